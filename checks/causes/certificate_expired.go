@@ -73,10 +73,8 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 		effect = "the API server will refuse it when the connection is made anew"
 	}
 	var e checks.Evidence
-	summary := textf("the kubelet's %s certificate expired at %s: %s", c.Role, Stamp(c.NotAfter), effect)
-	if f.Now.Before(c.NotBefore) {
-		summary = textf("the kubelet's %s certificate is valid from %s: %s", c.Role, Stamp(c.NotBefore), effect)
-	}
+	when := choose(f.Now.Before(c.NotBefore), "is valid from "+Stamp(c.NotBefore), "expired at "+Stamp(c.NotAfter))
+	summary := textf("the kubelet's %s certificate %s: %s", c.Role, when, effect)
 	Addf(&e.For, "%s (%s) is valid from %s to %s; it is %s", facts.Clean(c.Path), cmp.Or(facts.Clean(c.Subject),
 		"without a name"), Stamp(c.NotBefore), Stamp(c.NotAfter), Stamp(f.Now))
 	n := f.Seen

@@ -31,8 +31,7 @@ func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 		}
 	}
 	addMost(&e.For, "%s for the controller %s", g.ByController)
-	subject := checks.Subject{Kind: "Node", Name: "control groups"}
-	return newFinding(severity, checks.Strong, summary, e, subject).advise(func(s *Steps, _ string) {
+	return newFinding(severity, checks.Strong, summary, e, ofNode("control groups")).advise(func(s *Steps, _ string) {
 		s.Look("cat /proc/cgroups; cat /sys/fs/cgroup/cgroup.stat", "How many are there now, and how many are dying?")
 		s.Look("find /sys/fs/cgroup -maxdepth 4 -type d | cut -d/ -f5-6 | sort | uniq -c | sort -rn | head", "Whose?")
 		s.cordon()

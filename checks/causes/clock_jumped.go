@@ -43,8 +43,7 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 		Addf(&e.For, "the API server's clock is %s of this one", forwards(s.Skew))
 	}
 	missing(f.Seen.Clock, &e, "the clock itself")
-	subject := checks.Subject{Kind: "Node", Name: "clock"}
-	return newFinding(checks.Warning, step, summary, e, subject).advise(func(s *Steps, _ string) {
+	return newFinding(checks.Warning, step, summary, e, ofNode("clock")).advise(func(s *Steps, _ string) {
 		s.Look("date -u; timedatectl", "Is the time right now, and does an NTP client keep it?")
 		s.Look("journalctl --no-pager --since -1h | grep -E 'Time has been changed|clock was stepped|time jump|PM: "+
 			"suspend|time reset'", "Who moved it, when, and by how much?")

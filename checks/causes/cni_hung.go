@@ -48,7 +48,7 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		agrees = false
 		Addf(&e.Against, "PLEG is not healthy either, %s: more than Status fails", facts.SinceText(f, *now.Start))
 	}
-	agrees = fromLog(f, &e.For, signsOfCNI...) || agrees
+	agrees = fromLog(f, &e.For, signOfCNI) || agrees
 	step = raised(step, agrees)
 	return newFinding(criticalIf(hangs), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		addCapture(f, s)

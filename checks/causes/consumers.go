@@ -48,6 +48,9 @@ func groupSubject(f *facts.Facts, path string, o host.Owner) checks.Subject {
 		o.PodUID)
 }
 
+// ofNode names a part of the node as a culprit.
+func ofNode(part string) checks.Subject { return checks.Subject{Kind: "Node", Name: part} }
+
 // processOwned names a process and its owner: java (pid 7011) of web/checkout-1 (app).
 func processOwned(f *facts.Facts, pid int, name string, o host.Owner) string {
 	return textf("%s (pid %d)%s", facts.Clean(name), pid, facts.OwnerSuffix(f, o))
@@ -103,7 +106,7 @@ func ofCulprit(all []consumer) string {
 
 // blame names who has a part of what is short: as the subject, where that is the node or a group of many and somebody
 // has much, and beside it.
-func (c *Finding) blame(all []consumer) {
+func (c *Finding) blame(all []consumer) *Finding {
 	for i, h := range all {
 		many := c.Subject.Kind == "Node" || c.Subject.Kind == "Cgroup" && c.Subject.ID == "" && c.Subject.PodUID == ""
 		switch {
@@ -116,6 +119,7 @@ func (c *Finding) blame(all []consumer) {
 			c.Related = append(c.Related, h.subject)
 		}
 	}
+	return c
 }
 
 // shown reports whether there is a command that shows one of the consumers.

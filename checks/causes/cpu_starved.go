@@ -17,13 +17,10 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	severity, step := checks.Warning, checks.Fair
 	summary := "more tasks want to run than there are CPUs, and the runtime is slow"
-	subject, unit := checks.Subject{Kind: "Node", Name: "CPUs"}, ""
+	subject, unit := ofNode("CPUs"), ""
 	if len(throttled) > 0 {
 		t := throttled[0]
-		step = checks.Strong
-		if slow {
-			step = checks.Certain
-		}
+		step = choose(slow, checks.Certain, checks.Strong)
 		summary = facts.Clean(t.Path) + " is stopped by its CPU limit: " + units.Percent(facts.ThrottledShare(t))
 		subject, unit = checks.Subject{Kind: "Cgroup", Name: t.Path}, t.Unit
 		if facts.Safe(unit) {

@@ -44,6 +44,14 @@ func addIf(condition bool, lines *[]string, format string, args ...any) {
 	}
 }
 
+// choose returns one of two values.
+func choose[T any](condition bool, yes, no T) T {
+	if condition {
+		return yes
+	}
+	return no
+}
+
 // outOf writes a part of a number of things: 3 of 9 status calls.
 func outOf(n, all int, noun string) string { return units.Number(n) + " of " + units.Count(all, noun) }
 

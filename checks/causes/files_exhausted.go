@@ -25,7 +25,7 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 	var subjects []checks.Subject
 	if whole {
 		Addf(&e.For, "the node has nearly all files open that it may (fs.file-max): %s", facts.UsageText(system))
-		subjects = append(subjects, checks.Subject{Kind: "Node", Name: "open files"})
+		subjects = append(subjects, ofNode("open files"))
 	}
 	for _, p := range consumers {
 		s, _ := facts.Rank(l, facts.Used(p.Usage))

@@ -345,11 +345,8 @@ func (in *Incident) FromLog() []*LogFinding {
 }
 
 func (in *Incident) unexplained() *LogFinding {
-	summary := "The kubelet says that PLEG is not healthy, and the logs do not say why."
-	if in.Kind == journal.Failing {
-		summary = "Relists fail, and the logs do not say why."
-	}
-	f := in.finding(SymptomTier, 0.4, summary)
+	what := choose(in.Kind == journal.Failing, "Relists fail", "PLEG is not healthy")
+	f := in.finding(SymptomTier, 0.4, what+", and the logs do not show why.")
 	f.Code = PLEGUnhealthy
 	text := units.Count(in.Lines, "record")
 	if in.failing == 0 {

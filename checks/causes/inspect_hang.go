@@ -104,27 +104,21 @@ func objectEvidence(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspecti
 
 // hungSummaryOf names the main object and states no more of the others than was seen.
 func hungSummaryOf(f *facts.Facts, all []plegbench.Inspection) string {
-	made, within, also, others := len(f.Sweep.Made), "", "", "that of others does"
-	if f.Calls.Impatient {
-		within = " within " + units.Duration(f.Limits.RPCTimeout)
-	}
+	made, also := len(f.Sweep.Made), ""
+	within := choose(f.Calls.Impatient, " within "+units.Duration(f.Limits.RPCTimeout), "")
 	if n := len(all); n > 1 && float64(n) >= facts.MostOfStatuses*float64(made) {
 		return textf("%s do not come%s, the first that of %v", outOf(n, made, "status call"), within, all[0])
 	} else if n > 1 {
 		also = " and " + units.Count(n-1, "other object")
 	}
-	if f.Sweep.Answered == 0 {
-		others = "no other was answered"
-	}
+	others := choose(f.Sweep.Answered == 0, "no other was answered", "that of others does")
 	return textf("the status of %v%s does not come%s; %s", all[0], also, within, others)
 }
 
 // adviseInspectHang adds only looks for an object that holds nobody up, or that waits for a root that is known.
 func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, looks bool) {
-	main, command := all[0], "inspect -q "
-	if main.Kind == facts.KindSandbox {
-		command = "inspectp -q "
-	}
+	main := all[0]
+	command := choose(main.Kind == facts.KindSandbox, "inspectp -q ", "inspect -q ")
 	if main.Call.Hung() {
 		addCapture(f, s)
 	}

@@ -61,10 +61,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 			s.Look("kdiag explain FilesystemHung", "Free the mount first: a kubelet that starts may wait for it.")
 			return
 		}
-		first := "reset-failed "
-		if u != nil && u.Load == "masked" {
-			first = "unmask "
-		}
+		first := choose(u != nil && u.Load == "masked", "unmask ", "reset-failed ")
 		s.Add(checks.TouchesKubelet, "systemctl "+first+unit+"; systemctl start "+unit,
 			"Starts it. Containers are kept; what ended it will end it again unless it is repaired.")
 	})

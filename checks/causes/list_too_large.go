@@ -22,11 +22,11 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 	}
 	blind := s.Over() && !f.Lists.Streamed
 	critical := !f.Lists.Streamed && (s.Over() || l.SizeCritical > 0 && s.Share() >= l.SizeCritical)
-	summary := textf("%s fills %s of the limit of %s", s.RPC, units.Percent(s.Share()), units.Size(s.Limit)) +
-		"; over it the kubelet goes blind"
+	fills, after := "fills "+units.Percent(s.Share())+" of", "over it the kubelet goes blind"
 	if blind {
-		summary = textf("%s is over the limit of %s: the kubelet is blind", s.RPC, units.Size(s.Limit))
+		fills, after = "is over", "the kubelet is blind"
 	}
+	summary := textf("%s %s the limit of %s: %s", s.RPC, fills, units.Size(s.Limit), after)
 	var e checks.Evidence
 	if s.Refused != nil {
 		Addf(&e.For, "%v", *s.Refused)
@@ -47,7 +47,7 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 	}
 	addIf(f.Lists.Streamed, &e.Against, "the kubelet streams its lists (CRIListStreaming), and the runtime offers it")
 	addGaps(f, &e, gapKubelet, gapLists)
-	agrees := fromLog(f, &e.For, signsOfSize...)
+	agrees := fromLog(f, &e.For, signOfSize)
 	if !agrees && blind {
 		logOfCalm(f, &e)
 	}
@@ -71,10 +71,8 @@ func heaviestEntries(f *facts.Facts, rpc string) []facts.ListEntry {
 
 func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 	if heavy := heaviestEntries(f, s.RPC); f.Lists.LargeEntries && len(heavy) > 0 {
-		e, list := heavy[0], "ps -a --id "
-		if e.Kind == facts.KindSandbox {
-			list = "pods --id "
-		}
+		e := heavy[0]
+		list := choose(e.Kind == facts.KindSandbox, "pods --id ", "ps -a --id ")
 		st.lookIf(facts.Safe(e.ID), facts.CrictlCommand(f, list+e.ID+" -o json"), "Which label is so large?")
 		if facts.Safe(e.Pod.Namespace, e.Pod.Name) {
 			st.Look(textf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
@@ -161,10 +159,7 @@ func loggedListTooLarge(in *Incident) *LogFinding {
 		"succeed.", signature.RelistFailed, signature.MessageTooLarge)
 	for _, b := range in.each(signature.MessageTooLarge) {
 		if c := b.Call(); c.Size != 0 {
-			side := "the kubelet refuses to receive it"
-			if c.Sending {
-				side = "the runtime refuses to send it"
-			}
+			side := choose(c.Sending, "the runtime refuses to send it", "the kubelet refuses to receive it")
 			return f.raise(0, textf("%d bytes against a limit of %d: %s", c.Size, c.Limit, side))
 		}
 	}

@@ -48,9 +48,9 @@ var (
 		{signature.RemoveFailed, false, true, "removals fail"},
 		{signature.StopFailed, false, true, "stops fail"},
 	}
-	signsOfCNI     = []logSign{{signature.CNIFailed, false, true, "CNI operations fail in the log"}}
-	signsOfNetwork = []logSign{{signature.NetworkNotReady, true, true, "the kubelet logs it too"}}
-	signsOfSize    = []logSign{{signature.MessageTooLarge, false, true, "the log holds the refusal as well"}}
+	signOfCNI     = logSign{signature.CNIFailed, false, true, "CNI operations fail in the log"}
+	signOfNetwork = logSign{signature.NetworkNotReady, true, true, "the kubelet logs it too"}
+	signOfSize    = logSign{signature.MessageTooLarge, false, true, "the log holds the refusal as well"}
 )
 
 // fromLog adds the signs that the log holds, and reports whether one of them agrees with the measurement.

@@ -25,14 +25,10 @@ func recogniseMemoryPressure(f *facts.Facts) *Finding {
 	summary := "the node is short of memory: " + units.Size(m.Available) + " of " + units.Size(m.Total) + " available"
 	if step == checks.Fair {
 		summary = "something thrashes for want of memory, most likely a container at its own limit"
-		if len(consumers) > 0 {
-			step = checks.Strong
-		}
+		step = choose(len(consumers) > 0, checks.Strong, checks.Fair)
 	}
-	subject := checks.Subject{Kind: "Node", Name: "memory"}
-	c := newFinding(f.Pressure.MemorySeverity, step, summary+ofCulprit(consumers), e, subject)
-	c.blame(consumers)
-	return c.advise(func(s *Steps, _ string) {
+	c := newFinding(f.Pressure.MemorySeverity, step, summary+ofCulprit(consumers), e, ofNode("memory"))
+	return c.blame(consumers).advise(func(s *Steps, _ string) {
 		s.Look("grep . /proc/pressure/memory; free -m", "Does it go on? Look at available, not at free.")
 		addConsumers(f, s, consumers, "Frees its memory. Its replacement may take as much without another limit.")
 		m := f.Seen.Memory.Value
@@ -69,9 +65,7 @@ func memoryEvidence(f *facts.Facts, e *checks.Evidence) float64 {
 		missing(f.Seen.Pressure, e, "pressure of memory (/proc/pressure/memory)")
 	case p.Full.Avg10 >= f.Limits.Node.MemoryFull:
 		Addf(&e.For, "nothing ran for want of memory in %s (PSI memory full)", facts.PressureText(p.Full))
-		if f.Pressure.MemoryLow {
-			step = checks.Certain
-		}
+		step = choose(f.Pressure.MemoryLow, checks.Certain, step)
 	case p.Some.Avg10 < 1:
 		Addf(&e.Against, "hardly anything waits for memory: %s (PSI memory some)", facts.PressureText(p.Some))
 	}

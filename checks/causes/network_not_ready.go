@@ -33,7 +33,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	if why := cniEvidence(f, &e); why != "" {
 		summary += "; " + why
 	}
-	step = raised(step, fromLog(f, &e.For, signsOfNetwork...))
+	step = raised(step, fromLog(f, &e.For, signOfNetwork))
 	subject := checks.Subject{Kind: "Filesystem", ID: cniFolders(f)[0], Name: "CNI configuration"}
 	if f.Target.OtherEndpoint {
 		subject = *facts.SocketSubject(f)

@@ -30,7 +30,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 		addIf(l.Group.Events > 0, &e.For, "forks refused there so far: %s", units.Number(l.Group.Events))
 		critical = critical || !l.Pod && l.Share >= f.Limits.Node.LimitCritical
 		if l.Group.Path == "" {
-			subjects = append(subjects, checks.Subject{Kind: "Node", Name: "process table"})
+			subjects = append(subjects, ofNode("process table"))
 		} else {
 			subjects = append(subjects, groupSubject(f, l.Group.Path, l.Group.Owner))
 		}
@@ -48,8 +48,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	logEvidence(f, &e, signature.ForkFailed)
 	missing(f.Seen.Holders, &e, "who has the processes")
 	c := newFinding(criticalIf(critical), checks.Certain, main.Line+ofCulprit(consumers), e, subjects...)
-	c.blame(consumers)
-	return c.advise(func(s *Steps, _ string) {
+	return c.blame(consumers).advise(func(s *Steps, _ string) {
 		if dir := pidsDir(f, limits[0].Group); dir != "" {
 			s.Look(textf("grep . '%s'/pids.*", dir), "How many are there, against which limit?")
 		}

@@ -377,21 +377,21 @@ func stoppedInOrder(u *host.Unit) bool {
 }
 
 // hidden are the causes beside which another is not reported.
-var hidden = map[string][]Root{PLEGUnhealthy: {
-	{Code: RuntimeSlow, When: sameRuntime},
-	{Code: RelistOverloaded, When: sameRuntime},
-	{Code: KubeletDown, When: sameRuntime},
-	{Code: KubeletStalled, When: sameRuntime},
-	{Code: RuntimeDown, When: sameRuntime, Critical: true},
-	{Code: RuntimeHung, When: sameRuntime, Critical: true},
-	{Code: RuntimeUnsupported, When: sameRuntime, Critical: true},
-	{Code: ListHang, When: sameRuntime, Critical: true},
-	{Code: RuntimeNotReady, When: sameRuntime, Critical: true},
-	{Code: InspectHang, When: sameRuntime, Critical: true},
-	{Code: KernelHung, When: sameRuntime, Critical: true},
-	{Code: OOMKilled, When: killedBeforePLEG},
-	{Code: ListTooLarge, When: kubeletCannotList, Critical: true},
-}}
+var hidden = map[string][]Root{PLEGUnhealthy: slices.Concat(
+	beside(false, sameRuntime, RuntimeSlow, RelistOverloaded, KubeletDown, KubeletStalled),
+	beside(true, sameRuntime, RuntimeDown, RuntimeHung, RuntimeUnsupported, ListHang, RuntimeNotReady, InspectHang,
+		KernelHung),
+	beside(false, killedBeforePLEG, OOMKilled),
+	beside(true, kubeletCannotList, ListTooLarge),
+)}
+
+func beside(critical bool, when condition, codes ...string) []Root {
+	var roots []Root
+	for _, code := range codes {
+		roots = append(roots, Root{Code: code, When: when, Critical: critical})
+	}
+	return roots
+}
 
 func sameRuntime(f *facts.Facts) bool { return f.Log.SameRuntime }
 

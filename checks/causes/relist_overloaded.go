@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -18,10 +19,7 @@ func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 		return nil
 	}
 	limit := f.Calls.Threshold
-	near := time.Duration(float64(limit) * f.Limits.RelistWarning)
-	if near <= 0 {
-		near = limit
-	}
+	near := cmp.Or(time.Duration(float64(limit)*f.Limits.RelistWarning), limit)
 	now, age := Optional(s.ProjectedSeconds), Optional(s.ProjectedAgeSeconds)
 	churn, cold := Optional(s.ChurnSeconds), Optional(s.ColdSeconds)
 	// Near the threshold is a matter of the work alone: the age contains the pause between two relists, which with

@@ -119,10 +119,7 @@ func daemonState(f *facts.Facts, e *checks.Evidence, d facts.Daemon) {
 	if d.Process == nil {
 		return
 	}
-	named := "listens on the socket"
-	if d.Guessed {
-		named = "is the runtime daemon on this host (the socket names no process)"
-	}
+	named := choose(d.Guessed, "is the daemon on this host (the socket names no process)", "listens on the socket")
 	Addf(&e.For, "%s %s; its state: %s", d.Label, named, facts.StateOf(*d.Process))
 	// The tasks are its threads; the state above is the main one's.
 	addTasks(f, e, func(t host.BlockedTask) bool { return t.PID == d.PID })

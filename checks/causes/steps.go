@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -157,11 +158,7 @@ func AddPressure(f *facts.Facts, s *Steps) {
 
 // AddDisk adds a look at the disks that the runtime needs: its root folder, which may be its own disk, and /run.
 func AddDisk(f *facts.Facts, s *Steps, why string) {
-	root := facts.RootFolder(f)
-	if root == "" {
-		root = "/var/lib"
-	}
-	s.Look(textf("df -h %s /run; df -i %s /run", root, root), why)
+	s.Look(textf("df -h %s /run; df -i %[1]s /run", cmp.Or(facts.RootFolder(f), "/var/lib")), why)
 }
 
 // addLookAgain adds a further look at a process that was seen in uninterruptible sleep, which may be the moment's.

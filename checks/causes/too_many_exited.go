@@ -39,10 +39,7 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	}
 	step := raised(checks.Certain, agrees)
 	return newFinding(severity, step, summary, e, countSubjects(c)...).advise(func(s *Steps, _ string) {
-		unit := "kubelet"
-		if f.Target.RestartsKubelet {
-			unit = f.Target.Unit
-		}
+		unit := choose(f.Target.RestartsKubelet, f.Target.Unit, "kubelet")
 		s.Look("journalctl --no-pager -u "+unit+" --since -1h | grep -E 'collection failed|Failed to (stop|remove)'",
 			"Why are they not removed? Repair that first. StopPodSandbox fails nearly always for a CNI DEL that fails.")
 		s.Look(facts.KdiagCommand(f, "exited --watch 60s"), "Do they grow, how did they end, when is the limit near?")
