@@ -82,7 +82,9 @@ func (c *Finding) advise(add func(s *Steps, root string)) *Finding {
 }
 
 // criticalIf is critical where the condition holds, else a warning.
-func criticalIf(condition bool) checks.Severity { return choose(condition, checks.Critical, checks.Warning) }
+func criticalIf(condition bool) checks.Severity {
+	return choose(condition, checks.Critical, checks.Warning)
+}
 
 // Lookup returns the definition of a code, in any case and with or without dashes: InspectHang, inspecthang and
 // inspect-hang are the same.

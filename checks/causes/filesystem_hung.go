@@ -2,6 +2,7 @@ package causes
 
 import (
 	"cmp"
+	"regexp"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -36,10 +37,6 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	}
 	summary := "the mount " + e.For[0] + andMore(len(mounts)-1, "mount")
 	confirmed := logEvidence(f, &e, signature.NFSNotResponding)
-	last, bad := facts.LastOf(f, signature.NFSRecovered), facts.LastOf(f, signature.NFSNotResponding)
-	if last != nil && bad != nil && last.After(*bad) {
-		Addf(&e.Against, "the kernel's log: a server answered again at %s", facts.ClockText(f, *last))
-	}
 	confirmed = addTasks(f, &e, func(t host.BlockedTask) bool {
 		return facts.WaitOf(t) == facts.WaitNetworkFS || facts.WaitOf(t) == facts.WaitFUSE
 	}) || confirmed
@@ -93,28 +90,26 @@ func mountLine(f *facts.Facts, m host.Mount) string {
 
 // serverOf is the server in the source of a network mount, safe to paste; empty when there is none.
 func serverOf(m host.Mount) string {
-	source := strings.TrimPrefix(m.Source, "//")
-	name, _, ok := strings.Cut(source, ":/")
-	if !ok {
-		name, _, ok = strings.Cut(source, "/")
+	if name := serverInSource.FindStringSubmatch(m.Source); m.Network && name != nil {
+		return name[1]
 	}
-	if !ok || !m.Network || !facts.Safe(name) {
-		return ""
-	}
-	return name
+	return ""
 }
 
+// serverInSource matches server:/export and //server/share.
+var serverInSource = regexp.MustCompile(`^(?://)?([A-Za-z0-9][A-Za-z0-9._-]*):?/`)
+
 func loggedFilesystemHung(in *Incident) *LogFinding {
-	lost, back := in.records(signature.NFSNotResponding), in.records(signature.NFSRecovered)
-	if lost == nil {
+	lost, back := in.each(signature.NFSNotResponding), in.each(signature.NFSRecovered)
+	if len(lost) == 0 {
 		return nil
 	}
 	f := in.finding(hostTier, 0.8, "A network file server did not answer: whatever touched its mounts waited.",
 		signature.NFSNotResponding, signature.MountFailed)
-	if back == nil || back.last.Before(lost.last) {
+	if len(back) == 0 || last(back).Before(last(lost)) {
 		return f
 	}
-	again := "it answered again" + in.when(back)
-	withPLEG := in.RecoveredAt != nil && back.last.Sub(*in.RecoveredAt).Abs() <= callDeadline
+	again := "it answered again" + in.when(signature.NFSRecovered)
+	withPLEG := in.RecoveredAt != nil && last(back).Sub(*in.RecoveredAt).Abs() <= callDeadline
 	return f.raiseIf(withPLEG, 0, again+", and so did PLEG").limitIf(!withPLEG, lateConfidence, again)
 }

@@ -100,7 +100,7 @@ func (f *LogFinding) lacks(texts ...string) *LogFinding {
 type Incident struct {
 	*journal.Episode
 	*journal.Surroundings
-	byCode map[string]*incidentRecords
+	byCode map[string][]*journal.Burst
 
 	// How the runtime's calls fail, counted in records. One failing call writes up to three.
 	failing             int64 // all
@@ -114,21 +114,11 @@ type Incident struct {
 	allHung, allScatter bool  // hung calls account for the length of each relist; of few of them
 }
 
-// incidentRecords is how records of one code occur around an incident.
-type incidentRecords struct {
-	count       int64
-	first, last time.Time // zero where the log has no times
-	bursts      []*journal.Burst
-}
-
 // NewIncident counts the records around an episode.
 func NewIncident(e *journal.Episode) *Incident {
-	in := &Incident{Episode: e, Surroundings: e.Surroundings, byCode: map[string]*incidentRecords{}}
+	in := &Incident{Episode: e, Surroundings: e.Surroundings, byCode: map[string][]*journal.Burst{}}
 	for _, b := range in.Bursts {
-		if in.byCode[b.Code] == nil {
-			in.byCode[b.Code] = &incidentRecords{first: b.First(), last: b.Last()}
-		}
-		in.byCode[b.Code].add(b)
+		in.byCode[b.Code] = append(in.byCode[b.Code], b)
 	}
 	lists, all := []string{signature.RelistFailed, signature.ListFailed}, journal.RuntimeCalls()
 	in.failing, in.missed = in.count(all...), in.calls(isLate, all...)
@@ -153,27 +143,22 @@ const reasonRuntimeDown = "container runtime is down"
 
 func isLate(c journal.Call) bool { return c.Code == "DeadlineExceeded" }
 
-func (v *incidentRecords) add(b *journal.Burst) {
-	v.count += b.Count
-	if b.First().Before(v.first) {
-		v.first = b.First()
+// last returns when the last of some records was written, zero for none and where the log has no times.
+func last(bursts []*journal.Burst) time.Time {
+	var at time.Time
+	for _, b := range bursts {
+		if b.Last().After(at) {
+			at = b.Last()
+		}
 	}
-	if b.Last().After(v.last) {
-		v.last = b.Last()
-	}
-	v.bursts = append(v.bursts, b)
+	return at
 }
-
-// records returns the records of a code; nil if there are none.
-func (in *Incident) records(code string) *incidentRecords { return in.byCode[code] }
 
 // each returns the bursts of some codes, code by code.
 func (in *Incident) each(codes ...string) []*journal.Burst {
 	var out []*journal.Burst
 	for _, code := range codes {
-		if v := in.byCode[code]; v != nil {
-			out = append(out, v.bursts...)
-		}
+		out = append(out, in.byCode[code]...)
 	}
 	return out
 }
@@ -290,9 +275,9 @@ func (in *Incident) lateStart(bursts []*journal.Burst) string {
 func (in *Incident) found(codes ...string) []string {
 	out := []string{}
 	for _, code := range codes {
-		if v := in.byCode[code]; v != nil {
-			text := cmp.Or(v.bursts[0].Title, code) + ": " + units.Count(v.count, "record") + in.when(v)
-			if c := v.bursts[0].Call(); c.Code != "" {
+		if all := in.byCode[code]; len(all) > 0 {
+			text := cmp.Or(all[0].Title, code) + ": " + units.Count(in.count(code), "record") + in.when(code)
+			if c := all[0].Call(); c.Code != "" {
 				text += " (" + strings.TrimSpace(c.RPC+" "+c.Code) + ")"
 			}
 			out = append(out, text)
@@ -301,12 +286,14 @@ func (in *Incident) found(codes ...string) []string {
 	return out
 }
 
-// when words when some records were written, in the zone of the log.
-func (in *Incident) when(v *incidentRecords) string {
-	if v.first.IsZero() {
+// when writes when the records of a code were written, in the zone of the log; nothing where there are none.
+func (in *Incident) when(code string) string {
+	all := in.byCode[code]
+	if last(all).IsZero() {
 		return ""
 	}
-	a, b := v.first.In(in.Zone), v.last.In(in.Zone)
+	first := slices.MinFunc(all, func(a, b *journal.Burst) int { return a.First().Compare(b.First()) }).First()
+	a, b := first.In(in.Zone), last(all).In(in.Zone)
 	zone := "UTC"
 	if _, offset := a.Zone(); offset != 0 {
 		zone = a.Format("-07:00")
@@ -384,14 +371,9 @@ func (in *Incident) Culprits() []journal.Culprit {
 			all[i].Example = b.Code
 		}
 	}
-	inspected := func(c journal.Culprit) int {
-		if c.Example == signature.InspectFailed {
-			return 0
-		}
-		return 1
-	}
+	rank := func(c journal.Culprit) int { return choose(c.Example == signature.InspectFailed, 0, 1) }
 	slices.SortStableFunc(all, func(a, b journal.Culprit) int {
-		return cmp.Or(cmp.Compare(inspected(a), inspected(b)), cmp.Compare(b.Records, a.Records))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Records, a.Records))
 	})
 	return all[:min(len(all), maxCulprits)]
 }

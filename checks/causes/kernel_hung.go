@@ -89,18 +89,12 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 
 // letGo reports whether all hung tasks that the node cannot do without are seen to run again.
 func letGo(f *facts.Facts) bool {
-	seen := false
-	for _, t := range f.Log.HungTasks {
-		if t.Role() == facts.RoleOther {
-			continue
-		}
+	needed := func(t facts.LogTask) bool { return t.Role() != facts.RoleOther }
+	held := func(t facts.LogTask) bool {
 		p := processNamed(f, t)
-		if p == nil || facts.IsUninterruptible(p) {
-			return false
-		}
-		seen = true
+		return needed(t) && (p == nil || facts.IsUninterruptible(p))
 	}
-	return seen
+	return slices.ContainsFunc(f.Log.HungTasks, needed) && !slices.ContainsFunc(f.Log.HungTasks, held)
 }
 
 func loggedKernelHung(in *Incident) *LogFinding {

@@ -86,25 +86,20 @@ func victimsLine(f *facts.Facts) string {
 
 // taskSubjects names tasks as culprits, those first that the node cannot do without.
 func taskSubjects(f *facts.Facts, all []facts.LogTask) []checks.Subject {
-	var important, others []checks.Subject
+	if len(all) == 0 {
+		return []checks.Subject{ofNode("the kernel")}
+	}
+	rank := func(t facts.LogTask) int { return choose(t.Role() == facts.RoleOther, 1, 0) }
+	all = slices.SortedStableFunc(slices.Values(all), func(a, b facts.LogTask) int { return rank(a) - rank(b) })
+	var subjects []checks.Subject
 	for _, t := range all {
-		s := checks.Subject{Kind: "Process", Name: t.Name}
-		if t.PID > 0 {
-			s.ID = strconv.Itoa(t.PID)
-		}
+		s := checks.Subject{Kind: "Process", Name: t.Name, ID: choose(t.PID > 0, strconv.Itoa(t.PID), "")}
 		if p := processNamed(f, t); p != nil {
 			s.Processes = []checks.Process{facts.ProcessOf(f, *p)}
 		}
-		if t.Role() != facts.RoleOther {
-			important = append(important, s)
-		} else {
-			others = append(others, s)
-		}
+		subjects = append(subjects, s)
 	}
-	if len(all) == 0 {
-		return []checks.Subject{{Kind: "Node", Name: "the kernel"}}
-	}
-	return append(important, others...)
+	return subjects
 }
 
 func loggedOOMKilled(in *Incident) *LogFinding {

@@ -90,7 +90,7 @@ func endpointEvidence(f *facts.Facts, e *checks.Evidence) {
 // loggedRuntimeDown is for a daemon that refuses calls or has ended.
 func loggedRuntimeDown(in *Incident) *LogFinding {
 	ended, again := in.runtimeEnd()
-	if in.refused == 0 && in.records(signature.RuntimeStopped) == nil && ended == nil {
+	if in.refused == 0 && in.count(signature.RuntimeStopped) == 0 && ended == nil {
 		return nil
 	}
 	f := in.finding(runtimeTier, 0.55, "The runtime's daemon is not running.", signature.RuntimeStopped)
