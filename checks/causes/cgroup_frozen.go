@@ -25,30 +25,25 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 	name := func(g host.FrozenCgroup) string { return cmp.Or(facts.OwnerLabel(f, g.Owner), facts.Clean(g.Path)) }
 	var e checks.Evidence
 	var subjects []checks.Subject
-	severity := checks.Warning
+	critical := false
 	for _, z := range frozen {
 		Addf(&e.For, "%s is frozen, with %s in it", facts.Clean(z.Path), units.Count(z.Tasks, "task"))
 		addIf(z.Freezing, &e.For, "not all its tasks have stopped yet: one in uninterruptible sleep holds that up")
-		if z.HoldsDaemons() {
-			severity = checks.Critical
-		}
+		critical = critical || z.HoldsDaemons()
 		for _, g := range z.Held {
 			i, hangs := facts.HungObjectOf(f, g.Owner)
-			if hangs {
-				severity = checks.Critical
-				Addf(&e.For, "it holds %v, whose status hangs", i)
-			} else if g.Path != z.Path {
-				Addf(&e.For, "it holds %s", name(g))
-			}
+			critical = critical || hangs
+			addIf(hangs, &e.For, "it holds %v, whose status hangs", i)
+			addIf(!hangs && g.Path != z.Path, &e.For, "it holds %s", name(g))
 		}
 		s := facts.OwnedBy(f, z.Owner)
 		s.Kind, s.ID = "Cgroup", z.Path
 		subjects = append(subjects, s)
 	}
 	e.For = facts.Head(e.For, facts.MaxRelated)
-	summary := textf("the control group of %s is frozen: it does not run", name(frozen[0].FrozenCgroup))
-	summary += andMore(len(frozen)-1, "group")
-	return newFinding(severity, checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
+	summary := textf("the control group of %s is frozen: it does not run", name(frozen[0].FrozenCgroup)) +
+		andMore(len(frozen)-1, "group")
+	return newFinding(criticalIf(critical), checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		file, thawed := "/sys/fs/cgroup%s/cgroup.freeze", "0"
 		if f.Seen.Cgroups.Value.Version == 1 {
 			file, thawed = "/sys/fs/cgroup/freezer%s/freezer.state", "THAWED"

@@ -54,14 +54,12 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		addCapture(f, s)
 		if len(old) == 0 {
 			s.Look("ps -eo pid,ppid,stat,etime,comm --sort=-etime | grep -iE "+
-				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'",
-				"Which plugin has been at work for longer than a minute?")
+				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'", "Which plugin is older than a minute?")
 		}
 		for _, p := range top(old) {
 			s.Look(textf("cat /proc/%d/stack /proc/%[1]d/wchan", p.PID), "What does the plugin wait for?")
-			if facts.IsStopped(&p) {
-				addKill(f, s, p, "the sandbox")
-			} else if !facts.IsUninterruptible(&p) {
+			addKill(f, s, p, "the sandbox")
+			if !facts.IsStopped(&p) && !facts.IsUninterruptible(&p) {
 				s.Add(checks.TouchesProcess, textf("kill -TERM %d", p.PID), "Ends it; the kubelet tries again.")
 			}
 		}

@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -25,11 +26,7 @@ func restartsByUnit(f *facts.Facts) facts.Restarts {
 	if !young && !slices.Contains([]string{"auto-restart", "auto-restart-queued"}, u.Sub) {
 		return facts.Restarts{}
 	}
-	r := facts.Restarts{Count: u.Restarts}
-	if !u.Since.IsZero() {
-		r.Last = &u.Since
-	}
-	return r
+	return facts.Restarts{Count: u.Restarts, Last: choose(u.Since.IsZero(), nil, &u.Since)}
 }
 
 func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
@@ -41,17 +38,12 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 		return nil
 	}
 	var e checks.Evidence
-	if r.Line != "" {
-		e.For = append(e.For, r.Line)
-	}
+	addIf(r.Line != "", &e.For, "%s", r.Line)
 	if u := f.Agent.Unit; u != nil {
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
 	}
-	severity, step := checks.Critical, checks.Certain
-	why := whatEndsKubelet(f, &e)
-	if why == "" {
-		step, why = checks.Strong, "why is not in the log"
-	}
+	severity, why := checks.Critical, whatEndsKubelet(f, &e)
+	step := choose(why == "", checks.Strong, checks.Certain)
 	when := ""
 	if r.Last != nil {
 		when = ", last at " + facts.ClockText(f, *r.Last)
@@ -73,7 +65,8 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 			facts.ClockText(f, *ready.First))
 	}
 	addGaps(f, &e, gapHost)
-	summary := textf("the kubelet was restarted %s %s%s: %s", units.Times(r.Count), within, when, why)
+	summary := textf("the kubelet was restarted %s %s%s: %s", units.Times(r.Count), within, when,
+		cmp.Or(why, "why is not in the log"))
 	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
 		unit := f.Target.KubeletUnit
 		s.Look("systemctl status --no-pager "+unit, "Is it up at this moment, since when, and how did it end last?")

@@ -24,17 +24,13 @@ func recogniseListHang(f *facts.Facts) *Finding {
 		Addf(&e.For, "%v", r.Last())
 	}
 	addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers, facts.RPCVersion, facts.RPCStatus)
-	step, what, why := checks.Strong, lists[0].Name+" hangs", "a lock on the way is held"
-	if len(lists) == 2 {
-		step, what = checks.Fair, "both lists hang"
-	}
+	step, why := choose(len(lists) == 2, checks.Fair, checks.Strong), "a lock on the way is held"
+	what := choose(len(lists) == 2, "both lists hang", lists[0].Name+" hangs")
 	subjects := []checks.Subject{{Kind: "RPC", Name: lists[0].Name}}
 	old := facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)
 	if len(hungs) > 0 {
 		objectEvidence(f, &e, hungs)
-		if len(lists) == 1 && lists[0].Name == facts.RPCContainers {
-			step = checks.Certain
-		}
+		step = choose(len(lists) == 1 && lists[0].Name == facts.RPCContainers, checks.Certain, step)
 		subjects = objectSubjects(f, hungs)
 		why = textf("the status lock of %v is held", hungs[0])
 	} else {
@@ -43,7 +39,10 @@ func recogniseListHang(f *facts.Facts) *Finding {
 			subjects = []checks.Subject{facts.ProcessSubject(f, old[0])}
 			why = "probably for " + atWork(f, old[0])
 		}
-		missingLockOwner(f, &e)
+		asked := slices.ContainsFunc(f.Sweep.Made,
+			func(i plegbench.Inspection) bool { return i.Kind == facts.KindContainer })
+		addIf(asked, &e.Against, "the status of containers was asked and none hung: none of those holds the lock")
+		addIf(!asked, &e.Missing, "which container holds the lock: without the list, none was asked")
 	}
 	if f.Calls.Impatient {
 		why = textf("within %s; a lock is held, or it is slow", f.Limits.RPCTimeout)
@@ -66,16 +65,6 @@ func recogniseListHang(f *facts.Facts) *Finding {
 		}
 		addRestart(f, s)
 	})
-}
-
-// missingLockOwner notes why no owner of the lock is named.
-func missingLockOwner(f *facts.Facts, e *checks.Evidence) {
-	ofContainer := func(i plegbench.Inspection) bool { return i.Kind == facts.KindContainer }
-	if slices.ContainsFunc(f.Sweep.Made, ofContainer) {
-		Addf(&e.Against, "the status of containers was asked and none hung: none of those holds the lock")
-	} else {
-		Addf(&e.Missing, "which container holds the lock: without the list, none was asked")
-	}
 }
 
 func loggedListHang(in *Incident) *LogFinding {

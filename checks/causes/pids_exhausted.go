@@ -29,11 +29,8 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 		Addf(&e.For, "%s", l.Line)
 		addIf(l.Group.Events > 0, &e.For, "forks refused there so far: %s", units.Number(l.Group.Events))
 		critical = critical || !l.Pod && l.Share >= f.Limits.Node.LimitCritical
-		if l.Group.Path == "" {
-			subjects = append(subjects, ofNode("process table"))
-		} else {
-			subjects = append(subjects, groupSubject(f, l.Group.Path, l.Group.Owner))
-		}
+		ofGroup := groupSubject(f, l.Group.Path, l.Group.Owner)
+		subjects = append(subjects, choose(l.Group.Path == "", ofNode("process table"), ofGroup))
 	}
 	e.For = facts.Head(e.For, facts.MaxRelated)
 	if p := zombieParent(f); p != nil {
@@ -124,11 +121,8 @@ func pidConsumers(f *facts.Facts, l facts.PIDLimit) []consumer {
 
 // pidsDir is where the limit of a control group can be read and set, safe to paste in single quotes; empty for none.
 func pidsDir(f *facts.Facts, g host.CgroupUsage) string {
-	switch {
-	case !safeDir(g.Path):
+	if !safeDir(g.Path) {
 		return ""
-	case f.Seen.Cgroups.Value.Version == 1:
-		return "/sys/fs/cgroup/pids" + g.Path
 	}
-	return "/sys/fs/cgroup" + g.Path
+	return choose(f.Seen.Cgroups.Value.Version == 1, "/sys/fs/cgroup/pids", "/sys/fs/cgroup") + g.Path
 }

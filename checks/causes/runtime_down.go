@@ -24,11 +24,11 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	connect := f.Measurement.Connect
 	switch {
 	case connect.State == crictl.ConnectMissing:
-		summary = textf("nothing listens: the socket %s does not exist", f.Target.SocketPath)
+		summary = "nothing listens: the socket " + f.Target.SocketPath + " does not exist"
 	case connect.State == crictl.ConnectRefused:
-		summary = textf("nothing listens: %s is there, but connecting to it is refused", f.Target.SocketPath)
+		summary = "nothing listens: " + f.Target.SocketPath + " is there, but connecting to it is refused"
 	case f.Calls.WentAway:
-		summary = textf("%s went away while it was asked", f.Target.Name)
+		summary = f.Target.Name + " went away while it was asked"
 		Addf(&e.For, "%v", f.Calls.Gone)
 	default:
 		return nil
@@ -50,18 +50,16 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	} else if u != nil {
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
 		if UnitDown(u) {
-			why := facts.Clean(u.Result)
-			if why == "" || why == "success" { // stopped by somebody
-				why = facts.Clean(u.Sub)
-			}
-			summary += textf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active), why)
+			why := choose(u.Result == "success", "", u.Result) // success: stopped by somebody
+			summary += textf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active),
+				facts.Clean(cmp.Or(why, u.Sub)))
 		}
 	}
 	endpointEvidence(f, &e)
 	step := raised(checks.Certain, logOf(f, &e, signsOfDown...))
-	subject := facts.SocketSubject(f)
-	if s := facts.DaemonSubject(f); s.Kind == "Unit" {
-		subject = s
+	subject := facts.DaemonSubject(f)
+	if subject.Kind != "Unit" {
+		subject = facts.SocketSubject(f)
 	}
 	return newFinding(checks.Critical, step, summary, e, *subject).advise(func(s *Steps, _ string) {
 		s.lookIf(f.Runtime.EndpointSource == string(crictl.SourceFlag) && connect.State == crictl.ConnectMissing,

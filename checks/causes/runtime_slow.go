@@ -18,10 +18,8 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	list, status, half := f.Calls.ListMedian, f.Sweep.Median, f.Limits.RPCTimeout/2
 	verySlow := f.Limits.VerySlowList > 0 && list >= f.Limits.VerySlowList || p.AllSlow && list >= half
 	severity := criticalIf(p.Stalls || p.SlowLists && verySlow || p.SlowStatuses && p.AllSlow && status >= half)
-	step, summary := checks.Strong, f.Target.Daemon.Label+" answers, but slowly"
-	if p.AllSlow {
-		step = checks.Certain
-	}
+	label, step := f.Target.Daemon.Label, choose(p.AllSlow, checks.Certain, checks.Strong)
+	summary := label + " answers, but slowly"
 	version := f.RPC[facts.RPCVersion]
 	quickest, known := version.Fastest()
 	var e checks.Evidence
@@ -33,10 +31,10 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 		summary += textf(", %s for one status call", status)
 	}
 	if p.Stalls {
-		summary = f.Target.Daemon.Label + " stops answering for seconds at a time and then goes on"
+		summary = label + " stops answering for seconds at a time and then goes on"
 	}
 	if p.Crawls {
-		summary = textf("%s crawls: Version took %s, and nothing else came", f.Target.Daemon.Label, quickest)
+		summary = textf("%s crawls: Version took %s, and nothing else came", label, quickest)
 		addCalls(f, &e.For, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 		addGaps(f, &e, gapPatience)
 	}

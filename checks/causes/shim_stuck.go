@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"strconv"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
@@ -21,17 +19,12 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	var subjects []checks.Subject
 	add := func(p host.Process, format string, args ...any) {
 		Addf(&e.For, format, args...)
-		s := facts.OwnedBy(f, facts.OwnerOf(p))
-		s.Kind, s.ID, s.Name = "Process", strconv.Itoa(p.PID), p.Name
-		s.Processes = []checks.Process{facts.ProcessOf(f, p)}
-		subjects = append(subjects, s)
+		subjects = append(subjects, servingSubject(f, p, facts.OwnerOf(p)))
 	}
 	step := checks.Strong
 	for _, p := range stopped {
 		add(p, "%s is stopped, so its pod cannot be asked", processOwned(f, p.PID, p.Name, facts.OwnerOf(p)))
-		if facts.IsListed(f, p.ObjectID) || facts.IsNamedBad(f, p.ObjectID) {
-			step = checks.Certain
-		}
+		step = choose(facts.IsListed(f, p.ObjectID) || facts.IsNamedBad(f, p.ObjectID), checks.Certain, step)
 	}
 	for _, p := range gap.Orphans {
 		add(p, "%v serves %s, which the runtime does not list; calls about it fail", p, facts.ShortID(p.ObjectID))
@@ -46,14 +39,10 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	if len(subjects) == 0 {
 		return nil
 	}
-	summary := e.For[0]
-	summary += andMore(len(subjects)-1, "shim")
+	summary := e.For[0] + andMore(len(subjects)-1, "shim")
 	e.For = facts.Head(e.For, facts.MaxRelated)
-	if len(stopped) == 0 {
-		Addf(&e.Missing, "the shims' own lists (ctr -n k8s.io tasks ls)")
-	} else if step != checks.Certain {
-		Addf(&e.Missing, "whether they are this runtime's: its lists, to compare with, do not show it")
-	}
+	addIf(len(stopped) == 0, &e.Missing, "the shims' own lists (ctr -n k8s.io tasks ls)")
+	addIf(len(stopped) > 0 && step != checks.Certain, &e.Missing, "whether this runtime's lists hold what they serve")
 	return newFinding(checks.Warning, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		for _, p := range top(stopped) {
 			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Does a debugger hold it?")
@@ -79,7 +68,8 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 
 func loggedShimStuck(in *Incident) *LogFinding {
 	codes := []string{signature.ShimUnresponsive, signature.KillFailed, signature.ExitEventFailed, signature.StopFailed}
-	if in.count(codes[:3]...)+in.calls(isLate, signature.StopFailed, signature.RemoveFailed, signature.ExecFailed) == 0 {
+	late := in.calls(isLate, signature.StopFailed, signature.RemoveFailed, signature.ExecFailed)
+	if in.count(codes[:3]...)+late == 0 {
 		return nil
 	}
 	return in.finding(objectTier, 0.3, "A container's shim or its process does not react.", codes...).

@@ -52,10 +52,7 @@ func recogniseSystemdWedged(f *facts.Facts) *Finding {
 	for _, p := range top(facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)) {
 		e.For = append(e.For, atWork(f, p))
 	}
-	advice := adviseSystemdWedged
-	if is.BusSilent {
-		advice = adviseBusSilent
-	}
+	advice := choose(is.BusSilent, adviseBusSilent, adviseSystemdWedged)
 	return newFinding(severity, step, summary, e, subject).advise(func(s *Steps, root string) { advice(f, s, root) })
 }
 

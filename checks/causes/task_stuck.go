@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"strconv"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -33,12 +32,8 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 	for _, t := range stuck {
 		_, holds := facts.HeldBy(f, t)
 		critical = critical || holds || t.Role == host.RoleRuntime || t.Role == host.RoleKubelet
-		s := facts.OwnedBy(f, t.Owner)
-		s.Kind, s.ID, s.Name = "Process", strconv.Itoa(t.PID), t.Name
-		s.Processes = []checks.Process{facts.ProcessOf(f, host.Process{
-			PID: t.PID, Name: t.Name, Role: t.Role, State: 'D', Wchan: t.Wchan, Started: t.Started,
-		})}
-		subjects = append(subjects, s)
+		p := host.Process{PID: t.PID, Name: t.Name, Role: t.Role, State: 'D', Wchan: t.Wchan, Started: t.Started}
+		subjects = append(subjects, servingSubject(f, p, t.Owner))
 	}
 	for _, t := range top(stuck) {
 		addTaskLine(f, &e, t)
@@ -51,8 +46,8 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 	} else if len(main.Stack) > 0 {
 		step = checks.Certain
 	}
-	summary := textf("%s is stuck in the kernel and waits for %s", TaskName(f, main), what)
-	summary += andMore(len(stuck)-1, "task")
+	summary := textf("%s is stuck in the kernel and waits for %s", TaskName(f, main), what) +
+		andMore(len(stuck)-1, "task")
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, root string) {
 		for _, t := range stuck[:min(len(stuck), 2)] {
 			if t.PID <= 1 {
@@ -86,10 +81,7 @@ func addTasks(f *facts.Facts, e *checks.Evidence, such func(host.BlockedTask) bo
 
 // addTaskLine adds where a task waits.
 func addTaskLine(f *facts.Facts, e *checks.Evidence, t host.BlockedTask) {
-	where := cmp.Or(facts.WaitsIn(t), "the kernel")
-	line := textf("%s is in uninterruptible sleep in two looks, in %s", TaskName(f, t), where)
-	if w := facts.WaitOf(t); w != facts.WaitUnknown {
-		line += ": it waits for " + w.String()
-	}
-	e.For = append(e.For, line)
+	where, w := cmp.Or(facts.WaitsIn(t), "the kernel"), facts.WaitOf(t)
+	Addf(&e.For, "%s is in uninterruptible sleep in two looks, in %s%s", TaskName(f, t), where,
+		choose(w == facts.WaitUnknown, "", ": it waits for "+w.String()))
 }

@@ -55,9 +55,8 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 func exitedEvidence(f *facts.Facts, c facts.Census, share float64) checks.Evidence {
 	var e checks.Evidence
 	Addf(&e.For, "%s, %s", units.Count(c.Exited, "exited container"), units.Count(c.DeadSandboxes, "dead sandbox"))
-	if what := beyondNewest(c); what != "" {
-		Addf(&e.For, "%s beyond the newest of their pod and name: the kubelet's own clean-up may remove them", what)
-	}
+	what := beyondNewest(c)
+	addIf(what != "", &e.For, "%s beyond the newest of their pod and name: the kubelet may remove them", what)
 	if c.MostlyNewest() {
 		Addf(&e.For, "%s of its pod and name: of completed pods, or of deleted ones whose removal fails", c.NewestOf())
 		Addf(&e.Missing, "whether their pods still exist: the API was not asked")
@@ -70,12 +69,8 @@ func exitedEvidence(f *facts.Facts, c facts.Census, share float64) checks.Eviden
 // beyondNewest counts what garbage collection may remove; empty for nothing.
 func beyondNewest(c facts.Census) string {
 	var parts []string
-	if c.BeyondNewest > 0 {
-		parts = append(parts, units.Count(c.BeyondNewest, "container"))
-	}
-	if c.OldSandboxes > 0 {
-		parts = append(parts, units.Count(c.OldSandboxes, "dead sandbox"))
-	}
+	addIf(c.BeyondNewest > 0, &parts, "%s", units.Count(c.BeyondNewest, "container"))
+	addIf(c.OldSandboxes > 0, &parts, "%s", units.Count(c.OldSandboxes, "dead sandbox"))
 	return units.List(parts)
 }
 
@@ -103,9 +98,7 @@ func addCleanUp(f *facts.Facts, s *Steps) {
 	if what == "" {
 		return
 	}
-	if partOfLists(f) {
-		what += " and more"
-	}
+	what += choose(partOfLists(f), " and more", "")
 	s.Look(facts.KdiagCommand(f, "gc-exited"), textf("The plan for %s: what may go, and why.", what))
 	s.Add(checks.TouchesExited, facts.KdiagCommand(f, "gc-exited --yes --audit gc-exited.jsonl"),
 		textf("Removes %s, oldest first; the newest of each stays, and all logs. Never crictl rm -a.", what))
