@@ -70,8 +70,7 @@ func outageEvidence(f *facts.Facts, e *checks.Evidence) string {
 	s, example := f.Log.APIOutage, facts.FirstExample(f, signature.APIServerFailed, signature.Unauthorized)
 	Addf(&e.For, "%s of the kubelet towards the API server %s, the last at %s: %s", units.Count(int(s.Records),
 		"failing call"), facts.SinceText(f, s.From), facts.ClockText(f, s.To), example)
-	if c := facts.Logged(f, signature.CertificateExpired); c != nil {
-		Addf(&e.For, "certificates: %s", facts.Quote(f, c.Example))
+	if logEvidence(f, e, signature.CertificateExpired) {
 		return "a certificate has expired"
 	}
 	if c := facts.Logged(f, signature.Unauthorized); c != nil && facts.Fresh(f, c.Last, facts.APIFresh) {

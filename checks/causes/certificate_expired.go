@@ -82,9 +82,7 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 		summary += "; by the API server's clock it is valid"
 		Addf(&e.For, "the API server's clock differs by %s: this node's clock is wrong", n.Server.Value.Skew.Abs())
 	}
-	if k := facts.Logged(f, signature.CertificateExpired); k != nil {
-		Addf(&e.For, "its log: %s", facts.Quote(f, k.Example))
-	}
+	logEvidence(f, &e, signature.CertificateExpired)
 	step := checks.Certain
 	switch {
 	case c == serving:

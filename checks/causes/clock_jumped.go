@@ -21,10 +21,7 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 		return nil
 	}
 	forwards := func(by time.Duration) string {
-		if by < 0 {
-			return units.Duration(-by) + " back"
-		}
-		return units.Duration(by) + " ahead"
+		return units.Duration(by.Abs()) + choose(by < 0, " back", " ahead")
 	}
 	var e checks.Evidence
 	step, summary := checks.Fair, ""

@@ -24,11 +24,10 @@ type consumer struct {
 // groupConsumer describes a control group; show is a command for its folder.
 func groupConsumer(f *facts.Facts, path, dir string, o host.Owner, share float64, has, show string) consumer {
 	name := cmp.Or(facts.OwnerLabel(f, o), facts.Clean(path))
-	c := consumer{text: name + " " + has, share: share, owner: o, subject: groupSubject(f, path, o)}
-	if safeDir(dir) {
-		c.show = textf(show, dir)
+	return consumer{
+		text: name + " " + has, share: share, owner: o, subject: groupSubject(f, path, o),
+		show: choose(safeDir(dir), textf(show, dir), ""),
 	}
-	return c
 }
 
 // processConsumer describes a process; show is a command for its pid.
@@ -71,10 +70,7 @@ func servingSubject(f *facts.Facts, p host.Process, o host.Owner) checks.Subject
 
 // andMore ends a summary with how many others there are; nothing for none.
 func andMore(n int, noun string) string {
-	if n <= 0 {
-		return ""
-	}
-	return "; " + units.Count(n, noun) + " more"
+	return choose(n > 0, "; "+units.Count(n, noun)+" more", "")
 }
 
 // safeDir reports whether the folder of a control group may stand in a command, in single quotes.

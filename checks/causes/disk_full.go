@@ -42,13 +42,12 @@ func shortOf(f *facts.Facts, noun string, short []facts.Shortage, look func(s *S
 	}
 	missing(f.Seen.Settings, &e, "the kubelet's eviction thresholds; its defaults are assumed")
 	logEvidence(f, &e, signature.DiskFull)
-	main, step := short[0], checks.Certain
-	summary := textf("the file system of %s has no %s left: %s", main.Name(), noun, main.Left(inodes))
+	main := short[0]
+	step := choose(main.Full || main.Err != "", checks.Certain, checks.Strong)
+	what := choose(main.Full, "has no "+noun+" left", "is short of "+noun)
+	summary := textf("the file system of %s %s: %s", main.Name(), what, main.Left(inodes))
 	if main.Err != "" {
 		summary = textf("a write to the file system of %s is refused: %s", main.Name(), facts.Clean(main.Err))
-	} else if !main.Full {
-		step = checks.Strong
-		summary = textf("the file system of %s is short of %s: %s", main.Name(), noun, main.Left(inodes))
 	}
 	return newFinding(main.Severity(), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("df -h "+main.Folder()+"; df -i "+main.Folder(), "How much is left, and is it space or inodes?")

@@ -161,18 +161,23 @@ func pressureEvidence(f *facts.Facts, e *checks.Evidence) {
 	}
 }
 
-// addCalls adds one line for each of the RPCs that was asked and has the outcome.
-func addCalls(f *facts.Facts, lines *[]string, want func(facts.Outcome) bool, names ...string) {
+// addCalls adds one line for each of the RPCs that has the outcome, and returns their names.
+func addCalls(f *facts.Facts, lines *[]string, want func(facts.Outcome) bool, names ...string) []string {
+	var such []string
 	for _, name := range names {
 		if r := f.RPC[name]; want(r.Outcome) {
+			such = append(such, name)
 			*lines = append(*lines, facts.CallLine(r.Last()))
 		}
 	}
+	return such
 }
 
 func isAlive(o facts.Outcome) bool { return o.Alive() }
 
 func isHanging(o facts.Outcome) bool { return o == facts.Hung }
+
+func isFailing(o facts.Outcome) bool { return o == facts.Failed }
 
 // logEvidence adds the first record of a signature to the evidence.
 func logEvidence(f *facts.Facts, e *checks.Evidence, code string) bool {

@@ -16,10 +16,11 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	severity, step := checks.Critical, checks.Certain
-	names, summary := imageCalls(f, &e, facts.Hung), ""
+	names, summary := addCalls(f, &e.For, isHanging, facts.RPCImages, facts.RPCImageFs), ""
 	switch {
 	case len(names) == 0: // errors blind the kubelet as a hang does, but nothing waits for them
-		if names = imageCalls(f, &e, facts.Failed); len(names) == 0 {
+		names = addCalls(f, &e.For, isFailing, facts.RPCImages, facts.RPCImageFs)
+		if len(names) == 0 {
 			return nil
 		}
 		severity, step = checks.Warning, checks.Strong
@@ -51,16 +52,4 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 		s.cordon()
 		addRestart(f, s)
 	})
-}
-
-// imageCalls returns the names of the image RPCs that have the outcome and adds their lines to the evidence.
-func imageCalls(f *facts.Facts, e *checks.Evidence, want facts.Outcome) []string {
-	var names []string
-	for _, name := range []string{facts.RPCImages, facts.RPCImageFs} {
-		if r := f.RPC[name]; r.Outcome == want {
-			names = append(names, name)
-			e.For = append(e.For, facts.CallLine(r.Last()))
-		}
-	}
-	return names
 }

@@ -95,14 +95,11 @@ func loggedKubeletStalled(in *Incident) *LogFinding {
 		raiseIf(len(full) > 0, 0.55, full...).raiseIf(len(watchdog) > 0, 0.15, watchdog...)
 	switch s := in.Standstill; {
 	case s != nil:
-		f.Summary = textf("The kubelet itself stood still for %s or more: by so much its first record of the "+
-			"trouble is late.", units.Duration(s.Late))
-		f.raise(0.75, textf("the first record states an age of %s: a loop that runs reports it every 5 s from "+
-			"%s on", units.Duration(s.Age), units.Duration(s.Due)))
+		f.Summary = textf("The kubelet itself stood still for %s or more: its first record is late by that.", s.Late)
+		f.raise(0.75, textf("the first record states an age of %s; a loop that runs reports from %s on", s.Age, s.Due))
 		f.lacks("what else on the node wrote meanwhile: a machine that stands still as a whole looks the same")
 	case in.failing == 0 && !in.down && in.age() > 10*time.Minute:
-		f.raise(0.3, textf("the age grows to %s and no call is on record as failing, though a hung one "+
-			"would be every 2 min", units.Duration(in.age())))
+		f.raise(0.3, textf("the age grows to %s, and no call is on record as failing: a hung one would be", in.age()))
 		f.lacks("whether the log holds all of the kubelet's lines")
 	default:
 		f.lowerIf(in.failing > 0 && f.Confidence > 0, 0.3,

@@ -74,10 +74,9 @@ func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 		e := heavy[0]
 		list := choose(e.Kind == facts.KindSandbox, "pods --id ", "ps -a --id ")
 		st.lookIf(facts.Safe(e.ID), facts.CrictlCommand(f, list+e.ID+" -o json"), "Which label is so large?")
-		if facts.Safe(e.Pod.Namespace, e.Pod.Name) {
-			st.Look(textf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
-				"Who owns it? Take what is large out of the workload's pod template.")
-		}
+		st.lookIf(facts.Safe(e.Pod.Namespace, e.Pod.Name),
+			textf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
+			"Who owns it? Take what is large out of the workload's pod template.")
 		if blind {
 			addCleanUp(f, st)
 			addRemovals(f, st, s)
@@ -88,14 +87,11 @@ func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 			addCompletedPods(st, c)
 		}
 		st.Look(facts.CrictlCommand(f, "ps -q | wc -l"), "The list of running containers alone may still work.")
-		if s.Refused != nil {
-			st.Look("grep -rnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio", "Is it under 16 MiB?")
-		}
+		st.lookIf(s.Refused != nil, "grep -rnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio",
+			"Is it under 16 MiB?")
 	}
-	if blind && (f.Kubelet == nil || !f.Kubelet.CRIListStreaming) {
-		st.Look(`kubectl get node "$(hostname)" -o wide`,
-			"Which versions? Kubelet 1.36 with containerd 2.4 or CRI-O 1.36 can stream its lists: CRIListStreaming.")
-	}
+	st.lookIf(blind && (f.Kubelet == nil || !f.Kubelet.CRIListStreaming), `kubectl get node "$(hostname)" -o wide`,
+		"Which versions? Kubelet 1.36 with containerd 2.4 or CRI-O 1.36 can stream its lists: CRIListStreaming.")
 }
 
 // addRemovals adds the removal of the pods that take most of a list: StopPodSandbox and RemovePodSandbox need no list.
@@ -139,15 +135,14 @@ func addRemovals(f *facts.Facts, st *Steps, s facts.ListSize) {
 	loads = slices.DeleteFunc(loads, func(l *load) bool {
 		return !facts.Safe(l.id) || l.runs && (dead >= s.Bytes-s.Limit || facts.IsStaticPod(f, l.pod.UID))
 	})
+	const few = ", without a list. A few at a time, until kdiag pleg finds the list below its limit."
 	for _, l := range top(loads) {
 		if !l.runs {
-			st.Add(checks.TouchesExited, facts.CrictlCommand(f, "rmp "+l.id), "Removes what is left of a pod that no "+
-				"longer runs; it needs no list. A few at a time, until kdiag pleg finds the list below its limit.")
+			st.Add(checks.TouchesExited, facts.CrictlCommand(f, "rmp "+l.id), "Removes a dead pod"+few)
 			continue
 		}
 		addDeletePod(f, st, l.pod, "First in the API, or the kubelet makes it anew as it was.")
-		st.Add(checks.TouchesPod, facts.CrictlCommand(f, "rmp -f "+l.id), "Ends all its containers at once and "+
-			"removes it; it needs no list. A few at a time, until kdiag pleg finds the list below its limit.")
+		st.Add(checks.TouchesPod, facts.CrictlCommand(f, "rmp -f "+l.id), "Ends and removes a pod"+few)
 	}
 }
 
