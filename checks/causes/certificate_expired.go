@@ -75,8 +75,8 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	when := choose(f.Now.Before(c.NotBefore), "is valid from "+Stamp(c.NotBefore), "expired at "+Stamp(c.NotAfter))
 	summary := textf("the kubelet's %s certificate %s: %s", c.Role, when, effect)
-	Addf(&e.For, "%s (%s) is valid from %s to %s; it is %s", facts.Clean(c.Path), cmp.Or(facts.Clean(c.Subject),
-		"without a name"), Stamp(c.NotBefore), Stamp(c.NotAfter), Stamp(f.Now))
+	Addf(&e.For, "%s (%s) is valid from %s to %s; it is %s", facts.Clean(c.Path), facts.Clean(c.Subject),
+		Stamp(c.NotBefore), Stamp(c.NotAfter), Stamp(f.Now))
 	n := f.Seen
 	if byWrongClock(f, *c) {
 		summary += "; by the API server's clock it is valid"

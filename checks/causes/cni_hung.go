@@ -13,8 +13,7 @@ const CNIHung = "CNIHung"
 func recogniseCNIHung(f *facts.Facts) *Finding {
 	status := f.RPC[facts.RPCStatus]
 	hangs, old := status.Outcome == facts.Hung, facts.OldProcesses(f, host.RoleCNI, f.Limits.CNIPluginTooLong)
-	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || !f.Calls.AnyList ||
-		f.RPC[facts.RPCVersion].Outcome == facts.Hung || !hangs && len(old) == 0 {
+	if !listsAnswer(f) || !hangs && len(old) == 0 {
 		return nil
 	}
 	var e checks.Evidence
@@ -77,7 +76,6 @@ func loggedCNIHung(in *Incident) *LogFinding {
 	return in.finding(objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.",
 		signature.CNIFailed).
 		raiseIf(in.calls(isLate, signature.CNIFailed) > 0, 0.25, "they miss their deadline").
-		raiseIf(in.down && in.lists == 0, 0.2,
-			"the runtime's status hangs and no list is on record as failing, as when CNI's lock is held").
+		raiseIf(in.down && in.lists == 0, 0.2, "the status hangs and no list fails, as when CNI's lock is held").
 		lowerIf(in.listsMissed > 0, 0.15, "the lists hang too, and these do not wait for CNI")
 }

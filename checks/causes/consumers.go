@@ -43,8 +43,8 @@ func groupSubject(f *facts.Facts, path string, o host.Owner) checks.Subject {
 	if o.Unit != "" {
 		return checks.Subject{Kind: "Unit", Name: facts.Clean(o.Unit)}
 	}
-	return facts.InPod(f, checks.Subject{Kind: "Cgroup", ID: facts.Clean(o.ObjectID), Name: facts.Clean(path)},
-		o.PodUID)
+	group := checks.Subject{Kind: "Cgroup", ID: facts.Clean(o.ObjectID), Name: facts.Clean(path)}
+	return facts.InPod(f, group, o.PodUID)
 }
 
 // ofNode names a part of the node as a culprit.

@@ -173,6 +173,14 @@ func addCalls(f *facts.Facts, lines *[]string, want func(facts.Outcome) bool, na
 	return such
 }
 
+// talks reports whether there is a runtime that does not hang as a whole.
+func talks(f *facts.Facts) bool { return f.Calls.Connected && f.Pattern.Hang == facts.HangNone }
+
+// listsAnswer reports whether the runtime answers what needs none of its slower parts.
+func listsAnswer(f *facts.Facts) bool {
+	return talks(f) && f.Calls.AnyList && f.RPC[facts.RPCVersion].Outcome != facts.Hung
+}
+
 func isAlive(o facts.Outcome) bool { return o.Alive() }
 
 func isHanging(o facts.Outcome) bool { return o == facts.Hung }

@@ -10,8 +10,7 @@ import (
 const ImageServiceHung = "ImageServiceHung"
 
 func recogniseImageServiceHung(f *facts.Facts) *Finding {
-	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || !f.Calls.AnyList ||
-		f.RPC[facts.RPCVersion].Outcome == facts.Hung {
+	if !listsAnswer(f) {
 		return nil
 	}
 	var e checks.Evidence

@@ -14,7 +14,7 @@ import (
 const InspectHang = "InspectHang"
 
 func recogniseInspectHang(f *facts.Facts) *Finding {
-	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || f.Pattern.Stalls || len(f.Calls.HungLists) > 0 {
+	if !talks(f) || f.Pattern.Stalls || len(f.Calls.HungLists) > 0 {
 		return nil
 	}
 	var e checks.Evidence
@@ -161,8 +161,7 @@ func loggedInspectHang(in *Incident) *LogFinding {
 		f.Confidence = max(f.Confidence, 0.55)
 	}
 	return f.raiseIf(in.allHung, 0.1, in.relistsText()).
-		raiseIf(in.peak > 0 && !in.allHung, 0.1, textf("the worst age is near %d times the 2 min deadline of "+
-			"a call: %d calls hung one after the other", in.peak, in.peak)).
-		lowerIf(in.listsMissed > 0 || in.down, 0.4,
-			"lists or the status do not come back either, so the trouble is wider than these objects")
+		raiseIf(in.peak > 0 && !in.allHung, 0.1, textf("%d calls hung one after the other: the worst age "+
+			"is near as many deadlines of 2 min", in.peak)).
+		lowerIf(in.listsMissed > 0 || in.down, 0.4, "lists or the status do not come back either")
 }

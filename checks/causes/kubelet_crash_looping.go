@@ -61,8 +61,7 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 	if ready := facts.Logged(f, signature.NodeReady); severity == checks.Critical && ready != nil &&
 		ready.First != nil && r.Last != nil && ready.First.After(*r.Last) {
 		severity = checks.Warning
-		Addf(&e.Against, "the node became ready at %s, after the last restart: it restarted until it had joined",
-			facts.ClockText(f, *ready.First))
+		Addf(&e.Against, "the node became ready at %s, after the last restart", facts.ClockText(f, *ready.First))
 	}
 	addGaps(f, &e, gapHost)
 	summary := textf("the kubelet was restarted %s %s%s: %s", units.Times(r.Count), within, when,

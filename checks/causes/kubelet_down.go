@@ -74,8 +74,7 @@ func unitSummary(f *facts.Facts, u *host.Unit) string {
 	case u.Load == "masked":
 		return name + " is masked: no kubelet runs, and none can be started"
 	case u.Active == "failed":
-		return textf("%s has failed%s (%s): no kubelet runs", name, since, cmp.Or(facts.Clean(u.Result),
-			"no reason given"))
+		return textf("%s has failed%s (%s): no kubelet runs", name, since, cmp.Or(facts.Clean(u.Result), "no reason"))
 	}
 	return textf("%s is stopped%s: no kubelet runs, and nobody starts it", name, since)
 }

@@ -102,8 +102,7 @@ func loggedKubeletStalled(in *Incident) *LogFinding {
 		f.raise(0.3, textf("the age grows to %s, and no call is on record as failing: a hung one would be", in.age()))
 		f.lacks("whether the log holds all of the kubelet's lines")
 	default:
-		f.lowerIf(in.failing > 0 && f.Confidence > 0, 0.3,
-			"calls to the runtime fail: "+units.Count(in.failing, "record"))
+		f.lowerIf(in.failing > 0 && f.Confidence > 0, 0.3, "calls fail: "+units.Count(in.failing, "record"))
 	}
 	if f.Confidence < 0.15 {
 		return nil

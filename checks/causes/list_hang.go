@@ -16,7 +16,7 @@ const ListHang = "ListHang"
 func recogniseListHang(f *facts.Facts) *Finding {
 	lists, hungs := f.Calls.HungLists, mainFirst(f.Sweep.Hung)
 	someAnswer := f.Calls.AnyList || f.RPC[facts.RPCStatus].Outcome.Alive() || f.Sweep.Answered > 0
-	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || len(lists) == 0 || !someAnswer {
+	if !talks(f) || len(lists) == 0 || !someAnswer {
 		return nil
 	}
 	var e checks.Evidence
@@ -81,6 +81,5 @@ func loggedListHang(in *Incident) *LogFinding {
 	if all || once {
 		return f
 	}
-	return f.raise(0, "the kubelet does not call the runtime down").
-		lacks("a look at the other calls: which of the two lists hangs names the lock")
+	return f.raise(0, "the kubelet does not call the runtime down").lacks("which of the two lists hangs")
 }

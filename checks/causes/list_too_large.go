@@ -150,8 +150,8 @@ func loggedListTooLarge(in *Incident) *LogFinding {
 	if in.count(signature.MessageTooLarge) == 0 {
 		return nil
 	}
-	f := in.finding(objectTier, 0.93, "The answer to a list is larger than gRPC lets through, so no relist can "+
-		"succeed.", signature.RelistFailed, signature.MessageTooLarge)
+	f := in.finding(objectTier, 0.93, "A list is larger than gRPC lets through: no relist succeeds.",
+		signature.RelistFailed, signature.MessageTooLarge)
 	for _, b := range in.each(signature.MessageTooLarge) {
 		if c := b.Call(); c.Size != 0 {
 			side := choose(c.Sending, "the runtime refuses to send it", "the kubelet refuses to receive it")

@@ -49,8 +49,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 		if dir := pidsDir(f, limits[0].Group); dir != "" {
 			s.Look(textf("grep . '%s'/pids.*", dir), "How many are there, against which limit?")
 		}
-		s.lookIf(!limits[0].Pod, "cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg",
-			"How many threads?")
+		s.lookIf(!limits[0].Pod, "cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg", "How many?")
 		addConsumers(f, s, consumers, "Ends them all. Its replacement needs a limit (podPidsLimit).")
 		s.lookIf(!shown(consumers), "ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15", "Who has the threads?")
 		if p := zombieParent(f); p != nil && p.PID > 1 {

@@ -257,8 +257,7 @@ func stoppedShimServes(f *facts.Facts, id string) bool {
 }
 
 func shimHoldsCall(f *facts.Facts) bool {
-	return slices.ContainsFunc(f.Shims.Stopped,
-		func(p host.Process) bool { return ownerHangs(f, facts.OwnerOf(p)) })
+	return slices.ContainsFunc(f.Shims.Stopped, func(p host.Process) bool { return ownerHangs(f, facts.OwnerOf(p)) })
 }
 
 // ownerHangs reports whether the status of an object or pod hangs.

@@ -14,8 +14,7 @@ const RelistOverloaded = "RelistOverloaded"
 
 func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 	s := f.Summary
-	if s == nil || !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || len(f.Calls.HungLists) > 0 ||
-		len(f.Sweep.Hung) > 0 {
+	if s == nil || !talks(f) || len(f.Calls.HungLists) > 0 || len(f.Sweep.Hung) > 0 {
 		return nil
 	}
 	limit := f.Calls.Threshold

@@ -50,9 +50,9 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	} else if u != nil {
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
 		if UnitDown(u) {
-			why := choose(u.Result == "success", "", u.Result) // success: stopped by somebody
-			summary += textf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active),
-				facts.Clean(cmp.Or(why, u.Sub)))
+			// Success is that somebody stopped it.
+			why := facts.Clean(cmp.Or(choose(u.Result == "success", "", u.Result), u.Sub))
+			summary += textf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active), why)
 		}
 	}
 	endpointEvidence(f, &e)
@@ -93,8 +93,7 @@ func loggedRuntimeDown(in *Incident) *LogFinding {
 	}
 	f := in.finding(runtimeTier, 0.55, "The runtime's daemon is not running.", signature.RuntimeStopped)
 	if ended != nil {
-		f.raise(0, "systemd reports that the runtime's unit failed, first at "+
-			ended[0].First().In(in.Zone).Format(time.TimeOnly))
+		f.raise(0, "the runtime's unit failed, first at "+ended[0].First().In(in.Zone).Format(time.TimeOnly))
 	}
 	if in.refused > 0 {
 		f.Summary = "Nothing listens on the runtime's socket: the daemon is not running."
@@ -106,6 +105,5 @@ func loggedRuntimeDown(in *Incident) *LogFinding {
 	return f.lowerIf(answered, 0.4, "something listens again, though not as a CRI runtime").
 		raiseIf(in.down && !answered, 0.1, listedDown).
 		lowerIf(again, 0.15, "the runtime was started again").
-		lowerIf(in.missed > in.refused, 0.2,
-			"calls rather missed their deadline than were refused: "+units.Count(in.missed, "record"))
+		lowerIf(in.missed > in.refused, 0.2, "more calls missed their deadline: "+units.Count(in.missed, "record"))
 }

@@ -132,8 +132,7 @@ func loggedRuntimeHung(in *Incident) *LogFinding {
 	}
 	f := in.finding(runtimeTier, 0.5, "The runtime accepts calls and answers none: it hangs as a whole.",
 		signature.RuntimeIsDown, signature.SanityCheckFailed).
-		raiseIf(slices.Contains(in.Reasons, reasonRuntimeDown), 0.1,
-			listedDown+" beside PLEG: neither status nor lists have succeeded")
+		raiseIf(slices.Contains(in.Reasons, reasonRuntimeDown), 0.1, listedDown+" beside PLEG")
 	if in.statusMissed+in.listsMissed == 0 {
 		ended, again := in.runtimeEnd()
 		if in.Standstill != nil || ended != nil && !again || in.count(signature.RuntimeNotReadyReported,
@@ -141,10 +140,8 @@ func loggedRuntimeHung(in *Incident) *LogFinding {
 			return nil // what is known says why there is no good status
 		}
 		f.Confidence = min(f.Confidence, 0.45)
-		f.Summary = "The runtime's status has not succeeded for 30 s; the log does not say whether it hangs or is " +
-			"not running."
-		return f.lacks("records of failing calls: those that miss their deadline show a runtime that hangs, " +
-			"refused ones one that is not running")
+		f.Summary = "The runtime's status fails for 30 s; the log does not show whether it hangs or does not run."
+		return f.lacks("records of failing calls: do they miss their deadline, or are they refused?")
 	}
 	return f.raiseIf(in.listsMissed > 0, 0.25, in.found(signature.RelistFailed, signature.ListFailed)...).
 		raiseIf(in.statusMissed > 0, 0.05)

@@ -16,7 +16,7 @@ import (
 const RuntimeNotReady = "RuntimeNotReady"
 
 func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
-	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone {
+	if !talks(f) {
 		return nil
 	}
 	var e checks.Evidence
@@ -45,8 +45,7 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 		advise(func(s *Steps, _ string) {
 			s.Look(facts.CrictlCommand(f, "info"), "The conditions in the runtime's own words.")
 			AddService(f, s)
-			s.Look(facts.KdiagCommand(f, "runtime"), "Look again. While it loads its state, "+
-				"wait: that may take minutes, and a restart begins it anew.")
+			s.Look(facts.KdiagCommand(f, "runtime"), "Look again. While it loads its state, wait: a restart delays it.")
 			addRestart(f, s, "Only if it is not loading its state, or that never ends.")
 		})
 }
@@ -128,6 +127,5 @@ func loggedRuntimeNotReady(in *Incident) *LogFinding {
 	}
 	return in.finding(runtimeTier, 0.7, "The runtime answers, and reports that it is not ready.",
 		signature.RuntimeNotReadyReported).
-		lowerIf(in.statusMissed+in.listsMissed+in.refused > 0, 0.3,
-			"calls were refused or missed their deadline as well")
+		lowerIf(in.statusMissed+in.listsMissed+in.refused > 0, 0.3, "calls were refused or missed their deadline too")
 }

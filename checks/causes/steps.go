@@ -197,8 +197,8 @@ func addProcesses(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 		addStack(s, p, what)
 		if facts.IsConmon(p) && !facts.IsStopped(&p) {
 			if i.Kind == facts.KindContainer && p.ObjectID == i.ID && facts.Safe(i.ID) {
-				s.Add(checks.TouchesPod, facts.CrictlCommand(f, "stop "+i.ID), textf("Stops the container. Never kill "+
-					"%v: the container would run on unwatched.", p))
+				s.Add(checks.TouchesPod, facts.CrictlCommand(f, "stop "+i.ID),
+					textf("Stops the container. Do not kill %v: nothing would watch it then.", p))
 			}
 			continue
 		}
