@@ -81,8 +81,8 @@ func outageEvidence(f *facts.Facts, e *checks.Evidence) string {
 
 // reasonIn is the end of an error, which names what failed: i/o timeout.
 func reasonIn(err string) string {
-	if _, after, ok := strings.Cut(err, "x509: "); ok {
-		return "x509: " + facts.Clean(strings.Trim(after, `\"`))
+	if i := strings.Index(err, "x509: "); i >= 0 {
+		return facts.Clean(strings.TrimRight(err[i:], `\"`))
 	}
 	return facts.Clean(strings.Trim(err[strings.LastIndex(err, ": ")+1:], ` \"`))
 }

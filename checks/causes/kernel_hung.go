@@ -17,12 +17,11 @@ const KernelHung = "KernelHung"
 
 // processNamed finds a task among the processes of the host; nil when it is not one of the runtime's, or gone.
 func processNamed(f *facts.Facts, t facts.LogTask) *host.Process {
-	for i := range f.Processes {
-		if t.PID > 0 && f.Processes[i].PID == t.PID {
-			return &f.Processes[i]
-		}
+	i := slices.IndexFunc(f.Processes, func(p host.Process) bool { return t.PID > 0 && p.PID == t.PID })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &f.Processes[i]
 }
 
 func recogniseKernelHung(f *facts.Facts) *Finding {

@@ -29,9 +29,9 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	default:
 		summary = "PLEG was unhealthy from " + facts.ClockText(f, *last.Start) + " to " + facts.ClockText(f, *last.End)
 	}
-	if severity == checks.Warning && last.Recovered {
-		Addf(&e.Against, "its loop is at work again")
-	} else if severity == checks.Warning {
+	over := severity == checks.Warning
+	addIf(over && last.Recovered, &e.Against, "its loop is at work again")
+	if over && !last.Recovered {
 		step = checks.Strong
 		Addf(&e.Missing, "whether it recovered: the log has nothing of it after %s", facts.ClockText(f, *last.End))
 	}

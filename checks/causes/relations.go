@@ -229,9 +229,8 @@ func ofRole(role host.Role) func(*facts.Facts, host.BlockedTask) bool {
 
 // waitsFor is for tasks that wait for one of the kinds, or for something unknown.
 func waitsFor(kinds ...facts.Wait) func(*facts.Facts, host.BlockedTask) bool {
-	return func(_ *facts.Facts, t host.BlockedTask) bool {
-		return slices.Contains(append(kinds, facts.WaitUnknown), facts.WaitOf(t))
-	}
+	kinds = append(kinds, facts.WaitUnknown)
+	return func(_ *facts.Facts, t host.BlockedTask) bool { return slices.Contains(kinds, facts.WaitOf(t)) }
 }
 
 func holdsCall(f *facts.Facts, t host.BlockedTask) bool {

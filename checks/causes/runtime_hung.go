@@ -96,7 +96,7 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 		addCalls(f, &e.For, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers, facts.RPCImages,
 			facts.RPCImageFs, facts.RPCVersion)
 		addCalls(f, &e.For, isAlive, facts.RPCVersion) // needs no lock
-		return textf("%s accepts connections, but no RPC that needs its state is answered", label), checks.Certain
+		return label + " accepts connections, but no RPC that needs its state is answered", checks.Certain
 	case facts.HangMidway:
 		if s := f.Pattern.Stall; f.Pattern.Stalled {
 			Addf(&e.For, "it answered at first; then %s hung, for %s", units.Count(s.Hung, "call"), s.For)
@@ -104,9 +104,8 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 		addIf(f.Pattern.StoppedForGood, &e.For, "Version, which needs no lock, was answered at first and not later")
 		return label + " stopped answering while it was measured", checks.Strong
 	case facts.HangMost:
-		hungs := f.Sweep.Hung
-		hung := outOf(len(f.Sweep.Hung), len(f.Sweep.Made), "status call")
-		Addf(&e.For, "%s hung, in %s: no single container explains that", hung, units.Count(facts.PodsOf(hungs), "pod"))
+		calls, pods := outOf(len(f.Sweep.Hung), len(f.Sweep.Made), "status call"), facts.PodsOf(f.Sweep.Hung)
+		Addf(&e.For, "%s hung, in %s: no single container explains that", calls, units.Count(pods, "pod"))
 		addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers)
 		return textf("status calls of %s hang for most objects, while its lists answer", label), checks.Strong
 	}
@@ -137,10 +136,10 @@ func loggedRuntimeHung(in *Incident) *LogFinding {
 		ended, again := in.runtimeEnd()
 		if in.Standstill != nil || ended != nil && !again || in.count(signature.RuntimeNotReadyReported,
 			signature.RuntimeStopped, signature.CRIUnsupported) > 0 {
-			return nil // what is known says why there is no good status
+			return nil // this explains why there is no good status
 		}
 		f.Confidence = min(f.Confidence, 0.45)
-		f.Summary = "The runtime's status fails for 30 s; the log does not show whether it hangs or does not run."
+		f.Summary = "The runtime's status has failed for 30 s; the log does not show whether it hangs or is down."
 		return f.lacks("records of failing calls: do they miss their deadline, or are they refused?")
 	}
 	return f.raiseIf(in.listsMissed > 0, 0.25, in.found(signature.RelistFailed, signature.ListFailed)...).

@@ -118,7 +118,7 @@ func hasOwnCause(c crictl.Call) bool {
 	return c.Code == crictl.Unimplemented || c.Code == crictl.PermissionDenied || facts.IsTooLarge(c)
 }
 
-// loggedRuntimeNotReady is for a runtime that answers Status and says itself that it is not ready. Such an answer
+// loggedRuntimeNotReady is for a runtime that answers Status and reports that it is not ready. Such an answer
 // does not count as a good status, so "container runtime is down" appears after 30 s too (pkg/kubelet/kubelet.go,
 // updateRuntimeUp).
 func loggedRuntimeNotReady(in *Incident) *LogFinding {

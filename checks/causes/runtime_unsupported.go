@@ -82,7 +82,8 @@ func loggedRuntimeUnsupported(in *Incident) *LogFinding {
 	again := in.answeredAgain()
 	return in.finding(runtimeTier, 0.35, "Something listens on the runtime's socket that does not speak CRI v1: the "+
 		"runtime's CRI plugin is disabled, or it is another program.", signature.CRIUnsupported).
-		raiseIf(in.calls(unimplemented, signature.RelistFailed, signature.ListFailed) > 0, 0.4, "every list fails so").
+		raiseIf(in.calls(unimplemented, signature.RelistFailed, signature.ListFailed) > 0, 0.4,
+			"every list fails with it").
 		raiseIf(in.down && again, 0.1, listedDown).
 		raiseIf(in.refused > 0 && again, 0, in.refusals()+": before that, when nothing listened").
 		lowerIf(in.refused > 0 && !again, 0.4, "calls were refused after that: "+in.refusals())

@@ -1,6 +1,9 @@
 package causes
 
 import (
+	"maps"
+	"slices"
+
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -106,14 +109,12 @@ func addCleanUp(f *facts.Facts, s *Steps) {
 
 // addCompletedPods adds the deletion of completed pods in the namespace that has most of them.
 func addCompletedPods(s *Steps, c facts.Census) {
-	namespaces, most := map[string]int{}, ""
+	namespaces := map[string]int{"": 0}
 	for _, h := range c.Containers {
-		ns := h.Pod.Namespace
-		namespaces[ns] += h.Count
-		if namespaces[ns] > namespaces[most] || namespaces[ns] == namespaces[most] && ns < most {
-			most = ns
-		}
+		namespaces[h.Pod.Namespace] += h.Count
 	}
+	most := slices.MaxFunc(slices.Sorted(maps.Keys(namespaces)),
+		func(a, b string) int { return namespaces[a] - namespaces[b] })
 	if !facts.Safe(most) {
 		return
 	}
