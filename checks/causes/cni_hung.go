@@ -70,10 +70,7 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 // loggedCNIHung: the runtime's status takes CNI's lock, so a hung plugin makes the kubelet call the runtime down
 // while lists answer.
 func loggedCNIHung(in *Incident) *LogFinding {
-	if in.count(signature.CNIFailed) == 0 {
-		return nil
-	}
-	return in.finding(objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.",
+	return in.recorded(objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.",
 		signature.CNIFailed).
 		raiseIf(in.calls(isLate, signature.CNIFailed) > 0, 0.25, "they miss their deadline").
 		raiseIf(in.down && in.lists == 0, 0.2, "the status hangs and no list fails, as when CNI's lock is held").

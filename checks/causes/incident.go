@@ -49,12 +49,16 @@ func (in *Incident) finding(tier int, confidence float64, summary string, codes 
 
 // fromRecords returns the recogniser of a cause that records show by themselves.
 func fromRecords(tier int, confidence float64, summary string, codes ...string) func(*Incident) *LogFinding {
-	return func(in *Incident) *LogFinding {
-		if in.count(codes...) == 0 {
-			return nil
-		}
-		return in.finding(tier, confidence, summary, codes...)
+	return func(in *Incident) *LogFinding { return in.recorded(tier, confidence, summary, codes...) }
+}
+
+// recorded returns a finding where there are records of one of the codes, else nil. What raises, lowers or lacks
+// leaves nil as it is.
+func (in *Incident) recorded(tier int, confidence float64, summary string, codes ...string) *LogFinding {
+	if in.count(codes...) == 0 {
+		return nil
 	}
+	return in.finding(tier, confidence, summary, codes...)
 }
 
 // raise adds evidence for the cause, and how much surer it makes. Empty texts are left out.
@@ -64,7 +68,7 @@ func (f *LogFinding) raise(by float64, texts ...string) *LogFinding {
 
 // raiseIf raises where the condition holds.
 func (f *LogFinding) raiseIf(condition bool, by float64, texts ...string) *LogFinding {
-	if !condition {
+	if f == nil || !condition {
 		return f
 	}
 	f.Confidence += by
@@ -78,7 +82,7 @@ func (f *LogFinding) raiseIf(condition bool, by float64, texts ...string) *LogFi
 
 // lowerIf adds evidence against the cause where the condition holds, and how much less sure it makes.
 func (f *LogFinding) lowerIf(condition bool, by float64, text string) *LogFinding {
-	if condition {
+	if f != nil && condition {
 		f.Confidence -= by
 		f.Evidence.Against = append(f.Evidence.Against, text)
 	}
@@ -87,6 +91,9 @@ func (f *LogFinding) lowerIf(condition bool, by float64, text string) *LogFindin
 
 // limitIf adds evidence against the cause, where the condition holds, that leaves it no more than a confidence.
 func (f *LogFinding) limitIf(condition bool, most float64, text string) *LogFinding {
+	if f == nil {
+		return nil
+	}
 	return f.lowerIf(condition, max(f.Confidence-most, 0), text)
 }
 

@@ -39,9 +39,6 @@ func (in *Incident) essentialVictim() *journal.Burst {
 // its confidence where the records are of the runtime or its files, of the node as a whole, or of the kubelet.
 func exhausted(confidence float64, summary, code string) func(*Incident) *LogFinding {
 	return func(in *Incident) *LogFinding {
-		if in.count(code) == 0 {
-			return nil
-		}
 		own, kubelet := false, int64(0)
 		for _, b := range in.each(code) {
 			switch c := b.Call(); c.Role {
@@ -53,7 +50,7 @@ func exhausted(confidence float64, summary, code string) func(*Incident) *LogFin
 				own = own || c.Everywhere || b.Object().Kind == "Filesystem" && ofRuntime(b.Object().ID)
 			}
 		}
-		return in.finding(hostTier, confidence, summary, code).
+		return in.recorded(hostTier, confidence, summary, code).
 			limitIf(!own && kubelet < 2, 0.3, "the log does not show that the runtime or the kubelet is affected")
 	}
 }

@@ -98,13 +98,10 @@ func letGo(f *facts.Facts) bool {
 
 func loggedKernelHung(in *Incident) *LogFinding {
 	codes := []string{signature.HungTask, signature.SoftLockup, signature.RCUStall}
-	if in.count(codes...) == 0 {
-		return nil
-	}
 	isEssential := func(b *journal.Burst) bool {
 		return b.Object().Kind == "Process" && journal.TaskRole(b.Object().Name) != journal.RoleOther
 	}
-	return in.finding(hostTier, 0.75, "The kernel reports tasks or CPUs that do not move.", codes...).
+	return in.recorded(hostTier, 0.75, "The kernel reports tasks or CPUs that do not move.", codes...).
 		raiseIf(slices.ContainsFunc(in.each(codes...), isEssential), 0.15,
 			"the stuck task belongs to the runtime, a container's shim or the kubelet")
 }

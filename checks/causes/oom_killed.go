@@ -104,14 +104,11 @@ func taskSubjects(f *facts.Facts, all []facts.LogTask) []checks.Subject {
 
 func loggedOOMKilled(in *Incident) *LogFinding {
 	codes := []string{signature.OOMKill, signature.UnitOOMKilled}
-	if in.count(codes...) == 0 {
-		return nil
-	}
 	victim := in.essentialVictim()
-	f := in.finding(hostTier, 0.35, "The kernel killed processes to free memory.", codes...).
+	f := in.recorded(hostTier, 0.35, "The kernel killed processes to free memory.", codes...).
 		lowerIf(victim == nil, 0, "no part of the runtime or the kubelet is among the victims that are named").
 		raiseIf(victim != nil, 0.45, "a part of the runtime or the kubelet is among the victims")
-	if victim != nil {
+	if f != nil && victim != nil {
 		f.Summary = "The kernel killed the runtime, a shim or the kubelet to free memory."
 		f.late = in.lateStart([]*journal.Burst{victim})
 	}

@@ -122,10 +122,7 @@ func hasOwnCause(c crictl.Call) bool {
 // does not count as a good status, so "container runtime is down" appears after 30 s too (pkg/kubelet/kubelet.go,
 // updateRuntimeUp).
 func loggedRuntimeNotReady(in *Incident) *LogFinding {
-	if in.count(signature.RuntimeNotReadyReported) == 0 {
-		return nil
-	}
-	return in.finding(runtimeTier, 0.7, "The runtime answers, and reports that it is not ready.",
+	return in.recorded(runtimeTier, 0.7, "The runtime answers, and reports that it is not ready.",
 		signature.RuntimeNotReadyReported).
 		lowerIf(in.statusMissed+in.listsMissed+in.refused > 0, 0.3, "calls were refused or missed their deadline too")
 }

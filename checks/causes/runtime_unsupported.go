@@ -75,12 +75,9 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 // loggedRuntimeUnsupported is for a socket that answers every call, but not as CRI v1: containerd without its CRI
 // plugin, another program, a runtime that is too old. Relists fail at once, each second, and so does the status.
 func loggedRuntimeUnsupported(in *Incident) *LogFinding {
-	if in.count(signature.CRIUnsupported) == 0 {
-		return nil
-	}
 	unimplemented := func(c journal.Call) bool { return c.Code == "Unimplemented" }
 	again := in.answeredAgain()
-	return in.finding(runtimeTier, 0.35, "Something listens on the runtime's socket that does not speak CRI v1: the "+
+	return in.recorded(runtimeTier, 0.35, "Something listens on the runtime's socket that does not speak CRI v1: the "+
 		"runtime's CRI plugin is disabled, or it is another program.", signature.CRIUnsupported).
 		raiseIf(in.calls(unimplemented, signature.RelistFailed, signature.ListFailed) > 0, 0.4,
 			"every list fails with it").
