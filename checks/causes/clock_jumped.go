@@ -27,8 +27,7 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 	step, summary := checks.Fair, ""
 	if last != nil {
 		summary = "the clock was set or the machine slept around PLEG's trouble, last at " + facts.ClockText(f, *last)
-		logEvidence(f, &e, signature.ClockChanged)
-		logEvidence(f, &e, signature.MachineSuspended)
+		logEvidence(f, &e, signature.ClockChanged, signature.MachineSuspended)
 	}
 	if f.Usage.ClockJumped {
 		step = checks.Certain

@@ -63,9 +63,7 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 			}
 			addDeletePod(f, s, podOf(f, m.PodUID), "The mount's pod. It ends only after the mount answers.")
 		}
-		if mounts[0].Hung {
-			s.addNode("For tasks that wait in the kernel for good. A clean shutdown may hang in the same mount.")
-		}
+		s.addNodeIf(mounts[0].Hung, "For tasks that wait for good. A clean shutdown may hang in the same mount.")
 	})
 }
 

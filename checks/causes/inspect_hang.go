@@ -139,7 +139,7 @@ func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, loo
 	addRestart(f, s)
 	for _, p := range serving {
 		if facts.IsUninterruptible(&p) && p.Lasting {
-			s.addNode("If what its process waits for does not come back, only a reboot ends it.")
+			s.addNodeIf(true, "If what its process waits for does not come back, only a reboot ends it.")
 		} else if facts.IsUninterruptible(&p) {
 			addLookAgain(s, p)
 		}

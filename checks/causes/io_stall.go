@@ -78,9 +78,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 					s.Add(checks.TouchesRuntime, "mount -o remount,rw "+r.Mount, "Somebody made this tmpfs read-only.")
 				}
 			}
-			if len(f.Disk.Failing) > tmpfs {
-				s.addNode("After the data is safe. Replace the disk if it fails again.")
-			}
+			s.addNodeIf(len(f.Disk.Failing) > tmpfs, "After the data is safe. Replace the disk if it fails again.")
 			return
 		}
 		for _, l := range f.Disk.Writes {
@@ -108,9 +106,7 @@ func stallEvidence(f *facts.Facts, e *checks.Evidence) {
 	case io.Some.Avg10 < 1 && len(f.Disk.Failing) == 0:
 		Addf(&e.Against, "hardly anything waits for a disk: %s (PSI io some)", facts.PressureText(io.Some))
 	}
-	for _, code := range []string{signature.BlockIOError, signature.FilesystemError, signature.NameReserved} {
-		logEvidence(f, e, code)
-	}
+	logEvidence(f, e, signature.BlockIOError, signature.FilesystemError, signature.NameReserved)
 	missing(f.Seen.Writes, e, "timed writes into the runtime's folder")
 	missing(f.Seen.Disks, e, "time of requests by disk (/proc/diskstats)")
 }

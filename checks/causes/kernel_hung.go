@@ -73,16 +73,12 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 		s.Look("journalctl --no-pager -k --since -1h | grep -E -A 20 'blocked for more than|soft lockup|rcu.*stall' | "+
 			"tail -n 100", "The call traces: which lock, mount or device do the tasks wait for?")
 		for _, t := range tasks[:min(len(tasks), 2)] {
-			if t.PID > 1 {
-				s.lookStack(t.PID, "Does "+t.Label()+" still wait there?")
-			}
+			s.lookStack(t.PID, "Does "+t.Label()+" still wait there?")
 		}
 		s.lookBlocked()
 		s.Look("grep . /proc/pressure/io", "Is some avg10 near 100? Then the disks are slow, and the tasks may go on.")
 		s.lookStacks()
-		if lasts {
-			s.addNode("Only a reboot ends a task that the kernel never lets go of; slow disks need none.")
-		}
+		s.addNodeIf(lasts, "Only a reboot ends a task that the kernel never lets go of; slow disks need none.")
 	})
 }
 

@@ -148,7 +148,7 @@ func addRemovals(f *facts.Facts, st *Steps, s facts.ListSize) {
 
 func loggedListTooLarge(in *Incident) *LogFinding {
 	f := in.recorded(objectTier, 0.93, "A list is larger than gRPC lets through: no relist succeeds.",
-		signature.MessageTooLarge).raiseIf(true, 0, in.found(signature.RelistFailed)...)
+		signature.MessageTooLarge).raise(0, in.found(signature.RelistFailed)...)
 	for _, b := range in.each(signature.MessageTooLarge) {
 		if c := b.Call(); c.Size != 0 {
 			side := choose(c.Sending, "the runtime refuses to send it", "the kubelet refuses to receive it")

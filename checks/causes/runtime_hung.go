@@ -74,7 +74,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 			addKill(f, s, runc[0], "its container") // the oldest: the others may well wait behind it
 		}
 		if beyond {
-			s.addNode("No signal ends an uninterruptible sleep, so a restart of the unit would hang too.")
+			s.addNodeIf(true, "No signal ends an uninterruptible sleep, so a restart of the unit would hang too.")
 			return
 		}
 		if p != nil && facts.IsUninterruptible(p) {

@@ -51,7 +51,7 @@ func (s *Steps) lookStacks() {
 
 // lookStack appends where a process waits.
 func (s *Steps) lookStack(pid int, why string) {
-	s.Look(textf("cat /proc/%d/stack /proc/%[1]d/wchan; grep State /proc/%[1]d/status", pid), why)
+	s.lookIf(pid > 1, textf("cat /proc/%d/stack /proc/%[1]d/wchan; grep State /proc/%[1]d/status", pid), why)
 }
 
 // lookRelist appends the goroutines of the kubelet.
@@ -80,8 +80,11 @@ func (s *Steps) cordon() {
 	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keeps new pods away while this lasts.")
 }
 
-// addNode appends the last rungs of the ladder.
-func (s *Steps) addNode(why string) {
+// addNodeIf appends the last rungs of the ladder, where the condition holds.
+func (s *Steps) addNodeIf(condition bool, why string) {
+	if !condition {
+		return
+	}
 	s.cordon()
 	s.drain("Moves away what can still be moved. --delete-emptydir-data loses the data in emptyDir volumes.")
 	s.Add(checks.TouchesNode, "systemctl reboot", why)
@@ -208,9 +211,7 @@ func addProcesses(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 
 // addStack adds a look at where a process waits.
 func addStack(s *Steps, p host.Process, what string) {
-	if p.PID > 1 {
-		s.lookStack(p.PID, textf("Where does %v of %s wait? Name the lock, mount or device.", p, what))
-	}
+	s.lookStack(p.PID, textf("Where does %v of %s wait? Name the lock, mount or device.", p, what))
 }
 
 // addKill adds the step that frees one process.

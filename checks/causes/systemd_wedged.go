@@ -67,9 +67,7 @@ func adviseSystemdWedged(f *facts.Facts, s *Steps, root string) {
 		return
 	}
 	s.Add(checks.TouchesRuntime, "timeout 90 systemctl daemon-reexec", "Process 1 starts anew; services go on running.")
-	if f.Systemd.Silent {
-		s.addNode("Only when it does not answer at all. Where this hangs, systemctl reboot -ff, which ends no process.")
-	}
+	s.addNodeIf(f.Systemd.Silent, "Only when it does not answer at all. Where this hangs: systemctl reboot -ff.")
 }
 
 // adviseBusSilent does without systemctl, which asks systemd on its own socket when root runs it, and finds it well.
@@ -77,7 +75,5 @@ func adviseBusSilent(_ *facts.Facts, s *Steps, root string) {
 	s.Look("ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon,dbus-broker", "Is it stopped (T), or does it wait?")
 	s.Look("timeout 5 busctl status org.freedesktop.systemd1 > /dev/null; echo $?", "Does it answer now? 124 is no.")
 	s.Look("journalctl --no-pager -n 50 -u dbus -u dbus-broker", "What did the bus log last?")
-	if root == "" {
-		s.addNode("Only when the bus stays silent. Do not restart dbus: what is connected to it may not come back.")
-	}
+	s.addNodeIf(root == "", "Only when the bus stays silent. Do not restart dbus: its clients may not come back.")
 }

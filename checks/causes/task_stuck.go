@@ -61,9 +61,7 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 		}
 		s.lookBlocked()
 		s.lookStacks()
-		if root == "" {
-			s.addNode("No signal ends what waits uninterruptibly: only a reboot does, or the end of its wait.")
-		}
+		s.addNodeIf(root == "", "No signal ends an uninterruptible sleep: only a reboot does, or the end of its wait.")
 	})
 }
 
