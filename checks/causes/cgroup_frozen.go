@@ -44,10 +44,9 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 	summary := textf("the control group of %s is frozen: it does not run", name(frozen[0].FrozenCgroup)) +
 		andMore(len(frozen)-1, "group")
 	return newFinding(criticalIf(critical), checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
-		file, thawed := "/sys/fs/cgroup%s/cgroup.freeze", "0"
-		if f.Seen.Cgroups.Value.Version == 1 {
-			file, thawed = "/sys/fs/cgroup/freezer%s/freezer.state", "THAWED"
-		}
+		v1 := f.Seen.Cgroups.Value.Version == 1
+		file := choose(v1, "/sys/fs/cgroup/freezer%s/freezer.state", "/sys/fs/cgroup%s/cgroup.freeze")
+		thawed := choose(v1, "THAWED", "0")
 		for _, g := range top(frozen) {
 			if !safeDir(g.Path) {
 				continue

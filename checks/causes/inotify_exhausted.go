@@ -28,9 +28,7 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 	if !few && !fewWatches {
 		return nil
 	}
-	if instances.Max >= instances.Current+inotifyRoom {
-		i = checks.Warning
-	}
+	i = choose(instances.Max >= instances.Current+inotifyRoom, checks.Warning, i)
 	var e checks.Evidence
 	sysctl, raised := "fs.inotify.max_user_watches", max(1<<20, 2*min(watches.Max, 1<<24))
 	addIf(fewWatches, &e.For, "root has nearly all inotify watches that it may: %s", facts.UsageText(watches))

@@ -22,10 +22,8 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 	}
 	blind := s.Over() && !f.Lists.Streamed
 	critical := !f.Lists.Streamed && (s.Over() || l.SizeCritical > 0 && s.Share() >= l.SizeCritical)
-	fills, after := "fills "+units.Percent(s.Share())+" of", "over it the kubelet goes blind"
-	if blind {
-		fills, after = "is over", "the kubelet is blind"
-	}
+	fills := choose(blind, "is over", "fills "+units.Percent(s.Share())+" of")
+	after := choose(blind, "the kubelet is blind", "over it the kubelet goes blind")
 	summary := textf("%s %s the limit of %s: %s", s.RPC, fills, units.Size(s.Limit), after)
 	var e checks.Evidence
 	if s.Refused != nil {

@@ -34,10 +34,8 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 		summary += "; " + why
 	}
 	step = raised(step, fromLog(f, &e.For, signOfNetwork))
-	subject := checks.Subject{Kind: "Filesystem", ID: cniFolders(f)[0], Name: "CNI configuration"}
-	if f.Target.OtherEndpoint {
-		subject = *facts.SocketSubject(f)
-	}
+	subject := choose(f.Target.OtherEndpoint, *facts.SocketSubject(f),
+		checks.Subject{Kind: "Filesystem", ID: cniFolders(f)[0], Name: "CNI configuration"})
 	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
 		s.lookIf(!f.Target.OtherEndpoint, "ls -l "+strings.Join(cniFolders(f), " "), "Are the plugins there?")
 		s.Look(facts.CrictlCommand(f, "info"), "Which network configuration has the runtime loaded?")
@@ -55,10 +53,8 @@ func PassedOver(f *facts.Facts, c kubelet.CNI) bool {
 // cniFolders are the folders of configuration and plugins, safe to paste, the first that of the configuration.
 func cniFolders(f *facts.Facts) []string {
 	n := f.Seen.CNI.Value
-	folders := append([]string{cmp.Or(n.ConfDir, "/etc/cni/net.d")}, n.BinDirs...)
-	if len(n.BinDirs) == 0 {
-		folders = append(folders, "/opt/cni/bin")
-	}
+	bin := choose(len(n.BinDirs) == 0, []string{"/opt/cni/bin"}, n.BinDirs)
+	folders := append([]string{cmp.Or(n.ConfDir, "/etc/cni/net.d")}, bin...)
 	if slices.ContainsFunc(folders, func(p string) bool { return !facts.SafePath.MatchString(p) }) {
 		return []string{"/etc/cni/net.d", "/opt/cni/bin"}
 	}

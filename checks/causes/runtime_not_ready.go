@@ -75,9 +75,7 @@ func erring(f *facts.Facts, e *checks.Evidence) (checks.Severity, string) {
 		if r.Outcome != facts.Failed || hasOwnCause(r.Last()) {
 			continue
 		}
-		if name != facts.RPCVersion {
-			severity = checks.Critical
-		}
+		severity = choose(name != facts.RPCVersion, checks.Critical, severity)
 		names = append(names, name)
 		Addf(&e.For, "%v", r.Last())
 	}

@@ -55,9 +55,7 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 			if d.Process != nil && facts.SafePath.MatchString(d.Process.Config) {
 				file = d.Process.Config
 			}
-			if safe {
-				ctr += " -a " + socket
-			}
+			ctr += choose(safe, " -a "+socket, "")
 			s.Look(textf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
 				`Is "cri" among disabled_plugins? Take it out there, and restart containerd.`)
 		}

@@ -39,13 +39,9 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 		addTaskLine(f, &e, t)
 	}
 	Addf(&e.For, "it lasts: %s", facts.Corroboration(f, main))
-	step := checks.Strong
-	if what == facts.WaitUnknown {
-		step = checks.Fair
-		Addf(&e.Missing, "what it waits for: its kernel stack was not read, or names nothing that kdiag knows")
-	} else if len(main.Stack) > 0 {
-		step = checks.Certain
-	}
+	step, unknown := choose(len(main.Stack) > 0, checks.Certain, checks.Strong), what == facts.WaitUnknown
+	step = choose(unknown, checks.Fair, step)
+	addIf(unknown, &e.Missing, "what it waits for: its kernel stack was not read, or names nothing that kdiag knows")
 	summary := textf("%s is stuck in the kernel and waits for %s", TaskName(f, main), what) +
 		andMore(len(stuck)-1, "task")
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, root string) {

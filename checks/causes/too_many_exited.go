@@ -29,10 +29,8 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	addGaps(f, &e, gapLists)
 	agrees := fromLog(f, &e.For, signsOfRemovals...)
 	addIf(!agrees, &e.Missing, "why they were not removed: no log that was read has a record of it")
-	what, counts := units.Count(c.Exited, "exited container"), c.Containers
-	if !manyExited {
-		what, counts = units.Count(c.DeadSandboxes, "dead sandbox"), c.Sandboxes
-	}
+	what := choose(manyExited, units.Count(c.Exited, "exited container"), units.Count(c.DeadSandboxes, "dead sandbox"))
+	counts := choose(manyExited, c.Containers, c.Sandboxes)
 	summary := what + " pile up"
 	if len(counts) > 0 && counts[0].Count > 1 && counts[0].Pod.Name != "" {
 		summary += textf(", %s of them of %s", units.Number(counts[0].Count), counts[0].Label())
