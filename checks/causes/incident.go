@@ -52,8 +52,8 @@ func fromRecords(tier int, confidence float64, summary string, codes ...string) 
 	return func(in *Incident) *LogFinding { return in.recorded(tier, confidence, summary, codes...) }
 }
 
-// recorded returns a finding where there are records of one of the codes, else nil. What raises, lowers or lacks
-// leaves nil as it is.
+// recorded returns a finding where there are records of one of the codes, else nil, which raiseIf,
+// lowerIf and limitIf leave as it is.
 func (in *Incident) recorded(tier int, confidence float64, summary string, codes ...string) *LogFinding {
 	if in.count(codes...) == 0 {
 		return nil

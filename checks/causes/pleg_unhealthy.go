@@ -39,7 +39,8 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	for _, k := range top(last.Culprits) {
 		Addf(&e.For, "failing calls of that time name %s%s", culpritLabel(k), Often(int64(k.Records)))
 	}
-	addIf(f.Log.SameRuntime && f.Calls.Connected && f.Calls.BothLists, &e.For, "the runtime answers kdiag")
+	addIf(f.Log.SameRuntime && f.Calls.Connected && f.Calls.BothLists, &e.For,
+		"the runtime answers kdiag: the trouble is in the kubelet, or over")
 	addGaps(f, &e, gapSweep)
 	subjects := []checks.Subject{*facts.KubeletSubject(f)}
 	for _, k := range last.Culprits {
