@@ -18,20 +18,6 @@ var serverInRecord = regexp.MustCompile(`https://([A-Za-z0-9.-]{1,253}|\[[0-9a-f
 // APIServerUnreachable is the code of this cause.
 const APIServerUnreachable = "APIServerUnreachable"
 
-var apiserverUnreachable = Definition{
-	Code:   APIServerUnreachable,
-	Claims: []string{"kubelet.apiserver"},
-	Roots: []Root{
-		{Code: KubeletDown, When: serverNotAway},
-		{Code: KubeletCrashLooping, When: reachedBetweenLives},
-		{Code: KubeletStalled, When: nobodyRenewsLease},
-		{Code: CertificateExpired, When: clientRefused},
-		{Code: FilesExhausted, When: kubeletOutOfFiles},
-		{Code: ClockJumped, When: serverCertificateRefused},
-	},
-	Recognise: recogniseAPIServerUnreachable,
-}
-
 func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 	look := f.Seen.Server
 	away := look.OK && !look.Value.Reachable && (look.Value.Err != "" || look.Value.TLSError != "")
@@ -51,16 +37,15 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		}
 	case away:
 		summary = "the API server of this node cannot be reached"
-		missingJournal(f, &e)
+		addGaps(f, &e, gapJournal)
 		if f.Agent.APIQuiet {
 			severity, step = checks.Warning, checks.Fair
-			Addf(&e.Against, "the kubelet's log has no failing call towards the API server, and it logs each: it may "+
-				"go through a proxy that only its own environment names (HTTPS_PROXY)")
+			Addf(&e.Against, "the kubelet logs no failing call: it may go through a proxy (HTTPS_PROXY)")
 		}
 	default:
 		step = checks.Certain
 		summary = "the kubelet has not renewed the node's lease for " + units.Duration(look.Value.LeaseAge)
-		missingJournal(f, &e)
+		addGaps(f, &e, gapJournal)
 	}
 	seen := serverEvidence(f, &e)
 	summary += ": " + cmp.Or(why, seen, "its calls fail")
@@ -76,8 +61,7 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		s.Look(facts.KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized' | tail", "How do they fail?")
 		s.Look("openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem", "Is it valid?")
 		s.Look(`kubectl get lease -n kube-node-lease "$(hostname)" -o yaml`, "Is it renewed? Are others Unknown too?")
-		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
-			"Only if the way is free and the calls still fail: it drops a dead connection.")
+		s.restartKubelet(f, "Only if the way is free and the calls still fail: it drops a dead connection.")
 	})
 }
 
@@ -86,8 +70,7 @@ func outageEvidence(f *facts.Facts, e *checks.Evidence) string {
 	s, example := f.Log.APIOutage, facts.FirstExample(f, signature.APIServerFailed, signature.Unauthorized)
 	Addf(&e.For, "%s of the kubelet towards the API server %s, the last at %s: %s", units.Count(int(s.Records),
 		"failing call"), facts.SinceText(f, s.From), facts.ClockText(f, s.To), example)
-	if c := facts.Logged(f, signature.CertificateExpired); c != nil {
-		Addf(&e.For, "certificates: %s", facts.Quote(f, c.Example))
+	if logEvidence(f, e, signature.CertificateExpired) {
 		return "a certificate has expired"
 	}
 	if c := facts.Logged(f, signature.Unauthorized); c != nil && facts.Fresh(f, c.Last, facts.APIFresh) {
@@ -98,8 +81,8 @@ func outageEvidence(f *facts.Facts, e *checks.Evidence) string {
 
 // reasonIn is the end of an error, which names what failed: i/o timeout.
 func reasonIn(err string) string {
-	if _, after, ok := strings.Cut(err, "x509: "); ok {
-		return "x509: " + facts.Clean(strings.Trim(after, `\"`))
+	if i := strings.Index(err, "x509: "); i >= 0 {
+		return facts.Clean(strings.TrimRight(err[i:], `\"`))
 	}
 	return facts.Clean(strings.Trim(err[strings.LastIndex(err, ": ")+1:], ` \"`))
 }
@@ -113,9 +96,7 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 		Addf(&e.Missing, "the API server was not asked: %s", look.Why())
 		return ""
 	}
-	if s.LeaseRead {
-		Addf(&e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10 s", s.LeaseAge)
-	}
+	addIf(s.LeaseRead, &e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10 s", s.LeaseAge)
 	url := facts.Clean(s.URL)
 	switch {
 	case s.TLSError != "":

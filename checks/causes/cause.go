@@ -1,7 +1,7 @@
-// Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts, names what
-// explains it and advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded
-// case. The list of causes is made from these files (make generate). Package judge relates what is found and writes
-// the report.
+// Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts and
+// advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded case. list.go
+// lists all causes, and relations.go holds which explains which. Package judge relates what is found and writes the
+// report.
 package causes
 
 import (
@@ -17,7 +17,7 @@ type Definition struct {
 	Code string
 	// Claims are the checks whose line this cause gives when it is found.
 	Claims []string
-	// Roots are the causes that explain this one when both are found.
+	// Roots are the causes that explain this one when both are found, by the table of relations.
 	Roots []Root
 	// Hidden are causes beside which this one is not reported: it is the same observation, seen less well.
 	Hidden []Root
@@ -83,10 +83,7 @@ func (c *Finding) advise(add func(s *Steps, root string)) *Finding {
 
 // criticalIf is critical where the condition holds, else a warning.
 func criticalIf(condition bool) checks.Severity {
-	if condition {
-		return checks.Critical
-	}
-	return checks.Warning
+	return choose(condition, checks.Critical, checks.Warning)
 }
 
 // Lookup returns the definition of a code, in any case and with or without dashes: InspectHang, inspecthang and

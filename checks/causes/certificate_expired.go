@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"path"
 	"time"
 
@@ -15,17 +14,9 @@ import (
 // CertificateExpired is the code of this cause.
 const CertificateExpired = "CertificateExpired"
 
-var certificateExpired = Definition{
-	Code:   CertificateExpired,
-	Claims: []string{"kubelet.certificates"},
-	Roots: []Root{
-		{Code: ClockJumped, When: validByServerClock},
-	},
-	Recognise: recogniseCertificateExpired,
-	FromLog: fromRecords(SymptomTier, 0.2,
-		"A certificate has expired, or a clock is wrong; PLEG does not talk to the API server.",
-		signature.CertificateExpired),
-}
+var loggedCertificateExpired = fromRecords(SymptomTier, 0.2,
+	"A certificate has expired, or a clock is wrong; PLEG does not talk to the API server.",
+	signature.CertificateExpired)
 
 // IsInvalid reports whether a certificate is not valid at a moment.
 func IsInvalid(c kubelet.Certificate, at time.Time) bool {
@@ -82,20 +73,16 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 		effect = "the API server will refuse it when the connection is made anew"
 	}
 	var e checks.Evidence
-	summary := fmt.Sprintf("the kubelet's %s certificate expired at %s: %s", c.Role, Stamp(c.NotAfter), effect)
-	if f.Now.Before(c.NotBefore) {
-		summary = fmt.Sprintf("the kubelet's %s certificate is valid from %s: %s", c.Role, Stamp(c.NotBefore), effect)
-	}
-	Addf(&e.For, "%s (%s) is valid from %s to %s; it is %s", facts.Clean(c.Path), cmp.Or(facts.Clean(c.Subject),
-		"without a name"), Stamp(c.NotBefore), Stamp(c.NotAfter), Stamp(f.Now))
+	when := choose(f.Now.Before(c.NotBefore), "is valid from "+Stamp(c.NotBefore), "expired at "+Stamp(c.NotAfter))
+	summary := textf("the kubelet's %s certificate %s: %s", c.Role, when, effect)
+	Addf(&e.For, "%s (%s) is valid from %s to %s; it is %s", facts.Clean(c.Path), facts.Clean(c.Subject),
+		Stamp(c.NotBefore), Stamp(c.NotAfter), Stamp(f.Now))
 	n := f.Seen
 	if byWrongClock(f, *c) {
 		summary += "; by the API server's clock it is valid"
 		Addf(&e.For, "the API server's clock differs by %s: this node's clock is wrong", n.Server.Value.Skew.Abs())
 	}
-	if k := facts.Logged(f, signature.CertificateExpired); k != nil {
-		Addf(&e.For, "its log: %s", facts.Quote(f, k.Example))
-	}
+	logEvidence(f, &e, signature.CertificateExpired)
 	step := checks.Certain
 	switch {
 	case c == serving:
@@ -115,9 +102,8 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
 
 func adviseExpired(f *facts.Facts, s *Steps, c kubelet.Certificate) {
-	if facts.SafePath.MatchString(c.Path) {
-		s.Look("openssl x509 -noout -subject -issuer -dates -in "+c.Path+"; date -u", "Is now between the two dates?")
-	}
+	s.lookIf(facts.SafePath.MatchString(c.Path), "openssl x509 -noout -subject -issuer -dates -in "+c.Path+"; date -u",
+		"Is now between the two dates?")
 	s.Look("timedatectl; chronyc tracking", "Is the clock right? A wrong clock makes a good certificate invalid.")
 	s.Look("kubectl get csr --sort-by=.metadata.creationTimestamp | tail", "Does a request wait for approval?")
 	s.Look(facts.KubeletLog(f)+" | grep -iE 'certificate|x509|csr' | tail -n 20", "How did it try to renew it?")
@@ -125,6 +111,5 @@ func adviseExpired(f *facts.Facts, s *Steps, c kubelet.Certificate) {
 		s.Add(checks.TouchesNode, "chronyc makestep", "Sets the clock at once. Timers and databases see the jump.")
 		return
 	}
-	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Only after a new certificate or a valid "+
-		"bootstrap kubeconfig is in place: without a client certificate the kubelet does not come up again.")
+	s.restartKubelet(f, "Only with a new certificate or a valid bootstrap kubeconfig: else it does not come up.")
 }

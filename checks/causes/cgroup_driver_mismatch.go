@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"path"
 	"slices"
 	"strings"
@@ -14,12 +13,6 @@ import (
 
 // CgroupDriverMismatch is the code of this cause.
 const CgroupDriverMismatch = "CgroupDriverMismatch"
-
-var cgroupDriverMismatch = Definition{
-	Code:      CgroupDriverMismatch,
-	Claims:    []string{"kubelet.cgroupdriver"},
-	Recognise: recogniseCgroupDriverMismatch,
-}
 
 // CgroupDrivers returns the drivers of kubelet and runtime, and whether both are known and of the two that there are.
 func CgroupDrivers(f *facts.Facts) (kubelet, runtime string, known bool) {
@@ -76,12 +69,11 @@ func recogniseCgroupDriverMismatch(f *facts.Facts) *Finding {
 		step = checks.Fair
 		Addf(&e.Missing, "the name of the pods' control group: from Kubernetes 1.31 on the kubelet asks the runtime")
 	}
-	summary := fmt.Sprintf("the kubelet's cgroup driver is %s, %s uses %s: %s", kubelet, f.Target.Name, runtime, what)
+	summary := textf("the kubelet's cgroup driver is %s, %s uses %s: %s", kubelet, f.Target.Name, runtime, what)
 	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
 		s.Look("grep -i cgroupDriver /var/lib/kubelet/config.yaml", "What is in its file? The default is cgroupfs.")
 		s.Look(facts.CrictlCommand(f, "info")+" | grep -iE 'systemdCgroup|cgroup'", "What has the runtime configured?")
 		s.cordon()
-		s.Add(checks.TouchesNode, `kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`,
-			"Change the setting on an empty node, then restart the runtime, then the kubelet.")
+		s.drain("Change the setting on an empty node, then restart the runtime, then the kubelet.")
 	})
 }

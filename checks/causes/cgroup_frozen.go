@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"regexp"
 
 	"github.com/kdiag/kdiag/checks"
@@ -18,12 +17,6 @@ var safeCgroup = regexp.MustCompile(`^/[A-Za-z0-9._:@\\/-]+$`)
 // CgroupFrozen is the code of this cause.
 const CgroupFrozen = "CgroupFrozen"
 
-var cgroupFrozen = Definition{
-	Code:      CgroupFrozen,
-	Claims:    []string{"host.freezer"},
-	Recognise: recogniseCgroupFrozen,
-}
-
 func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 	frozen := f.Tasks.Frozen
 	if len(frozen) == 0 {
@@ -32,47 +25,35 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 	name := func(g host.FrozenCgroup) string { return cmp.Or(facts.OwnerLabel(f, g.Owner), facts.Clean(g.Path)) }
 	var e checks.Evidence
 	var subjects []checks.Subject
-	severity := checks.Warning
+	critical := false
 	for _, z := range frozen {
 		Addf(&e.For, "%s is frozen, with %s in it", facts.Clean(z.Path), units.Count(z.Tasks, "task"))
-		if z.Freezing {
-			Addf(&e.For, "not all its tasks have stopped yet: one in uninterruptible sleep holds that up")
-		}
-		if z.HoldsDaemons() {
-			severity = checks.Critical
-		}
+		addIf(z.Freezing, &e.For, "not all its tasks have stopped yet: one in uninterruptible sleep holds that up")
+		critical = critical || z.HoldsDaemons()
 		for _, g := range z.Held {
 			i, hangs := facts.HungObjectOf(f, g.Owner)
-			if hangs {
-				severity = checks.Critical
-				Addf(&e.For, "it holds %v, whose status hangs", i)
-			} else if g.Path != z.Path {
-				Addf(&e.For, "it holds %s", name(g))
-			}
+			critical = critical || hangs
+			addIf(hangs, &e.For, "it holds %v, whose status hangs", i)
+			addIf(!hangs && g.Path != z.Path, &e.For, "it holds %s", name(g))
 		}
 		s := facts.OwnedBy(f, z.Owner)
 		s.Kind, s.ID = "Cgroup", z.Path
 		subjects = append(subjects, s)
 	}
 	e.For = facts.Head(e.For, facts.MaxRelated)
-	summary := fmt.Sprintf("the control group of %s is frozen: it does not run", name(frozen[0].FrozenCgroup))
-	summary += andMore(len(frozen)-1, "group")
-	return newFinding(severity, checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
-		file, thawed := "/sys/fs/cgroup%s/cgroup.freeze", "0"
-		if f.Seen.Cgroups.Value.Version == 1 {
-			file, thawed = "/sys/fs/cgroup/freezer%s/freezer.state", "THAWED"
-		}
+	summary := textf("the control group of %s is frozen: it does not run", name(frozen[0].FrozenCgroup)) +
+		andMore(len(frozen)-1, "group")
+	return newFinding(criticalIf(critical), checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
+		v1 := f.Seen.Cgroups.Value.Version == 1
+		file := choose(v1, "/sys/fs/cgroup/freezer%s/freezer.state", "/sys/fs/cgroup%s/cgroup.freeze")
+		thawed := choose(v1, "THAWED", "0")
 		for _, g := range top(frozen) {
 			if !safeDir(g.Path) {
 				continue
 			}
-			touches := checks.TouchesPod
-			if g.HoldsDaemons() {
-				touches = checks.TouchesRuntime
-			}
-			path := fmt.Sprintf(file, g.Path)
+			touches, path := choose(g.HoldsDaemons(), checks.TouchesRuntime, checks.TouchesPod), textf(file, g.Path)
 			s.Look("cat '"+path+"'", "Is it still frozen? A checkpoint or a change of devices freezes for moments.")
-			s.Add(touches, fmt.Sprintf("echo %s > '%s'", thawed, path), "Thaws it; its tasks go on where they were.")
+			s.Add(touches, textf("echo %s > '%s'", thawed, path), "Thaws it; its tasks go on where they were.")
 		}
 		s.Look("journalctl --no-pager --since -1h | grep -iE 'freez|frozen|paus' | tail -n 20", "Who froze it, when?")
 	})

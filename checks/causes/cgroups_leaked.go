@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -11,12 +9,6 @@ import (
 // CgroupsLeaked is the code of this cause.
 const CgroupsLeaked = "CgroupsLeaked"
 
-var cgroupsLeaked = Definition{
-	Code:      CgroupsLeaked,
-	Claims:    []string{"host.cgroups"},
-	Recognise: recogniseCgroupsLeaked,
-}
-
 func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 	l, g, ids := f.Limits.Node, f.Seen.Cgroups.Value, f.Usage.CgroupIDs
 	if g.Total < l.Cgroups && g.Dying < l.DyingCgroups && ids < l.CgroupsCritical {
@@ -24,13 +16,13 @@ func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	severity := checks.Warning
-	summary := fmt.Sprintf("%s: a full node has 500 to 1,500", units.Count(g.Total, "control group"))
+	summary := textf("%s: a full node has 500 to 1,500", units.Count(g.Total, "control group"))
 	Addf(&e.For, "%s (version %d), %d dying", units.Count(g.Total, "control group"), g.Version, max(g.Dying, 0))
 	if g.Dying >= l.DyingCgroups {
 		summary = units.Count(g.Dying, "control group") + " removed and still held by memory that was charged to them"
 	}
 	if ids >= l.CgroupsCritical {
-		summary = fmt.Sprintf("%s of the 65,535 that the kernel has ids for", units.Count(ids, "memory control group"))
+		summary = textf("%s of the 65,535 that the kernel has ids for", units.Count(ids, "memory control group"))
 		Addf(&e.For, "%s: no pod can start when all 65,535 ids are taken", units.Count(ids, "memory control group"))
 		if g.Version == 1 { // as many of them may be dying
 			Addf(&e.Missing, "how many of them are dying: from Linux 4.8 on those need no id")
@@ -39,8 +31,7 @@ func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 		}
 	}
 	addMost(&e.For, "%s for the controller %s", g.ByController)
-	subject := checks.Subject{Kind: "Node", Name: "control groups"}
-	return newFinding(severity, checks.Strong, summary, e, subject).advise(func(s *Steps, _ string) {
+	return newFinding(severity, checks.Strong, summary, e, ofNode("control groups")).advise(func(s *Steps, _ string) {
 		s.Look("cat /proc/cgroups; cat /sys/fs/cgroup/cgroup.stat", "How many are there now, and how many are dying?")
 		s.Look("find /sys/fs/cgroup -maxdepth 4 -type d | cut -d/ -f5-6 | sort | uniq -c | sort -rn | head", "Whose?")
 		s.cordon()

@@ -12,13 +12,6 @@ import (
 // ClockJumped is the code of this cause.
 const ClockJumped = "ClockJumped"
 
-var clockJumped = Definition{
-	Code:      ClockJumped,
-	Claims:    []string{"host.clock"},
-	Recognise: recogniseClockJumped,
-	FromLog:   loggedClockJumped,
-}
-
 // recogniseClockJumped needs a jump that was seen, or one in the log beside trouble that it may have made: a clock is
 // set at each boot, and laptops sleep.
 func recogniseClockJumped(f *facts.Facts) *Finding {
@@ -28,32 +21,25 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 		return nil
 	}
 	forwards := func(by time.Duration) string {
-		if by < 0 {
-			return units.Duration(-by) + " back"
-		}
-		return units.Duration(by) + " ahead"
+		return units.Duration(by.Abs()) + choose(by < 0, " back", " ahead")
 	}
 	var e checks.Evidence
 	step, summary := checks.Fair, ""
 	if last != nil {
 		summary = "the clock was set or the machine slept around PLEG's trouble, last at " + facts.ClockText(f, *last)
-		logEvidence(f, &e, signature.ClockChanged)
-		logEvidence(f, &e, signature.MachineSuspended)
+		logEvidence(f, &e, signature.ClockChanged, signature.MachineSuspended)
 	}
 	if f.Usage.ClockJumped {
 		step = checks.Certain
 		summary = textf("the wall clock went %s within %s while kdiag looked", forwards(f.Usage.ClockJump), c.Over)
 		Addf(&e.For, "%s", summary)
 	}
-	if f.Seen.Clock.OK && !c.Synchronised {
-		Addf(&e.For, "the kernel knows of no NTP client that keeps the clock (nor of chrony without rtcsync)")
-	}
+	addIf(f.Seen.Clock.OK && !c.Synchronised, &e.For, "no NTP client keeps the clock, as far as the kernel knows")
 	if s := f.Seen.Server.Value; s.SkewKnown && s.Skew.Abs() >= f.Limits.Node.ClockSkew {
 		Addf(&e.For, "the API server's clock is %s of this one", forwards(s.Skew))
 	}
 	missing(f.Seen.Clock, &e, "the clock itself")
-	subject := checks.Subject{Kind: "Node", Name: "clock"}
-	return newFinding(checks.Warning, step, summary, e, subject).advise(func(s *Steps, _ string) {
+	return newFinding(checks.Warning, step, summary, e, ofNode("clock")).advise(func(s *Steps, _ string) {
 		s.Look("date -u; timedatectl", "Is the time right now, and does an NTP client keep it?")
 		s.Look("journalctl --no-pager --since -1h | grep -E 'Time has been changed|clock was stepped|time jump|PM: "+
 			"suspend|time reset'", "Who moved it, when, and by how much?")

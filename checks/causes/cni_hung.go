@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
@@ -12,22 +10,10 @@ import (
 // CNIHung is the code of this cause.
 const CNIHung = "CNIHung"
 
-var cniHung = Definition{
-	Code: CNIHung,
-	Roots: []Root{
-		{Code: IOStall, When: diskStands},
-		{Code: TaskStuck, When: pluginTaskStuck},
-		{Code: KernelHung},
-	},
-	Recognise: recogniseCNIHung,
-	FromLog:   loggedCNIHung,
-}
-
 func recogniseCNIHung(f *facts.Facts) *Finding {
 	status := f.RPC[facts.RPCStatus]
 	hangs, old := status.Outcome == facts.Hung, facts.OldProcesses(f, host.RoleCNI, f.Limits.CNIPluginTooLong)
-	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || !f.Calls.AnyList ||
-		f.RPC[facts.RPCVersion].Outcome == facts.Hung || !hangs && len(old) == 0 {
+	if !listsAnswer(f) || !hangs && len(old) == 0 {
 		return nil
 	}
 	var e checks.Evidence
@@ -38,7 +24,7 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		Addf(&e.For, "%v", status.Last())
 		addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCSandboxes, facts.RPCContainers)
 		addCalls(f, &e.Against, isHanging, facts.RPCSandboxes, facts.RPCContainers)
-		missingPatience(f, &e)
+		addGaps(f, &e, gapPatience)
 	} else if status.Outcome.Alive() {
 		Addf(&e.Against, "%v: the runtime's network lock is not held", status.Last())
 	}
@@ -55,27 +41,25 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		Addf(&e.For, "CNI plugin %s", atWork(f, p))
 		subjects = append(subjects, facts.ProcessSubject(f, p))
 	}
-	missingHost(f, &e)
+	addGaps(f, &e, gapHost)
 	agrees := hangs && fromLog(f, &e.For, calledDown)
 	if now := f.Log.PLEGNow; hangs && now != nil && f.Log.SameRuntime {
 		agrees = false
 		Addf(&e.Against, "PLEG is not healthy either, %s: more than Status fails", facts.SinceText(f, *now.Start))
 	}
-	agrees = fromLog(f, &e.For, signsOfCNI...) || agrees
+	agrees = fromLog(f, &e.For, signOfCNI) || agrees
 	step = raised(step, agrees)
 	return newFinding(criticalIf(hangs), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		addCapture(f, s)
 		if len(old) == 0 {
 			s.Look("ps -eo pid,ppid,stat,etime,comm --sort=-etime | grep -iE "+
-				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'",
-				"Which plugin has been at work for longer than a minute?")
+				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'", "Which plugin is older than a minute?")
 		}
 		for _, p := range top(old) {
-			s.Look(fmt.Sprintf("cat /proc/%d/stack /proc/%[1]d/wchan", p.PID), "What does the plugin wait for?")
-			if facts.IsStopped(&p) {
-				addKill(f, s, p, "the sandbox")
-			} else if !facts.IsUninterruptible(&p) {
-				s.Add(checks.TouchesProcess, fmt.Sprintf("kill -TERM %d", p.PID), "Ends it; the kubelet tries again.")
+			s.Look(textf("cat /proc/%d/stack /proc/%[1]d/wchan", p.PID), "What does the plugin wait for?")
+			addKill(f, s, p, "the sandbox")
+			if !facts.IsStopped(&p) && !facts.IsUninterruptible(&p) {
+				s.Add(checks.TouchesProcess, textf("kill -TERM %d", p.PID), "Ends it; the kubelet tries again.")
 			}
 		}
 		s.lookPods("Is the network add-on's pod well? Plugins wait for its daemon; deleting that pod restarts it.")
@@ -86,19 +70,9 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 // loggedCNIHung: the runtime's status takes CNI's lock, so a hung plugin makes the kubelet call the runtime down
 // while lists answer.
 func loggedCNIHung(in *Incident) *LogFinding {
-	if in.count(signature.CNIFailed) == 0 {
-		return nil
-	}
-	f := in.finding(objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.",
-		signature.CNIFailed)
-	if in.calls(isLate, signature.CNIFailed) > 0 {
-		f.raise(0.25, "they miss their deadline")
-	}
-	if in.down && in.lists == 0 {
-		f.raise(0.2, "the runtime's status hangs and no list is on record as failing, as when CNI's lock is held")
-	}
-	if in.listsMissed > 0 {
-		f.lower(0.15, "the lists hang too, and these do not wait for CNI")
-	}
-	return f
+	return in.recorded(objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.",
+		signature.CNIFailed).
+		raiseIf(in.calls(isLate, signature.CNIFailed) > 0, 0.25, "they miss their deadline").
+		raiseIf(in.down && in.lists == 0, 0.2, "the status hangs and no list fails, as when CNI's lock is held").
+		lowerIf(in.listsMissed > 0, 0.15, "the lists hang too, and these do not wait for CNI")
 }

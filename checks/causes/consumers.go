@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,18 +24,17 @@ type consumer struct {
 // groupConsumer describes a control group; show is a command for its folder.
 func groupConsumer(f *facts.Facts, path, dir string, o host.Owner, share float64, has, show string) consumer {
 	name := cmp.Or(facts.OwnerLabel(f, o), facts.Clean(path))
-	c := consumer{text: name + " " + has, share: share, owner: o, subject: groupSubject(f, path, o)}
-	if safeDir(dir) {
-		c.show = fmt.Sprintf(show, dir)
+	return consumer{
+		text: name + " " + has, share: share, owner: o, subject: groupSubject(f, path, o),
+		show: choose(safeDir(dir), textf(show, dir), ""),
 	}
-	return c
 }
 
 // processConsumer describes a process; show is a command for its pid.
 func processConsumer(f *facts.Facts, pid int, name string, o host.Owner, share float64, has, show string) consumer {
 	return consumer{
 		text: processOwned(f, pid, name, o) + " " + has, share: share, owner: o,
-		subject: processSubject(f, pid, name, o.PodUID), show: fmt.Sprintf(show, pid),
+		subject: processSubject(f, pid, name, o.PodUID), show: textf(show, pid),
 	}
 }
 
@@ -45,13 +43,16 @@ func groupSubject(f *facts.Facts, path string, o host.Owner) checks.Subject {
 	if o.Unit != "" {
 		return checks.Subject{Kind: "Unit", Name: facts.Clean(o.Unit)}
 	}
-	return facts.InPod(f, checks.Subject{Kind: "Cgroup", ID: facts.Clean(o.ObjectID), Name: facts.Clean(path)},
-		o.PodUID)
+	group := checks.Subject{Kind: "Cgroup", ID: facts.Clean(o.ObjectID), Name: facts.Clean(path)}
+	return facts.InPod(f, group, o.PodUID)
 }
+
+// ofNode names a part of the node as a culprit.
+func ofNode(part string) checks.Subject { return checks.Subject{Kind: "Node", Name: part} }
 
 // processOwned names a process and its owner: java (pid 7011) of web/checkout-1 (app).
 func processOwned(f *facts.Facts, pid int, name string, o host.Owner) string {
-	return fmt.Sprintf("%s (pid %d)%s", facts.Clean(name), pid, facts.OwnerSuffix(f, o))
+	return textf("%s (pid %d)%s", facts.Clean(name), pid, facts.OwnerSuffix(f, o))
 }
 
 // processSubject names a process as a culprit, in its pod.
@@ -59,12 +60,17 @@ func processSubject(f *facts.Facts, pid int, name, podUID string) checks.Subject
 	return facts.InPod(f, checks.Subject{Kind: "Process", ID: strconv.Itoa(pid), Name: facts.Clean(name)}, podUID)
 }
 
+// servingSubject names a process as a culprit, with the object and the pod that it serves.
+func servingSubject(f *facts.Facts, p host.Process, o host.Owner) checks.Subject {
+	s := facts.OwnedBy(f, o)
+	s.Kind, s.ID, s.Name = "Process", strconv.Itoa(p.PID), p.Name
+	s.Processes = []checks.Process{facts.ProcessOf(f, p)}
+	return s
+}
+
 // andMore ends a summary with how many others there are; nothing for none.
 func andMore(n int, noun string) string {
-	if n <= 0 {
-		return ""
-	}
-	return "; " + units.Count(n, noun) + " more"
+	return choose(n > 0, "; "+units.Count(n, noun)+" more", "")
 }
 
 // safeDir reports whether the folder of a control group may stand in a command, in single quotes.
@@ -104,7 +110,7 @@ func ofCulprit(all []consumer) string {
 
 // blame names who has a part of what is short: as the subject, where that is the node or a group of many and somebody
 // has much, and beside it.
-func (c *Finding) blame(all []consumer) {
+func (c *Finding) blame(all []consumer) *Finding {
 	for i, h := range all {
 		many := c.Subject.Kind == "Node" || c.Subject.Kind == "Cgroup" && c.Subject.ID == "" && c.Subject.PodUID == ""
 		switch {
@@ -117,6 +123,7 @@ func (c *Finding) blame(all []consumer) {
 			c.Related = append(c.Related, h.subject)
 		}
 	}
+	return c
 }
 
 // shown reports whether there is a command that shows one of the consumers.
@@ -128,9 +135,7 @@ func shown(all []consumer) bool {
 // after a pod that is ended.
 func addConsumers(f *facts.Facts, s *Steps, all []consumer, replaced string) {
 	for _, h := range top(all) {
-		if h.show != "" {
-			s.Look(h.show, "Of what is it so much, and does it grow? Look twice.")
-		}
+		s.lookIf(h.show != "", h.show, "Of what is it so much, and does it grow? Look twice.")
 		unit := strings.TrimSpace(h.owner.Unit)
 		switch pod := podOf(f, h.owner.PodUID); {
 		case !h.hasMuch():

@@ -9,42 +9,25 @@ import (
 // CPUStarved is the code of this cause.
 const CPUStarved = "CPUStarved"
 
-var cpuStarved = Definition{
-	Code:   CPUStarved,
-	Claims: []string{"host.throttling"},
-	Roots: []Root{
-		{Code: MemoryPressure, When: memoryIsLow},
-		{Code: MountsExploded},
-		{Code: CgroupsLeaked, When: livingCgroups},
-	},
-	Recognise: recogniseCPUStarved,
-}
-
 func recogniseCPUStarved(f *facts.Facts) *Finding {
 	throttled, slow := f.Pressure.Throttled, f.Pattern.Crawls || f.Pattern.Slow
 	if len(throttled) == 0 && !(f.Pressure.Crowded && slow) {
 		return nil
 	}
 	var e checks.Evidence
-	severity, step := checks.Warning, checks.Fair
+	critical, step := false, checks.Fair
 	summary := "more tasks want to run than there are CPUs, and the runtime is slow"
-	subject, unit := checks.Subject{Kind: "Node", Name: "CPUs"}, ""
+	subject, unit := ofNode("CPUs"), ""
 	if len(throttled) > 0 {
 		t := throttled[0]
-		step = checks.Strong
-		if slow {
-			step = checks.Certain
-		}
+		step = choose(slow, checks.Certain, checks.Strong)
 		summary = facts.Clean(t.Path) + " is stopped by its CPU limit: " + units.Percent(facts.ThrottledShare(t))
-		subject, unit = checks.Subject{Kind: "Cgroup", Name: t.Path}, t.Unit
-		if facts.Safe(unit) {
-			subject = checks.Subject{Kind: "Unit", Name: unit}
-		}
+		unit = t.Unit
+		subject = choose(facts.Safe(unit), checks.Subject{Kind: "Unit", Name: unit},
+			checks.Subject{Kind: "Cgroup", Name: t.Path})
 	}
 	for _, t := range throttled {
-		if facts.ThrottledShare(t) >= f.Limits.Node.ThrottledCritical {
-			severity = checks.Critical
-		}
+		critical = critical || facts.ThrottledShare(t) >= f.Limits.Node.ThrottledCritical
 		Addf(&e.For, "%s: throttled in %s of %s periods within %s; it may use %.2g CPUs", facts.Clean(t.Path),
 			units.Number(t.Throttled), units.Number(t.Periods), t.Over, t.Quota)
 	}
@@ -59,7 +42,7 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 		Addf(&e.Against, "%v", r.Last())
 	}
 	missing(f.Seen.Cgroups, &e, "throttling of the runtime and the kubelet")
-	return newFinding(severity, step, summary, e, subject).advise(func(s *Steps, _ string) {
+	return newFinding(criticalIf(critical), step, summary, e, subject).advise(func(s *Steps, _ string) {
 		s.Look("grep . /proc/pressure/cpu; vmstat 1 5", "Does it go on? st is what the machine beneath takes.")
 		s.Look("ps -eo pid,pcpu,etime,comm --sort=-pcpu | head -n 15", "Who uses the CPUs?")
 		if facts.Safe(unit) {

@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kdiag/kdiag/checks"
@@ -13,20 +12,13 @@ import (
 // DiskFull is the code of this cause.
 const DiskFull = "DiskFull"
 
-var diskFull = Definition{
-	Code:      DiskFull,
-	Claims:    []string{"host.space"},
-	Recognise: recogniseDiskFull,
-	FromLog: exhausted(0.75, "A file system that the runtime or the kubelet writes to is full.",
-		signature.DiskFull),
-}
+var loggedDiskFull = exhausted(0.75, "A file system that the runtime or the kubelet writes to is full.",
+	signature.DiskFull)
 
 func recogniseDiskFull(f *facts.Facts) *Finding {
 	return shortOf(f, "space", f.Disk.Short, func(s *Steps, folder string) {
-		s.Look("ionice -c3 du -xh --max-depth=3 "+folder+" | sort -h | tail -n 20",
-			"What takes the space? It reads every directory: minutes on a large disk.")
-		s.Look("ls -l /proc/[0-9]*/fd 2>/dev/null | grep -F '(deleted)' | head -n 20",
-			"Files that were deleted and are still open take space until their process closes them.")
+		s.Look("ionice -c3 du -xh --max-depth=3 "+folder+" | sort -h | tail -n 20", "What takes the space? Slow.")
+		s.Look("ls -l /proc/[0-9]*/fd 2>/dev/null | grep -F '(deleted)' | head -n 20", "Which deleted files are open?")
 		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "How much of it are images?")
 		isLogs := func(o host.Folder) bool { return o.Role == host.FolderLogs }
 		if slices.ContainsFunc(f.Disk.Short[0].Space.Folders, isLogs) {
@@ -50,13 +42,12 @@ func shortOf(f *facts.Facts, noun string, short []facts.Shortage, look func(s *S
 	}
 	missing(f.Seen.Settings, &e, "the kubelet's eviction thresholds; its defaults are assumed")
 	logEvidence(f, &e, signature.DiskFull)
-	main, step := short[0], checks.Certain
-	summary := fmt.Sprintf("the file system of %s has no %s left: %s", main.Name(), noun, main.Left(inodes))
+	main := short[0]
+	step := choose(main.Full || main.Err != "", checks.Certain, checks.Strong)
+	what := choose(main.Full, "has no "+noun+" left", "is short of "+noun)
+	summary := textf("the file system of %s %s: %s", main.Name(), what, main.Left(inodes))
 	if main.Err != "" {
-		summary = fmt.Sprintf("a write to the file system of %s is refused: %s", main.Name(), facts.Clean(main.Err))
-	} else if !main.Full {
-		step = checks.Strong
-		summary = fmt.Sprintf("the file system of %s is short of %s: %s", main.Name(), noun, main.Left(inodes))
+		summary = textf("a write to the file system of %s is refused: %s", main.Name(), facts.Clean(main.Err))
 	}
 	return newFinding(main.Severity(), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("df -h "+main.Folder()+"; df -i "+main.Folder(), "How much is left, and is it space or inodes?")
@@ -67,18 +58,12 @@ func shortOf(f *facts.Facts, noun string, short []facts.Shortage, look func(s *S
 }
 
 func shortEvidence(s facts.Shortage, e *checks.Evidence, inodes bool) {
-	if !inodes && s.Space.Size > 0 || inodes && s.Space.Inodes > 0 {
-		Addf(&e.For, "%s: %s", s.Name(), s.Left(inodes))
-	}
+	addIf(!inodes && s.Space.Size > 0 || inodes && s.Space.Inodes > 0, &e.For, "%s: %s", s.Name(), s.Left(inodes))
 	if s.Err != "" {
 		Addf(&e.For, "a timed write of 4 KiB there failed: %s", facts.Clean(s.Err))
 	} else if s.Full && s.Written && !inodes {
 		Addf(&e.Against, "timed writes there went through, perhaps from what is reserved for root (ext4 keeps 5 %%)")
 	}
-	if s.Signal != "" {
-		Addf(&e.For, "below the kubelet's %s<%s: it reports DiskPressure and evicts pods", s.Signal, s.Below)
-	}
-	if len(s.Space.Folders) > 0 {
-		Addf(&e.For, "folders on it: %s", facts.FoldersLine(s.Space.Folders))
-	}
+	addIf(s.Signal != "", &e.For, "below the kubelet's %s<%s: DiskPressure, it evicts pods", s.Signal, s.Below)
+	addIf(len(s.Space.Folders) > 0, &e.For, "folders on it: %s", facts.FoldersLine(s.Space.Folders))
 }

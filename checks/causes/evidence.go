@@ -37,6 +37,21 @@ func Addf(lines *[]string, format string, args ...any) {
 	*lines = append(*lines, textf(format, args...))
 }
 
+// addIf appends the line where the condition holds. Its arguments are worked out in any case.
+func addIf(condition bool, lines *[]string, format string, args ...any) {
+	if condition {
+		Addf(lines, format, args...)
+	}
+}
+
+// choose returns one of two values.
+func choose[T any](condition bool, yes, no T) T {
+	if condition {
+		return yes
+	}
+	return no
+}
+
 // outOf writes a part of a number of things: 3 of 9 status calls.
 func outOf(n, all int, noun string) string { return units.Number(n) + " of " + units.Count(all, noun) }
 
@@ -76,68 +91,54 @@ func processEvidence(f *facts.Facts, e *checks.Evidence, ids ...string) {
 
 // missing notes that a look which was wanted brought nothing, or not all. One that does not apply is no gap.
 func missing[T any](l facts.Reading[T], e *checks.Evidence, what string) {
-	if !l.OK && !l.Skipped {
-		Addf(&e.Missing, "%s: %s", what, l.Why())
-	}
+	addIf(!l.OK && !l.Skipped, &e.Missing, "%s: %s", what, l.Why())
 }
 
-// missingHost notes that no processes could be looked at.
-func missingHost(f *facts.Facts, e *checks.Evidence) {
-	if f.HostMissing != "" {
-		Addf(&e.Missing, "processes of this host were not read: %s", facts.Clean(f.HostMissing))
-	}
-}
+// A gap is something that was not looked at, or not to its end.
+type gap int
 
-// missingKubelet notes that the kubelet's own settings are assumed.
-func missingKubelet(f *facts.Facts, e *checks.Evidence) {
-	if f.Kubelet == nil {
-		Addf(&e.Missing, "no kubelet was seen here: its defaults are assumed, %s for PLEG", f.Calls.Threshold)
-	}
-}
+const (
+	gapHost     gap = iota // the processes
+	gapKubelet             // the kubelet's settings, which are assumed then
+	gapSweep               // part of the status calls
+	gapLists               // part of the lists
+	gapJournal             // the kubelet's log
+	gapPatience            // the deadline was too short to tell slow from hung
+	gapDeadline            // and kdiag gave up long before a kubelet does
+)
 
-// missingSweep notes how far the status calls went when that was not everywhere.
-func missingSweep(f *facts.Facts, e *checks.Evidence) {
-	if f.Measurement == nil || f.Measurement.Sweep.Total <= len(f.Sweep.Made) {
-		return
-	}
-	s := f.Measurement.Sweep
-	Addf(&e.Missing, "status calls did not reach everything: %s", cmp.Or(facts.Clean(s.Reach),
-		fmt.Sprintf("%s of %s objects", units.Number(len(f.Sweep.Made)), units.Number(s.Total))))
-}
-
-// missingLists notes lists that are not whole.
-func missingLists(f *facts.Facts, e *checks.Evidence) {
-	if partOfLists(f) {
-		Addf(&e.Missing, "part of the lists: the true numbers are higher")
+// addGaps notes those of the gaps that there are.
+func addGaps(f *facts.Facts, e *checks.Evidence, gaps ...gap) {
+	limits, calls, m := f.Limits, f.Calls, f.Measurement
+	for _, g := range gaps {
+		switch g {
+		case gapHost:
+			addIf(f.HostMissing != "", &e.Missing, "processes were not read: %s", facts.Clean(f.HostMissing))
+		case gapKubelet:
+			addIf(f.Kubelet == nil, &e.Missing, "no kubelet was seen: its defaults are assumed, %s", calls.Threshold)
+		case gapSweep:
+			if made := len(f.Sweep.Made); m != nil && m.Sweep.Total > made {
+				Addf(&e.Missing, "status calls did not reach everything: %s", cmp.Or(facts.Clean(m.Sweep.Reach),
+					units.Number(made)+" of "+units.Number(m.Sweep.Total)+" objects"))
+			}
+		case gapLists:
+			addIf(partOfLists(f), &e.Missing, "part of the lists: the true numbers are higher")
+		case gapJournal:
+			addIf(f.Journal == nil && f.JournalProblem != "" && !f.Target.Simulated, &e.Missing,
+				"the kubelet's own log was not read: %s", facts.Clean(f.JournalProblem))
+		case gapPatience:
+			addIf(calls.Impatient, &e.Missing, "whether more time brings an answer: try --rpc-timeout %s, not %s",
+				checks.DefaultLimits().RPCTimeout, limits.RPCTimeout)
+		case gapDeadline:
+			addIf(limits.RPCTimeout < calls.KubeletTimeout, &e.Missing, "whether it comes within the kubelet's own "+
+				"deadline of %s: kdiag waited %s", calls.KubeletTimeout, limits.RPCTimeout)
+		}
 	}
 }
 
 func partOfLists(f *facts.Facts) bool {
 	m := f.Measurement
 	return m != nil && (m.Containers != nil && !m.Containers.Complete || m.Sandboxes != nil && !m.Sandboxes.Complete)
-}
-
-// missingJournal notes that the kubelet's own log was not read.
-func missingJournal(f *facts.Facts, e *checks.Evidence) {
-	if f.Journal == nil && f.JournalProblem != "" && !f.Target.Simulated {
-		Addf(&e.Missing, "the kubelet's own log was not read: %s", facts.Clean(f.JournalProblem))
-	}
-}
-
-// missingPatience notes that the deadline was too short to tell slow from hung.
-func missingPatience(f *facts.Facts, e *checks.Evidence) {
-	if f.Calls.Impatient {
-		Addf(&e.Missing, "whether more time brings an answer: a deadline of %s cannot tell slow from hung; "+
-			"--rpc-timeout %s can", f.Limits.RPCTimeout, checks.DefaultLimits().RPCTimeout)
-	}
-}
-
-// missingDeadline notes that kdiag gave up long before a kubelet does.
-func missingDeadline(f *facts.Facts, e *checks.Evidence) {
-	missingPatience(f, e)
-	if t, whole := f.Limits.RPCTimeout, f.Calls.KubeletTimeout; t < whole {
-		Addf(&e.Missing, "whether it comes within the kubelet's own deadline of %s: kdiag waited %s", whole, t)
-	}
 }
 
 // patientStep is the step from which a hang starts: a short deadline leaves slowness as another cause.
@@ -153,32 +154,47 @@ func patientStep(f *facts.Facts, step float64) float64 {
 func pressureEvidence(f *facts.Facts, e *checks.Evidence) {
 	p := f.Seen.Pressure
 	if cpu, memory, io := p.Value.CPU, p.Value.Memory, p.Value.IO; p.OK && cpu != nil && memory != nil && io != nil {
-		Addf(&e.For, "pressure in the last 10 s: CPU some %.0f%%, memory full %.0f%% and io full %.0f%%",
-			cpu.Some.Avg10, memory.Full.Avg10, io.Full.Avg10)
+		Addf(&e.For, "pressure in 10 s: CPU some %.0f%%, memory full %.0f%%, io full %.0f%%", cpu.Some.Avg10,
+			memory.Full.Avg10, io.Full.Avg10)
 	} else {
 		Addf(&e.Missing, "pressure of disk, CPU and memory (/proc/pressure) was not read")
 	}
 }
 
-// addCalls adds one line for each of the RPCs that was asked and has the outcome.
-func addCalls(f *facts.Facts, lines *[]string, want func(facts.Outcome) bool, names ...string) {
+// addCalls adds one line for each of the RPCs that has the outcome, and returns their names.
+func addCalls(f *facts.Facts, lines *[]string, want func(facts.Outcome) bool, names ...string) []string {
+	var such []string
 	for _, name := range names {
 		if r := f.RPC[name]; want(r.Outcome) {
+			such = append(such, name)
 			*lines = append(*lines, facts.CallLine(r.Last()))
 		}
 	}
+	return such
+}
+
+// talks reports whether there is a runtime that does not hang as a whole.
+func talks(f *facts.Facts) bool { return f.Calls.Connected && f.Pattern.Hang == facts.HangNone }
+
+// listsAnswer reports whether the runtime answers what needs none of its slower parts.
+func listsAnswer(f *facts.Facts) bool {
+	return talks(f) && f.Calls.AnyList && f.RPC[facts.RPCVersion].Outcome != facts.Hung
 }
 
 func isAlive(o facts.Outcome) bool { return o.Alive() }
 
 func isHanging(o facts.Outcome) bool { return o == facts.Hung }
 
-// logEvidence adds the first record of a signature to the evidence.
-func logEvidence(f *facts.Facts, e *checks.Evidence, code string) bool {
-	c := facts.Logged(f, code)
-	if c == nil || f.Target.Simulated {
-		return false
+func isFailing(o facts.Outcome) bool { return o == facts.Failed }
+
+// logEvidence adds the first record of each signature, and reports whether there is one.
+func logEvidence(f *facts.Facts, e *checks.Evidence, codes ...string) bool {
+	found := false
+	for _, code := range codes {
+		if c := facts.Logged(f, code); c != nil && !f.Target.Simulated {
+			found = true
+			Addf(&e.For, "the log, %s: %s", units.Times(int(min(c.Count, 1<<31))), facts.Quote(f, c.Example))
+		}
 	}
-	Addf(&e.For, "the log, %s: %s", units.Times(int(min(c.Count, 1<<31))), facts.Quote(f, c.Example))
-	return true
+	return found
 }

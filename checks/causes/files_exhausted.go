@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"strconv"
 
 	"github.com/kdiag/kdiag/checks"
@@ -13,13 +12,8 @@ import (
 // FilesExhausted is the code of this cause.
 const FilesExhausted = "FilesExhausted"
 
-var filesExhausted = Definition{
-	Code:      FilesExhausted,
-	Claims:    []string{"host.files"},
-	Recognise: recogniseFilesExhausted,
-	FromLog: exhausted(0.7, "The runtime, a shim or the kubelet has run out of file descriptors.",
-		signature.FilesExhausted),
-}
+var loggedFilesExhausted = exhausted(0.7, "The runtime, a shim or the kubelet has run out of file descriptors.",
+	signature.FilesExhausted)
 
 func recogniseFilesExhausted(f *facts.Facts) *Finding {
 	l, system, consumers := f.Limits.Node, f.Seen.Files.Value.System, f.Usage.Files
@@ -31,13 +25,12 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 	var subjects []checks.Subject
 	if whole {
 		Addf(&e.For, "the node has nearly all files open that it may (fs.file-max): %s", facts.UsageText(system))
-		subjects = append(subjects, checks.Subject{Kind: "Node", Name: "open files"})
+		subjects = append(subjects, ofNode("open files"))
 	}
 	for _, p := range consumers {
 		s, _ := facts.Rank(l, facts.Used(p.Usage))
 		severity = facts.Worse(severity, s)
-		Addf(&e.For, "%s (pid %d), the %s, has %s files open", facts.Clean(p.Name), p.PID, facts.Clean(string(p.Role)),
-			facts.UsageText(p.Usage))
+		Addf(&e.For, "%s (pid %d) has %s files open", facts.Clean(p.Name), p.PID, facts.UsageText(p.Usage))
 		subjects = append(subjects, checks.Subject{Kind: "Process", ID: strconv.Itoa(p.PID), Name: p.Name})
 	}
 	summary := e.For[0]
@@ -47,10 +40,10 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 			if p.PID <= 1 {
 				continue
 			}
-			s.Look(fmt.Sprintf("ls -l /proc/%d/fd | awk '{print $NF}' | sed 's/[0-9]*//g' | sort | uniq -c | sort -rn "+
+			s.Look(textf("ls -l /proc/%d/fd | awk '{print $NF}' | sed 's/[0-9]*//g' | sort | uniq -c | sort -rn "+
 				"| head", p.PID), "Which sockets, pipes or files are they? A restart destroys this evidence.")
 			if p.Hard > p.Max {
-				s.Add(checks.TouchesProcess, fmt.Sprintf("prlimit --pid %d --nofile=%d:%d", p.PID, p.Hard, p.Hard),
+				s.Add(checks.TouchesProcess, textf("prlimit --pid %d --nofile=%d:%d", p.PID, p.Hard, p.Hard),
 					"Raises the soft limit of the running process. Nothing restarts; a leak goes on.")
 			}
 			if p.Role == host.RoleRuntime {

@@ -2,7 +2,7 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -14,16 +14,6 @@ import (
 
 // FilesystemHung is the code of this cause.
 const FilesystemHung = "FilesystemHung"
-
-var filesystemHung = Definition{
-	Code:   FilesystemHung,
-	Claims: []string{"host.mounts"},
-	Roots: []Root{
-		{Code: IOStall, When: diskStands},
-	},
-	Recognise: recogniseFilesystemHung,
-	FromLog:   loggedFilesystemHung,
-}
 
 // hurts reports whether a mount is one that the kubelet or the runtime uses, so that it hangs with it.
 func hurts(m host.Mount) bool {
@@ -47,10 +37,6 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	}
 	summary := "the mount " + e.For[0] + andMore(len(mounts)-1, "mount")
 	confirmed := logEvidence(f, &e, signature.NFSNotResponding)
-	last, bad := facts.LastOf(f, signature.NFSRecovered), facts.LastOf(f, signature.NFSNotResponding)
-	if last != nil && bad != nil && last.After(*bad) {
-		Addf(&e.Against, "the kernel's log: a server answered again at %s", facts.ClockText(f, *last))
-	}
 	confirmed = addTasks(f, &e, func(t host.BlockedTask) bool {
 		return facts.WaitOf(t) == facts.WaitNetworkFS || facts.WaitOf(t) == facts.WaitFUSE
 	}) || confirmed
@@ -77,15 +63,13 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 			}
 			addDeletePod(f, s, podOf(f, m.PodUID), "The mount's pod. It ends only after the mount answers.")
 		}
-		if mounts[0].Hung {
-			s.addNode("For tasks that wait in the kernel for good. A clean shutdown may hang in the same mount.")
-		}
+		s.addNodeIf(mounts[0].Hung, "For tasks that wait for good. A clean shutdown may hang in the same mount.")
 	})
 }
 
 // mountLine describes a mount, and what became of asking it.
 func mountLine(f *facts.Facts, m host.Mount) string {
-	line := fmt.Sprintf("%s (%s", facts.Clean(m.Point), facts.Clean(cmp.Or(m.Type, "unknown type")))
+	line := textf("%s (%s", facts.Clean(m.Point), facts.Clean(cmp.Or(m.Type, "unknown type")))
 	if m.Source != "" && m.Source != "none" && m.Source != m.Type {
 		line += " from " + facts.Clean(m.Source)
 	}
@@ -104,30 +88,26 @@ func mountLine(f *facts.Facts, m host.Mount) string {
 
 // serverOf is the server in the source of a network mount, safe to paste; empty when there is none.
 func serverOf(m host.Mount) string {
-	source := strings.TrimPrefix(m.Source, "//")
-	name, _, ok := strings.Cut(source, ":/")
-	if !ok {
-		name, _, ok = strings.Cut(source, "/")
+	if name := serverInSource.FindStringSubmatch(m.Source); m.Network && name != nil {
+		return name[1]
 	}
-	if !ok || !m.Network || !facts.Safe(name) {
-		return ""
-	}
-	return name
+	return ""
 }
 
+// serverInSource matches server:/export and //server/share.
+var serverInSource = regexp.MustCompile(`^(?://)?([A-Za-z0-9][A-Za-z0-9._-]*):?/`)
+
 func loggedFilesystemHung(in *Incident) *LogFinding {
-	lost, back := in.records(signature.NFSNotResponding), in.records(signature.NFSRecovered)
-	if lost == nil {
+	lost, back := in.each(signature.NFSNotResponding), in.each(signature.NFSRecovered)
+	if len(lost) == 0 {
 		return nil
 	}
 	f := in.finding(hostTier, 0.8, "A network file server did not answer: whatever touched its mounts waited.",
 		signature.NFSNotResponding, signature.MountFailed)
-	if back == nil || back.last.Before(lost.last) {
+	if len(back) == 0 || last(back).Before(last(lost)) {
 		return f
 	}
-	again := "it answered again" + in.when(back)
-	if in.RecoveredAt != nil && back.last.Sub(*in.RecoveredAt).Abs() <= callDeadline {
-		return f.raise(0, again+", and so did PLEG")
-	}
-	return f.limit(lateConfidence, again)
+	again := "it answered again" + in.when(signature.NFSRecovered)
+	withPLEG := in.RecoveredAt != nil && last(back).Sub(*in.RecoveredAt).Abs() <= callDeadline
+	return f.raiseIf(withPLEG, 0, again+", and so did PLEG").limitIf(!withPLEG, lateConfidence, again)
 }

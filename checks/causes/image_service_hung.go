@@ -9,30 +9,17 @@ import (
 // ImageServiceHung is the code of this cause.
 const ImageServiceHung = "ImageServiceHung"
 
-var imageServiceHung = Definition{
-	Code:   ImageServiceHung,
-	Claims: []string{"image.service"},
-	Roots: []Root{
-		{Code: DiskFull, When: runtimeDiskFull},
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: usedMountHangs},
-		{Code: FilesExhausted, When: runtimeOutOfFiles},
-		{Code: KernelHung},
-	},
-	Recognise: recogniseImageServiceHung,
-}
-
 func recogniseImageServiceHung(f *facts.Facts) *Finding {
-	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || !f.Calls.AnyList ||
-		f.RPC[facts.RPCVersion].Outcome == facts.Hung {
+	if !listsAnswer(f) {
 		return nil
 	}
 	var e checks.Evidence
 	severity, step := checks.Critical, checks.Certain
-	names, summary := imageCalls(f, &e, facts.Hung), ""
+	names, summary := addCalls(f, &e.For, isHanging, facts.RPCImages, facts.RPCImageFs), ""
 	switch {
 	case len(names) == 0: // errors blind the kubelet as a hang does, but nothing waits for them
-		if names = imageCalls(f, &e, facts.Failed); len(names) == 0 {
+		names = addCalls(f, &e.For, isFailing, facts.RPCImages, facts.RPCImageFs)
+		if len(names) == 0 {
 			return nil
 		}
 		severity, step = checks.Warning, checks.Strong
@@ -48,7 +35,7 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 		addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 		addCalls(f, &e.Against, isAlive, facts.RPCImages, facts.RPCImageFs)
 		addCalls(f, &e.Against, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
-		missingPatience(f, &e)
+		addGaps(f, &e, gapPatience)
 		Addf(&e.Missing, "which process holds the image store: snapshotters and pulls were not looked at")
 		step = raised(step, fromLog(f, &e.For, signsOfImages...))
 	}
@@ -64,16 +51,4 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 		s.cordon()
 		addRestart(f, s)
 	})
-}
-
-// imageCalls returns the names of the image RPCs that have the outcome and adds their lines to the evidence.
-func imageCalls(f *facts.Facts, e *checks.Evidence, want facts.Outcome) []string {
-	var names []string
-	for _, name := range []string{facts.RPCImages, facts.RPCImageFs} {
-		if r := f.RPC[name]; r.Outcome == want {
-			names = append(names, name)
-			e.For = append(e.For, facts.CallLine(r.Last()))
-		}
-	}
-	return names
 }

@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -50,16 +49,28 @@ func (in *Incident) finding(tier int, confidence float64, summary string, codes 
 
 // fromRecords returns the recogniser of a cause that records show by themselves.
 func fromRecords(tier int, confidence float64, summary string, codes ...string) func(*Incident) *LogFinding {
-	return func(in *Incident) *LogFinding {
-		if in.count(codes...) == 0 {
-			return nil
-		}
-		return in.finding(tier, confidence, summary, codes...)
+	return func(in *Incident) *LogFinding { return in.recorded(tier, confidence, summary, codes...) }
+}
+
+// recorded returns a finding where there are records of one of the codes, else nil, which raiseIf,
+// lowerIf and limitIf leave as it is.
+func (in *Incident) recorded(tier int, confidence float64, summary string, codes ...string) *LogFinding {
+	if in.count(codes...) == 0 {
+		return nil
 	}
+	return in.finding(tier, confidence, summary, codes...)
 }
 
 // raise adds evidence for the cause, and how much surer it makes. Empty texts are left out.
 func (f *LogFinding) raise(by float64, texts ...string) *LogFinding {
+	return f.raiseIf(true, by, texts...)
+}
+
+// raiseIf raises where the condition holds.
+func (f *LogFinding) raiseIf(condition bool, by float64, texts ...string) *LogFinding {
+	if f == nil || !condition {
+		return f
+	}
 	f.Confidence += by
 	for _, t := range texts {
 		if t != "" && !slices.Contains(f.Evidence.For, t) {
@@ -69,16 +80,21 @@ func (f *LogFinding) raise(by float64, texts ...string) *LogFinding {
 	return f
 }
 
-// lower adds evidence against the cause, and how much less sure it makes.
-func (f *LogFinding) lower(by float64, text string) *LogFinding {
-	f.Confidence -= by
-	f.Evidence.Against = append(f.Evidence.Against, text)
+// lowerIf adds evidence against the cause where the condition holds, and how much less sure it makes.
+func (f *LogFinding) lowerIf(condition bool, by float64, text string) *LogFinding {
+	if f != nil && condition {
+		f.Confidence -= by
+		f.Evidence.Against = append(f.Evidence.Against, text)
+	}
 	return f
 }
 
-// limit adds evidence against the cause that leaves it no more than a confidence.
-func (f *LogFinding) limit(most float64, text string) *LogFinding {
-	return f.lower(max(f.Confidence-most, 0), text)
+// limitIf adds evidence against the cause, where the condition holds, that leaves it no more than a confidence.
+func (f *LogFinding) limitIf(condition bool, most float64, text string) *LogFinding {
+	if f == nil {
+		return nil
+	}
+	return f.lowerIf(condition, max(f.Confidence-most, 0), text)
 }
 
 // lacks adds what would tell more.
@@ -91,7 +107,7 @@ func (f *LogFinding) lacks(texts ...string) *LogFinding {
 type Incident struct {
 	*journal.Episode
 	*journal.Surroundings
-	byCode map[string]*incidentRecords
+	byCode map[string][]*journal.Burst
 
 	// How the runtime's calls fail, counted in records. One failing call writes up to three.
 	failing             int64 // all
@@ -105,21 +121,11 @@ type Incident struct {
 	allHung, allScatter bool  // hung calls account for the length of each relist; of few of them
 }
 
-// incidentRecords is how records of one code occur around an incident.
-type incidentRecords struct {
-	count       int64
-	first, last time.Time // zero where the log has no times
-	bursts      []*journal.Burst
-}
-
 // NewIncident counts the records around an episode.
 func NewIncident(e *journal.Episode) *Incident {
-	in := &Incident{Episode: e, Surroundings: e.Surroundings, byCode: map[string]*incidentRecords{}}
+	in := &Incident{Episode: e, Surroundings: e.Surroundings, byCode: map[string][]*journal.Burst{}}
 	for _, b := range in.Bursts {
-		if in.byCode[b.Code] == nil {
-			in.byCode[b.Code] = &incidentRecords{first: b.First(), last: b.Last()}
-		}
-		in.byCode[b.Code].add(b)
+		in.byCode[b.Code] = append(in.byCode[b.Code], b)
 	}
 	lists, all := []string{signature.RelistFailed, signature.ListFailed}, journal.RuntimeCalls()
 	in.failing, in.missed = in.count(all...), in.calls(isLate, all...)
@@ -144,27 +150,22 @@ const reasonRuntimeDown = "container runtime is down"
 
 func isLate(c journal.Call) bool { return c.Code == "DeadlineExceeded" }
 
-func (v *incidentRecords) add(b *journal.Burst) {
-	v.count += b.Count
-	if b.First().Before(v.first) {
-		v.first = b.First()
+// last returns when the last of some records was written, zero for none and where the log has no times.
+func last(bursts []*journal.Burst) time.Time {
+	var at time.Time
+	for _, b := range bursts {
+		if b.Last().After(at) {
+			at = b.Last()
+		}
 	}
-	if b.Last().After(v.last) {
-		v.last = b.Last()
-	}
-	v.bursts = append(v.bursts, b)
+	return at
 }
-
-// records returns the records of a code; nil if there are none.
-func (in *Incident) records(code string) *incidentRecords { return in.byCode[code] }
 
 // each returns the bursts of some codes, code by code.
 func (in *Incident) each(codes ...string) []*journal.Burst {
 	var out []*journal.Burst
 	for _, code := range codes {
-		if v := in.byCode[code]; v != nil {
-			out = append(out, v.bursts...)
-		}
+		out = append(out, in.byCode[code]...)
 	}
 	return out
 }
@@ -226,7 +227,10 @@ func deadlinesIn(relist time.Duration) int {
 
 // relistsText describes the lengths of the relists.
 func (in *Incident) relistsText() string {
-	text := fmt.Sprintf("%d relists in a row took %s to %s, by the time from anchor to anchor", len(in.Relists),
+	if len(in.Relists) == 0 {
+		return ""
+	}
+	text := textf("%d relists in a row took %s to %s, by the time from anchor to anchor", len(in.Relists),
 		units.Duration(slices.Min(in.Relists)), units.Duration(slices.Max(in.Relists)))
 	if in.allHung {
 		text += ": calls that waited for their 2 min deadline"
@@ -270,8 +274,7 @@ func (in *Incident) lateStart(bursts []*journal.Burst) string {
 	if begin == nil || earliest.IsZero() || !earliest.After(begin.Add(beginSlack)) {
 		return ""
 	}
-	return fmt.Sprintf("it began %s or more after the last good relist, so it is no root",
-		units.Duration(earliest.Sub(*begin)))
+	return textf("it began %s or more after the last good relist, so it is no root", earliest.Sub(*begin))
 }
 
 // found words how often and when records of the codes occur, such as "relist failed: 3 records, 00:51:11 to 00:55:11
@@ -279,9 +282,9 @@ func (in *Incident) lateStart(bursts []*journal.Burst) string {
 func (in *Incident) found(codes ...string) []string {
 	out := []string{}
 	for _, code := range codes {
-		if v := in.byCode[code]; v != nil {
-			text := cmp.Or(v.bursts[0].Title, code) + ": " + units.Count(v.count, "record") + in.when(v)
-			if c := v.bursts[0].Call(); c.Code != "" {
+		if all := in.byCode[code]; len(all) > 0 {
+			text := cmp.Or(all[0].Title, code) + ": " + units.Count(in.count(code), "record") + in.when(code)
+			if c := all[0].Call(); c.Code != "" {
 				text += " (" + strings.TrimSpace(c.RPC+" "+c.Code) + ")"
 			}
 			out = append(out, text)
@@ -290,12 +293,14 @@ func (in *Incident) found(codes ...string) []string {
 	return out
 }
 
-// when words when some records were written, in the zone of the log.
-func (in *Incident) when(v *incidentRecords) string {
-	if v.first.IsZero() {
+// when writes when the records of a code were written, in the zone of the log; nothing where there are none.
+func (in *Incident) when(code string) string {
+	all := in.byCode[code]
+	if last(all).IsZero() {
 		return ""
 	}
-	a, b := v.first.In(in.Zone), v.last.In(in.Zone)
+	first := slices.MinFunc(all, func(a, b *journal.Burst) int { return a.First().Compare(b.First()) }).First()
+	a, b := first.In(in.Zone), last(all).In(in.Zone)
 	zone := "UTC"
 	if _, offset := a.Zone(); offset != 0 {
 		zone = a.Format("-07:00")
@@ -303,7 +308,7 @@ func (in *Incident) when(v *incidentRecords) string {
 	if b.Sub(a) < time.Second {
 		return ", " + a.Format(time.TimeOnly) + " " + zone
 	}
-	return fmt.Sprintf(", %s to %s %s", a.Format(time.TimeOnly), b.Format(time.TimeOnly), zone)
+	return textf(", %s to %s %s", a.Format(time.TimeOnly), b.Format(time.TimeOnly), zone)
 }
 
 // FromLog returns what the log alone shows of all causes around an incident, or that it does not explain the incident.
@@ -318,17 +323,11 @@ func (in *Incident) FromLog() []*LogFinding {
 		if f == nil {
 			continue
 		}
-		if f.late != "" {
-			f.limit(lateConfidence, f.late)
-		}
-		switch d.Code {
-		case RuntimeHung, ListHang, InspectHang, RuntimeSlow, RelistOverloaded, ShimStuck:
-			if in.Standstill != nil {
-				// Nobody asked the runtime, and calls that were under way missed their deadline by that alone.
-				f.limit(0.3, "the kubelet itself stood still, which explains the age, and calls that missed their "+
-					"deadline meanwhile")
-			}
-		}
+		f.limitIf(f.late != "", lateConfidence, f.late)
+		// Nobody asked the runtime, and calls that were under way missed their deadline by that alone.
+		asked := []string{RuntimeHung, ListHang, InspectHang, RuntimeSlow, RelistOverloaded, ShimStuck}
+		f.limitIf(in.Standstill != nil && slices.Contains(asked, d.Code), 0.3,
+			"the kubelet itself stood still, which explains the age, and calls that missed their deadline meanwhile")
 		f.Code = d.Code
 		explained = explained || f.Tier < SymptomTier && f.Confidence >= 0.4
 		all = append(all, f)
@@ -340,11 +339,8 @@ func (in *Incident) FromLog() []*LogFinding {
 }
 
 func (in *Incident) unexplained() *LogFinding {
-	summary := "The kubelet says that PLEG is not healthy, and the logs do not say why."
-	if in.Kind == journal.Failing {
-		summary = "Relists fail, and the logs do not say why."
-	}
-	f := in.finding(SymptomTier, 0.4, summary)
+	what := choose(in.Kind == journal.Failing, "Relists fail", "PLEG is not healthy")
+	f := in.finding(SymptomTier, 0.4, what+", and the logs do not show why.")
 	f.Code = PLEGUnhealthy
 	text := units.Count(in.Lines, "record")
 	if in.failing == 0 {
@@ -382,14 +378,9 @@ func (in *Incident) Culprits() []journal.Culprit {
 			all[i].Example = b.Code
 		}
 	}
-	inspected := func(c journal.Culprit) int {
-		if c.Example == signature.InspectFailed {
-			return 0
-		}
-		return 1
-	}
+	rank := func(c journal.Culprit) int { return choose(c.Example == signature.InspectFailed, 0, 1) }
 	slices.SortStableFunc(all, func(a, b journal.Culprit) int {
-		return cmp.Or(cmp.Compare(inspected(a), inspected(b)), cmp.Compare(b.Records, a.Records))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Records, a.Records))
 	})
 	return all[:min(len(all), maxCulprits)]
 }

@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -40,9 +39,6 @@ func (in *Incident) essentialVictim() *journal.Burst {
 // its confidence where the records are of the runtime or its files, of the node as a whole, or of the kubelet.
 func exhausted(confidence float64, summary, code string) func(*Incident) *LogFinding {
 	return func(in *Incident) *LogFinding {
-		if in.records(code) == nil {
-			return nil
-		}
 		own, kubelet := false, int64(0)
 		for _, b := range in.each(code) {
 			switch c := b.Call(); c.Role {
@@ -54,11 +50,8 @@ func exhausted(confidence float64, summary, code string) func(*Incident) *LogFin
 				own = own || c.Everywhere || b.Object().Kind == "Filesystem" && ofRuntime(b.Object().ID)
 			}
 		}
-		f := in.finding(hostTier, confidence, summary, code)
-		if !own && kubelet < 2 {
-			f.limit(0.3, "the log does not show that the runtime or the kubelet is affected")
-		}
-		return f
+		return in.recorded(hostTier, confidence, summary, code).
+			limitIf(!own && kubelet < 2, 0.3, "the log does not show that the runtime or the kubelet is affected")
 	}
 }
 
@@ -73,42 +66,31 @@ func ofRuntime(path string) bool {
 // runtimeEnd returns the records of systemd that the runtime's unit ended by itself, and whether the runtime was
 // started after its end.
 func (in *Incident) runtimeEnd() (ended []*journal.Burst, again bool) {
-	var last time.Time
-	for _, b := range in.each(signature.UnitFailed, signature.UnitOOMKilled, signature.RuntimeStopped) {
-		if b.Code != signature.RuntimeStopped && b.Call().Role != journal.RoleRuntime {
-			continue
-		}
-		if b.Code != signature.RuntimeStopped {
+	for _, b := range in.each(signature.UnitFailed, signature.UnitOOMKilled) {
+		if b.Call().Role == journal.RoleRuntime {
 			ended = append(ended, b)
 		}
-		if b.Last().After(last) {
-			last = b.Last()
-		}
 	}
-	for _, b := range in.each(signature.UnitStarted, signature.RuntimeStarted) {
-		again = again ||
-			b.Last().After(last) && (b.Code == signature.RuntimeStarted || b.Call().Role == journal.RoleRuntime)
-	}
-	return ended, again
+	end := last(slices.Concat(ended, in.each(signature.RuntimeStopped)))
+	return ended, slices.ContainsFunc(in.each(signature.UnitStarted, signature.RuntimeStarted),
+		func(b *journal.Burst) bool {
+			return b.Last().After(end) && (b.Code == signature.RuntimeStarted || b.Call().Role == journal.RoleRuntime)
+		})
 }
 
 // answeredAgain reports whether the last record of a socket that does not speak CRI v1 comes after the last refused
 // call.
 func (in *Incident) answeredAgain() bool {
-	unsupported, refused := in.records(signature.CRIUnsupported), in.records(signature.RuntimeUnreachable)
-	return unsupported != nil && (refused == nil || unsupported.last.After(refused.last))
+	return in.count(signature.CRIUnsupported) > 0 && (in.count(signature.RuntimeUnreachable) == 0 ||
+		last(in.each(signature.CRIUnsupported)).After(last(in.each(signature.RuntimeUnreachable))))
 }
 
-// refusals words how often calls were refused: one call writes two or three records.
+// refusals writes how often calls were refused: one call writes two or three records.
 func (in *Incident) refusals() string {
-	text := "refused calls: " + units.Count(in.refused, "record")
-	if v := in.records(signature.RuntimeUnreachable); v != nil {
-		text += in.when(v)
-	}
-	return text
+	return "refused calls: " + units.Count(in.refused, "record") + in.when(signature.RuntimeUnreachable)
 }
 
-// listedDown words that the kubelet calls the runtime down.
+// listedDown is that the kubelet calls the runtime down.
 const listedDown = "the kubelet lists \"" + reasonRuntimeDown + "\""
 
 // lateLists counts the lists that missed their deadline one after the other, by the time between their records: the
@@ -124,10 +106,7 @@ func (in *Incident) lateLists() int {
 	return len(slices.CompactFunc(at, func(a, b time.Time) bool { return b.Sub(a).Abs() <= time.Minute }))
 }
 
-// movingText words that relists end, but each too late.
+// movingText is that relists end, but each too late.
 func (in *Incident) movingText() string {
-	if !in.moving {
-		return ""
-	}
-	return fmt.Sprintf("the anchor moves: %d different relists were late one after the other", len(in.Stalls))
+	return textf("the anchor moves: %d different relists were late one after the other", len(in.Stalls))
 }

@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -12,13 +10,8 @@ import (
 // InotifyExhausted is the code of this cause.
 const InotifyExhausted = "InotifyExhausted"
 
-var inotifyExhausted = Definition{
-	Code:      InotifyExhausted,
-	Claims:    []string{"host.inotify"},
-	Recognise: recogniseInotifyExhausted,
-	FromLog: fromRecords(hostTier, 0.55, "The node has run out of inotify instances or watches.",
-		signature.InotifyExhausted),
-}
+var loggedInotifyExhausted = fromRecords(hostTier, 0.55, "The node has run out of inotify instances or watches.",
+	signature.InotifyExhausted)
 
 // inotifyOfStart is how many instances and watches a runtime or a kubelet wants at its start, at most: some for
 // configuration, manifests and certificates, and for the cgroups that it watches.
@@ -35,14 +28,10 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 	if !few && !fewWatches {
 		return nil
 	}
-	if instances.Max >= instances.Current+inotifyRoom {
-		i = checks.Warning
-	}
+	i = choose(instances.Max >= instances.Current+inotifyRoom, checks.Warning, i)
 	var e checks.Evidence
 	sysctl, raised := "fs.inotify.max_user_watches", max(1<<20, 2*min(watches.Max, 1<<24))
-	if fewWatches {
-		Addf(&e.For, "root has nearly all inotify watches that it may: %s", facts.UsageText(watches))
-	}
+	addIf(fewWatches, &e.For, "root has nearly all inotify watches that it may: %s", facts.UsageText(watches))
 	if few {
 		sysctl, raised = "fs.inotify.max_user_instances", max(8192, 2*min(instances.Max, 1<<20))
 		Addf(&e.For, "root has nearly all inotify instances that it may: %s", facts.UsageText(instances))
@@ -60,12 +49,10 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 		}
 	}
 	logEvidence(f, &e, signature.InotifyExhausted)
-	if n.Unread > 0 {
-		Addf(&e.Missing, "descriptors of %s could not be read: there may be more", units.Count(n.Unread, "process"))
-	}
+	addIf(n.Unread > 0, &e.Missing, "descriptors of %s were not read", units.Count(n.Unread, "process"))
 	return newFinding(facts.Worse(i, w), checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null | cut -d/ -f3 | sort | uniq -c | sort -rn "+
 			"| head", "Which processes hold the instances?")
-		s.Add(checks.TouchesScheduler, fmt.Sprintf("sysctl -w %s=%d", sysctl, raised), "Raises it until the next boot.")
+		s.Add(checks.TouchesScheduler, textf("sysctl -w %s=%d", sysctl, raised), "Raises it until the next boot.")
 	})
 }

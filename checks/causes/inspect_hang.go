@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kdiag/kdiag/checks"
@@ -14,29 +13,8 @@ import (
 // InspectHang is the code of this cause.
 const InspectHang = "InspectHang"
 
-var inspectHang = Definition{
-	Code:   InspectHang,
-	Claims: []string{"runtime.inspect"},
-	Roots: []Root{
-		{Code: RuntimeSlow},
-		{Code: ImageServiceHung},
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: podMountHangs},
-		{Code: OOMKilled, When: oomHitShim},
-		{Code: PIDsExhausted, When: runtimeCannotFork},
-		{Code: FilesExhausted, When: runtimeOutOfFiles},
-		{Code: TaskStuck, When: taskHoldsCall},
-		{Code: ShimStuck, When: shimHoldsCall},
-		{Code: CgroupFrozen, When: freezeHoldsCall},
-		{Code: SystemdWedged, When: runcWaitsForSystemd},
-		{Code: KernelHung},
-	},
-	Recognise: recogniseInspectHang,
-	FromLog:   loggedInspectHang,
-}
-
 func recogniseInspectHang(f *facts.Facts) *Finding {
-	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || f.Pattern.Stalls || len(f.Calls.HungLists) > 0 {
+	if !talks(f) || f.Pattern.Stalls || len(f.Calls.HungLists) > 0 {
 		return nil
 	}
 	var e checks.Evidence
@@ -54,8 +32,7 @@ func recogniseInspectHang(f *facts.Facts) *Finding {
 		return nil
 	}
 	objectEvidence(f, &e, all)
-	missingHost(f, &e)
-	missingSweep(f, &e)
+	addGaps(f, &e, gapHost, gapSweep)
 	if against != "" {
 		severity, step = checks.Warning, checks.Strong
 		Addf(&e.Against, "%s", against)
@@ -77,12 +54,8 @@ func hungEvidenceOf(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspecti
 	if p50 := f.Sweep.Median; f.Sweep.Timed && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
 		Addf(&e.Against, "the other status calls take %s in the median: the runtime may be slow", p50)
 	}
-	if f.RPC[facts.RPCImages].Outcome == facts.Hung && !f.Pattern.ImagesHold {
-		Addf(&e.Against, "ListImages hangs too: the image store's lock may hold both")
-	}
-	missingKubelet(f, e)
-	missingDeadline(f, e)
-	missingJournal(f, e)
+	addIf(f.RPC[facts.RPCImages].Outcome == facts.Hung && !f.Pattern.ImagesHold, &e.Against, "ListImages hangs too")
+	addGaps(f, e, gapKubelet, gapPatience, gapDeadline, gapJournal)
 	return logOfObject(f, e, all)
 }
 
@@ -131,33 +104,25 @@ func objectEvidence(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspecti
 
 // hungSummaryOf names the main object and states no more of the others than was seen.
 func hungSummaryOf(f *facts.Facts, all []plegbench.Inspection) string {
-	made, within, also, others := len(f.Sweep.Made), "", "", "that of others does"
-	if f.Calls.Impatient {
-		within = " within " + units.Duration(f.Limits.RPCTimeout)
-	}
+	made, also := len(f.Sweep.Made), ""
+	within := choose(f.Calls.Impatient, " within "+units.Duration(f.Limits.RPCTimeout), "")
 	if n := len(all); n > 1 && float64(n) >= facts.MostOfStatuses*float64(made) {
 		return textf("%s do not come%s, the first that of %v", outOf(n, made, "status call"), within, all[0])
 	} else if n > 1 {
 		also = " and " + units.Count(n-1, "other object")
 	}
-	if f.Sweep.Answered == 0 {
-		others = "no other was answered"
-	}
+	others := choose(f.Sweep.Answered == 0, "no other was answered", "that of others does")
 	return textf("the status of %v%s does not come%s; %s", all[0], also, within, others)
 }
 
 // adviseInspectHang adds only looks for an object that holds nobody up, or that waits for a root that is known.
 func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, looks bool) {
-	main, command := all[0], "inspect -q "
-	if main.Kind == facts.KindSandbox {
-		command = "inspectp -q "
-	}
+	main := all[0]
+	command := choose(main.Kind == facts.KindSandbox, "inspectp -q ", "inspect -q ")
 	if main.Call.Hung() {
 		addCapture(f, s)
 	}
-	if facts.Safe(main.ID) {
-		s.Look(facts.CrictlCommand(f, command+main.ID), "Ask once more for this object alone: how long does it take?")
-	}
+	s.lookIf(facts.Safe(main.ID), facts.CrictlCommand(f, command+main.ID), "Does this object alone still hang?")
 	serving := facts.ProcessesServing(f, main.ID, main.SandboxID)
 	if looks {
 		for _, p := range serving {
@@ -174,7 +139,7 @@ func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, loo
 	addRestart(f, s)
 	for _, p := range serving {
 		if facts.IsUninterruptible(&p) && p.Lasting {
-			s.addNode("If what its process waits for does not come back, only a reboot ends it.")
+			s.addNodeIf(true, "If what its process waits for does not come back, only a reboot ends it.")
 		} else if facts.IsUninterruptible(&p) {
 			addLookAgain(s, p)
 		}
@@ -188,22 +153,15 @@ func loggedInspectHang(in *Incident) *LogFinding {
 		return nil
 	}
 	f := in.finding(objectTier, 0.25, "Single pods or containers cannot be inspected; the relist waits two minutes "+
-		"for each.")
-	if named {
-		f.raise(0.55, in.found(signature.InspectFailed)...)
-	} else {
+		"for each.").raiseIf(named, 0.55, in.found(signature.InspectFailed)...)
+	if !named {
 		f.lacks("records that name what could not be inspected; identical ones are printed once a minute at most")
 	}
-	switch {
-	case in.allHung:
+	if in.allHung {
 		f.Confidence = max(f.Confidence, 0.55)
-		f.raise(0.1, in.relistsText())
-	case in.peak > 0:
-		f.raise(0.1, fmt.Sprintf("the worst age is near %d times the 2 min deadline of a call: %d calls hung one "+
-			"after the other", in.peak, in.peak))
 	}
-	if in.listsMissed > 0 || in.down {
-		f.lower(0.4, "lists or the status do not come back either, so the trouble is wider than these objects")
-	}
-	return f
+	return f.raiseIf(in.allHung, 0.1, in.relistsText()).
+		raiseIf(in.peak > 0 && !in.allHung, 0.1, textf("%d calls hung one after the other: the worst age "+
+			"is near as many deadlines of 2 min", in.peak)).
+		lowerIf(in.listsMissed > 0 || in.down, 0.4, "lists or the status do not come back either")
 }

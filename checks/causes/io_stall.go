@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/journal/signature"
@@ -11,16 +9,8 @@ import (
 // IOStall is the code of this cause.
 const IOStall = "IOStall"
 
-var ioStall = Definition{
-	Code:   IOStall,
-	Claims: []string{"host.writes"},
-	Roots: []Root{
-		{Code: MemoryPressure, When: memoryIsLow},
-	},
-	Recognise: recogniseIOStall,
-	FromLog: fromRecords(hostTier, 0.7, "A disk fails or its file system is damaged: whatever touches it waits.",
-		signature.BlockIOError, signature.FilesystemError),
-}
+var loggedIOStall = fromRecords(hostTier, 0.7, "A disk fails or its file system is damaged: whatever touches it waits.",
+	signature.BlockIOError, signature.FilesystemError)
 
 func recogniseIOStall(f *facts.Facts) *Finding {
 	l, d := f.Limits.Node, f.Disk
@@ -88,9 +78,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 					s.Add(checks.TouchesRuntime, "mount -o remount,rw "+r.Mount, "Somebody made this tmpfs read-only.")
 				}
 			}
-			if len(f.Disk.Failing) > tmpfs {
-				s.addNode("After the data is safe. Replace the disk if it fails again.")
-			}
+			s.addNodeIf(len(f.Disk.Failing) > tmpfs, "After the data is safe. Replace the disk if it fails again.")
 			return
 		}
 		for _, l := range f.Disk.Writes {
@@ -100,7 +88,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		}
 		for _, w := range f.Disk.Writers {
 			if w.PID > 1 {
-				s.Look(fmt.Sprintf("cat /proc/%d/io /proc/%[1]d/cgroup", w.PID), "What does it write, and for whom?")
+				s.Look(textf("cat /proc/%d/io /proc/%[1]d/cgroup", w.PID), "What does it write, and for whom?")
 				addDeletePod(f, s, podOf(f, w.PodUID), "Stops the heaviest writer, if its work can wait.")
 			}
 		}
@@ -118,9 +106,7 @@ func stallEvidence(f *facts.Facts, e *checks.Evidence) {
 	case io.Some.Avg10 < 1 && len(f.Disk.Failing) == 0:
 		Addf(&e.Against, "hardly anything waits for a disk: %s (PSI io some)", facts.PressureText(io.Some))
 	}
-	for _, code := range []string{signature.BlockIOError, signature.FilesystemError, signature.NameReserved} {
-		logEvidence(f, e, code)
-	}
+	logEvidence(f, e, signature.BlockIOError, signature.FilesystemError, signature.NameReserved)
 	missing(f.Seen.Writes, e, "timed writes into the runtime's folder")
 	missing(f.Seen.Disks, e, "time of requests by disk (/proc/diskstats)")
 }

@@ -2,7 +2,7 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
+	"slices"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -15,26 +15,13 @@ import (
 // KernelHung is the code of this cause.
 const KernelHung = "KernelHung"
 
-var kernelHung = Definition{
-	Code:   KernelHung,
-	Claims: []string{"journal.kernel"},
-	Roots: []Root{
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: anyMountHangs},
-	},
-	Past:      true,
-	Recognise: recogniseKernelHung,
-	FromLog:   loggedKernelHung,
-}
-
 // processNamed finds a task among the processes of the host; nil when it is not one of the runtime's, or gone.
 func processNamed(f *facts.Facts, t facts.LogTask) *host.Process {
-	for i := range f.Processes {
-		if t.PID > 0 && f.Processes[i].PID == t.PID {
-			return &f.Processes[i]
-		}
+	i := slices.IndexFunc(f.Processes, func(p host.Process) bool { return t.PID > 0 && p.PID == t.PID })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &f.Processes[i]
 }
 
 func recogniseKernelHung(f *facts.Facts) *Finding {
@@ -57,7 +44,7 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 	tasks, gone := f.Log.HungTasks, letGo(f)
 	severity, step := checks.Warning, checks.Strong
 	if len(tasks) > 0 {
-		summary = fmt.Sprintf("the kernel reports %s as hung", tasks[0].Label())
+		summary = textf("the kernel reports %s as hung", tasks[0].Label())
 		switch {
 		case tasks[0].Role() == facts.RoleOther:
 			Addf(&e.Against, "none of the tasks is the runtime, a shim or the kubelet")
@@ -80,51 +67,37 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 	if severity == checks.Critical {
 		logOfPLEG(f, &e)
 	}
-	missingHost(f, &e)
+	addGaps(f, &e, gapHost)
 	lasts := severity == checks.Critical || !gone
 	return newFinding(severity, step, summary, e, taskSubjects(f, tasks)...).advise(func(s *Steps, _ string) {
 		s.Look("journalctl --no-pager -k --since -1h | grep -E -A 20 'blocked for more than|soft lockup|rcu.*stall' | "+
 			"tail -n 100", "The call traces: which lock, mount or device do the tasks wait for?")
 		for _, t := range tasks[:min(len(tasks), 2)] {
-			if t.PID > 1 {
-				s.lookStack(t.PID, "Does "+t.Label()+" still wait there?")
-			}
+			s.lookStack(t.PID, "Does "+t.Label()+" still wait there?")
 		}
 		s.lookBlocked()
 		s.Look("grep . /proc/pressure/io", "Is some avg10 near 100? Then the disks are slow, and the tasks may go on.")
 		s.lookStacks()
-		if lasts {
-			s.addNode("Only a reboot ends a task that the kernel never lets go of; slow disks need none.")
-		}
+		s.addNodeIf(lasts, "Only a reboot ends a task that the kernel never lets go of; slow disks need none.")
 	})
 }
 
 // letGo reports whether all hung tasks that the node cannot do without are seen to run again.
 func letGo(f *facts.Facts) bool {
-	seen := false
-	for _, t := range f.Log.HungTasks {
-		if t.Role() == facts.RoleOther {
-			continue
-		}
+	needed := func(t facts.LogTask) bool { return t.Role() != facts.RoleOther }
+	held := func(t facts.LogTask) bool {
 		p := processNamed(f, t)
-		if p == nil || facts.IsUninterruptible(p) {
-			return false
-		}
-		seen = true
+		return needed(t) && (p == nil || facts.IsUninterruptible(p))
 	}
-	return seen
+	return slices.ContainsFunc(f.Log.HungTasks, needed) && !slices.ContainsFunc(f.Log.HungTasks, held)
 }
 
 func loggedKernelHung(in *Incident) *LogFinding {
 	codes := []string{signature.HungTask, signature.SoftLockup, signature.RCUStall}
-	if in.count(codes...) == 0 {
-		return nil
+	isEssential := func(b *journal.Burst) bool {
+		return b.Object().Kind == "Process" && journal.TaskRole(b.Object().Name) != journal.RoleOther
 	}
-	f := in.finding(hostTier, 0.75, "The kernel reports tasks or CPUs that do not move.", codes...)
-	for _, b := range in.each(codes...) {
-		if b.Object().Kind == "Process" && journal.TaskRole(b.Object().Name) != journal.RoleOther {
-			return f.raise(0.15, "the stuck task belongs to the runtime, a container's shim or the kubelet")
-		}
-	}
-	return f
+	return in.recorded(hostTier, 0.75, "The kernel reports tasks or CPUs that do not move.", codes...).
+		raiseIf(slices.ContainsFunc(in.each(codes...), isEssential), 0.15,
+			"the stuck task belongs to the runtime, a container's shim or the kubelet")
 }

@@ -1,7 +1,7 @@
 package causes
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -15,27 +15,6 @@ import (
 // KubeletCrashLooping is the code of this cause.
 const KubeletCrashLooping = "KubeletCrashLooping"
 
-var kubeletCrashLooping = Definition{
-	Code:   KubeletCrashLooping,
-	Claims: []string{"journal.kubelet"},
-	Roots: []Root{
-		{Code: RuntimeDown, When: kubeletFindsNoRuntime},
-		{Code: RuntimeHung, When: endedByWatchdog},
-		{Code: ListHang, When: endedByWatchdog},
-		{Code: KubeletStalled, When: endedByWatchdog},
-		{Code: PLEGUnhealthy, When: endedByWatchdog},
-		{Code: CertificateExpired, When: endsByCredentials},
-		{Code: DiskFull, When: kubeletDiskFull},
-		{Code: InodesExhausted, When: kubeletInodesGone},
-		{Code: OOMKilled, When: oomHitKubelet},
-		{Code: PIDsExhausted, When: kubeletCannotFork},
-		{Code: FilesExhausted, When: kubeletOutOfFiles},
-		{Code: InotifyExhausted, When: inotifyGone},
-	},
-	Recognise: recogniseKubeletCrashLooping,
-	FromLog:   loggedKubeletCrashLooping,
-}
-
 // restartsByUnit is systemd's own count where the log has too few: it counts since somebody started the unit, which may
 // be weeks ago, so it shows a loop only while the unit is about to be started again, or was a moment ago.
 func restartsByUnit(f *facts.Facts) facts.Restarts {
@@ -47,11 +26,7 @@ func restartsByUnit(f *facts.Facts) facts.Restarts {
 	if !young && !slices.Contains([]string{"auto-restart", "auto-restart-queued"}, u.Sub) {
 		return facts.Restarts{}
 	}
-	r := facts.Restarts{Count: u.Restarts}
-	if !u.Since.IsZero() {
-		r.Last = &u.Since
-	}
-	return r
+	return facts.Restarts{Count: u.Restarts, Last: choose(u.Since.IsZero(), nil, &u.Since)}
 }
 
 func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
@@ -63,17 +38,12 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 		return nil
 	}
 	var e checks.Evidence
-	if r.Line != "" {
-		e.For = append(e.For, r.Line)
-	}
+	addIf(r.Line != "", &e.For, "%s", r.Line)
 	if u := f.Agent.Unit; u != nil {
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
 	}
-	severity, step := checks.Critical, checks.Certain
-	why := whatEndsKubelet(f, &e)
-	if why == "" {
-		step, why = checks.Strong, "why is not in the log"
-	}
+	severity, why := checks.Critical, whatEndsKubelet(f, &e)
+	step := choose(why == "", checks.Strong, checks.Certain)
 	when := ""
 	if r.Last != nil {
 		when = ", last at " + facts.ClockText(f, *r.Last)
@@ -91,11 +61,11 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 	if ready := facts.Logged(f, signature.NodeReady); severity == checks.Critical && ready != nil &&
 		ready.First != nil && r.Last != nil && ready.First.After(*r.Last) {
 		severity = checks.Warning
-		Addf(&e.Against, "the node became ready at %s, after the last restart and never before: a kubelet that has "+
-			"not joined yet restarts until it has its settings", facts.ClockText(f, *ready.First))
+		Addf(&e.Against, "the node became ready at %s, after the last restart", facts.ClockText(f, *ready.First))
 	}
-	missingHost(f, &e)
-	summary := fmt.Sprintf("the kubelet was restarted %s %s%s: %s", units.Times(r.Count), within, when, why)
+	addGaps(f, &e, gapHost)
+	summary := textf("the kubelet was restarted %s %s%s: %s", units.Times(r.Count), within, when,
+		cmp.Or(why, "why is not in the log"))
 	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
 		unit := f.Target.KubeletUnit
 		s.Look("systemctl status --no-pager "+unit, "Is it up at this moment, since when, and how did it end last?")
@@ -147,10 +117,7 @@ func loggedKubeletCrashLooping(in *Incident) *LogFinding {
 	if in.count(signature.KubeletFatal) == 0 && starts < 3 {
 		return nil
 	}
-	f := in.finding(kubeletTier, 0.3, "The kubelet starts again and again.", signature.KubeletFatal,
-		signature.UnitRestarted)
-	if starts >= 3 {
-		f.raise(0.2, fmt.Sprintf("it was started %d times around the episode", starts))
-	}
-	return f
+	return in.finding(kubeletTier, 0.3, "The kubelet starts again and again.", signature.KubeletFatal,
+		signature.UnitRestarted).
+		raiseIf(starts >= 3, 0.2, textf("it was started %d times around the episode", starts))
 }

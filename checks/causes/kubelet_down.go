@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -14,25 +13,6 @@ import (
 
 // KubeletDown is the code of this cause.
 const KubeletDown = "KubeletDown"
-
-var kubeletDown = Definition{
-	Code:   KubeletDown,
-	Claims: []string{"kubelet.unit"},
-	Roots: []Root{
-		{Code: RuntimeDown, When: kubeletFindsNoRuntime},
-		{Code: KubeletCrashLooping, When: systemdGaveUp},
-		{Code: CertificateExpired, When: endsByCredentials},
-		{Code: DiskFull, When: kubeletDiskFull},
-		{Code: InodesExhausted, When: kubeletInodesGone},
-		{Code: FilesystemHung, When: mountHoldsStart},
-		{Code: OOMKilled, When: oomHitKubelet},
-		{Code: PIDsExhausted, When: kubeletCannotFork},
-		{Code: FilesExhausted, When: kubeletOutOfFiles},
-		{Code: InotifyExhausted, When: inotifyGone},
-	},
-	OnPurpose: kubeletStoppedInOrder,
-	Recognise: recogniseKubeletDown,
-}
 
 // UnitDown reports whether a unit is not running and systemd will not start it again.
 func UnitDown(u *host.Unit) bool {
@@ -60,14 +40,11 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	} else if p != nil && p.Status == 200 {
 		Addf(&e.Against, "%s answers: another kubelet, or something else, listens there", facts.Clean(p.URL))
 	}
-	if f.Agent.NotSeen {
-		Addf(&e.For, "no kubelet is among the processes of this host")
-	}
+	addIf(f.Agent.NotSeen, &e.For, "no kubelet is among the processes of this host")
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
 		Addf(&e.For, "its last error in the log: %s", facts.Quote(f, fatalText(c.Example)))
 	}
-	missingHost(f, &e)
-	missingJournal(f, &e)
+	addGaps(f, &e, gapHost, gapJournal)
 	subject := *facts.KubeletSubject(f)
 	if u != nil && facts.Safe(u.Name) {
 		subject.Name = u.Name
@@ -84,10 +61,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 			s.Look("kdiag explain FilesystemHung", "Free the mount first: a kubelet that starts may wait for it.")
 			return
 		}
-		first := "reset-failed "
-		if u != nil && u.Load == "masked" {
-			first = "unmask "
-		}
+		first := choose(u != nil && u.Load == "masked", "unmask ", "reset-failed ")
 		s.Add(checks.TouchesKubelet, "systemctl "+first+unit+"; systemctl start "+unit,
 			"Starts it. Containers are kept; what ended it will end it again unless it is repaired.")
 	})
@@ -100,21 +74,20 @@ func unitSummary(f *facts.Facts, u *host.Unit) string {
 	case u.Load == "masked":
 		return name + " is masked: no kubelet runs, and none can be started"
 	case u.Active == "failed":
-		return fmt.Sprintf("%s has failed%s (%s): no kubelet runs", name, since, cmp.Or(facts.Clean(u.Result),
-			"no reason given"))
+		return textf("%s has failed%s (%s): no kubelet runs", name, since, cmp.Or(facts.Clean(u.Result), "no reason"))
 	}
-	return fmt.Sprintf("%s is stopped%s: no kubelet runs, and nobody starts it", name, since)
+	return textf("%s is stopped%s: no kubelet runs, and nobody starts it", name, since)
 }
 
 // UnitLine is what systemd knows of a unit: kubelet.service is failed (failed, exit-code) since 02:51:10.
 func UnitLine(f *facts.Facts, u *host.Unit) string {
-	line := fmt.Sprintf("%s is %s (%s", facts.Clean(u.Name), facts.Clean(u.Active), facts.Clean(u.Sub))
+	line := textf("%s is %s (%s", facts.Clean(u.Name), facts.Clean(u.Active), facts.Clean(u.Sub))
 	if u.Result != "" && u.Result != "success" {
 		line += ", " + facts.Clean(u.Result)
 	}
 	line += ")" + stateSince(f, u)
 	if u.ExitStatus != 0 {
-		line += fmt.Sprintf(", exit status %d", u.ExitStatus)
+		line += textf(", exit status %d", u.ExitStatus)
 	}
 	if u.Restarts > 0 {
 		line += ", restarted " + units.Times(u.Restarts) + " by systemd"

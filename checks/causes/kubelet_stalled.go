@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -13,25 +12,6 @@ import (
 
 // KubeletStalled is the code of this cause.
 const KubeletStalled = "KubeletStalled"
-
-var kubeletStalled = Definition{
-	Code:   KubeletStalled,
-	Claims: []string{"kubelet.server"},
-	Roots: []Root{
-		{Code: RuntimeHung, When: kubeletNeverCameUp},
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: anyMountHangs},
-		{Code: MemoryPressure, When: thrashes},
-		{Code: CPUStarved, When: kubeletStarved},
-		{Code: TaskStuck, When: kubeletTaskStuck},
-		{Code: CgroupFrozen, When: kubeletFrozen},
-		{Code: MountsExploded},
-		{Code: CgroupsLeaked, When: livingCgroups},
-	},
-	OnPurpose: kubeletIsStopped,
-	Recognise: recogniseKubeletStalled,
-	FromLog:   loggedKubeletStalled,
-}
 
 // ServerWaitsLine describes a server of the kubelet that hangs while its ping answers.
 func ServerWaitsLine(f *facts.Facts) string {
@@ -73,15 +53,15 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	standstillEvidence(f, &e)
 	return newFinding(checks.Critical, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, root string) {
 		if p := f.Agent.Stopped; p != nil && p.PID > 1 {
-			s.Look(fmt.Sprintf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Does a debugger hold it?")
-			s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", p.PID), "The kubelet goes on; nothing is lost.")
+			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Does a debugger hold it?")
+			s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), "The kubelet goes on; nothing is lost.")
 			return
 		}
 		s.lookRelist()
 		s.lookBlocked()
 		s.Look(facts.KubeletLog(f)+" | tail -n 50", "What did it do last?")
 		if root == "" && !f.Seen.SilentMount() {
-			s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, "Containers go on running.")
+			s.restartKubelet(f, "Containers go on running.")
 		}
 	})
 }
@@ -103,33 +83,26 @@ func standstillEvidence(f *facts.Facts, e *checks.Evidence) {
 	}
 	addTasks(f, e, func(t host.BlockedTask) bool { return t.Role == host.RoleKubelet })
 	logOfPLEG(f, e)
-	missingHost(f, e)
-	missingJournal(f, e)
+	addGaps(f, e, gapHost, gapJournal)
 }
 
 // loggedKubeletStalled: the runtime is not on record as failing, and the kubelet's own loops stand.
 func loggedKubeletStalled(in *Incident) *LogFinding {
+	full := in.found(signature.PLEGChannelFull, signature.EventedPLEGFull)
+	watchdog := in.found(signature.WatchdogWithheld, signature.WatchdogTimeout)
 	f := in.finding(kubeletTier, 0,
-		"The kubelet's own loops stand still, while no call to the runtime is on record as failing.")
-	if found := in.found(signature.PLEGChannelFull, signature.EventedPLEGFull); len(found) > 0 {
-		f.raise(0.55, found...)
-	}
-	if found := in.found(signature.WatchdogWithheld, signature.WatchdogTimeout); len(found) > 0 {
-		f.raise(0.15, found...)
-	}
+		"The kubelet's own loops stand still, while no call to the runtime is on record as failing.").
+		raiseIf(len(full) > 0, 0.55, full...).raiseIf(len(watchdog) > 0, 0.15, watchdog...)
 	switch s := in.Standstill; {
 	case s != nil:
-		f.Summary = fmt.Sprintf("The kubelet itself stood still for %s or more: by so much its first record of the "+
-			"trouble is late.", units.Duration(s.Late))
-		f.raise(0.75, fmt.Sprintf("the first record states an age of %s: a loop that runs reports it every 5 s from "+
-			"%s on", units.Duration(s.Age), units.Duration(s.Due)))
+		f.Summary = textf("The kubelet itself stood still for %s or more: its first record is late by that.", s.Late)
+		f.raise(0.75, textf("the first record states an age of %s; a loop that runs reports from %s on", s.Age, s.Due))
 		f.lacks("what else on the node wrote meanwhile: a machine that stands still as a whole looks the same")
 	case in.failing == 0 && !in.down && in.age() > 10*time.Minute:
-		f.raise(0.3, fmt.Sprintf("the age grows to %s and no call is on record as failing, though a hung one "+
-			"would be every 2 min", units.Duration(in.age())))
+		f.raise(0.3, textf("the age grows to %s, and no call is on record as failing: a hung one would be", in.age()))
 		f.lacks("whether the log holds all of the kubelet's lines")
-	case in.failing > 0 && f.Confidence > 0:
-		f.lower(0.3, "calls to the runtime fail: "+units.Count(in.failing, "record"))
+	default:
+		f.lowerIf(in.failing > 0 && f.Confidence > 0, 0.3, "calls fail: "+units.Count(in.failing, "record"))
 	}
 	if f.Confidence < 0.15 {
 		return nil

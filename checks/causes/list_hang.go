@@ -13,27 +13,10 @@ import (
 // ListHang is the code of this cause.
 const ListHang = "ListHang"
 
-var listHang = Definition{
-	Code:   ListHang,
-	Claims: []string{"runtime.lists"},
-	Roots: []Root{
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: podMountHangs},
-		{Code: OOMKilled, When: oomHitShim},
-		{Code: TaskStuck, When: taskHoldsCall},
-		{Code: ShimStuck, When: shimHoldsList},
-		{Code: CgroupFrozen, When: freezeHoldsCall},
-		{Code: SystemdWedged, When: runcWaitsForSystemd},
-		{Code: KernelHung},
-	},
-	Recognise: recogniseListHang,
-	FromLog:   loggedListHang,
-}
-
 func recogniseListHang(f *facts.Facts) *Finding {
 	lists, hungs := f.Calls.HungLists, mainFirst(f.Sweep.Hung)
 	someAnswer := f.Calls.AnyList || f.RPC[facts.RPCStatus].Outcome.Alive() || f.Sweep.Answered > 0
-	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || len(lists) == 0 || !someAnswer {
+	if !talks(f) || len(lists) == 0 || !someAnswer {
 		return nil
 	}
 	var e checks.Evidence
@@ -41,17 +24,13 @@ func recogniseListHang(f *facts.Facts) *Finding {
 		Addf(&e.For, "%v", r.Last())
 	}
 	addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers, facts.RPCVersion, facts.RPCStatus)
-	step, what, why := checks.Strong, lists[0].Name+" hangs", "a lock on the way is held"
-	if len(lists) == 2 {
-		step, what = checks.Fair, "both lists hang"
-	}
+	step, why := choose(len(lists) == 2, checks.Fair, checks.Strong), "a lock on the way is held"
+	what := choose(len(lists) == 2, "both lists hang", lists[0].Name+" hangs")
 	subjects := []checks.Subject{{Kind: "RPC", Name: lists[0].Name}}
 	old := facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)
 	if len(hungs) > 0 {
 		objectEvidence(f, &e, hungs)
-		if len(lists) == 1 && lists[0].Name == facts.RPCContainers {
-			step = checks.Certain
-		}
+		step = choose(len(lists) == 1 && lists[0].Name == facts.RPCContainers, checks.Certain, step)
 		subjects = objectSubjects(f, hungs)
 		why = textf("the status lock of %v is held", hungs[0])
 	} else {
@@ -60,14 +39,15 @@ func recogniseListHang(f *facts.Facts) *Finding {
 			subjects = []checks.Subject{facts.ProcessSubject(f, old[0])}
 			why = "probably for " + atWork(f, old[0])
 		}
-		missingLockOwner(f, &e)
+		asked := slices.ContainsFunc(f.Sweep.Made,
+			func(i plegbench.Inspection) bool { return i.Kind == facts.KindContainer })
+		addIf(asked, &e.Against, "the status of containers was asked and none hung: none of those holds the lock")
+		addIf(!asked, &e.Missing, "which container holds the lock: without the list, none was asked")
 	}
 	if f.Calls.Impatient {
 		why = textf("within %s; a lock is held, or it is slow", f.Limits.RPCTimeout)
 	}
-	missingHost(f, &e)
-	missingDeadline(f, &e)
-	missingSweep(f, &e)
+	addGaps(f, &e, gapHost, gapPatience, gapDeadline, gapSweep)
 	agrees := logOf(f, &e, relistsFail)
 	agrees = len(hungs) > 0 && logOfObject(f, &e, hungs) || agrees
 	step, what = raised(patientStep(f, step), agrees), what+" while other calls answer: "+why
@@ -87,31 +67,19 @@ func recogniseListHang(f *facts.Facts) *Finding {
 	})
 }
 
-// missingLockOwner notes why no owner of the lock is named.
-func missingLockOwner(f *facts.Facts, e *checks.Evidence) {
-	ofContainer := func(i plegbench.Inspection) bool { return i.Kind == facts.KindContainer }
-	if slices.ContainsFunc(f.Sweep.Made, ofContainer) {
-		Addf(&e.Against, "the status of containers was asked and none hung: none of those holds the lock")
-	} else {
-		Addf(&e.Missing, "which container holds the lock: without the list, none was asked")
-	}
-}
-
 func loggedListHang(in *Incident) *LogFinding {
 	if in.listsMissed == 0 || in.count(signature.MessageTooLarge) > 0 {
 		return nil
 	}
+	all := in.down || in.statusMissed > 0
+	once := !all && (in.Recovered || in.moving || len(in.Relists) > 0) && in.lateLists() <= 1
 	f := in.finding(runtimeTier, 0.75,
 		"The lists of pods or containers do not come back, as when one container's lock is held.",
-		signature.RelistFailed, signature.ListFailed)
-	switch {
-	case in.down || in.statusMissed > 0:
-		f.limit(0.3, "the runtime's status does not come back either, so all of it hangs")
-	case (in.Recovered || in.moving || len(in.Relists) > 0) && in.lateLists() <= 1:
-		f.limit(0.45, "a list missed its deadline once; later ones came back")
-	default:
-		f.raise(0, "the kubelet does not call the runtime down").
-			lacks("a look at the other calls: which of the two lists hangs names the lock")
+		signature.RelistFailed, signature.ListFailed).
+		limitIf(all, 0.3, "the runtime's status does not come back either, so all of it hangs").
+		limitIf(once, 0.45, "a list missed its deadline once; later ones came back")
+	if all || once {
+		return f
 	}
-	return f
+	return f.raise(0, "the kubelet does not call the runtime down").lacks("which of the two lists hangs")
 }

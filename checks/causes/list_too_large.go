@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -16,16 +15,6 @@ import (
 // ListTooLarge is the code of this cause.
 const ListTooLarge = "ListTooLarge"
 
-var listTooLarge = Definition{
-	Code:   ListTooLarge,
-	Claims: []string{"relist.size"},
-	Roots: []Root{
-		{Code: TooManyExited, When: manySmallEntries},
-	},
-	Recognise: recogniseListTooLarge,
-	FromLog:   loggedListTooLarge,
-}
-
 func recogniseListTooLarge(f *facts.Facts) *Finding {
 	s, l := f.Lists.Size, f.Limits
 	if !f.Lists.SizeKnown || !s.Over() && (l.SizeWarning <= 0 || s.Share() < l.SizeWarning) {
@@ -33,18 +22,14 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 	}
 	blind := s.Over() && !f.Lists.Streamed
 	critical := !f.Lists.Streamed && (s.Over() || l.SizeCritical > 0 && s.Share() >= l.SizeCritical)
-	summary := fmt.Sprintf("the answer of %s fills %s of the message limit of %s; over it the kubelet goes blind",
-		s.RPC, units.Percent(s.Share()), units.Size(s.Limit))
-	if blind {
-		summary = fmt.Sprintf("%s is over the limit of %s: the kubelet is blind", s.RPC, units.Size(s.Limit))
-	}
+	fills := choose(blind, "is over", "fills "+units.Percent(s.Share())+" of")
+	after := choose(blind, "the kubelet is blind", "over it the kubelet goes blind")
+	summary := textf("%s %s the limit of %s: %s", s.RPC, fills, units.Size(s.Limit), after)
 	var e checks.Evidence
 	if s.Refused != nil {
 		Addf(&e.For, "%v", *s.Refused)
 	}
-	if s.Bytes > 0 {
-		Addf(&e.For, "%s is %s, %s of %s", s.RPC, units.Size(s.Bytes), units.Percent(s.Share()), units.Size(s.Limit))
-	}
+	addIf(s.Bytes > 0, &e.For, "%s is %s, %s of the limit", s.RPC, units.Size(s.Bytes), units.Percent(s.Share()))
 	if mean := facts.MeanEntry(f, s.RPC); mean > 0 {
 		Addf(&e.For, "%s for one entry on average; ordinary ones have 0.9 to 1.8 KB", units.Size(int(mean)))
 	}
@@ -58,12 +43,9 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 			})
 		}
 	}
-	if f.Lists.Streamed {
-		Addf(&e.Against, "the kubelet streams its lists (CRIListStreaming), and the runtime offers it")
-	}
-	missingKubelet(f, &e)
-	missingLists(f, &e)
-	agrees := fromLog(f, &e.For, signsOfSize...)
+	addIf(f.Lists.Streamed, &e.Against, "the kubelet streams its lists (CRIListStreaming), and the runtime offers it")
+	addGaps(f, &e, gapKubelet, gapLists)
+	agrees := fromLog(f, &e.For, signOfSize)
 	if !agrees && blind {
 		logOfCalm(f, &e)
 	}
@@ -87,17 +69,12 @@ func heaviestEntries(f *facts.Facts, rpc string) []facts.ListEntry {
 
 func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 	if heavy := heaviestEntries(f, s.RPC); f.Lists.LargeEntries && len(heavy) > 0 {
-		e, list := heavy[0], "ps -a --id "
-		if e.Kind == facts.KindSandbox {
-			list = "pods --id "
-		}
-		if facts.Safe(e.ID) {
-			st.Look(facts.CrictlCommand(f, list+e.ID+" -o json"), "Which label is so large? A list by id still works.")
-		}
-		if facts.Safe(e.Pod.Namespace, e.Pod.Name) {
-			st.Look(fmt.Sprintf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
-				"Who owns it? Take what is large out of the workload's pod template.")
-		}
+		e := heavy[0]
+		list := choose(e.Kind == facts.KindSandbox, "pods --id ", "ps -a --id ")
+		st.lookIf(facts.Safe(e.ID), facts.CrictlCommand(f, list+e.ID+" -o json"), "Which label is so large?")
+		st.lookIf(facts.Safe(e.Pod.Namespace, e.Pod.Name),
+			textf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
+			"Who owns it? Take what is large out of the workload's pod template.")
 		if blind {
 			addCleanUp(f, st)
 			addRemovals(f, st, s)
@@ -108,14 +85,11 @@ func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 			addCompletedPods(st, c)
 		}
 		st.Look(facts.CrictlCommand(f, "ps -q | wc -l"), "The list of running containers alone may still work.")
-		if s.Refused != nil {
-			st.Look("grep -rnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio", "Is it under 16 MiB?")
-		}
+		st.lookIf(s.Refused != nil, "grep -rnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio",
+			"Is it under 16 MiB?")
 	}
-	if blind && (f.Kubelet == nil || !f.Kubelet.CRIListStreaming) {
-		st.Look(`kubectl get node "$(hostname)" -o wide`,
-			"Which versions? Kubelet 1.36 with containerd 2.4 or CRI-O 1.36 can stream its lists: CRIListStreaming.")
-	}
+	st.lookIf(blind && (f.Kubelet == nil || !f.Kubelet.CRIListStreaming), `kubectl get node "$(hostname)" -o wide`,
+		"Which versions? Kubelet 1.36 with containerd 2.4 or CRI-O 1.36 can stream its lists: CRIListStreaming.")
 }
 
 // addRemovals adds the removal of the pods that take most of a list: StopPodSandbox and RemovePodSandbox need no list.
@@ -159,31 +133,24 @@ func addRemovals(f *facts.Facts, st *Steps, s facts.ListSize) {
 	loads = slices.DeleteFunc(loads, func(l *load) bool {
 		return !facts.Safe(l.id) || l.runs && (dead >= s.Bytes-s.Limit || facts.IsStaticPod(f, l.pod.UID))
 	})
+	const few = ", without a list. A few at a time, until kdiag pleg finds the list below its limit."
 	for _, l := range top(loads) {
 		if !l.runs {
-			st.Add(checks.TouchesExited, facts.CrictlCommand(f, "rmp "+l.id), "Removes what is left of a pod that no "+
-				"longer runs; it needs no list. A few at a time, until kdiag pleg finds the list below its limit.")
+			st.Add(checks.TouchesExited, facts.CrictlCommand(f, "rmp "+l.id), "Removes a dead pod"+few)
 			continue
 		}
 		addDeletePod(f, st, l.pod, "First in the API, or the kubelet makes it anew as it was.")
-		st.Add(checks.TouchesPod, facts.CrictlCommand(f, "rmp -f "+l.id), "Ends all its containers at once and "+
-			"removes it; it needs no list. A few at a time, until kdiag pleg finds the list below its limit.")
+		st.Add(checks.TouchesPod, facts.CrictlCommand(f, "rmp -f "+l.id), "Ends and removes a pod"+few)
 	}
 }
 
 func loggedListTooLarge(in *Incident) *LogFinding {
-	if in.count(signature.MessageTooLarge) == 0 {
-		return nil
-	}
-	f := in.finding(objectTier, 0.93, "The answer to a list is larger than gRPC lets through, so no relist can "+
-		"succeed.", signature.RelistFailed, signature.MessageTooLarge)
+	f := in.recorded(objectTier, 0.93, "A list is larger than gRPC lets through: no relist succeeds.",
+		signature.MessageTooLarge).raise(0, in.found(signature.RelistFailed)...)
 	for _, b := range in.each(signature.MessageTooLarge) {
 		if c := b.Call(); c.Size != 0 {
-			side := "the kubelet refuses to receive it"
-			if c.Sending {
-				side = "the runtime refuses to send it"
-			}
-			return f.raise(0, fmt.Sprintf("%d bytes against a limit of %d: %s", c.Size, c.Limit, side))
+			side := choose(c.Sending, "the runtime refuses to send it", "the kubelet refuses to receive it")
+			return f.raise(0, textf("%d bytes against a limit of %d: %s", c.Size, c.Limit, side))
 		}
 	}
 	return f

@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kdiag/kdiag/checks"
@@ -49,9 +48,9 @@ var (
 		{signature.RemoveFailed, false, true, "removals fail"},
 		{signature.StopFailed, false, true, "stops fail"},
 	}
-	signsOfCNI     = []logSign{{signature.CNIFailed, false, true, "CNI operations fail in the log"}}
-	signsOfNetwork = []logSign{{signature.NetworkNotReady, true, true, "the kubelet logs it too"}}
-	signsOfSize    = []logSign{{signature.MessageTooLarge, false, true, "the log holds the refusal as well"}}
+	signOfCNI     = logSign{signature.CNIFailed, false, true, "CNI operations fail in the log"}
+	signOfNetwork = logSign{signature.NetworkNotReady, true, true, "the kubelet logs it too"}
+	signOfSize    = logSign{signature.MessageTooLarge, false, true, "the log holds the refusal as well"}
 )
 
 // fromLog adds the signs that the log holds, and reports whether one of them agrees with the measurement.
@@ -82,7 +81,7 @@ func fromLog(f *facts.Facts, lines *[]string, signs ...logSign) bool {
 
 // logOf adds what the log holds of a runtime or a list that does not answer, and reports whether it agrees.
 func logOf(f *facts.Facts, e *checks.Evidence, signs ...logSign) bool {
-	missingJournal(f, e)
+	addGaps(f, e, gapJournal)
 	if !f.Log.SameRuntime {
 		return false
 	}
@@ -94,7 +93,7 @@ func logOf(f *facts.Facts, e *checks.Evidence, signs ...logSign) bool {
 
 // logOfSlow adds what the log holds of a runtime, or a relist, that is slow, and reports whether PLEG is unhealthy now.
 func logOfSlow(f *facts.Facts, e *checks.Evidence) bool {
-	missingJournal(f, e)
+	addGaps(f, e, gapJournal)
 	fromLog(f, &e.For, signsOfSlow...)
 	return f.Log.SameRuntime && logOfPLEG(f, e)
 }
@@ -103,9 +102,7 @@ func logOfSlow(f *facts.Facts, e *checks.Evidence) bool {
 func logOfPLEG(f *facts.Facts, e *checks.Evidence) bool {
 	age := f.Agent.PLEGAge
 	late := f.Agent.PLEGKnown && !f.Target.OtherEndpoint && age > f.Calls.Threshold
-	if late {
-		Addf(&e.For, "the last good relist by the metric: %s ago; the threshold is %s", age, f.Calls.Threshold)
-	}
+	addIf(late, &e.For, "the last good relist by the metric: %s ago; the threshold is %s", age, f.Calls.Threshold)
 	if line := facts.PLEGLine(f); line != "" && f.Log.SameRuntime {
 		e.For = append(e.For, line)
 	}
@@ -146,7 +143,7 @@ func logOfObject(f *facts.Facts, e *checks.Evidence, objects []plegbench.Inspect
 			if !slices.ContainsFunc([]string{o.ID, o.Pod.Namespace + "/" + o.Pod.Name, o.Pod.UID}, n.Is) {
 				continue
 			}
-			line := fmt.Sprintf("the kubelet's log names it too: its status calls for %s fail", facts.Label(o))
+			line := textf("the kubelet's log names it too: its status calls for %s fail", facts.Label(o))
 			if n.First != nil {
 				line += " " + facts.SinceText(f, *n.First)
 			}

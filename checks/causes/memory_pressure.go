@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -11,12 +9,6 @@ import (
 
 // MemoryPressure is the code of this cause.
 const MemoryPressure = "MemoryPressure"
-
-var memoryPressure = Definition{
-	Code:      MemoryPressure,
-	Claims:    []string{"host.memory"},
-	Recognise: recogniseMemoryPressure,
-}
 
 func recogniseMemoryPressure(f *facts.Facts) *Finding {
 	if !f.Pressure.MemoryShort {
@@ -33,24 +25,17 @@ func recogniseMemoryPressure(f *facts.Facts) *Finding {
 	summary := "the node is short of memory: " + units.Size(m.Available) + " of " + units.Size(m.Total) + " available"
 	if step == checks.Fair {
 		summary = "something thrashes for want of memory, most likely a container at its own limit"
-		if len(consumers) > 0 {
-			step = checks.Strong
-		}
+		step = choose(len(consumers) > 0, checks.Strong, checks.Fair)
 	}
-	subject := checks.Subject{Kind: "Node", Name: "memory"}
-	c := newFinding(f.Pressure.MemorySeverity, step, summary+ofCulprit(consumers), e, subject)
-	c.blame(consumers)
-	return c.advise(func(s *Steps, _ string) {
+	c := newFinding(f.Pressure.MemorySeverity, step, summary+ofCulprit(consumers), e, ofNode("memory"))
+	return c.blame(consumers).advise(func(s *Steps, _ string) {
 		s.Look("grep . /proc/pressure/memory; free -m", "Does it go on? Look at available, not at free.")
 		addConsumers(f, s, consumers, "Frees its memory. Its replacement may take as much without another limit.")
 		m := f.Seen.Memory.Value
 		if isMuchMemory(f, m.Shmem) {
-			s.Look("df -t tmpfs --output=used,target | sort -rn | head -n 10",
-				"Which tmpfs holds it? The folder of an emptyDir names the pod by its UID.")
+			s.Look("df -t tmpfs --output=used,target | sort -rn | head -n 10", "Which tmpfs? Its path has the UID.")
 		}
-		if isMuchMemory(f, m.SlabUnreclaimable) {
-			s.Look("slabtop -o -s c | head -n 20", "Of what does the kernel hold so much?")
-		}
+		s.lookIf(isMuchMemory(f, m.SlabUnreclaimable), "slabtop -o -s c | head -n 20", "What does the kernel hold?")
 		if !shown(consumers) {
 			s.Look("ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it?")
 			s.Look(facts.CrictlCommand(f, "stats"), "Which containers hold it? It may take long.")
@@ -80,18 +65,12 @@ func memoryEvidence(f *facts.Facts, e *checks.Evidence) float64 {
 		missing(f.Seen.Pressure, e, "pressure of memory (/proc/pressure/memory)")
 	case p.Full.Avg10 >= f.Limits.Node.MemoryFull:
 		Addf(&e.For, "nothing ran for want of memory in %s (PSI memory full)", facts.PressureText(p.Full))
-		if f.Pressure.MemoryLow {
-			step = checks.Certain
-		}
+		step = choose(f.Pressure.MemoryLow, checks.Certain, step)
 	case p.Some.Avg10 < 1:
 		Addf(&e.Against, "hardly anything waits for memory: %s (PSI memory some)", facts.PressureText(p.Some))
 	}
-	if isMuchMemory(f, m.SlabUnreclaimable) {
-		Addf(&e.For, "%s are held by the kernel itself (SUnreclaim)", units.Size(m.SlabUnreclaimable))
-	}
-	if isMuchMemory(f, m.Shmem) {
-		Addf(&e.For, "%s are tmpfs or shared memory (Shmem): emptyDir of medium Memory, /dev/shm", units.Size(m.Shmem))
-	}
+	addIf(isMuchMemory(f, m.SlabUnreclaimable), &e.For, "the kernel itself holds %s", units.Size(m.SlabUnreclaimable))
+	addIf(isMuchMemory(f, m.Shmem), &e.For, "%s are tmpfs or shared memory (Shmem)", units.Size(m.Shmem))
 	return step
 }
 
@@ -115,7 +94,7 @@ func memoryConsumers(f *facts.Facts) []consumer {
 		return out
 	}
 	has := func(n uint64) string {
-		return fmt.Sprintf("has %s, %s of all", units.Size(n), units.Percent(facts.Share(n, total)))
+		return textf("has %s, %s of all", units.Size(n), units.Percent(facts.Share(n, total)))
 	}
 	for _, g := range seen.Memory {
 		what := has(g.Current)

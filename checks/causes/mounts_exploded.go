@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -10,12 +8,6 @@ import (
 
 // MountsExploded is the code of this cause.
 const MountsExploded = "MountsExploded"
-
-var mountsExploded = Definition{
-	Code:      MountsExploded,
-	Claims:    []string{"host.mounts"},
-	Recognise: recogniseMountsExploded,
-}
 
 func recogniseMountsExploded(f *facts.Facts) *Finding {
 	l, t := f.Limits.Node, f.Seen.Mounts.Value
@@ -28,10 +20,9 @@ func recogniseMountsExploded(f *facts.Facts) *Finding {
 	if s := f.Seen.Systemd.Value; s.Answered && s.Took < l.SlowSystemd {
 		Addf(&e.Against, "systemd answers within %s", s.Took)
 	}
-	summary := fmt.Sprintf("%s: a full node has one to two thousand", units.Count(t.Total, "mount"))
-	subject := checks.Subject{Kind: "Node", Name: "mount table"}
+	summary := textf("%s: a full node has one to two thousand", units.Count(t.Total, "mount"))
 	severity := criticalIf(t.Total >= l.MountsCritical)
-	return newFinding(severity, checks.Strong, summary, e, subject).advise(func(s *Steps, _ string) {
+	return newFinding(severity, checks.Strong, summary, e, ofNode("mount table")).advise(func(s *Steps, _ string) {
 		s.Look("awk '{print $5}' /proc/1/mountinfo | cut -d/ -f1-6 | sort | uniq -c | sort -rn | head", "Whose?")
 		s.Look("awk '{print $5}' /proc/1/mountinfo | sort | uniq -c | sort -rn | head", "Which is mounted many times?")
 		s.Look("ps -o pid,pcpu,etime,comm -p 1", "How much of a CPU does systemd use to read them?")

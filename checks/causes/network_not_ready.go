@@ -15,17 +15,9 @@ import (
 // NetworkNotReady is the code of this cause.
 const NetworkNotReady = "NetworkNotReady"
 
-var networkNotReady = Definition{
-	Code:   NetworkNotReady,
-	Claims: []string{"runtime.network"},
-	Roots: []Root{
-		{Code: CNIHung},
-	},
-	Recognise: recogniseNetworkNotReady,
-	FromLog: fromRecords(SymptomTier, 0.25,
-		"The runtime has no working pod network, which does not make PLEG unhealthy.",
-		signature.NetworkNotReady, signature.CNINotInitialized),
-}
+var loggedNetworkNotReady = fromRecords(SymptomTier, 0.25,
+	"The runtime has no working pod network, which does not make PLEG unhealthy.",
+	signature.NetworkNotReady, signature.CNINotInitialized)
 
 func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	if !f.Calls.Connected || f.Measurement.Status == nil {
@@ -41,15 +33,11 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	if why := cniEvidence(f, &e); why != "" {
 		summary += "; " + why
 	}
-	step = raised(step, fromLog(f, &e.For, signsOfNetwork...))
-	subject := checks.Subject{Kind: "Filesystem", ID: cniFolders(f)[0], Name: "CNI configuration"}
-	if f.Target.OtherEndpoint {
-		subject = *facts.SocketSubject(f)
-	}
+	step = raised(step, fromLog(f, &e.For, signOfNetwork))
+	subject := choose(f.Target.OtherEndpoint, *facts.SocketSubject(f),
+		checks.Subject{Kind: "Filesystem", ID: cniFolders(f)[0], Name: "CNI configuration"})
 	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
-		if !f.Target.OtherEndpoint {
-			s.Look("ls -l "+strings.Join(cniFolders(f), " "), "Is there a configuration, and the plugin that it names?")
-		}
+		s.lookIf(!f.Target.OtherEndpoint, "ls -l "+strings.Join(cniFolders(f), " "), "Are the plugins there?")
 		s.Look(facts.CrictlCommand(f, "info"), "Which network configuration has the runtime loaded?")
 		s.lookPods("Does the network add-on run here? It writes the configuration.")
 		addRestart(f, s)
@@ -65,10 +53,8 @@ func PassedOver(f *facts.Facts, c kubelet.CNI) bool {
 // cniFolders are the folders of configuration and plugins, safe to paste, the first that of the configuration.
 func cniFolders(f *facts.Facts) []string {
 	n := f.Seen.CNI.Value
-	folders := append([]string{cmp.Or(n.ConfDir, "/etc/cni/net.d")}, n.BinDirs...)
-	if len(n.BinDirs) == 0 {
-		folders = append(folders, "/opt/cni/bin")
-	}
+	bin := choose(len(n.BinDirs) == 0, []string{"/opt/cni/bin"}, n.BinDirs)
+	folders := append([]string{cmp.Or(n.ConfDir, "/etc/cni/net.d")}, bin...)
 	if slices.ContainsFunc(folders, func(p string) bool { return !facts.SafePath.MatchString(p) }) {
 		return []string{"/etc/cni/net.d", "/opt/cni/bin"}
 	}

@@ -19,17 +19,6 @@ const manyOOMs = 3
 // OOMKilled is the code of this cause.
 const OOMKilled = "OOMKilled"
 
-var oomKilled = Definition{
-	Code:   OOMKilled,
-	Claims: []string{"journal.kernel"},
-	Roots: []Root{
-		{Code: MemoryPressure, When: memoryIsLow},
-	},
-	Past:      true,
-	Recognise: recogniseOOMKilled,
-	FromLog:   loggedOOMKilled,
-}
-
 // oomHits reports whether the OOM killer hit a task or unit of a role.
 func oomHits(f *facts.Facts, r facts.Role) bool {
 	return slices.ContainsFunc(f.Log.OOMVictims, func(v facts.LogTask) bool { return v.Role() == r }) ||
@@ -60,9 +49,7 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 	if last := facts.LastOf(f, signature.OOMKill, signature.UnitOOMKilled); last != nil {
 		summary += ", last at " + facts.ClockText(f, *last)
 	}
-	if global {
-		Addf(&e.For, "memory was short on the whole node, not only in one cgroup")
-	}
+	addIf(global, &e.For, "memory was short on the whole node, not only in one cgroup")
 	if example := facts.FirstExample(f, signature.OOMKill, signature.UnitOOMKilled); example != "" {
 		Addf(&e.For, "the first record: %s", example)
 	}
@@ -79,9 +66,8 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'oom-kill|out of memory'", "Who was killed, where?")
 		s.Look("grep . /proc/pressure/memory; free -m", "Is memory still short? full avg10 over 5 is.")
 		s.Look("ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it now?")
-		if oomHits(f, facts.RoleRuntime) && f.Target.Unit != "" {
-			s.Look("systemctl show "+f.Target.Unit+" -p MemoryMax -p MemoryCurrent", "Has the runtime's unit a limit?")
-		}
+		s.lookIf(oomHits(f, facts.RoleRuntime) && f.Target.Unit != "",
+			"systemctl show "+f.Target.Unit+" -p MemoryMax -p MemoryCurrent", "Has the runtime's unit a limit?")
 		s.cordon()
 	})
 }
@@ -100,38 +86,31 @@ func victimsLine(f *facts.Facts) string {
 
 // taskSubjects names tasks as culprits, those first that the node cannot do without.
 func taskSubjects(f *facts.Facts, all []facts.LogTask) []checks.Subject {
-	var important, others []checks.Subject
+	if len(all) == 0 {
+		return []checks.Subject{ofNode("the kernel")}
+	}
+	rank := func(t facts.LogTask) int { return choose(t.Role() == facts.RoleOther, 1, 0) }
+	all = slices.SortedStableFunc(slices.Values(all), func(a, b facts.LogTask) int { return rank(a) - rank(b) })
+	var subjects []checks.Subject
 	for _, t := range all {
-		s := checks.Subject{Kind: "Process", Name: t.Name}
-		if t.PID > 0 {
-			s.ID = strconv.Itoa(t.PID)
-		}
+		s := checks.Subject{Kind: "Process", Name: t.Name, ID: choose(t.PID > 0, strconv.Itoa(t.PID), "")}
 		if p := processNamed(f, t); p != nil {
 			s.Processes = []checks.Process{facts.ProcessOf(f, *p)}
 		}
-		if t.Role() != facts.RoleOther {
-			important = append(important, s)
-		} else {
-			others = append(others, s)
-		}
+		subjects = append(subjects, s)
 	}
-	if len(all) == 0 {
-		return []checks.Subject{{Kind: "Node", Name: "the kernel"}}
-	}
-	return append(important, others...)
+	return subjects
 }
 
 func loggedOOMKilled(in *Incident) *LogFinding {
 	codes := []string{signature.OOMKill, signature.UnitOOMKilled}
-	if in.count(codes...) == 0 {
-		return nil
-	}
-	f := in.finding(hostTier, 0.35, "The kernel killed processes to free memory.", codes...)
 	victim := in.essentialVictim()
-	if victim == nil {
-		return f.lower(0, "no part of the runtime or the kubelet is among the victims that are named")
+	f := in.recorded(hostTier, 0.35, "The kernel killed processes to free memory.", codes...).
+		lowerIf(victim == nil, 0, "no part of the runtime or the kubelet is among the victims that are named").
+		raiseIf(victim != nil, 0.45, "a part of the runtime or the kubelet is among the victims")
+	if f != nil && victim != nil {
+		f.Summary = "The kernel killed the runtime, a shim or the kubelet to free memory."
+		f.late = in.lateStart([]*journal.Burst{victim})
 	}
-	f.Summary = "The kernel killed the runtime, a shim or the kubelet to free memory."
-	f.late = in.lateStart([]*journal.Burst{victim})
-	return f.raise(0.45, "a part of the runtime or the kubelet is among the victims")
+	return f
 }

@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -14,13 +13,8 @@ import (
 // PIDsExhausted is the code of this cause.
 const PIDsExhausted = "PIDsExhausted"
 
-var pidsExhausted = Definition{
-	Code:      PIDsExhausted,
-	Claims:    []string{"host.pids"},
-	Recognise: recognisePIDsExhausted,
-	FromLog: fromRecords(hostTier, 0.75, "New processes or threads cannot be started.",
-		signature.ForkFailed, signature.ForkRejected),
-}
+var loggedPIDsExhausted = fromRecords(hostTier, 0.75, "New processes or threads cannot be started.",
+	signature.ForkFailed, signature.ForkRejected)
 
 func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	limits := f.Usage.PIDs
@@ -33,15 +27,10 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	critical := false
 	for _, l := range limits {
 		Addf(&e.For, "%s", l.Line)
-		if l.Group.Events > 0 {
-			Addf(&e.For, "the kernel refused %s there so far", units.Count(int(min(l.Group.Events, 1<<31)), "fork"))
-		}
+		addIf(l.Group.Events > 0, &e.For, "forks refused there so far: %s", units.Number(l.Group.Events))
 		critical = critical || !l.Pod && l.Share >= f.Limits.Node.LimitCritical
-		if l.Group.Path == "" {
-			subjects = append(subjects, checks.Subject{Kind: "Node", Name: "process table"})
-		} else {
-			subjects = append(subjects, groupSubject(f, l.Group.Path, l.Group.Owner))
-		}
+		ofGroup := groupSubject(f, l.Group.Path, l.Group.Owner)
+		subjects = append(subjects, choose(l.Group.Path == "", ofNode("process table"), ofGroup))
 	}
 	e.For = facts.Head(e.For, facts.MaxRelated)
 	if p := zombieParent(f); p != nil {
@@ -56,20 +45,15 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	logEvidence(f, &e, signature.ForkFailed)
 	missing(f.Seen.Holders, &e, "who has the processes")
 	c := newFinding(criticalIf(critical), checks.Certain, main.Line+ofCulprit(consumers), e, subjects...)
-	c.blame(consumers)
-	return c.advise(func(s *Steps, _ string) {
+	return c.blame(consumers).advise(func(s *Steps, _ string) {
 		if dir := pidsDir(f, limits[0].Group); dir != "" {
-			s.Look(fmt.Sprintf("grep . '%s'/pids.*", dir), "How many are there, against which limit?")
+			s.Look(textf("grep . '%s'/pids.*", dir), "How many are there, against which limit?")
 		}
-		if !limits[0].Pod {
-			s.Look("cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg", "How many threads?")
-		}
+		s.lookIf(!limits[0].Pod, "cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg", "How many?")
 		addConsumers(f, s, consumers, "Ends them all. Its replacement needs a limit (podPidsLimit).")
-		if !shown(consumers) {
-			s.Look("ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15", "Who has the threads?")
-		}
+		s.lookIf(!shown(consumers), "ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15", "Who has the threads?")
 		if p := zombieParent(f); p != nil && p.PID > 1 {
-			s.Look(fmt.Sprintf("cat /proc/%d/cgroup", p.PID), "Whose is it? Zombies go when their parent ends.")
+			s.Look(textf("cat /proc/%d/cgroup", p.PID), "Whose is it? Zombies go when their parent ends.")
 			addDeletePod(f, s, podOf(f, p.PodUID), "Ends the parent of the zombies, and with it the zombies.")
 		}
 		for _, l := range top(limits) {
@@ -81,7 +65,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 			case facts.Safe(unit):
 				s.Add(checks.TouchesScheduler, "systemctl set-property --runtime "+unit+" TasksMax=infinity", untilBoot)
 			case pidsDir(f, l.Group) != "":
-				s.Add(checks.TouchesScheduler, fmt.Sprintf("echo max > '%s/pids.max'", pidsDir(f, l.Group)), untilBoot)
+				s.Add(checks.TouchesScheduler, textf("echo max > '%s/pids.max'", pidsDir(f, l.Group)), untilBoot)
 			}
 		}
 		if !limits[0].Pod {
@@ -108,13 +92,13 @@ func pidConsumers(f *facts.Facts, l facts.PIDLimit) []consumer {
 	var out []consumer
 	for _, g := range f.Seen.Holders.Value.PIDs {
 		share := facts.Share(g.Current, l.There)
-		has := fmt.Sprintf("has %s of them, %s", units.Number(g.Current), units.Percent(share))
+		has := textf("has %s of them, %s", units.Number(g.Current), units.Percent(share))
 		out = append(out, groupConsumer(f, g.Path, g.Dir, g.Owner, share, has, "grep . '%s'/pids.*"))
 	}
 	for _, c := range f.Seen.Holders.Value.ProcessGroups {
 		name, share := facts.Clean(c.Name), facts.Share(uint64(max(c.Threads, 0)), l.There)
-		threads := fmt.Sprintf("%s, %s", units.Count(c.Threads, "thread"), units.Percent(share))
-		several := fmt.Sprintf("%s processes called %s, which have %s", units.Number(c.Processes), name, threads)
+		threads := textf("%s, %s", units.Count(c.Threads, "thread"), units.Percent(share))
+		several := textf("%s processes called %s, which have %s", units.Number(c.Processes), name, threads)
 		switch p := zombieParent(f); {
 		case p != nil && p.PID == c.PID:
 		case c.Processes == 1:
@@ -136,11 +120,8 @@ func pidConsumers(f *facts.Facts, l facts.PIDLimit) []consumer {
 
 // pidsDir is where the limit of a control group can be read and set, safe to paste in single quotes; empty for none.
 func pidsDir(f *facts.Facts, g host.CgroupUsage) string {
-	switch {
-	case !safeDir(g.Path):
+	if !safeDir(g.Path) {
 		return ""
-	case f.Seen.Cgroups.Value.Version == 1:
-		return "/sys/fs/cgroup/pids" + g.Path
 	}
-	return "/sys/fs/cgroup" + g.Path
+	return choose(f.Seen.Cgroups.Value.Version == 1, "/sys/fs/cgroup/pids", "/sys/fs/cgroup") + g.Path
 }

@@ -13,35 +13,6 @@ import (
 // PLEGUnhealthy is the code of this cause.
 const PLEGUnhealthy = "PLEGUnhealthy"
 
-var plegUnhealthy = Definition{
-	Code:   PLEGUnhealthy,
-	Claims: []string{"journal.pleg"},
-	Roots: []Root{
-		{Code: IOStall},
-		{Code: FilesystemHung, When: usedMountHangs},
-		{Code: MemoryPressure, When: memoryIsLow},
-		{Code: CPUStarved, When: runtimeStarved},
-		{Code: KernelHung},
-		{Code: ClockJumped},
-	},
-	Hidden: []Root{
-		{Code: RuntimeSlow, When: sameRuntime},
-		{Code: RelistOverloaded, When: sameRuntime},
-		{Code: KubeletDown, When: sameRuntime},
-		{Code: KubeletStalled, When: sameRuntime},
-		{Code: RuntimeDown, When: sameRuntime, Critical: true},
-		{Code: RuntimeHung, When: sameRuntime, Critical: true},
-		{Code: RuntimeUnsupported, When: sameRuntime, Critical: true},
-		{Code: ListHang, When: sameRuntime, Critical: true},
-		{Code: RuntimeNotReady, When: sameRuntime, Critical: true},
-		{Code: InspectHang, When: sameRuntime, Critical: true},
-		{Code: KernelHung, When: sameRuntime, Critical: true},
-		{Code: OOMKilled, When: killedBeforePLEG},
-		{Code: ListTooLarge, When: kubeletCannotList, Critical: true},
-	},
-	Recognise: recognisePLEGUnhealthy,
-}
-
 func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	all := f.Log.Incidents
 	if len(all) == 0 || f.Target.Simulated || f.Target.OtherEndpoint && !f.Target.WrongSocket {
@@ -58,9 +29,9 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	default:
 		summary = "PLEG was unhealthy from " + facts.ClockText(f, *last.Start) + " to " + facts.ClockText(f, *last.End)
 	}
-	if severity == checks.Warning && last.Recovered {
-		Addf(&e.Against, "its loop is at work again")
-	} else if severity == checks.Warning {
+	over := severity == checks.Warning
+	addIf(over && last.Recovered, &e.Against, "its loop is at work again")
+	if over && !last.Recovered {
 		step = checks.Strong
 		Addf(&e.Missing, "whether it recovered: the log has nothing of it after %s", facts.ClockText(f, *last.End))
 	}
@@ -68,10 +39,9 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	for _, k := range top(last.Culprits) {
 		Addf(&e.For, "failing calls of that time name %s%s", culpritLabel(k), Often(int64(k.Records)))
 	}
-	if f.Log.SameRuntime && f.Calls.Connected && f.Calls.BothLists {
-		Addf(&e.For, "the runtime answers kdiag: what it waits for is in the kubelet, or was over when kdiag asked")
-	}
-	missingSweep(f, &e)
+	addIf(f.Log.SameRuntime && f.Calls.Connected && f.Calls.BothLists, &e.For,
+		"the runtime answers kdiag: the trouble is in the kubelet, or over")
+	addGaps(f, &e, gapSweep)
 	subjects := []checks.Subject{*facts.KubeletSubject(f)}
 	for _, k := range last.Culprits {
 		subjects = append(subjects, checks.Subject{
@@ -117,8 +87,7 @@ func advisePLEGUnhealthy(f *facts.Facts, s *Steps, now bool) {
 	if now {
 		s.lookRelist()
 		s.lookBlocked()
-		s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit,
-			"Only if the runtime answers everything, PLEG stays unhealthy and no mount hangs.")
+		s.restartKubelet(f, "Only if the runtime answers everything, PLEG stays unhealthy and no mount hangs.")
 	}
 	s.cordon()
 }

@@ -14,30 +14,126 @@ import (
 // A condition is what the facts must show for one cause to be the root of another.
 type condition = func(*facts.Facts) bool
 
+// A relation is a cause that explains others where the condition holds, nil for always.
+type relation struct {
+	root     string
+	when     condition
+	explains []string
+}
+
+// relations are the causes that explain others, in the order of the list of causes.
+var relations = []relation{
+	root(RuntimeDown, kubeletFindsNoRuntime, KubeletCrashLooping, KubeletDown),
+	root(RuntimeHung, endedByWatchdog, KubeletCrashLooping),
+	// A kubelet that was up waits for a runtime without standing still.
+	root(RuntimeHung, func(f *facts.Facts) bool { return f.Agent.NeverCameUp != nil }, KubeletStalled),
+	root(RuntimeSlow, nil, InspectHang, RelistOverloaded),
+	root(CNIHung, nil, NetworkNotReady),
+	root(ListHang, endedByWatchdog, KubeletCrashLooping),
+	root(ImageServiceHung, nil, InspectHang),
+	// Where single entries are large, fewer containers do not help.
+	root(TooManyExited, func(f *facts.Facts) bool { return !f.Lists.LargeEntries }, ListTooLarge),
+	root(TooManyExited, mostAreDead, RelistOverloaded),
+	root(KubeletDown, serverNotAway, APIServerUnreachable),
+	root(KubeletCrashLooping, systemdGaveUp, KubeletDown),
+	root(KubeletCrashLooping, reachedBetweenLives, APIServerUnreachable),
+	root(KubeletStalled, endedByWatchdog, KubeletCrashLooping),
+	root(KubeletStalled, nobodyRenewsLease, APIServerUnreachable),
+	root(PLEGUnhealthy, endedByWatchdog, KubeletCrashLooping),
+	root(CertificateExpired, endsByCredentials, KubeletCrashLooping, KubeletDown),
+	root(CertificateExpired, clientRefused, APIServerUnreachable),
+
+	root(DiskFull, fullDisk(host.FolderRuntime), ImageServiceHung, RuntimeDown, RuntimeHung, RuntimeNotReady,
+		TooManyExited),
+	root(DiskFull, fullDisk(host.FolderKubelet), KubeletCrashLooping, KubeletDown),
+	root(InodesExhausted, noInodes(host.FolderRuntime), RuntimeDown, RuntimeHung, RuntimeNotReady, TooManyExited),
+	root(InodesExhausted, noInodes(host.FolderKubelet), KubeletCrashLooping, KubeletDown),
+	root(IOStall, nil, PLEGUnhealthy, RelistOverloaded, RuntimeSlow),
+	root(IOStall, func(f *facts.Facts) bool { return len(f.Disk.Failing) > 0 }, RuntimeDown, RuntimeNotReady),
+	root(IOStall, diskStands, CNIHung, FilesystemHung, ImageServiceHung, InspectHang, KernelHung, KubeletStalled,
+		ListHang, RuntimeHung, ShimStuck, SystemdWedged),
+	root(IOStall, both(diskStands, stuck(waitsFor(facts.WaitDisk, facts.WaitUnmount))), TaskStuck),
+	root(FilesystemHung, mountHangs, KernelHung, KubeletStalled),
+	root(FilesystemHung, mountHoldsStart, KubeletDown),
+	root(FilesystemHung, podMountHangs, InspectHang, ListHang),
+	root(FilesystemHung, usedMountHangs, ImageServiceHung, PLEGUnhealthy, RuntimeHung, RuntimeSlow, ShimStuck),
+	root(FilesystemHung, both(mountHangs, stuck(waitsFor(facts.WaitNetworkFS, facts.WaitFUSE, facts.WaitUnmount))),
+		TaskStuck),
+	root(MemoryPressure, memoryIsLow, CPUStarved, IOStall, OOMKilled, PLEGUnhealthy, RelistOverloaded, RuntimeSlow),
+	root(MemoryPressure, thrashes, KubeletStalled, RuntimeHung),
+	root(OOMKilled, oomHit(facts.RoleRuntime), RuntimeDown),
+	root(OOMKilled, oomHit(facts.RoleShim), InspectHang, ListHang),
+	root(OOMKilled, oomHit(facts.RoleKubelet), KubeletCrashLooping, KubeletDown),
+	root(CPUStarved, starvedBut(host.RoleKubelet), PLEGUnhealthy, RelistOverloaded, RuntimeSlow),
+	root(CPUStarved, runtimeHardlyRuns, RuntimeHung),
+	root(CPUStarved, starvedBut(host.RoleRuntime), KubeletStalled),
+	root(PIDsExhausted, noForkBut(facts.RoleKubelet), InspectHang, RuntimeDown, RuntimeHung, RuntimeNotReady,
+		RuntimeSlow),
+	root(PIDsExhausted, noForkBut(facts.RoleRuntime), KubeletCrashLooping, KubeletDown),
+	root(FilesExhausted, outOfFiles(host.RoleRuntime), ImageServiceHung, InspectHang, RuntimeHung, RuntimeNotReady,
+		RuntimeSlow),
+	root(FilesExhausted, outOfFiles(host.RoleKubelet), APIServerUnreachable, KubeletCrashLooping, KubeletDown),
+	root(InotifyExhausted, inotifyGone, KubeletCrashLooping, KubeletDown, RuntimeDown, RuntimeUnsupported),
+
+	root(TaskStuck, stuck(ofRole(host.RoleRuntime)), RuntimeHung, RuntimeSlow),
+	root(TaskStuck, stuck(ofRole(host.RoleKubelet)), KubeletStalled),
+	root(TaskStuck, stuck(ofRole(host.RoleCNI)), CNIHung),
+	root(TaskStuck, stuck(servedByStopped), ShimStuck),
+	root(TaskStuck, stuck(holdsCall), InspectHang, ListHang),
+	root(ShimStuck, shimHoldsCall, InspectHang),
+	root(ShimStuck, shimHoldsList, ListHang),
+	root(CgroupFrozen, frozen(ofDaemon(facts.RoleRuntime)), RuntimeHung),
+	root(CgroupFrozen, frozen(ofDaemon(facts.RoleKubelet)), KubeletStalled),
+	root(CgroupFrozen, frozen(ofStoppedShim), ShimStuck),
+	root(CgroupFrozen, frozen(ofStuckTask), TaskStuck),
+	root(CgroupFrozen, freezeHoldsCall, InspectHang, ListHang),
+	root(SystemdWedged, func(f *facts.Facts) bool { return f.Systemd.Driver == "systemd" }, RuntimeHung, RuntimeSlow),
+	root(SystemdWedged, runcWaitsForSystemd, InspectHang, ListHang),
+	root(KernelHung, nil, CNIHung, ImageServiceHung, InspectHang, ListHang, PLEGUnhealthy, RuntimeHung, RuntimeSlow),
+	root(KernelHung, stuck(kernelNames), TaskStuck),
+	root(MountsExploded, nil, CPUStarved, KubeletStalled, RelistOverloaded, RuntimeSlow, SystemdWedged),
+	root(CgroupsLeaked, livingCgroups, CPUStarved, KubeletStalled, RuntimeSlow, SystemdWedged),
+	root(ClockJumped, nil, PLEGUnhealthy),
+	root(ClockJumped, serverCertificateRefused, APIServerUnreachable),
+	root(ClockJumped, validByServerClock, CertificateExpired),
+}
+
+func root(code string, when condition, explains ...string) relation {
+	return relation{code, when, explains}
+}
+
+// rootsOf returns the roots of a cause.
+func rootsOf(code string) []Root {
+	var roots []Root
+	for _, r := range relations {
+		if slices.Contains(r.explains, code) {
+			roots = append(roots, Root{Code: r.root, When: r.when})
+		}
+	}
+	return roots
+}
+
 // some holds when one of a list is such.
 func some[T any](list func(*facts.Facts) []T, such func(*facts.Facts, T) bool) condition {
 	return func(f *facts.Facts) bool { return slices.ContainsFunc(list(f), func(x T) bool { return such(f, x) }) }
 }
 
-var (
-	runtimeDiskFull   = some(fullDisks, holds(host.FolderRuntime))
-	kubeletDiskFull   = some(fullDisks, holds(host.FolderKubelet))
-	runtimeInodesGone = some(withoutInodes, holds(host.FolderRuntime))
-	kubeletInodesGone = some(withoutInodes, holds(host.FolderKubelet))
-)
+func both(a, b condition) condition { return func(f *facts.Facts) bool { return a(f) && b(f) } }
 
-func fullDisks(f *facts.Facts) []facts.Shortage { return f.Disk.Short }
+// fullDisk holds when a file system with a folder of the role has no space left, noInodes when it has no inodes.
+func fullDisk(role string) condition {
+	return some(func(f *facts.Facts) []facts.Shortage { return f.Disk.Short }, holds(role))
+}
 
-func withoutInodes(f *facts.Facts) []facts.Shortage { return f.Disk.ShortInodes }
+func noInodes(role string) condition {
+	return some(func(f *facts.Facts) []facts.Shortage { return f.Disk.ShortInodes }, holds(role))
+}
 
-// holds is for full file systems with a folder of the role.
 func holds(role string) func(*facts.Facts, facts.Shortage) bool {
 	return func(_ *facts.Facts, s facts.Shortage) bool {
 		return s.Full && slices.ContainsFunc(s.Space.Folders, func(o host.Folder) bool { return o.Role == role })
 	}
 }
-
-func diskFails(f *facts.Facts) bool { return len(f.Disk.Failing) > 0 }
 
 // diskStands holds when a disk is so slow, or fails so, that calls hang on it. A mount that hangs explains hung calls
 // better than a slow disk does.
@@ -46,12 +142,12 @@ func diskStands(f *facts.Facts) bool {
 		severity, _ := w.Severity(f.Limits.Node)
 		return severity == checks.Critical
 	})
-	return (slow || diskFails(f)) && len(f.Disk.DeadMounts) == 0
+	return (slow || len(f.Disk.Failing) > 0) && len(f.Disk.DeadMounts) == 0
 }
 
 var (
-	// anyMountHangs is enough for the kubelet, which asks every mount for its size, and for tasks of any user.
-	anyMountHangs = some(silentMounts, func(_ *facts.Facts, m host.Mount) bool { return m.Hung })
+	// mountHangs is enough for the kubelet, which asks every mount for its size, and for tasks of any user.
+	mountHangs = some(silentMounts, func(_ *facts.Facts, m host.Mount) bool { return m.Hung })
 	// usedMountHangs is for mounts that the runtime or a pod uses.
 	usedMountHangs = some(silentMounts, func(_ *facts.Facts, m host.Mount) bool { return m.Hung && hurts(m) })
 	// podMountHangs is for those of a pod whose status calls hang, or of no known pod.
@@ -66,7 +162,7 @@ func silentMounts(f *facts.Facts) []host.Mount { return f.Disk.SilentMounts }
 
 // mountHoldsStart excludes a kubelet that ended: one that a mount holds cannot end until systemd gives up on it.
 func mountHoldsStart(f *facts.Facts) bool {
-	return anyMountHangs(f) && (f.Agent.Unit == nil || f.Agent.Unit.Result == "timeout")
+	return mountHangs(f) && (f.Agent.Unit == nil || f.Agent.Unit.Result == "timeout")
 }
 
 func memoryIsLow(f *facts.Facts) bool { return f.Pressure.MemoryLow }
@@ -76,18 +172,11 @@ func thrashes(f *facts.Facts) bool {
 	return f.Pressure.MemoryLow && f.Pressure.MemorySeverity == checks.Critical
 }
 
-func oomHitRuntime(f *facts.Facts) bool { return oomHits(f, facts.RoleRuntime) }
+func oomHit(r facts.Role) condition { return func(f *facts.Facts) bool { return oomHits(f, r) } }
 
-func oomHitKubelet(f *facts.Facts) bool { return oomHits(f, facts.RoleKubelet) }
-
-func oomHitShim(f *facts.Facts) bool { return oomHits(f, facts.RoleShim) }
-
-func runtimeStarved(f *facts.Facts) bool {
-	return f.Pressure.Crowded || throttledBut(f, host.RoleKubelet, 0)
-}
-
-func kubeletStarved(f *facts.Facts) bool {
-	return f.Pressure.Crowded || throttledBut(f, host.RoleRuntime, 0)
+// starvedBut holds when tasks wait for a CPU, or a group other than that of one daemon is throttled.
+func starvedBut(other host.Role) condition {
+	return func(f *facts.Facts) bool { return f.Pressure.Crowded || throttledBut(f, other, 0) }
 }
 
 func runtimeHardlyRuns(f *facts.Facts) bool {
@@ -102,26 +191,21 @@ func throttledBut(f *facts.Facts, other host.Role, least float64) bool {
 	})
 }
 
-func runtimeCannotFork(f *facts.Facts) bool { return cannotFork(f, facts.RoleKubelet) }
-
-func kubeletCannotFork(f *facts.Facts) bool { return cannotFork(f, facts.RoleRuntime) }
-
-// cannotFork reports whether the node, all pods' parent group or a daemon's group other than one is at its limit.
-func cannotFork(f *facts.Facts, other facts.Role) bool {
-	return slices.ContainsFunc(f.Usage.PIDs, func(l facts.PIDLimit) bool {
+// noForkBut holds when the node, all pods' parent group or a daemon's group other than one is at its limit.
+func noForkBut(other facts.Role) condition {
+	pids := func(f *facts.Facts) []facts.PIDLimit { return f.Usage.PIDs }
+	return some(pids, func(f *facts.Facts, l facts.PIDLimit) bool {
 		g := host.FrozenCgroup{Path: l.Group.Path, Owner: l.Group.Owner}
 		return !l.Pod && l.Share >= f.Limits.Node.LimitCritical && facts.CgroupRole(g) != other &&
 			!facts.HoldsAllPods(g)
 	})
 }
 
-func runtimeOutOfFiles(f *facts.Facts) bool { return outOfFiles(f, host.RoleRuntime) }
-
-func kubeletOutOfFiles(f *facts.Facts) bool { return outOfFiles(f, host.RoleKubelet) }
-
-func outOfFiles(f *facts.Facts, role host.Role) bool {
-	return facts.Used(f.Seen.Files.Value.System) >= f.Limits.Node.LimitCritical ||
-		slices.ContainsFunc(f.Usage.Files, func(p host.ProcessFiles) bool { return p.Role == role })
+func outOfFiles(role host.Role) condition {
+	return func(f *facts.Facts) bool {
+		return facts.Used(f.Seen.Files.Value.System) >= f.Limits.Node.LimitCritical ||
+			slices.ContainsFunc(f.Usage.Files, func(p host.ProcessFiles) bool { return p.Role == role })
+	}
 }
 
 // inotifyGone holds when too little is left for a daemon that starts. What runs already is not affected.
@@ -134,51 +218,46 @@ func inotifyGone(f *facts.Facts) bool {
 // memory only.
 func livingCgroups(f *facts.Facts) bool { return f.Seen.Cgroups.Value.Total >= f.Limits.Node.Cgroups }
 
-var (
-	runtimeTaskStuck = some(stuckTasks, byRole(host.RoleRuntime))
-	kubeletTaskStuck = some(stuckTasks, byRole(host.RoleKubelet))
-	pluginTaskStuck  = some(stuckTasks, byRole(host.RoleCNI))
-	shimTaskStuck    = some(stuckTasks,
-		func(f *facts.Facts, t host.BlockedTask) bool { return servedByStopped(f, t.ObjectID) })
-	taskHoldsCall = some(stuckTasks, func(f *facts.Facts, t host.BlockedTask) bool {
-		_, ok := facts.HeldBy(f, t)
-		return ok
-	})
-	waitsForDisk  = some(stuckTasks, waiting(facts.WaitDisk, facts.WaitUnmount, facts.WaitUnknown))
-	waitsForMount = some(stuckTasks,
-		waiting(facts.WaitNetworkFS, facts.WaitFUSE, facts.WaitUnmount, facts.WaitUnknown))
-	kernelNamesTask = some(stuckTasks, func(f *facts.Facts, t host.BlockedTask) bool {
-		return slices.ContainsFunc(f.Log.HungTasks, func(k facts.LogTask) bool {
-			return k.PID > 0 && (k.PID == t.PID || k.PID == t.TID)
-		})
-	})
-)
-
-func taskWaitsForDisk(f *facts.Facts) bool { return diskStands(f) && waitsForDisk(f) }
-
-func taskWaitsForMount(f *facts.Facts) bool { return anyMountHangs(f) && waitsForMount(f) }
-
-// waiting is for tasks that wait for one of the kinds.
-func waiting(kinds ...facts.Wait) func(*facts.Facts, host.BlockedTask) bool {
-	return func(_ *facts.Facts, t host.BlockedTask) bool { return slices.Contains(kinds, facts.WaitOf(t)) }
+// stuck holds when a stuck task is such.
+func stuck(such func(*facts.Facts, host.BlockedTask) bool) condition {
+	return some(func(f *facts.Facts) []host.BlockedTask { return f.Tasks.Stuck }, such)
 }
 
-func stuckTasks(f *facts.Facts) []host.BlockedTask { return f.Tasks.Stuck }
-
-// byRole is for tasks of the role.
-func byRole(role host.Role) func(*facts.Facts, host.BlockedTask) bool {
+func ofRole(role host.Role) func(*facts.Facts, host.BlockedTask) bool {
 	return func(_ *facts.Facts, t host.BlockedTask) bool { return t.Role == role }
 }
 
-// servedByStopped reports whether a stopped shim serves an object.
-func servedByStopped(f *facts.Facts, id string) bool {
+// waitsFor is for tasks that wait for one of the kinds, or for something unknown.
+func waitsFor(kinds ...facts.Wait) func(*facts.Facts, host.BlockedTask) bool {
+	kinds = append(kinds, facts.WaitUnknown)
+	return func(_ *facts.Facts, t host.BlockedTask) bool { return slices.Contains(kinds, facts.WaitOf(t)) }
+}
+
+func holdsCall(f *facts.Facts, t host.BlockedTask) bool {
+	_, ok := facts.HeldBy(f, t)
+	return ok
+}
+
+func kernelNames(f *facts.Facts, t host.BlockedTask) bool {
+	return slices.ContainsFunc(f.Log.HungTasks, func(k facts.LogTask) bool {
+		return k.PID > 0 && (k.PID == t.PID || k.PID == t.TID)
+	})
+}
+
+// servedByStopped is for tasks of an object that a stopped shim serves, ofStoppedShim for groups of one.
+func servedByStopped(f *facts.Facts, t host.BlockedTask) bool {
+	return stoppedShimServes(f, t.ObjectID)
+}
+
+func ofStoppedShim(f *facts.Facts, g host.FrozenCgroup) bool { return stoppedShimServes(f, g.ObjectID) }
+
+func stoppedShimServes(f *facts.Facts, id string) bool {
 	return id != "" && slices.ContainsFunc(f.Shims.Stopped, func(p host.Process) bool { return p.ObjectID == id })
 }
 
-var shimHoldsCall = some(stoppedShims,
-	func(f *facts.Facts, p host.Process) bool { return ownerHangs(f, facts.OwnerOf(p)) })
-
-func stoppedShims(f *facts.Facts) []host.Process { return f.Shims.Stopped }
+func shimHoldsCall(f *facts.Facts) bool {
+	return slices.ContainsFunc(f.Shims.Stopped, func(p host.Process) bool { return ownerHangs(f, facts.OwnerOf(p)) })
+}
 
 // ownerHangs reports whether the status of an object or pod hangs.
 func ownerHangs(f *facts.Facts, o host.Owner) bool {
@@ -190,43 +269,34 @@ func shimHoldsList(f *facts.Facts) bool {
 	return shimHoldsCall(f) || len(f.Shims.Stopped) > 0 && len(f.Sweep.Hung) == 0
 }
 
-var (
-	runtimeFrozen = some(frozenGroups, frozenRole(facts.RoleRuntime))
-	kubeletFrozen = some(frozenGroups, frozenRole(facts.RoleKubelet))
-	objectFrozen  = some(frozenGroups, func(f *facts.Facts, g host.FrozenCgroup) bool { return ownerHangs(f, g.Owner) })
-	taskInFreeze  = some(frozenGroups, func(f *facts.Facts, g host.FrozenCgroup) bool {
-		inIt := func(t host.BlockedTask) bool { return t.ObjectID != "" && t.ObjectID == g.ObjectID }
-		return slices.ContainsFunc(f.Tasks.Stuck, inIt)
-	})
-	shimInFreeze = some(frozenGroups,
-		func(f *facts.Facts, g host.FrozenCgroup) bool { return servedByStopped(f, g.ObjectID) })
-)
-
-// frozenGroups are the groups that stand still with those that are frozen.
-func frozenGroups(f *facts.Facts) []host.FrozenCgroup {
-	var all []host.FrozenCgroup
-	for _, z := range f.Tasks.Frozen {
-		all = append(all, z.Held...)
-	}
-	return all
+// frozen holds when a group is such that is frozen or stands still with one that is.
+func frozen(such func(*facts.Facts, host.FrozenCgroup) bool) condition {
+	return some(func(f *facts.Facts) []host.FrozenCgroup {
+		var all []host.FrozenCgroup
+		for _, z := range f.Tasks.Frozen {
+			all = append(all, z.Held...)
+		}
+		return all
+	}, such)
 }
 
-func frozenRole(r facts.Role) func(*facts.Facts, host.FrozenCgroup) bool {
+func ofDaemon(r facts.Role) func(*facts.Facts, host.FrozenCgroup) bool {
 	return func(_ *facts.Facts, g host.FrozenCgroup) bool { return facts.CgroupRole(g) == r }
 }
 
-func freezeHoldsCall(f *facts.Facts) bool {
-	return slices.ContainsFunc(f.Tasks.Frozen, facts.Freeze.HoldsAllPods) || objectFrozen(f)
+func ofStuckTask(f *facts.Facts, g host.FrozenCgroup) bool {
+	inIt := func(t host.BlockedTask) bool { return t.ObjectID != "" && t.ObjectID == g.ObjectID }
+	return slices.ContainsFunc(f.Tasks.Stuck, inIt)
 }
 
-func systemdStartsContainers(f *facts.Facts) bool { return f.Systemd.Driver == "systemd" }
+func freezeHoldsCall(f *facts.Facts) bool {
+	hangs := frozen(func(f *facts.Facts, g host.FrozenCgroup) bool { return ownerHangs(f, g.Owner) })
+	return slices.ContainsFunc(f.Tasks.Frozen, facts.Freeze.HoldsAllPods) || hangs(f)
+}
 
 func runcWaitsForSystemd(f *facts.Facts) bool {
 	return f.Systemd.Driver != "cgroupfs" && len(facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)) > 0
 }
-
-// manySmallEntries: where single entries are large, fewer containers do not help.
-func manySmallEntries(f *facts.Facts) bool { return !f.Lists.LargeEntries }
 
 // mostAreDead holds when what no longer runs is most of what the runtime holds.
 func mostAreDead(f *facts.Facts) bool {
@@ -238,9 +308,6 @@ func kubeletFindsNoRuntime(f *facts.Facts) bool {
 	return f.Measurement != nil && !f.Target.OtherEndpoint &&
 		(f.Measurement.Connect.State == crictl.ConnectMissing || f.Measurement.Connect.State == crictl.ConnectRefused)
 }
-
-// kubeletNeverCameUp: a kubelet that was up waits for a runtime without standing still.
-func kubeletNeverCameUp(f *facts.Facts) bool { return f.Agent.NeverCameUp != nil }
 
 func endedByWatchdog(f *facts.Facts) bool { return f.Log.Watchdog }
 
@@ -283,21 +350,36 @@ func serverCertificateRefused(f *facts.Facts) bool {
 	return facts.Logged(f, signature.CertificateExpired) != nil || f.Seen.Server.Value.TLSError != ""
 }
 
-func daemonIsStopped(f *facts.Facts) bool {
-	p := f.Target.Daemon.Process
-	return p != nil && facts.IsStopped(p)
+// onPurpose holds where a person or a program made a cause so.
+var onPurpose = map[string]condition{
+	KubeletDown:    func(f *facts.Facts) bool { return stoppedInOrder(f.Agent.Unit) },
+	KubeletStalled: func(f *facts.Facts) bool { return f.Agent.Stopped != nil },
+	RuntimeDown:    func(f *facts.Facts) bool { return stoppedInOrder(f.Target.RuntimeUnit) },
+	RuntimeHung: func(f *facts.Facts) bool {
+		return f.Target.Daemon.Process != nil && facts.IsStopped(f.Target.Daemon.Process)
+	},
+	ShimStuck: func(f *facts.Facts) bool { return len(f.Shims.Stopped) > 0 },
 }
-
-func shimIsStopped(f *facts.Facts) bool { return len(f.Shims.Stopped) > 0 }
-
-func kubeletIsStopped(f *facts.Facts) bool { return f.Agent.Stopped != nil }
-
-func kubeletStoppedInOrder(f *facts.Facts) bool { return stoppedInOrder(f.Agent.Unit) }
-
-func runtimeStoppedInOrder(f *facts.Facts) bool { return stoppedInOrder(f.Target.RuntimeUnit) }
 
 func stoppedInOrder(u *host.Unit) bool {
 	return u != nil && u.Active == "inactive" && u.Result == "success"
+}
+
+// hidden are the causes beside which another is not reported.
+var hidden = map[string][]Root{PLEGUnhealthy: slices.Concat(
+	beside(false, sameRuntime, RuntimeSlow, RelistOverloaded, KubeletDown, KubeletStalled),
+	beside(true, sameRuntime, RuntimeDown, RuntimeHung, RuntimeUnsupported, ListHang, RuntimeNotReady, InspectHang,
+		KernelHung),
+	beside(false, killedBeforePLEG, OOMKilled),
+	beside(true, kubeletCannotList, ListTooLarge),
+)}
+
+func beside(critical bool, when condition, codes ...string) []Root {
+	var roots []Root
+	for _, code := range codes {
+		roots = append(roots, Root{Code: code, When: when, Critical: critical})
+	}
+	return roots
 }
 
 func sameRuntime(f *facts.Facts) bool { return f.Log.SameRuntime }

@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -11,32 +12,13 @@ import (
 // RelistOverloaded is the code of this cause.
 const RelistOverloaded = "RelistOverloaded"
 
-var relistOverloaded = Definition{
-	Code:   RelistOverloaded,
-	Claims: []string{"relist.projection"},
-	Roots: []Root{
-		{Code: RuntimeSlow},
-		{Code: TooManyExited, When: mostAreDead},
-		{Code: IOStall},
-		{Code: MemoryPressure, When: memoryIsLow},
-		{Code: CPUStarved, When: runtimeStarved},
-		{Code: MountsExploded},
-	},
-	Recognise: recogniseRelistOverloaded,
-	FromLog:   loggedRelistOverloaded,
-}
-
 func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 	s := f.Summary
-	if s == nil || !f.Calls.Connected || f.Pattern.Hang != facts.HangNone || len(f.Calls.HungLists) > 0 ||
-		len(f.Sweep.Hung) > 0 {
+	if s == nil || !talks(f) || len(f.Calls.HungLists) > 0 || len(f.Sweep.Hung) > 0 {
 		return nil
 	}
 	limit := f.Calls.Threshold
-	near := time.Duration(float64(limit) * f.Limits.RelistWarning)
-	if near <= 0 {
-		near = limit
-	}
+	near := cmp.Or(time.Duration(float64(limit)*f.Limits.RelistWarning), limit)
 	now, age := Optional(s.ProjectedSeconds), Optional(s.ProjectedAgeSeconds)
 	churn, cold := Optional(s.ChurnSeconds), Optional(s.ColdSeconds)
 	// Near the threshold is a matter of the work alone: the age contains the pause between two relists, which with
@@ -56,11 +38,8 @@ func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 		Addf(&e.For, "%s, inspected one after the other, take %s each", units.Count(n, "object"), cold/time.Duration(n))
 	}
 	Addf(&e.For, "no call hung: the time is the sum of many, not one")
-	if now < near {
-		Addf(&e.Against, "with few pods changing, a relist takes %s: PLEG is healthy at the moment", now)
-	}
-	missingKubelet(f, &e)
-	missingSweep(f, &e)
+	addIf(now < near, &e.Against, "with few pods changing, a relist takes %s: PLEG is healthy at the moment", now)
+	addGaps(f, &e, gapKubelet, gapSweep)
 	if logOfSlow(f, &e) { // it has come so far for the kubelet
 		severity, step = checks.Critical, raised(step, true)
 	} else if age > limit {
@@ -96,16 +75,10 @@ func loggedRelistOverloaded(in *Incident) *LogFinding {
 	if in.failing > 0 || in.down || in.allHung || !in.moving && !in.allScatter && (!near || !in.Recovered) {
 		return nil
 	}
-	f := in.finding(runtimeTier, 0.3, "Relists end late and no failing call is on record; perhaps there are many pods.").
-		lacks("the number of pods, and how long one inspection takes")
-	if in.moving {
-		f.raise(0.15, in.movingText())
-	}
-	if in.allScatter {
-		f.raise(0.2, in.relistsText())
-	}
-	if near {
-		f.raise(0, "the age stays near the threshold: at most "+units.Duration(in.age()))
-	}
-	return f
+	return in.finding(runtimeTier, 0.3,
+		"Relists end late and no failing call is on record; perhaps there are many pods.").
+		lacks("the number of pods, and how long one inspection takes").
+		raiseIf(in.moving, 0.15, in.movingText()).
+		raiseIf(in.allScatter, 0.2, in.relistsText()).
+		raiseIf(near, 0, "the age stays near the threshold: at most "+units.Duration(in.age()))
 }

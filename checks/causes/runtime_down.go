@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -16,22 +15,6 @@ import (
 // RuntimeDown is the code of this cause.
 const RuntimeDown = "RuntimeDown"
 
-var runtimeDown = Definition{
-	Code:   RuntimeDown,
-	Claims: []string{"runtime.connect"},
-	Roots: []Root{
-		{Code: DiskFull, When: runtimeDiskFull},
-		{Code: InodesExhausted, When: runtimeInodesGone},
-		{Code: IOStall, When: diskFails},
-		{Code: OOMKilled, When: oomHitRuntime},
-		{Code: PIDsExhausted, When: runtimeCannotFork},
-		{Code: InotifyExhausted, When: inotifyGone},
-	},
-	OnPurpose: runtimeStoppedInOrder,
-	Recognise: recogniseRuntimeDown,
-	FromLog:   loggedRuntimeDown,
-}
-
 func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	if f.Measurement == nil {
 		return nil
@@ -41,19 +24,17 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	connect := f.Measurement.Connect
 	switch {
 	case connect.State == crictl.ConnectMissing:
-		summary = fmt.Sprintf("nothing listens: the socket %s does not exist", f.Target.SocketPath)
+		summary = "nothing listens: the socket " + f.Target.SocketPath + " does not exist"
 	case connect.State == crictl.ConnectRefused:
-		summary = fmt.Sprintf("nothing listens: %s is there, but connecting to it is refused", f.Target.SocketPath)
+		summary = "nothing listens: " + f.Target.SocketPath + " is there, but connecting to it is refused"
 	case f.Calls.WentAway:
-		summary = fmt.Sprintf("%s went away while it was asked", f.Target.Name)
+		summary = f.Target.Name + " went away while it was asked"
 		Addf(&e.For, "%v", f.Calls.Gone)
 	default:
 		return nil
 	}
-	if connect.Err != "" {
-		Addf(&e.For, "connecting to %s: %s", f.Target.SocketPath, facts.Clean(connect.Err))
-	}
-	missingHost(f, &e)
+	addIf(connect.Err != "", &e.For, "connecting to %s: %s", f.Target.SocketPath, facts.Clean(connect.Err))
+	addGaps(f, &e, gapHost)
 	if f.HostMissing == "" && !f.Target.Simulated {
 		if daemons := facts.ProcessesOf(f, host.RoleRuntime); len(daemons) > 0 {
 			Addf(&e.Against, "%v is running: it is still starting, or listens on another socket", daemons[0])
@@ -69,27 +50,23 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	} else if u != nil {
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
 		if UnitDown(u) {
-			why := facts.Clean(u.Result)
-			if why == "" || why == "success" { // stopped by somebody
-				why = facts.Clean(u.Sub)
-			}
-			summary += fmt.Sprintf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active), why)
+			// Success is that somebody stopped it.
+			why := facts.Clean(cmp.Or(choose(u.Result == "success", "", u.Result), u.Sub))
+			summary += textf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active), why)
 		}
 	}
 	endpointEvidence(f, &e)
 	step := raised(checks.Certain, logOf(f, &e, signsOfDown...))
-	subject := facts.SocketSubject(f)
-	if s := facts.DaemonSubject(f); s.Kind == "Unit" {
-		subject = s
+	subject := facts.DaemonSubject(f)
+	if subject.Kind != "Unit" {
+		subject = facts.SocketSubject(f)
 	}
 	return newFinding(checks.Critical, step, summary, e, *subject).advise(func(s *Steps, _ string) {
-		if f.Runtime.EndpointSource == string(crictl.SourceFlag) && connect.State == crictl.ConnectMissing {
-			s.Look("kdiag pleg", "Is the path right? Without --runtime-endpoint kdiag asks the kubelet's own runtime.")
-		}
+		s.lookIf(f.Runtime.EndpointSource == string(crictl.SourceFlag) && connect.State == crictl.ConnectMissing,
+			"kdiag pleg", "Is the path right? Without --runtime-endpoint kdiag asks the kubelet's own runtime.")
 		AddService(f, s)
-		if facts.SafeEndpoint.MatchString(f.Runtime.Endpoint) {
-			s.Look("ls -l "+f.Target.SocketPath+"; ss -xlp | grep -F "+f.Target.SocketPath, "Who listens on it?")
-		}
+		s.lookIf(facts.SafeEndpoint.MatchString(f.Runtime.Endpoint),
+			"ls -l "+f.Target.SocketPath+"; ss -xlp | grep -F "+f.Target.SocketPath, "Who listens on it?")
 		AddDisk(f, s, "A full disk is the commonest reason why the daemon does not start again.")
 		addRestart(f, s)
 	})
@@ -111,32 +88,22 @@ func endpointEvidence(f *facts.Facts, e *checks.Evidence) {
 // loggedRuntimeDown is for a daemon that refuses calls or has ended.
 func loggedRuntimeDown(in *Incident) *LogFinding {
 	ended, again := in.runtimeEnd()
-	if in.refused == 0 && in.records(signature.RuntimeStopped) == nil && ended == nil {
+	if in.refused == 0 && in.count(signature.RuntimeStopped) == 0 && ended == nil {
 		return nil
 	}
 	f := in.finding(runtimeTier, 0.55, "The runtime's daemon is not running.", signature.RuntimeStopped)
 	if ended != nil {
-		f.raise(0, "systemd reports that the runtime's unit failed, first at "+
-			ended[0].First().In(in.Zone).Format(time.TimeOnly))
+		f.raise(0, "the runtime's unit failed, first at "+ended[0].First().In(in.Zone).Format(time.TimeOnly))
 	}
 	if in.refused > 0 {
 		f.Summary = "Nothing listens on the runtime's socket: the daemon is not running."
 		f.raise(0.2, in.refusals())
 	} else if ended != nil {
-		f.Confidence += 0.05
-		f.late = in.lateStart(ended)
+		f.raise(0.05).late = in.lateStart(ended)
 	}
-	switch {
-	case in.answeredAgain():
-		f.lower(0.4, "something listens again, though not as a CRI runtime")
-	case in.down:
-		f.raise(0.1, listedDown)
-	}
-	if again {
-		f.lower(0.15, "the runtime was started again")
-	}
-	if in.missed > in.refused {
-		f.lower(0.2, "calls rather missed their deadline than were refused: "+units.Count(in.missed, "record"))
-	}
-	return f
+	answered := in.answeredAgain()
+	return f.lowerIf(answered, 0.4, "something listens again, though not as a CRI runtime").
+		raiseIf(in.down && !answered, 0.1, listedDown).
+		lowerIf(again, 0.15, "the runtime was started again").
+		lowerIf(in.missed > in.refused, 0.2, "more calls missed their deadline: "+units.Count(in.missed, "record"))
 }

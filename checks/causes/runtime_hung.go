@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/kdiag/kdiag/checks"
@@ -13,27 +12,6 @@ import (
 
 // RuntimeHung is the code of this cause.
 const RuntimeHung = "RuntimeHung"
-
-var runtimeHung = Definition{
-	Code: RuntimeHung,
-	Roots: []Root{
-		{Code: DiskFull, When: runtimeDiskFull},
-		{Code: InodesExhausted, When: runtimeInodesGone},
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: usedMountHangs},
-		{Code: MemoryPressure, When: thrashes},
-		{Code: CPUStarved, When: runtimeHardlyRuns},
-		{Code: PIDsExhausted, When: runtimeCannotFork},
-		{Code: FilesExhausted, When: runtimeOutOfFiles},
-		{Code: TaskStuck, When: runtimeTaskStuck},
-		{Code: CgroupFrozen, When: runtimeFrozen},
-		{Code: SystemdWedged, When: systemdStartsContainers},
-		{Code: KernelHung},
-	},
-	OnPurpose: daemonIsStopped,
-	Recognise: recogniseRuntimeHung,
-	FromLog:   loggedRuntimeHung,
-}
 
 func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	how, d := f.Pattern.Hang, f.Target.Daemon
@@ -62,8 +40,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		step = min(step, checks.Strong) // what the process is doing was not seen
 	}
 	daemonState(f, &e, d)
-	missingHost(f, &e)
-	missingPatience(f, &e)
+	addGaps(f, &e, gapHost, gapPatience)
 	if !stopped {
 		pressureEvidence(f, &e)
 	}
@@ -79,8 +56,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	return newFinding(checks.Critical, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		switch {
 		case stopped:
-			s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", d.PID),
-				"It is only stopped: continue it, and find out who stopped it (a debugger, a script, a person).")
+			addKill(f, s, *p, "")
 			addRestart(f, s)
 			return
 		case f.Target.OtherProcess != nil:
@@ -91,15 +67,14 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		if d.PID > 1 {
 			s.lookStack(d.PID, "Where in the kernel does it wait? Shows a dead mount or disk.")
 		} else {
-			s.Look("ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'",
-				"Is the daemon stopped (T) or waiting in the kernel (D)?")
+			s.Look("ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'", "Stopped (T)?")
 		}
 		AddPressure(f, s)
 		if len(runc) > 0 {
 			addKill(f, s, runc[0], "its container") // the oldest: the others may well wait behind it
 		}
 		if beyond {
-			s.addNode("No signal ends an uninterruptible sleep, so a restart of the unit would hang too.")
+			s.addNodeIf(true, "No signal ends an uninterruptible sleep, so a restart of the unit would hang too.")
 			return
 		}
 		if p != nil && facts.IsUninterruptible(p) {
@@ -121,19 +96,16 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 		addCalls(f, &e.For, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers, facts.RPCImages,
 			facts.RPCImageFs, facts.RPCVersion)
 		addCalls(f, &e.For, isAlive, facts.RPCVersion) // needs no lock
-		return textf("%s accepts connections, but no RPC that needs its state is answered", label), checks.Certain
+		return label + " accepts connections, but no RPC that needs its state is answered", checks.Certain
 	case facts.HangMidway:
 		if s := f.Pattern.Stall; f.Pattern.Stalled {
 			Addf(&e.For, "it answered at first; then %s hung, for %s", units.Count(s.Hung, "call"), s.For)
 		}
-		if f.Pattern.StoppedForGood {
-			Addf(&e.For, "Version, which needs no lock and was answered at first, was not when it was asked again")
-		}
+		addIf(f.Pattern.StoppedForGood, &e.For, "Version, which needs no lock, was answered at first and not later")
 		return label + " stopped answering while it was measured", checks.Strong
 	case facts.HangMost:
-		hungs := f.Sweep.Hung
-		hung := outOf(len(f.Sweep.Hung), len(f.Sweep.Made), "status call")
-		Addf(&e.For, "%s hung, in %s: no single container explains that", hung, units.Count(facts.PodsOf(hungs), "pod"))
+		calls, pods := outOf(len(f.Sweep.Hung), len(f.Sweep.Made), "status call"), facts.PodsOf(f.Sweep.Hung)
+		Addf(&e.For, "%s hung, in %s: no single container explains that", calls, units.Count(pods, "pod"))
 		addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers)
 		return textf("status calls of %s hang for most objects, while its lists answer", label), checks.Strong
 	}
@@ -146,10 +118,7 @@ func daemonState(f *facts.Facts, e *checks.Evidence, d facts.Daemon) {
 	if d.Process == nil {
 		return
 	}
-	named := "listens on the socket"
-	if d.Guessed {
-		named = "is the runtime daemon on this host (the socket names no process)"
-	}
+	named := choose(d.Guessed, "is the daemon on this host (the socket names no process)", "listens on the socket")
 	Addf(&e.For, "%s %s; its state: %s", d.Label, named, facts.StateOf(*d.Process))
 	// The tasks are its threads; the state above is the main one's.
 	addTasks(f, e, func(t host.BlockedTask) bool { return t.PID == d.PID })
@@ -161,27 +130,18 @@ func loggedRuntimeHung(in *Incident) *LogFinding {
 		return nil
 	}
 	f := in.finding(runtimeTier, 0.5, "The runtime accepts calls and answers none: it hangs as a whole.",
-		signature.RuntimeIsDown, signature.SanityCheckFailed)
-	if slices.Contains(in.Reasons, reasonRuntimeDown) {
-		f.raise(0.1, listedDown+" beside PLEG: neither status nor lists have succeeded")
-	}
+		signature.RuntimeIsDown, signature.SanityCheckFailed).
+		raiseIf(slices.Contains(in.Reasons, reasonRuntimeDown), 0.1, listedDown+" beside PLEG")
 	if in.statusMissed+in.listsMissed == 0 {
 		ended, again := in.runtimeEnd()
 		if in.Standstill != nil || ended != nil && !again || in.count(signature.RuntimeNotReadyReported,
 			signature.RuntimeStopped, signature.CRIUnsupported) > 0 {
-			return nil // what is known says why there is no good status
+			return nil // this explains why there is no good status
 		}
 		f.Confidence = min(f.Confidence, 0.45)
-		f.Summary = "The runtime's status has not succeeded for 30 s; the log does not say whether it hangs or is " +
-			"not running."
-		return f.lacks("records of failing calls: those that miss their deadline show a runtime that hangs, " +
-			"refused ones one that is not running")
+		f.Summary = "The runtime's status has failed for 30 s; the log does not show whether it hangs or is down."
+		return f.lacks("records of failing calls: do they miss their deadline, or are they refused?")
 	}
-	if in.listsMissed > 0 {
-		f.raise(0.25, in.found(signature.RelistFailed, signature.ListFailed)...)
-	}
-	if in.statusMissed > 0 {
-		f.Confidence += 0.05
-	}
-	return f
+	return f.raiseIf(in.listsMissed > 0, 0.25, in.found(signature.RelistFailed, signature.ListFailed)...).
+		raiseIf(in.statusMissed > 0, 0.05)
 }

@@ -15,22 +15,8 @@ import (
 // RuntimeNotReady is the code of this cause.
 const RuntimeNotReady = "RuntimeNotReady"
 
-var runtimeNotReady = Definition{
-	Code:   RuntimeNotReady,
-	Claims: []string{"runtime.status"},
-	Roots: []Root{
-		{Code: DiskFull, When: runtimeDiskFull},
-		{Code: InodesExhausted, When: runtimeInodesGone},
-		{Code: IOStall, When: diskFails},
-		{Code: PIDsExhausted, When: runtimeCannotFork},
-		{Code: FilesExhausted, When: runtimeOutOfFiles},
-	},
-	Recognise: recogniseRuntimeNotReady,
-	FromLog:   loggedRuntimeNotReady,
-}
-
 func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
-	if !f.Calls.Connected || f.Pattern.Hang != facts.HangNone {
+	if !talks(f) {
 		return nil
 	}
 	var e checks.Evidence
@@ -59,8 +45,7 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 		advise(func(s *Steps, _ string) {
 			s.Look(facts.CrictlCommand(f, "info"), "The conditions in the runtime's own words.")
 			AddService(f, s)
-			s.Look(facts.KdiagCommand(f, "runtime"), "Look again. While it loads its state, "+
-				"wait: that may take minutes, and a restart begins it anew.")
+			s.Look(facts.KdiagCommand(f, "runtime"), "Look again. While it loads its state, wait: a restart delays it.")
 			addRestart(f, s, "Only if it is not loading its state, or that never ends.")
 		})
 }
@@ -90,18 +75,14 @@ func erring(f *facts.Facts, e *checks.Evidence) (checks.Severity, string) {
 		if r.Outcome != facts.Failed || hasOwnCause(r.Last()) {
 			continue
 		}
-		if name != facts.RPCVersion {
-			severity = checks.Critical
-		}
+		severity = choose(name != facts.RPCVersion, checks.Critical, severity)
 		names = append(names, name)
 		Addf(&e.For, "%v", r.Last())
 	}
 	if len(names) == 0 {
 		return "", ""
 	}
-	if f.Calls.AnyList {
-		Addf(&e.Against, "other calls are answered")
-	}
+	addIf(f.Calls.AnyList, &e.Against, "other calls are answered")
 	return severity, units.List(names) + " answered with an error"
 }
 
@@ -135,17 +116,11 @@ func hasOwnCause(c crictl.Call) bool {
 	return c.Code == crictl.Unimplemented || c.Code == crictl.PermissionDenied || facts.IsTooLarge(c)
 }
 
-// loggedRuntimeNotReady is for a runtime that answers Status and says itself that it is not ready. Such an answer
+// loggedRuntimeNotReady is for a runtime that answers Status and reports that it is not ready. Such an answer
 // does not count as a good status, so "container runtime is down" appears after 30 s too (pkg/kubelet/kubelet.go,
 // updateRuntimeUp).
 func loggedRuntimeNotReady(in *Incident) *LogFinding {
-	if in.count(signature.RuntimeNotReadyReported) == 0 {
-		return nil
-	}
-	f := in.finding(runtimeTier, 0.7, "The runtime answers, and says itself that it is not ready.",
-		signature.RuntimeNotReadyReported)
-	if in.statusMissed+in.listsMissed+in.refused > 0 {
-		f.lower(0.3, "calls were refused or missed their deadline as well")
-	}
-	return f
+	return in.recorded(runtimeTier, 0.7, "The runtime answers, and reports that it is not ready.",
+		signature.RuntimeNotReadyReported).
+		lowerIf(in.statusMissed+in.listsMissed+in.refused > 0, 0.3, "calls were refused or missed their deadline too")
 }

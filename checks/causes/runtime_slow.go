@@ -10,25 +10,6 @@ import (
 // RuntimeSlow is the code of this cause.
 const RuntimeSlow = "RuntimeSlow"
 
-var runtimeSlow = Definition{
-	Code: RuntimeSlow,
-	Roots: []Root{
-		{Code: IOStall},
-		{Code: FilesystemHung, When: usedMountHangs},
-		{Code: MemoryPressure, When: memoryIsLow},
-		{Code: CPUStarved, When: runtimeStarved},
-		{Code: PIDsExhausted, When: runtimeCannotFork},
-		{Code: FilesExhausted, When: runtimeOutOfFiles},
-		{Code: TaskStuck, When: runtimeTaskStuck},
-		{Code: SystemdWedged, When: systemdStartsContainers},
-		{Code: KernelHung},
-		{Code: MountsExploded},
-		{Code: CgroupsLeaked, When: livingCgroups},
-	},
-	Recognise: recogniseRuntimeSlow,
-	FromLog:   loggedRuntimeSlow,
-}
-
 func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	p := f.Pattern
 	if !p.Slow {
@@ -37,10 +18,8 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	list, status, half := f.Calls.ListMedian, f.Sweep.Median, f.Limits.RPCTimeout/2
 	verySlow := f.Limits.VerySlowList > 0 && list >= f.Limits.VerySlowList || p.AllSlow && list >= half
 	severity := criticalIf(p.Stalls || p.SlowLists && verySlow || p.SlowStatuses && p.AllSlow && status >= half)
-	step, summary := checks.Strong, f.Target.Daemon.Label+" answers, but slowly"
-	if p.AllSlow {
-		step = checks.Certain
-	}
+	label, step := f.Target.Daemon.Label, choose(p.AllSlow, checks.Certain, checks.Strong)
+	summary := label + " answers, but slowly"
 	version := f.RPC[facts.RPCVersion]
 	quickest, known := version.Fastest()
 	var e checks.Evidence
@@ -52,17 +31,15 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 		summary += textf(", %s for one status call", status)
 	}
 	if p.Stalls {
-		summary = f.Target.Daemon.Label + " stops answering for seconds at a time and then goes on"
+		summary = label + " stops answering for seconds at a time and then goes on"
 	}
 	if p.Crawls {
-		summary = textf("%s crawls: Version took %s, and nothing else came", f.Target.Daemon.Label, quickest)
+		summary = textf("%s crawls: Version took %s, and nothing else came", label, quickest)
 		addCalls(f, &e.For, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
-		missingPatience(f, &e)
+		addGaps(f, &e, gapPatience)
 	}
 	for _, r := range []facts.RPC{f.RPC[facts.RPCSandboxes], f.RPC[facts.RPCContainers]} {
-		if r.Outcome == facts.Stalled {
-			Addf(&e.For, "%s did not answer in time", outOf(r.HungCalls(), len(r.Calls), r.Name+" call"))
-		}
+		addIf(r.Outcome == facts.Stalled, &e.For, "%s hung", outOf(r.HungCalls(), len(r.Calls), r.Name+" call"))
 	}
 	if s := p.Stall; p.Stalled && s.Recovered {
 		Addf(&e.For, "nothing was answered for %s (%s hung), then calls were again", s.For, units.Count(s.Hung, "call"))
@@ -75,7 +52,7 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	if s := f.Summary; s != nil && s.ProjectedSeconds != nil {
 		e.For = append(e.For, projection(f))
 	}
-	missingSweep(f, &e)
+	addGaps(f, &e, gapSweep)
 	pressureEvidence(f, &e)
 	if logOfSlow(f, &e) { // it has come so far for the kubelet
 		severity, step = checks.Critical, raised(step, true)
@@ -100,16 +77,9 @@ func loggedRuntimeSlow(in *Incident) *LogFinding {
 	if !in.moving && (signs == 0 || in.lateLists() > 1) || in.down {
 		return nil
 	}
-	f := in.finding(runtimeTier, 0.25, "Relists end, but the runtime answers too slowly for them to end in time.",
-		codes...)
-	if in.moving {
-		f.raise(0.2, in.movingText())
-	}
-	if signs > 0 {
-		f.Confidence += 0.15
-	}
-	if in.allScatter {
-		f.raise(0.2, in.relistsText())
-	}
-	return f
+	return in.finding(runtimeTier, 0.25, "Relists end, but the runtime answers too slowly for them to end in time.",
+		codes...).
+		raiseIf(in.moving, 0.2, in.movingText()).
+		raiseIf(signs > 0, 0.15).
+		raiseIf(in.allScatter, 0.2, in.relistsText())
 }

@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"fmt"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -13,15 +12,6 @@ import (
 
 // RuntimeUnsupported is the code of this cause.
 const RuntimeUnsupported = "RuntimeUnsupported"
-
-var runtimeUnsupported = Definition{
-	Code: RuntimeUnsupported,
-	Roots: []Root{
-		{Code: InotifyExhausted, When: inotifyGone},
-	},
-	Recognise: recogniseRuntimeUnsupported,
-	FromLog:   loggedRuntimeUnsupported,
-}
 
 func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 	if f.Measurement == nil || facts.NamedTTRPC(&f.Input) {
@@ -35,9 +25,9 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 		summary = f.Target.SocketPath + " is containerd's ttrpc socket, for its shims: no kubelet can use it"
 		Addf(&e.For, "it does not answer HTTP/2, and answers ttrpc; %s", facts.CRISocketBeside(f.Runtime.Endpoint))
 	case connect.State == crictl.ConnectForeign:
-		summary = fmt.Sprintf("what listens on %s does not speak gRPC", f.Target.SocketPath)
+		summary = textf("what listens on %s does not speak gRPC", f.Target.SocketPath)
 		if is := facts.NotRuntime(f); is != "" {
-			summary += fmt.Sprintf(": %s, and %s", f.Target.Daemon.Label, is)
+			summary += textf(": %s, and %s", f.Target.Daemon.Label, is)
 		}
 		Addf(&e.For, "it answers no HTTP/2: %s", facts.Clean(strings.TrimSpace(connect.FirstByte+" "+connect.Err)))
 	case f.Calls.IsNotCRI:
@@ -59,18 +49,14 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
 		d, grpc, socket := f.Target.Daemon, f.Calls.IsNotCRI, f.Target.SocketPath
 		safe := facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)
-		if d.PID <= 1 && safe {
-			s.Look("ss -xlp | grep -F "+socket, "Which process listens there?")
-		}
+		s.lookIf(d.PID <= 1 && safe, "ss -xlp | grep -F "+socket, "Which process listens there?")
 		if grpc && !strings.Contains(f.Target.Unit, "crio") {
 			file, ctr := "/etc/containerd/config.toml", "ctr"
 			if d.Process != nil && facts.SafePath.MatchString(d.Process.Config) {
 				file = d.Process.Config
 			}
-			if safe {
-				ctr += " -a " + socket
-			}
-			s.Look(fmt.Sprintf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
+			ctr += choose(safe, " -a "+socket, "")
+			s.Look(textf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
 				`Is "cri" among disabled_plugins? Take it out there, and restart containerd.`)
 		}
 		s.Look("grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml", "Which socket does the kubelet use?")
@@ -87,24 +73,13 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 // loggedRuntimeUnsupported is for a socket that answers every call, but not as CRI v1: containerd without its CRI
 // plugin, another program, a runtime that is too old. Relists fail at once, each second, and so does the status.
 func loggedRuntimeUnsupported(in *Incident) *LogFinding {
-	if in.count(signature.CRIUnsupported) == 0 {
-		return nil
-	}
-	f := in.finding(runtimeTier, 0.35, "Something listens on the runtime's socket that does not speak CRI v1: the "+
-		"runtime's CRI plugin is disabled, or it is another program.", signature.CRIUnsupported)
 	unimplemented := func(c journal.Call) bool { return c.Code == "Unimplemented" }
-	if in.calls(unimplemented, signature.RelistFailed, signature.ListFailed) > 0 {
-		f.raise(0.4, "the lists of every relist fail with it")
-	}
 	again := in.answeredAgain()
-	if in.down && again {
-		f.raise(0.1, listedDown)
-	}
-	switch {
-	case in.refused > 0 && again:
-		f.raise(0, in.refusals()+": before that, when nothing listened, as while the daemon is started again")
-	case in.refused > 0:
-		f.lower(0.4, "calls were refused after that: "+in.refusals())
-	}
-	return f
+	return in.recorded(runtimeTier, 0.35, "Something listens on the runtime's socket that does not speak CRI v1: the "+
+		"runtime's CRI plugin is disabled, or it is another program.", signature.CRIUnsupported).
+		raiseIf(in.calls(unimplemented, signature.RelistFailed, signature.ListFailed) > 0, 0.4,
+			"every list fails with it").
+		raiseIf(in.down && again, 0.1, listedDown).
+		raiseIf(in.refused > 0 && again, 0, in.refusals()+": before that, when nothing listened").
+		lowerIf(in.refused > 0 && !again, 0.4, "calls were refused after that: "+in.refusals())
 }

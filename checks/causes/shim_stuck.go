@@ -1,9 +1,6 @@
 package causes
 
 import (
-	"fmt"
-	"strconv"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
@@ -12,20 +9,6 @@ import (
 
 // ShimStuck is the code of this cause.
 const ShimStuck = "ShimStuck"
-
-var shimStuck = Definition{
-	Code:   ShimStuck,
-	Claims: []string{"host.shims"},
-	Roots: []Root{
-		{Code: IOStall, When: diskStands},
-		{Code: FilesystemHung, When: usedMountHangs},
-		{Code: TaskStuck, When: shimTaskStuck},
-		{Code: CgroupFrozen, When: shimInFreeze},
-	},
-	OnPurpose: shimIsStopped,
-	Recognise: recogniseShimStuck,
-	FromLog:   loggedShimStuck,
-}
 
 func recogniseShimStuck(f *facts.Facts) *Finding {
 	if !f.Seen.Tasks.OK {
@@ -36,17 +19,12 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	var subjects []checks.Subject
 	add := func(p host.Process, format string, args ...any) {
 		Addf(&e.For, format, args...)
-		s := facts.OwnedBy(f, facts.OwnerOf(p))
-		s.Kind, s.ID, s.Name = "Process", strconv.Itoa(p.PID), p.Name
-		s.Processes = []checks.Process{facts.ProcessOf(f, p)}
-		subjects = append(subjects, s)
+		subjects = append(subjects, servingSubject(f, p, facts.OwnerOf(p)))
 	}
 	step := checks.Strong
 	for _, p := range stopped {
 		add(p, "%s is stopped, so its pod cannot be asked", processOwned(f, p.PID, p.Name, facts.OwnerOf(p)))
-		if facts.IsListed(f, p.ObjectID) || facts.IsNamedBad(f, p.ObjectID) {
-			step = checks.Certain
-		}
+		step = choose(facts.IsListed(f, p.ObjectID) || facts.IsNamedBad(f, p.ObjectID), checks.Certain, step)
 	}
 	for _, p := range gap.Orphans {
 		add(p, "%v serves %s, which the runtime does not list; calls about it fail", p, facts.ShortID(p.ObjectID))
@@ -61,30 +39,24 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	if len(subjects) == 0 {
 		return nil
 	}
-	summary := e.For[0]
-	summary += andMore(len(subjects)-1, "shim")
+	summary := e.For[0] + andMore(len(subjects)-1, "shim")
 	e.For = facts.Head(e.For, facts.MaxRelated)
-	if len(stopped) == 0 {
-		Addf(&e.Missing, "the shims' own lists (ctr -n k8s.io tasks ls)")
-	} else if step != checks.Certain {
-		Addf(&e.Missing, "whether they are this runtime's: its lists, to compare with, do not show it")
-	}
+	addIf(len(stopped) == 0, &e.Missing, "the shims' own lists (ctr -n k8s.io tasks ls)")
+	addIf(len(stopped) > 0 && step != checks.Certain, &e.Missing, "whether this runtime's lists hold what they serve")
 	return newFinding(checks.Warning, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		for _, p := range top(stopped) {
-			s.Look(fmt.Sprintf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Does a debugger hold it?")
+			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Does a debugger hold it?")
 			addKill(f, s, p, "its pod")
 		}
 		for _, p := range top(gap.Orphans) {
 			if p.PID > 1 {
-				s.Look(fmt.Sprintf("ps -o pid,stat,etime,comm --ppid %d", p.PID),
+				s.Look(textf("ps -o pid,stat,etime,comm --ppid %d", p.PID),
 					"What does it still run? Shims of docker or nerdctl are not listed by the runtime, and are well.")
-				s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID), "Only when nothing of it is needed.")
+				s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID), "Only when nothing of it is needed.")
 			}
 		}
 		for _, b := range top(gap.Shimless) {
-			if facts.Safe(b.ID) {
-				s.Look(facts.CrictlCommand(f, "inspectp "+b.ID), "Asks the shim as well: is it gone (ttrpc: closed)?")
-			}
+			s.lookIf(facts.Safe(b.ID), facts.CrictlCommand(f, "inspectp "+b.ID), "Is its shim gone (ttrpc: closed)?")
 			addDeletePod(f, s, facts.PodOf(b.Pod), "The pod is dead already; this makes room for a new one.")
 		}
 		if len(stopped) == 0 {
@@ -96,18 +68,12 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 
 func loggedShimStuck(in *Incident) *LogFinding {
 	codes := []string{signature.ShimUnresponsive, signature.KillFailed, signature.ExitEventFailed, signature.StopFailed}
-	if in.count(codes[:3]...)+in.calls(isLate, signature.StopFailed, signature.RemoveFailed, signature.ExecFailed) == 0 {
+	late := in.calls(isLate, signature.StopFailed, signature.RemoveFailed, signature.ExecFailed)
+	if in.count(codes[:3]...)+late == 0 {
 		return nil
 	}
-	f := in.finding(objectTier, 0.3, "A container's shim or its process does not react.", codes...)
-	if in.count(signature.ShimUnresponsive) > 0 {
-		f.Confidence += 0.35
-	}
-	if in.count(signature.KillFailed, signature.ExitEventFailed) > 0 {
-		f.Confidence += 0.2
-	}
-	if in.listsMissed > 0 && in.down {
-		f.lower(0.1, "the whole runtime hangs; stopping containers fails in its wake")
-	}
-	return f
+	return in.finding(objectTier, 0.3, "A container's shim or its process does not react.", codes...).
+		raiseIf(in.count(signature.ShimUnresponsive) > 0, 0.35).
+		raiseIf(in.count(signature.KillFailed, signature.ExitEventFailed) > 0, 0.2).
+		lowerIf(in.listsMissed > 0 && in.down, 0.1, "the whole runtime hangs; stopping containers fails in its wake")
 }

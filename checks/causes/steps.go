@@ -1,7 +1,7 @@
 package causes
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"strings"
 
@@ -32,6 +32,13 @@ func (s *Steps) Add(touches, command, why string) {
 // Look appends a step that only reads.
 func (s *Steps) Look(command, why string) { s.Add(checks.TouchesNothing, command, why) }
 
+// lookIf appends a step that only reads, where the condition holds.
+func (s *Steps) lookIf(condition bool, command, why string) {
+	if condition {
+		s.Look(command, why)
+	}
+}
+
 // lookBlocked appends a look at the tasks in uninterruptible sleep.
 func (s *Steps) lookBlocked() {
 	s.Look("ps -eLo stat,pid,tid,wchan:32,etime,comm | grep '^D'", "Look a few times: which stay in the same place?")
@@ -44,7 +51,7 @@ func (s *Steps) lookStacks() {
 
 // lookStack appends where a process waits.
 func (s *Steps) lookStack(pid int, why string) {
-	s.Look(fmt.Sprintf("cat /proc/%d/stack /proc/%[1]d/wchan; grep State /proc/%[1]d/status", pid), why)
+	s.lookIf(pid > 1, textf("cat /proc/%d/stack /proc/%[1]d/wchan; grep State /proc/%[1]d/status", pid), why)
 }
 
 // lookRelist appends the goroutines of the kubelet.
@@ -57,16 +64,29 @@ func (s *Steps) lookPods(why string) {
 	s.Look(`kubectl get pods -A -o wide --field-selector spec.nodeName="$(hostname)"`, why)
 }
 
+// restartKubelet appends the restart of the kubelet.
+func (s *Steps) restartKubelet(f *facts.Facts, why string) {
+	s.Add(checks.TouchesKubelet, "systemctl restart "+f.Target.KubeletUnit, why)
+}
+
+// drain appends the drain of the node.
+func (s *Steps) drain(why string) {
+	s.Add(checks.TouchesNode,
+		`kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`, why)
+}
+
 // cordon appends what keeps new pods away.
 func (s *Steps) cordon() {
 	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keeps new pods away while this lasts.")
 }
 
-// addNode appends the last rungs of the ladder.
-func (s *Steps) addNode(why string) {
+// addNodeIf appends the last rungs of the ladder, where the condition holds.
+func (s *Steps) addNodeIf(condition bool, why string) {
+	if !condition {
+		return
+	}
 	s.cordon()
-	s.Add(checks.TouchesNode, `kubectl drain "$(hostname)" --ignore-daemonsets --delete-emptydir-data --timeout=5m`,
-		"Moves away what can still be moved. --delete-emptydir-data loses the data in emptyDir volumes.")
+	s.drain("Moves away what can still be moved. --delete-emptydir-data loses the data in emptyDir volumes.")
 	s.Add(checks.TouchesNode, "systemctl reboot", why)
 }
 
@@ -129,30 +149,24 @@ func addCapture(f *facts.Facts, s *Steps) {
 	}
 	command := "pkill -USR1 -x " + name
 	if d.Process != nil {
-		command = fmt.Sprintf("kill -USR1 %d", d.PID)
+		command = textf("kill -USR1 %d", d.PID)
 	}
 	s.Look(command, "Keep the evidence: the daemon dumps its goroutines into "+where+". A restart destroys it.")
 }
 
 // AddPressure adds a look at whether the host starves, where kdiag has not looked.
 func AddPressure(f *facts.Facts, s *Steps) {
-	if !f.Seen.Pressure.OK {
-		s.Look("grep . /proc/pressure/*", "Does the host starve? io full over 20, memory full over 5, cpu some over 60")
-	}
+	s.lookIf(!f.Seen.Pressure.OK, "grep . /proc/pressure/*", "Does it starve (io full > 20, memory full > 5)?")
 }
 
 // AddDisk adds a look at the disks that the runtime needs: its root folder, which may be its own disk, and /run.
 func AddDisk(f *facts.Facts, s *Steps, why string) {
-	root := facts.RootFolder(f)
-	if root == "" {
-		root = "/var/lib"
-	}
-	s.Look(fmt.Sprintf("df -h %s /run; df -i %s /run", root, root), why)
+	s.Look(textf("df -h %s /run; df -i %[1]s /run", cmp.Or(facts.RootFolder(f), "/var/lib")), why)
 }
 
 // addLookAgain adds a further look at a process that was seen in uninterruptible sleep, which may be the moment's.
 func addLookAgain(s *Steps, p host.Process) {
-	s.Look(fmt.Sprintf("ps -o pid,stat,wchan:32,etime,comm -p %d", p.PID), "Look a few times: is it still in D?")
+	s.Look(textf("ps -o pid,stat,wchan:32,etime,comm -p %d", p.PID), "Look a few times: is it still in D?")
 }
 
 // addRestart adds the restart of the runtime's unit, the last resort short of the node. The kubelet's own runtime may
@@ -186,8 +200,8 @@ func addProcesses(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 		addStack(s, p, what)
 		if facts.IsConmon(p) && !facts.IsStopped(&p) {
 			if i.Kind == facts.KindContainer && p.ObjectID == i.ID && facts.Safe(i.ID) {
-				s.Add(checks.TouchesPod, facts.CrictlCommand(f, "stop "+i.ID), textf("Stops the container. Never kill "+
-					"%v: the container would run on unwatched.", p))
+				s.Add(checks.TouchesPod, facts.CrictlCommand(f, "stop "+i.ID),
+					textf("Stops the container. Do not kill %v: nothing would watch it then.", p))
 			}
 			continue
 		}
@@ -197,9 +211,7 @@ func addProcesses(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 
 // addStack adds a look at where a process waits.
 func addStack(s *Steps, p host.Process, what string) {
-	if p.PID > 1 {
-		s.lookStack(p.PID, textf("Where does %v of %s wait? Name the lock, mount or device.", p, what))
-	}
+	s.lookStack(p.PID, textf("Where does %v of %s wait? Name the lock, mount or device.", p, what))
 }
 
 // addKill adds the step that frees one process.
@@ -208,14 +220,12 @@ func addKill(f *facts.Facts, s *Steps, p host.Process, what string) {
 	switch {
 	case p.PID <= 1:
 	case facts.IsStopped(&p):
-		s.Add(checks.TouchesProcess, fmt.Sprintf("kill -CONT %d", p.PID),
-			facts.ProcessLabel(p)+" is stopped; nothing is lost by continuing it.")
+		s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), textf("Continues the stopped %v.", p))
 	case facts.IsUninterruptible(&p): // no signal reaches it
 	case p.Role == host.RoleOCI && (age == 0 || age >= facts.LongOCI): // a younger one is at work, not stuck
-		s.Add(checks.TouchesProcess, fmt.Sprintf("kill -KILL %d", p.PID), textf("Ends only the stuck %v.", p))
+		s.Add(checks.TouchesProcess, textf("kill -KILL %d", p.PID), textf("Ends only the stuck %v.", p))
 	case p.Role == host.RoleShim && !facts.IsConmon(p):
-		s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", p.PID),
-			"Ends the shim of "+what+": all containers of that pod are lost, nothing else is.")
+		s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID), "Ends the shim of "+what+", and its pod's containers.")
 	}
 }
 
@@ -227,7 +237,7 @@ func addDeletePod(f *facts.Facts, s *Steps, pod crictl.Pod, why string) {
 	case facts.IsStaticPod(f, pod.UID):
 		s.Look("ls -l /etc/kubernetes/manifests", "A static pod ends when its manifest leaves this folder.")
 	default:
-		s.Add(checks.TouchesPod, fmt.Sprintf("kubectl delete pod -n %s %s --wait=false", pod.Namespace, pod.Name), why)
+		s.Add(checks.TouchesPod, textf("kubectl delete pod -n %s %s --wait=false", pod.Namespace, pod.Name), why)
 	}
 }
 
@@ -248,7 +258,7 @@ func AddService(f *facts.Facts, s *Steps) {
 		s.Look("systemctl status --no-pager "+unit, "Is the unit running, and since when?")
 		s.Look("journalctl --no-pager -n 100 -u "+strings.Join(strings.Fields(unit), " -u "), "What did it log last?")
 	case pid > 1:
-		s.Look(fmt.Sprintf("ls -l /proc/%d/exe; cat /proc/%[1]d/cgroup; ps -o pid,ppid,user,lstart,stat,comm -p %[1]d",
+		s.Look(textf("ls -l /proc/%d/exe; cat /proc/%[1]d/cgroup; ps -o pid,ppid,user,lstart,stat,comm -p %[1]d",
 			pid), "Which program holds the socket, and who started it?")
 	default:
 		s.Look("ss -xlp", "Which process listens on which socket? The runtime's unit is not known here.")
@@ -288,7 +298,7 @@ func plainStep(f *facts.Facts, step checks.NextStep) (checks.NextStep, bool) {
 			"journalctl --no-pager -k -n", "dmesg -T | tail -n").Replace(command)
 	case strings.Contains(command, "systemctl restart ") || strings.Contains(command, "systemctl start "):
 		step.Command = "grep -rlsw " + name + " /etc/init.d /etc/runit /etc/sv /etc/s6 /etc/service /etc/inittab"
-		step.Why = fmt.Sprintf("Systemd does not run here: what starts %s? Let that do it. %s", name, step.Why)
+		step.Why = textf("Systemd does not run here: what starts %s? Let that do it. %s", name, step.Why)
 	default:
 		return step, false
 	}

@@ -1,8 +1,6 @@
 package causes
 
 import (
-	"fmt"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
@@ -13,18 +11,8 @@ import (
 // SystemdWedged is the code of this cause.
 const SystemdWedged = "SystemdWedged"
 
-var systemdWedged = Definition{
-	Code:   SystemdWedged,
-	Claims: []string{"systemd.answer", "systemd.units"},
-	Roots: []Root{
-		{Code: IOStall, When: diskStands},
-		{Code: MountsExploded},
-		{Code: CgroupsLeaked, When: livingCgroups},
-	},
-	Recognise: recogniseSystemdWedged,
-	FromLog: fromRecords(hostTier, 0.75, "systemd or its bus does not answer; runc waits for it.",
-		signature.SystemdUnresponsive),
-}
+var loggedSystemdWedged = fromRecords(hostTier, 0.75, "systemd or its bus does not answer; runc waits for it.",
+	signature.SystemdUnresponsive)
 
 func recogniseSystemdWedged(f *facts.Facts) *Finding {
 	look, is := f.Seen.Systemd, f.Systemd
@@ -43,16 +31,14 @@ func recogniseSystemdWedged(f *facts.Facts) *Finding {
 	case is.Slow:
 		summary = "systemd takes " + units.Duration(s.Took) + " for an answer over D-Bus; milliseconds are usual"
 	case is.UnitsLeak:
-		summary = fmt.Sprintf("systemd still holds %s that are over", units.Count(s.Inactive, "unit"))
+		summary = textf("systemd still holds %s that are over", units.Count(s.Inactive, "unit"))
 	case is.JobsWait:
 		step = checks.Strong
-		summary = fmt.Sprintf("systemd is behind: %s wait", units.Count(s.Jobs, "job"))
+		summary = textf("systemd is behind: %s wait", units.Count(s.Jobs, "job"))
 	default:
 		return nil
 	}
-	if is.UnitsLeak {
-		Addf(&e.For, "%s of %s are over: they leak", units.Number(s.Inactive), units.Count(s.Units, "unit"))
-	}
+	addIf(is.UnitsLeak, &e.For, "%s of %s are over: they leak", units.Number(s.Inactive), units.Count(s.Units, "unit"))
 	severity := criticalIf(is.Silent || is.BusSilent)
 	switch is.Driver {
 	case "systemd":
@@ -66,10 +52,7 @@ func recogniseSystemdWedged(f *facts.Facts) *Finding {
 	for _, p := range top(facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)) {
 		e.For = append(e.For, atWork(f, p))
 	}
-	advice := adviseSystemdWedged
-	if is.BusSilent {
-		advice = adviseBusSilent
-	}
+	advice := choose(is.BusSilent, adviseBusSilent, adviseSystemdWedged)
 	return newFinding(severity, step, summary, e, subject).advise(func(s *Steps, root string) { advice(f, s, root) })
 }
 
@@ -84,9 +67,7 @@ func adviseSystemdWedged(f *facts.Facts, s *Steps, root string) {
 		return
 	}
 	s.Add(checks.TouchesRuntime, "timeout 90 systemctl daemon-reexec", "Process 1 starts anew; services go on running.")
-	if f.Systemd.Silent {
-		s.addNode("Only when it does not answer at all. Where this hangs, systemctl reboot -ff, which ends no process.")
-	}
+	s.addNodeIf(f.Systemd.Silent, "Only when it does not answer at all. Where this hangs: systemctl reboot -ff.")
 }
 
 // adviseBusSilent does without systemctl, which asks systemd on its own socket when root runs it, and finds it well.
@@ -94,7 +75,5 @@ func adviseBusSilent(_ *facts.Facts, s *Steps, root string) {
 	s.Look("ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon,dbus-broker", "Is it stopped (T), or does it wait?")
 	s.Look("timeout 5 busctl status org.freedesktop.systemd1 > /dev/null; echo $?", "Does it answer now? 124 is no.")
 	s.Look("journalctl --no-pager -n 50 -u dbus -u dbus-broker", "What did the bus log last?")
-	if root == "" {
-		s.addNode("Only when the bus stays silent. Do not restart dbus: what is connected to it may not come back.")
-	}
+	s.addNodeIf(root == "", "Only when the bus stays silent. Do not restart dbus: its clients may not come back.")
 }

@@ -2,8 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"fmt"
-	"strconv"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -14,19 +12,8 @@ import (
 // TaskStuck is the code of this cause.
 const TaskStuck = "TaskStuck"
 
-var taskStuck = Definition{
-	Code:   TaskStuck,
-	Claims: []string{"host.tasks"},
-	Roots: []Root{
-		{Code: IOStall, When: taskWaitsForDisk},
-		{Code: FilesystemHung, When: taskWaitsForMount},
-		{Code: CgroupFrozen, When: taskInFreeze},
-		{Code: KernelHung, When: kernelNamesTask},
-	},
-	Recognise: recogniseTaskStuck,
-	FromLog: fromRecords(objectTier, 0.6, "A container's process cannot be killed: it waits in the kernel.",
-		signature.ProcessBlocked),
-}
+var loggedTaskStuck = fromRecords(objectTier, 0.6, "A container's process cannot be killed: it waits in the kernel.",
+	signature.ProcessBlocked)
 
 // TaskName names a blocked task: java (pid 7011) of web/checkout-1 (app).
 func TaskName(f *facts.Facts, t host.BlockedTask) string {
@@ -45,42 +32,32 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 	for _, t := range stuck {
 		_, holds := facts.HeldBy(f, t)
 		critical = critical || holds || t.Role == host.RoleRuntime || t.Role == host.RoleKubelet
-		s := facts.OwnedBy(f, t.Owner)
-		s.Kind, s.ID, s.Name = "Process", strconv.Itoa(t.PID), t.Name
-		s.Processes = []checks.Process{facts.ProcessOf(f, host.Process{
-			PID: t.PID, Name: t.Name, Role: t.Role, State: 'D', Wchan: t.Wchan, Started: t.Started,
-		})}
-		subjects = append(subjects, s)
+		p := host.Process{PID: t.PID, Name: t.Name, Role: t.Role, State: 'D', Wchan: t.Wchan, Started: t.Started}
+		subjects = append(subjects, servingSubject(f, p, t.Owner))
 	}
 	for _, t := range top(stuck) {
 		addTaskLine(f, &e, t)
 	}
 	Addf(&e.For, "it lasts: %s", facts.Corroboration(f, main))
-	step := checks.Strong
-	if what == facts.WaitUnknown {
-		step = checks.Fair
-		Addf(&e.Missing, "what it waits for: its kernel stack was not read, or names nothing that kdiag knows")
-	} else if len(main.Stack) > 0 {
-		step = checks.Certain
-	}
-	summary := fmt.Sprintf("%s is stuck in the kernel and waits for %s", TaskName(f, main), what)
-	summary += andMore(len(stuck)-1, "task")
+	step, unknown := choose(len(main.Stack) > 0, checks.Certain, checks.Strong), what == facts.WaitUnknown
+	step = choose(unknown, checks.Fair, step)
+	addIf(unknown, &e.Missing, "what it waits for: its kernel stack was not read, or names nothing that kdiag knows")
+	summary := textf("%s is stuck in the kernel and waits for %s", TaskName(f, main), what) +
+		andMore(len(stuck)-1, "task")
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, root string) {
 		for _, t := range stuck[:min(len(stuck), 2)] {
 			if t.PID <= 1 {
 				continue
 			}
-			dir := fmt.Sprintf("/proc/%d/task/%d/", t.PID, max(t.TID, t.PID))
+			dir := textf("/proc/%d/task/%d/", t.PID, max(t.TID, t.PID))
 			s.Look("cat "+dir+"stack "+dir+"wchan; grep State "+dir+"status", "Does it still wait there?")
 			if facts.IsKillable(t) && t.Role == "" {
-				s.Add(checks.TouchesPod, fmt.Sprintf("kill -KILL %d", t.PID), "It waits killably: SIGKILL ends it.")
+				s.Add(checks.TouchesPod, textf("kill -KILL %d", t.PID), "It waits killably: SIGKILL ends it.")
 			}
 		}
 		s.lookBlocked()
 		s.lookStacks()
-		if root == "" {
-			s.addNode("No signal ends what waits uninterruptibly: only a reboot does, or the end of its wait.")
-		}
+		s.addNodeIf(root == "", "No signal ends an uninterruptible sleep: only a reboot does, or the end of its wait.")
 	})
 }
 
@@ -98,10 +75,7 @@ func addTasks(f *facts.Facts, e *checks.Evidence, such func(host.BlockedTask) bo
 
 // addTaskLine adds where a task waits.
 func addTaskLine(f *facts.Facts, e *checks.Evidence, t host.BlockedTask) {
-	where := cmp.Or(facts.WaitsIn(t), "the kernel")
-	line := fmt.Sprintf("%s is in uninterruptible sleep in two looks, in %s", TaskName(f, t), where)
-	if w := facts.WaitOf(t); w != facts.WaitUnknown {
-		line += ": it waits for " + w.String()
-	}
-	e.For = append(e.For, line)
+	where, w := cmp.Or(facts.WaitsIn(t), "the kernel"), facts.WaitOf(t)
+	Addf(&e.For, "%s is in uninterruptible sleep in two looks, in %s%s", TaskName(f, t), where,
+		choose(w == facts.WaitUnknown, "", ": it waits for "+w.String()))
 }

@@ -1,7 +1,8 @@
 package causes
 
 import (
-	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -11,17 +12,6 @@ import (
 
 // TooManyExited is the code of this cause.
 const TooManyExited = "TooManyExited"
-
-var tooManyExited = Definition{
-	Code:   TooManyExited,
-	Claims: []string{"relist.exited"},
-	Roots: []Root{
-		{Code: DiskFull, When: runtimeDiskFull},
-		{Code: InodesExhausted, When: runtimeInodesGone},
-	},
-	Recognise: recogniseTooManyExited,
-	FromLog:   loggedTooManyExited,
-}
 
 func recogniseTooManyExited(f *facts.Facts) *Finding {
 	if f.Measurement == nil {
@@ -36,28 +26,21 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	severity := criticalIf(l.ExitedCritical > 0 && max(c.Exited, c.DeadSandboxes) >= l.ExitedCritical ||
 		l.SizeCritical > 0 && share >= l.SizeCritical)
 	e := exitedEvidence(f, c, share)
-	missingLists(f, &e)
+	addGaps(f, &e, gapLists)
 	agrees := fromLog(f, &e.For, signsOfRemovals...)
-	if !agrees {
-		Addf(&e.Missing, "why they were not removed: no log that was read has a record of it")
-	}
-	what, counts := units.Count(c.Exited, "exited container"), c.Containers
-	if !manyExited {
-		what, counts = units.Count(c.DeadSandboxes, "dead sandbox"), c.Sandboxes
-	}
+	addIf(!agrees, &e.Missing, "why they were not removed: no log that was read has a record of it")
+	what := choose(manyExited, units.Count(c.Exited, "exited container"), units.Count(c.DeadSandboxes, "dead sandbox"))
+	counts := choose(manyExited, c.Containers, c.Sandboxes)
 	summary := what + " pile up"
 	if len(counts) > 0 && counts[0].Count > 1 && counts[0].Pod.Name != "" {
-		summary += fmt.Sprintf(", %s of them of %s", units.Number(counts[0].Count), counts[0].Label())
+		summary += textf(", %s of them of %s", units.Number(counts[0].Count), counts[0].Label())
 	}
 	if c.MostlyNewest() {
 		summary += "; " + c.NewestOf() + " of its pod and name"
 	}
 	step := raised(checks.Certain, agrees)
 	return newFinding(severity, step, summary, e, countSubjects(c)...).advise(func(s *Steps, _ string) {
-		unit := "kubelet"
-		if f.Target.RestartsKubelet {
-			unit = f.Target.Unit
-		}
+		unit := choose(f.Target.RestartsKubelet, f.Target.Unit, "kubelet")
 		s.Look("journalctl --no-pager -u "+unit+" --since -1h | grep -E 'collection failed|Failed to (stop|remove)'",
 			"Why are they not removed? Repair that first. StopPodSandbox fails nearly always for a CNI DEL that fails.")
 		s.Look(facts.KdiagCommand(f, "exited --watch 60s"), "Do they grow, how did they end, when is the limit near?")
@@ -73,31 +56,22 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 func exitedEvidence(f *facts.Facts, c facts.Census, share float64) checks.Evidence {
 	var e checks.Evidence
 	Addf(&e.For, "%s, %s", units.Count(c.Exited, "exited container"), units.Count(c.DeadSandboxes, "dead sandbox"))
-	if what := beyondNewest(c); what != "" {
-		Addf(&e.For, "%s beyond the newest of their pod and name: the kubelet's own clean-up may remove them", what)
-	}
+	what := beyondNewest(c)
+	addIf(what != "", &e.For, "%s beyond the newest of their pod and name: the kubelet may remove them", what)
 	if c.MostlyNewest() {
 		Addf(&e.For, "%s of its pod and name: of completed pods, or of deleted ones whose removal fails", c.NewestOf())
 		Addf(&e.Missing, "whether their pods still exist: the API was not asked")
 	}
-	if c.ExitedBytes > 0 {
-		Addf(&e.For, "their entries fill %s of the limit of %s", units.Percent(share), units.Size(f.Lists.MessageLimit))
-	}
-	if c.LastHour == 0 && c.Exited > 0 && len(c.Containers) > 0 {
-		Addf(&e.Against, "none of them was created in the last hour: they do not grow now")
-	}
+	addIf(c.ExitedBytes > 0, &e.For, "their entries fill %s of the message limit", units.Percent(share))
+	addIf(c.LastHour == 0 && c.Exited > 0 && len(c.Containers) > 0, &e.Against, "none was created in the last hour")
 	return e
 }
 
 // beyondNewest counts what garbage collection may remove; empty for nothing.
 func beyondNewest(c facts.Census) string {
 	var parts []string
-	if c.BeyondNewest > 0 {
-		parts = append(parts, units.Count(c.BeyondNewest, "container"))
-	}
-	if c.OldSandboxes > 0 {
-		parts = append(parts, units.Count(c.OldSandboxes, "dead sandbox"))
-	}
+	addIf(c.BeyondNewest > 0, &parts, "%s", units.Count(c.BeyondNewest, "container"))
+	addIf(c.OldSandboxes > 0, &parts, "%s", units.Count(c.OldSandboxes, "dead sandbox"))
 	return units.List(parts)
 }
 
@@ -125,31 +99,27 @@ func addCleanUp(f *facts.Facts, s *Steps) {
 	if what == "" {
 		return
 	}
-	if partOfLists(f) {
-		what += " and more"
-	}
-	s.Look(facts.KdiagCommand(f, "gc-exited"), fmt.Sprintf("The plan for %s: what may go, and why.", what))
+	what += choose(partOfLists(f), " and more", "")
+	s.Look(facts.KdiagCommand(f, "gc-exited"), textf("The plan for %s: what may go, and why.", what))
 	s.Add(checks.TouchesExited, facts.KdiagCommand(f, "gc-exited --yes --audit gc-exited.jsonl"),
-		fmt.Sprintf("Removes %s, oldest first; the newest of each stays, and all logs. Never crictl rm -a.", what))
+		textf("Removes %s, oldest first; the newest of each stays, and all logs. Never crictl rm -a.", what))
 }
 
 // addCompletedPods adds the deletion of completed pods in the namespace that has most of them.
 func addCompletedPods(s *Steps, c facts.Census) {
-	namespaces, most := map[string]int{}, ""
+	namespaces := map[string]int{"": 0}
 	for _, h := range c.Containers {
-		ns := h.Pod.Namespace
-		namespaces[ns] += h.Count
-		if namespaces[ns] > namespaces[most] || namespaces[ns] == namespaces[most] && ns < most {
-			most = ns
-		}
+		namespaces[h.Pod.Namespace] += h.Count
 	}
+	most := slices.MaxFunc(slices.Sorted(maps.Keys(namespaces)),
+		func(a, b string) int { return namespaces[a] - namespaces[b] })
 	if !facts.Safe(most) {
 		return
 	}
 	const selector = `--field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`
-	s.Add(checks.TouchesExited, fmt.Sprintf("kubectl delete pods -n %s %s", most, selector),
+	s.Add(checks.TouchesExited, textf("kubectl delete pods -n %s %s", most, selector),
 		"Only if nobody needs them: deletes completed pods with their logs; the kubelet then removes the records.")
-	s.Look(fmt.Sprintf("kubectl get jobs,cronjobs -n %s", most), "Set ttlSecondsAfterFinished, and history limits.")
+	s.Look(textf("kubectl get jobs,cronjobs -n %s", most), "Set ttlSecondsAfterFinished, and history limits.")
 }
 
 func loggedTooManyExited(in *Incident) *LogFinding {
@@ -158,10 +128,6 @@ func loggedTooManyExited(in *Incident) *LogFinding {
 	if in.count(codes...) == 0 || !tooLarge && in.count(signature.RemoveFailed) < 5 {
 		return nil
 	}
-	f := in.finding(objectTier, 0.35, "Dead containers or sandboxes are not removed and pile up.", codes...).
-		lacks("how many there are")
-	if tooLarge {
-		f.raise(0.25, "the lists have grown too large to be sent")
-	}
-	return f
+	return in.finding(objectTier, 0.35, "Dead containers or sandboxes are not removed and pile up.", codes...).
+		lacks("how many there are").raiseIf(tooLarge, 0.25, "the lists have grown too large to be sent")
 }
