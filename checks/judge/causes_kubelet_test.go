@@ -124,7 +124,7 @@ func TestKubeletStalled(t *testing.T) {
 		row("the loop stands still, the runtime is not ready", "RuntimeNotReady!", stands, condition(0, false)),
 		row("stopped", "KubeletStalled!", stopped),
 		row("the ping hangs", "KubeletStalled!",
-			surfaces(health(func(h *kubelet.Health) { *h.Ping = kubelet.Answer{Hung: true} }))),
+			surfaces(health(func(h *kubelet.Health) { h.Ping.Hung, h.Ping.Status = true, 0 }))),
 		row("still starting", "healthy", refused, kubeletAge(facts.KubeletStartup-time.Second)),
 		row("never came up", "KubeletStalled!", refused, kubeletAge(facts.KubeletStartup)),
 		row("never came up, the runtime hangs", "RuntimeHung!; KubeletStalled! < RuntimeHung", refused,

@@ -46,12 +46,17 @@ func finds(f *facts.Input) string {
 	return strings.Join(words, "; ")
 }
 
+// judgeAll compares what is found with what each row has, and checks the causes themselves.
 func judgeAll(t *testing.T, rows []scenario) {
 	t.Helper()
 	for _, tt := range rows {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, finds(node(tt.tweaks...))); diff != "" {
+			f := node(tt.tweaks...)
+			if diff := cmp.Diff(tt.want, finds(f)); diff != "" {
 				t.Error(diff)
+			}
+			for _, c := range Judge(f) {
+				checkCause(t, tt.name, c)
 			}
 		})
 	}
@@ -102,7 +107,7 @@ func TestPatterns(t *testing.T) {
 		row("refused", "RuntimeDown!", socket(crictl.ConnectRefused, "connection refused")),
 		row("backlogged", "RuntimeHung!", socket(crictl.ConnectBacklogged, "")),
 		row("silent", "RuntimeHung!", socket(crictl.ConnectSilent, "")),
-		row("foreign", "RuntimeUnsupported!", socket(crictl.ConnectForeign, "")),
+		row("foreign", "RuntimeUnsupported!", socket(crictl.ConnectForeign, "HTTP/1.1 400 Bad Request")),
 		row("denied", "unknown", socket(crictl.ConnectDenied, "permission denied")),
 		row("not a socket", "unknown", socket(crictl.ConnectNotSocket, "")),
 		row("everything hangs", "RuntimeHung!", hangs(everyRPC()...)),
@@ -352,7 +357,17 @@ func TestLimits(t *testing.T) {
 	age := func(d time.Duration) tweak {
 		return figures(func(s *plegbench.Summary) { s.ProjectedAgeSeconds = new(d.Seconds()) })
 	}
-	dead := func(n int) tweak { return figures(func(s *plegbench.Summary) { s.Sandboxes.NotReady = n }) }
+	dead := func(n int) tweak {
+		return func(f *facts.Input) {
+			l := f.Measurement.Sandboxes
+			for i := range n {
+				l.Sandboxes = append(l.Sandboxes, crictl.PodSandbox{
+					ID: fmt.Sprint("dead", i), State: crictl.SandboxNotReady,
+					Pod: &crictl.Pod{Namespace: "batch", Name: "report", UID: "job"},
+				})
+			}
+		}
+	}
 	list := func(d time.Duration) tweak { return takes(d/2, lists()...) }
 	none := input(func(f *facts.Input) { f.Limits = checks.Limits{} })
 	evented := input(func(f *facts.Input) { f.Kubelet.EventedPLEG = true })

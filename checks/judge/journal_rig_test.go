@@ -88,6 +88,7 @@ const (
 	refusedRelist  = `"GenericPLEG: Unable to retrieve pods" err="rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial unix /run/containerd/containerd.sock: connect: connection refused\""`
 	hungRelist     = `"GenericPLEG: Unable to retrieve pods" err="rpc error: code = DeadlineExceeded desc = context deadline exceeded"`
 	leaseTimeout   = `"Failed to update lease" err="Put \"https://10.0.0.1:6443/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node-7?timeout=10s\": dial tcp 10.0.0.1:6443: i/o timeout"`
+	watchdogFired  = "kubelet.service: Watchdog timeout (limit 30s)!"
 	scheduled      = "kubelet.service: Scheduled restart job, restart counter is at 41."
 	fatalSwap      = `E0314 03:09:01.123456    9123 run.go:72] "command failed" err="failed to run Kubelet: running with swap on is not supported"`
 	memcgKill      = "Memory cgroup out of memory: Killed process 7011 (java) total-vm:9000000kB, anon-rss:2000000kB"
