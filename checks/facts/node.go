@@ -59,8 +59,8 @@ type Node struct {
 	Cgroups   Reading[host.Cgroups]
 	Clock     Reading[host.Clock]
 	Systemd   Reading[host.Systemd]
-	// Holders are the largest consumers of memory, or of processes, where those are short.
-	Holders Reading[host.Consumers]
+	// Consumers are the largest consumers of memory, or of processes, where those are short.
+	Consumers Reading[host.Consumers]
 
 	Settings     Reading[kubelet.Settings]
 	Health       Reading[kubelet.Health]

@@ -257,7 +257,7 @@ func shortOfMemory(h host.Consumers) tweak {
 	return seen(func(n *facts.Node) {
 		n.Memory.Value = host.Memory{Total: 100 * gib, Available: 90 << 20}
 		n.Pressure.Value.Memory.Full = some(6)
-		n.Holders = good(h)
+		n.Consumers = good(h)
 	})
 }
 
@@ -265,7 +265,7 @@ func shortOfMemory(h host.Consumers) tweak {
 func shortOfPIDs(h host.Consumers) tweak {
 	return seen(func(n *facts.Node) {
 		n.PIDs.Value.Tasks, n.PIDs.Value.PIDMax = 1000, 1000
-		n.Holders = good(h)
+		n.Consumers = good(h)
 	})
 }
 
@@ -318,7 +318,7 @@ func TestConsumers(t *testing.T) {
 		row("a process with less", "Node memory", resident(10*gib-1)),
 		row("plenty is available", "Cgroup checkout-2", seen(func(n *facts.Node) {
 			n.Pressure.Value.Memory.Full = some(20)
-			n.Holders = good(host.Consumers{Memory: []host.Consumer{group("uid-1", 20*gib)}, Stalled: stalled})
+			n.Consumers = good(host.Consumers{Memory: []host.Consumer{group("uid-1", 20*gib)}, Stalled: stalled})
 		})),
 		row("a pod of the node's processes", "Cgroup checkout-1", pids(group("uid-1", 100))),
 		row("a pod with less of them", "Node process table, Cgroup checkout-1", pids(group("uid-1", 99))),
