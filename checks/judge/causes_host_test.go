@@ -111,21 +111,25 @@ func TestDisks(t *testing.T) {
 		Folders: []host.Folder{{Path: "/run/containerd", Role: host.FolderState}}, Mount: "/run", Type: "tmpfs",
 		Size: gib, Free: gib / 2, ReadOnly: true,
 	}
+	const ms = time.Millisecond
+	levels(t, "imagefs", free, map[uint64]string{
+		30 * gib: "healthy", 30*gib - 1: "DiskFull", gib: "DiskFull", gib - 1: "DiskFull!",
+	})
+	levels(t, "logs apart from the kubelet, whose 10% does not hold there", logs,
+		map[uint64]string{gib + 1: "healthy", 0: "DiskFull!"})
+	levels(t, "inodes", inodes, map[uint64]string{
+		5_000_000: "healthy", 4_999_999: "InodesExhausted", 10_000: "InodesExhausted", 9_999: "InodesExhausted!",
+	})
+	levels(t, "a threshold in bytes", func(b uint64) tweak { return evict("20Gi", b) },
+		map[uint64]string{20 * gib: "healthy", 20*gib - 1: "DiskFull"})
+	levels(t, "a threshold in percent", func(b uint64) tweak { return evict("5%", b) },
+		map[uint64]string{10 * gib: "healthy", 10*gib - 1: "DiskFull"})
+	levels(t, "all writes", timed, map[time.Duration]string{
+		99 * ms: "healthy", 100 * ms: "IOStall", 999 * ms: "IOStall", time.Second: "IOStall!",
+	})
+	levels(t, "one write", func(d time.Duration) tweak { return writes(func(w *host.Writes) { w.Times[4] = d }) },
+		map[time.Duration]string{999 * ms: "healthy", time.Second: "IOStall"})
 	judgeAll(t, []scenario{
-		row("logs apart from the kubelet, below its 10%", "healthy", logs(gib+1)),
-		row("logs apart from the kubelet, and full", "DiskFull!", logs(0)),
-		row("imagefs at 15%", "healthy", free(30*gib)),
-		row("imagefs below 15%", "DiskFull", free(30*gib-1)),
-		row("a gibibyte is left of 200", "DiskFull", free(gib)),
-		row("less than a gibibyte is left of 200", "DiskFull!", free(gib-1)),
-		row("threshold in bytes, at", "healthy", evict("20Gi", 20*gib)),
-		row("threshold in bytes, below", "DiskFull", evict("20Gi", 20*gib-1)),
-		row("threshold in percent, at", "healthy", evict("5%", 10*gib)),
-		row("threshold in percent, below", "DiskFull", evict("5%", 10*gib-1)),
-		row("inodes at 5%", "healthy", inodes(5_000_000)),
-		row("inodes below 5%", "InodesExhausted", inodes(4_999_999)),
-		row("10,000 inodes left", "InodesExhausted", inodes(10_000)),
-		row("fewer than 10,000 inodes left", "InodesExhausted!", inodes(9_999)),
 		row("XFS makes its inodes of space, and has none", "DiskFull!",
 			space(func(s *host.Space) { s.Free, s.InodesFree = 0, 0 })),
 		row("XFS refuses a write for want of space", "DiskFull!", seen(func(n *facts.Node) {
@@ -135,26 +139,16 @@ func TestDisks(t *testing.T) {
 		row("ext4 has neither", "InodesExhausted!; DiskFull!",
 			space(func(s *host.Space) { s.Type, s.Free, s.InodesFree = "ext4", 0, 0 })),
 		row("the state is read-only", "IOStall!", seen(func(n *facts.Node) { n.Spaces.Value[0] = state })),
-		row("writes below 100ms", "healthy", timed(99*time.Millisecond)),
-		row("writes at 100ms", "IOStall", timed(100*time.Millisecond)),
-		row("writes below 1 s", "IOStall", timed(999*time.Millisecond)),
-		row("writes at 1 s", "IOStall!", timed(time.Second)),
-		row("one write of 1 s", "IOStall", writes(func(w *host.Writes) { w.Times[4] = time.Second })),
-		row("one write of less", "healthy", writes(func(w *host.Writes) { w.Times[4] = 999 * time.Millisecond })),
 		row("a write hangs", "IOStall!", writes(func(w *host.Writes) { w.Hung, w.Waiting = true, 5*time.Second })),
-		row("no writes timed, pressure alone", "healthy", psi(80, 99*time.Millisecond)),
+		row("no writes timed, pressure alone", "healthy", psi(80, 99*ms)),
 		row("no writes timed, a slow disk alone", "healthy", psi(19, time.Second)),
-		row("no writes timed, both", "IOStall", psi(20, 100*time.Millisecond)),
+		row("no writes timed, both", "IOStall", psi(20, 100*ms)),
 		row("the disk of somebody else", "healthy", psi(90, time.Second),
 			input(func(f *facts.Input) { f.Node.Disks.Value[0].Folders = nil })),
-		row("a mount hangs for long", "FilesystemHung!",
-			mount(func(m *host.Mount) { m.Hung, m.Waiting = true, 30*time.Second })),
 		row("a mount is stale", "FilesystemHung", mount(func(m *host.Mount) { m.Err = "stale file handle" })),
 		row("no server of FUSE", "FilesystemHung",
 			mount(func(m *host.Mount) { m.Err = "statfs: transport endpoint is not connected" })),
-		row("a mount hangs, and nobody's", "FilesystemHung", mount(func(m *host.Mount) {
-			m.Hung, m.Waiting, m.PodUID, m.Driver, m.Point = true, time.Minute, "", "", "/mnt/backup"
-		})),
+		row("a mount hangs, and nobody's", "FilesystemHung", seen(homeFolder)),
 		row("the runtime's own disk hangs", "FilesystemHung!",
 			space(func(s *host.Space) { s.Hung, s.Waiting = true, time.Minute })),
 	})
@@ -210,45 +204,37 @@ func TestMemoryAndLimits(t *testing.T) {
 	}
 	mounts := func(n int) tweak { return seen(func(node *facts.Node) { node.Mounts.Value.Total = n }) }
 	jump := func(d time.Duration) tweak { return seen(func(n *facts.Node) { n.Clock.Value.Jumped = d }) }
+	levels(t, "memory, against the kubelet's threshold", func(b uint64) tweak { return memory(32*gib, b, 0) },
+		map[uint64]string{100 << 20: "healthy", 100<<20 - 1: "MemoryPressure"})
+	levels(t, "pressure on low memory", func(full float64) tweak { return memory(32*gib, 2*gib, full) },
+		map[float64]string{4.9: "healthy", 5: "MemoryPressure", 20: "MemoryPressure!"})
+	levels(t, "pressure on much memory", func(full float64) tweak { return memory(32*gib, 20*gib, full) },
+		map[float64]string{19.9: "healthy", 20: "MemoryPressure"})
+	levels(t, "memory of a large machine under pressure", func(b uint64) tweak { return memory(1<<40, b, 5) },
+		map[uint64]string{4 * gib: "healthy", 4*gib - 1: "MemoryPressure"})
+	levels(t, "throttled periods of 100", throttled,
+		map[uint64]string{24: "healthy", 25: "CPUStarved", 75: "CPUStarved!"})
+	levels(t, "threads of 10,000", threads,
+		map[int]string{7_999: "healthy", 8_000: "PIDsExhausted", 9_000: "PIDsExhausted!"})
+	levels(t, "files of 1,000", files,
+		map[uint64]string{799: "healthy", 800: "FilesExhausted", 900: "FilesExhausted!"})
+	levels(t, "inotify instances of 100", func(n int) tweak { return inotify(100, n, 799) },
+		map[int]string{79: "healthy", 80: "InotifyExhausted", 90: "InotifyExhausted!"})
+	levels(t, "mounts", mounts,
+		map[int]string{9_999: "healthy", 10_000: "MountsExploded", 30_000: "MountsExploded!"})
+	levels(t, "control groups", func(n int) tweak { return cgroups(2, n, 9_999, 0) },
+		map[int]string{9_999: "healthy", 10_000: "CgroupsLeaked", 60_000: "CgroupsLeaked!"})
+	levels(t, "the clock", jump, map[time.Duration]string{-999 * time.Millisecond: "healthy", -time.Second: "ClockJumped"})
 	judgeAll(t, []scenario{
-		row("memory at the threshold", "healthy", memory(32*gib, 100<<20, 0)),
-		row("memory below the threshold", "MemoryPressure", memory(32*gib, 100<<20-1, 0)),
-		row("low memory, pressure below 5", "healthy", memory(32*gib, 2*gib, 4.9)),
-		row("low memory, pressure at 5", "MemoryPressure", memory(32*gib, 2*gib, 5)),
-		row("low memory, pressure at 20", "MemoryPressure!", memory(32*gib, 2*gib, 20)),
-		row("4 GiB of a large machine, pressure at 5", "healthy", memory(1<<40, 4*gib, 5)),
-		row("less than 4 GiB of a large machine, pressure at 5", "MemoryPressure", memory(1<<40, 4*gib-1, 5)),
-		row("much memory, pressure below 20", "healthy", memory(32*gib, 20*gib, 19.9)),
-		row("much memory, pressure at 20", "MemoryPressure", memory(32*gib, 20*gib, 20)),
 		row("evicting and pressure at 5", "MemoryPressure!", memory(32*gib, 90<<20, 5)),
-		row("throttled below a quarter", "healthy", throttled(24)),
-		row("throttled in a quarter", "CPUStarved", throttled(25)),
-		row("throttled in three quarters", "CPUStarved!", throttled(75)),
-		row("threads below 80%", "healthy", threads(7_999)),
-		row("threads at 80%", "PIDsExhausted", threads(8_000)),
-		row("threads at 90%", "PIDsExhausted!", threads(9_000)),
 		row("a unit at 90%", "PIDsExhausted!", group(900, host.Owner{Unit: "containerd.service"})),
 		row("a pod at its limit", "PIDsExhausted", group(1000, host.Owner{PodUID: "uid-1"})),
-		row("files below 80%", "healthy", files(799)),
-		row("files at 80%", "FilesExhausted", files(800)),
-		row("files at 90%", "FilesExhausted!", files(900)),
 		row("files of the node at 90%", "FilesExhausted!",
 			seen(func(n *facts.Node) { n.Files.Value.System = host.Usage{Current: 90, Max: 100} })),
-		row("inotify below 80%", "healthy", inotify(100, 79, 799)),
-		row("instances at 80%", "InotifyExhausted", inotify(100, 80, 0)),
-		row("instances at 90%", "InotifyExhausted!", inotify(100, 90, 0)),
 		row("watches at 90%", "InotifyExhausted!", inotify(100, 0, 900)),
 		row("instances at 90% of many", "InotifyExhausted", inotify(8192, 7400, 0)),
-		row("mounts below 10,000", "healthy", mounts(9_999)),
-		row("10,000 mounts", "MountsExploded", mounts(10_000)),
-		row("30,000 mounts", "MountsExploded!", mounts(30_000)),
-		row("cgroups below 10,000", "healthy", cgroups(2, 9_999, 9_999, 0)),
-		row("10,000 cgroups", "CgroupsLeaked", cgroups(2, 10_000, 0, 0)),
 		row("10,000 dying", "CgroupsLeaked", cgroups(2, 500, 10_000, 0)),
-		row("60,000 cgroups", "CgroupsLeaked!", cgroups(2, 60_000, 0, 0)),
 		row("60,000 of memory in version 1", "CgroupsLeaked", cgroups(1, 60_000, -1, 60_000)),
-		row("the clock went less than a second", "healthy", jump(-999*time.Millisecond)),
-		row("the clock went back a second", "ClockJumped", jump(-time.Second)),
 	})
 }
 
