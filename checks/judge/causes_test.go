@@ -525,3 +525,18 @@ func ttrpc(source crictl.Source) tweak {
 func elsewhere(f *facts.Input) {
 	f.Runtime.Endpoint, f.Runtime.EndpointSource = "unix:///tmp/containerd/c.sock", string(crictl.SourceFlag)
 }
+
+// TestRestartsWaitForTheRoot checks that every restart that a consequence advises is to wait until its root is over.
+func TestRestartsWaitForTheRoot(t *testing.T) {
+	slow, disk := takes(3*time.Second, everyRPC()...), func(n *facts.Node) { n.Writes.Value[0].Times = times10(time.Second) }
+	waits := func(c checks.Cause) bool {
+		return !slices.ContainsFunc(c.NextSteps, func(s checks.NextStep) bool {
+			restarts := slices.Contains(
+				[]string{checks.TouchesRuntime, checks.TouchesKubelet, checks.TouchesNode}, s.Touches)
+			return restarts != mentions([]string{s.Why}, "Only if it stays when "+c.CausedBy+" is over.")
+		})
+	}
+	if all := Judge(node(slow, surfaces(disk))); !waits(all[1]) || waits(Judge(node(slow))[0]) {
+		t.Errorf("%+v", all[1].NextSteps)
+	}
+}
