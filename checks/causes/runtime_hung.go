@@ -125,8 +125,6 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 	case facts.HangMidway:
 		if s := f.Pattern.Stall; f.Pattern.Stalled {
 			Addf(&e.For, "it answered at first; then %s hung, for %s", units.Count(s.Hung, "call"), s.For)
-		}
-		if f.Pattern.StoppedForGood {
 			Addf(&e.For, "Version, which needs no lock and was answered at first, was not when it was asked again")
 		}
 		return label + " stopped answering while it was measured", checks.Strong

@@ -78,7 +78,7 @@ type Pattern struct {
 	Slow           bool  // the runtime answers, but slowly or with pauses
 	SlowLists      bool  // the lists take too long for what they hold
 	SlowStatuses   bool  // status calls take too long
-	Stall          Stall // the first time after the probes in which calls hung and nothing at all was answered
+	Stall          Stall // the first time after the probes in which nothing at all was answered
 	Stalled        bool
 	Stalls         bool // the runtime misses deadlines and goes on nevertheless
 	StoppedForGood bool // a runtime that had answered left even Version unanswered

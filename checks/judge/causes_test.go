@@ -236,7 +236,7 @@ func askedBy(source crictl.Source) tweak {
 	}
 }
 
-// frozenBetween makes every call hang that starts between two moments since the start.
+// frozenBetween makes every call hang that starts between two moments since the start, and the Version beside them.
 func frozenBetween(from, to time.Duration) tweak {
 	return func(f *facts.Input) {
 		m := f.Measurement
@@ -251,6 +251,7 @@ func frozenBetween(from, to time.Duration) tweak {
 			}
 		}
 		statuses(func(_ int, i plegbench.Inspection) bool { return during(i.Call) }, lost)(f)
+		m.Liveness = []crictl.Call{lost(call(facts.RPCVersion, "", from+time.Second, 0))}
 	}
 }
 
@@ -284,9 +285,6 @@ func TestObjectsOrDaemon(t *testing.T) {
 	docker := host.Process{PID: 900, Name: "dockerd", Role: host.RoleRuntime, State: 'T'}
 	judgeAll(t, []scenario{
 		row("exited containers, asked last", "InspectHang!", exited(4, 1, 1000), sweep, statuses(dead, lost), version),
-		row("the same, and Version was not asked", "RuntimeHung!", exited(4, 1, 1000), sweep, statuses(dead, lost)),
-		row("the same, and it went on", "RuntimeSlow!", exited(4, 1, 1000), sweep, statuses(dead, lost),
-			versionAt(10*time.Second)),
 		row("containers and images", "ImageServiceHung!; InspectHang! < ImageServiceHung", images,
 			statuses(containersOnly, lost), version),
 		row("many containers and images", "ImageServiceHung!; InspectHang! < ImageServiceHung", pods(20, 2), sweep,
