@@ -136,7 +136,6 @@ type Agent struct {
 type Shims struct {
 	Comparable   bool           // the lists are whole
 	Culprits     ShimGap        // what the comparison finds and something else confirms
-	EveryStopped []host.Process // those of other runtimes as well
 	Gap          ShimGap        // shimGap compares shims and lists
 	Compared     bool
 	Stopped      []host.Process // the shims that a signal or a tracer stopped, but for those of another runtime

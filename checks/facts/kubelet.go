@@ -93,10 +93,3 @@ func apiQuiet(f *Facts) bool {
 		!Fresh(f, LastOf(f, signature.APIServerFailed, signature.Unauthorized), APIFresh)
 }
 
-// TimeOr is a time that may be missing.
-func TimeOr(t *time.Time, otherwise time.Time) time.Time {
-	if t == nil {
-		return otherwise
-	}
-	return *t
-}

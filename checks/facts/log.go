@@ -31,12 +31,8 @@ func LogUnread(f *Facts) (checks.Status, string) {
 
 // KubeletLogs reports whether the journal holds anything of a kubelet.
 func KubeletLogs(f *Facts) bool {
-	for _, c := range f.Journal.Signatures {
-		if c.Lane == string(signature.Kubelet) && c.Count > 0 {
-			return true
-		}
-	}
-	return len(f.Journal.Episodes) > 0
+	return len(f.Journal.Episodes) > 0 || slices.ContainsFunc(f.Journal.Signatures,
+		func(c journal.Count) bool { return c.Lane == string(signature.Kubelet) && c.Count > 0 })
 }
 
 // OwnLog is the file in which RKE2 has its kubelet log, and nowhere else.
@@ -73,33 +69,18 @@ const (
 	aheadOfClock = time.Minute
 )
 
-// logRead reports whether the logs of the node were read.
-func logRead(f *Facts) bool { return f.Journal != nil }
-
-// sameRuntime reports whether the kubelet's records in the journal are about the runtime that was asked: not when
-// that is kdiag's own, or another socket than the kubelet's.
-func sameRuntime(f *Facts) bool { return f.Log.Read && !f.Target.Simulated && !f.Target.OtherEndpoint }
-
-// journalAt is the moment up to which the journal was read; the measurement goes on after it.
-func journalAt(f *Facts) time.Time {
-	if f.Journal == nil || f.Journal.GeneratedAt.IsZero() || f.Journal.GeneratedAt.After(f.Now) {
-		return f.Now
+// journalTime returns the moments between which the journal was read; the measurement goes on after it. It begins with
+// the first record where that is known, since more may have been read than was asked for, and a journal that was
+// rotated holds less.
+func journalTime(f *Facts) (to, from time.Time) {
+	to = f.Now
+	if j := f.Journal; j != nil && !j.GeneratedAt.IsZero() && j.GeneratedAt.Before(f.Now) {
+		to = j.GeneratedAt
 	}
-	return f.Journal.GeneratedAt
-}
-
-// journalFrom is the moment from which on the journal was read: of its first record where that is known, since more
-// may have been read than was asked for, and a journal that was rotated holds less.
-func journalFrom(f *Facts) time.Time {
-	if f.Journal != nil && f.Journal.From != nil && f.Journal.From.Before(f.Log.At) {
-		return *f.Journal.From
+	if j := f.Journal; j != nil && j.From != nil && j.From.Before(to) {
+		return to, *j.From
 	}
-	return f.Log.At.Add(-cmp.Or(f.Limits.JournalWindow, checks.DefaultLimits().JournalWindow))
-}
-
-// journalWindow is how far back the journal was read, in whole minutes.
-func journalWindow(f *Facts) time.Duration {
-	return max(f.Log.At.Sub(f.Log.From).Round(time.Minute), time.Minute)
+	return to, to.Add(-cmp.Or(f.Limits.JournalWindow, checks.DefaultLimits().JournalWindow))
 }
 
 // Fresh reports whether a moment is at most so long ago that what happened then is taken for going on.
@@ -128,12 +109,11 @@ func Logged(f *Facts, code string) *journal.Count {
 	if !f.Log.Read {
 		return nil
 	}
-	for i := range f.Journal.Signatures {
-		if c := &f.Journal.Signatures[i]; c.Code == code && c.Count > 0 {
-			return c
-		}
+	i := slices.IndexFunc(f.Journal.Signatures, func(c journal.Count) bool { return c.Code == code && c.Count > 0 })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &f.Journal.Signatures[i]
 }
 
 // LastOf returns the time of the newest record of any of the signatures; nil without any.
@@ -283,6 +263,3 @@ func PLEGLine(f *Facts) string {
 	return line
 }
 
-// retryPause is how long the kubelet may be silent about a call that hangs again and again: the deadline of the call,
-// and the pause until the next.
-func retryPause(f *Facts) time.Duration { return f.Calls.KubeletTimeout + SkipFresh }

@@ -52,7 +52,3 @@ func kubeletRestarts(f *Facts) Restarts {
 	return r
 }
 
-// watchdogEnds reports whether systemd's watchdog ended the kubelet, which means that its loop stood still.
-func watchdogEnds(f *Facts) bool {
-	return len(UnitsOf(f, signature.WatchdogTimeout, RoleKubelet)) > 0
-}

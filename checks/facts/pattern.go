@@ -30,8 +30,8 @@ func derivePattern(f *Facts) {
 	p.Crawls = answered && allHang(f) && d >= max(l.RPCTimeout, l.SlowList)/SlowCompanyFactor
 	list, n := f.Calls.ListMedian, f.Lists.Objects
 	honest := n >= ManyObjects && list <= time.Duration(n)*honestPerObject
-	p.SlowLists = f.Calls.ListTimed && l.SlowList > 0 && list >= l.SlowList && !honest
-	p.SlowStatuses = f.Sweep.Timed && l.SlowStatus > 0 && f.Sweep.Median >= l.SlowStatus
+	p.SlowLists = f.Calls.ListTimed && list >= l.SlowList && !honest
+	p.SlowStatuses = f.Sweep.Timed && f.Sweep.Median >= l.SlowStatus
 	p.Stall, p.Stalled = stallOf(f)
 	p.Stalls = p.Crawls || p.Stalled && p.Stall.Recovered || f.RPC[RPCSandboxes].Outcome == Stalled ||
 		f.RPC[RPCContainers].Outcome == Stalled || f.RPC[RPCVersion].Outcome == Hung && f.Calls.AnyList
@@ -52,7 +52,7 @@ func allSlow(f *Facts) bool {
 			times = append(times, d)
 		}
 	}
-	return f.Limits.SlowList > 0 && len(times) > 1 && slices.Min(times) >= f.Limits.SlowList/SlowCompanyFactor
+	return len(times) > 1 && slices.Min(times) >= f.Limits.SlowList/SlowCompanyFactor
 }
 
 // A Hang is the way in which a whole runtime does not answer.

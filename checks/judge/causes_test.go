@@ -349,7 +349,6 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	list := func(d time.Duration) tweak { return takes(d/2, lists()...) }
-	none := input(func(f *facts.Input) { f.Limits = checks.Limits{} })
 	evented := input(func(f *facts.Input) { f.Kubelet.EventedPLEG = true })
 	slow := func(d time.Duration) tweak { return takes(d, everyRPC()...) }
 	entries := func(bytes float64) tweak {
@@ -380,7 +379,6 @@ func TestLimits(t *testing.T) {
 		row("evented, its period", "healthy", evented),
 		row("evented, cold", "RelistOverloaded", evented, cold(240*time.Second)),
 		row("evented, PLEG threshold over", "RelistOverloaded!", evented, age(700*time.Second)),
-		row("no limits at all", "healthy", none, list(20*time.Second), exited(20000, 10, 500)),
 		row("a short deadline on a quick runtime", "healthy", rpcTimeout(50*time.Millisecond),
 			list(40*time.Millisecond)),
 		row("a quarter of the statuses takes 300 ms", "RelistOverloaded", pods(300, 3), sweep,

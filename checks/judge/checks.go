@@ -170,9 +170,9 @@ func took(r checks.Result, d time.Duration) checks.Result {
 	return r
 }
 
-// slower makes an ok result a warning from a limit on; 0 is no limit.
+// slower makes an ok result a warning from a limit on.
 func slower(r checks.Result, d, limit time.Duration) checks.Result {
-	if r.Status == checks.StatusOK && limit > 0 && d >= limit {
+	if r.Status == checks.StatusOK && d >= limit {
 		r.Status = checks.StatusWarning
 	}
 	return took(r, d)
