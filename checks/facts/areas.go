@@ -134,11 +134,11 @@ type Agent struct {
 
 // Shims are the shims, and how they match the lists.
 type Shims struct {
-	Comparable   bool           // the lists are whole
-	Culprits     ShimGap        // what the comparison finds and something else confirms
-	Gap          ShimGap        // shimGap compares shims and lists
-	Compared     bool
-	Stopped      []host.Process // the shims that a signal or a tracer stopped, but for those of another runtime
+	Comparable bool    // the lists are whole
+	Culprits   ShimGap // what the comparison finds and something else confirms
+	Gap        ShimGap // shimGap compares shims and lists
+	Compared   bool
+	Stopped    []host.Process // the shims that a signal or a tracer stopped, but for those of another runtime
 }
 
 // Tasks are what stands still.

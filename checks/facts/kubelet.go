@@ -92,4 +92,3 @@ func apiQuiet(f *Facts) bool {
 	return !slices.ContainsFunc(ProcessesOf(f, host.RoleKubelet), young) &&
 		!Fresh(f, LastOf(f, signature.APIServerFailed, signature.Unauthorized), APIFresh)
 }
-

@@ -104,16 +104,19 @@ func SinceText(f *Facts, t time.Time) string {
 	return "since " + ClockText(f, t)
 }
 
-// Logged returns what the journal counted of a signature; nil when it holds none.
-func Logged(f *Facts, code string) *journal.Count {
-	if !f.Log.Read {
+// Logged returns what the node's logs counted of a signature; nil when they hold none.
+func Logged(f *Facts, code string) *journal.Count { return CountOf(f.Journal, code) }
+
+// CountOf returns what a report, if there is one, counted of a signature; nil when it holds none.
+func CountOf(r *journal.Report, code string) *journal.Count {
+	if r == nil {
 		return nil
 	}
-	i := slices.IndexFunc(f.Journal.Signatures, func(c journal.Count) bool { return c.Code == code && c.Count > 0 })
+	i := slices.IndexFunc(r.Signatures, func(c journal.Count) bool { return c.Code == code && c.Count > 0 })
 	if i < 0 {
 		return nil
 	}
-	return &f.Journal.Signatures[i]
+	return &r.Signatures[i]
 }
 
 // LastOf returns the time of the newest record of any of the signatures; nil without any.
@@ -154,17 +157,17 @@ type Interval struct {
 	Records  int64
 }
 
-// intervals returns the times in which records of the signatures came with no pause longer than gap, by time. They are
+// Intervals returns the times in which records of the signatures came with no pause longer than gap, by time. They are
 // made of the events of the timeline; of a signature that has none there, first, last and number of its records must
 // do.
-func intervals(f *Facts, gap time.Duration, codes ...string) []Interval {
+func Intervals(r *journal.Report, gap time.Duration, codes ...string) []Interval {
 	var parts []Interval
 	for _, code := range codes {
-		c, n := Logged(f, code), len(parts)
+		c, n := CountOf(r, code), len(parts)
 		if c == nil {
 			continue
 		}
-		for _, e := range f.Journal.Events {
+		for _, e := range r.Events {
 			if e.At != nil && e.Code == code {
 				parts = append(parts, Interval{*e.At, e.End(), max(e.Count, 1)})
 			}
@@ -190,11 +193,11 @@ func intervals(f *Facts, gap time.Duration, codes ...string) []Interval {
 
 // occasions counts how often records of a signature came, those within two seconds of each other once: one kill may be
 // of many processes, and the last words of a kubelet are many lines.
-func occasions(f *Facts, code string) int { return len(intervals(f, 2*time.Second, code)) }
+func occasions(f *Facts, code string) int { return len(Intervals(f.Journal, 2*time.Second, code)) }
 
 // Ongoing returns the newest interval of the signatures if it lasts until now: its last record is no older than gap.
 func Ongoing(f *Facts, gap time.Duration, codes ...string) (Interval, bool) {
-	all := intervals(f, gap, codes...)
+	all := Intervals(f.Journal, gap, codes...)
 	if len(all) == 0 || !Fresh(f, &all[len(all)-1].To, gap) {
 		return Interval{}, false
 	}
@@ -262,4 +265,3 @@ func PLEGLine(f *Facts) string {
 	}
 	return line
 }
-

@@ -51,4 +51,3 @@ func kubeletRestarts(f *Facts) Restarts {
 	}
 	return r
 }
-
