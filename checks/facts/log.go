@@ -257,11 +257,8 @@ func PLEGLine(f *Facts) string {
 		line += fmt.Sprintf(", at most %s since its last good relist", units.Seconds(worst))
 	}
 	if len(all) > 1 {
-		line += fmt.Sprintf(
-			"; before, it was so %s in the last %s",
-			units.Times(len(all)-1),
-			units.Duration(f.Log.Window),
-		)
+		line += fmt.Sprintf("; before, it was so %s in the last %s", units.Times(len(all)-1),
+			units.Duration(f.Log.Window))
 	}
 	return line
 }

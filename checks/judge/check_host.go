@@ -173,14 +173,6 @@ func judgeClock(_ *facts.Facts, c host.Clock) checks.Result {
 	return ok("kept by an NTP client, at most %s off by its own estimate", units.Duration(c.MaxError))
 }
 
-func judgeFreezer(*facts.Facts, host.Cgroups) checks.Result {
-	return ok("no control group of a pod, the runtime or the kubelet is frozen")
-}
-
-func judgeThrottling(*facts.Facts, host.Cgroups) checks.Result {
-	return ok("no CPU quota throttles the runtime or the kubelet")
-}
-
 func judgeSystemdAnswer(_ *facts.Facts, s host.Systemd) checks.Result {
 	if !s.Answered {
 		return unknown("systemd was not asked")

@@ -8,6 +8,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
 )
 
 // readChecks reads every check out of the facts, in the order in which they are shown: the cause before its
@@ -33,8 +34,10 @@ func readChecks(f *facts.Facts) []checks.Result {
 		look("host.tasks", f, n.Tasks, judgeTasks),
 		look("host.zombies", f, n.Tasks, judgeZombies),
 		look("host.shims", f, n.Tasks, judgeShims),
-		look("host.freezer", f, n.Cgroups, judgeFreezer),
-		look("host.throttling", f, n.Cgroups, judgeThrottling),
+		look("host.freezer", f, n.Cgroups,
+			fine("no control group of a pod, the runtime or the kubelet is frozen")),
+		look("host.throttling", f, n.Cgroups,
+			fine("no CPU quota throttles the runtime or the kubelet")),
 		look("systemd.answer", f, n.Systemd, judgeSystemdAnswer),
 		look("systemd.units", f, n.Systemd, judgeSystemdUnits),
 		look("runtime.unit", f, n.Systemd, judgeRuntimeUnit),
@@ -119,6 +122,11 @@ func look[T any](id string, f *facts.Facts, l facts.Reading[T],
 		}
 		return r
 	})
+}
+
+// fine makes the judge of a check that only a cause makes anything else than ok.
+func fine(line string) func(*facts.Facts, host.Cgroups) checks.Result {
+	return func(*facts.Facts, host.Cgroups) checks.Result { return ok("%s", line) }
 }
 
 // check reads a check.

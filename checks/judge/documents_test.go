@@ -8,7 +8,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
-	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -28,9 +27,6 @@ func TestVerdicts(t *testing.T) {
 		f.NotTaken = []crictl.Tried{{What: "kubelet (pid 7)", Why: "runs as user 65534"}}
 	}
 	settings := func(f *facts.Input) { f.Kubelet.Unreadable = "config.yaml" }
-	stopped := func(f *facts.Input) {
-		f.Processes = append(f.Processes, host.Process{PID: 81, Name: "kubelet", Role: host.RoleKubelet, State: 'T'})
-	}
 	refused := socket(crictl.ConnectRefused, "refused")
 	version := fails(crictl.PermissionDenied, "x", facts.RPCVersion)
 	for _, tt := range []scenario{ // the verdicts of report, probe and benchmark, and the problem of any of them
@@ -58,7 +54,6 @@ func TestVerdicts(t *testing.T) {
 		row("another socket, on purpose", "healthy healthy healthy: another endpoint", askedBy(crictl.SourceFlag)),
 		row("another kubelet was not taken", "healthy healthy healthy: kubelet (pid 7): runs as user 65534", notTaken),
 		row("settings could not be read", "healthy healthy healthy: config.yaml", settings),
-		row("a stopped kubelet", "healthy healthy healthy: (pid 81) is stopped and makes no relists", stopped),
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := node(tt.tweaks...)
