@@ -22,7 +22,7 @@ type Input struct {
 	Summary     *plegbench.Summary     // nil with Measurement
 	Processes   []host.Process         // runtime daemons, shims, OCI runtimes and CNI plugins on this host
 	HostMissing string                 // why Processes could not be read; empty when they were
-	// Peer is the process that listens on the socket, where that is none of Processes; nil when it is one, or not known.
+	// Peer is the process that listens on the socket, where that is none of Processes; else nil, also when not known.
 	Peer      *host.Process
 	NotTaken  []crictl.Tried // processes that call themselves kubelet and were not taken for the node's
 	NoSystemd bool           // something else than systemd runs this host

@@ -21,7 +21,8 @@ func canaryRun(changes ...func(*canary.Result)) *canary.Result {
 		Version: crictl.Version{RuntimeName: "containerd", RuntimeVersion: "v2.1.4", RuntimeAPIVersion: "v1"},
 		Image:   "docker.io/library/busybox:1", SandboxID: canaryID, Attempts: 1, CleanedUp: true,
 	}
-	for _, name := range []string{"RunPodSandbox", "CreateContainer", "StartContainer", "StopPodSandbox", "RemovePodSandbox"} {
+	const names = "RunPodSandbox CreateContainer StartContainer StopPodSandbox RemovePodSandbox"
+	for name := range strings.FieldsSeq(names) {
 		r.Steps = append(r.Steps, canary.Step{Name: name, Elapsed: 100 * time.Millisecond, Outcome: canary.OK})
 	}
 	for _, change := range changes {
@@ -67,20 +68,24 @@ func TestNewCanaryReport(t *testing.T) {
 		facts    CanaryFacts
 		changes  []func(*canary.Result)
 	}
-	test := func(name string, want checks.Verdict, commands string, f CanaryFacts, changes ...func(*canary.Result)) row {
+	test := func(name string, want checks.Verdict, commands string, f CanaryFacts,
+		changes ...func(*canary.Result),
+	) row {
 		return row{name, want, commands, f, changes}
 	}
 	for _, tt := range []row{
 		test("fine", checks.Healthy, "", CanaryFacts{}),
 		test("just quick enough", checks.Healthy, "", CanaryFacts{}, takes(0, "RunPodSandbox", 5*time.Second)),
-		test("slow", checks.Degraded, "grep . /proc/pressure/*", CanaryFacts{}, takes(0, "RunPodSandbox", 6*time.Second)),
+		test("slow", checks.Degraded, "grep . /proc/pressure/*", CanaryFacts{},
+			takes(0, "RunPodSandbox", 6*time.Second)),
 		test("a pull takes its time", checks.Healthy, "", CanaryFacts{}, takes(0, "PullImage", time.Minute)),
 		test("failed", checks.Unhealthy, "df -h /var/lib/containerd /run; df -i /var/lib/containerd /run | "+
 			"grep -E ' ro[, ]' /proc/mounts | "+service+" | kdiag pleg",
 			CanaryFacts{}, canaryFailure(1, canary.Failed, "Unknown: \x1b[31mno space left on device")),
 		test("hung, and the endpoint was given", checks.Unhealthy, "kdiag pleg --runtime-endpoint unix:///run/x.sock",
 			CanaryFacts{Runtime: given}, canaryFailure(2, canary.Hung, "no answer")),
-		test("the network", checks.Unhealthy, "ls -l /etc/cni/net.d /opt/cni/bin | "+service+" | kdiag pleg | kdiag canary",
+		test("the network", checks.Unhealthy,
+			"ls -l /etc/cni/net.d /opt/cni/bin | "+service+" | kdiag pleg | kdiag canary",
 			CanaryFacts{CNI: true}, canaryFailure(0, canary.Failed, "Unknown: cni")),
 		test("the network add-on asks the API server", checks.Unknown, "kdiag canary",
 			CanaryFacts{CNI: true}, canaryFailure(0, canary.Failed, calico)),
@@ -107,12 +112,14 @@ func TestNewCanaryReport(t *testing.T) {
 		test("RuntimeDown: nobody listens", checks.Unhealthy, "kdiag pleg --runtime-endpoint unix:///run/x.sock",
 			CanaryFacts{Connect: state(crictl.ConnectRefused), Runtime: given},
 			versionFails(canary.Failed, "Unavailable: refused")),
-		test("RuntimeHung: nothing answers", checks.Unhealthy, "kdiag pleg", CanaryFacts{Connect: state(crictl.ConnectSilent)},
-			versionFails(canary.Hung, "no answer within 10s")),
-		test("RuntimeUnsupported: not CRI", checks.Unhealthy, "kdiag pleg", CanaryFacts{Connect: state(crictl.ConnectOK)},
+		test("RuntimeHung: nothing answers", checks.Unhealthy, "kdiag pleg",
+			CanaryFacts{Connect: state(crictl.ConnectSilent)}, versionFails(canary.Hung, "no answer within 10s")),
+		test("RuntimeUnsupported: not CRI", checks.Unhealthy, "kdiag pleg",
+			CanaryFacts{Connect: state(crictl.ConnectOK)},
 			versionFails(canary.Failed, "Unimplemented: unknown service runtime.v1.RuntimeService")),
 		test("the sandbox image is missing", checks.Unhealthy, "crictl -t 60s images | "+service+" | kdiag pleg",
-			CanaryFacts{}, canaryFailure(0, canary.Failed, `Unknown: failed to get sandbox image "pause:3.6": no such host`)),
+			CanaryFacts{},
+			canaryFailure(0, canary.Failed, `Unknown: failed to get sandbox image "pause:3.6": no such host`)),
 		test("earlier ones", checks.Healthy, "", CanaryFacts{},
 			func(r *canary.Result) { r.Earlier = canary.Earlier{Failed: []string{"a", "b"}, Err: "Unknown: busy"} }),
 	} {

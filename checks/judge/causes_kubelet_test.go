@@ -31,7 +31,7 @@ func TestJournalRoots(t *testing.T) {
 		return signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedShim, task)
 	}
 	watchdog := said(restarted(3, 4*time.Minute, 50*time.Second),
-		signs(signature.WatchdogTimeout, 3, 12*time.Minute, time.Minute, "kubelet.service: Watchdog timeout (limit 30s)!", "kubelet.service"))
+		signs(signature.WatchdogTimeout, 3, 12*time.Minute, time.Minute, watchdogFired, "kubelet.service"))
 	pleg := incident(2*time.Minute, 4*time.Second)
 	shimKilled := func(at time.Duration) entry {
 		return signs(signature.OOMKill, 1, at, at, memcgKill, "containerd-shim")
@@ -51,7 +51,8 @@ func TestJournalRoots(t *testing.T) {
 		row("a shim was killed, and an object hangs", "OOMKilled!; InspectHang! < OOMKilled",
 			statusHangs("container1-0"), oom("containerd-shim")),
 		row("the kubelet is killed again and again", "OOMKilled!; KubeletCrashLooping! < OOMKilled",
-			said(restarted(4, time.Minute, 10*time.Second), signs(signature.OOMKill, 1, 6*time.Minute, 6*time.Minute, globalKill, "kubelet"))),
+			said(restarted(4, time.Minute, 10*time.Second),
+				signs(signature.OOMKill, 1, 6*time.Minute, 6*time.Minute, globalKill, "kubelet"))),
 		row("the kernel hangs, and the runtime with it", "KernelHung!; RuntimeHung! < KernelHung", hung,
 			said(hungTask("jbd2/sda1-8:311"))),
 		row("the kernel hangs, and a list with it", "KernelHung!; ListHang! < KernelHung", hangs(facts.RPCContainers),
@@ -62,7 +63,8 @@ func TestJournalRoots(t *testing.T) {
 			said(hungTask("jbd2/sda1-8:311"), pleg)),
 		row("the kernel reported a shim that is still stuck", "KernelHung!", said(hungTask("containerd-shim pid 5000")),
 			shim('D')),
-		row("the kernel reported a shim that went on", "KernelHung", said(hungTask("containerd-shim pid 5000")), shim('S')),
+		row("the kernel reported a shim that went on", "KernelHung",
+			said(hungTask("containerd-shim pid 5000")), shim('S')),
 		row("the watchdog kills, and the runtime hangs", "RuntimeHung!; KubeletCrashLooping! < RuntimeHung", hung,
 			watchdog),
 		row("the kubelet ends itself, and the runtime hangs", "RuntimeHung!; KubeletCrashLooping!", hung,

@@ -313,7 +313,8 @@ func TestObjectsOrDaemon(t *testing.T) {
 		row("all statuses are refused", "RuntimeNotReady!",
 			statuses(every, withError(crictl.Unavailable, notInitialised))),
 		row("restarted before the sweep ended", "RuntimeNotReady!",
-			statuses(func(n int, _ plegbench.Inspection) bool { return n >= 5 }, withError(crictl.Unavailable, notInitialised))),
+			statuses(func(n int, _ plegbench.Inspection) bool { return n >= 5 },
+				withError(crictl.Unavailable, notInitialised))),
 		row("restarted in the sweep", "RuntimeNotReady", statuses(first(5), withError(crictl.Unavailable, readingEOF))),
 		row("one is not found", "healthy", statuses(first(1), withError(crictl.NotFound, ""))),
 		row("a handful is not found", "healthy", statuses(first(5), withError(crictl.NotFound, ""))),
@@ -360,7 +361,8 @@ func TestLimits(t *testing.T) {
 	})
 	levels(t, "all slow, against half the deadline", slow,
 		map[time.Duration]string{time.Second: "RuntimeSlow", 1250 * ms: "RuntimeSlow!"})
-	levels(t, "status calls", statusTakes, map[time.Duration]string{1999 * ms: "healthy", 2 * time.Second: "RuntimeSlow"})
+	levels(t, "status calls", statusTakes,
+		map[time.Duration]string{1999 * ms: "healthy", 2 * time.Second: "RuntimeSlow"})
 	levels(t, "exited containers", func(n int) tweak { return exited(n, 10, 500) }, map[int]string{
 		999: "healthy", 1000: "TooManyExited", 9999: "TooManyExited", 10000: "TooManyExited!",
 	})
@@ -524,7 +526,8 @@ func elsewhere(f *facts.Input) {
 
 // TestRestartsWaitForTheRoot checks that every restart that a consequence advises is to wait until its root is over.
 func TestRestartsWaitForTheRoot(t *testing.T) {
-	slow, disk := takes(3*time.Second, everyRPC()...), func(n *facts.Node) { n.Writes.Value[0].Times = times10(time.Second) }
+	slow := takes(3*time.Second, everyRPC()...)
+	disk := func(n *facts.Node) { n.Writes.Value[0].Times = times10(time.Second) }
 	waits := func(c checks.Cause) bool {
 		return !slices.ContainsFunc(c.NextSteps, func(s checks.NextStep) bool {
 			restarts := slices.Contains(

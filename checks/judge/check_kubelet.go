@@ -95,7 +95,8 @@ func judgeMetrics(f *facts.Facts, h kubelet.Health) checks.Result {
 	if !f.Agent.PLEGKnown {
 		return unknown("the metrics hold no time of a last relist")
 	}
-	line := fmt.Sprintf("the last good relist began %s ago; the threshold is %s", units.Duration(f.Agent.PLEGAge), units.Duration(limit))
+	line := fmt.Sprintf("the last good relist began %s ago; the threshold is %s", units.Duration(f.Agent.PLEGAge),
+		units.Duration(limit))
 	switch {
 	case f.Agent.PLEGAge > limit:
 		return critical("%s", line)
@@ -125,7 +126,8 @@ func judgeCertificates(f *facts.Facts, all []kubelet.Certificate) checks.Result 
 			causes.Stamp(rest[i].NotAfter))
 	}
 	if old != nil {
-		return warning("%s holds a certificate until %s only: the kubelet has a newer one, but may not come up again", facts.Clean(old.Path), causes.Stamp(old.NotAfter))
+		return warning("%s holds a certificate until %s only: the kubelet has a newer one, but may not come up again",
+			facts.Clean(old.Path), causes.Stamp(old.NotAfter))
 	}
 	next := slices.MinFunc(rest, func(a, b kubelet.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
 	return ok("%s, valid until %s at least", units.Count(len(rest), "certificate"), causes.Stamp(next.NotAfter))

@@ -205,7 +205,8 @@ func (l logRule) find(r *journal.Report) (journal.Finding, bool) {
 	}
 	f := journal.Finding{
 		Code: l.code, Cause: l.cause, Summary: l.what, Count: c.Count, Unit: "record", First: c.First, Last: c.Last,
-		Ongoing: c.First != nil && c.Last != nil && r.To != nil && r.To.Sub(*c.Last) < oneStretch && c.Last.Sub(*c.First) >= longSkip,
+		Ongoing: c.First != nil && c.Last != nil && r.To != nil && r.To.Sub(*c.Last) < oneStretch &&
+			c.Last.Sub(*c.First) >= longSkip,
 	}
 	if len(names) > 0 {
 		f.Summary += ": " + units.List(names)

