@@ -217,7 +217,7 @@ type Definition struct {
 	Means    string   // what happens in the kubelet and the runtime; paragraphs of text
 	Confirm  []string // how a person can confirm it, as commands or observations
 	Fix      []string // what helps, in order of blast radius
-	Mistaken string   // what it is mistaken for, and how to tell them apart
+	Mistaken string   // what it is mistaken for, and what distinguishes them
 	Sources  []string // threads, files and papers where the facts come from
 	RootOf   []string // codes of causes that are consequences of this one when both are found
 }

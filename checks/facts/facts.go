@@ -29,7 +29,7 @@ type Input struct {
 	// Journal is what the node's own logs hold of the last minutes (Limits.JournalWindow). It supports, contradicts,
 	// dates and names; what the runtime answers now decides. Nil when the logs were not read.
 	Journal        *journal.Report
-	JournalProblem string // why the logs could not be read; empty when they were, or when nobody asked for them
+	JournalProblem string // why the logs could not be read; empty when they were, or were not to be
 	// Node is what was seen of the host and of the kubelet besides; nil when only the runtime was asked.
 	Node   *Node
 	Limits checks.Limits // the zero value stands for checks.DefaultLimits
@@ -39,7 +39,7 @@ type Input struct {
 type Facts struct {
 	Input
 	RPC map[string]RPC // the calls by RPC
-	// Seen is what was seen of the node; empty where nobody looked, and where the runtime is kdiag's own.
+	// Seen is what was seen of the node; empty where only the runtime was asked, and where the runtime is kdiag's own.
 	Seen     *Node
 	Target   Target
 	Calls    Calls

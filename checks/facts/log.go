@@ -13,8 +13,8 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// LogUnread says why the journal tells nothing, and with which status a check that needs it ends; no status when it
-// was read.
+// LogUnread returns the status of a check that needs the journal, and why, where it was not read; no status where it
+// was.
 func LogUnread(f *Facts) (checks.Status, string) {
 	switch {
 	case f.Target.Simulated:
@@ -60,7 +60,7 @@ func kubeletElsewhere(f *Facts) string {
 // How old the newest record of a kind may be for the thing to be still going on, seen from the moment at which the
 // journal was read.
 const (
-	// While there is a runtime error, the kubelet's loop says so every 5 s (syncLoop in pkg/kubelet/kubelet.go): six
+	// While there is a runtime error, the kubelet's loop logs it every 5 s (syncLoop in pkg/kubelet/kubelet.go): six
 	// lines that are not there are an end, or a kubelet that stands still itself.
 	SkipFresh = 30 * time.Second
 	// Lease and node status are each tried every 10 s, and a try may itself wait for 10 s.
@@ -95,7 +95,7 @@ func Fresh(f *Facts, t *time.Time, within time.Duration) bool {
 // ClockText writes the time of day in the zone of the report.
 func ClockText(f *Facts, t time.Time) string { return t.In(f.Now.Location()).Format(time.TimeOnly) }
 
-// SinceText says from when on something has been going on; what began before the window is not dated.
+// SinceText words from when on something has been going on; what began before the window is not dated.
 func SinceText(f *Facts, t time.Time) string {
 	const edge = 15 * time.Second
 	if t.Before(f.Log.From.Add(edge)) {
@@ -140,7 +140,7 @@ func FirstExample(f *Facts, codes ...string) string {
 	return ""
 }
 
-// Quote makes a record safe to print and short enough for a line of evidence. Its beginning says what failed and its
+// Quote makes a record safe to print and short enough for a line of evidence. Its beginning has what failed and its
 // end why, so what is left out is in the middle.
 func Quote(f *Facts, record string) string {
 	const first, last = 100, 80

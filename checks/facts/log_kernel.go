@@ -30,7 +30,7 @@ func (t LogTask) Label() string {
 	return Clean(t.Name) + " (pid " + strconv.Itoa(t.PID) + ")"
 }
 
-// Role tells tasks apart that the node cannot do without. A task called systemd may be any user's, and is none of
+// Role is what a task is to the node. A task called systemd may be any user's, and is none of
 // them; nor is a daemon in a pod. A shim in a pod is the node's still: CRI-O puts conmon there.
 func (t LogTask) Role() Role {
 	r := journal.TaskRole(t.Name)

@@ -23,7 +23,7 @@ type Restarts struct {
 }
 
 // kubeletRestarts counts restarts: systemd's own count of those that it scheduled, else deaths that a start follows.
-// Stops and starts alone are somebody's wish.
+// Stops and starts alone are a person's doing.
 func kubeletRestarts(f *Facts) Restarts {
 	var r Restarts
 	see := func(n int, last *time.Time, what string) {

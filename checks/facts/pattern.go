@@ -161,7 +161,7 @@ func stallOf(f *Facts) (Stall, bool) {
 // end is when a call ended.
 func end(c crictl.Call) time.Time { return c.Start.Add(c.Elapsed) }
 
-// podKey tells pods apart: by UID, else by sandbox, else by the object itself.
+// podKey identifies a pod: by UID, else by sandbox, else by the object itself.
 func podKey(i plegbench.Inspection) string { return cmp.Or(i.Pod.UID, i.SandboxID, i.ID) }
 
 // PodsOf counts the pods that inspections belong to. The kubelet gives up on a pod at its first failing call, so pods,

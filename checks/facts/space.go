@@ -18,7 +18,7 @@ type Shortage struct {
 	Space   host.Space
 	Signal  string // the kubelet's eviction signal that it is below; empty for none
 	Below   string // the threshold as the settings write it
-	Full    bool   // nothing to speak of is left, or a write was refused
+	Full    bool   // next to nothing is left, or a write was refused
 	Err     string // what a write got
 	Written bool   // timed writes went through all the same
 }
@@ -112,7 +112,7 @@ func isFull(f *Facts, inodes bool, free, total uint64) bool {
 }
 
 // evictionOf returns the eviction signal of the kubelet that a file system is below, with its threshold. The kubelet
-// watches no tmpfs, and where no kubelet runs nobody evicts. nodefs is the file system of --root-dir alone
+// watches no tmpfs, and without a kubelet there is no eviction. nodefs is the file system of --root-dir alone
 // (RootFsInfo in pkg/kubelet/cadvisor), whatever else lies elsewhere.
 func evictionOf(f *Facts, s host.Space, inodes bool, free, total uint64) (signal, threshold string) {
 	if f.Seen.Settings.Skipped || s.Type == "tmpfs" {

@@ -37,7 +37,7 @@ func Corroboration(f *Facts, t host.BlockedTask) string {
 	return ""
 }
 
-// SilentMount reports whether any look at the file systems did not come back.
+// SilentMount reports whether any look at the file systems hung.
 func (n *Node) SilentMount() bool {
 	return slices.ContainsFunc(n.Mounts.Value.Probed, func(m host.Mount) bool { return m.Hung }) ||
 		slices.ContainsFunc(n.Spaces.Value, func(s host.Space) bool { return s.Hung }) || n.hungWrite()

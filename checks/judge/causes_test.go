@@ -273,7 +273,7 @@ func stoppedSeries(recovers bool) tweak {
 	}
 }
 
-// TestObjectsOrDaemon tells hangs of single objects from those of the daemon.
+// TestObjectsOrDaemon distinguishes hangs of single objects from those of the daemon.
 func TestObjectsOrDaemon(t *testing.T) {
 	dead := func(_ int, i plegbench.Inspection) bool { return i.State == "exited" }
 	other := func(_ int, i plegbench.Inspection) bool { return i.Pod.UID != "uid-0" }

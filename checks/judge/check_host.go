@@ -205,7 +205,7 @@ func judgeRuntimeUnit(f *facts.Facts, s host.Systemd) checks.Result {
 
 func judgeKubeletUnit(f *facts.Facts, s host.Systemd) checks.Result { return readUnit(f, s, s.Kubelet) }
 
-// readUnit is the result for a unit that nobody has called down yet.
+// readUnit is the result for a unit that no cause calls down.
 func readUnit(f *facts.Facts, s host.Systemd, u *host.Unit) checks.Result {
 	if !s.Answered {
 		return unknown("systemd did not answer")

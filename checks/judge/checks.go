@@ -99,7 +99,7 @@ func worst(found []causes.Finding, id string) *causes.Finding {
 // onlyRuntime is the line of the checks of the node where the runtime alone was asked.
 const onlyRuntime = "the node was not looked at: only the runtime was asked"
 
-// look reads a check out of one reading of the node. judge gets the value, or the part of it that was had: trouble in
+// look reads a check out of one reading of the node. judge gets the value, or the part that was read: trouble in
 // a part is trouble, and a part without trouble is never ok.
 func look[T any](id string, f *facts.Facts, l facts.Reading[T],
 	judge func(*facts.Facts, T) checks.Result,

@@ -12,7 +12,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// TestVerdicts holds what must be seen for each document, and the problem that is named when it was not.
+// TestVerdicts checks what must be seen for each document, and the problem that is named when it was not.
 func TestVerdicts(t *testing.T) {
 	unswept := func(f *facts.Input) {
 		s := &f.Measurement.Sweep
@@ -67,7 +67,7 @@ func TestVerdicts(t *testing.T) {
 			}
 			for _, lines := range [][]string{report.Problems, probe.Problems, benchmark.Problems} {
 				if len(slices.Compact(slices.Sorted(slices.Values(lines)))) != len(lines) {
-					t.Errorf("said twice: %q", lines)
+					t.Errorf("repeated: %q", lines)
 				}
 			}
 			all := slices.Concat(report.Problems, probe.Problems, benchmark.Problems)
@@ -87,7 +87,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestMeasured wants numbers that were measured in the documents, 0 among them, and no others.
+// TestMeasured checks that the documents have the numbers that were measured, 0 among them, and no others.
 func TestMeasured(t *testing.T) {
 	ok := func(name string, bytes, items int) crictl.Call {
 		return crictl.Call{Method: name, Code: crictl.OK, Bytes: bytes, Items: items}

@@ -48,7 +48,8 @@ func FuzzJudgeNode(f *testing.F) {
 	})
 }
 
-// checkSound wants the same answer twice, each cause once and behind its root, and documents that become JSON.
+// checkSound checks that a second answer is the same, that each cause comes once and behind its root, and that the
+// documents become JSON.
 func checkSound(t *testing.T, in *facts.Input) {
 	named := Judge(in)
 	if diff := cmp.Diff(named, Judge(in)); diff != "" {
@@ -111,15 +112,15 @@ func randomJournal(r *rand.Rand, text string) tweak {
 			e.Culprits = append(e.Culprits, journal.Culprit{Kind: text, ID: text, Pod: text})
 		}))
 	}
-	return said(entries...)
+	return journalOf(entries...)
 }
 
-// nodePictures are the pictures of nodes, made once: nothing here changes what lies in them.
-var nodePictures = sync.OnceValue(gallery)
+// recordedNodes are the recorded cases, read once: nothing here changes them.
+var recordedNodes = sync.OnceValue(gallery)
 
-// randomNode takes the looks at the node from pictures, each from any of them, whole or not.
+// randomNode takes each reading of the node from any recorded case, whole or not.
 func randomNode(r *rand.Rand) tweak {
-	all := nodePictures()
+	all := recordedNodes()
 	names := slices.Sorted(maps.Keys(all))
 	return func(f *facts.Input) {
 		mixed := &facts.Node{}

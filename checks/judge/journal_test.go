@@ -40,7 +40,7 @@ func inPod(r *journal.Report) {
 	}
 }
 
-// TestJournalCauses holds, for each cause that the logs show, what makes it, what lifts or lowers it, and what only
+// TestJournalCauses checks, for each cause that the logs show, what makes it, what lifts or lowers it, and what only
 // looks like it.
 func TestJournalCauses(t *testing.T) {
 	kubelet := func(age time.Duration) tweak {
@@ -55,76 +55,76 @@ func TestJournalCauses(t *testing.T) {
 		return signs(signature.OOMKill, 1, time.Minute, time.Minute, example, subjects...)
 	}
 	kernel := func(code, example string, subjects ...string) tweak {
-		return said(signs(code, 1, 2*time.Minute, 2*time.Minute, example, subjects...))
+		return journalOf(signs(code, 1, 2*time.Minute, 2*time.Minute, example, subjects...))
 	}
 	fatal := signs(signature.KubeletFatal, 4, time.Minute, 4*time.Second, fatalSwap)
 	pleg := incident(2*time.Minute, 4*time.Second)
 	judgeAll(t, []scenario{
 		row("calm", "healthy", calm()),
-		row("an empty journal", "healthy", said()),
-		row("PLEG now", "PLEGUnhealthy!", said(pleg)),
-		row("PLEG, last record 31 s ago", "PLEGUnhealthy", said(incident(2*time.Minute, 31*time.Second))),
+		row("an empty journal", "healthy", journalOf()),
+		row("PLEG now", "PLEGUnhealthy!", journalOf(pleg)),
+		row("PLEG, last record 31 s ago", "PLEGUnhealthy", journalOf(incident(2*time.Minute, 31*time.Second))),
 		row("PLEG now, by the log, but recovered", "PLEGUnhealthy",
-			said(incident(2*time.Minute, 9*time.Second, recovered(4*time.Second)))),
-		row("PLEG twice", "PLEGUnhealthy", said(incident(14*time.Minute, 13*time.Minute, recovered(12*time.Minute)),
+			journalOf(incident(2*time.Minute, 9*time.Second, recovered(4*time.Second)))),
+		row("PLEG twice", "PLEGUnhealthy", journalOf(incident(14*time.Minute, 13*time.Minute, recovered(12*time.Minute)),
 			incident(9*time.Minute, 8*time.Minute, recovered(7*time.Minute)))),
-		row("PLEG in three stalls", "PLEGUnhealthy!", said(incident(6*time.Minute, 4*time.Second,
+		row("PLEG in three stalls", "PLEGUnhealthy!", journalOf(incident(6*time.Minute, 4*time.Second,
 			func(e *journal.Episode) { e.Stalls = make([]journal.Stall, 3) }))),
 		row("PLEG and failing relists", "PLEGUnhealthy!",
-			said(pleg, signs(signature.RelistFailed, 3, 6*time.Minute, time.Minute, hungRelist))),
-		row("a kubelet that starts", "healthy", said(incident(20*time.Second, 2*time.Second, starting))),
-		row("PLEG, and another socket was asked for by name", "healthy", said(pleg), askedBy(crictl.SourceFlag)),
+			journalOf(pleg, signs(signature.RelistFailed, 3, 6*time.Minute, time.Minute, hungRelist))),
+		row("a kubelet that starts", "healthy", journalOf(incident(20*time.Second, 2*time.Second, starting))),
+		row("PLEG, and another socket was asked for by name", "healthy", journalOf(pleg), askedBy(crictl.SourceFlag)),
 
-		row("three restarts", "KubeletCrashLooping!", said(restarted(3, 11*time.Second, 5*time.Second))),
-		row("restarts long ago", "KubeletCrashLooping", said(restarted(5, 11*time.Second, 7*time.Minute)),
+		row("three restarts", "KubeletCrashLooping!", journalOf(restarted(3, 11*time.Second, 5*time.Second))),
+		row("restarts long ago", "KubeletCrashLooping", journalOf(restarted(5, 11*time.Second, 7*time.Minute)),
 			kubelet(time.Hour)),
 		row("restarts, and it runs for seconds", "KubeletCrashLooping!",
-			said(restarted(5, 11*time.Second, 5*time.Second)), kubelet(40*time.Second)),
-		row("restarts of another unit", "healthy", said(signs(signature.UnitRestarted, 60, 14*time.Minute, time.Second,
+			journalOf(restarted(5, 11*time.Second, 5*time.Second)), kubelet(40*time.Second)),
+		row("restarts of another unit", "healthy", journalOf(signs(signature.UnitRestarted, 60, 14*time.Minute, time.Second,
 			"node_exporter.service: Scheduled restart job", "node_exporter.service"))),
-		row("restarts by hand", "healthy", said(
+		row("restarts by hand", "healthy", journalOf(
 			signs(signature.UnitStopped, 5, 14*time.Minute, time.Minute, "Stopped kubelet.service", "kubelet.service"),
 			signs(signature.UnitStarted, 5, 14*time.Minute, time.Minute, "Started kubelet.service", "kubelet.service"),
 			signs(signature.KubeletStarted, 5, 14*time.Minute, time.Minute, "Kubelet version"))),
 		row("restarts until it joined, then ready", "KubeletCrashLooping",
-			said(restarted(20, 12*time.Second, 4*time.Minute),
+			journalOf(restarted(20, 12*time.Second, 4*time.Minute),
 				signs(signature.NodeReady, 1, 3*time.Minute, 3*time.Minute, "Node became ready"))),
-		row("fatal errors and starts", "KubeletCrashLooping!", said(fatal,
+		row("fatal errors and starts", "KubeletCrashLooping!", journalOf(fatal,
 			bursts(signature.KubeletFatal, "", 4, 14*time.Second, 4*time.Second),
 			signs(signature.KubeletStarted, 4, time.Minute, 5*time.Second, "Kubelet version"))),
-		row("fatal errors without a start", "healthy", said(fatal)),
-		row("restarts by the watchdog", "KubeletCrashLooping!", said(restarted(3, 5*time.Minute, 50*time.Second),
+		row("fatal errors without a start", "healthy", journalOf(fatal)),
+		row("restarts by the watchdog", "KubeletCrashLooping!", journalOf(restarted(3, 5*time.Minute, 50*time.Second),
 			signs(signature.WatchdogTimeout, 3, 12*time.Minute, time.Minute, watchdogFired, "kubelet.service"))),
 
-		row("API server away", "APIServerUnreachable!", said(api(30, 6*time.Minute, 3*time.Second))),
-		row("API server back since a minute", "healthy", said(api(30, 10*time.Minute, 61*time.Second))),
-		row("blips in the timeline", "healthy", said(api(300, 12*time.Minute, 3*time.Second),
+		row("API server away", "APIServerUnreachable!", journalOf(api(30, 6*time.Minute, 3*time.Second))),
+		row("API server back since a minute", "healthy", journalOf(api(30, 10*time.Minute, 61*time.Second))),
+		row("blips in the timeline", "healthy", journalOf(api(300, 12*time.Minute, 3*time.Second),
 			burst(signature.APIServerFailed, 290, 12*time.Minute, 11*time.Minute, ""),
 			burst(signature.APIServerFailed, 10, 13*time.Second, 3*time.Second, ""))),
 		row("one outage in the timeline, after a blip", "APIServerUnreachable!",
-			said(api(300, 12*time.Minute, 3*time.Second),
+			journalOf(api(300, 12*time.Minute, 3*time.Second),
 				burst(signature.APIServerFailed, 2, 12*time.Minute, 12*time.Minute, ""),
 				bursts(signature.APIServerFailed, "", 20, 11*time.Second, 3*time.Second))),
-		row("ready after the last failure", "healthy", said(api(30, 6*time.Minute, 9*time.Second),
+		row("ready after the last failure", "healthy", journalOf(api(30, 6*time.Minute, 9*time.Second),
 			signs(signature.NodeReady, 1, 5*time.Second, 5*time.Second, "Node became ready"))),
-		row("refused credentials", "APIServerUnreachable!", said(signs(signature.Unauthorized, 30, 6*time.Minute,
+		row("refused credentials", "APIServerUnreachable!", journalOf(signs(signature.Unauthorized, 30, 6*time.Minute,
 			3*time.Second, `"Unable to update node status" err="Unauthorized"`))),
-		row("an expired certificate", "APIServerUnreachable!", said(api(30, 6*time.Minute, 3*time.Second),
+		row("an expired certificate", "APIServerUnreachable!", journalOf(api(30, 6*time.Minute, 3*time.Second),
 			signs(signature.CertificateExpired, 3, 6*time.Minute, time.Minute, "x509: certificate has expired"))),
 
-		row("all processes of one container", "healthy", said(oom(memcgKill, "7011", "7012", "7013"),
+		row("all processes of one container", "healthy", journalOf(oom(memcgKill, "7011", "7012", "7013"),
 			burst(signature.OOMKill, 1, time.Minute, time.Minute, "java"),
 			burst(signature.OOMKill, 1, time.Minute, time.Minute, "sh"))),
 		row("one container again and again", "OOMKilled",
-			said(oom(memcgKill, "java"), bursts(signature.OOMKill, "java", 3, 3*time.Minute, time.Minute))),
+			journalOf(oom(memcgKill, "java"), bursts(signature.OOMKill, "java", 3, 3*time.Minute, time.Minute))),
 		row("the node out of memory", "OOMKilled",
-			said(oom(strings.Replace(globalKill, "containerd", "java", 1), "java"))),
-		row("the runtime", "OOMKilled!", said(oom(globalKill, "containerd pid 4711"))),
-		row("a shim", "OOMKilled!", said(oom(memcgKill, "containerd-shim pid 5000"))),
-		row("the docker of a pod", "healthy", said(oom(memcgKill, "dockerd pid 7011"), inPod)),
+			journalOf(oom(strings.Replace(globalKill, "containerd", "java", 1), "java"))),
+		row("the runtime", "OOMKilled!", journalOf(oom(globalKill, "containerd pid 4711"))),
+		row("a shim", "OOMKilled!", journalOf(oom(memcgKill, "containerd-shim pid 5000"))),
+		row("the docker of a pod", "healthy", journalOf(oom(memcgKill, "dockerd pid 7011"), inPod)),
 		row("CRI-O's conmon, which is in its pod's group", "OOMKilled!",
-			said(oom(memcgKill, "conmon pid 7011"), inPod)),
-		row("a runc at its container's limit", "healthy", said(oom(memcgKill, "runc:[2:INIT]"))),
+			journalOf(oom(memcgKill, "conmon pid 7011"), inPod)),
+		row("a runc at its container's limit", "healthy", journalOf(oom(memcgKill, "runc:[2:INIT]"))),
 		row("a process of the runtime's unit", "OOMKilled!", kernel(signature.UnitOOMKilled,
 			"containerd.service: A process of this unit has been killed by the OOM killer.", "containerd.service")),
 
@@ -141,7 +141,8 @@ func TestJournalCauses(t *testing.T) {
 	})
 }
 
-// TestNoCauseWithoutItsSignal takes from each picture that the logs make the records of its signal: the cause must go.
+// TestNoCauseWithoutItsSignal takes the records of a cause out of each recorded case that shows it by its logs: the
+// cause must go.
 func TestNoCauseWithoutItsSignal(t *testing.T) {
 	signals := map[string][]string{
 		causes.KubeletCrashLooping:  {signature.UnitRestarted, signature.KubeletFatal, signature.WatchdogTimeout},
@@ -177,7 +178,7 @@ func TestNoCauseWithoutItsSignal(t *testing.T) {
 	}
 	for code := range signals {
 		if !seen[code] {
-			t.Errorf("no picture shows %s", code)
+			t.Errorf("no recorded case shows %s", code)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func some(percent float64) host.Averages {
 // seen gives the node the recorded host that is well, and applies changes.
 func seen(changes ...func(*facts.Node)) tweak { return onHost("host_healthy", changes) }
 
-// surfaces gives the node a kubelet whose own surfaces are well besides, and applies changes.
+// surfaces gives the node a healthy host and kubelet, and applies changes.
 func surfaces(changes ...func(*facts.Node)) tweak {
 	return func(f *facts.Input) {
 		f.Processes = append(f.Processes, kubeletProcess('S'))

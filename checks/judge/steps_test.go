@@ -321,7 +321,7 @@ func TestStepsOfTheHost(t *testing.T) {
 		named := func(n *facts.Node) { n.Settings.Value.NodeName = name }
 		return func(f *facts.Input) {
 			surfaces(append(changes, named)...)(f)
-			said(incident(2*time.Minute, 4*time.Second))(f)
+			journalOf(incident(2*time.Minute, 4*time.Second))(f)
 		}
 	}
 	noCertificates := func(n *facts.Node) { n.Certificates = facts.Reading[[]kubelet.Certificate]{Skipped: true} }
@@ -409,7 +409,8 @@ func TestStepsWithoutSystemd(t *testing.T) {
 	}
 }
 
-// TestKdiagCommand wants next steps to mean the runtime that was asked, and a simulation's never the node at hand.
+// TestKdiagCommand checks that next steps are about the runtime that was asked, and a simulation's never about the node
+// at hand.
 func TestKdiagCommand(t *testing.T) {
 	for want, r := range map[string]checks.Runtime{
 		"kdiag pleg": {Endpoint: "unix:///run/x.sock", EndpointSource: "well-known"},
@@ -424,7 +425,7 @@ func TestKdiagCommand(t *testing.T) {
 	}
 }
 
-// TestLoadingIsWaitedFor wants a runtime that loads its state to be waited for, and every restart to come after that.
+// TestLoadingIsWaitedFor checks that the steps for a runtime that loads its state wait for it before any restart.
 func TestLoadingIsWaitedFor(t *testing.T) {
 	for _, tweak := range []tweak{condition(0, false), fails(crictl.Unavailable, notInitialised, everyRPC()...)} {
 		c := only(t, node(tweak), causes.RuntimeNotReady)
