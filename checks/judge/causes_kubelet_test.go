@@ -13,7 +13,7 @@ import (
 
 // quiet is a log that holds nothing of the kubelet, as it mostly does with -v=0.
 func quiet(f *facts.Input) {
-	journalOf(signs(signature.UnitStarted, 4, 12*time.Minute, time.Minute, "Started logrotate", "logrotate.service"))(f)
+	logs(signs(signature.UnitStarted, 4, 12*time.Minute, time.Minute, "Started logrotate", "logrotate.service"))(f)
 	f.Journal.Signatures[0].Lane = string(signature.Node)
 }
 
@@ -25,12 +25,12 @@ func noSystemd(n *facts.Node) {
 // TestJournalRoots checks which cause comes first when the logs and the measurement show the same trouble.
 func TestJournalRoots(t *testing.T) {
 	oom := func(victim string) tweak {
-		return journalOf(signs(signature.OOMKill, 1, 6*time.Minute, 6*time.Minute, globalKill, victim))
+		return logs(signs(signature.OOMKill, 1, 6*time.Minute, 6*time.Minute, globalKill, victim))
 	}
 	hungTask := func(task string) entry {
 		return signs(signature.HungTask, 3, 6*time.Minute, 2*time.Minute, blockedShim, task)
 	}
-	watchdog := journalOf(restarted(3, 4*time.Minute, 50*time.Second),
+	watchdog := logs(restarted(3, 4*time.Minute, 50*time.Second),
 		signs(signature.WatchdogTimeout, 3, 12*time.Minute, time.Minute, watchdogFired, "kubelet.service"))
 	pleg := incident(2*time.Minute, 4*time.Second)
 	shimKilled := func(at time.Duration) entry {
@@ -51,34 +51,34 @@ func TestJournalRoots(t *testing.T) {
 		row("a shim was killed, and an object hangs", "OOMKilled!; InspectHang! < OOMKilled",
 			statusHangs("container1-0"), oom("containerd-shim")),
 		row("the kubelet is killed again and again", "OOMKilled!; KubeletCrashLooping! < OOMKilled",
-			journalOf(restarted(4, time.Minute, 10*time.Second),
+			logs(restarted(4, time.Minute, 10*time.Second),
 				signs(signature.OOMKill, 1, 6*time.Minute, 6*time.Minute, globalKill, "kubelet"))),
 		row("the kernel hangs, and the runtime with it", "KernelHung!; RuntimeHung! < KernelHung", hung,
-			journalOf(hungTask("jbd2/sda1-8:311"))),
+			logs(hungTask("jbd2/sda1-8:311"))),
 		row("the kernel hangs, and a list with it", "KernelHung!; ListHang! < KernelHung", hangs(facts.RPCContainers),
-			journalOf(hungTask("containerd-shim pid 5000"))),
+			logs(hungTask("containerd-shim pid 5000"))),
 		row("the kernel hangs, but a signal stopped the runtime", "RuntimeHung!; KernelHung",
-			socket(crictl.ConnectSilent, ""), daemonIn('T', ""), journalOf(hungTask("jbd2/sda1-8:311"))),
+			socket(crictl.ConnectSilent, ""), daemonIn('T', ""), logs(hungTask("jbd2/sda1-8:311"))),
 		row("the kernel hangs, and PLEG with it", "KernelHung!; PLEGUnhealthy! < KernelHung",
-			journalOf(hungTask("jbd2/sda1-8:311"), pleg)),
-		row("the kernel reported a shim that is still stuck", "KernelHung!", journalOf(hungTask("containerd-shim pid 5000")),
+			logs(hungTask("jbd2/sda1-8:311"), pleg)),
+		row("the kernel reported a shim that is still stuck", "KernelHung!", logs(hungTask("containerd-shim pid 5000")),
 			shim('D')),
 		row("the kernel reported a shim that went on", "KernelHung",
-			journalOf(hungTask("containerd-shim pid 5000")), shim('S')),
+			logs(hungTask("containerd-shim pid 5000")), shim('S')),
 		row("the watchdog kills, and the runtime hangs", "RuntimeHung!; KubeletCrashLooping! < RuntimeHung", hung,
 			watchdog),
 		row("the kubelet ends itself, and the runtime hangs", "RuntimeHung!; KubeletCrashLooping!", hung,
-			journalOf(restarted(3, time.Minute, 50*time.Second))),
-		row("PLEG beside a hung runtime", "RuntimeHung!", hung, journalOf(pleg)),
-		row("PLEG beside a hung object", "InspectHang!", statusHangs("container1-0"), journalOf(pleg)),
-		row("PLEG beside a dead network", "PLEGUnhealthy!; NetworkNotReady!", condition(1, false), journalOf(pleg)),
-		row("PLEG beside a list that is only large", "PLEGUnhealthy!; ListTooLarge", exited(500, 1, 18000), journalOf(pleg)),
-		row("PLEG beside slow lists", "RuntimeSlow!", takes(time.Second, lists()...), journalOf(pleg)),
-		row("PLEG beside a killed shim", "OOMKilled!", journalOf(shimKilled(5*time.Minute), pleg)),
+			logs(restarted(3, time.Minute, 50*time.Second))),
+		row("PLEG beside a hung runtime", "RuntimeHung!", hung, logs(pleg)),
+		row("PLEG beside a hung object", "InspectHang!", statusHangs("container1-0"), logs(pleg)),
+		row("PLEG beside a dead network", "PLEGUnhealthy!; NetworkNotReady!", condition(1, false), logs(pleg)),
+		row("PLEG beside a list that is only large", "PLEGUnhealthy!; ListTooLarge", exited(500, 1, 18000), logs(pleg)),
+		row("PLEG beside slow lists", "RuntimeSlow!", takes(time.Second, lists()...), logs(pleg)),
+		row("PLEG beside a killed shim", "OOMKilled!", logs(shimKilled(5*time.Minute), pleg)),
 		row("PLEG after a shim was killed long before", "PLEGUnhealthy!; OOMKilled!",
-			journalOf(shimKilled(14*time.Minute), pleg)),
+			logs(shimKilled(14*time.Minute), pleg)),
 	})
-	f := node(journalOf(restarted(9, 11*time.Second, time.Second)))
+	f := node(logs(restarted(9, 11*time.Second, time.Second)))
 	if probe, benchmark := NewRuntimeProbe(checks.Header{}, f), NewRelistBenchmark(checks.Header{}, f); len(
 		Judge(f),
 	) == 0 ||
@@ -151,7 +151,7 @@ func TestJournalAsEvidence(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			before, after := only(t, node(tt.tweak), tt.code), only(t, node(tt.tweak, journalOf(tt.log...)), tt.code)
+			before, after := only(t, node(tt.tweak), tt.code), only(t, node(tt.tweak, logs(tt.log...)), tt.code)
 			f, against := len(after.Evidence.For)-len(before.Evidence.For), len(after.Evidence.Against)-len(
 				before.Evidence.Against,
 			)
@@ -170,7 +170,7 @@ func TestJournalAsEvidence(t *testing.T) {
 		})
 	}
 	alone := only(t, node(hangs(facts.RPCContainers)), "ListHang")
-	if both := only(t, node(hangs(facts.RPCContainers), journalOf(pleg)), "ListHang"); both.Confidence <= alone.Confidence {
+	if both := only(t, node(hangs(facts.RPCContainers), logs(pleg)), "ListHang"); both.Confidence <= alone.Confidence {
 		t.Errorf("agreement raises: %.2f, alone %.2f", both.Confidence, alone.Confidence)
 	}
 }

@@ -112,7 +112,7 @@ func randomJournal(r *rand.Rand, text string) tweak {
 			e.Culprits = append(e.Culprits, journal.Culprit{Kind: text, ID: text, Pod: text})
 		}))
 	}
-	return journalOf(entries...)
+	return logs(entries...)
 }
 
 // recordedNodes are the recorded cases, read once: nothing here changes them.

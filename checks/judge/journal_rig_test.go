@@ -12,8 +12,8 @@ import (
 // An entry adds something to a journal.
 type entry func(*journal.Report)
 
-// journalOf gives the node a journal that was read when the measurement began.
-func journalOf(entries ...entry) tweak {
+// logs gives the node a journal that was read when the measurement began.
+func logs(entries ...entry) tweak {
 	return func(f *facts.Input) {
 		r := &journal.Report{APIVersion: journal.APIVersion, Kind: "JournalReport", GeneratedAt: readAt(), Lines: 4200}
 		for _, e := range entries {
@@ -104,7 +104,7 @@ const (
 
 // calm is what a healthy node's journal holds: nothing but the noise of its day.
 func calm() tweak {
-	return journalOf(signs(signature.SyncLoopActive, 320, 14*time.Minute, 3*time.Second, `"SyncLoop UPDATE" source="api"`),
+	return logs(signs(signature.SyncLoopActive, 320, 14*time.Minute, 3*time.Second, `"SyncLoop UPDATE" source="api"`),
 		signs(signature.UnitStarted, 4, 12*time.Minute, time.Minute, "Started logrotate.service", "logrotate.service"),
 		signs(signature.OOMKill, 1, 9*time.Minute, 9*time.Minute, memcgKill, "java"),
 		signs(signature.NodeReady, 1, 8*time.Minute, 8*time.Minute, "Node became ready"),

@@ -88,7 +88,7 @@ func changes(t *testing.T, defined map[string]string, text string) tweak {
 				changes(t, defined, defined[line])(f)
 			case strings.HasPrefix(line, "journal of "):
 				if f.Journal == nil {
-					journalOf()(f)
+					logs()(f)
 				}
 				logLine(t, line)(f.Journal)
 			case isValue:

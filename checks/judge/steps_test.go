@@ -321,7 +321,7 @@ func TestStepsOfTheHost(t *testing.T) {
 		named := func(n *facts.Node) { n.Settings.Value.NodeName = name }
 		return func(f *facts.Input) {
 			surfaces(append(changes, named)...)(f)
-			journalOf(incident(2*time.Minute, 4*time.Second))(f)
+			logs(incident(2*time.Minute, 4*time.Second))(f)
 		}
 	}
 	noCertificates := func(n *facts.Node) { n.Certificates = facts.Reading[[]kubelet.Certificate]{Skipped: true} }
