@@ -61,6 +61,7 @@ func adviseAll(t *testing.T, rows []remedy) {
 }
 
 const (
+	endpointK3s     = "unix:///run/k3s/containerd/containerd.sock"
 	endpointCRIO    = "unix:///run/crio/crio.sock"
 	endpointDockerd = "unix:///run/cri-dockerd.sock"
 	endpointDocker  = "unix:///run/docker/containerd/containerd.sock"
@@ -115,6 +116,8 @@ func TestStepsOfTheRuntime(t *testing.T) {
 		step("nothing listens for docker", "RuntimeDown",
 			"systemctl start docker; systemctl restart cri-docker: the runtime", "", down, at(endpointDockerd)),
 		step("docker's containerd", "RuntimeHung", "systemctl restart docker: the node", "", hung, at(endpointDocker)),
+		step("k3s on an agent", "RuntimeHung", "systemctl restart k3s-agent: the kubelet", "", hung, at(endpointK3s),
+			func(f *facts.Input) { f.Kubelet.Name = "k3s-agent" }),
 		step("CRI-O", "RuntimeHung", "systemctl restart crio: the runtime", "", hung, at(endpointCRIO)),
 		step("no systemd, down", "RuntimeDown", "grep -rlsw containerd /etc/init.d", "systemctl | journalctl", down,
 			without, processesOf()),
@@ -150,11 +153,11 @@ func TestStepsOfTheRuntime(t *testing.T) {
 		step("a benchmark's root", "RuntimeSlow", "grep . /proc/pressure", "", takes(3*time.Second, everyRPC()...)),
 	})
 	for endpoint, root := range map[string]string{
-		"unix:///run/containerd/containerd.sock":               "/var/lib/containerd",
-		endpointCRIO:                                           "/var/lib/containers",
-		endpointDockerd:                                        "/var/lib/docker",
-		"unix:///run/k3s/containerd/containerd.sock":           "/var/lib/rancher",
-		"unix:///run/k0s/containerd.sock":                      "/var/lib/k0s",
+		"unix:///run/containerd/containerd.sock": "/var/lib/containerd",
+		endpointCRIO:                             "/var/lib/containers",
+		endpointDockerd:                          "/var/lib/docker",
+		endpointK3s:                              "/var/lib/rancher",
+		"unix:///run/k0s/containerd.sock":        "/var/lib/k0s",
 		"unix:///var/snap/microk8s/common/run/containerd.sock": "/var/snap/microk8s/common",
 		"unix:///run/mine.sock":                                "/var/lib",
 	} {
