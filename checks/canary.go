@@ -12,7 +12,7 @@ type CanaryReport struct {
 	Network   string       `json:"network"`             // host or cni
 	Image     string       `json:"image,omitempty"`     // that was run
 	SandboxID string       `json:"sandboxID,omitempty"` // of the last attempt
-	Attempts  int          `json:"attempts"`            // 0 when nothing was made; more than 1 when something else stopped the earlier ones
+	Attempts  int          `json:"attempts"`            // 0: none; above 1: the earlier ones were stopped
 	Seconds   float64      `json:"seconds"`             // of all steps
 	Steps     []CanaryStep `json:"steps"`               // of the last attempt, in order
 	CleanedUp bool         `json:"cleanedUp"`           // nothing of it is left in the runtime

@@ -21,7 +21,7 @@ type Limits struct {
 	Node             NodeLimits    // of the host
 }
 
-// DefaultLimits returns the thresholds that kdiag compares with unless it is told otherwise.
+// DefaultLimits returns the thresholds that kdiag compares with unless a command sets others.
 //
 // None of them is the kubelet's: its relist threshold is measured with the rest (Summary.ThresholdSeconds). They are
 // chosen so that a healthy node of 110 pods stays an order of magnitude below each of them.
@@ -50,7 +50,7 @@ func DefaultLimits() Limits {
 		// A CNI plugin works for seconds at most; the kubelet gives a whole sandbox four minutes.
 		CNIPluginTooLong: time.Minute,
 		// Three of the longest relists that still pass (3m), and two kills by the watchdog (one every five minutes or
-		// so); what is older says little about now. journal.Recent reads five minutes more, for what led to the first
+		// so); what is older shows little of now. journal.Recent reads five minutes more, for what led to the first
 		// of it, and what is counted and printed is all that was read.
 		JournalWindow: 15 * time.Minute,
 		Node:          DefaultNodeLimits(),

@@ -46,7 +46,8 @@ type NodeLimits struct {
 func DefaultNodeLimits() NodeLimits {
 	return NodeLimits{
 		// The kubelet's own: pkg/kubelet/apis/config/v1beta1/defaults_linux.go, DefaultEvictionHard.
-		NodefsAvailable: 0.10, ImagefsAvailable: 0.15, NodefsInodes: 0.05, ImagefsInodes: 0.05, MemoryAvailable: 100 << 20,
+		NodefsAvailable: 0.10, ImagefsAvailable: 0.15, NodefsInodes: 0.05, ImagefsInodes: 0.05,
+		MemoryAvailable: 100 << 20,
 		// Below 1 % the next image or log takes the rest. A gibibyte is more than most images unpack to, so a large
 		// disk is not full at 1 %. An image of a distribution has some thousand files.
 		FullShare: 0.01, FullBytes: 1 << 30, FullInodes: 10_000,

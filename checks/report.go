@@ -91,7 +91,8 @@ type Evidence struct {
 
 // A Subject names a culprit.
 type Subject struct {
-	Kind      string    `json:"kind"` // Container, PodSandbox, Unit, Process, Filesystem, Disk, Cgroup, Certificate, Socket, RPC, Node
+	// Kind is Container, PodSandbox, Unit, Process, Filesystem, Disk, Cgroup, Certificate, Socket, RPC or Node.
+	Kind      string    `json:"kind"`
 	ID        string    `json:"id,omitempty"`
 	Name      string    `json:"name,omitempty"`
 	Namespace string    `json:"namespace,omitempty"`
@@ -205,7 +206,7 @@ type RelistSample struct {
 	At         time.Time `json:"at"`
 	Seconds    float64   `json:"seconds"`
 	Containers *int      `json:"containers,omitempty"` // absent when their list did not come
-	Bytes      *int      `json:"bytes,omitempty"`      // of the larger list; absent when one did not come, and nothing of either
+	Bytes      *int      `json:"bytes,omitempty"`      // of the larger list; absent where nothing of a list came
 	Error      string    `json:"error,omitempty"`
 }
 
@@ -216,7 +217,7 @@ type Definition struct {
 	Means    string   // what happens in the kubelet and the runtime; paragraphs of text
 	Confirm  []string // how a person can confirm it, as commands or observations
 	Fix      []string // what helps, in order of blast radius
-	Mistaken string   // what it is mistaken for, and how to tell them apart
+	Mistaken string   // what it is mistaken for, and what distinguishes them
 	Sources  []string // threads, files and papers where the facts come from
 	RootOf   []string // codes of causes that are consequences of this one when both are found
 }

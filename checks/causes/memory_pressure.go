@@ -19,7 +19,7 @@ func recogniseMemoryPressure(f *facts.Facts) *Finding {
 	consumers := memoryConsumers(f)
 	addConsumed(&e, consumers)
 	missing(f.Seen.Memory, &e, "memory that is available (/proc/meminfo)")
-	missing(f.Seen.Holders, &e, "who has the memory, or waits for it")
+	missing(f.Seen.Consumers, &e, "who has the memory, or waits for it")
 	logEvidence(f, &e, signature.OOMInvoked)
 	m := f.Seen.Memory.Value
 	summary := "the node is short of memory: " + units.Size(m.Available) + " of " + units.Size(m.Total) + " available"
@@ -81,7 +81,7 @@ func isMuchMemory(f *facts.Facts, n uint64) bool {
 // memoryConsumers are who has most of the memory: pods, units, and then processes. Where there is plenty it is who
 // waits for it at its own limit, since who has most does no harm.
 func memoryConsumers(f *facts.Facts) []consumer {
-	seen, total := f.Seen.Holders.Value, f.Seen.Memory.Value.Total
+	seen, total := f.Seen.Consumers.Value, f.Seen.Memory.Value.Total
 	var out []consumer
 	if !f.Pressure.MemoryLow {
 		for _, g := range seen.Stalled {

@@ -43,7 +43,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 		logEvidence(f, &e, signature.ForkRejected)
 	}
 	logEvidence(f, &e, signature.ForkFailed)
-	missing(f.Seen.Holders, &e, "who has the processes")
+	missing(f.Seen.Consumers, &e, "who has the processes")
 	c := newFinding(criticalIf(critical), checks.Certain, main.Line+ofCulprit(consumers), e, subjects...)
 	return c.blame(consumers).advise(func(s *Steps, _ string) {
 		if dir := pidsDir(f, limits[0].Group); dir != "" {
@@ -90,12 +90,12 @@ func zombieParent(f *facts.Facts) *host.ZombieParent {
 // names: one with many threads, the children of one parent, or a fork bomb.
 func pidConsumers(f *facts.Facts, l facts.PIDLimit) []consumer {
 	var out []consumer
-	for _, g := range f.Seen.Holders.Value.PIDs {
+	for _, g := range f.Seen.Consumers.Value.PIDs {
 		share := facts.Share(g.Current, l.There)
 		has := textf("has %s of them, %s", units.Number(g.Current), units.Percent(share))
 		out = append(out, groupConsumer(f, g.Path, g.Dir, g.Owner, share, has, "grep . '%s'/pids.*"))
 	}
-	for _, c := range f.Seen.Holders.Value.ProcessGroups {
+	for _, c := range f.Seen.Consumers.Value.ProcessGroups {
 		name, share := facts.Clean(c.Name), facts.Share(uint64(max(c.Threads, 0)), l.There)
 		threads := textf("%s, %s", units.Count(c.Threads, "thread"), units.Percent(share))
 		several := textf("%s processes called %s, which have %s", units.Number(c.Processes), name, threads)

@@ -100,8 +100,8 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 	case facts.HangMidway:
 		if s := f.Pattern.Stall; f.Pattern.Stalled {
 			Addf(&e.For, "it answered at first; then %s hung, for %s", units.Count(s.Hung, "call"), s.For)
+			Addf(&e.For, "Version, which needs no lock, was answered at first and not later")
 		}
-		addIf(f.Pattern.StoppedForGood, &e.For, "Version, which needs no lock, was answered at first and not later")
 		return label + " stopped answering while it was measured", checks.Strong
 	case facts.HangMost:
 		calls, pods := outOf(len(f.Sweep.Hung), len(f.Sweep.Made), "status call"), facts.PodsOf(f.Sweep.Hung)

@@ -30,7 +30,7 @@ type Target struct {
 // Calls are the RPCs as a whole.
 type Calls struct {
 	AnyList        bool        // at least one of the two lists is answered
-	BothLists      bool        // both lists were answered, or, refused for their size, were had in parts
+	BothLists      bool        // both lists are whole, also where they were refused for their size and read in parts
 	Connected      bool        // the socket was there and spoke HTTP/2, so that RPCs mean something
 	Gone           crictl.Call // the call that found the runtime gone, if nothing was answered after it
 	WentAway       bool
@@ -70,19 +70,18 @@ type Lists struct {
 
 // Pattern is how the runtime as a whole behaves.
 type Pattern struct {
-	AllSlow        bool  // even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on
-	Crawls         bool  // nothing but Version came in time, and Version late
-	Hang           Hang  // in which way the whole runtime hangs, HangNone if it does not
-	ImagesHold     bool  // the image store explains the hung status calls
-	OnlyImageList  bool  // listImages hangs alone: what watches the disk still answers
-	Slow           bool  // the runtime answers, but slowly or with pauses
-	SlowLists      bool  // the lists take too long for what they hold
-	SlowStatuses   bool  // status calls take too long
-	Stall          Stall // the first time after the probes in which calls hung and nothing at all was answered
-	Stalled        bool
-	Stalls         bool // the runtime misses deadlines and goes on nevertheless
-	StoppedForGood bool // a runtime that had answered left even Version unanswered
-	Well           bool // the runtime answered all that a relist needs: then it is not what the kubelet waits for
+	AllSlow       bool  // even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on
+	Crawls        bool  // nothing but Version came in time, and Version late
+	Hang          Hang  // in which way the whole runtime hangs, HangNone if it does not
+	ImagesHold    bool  // the image store explains the hung status calls
+	OnlyImageList bool  // listImages hangs alone: what watches the disk still answers
+	Slow          bool  // the runtime answers, but slowly or with pauses
+	SlowLists     bool  // the lists take too long for what they hold
+	SlowStatuses  bool  // status calls take too long
+	Stall         Stall // the first time after the probes in which nothing at all was answered
+	Stalled       bool
+	Stalls        bool // the runtime misses deadlines and goes on nevertheless
+	Well          bool // the runtime answered all that a relist needs: then it is not what the kubelet waits for
 }
 
 // Log is what the logs of the node hold.
@@ -95,25 +94,25 @@ type Log struct {
 	// the episodes of the journal in which PLEG was unhealthy and whose time is known
 	Incidents        []journal.Episode
 	KubeletElsewhere string   // why the kubelet's silence in what was read means nothing: it logs elsewhere
-	Named            []named  // the objects whose status the kubelet has asked for in vain
+	Named            []named  // the objects whose status the kubelet has not got
 	NodeVictims      []string // the victims that the node cannot do without
 	// the newest incident of PLEG may come from a victim that the node cannot do without
 	OOMBeforePLEG bool
-	OOMGlobal     bool             // a kill was for want of memory on the whole node, as far as the journal says
+	OOMGlobal     bool             // a kill was for want of memory on the whole node, as far as the journal shows
 	OOMKills      int              // kills
 	OOMVictims    []LogTask        // the tasks that the kernel killed for memory, each once
 	PLEGNow       *journal.Episode // the incident that is going on
 	Read          bool             // there is a journal to be asked
 	Restarts      Restarts         // restarts
 	RetryPause    time.Duration    // how long the kubelet may be silent about a call that hangs again and again
-	SameRuntime   bool             // what the kubelet says in the journal is about the runtime that was asked
+	SameRuntime   bool             // the kubelet's records in the journal are about the runtime that was asked
 	Watchdog      bool             // systemd's watchdog ended the kubelet, which means that its loop stood still
 	Window        time.Duration    // how far back the journal was read, in whole minutes
 }
 
 // Agent is the state of the kubelet.
 type Agent struct {
-	APIQuiet      bool // the kubelet's log would tell of an API server that the kubelet does not reach
+	APIQuiet      bool // the kubelet's log would show that the API server is not reached, and does not
 	Gone          bool // a node has no kubelet, where no service manager knows its unit
 	HealthRefused bool // nothing listens on the kubelet's health port
 	IsNode        bool // a kubelet was set up on this host
@@ -134,12 +133,11 @@ type Agent struct {
 
 // Shims are the shims, and how they match the lists.
 type Shims struct {
-	Comparable   bool           // the lists are whole
-	Culprits     ShimGap        // what the comparison finds and something else confirms
-	EveryStopped []host.Process // those of other runtimes as well
-	Gap          ShimGap        // shimGap compares shims and lists
-	Compared     bool
-	Stopped      []host.Process // the shims that a signal or a tracer stopped, but for those of another runtime
+	Comparable bool    // the lists are whole
+	Culprits   ShimGap // what the comparison finds and something else confirms
+	Gap        ShimGap // shimGap compares shims and lists
+	Compared   bool
+	Stopped    []host.Process // the shims that a signal or a tracer stopped, but for those of another runtime
 }
 
 // Tasks are what stands still.
@@ -156,7 +154,7 @@ type Disk struct {
 	ReadOnly     []host.Space   // the file systems of runtime, kubelet or logs that cannot be written
 	Short        []Shortage     // the file systems that are short of space, the full ones first
 	ShortInodes  []Shortage     // the file systems that are short of inodes, the full ones first
-	SilentMounts []host.Mount   // the dead mounts and the folders of the node's own whose file system did not answer
+	SilentMounts []host.Mount   // the dead mounts, and the node's own folders on file systems that did not answer
 	Slow         []host.Disk    // the disks whose requests take long
 	Writers      []host.Writer  // the processes that write most, at most three
 	Writes       []WriteLatency // the timed writes that were made, the slowest folder first

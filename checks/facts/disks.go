@@ -135,7 +135,7 @@ func WriterLabel(f *Facts, w host.Writer) string {
 		OwnerSuffix(f, host.Owner{PodUID: w.PodUID, ObjectID: w.ObjectID})
 }
 
-// deadMounts returns the mounts that hang, or have nobody behind them: hung ones first, then those of pods.
+// deadMounts returns the mounts that hang or have no server: hung ones first, then those of pods.
 func deadMounts(f *Facts) []host.Mount {
 	out := filter(f.Seen.Mounts.Value.Probed, func(m host.Mount) bool {
 		return m.Hung ||
@@ -148,7 +148,7 @@ func deadMounts(f *Facts) []host.Mount {
 	return out
 }
 
-// silentMounts returns the dead mounts and the node's own folders whose file system did not answer.
+// silentMounts returns the dead mounts, and the node's own folders on file systems that did not answer.
 func silentMounts(f *Facts) []host.Mount {
 	out := slices.Clone(f.Disk.DeadMounts)
 	for _, s := range f.Seen.Spaces.Value {

@@ -9,6 +9,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -21,24 +22,24 @@ type Input struct {
 	Summary     *plegbench.Summary     // nil with Measurement
 	Processes   []host.Process         // runtime daemons, shims, OCI runtimes and CNI plugins on this host
 	HostMissing string                 // why Processes could not be read; empty when they were
-	// Peer is the process that listens on the socket, where that is none of Processes; nil when it is one, or not known.
+	// Peer is the process that listens on the socket, where that is none of Processes; else nil, also when not known.
 	Peer      *host.Process
 	NotTaken  []crictl.Tried // processes that call themselves kubelet and were not taken for the node's
 	NoSystemd bool           // something else than systemd runs this host
 	// Journal is what the node's own logs hold of the last minutes (Limits.JournalWindow). It supports, contradicts,
 	// dates and names; what the runtime answers now decides. Nil when the logs were not read.
 	Journal        *journal.Report
-	JournalProblem string // why the logs could not be read; empty when they were, or when nobody asked for them
+	JournalProblem string // why the logs could not be read; empty when they were, or were not to be
 	// Node is what was seen of the host and of the kubelet besides; nil when only the runtime was asked.
 	Node   *Node
-	Limits checks.Limits
+	Limits checks.Limits // the zero value stands for checks.DefaultLimits
 }
 
 // Facts are what was collected and all that follows from it, each worked out once by New.
 type Facts struct {
 	Input
 	RPC map[string]RPC // the calls by RPC
-	// Seen is what was seen of the node; empty where nobody looked, and where the runtime is kdiag's own.
+	// Seen is what was seen of the node; empty where only the runtime was asked, and where the runtime is kdiag's own.
 	Seen     *Node
 	Target   Target
 	Calls    Calls
@@ -61,15 +62,8 @@ func New(in *Input) *Facts {
 	if in != nil {
 		f.Input = *in
 	}
-	defaults := checks.DefaultLimits()
-	if f.Limits.CNIPluginTooLong <= 0 {
-		f.Limits.CNIPluginTooLong = defaults.CNIPluginTooLong
-	}
-	if f.Limits.RPCTimeout <= 0 {
-		f.Limits.RPCTimeout = defaults.RPCTimeout
-	}
-	if f.Limits.Node == (checks.NodeLimits{}) {
-		f.Limits.Node = defaults.Node
+	if f.Limits == (checks.Limits{}) {
+		f.Limits = checks.DefaultLimits()
 	}
 	for _, name := range []string{RPCVersion, RPCStatus, RPCSandboxes, RPCContainers, RPCImages, RPCImageFs} {
 		f.RPC[name] = callsOf(f, name)
@@ -96,21 +90,20 @@ func New(in *Input) *Facts {
 
 // deriveLog works out what follows from the logs.
 func deriveLog(f *Facts) {
-	f.Log.At = journalAt(f)
-	f.Log.From = journalFrom(f)
-	f.Log.Read = logRead(f)
+	f.Log.Read = f.Journal != nil
+	f.Log.At, f.Log.From = journalTime(f)
+	f.Log.Window = max(f.Log.At.Sub(f.Log.From).Round(time.Minute), time.Minute)
+	f.Log.SameRuntime = f.Log.Read && !f.Target.Simulated && !f.Target.OtherEndpoint
+	f.Log.RetryPause = f.Calls.KubeletTimeout + SkipFresh
 	f.Log.Incidents = incidents(f)
 	f.Log.HungTasks = hungTasks(f)
 	f.Log.OOMGlobal = oomGlobal(f)
-	f.Log.OOMKills = oomKills(f)
-	f.Log.OOMVictims = oomVictims(f)
+	f.Log.OOMKills = occasions(f, signature.OOMKill)
+	f.Log.OOMVictims = tasksOf(f, signature.OOMKill)
 	f.Log.NodeVictims = nodeVictims(f)
 	f.Log.OOMBeforePLEG = oomBeforePLEG(f)
 	f.Log.PLEGNow = plegNow(f)
-	f.Log.RetryPause = retryPause(f)
 	f.Log.Named = namedByKubelet(f)
-	f.Log.SameRuntime = sameRuntime(f)
-	f.Log.Watchdog = watchdogEnds(f)
-	f.Log.Window = journalWindow(f)
+	f.Log.Watchdog = len(UnitsOf(f, signature.WatchdogTimeout, RoleKubelet)) > 0
 	f.Log.Restarts = kubeletRestarts(f)
 }

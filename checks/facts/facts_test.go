@@ -41,7 +41,7 @@ func FuzzAmount(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, written string, total uint64) { _ = Amount(written, total) })
 }
 
-// TestWaits tells what a task waits for.
+// TestWaits checks what a task waits for by its kernel functions.
 func TestWaits(t *testing.T) {
 	for _, tt := range []struct {
 		wchan string

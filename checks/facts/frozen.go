@@ -60,7 +60,7 @@ func freezerOf(all []host.FrozenCgroup, g host.FrozenCgroup) (top host.FrozenCgr
 }
 
 // isForeign reports whether a group is that of a container that the runtime does not list and that is in no pod:
-// docker's own, say, which somebody may pause.
+// docker's own, say, which a person may pause.
 func isForeign(f *Facts, g host.FrozenCgroup) bool {
 	return g.ObjectID != "" && g.PodUID == "" && !strings.Contains(g.Path, "kubepods") && f.Calls.BothLists &&
 		OwnedBy(f, g.Owner).Pod == ""
@@ -91,7 +91,7 @@ func HoldsAllPods(g host.FrozenCgroup) bool {
 	return base == "kubepods" || base == "kubepods.slice" || strings.HasSuffix(base, "-kubepods.slice")
 }
 
-// CgroupRole is the daemon whose own group this is. A group of a shim or a container is a pod's.
+// CgroupRole is the daemon that this group is of. A group of a shim or a container is a pod's.
 func CgroupRole(g host.FrozenCgroup) Role {
 	switch {
 	case g.ObjectID != "" || g.PodUID != "":

@@ -10,7 +10,7 @@ import (
 )
 
 // LeaseGrace is how long the control plane waits for a sign of the kubelet before it calls the node Unknown: 40 s up to
-// Kubernetes 1.31 and 50 s since (node-monitor-grace-period). Shorter trouble is a blip that nobody else sees.
+// Kubernetes 1.31 and 50 s since (node-monitor-grace-period). Shorter trouble does not show outside the node.
 const LeaseGrace = 40 * time.Second
 
 // leastTries is how many failures make an outage: lease and status are each tried every ten seconds.
@@ -40,7 +40,7 @@ func deriveAgent(f *Facts) {
 		slices.ContainsFunc(n.Certificates.Value, func(c kubelet.Certificate) bool {
 			return c.Err == "" && !c.NotAfter.IsZero()
 		})
-	// A kubelet under a name that kdiag does not know may run where it does not see it, so nobody may listen.
+	// A kubelet under a name that kdiag does not know may run where it does not see it, so the port must be closed.
 	a.Gone = a.NotSeen && a.IsNode && (h.Ping == nil || a.HealthRefused) &&
 		(!n.Systemd.Value.Answered || a.Unit == nil && a.HealthRefused)
 	lease := n.Server.Value.LeaseAge
@@ -80,9 +80,9 @@ func apiOutage(f *Facts) (Interval, bool) {
 	return s, ready == nil || !ready.After(s.To)
 }
 
-// apiQuiet reports whether the kubelet's log would tell of an API server that the kubelet does not reach, and does
-// not. Leases and status that fail are logged as errors, whatever its verbosity. One that does not run logs nothing,
-// and one that has just started has had no time to fail.
+// apiQuiet reports whether the kubelet's log would show that the API server is not reached, and does not. Leases and
+// status that fail are logged as errors, whatever its verbosity. A kubelet that does not run logs nothing, and one that
+// has just started has had no time to fail.
 func apiQuiet(f *Facts) bool {
 	if status, _ := LogUnread(f); status != "" || f.Log.KubeletElsewhere != "" || f.Agent.NotSeen ||
 		f.Agent.Stopped != nil {
@@ -91,12 +91,4 @@ func apiQuiet(f *Facts) bool {
 	young := func(p host.Process) bool { return !p.Started.IsZero() && AgeOf(f, p) < APIFresh }
 	return !slices.ContainsFunc(ProcessesOf(f, host.RoleKubelet), young) &&
 		!Fresh(f, LastOf(f, signature.APIServerFailed, signature.Unauthorized), APIFresh)
-}
-
-// TimeOr is a time that may be missing.
-func TimeOr(t *time.Time, otherwise time.Time) time.Time {
-	if t == nil {
-		return otherwise
-	}
-	return *t
 }

@@ -22,7 +22,7 @@ func deriveLists(f *Facts) {
 		l.MessageLimit = f.Summary.ResponseLimitBytes
 	}
 	l.Size, l.SizeKnown = listSize(f)
-	l.LargeEntries = f.Limits.LargeEntry > 0 && MeanEntry(f, l.Size.RPC) > float64(f.Limits.LargeEntry)
+	l.LargeEntries = MeanEntry(f, l.Size.RPC) > float64(f.Limits.LargeEntry)
 	l.Streamed = f.Kubelet != nil && f.Kubelet.CRIListStreaming && f.Measurement != nil &&
 		f.Measurement.Containers != nil && f.Measurement.Containers.Mode == crictl.ModeStream
 }

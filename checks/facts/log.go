@@ -13,8 +13,8 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// LogUnread says why the journal tells nothing, and with which status a check that needs it ends; no status when it
-// was read.
+// LogUnread returns the status of a check that needs the journal, and why, where it was not read; no status where it
+// was.
 func LogUnread(f *Facts) (checks.Status, string) {
 	switch {
 	case f.Target.Simulated:
@@ -31,12 +31,8 @@ func LogUnread(f *Facts) (checks.Status, string) {
 
 // KubeletLogs reports whether the journal holds anything of a kubelet.
 func KubeletLogs(f *Facts) bool {
-	for _, c := range f.Journal.Signatures {
-		if c.Lane == string(signature.Kubelet) && c.Count > 0 {
-			return true
-		}
-	}
-	return len(f.Journal.Episodes) > 0
+	return len(f.Journal.Episodes) > 0 || slices.ContainsFunc(f.Journal.Signatures,
+		func(c journal.Count) bool { return c.Lane == string(signature.Kubelet) && c.Count > 0 })
 }
 
 // OwnLog is the file in which RKE2 has its kubelet log, and nowhere else.
@@ -64,7 +60,7 @@ func kubeletElsewhere(f *Facts) string {
 // How old the newest record of a kind may be for the thing to be still going on, seen from the moment at which the
 // journal was read.
 const (
-	// While there is a runtime error, the kubelet's loop says so every 5 s (syncLoop in pkg/kubelet/kubelet.go): six
+	// While there is a runtime error, the kubelet's loop logs it every 5 s (syncLoop in pkg/kubelet/kubelet.go): six
 	// lines that are not there are an end, or a kubelet that stands still itself.
 	SkipFresh = 30 * time.Second
 	// Lease and node status are each tried every 10 s, and a try may itself wait for 10 s.
@@ -73,33 +69,18 @@ const (
 	aheadOfClock = time.Minute
 )
 
-// logRead reports whether the logs of the node were read.
-func logRead(f *Facts) bool { return f.Journal != nil }
-
-// sameRuntime reports whether the kubelet's records in the journal are about the runtime that was asked: not when
-// that is kdiag's own, or another socket than the kubelet's.
-func sameRuntime(f *Facts) bool { return f.Log.Read && !f.Target.Simulated && !f.Target.OtherEndpoint }
-
-// journalAt is the moment up to which the journal was read; the measurement goes on after it.
-func journalAt(f *Facts) time.Time {
-	if f.Journal == nil || f.Journal.GeneratedAt.IsZero() || f.Journal.GeneratedAt.After(f.Now) {
-		return f.Now
+// journalTime returns the moments between which the journal was read; the measurement goes on after it. It begins with
+// the first record where that is known, since more may have been read than was asked for, and a journal that was
+// rotated holds less.
+func journalTime(f *Facts) (to, from time.Time) {
+	to = f.Now
+	if j := f.Journal; j != nil && !j.GeneratedAt.IsZero() && j.GeneratedAt.Before(f.Now) {
+		to = j.GeneratedAt
 	}
-	return f.Journal.GeneratedAt
-}
-
-// journalFrom is the moment from which on the journal was read: of its first record where that is known, since more
-// may have been read than was asked for, and a journal that was rotated holds less.
-func journalFrom(f *Facts) time.Time {
-	if f.Journal != nil && f.Journal.From != nil && f.Journal.From.Before(f.Log.At) {
-		return *f.Journal.From
+	if j := f.Journal; j != nil && j.From != nil && j.From.Before(to) {
+		return to, *j.From
 	}
-	return f.Log.At.Add(-cmp.Or(f.Limits.JournalWindow, checks.DefaultLimits().JournalWindow))
-}
-
-// journalWindow is how far back the journal was read, in whole minutes.
-func journalWindow(f *Facts) time.Duration {
-	return max(f.Log.At.Sub(f.Log.From).Round(time.Minute), time.Minute)
+	return to, to.Add(-cmp.Or(f.Limits.JournalWindow, checks.DefaultLimits().JournalWindow))
 }
 
 // Fresh reports whether a moment is at most so long ago that what happened then is taken for going on.
@@ -114,7 +95,7 @@ func Fresh(f *Facts, t *time.Time, within time.Duration) bool {
 // ClockText writes the time of day in the zone of the report.
 func ClockText(f *Facts, t time.Time) string { return t.In(f.Now.Location()).Format(time.TimeOnly) }
 
-// SinceText says from when on something has been going on; what began before the window is not dated.
+// SinceText words from when on something has been going on; what began before the window is not dated.
 func SinceText(f *Facts, t time.Time) string {
 	const edge = 15 * time.Second
 	if t.Before(f.Log.From.Add(edge)) {
@@ -123,17 +104,19 @@ func SinceText(f *Facts, t time.Time) string {
 	return "since " + ClockText(f, t)
 }
 
-// Logged returns what the journal counted of a signature; nil when it holds none.
-func Logged(f *Facts, code string) *journal.Count {
-	if !f.Log.Read {
+// Logged returns what the node's logs counted of a signature; nil when they hold none.
+func Logged(f *Facts, code string) *journal.Count { return CountOf(f.Journal, code) }
+
+// CountOf returns what a report, if there is one, counted of a signature; nil when it holds none.
+func CountOf(r *journal.Report, code string) *journal.Count {
+	if r == nil {
 		return nil
 	}
-	for i := range f.Journal.Signatures {
-		if c := &f.Journal.Signatures[i]; c.Code == code && c.Count > 0 {
-			return c
-		}
+	i := slices.IndexFunc(r.Signatures, func(c journal.Count) bool { return c.Code == code && c.Count > 0 })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &r.Signatures[i]
 }
 
 // LastOf returns the time of the newest record of any of the signatures; nil without any.
@@ -157,7 +140,7 @@ func FirstExample(f *Facts, codes ...string) string {
 	return ""
 }
 
-// Quote makes a record safe to print and short enough for a line of evidence. Its beginning says what failed and its
+// Quote makes a record safe to print and short enough for a line of evidence. Its beginning has what failed and its
 // end why, so what is left out is in the middle.
 func Quote(f *Facts, record string) string {
 	const first, last = 100, 80
@@ -174,17 +157,17 @@ type Interval struct {
 	Records  int64
 }
 
-// intervals returns the times in which records of the signatures came with no pause longer than gap, by time. They are
+// Intervals returns the times in which records of the signatures came with no pause longer than gap, by time. They are
 // made of the events of the timeline; of a signature that has none there, first, last and number of its records must
 // do.
-func intervals(f *Facts, gap time.Duration, codes ...string) []Interval {
+func Intervals(r *journal.Report, gap time.Duration, codes ...string) []Interval {
 	var parts []Interval
 	for _, code := range codes {
-		c, n := Logged(f, code), len(parts)
+		c, n := CountOf(r, code), len(parts)
 		if c == nil {
 			continue
 		}
-		for _, e := range f.Journal.Events {
+		for _, e := range r.Events {
 			if e.At != nil && e.Code == code {
 				parts = append(parts, Interval{*e.At, e.End(), max(e.Count, 1)})
 			}
@@ -210,11 +193,11 @@ func intervals(f *Facts, gap time.Duration, codes ...string) []Interval {
 
 // occasions counts how often records of a signature came, those within two seconds of each other once: one kill may be
 // of many processes, and the last words of a kubelet are many lines.
-func occasions(f *Facts, code string) int { return len(intervals(f, 2*time.Second, code)) }
+func occasions(f *Facts, code string) int { return len(Intervals(f.Journal, 2*time.Second, code)) }
 
 // Ongoing returns the newest interval of the signatures if it lasts until now: its last record is no older than gap.
 func Ongoing(f *Facts, gap time.Duration, codes ...string) (Interval, bool) {
-	all := intervals(f, gap, codes...)
+	all := Intervals(f.Journal, gap, codes...)
 	if len(all) == 0 || !Fresh(f, &all[len(all)-1].To, gap) {
 		return Interval{}, false
 	}
@@ -274,15 +257,8 @@ func PLEGLine(f *Facts) string {
 		line += fmt.Sprintf(", at most %s since its last good relist", units.Seconds(worst))
 	}
 	if len(all) > 1 {
-		line += fmt.Sprintf(
-			"; before, it was so %s in the last %s",
-			units.Times(len(all)-1),
-			units.Duration(f.Log.Window),
-		)
+		line += fmt.Sprintf("; before, it was so %s in the last %s", units.Times(len(all)-1),
+			units.Duration(f.Log.Window))
 	}
 	return line
 }
-
-// retryPause is how long the kubelet may be silent about a call that hangs again and again: the deadline of the call,
-// and the pause until the next.
-func retryPause(f *Facts) time.Duration { return f.Calls.KubeletTimeout + SkipFresh }

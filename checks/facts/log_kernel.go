@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +30,7 @@ func (t LogTask) Label() string {
 	return Clean(t.Name) + " (pid " + strconv.Itoa(t.PID) + ")"
 }
 
-// Role tells tasks apart that the node cannot do without. A task called systemd may be any user's, and is none of
+// Role is what a task is to the node. A task called systemd may be any user's, and is none of
 // them; nor is a daemon in a pod. A shim in a pod is the node's still: CRI-O puts conmon there.
 func (t LogTask) Role() Role {
 	r := journal.TaskRole(t.Name)
@@ -65,9 +66,6 @@ func hungTasks(f *Facts) []LogTask {
 	return append(vital, slices.DeleteFunc(all, func(t LogTask) bool { return !other(t) })...)
 }
 
-// oomVictims returns the tasks that the kernel killed for memory, each once, in the order of the journal.
-func oomVictims(f *Facts) []LogTask { return tasksOf(f, signature.OOMKill) }
-
 // nodeVictims returns the victims that the node cannot do without. An OCI runtime is none: it dies in the cgroup of the
 // container that it is setting up, of that container's limit.
 func nodeVictims(f *Facts) []string {
@@ -96,7 +94,7 @@ func oomBeforePLEG(f *Facts) bool {
 		return false
 	}
 	e := all[len(all)-1]
-	return !last.After(*e.End) && !last.Before(TimeOr(e.Anchor, *e.Start).Add(-before))
+	return !last.After(*e.End) && !last.Before(cmp.Or(e.Anchor, e.Start).Add(-before))
 }
 
 // oomGlobal reports whether a kill was for want of memory on the whole node, as far as the journal shows.
@@ -107,9 +105,6 @@ func oomGlobal(f *Facts) bool {
 			strings.Contains(c.Example, "Out of memory: Kill"))
 	})
 }
-
-// oomKills counts kills. A container's processes are killed together (memory.oom.group), a line each.
-func oomKills(f *Facts) int { return occasions(f, signature.OOMKill) }
 
 // Head returns the first few of a list.
 func Head(list []string, n int) []string { return list[:min(len(list), n)] }

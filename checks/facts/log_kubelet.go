@@ -23,36 +23,24 @@ type Restarts struct {
 }
 
 // kubeletRestarts counts restarts: systemd's own count of those that it scheduled, else deaths that a start follows.
-// Stops and starts alone are somebody's wish.
+// Stops and starts alone are a person's doing.
 func kubeletRestarts(f *Facts) Restarts {
 	var r Restarts
 	see := func(n int, last *time.Time, what string) {
 		if n > r.Count {
-			r = Restarts{
-				n,
-				last,
-				fmt.Sprintf("%s %s in the last %s", what, units.Times(n), units.Duration(f.Log.Window)),
-			}
+			line := fmt.Sprintf("%s %s in the last %s", what, units.Times(n), units.Duration(f.Log.Window))
+			r = Restarts{n, last, line}
 		}
 	}
 	for _, u := range UnitsOf(f, signature.UnitRestarted, RoleKubelet) {
 		see(int(u.Count), u.Last, "systemd restarted "+Clean(u.ID))
 	}
 	if LastOf(f, signature.KubeletStarted, signature.SyncLoopStarted) != nil {
-		see(
-			occasions(f, signature.KubeletFatal),
-			LastOf(f, signature.KubeletFatal),
-			"the kubelet ended itself, and was "+
-				"started again,",
-		)
+		see(occasions(f, signature.KubeletFatal), LastOf(f, signature.KubeletFatal),
+			"the kubelet ended itself, and was started again,")
 		for _, u := range UnitsOf(f, signature.WatchdogTimeout, RoleKubelet) {
 			see(int(u.Count), u.Last, "systemd's watchdog ended the kubelet")
 		}
 	}
 	return r
-}
-
-// watchdogEnds reports whether systemd's watchdog ended the kubelet, which means that its loop stood still.
-func watchdogEnds(f *Facts) bool {
-	return len(UnitsOf(f, signature.WatchdogTimeout, RoleKubelet)) > 0
 }

@@ -21,7 +21,7 @@ const (
 	RoleKubelet = journal.RoleKubelet
 )
 
-// UnitRole tells whose a systemd unit is, by its name or, where systemd logs only that, by its description.
+// UnitRole returns what a systemd unit runs, by its name or, where systemd logs only that, by its description.
 func UnitRole(name string) Role { return journal.UnitRole(name) }
 
 // subjectsOf returns the objects that records of a signature name most often.
@@ -86,7 +86,7 @@ type named struct {
 	journal.SubjectCount
 }
 
-// namedByKubelet returns the objects whose status the kubelet has asked for in vain, as far as it still may: each
+// namedByKubelet returns the objects whose status the kubelet has not got, as far as it still may wait for them: each
 // relist tries again, and waits for each call.
 func namedByKubelet(f *Facts) []named {
 	var some []named

@@ -21,16 +21,16 @@ func (l Reading[T]) Why() string {
 	return "it was not looked at"
 }
 
-// A Reading is what became of one look at the node. Could not look is never ok.
+// A Reading is the outcome of one look at the node. What could not be read is never ok.
 type Reading[T any] struct {
 	Value T
 	// OK is set when Value is whole. A reading that failed may have brought a part of it.
 	OK bool
 	// Missing is why there is nothing, or not all: no permission, not on this kernel, does not apply.
 	Missing string
-	// Skipped is set when it does not apply here, or nobody asked for it.
+	// Skipped is set when it does not apply here, or the command leaves it out.
 	Skipped bool
-	// Hung is set when it had not ended when the time was up; it was left behind.
+	// Hung is set when the look had not ended by its limit; it was left behind.
 	Hung bool
 	Took time.Duration
 }
@@ -59,8 +59,8 @@ type Node struct {
 	Cgroups   Reading[host.Cgroups]
 	Clock     Reading[host.Clock]
 	Systemd   Reading[host.Systemd]
-	// Holders are the largest consumers of memory, or of processes, where those are short.
-	Holders Reading[host.Consumers]
+	// Consumers are the largest consumers of memory, or of processes, where those are short.
+	Consumers Reading[host.Consumers]
 
 	Settings     Reading[kubelet.Settings]
 	Health       Reading[kubelet.Health]
@@ -77,7 +77,7 @@ type Node struct {
 	Population Reading[host.Population]
 	// Folders are those that matter, from where the runtime and the kubelet keep their things.
 	Folders Reading[[]host.Folder]
-	// Hung are the ids of the probes that had not ended when the time was up.
+	// Hung are the ids of the probes that had not ended by their limit.
 	Hung []string
 }
 

@@ -57,7 +57,7 @@ func OwnedBy(f *Facts, o host.Owner) checks.Subject {
 	return s
 }
 
-// OwnerLabel names whom a process belongs to: web/checkout-1 (app), containerd.service, the runtime; empty for any
+// OwnerLabel names what a process belongs to: web/checkout-1 (app), containerd.service, the runtime; empty for any
 // other process of the host.
 func OwnerLabel(f *Facts, o host.Owner) string {
 	switch s := OwnedBy(f, o); {
@@ -79,7 +79,7 @@ func OwnerLabel(f *Facts, o host.Owner) string {
 	return ""
 }
 
-// OwnerSuffix writes an owner behind what it owns; nothing where nobody is known.
+// OwnerSuffix writes an owner behind what it owns; nothing where the owner is not known.
 func OwnerSuffix(f *Facts, o host.Owner) string {
 	if l := OwnerLabel(f, o); l != "" {
 		return " of " + l

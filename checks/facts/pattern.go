@@ -30,12 +30,11 @@ func derivePattern(f *Facts) {
 	p.Crawls = answered && allHang(f) && d >= max(l.RPCTimeout, l.SlowList)/SlowCompanyFactor
 	list, n := f.Calls.ListMedian, f.Lists.Objects
 	honest := n >= ManyObjects && list <= time.Duration(n)*honestPerObject
-	p.SlowLists = f.Calls.ListTimed && l.SlowList > 0 && list >= l.SlowList && !honest
-	p.SlowStatuses = f.Sweep.Timed && l.SlowStatus > 0 && f.Sweep.Median >= l.SlowStatus
+	p.SlowLists = f.Calls.ListTimed && list >= l.SlowList && !honest
+	p.SlowStatuses = f.Sweep.Timed && f.Sweep.Median >= l.SlowStatus
 	p.Stall, p.Stalled = stallOf(f)
 	p.Stalls = p.Crawls || p.Stalled && p.Stall.Recovered || f.RPC[RPCSandboxes].Outcome == Stalled ||
 		f.RPC[RPCContainers].Outcome == Stalled || f.RPC[RPCVersion].Outcome == Hung && f.Calls.AnyList
-	p.StoppedForGood = stoppedForGood(f)
 	p.Hang = wholeHang(f)
 	p.Slow = f.Calls.Connected && p.Hang == HangNone && (p.SlowLists || p.SlowStatuses || p.Stalls)
 	if f.Calls.Connected && f.Measurement.Status != nil && f.RPC[RPCStatus].Outcome.Alive() {
@@ -53,7 +52,7 @@ func allSlow(f *Facts) bool {
 			times = append(times, d)
 		}
 	}
-	return f.Limits.SlowList > 0 && len(times) > 1 && slices.Min(times) >= f.Limits.SlowList/SlowCompanyFactor
+	return len(times) > 1 && slices.Min(times) >= f.Limits.SlowList/SlowCompanyFactor
 }
 
 // A Hang is the way in which a whole runtime does not answer.
@@ -74,7 +73,6 @@ const (
 const (
 	MostOfStatuses = 0.5
 	ManyOfStatuses = 20
-	podsOfAStall   = 3 // pods whose calls must hang together before it counts as the runtime's
 )
 
 // wholeHang returns in which way the whole runtime hangs, HangNone if it does not. Causes that single RPCs or objects
@@ -93,7 +91,7 @@ func wholeHang(f *Facts) Hang {
 		return HangNone
 	case allHang(f):
 		return HangAll
-	case p.Stalled && !p.Stall.Recovered, p.StoppedForGood:
+	case p.Stalled && !p.Stall.Recovered:
 		return HangMidway
 	case mostHang(f) && f.Calls.AnyList && !p.ImagesHold:
 		return HangMost
@@ -120,7 +118,7 @@ func allHang(f *Facts) bool {
 	return hung >= 2 && hung+count(outcomes, func(o Outcome) bool { return o == NotAsked }) == len(outcomes)
 }
 
-// A Stall is a time in which a runtime that had been answering answered nothing.
+// A Stall is a time in which a runtime that had been answering answered nothing, not even Version.
 type Stall struct {
 	From      time.Time
 	For       time.Duration // how long nothing came, as far as it was watched
@@ -128,110 +126,42 @@ type Stall struct {
 	Recovered bool          // calls were answered after it
 }
 
-// stallOf finds the first time after the probes in which calls hung and nothing at all was answered, not even Version.
-// One hung object makes no stall, because others are answered beside it.
+// stallOf finds the first time after the probes in which calls hung and the Version that was asked beside them
+// (plegbench.Measurement.Liveness) did too. A runtime of which only some objects hang answers Version.
 func stallOf(f *Facts) (Stall, bool) {
-	calls := laterCalls(f)
-	hung := slices.DeleteFunc(slices.Clone(calls), func(c timed) bool { return !c.call.Hung() })
-	if len(hung) == 0 || slices.ContainsFunc(f.Measurement.Probes, hungList) {
+	m := f.Measurement
+	if m == nil || !slices.ContainsFunc(m.Probes, crictl.Call.OK) {
 		return Stall{}, false
 	}
-	const inFlight = 20 * time.Millisecond // answers that were on their way when it stopped
-	first := slices.MinFunc(hung, func(a, b timed) int { return a.call.Start.Compare(b.call.Start) })
-	s := Stall{From: first.call.Start, Hung: len(hung)}
-	until := end(first.call)
-	last, pods, lists, others := until, map[string]bool{}, 0, 0
-	for _, c := range hung {
-		if end(c.call).After(last) {
-			last = end(c.call)
-		}
-		if c.pod == "" {
-			lists++
-		} else {
-			pods[c.pod] = true
-		}
+	i := slices.IndexFunc(m.Liveness, crictl.Call.Hung)
+	if i < 0 {
+		return Stall{}, false
 	}
-	for _, c := range calls {
-		if c.pod != "" && c.call.Start.After(s.From) {
-			others++
-		}
-		if !c.call.OK() && c.call.Code != crictl.NotFound {
-			continue
-		}
-		if !end(c.call).Before(until) {
+	version := m.Liveness[i]
+	s, until := Stall{From: version.Start}, end(version)
+	s.Recovered = slices.ContainsFunc(m.Liveness[i:], crictl.Call.OK)
+	for c := range EveryCall(f) {
+		switch {
+		case c.Hung() && end(c).After(version.Start):
+			s.Hung++
+			if c.Start.Before(s.From) {
+				s.From = c.Start
+			}
+		case c.OK() && end(c).After(end(version)):
 			s.Recovered = true
-		} else if end(c.call).After(s.From.Add(inFlight)) {
-			return Stall{}, false
+		}
+		if c.Hung() && end(c).After(until) {
+			until = end(c)
 		}
 	}
-	for _, v := range f.Measurement.Liveness {
-		if !v.OK() || !v.Start.After(s.From) {
-			continue
-		}
-		if v.Start.Before(until) {
-			return Stall{}, false // objects hang, the daemon does not
-		}
-		s.Recovered = true
-	}
-	if s.For = last.Sub(s.From); s.Recovered {
-		s.For = until.Sub(s.From)
-	}
-	return s, len(pods) >= podsOfAStall || lists > 0 && (len(pods) > 0 || others == 0 && lists > 1)
+	s.For = until.Sub(s.From)
+	return s, true
 }
 
 // end is when a call ended.
 func end(c crictl.Call) time.Time { return c.Start.Add(c.Elapsed) }
 
-// hungList reports whether a call is a list that hung: where one did from the start, later ones add nothing to it.
-func hungList(c crictl.Call) bool {
-	name := canonical(c.Method)
-	return c.Hung() && (name == RPCSandboxes || name == RPCContainers)
-}
-
-// stoppedForGood reports whether a runtime that had answered left even Version unanswered, and nothing was answered
-// since.
-func stoppedForGood(f *Facts) bool {
-	m := f.Measurement
-	if m == nil || !m.Stopped() {
-		return false
-	}
-	version := m.Liveness[len(m.Liveness)-1]
-	return !slices.ContainsFunc(laterCalls(f), func(c timed) bool {
-		return c.call.OK() && end(c.call).After(version.Start)
-	})
-}
-
-// A timed call is a call with the pod that it was about.
-type timed struct {
-	call crictl.Call
-	pod  string // UID, or id of the sandbox; empty for a list
-}
-
-// laterCalls returns the lists and status calls that came after the probes, those with a time only.
-func laterCalls(f *Facts) []timed {
-	if f.Measurement == nil {
-		return nil
-	}
-	var calls []timed
-	for _, name := range []string{RPCSandboxes, RPCContainers} {
-		for _, c := range f.RPC[name].Calls {
-			probed := slices.ContainsFunc(f.Measurement.Probes, func(p crictl.Call) bool {
-				return p.Start.Equal(c.Start) && canonical(p.Method) == name
-			})
-			if !c.Start.IsZero() && !probed {
-				calls = append(calls, timed{call: c})
-			}
-		}
-	}
-	for _, i := range f.Sweep.Made {
-		if !i.Call.Start.IsZero() {
-			calls = append(calls, timed{i.Call, podKey(i)})
-		}
-	}
-	return calls
-}
-
-// podKey tells pods apart: by UID, else by sandbox, else by the object itself.
+// podKey identifies a pod: by UID, else by sandbox, else by the object itself.
 func podKey(i plegbench.Inspection) string { return cmp.Or(i.Pod.UID, i.SandboxID, i.ID) }
 
 // PodsOf counts the pods that inspections belong to. The kubelet gives up on a pod at its first failing call, so pods,

@@ -47,9 +47,9 @@ func deriveSystemd(f *Facts) {
 	f.Systemd = Systemd{
 		BusSilent: s.Answered && s.BusHung && !s.BusAnswered,
 		Driver:    cmp.Or(f.Seen.RuntimeDriver.Value, f.Seen.Settings.Value.CgroupDriver),
-		JobsWait:  l.WaitingJobs > 0 && s.Jobs >= l.WaitingJobs && s.State != "starting" && s.State != "initializing",
+		JobsWait:  s.Jobs >= l.WaitingJobs && s.State != "starting" && s.State != "initializing",
 		Silent:    !s.Answered && (s.Hung || look.Hung && !look.OK),
-		Slow:      s.Answered && l.SlowSystemd > 0 && s.Took >= l.SlowSystemd,
-		UnitsLeak: l.LeakedUnits > 0 && s.Inactive >= l.LeakedUnits,
+		Slow:      s.Answered && s.Took >= l.SlowSystemd,
+		UnitsLeak: s.Inactive >= l.LeakedUnits,
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// The RPCs that the judge tells apart.
+// The RPCs that the judge distinguishes.
 const (
 	RPCVersion    = "Version"
 	RPCStatus     = "Status"

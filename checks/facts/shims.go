@@ -22,12 +22,11 @@ func deriveShims(f *Facts) {
 		!f.Target.OtherEndpoint && m.Sandboxes != nil && m.Containers != nil && m.Sandboxes.Complete &&
 		m.Containers.Complete
 	for _, p := range slices.Concat(n.Tasks.Value.Stopped, ProcessesOf(f, host.RoleShim)) {
-		known := slices.ContainsFunc(s.EveryStopped, func(o host.Process) bool { return o.PID == p.PID })
-		if n.Tasks.OK && p.Role == host.RoleShim && IsStopped(&p) && !known {
-			s.EveryStopped = append(s.EveryStopped, p)
+		known := slices.ContainsFunc(s.Stopped, func(o host.Process) bool { return o.PID == p.PID })
+		if n.Tasks.OK && p.Role == host.RoleShim && IsStopped(&p) && !known && !isForeignShim(f, p) {
+			s.Stopped = append(s.Stopped, p)
 		}
 	}
-	s.Stopped = filter(s.EveryStopped, func(p host.Process) bool { return !IsForeignShim(f, p) })
 	s.Gap, s.Compared = shimGap(f)
 	s.Culprits = ShimGap{
 		Orphans:  filter(s.Gap.Orphans, func(p host.Process) bool { return IsNamedBad(f, p.ObjectID) }),
@@ -35,9 +34,9 @@ func deriveShims(f *Facts) {
 	}
 }
 
-// IsForeignShim reports whether a shim serves what the runtime that was asked does not list, without anything that
+// isForeignShim reports whether a shim serves what the runtime that was asked does not list, without anything that
 // names it as trouble.
-func IsForeignShim(f *Facts, p host.Process) bool {
+func isForeignShim(f *Facts, p host.Process) bool {
 	return p.Role == host.RoleShim && p.ObjectID != "" && AgeOf(f, p) >= ShimSettled && f.Shims.Comparable &&
 		!IsListed(f, p.ObjectID) && !IsNamedBad(f, p.ObjectID)
 }

@@ -18,7 +18,7 @@ type Shortage struct {
 	Space   host.Space
 	Signal  string // the kubelet's eviction signal that it is below; empty for none
 	Below   string // the threshold as the settings write it
-	Full    bool   // nothing to speak of is left, or a write was refused
+	Full    bool   // next to nothing is left, or a write was refused
 	Err     string // what a write got
 	Written bool   // timed writes went through all the same
 }
@@ -87,7 +87,7 @@ func shortages(f *Facts, inodes bool) []Shortage {
 			out = append(out, short)
 		}
 	}
-	out = addRefused(f, out, inodes)
+	noteWrites(f, out)
 	slices.SortStableFunc(out, func(a, b Shortage) int {
 		return cmp.Or(cmp.Compare(a.Severity(), b.Severity()), // critical comes before warning
 			cmp.Compare(Share(a.Space.Free, a.Space.Size), Share(b.Space.Free, b.Space.Size)))
@@ -112,7 +112,7 @@ func isFull(f *Facts, inodes bool, free, total uint64) bool {
 }
 
 // evictionOf returns the eviction signal of the kubelet that a file system is below, with its threshold. The kubelet
-// watches no tmpfs, and where no kubelet runs nobody evicts. nodefs is the file system of --root-dir alone
+// watches no tmpfs, and without a kubelet there is no eviction. nodefs is the file system of --root-dir alone
 // (RootFsInfo in pkg/kubelet/cadvisor), whatever else lies elsewhere.
 func evictionOf(f *Facts, s host.Space, inodes bool, free, total uint64) (signal, threshold string) {
 	if f.Seen.Settings.Skipped || s.Type == "tmpfs" {
@@ -168,26 +168,18 @@ func Amount(written string, total uint64) uint64 {
 	return uint64(n)
 }
 
-// addRefused adds the file systems on which a timed write found no room. Where the inodes are all used it is they
-// that are missing, though the kernel has one word for both.
-func addRefused(f *Facts, short []Shortage, inodes bool) []Shortage {
+// noteWrites notes what timed writes show of the file systems that are short.
+func noteWrites(f *Facts, short []Shortage) {
 	for _, w := range f.Seen.Writes.Value {
-		space := SpaceOf(f, w)
-		i := slices.IndexFunc(short, func(s Shortage) bool { return s.Space.Mount == space.Mount })
-		if i >= 0 && w.Err == "" && !w.Hung && len(w.Times) > 0 {
+		i := slices.IndexFunc(short, func(s Shortage) bool { return s.Space.Mount == SpaceOf(f, w).Mount })
+		switch {
+		case i < 0:
+		case Says(w.Err, "no space left on device", "disk quota exceeded"):
+			short[i].Full, short[i].Err = true, w.Err
+		case w.Err == "" && !w.Hung && len(w.Times) > 0:
 			short[i].Written = true
 		}
-		ofInodes := space.Inodes > 0 && isFull(f, true, space.InodesFree, space.Inodes) &&
-			!lacksSpaceForInodes(f, space)
-		switch {
-		case inodes != ofInodes || !Says(w.Err, "no space left on device", "disk quota exceeded"):
-		case i >= 0:
-			short[i].Full, short[i].Err = true, w.Err
-		default:
-			short = append(short, Shortage{Space: space, Full: true, Err: w.Err})
-		}
 	}
-	return short
 }
 
 // SpaceOf returns the file system that was written to, as far as it is known.

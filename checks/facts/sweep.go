@@ -61,11 +61,10 @@ func IsFailed(i plegbench.Inspection) bool {
 }
 
 // The number and the share of running objects that may be gone by the time that their status is asked: pods end while
-// kdiag looks. More than both, or all of them, is a runtime whose lists and statuses disagree.
+// kdiag looks. More than both is a runtime whose lists and statuses disagree.
 const (
-	fewGone      = 5
-	shareOfGone  = 0.2
-	leastForGone = 2 // one object may always have ended
+	fewGone     = 5
+	shareOfGone = 0.2
 )
 
 // SweepCounts is what became of the status calls about running containers and ready sandboxes.
@@ -75,8 +74,7 @@ type SweepCounts struct {
 
 // Disagrees reports whether too many of the objects that the newest lists call running are not found by their id.
 func (r SweepCounts) Disagrees() bool {
-	return r.Gone >= leastForGone &&
-		(r.Gone == r.Asked || r.Gone > fewGone && float64(r.Gone) > shareOfGone*float64(r.Asked))
+	return r.Gone > fewGone && float64(r.Gone) > shareOfGone*float64(r.Asked)
 }
 
 // Disagreement is the sentence that lists and statuses disagree.

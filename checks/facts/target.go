@@ -210,7 +210,7 @@ func IsStopped(p *host.Process) bool { return p.State == 'T' || p.State == 't' }
 func IsUninterruptible(p *host.Process) bool { return p.State == 'D' }
 
 // BeyondSignals reports whether the daemon is in uninterruptible sleep for good as far as can be seen: in two looks,
-// and with nobody behind its socket. One that answers the transport has threads that run, and a signal reaches it.
+// and with no process behind its socket. One that answers the transport has threads that run, and a signal reaches it.
 func BeyondSignals(f *Facts, p *host.Process) bool {
 	return p != nil && IsUninterruptible(p) && p.Lasting && f.Target.NobodyServes
 }

@@ -37,7 +37,7 @@ func Corroboration(f *Facts, t host.BlockedTask) string {
 	return ""
 }
 
-// SilentMount reports whether any look at the file systems did not come back.
+// SilentMount reports whether any look at the file systems hung.
 func (n *Node) SilentMount() bool {
 	return slices.ContainsFunc(n.Mounts.Value.Probed, func(m host.Mount) bool { return m.Hung }) ||
 		slices.ContainsFunc(n.Spaces.Value, func(s host.Space) bool { return s.Hung }) || n.hungWrite()
@@ -121,12 +121,14 @@ var waits = []struct{ what, functions string }{
 	{"a child that has not begun its program (vfork)", "wait_for_vfork_done"},
 	{
 		"a lock of the kernel's network namespaces",
-		"copy_net_ns setup_net cleanup_net netdev_run_todo netdev_wait_allrefs unregister_netdevice rtnl_lock rtnetlink_rcv",
+		"copy_net_ns setup_net cleanup_net netdev_run_todo netdev_wait_allrefs unregister_netdevice " +
+			"rtnl_lock rtnetlink_rcv",
 	},
 	{"memory to be freed", "mem_cgroup_ try_charge try_to_free_ throttle_direct_reclaim do_try_to_free shrink_"},
 	{
 		"a disk", "jbd2_ ext4_ xfs_ xlog_ btrfs_ blk_ blkdev_ bio_ io_schedule bit_wait_io folio_wait_ wait_on_page_ " +
-			"__wait_on_buffer balance_dirty_pages wb_wait wbt_ rq_qos_ sync_inodes_ ovl_sync dm_ md_ scsi_ nvme_ submit_bio",
+			"__wait_on_buffer balance_dirty_pages wb_wait wbt_ rq_qos_ sync_inodes_ ovl_sync dm_ md_ scsi_ nvme_ " +
+			"submit_bio",
 	},
 	{
 		"a mount that is being taken away",

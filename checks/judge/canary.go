@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -72,9 +73,8 @@ func NewCanaryReport(h checks.Header, f CanaryFacts) *checks.CanaryReport {
 		}
 	}
 	r.Left, r.Earlier = cleanAll(res.Left), cleanAll(res.Earlier.Removed)
-	r.Status, r.Summary = c.verdict(r.Steps)
 	r.Problems = c.problems()
-	r.NextSteps = noNil(c.nextSteps(r))
+	c.judge(r)
 	return r
 }
 
@@ -99,11 +99,6 @@ func cleanAll(list []string) []string {
 	return out
 }
 
-// byKubelet reports whether a kubelet stopped the canary: one looks after this runtime, and something stopped it.
-func (c *judgedCanary) byKubelet() bool {
-	return c.Result.Spoiled == canary.ByOther && c.Kubelet != nil && !c.known.Target.OtherEndpoint
-}
-
 // looksUpPod reports whether a canary failed because its network add-on asks the API server for the pod or its
 // namespace: Calico does (CmdAddK8s in cni-plugin/pkg/k8s), and Multus.
 func (c *judgedCanary) looksUpPod() bool {
@@ -111,51 +106,83 @@ func (c *judgedCanary) looksUpPod() bool {
 		strings.Contains(c.failed.Error, canary.Namespace) && facts.Says(c.failed.Error, `" not found`, "forbidden")
 }
 
-// verdict judges the canary. One that something else spoiled shows nothing of the runtime, unless it could not be
-// cleaned up.
-func (c *judgedCanary) verdict(steps []checks.CanaryStep) (checks.Verdict, string) {
+// judge fills in status, summary and next steps. A canary that something else spoiled shows nothing of the runtime,
+// unless it could not be cleaned up.
+func (c *judgedCanary) judge(r *checks.CanaryReport) {
+	var s causes.Steps
+	if !r.CleanedUp {
+		c.addRemoval(&s)
+	}
 	name, why, spoiled := "", "", c.Result.Spoiled
 	if c.failed != nil {
 		name, why = c.failed.Name, c.failed.Error
 	}
+	images := facts.CrictlCommand(c.known, "images")
+	r.Status = checks.Unhealthy
 	switch {
 	case c.Connect.State == crictl.ConnectDenied:
-		return checks.Unknown, c.Runtime.Endpoint + " may not be opened by this user: run kdiag as root (sudo kdiag ...)"
+		r.Status = checks.Unknown
+		r.Summary = c.Runtime.Endpoint + " may not be opened by this user: run kdiag as root (sudo kdiag ...)"
 	case spoiled == canary.Interrupt:
-		return checks.Unknown, "the canary was interrupted"
+		r.Status, r.Summary = checks.Unknown, "the canary was interrupted"
 	case name == facts.RPCVersion:
-		return checks.Unhealthy, WhySilent(c.Runtime, c.Connect, c.version())
+		r.Summary = WhySilent(c.Runtime, c.Connect, c.version())
 	case spoiled == canary.NoImage && c.Asked != "":
-		return checks.Unknown, "the image " + facts.Clean(c.Asked) + " is not on this node"
-	case spoiled == canary.NoImage:
-		return checks.Unknown, "there is no image on this node"
-	case spoiled == canary.ByImage:
-		return checks.Unknown, "the image " + facts.Clean(c.Result.Image) + " cannot be run so: " + why
-	case c.byKubelet():
-		return checks.Unknown, "something else stopped the canary's sandbox before " + name +
+		r.Status, r.Summary = checks.Unknown, "the image "+facts.Clean(c.Asked)+" is not on this node"
+		s.Add(checks.TouchesNothing, images, "Which images are on the node?")
+		s.Add(checks.TouchesPod, c.Again+" --pull", "Or let the runtime pull it, which also tries the registry.")
+	case spoiled == canary.NoImage, spoiled == canary.ByImage:
+		r.Status, r.Summary = checks.Unknown, "there is no image on this node"
+		if spoiled == canary.ByImage {
+			r.Summary = "the image " + facts.Clean(c.Result.Image) + " cannot be run so: " + why
+		}
+		s.Add(checks.TouchesNothing, images,
+			"Which images are on the node? Name one that holds sleep with --image, or its program after --.")
+	case spoiled == canary.ByOther && c.Kubelet != nil && !c.known.Target.OtherEndpoint:
+		r.Status = checks.Unknown
+		r.Summary = "something else stopped the canary's sandbox before " + name +
 			", as a running kubelet does with pods that it does not know"
+		s.Add(checks.TouchesPod, c.Again,
+			"Try again: a canary that takes less than 2 s often gets through between two rounds of the kubelet.")
 	case spoiled == canary.ByOther:
-		return checks.Unhealthy, "the canary's sandbox did not stay up: " + name + " failed: " + why
-	case c.failed != nil && c.failed.Hung:
-		return checks.Unhealthy, name + " did not answer in " + units.Seconds(c.failed.Seconds)
+		r.Summary = "the canary's sandbox did not stay up: " + name + " failed: " + why
 	case c.looksUpPod():
-		return checks.Unknown, "the network add-on looks the pod up in the API server, where a canary is not: " + why
+		r.Status = checks.Unknown
+		r.Summary = "the network add-on looks the pod up in the API server, where a canary is not: " + why
+		s.Add(checks.TouchesPod, facts.KdiagCommand(c.known, "canary"),
+			"Tries everything but the network. Only a pod from the API server tries that one as well.")
 	case c.failed != nil:
-		return checks.Unhealthy, name + " failed after " + units.Seconds(c.failed.Seconds) + ": " + why
+		r.Summary = name + " failed after " + units.Seconds(c.failed.Seconds) + ": " + why
+		if c.failed.Hung {
+			r.Summary = name + " did not answer in " + units.Seconds(c.failed.Seconds)
+		}
+		c.addForStep(&s)
 	case !c.Result.CleanedUp:
-		return checks.Unhealthy, "the canary could not be removed"
+		r.Summary = "the canary could not be removed"
+	default:
+		r.Status, r.Summary = c.slowness(r.Steps)
 	}
+	switch r.Status {
+	case checks.Unhealthy:
+		s = append(s, StepWhenSilent(facts.KdiagCommand(c.known, "pleg")))
+	case checks.Degraded:
+		causes.AddPressure(c.known, &s)
+	}
+	r.NextSteps = noNil(causes.PlainSteps(c.known, s.Done()))
+}
+
+// slowness is the verdict on a canary whose steps all succeeded.
+func (c *judgedCanary) slowness(steps []checks.CanaryStep) (checks.Verdict, string) {
 	var slow []string
 	for _, s := range steps {
 		if s.Status == checks.StatusWarning {
 			slow = append(slow, s.Name+" took "+units.Seconds(s.Seconds))
 		}
 	}
-	if len(slow) > 0 {
-		return checks.Degraded, units.List(slow) + "; a pod's whole start should take less than " +
-			units.Duration(slowStep)
+	if len(slow) == 0 {
+		return checks.Healthy, "a new sandbox and container went through their whole life"
 	}
-	return checks.Healthy, "a new sandbox and container went through their whole life"
+	return checks.Degraded, units.List(slow) + "; a pod's whole start should take less than " + units.Duration(slowStep)
 }
 
 // problems lists what went wrong beside the steps.
@@ -180,47 +207,6 @@ func (c *judgedCanary) problems() []string {
 	return lines
 }
 
-// nextSteps returns what to do about the answer.
-func (c *judgedCanary) nextSteps(r *checks.CanaryReport) []checks.NextStep {
-	var s causes.Steps
-	if !r.CleanedUp {
-		c.addRemoval(&s)
-	}
-	images, failed, spoiled := facts.CrictlCommand(c.known, "images"), c.failed, c.Result.Spoiled
-	switch {
-	case c.Connect.State == crictl.ConnectDenied:
-	case spoiled == canary.NoImage && c.Asked != "":
-		s.Add(checks.TouchesNothing, images, "Which images are on the node?")
-		s.Add(checks.TouchesPod, c.Again+" --pull", "Or let the runtime pull it, which also tries the registry.")
-	case spoiled == canary.NoImage, spoiled == canary.ByImage:
-		s.Add(checks.TouchesNothing, images,
-			"Which images are on the node? Name one that holds sleep with --image, or its program after --.")
-	case c.byKubelet():
-		s.Add(checks.TouchesPod, c.Again,
-			"Try again: a canary that takes less than 2 s often gets through between two rounds of the kubelet.")
-	case c.looksUpPod():
-		s.Add(checks.TouchesPod, facts.KdiagCommand(c.known, "canary"),
-			"Tries everything but the network. Only a pod from the API server tries that one as well.")
-	case failed != nil && failed.Name == "RunPodSandbox" && c.CNI:
-		s.Add(checks.TouchesPod, facts.KdiagCommand(c.known, "canary"),
-			"Does it work on the host's network? Then CNI is what fails.")
-		s.Add(checks.TouchesNothing, "ls -l /etc/cni/net.d /opt/cni/bin",
-			"Is there a network configuration, and are its plugins there?")
-	case failed != nil && failed.Name == "PullImage":
-		s.Add(checks.TouchesNothing, images, "Is there another image on the node to use with --image?")
-	}
-	if failed != nil && !failed.Hung && r.Status == checks.Unhealthy && spoiled == "" {
-		c.addForStep(&s)
-	}
-	switch r.Status {
-	case checks.Unhealthy:
-		s = append(s, StepWhenSilent(facts.KdiagCommand(c.known, "pleg")))
-	case checks.Degraded:
-		causes.AddPressure(c.known, &s)
-	}
-	return causes.PlainSteps(c.known, s.Done())
-}
-
 // version is the call of Version, as the judge of a node knows calls.
 func (c *judgedCanary) version() crictl.Call {
 	s := c.Result.Steps[0]
@@ -234,19 +220,30 @@ func (c *judgedCanary) version() crictl.Call {
 	return call
 }
 
-// addForStep adds where the reason is found for which a step failed: its error holds more than its name.
+// addForStep adds where the reason is found for which a step failed.
 func (c *judgedCanary) addForStep(s *causes.Steps) {
-	run, create := c.failed.Name == "RunPodSandbox", c.failed.Name == "CreateContainer"
-	if !run && !create && c.failed.Name != "StartContainer" {
+	why := c.failed.Error
+	switch {
+	case c.failed.Name == "PullImage":
+		s.Add(checks.TouchesNothing, facts.CrictlCommand(c.known, "images"),
+			"Is there another image on the node to use with --image?")
+	case c.failed.Name == "RunPodSandbox" && c.CNI:
+		s.Add(checks.TouchesPod, facts.KdiagCommand(c.known, "canary"),
+			"Does it work on the host's network? Then CNI is what fails.")
+		s.Add(checks.TouchesNothing, "ls -l /etc/cni/net.d /opt/cni/bin",
+			"Is there a network configuration, and are its plugins there?")
+	}
+	makes := slices.Contains([]string{"RunPodSandbox", "CreateContainer", "StartContainer"}, c.failed.Name)
+	if c.failed.Hung || !makes {
 		return
 	}
-	if run && facts.Says(c.failed.Error, "sandbox image", "pause") {
+	if c.failed.Name == "RunPodSandbox" && facts.Says(why, "sandbox image", "pause") {
 		s.Add(checks.TouchesNothing, facts.CrictlCommand(c.known, "images"),
 			"Is the sandbox image that the error names on the node? If not, and it cannot be pulled, import it: "+
 				"ctr -n k8s.io images import FILE.")
 	}
-	if create || facts.Says(c.failed.Error, "read-only file system", "no space left", "quota exceeded",
-		"input/output error") {
+	if c.failed.Name == "CreateContainer" || facts.Says(why, "read-only file system", "no space left",
+		"quota exceeded", "input/output error") {
 		causes.AddDisk(c.known, s, "Is there space for what the runtime writes, in its root folder and below /run?")
 		s.Add(checks.TouchesNothing, "grep -E ' ro[, ]' /proc/mounts", "Is one of them read-only?")
 	}

@@ -173,14 +173,6 @@ func judgeClock(_ *facts.Facts, c host.Clock) checks.Result {
 	return ok("kept by an NTP client, at most %s off by its own estimate", units.Duration(c.MaxError))
 }
 
-func judgeFreezer(*facts.Facts, host.Cgroups) checks.Result {
-	return ok("no control group of a pod, the runtime or the kubelet is frozen")
-}
-
-func judgeThrottling(*facts.Facts, host.Cgroups) checks.Result {
-	return ok("no CPU quota throttles the runtime or the kubelet")
-}
-
 func judgeSystemdAnswer(_ *facts.Facts, s host.Systemd) checks.Result {
 	if !s.Answered {
 		return unknown("systemd was not asked")
@@ -213,7 +205,7 @@ func judgeRuntimeUnit(f *facts.Facts, s host.Systemd) checks.Result {
 
 func judgeKubeletUnit(f *facts.Facts, s host.Systemd) checks.Result { return readUnit(f, s, s.Kubelet) }
 
-// readUnit is the result for a unit that nobody has called down yet.
+// readUnit is the result for a unit that no cause calls down.
 func readUnit(f *facts.Facts, s host.Systemd, u *host.Unit) checks.Result {
 	if !s.Answered {
 		return unknown("systemd did not answer")

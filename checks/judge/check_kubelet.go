@@ -95,11 +95,8 @@ func judgeMetrics(f *facts.Facts, h kubelet.Health) checks.Result {
 	if !f.Agent.PLEGKnown {
 		return unknown("the metrics hold no time of a last relist")
 	}
-	what := "the last good relist began"
-	if f.Kubelet != nil && f.Kubelet.EventedPLEG {
-		what = "the sync loop last looked at PLEG" // pkg/kubelet/pleg/evented.go writes the time of each look (Healthy)
-	}
-	line := fmt.Sprintf("%s %s ago; the threshold is %s", what, units.Duration(f.Agent.PLEGAge), units.Duration(limit))
+	line := fmt.Sprintf("the last good relist began %s ago; the threshold is %s", units.Duration(f.Agent.PLEGAge),
+		units.Duration(limit))
 	switch {
 	case f.Agent.PLEGAge > limit:
 		return critical("%s", line)
@@ -129,8 +126,7 @@ func judgeCertificates(f *facts.Facts, all []kubelet.Certificate) checks.Result 
 			causes.Stamp(rest[i].NotAfter))
 	}
 	if old != nil {
-		return warning(
-			"%s holds a certificate until %s only: the kubelet goes by a newer one, but may not come up after a restart",
+		return warning("%s holds a certificate until %s only: the kubelet has a newer one, but may not come up again",
 			facts.Clean(old.Path), causes.Stamp(old.NotAfter))
 	}
 	next := slices.MinFunc(rest, func(a, b kubelet.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
@@ -192,10 +188,9 @@ func judgeCNI(f *facts.Facts, c kubelet.CNI) checks.Result {
 	file := facts.Clean(c.File)
 	switch {
 	case c.File == "" && f.Agent.NetworkReady:
-		return skipped("the runtime says NetworkReady; its configuration is in none of the usual folders")
+		return skipped("the runtime reports NetworkReady; its configuration is in none of the usual folders")
 	case causes.PassedOver(f, c) && f.Agent.NetworkReady:
-		return skipped(
-			"the runtime says NetworkReady: CRI-O passes over %s, which cannot be used, and loads another file", file)
+		return skipped("the runtime reports NetworkReady: CRI-O passes over %s, which cannot be used", file)
 	case c.Problem != "":
 		return warning("%s", strings.TrimPrefix(facts.Clean(c.ConfDir)+": "+facts.Clean(c.Problem), ": "))
 	case len(c.Missing) > 0:

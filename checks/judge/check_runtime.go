@@ -110,7 +110,7 @@ func readLists(f *facts.Facts) checks.Result {
 	if hung+failed > 0 {
 		r = warning("%s, but %s hung or failed", r.Summary, units.Count(hung+failed, "list call"))
 	}
-	if hung > 0 || f.Limits.VerySlowList > 0 && p50 >= f.Limits.VerySlowList {
+	if hung > 0 || p50 >= f.Limits.VerySlowList {
 		r.Status = checks.StatusCritical
 	}
 	return slower(r, p50, f.Limits.SlowList)
@@ -228,7 +228,7 @@ func readProjection(f *facts.Facts) checks.Result {
 	switch {
 	case age > limit || len(f.Calls.HungLists) > 0:
 		return critical("%s", line)
-	case f.Limits.RelistWarning > 0 && worst >= time.Duration(float64(limit)*f.Limits.RelistWarning):
+	case worst >= time.Duration(float64(limit)*f.Limits.RelistWarning):
 		return warning("%s", line)
 	case s.ColdSeconds == nil:
 		return unknown("%s; what status calls cost is not known", line)

@@ -8,6 +8,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
 )
 
 // readChecks reads every check out of the facts, in the order in which they are shown: the cause before its
@@ -33,8 +34,10 @@ func readChecks(f *facts.Facts) []checks.Result {
 		look("host.tasks", f, n.Tasks, judgeTasks),
 		look("host.zombies", f, n.Tasks, judgeZombies),
 		look("host.shims", f, n.Tasks, judgeShims),
-		look("host.freezer", f, n.Cgroups, judgeFreezer),
-		look("host.throttling", f, n.Cgroups, judgeThrottling),
+		look("host.freezer", f, n.Cgroups,
+			fine("no control group of a pod, the runtime or the kubelet is frozen")),
+		look("host.throttling", f, n.Cgroups,
+			fine("no CPU quota throttles the runtime or the kubelet")),
 		look("systemd.answer", f, n.Systemd, judgeSystemdAnswer),
 		look("systemd.units", f, n.Systemd, judgeSystemdUnits),
 		look("runtime.unit", f, n.Systemd, judgeRuntimeUnit),
@@ -96,7 +99,7 @@ func worst(found []causes.Finding, id string) *causes.Finding {
 // onlyRuntime is the line of the checks of the node where the runtime alone was asked.
 const onlyRuntime = "the node was not looked at: only the runtime was asked"
 
-// look reads a check out of one reading of the node. judge gets the value, or the part of it that was had: trouble in
+// look reads a check out of one reading of the node. judge gets the value, or the part that was read: trouble in
 // a part is trouble, and a part without trouble is never ok.
 func look[T any](id string, f *facts.Facts, l facts.Reading[T],
 	judge func(*facts.Facts, T) checks.Result,
@@ -119,6 +122,11 @@ func look[T any](id string, f *facts.Facts, l facts.Reading[T],
 		}
 		return r
 	})
+}
+
+// fine makes the judge of a check that only a cause makes anything else than ok.
+func fine(line string) func(*facts.Facts, host.Cgroups) checks.Result {
+	return func(*facts.Facts, host.Cgroups) checks.Result { return ok("%s", line) }
 }
 
 // check reads a check.
@@ -170,9 +178,9 @@ func took(r checks.Result, d time.Duration) checks.Result {
 	return r
 }
 
-// slower makes an ok result a warning from a limit on; 0 is no limit.
+// slower makes an ok result a warning from a limit on.
 func slower(r checks.Result, d, limit time.Duration) checks.Result {
-	if r.Status == checks.StatusOK && limit > 0 && d >= limit {
+	if r.Status == checks.StatusOK && d >= limit {
 		r.Status = checks.StatusWarning
 	}
 	return took(r, d)

@@ -3,7 +3,6 @@ package judge
 import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
-	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -31,9 +30,6 @@ func NewReport(h checks.Header, in *facts.Input) *checks.Report {
 // withoutJournal returns the facts without what the node's logs say: the verdict on a socket, or on a series of
 // relists, is not one on the node.
 func withoutJournal(in *facts.Input) *facts.Input {
-	if in == nil {
-		return nil
-	}
 	alone := *in
 	alone.Journal, alone.JournalProblem = nil, ""
 	return &alone
@@ -88,7 +84,7 @@ func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmar
 	b := &checks.RelistBenchmark{
 		Header: fill(h, checks.KindRelistBenchmark, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all,
 		Relist: summary(f), RPCs: []plegbench.RPCSummary{}, Samples: []checks.RelistSample{},
-		Problems: append(problems(f, v, want), stoppedKubelet(f)...),
+		Problems: problems(f, v, want),
 	}
 	if f.Measurement == nil {
 		return b
@@ -101,18 +97,6 @@ func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmar
 		b.Samples = append(b.Samples, sampleOf(s))
 	}
 	return b
-}
-
-// stoppedKubelet is the problem that the kubelet is stopped and so makes no relists: a benchmark measures the runtime,
-// and shows nothing of the kubelet else.
-func stoppedKubelet(f *facts.Facts) []string {
-	for _, p := range facts.ProcessesOf(f, host.RoleKubelet) {
-		if facts.IsStopped(&p) {
-			return []string{facts.ProcessLabel(p) + " is " + p.StateWord() +
-				" and makes no relists; these are kdiag's: kdiag pleg looks at the kubelet"}
-		}
-	}
-	return nil
 }
 
 // sampleOf describes one timed relist.

@@ -48,7 +48,8 @@ func FuzzJudgeNode(f *testing.F) {
 	})
 }
 
-// checkSound wants the same answer twice, each cause once and behind its root, and documents that become JSON.
+// checkSound checks that a second answer is the same, that each cause comes once and behind its root, and that the
+// documents become JSON.
 func checkSound(t *testing.T, in *facts.Input) {
 	named := Judge(in)
 	if diff := cmp.Diff(named, Judge(in)); diff != "" {
@@ -76,9 +77,12 @@ func checkSound(t *testing.T, in *facts.Input) {
 // randomJournal mixes records of all signatures with times that lie anywhere, or are missing.
 func randomJournal(r *rand.Rand, text string) tweak {
 	codes := []string{
-		signature.RuntimeIsDown, signature.RelistFailed, signature.SyncLoopActive, signature.InspectFailed, signature.MessageTooLarge, signature.NetworkNotReady,
-		signature.HousekeepingSlow, signature.RemoveFailed, signature.UnitRestarted, signature.KubeletFatal, signature.KubeletStarted, signature.WatchdogTimeout,
-		signature.UnitFailed, signature.APIServerFailed, signature.Unauthorized, signature.CertificateExpired, signature.OOMKill, signature.UnitOOMKilled,
+		signature.RuntimeIsDown, signature.RelistFailed, signature.SyncLoopActive, signature.InspectFailed,
+		signature.MessageTooLarge, signature.NetworkNotReady,
+		signature.HousekeepingSlow, signature.RemoveFailed, signature.UnitRestarted, signature.KubeletFatal,
+		signature.KubeletStarted, signature.WatchdogTimeout,
+		signature.UnitFailed, signature.APIServerFailed, signature.Unauthorized, signature.CertificateExpired,
+		signature.OOMKill, signature.UnitOOMKilled,
 		signature.HungTask, signature.SoftLockup, signature.NodeReady, text,
 	}
 	subjects := []string{
@@ -108,15 +112,15 @@ func randomJournal(r *rand.Rand, text string) tweak {
 			e.Culprits = append(e.Culprits, journal.Culprit{Kind: text, ID: text, Pod: text})
 		}))
 	}
-	return said(entries...)
+	return logs(entries...)
 }
 
-// nodePictures are the pictures of nodes, made once: nothing here changes what lies in them.
-var nodePictures = sync.OnceValue(gallery)
+// recordedNodes are the recorded cases, read once: nothing here changes them.
+var recordedNodes = sync.OnceValue(gallery)
 
-// randomNode takes the looks at the node from pictures, each from any of them, whole or not.
+// randomNode takes each reading of the node from any recorded case, whole or not.
 func randomNode(r *rand.Rand) tweak {
-	all := nodePictures()
+	all := recordedNodes()
 	names := slices.Sorted(maps.Keys(all))
 	return func(f *facts.Input) {
 		mixed := &facts.Node{}
@@ -136,7 +140,8 @@ func randomNode(r *rand.Rand) tweak {
 // randomFacts mixes tweaks, calls and processes.
 func randomFacts(r *rand.Rand, text string) *facts.Input {
 	codes := []crictl.Code{
-		crictl.OK, crictl.OK, crictl.OK, crictl.DeadlineExceeded, crictl.DeadlineExceeded, crictl.Canceled, crictl.Unavailable, crictl.Unimplemented,
+		crictl.OK, crictl.OK, crictl.OK, crictl.DeadlineExceeded, crictl.DeadlineExceeded, crictl.Canceled,
+		crictl.Unavailable, crictl.Unimplemented,
 		crictl.ResourceExhausted, crictl.Internal, crictl.NotFound, crictl.PermissionDenied, "", crictl.Code(text),
 	}
 	change := func(c *crictl.Call) {
@@ -161,25 +166,28 @@ func randomFacts(r *rand.Rand, text string) *facts.Input {
 		for i := range m.Sweep.Inspections {
 			change(&m.Sweep.Inspections[i].Call)
 		}
+		for range r.IntN(3) {
+			m.Liveness = append(m.Liveness, call(facts.RPCVersion, "", time.Duration(r.Int64N(8e9)), 0))
+			change(&m.Liveness[len(m.Liveness)-1])
+		}
 		for i := range f.Processes {
 			f.Processes[i].State = "RSDTtZIX"[r.IntN(8)]
 		}
 	}
 	all := []tweak{
-		mess, mess, exited(r.IntN(3000), 1+r.IntN(50), uint32(r.IntN(9000))), condition(r.IntN(2),
-			false), func(f *facts.Input) { f.Kubelet = nil },
-		func(f *facts.Input) { f.HostMissing = text }, func(f *facts.Input) { f.Limits = checks.Limits{} }, func(f *facts.Input) { f.Measurement.Status = nil },
-		func(f *facts.Input) { f.Measurement.Sandboxes = nil }, func(f *facts.Input) { f.Measurement.Interrupted = text },
-		func(f *facts.Input) {
-			f.Runtime = checks.Runtime{Endpoint: text, Name: text}
-		}, func(f *facts.Input) { f.Measurement.Connect.PeerPID = r.IntN(3) },
+		mess, mess, exited(r.IntN(3000), 1+r.IntN(50), uint32(r.IntN(9000))), condition(r.IntN(2), false),
+		func(f *facts.Input) { f.Kubelet = nil },
+		func(f *facts.Input) { f.HostMissing, f.Measurement.Interrupted = text, text },
+		func(f *facts.Input) { f.Measurement.Status, f.Measurement.Sandboxes = nil, nil },
+		func(f *facts.Input) { f.Runtime = checks.Runtime{Endpoint: text, Name: text} },
+		func(f *facts.Input) { f.Measurement.Connect.PeerPID = r.IntN(3) },
 		func(f *facts.Input) { f.Measurement.Connect.State = crictl.ConnectState(text) },
 		processesOf(host.Process{
 			PID: r.IntN(9), Name: text, Role: host.RoleOCI, ObjectID: "container1-0", State: 'D',
 			Started: now().Add(-time.Hour),
 		}),
-		randomNode(r), randomNode(r), func(f *facts.Input) { f.JournalProblem = text }, randomJournal(r,
-			text), randomJournal(r, text), randomJournal(r, text),
+		randomNode(r), randomNode(r), randomJournal(r, text), randomJournal(r, text), randomJournal(r, text),
+		func(f *facts.Input) { f.JournalProblem = text },
 		socket(crictl.ConnectSilent, text), func(f *facts.Input) { f.Measurement = nil },
 	}
 	chosen := []tweak{pods(r.IntN(30), r.IntN(4)), sweep}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
+	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 )
@@ -68,90 +69,75 @@ const (
 	longSkip     = 30 * time.Second // as long again as the runtime may be away (kubelet.go: maxWaitForContainerRuntime)
 	someTries    = 3                // failing calls that are no accident
 	manyRestarts = 3                // from which a kubelet is in a loop
-	manyUndated  = 12               // records without a time that are taken for long: a minute of skip lines
 )
 
 // A logRule makes a finding of the records of a signature.
 type logRule struct {
 	code, cause, what string
-	of                func(name string) bool // only records about units or processes that fit; nil: all
-	long              time.Duration          // for how long they must go on; 0: they need not
-	from              int64                  // how many there must be
-	words             bool                   // with the error of the first record
+	when              when
+}
+
+// when is what else must hold for a rule.
+type when struct {
+	of    func(name string) bool // only records about units or processes that fit; nil: all
+	long  time.Duration          // for how long they must go on; 0: they need not
+	from  int64                  // how many there must be
+	words bool                   // the finding quotes the error of the first record
 }
 
 // kubeletRules are how a kubelet ends. systemd's restarts count best: each death writes several records of the other
 // kinds.
 func kubeletRules() []logRule {
-	kubelet := func(name string) bool { return journal.UnitRole(name) == journal.RoleKubelet }
+	kubelet := when{of: func(name string) bool { return journal.UnitRole(name) == journal.RoleKubelet }}
 	const cause = causes.KubeletCrashLooping
 	return []logRule{
-		{code: "UnitRestarted", cause: cause, what: "the kubelet ended, and systemd started it again", of: kubelet},
-		{
-			code: "WatchdogTimeout", cause: cause, of: kubelet,
-			what: "systemd's watchdog killed the kubelet: its loop stood still",
-		},
-		{code: "KubeletFatal", cause: cause, what: "the kubelet gave up"},
-		{code: "UnitFailed", cause: cause, what: "the kubelet ended with a failure", of: kubelet},
+		{"UnitRestarted", cause, "the kubelet ended, and systemd started it again", kubelet},
+		{"WatchdogTimeout", cause, "systemd's watchdog killed the kubelet: its loop stood still", kubelet},
+		{"KubeletFatal", cause, "the kubelet gave up", when{}},
+		{"UnitFailed", cause, "the kubelet ended with a failure", kubelet},
 	}
 }
 
-// logRules are what breaks a node without making PLEG unhealthy, the most serious first.
+// logRules are what breaks a node without making PLEG unhealthy, the most serious first. An expired certificate also
+// makes calls fail. Nobody else sees trouble with the API server that is shorter than the node-monitor-grace-period.
 func logRules() []logRule {
 	runtime := func(name string) bool { return journal.UnitRole(name) == journal.RoleRuntime }
 	// Shims and OCI runtimes are left out: their death is that of one pod.
-	vital := func(name string) bool {
+	vital := when{of: func(name string) bool {
 		return slices.ContainsFunc([]journal.Role{journal.TaskRole(name), journal.UnitRole(name)},
 			func(r journal.Role) bool { return r == journal.RoleKubelet || r == journal.RoleRuntime })
-	}
+	}}
+	outage := when{from: someTries, long: 40 * time.Second, words: true}
+	const oom, server = "the kernel killed processes for want of memory", causes.APIServerUnreachable
 	return []logRule{
 		{
-			code: "RuntimeIsDown", cause: causes.RuntimeHung, long: longSkip, what: "the kubelet's loop did no work: " +
-				"the runtime's status had not succeeded for 30 s and more (container runtime is down)",
+			"RuntimeIsDown", causes.RuntimeHung, "the kubelet's loop did no work: the runtime's status had not " +
+				"succeeded for 30 s and more (container runtime is down)", when{long: longSkip},
+		},
+		{"UnitFailed", causes.RuntimeDown, "the runtime ended with a failure", when{of: runtime, words: true}},
+		{
+			"RuntimeNotReadyReported", causes.RuntimeNotReady, "the runtime reported that it was not ready",
+			when{long: longSkip},
+		},
+		{"OOMKill", causes.OOMKilled, oom, vital},
+		{"UnitOOMKilled", causes.OOMKilled, oom, vital},
+		{"RelistFailed", causes.PLEGUnhealthy, "relists failed, at once and not late", when{from: someTries}},
+		{"SoftLockup", causes.KernelHung, "the kernel reported a CPU as locked up", when{}},
+		{"RCUStall", causes.KernelHung, "the kernel reported RCU stalls", when{}},
+		{"HungTask", causes.KernelHung, "the kernel reported blocked tasks", when{}},
+		{
+			"StatusCheckPending", causes.RuntimeHung, "the kubelet's loop did no work: the runtime had not given its " +
+				"status since the kubelet started", when{long: 2 * time.Minute},
 		},
 		{
-			code: "UnitFailed", cause: causes.RuntimeDown, of: runtime, words: true,
-			what: "the runtime ended with a failure",
+			"NetworkNotReady", causes.NetworkNotReady, "the network of pods was not ready: no pod with a network of " +
+				"its own can start", when{long: time.Minute}, // a node that boots waits for it
 		},
+		{"CertificateExpired", server, "a certificate has expired", when{words: true}},
+		{"Unauthorized", server, "the API server rejected the kubelet's credentials", outage},
 		{
-			code: "RuntimeNotReadyReported", cause: causes.RuntimeNotReady, long: longSkip,
-			what: "the runtime said of itself that it was not ready",
-		},
-		{code: "OOMKill", cause: causes.OOMKilled, of: vital, what: "the kernel killed processes for want of memory"},
-		{
-			code:  "UnitOOMKilled",
-			cause: causes.OOMKilled,
-			of:    vital,
-			what:  "the kernel killed processes for want of memory",
-		},
-		{
-			code: "RelistFailed", cause: causes.PLEGUnhealthy, from: someTries,
-			what: "relists failed, at once and not late",
-		},
-		{code: "SoftLockup", cause: causes.KernelHung, what: "the kernel reported a CPU as locked up"},
-		{code: "RCUStall", cause: causes.KernelHung, what: "the kernel reported RCU stalls"},
-		{code: "HungTask", cause: causes.KernelHung, what: "the kernel reported blocked tasks"},
-		{
-			code: "StatusCheckPending", cause: causes.RuntimeHung, long: 2 * time.Minute, what: "the kubelet's loop did " +
-				"no work: the runtime had not given its status since the kubelet started",
-		},
-		{
-			code: "NetworkNotReady", cause: causes.NetworkNotReady, long: time.Minute, // a node that boots waits for it
-			what: "the network of pods was not ready: no pod with a network of its own can start",
-		},
-		// An expired certificate also makes calls fail. Nobody else sees trouble that is shorter than the
-		// node-monitor-grace-period.
-		{
-			code: "CertificateExpired", cause: causes.APIServerUnreachable, words: true,
-			what: "a certificate has expired",
-		},
-		{
-			code: "Unauthorized", cause: causes.APIServerUnreachable, from: someTries, long: 40 * time.Second, words: true,
-			what: "the API server rejected the kubelet's credentials",
-		},
-		{
-			code: "APIServerFailed", cause: causes.APIServerUnreachable, from: someTries, long: 40 * time.Second, words: true,
-			what: "calls of the kubelet to the API server failed: to the others the node is Unknown after 40 s",
+			"APIServerFailed", server, "calls of the kubelet to the API server failed: to the others the node is " +
+				"Unknown after 40 s", outage,
 		},
 	}
 }
@@ -162,15 +148,18 @@ func logFindings(r *journal.Report) []journal.Finding {
 	var ends, all []journal.Finding
 	for _, rule := range kubeletRules() {
 		if f, ok := rule.find(r); ok {
-			f.Code, f.Words = "kubelet ended", errorWords(countOf(r, "KubeletFatal").Example)
+			f.Code = "kubelet ended"
+			if c := facts.CountOf(r, "KubeletFatal"); c != nil {
+				f.Words = errorWords(c.Example)
+			}
 			ends = []journal.Finding{f}
 			break
 		}
 	}
 	loop := len(ends) > 0 && ends[0].Count >= manyRestarts
 	for _, rule := range logRules() {
-		told := slices.ContainsFunc(all, func(f journal.Finding) bool { return f.Cause == rule.cause })
-		if told || loop && rule.code == "StatusCheckPending" { // in a loop each start logs it
+		known := slices.ContainsFunc(all, func(f journal.Finding) bool { return f.Cause == rule.cause })
+		if known || loop && rule.code == "StatusCheckPending" { // in a loop each start logs it
 			continue
 		}
 		if f, ok := rule.find(r); ok {
@@ -183,73 +172,49 @@ func logFindings(r *journal.Report) []journal.Finding {
 	return append(all, ends...)
 }
 
-// countOf returns the count of a signature; zero without one.
-func countOf(r *journal.Report, code string) journal.Count {
-	for _, c := range r.Signatures {
-		if c.Code == code {
-			return c
-		}
-	}
-	return journal.Count{}
-}
-
 // find applies the rule to a report.
 func (l logRule) find(r *journal.Report) (journal.Finding, bool) {
-	c := countOf(r, l.code)
-	var names []string
-	if l.of != nil {
-		i := slices.IndexFunc(c.Subjects, func(s journal.SubjectCount) bool { return l.of(cmp.Or(s.Name, s.ID)) })
+	known := facts.CountOf(r, l.code)
+	if known == nil {
+		return journal.Finding{}, false
+	}
+	c := *known
+	if l.when.of != nil {
+		i := slices.IndexFunc(c.Subjects, func(s journal.SubjectCount) bool { return l.when.of(cmp.Or(s.Name, s.ID)) })
 		if i < 0 {
 			return journal.Finding{}, false
 		}
 		c.Subjects = c.Subjects[i : i+1]
 		c.Count, c.First, c.Last = c.Subjects[0].Count, c.Subjects[0].First, c.Subjects[0].Last
 	}
-	for _, s := range c.Subjects[:min(len(c.Subjects), 3)] {
+	var names []string
+	for _, s := range c.Subjects[:min(len(c.Subjects), facts.MostNamed)] {
 		names = append(names, cmp.Or(s.Name, s.ID))
 	}
-	dated := c.First != nil && c.Last != nil
-	if l.long > 0 && dated {
-		from, to, n := longestStretch(r.Events, l.code)
-		c.First, c.Last, c.Count = &from, &to, n
+	if l.when.long > 0 {
+		all := facts.Intervals(r, oneStretch, l.code)
+		if len(all) == 0 {
+			return journal.Finding{}, false
+		}
+		longest := slices.MaxFunc(all,
+			func(a, b facts.Interval) int { return cmp.Compare(a.To.Sub(a.From), b.To.Sub(b.From)) })
+		c.First, c.Last, c.Count = &longest.From, &longest.To, longest.Records
 	}
-	if c.Count < max(l.from, 1) || l.long > 0 && !dated && c.Count < manyUndated ||
-		l.long > 0 && dated && c.Last.Sub(*c.First) < l.long {
+	if c.Count < l.when.from || l.when.long > 0 && c.Last.Sub(*c.First) < l.when.long {
 		return journal.Finding{}, false
 	}
 	f := journal.Finding{
 		Code: l.code, Cause: l.cause, Summary: l.what, Count: c.Count, Unit: "record", First: c.First, Last: c.Last,
-		Ongoing: dated && r.To != nil && r.To.Sub(*c.Last) < oneStretch && c.Last.Sub(*c.First) >= longSkip,
+		Ongoing: c.First != nil && c.Last != nil && r.To != nil && r.To.Sub(*c.Last) < oneStretch &&
+			c.Last.Sub(*c.First) >= longSkip,
 	}
 	if len(names) > 0 {
 		f.Summary += ": " + units.List(names)
 	}
-	if l.words {
+	if l.when.words {
 		f.Words = errorWords(c.Example)
 	}
 	return f, true
-}
-
-// longestStretch joins the events of a signature that follow each other closely, and returns the longest such stretch.
-func longestStretch(events []journal.Event, code string) (from, to time.Time, n int64) {
-	var first, last time.Time
-	var records int64
-	for _, e := range events {
-		if e.Code != code || e.At == nil {
-			continue
-		}
-		if records == 0 || e.At.Sub(last) > oneStretch {
-			first, last, records = *e.At, *e.At, 0
-		}
-		records += max(e.Count, 1)
-		if e.End().After(last) {
-			last = e.End()
-		}
-		if n == 0 || last.Sub(first) > to.Sub(from) {
-			from, to, n = first, last, records
-		}
-	}
-	return from, to, n
 }
 
 // errorWords returns the error of a structured record, else the whole record.

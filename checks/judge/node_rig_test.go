@@ -14,18 +14,6 @@ func good[T any](v T) facts.Reading[T] {
 	return facts.Reading[T]{Value: v, OK: true, Took: 3 * time.Millisecond}
 }
 
-// disk is the file system under the folders of the runtime, the kubelet and the logs.
-func disk() host.Space {
-	return host.Space{
-		Folders: []host.Folder{
-			{Path: "/var/log/pods", Role: host.FolderLogs},
-			{Path: "/var/lib/containerd", Role: host.FolderRuntime},
-			{Path: "/var/lib/kubelet", Role: host.FolderKubelet},
-		},
-		Mount: "/var", Type: "xfs", Source: "/dev/nvme1n1", Size: 200 << 30, Free: 120 << 30, Inodes: 100_000_000, InodesFree: 98_000_000,
-	}
-}
-
 // some is an average that has lasted for a minute.
 func some(percent float64) host.Averages {
 	return host.Averages{Avg10: percent, Avg60: percent, Avg300: percent / 2}
@@ -34,7 +22,7 @@ func some(percent float64) host.Averages {
 // seen gives the node the recorded host that is well, and applies changes.
 func seen(changes ...func(*facts.Node)) tweak { return onHost("host_healthy", changes) }
 
-// surfaces gives the node a kubelet whose own surfaces are well besides, and applies changes.
+// surfaces gives the node a healthy host and kubelet, and applies changes.
 func surfaces(changes ...func(*facts.Node)) tweak {
 	return func(f *facts.Input) {
 		f.Processes = append(f.Processes, kubeletProcess('S'))
@@ -102,13 +90,6 @@ func kubeletProcess(state byte) host.Process {
 	}
 }
 
-func shimProcess(state byte) host.Process {
-	return host.Process{
-		PID: 5000, PPID: 1, Name: "containerd-shim", Role: host.RoleShim, ObjectID: "sandbox1",
-		State: state, Started: now().Add(-24 * time.Hour),
-	}
-}
-
 func daemonProcess() host.Process {
 	return host.Process{
 		PID: 4711, PPID: 1, Name: "containerd", Role: host.RoleRuntime, State: 'S', Wchan: "ep_poll",
@@ -128,62 +109,8 @@ func noKubelet(f *facts.Input) {
 	}
 }
 
-// unitIn puts the kubelet's unit into a state since a moment.
-func unitIn(active, sub, result string, since time.Duration) func(*facts.Node) {
-	return func(n *facts.Node) {
-		u := n.Systemd.Value.Kubelet
-		u.Active, u.Sub, u.Result, u.Since, u.MainPID = active, sub, result, now().Add(-since), 0
-	}
-}
-
-// blocked adds tasks in uninterruptible sleep in both looks.
-func blocked(tasks ...host.BlockedTask) func(*facts.Node) {
-	return func(n *facts.Node) { n.Tasks.Value.Blocked = append(n.Tasks.Value.Blocked, tasks...) }
-}
-
-// onNFS is a process of web/checkout-1 that waits for its file server.
-func onNFS() host.BlockedTask {
-	return host.BlockedTask{
-		PID: 7011, TID: 7014, Name: "java", Wchan: "rpc_wait_bit_killable",
-		Stack:   []string{"rpc_wait_bit_killable", "__rpc_execute", "nfs4_call_sync", "nfs_getattr"},
-		Started: now().Add(-20 * time.Hour), Owner: host.Owner{ObjectID: "container1-0", PodUID: "uid-1"},
-	}
-}
-
 // deadMount is a mount of web/checkout-1 that does not answer.
 func deadMount(n *facts.Node) {
 	m := &n.Mounts.Value.Probed[0]
 	m.Hung, m.Waiting, m.Took = true, 45*time.Second, 0
-}
-
-// homeFolder is a mount that users of the host have and no pod, and that does not answer.
-func homeFolder(n *facts.Node) {
-	n.Mounts.Value.Probed[0] = host.Mount{
-		Point: "/home", Type: "nfs4", Source: "filer:/home", Network: true,
-		Asked: true, Hung: true, Waiting: 45 * time.Second,
-	}
-}
-
-// frozenPod is the group of web/checkout-1, frozen.
-func frozenPod() host.FrozenCgroup {
-	return host.FrozenCgroup{
-		Path: `/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poduid\x2d1.slice/cri-containerd-container1-0.scope`, Self: true, Tasks: 14,
-		Owner: host.Owner{ObjectID: "container1-0", PodUID: "uid-1"},
-	}
-}
-
-// expires sets the validity of one of the kubelet's certificates, as seen from now.
-func expires(which int, from, to time.Duration) func(*facts.Node) {
-	return func(n *facts.Node) {
-		n.Certificates.Value[which].NotBefore, n.Certificates.Value[which].NotAfter = now().Add(from), now().Add(to)
-	}
-}
-
-// kubepods adds the control groups of all pods.
-func kubepods(paths ...string) func(*facts.Node) {
-	return func(n *facts.Node) {
-		for _, p := range paths {
-			n.PIDs.Value.Cgroups = append(n.PIDs.Value.Cgroups, host.CgroupUsage{Path: p})
-		}
-	}
 }

@@ -73,7 +73,7 @@ func TestRecordedCases(t *testing.T) {
 	}
 }
 
-// TestEveryCauseIsRecorded wants a case for each cause in the folder that is named as its page, a page that is whole,
+// TestEveryCauseIsRecorded checks that each cause has a case in the folder that is named as its page, a whole page,
 // checks for its claims, and causes for its relations.
 func TestEveryCauseIsRecorded(t *testing.T) {
 	byName := map[string]*facts.Input{}

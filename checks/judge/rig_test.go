@@ -91,15 +91,15 @@ func sweep(f *facts.Input) {
 	for _, s := range m.Sandboxes.Sandboxes {
 		at += 3 * time.Millisecond
 		m.Sweep.Inspections = append(m.Sweep.Inspections, plegbench.Inspection{
-			Kind: facts.KindSandbox, ID: s.ID, SandboxID: s.ID, Pod: *s.Pod, State: s.State.String(), Call: call(
-				"PodSandboxStatus", s.ID, at, 2*time.Millisecond),
+			Kind: facts.KindSandbox, ID: s.ID, SandboxID: s.ID, Pod: *s.Pod, State: s.State.String(),
+			Call: call("PodSandboxStatus", s.ID, at, 2*time.Millisecond),
 		})
 	}
 	for _, c := range m.Containers.Containers {
 		at += 3 * time.Millisecond
 		m.Sweep.Inspections = append(m.Sweep.Inspections, plegbench.Inspection{
-			Kind: facts.KindContainer, ID: c.ID, SandboxID: c.SandboxID, Name: c.Name, Pod: *c.Pod, State: c.State.String(),
-			Call: call("ContainerStatus", c.ID, at, 2*time.Millisecond),
+			Kind: facts.KindContainer, ID: c.ID, SandboxID: c.SandboxID, Name: c.Name, Pod: *c.Pod,
+			State: c.State.String(), Call: call("ContainerStatus", c.ID, at, 2*time.Millisecond),
 		})
 	}
 	m.Sweep.Total = len(m.Sweep.Inspections)

@@ -61,6 +61,7 @@ func adviseAll(t *testing.T, rows []remedy) {
 }
 
 const (
+	endpointK3s     = "unix:///run/k3s/containerd/containerd.sock"
 	endpointCRIO    = "unix:///run/crio/crio.sock"
 	endpointDockerd = "unix:///run/cri-dockerd.sock"
 	endpointDocker  = "unix:///run/docker/containerd/containerd.sock"
@@ -115,6 +116,8 @@ func TestStepsOfTheRuntime(t *testing.T) {
 		step("nothing listens for docker", "RuntimeDown",
 			"systemctl start docker; systemctl restart cri-docker: the runtime", "", down, at(endpointDockerd)),
 		step("docker's containerd", "RuntimeHung", "systemctl restart docker: the node", "", hung, at(endpointDocker)),
+		step("k3s on an agent", "RuntimeHung", "systemctl restart k3s-agent: the kubelet", "", hung, at(endpointK3s),
+			func(f *facts.Input) { f.Kubelet.Name = "k3s-agent" }),
 		step("CRI-O", "RuntimeHung", "systemctl restart crio: the runtime", "", hung, at(endpointCRIO)),
 		step("no systemd, down", "RuntimeDown", "grep -rlsw containerd /etc/init.d", "systemctl | journalctl", down,
 			without, processesOf()),
@@ -144,16 +147,17 @@ func TestStepsOfTheRuntime(t *testing.T) {
 		step("starting", "RuntimeNotReady", "kdiag runtime: nothing", "", condition(0, false)),
 		step("the oldest runc, where nothing is named", "RuntimeHung", "kill -KILL 52: one process",
 			"kill -KILL 51 | kill -KILL 53", hung, threeRuncs, noDaemon),
-		step("the limit of CRI-O", "ListTooLarge", "grep -rnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio: nothing", "",
+		step("the limit of CRI-O", "ListTooLarge",
+			"grep -rnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio: nothing", "",
 			limit(83886080), at(endpointCRIO)),
 		step("a benchmark's root", "RuntimeSlow", "grep . /proc/pressure", "", takes(3*time.Second, everyRPC()...)),
 	})
 	for endpoint, root := range map[string]string{
-		"unix:///run/containerd/containerd.sock":               "/var/lib/containerd",
-		endpointCRIO:                                           "/var/lib/containers",
-		endpointDockerd:                                        "/var/lib/docker",
-		"unix:///run/k3s/containerd/containerd.sock":           "/var/lib/rancher",
-		"unix:///run/k0s/containerd.sock":                      "/var/lib/k0s",
+		"unix:///run/containerd/containerd.sock": "/var/lib/containerd",
+		endpointCRIO:                             "/var/lib/containers",
+		endpointDockerd:                          "/var/lib/docker",
+		endpointK3s:                              "/var/lib/rancher",
+		"unix:///run/k0s/containerd.sock":        "/var/lib/k0s",
 		"unix:///var/snap/microk8s/common/run/containerd.sock": "/var/snap/microk8s/common",
 		"unix:///run/mine.sock":                                "/var/lib",
 	} {
@@ -215,7 +219,8 @@ func TestStepsOfObjects(t *testing.T) {
 			f.Measurement.Containers.Containers[i].SandboxID = "-a;reboot"
 		}
 	}
-	const mib, delete1, rmp = 1 << 20, "kubectl delete pod -n web checkout-1 --wait=false: one pod", " rmp -f sandbox1: one pod"
+	const mib, rmp = 1 << 20, " rmp -f sandbox1: one pod"
+	const delete1 = "kubectl delete pod -n web checkout-1 --wait=false: one pod"
 	const looks = "inspect -q container1-0 | /proc/5001/stack | journalctl"
 	adviseAll(t, []remedy{
 		step("a runc at work", "InspectHang",
@@ -319,7 +324,7 @@ func TestStepsOfTheHost(t *testing.T) {
 		named := func(n *facts.Node) { n.Settings.Value.NodeName = name }
 		return func(f *facts.Input) {
 			surfaces(append(changes, named)...)(f)
-			said(incident(2*time.Minute, 4*time.Second))(f)
+			logs(incident(2*time.Minute, 4*time.Second))(f)
 		}
 	}
 	noCertificates := func(n *facts.Node) { n.Certificates = facts.Reading[[]kubelet.Certificate]{Skipped: true} }
@@ -358,7 +363,7 @@ func TestStepsOfTheHost(t *testing.T) {
 		step("the node by a name that no shell should see", "PLEGUnhealthy", anyName, "reboot",
 			name("x; reboot", noCertificates)),
 	})
-	for _, point := range []string{"/mnt/a b", "/mnt/$(reboot)", "/mnt/`x`", "/mnt/a;b", "/mnt/'x'", "/mnt/\n", "-f f"} {
+	for _, point := range []string{"/mnt/a b", "/mnt/$(reboot)", "/mnt/`x`", "/mnt/a;b", "/mnt/'x'", "/mnt/\n"} {
 		f := node(seen(func(n *facts.Node) {
 			n.Mounts.Value.Probed[0].Hung, n.Mounts.Value.Probed[0].Point = true, point
 			n.Spaces.Value[0].Free, n.Spaces.Value[0].Mount = 0, point
@@ -396,8 +401,9 @@ func TestStepsWithoutSystemd(t *testing.T) {
 	steps["relist"] = NewRelistBenchmark(checks.Header{},
 		alone(takes(3*time.Second, everyRPC()...))).Causes[0].NextSteps
 	steps["canary"] = NewCanaryReport(checks.Header{}, CanaryFacts{
-		NoSystemd: true, Runtime: checks.Runtime{Endpoint: "unix:///run/containerd/containerd.sock", EndpointSource: "flag"},
-		Result: canaryRun(canaryFailure(0, canary.Failed, "Unknown: read-only file system")),
+		NoSystemd: true,
+		Runtime:   checks.Runtime{Endpoint: "unix:///run/containerd/containerd.sock", EndpointSource: "flag"},
+		Result:    canaryRun(canaryFailure(0, canary.Failed, "Unknown: read-only file system")),
 	}).NextSteps
 	for name, all := range steps {
 		if got := lines(all); len(got) == 0 || mentions(got, "systemctl ") || mentions(got, "journalctl ") {
@@ -406,7 +412,8 @@ func TestStepsWithoutSystemd(t *testing.T) {
 	}
 }
 
-// TestKdiagCommand wants next steps to mean the runtime that was asked, and a simulation's never the node at hand.
+// TestKdiagCommand checks that next steps are about the runtime that was asked, and a simulation's never about the node
+// at hand.
 func TestKdiagCommand(t *testing.T) {
 	for want, r := range map[string]checks.Runtime{
 		"kdiag pleg": {Endpoint: "unix:///run/x.sock", EndpointSource: "well-known"},
@@ -421,7 +428,7 @@ func TestKdiagCommand(t *testing.T) {
 	}
 }
 
-// TestLoadingIsWaitedFor wants a runtime that loads its state to be waited for, and every restart to come after that.
+// TestLoadingIsWaitedFor checks that the steps for a runtime that loads its state wait for it before any restart.
 func TestLoadingIsWaitedFor(t *testing.T) {
 	for _, tweak := range []tweak{condition(0, false), fails(crictl.Unavailable, notInitialised, everyRPC()...)} {
 		c := only(t, node(tweak), causes.RuntimeNotReady)

@@ -108,7 +108,7 @@ func limitProbes() []Probe {
 		probe(Probe{
 			ID: "host.consumers", Limit: patientOne, Cheap: true,
 			After: []string{populationID, "host.pressure", "host.pids"},
-		}, func(n *facts.Node) *facts.Reading[host.Consumers] { return &n.Holders },
+		}, func(n *facts.Node) *facts.Reading[host.Consumers] { return &n.Consumers },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Consumers, error) {
 				return host.ReadConsumers(ctx, s.Root, seen.Population.Value, seen.Pressure.Value, seen.PIDs.Value)
 			}),

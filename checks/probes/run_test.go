@@ -16,7 +16,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 )
 
-// memoryLook and clockLook are probes that a test makes do what it wants.
+// memoryLook and clockLook are probes that a test supplies.
 func memoryLook(after []string, read func(context.Context, facts.Node) (host.Memory, error)) Probe {
 	return probe(Probe{ID: "memory", Limit: 2 * time.Second, After: after},
 		func(n *facts.Node) *facts.Reading[host.Memory] { return &n.Memory },
@@ -84,7 +84,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunDepends wants a probe to see what those before it found, and not to wait for ever when they hang.
+// TestRunDepends checks that a probe sees what those before it found, and does not wait for ever when they hang.
 func TestRunDepends(t *testing.T) {
 	for _, hang := range []time.Duration{time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestRunDepends(t *testing.T) {
 	}
 }
 
-// TestRunEnds wants the end of the context to end everything, also what still waits for another.
+// TestRunEnds checks that the end of the context ends every probe, also one that waits for another.
 func TestRunEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -132,7 +132,7 @@ func TestRunEnds(t *testing.T) {
 	})
 }
 
-// TestRunInterrupted wants a look that the command's end cuts short to say that, and no more.
+// TestRunInterrupted checks that a look that the command's end cuts short is not called hung.
 func TestRunInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -148,7 +148,7 @@ func TestRunInterrupted(t *testing.T) {
 	})
 }
 
-// TestRunHandsIn wants what a look hands in when its context ends not to be lost.
+// TestRunHandsIn checks that what a look returns when its context ends is kept.
 func TestRunHandsIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		clock := clockLook(func(ctx context.Context) (host.Clock, error) {
@@ -163,7 +163,7 @@ func TestRunHandsIn(t *testing.T) {
 	})
 }
 
-// TestRunLeavesOut wants what is not wanted to be skipped, with the reason.
+// TestRunLeavesOut checks that what the command leaves out is skipped, with the reason.
 func TestRunLeavesOut(t *testing.T) {
 	n := run(t.Context(), []Probe{clockLook(nil)}, Input{}, func(Probe) bool { return false })
 	if !n.Clock.Skipped || n.Clock.Missing == "" || n.Clock.OK {
@@ -171,8 +171,8 @@ func TestRunLeavesOut(t *testing.T) {
 	}
 }
 
-// TestProbes wants each probe to be described in docs/checks.md with its limit, and to wait for probes that exist and
-// do not wait for it.
+// TestProbes checks that docs/checks.md describes each probe with its limit, and that each waits for probes that exist
+// and do not wait for it.
 func TestProbes(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/checks.md")
 	if err != nil {
