@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -147,4 +147,4 @@ func countInotify(dir string, limit int) (instances, watches, looked int, err er
 // countMarks counts the watches in the fdinfo of an inotify instance, one line each:
 //
 //	inotify wd:1 ino:2b3 sdev:800003 mask:3c6 ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:b302000000000000
-func countMarks(fdinfo []byte) int { return bytes.Count(fdinfo, []byte("\ninotify wd:")) }
+func countMarks(fdinfo string) int { return strings.Count(fdinfo, "\ninotify wd:") }

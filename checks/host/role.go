@@ -31,13 +31,13 @@ func otherNames() map[Role][]string {
 // any process they are too common.
 var cniPlugins = []string{
 	"antrea", "aws-cni", "azure-vnet", "azure-vnet-ipam", "bandwidth", "bridge", "calico", "calico-ipam", "cilium-cni",
-	"cni", "dhcp", "dummy", "egress-cni", "firewall", "flannel", "gke", "host-device", "host-local", "ib-sriov", "ipvlan",
-	"istio-cni", "kube-ovn", "linkerd-cni", "loopback", "macvlan", "multus", "multus-shim", "ovn-k8s-cni-overlay", "ovs",
-	"portmap", "ptp", "sbr", "sriov", "static", "tap", "terway", "tuning", "vlan", "vrf", "weave-ipam", "weave-net",
-	"whereabouts",
+	"cni", "dhcp", "dummy", "egress-cni", "firewall", "flannel", "gke", "host-device", "host-local", "ib-sriov",
+	"ipvlan", "istio-cni", "kube-ovn", "linkerd-cni", "loopback", "macvlan", "multus", "multus-shim",
+	"ovn-k8s-cni-overlay", "ovs", "portmap", "ptp", "sbr", "sriov", "static", "tap", "terway", "tuning", "vlan", "vrf",
+	"weave-ipam", "weave-net", "whereabouts",
 }
 
-// identify works out a process's role and the sandbox or container that it serves from its comm and its arguments,
+// identify returns a process's role and the sandbox or container that it serves from its comm and its arguments,
 // which may be missing. The parent's role is "" when it has none.
 func (n Names) identify(comm string, argv []string, parent Role) (Role, string) {
 	if isCNI(comm, argv, parent) {
@@ -143,28 +143,26 @@ func inCNIDir(program string) bool {
 //	containerd-shim-runc-v2 -namespace k8s.io -id SANDBOX -address ...
 //	conmon -b BUNDLE -c CONTAINER --exit-dir ...
 func shimObject(argv []string) string {
-	for _, name := range []string{"id", "cid", "c"} {
-		if v, ok := flagValue(argv, name); ok && plausibleID(v) {
-			return v
-		}
+	if id := flagValue(argv, "id", "cid", "c"); plausibleID(id) {
+		return id
 	}
 	return ""
 }
 
 // flagValue finds the last -name V, --name V, -name=V or --name=V of one of the names.
-func flagValue(argv []string, names ...string) (value string, ok bool) {
+func flagValue(argv []string, names ...string) (value string) {
 	for i, arg := range argv {
 		flag := strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-")
 		name, joined, isJoined := strings.Cut(flag, "=")
 		switch {
 		case flag == arg || !slices.Contains(names, name):
 		case isJoined:
-			value, ok = joined, true
+			value = joined
 		case i+1 < len(argv):
-			value, ok = argv[i+1], true
+			value = argv[i+1]
 		}
 	}
-	return value, ok
+	return value
 }
 
 // lastID returns the last argument that is a container id: OCI runtimes take it after their flags, sometimes followed

@@ -25,7 +25,7 @@ const (
 	// answerPatience is for the first answer. A systemd that is well answers within milliseconds; runc, which waits
 	// without end (opencontainers/runc#3904), holds up a pod as long as that takes.
 	answerPatience = 5 * time.Second
-	// leastHang is how long a connection that the end of the command cuts short must have been without an answer to hang.
+	// leastHang is how long a connection that the end of the command cuts short must have had no answer to hang.
 	leastHang = time.Second
 	// answersPatience is for all answers that follow.
 	answersPatience = 10 * time.Second
@@ -65,7 +65,6 @@ type Unit struct {
 	Result     string    // success, exit-code, watchdog, oom-kill, start-limit-hit, ...
 	Since      time.Time // of the state; zero when not known
 	Restarts   int
-	MainPID    int
 	ExitStatus int    // of the last main process
 	Enabled    string // UnitFileState
 }
@@ -247,16 +246,12 @@ func (c *conn) inUse(names []string) (*Unit, error) {
 			continue
 		}
 		// One by one, since a service's environment and command line are properties too.
-		for _, of := range []string{"Result", "NRestarts", "MainPID", "ExecMainStatus"} {
+		for _, of := range []string{"Result", "NRestarts", "ExecMainStatus"} {
 			p, err := c.GetServicePropertyContext(c.ctx, name, of)
-			answer, answered := errors.AsType[dbus.Error](err)
-			switch {
-			case answered && answer.Name == "org.freedesktop.DBus.Error.UnknownProperty": // NRestarts is there since systemd 235
-			case err != nil:
+			if err != nil {
 				return nil, fmt.Errorf("asking systemd for %s of %s: %w", of, name, err)
-			default:
-				properties[of] = p.Value.Value()
 			}
+			properties[of] = p.Value.Value()
 		}
 		if unit := newUnit(name, properties); best == nil || unit.idleness() < best.idleness() {
 			best = &unit
@@ -279,9 +274,8 @@ func newUnit(name string, properties map[string]any) Unit {
 		u.Since = time.UnixMicro(int64(since))
 	}
 	restarts, _ := properties["NRestarts"].(uint32)
-	mainPID, _ := properties["MainPID"].(uint32)
 	exitStatus, _ := properties["ExecMainStatus"].(int32)
-	u.Restarts, u.MainPID, u.ExitStatus = int(restarts), int(mainPID), int(exitStatus)
+	u.Restarts, u.ExitStatus = int(restarts), int(exitStatus)
 	return u
 }
 

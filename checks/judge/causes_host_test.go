@@ -47,7 +47,6 @@ func TestHealthyHosts(t *testing.T) {
 		row("batch work on all CPUs", "", seen(func(n *facts.Node) { n.Pressure.Value.CPU.Some = some(99) })),
 		row("a container that reclaims at its limit", "",
 			seen(func(n *facts.Node) { n.Pressure.Value.Memory.Full = some(12) })),
-		row("a laptop that slept", "", seen(func(n *facts.Node) { n.Clock.Value.Suspended = 90 * time.Hour })),
 		row("no NTP client", "", seen(func(n *facts.Node) { n.Clock.Value.Synchronised = false })),
 		row("a clock that was set at boot", "", seen(),
 			said(signs(signature.ClockChanged, 1, 5*time.Minute, 5*time.Minute, "Time has been changed"))),

@@ -132,7 +132,7 @@ func noKubelet(f *facts.Input) {
 func unitIn(active, sub, result string, since time.Duration) func(*facts.Node) {
 	return func(n *facts.Node) {
 		u := n.Systemd.Value.Kubelet
-		u.Active, u.Sub, u.Result, u.Since, u.MainPID = active, sub, result, now().Add(-since), 0
+		u.Active, u.Sub, u.Result, u.Since = active, sub, result, now().Add(-since)
 	}
 }
 
@@ -153,7 +153,7 @@ func onNFS() host.BlockedTask {
 // deadMount is a mount of web/checkout-1 that does not answer.
 func deadMount(n *facts.Node) {
 	m := &n.Mounts.Value.Probed[0]
-	m.Hung, m.Waiting, m.Took = true, 45*time.Second, 0
+	m.Hung, m.Waiting = true, 45*time.Second
 }
 
 // homeFolder is a mount that users of the host have and no pod, and that does not answer.
