@@ -172,7 +172,9 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 	if apart(root, 1, "net") {
 		return Health{}, fmt.Errorf("asking the kubelet: %w", errOtherNetwork)
 	}
-	from := kubeletconfig.Files{Read: all.read, DropIns: all.dropIns}
+	from := kubeletconfig.Files{Read: all.read, DropIns: func(dir string) ([]string, error) {
+		return each(all, dir, kubeletconfig.DropIns)
+	}}
 	flags := kubeletconfig.ParseFlags(kubeletconfig.UnitArgs("kubelet.service", from))
 	if len(flags["config"]) == 0 {
 		flags["config"] = []string{defaultConfig}
