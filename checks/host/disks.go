@@ -105,12 +105,13 @@ func diskBetween(before, now blockdevice.Diskstats, over time.Duration) (Disk, b
 	ticks := func(now, before uint64) time.Duration {
 		return time.Duration(uint32(now)-uint32(before)) * time.Millisecond
 	}
+	reads, writes := time.Duration(now.ReadIOs-before.ReadIOs), time.Duration(now.WriteIOs-before.WriteIOs)
 	rate := func(sectors uint64) float64 { return float64(sectors) * procfs.SectorSize / over.Seconds() }
 	return Disk{
 		Name:                now.DeviceName,
 		Utilisation:         min(1, ticks(now.IOsTotalTicks, before.IOsTotalTicks).Seconds()/over.Seconds()),
-		ReadAwait:           ticks(now.ReadTicks, before.ReadTicks) / time.Duration(max(1, now.ReadIOs-before.ReadIOs)),
-		WriteAwait:          ticks(now.WriteTicks, before.WriteTicks) / time.Duration(max(1, now.WriteIOs-before.WriteIOs)),
+		ReadAwait:           ticks(now.ReadTicks, before.ReadTicks) / max(1, reads),
+		WriteAwait:          ticks(now.WriteTicks, before.WriteTicks) / max(1, writes),
 		ReadBytesPerSecond:  rate(now.ReadSectors - before.ReadSectors),
 		WriteBytesPerSecond: rate(now.WriteSectors - before.WriteSectors),
 		// A sum over CPUs, which older kernels let come out below zero and print without a sign.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -221,38 +222,28 @@ func ownerOfCgroup(cgroup string) Owner {
 	return o
 }
 
-// idOfCgroup returns the container that a cgroup's name holds, alone or in the name of a systemd scope, where
-// runtimes put a prefix before the id.
-func idOfCgroup(base string) string {
-	base = strings.TrimSuffix(base, ".scope")
-	for _, prefix := range []string{"cri-containerd-", "crio-conmon-", "crio-", "docker-", "libpod-"} {
-		if rest, ok := strings.CutPrefix(base, prefix); ok {
-			base = rest
-			break
-		}
-	}
-	base = base[strings.LastIndexByte(base, ':')+1:] // a systemd path given to the cgroupfs driver
-	if isID(base) {
-		return base
-	}
-	return ""
+var (
+	// containerGroup is a cgroup of a container: its id alone or in the name of a systemd scope, where runtimes put a
+	// prefix before it, or at the end of a systemd path that was given to the cgroupfs driver.
+	containerGroup = regexp.MustCompile(
+		`^(?:.*:|(?:cri-containerd|crio-conmon|crio|docker|libpod)-)?([0-9a-f]{64})(?:\.scope)?$`)
+	// podGroup is a cgroup of a pod: kubepods-burstable-pod1b2c_3d.slice, or pod1b2c-3d with the cgroupfs driver.
+	podGroup = regexp.MustCompile(`^(?:.*kubepods.*-pod(.+)\.slice|pod([^.]+))$`)
+)
+
+// idOfCgroup returns the container that a cgroup's name holds.
+func idOfCgroup(base string) string { return strings.Join(submatches(containerGroup, base), "") }
+
+// uidOfCgroup returns the pod's UID that a cgroup's name holds. The systemd driver writes _ for each - of the UID.
+func uidOfCgroup(base string) string {
+	return strings.ReplaceAll(strings.Join(submatches(podGroup, base), ""), "_", "-")
 }
 
-// uidOfCgroup returns the pod's UID from kubepods-burstable-pod1b2c_3d.slice or pod1b2c-3d. The systemd driver writes _
-// for each - of the UID.
-func uidOfCgroup(base string) string {
-	if slice, ok := strings.CutSuffix(base, ".slice"); ok {
-		_, uid, _ := strings.Cut(slice, "-pod")
-		if !strings.Contains(slice, "kubepods") { // kubelet-kubepods-... below --cgroup-root=/kubelet
-			return ""
-		}
-		return strings.ReplaceAll(uid, "_", "-")
+func submatches(pattern *regexp.Regexp, s string) []string {
+	if found := pattern.FindStringSubmatch(s); found != nil {
+		return found[1:]
 	}
-	uid, ok := strings.CutPrefix(base, "pod")
-	if !ok {
-		return ""
-	}
-	return uid
+	return nil
 }
 
 func isUnit(base string) bool {

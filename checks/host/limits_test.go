@@ -101,9 +101,8 @@ func TestReadInotify(t *testing.T) {
 			}},
 		},
 	}, got)
-	_, _, looked, err := countInotify(n.root+"/proc/40", 3)
+	_, _, err = countInotify(n.root+"/proc/40", 3)
 	failed(t, "of too many", err, "too many descriptors")
-	equal(t, "read of too many", 3, looked)
 }
 
 func FuzzParseMarks(f *testing.F) {

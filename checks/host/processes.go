@@ -88,8 +88,9 @@ func parseStat(text string) (stat, error) {
 		return int(n)
 	}
 	st := stat{
-		pid: number(before), ppid: number(f[ppid]), comm: rest[:end], state: f[state][0], start: uint64(number(f[start])),
-		kernel: number(f[flags])&kernelThread != 0, threads: number(f[threads]), rss: number(f[rss]) * os.Getpagesize(),
+		pid: number(before), ppid: number(f[ppid]), comm: rest[:end], state: f[state][0],
+		start: uint64(number(f[start])), kernel: number(f[flags])&kernelThread != 0, threads: number(f[threads]),
+		rss: number(f[rss]) * os.Getpagesize(),
 	}
 	return st, failed
 }

@@ -72,11 +72,8 @@ type Unit struct {
 // FindSystemd returns ErrNoSystemd where another manager runs the host, and nil where systemd does.
 func FindSystemd(root string) error {
 	// sd_booted(3) goes by this folder.
-	switch _, err := os.Stat(filepath.Join(root, "run/systemd/system")); {
-	case errors.Is(err, fs.ErrNotExist):
+	if _, err := os.Stat(filepath.Join(root, "run/systemd/system")); errors.Is(err, fs.ErrNotExist) {
 		return ErrNoSystemd
-	case err != nil:
-		return fmt.Errorf("looking for systemd: %w", err)
 	}
 	return nil
 }
@@ -96,10 +93,6 @@ func AskSystemd(ctx context.Context, root string, kubeletUnits, runtimeUnits []s
 	both.Go(private.open)
 	both.Go(bus.open)
 	both.Wait()
-	unanswered := !private.answered && !private.hung && !bus.answered && !bus.hung
-	if err := ctx.Err(); err != nil && unanswered {
-		return Systemd{}, fmt.Errorf("asking systemd: %w", err)
-	}
 	s, c := compareConns(private, bus)
 	switch {
 	case s.Answered:
@@ -108,7 +101,7 @@ func AskSystemd(ctx context.Context, root string, kubeletUnits, runtimeUnits []s
 	case s.Hung:
 		return s, nil
 	}
-	return s, fmt.Errorf("asking systemd: %w", errors.Join(private.err, bus.err))
+	return s, fmt.Errorf("asking systemd: %w", errors.Join(ctx.Err(), private.err, bus.err))
 }
 
 // compareConns returns what the two connections show of systemd, and which of them to go on with.

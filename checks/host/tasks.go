@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -181,16 +182,12 @@ func parseStack(text string) []string {
 	for line := range strings.Lines(text) {
 		_, frame, _ := strings.Cut(line, "] ")
 		name, _, ok := strings.Cut(strings.TrimSpace(frame), "+0x")
-		if ok && isSymbol(name) && len(functions) < maxFrames {
+		if ok && symbol.MatchString(name) && len(functions) < maxFrames {
 			functions = append(functions, name)
 		}
 	}
 	return functions
 }
 
-// isSymbol reports whether s can be a function of the kernel, whose compilers append .isra.0 and the like.
-func isSymbol(s string) bool {
-	return s != "" && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '.'
-	})
-}
+// symbol is a function of the kernel, whose compilers append .isra.0 and the like.
+var symbol = regexp.MustCompile(`^[\w.]{1,128}$`)

@@ -142,7 +142,7 @@ func FuzzParseStack(f *testing.F) {
 	f.Add(fixture(f, "stack"))
 	f.Fuzz(func(t *testing.T, text string) {
 		for _, name := range parseStack(text) {
-			if !isSymbol(name) {
+			if !symbol.MatchString(name) {
 				t.Errorf("parseStack(%q) has %q", text, name)
 			}
 		}
