@@ -1,10 +1,7 @@
 package host
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -47,7 +44,9 @@ func TestReadCgroupsVersion2(t *testing.T) {
 				{Path: "/kubepods/pod8", Self: true, Freezing: true, Tasks: 1, Owner: Owner{PodUID: "8"}},
 				{Path: "/kubepods/pod7/" + idA, Tasks: 2, Owner: Owner{ObjectID: idA, PodUID: "7"}},
 			},
-			Throttled: []Throttling{{Path: "/system.slice", Quota: 1.5, Periods: 10, Throttled: 9, Over: 2 * time.Second}},
+			Throttled: []Throttling{
+				{Path: "/system.slice", Quota: 1.5, Periods: 10, Throttled: 9, Over: 2 * time.Second},
+			},
 		}, got)
 	})
 }
@@ -63,7 +62,9 @@ func TestReadCgroupsHybrid(t *testing.T) {
 			"proc/20/cgroup", "1:cpu:/system.slice/containerd.service\n0::/\n",
 			cpu+"cpu.stat", "nr_periods 5\nnr_throttled 1\nthrottled_time 1000000\n",
 			cpu+"cpu.cfs_quota_us", "20000\n", cpu+"cpu.cfs_period_us", "100000\n",
-			freezer+"freezer.state", "FROZEN\n", freezer+"freezer.self_freezing", "1\n", freezer+"tasks", "71\n72\n73\n",
+			cpu+"../cpu.cfs_quota_us", "-1\n", cpu+"../cpu.cfs_period_us", "100000\n",
+			freezer+"freezer.state", "FROZEN\n", freezer+"freezer.self_freezing", "1\n",
+			freezer+"tasks", "71\n72\n73\n",
 			cgroupRoot+"/freezer/kubepods/freezer.state", "THAWED\n",
 			cgroupRoot+"/freezer/odd/freezer.state", "FREEZING\n", cgroupRoot+"/freezer/odd/tasks", "5\n",
 			cgroupRoot+"/unified/odd/cgroup.events", "populated 0\nfrozen 1\n",
@@ -78,7 +79,10 @@ func TestReadCgroupsHybrid(t *testing.T) {
 			},
 			Frozen: []FrozenCgroup{
 				{Path: "/odd", Freezing: true, Tasks: 1},
-				{Path: "/kubepods/burstable/pod7/" + idA, Self: true, Tasks: 3, Owner: Owner{ObjectID: idA, PodUID: "7"}},
+				{
+					Path: "/kubepods/burstable/pod7/" + idA, Self: true, Tasks: 3,
+					Owner: Owner{ObjectID: idA, PodUID: "7"},
+				},
 				{Path: "/odd", Self: true},
 			},
 			Throttled: []Throttling{{
@@ -87,14 +91,6 @@ func TestReadCgroupsHybrid(t *testing.T) {
 			}},
 		}, got)
 	})
-}
-
-func TestCores(t *testing.T) {
-	for in, want := range map[string]float64{
-		"max 100000\n": 0, "50000 100000\n": 0.5, "200000\n 100000\n ": 2, "": 0, "5 0": 0, "-1\n 100000\n": 0,
-	} {
-		equal(t, in, want, cores(in))
-	}
 }
 
 func FuzzParseCPU(f *testing.F) {
@@ -117,15 +113,12 @@ func TestHierarchies(t *testing.T) {
 	v2 := mountsIn(mountinfoV2).hierarchies("")
 	equal(t, "versions", [3]int{10, 1, 2}, [3]int{len(hybrid), hybrid.version(), v2.version()})
 	equal(t, "version 2", hierarchies{{point: "/sys/fs/cgroup", base: "/", unified: true}}, v2)
-	pids, err := hybrid.of("pids")
-	failed(t, "pids", err, "")
-	equal(t, "pids of a hybrid",
-		hierarchy{root: "/host", point: "/sys/fs/cgroup/pids", base: "/", options: []string{"rw", "pids"}}, pids)
 	misc, _ := hybrid.of("misc")
-	equal(t, "misc of a hybrid", hierarchy{root: "/host", point: "/sys/fs/cgroup/unified", base: "/", unified: true}, misc)
-	joined := mountsIn("9 8 0:1 /docker/x /a\\040b rw shared:1 - cgroup cgroup rw,cpu,cpuacct\nnothing\n").hierarchies("")
-	equal(t, "in a container",
-		hierarchies{{point: "/a b", base: "/docker/x", options: []string{"rw", "cpu", "cpuacct"}}}, joined)
+	unified := hierarchy{root: "/host", point: "/sys/fs/cgroup/unified", base: "/", unified: true}
+	equal(t, "misc of a hybrid", unified, misc)
+	line := "9 8 0:1 /docker/x /a\\040b rw shared:1 - cgroup cgroup rw,cpu,cpuacct\nnothing\n"
+	joined := hierarchies{{point: "/a b", base: "/docker/x", options: []string{"rw", "cpu", "cpuacct"}}}
+	equal(t, "in a container", joined, mountsIn(line).hierarchies(""))
 	for cgroup, want := range map[string]string{
 		"/docker/x": "/a b", "/docker/x/y": "/a b/y", "/docker/xy": "", "/docker/x/../y": "", "": "",
 	} {
@@ -136,23 +129,25 @@ func TestHierarchies(t *testing.T) {
 
 func TestOwnerOfCgroup(t *testing.T) {
 	inPod := Owner{ObjectID: idA, PodUID: "7"}
-	kubelet := "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/"
+	below := "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-"
+	systemd := "/kubepods.slice/kubepods-burstable.slice/"
 	for cgroup, want := range map[string]Owner{
-		"/":                                   {},
-		"/podman":                             {},
-		"/kubepods/burstable":                 {},
-		"/system.slice/containerd.service":    {Unit: "containerd.service"},
-		"/system.slice/kubelet.service/x":     {Unit: "kubelet.service"},
-		"/user.slice/u.slice/session-1.scope": {Unit: "session-1.scope"},
-		"/kubepods/burstable/pod1b2c-3d":      {PodUID: "1b2c-3d"},
-		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1b_2c.slice":       {PodUID: "1b-2c"},
-		"/kubepods.slice/kubepods-pod7.slice/cri-containerd-" + idA + ".scope":             inPod,
-		"/kubepods.slice/kubepods-pod7.slice/crio-" + idA + ".scope/container":             inPod,
-		"/docker/" + idB + "/kubelet/kubepods/pod7/" + idA:                                 inPod, // in a node of kind
-		kubelet + "kubelet-kubepods-burstable-pod7.slice/cri-containerd-" + idA + ".scope": inPod,
-		"/kubepods/pod7/" + idA + "/system.slice/sshd.service":                             {ObjectID: idA, PodUID: "7", Unit: "sshd.service"},
-		"/system.slice/kubepods-pod1.slice:cri-containerd:" + idA:                          {ObjectID: idA},
-		"/k8s.io/" + idA: {ObjectID: idA},
+		"/": {}, "/podman": {}, "/kubepods/burstable": {},
+		"/system.slice/containerd.service":                                         {Unit: "containerd.service"},
+		"/system.slice/kubelet.service/x":                                          {Unit: "kubelet.service"},
+		"/user.slice/u.slice/session-1.scope":                                      {Unit: "session-1.scope"},
+		"/kubepods/burstable/pod1b2c-3d":                                           {PodUID: "1b2c-3d"},
+		systemd + "kubepods-burstable-pod1b_2c.slice":                              {PodUID: "1b-2c"},
+		"/podman.slice/libpod-" + idA + ".scope":                                   {ObjectID: idA},
+		"/k8s.io/" + idA:                                                           {ObjectID: idA},
+		"/docker/" + idB + "/kubelet/kubepods/pod7/" + idA:                         inPod, // in a node of kind
+		systemd + "kubepods-burstable-pod7.slice/cri-containerd-" + idA + ".scope": inPod,
+		"/kubepods.slice/kubepods-pod7.slice/crio-" + idA + ".scope/container":     inPod,
+		below + "pod7.slice/cri-containerd-" + idA + ".scope":                      inPod,
+		"/kubepods/pod7/" + idA + "/system.slice/sshd.service": {
+			ObjectID: idA, PodUID: "7", Unit: "sshd.service",
+		},
+		"/system.slice/kubepods-pod1.slice:cri-containerd:" + idA: {ObjectID: idA},
 	} {
 		equal(t, cgroup, want, ownerOfCgroup(cgroup))
 	}
@@ -161,30 +156,6 @@ func TestOwnerOfCgroup(t *testing.T) {
 		"9:pids:/\n1:name=systemd:/system.slice/x.service\n":                             {Unit: "x.service"},
 	} {
 		equal(t, lines, want, ownerOfCgroups(parseMemberships(lines)))
-	}
-}
-
-func TestWalk(t *testing.T) {
-	n := newNode(t)
-	n.write("cg/b/y/z", "", "cg/a/x/deep/z", "", "cg/a/w/z", "")
-	var got []string
-	walk := func(ctx context.Context, point string) error {
-		h := hierarchy{root: n.root, point: point, base: "/"}
-		return h.walk(ctx, &position{}, "/", func(cgroup, dir string, children int) bool {
-			got = append(got, fmt.Sprint(cgroup, " ", children))
-			if !strings.HasSuffix(dir, strings.TrimSuffix("/cg"+cgroup, "/")) {
-				t.Errorf("folder of %s: %s", cgroup, dir)
-			}
-			return cgroup != "/b"
-		})
-	}
-	failed(t, "walk", walk(t.Context(), "/cg"), "")
-	equal(t, "those near the root come first", []string{"/ 2", "/a 2", "/b 1", "/a/w 0", "/a/x 1", "/a/x/deep 0"}, got)
-	if err := walk(t.Context(), "/none"); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("of nothing: %v", err)
-	}
-	if err := walk(canceled(t), "/cg"); !errors.Is(err, context.Canceled) {
-		t.Errorf("with a canceled context: %v", err)
 	}
 }
 

@@ -48,7 +48,8 @@ func TestMemoryConsumers(t *testing.T) {
 		want  []Consumer
 	}{
 		{"version 2, systemd", func(n *node) {
-			n.write("proc/1/mountinfo", mountinfoV2, cgroupRoot+"/system.slice/gone.service/memory.current", "999999999999\n")
+			n.write("proc/1/mountinfo", mountinfoV2,
+				cgroupRoot+"/system.slice/gone.service/memory.current", "999999999999\n")
 			n.memoryIn("/kubepods.slice", 9000, 0, 0, "max")
 			n.memoryIn(burstable, 8000, 0, 0, "max")
 			n.memoryIn(pod, 900, 100, 700, "1073741824")
@@ -125,7 +126,8 @@ func TestPIDConsumers(t *testing.T) {
 		{"version 1", fixture(t, "mountinfo-hybrid"), "/pids"}, {"version 2", mountinfoV2, ""},
 	} {
 		consumer := func(path string, current, limit uint64, o Owner) Consumer {
-			return Consumer{Path: path, Dir: "/" + cgroupRoot + tree.point + path, Usage: Usage{current, limit}, Owner: o}
+			dir := "/" + cgroupRoot + tree.point + path
+			return Consumer{Path: path, Dir: dir, Usage: Usage{current, limit}, Owner: o}
 		}
 		pods := []Consumer{
 			consumer(pod, 400, 0, Owner{PodUID: "1-a"}),
@@ -261,7 +263,7 @@ func TestProcessGroups(t *testing.T) {
 		want    []ProcessGroup
 	}{
 		{"a fork bomb", bomb, nil, []ProcessGroup{{Name: "bash", Processes: 9, Threads: 9}}},
-		{"half of them have one parent", children(4, 4, 3, 2), nil, []ProcessGroup{{Name: "x", Processes: 4, Threads: 4}}},
+		{"half have one parent", children(4, 4, 3, 2), nil, []ProcessGroup{{Name: "x", Processes: 4, Threads: 4}}},
 		{"more than half do", children(4, 4, 3), nil, []ProcessGroup{{Name: "x", Processes: 3, Threads: 3, PID: 4}}},
 		{
 			"threads of the kernel", []stat{kernel(2, "kthreadd"), kernel(7, "kworker/0:1"), kernel(8, "nfsd")}, nil,
@@ -315,7 +317,8 @@ func TestReadPIDs(t *testing.T) {
 	n := newNodeWithLimits(t, mountinfoV2)
 	n.process(20, 1, "containerd", 'S', "containerd")
 	n.process(30, 1, "kubelet", 'S', "kubelet")
-	n.write("proc/20/cgroup", "0::/system.slice/containerd.service\n", "proc/30/cgroup", "0::/system.slice/kubelet.service\n")
+	n.write("proc/20/cgroup", "0::/system.slice/containerd.service\n",
+		"proc/30/cgroup", "0::/system.slice/kubelet.service\n")
 	n.pidsIn("/system.slice", 900, "1000", 2)
 	n.pidsIn("/system.slice/containerd.service", 400, "max", 0)
 	n.pidsIn("/system.slice/kubelet.service", 40, "57818", 0)

@@ -289,16 +289,3 @@ func TestWithin(t *testing.T) {
 		failed(t, "of a read that panics", err, "reading the cgroup of process 7: internal error: boom")
 	})
 }
-
-func TestGather(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		got, err := gather(t.Context(), []int{1, 2, 3, 4}, func(at *position, key int) (int, bool) {
-			at.enter("number %d", key)
-			time.Sleep(time.Duration(key) * time.Second / 2)
-			return key * key, key != 2
-		})
-		failed(t, "gather", err, "number 3")
-		equal(t, "the first two, one of which has no value", map[int]int{1: 1}, got)
-		time.Sleep(time.Minute) // until the goroutine that was left behind has ended
-	})
-}

@@ -10,11 +10,13 @@ import (
 func TestVolumeOf(t *testing.T) {
 	const dir = "/var/lib/kubelet"
 	for point, want := range map[string]Mount{
-		dir + "/pods/U/volumes/kubernetes.io~csi/pv-1/mount":              {PodUID: "U", Driver: "kubernetes.io~csi"},
-		dir + "/pods/U/volumes/kubernetes.io~nfs/share":                   {PodUID: "U", Driver: "kubernetes.io~nfs"},
-		dir + "/pods/U/volume-subpaths/pv-1/app/0":                        {PodUID: "U"},
+		dir + "/pods/U/volumes/kubernetes.io~csi/pv-1/mount": {PodUID: "U", Driver: "kubernetes.io~csi"},
+		dir + "/pods/U/volumes/kubernetes.io~nfs/share":      {PodUID: "U", Driver: "kubernetes.io~nfs"},
+		dir + "/pods/U/volume-subpaths/pv-1/app/0":           {PodUID: "U"},
+
 		dir + "/plugins/kubernetes.io/csi/ebs.csi.aws.com/9f/globalmount": {Driver: "ebs.csi.aws.com"},
-		dir + "/plugins/other":                                            {}, dir: {}, dir + "2/pods/U": {}, "/mnt/nas": {},
+
+		dir + "/plugins/other": {}, dir: {}, dir + "2/pods/U": {}, "/mnt/nas": {},
 	} {
 		equal(t, point, want, volumeOf(point, dir))
 	}
@@ -40,7 +42,8 @@ func TestProbable(t *testing.T) {
 	}, got)
 	var many mountTable
 	for i := range maxProbed + 7 {
-		many.lines = append(many.lines, mountLine{device: fmt.Sprint("0:", i), point: fmt.Sprint("/mnt/", i), kind: "nfs4"})
+		m := mountLine{device: fmt.Sprint("0:", i), point: fmt.Sprint("/mnt/", i), kind: "nfs4"}
+		many.lines = append(many.lines, m)
 	}
 	more, leftOfMany := many.probable("/var/lib/kubelet")
 	equal(t, "how many, and left", [3]int{0, maxProbed, 7}, [3]int{left, len(more), leftOfMany})
@@ -52,12 +55,16 @@ func TestParseMountLine(t *testing.T) {
 			device: "0:28", root: "/", point: "/sys/fs/cgroup", kind: "tmpfs", source: "tmpfs", options: "rw,mode=755",
 		},
 		"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=remount-ro": {
-			device: "98:0", root: "/mnt1", point: "/mnt2", kind: "ext3", source: "/dev/root", options: "rw,errors=remount-ro",
+			device: "98:0", root: "/mnt1", point: "/mnt2", kind: "ext3", source: "/dev/root",
+			options: "rw,errors=remount-ro",
 		},
 		`36 35 0:44 / /a\040b\011c\012d\134e\043f\9g\04 rw - fuse.x\040y a\040b rw`: {
-			device: "0:44", root: "/", point: "/a b\tc\nd\\e#f\\9g\\04", kind: "fuse.x y", source: "a b", options: "rw",
+			device: "0:44", root: "/", point: "/a b\tc\nd\\e#f\\9g\\04", kind: "fuse.x y", source: "a b",
+			options: "rw",
 		},
-		"36 35 0:44 / /a rw - fuse.s3fs  rw": {device: "0:44", root: "/", point: "/a", kind: "fuse.s3fs", options: "rw"},
+		"36 35 0:44 / /a rw - fuse.s3fs  rw": {
+			device: "0:44", root: "/", point: "/a", kind: "fuse.s3fs", options: "rw",
+		},
 		"36 35 0:44 / /a ro,nosuid - nfs x rw": {
 			device: "0:44", root: "/", point: "/a", kind: "nfs", source: "x", options: "rw", readOnly: true,
 		},
@@ -117,8 +124,9 @@ func TestResolve(t *testing.T) {
 	table := mountsIn(fixture(t, "node/mountinfo-kubelet"))
 	for name, want := range map[string]string{
 		"/": "/", "/var/lib/docker": "/data/docker", "/var/lib/docker/file": "/data/docker/file",
-		"/var/lib/relative": "/data/docker", "/var/lib/up/docker": "/data/docker", "/var/../data//docker/": "/data/docker",
-		"/var/lib/loop": "", "/var/lib/none": "", "/mnt/nas/not/read": "/mnt/nas/not/read",
+		"/var/lib/relative": "/data/docker", "/var/lib/up/docker": "/data/docker",
+		"/var/../data//docker/": "/data/docker",
+		"/var/lib/loop":         "", "/var/lib/none": "", "/mnt/nas/not/read": "/mnt/nas/not/read",
 		"/var/lib/remote/x": "/mnt/nas/there/x", "/auto/x": "/auto/x",
 	} {
 		got, ok := table.resolve(n.root, name)

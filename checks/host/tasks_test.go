@@ -88,7 +88,8 @@ func TestReadTasks(t *testing.T) {
 				{PID: 31, Name: "app", Count: 3, Owner: app}, {PID: 1, Name: "systemd", Count: 1},
 			},
 			Stopped: []Process{{
-				PID: 30, PPID: 1, Name: "containerd-shim", Role: RoleShim, ObjectID: idB, State: 'T', Started: started(30),
+				PID: 30, PPID: 1, Name: "containerd-shim", Role: RoleShim, ObjectID: idB, State: 'T',
+				Started: started(30),
 			}},
 		}, got)
 	})

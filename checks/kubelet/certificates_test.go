@@ -34,13 +34,19 @@ func TestReadCertificates(t *testing.T) {
 	}{
 		{
 			"kubeadm: key and certificate in one file, and one that the kubelet signed",
-			[]string{"etc/kubernetes/kubelet.conf", kubeadm, current, client + key, pki + "kubelet.crt", serving + authority.pem},
+			[]string{
+				"etc/kubernetes/kubelet.conf", kubeadm, current, client + key,
+				pki + "kubelet.crt", serving + authority.pem,
+			},
 			Settings{PID: 1, Kubeconfig: "/etc/kubernetes/kubelet.conf", CertDir: "/" + pki},
 			[]Certificate{of("client", current), of("serving", "/"+pki+"kubelet.crt")},
 		},
 		{
 			"no kubelet runs: where kubeadm has them",
-			[]string{"etc/kubernetes/kubelet.conf", kubeadm, current, key + client, pki + "kubelet-server-current.pem", serving},
+			[]string{
+				"etc/kubernetes/kubelet.conf", kubeadm, current, key + client,
+				pki + "kubelet-server-current.pem", serving,
+			},
 			Settings{},
 			[]Certificate{of("client", current), of("serving", "/"+pki+"kubelet-server-current.pem")},
 		},
@@ -78,7 +84,10 @@ func TestReadCertificates(t *testing.T) {
 		},
 		{
 			"what cannot be read",
-			[]string{"kubeconfig", kubeconfig("https://127.0.0.1:1", "client-certificate: /none.pem"), "pki/kubelet.crt", key},
+			[]string{
+				"kubeconfig", kubeconfig("https://127.0.0.1:1", "client-certificate: /none.pem"),
+				"pki/kubelet.crt", key,
+			},
 			Settings{PID: 1, Kubeconfig: "/kubeconfig", CertDir: "/pki"},
 			[]Certificate{
 				{Role: "client", Path: "/none.pem", Err: "does not exist"},

@@ -19,7 +19,8 @@ func TestReadCNI(t *testing.T) {
 		{"a list, and others after it", []string{
 			"etc/cni/net.d/10-calico.conflist", calico, "etc/cni/net.d/20-flannel.conf", "{",
 			"etc/cni/net.d/calico-kubeconfig", "", "etc/cni/net.d/00-sub.conf/x", "",
-			"opt/cni/bin/calico", "", "opt/cni/bin/portmap", "", "usr/lib/cni/calico-ipam", "", "opt/cni/bin/bandwidth/x", "",
+			"opt/cni/bin/calico", "", "opt/cni/bin/portmap", "", "usr/lib/cni/calico-ipam", "",
+			"opt/cni/bin/bandwidth/x", "",
 		}, CNI{
 			BinDirs: []string{"/opt/cni/bin", "/usr/lib/cni"}, File: "10-calico.conflist", Name: "k8s-pod-network",
 			Plugins: []string{"calico", "calico-ipam", "portmap", "bandwidth"}, Missing: []string{"bandwidth"},
@@ -41,7 +42,8 @@ func TestReadCNI(t *testing.T) {
 			Plugins: []string{"flannel"},
 		}},
 		{"GKE", []string{
-			"etc/cni/net.d/10-gke.conf", `{"name":"n","type":"ptp","ipam":{"type":"host-local"}}`, "home/kubernetes/bin/ptp", "",
+			"etc/cni/net.d/10-gke.conf", `{"name":"n","type":"ptp","ipam":{"type":"host-local"}}`,
+			"home/kubernetes/bin/ptp", "",
 		}, CNI{
 			BinDirs: []string{"/home/kubernetes/bin"}, File: "10-gke.conf", Name: "n",
 			Plugins: []string{"ptp", "host-local"}, Missing: []string{"host-local"},

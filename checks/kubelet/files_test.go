@@ -13,7 +13,8 @@ func TestFilesRead(t *testing.T) {
 	h := newTree(t)
 	outside := filepath.Join(t.TempDir(), "outside")
 	must(t, os.WriteFile(outside, []byte("outside"), 0o600))
-	h.file("data/target", "inside", "data/large", strings.Repeat("x", 2<<20+1), "proc/7/root/data/target", "the process's own")
+	h.file("data/target", "inside", "data/large", strings.Repeat("x", 2<<20+1),
+		"proc/7/root/data/target", "the process's own")
 	for name, target := range map[string]string{
 		"absolute": "/data/target", "up": "../../../../../../data/target", "out": outside, "loop": "/data/loop",
 	} {

@@ -24,6 +24,10 @@ const (
 	longestLease = 80
 )
 
+const evented = "This alpha feature has started containers twice and broken static pods " +
+	"(kubernetes/kubernetes#121003, kubernetes/kubernetes#122697), " +
+	"and PLEG is called unhealthy after 10 minutes only."
+
 // unevicted is what happens where a signal has no threshold.
 var unevicted = map[string]string{
 	"memory.available": "The kubelet evicts nothing before memory runs out: " +
@@ -46,9 +50,7 @@ func harmful(s *Settings) []Setting {
 		}
 	}
 	if s.EventedPLEG {
-		add("featureGates.EventedPLEG", true, "This alpha feature has started containers twice and broken static pods "+
-			"(kubernetes/kubernetes#121003, kubernetes/kubernetes#122697), "+
-			"and PLEG is called unhealthy after 10 minutes only.")
+		add("featureGates.EventedPLEG", true, evented)
 	}
 	if s.MaxPods > mostPods {
 		add("maxPods", s.MaxPods,

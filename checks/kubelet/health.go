@@ -68,7 +68,8 @@ func (c serverClient) askEither(ctx context.Context, s Settings) Health {
 	case c.credential == "":
 		h.Missing = "the kubelet's server wants a token or a certificate, and none was given or found"
 	case loop.Status == http.StatusInternalServerError:
-		h.Missing = fmt.Sprintf("the kubelet could not ask the API server whether the %s lets us in (500)", c.credential)
+		h.Missing = fmt.Sprintf("the kubelet could not ask the API server whether the %s lets us in (500)",
+			c.credential)
 	default:
 		h.Missing = fmt.Sprintf("the kubelet's server does not let us in with the %s (%d)", c.credential, loop.Status)
 	}

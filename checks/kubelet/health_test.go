@@ -41,8 +41,8 @@ func newNode(t *testing.T, i issuer) *node {
 	n := &node{
 		tree: newTree(t), allow: func(*http.Request) int { return 200 }, settings: plain(),
 		answers: map[string]http.HandlerFunc{
-			"/healthz": answer(200, "ok"), "/healthz/syncloop": answer(200, "ok"), "/metrics": answer(200, kubeletMetrics),
-			"/configz": answer(200, `{"kubeletconfig":{"maxPods":110}}`),
+			"/healthz": answer(200, "ok"), "/healthz/syncloop": answer(200, "ok"),
+			"/metrics": answer(200, kubeletMetrics), "/configz": answer(200, `{"kubeletconfig":{"maxPods":110}}`),
 		},
 	}
 	serve := func(allow bool) http.Handler {
@@ -122,7 +122,8 @@ func TestAskHealth(t *testing.T) {
 		{"the API server is away, and cannot be asked what is allowed", func(n *node) {
 			inCertDir(n)
 			for path := range n.answers {
-				n.answers[path] = answer(500, "Authorization error (user=system:node:worker-1, verb=get, resource=nodes)")
+				n.answers[path] = answer(500,
+					"Authorization error (user=system:node:worker-1, verb=get, resource=nodes)")
 			}
 		}, "", "the kubelet could not ask the API server whether the node certificate lets us in (500)",
 			func(_ *node, h *Health) { h.SyncLoop.Status, h.SyncLoop.Denied = 500, true }},
@@ -147,7 +148,8 @@ func TestAskHealth(t *testing.T) {
 			n.answers["/metrics"], n.answers["/configz"] = answer(200, "<html>"), nil
 		}, "token", "", func(_ *node, h *Health) {
 			h.SyncLoop.Status, h.Metrics = 302, nil
-			h.Unread = []string{"/metrics: reading the kubelet's metrics: none is a kubelet's", "/configz: 404 Not Found"}
+			h.Unread = []string{"/metrics: reading the kubelet's metrics: none is a kubelet's",
+				"/configz: 404 Not Found"}
 		}},
 		{"it runs with other settings than its files have", func(n *node) {
 			n.given.Token = "x"
@@ -166,7 +168,9 @@ func TestAskHealth(t *testing.T) {
 			*h.Ping = Answer{URL: "http://192.0.2.1:10248/healthz", Err: "192.0.2.1:10248 is no address of this node"}
 		}},
 		{"all turned off", func(n *node) { n.settings.HealthzAddress, n.settings.Address = "", "" },
-			"", "the kubelet's server is turned off (enableServer)", func(_ *node, h *Health) { h.Ping, h.SyncLoop = nil, nil }},
+			"", "the kubelet's server is turned off (enableServer)", func(_ *node, h *Health) {
+				h.Ping, h.SyncLoop = nil, nil
+			}},
 		{"nothing listens", func(n *node) {
 			n.ping.Close()
 			n.server.Close()
@@ -182,7 +186,8 @@ func TestAskHealth(t *testing.T) {
 			got, err := AskHealth(t.Context(), n.root, n.settings, n.given)
 			must(t, err)
 			want := Health{
-				Ping: &Answer{URL: n.ping.URL + "/healthz", Status: 200}, Credential: tc.credential, Missing: tc.missing,
+				Credential: tc.credential, Missing: tc.missing,
+				Ping:     &Answer{URL: n.ping.URL + "/healthz", Status: 200},
 				SyncLoop: &Answer{URL: n.server.URL + "/healthz/syncloop", Status: 200},
 			}
 			if tc.credential != "" {
@@ -215,7 +220,7 @@ func TestAskHealthHangs(t *testing.T) {
 	if err != nil || got.SyncLoop.Hung || got.SyncLoop.Err != "no answer in time" {
 		t.Errorf("cut short by the end of the command: %+v, error %v", got.SyncLoop, err)
 	}
-	// The end of the command comes before the kubelet's time for an answer is up, and leaves a busy machine time to ask.
+	// The end of the command comes before the kubelet's time for an answer is up.
 	ctx, cancel := context.WithTimeout(t.Context(), leastHang+(answerTimeout-leastHang)*9/10)
 	defer cancel()
 	got, err = AskHealth(ctx, n.root, n.settings, n.given)
@@ -316,7 +321,8 @@ func TestAskPing(t *testing.T) {
 			h.file("var/lib/kubelet/config.yaml", tc.config, unit, tc.unit)
 			got, err := AskPing(t.Context(), h.root)
 			must(t, err)
-			equal(t, Health{Ping: tc.want, Missing: "no kubelet runs here"}, got, cmpopts.IgnoreFields(Answer{}, "Took"))
+			want := Health{Ping: tc.want, Missing: "no kubelet runs here"}
+			equal(t, want, got, cmpopts.IgnoreFields(Answer{}, "Took"))
 		})
 	}
 	h.file("var/lib/kubelet/config.yaml", "healthzPort: [\n")

@@ -61,8 +61,8 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.NodeName = nodeName(all, &s, kubeletconfig.Last(flags, "hostname-override"))
 	s.Harmful = harmful(&s)
 	if hasRancherEviction(&s) {
-		s.Own = "evictionHard names imagefs.available and nodefs.available alone, as K3s and RKE2 have it by default: " +
-			"nothing is evicted for want of memory or inodes"
+		s.Own = "evictionHard names imagefs.available and nodefs.available alone, " +
+			"as K3s and RKE2 have it by default: nothing is evicted for want of memory or inodes"
 	}
 	if len(read.Problems) > 0 {
 		return s, fmt.Errorf("reading the kubelet's configuration: %s", strings.Join(s.Problems, "; "))

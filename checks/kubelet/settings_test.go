@@ -15,11 +15,12 @@ func plain() Settings {
 		SerializePulls: true, CgroupDriver: "cgroupfs", RootDir: "/var/lib/kubelet", PodLogsDir: "/var/log/pods",
 		MaxPods: 110, PodPidsLimit: -1,
 		EvictionHard: map[string]string{
-			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%", "imagefs.available": "15%",
-			"imagefs.inodesFree": "5%",
+			"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
+			"imagefs.available": "15%", "imagefs.inodesFree": "5%",
 		},
-		NodeStatusEvery: 10 * time.Second, LeaseSeconds: 40, SyncFrequency: time.Minute, HealthzAddress: "127.0.0.1:10248",
-		Address: "0.0.0.0:10250", CertDir: "/var/lib/kubelet/pki", NodeName: "worker-1",
+		NodeStatusEvery: 10 * time.Second, LeaseSeconds: 40, SyncFrequency: time.Minute,
+		HealthzAddress: "127.0.0.1:10248", Address: "0.0.0.0:10250", CertDir: "/var/lib/kubelet/pki",
+		NodeName: "worker-1",
 	}
 }
 
@@ -43,9 +44,11 @@ func TestReadSettings(t *testing.T) {
 			"what kubeadm writes: zeros mean the default",
 			"--kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml",
 			[]string{
-				"var/lib/kubelet/config.yaml", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" +
-					"cgroupDriver: systemd\ncontainerRuntimeEndpoint: \"\"\nhealthzBindAddress: 127.0.0.1\nhealthzPort: 10248\n" +
-					"nodeStatusUpdateFrequency: 0s\nrotateCertificates: true\nruntimeRequestTimeout: 0s\nsyncFrequency: 0s\n",
+				"var/lib/kubelet/config.yaml",
+				"apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n" +
+					"cgroupDriver: systemd\ncontainerRuntimeEndpoint: \"\"\nhealthzBindAddress: 127.0.0.1\n" +
+					"healthzPort: 10248\nnodeStatusUpdateFrequency: 0s\nrotateCertificates: true\n" +
+					"runtimeRequestTimeout: 0s\nsyncFrequency: 0s\n",
 			},
 			func(s *Settings) {
 				s.Files, s.CgroupDriver, s.RotateClient = []string{"/var/lib/kubelet/config.yaml"}, "systemd", true
@@ -55,23 +58,26 @@ func TestReadSettings(t *testing.T) {
 		{
 			"flags over drop-ins over the file",
 			"--config=/k.yaml --config-dir=/k.d --max-pods=120 --cert-dir /pki --feature-gates=EventedPLEG=false " +
-				"--eviction-hard=memory.available<1Gi,nodefs.available<5% --hostname-override=Other --read-only-port=10255 " +
+				"--eviction-hard=memory.available<1Gi,nodefs.available<5% --hostname-override=Other " +
+				"--read-only-port=10255 " +
 				"--rotate-certificates --root-dir=/data",
 			[]string{
-				"k.yaml", "maxPods: 100\nsyncFrequency: 10s\naddress: 10.0.0.1\nfeatureGates: {EventedPLEG: true, A: true}\n" +
-					"evictionHard: {a: b}\ntlsCertFile: /s.crt\n",
+				"k.yaml", "maxPods: 100\nsyncFrequency: 10s\naddress: 10.0.0.1\n" +
+					"featureGates: {EventedPLEG: true, A: true}\nevictionHard: {a: b}\ntlsCertFile: /s.crt\n",
 				"k.d/20.conf", "maxParallelImagePulls: 5\nsyncFrequency: 30s\n",
 				"k.d/10.conf", "syncFrequency: 20s\nport: 1\nfeatureGates: {A: null, B: true}\n",
 				"k.d/30.yaml", "syncFrequency: 40s\n",
 			},
 			func(s *Settings) {
 				s.Files = []string{"/k.yaml", "/k.d/10.conf", "/k.d/20.conf"}
-				s.MaxPods, s.SyncFrequency, s.Address, s.ReadOnlyAddress = 120, 30*time.Second, "10.0.0.1:1", "10.0.0.1:10255"
+				s.MaxPods, s.SyncFrequency = 120, 30*time.Second
+				s.Address, s.ReadOnlyAddress = "10.0.0.1:1", "10.0.0.1:10255"
 				s.FeatureGates = map[string]bool{"EventedPLEG": false, "B": true}
 				s.EvictionHard = map[string]string{"memory.available": "1Gi", "nodefs.available": "5%"}
 				s.EvictionOff = []string{"imagefs.available", "imagefs.inodesFree", "nodefs.inodesFree"}
-				s.SerializePulls, s.RotateClient, s.RootDir, s.CertDir, s.NodeName = false, true, "/data", "/pki", "other"
-				s.TLSCertFile, s.Harmful = "/s.crt", []Setting{{"evictionHard.nodefs.inodesFree", "not named", noInodes}}
+				s.SerializePulls, s.RotateClient = false, true
+				s.RootDir, s.CertDir, s.NodeName, s.TLSCertFile = "/data", "/pki", "other", "/s.crt"
+				s.Harmful = []Setting{{"evictionHard.nodefs.inodesFree", "not named", noInodes}}
 			},
 		},
 		{
@@ -111,13 +117,14 @@ func TestReadSettings(t *testing.T) {
 			func(s *Settings) {
 				s.Files = []string{"/d/agent/etc/kubelet.conf.d/00-rke2-defaults.conf"}
 				s.Kubeconfig, s.MaxPods = "/d/agent/kubelet.kubeconfig", 737
-				s.Own = "evictionHard names imagefs.available and nodefs.available alone, as K3s and RKE2 have it by default: " +
-					"nothing is evicted for want of memory or inodes"
+				s.Own = "evictionHard names imagefs.available and nodefs.available alone, " +
+					"as K3s and RKE2 have it by default: nothing is evicted for want of memory or inodes"
 				rancher(s)
 			},
 		},
 		{
-			"the same thresholds, which an operator chose", "--eviction-hard=imagefs.available<5%,nodefs.available<5%", nil,
+			"the same thresholds, which an operator chose",
+			"--eviction-hard=imagefs.available<5%,nodefs.available<5%", nil,
 			func(s *Settings) {
 				rancher(s)
 				s.Harmful = []Setting{
@@ -129,7 +136,8 @@ func TestReadSettings(t *testing.T) {
 		{
 			"problems, and the rest counts", "--config=/none.yaml --config-dir=/k.d --sync-frequency=soon --max-pods=7",
 			[]string{
-				"k.d/1.conf", "a: [\n", "k.d/2.conf", "kind: Pod\n", "k.d/3.conf", "aNewField: 1\ncgroupDriver: systemd\n",
+				"k.d/1.conf", "a: [\n", "k.d/2.conf", "kind: Pod\n",
+				"k.d/3.conf", "aNewField: 1\ncgroupDriver: systemd\n",
 			},
 			func(s *Settings) {
 				s.Files, s.CgroupDriver, s.MaxPods = []string{"/k.d/3.conf"}, "systemd", 7
@@ -143,7 +151,8 @@ func TestReadSettings(t *testing.T) {
 		},
 		{
 			"all that harms", "--config=/k.yaml",
-			[]string{"k.yaml", "runtimeRequestTimeout: 10m\nfeatureGates: {AllAlpha: true}\nmaxPods: 738\nhealthzPort: 0\n" +
+			[]string{"k.yaml", "runtimeRequestTimeout: 10m\nfeatureGates: {AllAlpha: true}\nmaxPods: 738\n" +
+				"healthzPort: 0\n" +
 				"evictionHard: {memory.available: 0%, nodefs.available: 100%, nodefs.inodesFree: 5%}\n" +
 				"nodeLeaseDurationSeconds: 160\nnodeStatusUpdateFrequency: 5m\nenableServer: false\n"},
 			func(s *Settings) {
@@ -152,19 +161,21 @@ func TestReadSettings(t *testing.T) {
 				s.EvictionHard = map[string]string{
 					"memory.available": "0%", "nodefs.available": "100%", "nodefs.inodesFree": "5%",
 				}
-				s.EvictionOff = []string{"imagefs.available", "imagefs.inodesFree", "memory.available", "nodefs.available"}
-				s.MaxPods, s.LeaseSeconds, s.NodeStatusEvery, s.HealthzAddress, s.Address = 738, 160, 5*time.Minute, "", ""
+				s.EvictionOff = []string{
+					"imagefs.available", "imagefs.inodesFree", "memory.available", "nodefs.available",
+				}
+				s.MaxPods, s.LeaseSeconds, s.NodeStatusEvery = 738, 160, 5*time.Minute
+				s.HealthzAddress, s.Address = "", ""
 				s.Harmful = []Setting{
 					{"evictionHard.memory.available", "0%", noMemory},
 					{"evictionHard.nodefs.available", "100%", unevicted["nodefs.available"]},
-					{"featureGates.EventedPLEG", "true", "This alpha feature has started containers twice and broken static pods " +
-						"(kubernetes/kubernetes#121003, kubernetes/kubernetes#122697), " +
-						"and PLEG is called unhealthy after 10 minutes only."},
+					{"featureGates.EventedPLEG", "true", evented},
 					{"maxPods", "738", "The relist asks for the pods that changed one after the other; " +
 						"Kubernetes is tested with 110 on a node."},
 					{"nodeLeaseDurationSeconds", "160", "The lease is renewed each 40s only, " +
 						"and the node is Unknown after 40 s (50 s since Kubernetes 1.32) without it."},
-					{"runtimeRequestTimeout", "10m0s", "One CRI call that hangs holds the relist past PLEG's threshold of 3m0s."},
+					{"runtimeRequestTimeout", "10m0s",
+						"One CRI call that hangs holds the relist past PLEG's threshold of 3m0s."},
 				}
 			},
 		},
@@ -210,13 +221,15 @@ func TestHarmfulTimeouts(t *testing.T) {
 func FuzzSettings(f *testing.F) {
 	for _, text := range []string{
 		"", "maxPods: 1\n", "evictionHard: {memory.available: 0%}\nfeatureGates: {A: true}\n", "a: [\n", "kind: Pod\n",
-		`{"port":70000,"healthzPort":-1,"maxParallelImagePulls":-7}`, "a: &a [*a]\n", "address: \"\\e[31m\"\n", "maxPods: many\n",
+		`{"port":70000,"healthzPort":-1,"maxParallelImagePulls":-7}`, "a: &a [*a]\n", "address: \"\\e[31m\"\n",
+		"maxPods: many\n",
 	} {
 		f.Add([]byte(text), "1")
 	}
 	f.Fuzz(func(t *testing.T, text []byte, flag string) {
 		flags := map[string][]string{
-			"config": {"/k"}, "max-pods": {flag}, "eviction-hard": {flag}, "feature-gates": {flag}, "cgroup-driver": {flag},
+			"config": {"/k"}, "max-pods": {flag}, "eviction-hard": {flag}, "feature-gates": {flag},
+			"cgroup-driver": {flag},
 		}
 		read := kubeletconfig.Read(flags, kubeletconfig.Files{Read: func(string) ([]byte, error) { return text, nil }})
 		var s Settings
