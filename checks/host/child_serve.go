@@ -42,7 +42,7 @@ func Serve(args []string, out io.Writer) int {
 	if len(args) < 2 {
 		return usage
 	}
-	do := map[string]func(string) reply{verbSpace: look, verbMount: look, verbWrite: timeWrites}[args[0]]
+	do := map[string]func(string) reply{verbSpace: measure, verbMount: measure, verbWrite: timeWrites}[args[0]]
 	if do == nil {
 		return usage
 	}
@@ -59,9 +59,9 @@ func Serve(args []string, out io.Writer) int {
 	return 0
 }
 
-// look asks a file system for its size, as df does, and for the attributes of a folder, as ls does; of those a server
+// measure asks a file system for its size, as df does, and for the attributes of a folder, as ls does; of those a server
 // is asked rather than the cache. O_PATH opens nothing on the file system itself.
-func look(name string) reply {
+func measure(name string) reply {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return reply{Err: err.Error()}

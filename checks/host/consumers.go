@@ -107,7 +107,7 @@ func ReadPIDs(ctx context.Context, root string, people Population) (PIDs, error)
 	return PIDs{Tasks: tasks, PIDMax: pidMax, ThreadsMax: threadsMax, Cgroups: cgroups}, err
 }
 
-// parseLoadTasks takes the number of threads of the host out of /proc/loadavg, where it stands after those that run:
+// parseLoadTasks takes the number of threads of the host out of /proc/loadavg, after those that run:
 //
 //	0.20 0.18 0.12 1/180 11206
 func parseLoadTasks(text string) (int, error) {

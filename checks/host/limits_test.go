@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -201,6 +202,9 @@ func TestFolders(t *testing.T) {
 	n.link("proc/50/fd/7", dir+boltFile)
 	(&node{t, "/"}).write(dir+boltFile, "")
 	equal(t, "of a daemon that sees other files", usual, Folders(n.root, n.people(), "", ""))
+	n.write(dir+boltFile, "another file of that name")
+	equal(t, "where the host has another file", usual, Folders(n.root, n.people(), "", ""))
+	must(t, os.Remove(n.path(dir+boltFile)))
 	n.link(dir+boltFile, dir+boltFile)
 	found := append([]Folder{{Path: dir, Role: FolderRuntime, PID: 50}}, rest...)
 	equal(t, "where the database is", found, Folders(n.root, n.people(), "", ""))

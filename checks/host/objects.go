@@ -26,7 +26,7 @@ const (
 	crioBundles = "/run/containers/storage/overlay-containers"
 )
 
-// An Object is a sandbox or container that the host knows of. Fields other than Kind and ID may be empty.
+// An Object is a sandbox or container that has a bundle on the host. Fields other than Kind and ID may be empty.
 type Object struct {
 	Kind      string // KindPodSandbox or KindContainer
 	ID        string
@@ -36,9 +36,8 @@ type Object struct {
 	PodUID    string
 }
 
-// Objects returns the sandboxes and containers that run, as the host knows them without asking the runtime, for when
-// the runtime's lists hang: from the bundles in the runtimes' state directories. Some may be gone from the runtime by
-// now.
+// Objects returns the sandboxes and containers that run from the bundles in the runtimes' state directories, for when the
+// runtime's lists hang. Some may be gone from the runtime by now.
 //
 // The order is by namespace, pod, kind (the sandbox first), name and id. When ctx ends first, the result is what was
 // found until then.

@@ -15,6 +15,7 @@ func TestProcesses(t *testing.T) {
 	n.process(2, 0, "kthreadd", 'S', "")
 	n.process(50, 1, "containerd", 'S', "/usr/bin/containerd --config /etc/c.toml")
 	n.write("proc/50/status", fixture(t, "status"))
+	n.process(51, 1, "containerd", 'S', "/usr/bin/containerd publish --topic /tasks/exit") // by its arguments no daemon
 	n.process(60, 50, "bridge", 'S', "/opt/cni/bin/bridge")
 	n.write("proc/60/environ", "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00CNI_NETNS=/run/netns/x\x00")
 	n.process(61, 60, "host-local", 'S', "host-local")

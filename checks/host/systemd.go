@@ -160,7 +160,7 @@ func (c *conn) dial() (*dbus.Conn, error) {
 	}
 	// The number of the user, since looking up its name could ask a directory on the network.
 	err = conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))})
-	if err == nil && c.bus { // systemd's own socket knows no Hello
+	if err == nil && c.bus { // systemd's own socket has no Hello
 		err = conn.Hello()
 	}
 	if err != nil {

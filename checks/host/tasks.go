@@ -24,7 +24,7 @@ const (
 	maxStopped  = 50  // daemons and shims that are named
 )
 
-// Tasks is what the host's processes look like as a whole.
+// Tasks sums up the host's processes.
 type Tasks struct {
 	Processes, Threads int
 	Blocked            []BlockedTask // lasting; those of the runtime, the kubelet, shims and containers first
@@ -51,7 +51,7 @@ type ZombieParent struct {
 	Owner
 }
 
-// ReadTasks looks at all processes, and twice at the threads in uninterruptible sleep. One that has not been switched
+// ReadTasks reads all processes, and twice the threads in uninterruptible sleep. One that has not been switched
 // to in between is blocked, as the kernel's own watch for hung tasks has it (kernel/hung_task.c).
 //
 // Only the thread's own file shows whether it sleeps so, and in a daemon written in Go it is hardly ever the main
@@ -62,14 +62,14 @@ type ZombieParent struct {
 func ReadTasks(ctx context.Context, people Population, between time.Duration) (Tasks, error) {
 	err := people.gap()
 	if people.all == nil {
-		return Tasks{}, fmt.Errorf("looking at tasks: %w", err)
+		return Tasks{}, fmt.Errorf("reading tasks: %w", err)
 	}
 	began := time.Now()
 	tasks := people.summary()
 	asleep := people.suspects(ctx, maxThreadReads)
 	if len(asleep) > 0 {
 		if e := pause(ctx, between-time.Since(began)); e != nil {
-			return tasks, errors.Join(err, fmt.Errorf("looking at blocked tasks again: %w", e))
+			return tasks, errors.Join(err, fmt.Errorf("reading blocked tasks again: %w", e))
 		}
 	}
 	for _, s := range asleep {
@@ -142,7 +142,7 @@ func switches(dir string) string {
 	return fmt.Sprint(status(dir, "voluntary_ctxt_switches"), status(dir, "nonvoluntary_ctxt_switches"))
 }
 
-// stayed takes the second look, and reports whether the thread has slept ever since the first.
+// stayed reads a thread for the second time, and reports whether the thread has slept ever since the first.
 func (s suspect) stayed() bool {
 	st, err := readStat(s.dir)
 	return err == nil && st.state == 'D' && st.start == s.start && switches(s.dir) == s.switches
