@@ -228,6 +228,8 @@ func TestAskHealthHangs(t *testing.T) {
 		t.Errorf("one that hangs: %+v, %+v, error %v", got.SyncLoop, got, err)
 	}
 	// Where all hangs, the read-only port is not asked.
+	n = newNode(t, newIssuer(t))
+	n.settings.HealthzAddress, n.given.Token = "", "x"
 	for path := range n.answers {
 		n.answers[path] = hang
 	}
