@@ -76,7 +76,7 @@ func TestImports(t *testing.T) {
 		{"github.com/go-logr/", []string{"crictl/remote", "plegbench/syncloop", "cmd/internal/syncloopcmd"}},
 		{"k8s.io/api/", []string{"plegbench/syncloop"}},
 		{"k8s.io/apimachinery", []string{"checks/facts", "plegbench/syncloop"}},
-		{"k8s.io/client-go", []string{"plegbench/syncloop", "cmd/internal/syncloopcmd"}},
+		{"k8s.io/client-go", []string{"checks/kubelet", "plegbench/syncloop", "cmd/internal/syncloopcmd"}},
 		{"k8s.io/client-go/kubernetes", []string{"plegbench/syncloop/apiserver/fake"}},
 		{"k8s.io/klog", []string{"plegbench/syncloop", "cmd/internal/syncloopcmd"}},
 		{"k8s.io/kubelet", []string{"checks/kubelet", "plegbench/syncloop"}},

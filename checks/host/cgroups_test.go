@@ -1,47 +1,43 @@
 package host
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestReadCgroupsVersion2(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(t)
-		n.write("proc/1/mountinfo", mountinfoV2)
+		n := newNodeV2(t)
 		n.process(30, 1, "kubelet", 'S', "kubelet")
-		n.write("proc/30/cgroup", "0::/system.slice/kubelet.service\n")
-		cg := "sys/fs/cgroup/"
-		n.write(cg+"cgroup.stat", "nr_descendants 612\nnr_subsys_cpu 600\nnr_dying_descendants 7\n")
-		throttled := func(dir, periods, throttled, usec string) {
-			n.write(cg+dir+"/cpu.stat", "usage_usec 9\nnr_periods "+periods+"\nnr_throttled "+throttled+"\nthrottled_usec "+usec+"\n")
+		cg := cgroupRoot + "/"
+		stat := func(periods, throttled int) string {
+			return fmt.Sprintf("usage_usec 9\nnr_periods %d\nnr_throttled %d\nthrottled_usec 5\n", periods, throttled)
 		}
-		n.write(cg+"system.slice/cpu.max", "150000 100000\n")
-		throttled("system.slice", "100", "10", "5000")
-		n.write(cg+"system.slice/kubelet.service/cpu.max", "max 100000\n")
-		throttled("system.slice/kubelet.service", "0", "0", "0")
-		frozen := func(dir, events, self, threads string) {
-			n.write(cg+dir+"/cgroup.events", "populated 1\nfrozen "+events+"\n")
-			n.write(cg+dir+"/cgroup.freeze", self+"\n")
-			n.write(cg+dir+"/cgroup.threads", threads)
+		n.write(
+			"proc/30/cgroup", "0::/system.slice/kubelet.service\n",
+			cg+"cgroup.stat", "nr_descendants 612\nnr_subsys_cpu 600\nnr_dying_descendants 7\n",
+			cg+"system.slice/cpu.max", "150000 100000\n", cg+"system.slice/cpu.stat", stat(100, 10),
+			cg+"system.slice/kubelet.service/cpu.max", "max 100000\n",
+			cg+"system.slice/kubelet.service/cpu.stat", stat(0, 0),
+		)
+		for dir, f := range map[string][3]string{
+			"": {"0", "0", ""}, "/pod7": {"1", "1", ""}, "/pod7/" + idA: {"1", "0", "71\n72\n"},
+			"/pod7/" + idB: {"1", "0", ""}, "/pod8": {"0", "1", "81\n"},
+		} {
+			dir = cg + "kubepods" + dir
+			n.write(dir+"/cgroup.events", "populated 1\nfrozen "+f[0]+"\n", dir+"/cgroup.freeze", f[1]+"\n",
+				dir+"/cgroup.threads", f[2])
 		}
-		frozen("kubepods", "0", "0", "")
-		frozen("kubepods/pod7", "1", "1", "")
-		frozen("kubepods/pod7/"+idA, "1", "0", "71\n72\n")
-		frozen("kubepods/pod7/"+idB, "1", "0", "")
-		frozen("kubepods/pod8", "0", "1", "81\n")
 		go func() {
 			time.Sleep(time.Second)
-			throttled("system.slice", "110", "19", "805000")
+			n.write(cg+"system.slice/cpu.stat", stat(110, 19))
 		}()
 		got, err := ReadCgroups(t.Context(), n.root, n.people(), 2*time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := Cgroups{
+		must(t, err)
+		equal(t, "ReadCgroups", Cgroups{
 			Version: 2, Total: 612, Dying: 7,
 			Frozen: []FrozenCgroup{
 				{Path: "/kubepods/pod7", Self: true, Owner: Owner{PodUID: "7"}},
@@ -49,77 +45,139 @@ func TestReadCgroupsVersion2(t *testing.T) {
 				{Path: "/kubepods/pod7/" + idA, Tasks: 2, Owner: Owner{ObjectID: idA, PodUID: "7"}},
 			},
 			Throttled: []Throttling{
-				{Path: "/system.slice", Quota: 1.5, Periods: 10, Throttled: 9, Lost: 800 * time.Millisecond, Over: 2 * time.Second},
+				{Path: "/system.slice", Quota: 1.5, Periods: 10, Throttled: 9, Over: 2 * time.Second},
 			},
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("ReadCgroups (-want +got):\n%s", diff)
-		}
+		}, got)
 	})
 }
 
 func TestReadCgroupsHybrid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
-		n.write("proc/1/mountinfo", string(fixture(t, "mountinfo-hybrid")))
-		n.write("proc/cgroups", string(fixture(t, "cgroups")))
 		n.process(20, 1, "containerd", 'S', "containerd")
-		n.write("proc/20/cgroup", "1:cpu:/system.slice/containerd.service\n0::/\n")
-		cpu := "sys/fs/cgroup/cpu/system.slice/containerd.service/"
-		n.write(cpu+"cpu.stat", "nr_periods 5\nnr_throttled 1\nthrottled_time 1000000\n")
-		n.write(cpu+"cpu.cfs_quota_us", "20000\n")
-		n.write(cpu+"cpu.cfs_period_us", "100000\n")
-		freezer := "sys/fs/cgroup/freezer/kubepods/burstable/pod7/" + idA + "/"
-		n.write(freezer+"freezer.state", "FROZEN\n")
-		n.write(freezer+"freezer.self_freezing", "1\n")
-		n.write(freezer+"tasks", "71\n72\n73\n")
-		n.write("sys/fs/cgroup/freezer/kubepods/freezer.state", "THAWED\n")
-		n.write("sys/fs/cgroup/unified/odd/cgroup.events", "populated 0\nfrozen 1\n")
-		n.write("sys/fs/cgroup/unified/odd/cgroup.freeze", "1\n")
+		cpu := cgroupRoot + "/cpu/system.slice/containerd.service/"
+		freezer := cgroupRoot + "/freezer/kubepods/burstable/pod7/" + idA + "/"
+		n.write(
+			"proc/1/mountinfo", fixture(t, "mountinfo-hybrid"), "proc/cgroups", fixture(t, "cgroups"),
+			"proc/20/cgroup", "1:cpu:/system.slice/containerd.service\n0::/\n",
+			cpu+"cpu.stat", "nr_periods 5\nnr_throttled 1\nthrottled_time 1000000\n",
+			cpu+"cpu.cfs_quota_us", "20000\n", cpu+"cpu.cfs_period_us", "100000\n",
+			cpu+"../cpu.cfs_quota_us", "-1\n", cpu+"../cpu.cfs_period_us", "100000\n",
+			freezer+"freezer.state", "FROZEN\n", freezer+"freezer.self_freezing", "1\n",
+			freezer+"tasks", "71\n72\n73\n",
+			cgroupRoot+"/freezer/kubepods/freezer.state", "THAWED\n",
+			cgroupRoot+"/freezer/odd/freezer.state", "FREEZING\n", cgroupRoot+"/freezer/odd/tasks", "5\n",
+			cgroupRoot+"/unified/odd/cgroup.events", "populated 0\nfrozen 1\n",
+			cgroupRoot+"/unified/odd/cgroup.freeze", "1\n",
+		)
 		got, err := ReadCgroups(t.Context(), n.root, n.people(), time.Second)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := Cgroups{
+		must(t, err)
+		equal(t, "ReadCgroups", Cgroups{
 			Version: 1, Total: 31, Dying: -1,
-			ByController: map[string]int{"cpuset": 1, "cpu": 1, "cpuacct": 1, "blkio": 1, "memory": 31, "devices": 1, "freezer": 1, "pids": 1},
+			ByController: map[string]int{
+				"cpuset": 1, "cpu": 1, "cpuacct": 1, "blkio": 1, "memory": 31, "devices": 1, "freezer": 1, "pids": 1,
+			},
 			Frozen: []FrozenCgroup{
-				{Path: "/kubepods/burstable/pod7/" + idA, Self: true, Tasks: 3, Owner: Owner{ObjectID: idA, PodUID: "7"}},
+				{Path: "/odd", Freezing: true, Tasks: 1},
+				{
+					Path: "/kubepods/burstable/pod7/" + idA, Self: true, Tasks: 3,
+					Owner: Owner{ObjectID: idA, PodUID: "7"},
+				},
 				{Path: "/odd", Self: true},
 			},
 			Throttled: []Throttling{{
 				Path: "/system.slice/containerd.service", Quota: 0.2, Over: time.Second,
 				Owner: Owner{Role: RoleRuntime, Unit: "containerd.service"},
 			}},
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("ReadCgroups (-want +got):\n%s", diff)
+		}, got)
+	})
+}
+
+func FuzzParseCPU(f *testing.F) {
+	f.Add("50000 100000\n")
+	f.Add("max 100000\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if c := cores(text); c < 0 {
+			t.Errorf("%v cores of %q", c, text)
 		}
 	})
 }
 
-func TestParseCPU(t *testing.T) {
-	for in, want := range map[string]float64{
-		"max 100000\n": 0, "50000 100000\n": 0.5, "200000\n 100000\n ": 2, "": 0, "5 0": 0, "-1\n 100000\n": 0,
+func mountsIn(text string) mountTable {
+	table, _ := parseMounts(strings.NewReader(text))
+	return table
+}
+
+func TestHierarchies(t *testing.T) {
+	hybrid := mountsIn(fixture(t, "mountinfo-hybrid")).hierarchies("/host")
+	v2 := mountsIn(mountinfoV2).hierarchies("")
+	equal(t, "versions", [3]int{10, 1, 2}, [3]int{len(hybrid), hybrid.version(), v2.version()})
+	equal(t, "version 2", hierarchies{{point: "/sys/fs/cgroup", base: "/", unified: true}}, v2)
+	misc, _ := hybrid.of("misc")
+	unified := hierarchy{root: "/host", point: "/sys/fs/cgroup/unified", base: "/", unified: true}
+	equal(t, "misc of a hybrid", unified, misc)
+	line := "9 8 0:1 /docker/x /a\\040b rw shared:1 - cgroup cgroup rw,cpu,cpuacct\nnothing\n"
+	joined := hierarchies{{point: "/a b", base: "/docker/x", options: []string{"rw", "cpu", "cpuacct"}}}
+	equal(t, "in a container", joined, mountsIn(line).hierarchies(""))
+	for cgroup, want := range map[string]string{
+		"/docker/x": "/a b", "/docker/x/y": "/a b/y", "/docker/xy": "", "/docker/x/../y": "", "": "",
 	} {
-		if got := cores(in); got != want {
-			t.Errorf("cores(%q) = %v, want %v", in, got, want)
-		}
-	}
-	if got, want := parseCPUStat([]byte("nr_periods 5\nnr_throttled 1\nthrottled_time 1000000\n")), (quota{0, 5, 1, time.Millisecond}); got != want {
-		t.Errorf("version 1: %+v, want %+v", got, want)
-	}
-	if got, want := parseCPUStat([]byte("nr_periods 5\nnr_throttled 1\nthrottled_usec 1000000\n")), (quota{0, 5, 1, time.Second}); got != want {
-		t.Errorf("version 2: %+v, want %+v", got, want)
+		got, _ := joined[0].folder(cgroup)
+		equal(t, cgroup, want, got)
 	}
 }
 
-func FuzzParseCPU(f *testing.F) {
-	f.Add([]byte("nr_periods 5\nnr_throttled 1\nthrottled_usec 18446744073709551615\n"))
-	f.Add([]byte("max 100000\n"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if q, c := parseCPUStat(b), cores(string(b)); q.lost < 0 || c < 0 {
-			t.Errorf("of %q: %+v, %v cores", b, q, c)
+func TestOwnerOfCgroup(t *testing.T) {
+	inPod := Owner{ObjectID: idA, PodUID: "7"}
+	below := "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-"
+	systemd := "/kubepods.slice/kubepods-burstable.slice/"
+	for cgroup, want := range map[string]Owner{
+		"/": {}, "/podman": {}, "/kubepods/burstable": {},
+		"/system.slice/containerd.service":                                         {Unit: "containerd.service"},
+		"/system.slice/kubelet.service/x":                                          {Unit: "kubelet.service"},
+		"/user.slice/u.slice/session-1.scope":                                      {Unit: "session-1.scope"},
+		"/kubepods/burstable/pod1b2c-3d":                                           {PodUID: "1b2c-3d"},
+		systemd + "kubepods-burstable-pod1b_2c.slice":                              {PodUID: "1b-2c"},
+		"/podman.slice/libpod-" + idA + ".scope":                                   {ObjectID: idA},
+		"/k8s.io/" + idA:                                                           {ObjectID: idA},
+		"/docker/" + idB + "/kubelet/kubepods/pod7/" + idA:                         inPod, // in a node of kind
+		systemd + "kubepods-burstable-pod7.slice/cri-containerd-" + idA + ".scope": inPod,
+		"/kubepods.slice/kubepods-pod7.slice/crio-" + idA + ".scope/container":     inPod,
+		below + "pod7.slice/cri-containerd-" + idA + ".scope":                      inPod,
+		"/kubepods/pod7/" + idA + "/system.slice/sshd.service": {
+			ObjectID: idA, PodUID: "7", Unit: "sshd.service",
+		},
+		"/system.slice/kubepods-pod1.slice:cri-containerd:" + idA: {ObjectID: idA},
+	} {
+		equal(t, cgroup, want, ownerOfCgroup(cgroup))
+	}
+	for lines, want := range map[string]Owner{
+		"9:pids:/system.slice/containerd.service\n4:memory:/kubepods/pod7/" + idA + "\n": inPod,
+		"9:pids:/\n1:name=systemd:/system.slice/x.service\n":                             {Unit: "x.service"},
+	} {
+		equal(t, lines, want, ownerOfCgroups(parseMemberships(lines)))
+	}
+}
+
+func FuzzParseHierarchies(f *testing.F) {
+	f.Add(mountinfoV2)
+	f.Add(fixture(f, "mountinfo-hybrid"))
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, h := range mountsIn(text).hierarchies("") {
+			if dir, err := h.folder("/../x"); err == nil {
+				t.Errorf("%+v leads to %s", h, dir)
+			}
+		}
+	})
+}
+
+func FuzzOwnerOfCgroup(f *testing.F) {
+	f.Add("/kubepods.slice/kubepods-pod1.slice/crio-" + idA + ".scope")
+	f.Add("/system.slice/kubelet.service (deleted)")
+	f.Fuzz(func(t *testing.T, cgroup string) {
+		o := ownerOfCgroup(cgroup)
+		if o.ObjectID != "" && !isID(o.ObjectID) || o.Unit != "" && !isUnit(o.Unit) {
+			t.Errorf("ownerOfCgroup(%q) = %+v", cgroup, o)
 		}
 	})
 }

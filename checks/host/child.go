@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
+	"io"
 	"os"
 	"os/exec"
 	"slices"
@@ -24,8 +26,6 @@ const (
 	patience = 1500 * time.Millisecond
 	// maxChildren are the children of one kind at a time, those that are stuck from earlier runs among them.
 	maxChildren = 8
-	// maxChildArgs bounds the paths that one child is given, in bytes; the kernel takes a quarter of the stack's limit.
-	maxChildArgs = 128 << 10
 	// lead is how long before its deadline an inquiry stops waiting, so that it can still return what it has.
 	lead = 400 * time.Millisecond
 	// reapTime is how long a killed process that is not stuck may take to be gone.
@@ -55,8 +55,7 @@ func (c Child) start(verb, base string, paths []string) (*running, error) {
 	if c.program == "" {
 		return nil, errors.New("starting a child: no program was given")
 	}
-	// A supervisor may wait for the end of a pipe that it handed down. What a Go program opens itself is not passed
-	// on anyway.
+	// A supervisor may wait for the end of a pipe that it handed down.
 	for _, name := range names("/proc/self/fd") {
 		if fd, err := strconv.Atoi(name); err == nil && fd > 2 {
 			syscall.CloseOnExec(fd)
@@ -78,7 +77,7 @@ func (c Child) start(verb, base string, paths []string) (*running, error) {
 	}
 	p := &running{cmd: cmd, pipe: r, lines: bufio.NewReader(r), ended: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // what it wrote tells how it ended
+		_ = cmd.Wait() // what it wrote shows how it ended
 		close(p.ended)
 	}()
 	return p, nil
@@ -106,10 +105,7 @@ func (p *running) next(ctx context.Context, by time.Time) (reply, error) {
 		return reply{}, errors.New("the child ended early")
 	}
 	var got reply
-	if err := json.Unmarshal(line, &got); err != nil {
-		return reply{}, fmt.Errorf("reading from a child: %w", err)
-	}
-	return got, nil
+	return got, json.Unmarshal(line, &got)
 }
 
 // kill ends the child and reports whether it is gone. One in an uninterruptible sleep is not, until what it waits for
@@ -131,7 +127,6 @@ type outcome struct {
 	hung    bool
 	reply   reply // when it was asked and does not hang
 	waiting time.Duration
-	pid     int // of the child that is still there
 }
 
 // A spot is what is probed, by its paths. The first is asked; a child of an earlier run may wait in any of them.
@@ -142,7 +137,6 @@ type spot []string
 // maxChildren.
 type inquiry struct {
 	child    Child
-	people   Population
 	root     string
 	verb     string
 	patience time.Duration
@@ -150,77 +144,75 @@ type inquiry struct {
 	outcomes []outcome // of the spots; each has one writer at a time
 }
 
-// ask probes the spots. It returns before ctx ends, and an error when a child could not be started.
-func (q *inquiry) ask(ctx context.Context, spots []spot) ([]outcome, error) {
+// ask probes spots. It returns before ctx ends, and an error when a child could not be started.
+func (c Child) ask(ctx context.Context, root string, people Population, verb string, spots []spot) ([]outcome, error) {
+	q := inquiry{c, root, verb, patience, spots, make([]outcome, len(spots))}
+	if verb == verbWrite { // a slow disk is no hung one
+		q.patience = time.Minute
+	}
 	if end, ok := ctx.Deadline(); ok {
 		short, cancel := context.WithDeadline(ctx, end.Add(-min(lead, time.Until(end)/4)))
 		defer cancel()
 		ctx = short
 	}
-	q.spots, q.outcomes = spots, make([]outcome, len(spots))
 	places := maxChildren
-	known := q.people.stuckChildren()
-	for _, e := range known {
-		if e.verb == q.verb {
+	known := people.stuckChildren()
+	for name := range known {
+		if strings.HasPrefix(name, childPrefix+verb[:1]) {
 			places--
 		}
 	}
 	var rest []int
 	for i, s := range spots {
-		// A write can hang where statfs does not.
-		j := slices.IndexFunc(known, func(e earlier) bool {
-			return (e.verb == verbWrite) == (q.verb == verbWrite) && slices.Contains(s, e.path) && e.waiting >= patience
-		})
-		if j >= 0 {
-			q.outcomes[i] = outcome{asked: true, hung: true, waiting: known[j].waiting, pid: known[j].pid}
-			continue
-		}
-		rest = append(rest, i)
-	}
-	for width := 1; len(rest) > 0 && places > 0 && ctx.Err() == nil; width = maxChildren {
-		children := min(width, places)
-		parts := slices.Collect(slices.Chunk(rest, (len(rest)+children-1)/children))
-		left, stuck, errs := make([][]int, len(parts)), make([]bool, len(parts)), make([]error, len(parts))
-		var all sync.WaitGroup
-		for i, part := range parts {
-			all.Go(func() { left[i], stuck[i], errs[i] = q.one(ctx, part) })
-		}
-		all.Wait()
-		if err := cmp.Or(errs...); err != nil {
-			return q.outcomes, err
-		}
-		rest = slices.Concat(left...)
-		for _, s := range stuck {
-			if s {
-				places--
+		for _, path := range s {
+			waiting := known[childName(verb, path)]
+			if verb != verbWrite { // which can hang where these two do not
+				waiting = max(known[childName(verbSpace, path)], known[childName(verbMount, path)])
+			}
+			if waiting >= patience {
+				q.outcomes[i] = outcome{asked: true, hung: true, waiting: waiting}
 			}
 		}
+		if !q.outcomes[i].asked {
+			rest = append(rest, i)
+		}
 	}
-	return q.outcomes, nil
+	var failed error
+	for width := 1; len(rest) > 0 && places > 0 && ctx.Err() == nil && failed == nil; width = maxChildren {
+		children := min(width, places)
+		var left []int
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for part := range slices.Chunk(rest, (len(rest)+children-1)/children) {
+			all.Go(func() {
+				more, gone, err := q.one(ctx, part)
+				mu.Lock()
+				defer mu.Unlock()
+				left, failed = append(left, more...), cmp.Or(failed, err)
+				if !gone {
+					places--
+				}
+			})
+		}
+		all.Wait()
+		rest = left
+	}
+	return q.outcomes, failed
 }
 
-// one has one child probe spots until one of them hangs, and returns those that it did not start.
-func (q *inquiry) one(ctx context.Context, spots []int) (rest []int, stuck bool, err error) {
-	var paths []string
-	size := 0
-	for _, i := range spots {
-		if size += len(q.spots[i][0]) + 1; size > maxChildArgs && len(paths) > 0 {
-			break
-		}
-		paths = append(paths, q.spots[i][0])
+// one has one child probe spots until one of them hangs. It returns those that the child did not start, and whether
+// the child is gone.
+func (q *inquiry) one(ctx context.Context, spots []int) (rest []int, gone bool, err error) {
+	paths := make([]string, len(spots))
+	for i, s := range spots {
+		paths[i] = q.spots[s][0]
 	}
 	c, err := q.child.start(q.verb, hostBase(q.root), paths)
 	if err != nil {
-		return nil, false, err
+		return nil, true, err
 	}
-	done, err := q.read(ctx, c, spots[:len(paths)])
-	gone := c.kill()
-	for _, i := range spots[:done] {
-		if gone {
-			q.outcomes[i].pid = 0 // although the spot never answered
-		}
-	}
-	return spots[done:], !gone, err
+	done, err := q.read(ctx, c, spots)
+	return spots[done:], c.kill(), err
 }
 
 // read notes the replies of a child to its spots, and returns how many of them are done with.
@@ -229,19 +221,19 @@ func (q *inquiry) read(ctx context.Context, c *running, spots []int) (int, error
 	if !bounded {
 		end = time.Now().Add(time.Minute)
 	}
-	pid := c.cmd.Process.Pid
+	// Until it has started, a child waits for nothing but a CPU and its program.
+	if _, err := c.next(ctx, end); err != nil {
+		return len(spots), err
+	}
 	for done, i := range spots {
-		// Until it has written that it begins, a child waits for nothing but a CPU and its own program.
-		if _, err := c.next(ctx, end); err != nil {
-			return len(spots), err
-		}
 		begun := time.Now()
 		by := begun.Add(q.patience)
 		if end.Before(by) {
 			by = end
 		}
 		got, err := c.next(ctx, by)
-		if errors.Is(err, errNoAnswer) && time.Now().Before(end) && runnable(q.root, pid) {
+		busy := Population{root: q.root}
+		if errors.Is(err, errNoAnswer) && time.Now().Before(end) && busy.hasThread(c.cmd.Process.Pid, 'R') {
 			got, err = c.next(ctx, end) // it waits for a CPU, not for its file system
 		}
 		switch waiting := time.Since(begun); {
@@ -251,94 +243,48 @@ func (q *inquiry) read(ctx context.Context, c *running, spots []int) (int, error
 			q.outcomes[i] = outcome{asked: true, reply: reply{Err: err.Error()}}
 			return done + 1, nil
 		case waiting >= min(q.patience, patience):
-			q.outcomes[i] = outcome{asked: true, hung: true, waiting: waiting, pid: pid}
+			q.outcomes[i] = outcome{asked: true, hung: true, waiting: waiting}
 			return done + 1, nil
 		default: // the time was up too soon to know
 			return len(spots), nil
 		}
 		if ctx.Err() != nil {
-			return len(spots), nil
+			break
 		}
 	}
 	return len(spots), nil
 }
 
-// An earlier is a child of an earlier run, or of another kdiag, that is stuck.
-type earlier struct {
-	pid     int
-	verb    string
-	path    string // what it waits in
-	waiting time.Duration
-}
-
-// stuckChildren finds the children that earlier runs left behind: processes of this user and of this process's PID
-// namespace that have the name of one, of which a thread is in uninterruptible sleep. A process in a container can
-// have any name, and is in another namespace.
-func (p Population) stuckChildren() []earlier {
+// stuckChildren finds the children that earlier runs left behind, and returns by their names how long they have been
+// waiting: processes of this PID namespace that have the name of one, of which a thread is in uninterruptible sleep. A
+// process in a container can have any name, and is in another namespace.
+func (p Population) stuckChildren() map[string]time.Duration {
 	own, _ := os.Readlink("/proc/self/ns/pid")
-	var found []earlier
+	found := map[string]time.Duration{}
 	for pid, st := range p.all {
-		index, ok := childIndex(st.comm)
-		if !ok {
+		if !strings.HasPrefix(st.comm, childPrefix) {
 			continue
 		}
-		dir := p.dir(pid)
-		info, err := os.Stat(dir)
-		if err != nil || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
-			continue
-		}
-		if ns, _ := os.Readlink(dir + "/ns/pid"); ns != own {
-			continue
-		}
-		if e, ok := p.stuckIn(pid, index); ok {
-			found = append(found, e)
+		if ns, _ := os.Readlink(p.dir(pid) + "/ns/pid"); ns == own && p.hasThread(pid, 'D') {
+			found[st.comm] = time.Since(p.started(st.start))
 		}
 	}
 	return found
 }
 
-// stuckIn finds what a child waits in. When its first thread is not the one that is stuck, that is dead by then, and
-// only the others have the arguments still.
-func (p Population) stuckIn(pid, index int) (earlier, bool) {
-	var argv []string
-	blocked := false
-	for _, thread := range p.threads(pid) {
-		st, err := readStat(thread)
-		blocked = blocked || err == nil && st.state == 'D'
-		if len(argv) <= 1 { // of a dead thread, one that is empty
-			argv = nulSeparated(thread, "cmdline")
-		}
-	}
-	verb, path, ok := childTask(argv, index)
-	e := earlier{pid: pid, verb: verb, path: path}
-	if started := p.started(p.all[pid].start); !started.IsZero() {
-		e.waiting = max(0, time.Since(started))
-	}
-	return e, ok && blocked
-}
-
-// runnable reports whether a thread of a process waits for a CPU or has one.
-func runnable(root string, pid int) bool {
-	return slices.ContainsFunc(Population{root: root}.threads(pid), func(thread string) bool {
+// hasThread reports whether a thread of a process is in a state. The first one may be dead while another is stuck.
+func (p Population) hasThread(pid int, state byte) bool {
+	return slices.ContainsFunc(p.threads(pid), func(thread string) bool {
 		st, _ := readStat(thread)
-		return st.state == 'R'
+		return st.state == state
 	})
 }
 
-// childName is the process name of a child at work on the path with an index: at most 15 bytes.
-func childName(index int) string { return ChildArgument + ":" + strconv.Itoa(index) }
+const childPrefix = "kdiag-"
 
-func childIndex(comm string) (int, bool) {
-	n, ok := strings.CutPrefix(comm, ChildArgument+":")
-	index, err := strconv.Atoi(n)
-	return index, ok && err == nil && index >= 0
-}
-
-// childTask finds in the arguments of a child what it does at an index.
-func childTask(argv []string, index int) (verb, path string, ok bool) {
-	const program, marker, ofVerb, base, paths = 0, 1, 2, 3, 4
-	if len(argv) <= paths || argv[marker] != ChildArgument || index >= len(argv)-paths {
-		return "", "", false
-	}
-	return argv[ofVerb], argv[paths+index], true
+// childName is the process name of a child at work on a path: at most 15 bytes, so the path's hash stands for it.
+func childName(verb, path string) string {
+	hash := fnv.New32a()
+	io.WriteString(hash, path)
+	return fmt.Sprintf("%s%s%08x", childPrefix, verb[:1], hash.Sum32())
 }

@@ -27,12 +27,10 @@ const (
 //	}
 const ChildArgument = "kdiag-probe"
 
-// A reply is a line that a child writes: that it begins with a path, or the result for it.
+// A reply is what a child writes for a path, one line each. The first line, which is empty, shows that it has started.
 type reply struct {
-	Begun              bool `json:",omitempty"`
-	Took               time.Duration
-	Err                string
-	Times              []time.Duration // of writes
+	Err                string          `json:",omitempty"`
+	Times              []time.Duration `json:",omitempty"` // of writes
 	Size, Free         uint64          // bytes
 	Inodes, InodesFree uint64
 }
@@ -44,30 +42,26 @@ func Serve(args []string, out io.Writer) int {
 	if len(args) < 2 {
 		return usage
 	}
-	do := map[string]func(string) reply{verbSpace: look, verbMount: look, verbWrite: timeWrites}[args[0]]
+	do := map[string]func(string) reply{verbSpace: measure, verbMount: measure, verbWrite: timeWrites}[args[0]]
 	if do == nil {
 		return usage
 	}
 	lines := json.NewEncoder(out)
-	for i, name := range args[2:] {
+	err := lines.Encode(reply{})
+	for _, name := range args[2:] {
 		// The name is the first thread's, whichever runs this. Without /proc no later run searches for it.
-		_ = os.WriteFile("/proc/self/comm", []byte(childName(i)), 0)
-		if lines.Encode(reply{Begun: true}) != nil {
-			return 1
-		}
-		began := time.Now()
-		got := do(filepath.Join(args[1], name))
-		got.Took = time.Since(began)
-		if lines.Encode(got) != nil {
-			return 1
-		}
+		_ = os.WriteFile("/proc/self/comm", []byte(childName(args[0], name)), 0)
+		err = cmp.Or(err, lines.Encode(do(filepath.Join(args[1], name))))
+	}
+	if err != nil {
+		return 1
 	}
 	return 0
 }
 
-// look asks a file system for its size, as df does, and for the attributes of a folder, as ls does; of those a server
+// measure asks a file system for its size, as df does, and for the attributes of a folder, as ls does; of those a server
 // is asked rather than the cache. O_PATH opens nothing on the file system itself.
-func look(name string) reply {
+func measure(name string) reply {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return reply{Err: err.Error()}
@@ -104,6 +98,9 @@ func timeWrites(folder string) (got reply) {
 	for began := time.Now(); len(got.Times) < maxWrites && time.Since(began) < writesTime; {
 		took, err := timeWrite(folder)
 		if err != nil {
+			if errno, ok := errors.AsType[unix.Errno](err); ok {
+				err = errno // without the path
+			}
 			got.Err = err.Error()
 			break
 		}
@@ -114,18 +111,14 @@ func timeWrites(folder string) (got reply) {
 
 // timeWrite times a write and its fsync; making the file is not part of it.
 func timeWrite(folder string) (time.Duration, error) {
-	fd, err := openUnlinked(folder)
+	f, err := openUnlinked(folder)
 	if err != nil {
 		return 0, err
 	}
-	defer unix.Close(fd)
+	defer f.Close()
 	began := time.Now()
-	n, err := unix.Write(fd, make([]byte, writeSize))
-	if err == nil && n < writeSize {
-		err = unix.ENOSPC
-	}
-	if err == nil {
-		err = unix.Fsync(fd)
+	if _, err = f.Write(make([]byte, writeSize)); err == nil {
+		err = f.Sync()
 	}
 	return time.Since(began), err
 }
@@ -135,20 +128,13 @@ func timeWrite(folder string) (time.Duration, error) {
 const writeName = ".kdiag-timed-write"
 
 // openUnlinked makes a file without a name.
-func openUnlinked(folder string) (int, error) {
-	fd, err := unix.Open(folder, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
-	if err == nil || !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) { // EISDIR before Linux 3.11
-		return fd, err
+func openUnlinked(folder string) (*os.File, error) {
+	f, err := os.OpenFile(folder, unix.O_TMPFILE|os.O_WRONLY, 0o600)
+	if !errors.Is(err, unix.EOPNOTSUPP) {
+		return f, err
 	}
 	name := filepath.Join(folder, writeName)
-	_ = unix.Unlink(name) // hardly ever there
-	fd, err = unix.Open(name, unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return -1, err
-	}
-	if err := unix.Unlink(name); err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
+	_ = os.Remove(name) // hardly ever there
+	f, err = os.OpenFile(name, os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW|os.O_WRONLY, 0o600)
+	return f, cmp.Or(err, os.Remove(name))
 }

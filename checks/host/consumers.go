@@ -20,9 +20,6 @@ const (
 	maxUsages = 50
 	// mostConsumers is how many of a kind are named: pods, other groups, processes, names of processes.
 	mostConsumers = 3
-	// maxGroups bounds the groups that are read. A node of 250 pods and 300 units has about 600: what is inside of a
-	// pod or a unit counts for it.
-	maxGroups = 4000
 	// maxMembers bounds what is read of the process ids in one group, in bytes: more than a hundred thousand of them.
 	maxMembers = 1 << 20
 	// noMemoryLimit is a limit of memory in version 1 from which on there is none: the largest number, rounded down
@@ -37,7 +34,7 @@ type PIDs struct {
 	Tasks      int           // all threads of the host
 	PIDMax     uint64        // kernel.pid_max
 	ThreadsMax uint64        // kernel.threads-max
-	Cgroups    []CgroupUsage // pids controller: units of the runtime and the kubelet, kubepods, and pods near their limit
+	Cgroups    []CgroupUsage // pids controller: of the runtime and the kubelet, kubepods, and pods near their limit
 }
 
 // A CgroupUsage is the use of a limit in one cgroup.
@@ -64,7 +61,6 @@ type Consumer struct {
 	Dir  string // the folder of its files on the host, such as /sys/fs/cgroup/memory/kubepods/pod1b2c
 	Usage
 	Shmem uint64 // of memory, in bytes: what is in tmpfs or shared
-	Files uint64 // of memory, in bytes: pages of files that were used lately, which the kernel can drop all the same
 	Owner
 }
 
@@ -111,14 +107,14 @@ func ReadPIDs(ctx context.Context, root string, people Population) (PIDs, error)
 	return PIDs{Tasks: tasks, PIDMax: pidMax, ThreadsMax: threadsMax, Cgroups: cgroups}, err
 }
 
-// parseLoadTasks takes the number of threads of the host out of /proc/loadavg, where it stands after those that run:
+// parseLoadTasks takes the number of threads of the host out of /proc/loadavg, after those that run:
 //
 //	0.20 0.18 0.12 1/180 11206
-func parseLoadTasks(b []byte) (int, error) {
+func parseLoadTasks(text string) (int, error) {
 	var load float64
 	var running, total uint32
-	if _, err := fmt.Sscanf(string(b), "%f %f %f %d/%d ", &load, &load, &load, &running, &total); err != nil {
-		return 0, fmt.Errorf("malformed loadavg %.40q", b)
+	if _, err := fmt.Sscanf(text, "%f %f %f %d/%d ", &load, &load, &load, &running, &total); err != nil {
+		return 0, fmt.Errorf("malformed loadavg %.40q", text)
 	}
 	return int(total), nil
 }
@@ -139,7 +135,7 @@ func readPIDCgroups(ctx context.Context, at *position, root string, people Popul
 			usages = append(usages, u)
 		}
 	}
-	err = walk(ctx, at, filepath.Join(root, h.point), maxCgroups, func(cgroup, dir string, _ int) bool {
+	err = h.walk(ctx, at, h.base, func(cgroup, dir string, _ int) bool {
 		u, ok := readPIDUsage(cgroup, dir)
 		switch {
 		case !ok:
@@ -161,8 +157,8 @@ func readPIDUsage(cgroup, dir string) (CgroupUsage, bool) {
 		return CgroupUsage{}, false
 	}
 	u := CgroupUsage{Path: cgroup, Usage: Usage{Current: current, Max: limit}, Owner: ownerOfCgroup(cgroup)}
-	b, _ := readSmall(dir, "pids.events")
-	u.Events, _ = keyed(b, "max")
+	events, _ := readSmall(dir, "pids.events")
+	u.Events, _ = numberAfter(events, "max")
 	return u, true
 }
 
@@ -217,15 +213,15 @@ func ReadConsumers(
 			return groups{}, err
 		}
 		var g groups
-		r := groupReader{short, at, root}
+		r := groupReader{short, at, all}
 		var errs [4]error
-		g.Memory, errs[0] = r.most(all, "memory", "")
+		g.Memory, errs[0] = r.most("memory", "")
 		if m := pressure.Memory; m != nil && m.Full.Avg10 > 0 {
-			g.Stalled, errs[1] = r.stalled(all)
+			g.Stalled, errs[1] = r.stalled()
 		}
-		g.PIDs, errs[2] = r.most(all, "pids", below)
+		g.PIDs, errs[2] = r.most("pids", below)
 		if below != "" {
-			g.members, errs[3] = r.members(all, below)
+			g.members, errs[3] = r.members(below)
 		}
 		return g, errors.Join(errs[:]...)
 	})
@@ -239,73 +235,68 @@ func ReadConsumers(
 		owners[&h.Resident[i].Owner] = h.Resident[i].PID
 	}
 	for i := range h.ProcessGroups {
-		if h.ProcessGroups[i].PID > 0 {
-			owners[&h.ProcessGroups[i].Owner] = h.ProcessGroups[i].PID
-		}
+		owners[&h.ProcessGroups[i].Owner] = h.ProcessGroups[i].PID
 	}
 	return h, errors.Join(people.gap(), err, people.setOwners(ctx, owners))
 }
 
-// A groupReader reads files of control groups below root.
+// A groupReader reads files of control groups.
 type groupReader struct {
-	ctx  context.Context
-	at   *position
-	root string
+	ctx context.Context
+	at  *position
+	all hierarchies
 }
 
 // most finds the groups with most of what a controller counts, among all or below one. Of memory that is the working
 // set: the usage less the file pages that were not used lately, as the kubelet has it from cAdvisor (setMemoryStats in
 // container/libcontainer/handler.go).
-func (r groupReader) most(all hierarchies, controller, below string) ([]Consumer, error) {
-	h, err := all.of(controller)
+func (r groupReader) most(controller, below string) ([]Consumer, error) {
+	h, err := r.all.of(controller)
 	if err != nil {
 		return nil, err
 	}
-	usage, limit, total := "pids.current", "pids.max", ""
-	switch memory := controller == "memory"; {
-	case memory && h.unified:
-		usage, limit = "memory.current", "memory.max"
-	case memory:
+	memory := controller == "memory"
+	usage, limit, total := controller+".current", controller+".max", ""
+	if memory && !h.unified {
 		usage, limit, total = "memory.usage_in_bytes", "memory.limit_in_bytes", "total_" // with what is below
 	}
 	var groups []Consumer
-	err = r.ownerGroups(h, below, func(cgroup, dir string) {
-		if n, err := readUint(r.root, dir, usage); err == nil && n > 0 {
-			groups = append(groups, Consumer{Path: cgroup, Dir: dir, Usage: Usage{Current: n}, Owner: ownerOfCgroup(cgroup)})
+	err = r.ownerGroups(h, below, func(cgroup, dir string, o Owner) {
+		if n, err := readUint(h.root, dir, usage); err == nil && n > 0 {
+			groups = append(groups, Consumer{Path: cgroup, Dir: dir, Usage: Usage{Current: n}, Owner: o})
 		}
 	})
-	if err == nil && len(groups) == 0 && controller == "memory" {
+	if err == nil && len(groups) == 0 && memory {
 		err = fmt.Errorf("no control group has %s", usage)
 	}
 	return heaviest(groups, func(g *Consumer) bool {
-		dir := filepath.Join(r.root, g.Dir)
+		dir := filepath.Join(h.root, g.Dir)
 		r.at.enter("%s", dir)
 		if g.Max, _ = readUint(dir, limit); g.Max >= noMemoryLimit {
 			g.Max = 0
 		}
-		if controller != "memory" {
+		if !memory {
 			return true
 		}
 		stat, err := readSmall(dir, "memory.stat")
-		idle, _ := keyed(stat, total+"inactive_file")
+		idle, _ := numberAfter(stat, total+"inactive_file")
 		g.Current -= min(idle, g.Current)
-		g.Shmem, _ = keyed(stat, total+"shmem")
-		g.Files, _ = keyed(stat, total+"active_file")
+		g.Shmem, _ = numberAfter(stat, total+"shmem")
 		return err == nil // else removed meanwhile
 	}), err
 }
 
 // stalled finds the groups that wait for memory.
-func (r groupReader) stalled(all hierarchies) ([]StalledGroup, error) {
-	h, err := all.unified()
+func (r groupReader) stalled() ([]StalledGroup, error) {
+	h, err := r.all.unified()
 	if err != nil {
 		return nil, errors.New("control groups of version 1 do not show who waits for memory")
 	}
 	var list []StalledGroup
-	err = r.ownerGroups(h, "", func(cgroup, dir string) {
-		s, err := readStall(filepath.Join(r.root, dir, "memory.pressure"))
+	err = r.ownerGroups(h, "", func(cgroup, dir string, o Owner) {
+		s, err := readStall(filepath.Join(h.root, dir, "memory.pressure"))
 		if err == nil && s.Full.Avg10 > 0 {
-			list = append(list, StalledGroup{Path: cgroup, Dir: dir, Full: s.Full, Owner: ownerOfCgroup(cgroup)})
+			list = append(list, StalledGroup{Path: cgroup, Dir: dir, Full: s.Full, Owner: o})
 		}
 	})
 	return top(list, mostConsumers, func(a, b StalledGroup) int {
@@ -314,38 +305,30 @@ func (r groupReader) stalled(all hierarchies) ([]StalledGroup, error) {
 }
 
 // members reads which processes are in a group and below it.
-func (r groupReader) members(all hierarchies, cgroup string) (map[int]bool, error) {
-	h, _ := all.of("pids")
-	folder, err := h.folder(cgroup)
-	if err != nil {
-		return nil, err
-	}
+func (r groupReader) members(cgroup string) (map[int]bool, error) {
+	h, _ := r.all.of("pids")
 	members := map[int]bool{}
-	err = walk(r.ctx, r.at, filepath.Join(r.root, folder), maxGroups, func(_, dir string, _ int) bool {
-		b, _ := readLimited(filepath.Join(dir, "cgroup.procs"), maxMembers)
-		for field := range strings.FieldsSeq(string(b)) {
+	return members, h.walk(r.ctx, r.at, cgroup, func(_, dir string, _ int) bool {
+		pids, _ := readLimited(filepath.Join(dir, "cgroup.procs"), maxMembers)
+		for field := range strings.FieldsSeq(pids) {
 			if pid, err := strconv.Atoi(field); err == nil {
 				members[pid] = true
 			}
 		}
 		return true
 	})
-	return members, err
 }
 
-// ownerGroups visits the groups that are worth a name, of all or below one, with their folders on the host: pods,
-// containers, units, and others that hold no more groups. What is inside of one counts for it.
-func (r groupReader) ownerGroups(h hierarchy, below string, visit func(cgroup, dir string)) error {
-	folder, err := h.folder(below)
-	if err != nil {
-		return err
-	}
-	return walk(r.ctx, r.at, filepath.Join(r.root, folder), maxGroups, func(inside, _ string, children int) bool {
-		cgroup := path.Join("/", below, inside)
-		if inside == "/" || children > 0 && !isOwnerGroup(cgroup) {
+// ownerGroups visits the groups that are worth a name, of all or below one, with their folders on the host and their
+// owners: pods, containers, units, and others that hold no more groups. What is inside of one counts for it.
+func (r groupReader) ownerGroups(h hierarchy, below string, visit func(cgroup, dir string, o Owner)) error {
+	below = cmp.Or(below, h.base)
+	return h.walk(r.ctx, r.at, below, func(cgroup, _ string, children int) bool {
+		if cgroup == below || children > 0 && !isOwnerGroup(cgroup) {
 			return true
 		}
-		visit(cgroup, path.Join(folder, inside))
+		dir, _ := h.folder(cgroup)
+		visit(cgroup, dir, ownerOfCgroup(cgroup))
 		return false
 	})
 }
@@ -361,7 +344,9 @@ func isOwnerGroup(cgroup string) bool {
 // know of a group, which may make it lighter and never heavier; it is done for as few as that takes, since the kernel
 // adds up memory.stat only when it is read.
 func heaviest(groups []Consumer, complete func(*Consumer) bool) []Consumer {
-	byCurrent := func(a, b Consumer) int { return cmp.Or(cmp.Compare(b.Current, a.Current), cmp.Compare(a.Path, b.Path)) }
+	byCurrent := func(a, b Consumer) int {
+		return cmp.Or(cmp.Compare(b.Current, a.Current), cmp.Compare(a.Path, b.Path))
+	}
 	slices.SortFunc(groups, byCurrent)
 	var pods, others []Consumer
 	for _, g := range groups {
@@ -369,10 +354,10 @@ func heaviest(groups []Consumer, complete func(*Consumer) bool) []Consumer {
 		if g.PodUID != "" {
 			list = &pods
 		}
-		if full := len(*list) == mostConsumers; full && g.Current <= (*list)[mostConsumers-1].Current || !complete(&g) {
-			continue
+		full := len(*list) == mostConsumers
+		if (!full || g.Current > (*list)[mostConsumers-1].Current) && complete(&g) {
+			*list = top(append(*list, g), mostConsumers, byCurrent)
 		}
-		*list = top(append(*list, g), mostConsumers, byCurrent)
 	}
 	list := append(pods, others...)
 	slices.SortFunc(list, byCurrent)

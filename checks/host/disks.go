@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -62,8 +63,8 @@ func ReadDisks(ctx context.Context, root string, folders []Folder, between time.
 	for name, now := range after {
 		d, ok := diskBetween(before[name], now, over)
 		d.Folders = on[name]
-		idle := d.ReadBytesPerSecond+d.WriteBytesPerSecond+d.Utilisation == 0 && d.InFlight == 0
-		if ok && (!idle || len(d.Folders) > 0) && !isPartition(root, number(now)) {
+		busy := d.ReadBytesPerSecond+d.WriteBytesPerSecond+d.Utilisation > 0 || d.InFlight > 0
+		if ok && (busy || len(d.Folders) > 0) && !isPartition(root, number(now)) {
 			disks = append(disks, d)
 		}
 	}
@@ -76,7 +77,8 @@ func ReadDisks(ctx context.Context, root string, folders []Folder, between time.
 }
 
 func readDiskCounters(root string) (diskCounters, error) {
-	disks, err := blockdevice.NewFS(filepath.Join(root, "proc"), filepath.Join(root, "proc")) // nothing of /sys is read
+	proc := filepath.Join(root, "proc")
+	disks, err := blockdevice.NewFS(proc, proc) // nothing of /sys is read
 	var list []blockdevice.Diskstats
 	if err == nil {
 		list, err = disks.ProcDiskstats()
@@ -100,22 +102,18 @@ func diskBetween(before, now blockdevice.Diskstats, over time.Duration) (Disk, b
 		now.ReadSectors < before.ReadSectors || now.WriteSectors < before.WriteSectors || over <= 0 {
 		return Disk{}, false
 	}
-	seconds := over.Seconds()
-	reads, writes := float64(now.ReadIOs-before.ReadIOs), float64(now.WriteIOs-before.WriteIOs)
-	await := func(now, before uint64, requests float64) time.Duration {
-		if requests == 0 {
-			return 0
-		}
-		return time.Duration(float64(uint32(now)-uint32(before)) * float64(time.Millisecond) / requests)
+	ticks := func(now, before uint64) time.Duration {
+		return time.Duration(uint32(now)-uint32(before)) * time.Millisecond
 	}
-	busy := time.Duration(uint32(now.IOsTotalTicks)-uint32(before.IOsTotalTicks)) * time.Millisecond
+	reads, writes := time.Duration(now.ReadIOs-before.ReadIOs), time.Duration(now.WriteIOs-before.WriteIOs)
+	rate := func(sectors uint64) float64 { return float64(sectors) * procfs.SectorSize / over.Seconds() }
 	return Disk{
 		Name:                now.DeviceName,
-		Utilisation:         min(1, busy.Seconds()/seconds),
-		ReadAwait:           await(now.ReadTicks, before.ReadTicks, reads),
-		WriteAwait:          await(now.WriteTicks, before.WriteTicks, writes),
-		ReadBytesPerSecond:  float64(now.ReadSectors-before.ReadSectors) * procfs.SectorSize / seconds,
-		WriteBytesPerSecond: float64(now.WriteSectors-before.WriteSectors) * procfs.SectorSize / seconds,
+		Utilisation:         min(1, ticks(now.IOsTotalTicks, before.IOsTotalTicks).Seconds()/over.Seconds()),
+		ReadAwait:           ticks(now.ReadTicks, before.ReadTicks) / max(1, reads),
+		WriteAwait:          ticks(now.WriteTicks, before.WriteTicks) / max(1, writes),
+		ReadBytesPerSecond:  rate(now.ReadSectors - before.ReadSectors),
+		WriteBytesPerSecond: rate(now.WriteSectors - before.WriteSectors),
 		// A sum over CPUs, which older kernels let come out below zero and print without a sign.
 		InFlight: int(max(0, int32(now.IOsInProgress))),
 		Over:     over,
@@ -135,55 +133,34 @@ func foldersOn(root string, folders []Folder, disks diskCounters) (map[string][]
 	if err != nil {
 		return nil, err
 	}
-	base := hostBase(root)
 	on := map[string][]Folder{}
 	for _, f := range folders {
-		name, ok := table.resolve(base, f.Path)
+		m, ok := table.under(hostBase(root), f.Path)
 		if !ok {
 			continue
 		}
-		m, _ := table.of(name)
-		for _, disk := range disksUnder(root, m.device, disks) {
+		for disk := range disks.below(root, m.device) {
 			on[disk] = append(on[disk], f)
 		}
 	}
 	return on, nil
 }
 
-// device returns the number of a device by its name; empty for none.
-func (all diskCounters) device(name string) string {
-	d, ok := all[name]
-	if !ok {
-		return ""
+// below returns the names of a device and of those that it is made of: the disk of a partition, the slaves of a device
+// mapper or a RAID.
+func (all diskCounters) below(root, device string) map[string]bool {
+	if isPartition(root, device) {
+		link, _ := os.Readlink(deviceDir(root, device)) // to .../block/sda/sda1
+		device = number(all[path.Base(path.Dir(link))])
 	}
-	return number(d)
-}
-
-// disksUnder returns the names of a device and of those that it is made of: the disk of a partition, the slaves of a
-// device mapper or a RAID.
-func disksUnder(root, device string, disks diskCounters) []string {
-	const most = 32 // devices; also ends a circle, which sysfs has none of
-	var found []string
-	seen := map[string]bool{"": true}
-	for ahead := []string{device}; len(ahead) > 0 && len(seen) < most; ahead = ahead[1:] {
-		device := ahead[0]
-		if seen[device] {
+	found := map[string]bool{}
+	for name, d := range all {
+		if number(d) != device {
 			continue
 		}
-		seen[device] = true
-		if isPartition(root, device) {
-			// The link leads to .../block/sda/sda1.
-			link, _ := os.Readlink(deviceDir(root, device))
-			ahead = append(ahead, disks.device(path.Base(path.Dir(link))))
-			continue
-		}
-		for name, d := range disks {
-			if number(d) == device {
-				found = append(found, name)
-			}
-		}
+		found[name] = true
 		for _, slave := range names(filepath.Join(deviceDir(root, device), "slaves")) {
-			ahead = append(ahead, disks.device(slave))
+			maps.Copy(found, all.below(root, number(all[slave])))
 		}
 	}
 	return found
@@ -195,66 +172,54 @@ func ReadWriters(ctx context.Context, people Population, between time.Duration) 
 	if people.all == nil {
 		return nil, people.gap()
 	}
-	before, after, over, err := twice(ctx, between, func() (written, error) { return people.written(ctx) })
+	denied := 0
+	before, after, over, err := twice(ctx, between, func() (written map[int]uint64, err error) {
+		written, denied, err = people.written(ctx)
+		return written, err
+	})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading what processes wrote: %w", err)
 	}
-	writers := topWriters(before.bytes, after.bytes, over)
+	var writers []Writer
+	for pid, bytes := range after {
+		old, ok := before[pid]
+		rate := float64(bytes-old) / over.Seconds()
+		if ok && bytes >= old && rate >= minWriting { // else the number belongs to another process now
+			writers = append(writers, Writer{PID: pid, Name: people.all[pid].comm, BytesPerSecond: rate})
+		}
+	}
+	writers = top(writers, maxWriters, func(a, b Writer) int {
+		return cmp.Or(cmp.Compare(b.BytesPerSecond, a.BytesPerSecond), a.PID-b.PID)
+	})
 	pids := map[*Owner]int{}
 	for i := range writers {
-		writers[i].Name = people.all[writers[i].PID].comm
 		pids[&writers[i].Owner] = writers[i].PID
 	}
 	err = people.setOwners(ctx, pids)
-	if after.denied > 0 {
+	if denied > 0 {
 		err = errors.Join(err, fmt.Errorf("reading what processes wrote: no permission for %d of %d",
-			after.denied, after.denied+len(after.bytes)))
+			denied, denied+len(after)))
 	}
 	return writers, err
 }
 
-// written is how many bytes each process has written to disks since it began, without those that were truncated away
-// before, and the number of processes whose counters may not be read.
-type written struct {
-	bytes  map[int]uint64
-	denied int
-}
-
-func (p Population) written(ctx context.Context) (written, error) {
-	w := written{bytes: map[int]uint64{}}
+// written returns how many bytes each process has written to disks since it began, without those that were truncated
+// away before, and the number of processes whose counters may not be read.
+func (p Population) written(ctx context.Context) (written map[int]uint64, denied int, err error) {
+	written = map[int]uint64{}
 	for pid := range p.all {
-		if err := ctx.Err(); err != nil {
-			return w, fmt.Errorf("reading what processes wrote: %w", err)
-		}
-		b, err := readSmall(p.dir(pid), "io")
-		bytes, counted := keyed(b, "write_bytes:")
-		canceled, _ := keyed(b, "cancelled_write_bytes:")
+		text, err := readSmall(p.dir(pid), "io")
+		bytes, counted := numberAfter(text, "write_bytes:")
+		canceled, _ := numberAfter(text, "cancelled_write_bytes:")
 		switch {
 		case errors.Is(err, os.ErrPermission):
-			w.denied++
+			denied++
 		case counted:
-			w.bytes[pid] = bytes - min(bytes, canceled)
+			written[pid] = bytes - min(bytes, canceled)
 		}
 	}
-	if len(w.bytes) == 0 && w.denied == 0 { // CONFIG_TASK_IO_ACCOUNTING
-		return w, errors.New("reading what processes wrote: this kernel does not count it")
+	if len(written) == 0 && denied == 0 { // CONFIG_TASK_IO_ACCOUNTING
+		err = errors.New("this kernel does not count it")
 	}
-	return w, nil
-}
-
-// topWriters returns who wrote most between two reads, most first.
-func topWriters(before, after map[int]uint64, over time.Duration) []Writer {
-	var writers []Writer
-	for pid, bytes := range after {
-		old, ok := before[pid]
-		if !ok || bytes < old || over <= 0 { // the number belongs to another process now
-			continue
-		}
-		if rate := float64(bytes-old) / over.Seconds(); rate >= minWriting {
-			writers = append(writers, Writer{PID: pid, BytesPerSecond: rate})
-		}
-	}
-	return top(writers, maxWriters, func(a, b Writer) int {
-		return cmp.Or(cmp.Compare(b.BytesPerSecond, a.BytesPerSecond), cmp.Compare(a.PID, b.PID))
-	})
+	return written, denied, cmp.Or(ctx.Err(), err)
 }

@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -34,8 +33,8 @@ type ProcessFiles struct {
 // their limits. With an error there may be a part of it.
 func ReadFiles(ctx context.Context, root string, people Population) (Files, error) {
 	return within(ctx, func(at *position) (Files, error) {
-		b, err := readSmall(root, "proc/sys/fs/file-nr")
-		system, errSystem := parseFileNr(b)
+		text, err := readSmall(root, "proc/sys/fs/file-nr")
+		system, errSystem := parseFileNr(text)
 		if err := cmp.Or(err, errSystem); err != nil {
 			return Files{}, fmt.Errorf("counting open files: %w", err)
 		}
@@ -59,11 +58,11 @@ func ReadFiles(ctx context.Context, root string, people Population) (Files, erro
 // files reads the open files of one process.
 func (p Population) files(of Process) (ProcessFiles, error) {
 	f := ProcessFiles{PID: of.PID, Name: of.Name, Role: of.Role}
-	b, err := readSmall(p.dir(of.PID), "limits")
-	if err != nil {
-		return f, err
+	text, err := readSmall(p.dir(of.PID), "limits")
+	if err == nil {
+		f.Max, f.Hard, err = parseFileLimits(text)
 	}
-	if f.Max, f.Hard, err = parseFileLimits(b); err != nil {
+	if err != nil {
 		return f, err
 	}
 	open, err := os.ReadDir(filepath.Join(p.dir(of.PID), "fd"))
@@ -73,36 +72,26 @@ func (p Population) files(of Process) (ProcessFiles, error) {
 
 // parseFileNr reads fs.file-nr: allocated, of them unused (always 0 since Linux 2.6), and the limit. systemd sets the
 // limit to the largest number there is, which is none.
-func parseFileNr(b []byte) (Usage, error) {
+func parseFileNr(text string) (Usage, error) {
 	var used, unused, limit uint64
-	if _, err := fmt.Sscan(string(b), &used, &unused, &limit); err != nil {
+	if _, err := fmt.Sscan(text, &used, &unused, &limit); err != nil {
 		return Usage{}, fmt.Errorf("reading file-nr: %w", err)
 	}
 	if limit >= math.MaxInt64 {
 		limit = 0
 	}
-	return Usage{Current: used - min(unused, used), Max: limit}, nil
+	return Usage{Current: used, Max: limit}, nil
 }
 
 // parseFileLimits finds the soft and the hard limit of open files in /proc/PID/limits; unlimited is 0:
 //
 //	Max open files            1024                 524288               files
-func parseFileLimits(b []byte) (soft, hard uint64, err error) {
-	_, rest, ok := strings.Cut("\n"+string(b), "\nMax open files ")
-	fields := strings.Fields(rest)
-	if !ok || len(fields) < 2 {
+func parseFileLimits(text string) (soft, hard uint64, err error) {
+	line := strings.Join(fieldsAfter(text, "Max open files"), " ")
+	if _, err := fmt.Sscan(strings.ReplaceAll(line, "unlimited", "0"), &soft, &hard); err != nil {
 		return 0, 0, errors.New("no limit of open files")
 	}
-	limits := [2]uint64{}
-	for i := range limits {
-		if fields[i] == "unlimited" {
-			continue
-		}
-		if limits[i], err = strconv.ParseUint(fields[i], 10, 64); err != nil {
-			return 0, 0, fmt.Errorf("limit %.40q", fields[i])
-		}
-	}
-	return limits[0], limits[1], nil
+	return soft, hard, nil
 }
 
 // Conntrack is the table of tracked connections (net.netfilter.nf_conntrack_*); Max 0 where the module is not loaded.

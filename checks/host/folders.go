@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -34,9 +33,11 @@ type Folder struct {
 func Folders(root string, people Population, kubeletDir, logsDir string) []Folder {
 	var all []Folder
 	for _, p := range people.of(RoleRuntime) {
-		dir := containerdRoot(root, p.PID)
-		if dir != "" && !slices.ContainsFunc(all, func(f Folder) bool { return f.Path == dir }) {
-			all = append(all, Folder{Path: dir, Role: FolderRuntime, PID: p.PID})
+		dir := filepath.Join(people.dir(p.PID), "fd")
+		for _, fd := range names(dir) {
+			if data := linkedFolder(root, filepath.Join(dir, fd), boltFile); data != "" {
+				all = append(all, Folder{Path: data, Role: FolderRuntime, PID: p.PID})
+			}
 		}
 	}
 	if len(all) == 0 {
@@ -51,25 +52,8 @@ func Folders(root string, people Population, kubeletDir, logsDir string) []Folde
 		Folder{Path: cmp.Or(kubeletDir, "/var/lib/kubelet"), Role: FolderKubelet},
 		Folder{Path: cmp.Or(logsDir, "/var/log/pods"), Role: FolderLogs}, Folder{Path: "/var/log", Role: FolderLogs},
 		Folder{Path: "/", Role: FolderRoot})
-	return slices.Compact(all) // --pod-logs-dir may be /var/log itself
-}
-
-// containerdRoot finds containerd's root folder by the database that the process has open; empty for other daemons and
-// where its descriptors may not be read. The path that a daemon in a container (docker in docker, kind) sees is another
-// place on the host, so both must be one file.
-func containerdRoot(root string, pid int) string {
-	dir := filepath.Join(root, "proc", strconv.Itoa(pid), "fd")
-	for _, fd := range names(dir) {
-		target, err := os.Readlink(filepath.Join(dir, fd))
-		base, ok := strings.CutSuffix(target, boltFile)
-		if err != nil || !ok || !filepath.IsAbs(base) {
-			continue
-		}
-		if sameFile(filepath.Join(dir, fd), filepath.Join(root, target)) {
-			return base
-		}
-	}
-	return ""
+	// --pod-logs-dir may be /var/log itself.
+	return slices.CompactFunc(all, func(a, b Folder) bool { return a.Path == b.Path && a.Role == b.Role })
 }
 
 // maxShims bounds the shims that are asked where containerd keeps its state. A node has one or two such places.
@@ -81,12 +65,9 @@ func stateFolders(root string, people Population) []string {
 	var all []string
 	shims := people.of(RoleShim)
 	for _, shim := range shims[:min(len(shims), maxShims)] {
-		cwd := filepath.Join(root, "proc", strconv.Itoa(shim.PID), "cwd")
-		target, err := os.Readlink(cwd)
-		base, _, ok := strings.Cut(target, "/"+taskDir+"/")
-		found := err == nil && ok && filepath.IsAbs(base) && !slices.Contains(all, base)
-		if found && sameFile(cwd, filepath.Join(root, target)) {
-			all = append(all, base)
+		dir := linkedFolder(root, filepath.Join(people.dir(shim.PID), "cwd"), "/"+taskDir+"/")
+		if dir != "" && !slices.Contains(all, dir) {
+			all = append(all, dir)
 		}
 	}
 	if len(all) > 0 {
@@ -95,11 +76,21 @@ func stateFolders(root string, people Population) []string {
 	return existing(root, people.names.StateDirs)
 }
 
-// sameFile reports whether two names lead to one file.
-func sameFile(a, b string) bool {
-	x, errX := os.Stat(a)
-	y, errY := os.Stat(b)
-	return errX == nil && errY == nil && os.SameFile(x, y)
+// linkedFolder returns the folder above a part of the path that a link in /proc leads to; empty for another path. The
+// path that a daemon in a container (docker in docker, kind) sees is another place on the host, so both must be one
+// file.
+func linkedFolder(root, link, part string) string {
+	target, _ := os.Readlink(link)
+	dir, _, ok := strings.Cut(target, part)
+	if !ok {
+		return ""
+	}
+	seen, errSeen := os.Stat(link)
+	here, errHere := os.Stat(filepath.Join(root, target))
+	if errSeen != nil || errHere != nil || !os.SameFile(seen, here) {
+		return ""
+	}
+	return dir
 }
 
 func existing(root string, dirs []string) []string {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -17,7 +18,8 @@ const maxCgroups = 20_000
 
 // A hierarchy is a tree of control groups and where it is mounted.
 type hierarchy struct {
-	point   string   // the folder, as process 1 sees it
+	root    string   // below which the host's files are
+	point   string   // the folder, as the host sees it
 	base    string   // the cgroup that is mounted there: / except in a container
 	options []string // version 1: its controllers are among them
 	unified bool     // version 2
@@ -25,33 +27,33 @@ type hierarchy struct {
 
 type hierarchies []hierarchy
 
-// readHierarchies reads where the host has its cgroups mounted, the way process 1 sees it (proc_pid_mountinfo(5)):
-//
-//	32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
-//	41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate
+// readHierarchies reads where the host has its cgroups mounted.
 func readHierarchies(root string) (hierarchies, error) {
-	// 16 MiB are some hundred thousand mounts. Cgroups are mounted first, so a leak of mounts does not hide them.
-	b, err := readLimited(filepath.Join(root, "proc/1/mountinfo"), 16<<20)
+	table, err := readMounts(root)
 	if err != nil {
 		return nil, fmt.Errorf("finding the control groups: %w", err)
 	}
-	all := parseHierarchies(b)
+	all := table.hierarchies(root)
 	if len(all) == 0 {
-		return nil, errors.New("finding the control groups: none among the mounts of process 1")
+		return nil, errors.New("finding the control groups: none among the host's mounts")
 	}
 	return all, nil
 }
 
-func parseHierarchies(b []byte) hierarchies {
-	var all hierarchies
-	for line := range strings.Lines(string(b)) {
-		m, err := parseMountLine(line)
-		if err != nil || m.kind != "cgroup" && m.kind != "cgroup2" {
-			continue
-		}
-		h := hierarchy{base: path.Clean(m.root), point: path.Clean(m.point), unified: m.kind == "cgroup2"}
-		if !h.unified {
+// hierarchies returns the control groups among the mounts:
+//
+//	32 31 0:29 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu
+//	41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate
+func (t mountTable) hierarchies(root string) (all hierarchies) {
+	for _, m := range t.lines {
+		h := hierarchy{root: root, base: path.Clean(m.root), point: path.Clean(m.point)}
+		switch m.kind {
+		case "cgroup":
 			h.options = strings.Split(m.options, ",")
+		case "cgroup2":
+			h.unified = true
+		default:
+			continue
 		}
 		all = append(all, h)
 	}
@@ -69,29 +71,23 @@ func (all hierarchies) version() int {
 
 // of returns the hierarchy that has a controller: that of version 1 if there is one, or the unified one.
 func (all hierarchies) of(controller string) (hierarchy, error) {
-	for _, h := range all {
-		if slices.Contains(h.options, controller) {
-			return h, nil
-		}
+	i := slices.IndexFunc(all, func(h hierarchy) bool { return slices.Contains(h.options, controller) })
+	if i < 0 {
+		i = slices.IndexFunc(all, func(h hierarchy) bool { return h.unified })
 	}
-	for _, h := range all {
-		if h.unified {
-			return h, nil
-		}
+	if i < 0 {
+		return hierarchy{}, fmt.Errorf("no hierarchy of control groups has the %s controller", controller)
 	}
-	return hierarchy{}, fmt.Errorf("no hierarchy of control groups has the %s controller", controller)
+	return all[i], nil
 }
 
 // unified returns the hierarchy of version 2.
 func (all hierarchies) unified() (hierarchy, error) { return all.of("") }
 
-// folder returns the folder of a cgroup as process 1 sees it; that of all for no cgroup.
+// folder returns the folder of a cgroup as the host sees it.
 func (h hierarchy) folder(cgroup string) (string, error) {
 	rest, ok := strings.CutPrefix(cgroup, strings.TrimSuffix(h.base, "/"))
-	if cgroup == "" {
-		return h.point, nil
-	}
-	if !ok || rest != "" && rest[0] != '/' || path.Clean(cgroup) != cgroup || strings.HasPrefix(cgroup, "/..") {
+	if !ok || rest != "" && rest[0] != '/' || path.Clean(cgroup) != cgroup {
 		return "", fmt.Errorf("looking into %s: it is outside of what is mounted at %s", cgroup, h.point)
 	}
 	return path.Join(h.point, rest), nil
@@ -132,59 +128,57 @@ type daemonGroup struct {
 }
 
 // daemonGroups returns the cgroups of the runtime and the kubelet and those above them, each once.
-func (p Population) daemonGroups(at *position, h hierarchy, controller string) []daemonGroup {
-	var own, above []daemonGroup
-	known := map[string]bool{}
-	add := func(list []daemonGroup, cgroup string, role Role) []daemonGroup {
-		dir, err := h.folder(cgroup)
-		if err != nil || cgroup == "" || known[cgroup] {
-			return list
+func (p Population) daemonGroups(at *position, h hierarchy, controller string) (list []daemonGroup) {
+	known := map[string]bool{"/": true}
+	add := func(cgroup string, role Role) {
+		if dir, err := h.folder(cgroup); err == nil && !known[cgroup] {
+			known[cgroup] = true
+			list = append(list, daemonGroup{cgroup, filepath.Join(h.root, dir), role})
 		}
-		known[cgroup] = true
-		return append(list, daemonGroup{cgroup, filepath.Join(p.root, dir), role})
 	}
 	for _, daemon := range p.daemons() {
-		if cgroup := h.cgroupOf(p.cgroups(at, daemon.PID), controller); cgroup != "/" {
-			own = add(own, cgroup, daemon.Role)
+		add(h.cgroupOf(p.cgroups(at, daemon.PID), controller), daemon.Role)
+	}
+	for _, g := range list {
+		for above := path.Dir(g.cgroup); above != "/"; above = path.Dir(above) {
+			add(above, "")
 		}
 	}
-	for _, g := range own {
-		for c := path.Dir(g.cgroup); c != "/" && c != "."; c = path.Dir(c) {
-			above = add(above, c, "")
-		}
-	}
-	return append(own, above...)
+	return list
 }
 
-// walk visits the cgroups of a folder, itself as / and those near it first, each with its path, its folder and how
-// many lie in it. Those are visited too unless visit returns false. It is an error that there are more than most.
-func walk(
-	ctx context.Context, at *position, folder string, most int, visit func(cgroup, dir string, children int) bool,
+// walk visits a cgroup and those in it, those near it first, each with its folder and how many lie in it. Those are
+// visited too unless visit returns false. It is an error that there are more than maxCgroups.
+func (h hierarchy) walk(
+	ctx context.Context, at *position, top string, visit func(cgroup, dir string, children int) bool,
 ) error {
-	queue := []string{"/"}
+	queue := []string{top}
 	for seen := 0; seen < len(queue); seen++ {
 		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("walking %s: cut short after %d cgroups: %w", folder, seen, err)
+			return fmt.Errorf("walking %s: cut short after %d cgroups: %w", h.point, seen, err)
 		}
-		if seen == most {
-			return fmt.Errorf("walking %s: more than %d cgroups", folder, seen)
+		if seen == maxCgroups {
+			return fmt.Errorf("walking %s: more than %d cgroups", h.point, seen)
 		}
-		cgroup := queue[seen]
-		dir := filepath.Join(folder, cgroup)
+		folder, err := h.folder(queue[seen])
+		if err != nil {
+			return err
+		}
+		dir := filepath.Join(h.root, folder)
 		at.enter("%s", dir)
 		entries, err := os.ReadDir(dir)
-		if err != nil && cgroup == "/" {
-			return fmt.Errorf("walking %s: %w", folder, err)
+		if err != nil && seen == 0 {
+			return fmt.Errorf("walking %s: %w", h.point, err)
 		}
 		if err != nil {
 			continue // removed meanwhile
 		}
 		entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !e.IsDir() })
-		if !visit(cgroup, dir, len(entries)) {
+		if !visit(queue[seen], dir, len(entries)) {
 			continue
 		}
-		for _, e := range entries[:min(len(entries), maxCgroups)] {
-			queue = append(queue, path.Join(cgroup, e.Name()))
+		for _, e := range entries {
+			queue = append(queue, path.Join(queue[seen], e.Name()))
 		}
 	}
 	return nil
@@ -228,38 +222,28 @@ func ownerOfCgroup(cgroup string) Owner {
 	return o
 }
 
-// idOfCgroup returns the container that a cgroup's name holds, alone or in the name of a systemd scope, where
-// runtimes put a prefix before the id.
-func idOfCgroup(base string) string {
-	base = strings.TrimSuffix(base, ".scope")
-	for _, prefix := range []string{"cri-containerd-", "crio-conmon-", "crio-", "docker-", "libpod-"} {
-		if rest, ok := strings.CutPrefix(base, prefix); ok {
-			base = rest
-			break
-		}
-	}
-	base = base[strings.LastIndexByte(base, ':')+1:] // a systemd path given to the cgroupfs driver
-	if isID(base) {
-		return base
-	}
-	return ""
+var (
+	// containerGroup is a cgroup of a container: its id alone or in the name of a systemd scope, where runtimes put a
+	// prefix before it, or at the end of a systemd path that was given to the cgroupfs driver.
+	containerGroup = regexp.MustCompile(
+		`^(?:.*:|(?:cri-containerd|crio-conmon|crio|docker|libpod)-)?([0-9a-f]{64})(?:\.scope)?$`)
+	// podGroup is a cgroup of a pod: kubepods-burstable-pod1b2c_3d.slice, or pod1b2c-3d with the cgroupfs driver.
+	podGroup = regexp.MustCompile(`^(?:.*kubepods.*-pod(.+)\.slice|pod([^.]+))$`)
+)
+
+// idOfCgroup returns the container that a cgroup's name holds.
+func idOfCgroup(base string) string { return strings.Join(submatches(containerGroup, base), "") }
+
+// uidOfCgroup returns the pod's UID that a cgroup's name holds. The systemd driver writes _ for each - of the UID.
+func uidOfCgroup(base string) string {
+	return strings.ReplaceAll(strings.Join(submatches(podGroup, base), ""), "_", "-")
 }
 
-// uidOfCgroup returns the pod's UID from kubepods-burstable-pod1b2c_3d.slice or pod1b2c-3d. The systemd driver writes _
-// for each - of the UID.
-func uidOfCgroup(base string) string {
-	if slice, ok := strings.CutSuffix(base, ".slice"); ok {
-		_, uid, found := strings.Cut(slice, "-pod")
-		if !found || !strings.Contains(slice, "kubepods") { // kubelet-kubepods-... below --cgroup-root=/kubelet
-			return ""
-		}
-		return strings.ReplaceAll(uid, "_", "-")
+func submatches(pattern *regexp.Regexp, s string) []string {
+	if found := pattern.FindStringSubmatch(s); found != nil {
+		return found[1:]
 	}
-	uid, ok := strings.CutPrefix(base, "pod")
-	if !ok {
-		return ""
-	}
-	return uid
+	return nil
 }
 
 func isUnit(base string) bool {

@@ -1,25 +1,23 @@
 package host
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
 const (
-	// maxOpen bounds the descriptors that are read on the whole host, at about two microseconds each.
-	maxOpen = 500_000
-	// maxOpenOfOne bounds those of one process, so that one that leaks does not hide all others.
-	maxOpenOfOne = 50_000
+	// maxOpen bounds the descriptors of one process that are read, at about two microseconds each, so that one that
+	// leaks does not hide all others.
+	maxOpen = 50_000
 	// maxMarks bounds what is read of one instance: a line of about a hundred bytes for each watch.
 	maxMarks = 16 << 20
 	// maxInotifyTop bounds the processes that are named for each user.
@@ -52,14 +50,12 @@ type InotifyProcess struct {
 // so every descriptor of every process is read, those of the runtime, the kubelet and the shims first. An instance
 // that a child inherited counts in both. With an error there may be a part of it.
 func ReadInotify(ctx context.Context, root string, people Population) (Inotify, error) {
-	var seen Inotify
-	var err error
-	if seen.MaxInstances, err = readUint(root, "proc/sys/fs/inotify/max_user_instances"); err != nil {
-		return Inotify{}, fmt.Errorf("reading the limit of inotify instances: %w", err)
+	instances, errInstances := readUint(root, "proc/sys/fs/inotify/max_user_instances")
+	watches, errWatches := readUint(root, "proc/sys/fs/inotify/max_user_watches")
+	if err := cmp.Or(errInstances, errWatches); err != nil {
+		return Inotify{}, fmt.Errorf("reading the limits of inotify: %w", err)
 	}
-	if seen.MaxWatches, err = readUint(root, "proc/sys/fs/inotify/max_user_watches"); err != nil {
-		return Inotify{}, fmt.Errorf("reading the limit of inotify watches: %w", err)
-	}
+	seen := Inotify{MaxInstances: instances, MaxWatches: watches}
 	missing := people.gap()
 	if people.all == nil {
 		return seen, fmt.Errorf("counting inotify instances: %w", missing)
@@ -82,18 +78,16 @@ func ReadInotify(ctx context.Context, root string, people Population) (Inotify, 
 func (p Population) inotify(ctx context.Context, at *position) Inotify {
 	var total Inotify
 	byUser := map[int]*InotifyUser{}
-	left := maxOpen
 	for _, st := range p.byWorth() {
 		if st.kernel || st.state == 'Z' && st.threads <= 1 {
 			continue // no descriptors
 		}
-		if ctx.Err() != nil || left <= 0 {
+		if ctx.Err() != nil {
 			total.Unread++
 			continue
 		}
 		at.enter("the descriptors of process %d (%s)", st.pid, st.comm)
-		instances, watches, looked, err := countInotify(p.dir(st.pid), min(left, maxOpenOfOne))
-		left -= looked
+		instances, watches, err := countInotify(p.dir(st.pid), maxOpen)
 		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ESRCH) { // else gone meanwhile
 			total.Unread++
 		}
@@ -110,29 +104,28 @@ func (p Population) inotify(ctx context.Context, at *position) Inotify {
 		u.Watches += watches
 		u.Top = append(u.Top, InotifyProcess{PID: st.pid, Name: st.comm, Instances: instances})
 	}
-	for _, uid := range slices.Sorted(maps.Keys(byUser)) {
-		u := *byUser[uid]
+	for _, u := range byUser {
 		u.Top = top(u.Top, maxInotifyTop, func(a, b InotifyProcess) int {
 			return cmp.Or(b.Instances-a.Instances, a.PID-b.PID)
 		})
-		total.Users = append(total.Users, u)
+		total.Users = append(total.Users, *u)
 	}
-	slices.SortStableFunc(total.Users, func(a, b InotifyUser) int { return b.Instances - a.Instances })
+	slices.SortFunc(total.Users, func(a, b InotifyUser) int { return cmp.Or(b.Instances-a.Instances, a.UID-b.UID) })
 	return total
 }
 
 // countInotify reads up to limit descriptors of a process. It is an error that there are more.
-func countInotify(dir string, limit int) (instances, watches, looked int, err error) {
+func countInotify(dir string, limit int) (instances, watches int, err error) {
 	f, err := os.Open(filepath.Join(dir, "fd"))
 	if err != nil {
-		return 0, 0, 0, err
+		return 0, 0, err
 	}
 	defer f.Close()
-	list, err := f.Readdirnames(limit + 1)
-	if err == nil && len(list) > limit {
-		list, err = list[:limit], errors.New("too many descriptors")
-	} else if errors.Is(err, io.EOF) { // of no descriptors
+	list, err := f.Readdirnames(limit)
+	if errors.Is(err, io.EOF) { // of no descriptors
 		err = nil
+	} else if len(list) == limit {
+		err = errors.New("too many descriptors")
 	}
 	for _, name := range list {
 		if link, _ := os.Readlink(filepath.Join(dir, "fd", name)); link == "anon_inode:inotify" {
@@ -141,10 +134,10 @@ func countInotify(dir string, limit int) (instances, watches, looked int, err er
 			watches += countMarks(marks)
 		}
 	}
-	return instances, watches, len(list), err
+	return instances, watches, err
 }
 
 // countMarks counts the watches in the fdinfo of an inotify instance, one line each:
 //
 //	inotify wd:1 ino:2b3 sdev:800003 mask:3c6 ignored_mask:0 fhandle-bytes:8 fhandle-type:1 f_handle:b302000000000000
-func countMarks(fdinfo []byte) int { return bytes.Count(fdinfo, []byte("\ninotify wd:")) }
+func countMarks(fdinfo string) int { return strings.Count(fdinfo, "\ninotify wd:") }

@@ -106,6 +106,13 @@ func parseMounts(r io.Reader) (mountTable, error) {
 	return t, lines.Err()
 }
 
+// under returns the mount that a path of the host lies on; false where there is no such path.
+func (t mountTable) under(base, name string) (mountLine, bool) {
+	name, exists := t.resolve(base, name)
+	m, mounted := t.of(name)
+	return m, exists && mounted
+}
+
 // of returns the mount that a path without symbolic links lies on.
 func (t mountTable) of(name string) (mountLine, bool) {
 	var best mountLine
@@ -125,8 +132,8 @@ func below(name, dir string) bool {
 // remote reports whether answers of a file system depend on another machine or on a process.
 func remote(kind string) bool {
 	return strings.HasPrefix(kind, "fuse.") || slices.Contains([]string{
-		"9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs",
-		"nfs", "nfs4", "ocfs2", "orangefs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
+		"9p", "afs", "beegfs", "ceph", "cifs", "coda", "fuse", "fuseblk", "gfs2", "glusterfs", "gpfs", "lustre",
+		"ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs",
 	}, kind)
 }
 
@@ -134,8 +141,8 @@ func remote(kind string) bool {
 func inMemory(kind string) bool {
 	return slices.Contains([]string{
 		"binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs", "fusectl",
-		"hugetlbfs", "mqueue", "nfsd", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs", "sysfs",
-		"tmpfs", "tracefs",
+		"hugetlbfs", "mqueue", "nfsd", "nsfs", "proc", "pstore", "ramfs", "rpc_pipefs", "securityfs", "selinuxfs",
+		"sysfs", "tmpfs", "tracefs",
 	}, kind)
 }
 

@@ -18,15 +18,12 @@ type Mount struct {
 	Source  string // server:/export, device, or a name
 	Network bool   // answers depend on another machine or on a process: nfs, cifs, ceph, fuse, 9p, ...
 	PodUID  string // from /var/lib/kubelet/pods/UID/...
-	Volume  string // the volume's name in the pod, or the driver's volume for a global mount
 	Driver  string // the plugin: kubernetes.io~csi, kubernetes.io~nfs, ...
 
 	Asked   bool
-	Took    time.Duration // until it answered
 	Err     string        // an error that it answered: stale file handle, ...
 	Hung    bool          // no answer in time
 	Waiting time.Duration // for how long a probe has been waiting, earlier runs of kdiag included
-	PID     int           // kdiag's process that waits in it, 0 for none
 }
 
 // A MountTable is the host's mounts, counted, and those that matter to the kubelet, probed.
@@ -67,28 +64,30 @@ func ProbeMounts(
 			spots[i] = append(spots[i], m.point)
 		}
 	}
-	q := &inquiry{child: child, people: people, root: root, verb: verbMount, patience: patience}
-	outcomes, err := q.ask(ctx, spots)
+	outcomes, err := child.ask(ctx, root, people, verbMount, spots)
 	result.Left = left
-	var hung, failed, fine []Mount
 	for i, o := range outcomes {
+		if !o.asked {
+			result.Left += len(systems[i])
+			continue
+		}
 		for _, line := range systems[i] {
 			m := volumeOf(line.point, kubeletDir)
 			m.Point, m.Type, m.Source, m.Network = line.point, line.kind, line.source, remote(line.kind)
-			m.Asked, m.Hung, m.Waiting, m.PID, m.Took, m.Err = true, o.hung, o.waiting, o.pid, o.reply.Took, o.reply.Err
-			switch {
-			case !o.asked:
-				result.Left++
-			case m.Hung:
-				hung = append(hung, m)
-			case m.Err != "":
-				failed = append(failed, m)
-			default:
-				fine = append(fine, m)
-			}
+			m.Asked, m.Hung, m.Waiting, m.Err = true, o.hung, o.waiting, o.reply.Err
+			result.Probed = append(result.Probed, m)
 		}
 	}
-	result.Probed = slices.Concat(hung, failed, fine)
+	rank := func(m Mount) int {
+		switch {
+		case m.Hung:
+			return 0
+		case m.Err != "":
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(result.Probed, func(a, b Mount) int { return rank(a) - rank(b) })
 	if more := len(result.Probed) - maxProbed; more > 0 {
 		result.Probed, result.Left = result.Probed[:maxProbed], result.Left+more
 	}
@@ -124,23 +123,17 @@ func (t mountTable) probable(kubeletDir string) (systems [][]mountLine, left int
 // pkg/volume/csi/csi_attacher.go):
 //
 //	pods/UID/volumes/kubernetes.io~csi/NAME/mount
-//	pods/UID/volume-subpaths/NAME/CONTAINER/0
 //	plugins/kubernetes.io/csi/DRIVER/HASH/globalmount
 func volumeOf(point, kubeletDir string) Mount {
-	if !below(point, kubeletDir) {
-		return Mount{}
-	}
-	p := strings.Split(strings.Trim(strings.TrimPrefix(point, kubeletDir), "/"), "/")
-	p = append(p, make([]string, 5)...)
+	inside, _ := strings.CutPrefix(point, kubeletDir+"/")
+	p := append(strings.Split(inside, "/"), make([]string, 3)...)
 	switch {
 	case p[0] == "pods" && p[2] == "volumes":
-		return Mount{PodUID: p[1], Driver: p[3], Volume: p[4]}
-	case p[0] == "pods" && p[2] == "volume-subpaths":
-		return Mount{PodUID: p[1], Volume: p[3]}
+		return Mount{PodUID: p[1], Driver: p[3]}
 	case p[0] == "pods":
 		return Mount{PodUID: p[1]}
 	case p[0] == "plugins" && p[1] == "kubernetes.io" && p[2] == "csi":
-		return Mount{Driver: p[3], Volume: p[4]}
+		return Mount{Driver: p[3]}
 	}
 	return Mount{}
 }
@@ -169,17 +162,13 @@ func ReadSpaces(ctx context.Context, root string, people Population, folders []F
 		return nil, err
 	}
 	spaces, spots := table.group(hostBase(root), folders)
-	q := &inquiry{child: child, people: people, root: root, verb: verbSpace, patience: patience}
-	outcomes, err := q.ask(ctx, spots)
+	outcomes, err := child.ask(ctx, root, people, verbSpace, spots)
 	for i, o := range outcomes {
 		s, r := &spaces[i], o.reply
-		switch {
-		case !o.asked:
+		s.Size, s.Free, s.Inodes, s.InodesFree, s.Err = r.Size, r.Free, r.Inodes, r.InodesFree, r.Err
+		s.Hung, s.Waiting = o.hung, o.waiting
+		if !o.asked {
 			s.Err = "not asked in the time there was"
-		case o.hung:
-			s.Hung, s.Waiting = true, o.waiting
-		default:
-			s.Size, s.Free, s.Inodes, s.InodesFree, s.Err = r.Size, r.Free, r.Inodes, r.InodesFree, r.Err
 		}
 	}
 	return spaces, err
@@ -190,9 +179,8 @@ func ReadSpaces(ctx context.Context, root string, people Population, folders []F
 func (t mountTable) group(base string, folders []Folder) (spaces []Space, spots []spot) {
 	var devices []string
 	for _, f := range folders {
-		name, exists := t.resolve(base, f.Path)
-		m, mounted := t.of(name)
-		if !exists || !mounted {
+		m, ok := t.under(base, f.Path)
+		if !ok {
 			continue
 		}
 		i := slices.Index(devices, m.device)
@@ -238,8 +226,7 @@ func TimeWrites(ctx context.Context, root string, people Population, folder Fold
 		return w, nil
 	}
 	m, _ := table.of(name)
-	q := &inquiry{child: child, people: people, root: root, verb: verbWrite, patience: time.Minute}
-	outcomes, err := q.ask(ctx, []spot{{name}})
+	outcomes, err := child.ask(ctx, root, people, verbWrite, []spot{{name}})
 	o := outcomes[0]
 	w.Mount, w.Times, w.Hung, w.Waiting, w.Err = m.point, o.reply.Times, o.hung, o.waiting, o.reply.Err
 	if err == nil && !o.asked {

@@ -2,33 +2,28 @@ package host
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 func TestVolumeOf(t *testing.T) {
 	const dir = "/var/lib/kubelet"
 	for point, want := range map[string]Mount{
-		dir + "/pods/U/volumes/kubernetes.io~csi/pv-1/mount":              {PodUID: "U", Driver: "kubernetes.io~csi", Volume: "pv-1"},
-		dir + "/pods/U/volumes/kubernetes.io~nfs/share":                   {PodUID: "U", Driver: "kubernetes.io~nfs", Volume: "share"},
-		dir + "/pods/U/volume-subpaths/pv-1/app/0":                        {PodUID: "U", Volume: "pv-1"},
-		dir + "/pods/U/containers/app/hosts":                              {PodUID: "U"},
-		dir + "/plugins/kubernetes.io/csi/ebs.csi.aws.com/9f/globalmount": {Driver: "ebs.csi.aws.com", Volume: "9f"},
-		dir + "/plugins/other":                                            {},
-		dir:                                                               {},
-		dir + "2/pods/U":                                                  {},
-		"/mnt/nas":                                                        {},
+		dir + "/pods/U/volumes/kubernetes.io~csi/pv-1/mount": {PodUID: "U", Driver: "kubernetes.io~csi"},
+		dir + "/pods/U/volumes/kubernetes.io~nfs/share":      {PodUID: "U", Driver: "kubernetes.io~nfs"},
+		dir + "/pods/U/volume-subpaths/pv-1/app/0":           {PodUID: "U"},
+
+		dir + "/plugins/kubernetes.io/csi/ebs.csi.aws.com/9f/globalmount": {Driver: "ebs.csi.aws.com"},
+
+		dir + "/plugins/other": {}, dir: {}, dir + "2/pods/U": {}, "/mnt/nas": {},
 	} {
-		if diff := cmp.Diff(want, volumeOf(point, dir)); diff != "" {
-			t.Errorf("%s: %s", point, diff)
-		}
+		equal(t, point, want, volumeOf(point, dir))
 	}
 }
 
 func TestProbable(t *testing.T) {
-	systems, left := fixtureTable(t, "mountinfo-kubelet").probable("/var/lib/kubelet")
+	systems, left := mountsIn(fixture(t, "node/mountinfo-kubelet")).probable("/var/lib/kubelet")
 	var got []string
 	for _, s := range systems {
 		var points []string
@@ -37,22 +32,105 @@ func TestProbable(t *testing.T) {
 		}
 		got = append(got, strings.Join(points, ", "))
 	}
-	want := []string{
-		"nfs4 /var/lib/kubelet/plugins/kubernetes.io/csi/efs.csi.aws.com/0123abcd/globalmount, nfs4 /var/lib/kubelet/pods/2222/volumes/kubernetes.io~csi/pv-1/mount",
+	equal(t, "probable", []string{
+		"nfs4 /var/lib/kubelet/plugins/kubernetes.io/csi/efs.csi.aws.com/0123abcd/globalmount, " +
+			"nfs4 /var/lib/kubelet/pods/2222/volumes/kubernetes.io~csi/pv-1/mount",
 		"fuse.s3fs /var/lib/kubelet/pods/3333/volumes/kubernetes.io~csi/pv 2/mount",
 		"cifs /mnt/nas",
 		"nfs /mnt/nas",
 		"xfs /var/lib/kubelet/pods/4444/volume-subpaths/pv-3/app/0",
-	}
-	if diff := cmp.Diff(want, got); diff != "" || left != 0 {
-		t.Errorf("%d left; %s", left, diff)
-	}
-
+	}, got)
 	var many mountTable
 	for i := range maxProbed + 7 {
-		many.lines = append(many.lines, mountLine{device: fmt.Sprint("0:", i), point: fmt.Sprint("/mnt/", i), kind: "nfs4"})
+		m := mountLine{device: fmt.Sprint("0:", i), point: fmt.Sprint("/mnt/", i), kind: "nfs4"}
+		many.lines = append(many.lines, m)
 	}
-	if systems, left := many.probable("/var/lib/kubelet"); len(systems) != maxProbed || left != 7 {
-		t.Errorf("of too many, %d and %d left", len(systems), left)
+	more, leftOfMany := many.probable("/var/lib/kubelet")
+	equal(t, "how many, and left", [3]int{0, maxProbed, 7}, [3]int{left, len(more), leftOfMany})
+}
+
+func TestParseMountLine(t *testing.T) {
+	for line, want := range map[string]mountLine{
+		"31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n": {
+			device: "0:28", root: "/", point: "/sys/fs/cgroup", kind: "tmpfs", source: "tmpfs", options: "rw,mode=755",
+		},
+		"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=remount-ro": {
+			device: "98:0", root: "/mnt1", point: "/mnt2", kind: "ext3", source: "/dev/root",
+			options: "rw,errors=remount-ro",
+		},
+		`36 35 0:44 / /a\040b\011c\012d\134e\043f\9g\04 rw - fuse.x\040y a\040b rw`: {
+			device: "0:44", root: "/", point: "/a b\tc\nd\\e#f\\9g\\04", kind: "fuse.x y", source: "a b",
+			options: "rw",
+		},
+		"36 35 0:44 / /a rw - fuse.s3fs  rw": {
+			device: "0:44", root: "/", point: "/a", kind: "fuse.s3fs", options: "rw",
+		},
+		"36 35 0:44 / /a ro,nosuid - nfs x rw": {
+			device: "0:44", root: "/", point: "/a", kind: "nfs", source: "x", options: "rw", readOnly: true,
+		},
+		"36 35 0:44 / /a rw - ext4 x ro": {
+			device: "0:44", root: "/", point: "/a", kind: "ext4", source: "x", options: "ro", readOnly: true,
+		},
+	} {
+		got, err := parseMountLine(line)
+		failed(t, line, err, "")
+		equal(t, line, want, got)
+	}
+	for line, text := range map[string]string{
+		"": "no separator", "36 35 0:44 / /a rw - ext4 x": "too few", "36 35 0:44 / /a - ext4 x rw": "too few",
+		"36 35 0:44 / a rw - ext4 x rw": "is none", "36 35 44 / /a rw - ext4 x rw": "is none",
+	} {
+		_, err := parseMountLine(line)
+		failed(t, line, err, text)
+	}
+}
+
+func FuzzParseMountLine(f *testing.F) {
+	for _, name := range []string{"node/mountinfo", "node/mountinfo-kubelet"} {
+		for line := range strings.Lines(fixture(f, name)) {
+			f.Add(line)
+		}
+	}
+	f.Fuzz(func(t *testing.T, line string) {
+		m, err := parseMountLine(line)
+		if err == nil && (!filepath.IsAbs(m.point) || m.kind == "") {
+			t.Errorf("parsed to %+v", m)
+		}
+		volumeOf(m.point, "/var/lib/kubelet")
+	})
+}
+
+func TestMountOf(t *testing.T) {
+	table := mountsIn(fixture(t, "node/mountinfo-kubelet"))
+	for name, want := range map[string]string{
+		"/": "ext4", "/database": "ext4", "/data": "xfs", "/data/x": "xfs", "/var/lib/kubelet/pods/": "ext4",
+		"/mnt/nas/x": "nfs", // the later lies over the earlier
+	} {
+		m, _ := table.of(name)
+		equal(t, name, want, m.kind)
+	}
+}
+
+func TestResolve(t *testing.T) {
+	n := newNode(t)
+	// The folder nas is absent: what is on a mount that can hang must not be read.
+	n.write("data/docker/file", "", "mnt/file", "")
+	for name, target := range map[string]string{
+		"docker": "/data/docker", "relative": "../../data/./docker", "loop": "loop", "up": "../../../../../data",
+		"remote": "/mnt/nas/there",
+	} {
+		n.link("var/lib/"+name, target)
+	}
+	table := mountsIn(fixture(t, "node/mountinfo-kubelet"))
+	for name, want := range map[string]string{
+		"/": "/", "/var/lib/docker": "/data/docker", "/var/lib/docker/file": "/data/docker/file",
+		"/var/lib/relative": "/data/docker", "/var/lib/up/docker": "/data/docker",
+		"/var/../data//docker/": "/data/docker",
+		"/var/lib/loop":         "", "/var/lib/none": "", "/mnt/nas/not/read": "/mnt/nas/not/read",
+		"/var/lib/remote/x": "/mnt/nas/there/x", "/auto/x": "/auto/x",
+	} {
+		got, ok := table.resolve(n.root, name)
+		equal(t, name, want, got)
+		equal(t, name+" exists", want != "", ok)
 	}
 }

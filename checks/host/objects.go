@@ -26,7 +26,7 @@ const (
 	crioBundles = "/run/containers/storage/overlay-containers"
 )
 
-// An Object is a sandbox or container that the host knows of. Fields other than Kind and ID may be empty.
+// An Object is a sandbox or container that has a bundle on the host. Fields other than Kind and ID may be empty.
 type Object struct {
 	Kind      string // KindPodSandbox or KindContainer
 	ID        string
@@ -36,9 +36,8 @@ type Object struct {
 	PodUID    string
 }
 
-// Objects returns the sandboxes and containers that run, as the host knows them without asking the runtime, for when
-// the runtime's lists hang: from the bundles in the runtimes' state directories. Some may be gone from the runtime by
-// now.
+// Objects returns the sandboxes and containers that run from the bundles in the runtimes' state directories, for when the
+// runtime's lists hang. Some may be gone from the runtime by now.
 //
 // The order is by namespace, pod, kind (the sandbox first), name and id. When ctx ends first, the result is what was
 // found until then.
@@ -64,8 +63,8 @@ func bundles(dir string) []Object {
 	var list []Object
 	for _, id := range names(dir) {
 		for _, file := range []string{"config.json", "userdata/config.json"} {
-			b, err := readLimited(filepath.Join(dir, id, file), maxSpec)
-			if o, ok := parseBundle(id, b); err == nil && ok && plausibleID(id) {
+			config, err := readLimited(filepath.Join(dir, id, file), maxSpec)
+			if o, ok := parseBundle(id, config); err == nil && ok && plausibleID(id) {
 				list = append(list, o)
 			}
 		}
@@ -75,32 +74,30 @@ func bundles(dir string) []Object {
 
 // parseBundle takes the names from the annotations that containerd's CRI plugin and CRI-O write into a specification;
 // false for one of neither. The container's environment, which is in the same file, is skipped.
-func parseBundle(id string, config []byte) (Object, bool) {
+func parseBundle(id, config string) (Object, bool) {
 	var spec struct {
 		Annotations map[string]string `json:"annotations"`
 	}
-	if err := json.Unmarshal(config, &spec); err != nil {
+	if err := json.Unmarshal([]byte(config), &spec); err != nil {
 		return Object{}, false
 	}
-	first := func(keys ...string) string {
-		values := make([]string, len(keys))
-		for i, key := range keys {
-			values[i] = spec.Annotations[key]
+	of := func(keys ...string) (value string) {
+		for _, key := range slices.Backward(keys) {
+			value = cmp.Or(spec.Annotations["io.kubernetes."+key], value)
 		}
-		return cmp.Or(values...)
+		return value
 	}
-	kind, ok := map[string]string{"sandbox": KindPodSandbox, "container": KindContainer}[first(
-		"io.kubernetes.cri.container-type", "io.kubernetes.cri-o.ContainerType",
-	)]
-	return Object{
-		Kind: kind, ID: id,
-		Name: first("io.kubernetes.cri.container-name", "io.kubernetes.container.name"),
-		Namespace: first(
-			"io.kubernetes.cri.sandbox-namespace",
-			"io.kubernetes.pod.namespace",
-			"io.kubernetes.cri-o.Namespace",
-		),
-		Pod:    first("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name", "io.kubernetes.cri-o.KubeName"),
-		PodUID: first("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid"),
-	}, ok
+	o := Object{
+		ID: id, Name: of("cri.container-name", "container.name"),
+		Namespace: of("cri.sandbox-namespace", "pod.namespace", "cri-o.Namespace"),
+		Pod:       of("cri.sandbox-name", "pod.name", "cri-o.KubeName"),
+		PodUID:    of("cri.sandbox-uid", "pod.uid"),
+	}
+	switch of("cri.container-type", "cri-o.ContainerType") {
+	case "sandbox":
+		o.Kind = KindPodSandbox
+	case "container":
+		o.Kind = KindContainer
+	}
+	return o, o.Kind != ""
 }

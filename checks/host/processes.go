@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,11 +65,11 @@ type stat struct {
 
 // readStat reads stat of a process or a thread by its folder, in less than half of the time that procfs takes.
 func readStat(dir string) (stat, error) {
-	b, err := readSmall(dir, "stat")
+	text, err := readSmall(dir, "stat")
 	if err != nil {
 		return stat{}, err
 	}
-	return parseStat(string(b))
+	return parseStat(text)
 }
 
 // parseStat parses a stat file (proc_pid_stat(5)). A comm may hold spaces and parentheses.
@@ -89,10 +88,9 @@ func parseStat(text string) (stat, error) {
 		return int(n)
 	}
 	st := stat{
-		pid: number(
-			before,
-		), ppid: number(f[ppid]), comm: rest[:end], state: f[state][0], start: uint64(number(f[start])),
-		kernel: number(f[flags])&kernelThread != 0, threads: number(f[threads]), rss: number(f[rss]) * os.Getpagesize(),
+		pid: number(before), ppid: number(f[ppid]), comm: rest[:end], state: f[state][0],
+		start: uint64(number(f[start])), kernel: number(f[flags])&kernelThread != 0, threads: number(f[threads]),
+		rss: number(f[rss]) * os.Getpagesize(),
 	}
 	return st, failed
 }
@@ -121,24 +119,38 @@ func ReadPopulation(ctx context.Context, root string, names Names) (Population, 
 		return Population{missing: err}, err
 	}
 	p.names = names
-	roles := p.rolesByName()
-	all := p // a goroutine that is abandoned goes on with it
-	found, err := gather(ctx, p.order(), func(at *position, st stat) (Process, bool) {
+	all, roles, order := p, map[int]Role{}, p.order() // a goroutine that is abandoned goes on with them
+	identify := func(st stat, argv []string) (Role, string) {
+		role, id := names.identify(st.comm, argv, roles[st.ppid])
+		if all.foreign(st, role, roles) {
+			role = ""
+		}
+		roles[st.pid] = role
+		return role, id
+	}
+	for _, st := range order {
+		if role, _ := identify(st, nil); role != "" {
+			p.roles[st.pid] = p.describe(st, role, "")
+		}
+	}
+	found, err := gather(ctx, order, func(at *position, st stat) (Process, bool) {
 		parent := roles[st.ppid]
 		if st.state == 'D' || names.role(st.comm) == "" && (parent == "" || parent == RoleKubelet) {
 			return Process{}, false
 		}
 		at.enter("cmdline of process %d (%s)", st.pid, st.comm)
 		argv := nulSeparated(all.dir(st.pid), "cmdline")
-		role, id := names.identify(st.comm, argv, parent)
-		if role == "" || all.foreign(st, role, roles) {
-			delete(roles, st.pid)
+		role, id := identify(st, argv)
+		if role == "" {
 			return Process{}, true
 		}
-		roles[st.pid] = role
-		found := all.describe(st, role, cmp.Or(id, all.object(at, st, role)))
+		if role == RoleCNI {
+			at.enter("environ of process %d (%s)", st.pid, st.comm)
+			id = sandboxOf(nulSeparated(all.dir(st.pid), "environ"))
+		}
+		found := all.describe(st, role, id)
 		// containerd and CRI-O share -c and --config.
-		if file, _ := flagValue(argv, "c", "config"); role == RoleRuntime && filepath.IsAbs(file) {
+		if file := flagValue(argv, "c", "config"); role == RoleRuntime && filepath.IsAbs(file) {
 			found.Config = file
 		}
 		return found, true
@@ -162,9 +174,9 @@ func listProcesses(ctx context.Context, at *position, root string) (Population, 
 	if err != nil {
 		return p, fmt.Errorf("listing processes: %w", err)
 	}
-	b, _ := readLimited(filepath.Join(proc, "stat"), 1<<20)
-	if boot, ok := keyed(b, "btime"); ok {
-		p.boot = time.Unix(int64(min(boot, math.MaxInt32)), 0)
+	text, _ := readLimited(filepath.Join(proc, "stat"), 1<<20)
+	if boot, ok := numberAfter(text, "btime"); ok {
+		p.boot = time.Unix(int64(boot), 0)
 	}
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
@@ -183,26 +195,8 @@ func listProcesses(ctx context.Context, at *position, root string) (Population, 
 // dir is the folder of a process.
 func (p Population) dir(pid int) string { return filepath.Join(p.root, "proc", strconv.Itoa(pid)) }
 
-// rolesByName fills in the roles by names alone, and returns them, with those of processes that are not this node's.
-func (p Population) rolesByName() map[int]Role {
-	roles := map[int]Role{}
-	for _, st := range p.order() {
-		role, _ := p.names.identify(st.comm, nil, roles[st.ppid])
-		if role == "" {
-			continue
-		}
-		roles[st.pid] = role
-		if !p.foreign(st, role, roles) {
-			p.roles[st.pid] = p.describe(st, role, "")
-		}
-	}
-	return roles
-}
-
 // Processes returns the processes that have a role, by process id.
-func (p Population) Processes() []Process {
-	return p.of(RoleRuntime, RoleKubelet, RoleShim, RoleOCI, RoleCNI)
-}
+func (p Population) Processes() []Process { return p.of(byWorth()...) }
 
 // Again reads the processes that have a role once more, and marks those whose uninterruptible sleep lasts. What could
 // not be read again before ctx ended is as it was at first, with an error.
@@ -262,34 +256,31 @@ func (p Population) threads(pid int) []string {
 
 // wchan returns the kernel function that a process or thread waits in; empty for one that runs or may not be looked at.
 func wchan(dir string) string {
-	b, _ := readLimited(filepath.Join(dir, "wchan"), 256)
-	if w := strings.TrimSpace(string(b)); w != "0" {
-		return w
+	text, _ := readSmall(dir, "wchan")
+	if text = strings.TrimSpace(text); text != "0" {
+		return text
 	}
 	return ""
 }
 
 // status returns the fields after a key in the status file of a process or thread.
 func status(dir, key string) []string {
-	b, _ := readSmall(dir, "status")
-	_, rest, _ := strings.Cut("\n"+string(b), "\n"+key+":")
-	line, _, _ := strings.Cut(rest, "\n")
-	return strings.Fields(line)
+	text, _ := readSmall(dir, "status")
+	return fieldsAfter(text, key+":")
 }
 
 // nulSeparated reads the arguments or the environment of a process, which can block.
 func nulSeparated(dir, file string) []string {
-	b, _ := readLimited(filepath.Join(dir, file), 1<<20)
-	if len(b) == 0 {
+	text, _ := readLimited(filepath.Join(dir, file), 1<<20)
+	if text == "" {
 		return nil
 	}
-	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
+	return strings.Split(strings.TrimSuffix(text, "\x00"), "\x00")
 }
 
-// started converts ticks after boot; zero when the time of boot is not known or the ticks are absurd.
+// started converts ticks after boot; zero when the time of boot is not known.
 func (p Population) started(ticks uint64) time.Time {
-	const century = 100 * 365 * 24 * 3600 * userHZ
-	if p.boot.IsZero() || ticks > century {
+	if p.boot.IsZero() {
 		return time.Time{}
 	}
 	return p.boot.Add(time.Duration(ticks) * (time.Second / userHZ))
@@ -297,15 +288,39 @@ func (p Population) started(ticks uint64) time.Time {
 
 // order returns the processes with parents before their children, and those in uninterruptible sleep after all others.
 func (p Population) order() []stat {
-	depth := make(map[int]int, len(p.all))
-	for pid, st := range p.all {
-		depth[pid] = len(p.ancestors(st))
+	return p.sorted(func(st stat) int {
+		depth := len(p.ancestors(st))
 		if st.state == 'D' {
-			depth[pid] += 1000
+			depth += 1000
 		}
+		return depth
+	})
+}
+
+// byWorth returns the processes in the order in which they are worth reading: those with a role, others, and kernel
+// threads.
+func (p Population) byWorth() []stat {
+	roles := byWorth()
+	return p.sorted(func(st stat) int {
+		switch i := slices.Index(roles, p.roles[st.pid].Role); {
+		case i >= 0:
+			return i
+		case st.kernel:
+			return len(roles) + 1
+		}
+		return len(roles)
+	})
+}
+
+func byWorth() []Role { return []Role{RoleRuntime, RoleKubelet, RoleShim, RoleOCI, RoleCNI} }
+
+func (p Population) sorted(rank func(stat) int) []stat {
+	ranks := make(map[int]int, len(p.all))
+	for pid, st := range p.all {
+		ranks[pid] = rank(st)
 	}
 	return slices.SortedFunc(maps.Values(p.all), func(a, b stat) int {
-		return cmp.Or(depth[a.pid]-depth[b.pid], a.pid-b.pid)
+		return cmp.Or(ranks[a.pid]-ranks[b.pid], a.pid-b.pid)
 	})
 }
 
@@ -329,10 +344,8 @@ func (p Population) ancestors(st stat) []stat {
 // another name, so the real user counts too. A kubelet in a container counts unless it has its own pid namespace:
 // then it belongs to another node (kind, k3d).
 func (p Population) foreign(st stat, role Role, roles map[int]Role) bool {
-	if role != RoleKubelet && role != RoleRuntime && role != RoleShim {
-		return false
-	}
-	if role != RoleShim {
+	switch role {
+	case RoleRuntime, RoleKubelet:
 		uids := status(p.dir(st.pid), "Uid")
 		own := []string{"0", strconv.Itoa(os.Geteuid())}
 		if slices.ContainsFunc(uids[:min(len(uids), 2)], func(uid string) bool { return !slices.Contains(own, uid) }) {
@@ -341,25 +354,20 @@ func (p Population) foreign(st stat, role Role, roles map[int]Role) bool {
 		if role == RoleKubelet {
 			return len(status(p.dir(st.pid), "NSpid")) > 1
 		}
+	case RoleShim:
+	default:
+		return false
 	}
-	inContainer := func(a stat) bool { return roles[a.pid] == RoleShim }
-	return slices.ContainsFunc(p.ancestors(st), inContainer)
+	return slices.ContainsFunc(p.ancestors(st), func(a stat) bool { return roles[a.pid] == RoleShim })
 }
 
-// object finds the sandbox or container of a process that does not name it in its arguments. A CNI plugin gets it in
-// its environment, which holds the pod's ids and none of the pod's environment; "runc init" joins the container's
-// cgroup.
-func (p Population) object(at *position, st stat, role Role) string {
-	switch role {
-	case RoleCNI:
-		at.enter("environ of process %d (%s)", st.pid, st.comm)
-		for _, kv := range nulSeparated(p.dir(st.pid), "environ") {
-			if id, ok := strings.CutPrefix(kv, "CNI_CONTAINERID="); ok && plausibleID(id) {
-				return id
-			}
+// sandboxOf returns the sandbox that a CNI plugin works on, of its environment, which holds the pod's ids and none of
+// the pod's environment.
+func sandboxOf(environ []string) string {
+	for _, kv := range environ {
+		if id, ok := strings.CutPrefix(kv, "CNI_CONTAINERID="); ok && plausibleID(id) {
+			return id
 		}
-	case RoleOCI:
-		return ownerOfCgroups(p.cgroups(at, st.pid)).ObjectID
 	}
 	return ""
 }
@@ -384,8 +392,8 @@ func (p Population) inherit() {
 // cgroups reads the control groups of a process, which can block.
 func (p Population) cgroups(at *position, pid int) []membership {
 	at.enter("the cgroup of process %d (%s)", pid, p.all[pid].comm)
-	b, _ := readSmall(p.dir(pid), "cgroup")
-	return parseMemberships(string(b))
+	text, _ := readSmall(p.dir(pid), "cgroup")
+	return parseMemberships(text)
 }
 
 // gap returns why not everything is known of the processes; nil when it is.
@@ -409,25 +417,6 @@ func (p Population) of(roles ...Role) []Process {
 	}
 	slices.SortFunc(list, func(a, b Process) int { return a.PID - b.PID })
 	return list
-}
-
-// byWorth returns the processes in the order in which they are worth reading: the runtime, the kubelet, shims and what
-// they run for the runtime, others, and kernel threads.
-func (p Population) byWorth() []stat {
-	return slices.SortedFunc(maps.Values(p.all), func(a, b stat) int {
-		return cmp.Or(p.rank(a)-p.rank(b), a.pid-b.pid)
-	})
-}
-
-func (p Population) rank(st stat) int {
-	roles := []Role{RoleRuntime, RoleKubelet, RoleShim, RoleOCI, RoleCNI}
-	switch i := slices.Index(roles, p.roles[st.pid].Role); {
-	case i >= 0:
-		return i
-	case st.kernel:
-		return len(roles) + 1
-	}
-	return len(roles)
 }
 
 // setOwners sets each owner to what its process belongs to: by the process's role, and by its cgroups as far as those

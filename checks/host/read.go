@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -105,35 +105,31 @@ func twice[T any](
 	return before, after, over, err
 }
 
-// readUint reads a file that holds one number. The kernel's word for no limit, max, is 0.
+// readUint reads a file that holds one number. No limit, which the kernel writes as max, is 0.
 func readUint(elem ...string) (uint64, error) {
-	file := filepath.Join(elem...)
-	b, err := readSmall(file)
-	if err != nil {
+	text, err := readSmall(elem...)
+	if text = strings.TrimSpace(text); err != nil || text == "max" {
 		return 0, err
-	}
-	text := string(bytes.TrimSpace(b))
-	if text == "max" {
-		return 0, nil
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("reading %s: %.40q is not a number", file, text)
+		return 0, fmt.Errorf("reading %s: %.40q is not a number", filepath.Join(elem...), text)
 	}
 	return n, nil
 }
 
 // readSmall reads up to 64 KiB of a file, which is all of nearly every file of the kernel.
-func readSmall(elem ...string) ([]byte, error) { return readLimited(filepath.Join(elem...), 64<<10) }
+func readSmall(elem ...string) (string, error) { return readLimited(filepath.Join(elem...), 64<<10) }
 
 // readLimited reads up to limit bytes of a file.
-func readLimited(name string, limit int64) ([]byte, error) {
+func readLimited(name string, limit int64) (string, error) {
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
+	b, err := io.ReadAll(io.LimitReader(f, limit))
+	return string(b), err
 }
 
 // names lists a directory in the directory's order, up to maxEntries. A directory that does not exist has none.
@@ -147,16 +143,25 @@ func names(dir string) []string {
 	return list
 }
 
-// keyed finds the number after a key, as in the flat files of control groups:
+// fieldsAfter returns the fields after the key that begins a line, as in the files of /proc and of control groups:
 //
-//	nr_periods 10
+//	MemTotal:       16344856 kB
 //	nr_throttled 3
-func keyed(b []byte, key string) (uint64, bool) {
-	for line := range bytes.Lines(b) {
-		if value, ok := bytes.CutPrefix(line, []byte(key+" ")); ok {
-			n, err := strconv.ParseUint(string(bytes.TrimSpace(value)), 10, 64)
-			return n, err == nil
+func fieldsAfter(text, key string) []string {
+	for line := range strings.Lines(text) {
+		rest, ok := strings.CutPrefix(line, key)
+		if ok && strings.TrimLeft(rest, " \t") != rest {
+			return strings.Fields(rest)
 		}
+	}
+	return nil
+}
+
+// numberAfter returns the first of the fields after a key.
+func numberAfter(text, key string) (uint64, bool) {
+	for _, field := range fieldsAfter(text, key) {
+		n, err := strconv.ParseUint(field, 10, 64)
+		return n, err == nil
 	}
 	return 0, false
 }

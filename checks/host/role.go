@@ -2,6 +2,7 @@ package host
 
 import (
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -17,27 +18,24 @@ type Names struct {
 	StateDirs []string // where they keep the state of what runs by default
 }
 
-// otherNames are the program names with other roles, as in Names.
-func otherNames() map[Role][]string {
-	return map[Role][]string{
-		// runc init calls itself runc:[1:CHILD] and runc:[2:INIT]; see lives. The last is a wrapper around runc, and
-		// its hook.
-		RoleOCI:     {"runc", "runc:[*", "crun", "youki", "youki:[*", "runsc", "nvidia-container-runtime*"},
-		RoleKubelet: {"kubelet", "k3s-server", "k3s-agent", "kubelite", "microshift"},
-	}
-}
+// ociNames are the programs of OCI runtimes, as in Names. runc init calls itself runc:[1:CHILD] and runc:[2:INIT]; see
+// lives. The last is a wrapper around runc, and its hook.
+var ociNames = []string{"runc", "runc:[*", "crun", "youki", "youki:[*", "runsc", "nvidia-container-runtime*"}
+
+// kubeletNames are the programs that are a kubelet or hold one.
+var kubeletNames = []string{"kubelet", "k3s-server", "k3s-agent", "kubelite", "microshift"}
 
 // cniPlugins are names of plugins that are believed only where the parent is a runtime or another plugin: as names of
 // any process they are too common.
 var cniPlugins = []string{
 	"antrea", "aws-cni", "azure-vnet", "azure-vnet-ipam", "bandwidth", "bridge", "calico", "calico-ipam", "cilium-cni",
-	"cni", "dhcp", "dummy", "egress-cni", "firewall", "flannel", "gke", "host-device", "host-local", "ib-sriov", "ipvlan",
-	"istio-cni", "kube-ovn", "linkerd-cni", "loopback", "macvlan", "multus", "multus-shim", "ovn-k8s-cni-overlay", "ovs",
-	"portmap", "ptp", "sbr", "sriov", "static", "tap", "terway", "tuning", "vlan", "vrf", "weave-ipam", "weave-net",
-	"whereabouts",
+	"cni", "dhcp", "dummy", "egress-cni", "firewall", "flannel", "gke", "host-device", "host-local", "ib-sriov",
+	"ipvlan", "istio-cni", "kube-ovn", "linkerd-cni", "loopback", "macvlan", "multus", "multus-shim",
+	"ovn-k8s-cni-overlay", "ovs", "portmap", "ptp", "sbr", "sriov", "static", "tap", "terway", "tuning", "vlan", "vrf",
+	"weave-ipam", "weave-net", "whereabouts",
 }
 
-// identify works out a process's role and the sandbox or container that it serves from its comm and its arguments,
+// identify returns a process's role and the sandbox or container that it serves from its comm and its arguments,
 // which may be missing. The parent's role is "" when it has none.
 func (n Names) identify(comm string, argv []string, parent Role) (Role, string) {
 	if isCNI(comm, argv, parent) {
@@ -106,9 +104,9 @@ func programName(comm string, argv []string, parent Role) string {
 
 // role returns the role of a program's name, which the kernel may have cut.
 func (n Names) role(name string) Role {
-	all := otherNames()
-	all[RoleRuntime], all[RoleShim] = n.Runtimes, n.Shims
-	for role, names := range all {
+	for role, names := range map[Role][]string{
+		RoleRuntime: n.Runtimes, RoleShim: n.Shims, RoleOCI: ociNames, RoleKubelet: kubeletNames,
+	} {
 		if slices.ContainsFunc(names, func(known string) bool {
 			prefix, wild := strings.CutSuffix(known, "*")
 			isCut := len(name) == commLen && strings.HasPrefix(prefix, name)
@@ -143,28 +141,26 @@ func inCNIDir(program string) bool {
 //	containerd-shim-runc-v2 -namespace k8s.io -id SANDBOX -address ...
 //	conmon -b BUNDLE -c CONTAINER --exit-dir ...
 func shimObject(argv []string) string {
-	for _, name := range []string{"id", "cid", "c"} {
-		if v, ok := flagValue(argv, name); ok && plausibleID(v) {
-			return v
-		}
+	if id := flagValue(argv, "id", "cid", "c"); plausibleID(id) {
+		return id
 	}
 	return ""
 }
 
 // flagValue finds the last -name V, --name V, -name=V or --name=V of one of the names.
-func flagValue(argv []string, names ...string) (value string, ok bool) {
+func flagValue(argv []string, names ...string) (value string) {
 	for i, arg := range argv {
 		flag := strings.TrimPrefix(strings.TrimPrefix(arg, "-"), "-")
 		name, joined, isJoined := strings.Cut(flag, "=")
 		switch {
 		case flag == arg || !slices.Contains(names, name):
 		case isJoined:
-			value, ok = joined, true
+			value = joined
 		case i+1 < len(argv):
-			value, ok = argv[i+1], true
+			value = argv[i+1]
 		}
 	}
-	return value, ok
+	return value
 }
 
 // lastID returns the last argument that is a container id: OCI runtimes take it after their flags, sometimes followed
@@ -181,14 +177,13 @@ func lastID(argv []string) string {
 	return ""
 }
 
-// isID reports whether s is an id as containerd, CRI-O and Docker make them: 64 lower-case hexadecimal digits.
-func isID(s string) bool {
-	return len(s) == 64 && strings.Trim(s, "0123456789abcdef") == ""
-}
+var (
+	fullID     = regexp.MustCompile(`^[0-9a-f]{64}$`)
+	possibleID = regexp.MustCompile(`^[\w.-]{1,128}$`)
+)
+
+// isID reports whether s is an id as containerd, CRI-O and Docker make them.
+func isID(s string) bool { return fullID.MatchString(s) }
 
 // plausibleID reports whether s can be an id of any runtime: containerd allows letters, digits, and . _ - between them.
-func plausibleID(s string) bool {
-	const allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
-	return s != "" && len(s) <= 128 &&
-		!strings.ContainsFunc(s, func(r rune) bool { return !strings.ContainsRune(allowed, r) })
-}
+func plausibleID(s string) bool { return possibleID.MatchString(s) }

@@ -25,7 +25,7 @@ const (
 	// answerPatience is for the first answer. A systemd that is well answers within milliseconds; runc, which waits
 	// without end (opencontainers/runc#3904), holds up a pod as long as that takes.
 	answerPatience = 5 * time.Second
-	// leastHang is how long a connection that the end of the command cuts short must have been without an answer to hang.
+	// leastHang is how long a connection that the end of the command cuts short must have had no answer to hang.
 	leastHang = time.Second
 	// answersPatience is for all answers that follow.
 	answersPatience = 10 * time.Second
@@ -65,7 +65,6 @@ type Unit struct {
 	Result     string    // success, exit-code, watchdog, oom-kill, start-limit-hit, ...
 	Since      time.Time // of the state; zero when not known
 	Restarts   int
-	MainPID    int
 	ExitStatus int    // of the last main process
 	Enabled    string // UnitFileState
 }
@@ -73,11 +72,8 @@ type Unit struct {
 // FindSystemd returns ErrNoSystemd where another manager runs the host, and nil where systemd does.
 func FindSystemd(root string) error {
 	// sd_booted(3) goes by this folder.
-	switch _, err := os.Stat(filepath.Join(root, "run/systemd/system")); {
-	case errors.Is(err, fs.ErrNotExist):
+	if _, err := os.Stat(filepath.Join(root, "run/systemd/system")); errors.Is(err, fs.ErrNotExist) {
 		return ErrNoSystemd
-	case err != nil:
-		return fmt.Errorf("looking for systemd: %w", err)
 	}
 	return nil
 }
@@ -97,10 +93,6 @@ func AskSystemd(ctx context.Context, root string, kubeletUnits, runtimeUnits []s
 	both.Go(private.open)
 	both.Go(bus.open)
 	both.Wait()
-	unanswered := !private.answered && !private.hung && !bus.answered && !bus.hung
-	if err := ctx.Err(); err != nil && unanswered {
-		return Systemd{}, fmt.Errorf("asking systemd: %w", err)
-	}
 	s, c := compareConns(private, bus)
 	switch {
 	case s.Answered:
@@ -109,7 +101,7 @@ func AskSystemd(ctx context.Context, root string, kubeletUnits, runtimeUnits []s
 	case s.Hung:
 		return s, nil
 	}
-	return s, fmt.Errorf("asking systemd: %w", errors.Join(private.err, bus.err))
+	return s, fmt.Errorf("asking systemd: %w", errors.Join(ctx.Err(), private.err, bus.err))
 }
 
 // compareConns returns what the two connections show of systemd, and which of them to go on with.
@@ -168,7 +160,7 @@ func (c *conn) dial() (*dbus.Conn, error) {
 	}
 	// The number of the user, since looking up its name could ask a directory on the network.
 	err = conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))})
-	if err == nil && c.bus { // systemd's own socket knows no Hello
+	if err == nil && c.bus { // systemd's own socket has no Hello
 		err = conn.Hello()
 	}
 	if err != nil {
@@ -247,16 +239,12 @@ func (c *conn) inUse(names []string) (*Unit, error) {
 			continue
 		}
 		// One by one, since a service's environment and command line are properties too.
-		for _, of := range []string{"Result", "NRestarts", "MainPID", "ExecMainStatus"} {
+		for _, of := range []string{"Result", "NRestarts", "ExecMainStatus"} {
 			p, err := c.GetServicePropertyContext(c.ctx, name, of)
-			answer, answered := errors.AsType[dbus.Error](err)
-			switch {
-			case answered && answer.Name == "org.freedesktop.DBus.Error.UnknownProperty": // NRestarts is there since systemd 235
-			case err != nil:
+			if err != nil {
 				return nil, fmt.Errorf("asking systemd for %s of %s: %w", of, name, err)
-			default:
-				properties[of] = p.Value.Value()
 			}
+			properties[of] = p.Value.Value()
 		}
 		if unit := newUnit(name, properties); best == nil || unit.idleness() < best.idleness() {
 			best = &unit
@@ -279,9 +267,8 @@ func newUnit(name string, properties map[string]any) Unit {
 		u.Since = time.UnixMicro(int64(since))
 	}
 	restarts, _ := properties["NRestarts"].(uint32)
-	mainPID, _ := properties["MainPID"].(uint32)
 	exitStatus, _ := properties["ExecMainStatus"].(int32)
-	u.Restarts, u.MainPID, u.ExitStatus = int(restarts), int(mainPID), int(exitStatus)
+	u.Restarts, u.ExitStatus = int(restarts), int(exitStatus)
 	return u
 }
 

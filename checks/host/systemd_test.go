@@ -1,7 +1,11 @@
 package host
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
 	"net"
 	"os"
@@ -12,89 +16,77 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 func TestNewUnit(t *testing.T) {
-	// What systemd 252 said of a kubelet that crashes.
-	got := newUnit("kubelet.service", map[string]any{
-		"LoadState": "loaded", "ActiveState": "activating", "SubState": "auto-restart", "StateChangeTimestamp": uint64(1_794_000_000_072_324),
-		"UnitFileState": "disabled", "Result": "exit-code", "NRestarts": uint32(3), "MainPID": uint32(0), "ExecMainStatus": int32(7),
-	})
-	want := Unit{
-		Name: "kubelet.service", Load: "loaded", Active: "activating", Sub: "auto-restart", Result: "exit-code", Since: time.UnixMicro(1_794_000_000_072_324),
-		Restarts: 3, ExitStatus: 7, Enabled: "disabled",
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("newUnit (-want +got):\n%s", diff)
-	}
-	odd := newUnit("x", map[string]any{
-		"LoadState": 5, "NRestarts": "many", "ActiveState": strings.Repeat("ä", 500), "StateChangeTimestamp": uint64(math.MaxUint64),
-	})
-	if odd.Load != "" || odd.Restarts != 0 || len(odd.Active) > 128 || !utf8.ValidString(odd.Active) || !odd.Since.IsZero() {
-		t.Errorf("of odd properties: %+v", odd)
-	}
+	// Recorded of a kubelet that crashes, under systemd 252.
+	equal(t, "newUnit", Unit{
+		Name: "kubelet.service", Load: "loaded", Active: "activating", Sub: "auto-restart", Result: "exit-code",
+		Since: time.UnixMicro(1_794_000_000_072_324), Restarts: 3, ExitStatus: 7, Enabled: "disabled",
+	}, newUnit("kubelet.service", map[string]any{
+		"LoadState": "loaded", "ActiveState": "activating", "SubState": "auto-restart", "UnitFileState": "disabled",
+		"StateChangeTimestamp": uint64(1_794_000_000_072_324), "Result": "exit-code", "NRestarts": uint32(3),
+		"ExecMainStatus": int32(7),
+	}))
 }
 
 func TestCompareConns(t *testing.T) {
-	well := func() *conn { return &conn{answered: true, took: time.Millisecond, version: "252"} }
-	hung := func() *conn { return &conn{hung: true, took: answerPatience, err: syscall.EAGAIN} }
-	gone := func() *conn { return &conn{err: syscall.ENOENT} }
-	tests := []struct {
+	well := &conn{answered: true, took: time.Millisecond, version: "252"}
+	hung := &conn{hung: true, took: answerPatience, err: syscall.EAGAIN}
+	gone := &conn{err: syscall.ENOENT}
+	answered := Systemd{Answered: true, Took: time.Millisecond, Version: "252"}
+	on := func(s Systemd, answered, hung bool) Systemd {
+		s.BusAnswered, s.BusHung = answered, hung
+		return s
+	}
+	for _, tt := range []struct {
 		name         string
 		private, bus *conn
 		want         Systemd
 	}{
-		{"well", well(), well(), Systemd{Answered: true, Took: time.Millisecond, BusAnswered: true, Version: "252"}},
-		{"the bus hangs", well(), hung(), Systemd{Answered: true, Took: time.Millisecond, BusHung: true, Version: "252"}},
-		{"no bus", well(), gone(), Systemd{Answered: true, Took: time.Millisecond, Version: "252"}},
-		{"not root", gone(), well(), Systemd{Answered: true, Took: time.Millisecond, BusAnswered: true, Version: "252"}},
-		{"not root, the bus hangs", gone(), hung(), Systemd{Hung: true, Took: answerPatience, BusHung: true}},
-		{"hangs", hung(), hung(), Systemd{Hung: true, Took: answerPatience, BusHung: true}},
-		{"nobody", gone(), gone(), Systemd{}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			got, c := compareConns(tt.private, tt.bus)
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Errorf("compareConns (-want +got):\n%s", diff)
-			}
-			if c.answered != got.Answered {
-				t.Errorf("goes on with a connection without an answer")
-			}
-		})
+		{"well", well, well, on(answered, true, false)},
+		{"the bus hangs", well, hung, on(answered, false, true)},
+		{"no bus", well, gone, answered},
+		{"not root", gone, well, on(answered, true, false)},
+		{"not root, the bus hangs", gone, hung, on(Systemd{Hung: true, Took: answerPatience}, false, true)},
+		{"hangs", hung, hung, on(Systemd{Hung: true, Took: answerPatience}, false, true)},
+		{"none", gone, gone, Systemd{}},
+	} {
+		got, c := compareConns(tt.private, tt.bus)
+		equal(t, tt.name, tt.want, got)
+		equal(t, tt.name+": the connection", got.Answered, c.answered)
 	}
 }
 
 func FuzzNewUnit(f *testing.F) {
 	f.Add("loaded", uint64(90_000_000), uint32(3))
 	f.Add("\xff\x1b", uint64(math.MaxUint64), uint32(math.MaxUint32))
+	f.Add(strings.Repeat("ä", 500), uint64(0), uint32(0))
 	f.Fuzz(func(t *testing.T, text string, n uint64, m uint32) {
 		u := newUnit("x.service", map[string]any{
-			"ActiveState": text, "StateChangeTimestamp": n, "NRestarts": m, "MainPID": m,
+			"LoadState": m, "ActiveState": text, "StateChangeTimestamp": n, "NRestarts": m, "MainPID": text,
 		})
-		if u.Restarts < 0 || len(u.Active) > 128 || !utf8.ValidString(u.Active) {
+		if u.Load != "" || u.Restarts < 0 || len(u.Active) > 128 || !utf8.ValidString(u.Active) {
 			t.Errorf("newUnit of %q, %d, %d = %+v", text, n, m, u)
 		}
 	})
 }
 
-// TestAskSystemdCutShort wants the end of the command not to count as a hang, and the socket to be named once.
+// TestAskSystemdCutShort checks that the end of the command does not count as a hang.
 func TestAskSystemdCutShort(t *testing.T) {
-	root := t.TempDir()
-	for _, dir := range []string{"run/systemd/system", "run/dbus"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+	n := newNode(t)
+	if _, err := AskSystemd(t.Context(), n.root, nil, nil); !errors.Is(err, ErrNoSystemd) {
+		t.Errorf("on a host without systemd: %v, want %v", err, ErrNoSystemd)
 	}
-	socket := filepath.Join(root, "run/systemd/private")
-	if _, err := AskSystemd(t.Context(), root, nil, nil); err == nil || strings.Count(err.Error(), socket) != 1 {
-		t.Errorf("without a socket: %v", err)
+	n.write("run/systemd/system/x", "", "run/dbus/x", "")
+	socket := filepath.Join(n.root, "run/systemd/private")
+	s, err := AskSystemd(t.Context(), n.root, nil, nil)
+	if err == nil || strings.Count(err.Error(), socket) != 1 || s.Hung || s.Answered {
+		t.Errorf("without sockets: %+v, %v", s, err)
 	}
 	mute, err := net.Listen("unix", socket) // accepts and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer mute.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
@@ -103,26 +95,116 @@ func TestAskSystemdCutShort(t *testing.T) {
 		}
 		cancel()
 	}()
-	if s, err := AskSystemd(ctx, root, nil, nil); err == nil || s.Hung {
+	if s, err := AskSystemd(ctx, n.root, nil, nil); err == nil || s.Hung {
 		t.Errorf("cut short: %+v, %v; want an error", s, err)
 	}
 }
 
-// TestIdleness holds the units that a host may have for one purpose, the one that it uses first.
+// TestIdleness ranks the units that a host may have for one purpose, the one that it uses first.
 func TestIdleness(t *testing.T) {
-	units := []Unit{
-		{Load: "loaded", Active: "active"},
+	for i, u := range []Unit{
+		{Load: "loaded", Active: "activating"},
 		{Load: "loaded", Active: "failed", Enabled: "enabled"},
 		{Load: "loaded", Active: "inactive", Enabled: "enabled"},
 		{Load: "loaded", Active: "inactive", Enabled: "disabled"},
 		{Load: "masked", Active: "inactive"},
+	} {
+		equal(t, fmt.Sprintf("%+v", u), i, u.idleness())
 	}
-	for i, u := range units {
-		if got := u.idleness(); got != i {
-			t.Errorf("%+v ranks %d, want %d", u, got, i)
+}
+
+// askSystemdAsJSON is what a copy of this binary does in a node.
+func askSystemdAsJSON() {
+	s, err := AskSystemd(context.Background(), "/",
+		[]string{"k3s.service", "kubelet.service"}, []string{"crio.service", "containerd.service"})
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(s)
+	}
+	if err != nil {
+		os.Stderr.WriteString(err.Error())
+		os.Exit(1)
+	}
+}
+
+const crashingUnit = `[Unit]
+StartLimitIntervalSec=0
+[Service]
+ExecStart=/bin/sh -c 'exit 7'
+Restart=always
+RestartSec=100ms
+Environment=TOKEN=secret
+[Install]
+WantedBy=multi-user.target
+`
+
+// TestAskSystemdReal asks the systemd of a whole node: while its kubelet crashes, while the message bus is stopped, and
+// while systemd is.
+func TestAskSystemdReal(t *testing.T) {
+	t.Parallel() // it boots a node
+	if what := nodebox.Missing(true); what != "" {
+		nodebox.Need(t, "needs "+what)
+	}
+	cache, err := os.UserCacheDir()
+	must(t, err)
+	box, err := nodebox.NewBox(t.Context(), filepath.Join(cache, "kdiag", "nodebox"))
+	must(t, err)
+	t.Cleanup(func() {
+		if err := box.Close(); err != nil {
+			t.Errorf("cleaning up: %v", err)
 		}
+	})
+	unit := filepath.Join(box.Root(), "etc/systemd/system/kubelet.service")
+	must(t, os.WriteFile(unit, []byte(crashingUnit), 0o644))
+	must(t, box.Boot(t.Context()))
+	in := func(args ...string) []byte {
+		t.Helper()
+		out, err := box.Exec(t.Context(), args...)
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, out)
+		}
+		return out
 	}
-	if again := (&Unit{Load: "loaded", Active: "activating"}).idleness(); again != 0 {
-		t.Errorf("one that is being restarted ranks %d", again)
+	self, err := os.Executable()
+	must(t, err)
+	must(t, box.CopyIn(self, "/usr/local/bin/asker"))
+	// systemd's own socket checks the process that asks, so it has to be in the box.
+	ask := func() (s Systemd) {
+		t.Helper()
+		out := in("/usr/local/bin/asker", "ask-systemd") // what follows the document is of the coverage
+		must(t, json.NewDecoder(bytes.NewReader(out)).Decode(&s))
+		return s
+	}
+	in("systemctl", "start", "kubelet")
+	var s Systemd
+	eventually(t, "systemd has come up and the kubelet has crashed a few times", func() bool {
+		s = ask()
+		return s.BusAnswered && s.Kubelet != nil && s.Kubelet.Restarts >= 2 && s.Kubelet.Sub == "auto-restart"
+	})
+	if !s.Answered || s.Hung || s.BusHung || s.Version == "" || s.State == "" || s.Units < 50 || !s.Counted ||
+		s.Inactive == 0 || s.Runtime == nil {
+		t.Fatalf("of a systemd that is well: %+v", s)
+	}
+	if k := s.Kubelet; k.Restarts < 2 || time.Since(k.Since) > time.Minute {
+		t.Errorf("of a kubelet that crashes: %+v", k)
+	}
+	s.Kubelet.Restarts, s.Kubelet.Since, s.Runtime.Since = 0, time.Time{}, time.Time{}
+	equal(t, "a kubelet that crashes", &Unit{
+		Name: "kubelet.service", Load: "loaded", Active: "activating", Sub: "auto-restart", Result: "exit-code",
+		ExitStatus: 7, Enabled: "disabled",
+	}, s.Kubelet)
+	equal(t, "a containerd that runs", &Unit{
+		Name: "containerd.service", Load: "loaded", Active: "active", Sub: "running", Result: "success",
+		Enabled: "enabled",
+	}, s.Runtime)
+
+	in("systemctl", "kill", "--signal=STOP", "dbus.service")
+	if s = ask(); !s.Answered || s.Hung || s.BusAnswered || !s.BusHung {
+		t.Errorf("with the message bus stopped: %+v", s)
+	}
+	in("systemctl", "kill", "--signal=CONT", "dbus.service")
+	must(t, syscall.Kill(box.Leader(), syscall.SIGSTOP))
+	defer syscall.Kill(box.Leader(), syscall.SIGCONT)
+	if s = ask(); s.Answered || !s.Hung || s.Took < answerPatience {
+		t.Errorf("with systemd stopped: %+v", s)
 	}
 }

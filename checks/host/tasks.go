@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -23,12 +24,10 @@ const (
 	maxStopped  = 50  // daemons and shims that are named
 )
 
-// Tasks is what the host's processes look like as a whole.
+// Tasks sums up the host's processes.
 type Tasks struct {
 	Processes, Threads int
 	Blocked            []BlockedTask // lasting; those of the runtime, the kubelet, shims and containers first
-	BlockedMore        int           // beyond those in Blocked: lasting, or too many to be read twice
-	BlockedMoments     int           // in uninterruptible sleep for a moment: a busy disk, not a hang
 	Zombies            int
 	ZombiesByParent    []ZombieParent // most first, bounded
 	Stopped            []Process      // runtime, kubelet, shims in state T
@@ -52,7 +51,7 @@ type ZombieParent struct {
 	Owner
 }
 
-// ReadTasks looks at all processes, and twice at the threads in uninterruptible sleep. One that has not been switched
+// ReadTasks reads all processes, and twice the threads in uninterruptible sleep. One that has not been switched
 // to in between is blocked, as the kernel's own watch for hung tasks has it (kernel/hung_task.c).
 //
 // Only the thread's own file shows whether it sleeps so, and in a daemon written in Go it is hardly ever the main
@@ -63,27 +62,21 @@ type ZombieParent struct {
 func ReadTasks(ctx context.Context, people Population, between time.Duration) (Tasks, error) {
 	err := people.gap()
 	if people.all == nil {
-		return Tasks{}, fmt.Errorf("looking at tasks: %w", err)
+		return Tasks{}, fmt.Errorf("reading tasks: %w", err)
 	}
 	began := time.Now()
 	tasks := people.summary()
-	asleep, more := people.suspects(ctx, maxThreadReads)
+	asleep := people.suspects(ctx, maxThreadReads)
 	if len(asleep) > 0 {
 		if e := pause(ctx, between-time.Since(began)); e != nil {
-			return tasks, errors.Join(err, fmt.Errorf("looking at blocked tasks again: %w", e))
+			return tasks, errors.Join(err, fmt.Errorf("reading blocked tasks again: %w", e))
 		}
 	}
 	for _, s := range asleep {
-		switch {
-		case !s.stayed():
-			tasks.BlockedMoments++
-		case len(tasks.Blocked) == maxBlocked:
-			more++
-		default:
+		if len(tasks.Blocked) < maxBlocked && s.stayed() { // else a busy disk, and no hang
 			tasks.Blocked = append(tasks.Blocked, s.BlockedTask)
 		}
 	}
-	tasks.BlockedMore = more
 	return tasks, errors.Join(err, people.explain(ctx, &tasks), ctx.Err())
 }
 
@@ -121,8 +114,8 @@ type suspect struct {
 	switches string // how often it has been switched away from
 }
 
-// suspects reads up to limit threads.
-func (p Population) suspects(ctx context.Context, limit int) (list []suspect, more int) {
+// suspects reads up to limit threads, and returns those in uninterruptible sleep.
+func (p Population) suspects(ctx context.Context, limit int) (list []suspect) {
 	for _, st := range p.byWorth() {
 		threads := []string{filepath.Join(p.dir(st.pid), "task", strconv.Itoa(st.pid))}
 		switch {
@@ -134,38 +127,25 @@ func (p Population) suspects(ctx context.Context, limit int) (list []suspect, mo
 		}
 		for _, dir := range threads {
 			t, err := readStat(dir)
-			switch {
-			case err != nil || t.state != 'D':
-			case len(list) == maxSuspects:
-				more++
-			default:
-				task := BlockedTask{
-					PID:     st.pid,
-					TID:     t.pid,
-					Name:    t.comm,
-					Wchan:   wchan(dir),
-					Started: p.started(t.start),
-				}
-				list = append(list, suspect{task, dir, t.start, switches(dir)})
+			if err != nil || t.state != 'D' || len(list) == maxSuspects {
+				continue
 			}
+			task := BlockedTask{PID: st.pid, TID: t.pid, Name: t.comm, Wchan: wchan(dir), Started: p.started(t.start)}
+			list = append(list, suspect{task, dir, t.start, switches(dir)})
 		}
 	}
-	return list, more
+	return list
 }
 
 // switches returns how often a thread has been switched away from, as two numbers.
 func switches(dir string) string {
-	both := append(status(dir, "voluntary_ctxt_switches"), status(dir, "nonvoluntary_ctxt_switches")...)
-	return strings.Join(both, " ")
+	return fmt.Sprint(status(dir, "voluntary_ctxt_switches"), status(dir, "nonvoluntary_ctxt_switches"))
 }
 
-// stayed takes the second look, and reports whether the thread has slept ever since the first.
+// stayed reads a thread for the second time, and reports whether the thread has slept ever since the first.
 func (s suspect) stayed() bool {
 	st, err := readStat(s.dir)
-	if err != nil || st.state != 'D' || st.start != s.start {
-		return false
-	}
-	return switches(s.dir) == s.switches
+	return err == nil && st.state == 'D' && st.start == s.start && switches(s.dir) == s.switches
 }
 
 // explain adds owners and stacks, as far as they can be read.
@@ -184,8 +164,8 @@ func (p Population) explain(ctx context.Context, tasks *Tasks) error {
 	// A stack waits for an exec of its process to end (lock_trace in fs/proc/base.c).
 	stacks, err := gather(ctx, dirs, func(at *position, dir string) ([]string, bool) {
 		at.enter("%s/stack", dir)
-		b, err := readSmall(dir, "stack")
-		return parseStack(b), err == nil
+		text, err := readSmall(dir, "stack")
+		return parseStack(text), err == nil
 	})
 	for i, dir := range dirs {
 		tasks.Blocked[i].Stack = stacks[dir]
@@ -197,21 +177,17 @@ func (p Population) explain(ctx context.Context, tasks *Tasks) error {
 //
 //	[<0>] wait_for_vfork_done+0x30/0x60
 //	[<0>] rpc_wait_bit_killable+0x20/0xb0 [sunrpc]
-func parseStack(b []byte) []string {
+func parseStack(text string) []string {
 	var functions []string
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(text) {
 		_, frame, _ := strings.Cut(line, "] ")
 		name, _, ok := strings.Cut(strings.TrimSpace(frame), "+0x")
-		if ok && isSymbol(name) && len(functions) < maxFrames {
+		if ok && symbol.MatchString(name) && len(functions) < maxFrames {
 			functions = append(functions, name)
 		}
 	}
 	return functions
 }
 
-// isSymbol reports whether s can be a function of the kernel, whose compilers append .isra.0 and the like.
-func isSymbol(s string) bool {
-	return s != "" && len(s) <= 128 && !strings.ContainsFunc(s, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '.'
-	})
-}
+// symbol is a function of the kernel, whose compilers append .isra.0 and the like.
+var symbol = regexp.MustCompile(`^[\w.]{1,128}$`)

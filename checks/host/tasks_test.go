@@ -2,27 +2,23 @@ package host
 
 import (
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
+	"unsafe"
 )
-
-// stackInNFS is what a task shows that waits for a file server.
-const stackInNFS = "[<0>] rpc_wait_bit_killable+0x20/0xb0 [sunrpc]\n[<0>] __rpc_execute+0x107/0x370 [sunrpc]\n[<0>] nfs4_proc_getattr+0x8a/0x120 [nfsv4]\n"
 
 // threaded adds a process with threads, all in one state but the main one, which sleeps.
 func (n *node) threaded(pid, ppid int, comm, args string, state byte, tids ...int) {
 	n.process(pid, ppid, comm, 'S', args)
-	dir := fmt.Sprintf("proc/%d/", pid)
-	line := statLineOf(stat{pid: pid, comm: comm, state: 'S', ppid: ppid, start: uint64(pid) * userHZ, threads: 1 + len(tids)})
-	n.write(dir+"stat", line)
-	n.write(dir+"task/"+strconv.Itoa(pid)+"/stat", line)
+	n.stat(stat{pid: pid, comm: comm, state: 'S', ppid: ppid, threads: 1 + len(tids)})
 	for _, tid := range tids {
 		n.thread(pid, tid, comm, state, "nfs_wait", 5)
 	}
@@ -30,9 +26,14 @@ func (n *node) threaded(pid, ppid int, comm, args string, state byte, tids ...in
 
 func (n *node) thread(pid, tid int, comm string, state byte, wchan string, switches int) {
 	dir := fmt.Sprintf("proc/%d/task/%d/", pid, tid)
-	n.write(dir+"stat", statLine(tid, comm, state, 1, uint64(tid)*userHZ))
-	n.write(dir+"wchan", wchan)
-	n.write(dir+"status", fmt.Sprintf("Name:\t%s\nvoluntary_ctxt_switches:\t%d\nnonvoluntary_ctxt_switches:\t1\n", comm, switches))
+	n.write(dir+"stat", statLine(stat{pid: tid, ppid: 1, comm: comm, state: state}), dir+"wchan", wchan, dir+"status",
+		fmt.Sprintf("Name:\t%s\nvoluntary_ctxt_switches:\t%d\nnonvoluntary_ctxt_switches:\t1\n", comm, switches))
+}
+
+// blocked adds a process of one thread in uninterruptible sleep.
+func (n *node) blocked(pid, ppid int, comm, wchan string) {
+	n.process(pid, ppid, comm, 'D', comm)
+	n.thread(pid, pid, comm, 'D', wchan, 1)
 }
 
 func TestReadTasks(t *testing.T) {
@@ -40,45 +41,37 @@ func TestReadTasks(t *testing.T) {
 		n := newNode(t)
 		n.process(1, 0, "systemd", 'S', "init")
 		n.threaded(20, 1, "containerd", "containerd", 'D', 21, 22)
-		n.write("proc/20/cgroup", "0::/system.slice/containerd.service\n")
-		n.write("proc/20/task/21/stack", stackInNFS)
 		n.process(30, 1, "containerd-shim", 'T', "containerd-shim-runc-v2 -namespace k8s.io -id "+idB)
-		n.process(31, 30, "app", 'D', "app")
-		n.thread(31, 31, "app", 'D', "fuse_wait", 9)
-		n.write("proc/31/cgroup", "0::/kubepods/pod7/"+idA+"\n")
-		n.process(40, 1, "dd", 'D', "dd") // runs in between, in the same place
-		n.thread(40, 40, "dd", 'D', "io_schedule", 1)
-		n.process(42, 1, "mv", 'D', "mv") // never runs
-		n.write("proc/42/task/42/wchan", "jbd2_wait")
-		n.process(43, 1, "ls", 'D', "ls") // goes on
-		n.thread(43, 43, "ls", 'D', "x", 1)
-		n.process(44, 1, "rm", 'D', "rm") // another process has its id by the second look
-		n.thread(44, 44, "rm", 'D', "x", 1)
-		n.write("proc/2/stat", statLineOf(stat{pid: 2, comm: "kthreadd", state: 'S', kernel: true, threads: 1}))
-		jbd2 := statLineOf(stat{pid: 50, ppid: 2, comm: "jbd2/sda1-8", state: 'D', kernel: true, threads: 1, start: 5000})
-		n.write("proc/50/stat", jbd2)
+		n.blocked(31, 30, "app", "fuse_wait")
+		n.write(
+			"proc/20/cgroup", "0::/system.slice/containerd.service\n", "proc/31/cgroup", "0::/kubepods/pod7/"+idA+"\n",
+			"proc/20/task/21/stack", "[<0>] rpc_wait_bit_killable+0x20/0xb0 [sunrpc]\n"+
+				"[<0>] __rpc_execute+0x107/0x370 [sunrpc]\n[<0>] nfs4_proc_getattr+0x8a/0x120 [nfsv4]\n",
+		)
+		n.blocked(40, 1, "dd", "io_schedule") // runs in between, in the same place
+		n.blocked(42, 1, "mv", "jbd2_wait")   // never runs
+		n.blocked(43, 1, "ls", "x")           // goes on
+		n.blocked(44, 1, "rm", "x")           // another process has its id in the second read
+		n.stat(stat{pid: 2, comm: "kthreadd", state: 'S', kernel: true})
 		n.thread(50, 50, "jbd2/sda1-8", 'D', "jbd2_journal_commit", 3)
-		n.write("proc/50/task/50/stat", jbd2)
+		n.stat(stat{pid: 50, ppid: 2, comm: "jbd2/sda1-8", state: 'D', kernel: true})
 		for pid := range 3 {
 			n.process(60+pid, 31, "child", 'Z', "")
 		}
 		n.process(70, 1, "old", 'Z', "")
 		n.threaded(80, 1, "leaderless", "", 'S', 81) // a main thread that ended first
-		line, _ := os.ReadFile(filepath.Join(n.root, "proc/80/stat"))
-		n.write("proc/80/stat", strings.Replace(string(line), ") S", ") Z", 1))
-
+		n.stat(stat{pid: 80, ppid: 1, comm: "leaderless", state: 'Z', threads: 2})
 		go func() {
 			time.Sleep(150 * time.Millisecond)
 			n.thread(20, 22, "containerd", 'S', "0", 6)
 			n.thread(40, 40, "dd", 'D', "io_schedule", 2)
 			n.thread(43, 43, "ls", 'S', "0", 2)
-			n.write("proc/44/task/44/stat", statLine(44, "rm", 'D', 1, 99))
+			n.write("proc/44/task/44/stat", statLine(stat{pid: 44, ppid: 1, comm: "rm", state: 'D', start: 99}))
 		}()
 		got, err := ReadTasks(t.Context(), n.people(), 300*time.Millisecond)
-		if err != nil {
-			t.Fatal(err)
-		}
-		want := Tasks{
+		must(t, err)
+		app := Owner{ObjectID: idA, PodUID: "7"}
+		equal(t, "ReadTasks", Tasks{
 			Processes: 15, Threads: 18,
 			Blocked: []BlockedTask{
 				{
@@ -86,82 +79,72 @@ func TestReadTasks(t *testing.T) {
 					Stack: []string{"rpc_wait_bit_killable", "__rpc_execute", "nfs4_proc_getattr"},
 					Owner: Owner{Role: RoleRuntime, Unit: "containerd.service"},
 				},
-				{PID: 31, TID: 31, Name: "app", Wchan: "fuse_wait", Started: started(31), Owner: Owner{ObjectID: idA, PodUID: "7"}},
+				{PID: 31, TID: 31, Name: "app", Wchan: "fuse_wait", Started: started(31), Owner: app},
 				{PID: 42, TID: 42, Name: "mv", Wchan: "jbd2_wait", Started: started(42)},
 				{PID: 50, TID: 50, Name: "jbd2/sda1-8", Wchan: "jbd2_journal_commit", Started: started(50)},
 			},
-			BlockedMoments: 4,
-			Zombies:        4,
+			Zombies: 4,
 			ZombiesByParent: []ZombieParent{
-				{PID: 31, Name: "app", Count: 3, Owner: Owner{ObjectID: idA, PodUID: "7"}},
-				{PID: 1, Name: "systemd", Count: 1},
+				{PID: 31, Name: "app", Count: 3, Owner: app}, {PID: 1, Name: "systemd", Count: 1},
 			},
-			Stopped: []Process{{PID: 30, PPID: 1, Name: "containerd-shim", Role: RoleShim, ObjectID: idB, State: 'T', Started: started(30)}},
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("ReadTasks (-want +got):\n%s", diff)
-		}
+			Stopped: []Process{{
+				PID: 30, PPID: 1, Name: "containerd-shim", Role: RoleShim, ObjectID: idB, State: 'T',
+				Started: started(30),
+			}},
+		}, got)
 	})
 }
 
-// TestReadTasksKeepsWhatItHas holds the reader in a cgroup that is never answered: the blocked task is there all the same.
+// TestReadTasksKeepsWhatItHas holds the reader in a cgroup that never ends: the blocked task is there all the same.
 func TestReadTasksKeepsWhatItHas(t *testing.T) {
 	n := newNode(t)
 	n.threaded(20, 1, "kubelet", "kubelet", 'D', 21)
 	people := n.people()
 	got, err := ReadTasks(untilRead(t, n.fifo("proc/20/cgroup")), people, 0)
-	if err == nil || !strings.Contains(err.Error(), "reading the cgroup of process 20 (kubelet): no answer in time") {
-		t.Errorf("error %v, want one that says where the look was left behind", err)
-	}
-	want := []BlockedTask{{PID: 20, TID: 21, Name: "kubelet", Wchan: "nfs_wait", Started: started(21), Owner: Owner{Role: RoleKubelet}}}
-	if diff := cmp.Diff(want, got.Blocked); diff != "" {
-		t.Errorf("blocked (-want +got):\n%s", diff)
-	}
+	failed(t, "ReadTasks", err, "reading the cgroup of process 20 (kubelet): no answer in time")
+	equal(t, "blocked", []BlockedTask{{
+		PID: 20, TID: 21, Name: "kubelet", Wchan: "nfs_wait", Started: started(21), Owner: Owner{Role: RoleKubelet},
+	}}, got.Blocked)
 }
 
-// TestReadTasksBudget wants the threads of daemons looked at before those of others.
-func TestReadTasksBudget(t *testing.T) {
+// TestReadOrder checks that daemons come first, and their threads before those of others where not all are read.
+func TestReadOrder(t *testing.T) {
 	n := newNode(t)
 	n.threaded(10, 1, "java", "java", 'D', 11, 12)
-	n.threaded(20, 1, "kubelet", "kubelet", 'D', 21, 22)
-	people, err := ReadPopulation(t.Context(), n.root, testNames)
-	if err != nil {
-		t.Fatal(err)
+	n.process(20, 1, "containerd", 'S', "containerd")
+	n.process(30, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -id x")
+	n.process(31, 30, "sleep", 'S', "sleep")
+	n.threaded(40, 1, "kubelet", "kubelet", 'D', 41, 42)
+	n.stat(stat{pid: 2, comm: "kthreadd", state: 'S', kernel: true})
+	var order, tids []int
+	for _, st := range n.people().byWorth() {
+		order = append(order, st.pid)
 	}
-	var pids []int
-	suspects, more := people.suspects(t.Context(), 3)
-	for _, s := range suspects {
-		pids = append(pids, s.PID)
+	equal(t, "order", []int{20, 40, 30, 10, 31, 2}, order)
+	for _, s := range n.people().suspects(t.Context(), 3) {
+		tids = append(tids, s.TID)
 	}
-	if diff := cmp.Diff([]int{20, 20}, pids); diff != "" || more != 0 {
-		t.Errorf("%d more, suspects (-want +got):\n%s", more, diff)
-	}
+	slices.Sort(tids)
+	equal(t, "threads", []int{41, 42}, tids)
 }
 
 func TestParseStack(t *testing.T) {
-	want := []string{
+	equal(t, "a recorded stack", []string{
 		"proc_pid_stack", "proc_single_show", "seq_read_iter", "seq_read", "vfs_read", "ksys_read", "do_syscall_64",
 		"entry_SYSCALL_64_after_hwframe",
-	}
-	if diff := cmp.Diff(want, parseStack(fixture(t, "stack"))); diff != "" {
-		t.Errorf("recorded stack (-want +got):\n%s", diff)
-	}
-	odd := "[<0>] x.isra.0+0x1/0x2\n[<0>] \x1b[31m+0x1/0x2\n[<0>] 0xffffffffffffffff\n[<ffffffff81000000>] old_kernel+0x3/0x4\nnothing\n"
-	if diff := cmp.Diff([]string{"x.isra.0", "old_kernel"}, parseStack([]byte(odd))); diff != "" {
-		t.Errorf("odd lines (-want +got):\n%s", diff)
-	}
-	if got := len(parseStack([]byte(strings.Repeat("[<0>] f+0x1/0x2\n", 100)))); got != maxFrames {
-		t.Errorf("%d frames of a deep stack, want %d", got, maxFrames)
-	}
+	}, parseStack(fixture(t, "stack")))
+	equal(t, "odd lines", []string{"x.isra.0", "old_kernel"}, parseStack("[<0>] x.isra.0+0x1/0x2\n"+
+		"[<0>] \x1b[31m+0x1/0x2\n[<0>] 0xffffffffffffffff\n[<ffffffff81000000>] old_kernel+0x3/0x4\nnothing\n"))
+	equal(t, "a deep stack", maxFrames, len(parseStack(strings.Repeat("[<0>] f+0x1/0x2\n", 100))))
 }
 
 func FuzzParseStack(f *testing.F) {
-	f.Add([]byte(stackInNFS))
+	f.Add("[<0>] __rpc_execute+0x107/0x370 [sunrpc]\n")
 	f.Add(fixture(f, "stack"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, name := range parseStack(b) {
-			if !isSymbol(name) {
-				t.Errorf("parseStack(%q) has %q", b, name)
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, name := range parseStack(text) {
+			if !symbol.MatchString(name) {
+				t.Errorf("parseStack(%q) has %q", text, name)
 			}
 		}
 	})
@@ -172,13 +155,69 @@ func BenchmarkReadTasks(b *testing.B) {
 	for pid := range 2000 {
 		n.process(pid+10, 1, "nginx", 'S', "nginx")
 	}
-	for pid := range 50 {
-		n.threaded(pid*100+5000, 1, "containerd-shim", "containerd-shim-runc-v2 -namespace k8s.io -id "+idA, 'S', pid*100+5001, pid*100+5002, pid*100+5003)
+	for i := range 50 {
+		pid := i*100 + 5000
+		args := "containerd-shim-runc-v2 -namespace k8s.io -id " + idA
+		n.threaded(pid, 1, "containerd-shim", args, 'S', pid+1, pid+2, pid+3)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := ReadTasks(b.Context(), n.people(), 0); err != nil {
-			b.Fatal(err)
+		_, err := ReadTasks(b.Context(), n.people(), 0)
+		must(b, err)
+	}
+}
+
+// vforkUntilStdinEnds stays in vfork, which is uninterruptible sleep, until the child sees the end of standard input.
+func vforkUntilStdinEnds() {
+	os.Stdout.WriteString("up\n")
+	var b byte
+	pid, _, _ := syscall.RawSyscall(syscall.SYS_CLONE, syscall.CLONE_VFORK|uintptr(syscall.SIGCHLD), 0, 0)
+	if pid == 0 { // the child has one thread and no scheduler: nothing but system calls
+		syscall.RawSyscall(syscall.SYS_READ, 0, uintptr(unsafe.Pointer(&b)), 1)
+		syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
+	}
+}
+
+// TestReadTasksReal has a kubelet in vfork, which a copy of this binary plays, and zombies.
+func TestReadTasksReal(t *testing.T) {
+	needsRoot(t)
+	self, err := os.ReadFile("/proc/self/exe")
+	must(t, err)
+	program := filepath.Join(t.TempDir(), "kubelet")
+	must(t, os.WriteFile(program, self, 0o755))
+	cmd := exec.Command(program, "vfork-until-stdin-ends")
+	stdin, errIn := cmd.StdinPipe()
+	stdout, errOut := cmd.StdoutPipe()
+	for _, err := range []error{errIn, errOut, cmd.Start()} {
+		must(t, err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		cmd.Wait()
+	})
+	_, err = io.ReadFull(stdout, make([]byte, 3))
+	must(t, err)
+	for range 3 { // they end, and are not waited for until the test ends
+		child := exec.Command("true")
+		must(t, child.Start())
+		defer child.Wait()
+	}
+	var b BlockedTask
+	var tasks Tasks
+	eventually(t, "the kubelet is blocked, and the others have ended", func() bool {
+		tasks = retried(t, func() (Tasks, error) { return ReadTasks(t.Context(), hostPeople(t), 100*time.Millisecond) })
+		i := slices.IndexFunc(tasks.Blocked, func(b BlockedTask) bool { return b.PID == cmd.Process.Pid })
+		if i >= 0 {
+			b = tasks.Blocked[i]
 		}
+		return i >= 0 && slices.ContainsFunc(tasks.ZombiesByParent, func(parent ZombieParent) bool {
+			return parent.PID == os.Getpid() && parent.Count == 3
+		})
+	})
+	forks := func(f string) bool { return strings.Contains(f, "clone") || strings.Contains(f, "fork") }
+	// Start times count in hundredths of a second from a time of boot in whole seconds.
+	if b.Name != "kubelet" || b.Role != RoleKubelet || b.TID == 0 || !slices.ContainsFunc(b.Stack, forks) ||
+		time.Since(b.Started).Abs() > 10*time.Minute || tasks.Threads < tasks.Processes {
+		t.Errorf("of a kubelet in vfork: %+v", b)
 	}
 }

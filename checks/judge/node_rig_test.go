@@ -112,5 +112,5 @@ func noKubelet(f *facts.Input) {
 // deadMount is a mount of web/checkout-1 that does not answer.
 func deadMount(n *facts.Node) {
 	m := &n.Mounts.Value.Probed[0]
-	m.Hung, m.Waiting, m.Took = true, 45*time.Second, 0
+	m.Hung, m.Waiting = true, 45*time.Second
 }

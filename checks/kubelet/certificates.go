@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"k8s.io/client-go/tools/clientcmd/api"
 )
 
 const (
@@ -73,15 +75,11 @@ func newCertificate(role, path string, data []byte, err error) Certificate {
 	c := Certificate{Role: role, Path: oneLine(path)}
 	if err != nil {
 		c.Err = reasonOf(err)
-		return c
-	}
-	leaf, err := parseCertificate(data)
-	if err != nil {
+	} else if leaf, err := parseCertificate(data); err != nil {
 		c.Err = err.Error()
-		return c
+	} else {
+		c.Subject, c.NotBefore, c.NotAfter = oneLine(leaf.Subject.CommonName), leaf.NotBefore, leaf.NotAfter
 	}
-	c.Subject = oneLine(leaf.Subject.CommonName)
-	c.NotBefore, c.NotAfter = leaf.NotBefore, leaf.NotAfter
 	return c
 }
 
@@ -95,17 +93,21 @@ func clientPEM(all files, s *Settings) (path string, data []byte, err error) {
 	if s.PID == 0 {
 		name = cmp.Or(name, defaultKubeconfig)
 	}
-	var named user
-	unreadable := error(nil)
+	named := &api.AuthInfo{}
 	if name != "" {
-		if _, named, unreadable = readKubeconfig(all, name); len(named.CertificateData) > 0 {
-			return name, named.CertificateData, nil
+		_, u, unreadable := readKubeconfig(all, name)
+		switch {
+		case unreadable != nil:
+		case len(u.ClientCertificateData) > 0:
+			return name, u.ClientCertificateData, nil
+		default:
+			named, name = u, ""
 		}
 	}
-	path = cmp.Or(named.Certificate, filepath.Join(cmp.Or(s.CertDir, defaultCertDir), clientFile))
+	path = cmp.Or(named.ClientCertificate, filepath.Join(cmp.Or(s.CertDir, defaultCertDir), clientFile))
 	data, err = all.read(path)
 	// A kubeconfig may have a token or a program, and a standalone kubelet has no kubeconfig.
-	if err != nil && (name == "" || unreadable == nil && named.Certificate == "") {
+	if err != nil && name == "" && named.ClientCertificate == "" {
 		err = errNoClientCertificate
 	}
 	return path, data, err
@@ -121,12 +123,12 @@ func rotatedPath(s *Settings) string {
 
 // current returns the credential that the kubelet uses: one that renews its certificate uses the newest pair until that
 // expires, whatever stands in its kubeconfig (getCurrentCertificateOrBootstrap in k8s.io/client-go/util/certificate).
-func current(all files, s *Settings, named user) user {
+func current(all files, s *Settings, named *api.AuthInfo) *api.AuthInfo {
 	given := rotatedPath(s)
 	if given == "" {
 		return named
 	}
-	rotated := user{Certificate: given, Key: given}
+	rotated := &api.AuthInfo{ClientCertificate: given, ClientKey: given}
 	if pair, err := clientPair(all, rotated); err != nil || pair.Leaf == nil || time.Now().After(pair.Leaf.NotAfter) {
 		return named
 	}
@@ -134,12 +136,12 @@ func current(all files, s *Settings, named user) user {
 }
 
 // clientPair is the node's own certificate with its key, for a TLS handshake.
-func clientPair(all files, u user) (tls.Certificate, error) {
-	certificate, err := either(all, u.CertificateData, u.Certificate)
+func clientPair(all files, u *api.AuthInfo) (tls.Certificate, error) {
+	certificate, err := either(all, u.ClientCertificateData, u.ClientCertificate)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	key, err := either(all, u.KeyData, u.Key)
+	key, err := either(all, u.ClientKeyData, u.ClientKey)
 	if err != nil {
 		return tls.Certificate{}, err
 	}

@@ -27,15 +27,11 @@ func confDirs() []string {
 // RKE2 and MicroK8s.
 func pluginDirs() []string {
 	return []string{
-		"/opt/cni/bin", "/home/kubernetes/bin", "/var/lib/cni/bin", "/usr/lib/cni", "/usr/libexec/cni", "/usr/local/lib/cni",
-		defaultK3sDir + "/data/cni", defaultK3sDir + "/data/current/bin", "/var/snap/microk8s/current/opt/cni/bin",
+		"/opt/cni/bin", "/home/kubernetes/bin", "/var/lib/cni/bin", "/usr/lib/cni", "/usr/libexec/cni",
+		"/usr/local/lib/cni", defaultK3sDir + "/data/cni", defaultK3sDir + "/data/current/bin",
+		"/var/snap/microk8s/current/opt/cni/bin",
 	}
 }
-
-const (
-	maxConfFiles = 100
-	maxPlugins   = 50
-)
 
 // ReadCNI loads the network configuration as containerd does: of all files in the folder whose names end in .conf,
 // .conflist or .json the first by name, and if that one is broken none (go-cni's loadFromConfDir; CRI-O passes over
@@ -74,9 +70,6 @@ func ReadCNI(ctx context.Context, root string) (CNI, error) {
 		return c, ctx.Err()
 	}
 	list, err := parseNetwork(names[0], data)
-	if err == nil && len(list.Plugins) == 0 {
-		err = errors.New("names no plugin")
-	}
 	if err != nil {
 		c.Problem = c.File + ": " + oneLine(err.Error())
 		return c, ctx.Err()
@@ -91,7 +84,7 @@ func confFiles(host files, dir string) ([]string, error) {
 	var names []string
 	for _, e := range entries {
 		known := slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name()))
-		if known && !e.IsDir() && len(names) < maxConfFiles {
+		if known && !e.IsDir() {
 			names = append(names, e.Name())
 		}
 	}
@@ -101,7 +94,11 @@ func confFiles(host files, dir string) ([]string, error) {
 // parseNetwork reads a file: a list of plugins, or, unless it is named .conflist, a single plugin.
 func parseNetwork(name string, data []byte) (*libcni.NetworkConfigList, error) {
 	if strings.HasSuffix(name, ".conflist") {
-		return libcni.NetworkConfFromBytes(data)
+		list, err := libcni.NetworkConfFromBytes(data)
+		if err == nil && len(list.Plugins) == 0 {
+			err = errors.New("names no plugin")
+		}
+		return list, err
 	}
 	plugin, err := libcni.NetworkPluginConfFromBytes(data)
 	if err != nil {
@@ -115,7 +112,7 @@ func (c *CNI) fill(host files, list *libcni.NetworkConfigList) {
 	c.Name = oneLine(list.Name)
 	for _, p := range list.Plugins {
 		for _, plugin := range []string{p.Network.Type, p.Network.IPAM.Type} {
-			if plugin == "" || len(c.Plugins) == maxPlugins || slices.Contains(c.Plugins, oneLine(plugin)) {
+			if plugin == "" || slices.Contains(c.Plugins, oneLine(plugin)) {
 				continue
 			}
 			c.Plugins = append(c.Plugins, oneLine(plugin))
@@ -126,12 +123,8 @@ func (c *CNI) fill(host files, list *libcni.NetworkConfigList) {
 	}
 }
 
-// installed reports whether a plugin's program is there and may be run. A name with a path is none that libcni would
-// run.
+// installed reports whether a plugin's program is there and may be run.
 func (c *CNI) installed(host files, plugin string) bool {
-	if strings.ContainsRune(plugin, filepath.Separator) {
-		return false
-	}
 	return slices.ContainsFunc(c.BinDirs, func(dir string) bool {
 		info, err := host.stat(filepath.Join(dir, plugin))
 		return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0

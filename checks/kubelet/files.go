@@ -40,8 +40,6 @@ func (f files) stat(name string) (fs.FileInfo, error) { return each(f, name, os.
 
 func (f files) list(dir string) ([]fs.DirEntry, error) { return each(f, dir, os.ReadDir) }
 
-func (f files) dropIns(dir string) ([]string, error) { return each(f, dir, kubeletconfig.DropIns) }
-
 // each opens a name below each base until one exists. The error is the first other than that it does not exist.
 func each[T any](f files, name string, open func(path string) (T, error)) (found T, first error) {
 	bases := f.bases

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"time"
 )
@@ -25,48 +24,33 @@ const (
 	longestLease = 80
 )
 
+const evented = "This alpha feature has started containers twice and broken static pods " +
+	"(kubernetes/kubernetes#121003, kubernetes/kubernetes#122697), " +
+	"and PLEG is called unhealthy after 10 minutes only."
+
+// unevicted is what happens where a signal has no threshold.
+var unevicted = map[string]string{
+	"memory.available": "The kubelet evicts nothing before memory runs out: " +
+		"the kernel kills instead, whatever it finds.",
+	"nodefs.available": "The kubelet neither frees the disk nor evicts before it is full, " +
+		"and then runtime and kubelet fail with it.",
+	"nodefs.inodesFree": "The kubelet neither frees inodes nor evicts before there are none, " +
+		"and then no file can be made.",
+}
+
 // harmful names the settings that harm, and how.
 func harmful(s *Settings) []Setting {
 	var out []Setting
 	add := func(name string, value any, harm string, args ...any) {
 		out = append(out, Setting{Name: name, Value: fmt.Sprint(value), Harm: fmt.Sprintf(harm, args...)})
 	}
-	switch t := s.RequestTimeout; {
-	case t >= plegThreshold:
-		add(
-			"runtimeRequestTimeout",
-			t,
-			"One CRI call that hangs holds the relist past PLEG's threshold of %s.",
-			plegThreshold,
-		)
-	case t < shortestRequest:
-		add(
-			"runtimeRequestTimeout",
-			t,
-			"Calls that a busy runtime still works on are ended after %s and begun again.",
-			t,
-		)
+	for _, signal := range s.EvictionOff { // by name
+		if harm := unevicted[signal]; harm != "" && !hasRancherEviction(s) {
+			add("evictionHard."+signal, cmp.Or(oneLine(s.EvictionHard[signal]), "not named"), "%s", harm)
+		}
 	}
 	if s.EventedPLEG {
-		add("featureGates.EventedPLEG", true, "This alpha feature has started containers twice and broken static pods "+
-			"(kubernetes/kubernetes#121003, "+
-			"kubernetes/kubernetes#122697), and PLEG is called unhealthy after 10 minutes only.")
-	}
-	for signal, harm := range map[string]string{
-		"memory.available": "The kubelet evicts nothing before memory runs out: " +
-			"the kernel kills instead, whatever it finds.",
-		"nodefs.available": "The kubelet neither frees the disk nor evicts before it is full, " +
-			"and then runtime and kubelet fail with it.",
-		"nodefs.inodesFree": "The kubelet neither frees inodes nor evicts before there are none, " +
-			"and then no file can be made.",
-	} {
-		if slices.Contains(s.EvictionOff, signal) && !hasRancherEviction(s) {
-			value := s.EvictionHard[signal]
-			if value == "" {
-				value = "not named"
-			}
-			add("evictionHard."+signal, oneLine(value), "%s", harm)
-		}
+		add("featureGates.EventedPLEG", true, evented)
 	}
 	if s.MaxPods > mostPods {
 		add("maxPods", s.MaxPods,
@@ -77,7 +61,14 @@ func harmful(s *Settings) []Setting {
 		add("nodeLeaseDurationSeconds", s.LeaseSeconds, "The lease is renewed each %s only, "+
 			"and the node is Unknown after 40 s (50 s since Kubernetes 1.32) without it.", every)
 	}
-	slices.SortFunc(out, func(a, b Setting) int { return cmp.Compare(a.Name, b.Name) })
+	switch t := s.RequestTimeout; {
+	case t >= plegThreshold:
+		add("runtimeRequestTimeout", t,
+			"One CRI call that hangs holds the relist past PLEG's threshold of %s.", plegThreshold)
+	case t < shortestRequest:
+		add("runtimeRequestTimeout", t,
+			"Calls that a busy runtime still works on are ended after %s and begun again.", t)
+	}
 	return out
 }
 

@@ -8,24 +8,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
 	"path/filepath"
 	"sync"
-	"time"
+
+	"k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
-)
-
-const (
-	// answerTimeout is how long the kubelet may take for one answer. All that is asked for comes from its memory.
-	answerTimeout = 4 * time.Second
-	// leastHang is how long an answer that the end of the command cuts short must have been outstanding to hang.
-	leastHang = time.Second
-	maxBody   = 32 << 20  // bytes; /metrics of a kubelet with 500 pods has some 2 MiB
-	maxAnswer = 256 << 10 // bytes of an answer that is read whole; a lease has some 2 KiB
 )
 
 // AskHealth asks the kubelet for its health: the health port, which sees neither PLEG nor runtime, and the server on
@@ -63,9 +54,7 @@ func askPing(ctx context.Context, s Settings) *Answer {
 	if err != nil {
 		return &Answer{URL: "http://" + s.HealthzAddress + "/healthz", Err: err.Error()}
 	}
-	c := serverClient{client: newClient(nil), base: "http://" + host, timeout: answerTimeout}
-	defer c.client.CloseIdleConnections()
-	return c.health(ctx, "/healthz")
+	return newClient("http://"+host, nil).health(ctx, "/healthz")
 }
 
 // askEither asks at 10250, and where that does not let us in at the read-only port.
@@ -79,10 +68,8 @@ func (c serverClient) askEither(ctx context.Context, s Settings) Health {
 	case c.credential == "":
 		h.Missing = "the kubelet's server wants a token or a certificate, and none was given or found"
 	case loop.Status == http.StatusInternalServerError:
-		h.Missing = fmt.Sprintf(
-			"the kubelet could not ask the API server whether the %s lets us in (500)",
-			c.credential,
-		)
+		h.Missing = fmt.Sprintf("the kubelet could not ask the API server whether the %s lets us in (500)",
+			c.credential)
 	default:
 		h.Missing = fmt.Sprintf("the kubelet's server does not let us in with the %s (%d)", c.credential, loop.Status)
 	}
@@ -92,9 +79,8 @@ func (c serverClient) askEither(ctx context.Context, s Settings) Health {
 	if h.SyncLoop.Hung || err != nil {
 		return h
 	}
-	readOnly := serverClient{
-		client: newClient(nil), base: "http://" + host, credential: "read-only port", timeout: answerTimeout,
-	}
+	readOnly := newClient("http://"+host, nil)
+	readOnly.credential = "read-only port"
 	if open := readOnly.askAll(ctx, nil); open.SyncLoop.Status != 0 {
 		open.Missing = h.Missing
 		return open
@@ -113,10 +99,11 @@ func newServerClient(root string, s Settings, given Credentials) (serverClient, 
 		return serverClient{}, err
 	}
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
-	c := serverClient{client: newClient(conf), base: "https://" + host, token: given.Token, timeout: answerTimeout}
+	c := newClient("https://"+host, conf)
+	c.token = given.Token
 	all := seenBy(root, s.PID)
 	own := filepath.Join(s.CertDir, clientFile)
-	u := user{Certificate: own, Key: own}
+	u := &api.AuthInfo{ClientCertificate: own, ClientKey: own}
 	switch {
 	case given.Token != "":
 		c.credential = "token"
@@ -125,10 +112,10 @@ func newServerClient(root string, s Settings, given Credentials) (serverClient, 
 		c.credential = "certificate"
 		certificate, _ := filepath.Abs(given.CertFile)
 		key, _ := filepath.Abs(cmp.Or(given.KeyFile, given.CertFile))
-		all, u = seenBy("/", 0), user{Certificate: certificate, Key: key}
+		all, u = seenBy("/", 0), &api.AuthInfo{ClientCertificate: certificate, ClientKey: key}
 	case s.Kubeconfig != "":
 		_, named, err := readKubeconfig(all, s.Kubeconfig)
-		if err == nil && (named.Certificate != "" || len(named.CertificateData) > 0) {
+		if err == nil && (named.ClientCertificate != "" || len(named.ClientCertificateData) > 0) {
 			u = current(all, &s, named)
 		}
 	}
@@ -145,27 +132,27 @@ func newServerClient(root string, s Settings, given Credentials) (serverClient, 
 
 // askAll asks everything side by side. Settings are compared when they are given: the read-only port has no /configz.
 func (c serverClient) askAll(ctx context.Context, s *Settings) Health {
-	defer c.client.CloseIdleConnections()
 	h := Health{Credential: c.credential}
-	var configz reply
 	var errMetrics, errConfigz error
 	var all sync.WaitGroup
 	all.Go(func() { h.SyncLoop = c.health(ctx, "/healthz/syncloop") })
 	all.Go(func() {
-		errMetrics = c.read(ctx, "/metrics", func(body io.Reader) (err error) {
-			h.Metrics, err = parseMetrics(body)
+		errMetrics = c.stream(ctx, "/metrics", func(resp *http.Response) (err error) {
+			if err = problem(resp.StatusCode); err == nil {
+				h.Metrics, err = parseMetrics(http.MaxBytesReader(nil, resp.Body, maxBody))
+			}
 			return err
 		})
 	})
 	if s != nil {
-		all.Go(func() { configz, errConfigz = c.get(ctx, "/configz", maxAnswer) })
+		all.Go(func() {
+			var r reply
+			if r, errConfigz = c.getOK(ctx, "/configz"); errConfigz == nil {
+				h.Differs, errConfigz = compareConfigz(r.body, s)
+			}
+		})
 	}
 	all.Wait()
-	if s != nil && errConfigz == nil {
-		if errConfigz = configz.problem(); errConfigz == nil {
-			h.Differs, errConfigz = compareConfigz(configz.body, s)
-		}
-	}
 	if errMetrics != nil {
 		h.Unread = append(h.Unread, "/metrics: "+reasonUnanswered(errMetrics))
 	}
@@ -199,8 +186,7 @@ func compareConfigz(body []byte, s *Settings) ([]Difference, error) {
 	if json.Unmarshal(body, &doc) != nil || len(doc.Config) == 0 {
 		return nil, errors.New("no configuration")
 	}
-	const name = "/configz"
-	read := kubeletconfig.Read(map[string][]string{"config": {name}}, kubeletconfig.Files{
+	read := kubeletconfig.Read(map[string][]string{"config": {"/configz"}}, kubeletconfig.Files{
 		Read: func(string) ([]byte, error) { return doc.Config, nil },
 	})
 	if len(read.Files) == 0 {

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,6 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const (
+	// answerTimeout is how long a server may take for one answer. All that the kubelet is asked for comes from its
+	// memory; the kubelet gives the API server 10 s to renew a lease.
+	answerTimeout = 4 * time.Second
+	// leastHang is how long an answer that the end of the command cuts short must have been outstanding to hang.
+	leastHang = time.Second
+	maxBody   = 32 << 20  // bytes; /metrics of a kubelet with 500 pods has some 2 MiB
+	maxAnswer = 256 << 10 // bytes of an answer that is read whole; a lease has some 2 KiB
+)
+
 // A serverClient asks one server. All of an answer has to arrive within timeout.
 type serverClient struct {
 	client     *http.Client
@@ -24,15 +35,14 @@ type serverClient struct {
 }
 
 // newClient returns a client that asks where it was sent alone: no proxy, no redirect.
-func newClient(conf *tls.Config) *http.Client {
-	return &http.Client{
+func newClient(base string, conf *tls.Config) serverClient {
+	return serverClient{base: base, timeout: answerTimeout, client: &http.Client{
 		Transport: &http.Transport{
-			TLSClientConfig:        conf,
-			MaxResponseHeaderBytes: 64 << 10,
-			DisableCompression:     true,
+			TLSClientConfig: conf, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
+			DisableKeepAlives: true,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	}}
 }
 
 // A reply is the answer to one request, its body bounded.
@@ -47,9 +57,9 @@ type reply struct {
 // get reads up to limit bytes of an answer.
 func (c serverClient) get(ctx context.Context, path string, limit int64) (reply, error) {
 	r := reply{start: time.Now()}
-	err := c.stream(ctx, path, func(status int, header http.Header, body io.Reader) (err error) {
-		r.status, r.header, r.took = status, header, time.Since(r.start)
-		r.body, err = io.ReadAll(io.LimitReader(body, limit))
+	err := c.stream(ctx, path, func(resp *http.Response) (err error) {
+		r.status, r.header, r.took = resp.StatusCode, resp.Header, time.Since(r.start)
+		r.body, err = io.ReadAll(io.LimitReader(resp.Body, limit))
 		return err
 	})
 	if r.status == 0 {
@@ -58,29 +68,23 @@ func (c serverClient) get(ctx context.Context, path string, limit int64) (reply,
 	return r, err
 }
 
-// problem is the error of an answer other than 200.
-func (r reply) problem() error {
-	if r.status == http.StatusOK {
-		return nil
-	}
-	return fmt.Errorf("%d %s", r.status, http.StatusText(r.status))
+// getOK is get where an answer other than 200 is an error.
+func (c serverClient) getOK(ctx context.Context, path string) (reply, error) {
+	r, err := c.get(ctx, path, maxAnswer)
+	return r, cmp.Or(err, problem(r.status))
 }
 
-// read parses the body of a 200, up to maxBody.
-func (c serverClient) read(ctx context.Context, path string, parse func(io.Reader) error) error {
-	return c.stream(ctx, path, func(status int, _ http.Header, body io.Reader) error {
-		if err := (reply{status: status}).problem(); err != nil {
-			return err
-		}
-		return parse(http.MaxBytesReader(nil, io.NopCloser(body), maxBody))
-	})
+// problem is the error of a status other than 200.
+func problem(status int) error {
+	if status == http.StatusOK {
+		return nil
+	}
+	return fmt.Errorf("%d %s", status, http.StatusText(status))
 }
 
 // stream hands the answer to one request to read as it arrives. Requests have goroutines of their own, so a panic is an
 // error.
-func (c serverClient) stream(
-	ctx context.Context, path string, read func(int, http.Header, io.Reader) error,
-) (err error) {
+func (c serverClient) stream(ctx context.Context, path string, read func(*http.Response) error) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("kdiag failed: %v", v)
@@ -100,7 +104,7 @@ func (c serverClient) stream(
 		return err
 	}
 	defer resp.Body.Close()
-	return read(resp.StatusCode, resp.Header, resp.Body)
+	return read(resp)
 }
 
 // whyNoAnswer words a request that failed: either the server's certificate is not valid, or something else went wrong.
@@ -109,16 +113,11 @@ func whyNoAnswer(err error) (tlsError, other string) {
 		err = outer.Err // without the URL, which stands beside it
 	}
 	verify, isVerify := errors.AsType[*tls.CertificateVerificationError](err)
-	tooLarge, isTooLarge := errors.AsType[*http.MaxBytesError](err)
 	switch {
 	case isVerify:
 		return oneLine(verify.Err.Error()), ""
 	case isTimeout(err):
 		return "", "no answer in time"
-	case isTooLarge:
-		return "", fmt.Sprintf("the answer has more than %d bytes", tooLarge.Limit)
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "", "the answer ends too early"
 	case errors.Is(err, unix.ECONNREFUSED):
 		return "", "connection refused: nothing listens there"
 	}

@@ -5,87 +5,42 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"sigs.k8s.io/yaml"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// A cluster is what a kubeconfig has of the server.
-type cluster struct {
-	Server        string `json:"server"`
-	ServerName    string `json:"tls-server-name"`
-	Authority     string `json:"certificate-authority"`
-	AuthorityData []byte `json:"certificate-authority-data"`
-	SkipVerify    bool   `json:"insecure-skip-tls-verify"`
-}
-
-// A user is the kubelet's credential. It never leaves the package.
-type user struct {
-	Certificate     string `json:"client-certificate"`
-	CertificateData []byte `json:"client-certificate-data"`
-	Key             string `json:"client-key"`
-	KeyData         []byte `json:"client-key-data"`
-	// Exec is a program that gives a credential (EKS, GKE). It is never run.
-	Exec *struct{} `json:"exec"`
-}
-
-// parseKubeconfig reads the current context of a kubeconfig, in the format of k8s.io/client-go/tools/clientcmd/api/v1.
-func parseKubeconfig(data []byte) (cluster, user, error) {
-	var c struct {
-		CurrentContext string `json:"current-context"`
-		Clusters       []struct {
-			Name    string  `json:"name"`
-			Cluster cluster `json:"cluster"`
-		} `json:"clusters"`
-		Users []struct {
-			Name string `json:"name"`
-			User user   `json:"user"`
-		} `json:"users"`
-		Contexts []struct {
-			Name    string `json:"name"`
-			Context struct {
-				Cluster string `json:"cluster"`
-				User    string `json:"user"`
-			} `json:"context"`
-		} `json:"contexts"`
-	}
-	// The parser's error may quote the file, and so a secret.
-	if yaml.Unmarshal(data, &c) != nil {
-		return cluster{}, user{}, errors.New("is no kubeconfig")
-	}
-	for _, ctx := range c.Contexts {
-		if ctx.Name != c.CurrentContext {
-			continue
-		}
-		var u user
-		for _, candidate := range c.Users {
-			if candidate.Name == ctx.Context.User {
-				u = candidate.User
-			}
-		}
-		for _, candidate := range c.Clusters {
-			if candidate.Name == ctx.Context.Cluster {
-				return candidate.Cluster, u, nil
-			}
-		}
-	}
-	return cluster{}, user{}, errors.New("has no cluster for its current context")
-}
-
-// readKubeconfig reads a kubeconfig and makes the paths in it absolute.
-func readKubeconfig(all files, name string) (cluster, user, error) {
+// readKubeconfig reads the server and the credential of a kubeconfig's current context, and makes the paths in them
+// absolute. The credential never leaves the package, and a program that gives one (EKS, GKE) is never run.
+func readKubeconfig(all files, name string) (*api.Cluster, *api.AuthInfo, error) {
 	data, err := all.read(name)
 	if err != nil {
-		return cluster{}, user{}, fmt.Errorf("%s %s", oneLine(name), reasonOf(err))
+		return nil, nil, fmt.Errorf("%s %s", oneLine(name), reasonOf(err))
 	}
 	c, u, err := parseKubeconfig(data)
 	if err != nil {
-		return cluster{}, user{}, fmt.Errorf("%s %w", oneLine(name), err)
+		return nil, nil, fmt.Errorf("%s %w", oneLine(name), err)
 	}
-	for _, path := range []*string{&c.Authority, &u.Certificate, &u.Key} {
+	for _, path := range []*string{&c.CertificateAuthority, &u.ClientCertificate, &u.ClientKey} {
 		if *path != "" && !filepath.IsAbs(*path) {
 			*path = filepath.Join(filepath.Dir(name), *path)
 		}
 	}
 	return c, u, nil
+}
+
+func parseKubeconfig(data []byte) (*api.Cluster, *api.AuthInfo, error) {
+	config, err := clientcmd.Load(data)
+	if err != nil { // which may quote the file, and so a secret
+		return nil, nil, errors.New("is no kubeconfig")
+	}
+	if current := config.Contexts[config.CurrentContext]; current != nil && config.Clusters[current.Cluster] != nil {
+		u := config.AuthInfos[current.AuthInfo]
+		if u == nil {
+			u = &api.AuthInfo{}
+		}
+		return config.Clusters[current.Cluster], u, nil
+	}
+	return nil, nil, errors.New("has no cluster for its current context")
 }
 
 // either returns data that stands in the kubeconfig itself, else reads the file that it names.

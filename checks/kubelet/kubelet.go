@@ -61,8 +61,10 @@ type Answer struct {
 	Err    string
 	// Hung is set when no answer came in time. On 10250 it may be the API server that hangs: the kubelet asks it who
 	// we are, and whether we are let in.
-	Hung   bool
-	Denied bool // 401 or 403: no credential allows it; or 500: the kubelet could not ask the API server whether one does
+	Hung bool
+	// Denied is set for 401 and 403, where no credential allows it, and for the 500 of a kubelet that could not ask the
+	// API server whether one does.
+	Denied bool
 }
 
 // Health is what the kubelet reports of itself.

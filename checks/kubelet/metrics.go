@@ -23,8 +23,7 @@ const maxMetricsLine = 64 << 10
 // parseMetrics reads a few numbers out of the text format, in which each has a line of its own. All other lines are
 // passed over as they arrive.
 func parseMetrics(body io.Reader) (*Metrics, error) {
-	values := map[string]float64{}
-	isKubelet := false
+	values, isKubelet := map[string]float64{}, false
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, maxMetricsLine)
 	for lines.Scan() {
@@ -48,17 +47,9 @@ func parseMetrics(body io.Reader) (*Metrics, error) {
 	if !isKubelet {
 		return nil, errors.New("reading the kubelet's metrics: none is a kubelet's")
 	}
-	return &Metrics{
-		PLEGLastSeen: instant(values[plegLastSeen]), Relists: uint64(max(0, values[relistCount])),
-		RelistSeconds: values[relistSeconds],
-	}, nil
-}
-
-// instant is a time of the Unix epoch; zero for what is none.
-func instant(seconds float64) time.Time {
-	if !(seconds > 0 && seconds < math.MaxInt32*100) {
-		return time.Time{}
+	m := &Metrics{Relists: uint64(max(0, values[relistCount])), RelistSeconds: values[relistSeconds]}
+	if seen := values[plegLastSeen]; seen > 0 && seen < math.MaxInt32*100 {
+		m.PLEGLastSeen = time.UnixMilli(int64(seen * 1000)).UTC()
 	}
-	whole, part := math.Modf(seconds)
-	return time.Unix(int64(whole), int64(part*1e9)).UTC()
+	return m, nil
 }

@@ -13,10 +13,28 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// equal compares whole values.
+func equal(t *testing.T, want, got any, options ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, options...); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
 
 // A tree is a host's root for a test.
 type tree struct {
@@ -24,47 +42,32 @@ type tree struct {
 	root string
 }
 
-func newTree(t *testing.T) tree {
-	t.Helper()
-	return tree{t, t.TempDir()}
-}
+func newTree(t *testing.T) tree { return tree{t, t.TempDir()} }
 
-func (h tree) file(name, text string) {
+func (h tree) path(name string) string {
 	h.t.Helper()
 	name = filepath.Join(h.root, name)
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		h.t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, os.MkdirAll(filepath.Dir(name), 0o755))
+	return name
 }
 
-func (h tree) program(name string) {
+// file makes files, of which each name is followed by the content. All may be run.
+func (h tree) file(namesAndTexts ...string) {
 	h.t.Helper()
-	h.file(name, "#!/bin/sh\n")
-	if err := os.Chmod(filepath.Join(h.root, name), 0o755); err != nil {
-		h.t.Fatal(err)
+	for pair := range slices.Chunk(namesAndTexts, 2) {
+		must(h.t, os.WriteFile(h.path(pair[0]), []byte(pair[1]), 0o755))
 	}
 }
 
 func (h tree) link(target, name string) {
 	h.t.Helper()
-	name = filepath.Join(h.root, name)
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		h.t.Fatal(err)
-	}
-	if err := os.Symlink(target, name); err != nil {
-		h.t.Fatal(err)
-	}
+	must(h.t, os.Symlink(target, h.path(name)))
 }
 
 func (h tree) process(pid, comm string, argv ...string) {
 	h.t.Helper()
-	h.file("proc/"+pid+"/comm", comm+"\n")
-	h.file("proc/"+pid+"/cmdline", strings.Join(append(argv, ""), "\x00"))
-	h.file("proc/"+pid+"/status", "Name:\t"+comm+"\nNSpid:\t"+pid+"\n")
-	h.file("etc/hostname", "Worker-1\n")
+	h.file("proc/"+pid+"/comm", comm+"\n", "proc/"+pid+"/cmdline", strings.Join(append(argv, ""), "\x00"),
+		"proc/"+pid+"/status", "Name:\t"+comm+"\nNSpid:\t"+pid+"\n", "etc/hostname", "Worker-1\n")
 }
 
 // An issuer signs certificates for a test.
@@ -77,47 +80,39 @@ type issuer struct {
 
 func newIssuer(t *testing.T) issuer {
 	t.Helper()
+	i := issuer{t: t, cert: &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}}
+	i.key, i.pem = i.sign(i.cert)
+	return i
+}
+
+func (i issuer) sign(template *x509.Certificate) (key *ecdsa.PrivateKey, certificate string) {
+	i.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
+	must(i.t, err)
+	signer := i.key
+	if signer == nil { // its own certificate
+		signer = key
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubernetes"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return issuer{t, cert, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))}
+	der, err := x509.CreateCertificate(rand.Reader, template, i.cert, &key.PublicKey, signer)
+	must(i.t, err)
+	return key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
 // pair makes a certificate and its key, both as PEM.
 func (i issuer) pair(name string, from, to time.Time) (certificate, key string) {
 	i.t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	template := &x509.Certificate{
+	private, certificate := i.sign(&x509.Certificate{
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: to,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, i.cert, &private.PublicKey, i.key)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
+	})
+	der, err := x509.MarshalECPrivateKey(private)
+	must(i.t, err)
+	return certificate, string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}))
 }
 
 // node is the pair of a node, valid for this hour.
@@ -141,10 +136,29 @@ func (i issuer) serving(from, to time.Time) *tls.Config {
 	i.t.Helper()
 	certificate, key := i.pair("server", from, to)
 	pair, err := tls.X509KeyPair([]byte(certificate), []byte(key))
-	if err != nil {
-		i.t.Fatal(err)
-	}
+	must(i.t, err)
 	pool := x509.NewCertPool()
-	pool.AddCert(i.cert)
+	pool.AppendCertsFromPEM([]byte(i.pem))
 	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool}
+}
+
+// kubeconfig is one as kubeadm writes it, with what the user has.
+func kubeconfig(server, user string) string {
+	return `apiVersion: v1
+kind: Config
+clusters:
+- name: other
+  cluster: {server: "https://192.0.2.1"}
+- name: kubernetes
+  cluster:
+    server: ` + server + `
+    certificate-authority: ca.crt
+contexts:
+- name: system:node:worker-1@kubernetes
+  context: {cluster: kubernetes, user: system:node:worker-1}
+current-context: system:node:worker-1@kubernetes
+users:
+- name: system:node:worker-1
+  user:
+    ` + user + "\n"
 }

@@ -12,15 +12,12 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-const (
-	// serverTimeout is how long the API server may take for one answer. The kubelet itself gives it 10 s to renew a
-	// lease.
-	serverTimeout = 4 * time.Second
-	// maxSkewTrip is the slowest answer whose Date gives the server's time to a second or two.
-	maxSkewTrip = 2 * time.Second
-)
+// maxSkewTrip is the slowest answer whose Date gives the server's time to a second or two.
+const maxSkewTrip = 2 * time.Second
 
 // AskServer asks the API server that the kubelet's kubeconfig names whether it is ready, and, as this node, for the
 // node's lease. It is the only connection that leaves the node, and it goes through no proxy. Programs that give
@@ -43,34 +40,35 @@ func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 	}
 	base.User = nil
 	out := Server{URL: oneLine(base.String())}
-	client, conf, err := apiClient(all, cluster)
+	conf, err := handshake(all, cluster)
 	if err != nil {
 		return out, fmt.Errorf("asking the API server: %w", err)
 	}
-	defer client.CloseIdleConnections()
-	c := serverClient{client: client, base: strings.TrimSuffix(base.String(), "/"), timeout: serverTimeout}
-	problem := useCertificate(all, current(all, &s, u), conf)
+	unknown := useCertificate(all, current(all, &s, u), conf)
 	if s.NodeName == "" {
-		problem = errors.New("the node's name is not known")
+		unknown = errors.New("the node's name is not known")
 	}
+	c := newClient(strings.TrimSuffix(base.String(), "/"), conf)
 	var ready, lease reply
 	var readyErr, leaseErr error
 	var both sync.WaitGroup
 	both.Go(func() { ready, readyErr = c.get(ctx, "/readyz", 4<<10) })
-	if problem == nil {
+	if unknown == nil {
 		both.Go(func() {
-			path := "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/" + url.PathEscape(s.NodeName)
-			lease, leaseErr = c.get(ctx, path, maxAnswer)
+			lease, leaseErr = c.getOK(ctx, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+
+				url.PathEscape(s.NodeName))
 		})
 	}
 	both.Wait()
 	out.readReady(ready, readyErr)
 	switch {
 	case !out.Reachable:
-	case problem != nil:
-		out.LeaseErr = problem.Error()
+	case unknown != nil:
+		out.LeaseErr = unknown.Error()
+	case leaseErr != nil:
+		out.LeaseErr = reasonUnanswered(leaseErr)
 	default:
-		out.readLease(lease, leaseErr, time.Now())
+		out.readLease(lease, time.Now())
 	}
 	return out, nil
 }
@@ -91,14 +89,7 @@ func (s *Server) readReady(r reply, err error) {
 }
 
 // readLease takes over the node's lease. The kubelet wrote its time, by the same clock as now.
-func (s *Server) readLease(r reply, err error, now time.Time) {
-	if err == nil {
-		err = r.problem()
-	}
-	if err != nil {
-		s.LeaseErr = reasonUnanswered(err)
-		return
-	}
+func (s *Server) readLease(r reply, now time.Time) {
 	var lease struct {
 		Spec struct {
 			RenewTime time.Time `json:"renewTime"`
@@ -111,25 +102,25 @@ func (s *Server) readLease(r reply, err error, now time.Time) {
 	s.LeaseAge, s.LeaseRead = now.Sub(lease.Spec.RenewTime), true
 }
 
-// apiClient returns a client for the server of a kubeconfig, which it verifies as the kubelet does, and its handshake.
-func apiClient(all files, c cluster) (*http.Client, *tls.Config, error) {
-	conf := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.ServerName, InsecureSkipVerify: c.SkipVerify}
-	authority, err := either(all, c.AuthorityData, c.Authority)
-	if err != nil {
-		return nil, nil, err
+// handshake verifies the server of a kubeconfig as the kubelet does.
+func handshake(all files, c *api.Cluster) (*tls.Config, error) {
+	conf := &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: c.TLSServerName, InsecureSkipVerify: c.InsecureSkipTLSVerify,
 	}
-	if len(authority) > 0 {
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(authority) {
-			return nil, nil, errors.New("the kubeconfig's certificate authority holds no certificate")
-		}
+	authority, err := either(all, c.CertificateAuthorityData, c.CertificateAuthority)
+	if err != nil || len(authority) == 0 {
+		return conf, err
 	}
-	return newClient(conf), conf, nil
+	conf.RootCAs = x509.NewCertPool()
+	if !conf.RootCAs.AppendCertsFromPEM(authority) {
+		return nil, errors.New("the kubeconfig's certificate authority holds no certificate")
+	}
+	return conf, nil
 }
 
 // useCertificate adds the node's certificate to the handshake.
-func useCertificate(all files, u user, conf *tls.Config) error {
-	if u.Certificate == "" && len(u.CertificateData) == 0 {
+func useCertificate(all files, u *api.AuthInfo, conf *tls.Config) error {
+	if u.ClientCertificate == "" && len(u.ClientCertificateData) == 0 {
 		if u.Exec != nil {
 			return errors.New("the kubelet gets its credential from a program, which kdiag does not run")
 		}

@@ -61,8 +61,8 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.NodeName = nodeName(all, &s, kubeletconfig.Last(flags, "hostname-override"))
 	s.Harmful = harmful(&s)
 	if hasRancherEviction(&s) {
-		s.Own = "evictionHard names imagefs.available and nodefs.available alone, as K3s and RKE2 have it by default: " +
-			"nothing is evicted for want of memory or inodes"
+		s.Own = "evictionHard names imagefs.available and nodefs.available alone, " +
+			"as K3s and RKE2 have it by default: nothing is evicted for want of memory or inodes"
 	}
 	if len(read.Problems) > 0 {
 		return s, fmt.Errorf("reading the kubelet's configuration: %s", strings.Join(s.Problems, "; "))
@@ -172,7 +172,9 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 	if apart(root, 1, "net") {
 		return Health{}, fmt.Errorf("asking the kubelet: %w", errOtherNetwork)
 	}
-	from := kubeletconfig.Files{Read: all.read, DropIns: all.dropIns}
+	from := kubeletconfig.Files{Read: all.read, DropIns: func(dir string) ([]string, error) {
+		return each(all, dir, kubeletconfig.DropIns)
+	}}
 	flags := kubeletconfig.ParseFlags(kubeletconfig.UnitArgs("kubelet.service", from))
 	if len(flags["config"]) == 0 {
 		flags["config"] = []string{defaultConfig}

@@ -1,0 +1,295 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestReadFiles(t *testing.T) {
+	n := newNode(t)
+	n.process(20, 1, "containerd", 'S', "containerd")
+	for fd := range 3 {
+		n.link(proc(20, fmt.Sprint("fd/", fd)), "/dev/null")
+	}
+	n.process(30, 1, "kubelet", 'S', "kubelet") // gone before its limits were read
+	n.process(31, 1, "kubelet", 'S', "kubelet")
+	n.process(40, 1, "nginx", 'S', "nginx") // not ours
+	n.write("proc/sys/fs/file-nr", "2476\t0\t9223372036854775807\n", "proc/20/limits", fixture(t, "limits"),
+		"proc/31/limits", "\x1b[31m")
+	got, err := ReadFiles(t.Context(), n.root, n.people())
+	failed(t, "ReadFiles", err, "counting the open files of kubelet: no limit of open files")
+	equal(t, "ReadFiles", Files{System: Usage{2476, 0}, Processes: []ProcessFiles{
+		{PID: 20, Name: "containerd", Role: RoleRuntime, Usage: Usage{3, 20000}, Hard: 20000},
+	}}, got)
+	_, err = ReadFiles(t.Context(), t.TempDir(), Population{})
+	failed(t, "of nothing", err, "counting open files")
+}
+
+func FuzzParseFileLimits(f *testing.F) {
+	f.Add(fixture(f, "limits"))
+	f.Add("Max open files unlimited 5 files\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if soft, hard, err := parseFileLimits(text); err != nil && (soft != 0 || hard != 0) {
+			t.Errorf("parseFileLimits(%q) = %d, %d, %v", text, soft, hard, err)
+		}
+	})
+}
+
+func FuzzParseFileNr(f *testing.F) {
+	f.Add("2476\t0\t9223372036854775807\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if u, err := parseFileNr(text); err != nil && u != (Usage{}) {
+			t.Errorf("parseFileNr(%q) = %+v, %v", text, u, err)
+		}
+	})
+}
+
+func TestReadConntrack(t *testing.T) {
+	n := newNode(t)
+	for _, step := range []struct {
+		name, file, content string
+		want                Usage
+		err                 string
+	}{
+		{"without the module", "x", "", Usage{}, ""},
+		{"without the limit", "nf_conntrack_count", "261000\n", Usage{}, "no such file"},
+		{"whole", "nf_conntrack_max", "262144\n", Usage{261000, 262144}, ""},
+		{"nonsense", "nf_conntrack_count", "many\n", Usage{}, "is not a number"},
+	} {
+		n.write("proc/sys/net/netfilter/"+step.file, step.content)
+		got, err := ReadConntrack(n.root)
+		failed(t, step.name, err, step.err)
+		equal(t, step.name, Conntrack{step.want}, got)
+	}
+}
+
+// watcher adds a process of a user with inotify instances of two watches each, among other descriptors.
+func (n *node) watcher(pid, uid, instances int, comm, args string) {
+	n.process(pid, 1, comm, 'S', args)
+	n.write(proc(pid, "status"), fmt.Sprintf("Name:\tx\nUid:\t0\t%d\t0\t0\n", uid))
+	n.link(proc(pid, "fd/0"), "/dev/null")
+	n.link(proc(pid, "fd/1"), "anon_inode:[eventpoll]")
+	for fd := range instances {
+		n.link(proc(pid, fmt.Sprint("fd/", fd+2)), "anon_inode:inotify")
+		n.write(proc(pid, fmt.Sprint("fdinfo/", fd+2)), fixture(n.t, "fdinfo-inotify"))
+	}
+}
+
+func TestReadInotify(t *testing.T) {
+	n := newNode(t)
+	n.write("proc/sys/fs/inotify/max_user_instances", "128\n", "proc/sys/fs/inotify/max_user_watches", "1048576\n",
+		"proc/30/cgroup", "0::/kubepods/pod7/"+idA+"\n")
+	n.watcher(20, 0, 1, "containerd-shim", "containerd-shim-runc-v2 -namespace k8s.io -id "+idB)
+	n.watcher(30, 0, 5, "tail", "tail")
+	n.watcher(40, 1000, 9, "app", "app")
+	n.watcher(50, 0, 0, "idle", "idle")
+	n.process(60, 1, "ghost", 'Z', "")
+	got, err := ReadInotify(t.Context(), n.root, n.people())
+	must(t, err)
+	equal(t, "ReadInotify", Inotify{
+		MaxInstances: 128, MaxWatches: 1048576,
+		Users: []InotifyUser{
+			{UID: 1000, Instances: 9, Watches: 18, Top: []InotifyProcess{{PID: 40, Name: "app", Instances: 9}}},
+			{UID: 0, Instances: 6, Watches: 12, Top: []InotifyProcess{
+				{PID: 30, Name: "tail", Instances: 5, Owner: Owner{ObjectID: idA, PodUID: "7"}},
+				{PID: 20, Name: "containerd-shim", Instances: 1, Owner: Owner{Role: RoleShim, ObjectID: idB}},
+			}},
+		},
+	}, got)
+	_, _, err = countInotify(n.root+"/proc/40", 3)
+	failed(t, "of too many", err, "too many descriptors")
+}
+
+func FuzzParseMarks(f *testing.F) {
+	f.Add(fixture(f, "fdinfo-inotify"))
+	f.Fuzz(func(t *testing.T, text string) {
+		if n := countMarks(text); n > strings.Count(text, "inotify wd:") {
+			t.Errorf("countMarks(%q) = %d", text, n)
+		}
+	})
+}
+
+func TestReadMemory(t *testing.T) {
+	n := newNode(t)
+	_, err := ReadMemory(n.root)
+	failed(t, "no file", err, "no such file")
+	for text, want := range map[string]Memory{
+		"MemTotal:       49368168 kB\nMemAvailable:   2048 kB\nHugePages_Total:       0\nSUnreclaim:     8 kB\n" +
+			"Shmem:          7 kB\nShmemHugePages: 6 kB\n": {49368168 << 10, 2 << 20, 8 << 10, 7 << 10},
+		fixture(t, "node/meminfo"): {24684092 << 10, 22975324 << 10, 54052 << 10, 8860 << 10},
+		"MemTotal: 5 kB\n":         {}, "MemTotal: 5 kB\nMemAvailable: x kB\n": {},
+	} {
+		n.write("proc/meminfo", text)
+		got, err := ReadMemory(n.root)
+		equal(t, text, want, got)
+		if (err == nil) != (want != Memory{}) {
+			t.Errorf("%q: error %v", text, err)
+		}
+	}
+}
+
+func TestParseStall(t *testing.T) {
+	const some = "some avg10=0.22 avg60=0.17 avg300=1.11 total=58761459\n"
+	const full = "full avg10=0.00 avg60=0.13 avg300=0.96 total=57261459\n"
+	ofSome := Stall{Some: Averages{0.22, 0.17, 1.11}}
+	for text, want := range map[string]*Stall{
+		some + full:                             {Some: ofSome.Some, Full: Averages{0, 0.13, 0.96}},
+		some:                                    &ofSome,
+		some + "most avg10=x\n":                 &ofSome,
+		"":                                      nil,
+		full:                                    nil,
+		"some avg10=0.22 avg60=0.17\n":          nil,
+		strings.Replace(some, "0.22", "NaN", 1): nil,
+		strings.Replace(some, "0.22", "-1", 1):  nil,
+	} {
+		got, err := parseStall(text)
+		equal(t, text, want, got)
+		if (err == nil) != (want != nil) {
+			t.Errorf("%q: error %v", text, err)
+		}
+	}
+}
+
+func TestReadPressure(t *testing.T) {
+	n := newNode(t)
+	_, err := ReadPressure(n.root)
+	failed(t, "a kernel without PSI", err, "no such file")
+	n.write("proc/pressure/io", fixture(t, "node/pressure-io"))
+	p, err := ReadPressure(n.root)
+	if err != nil || p.CPU != nil || p.Memory != nil || p.IO == nil || p.IO.Some.Avg300 == 0 {
+		t.Errorf("ReadPressure = %+v, %v", p, err)
+	}
+}
+
+func FuzzParseStall(f *testing.F) {
+	f.Add("some avg10=0.22 avg60=0.17 avg300=1.11 total=58761459\nfull avg10=0.00 avg60=0.13 avg300=0.96 total=1\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		s, err := parseStall(text)
+		if err == nil && !(s.Full.Avg10 >= 0 && s.Full.Avg10 <= 100) {
+			t.Errorf("parsed to %+v", s)
+		}
+	})
+}
+
+// TestReadClockReal cannot know whether a client keeps this machine's clock; between two reads it does not jump by
+// hours.
+func TestReadClockReal(t *testing.T) {
+	c, err := ReadClock(t.Context(), time.Millisecond)
+	if err != nil || c.Over < time.Millisecond || c.Jumped.Abs() > time.Hour {
+		t.Errorf("ReadClock = %+v, %v", c, err)
+	}
+}
+
+// TestFolders has a containerd whose database is open at another place than the usual one.
+func TestFolders(t *testing.T) {
+	n := newNode(t)
+	n.process(50, 1, "containerd", 'S', "/usr/bin/containerd")
+	n.write("var/lib/containerd/x", "", "run/containerd/x", "")
+	rest := []Folder{
+		{Path: "/run/containerd", Role: FolderState}, {Path: "/var/lib/kubelet", Role: FolderKubelet},
+		{Path: "/var/log/pods", Role: FolderLogs}, {Path: "/var/log", Role: FolderLogs}, {Path: "/", Role: FolderRoot},
+	}
+	usual := append([]Folder{{Path: "/var/lib/containerd", Role: FolderRuntime}}, rest...)
+	equal(t, "the usual ones", usual, Folders(n.root, n.people(), "", ""))
+	// Below the root of the fixture, the database has the name that the process has for it.
+	dir := t.TempDir()
+	n.link("proc/50/fd/7", dir+boltFile)
+	(&node{t, "/"}).write(dir+boltFile, "")
+	equal(t, "of a daemon that sees other files", usual, Folders(n.root, n.people(), "", ""))
+	n.write(dir+boltFile, "another file of that name")
+	equal(t, "where the host has another file", usual, Folders(n.root, n.people(), "", ""))
+	must(t, os.Remove(n.path(dir+boltFile)))
+	n.link(dir+boltFile, dir+boltFile)
+	found := append([]Folder{{Path: dir, Role: FolderRuntime, PID: 50}}, rest...)
+	equal(t, "where the database is", found, Folders(n.root, n.people(), "", ""))
+	// A shim works below the folder of what runs.
+	state := t.TempDir()
+	bundle := state + "/" + taskDir + "/k8s.io/" + idA
+	n.process(60, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -id "+idA)
+	n.link("proc/60/cwd", bundle)
+	(&node{t, "/"}).write(bundle+"/config.json", "")
+	n.link(bundle, bundle)
+	found[1].Path = state
+	equal(t, "where the shims are", found, Folders(n.root, n.people(), "", "/var/log/pods"))
+}
+
+func TestObjects(t *testing.T) {
+	n := newNode(t)
+	id := func(digit string) string { return strings.Repeat(digit, 64) }
+	bundles := "run/containerd/io.containerd.runtime.v2.task/"
+	of := `"io.kubernetes.cri.sandbox-name":"web-1","io.kubernetes.cri.sandbox-namespace":"shop",` +
+		`"io.kubernetes.cri.sandbox-uid":"uid-1"}}`
+	n.write(
+		bundles+"k8s.io/"+id("a")+"/config.json", `{"annotations":{"io.kubernetes.cri.container-type":"sandbox",`+of,
+		bundles+"k8s.io/"+id("1")+"/config.json", `{"process":{"env":["SECRET=x"]},"annotations":{`+
+			`"io.kubernetes.cri.container-type":"container","io.kubernetes.cri.container-name":"app",`+of,
+		bundles+"k8s.io/"+id("4")+"/config.json", `{"annotations":`,
+		bundles+"k8s.io/bad name/config.json", `{"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}`,
+		bundles+"moby/"+id("c")+"/config.json", `{}`, // not of Kubernetes
+		crioBundles+"/"+id("8")+"/userdata/config.json", `{"annotations":{"io.kubernetes.cri-o.ContainerType":`+
+			`"container","io.kubernetes.container.name":"side","io.kubernetes.pod.name":"job-7",`+
+			`"io.kubernetes.pod.namespace":"batch","io.kubernetes.pod.uid":"uid-3"}}`,
+	)
+	equal(t, "Objects", []Object{
+		{Kind: KindContainer, ID: id("8"), Name: "side", Namespace: "batch", Pod: "job-7", PodUID: "uid-3"},
+		{Kind: KindPodSandbox, ID: id("a"), Namespace: "shop", Pod: "web-1", PodUID: "uid-1"},
+		{Kind: KindContainer, ID: id("1"), Name: "app", Namespace: "shop", Pod: "web-1", PodUID: "uid-1"},
+	}, n.people().Objects(t.Context()))
+	if got := n.people().Objects(canceled(t)); len(got) != 0 {
+		t.Errorf("Objects with a canceled context = %v", got)
+	}
+}
+
+func FuzzParseBundle(f *testing.F) {
+	f.Add(`{"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}`)
+	f.Add(`{"annotations":{"io.kubernetes.cri-o.ContainerType":"container","io.kubernetes.container.name":"side"}}`)
+	f.Add(`[]`)
+	f.Fuzz(func(t *testing.T, text string) {
+		o, ok := parseBundle(idA, text)
+		if ok && o.Kind != KindPodSandbox && o.Kind != KindContainer {
+			t.Errorf("parseBundle(%q) = %+v, an object without a kind", text, o)
+		}
+	})
+}
+
+func FuzzKeyed(f *testing.F) {
+	f.Add("nr_periods 10\nnr_throttled 3\nthrottled_usec 5\n", "nr_throttled")
+	f.Add("MemTotal:       16344856 kB\n", "MemTotal:")
+	f.Fuzz(func(t *testing.T, text, key string) {
+		if _, ok := numberAfter(text, key); ok && !strings.Contains(text, key) {
+			t.Errorf("numberAfter finds %q in %q", key, text)
+		}
+	})
+}
+
+// TestWithin checks that the error of a read that does not end, or panics, names what was being read, and that what a
+// read returns at its deadline is kept.
+func TestWithin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		release := make(chan struct{})
+		_, err := within(ctx, func(at *position) (int, error) {
+			at.enter("the cgroup of process %d", 7)
+			<-release
+			return 1, nil
+		})
+		failed(t, "of a read that does not end", err, "the cgroup of process 7")
+		close(release)
+		got, err := within(ctx, func(*position) (int, error) { return 2, ctx.Err() })
+		if got != 2 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("of a read that ends at its deadline: %d, %v", got, err)
+		}
+		_, err = within(t.Context(), func(at *position) (int, error) {
+			at.enter("the cgroup of process %d", 7)
+			panic("boom")
+		})
+		failed(t, "of a read that panics", err, "reading the cgroup of process 7: internal error: boom")
+	})
+}

@@ -1,0 +1,313 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+)
+
+const (
+	idA = "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+	idB = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+	mountinfoV2 = "22 27 0:21 / /proc rw,relatime shared:5 - proc proc rw\n" +
+		"26 22 0:24 / /sys/fs/cgroup rw,relatime shared:4 - cgroup2 cgroup2 rw,nsdelegate,memory_recursiveprot\n"
+
+	cgroupRoot = "sys/fs/cgroup"
+)
+
+var testNames = Names{
+	Runtimes: []string{"containerd", "crio", "dockerd", "cri-dockerd"},
+	Shims:    []string{"containerd-shim*", "conmon", "conmonrs"},
+	DataDirs: []string{"/var/lib/containerd"}, StateDirs: []string{"/run/containerd"},
+}
+
+// TestMain lets a copy of this binary be a child, stay in vfork, or ask systemd.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == ChildArgument {
+		os.Exit(Serve(os.Args[2:], os.Stdout))
+	}
+	switch {
+	case slices.Contains(os.Args, "vfork-until-stdin-ends"):
+		vforkUntilStdinEnds()
+	case slices.Contains(os.Args, "ask-systemd"):
+		askSystemdAsJSON()
+	default:
+		if code, ok := runApart(); ok {
+			os.Exit(code)
+		}
+		os.Exit(m.Run())
+	}
+}
+
+// runApart runs the tests again in their own mount namespace: what they mount and let hang disturbs nothing else, and
+// goes when they end, however they do.
+func runApart() (code int, ok bool) {
+	const mark = "KDIAG_TEST_APART"
+	if os.Geteuid() != 0 || os.Getenv(mark) != "" {
+		return 0, false
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), mark+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	if cmd.Start() != nil { // not root enough
+		return 0, false
+	}
+	_ = cmd.Wait()
+	return cmd.ProcessState.ExitCode(), true
+}
+
+// equal compares whole values.
+func equal(t testing.TB, what string, want, got any) {
+	t.Helper()
+	fields := cmp.AllowUnexported(mountLine{}, hierarchy{}, stat{})
+	if diff := cmp.Diff(want, got, fields); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// failed checks for an error that contains a text; none for no text.
+func failed(t testing.TB, what string, err error, text string) {
+	t.Helper()
+	if text == "" && err != nil || text != "" && (err == nil || !strings.Contains(err.Error(), text)) {
+		t.Errorf("%s: error %v, want %q", what, err, text)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func fixture(t testing.TB, name string) string {
+	t.Helper()
+	b, err := os.ReadFile("testdata/" + name)
+	must(t, err)
+	return string(b)
+}
+
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
+}
+
+// A node is a fixture tree of a node's files.
+type node struct {
+	t    testing.TB
+	root string
+}
+
+func newNode(t testing.TB) *node {
+	n := &node{t, t.TempDir()}
+	n.write("proc/stat", "cpu  1 2 3 4 5 6 7 8 9 10\nbtime 1000\n")
+	return n
+}
+
+func newNodeV2(t testing.TB) *node {
+	n := newNode(t)
+	n.write("proc/1/mountinfo", mountinfoV2)
+	return n
+}
+
+func (n *node) path(name string) string {
+	n.t.Helper()
+	file := filepath.Join(n.root, name)
+	must(n.t, os.MkdirAll(filepath.Dir(file), 0o755))
+	return file
+}
+
+// write makes files, of which each name is followed by the content.
+func (n *node) write(namesAndContents ...string) {
+	n.t.Helper()
+	for pair := range slices.Chunk(namesAndContents, 2) {
+		must(n.t, os.WriteFile(n.path(pair[0]), []byte(pair[1]), 0o644))
+	}
+}
+
+func (n *node) link(name, target string) {
+	n.t.Helper()
+	must(n.t, os.Symlink(target, n.path(name)))
+}
+
+// fifo puts one in the place of a file: a reader waits in it as in a file of a process whose memory map is locked.
+func (n *node) fifo(name string) string {
+	n.t.Helper()
+	file := n.path(name)
+	_ = os.Remove(file)
+	must(n.t, syscall.Mkfifo(file, 0o600))
+	return file
+}
+
+// untilRead returns a context that ends when a reader has opened a FIFO and waits in it, until the test ends.
+func untilRead(t *testing.T, fifo string) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	held := make(chan *os.File, 1)
+	go func() {
+		w, err := os.OpenFile(fifo, os.O_WRONLY, 0) // returns when the reader has opened it
+		if err != nil {
+			t.Error(err)
+		}
+		held <- w
+		cancel()
+	}()
+	t.Cleanup(func() {
+		if f, err := os.OpenFile(fifo, os.O_RDWR, 0); err == nil { // lets go of the goroutine if there was no reader
+			defer f.Close()
+		}
+		if w := <-held; w != nil {
+			w.Close()
+		}
+	})
+	return ctx
+}
+
+// statLine writes a /proc/PID/stat line as the kernel does, with 52 fields. A start of zero is one second after boot
+// for each of the pid, no threads are one.
+func statLine(st stat) string {
+	flags := 0
+	if st.kernel {
+		flags = kernelThread
+	}
+	if st.start == 0 {
+		st.start = uint64(st.pid) * userHZ
+	}
+	return fmt.Sprintf("%d (%s) %c %d 0 0 0 -1 %d 0 0 0 0 0 3 0 0 20 0 %d 0 %d 0 %d 18446744073709551615%s\n",
+		st.pid, st.comm, st.state, st.ppid, flags, max(st.threads, 1), st.start, st.rss/os.Getpagesize(),
+		strings.Repeat(" 0", 27))
+}
+
+func started(pid int) time.Time { return time.Unix(1000+int64(pid), 0) }
+
+// process adds a process of one thread.
+func (n *node) process(pid, ppid int, comm string, state byte, args string) {
+	n.t.Helper()
+	n.stat(stat{pid: pid, ppid: ppid, comm: comm, state: state})
+	n.write(proc(pid, "cmdline"), strings.ReplaceAll(args, " ", "\x00")+"\x00", proc(pid, "wchan"), "0")
+}
+
+// stat writes the stat of a process and of its main thread.
+func (n *node) stat(st stat) {
+	n.t.Helper()
+	n.write(proc(st.pid, "stat"), statLine(st), proc(st.pid, "task/"+strconv.Itoa(st.pid)+"/stat"), statLine(st))
+}
+
+func proc(pid int, name string) string { return fmt.Sprintf("proc/%d/%s", pid, name) }
+
+// people is what can be seen of the node's processes.
+func (n *node) people() Population {
+	n.t.Helper()
+	people, err := ReadPopulation(n.t.Context(), n.root, testNames)
+	must(n.t, err)
+	return people
+}
+
+// hostPeople is the processes of this machine.
+func hostPeople(t *testing.T) Population {
+	t.Helper()
+	return retried(t, func() (Population, error) { return ReadPopulation(t.Context(), "/", testNames) })
+}
+
+// retried reads again what had no time on a busy machine.
+func retried[T any](t *testing.T, read func() (T, error)) (got T) {
+	t.Helper()
+	var err error
+	for range 100 {
+		if got, err = read(); !errors.Is(err, context.DeadlineExceeded) {
+			break
+		}
+	}
+	must(t, err)
+	return got
+}
+
+// eventually waits until a condition holds, and gives up long after it should have.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for range 10_000 {
+		if holds() {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatalf("still not: %s", what)
+}
+
+// needsRoot skips a test that this machine cannot run, and fails it where that is promised.
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		nodebox.Need(t, "needs root")
+	}
+}
+
+// mount mounts a file system at a new folder below dir until the test ends.
+func mount(t *testing.T, source, dir, name, kind, options string) (point string) {
+	t.Helper()
+	needsRoot(t)
+	point = filepath.Join(dir, name)
+	must(t, os.MkdirAll(point, 0o755))
+	if err := unix.Mount(source, point, kind, 0, options); err != nil {
+		nodebox.Need(t, fmt.Sprintf("mounting %s: %v", kind, err))
+	}
+	t.Cleanup(func() { _ = unix.Unmount(point, unix.MNT_FORCE|unix.MNT_DETACH) })
+	return point
+}
+
+// mountDeadFuse mounts a file system that never answers. Cut ends the connection, and all that wait in it.
+func mountDeadFuse(t *testing.T, dir, name string) (point string, cut func()) {
+	t.Helper()
+	needsRoot(t)
+	f := nodebox.OpenDeadFuse(t)
+	point = mount(t, "dead.example:/bucket", dir, name, "fuse.dead", f.Options(f.Dev.Fd()))
+	cut = func() {
+		_ = unix.Unmount(point, unix.MNT_FORCE|unix.MNT_DETACH)
+		_ = f.Dev.Close()
+	}
+	t.Cleanup(cut)
+	go f.Serve()
+	return point, cut
+}
+
+// testChild is this test's program as a child: see TestMain.
+func testChild(t *testing.T) Child {
+	t.Helper()
+	self, err := os.Executable()
+	must(t, err)
+	return NewChild(self)
+}
+
+// left returns the children that are stuck in a path below dir.
+func left(t *testing.T, dir string) (pids []int) {
+	t.Helper()
+	people := hostPeople(t)
+	stuck := people.stuckChildren()
+	for pid, st := range people.all {
+		for _, thread := range people.threads(pid) { // of a dead first thread the arguments are empty
+			args := strings.Join(nulSeparated(thread, "cmdline"), " ")
+			if stuck[st.comm] > 0 && strings.Contains(args, dir) && !slices.Contains(pids, pid) {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	return pids
+}
