@@ -59,6 +59,8 @@ const (
 	ttrpcSuffix = ".ttrpc"
 	// backlogTries is how often to connect before a full listen queue counts: one attempt may have met a burst.
 	backlogTries = 3
+	// probeGrace is for the end of a connect(2) that the deadline interrupts.
+	probeGrace = 250 * time.Millisecond
 )
 
 // Probe looks at a socket's file, connects, and waits for the server's first HTTP/2 frame. It makes no RPC. The
@@ -77,7 +79,7 @@ func probe(ctx context.Context, endpoint string) Connect {
 	}
 	path := pathOf(url)
 	// The lookup of the path can hang in the kernel. What follows ends with the context.
-	conn, err := deadline.RunGrace(ctx, closePatience, func(ctx context.Context) (net.Conn, error) {
+	conn, err := deadline.RunGrace(ctx, probeGrace, func(ctx context.Context) (net.Conn, error) {
 		info, err := os.Stat(path)
 		if err != nil {
 			return nil, err

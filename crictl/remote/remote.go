@@ -79,7 +79,7 @@ func Dial(endpoint string, opts Options) (*Service, error) {
 		MinConnectTimeout: connectAtLeast,
 	}
 	var err error
-	s.conn, err = crictl.NewConn(endpoint, opts.Dialer, retry,
+	s.conn, err = crictl.NewConn(endpoint, opts.Dialer, grpc.WithConnectParams(retry),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageLimit)))
 	if err != nil {
 		return nil, err
