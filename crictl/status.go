@@ -24,7 +24,8 @@ func unixNano(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-func podSandboxStatusOf(in *runtimeapi.PodSandboxStatus) *PodSandbox {
+func podSandboxStatusOf(resp *runtimeapi.PodSandboxStatusResponse) *PodSandbox {
+	in := resp.GetStatus()
 	labels, meta := in.GetLabels(), in.GetMetadata()
 	return &PodSandbox{
 		ID: in.GetId(), State: sandboxState(int32(in.GetState())), CreatedAt: in.GetCreatedAt(), Attempt: meta.GetAttempt(),
@@ -36,7 +37,8 @@ func podSandboxStatusOf(in *runtimeapi.PodSandboxStatus) *PodSandbox {
 	}
 }
 
-func containerStatusOf(in *runtimeapi.ContainerStatus) *ContainerStatus {
+func containerStatusOf(resp *runtimeapi.ContainerStatusResponse) *ContainerStatus {
+	in := resp.GetStatus()
 	labels := in.GetLabels()
 	return &ContainerStatus{
 		Container: Container{
