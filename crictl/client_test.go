@@ -208,122 +208,89 @@ func TestReconnects(t *testing.T) {
 func TestCalls(t *testing.T) {
 	created := time.Unix(1767225600, 5)
 	images := &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "a"}, {Id: "b"}}}
+	handlers := map[string]handler{}
+	for method, m := range map[string]proto.Message{
+		"Version": &runtimeapi.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "v2", RuntimeApiVersion: "v1"},
+		"Status": &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{
+			Conditions: []*runtimeapi.RuntimeCondition{{Type: "NetworkReady", Reason: "NetworkPluginNotReady", Message: "m"}},
+		}},
+		"PodSandboxStatus": &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
+			Id: "s", Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u", Attempt: 2},
+			State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY, CreatedAt: created.UnixNano(),
+		}},
+		"ContainerStatus": &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
+			Id: "c", Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: 4},
+			State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: created.UnixNano(),
+			FinishedAt: time.Time{}.UnixNano(), ExitCode: 137, Reason: "OOMKilled",
+			Labels: map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u"},
+		}},
+		"ListImages":    images,
+		"ImageFsInfo":   &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{}}},
+		"ImageStatus":   &runtimeapi.ImageStatusResponse{Image: images.Images[0]},
+		"RuntimeConfig": &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{}},
+	} {
+		handlers[method] = answer(t, m)
+	}
+	type answered struct {
+		Answer any
+		Object string
+		Items  int
+	}
 	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, Options{}, map[string]handler{
-			"Version": answer(t, &runtimeapi.VersionResponse{
-				RuntimeName: "containerd", RuntimeVersion: "v2",
-				RuntimeApiVersion: "v1",
-			}),
-			"Status": answer(t, &runtimeapi.StatusResponse{
-				Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
-					{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Reason: "NetworkPluginNotReady", Message: "m"},
-				}},
-			}),
-			"PodSandboxStatus": answer(t, &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
-				Id: "s", Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u", Attempt: 2},
-				State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY, CreatedAt: created.UnixNano(),
-			}}),
-			"ContainerStatus": answer(t, &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
-				Id: "c", Metadata: &runtimeapi.ContainerMetadata{
-					Name:    "app",
-					Attempt: 4,
-				}, State: runtimeapi.ContainerState_CONTAINER_EXITED,
-				CreatedAt: created.UnixNano(), FinishedAt: time.Time{}.UnixNano(), ExitCode: 137, Reason: "OOMKilled",
-				Labels: map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u"},
-			}}),
-			"ListImages":  answer(t, images),
-			"ImageFsInfo": answer(t, &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{}}}),
-		})
+		c := newClient(t, Options{}, handlers)
+		of := func(answer any, call Call) answered { return answered{answer, call.Object, call.Items} }
+		got := []answered{
+			of(c.Version(t.Context())), of(c.Status(t.Context())), of(c.PodSandboxStatus(t.Context(), "s")),
+			of(c.ContainerStatus(t.Context(), "c")), of(c.HasImage(t.Context(), "i")), of(c.CgroupDriver(t.Context())),
+			of(nil, c.ListImages(t.Context())), of(nil, c.ImageFsInfo(t.Context())),
+		}
 		pod := Pod{Namespace: "n", Name: "p", UID: "u"}
-		v, _ := c.Version(t.Context())
-		if diff := cmp.Diff(&Version{"containerd", "v2", "v1"}, v); diff != "" {
-			t.Error(diff)
+		want := []answered{
+			{Answer: &Version{"containerd", "v2", "v1"}},
+			{Answer: &Status{Conditions: []Condition{{"NetworkReady", false, "NetworkPluginNotReady", "m"}}}},
+			{&PodSandbox{ID: "s", Pod: &pod, State: SandboxNotReady, CreatedAt: created.UnixNano(), Attempt: 2}, "s", 0},
+			{&ContainerStatus{
+				Container: Container{ID: "c", Name: "app", Pod: &pod, State: ContainerExited, CreatedAt: created.UnixNano(), Attempt: 4},
+				ExitCode:  137, Reason: "OOMKilled",
+			}, "c", 0},
+			{true, "i", 0},
+			{Answer: "systemd"},
+			{Items: 2},
+			{Items: 1},
 		}
-		s, _ := c.Status(t.Context())
-		want := &Status{
-			Conditions: []Condition{{Type: "RuntimeReady", Status: true}, {"NetworkReady", false, "NetworkPluginNotReady", "m"}},
-		}
-		if diff := cmp.Diff(want, s); diff != "" {
-			t.Error(diff)
-		}
-		ps, call := c.PodSandboxStatus(t.Context(), "s")
-		wantPS := &PodSandbox{ID: "s", Pod: &pod, State: SandboxNotReady, CreatedAt: created.UnixNano(), Attempt: 2}
-		if diff := cmp.Diff(wantPS, ps); diff != "" || call.Object != "s" {
-			t.Error(diff, call)
-		}
-		cs, call := c.ContainerStatus(t.Context(), "c")
-		wantCS := &ContainerStatus{
-			Container: Container{ID: "c", Name: "app", Pod: &pod, State: ContainerExited, CreatedAt: created.UnixNano(), Attempt: 4},
-			ExitCode:  137, Reason: "OOMKilled",
-		}
-		if diff := cmp.Diff(wantCS, cs); diff != "" || call.Object != "c" {
-			t.Error(diff, call)
-		}
-		if call := c.ListImages(t.Context()); call.Items != 2 || call.Bytes != proto.Size(images) {
-			t.Errorf("got %+v", call)
-		}
-		if call := c.ImageFsInfo(t.Context()); call.Items != 1 || !call.OK() {
-			t.Errorf("got %+v", call)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
 }
 
+// TestRequestsLookLikeTheKubelets compares requests byte by byte. The kubelet's lists have an empty filter, not none.
 func TestRequestsLookLikeTheKubelets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var requests []string
-		note := func(name string, m proto.Message) handler {
-			return func(_ context.Context, req []byte, send func([]byte) error) error {
-				if err := proto.Unmarshal(req, m); err != nil {
-					return err
-				}
-				again, err := proto.Marshal(m)
-				if err != nil || string(again) != string(req) {
-					t.Errorf("%s: request %q", name, req)
-				}
-				requests = append(requests, name)
-				return send(nil)
-			}
+	want, got, handlers := map[string]string{}, map[string]string{}, map[string]handler{}
+	for method, m := range map[string]proto.Message{
+		"Version":          &runtimeapi.VersionRequest{Version: "0.1.0"},
+		"ContainerStatus":  &runtimeapi.ContainerStatusRequest{ContainerId: "c"},
+		"PodSandboxStatus": &runtimeapi.PodSandboxStatusRequest{PodSandboxId: "s"},
+		"ListContainers":   &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{}},
+		"ListPodSandbox":   &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{}},
+	} {
+		want[method] = string(mustMarshal(t, m))
+		handlers[method] = func(_ context.Context, req []byte, send func([]byte) error) error {
+			got[method] = string(req)
+			return send(nil)
 		}
-		status, pod, version := &runtimeapi.ContainerStatusRequest{}, &runtimeapi.PodSandboxStatusRequest{}, &runtimeapi.VersionRequest{}
-		list, pods := &runtimeapi.ListContainersRequest{}, &runtimeapi.ListPodSandboxRequest{}
-		c := newClient(t, Options{}, map[string]handler{
-			"ContainerStatus": note("ContainerStatus", status), "PodSandboxStatus": note("PodSandboxStatus", pod),
-			"Version": note("Version", version), "ListContainers": note("ListContainers",
-				list), "ListPodSandbox": note("ListPodSandbox", pods),
-		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, Options{}, handlers)
+		c.Version(t.Context())
 		c.ContainerStatus(t.Context(), "c")
 		c.PodSandboxStatus(t.Context(), "s")
-		c.Version(t.Context())
 		c.ListContainers(t.Context(), Filter{}, ModeUnary)
 		c.ListPodSandbox(t.Context(), Filter{}, ModeUnary)
-		if diff := cmp.Diff([]string{"ContainerStatus", "PodSandboxStatus", "Version", "ListContainers", "ListPodSandbox"},
-			requests); diff != "" {
-			t.Error(diff)
-		}
-		if status.GetVerbose() || pod.GetVerbose() || status.GetContainerId() != "c" || pod.GetPodSandboxId() != "s" {
-			t.Errorf("got %v, %v", status, pod)
-		}
-		if list.GetFilter() == nil || pods.GetFilter() == nil || proto.Size(list.GetFilter()) != 0 ||
-			proto.Size(pods.GetFilter()) != 0 {
-			t.Errorf("the kubelet sends empty filters, this sends %v and %v", list, pods)
-		}
 	})
-}
-
-// TestDeadlinesOfChanges has two calls whose deadlines are longer than that of others.
-func TestDeadlinesOfChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, Options{RPCTimeout: time.Second}, map[string]handler{
-			"StopPodSandbox":   slow(500*time.Millisecond, answer(t, &runtimeapi.StopPodSandboxResponse{})),
-			"RemovePodSandbox": hang,
-		})
-		if call := c.StopPodSandbox(t.Context(), "s"); !call.OK() || call.Object != "s" {
-			t.Errorf("got %+v", call)
-		}
-		if call := c.RemovePodSandbox(t.Context(), "s"); !call.Hung() || call.Elapsed != time.Second {
-			t.Errorf("got %+v", call)
-		}
-	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-kubelet +kdiag):\n%s", diff)
+	}
 }
 
 func TestRefusedSize(t *testing.T) {
