@@ -183,18 +183,6 @@ func compare[T any](t *testing.T, data []byte, seed uint64, fresh func() *listDe
 	}
 }
 
-func compareContainers(t *testing.T, data []byte, seed uint64) {
-	t.Helper()
-	want, err := naiveContainers(t, data)
-	compare(t, data, seed, newContainerDecoder, want, err)
-}
-
-func compareSandboxes(t *testing.T, data []byte, seed uint64) {
-	t.Helper()
-	want, err := naiveSandboxes(t, data)
-	compare(t, data, seed, newSandboxDecoder, want, err)
-}
-
 // oddContainers are messages in corners of the encoding that no runtime uses and that a decoder may get wrong. Each is
 // one entry's bytes.
 func oddContainers() map[string][]byte {
@@ -261,39 +249,9 @@ func oddContainers() map[string][]byte {
 	}
 }
 
-func TestDecodeOddities(t *testing.T) {
-	for name, entry := range oddContainers() {
-		t.Run(name, func(t *testing.T) {
-			list := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry)
-			// Between two good entries, so that an error in the middle and the sizes around it show.
-			good := mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{kubeletContainer(1,
-				2)}})
-			compareContainers(t, list, 7)
-			compareContainers(t, append(append(append([]byte(nil), good...), list...), good...), 7)
-			compareSandboxes(t, list, 7)
-			compareContainers(t, entry, 7)
-		})
-	}
-}
-
-func TestDecodeWholeLists(t *testing.T) {
-	containers := &runtimeapi.ListContainersResponse{}
-	sandboxes := &runtimeapi.ListPodSandboxResponse{}
-	for i := range 60 {
-		containers.Containers = append(containers.Containers, kubeletContainer(i/10, i%10))
-		sandboxes.Items = append(sandboxes.Items, kubeletSandbox(i/3, i%3))
-	}
-	c, s := mustMarshal(t, containers), mustMarshal(t, sandboxes)
-	for seed := range uint64(4) {
-		compareContainers(t, c, seed)
-		compareSandboxes(t, s, seed)
-	}
-}
-
 func TestDecodeTruncated(t *testing.T) {
-	data := mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{
-		kubeletContainer(1, 0),
-	}})
+	one := []*runtimeapi.Container{kubeletContainer(1, 0)}
+	data := mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: one})
 	for n := 1; n < len(data); n++ {
 		if err := newContainerDecoder().decode(cut(data[:n], 100)); err == nil {
 			t.Errorf("the first %d of %d bytes were accepted", n, len(data))
@@ -301,22 +259,39 @@ func TestDecodeTruncated(t *testing.T) {
 	}
 }
 
-func FuzzDecodeContainers(f *testing.F) {
-	for _, entry := range oddContainers() {
-		f.Add(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry), uint64(1))
+// seedLists adds lists of good and odd entries, the odd ones alone and between two good ones, so that an error in the
+// middle and the sizes around it show.
+func seedLists(f *testing.F, good func(pod, attempt int) proto.Message) {
+	list := func(entries ...[]byte) (out []byte) {
+		for _, e := range entries {
+			out = protowire.AppendBytes(protowire.AppendTag(out, 1, protowire.BytesType), e)
+		}
+		return out
 	}
-	f.Add(mustMarshal(f, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{
-		kubeletContainer(1, 0), kubeletContainer(2, 3), {},
-	}}), uint64(2))
-	f.Fuzz(func(t *testing.T, data []byte, seed uint64) { compareContainers(t, data, seed) })
+	var many [][]byte
+	for i := range 60 {
+		many = append(many, mustMarshal(f, good(i/10, i%10)))
+	}
+	f.Add(list(many...), uint64(2))
+	for _, entry := range oddContainers() {
+		f.Add(entry, uint64(1))
+		f.Add(list(entry), uint64(7))
+		f.Add(list(many[0], entry, many[1]), uint64(7))
+	}
+}
+
+func FuzzDecodeContainers(f *testing.F) {
+	seedLists(f, func(pod, attempt int) proto.Message { return kubeletContainer(pod, attempt) })
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		want, err := naiveContainers(t, data)
+		compare(t, data, seed, newContainerDecoder, want, err)
+	})
 }
 
 func FuzzDecodeSandboxes(f *testing.F) {
-	for _, entry := range oddContainers() {
-		f.Add(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry), uint64(1))
-	}
-	f.Add(mustMarshal(f, &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{
-		kubeletSandbox(1, 0), kubeletSandbox(2, 3), {},
-	}}), uint64(2))
-	f.Fuzz(func(t *testing.T, data []byte, seed uint64) { compareSandboxes(t, data, seed) })
+	seedLists(f, func(pod, attempt int) proto.Message { return kubeletSandbox(pod, attempt) })
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		want, err := naiveSandboxes(t, data)
+		compare(t, data, seed, newSandboxDecoder, want, err)
+	})
 }
