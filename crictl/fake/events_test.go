@@ -18,7 +18,7 @@ func TestEvents(t *testing.T) {
 			streams[i] = must(c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{}))(t)
 		}
 		synctest.Wait() // both have subscribed
-		sandboxID, id := c.start(t, nil)
+		sandboxID, id := c.start(t)
 		must(c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}))(t)
 		must(c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandboxID}))(t)
 		must(c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandboxID}))(t)
