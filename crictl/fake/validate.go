@@ -118,15 +118,8 @@ func (s *Scenario) validatePods() error {
 		if g.Name == "" {
 			return fmt.Errorf("pods[%d].name: missing", i)
 		}
-		perPod, lowest, highest := 1+g.DeadBefore, min(
-			g.Count,
-			g.DeadBefore,
-			g.Padding,
-		), max(
-			g.Count,
-			g.DeadBefore,
-			g.Padding,
-		)
+		perPod := 1 + g.DeadBefore
+		lowest, highest := min(g.Count, g.DeadBefore, g.Padding), max(g.Count, g.DeadBefore, g.Padding)
 		seen := map[string]bool{}
 		for j, c := range g.Containers {
 			at := fmt.Sprintf("pods[%d].containers[%d]", i, j)
@@ -149,12 +142,8 @@ func (s *Scenario) validatePods() error {
 		objects += max(g.Count, 1) * perPod
 		size += max(g.Count, 1) * perPod * (entryBytes + g.Padding)
 		if objects > maxObjects || size > maxEntries {
-			return fmt.Errorf(
-				"pods[%d]: more than %d sandboxes and containers, or than %d MiB, in all",
-				i,
-				maxObjects,
-				maxEntries>>20,
-			)
+			return fmt.Errorf("pods[%d]: more than %d sandboxes and containers, or than %d MiB, in all", i, maxObjects,
+				maxEntries>>20)
 		}
 	}
 	return nil
