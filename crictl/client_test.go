@@ -30,19 +30,19 @@ func TestCallOutcomes(t *testing.T) {
 		cancel  time.Duration // when the command is interrupted; 0 for never
 		want    Code
 		err     string // part of Err
-		hung    bool
 		elapsed time.Duration
 	}{
 		{name: "answered", server: version, want: OK},
 		{name: "slow", server: slow(3*time.Second, version), want: OK, elapsed: 3 * time.Second},
-		{name: "hung", server: hang, want: DeadlineExceeded, err: "deadline", hung: true, elapsed: 5 * time.Second},
+		{name: "hung", server: hang, want: DeadlineExceeded, err: "deadline", elapsed: 5 * time.Second},
 		{
 			name: "command's deadline first", server: hang, parent: 2 * time.Second, want: Canceled, err: "deadline",
 			elapsed: 2 * time.Second,
 		},
 		{
-			name: "command's deadline later", server: hang, parent: 9 * time.Second, want: DeadlineExceeded, err: "deadline",
-			hung: true, elapsed: 5 * time.Second,
+			name: "command's deadline later", server: hang, parent: 9 * time.Second, want: DeadlineExceeded,
+			err:     "deadline",
+			elapsed: 5 * time.Second,
 		},
 		{name: "interrupted", server: hang, cancel: time.Second, want: Canceled, err: "canceled", elapsed: time.Second},
 		{
@@ -51,9 +51,10 @@ func TestCallOutcomes(t *testing.T) {
 			want:   Unknown, err: "the runtime answered DeadlineExceeded: shim: no answer", elapsed: time.Second,
 		},
 		{
-			name:   "our deadline, reported by the runtime a moment early",
-			server: slow(4900*time.Millisecond, fail(status.Error(codes.DeadlineExceeded, "context deadline exceeded"))),
-			want:   DeadlineExceeded, err: "context deadline", hung: true, elapsed: 4900 * time.Millisecond,
+			name: "our deadline, reported by the runtime a moment early",
+			server: slow(4900*time.Millisecond,
+				fail(status.Error(codes.DeadlineExceeded, "context deadline exceeded"))),
+			want: DeadlineExceeded, err: "context deadline", elapsed: 4900 * time.Millisecond,
 		},
 		{
 			name: "canceled by the runtime", server: fail(status.Error(codes.Canceled, "ctx")), want: Unknown,
@@ -73,9 +74,10 @@ func TestCallOutcomes(t *testing.T) {
 			err: strings.Repeat("x", 199) + "..." + strings.Repeat("x", 198),
 		},
 		{
-			name:   "garbage",
-			server: func(_ context.Context, _ []byte, send func([]byte) error) error { return send([]byte("\xff\xff\xff")) },
-			want:   Internal, err: "the answer could not be decoded",
+			name: "garbage", want: Internal, err: "the answer could not be decoded",
+			server: func(_ context.Context, _ []byte, send func([]byte) error) error {
+				return send([]byte("\xff\xff\xff"))
+			},
 		},
 		{name: "no answer at all", server: fail(nil), want: Internal},
 	} {
@@ -99,8 +101,9 @@ func TestCallOutcomes(t *testing.T) {
 				if call.Method != "Version" || !call.Start.Equal(start) || call.Elapsed != tc.elapsed {
 					t.Errorf("got %+v, want it to take %v", call, tc.elapsed)
 				}
-				if call.Code != tc.want || !strings.Contains(call.Err, tc.err) || call.Hung() != tc.hung {
-					t.Errorf("got %s %q hung %t, want %s %q %t", call.Code, call.Err, call.Hung(), tc.want, tc.err, tc.hung)
+				if call.Code != tc.want || !strings.Contains(call.Err, tc.err) ||
+					call.Hung() != (tc.want == DeadlineExceeded) {
+					t.Errorf("got %+v, want %s %q", call, tc.want, tc.err)
 				}
 				if (v != nil) != call.OK() || (call.Err == "") != call.OK() {
 					t.Errorf("version %v with %+v", v, call)
@@ -116,7 +119,6 @@ func TestDialOutcomes(t *testing.T) {
 		dial    func(context.Context, string) (net.Conn, error)
 		want    Code
 		err     string
-		hung    bool
 		elapsed time.Duration
 	}{
 		{
@@ -131,7 +133,7 @@ func TestDialOutcomes(t *testing.T) {
 			dial: func(context.Context, string) (net.Conn, error) {
 				return nil, &net.OpError{Op: "dial", Net: "unix", Err: unix.EAGAIN}
 			},
-			want: DeadlineExceeded, err: "deadline", hung: true, elapsed: time.Second,
+			want: DeadlineExceeded, err: "deadline", elapsed: time.Second,
 		},
 		{
 			name: "accepts and says nothing",
@@ -147,7 +149,7 @@ func TestDialOutcomes(t *testing.T) {
 				}()
 				return here, nil
 			},
-			want: DeadlineExceeded, err: "deadline", hung: true, elapsed: time.Second,
+			want: DeadlineExceeded, err: "deadline", elapsed: time.Second,
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -166,7 +168,7 @@ func TestDialOutcomes(t *testing.T) {
 				}
 				for range 3 { // the second and third call meet a connection in the making, or one that is backing off
 					_, call := c.Version(t.Context())
-					if call.Code != tc.want || !strings.Contains(call.Err, tc.err) || call.Hung() != tc.hung ||
+					if call.Code != tc.want || !strings.Contains(call.Err, tc.err) || call.Hung() != (tc.want == DeadlineExceeded) ||
 						call.Elapsed != tc.elapsed {
 						t.Errorf("got %+v", call)
 					}
@@ -210,9 +212,15 @@ func TestCalls(t *testing.T) {
 	images := &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "a"}, {Id: "b"}}}
 	handlers := map[string]handler{}
 	for method, m := range map[string]proto.Message{
-		"Version": &runtimeapi.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "v2", RuntimeApiVersion: "v1"},
+		"Version": &runtimeapi.VersionResponse{
+			RuntimeName: "containerd", RuntimeVersion: "v2",
+			RuntimeApiVersion: "v1",
+		},
 		"Status": &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{
-			Conditions: []*runtimeapi.RuntimeCondition{{Type: "NetworkReady", Reason: "NetworkPluginNotReady", Message: "m"}},
+			Conditions: []*runtimeapi.RuntimeCondition{{
+				Type: "NetworkReady", Reason: "NetworkPluginNotReady",
+				Message: "m",
+			}},
 		}},
 		"PodSandboxStatus": &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
 			Id: "s", Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u", Attempt: 2},
@@ -248,10 +256,16 @@ func TestCalls(t *testing.T) {
 		want := []answered{
 			{Answer: &Version{"containerd", "v2", "v1"}},
 			{Answer: &Status{Conditions: []Condition{{"NetworkReady", false, "NetworkPluginNotReady", "m"}}}},
-			{&PodSandbox{ID: "s", Pod: &pod, State: SandboxNotReady, CreatedAt: created.UnixNano(), Attempt: 2}, "s", 0},
+			{
+				&PodSandbox{ID: "s", Pod: &pod, State: SandboxNotReady, CreatedAt: created.UnixNano(), Attempt: 2}, "s",
+				0,
+			},
 			{&ContainerStatus{
-				Container: Container{ID: "c", Name: "app", Pod: &pod, State: ContainerExited, CreatedAt: created.UnixNano(), Attempt: 4},
-				ExitCode:  137, Reason: "OOMKilled",
+				Container: Container{
+					ID: "c", Name: "app", Pod: &pod, State: ContainerExited,
+					CreatedAt: created.UnixNano(), Attempt: 4,
+				},
+				ExitCode: 137, Reason: "OOMKilled",
 			}, "c", 0},
 			{true, "i", 0},
 			{Answer: "systemd"},

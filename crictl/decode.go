@@ -262,7 +262,8 @@ func decodeContainer(b []byte, in *interner, size int) (Container, error) {
 		return Container{}, err
 	}
 	return Container{
-		ID: in.copy(e.text[id]), SandboxID: in.shared(e.text[sandboxID]), Name: in.shared(e.either(name, labelContainer)),
+		ID: in.copy(e.text[id]), SandboxID: in.shared(e.text[sandboxID]),
+		Name:      in.shared(e.either(name, labelContainer)),
 		Pod:       in.pod(e.text[labelNamespace], e.text[labelName], e.text[labelUID]),
 		CreatedAt: int64(e.number[createdAt]), Attempt: uint32(e.number[attempt]), Size: uint32(size),
 		State: containerState(int32(e.number[state])),

@@ -55,10 +55,13 @@ func kubeletSandbox(pod, attempt int) *runtimeapi.PodSandbox {
 			Name: c.Labels[LabelPodName], Namespace: c.Labels[LabelPodNamespace], Uid: c.Labels[LabelPodUID],
 			Attempt: uint32(attempt),
 		},
-		State:       runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
-		CreatedAt:   c.CreatedAt,
-		Labels:      c.Labels,
-		Annotations: map[string]string{AnnotationConfigSource: "api", "kubernetes.io/config.seen": "2026-01-01T00:00:00Z"},
+		State:     runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
+		CreatedAt: c.CreatedAt,
+		Labels:    c.Labels,
+		Annotations: map[string]string{
+			AnnotationConfigSource:      "api",
+			"kubernetes.io/config.seen": "2026-01-01T00:00:00Z",
+		},
 	}
 }
 

@@ -78,9 +78,9 @@ func TestDiscover(t *testing.T) {
 		{
 			name: "kubelet's flag before its file and crictl.yaml",
 			host: host{
-				"812 kubelet":                 "kubelet --config=/var/lib/kubelet/config.yaml --container-runtime-endpoint unix:///run/flag.sock",
-				"var/lib/kubelet/config.yaml": "containerRuntimeEndpoint: unix:///run/file.sock\n",
-				"etc/crictl.yaml":             "runtime-endpoint: unix:///run/crictl.sock\n",
+				"812 kubelet":     "kubelet --config=/etc/k.yaml --container-runtime-endpoint unix:///run/flag.sock",
+				"etc/k.yaml":      "containerRuntimeEndpoint: unix:///run/file.sock\n",
+				"etc/crictl.yaml": "runtime-endpoint: unix:///run/crictl.sock\n",
 			},
 			want: Endpoint{
 				"unix:///run/flag.sock", SourceKubelet, "--container-runtime-endpoint of the running kubelet (pid 812)",
@@ -90,11 +90,12 @@ func TestDiscover(t *testing.T) {
 			name: "kubelet with TCP, then crictl.yaml with other keys",
 			host: host{
 				"812 kubelet":     "kubelet --container-runtime-endpoint=tcp://x:1",
-				"etc/crictl.yaml": "runtime-endpoint: /run/crictl.sock\ntimeout: 10\ndebug: [what, ever]\nnew-key: {a: 1}\n",
+				"etc/crictl.yaml": "runtime-endpoint: /run/crictl.sock\ntimeout: 10\ndebug: [what, ever]\nx: {a: 1}\n",
 			},
 			want: Endpoint{"unix:///run/crictl.sock", SourceConfig, "/etc/crictl.yaml"},
 			tried: []string{
-				`--container-runtime-endpoint of the running kubelet (pid 812): its endpoint "tcp://x:1" is not the absolute path`,
+				"--container-runtime-endpoint of the running kubelet (pid 812): " +
+					`its endpoint "tcp://x:1" is not the absolute path`,
 			},
 		},
 		{
@@ -158,7 +159,7 @@ func TestDiscover(t *testing.T) {
 			name: "neither kubelet nor socket, but the kubelet's file",
 			host: host{
 				"var/lib/kubelet/config.yaml": "containerRuntimeEndpoint: unix:///run/left.sock\n",
-				"900 containerd-shim":         "containerd-shim-runc-v2 -namespace k8s.io -id a -address /run/shims.sock",
+				"900 containerd-shim":         "shim -namespace k8s.io -id a -address /run/shims.sock",
 			},
 			want: Endpoint{"unix:///run/left.sock", SourceKubelet, "setting of kubelet.service, which does not run"},
 		},
@@ -166,9 +167,11 @@ func TestDiscover(t *testing.T) {
 			name: "the kubelet's file, and kubeadm's flags over it",
 			host: host{
 				"var/lib/kubelet/config.yaml": "containerRuntimeEndpoint: unix:///run/left.sock\n",
-				"var/lib/kubelet/kubeadm-flags.env": "KUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/flags.sock " +
+				"var/lib/kubelet/kubeadm-flags.env": "KUBELET_KUBEADM_ARGS=\"" +
+					"--container-runtime-endpoint=unix:///run/flags.sock " +
 					"--pod-infra-container-image=registry.k8s.io/pause:3.9\"\n",
-				"usr/lib/systemd/system/kubelet.service": "[Service]\nEnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env\n" +
+				"usr/lib/systemd/system/kubelet.service": "[Service]\n" +
+					"EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env\n" +
 					"ExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml $KUBELET_KUBEADM_ARGS\n",
 			},
 			want: Endpoint{"unix:///run/flags.sock", SourceKubelet, "setting of kubelet.service"},
@@ -176,8 +179,8 @@ func TestDiscover(t *testing.T) {
 		{
 			name: "nothing but shims",
 			host: host{
-				"901 containerd-shim": "containerd-shim-runc-v2 -namespace moby -id 1 -address /run/docker.sock",
-				"902 containerd-shim": "containerd-shim-runc-v2 -namespace k8s.io -id 2 -address /run/x/containerd.sock",
+				"901 containerd-shim": "shim -namespace moby -id 1 -address /run/docker.sock",
+				"902 containerd-shim": "shim -namespace k8s.io -id 2 -address /run/x/containerd.sock",
 			},
 			want: Endpoint{"unix:///run/x/containerd.sock", SourceWellKnown, "given to a running shim of Kubernetes"},
 		},
@@ -196,7 +199,8 @@ func TestDiscover(t *testing.T) {
 			want: Endpoint{"unix:///var/run/cri-dockerd.sock", SourceWellKnown, ""},
 		},
 		{
-			name: "a link that leads out of the root", host: host{"etc/crictl.yaml": "-> /etc/passwd", containerdSocket: "socket"},
+			name:  "a link that leads out of the root",
+			host:  host{"etc/crictl.yaml": "-> /etc/passwd", containerdSocket: "socket"},
 			want:  Endpoint{"unix://" + containerdSocket, SourceWellKnown, ""},
 			tried: []string{"the running kubelet: no kubelet runs", "/etc/crictl.yaml: does not exist"},
 		},
@@ -250,7 +254,8 @@ func TestDiscoverFails(t *testing.T) {
 
 func FuzzCrictlConfig(f *testing.F) {
 	for _, s := range []string{
-		"", "runtime-endpoint: unix:///run/x.sock\n", "runtime-endpoint: [a]\n", "{", "a: *b", "- x", "runtime-endpoint: 7",
+		"", "runtime-endpoint: unix:///run/x.sock\n", "runtime-endpoint: [a]\n", "{", "a: *b", "- x",
+		"runtime-endpoint: 7",
 		"&a [*a]", "runtime-endpoint: \"\\u0000\"",
 	} {
 		f.Add([]byte(s))

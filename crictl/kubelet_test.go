@@ -23,12 +23,14 @@ func TestKubelet(t *testing.T) {
 		{
 			"flags in both forms win over the file",
 			host{
-				"812 kubelet": "/usr/bin/kubelet --v=2 --config /etc/k.yaml --feature-gates=EventedPLEG=true --feature-gates " +
-					"CRIListStreaming=false,Other=true --runtime-request-timeout 3m --container-runtime-endpoint=unix:///run/x.sock",
+				"812 kubelet": "kubelet --v=2 --config /etc/k.yaml --feature-gates=EventedPLEG=true " +
+					"--feature-gates CRIListStreaming=false,Other=true --runtime-request-timeout 3m " +
+					"--container-runtime-endpoint=unix:///run/x.sock",
 				"etc/k.yaml": "runtimeRequestTimeout: 1m\nfeatureGates: {EventedPLEG: false, CRIListStreaming: true}\n",
 			},
 			&Kubelet{
-				PID: 812, Name: "kubelet", ConfigPath: "/etc/k.yaml", Endpoint: "unix:///run/x.sock", EndpointFrom: flag,
+				PID: 812, Name: "kubelet", ConfigPath: "/etc/k.yaml", Endpoint: "unix:///run/x.sock",
+				EndpointFrom:   flag,
 				RequestTimeout: 3 * time.Minute, EventedPLEG: true,
 			},
 		},
@@ -36,15 +38,16 @@ func TestKubelet(t *testing.T) {
 			"garbage collection and pods, by flags over the file and its drop-ins",
 			host{
 				"812 kubelet": "kubelet --config=/etc/k.yaml --config-dir=/etc/k.d --root-dir=/data/kubelet " +
-					"--maximum-dead-containers-per-container=3 --minimum-container-ttl-duration 2m --read-only-port=0 " +
-					"--manifest-url=http://localhost/pods",
-				"etc/k.yaml":      "staticPodPath: /etc/kubernetes/manifests\nreadOnlyPort: 10255\nstaticPodURL: http://x/\n",
+					"--maximum-dead-containers-per-container=3 --minimum-container-ttl-duration 2m " +
+					"--read-only-port=0 --manifest-url=http://localhost/pods",
+				"etc/k.yaml":      "staticPodPath: /etc/kubernetes/manifests\nreadOnlyPort: 10255\nstaticPodURL: x\n",
 				"etc/k.d/10.conf": "staticPodPath: /etc/static\n",
 			},
 			&Kubelet{
 				PID: 812, Name: "kubelet", ConfigPath: "/etc/k.yaml", Collection: Collection{
-					DeadPerContainer: new(3), MinAge: 2 * time.Minute, RootDir: "/data/kubelet", StaticPodPath: "/etc/static",
-					StaticPodURL: "http://localhost/pods",
+					DeadPerContainer: new(3), MinAge: 2 * time.Minute, RootDir: "/data/kubelet",
+					StaticPodPath: "/etc/static",
+					StaticPodURL:  "http://localhost/pods",
 				},
 			},
 		},
@@ -71,12 +74,13 @@ func TestKubelet(t *testing.T) {
 		{
 			"k3s hands arguments on",
 			host{
-				"5 k3s-agent": "/usr/local/bin/k3s agent --kubelet-arg=feature-gates=EventedPLEG=true --kubelet-arg config=/k.yaml " +
-					"--container-runtime-endpoint /run/a",
+				"5 k3s-agent": "/usr/local/bin/k3s agent --kubelet-arg=feature-gates=EventedPLEG=true " +
+					"--kubelet-arg config=/k.yaml --container-runtime-endpoint /run/a",
 				"k.yaml": "runtimeRequestTimeout: 9s\n",
 			},
 			&Kubelet{
-				PID: 5, Name: "k3s-agent", ConfigPath: "/k.yaml", Endpoint: "/run/a", EndpointFrom: flag, EventedPLEG: true,
+				PID: 5, Name: "k3s-agent", ConfigPath: "/k.yaml", Endpoint: "/run/a", EndpointFrom: flag,
+				EventedPLEG:    true,
 				RequestTimeout: 9 * time.Second,
 			},
 		},
@@ -99,7 +103,8 @@ func TestKubelet(t *testing.T) {
 			},
 			&Kubelet{
 				PID: 5, Name: "kubelite", ConfigPath: "/var/snap/microk8s/6000/k.yaml",
-				Endpoint: "/var/snap/microk8s/common/run/containerd.sock", EndpointFrom: flag, RequestTimeout: 9 * time.Second,
+				Endpoint: "/var/snap/microk8s/common/run/containerd.sock", EndpointFrom: flag,
+				RequestTimeout: 9 * time.Second,
 			},
 		},
 		{
@@ -139,7 +144,8 @@ func TestKubeletForbiddenConfig(t *testing.T) {
 // FuzzKubeletArgs feeds command lines and process statuses, none of which kdiag controls.
 func FuzzKubeletArgs(f *testing.F) {
 	for _, s := range []string{
-		"kubelet\x00--config=/a\x00--config\x00/b\x00", "kubelet --config /a", "", "\x00\x00", "k3s\x00server\x00--kubelet-arg=config=/x\x00",
+		"kubelet\x00--config=/a\x00--config\x00/b\x00", "kubelet --config /a", "", "\x00\x00",
+		"k3s\x00server\x00--kubelet-arg=config=/x\x00",
 		"kubelet\x00--\x00--config=/a", "kubelet\x00--config", "kubelet\x00--feature-gates=A=true,B,=,C=x",
 	} {
 		f.Add(s, "kubelet", "Uid:\t0\t0\t0\t0\n")
@@ -159,7 +165,8 @@ func FuzzKubeletArgs(f *testing.F) {
 			}
 		}
 		p := process{status: status}
-		if why := p.otherUser(); why == "" && !strings.Contains(status, "Uid:") || strings.ContainsAny(why, "\x00\x1b\n") {
+		if why := p.otherUser(); why == "" && !strings.Contains(status, "Uid:") ||
+			strings.ContainsAny(why, "\x00\x1b\n") {
 			t.Errorf("%q: %q", status, why)
 		}
 	})

@@ -68,7 +68,8 @@ func TestListContainers(t *testing.T) {
 		},
 		{
 			name: "falls back and remembers", want: ModeUnary,
-			calls: []string{"StreamContainers Unimplemented", "ListContainers OK"}, again: []string{"ListContainers OK"},
+			calls: []string{"StreamContainers Unimplemented", "ListContainers OK"},
+			again: []string{"ListContainers OK"},
 		},
 		{
 			name: "unary as requested", streaming: true, ask: ModeUnary, want: ModeUnary,
@@ -81,12 +82,14 @@ func TestListContainers(t *testing.T) {
 		{name: "one state of the node is too large", limit: 20 << 10, want: ModeFiltered},
 		{name: "one state of a pod is too large", limit: 5 << 10, want: ModeFiltered, partial: true, items: 10},
 		{
-			name: "hung", streaming: true, faults: []fake.Fault{{RPC: "StreamContainers", Hang: true}}, want: ModeStream,
+			name: "hung", streaming: true, faults: []fake.Fault{{RPC: "StreamContainers", Hang: true}},
+			want:  ModeStream,
 			calls: []string{"StreamContainers DeadlineExceeded"}, partial: true,
 		},
 		{
-			name: "another exhaustion", faults: []fake.Fault{{RPC: "ListContainers", Error: "ResourceExhausted: too many"}},
-			want: ModeUnary, partial: true,
+			name:   "another exhaustion",
+			faults: []fake.Fault{{RPC: "ListContainers", Error: "ResourceExhausted: too many"}},
+			want:   ModeUnary, partial: true,
 			calls: []string{"StreamContainers Unimplemented", "ListContainers ResourceExhausted"},
 		},
 		{
@@ -134,8 +137,8 @@ func TestListContainers(t *testing.T) {
 	}
 }
 
-// TestListSandboxesByPod lists sandboxes of which one message does not hold all dead ones. Pods that neither a container
-// nor a ready sandbox names are missed, which the size shows.
+// TestListSandboxesByPod lists sandboxes of which one message does not hold all dead ones. Pods that neither a
+// container nor a ready sandbox names are missed, which the size shows.
 func TestListSandboxesByPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole := serveNode(t, false, 0).ListPodSandbox(t.Context(), Filter{}, "")
@@ -181,7 +184,8 @@ func TestListSeenTwice(t *testing.T) {
 
 // TestListStreamBreaks keeps what came before the stream broke.
 func TestListStreamBreaks(t *testing.T) {
-	first := mustMarshal(t, &runtimeapi.StreamContainersResponse{Containers: []*runtimeapi.Container{{Id: "a"}, {Id: "b"}}})
+	first := mustMarshal(t,
+		&runtimeapi.StreamContainersResponse{Containers: []*runtimeapi.Container{{Id: "a"}, {Id: "b"}}})
 	broken := func(_ context.Context, _ []byte, send func([]byte) error) error {
 		if err := errors.Join(send(first), send(first)); err != nil {
 			return err

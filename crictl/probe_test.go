@@ -33,7 +33,10 @@ func (d due) Err() error {
 func drained(t *testing.T, c net.Conn) {
 	raw, err := c.(syscall.Conn).SyscallConn()
 	for unread := 1; err == nil && unread > 0; runtime.Gosched() {
-		if ctlErr := raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); err == nil {
+		if ctlErr := raw.Control(func(fd uintptr) {
+			unread,
+				err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		}); err == nil {
 			err = ctlErr
 		}
 	}
@@ -155,7 +158,8 @@ func TestProbe(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			got := Probe(ctx, tc.path(t))
-			if got.State != tc.want || got.TTRPC != (tc.name == "ttrpc") || !strings.Contains(got.FirstByte, tc.first) ||
+			if got.State != tc.want || got.TTRPC != (tc.name == "ttrpc") ||
+				!strings.Contains(got.FirstByte, tc.first) ||
 				(got.Err == "") != (tc.want == ConnectOK) {
 				t.Errorf("got %+v, want %s", got, tc.want)
 			}

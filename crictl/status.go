@@ -28,7 +28,8 @@ func podSandboxStatusOf(resp *runtimeapi.PodSandboxStatusResponse) *PodSandbox {
 	in := resp.GetStatus()
 	labels, meta := in.GetLabels(), in.GetMetadata()
 	return &PodSandbox{
-		ID: in.GetId(), State: sandboxState(int32(in.GetState())), CreatedAt: in.GetCreatedAt(), Attempt: meta.GetAttempt(),
+		ID: in.GetId(), State: sandboxState(int32(in.GetState())), CreatedAt: in.GetCreatedAt(),
+		Attempt: meta.GetAttempt(),
 		Pod: &Pod{
 			Namespace: cmp.Or(meta.GetNamespace(), labels[LabelPodNamespace]),
 			Name:      cmp.Or(meta.GetName(), labels[LabelPodName]),
@@ -44,7 +45,8 @@ func containerStatusOf(resp *runtimeapi.ContainerStatusResponse) *ContainerStatu
 		Container: Container{
 			ID: in.GetId(), Name: cmp.Or(in.GetMetadata().GetName(), labels[LabelContainerName]),
 			Pod:   &Pod{Namespace: labels[LabelPodNamespace], Name: labels[LabelPodName], UID: labels[LabelPodUID]},
-			State: containerState(int32(in.GetState())), CreatedAt: in.GetCreatedAt(), Attempt: in.GetMetadata().GetAttempt(),
+			State: containerState(int32(in.GetState())), CreatedAt: in.GetCreatedAt(),
+			Attempt: in.GetMetadata().GetAttempt(),
 		},
 		StartedAt:  unixNano(in.GetStartedAt()),
 		FinishedAt: unixNano(in.GetFinishedAt()),

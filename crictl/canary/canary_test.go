@@ -37,7 +37,8 @@ func TestRun(t *testing.T) {
 		}
 		want := []string{
 			"Version ok", "ListImages ok", "RunPodSandbox ok", "CreateContainer ok", "StartContainer ok", "ExecSync ok",
-			"ListContainerStats ok", "StopContainer ok", "RemoveContainer ok", "StopPodSandbox ok", "RemovePodSandbox ok",
+			"ListContainerStats ok", "StopContainer ok", "RemoveContainer ok", "StopPodSandbox ok",
+			"RemovePodSandbox ok",
 		}
 		if diff := cmp.Diff(want, steps); diff != "" {
 			t.Errorf("steps (-want +got):\n%s", diff)
@@ -120,8 +121,8 @@ func TestFaults(t *testing.T) {
 	started := want{step: "StartContainer", outcome: Hung, attempts: 1}
 	startedLeft := started
 	startedLeft.left = 1
-	// The stop fails, as beside a kubelet that stops the sandbox at the same time and has taken down half of the network.
-	// A stop that works when it is repeated is no problem of the runtime.
+	// The stop fails, as beside a kubelet that stops the sandbox at the same time and has taken down half of the
+	// network. A stop that works when it is repeated is no problem of the runtime.
 	stop := fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: failed to destroy network for sandbox", First: 1}
 	twice := stop
 	twice.First = 2
@@ -169,7 +170,8 @@ func TestLateSandbox(t *testing.T) {
 // TestInterrupt ends the context when each of the steps begins. What was made by then is removed.
 func TestInterrupt(t *testing.T) {
 	for _, step := range []string{
-		"Version", "ListImages", "RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync", "StopContainer", "RemoveContainer",
+		"Version", "ListImages", "RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync", "StopContainer",
+		"RemoveContainer",
 		"StopPodSandbox", "RemovePodSandbox", "hung RunPodSandbox",
 	} {
 		t.Run(step, func(t *testing.T) {
@@ -306,8 +308,10 @@ func TestImages(t *testing.T) {
 			faults: []fake.Fault{{RPC: "ExecSync", Error: `Unknown: exec failed: "true"` + notFound}},
 		},
 		{
-			name: "no sleep", images: []string{box}, ran: box, want: want{"StartContainer", Failed, 1, ByImage, 0, false},
-			faults: []fake.Fault{{RPC: "StartContainer", Error: `Unknown: runc create failed: exec: "sleep"` + notFound}},
+			name: "no sleep", images: []string{box}, ran: box,
+			want: want{"StartContainer", Failed, 1, ByImage, 0, false},
+			faults: []fake.Fault{{RPC: "StartContainer",
+				Error: `Unknown: runc create failed: exec: "sleep"` + notFound}},
 		},
 		{
 			name: "no runc", images: []string{box}, ran: box, want: want{"StartContainer", Failed, 1, "", 0, false},
@@ -317,7 +321,8 @@ func TestImages(t *testing.T) {
 			name: "systemd", images: []string{box}, ran: box, want: done,
 			faults: []fake.Fault{
 				{RPC: "RuntimeConfig", Error: "Unimplemented: unknown method"},
-				{RPC: "RunPodSandbox", First: 1, Error: `Unknown: expected cgroupsPath to be of format "slice:prefix:name"`},
+				{RPC: "RunPodSandbox", First: 1,
+					Error: `Unknown: expected cgroupsPath to be of format "slice:prefix:name"`},
 			},
 		},
 	} {

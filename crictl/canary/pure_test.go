@@ -30,7 +30,11 @@ func TestChoose(t *testing.T) {
 	}{
 		{"none", nil, choice{}},
 		{"a shell first", []*runtimeapi.Image{pauseImage, app, image("l", 8, alpine)}, choice{id: "l", name: alpine}},
-		{"the smallest", []*runtimeapi.Image{image("l", 8, alpine), digest}, choice{id: "d", name: digest.RepoDigests[0]}},
+		{
+			"the smallest",
+			[]*runtimeapi.Image{image("l", 8, alpine), digest},
+			choice{id: "d", name: digest.RepoDigests[0]},
+		},
 		{"pause before others", []*runtimeapi.Image{app, pauseImage}, choice{id: "p", name: pauseName, bare: true}},
 		{"without a name", []*runtimeapi.Image{{Id: "sha256:1"}}, choice{id: "sha256:1", name: "sha256:1"}},
 	} {
@@ -64,8 +68,14 @@ func TestOutcomeOf(t *testing.T) {
 	}{
 		{"ok", nil, nil, time.Second, OK, ""},
 		{"hung", nil, deadline, rpcTimeout, Hung, "no answer within 2s"},
-		{"the runtime's own deadline", nil, deadline, rpcTimeout / 2, Failed, "DeadlineExceeded: context deadline exceeded"},
-		{"an answer that makes no sense", nil, errors.New("PodSandboxId is not set"), 0, Failed, "PodSandboxId is not set"},
+		{
+			"the runtime's own deadline", nil, deadline, rpcTimeout / 2, Failed,
+			"DeadlineExceeded: context deadline exceeded",
+		},
+		{
+			"an answer that makes no sense", nil, errors.New("PodSandboxId is not set"), 0, Failed,
+			"PodSandboxId is not set",
+		},
 		{
 			"cut", context.Canceled, status.Error(codes.Canceled, "x"), 0, Cut,
 			"the time of the whole command was over, or it was interrupted",
@@ -82,7 +92,8 @@ func TestIsLeftover(t *testing.T) {
 	now := time.Date(2026, 3, 14, 3, 0, 0, 0, time.UTC)
 	with := func(change func(*runtimeapi.PodSandbox)) *runtimeapi.PodSandbox {
 		s := &runtimeapi.PodSandbox{
-			Id: "x", Metadata: &runtimeapi.PodSandboxMetadata{Namespace: Namespace}, CreatedAt: now.Add(-time.Hour).UnixNano(),
+			Id: "x", Metadata: &runtimeapi.PodSandboxMetadata{Namespace: Namespace},
+			CreatedAt:   now.Add(-time.Hour).UnixNano(),
 			Labels:      map[string]string{Label: "true"},
 			Annotations: map[string]string{annotationExpires: now.Add(-time.Second).Format(time.RFC3339)},
 		}
@@ -122,8 +133,8 @@ func TestTexts(t *testing.T) {
 		`stat /bin/sleep: no such file or directory`:                            {lacksSleep: true},
 		`exec: "runc": executable file not found in $PATH`:                      {},
 		"sleep took too long": {},
-		`expected cgroupsPath to be of format "slice:prefix:name" for systemd cgroups, got "/x" instead`: {wantsSlice: true},
-		"cri-o configured with systemd cgroup manager, but did not receive slice as parent: /":           {wantsSlice: true},
+		`expected cgroupsPath to be of format "slice:prefix:name", got "/x" instead`:           {wantsSlice: true},
+		"cri-o configured with systemd cgroup manager, but did not receive slice as parent: /": {wantsSlice: true},
 	} {
 		if got := (meaning{lacks(text, "sleep"), wantsSlice(text)}); got != want || lacks(text, "") {
 			t.Errorf("%q: %+v, want %+v", text, got, want)
@@ -146,7 +157,10 @@ func TestNewPod(t *testing.T) {
 	}
 	of := func(p pod) facts {
 		linux := p.sandbox.Linux
-		return facts{linux.CgroupParent, p.sandbox.Hostname, linux.SecurityContext.NamespaceOptions.Network, p.container.Command}
+		return facts{
+			linux.CgroupParent, p.sandbox.Hostname, linux.SecurityContext.NamespaceOptions.Network,
+			p.container.Command,
+		}
 	}
 	want := []facts{
 		{"system.slice", "", runtimeapi.NamespaceMode_NODE, []string{"sleep", "31"}},
@@ -172,7 +186,10 @@ func TestNewPod(t *testing.T) {
 // FuzzHostile gives names, labels and times of a hostile runtime to what decides by them.
 func FuzzHostile(f *testing.F) {
 	f.Add("docker.io/library/busybox:1", "0123456789abcdef", "2026-03-14T03:00:00Z", int64(0))
-	for _, run := range []string{"../x", "", "..", "../../etc", "0123456789ABCDEF", "0123456789abcdef0", "0123456789abcde/"} {
+	for _, run := range []string{
+		"../x", "", "..", "../../etc", "0123456789ABCDEF", "0123456789abcdef0",
+		"0123456789abcde/",
+	} {
 		f.Add("@@:::", run, "\x00", int64(-1))
 	}
 	f.Fuzz(func(t *testing.T, name, run, expires string, created int64) {

@@ -33,7 +33,8 @@ func serve(t *testing.T, images []string, faults ...fake.Fault) *remote.Service 
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(lis) }()
 	cri, err := remote.Dial("/run/cri.sock", remote.Options{
-		Timeout: rpcTimeout, Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
+		Timeout: rpcTimeout,
+		Dialer:  func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,8 @@ func TestEvents(t *testing.T) {
 			var got []string
 			for range want {
 				event := must(stream.Recv())(t)
-				kind := strings.TrimSuffix(strings.TrimPrefix(event.GetContainerEventType().String(), "CONTAINER_"), "_EVENT")
+				kind := strings.TrimSuffix(strings.TrimPrefix(event.GetContainerEventType().String(), "CONTAINER_"),
+					"_EVENT")
 				containers := string(rune('0' + len(event.GetContainersStatuses())))
 				got = append(got, names[event.GetContainerId()]+" "+kind+", "+containers+" containers")
 				if event.GetPodSandboxStatus().GetMetadata().GetUid() != "u-1" || event.GetCreatedAt() == 0 {

@@ -117,7 +117,8 @@ func TestLatency(t *testing.T) {
 			ask(t, c.version)
 			lowest, highest = min(lowest, time.Since(start)), max(highest, time.Since(start))
 		}
-		if lowest.Round(5*time.Millisecond) != 100*time.Millisecond || highest.Round(5*time.Millisecond) != 150*time.Millisecond {
+		if lowest.Round(5*time.Millisecond) != 100*time.Millisecond ||
+			highest.Round(5*time.Millisecond) != 150*time.Millisecond {
 			t.Errorf("jitter from %v to %v is not spread over 100ms to 150ms", lowest, highest)
 		}
 	})
@@ -162,7 +163,8 @@ func TestDropAndOversize(t *testing.T) {
 		}
 		events := must(c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{}))(t)
 		if got := ask(t, func(ctx context.Context) error {
-			_, err := c.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: all.GetContainers()[0].GetId()})
+			_, err := c.StopContainer(ctx,
+				&runtimeapi.StopContainerRequest{ContainerId: all.GetContainers()[0].GetId()})
 			return err
 		}); got != "Unavailable" {
 			t.Errorf("a call that is dropped: %s", got)

@@ -85,5 +85,6 @@ func Padding(n int) []byte {
 	if n <= 0 {
 		return nil
 	}
-	return protowire.AppendBytes(protowire.AppendTag(nil, protowire.MaxValidNumber, protowire.BytesType), make([]byte, n))
+	return protowire.AppendBytes(protowire.AppendTag(nil, protowire.MaxValidNumber, protowire.BytesType),
+		make([]byte, n))
 }

@@ -50,7 +50,8 @@ func TestContainerFilters(t *testing.T) {
 func TestRecords(t *testing.T) {
 	c := serve(t, small())
 	want := []Record{{
-		ID: c.idOf(t, "app"), Name: "app", Namespace: "web", Pod: "shop", PodUID: c.sandboxes(t, nil)[0].GetMetadata().GetUid(),
+		ID: c.idOf(t, "app"), Name: "app", Namespace: "web", Pod: "shop",
+		PodUID: c.sandboxes(t, nil)[0].GetMetadata().GetUid(),
 	}}
 	if diff := cmp.Diff(want, c.server.Records()); diff != "" {
 		t.Errorf("running containers (-want +got):\n%s", diff)

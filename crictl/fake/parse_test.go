@@ -33,9 +33,13 @@ pods:
 	want := Scenario{
 		Name: "mine", Summary: "two: pods",
 		Latency: []Latency{{RPC: "List*", Base: Duration(5 * time.Millisecond), PerItem: Duration(time.Microsecond)}},
-		Faults:  []Fault{{RPC: "ContainerStatus", Hang: true, Object: Object{Pod: "web-1", Container: "app"}, First: 3}},
+		Faults: []Fault{{
+			RPC: "ContainerStatus", Hang: true, Object: Object{Pod: "web-1", Container: "app"},
+			First: 3,
+		}},
 		Pods: []PodGroup{{
-			Name: "web", Count: 2, Labels: map[string]string{"app": "web", "canary": "true"}, Age: Duration(90 * time.Minute),
+			Name: "web", Count: 2, Labels: map[string]string{"app": "web", "canary": "true"},
+			Age:        Duration(90 * time.Minute),
 			Containers: []ContainerGroup{{Name: "app", Exited: 4, ExitCode: 1}},
 		}},
 	}
@@ -92,7 +96,10 @@ func TestParseErrors(t *testing.T) {
 		{"duration without a unit", "name: x\nlatency: [{rpc: '*', base: 5}]", `"5" is not a duration such as 250ms`},
 		{"extends nobody", "name: x\nextends: nobody", `extends: no built-in scenario is called "nobody"`},
 		{"socket", "name: x\nsocket: closed", `socket: unknown mode "closed"`},
-		{"unknown RPC", fault("{rpc: ListContainer, hang: true}"), `faults[0]: rpc: no CRI v1 RPC is called "ListContainer"`},
+		{
+			"unknown RPC", fault("{rpc: ListContainer, hang: true}"),
+			`faults[0]: rpc: no CRI v1 RPC is called "ListContainer"`,
+		},
 		{
 			"bad object pattern", fault("{rpc: '*', hang: true, object: {pod: '[a'}}"),
 			`faults[0]: object: "[a" is not a pattern`,

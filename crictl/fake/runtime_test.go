@@ -25,7 +25,8 @@ func TestStatusAndVersion(t *testing.T) {
 	}
 	got := must(c.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true}))(t)
 	conditions := []*runtimeapi.RuntimeCondition{
-		{Type: "NetworkReady", Reason: "NoCNI", Message: "none"}, {Type: "Extra", Status: true},
+		{Type: "NetworkReady", Reason: "NoCNI", Message: "none"},
+		{Type: "Extra", Status: true},
 		{Type: "RuntimeReady", Status: true},
 	}
 	if diff := cmp.Diff(conditions, got.GetStatus().GetConditions(), protocmp.Transform()); diff != "" {
@@ -68,8 +69,9 @@ func TestImages(t *testing.T) {
 	}
 	byDigest := "quay.io/x/y@sha256:" + objectID("some")
 	for name, want := range map[string]string{
-		"nginx": "docker.io/library/nginx:latest", "quay.io:5000/a/b": "quay.io:5000/a/b:latest", "me/it:3": "docker.io/me/it:3",
-		byDigest: byDigest,
+		"nginx": "docker.io/library/nginx:latest", "quay.io:5000/a/b": "quay.io:5000/a/b:latest",
+		"me/it:3": "docker.io/me/it:3",
+		byDigest:  byDigest,
 	} {
 		first, second := must(pull(name))(t), must(pull(name))(t)
 		got := find(first)

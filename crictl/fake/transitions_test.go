@@ -22,7 +22,8 @@ func TestTransitions(t *testing.T) {
 		},
 		func(t *testing.T, c *client, id string) error {
 			for range 2 { // the second time it is gone, which is no error
-				if _, err := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
+				if _, err := c.RemoveContainer(t.Context(),
+					&runtimeapi.RemoveContainerRequest{ContainerId: id}); err != nil {
 					return err
 				}
 			}
@@ -77,7 +78,8 @@ func TestLifeOfAPod(t *testing.T) {
 	if got.GetCreatedAt() > got.GetStartedAt() || got.GetStartedAt() > got.GetFinishedAt() {
 		t.Errorf("times out of order: %d, %d, %d", got.GetCreatedAt(), got.GetStartedAt(), got.GetFinishedAt())
 	}
-	if _, err := c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id}); codeOf(err) != codes.FailedPrecondition {
+	if _, err := c.ExecSync(t.Context(),
+		&runtimeapi.ExecSyncRequest{ContainerId: id}); codeOf(err) != codes.FailedPrecondition {
 		t.Errorf("ExecSync in an exited container: %v", err)
 	}
 	_, err := c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
@@ -94,7 +96,8 @@ func TestLifeOfAPod(t *testing.T) {
 	if n := len(c.containers(t, nil)) + len(c.sandboxes(t, nil)); n != 0 {
 		t.Errorf("%d objects left", n)
 	}
-	if _, err := c.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id}); codeOf(err) != codes.NotFound {
+	if _, err := c.ContainerStatus(t.Context(),
+		&runtimeapi.ContainerStatusRequest{ContainerId: id}); codeOf(err) != codes.NotFound {
 		t.Errorf("status of a removed container: %v", err)
 	}
 }
@@ -105,7 +108,8 @@ func TestNetworkNotReadyFailsPods(t *testing.T) {
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: &runtimeapi.PodSandboxMetadata{Name: "a", Namespace: "b", Uid: "c"},
 	}
-	if _, err := c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config}); codeOf(err) != codes.Unknown {
+	if _, err := c.RunPodSandbox(t.Context(),
+		&runtimeapi.RunPodSandboxRequest{Config: config}); codeOf(err) != codes.Unknown {
 		t.Errorf("a pod with its own network: %v", err)
 	}
 	config.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{

@@ -125,8 +125,9 @@ func TestEndToEnd(t *testing.T) {
 		for codeOf(t.Context(), f.StopPodSandbox, stop) == codes.Unavailable {
 			continue // until the connection is made anew
 		}
-		if _, err := f.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}); err != nil {
-			t.Error(err)
+		remove := &runtimeapi.RemovePodSandboxRequest{PodSandboxId: id}
+		if got := codeOf(t.Context(), f.RemovePodSandbox, remove); got != codes.OK {
+			t.Errorf("removing sandbox %s: %v", id, got)
 		}
 	}
 	list, err := f.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})

@@ -61,7 +61,10 @@ func TestNewObjects(t *testing.T) {
 	f := start(t, runtime(t),
 		fake.Fault{RPC: "CreateContainer", Error: "Aborted", Object: fake.Object{Pod: "new", Container: "bad"}},
 		fake.Fault{RPC: "StartContainer", Error: "DataLoss", Object: fake.Object{Pod: "new", Container: "good"}},
-		fake.Fault{RPC: "StopPodSandbox", Error: "OutOfRange", Object: fake.Object{Pod: "new", Sandbox: true}, First: 1},
+		fake.Fault{
+			RPC: "StopPodSandbox", Error: "OutOfRange", Object: fake.Object{Pod: "new", Sandbox: true},
+			First: 1,
+		},
 		fake.Fault{RPC: "RunPodSandbox", Error: "NotFound", Object: fake.Object{Namespace: "worst"}},
 	)
 	pod := func(namespace string) *runtimeapi.RunPodSandboxRequest {
@@ -76,7 +79,8 @@ func TestNewObjects(t *testing.T) {
 	container := func(name string) *runtimeapi.CreateContainerRequest {
 		return &runtimeapi.CreateContainerRequest{
 			PodSandboxId: sandbox.GetPodSandboxId(), Config: &runtimeapi.ContainerConfig{
-				Metadata: &runtimeapi.ContainerMetadata{Name: name}, Image: &runtimeapi.ImageSpec{Image: "docker.io/library/app:1"},
+				Metadata: &runtimeapi.ContainerMetadata{Name: name},
+				Image:    &runtimeapi.ImageSpec{Image: "docker.io/library/app:1"},
 			},
 		}
 	}
@@ -88,9 +92,11 @@ func TestNewObjects(t *testing.T) {
 		codeOf(t.Context(), f.RunPodSandbox, pod("worst")),
 		codeOf(t.Context(), f.CreateContainer, container("bad")),
 		codeOf(t.Context(), f.StartContainer, &runtimeapi.StartContainerRequest{ContainerId: made.GetContainerId()}),
-		codeOf(t.Context(), f.StopPodSandbox, &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox.GetPodSandboxId()}),
+		codeOf(t.Context(), f.StopPodSandbox,
+			&runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox.GetPodSandboxId()}),
 	}
-	if diff := cmp.Diff([]codes.Code{codes.NotFound, codes.Aborted, codes.DataLoss, codes.OutOfRange}, got); diff != "" {
+	if diff := cmp.Diff([]codes.Code{codes.NotFound, codes.Aborted, codes.DataLoss, codes.OutOfRange},
+		got); diff != "" {
 		t.Errorf("codes (-want +got):\n%s", diff)
 	}
 	want := map[string]fault.Count{
@@ -150,7 +156,8 @@ func TestDropCutsTheConnection(t *testing.T) {
 	if errors.Is(err, io.EOF) || status.Code(err) != codes.Unavailable {
 		t.Errorf("the stream of events: %v", err)
 	}
-	answer, err := f.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id}, grpc.WaitForReady(true))
+	answer, err := f.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id},
+		grpc.WaitForReady(true))
 	if err != nil || answer.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 		t.Errorf("the container: %v, %v", answer.GetStatus().GetState(), err)
 	}

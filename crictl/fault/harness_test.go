@@ -164,9 +164,9 @@ func (plain) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// An echo is a runtime that returns what it is sent: all messages, the metadata of the caller as header and trailer, and
-// whether there is a deadline. With the metadata "fail" it ends with a status that has details, with "wait" when the
-// caller goes.
+// An echo is a runtime that returns what it is sent: all messages, the metadata of the caller as header and trailer,
+// and whether there is a deadline. With the metadata "fail" it ends with a status that has details, with "wait" when
+// the caller goes.
 type echo struct {
 	path    string
 	arrived chan struct{} // a call that waits has arrived

@@ -20,8 +20,11 @@ func TestParse(t *testing.T) {
 		"ListContainers,oversize=1": {RPC: "ListContainers", Oversize: 1},
 		"Status,oversize=17MiB":     {RPC: "Status", Oversize: 17 << 20},
 		"Status,oversize=3KiB":      {RPC: "Status", Oversize: 3 << 10},
-		`Version,error="Internal: a, \"b\"",first=2,after=1`: {RPC: "Version", Error: `Internal: a, "b"`, First: 2, After: 1},
-		"Version,error=Unavailable: not yet":                 {RPC: "Version", Error: "Unavailable: not yet"},
+		`Version,error="Internal: a, \"b\"",first=2,after=1`: {
+			RPC: "Version", Error: `Internal: a, "b"`, First: 2,
+			After: 1,
+		},
+		"Version,error=Unavailable: not yet": {RPC: "Version", Error: "Unavailable: not yet"},
 		"*Status,hang,thaw,pod=web-*,namespace=a,from=10s,until=1m,every=20s,for=5s": {
 			RPC: "*Status", Hang: true, Thaw: true, Object: fake.Object{Pod: "web-*", Namespace: "a"},
 			From: 10 * s, Until: 60 * s, Every: 20 * s, For: 5 * s,
@@ -71,8 +74,10 @@ func TestParseErrors(t *testing.T) {
 // FuzzParse: whatever the text, what is read is valid and survives being written and read again.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
-		"*,hang", "ContainerStatus,hang,pod=web-*,from=10s,until=1m", `Version,error="Internal: a, \"b\"",first=2,after=1`,
-		"ListContainers,oversize=17MiB", "*,drop,every=1m,for=1s", "*,hang,thaw,sandbox,id=ab*", `*,hang,container="[a,b]"`, "a,,=,\"",
+		"*,hang", "ContainerStatus,hang,pod=web-*,from=10s,until=1m",
+		`Version,error="Internal: a, \"b\"",first=2,after=1`,
+		"ListContainers,oversize=17MiB", "*,drop,every=1m,for=1s", "*,hang,thaw,sandbox,id=ab*",
+		`*,hang,container="[a,b]"`, "a,,=,\"",
 	} {
 		f.Add(seed)
 	}

@@ -95,7 +95,8 @@ func TestTransparent(t *testing.T) {
 		_, _ = rng.Read(noise)
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "ask-bin", string(noise[:20]))
 		r := same(ctx, method, noise)
-		if len(r.Messages) != 1 || !bytes.Equal(r.Messages[0], noise) || r.Status != nil || r.Header["deadline"][0] != "false" {
+		if len(r.Messages) != 1 || !bytes.Equal(r.Messages[0], noise) || r.Status != nil ||
+			r.Header["deadline"][0] != "false" {
 			t.Fatalf("%s: the echo is wrong: %v", method, r)
 		}
 		if same(metadata.AppendToOutgoingContext(ctx, "fail", "1"), method, noise).Status == nil {

@@ -68,7 +68,8 @@ type groupKey struct {
 
 func (g grouping) add(pod *crictl.Pod, container, id string, created time.Time, bytes int64) {
 	c := entry(g, groupKey{*pod, container}, PodCount{
-		Namespace: pod.Namespace, Pod: pod.Name, PodUID: pod.UID, Container: container, Oldest: created, Newest: created,
+		Namespace: pod.Namespace, Pod: pod.Name, PodUID: pod.UID, Container: container, Oldest: created,
+		Newest: created,
 	})
 	c.Count++
 	c.Bytes += bytes
@@ -186,7 +187,8 @@ func TakeCensus(node Node, ends map[string]End, limit int64, now time.Time) Cens
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Namespace, b.Namespace))
 	})
 	c.ByReason = sorted(reasons, func(a, b ReasonCount) int {
-		return cmp.Or(cmp.Compare(b.Exited, a.Exited), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.ExitCode, b.ExitCode))
+		return cmp.Or(cmp.Compare(b.Exited, a.Exited), cmp.Compare(a.Reason, b.Reason),
+			cmp.Compare(a.ExitCode, b.ExitCode))
 	})
 	return c
 }

@@ -36,7 +36,8 @@ func TestCensus(t *testing.T) {
 		ByPod: []PodCount{
 			{
 				Namespace: "default", Pod: "web", PodUID: "uid-web", Container: "app", Count: 3, Bytes: 3000,
-				Oldest: at(800 * hour), Newest: at(hour / 2), NewestID: "c", LastReason: "OOMKilled", LastExitCode: &code,
+				Oldest: at(800 * hour), Newest: at(hour / 2), NewestID: "c", LastReason: "OOMKilled",
+				LastExitCode: &code,
 			},
 			{
 				Namespace: "default", Pod: "old", PodUID: "uid-old", Container: "job", Count: 1, Bytes: 1000,
@@ -62,7 +63,8 @@ func TestCensus(t *testing.T) {
 // TestCounts wants one grouping for exited containers and what a plan removes.
 func TestCounts(t *testing.T) {
 	w := censusWorld()
-	w.node.Containers = append(w.node.Containers, crictl.Container{ID: "x", Pod: &crictl.Pod{}, State: exited, CreatedAt: ago(hour)})
+	w.node.Containers = append(w.node.Containers,
+		crictl.Container{ID: "x", Pod: &crictl.Pod{}, State: exited, CreatedAt: ago(hour)})
 	short := func(all []PodCount) (out []string) {
 		for _, c := range all {
 			out = append(out, fmt.Sprintf("%s/%s %d, newest %s", c.Pod, c.Container, c.Count, c.NewestID))

@@ -116,7 +116,8 @@ func tryPlan(t *testing.T, ctx context.Context, c *crictl.Client, before Node, p
 	r := &trial{client: c, plan: plan}
 	r.Result, r.err = Run(ctx, c, plan, opts)
 	r.took = time.Since(start)
-	time.Sleep(10 * ms)                                                      // until calls that were given up have ended
+	// until calls that were given up have ended
+	time.Sleep(10 * ms)
 	reachable := c.ListContainers(t.Context(), crictl.Filter{}, "").Complete // not when it hangs for good
 	if reachable {
 		gone := idsOf(before)
@@ -174,8 +175,8 @@ func (r *trial) failures(reasons ...string) bool {
 }
 
 func (r *trial) String() string {
-	text := fmt.Sprintf("%d candidates, %d gone, in %v: %d removed, %d skipped, %d failed, %d left, stopped %q, %d pauses, "+
-		"at most %d at a time, error %v", len(r.plan.Remove), r.gone, r.took, r.Removed, len(r.Skipped), len(r.Failed),
+	text := fmt.Sprintf("%d candidates, %d gone, in %v: %d removed, %d skipped, %d failed, %d left, stopped %q, "+
+		"%d pauses, at most %d at a time, error %v", len(r.plan.Remove), r.gone, r.took, r.Removed, len(r.Skipped), len(r.Failed),
 		r.Left, r.Stopped, r.Pauses, r.Most, r.err)
 	if len(r.Failed) > 0 {
 		text += ": " + r.Failed[0].Error

@@ -27,7 +27,8 @@ func TestGone(t *testing.T) {
 		want     bool
 	}{
 		{"known to nobody", full, crictl.Pod{UID: "u9", Namespace: "default", Name: "old"}, true, true},
-		{"known to nobody, perhaps static", full, crictl.Pod{UID: "u9", Namespace: "default", Name: "old"}, false, true},
+		{"known to nobody, perhaps static", full, crictl.Pod{UID: "u9", Namespace: "default", Name: "old"}, false,
+			true},
 		{"the kubelet's", full, crictl.Pod{UID: "u1"}, true, false},
 		{"has a directory", full, crictl.Pod{UID: "u2"}, true, false},
 		{"the same name, another uid", full, crictl.Pod{UID: "u9", Namespace: "default", Name: "web"}, true, true},
@@ -40,7 +41,8 @@ func TestGone(t *testing.T) {
 		{"no uid", full, crictl.Pod{Name: "old"}, true, false},
 		{"no pods", without(func(e *Evidence) { e.PodsWithout = "refused" }), crictl.Pod{UID: "u9"}, true, false},
 		{"no directories", without(func(e *Evidence) { e.DirsWithout = "hangs" }), crictl.Pod{UID: "u9"}, true, false},
-		{"no manifests", without(func(e *Evidence) { e.ManifestsWithout = "unknown" }), crictl.Pod{UID: "u9"}, true, false},
+		{"no manifests", without(func(e *Evidence) { e.ManifestsWithout = "unknown" }), crictl.Pod{UID: "u9"}, true,
+			false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -73,7 +75,8 @@ func TestReadManifests(t *testing.T) {
 	if diff := cmp.Diff([]string{"etcd", "flow", "kube-api", "main"}, got); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
-	if got, err := ReadManifests(t.Context(), root, "/manifests/etcd.yaml"); err != nil || !slices.Contains(got, "etcd") {
+	if got, err := ReadManifests(t.Context(), root, "/manifests/etcd.yaml"); err != nil ||
+		!slices.Contains(got, "etcd") {
 		t.Errorf("one file: %v, %v", got, err)
 	}
 	for name, spoil := range map[string]func(path string) error{

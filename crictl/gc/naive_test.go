@@ -81,7 +81,8 @@ func naive(n Node, rules Rules, now time.Time) []string {
 	for _, c := range n.Containers {
 		newer := 0
 		for _, d := range n.Containers {
-			if d.State == exited && d.Pod.UID == c.Pod.UID && d.Name == c.Name && sandboxOf(d) && !future(d.CreatedAt) &&
+			if d.State == exited && d.Pod.UID == c.Pod.UID && d.Name == c.Name && sandboxOf(d) &&
+				!future(d.CreatedAt) &&
 				(d.CreatedAt > c.CreatedAt || d.CreatedAt == c.CreatedAt && d.ID > c.ID) {
 				newer++
 			}
@@ -157,8 +158,8 @@ func TestMakeAgainstNaive(t *testing.T) {
 	}
 }
 
-// properties checks what must hold of every plan, whatever the rules: only exited containers go, and never the newest of
-// a unit; a live pod keeps a sandbox; and all is counted.
+// properties checks what must hold of every plan, whatever the rules: only exited containers go, and never the newest
+// of a unit; a live pod keeps a sandbox; and all is counted.
 func properties(t *testing.T, seed uint64, w *world, plan Plan) {
 	t.Helper()
 	newest, state, dead := map[unit]crictl.Container{}, map[string]crictl.ContainerState{}, 0

@@ -59,7 +59,8 @@ func TestMake(t *testing.T) {
 		},
 		{"other namespace", loop(), Rules{Namespace: "kube-system"}, "- | newest 1, unselected 2"},
 		{"pod by uid", loop(), Rules{Pod: "uid-web"}, "c5 c4 | newest 1"},
-		{"labels that nobody looked up", loop(), Rules{Labels: map[string]string{"a": "b"}}, "- | newest 1, unselected 2"},
+		{"labels that nobody looked up", loop(), Rules{Labels: map[string]string{"a": "b"}},
+			"- | newest 1, unselected 2"},
 		{
 			"labels", with(loop(), func(n *Node) { n.Selected = map[string]bool{"uid-web": true} }),
 			Rules{Labels: map[string]string{"a": "b"}}, "c5 c4 | newest 1",
@@ -75,7 +76,8 @@ func TestMake(t *testing.T) {
 		},
 		{"no uid", with(loop(), func(n *Node) { n.Sandboxes[0].Pod.UID = "" }), Rules{}, "- | not kubelet 3"},
 		{
-			"sandbox of another pod", loop().sandbox("t", "other", ready, hour).container("x", "t", "web", "app", exited, 7*hour),
+			"sandbox of another pod",
+			loop().sandbox("t", "other", ready, hour).container("x", "t", "web", "app", exited, 7*hour),
 			Rules{}, "c5 c4 | not kubelet 1, newest 1",
 		},
 		{"init with main", initial("app", running), Rules{}, "i1 | newest 1"},

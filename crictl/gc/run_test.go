@@ -63,13 +63,15 @@ func TestRunFaults(t *testing.T) {
 		ok    func(r *trial) bool
 	}{
 		{
-			"frozen for 20 seconds", fake.Fault{RPC: "*", Hang: true, Thaw: true, From: second(.6), Until: second(20.6)},
+			"frozen for 20 seconds",
+			fake.Fault{RPC: "*", Hang: true, Thaw: true, From: second(.6), Until: second(20.6)},
 			5 * time.Minute, func(r *trial) bool { return r.finished() && r.Pauses == 1 },
 		},
 		{
 			"frozen for good", fake.Fault{RPC: "*", Hang: true, From: second(.6)}, time.Minute,
 			func(r *trial) bool {
-				return r.Stopped == "the deadline was reached" && r.Pauses == 1 && r.Left > 0 && r.took <= time.Minute &&
+				return r.Stopped == "the deadline was reached" && r.Pauses == 1 && r.Left > 0 &&
+					r.took <= time.Minute &&
 					r.failures("is not known", "ContainerStatus")
 			},
 		},
@@ -78,7 +80,8 @@ func TestRunFaults(t *testing.T) {
 			func(r *trial) bool { return r.finished() && r.Pauses > 0 },
 		},
 		{
-			"one pod's containers cannot be removed", fake.Fault{RPC: "RemoveContainer", Object: loop, Error: "Unknown: busy"}, 0,
+			"one pod's containers cannot be removed",
+			fake.Fault{RPC: "RemoveContainer", Object: loop, Error: "Unknown: busy"}, 0,
 			func(r *trial) bool {
 				return len(r.Failed) == r.containers("loop-0") && r.Removed == len(r.plan.Remove)-len(r.Failed) &&
 					r.failures("RemoveContainer: Unknown: busy")
@@ -89,17 +92,20 @@ func TestRunFaults(t *testing.T) {
 			func(r *trial) bool { return r.Removed == len(r.plan.Remove) },
 		},
 		{
-			"forgotten before", fake.Fault{RPC: "ContainerStatus", Object: loop, Error: "NotFound: no such container"}, 0,
+			"forgotten before", fake.Fault{RPC: "ContainerStatus", Object: loop, Error: "NotFound: no such container"},
+			0,
 			func(r *trial) bool { return r.finished() && len(r.Skipped) == r.containers("loop-0") },
 		},
 		{
 			"one container hangs", fake.Fault{RPC: "RemoveContainer", Object: loop, Hang: true, First: 1}, 0,
 			func(r *trial) bool {
-				return r.failures("pod default/loop-0 does not answer") && r.Removed >= len(r.plan.Remove)-r.containers("loop-0")
+				return r.failures("pod default/loop-0 does not answer") &&
+					r.Removed >= len(r.plan.Remove)-r.containers("loop-0")
 			},
 		},
 		{
-			"sandboxes that cannot be stopped are not removed", fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: CNI"}, 0,
+			"sandboxes that cannot be stopped are not removed",
+			fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: CNI"}, 0,
 			func(r *trial) bool { return len(r.Failed) == 10 && r.Removed == len(r.plan.Remove)-10 },
 		},
 		{
@@ -150,7 +156,8 @@ func TestRunLooksAgain(t *testing.T) {
 		all, other := plan.Remove, "it is another container of the same id"
 		for _, k := range before.Containers {
 			if k.State == crictl.ContainerRunning {
-				all[0] = Candidate{Kind: KindContainer, ID: k.ID, PodUID: k.Pod.UID, Container: k.Name, CreatedAt: k.Created()}
+				all[0] = Candidate{Kind: KindContainer, ID: k.ID, PodUID: k.Pod.UID, Container: k.Name,
+					CreatedAt: k.Created()}
 			}
 		}
 		change(&all[0], "it is running now", func() {})
@@ -253,7 +260,8 @@ func TestRunAuditFails(t *testing.T) {
 				once.Do(func() { _ = a.file.Close() })
 			}
 		}})
-		if r.err == nil || r.Stopped != "the audit file cannot be written" || r.Left == 0 || !r.failures(unrecordedWhy) {
+		if r.err == nil || r.Stopped != "the audit file cannot be written" || r.Left == 0 ||
+			!r.failures(unrecordedWhy) {
 			t.Error(r)
 		}
 	})
@@ -300,7 +308,8 @@ func TestReadEnds(t *testing.T) {
 				ends, missed := ReadEnds(t.Context(), c, ask, nil)
 				if want < 30 || missed.Count != want || len(ends) != len(ask)-want ||
 					!strings.Contains(missed.First, "DeadlineExceeded") || time.Since(start) > time.Minute {
-					t.Errorf("%d ends of %d, missed %+v, want %d, in %v", len(ends), len(ask), missed, want, time.Since(start))
+					t.Errorf("%d ends of %d, missed %+v, want %d, in %v", len(ends), len(ask), missed, want,
+						time.Since(start))
 				}
 			})
 		})

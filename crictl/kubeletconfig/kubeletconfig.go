@@ -88,8 +88,8 @@ var errWrongValue = errors.New("has a wrong value") // what decoding says names 
 
 func (p Problem) Error() string { return p.Where + " " + p.Err.Error() }
 
-// IsSet reports whether a file or flag sets a field of KubeletConfiguration. A zero value that means the same as its absence
-// does not count: kubeadm writes containerRuntimeEndpoint: "".
+// IsSet reports whether a file or flag sets a field of KubeletConfiguration. A zero value that means the same as its
+// absence does not count: kubeadm writes containerRuntimeEndpoint: "".
 func (s *Settings) IsSet(field string) bool {
 	value, ok := s.set[field]
 	return ok && (!isZero(value) || slices.Contains(zeroCounts(), field))

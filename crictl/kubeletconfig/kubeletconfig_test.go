@@ -88,9 +88,11 @@ func TestRead(t *testing.T) {
 			name:  "flags over files",
 			files: map[string]string{"/k.yaml": "maxPods: 7\nfeatureGates: {EventedPLEG: false, B: true}\nlogging: {verbosity: 2}\nevictionHard: {a: 1Gi}\n"},
 			args: []string{
-				"--max-pods=8", "--max-pods", "9", "--feature-gates=EventedPLEG=true", "-v=5", "--register-node=false", "--sync-frequency=90s",
+				"--max-pods=8", "--max-pods", "9", "--feature-gates=EventedPLEG=true", "-v=5", "--register-node=false",
+				"--sync-frequency=90s",
 				"--cluster-dns=10.0.0.1,10.0.0.2", "--cluster-dns", "10.0.0.3",
-				"--eviction-hard", "memory.available<1Gi", "--eviction-soft-grace-period=memory.available = 1m", "--rotate-certificates",
+				"--eviction-hard", "memory.available<1Gi", "--eviction-soft-grace-period=memory.available = 1m",
+				"--rotate-certificates",
 				"--container-runtime-endpoint=unix:///x,y=z", "--", "--max-pods=10",
 			},
 			change: func(c *Config) {
@@ -127,12 +129,14 @@ func TestRead(t *testing.T) {
 				"/k.yaml": "maxPods: many\nsyncFrequency: 10\ncgroupDriver: systemd\nfeatureGates: {A: maybe, B: true}\nstaticPodURLHeader: secret\n",
 				"/d/1":    "a: [\n", "/d/2": "kind: Pod\n", "/d/3": "text\n", "/d/4": "",
 			},
-			args: []string{"--config-dir=/d", "--file-check-frequency=1", "--healthz-port=x", "--max-pods=3000000000", "--eviction-hard=memory.available", "--register-node=maybe"},
+			args: []string{"--config-dir=/d", "--file-check-frequency=1", "--healthz-port=x", "--max-pods=3000000000",
+				"--eviction-hard=memory.available", "--register-node=maybe"},
 			change: func(c *Config) {
 				c.CgroupDriver, c.FeatureGates = "systemd", map[string]bool{"A": false, "B": true}
 			},
 			bad: []string{
-				"/d/1", "/d/2", "/d/3", "--eviction-hard", "--register-node", "--healthz-port", "featureGates", "fileCheckFrequency",
+				"/d/1", "/d/2", "/d/3", "--eviction-hard", "--register-node", "--healthz-port", "featureGates",
+				"fileCheckFrequency",
 				"maxPods", "staticPodURLHeader", "syncFrequency",
 			},
 		},
@@ -188,7 +192,8 @@ func TestFieldsAreTheKubelets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for field, value := range ours {
-		if got, ok := theirs[field]; !isZero(value) && (!ok || field != "logging" && field != "crashLoopBackOff" && cmp.Diff(value, got) != "") {
+		if got, ok := theirs[field]; !isZero(value) &&
+			(!ok || field != "logging" && field != "crashLoopBackOff" && cmp.Diff(value, got) != "") {
 			t.Errorf("%s: %v, the kubelet's type has %v", field, value, got)
 		}
 	}
@@ -229,7 +234,8 @@ func TestHostFiles(t *testing.T) {
 	if diff := cmp.Diff([]string{"10/b.conf", "20.conf"}, names); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
-	if s := Read(map[string][]string{"config-dir": {filepath.Join(dir, "d")}}, HostFiles()); s.MaxPods != 2 || len(s.Files) != 2 || !s.IsSet("maxPods") || s.IsSet("port") {
+	if s := Read(map[string][]string{"config-dir": {filepath.Join(dir, "d")}}, HostFiles()); s.MaxPods != 2 ||
+		len(s.Files) != 2 || !s.IsSet("maxPods") || s.IsSet("port") {
 		t.Errorf("%+v", s)
 	}
 	// A pipe that nobody writes to would hold whoever opens it for ever.
@@ -246,7 +252,8 @@ func TestHostFiles(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	for _, body := range []string{"", "maxPods: 1\n", "featureGates: {A: true}\nlogging: {verbosity: 2}\n", "evictionHard: {a: b}\nauthentication: {anonymous: {}}\n", "a: [\n", "logging: 7\n"} {
+	for _, body := range []string{"", "maxPods: 1\n", "featureGates: {A: true}\nlogging: {verbosity: 2}\n",
+		"evictionHard: {a: b}\nauthentication: {anonymous: {}}\n", "a: [\n", "logging: 7\n"} {
 		f.Add([]byte(head+body), "max-pods", "7")
 		f.Add([]byte(head+body), "v", "1")
 	}

@@ -15,7 +15,8 @@ func TestUnitArgs(t *testing.T) {
 	}{
 		{"no unit", nil, []string{}},
 		{"plain", map[string]string{lib: "[Unit]\nExecStart=x\n[Service]\nExecStart=-/usr/bin/kubelet --a \"--b=c\" \\\n  --e\n"}, []string{"/usr/bin/kubelet", "--a", "--b=c", "--e"}},
-		{"overridden", map[string]string{lib: "[Service]\nExecStart=a\n", etc: "[Service]\nExecStart=b\n"}, []string{"b"}},
+		{"overridden", map[string]string{lib: "[Service]\nExecStart=a\n", etc: "[Service]\nExecStart=b\n"},
+			[]string{"b"}},
 		{"kubeadm", map[string]string{
 			lib: "[Service]\nExecStart=/usr/bin/kubelet\n",
 			lib + ".d/10-kubeadm.conf": "[Service]\nEnvironment=\"KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml --x\"\n" +
@@ -24,10 +25,12 @@ func TestUnitArgs(t *testing.T) {
 			etc + ".d/20-more.conf":              "[Service]\nEnvironment=Y=1\n",
 			"/var/lib/kubelet/kubeadm-flags.env": "# flags\nKUBELET_KUBEADM_ARGS=\"--container-runtime-endpoint=unix:///run/crio/crio.sock\"\n",
 		}, []string{
-			"/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml", "--x", "--container-runtime-endpoint=unix:///run/crio/crio.sock", "--y=1",
+			"/usr/bin/kubelet", "--config=/var/lib/kubelet/config.yaml", "--x",
+			"--container-runtime-endpoint=unix:///run/crio/crio.sock", "--y=1",
 		}},
 		{"a drop-in of the same name counts once", map[string]string{
-			lib: "[Service]\nExecStart=a\n", lib + ".d/1.conf": "[Service]\nExecStart=b\n", etc + ".d/1.conf": "[Service]\nEnvironment=X=1\n",
+			lib: "[Service]\nExecStart=a\n", lib + ".d/1.conf": "[Service]\nExecStart=b\n",
+			etc + ".d/1.conf": "[Service]\nEnvironment=X=1\n",
 		}, []string{"a"}},
 		{"malformed", map[string]string{lib: "ExecStart=a\n[Service"}, []string{}},
 	} {
