@@ -34,5 +34,6 @@ func parseRPCError(text string) (*status.Status, error) {
 			return status.New(code, strings.TrimSpace(message)), nil
 		}
 	}
-	return nil, fmt.Errorf("%q does not begin with a gRPC code and a colon, as %q", text, "Unavailable: not initialized yet")
+	const example = "Unavailable: not initialized yet"
+	return nil, fmt.Errorf("%q does not begin with a gRPC code and a colon, as %q", text, example)
 }
