@@ -101,7 +101,7 @@ func (c *Client) HasImage(ctx context.Context, name string) (bool, Call) {
 		func(resp *runtimeapi.ImageStatusResponse) bool { return resp.GetImage().GetId() != "" })
 }
 
-// CgroupDriver asks the runtime which cgroup driver it wants the kubelet to use: cgroupfs or systemd. Runtimes older
+// CgroupDriver asks the runtime for the cgroup driver that the kubelet must use: cgroupfs or systemd. Runtimes older
 // than the question (containerd before 2.0) answer Unimplemented. The driver is empty unless the call is OK.
 func (c *Client) CgroupDriver(ctx context.Context) (string, Call) {
 	return ask(ctx, c, runtimeapi.RuntimeService_RuntimeConfig_FullMethodName, "", &runtimeapi.RuntimeConfigRequest{},

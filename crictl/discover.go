@@ -24,7 +24,7 @@ const CrictlConfig = "/etc/crictl.yaml"
 // kubeletConfigFile is where kubeadm writes the kubelet's configuration.
 const kubeletConfigFile = "/var/lib/kubelet/config.yaml"
 
-// DiscoverOptions tell Discover where to look.
+// DiscoverOptions configure Discover.
 type DiscoverOptions struct {
 	Flag   string              // --runtime-endpoint; empty when not given
 	Getenv func(string) string // nil means an empty environment

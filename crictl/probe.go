@@ -31,7 +31,7 @@ const (
 	ConnectBacklogged ConnectState = "backlogged"  // the listen queue is full: connections are no longer accepted
 	ConnectSilent     ConnectState = "silent"      // connects, but never sends a byte
 	ConnectForeign    ConnectState = "foreign"     // sends something that is not HTTP/2, or hangs up
-	ConnectFailed     ConnectState = "failed"      // anything else; Err says what
+	ConnectFailed     ConnectState = "failed"      // anything else; Err has the reason
 	ConnectCanceled   ConnectState = "interrupted" // the command ended first
 )
 

@@ -14,7 +14,7 @@ type Installation struct {
 	Processes []string // of the runtime, as in /proc/PID/comm
 	Shims     []string // of its shims; a trailing * stands for any ending
 	Config    []string // configuration files and folders
-	DataDir   string   // images and container layers, often on a disk of its own
+	DataDir   string   // images and container layers, often on a separate disk
 	StateDir  string   // sockets and state of running containers
 	// RunsKubelet is set where one unit runs the runtime and the kubelet, so that restarting one restarts both.
 	RunsKubelet bool

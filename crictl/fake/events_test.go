@@ -49,7 +49,7 @@ func TestEvents(t *testing.T) {
 }
 
 // TestSlowStreamEnds has a subscriber that does not read: flow control stops the stream, the backlog fills, and the
-// stream ends with an error that tells the caller to list again.
+// stream ends with an error after which the caller must list again.
 func TestSlowStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := serve(t, Scenario{Name: "empty"})

@@ -143,7 +143,7 @@ type PodGroup struct {
 	Padding    int  `json:"padding,omitempty"`
 	NotReady   bool `json:"notReady,omitempty"`   // the sandbox is stopped and its containers have exited
 	DeadBefore int  `json:"deadBefore,omitempty"` // older, stopped sandboxes of the same pod
-	// the sandbox has no network namespace and no address of its own
+	// the sandbox has the host's network namespace and no address
 	HostNetwork bool             `json:"hostNetwork,omitempty"`
 	Age         Duration         `json:"age,omitempty"` // of the sandbox; default 24h
 	Containers  []ContainerGroup `json:"containers,omitempty"`

@@ -60,7 +60,7 @@ func TestCensus(t *testing.T) {
 	}
 }
 
-// TestCounts wants one grouping for exited containers and what a plan removes.
+// TestCounts groups exited containers, and what a plan removes.
 func TestCounts(t *testing.T) {
 	w := censusWorld()
 	w.node.Containers = append(w.node.Containers,

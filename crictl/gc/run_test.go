@@ -249,7 +249,7 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-const unrecordedWhy = "it was removed, but the audit file does not say so"
+const unrecordedWhy = "it was removed, but that could not be recorded"
 
 func TestRunAuditFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -39,7 +39,9 @@ func (d due) Err() error {
 	}
 }
 
-func (d healthServer) Check(ctx context.Context, req *healthapi.HealthCheckRequest) (*healthapi.HealthCheckResponse, error) {
+func (d healthServer) Check(
+	ctx context.Context, req *healthapi.HealthCheckRequest,
+) (*healthapi.HealthCheckResponse, error) {
 	if req.GetService() == "slow" {
 		d.asked()
 		<-ctx.Done()
