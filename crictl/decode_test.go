@@ -204,6 +204,8 @@ func oddContainers() map[string][]byte {
 		"label with two keys":    msg(nil, 8, label("x", "u1", LabelPodUID, "u2")),
 		"label value first":      msg(nil, 8, str(str(nil, 2, "u1"), 1, LabelPodUID)),
 		"label is empty":         msg(nil, 8, nil),
+		"sandbox: label and annotation swapped": msg(msg(nil, 5, label(AnnotationConfigSource, "api")), 6,
+			label(LabelPodUID, "u1")),
 		"label is a number":      num(nil, 8, 4),
 		"name from the label":    msg(nil, 8, label(LabelContainerName, "from-label")),
 		"state unheard of":       num(nil, 6, 17),

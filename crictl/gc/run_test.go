@@ -2,7 +2,6 @@ package gc
 
 import (
 	"context"
-
 	"os"
 	"strings"
 	"sync"
@@ -68,7 +67,9 @@ func TestRunFaults(t *testing.T) {
 			5 * time.Minute, func(r *trial) bool { return r.finished() && r.Pauses == 1 },
 		},
 		{
-			"frozen for good", fake.Fault{RPC: "*", Hang: true, From: second(.6)}, time.Minute,
+			"frozen for good",
+			fake.Fault{RPC: "*", Hang: true, From: second(.6)},
+			time.Minute,
 			func(r *trial) bool {
 				return r.Stopped == "the deadline was reached" && r.Pauses == 1 && r.Left > 0 &&
 					r.took <= time.Minute &&
@@ -76,28 +77,36 @@ func TestRunFaults(t *testing.T) {
 			},
 		},
 		{
-			"restarted", fake.Fault{RPC: "*", Error: "Unavailable: refused", From: second(.6), Until: second(9)}, 0,
+			"restarted",
+			fake.Fault{RPC: "*", Error: "Unavailable: refused", From: second(.6), Until: second(9)},
+			0,
 			func(r *trial) bool { return r.finished() && r.Pauses > 0 },
 		},
 		{
 			"one pod's containers cannot be removed",
-			fake.Fault{RPC: "RemoveContainer", Object: loop, Error: "Unknown: busy"}, 0,
+			fake.Fault{RPC: "RemoveContainer", Object: loop, Error: "Unknown: busy"},
+			0,
 			func(r *trial) bool {
 				return len(r.Failed) == r.containers("loop-0") && r.Removed == len(r.plan.Remove)-len(r.Failed) &&
 					r.failures("RemoveContainer: Unknown: busy")
 			},
 		},
 		{
-			"errors that pass", fake.Fault{RPC: "RemoveContainer", Object: loop, Error: "Unknown: busy", First: 3}, 0,
+			"errors that pass",
+			fake.Fault{RPC: "RemoveContainer", Object: loop, Error: "Unknown: busy", First: 3},
+			0,
 			func(r *trial) bool { return r.Removed == len(r.plan.Remove) },
 		},
 		{
-			"forgotten before", fake.Fault{RPC: "ContainerStatus", Object: loop, Error: "NotFound: no such container"},
+			"forgotten before",
+			fake.Fault{RPC: "ContainerStatus", Object: loop, Error: "NotFound: no such container"},
 			0,
 			func(r *trial) bool { return r.finished() && len(r.Skipped) == r.containers("loop-0") },
 		},
 		{
-			"one container hangs", fake.Fault{RPC: "RemoveContainer", Object: loop, Hang: true, First: 1}, 0,
+			"one container hangs",
+			fake.Fault{RPC: "RemoveContainer", Object: loop, Hang: true, First: 1},
+			0,
 			func(r *trial) bool {
 				return r.failures("pod default/loop-0 does not answer") &&
 					r.Removed >= len(r.plan.Remove)-r.containers("loop-0")
@@ -105,25 +114,40 @@ func TestRunFaults(t *testing.T) {
 		},
 		{
 			"sandboxes that cannot be stopped are not removed",
-			fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: CNI"}, 0,
+			fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: CNI"},
+			0,
 			func(r *trial) bool { return len(r.Failed) == 10 && r.Removed == len(r.plan.Remove)-10 },
 		},
 		{
-			"five removals take too long", fake.Fault{RPC: "RemoveContainer", Delay: second(6), After: 10, First: 5}, 0,
+			"five removals take too long",
+			fake.Fault{RPC: "RemoveContainer", Delay: second(6), After: 10, First: 5},
+			0,
 			func(r *trial) bool { return r.failures("is not known") && len(r.Failed) == 5 },
 		},
 		{
-			"work is done and not answered", fake.Fault{RPC: "RemoveContainer", Drop: true, After: 10, First: 5}, 0,
+			"work is done and not answered",
+			fake.Fault{RPC: "RemoveContainer", Drop: true, After: 10, First: 5},
+			0,
 			func(r *trial) bool { return r.Removed == len(r.plan.Remove) },
 		},
 		{"removals of a pod hang", fake.Fault{RPC: "RemoveContainer", Object: old, Hang: true}, 0, stuck},
 		{"statuses of a pod hang", fake.Fault{RPC: "ContainerStatus", Object: old, Hang: true}, 0, stuck},
 		{
-			"all removals hang", fake.Fault{RPC: "RemoveContainer", Hang: true}, time.Hour,
+			"calls in flight at the deadline", fake.Fault{RPC: "RemoveContainer", Delay: second(.1)}, 1300 * ms,
+			func(r *trial) bool {
+				return r.Stopped == "the deadline was reached" && len(r.Failed) == 0 && r.Left > 0
+			},
+		},
+		{
+			"all removals hang",
+			fake.Fault{RPC: "RemoveContainer", Hang: true},
+			time.Hour,
 			func(r *trial) bool { return r.Removed == 0 && r.took < 10*time.Minute },
 		},
 		{
-			"all removals hang until the deadline", fake.Fault{RPC: "RemoveContainer", Hang: true}, 20 * time.Second,
+			"all removals hang until the deadline",
+			fake.Fault{RPC: "RemoveContainer", Hang: true},
+			20 * time.Second,
 			func(r *trial) bool { return r.Removed == 0 && r.took <= 20*time.Second },
 		},
 	} {
@@ -143,6 +167,31 @@ func TestRunFaults(t *testing.T) {
 	}
 }
 
+// TestRunSandboxLast removes a sandbox after the containers in it, although many are removed at a time.
+func TestRunSandboxLast(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := flood()
+		s.Pods = []fake.PodGroup{
+			{Name: "done", NotReady: true, Containers: []fake.ContainerGroup{{Name: "job", Exited: 60}}},
+		}
+		c := serve(t, s)
+		n := list(t, c)
+		var plan Plan
+		for _, k := range n.Containers {
+			plan.Remove = append(plan.Remove, Candidate{
+				Kind: KindContainer, ID: k.ID, PodUID: k.Pod.UID, Container: k.Name, CreatedAt: k.Created(),
+			})
+		}
+		last := &n.Sandboxes[0]
+		plan.Remove = append(plan.Remove, Candidate{
+			Kind: KindSandbox, ID: last.ID, PodUID: last.Pod.UID, CreatedAt: last.Created(),
+		})
+		if r := tryPlan(t, t.Context(), c, n, plan, Options{}); r.Removed != len(plan.Remove) || r.Most < 4 {
+			t.Error(r)
+		}
+	})
+}
+
 // TestRunLooksAgain changes candidates between the plan and the run.
 func TestRunLooksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -156,8 +205,10 @@ func TestRunLooksAgain(t *testing.T) {
 		all, other := plan.Remove, "it is another container of the same id"
 		for _, k := range before.Containers {
 			if k.State == crictl.ContainerRunning {
-				all[0] = Candidate{Kind: KindContainer, ID: k.ID, PodUID: k.Pod.UID, Container: k.Name,
-					CreatedAt: k.Created()}
+				all[0] = Candidate{
+					Kind: KindContainer, ID: k.ID, PodUID: k.Pod.UID, Container: k.Name,
+					CreatedAt: k.Created(),
+				}
 			}
 		}
 		change(&all[0], "it is running now", func() {})
