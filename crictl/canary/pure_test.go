@@ -88,38 +88,28 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
+// TestIsLeftover has the sandboxes that TestEarlier does not have.
 func TestIsLeftover(t *testing.T) {
 	now := time.Date(2026, 3, 14, 3, 0, 0, 0, time.UTC)
-	with := func(change func(*runtimeapi.PodSandbox)) *runtimeapi.PodSandbox {
-		s := &runtimeapi.PodSandbox{
-			Id: "x", Metadata: &runtimeapi.PodSandboxMetadata{Namespace: Namespace},
-			CreatedAt:   now.Add(-time.Hour).UnixNano(),
-			Labels:      map[string]string{Label: "true"},
-			Annotations: map[string]string{annotationExpires: now.Add(-time.Second).Format(time.RFC3339)},
-		}
-		change(s)
-		return s
-	}
-	expires := func(text string, age time.Duration) func(*runtimeapi.PodSandbox) {
-		return func(s *runtimeapi.PodSandbox) {
-			s.Annotations = map[string]string{annotationExpires: text}
-			s.CreatedAt = now.Add(-age).UnixNano()
-		}
-	}
 	for _, tt := range []struct {
-		name   string
-		change func(*runtimeapi.PodSandbox)
-		want   bool
+		name, id, expires string
+		age               time.Duration
+		want              bool
 	}{
-		{"expired", func(*runtimeapi.PodSandbox) {}, true},
-		{"may still run", expires(now.Add(time.Second).Format(time.RFC3339), time.Minute), false},
-		{"without a time, for days", expires("", 25*time.Hour), true},
-		{"with a time years ahead", expires("2050-01-01T00:00:00Z", 25*time.Hour), true},
-		{"without the label", func(s *runtimeapi.PodSandbox) { s.Labels = nil }, false},
-		{"another namespace", func(s *runtimeapi.PodSandbox) { s.Metadata.Namespace = "default" }, false},
-		{"no id", func(s *runtimeapi.PodSandbox) { s.Id = "" }, false},
+		{"may still run", "x", now.Add(time.Second).Format(time.RFC3339), time.Minute, false},
+		{"expired", "x", now.Add(-time.Second).Format(time.RFC3339), time.Minute, true},
+		{"without a time, for an hour", "x", "", time.Hour, false},
+		{"without a time, for days", "x", "", 25 * time.Hour, true},
+		{"with a time years ahead", "x", "2050-01-01T00:00:00Z", 25 * time.Hour, true},
+		{"no id", "", now.Add(-time.Second).Format(time.RFC3339), time.Minute, false},
 	} {
-		if got := isLeftover(with(tt.change), now); got != tt.want {
+		s := &runtimeapi.PodSandbox{
+			Id: tt.id, Metadata: &runtimeapi.PodSandboxMetadata{Namespace: Namespace},
+			CreatedAt:   now.Add(-tt.age).UnixNano(),
+			Labels:      map[string]string{Label: "true"},
+			Annotations: map[string]string{annotationExpires: tt.expires},
+		}
+		if got := isLeftover(s, now); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
