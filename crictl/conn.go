@@ -45,7 +45,9 @@ func NewConn(endpoint string, dial Dialer, options ...grpc.DialOption) (*grpc.Cl
 		grpc.WithAuthority("localhost"), // what gRPC sends for a unix target, and what the kubelet therefore sends
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, path) }),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{BaseDelay: reconnectBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
+			Backoff: backoff.Config{
+				BaseDelay: reconnectBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax,
+			},
 			MinConnectTimeout: connectPatience,
 		}),
 		grpc.WithStaticStreamWindowSize(streamWindow),

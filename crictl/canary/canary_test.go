@@ -310,8 +310,10 @@ func TestImages(t *testing.T) {
 		{
 			name: "no sleep", images: []string{box}, ran: box,
 			want: want{"StartContainer", Failed, 1, ByImage, 0, false},
-			faults: []fake.Fault{{RPC: "StartContainer",
-				Error: `Unknown: runc create failed: exec: "sleep"` + notFound}},
+			faults: []fake.Fault{{
+				RPC:   "StartContainer",
+				Error: `Unknown: runc create failed: exec: "sleep"` + notFound,
+			}},
 		},
 		{
 			name: "no runc", images: []string{box}, ran: box, want: want{"StartContainer", Failed, 1, "", 0, false},
@@ -321,8 +323,10 @@ func TestImages(t *testing.T) {
 			name: "systemd", images: []string{box}, ran: box, want: done,
 			faults: []fake.Fault{
 				{RPC: "RuntimeConfig", Error: "Unimplemented: unknown method"},
-				{RPC: "RunPodSandbox", First: 1,
-					Error: `Unknown: expected cgroupsPath to be of format "slice:prefix:name"`},
+				{
+					RPC: "RunPodSandbox", First: 1,
+					Error: `Unknown: expected cgroupsPath to be of format "slice:prefix:name"`,
+				},
 			},
 		},
 	} {

@@ -75,7 +75,9 @@ func (st *store) buildPod(g *PodGroup, namespace, name string, start time.Time) 
 	for attempt := range g.DeadBefore + 1 {
 		sb = &sandbox{
 			id: objectID(st.scenario, "sandbox", namespace, name, strconv.Itoa(attempt)),
-			meta: &runtimeapi.PodSandboxMetadata{Name: name, Uid: uid, Namespace: namespace, Attempt: uint32(attempt)},
+			meta: &runtimeapi.PodSandboxMetadata{
+				Name: name, Uid: uid, Namespace: namespace, Attempt: uint32(attempt),
+			},
 			labels: labels, annots: annots, options: options, address: address,
 			logDir:  "/var/log/pods/" + namespace + "_" + name + "_" + uid,
 			created: created.Add(-time.Duration(g.DeadBefore-attempt) * time.Minute).UnixNano(),

@@ -57,17 +57,20 @@ func TestFaultTimes(t *testing.T) {
 		{"delay, then error", Fault{Delay: s, Error: "Unavailable"}, "0s Unavailable 1s"},
 		{"other RPC", Fault{RPC: "List*", Hang: true}, "0s OK"},
 		{
-			"from and until", Fault{Error: "Unavailable: not yet", From: 10 * s, Until: 20 * s},
+			"from and until",
+			Fault{Error: "Unavailable: not yet", From: 10 * s, Until: 20 * s},
 			"9s OK, 10s Unavailable, 19s Unavailable, 20s OK",
 		},
 		{
-			"every and for, counted from From", Fault{Error: "Unavailable", From: 5 * s, Every: 40 * s, For: 15 * s},
+			"every and for, counted from From",
+			Fault{Error: "Unavailable", From: 5 * s, Every: 40 * s, For: 15 * s},
 			"0s OK, 5s Unavailable, 19s Unavailable, 20s OK, 44s OK, 45s Unavailable",
 		},
 		{"first", Fault{Error: "Unavailable", First: 1}, "0s Unavailable, 0s OK, 0s OK"},
 		{"after and first", Fault{Error: "Unavailable", After: 1, First: 1}, "0s OK, 0s Unavailable, 0s OK"},
 		{
-			"calls before From do not count", Fault{Error: "Unavailable", From: 10 * s, After: 1},
+			"calls before From do not count",
+			Fault{Error: "Unavailable", From: 10 * s, After: 1},
 			"0s OK, 10s OK, 11s Unavailable",
 		},
 		{"thaw", Fault{Hang: true, Thaw: true, From: 10 * s, Every: 40 * s, For: 15 * s}, "12s OK 13s, 26s OK"},

@@ -32,7 +32,9 @@ pods:
 	want := Scenario{
 		Name: "mine", Summary: "two: pods",
 		Latency: []Latency{{RPC: "List*", Base: Duration(5 * time.Millisecond), PerItem: Duration(time.Microsecond)}},
-		Faults: []Fault{{RPC: "ContainerStatus", Hang: true, Object: Object{Pod: "web-1", Container: "app"}, First: 3}},
+		Faults: []Fault{
+			{RPC: "ContainerStatus", Hang: true, Object: Object{Pod: "web-1", Container: "app"}, First: 3},
+		},
 		Pods: []PodGroup{{
 			Name: "web", Count: 2, Labels: map[string]string{"app": "web", "canary": "true"},
 			Age:        Duration(90 * time.Minute),

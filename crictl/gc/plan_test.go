@@ -50,35 +50,44 @@ func TestMake(t *testing.T) {
 		{"min age counts from the end", loop(), Rules{MinAge: 5*hour - 30*time.Second}, "- | newest 1, young 2"},
 		{
 			"the kubelet's age", with(loop(), func(n *Node) { n.Kubelet.MinAge = 4 * hour }),
-			Rules{}, "c5 | newest 1, young 1",
+			Rules{},
+			"c5 | newest 1, young 1",
 		},
 		{"end unknown", with(loop(), func(n *Node) { delete(n.Ends, "c4") }), Rules{}, "c5 | newest 1, end unknown 1"},
 		{
 			"ended in the future", with(loop(), func(n *Node) { n.Ends["c4"] = End{FinishedAt: noon().Add(1)} }),
-			Rules{}, "c5 | clock 1, newest 1",
+			Rules{},
+			"c5 | clock 1, newest 1",
 		},
 		{"other namespace", loop(), Rules{Namespace: "kube-system"}, "- | newest 1, unselected 2"},
 		{"pod by uid", loop(), Rules{Pod: "uid-web"}, "c5 c4 | newest 1"},
-		{"labels that nobody looked up", loop(), Rules{Labels: map[string]string{"a": "b"}},
-			"- | newest 1, unselected 2"},
+		{
+			"labels that nobody looked up", loop(),
+			Rules{Labels: map[string]string{"a": "b"}},
+			"- | newest 1, unselected 2",
+		},
 		{
 			"labels", with(loop(), func(n *Node) { n.Selected = map[string]bool{"uid-web": true} }),
-			Rules{Labels: map[string]string{"a": "b"}}, "c5 c4 | newest 1",
+			Rules{Labels: map[string]string{"a": "b"}},
+			"c5 c4 | newest 1",
 		},
 		{"sandbox not listed", with(loop(), func(n *Node) { n.Sandboxes = nil }), Rules{}, "- | not kubelet 3"},
 		{
 			"beyond the limit no end is needed", with(loop(), func(n *Node) { delete(n.Ends, "c4") }),
-			Rules{Limit: 1}, "c5 | newest 1, limit 1",
+			Rules{Limit: 1},
+			"c5 | newest 1, limit 1",
 		},
 		{
 			"young by its creation no end is needed", with(loop(), func(n *Node) { clear(n.Ends) }),
-			Rules{MinAge: 6 * hour}, "- | newest 1, young 2",
+			Rules{MinAge: 6 * hour},
+			"- | newest 1, young 2",
 		},
 		{"no uid", with(loop(), func(n *Node) { n.Sandboxes[0].Pod.UID = "" }), Rules{}, "- | not kubelet 3"},
 		{
 			"sandbox of another pod",
 			loop().sandbox("t", "other", ready, hour).container("x", "t", "web", "app", exited, 7*hour),
-			Rules{}, "c5 c4 | not kubelet 1, newest 1",
+			Rules{},
+			"c5 c4 | not kubelet 1, newest 1",
 		},
 		{"init with main", initial("app", running), Rules{}, "i1 | newest 1"},
 		{"init only, by name", initial("my-init", running), Rules{}, "- | newest 1, starting 1"},
@@ -86,31 +95,36 @@ func TestMake(t *testing.T) {
 			"init only, by spec", with(initial("app", running), func(n *Node) {
 				n.Pods = NewLiveness(&Evidence{Pods: []KubeletPod{{UID: "uid-web", Main: []string{"main"}}}})
 			}),
-			Rules{}, "- | newest 1, starting 1",
+			Rules{},
+			"- | newest 1, starting 1",
 		},
 		{
 			"main with an init's name, by spec", with(initial("init", running), func(n *Node) {
 				n.Pods = NewLiveness(&Evidence{Pods: []KubeletPod{{UID: "uid-web", Main: []string{"init"}}}})
 			}),
-			Rules{}, "i1 | newest 1",
+			Rules{},
+			"i1 | newest 1",
 		},
 		{"older dead sandbox", dead(), Rules{}, "s1 | last of pod 1"},
 		{"dead sandboxes of a gone pod", with(dead(), func(n *Node) { n.Pods = nobody() }), Rules{}, "s1 s2 | "},
 		{
 			"dead sandbox with the newest container", dead().container("c", "s1", "web", "app", exited, 8*hour),
-			Rules{}, "- | newest 1, occupied 1, last of pod 1",
+			Rules{},
+			"- | newest 1, occupied 1, last of pod 1",
 		},
 		{
 			"dead sandbox emptied by the plan", dead().container("c", "s1", "web", "app", exited, 8*hour).
 				container("d", "s2", "web", "app", exited, 7*hour),
-			Rules{}, "c s1 | newest 1, occupied 1",
+			Rules{},
+			"c s1 | newest 1, occupied 1",
 		},
 		{"part of a list", with(dead(), func(n *Node) { n.Partial = true }), Rules{}, "- | partial 2"},
 		{"young sandbox", dead(), Rules{MinAge: 10 * hour}, "- | last of pod 1, young 1"},
 		{
 			"limit over both", dead().container("c", "s1", "web", "app", exited, 8*hour).
 				container("d", "s2", "web", "app", exited, 7*hour),
-			Rules{Limit: 1}, "c | newest 1, occupied 1, limit 1",
+			Rules{Limit: 1},
+			"c | newest 1, occupied 1, limit 1",
 		},
 	} {
 		plan := Make(tt.world.node, tt.rules, noon())

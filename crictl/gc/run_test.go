@@ -133,7 +133,9 @@ func TestRunFaults(t *testing.T) {
 		{"removals of a pod hang", fake.Fault{RPC: "RemoveContainer", Object: old, Hang: true}, 0, stuck},
 		{"statuses of a pod hang", fake.Fault{RPC: "ContainerStatus", Object: old, Hang: true}, 0, stuck},
 		{
-			"calls in flight at the deadline", fake.Fault{RPC: "RemoveContainer", Delay: second(.1)}, 1300 * ms,
+			"calls in flight at the deadline",
+			fake.Fault{RPC: "RemoveContainer", Delay: second(.1)},
+			1300 * ms,
 			func(r *trial) bool {
 				return r.Stopped == "the deadline was reached" && len(r.Failed) == 0 && r.Left > 0
 			},
