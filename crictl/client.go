@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 )
 
 const (
@@ -21,25 +20,11 @@ const (
 	// still sees a list to which the kubelet is blind. Beyond it filtered lists stand in: a message is held in memory
 	// as a whole, and a sick node may not have more.
 	receiveLimit = 128 << 20
+	readBuffer   = 128 << 10 // bytes
 )
 
-// Tuning of the connection. The peer is on this host, behind a unix socket.
-const (
-	reconnectBase = 10 * time.Millisecond
-	reconnectMax  = 500 * time.Millisecond
-	// connectPatience is how long a connection may wait for the server's first frame. It is longer than any command:
-	// a frozen runtime must show as calls that miss their deadline, and when it thaws it answers this very connection.
-	// When it dies instead, the kernel resets the connection, so nothing is lost by waiting.
-	connectPatience = 24 * time.Hour
-	// backlogRetry is the pause before another connect(2) while the listen queue is full.
-	backlogRetry = 50 * time.Millisecond
-	// streamWindow and connWindow let the server send a large list without waiting for window updates.
-	streamWindow = 16 << 20
-	connWindow   = 32 << 20
-	readBuffer   = 128 << 10
-	// closePatience bounds Close: gRPC sends a last frame to a peer that may not read.
-	closePatience = 250 * time.Millisecond
-)
+// backlogRetry is the pause before another connect(2) while the listen queue is full.
+const backlogRetry = 50 * time.Millisecond
 
 // Options tune a Client. The zero value is good for a real node.
 type Options struct {
@@ -67,23 +52,14 @@ func Dial(endpoint string, opts Options) (*Client, error) {
 	if c.dial == nil {
 		c.dial = dialUnix
 	}
-	retry := grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: reconnectBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
-		MinConnectTimeout: connectPatience,
-	}
 	var err error
 	c.conn, err = NewConn(endpoint, func(ctx context.Context, path string) (net.Conn, error) {
 		return connect(ctx, c.dial, path, math.MaxInt)
-	}, retry,
-		grpc.WithReadBufferSize(readBuffer),
-		grpc.WithStaticStreamWindowSize(streamWindow),
-		grpc.WithStaticConnWindowSize(connWindow),
-		grpc.WithDefaultCallOptions(
-			grpc.MaxCallRecvMsgSize(receiveLimit),
-			grpc.ForceCodecV2(codec{}),
-			grpc.WaitForReady(false), // a refused connection is an answer: Unavailable at once, not a hang
-		),
-	)
+	}, grpc.WithReadBufferSize(readBuffer), grpc.WithDefaultCallOptions(
+		grpc.MaxCallRecvMsgSize(receiveLimit),
+		grpc.ForceCodecV2(codec{}),
+		grpc.WaitForReady(false), // a refused connection is an answer: Unavailable at once, not a hang
+	))
 	return c, err
 }
 

@@ -2,6 +2,7 @@ package crictl
 
 import (
 	"context"
+	"io"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -30,19 +31,19 @@ func TestCallOutcomes(t *testing.T) {
 		cancel  time.Duration // when the command is interrupted; 0 for never
 		want    Code
 		err     string // part of Err
-		hung    bool
 		elapsed time.Duration
 	}{
 		{name: "answered", server: version, want: OK},
 		{name: "slow", server: slow(3*time.Second, version), want: OK, elapsed: 3 * time.Second},
-		{name: "hung", server: hang, want: DeadlineExceeded, err: "deadline", hung: true, elapsed: 5 * time.Second},
+		{name: "hung", server: hang, want: DeadlineExceeded, err: "deadline", elapsed: 5 * time.Second},
 		{
 			name: "command's deadline first", server: hang, parent: 2 * time.Second, want: Canceled, err: "deadline",
 			elapsed: 2 * time.Second,
 		},
 		{
-			name: "command's deadline later", server: hang, parent: 9 * time.Second, want: DeadlineExceeded, err: "deadline",
-			hung: true, elapsed: 5 * time.Second,
+			name: "command's deadline later", server: hang, parent: 9 * time.Second, want: DeadlineExceeded,
+			err:     "deadline",
+			elapsed: 5 * time.Second,
 		},
 		{name: "interrupted", server: hang, cancel: time.Second, want: Canceled, err: "canceled", elapsed: time.Second},
 		{
@@ -51,9 +52,10 @@ func TestCallOutcomes(t *testing.T) {
 			want:   Unknown, err: "the runtime answered DeadlineExceeded: shim: no answer", elapsed: time.Second,
 		},
 		{
-			name:   "our deadline, reported by the runtime a moment early",
-			server: slow(4900*time.Millisecond, fail(status.Error(codes.DeadlineExceeded, "context deadline exceeded"))),
-			want:   DeadlineExceeded, err: "context deadline", hung: true, elapsed: 4900 * time.Millisecond,
+			name: "our deadline, reported by the runtime a moment early",
+			server: slow(4900*time.Millisecond,
+				fail(status.Error(codes.DeadlineExceeded, "context deadline exceeded"))),
+			want: DeadlineExceeded, err: "context deadline", elapsed: 4900 * time.Millisecond,
 		},
 		{
 			name: "canceled by the runtime", server: fail(status.Error(codes.Canceled, "ctx")), want: Unknown,
@@ -73,9 +75,10 @@ func TestCallOutcomes(t *testing.T) {
 			err: strings.Repeat("x", 199) + "..." + strings.Repeat("x", 198),
 		},
 		{
-			name:   "garbage",
-			server: func(_ context.Context, _ []byte, send func([]byte) error) error { return send([]byte("\xff\xff\xff")) },
-			want:   Internal, err: "the answer could not be decoded",
+			name: "garbage", want: Internal, err: "the answer could not be decoded",
+			server: func(_ context.Context, _ []byte, send func([]byte) error) error {
+				return send([]byte("\xff\xff\xff"))
+			},
 		},
 		{name: "no answer at all", server: fail(nil), want: Internal},
 	} {
@@ -99,8 +102,9 @@ func TestCallOutcomes(t *testing.T) {
 				if call.Method != "Version" || !call.Start.Equal(start) || call.Elapsed != tc.elapsed {
 					t.Errorf("got %+v, want it to take %v", call, tc.elapsed)
 				}
-				if call.Code != tc.want || !strings.Contains(call.Err, tc.err) || call.Hung() != tc.hung {
-					t.Errorf("got %s %q hung %t, want %s %q %t", call.Code, call.Err, call.Hung(), tc.want, tc.err, tc.hung)
+				if call.Code != tc.want || !strings.Contains(call.Err, tc.err) ||
+					call.Hung() != (tc.want == DeadlineExceeded) {
+					t.Errorf("got %+v, want %s %q", call, tc.want, tc.err)
 				}
 				if (v != nil) != call.OK() || (call.Err == "") != call.OK() {
 					t.Errorf("version %v with %+v", v, call)
@@ -111,44 +115,26 @@ func TestCallOutcomes(t *testing.T) {
 }
 
 func TestDialOutcomes(t *testing.T) {
+	fails := func(errno unix.Errno) Dialer {
+		return func(context.Context, string) (net.Conn, error) {
+			return nil, &net.OpError{Op: "dial", Net: "unix", Err: errno}
+		}
+	}
+	silent := func(context.Context, string) (net.Conn, error) {
+		here, there := net.Pipe()
+		go func() { _, _ = io.Copy(io.Discard, there) }()
+		return here, nil
+	}
 	for _, tc := range []struct {
 		name    string
-		dial    func(context.Context, string) (net.Conn, error)
+		dial    Dialer
 		want    Code
 		err     string
-		hung    bool
 		elapsed time.Duration
 	}{
-		{
-			name: "refused",
-			dial: func(context.Context, string) (net.Conn, error) {
-				return nil, &net.OpError{Op: "dial", Net: "unix", Err: unix.ECONNREFUSED}
-			},
-			want: Unavailable, err: "connection refused",
-		},
-		{
-			name: "backlogged",
-			dial: func(context.Context, string) (net.Conn, error) {
-				return nil, &net.OpError{Op: "dial", Net: "unix", Err: unix.EAGAIN}
-			},
-			want: DeadlineExceeded, err: "deadline", hung: true, elapsed: time.Second,
-		},
-		{
-			name: "accepts and says nothing",
-			dial: func(context.Context, string) (net.Conn, error) {
-				here, there := net.Pipe()
-				go func() {
-					buf := make([]byte, 1024)
-					for {
-						if _, err := there.Read(buf); err != nil {
-							return
-						}
-					}
-				}()
-				return here, nil
-			},
-			want: DeadlineExceeded, err: "deadline", hung: true, elapsed: time.Second,
-		},
+		{"refused", fails(unix.ECONNREFUSED), Unavailable, "connection refused", 0},
+		{"backlogged", fails(unix.EAGAIN), DeadlineExceeded, "deadline", time.Second},
+		{"accepts and sends nothing", silent, DeadlineExceeded, "deadline", time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -166,8 +152,7 @@ func TestDialOutcomes(t *testing.T) {
 				}
 				for range 3 { // the second and third call meet a connection in the making, or one that is backing off
 					_, call := c.Version(t.Context())
-					if call.Code != tc.want || !strings.Contains(call.Err, tc.err) || call.Hung() != tc.hung ||
-						call.Elapsed != tc.elapsed {
+					if call.Code != tc.want || !strings.Contains(call.Err, tc.err) || call.Elapsed != tc.elapsed {
 						t.Errorf("got %+v", call)
 					}
 				}
@@ -195,10 +180,10 @@ func TestReconnects(t *testing.T) {
 			if _, call := c.Version(t.Context()); call.Code != Unavailable || !strings.Contains(call.Err, "refused") {
 				t.Errorf("got %+v", call)
 			}
-			time.Sleep(reconnectMax / 2)
+			time.Sleep(time.Second / 4)
 		}
 		down.Store(false)
-		time.Sleep(2 * reconnectMax)
+		time.Sleep(time.Second)
 		if _, call := c.Version(t.Context()); !call.OK() {
 			t.Errorf("a second after the runtime came back: %+v", call)
 		}
@@ -208,122 +193,101 @@ func TestReconnects(t *testing.T) {
 func TestCalls(t *testing.T) {
 	created := time.Unix(1767225600, 5)
 	images := &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "a"}, {Id: "b"}}}
+	handlers := map[string]handler{}
+	for method, m := range map[string]proto.Message{
+		"Version": &runtimeapi.VersionResponse{
+			RuntimeName: "containerd", RuntimeVersion: "v2",
+			RuntimeApiVersion: "v1",
+		},
+		"Status": &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{
+			Conditions: []*runtimeapi.RuntimeCondition{{
+				Type: "NetworkReady", Reason: "NetworkPluginNotReady",
+				Message: "m",
+			}},
+		}},
+		"PodSandboxStatus": &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
+			Id: "s", Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u", Attempt: 2},
+			State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY, CreatedAt: created.UnixNano(),
+		}},
+		"ContainerStatus": &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
+			Id: "c", Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: 4},
+			State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: created.UnixNano(),
+			FinishedAt: time.Time{}.UnixNano(), ExitCode: 137, Reason: "OOMKilled",
+			Labels: map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u"},
+		}},
+		"ListImages":    images,
+		"ImageFsInfo":   &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{}}},
+		"ImageStatus":   &runtimeapi.ImageStatusResponse{Image: images.Images[0]},
+		"RuntimeConfig": &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{}},
+	} {
+		handlers[method] = answer(t, m)
+	}
+	type answered struct {
+		Answer any
+		Object string
+		Items  int
+	}
 	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, Options{}, map[string]handler{
-			"Version": answer(t, &runtimeapi.VersionResponse{
-				RuntimeName: "containerd", RuntimeVersion: "v2",
-				RuntimeApiVersion: "v1",
-			}),
-			"Status": answer(t, &runtimeapi.StatusResponse{
-				Status: &runtimeapi.RuntimeStatus{Conditions: []*runtimeapi.RuntimeCondition{
-					{Type: "RuntimeReady", Status: true}, {Type: "NetworkReady", Reason: "NetworkPluginNotReady", Message: "m"},
-				}},
-			}),
-			"PodSandboxStatus": answer(t, &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
-				Id: "s", Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u", Attempt: 2},
-				State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY, CreatedAt: created.UnixNano(),
-			}}),
-			"ContainerStatus": answer(t, &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
-				Id: "c", Metadata: &runtimeapi.ContainerMetadata{
-					Name:    "app",
-					Attempt: 4,
-				}, State: runtimeapi.ContainerState_CONTAINER_EXITED,
-				CreatedAt: created.UnixNano(), FinishedAt: time.Time{}.UnixNano(), ExitCode: 137, Reason: "OOMKilled",
-				Labels: map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u"},
-			}}),
-			"ListImages":  answer(t, images),
-			"ImageFsInfo": answer(t, &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{}}}),
-		})
+		c := newClient(t, Options{}, handlers)
+		of := func(answer any, call Call) answered { return answered{answer, call.Object, call.Items} }
+		got := []answered{
+			of(c.Version(t.Context())), of(c.Status(t.Context())), of(c.PodSandboxStatus(t.Context(), "s")),
+			of(c.ContainerStatus(t.Context(), "c")), of(c.HasImage(t.Context(), "i")), of(c.CgroupDriver(t.Context())),
+			of(nil, c.ListImages(t.Context())), of(nil, c.ImageFsInfo(t.Context())),
+		}
 		pod := Pod{Namespace: "n", Name: "p", UID: "u"}
-		v, _ := c.Version(t.Context())
-		if diff := cmp.Diff(&Version{"containerd", "v2", "v1"}, v); diff != "" {
-			t.Error(diff)
+		want := []answered{
+			{Answer: &Version{"containerd", "v2", "v1"}},
+			{Answer: &Status{Conditions: []Condition{{"NetworkReady", false, "NetworkPluginNotReady", "m"}}}},
+			{
+				&PodSandbox{ID: "s", Pod: &pod, State: SandboxNotReady, CreatedAt: created.UnixNano(), Attempt: 2}, "s",
+				0,
+			},
+			{&ContainerStatus{
+				Container: Container{
+					ID: "c", Name: "app", Pod: &pod, State: ContainerExited,
+					CreatedAt: created.UnixNano(), Attempt: 4,
+				},
+				ExitCode: 137, Reason: "OOMKilled",
+			}, "c", 0},
+			{true, "i", 0},
+			{Answer: "systemd"},
+			{Items: 2},
+			{Items: 1},
 		}
-		s, _ := c.Status(t.Context())
-		want := &Status{
-			Conditions: []Condition{{Type: "RuntimeReady", Status: true}, {"NetworkReady", false, "NetworkPluginNotReady", "m"}},
-		}
-		if diff := cmp.Diff(want, s); diff != "" {
-			t.Error(diff)
-		}
-		ps, call := c.PodSandboxStatus(t.Context(), "s")
-		wantPS := &PodSandbox{ID: "s", Pod: &pod, State: SandboxNotReady, CreatedAt: created.UnixNano(), Attempt: 2}
-		if diff := cmp.Diff(wantPS, ps); diff != "" || call.Object != "s" {
-			t.Error(diff, call)
-		}
-		cs, call := c.ContainerStatus(t.Context(), "c")
-		wantCS := &ContainerStatus{
-			Container: Container{ID: "c", Name: "app", Pod: &pod, State: ContainerExited, CreatedAt: created.UnixNano(), Attempt: 4},
-			ExitCode:  137, Reason: "OOMKilled",
-		}
-		if diff := cmp.Diff(wantCS, cs); diff != "" || call.Object != "c" {
-			t.Error(diff, call)
-		}
-		if call := c.ListImages(t.Context()); call.Items != 2 || call.Bytes != proto.Size(images) {
-			t.Errorf("got %+v", call)
-		}
-		if call := c.ImageFsInfo(t.Context()); call.Items != 1 || !call.OK() {
-			t.Errorf("got %+v", call)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
 		}
 	})
 }
 
+// TestRequestsLookLikeTheKubelets compares requests byte by byte. The kubelet's lists have an empty filter, not none.
 func TestRequestsLookLikeTheKubelets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var requests []string
-		note := func(name string, m proto.Message) handler {
-			return func(_ context.Context, req []byte, send func([]byte) error) error {
-				if err := proto.Unmarshal(req, m); err != nil {
-					return err
-				}
-				again, err := proto.Marshal(m)
-				if err != nil || string(again) != string(req) {
-					t.Errorf("%s: request %q", name, req)
-				}
-				requests = append(requests, name)
-				return send(nil)
-			}
+	want, got, handlers := map[string]string{}, map[string]string{}, map[string]handler{}
+	for method, m := range map[string]proto.Message{
+		"Version":          &runtimeapi.VersionRequest{Version: "0.1.0"},
+		"ContainerStatus":  &runtimeapi.ContainerStatusRequest{ContainerId: "c"},
+		"PodSandboxStatus": &runtimeapi.PodSandboxStatusRequest{PodSandboxId: "s"},
+		"ListContainers":   &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{}},
+		"ListPodSandbox":   &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{}},
+	} {
+		want[method] = string(mustMarshal(t, m))
+		handlers[method] = func(_ context.Context, req []byte, send func([]byte) error) error {
+			got[method] = string(req)
+			return send(nil)
 		}
-		status, pod, version := &runtimeapi.ContainerStatusRequest{}, &runtimeapi.PodSandboxStatusRequest{}, &runtimeapi.VersionRequest{}
-		list, pods := &runtimeapi.ListContainersRequest{}, &runtimeapi.ListPodSandboxRequest{}
-		c := newClient(t, Options{}, map[string]handler{
-			"ContainerStatus": note("ContainerStatus", status), "PodSandboxStatus": note("PodSandboxStatus", pod),
-			"Version": note("Version", version), "ListContainers": note("ListContainers",
-				list), "ListPodSandbox": note("ListPodSandbox", pods),
-		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, Options{}, handlers)
+		c.Version(t.Context())
 		c.ContainerStatus(t.Context(), "c")
 		c.PodSandboxStatus(t.Context(), "s")
-		c.Version(t.Context())
 		c.ListContainers(t.Context(), Filter{}, ModeUnary)
 		c.ListPodSandbox(t.Context(), Filter{}, ModeUnary)
-		if diff := cmp.Diff([]string{"ContainerStatus", "PodSandboxStatus", "Version", "ListContainers", "ListPodSandbox"},
-			requests); diff != "" {
-			t.Error(diff)
-		}
-		if status.GetVerbose() || pod.GetVerbose() || status.GetContainerId() != "c" || pod.GetPodSandboxId() != "s" {
-			t.Errorf("got %v, %v", status, pod)
-		}
-		if list.GetFilter() == nil || pods.GetFilter() == nil || proto.Size(list.GetFilter()) != 0 ||
-			proto.Size(pods.GetFilter()) != 0 {
-			t.Errorf("the kubelet sends empty filters, this sends %v and %v", list, pods)
-		}
 	})
-}
-
-// TestDeadlinesOfChanges has two calls whose deadlines are longer than that of others.
-func TestDeadlinesOfChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, Options{RPCTimeout: time.Second}, map[string]handler{
-			"StopPodSandbox":   slow(500*time.Millisecond, answer(t, &runtimeapi.StopPodSandboxResponse{})),
-			"RemovePodSandbox": hang,
-		})
-		if call := c.StopPodSandbox(t.Context(), "s"); !call.OK() || call.Object != "s" {
-			t.Errorf("got %+v", call)
-		}
-		if call := c.RemovePodSandbox(t.Context(), "s"); !call.Hung() || call.Elapsed != time.Second {
-			t.Errorf("got %+v", call)
-		}
-	})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-kubelet +kdiag):\n%s", diff)
+	}
 }
 
 func TestRefusedSize(t *testing.T) {

@@ -20,8 +20,9 @@ type Call struct {
 	Elapsed time.Duration // until the answer was decoded, or the deadline passed
 	Code    Code          // outcome; OK when the runtime answered
 	Err     string        // what gRPC or the runtime said, without the "rpc error" prefix; empty when Code is OK
-	Bytes   int           // size of the response message, or of all messages of a stream; of one refused for its size, too
-	Items   int           // containers, sandboxes, images or file systems in the response
+	// size of the response message, or of all messages of a stream; of one refused for its size, too
+	Bytes int
+	Items int // containers, sandboxes, images or file systems in the response
 }
 
 // OK reports whether the runtime answered the call.

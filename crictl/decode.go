@@ -82,8 +82,8 @@ func (d *listDecoder[T]) decode(data mem.BufferSlice) error {
 }
 
 const (
-	entryTag  = 1<<3 | text // the entries are field 1 in all lists of CRI
-	maxHeader = 2 * 10      // bytes of the longest field header: two varints
+	entryTag  = 1<<3 | uint64(protowire.BytesType) // the entries are field 1 in all lists of CRI
+	maxHeader = 2 * 10                             // bytes of the longest field header: two varints
 	// leastEntry is the size, in bytes, of a smaller entry than those of kubelets. It bounds the memory that is
 	// allocated before a list is decoded.
 	leastEntry = 256
@@ -139,158 +139,149 @@ func (d *listDecoder[T]) add(r *mem.Reader) error {
 	return nil
 }
 
-// eachField calls do with the tag and the value of each field of a message: bytes or a number. Fields of other types
-// are skipped.
-func eachField(b []byte, do func(tag uint64, v []byte, n uint64) error) error {
+// A part is a field of an entry that is kept. The texts come first, then the numbers, then the embedded messages.
+type part uint8
+
+const (
+	none part = iota // a text that is not kept
+	id
+	sandboxID
+	name // this and the next two from the metadata
+	namespace
+	uid
+	labelContainer
+	labelName
+	labelNamespace
+	labelUID
+	source
+	key // of the label or annotation that is being read, as the next
+	value
+	texts // how many texts there are
+	state
+	createdAt
+	attempt
+	numbers // the end of the numbers
+	metadata
+	labels
+	annotations
+)
+
+// A layout holds the part that each field of a message is, by the field's number.
+type layout [9]part
+
+// The messages of the two lists.
+var (
+	containerFields   = layout{1: id, 2: sandboxID, 3: metadata, 6: state, 7: createdAt, 8: labels}
+	containerMetadata = layout{1: name, 2: attempt}
+	sandboxFields     = layout{1: id, 2: metadata, 3: state, 4: createdAt, 5: labels, 6: annotations}
+	sandboxMetadata   = layout{1: name, 2: uid, 3: namespace, 4: attempt}
+	pairFields        = layout{1: key, 2: value}
+)
+
+// An entry holds the parts of one entry of a list. The texts are views into the message.
+type entry struct {
+	text   [texts][]byte
+	number [numbers]uint64
+}
+
+// read reads the fields of a message; meta is the layout of the metadata in it.
+func (e *entry) read(b []byte, fields, meta *layout) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 || num > protowire.MaxValidNumber {
 			return errMalformed
 		}
 		b = b[n:]
-		var v []byte
-		var x uint64
+		p := none
+		if int(num) < len(fields) {
+			p = fields[num]
+		}
+		var err error
 		switch typ {
 		case protowire.BytesType:
-			v, n = protowire.ConsumeBytes(b)
+			var v []byte
+			switch v, n = protowire.ConsumeBytes(b); {
+			case p < texts:
+				e.text[p] = v
+			case p == metadata:
+				err = e.read(v, meta, nil)
+			case p == labels, p == annotations:
+				err = e.readPair(v, p)
+			}
 		case protowire.VarintType:
-			x, n = protowire.ConsumeVarint(b)
+			var x uint64
+			if x, n = protowire.ConsumeVarint(b); p > texts && p < numbers {
+				e.number[p] = x
+			}
 		default:
 			n = protowire.ConsumeFieldValue(num, typ, b)
 		}
-		if n < 0 {
+		if n < 0 || err != nil {
 			return errMalformed
 		}
 		b = b[n:]
-		if err := do(uint64(num)<<3|uint64(typ), v, x); err != nil {
-			return err
-		}
 	}
 	return nil
 }
 
-// Types of fields, in the last three bits of a tag.
-const (
-	text   = uint64(protowire.BytesType)
-	number = uint64(protowire.VarintType)
-)
-
-// labels are the values of the labels and annotations that are kept, as views into the message.
-type labels struct{ container, pod, namespace, uid, source []byte }
-
-// add reads one map entry.
-func (l *labels) add(b []byte) error {
-	var key, value []byte
-	err := eachField(b, func(tag uint64, v []byte, _ uint64) error {
-		switch tag {
-		case 1<<3 | text:
-			key = v
-		case 2<<3 | text:
-			value = v
-		}
-		return nil
-	})
-	switch string(key) {
+// readPair reads a label or an annotation.
+func (e *entry) readPair(b []byte, of part) error {
+	e.text[key], e.text[value] = nil, nil
+	err := e.read(b, &pairFields, nil)
+	p := none
+	switch string(e.text[key]) {
 	case LabelContainerName:
-		l.container = value
+		p = labelContainer
 	case LabelPodName:
-		l.pod = value
+		p = labelName
 	case LabelPodNamespace:
-		l.namespace = value
+		p = labelNamespace
 	case LabelPodUID:
-		l.uid = value
+		p = labelUID
 	case AnnotationConfigSource:
-		l.source = value
+		p = source
+	}
+	if (p == source) == (of == annotations) {
+		e.text[p] = e.text[value]
 	}
 	return err
 }
 
+// either returns the text of the first part, or where that is empty of the second.
+func (e *entry) either(a, b part) []byte {
+	if len(e.text[a]) > 0 {
+		return e.text[a]
+	}
+	return e.text[b]
+}
+
 // decodeContainer decodes a runtime.v1.Container.
 func decodeContainer(b []byte, in *interner, size int) (Container, error) {
-	c := Container{Size: uint32(size)}
-	var id, sandbox, name []byte
-	var l labels
-	err := eachField(b, func(tag uint64, v []byte, n uint64) error {
-		switch tag {
-		case 1<<3 | text:
-			id = v
-		case 2<<3 | text:
-			sandbox = v
-		case 3<<3 | text:
-			return eachField(v, func(tag uint64, v []byte, n uint64) error {
-				switch tag {
-				case 1<<3 | text:
-					name = v
-				case 2<<3 | number:
-					c.Attempt = uint32(n)
-				}
-				return nil
-			})
-		case 6<<3 | number:
-			c.State = containerState(int32(n))
-		case 7<<3 | number:
-			c.CreatedAt = int64(n)
-		case 8<<3 | text:
-			return l.add(v)
-		}
-		return nil
-	})
-	if err != nil {
-		return c, err
+	var e entry
+	if err := e.read(b, &containerFields, &containerMetadata); err != nil {
+		return Container{}, err
 	}
-	c.ID, c.SandboxID, c.Name = in.copy(id), in.shared(sandbox), in.shared(either(name, l.container))
-	c.Pod = in.pod(l.namespace, l.pod, l.uid)
-	return c, nil
+	return Container{
+		ID: in.copy(e.text[id]), SandboxID: in.shared(e.text[sandboxID]),
+		Name:      in.shared(e.either(name, labelContainer)),
+		Pod:       in.pod(e.text[labelNamespace], e.text[labelName], e.text[labelUID]),
+		CreatedAt: int64(e.number[createdAt]), Attempt: uint32(e.number[attempt]), Size: uint32(size),
+		State: containerState(int32(e.number[state])),
+	}, nil
 }
 
 // decodeSandbox decodes a runtime.v1.PodSandbox.
 func decodeSandbox(b []byte, in *interner, size int) (PodSandbox, error) {
-	s := PodSandbox{Size: uint32(size)}
-	var id, name, uid, namespace []byte
-	var l, annotations labels
-	err := eachField(b, func(tag uint64, v []byte, n uint64) error {
-		switch tag {
-		case 1<<3 | text:
-			id = v
-		case 2<<3 | text:
-			return eachField(v, func(tag uint64, v []byte, n uint64) error {
-				switch tag {
-				case 1<<3 | text:
-					name = v
-				case 2<<3 | text:
-					uid = v
-				case 3<<3 | text:
-					namespace = v
-				case 4<<3 | number:
-					s.Attempt = uint32(n)
-				}
-				return nil
-			})
-		case 3<<3 | number:
-			s.State = sandboxState(int32(n))
-		case 4<<3 | number:
-			s.CreatedAt = int64(n)
-		case 5<<3 | text:
-			return l.add(v)
-		case 6<<3 | text:
-			return annotations.add(v)
-		}
-		return nil
-	})
-	if err != nil {
-		return s, err
+	var e entry
+	if err := e.read(b, &sandboxFields, &sandboxMetadata); err != nil {
+		return PodSandbox{}, err
 	}
-	s.ID, s.ConfigSource = in.copy(id), in.shared(annotations.source)
-	s.Pod = in.pod(either(namespace, l.namespace), either(name, l.pod), either(uid, l.uid))
-	return s, nil
-}
-
-// either returns a, or b when a is empty.
-func either(a, b []byte) []byte {
-	if len(a) > 0 {
-		return a
-	}
-	return b
+	return PodSandbox{
+		ID: in.copy(e.text[id]), ConfigSource: in.shared(e.text[source]),
+		Pod:       in.pod(e.either(namespace, labelNamespace), e.either(name, labelName), e.either(uid, labelUID)),
+		CreatedAt: int64(e.number[createdAt]), Attempt: uint32(e.number[attempt]), Size: uint32(size),
+		State: sandboxState(int32(e.number[state])),
+	}, nil
 }
 
 // An interner makes the strings of one list. What repeats within it (pods, container names, sandbox ids) is stored

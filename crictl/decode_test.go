@@ -3,7 +3,6 @@ package crictl
 import (
 	gocmp "cmp"
 	"fmt"
-	"math/rand/v2"
 	"reflect"
 	"strconv"
 	"testing"
@@ -55,10 +54,13 @@ func kubeletSandbox(pod, attempt int) *runtimeapi.PodSandbox {
 			Name: c.Labels[LabelPodName], Namespace: c.Labels[LabelPodNamespace], Uid: c.Labels[LabelPodUID],
 			Attempt: uint32(attempt),
 		},
-		State:       runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
-		CreatedAt:   c.CreatedAt,
-		Labels:      c.Labels,
-		Annotations: map[string]string{AnnotationConfigSource: "api", "kubernetes.io/config.seen": "2026-01-01T00:00:00Z"},
+		State:     runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
+		CreatedAt: c.CreatedAt,
+		Labels:    c.Labels,
+		Annotations: map[string]string{
+			AnnotationConfigSource:      "api",
+			"kubernetes.io/config.seen": "2026-01-01T00:00:00Z",
+		},
 	}
 }
 
@@ -71,26 +73,14 @@ func mustMarshal(t testing.TB, m proto.Message) []byte {
 	return data
 }
 
-// cut puts data into buffers of at most n bytes, as gRPC has it after receiving frames.
+// cut puts data into buffers of at most n bytes, as gRPC has it after receiving frames. The first is empty.
 func cut(data []byte, n int) mem.BufferSlice {
-	var out mem.BufferSlice
+	out := mem.BufferSlice{mem.SliceBuffer(nil)}
 	for len(data) > n {
 		out = append(out, mem.SliceBuffer(data[:n]))
 		data = data[n:]
 	}
 	return append(out, mem.SliceBuffer(data))
-}
-
-// cutAtRandom puts data into buffers of random sizes, empty ones among them.
-func cutAtRandom(data []byte, seed uint64) mem.BufferSlice {
-	r := rand.New(rand.NewPCG(seed, 1))
-	var out mem.BufferSlice
-	for len(data) > 0 {
-		n := min(r.IntN(12), len(data))
-		out = append(out, mem.SliceBuffer(data[:n]))
-		data = data[n:]
-	}
-	return out
 }
 
 // sizesOf reads the sizes of the entries of a list that the generated decoder accepts.
@@ -167,32 +157,18 @@ func naiveSandboxes(t testing.TB, data []byte) ([]PodSandbox, error) {
 // for a string that is not UTF-8 or an error in what is not kept, may be accepted.
 func compare[T any](t *testing.T, data []byte, seed uint64, fresh func() *listDecoder[T], want []T, wantErr error) {
 	t.Helper()
-	for name, in := range map[string]mem.BufferSlice{
-		"whole": cut(data, max(len(data), 1)), "bytes": cut(data, 1), "random": cutAtRandom(data, seed),
-	} {
+	for _, n := range []int{max(len(data), 1), 1, 2 + int(seed%30)} {
 		d := fresh()
-		err := d.decode(in)
+		err := d.decode(cut(data, n))
 		switch {
 		case err != nil && (wantErr == nil || len(d.entries) != 0):
-			t.Fatalf("%s: error %v with %d entries, generated types %v", name, err, len(d.entries), wantErr)
+			t.Fatalf("in pieces of %d: error %v with %d entries, generated types %v", n, err, len(d.entries), wantErr)
 		case err != nil, wantErr != nil, len(want) == 0 && len(d.entries) == 0:
 		case reflect.DeepEqual(want, d.entries): // the fuzzer comes here often, and cmp is slow
 		default:
-			t.Fatalf("%s: (-generated +kdiag)\n%s", name, cmp.Diff(want, d.entries))
+			t.Fatalf("in pieces of %d (-generated +kdiag):\n%s", n, cmp.Diff(want, d.entries))
 		}
 	}
-}
-
-func compareContainers(t *testing.T, data []byte, seed uint64) {
-	t.Helper()
-	want, err := naiveContainers(t, data)
-	compare(t, data, seed, newContainerDecoder, want, err)
-}
-
-func compareSandboxes(t *testing.T, data []byte, seed uint64) {
-	t.Helper()
-	want, err := naiveSandboxes(t, data)
-	compare(t, data, seed, newSandboxDecoder, want, err)
 }
 
 // oddContainers are messages in corners of the encoding that no runtime uses and that a decoder may get wrong. Each is
@@ -228,6 +204,8 @@ func oddContainers() map[string][]byte {
 		"label with two keys":    msg(nil, 8, label("x", "u1", LabelPodUID, "u2")),
 		"label value first":      msg(nil, 8, str(str(nil, 2, "u1"), 1, LabelPodUID)),
 		"label is empty":         msg(nil, 8, nil),
+		"sandbox: label and annotation swapped": msg(msg(nil, 5, label(AnnotationConfigSource, "api")), 6,
+			label(LabelPodUID, "u1")),
 		"label is a number":      num(nil, 8, 4),
 		"name from the label":    msg(nil, 8, label(LabelContainerName, "from-label")),
 		"state unheard of":       num(nil, 6, 17),
@@ -261,39 +239,9 @@ func oddContainers() map[string][]byte {
 	}
 }
 
-func TestDecodeOddities(t *testing.T) {
-	for name, entry := range oddContainers() {
-		t.Run(name, func(t *testing.T) {
-			list := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry)
-			// Between two good entries, so that an error in the middle and the sizes around it show.
-			good := mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{kubeletContainer(1,
-				2)}})
-			compareContainers(t, list, 7)
-			compareContainers(t, append(append(append([]byte(nil), good...), list...), good...), 7)
-			compareSandboxes(t, list, 7)
-			compareContainers(t, entry, 7)
-		})
-	}
-}
-
-func TestDecodeWholeLists(t *testing.T) {
-	containers := &runtimeapi.ListContainersResponse{}
-	sandboxes := &runtimeapi.ListPodSandboxResponse{}
-	for i := range 60 {
-		containers.Containers = append(containers.Containers, kubeletContainer(i/10, i%10))
-		sandboxes.Items = append(sandboxes.Items, kubeletSandbox(i/3, i%3))
-	}
-	c, s := mustMarshal(t, containers), mustMarshal(t, sandboxes)
-	for seed := range uint64(4) {
-		compareContainers(t, c, seed)
-		compareSandboxes(t, s, seed)
-	}
-}
-
 func TestDecodeTruncated(t *testing.T) {
-	data := mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{
-		kubeletContainer(1, 0),
-	}})
+	one := []*runtimeapi.Container{kubeletContainer(1, 0)}
+	data := mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: one})
 	for n := 1; n < len(data); n++ {
 		if err := newContainerDecoder().decode(cut(data[:n], 100)); err == nil {
 			t.Errorf("the first %d of %d bytes were accepted", n, len(data))
@@ -301,22 +249,39 @@ func TestDecodeTruncated(t *testing.T) {
 	}
 }
 
-func FuzzDecodeContainers(f *testing.F) {
-	for _, entry := range oddContainers() {
-		f.Add(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry), uint64(1))
+// seedLists adds lists of good and odd entries, the odd ones alone and between two good ones, so that an error in the
+// middle and the sizes around it show.
+func seedLists(f *testing.F, good func(pod, attempt int) proto.Message) {
+	list := func(entries ...[]byte) (out []byte) {
+		for _, e := range entries {
+			out = protowire.AppendBytes(protowire.AppendTag(out, 1, protowire.BytesType), e)
+		}
+		return out
 	}
-	f.Add(mustMarshal(f, &runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{
-		kubeletContainer(1, 0), kubeletContainer(2, 3), {},
-	}}), uint64(2))
-	f.Fuzz(func(t *testing.T, data []byte, seed uint64) { compareContainers(t, data, seed) })
+	var many [][]byte
+	for i := range 60 {
+		many = append(many, mustMarshal(f, good(i/10, i%10)))
+	}
+	f.Add(list(many...), uint64(2))
+	for _, entry := range oddContainers() {
+		f.Add(entry, uint64(1))
+		f.Add(list(entry), uint64(7))
+		f.Add(list(many[0], entry, many[1]), uint64(7))
+	}
+}
+
+func FuzzDecodeContainers(f *testing.F) {
+	seedLists(f, func(pod, attempt int) proto.Message { return kubeletContainer(pod, attempt) })
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		want, err := naiveContainers(t, data)
+		compare(t, data, seed, newContainerDecoder, want, err)
+	})
 }
 
 func FuzzDecodeSandboxes(f *testing.F) {
-	for _, entry := range oddContainers() {
-		f.Add(protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), entry), uint64(1))
-	}
-	f.Add(mustMarshal(f, &runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{
-		kubeletSandbox(1, 0), kubeletSandbox(2, 3), {},
-	}}), uint64(2))
-	f.Fuzz(func(t *testing.T, data []byte, seed uint64) { compareSandboxes(t, data, seed) })
+	seedLists(f, func(pod, attempt int) proto.Message { return kubeletSandbox(pod, attempt) })
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		want, err := naiveSandboxes(t, data)
+		compare(t, data, seed, newSandboxDecoder, want, err)
+	})
 }

@@ -24,7 +24,7 @@ const CrictlConfig = "/etc/crictl.yaml"
 // kubeletConfigFile is where kubeadm writes the kubelet's configuration.
 const kubeletConfigFile = "/var/lib/kubelet/config.yaml"
 
-// DiscoverOptions tell Discover where to look.
+// DiscoverOptions configure Discover.
 type DiscoverOptions struct {
 	Flag   string              // --runtime-endpoint; empty when not given
 	Getenv func(string) string // nil means an empty environment
@@ -94,7 +94,8 @@ func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 	}
 	d.Tried = append(d.Tried, aboutKubelet...)
 	switch {
-	case d.fromKubelet(), d.fromConfig(ctx), d.fromWellKnown(ctx), d.fromDefault(), d.fromStopped(ctx), d.fromShims(ctx):
+	case d.fromKubelet(), d.fromConfig(ctx), d.fromWellKnown(ctx), d.fromDefault(), d.fromStopped(ctx),
+		d.fromShims(ctx):
 		return d.Discovery, nil
 	case ctx.Err() != nil:
 		return d.Discovery, fmt.Errorf("looking for the runtime's endpoint: %w", ctx.Err())
@@ -229,7 +230,8 @@ func (d *discovery) fromShims(ctx context.Context) bool {
 	for _, p := range all {
 		i, j := slices.Index(p.argv, "-namespace"), slices.Index(p.argv, "-address")
 		if p.otherUser() == "" && min(i, j) > 0 && max(i, j)+1 < len(p.argv) && p.argv[i+1] == "k8s.io" {
-			return d.take(SourceWellKnown, "the running shims", p.argv[j+1], "the address given to a running shim of Kubernetes")
+			return d.take(SourceWellKnown, "the running shims", p.argv[j+1],
+				"the address given to a running shim of Kubernetes")
 		}
 	}
 	return false

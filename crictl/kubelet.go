@@ -92,9 +92,10 @@ func (p *process) statusFields(key string) []string {
 	return strings.Fields(line)
 }
 
-// otherUser returns the user of a process if it cannot be a kubelet or shim of this node; empty when it can. They run as
-// root, or as this process's user in a rootless installation (kubernetes#92863). The real and the effective user both
-// count, since anybody may start a program that becomes root under another name; they are the first two numbers of
+// otherUser returns the user of a process if it cannot be a kubelet or shim of this node; empty when it can. They run
+// as root, or as this process's user in a rootless installation (kubernetes#92863). The real and the effective user
+// both count, since anybody may start a program that becomes root under another name; they are the first two numbers
+// of
 //
 //	Uid:	0	0	0	0
 func (p *process) otherUser() string {
@@ -223,8 +224,8 @@ func (k *KubeletProcess) readArgsFile() {
 // findKubelet looks for the running kubelet and reads its settings. It returns why a process was not taken.
 //
 // It prefers a process that is a kubelet to one that contains one, and the oldest by number. Kubelets in pid namespaces
-// below this one belong to other nodes (kind, k3d) on this kernel; their sockets are not at the same path here. Any user
-// may call a process kubelet: those of others than root are passed over.
+// below this one belong to other nodes (kind, k3d) on this kernel; their sockets are not at the same path here. Any
+// user may call a process kubelet: those of others than root are passed over.
 func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 	all, err := within(ctx, func() (found []*KubeletProcess, err error) {
 		all, err := processes(d.root, mayBeKubelet)
@@ -283,7 +284,8 @@ func (k *KubeletProcess) settings() *Kubelet {
 	case kubeletconfig.Last(flags, "container-runtime-endpoint") != "":
 		out.Endpoint, out.EndpointFrom = s.ContainerRuntimeEndpoint, "--container-runtime-endpoint"
 	case s.IsSet("containerRuntimeEndpoint"):
-		out.Endpoint, out.EndpointFrom = s.ContainerRuntimeEndpoint, "containerRuntimeEndpoint in the configuration file"
+		out.Endpoint, out.EndpointFrom = s.ContainerRuntimeEndpoint,
+			"containerRuntimeEndpoint in the configuration file"
 	case k.socket != "":
 		out.Endpoint, out.EndpointFrom = k.socket, "built-in default"
 	}

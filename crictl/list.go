@@ -31,13 +31,15 @@ func (c *Client) ListPodSandbox(ctx context.Context, f Filter, mode ListMode) *P
 		streamRequest: func(f Filter) proto.Message {
 			return &runtimeapi.StreamPodSandboxesRequest{Filter: sandboxFilter(f)}
 		},
-		unaryRequest: func(f Filter) proto.Message { return &runtimeapi.ListPodSandboxRequest{Filter: sandboxFilter(f)} },
-		id:           func(s *PodSandbox) string { return s.ID },
-		size:         func(s *PodSandbox) int { return int(s.Size) },
-		byState:      []Filter{{Ready: new(true)}, {Ready: new(false)}},
+		unaryRequest: func(f Filter) proto.Message {
+			return &runtimeapi.ListPodSandboxRequest{Filter: sandboxFilter(f)}
+		},
+		id:      func(s *PodSandbox) string { return s.ID },
+		size:    func(s *PodSandbox) int { return int(s.Size) },
+		byState: []Filter{{Ready: new(true)}, {Ready: new(false)}},
 	}
-	// A sandbox filter can name a pod. The pods are known from the containers and from the ready sandboxes; those without
-	// either are missed, which shows in the size.
+	// A sandbox filter can name a pod. The pods are known from the containers and from the ready sandboxes; those
+	// without either are missed, which shows in the size.
 	l.byObject = func(ctx context.Context) (out []Filter) {
 		containers := c.ListContainers(ctx, Filter{}, "")
 		l.calls = append(l.calls, containers.Calls...)
@@ -70,9 +72,11 @@ func (c *Client) ListContainers(ctx context.Context, f Filter, mode ListMode) *C
 		streamRequest: func(f Filter) proto.Message {
 			return &runtimeapi.StreamContainersRequest{Filter: containerFilter(f)}
 		},
-		unaryRequest: func(f Filter) proto.Message { return &runtimeapi.ListContainersRequest{Filter: containerFilter(f)} },
-		id:           func(c *Container) string { return c.ID },
-		size:         func(c *Container) int { return int(c.Size) },
+		unaryRequest: func(f Filter) proto.Message {
+			return &runtimeapi.ListContainersRequest{Filter: containerFilter(f)}
+		},
+		id:   func(c *Container) string { return c.ID },
+		size: func(c *Container) int { return int(c.Size) },
 	}
 	for state := ContainerCreated; state <= ContainerUnknown; state++ {
 		l.byState = append(l.byState, Filter{State: new(state)})
@@ -104,8 +108,9 @@ type lister[T any] struct {
 	unaryRequest              func(Filter) proto.Message
 	id                        func(*T) string
 	size                      func(*T) int
-	byState                   []Filter                           // that together match everything, in the order of an object's life
-	byObject                  func(ctx context.Context) []Filter // the same, one for each sandbox or pod
+	// that together match everything, in the order of an object's life
+	byState  []Filter
+	byObject func(ctx context.Context) []Filter // the same, one for each sandbox or pod
 
 	mode     ListMode
 	calls    []Call

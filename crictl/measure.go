@@ -42,7 +42,7 @@ func (c *Client) stream(ctx context.Context, req request, into decoder) Call {
 		if err != nil {
 			return err
 		}
-		// io.EOF from SendMsg means that the server has ended the stream already; RecvMsg then says why.
+		// io.EOF from SendMsg means that the server has ended the stream already; RecvMsg then returns the reason.
 		if err := s.SendMsg(req.msg); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}

@@ -31,7 +31,7 @@ const (
 	ConnectBacklogged ConnectState = "backlogged"  // the listen queue is full: connections are no longer accepted
 	ConnectSilent     ConnectState = "silent"      // connects, but never sends a byte
 	ConnectForeign    ConnectState = "foreign"     // sends something that is not HTTP/2, or hangs up
-	ConnectFailed     ConnectState = "failed"      // anything else; Err says what
+	ConnectFailed     ConnectState = "failed"      // anything else; Err has the reason
 	ConnectCanceled   ConnectState = "interrupted" // the command ended first
 )
 
@@ -59,6 +59,8 @@ const (
 	ttrpcSuffix = ".ttrpc"
 	// backlogTries is how often to connect before a full listen queue counts: one attempt may have met a burst.
 	backlogTries = 3
+	// probeGrace is for the end of a connect(2) that the deadline interrupts.
+	probeGrace = 250 * time.Millisecond
 )
 
 // Probe looks at a socket's file, connects, and waits for the server's first HTTP/2 frame. It makes no RPC. The
@@ -77,7 +79,7 @@ func probe(ctx context.Context, endpoint string) Connect {
 	}
 	path := pathOf(url)
 	// The lookup of the path can hang in the kernel. What follows ends with the context.
-	conn, err := deadline.RunGrace(ctx, closePatience, func(ctx context.Context) (net.Conn, error) {
+	conn, err := deadline.RunGrace(ctx, probeGrace, func(ctx context.Context) (net.Conn, error) {
 		info, err := os.Stat(path)
 		if err != nil {
 			return nil, err

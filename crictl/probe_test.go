@@ -7,8 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -17,48 +17,26 @@ import (
 	"google.golang.org/grpc"
 )
 
-// A due is a context whose deadline passes when end is called, and not by the clock.
-type due struct {
-	context.Context
-	done chan struct{}
-	late time.Duration // how long what AfterFunc is told to call has to wait: a busy machine
-}
+// A due is a context whose deadline passes when the one in it is cancelled, and not by the clock.
+type due struct{ context.Context }
 
-func newDue(t *testing.T) *due { return &due{Context: t.Context(), done: make(chan struct{})} }
+func (d due) Deadline() (time.Time, bool) { return time.Now().Add(time.Hour), true }
 
-func (d *due) end() { close(d.done) }
-
-func (d *due) Deadline() (time.Time, bool) { return time.Now().Add(time.Hour), true }
-
-func (d *due) Done() <-chan struct{} { return d.done }
-
-func (d *due) Err() error {
-	select {
-	case <-d.done:
+func (d due) Err() error {
+	if d.Context.Err() != nil {
 		return context.DeadlineExceeded
-	default:
-		return nil
 	}
-}
-
-func (d *due) AfterFunc(f func()) (stop func() bool) {
-	var once sync.Once
-	go func() {
-		<-d.done
-		time.Sleep(d.late)
-		once.Do(f)
-	}()
-	return func() (stopped bool) {
-		once.Do(func() { stopped = true })
-		return stopped
-	}
+	return nil
 }
 
 // drained waits until the peer has read all that was written to it.
 func drained(t *testing.T, c net.Conn) {
 	raw, err := c.(syscall.Conn).SyscallConn()
 	for unread := 1; err == nil && unread > 0; runtime.Gosched() {
-		if ctlErr := raw.Control(func(fd uintptr) { unread, err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) }); err == nil {
+		if ctlErr := raw.Control(func(fd uintptr) {
+			unread,
+				err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
+		}); err == nil {
 			err = ctlErr
 		}
 	}
@@ -129,140 +107,98 @@ func backlogged(t *testing.T) string {
 }
 
 func TestProbe(t *testing.T) {
-	hello := func(c net.Conn) { _, _ = io.ReadFull(c, make([]byte, len(http2Hello))) }
+	// says answers HTTP/2's hello with these texts, one write each, and hangs up.
+	says := func(texts ...string) func(*testing.T) string {
+		return func(t *testing.T) string {
+			return serve(t, func(c net.Conn) {
+				_, _ = io.ReadFull(c, make([]byte, len(http2Hello)))
+				for _, text := range texts {
+					_, _ = io.WriteString(c, text)
+				}
+			})
+		}
+	}
+	settings := strings.Split("\x00\x00\x00\x04\x00\x00\x00\x00\x00", "")
+	ping := "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
 	for _, tc := range []struct {
 		name  string
 		path  func(t *testing.T) string
 		want  ConnectState
 		first string // part of FirstByte
-		ttrpc bool
-		// mute is a server of which no whole answer comes until end ends the context.
-		mute func(c net.Conn, end func())
 	}{
-		{name: "missing", path: socketPath, want: ConnectMissing},
-		{name: "directory", path: func(t *testing.T) string { return t.TempDir() }, want: ConnectNotSocket},
-		{name: "TCP", path: func(*testing.T) string { return "tcp://127.0.0.1:1" }, want: ConnectFailed},
-		{
-			name: "refused", want: ConnectRefused,
-			path: func(t *testing.T) string {
-				path := socketPath(t)
-				if err := unix.Mknod(path, unix.S_IFSOCK|0o600, 0); err != nil {
-					t.Fatal(err)
-				}
-				return path
-			},
-		},
-		{name: "backlogged", path: backlogged, want: ConnectBacklogged},
-		{
-			name: "silent", want: ConnectSilent,
-			mute: func(c net.Conn, end func()) { hello(c); end(); _, _ = io.Copy(io.Discard, c) },
-		},
-		{
-			name: "HTTP/1", want: ConnectForeign, first: `"HTTP/1.1 400`,
-			path: func(t *testing.T) string {
-				return serve(t, func(c net.Conn) { hello(c); _, _ = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n") })
-			},
-		},
-		{
-			name: "hangs up", want: ConnectForeign,
-			path: func(t *testing.T) string { return serve(t, hello) },
-		},
-		{
-			name: "half a frame", want: ConnectForeign, first: `"\x00\x00\x06\x04"`,
-			mute: func(c net.Conn, end func()) {
-				hello(c)
-				_, _ = io.WriteString(c, "\x00\x00\x06\x04")
-				drained(t, c)
-				end()
-				_, _ = io.Copy(io.Discard, c)
-			},
-		},
-		{
-			name: "another frame first", want: ConnectForeign, first: `"\x00\x00\b\a\x00`,
-			path: func(t *testing.T) string {
-				return serve(t, func(c net.Conn) {
-					hello(c)
-					_, _ = io.WriteString(c, "\x00\x00\x08\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
-				})
-			},
-		},
-		{
-			name: "settings byte by byte", want: ConnectOK,
-			path: func(t *testing.T) string {
-				return serve(t, func(c net.Conn) {
-					hello(c)
-					for _, b := range []byte("\x00\x00\x00\x04\x00\x00\x00\x00\x00") {
-						_, _ = c.Write([]byte{b})
-					}
-				})
-			},
-		},
-		{
-			name: "ttrpc", want: ConnectForeign, ttrpc: true,
-			path: func(t *testing.T) string {
-				path := serve(t, hello)
-				if err := os.Rename(path, path+".ttrpc"); err != nil {
-					t.Fatal(err)
-				}
-				return path + ".ttrpc"
-			},
-		},
-		{
-			name: "gRPC", want: ConnectOK,
-			path: func(t *testing.T) string {
-				path := socketPath(t)
-				lis, err := net.Listen("unix", path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				s := grpc.NewServer()
-				go func() { _ = s.Serve(lis) }()
-				t.Cleanup(s.Stop)
-				return path
-			},
-		},
+		{"missing", socketPath, ConnectMissing, ""},
+		{"directory", func(t *testing.T) string { return t.TempDir() }, ConnectNotSocket, ""},
+		{"TCP", func(*testing.T) string { return "tcp://127.0.0.1:1" }, ConnectFailed, ""},
+		{"refused", func(t *testing.T) string { return host{"s": "socket"}.root(t) + "/s" }, ConnectRefused, ""},
+		{"backlogged", backlogged, ConnectBacklogged, ""},
+		{"HTTP/1", says("HTTP/1.1 400 Bad Request\r\n\r\n"), ConnectForeign, `"HTTP/1.1 400`},
+		{"hangs up", says(), ConnectForeign, ""},
+		{"another frame first", says(ping), ConnectForeign, `"\x00\x00\b\a\x00`},
+		{"settings byte by byte", says(settings...), ConnectOK, ""},
+		{"ttrpc", func(t *testing.T) string {
+			path := says()(t)
+			if err := os.Rename(path, path+".ttrpc"); err != nil {
+				t.Fatal(err)
+			}
+			return path + ".ttrpc"
+		}, ConnectForeign, ""},
+		{"gRPC", func(t *testing.T) string {
+			path := socketPath(t)
+			lis, err := net.Listen("unix", path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := grpc.NewServer()
+			go func() { _ = s.Serve(lis) }()
+			t.Cleanup(s.Stop)
+			return path
+		}, ConnectOK, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			var path string
-			if tc.mute != nil {
-				d := newDue(t)
-				end := sync.OnceFunc(d.end)
-				ctx, path = d, serve(t, func(c net.Conn) { tc.mute(c, end) })
-			} else {
-				path = tc.path(t)
-			}
-			got := Probe(ctx, path)
-			if got.State != tc.want || got.TTRPC != tc.ttrpc || !strings.Contains(got.FirstByte, tc.first) {
+			got := Probe(ctx, tc.path(t))
+			if got.State != tc.want || got.TTRPC != (tc.name == "ttrpc") ||
+				!strings.Contains(got.FirstByte, tc.first) ||
+				(got.Err == "") != (tc.want == ConnectOK) {
 				t.Errorf("got %+v, want %s", got, tc.want)
 			}
-			if (got.Err == "") != (tc.want == ConnectOK) {
-				t.Errorf("state %s with error %q", got.State, got.Err)
-			}
-			connected := tc.want == ConnectOK || tc.want == ConnectSilent || tc.first != ""
-			if connected && got.PeerPID != os.Getpid() {
+			if (tc.want == ConnectOK || tc.first != "") && got.PeerPID != os.Getpid() {
 				t.Errorf("peer is %d, want this process", got.PeerPID)
 			}
 		})
 	}
 }
 
-func TestProbeInterrupted(t *testing.T) {
-	greeted := make(chan struct{})
-	path := serve(t, func(c net.Conn) {
-		_, _ = io.ReadFull(c, make([]byte, len(http2Hello)))
-		close(greeted)
-		_, _ = io.Copy(io.Discard, c)
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	go func() {
-		<-greeted
-		cancel()
-	}()
-	if got := Probe(ctx, path); got.State != ConnectCanceled {
-		t.Errorf("got %+v", got)
+// TestProbeEnds probes servers that do not complete an answer before the context ends.
+func TestProbeEnds(t *testing.T) {
+	for _, tc := range []struct {
+		name, says  string
+		interrupted bool
+		want        ConnectState
+	}{
+		{"silent", "", false, ConnectSilent},
+		{"half a frame", "\x00\x00\x06\x04", false, ConnectForeign},
+		{"interrupted", "", true, ConnectCanceled},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			if !tc.interrupted {
+				ctx = due{ctx}
+			}
+			got := Probe(ctx, serve(t, func(c net.Conn) {
+				_, _ = io.ReadFull(c, make([]byte, len(http2Hello)))
+				_, _ = io.WriteString(c, tc.says)
+				drained(t, c)
+				end()
+				_, _ = io.Copy(io.Discard, c)
+			}))
+			if got.State != tc.want || tc.says != "" && got.FirstByte != strconv.QuoteToASCII(tc.says) ||
+				tc.want == ConnectSilent && got.PeerPID != os.Getpid() {
+				t.Errorf("got %+v, want %s", got, tc.want)
+			}
+		})
 	}
 }
 

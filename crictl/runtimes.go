@@ -14,7 +14,7 @@ type Installation struct {
 	Processes []string // of the runtime, as in /proc/PID/comm
 	Shims     []string // of its shims; a trailing * stands for any ending
 	Config    []string // configuration files and folders
-	DataDir   string   // images and container layers, often on a disk of its own
+	DataDir   string   // images and container layers, often on a separate disk
 	StateDir  string   // sockets and state of running containers
 	// RunsKubelet is set where one unit runs the runtime and the kubelet, so that restarting one restarts both.
 	RunsKubelet bool
@@ -31,7 +31,8 @@ func Installations() []Installation {
 	containerdShims := []string{"containerd-shim*"}
 	return []Installation{
 		{
-			Name: "containerd", Sockets: []string{"/run/containerd/containerd.sock"}, Units: []string{"containerd.service"},
+			Name: "containerd", Sockets: []string{"/run/containerd/containerd.sock"},
+			Units:     []string{"containerd.service"},
 			Processes: []string{"containerd"}, Shims: containerdShims, Config: []string{"/etc/containerd/config.toml"},
 			DataDir: "/var/lib/containerd", StateDir: "/run/containerd",
 		},
@@ -44,7 +45,8 @@ func Installations() []Installation {
 		{
 			Name: "cri-dockerd", Sockets: []string{"/run/cri-dockerd.sock", "/var/run/cri-dockerd.sock"},
 			Units:     []string{"cri-docker.service", "docker.service"},
-			Processes: []string{"cri-dockerd", "dockerd"}, Shims: containerdShims, Config: []string{"/etc/docker/daemon.json"},
+			Processes: []string{"cri-dockerd", "dockerd"}, Shims: containerdShims,
+			Config:  []string{"/etc/docker/daemon.json"},
 			DataDir: "/var/lib/docker", StateDir: "/run/docker",
 		},
 		{

@@ -24,10 +24,12 @@ func unixNano(ns int64) time.Time {
 	return time.Unix(0, ns)
 }
 
-func podSandboxStatusOf(in *runtimeapi.PodSandboxStatus) *PodSandbox {
+func podSandboxStatusOf(resp *runtimeapi.PodSandboxStatusResponse) *PodSandbox {
+	in := resp.GetStatus()
 	labels, meta := in.GetLabels(), in.GetMetadata()
 	return &PodSandbox{
-		ID: in.GetId(), State: sandboxState(int32(in.GetState())), CreatedAt: in.GetCreatedAt(), Attempt: meta.GetAttempt(),
+		ID: in.GetId(), State: sandboxState(int32(in.GetState())), CreatedAt: in.GetCreatedAt(),
+		Attempt: meta.GetAttempt(),
 		Pod: &Pod{
 			Namespace: cmp.Or(meta.GetNamespace(), labels[LabelPodNamespace]),
 			Name:      cmp.Or(meta.GetName(), labels[LabelPodName]),
@@ -36,13 +38,15 @@ func podSandboxStatusOf(in *runtimeapi.PodSandboxStatus) *PodSandbox {
 	}
 }
 
-func containerStatusOf(in *runtimeapi.ContainerStatus) *ContainerStatus {
+func containerStatusOf(resp *runtimeapi.ContainerStatusResponse) *ContainerStatus {
+	in := resp.GetStatus()
 	labels := in.GetLabels()
 	return &ContainerStatus{
 		Container: Container{
 			ID: in.GetId(), Name: cmp.Or(in.GetMetadata().GetName(), labels[LabelContainerName]),
 			Pod:   &Pod{Namespace: labels[LabelPodNamespace], Name: labels[LabelPodName], UID: labels[LabelPodUID]},
-			State: containerState(int32(in.GetState())), CreatedAt: in.GetCreatedAt(), Attempt: in.GetMetadata().GetAttempt(),
+			State: containerState(int32(in.GetState())), CreatedAt: in.GetCreatedAt(),
+			Attempt: in.GetMetadata().GetAttempt(),
 		},
 		StartedAt:  unixNano(in.GetStartedAt()),
 		FinishedAt: unixNano(in.GetFinishedAt()),

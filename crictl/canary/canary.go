@@ -38,7 +38,7 @@ type Result struct {
 	SandboxID string         // of the last attempt; empty when none came to be
 	Attempts  int            // 0 when nothing was made
 	Steps     []Step         // of the last attempt
-	Spoiled   Spoiled        // why the result says little about the runtime; empty when it does
+	Spoiled   Spoiled        // why the result is no evidence about the runtime; empty when it is
 	CleanedUp bool           // nothing of it is left in the runtime
 	Left      []string       // sandboxes that are left
 	LogsLeft  string         // the folder of its logs, when it could not be removed
@@ -65,7 +65,7 @@ const (
 	Skipped Outcome = "skipped" // not possible with this image
 )
 
-// Spoiled is why a failed canary says nothing about the runtime.
+// Spoiled is why a failed canary is no evidence about the runtime.
 type Spoiled string
 
 // What spoils a canary.

@@ -3,6 +3,7 @@ package canary
 import (
 	"context"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,15 +31,17 @@ func TestRun(t *testing.T) {
 			}
 		}
 		got := Run(t.Context(), cri, opts)
+		var steps []string
+		for _, s := range got.Steps {
+			steps = append(steps, s.Name+" "+string(s.Outcome))
+		}
 		want := []string{
-			"Version", "ListImages", "RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync", "ListContainerStats",
-			"StopContainer", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox",
+			"Version ok", "ListImages ok", "RunPodSandbox ok", "CreateContainer ok", "StartContainer ok", "ExecSync ok",
+			"ListContainerStats ok", "StopContainer ok", "RemoveContainer ok", "StopPodSandbox ok",
+			"RemovePodSandbox ok",
 		}
-		if diff := cmp.Diff(want, names(got.Steps)); diff != "" {
+		if diff := cmp.Diff(want, steps); diff != "" {
 			t.Errorf("steps (-want +got):\n%s", diff)
-		}
-		if name, outcome := failed(got.Steps); outcome != OK {
-			t.Errorf("%s: %s", name, outcome)
 		}
 		if !got.CleanedUp || got.Attempts != 1 || got.Spoiled != "" || got.Image != box ||
 			got.Version.RuntimeName != "containerd" {
@@ -54,66 +57,89 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestFaults breaks each call in both ways. Whatever fails, the rest of the run is left out, the clean-up is not, and
-// what is not known to be gone is not called so.
-func TestFaults(t *testing.T) {
-	for _, tt := range []struct {
-		rpc         string
-		hangs       bool
-		step        string // that fails; the RPC's own if empty
-		cleaned     bool
-		left        int // sandboxes in the result
-		still, made int // canaries in the runtime after it; attempts
-	}{
-		{rpc: "Version", hangs: true, cleaned: true},
-		{rpc: "Version", cleaned: true},
-		{rpc: "ListImages", hangs: true, cleaned: true},
-		{rpc: "ListImages", cleaned: true},
-		{rpc: "RunPodSandbox", hangs: true, made: 1},
-		{rpc: "RunPodSandbox", cleaned: true, made: 1},
-		{rpc: "CreateContainer", hangs: true, cleaned: true, made: 1},
-		{rpc: "CreateContainer", cleaned: true, made: 1},
-		{rpc: "StartContainer", hangs: true, cleaned: true, made: 1},
-		{rpc: "StartContainer", cleaned: true, made: 1},
-		{rpc: "ExecSync", hangs: true, cleaned: true, made: 1},
-		{rpc: "ExecSync", cleaned: true, made: 1},
-		{rpc: "ListContainerStats", hangs: true, cleaned: true, made: 1},
-		{rpc: "ListContainerStats", cleaned: true, made: 1},
-		{rpc: "StopContainer", hangs: true, cleaned: true, made: 1},
-		{rpc: "StopContainer", cleaned: true, made: 1},
-		{rpc: "RemoveContainer", hangs: true, cleaned: true, made: 1},
-		{rpc: "RemoveContainer", cleaned: true, made: 1},
-		{rpc: "StopPodSandbox", hangs: true, left: 1, still: 1, made: 1},
-		{rpc: "StopPodSandbox", cleaned: true, made: 1}, // removing it stops it by force
-		{rpc: "RemovePodSandbox", hangs: true, left: 1, still: 1, made: 1},
-		{rpc: "RemovePodSandbox", left: 1, still: 1, made: 1},
-		{rpc: "RuntimeConfig", step: "none", cleaned: true, made: 1},
-	} {
-		fault, want := fake.Fault{RPC: tt.rpc, Error: "Unknown: it is broken"}, Failed
-		if tt.hangs {
-			fault, want = fake.Fault{RPC: tt.rpc, Hang: true}, Hung
+// A want is what a run must give.
+type want struct {
+	step     string  // that fails; empty for none
+	outcome  Outcome // of it
+	attempts int
+	spoiled  Spoiled
+	left     int  // canaries in the runtime afterwards
+	unsure   bool // not cleaned up, although none is there
+}
+
+func (w want) check(t *testing.T, cri *remote.Service, got *Result) {
+	t.Helper()
+	name, outcome := "", Outcome("")
+	for _, s := range got.Steps {
+		if name == "" && s.Outcome != OK && s.Outcome != Skipped {
+			name, outcome = s.Name, s.Outcome
 		}
-		t.Run(tt.rpc+" "+string(want), func(t *testing.T) {
+	}
+	if name != w.step || outcome != w.outcome {
+		t.Errorf("step %q: %q, want %q: %q", name, outcome, w.step, w.outcome)
+	}
+	there := len(sandboxes(t, cri, true))
+	if got.Attempts != w.attempts || got.Spoiled != w.spoiled || got.CleanedUp == (w.unsure || w.left > 0) ||
+		len(got.Left) != w.left || there != w.left {
+		t.Errorf("%+v, and %d canaries are there; want %+v", got, there, w)
+	}
+}
+
+// TestFaults runs canaries on runtimes that misbehave.
+func TestFaults(t *testing.T) {
+	type test struct {
+		name   string
+		faults []fake.Fault
+		want   want
+	}
+	// Each call fails and hangs. The rest of the run is left out, the clean-up is not, and what is not known to be gone
+	// does not count as removed.
+	tests := []test{{"RuntimeConfig", []fake.Fault{{RPC: "RuntimeConfig", Hang: true}}, want{attempts: 1}}}
+	for _, rpc := range []string{
+		"Version", "ListImages", "RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync", "ListContainerStats",
+		"StopContainer", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox",
+	} {
+		fails, hangs := want{step: rpc, outcome: Failed, attempts: 1}, want{step: rpc, outcome: Hung, attempts: 1}
+		switch rpc {
+		case "Version", "ListImages":
+			fails.attempts, hangs.attempts = 0, 0
+		case "RunPodSandbox":
+			hangs.unsure = true
+		case "StopPodSandbox": // removing it stops it by force
+			hangs.left = 1
+		case "RemovePodSandbox":
+			fails.left, hangs.left = 1, 1
+		}
+		tests = append(tests, test{rpc + " fails", []fake.Fault{{RPC: rpc, Error: "Unknown: it is broken"}}, fails},
+			test{rpc + " hangs", []fake.Fault{{RPC: rpc, Hang: true}}, hangs})
+	}
+	// The runtime refuses to remove a sandbox whose StartContainer was given up, as containerd does.
+	busy := fake.Fault{RPC: "RemovePodSandbox", Error: "Unknown: container is in starting state, can't be removed"}
+	soon := busy
+	soon.First = 5
+	hungStart := fake.Fault{RPC: "StartContainer", Hang: true}
+	started := want{step: "StartContainer", outcome: Hung, attempts: 1}
+	startedLeft := started
+	startedLeft.left = 1
+	// The stop fails, as beside a kubelet that stops the sandbox at the same time and has taken down half of the
+	// network. A stop that works when it is repeated is no problem of the runtime.
+	stop := fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: failed to destroy network for sandbox", First: 1}
+	twice := stop
+	twice.First = 2
+	tests = append(tests,
+		test{"busy for a while", []fake.Fault{hungStart, soon}, started},
+		test{"busy for good", []fake.Fault{hungStart, busy}, startedLeft},
+		test{"stop fails once", []fake.Fault{stop}, want{attempts: 2}},
+		test{"stop fails twice", []fake.Fault{twice}, want{step: "StopPodSandbox", outcome: Failed, attempts: 1}},
+	)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cri := serve(t, []string{box}, fault)
+				cri := serve(t, []string{box}, tt.faults...)
 				opts, start := options(), time.Now()
-				got := Run(t.Context(), cri, opts)
+				tt.want.check(t, cri, Run(t.Context(), cri, opts))
 				if d := time.Since(start); d > opts.Course+opts.Cleanup {
 					t.Errorf("it took %v", d)
-				}
-				name, outcome := failed(got.Steps)
-				if tt.step == "none" {
-					tt.rpc, want = "", OK
-				}
-				if name != tt.rpc || outcome != want {
-					t.Errorf("step %s: %s; want %s: %s", name, outcome, tt.rpc, want)
-				}
-				if got.CleanedUp != tt.cleaned || len(got.Left) != tt.left || got.Attempts != tt.made ||
-					got.Spoiled != "" {
-					t.Errorf("%+v", got)
-				}
-				if still := sandboxes(t, cri, true); len(still) != tt.still {
-					t.Errorf("%d canaries are there still, want %d", len(still), tt.still)
 				}
 			})
 		})
@@ -134,63 +160,38 @@ func TestLateSandbox(t *testing.T) {
 			_, _ = cri.RunPodSandbox(t.Context(), c.pod.sandbox, "") // seen below
 		}()
 		c.cleanUp(t.Context())
-		if !c.res.CleanedUp || c.res.SandboxID == "" || len(sandboxes(t, cri, true)) != 0 {
-			t.Errorf("%+v", c.res)
+		if c.res.SandboxID == "" {
+			t.Error("the sandbox was not found")
 		}
+		want{}.check(t, cri, c.res)
 	})
-}
-
-// TestBusySandbox removes a sandbox whose StartContainer was given up: the runtime refuses at first, as containerd
-// does.
-func TestBusySandbox(t *testing.T) {
-	const refusal = "Unknown: container is in starting state, can't be removed"
-	for _, tt := range []struct {
-		name    string
-		refused int
-		cleaned bool
-	}{
-		{"soon done", 5, true},
-		{"never done", 1000, false},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cri := serve(t, []string{box},
-					fake.Fault{RPC: "StartContainer", Hang: true}, fake.Fault{
-						RPC: "RemovePodSandbox", Error: refusal,
-						First: tt.refused,
-					})
-				got := Run(t.Context(), cri, options())
-				if name, outcome := failed(got.Steps); name != "StartContainer" || outcome != Hung ||
-					got.CleanedUp != tt.cleaned {
-					t.Errorf("%s %s %+v", name, outcome, got)
-				}
-				if left := sandboxes(t, cri, true); (len(left) == 0) != tt.cleaned {
-					t.Errorf("%v are left", left)
-				}
-			})
-		})
-	}
 }
 
 // TestInterrupt ends the context when each of the steps begins. What was made by then is removed.
 func TestInterrupt(t *testing.T) {
 	for _, step := range []string{
-		"Version", "ListImages", "RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync", "StopContainer", "RemoveContainer",
-		"StopPodSandbox", "RemovePodSandbox",
+		"Version", "ListImages", "RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync", "StopContainer",
+		"RemoveContainer",
+		"StopPodSandbox", "RemovePodSandbox", "hung RunPodSandbox",
 	} {
 		t.Run(step, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cri := serve(t, []string{box}, fake.Fault{RPC: "RunPodSandbox", Delay: fake.Duration(time.Second)})
+				fault := fake.Fault{RPC: "RunPodSandbox", Delay: fake.Duration(time.Second)}
+				opts := options()
+				step, hangs := strings.CutPrefix(step, "hung ")
+				if hangs { // it is given up soon, and may appear later
+					fault, opts.RPCTimeout = fake.Fault{RPC: "RunPodSandbox", Hang: true}, time.Minute
+				}
+				cri := serve(t, []string{box}, fault)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				opts := options()
 				opts.Progress = func(at string) {
 					if at == step {
 						cancel()
 					}
 				}
 				got := Run(ctx, cri, opts)
-				if got.Spoiled != Interrupt || !got.CleanedUp || len(sandboxes(t, cri, true)) != 0 {
+				if got.Spoiled != Interrupt || got.CleanedUp == hangs || len(sandboxes(t, cri, true)) != 0 {
 					t.Errorf("%+v", got)
 				}
 			})
@@ -198,43 +199,24 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestInterruptHung interrupts a RunPodSandbox that hangs: it is given up soon, and not called cleaned up.
-func TestInterruptHung(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cri := serve(t, []string{box}, fake.Fault{RPC: "RunPodSandbox", Hang: true})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		opts := options()
-		opts.RPCTimeout = time.Minute
-		opts.Progress = func(at string) {
-			if at == "RunPodSandbox" {
-				cancel()
-			}
-		}
-		got := Run(ctx, cri, opts)
-		if name, outcome := failed(got.Steps); name != "RunPodSandbox" || outcome != Cut || got.CleanedUp ||
-			got.Spoiled != Interrupt {
-			t.Errorf("%s %s %+v", name, outcome, got)
-		}
-	})
-}
-
-// TestHousekeeping stops the sandbox under the canary as a kubelet does, in the first rounds or in all. It begins
-// with the containers.
+// TestHousekeeping stops the sandbox under the canary as a kubelet does, which begins with the containers, in the first
+// rounds or in all.
 func TestHousekeeping(t *testing.T) {
 	for _, tt := range []struct {
-		name     string
-		rounds   int
-		at       string
-		only     bool // the containers, for longer than the canary waits
-		attempts int
-		spoiled  Spoiled
+		name       string
+		rounds     int
+		at         string
+		containers bool // only them, for longer than the canary waits
+		want       want
 	}{
-		{"once, before the container", 1, "CreateContainer", false, 2, ""},
-		{"twice, before the start", 2, "StartContainer", false, 3, ""},
-		{"always", 99, "ExecSync", false, 3, ByOther},
-		{"once, the container is killed", 1, "ExecSync", true, 2, ""},
-		{"always, the container is killed", 99, "ListContainerStats", true, 3, ByOther},
+		{"once, before the container", 1, "CreateContainer", false, want{attempts: 2}},
+		{"twice, before the start", 2, "StartContainer", false, want{attempts: 3}},
+		{"always", 99, "ExecSync", false, want{"ExecSync", Failed, 3, ByOther, 0, false}},
+		{"once, the container is killed", 1, "ExecSync", true, want{attempts: 2}},
+		{
+			"always, the container is killed", 99, "ListContainerStats", true,
+			want{"ListContainerStats", Failed, 3, ByOther, 0, false},
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -245,71 +227,25 @@ func TestHousekeeping(t *testing.T) {
 						return
 					}
 					rounds++
-					if tt.only {
-						killContainers(t, cri)
-						return
+					stop := cri.StopPodSandbox
+					ids := sandboxes(t, cri, true)
+					if tt.containers {
+						ids = containers(t, cri)
+						stop = func(ctx context.Context, id string) error { return cri.StopContainer(ctx, id, 0) }
 					}
-					for _, id := range sandboxes(t, cri, true) {
-						if err := cri.StopPodSandbox(t.Context(), id); err != nil {
+					for _, id := range ids {
+						if err := stop(t.Context(), id); err != nil {
 							t.Error(err)
 						}
 					}
 				}
-				got := Run(t.Context(), cri, opts)
-				if got.Attempts != tt.attempts || got.Spoiled != tt.spoiled || !got.CleanedUp {
-					t.Errorf("%+v", got)
-				}
+				tt.want.check(t, cri, Run(t.Context(), cri, opts))
 			})
 		})
 	}
 }
 
-// killContainers kills the canaries' containers, whose sandboxes stay ready.
-func killContainers(t *testing.T, cri *remote.Service) {
-	t.Helper()
-	list, err := cri.ListContainers(
-		t.Context(),
-		&runtimeapi.ContainerFilter{LabelSelector: map[string]string{Label: "true"}},
-	)
-	if err != nil || len(list) == 0 {
-		t.Fatalf("%d containers, %v", len(list), err)
-	}
-	for _, c := range list {
-		if err := cri.StopContainer(t.Context(), c.GetId(), 0); err != nil {
-			t.Error(err)
-		}
-	}
-}
-
-// TestStopTwice has the stop of the clean-up fail, as it does beside a kubelet that stops the sandbox at the same
-// time: the network is half taken down. What works when it is made again is no word about the runtime.
-func TestStopTwice(t *testing.T) {
-	for _, tt := range []struct {
-		name            string
-		first, attempts int
-		step            string
-	}{
-		{"once", 1, 2, ""},
-		{"with the stop after it", 2, 1, "StopPodSandbox"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				fault := fake.Fault{
-					RPC:   "StopPodSandbox",
-					Error: "Unknown: failed to destroy network for sandbox",
-					First: tt.first,
-				}
-				got := Run(t.Context(), serve(t, []string{box}, fault), options())
-				if name, _ := failed(got.Steps); name != tt.step || got.Attempts != tt.attempts || got.Spoiled != "" ||
-					!got.CleanedUp {
-					t.Errorf("%s fails; %+v", name, got)
-				}
-			})
-		})
-	}
-}
-
-// TestEarlier leaves what killed runs leave, beside what looks like it, and wants only the first to go.
+// TestEarlier leaves what killed runs leave, beside what looks like it. Only the first may go.
 func TestEarlier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cri := serve(t, []string{box})
@@ -348,40 +284,49 @@ func TestEarlier(t *testing.T) {
 }
 
 func TestImages(t *testing.T) {
+	const notFound = ": executable file not found in $PATH"
+	done := want{attempts: 1}
 	for _, tt := range []struct {
 		name    string
 		images  []string // on the node, beside that of the pod
 		image   string
 		pull    bool
 		faults  []fake.Fault
-		want    string // that was run
-		spoiled Spoiled
+		ran     string // image
+		want    want
 		skipped string // step
 	}{
-		{name: "named", images: []string{"app:2", box}, image: "app:2", want: "app:2"},
-		{name: "not there", images: []string{box}, image: "nginx:1", spoiled: NoImage, want: "nginx:1"},
-		{name: "pulled", image: "nginx:1", pull: true, want: "nginx:1"},
+		{name: "named", images: []string{"app:2", box}, image: "app:2", ran: "app:2", want: done},
+		{name: "not there", images: []string{box}, image: "nginx:1", ran: "nginx:1", want: want{spoiled: NoImage}},
+		{name: "pulled", image: "nginx:1", pull: true, ran: "nginx:1", want: done},
 		{
 			name: "pause", images: []string{"registry.k8s.io/pause:3.10"}, image: "registry.k8s.io/pause:3.10",
-			want: "registry.k8s.io/pause:3.10", skipped: "ExecSync",
+			ran: "registry.k8s.io/pause:3.10", want: done, skipped: "ExecSync",
 		},
 		{
-			name: "no true", images: []string{box}, want: box, skipped: "ExecSync",
-			faults: []fake.Fault{{RPC: "ExecSync", Error: `Unknown: exec failed: "true": executable file not found in $PATH`}},
+			name: "no true", images: []string{box}, ran: box, want: done, skipped: "ExecSync",
+			faults: []fake.Fault{{RPC: "ExecSync", Error: `Unknown: exec failed: "true"` + notFound}},
 		},
 		{
-			name: "no sleep", images: []string{box}, want: box, spoiled: ByImage,
-			faults: []fake.Fault{{RPC: "StartContainer", Error: `Unknown: runc create failed: exec: "sleep": executable file not found in $PATH`}},
+			name: "no sleep", images: []string{box}, ran: box,
+			want: want{"StartContainer", Failed, 1, ByImage, 0, false},
+			faults: []fake.Fault{{
+				RPC:   "StartContainer",
+				Error: `Unknown: runc create failed: exec: "sleep"` + notFound,
+			}},
 		},
 		{
-			name: "no runc", images: []string{box}, want: box,
-			faults: []fake.Fault{{RPC: "StartContainer", Error: `Unknown: exec: "runc": executable file not found in $PATH`}},
+			name: "no runc", images: []string{box}, ran: box, want: want{"StartContainer", Failed, 1, "", 0, false},
+			faults: []fake.Fault{{RPC: "StartContainer", Error: `Unknown: exec: "runc"` + notFound}},
 		},
 		{
-			name: "systemd", images: []string{box}, want: box,
+			name: "systemd", images: []string{box}, ran: box, want: done,
 			faults: []fake.Fault{
 				{RPC: "RuntimeConfig", Error: "Unimplemented: unknown method"},
-				{RPC: "RunPodSandbox", First: 1, Error: `Unknown: expected cgroupsPath to be of format "slice:prefix:name" for systemd cgroups`},
+				{
+					RPC: "RunPodSandbox", First: 1,
+					Error: `Unknown: expected cgroupsPath to be of format "slice:prefix:name"`,
+				},
 			},
 		},
 	} {
@@ -391,20 +336,15 @@ func TestImages(t *testing.T) {
 				opts := options()
 				opts.Image, opts.Pull = tt.image, tt.pull
 				got := Run(t.Context(), cri, opts)
-				if got.Image != tt.want || got.Spoiled != tt.spoiled || !got.CleanedUp {
-					t.Errorf("%+v", got)
-				}
+				tt.want.check(t, cri, got)
 				skipped := ""
 				for _, s := range got.Steps {
 					if s.Outcome == Skipped {
 						skipped = s.Name
 					}
 				}
-				name, outcome := failed(got.Steps)
-				if whole := tt.spoiled == "" && tt.name != "no runc"; skipped != tt.skipped ||
-					whole != (outcome == OK) &&
-						tt.spoiled != NoImage {
-					t.Errorf("skipped %q, want %q; %s: %s", skipped, tt.skipped, name, outcome)
+				if got.Image != tt.ran || skipped != tt.skipped {
+					t.Errorf("ran %q, skipped %q; want %q, %q", got.Image, skipped, tt.ran, tt.skipped)
 				}
 			})
 		})

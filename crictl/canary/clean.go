@@ -30,7 +30,8 @@ func (c *canaryRun) removeEarlier(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.Course/3)
 	defer cancel()
 	c.opts.Progress("removing leftovers")
-	list, err := c.cri.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{Label: "true"}})
+	ours := &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{Label: "true"}}
+	list, err := c.cri.ListPodSandbox(ctx, ours)
 	if err != nil {
 		_, c.res.Earlier.Err = outcomeOf(nil, err, 0, c.opts.RPCTimeout)
 		return

@@ -21,53 +21,38 @@ func TestChoose(t *testing.T) {
 	}
 	pauseImage := image("p", 1, "registry.k8s.io/pause:3.10")
 	app := image("a", 2, "registry.example/app:1")
+	digest := &runtimeapi.Image{Id: "d", RepoDigests: []string{"quay.io/x/busybox@sha256:1"}}
+	const alpine, pauseName = "docker.io/library/alpine:3", "registry.k8s.io/pause:3.10"
 	for _, tt := range []struct {
 		name   string
 		images []*runtimeapi.Image
 		want   choice
 	}{
 		{"none", nil, choice{}},
-		{"busybox first", []*runtimeapi.Image{
-			pauseImage, image("l", 8, "docker.io/library/alpine:3"),
-			image("b", 4, "docker.io/library/busybox:1"),
-		}, choice{id: "b", name: "docker.io/library/busybox:1"}},
+		{"a shell first", []*runtimeapi.Image{pauseImage, app, image("l", 8, alpine)}, choice{id: "l", name: alpine}},
 		{
-			"based on alpine",
-			[]*runtimeapi.Image{pauseImage, app, image("r", 5, "redis:8.0-alpine3.21")},
-			choice{id: "r", name: "redis:8.0-alpine3.21"},
+			"the smallest",
+			[]*runtimeapi.Image{image("l", 8, alpine), digest},
+			choice{id: "d", name: digest.RepoDigests[0]},
 		},
-		{
-			"pause before what is not known",
-			[]*runtimeapi.Image{app, pauseImage},
-			choice{id: "p", name: "registry.k8s.io/pause:3.10", bare: true},
-		},
-		{"the smallest", []*runtimeapi.Image{image("c", 7, "c:1"), app}, choice{id: "a", name: "registry.example/app:1"}},
-		{
-			"by digest",
-			[]*runtimeapi.Image{{Id: "d", RepoDigests: []string{"quay.io/x/busybox@sha256:1"}}},
-			choice{id: "d", name: "quay.io/x/busybox@sha256:1"},
-		},
+		{"pause before others", []*runtimeapi.Image{app, pauseImage}, choice{id: "p", name: pauseName, bare: true}},
 		{"without a name", []*runtimeapi.Image{{Id: "sha256:1"}}, choice{id: "sha256:1", name: "sha256:1"}},
 	} {
 		if diff := cmp.Diff(tt.want, choose(tt.images), cmp.AllowUnexported(choice{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}
-}
-
-func TestKindOf(t *testing.T) {
 	for name, want := range map[string]int{
-		"":                                            other,
-		"docker.io/library/busybox@sha256:0":          shell,
-		"docker.io/rancher/mirrored-pause:3.6":        pause,
-		"registry.k8s.io/pause-amd64:3.1":             pause,
+		"":                                     other,
+		"docker.io/rancher/mirrored-pause:3.6": pause,
+		"registry.k8s.io/pause-amd64:3.1":      pause,
+		"602401143452.dkr.ecr.example/eks/pause:3.10": pause,
 		"registry.example/pausegame:1":                other,
 		"docker.io/library/nginx:1.27-alpine-slim":    shell,
 		"registry.example/alpine.tools/app:1":         other,
-		"602401143452.dkr.ecr.example/eks/pause:3.10": pause,
 	} {
 		if got := kindOf(name); got != want {
-			t.Errorf("%s: %d, want %d", name, got, want)
+			t.Errorf("%s: kind %d, want %d", name, got, want)
 		}
 	}
 }
@@ -83,9 +68,14 @@ func TestOutcomeOf(t *testing.T) {
 	}{
 		{"ok", nil, nil, time.Second, OK, ""},
 		{"hung", nil, deadline, rpcTimeout, Hung, "no answer within 2s"},
-		{"the runtime's own deadline", nil, deadline, rpcTimeout / 2, Failed, "DeadlineExceeded: context deadline exceeded"},
-		{"refused", nil, status.Error(codes.Unavailable, "no"), 0, Failed, "Unavailable: no"},
-		{"an answer that makes no sense", nil, errors.New("PodSandboxId is not set"), 0, Failed, "PodSandboxId is not set"},
+		{
+			"the runtime's own deadline", nil, deadline, rpcTimeout / 2, Failed,
+			"DeadlineExceeded: context deadline exceeded",
+		},
+		{
+			"an answer that makes no sense", nil, errors.New("PodSandboxId is not set"), 0, Failed,
+			"PodSandboxId is not set",
+		},
 		{
 			"cut", context.Canceled, status.Error(codes.Canceled, "x"), 0, Cut,
 			"the time of the whole command was over, or it was interrupted",
@@ -98,68 +88,46 @@ func TestOutcomeOf(t *testing.T) {
 	}
 }
 
+// TestIsLeftover has the sandboxes that TestEarlier does not have.
 func TestIsLeftover(t *testing.T) {
 	now := time.Date(2026, 3, 14, 3, 0, 0, 0, time.UTC)
-	with := func(change func(*runtimeapi.PodSandbox)) *runtimeapi.PodSandbox {
-		s := &runtimeapi.PodSandbox{
-			Id: "x", Metadata: &runtimeapi.PodSandboxMetadata{Namespace: Namespace}, CreatedAt: now.Add(-time.Hour).UnixNano(),
-			Labels:      map[string]string{Label: "true"},
-			Annotations: map[string]string{annotationExpires: now.Add(-time.Second).Format(time.RFC3339)},
-		}
-		change(s)
-		return s
-	}
-	expires := func(text string, age time.Duration) func(*runtimeapi.PodSandbox) {
-		return func(s *runtimeapi.PodSandbox) {
-			s.Annotations = map[string]string{annotationExpires: text}
-			s.CreatedAt = now.Add(-age).UnixNano()
-		}
-	}
 	for _, tt := range []struct {
-		name   string
-		change func(*runtimeapi.PodSandbox)
-		want   bool
+		name, id, expires string
+		age               time.Duration
+		want              bool
 	}{
-		{"expired", func(*runtimeapi.PodSandbox) {}, true},
-		{"runs yet", expires(now.Add(time.Second).Format(time.RFC3339), time.Minute), false},
-		{"says nothing, for days", expires("", 25*time.Hour), true},
-		{"claims years", expires("2050-01-01T00:00:00Z", 25*time.Hour), true},
-		{"without the label", func(s *runtimeapi.PodSandbox) { s.Labels = nil }, false},
-		{"another namespace", func(s *runtimeapi.PodSandbox) { s.Metadata.Namespace = "default" }, false},
-		{"no id", func(s *runtimeapi.PodSandbox) { s.Id = "" }, false},
+		{"may still run", "x", now.Add(time.Second).Format(time.RFC3339), time.Minute, false},
+		{"expired", "x", now.Add(-time.Second).Format(time.RFC3339), time.Minute, true},
+		{"without a time, for an hour", "x", "", time.Hour, false},
+		{"without a time, for days", "x", "", 25 * time.Hour, true},
+		{"with a time years ahead", "x", "2050-01-01T00:00:00Z", 25 * time.Hour, true},
+		{"no id", "", now.Add(-time.Second).Format(time.RFC3339), time.Minute, false},
 	} {
-		if got := isLeftover(with(tt.change), now); got != tt.want {
+		s := &runtimeapi.PodSandbox{
+			Id: tt.id, Metadata: &runtimeapi.PodSandboxMetadata{Namespace: Namespace},
+			CreatedAt:   now.Add(-tt.age).UnixNano(),
+			Labels:      map[string]string{Label: "true"},
+			Annotations: map[string]string{annotationExpires: tt.expires},
+		}
+		if got := isLeftover(s, now); got != tt.want {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
-	}
-	if isLeftover(nil, now) {
-		t.Error("nothing is a leftover")
 	}
 }
 
 func TestTexts(t *testing.T) {
-	for text, want := range map[string]bool{
-		`runc create failed: exec: "sleep": executable file not found in $PATH`: true,
-		"executable file `sleep` not found in $PATH: No such file or directory": true,
-		`exec: "runc": executable file not found in $PATH`:                      false,
-		`stat /bin/sleep: no such file or directory`:                            true,
-		"sleep took too long": false,
-		`failed to create shim task: stat /run/containerd/x: no such file or directory`: false,
+	type meaning struct{ lacksSleep, wantsSlice bool }
+	for text, want := range map[string]meaning{
+		`runc create failed: exec: "sleep": executable file not found in $PATH`: {lacksSleep: true},
+		"executable file `sleep` not found in $PATH: No such file or directory": {lacksSleep: true},
+		`stat /bin/sleep: no such file or directory`:                            {lacksSleep: true},
+		`exec: "runc": executable file not found in $PATH`:                      {},
+		"sleep took too long": {},
+		`expected cgroupsPath to be of format "slice:prefix:name", got "/x" instead`:           {wantsSlice: true},
+		"cri-o configured with systemd cgroup manager, but did not receive slice as parent: /": {wantsSlice: true},
 	} {
-		if got := lacks(text, "sleep"); got != want {
-			t.Errorf("lacks %q: %v, want %v", text, got, want)
-		}
-	}
-	if lacks("no such file or directory", "") {
-		t.Error("a program without a name is not lacking")
-	}
-	for text, want := range map[string]bool{
-		`expected cgroupsPath to be of format "slice:prefix:name" for systemd cgroups, got "/x" instead`: true,
-		"cri-o configured with systemd cgroup manager, but did not receive slice as parent: /":           true,
-		"permission denied": false,
-	} {
-		if got := wantsSlice(text); got != want {
-			t.Errorf("wants slice %q: %v, want %v", text, got, want)
+		if got := (meaning{lacks(text, "sleep"), wantsSlice(text)}); got != want || lacks(text, "") {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
 		}
 	}
 }
@@ -168,22 +136,29 @@ func TestNewPod(t *testing.T) {
 	now := time.Date(2026, 3, 14, 3, 0, 0, 0, time.UTC)
 	image := choice{id: "sha256:1", name: "busybox"}
 	p := newPod(options(), image, now, true)
-	if p.sandbox.Linux.CgroupParent != "system.slice" || p.sandbox.Hostname != "" ||
-		p.sandbox.Linux.SecurityContext.NamespaceOptions.Network != runtimeapi.NamespaceMode_NODE {
-		t.Errorf("%v", p.sandbox)
-	}
-	if diff := cmp.Diff([]string{"sleep", "31"}, p.container.Command); diff != "" {
-		t.Errorf("command (-want +got):\n%s", diff)
-	}
 	opts := options()
 	opts.CNI, opts.Command = true, []string{"app"}
 	q := newPod(opts, image, now, false)
-	if q.run == p.run || q.sandbox.Linux.CgroupParent != "/" || q.sandbox.Hostname != "kdiag-canary-"+q.run ||
-		q.sandbox.Linux.SecurityContext.NamespaceOptions.Network != runtimeapi.NamespaceMode_POD {
-		t.Errorf("%v", q.sandbox)
+	r := newPod(options(), choice{id: "x", bare: true}, now, false)
+	type facts struct {
+		Parent, Host string
+		Network      runtimeapi.NamespaceMode
+		Command      []string
 	}
-	if c := newPod(options(), choice{id: "x", bare: true}, now, false).container; len(c.Command) != 0 {
-		t.Errorf("a pause image is told to run %q", c.Command)
+	of := func(p pod) facts {
+		linux := p.sandbox.Linux
+		return facts{
+			linux.CgroupParent, p.sandbox.Hostname, linux.SecurityContext.NamespaceOptions.Network,
+			p.container.Command,
+		}
+	}
+	want := []facts{
+		{"system.slice", "", runtimeapi.NamespaceMode_NODE, []string{"sleep", "31"}},
+		{"/", "kdiag-canary-" + q.run, runtimeapi.NamespaceMode_POD, []string{"app"}},
+		{"/", "", runtimeapi.NamespaceMode_NODE, nil},
+	}
+	if diff := cmp.Diff(want, []facts{of(p), of(q), of(r)}); diff != "" || p.run == q.run {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 	for _, labels := range []map[string]string{q.sandbox.Labels, q.container.Labels} {
 		for key := range labels {
@@ -192,30 +167,21 @@ func TestNewPod(t *testing.T) {
 			}
 		}
 	}
-	if s := q.container.Linux.SecurityContext; s.Privileged || !s.NoNewPrivs ||
-		len(q.container.Mounts)+len(q.container.Envs) > 0 {
-		t.Errorf("%v", q.container)
-	}
-}
-
-func TestLogFolder(t *testing.T) {
-	for _, run := range []string{
-		"", "..", "../../etc", "0123456789abcde", "0123456789ABCDEF", "0123456789abcdef0",
-		"0123456789abcde/",
-	} {
-		if got := logFolder("/tmp", run); got != "" {
-			t.Errorf("%q: %q", run, got)
-		}
-	}
-	if got, want := logFolder("/tmp", "0123456789abcdef"), "/tmp/kdiag-canary-0123456789abcdef"; got != want {
-		t.Errorf("%q, want %q", got, want)
+	c := q.container
+	if s := c.Linux.SecurityContext; s.Privileged || !s.NoNewPrivs || len(c.Mounts)+len(c.Envs) > 0 {
+		t.Errorf("%v", c)
 	}
 }
 
 // FuzzHostile gives names, labels and times of a hostile runtime to what decides by them.
 func FuzzHostile(f *testing.F) {
 	f.Add("docker.io/library/busybox:1", "0123456789abcdef", "2026-03-14T03:00:00Z", int64(0))
-	f.Add("@@:::", "../x", "\x00", int64(-1))
+	for _, run := range []string{
+		"../x", "", "..", "../../etc", "0123456789ABCDEF", "0123456789abcdef0",
+		"0123456789abcde/",
+	} {
+		f.Add("@@:::", run, "\x00", int64(-1))
+	}
 	f.Fuzz(func(t *testing.T, name, run, expires string, created int64) {
 		got := choose([]*runtimeapi.Image{nil, {Id: name, RepoTags: []string{name, ""}}, {RepoDigests: []string{name}}})
 		if got.id != "" && got.id != name {
@@ -226,9 +192,8 @@ func FuzzHostile(f *testing.F) {
 		}
 		isLeftover(&runtimeapi.PodSandbox{
 			Id: name, Labels: map[string]string{Label: "true"}, CreatedAt: created,
-			Metadata: &runtimeapi.PodSandboxMetadata{
-				Namespace: Namespace,
-			}, Annotations: map[string]string{annotationExpires: expires},
+			Metadata:    &runtimeapi.PodSandboxMetadata{Namespace: Namespace},
+			Annotations: map[string]string{annotationExpires: expires},
 		}, time.Unix(0, 0))
 		lacks(fmt.Sprint(name, expires), run)
 	})

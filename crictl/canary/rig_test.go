@@ -33,7 +33,8 @@ func serve(t *testing.T, images []string, faults ...fake.Fault) *remote.Service 
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(lis) }()
 	cri, err := remote.Dial("/run/cri.sock", remote.Options{
-		Timeout: rpcTimeout, Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
+		Timeout: rpcTimeout,
+		Dialer:  func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -70,20 +71,16 @@ func sandboxes(t *testing.T, cri *remote.Service, canaries bool) []string {
 	return ids
 }
 
-func names(steps []Step) []string {
-	var list []string
-	for _, s := range steps {
-		list = append(list, s.Name)
+// containers are the ids of the canaries' containers.
+func containers(t *testing.T, cri *remote.Service) (ids []string) {
+	t.Helper()
+	list, err := cri.ListContainers(t.Context(),
+		&runtimeapi.ContainerFilter{LabelSelector: map[string]string{Label: "true"}})
+	if err != nil || len(list) == 0 {
+		t.Fatalf("%d containers, %v", len(list), err)
 	}
-	return list
-}
-
-// failed is the first step that did not end well.
-func failed(steps []Step) (string, Outcome) {
-	for _, s := range steps {
-		if s.Outcome != OK && s.Outcome != Skipped {
-			return s.Name, s.Outcome
-		}
+	for _, c := range list {
+		ids = append(ids, c.GetId())
 	}
-	return "", OK
+	return ids
 }

@@ -55,7 +55,8 @@ func (c *canaryRun) prepare(ctx context.Context) bool {
 	ok := c.step(ctx, "Version", func(ctx context.Context) error {
 		v, err := c.cri.Version(ctx)
 		c.res.Version = crictl.Version{
-			RuntimeName: v.GetRuntimeName(), RuntimeVersion: v.GetRuntimeVersion(), RuntimeAPIVersion: v.GetRuntimeApiVersion(),
+			RuntimeName: v.GetRuntimeName(), RuntimeVersion: v.GetRuntimeVersion(),
+			RuntimeAPIVersion: v.GetRuntimeApiVersion(),
 		}
 		return err
 	})
@@ -130,7 +131,8 @@ func (c *canaryRun) live(ctx context.Context) {
 		{"RemoveContainer", func(ctx context.Context) error { return c.cri.RemoveContainer(ctx, id) }},
 	} {
 		if s.name == "ExecSync" && c.choice.bare {
-			c.res.Steps = append(c.res.Steps, Step{Name: s.name, Outcome: Skipped, Err: "the image holds nothing to execute"})
+			c.res.Steps = append(c.res.Steps,
+				Step{Name: s.name, Outcome: Skipped, Err: "the image holds nothing to execute"})
 			continue
 		}
 		if !c.step(ctx, s.name, s.call) && !c.excuse(ctx, id) || ctx.Err() != nil {

@@ -125,8 +125,9 @@ func (st *store) buildContainers(g *PodGroup, c *ContainerGroup, sb *sandbox, st
 		}
 		made := &container{
 			id:      objectID(st.scenario, "container", sb.meta.GetNamespace(), sb.meta.GetName(), c.Name, count),
-			sandbox: sb, name: c.Name, attempt: uint32(attempt), image: spec, imageID: stored.id, imageRef: stored.digest,
-			labels: labels, annots: maps.Clone(annots), logPath: sb.logDir + "/" + c.Name + "/" + count + ".log",
+			sandbox: sb, name: c.Name, attempt: uint32(attempt), image: spec, imageID: stored.id,
+			imageRef: stored.digest,
+			labels:   labels, annots: maps.Clone(annots), logPath: sb.logDir + "/" + c.Name + "/" + count + ".log",
 			state: runtimeapi.ContainerState_CONTAINER_EXITED, created: created.UnixNano(),
 		}
 		made.annots[annotationRestartCount] = count

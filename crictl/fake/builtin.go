@@ -12,7 +12,8 @@ var scenarioFiles embed.FS
 func Names() []string {
 	return []string{
 		"healthy", "runtime-down", "runtime-hung", "runtime-slow", "runtime-not-ready", "network-not-ready", "cni-hung",
-		"list-hang", "inspect-hang", "sandbox-hang", "image-service-hung", "exited-flood", "list-too-large", "relist-overloaded", "flapping",
+		"list-hang", "inspect-hang", "sandbox-hang", "image-service-hung", "exited-flood", "list-too-large",
+		"relist-overloaded", "flapping",
 	}
 }
 

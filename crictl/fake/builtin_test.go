@@ -39,59 +39,6 @@ func TestBuiltins(t *testing.T) {
 	}
 }
 
-// count is what a scenario must hold.
-type count struct{ Ready, NotReady, Created, Running, Exited int }
-
-func (c *client) count(t *testing.T) count {
-	t.Helper()
-	var n count
-	for _, sb := range c.sandboxes(t, nil) {
-		if sb.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
-			n.Ready++
-		} else {
-			n.NotReady++
-		}
-	}
-	for container := range c.server.store.containers.all() { // not by RPC: it may hang or be too large
-		switch container.state {
-		case runtimeapi.ContainerState_CONTAINER_CREATED:
-			n.Created++
-		case runtimeapi.ContainerState_CONTAINER_RUNNING:
-			n.Running++
-		case runtimeapi.ContainerState_CONTAINER_EXITED:
-			n.Exited++
-		}
-	}
-	return n
-}
-
-func TestBuiltinContents(t *testing.T) {
-	tests := map[string]struct {
-		want      count
-		low, high int // bytes of ListContainers
-	}{
-		"healthy":           {count{Ready: 28, NotReady: 3, Running: 43, Exited: 5}, 30_000, 50_000},
-		"exited-flood":      {count{Ready: 78, NotReady: 3, Running: 83, Exited: 20_005}, 13 << 20, 15 << 20},
-		"list-too-large":    {count{Ready: 278, NotReady: 3, Running: 3043, Exited: 5}, 17 << 20, 19 << 20},
-		"relist-overloaded": {count{Ready: 328, NotReady: 3, Running: 943, Exited: 5}, 600_000, 1_200_000},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s, _ := Builtin(name)
-				c := serve(t, s)
-				if diff := cmp.Diff(test.want, c.count(t)); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
-				}
-				size := listSize(c.server)
-				if size < test.low || size > test.high {
-					t.Errorf("ListContainers has %d bytes, want %d to %d", size, test.low, test.high)
-				}
-			})
-		})
-	}
-}
-
 // listAll returns the answer of an unfiltered ListContainers without its faults and limits.
 func listAll(srv *Server) *runtimeapi.ListContainersResponse {
 	service := &runtimeService{service: &service{scenario: &srv.scenario, store: srv.store}}

@@ -61,7 +61,8 @@ func (r *runtimeService) GetContainerEvents(
 		select {
 		case event, ok := <-watcher:
 			if !ok {
-				return status.Errorf(codes.ResourceExhausted, "more than %d events were not read; list again", eventBacklog)
+				return status.Errorf(codes.ResourceExhausted, "more than %d events were not read; list again",
+					eventBacklog)
 			}
 			if err := stream.Send(event); err != nil {
 				return err

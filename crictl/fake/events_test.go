@@ -18,7 +18,7 @@ func TestEvents(t *testing.T) {
 			streams[i] = must(c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{}))(t)
 		}
 		synctest.Wait() // both have subscribed
-		sandboxID, id := c.start(t, nil)
+		sandboxID, id := c.start(t)
 		must(c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}))(t)
 		must(c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandboxID}))(t)
 		must(c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandboxID}))(t)
@@ -33,7 +33,8 @@ func TestEvents(t *testing.T) {
 			var got []string
 			for range want {
 				event := must(stream.Recv())(t)
-				kind := strings.TrimSuffix(strings.TrimPrefix(event.GetContainerEventType().String(), "CONTAINER_"), "_EVENT")
+				kind := strings.TrimSuffix(strings.TrimPrefix(event.GetContainerEventType().String(), "CONTAINER_"),
+					"_EVENT")
 				containers := string(rune('0' + len(event.GetContainersStatuses())))
 				got = append(got, names[event.GetContainerId()]+" "+kind+", "+containers+" containers")
 				if event.GetPodSandboxStatus().GetMetadata().GetUid() != "u-1" || event.GetCreatedAt() == 0 {
@@ -48,7 +49,7 @@ func TestEvents(t *testing.T) {
 }
 
 // TestSlowStreamEnds has a subscriber that does not read: flow control stops the stream, the backlog fills, and the
-// stream ends with an error that tells the caller to list again.
+// stream ends with an error after which the caller must list again.
 func TestSlowStreamEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := serve(t, Scenario{Name: "empty"})

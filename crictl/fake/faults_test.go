@@ -1,31 +1,30 @@
 package fake
 
 import (
+	"cmp"
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// outcome is what became of one call: its gRPC code and how long it took.
-type outcome struct {
-	Code codes.Code
-	Took time.Duration
-}
-
-// ask makes one call with a deadline of a minute and measures it on the bubble's clock.
-func ask(t *testing.T, call func(context.Context) error) outcome {
+// ask makes one call with a deadline of a minute, and returns its code and how long it took by the bubble's clock,
+// unless that is no time.
+func ask(t *testing.T, call func(context.Context) error) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	start := time.Now()
-	err := call(ctx)
-	return outcome{Code: codeOf(err), Took: time.Since(start)}
+	outcome := codeOf(call(ctx)).String()
+	if took := time.Since(start); took > 0 {
+		outcome += " " + took.String()
+	}
+	return outcome
 }
 
 func (c *client) version(ctx context.Context) error {
@@ -47,81 +46,52 @@ func (c *client) idOf(t *testing.T, name string) string {
 
 func TestFaultTimes(t *testing.T) {
 	const s = Duration(time.Second)
-	ok := outcome{Code: codes.OK}
-	hung := outcome{Code: codes.DeadlineExceeded, Took: time.Minute}
-	failed := outcome{Code: codes.Unavailable}
-	tests := []struct {
+	for _, test := range []struct {
 		name  string
 		fault Fault
-		at    []time.Duration // when to ask Version, after New
-		want  []outcome
+		want  string // when Version is called after New, and the outcome of that
 	}{
-		{"hang", Fault{Hang: true}, []time.Duration{0, time.Hour}, []outcome{hung, hung}},
-		{"delay", Fault{Delay: 5 * s}, []time.Duration{0}, []outcome{{codes.OK, 5 * time.Second}}},
-		{"delay beyond the deadline", Fault{Delay: 61 * s}, []time.Duration{0}, []outcome{hung}},
-		{"error", Fault{Error: "Unavailable: not yet"}, []time.Duration{0}, []outcome{failed}},
-		{
-			"delay, then error",
-			Fault{Delay: s, Error: "Unavailable"},
-			[]time.Duration{0},
-			[]outcome{{codes.Unavailable, time.Second}},
-		},
-		{"other RPC", Fault{RPC: "List*", Hang: true}, []time.Duration{0}, []outcome{ok}},
+		{"hang", Fault{Hang: true}, "0s DeadlineExceeded 1m0s, 1h DeadlineExceeded 1m0s"},
+		{"delay", Fault{Delay: 5 * s}, "0s OK 5s"},
+		{"delay beyond the deadline", Fault{Delay: 61 * s}, "0s DeadlineExceeded 1m0s"},
+		{"delay, then error", Fault{Delay: s, Error: "Unavailable"}, "0s Unavailable 1s"},
+		{"other RPC", Fault{RPC: "List*", Hang: true}, "0s OK"},
 		{
 			"from and until",
-			Fault{Error: "Unavailable", From: 10 * s, Until: 20 * s},
-			[]time.Duration{9 * time.Second, 10 * time.Second, 19 * time.Second, 20 * time.Second},
-			[]outcome{ok, failed, failed, ok},
+			Fault{Error: "Unavailable: not yet", From: 10 * s, Until: 20 * s},
+			"9s OK, 10s Unavailable, 19s Unavailable, 20s OK",
 		},
 		{
 			"every and for, counted from From",
 			Fault{Error: "Unavailable", From: 5 * s, Every: 40 * s, For: 15 * s},
-			[]time.Duration{0, 5 * time.Second, 19 * time.Second, 20 * time.Second, 44 * time.Second, 45 * time.Second},
-			[]outcome{ok, failed, failed, ok, ok, failed},
+			"0s OK, 5s Unavailable, 19s Unavailable, 20s OK, 44s OK, 45s Unavailable",
 		},
-		{"first", Fault{Error: "Unavailable", First: 1}, []time.Duration{0, 0, 0}, []outcome{failed, ok, ok}},
-		{"after", Fault{Error: "Unavailable", After: 1}, []time.Duration{0, 0, 0}, []outcome{ok, failed, failed}},
-		{
-			"after and first",
-			Fault{Error: "Unavailable", After: 1, First: 1},
-			[]time.Duration{0, 0, 0},
-			[]outcome{ok, failed, ok},
-		},
+		{"first", Fault{Error: "Unavailable", First: 1}, "0s Unavailable, 0s OK, 0s OK"},
+		{"after and first", Fault{Error: "Unavailable", After: 1, First: 1}, "0s OK, 0s Unavailable, 0s OK"},
 		{
 			"calls before From do not count",
 			Fault{Error: "Unavailable", From: 10 * s, After: 1},
-			[]time.Duration{0, 10 * time.Second, 11 * time.Second},
-			[]outcome{ok, ok, failed},
+			"0s OK, 10s OK, 11s Unavailable",
 		},
-		{
-			"thaw",
-			Fault{Hang: true, Thaw: true, From: 10 * s, Every: 40 * s, For: 15 * s},
-			[]time.Duration{12 * time.Second, 26 * time.Second},
-			[]outcome{{codes.OK, 13 * time.Second}, ok},
-		},
-		{
-			"thaw at until",
-			Fault{Hang: true, Thaw: true, Until: 7 * s},
-			[]time.Duration{3 * time.Second},
-			[]outcome{{codes.OK, 4 * time.Second}},
-		},
-		{"thaw without an end", Fault{Hang: true, Thaw: true}, []time.Duration{0}, []outcome{hung}},
-	}
-	for _, test := range tests {
+		{"thaw", Fault{Hang: true, Thaw: true, From: 10 * s, Every: 40 * s, For: 15 * s}, "12s OK 13s, 26s OK"},
+		{"thaw at until", Fault{Hang: true, Thaw: true, Until: 7 * s}, "3s OK 4s"},
+		{"thaw without an end", Fault{Hang: true, Thaw: true}, "0s DeadlineExceeded 1m0s"},
+	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				if test.fault.RPC == "" {
-					test.fault.RPC = "Version"
-				}
+				test.fault.RPC = cmp.Or(test.fault.RPC, "Version")
 				start := time.Now()
 				c := serve(t, Scenario{Name: "faulty", Faults: []Fault{test.fault}})
-				var got []outcome
-				for _, at := range test.at {
-					time.Sleep(time.Until(start.Add(at)))
-					got = append(got, ask(t, c.version))
-				}
-				if diff := cmp.Diff(test.want, got); diff != "" {
-					t.Errorf("(-want +got):\n%s", diff)
+				for call := range strings.SplitSeq(test.want, ", ") {
+					at, want, _ := strings.Cut(call, " ")
+					after, err := time.ParseDuration(at)
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Until(start.Add(after)))
+					if got := ask(t, c.version); got != want {
+						t.Errorf("after %s: %s, want %s", at, got, want)
+					}
 				}
 			})
 		})
@@ -141,16 +111,17 @@ func TestLatency(t *testing.T) {
 			_, err := c.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
 			return err
 		}
-		if got, want := ask(t, list), (outcome{Took: 20 * time.Millisecond}); got != want {
-			t.Errorf("a list of 5: %v, want %v", got, want)
+		if got := ask(t, list); got != "OK 20ms" {
+			t.Errorf("a list of 5: %s, want 20ms", got)
 		}
 		lowest, highest := time.Hour, time.Duration(0)
 		for range 50 {
-			took := ask(t, c.version).Took
-			lowest, highest = min(lowest, took), max(highest, took)
+			start := time.Now()
+			ask(t, c.version)
+			lowest, highest = min(lowest, time.Since(start)), max(highest, time.Since(start))
 		}
-		if lowest < 100*time.Millisecond || lowest > 105*time.Millisecond || highest < 145*time.Millisecond ||
-			highest > 150*time.Millisecond {
+		if lowest.Round(5*time.Millisecond) != 100*time.Millisecond ||
+			highest.Round(5*time.Millisecond) != 150*time.Millisecond {
 			t.Errorf("jitter from %v to %v is not spread over 100ms to 150ms", lowest, highest)
 		}
 	})
@@ -190,14 +161,15 @@ func TestDropAndOversize(t *testing.T) {
 		if got := proto.Size(all); got < 20<<20 || got > 20<<20+10 || len(all.GetContainers()) != 5 {
 			t.Errorf("the list: %d bytes, %d containers", got, len(all.GetContainers()))
 		}
-		if got, want := ask(t, c.version), (outcome{Took: time.Second}); got != want {
-			t.Errorf("delay and oversize: %v, want %v", got, want)
+		if got := ask(t, c.version); got != "OK 1s" {
+			t.Errorf("delay and oversize: %s, want OK after 1s", got)
 		}
 		events := must(c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{}))(t)
 		if got := ask(t, func(ctx context.Context) error {
-			_, err := c.StopContainer(ctx, &runtimeapi.StopContainerRequest{ContainerId: all.GetContainers()[0].GetId()})
+			_, err := c.StopContainer(ctx,
+				&runtimeapi.StopContainerRequest{ContainerId: all.GetContainers()[0].GetId()})
 			return err
-		}).Code; got != codes.Unavailable {
+		}); got != "Unavailable" {
 			t.Errorf("a call that is dropped: %s", got)
 		}
 		var err error

@@ -43,11 +43,7 @@ func serve(t *testing.T, s Scenario) *client {
 			t.Errorf("Serve after Stop: %v", err)
 		}
 	})
-	return &client{
-		RuntimeServiceClient: runtimeapi.NewRuntimeServiceClient(
-			conn,
-		), images: runtimeapi.NewImageServiceClient(conn), server: srv,
-	}
+	return &client{runtimeapi.NewRuntimeServiceClient(conn), runtimeapi.NewImageServiceClient(conn), srv}
 }
 
 func dial(t *testing.T, target string, dialer func(context.Context, string) (net.Conn, error)) *grpc.ClientConn {
@@ -107,7 +103,7 @@ func (c *client) sandboxes(t *testing.T, f *runtimeapi.PodSandboxFilter) []*runt
 
 // start runs a sandbox with one created container in it and returns both ids. The container's log is main/0.log in a
 // folder of its own.
-func (c *client) start(t *testing.T, annotations map[string]string) (sandboxID, containerID string) {
+func (c *client) start(t *testing.T) (sandboxID, containerID string) {
 	t.Helper()
 	logs := t.TempDir()
 	if err := os.Mkdir(filepath.Join(logs, "main"), 0o700); err != nil {
@@ -118,19 +114,13 @@ func (c *client) start(t *testing.T, annotations map[string]string) (sandboxID, 
 		LogDirectory: logs,
 		Labels:       map[string]string{"tier": "new"},
 	}
-	must(
-		c.images.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: "busybox"}}),
-	)(
-		t,
-	)
+	image := &runtimeapi.ImageSpec{Image: "busybox"}
+	must(c.images.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: image}))(t)
 	sb := must(c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config}))(t)
 	made := must(c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 		PodSandboxId: sb.GetPodSandboxId(),
 		Config: &runtimeapi.ContainerConfig{
-			Metadata:    &runtimeapi.ContainerMetadata{Name: "main"},
-			Image:       &runtimeapi.ImageSpec{Image: "busybox"},
-			Annotations: annotations,
-			LogPath:     "main/0.log",
+			Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, Image: image, LogPath: "main/0.log",
 		},
 		SandboxConfig: config,
 	}))(t)

@@ -10,7 +10,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // unary applies the scenario's faults and latencies to the calls with one answer.
@@ -34,23 +33,17 @@ func (s *Server) unary(
 	return resp, err
 }
 
-// items counts the entries of a list answer.
+// items counts the entries of a list answer, which are field 1 in all lists of CRI.
 func items(resp any) int {
-	switch resp := resp.(type) {
-	case *runtimeapi.ListContainersResponse:
-		return len(resp.GetContainers())
-	case *runtimeapi.ListPodSandboxResponse:
-		return len(resp.GetItems())
-	case *runtimeapi.StreamContainersResponse:
-		return len(resp.GetContainers())
-	case *runtimeapi.StreamPodSandboxesResponse:
-		return len(resp.GetPodSandboxes())
-	case *runtimeapi.ListImagesResponse:
-		return len(resp.GetImages())
-	case *runtimeapi.ListContainerStatsResponse:
-		return len(resp.GetStats())
+	m, ok := resp.(proto.Message)
+	if !ok {
+		return 0
 	}
-	return 0
+	first := m.ProtoReflect().Descriptor().Fields().ByNumber(1)
+	if first == nil || !first.IsList() {
+		return 0
+	}
+	return m.ProtoReflect().Get(first).List().Len()
 }
 
 // stream applies them to the calls with a stream of answers. A runtime without streaming lists does not know the
@@ -92,5 +85,6 @@ func Padding(n int) []byte {
 	if n <= 0 {
 		return nil
 	}
-	return protowire.AppendBytes(protowire.AppendTag(nil, protowire.MaxValidNumber, protowire.BytesType), make([]byte, n))
+	return protowire.AppendBytes(protowire.AppendTag(nil, protowire.MaxValidNumber, protowire.BytesType),
+		make([]byte, n))
 }

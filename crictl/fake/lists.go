@@ -22,8 +22,9 @@ func (r *runtimeService) ListContainers(
 	resp := &runtimeapi.ListContainersResponse{}
 	for _, c := range r.store.filterContainers(req.GetFilter()) {
 		resp.Containers = append(resp.Containers, &runtimeapi.Container{
-			Id: c.id, PodSandboxId: c.sandbox.id, Metadata: &runtimeapi.ContainerMetadata{Name: c.name, Attempt: c.attempt},
-			Image: c.image, ImageRef: c.imageID, ImageId: c.imageID, State: c.state, CreatedAt: c.created,
+			Id: c.id, PodSandboxId: c.sandbox.id,
+			Metadata: &runtimeapi.ContainerMetadata{Name: c.name, Attempt: c.attempt},
+			Image:    c.image, ImageRef: c.imageID, ImageId: c.imageID, State: c.state, CreatedAt: c.created,
 			Labels: c.labels, Annotations: c.annots,
 		})
 	}

@@ -17,49 +17,44 @@ func TestContainerFilters(t *testing.T) {
 	state := func(s runtimeapi.ContainerState) *runtimeapi.ContainerStateValue {
 		return &runtimeapi.ContainerStateValue{State: s}
 	}
-	tests := []struct {
-		name   string
+	const created, running, exited = runtimeapi.ContainerState_CONTAINER_CREATED,
+		runtimeapi.ContainerState_CONTAINER_RUNNING, runtimeapi.ContainerState_CONTAINER_EXITED
+	for _, test := range []struct {
 		filter *runtimeapi.ContainerFilter
 		want   string // names and attempts
 	}{
-		{"none", nil, "app0 app1 app2 proxy0 run0"},
-		{"running", &runtimeapi.ContainerFilter{State: state(runtimeapi.ContainerState_CONTAINER_RUNNING)}, "app2"},
-		{
-			"created, which is zero", &runtimeapi.ContainerFilter{State: state(runtimeapi.ContainerState_CONTAINER_CREATED)},
-			"proxy0",
-		},
-		{
-			"exited",
-			&runtimeapi.ContainerFilter{State: state(runtimeapi.ContainerState_CONTAINER_EXITED)},
-			"app0 app1 run0",
-		},
-		{"short id", &runtimeapi.ContainerFilter{Id: all[1].GetId()[:12]}, "app1"},
-		{"unknown id", &runtimeapi.ContainerFilter{Id: "feedfacefeedface"}, ""},
-		{"sandbox", &runtimeapi.ContainerFilter{PodSandboxId: job}, "run0"},
-		{"id in another sandbox", &runtimeapi.ContainerFilter{Id: all[0].GetId(), PodSandboxId: job}, ""},
-		{
-			"label",
-			&runtimeapi.ContainerFilter{LabelSelector: map[string]string{labelContainerName: "app"}},
-			"app0 app1 app2",
-		},
-		{
-			"label, missing key with empty value", &runtimeapi.ContainerFilter{LabelSelector: map[string]string{"nope": ""}},
-			"",
-		},
-		{"all at once", &runtimeapi.ContainerFilter{
-			PodSandboxId: shop, State: state(runtimeapi.ContainerState_CONTAINER_EXITED), LabelSelector: map[string]string{labelPodName: "shop"},
-		}, "app0 app1"},
+		{nil, "app0 app1 app2 proxy0 run0 "},
+		{&runtimeapi.ContainerFilter{State: state(created)}, "proxy0 "}, // which is zero
+		{&runtimeapi.ContainerFilter{State: state(exited)}, "app0 app1 run0 "},
+		{&runtimeapi.ContainerFilter{State: state(running)}, "app2 "},
+		{&runtimeapi.ContainerFilter{Id: all[1].GetId()[:12]}, "app1 "},
+		{&runtimeapi.ContainerFilter{Id: "feedfacefeedface"}, ""},
+		{&runtimeapi.ContainerFilter{PodSandboxId: job}, "run0 "},
+		{&runtimeapi.ContainerFilter{Id: all[0].GetId(), PodSandboxId: job}, ""},
+		{&runtimeapi.ContainerFilter{LabelSelector: map[string]string{labelContainerName: "app"}}, "app0 app1 app2 "},
+		{&runtimeapi.ContainerFilter{LabelSelector: map[string]string{"missing": ""}}, ""},
+		{&runtimeapi.ContainerFilter{
+			PodSandboxId: shop, State: state(exited), LabelSelector: map[string]string{labelPodName: "shop"},
+		}, "app0 app1 "},
+	} {
+		got := ""
+		for _, c := range c.containers(t, test.filter) {
+			got += fmt.Sprint(c.GetMetadata().GetName(), c.GetMetadata().GetAttempt(), " ")
+		}
+		if got != test.want {
+			t.Errorf("%v: %q, want %q", test.filter, got, test.want)
+		}
 	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			var got []string
-			for _, c := range c.containers(t, test.filter) {
-				got = append(got, c.GetMetadata().GetName()+string(rune('0'+c.GetMetadata().GetAttempt())))
-			}
-			if diff := cmp.Diff(test.want, strings.Join(got, " ")); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
+}
+
+func TestRecords(t *testing.T) {
+	c := serve(t, small())
+	want := []Record{{
+		ID: c.idOf(t, "app"), Name: "app", Namespace: "web", Pod: "shop",
+		PodUID: c.sandboxes(t, nil)[0].GetMetadata().GetUid(),
+	}}
+	if diff := cmp.Diff(want, c.server.Records()); diff != "" {
+		t.Errorf("running containers (-want +got):\n%s", diff)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"path"
 	"strings"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -16,16 +15,10 @@ func checkRPC(pattern string) error {
 	if _, err := path.Match(pattern, ""); err != nil {
 		return fmt.Errorf("%q is not a pattern", pattern)
 	}
-	for _, service := range []grpc.ServiceDesc{
-		runtimeapi.RuntimeService_ServiceDesc, runtimeapi.ImageService_ServiceDesc,
-	} {
-		for _, m := range service.Methods {
-			if matches(pattern, m.MethodName) && pattern != "" {
-				return nil
-			}
-		}
-		for _, m := range service.Streams {
-			if matches(pattern, m.StreamName) && pattern != "" {
+	services := runtimeapi.File_staging_src_k8s_io_cri_api_pkg_apis_runtime_v1_api_proto.Services()
+	for i := range services.Len() {
+		for j := range services.Get(i).Methods().Len() {
+			if pattern != "" && matches(pattern, string(services.Get(i).Methods().Get(j).Name())) {
 				return nil
 			}
 		}
@@ -41,5 +34,6 @@ func parseRPCError(text string) (*status.Status, error) {
 			return status.New(code, strings.TrimSpace(message)), nil
 		}
 	}
-	return nil, fmt.Errorf("%q does not begin with a gRPC code and a colon, as \"Unavailable: not initialized yet\"", text)
+	const example = "Unavailable: not initialized yet"
+	return nil, fmt.Errorf("%q does not begin with a gRPC code and a colon, as %q", text, example)
 }

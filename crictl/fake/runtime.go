@@ -30,7 +30,8 @@ func (r *runtimeService) conditions() []*runtimeapi.RuntimeCondition {
 	given := map[string]bool{}
 	for _, c := range r.scenario.Conditions {
 		given[c.Type] = true
-		all = append(all, &runtimeapi.RuntimeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
+		all = append(all,
+			&runtimeapi.RuntimeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
 	}
 	for _, name := range []string{runtimeapi.RuntimeReady, runtimeapi.NetworkReady} {
 		if !given[name] {

@@ -2,6 +2,7 @@ package fake
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,18 +18,16 @@ func TestStatusAndVersion(t *testing.T) {
 	c := serve(t, s)
 	version := must(c.Version(t.Context(), &runtimeapi.VersionRequest{}))(t)
 	want := &runtimeapi.VersionResponse{
-		Version: "0.1.0", RuntimeName: "cri-o", RuntimeVersion: "1.36.0",
-		RuntimeApiVersion: "v1",
+		Version: "0.1.0", RuntimeName: "cri-o", RuntimeVersion: "1.36.0", RuntimeApiVersion: "v1",
 	}
 	if diff := cmp.Diff(want, version, protocmp.Transform()); diff != "" {
 		t.Errorf("Version (-want +got):\n%s", diff)
 	}
 	got := must(c.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true}))(t)
 	conditions := []*runtimeapi.RuntimeCondition{
-		{Type: "NetworkReady", Reason: "NoCNI", Message: "none"}, {Type: "Extra", Status: true}, {
-			Type:   "RuntimeReady",
-			Status: true,
-		},
+		{Type: "NetworkReady", Reason: "NoCNI", Message: "none"},
+		{Type: "Extra", Status: true},
+		{Type: "RuntimeReady", Status: true},
 	}
 	if diff := cmp.Diff(conditions, got.GetStatus().GetConditions(), protocmp.Transform()); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
@@ -45,73 +44,52 @@ func TestStatusAndVersion(t *testing.T) {
 
 func TestImages(t *testing.T) {
 	c := serve(t, small())
-	ask := func(name string) *runtimeapi.Image {
-		return must(c.images.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{
-			Image: &runtimeapi.ImageSpec{Image: name},
-		}))(t).GetImage()
+	spec := func(name string) *runtimeapi.ImageSpec { return &runtimeapi.ImageSpec{Image: name} }
+	find := func(name string) *runtimeapi.Image {
+		return must(c.images.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: spec(name)}))(t).GetImage()
 	}
-	app := ask("app:1")
-	if app.GetId() == "" || app.GetSize() == 0 ||
-		cmp.Diff([]string{"docker.io/library/app:1"}, app.GetRepoTags()) != "" {
-		t.Fatalf("the pods' image: %v", app)
+	pull := func(name string) (string, error) {
+		resp, err := c.images.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: spec(name)})
+		return resp.GetImageRef(), err
 	}
-	for _, name := range []string{
-		"docker.io/library/app:1", app.GetId(), app.GetId()[len("sha256:"):], app.GetId()[len("sha256:"):][:12], app.GetRepoDigests()[0],
-	} {
-		if got := ask(name); got.GetId() != app.GetId() {
+	app := find("app:1")
+	hex := strings.TrimPrefix(app.GetId(), "sha256:")
+	for _, name := range []string{"docker.io/library/app:1", app.GetId(), hex, hex[:12], app.GetRepoDigests()[0]} {
+		if got := find(name); got.GetId() != app.GetId() || got.GetSize() == 0 {
 			t.Errorf("%s is %v", name, got)
 		}
 	}
 	for _, name := range []string{"app", "app:2", ""} {
-		if got := ask(name); got != nil {
+		if got := find(name); got != nil {
 			t.Errorf("%q is %v", name, got)
 		}
-	}
-	pull := func(name string) (string, error) {
-		resp, err := c.images.PullImage(
-			t.Context(),
-			&runtimeapi.PullImageRequest{Image: &runtimeapi.ImageSpec{Image: name}},
-		)
-		return resp.GetImageRef(), err
 	}
 	if _, err := pull(""); codeOf(err) != codes.InvalidArgument {
 		t.Errorf("pulling nothing: %v", err)
 	}
 	byDigest := "quay.io/x/y@sha256:" + objectID("some")
 	for name, want := range map[string]string{
-		"nginx":            "docker.io/library/nginx:latest",
-		"quay.io:5000/a/b": "quay.io:5000/a/b:latest", "me/it:3": "docker.io/me/it:3",
+		"nginx": "docker.io/library/nginx:latest", "quay.io:5000/a/b": "quay.io:5000/a/b:latest",
+		"me/it:3": "docker.io/me/it:3",
+		byDigest:  byDigest,
 	} {
-		id := must(pull(name))(t)
-		if got := ask(id).GetRepoTags(); cmp.Diff([]string{want}, got) != "" {
-			t.Errorf("%s was stored as %v, want %s", name, got, want)
+		first, second := must(pull(name))(t), must(pull(name))(t)
+		got := find(first)
+		if tags := append(got.GetRepoTags(), got.GetRepoDigests()...); first != second || tags[0] != want {
+			t.Errorf("%s was stored as %v with ids %s and %s, want %s", name, tags, first, second, want)
 		}
-		if again := must(pull(name))(t); again != id {
-			t.Errorf("pulled twice, %s has two ids", name)
-		}
-	}
-	must(pull(byDigest))(t)
-	if got := ask(byDigest); cmp.Diff([]string{byDigest}, got.GetRepoDigests()) != "" || len(got.GetRepoTags()) != 0 {
-		t.Errorf("pulled by digest: %v", got)
 	}
 	list := func(name string) int {
-		filter := &runtimeapi.ImageFilter{Image: &runtimeapi.ImageSpec{Image: name}}
+		filter := &runtimeapi.ImageFilter{Image: spec(name)}
 		return len(must(c.images.ListImages(t.Context(), &runtimeapi.ListImagesRequest{Filter: filter}))(t).GetImages())
 	}
 	if all, one, none := list(""), list("nginx"), list("none"); all != 7 || one != 1 || none != 0 {
 		t.Errorf("%d images, %d called nginx, %d called none; want 7, 1, 0", all, one, none)
 	}
 	for range 2 { // the second time it is gone
-		must(
-			c.images.RemoveImage(
-				t.Context(),
-				&runtimeapi.RemoveImageRequest{Image: &runtimeapi.ImageSpec{Image: "nginx"}},
-			),
-		)(
-			t,
-		)
+		must(c.images.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: spec("nginx")}))(t)
 	}
-	if ask("nginx") != nil || list("") != 6 {
+	if find("nginx") != nil || list("") != 6 {
 		t.Error("nginx is still there")
 	}
 	fs := must(c.images.ImageFsInfo(t.Context(), &runtimeapi.ImageFsInfoRequest{}))(t).GetImageFilesystems()

@@ -101,10 +101,12 @@ type Fault struct {
 	RPC    string `json:"rpc"`              // name or path.Match pattern
 	Object Object `json:"object,omitempty"` // of the call; empty matches every call
 
-	Hang  bool     `json:"hang,omitempty"`  // never answers; gives up only when the caller does
-	Thaw  bool     `json:"thaw,omitempty"`  // with Hang: a hung call goes on once its time window ends, as after SIGCONT
+	Hang bool `json:"hang,omitempty"` // never answers; gives up only when the caller does
+	// with Hang: a hung call goes on once its time window ends, as after SIGCONT
+	Thaw  bool     `json:"thaw,omitempty"`
 	Delay Duration `json:"delay,omitempty"` // answers this much later
-	Error string   `json:"error,omitempty"` // gRPC code name and message, as "Unavailable: server is not initialized yet"
+	// gRPC code name and message, as "Unavailable: server is not initialized yet"
+	Error string `json:"error,omitempty"`
 
 	// Drop cuts the caller's connection in place of the answer, as when the daemon dies: the call has been handled.
 	Drop bool `json:"drop,omitempty"`
@@ -141,7 +143,7 @@ type PodGroup struct {
 	Padding    int  `json:"padding,omitempty"`
 	NotReady   bool `json:"notReady,omitempty"`   // the sandbox is stopped and its containers have exited
 	DeadBefore int  `json:"deadBefore,omitempty"` // older, stopped sandboxes of the same pod
-	// the sandbox has no network namespace and no address of its own
+	// the sandbox has the host's network namespace and no address
 	HostNetwork bool             `json:"hostNetwork,omitempty"`
 	Age         Duration         `json:"age,omitempty"` // of the sandbox; default 24h
 	Containers  []ContainerGroup `json:"containers,omitempty"`

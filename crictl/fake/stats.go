@@ -31,7 +31,8 @@ func (c *container) stats(fs *runtimeapi.FilesystemIdentifier) *runtimeapi.Conta
 		},
 		Cpu: &runtimeapi.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: value(used), UsageNanoCores: value(cpu)},
 		Memory: &runtimeapi.MemoryUsage{
-			Timestamp: now, WorkingSetBytes: value(memory), UsageBytes: value(memory + memory/8), RssBytes: value(memory - memory/8),
+			Timestamp: now, WorkingSetBytes: value(memory), UsageBytes: value(memory + memory/8),
+			RssBytes:   value(memory - memory/8),
 			PageFaults: value(memory >> 12), MajorPageFaults: value(0),
 		},
 		WritableLayer: &runtimeapi.FilesystemUsage{

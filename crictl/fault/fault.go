@@ -23,21 +23,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
-)
-
-// Tuning of the connection to the runtime, which is on this host. The pauses between attempts to reach one that went
-// away are short, so that its return shows at once; the windows let large lists pass without waiting.
-const (
-	reconnectBase = 10 * time.Millisecond
-	reconnectMax  = 500 * time.Millisecond
-	reconnectLeft = 20 * time.Second // for one attempt, gRPC's own default
-	streamWindow  = 16 << 20
-	connWindow    = 32 << 20
 )
 
 // Config is the configuration of a Proxy.
@@ -82,7 +71,9 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, err
 	}
 	var err error
-	if p.conn, err = dial(cfg.Backend); err != nil {
+	p.conn, err = crictl.NewConn(cfg.Backend, nil,
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
+	if err != nil {
 		return nil, err
 	}
 	p.objects.runtime = runtimeapi.NewRuntimeServiceClient(p.conn)
@@ -94,18 +85,6 @@ func New(cfg Config) (*Proxy, error) {
 		return nil, errors.Join(err, p.conn.Close())
 	}
 	return p, nil
-}
-
-func dial(endpoint string) (*grpc.ClientConn, error) {
-	retry := grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: reconnectBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: reconnectMax},
-		MinConnectTimeout: reconnectLeft,
-	}
-	return crictl.NewConn(endpoint, nil, retry,
-		grpc.WithStaticStreamWindowSize(streamWindow),
-		grpc.WithStaticConnWindowSize(connWindow),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
-	)
 }
 
 // Run waits until ctx ends; then all calls end, and the socket is removed. It is to be called once.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -21,127 +22,82 @@ import (
 	"github.com/kdiag/kdiag/crictl/fault"
 )
 
-// newProxy makes a proxy in front of nothing.
-func newProxy(listen string) (*fault.Proxy, error) {
-	return fault.New(fault.Config{Backend: "/nobody.sock", Listen: listen})
-}
-
-const (
-	short = 50 * time.Millisecond // what a caller waits for an answer that must not come
-)
-
-// status asks for a container's status with a deadline that a healthy call never misses, or with a short one.
-func (f *front) status(t *testing.T, id string, patience time.Duration) codes.Code {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	_, err := f.ContainerStatus(ctx, &runtimeapi.ContainerStatusRequest{ContainerId: id})
-	return status.Code(err)
-}
-
-// version returns the code of a call of Version.
-func (f *front) version(t *testing.T) codes.Code {
-	t.Helper()
-	_, err := f.Version(t.Context(), &runtimeapi.VersionRequest{})
-	return status.Code(err)
-}
-
-// TestObjects: a fault strikes whom it names, also those of whom nothing has passed through yet, and an abbreviated id.
+// TestObjects selects containers, also those that no earlier call named, and one by an abbreviated id.
 func TestObjects(t *testing.T) {
-	backend := runtime(t, shop())
-	apps := []string{idOf(t, backend, "shop", "app"), idOf(t, backend, "ledger", "app")}
-	proxyID := idOf(t, backend, "shop", "proxy")
-	tests := []struct {
+	backend := runtime(t)
+	proxy := idOf(t, backend, "shop", "proxy")
+	ids := []string{idOf(t, backend, "shop", "app"), idOf(t, backend, "ledger", "app"), proxy, proxy[:12], "nobody"}
+	for _, test := range []struct {
 		name   string
 		object fake.Object
-		want   []bool // struck: app of shop, app of ledger, proxy of shop, an unknown one
+		want   string // an x for each of ids that fails
 	}{
-		{"pod", fake.Object{Pod: "sh*"}, []bool{true, false, true, false}},
-		{"pod and container", fake.Object{Pod: "shop", Container: "app"}, []bool{true, false, false, false}},
-		{"namespace", fake.Object{Namespace: "pay"}, []bool{false, true, false, false}},
-		{"id", fake.Object{ID: proxyID}, []bool{false, false, true, false}},
-		{"id pattern", fake.Object{ID: "no*"}, []bool{false, false, false, true}},
-		{"sandbox", fake.Object{Sandbox: true}, []bool{false, false, false, false}},
-		{"everything", fake.Object{}, []bool{true, true, true, true}},
-	}
-	for _, test := range tests {
-		f := start(t, backend, fake.Fault{RPC: "ContainerStatus", Error: "Aborted: struck", Object: test.object})
-		var got []bool
-		for _, id := range []string{apps[0], apps[1], proxyID, "nobody"} {
-			got = append(got, f.status(t, id, time.Minute) == codes.Aborted)
+		{"pod", fake.Object{Pod: "sh*"}, "x-xx-"},
+		{"pod and container", fake.Object{Pod: "shop", Container: "app"}, "x----"},
+		{"container", fake.Object{Container: "proxy"}, "--xx-"},
+		{"namespace", fake.Object{Namespace: "pay"}, "-x---"},
+		{"id", fake.Object{ID: proxy}, "--x--"},
+		{"id pattern", fake.Object{ID: "no*"}, "----x"},
+		{"sandbox", fake.Object{Sandbox: true}, "-----"},
+		{"everything", fake.Object{}, "xxxxx"},
+	} {
+		f := start(t, backend, fake.Fault{RPC: "ContainerStatus", Error: "Aborted: x", Object: test.object})
+		got := ""
+		for _, id := range ids {
+			if f.status(t, id, time.Minute) == codes.Aborted {
+				got += "x"
+			} else {
+				got += "-"
+			}
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		if got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
 		}
-	}
-	f := start(
-		t,
-		backend,
-		fake.Fault{RPC: "ContainerStatus", Error: "Aborted", Object: fake.Object{Container: "proxy"}},
-	)
-	if got := f.status(t, proxyID[:12], time.Minute); got != codes.Aborted {
-		t.Errorf("by an abbreviated id: %s", got)
 	}
 }
 
-// TestNewObjects: what is made through the proxy is known by its names, before and after.
+// TestNewObjects makes a pod through the proxy: faults select it by its names, before it exists and after.
 func TestNewObjects(t *testing.T) {
-	f := start(
-		t,
-		runtime(t, shop()),
+	f := start(t, runtime(t),
 		fake.Fault{RPC: "CreateContainer", Error: "Aborted", Object: fake.Object{Pod: "new", Container: "bad"}},
 		fake.Fault{RPC: "StartContainer", Error: "DataLoss", Object: fake.Object{Pod: "new", Container: "good"}},
 		fake.Fault{
-			RPC:    "StopPodSandbox",
-			Error:  "OutOfRange",
-			Object: fake.Object{Pod: "new", Sandbox: true},
-			First:  1,
+			RPC: "StopPodSandbox", Error: "OutOfRange", Object: fake.Object{Pod: "new", Sandbox: true},
+			First: 1,
 		},
 		fake.Fault{RPC: "RunPodSandbox", Error: "NotFound", Object: fake.Object{Namespace: "worst"}},
 	)
-	run := func(namespace string) (string, error) {
-		answer, err := f.RunPodSandbox(
-			t.Context(),
-			&runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
-				Metadata: &runtimeapi.PodSandboxMetadata{Name: "new", Namespace: namespace, Uid: "u"},
-			}},
-		)
-		return answer.GetPodSandboxId(), err
+	pod := func(namespace string) *runtimeapi.RunPodSandboxRequest {
+		return &runtimeapi.RunPodSandboxRequest{Config: &runtimeapi.PodSandboxConfig{
+			Metadata: &runtimeapi.PodSandboxMetadata{Name: "new", Namespace: namespace, Uid: "u"},
+		}}
 	}
-	if _, err := run("worst"); status.Code(err) != codes.NotFound {
-		t.Error(err)
-	}
-	sandbox, err := run("best")
+	sandbox, err := f.RunPodSandbox(t.Context(), pod("best"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	create := func(name string) (string, error) {
-		answer, err := f.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
-			PodSandboxId: sandbox,
-			Config: &runtimeapi.ContainerConfig{
-				Metadata: &runtimeapi.ContainerMetadata{
-					Name: name,
-				}, Image: &runtimeapi.ImageSpec{Image: "docker.io/library/app:1"},
+	container := func(name string) *runtimeapi.CreateContainerRequest {
+		return &runtimeapi.CreateContainerRequest{
+			PodSandboxId: sandbox.GetPodSandboxId(), Config: &runtimeapi.ContainerConfig{
+				Metadata: &runtimeapi.ContainerMetadata{Name: name},
+				Image:    &runtimeapi.ImageSpec{Image: "docker.io/library/app:1"},
 			},
-		})
-		return answer.GetContainerId(), err
+		}
 	}
-	if _, err := create("bad"); status.Code(err) != codes.Aborted {
-		t.Error(err)
-	}
-	id, err := create("good")
+	made, err := f.CreateContainer(t.Context(), container("good"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}); status.Code(
-		err,
-	) != codes.DataLoss {
-		t.Error(err)
+	got := []codes.Code{
+		codeOf(t.Context(), f.RunPodSandbox, pod("worst")),
+		codeOf(t.Context(), f.CreateContainer, container("bad")),
+		codeOf(t.Context(), f.StartContainer, &runtimeapi.StartContainerRequest{ContainerId: made.GetContainerId()}),
+		codeOf(t.Context(), f.StopPodSandbox,
+			&runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox.GetPodSandboxId()}),
 	}
-	if _, err := f.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandbox}); status.Code(
-		err,
-	) != codes.OutOfRange {
-		t.Error(err)
+	if diff := cmp.Diff([]codes.Code{codes.NotFound, codes.Aborted, codes.DataLoss, codes.OutOfRange},
+		got); diff != "" {
+		t.Errorf("codes (-want +got):\n%s", diff)
 	}
 	want := map[string]fault.Count{
 		"RunPodSandbox": {Calls: 2, Faulted: 1}, "CreateContainer": {Calls: 2, Faulted: 1},
@@ -152,14 +108,15 @@ func TestNewObjects(t *testing.T) {
 	}
 }
 
-// TestDeeds: each kind of fault, seen by a caller.
-func TestDeeds(t *testing.T) {
-	backend := runtime(t, shop())
+// TestFaults injects each kind of fault.
+func TestFaults(t *testing.T) {
+	const short = 50 * time.Millisecond // what a caller waits for an answer that must not come
+	backend := runtime(t)
 	id := idOf(t, backend, "shop", "proxy")
 	for name, test := range map[string]struct {
-		fault    fake.Fault
-		patience time.Duration
-		want     codes.Code
+		fault   fake.Fault
+		timeout time.Duration
+		want    codes.Code
 	}{
 		"hang":     {fake.Fault{Hang: true}, short, codes.DeadlineExceeded},
 		"thaw":     {fake.Fault{Hang: true, Thaw: true, Until: fake.Duration(short)}, time.Minute, codes.OK},
@@ -171,7 +128,7 @@ func TestDeeds(t *testing.T) {
 	} {
 		test.fault.RPC = "ContainerStatus"
 		f := start(t, backend, test.fault)
-		if got := f.status(t, id, test.patience); got != test.want {
+		if got := f.status(t, id, test.timeout); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 		if got := f.version(t); got != codes.OK {
@@ -180,22 +137,18 @@ func TestDeeds(t *testing.T) {
 	}
 }
 
-// TestDropCutsTheConnection: other calls on it die too, and what was asked for has been done.
+// TestDropCutsTheConnection drops a call, which the runtime has served: other calls on the connection end too.
 func TestDropCutsTheConnection(t *testing.T) {
-	backend := runtime(t, shop())
+	backend := runtime(t)
 	id := idOf(t, backend, "shop", "proxy")
 	f := start(t, backend, fake.Fault{RPC: "StopContainer", Drop: true})
 	events, err := f.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{})
-	if err != nil {
+	if err != nil || f.version(t) != codes.OK {
 		t.Fatal(err)
 	}
-	if f.version(t) != codes.OK {
-		t.Fatal("no answer")
-	}
-	if _, err := f.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id}); status.Code(
-		err,
-	) != codes.Unavailable {
-		t.Errorf("StopContainer: %v", err)
+	stop := &runtimeapi.StopContainerRequest{ContainerId: id}
+	if got := codeOf(t.Context(), f.StopContainer, stop); got != codes.Unavailable {
+		t.Errorf("StopContainer: %v", got)
 	}
 	for err == nil {
 		_, err = events.Recv() // that the container stopped, perhaps
@@ -203,130 +156,94 @@ func TestDropCutsTheConnection(t *testing.T) {
 	if errors.Is(err, io.EOF) || status.Code(err) != codes.Unavailable {
 		t.Errorf("the stream of events: %v", err)
 	}
-	answer, err := runtimeapi.NewRuntimeServiceClient(dial(t, backend)).ContainerStatus(t.Context(),
-		&runtimeapi.ContainerStatusRequest{ContainerId: id})
+	answer, err := f.ContainerStatus(t.Context(), &runtimeapi.ContainerStatusRequest{ContainerId: id},
+		grpc.WaitForReady(true))
 	if err != nil || answer.GetStatus().GetState() != runtimeapi.ContainerState_CONTAINER_EXITED {
 		t.Errorf("the container: %v, %v", answer.GetStatus().GetState(), err)
 	}
 }
 
-// TestSetFaults: a call that hangs goes on when the fault is taken back, and is struck anew by another.
+// TestSetFaults replaces the faults, or ends the proxy, while a call hangs: it goes on, or meets the new fault.
 func TestSetFaults(t *testing.T) {
-	struck := make(chan fault.Injection, 10)
-	f := startWith(t, fault.Config{
-		Backend: runtime(t, shop()), Faults: []fake.Fault{{
-			RPC:  "*",
-			Hang: true,
-		}}, Log: func(s fault.Injection) { struck <- s },
-	})
+	f := start(t, runtime(t))
+	set := func(faults ...fake.Fault) error { return f.SetFaults(faults, nil) }
 	for _, test := range []struct {
-		faults []fake.Fault
+		change func() error
 		want   codes.Code
 	}{
-		{nil, codes.OK},
-		{[]fake.Fault{{RPC: "Version", Error: "DataLoss: gone"}}, codes.DataLoss},
+		{func() error { return set() }, codes.OK},
+		{func() error { return set(fake.Fault{RPC: "Version", Error: "DataLoss: gone"}) }, codes.DataLoss},
+		{func() error { f.stop(); return f.SetDown(true) }, codes.Unavailable},
 	} {
-		if err := f.SetFaults([]fake.Fault{{RPC: "Nobody"}}, nil); err == nil {
-			t.Error("a bad fault is taken")
-		}
-		if err := f.SetFaults([]fake.Fault{{RPC: "*", Hang: true}}, nil); err != nil {
+		if err := set(fake.Fault{RPC: "*", Hang: true}); err != nil {
 			t.Fatal(err)
+		}
+		if err := set(fake.Fault{RPC: "Nobody", Hang: true}); err == nil {
+			t.Error("a fault of no RPC is taken")
 		}
 		got := make(chan codes.Code, 1)
 		go func() { got <- f.version(t) }()
-		want := fault.Injection{RPC: "Version"}
-		if diff := cmp.Diff(want, <-struck); diff != "" {
-			t.Errorf("strike (-want +got):\n%s", diff)
+		if diff := cmp.Diff(fault.Injection{RPC: "Version"}, <-f.injected); diff != "" {
+			t.Errorf("injection (-want +got):\n%s", diff)
 		}
-		if err := f.SetFaults(test.faults, nil); err != nil {
-			t.Fatal(err)
+		if err := test.change(); err != nil {
+			t.Error(err)
 		}
 		if code := <-got; code != test.want {
 			t.Errorf("the call that hung: %s, want %s", code, test.want)
 		}
-	}
-}
-
-// TestEndReleasesHungCalls: Run ends although a call hangs without a deadline.
-func TestEndReleasesHungCalls(t *testing.T) {
-	struck := make(chan fault.Injection, 1)
-	f := startWith(t, fault.Config{
-		Backend: runtime(t, shop()), Faults: []fake.Fault{{
-			RPC:  "*",
-			Hang: true,
-		}}, Log: func(s fault.Injection) { struck <- s },
-	})
-	got := make(chan codes.Code, 1)
-	go func() { got <- f.version(t) }()
-	<-struck
-	f.stop()
-	if code := <-got; code != codes.Unavailable {
-		t.Errorf("%s", code)
-	}
-	if err := f.SetDown(true); err != nil {
-		t.Errorf("SetDown after the end: %v", err)
+		for test.want == codes.DataLoss && len(f.injected) > 0 {
+			<-f.injected
+		}
 	}
 }
 
 func TestSetConditions(t *testing.T) {
-	f := start(t, runtime(t, shop()))
-	conditions := func() map[string]string {
+	f := start(t, runtime(t))
+	healthy := map[string]string{"RuntimeReady": "true", "NetworkReady": "true"}
+	own := map[string]string{"RuntimeReady": "true", "NetworkReady": "false CNI gone", "Own": "true"}
+	for _, test := range []struct {
+		set  []fake.Condition
+		want map[string]string
+	}{
+		{nil, healthy},
+		{[]fake.Condition{{Type: "NetworkReady", Reason: "CNI", Message: "gone"}, {Type: "Own", Status: true}}, own},
+		{nil, healthy},
+	} {
+		f.SetConditions(test.set)
 		answer, err := f.Status(t.Context(), &runtimeapi.StatusRequest{})
-		if err != nil {
-			t.Fatal(err)
+		if err != nil || !answer.GetFeatures().GetSupplementalGroupsPolicy() {
+			t.Fatalf("the rest of the answer is lost: %v, %v", answer, err)
 		}
-		all := map[string]string{}
+		got := map[string]string{}
 		for _, c := range answer.GetStatus().GetConditions() {
-			all[c.GetType()] = "false " + c.GetReason() + " " + c.GetMessage()
+			got[c.GetType()] = "false " + c.GetReason() + " " + c.GetMessage()
 			if c.GetStatus() {
-				all[c.GetType()] = "true"
+				got[c.GetType()] = "true"
 			}
 		}
-		if !answer.GetFeatures().GetSupplementalGroupsPolicy() {
-			t.Error("the rest of the answer is lost")
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
 		}
-		return all
-	}
-	healthy := map[string]string{"RuntimeReady": "true", "NetworkReady": "true"}
-	if diff := cmp.Diff(healthy, conditions()); diff != "" {
-		t.Error(diff)
-	}
-	f.SetConditions(
-		[]fake.Condition{{Type: "NetworkReady", Reason: "CNI", Message: "gone"}, {Type: "Own", Status: true}},
-	)
-	if diff := cmp.Diff(map[string]string{"RuntimeReady": "true", "NetworkReady": "false CNI gone", "Own": "true"},
-		conditions()); diff != "" {
-		t.Error(diff)
-	}
-	f.SetConditions(nil)
-	if diff := cmp.Diff(healthy, conditions()); diff != "" {
-		t.Error(diff)
 	}
 }
 
-// TestSetDown: what is down refuses connections, has cut those that it had, and comes back on the same path.
+// TestSetDown takes a proxy down with a call in flight: it refuses connections, and comes back on the same path.
 func TestSetDown(t *testing.T) {
-	f := start(t, runtime(t, shop()))
-	var hung sync.WaitGroup
-	for round := range 3 {
-		if got := f.version(t); got != codes.OK {
-			t.Fatalf("%s", got)
-		}
+	f := start(t, runtime(t))
+	for range 3 {
 		if err := f.SetFaults([]fake.Fault{{RPC: "Status", Hang: true}}, nil); err != nil {
 			t.Fatal(err)
 		}
+		var hung sync.WaitGroup
 		hung.Go(func() {
-			if _, err := f.Status(t.Context(), &runtimeapi.StatusRequest{}); status.Code(err) != codes.Unavailable {
-				t.Errorf("a call when it goes down: %v", err)
+			if got := codeOf(t.Context(), f.Status, &runtimeapi.StatusRequest{}); got != codes.Unavailable {
+				t.Errorf("a call when it goes down: %v", got)
 			}
 		})
-		for f.Stats()["Status"].Faulted <= round {
-			_ = f.version(t) // until the call hangs
-		}
-		for range 2 {
-			if err := f.SetDown(true); err != nil {
-				t.Fatal(err)
-			}
+		<-f.injected
+		if err := errors.Join(f.SetDown(true), f.SetDown(true)); err != nil {
+			t.Fatal(err)
 		}
 		hung.Wait()
 		if info, err := os.Stat(f.path); err != nil || info.Mode().Type() != os.ModeSocket {
@@ -342,8 +259,43 @@ func TestSetDown(t *testing.T) {
 		if _, err := f.Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
-		if info, err := os.Stat(f.path); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("the file afterwards: %v, %v", info, err)
+	}
+}
+
+func TestSocket(t *testing.T) {
+	f := start(t, runtime(t))
+	info, err := os.Stat(f.path)
+	if err != nil || info.Mode() != os.ModeSocket|0o600 {
+		t.Fatalf("%v, %v", info.Mode(), err)
+	}
+	_, err = fault.New(fault.Config{Backend: "/nobody.sock", Listen: f.path})
+	if err == nil || !strings.Contains(err.Error(), "another process listens there already") {
+		t.Errorf("a second proxy on one socket: %v", err)
+	}
+	f.stop()
+	if _, err := os.Stat(f.path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket after the end: %v", err)
+	}
+}
+
+// TestBackendGoesAndComes has a runtime that is down, which shows as Unavailable, and comes back.
+func TestBackendGoesAndComes(t *testing.T) {
+	backend := shortDir(t) + "/cri.sock"
+	f := start(t, backend)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	await := func(want codes.Code) {
+		for f.version(t) != want && ctx.Err() == nil {
+			continue
 		}
+	}
+	for range 2 {
+		await(codes.Unavailable)
+		stop := serveShop(t, backend)
+		await(codes.OK)
+		stop()
+	}
+	if ctx.Err() != nil {
+		t.Error("the change of the runtime does not show within a minute")
 	}
 }

@@ -8,13 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"sync/atomic"
+	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -36,18 +36,10 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
-// runtime serves a scenario on a socket until the test ends.
-func runtime(t *testing.T, s fake.Scenario) string {
+// serveShop serves the shop at path until stop is called or the test ends.
+func serveShop(t *testing.T, path string) (stop func()) {
 	t.Helper()
-	path := filepath.Join(shortDir(t), "cri.sock")
-	listenFake(t, s, path)
-	return path
-}
-
-// listenFake serves a scenario at path until stop is called or the test ends.
-func listenFake(t *testing.T, s fake.Scenario, path string) (stop func()) {
-	t.Helper()
-	server, err := fake.New(s)
+	server, err := fake.New(shop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,6 +49,14 @@ func listenFake(t *testing.T, s fake.Scenario, path string) (stop func()) {
 	}
 	t.Cleanup(stop)
 	return stop
+}
+
+// runtime serves the shop on a socket until the test ends.
+func runtime(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(shortDir(t), "cri.sock")
+	serveShop(t, path)
+	return path
 }
 
 // shop is a scenario with two pods.
@@ -71,57 +71,64 @@ func shop() fake.Scenario {
 type front struct {
 	*fault.Proxy
 	runtimeapi.RuntimeServiceClient
-	conn *grpc.ClientConn
-	path string
-	stop func() // may be called early
+	conn     *grpc.ClientConn
+	path     string
+	injected chan fault.Injection
+	stop     func() // may be called early
 }
 
 // start puts a proxy in front of a socket until the test ends.
 func start(t *testing.T, backend string, faults ...fake.Fault) *front {
 	t.Helper()
-	return startWith(t, fault.Config{Backend: backend, Faults: faults})
-}
-
-func startWith(t *testing.T, cfg fault.Config) *front {
-	t.Helper()
-	cfg.Listen = filepath.Join(shortDir(t), "proxy.sock")
-	proxy, err := fault.New(cfg)
+	f := &front{path: filepath.Join(shortDir(t), "proxy.sock"), injected: make(chan fault.Injection, 1000)}
+	var err error
+	f.Proxy, err = fault.New(fault.Config{
+		Backend: backend, Listen: f.path, Faults: faults, Log: func(i fault.Injection) { f.injected <- i },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- proxy.Run(ctx) }()
-	var ended atomic.Bool
-	stop := func() {
+	go func() { done <- f.Run(ctx) }()
+	f.stop = sync.OnceFunc(func() {
 		cancel()
-		if ended.Swap(true) {
-			return
-		}
 		if err := <-done; err != nil {
 			t.Errorf("Run: %v", err)
 		}
-	}
-	t.Cleanup(stop)
-	conn := dial(t, cfg.Listen)
-	return &front{
-		Proxy: proxy, RuntimeServiceClient: runtimeapi.NewRuntimeServiceClient(conn), conn: conn,
-		path: cfg.Listen, stop: stop,
-	}
+	})
+	t.Cleanup(f.stop)
+	f.conn = dial(t, f.path)
+	f.RuntimeServiceClient = runtimeapi.NewRuntimeServiceClient(f.conn)
+	return f
+}
+
+// codeOf makes a call and returns its code.
+func codeOf[Q, R any](
+	ctx context.Context, do func(context.Context, *Q, ...grpc.CallOption) (*R, error), req *Q,
+) codes.Code {
+	_, err := do(ctx, req)
+	return status.Code(err)
+}
+
+// status asks for a container's status.
+func (f *front) status(t *testing.T, id string, timeout time.Duration) codes.Code {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	return codeOf(ctx, f.ContainerStatus, &runtimeapi.ContainerStatusRequest{ContainerId: id})
+}
+
+// version returns the code of a call of Version.
+func (f *front) version(t *testing.T) codes.Code {
+	return codeOf(t.Context(), f.Version, &runtimeapi.VersionRequest{})
 }
 
 // dial connects to a socket as a kubelet does, with its limit of 16 MiB.
-func dial(t *testing.T, path string, opts ...grpc.DialOption) *grpc.ClientConn {
+func dial(t *testing.T, path string) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient("passthrough:///x", append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", path)
-		}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16 << 20)),
-	}, opts...)...)
+	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,27 +136,22 @@ func dial(t *testing.T, path string, opts ...grpc.DialOption) *grpc.ClientConn {
 	return conn
 }
 
-// idOf returns the id of a container, asked of the runtime itself.
+// idOf returns the id of a container of the shop, from the runtime itself.
 func idOf(t *testing.T, backend, pod, name string) string {
 	t.Helper()
-	answer, err := runtimeapi.NewRuntimeServiceClient(dial(t, backend)).ListContainers(t.Context(),
+	list, err := runtimeapi.NewRuntimeServiceClient(dial(t, backend)).ListContainers(t.Context(),
 		&runtimeapi.ListContainersRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range answer.GetContainers() {
+	for _, c := range list.GetContainers() {
 		if c.GetMetadata().GetName() == name && c.GetLabels()["io.kubernetes.pod.name"] == pod {
 			return c.GetId()
 		}
 	}
-	t.Fatalf("there is no container %s of %s", name, pod)
+	t.Fatalf("there is no container %s of %s: %v", name, pod, err)
 	return ""
 }
 
 // plain is a codec for texts of bytes.
 type plain struct{}
-
-var _ encoding.CodecV2 = plain{}
 
 func (plain) Name() string { return "" }
 
@@ -162,9 +164,9 @@ func (plain) Unmarshal(data mem.BufferSlice, v any) error {
 	return nil
 }
 
-// An echo is a runtime that says what it was told: all messages again, the metadata of the caller as header and
-// trailer, and whether there is a deadline. With the metadata "fail" it ends with a status that has details, with
-// "wait" when the caller goes.
+// An echo is a runtime that returns what it is sent: all messages, the metadata of the caller as header and trailer,
+// and whether there is a deadline. With the metadata "fail" it ends with a status that has details, with "wait" when
+// the caller goes.
 type echo struct {
 	path    string
 	arrived chan struct{} // a call that waits has arrived
@@ -173,10 +175,7 @@ type echo struct {
 
 func serveEcho(t *testing.T) *echo {
 	t.Helper()
-	e := &echo{
-		path: filepath.Join(shortDir(t), "echo.sock"), arrived: make(chan struct{}, 1000),
-		gone: make(chan struct{}, 1000),
-	}
+	e := &echo{filepath.Join(shortDir(t), "echo.sock"), make(chan struct{}, 1000), make(chan struct{}, 1000)}
 	lis, err := net.Listen("unix", e.path)
 	if err != nil {
 		t.Fatal(err)
@@ -207,7 +206,7 @@ func (e *echo) handle(_ any, s grpc.ServerStream) error {
 		return s.Context().Err()
 	}
 	name, _ := grpc.MethodFromServerStream(s)
-	header := metadata.Pairs("said", name, "deadline", strconv.FormatBool(deadline))
+	header := metadata.Pairs("method", name, "deadline", strconv.FormatBool(deadline))
 	if err := s.SetHeader(metadata.Join(header, metadata.MD{"ask-bin": in["ask-bin"]})); err != nil {
 		return err
 	}
@@ -215,18 +214,16 @@ func (e *echo) handle(_ any, s grpc.ServerStream) error {
 	for {
 		var message []byte
 		err := s.RecvMsg(&message)
-		if errors.Is(err, io.EOF) {
-			break
-		}
 		if err == nil {
 			err = s.SendMsg(&message)
 		}
-		if err != nil {
+		if errors.Is(err, io.EOF) && len(in["fail"]) == 0 {
+			return nil
+		} else if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
 			return err
 		}
-	}
-	if len(in["fail"]) == 0 {
-		return nil
 	}
 	st, err := status.New(codes.DataLoss, "lost: 100% \n of it").WithDetails(durationpb.New(5))
 	if err != nil {

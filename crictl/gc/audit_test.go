@@ -24,38 +24,6 @@ func auditRecords(t *testing.T, path string) []AuditRecord {
 	return all
 }
 
-// TestAudit writes, ends as a killed process does, and goes on in the same file.
-func TestAudit(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "audit")
-	plan := somePlan()
-	for range 2 {
-		a, err := OpenAudit(path, here(), 10, noon())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := errors.Join(a.removed(&plan.Remove[0]), a.file.Close()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	a, err := OpenAudit(path, here(), 10, noon())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(a.removed(&plan.Remove[1]), a.Close(1, noon())); err != nil {
-		t.Fatal(err)
-	}
-	var events []string
-	for _, r := range auditRecords(t, path) {
-		if r.Candidate != nil {
-			r.Event += r.ID
-		}
-		events = append(events, r.Event)
-	}
-	if got, want := strings.Join(events, " "), "start removeda start removeda start removeds1 end"; got != want {
-		t.Errorf("records %q, want %q", got, want)
-	}
-}
-
 // FuzzOpenAudit opens any file as an audit file: what it holds stays, and nothing is written to one that is refused.
 func FuzzOpenAudit(f *testing.F) {
 	f.Add("")

@@ -29,7 +29,7 @@ type PodCount struct {
 // first. All but one of each group are beyond the newest. Containers that no kubelet made are in a group without a
 // PodUID.
 func CountExited(all []crictl.Container) []PodCount {
-	var g grouping
+	g := grouping{}
 	for i := range all {
 		if c := &all[i]; c.State == crictl.ContainerExited {
 			g.add(c.Pod, c.Name, c.ID, c.Created(), int64(c.Size))
@@ -40,7 +40,7 @@ func CountExited(all []crictl.Container) []PodCount {
 
 // Count groups what a plan removes like CountExited.
 func (p *Plan) Count() []PodCount {
-	var g grouping
+	g := grouping{}
 	for i := range p.Remove {
 		c := &p.Remove[i]
 		pod := crictl.Pod{UID: c.PodUID, Namespace: c.Namespace, Name: c.Pod}
@@ -58,29 +58,19 @@ func BeyondNewest(groups []PodCount) int {
 	return n
 }
 
-// A grouping gathers PodCounts.
-type grouping struct {
-	at  map[[4]string]int // index in all
-	all []PodCount
+// A grouping gathers PodCounts by pod and container name.
+type grouping map[groupKey]*PodCount
+
+type groupKey struct {
+	pod       crictl.Pod
+	container string
 }
 
-func (g *grouping) add(pod *crictl.Pod, container, id string, created time.Time, bytes int64) {
-	if pod == nil {
-		pod = &crictl.Pod{}
-	}
-	key := [4]string{pod.UID, pod.Namespace, pod.Name, container}
-	i, ok := g.at[key]
-	if !ok {
-		if g.at == nil {
-			g.at = map[[4]string]int{}
-		}
-		i = len(g.all)
-		g.at[key] = i
-		g.all = append(g.all, PodCount{
-			Namespace: pod.Namespace, Pod: pod.Name, PodUID: pod.UID, Container: container, Oldest: created, Newest: created,
-		})
-	}
-	c := &g.all[i]
+func (g grouping) add(pod *crictl.Pod, container, id string, created time.Time, bytes int64) {
+	c := entry(g, groupKey{*pod, container}, PodCount{
+		Namespace: pod.Namespace, Pod: pod.Name, PodUID: pod.UID, Container: container, Oldest: created,
+		Newest: created,
+	})
 	c.Count++
 	c.Bytes += bytes
 	if created.Before(c.Oldest) {
@@ -91,12 +81,21 @@ func (g *grouping) add(pod *crictl.Pod, container, id string, created time.Time,
 	}
 }
 
-func (g *grouping) sorted() []PodCount {
-	slices.SortFunc(g.all, func(a, b PodCount) int {
+func (g grouping) sorted() []PodCount {
+	return sorted(g, func(a, b PodCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Pod, b.Pod),
 			cmp.Compare(a.Container, b.Container), cmp.Compare(a.PodUID, b.PodUID))
 	})
-	return g.all
+}
+
+// sorted returns the entries of m in order, and never nil.
+func sorted[K comparable, V any](m map[K]*V, order func(a, b V) int) []V {
+	all := make([]V, 0, len(m))
+	for _, v := range m {
+		all = append(all, *v)
+	}
+	slices.SortFunc(all, order)
+	return all
 }
 
 // A Census counts what has exited on a node. With apiVersion, kind and generatedAt before it, it is the ExitedCensus of
@@ -157,10 +156,7 @@ type AgeCount struct {
 // TakeCensus counts. ends holds the ends that are known, by container id; limit is the largest message, in bytes, that
 // the kubelet accepts, see crictl.DefaultMessageLimit.
 func TakeCensus(node Node, ends map[string]End, limit int64, now time.Time) Census {
-	c := Census{
-		LimitBytes: limit, Partial: node.Partial, ByPod: []PodCount{},
-		ByNamespace: []NamespaceCount{}, ByReason: []ReasonCount{},
-	}
+	c := Census{LimitBytes: limit, Partial: node.Partial, ByPod: []PodCount{}}
 	c.count(&node, now)
 	p := newPlanner(&node, Rules{}, now)
 	c.ShareOfLimit = float64(c.Bytes) / float64(limit)
@@ -187,17 +183,12 @@ func TakeCensus(node Node, ends map[string]End, limit int64, now time.Time) Cens
 		}
 		c.ByPod = append(c.ByPod, u)
 	}
-	for _, n := range namespaces {
-		c.ByNamespace = append(c.ByNamespace, *n)
-	}
-	for _, r := range reasons {
-		c.ByReason = append(c.ByReason, *r)
-	}
-	slices.SortFunc(c.ByNamespace, func(a, b NamespaceCount) int {
+	c.ByNamespace = sorted(namespaces, func(a, b NamespaceCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Namespace, b.Namespace))
 	})
-	slices.SortFunc(c.ByReason, func(a, b ReasonCount) int {
-		return cmp.Or(cmp.Compare(b.Exited, a.Exited), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.ExitCode, b.ExitCode))
+	c.ByReason = sorted(reasons, func(a, b ReasonCount) int {
+		return cmp.Or(cmp.Compare(b.Exited, a.Exited), cmp.Compare(a.Reason, b.Reason),
+			cmp.Compare(a.ExitCode, b.ExitCode))
 	})
 	return c
 }

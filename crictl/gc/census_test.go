@@ -36,7 +36,8 @@ func TestCensus(t *testing.T) {
 		ByPod: []PodCount{
 			{
 				Namespace: "default", Pod: "web", PodUID: "uid-web", Container: "app", Count: 3, Bytes: 3000,
-				Oldest: at(800 * hour), Newest: at(hour / 2), NewestID: "c", LastReason: "OOMKilled", LastExitCode: &code,
+				Oldest: at(800 * hour), Newest: at(hour / 2), NewestID: "c", LastReason: "OOMKilled",
+				LastExitCode: &code,
 			},
 			{
 				Namespace: "default", Pod: "old", PodUID: "uid-old", Container: "job", Count: 1, Bytes: 1000,
@@ -59,10 +60,11 @@ func TestCensus(t *testing.T) {
 	}
 }
 
-// TestCounts wants one grouping for exited containers and what a plan removes.
+// TestCounts groups exited containers, and what a plan removes.
 func TestCounts(t *testing.T) {
 	w := censusWorld()
-	w.node.Containers = append(w.node.Containers, crictl.Container{ID: "x", Pod: &crictl.Pod{}, State: exited, CreatedAt: ago(hour)})
+	w.node.Containers = append(w.node.Containers,
+		crictl.Container{ID: "x", Pod: &crictl.Pod{}, State: exited, CreatedAt: ago(hour)})
 	short := func(all []PodCount) (out []string) {
 		for _, c := range all {
 			out = append(out, fmt.Sprintf("%s/%s %d, newest %s", c.Pod, c.Container, c.Count, c.NewestID))
@@ -86,34 +88,19 @@ func TestCounts(t *testing.T) {
 func TestGrow(t *testing.T) {
 	base := Census{Total: 100, Sandboxes: 5, ListBytes: 1000, LimitBytes: 2000}
 	more := Census{Total: 110, Sandboxes: 6, ListBytes: 1100, LimitBytes: 2000}
-	seconds := func(s float64) *float64 { return &s }
-	tests := []struct {
+	full := Census{Total: 100, Sandboxes: 5, ListBytes: 2000, LimitBytes: 2000}
+	for _, tt := range []struct {
 		name          string
 		before, after Census
 		over          float64
 		want          *Growth
 	}{
-		{
-			"grows", base, more, 60, &Growth{
-				Seconds: 60, Containers: 10, Sandboxes: 1, Bytes: 100, ContainersPerDay: 14400, SecondsToLimit: seconds(540),
-			},
-		},
-		{
-			"shrinks", more, base, 60, &Growth{
-				Seconds: 60, Containers: -10, Sandboxes: -1, Bytes: -100,
-				ContainersPerDay: -14400,
-			},
-		},
-		{
-			"over the limit", base,
-			Census{Total: 100, Sandboxes: 5, ListBytes: 2000, LimitBytes: 2000},
-			1,
-			&Growth{Seconds: 1, Bytes: 1000, SecondsToLimit: seconds(0)},
-		},
+		{"grows", base, more, 60, &Growth{60, 10, 1, 100, 14400, new(540.0)}},
+		{"shrinks", more, base, 60, &Growth{60, -10, -1, -100, -14400, nil}},
+		{"over the limit", base, full, 1, &Growth{1, 0, 0, 1000, 0, new(0.0)}},
 		{"no time", base, more, 0, nil},
 		{"a part only", base, Census{Partial: true}, 60, nil},
-	}
-	for _, tt := range tests {
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, Grow(&tt.before, &tt.after, tt.over)); diff != "" {
 				t.Error(diff)

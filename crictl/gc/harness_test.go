@@ -2,8 +2,11 @@ package gc
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,8 +15,6 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 )
-
-const rpcTimeout = 5 * time.Second
 
 // serve serves a scenario in memory and returns a client of it.
 func serve(t *testing.T, s fake.Scenario) *crictl.Client {
@@ -26,8 +27,7 @@ func serve(t *testing.T, s fake.Scenario) *crictl.Client {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(lis) }()
 	c, err := crictl.Dial("/run/fake.sock", crictl.Options{
-		RPCTimeout: rpcTimeout,
-		Dialer:     func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
+		Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -40,92 +40,148 @@ func serve(t *testing.T, s fake.Scenario) *crictl.Client {
 	return c
 }
 
-// flood is a scenario of crash loops: pods with exited instances of app each, whose last one runs in half of them, and
-// each with a dead sandbox from before. Its calls take what a quick runtime needs.
-func flood(pods, exited int, faults ...fake.Fault) fake.Scenario {
+// second makes a duration of a scenario.
+func second(s float64) fake.Duration { return fake.Duration(s * float64(time.Second)) }
+
+// flood is a scenario of crash loops: 10 pods with 20 exited instances of app each, whose last one runs in half of
+// them, each with a dead sandbox from before, and a pod "old" with the oldest containers. Its calls take what a quick
+// runtime needs.
+func flood(faults ...fake.Fault) fake.Scenario {
 	return fake.Scenario{
 		Name: "gc",
 		Latency: []fake.Latency{
-			{RPC: "Remove*", Base: fake.Duration(20 * time.Millisecond)},
-			{RPC: "List*", Base: fake.Duration(2 * time.Millisecond)},
-			{RPC: "*", Base: fake.Duration(time.Millisecond)},
+			{RPC: "Remove*", Base: second(.02)}, {RPC: "List*", Base: second(.002)}, {RPC: "*", Base: second(.001)},
 		},
 		Faults: faults,
 		Pods: []fake.PodGroup{
-			{Name: "loop", Count: pods / 2, DeadBefore: 1, Containers: []fake.ContainerGroup{{Name: "app", Exited: exited}}},
+			{Name: "loop", Count: 5, DeadBefore: 1, Containers: []fake.ContainerGroup{{Name: "app", Exited: 20}}},
 			{
-				Name: "down", Count: pods - pods/2, DeadBefore: 1, Containers: []fake.ContainerGroup{{
-					Name:  "app",
-					State: "exited", Exited: exited - 1,
-				}},
+				Name: "down", Count: 5, DeadBefore: 1,
+				Containers: []fake.ContainerGroup{{Name: "app", State: "exited", Exited: 19}},
+			},
+			{
+				Namespace: "batch", Name: "old", Age: second(480 * 3600),
+				Containers: []fake.ContainerGroup{{Name: "load", Exited: 40, Every: second(5 * 3600)}},
 			},
 		},
 	}
 }
 
-// look lists a node and asks for the ends of the candidates.
-func look(t *testing.T, c *crictl.Client, rules Rules) (Node, Plan) {
+// list lists a node.
+func list(t *testing.T, c *crictl.Client) Node {
 	t.Helper()
 	sandboxes := c.ListPodSandbox(t.Context(), crictl.Filter{}, "")
 	containers := c.ListContainers(t.Context(), crictl.Filter{}, "")
 	if !sandboxes.Complete || !containers.Complete {
 		t.Fatalf("listing: %+v %+v", sandboxes.Calls, containers.Calls)
 	}
-	n := Node{Sandboxes: sandboxes.Sandboxes, Containers: containers.Containers}
+	return Node{Sandboxes: sandboxes.Sandboxes, Containers: containers.Containers}
+}
+
+// look lists a node, asks for the ends of the candidates and makes a plan.
+func look(t *testing.T, c *crictl.Client, rules Rules) (Node, Plan) {
+	t.Helper()
+	n := list(t, c)
 	candidates, asked := Candidates(n, rules, time.Now()), 0
 	ends, missed := ReadEnds(t.Context(), c, candidates, func(n int) { asked = n })
-	if asked != len(candidates) {
-		t.Fatalf("told of %d of %d", asked, len(candidates))
-	}
-	if missed.Count > 0 {
-		t.Fatalf("%d ends could not be had: %s", missed.Count, missed.First)
+	if asked != len(candidates) || missed.Count > 0 {
+		t.Fatalf("asked for %d ends of %d, missed %+v", asked, len(candidates), missed)
 	}
 	n.Ends = ends
 	return n, Make(n, rules, time.Now())
 }
 
-// left returns the ids that the runtime still holds.
-func left(t *testing.T, c *crictl.Client) map[string]bool {
-	t.Helper()
-	out := map[string]bool{}
-	for _, s := range c.ListPodSandbox(t.Context(), crictl.Filter{}, "").Sandboxes {
-		out[s.ID] = true
-	}
-	for _, k := range c.ListContainers(t.Context(), crictl.Filter{}, "").Containers {
-		out[k.ID] = true
-	}
-	return out
+// A trial is one run, and what was before and after it.
+type trial struct {
+	Result
+	client *crictl.Client
+	plan   Plan
+	gone   int // objects that the runtime no longer holds
+	err    error
+	took   time.Duration
 }
 
-// verify checks a result against what the runtime holds now: nothing is claimed that is not so, every candidate is
-// accounted for once, and nothing but candidates has gone.
-func verify(t *testing.T, before Node, plan Plan, r Result, after map[string]bool) {
+// try plans with a runtime without faults and runs the plan on its twin, in which they are in force.
+func try(t *testing.T, ctx context.Context, opts Options, faults ...fake.Fault) *trial {
 	t.Helper()
-	planned := map[string]bool{}
-	gone := 0
-	for _, v := range plan.Remove {
-		planned[v.ID] = true
-		if !after[v.ID] {
-			gone++
+	before, plan := look(t, serve(t, flood()), Rules{})
+	return tryPlan(t, ctx, serve(t, flood(faults...)), before, plan, opts)
+}
+
+// tryPlan runs a plan and checks the result against what the runtime then holds: nothing counts as removed that is
+// there, every candidate is accounted for once, and nothing but candidates has gone.
+func tryPlan(t *testing.T, ctx context.Context, c *crictl.Client, before Node, plan Plan, opts Options) *trial {
+	t.Helper()
+	start := time.Now()
+	r := &trial{client: c, plan: plan}
+	r.Result, r.err = Run(ctx, c, plan, opts)
+	r.took = time.Since(start)
+	// until calls that were given up have ended
+	time.Sleep(10 * ms)
+	reachable := c.ListContainers(t.Context(), crictl.Filter{}, "").Complete // not when it hangs for good
+	if reachable {
+		gone := idsOf(before)
+		for id := range idsOf(list(t, c)) {
+			delete(gone, id)
+		}
+		r.gone = len(gone)
+		for _, v := range plan.Remove {
+			delete(gone, v.ID)
+		}
+		if len(gone) > 0 {
+			t.Errorf("%v have gone, and were no candidates", gone)
 		}
 	}
-	for _, k := range before.Containers {
-		if !planned[k.ID] && !after[k.ID] {
-			t.Errorf("container %s (%s) has gone, and was no candidate", k.ID, k.State)
+	if r.Removed+len(r.Skipped)+len(r.Failed)+r.Left != len(plan.Remove) {
+		t.Errorf("not all of %d candidates are accounted for once: %s", len(plan.Remove), r)
+	}
+	if reachable && r.Removed > r.gone {
+		t.Errorf("fewer have gone than were removed: %s", r)
+	}
+	return r
+}
+
+// idsOf returns the ids of a node's containers and sandboxes.
+func idsOf(n Node) map[string]bool {
+	all := map[string]bool{}
+	for i := range n.Sandboxes {
+		all[n.Sandboxes[i].ID] = true
+	}
+	for i := range n.Containers {
+		all[n.Containers[i].ID] = true
+	}
+	return all
+}
+
+// containers counts the candidates that are containers of a pod.
+func (r *trial) containers(pod string) int {
+	n := 0
+	for _, v := range r.plan.Remove {
+		if v.Kind == KindContainer && v.Pod == pod {
+			n++
 		}
 	}
-	for _, s := range before.Sandboxes {
-		if !planned[s.ID] && !after[s.ID] {
-			t.Errorf("sandbox %s (%s) has gone, and was no candidate", s.ID, s.State)
-		}
+	return n
+}
+
+// finished reports whether every candidate has gone.
+func (r *trial) finished() bool { return r.Removed+len(r.Skipped) == len(r.plan.Remove) }
+
+// failures reports whether something failed, and each for one of these reasons.
+func (r *trial) failures(reasons ...string) bool {
+	return len(r.Failed) > 0 && !slices.ContainsFunc(r.Failed, func(f Failed) bool {
+		return !slices.ContainsFunc(reasons, func(why string) bool { return strings.Contains(f.Error, why) })
+	})
+}
+
+func (r *trial) String() string {
+	text := fmt.Sprintf("%d candidates, %d gone, in %v: %d removed, %d skipped, %d failed, %d left, ",
+		len(r.plan.Remove), r.gone, r.took, r.Removed, len(r.Skipped), len(r.Failed), r.Left)
+	text += fmt.Sprintf("stopped %q, %d pauses, at most %d at a time, error %v", r.Stopped, r.Pauses, r.Most, r.err)
+	if len(r.Failed) > 0 {
+		text += ": " + r.Failed[0].Error
 	}
-	if got := r.Removed + len(r.Skipped) + len(r.Failed) + r.Left; got != len(plan.Remove) {
-		t.Errorf("%d removed + %d skipped + %d failed + %d left = %d, of %d planned", r.Removed, len(r.Skipped),
-			len(r.Failed), r.Left, got, len(plan.Remove))
-	}
-	if r.Removed > gone {
-		t.Errorf("%d are said to be removed, and %d have gone", r.Removed, gone)
-	}
+	return text
 }
 
 func audit(t *testing.T, count int) *Audit {

@@ -40,7 +40,8 @@ type Liveness struct {
 // NewLiveness combines the evidence.
 func NewLiveness(e *Evidence) *Liveness {
 	l := &Liveness{
-		byUID: map[string]*KubeletPod{}, byName: map[[2]string]bool{}, dirs: map[string]bool{}, manifests: map[string]bool{},
+		byUID: map[string]*KubeletPod{}, byName: map[[2]string]bool{}, dirs: map[string]bool{},
+		manifests: map[string]bool{},
 	}
 	for _, part := range []struct{ name, without string }{
 		{"the kubelet's pods", e.PodsWithout},

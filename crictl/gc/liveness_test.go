@@ -18,6 +18,7 @@ func TestGone(t *testing.T) {
 		Dirs:      []string{"u2"},
 		Manifests: []string{"etcd", "kube-apiserver"},
 	}
+	unknown := crictl.Pod{UID: "u9", Namespace: "default", Name: "old"}
 	without := func(change func(*Evidence)) Evidence { e := full; change(&e); return e }
 	tests := []struct {
 		name     string
@@ -26,21 +27,21 @@ func TestGone(t *testing.T) {
 		fromAPI  bool
 		want     bool
 	}{
-		{"known to nobody", full, crictl.Pod{UID: "u9", Namespace: "default", Name: "old"}, true, true},
-		{"known to nobody, perhaps static", full, crictl.Pod{UID: "u9", Namespace: "default", Name: "old"}, false, true},
+		{"unknown", full, unknown, true, true},
+		{"unknown, may be static", full, unknown, false, true},
 		{"the kubelet's", full, crictl.Pod{UID: "u1"}, true, false},
 		{"has a directory", full, crictl.Pod{UID: "u2"}, true, false},
 		{"the same name, another uid", full, crictl.Pod{UID: "u9", Namespace: "default", Name: "web"}, true, true},
-		{"the same name, perhaps static", full, crictl.Pod{UID: "u9", Namespace: "default", Name: "web"}, false, false},
+		{"the same name, may be static", full, crictl.Pod{UID: "u9", Namespace: "default", Name: "web"}, false, false},
 		{"the same name elsewhere", full, crictl.Pod{UID: "u9", Namespace: "other", Name: "web"}, false, true},
 		{"static", full, crictl.Pod{UID: "u9", Name: "kube-apiserver-node-1.example.com"}, false, false},
 		{"static, the bare name", full, crictl.Pod{UID: "u9", Name: "etcd"}, false, false},
 		{"only begins like a static one", full, crictl.Pod{UID: "u9", Name: "etcdx-node-1"}, false, true},
 		{"from the API, named like a static one", full, crictl.Pod{UID: "u9", Name: "etcd-node-1"}, true, true},
 		{"no uid", full, crictl.Pod{Name: "old"}, true, false},
-		{"no pods", without(func(e *Evidence) { e.PodsWithout = "refused" }), crictl.Pod{UID: "u9"}, true, false},
-		{"no directories", without(func(e *Evidence) { e.DirsWithout = "hangs" }), crictl.Pod{UID: "u9"}, true, false},
-		{"no manifests", without(func(e *Evidence) { e.ManifestsWithout = "unknown" }), crictl.Pod{UID: "u9"}, true, false},
+		{"no pods", without(func(e *Evidence) { e.PodsWithout = "refused" }), unknown, true, false},
+		{"no directories", without(func(e *Evidence) { e.DirsWithout = "hangs" }), unknown, true, false},
+		{"no manifests", without(func(e *Evidence) { e.ManifestsWithout = "unknown" }), unknown, true, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -62,19 +63,23 @@ func TestGone(t *testing.T) {
 func TestReadManifests(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "manifests")
-	put(t, filepath.Join(dir, "etcd.yaml"),
-		"apiVersion: v1\nkind: Pod\nmetadata:\n  name: etcd\nspec:\n  containers:\n  - name: 'main'\n    hostname: h\n")
-	put(t, filepath.Join(dir, "api.json"), `{"kind":"Pod","metadata":{"name" : "Kube-API"}}`)
-	put(t, filepath.Join(dir, "flow.yml"), "metadata: {name: flow, namespace: x}\n")
-	put(t, filepath.Join(dir, ".hidden"), "name: hidden")
-	put(t, filepath.Join(dir, "sub/below.yaml"), "name: below")
+	for name, text := range map[string]string{
+		"etcd.yaml":      "metadata:\n  name: etcd\nspec:\n  containers:\n  - name: 'main'\n    hostname: h\n",
+		"api.json":       `{"kind":"Pod","metadata":{"name" : "Kube-API"}}`,
+		"flow.yml":       "metadata: {name: flow, namespace: x}\n",
+		".hidden":        "name: hidden",
+		"sub/below.yaml": "name: below",
+	} {
+		put(t, filepath.Join(dir, name), text)
+	}
 	got, err := ReadManifests(t.Context(), root, "/manifests")
 	slices.Sort(got)
 	if diff := cmp.Diff([]string{"etcd", "flow", "kube-api", "main"}, got); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
-	if got, err := ReadManifests(t.Context(), root, "/manifests/etcd.yaml"); err != nil || !slices.Contains(got, "etcd") {
-		t.Errorf("one file: %v, %v", got, err)
+	one, err := ReadManifests(t.Context(), root, "/manifests/etcd.yaml")
+	if diff := cmp.Diff([]string{"etcd", "main"}, one); diff != "" || err != nil {
+		t.Error(err, diff)
 	}
 	for name, spoil := range map[string]func(path string) error{
 		"no name":           func(path string) error { return os.WriteFile(path, []byte("kind: Pod\n"), 0o644) },

@@ -6,8 +6,8 @@ import (
 )
 
 const (
-	// slowFactor is how much slower than quiet a probe may get: below 2, the most that another client such as the kubelet
-	// should have to wait longer, because the pace reacts after the fact.
+	// slowFactor is how much slower than quiet a probe may get: below 2, the most that another client such as the
+	// kubelet should have to wait longer, because the pace reacts after the fact.
 	slowFactor = 1.7
 	// tailFactor bounds the slowest probe of the quiet runtime by the median, in case of an outlier.
 	tailFactor = 10
@@ -15,8 +15,8 @@ const (
 	// after: a runtime that collects its garbage makes single probes slow whatever the pace.
 	climbWindow = 3
 	probeWindow = 5
-	// leastUsual stands for what is quicker: below it the noise of the scheduler is larger than the probe. relistShare is
-	// the part of another client's relist by which a probe may be late without harm.
+	// leastUsual stands for what is quicker: below it the noise of the scheduler is larger than the probe.
+	// relistShare is the part of another client's relist by which a probe may be late without harm.
 	leastUsual  = time.Millisecond
 	relistShare = 3
 	// stallFactor and leastStall set how late a probe must be for the runtime to count as hung.

@@ -43,7 +43,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestPaceMeasure wants a probe to be slow relative to the quiet ones, but not within the scheduler's noise, and not
+// TestPaceMeasure calls a probe slow relative to the quiet ones, but not within the scheduler's noise, and not
 // where another client's relist, which takes much longer, would not notice.
 func TestPaceMeasure(t *testing.T) {
 	for _, tt := range []struct {

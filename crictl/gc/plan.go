@@ -58,13 +58,13 @@ type Node struct {
 	// Partial is set when one of the lists is incomplete. Sandboxes are then all kept: a container that was not listed
 	// may be in any of them.
 	Partial bool
-	// Ends holds how containers ended, by id, from ContainerStatus: lists carry the creation only. A container whose end
-	// is unknown is kept. Candidates returns those for which it must be known.
+	// Ends holds how containers ended, by id, from ContainerStatus: lists carry the creation only. A container whose
+	// end is unknown is kept. Candidates returns those for which it must be known.
 	Ends    map[string]End
 	Pods    *Liveness // nil means that nothing is known: every pod counts as alive
 	Kubelet Policy
-	// Selected holds the UIDs of the pods that have Rules.Labels, which lists do not carry: the runtime is asked for the
-	// sandboxes with those labels. It is ignored without Rules.Labels; nil with them selects nothing.
+	// Selected holds the UIDs of the pods that have Rules.Labels, which lists do not carry: the runtime is asked for
+	// the sandboxes with those labels. It is ignored without Rules.Labels; nil with them selects nothing.
 	Selected map[string]bool
 }
 
@@ -87,12 +87,13 @@ type Candidate struct {
 type Plan struct {
 	// Remove holds the containers first, then the sandboxes, each oldest first: the order of the removal.
 	Remove []Candidate `json:"remove"`
-	Keep   int         `json:"keep"`   // exited containers and sandboxes that are not ready, and stay
-	KeptBy []Kept      `json:"keptBy"` // Keep by reason, in the order of the rules; reasons that kept nothing are left out
-	Bytes  int64       `json:"bytes"`  // of the candidates' entries in the runtime's two lists
-	Newest int         `json:"newest"` // exited instances kept per pod UID and container name; 0 means all of them
-	Rules  Rules       `json:"rules"`  // by which it was made
-	MadeAt time.Time   `json:"madeAt"` // the now of Make
+	Keep   int         `json:"keep"` // exited containers and sandboxes that are not ready, and stay
+	// Keep by reason, in the order of the rules; reasons that kept nothing are left out
+	KeptBy []Kept    `json:"keptBy"`
+	Bytes  int64     `json:"bytes"`  // of the candidates' entries in the runtime's two lists
+	Newest int       `json:"newest"` // exited instances kept per pod UID and container name; 0 means all of them
+	Rules  Rules     `json:"rules"`  // by which it was made
+	MadeAt time.Time `json:"madeAt"` // the now of Make
 }
 
 // A Kept counts what one rule kept.

@@ -34,7 +34,8 @@ func FuzzReadPlan(f *testing.F) {
 		if err != nil {
 			return
 		}
-		// What is accepted can be written and read again, and whatever it lists, only what a plan made now has too is left.
+		// What is accepted can be written and read again, and whatever it lists, only what a plan made now has too is
+		// left.
 		var buf bytes.Buffer
 		if err := WritePlan(&buf, file.Plan, file.Made, file.CreatedAt); err != nil {
 			t.Fatal(err)

@@ -136,8 +136,9 @@ func (p *planner) containers() {
 		}
 		ended, why := p.judge(c, newest)
 		if p.add(why, Candidate{
-			Kind: KindContainer, ID: c.ID, Namespace: c.Pod.Namespace, Pod: c.Pod.Name, PodUID: c.Pod.UID, Container: c.Name,
-			Attempt: c.Attempt, CreatedAt: c.Created(), FinishedAt: ended, Bytes: int64(c.Size),
+			Kind: KindContainer, ID: c.ID, Namespace: c.Pod.Namespace, Pod: c.Pod.Name, PodUID: c.Pod.UID,
+			Container: c.Name,
+			Attempt:   c.Attempt, CreatedAt: c.Created(), FinishedAt: ended, Bytes: int64(c.Size),
 			Why: "exited; a newer exited instance of it stays",
 		}) {
 			p.left[c.SandboxID]--

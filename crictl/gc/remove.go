@@ -60,7 +60,8 @@ func (r *run) removeContainer(ctx context.Context, j *job) outcome {
 	return j.answered(r.client.RemoveContainer(ctx, j.of.ID))
 }
 
-// differs returns in what a container differs from what was planned; empty for nothing. cri-dockerd lists whole seconds.
+// differs returns in what a container differs from what was planned; empty for nothing. cri-dockerd lists whole
+// seconds.
 func (c *Candidate) differs(st *crictl.ContainerStatus) string {
 	switch {
 	case st.ID != c.ID || c.CreatedAt.Unix() != st.Created().Unix() || st.Pod.UID != c.PodUID || st.Name != c.Container:

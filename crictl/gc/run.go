@@ -200,8 +200,9 @@ func (r *run) quiet(ctx context.Context) (probes []time.Duration, relist time.Du
 	for len(probes) < quietProbes {
 		call := r.probe(ctx)
 		if !call.OK() {
-			return nil, 0, fmt.Errorf("asking the runtime for a small list before anything is removed: %s: %s", call.Code,
-				call.Err)
+			return nil, 0,
+				fmt.Errorf("asking the runtime for a small list before anything is removed: %s: %s", call.Code,
+					call.Err)
 		}
 		probes = append(probes, call.Elapsed)
 		time.Sleep(quietGap)
@@ -267,7 +268,7 @@ func (r *run) settle(out outcome) {
 		r.done(j)
 		r.result.Removed++
 	case unrecorded:
-		r.fail(j, "it was removed, but the audit file does not say so: "+out.why)
+		r.fail(j, "it was removed, but that could not be recorded: "+out.why)
 		r.auditErr, r.result.Stopped = errors.New(out.why), "the audit file cannot be written"
 		r.cancel()
 	case changed:
@@ -328,7 +329,10 @@ func (r *run) show(now time.Time) {
 	if r.opts.Progress == nil {
 		return
 	}
-	p := Progress{Total: r.total, Removed: r.result.Removed, Skipped: len(r.result.Skipped), Failed: len(r.result.Failed)}
+	p := Progress{
+		Total: r.total, Removed: r.result.Removed, Skipped: len(r.result.Skipped),
+		Failed: len(r.result.Failed),
+	}
 	if r.pace != nil && r.pace.paused {
 		p.Paused = noAnswer
 	}

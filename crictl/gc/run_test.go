@@ -2,7 +2,7 @@ package gc
 
 import (
 	"context"
-	"slices"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -15,167 +15,251 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// second makes a duration of a scenario.
-func second(s float64) fake.Duration { return fake.Duration(s * float64(time.Second)) }
-
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := serve(t, flood(10, 40))
-		before, plan := look(t, c, Rules{})
-		if want := 10*39 + 10; len(plan.Remove) != want {
-			t.Fatalf("%d candidates, want %d", len(plan.Remove), want)
-		}
 		var last Progress
-		got, err := Run(t.Context(), c, plan, Options{Progress: func(p Progress) { last = p }})
-		if err != nil {
-			t.Fatal(err)
+		r := try(t, t.Context(), Options{Progress: func(p Progress) { last = p }})
+		if want := 10*19 + 39 + 10; len(r.plan.Remove) != want || r.Removed != want || r.Stopped != "" || r.err != nil {
+			t.Errorf("want %d removed: %s", want, r)
 		}
-		verify(t, before, plan, got, left(t, c))
-		if got.Removed != len(plan.Remove) || got.Stopped != "" || got.PerSecond <= 0 {
-			t.Errorf("got %+v", got)
+		if r.Most < 4 || r.Most > 32 {
+			t.Errorf("the pace has not grown, or too far: %s", r)
 		}
-		if got.Most < 4 || got.Most > 32 {
-			t.Errorf("at most %d at a time: the pace has not grown, or too far", got.Most)
-		}
-		if last.Removed != got.Removed || last.Total != len(plan.Remove) || last.TimeLeft != 0 {
+		if last.Removed != r.Removed || last.Total != len(r.plan.Remove) || last.TimeLeft != 0 {
 			t.Errorf("the last progress is %+v", last)
 		}
-		if _, again := look(t, c, Rules{}); len(again.Remove) != 0 {
+		if _, again := look(t, r.client, Rules{}); len(again.Remove) != 0 {
 			t.Errorf("the plan after the run still has %v", ids(again))
 		}
 	})
 }
 
-// TestRunOrder reads the order of removal from the audit file: containers oldest first, then sandboxes oldest first.
-func TestRunOrder(t *testing.T) {
+// TestRunOneAtATime reads the order of removal from the audit file, which is that of the plan.
+func TestRunOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := serve(t, flood(4, 5))
-		_, plan := look(t, c, Rules{})
-		a := audit(t, len(plan.Remove))
-		if _, err := Run(t.Context(), c, plan, Options{Concurrency: 1, Audit: a}); err != nil {
-			t.Fatal(err)
+		a := audit(t, 0)
+		r := try(t, t.Context(), Options{Concurrency: 1, Rate: 20, Audit: a})
+		if diff := cmp.Diff(ids(r.plan), removedIn(t, a)); diff != "" || r.Most != 1 {
+			t.Errorf("order (-plan +removed):\n%s", diff)
 		}
-		got := []string{}
-		for _, r := range auditRecords(t, a.file.Name()) {
-			if r.Event == auditRemoved {
-				got = append(got, r.ID)
-			}
-		}
-		if diff := cmp.Diff(ids(plan), got); diff != "" {
-			t.Errorf("order (-want +got):\n%s", diff)
-		}
-		for i, v := range plan.Remove[1:] {
-			if before := plan.Remove[i]; before.Kind == v.Kind && v.CreatedAt.Before(before.CreatedAt) ||
-				before.Kind == KindSandbox && v.Kind == KindContainer {
-				t.Errorf("candidate %d comes too late", i+1)
-			}
+		if r.PerSecond > 20.5 || r.PerSecond < 17 {
+			t.Errorf("%v per second with a limit of 20", r.PerSecond)
 		}
 	})
 }
 
-// TestRunNoClaim lets the runtime do the work and answer too late: what was asked for must not be claimed.
-func TestRunNoClaim(t *testing.T) {
+// TestRunFaults runs plans on runtimes that misbehave.
+func TestRunFaults(t *testing.T) {
+	loop, old := fake.Object{Pod: "loop-0", Container: "app"}, fake.Object{Pod: "old"}
+	stuck := func(r *trial) bool { // the others take little longer, and the pod is named
+		return len(r.Failed) == r.containers("old") && r.Removed == len(r.plan.Remove)-len(r.Failed) &&
+			r.failures("pod batch/old does not answer: ") && r.took < time.Minute
+	}
+	for _, tt := range []struct {
+		name  string
+		fault fake.Fault
+		end   time.Duration // of the context; 0 for none
+		ok    func(r *trial) bool
+	}{
+		{
+			"frozen for 20 seconds",
+			fake.Fault{RPC: "*", Hang: true, Thaw: true, From: second(.6), Until: second(20.6)},
+			5 * time.Minute, func(r *trial) bool { return r.finished() && r.Pauses == 1 },
+		},
+		{
+			"frozen for good",
+			fake.Fault{RPC: "*", Hang: true, From: second(.6)},
+			time.Minute,
+			func(r *trial) bool {
+				return r.Stopped == "the deadline was reached" && r.Pauses == 1 && r.Left > 0 &&
+					r.took <= time.Minute &&
+					r.failures("is not known", "ContainerStatus")
+			},
+		},
+		{
+			"restarted",
+			fake.Fault{RPC: "*", Error: "Unavailable: refused", From: second(.6), Until: second(9)},
+			0,
+			func(r *trial) bool { return r.finished() && r.Pauses > 0 },
+		},
+		{
+			"one pod's containers cannot be removed",
+			fake.Fault{RPC: "RemoveContainer", Object: loop, Error: "Unknown: busy"},
+			0,
+			func(r *trial) bool {
+				return len(r.Failed) == r.containers("loop-0") && r.Removed == len(r.plan.Remove)-len(r.Failed) &&
+					r.failures("RemoveContainer: Unknown: busy")
+			},
+		},
+		{
+			"errors that pass",
+			fake.Fault{RPC: "RemoveContainer", Object: loop, Error: "Unknown: busy", First: 3},
+			0,
+			func(r *trial) bool { return r.Removed == len(r.plan.Remove) },
+		},
+		{
+			"forgotten before",
+			fake.Fault{RPC: "ContainerStatus", Object: loop, Error: "NotFound: no such container"},
+			0,
+			func(r *trial) bool { return r.finished() && len(r.Skipped) == r.containers("loop-0") },
+		},
+		{
+			"one container hangs",
+			fake.Fault{RPC: "RemoveContainer", Object: loop, Hang: true, First: 1},
+			0,
+			func(r *trial) bool {
+				return r.failures("pod default/loop-0 does not answer") &&
+					r.Removed >= len(r.plan.Remove)-r.containers("loop-0")
+			},
+		},
+		{
+			"sandboxes that cannot be stopped are not removed",
+			fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: CNI"},
+			0,
+			func(r *trial) bool { return len(r.Failed) == 10 && r.Removed == len(r.plan.Remove)-10 },
+		},
+		{
+			"five removals take too long",
+			fake.Fault{RPC: "RemoveContainer", Delay: second(6), After: 10, First: 5},
+			0,
+			func(r *trial) bool { return r.failures("is not known") && len(r.Failed) == 5 },
+		},
+		{
+			"work is done and not answered",
+			fake.Fault{RPC: "RemoveContainer", Drop: true, After: 10, First: 5},
+			0,
+			func(r *trial) bool { return r.Removed == len(r.plan.Remove) },
+		},
+		{"removals of a pod hang", fake.Fault{RPC: "RemoveContainer", Object: old, Hang: true}, 0, stuck},
+		{"statuses of a pod hang", fake.Fault{RPC: "ContainerStatus", Object: old, Hang: true}, 0, stuck},
+		{
+			"calls in flight at the deadline",
+			fake.Fault{RPC: "RemoveContainer", Delay: second(.1)},
+			1300 * ms,
+			func(r *trial) bool {
+				return r.Stopped == "the deadline was reached" && len(r.Failed) == 0 && r.Left > 0
+			},
+		},
+		{
+			"all removals hang",
+			fake.Fault{RPC: "RemoveContainer", Hang: true},
+			time.Hour,
+			func(r *trial) bool { return r.Removed == 0 && r.took < 10*time.Minute },
+		},
+		{
+			"all removals hang until the deadline",
+			fake.Fault{RPC: "RemoveContainer", Hang: true},
+			20 * time.Second,
+			func(r *trial) bool { return r.Removed == 0 && r.took <= 20*time.Second },
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				if tt.end > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tt.end)
+					defer cancel()
+				}
+				if r := try(t, ctx, Options{}, tt.fault); !tt.ok(r) || r.err != nil {
+					t.Error(r)
+				}
+			})
+		})
+	}
+}
+
+// TestRunSandboxLast removes a sandbox after the containers in it, although many are removed at a time.
+func TestRunSandboxLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		before, plan := look(t, serve(t, flood(2, 30)), Rules{})
-		c := serve(t, flood(2, 30, fake.Fault{RPC: "RemoveContainer", Delay: second(6), After: 10, First: 5}))
-		got, err := Run(t.Context(), c, plan, Options{})
-		if err != nil {
-			t.Fatal(err)
+		s := flood()
+		s.Pods = []fake.PodGroup{
+			{Name: "done", NotReady: true, Containers: []fake.ContainerGroup{{Name: "job", Exited: 60}}},
 		}
-		time.Sleep(10 * time.Second)
-		verify(t, before, plan, got, left(t, c))
-		if !slices.ContainsFunc(got.Failed, func(f Failed) bool { return strings.Contains(f.Error, "is not known") }) {
-			t.Errorf("%d of %d removed; failed %v", got.Removed, len(plan.Remove), got.Failed)
+		c := serve(t, s)
+		n := list(t, c)
+		var plan Plan
+		for _, k := range n.Containers {
+			plan.Remove = append(plan.Remove, Candidate{
+				Kind: KindContainer, ID: k.ID, PodUID: k.Pod.UID, Container: k.Name, CreatedAt: k.Created(),
+			})
+		}
+		last := &n.Sandboxes[0]
+		plan.Remove = append(plan.Remove, Candidate{
+			Kind: KindSandbox, ID: last.ID, PodUID: last.Pod.UID, CreatedAt: last.Created(),
+		})
+		if r := tryPlan(t, t.Context(), c, n, plan, Options{}); r.Removed != len(plan.Remove) || r.Most < 4 {
+			t.Error(r)
 		}
 	})
 }
 
+// TestRunLooksAgain changes candidates between the plan and the run.
 func TestRunLooksAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := serve(t, flood(2, 10))
+		c := serve(t, flood())
 		before, plan := look(t, c, Rules{MinAge: time.Minute})
 		want := []Skipped{}
-		change := func(i int, why string, do func(v *Candidate)) {
-			do(&plan.Remove[i])
-			want = append(want, Skipped{ID: plan.Remove[i].ID, Why: why})
+		change := func(v *Candidate, why string, do func()) {
+			do()
+			want = append(want, Skipped{ID: v.ID, Why: why})
 		}
-		var run Candidate
+		all, other := plan.Remove, "it is another container of the same id"
 		for _, k := range before.Containers {
 			if k.State == crictl.ContainerRunning {
-				run = Candidate{Kind: KindContainer, ID: k.ID, PodUID: k.Pod.UID, Container: k.Name, CreatedAt: k.Created()}
+				all[0] = Candidate{
+					Kind: KindContainer, ID: k.ID, PodUID: k.Pod.UID, Container: k.Name,
+					CreatedAt: k.Created(),
+				}
 			}
 		}
-		change(0, "it is running now", func(v *Candidate) { *v = run })
-		change(1, "it is another container of the same id",
-			func(v *Candidate) { v.CreatedAt = v.CreatedAt.Add(time.Second) })
-		change(2, "it is another container of the same id", func(v *Candidate) { v.PodUID = "x" })
-		change(3, "it is another container of the same id", func(v *Candidate) { v.Container = "x" })
-		change(4, "gone already", func(v *Candidate) { v.ID = "nobody" })
-		last := len(plan.Remove) - 1
-		change(last, "it is ready now", func(v *Candidate) {
+		change(&all[0], "it is running now", func() {})
+		change(&all[1], other, func() { all[1].CreatedAt = all[1].CreatedAt.Add(time.Second) })
+		change(&all[2], other, func() { all[2].PodUID = "x" })
+		change(&all[3], other, func() { all[3].Container = "x" })
+		change(&all[4], "gone already", func() { all[4].ID = "nobody" })
+		last := &all[len(all)-1]
+		change(last, "it is ready now", func() {
 			for _, s := range before.Sandboxes {
 				if s.State == crictl.SandboxReady {
-					v.ID, v.PodUID, v.CreatedAt = s.ID, s.Pod.UID, s.Created()
+					last.ID, last.PodUID, last.CreatedAt = s.ID, s.Pod.UID, s.Created()
 				}
 			}
 		})
-		got, err := Run(t.Context(), c, plan, Options{Concurrency: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, got.Skipped); diff != "" {
+		r := tryPlan(t, t.Context(), c, before, plan, Options{Concurrency: 1})
+		if diff := cmp.Diff(want, r.Skipped); diff != "" {
 			t.Errorf("skipped (-want +got):\n%s", diff)
 		}
-		verify(t, before, plan, got, left(t, c))
 	})
 }
 
+// TestRunInterrupted interrupts a run; a plan made then goes on where it ended, in the same audit file.
 func TestRunInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := serve(t, flood(10, 40))
-		before, plan := look(t, c, Rules{})
 		ctx, cancel := context.WithCancel(t.Context())
-		var once sync.Once
-		a := audit(t, len(plan.Remove))
-		got, err := Run(ctx, c, plan, Options{Audit: a, Progress: func(p Progress) {
+		a := audit(t, 0)
+		r := try(t, ctx, Options{Audit: a, Progress: func(p Progress) {
 			if p.Removed > 50 {
-				once.Do(cancel)
+				cancel()
 			}
 		}})
+		if r.Stopped != "interrupted" || r.Left == 0 || r.Removed != r.gone || len(r.Failed) != 0 || r.err != nil {
+			t.Error(r)
+		}
+		if err := a.Close(r.Removed, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		again, err := OpenAudit(a.file.Name(), here(), 0, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		verify(t, before, plan, got, left(t, c))
-		gone := len(before.Containers) + len(before.Sandboxes) - len(left(t, c))
-		if got.Stopped != "interrupted" || got.Left == 0 || got.Removed != gone || len(got.Failed) != 0 {
-			t.Errorf("stopped %q, %d left, %d removed, %d gone, failed %v", got.Stopped, got.Left, got.Removed, gone, got.Failed)
+		before, rest := look(t, r.client, Rules{})
+		second := tryPlan(t, t.Context(), r.client, before, rest, Options{Audit: again})
+		if len(rest.Remove) != r.Left || second.Removed != r.Left {
+			t.Errorf("%d were left; the second run: %s", r.Left, second)
 		}
-		if err := a.Close(got.Removed, time.Now()); err != nil {
-			t.Fatal(err)
-		}
-		// A plan made now goes on where the first run ended.
-		again, err := OpenAudit(a.file.Name(), here(), len(plan.Remove), time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, rest := look(t, c, Rules{})
-		second, err := Run(t.Context(), c, rest, Options{Audit: again})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(rest.Remove) != len(plan.Remove)-got.Removed || second.Removed != len(rest.Remove) ||
-			len(second.Skipped) != 0 {
-			t.Errorf("%d planned, of %d of which %d are gone; the second run: %+v", len(rest.Remove), len(plan.Remove),
-				got.Removed, second)
-		}
-		recorded := map[string]bool{}
-		for _, r := range auditRecords(t, a.file.Name()) {
-			if r.Event == auditRemoved {
-				recorded[r.ID] = true
-			}
-		}
-		if len(recorded) != len(plan.Remove) {
-			t.Errorf("%d of %d are in the audit file", len(recorded), len(plan.Remove))
+		if n := len(removedIn(t, a)); n != len(r.plan.Remove) {
+			t.Errorf("%d of %d are in the audit file", n, len(r.plan.Remove))
 		}
 	})
 }
@@ -183,88 +267,115 @@ func TestRunInterrupted(t *testing.T) {
 // TestRunInterruptedSlow interrupts a run whose removals take seconds, long before its deadline: they are waited for.
 func TestRunInterruptedSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		before, plan := look(t, serve(t, flood(4, 40)), Rules{})
-		c := serve(t, flood(4, 40, fake.Fault{RPC: "RemoveContainer", Delay: second(4)}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		time.AfterFunc(6*time.Second, cancel)
-		got, err := Run(ctx, c, plan, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		gone := len(before.Containers) + len(before.Sandboxes) - len(left(t, c))
-		if got.Stopped != "interrupted" || got.Removed != gone || got.Removed < 4 || len(got.Failed) != 0 {
-			t.Errorf("%d removed, %d gone, failed %v, stopped %q", got.Removed, gone, got.Failed, got.Stopped)
+		r := try(t, ctx, Options{}, fake.Fault{RPC: "RemoveContainer", Delay: second(4)})
+		if r.Stopped != "interrupted" || r.Removed != r.gone || r.Removed < 4 || len(r.Failed) != 0 {
+			t.Error(r)
 		}
 	})
 }
 
-func TestRunBeforeAnything(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		_, plan := look(t, serve(t, flood(2, 5)), Rules{})
-		for name, tt := range map[string]struct {
-			faults []fake.Fault
-			ctx    func() context.Context
-			want   string
-		}{
-			"down": {
-				faults: []fake.Fault{{RPC: "ListContainers", Error: "Unavailable: nobody"}},
-				want:   "Unavailable: nobody",
-			},
-			"hung": {faults: []fake.Fault{{RPC: "ListContainers", Hang: true}}, want: "DeadlineExceeded"},
-			"cancelled": {
-				ctx:  func() context.Context { ctx, cancel := context.WithCancel(t.Context()); cancel(); return ctx },
-				want: "cancel",
-			},
-		} {
-			c := serve(t, flood(2, 5, tt.faults...))
-			ctx := t.Context()
-			if tt.ctx != nil {
-				ctx = tt.ctx()
+// TestRunRefuses wants an error and nothing removed where the runtime does not answer at first.
+func TestRunRefuses(t *testing.T) {
+	for want, fault := range map[string]fake.Fault{
+		"Unavailable: nobody": {RPC: "ListContainers", Error: "Unavailable: nobody", After: 1, First: 1},
+		"DeadlineExceeded":    {RPC: "ListContainers", Hang: true, After: 1, First: 1},
+		"Canceled":            {RPC: "Version", Hang: true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := serve(t, flood(fault))
+			before, plan := look(t, c, Rules{})
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if want == "Canceled" {
+				cancel()
 			}
-			got, err := Run(ctx, c, plan, Options{})
-			if err == nil || !strings.Contains(err.Error(), tt.want) || got.Left != len(plan.Remove) || got.Removed != 0 {
-				t.Errorf("%s: %v, %+v", name, err, got)
+			r := tryPlan(t, ctx, c, before, plan, Options{})
+			if r.err == nil || !strings.Contains(r.err.Error(), want) || r.Left != len(r.plan.Remove) {
+				t.Errorf("want %q: %s", want, r)
 			}
-		}
-	})
+		})
+	}
 	if got, err := Run(t.Context(), nil, Plan{}, Options{}); err != nil || got.Removed != 0 {
 		t.Errorf("an empty plan: %v, %+v", err, got)
 	}
 }
 
+const unrecordedWhy = "it was removed, but that could not be recorded"
+
 func TestRunAuditFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := serve(t, flood(10, 40))
-		before, plan := look(t, c, Rules{})
-		a := audit(t, len(plan.Remove))
+		a := audit(t, 0)
 		var once sync.Once
-		got, err := Run(t.Context(), c, plan, Options{Audit: a, Progress: func(p Progress) {
+		r := try(t, t.Context(), Options{Audit: a, Progress: func(p Progress) {
 			if p.Removed > 20 {
 				once.Do(func() { _ = a.file.Close() })
 			}
 		}})
-		if err == nil || got.Stopped != "the audit file cannot be written" || got.Left == 0 || len(got.Failed) == 0 {
-			t.Errorf("%v, stopped %q, %d left, %d failed", err, got.Stopped, got.Left, len(got.Failed))
+		if r.err == nil || r.Stopped != "the audit file cannot be written" || r.Left == 0 ||
+			!r.failures(unrecordedWhy) {
+			t.Error(r)
 		}
-		for _, f := range got.Failed {
-			if !strings.HasPrefix(f.Error, "it was removed, but the audit file does not say so") {
-				t.Errorf("%+v", f)
-			}
-		}
-		verify(t, before, plan, got, left(t, c))
 	})
 }
 
-func TestRunRate(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := serve(t, flood(10, 40))
-		_, plan := look(t, c, Rules{})
-		got, err := Run(t.Context(), c, plan, Options{Rate: 20})
-		if err != nil {
-			t.Fatal(err)
+// TestRunAuditHangs lets the disk of the audit file hang: the run ends on time, and counts nothing that is not
+// recorded.
+func TestRunAuditHangs(t *testing.T) {
+	pipe, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipe.Close()
+	err = w.SetWriteDeadline(time.Now().Add(50 * ms))
+	for err == nil { // until the pipe is full
+		_, err = w.Write(make([]byte, 4096))
+	}
+	if err := w.SetWriteDeadline(time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close() // ends the writes that were left behind
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	r := try(t, ctx, Options{Audit: &Audit{file: w}})
+	if r.err == nil || r.took > 6*time.Second || r.Removed != 0 || len(r.Failed) > 32 || !r.failures(unrecordedWhy) {
+		t.Error(r)
+	}
+}
+
+// TestReadEnds asks for the ends of containers of which one pod's or none answer.
+func TestReadEnds(t *testing.T) {
+	for name, object := range map[string]fake.Object{"one pod hangs": {Pod: "old"}, "all hang": {}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := serve(t, flood(fake.Fault{RPC: "ContainerStatus", Object: object, Hang: true}))
+				ask := Candidates(list(t, c), Rules{}, time.Now())
+				want := 0
+				for _, k := range ask {
+					if object.Pod == "" || k.Pod == object.Pod {
+						want++
+					}
+				}
+				start := time.Now()
+				ends, missed := ReadEnds(t.Context(), c, ask, nil)
+				if want < 30 || missed.Count != want || len(ends) != len(ask)-want ||
+					!strings.Contains(missed.First, "DeadlineExceeded") || time.Since(start) > time.Minute {
+					t.Errorf("%d ends of %d, missed %+v, want %d, in %v", len(ends), len(ask), missed, want,
+						time.Since(start))
+				}
+			})
+		})
+	}
+}
+
+// removedIn returns the ids of the removals in an audit file.
+func removedIn(t *testing.T, a *Audit) (removed []string) {
+	t.Helper()
+	for _, r := range auditRecords(t, a.file.Name()) {
+		if r.Event == auditRemoved {
+			removed = append(removed, r.ID)
 		}
-		if got.PerSecond > 20.5 || got.PerSecond < 17 {
-			t.Errorf("%v per second with a limit of 20", got.PerSecond)
-		}
-	})
+	}
+	return removed
 }

@@ -12,33 +12,16 @@ import (
 // crowd is a node of 100,000 containers over 500 pods, nearly all exited.
 func crowd() Node {
 	const pods, each = 500, 200
-	var n Node
+	w := newWorld()
 	for p := range pods {
-		pod := &crictl.Pod{
-			Namespace: "batch", Name: fmt.Sprintf("job-%04d", p),
-			UID: fmt.Sprintf("%08d-aaaa-bbbb-cccc-000000000000", p),
+		pod, sandbox := fmt.Sprintf("job-%04d", p), fmt.Sprintf("%064x", p)
+		w.sandbox(sandbox, pod, crictl.SandboxReady, 500*hour)
+		for c := range each - 1 {
+			w.container(fmt.Sprintf("%032x%032x", p, c), sandbox, pod, "load", exited, time.Duration(each-c)*hour)
 		}
-		sandbox := fmt.Sprintf("%064x", p)
-		n.Sandboxes = append(n.Sandboxes, crictl.PodSandbox{
-			ID: sandbox, Pod: pod, ConfigSource: "api",
-			CreatedAt: ago(500 * hour),
-		})
-		for c := range each {
-			state := exited
-			if c == each-1 {
-				state = running
-			}
-			n.Containers = append(n.Containers, crictl.Container{
-				ID: fmt.Sprintf("%032x%032x", p, c), SandboxID: sandbox, Name: "load", Pod: pod, State: state, Size: 700,
-				CreatedAt: ago(time.Duration(each-c) * hour), Attempt: uint32(c),
-			})
-		}
+		w.container(fmt.Sprintf("%064x", pods+p), sandbox, pod, "load", running, hour)
 	}
-	n.Ends = map[string]End{}
-	for i := range n.Containers {
-		n.Ends[n.Containers[i].ID] = End{FinishedAt: noon().Add(-time.Minute)}
-	}
-	return n
+	return w.node
 }
 
 func BenchmarkMake100000(b *testing.B) {

@@ -126,7 +126,8 @@ func Defaults() Config {
 
 		ContainerRuntimeEndpoint: "unix:///run/containerd/containerd.sock", CgroupDriver: "cgroupfs",
 		MaxPods: 110, PodPidsLimit: -1, ResolverConfig: "/etc/resolv.conf", RegisterNode: true,
-		ContentType: "application/vnd.kubernetes.protobuf", KubeAPIQPS: 50, KubeAPIBurst: 100, EventRecordQPS: 50, EventBurst: 100,
+		ContentType: "application/vnd.kubernetes.protobuf", KubeAPIQPS: 50, KubeAPIBurst: 100, EventRecordQPS: 50,
+		EventBurst:      100,
 		RegistryPullQPS: 5, RegistryBurst: 10, SerializeImagePulls: true, NodeStatusMaxImages: 50,
 		ImageMinimumGCAge: Duration{2 * time.Minute}, ImageGCHighThresholdPercent: 85, ImageGCLowThresholdPercent: 80,
 		EvictionHard: map[string]string{
@@ -143,7 +144,8 @@ func Defaults() Config {
 // maps there. Anywhere else the kubelet takes its default for it.
 func zeroCounts() []string {
 	return []string{
-		"enableServer", "healthzPort", "enableDebuggingHandlers", "enableProfilingHandler", "podPidsLimit", "resolvConf",
+		"enableServer", "healthzPort", "enableDebuggingHandlers", "enableProfilingHandler", "podPidsLimit",
+		"resolvConf",
 		"registerNode", "kubeAPIQPS", "eventRecordQPS", "registryPullQPS", "serializeImagePulls", "nodeStatusMaxImages",
 		"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "evictionHard",
 		"featureGates",

@@ -45,10 +45,19 @@ func Flags() []Flag {
 		{"enable-debugging-handlers", "serve /configz and /debug too", "enableDebuggingHandlers", Switch},
 		{"cluster-domain", "domain that containers search besides the host's", "clusterDomain", Text},
 		{"cluster-dns", "DNS servers of pods with dnsPolicy ClusterFirst", "clusterDNS", List},
-		{"node-status-update-frequency", "time between looks at the node's status", "nodeStatusUpdateFrequency", Period},
+		{
+			"node-status-update-frequency", "time between looks at the node's status",
+			"nodeStatusUpdateFrequency", Period,
+		},
 		{"minimum-image-ttl-duration", "least age of an unused image that may be removed", "imageMinimumGCAge", Period},
-		{"image-gc-high-threshold", "percent of the disk in use that starts image collection", "imageGCHighThresholdPercent", Number},
-		{"image-gc-low-threshold", "percent of the disk in use that ends image collection", "imageGCLowThresholdPercent", Number},
+		{
+			"image-gc-high-threshold", "percent of the disk in use that starts image collection",
+			"imageGCHighThresholdPercent", Number,
+		},
+		{
+			"image-gc-low-threshold", "percent of the disk in use that ends image collection",
+			"imageGCLowThresholdPercent", Number,
+		},
 		{"cgroup-root", "cgroup above those of all pods", "cgroupRoot", Text},
 		{"cgroup-driver", "cgroupfs or systemd, as the runtime has it", "cgroupDriver", Text},
 		{"runtime-request-timeout", "deadline of a CRI call", "runtimeRequestTimeout", Period},
@@ -61,13 +70,28 @@ func Flags() []Flag {
 		{"serialize-image-pulls", "pull one image at a time", "serializeImagePulls", Switch},
 		{"eviction-hard", "thresholds that evict at once, as memory.available<1Gi", "evictionHard", Pairs},
 		{"eviction-soft", "thresholds that evict after a grace period", "evictionSoft", Pairs},
-		{"eviction-soft-grace-period", "grace periods of the soft thresholds, as memory.available=1m30s", "evictionSoftGracePeriod", Pairs},
-		{"eviction-pressure-transition-period", "time for which a pressure is reported after it ended", "evictionPressureTransitionPeriod", Period},
-		{"eviction-max-pod-grace-period", "most seconds of grace for a pod evicted by a soft threshold", "evictionMaxPodGracePeriod", Number},
-		{"eviction-minimum-reclaim", "least to free when evicting, as imagefs.available=2Gi", "evictionMinimumReclaim", Pairs},
+		{
+			"eviction-soft-grace-period", "grace periods of the soft thresholds, as memory.available=1m30s",
+			"evictionSoftGracePeriod", Pairs,
+		},
+		{
+			"eviction-pressure-transition-period", "time for which a pressure is reported after it ended",
+			"evictionPressureTransitionPeriod", Period,
+		},
+		{
+			"eviction-max-pod-grace-period", "most seconds of grace for a pod evicted by a soft threshold",
+			"evictionMaxPodGracePeriod", Number,
+		},
+		{
+			"eviction-minimum-reclaim", "least to free when evicting, as imagefs.available=2Gi",
+			"evictionMinimumReclaim", Pairs,
+		},
 		{"feature-gates", "features to turn on or off: EventedPLEG, PLEGOnDemandRelist", "featureGates", Gates},
 		{"v", "verbosity of the log", "logging.verbosity", Number},
-		{"seccomp-default", "RuntimeDefault as the seccomp profile of containers that name none", "seccompDefault", Switch},
+		{
+			"seccomp-default", "RuntimeDefault as the seccomp profile of containers that name none",
+			"seccompDefault", Switch,
+		},
 		{"register-node", "register the node at the API server", "registerNode", Switch},
 		{"container-runtime-endpoint", "socket of the container runtime", "containerRuntimeEndpoint", Text},
 		{"read-only-port", "", "readOnlyPort", Number},
@@ -89,7 +113,8 @@ func Flags() []Flag {
 }
 
 // ParseFlags returns every value of the kubelet's flags among a command's arguments, in order, and of more flags with
-// a value. Both --flag value and --flag=value are understood, and "--" ends the flags, as in the kubelet. Other flags are passed over, without knowing whether they take a value.
+// a value. Both --flag value and --flag=value are understood, and "--" ends the flags, as in the kubelet. Other flags
+// are passed over, without knowing whether they take a value.
 func ParseFlags(args []string, more ...string) map[string][]string {
 	kinds := map[string]Kind{}
 	for _, f := range Flags() {

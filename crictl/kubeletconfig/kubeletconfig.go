@@ -20,10 +20,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Bounds on what is read. Files that tools write have some kilobytes.
-const (
-	maxFile = 2 << 20 // bytes
-)
+// maxFile bounds what is read of one file, in bytes. Files that tools write have some kilobytes.
+const maxFile = 2 << 20
 
 // Files give access to the host's files as the kubelet's process sees them.
 type Files struct {
@@ -84,12 +82,12 @@ type Problem struct {
 	Err   error  // reads as the rest of the sentence: "is not a regular file"
 }
 
-var errWrongValue = errors.New("has a wrong value") // what decoding says names types of Go
+var errWrongValue = errors.New("has a wrong value") // the text of encoding/json names Go types
 
 func (p Problem) Error() string { return p.Where + " " + p.Err.Error() }
 
-// IsSet reports whether a file or flag sets a field of KubeletConfiguration. A zero value that means the same as its absence
-// does not count: kubeadm writes containerRuntimeEndpoint: "".
+// IsSet reports whether a file or flag sets a field of KubeletConfiguration. A zero value that means the same as its
+// absence does not count: kubeadm writes containerRuntimeEndpoint: "".
 func (s *Settings) IsSet(field string) bool {
 	value, ok := s.set[field]
 	return ok && (!isZero(value) || slices.Contains(zeroCounts(), field))

@@ -1,6 +1,7 @@
 package kubeletconfig
 
 import (
+	"cmp"
 	"encoding/json"
 	"io/fs"
 	"maps"
@@ -9,9 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
@@ -39,156 +39,149 @@ func inMemory(files map[string]string) Files {
 	}
 }
 
-func seconds(n int) Duration { return Duration{time.Duration(n) * time.Second} }
+// lines joins the lines of a file.
+func lines(all ...string) string { return strings.Join(all, "\n") + "\n" }
 
 func TestRead(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		files  map[string]string // /k.yaml is the file, /d the folder of drop-ins
-		args   []string
-		change func(c *Config)
-		other  []string
-		bad    []string
+		name    string
+		file    string            // /k.yaml
+		dropIns map[string]string // below /d
+		args    []string
+		want    string // what differs from the defaults
+		other   []string
+		bad     []string
 	}{
-		{name: "nothing", change: func(*Config) {}},
+		{name: "nothing"},
 		{
-			name:  "file over defaults",
-			files: map[string]string{"/k.yaml": head + "maxPods: 7\nsyncFrequency: 10s\nresolvConf: ''\nserializeImagePulls: false\n"},
-			change: func(c *Config) {
-				c.MaxPods, c.SyncFrequency, c.ResolverConfig, c.SerializeImagePulls = 7, seconds(10), "", false
-			},
+			name: "file over defaults",
+			file: head + lines("maxPods: 7", "syncFrequency: 10s", "resolvConf: ''", "serializeImagePulls: false"),
+			want: `{"maxPods": 7, "syncFrequency": "10s", "resolvConf": "", "serializeImagePulls": false}`,
 		},
 		{
 			name: "zeros of tools mean the default",
-			files: map[string]string{"/k.yaml": head + "maxPods: 0\nsyncFrequency: 0s\nimageMinimumGCAge: 0s\nmemorySwap: {}\nrotateCertificates: false\n" +
-				"logging: {flushFrequency: 0, options: {json: {infoBufferSize: '0'}}, verbosity: 0}\ncpuManagerReconcilePeriod: 0s\n"},
-			change: func(*Config) {},
+			file: lines("maxPods: 0", "syncFrequency: 0s", "memorySwap: {}", "rotateCertificates: false",
+				"logging: {flushFrequency: 0, options: {json: {infoBufferSize: '0'}}, verbosity: 0}"),
 		},
 		{
-			name:  "zeros that count",
-			files: map[string]string{"/k.yaml": "featureGates: {PLEGOnDemandRelist: false}\nhealthzPort: 0\nregistryPullQPS: 0\nenableServer: false\nevictionHard: {}\n"},
-			change: func(c *Config) {
-				c.HealthzPort, c.RegistryPullQPS, c.EnableServer, c.EvictionHard = 0, 0, false, map[string]string{}
-				c.FeatureGates = map[string]bool{"PLEGOnDemandRelist": false}
-			},
+			name: "zeros that count",
+			file: lines("featureGates: {PLEGOnDemandRelist: false}", "healthzPort: 0", "registryPullQPS: 0",
+				"enableServer: false", "evictionHard: {}"),
+			want: `{"healthzPort": 0, "registryPullQPS": 0, "enableServer": false, "evictionHard": {},
+				"featureGates": {"PLEGOnDemandRelist": false}}`,
 		},
 		{
 			name: "drop-ins merge by RFC 7396",
-			files: map[string]string{
-				"/k.yaml":      "maxPods: 7\npodPidsLimit: 9\nfeatureGates: {A: true, B: true}\nclusterDNS: [10.0.0.1]\n",
-				"/d/10-a.conf": "maxPods: 8\nfeatureGates: {B: null, C: true}\nclusterDNS: [10.0.0.2]\n",
-				"/d/20-b.conf": "podPidsLimit: null\nmaxPods: 9\n",
+			file: lines("maxPods: 7", "podPidsLimit: 9", "featureGates: {A: true, B: true}", "clusterDNS: [10.0.0.1]"),
+			dropIns: map[string]string{
+				"10-a.conf": lines("maxPods: 8", "featureGates: {B: null, C: true}", "clusterDNS: [10.0.0.2]"),
+				"20-b.conf": lines("podPidsLimit: null", "maxPods: 9"),
 			},
-			args: []string{"--config-dir", "/d"},
-			change: func(c *Config) {
-				c.MaxPods, c.FeatureGates, c.ClusterDNS = 9, map[string]bool{"A": true, "C": true}, []string{"10.0.0.2"}
-			},
+			want: `{"maxPods": 9, "featureGates": {"A": true, "C": true}, "clusterDNS": ["10.0.0.2"]}`,
 		},
 		{
-			name:  "flags over files",
-			files: map[string]string{"/k.yaml": "maxPods: 7\nfeatureGates: {EventedPLEG: false, B: true}\nlogging: {verbosity: 2}\nevictionHard: {a: 1Gi}\n"},
+			name: "flags over files",
+			file: lines("maxPods: 7", "featureGates: {EventedPLEG: false, B: true}", "logging: {verbosity: 2}",
+				"evictionHard: {a: 1Gi}"),
 			args: []string{
-				"--max-pods=8", "--max-pods", "9", "--feature-gates=EventedPLEG=true", "-v=5", "--register-node=false", "--sync-frequency=90s",
-				"--cluster-dns=10.0.0.1,10.0.0.2", "--cluster-dns", "10.0.0.3",
-				"--eviction-hard", "memory.available<1Gi", "--eviction-soft-grace-period=memory.available = 1m", "--rotate-certificates",
-				"--container-runtime-endpoint=unix:///x,y=z", "--", "--max-pods=10",
+				"--max-pods=8", "--max-pods", "9", "--feature-gates=EventedPLEG=true", "-v=5", "--register-node=false",
+				"--sync-frequency=90s", "--cluster-dns=10.0.0.1,10.0.0.2", "--cluster-dns", "10.0.0.3",
+				"--eviction-hard", "memory.available<1Gi", "--eviction-soft-grace-period=memory.available = 1m",
+				"--rotate-certificates", "--container-runtime-endpoint=unix:///x,y=z", "--", "--max-pods=10",
 			},
-			change: func(c *Config) {
-				c.MaxPods, c.FeatureGates = 9, map[string]bool{"EventedPLEG": true, "B": true}
-				c.Logging.Verbosity, c.RegisterNode, c.SyncFrequency = 5, false, seconds(90)
-				c.ClusterDNS = []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}
-				c.EvictionHard = map[string]string{"memory.available": "1Gi"}
-				c.EvictionSoftGracePeriod, c.RotateCertificates = map[string]string{"memory.available": "1m"}, true
-				c.ContainerRuntimeEndpoint = "unix:///x,y=z"
-			},
+			want: `{"maxPods": 9, "featureGates": {"EventedPLEG": true, "B": true}, "logging": {"verbosity": 5},
+				"registerNode": false, "syncFrequency": "1m30s", "clusterDNS": ["10.0.0.1", "10.0.0.2", "10.0.0.3"],
+				"evictionHard": {"memory.available": "1Gi"}, "evictionSoftGracePeriod": {"memory.available": "1m"},
+				"rotateCertificates": true, "containerRuntimeEndpoint": "unix:///x,y=z"}`,
 		},
 		{
-			name:   "eviction merged",
-			files:  map[string]string{"/k.yaml": "evictionHard: {memory.available: 5%}\nmergeDefaultEvictionSettings: true\n"},
-			change: func(c *Config) { c.EvictionHard["memory.available"], c.MergeDefaultEvictionSettings = "5%", true },
+			name: "settings that follow from others",
+			file: lines("evictionHard: {memory.available: 5%}", "mergeDefaultEvictionSettings: true",
+				"maxParallelImagePulls: 4", "nodeStatusUpdateFrequency: 3s"),
+			want: `{"evictionHard": {"memory.available": "5%", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
+				"imagefs.available": "15%", "imagefs.inodesFree": "5%"}, "mergeDefaultEvictionSettings": true,
+				"maxParallelImagePulls": 4, "serializeImagePulls": false,
+				"nodeStatusUpdateFrequency": "3s", "nodeStatusReportFrequency": "3s"}`,
 		},
 		{
-			name:  "settings that follow from others",
-			files: map[string]string{"/k.yaml": "maxParallelImagePulls: 4\nnodeStatusUpdateFrequency: 3s\n"},
-			change: func(c *Config) {
-				c.MaxParallelImagePulls, c.SerializeImagePulls = 4, false
-				c.NodeStatusUpdateFrequency, c.NodeStatusReportFrequency = seconds(3), seconds(3)
-			},
-		},
-		{
-			name:   "other fields",
-			files:  map[string]string{"/k.yaml": "failSwapOn: true\nMaxPods: 7\nlogging: {format: json, verbosity: 1}\nauthentication: {anonymous: {enabled: true}}\n"},
-			change: func(c *Config) { c.Logging.Verbosity = 1 },
-			other:  []string{"MaxPods", "authentication", "failSwapOn", "logging.format"},
+			name: "other fields",
+			file: lines("failSwapOn: true", "MaxPods: 7", "logging: {format: json, verbosity: 1}",
+				"authentication: {anonymous: {enabled: true}}"),
+			want:  `{"logging": {"verbosity": 1}}`,
+			other: []string{"MaxPods", "authentication", "failSwapOn", "logging.format"},
 		},
 		{
 			name: "what is bad costs nothing else",
-			files: map[string]string{
-				"/k.yaml": "maxPods: many\nsyncFrequency: 10\ncgroupDriver: systemd\nfeatureGates: {A: maybe, B: true}\nstaticPodURLHeader: secret\n",
-				"/d/1":    "a: [\n", "/d/2": "kind: Pod\n", "/d/3": "text\n", "/d/4": "",
+			file: lines("maxPods: many", "syncFrequency: 10", "cgroupDriver: systemd",
+				"featureGates: {A: maybe, B: true}", "staticPodURLHeader: secret"),
+			dropIns: map[string]string{"1": "a: [\n", "2": "kind: Pod\n", "3": "text\n", "4": ""},
+			args: []string{
+				"--file-check-frequency=1", "--healthz-port=x", "--max-pods=3000000000",
+				"--eviction-hard=memory.available", "--register-node=maybe",
 			},
-			args: []string{"--config-dir=/d", "--file-check-frequency=1", "--healthz-port=x", "--max-pods=3000000000", "--eviction-hard=memory.available", "--register-node=maybe"},
-			change: func(c *Config) {
-				c.CgroupDriver, c.FeatureGates = "systemd", map[string]bool{"A": false, "B": true}
-			},
+			want: `{"cgroupDriver": "systemd", "featureGates": {"A": false, "B": true}}`,
 			bad: []string{
-				"/d/1", "/d/2", "/d/3", "--eviction-hard", "--register-node", "--healthz-port", "featureGates", "fileCheckFrequency",
-				"maxPods", "staticPodURLHeader", "syncFrequency",
+				"/d/1", "/d/2", "/d/3", "--eviction-hard", "--register-node", "--healthz-port", "featureGates",
+				"fileCheckFrequency", "maxPods", "staticPodURLHeader", "syncFrequency",
 			},
 		},
-		{name: "no file", args: []string{"--config=/none"}, change: func(*Config) {}, bad: []string{"/none"}},
+		{name: "no file", args: []string{"--config=/none"}, bad: []string{"/none"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			args := c.args
-			if c.files != nil {
-				args = append([]string{"--config=/k.yaml"}, args...)
+			args, files := c.args, map[string]string{}
+			if c.file != "" {
+				args, files["/k.yaml"] = append([]string{"--config=/k.yaml", "--config-dir=/d"}, args...), c.file
 			}
-			s := Read(ParseFlags(args), inMemory(c.files))
+			for name, text := range c.dropIns {
+				files["/d/"+name] = text
+			}
+			s := Read(ParseFlags(args), inMemory(files))
 			want := Defaults()
-			c.change(&want)
+			if strings.Contains(c.want, "evictionHard") {
+				want.EvictionHard = nil // json merges into it
+			}
+			if err := json.Unmarshal([]byte(cmp.Or(c.want, "{}")), &want); err != nil {
+				t.Fatal(err)
+			}
 			var bad []string
 			for _, p := range s.Problems {
 				bad = append(bad, p.Where)
 			}
-			if diff := cmp.Diff(want, s.Config); diff != "" {
-				t.Error(diff)
+			type read struct {
+				Config
+				Other, Bad []string
 			}
-			if diff := cmp.Diff(c.other, s.Other); diff != "" {
-				t.Error(diff)
-			}
-			if diff := cmp.Diff(c.bad, bad); diff != "" {
-				t.Error(diff)
+			if diff := gocmp.Diff(read{want, c.other, c.bad}, read{s.Config, s.Other, bad}); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-// TestFieldsAreTheKubelets wants every field to be one of the kubelet's own, with a default that the kubelet's type
-// takes.
+// TestFieldsAreTheKubelets compares the fields and their defaults with the kubelet's own type.
 func TestFieldsAreTheKubelets(t *testing.T) {
-	data, err := json.Marshal(Defaults())
-	if err != nil {
-		t.Fatal(err)
+	fields := func(from, as any) (all map[string]any) {
+		t.Helper()
+		data, err := json.Marshal(from)
+		if err == nil {
+			err = json.Unmarshal(data, as)
+		}
+		if err == nil {
+			data, err = json.Marshal(as)
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &all)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
 	}
-	var ours, theirs map[string]any
-	var real kubeletconfigv1beta1.KubeletConfiguration
-	if err := json.Unmarshal(data, &real); err != nil {
-		t.Fatal(err)
-	}
-	if data, err = json.Marshal(Defaults()); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, &ours); err != nil {
-		t.Fatal(err)
-	}
-	if data, err = json.Marshal(real); err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, &theirs); err != nil {
-		t.Fatal(err)
-	}
+	ours, theirs := fields(Defaults(), &Config{}), fields(Defaults(), &kubeletconfigv1beta1.KubeletConfiguration{})
 	for field, value := range ours {
-		if got, ok := theirs[field]; !isZero(value) && (!ok || field != "logging" && field != "crashLoopBackOff" && cmp.Diff(value, got) != "") {
+		got, ok := theirs[field]
+		same := field == "logging" || field == "crashLoopBackOff" || gocmp.Equal(value, got)
+		if !isZero(value) && (!ok || !same) {
 			t.Errorf("%s: %v, the kubelet's type has %v", field, value, got)
 		}
 	}
@@ -226,10 +219,11 @@ func TestHostFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	names, err := DropIns(filepath.Join(dir, "d"))
-	if diff := cmp.Diff([]string{"10/b.conf", "20.conf"}, names); diff != "" || err != nil {
+	if diff := gocmp.Diff([]string{"10/b.conf", "20.conf"}, names); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
-	if s := Read(map[string][]string{"config-dir": {filepath.Join(dir, "d")}}, HostFiles()); s.MaxPods != 2 || len(s.Files) != 2 || !s.IsSet("maxPods") || s.IsSet("port") {
+	if s := Read(map[string][]string{"config-dir": {filepath.Join(dir, "d")}}, HostFiles()); s.MaxPods != 2 ||
+		len(s.Files) != 2 || !s.IsSet("maxPods") || s.IsSet("port") {
 		t.Errorf("%+v", s)
 	}
 	// A pipe that nobody writes to would hold whoever opens it for ever.
@@ -246,7 +240,10 @@ func TestHostFiles(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	for _, body := range []string{"", "maxPods: 1\n", "featureGates: {A: true}\nlogging: {verbosity: 2}\n", "evictionHard: {a: b}\nauthentication: {anonymous: {}}\n", "a: [\n", "logging: 7\n"} {
+	for _, body := range []string{
+		"", "maxPods: 1\n", "featureGates: {A: true}\nlogging: {verbosity: 2}\n", "a: [\n", "logging: 7\n",
+		"evictionHard: {a: b}\nauthentication: {anonymous: {}}\n",
+	} {
 		f.Add([]byte(head+body), "max-pods", "7")
 		f.Add([]byte(head+body), "v", "1")
 	}

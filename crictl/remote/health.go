@@ -59,7 +59,8 @@ func CheckHealth(ctx context.Context, addr, service string, timeout time.Duratio
 func dialProbed(ctx context.Context, addr string) (net.Conn, error) {
 	d := net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) {
-			_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER, &syscall.Linger{Onoff: 1, Linger: 1})
+			_ = syscall.SetsockoptLinger(int(fd), syscall.SOL_SOCKET, syscall.SO_LINGER,
+				&syscall.Linger{Onoff: 1, Linger: 1})
 		})
 	}}
 	return d.DialContext(ctx, "tcp", addr)

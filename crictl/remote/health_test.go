@@ -15,11 +15,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A doctor is a health service that answers as it is told, and never about "slow".
-type doctor struct {
+// A healthServer answers from a table, and never for "slow".
+type healthServer struct {
 	healthapi.UnimplementedHealthServer
 	answers map[string]healthapi.HealthCheckResponse_ServingStatus
-	asked   func() // called when it is asked about "slow"
+	asked   func() // called by a check of "slow"
 }
 
 // A due is a context whose deadline passes when done is closed, and not by the clock.
@@ -39,7 +39,9 @@ func (d due) Err() error {
 	}
 }
 
-func (d doctor) Check(ctx context.Context, req *healthapi.HealthCheckRequest) (*healthapi.HealthCheckResponse, error) {
+func (d healthServer) Check(
+	ctx context.Context, req *healthapi.HealthCheckRequest,
+) (*healthapi.HealthCheckResponse, error) {
 	if req.GetService() == "slow" {
 		d.asked()
 		<-ctx.Done()
@@ -53,7 +55,7 @@ func (d doctor) Check(ctx context.Context, req *healthapi.HealthCheckRequest) (*
 }
 
 // serveHealth serves on loopback until the test ends, with a health service or, for nil, without.
-func serveHealth(t *testing.T, d *doctor) (addr string) {
+func serveHealth(t *testing.T, d *healthServer) (addr string) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -75,8 +77,8 @@ func serveHealth(t *testing.T, d *doctor) (addr string) {
 	return l.Addr().String()
 }
 
-// nobodysPort is an address on which nobody listens, and cannot, until the test ends.
-func nobodysPort(t *testing.T) (addr string) {
+// closedPort is an address on which nothing listens, and cannot, until the test ends.
+func closedPort(t *testing.T) (addr string) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -95,10 +97,10 @@ func nobodysPort(t *testing.T) (addr string) {
 
 func TestCheckHealth(t *testing.T) {
 	asked := due{t.Context(), make(chan struct{})}
-	well := serveHealth(t, &doctor{answers: map[string]healthapi.HealthCheckResponse_ServingStatus{
+	well := serveHealth(t, &healthServer{answers: map[string]healthapi.HealthCheckResponse_ServingStatus{
 		"": healthapi.HealthCheckResponse_SERVING, "ill": healthapi.HealthCheckResponse_NOT_SERVING,
 	}, asked: func() { close(asked.done) }})
-	without, nobody := serveHealth(t, nil), nobodysPort(t)
+	without, closed := serveHealth(t, nil), closedPort(t)
 	for _, tt := range []struct {
 		name, addr, service string
 		timeout             time.Duration
@@ -115,15 +117,15 @@ func TestCheckHealth(t *testing.T) {
 		},
 		{
 			name: "no health service", addr: without, timeout: time.Minute,
-			want: "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown service grpc.health.v1.Health",
+			want: "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown",
 		},
 		{
 			name: "slow", addr: well, service: "slow", timeout: time.Minute,
 			want: "timeout: health rpc did not complete within 1m0s",
 		},
 		{
-			name: "nobody there", addr: nobody, timeout: 200 * time.Millisecond,
-			want: `timeout: failed to connect service "` + nobody + `" within 200ms: context deadline exceeded`,
+			name: "nothing listens", addr: closed, timeout: 200 * time.Millisecond,
+			want: `timeout: failed to connect service "` + closed + `" within 200ms: context deadline exceeded`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -133,7 +135,8 @@ func TestCheckHealth(t *testing.T) {
 				ctx = asked
 			}
 			err := CheckHealth(ctx, tt.addr, tt.service, tt.timeout)
-			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
+			if tt.want == "" && err != nil || tt.want != "" &&
+				(err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
 				t.Errorf("got %v, want %q", err, tt.want)
 			}
 		})

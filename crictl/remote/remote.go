@@ -79,7 +79,7 @@ func Dial(endpoint string, opts Options) (*Service, error) {
 		MinConnectTimeout: connectAtLeast,
 	}
 	var err error
-	s.conn, err = crictl.NewConn(endpoint, opts.Dialer, retry,
+	s.conn, err = crictl.NewConn(endpoint, opts.Dialer, grpc.WithConnectParams(retry),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageLimit)))
 	if err != nil {
 		return nil, err
@@ -100,7 +100,8 @@ type rpc[Q, R any] func(ctx context.Context, req *Q, opts ...grpc.CallOption) (*
 // call makes a call within its deadline, checks the answer, and observes the whole under the kubelet's name of the
 // operation. A nil check accepts every answer.
 func call[Q, R any](
-	ctx context.Context, s *Service, operation string, timeout time.Duration, do rpc[Q, R], req *Q, check func(*R) error,
+	ctx context.Context, s *Service, operation string, timeout time.Duration, do rpc[Q, R], req *Q,
+	check func(*R) error,
 ) (resp *R, err error) {
 	if timeout != forever {
 		var cancel context.CancelFunc

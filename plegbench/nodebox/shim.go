@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -58,7 +56,7 @@ func (c *Containerd) Wedge(ctx context.Context, sandboxID, containerID string) (
 	if err := c.FreezeShim(ctx, sandboxID); err != nil {
 		return nil, err
 	}
-	pending, err := crictl.NewConn(c.Endpoint(), nil, grpc.ConnectParams{Backoff: backoff.DefaultConfig})
+	pending, err := crictl.NewConn(c.Endpoint(), nil)
 	if err != nil {
 		return nil, err
 	}
