@@ -161,15 +161,8 @@ func TestEndToEndPermission(t *testing.T) {
 	c := apptest.StartContainerd(t, nodebox.Options{Network: true})
 	apptest.Must(t, os.Chmod(c.Dir(), 0o755))
 	apptest.Must(t, os.Chmod(c.Socket(), 0o600))
-	cmd := exec.CommandContext(
-		t.Context(),
-		apptest.BuildKdiag(t),
-		"pleg",
-		"-o",
-		"json",
-		"--runtime-endpoint",
-		c.Endpoint(),
-	)
+	cmd := exec.CommandContext(t.Context(), apptest.BuildKdiag(t), "pleg", "-o", "json", "--runtime-endpoint",
+		c.Endpoint())
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	cmd.Dir = "/"
 	var stderr strings.Builder
@@ -178,12 +171,8 @@ func TestEndToEndPermission(t *testing.T) {
 	got := apptest.Outcome{Code: cmd.ProcessState.ExitCode(), Stdout: string(out), Stderr: stderr.String()}
 	r := got.Report(t)
 	if !got.CouldNotTell(t) || !strings.Contains(strings.Join(r.Problems, "\n"), "root") {
-		t.Errorf(
-			"status %s, exit code %d, problems %q; want unknown, 2 and the advice to be root",
-			r.Status,
-			got.Code,
-			r.Problems,
-		)
+		t.Errorf("status %s, exit code %d, problems %q; want unknown, 2 and the advice to be root", r.Status,
+			got.Code, r.Problems)
 	}
 }
 
@@ -218,10 +207,8 @@ func TestEndToEndNode(t *testing.T) {
 	// A network configuration is all that containerd asks for to call the network ready; no pod here uses it.
 	conf := filepath.Join(box.Root(), "etc", "cni", "net.d", "10-none.conflist")
 	apptest.Must(t, os.MkdirAll(filepath.Dir(conf), 0o755))
-	apptest.Must(
-		t,
-		os.WriteFile(conf, []byte(`{"cniVersion":"0.4.0","name":"none","plugins":[{"type":"loopback"}]}`), 0o644),
-	)
+	apptest.Must(t,
+		os.WriteFile(conf, []byte(`{"cniVersion":"0.4.0","name":"none","plugins":[{"type":"loopback"}]}`), 0o644))
 	apptest.Must(t, box.Boot(t.Context()))
 
 	out, err := box.Exec(t.Context(), "kdiag", "pleg", "-o", "brief")

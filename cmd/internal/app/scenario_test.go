@@ -16,13 +16,8 @@ func TestScenarios(t *testing.T) {
 			t.Parallel()
 			args := []string{"pleg", "--simulate", s.Name, "-o", "json"}
 			if s.Cause == "TooManyExited" || s.Cause == "ListTooLarge" {
-				args = append(
-					args,
-					"--rpc-timeout",
-					"25s",
-					"--timeout",
-					"75s",
-				) // a busy machine takes long over so much, and nothing hangs
+				args = append(args, "--rpc-timeout", "25s", "--timeout",
+					"75s") // a busy machine takes long over so much, and nothing hangs
 			}
 			got := apptest.Kdiag(t.Context(), args...)
 			switch {

@@ -88,16 +88,12 @@ and refuses it: the answer is unknown.`,
 // check reports the first flag that makes no sense.
 func (o *options) check(cmd *cobra.Command) error {
 	if err := cmp.Or(
-		cli.Reject(
-			o.image == "" && cmd.Flags().Changed("image"), "--image is empty",
-			"leave it out to let kdiag pick one that is on the node",
-		),
+		cli.Reject(o.image == "" && cmd.Flags().Changed("image"), "--image is empty",
+			"leave it out to let kdiag pick one that is on the node"),
 		cli.Reject(o.pull && o.image == "", "--pull needs --image", "say what to pull, for example --image docker.io/library/busybox:1.36"),
 		cli.Reject(len(o.command) > 0 && o.image == "", "a command needs --image", "say which image holds it"),
-		cli.Reject(
-			o.Timeout < leastTimeout, "--timeout "+o.Timeout.String()+" leaves no time to clean up",
-			"give at least "+leastTimeout.String(),
-		),
+		cli.Reject(o.Timeout < leastTimeout, "--timeout "+o.Timeout.String()+" leaves no time to clean up",
+			"give at least "+leastTimeout.String()),
 	); err != nil {
 		return err
 	}

@@ -201,11 +201,8 @@ func TestEndToEndGC(t *testing.T) {
 func gcFlood(t *testing.T, n *gcNode) {
 	mustGo := n.fill(t, "loop", 50, 40)
 	n.emptySandboxes(t, 5, mustGo)
-	ran := apptest.RunPods(
-		t,
-		n.Containerd,
-		nodebox.Pods{Count: 4, Containers: 1, Attempts: 4, State: crictl.ContainerExited, Prefix: "ran"},
-	)
+	ran := apptest.RunPods(t, n.Containerd,
+		nodebox.Pods{Count: 4, Containers: 1, Attempts: 4, State: crictl.ContainerExited, Prefix: "ran"})
 	for _, pod := range ran {
 		for _, c := range pod.Containers[:len(pod.Containers)-1] {
 			mustGo[c.ID] = true
@@ -219,26 +216,14 @@ func gcFlood(t *testing.T, n *gcNode) {
 	during := n.watch(t, func() { report, code = n.start(t, "--yes").wait(t) })
 	checkLeft(t, before, n.inventory(t), mustGo)
 	if code != 0 || report.Removed != len(mustGo) || len(report.Failed)+len(report.Skipped) > 0 || report.DryRun {
-		t.Errorf(
-			"exit code %d, %d of %d removed, %d failed, %d skipped",
-			code,
-			report.Removed,
-			len(mustGo),
-			len(report.Failed),
-			len(report.Skipped),
-		)
+		t.Errorf("exit code %d, %d of %d removed, %d failed, %d skipped", code, report.Removed, len(mustGo),
+			len(report.Failed), len(report.Skipped))
 	}
 	if left := logFiles(t, filepath.Join(n.Dir(), "logs")); len(logs) == 0 || !slices.Equal(logs, left) {
 		t.Errorf("%d logs before, %d after", len(logs), len(left))
 	}
-	t.Logf(
-		"removed %d in %.1f s, %.0f per second, up to %d at a time, %d pauses",
-		report.Removed,
-		report.Seconds,
-		report.PerSecond,
-		report.Most,
-		report.Pauses,
-	)
+	t.Logf("removed %d in %.1f s, %.0f per second, up to %d at a time, %d pauses", report.Removed, report.Seconds,
+		report.PerSecond, report.Most, report.Pauses)
 	t.Logf("a second client's lists: quiet p50 %v p99 %v (%d), during the run p50 %v p99 %v (%d)",
 		percentile(quiet, 50), percentile(quiet, 99), len(quiet), percentile(during, 50), percentile(during, 99), len(during))
 
@@ -450,15 +435,8 @@ func gcFullDisk(t *testing.T, n *gcNode) {
 	apptest.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"))
 	t.Cleanup(func() { apptest.Must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
 	apptest.Must(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, 16<<10), 0o600))
-	got := apptest.Kdiag(
-		t.Context(),
-		"gc-exited",
-		"--yes",
-		"--audit",
-		filepath.Join(dir, "audit.jsonl"),
-		"--runtime-endpoint",
-		n.Endpoint(),
-	)
+	got := apptest.Kdiag(t.Context(), "gc-exited", "--yes", "--audit", filepath.Join(dir, "audit.jsonl"),
+		"--runtime-endpoint", n.Endpoint())
 	if got.Code != 2 || !strings.Contains(got.Stderr, "no space left on device") ||
 		!strings.Contains(got.Stderr, "nothing was removed") {
 		t.Errorf("exit code %d: %s", got.Code, got.Stderr)

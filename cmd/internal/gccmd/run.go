@@ -136,11 +136,9 @@ func (s *session) readPlan(ctx context.Context) error {
 		}
 	}
 	s.older, s.opts.Rules = &file.Plan, file.Plan.Rules
-	return cli.Reject(
-		s.opts.IgnorePodLiveness && s.opts.yes && s.opts.liveness != livenessKnown,
+	return cli.Reject(s.opts.IgnorePodLiveness && s.opts.yes && s.opts.liveness != livenessKnown,
 		"the plan in "+s.opts.apply+" was made with --ignore-pod-liveness",
-		"give it again: --ignore-pod-liveness="+livenessKnown,
-	)
+		"give it again: --ignore-pod-liveness="+livenessKnown)
 }
 
 // spareEnds is for how many containers more than --limit the runtime is asked when they ended: some may be too young.
@@ -218,13 +216,8 @@ func (s *session) remove(ctx, within context.Context) (code int, err error) {
 		Rate: s.opts.rate, Audit: audit, Progress: func(now gc.Progress) {
 			progress.Removing(now)
 			if now.Paused != s.paused && now.Paused != "" && !s.env.ErrTTY {
-				_, _ = fmt.Fprintf(
-					s.env.Err,
-					"kdiag: paused: %s (%d of %d removed)\n",
-					now.Paused,
-					now.Removed,
-					now.Total,
-				)
+				_, _ = fmt.Fprintf(s.env.Err, "kdiag: paused: %s (%d of %d removed)\n", now.Paused, now.Removed,
+					now.Total)
 			}
 			s.paused = now.Paused
 		},

@@ -79,10 +79,8 @@ func TestEndToEndJournal(t *testing.T) {
 	logs := filepath.Join(box.Root(), "var", "log", "journal")
 	apptest.Must(t, os.MkdirAll(logs, 0o755))
 	apptest.Must(t, os.WriteFile(filepath.Join(box.Root(), "usr/local/bin/replay"), []byte(replay), 0o755))
-	apptest.Must(
-		t,
-		os.WriteFile(filepath.Join(box.Root(), "etc/systemd/system/kubelet.service"), []byte(replayUnit), 0o644),
-	)
+	apptest.Must(t,
+		os.WriteFile(filepath.Join(box.Root(), "etc/systemd/system/kubelet.service"), []byte(replayUnit), 0o644))
 	apptest.Must(t, box.Boot(t.Context()))
 	in := func(command string) []byte {
 		t.Helper()

@@ -66,11 +66,8 @@ func bootNode(t *testing.T) testNode {
 	bin := filepath.Join(box.Root(), "usr/local/bin")
 	apptest.Must(t, os.Link(filepath.Join(bin, "kdiag"), filepath.Join(bin, "kubelet")))
 	n.write(t, "etc/systemd/system/kubelet.service", kubeletUnit)
-	n.write(
-		t,
-		"etc/systemd/system/containerd.service.d/soon.conf",
-		"[Unit]\nStartLimitIntervalSec=0\n[Service]\nRestartSec=100ms\n",
-	)
+	n.write(t, "etc/systemd/system/containerd.service.d/soon.conf",
+		"[Unit]\nStartLimitIntervalSec=0\n[Service]\nRestartSec=100ms\n")
 	n.write(t, "etc/cni/net.d/10-none.conflist", `{"cniVersion":"0.4.0","name":"none","plugins":[{"type":"loopback"}]}`)
 	n.write(t, "opt/cni/bin/loopback", "#!/bin/sh\n")
 	apptest.Must(t, os.MkdirAll(filepath.Join(box.Root(), "etc/kubernetes/manifests"), 0o755))
@@ -409,10 +406,8 @@ func (n testNode) testCertificateExpired(t *testing.T) {
 	all := own(n.kdiag(t, "node").Report(t))
 	if got := apptest.Codes(all); !slices.Equal(got, []string{"CertificateExpired", "APIServerUnreachable"}) ||
 		all.Causes[1].CausedBy != "CertificateExpired" {
-		t.Errorf(
-			"causes %+v, want an expired certificate, and because of it an API server that cannot be reached",
-			all.Causes,
-		)
+		t.Errorf("causes %+v, want an expired certificate, and because of it an API server that cannot be reached",
+			all.Causes)
 	}
 	for _, c := range all.Causes[1:] { // the log began with another server
 		if !strings.Contains(c.NextSteps[0].Command, server.URL) {

@@ -33,12 +33,8 @@ func TestEndToEndNodeHost(t *testing.T) {
 	})
 	apptest.Must(t, err)
 	victim := pods[1]
-	cgroup := fmt.Sprintf(
-		"/%s/kubepods/pod%s/%s",
-		filepath.Base(c.Dir()),
-		victim.Config.Metadata.Uid,
-		victim.Containers[0].ID,
-	)
+	cgroup := fmt.Sprintf("/%s/kubepods/pod%s/%s", filepath.Base(c.Dir()), victim.Config.Metadata.Uid,
+		victim.Containers[0].ID)
 
 	t.Run("shim stopped", func(t *testing.T) {
 		apptest.Must(t, c.FreezeShim(t.Context(), victim.ID))
@@ -295,13 +291,8 @@ func killForMemory(t *testing.T, p program, cgroup string) {
 	dir := cgroupDir(t, "memory", cgroup)
 	apptest.Must(t, os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), []byte("16M"), 0))
 	// tail keeps the last line of what has none. The shell is the one that enters.
-	hog := exec.CommandContext(
-		t.Context(),
-		"/bin/busybox",
-		"sh",
-		"-c",
-		"echo $$ > "+dir+"/cgroup.procs; exec busybox tail /dev/zero",
-	)
+	hog := exec.CommandContext(t.Context(), "/bin/busybox", "sh", "-c",
+		"echo $$ > "+dir+"/cgroup.procs; exec busybox tail /dev/zero")
 	if out, err := hog.CombinedOutput(); err == nil {
 		t.Fatalf("was not killed: %s", out)
 	}

@@ -172,12 +172,8 @@ func TestEndToEndNodeRuntime(t *testing.T) {
 		got := p.run(t, nobody, "node", "-o", "json")
 		r := got.Report(t)
 		if !got.CouldNotTell(t) || !strings.Contains(strings.Join(r.Problems, "\n"), "root") {
-			t.Errorf(
-				"status %s, exit code %d, problems %q; want unknown, 2 and the advice to be root",
-				r.Status,
-				got.Code,
-				r.Problems,
-			)
+			t.Errorf("status %s, exit code %d, problems %q; want unknown, 2 and the advice to be root", r.Status,
+				got.Code, r.Problems)
 		}
 	})
 
@@ -296,11 +292,8 @@ func runtimePIDsAtLimit(t *testing.T, c *nodebox.Containerd, p program) {
 		set(top, "cgroup.procs", strconv.Itoa(c.PID()))
 		eventually(t, "the control group is gone", func() bool { return os.Remove(dir) == nil })
 	}()
-	fill := exec.Command(
-		"/bin/sh",
-		"-c",
-		"echo $$ > "+dir+"/cgroup.procs; for i in $(seq 180); do sleep 1000 & done; echo; wait",
-	)
+	fill := exec.Command("/bin/sh", "-c",
+		"echo $$ > "+dir+"/cgroup.procs; for i in $(seq 180); do sleep 1000 & done; echo; wait")
 	fill.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	filled, err := fill.StdoutPipe()
 	apptest.Must(t, err)

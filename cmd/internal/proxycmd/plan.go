@@ -51,11 +51,8 @@ func (o *options) plan(ctx context.Context) (fake.Scenario, error) {
 	}
 	if plan.Socket != fake.SocketListen && plan.Socket != fake.SocketRefuse {
 		return plan, &cli.UsageError{
-			Problem: fmt.Sprintf(
-				"scenario %s is about a socket that is %s, which a proxy cannot simulate",
-				plan.Name,
-				plan.Socket,
-			),
+			Problem: fmt.Sprintf("scenario %s is about a socket that is %s, which a proxy cannot simulate", plan.Name,
+				plan.Socket),
 			Hint: "use kdiag runtime serve --simulate",
 		}
 	}

@@ -57,19 +57,11 @@ It runs until interrupted, and then prints how many calls passed and how many we
 	fs.StringVar(&opts.listen, "listen", "/tmp/kdiag-proxy.sock", "where to listen: unix:///path or a bare path")
 	fs.StringVar(&opts.Endpoint, "runtime-endpoint", "",
 		"the runtime behind it, unix:///path or a bare path (default: found as by every other command)")
-	fs.StringVar(
-		&opts.scenario,
-		"scenario",
-		"",
-		"use the faults, latencies and conditions of a scenario: a name or a YAML file; help lists the names",
-	)
+	fs.StringVar(&opts.scenario, "scenario", "",
+		"use the faults, latencies and conditions of a scenario: a name or a YAML file; help lists the names")
 	fs.StringVar(&opts.file, "faults", "", "use those of a YAML file")
-	fs.StringArrayVar(
-		&opts.faults,
-		"fault",
-		nil,
-		"one fault, such as 'ListContainers,delay=5s'; may be repeated; help explains",
-	)
+	fs.StringArrayVar(&opts.faults, "fault", nil,
+		"one fault, such as 'ListContainers,delay=5s'; may be repeated; help explains")
 	fs.BoolVarP(&opts.Verbose, "verbose", "v", false, "print a line for each faulted call")
 	_ = cmd.RegisterFlagCompletionFunc("scenario",
 		cobra.FixedCompletions(append([]string{"help"}, fake.Names()...), cobra.ShellCompDirectiveDefault))

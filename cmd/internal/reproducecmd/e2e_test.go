@@ -23,12 +23,8 @@ func wantsOnly(t *testing.T, c *nodebox.Containerd, pods int) {
 	sandboxes := client.ListPodSandbox(t.Context(), crictl.Filter{}, crictl.ModeUnary)
 	containers := client.ListContainers(t.Context(), crictl.Filter{}, crictl.ModeUnary)
 	if len(sandboxes.Sandboxes) != pods || len(containers.Containers) != pods {
-		t.Errorf(
-			"%d sandboxes and %d containers are left, want %d each",
-			len(sandboxes.Sandboxes),
-			len(containers.Containers),
-			pods,
-		)
+		t.Errorf("%d sandboxes and %d containers are left, want %d each", len(sandboxes.Sandboxes),
+			len(containers.Containers), pods)
 	}
 	if left, err := filepath.Glob("/sys/fs/cgroup/*/kdiag-reproduce-*"); err != nil || len(left) > 0 {
 		t.Errorf("cgroups are left: %v %v", left, err)
@@ -42,28 +38,11 @@ func TestEndToEndReproduce(t *testing.T) {
 	apptest.RunPods(t, c, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 	for _, name := range []string{"runtime-hung", "inspect-hang", "exited-flood"} {
 		t.Run(name, func(t *testing.T) {
-			got := apptest.Kdiag(
-				t.Context(),
-				"reproduce",
-				name,
-				"--runtime-endpoint",
-				c.Endpoint(),
-				"--speed",
-				"10",
-				"--exited",
-				"30",
-				"-o",
-				"json",
-			)
+			got := apptest.Kdiag(t.Context(), "reproduce", name, "--runtime-endpoint", c.Endpoint(), "--speed", "10",
+				"--exited", "30", "-o", "json")
 			if r := apptest.Decode[render.ReproductionReport](t, got); got.Code != 0 || len(r.Missed) > 0 || !r.CleanedUp {
-				t.Errorf(
-					"exit code %d, missed %v, cleaned up %t, stderr %s\n%+v",
-					got.Code,
-					r.Missed,
-					r.CleanedUp,
-					got.Stderr,
-					r.Events,
-				)
+				t.Errorf("exit code %d, missed %v, cleaned up %t, stderr %s\n%+v", got.Code, r.Missed, r.CleanedUp,
+					got.Stderr, r.Events)
 			}
 			wantsOnly(t, c, 1)
 		})
@@ -83,16 +62,8 @@ func TestEndToEndReproduce(t *testing.T) {
 		if err != nil || len(r.Missed) > 0 || !r.CleanedUp {
 			t.Fatalf("%v, report %+v", err, r)
 		}
-		wantsOrder(
-			t,
-			r.Events,
-			reproduce.Fault,
-			reproduce.RelistStuck,
-			reproduce.NotReady,
-			reproduce.Lifted,
-			reproduce.Recovered,
-			reproduce.CleanedUp,
-		)
+		wantsOrder(t, r.Events, reproduce.Fault, reproduce.RelistStuck, reproduce.NotReady, reproduce.Lifted,
+			reproduce.Recovered, reproduce.CleanedUp)
 		if !strings.Contains(r.Message, "container runtime is down") {
 			t.Errorf("message %q", r.Message)
 		}

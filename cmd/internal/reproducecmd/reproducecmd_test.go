@@ -42,14 +42,8 @@ func TestReproduce(t *testing.T) {
 			got := apptest.Kdiag(t.Context(), args...)
 			r := apptest.Decode[render.ReproductionReport](t, got)
 			if got.Code != 0 || len(r.Missed) > 0 || !r.CleanedUp || got.Stderr != "" {
-				t.Fatalf(
-					"exit code %d, missed %v, cleaned up %t, stderr %s\n%+v",
-					got.Code,
-					r.Missed,
-					r.CleanedUp,
-					got.Stderr,
-					r.Events,
-				)
+				t.Fatalf("exit code %d, missed %v, cleaned up %t, stderr %s\n%+v", got.Code, r.Missed, r.CleanedUp,
+					got.Stderr, r.Events)
 			}
 			order := []reproduce.What{
 				reproduce.Started,
@@ -101,22 +95,9 @@ func TestReproduceMission(t *testing.T) {
 	t.Parallel()
 	got := apptest.Kdiag(t.Context(), "reproduce", "runtime-hung", "--speed", unhurriedSpeed, "-o", "json")
 	r := apptest.Decode[render.ReproductionReport](t, got)
-	wantsOrder(
-		t,
-		r.Events,
-		reproduce.Fault,
-		reproduce.PodDied,
-		reproduce.EventsStop,
-		reproduce.RelistStuck,
-		reproduce.RelistFailed,
-		reproduce.NotReady,
-		reproduce.Skip,
-		reproduce.Lifted,
-		reproduce.PodNoticed,
-		reproduce.PodRunning,
-		reproduce.Recovered,
-		reproduce.CleanedUp,
-	)
+	wantsOrder(t, r.Events, reproduce.Fault, reproduce.PodDied, reproduce.EventsStop, reproduce.RelistStuck,
+		reproduce.RelistFailed, reproduce.NotReady, reproduce.Skip, reproduce.Lifted, reproduce.PodNoticed,
+		reproduce.PodRunning, reproduce.Recovered, reproduce.CleanedUp)
 	if r.Reason != "KubeletNotReady" || r.Message != "container runtime is down" || *r.NotReadyAfterKubeletSeconds < 120 {
 		t.Errorf("reason %q, message %q, after %v", r.Reason, r.Message, *r.NotReadyAfterKubeletSeconds)
 	}

@@ -94,10 +94,8 @@ E0301 "Error"
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Error(diff)
 	}
-	if colored := strings.Join(draw(s, log, now(), 130, 19, true), "\n"); !strings.Contains(
-		colored,
-		"\x1b[31mNODE    Ready False",
-	) {
+	if colored := strings.Join(draw(s, log, now(), 130, 19, true), "\n"); !strings.Contains(colored,
+		"\x1b[31mNODE    Ready False") {
 		t.Errorf("no colour in %q", colored)
 	}
 }
