@@ -125,7 +125,7 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		versioncmd.NewCommand(env),
 	)
 	root.InitDefaultCompletionCmd()
-	usageErrors(root)
+	complete(root)
 	root.SetHelpCommand(newHelp(root))
 	return root
 }
@@ -148,18 +148,26 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// usageErrors makes a wrong number of arguments a usage error in all commands below root. cobra looks at the arguments only
-// of a command that runs something.
-func usageErrors(root *cobra.Command) {
+// complete gives all commands below root what they share: a wrong number of arguments is a usage error, one that only
+// has subcommands prints its help, and --simulate help lists the scenarios. cobra looks at the arguments only of a
+// command that runs something.
+func complete(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		cmd.Args = usageArgs(cmd.Args)
 		if cmd.HasSubCommands() {
 			cmd.Args = unknownCommand
 		}
+		run := cmd.RunE
 		if !cmd.Runnable() {
-			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			run = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
-		usageErrors(cmd)
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if f := cmd.Flags().Lookup("simulate"); f != nil && f.Value.String() == "help" {
+				return target.PrintScenarios(cmd.OutOrStdout())
+			}
+			return run(cmd, args)
+		}
+		complete(cmd)
 	}
 }
 

@@ -31,7 +31,7 @@ type options struct {
 
 // NewCommand returns kdiag canary.
 func NewCommand(env cli.Env) *cobra.Command {
-	var opts options
+	opts := options{Flags: cli.Flags{Timeout: defaultTimeout, RPCTimeout: defaultRPCTimeout}}
 	cmd := &cobra.Command{
 		Use:   "canary [flags] [-- COMMAND ARG...]",
 		Short: "Run one new sandbox and container through their whole life, time each step, and clean up",
@@ -55,19 +55,12 @@ and refuses it: the answer is unknown.`,
   kdiag canary --image registry.example/app:1 -- /bin/app --wait
   kdiag canary --simulate runtime-slow                   # anywhere: the embedded runtime`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 && cmd.ArgsLenAtDash() != 0 {
-				return &cli.UsageError{
-					Problem: "kdiag canary takes no arguments but a command after --",
-					Hint:    "for example: kdiag canary --image IMAGE -- sleep 60",
-				}
-			}
-			return nil
+			return cli.Reject(len(args) > 0 && cmd.ArgsLenAtDash() != 0,
+				"kdiag canary takes no arguments but a command after --",
+				"for example: kdiag canary --image IMAGE -- sleep 60")
 		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			opts.command = args
-			if err := opts.check(cmd); err != nil {
-				return err
-			}
+		PreRunE: opts.check,
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			return run(cmd.Context(), env, opts)
 		},
 	}
@@ -77,16 +70,12 @@ and refuses it: the answer is unknown.`,
 	fs.StringVar(&opts.image, "image", "", "run this image (default: one on the node that holds sleep, else the pause image)")
 	fs.BoolVar(&opts.pull, "pull", false, "pull --image if it is not on the node; it then stays there")
 	fs.BoolVar(&opts.cni, "cni", false, "give the sandbox a network of its own, by CNI, instead of the host's")
-	for name, value := range map[string]time.Duration{"timeout": defaultTimeout, "rpc-timeout": defaultRPCTimeout} {
-		f := fs.Lookup(name)
-		f.DefValue = value.String()
-		_ = f.Value.Set(f.DefValue) // a duration's own words
-	}
 	return cmd
 }
 
 // check reports the first flag that makes no sense.
-func (o *options) check(cmd *cobra.Command) error {
+func (o *options) check(cmd *cobra.Command, args []string) error {
+	o.command = args
 	if err := cmp.Or(
 		cli.Reject(o.image == "" && cmd.Flags().Changed("image"), "--image is empty",
 			"leave it out to let kdiag pick one that is on the node"),
@@ -98,5 +87,5 @@ func (o *options) check(cmd *cobra.Command) error {
 		return err
 	}
 	o.again = target.CommandLine(cmd, "canary", append(target.RuntimeFlags(), "image", "cni", "timeout", "rpc-timeout")...)
-	return o.Check(cmd)
+	return o.Check(cmd, nil)
 }

@@ -42,7 +42,7 @@ type options struct {
 
 // NewCommand returns kdiag gc-exited.
 func NewCommand(env cli.Env) *cobra.Command {
-	var opts options
+	opts := options{Flags: cli.Flags{Timeout: defaultTimeout, RPCTimeout: defaultRPCTimeout}}
 	cmd := &cobra.Command{
 		Use:   "gc-exited",
 		Short: "Remove exited containers and dead sandboxes the way the kubelet would be allowed to; a plan unless --yes",
@@ -58,11 +58,9 @@ fewer are removed at a time when the runtime becomes slow. Interrupting the comm
   kdiag gc-exited --apply gc.json --yes           # later: remove what of it may still be removed
   kdiag gc-exited --namespace batch --older-than 24h --limit 100 --yes
   kdiag gc-exited --simulate exited-flood --yes   # anywhere: 20,000 in the embedded runtime`,
-		Args: cobra.NoArgs,
+		Args:    cobra.NoArgs,
+		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := opts.check(cmd); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, &opts)
 		},
 	}
@@ -70,11 +68,6 @@ fewer are removed at a time when the runtime becomes slow. Interrupting the comm
 	opts.AddOutput(cmd)
 	opts.AddSources(cmd)
 	opts.addFlags(cmd)
-	for name, value := range map[string]time.Duration{"timeout": defaultTimeout, "rpc-timeout": defaultRPCTimeout} {
-		f := cmd.Flags().Lookup(name)
-		f.DefValue = value.String()
-		_ = f.Value.Set(f.DefValue) // a duration's own text
-	}
 	return cmd
 }
 
@@ -111,7 +104,7 @@ func narrowing() []string {
 }
 
 // check returns an error for the first flag that makes no sense.
-func (o *options) check(cmd *cobra.Command) error {
+func (o *options) check(cmd *cobra.Command, _ []string) error {
 	changed := cmd.Flags().Changed
 	_, unnamed := o.Labels[""]
 	if err := cmp.Or(
@@ -139,7 +132,7 @@ func (o *options) check(cmd *cobra.Command) error {
 	o.same = target.CommandLine(cmd, "gc-exited", same...)
 	o.again = target.CommandLine(cmd, "gc-exited", append(narrowing(), same...)...)
 	o.pleg = target.CommandLine(cmd, "pleg", target.RuntimeFlags()...)
-	return o.Check(cmd)
+	return o.Check(cmd, nil)
 }
 
 // remove returns the command that removes what the plan lists.
@@ -160,7 +153,7 @@ func (o *options) remove() string {
 	return line
 }
 
-// nextSteps returns what to do with the answer.
+// nextSteps returns what to do with the target.
 func (s *session) nextSteps() []checks.NextStep {
 	r, step := s.doc, checks.NextStep{Command: s.opts.remove(), Touches: checks.TouchesExited}
 	switch {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -31,9 +30,6 @@ type session struct {
 }
 
 func run(ctx context.Context, env cli.Env, opts *options) error {
-	if opts.Simulate == "help" {
-		return target.PrintScenarios(env.Out)
-	}
 	s := &session{env: env, opts: opts, doc: &render.GCReport{
 		Header: target.Header(env, "GCReport"), Missing: []string{}, Notes: []string{}, Problems: []string{},
 		Report: gc.Report{DryRun: true, Result: gc.Result{Skipped: []gc.Skipped{}, Failed: []gc.Failed{}}},
@@ -43,7 +39,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	defer cancel()
 	code, err := s.run(ctx, within)
 	if err != nil {
-		problems, err := answer.Unopened(err, opts.Output) // a program that asked for a document gets one
+		problems, err := target.Unopened(err, opts.Output) // a program that asked for a document gets one
 		if err != nil {
 			return err
 		}
@@ -54,7 +50,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	}
 	s.doc.NextSteps = s.nextSteps()
 	s.doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
-	if err := render.GC(env.Out, s.doc, answer.Render(env, &opts.Flags)); err != nil || code == cli.ExitHealthy {
+	if err := render.GC(env.Out, s.doc, target.Render(env, &opts.Flags)); err != nil || code == cli.ExitHealthy {
 		return err
 	}
 	return &cli.ExitError{Code: code}
@@ -154,7 +150,7 @@ func (s *session) makePlan(ctx context.Context) {
 	if rules.Limit > 0 {
 		ask = ask[:min(len(ask), rules.Limit+spareEnds)]
 	}
-	progress := newProgress(s.env)
+	progress := target.NewProgress(s.env)
 	ends, missed := gc.ReadEnds(ctx, s.t.Client, ask, func(asked int) {
 		progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(ask)})
 	})
@@ -211,7 +207,7 @@ func (s *session) remove(ctx, within context.Context) (code int, err error) {
 			}
 		}
 	}
-	progress := newProgress(s.env)
+	progress := target.NewProgress(s.env)
 	result, err := gc.Run(within, s.t.Client, plan, gc.Options{
 		Rate: s.opts.rate, Audit: audit, Progress: func(now gc.Progress) {
 			progress.Removing(now)
@@ -251,10 +247,4 @@ func disk[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		grace = min(grace, max(0, time.Until(end))+cli.Margin*2/3)
 	}
 	return deadline.RunGrace(ctx, grace, func(context.Context) (T, error) { return f() })
-}
-
-func newProgress(env cli.Env) *render.Progress {
-	p := render.NewProgress(env.Err, env.ErrTTY, env.Width)
-	p.ASCII = env.ASCII()
-	return p
 }

@@ -62,10 +62,8 @@ func NewCommand(env cli.Env) *cobra.Command {
 		Long:    long,
 		Example: example,
 		Args:    cobra.ArbitraryArgs,
+		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := opts.check(cmd, args); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, &opts, args)
 		},
 	}
@@ -99,7 +97,7 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 		cli.Reject(given("root") && len(args)+len(o.directories)+len(o.files) > 0,
 			"--root excludes FILE, --file and --directory", "name the files below the root instead"),
 		cli.Reject(o.follow && given("until"), "--follow and --until exclude each other", "leave one of them out"),
-		o.Check(cmd),
+		o.Check(cmd, nil),
 	)
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -39,7 +38,7 @@ func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &session{env: env, opts: opts, how: answer.Render(env, &opts.Flags)}
+	s := &session{env: env, opts: opts, how: target.Render(env, &opts.Flags)}
 	if opts.html != "" {
 		if s.page, err = cli.OpenDestination("--html", opts.html); err != nil {
 			return err
@@ -68,8 +67,7 @@ func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 // read reads all, with progress on standard error. When the context ends, it has a moment to return what was read;
 // after that it is abandoned: a read may hang in the kernel.
 func (s *session) read(ctx context.Context, reading journal.Options) (*journal.Report, error) {
-	progress := render.NewProgress(s.env.Err, s.env.ErrTTY, s.env.Width)
-	progress.ASCII = s.env.ASCII()
+	progress := target.NewProgress(s.env)
 	defer progress.Done()
 	reading.Progress = func(p journal.Progress) { progress.Reading(p.Source, p.Read, p.Total, p.Records) }
 	return deadline.RunGrace(ctx, cli.Margin, func(ctx context.Context) (*journal.Report, error) {

@@ -39,7 +39,7 @@ TIME, counted from the start of the proxy:
 A value with a comma in it goes in double quotes. The first fault that matches applies.
 `
 
-// A plan is the initial state of the proxy: a scenario of which only the faults, latencies, conditions and the socket
+// plan returns the initial state of the proxy: a scenario of which only the faults, latencies, conditions and the socket
 // matter.
 func (o *options) plan(ctx context.Context) (fake.Scenario, error) {
 	var plan fake.Scenario
@@ -47,13 +47,6 @@ func (o *options) plan(ctx context.Context) (fake.Scenario, error) {
 		var err error
 		if plan, err = target.Scenario(ctx, source); err != nil {
 			return plan, err
-		}
-	}
-	if plan.Socket != fake.SocketListen && plan.Socket != fake.SocketRefuse {
-		return plan, &cli.UsageError{
-			Problem: fmt.Sprintf("scenario %s is about a socket that is %s, which a proxy cannot simulate", plan.Name,
-				plan.Socket),
-			Hint: "use kdiag runtime serve --simulate",
 		}
 	}
 	var faults []fake.Fault
@@ -68,5 +61,7 @@ func (o *options) plan(ctx context.Context) (fake.Scenario, error) {
 		faults = append(faults, f)
 	}
 	plan.Faults = append(faults, plan.Faults...)
-	return plan, nil
+	return plan, cli.Reject(plan.Socket != fake.SocketListen && plan.Socket != fake.SocketRefuse,
+		fmt.Sprintf("scenario %s is about a socket that is %s, which a proxy cannot simulate", plan.Name, plan.Socket),
+		"use kdiag runtime serve --simulate")
 }

@@ -31,8 +31,9 @@ type options struct {
 func NewCommand(env cli.Env) *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
-		Use:   "proxy",
-		Short: "Put faults in front of a real runtime: calls hang, are delayed, fail, lose their connection or answer too much",
+		Use: "proxy",
+		Short: "Put faults in front of a real runtime: calls hang, are delayed, fail, lose their connection or answer " +
+			"too much",
 		Long: `Listen on a socket and pass every CRI call on to the runtime behind it, byte for byte, except for calls with a fault.
 Point crictl or a kubelet at the proxy's socket to see how they react to a runtime that misbehaves; the runtime itself
 is not touched.
@@ -45,11 +46,9 @@ It runs until interrupted, and then prints how many calls passed and how many we
 		Example: `  kdiag proxy --listen /tmp/proxy.sock --fault 'ContainerStatus,hang,pod=web-*,from=10s,until=1m'
   kdiag proxy --scenario runtime-slow -v
   crictl --runtime-endpoint unix:///tmp/kdiag-proxy.sock ps`,
-		Args: cobra.NoArgs,
+		Args:    cobra.NoArgs,
+		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := opts.check(cmd); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, opts)
 		},
 	}
@@ -68,16 +67,14 @@ It runs until interrupted, and then prints how many calls passed and how many we
 	return cmd
 }
 
-func (o *options) check(cmd *cobra.Command) error {
-	if err := cmp.Or(
+func (o *options) check(cmd *cobra.Command, _ []string) error {
+	o.Timeout, o.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
+	return cmp.Or(
 		cli.RejectEmpty(cmd, "listen", "scenario", "faults"),
 		cli.Reject(o.scenario != "" && o.file != "", "--scenario and --faults exclude each other",
 			"give one of them, and --fault for more"),
-	); err != nil {
-		return err
-	}
-	o.Timeout, o.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
-	return o.Check(cmd)
+		o.Check(cmd, nil),
+	)
 }
 
 func run(ctx context.Context, env cli.Env, opts options) error {
@@ -110,11 +107,9 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if _, err := target.Probe(ctx, t.Endpoint.URL); err != nil {
 		return err
 	}
-	if sameSocket(listen, t.Endpoint.URL) {
-		return &cli.UsageError{
-			Problem: "--listen is the socket of the runtime itself",
-			Hint:    "choose another path, such as /tmp/kdiag-proxy.sock",
-		}
+	if err := cli.Reject(sameSocket(listen, t.Endpoint.URL), "--listen is the socket of the runtime itself",
+		"choose another path, such as /tmp/kdiag-proxy.sock"); err != nil {
+		return err
 	}
 	out := &printer{out: env.Err, start: time.Now()}
 	cfg := fault.Config{Backend: t.Endpoint.URL, Listen: listen, Faults: plan.Faults, Latency: plan.Latency}
@@ -144,13 +139,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 
 // sameSocket reports whether two endpoints are one file, whose removal would cut off the runtime.
 func sameSocket(a, b string) bool {
-	if a == b { // also where the runtime is down, and its socket missing
-		return true
-	}
 	first, err := os.Stat(strings.TrimPrefix(a, "unix://"))
-	if err != nil {
-		return false
-	}
-	second, err := os.Stat(strings.TrimPrefix(b, "unix://"))
-	return err == nil && os.SameFile(first, second)
+	second, otherErr := os.Stat(strings.TrimPrefix(b, "unix://"))
+	// A runtime that is down may have no socket.
+	return a == b || err == nil && otherErr == nil && os.SameFile(first, second)
 }

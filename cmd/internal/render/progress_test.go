@@ -55,7 +55,7 @@ func TestProgressLine(t *testing.T) {
 		{func(p *Progress) { p.Removing(gc.Progress{Total: 9, Paused: "slow\x1b"}) }, `| removing 0/9, paused: slow\x1b`},
 		{func(p *Progress) { p.Reading("/var/log/x.journal", 333<<20, 666<<20, 12) }, "| reading x.journal, 333 MiB of 666 MiB, 12 found"},
 	} {
-		p := NewProgress(io.Discard, false, 80)
+		p := NewProgress(io.Discard, false, 80, false)
 		tt.show(p)
 		if got := p.line(0); got != tt.want {
 			t.Errorf("got  %q\nwant %q", got, tt.want)
@@ -67,7 +67,7 @@ func TestProgressLine(t *testing.T) {
 func TestProgressTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w terminal
-		p := NewProgress(&w, true, 40)
+		p := NewProgress(&w, true, 40, false)
 		p.Update(plegbench.Progress{Phase: "a phase\x1b[2J of a name that is far too long for it", Hung: 3})
 		time.Sleep(2 * time.Second)
 		p.Done()
@@ -95,7 +95,7 @@ func TestProgressIsSilent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w terminal
-				p := NewProgress(&w, true, 0)
+				p := NewProgress(&w, true, 0, false)
 				do(p)
 				time.Sleep(time.Second)
 				p.Done()
@@ -113,7 +113,7 @@ func TestProgressIsSilent(t *testing.T) {
 func TestProgressConcurrent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w terminal
-		p := NewProgress(&w, true, 80)
+		p := NewProgress(&w, true, 80, false)
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
@@ -143,7 +143,7 @@ func TestProgressConcurrent(t *testing.T) {
 func TestProgressOnAStoppedTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := terminal{block: make(chan struct{})}
-		p := NewProgress(&w, true, 80)
+		p := NewProgress(&w, true, 80, false)
 		p.Update(plegbench.Progress{Phase: "probe"})
 		time.Sleep(time.Second)
 		start := time.Now()
@@ -159,7 +159,7 @@ func TestProgressOnAStoppedTerminal(t *testing.T) {
 func TestProgressOnAClosedTerminal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := terminal{err: errors.New("gone")}
-		p := NewProgress(&w, true, 80)
+		p := NewProgress(&w, true, 80, false)
 		p.Update(plegbench.Progress{Phase: "probe"})
 		time.Sleep(3 * time.Second)
 		p.Done()

@@ -14,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -69,10 +68,8 @@ Exit codes: 0 the incident went as the scenario says; 1 it did not,
   kdiag reproduce help`,
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: append(reproduce.Names(), "help"),
+		PreRunE:   opts.check,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := opts.check(cmd, args); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, opts)
 		},
 	}
@@ -94,7 +91,7 @@ Exit codes: 0 the incident went as the scenario says; 1 it did not,
 }
 
 func (o *options) check(cmd *cobra.Command, args []string) error {
-	if err := o.Check(cmd); err != nil {
+	if err := o.Check(cmd, nil); err != nil {
 		return err
 	}
 	if len(args) > 0 {
@@ -128,7 +125,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.cleanup {
 		return cleanup(timed, env)
 	}
-	style := answer.Render(env, &opts.Flags)
+	style := target.Render(env, &opts.Flags)
 	report, err := play(timed, env, opts, style)
 	if report == nil {
 		if style.Format == render.Text {

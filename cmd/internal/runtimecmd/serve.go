@@ -1,7 +1,6 @@
 package runtimecmd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,7 +17,6 @@ import (
 type serveOptions struct {
 	simulate string
 	listen   string
-	endpoint string
 }
 
 func newServe(env cli.Env) *cobra.Command {
@@ -43,25 +41,20 @@ A scenario is one of the built-in ones (--simulate help lists them) or a YAML fi
   crictl --runtime-endpoint unix:///tmp/cri.sock pods`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opts.endpoint != "" && cmd.Flags().Changed("listen") && opts.endpoint != opts.listen {
-				return &cli.UsageError{Problem: "--listen and --runtime-endpoint name two places", Hint: "give one of them"}
-			}
-			opts.listen = cmp.Or(opts.endpoint, opts.listen)
 			return serve(cmd.Context(), env, opts)
 		},
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&opts.simulate, "simulate", "healthy", "scenario: a name or a YAML file; help lists the names")
 	fs.StringVar(&opts.listen, "listen", "/tmp/kdiag.sock", "where to listen: unix:///path or a bare path")
-	fs.StringVar(&opts.endpoint, "runtime-endpoint", "", "the same as --listen")
-	_ = cmd.RegisterFlagCompletionFunc("simulate", cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault))
+	fs.StringVar(&opts.listen, "runtime-endpoint", "/tmp/kdiag.sock", "the same as --listen")
+	cmd.MarkFlagsMutuallyExclusive("listen", "runtime-endpoint")
+	_ = cmd.RegisterFlagCompletionFunc("simulate",
+		cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault))
 	return cmd
 }
 
 func serve(ctx context.Context, env cli.Env, opts serveOptions) error {
-	if opts.simulate == "help" {
-		return target.PrintScenarios(env.Out)
-	}
 	scenario, err := target.Scenario(ctx, opts.simulate)
 	if err != nil {
 		return err

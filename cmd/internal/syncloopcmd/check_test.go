@@ -30,7 +30,7 @@ func TestShortFlags(t *testing.T) {
 			if err := cmd.ParseFlags(tt.args); err != nil {
 				t.Fatal(err)
 			}
-			if err := opts.check(cmd); err != nil {
+			if err := opts.check(cmd, nil); err != nil {
 				t.Fatal(err)
 			}
 			got, _, err := syncloop.LoadKubelet("", opts.kubelet)

@@ -29,9 +29,6 @@ import (
 )
 
 func run(ctx context.Context, env cli.Env, opts options) error {
-	if opts.Simulate == "help" {
-		return target.PrintScenarios(env.Out)
-	}
 	if err := opts.complete(env); err != nil {
 		return err
 	}

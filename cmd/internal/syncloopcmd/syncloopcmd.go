@@ -52,11 +52,9 @@ pods running and takes them over when it is started again. docs/syncloop.md list
   kdiag syncloop --manifests ./pods --simulate healthy --tui
   kdiag syncloop --kubeconfig ~/.kube/config --node-name lab-1
   kdiag syncloop --cleanup`,
-		Args: cobra.NoArgs,
+		Args:    cobra.NoArgs,
+		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := opts.check(cmd); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, opts)
 		},
 	}
@@ -104,9 +102,9 @@ func (o *options) addFlags(cmd *cobra.Command) {
 }
 
 // check reports the first flag with a bad value, before anything is started.
-func (o *options) check(cmd *cobra.Command) error {
+func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(
-		o.Check(cmd),
+		o.Check(cmd, nil),
 		cli.RejectEmpty(cmd, "manifests", "objects", "kubeconfig", "node-name", "root-dir", "log-dir", "config",
 			"status-file", "log-file", "container-runtime-endpoint"),
 		cli.Reject(math.IsNaN(o.speed) || o.speed <= 0 || o.speed > 1000,

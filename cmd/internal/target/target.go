@@ -1,4 +1,6 @@
-// Package target opens the runtime that a command asks: given, found on the host, or simulated.
+// Package target opens the runtime that a command means, given, found on the host or simulated, and asks it, the node and
+// the logs. It also holds what the diagnosing commands share around that: progress, what kept kdiag from looking, the
+// exit code.
 package target
 
 import (

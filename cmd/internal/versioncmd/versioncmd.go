@@ -31,10 +31,8 @@ func NewCommand(env cli.Env) *cobra.Command {
 		Short:   "Print kdiag's version",
 		Example: "  kdiag version -o json",
 		Args:    cobra.NoArgs,
+		PreRunE: flags.Check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.Check(cmd); err != nil {
-				return err
-			}
 			return run(env, flags.Output)
 		},
 	}
@@ -69,7 +67,8 @@ func run(env cli.Env, format string) error {
 	case "yaml":
 		out, err = yaml.Marshal(v)
 	default:
-		out = fmt.Appendf(nil, "kdiag %s (%s, %s, CRI v1 of cri-api %s)\n", v.KdiagVersion, v.GoVersion, v.Platform, v.CRI)
+		out = fmt.Appendf(nil, "kdiag %s (%s, %s, CRI v1 of cri-api %s)\n",
+			v.KdiagVersion, v.GoVersion, v.Platform, v.CRI)
 	}
 	if err != nil {
 		return fmt.Errorf("encoding the version: %w", err)
