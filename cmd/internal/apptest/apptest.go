@@ -91,13 +91,15 @@ func (o Outcome) Wants(t *testing.T, code string) *checks.Report {
 	if got := Codes(r); len(got) == 0 || got[0] != code {
 		t.Errorf("causes %v, want %s first\n%s\n%s", got, code, o.Stdout, o.Stderr)
 	}
-	wantExit := map[checks.Verdict]int{
-		checks.Healthy: 0, checks.Degraded: 0, checks.Unhealthy: 1, checks.Unknown: 2,
-	}[r.Status]
-	if o.Code != wantExit {
+	if wantExit := ExitOf(r.Status); o.Code != wantExit {
 		t.Errorf("exit code %d with status %s, want %d", o.Code, r.Status, wantExit)
 	}
 	return r
+}
+
+// ExitOf returns the exit code of a verdict.
+func ExitOf(v checks.Verdict) int {
+	return map[checks.Verdict]int{checks.Unhealthy: cli.ExitProblem, checks.Unknown: cli.ExitUnknown}[v]
 }
 
 // CouldNotTell reports whether a run could not judge the runtime. It may name a cause of the machine all the same.
