@@ -36,8 +36,9 @@ func TestClean(t *testing.T) {
 }
 
 func TestProse(t *testing.T) {
-	got := cleaner{}.prose("  took\n 5.0 s,\tnot 12 ms; 3 seconds\u00a0later\x1b ")
-	want := "took 5.0" + glue + "s, not 12" + glue + `ms; 3 seconds later\x1b`
+	id := strings.Repeat("0123456789abcdef", 4)
+	got := cleaner{}.prose("  took\n 5.0 s,\tnot 12 ms; 3 seconds\u00a0later\x1b " + id + " " + id + "0")
+	want := "took 5.0" + glue + "s, not 12" + glue + `ms; 3 seconds later\x1b 0123456789abc ` + id + "0"
 	if got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -121,19 +121,7 @@ func checkPrinted(t *testing.T, command string, print func(io.Writer, Options) e
 	}
 	for _, ascii := range []bool{false, true} {
 		o := Options{Width: max(width, 0), ASCII: ascii}
-		got := do(o)
-		checkHarmless(t, got, ascii)
-		whole := strings.TrimRight(cleaner{ascii: ascii}.clean(strings.TrimSpace(command)), " ")
-		for line := range strings.Lines(got) {
-			line = strings.TrimSuffix(line, "\n")
-			text := strings.TrimLeft(line, " ")
-			if text == whole || strings.HasPrefix(text, "kdiag ") || strings.HasPrefix(text, "journalctl ") {
-				continue
-			}
-			if n := columns(line); n > widthOf(o) {
-				t.Errorf("%d columns, more than %d: %.100q", n, widthOf(o), line)
-			}
-		}
+		checkText(t, do(o), o, command)
 	}
 	checkBrief(t, do(Options{Format: Brief}))
 	checkHarmless(t, do(Options{Format: JSON}), false)

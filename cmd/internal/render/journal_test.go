@@ -136,13 +136,6 @@ func checkPage(t *testing.T, page string) {
 }
 
 func TestTicks(t *testing.T) {
-	at := func(s string) time.Time {
-		v, err := time.Parse(time.RFC3339, s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return v
-	}
 	for _, tt := range []struct {
 		name     string
 		from, to string
@@ -152,7 +145,6 @@ func TestTicks(t *testing.T) {
 		{"seconds", "2026-11-21T00:00:03Z", "2026-11-21T00:00:33Z", 68, "00:00:10 00:00:20 00:00:30"},
 		{"minutes", "2026-11-21T00:49:10Z", "2026-11-21T00:58:10Z", 68, "00:50 00:52 00:54 00:56 00:58"},
 		{"midnight", "2026-11-20T20:00:00Z", "2026-11-21T04:00:00Z", 40, "20:00 22:00 Nov 21 02:00 04:00"},
-		{"days", "2026-11-18T02:00:00Z", "2026-11-28T23:00:00Z", 68, "Nov 18 Nov 20 Nov 22 Nov 24 Nov 26 Nov 28"},
 		{
 			"a zone of half hours", "2026-11-21T08:00:00+05:30", "2026-11-21T14:00:00+05:30", 60,
 			"08:00 09:00 10:00 11:00 12:00 13:00 14:00",
@@ -161,47 +153,27 @@ func TestTicks(t *testing.T) {
 		{"ages", "1026-11-21T08:00:00Z", "2026-11-21T08:00:00Z", 20, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			from, to := at(tt.from), at(tt.to)
+			from, err := time.Parse(time.RFC3339, tt.from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to, err := time.Parse(time.RFC3339, tt.to)
+			if err != nil {
+				t.Fatal(err)
+			}
 			c := calendarOf(&journal.Report{From: &from, To: &to, Zone: from.Location()})
 			var labels []string
-			all := c.ticks(from, to, tt.width)
-			for _, tick := range all {
+			for _, tick := range c.ticks(from, to, tt.width) {
 				if tick.at.Before(from) || tick.at.After(to) {
 					t.Errorf("a tick at %v", tick.at)
 				}
 				labels = append(labels, tick.label)
 			}
-			if tt.name == "ages" {
-				if len(all) > 400 {
-					t.Errorf("%d ticks", len(all))
-				}
-				return
-			}
 			got := strings.Join(labels, " ")
-			if tt.name == "days" { // which day the even ones begin with is the calendar's choice
-				if len(labels) < 4 {
-					t.Errorf("too few ticks: %s", got)
-				}
-				return
-			}
-			if got != tt.want {
-				t.Errorf("ticks %s, want %s", got, tt.want)
+			if got != tt.want && tt.name != "ages" || len(labels) > 400 {
+				t.Errorf("%d ticks %.400s, want %s", len(labels), got, tt.want)
 			}
 		})
-	}
-}
-
-// TestEveryIncidentIsSeen wants each incident to be drawn, with its number.
-func TestEveryIncidentIsSeen(t *testing.T) {
-	r := readLog(t, "derived/d01-short.log", "")
-	p := newPage(io.Discard, Options{Width: 120})
-	p.picture(timelinesOf(r)[0], calendarOf(r))
-	got := p.out.String()
-	if bars := strings.Count(got, "█") + strings.Count(got, "►"); bars < len(r.Incidents()) {
-		t.Errorf("%d of %d incidents are drawn:\n%s", bars, len(r.Incidents()), got)
-	}
-	if numbers := strings.Fields(got); !slices.Contains(numbers, "#1") || !slices.Contains(numbers, "#3") {
-		t.Errorf("numbers are missing:\n%s", got)
 	}
 }
 
@@ -222,25 +194,17 @@ func TestMany(t *testing.T) {
 	}
 }
 
-// Errors and warnings of a kind are one event; what starts or stops is shown each time.
+// TestEventsAround joins errors and warnings of a kind into one event; what starts or stops is shown each time.
 func TestEventsAround(t *testing.T) {
 	at := func(s int) *time.Time { return new(time.Unix(int64(s), 0).UTC()) }
-	event := func(marker, code, subject string, from, to int, n int64) journal.Event {
-		e := journal.Event{
-			Lane: "kubelet", Marker: marker, Code: code, What: code, Subject: subject, At: at(from),
-			Count: n,
-		}
-		if to > from {
-			e.Until = at(to)
-		}
-		return e
+	event := func(marker, code string, from, to int, n int64) journal.Event {
+		return journal.Event{Lane: "kubelet", Marker: marker, Code: code, What: code, At: at(from), Until: at(to), Count: n}
 	}
 	r := &journal.Report{Events: []journal.Event{
-		event("error", "ListFailed", "", 1, 3, 2), event("restart", "KubeletStarted", "", 2, 0, 1),
-		event("error", "InspectFailed", "a", 3, 0, 1),
-		event("error", "ListFailed", "", 5, 0, 1), event("error", "InspectFailed", "b", 6, 9, 4),
-		event("restart", "KubeletStarted", "", 7, 0, 1),
-		event("error", "ListFailed", "", 1000, 0, 1),
+		event("error", "ListFailed", 1, 3, 2), event("restart", "KubeletStarted", 2, 2, 1),
+		event("error", "InspectFailed", 3, 3, 1), event("error", "ListFailed", 5, 5, 1),
+		event("error", "InspectFailed", 6, 9, 4), event("restart", "KubeletStarted", 7, 7, 1),
+		event("error", "ListFailed", 1000, 1000, 1),
 	}}
 	const want = `What happened
   00:00:01  kubelet  ×  ListFailed, 3 records to 00:00:05
@@ -274,10 +238,11 @@ func TestJournalFollower(t *testing.T) {
 		e.Seconds = end.Sub(*e.Start).Seconds()
 		return &journal.Report{From: full.From, To: full.To, Episodes: []journal.Episode{e}}
 	}
+	quiet := &journal.Report{From: full.From, To: full.To}
 	update(&journal.Report{From: full.From, To: full.To, Lines: 412, Sources: full.Sources, Verdict: checks.LogClear},
 		journal.Event{})
-	update(&journal.Report{From: full.From, To: full.To}, full.Events[0])
-	update(&journal.Report{From: full.From, To: full.To}, full.Events[2])
+	update(quiet, full.Events[0])
+	update(quiet, full.Events[2])
 	update(at(183.6, false), journal.Event{Code: plegNotHealthy, At: incident.Start, Lane: "kubelet", Count: 1})
 	update(at(190, false), journal.Event{Code: plegNotHealthy, At: incident.Start, Lane: "kubelet", Count: 1})
 	update(at(241, false), full.Events[3])
@@ -285,24 +250,7 @@ func TestJournalFollower(t *testing.T) {
 	update(at(419, true), full.Events[5])
 	update(at(419, true), journal.Event{})
 	golden(t, "journal-follow", b.String())
-	if err := NewJournalFollower(failing{}, Options{}).Update(full, journal.Event{}); err == nil {
+	if err := NewJournalFollower(&terminal{err: io.ErrClosedPipe}, Options{}).Update(full, journal.Event{}); err == nil {
 		t.Error("no error from a writer that is closed")
-	}
-}
-
-type failing struct{}
-
-func (failing) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
-
-func TestShortIDs(t *testing.T) {
-	id := strings.Repeat("0123456789abcdef", 4)
-	for in, want := range map[string]string{
-		"stop of " + id + " failed": "stop of 0123456789abc failed",
-		id + "0":                    id + "0",
-		"no id":                     "no id",
-	} {
-		if got := shortIDs(in); got != want {
-			t.Errorf("%s: %s, want %s", in, got, want)
-		}
 	}
 }
