@@ -175,7 +175,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	// pflag prints durations and numbers with Go's own parse error; the flag's name and value say enough.
 	problem, _, _ := strings.Cut(err.Error(), ": time: ")
 	problem, _, _ = strings.Cut(problem, ": strconv.")
-	return &cli.UsageError{Problem: problem, Hint: cmd.CommandPath() + " --help lists the flags"}
+	return cli.Usage(problem, cmd.CommandPath()+" --help lists the flags")
 }
 
 func unknownCommand(cmd *cobra.Command, args []string) error {
@@ -191,7 +191,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean " + path + " " + strings.Join(near, ", "+path+" ") + "?"
 	}
-	return &cli.UsageError{Problem: fmt.Sprintf("there is no command %q", name), Hint: hint}
+	return cli.Usage(fmt.Sprintf("there is no command %q", name), hint)
 }
 
 // usageArgs makes a wrong number of arguments a usage error.
@@ -210,6 +210,6 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if strings.HasPrefix(err.Error(), "unknown command ") { // of cobra.NoArgs
 			return unknownCommand(cmd, args)
 		}
-		return &cli.UsageError{Problem: err.Error(), Hint: cmd.CommandPath() + " --help shows its use"}
+		return cli.Usage(err.Error(), cmd.CommandPath()+" --help shows its use")
 	}
 }

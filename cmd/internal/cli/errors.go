@@ -12,6 +12,9 @@ type UsageError struct {
 	Hint    string // a sentence or a command; empty when the problem is enough
 }
 
+// Usage returns a *UsageError.
+func Usage(problem, hint string) error { return &UsageError{problem, hint} }
+
 func (e *UsageError) Error() string { return e.Problem }
 
 // An ExitError ends the command with a code after it has printed all there was to print.
@@ -25,6 +28,9 @@ type HintError struct {
 	Hint string
 	Code int
 }
+
+// Fail returns a *HintError.
+func Fail(err error, code int, hint string) error { return &HintError{err, hint, code} }
 
 func (e *HintError) Error() string { return e.Err.Error() }
 

@@ -45,7 +45,7 @@ func run(env cli.Env, flags *cli.Flags, args []string) error {
 	}
 	d, ok := causes.Doc(args[0])
 	if !ok {
-		return &cli.UsageError{Problem: fmt.Sprintf("there is no cause %q", args[0]), Hint: suggest(args[0])}
+		return cli.Usage(fmt.Sprintf("there is no cause %q", args[0]), suggest(args[0]))
 	}
 	return render.Definition(env.Out, d, how)
 }

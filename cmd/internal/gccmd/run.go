@@ -75,11 +75,7 @@ func (s *session) run(ctx, within context.Context) (code int, err error) {
 	if s.opts.yes { // before the runtime is asked for thousands of ends
 		lock, err := gc.Lock(strings.TrimPrefix(s.t.Endpoint.URL, "unix://"))
 		if err != nil {
-			return 0, &cli.HintError{
-				Err:  err,
-				Code: cli.ExitUnknown,
-				Hint: "nothing was removed; wait for the other run, or interrupt it",
-			}
+			return 0, cli.Fail(err, cli.ExitUnknown, "nothing was removed; wait for the other run, or interrupt it")
 		}
 		defer lock.Close()
 	}
@@ -126,10 +122,8 @@ func (s *session) readPlan(ctx context.Context) error {
 		return gc.ReadPlan(f, s.look.Runtime)
 	})
 	if err != nil {
-		return &cli.UsageError{
-			Problem: "--apply " + s.opts.apply + ": " + err.Error(),
-			Hint:    "kdiag gc-exited --plan FILE writes a plan; nothing was removed",
-		}
+		return cli.Usage("--apply "+s.opts.apply+": "+err.Error(),
+			"kdiag gc-exited --plan FILE writes a plan; nothing was removed")
 	}
 	s.older, s.opts.Rules = &file.Plan, file.Plan.Rules
 	return cli.Reject(s.opts.IgnorePodLiveness && s.opts.yes && s.opts.liveness != livenessKnown,
@@ -200,11 +194,7 @@ func (s *session) remove(ctx, within context.Context) (code int, err error) {
 			return gc.OpenAudit(s.opts.audit, s.look.Runtime, len(plan.Remove), s.env.Now())
 		})
 		if err != nil {
-			return 0, &cli.HintError{
-				Err:  err,
-				Code: cli.ExitUnknown,
-				Hint: "nothing was removed; name a file on a disk with room",
-			}
+			return 0, cli.Fail(err, cli.ExitUnknown, "nothing was removed; name a file on a disk with room")
 		}
 	}
 	progress := target.NewProgress(s.env)

@@ -46,7 +46,7 @@ func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 		defer s.page.Close()
 		if s.page.Exists && filepath.Ext(opts.html) != ".html" { // it may be the very log that was asked about
 			const hint = "only a file named *.html is replaced"
-			return &cli.UsageError{Problem: "--html " + opts.html + " exists", Hint: hint}
+			return cli.Usage("--html "+opts.html+" exists", hint)
 		}
 	}
 	limited, cancel := context.WithCancel(ctx)
@@ -137,7 +137,7 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 	case r.Headline() != nil:
 		return &cli.ExitError{Code: cli.ExitProblem}
 	case err != nil && !s.opts.follow:
-		return &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: hint(err)}
+		return cli.Fail(err, cli.ExitUnknown, hint(err))
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func (s *session) nothing(r *journal.Report, reading journal.Options, err error,
 	if interrupted {
 		return &cli.ExitError{Code: cli.ExitUnknown}
 	}
-	return &cli.HintError{Err: err, Hint: hint(err), Code: cli.ExitUnknown}
+	return cli.Fail(err, cli.ExitUnknown, hint(err))
 }
 
 // hint returns what to do about an error. Errors that came through a report are words only.

@@ -83,7 +83,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 			err = exists(abs, flag == "host-root")
 		}
 		if err != nil {
-			return &cli.UsageError{Problem: "--" + flag + " " + err.Error(), Hint: "see kdiag node --help"}
+			return cli.Usage("--"+flag+" "+err.Error(), "see kdiag node --help")
 		}
 	}
 	return cmp.Or(
@@ -121,7 +121,7 @@ func (o *options) credentials() (kubelet.Credentials, error) {
 		err = errors.New(o.tokenFile + " is empty")
 	}
 	if err != nil {
-		err = &cli.UsageError{Problem: "--kubelet-token: " + err.Error()}
+		err = cli.Usage("--kubelet-token: "+err.Error(), "")
 	}
 	return c, err
 }

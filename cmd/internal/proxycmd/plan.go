@@ -53,10 +53,8 @@ func (o *options) plan(ctx context.Context) (fake.Scenario, error) {
 	for _, text := range o.faults {
 		f, err := fault.Parse(text)
 		if err != nil {
-			return plan, &cli.UsageError{
-				Problem: fmt.Sprintf("--fault %q: %v", text, err),
-				Hint:    "kdiag proxy --fault help explains the language",
-			}
+			return plan, cli.Usage(fmt.Sprintf("--fault %q: %v", text, err),
+				"kdiag proxy --fault help explains the language")
 		}
 		faults = append(faults, f)
 	}

@@ -91,14 +91,12 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	listen, err := crictl.ParseEndpoint(opts.listen)
 	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-		return &cli.UsageError{Problem: "--listen: " + bad.Error(), Hint: bad.Hint}
+		return cli.Usage("--listen: "+bad.Error(), bad.Hint)
 	}
 	t, err := target.Open(ctx, env, &opts.Flags)
 	if _, ok := errors.AsType[*crictl.NoEndpointError](err); ok {
-		return &cli.UsageError{
-			Problem: "no runtime socket was found",
-			Hint:    "name one with --runtime-endpoint; kdiag runtime serve runs the embedded runtime on one",
-		}
+		return cli.Usage("no runtime socket was found",
+			"name one with --runtime-endpoint; kdiag runtime serve runs the embedded runtime on one")
 	}
 	if err != nil {
 		return err
@@ -118,7 +116,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	proxy, err := fault.New(cfg)
 	if err != nil {
-		return &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: "choose another path with --listen"}
+		return cli.Fail(err, cli.ExitUnknown, "choose another path with --listen")
 	}
 	proxy.SetConditions(plan.Conditions)
 	if plan.Socket == fake.SocketRefuse {
@@ -132,7 +130,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		err = printErr
 	}
 	if err != nil {
-		return &cli.HintError{Err: err, Code: cli.ExitProblem}
+		return cli.Fail(err, cli.ExitProblem, "")
 	}
 	return nil
 }

@@ -26,10 +26,7 @@ func load(name string) (*checks.RelistBenchmark, error) {
 			checks.APIVersion, kind)
 	}
 	if err != nil {
-		return nil, &cli.UsageError{
-			Problem: "--against " + err.Error(),
-			Hint:    "kdiag relist --save FILE writes such a file",
-		}
+		return nil, cli.Usage("--against "+err.Error(), "kdiag relist --save FILE writes such a file")
 	}
 	return saved, nil
 }

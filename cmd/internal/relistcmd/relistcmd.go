@@ -123,11 +123,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 func keep(ctx context.Context, dest *cli.Destination, bench *checks.RelistBenchmark) error {
 	useless := bench.Relist == nil || bench.Relist.List == nil || bench.Relist.List.P50Seconds == nil
 	if dest.Exists && (useless || ctx.Err() != nil) {
-		return &cli.HintError{
-			Err:  fmt.Errorf("%s was left as it is: this series is cut short or has no figures", dest.Path),
-			Code: cli.ExitUnknown,
-			Hint: "give --save another name to keep this one too",
-		}
+		return cli.Fail(fmt.Errorf("%s was left as it is: this series is cut short or has no figures", dest.Path),
+			cli.ExitUnknown, "give --save another name to keep this one too")
 	}
 	data, err := json.MarshalIndent(bench, "", "  ")
 	if err != nil {

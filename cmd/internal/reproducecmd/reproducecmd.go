@@ -139,10 +139,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	report.Interrupted = timed.Err() != nil
 	switch {
 	case report.Interrupted && ctx.Err() == nil:
-		err = &cli.HintError{
-			Err: fmt.Errorf("--timeout %s was over before the incident was", opts.Timeout), Code: cli.ExitUnknown,
-			Hint: "give more time, or play it faster with --speed",
-		}
+		err = cli.Fail(fmt.Errorf("--timeout %s was over before the incident was", opts.Timeout), cli.ExitUnknown,
+			"give more time, or play it faster with --speed")
 	case report.Interrupted: // the report has how far it came, and whether anything is left
 		err = &cli.ExitError{Code: cli.ExitUnknown}
 	case err == nil && (len(report.Missed) > 0 || !report.CleanedUp):
@@ -168,16 +166,12 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 func play(ctx context.Context, env cli.Env, opts options, style render.Options) (*reproduce.Report, error) {
 	s, ok := reproduce.Find(opts.scenario)
 	if !ok {
-		return nil, &cli.UsageError{
-			Problem: fmt.Sprintf("there is no scenario %q", opts.scenario),
-			Hint:    "kdiag reproduce help lists them",
-		}
+		return nil, cli.Usage(fmt.Sprintf("there is no scenario %q", opts.scenario),
+			"kdiag reproduce help lists them")
 	}
 	if opts.pods < s.MinPods {
-		return nil, &cli.UsageError{
-			Problem: fmt.Sprintf("%s does not show with fewer than %d pods", s.Name, s.MinPods),
-			Hint:    "leave out --pods",
-		}
+		return nil, cli.Usage(fmt.Sprintf("%s does not show with fewer than %d pods", s.Name, s.MinPods),
+			"leave out --pods")
 	}
 	cfg := reproduce.Config{
 		Scenario: s, Pods: opts.pods, Exited: opts.exited, Image: opts.image, Speed: opts.speed, Dir: os.TempDir(),
@@ -186,7 +180,7 @@ func play(ctx context.Context, env cli.Env, opts options, style render.Options) 
 	if opts.Endpoint != "" {
 		url, err := crictl.ParseEndpoint(opts.Endpoint)
 		if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-			return nil, &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
+			return nil, cli.Usage(bad.Error(), bad.Hint)
 		}
 		if _, err := target.Probe(ctx, url); err != nil { // nothing can answer there
 			return nil, err
@@ -200,10 +194,7 @@ func play(ctx context.Context, env cli.Env, opts options, style render.Options) 
 	if opts.log != "" {
 		f, err := os.Create(opts.log)
 		if err != nil {
-			return nil, &cli.UsageError{
-				Problem: "--log: " + err.Error(),
-				Hint:    "name a file in a folder that you may write to",
-			}
+			return nil, cli.Usage("--log: "+err.Error(), "name a file in a folder that you may write to")
 		}
 		defer f.Close()
 		logs = append(logs, f)
@@ -217,10 +208,8 @@ func play(ctx context.Context, env cli.Env, opts options, style render.Options) 
 		report.Log = opts.log
 	}
 	if err != nil {
-		err = &cli.HintError{
-			Err: err, Code: cli.ExitUnknown,
-			Hint: "kdiag reproduce --cleanup removes what is left; kdiag runtime shows whether the runtime answers",
-		}
+		err = cli.Fail(err, cli.ExitUnknown,
+			"kdiag reproduce --cleanup removes what is left; kdiag runtime shows whether the runtime answers")
 	}
 	return report, err
 }
@@ -245,10 +234,8 @@ func list(w io.Writer) error {
 func cleanup(ctx context.Context, env cli.Env) error {
 	done, err := reproduce.Cleanup(ctx, os.TempDir())
 	if err != nil {
-		return &cli.HintError{
-			Err: err, Code: cli.ExitProblem,
-			Hint: "run it again once the runtime answers (kdiag runtime says); if it is gone for good, remove the named folder",
-		}
+		return cli.Fail(err, cli.ExitProblem,
+			"run it again once the runtime answers (kdiag runtime says); if it is gone for good, remove the named folder")
 	}
 	_, err = fmt.Fprintf(env.Out, "removed %d sandboxes, %d containers and %d folders of runs that were killed\n",
 		done.Sandboxes, done.Containers, len(done.Folders))

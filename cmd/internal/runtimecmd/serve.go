@@ -61,18 +61,16 @@ func serve(ctx context.Context, env cli.Env, opts serveOptions) error {
 	}
 	url, err := crictl.ParseEndpoint(opts.listen)
 	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-		return &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
+		return cli.Usage(bad.Error(), bad.Hint)
 	}
 	server, err := fake.New(scenario)
 	if err != nil {
-		return &cli.UsageError{Problem: err.Error(), Hint: "kdiag runtime serve --help shows the format"}
+		return cli.Usage(err.Error(), "kdiag runtime serve --help shows the format")
 	}
 	stop, err := fake.Listen(ctx, server, strings.TrimPrefix(url, "unix://"))
 	if err != nil {
-		return &cli.HintError{
-			Err: fmt.Errorf("listening on %s: %w", url, err), Code: cli.ExitUnknown,
-			Hint: "choose another path with --listen",
-		}
+		return cli.Fail(fmt.Errorf("listening on %s: %w", url, err), cli.ExitUnknown,
+			"choose another path with --listen")
 	}
 	defer stop()
 	if _, err := fmt.Fprintf(env.Err, "kdiag: scenario %s on %s, until interrupted\n", scenario.Name, url); err != nil {

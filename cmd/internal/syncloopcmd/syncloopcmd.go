@@ -118,7 +118,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		"status-file": filepath.Dir(o.statusFile),
 	} {
 		if _, err := os.Stat(path); path != "" && err != nil {
-			return &cli.UsageError{Problem: "--" + flag + ": " + err.Error(), Hint: "name what exists and may be read"}
+			return cli.Usage("--"+flag+": "+err.Error(), "name what exists and may be read")
 		}
 	}
 	if cmd.Flags().Changed("evented") {

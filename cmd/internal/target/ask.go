@@ -30,10 +30,8 @@ func Ask(
 		case c.State == crictl.ConnectDenied:
 			return in, []string{denied(in.Runtime.Endpoint)}, nil
 		case facts.NamedTTRPC(in):
-			err = &cli.UsageError{
-				Problem: in.Runtime.Endpoint + " is containerd's ttrpc socket, for its shims",
-				Hint:    facts.CRISocketBeside(in.Runtime.Endpoint),
-			}
+			err = cli.Usage(in.Runtime.Endpoint+" is containerd's ttrpc socket, for its shims",
+				facts.CRISocketBeside(in.Runtime.Endpoint))
 		default:
 			err = notSocket(in.Runtime.Endpoint, c)
 		}

@@ -68,10 +68,8 @@ func (s *Sources) CheckSources(cmd *cobra.Command) error {
 	if err == nil {
 		return nil
 	}
-	return &cli.UsageError{
-		Problem: "--pods: " + err.Error(),
-		Hint:    "for example: kubectl get --raw /api/v1/nodes/NODE/proxy/pods > pods.json",
-	}
+	return cli.Usage("--pods: "+err.Error(),
+		"for example: kubectl get --raw /api/v1/nodes/NODE/proxy/pods > pods.json")
 }
 
 // evidence gathers what is known about the pods of the node. A pod counts as alive where a source could not be read.

@@ -23,7 +23,7 @@ func (t *Target) simulate(ctx context.Context, name string) error {
 	}
 	server, err := fake.New(scenario)
 	if err != nil {
-		return &cli.UsageError{Problem: err.Error(), Hint: "kdiag pleg --simulate help lists the scenarios"}
+		return cli.Usage(err.Error(), "kdiag pleg --simulate help lists the scenarios")
 	}
 	base := os.TempDir()
 	if len(base) > 60 {
@@ -56,25 +56,18 @@ func Scenario(ctx context.Context, name string) (fake.Scenario, error) {
 		return s, nil
 	}
 	if !strings.ContainsAny(name, "/.") {
-		return fake.Scenario{}, &cli.UsageError{
-			Problem: fmt.Sprintf("there is no scenario %q", name),
-			Hint:    "kdiag pleg --simulate help lists them; a file needs a path, such as ./mine.yaml",
-		}
+		return fake.Scenario{}, cli.Usage(fmt.Sprintf("there is no scenario %q", name),
+			"kdiag pleg --simulate help lists them; a file needs a path, such as ./mine.yaml")
 	}
 	data, err := deadline.Run(ctx, func(context.Context) ([]byte, error) { return cli.ReadFile(name, maxScenario) })
 	if err != nil {
-		return fake.Scenario{}, &cli.UsageError{
-			Problem: "reading the scenario: " + err.Error(),
-			Hint:    "kdiag pleg --simulate help lists the built-in scenarios",
-		}
+		return fake.Scenario{}, cli.Usage("reading the scenario: "+err.Error(),
+			"kdiag pleg --simulate help lists the built-in scenarios")
 	}
 	s, err := fake.Parse(data)
 	s.Name = cmp.Or(s.Name, name)
 	if err != nil {
-		err = &cli.UsageError{
-			Problem: fmt.Sprintf("%s: %v", name, err),
-			Hint:    "kdiag runtime serve --help shows the format",
-		}
+		err = cli.Usage(fmt.Sprintf("%s: %v", name, err), "kdiag runtime serve --help shows the format")
 	}
 	return s, err
 }

@@ -116,7 +116,7 @@ func (t *Target) discover(ctx context.Context, env cli.Env, flag string) error {
 		return crictl.Discover(ctx, crictl.DiscoverOptions{Flag: flag, Getenv: env.Getenv, Root: env.Root})
 	})
 	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-		return &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
+		return cli.Usage(bad.Error(), bad.Hint)
 	}
 	if errors.Is(err, deadline.ErrAbandoned) {
 		return fmt.Errorf("looking for the runtime's socket: %w", err)
