@@ -31,7 +31,8 @@ func main() {
 
 var orderLine = regexp.MustCompile(`(?m)^order: (\d+)$`)
 
-// list returns the source of list.go: the variables named after the pages in a folder, by the order that each page states.
+// list returns the source of list.go: the variables named after the pages in a folder, by the order that each page
+// states.
 func list(dir string) ([]byte, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.md"))
 	if err != nil {

@@ -90,8 +90,8 @@ func Root(env cli.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kdiag",
 		Short: "Say why a Kubernetes node is NotReady, and what to do next",
-		Long: `kdiag answers one question on a sick node, in seconds, whatever hangs: why is this node NotReady, and what do I do
-next? It needs the runtime's socket, so usually root, and no API server.
+		Long: `kdiag answers one question on a sick node, in seconds, whatever hangs: why is this node NotReady, and
+what do I do next? It needs the runtime's socket, so usually root, and no API server.
 
 Start with:  kdiag pleg
 

@@ -106,7 +106,8 @@ func ExitOf(v checks.Verdict) int {
 func (o Outcome) CouldNotTell(t *testing.T) bool {
 	t.Helper()
 	r := o.Report(t)
-	return r.Status == checks.Unknown && o.Code == 2 || len(r.Causes) > 0 && !slices.ContainsFunc(Codes(r), OfThisRuntime)
+	return r.Status == checks.Unknown && o.Code == 2 ||
+		len(r.Causes) > 0 && !slices.ContainsFunc(Codes(r), OfThisRuntime)
 }
 
 // Codes returns the codes of a report's causes, in their order.
@@ -128,7 +129,8 @@ func OfThisRuntime(code string) bool {
 		"RuntimeDown", "RuntimeHung", "RuntimeSlow", "RuntimeNotReady", "RuntimeUnsupported", "NetworkNotReady",
 		"CNIHung", "ListHang", "InspectHang", "ImageServiceHung", "ListTooLarge", "TooManyExited", "RelistOverloaded",
 		"KubeletDown", "KubeletStalled", "KubeletCrashLooping", "PLEGUnhealthy", "CertificateExpired",
-		"APIServerUnreachable", "SystemdWedged", "CgroupDriverMismatch", "ClockJumped", "MountsExploded", "CgroupsLeaked",
+		"APIServerUnreachable", "SystemdWedged", "CgroupDriverMismatch", "ClockJumped", "MountsExploded",
+		"CgroupsLeaked",
 	}, code)
 }
 

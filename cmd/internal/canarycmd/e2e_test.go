@@ -129,26 +129,19 @@ func TestEndToEndCanary(t *testing.T) {
 		}
 		n.wantsClean(t)
 	})
-	t.Run("no such image", func(t *testing.T) {
-		r, code := n.start(t, "--image", "docker.io/local/none:1").wait(t)
-		if r.Status != checks.Unknown || code != 2 || r.Summary != "the image docker.io/local/none:1 is not on this node" {
-			t.Errorf("exit code %d, %+v", code, r)
-		}
-	})
-	t.Run("a program that is not there", func(t *testing.T) {
-		r, code := n.start(t, "--image", nodebox.ImageBusybox, "--", "/bin/none").wait(t)
-		if r.Status != checks.Unknown || code != 2 || !strings.Contains(r.Summary, "cannot be run so") {
-			t.Errorf("exit code %d, %+v", code, r)
-		}
-		n.wantsClean(t)
-	})
-	t.Run("a program that ends", func(t *testing.T) {
-		r, code := n.start(t, "--image", nodebox.ImageBusybox, "--", "false").wait(t)
-		if r.Status != checks.Unknown || code != 2 || !strings.Contains(r.Summary, "ended by itself, with exit code 1") {
-			t.Errorf("exit code %d, %+v", code, r)
-		}
-		n.wantsClean(t)
-	})
+	for summary, args := range map[string][]string{
+		"the image docker.io/local/none:1 is not on this node": {"--image", "docker.io/local/none:1"},
+		"cannot be run so":                  {"--image", nodebox.ImageBusybox, "--", "/bin/none"},
+		"ended by itself, with exit code 1": {"--image", nodebox.ImageBusybox, "--", "false"},
+	} {
+		t.Run(summary, func(t *testing.T) {
+			r, code := n.start(t, args...).wait(t)
+			if r.Status != checks.Unknown || code != 2 || !strings.Contains(r.Summary, summary) {
+				t.Errorf("exit code %d, %+v", code, r)
+			}
+			n.wantsClean(t)
+		})
+	}
 	t.Run("interrupted", func(t *testing.T) {
 		run := n.linger(t, 1)
 		apptest.Must(t, run.Cmd.Process.Signal(syscall.SIGINT))

@@ -34,8 +34,9 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exited",
 		Short: "Count exited containers and dead sandboxes: by pod, namespace, reason, age; growth",
-		Long: `Count what has exited and was not removed: by pod, namespace, reason and age; how much of the list's limit of
-16 MiB it takes, and with --watch, when the limit is reached. Works beyond that limit, and without the kubelet.`,
+		Long: `Count what has exited and was not removed: by pod, namespace, reason and age; how much of the list's
+limit of 16 MiB it takes, and with --watch, when the limit is reached. Works beyond that limit, and without the
+kubelet.`,
 		Example: `  kdiag exited
   kdiag exited --watch 60s                 # look twice: how fast does it grow?
   kdiag exited --simulate exited-flood     # anywhere: the embedded runtime with 20,000 exited containers`,

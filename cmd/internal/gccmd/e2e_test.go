@@ -60,8 +60,8 @@ func (n *gcNode) inventory(t *testing.T) inventory {
 	return all
 }
 
-// fill leaves what crash loops leave: pods with so many exited instances in a dead sandbox each; every other pod has come
-// back since, with a new sandbox in which an instance runs. It returns the ids that must go.
+// fill leaves what crash loops leave: pods with so many exited instances in a dead sandbox each; every other pod has
+// come back since, with a new sandbox in which an instance runs. It returns the ids that must go.
 func (n *gcNode) fill(t *testing.T, prefix string, pods, exited int) (mustGo map[string]bool) {
 	t.Helper()
 	mustGo = map[string]bool{}
@@ -160,8 +160,8 @@ type disturbance struct {
 	begun  time.Time
 }
 
-// disturb starts a run of some 400 removals, slow enough to last for ten seconds or more on any machine, and waits until
-// it is in its middle.
+// disturb starts a run of some 400 removals, slow enough to last for ten seconds or more on any machine, and waits
+// until it is in its middle.
 func (n *gcNode) disturb(t *testing.T, name string, args ...string) *disturbance {
 	t.Helper()
 	d := &disturbance{gcNode: n, mustGo: n.fill(t, name, 10, 40), audit: filepath.Join(t.TempDir(), "audit.jsonl")}
@@ -258,11 +258,11 @@ func (n *gcNode) flood(t *testing.T) {
 		t.Errorf("%d logs before, %d after", len(logs), len(left))
 	}
 	t.Logf("%+v", report.Speed)
-	t.Logf("a second client's lists: quiet p50 %v p99 %v (%d), during the run p50 %v p99 %v (%d)", percentile(quiet, 50),
-		percentile(quiet, 99), len(quiet), percentile(during, 50), percentile(during, 99), len(during))
+	t.Logf("a second client's lists: quiet p50 %v p99 %v, during the run p50 %v p99 %v",
+		percentile(quiet, 50), percentile(quiet, 99), percentile(during, 50), percentile(during, 99))
 
-	// What the side probe watches must hold. On a busy machine a percentile of few samples says little, so the bound is a
-	// gross one here; docs/bench has the figures.
+	// What the side probe watches must hold. On a busy machine a percentile of few samples says little, so the bound
+	// is a gross one here; docs/bench has the figures.
 	if p50, most := percentile(during, 50), 4*percentile(quiet, 99)+100*time.Millisecond; p50 > most {
 		t.Errorf("half of a second client's lists take longer than %v: %v", most, p50)
 	}
@@ -273,8 +273,8 @@ func (n *gcNode) flood(t *testing.T) {
 	}
 }
 
-// watch lists both lists as a kubelet does, several times a second so that there are enough for a percentile, while work
-// goes on, and returns how long each relist took.
+// watch lists both lists as a kubelet does, several times a second so that there are enough for a percentile, while
+// work goes on, and returns how long each relist took.
 func (n *gcNode) watch(t *testing.T, work func()) []time.Duration {
 	t.Helper()
 	second, err := crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})

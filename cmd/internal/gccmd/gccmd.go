@@ -36,7 +36,8 @@ type options struct {
 	apply     string
 	audit     string
 	rate      float64
-	// Command lines with the flags of this one: this command, with and without the flags that make a plan, and kdiag pleg.
+	// Command lines with the flags of this one: this command, with and without the flags that make a plan, and kdiag
+	// pleg.
 	again, same, pleg string
 }
 
@@ -44,11 +45,13 @@ type options struct {
 func NewCommand(env cli.Env) *cobra.Command {
 	opts := options{Flags: cli.Flags{Timeout: defaultTimeout, RPCTimeout: defaultRPCTimeout}}
 	cmd := &cobra.Command{
-		Use:   "gc-exited",
-		Short: "Remove exited containers and dead sandboxes the way the kubelet would be allowed to; a plan unless --yes",
-		Long: `Plan, and with --yes remove, what the kubelet's own garbage collection would be allowed to remove, never more:
-exited containers but the newest of each pod and container name, and dead sandboxes without containers but the newest
-of a pod. A pod counts as gone only when the kubelet's pods, its pod folders and its static manifests all agree.
+		Use: "gc-exited",
+		Short: "Remove exited containers and dead sandboxes the way the kubelet would be allowed to; " +
+			"a plan unless --yes",
+		Long: `Plan, and with --yes remove, what the kubelet's own garbage collection would be allowed to remove,
+never more: exited containers but the newest of each pod and container name, and dead sandboxes without containers but
+the newest of a pod. A pod counts as gone only when the kubelet's pods, its pod folders and its static manifests all
+agree.
 
 Works where the kubelet gets no list because it is over 16 MiB. Each object is checked again right before its removal;
 fewer are removed at a time when the runtime becomes slow. Interrupting the command is safe.`,
@@ -110,10 +113,12 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(
 		cli.Reject(
 			o.Keep < 0 || o.Keep == 0 && changed("keep"), "--keep must be at least 1",
-			"the newest of each pod and container always stays: it holds the restart count and shows that an init container ran",
+			"the newest of each pod and container always stays: it holds the restart count, or shows that an init container ran",
 		),
-		cli.Reject(min(o.MinAge, o.olderThan) < 0, "--min-age must not be negative", "for example --min-age 10m"),
-		cli.Reject(o.Limit < 0 || o.Limit == 0 && changed("limit"), "--limit must be at least 1", "leave it out for all"),
+		cli.Reject(min(o.MinAge, o.olderThan) < 0, "--min-age must not be negative",
+			"for example --min-age 10m"),
+		cli.Reject(o.Limit < 0 || o.Limit == 0 && changed("limit"), "--limit must be at least 1",
+			"leave it out for all"),
 		cli.Reject(!(o.rate > 0), "--rate must be more than 0", "leave it out: the runtime's own pace is the limit"),
 		cli.Reject(
 			o.yes && o.liveness != "" && o.liveness != livenessKnown, "--yes does not answer for --ignore-pod-liveness",

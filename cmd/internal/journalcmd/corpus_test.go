@@ -39,7 +39,8 @@ func TestJournalOfRealLogs(t *testing.T) {
 				word = broken // another problem is reported instead
 			}
 			text := apptest.Kdiag(t.Context(), "journal", file)
-			page := apptest.Kdiag(t.Context(), "journal", "-o", "yaml", "--html", filepath.Join(t.TempDir(), "page.html"), file)
+			html := filepath.Join(t.TempDir(), "page.html")
+			page := apptest.Kdiag(t.Context(), "journal", "-o", "yaml", "--html", html, file)
 			for format, o := range map[string]apptest.Outcome{"json": doc, "brief": line, "text": text, "page": page} {
 				if o.Code != want {
 					t.Errorf("%s: exit code %d, want %d\n%s%s", format, o.Code, want, o.Stdout, o.Stderr)

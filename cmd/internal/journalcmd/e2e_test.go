@@ -15,10 +15,10 @@ import (
 	"github.com/kdiag/kdiag/journal/journalfile"
 )
 
-// replay writes what a kubelet writes: it starts, syncs, and while /run/frozen is there its relist is stuck, so that it
-// skips with the kubelet's back-off of 100 ms to 5 s. Its last good relist is stuckBefore older than /run/frozen, to
-// save the test that time. It keeps the number of its PLEG records in /run/replayed, and makes /run/recovered when it is
-// well again.
+// replay writes what a kubelet writes: it starts, syncs, and while /run/frozen is there its relist is stuck, so that
+// it skips with the kubelet's back-off of 100 ms to 5 s. Its last good relist is stuckBefore older than /run/frozen,
+// to save the test that time. It keeps the number of its PLEG records in /run/replayed, and makes /run/recovered when
+// it is well again.
 const replay = `
 line() {
   printf -v day '%(%m%d %H:%M:%S)T' "${now%??????}"
@@ -150,7 +150,8 @@ func sameAsJournalctl(t *testing.T, dir string) {
 		t.Fatalf("no journal below %s: %v", dir, err)
 	}
 	for _, path := range files {
-		want, err := exec.CommandContext(t.Context(), "journalctl", "--file", path, "-o", "cat", "--no-pager", "-q").Output()
+		args := []string{"--file", path, "-o", "cat", "--no-pager", "-q"}
+		want, err := exec.CommandContext(t.Context(), "journalctl", args...).Output()
 		apptest.Must(t, err)
 		var got bytes.Buffer
 		f, err := journalfile.Open(path)

@@ -30,8 +30,8 @@ type options struct {
 	timed bool // the reading ends by --timeout
 }
 
-const long = `Read the logs of a node and show when PLEG was not healthy: each incident with its beginning, end and worst
-age, what happened around it and its likely cause, as a timeline.
+const long = `Read the logs of a node and show when PLEG was not healthy: each incident with its beginning, end and
+worst age, what happened around it and its likely cause, as a timeline.
 
 Without FILE, --directory, --file or --root the node's own journal is read, and text logs where there is none. A FILE
 is a journal file, a folder of logs, or text of any kind, compressed or not; "-" is standard input, which is also read

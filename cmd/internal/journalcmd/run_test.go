@@ -82,6 +82,15 @@ func TestExitCodes(t *testing.T) {
 				(hint != "") != (tt.hint != "") {
 				t.Errorf("%d %q, hint %q; want %d %q, hint %q", code, message, hint, tt.code, tt.message, tt.hint)
 			}
+			if tt.code == 2 && tt.stdout == "" { // a program gets a document all the same
+				s.how.Format = render.JSON
+				var doc bytes.Buffer
+				s.env.Out = &doc
+				_ = s.finish(ctx, limited, tt.report, journal.Options{Inputs: []journal.Input{{Path: "x"}}}, tt.err)
+				if !strings.Contains(doc.String(), `"kind": "JournalReport"`) {
+					t.Errorf("document %q", doc.String())
+				}
+			}
 			if !strings.Contains(stdout.String(), tt.stdout) || tt.stdout == "" && stdout.Len() > 0 {
 				t.Errorf("stdout %q, want %q", stdout.String(), tt.stdout)
 			}

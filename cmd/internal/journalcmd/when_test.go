@@ -63,7 +63,10 @@ func TestParseRange(t *testing.T) {
 		{"-15m", "", ""},
 		{"2026-11-20", "2026-11-21", ""},
 		{"soon", "", `--since: "soon" is no time`},
-		{"2026-11-21", "2026-11-20", "--since 2026-11-21 00:00:00 +08:00 is not before --until 2026-11-20 00:00:00 +08:00"},
+		{
+			"2026-11-21", "2026-11-20",
+			"--since 2026-11-21 00:00:00 +08:00 is not before --until 2026-11-20 00:00:00 +08:00",
+		},
 	} {
 		_, _, err := parseRange(tt.since, tt.until, threeAtNight())
 		if _, problem, _ := cli.ExitCode(err); problem != tt.problem {

@@ -43,8 +43,8 @@ RestartSec=100ms
 WantedBy=multi-user.target
 `
 
-// kubeletConfig lets the syncLoop serve at one port what a kubelet serves at three. It has no TLS, so kdiag is let in at
-// the one that is read only.
+// kubeletConfig lets the syncLoop serve at one port what a kubelet serves at three. It has no TLS, so kdiag is let in
+// at the one that is read only.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
@@ -124,7 +124,8 @@ func (n testNode) awaitKubelet(t *testing.T) {
 func (n testNode) kdiag(t *testing.T, command string) apptest.Outcome {
 	t.Helper()
 	const limits = " --timeout 40s --rpc-timeout 8s" // nothing but a busy machine makes this runtime slow
-	o := outcome(t, n.sh(t, "timeout 120 kdiag "+command+limits+" -o json 2> /run/kdiag.err; code=$?; echo; echo $code"))
+	o := outcome(t, n.sh(t, "timeout 120 kdiag "+command+limits+
+		" -o json 2> /run/kdiag.err; code=$?; echo; echo $code"))
 	if testing.Verbose() {
 		t.Log(n.sh(t, "kdiag "+command+limits+" --color never || true")) // what a person would read
 	}
@@ -154,8 +155,8 @@ func own(r *checks.Report) *checks.Report {
 	return r
 }
 
-// blames checks that a report has one cause first, that this is critical, and its first step and its subject, by name or
-// by id; which may be empty.
+// blames checks that a report has one cause first, that this is critical, and its first step and its subject, by name
+// or by id; which may be empty.
 func blames(t *testing.T, o apptest.Outcome, code, step, subject string) checks.Cause {
 	t.Helper()
 	r := own(o.Report(t))
@@ -164,7 +165,7 @@ func blames(t *testing.T, o apptest.Outcome, code, step, subject string) checks.
 	}
 	c := r.Causes[0]
 	if c.Severity != checks.Critical || r.Status != checks.Unhealthy || o.Code != 1 {
-		t.Errorf("%s is %s, status %s, exit code %d; want critical, unhealthy and 1", code, c.Severity, r.Status, o.Code)
+		t.Errorf("%s is %s, status %s, exit code %d; want critical, unhealthy, 1", code, c.Severity, r.Status, o.Code)
 	}
 	if len(c.NextSteps) == 0 || !strings.HasPrefix(c.NextSteps[0].Command, step) {
 		t.Errorf("next steps %+v, want first %q", c.NextSteps, step)

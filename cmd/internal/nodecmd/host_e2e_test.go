@@ -28,7 +28,8 @@ func TestEndToEndNodeHost(t *testing.T) {
 	p := program{path: apptest.BuildKdiag(t), endpoint: c.Endpoint()}
 	// Control groups named as a kubelet names them, below the box's own.
 	pods, err := nodebox.RunPods(t.Context(), c.Endpoint(), nodebox.Pods{
-		Count: 2, Containers: 1, State: crictl.ContainerRunning, CgroupParent: "/" + filepath.Base(c.Dir()) + "/kubepods",
+		Count: 2, Containers: 1, State: crictl.ContainerRunning,
+		CgroupParent: "/" + filepath.Base(c.Dir()) + "/kubepods",
 	})
 	apptest.Must(t, err)
 	victim := pods[1]
@@ -160,7 +161,8 @@ const vforkEnv = "KDIAG_TEST_VFORK"
 func vforkUntilStdinEnds() {
 	os.Stdout.WriteString("up\n")
 	var b byte
-	if pid, _, _ := syscall.RawSyscall(syscall.SYS_CLONE, syscall.CLONE_VFORK|uintptr(syscall.SIGCHLD), 0, 0); pid == 0 {
+	flags := syscall.CLONE_VFORK | uintptr(syscall.SIGCHLD)
+	if pid, _, _ := syscall.RawSyscall(syscall.SYS_CLONE, flags, 0, 0); pid == 0 {
 		// The child has one thread and no scheduler: nothing but system calls.
 		syscall.RawSyscall(syscall.SYS_READ, 0, uintptr(unsafe.Pointer(&b)), 1)
 		syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
@@ -208,8 +210,8 @@ func inMounts(commands string) []string {
 	return []string{"unshare", "-m", "--propagation", "private", "/bin/sh", "-c", commands + ` && exec "$@"`, "sh"}
 }
 
-// nameConsumers has a container start 300 processes and leave 300 MiB in a tmpfs, which no process shows. It makes kdiag
-// alone see a machine of a gibibyte and 1,000 process ids, on which nobody else has memory.
+// nameConsumers has a container start 300 processes and leave 300 MiB in a tmpfs, which no process shows. It makes
+// kdiag alone see a machine of a gibibyte and 1,000 process ids, on which nobody else has memory.
 func nameConsumers(t *testing.T, p program, cgroup string) {
 	pids, memory := cgroupDir(t, "pids", cgroup), cgroupDir(t, "memory", cgroup)
 	shell := crowd(t, pids, 300)
@@ -277,8 +279,9 @@ func takeInotify(t *testing.T, p program) {
 	}.check(t, p.node(t))
 }
 
-// deadMount mounts a file system that never answers as a pod's volume, with a process of the container waiting in it, in
-// a mount namespace that nobody else sees. kdiag is asked again and again, and at last with the runtime frozen too.
+// deadMount mounts a file system that never answers as a pod's volume, with a process of the container waiting in it,
+// in a mount namespace that nobody else sees. kdiag is asked again and again, and at last with the runtime frozen
+// too.
 func deadMount(t *testing.T, c *nodebox.Containerd, p program, victim nodebox.Pod, cgroup string) {
 	point := filepath.Join("/var/lib/kubelet/pods", victim.Config.Metadata.Uid, "volumes/kubernetes.io~csi/data/mount")
 	dead := mountDead(t, point)
@@ -289,7 +292,10 @@ func deadMount(t *testing.T, c *nodebox.Containerd, p program, victim nodebox.Po
 	apptest.Must(t, reader.Start())
 	defer func() { dead.cut(); _ = reader.Wait() }()
 	// It sleeps interruptibly until a signal comes, as that of a pod's end does, and then until the server answers.
-	eventually(t, "a process in the dead mount", func() bool { return waitsIn(reader.Process.Pid, "request_wait_answer") })
+	eventually(t, "a process in the dead mount", func() bool {
+		stack, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", reader.Process.Pid))
+		return strings.Contains(string(stack), "request_wait_answer")
+	})
 	apptest.Must(t, reader.Process.Kill())
 
 	for range 2 {
@@ -311,11 +317,6 @@ func deadMount(t *testing.T, c *nodebox.Containerd, p program, victim nodebox.Po
 	}
 	dead.cut()
 	eventually(t, "no child of kdiag's is left", func() bool { return probesIn(point) == 0 })
-}
-
-func waitsIn(pid int, function string) bool {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", pid))
-	return strings.Contains(string(b), function)
 }
 
 // probesIn counts kdiag's children that wait in a mount. The first thread of one may be dead already.

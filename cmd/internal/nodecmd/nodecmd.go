@@ -39,9 +39,10 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Check everything around PLEG on this node: host, systemd, runtime, kubelet, logs",
-		Long: `Look at all that makes a node NotReady: pressure, disks, mounts, stuck processes, limits, cgroups and the clock of the
-host; systemd and its units; the runtime, as kdiag pleg does; the kubelet's settings, health, certificates and its way
-to the API server; the logs of the last minutes. One line each, the cause before its consequences, then the verdict.
+		Long: `Look at all that makes a node NotReady: pressure, disks, mounts, stuck processes, limits, cgroups and
+the clock of the host; systemd and its units; the runtime, as kdiag pleg does; the kubelet's settings, health,
+certificates and its way to the API server; the logs of the last minutes. One line each, the cause before its
+consequences, then the verdict.
 
 Reads only, but for a few writes of 4 KiB into an unlinked file, which time the runtime's disk. Whatever hangs is left
 behind and named. As root it sees everything; without, each check says what it could not see.
@@ -126,8 +127,8 @@ func (o *options) credentials() (kubelet.Credentials, error) {
 	return c, err
 }
 
-// garbagePercent makes the collector work more often than usual: a node that is short of memory has more use for some MiB than
-// for a tenth of a second of CPU.
+// garbagePercent makes the collector work more often than usual: a node that is short of memory has more use for some
+// MiB than for a tenth of a second of CPU.
 const garbagePercent = 25
 
 func run(ctx context.Context, env cli.Env, opts options) error {

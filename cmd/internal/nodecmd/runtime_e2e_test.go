@@ -171,7 +171,8 @@ func TestEndToEndNodeRuntime(t *testing.T) {
 		got := p.node(t)
 		names(t, got)
 		asked := []string{
-			"runtime.connect", "runtime.version", "runtime.status", "runtime.network", "runtime.lists", "runtime.inspect",
+			"runtime.connect", "runtime.version", "runtime.status", "runtime.network", "runtime.lists",
+			"runtime.inspect",
 		}
 		seen := []string{"host.memory", "host.clock", "host.mounts", "host.writes", "host.tasks", "host.cgroups"}
 		for _, c := range got.Report(t).Checks {

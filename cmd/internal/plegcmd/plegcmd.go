@@ -57,7 +57,8 @@ Reads only. Needs the runtime's socket, so usually root; neither the API server 
 
 func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(
-		cli.Reject(o.samples < 1 || o.samples > 1000, "--samples must be between 1 and 1000", "kdiag relist times long series"),
+		cli.Reject(o.samples < 1 || o.samples > 1000, "--samples must be between 1 and 1000",
+			"kdiag relist times long series"),
 		cli.Reject(o.exitedWarning < 1, "--exited-warning must be at least 1", "leave it out for the default of 1000"),
 	); err != nil {
 		return err

@@ -12,7 +12,8 @@ import (
 )
 
 // faultHelp explains the language of --fault.
-const faultHelp = `A fault is written as  RPC,ACTION[,TARGET...][,TIME...]  without blanks around the commas, for example
+const faultHelp = `A fault is written as  RPC,ACTION[,TARGET...][,TIME...]  without blanks around the commas,
+for example
 
   ContainerStatus,hang,pod=web-*,from=10s,until=1m
   RunPodSandbox,error="Unavailable: not now, later",first=3
@@ -39,8 +40,8 @@ TIME, counted from the start of the proxy:
 A value with a comma in it goes in double quotes. The first fault that matches applies.
 `
 
-// plan returns the initial state of the proxy: a scenario of which only the faults, latencies, conditions and the socket
-// matter.
+// plan returns the initial state of the proxy: a scenario of which only the faults, latencies, conditions and the
+// socket matter.
 func (o *options) plan(ctx context.Context) (fake.Scenario, error) {
 	var plan fake.Scenario
 	if source := cmp.Or(o.file, o.scenario); source != "" {

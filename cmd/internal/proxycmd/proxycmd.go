@@ -32,11 +32,11 @@ func NewCommand(env cli.Env) *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
 		Use: "proxy",
-		Short: "Put faults in front of a real runtime: calls hang, are delayed, fail, lose their connection or answer " +
-			"too much",
-		Long: `Listen on a socket and pass every CRI call on to the runtime behind it, byte for byte, except for calls with a fault.
-Point crictl or a kubelet at the proxy's socket to see how they react to a runtime that misbehaves; the runtime itself
-is not touched.
+		Short: "Put faults in front of a real runtime: calls hang, are delayed, fail, lose their connection " +
+			"or answer too much",
+		Long: `Listen on a socket and pass every CRI call on to the runtime behind it, byte for byte, except for calls
+with a fault. Point crictl or a kubelet at the proxy's socket to see how they react to a runtime that misbehaves; the
+runtime itself is not touched.
 
 Faults are given one by one (--fault; --fault help explains how to write them), in a YAML file with the lists latency,
 faults and conditions as in a scenario (--faults), or as a scenario (--scenario). All times count from the start. Those
@@ -89,9 +89,9 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	listen, err := crictl.ParseEndpoint(opts.listen)
-	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-		return cli.Usage("--listen: "+bad.Error(), bad.Hint)
+	listen, err := target.ParseEndpoint(opts.listen)
+	if err != nil {
+		return err
 	}
 	t, err := target.Open(ctx, env, &opts.Flags)
 	if _, ok := errors.AsType[*crictl.NoEndpointError](err); ok {

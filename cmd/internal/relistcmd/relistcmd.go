@@ -38,8 +38,8 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "relist",
 		Short: "Time relists as PLEG makes them: percentiles, distribution, headroom, forecast",
-		Long: `Repeat the kubelet's relist from outside, one each second as PLEG does, and show how long each RPC takes, how
-large the answers are, and when they will reach gRPC's limit or the PLEG threshold at today's growth.
+		Long: `Repeat the kubelet's relist from outside, one each second as PLEG does, and show how long each RPC
+takes, how large the answers are, and when they will reach gRPC's limit or the PLEG threshold at today's growth.
 
 Save a healthy node's figures and compare a sick one with them. Reads only.`,
 		Example: `  kdiag relist --for 1m

@@ -198,7 +198,9 @@ func TestMany(t *testing.T) {
 func TestEventsAround(t *testing.T) {
 	at := func(s int) *time.Time { return new(time.Unix(int64(s), 0).UTC()) }
 	event := func(marker, code string, from, to int, n int64) journal.Event {
-		return journal.Event{Lane: "kubelet", Marker: marker, Code: code, What: code, At: at(from), Until: at(to), Count: n}
+		return journal.Event{
+			Lane: "kubelet", Marker: marker, Code: code, What: code, At: at(from), Until: at(to), Count: n,
+		}
 	}
 	r := &journal.Report{Events: []journal.Event{
 		event("error", "ListFailed", 1, 3, 2), event("restart", "KubeletStarted", 2, 2, 1),
@@ -250,7 +252,8 @@ func TestJournalFollower(t *testing.T) {
 	update(at(419, true), full.Events[5])
 	update(at(419, true), journal.Event{})
 	golden(t, "journal-follow", b.String())
-	if err := NewJournalFollower(&terminal{err: io.ErrClosedPipe}, Options{}).Update(full, journal.Event{}); err == nil {
+	closed := NewJournalFollower(&terminal{err: io.ErrClosedPipe}, Options{})
+	if err := closed.Update(full, journal.Event{}); err == nil {
 		t.Error("no error from a writer that is closed")
 	}
 }

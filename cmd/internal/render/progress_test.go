@@ -45,7 +45,9 @@ func TestProgressLine(t *testing.T) {
 			p.Update(plegbench.Progress{Phase: "inspect", Done: 49, Total: 100, Hung: 2})
 		},
 		"| removing 1,001/2,000, 1 failed, 10s left": func(p *Progress) { p.Removing(clean) },
-		`| removing 0/9, paused: slow\x1b`:           func(p *Progress) { p.Removing(gc.Progress{Total: 9, Paused: "slow\x1b"}) },
+		`| removing 0/9, paused: slow\x1b`: func(p *Progress) {
+			p.Removing(gc.Progress{Total: 9, Paused: "slow\x1b"})
+		},
 		"| reading x.journal, 333 MiB of 666 MiB, 12 found": func(p *Progress) {
 			p.Reading("/var/log/x.journal", 333<<20, 666<<20, 12)
 		},

@@ -75,9 +75,10 @@ func explanations() document {
 	ds := []checks.Definition{
 		{
 			Code: "ListHang", Title: "one list hangs", Means: "The list waits for a lock.\n\nThe relist waits with it.",
-			Confirm: []string{"ps -C runc: what is old is stuck.", "The log repeats the same id."},
-			Fix:     []string{"Kill the stuck runc: the lock is freed."}, Mistaken: "RuntimeHung: there nothing answers.",
-			Sources: []string{"kubernetes/kubernetes#45419"}, RootOf: []string{"RelistOverloaded"},
+			Confirm:  []string{"ps -C runc: what is old is stuck.", "The log repeats the same id."},
+			Fix:      []string{"Kill the stuck runc: the lock is freed."},
+			Mistaken: "RuntimeHung: there nothing answers.",
+			Sources:  []string{"kubernetes/kubernetes#45419"}, RootOf: []string{"RelistOverloaded"},
 		},
 		{Code: "RuntimeDown", Title: "nothing listens", Means: "The daemon is stopped."},
 	}

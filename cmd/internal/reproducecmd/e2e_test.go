@@ -31,8 +31,8 @@ func wantsOnly(t *testing.T, c *nodebox.Containerd, pods int) {
 	}
 }
 
-// TestEndToEndReproduce plays incidents on a real containerd that runs somebody else's pod: through the proxy, which nobody but the
-// syncLoop feels, and with the daemon itself frozen.
+// TestEndToEndReproduce plays incidents on a real containerd that runs somebody else's pod: through the proxy, which
+// nobody but the syncLoop feels, and with the daemon itself frozen.
 func TestEndToEndReproduce(t *testing.T) {
 	c := apptest.StartContainerd(t, nodebox.Options{})
 	apptest.RunPods(t, c, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
@@ -40,7 +40,8 @@ func TestEndToEndReproduce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := apptest.Kdiag(t.Context(), "reproduce", name, "--runtime-endpoint", c.Endpoint(), "--speed", "10",
 				"--exited", "30", "-o", "json")
-			if r := apptest.Decode[render.ReproductionReport](t, got); got.Code != 0 || len(r.Missed) > 0 || !r.CleanedUp {
+			r := apptest.Decode[render.ReproductionReport](t, got)
+			if got.Code != 0 || len(r.Missed) > 0 || !r.CleanedUp {
 				t.Errorf("exit code %d, missed %v, cleaned up %t, stderr %s\n%+v", got.Code, r.Missed, r.CleanedUp,
 					got.Stderr, r.Events)
 			}
@@ -76,7 +77,8 @@ func TestEndToEndReproduceCut(t *testing.T) {
 	c := apptest.StartContainerd(t, nodebox.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(8*time.Second, cancel)
-	got := apptest.Kdiag(ctx, "reproduce", "list-hang", "--runtime-endpoint", c.Endpoint(), "--speed", "5", "-o", "json")
+	got := apptest.Kdiag(ctx, "reproduce", "list-hang", "--runtime-endpoint", c.Endpoint(), "--speed", "5",
+		"-o", "json")
 	if r := apptest.Decode[render.ReproductionReport](t, got); got.Code != 2 || !r.Interrupted || !r.CleanedUp {
 		t.Errorf("exit code %d, interrupted %t, cleaned up %t", got.Code, r.Interrupted, r.CleanedUp)
 	}

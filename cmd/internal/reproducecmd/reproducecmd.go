@@ -4,7 +4,6 @@ package reproducecmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -17,7 +16,6 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
-	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
 )
 
@@ -46,22 +44,19 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reproduce SCENARIO",
 		Short: "Play an incident from end to end: runtime, syncLoop, fault, NotReady, recovery",
-		Long: `Start a small kubelet with some pods, let something go wrong between it and the runtime, and print what happens as it
-happens: relists get stuck, events stop, the loop skips, the node turns NotReady, and recovers when the fault ends.
+		Long: `Start a small kubelet with some pods, let something go wrong between it and the runtime, and print what
+happens as it happens: relists get stuck, events stop, the loop skips, the node turns NotReady, and recovers when the
+fault ends.
 
-The runtime is the embedded one, or a real one with --runtime-endpoint. On a real one it runs pods of its own,
-	on the host's
-network and on an image that is there already; the fault is in a proxy before the runtime, so nobody else on it feels
-anything. In the end everything that it made is removed,
-	also after Ctrl-C or --timeout; --cleanup removes what a killed run has left.
+The runtime is the embedded one, or a real one with --runtime-endpoint. On a real one its pods run on the host's network
+and on an image that is there already; the fault is in a proxy before the runtime, so nobody else on it is affected. In
+the end everything that it made is removed, also after Ctrl-C or --timeout; --cleanup removes what a killed run left.
 
-On the embedded runtime the kubelet's periods are 60 times shorter, on a real one they are a kubelet's own,
-	and an incident
+On the embedded runtime the kubelet's periods are 60 times shorter, on a real one they are a kubelet's, and an incident
 takes its five minutes; --speed changes that. "help" as SCENARIO lists the scenarios.
 
-Exit codes: 0 the incident went as the scenario says; 1 it did not,
-	or not all could be removed; 2 it could not be played
-(bad usage, no such runtime, interrupted, --timeout).`,
+Exit codes: 0 the incident went as the scenario says; 1 it did not, or not all could be removed; 2 it could not be
+played (bad usage, no such runtime, interrupted, --timeout).`,
 		Example: `  kdiag reproduce runtime-hung
   kdiag reproduce list-hang --log kubelet.log && kdiag journal kubelet.log
   kdiag reproduce runtime-down --runtime-endpoint /run/containerd/containerd.sock --speed 10
@@ -80,7 +75,7 @@ Exit codes: 0 the incident went as the scenario says; 1 it did not,
 	fs.IntVar(&opts.pods, "pods", 6, "how many pods to run")
 	fs.IntVar(&opts.exited, "exited", 200, "how many exited containers exited-flood makes")
 	fs.StringVar(&opts.image, "image", "",
-		"what the pods run, by itself and without an end (default: the pause image that is there)")
+		"what the pods run, without a command and without an end (default: the pause image that is there)")
 	fs.Float64Var(&opts.speed, "speed", 0,
 		"shorten all times by this factor (default: 60 on the embedded runtime, 1 on a real one)")
 	fs.StringVar(&opts.log, "log", "", "write the kubelet's log of the run to this file")
@@ -178,9 +173,9 @@ func play(ctx context.Context, env cli.Env, opts options, style render.Options) 
 	}
 	on := "the embedded runtime"
 	if opts.Endpoint != "" {
-		url, err := crictl.ParseEndpoint(opts.Endpoint)
-		if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-			return nil, cli.Usage(bad.Error(), bad.Hint)
+		url, err := target.ParseEndpoint(opts.Endpoint)
+		if err != nil {
+			return nil, err
 		}
 		if _, err := target.Probe(ctx, url); err != nil { // nothing can answer there
 			return nil, err
@@ -234,8 +229,8 @@ func list(w io.Writer) error {
 func cleanup(ctx context.Context, env cli.Env) error {
 	done, err := reproduce.Cleanup(ctx, os.TempDir())
 	if err != nil {
-		return cli.Fail(err, cli.ExitProblem,
-			"run it again once the runtime answers (kdiag runtime says); if it is gone for good, remove the named folder")
+		return cli.Fail(err, cli.ExitProblem, "run it again once kdiag runtime shows an answer; "+
+			"if the runtime is gone for good, remove the named folder")
 	}
 	_, err = fmt.Fprintf(env.Out, "removed %d sandboxes, %d containers and %d folders of runs that were killed\n",
 		done.Sandboxes, done.Containers, len(done.Folders))

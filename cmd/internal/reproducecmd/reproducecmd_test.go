@@ -25,11 +25,12 @@ func wantsOrder(t *testing.T, events []reproduce.Event, want ...reproduce.What) 
 	}
 }
 
-// unhurriedSpeed leaves a busy machine time. At 60, the default, the runtime counts as down when nothing comes from it for half a second.
+// unhurriedSpeed leaves a busy machine time. At 60, the default, the runtime counts as down when nothing comes from
+// it for half a second.
 const unhurriedSpeed = "15"
 
-// TestReproduce plays every incident on the embedded runtime, and has kdiag journal read the kubelet's log of it: where PLEG became
-// unhealthy there must be one incident in it, with the cause of that name.
+// TestReproduce plays every incident on the embedded runtime, and has kdiag journal read the kubelet's log of it:
+// where PLEG became unhealthy there must be one incident in it, with the cause of that name.
 func TestReproduce(t *testing.T) {
 	for _, name := range reproduce.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -98,7 +99,8 @@ func TestReproduceMission(t *testing.T) {
 	wantsOrder(t, r.Events, reproduce.Fault, reproduce.PodDied, reproduce.EventsStop, reproduce.RelistStuck,
 		reproduce.RelistFailed, reproduce.NotReady, reproduce.Skip, reproduce.Lifted, reproduce.PodNoticed,
 		reproduce.PodRunning, reproduce.Recovered, reproduce.CleanedUp)
-	if r.Reason != "KubeletNotReady" || r.Message != "container runtime is down" || *r.NotReadyAfterKubeletSeconds < 120 {
+	if r.Reason != "KubeletNotReady" || r.Message != "container runtime is down" ||
+		*r.NotReadyAfterKubeletSeconds < 120 {
 		t.Errorf("reason %q, message %q, after %v", r.Reason, r.Message, *r.NotReadyAfterKubeletSeconds)
 	}
 }

@@ -21,9 +21,9 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runtime",
 		Short: "Probe the runtime's socket: which one and why, conditions, latency of each read-only RPC",
-		Long: `Find the runtime's socket and report why that one was chosen; probe it; then ask each read-only RPC once, side
-by side, each with its own deadline. This distinguishes a daemon that is down from one that is stopped, deadlocked,
-misconfigured or slow.
+		Long: `Find the runtime's socket and report why that one was chosen; probe it; then ask each read-only RPC
+once, side by side, each with its own deadline. This distinguishes a daemon that is down from one that is stopped,
+deadlocked, misconfigured or slow.
 
 Reads only.`,
 		Example: `  kdiag runtime

@@ -2,7 +2,6 @@ package runtimecmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -10,7 +9,6 @@ import (
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/target"
-	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
@@ -24,8 +22,8 @@ func newServe(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Keep the embedded runtime up on a socket, for crictl, a kubelet or a test",
-		Long: `Serve CRI v1 on a unix socket as the scenario says, until interrupted. The runtime keeps real state: sandboxes,
-containers and images come, run and go as they are asked to, but no process is ever started.
+		Long: `Serve CRI v1 on a unix socket as the scenario says, until interrupted. The runtime keeps real state:
+sandboxes, containers and images come, run and go as they are asked to, but no process is ever started.
 
 A scenario is one of the built-in ones (--simulate help lists them) or a YAML file:
 
@@ -59,9 +57,9 @@ func serve(ctx context.Context, env cli.Env, opts serveOptions) error {
 	if err != nil {
 		return err
 	}
-	url, err := crictl.ParseEndpoint(opts.listen)
-	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-		return cli.Usage(bad.Error(), bad.Hint)
+	url, err := target.ParseEndpoint(opts.listen)
+	if err != nil {
+		return err
 	}
 	server, err := fake.New(scenario)
 	if err != nil {

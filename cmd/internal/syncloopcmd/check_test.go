@@ -19,8 +19,18 @@ func TestShortFlags(t *testing.T) {
 	}{
 		{"none", nil, nil, 0},
 		{"evented", []string{"--evented"}, map[string]bool{"EventedPLEG": true}, 0},
-		{"beside other gates", []string{"--feature-gates", "PLEGOnDemandRelist=false", "--evented"}, map[string]bool{"EventedPLEG": true, "PLEGOnDemandRelist": false}, 0},
-		{"against the long way", []string{"--evented=false", "--feature-gates", "EventedPLEG=true"}, map[string]bool{"EventedPLEG": false}, 0},
+		{
+			"beside other gates",
+			[]string{"--feature-gates", "PLEGOnDemandRelist=false", "--evented"},
+			map[string]bool{"EventedPLEG": true, "PLEGOnDemandRelist": false},
+			0,
+		},
+		{
+			"against the long way",
+			[]string{"--evented=false", "--feature-gates", "EventedPLEG=true"},
+			map[string]bool{"EventedPLEG": false},
+			0,
+		},
 		{"verbosity", []string{"-v", "4"}, nil, 4},
 		{"verbosity in one word", []string{"-v5"}, nil, 5},
 	} {

@@ -42,10 +42,11 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "syncloop",
 		Short: "Run pods on a CRI socket with a small kubelet, to watch its loop at work",
-		Long: `Run pods on a real runtime through the same machinery as a kubelet: pod sources, syncLoop, pod workers, PLEG,
-probes, volumes, eviction, garbage collection, node status. It serves to learn and to test, not to run a cluster.
+		Long: `Run pods on a real runtime through the same machinery as a kubelet: pod sources, syncLoop, pod workers,
+PLEG, probes, volumes, eviction, garbage collection, node status. It serves to learn and to test, not to run a
+cluster.
 
-The log is the kubelet's own, line for line. Everything that it creates bears the label ` + "`io.kdiag.syncloop`" + `, and it
+The log is the kubelet's own, line for line. Everything that it creates bears the label "io.kdiag.syncloop", and it
 touches nothing else on the socket; but a real kubelet on the same socket kills its pods. Interrupted, it leaves its
 pods running and takes them over when it is started again. docs/syncloop.md lists what differs from a kubelet.`,
 		Example: `  kdiag syncloop --manifests ./pods --runtime-endpoint /run/containerd/containerd.sock

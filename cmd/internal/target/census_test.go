@@ -43,7 +43,8 @@ func TestSnapshotHung(t *testing.T) {
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	if s := k.TakeSnapshot(ctx, cli.Env{}, Sources{}); s.Problem != "interrupted before Version was answered" || s.Denied {
+	s = k.TakeSnapshot(ctx, cli.Env{}, Sources{})
+	if s.Problem != "interrupted before Version was answered" || s.Denied {
 		t.Errorf("%q, denied %v", s.Problem, s.Denied)
 	}
 }
@@ -87,7 +88,8 @@ func TestSources(t *testing.T) {
 	t.Chdir(here)
 	src := Sources{KubeletRoot: "kubelet", Manifests: "/etc/manifests"}
 	err := src.CheckSources(&cobra.Command{})
-	if want := (Sources{KubeletRoot: filepath.Join(here, "kubelet"), Manifests: "/etc/manifests"}); err != nil || src != want {
+	want := Sources{KubeletRoot: filepath.Join(here, "kubelet"), Manifests: "/etc/manifests"}
+	if err != nil || src != want {
 		t.Errorf("%+v, %v, want %+v", src, err, want)
 	}
 	must(t, unix.Mkfifo("pipe", 0o600))

@@ -136,8 +136,8 @@ func (t *Target) collection() crictl.Collection {
 }
 
 // folder returns the folder that a flag names, else the one that the kubelet was given, else its default. The last is
-// known only of a kubelet that is a process by itself: one that is embedded, as in k3s, is given folders that no argument
-// shows.
+// known only of a kubelet that is a process by itself: one that is embedded, as in k3s, is given folders that no
+// argument shows.
 func (t *Target) folder(flag, named, given, usual string) (string, error) {
 	switch {
 	case named != "":

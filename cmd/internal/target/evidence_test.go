@@ -115,13 +115,16 @@ func TestEvidence(t *testing.T) {
 		{"folders of another kubelet", func(_ cli.Env, k *Target, _ *Sources) {
 			k.Kubelet.Collection.RootDir = "/data"
 		}, "those of another kubelet"},
-		{"no folders", func(_ cli.Env, k *Target, _ *Sources) { k.Kubelet.Collection.RootDir = "/none" }, "no such file"},
+		{"no folders", func(_ cli.Env, k *Target, _ *Sources) {
+			k.Kubelet.Collection.RootDir = "/none"
+		}, "no such file"},
 		{"folders by flag", func(_ cli.Env, k *Target, src *Sources) {
 			k.Kubelet.Collection.RootDir, src.KubeletRoot = "/none", "/var/lib/kubelet"
 		}, ""},
 		{"no kubelet", func(_ cli.Env, k *Target, _ *Sources) { k.Kubelet = nil }, "no kubelet runs here"},
 		{
-			"no kubelet to ask for its pods", func(_ cli.Env, k *Target, src *Sources) { k.Kubelet, src.Pods = nil, "" },
+			"no kubelet to ask for its pods",
+			func(_ cli.Env, k *Target, src *Sources) { k.Kubelet, src.Pods = nil, "" },
 			"no kubelet runs here to ask for them; --pods takes its answer from a file",
 		},
 		{"no kubelet, and flags instead", func(_ cli.Env, k *Target, src *Sources) {
@@ -157,7 +160,8 @@ func TestEvidence(t *testing.T) {
 			if tt.missing == "" && missing != "" || !strings.Contains(missing, tt.missing) {
 				t.Errorf("missing %q, want %q", missing, tt.missing)
 			}
-			if gone := l.Gone(crictl.Pod{UID: "dead", Namespace: "web", Name: "old"}, true); gone != (tt.missing == "") {
+			gone := l.Gone(crictl.Pod{UID: "dead", Namespace: "web", Name: "old"}, true)
+			if gone != (tt.missing == "") {
 				t.Errorf("the dead pod is gone: %v", gone)
 			}
 			if l.Gone(crictl.Pod{UID: "live"}, true) {

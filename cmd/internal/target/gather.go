@@ -21,7 +21,8 @@ import (
 
 // The time for what is read beside the runtime's calls.
 const (
-	// hostTimeout bounds the scan of /proc: enough for tens of thousands of processes, and little beside an RPC deadline.
+	// hostTimeout bounds the scan of /proc: enough for tens of thousands of processes, and little beside an RPC
+	// deadline.
 	hostTimeout = 4 * time.Second
 	// againTimeout bounds the second read of the processes that matter, which comes when the answer is due.
 	againTimeout = 300 * time.Millisecond

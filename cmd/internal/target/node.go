@@ -22,8 +22,8 @@ type Looks struct {
 	APIServer   bool                // the server in the kubelet's kubeconfig may be asked
 }
 
-// betweenLooks is the time between two reads of the kernel's counters: long enough for a share of time to mean something
-// (a tick has 4 to 10 ms), short beside what a person waits.
+// betweenLooks is the time between two reads of the kernel's counters: long enough for a share of time to mean
+// something (a tick has 4 to 10 ms), short beside what a person waits.
 const betweenLooks = 500 * time.Millisecond
 
 // lookAtNode runs the probes beside everything else. It answers before the command's time is up, whatever hangs.

@@ -1,6 +1,6 @@
-// Package target opens the runtime that a command means, given, found on the host or simulated, and asks it, the node and
-// the logs. It also holds what the diagnosing commands share around that: progress, what kept kdiag from looking, the
-// exit code.
+// Package target opens the runtime that a command means, given, found on the host or simulated, and asks it, the node
+// and the logs. It also holds what the diagnosing commands share around that: progress, what kept kdiag from looking,
+// the exit code.
 package target
 
 import (
@@ -82,6 +82,15 @@ func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
 	t.Client = client
 	t.close = append(t.close, func() { _ = client.Close() })
 	return t, nil
+}
+
+// ParseEndpoint returns the URL of an endpoint as a person writes it, or a *cli.UsageError.
+func ParseEndpoint(text string) (string, error) {
+	url, err := crictl.ParseEndpoint(text)
+	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
+		err = cli.Usage(bad.Error(), bad.Hint)
+	}
+	return url, err
 }
 
 // below returns a socket's address as this process sees it: below root, unless it is only there without.
