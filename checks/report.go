@@ -211,14 +211,14 @@ type RelistSample struct {
 
 // A Definition is what kdiag explain prints about a cause.
 type Definition struct {
-	Code     string
-	Title    string   // a few words
-	Means    string   // what happens in the kubelet and the runtime; paragraphs of text
-	Confirm  []string // how a person can confirm it, as commands or observations
-	Fix      []string // what helps, in order of blast radius
-	Mistaken string   // what it is mistaken for, and how to tell them apart
-	Sources  []string // threads, files and papers where the facts come from
-	RootOf   []string // codes of causes that are consequences of this one when both are found
+	Code     string   `json:"code"`
+	Title    string   `json:"title"`              // a few words
+	Means    string   `json:"means"`              // what happens in the kubelet and the runtime; paragraphs of text
+	Confirm  []string `json:"confirm,omitempty"`  // how a person can confirm it, as commands or observations
+	Fix      []string `json:"fix,omitempty"`      // what helps, in order of blast radius
+	Mistaken string   `json:"mistaken,omitempty"` // what it is mistaken for, and how to tell them apart
+	Sources  []string `json:"sources,omitempty"`  // threads, files and papers where the facts come from
+	RootOf   []string `json:"rootOf,omitempty"`   // codes of causes that are consequences of this one when both are found
 }
 
 // The verdicts of a log. What was not read may hold the incident that was not found: then " YET" follows the second

@@ -113,7 +113,8 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(
 		cli.Reject(
 			o.Keep < 0 || o.Keep == 0 && changed("keep"), "--keep must be at least 1",
-			"the newest of each pod and container always stays: it holds the restart count, or shows that an init container ran",
+			"the newest of each pod and container always stays: it holds the restart count, "+
+				"and shows that an init container ran",
 		),
 		cli.Reject(min(o.MinAge, o.olderThan) < 0, "--min-age must not be negative",
 			"for example --min-age 10m"),

@@ -119,7 +119,7 @@ func (o *options) credentials() (kubelet.Credentials, error) {
 	data, err := cli.ReadFile(o.tokenFile, maxToken)
 	c.Token = strings.TrimSpace(string(data))
 	if err == nil && c.Token == "" {
-		err = errors.New(o.tokenFile + " is empty")
+		err = errors.New("the file is empty")
 	}
 	if err != nil {
 		err = cli.Usage("--kubelet-token: "+err.Error(), "")

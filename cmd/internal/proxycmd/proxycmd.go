@@ -89,7 +89,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	listen, err := target.ParseEndpoint(opts.listen)
+	listen, err := target.ParseEndpoint("--listen", opts.listen)
 	if err != nil {
 		return err
 	}

@@ -173,7 +173,7 @@ func play(ctx context.Context, env cli.Env, opts options, style render.Options) 
 	}
 	on := "the embedded runtime"
 	if opts.Endpoint != "" {
-		url, err := target.ParseEndpoint(opts.Endpoint)
+		url, err := target.ParseEndpoint("--runtime-endpoint", opts.Endpoint)
 		if err != nil {
 			return nil, err
 		}

@@ -57,7 +57,7 @@ func serve(ctx context.Context, env cli.Env, opts serveOptions) error {
 	if err != nil {
 		return err
 	}
-	url, err := target.ParseEndpoint(opts.listen)
+	url, err := target.ParseEndpoint("--listen", opts.listen)
 	if err != nil {
 		return err
 	}

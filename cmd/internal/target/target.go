@@ -84,11 +84,11 @@ func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
 	return t, nil
 }
 
-// ParseEndpoint returns the URL of an endpoint as a person writes it, or a *cli.UsageError.
-func ParseEndpoint(text string) (string, error) {
+// ParseEndpoint returns the URL of an endpoint as a person gives it to a flag, or a *cli.UsageError.
+func ParseEndpoint(flag, text string) (string, error) {
 	url, err := crictl.ParseEndpoint(text)
 	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-		err = cli.Usage(bad.Error(), bad.Hint)
+		err = cli.Usage(flag+": "+bad.Error(), bad.Hint)
 	}
 	return url, err
 }
