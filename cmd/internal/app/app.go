@@ -49,21 +49,21 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 	root.SetArgs(args)
 	code, message, hint := cli.ExitCode(out.lost(root.ExecuteContext(ctx)))
 	if message != "" {
-		say(env, "kdiag: "+message)
+		report(env, "kdiag: "+message)
 	}
 	if hint != "" {
-		say(env, "  hint: "+hint)
+		report(env, "  hint: "+hint)
 	}
 	return code
 }
 
-// say writes a line to standard error. When that fails there is nobody left to tell.
-func say(env cli.Env, line string) {
+// report writes a line to standard error. When that fails there is nowhere left to report it.
+func report(env cli.Env, line string) {
 	_, _ = fmt.Fprintln(env.Err, printable(line))
 }
 
-// maxLine bounds what is said of bad input, in runes: enough for a path and what is wrong with it, and little of a file
-// that is no scenario.
+// maxLine bounds what is printed of bad input, in runes: enough for a path and what is wrong with it, and little of a
+// file that is no scenario.
 const maxLine = 300
 
 // printable makes a line of what may hold anything a person or a file gave: control characters are shown, not sent.
@@ -172,7 +172,7 @@ func complete(root *cobra.Command) {
 }
 
 func flagError(cmd *cobra.Command, err error) error {
-	// pflag prints durations and numbers with Go's own parse error; the flag's name and value say enough.
+	// pflag prints durations and numbers with Go's own parse error; the flag's name and value are enough.
 	problem, _, _ := strings.Cut(err.Error(), ": time: ")
 	problem, _, _ = strings.Cut(problem, ": strconv.")
 	return cli.Usage(problem, cmd.CommandPath()+" --help lists the flags")

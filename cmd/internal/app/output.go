@@ -37,8 +37,8 @@ func (o *output) Fd() uintptr {
 	return ^uintptr(0)
 }
 
-// lost returns what a command ended with, or that its answer was not all written, unless it could give none and says
-// so.
+// lost returns what a command ended with, or that its answer was not all written, unless it reports that it could
+// give none.
 func (o *output) lost(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 }
 
 // TestScripts runs kdiag as a person does. Beside testscript's own commands, "code N kdiag ..." runs a command and
-// wants that exit code.
+// checks its exit code.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",

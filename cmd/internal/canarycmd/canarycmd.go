@@ -71,7 +71,7 @@ there and refuses it: the answer is unknown.`,
 	fs.StringVar(&opts.image, "image", "",
 		"run this image (default: one on the node that holds sleep, else the pause image)")
 	fs.BoolVar(&opts.pull, "pull", false, "pull --image if it is not on the node; it then stays there")
-	fs.BoolVar(&opts.cni, "cni", false, "give the sandbox a network of its own, by CNI, instead of the host's")
+	fs.BoolVar(&opts.cni, "cni", false, "give the sandbox a pod network, by CNI, instead of the host's")
 	return cmd
 }
 
@@ -83,7 +83,7 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 			"leave it out to let kdiag pick one that is on the node"),
 		cli.Reject(o.pull && o.image == "", "--pull needs --image",
 			"name what to pull, for example --image docker.io/library/busybox:1.36"),
-		cli.Reject(len(o.command) > 0 && o.image == "", "a command needs --image", "say which image holds it"),
+		cli.Reject(len(o.command) > 0 && o.image == "", "a command needs --image", "name the image that holds it"),
 		cli.Reject(o.Timeout < leastTimeout, "--timeout "+o.Timeout.String()+" leaves no time to clean up",
 			"give at least "+leastTimeout.String()),
 	); err != nil {

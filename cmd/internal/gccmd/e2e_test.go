@@ -116,7 +116,7 @@ func (r gcRun) wait(t *testing.T) (*render.GCReport, int) {
 	return apptest.Decode[render.GCReport](t, o), o.Code
 }
 
-// checkLeft wants exactly what must go to have gone, and the rest to be as it was.
+// checkLeft checks that exactly what must go has gone, and the rest is as it was.
 func checkLeft(t *testing.T, before, after inventory, mustGo map[string]bool) {
 	t.Helper()
 	want := inventory{}

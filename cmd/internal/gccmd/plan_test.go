@@ -16,7 +16,7 @@ import (
 
 // TestGCForeignPlans applies plans that were made elsewhere or in another time: each is refused with its reason.
 func TestGCForeignPlans(t *testing.T) {
-	root := t.TempDir() // of a node with an identity of its own
+	root := t.TempDir() // of a node with another identity
 	for name, text := range map[string]string{"etc/machine-id": "f00d\n", "proc/sys/kernel/random/boot_id": "beef\n"} {
 		apptest.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
 		apptest.Must(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))

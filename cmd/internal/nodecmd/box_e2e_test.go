@@ -80,7 +80,7 @@ func bootNode(t *testing.T) testNode {
 	return n
 }
 
-// freePort returns a port of the loopback at which nobody listens. A box has no network of its own.
+// freePort returns a port of the loopback at which nobody listens. A box shares the network.
 func freePort(t *testing.T) int {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -110,7 +110,7 @@ func (n testNode) sh(t *testing.T, command string) string {
 // await repeats a command until it succeeds.
 func (n testNode) await(t *testing.T, command string) {
 	t.Helper()
-	n.sh(t, "for i in $(seq 3000); do said=$( { "+command+"; } 2>&1 ) && exit; sleep 0.1; done; echo \"$said\"; exit 1")
+	n.sh(t, "for i in $(seq 3000); do out=$( { "+command+"; } 2>&1 ) && exit; sleep 0.1; done; echo \"$out\"; exit 1")
 }
 
 // awaitKubelet waits until the kubelet that was started last is at work.
@@ -271,7 +271,7 @@ func (n testNode) testKubeletFrozen(t *testing.T) {
 	})
 }
 
-// inPod is how a privileged pod with hostPID sees a node: a root of its own, with the host's under /host.
+// inPod is how a privileged pod with hostPID sees a node: another root, with the host's under /host.
 const inPod = `unshare --mount sh -c '
 	mkdir -p /run/pod && mount -t tmpfs pod /run/pod && cd /run/pod && mkdir host proc tmp &&
 	mount --rbind / host && mount -t proc proc proc && cp /usr/local/bin/kdiag . &&

@@ -335,7 +335,7 @@ func probesIn(point string) int {
 	return n
 }
 
-// A deadFuse is a dead file system in a mount namespace of its own.
+// A deadFuse is a dead file system in a private mount namespace.
 type deadFuse struct {
 	*nodebox.DeadFuse
 	point string
@@ -346,27 +346,27 @@ func mountDead(t *testing.T, point string) *deadFuse {
 	t.Helper()
 	f := &deadFuse{DeadFuse: nodebox.OpenDeadFuse(t), point: point}
 	// The kubelet's folder is another one in there, so that nothing of the machine's is touched.
-	holder := exec.Command("/bin/sh", "-c",
+	mounter := exec.Command("/bin/sh", "-c",
 		`mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet && mkdir -p "$1" &&
 		mount -i -t fuse -o "$2" dead.example:/bucket "$1" && exec 3>&- && echo up && read line`,
 		"sh", point, f.Options(3))
-	holder.ExtraFiles = []*os.File{f.Dev}
-	holder.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	holder.Stderr = os.Stderr
-	stdin, err := holder.StdinPipe()
+	mounter.ExtraFiles = []*os.File{f.Dev}
+	mounter.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	mounter.Stderr = os.Stderr
+	stdin, err := mounter.StdinPipe()
 	apptest.Must(t, err)
-	awaitUp(t, holder)
-	f.enter = []string{"nsenter", "-t", strconv.Itoa(holder.Process.Pid), "-m", "--"}
+	awaitUp(t, mounter)
+	f.enter = []string{"nsenter", "-t", strconv.Itoa(mounter.Process.Pid), "-m", "--"}
 	t.Cleanup(func() {
 		f.cut()
 		stdin.Close()
-		_ = holder.Wait()
+		_ = mounter.Wait()
 	})
 	go f.Serve()
 	return f
 }
 
-// cut ends the connection: whoever waits is told so, and ends.
+// cut ends the connection: all that wait get an error, and end.
 func (f *deadFuse) cut() {
 	_ = exec.Command(f.enter[0], append(f.enter[1:], "umount", "-c", "-f", f.point)...).Run() // it may be gone
 	_ = f.Dev.Close()

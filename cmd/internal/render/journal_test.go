@@ -100,7 +100,7 @@ func TestJournalHTML(t *testing.T) {
 	}
 }
 
-// checkPage wants a page that needs nothing else, whose tags are balanced, and in which nothing acts on a terminal.
+// checkPage checks that a page needs nothing else, that its tags are balanced, and that nothing acts on a terminal.
 func checkPage(t *testing.T, page string) {
 	t.Helper()
 	for _, outside := range []string{"http:", "https:", "src=", "<script", "@import", "<link", "javascript:"} {

@@ -73,7 +73,7 @@ func (p *Progress) Removing(now gc.Progress) {
 }
 
 // Reading shows how far the reading of logs is: what is read, the bytes read of all and of how many, and how many
-// records that say that PLEG is not healthy were found. A total of 0 is not known.
+// records of an unhealthy PLEG were found. A total of 0 is not known.
 func (p *Progress) Reading(source string, done, total, found int64) {
 	text := "reading " + path.Base(source) + ", " + size(done)
 	if total > 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
 )
 
-// wantsOnly checks that a runtime holds no other sandbox than that of the pod which was there before.
+// wantsOnly checks that a runtime has no other sandbox than those that were there before.
 func wantsOnly(t *testing.T, c *nodebox.Containerd, pods int) {
 	t.Helper()
 	client, err := crictl.Dial(c.Endpoint(), crictl.Options{})

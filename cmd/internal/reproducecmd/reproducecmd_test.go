@@ -91,8 +91,8 @@ func readIncident(t *testing.T, log, cause string, want bool) {
 	}
 }
 
-// TestReproduceMission wants the timeline of a hung runtime as a real kubelet has it.
-func TestReproduceMission(t *testing.T) {
+// TestReproduceHung checks the timeline of a hung runtime, which is that of a real kubelet.
+func TestReproduceHung(t *testing.T) {
 	t.Parallel()
 	got := apptest.Kdiag(t.Context(), "reproduce", "runtime-hung", "--speed", unhurriedSpeed, "-o", "json")
 	r := apptest.Decode[render.ReproductionReport](t, got)

@@ -9,7 +9,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
-// TestShortFlags wants what is short for a flag of the kubelet's to mean the same.
+// TestShortFlags gives flags that are short for the kubelet's, which must have the same effect.
 func TestShortFlags(t *testing.T) {
 	for _, tt := range []struct {
 		name      string

@@ -101,7 +101,7 @@ E0301 "Error"
 	}
 }
 
-// TestDrawFits wants no line in the last column and none below the screen, in whatever size.
+// TestDrawFits checks that no line reaches the last column and none is below the screen, in any size.
 func TestDrawFits(t *testing.T) {
 	full, log := hung(30)
 	for name, s := range map[string]syncloop.Snapshot{"hung": full, "empty": {}} {
@@ -121,7 +121,7 @@ func TestDrawFits(t *testing.T) {
 	}
 }
 
-// TestRun wants the view to move, and the screen back however the work ends.
+// TestRun checks that the view moves, and that the screen is restored however the work ends.
 func TestRun(t *testing.T) {
 	broken := errors.New("broken")
 	for _, tt := range []struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// silent is a socket on which nobody ever answers.
-func silent(t *testing.T, network, addr string) net.Listener {
+// deaf is a socket at which nothing ever answers.
+func deaf(t *testing.T, network, addr string) net.Listener {
 	t.Helper()
 	lis, err := net.Listen(network, addr)
 	must(t, err)
@@ -28,7 +28,7 @@ func silent(t *testing.T, network, addr string) net.Listener {
 // TestSnapshotHung asks a runtime that hangs: the answer comes within the time of the first call, whatever the
 // command's. One that is interrupted in that call names it.
 func TestSnapshotHung(t *testing.T) {
-	lis := silent(t, "unix", filepath.Join(t.TempDir(), "cri.sock"))
+	lis := deaf(t, "unix", filepath.Join(t.TempDir(), "cri.sock"))
 	client, err := crictl.Dial(lis.Addr().String(), crictl.Options{RPCTimeout: 300 * time.Millisecond})
 	must(t, err)
 	defer client.Close()

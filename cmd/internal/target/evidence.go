@@ -30,14 +30,14 @@ const (
 	defaultRootDir  = "/var/lib/kubelet"
 )
 
-// Sources say where to find out which pods exist, instead of where the running kubelet says.
+// Sources name where to find out which pods exist, instead of the places of the running kubelet.
 type Sources struct {
 	KubeletRoot string // --kubelet-root
 	Manifests   string // --manifests
 	Pods        string // --pods: a file with the answer of the kubelet's /pods
 }
 
-// AddSources adds the flags that say where to find out which pods exist.
+// AddSources adds the flags that name where to find out which pods exist.
 func (s *Sources) AddSources(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&s.KubeletRoot, "kubelet-root", "",
@@ -73,7 +73,7 @@ func (s *Sources) CheckSources(cmd *cobra.Command) error {
 }
 
 // evidence gathers what is known about the pods of the node. A pod counts as alive where a source could not be read.
-// Each source has its own time: that one hangs says nothing about the others. A source that names no pod which is here
+// Each source has its own time: one that hangs does not hide the others. A source that names no pod which is here
 // is another node's, empty, or that of a kubelet which has only just started, and proves nothing.
 func (t *Target) evidence(ctx context.Context, env cli.Env, src Sources, sandboxes []crictl.PodSandbox) gc.Evidence {
 	here := make(map[string]bool, len(sandboxes))
@@ -127,7 +127,7 @@ func (t *Target) evidence(ctx context.Context, env cli.Env, src Sources, sandbox
 // maxReason bounds what is repeated of why something could not be read, in runes: paths may be long.
 const maxReason = 400
 
-// collection returns what the kubelet's settings say about collecting garbage; nothing where none runs.
+// collection returns the kubelet's settings for collecting garbage; the zero value where none runs.
 func (t *Target) collection() crictl.Collection {
 	if t.Kubelet == nil {
 		return crictl.Collection{}

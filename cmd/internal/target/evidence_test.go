@@ -89,7 +89,7 @@ func write(t *testing.T, name, text string) {
 // TestEvidence counts a pod as gone only when all three sources are there, are this node's, and do not have it.
 func TestEvidence(t *testing.T) {
 	sandboxes := []crictl.PodSandbox{{Pod: &crictl.Pod{UID: "live"}}, {Pod: &crictl.Pod{UID: "dead"}}}
-	hung := silent(t, "tcp", "127.0.0.1:0").Addr().(*net.TCPAddr)
+	hung := deaf(t, "tcp", "127.0.0.1:0").Addr().(*net.TCPAddr)
 	type change = func(env cli.Env, k *Target, src *Sources)
 	// listed gives the kubelet another list of pods.
 	listed := func(text string) change {

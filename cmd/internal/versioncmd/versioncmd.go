@@ -20,7 +20,7 @@ type version struct {
 	GoVersion string `json:"goVersion"`
 	Platform  string `json:"platform"`
 	Revision  string `json:"revision,omitempty"` // commit that it was built from, where the Go command knew it
-	CRI       string `json:"criAPI,omitempty"`   // version of k8s.io/cri-api that it speaks
+	CRI       string `json:"criAPI,omitempty"`   // version of k8s.io/cri-api that it is built with
 }
 
 // NewCommand returns kdiag version.
