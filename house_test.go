@@ -131,12 +131,11 @@ func TestImports(t *testing.T) {
 		{"cmd/gendocs", []string{"cmd/internal/app", "cmd/internal/cli", "checks", "journal/signature"}},
 		{"cmd/internal/cli", nil},
 		{"cmd/internal/render", []string{"checks", "checks/units", "crictl/gc", "journal", "plegbench"}},
-		{"cmd/internal/target", []string{"cmd/internal/cli", "checks", "crictl", "journal", "plegbench"}},
-		{"cmd/internal/answer", []string{"cmd/internal/cli", "cmd/internal/render", "cmd/internal/target", "checks", "crictl", "plegbench"}},
+		{"cmd/internal/target", []string{"cmd/internal/cli", "cmd/internal/render", "checks", "crictl", "journal", "plegbench"}},
 		{"cmd/internal/app", []string{"cmd/internal", "checks"}},
 		{"cmd/internal/apptest", []string{"cmd/internal/app", "cmd/internal/cli", "checks", "plegbench/nodebox"}},
 		{"cmd/internal", []string{
-			"cmd/internal/answer", "cmd/internal/cli", "cmd/internal/render", "cmd/internal/target",
+			"cmd/internal/cli", "cmd/internal/render", "cmd/internal/target",
 			"checks", "crictl", "journal", "plegbench",
 		}},
 	}

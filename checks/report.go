@@ -91,8 +91,7 @@ type Evidence struct {
 
 // A Subject names a culprit.
 type Subject struct {
-	// Kind is Container, PodSandbox, Unit, Process, Filesystem, Disk, Cgroup, Certificate, Socket, RPC or Node.
-	Kind      string    `json:"kind"`
+	Kind      string    `json:"kind"` // Container, PodSandbox, Unit, Process, Filesystem, Disk, Cgroup, Certificate, Socket, RPC, Node
 	ID        string    `json:"id,omitempty"`
 	Name      string    `json:"name,omitempty"`
 	Namespace string    `json:"namespace,omitempty"`
@@ -206,20 +205,20 @@ type RelistSample struct {
 	At         time.Time `json:"at"`
 	Seconds    float64   `json:"seconds"`
 	Containers *int      `json:"containers,omitempty"` // absent when their list did not come
-	Bytes      *int      `json:"bytes,omitempty"`      // of the larger list; absent where nothing of a list came
+	Bytes      *int      `json:"bytes,omitempty"`      // of the larger list; absent when one did not come, and nothing of either
 	Error      string    `json:"error,omitempty"`
 }
 
 // A Definition is what kdiag explain prints about a cause.
 type Definition struct {
-	Code     string
-	Title    string   // a few words
-	Means    string   // what happens in the kubelet and the runtime; paragraphs of text
-	Confirm  []string // how a person can confirm it, as commands or observations
-	Fix      []string // what helps, in order of blast radius
-	Mistaken string   // what it is mistaken for, and what distinguishes them
-	Sources  []string // threads, files and papers where the facts come from
-	RootOf   []string // codes of causes that are consequences of this one when both are found
+	Code     string   `json:"code"`
+	Title    string   `json:"title"`              // a few words
+	Means    string   `json:"means"`              // what happens in the kubelet and the runtime; paragraphs of text
+	Confirm  []string `json:"confirm,omitempty"`  // how a person can confirm it, as commands or observations
+	Fix      []string `json:"fix,omitempty"`      // what helps, in order of blast radius
+	Mistaken string   `json:"mistaken,omitempty"` // what it is mistaken for, and what distinguishes them
+	Sources  []string `json:"sources,omitempty"`  // threads, files and papers where the facts come from
+	RootOf   []string `json:"rootOf,omitempty"`   // codes of causes that are consequences of this one when both are found
 }
 
 // The verdicts of a log. What was not read may hold the incident that was not found: then " YET" follows the second

@@ -74,7 +74,8 @@ func manTree(cmd *cobra.Command, head *doc.GenManHeader, dir string) error {
 
 func causePage(list []checks.Definition) []byte {
 	var b bytes.Buffer
-	b.WriteString("# Causes\n\nWhat `kdiag explain` prints, made by `make generate`. The root comes first in a report; what follows from it after.\n")
+	b.WriteString("# Causes\n\nWhat `kdiag explain` prints, made by `make generate`. " +
+		"The root comes first in a report; what follows from it after.\n")
 	for _, d := range list {
 		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n", d.Code, sentenceCase(d.Title), d.Means)
 		section(&b, "Confirm it", d.Confirm)
@@ -108,8 +109,8 @@ func sentenceCase(title string) string {
 
 func signaturePage(list []signature.Signature) []byte {
 	var b bytes.Buffer
-	b.WriteString("# Signatures\n\nWhat `kdiag journal` looks for in the logs of a node, made by `make generate` from journal/signature/catalogue. " +
-		"The code is what stands in its report.\n")
+	b.WriteString("# Signatures\n\nWhat `kdiag journal` looks for in the logs of a node, made by `make generate` " +
+		"from journal/signature/catalogue. The code is what stands in its report.\n")
 	lane := signature.Lane("")
 	for _, s := range list {
 		if s.Lane != lane {

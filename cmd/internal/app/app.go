@@ -49,21 +49,21 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 	root.SetArgs(args)
 	code, message, hint := cli.ExitCode(out.lost(root.ExecuteContext(ctx)))
 	if message != "" {
-		say(env, "kdiag: "+message)
+		report(env, "kdiag: "+message)
 	}
 	if hint != "" {
-		say(env, "  hint: "+hint)
+		report(env, "  hint: "+hint)
 	}
 	return code
 }
 
-// say writes a line to standard error. When that fails there is nobody left to tell.
-func say(env cli.Env, line string) {
+// report writes a line to standard error. When that fails there is nowhere left to report it.
+func report(env cli.Env, line string) {
 	_, _ = fmt.Fprintln(env.Err, printable(line))
 }
 
-// maxLine bounds what is said of bad input, in runes: enough for a path and what is wrong with it, and little of a file
-// that is no scenario.
+// maxLine bounds what is printed of bad input, in runes: enough for a path and what is wrong with it, and little of a
+// file that is no scenario.
 const maxLine = 300
 
 // printable makes a line of what may hold anything a person or a file gave: control characters are shown, not sent.
@@ -90,8 +90,8 @@ func Root(env cli.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kdiag",
 		Short: "Say why a Kubernetes node is NotReady, and what to do next",
-		Long: `kdiag answers one question on a sick node, in seconds, whatever hangs: why is this node NotReady, and what do I do
-next? It needs the runtime's socket, so usually root, and no API server.
+		Long: `kdiag answers one question on a sick node, in seconds, whatever hangs: why is this node NotReady, and
+what do I do next? It needs the runtime's socket, so usually root, and no API server.
 
 Start with:  kdiag pleg
 
@@ -125,7 +125,7 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		versioncmd.NewCommand(env),
 	)
 	root.InitDefaultCompletionCmd()
-	usageErrors(root)
+	complete(root)
 	root.SetHelpCommand(newHelp(root))
 	return root
 }
@@ -148,26 +148,34 @@ func newHelp(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// usageErrors makes a wrong number of arguments a usage error in all commands below root. cobra looks at the arguments only
-// of a command that runs something.
-func usageErrors(root *cobra.Command) {
+// complete gives all commands below root what they share: a wrong number of arguments is a usage error, one that only
+// has subcommands prints its help, and --simulate help lists the scenarios. cobra looks at the arguments only of a
+// command that runs something.
+func complete(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		cmd.Args = usageArgs(cmd.Args)
 		if cmd.HasSubCommands() {
 			cmd.Args = unknownCommand
 		}
+		run := cmd.RunE
 		if !cmd.Runnable() {
-			cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+			run = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
-		usageErrors(cmd)
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if f := cmd.Flags().Lookup("simulate"); f != nil && f.Value.String() == "help" {
+				return target.PrintScenarios(cmd.OutOrStdout())
+			}
+			return run(cmd, args)
+		}
+		complete(cmd)
 	}
 }
 
 func flagError(cmd *cobra.Command, err error) error {
-	// pflag prints durations and numbers with Go's own parse error; the flag's name and value say enough.
+	// pflag prints durations and numbers with Go's own parse error; the flag's name and value are enough.
 	problem, _, _ := strings.Cut(err.Error(), ": time: ")
 	problem, _, _ = strings.Cut(problem, ": strconv.")
-	return &cli.UsageError{Problem: problem, Hint: cmd.CommandPath() + " --help lists the flags"}
+	return cli.Usage(problem, cmd.CommandPath()+" --help lists the flags")
 }
 
 func unknownCommand(cmd *cobra.Command, args []string) error {
@@ -183,7 +191,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		hint = "did you mean " + path + " " + strings.Join(near, ", "+path+" ") + "?"
 	}
-	return &cli.UsageError{Problem: fmt.Sprintf("there is no command %q", name), Hint: hint}
+	return cli.Usage(fmt.Sprintf("there is no command %q", name), hint)
 }
 
 // usageArgs makes a wrong number of arguments a usage error.
@@ -202,6 +210,6 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if strings.HasPrefix(err.Error(), "unknown command ") { // of cobra.NoArgs
 			return unknownCommand(cmd, args)
 		}
-		return &cli.UsageError{Problem: err.Error(), Hint: cmd.CommandPath() + " --help shows its use"}
+		return cli.Usage(err.Error(), cmd.CommandPath()+" --help shows its use")
 	}
 }

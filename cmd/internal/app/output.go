@@ -8,8 +8,8 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
-// An output is standard output. It remembers the first write that failed, since not all that prints looks: cobra's help does
-// not. When the reader of a pipe has left, SIGPIPE ends the process, as it does others.
+// An output is standard output. It remembers the first write that failed, since not all that prints looks: cobra's
+// help does not. When the reader of a pipe has left, SIGPIPE ends the process, as it does others.
 type output struct {
 	io.Writer
 	mu  sync.Mutex
@@ -37,7 +37,8 @@ func (o *output) Fd() uintptr {
 	return ^uintptr(0)
 }
 
-// lost returns what a command ended with, or that its answer was not all written, unless it could give none and says so.
+// lost returns what a command ended with, or that its answer was not all written, unless it reports that it could
+// give none.
 func (o *output) lost(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs kdiag as a person does. Beside testscript's own commands, "code N kdiag ..." runs a command and wants
-// that exit code.
+// TestScripts runs kdiag as a person does. Beside testscript's own commands, "code N kdiag ..." runs a command and
+// checks its exit code.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",

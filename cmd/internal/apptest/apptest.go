@@ -91,20 +91,23 @@ func (o Outcome) Wants(t *testing.T, code string) *checks.Report {
 	if got := Codes(r); len(got) == 0 || got[0] != code {
 		t.Errorf("causes %v, want %s first\n%s\n%s", got, code, o.Stdout, o.Stderr)
 	}
-	wantExit := map[checks.Verdict]int{
-		checks.Healthy: 0, checks.Degraded: 0, checks.Unhealthy: 1, checks.Unknown: 2,
-	}[r.Status]
-	if o.Code != wantExit {
+	if wantExit := ExitOf(r.Status); o.Code != wantExit {
 		t.Errorf("exit code %d with status %s, want %d", o.Code, r.Status, wantExit)
 	}
 	return r
+}
+
+// ExitOf returns the exit code of a verdict.
+func ExitOf(v checks.Verdict) int {
+	return map[checks.Verdict]int{checks.Unhealthy: cli.ExitProblem, checks.Unknown: cli.ExitUnknown}[v]
 }
 
 // CouldNotTell reports whether a run could not judge the runtime. It may name a cause of the machine all the same.
 func (o Outcome) CouldNotTell(t *testing.T) bool {
 	t.Helper()
 	r := o.Report(t)
-	return r.Status == checks.Unknown && o.Code == 2 || len(r.Causes) > 0 && !slices.ContainsFunc(Codes(r), OfThisRuntime)
+	return r.Status == checks.Unknown && o.Code == 2 ||
+		len(r.Causes) > 0 && !slices.ContainsFunc(Codes(r), OfThisRuntime)
 }
 
 // Codes returns the codes of a report's causes, in their order.
@@ -126,7 +129,8 @@ func OfThisRuntime(code string) bool {
 		"RuntimeDown", "RuntimeHung", "RuntimeSlow", "RuntimeNotReady", "RuntimeUnsupported", "NetworkNotReady",
 		"CNIHung", "ListHang", "InspectHang", "ImageServiceHung", "ListTooLarge", "TooManyExited", "RelistOverloaded",
 		"KubeletDown", "KubeletStalled", "KubeletCrashLooping", "PLEGUnhealthy", "CertificateExpired",
-		"APIServerUnreachable", "SystemdWedged", "CgroupDriverMismatch", "ClockJumped", "MountsExploded", "CgroupsLeaked",
+		"APIServerUnreachable", "SystemdWedged", "CgroupDriverMismatch", "ClockJumped", "MountsExploded",
+		"CgroupsLeaked",
 	}, code)
 }
 

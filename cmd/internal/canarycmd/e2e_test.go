@@ -20,7 +20,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
-// A node is a containerd of its own, the program, and a client that looks at what is there.
+// A node is a private containerd, the program, and a client that lists what is there.
 type node struct {
 	*nodebox.Containerd
 	kdiag, temp string
@@ -90,7 +90,7 @@ func (n *node) canaries(t *testing.T) []*runtimeapi.PodSandbox {
 	return list
 }
 
-// wantsClean wants the runtime and the folder of temporary files to be empty.
+// wantsClean checks that the runtime and the folder of temporary files are empty.
 func (n *node) wantsClean(t *testing.T) {
 	t.Helper()
 	if left := n.canaries(t); len(left) > 0 {
@@ -129,26 +129,19 @@ func TestEndToEndCanary(t *testing.T) {
 		}
 		n.wantsClean(t)
 	})
-	t.Run("no such image", func(t *testing.T) {
-		r, code := n.start(t, "--image", "docker.io/local/none:1").wait(t)
-		if r.Status != checks.Unknown || code != 2 || r.Summary != "the image docker.io/local/none:1 is not on this node" {
-			t.Errorf("exit code %d, %+v", code, r)
-		}
-	})
-	t.Run("a program that is not there", func(t *testing.T) {
-		r, code := n.start(t, "--image", nodebox.ImageBusybox, "--", "/bin/none").wait(t)
-		if r.Status != checks.Unknown || code != 2 || !strings.Contains(r.Summary, "cannot be run so") {
-			t.Errorf("exit code %d, %+v", code, r)
-		}
-		n.wantsClean(t)
-	})
-	t.Run("a program that ends", func(t *testing.T) {
-		r, code := n.start(t, "--image", nodebox.ImageBusybox, "--", "false").wait(t)
-		if r.Status != checks.Unknown || code != 2 || !strings.Contains(r.Summary, "ended by itself, with exit code 1") {
-			t.Errorf("exit code %d, %+v", code, r)
-		}
-		n.wantsClean(t)
-	})
+	for summary, args := range map[string][]string{
+		"the image docker.io/local/none:1 is not on this node": {"--image", "docker.io/local/none:1"},
+		"cannot be run so":                  {"--image", nodebox.ImageBusybox, "--", "/bin/none"},
+		"ended by itself, with exit code 1": {"--image", nodebox.ImageBusybox, "--", "false"},
+	} {
+		t.Run(summary, func(t *testing.T) {
+			r, code := n.start(t, args...).wait(t)
+			if r.Status != checks.Unknown || code != 2 || !strings.Contains(r.Summary, summary) {
+				t.Errorf("exit code %d, %+v", code, r)
+			}
+			n.wantsClean(t)
+		})
+	}
 	t.Run("interrupted", func(t *testing.T) {
 		run := n.linger(t, 1)
 		apptest.Must(t, run.Cmd.Process.Signal(syscall.SIGINT))
@@ -206,7 +199,7 @@ func TestEndToEndCanary(t *testing.T) {
 	})
 }
 
-// wantsFine wants a canary that went well, however slow this machine is.
+// wantsFine checks that a canary went well, however slow this machine is.
 func wantsFine(t *testing.T, r *checks.CanaryReport, code int) {
 	t.Helper()
 	if r.Status != checks.Healthy && r.Status != checks.Degraded || code != 0 || !r.CleanedUp {
@@ -214,7 +207,7 @@ func wantsFine(t *testing.T, r *checks.CanaryReport, code int) {
 	}
 }
 
-// TestEndToEndCanaryLeft stops the daemon while a canary is there: kdiag ends in time and says what is left. Then it
+// TestEndToEndCanaryLeft stops the daemon while a canary is there: kdiag ends in time and names what is left. Then it
 // kills a kdiag whose canary is there. The next run, once their time is over, removes both.
 func TestEndToEndCanaryLeft(t *testing.T) {
 	n := startNode(t)

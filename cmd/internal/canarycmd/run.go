@@ -8,7 +8,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -22,18 +21,15 @@ import (
 const cleanupShare = 3
 
 func run(ctx context.Context, env cli.Env, opts options) error {
-	if opts.Simulate == "help" {
-		return target.PrintScenarios(env.Out)
-	}
 	facts, err := take(ctx, env, &opts)
 	if err != nil {
 		return err
 	}
 	report := judge.NewCanaryReport(target.Header(env, checks.KindCanaryReport), *facts)
-	if err := render.Canary(env.Out, report, answer.Render(env, &opts.Flags)); err != nil {
+	if err := render.Canary(env.Out, report, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}
-	return answer.Exit(ctx, report.Status, opts.FailOn)
+	return target.Exit(ctx, report.Status, opts.FailOn)
 }
 
 // take opens the runtime and runs the canary. The error is one of usage, or of kdiag itself.
@@ -43,7 +39,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, 
 	start := env.Now()
 	t, err := target.Open(ctx, env, &opts.Flags)
 	if err != nil {
-		facts.Preceding, err = answer.Unopened(err, opts.Output)
+		facts.Preceding, err = target.Unopened(err, opts.Output)
 		return facts, err
 	}
 	defer t.Close()
@@ -62,8 +58,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, 
 		return nil, fmt.Errorf("preparing a connection to %s: %w", t.Endpoint.URL, err)
 	}
 	defer func() { go cri.Close() }() // it would wait for a runtime that does not read
-	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
-	progress.ASCII = env.ASCII()
+	progress := target.NewProgress(env)
 	o := canary.Options{
 		Image: opts.image, Pull: opts.pull, Command: opts.command, CNI: opts.cni,
 		LogDir: os.TempDir(), RPCTimeout: rpc, Course: asking - cleanup, Cleanup: cleanup,

@@ -28,7 +28,7 @@ func System() Env {
 	return env
 }
 
-// ASCII reports whether pictures must do without block characters: the locale says so, or the terminal is a serial
+// ASCII reports whether pictures must do without block characters: the locale has none, or the terminal is a serial
 // line or a text console, whose fonts often lack them.
 func (e Env) ASCII() bool {
 	term := e.Getenv("TERM")

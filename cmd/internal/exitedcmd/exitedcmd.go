@@ -11,7 +11,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -35,16 +34,15 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exited",
 		Short: "Count exited containers and dead sandboxes: by pod, namespace, reason, age; growth",
-		Long: `Count what has exited and was not removed: by pod, namespace, reason and age; how much of the list's limit of
-16 MiB it takes, and with --watch, when the limit is reached. Works beyond that limit, and without the kubelet.`,
+		Long: `Count what has exited and was not removed: by pod, namespace, reason and age; how much of the list's
+limit of 16 MiB it takes, and with --watch, when the limit is reached. Works beyond that limit, and without the
+kubelet.`,
 		Example: `  kdiag exited
   kdiag exited --watch 60s                 # look twice: how fast does it grow?
   kdiag exited --simulate exited-flood     # anywhere: the embedded runtime with 20,000 exited containers`,
-		Args: cobra.NoArgs,
+		Args:    cobra.NoArgs,
+		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := opts.check(cmd); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, opts)
 		},
 	}
@@ -56,11 +54,11 @@ func NewCommand(env cli.Env) *cobra.Command {
 	return cmd
 }
 
-func (o *options) check(cmd *cobra.Command) error {
+func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(
 		cli.Reject(o.watch < 0 || o.watch == 0 && cmd.Flags().Changed("watch"), "--watch must be longer than nothing",
 			"for example --watch 60s"),
-		o.Check(cmd), o.CheckSources(cmd),
+		o.Check(cmd, nil), o.CheckSources(cmd),
 	); err != nil {
 		return err
 	}
@@ -75,22 +73,19 @@ func (o *options) check(cmd *cobra.Command) error {
 }
 
 func run(ctx context.Context, env cli.Env, opts options) error {
-	if opts.Simulate == "help" {
-		return target.PrintScenarios(env.Out)
-	}
 	doc := &render.ExitedCensus{
 		Header: target.Header(env, "ExitedCensus"), Status: checks.Unknown, Next: opts.next,
 		Missing: []string{}, Problems: []string{},
 	}
 	if err := take(ctx, env, &opts, doc); err != nil {
-		if doc.Problems, err = answer.Unopened(err, opts.Output); err != nil {
+		if doc.Problems, err = target.Unopened(err, opts.Output); err != nil {
 			return err
 		}
 	}
-	if err := render.Exited(env.Out, doc, answer.Render(env, &opts.Flags)); err != nil {
+	if err := render.Exited(env.Out, doc, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}
-	return answer.Exit(ctx, doc.Status, opts.FailOn)
+	return target.Exit(ctx, doc.Status, opts.FailOn)
 }
 
 // take takes one or two censuses. The error is why there was no runtime to ask.
@@ -104,14 +99,14 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 	}
 	defer t.Close()
 	doc.Runtime = t.Runtime()
-	first := time.Now()
+	begun := time.Now()
 	look, census := once(within, env, opts, t)
 	if look.Problem == "" && opts.watch > 0 {
 		select {
 		case <-within.Done():
 			doc.Problems = append(doc.Problems, "there was no second look")
 		case <-time.After(opts.watch):
-			apart := time.Since(first).Seconds()
+			apart := time.Since(begun).Seconds()
 			again, second := once(within, env, opts, t)
 			if again.Problem != "" {
 				doc.Problems = append(doc.Problems, "the second look: "+again.Problem)
@@ -131,12 +126,8 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 		}
 		return nil
 	}
-	doc.Census, doc.Missing, doc.Status = census, append(
-		doc.Missing,
-		look.Missing...), verdict(
-		census,
-		checks.DefaultLimits(),
-	)
+	doc.Census, doc.Missing = census, append(doc.Missing, look.Missing...)
+	doc.Status = verdict(census, checks.DefaultLimits())
 	if doc.Status == checks.Healthy && (census.Partial || ctx.Err() != nil) {
 		doc.Status = checks.Unknown
 	}
@@ -144,8 +135,7 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 }
 
 func once(ctx context.Context, env cli.Env, opts *options, t *target.Target) (target.Snapshot, *gc.Census) {
-	progress := render.NewProgress(env.Err, env.ErrTTY, env.Width)
-	progress.ASCII = env.ASCII()
+	progress := target.NewProgress(env)
 	defer progress.Done()
 	progress.Update(plegbench.Progress{Phase: "connect"})
 	look := t.TakeSnapshot(ctx, env, opts.Sources)

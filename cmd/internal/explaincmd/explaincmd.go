@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks/causes"
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/cmd/internal/target"
 )
 
 // NewCommand returns kdiag explain.
@@ -23,15 +23,14 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [CAUSE]",
 		Short: "Explain a cause: what it means, how to confirm it, how to fix it",
-		Long:  "Explain a cause that kdiag names: what it means, how to confirm it, how to fix it. Without a cause, list them.",
+		Long: "Explain a cause that kdiag names: what it means, how to confirm it, how to fix it. Without a cause, " +
+			"list them.",
 		Example: `  kdiag explain
   kdiag explain InspectHang`,
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: codes,
+		PreRunE:   flags.Check,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := flags.Check(cmd); err != nil {
-				return err
-			}
 			return run(env, &flags, args)
 		},
 	}
@@ -40,16 +39,13 @@ func NewCommand(env cli.Env) *cobra.Command {
 }
 
 func run(env cli.Env, flags *cli.Flags, args []string) error {
-	how := answer.Render(env, flags)
+	how := target.Render(env, flags)
 	if len(args) == 0 {
 		return render.Definitions(env.Out, causes.Docs(), how)
 	}
 	d, ok := causes.Doc(args[0])
 	if !ok {
-		return &cli.UsageError{
-			Problem: fmt.Sprintf("there is no cause %q", args[0]),
-			Hint:    suggest(args[0]),
-		}
+		return cli.Usage(fmt.Sprintf("there is no cause %q", args[0]), suggest(args[0]))
 	}
 	return render.Definition(env.Out, d, how)
 }
@@ -57,9 +53,8 @@ func run(env cli.Env, flags *cli.Flags, args []string) error {
 // suggest returns the causes whose code or title holds what was typed.
 func suggest(typed string) string {
 	var like []string
-	typed = strings.ToLower(typed)
 	for _, d := range causes.Docs() {
-		if strings.Contains(strings.ToLower(d.Code+" "+d.Title), typed) {
+		if strings.Contains(strings.ToLower(d.Code+" "+d.Title), strings.ToLower(typed)) {
 			like = append(like, d.Code)
 		}
 	}

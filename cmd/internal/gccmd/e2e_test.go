@@ -60,8 +60,8 @@ func (n *gcNode) inventory(t *testing.T) inventory {
 	return all
 }
 
-// fill leaves what crash loops leave: pods with so many exited instances in a dead sandbox each; every other pod has come
-// back since, with a new sandbox in which an instance runs. It returns the ids that must go.
+// fill leaves what crash loops leave: pods with so many exited instances in a dead sandbox each; every other pod has
+// come back since, with a new sandbox in which an instance runs. It returns the ids that must go.
 func (n *gcNode) fill(t *testing.T, prefix string, pods, exited int) (mustGo map[string]bool) {
 	t.Helper()
 	mustGo = map[string]bool{}
@@ -116,7 +116,7 @@ func (r gcRun) wait(t *testing.T) (*render.GCReport, int) {
 	return apptest.Decode[render.GCReport](t, o), o.Code
 }
 
-// checkLeft wants exactly what must go to have gone, and the rest to be as it was.
+// checkLeft checks that exactly what must go has gone, and the rest is as it was.
 func checkLeft(t *testing.T, before, after inventory, mustGo map[string]bool) {
 	t.Helper()
 	want := inventory{}
@@ -150,10 +150,46 @@ func audited(t *testing.T, name string, torn int) []string {
 	return ids
 }
 
-// unhurried makes a run of some 400 removals last for ten seconds or more, so that a test meets it in its middle on any machine.
-func unhurried(audit string) []string { return []string{"--yes", "--audit", audit, "--rate", "40"} }
+// A disturbance is a run that has something happen to it in its middle.
+type disturbance struct {
+	*gcNode
+	gcRun
+	mustGo map[string]bool
+	before inventory
+	audit  string
+	begun  time.Time
+}
 
-// awaitAudited waits until an audit file has so many lines, so that a run is in its middle.
+// disturb starts a run of some 400 removals, slow enough to last for ten seconds or more on any machine, and waits
+// until it is in its middle.
+func (n *gcNode) disturb(t *testing.T, name string, args ...string) *disturbance {
+	t.Helper()
+	d := &disturbance{gcNode: n, mustGo: n.fill(t, name, 10, 40), audit: filepath.Join(t.TempDir(), "audit.jsonl")}
+	d.before = n.inventory(t)
+	d.begun = time.Now()
+	d.gcRun = n.start(t, append([]string{"--yes", "--audit", d.audit, "--rate", "40"}, args...)...)
+	awaitAudited(t, d.audit, 40)
+	return d
+}
+
+// gone counts what has gone since before the run.
+func (d *disturbance) gone(t *testing.T) int {
+	t.Helper()
+	return len(d.before) - len(d.inventory(t))
+}
+
+// again runs the clean-up once more, which must finish it.
+func (d *disturbance) again(t *testing.T) *render.GCReport {
+	t.Helper()
+	report, code := d.start(t, "--yes", "--audit", d.audit).wait(t)
+	if code != 0 || len(report.Failed) > 0 || report.Left > 0 {
+		t.Errorf("exit code %d when run again, %+v", code, report.Result)
+	}
+	checkLeft(t, d.before, d.inventory(t), d.mustGo)
+	return report
+}
+
+// awaitAudited waits until an audit file has so many lines.
 func awaitAudited(t *testing.T, name string, lines int) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Minute); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
@@ -188,24 +224,21 @@ func TestEndToEndGC(t *testing.T) {
 	apptest.Must(t, err)
 	t.Cleanup(func() { _ = n.cri.Close() })
 
-	t.Run("2000 exited", func(t *testing.T) { gcFlood(t, n) })
-	t.Run("killed in the middle", func(t *testing.T) { gcKilled(t, n) })
-	t.Run("interrupted in the middle", func(t *testing.T) { gcInterrupted(t, n) })
-	t.Run("frozen in the middle", func(t *testing.T) { gcFrozen(t, n) })
-	t.Run("restarted in the middle", func(t *testing.T) { gcRestarted(t, n) })
-	t.Run("plan and apply", func(t *testing.T) { gcApply(t, n) })
-	t.Run("full disk", func(t *testing.T) { gcFullDisk(t, n) })
-	t.Run("two at once", func(t *testing.T) { gcTwice(t, n) })
+	t.Run("2000 exited", n.flood)
+	t.Run("killed in the middle", n.killed)
+	t.Run("interrupted in the middle", n.interrupted)
+	t.Run("frozen in the middle", n.frozen)
+	t.Run("restarted in the middle", n.restarted)
+	t.Run("plan and apply", n.apply)
+	t.Run("full disk", n.fullDisk)
+	t.Run("two at once", n.twice)
 }
 
-func gcFlood(t *testing.T, n *gcNode) {
+func (n *gcNode) flood(t *testing.T) {
 	mustGo := n.fill(t, "loop", 50, 40)
 	n.emptySandboxes(t, 5, mustGo)
-	ran := apptest.RunPods(
-		t,
-		n.Containerd,
-		nodebox.Pods{Count: 4, Containers: 1, Attempts: 4, State: crictl.ContainerExited, Prefix: "ran"},
-	)
+	ran := apptest.RunPods(t, n.Containerd,
+		nodebox.Pods{Count: 4, Containers: 1, Attempts: 4, State: crictl.ContainerExited, Prefix: "ran"})
 	for _, pod := range ran {
 		for _, c := range pod.Containers[:len(pod.Containers)-1] {
 			mustGo[c.ID] = true
@@ -219,31 +252,17 @@ func gcFlood(t *testing.T, n *gcNode) {
 	during := n.watch(t, func() { report, code = n.start(t, "--yes").wait(t) })
 	checkLeft(t, before, n.inventory(t), mustGo)
 	if code != 0 || report.Removed != len(mustGo) || len(report.Failed)+len(report.Skipped) > 0 || report.DryRun {
-		t.Errorf(
-			"exit code %d, %d of %d removed, %d failed, %d skipped",
-			code,
-			report.Removed,
-			len(mustGo),
-			len(report.Failed),
-			len(report.Skipped),
-		)
+		t.Errorf("exit code %d, want %d removed: %+v", code, len(mustGo), report.Result)
 	}
 	if left := logFiles(t, filepath.Join(n.Dir(), "logs")); len(logs) == 0 || !slices.Equal(logs, left) {
 		t.Errorf("%d logs before, %d after", len(logs), len(left))
 	}
-	t.Logf(
-		"removed %d in %.1f s, %.0f per second, up to %d at a time, %d pauses",
-		report.Removed,
-		report.Seconds,
-		report.PerSecond,
-		report.Most,
-		report.Pauses,
-	)
-	t.Logf("a second client's lists: quiet p50 %v p99 %v (%d), during the run p50 %v p99 %v (%d)",
-		percentile(quiet, 50), percentile(quiet, 99), len(quiet), percentile(during, 50), percentile(during, 99), len(during))
+	t.Logf("%+v", report.Speed)
+	t.Logf("a second client's lists: quiet p50 %v p99 %v, during the run p50 %v p99 %v",
+		percentile(quiet, 50), percentile(quiet, 99), percentile(during, 50), percentile(during, 99))
 
-	// What the side probe watches must hold. On a busy machine a percentile of few samples says little, so the bound is a
-	// gross one here; docs/bench has the figures.
+	// What the side probe watches must hold. On a busy machine a percentile of few samples says little, so the bound
+	// is a gross one here; docs/bench has the figures.
 	if p50, most := percentile(during, 50), 4*percentile(quiet, 99)+100*time.Millisecond; p50 > most {
 		t.Errorf("half of a second client's lists take longer than %v: %v", most, p50)
 	}
@@ -254,8 +273,8 @@ func gcFlood(t *testing.T, n *gcNode) {
 	}
 }
 
-// watch lists both lists as a kubelet does, several times a second so that there are enough for a percentile, while work
-// goes on, and returns how long each relist took.
+// watch lists both lists as a kubelet does, several times a second so that there are enough for a percentile, while
+// work goes on, and returns how long each relist took.
 func (n *gcNode) watch(t *testing.T, work func()) []time.Duration {
 	t.Helper()
 	second, err := crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
@@ -285,117 +304,78 @@ func percentile(all []time.Duration, p int) time.Duration {
 	if len(all) == 0 {
 		return 0
 	}
-	sorted := slices.Sorted(slices.Values(all))
-	return sorted[min(len(sorted)-1, len(sorted)*p/100)]
+	return slices.Sorted(slices.Values(all))[min(len(all)-1, len(all)*p/100)]
 }
 
-func gcKilled(t *testing.T, n *gcNode) {
-	mustGo := n.fill(t, "killed", 10, 40)
-	before := n.inventory(t)
-	audit := filepath.Join(t.TempDir(), "audit.jsonl")
-	r := n.start(t, unhurried(audit)...)
-	awaitAudited(t, audit, 40)
-	apptest.Must(t, r.Cmd.Process.Kill())
-	if o := r.Wait(); o.Stdout != "" {
+func (n *gcNode) killed(t *testing.T) {
+	d := n.disturb(t, "killed")
+	apptest.Must(t, d.Process.Process.Kill())
+	if o := d.Wait(); o.Stdout != "" {
 		t.Errorf("it was killed and printed %q", o.Stdout)
 	}
-	after := n.inventory(t)
-	if len(after) == len(before) || len(after) == len(before)-len(mustGo) {
-		t.Fatalf("%d of %d are left: it was not killed in the middle", len(after), len(before))
+	if gone := d.gone(t); gone == 0 || gone == len(d.mustGo) {
+		t.Fatalf("%d have gone: it was not killed in the middle", gone)
 	}
-	if got := os.Truncate(audit, fileSize(t, audit)-7); got != nil { // a line that was being written
-		t.Fatal(got)
-	}
-	report, code := n.start(t, "--yes", "--audit", audit).wait(t)
-	checkLeft(t, before, n.inventory(t), mustGo)
-	if code != 0 || len(report.Failed) > 0 || report.Left > 0 || report.Removed >= len(mustGo) {
-		t.Errorf("exit code %d, %+v", code, report.Result)
+	info, err := os.Stat(d.audit)
+	apptest.Must(t, err)
+	apptest.Must(t, os.Truncate(d.audit, info.Size()-7)) // a line that was being written
+	if report := d.again(t); report.Removed >= len(d.mustGo) {
+		t.Errorf("%d removed", report.Removed)
 	}
 	seen := map[string]bool{}
-	for _, id := range audited(t, audit, 1) {
-		if seen[id] || !mustGo[id] {
+	for _, id := range audited(t, d.audit, 1) {
+		if seen[id] || !d.mustGo[id] {
 			t.Errorf("%s was removed twice, or must not go", id)
 		}
 		seen[id] = true
 	}
 }
 
-func fileSize(t *testing.T, name string) int64 {
-	t.Helper()
-	info, err := os.Stat(name)
-	apptest.Must(t, err)
-	return info.Size()
-}
-
-func gcInterrupted(t *testing.T, n *gcNode) {
-	mustGo := n.fill(t, "interrupted", 10, 40)
-	before := n.inventory(t)
-	audit := filepath.Join(t.TempDir(), "audit.jsonl")
-	r := n.start(t, unhurried(audit)...)
-	awaitAudited(t, audit, 40)
-	apptest.Must(t, r.Cmd.Process.Signal(syscall.SIGINT))
-	report, code := r.wait(t)
-	gone := len(before) - len(n.inventory(t))
-	if code != 2 || report.Stopped != "interrupted" || report.Removed != gone || report.Left == 0 ||
-		len(audited(t, audit, 0)) != gone {
+func (n *gcNode) interrupted(t *testing.T) {
+	d := n.disturb(t, "interrupted")
+	apptest.Must(t, d.Process.Process.Signal(syscall.SIGINT))
+	report, code := d.wait(t)
+	gone, inFile := d.gone(t), len(audited(t, d.audit, 0))
+	if code != 2 || report.Stopped != "interrupted" || report.Removed != gone || report.Left == 0 || inFile != gone {
 		t.Errorf("exit code %d, stopped %q, %d removed of %d gone, %d left, %d in the audit file",
-			code, report.Stopped, report.Removed, gone, report.Left, len(audited(t, audit, 0)))
+			code, report.Stopped, report.Removed, gone, report.Left, inFile)
 	}
-	if _, code := n.start(t, "--yes", "--audit", audit).wait(t); code != 0 {
-		t.Errorf("exit code %d when run again", code)
-	}
-	checkLeft(t, before, n.inventory(t), mustGo)
+	d.again(t)
 }
 
-func gcFrozen(t *testing.T, n *gcNode) {
-	mustGo := n.fill(t, "frozen", 10, 40)
-	before := n.inventory(t)
-	audit := filepath.Join(t.TempDir(), "audit.jsonl")
+func (n *gcNode) frozen(t *testing.T) {
 	const timeout = 30 * time.Second
-	start := time.Now()
-	r := n.start(t, append(unhurried(audit), "--timeout", timeout.String(), "--rpc-timeout", "5s")...)
-	awaitAudited(t, audit, 40)
+	d := n.disturb(t, "frozen", "--timeout", timeout.String(), "--rpc-timeout", "5s")
 	apptest.Must(t, n.Pause(t.Context()))
-	o := r.Wait()
-	report, code := apptest.Decode[render.GCReport](t, o), o.Code
-	took := time.Since(start)
+	o := d.Wait()
+	report, took := apptest.Decode[render.GCReport](t, o), time.Since(d.begun)
 	apptest.Must(t, n.Resume())
 	time.Sleep(time.Second) // what was asked for before the freeze is done now
-	gone := len(before) - len(n.inventory(t))
-	if code != 1 || report.Pauses == 0 || report.Stopped != "the deadline was reached" || report.Left == 0 {
-		t.Errorf("exit code %d, %d pauses, stopped %q, %d left", code, report.Pauses, report.Stopped, report.Left)
+	if o.Code != 1 || report.Pauses == 0 || report.Stopped != "the deadline was reached" || report.Left == 0 {
+		t.Errorf("exit code %d, %d pauses, stopped %q, %d left", o.Code, report.Pauses, report.Stopped, report.Left)
 	}
+	gone := d.gone(t)
 	if report.Removed == 0 || report.Removed > gone || gone > report.Removed+len(report.Failed) {
 		t.Errorf("%d claimed and %d not known, %d have gone", report.Removed, len(report.Failed), gone)
 	}
-	if took > 2*timeout { // a frozen runtime would hold it for ever
-		t.Errorf("it took %v of %v", took, timeout)
+	if took > 2*timeout || !strings.Contains(o.Stderr, "paused: the runtime does not answer") {
+		t.Errorf("it took %v of %v, stderr %q", took, timeout, o.Stderr)
 	}
-	if !strings.Contains(o.Stderr, "paused: the runtime does not answer") {
-		t.Errorf("stderr %q", o.Stderr)
-	}
-	if _, code := n.start(t, "--yes", "--audit", audit).wait(t); code != 0 {
-		t.Errorf("exit code %d when run again", code)
-	}
-	checkLeft(t, before, n.inventory(t), mustGo)
+	d.again(t)
 }
 
-func gcRestarted(t *testing.T, n *gcNode) {
-	mustGo := n.fill(t, "restarted", 10, 40)
-	before := n.inventory(t)
-	audit := filepath.Join(t.TempDir(), "audit.jsonl")
-	r := n.start(t, unhurried(audit)...)
-	awaitAudited(t, audit, 40)
+func (n *gcNode) restarted(t *testing.T) {
+	d := n.disturb(t, "restarted")
 	apptest.Must(t, n.Kill(t.Context()))
 	apptest.Must(t, n.Restart(t.Context()))
-	report, code := r.wait(t)
+	report, code := d.wait(t)
 	if code != 0 || report.Pauses == 0 || len(report.Failed) > 0 {
 		t.Errorf("exit code %d, %d pauses, failed %v", code, report.Pauses, report.Failed)
 	}
-	checkLeft(t, before, n.inventory(t), mustGo)
+	checkLeft(t, d.before, d.inventory(t), d.mustGo)
 }
 
-func gcTwice(t *testing.T, n *gcNode) {
+func (n *gcNode) twice(t *testing.T) {
 	n.fill(t, "twice", 4, 40)
 	audit := filepath.Join(t.TempDir(), "audit.jsonl")
 	r := n.start(t, "--yes", "--rate", "10", "--audit", audit)
@@ -409,8 +389,8 @@ func gcTwice(t *testing.T, n *gcNode) {
 	}
 }
 
-// gcApply writes a plan, lets something change, and applies it.
-func gcApply(t *testing.T, n *gcNode) {
+// apply writes a plan, lets something change, and applies it.
+func (n *gcNode) apply(t *testing.T) {
 	mustGo := n.fill(t, "applied", 4, 10)
 	plan := filepath.Join(t.TempDir(), "plan.json")
 	if report, code := n.start(t, "--plan", plan).wait(t); code != 0 || !report.DryRun ||
@@ -442,23 +422,16 @@ func gcApply(t *testing.T, n *gcNode) {
 	checkLeft(t, before, n.inventory(t), mustGo)
 }
 
-// gcFullDisk gives the audit file a disk without room: nothing is removed.
-func gcFullDisk(t *testing.T, n *gcNode) {
+// fullDisk gives the audit file a disk without room: nothing is removed.
+func (n *gcNode) fullDisk(t *testing.T) {
 	mustGo := n.fill(t, "full", 2, 10)
 	before := n.inventory(t)
 	dir := t.TempDir()
 	apptest.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"))
 	t.Cleanup(func() { apptest.Must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
 	apptest.Must(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, 16<<10), 0o600))
-	got := apptest.Kdiag(
-		t.Context(),
-		"gc-exited",
-		"--yes",
-		"--audit",
-		filepath.Join(dir, "audit.jsonl"),
-		"--runtime-endpoint",
-		n.Endpoint(),
-	)
+	got := apptest.Kdiag(t.Context(), "gc-exited", "--yes", "--audit", filepath.Join(dir, "audit.jsonl"),
+		"--runtime-endpoint", n.Endpoint())
 	if got.Code != 2 || !strings.Contains(got.Stderr, "no space left on device") ||
 		!strings.Contains(got.Stderr, "nothing was removed") {
 		t.Errorf("exit code %d: %s", got.Code, got.Stderr)

@@ -36,19 +36,22 @@ type options struct {
 	apply     string
 	audit     string
 	rate      float64
-	// Command lines with the flags of this one: this command, with and without the flags that make a plan, and kdiag pleg.
+	// Command lines with the flags of this one: this command, with and without the flags that make a plan, and kdiag
+	// pleg.
 	again, same, pleg string
 }
 
 // NewCommand returns kdiag gc-exited.
 func NewCommand(env cli.Env) *cobra.Command {
-	var opts options
+	opts := options{Flags: cli.Flags{Timeout: defaultTimeout, RPCTimeout: defaultRPCTimeout}}
 	cmd := &cobra.Command{
-		Use:   "gc-exited",
-		Short: "Remove exited containers and dead sandboxes the way the kubelet would be allowed to; a plan unless --yes",
-		Long: `Plan, and with --yes remove, what the kubelet's own garbage collection would be allowed to remove, never more:
-exited containers but the newest of each pod and container name, and dead sandboxes without containers but the newest
-of a pod. A pod counts as gone only when the kubelet's pods, its pod folders and its static manifests all agree.
+		Use: "gc-exited",
+		Short: "Remove exited containers and dead sandboxes the way the kubelet would be allowed to; " +
+			"a plan unless --yes",
+		Long: `Plan, and with --yes remove, what the kubelet's own garbage collection would be allowed to remove,
+never more: exited containers but the newest of each pod and container name, and dead sandboxes without containers but
+the newest of a pod. A pod counts as gone only when the kubelet's pods, its pod folders and its static manifests all
+agree.
 
 Works where the kubelet gets no list because it is over 16 MiB. Each object is checked again right before its removal;
 fewer are removed at a time when the runtime becomes slow. Interrupting the command is safe.`,
@@ -58,11 +61,9 @@ fewer are removed at a time when the runtime becomes slow. Interrupting the comm
   kdiag gc-exited --apply gc.json --yes           # later: remove what of it may still be removed
   kdiag gc-exited --namespace batch --older-than 24h --limit 100 --yes
   kdiag gc-exited --simulate exited-flood --yes   # anywhere: 20,000 in the embedded runtime`,
-		Args: cobra.NoArgs,
+		Args:    cobra.NoArgs,
+		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := opts.check(cmd); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, &opts)
 		},
 	}
@@ -70,11 +71,6 @@ fewer are removed at a time when the runtime becomes slow. Interrupting the comm
 	opts.AddOutput(cmd)
 	opts.AddSources(cmd)
 	opts.addFlags(cmd)
-	for name, value := range map[string]time.Duration{"timeout": defaultTimeout, "rpc-timeout": defaultRPCTimeout} {
-		f := cmd.Flags().Lookup(name)
-		f.DefValue = value.String()
-		_ = f.Value.Set(f.DefValue) // a duration's own text
-	}
 	return cmd
 }
 
@@ -111,16 +107,19 @@ func narrowing() []string {
 }
 
 // check returns an error for the first flag that makes no sense.
-func (o *options) check(cmd *cobra.Command) error {
+func (o *options) check(cmd *cobra.Command, _ []string) error {
 	changed := cmd.Flags().Changed
 	_, unnamed := o.Labels[""]
 	if err := cmp.Or(
 		cli.Reject(
 			o.Keep < 0 || o.Keep == 0 && changed("keep"), "--keep must be at least 1",
-			"the newest of each pod and container always stays: it holds the restart count and shows that an init container ran",
+			"the newest of each pod and container always stays: it holds the restart count, "+
+				"and shows that an init container ran",
 		),
-		cli.Reject(min(o.MinAge, o.olderThan) < 0, "--min-age must not be negative", "for example --min-age 10m"),
-		cli.Reject(o.Limit < 0 || o.Limit == 0 && changed("limit"), "--limit must be at least 1", "leave it out for all"),
+		cli.Reject(min(o.MinAge, o.olderThan) < 0, "--min-age must not be negative",
+			"for example --min-age 10m"),
+		cli.Reject(o.Limit < 0 || o.Limit == 0 && changed("limit"), "--limit must be at least 1",
+			"leave it out for all"),
 		cli.Reject(!(o.rate > 0), "--rate must be more than 0", "leave it out: the runtime's own pace is the limit"),
 		cli.Reject(
 			o.yes && o.liveness != "" && o.liveness != livenessKnown, "--yes does not answer for --ignore-pod-liveness",
@@ -139,7 +138,7 @@ func (o *options) check(cmd *cobra.Command) error {
 	o.same = target.CommandLine(cmd, "gc-exited", same...)
 	o.again = target.CommandLine(cmd, "gc-exited", append(narrowing(), same...)...)
 	o.pleg = target.CommandLine(cmd, "pleg", target.RuntimeFlags()...)
-	return o.Check(cmd)
+	return o.Check(cmd, nil)
 }
 
 // remove returns the command that removes what the plan lists.
@@ -160,7 +159,7 @@ func (o *options) remove() string {
 	return line
 }
 
-// nextSteps returns what to do with the answer.
+// nextSteps returns what to do with the target.
 func (s *session) nextSteps() []checks.NextStep {
 	r, step := s.doc, checks.NextStep{Command: s.opts.remove(), Touches: checks.TouchesExited}
 	switch {

@@ -1,6 +1,7 @@
 package gccmd_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,9 +14,9 @@ import (
 	"github.com/kdiag/kdiag/crictl/gc"
 )
 
-// TestGCForeignPlans gives kdiag gc-exited plans that were made elsewhere or in another time: each is refused, and says why.
+// TestGCForeignPlans applies plans that were made elsewhere or in another time: each is refused with its reason.
 func TestGCForeignPlans(t *testing.T) {
-	root := t.TempDir() // of a node with an identity of its own
+	root := t.TempDir() // of a node with another identity
 	for name, text := range map[string]string{"etc/machine-id": "f00d\n", "proc/sys/kernel/random/boot_id": "beef\n"} {
 		apptest.Must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o755))
 		apptest.Must(t, os.WriteFile(filepath.Join(root, name), []byte(text), 0o644))
@@ -28,27 +29,36 @@ func TestGCForeignPlans(t *testing.T) {
 		stderr string
 	}{
 		{"from here", func(*gc.Identity) {}, 0, ""},
-		{"from another node", func(id *gc.Identity) { id.MachineID = "0123" }, 2, `the plan was made on another node: machine id "0123"`},
-		{"from before a boot", func(id *gc.Identity) { id.BootID = "0123" }, 2, "the node has booted since the plan was made"},
-		{"for another endpoint", func(id *gc.Identity) { id.Endpoint = "unix:///run/x.sock" }, 2, "the plan was made for another runtime"},
-		{"for another runtime", func(id *gc.Identity) { id.RuntimeName = "cri-o" }, 2, "the plan was made for another runtime"},
+		{
+			"from another node", func(id *gc.Identity) { id.MachineID = "0123" }, 2,
+			`the plan was made on another node: machine id "0123"`,
+		},
+		{
+			"from before a boot", func(id *gc.Identity) { id.BootID = "0123" }, 2,
+			"the node has booted since the plan was made",
+		},
+		{
+			"for another endpoint", func(id *gc.Identity) { id.Endpoint = "unix:///run/x.sock" }, 2,
+			"the plan was made for another runtime",
+		},
+		{
+			"for another runtime", func(id *gc.Identity) { id.RuntimeName = "cri-o" }, 2,
+			"the plan was made for another runtime",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			made := here
 			tt.change(&made)
-			name := filepath.Join(t.TempDir(), "plan.json")
-			f, err := os.Create(name)
-			apptest.Must(t, err)
-			apptest.Must(t, gc.WritePlan(f, gc.Plan{}, made, time.Now()))
-			apptest.Must(t, f.Close())
-			var stdout, stderr strings.Builder
+			var plan, stdout, stderr bytes.Buffer
+			apptest.Must(t, gc.WritePlan(&plan, gc.Plan{}, made, time.Now()))
+			name := filepath.Join(root, "plan.json")
+			apptest.Must(t, os.WriteFile(name, plan.Bytes(), 0o600))
 			code := app.Main(t.Context(), cli.Env{
-				In: strings.NewReader(""), Out: &stdout, Err: &stderr, Now: time.Now, Getenv: func(string) string { return "" },
+				Out: &stdout, Err: &stderr, Now: time.Now, Getenv: func(string) string { return "" },
 				Hostname: os.Hostname, Root: root, Width: 80,
 			}, []string{"gc-exited", "--simulate", "healthy", "--apply", name, "--yes"})
-			got := apptest.Outcome{Code: code, Stdout: stdout.String(), Stderr: stderr.String()}
-			if got.Code != tt.code || !strings.Contains(got.Stderr, tt.stderr) || tt.code != 0 && got.Stdout != "" {
-				t.Errorf("exit code %d\n%s%s", got.Code, got.Stdout, got.Stderr)
+			if code != tt.code || !strings.Contains(stderr.String(), tt.stderr) || tt.code != 0 && stdout.Len() > 0 {
+				t.Errorf("exit code %d\n%s%s", code, stdout.String(), stderr.String())
 			}
 		})
 	}

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -31,9 +30,6 @@ type session struct {
 }
 
 func run(ctx context.Context, env cli.Env, opts *options) error {
-	if opts.Simulate == "help" {
-		return target.PrintScenarios(env.Out)
-	}
 	s := &session{env: env, opts: opts, doc: &render.GCReport{
 		Header: target.Header(env, "GCReport"), Missing: []string{}, Notes: []string{}, Problems: []string{},
 		Report: gc.Report{DryRun: true, Result: gc.Result{Skipped: []gc.Skipped{}, Failed: []gc.Failed{}}},
@@ -43,7 +39,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	defer cancel()
 	code, err := s.run(ctx, within)
 	if err != nil {
-		problems, err := answer.Unopened(err, opts.Output) // a program that asked for a document gets one
+		problems, err := target.Unopened(err, opts.Output) // a program that asked for a document gets one
 		if err != nil {
 			return err
 		}
@@ -54,7 +50,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	}
 	s.doc.NextSteps = s.nextSteps()
 	s.doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
-	if err := render.GC(env.Out, s.doc, answer.Render(env, &opts.Flags)); err != nil || code == cli.ExitHealthy {
+	if err := render.GC(env.Out, s.doc, target.Render(env, &opts.Flags)); err != nil || code == cli.ExitHealthy {
 		return err
 	}
 	return &cli.ExitError{Code: code}
@@ -79,11 +75,7 @@ func (s *session) run(ctx, within context.Context) (code int, err error) {
 	if s.opts.yes { // before the runtime is asked for thousands of ends
 		lock, err := gc.Lock(strings.TrimPrefix(s.t.Endpoint.URL, "unix://"))
 		if err != nil {
-			return 0, &cli.HintError{
-				Err:  err,
-				Code: cli.ExitUnknown,
-				Hint: "nothing was removed; wait for the other run, or interrupt it",
-			}
+			return 0, cli.Fail(err, cli.ExitUnknown, "nothing was removed; wait for the other run, or interrupt it")
 		}
 		defer lock.Close()
 	}
@@ -130,17 +122,13 @@ func (s *session) readPlan(ctx context.Context) error {
 		return gc.ReadPlan(f, s.look.Runtime)
 	})
 	if err != nil {
-		return &cli.UsageError{
-			Problem: "--apply " + s.opts.apply + ": " + err.Error(),
-			Hint:    "kdiag gc-exited --plan FILE writes a plan; nothing was removed",
-		}
+		return cli.Usage("--apply "+s.opts.apply+": "+err.Error(),
+			"kdiag gc-exited --plan FILE writes a plan; nothing was removed")
 	}
 	s.older, s.opts.Rules = &file.Plan, file.Plan.Rules
-	return cli.Reject(
-		s.opts.IgnorePodLiveness && s.opts.yes && s.opts.liveness != livenessKnown,
+	return cli.Reject(s.opts.IgnorePodLiveness && s.opts.yes && s.opts.liveness != livenessKnown,
 		"the plan in "+s.opts.apply+" was made with --ignore-pod-liveness",
-		"give it again: --ignore-pod-liveness="+livenessKnown,
-	)
+		"give it again: --ignore-pod-liveness="+livenessKnown)
 }
 
 // spareEnds is for how many containers more than --limit the runtime is asked when they ended: some may be too young.
@@ -156,7 +144,7 @@ func (s *session) makePlan(ctx context.Context) {
 	if rules.Limit > 0 {
 		ask = ask[:min(len(ask), rules.Limit+spareEnds)]
 	}
-	progress := newProgress(s.env)
+	progress := target.NewProgress(s.env)
 	ends, missed := gc.ReadEnds(ctx, s.t.Client, ask, func(asked int) {
 		progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(ask)})
 	})
@@ -206,25 +194,16 @@ func (s *session) remove(ctx, within context.Context) (code int, err error) {
 			return gc.OpenAudit(s.opts.audit, s.look.Runtime, len(plan.Remove), s.env.Now())
 		})
 		if err != nil {
-			return 0, &cli.HintError{
-				Err:  err,
-				Code: cli.ExitUnknown,
-				Hint: "nothing was removed; name a file on a disk with room",
-			}
+			return 0, cli.Fail(err, cli.ExitUnknown, "nothing was removed; name a file on a disk with room")
 		}
 	}
-	progress := newProgress(s.env)
+	progress := target.NewProgress(s.env)
 	result, err := gc.Run(within, s.t.Client, plan, gc.Options{
 		Rate: s.opts.rate, Audit: audit, Progress: func(now gc.Progress) {
 			progress.Removing(now)
 			if now.Paused != s.paused && now.Paused != "" && !s.env.ErrTTY {
-				_, _ = fmt.Fprintf(
-					s.env.Err,
-					"kdiag: paused: %s (%d of %d removed)\n",
-					now.Paused,
-					now.Removed,
-					now.Total,
-				)
+				_, _ = fmt.Fprintf(s.env.Err, "kdiag: paused: %s (%d of %d removed)\n", now.Paused, now.Removed,
+					now.Total)
 			}
 			s.paused = now.Paused
 		},
@@ -258,10 +237,4 @@ func disk[T any](ctx context.Context, f func() (T, error)) (T, error) {
 		grace = min(grace, max(0, time.Until(end))+cli.Margin*2/3)
 	}
 	return deadline.RunGrace(ctx, grace, func(context.Context) (T, error) { return f() })
-}
-
-func newProgress(env cli.Env) *render.Progress {
-	p := render.NewProgress(env.Err, env.ErrTTY, env.Width)
-	p.ASCII = env.ASCII()
-	return p
 }

@@ -3,7 +3,6 @@ package journalcmd
 import (
 	"io"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,27 +12,18 @@ import (
 	"github.com/kdiag/kdiag/journal"
 )
 
-func open(t *testing.T, name string) *os.File {
-	t.Helper()
-	f, err := os.Open(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = f.Close() })
-	return f
-}
-
 func TestInputs(t *testing.T) {
-	text := filepath.Join(t.TempDir(), "kubelet.log")
-	if err := os.WriteFile(text, []byte("a\n"), 0o600); err != nil {
-		t.Fatal(err)
+	open := func(f *os.File, err error) *os.File {
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = f.Close() })
+		return f
 	}
+	file, null := open(os.CreateTemp(t.TempDir(), "")), open(os.Open(os.DevNull))
 	pipe, writer, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = pipe.Close(), writer.Close() })
-	file, null := open(t, text), open(t, os.DevNull)
+	open(pipe, err)
+	open(writer, err)
 	node := []journal.Input{{Kind: journal.Root, Path: "/host"}}
 	stdin := []journal.Input{{Kind: journal.Stream, Path: "-"}}
 	for _, tt := range []struct {

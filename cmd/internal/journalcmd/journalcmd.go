@@ -30,8 +30,8 @@ type options struct {
 	timed bool // the reading ends by --timeout
 }
 
-const long = `Read the logs of a node and show when PLEG was not healthy: each incident with its beginning, end and worst
-age, what happened around it and its likely cause, as a timeline.
+const long = `Read the logs of a node and show when PLEG was not healthy: each incident with its beginning, end and
+worst age, what happened around it and its likely cause, as a timeline.
 
 Without FILE, --directory, --file or --root the node's own journal is read, and text logs where there is none. A FILE
 is a journal file, a folder of logs, or text of any kind, compressed or not; "-" is standard input, which is also read
@@ -62,10 +62,8 @@ func NewCommand(env cli.Env) *cobra.Command {
 		Long:    long,
 		Example: example,
 		Args:    cobra.ArbitraryArgs,
+		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := opts.check(cmd, args); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, &opts, args)
 		},
 	}
@@ -99,7 +97,7 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 		cli.Reject(given("root") && len(args)+len(o.directories)+len(o.files) > 0,
 			"--root excludes FILE, --file and --directory", "name the files below the root instead"),
 		cli.Reject(o.follow && given("until"), "--follow and --until exclude each other", "leave one of them out"),
-		o.Check(cmd),
+		o.Check(cmd, nil),
 	)
 }
 

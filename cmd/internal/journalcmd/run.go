@@ -15,7 +15,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -39,7 +38,7 @@ func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &session{env: env, opts: opts, how: answer.Render(env, &opts.Flags)}
+	s := &session{env: env, opts: opts, how: target.Render(env, &opts.Flags)}
 	if opts.html != "" {
 		if s.page, err = cli.OpenDestination("--html", opts.html); err != nil {
 			return err
@@ -47,7 +46,7 @@ func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 		defer s.page.Close()
 		if s.page.Exists && filepath.Ext(opts.html) != ".html" { // it may be the very log that was asked about
 			const hint = "only a file named *.html is replaced"
-			return &cli.UsageError{Problem: "--html " + opts.html + " exists", Hint: hint}
+			return cli.Usage("--html "+opts.html+" exists", hint)
 		}
 	}
 	limited, cancel := context.WithCancel(ctx)
@@ -68,8 +67,7 @@ func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 // read reads all, with progress on standard error. When the context ends, it has a moment to return what was read;
 // after that it is abandoned: a read may hang in the kernel.
 func (s *session) read(ctx context.Context, reading journal.Options) (*journal.Report, error) {
-	progress := render.NewProgress(s.env.Err, s.env.ErrTTY, s.env.Width)
-	progress.ASCII = s.env.ASCII()
+	progress := target.NewProgress(s.env)
 	defer progress.Done()
 	reading.Progress = func(p journal.Progress) { progress.Reading(p.Source, p.Read, p.Total, p.Records) }
 	return deadline.RunGrace(ctx, cli.Margin, func(ctx context.Context) (*journal.Report, error) {
@@ -139,7 +137,7 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 	case r.Headline() != nil:
 		return &cli.ExitError{Code: cli.ExitProblem}
 	case err != nil && !s.opts.follow:
-		return &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: hint(err)}
+		return cli.Fail(err, cli.ExitUnknown, hint(err))
 	}
 	return nil
 }
@@ -220,7 +218,7 @@ func (s *session) nothing(r *journal.Report, reading journal.Options, err error,
 	if interrupted {
 		return &cli.ExitError{Code: cli.ExitUnknown}
 	}
-	return &cli.HintError{Err: err, Hint: hint(err), Code: cli.ExitUnknown}
+	return cli.Fail(err, cli.ExitUnknown, hint(err))
 }
 
 // hint returns what to do about an error. Errors that came through a report are words only.

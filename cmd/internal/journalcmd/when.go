@@ -49,10 +49,8 @@ func parseZone(s string) (*time.Location, error) {
 	}
 	zone, err := time.LoadLocation(s)
 	if err != nil {
-		return nil, &cli.UsageError{
-			Problem: fmt.Sprintf("--zone: %q is no zone", s),
-			Hint:    "give the distance from UTC, such as --zone +08:00, or a name such as Europe/Berlin",
-		}
+		return nil, cli.Usage(fmt.Sprintf("--zone: %q is no zone", s),
+			"give the distance from UTC, such as --zone +08:00, or a name such as Europe/Berlin")
 	}
 	return zone, nil
 }
@@ -67,17 +65,14 @@ func parseRange(since, until string, now time.Time) (from, to time.Time, err err
 			continue
 		}
 		if *f.at, err = parseWhen(f.text, now); err != nil {
-			return from, to, &cli.UsageError{
-				Problem: f.flag + ": " + err.Error(),
-				Hint:    `for example -15m, 03:12, "2026-11-21 03:12:09", 2026-11-21T03:12:09Z`,
-			}
+			return from, to, cli.Usage(f.flag+": "+err.Error(),
+				`for example -15m, 03:12, "2026-11-21 03:12:09", 2026-11-21T03:12:09Z`)
 		}
 	}
 	if to.IsZero() || from.Before(to) {
 		return from, to, nil
 	}
-	return from, to, &cli.UsageError{
-		Problem: fmt.Sprintf("--since %s is not before --until %s", from.Format(zoned), to.Format(zoned)),
-		Hint:    "a time of day means the last time that it was that late",
-	}
+	return from, to, cli.Usage(
+		fmt.Sprintf("--since %s is not before --until %s", from.Format(zoned), to.Format(zoned)),
+		"a time of day means the last time that it was that late")
 }

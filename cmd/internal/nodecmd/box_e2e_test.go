@@ -1,15 +1,16 @@
 package nodecmd_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"math/big"
 	"net"
 	"net/http"
@@ -28,21 +29,22 @@ import (
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
-// The unit of a kubelet in a box: kdiag's own syncLoop, under the kubelet's name. It is started again as often as it ends.
+// The unit of a kubelet in a box: kdiag's own syncLoop, under the kubelet's name. It is started again whenever it ends.
 const kubeletUnit = `[Unit]
 Description=Kubernetes Kubelet
 StartLimitIntervalSec=0
 [Service]
 EnvironmentFile=-/etc/default/kubelet
-ExecStart=/usr/local/bin/kubelet syncloop --config /var/lib/kubelet/config.yaml --root-dir /var/lib/kubelet $KUBELET_ARGS
+ExecStart=/usr/local/bin/kubelet syncloop --config /var/lib/kubelet/config.yaml \
+  --root-dir /var/lib/kubelet $KUBELET_ARGS
 Restart=always
 RestartSec=100ms
 [Install]
 WantedBy=multi-user.target
 `
 
-// kubeletConfig lets the syncLoop serve at one port what a kubelet serves at three. It knows no TLS, so that kdiag is let in at the
-// one that is read only.
+// kubeletConfig lets the syncLoop serve at one port what a kubelet serves at three. It has no TLS, so kdiag is let in
+// at the one that is read only.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
@@ -66,11 +68,8 @@ func bootNode(t *testing.T) testNode {
 	bin := filepath.Join(box.Root(), "usr/local/bin")
 	apptest.Must(t, os.Link(filepath.Join(bin, "kdiag"), filepath.Join(bin, "kubelet")))
 	n.write(t, "etc/systemd/system/kubelet.service", kubeletUnit)
-	n.write(
-		t,
-		"etc/systemd/system/containerd.service.d/soon.conf",
-		"[Unit]\nStartLimitIntervalSec=0\n[Service]\nRestartSec=100ms\n",
-	)
+	n.write(t, "etc/systemd/system/containerd.service.d/soon.conf",
+		"[Unit]\nStartLimitIntervalSec=0\n[Service]\nRestartSec=100ms\n")
 	n.write(t, "etc/cni/net.d/10-none.conflist", `{"cniVersion":"0.4.0","name":"none","plugins":[{"type":"loopback"}]}`)
 	n.write(t, "opt/cni/bin/loopback", "#!/bin/sh\n")
 	apptest.Must(t, os.MkdirAll(filepath.Join(box.Root(), "etc/kubernetes/manifests"), 0o755))
@@ -81,7 +80,7 @@ func bootNode(t *testing.T) testNode {
 	return n
 }
 
-// freePort returns a port of the loopback at which nobody listens. A box has no network of its own.
+// freePort returns a port of the loopback at which nobody listens. A box shares the network.
 func freePort(t *testing.T) int {
 	t.Helper()
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
@@ -111,45 +110,43 @@ func (n testNode) sh(t *testing.T, command string) string {
 // await repeats a command until it succeeds.
 func (n testNode) await(t *testing.T, command string) {
 	t.Helper()
-	n.sh(t, "for i in $(seq 3000); do said=$( { "+command+"; } 2>&1 ) && exit; sleep 0.1; done; echo \"$said\"; exit 1")
+	n.sh(t, "for i in $(seq 3000); do out=$( { "+command+"; } 2>&1 ) && exit; sleep 0.1; done; echo \"$out\"; exit 1")
 }
 
 // awaitKubelet waits until the kubelet that was started last is at work.
 func (n testNode) awaitKubelet(t *testing.T) {
 	t.Helper()
-	n.await(
-		t,
-		"journalctl _SYSTEMD_INVOCATION_ID=$(systemctl show -p InvocationID --value kubelet) | grep 'Starting kubelet main sync loop' || { journalctl -n 5 -u kubelet >&2; false; }",
-	)
+	n.await(t, "journalctl _SYSTEMD_INVOCATION_ID=$(systemctl show -p InvocationID --value kubelet) | "+
+		"grep 'Starting kubelet main sync loop' || { journalctl -n 5 -u kubelet >&2; false; }")
 }
 
 // kdiag runs kdiag in the node, which has to end in time.
 func (n testNode) kdiag(t *testing.T, command string) apptest.Outcome {
 	t.Helper()
 	const limits = " --timeout 40s --rpc-timeout 8s" // nothing but a busy machine makes this runtime slow
-	out := n.sh(t, "timeout 120 kdiag "+command+limits+" -o json 2> /run/kdiag.err; code=$?; echo; echo $code")
-	body, code, _ := cutLast(out, "\n")
-	exit, err := strconv.Atoi(code)
-	apptest.Must(t, err)
+	o := outcome(t, n.sh(t, "timeout 120 kdiag "+command+limits+
+		" -o json 2> /run/kdiag.err; code=$?; echo; echo $code"))
 	if testing.Verbose() {
 		t.Log(n.sh(t, "kdiag "+command+limits+" --color never || true")) // what a person would read
 	}
-	return apptest.Outcome{Code: exit, Stdout: body, Stderr: n.sh(t, "cat /run/kdiag.err")}
+	o.Stderr = n.sh(t, "cat /run/kdiag.err")
+	return o
 }
 
-func cutLast(s, sep string) (before, after string, found bool) {
-	i := strings.LastIndex(s, sep)
-	if i < 0 {
-		return s, "", false
-	}
-	return s[:i], s[i+len(sep):], true
+// outcome splits standard output from the exit code in the line after it.
+func outcome(t *testing.T, out string) apptest.Outcome {
+	t.Helper()
+	end := strings.LastIndex(out, "\n")
+	code, err := strconv.Atoi(out[end+1:])
+	apptest.Must(t, err)
+	return apptest.Outcome{Code: code, Stdout: out[:end+1]}
 }
 
-// ofTheKernel are causes that other tests on the machine can make real at any time: a node in a box shares its kernel, its disk and
-// its CPUs.
+// ofTheKernel are causes that other tests on the machine can make real at any time: a node in a box shares its kernel,
+// its disk and its CPUs.
 var ofTheKernel = []string{
-	"OOMKilled", "KernelHung", "IOStall", "CPUStarved", "MemoryPressure", "DiskFull", "InodesExhausted", "CgroupsLeaked", "ClockJumped",
-	"RuntimeSlow", "RelistOverloaded",
+	"OOMKilled", "KernelHung", "IOStall", "CPUStarved", "MemoryPressure", "DiskFull", "InodesExhausted",
+	"CgroupsLeaked", "ClockJumped", "RuntimeSlow", "RelistOverloaded",
 }
 
 // own removes the causes that need not be this node's.
@@ -158,8 +155,9 @@ func own(r *checks.Report) *checks.Report {
 	return r
 }
 
-// blames checks that a report names one cause first, is critical, and begins with a step.
-func blames(t *testing.T, o apptest.Outcome, code, step string) checks.Cause {
+// blames checks that a report has one cause first, that this is critical, and its first step and its subject, by name
+// or by id; which may be empty.
+func blames(t *testing.T, o apptest.Outcome, code, step, subject string) checks.Cause {
 	t.Helper()
 	r := own(o.Report(t))
 	if len(r.Causes) == 0 || r.Causes[0].Code != code {
@@ -167,15 +165,26 @@ func blames(t *testing.T, o apptest.Outcome, code, step string) checks.Cause {
 	}
 	c := r.Causes[0]
 	if c.Severity != checks.Critical || r.Status != checks.Unhealthy || o.Code != 1 {
-		t.Errorf("%s is %s, status %s, exit code %d; want critical, unhealthy and 1", code, c.Severity, r.Status, o.Code)
+		t.Errorf("%s is %s, status %s, exit code %d; want critical, unhealthy, 1", code, c.Severity, r.Status, o.Code)
 	}
 	if len(c.NextSteps) == 0 || !strings.HasPrefix(c.NextSteps[0].Command, step) {
 		t.Errorf("next steps %+v, want first %q", c.NextSteps, step)
 	}
+	if s := c.Subject; subject != "" && (s == nil || s.Name != subject && s.ID != subject) {
+		t.Errorf("subject %+v, want %s", s, subject)
+	}
 	return c
 }
 
-// wantStatus wants what one check found, and a part of its words.
+// both runs a check on the answers of kdiag node and kdiag pleg.
+func (n testNode) both(t *testing.T, check func(t *testing.T, o apptest.Outcome)) {
+	t.Helper()
+	for _, command := range []string{"node", "pleg"} {
+		t.Run(command, func(t *testing.T) { check(t, n.kdiag(t, command)) })
+	}
+}
+
+// wantStatus checks what one check found, and a part of its summary.
 func wantStatus(t *testing.T, o apptest.Outcome, id string, want checks.Status, words string) {
 	t.Helper()
 	if got := status(t, o, id); got.Status != want || !strings.Contains(got.Summary, words) {
@@ -183,7 +192,7 @@ func wantStatus(t *testing.T, o apptest.Outcome, id string, want checks.Status, 
 	}
 }
 
-// TestEndToEndNodeBox breaks a whole node, with systemd and a kubelet, in one way after the other, and asks kdiag.
+// TestEndToEndNodeBox breaks a whole node, with systemd and a kubelet, in one way after the other.
 func TestEndToEndNodeBox(t *testing.T) {
 	t.Parallel() // it waits for systemd
 	n := bootNode(t)
@@ -197,7 +206,7 @@ func TestEndToEndNodeBox(t *testing.T) {
 	t.Run("certificate expired", n.testCertificateExpired)
 	t.Run("message bus frozen", n.testBusFrozen)
 	t.Run("systemd frozen", n.testSystemdFrozen)
-	t.Run("kubelet crashing", n.testKubeletCrashing) // the last: its restarts are told for a quarter of an hour
+	t.Run("kubelet crashing", n.testKubeletCrashing) // the last: its restarts stay in the log
 }
 
 func (n testNode) testHealthy(t *testing.T) {
@@ -207,17 +216,16 @@ func (n testNode) testHealthy(t *testing.T) {
 		t.Errorf("causes %v, problems %q\n%s", apptest.Codes(r), r.Problems, o.Stdout)
 	}
 	for _, id := range []string{
-		"systemd.answer", "systemd.units", "runtime.unit", "runtime.status", "kubelet.unit", "kubelet.healthz", "kubelet.server",
-		"kubelet.metrics", "kubelet.cni", "host.processes", "host.mounts", "journal.kubelet",
+		"systemd.answer", "systemd.units", "runtime.unit", "runtime.status", "kubelet.unit", "kubelet.healthz",
+		"kubelet.server", "kubelet.metrics", "kubelet.cni", "host.processes", "host.mounts", "journal.kubelet",
 	} {
 		wantStatus(t, o, id, checks.StatusOK, "")
 	}
-	// How fast the disk is, which the box shares, is not its affair; that its writes were timed is.
+	// The box shares its disk, so how fast that is does not matter; but the writes were timed.
 	if got := status(t, o, "host.writes"); got.Status == checks.StatusUnknown || got.Status == checks.StatusSkipped {
 		t.Errorf("host.writes is %s: %s", got.Status, got.Summary)
 	}
-	// containerd 1.6 cannot be asked for its driver: then nothing is said of it.
-	wantStatus(t, o, "kubelet.cgroupdriver", checks.StatusSkipped, "")
+	wantStatus(t, o, "kubelet.cgroupdriver", checks.StatusSkipped, "") // containerd 1.6 cannot be asked for its driver
 	if r := own(n.kdiag(t, "pleg").Report(t)); len(r.Causes) != 0 {
 		t.Errorf("kdiag pleg: causes %v", apptest.Codes(r))
 	}
@@ -226,25 +234,20 @@ func (n testNode) testHealthy(t *testing.T) {
 func (n testNode) testRuntimeStopped(t *testing.T) {
 	n.sh(t, "systemctl stop containerd")
 	defer n.sh(t, "systemctl start containerd")
-	for _, command := range []string{"node", "pleg"} {
-		c := blames(t, n.kdiag(t, command), "RuntimeDown", "systemctl status --no-pager containerd")
-		if c.Subject == nil || c.Subject.Kind != "Unit" || c.Subject.Name != "containerd.service" {
-			t.Errorf("kdiag %s: subject %+v, want the unit", command, c.Subject)
-		}
+	n.both(t, func(t *testing.T, o apptest.Outcome) {
+		c := blames(t, o, "RuntimeDown", "systemctl status --no-pager containerd", "containerd.service")
 		if !strings.Contains(c.Summary, "containerd.service is inactive") {
-			t.Errorf("kdiag %s: %s", command, c.Summary)
+			t.Error(c.Summary)
 		}
-	}
+	})
 }
 
-// testRuntimeKilled wants a runtime that systemd has started again to be well, and how often to be told.
+// testRuntimeKilled kills a runtime that systemd starts again: it is well, and its restarts are counted.
 func (n testNode) testRuntimeKilled(t *testing.T) {
 	for i := range 4 {
 		n.sh(t, "systemctl kill -s KILL containerd")
-		n.await(
-			t,
-			fmt.Sprintf("systemctl show -p NRestarts --value containerd | grep -x %d && systemctl is-active containerd", i+1),
-		)
+		n.await(t, fmt.Sprintf("systemctl show -p NRestarts --value containerd | grep -x %d && "+
+			"systemctl is-active containerd", i+1))
 	}
 	o := n.kdiag(t, "node")
 	wantStatus(t, o, "runtime.unit", checks.StatusWarning, "restarted 4 times")
@@ -257,20 +260,18 @@ func (n testNode) testKubeletFrozen(t *testing.T) {
 	pid := n.sh(t, "systemctl show -p MainPID --value kubelet")
 	n.sh(t, "systemctl kill -s STOP kubelet")
 	defer n.sh(t, "systemctl kill -s CONT kubelet")
-	for _, command := range []string{"node", "pleg"} {
-		c := blames(t, n.kdiag(t, command), "KubeletStalled", "grep -E 'State|TracerPid' /proc/"+pid+"/status")
-		if s := c.Subject; s == nil || s.Name != "kubelet.service" || len(s.Processes) != 1 ||
-			strconv.Itoa(s.Processes[0].PID) != pid ||
-			s.Processes[0].State != "stopped" {
-			t.Errorf("kdiag %s: subject %+v, want the unit and its stopped process %s", command, c.Subject, pid)
+	n.both(t, func(t *testing.T, o apptest.Outcome) {
+		c := blames(t, o, "KubeletStalled", "grep -E 'State|TracerPid' /proc/"+pid+"/status", "kubelet.service")
+		if p := c.Subject.Processes; len(p) != 1 || strconv.Itoa(p[0].PID) != pid || p[0].State != "stopped" {
+			t.Errorf("processes %+v, want the stopped one, %s", p, pid)
 		}
 		if steps := c.NextSteps; len(steps) < 2 || steps[1].Command != "kill -CONT "+pid {
-			t.Errorf("kdiag %s: next steps %+v, want to continue it", command, steps)
+			t.Errorf("next steps %+v, want to continue it", steps)
 		}
-	}
+	})
 }
 
-// inPod is how a privileged pod with hostPID sees a node: a root of its own, with the host's under /host.
+// inPod is how a privileged pod with hostPID sees a node: another root, with the host's under /host.
 const inPod = `unshare --mount sh -c '
 	mkdir -p /run/pod && mount -t tmpfs pod /run/pod && cd /run/pod && mkdir host proc tmp &&
 	mount --rbind / host && mount -t proc proc proc && cp /usr/local/bin/kdiag . &&
@@ -278,142 +279,116 @@ const inPod = `unshare --mount sh -c '
 
 // testFromPod asks from a privileged pod, while all is well and while the kubelet is stopped.
 func (n testNode) testFromPod(t *testing.T) {
-	ask := func() apptest.Outcome {
-		body, code, _ := cutLast(n.sh(t, inPod), "\n")
-		exit, err := strconv.Atoi(code)
-		apptest.Must(t, err)
-		return apptest.Outcome{Code: exit, Stdout: body, Stderr: ""}
-	}
-	o := ask()
-	r := own(o.Report(t))
-	if len(r.Causes) != 0 {
+	o := outcome(t, n.sh(t, inPod))
+	if r := own(o.Report(t)); len(r.Causes) != 0 {
 		t.Errorf("causes %v of a node that is well\n%s", apptest.Codes(r), o.Stdout)
 	}
-	for _, id := range []string{"systemd.answer", "runtime.status", "kubelet.unit", "kubelet.server", "kubelet.cni", "host.mounts", "journal.kubelet"} {
+	for _, id := range []string{
+		"systemd.answer", "runtime.status", "kubelet.unit", "kubelet.server", "kubelet.cni", "host.mounts",
+		"journal.kubelet",
+	} {
 		wantStatus(t, o, id, checks.StatusOK, "")
 	}
 	n.sh(t, "systemctl kill -s STOP kubelet")
 	defer n.sh(t, "systemctl kill -s CONT kubelet")
-	blames(t, ask(), "KubeletStalled", "grep")
+	blames(t, outcome(t, n.sh(t, inPod)), "KubeletStalled", "grep", "")
 }
 
 func (n testNode) testKubeletStopped(t *testing.T) {
 	n.sh(t, "systemctl stop kubelet")
 	defer n.sh(t, "systemctl start kubelet")
-	for _, command := range []string{"node", "pleg"} {
-		o := n.kdiag(t, command)
-		c := blames(t, o, "KubeletDown", "systemctl status --no-pager kubelet")
-		if c.Subject == nil || c.Subject.Kind != "Unit" || c.Subject.Name != "kubelet.service" {
-			t.Errorf("kdiag %s: subject %+v, want the unit", command, c.Subject)
-		}
+	n.both(t, func(t *testing.T, o apptest.Outcome) {
+		blames(t, o, "KubeletDown", "systemctl status --no-pager kubelet", "kubelet.service")
 		wantStatus(t, o, "kubelet.healthz", checks.StatusWarning, "connection refused")
-	}
+	})
 }
 
 // testKubeletCrashing lets the kubelet end at each start, for ever, and then until systemd gives up.
 func (n testNode) testKubeletCrashing(t *testing.T) {
 	n.sh(t, "sleep 1; journalctl --quiet --rotate --vacuum-time=1s") // forgets the API server's outage
 	n.write(t, "etc/default/kubelet", "KUBELET_ARGS=--config /var/lib/kubelet/none.yaml\n")
-	defer func() {
-		n.sh(
-			t,
-			"rm /etc/default/kubelet /etc/systemd/system/kubelet.service.d/limit.conf; systemctl daemon-reload; systemctl reset-failed kubelet; systemctl start kubelet",
-		)
-	}()
+	defer n.sh(t, "rm /etc/default/kubelet /etc/systemd/system/kubelet.service.d/limit.conf; systemctl daemon-reload; "+
+		"systemctl reset-failed kubelet; systemctl start kubelet")
 	n.sh(t, "systemctl restart kubelet || true")
 	n.await(t, "test $(systemctl show -p NRestarts --value kubelet) -ge 4")
-	for _, command := range []string{"node", "pleg"} {
-		blames(t, n.kdiag(t, command), "KubeletCrashLooping", "systemctl status --no-pager kubelet")
-	}
-	n.write(t, "etc/systemd/system/kubelet.service.d/limit.conf", "[Unit]\nStartLimitIntervalSec=60\nStartLimitBurst=3\n")
+	n.both(t, func(t *testing.T, o apptest.Outcome) {
+		blames(t, o, "KubeletCrashLooping", "systemctl status --no-pager kubelet", "")
+	})
+	n.write(t, "etc/systemd/system/kubelet.service.d/limit.conf",
+		"[Unit]\nStartLimitIntervalSec=60\nStartLimitBurst=3\n")
 	n.sh(t, "systemctl daemon-reload")
 	n.await(t, "systemctl is-failed kubelet")
-	r := own(n.kdiag(t, "node").Report(t))
-	if got := apptest.Codes(r); !slices.Equal(got, []string{"KubeletCrashLooping", "KubeletDown"}) ||
-		r.Causes[1].CausedBy != "KubeletCrashLooping" {
-		t.Errorf("given up by systemd: causes %+v, want a loop of restarts that ended in a kubelet that is down", r.Causes)
+	wantChain(t, own(n.kdiag(t, "node").Report(t)), "KubeletCrashLooping", "KubeletDown")
+}
+
+// wantChain checks that a report has two causes, and the first is the root of the second.
+func wantChain(t *testing.T, r *checks.Report, root, consequence string) {
+	t.Helper()
+	if got := apptest.Codes(r); !slices.Equal(got, []string{root, consequence}) || r.Causes[1].CausedBy != root {
+		t.Errorf("causes %+v, want %s, and because of it %s", r.Causes, root, consequence)
 	}
 }
 
 const kubeconfig = `apiVersion: v1
 kind: Config
 clusters: [{name: c, cluster: {server: "%s", certificate-authority: /etc/kubernetes/pki/ca.crt}}]
-users: [{name: u, user: {client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem, client-key: /var/lib/kubelet/pki/kubelet-client-current.pem}}]
+users:
+- name: u
+  user:
+    client-certificate: /var/lib/kubelet/pki/kubelet-client-current.pem
+    client-key: /var/lib/kubelet/pki/kubelet-client-current.pem
 contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
 `
 
-// join gives the kubelet an API server to report to.
-func (n testNode) join(t *testing.T, server string) {
+// join gives the kubelet an API server to report to until the test ends, that server's certificate, and its own, which
+// ends then.
+func (n testNode) join(t *testing.T, server string, certificate []byte, until time.Time) {
 	t.Helper()
+	n.write(t, "etc/kubernetes/pki/ca.crt", block("CERTIFICATE", certificate))
+	n.write(t, "var/lib/kubelet/pki/kubelet-client-current.pem", clientPair(t, until))
 	n.write(t, "etc/kubernetes/kubelet.conf", fmt.Sprintf(kubeconfig, server))
 	n.write(t, "etc/default/kubelet", "KUBELET_ARGS=--kubeconfig /etc/kubernetes/kubelet.conf\n")
 	n.sh(t, "systemctl restart kubelet")
 	n.await(t, "grep -x kubelet /proc/$(systemctl show -p MainPID --value kubelet)/comm") // systemd forks first
-}
-
-// leave lets the kubelet be alone again.
-func (n testNode) leave(t *testing.T) {
-	t.Helper()
-	n.sh(
-		t,
-		"rm /etc/default/kubelet /etc/kubernetes/kubelet.conf /var/lib/kubelet/pki/kubelet-client-current.pem; systemctl restart kubelet",
-	)
+	t.Cleanup(func() {
+		_, _ = n.box.Exec(context.Background(), "sh", "-c", "rm /etc/default/kubelet /etc/kubernetes/kubelet.conf "+
+			"/var/lib/kubelet/pki/kubelet-client-current.pem; systemctl restart kubelet")
+	})
 }
 
 func (n testNode) testAPIServerRefused(t *testing.T) {
-	ca := newAuthority(t)
-	n.write(t, "etc/kubernetes/pki/ca.crt", ca.pem())
-	n.write(t, "var/lib/kubelet/pki/kubelet-client-current.pem", ca.pair(t, time.Now().Add(time.Hour)))
-	server := fmt.Sprintf("https://127.0.0.1:%d", freePort(t))
-	n.join(t, server)
-	defer n.leave(t)
-	c := blames(t, n.kdiag(t, "node"), "APIServerUnreachable", "curl -sk")
-	if !strings.Contains(c.Summary, "connection refused") || !strings.Contains(c.NextSteps[0].Command, server) {
+	server := httptest.NewTLSServer(nil)
+	server.Close() // nobody listens there now
+	n.join(t, server.URL, server.Certificate().Raw, time.Now().Add(time.Hour))
+	c := blames(t, n.kdiag(t, "node"), "APIServerUnreachable", "curl -sk", "")
+	if !strings.Contains(c.Summary, "connection refused") || !strings.Contains(c.NextSteps[0].Command, server.URL) {
 		t.Errorf("%s\n%+v", c.Summary, c.NextSteps)
 	}
 }
 
 // testCertificateExpired has the API server refuse the kubelet's certificate for as long as it takes to be an outage.
 func (n testNode) testCertificateExpired(t *testing.T) {
-	ca := newAuthority(t)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if len(r.TLS.PeerCertificates) > 0 && time.Now().After(r.TLS.PeerCertificates[0].NotAfter) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusUnauthorized)
-			_ = json.NewEncoder(w).Encode(map[string]any{
-				"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "Unauthorized", "reason": "Unauthorized", "code": 401,
-			})
+			_, _ = io.WriteString(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 401,
+				"message": "Unauthorized", "reason": "Unauthorized"}`)
 		}
 	}))
-	pair := []byte(ca.pair(t, time.Now().Add(time.Hour)))
-	keyed, err := tls.X509KeyPair(pair, pair)
-	apptest.Must(t, err)
-	server.TLS = &tls.Config{Certificates: []tls.Certificate{keyed}, ClientAuth: tls.RequestClientCert}
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	n.write(t, "etc/kubernetes/pki/ca.crt", ca.pem())
-	n.write(t, "var/lib/kubelet/pki/kubelet-client-current.pem", ca.pair(t, time.Now().Add(-time.Hour)))
-	n.join(t, server.URL)
-	defer n.leave(t)
-
-	r := n.kdiag(t, "node")
-	c := blames(t, r, "CertificateExpired", "openssl x509")
-	if c.Subject == nil || c.Subject.ID != "/var/lib/kubelet/pki/kubelet-client-current.pem" {
-		t.Errorf("subject %+v", c.Subject)
-	}
+	n.join(t, server.URL, server.Certificate().Raw, time.Now().Add(-time.Hour))
+	c := blames(t, n.kdiag(t, "node"), "CertificateExpired", "openssl x509",
+		"/var/lib/kubelet/pki/kubelet-client-current.pem")
 	if !slices.Contains(c.Evidence.For, "the API server answers 401 Unauthorized") {
 		t.Errorf("evidence %+v", c.Evidence)
 	}
 	time.Sleep(45 * time.Second) // the control plane waits for 40
 	all := own(n.kdiag(t, "node").Report(t))
-	if got := apptest.Codes(all); !slices.Equal(got, []string{"CertificateExpired", "APIServerUnreachable"}) ||
-		all.Causes[1].CausedBy != "CertificateExpired" {
-		t.Errorf(
-			"causes %+v, want an expired certificate, and because of it an API server that cannot be reached",
-			all.Causes,
-		)
-	}
+	wantChain(t, all, "CertificateExpired", "APIServerUnreachable")
 	for _, c := range all.Causes[1:] { // the log began with another server
 		if !strings.Contains(c.NextSteps[0].Command, server.URL) {
 			t.Errorf("%s asks %q, want %s", c.Code, c.NextSteps[0].Command, server.URL)
@@ -421,76 +396,45 @@ func (n testNode) testCertificateExpired(t *testing.T) {
 	}
 }
 
+func block(kind string, data []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}))
+}
+
+// clientPair returns a certificate that ends then, with its key, as the kubelet keeps them: in one file.
+func clientPair(t *testing.T, until time.Time) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	apptest.Must(t, err)
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: until.Add(-24 * time.Hour), NotAfter: until,
+		Subject:     pkix.Name{CommonName: "system:node:node", Organization: []string{"system:nodes"}},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, cert, cert, &key.PublicKey, key)
+	apptest.Must(t, err)
+	secret, err := x509.MarshalECPrivateKey(key)
+	apptest.Must(t, err)
+	return block("CERTIFICATE", der) + block("EC PRIVATE KEY", secret)
+}
+
 func (n testNode) testBusFrozen(t *testing.T) {
 	n.sh(t, "systemctl kill -s STOP dbus")
 	defer n.sh(t, "systemctl kill -s CONT dbus")
-	c := blames(t, n.kdiag(t, "node"), "SystemdWedged", "ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon")
-	if c.Subject == nil || c.Subject.Name != "dbus.service" {
-		t.Errorf("subject %+v, want the message bus", c.Subject)
-	}
+	blames(t, n.kdiag(t, "node"), "SystemdWedged", "ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon",
+		"dbus.service")
 }
 
 func (n testNode) testSystemdFrozen(t *testing.T) {
 	apptest.Must(t, syscall.Kill(n.box.Leader(), syscall.SIGSTOP))
 	defer func() { apptest.Must(t, syscall.Kill(n.box.Leader(), syscall.SIGCONT)) }()
-	for _, command := range []string{"node", "pleg"} {
-		o := n.kdiag(t, command)
-		c := blames(t, o, "SystemdWedged", "timeout 5 systemctl is-system-running")
-		if c.Subject == nil || c.Subject.ID != "1" {
-			t.Errorf("kdiag %s: subject %+v, want process 1", command, c.Subject)
-		}
+	n.both(t, func(t *testing.T, o apptest.Outcome) {
+		blames(t, o, "SystemdWedged", "timeout 5 systemctl is-system-running", "1")
 		wantStatus(t, o, "kubelet.unit", checks.StatusUnknown, "")
-	}
+	})
 }
 
-// An authority issues certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	apptest.Must(t, err)
-	a := &authority{key: key, cert: &x509.Certificate{
-		SerialNumber: big.NewInt(
-			1,
-		), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-48 * time.Hour), NotAfter: time.Now().Add(48 * time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}}
-	der, err := x509.CreateCertificate(rand.Reader, a.cert, a.cert, &key.PublicKey, key)
-	apptest.Must(t, err)
-	a.cert, err = x509.ParseCertificate(der)
-	apptest.Must(t, err)
-	return a
-}
-
-func (a *authority) pem() string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: a.cert.Raw}))
-}
-
-// pair returns a certificate that ends then, with its key, as the kubelet keeps them: in one file. It is good for a node and for
-// a server on the loopback.
-func (a *authority) pair(t *testing.T, until time.Time) string {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	apptest.Must(t, err)
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(
-			2,
-		), Subject: pkix.Name{CommonName: "system:node:node", Organization: []string{"system:nodes"}},
-		NotBefore: until.Add(-24 * time.Hour), NotAfter: until, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-	}, a.cert, &key.PublicKey, a.key)
-	apptest.Must(t, err)
-	secret, err := x509.MarshalECPrivateKey(key)
-	apptest.Must(t, err)
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})) +
-		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: secret}))
-}
-
-// onUnified runs a command where cgroup version 2 alone is mounted, in its usual place, with a container in it that is frozen.
+// onUnified runs a command where cgroup version 2 alone is mounted, in its usual place, with a container in it that is
+// frozen.
 const onUnified = `
 	set -e
 	umount -R /sys/fs/cgroup
@@ -499,7 +443,8 @@ const onUnified = `
 	container=$pod/` + frozenID + `
 	mkdir -p $container
 	sleep 1000 & sleeper=$!
-	trap 'code=$?; kill -9 $sleeper; wait; rmdir $container $pod /sys/fs/cgroup/$0/kubepods /sys/fs/cgroup/$0; exit $code' EXIT
+	trap 'code=$?; kill -9 $sleeper; wait
+		rmdir $container $pod /sys/fs/cgroup/$0/kubepods /sys/fs/cgroup/$0; exit $code' EXIT
 	echo $sleeper > $container/cgroup.procs
 	echo 1 > $container/cgroup.freeze
 	until grep -q "frozen 1" $container/cgroup.events; do sleep 0.1; done
@@ -513,14 +458,12 @@ func TestEndToEndNodeUnified(t *testing.T) {
 	c := apptest.StartContainerd(t, nodebox.Options{Network: true})
 	p := program{path: apptest.BuildKdiag(t), endpoint: c.Endpoint()}
 	p.inside = []string{
-		"unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", onUnified, "e2e-" + filepath.Base(c.Dir()),
+		"unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", onUnified,
+		"e2e-" + filepath.Base(c.Dir()),
 	}
+	frozen := func(s checks.Subject) bool { return strings.HasSuffix(s.ID, frozenID) }
 	for _, o := range []apptest.Outcome{p.node(t), p.pleg(t)} {
-		cause := names(t, o, "CgroupFrozen")
-		if s := cause.Subject; s == nil || !strings.HasSuffix(s.ID, frozenID) {
-			t.Errorf("subject %+v, want the container's control group", s)
-		}
-		advises(t, cause, checks.Warning, "cgroup.freeze")
+		finding{checks.Warning, "cgroup.freeze", frozen, []string{"CgroupFrozen"}}.check(t, o)
 		wantStatus(t, o, "host.cgroups", checks.StatusOK, "")
 	}
 }

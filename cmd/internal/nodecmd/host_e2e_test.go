@@ -2,7 +2,6 @@ package nodecmd_test
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -23,33 +22,29 @@ import (
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
-// TestEndToEndNodeHost breaks what is around a healthy containerd and its pods, in one way after the other, and asks kdiag node.
+// TestEndToEndNodeHost breaks what is around a healthy containerd and its pods, in one way after the other.
 func TestEndToEndNodeHost(t *testing.T) {
 	c := apptest.StartContainerd(t, nodebox.Options{Network: true})
 	p := program{path: apptest.BuildKdiag(t), endpoint: c.Endpoint()}
 	// Control groups named as a kubelet names them, below the box's own.
 	pods, err := nodebox.RunPods(t.Context(), c.Endpoint(), nodebox.Pods{
-		Count: 2, Containers: 1, State: crictl.ContainerRunning, CgroupParent: "/" + filepath.Base(c.Dir()) + "/kubepods",
+		Count: 2, Containers: 1, State: crictl.ContainerRunning,
+		CgroupParent: "/" + filepath.Base(c.Dir()) + "/kubepods",
 	})
 	apptest.Must(t, err)
 	victim := pods[1]
-	cgroup := fmt.Sprintf(
-		"/%s/kubepods/pod%s/%s",
-		filepath.Base(c.Dir()),
-		victim.Config.Metadata.Uid,
-		victim.Containers[0].ID,
-	)
+	cgroup := fmt.Sprintf("/%s/kubepods/pod%s/%s", filepath.Base(c.Dir()), victim.Config.Metadata.Uid,
+		victim.Containers[0].ID)
+
+	ofPod := func(s checks.Subject) bool { return s.Pod == "pod-1" }
 
 	t.Run("shim stopped", func(t *testing.T) {
 		apptest.Must(t, c.FreezeShim(t.Context(), victim.ID))
 		defer func() { apptest.Must(t, c.ThawShim(victim.ID)) }()
 		shim, err := c.Shim(victim.ID)
 		apptest.Must(t, err)
-		for _, got := range []apptest.Outcome{p.node(t), p.pleg(t)} {
-			cause := names(t, got, "ShimStuck")
-			advises(t, cause, checks.Warning, fmt.Sprintf("kill -CONT %d", shim))
-			wantCulprit(t, cause, func(s checks.Subject) bool { return s.ID == strconv.Itoa(shim) && s.Pod == "pod-1" })
-		}
+		culprit := func(s checks.Subject) bool { return process(shim)(s) && ofPod(s) }
+		p.found(t, finding{checks.Warning, fmt.Sprintf("kill -CONT %d", shim), culprit, []string{"ShimStuck"}})
 	})
 
 	t.Run("list held by a stopped shim", func(t *testing.T) {
@@ -57,47 +52,41 @@ func TestEndToEndNodeHost(t *testing.T) {
 		apptest.Must(t, err)
 		defer func() { apptest.Must(t, release()) }()
 		waitInKernel(t, cgroupDir(t, "freezer", cgroup)) // a process of the container holds no list
-		got := p.node(t, "--rpc-timeout", "2s")
-		cause := names(t, got, "ShimStuck", "ListHang")
 		shim, err := c.Shim(victim.ID)
 		apptest.Must(t, err)
-		advises(t, cause, checks.Critical, fmt.Sprintf("kill -CONT %d", shim))
-		wantCulprit(t, cause, func(s checks.Subject) bool { return s.ID == strconv.Itoa(shim) })
+		finding{
+			checks.Critical, fmt.Sprintf("kill -CONT %d", shim), process(shim), []string{"ShimStuck", "ListHang"},
+		}.check(t, p.node(t, "--rpc-timeout", "2s"))
 	})
 
-	t.Run("frozen control group", func(t *testing.T) {
-		file := filepath.Join(cgroupDir(t, "freezer", cgroup), "freezer.state")
-		apptest.Must(t, os.WriteFile(file, []byte("FROZEN"), 0))
-		defer func() { apptest.Must(t, os.WriteFile(file, []byte("THAWED"), 0)) }()
-		for _, got := range []apptest.Outcome{p.node(t), p.pleg(t)} {
-			cause := names(t, got, "CgroupFrozen")
-			advises(t, cause, checks.Warning, "echo THAWED > '"+file+"'")
-			wantCulprit(t, cause, func(s checks.Subject) bool { return s.ID == cgroup && s.Pod == "pod-1" })
-		}
-	})
+	// Settings of the container's control group.
+	for _, tt := range []struct {
+		name, controller, file, value, before string
+		step, code                            string
+	}{
+		{"frozen control group", "freezer", "freezer.state", "FROZEN", "THAWED", "echo THAWED > '%s'", "CgroupFrozen"},
+		{
+			"processes of a pod at their limit", "pids", "pids.max", "1", "max", "kubectl delete pod -n box pod-1%.0s",
+			"PIDsExhausted",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			file := filepath.Join(cgroupDir(t, tt.controller, cgroup), tt.file)
+			apptest.Must(t, os.WriteFile(file, []byte(tt.value), 0))
+			defer func() { apptest.Must(t, os.WriteFile(file, []byte(tt.before), 0)) }()
+			culprit := func(s checks.Subject) bool { return (s.ID == cgroup || s.Name == cgroup) && ofPod(s) }
+			p.found(t, finding{checks.Warning, fmt.Sprintf(tt.step, file), culprit, []string{tt.code}})
+		})
+	}
 
-	t.Run("processes of a pod at their limit", func(t *testing.T) {
-		file := filepath.Join(cgroupDir(t, "pids", cgroup), "pids.max")
-		apptest.Must(t, os.WriteFile(file, []byte("1"), 0))
-		defer func() { apptest.Must(t, os.WriteFile(file, []byte("max"), 0)) }()
-		for _, got := range []apptest.Outcome{p.node(t), p.pleg(t)} {
-			cause := names(t, got, "PIDsExhausted")
-			advises(t, cause, checks.Warning, "kubectl delete pod -n box pod-1")
-			wantCulprit(t, cause, func(s checks.Subject) bool { return s.Name == cgroup && s.Pod == "pod-1" })
-		}
-	})
-
-	t.Run("who has the memory and the processes", func(t *testing.T) { nameHolders(t, p, cgroup) })
+	t.Run("who has the memory and the processes", func(t *testing.T) { nameConsumers(t, p, cgroup) })
 
 	t.Run("in uninterruptible sleep", func(t *testing.T) {
 		pid := waitInKernel(t, cgroupDir(t, "freezer", cgroup))
 		got := p.node(t)
-		names(t, got) // one wait is no trouble yet
-		s := status(t, got, "host.tasks")
-		if s.Status != checks.StatusWarning || !strings.Contains(s.Summary, strconv.Itoa(pid)) ||
-			!strings.Contains(s.Summary, "box/pod-1") {
-			t.Errorf("%s: %s, want a warning that names process %d of box/pod-1", s.Status, s.Summary, pid)
-		}
+		names(t, got) // a single wait is no problem yet
+		wantStatus(t, got, "host.tasks", checks.StatusWarning, strconv.Itoa(pid))
+		wantStatus(t, got, "host.tasks", checks.StatusWarning, "box/pod-1")
 	})
 
 	t.Run("killed for memory", func(t *testing.T) { killForMemory(t, p, cgroup) })
@@ -121,14 +110,12 @@ func TestEndToEndNodeDisk(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	sh(
-		"truncate -s 128M " + point + ".image && mkfs.ext4 -q " + point + ".image && mount -o loop " + point + ".image " + point,
-	)
+	image := point + ".image"
+	sh("truncate -s 128M " + image + " && mkfs.ext4 -q " + image + " && mount -o loop " + image + " " + point)
 	// A child that was killed holds its file open for a moment after it can be seen no more.
 	t.Cleanup(func() { eventually(t, "unmounted", func() bool { return unix.Unmount(point, 0) == nil }) })
 	c := apptest.StartContainerd(t, nodebox.Options{Network: true, Parent: point})
 	p := program{path: apptest.BuildKdiag(t), endpoint: c.Endpoint()}
-	ours := func(s checks.Subject) bool { return s.Kind == "Filesystem" && s.Name == point }
 
 	t.Run("slow", func(t *testing.T) {
 		group := filepath.Join("/sys/fs/cgroup/blkio", filepath.Base(dir))
@@ -140,31 +127,20 @@ func TestEndToEndNodeDisk(t *testing.T) {
 		apptest.Must(t, os.WriteFile(filepath.Join(group, "blkio.throttle.write_iops_device"), []byte(device+" 4"), 0))
 		slow := p
 		slow.inside = []string{"/bin/sh", "-c", "echo $$ > " + group + `/cgroup.procs; exec "$@"`, "sh"}
-		cause := names(t, slow.node(t), "IOStall")
-		advises(t, cause, checks.Warning, "iostat -x")
-		wantCulprit(t, cause, ours)
+		finding{checks.Warning, "iostat -x", filesystem(point), []string{"IOStall"}}.check(t, slow.node(t))
 	})
 
 	t.Run("frozen", func(t *testing.T) {
 		sh("fsfreeze -f " + point)
 		defer sh("fsfreeze -u " + point)
 		for range 2 {
-			cause := names(t, p.node(t), "IOStall")
-			advises(t, cause, checks.Critical, "fsfreeze -u "+point)
-			wantCulprit(t, cause, ours)
+			finding{checks.Critical, "fsfreeze -u " + point, filesystem(point), []string{"IOStall"}}.check(t, p.node(t))
 			if n := probesIn(point); n != 1 {
 				t.Errorf("%d children of kdiag's wait for the disk, want 1", n)
 			}
 		}
 	})
 	eventually(t, "no child of kdiag's is left", func() bool { return probesIn(point) == 0 })
-}
-
-func wantCulprit(t *testing.T, c checks.Cause, is func(checks.Subject) bool) {
-	t.Helper()
-	if !slices.ContainsFunc(culprits(c), is) {
-		t.Errorf("%s names %+v", c.Code, culprits(c))
-	}
 }
 
 // cgroupDir returns where a control group lies in the hierarchy of a controller, version 1.
@@ -180,11 +156,13 @@ func cgroupDir(t *testing.T, controller, cgroup string) string {
 // vforkEnv makes the test binary the process that waitInKernel starts: TestMain looks for it.
 const vforkEnv = "KDIAG_TEST_VFORK"
 
-// vforkUntilStdinEnds stays in vfork, which is uninterruptible sleep, until its child has seen the end of standard input.
+// vforkUntilStdinEnds stays in vfork, which is uninterruptible sleep, until its child has seen the end of standard
+// input.
 func vforkUntilStdinEnds() {
 	os.Stdout.WriteString("up\n")
 	var b byte
-	if pid, _, _ := syscall.RawSyscall(syscall.SYS_CLONE, syscall.CLONE_VFORK|uintptr(syscall.SIGCHLD), 0, 0); pid == 0 {
+	flags := syscall.CLONE_VFORK | uintptr(syscall.SIGCHLD)
+	if pid, _, _ := syscall.RawSyscall(syscall.SYS_CLONE, flags, 0, 0); pid == 0 {
 		// The child has one thread and no scheduler: nothing but system calls.
 		syscall.RawSyscall(syscall.SYS_READ, 0, uintptr(unsafe.Pointer(&b)), 1)
 		syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
@@ -199,15 +177,11 @@ func waitInKernel(t *testing.T, dir string) int {
 	cmd.Env = append(os.Environ(), vforkEnv+"=1")
 	stdin, err := cmd.StdinPipe()
 	apptest.Must(t, err)
-	stdout, err := cmd.StdoutPipe()
-	apptest.Must(t, err)
-	apptest.Must(t, cmd.Start())
+	awaitUp(t, cmd)
 	t.Cleanup(func() {
 		stdin.Close()
 		_ = cmd.Wait()
 	})
-	_, err = io.ReadFull(stdout, make([]byte, 3))
-	apptest.Must(t, err)
 	apptest.Must(t, os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0))
 	eventually(t, "a thread in vfork", func() bool {
 		states, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", cmd.Process.Pid))
@@ -231,26 +205,16 @@ func eventually(t *testing.T, what string, so func() bool) {
 	t.Fatalf("not so: %s", what)
 }
 
-// nameHolders has a container start 300 processes and leave 300 MiB in a tmpfs, which no process shows. It lets kdiag alone believe
-// that the machine has a gibibyte and 1,000 process ids, and that nobody else has memory.
-func nameHolders(t *testing.T, p program, cgroup string) {
+// inMounts returns the command that runs another in a mount namespace, after some commands of a shell.
+func inMounts(commands string) []string {
+	return []string{"unshare", "-m", "--propagation", "private", "/bin/sh", "-c", commands + ` && exec "$@"`, "sh"}
+}
+
+// nameConsumers has a container start 300 processes and leave 300 MiB in a tmpfs, which no process shows. It makes
+// kdiag alone see a machine of a gibibyte and 1,000 process ids, on which nobody else has memory.
+func nameConsumers(t *testing.T, p program, cgroup string) {
 	pids, memory := cgroupDir(t, "pids", cgroup), cgroupDir(t, "memory", cgroup)
-	crowd := exec.Command(
-		"/bin/busybox",
-		"sh",
-		"-c",
-		"echo $$ > "+pids+"/cgroup.procs; i=0; while [ $i -lt 300 ]; do busybox sleep 600 & i=$((i+1)); done; echo up; wait",
-	)
-	crowd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	stdout, err := crowd.StdoutPipe()
-	apptest.Must(t, err)
-	apptest.Must(t, crowd.Start())
-	defer func() {
-		_ = syscall.Kill(-crowd.Process.Pid, syscall.SIGKILL)
-		_ = crowd.Wait()
-	}()
-	_, err = io.ReadFull(stdout, make([]byte, 3))
-	apptest.Must(t, err)
+	shell := crowd(t, pids, 300)
 	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"meminfo": "MemTotal: 1048576 kB\nMemFree: 51200 kB\nMemAvailable: 51200 kB\nShmem: 307200 kB\n",
@@ -259,49 +223,36 @@ func nameHolders(t *testing.T, p program, cgroup string) {
 		apptest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 	apptest.Must(t, os.Mkdir(filepath.Join(dir, "tmpfs"), 0o755))
-	p.inside = []string{
-		"unshare",
-		"-m",
-		"--propagation",
-		"private",
-		"/bin/sh",
-		"-c",
-		"cd " + dir + " && mount -t tmpfs none tmpfs && echo $$ > " + memory + `/cgroup.procs &&
+	p.inside = inMounts("cd " + dir + " && mount -t tmpfs none tmpfs && echo $$ > " + memory + `/cgroup.procs &&
 		dd if=/dev/zero of=tmpfs/file bs=1M count=300 2>/dev/null && echo $$ > /sys/fs/cgroup/memory/cgroup.procs &&
-		for other in /sys/fs/cgroup/memory/*/; do case "$other" in */` + strings.Split(cgroup, "/")[1] + `/) ;; *) mount -t tmpfs none "$other" ;; esac; done
-		mount --bind meminfo /proc/meminfo && mount --bind loadavg /proc/loadavg && mount --bind pid_max /proc/sys/kernel/pid_max && exec "$@"`,
-		"sh",
-	}
+		for other in /sys/fs/cgroup/memory/*/; do
+			case "$other" in */` + strings.Split(cgroup, "/")[1] + `/) ;; *) mount -t tmpfs none "$other" ;; esac
+		done
+		mount --bind meminfo /proc/meminfo && mount --bind loadavg /proc/loadavg &&
+		mount --bind pid_max /proc/sys/kernel/pid_max`)
 	for _, got := range []apptest.Outcome{p.node(t), p.pleg(t)} {
 		processes := names(t, got, "PIDsExhausted", "MemoryPressure")
 		causes := got.Report(t).Causes
 		held := causes[slices.IndexFunc(causes, func(c checks.Cause) bool { return c.Code == "MemoryPressure" })]
-		for _, c := range []checks.Cause{processes, held} {
-			advises(t, c, c.Severity, "kubectl delete pod -n box pod-1")
-			if c.Subject.Pod != "pod-1" {
-				t.Errorf("%s blames %+v", c.Code, c.Subject)
-			}
+		finding{processes.Severity, "kubectl delete pod -n box pod-1", process(shell.Process.Pid), nil}.of(t, processes)
+		finding{held.Severity, "kubectl delete pod -n box pod-1", nil, nil}.of(t, held)
+		if processes.Subject.Pod != "pod-1" || held.Subject.Pod != "pod-1" {
+			t.Errorf("PIDsExhausted blames %+v, MemoryPressure %+v", processes.Subject, held.Subject)
 		}
-		wantCulprit(t, processes, func(s checks.Subject) bool { return s.ID == strconv.Itoa(crowd.Process.Pid) })
 		if lines := strings.Join(held.Evidence.For, "\n"); !strings.Contains(lines, "box/pod-1 has 30") ||
 			!strings.Contains(lines, "MiB are tmpfs or shared memory") {
-			t.Errorf("MemoryPressure says\n%s", lines)
+			t.Errorf("evidence of MemoryPressure:\n%s", lines)
 		}
 	}
 }
 
-// killForMemory has the kernel kill in the container's control group. That is the pod's affair, and no cause; it is said.
+// killForMemory has the kernel kill in the container's control group. That is a warning about the pod, and no cause.
 func killForMemory(t *testing.T, p program, cgroup string) {
 	dir := cgroupDir(t, "memory", cgroup)
 	apptest.Must(t, os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), []byte("16M"), 0))
 	// tail keeps the last line of what has none. The shell is the one that enters.
-	hog := exec.CommandContext(
-		t.Context(),
-		"/bin/busybox",
-		"sh",
-		"-c",
-		"echo $$ > "+dir+"/cgroup.procs; exec busybox tail /dev/zero",
-	)
+	hog := exec.CommandContext(t.Context(), "/bin/busybox", "sh", "-c",
+		"echo $$ > "+dir+"/cgroup.procs; exec busybox tail /dev/zero")
 	if out, err := hog.CombinedOutput(); err == nil {
 		t.Fatalf("was not killed: %s", out)
 	}
@@ -322,17 +273,15 @@ func takeInotify(t *testing.T, p program) {
 	}
 	limit := filepath.Join(t.TempDir(), "limit")
 	apptest.Must(t, os.WriteFile(limit, []byte(strconv.Itoa(held)+"\n"), 0o644))
-	p.inside = []string{
-		"unshare", "-m", "--propagation", "private", "/bin/sh", "-c",
-		"mount --bind " + limit + ` /proc/sys/fs/inotify/max_user_instances && exec "$@"`, "sh",
-	}
-	cause := names(t, p.node(t), "InotifyExhausted")
-	advises(t, cause, checks.Critical, "sysctl -w fs.inotify.max_user_instances=")
-	wantCulprit(t, cause, func(s checks.Subject) bool { return s.ID == strconv.Itoa(os.Getpid()) })
+	p.inside = inMounts("mount --bind " + limit + " /proc/sys/fs/inotify/max_user_instances")
+	finding{
+		checks.Critical, "sysctl -w fs.inotify.max_user_instances=", process(os.Getpid()), []string{"InotifyExhausted"},
+	}.check(t, p.node(t))
 }
 
-// deadMount mounts a file system that never answers as a pod's volume, with a process of the container waiting in it, in a mount
-// namespace that nobody else sees. kdiag is asked again and again, and at last with the runtime frozen too.
+// deadMount mounts a file system that never answers as a pod's volume, with a process of the container waiting in it,
+// in a mount namespace that nobody else sees. kdiag is asked again and again, and at last with the runtime frozen
+// too.
 func deadMount(t *testing.T, c *nodebox.Containerd, p program, victim nodebox.Pod, cgroup string) {
 	point := filepath.Join("/var/lib/kubelet/pods", victim.Config.Metadata.Uid, "volumes/kubernetes.io~csi/data/mount")
 	dead := mountDead(t, point)
@@ -343,17 +292,18 @@ func deadMount(t *testing.T, c *nodebox.Containerd, p program, victim nodebox.Po
 	apptest.Must(t, reader.Start())
 	defer func() { dead.cut(); _ = reader.Wait() }()
 	// It sleeps interruptibly until a signal comes, as that of a pod's end does, and then until the server answers.
-	eventually(t, "a process in the dead mount", func() bool { return waitsIn(reader.Process.Pid, "request_wait_answer") })
+	eventually(t, "a process in the dead mount", func() bool {
+		stack, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", reader.Process.Pid))
+		return strings.Contains(string(stack), "request_wait_answer")
+	})
 	apptest.Must(t, reader.Process.Kill())
 
 	for range 2 {
-		for _, got := range []apptest.Outcome{p.node(t), p.pleg(t)} {
-			cause := names(t, got, "FilesystemHung", "TaskStuck")
-			advises(t, cause, checks.Critical, "stat -f "+point)
-			wantCulprit(t, cause, func(s checks.Subject) bool { return s.Name == point })
-			if n := probesIn(point); n != 1 {
-				t.Errorf("%d children of kdiag's wait in the mount, want 1", n)
-			}
+		p.found(t, finding{
+			checks.Critical, "stat -f " + point, filesystem(point), []string{"FilesystemHung", "TaskStuck"},
+		})
+		if n := probesIn(point); n != 1 {
+			t.Errorf("%d children of kdiag's wait in the mount, want 1", n)
 		}
 	}
 	apptest.Must(t, c.Pause(t.Context()))
@@ -367,11 +317,6 @@ func deadMount(t *testing.T, c *nodebox.Containerd, p program, victim nodebox.Po
 	}
 	dead.cut()
 	eventually(t, "no child of kdiag's is left", func() bool { return probesIn(point) == 0 })
-}
-
-func waitsIn(pid int, function string) bool {
-	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", pid))
-	return strings.Contains(string(b), function)
 }
 
 // probesIn counts kdiag's children that wait in a mount. The first thread of one may be dead already.
@@ -390,7 +335,7 @@ func probesIn(point string) int {
 	return n
 }
 
-// A deadFuse is a dead file system in a mount namespace of its own.
+// A deadFuse is a dead file system in a private mount namespace.
 type deadFuse struct {
 	*nodebox.DeadFuse
 	point string
@@ -401,36 +346,27 @@ func mountDead(t *testing.T, point string) *deadFuse {
 	t.Helper()
 	f := &deadFuse{DeadFuse: nodebox.OpenDeadFuse(t), point: point}
 	// The kubelet's folder is another one in there, so that nothing of the machine's is touched.
-	holder := exec.Command(
-		"/bin/sh",
-		"-c",
+	mounter := exec.Command("/bin/sh", "-c",
 		`mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet && mkdir -p "$1" &&
 		mount -i -t fuse -o "$2" dead.example:/bucket "$1" && exec 3>&- && echo up && read line`,
-		"sh",
-		point,
-		f.Options(3),
-	)
-	holder.ExtraFiles = []*os.File{f.Dev}
-	holder.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	holder.Stderr = os.Stderr
-	stdin, err := holder.StdinPipe()
+		"sh", point, f.Options(3))
+	mounter.ExtraFiles = []*os.File{f.Dev}
+	mounter.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	mounter.Stderr = os.Stderr
+	stdin, err := mounter.StdinPipe()
 	apptest.Must(t, err)
-	stdout, err := holder.StdoutPipe()
-	apptest.Must(t, err)
-	apptest.Must(t, holder.Start())
-	f.enter = []string{"nsenter", "-t", strconv.Itoa(holder.Process.Pid), "-m", "--"}
+	awaitUp(t, mounter)
+	f.enter = []string{"nsenter", "-t", strconv.Itoa(mounter.Process.Pid), "-m", "--"}
 	t.Cleanup(func() {
 		f.cut()
 		stdin.Close()
-		_ = holder.Wait()
+		_ = mounter.Wait()
 	})
-	_, err = io.ReadFull(stdout, make([]byte, 3))
-	apptest.Must(t, err)
 	go f.Serve()
 	return f
 }
 
-// cut ends the connection: whoever waits is told so, and ends.
+// cut ends the connection: all that wait get an error, and end.
 func (f *deadFuse) cut() {
 	_ = exec.Command(f.enter[0], append(f.enter[1:], "umount", "-c", "-f", f.point)...).Run() // it may be gone
 	_ = f.Dev.Close()

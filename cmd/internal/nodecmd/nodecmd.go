@@ -2,9 +2,9 @@
 package nodecmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -16,7 +16,6 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/checks/kubelet"
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -40,9 +39,10 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "Check everything around PLEG on this node: host, systemd, runtime, kubelet, logs",
-		Long: `Look at all that makes a node NotReady: pressure, disks, mounts, stuck processes, limits, cgroups and the clock of the
-host; systemd and its units; the runtime, as kdiag pleg does; the kubelet's settings, health, certificates and its way
-to the API server; the logs of the last minutes. One line each, the cause before its consequences, then the verdict.
+		Long: `Look at all that makes a node NotReady: pressure, disks, mounts, stuck processes, limits, cgroups and
+the clock of the host; systemd and its units; the runtime, as kdiag pleg does; the kubelet's settings, health,
+certificates and its way to the API server; the logs of the last minutes. One line each, the cause before its
+consequences, then the verdict.
 
 Reads only, but for a few writes of 4 KiB into an unlinked file, which time the runtime's disk. Whatever hangs is left
 behind and named. As root it sees everything; without, each check says what it could not see.
@@ -52,11 +52,9 @@ From a pod: privileged, with hostPID, hostNetwork and the host's root mounted, k
   kdiag node -o brief               # one line
   kdiag node --host-root /host      # from a privileged pod
   kdiag node --kubelet-token FILE   # with a token that may read nodes/metrics and nodes/healthz`,
-		Args: cobra.NoArgs,
+		Args:    cobra.NoArgs,
+		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := opts.check(cmd); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, opts)
 		},
 	}
@@ -65,63 +63,47 @@ From a pod: privileged, with hostPID, hostNetwork and the host's root mounted, k
 	fs := cmd.Flags()
 	fs.StringVar(&opts.hostRoot, "host-root", "", "where the host's root directory is (default /)")
 	fs.StringVar(&opts.tokenFile, "kubelet-token", "", "a file with a bearer token for the kubelet's server")
-	fs.StringVar(&opts.certificate, "kubelet-cert", "", "a client certificate (PEM) for the kubelet's server; default: the node's own")
+	fs.StringVar(&opts.certificate, "kubelet-cert", "",
+		"a client certificate (PEM) for the kubelet's server; default: the node's own")
 	fs.StringVar(&opts.key, "kubelet-key", "", "the key of --kubelet-cert, when it is not in the same file")
-	fs.BoolVar(&opts.noAPIServer, "no-api-server", false, "do not ask the API server that the kubelet's kubeconfig names")
+	fs.BoolVar(&opts.noAPIServer, "no-api-server", false,
+		"do not ask the API server that the kubelet's kubeconfig names")
 	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
 	return cmd
 }
 
-func (o *options) check(cmd *cobra.Command) error {
-	for _, flag := range []struct {
-		name string
-		path *string
-		dir  bool
-	}{
-		{"host-root", &o.hostRoot, true},
-		{"kubelet-token", &o.tokenFile, false},
-		{"kubelet-cert", &o.certificate, false},
-		{"kubelet-key", &o.key, false},
+func (o *options) check(cmd *cobra.Command, _ []string) error {
+	for flag, path := range map[string]*string{
+		"host-root": &o.hostRoot, "kubelet-token": &o.tokenFile, "kubelet-cert": &o.certificate, "kubelet-key": &o.key,
 	} {
-		if !cmd.Flags().Changed(flag.name) {
+		if *path == "" {
 			continue
 		}
-		if err := readable(flag.name, flag.path, flag.dir); err != nil {
-			return err
+		abs, err := filepath.Abs(*path)
+		if *path = abs; err == nil {
+			err = exists(abs, flag == "host-root")
+		}
+		if err != nil {
+			return cli.Usage("--"+flag+" "+err.Error(), "see kdiag node --help")
 		}
 	}
-	if o.key != "" && o.certificate == "" {
-		return &cli.UsageError{Problem: "--kubelet-key without --kubelet-cert", Hint: "name both, or leave both out"}
-	}
-	if o.hostRoot != "" && o.Simulate != "" {
-		return &cli.UsageError{Problem: "--simulate and --host-root exclude each other", Hint: "a simulated runtime has no host"}
-	}
-	return o.Check(cmd)
+	return cmp.Or(
+		cli.RejectEmpty(cmd, "host-root", "kubelet-token", "kubelet-cert", "kubelet-key"),
+		cli.Reject(o.key != "" && o.certificate == "", "--kubelet-key without --kubelet-cert",
+			"name both, or leave both out"),
+		cli.Reject(o.hostRoot != "" && o.Simulate != "", "--simulate and --host-root exclude each other",
+			"a simulated runtime has no host"),
+		o.Check(cmd, nil),
+	)
 }
 
-// readable makes the path of a flag absolute, and reports what is not there or is of another kind.
-func readable(flag string, path *string, dir bool) error {
-	bad := func(problem string) error {
-		return &cli.UsageError{Problem: "--" + flag + " " + problem, Hint: "kdiag node --help says what it is for"}
+// exists returns an error unless there is a regular file, or the root of a host.
+func exists(path string, root bool) error {
+	if info, err := os.Stat(path); err != nil || info.IsDir() != root || !root && !info.Mode().IsRegular() {
+		return cmp.Or(err, errors.New(path+" is of another kind"))
 	}
-	if *path == "" {
-		return bad("is empty")
-	}
-	abs, err := filepath.Abs(*path)
-	if err != nil {
-		return bad(err.Error())
-	}
-	*path = abs
-	switch info, err := os.Stat(abs); {
-	case err != nil:
-		return bad(abs + ": there is no such file")
-	case info.IsDir() != dir || !dir && !info.Mode().IsRegular():
-		return bad(abs + " is of another kind")
-	}
-	if dir {
-		if _, err := os.Stat(filepath.Join(abs, "proc", "self")); err != nil {
-			return bad(abs + " has no proc: it is not the root of a running host")
-		}
+	if _, err := os.Stat(filepath.Join(path, "proc", "self")); root && err != nil {
+		return errors.New(path + " has no proc: it is not the root of a running host")
 	}
 	return nil
 }
@@ -134,30 +116,22 @@ func (o *options) credentials() (kubelet.Credentials, error) {
 	if o.tokenFile == "" {
 		return c, nil
 	}
-	f, err := os.Open(o.tokenFile)
-	if err != nil {
-		return c, &cli.UsageError{Problem: "--kubelet-token: " + err.Error()}
-	}
-	defer f.Close()
-	token, err := io.ReadAll(io.LimitReader(f, maxToken))
-	if err == nil && strings.TrimSpace(string(token)) == "" {
+	data, err := cli.ReadFile(o.tokenFile, maxToken)
+	c.Token = strings.TrimSpace(string(data))
+	if err == nil && c.Token == "" {
 		err = errors.New("the file is empty")
 	}
 	if err != nil {
-		return c, &cli.UsageError{Problem: "--kubelet-token: " + err.Error()}
+		err = cli.Usage("--kubelet-token: "+err.Error(), "")
 	}
-	c.Token = strings.TrimSpace(string(token))
-	return c, nil
+	return c, err
 }
 
-// garbagePercent makes the collector work more often than usual: a node that is short of memory has more use for some MiB than
-// for a tenth of a second of CPU.
+// garbagePercent makes the collector work more often than usual: a node that is short of memory has more use for some
+// MiB than for a tenth of a second of CPU.
 const garbagePercent = 25
 
 func run(ctx context.Context, env cli.Env, opts options) error {
-	if opts.Simulate == "help" {
-		return target.PrintScenarios(env.Out)
-	}
 	debug.SetGCPercent(garbagePercent)
 	credentials, err := opts.credentials()
 	if err != nil {
@@ -166,7 +140,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.hostRoot != "" {
 		env.Root = opts.hostRoot
 	}
-	facts, problems, err := answer.Ask(ctx, env, &opts.Flags, plegbench.Options{
+	facts, problems, err := target.Ask(ctx, env, &opts.Flags, plegbench.Options{
 		Samples: 5, Pause: 50 * time.Millisecond, Deep: opts.deep,
 	}, checks.DefaultLimits(), target.Looks{All: true, Credentials: credentials, APIServer: !opts.noAPIServer})
 	if err != nil {
@@ -174,8 +148,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	report := judge.NewReport(target.Header(env, checks.KindReport), facts)
 	report.Problems = append(problems, report.Problems...)
-	if err := render.Node(env.Out, report, answer.Render(env, &opts.Flags)); err != nil {
+	if err := render.Node(env.Out, report, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}
-	return answer.Exit(ctx, report.Status, opts.FailOn)
+	return target.Exit(ctx, report.Status, opts.FailOn)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -40,11 +39,9 @@ Reads only. Needs the runtime's socket, so usually root; neither the API server 
 		Example: `  kdiag pleg                           # on the sick node
   kdiag pleg --simulate inspect-hang   # anywhere: the embedded runtime with one hung container
   kdiag pleg -o brief                  # one line, for the node problem detector`,
-		Args: cobra.NoArgs,
+		Args:    cobra.NoArgs,
+		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := opts.check(cmd); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, opts)
 		},
 	}
@@ -58,14 +55,15 @@ Reads only. Needs the runtime's socket, so usually root; neither the API server 
 	return cmd
 }
 
-func (o *options) check(cmd *cobra.Command) error {
+func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(
-		cli.Reject(o.samples < 1 || o.samples > 1000, "--samples must be between 1 and 1000", "kdiag relist times long series"),
+		cli.Reject(o.samples < 1 || o.samples > 1000, "--samples must be between 1 and 1000",
+			"kdiag relist times long series"),
 		cli.Reject(o.exitedWarning < 1, "--exited-warning must be at least 1", "leave it out for the default of 1000"),
 	); err != nil {
 		return err
 	}
-	return o.Check(cmd)
+	return o.Check(cmd, nil)
 }
 
 // garbagePercent makes the collector work more often than usual. On a sick node memory is worth more than the
@@ -73,13 +71,10 @@ func (o *options) check(cmd *cobra.Command) error {
 const garbagePercent = 80
 
 func run(ctx context.Context, env cli.Env, opts options) error {
-	if opts.Simulate == "help" {
-		return target.PrintScenarios(env.Out)
-	}
 	debug.SetGCPercent(garbagePercent)
 	limits := checks.DefaultLimits()
 	limits.ExitedWarning = opts.exitedWarning
-	facts, problems, err := answer.Ask(ctx, env, &opts.Flags, plegbench.Options{
+	facts, problems, err := target.Ask(ctx, env, &opts.Flags, plegbench.Options{
 		Samples: opts.samples, Pause: 50 * time.Millisecond, Deep: opts.deep,
 	}, limits, target.Looks{Cheap: true})
 	if err != nil {
@@ -87,8 +82,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	report := judge.NewReport(target.Header(env, "Report"), facts)
 	report.Problems = append(problems, report.Problems...)
-	if err := render.Report(env.Out, report, answer.Render(env, &opts.Flags)); err != nil {
+	if err := render.Report(env.Out, report, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}
-	return answer.Exit(ctx, report.Status, opts.FailOn)
+	return target.Exit(ctx, report.Status, opts.FailOn)
 }

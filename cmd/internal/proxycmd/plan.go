@@ -12,7 +12,8 @@ import (
 )
 
 // faultHelp explains the language of --fault.
-const faultHelp = `A fault is written as  RPC,ACTION[,TARGET...][,TIME...]  without blanks around the commas, for example
+const faultHelp = `A fault is written as  RPC,ACTION[,TARGET...][,TIME...]  without blanks around the commas,
+for example
 
   ContainerStatus,hang,pod=web-*,from=10s,until=1m
   RunPodSandbox,error="Unavailable: not now, later",first=3
@@ -39,8 +40,8 @@ TIME, counted from the start of the proxy:
 A value with a comma in it goes in double quotes. The first fault that matches applies.
 `
 
-// A plan is the initial state of the proxy: a scenario of which only the faults, latencies, conditions and the socket
-// matter.
+// plan returns the initial state of the proxy: a scenario of which only the faults, latencies, conditions and the
+// socket matter.
 func (o *options) plan(ctx context.Context) (fake.Scenario, error) {
 	var plan fake.Scenario
 	if source := cmp.Or(o.file, o.scenario); source != "" {
@@ -49,27 +50,17 @@ func (o *options) plan(ctx context.Context) (fake.Scenario, error) {
 			return plan, err
 		}
 	}
-	if plan.Socket != fake.SocketListen && plan.Socket != fake.SocketRefuse {
-		return plan, &cli.UsageError{
-			Problem: fmt.Sprintf(
-				"scenario %s is about a socket that is %s, which a proxy cannot simulate",
-				plan.Name,
-				plan.Socket,
-			),
-			Hint: "use kdiag runtime serve --simulate",
-		}
-	}
 	var faults []fake.Fault
 	for _, text := range o.faults {
 		f, err := fault.Parse(text)
 		if err != nil {
-			return plan, &cli.UsageError{
-				Problem: fmt.Sprintf("--fault %q: %v", text, err),
-				Hint:    "kdiag proxy --fault help explains the language",
-			}
+			return plan, cli.Usage(fmt.Sprintf("--fault %q: %v", text, err),
+				"kdiag proxy --fault help explains the language")
 		}
 		faults = append(faults, f)
 	}
 	plan.Faults = append(faults, plan.Faults...)
-	return plan, nil
+	return plan, cli.Reject(plan.Socket != fake.SocketListen && plan.Socket != fake.SocketRefuse,
+		fmt.Sprintf("scenario %s is about a socket that is %s, which a proxy cannot simulate", plan.Name, plan.Socket),
+		"use kdiag runtime serve --simulate")
 }

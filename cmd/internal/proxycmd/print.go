@@ -33,11 +33,8 @@ func (p *printer) printf(format string, args ...any) {
 func (p *printer) begin(listen string, behind crictl.Endpoint, plan fake.Scenario) {
 	p.printf("kdiag: proxy on %s, in front of %s (%s)", listen, behind.URL, behind.Reason)
 	p.printf("  crictl:  crictl --runtime-endpoint %s ps", listen)
-	p.printf(
-		"  kubelet: containerRuntimeEndpoint: %s in its configuration file, or --container-runtime-endpoint=%s; then restart it",
-		listen,
-		listen,
-	)
+	p.printf("  kubelet: containerRuntimeEndpoint: %[1]s in its configuration file, "+
+		"or --container-runtime-endpoint=%[1]s; then restart it", listen)
 	if plan.Name != "" {
 		p.printf("  scenario %s; pods are those of the runtime itself", plan.Name)
 	}

@@ -31,11 +31,12 @@ type options struct {
 func NewCommand(env cli.Env) *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
-		Use:   "proxy",
-		Short: "Put faults in front of a real runtime: calls hang, are delayed, fail, lose their connection or answer too much",
-		Long: `Listen on a socket and pass every CRI call on to the runtime behind it, byte for byte, except for calls with a fault.
-Point crictl or a kubelet at the proxy's socket to see how they react to a runtime that misbehaves; the runtime itself
-is not touched.
+		Use: "proxy",
+		Short: "Put faults in front of a real runtime: calls hang, are delayed, fail, lose their connection " +
+			"or answer too much",
+		Long: `Listen on a socket and pass every CRI call on to the runtime behind it, byte for byte, except for calls
+with a fault. Point crictl or a kubelet at the proxy's socket to see how they react to a runtime that misbehaves; the
+runtime itself is not touched.
 
 Faults are given one by one (--fault; --fault help explains how to write them), in a YAML file with the lists latency,
 faults and conditions as in a scenario (--faults), or as a scenario (--scenario). All times count from the start. Those
@@ -45,11 +46,9 @@ It runs until interrupted, and then prints how many calls passed and how many we
 		Example: `  kdiag proxy --listen /tmp/proxy.sock --fault 'ContainerStatus,hang,pod=web-*,from=10s,until=1m'
   kdiag proxy --scenario runtime-slow -v
   crictl --runtime-endpoint unix:///tmp/kdiag-proxy.sock ps`,
-		Args: cobra.NoArgs,
+		Args:    cobra.NoArgs,
+		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := opts.check(cmd); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, opts)
 		},
 	}
@@ -57,35 +56,25 @@ It runs until interrupted, and then prints how many calls passed and how many we
 	fs.StringVar(&opts.listen, "listen", "/tmp/kdiag-proxy.sock", "where to listen: unix:///path or a bare path")
 	fs.StringVar(&opts.Endpoint, "runtime-endpoint", "",
 		"the runtime behind it, unix:///path or a bare path (default: found as by every other command)")
-	fs.StringVar(
-		&opts.scenario,
-		"scenario",
-		"",
-		"use the faults, latencies and conditions of a scenario: a name or a YAML file; help lists the names",
-	)
+	fs.StringVar(&opts.scenario, "scenario", "",
+		"use the faults, latencies and conditions of a scenario: a name or a YAML file; help lists the names")
 	fs.StringVar(&opts.file, "faults", "", "use those of a YAML file")
-	fs.StringArrayVar(
-		&opts.faults,
-		"fault",
-		nil,
-		"one fault, such as 'ListContainers,delay=5s'; may be repeated; help explains",
-	)
+	fs.StringArrayVar(&opts.faults, "fault", nil,
+		"one fault, such as 'ListContainers,delay=5s'; may be repeated; help explains")
 	fs.BoolVarP(&opts.Verbose, "verbose", "v", false, "print a line for each faulted call")
 	_ = cmd.RegisterFlagCompletionFunc("scenario",
 		cobra.FixedCompletions(append([]string{"help"}, fake.Names()...), cobra.ShellCompDirectiveDefault))
 	return cmd
 }
 
-func (o *options) check(cmd *cobra.Command) error {
-	if err := cmp.Or(
+func (o *options) check(cmd *cobra.Command, _ []string) error {
+	o.Timeout, o.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
+	return cmp.Or(
 		cli.RejectEmpty(cmd, "listen", "scenario", "faults"),
 		cli.Reject(o.scenario != "" && o.file != "", "--scenario and --faults exclude each other",
 			"give one of them, and --fault for more"),
-	); err != nil {
-		return err
-	}
-	o.Timeout, o.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
-	return o.Check(cmd)
+		o.Check(cmd, nil),
+	)
 }
 
 func run(ctx context.Context, env cli.Env, opts options) error {
@@ -100,16 +89,14 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	listen, err := crictl.ParseEndpoint(opts.listen)
-	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-		return &cli.UsageError{Problem: "--listen: " + bad.Error(), Hint: bad.Hint}
+	listen, err := target.ParseEndpoint("--listen", opts.listen)
+	if err != nil {
+		return err
 	}
 	t, err := target.Open(ctx, env, &opts.Flags)
 	if _, ok := errors.AsType[*crictl.NoEndpointError](err); ok {
-		return &cli.UsageError{
-			Problem: "no runtime socket was found",
-			Hint:    "name one with --runtime-endpoint; kdiag runtime serve runs the embedded runtime on one",
-		}
+		return cli.Usage("no runtime socket was found",
+			"name one with --runtime-endpoint; kdiag runtime serve runs the embedded runtime on one")
 	}
 	if err != nil {
 		return err
@@ -118,11 +105,9 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if _, err := target.Probe(ctx, t.Endpoint.URL); err != nil {
 		return err
 	}
-	if sameSocket(listen, t.Endpoint.URL) {
-		return &cli.UsageError{
-			Problem: "--listen is the socket of the runtime itself",
-			Hint:    "choose another path, such as /tmp/kdiag-proxy.sock",
-		}
+	if err := cli.Reject(sameSocket(listen, t.Endpoint.URL), "--listen is the socket of the runtime itself",
+		"choose another path, such as /tmp/kdiag-proxy.sock"); err != nil {
+		return err
 	}
 	out := &printer{out: env.Err, start: time.Now()}
 	cfg := fault.Config{Backend: t.Endpoint.URL, Listen: listen, Faults: plan.Faults, Latency: plan.Latency}
@@ -131,7 +116,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	proxy, err := fault.New(cfg)
 	if err != nil {
-		return &cli.HintError{Err: err, Code: cli.ExitUnknown, Hint: "choose another path with --listen"}
+		return cli.Fail(err, cli.ExitUnknown, "choose another path with --listen")
 	}
 	proxy.SetConditions(plan.Conditions)
 	if plan.Socket == fake.SocketRefuse {
@@ -145,20 +130,15 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		err = printErr
 	}
 	if err != nil {
-		return &cli.HintError{Err: err, Code: cli.ExitProblem}
+		return cli.Fail(err, cli.ExitProblem, "")
 	}
 	return nil
 }
 
 // sameSocket reports whether two endpoints are one file, whose removal would cut off the runtime.
 func sameSocket(a, b string) bool {
-	if a == b { // also where the runtime is down, and its socket missing
-		return true
-	}
 	first, err := os.Stat(strings.TrimPrefix(a, "unix://"))
-	if err != nil {
-		return false
-	}
-	second, err := os.Stat(strings.TrimPrefix(b, "unix://"))
-	return err == nil && os.SameFile(first, second)
+	second, otherErr := os.Stat(strings.TrimPrefix(b, "unix://"))
+	// A runtime that is down may have no socket.
+	return a == b || err == nil && otherErr == nil && os.SameFile(first, second)
 }

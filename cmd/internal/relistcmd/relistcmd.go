@@ -4,6 +4,7 @@ package relistcmd
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -11,13 +12,15 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench"
 )
+
+// kind is the kind of the document.
+const kind = "RelistBenchmark"
 
 type options struct {
 	cli.Flags
@@ -35,18 +38,16 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "relist",
 		Short: "Time relists as PLEG makes them: percentiles, distribution, headroom, forecast",
-		Long: `Repeat the kubelet's relist from outside, one each second as PLEG does, and show how long each RPC takes, how
-large the answers are, and when they will reach gRPC's limit or the PLEG threshold at today's growth.
+		Long: `Repeat the kubelet's relist from outside, one each second as PLEG does, and show how long each RPC
+takes, how large the answers are, and when they will reach gRPC's limit or the PLEG threshold at today's growth.
 
 Save a healthy node's figures and compare a sick one with them. Reads only.`,
 		Example: `  kdiag relist --for 1m
   kdiag relist --count 30 --save healthy.json       # on a healthy node
   kdiag relist --count 30 --against healthy.json    # on the sick one`,
-		Args: cobra.NoArgs,
+		Args:    cobra.NoArgs,
+		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := opts.check(cmd); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, opts)
 		},
 	}
@@ -63,39 +64,27 @@ Save a healthy node's figures and compare a sick one with them. Reads only.`,
 	return cmd
 }
 
-func (o *options) check(cmd *cobra.Command) error {
+func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(
-		cli.Reject(o.count < 1 || o.count > 1_000_000, "--count must be between 1 and 1000000", "leave it out for 10 relists"),
+		cli.Reject(o.count < 1 || o.count > 1_000_000, "--count must be between 1 and 1000000",
+			"leave it out for 10 relists"),
 		cli.Reject(o.duration < 0, "--for must not be negative", "for example --for 1m"),
 		cli.Reject(o.interval < 0, "--interval must not be negative", "the kubelet pauses 1s between relists"),
-		cli.Reject(o.save == "" && cmd.Flags().Changed("save"), "--save is empty", "name a file"),
-		cli.Reject(o.against == "" && cmd.Flags().Changed("against"), "--against is empty", "name a file that --save wrote"),
-		cli.Reject(o.duration > 0 && cmd.Flags().Changed("count"), "--for and --count exclude each other", "give one of them"),
+		cli.RejectEmpty(cmd, "save", "against"),
+		cli.Reject(o.duration > 0 && cmd.Flags().Changed("count"), "--for and --count exclude each other",
+			"give one of them"),
+		o.Check(cmd, nil),
 	); err != nil {
-		return err
-	}
-	if err := o.Check(cmd); err != nil {
 		return err
 	}
 	if !cmd.Flags().Changed("timeout") {
 		// A series lasts as long as it is asked to; the default timeout is for what comes on top of it.
-		o.Timeout += o.series()
+		o.Timeout += cmp.Or(o.duration, time.Duration(o.count-1)*o.interval)
 	}
 	return nil
 }
 
-// series is how long the pauses of the series take together.
-func (o *options) series() time.Duration {
-	if o.duration > 0 {
-		return o.duration
-	}
-	return time.Duration(o.count-1) * o.interval
-}
-
 func run(ctx context.Context, env cli.Env, opts options) error {
-	if opts.Simulate == "help" {
-		return target.PrintScenarios(env.Out)
-	}
 	against, err := load(opts.against)
 	if err != nil {
 		return err
@@ -113,13 +102,13 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.duration > 0 {
 		series.Samples = 0
 	}
-	facts, problems, err := answer.Ask(ctx, env, &opts.Flags, series, checks.RuntimeLimits(), target.Looks{})
+	facts, problems, err := target.Ask(ctx, env, &opts.Flags, series, checks.RuntimeLimits(), target.Looks{})
 	if err != nil {
 		return err
 	}
-	bench := judge.NewRelistBenchmark(target.Header(env, "RelistBenchmark"), facts)
+	bench := judge.NewRelistBenchmark(target.Header(env, kind), facts)
 	bench.Problems = append(problems, bench.Problems...)
-	if err := render.RelistBenchmark(env.Out, bench, against, answer.Render(env, &opts.Flags)); err != nil {
+	if err := render.RelistBenchmark(env.Out, bench, against, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}
 	if dest != nil {
@@ -127,18 +116,19 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 			return err
 		}
 	}
-	return answer.Exit(ctx, bench.Status, opts.FailOn)
+	return target.Exit(ctx, bench.Status, opts.FailOn)
 }
 
 // keep saves a result, but not in place of an earlier one when the new one is cut short or has no figures.
 func keep(ctx context.Context, dest *cli.Destination, bench *checks.RelistBenchmark) error {
 	useless := bench.Relist == nil || bench.Relist.List == nil || bench.Relist.List.P50Seconds == nil
 	if dest.Exists && (useless || ctx.Err() != nil) {
-		return &cli.HintError{
-			Err:  fmt.Errorf("%s was left as it is: this series is cut short or has no figures", dest.Path),
-			Code: cli.ExitUnknown,
-			Hint: "give --save another name to keep this one too",
-		}
+		return cli.Fail(fmt.Errorf("%s was left as it is: this series is cut short or has no figures", dest.Path),
+			cli.ExitUnknown, "give --save another name to keep this one too")
 	}
-	return save(dest, bench)
+	data, err := json.MarshalIndent(bench, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the result: %w", err)
+	}
+	return dest.Write(append(data, '\n'))
 }

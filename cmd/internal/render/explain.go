@@ -13,38 +13,23 @@ import (
 
 // A definitionDoc is the JSON form of a cause's documentation.
 type definitionDoc struct {
-	APIVersion  string    `json:"apiVersion,omitempty"`
-	Kind        string    `json:"kind,omitempty"`
+	APIVersion  string    `json:"apiVersion"`
+	Kind        string    `json:"kind"`
 	GeneratedAt time.Time `json:"generatedAt,omitzero"`
-	Code        string    `json:"code"`
-	Title       string    `json:"title"`
-	Means       string    `json:"means"`
-	Confirm     []string  `json:"confirm,omitempty"`
-	Fix         []string  `json:"fix,omitempty"`
-	Mistaken    string    `json:"mistaken,omitempty"`
-	Sources     []string  `json:"sources,omitempty"`
-	RootOf      []string  `json:"rootOf,omitempty"`
+	checks.Definition
 }
 
 // A definitionsDoc is the JSON form of the list of causes.
 type definitionsDoc struct {
-	APIVersion  string          `json:"apiVersion"`
-	Kind        string          `json:"kind"`
-	GeneratedAt time.Time       `json:"generatedAt,omitzero"`
-	Causes      []definitionDoc `json:"causes"`
-}
-
-func definitionOf(d checks.Definition) definitionDoc {
-	return definitionDoc{
-		Code: d.Code, Title: d.Title, Means: d.Means, Confirm: d.Confirm, Fix: d.Fix,
-		Mistaken: d.Mistaken, Sources: d.Sources, RootOf: d.RootOf,
-	}
+	APIVersion  string              `json:"apiVersion"`
+	Kind        string              `json:"kind"`
+	GeneratedAt time.Time           `json:"generatedAt,omitzero"`
+	Causes      []checks.Definition `json:"causes"`
 }
 
 // Definition prints the documentation of one cause.
 func Definition(w io.Writer, d checks.Definition, o Options) error {
-	doc := definitionOf(d)
-	doc.APIVersion, doc.Kind, doc.GeneratedAt = checks.APIVersion, "CauseDefinition", o.GeneratedAt
+	doc := definitionDoc{checks.APIVersion, "CauseDefinition", o.GeneratedAt, d}
 	return write(w, "definition", o, view{doc, func(p *page) { p.definition(d) }, func(m briefLine) string {
 		return m.cut(m.prose(d.Code + ": " + d.Title))
 	}})
@@ -52,10 +37,9 @@ func Definition(w io.Writer, d checks.Definition, o Options) error {
 
 // Definitions prints the list of causes that kdiag explain can explain.
 func Definitions(w io.Writer, ds []checks.Definition, o Options) error {
-	doc := definitionsDoc{checks.APIVersion, "CauseDefinitionList", o.GeneratedAt, []definitionDoc{}}
+	doc := definitionsDoc{checks.APIVersion, "CauseDefinitionList", o.GeneratedAt, ds}
 	t := table{align: "ll"}
 	for _, d := range ds {
-		doc.Causes = append(doc.Causes, definitionOf(d))
 		t.rows = append(t.rows, []span{{d.Code, strong}, plain(d.Title)})
 	}
 	return write(w, "definitions", o, view{doc, func(p *page) {

@@ -94,23 +94,32 @@ func candidates(all []gc.Candidate) string {
 }
 
 func (p *page) cleanup(r *GCReport) {
-	if r.DryRun || len(r.Problems) > 0 {
-		p.planned(r)
-		if len(r.Plan.Remove) > 0 && len(r.Problems) == 0 {
-			p.heading("Nothing was removed")
-			p.nextSteps(r.NextSteps)
-		}
+	p.headline(gcWord(r), where(r.Host, r.Runtime), p.gcSentence(r))
+	if len(r.Problems) > 0 {
+		p.list("", plain("?"), r.Problems[1:], len(r.Problems))
+		p.blank()
+		p.runtime(r.Runtime)
+		p.steps(r.NextSteps, nil)
 		return
 	}
-	p.headline(gcWord(r), where(r.Host, r.Runtime), p.gcSentence(r))
+	title := "Skipped"
+	if r.DryRun {
+		title = "Not from the older plan"
+		p.candidates(r)
+	}
+	skipped := byWhy(r.Skipped, func(s gc.Skipped) (string, string) { return s.ID, s.Why })
 	failed := byWhy(r.Failed, func(f gc.Failed) (string, string) { return f.ID, f.Error })
-	p.list("Skipped", plain("-"), skipped(r), topRows)
+	p.list(title, plain("-"), skipped, topRows)
 	p.list("Failed", span{"!", bad}, failed, topRows)
 	p.kept(r.Plan)
 	p.list("Not known", plain("?"), r.Notes, topRows)
-	if len(r.NextSteps) > 0 {
-		p.heading("Next")
-		p.nextSteps(r.NextSteps)
+	switch {
+	case !r.DryRun:
+	case r.Plan.Rules.IgnorePodLiveness:
+		p.heading("Whether pods live was ignored")
+		p.text(2, LivenessRisk)
+	default:
+		p.missing(r.Missing)
 	}
 	p.heading("Measured")
 	if r.Speed != nil {
@@ -120,18 +129,20 @@ func (p *page) cleanup(r *GCReport) {
 		p.pair("paused", units.Times(r.Pauses)+", because the runtime was slow")
 	}
 	p.runtime(r.Runtime)
+	switch {
+	case r.DryRun && len(r.Plan.Remove) > 0:
+		p.heading("Nothing was removed")
+	case len(r.NextSteps) > 0:
+		p.heading("Next")
+	}
+	for _, s := range r.NextSteps {
+		p.text(2, p.prose(s.Why))
+		p.command(4, s.Command)
+	}
 }
 
-// planned writes a plan.
-func (p *page) planned(r *GCReport) {
-	p.headline(gcWord(r), where(r.Host, r.Runtime), p.gcSentence(r))
-	if len(r.Problems) > 0 {
-		p.list("", plain("?"), r.Problems[1:], len(r.Problems))
-		p.blank()
-		p.runtime(r.Runtime)
-		p.steps(r.NextSteps, nil)
-		return
-	}
+// candidates writes what may go, by pod and container.
+func (p *page) candidates(r *GCReport) {
 	t, all := table{indent: 2, align: "lrrl", head: []string{"pod (container)", "count", "created", ""}}, r.Plan.Count()
 	for _, c := range all[:min(len(all), topRows)] {
 		t.add(p.unitName(c.Namespace, c.Pod, cmp.Or(c.Container, "sandbox")), units.Number(c.Count),
@@ -139,17 +150,6 @@ func (p *page) planned(r *GCReport) {
 			p.glyph.bar(float64(c.Count), float64(all[0].Count), min(20, p.width/5)))
 	}
 	p.section("May go", t, len(all))
-	p.list("Not from the older plan", plain("-"), skipped(r), topRows)
-	p.kept(r.Plan)
-	p.list("Not known", plain("?"), r.Notes, topRows)
-	if r.Plan.Rules.IgnorePodLiveness {
-		p.heading("Whether pods live was ignored")
-		p.text(2, LivenessRisk)
-	} else {
-		p.missing(r.Missing)
-	}
-	p.heading("Measured")
-	p.runtime(r.Runtime)
 }
 
 // LivenessRisk describes the risk of --ignore-pod-liveness.
@@ -176,18 +176,6 @@ func (p *page) kept(plan gc.Plan) {
 		t.add(units.Number(k.Count), p.prose(k.Why))
 	}
 	p.section("Stays", t, len(t.rows))
-}
-
-// nextSteps writes the commands to run next.
-func (p *page) nextSteps(all []checks.NextStep) {
-	for _, s := range all {
-		p.text(2, p.prose(s.Why))
-		p.command(4, s.Command)
-	}
-}
-
-func skipped(r *GCReport) []string {
-	return byWhy(r.Skipped, func(s gc.Skipped) (string, string) { return s.ID, s.Why })
 }
 
 // byWhy describes objects by the reason that they share, most first. Where a reason holds the id itself, that is left

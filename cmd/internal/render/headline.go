@@ -90,7 +90,7 @@ func (p *page) runtime(r checks.Runtime) {
 	p.pair("endpoint", text)
 }
 
-// runtimeName returns such as "containerd v2.1.4 (CRI v1)"; empty when the runtime did not say.
+// runtimeName returns such as "containerd v2.1.4 (CRI v1)"; empty when the runtime did not report it.
 func (c cleaner) runtimeName(r checks.Runtime) string {
 	name := c.prose(r.Name + " " + r.Version)
 	if name != "" && r.APIVersion != "" {

@@ -32,7 +32,7 @@ func NewJournalFollower(w io.Writer, o Options) *JournalFollower {
 // followHang is where text begins: behind the time, and the lane or the verdict.
 const followHang = 27
 
-// plegNotHealthy is the code of the records of which episodes consist; the lines about the episode say more.
+// plegNotHealthy is the code of the records of which episodes consist; the lines about the episode show more.
 const plegNotHealthy = "PLEGNotHealthy"
 
 // Update prints what is new: the event, unless it is empty, and what it changed. The first report is printed as a

@@ -73,10 +73,8 @@ func (p *page) gauges(all []gauge) {
 			continue
 		}
 		under, beyond := p.glyph.limitBar(g.share(), width)
-		p.put(
-			plain("  "+pad(g.label, labels)+"  "+padLeft(g.print(g.value), values)+"  "),
-			plain(under), span{beyond, bad}, plain(spaces(width-columns(under+beyond))+"  "+g.ofLimit()),
-		)
+		p.put(plain("  "+pad(g.label, labels)+"  "+padLeft(g.print(g.value), values)+"  "),
+			plain(under), span{beyond, bad}, plain(spaces(width-columns(under+beyond))+"  "+g.ofLimit()))
 	}
 }
 

@@ -1,12 +1,9 @@
 package render
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/kdiag/kdiag/plegbench"
 )
 
 func TestBars(t *testing.T) {
@@ -30,35 +27,5 @@ func TestBars(t *testing.T) {
 		if diff := cmp.Diff([]string{tt.bar, tt.under, tt.beyond}, got); diff != "" {
 			t.Errorf("share %v (-want +got):\n%s", tt.share, diff)
 		}
-	}
-}
-
-func TestHistogram(t *testing.T) {
-	le := func(s float64) *float64 { return &s }
-	buckets := []plegbench.Bucket{
-		{LeSeconds: le(0.001)},
-		{LeSeconds: le(0.002), Count: 1200},
-		{LeSeconds: le(0.005)},
-		{LeSeconds: le(0.01), Count: 1},
-		{LeSeconds: le(0.02)},
-		{LeSeconds: le(0.05)},
-		{Count: 3},
-	}
-	p := newPage(&strings.Builder{}, Options{ASCII: true})
-	p.histogram("Calls", buckets)
-	want := `Calls
-     <= 2ms  1,200  ` + strings.Repeat("#", 40) + `
-     <= 5ms      0
-    <= 10ms      1  -
-        ...
-  no answer      3  -
-`
-	if diff := cmp.Diff(want, string(p.bytes())); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	p = newPage(&strings.Builder{}, Options{})
-	p.histogram("Calls", buckets[:1])
-	if p.out.Len() > 0 {
-		t.Errorf("a histogram of nothing: %q", p.out.String())
 	}
 }

@@ -25,11 +25,10 @@ const spinner = `|/-\`
 // Progress shows on a terminal how far a command is, in one line that is rewritten in place and gone at the end. Where
 // the writer is no terminal it shows nothing. All methods may be called at the same time from several goroutines.
 type Progress struct {
-	ASCII bool // show names with ASCII only; to be set before the first use
-
 	w     io.Writer
 	tty   bool
 	width int
+	ascii bool // show names with ASCII only
 
 	mu      sync.Mutex
 	text    string
@@ -40,9 +39,9 @@ type Progress struct {
 }
 
 // NewProgress returns a Progress that draws on w if w is a terminal of width columns; 0 means 80.
-func NewProgress(w io.Writer, tty bool, width int) *Progress {
+func NewProgress(w io.Writer, tty bool, width int, ascii bool) *Progress {
 	return &Progress{
-		w: w, tty: tty, width: max(cmp.Or(width, defaultWidth), minWidth),
+		w: w, tty: tty, width: max(cmp.Or(width, defaultWidth), minWidth), ascii: ascii,
 		stop: make(chan struct{}), stopped: make(chan struct{}),
 	}
 }
@@ -74,7 +73,7 @@ func (p *Progress) Removing(now gc.Progress) {
 }
 
 // Reading shows how far the reading of logs is: what is read, the bytes read of all and of how many, and how many
-// records that say that PLEG is not healthy were found. A total of 0 is not known.
+// records of an unhealthy PLEG were found. A total of 0 is not known.
 func (p *Progress) Reading(source string, done, total, found int64) {
 	text := "reading " + path.Base(source) + ", " + size(done)
 	if total > 0 {
@@ -140,7 +139,7 @@ func (p *Progress) line(n int) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	const mostBytes = 4096 // a name may be anything
-	text := cleaner{ascii: p.ASCII}.prose(p.text)
+	text := cleaner{ascii: p.ascii}.prose(p.text)
 	line, _ := head(strings.ReplaceAll(spinner[n%len(spinner):][:1]+" "+text, glue, " "), p.width-1, mostBytes)
 	return line
 }

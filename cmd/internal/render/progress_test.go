@@ -38,36 +38,41 @@ func (t *terminal) all() []string {
 }
 
 func TestProgressLine(t *testing.T) {
-	for _, tt := range []struct {
-		show func(p *Progress)
-		want string
-	}{
-		{func(p *Progress) { p.Update(plegbench.Progress{Phase: "connect"}) }, "| connecting"},
-		{
-			func(p *Progress) { p.Update(plegbench.Progress{Phase: "inspect", Done: 49, Total: 100, Hung: 2}) },
-			"| asking for statuses 49/100, 2 hung",
+	clean := gc.Progress{Total: 2000, Removed: 990, Skipped: 10, Failed: 1, TimeLeft: 10 * time.Second}
+	for want, show := range map[string]func(p *Progress){
+		"| connecting": func(p *Progress) { p.Update(plegbench.Progress{Phase: "connect"}) },
+		"| asking for statuses 49/100, 2 hung": func(p *Progress) {
+			p.Update(plegbench.Progress{Phase: "inspect", Done: 49, Total: 100, Hung: 2})
 		},
-		{
-			func(p *Progress) {
-				p.Removing(gc.Progress{Total: 2000, Removed: 990, Skipped: 10, Failed: 1, TimeLeft: 10 * time.Second})
-			}, "| removing 1,001/2,000, 1 failed, 10s left",
+		"| removing 1,001/2,000, 1 failed, 10s left": func(p *Progress) { p.Removing(clean) },
+		`| removing 0/9, paused: slow\x1b`: func(p *Progress) {
+			p.Removing(gc.Progress{Total: 9, Paused: "slow\x1b"})
 		},
-		{func(p *Progress) { p.Removing(gc.Progress{Total: 9, Paused: "slow\x1b"}) }, `| removing 0/9, paused: slow\x1b`},
-		{func(p *Progress) { p.Reading("/var/log/x.journal", 333<<20, 666<<20, 12) }, "| reading x.journal, 333 MiB of 666 MiB, 12 found"},
+		"| reading x.journal, 333 MiB of 666 MiB, 12 found": func(p *Progress) {
+			p.Reading("/var/log/x.journal", 333<<20, 666<<20, 12)
+		},
 	} {
-		p := NewProgress(io.Discard, false, 80)
-		tt.show(p)
-		if got := p.line(0); got != tt.want {
-			t.Errorf("got  %q\nwant %q", got, tt.want)
+		p := NewProgress(io.Discard, false, 80, false)
+		show(p)
+		if got := p.line(0); got != want {
+			t.Errorf("got  %q\nwant %q", got, want)
 		}
 	}
 }
 
-// TestProgressTurns checks that the line moves while everything hangs, and fits.
-func TestProgressTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var w terminal
-		p := NewProgress(&w, true, 40)
+// onTerminal runs a test in fake time with a progress line on a terminal of 40 columns.
+func onTerminal(t *testing.T, name string, test func(t *testing.T, w *terminal, p *Progress)) {
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			var w terminal
+			test(t, &w, NewProgress(&w, true, 40, false))
+		})
+	})
+}
+
+func TestProgress(t *testing.T) {
+	probe := plegbench.Progress{Phase: "probe"}
+	onTerminal(t, "turns while everything hangs, and fits", func(t *testing.T, w *terminal, p *Progress) {
 		p.Update(plegbench.Progress{Phase: "a phase\x1b[2J of a name that is far too long for it", Hung: 3})
 		time.Sleep(2 * time.Second)
 		p.Done()
@@ -82,38 +87,24 @@ func TestProgressTurns(t *testing.T) {
 			}
 		}
 	})
-}
-
-func TestProgressIsSilent(t *testing.T) {
-	tests := map[string]func(*Progress){
-		"no terminal":        func(p *Progress) { p.tty = false; p.Update(plegbench.Progress{Phase: "probe"}) },
-		"nothing to tell":    func(*Progress) {},
-		"done at once":       func(p *Progress) { p.Update(plegbench.Progress{Phase: "probe"}); p.Done() },
-		"only after the end": func(p *Progress) { p.Done(); p.Update(plegbench.Progress{}) },
-	}
-	for name, do := range tests {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var w terminal
-				p := NewProgress(&w, true, 0)
-				do(p)
-				time.Sleep(time.Second)
-				p.Done()
-				p.Done()
-				time.Sleep(time.Second)
-				if got := w.all(); len(got) != 0 {
-					t.Errorf("drawn %q", got)
-				}
-			})
+	for name, do := range map[string]func(*Progress){
+		"no terminal":        func(p *Progress) { p.tty = false; p.Update(probe) },
+		"nothing to show":    func(*Progress) {},
+		"done at once":       func(p *Progress) { p.Update(probe); p.Done() },
+		"only after the end": func(p *Progress) { p.Done(); p.Update(probe) },
+	} {
+		onTerminal(t, name, func(t *testing.T, w *terminal, p *Progress) {
+			do(p)
+			time.Sleep(time.Second)
+			p.Done()
+			p.Done()
+			time.Sleep(time.Second)
+			if got := w.all(); len(got) != 0 {
+				t.Errorf("drawn %q", got)
+			}
 		})
 	}
-}
-
-// TestProgressConcurrent calls everything at once, for the race detector, and checks that Done is the last word.
-func TestProgressConcurrent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var w terminal
-		p := NewProgress(&w, true, 80)
+	onTerminal(t, "from many goroutines, and nothing after Done", func(t *testing.T, w *terminal, p *Progress) {
 		var wg sync.WaitGroup
 		for i := range 8 {
 			wg.Go(func() {
@@ -127,24 +118,15 @@ func TestProgressConcurrent(t *testing.T) {
 		time.Sleep(550 * time.Millisecond)
 		p.Done()
 		drawn := len(w.all())
-		if drawn < 2 {
-			t.Errorf("drawn %d times", drawn)
-		}
 		wg.Wait()
 		time.Sleep(time.Second)
-		got := w.all()
-		if len(got) != drawn || got[drawn-1] != "\r\x1b[K" {
-			t.Errorf("drawn %d times, %d of them after Done; the last is %q", len(got), len(got)-drawn, got[len(got)-1])
+		if got := w.all(); drawn < 2 || len(got) != drawn || got[drawn-1] != "\r\x1b[K" {
+			t.Errorf("drawn %d times, and after Done: %q", drawn, got[drawn:])
 		}
 	})
-}
-
-// TestProgressOnAStoppedTerminal checks that Done does not wait for ever.
-func TestProgressOnAStoppedTerminal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := terminal{block: make(chan struct{})}
-		p := NewProgress(&w, true, 80)
-		p.Update(plegbench.Progress{Phase: "probe"})
+	onTerminal(t, "a terminal that is stopped", func(t *testing.T, w *terminal, p *Progress) {
+		w.block = make(chan struct{})
+		p.Update(probe)
 		time.Sleep(time.Second)
 		start := time.Now()
 		p.Done()
@@ -153,14 +135,9 @@ func TestProgressOnAStoppedTerminal(t *testing.T) {
 		}
 		close(w.block)
 	})
-}
-
-// TestProgressOnAClosedTerminal checks that the first write error is the last attempt.
-func TestProgressOnAClosedTerminal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := terminal{err: errors.New("gone")}
-		p := NewProgress(&w, true, 80)
-		p.Update(plegbench.Progress{Phase: "probe"})
+	onTerminal(t, "a terminal that is closed", func(t *testing.T, w *terminal, p *Progress) {
+		w.err = errors.New("gone")
+		p.Update(probe)
 		time.Sleep(3 * time.Second)
 		p.Done()
 		if got := w.all(); len(got) != 1 {

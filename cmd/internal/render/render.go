@@ -36,7 +36,7 @@ const (
 	minWidth     = 40
 )
 
-// Options say how to print.
+// Options are how to print.
 type Options struct {
 	Format Format // the empty Format is Text
 	Color  bool   // use the 16 colours of a terminal; meaning is in the words, colour repeats it

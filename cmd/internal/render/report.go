@@ -26,7 +26,7 @@ func (p *page) pleg(r *checks.Report) {
 		p.histogram("Status calls by latency", s.Sweep.Histogram)
 	}
 	if r.Runtime.Endpoint == "" {
-		return // all checks say that no runtime was asked
+		return // in all checks no runtime was asked
 	}
 	if !fine {
 		p.blank()

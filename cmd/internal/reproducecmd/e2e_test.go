@@ -14,7 +14,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
 )
 
-// wantsOnly checks that a runtime holds no other sandbox than that of the pod which was there before.
+// wantsOnly checks that a runtime has no other sandbox than those that were there before.
 func wantsOnly(t *testing.T, c *nodebox.Containerd, pods int) {
 	t.Helper()
 	client, err := crictl.Dial(c.Endpoint(), crictl.Options{})
@@ -23,47 +23,27 @@ func wantsOnly(t *testing.T, c *nodebox.Containerd, pods int) {
 	sandboxes := client.ListPodSandbox(t.Context(), crictl.Filter{}, crictl.ModeUnary)
 	containers := client.ListContainers(t.Context(), crictl.Filter{}, crictl.ModeUnary)
 	if len(sandboxes.Sandboxes) != pods || len(containers.Containers) != pods {
-		t.Errorf(
-			"%d sandboxes and %d containers are left, want %d each",
-			len(sandboxes.Sandboxes),
-			len(containers.Containers),
-			pods,
-		)
+		t.Errorf("%d sandboxes and %d containers are left, want %d each", len(sandboxes.Sandboxes),
+			len(containers.Containers), pods)
 	}
 	if left, err := filepath.Glob("/sys/fs/cgroup/*/kdiag-reproduce-*"); err != nil || len(left) > 0 {
 		t.Errorf("cgroups are left: %v %v", left, err)
 	}
 }
 
-// TestEndToEndReproduce plays incidents on a real containerd that runs somebody else's pod: through the proxy, which nobody but the
-// syncLoop feels, and with the daemon itself frozen.
+// TestEndToEndReproduce plays incidents on a real containerd that runs somebody else's pod: through the proxy, which
+// nobody but the syncLoop feels, and with the daemon itself frozen.
 func TestEndToEndReproduce(t *testing.T) {
 	c := apptest.StartContainerd(t, nodebox.Options{})
 	apptest.RunPods(t, c, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 	for _, name := range []string{"runtime-hung", "inspect-hang", "exited-flood"} {
 		t.Run(name, func(t *testing.T) {
-			got := apptest.Kdiag(
-				t.Context(),
-				"reproduce",
-				name,
-				"--runtime-endpoint",
-				c.Endpoint(),
-				"--speed",
-				"10",
-				"--exited",
-				"30",
-				"-o",
-				"json",
-			)
-			if r := apptest.Decode[render.ReproductionReport](t, got); got.Code != 0 || len(r.Missed) > 0 || !r.CleanedUp {
-				t.Errorf(
-					"exit code %d, missed %v, cleaned up %t, stderr %s\n%+v",
-					got.Code,
-					r.Missed,
-					r.CleanedUp,
-					got.Stderr,
-					r.Events,
-				)
+			got := apptest.Kdiag(t.Context(), "reproduce", name, "--runtime-endpoint", c.Endpoint(), "--speed", "10",
+				"--exited", "30", "-o", "json")
+			r := apptest.Decode[render.ReproductionReport](t, got)
+			if got.Code != 0 || len(r.Missed) > 0 || !r.CleanedUp {
+				t.Errorf("exit code %d, missed %v, cleaned up %t, stderr %s\n%+v", got.Code, r.Missed, r.CleanedUp,
+					got.Stderr, r.Events)
 			}
 			wantsOnly(t, c, 1)
 		})
@@ -83,16 +63,8 @@ func TestEndToEndReproduce(t *testing.T) {
 		if err != nil || len(r.Missed) > 0 || !r.CleanedUp {
 			t.Fatalf("%v, report %+v", err, r)
 		}
-		wantsOrder(
-			t,
-			r.Events,
-			reproduce.Fault,
-			reproduce.RelistStuck,
-			reproduce.NotReady,
-			reproduce.Lifted,
-			reproduce.Recovered,
-			reproduce.CleanedUp,
-		)
+		wantsOrder(t, r.Events, reproduce.Fault, reproduce.RelistStuck, reproduce.NotReady, reproduce.Lifted,
+			reproduce.Recovered, reproduce.CleanedUp)
 		if !strings.Contains(r.Message, "container runtime is down") {
 			t.Errorf("message %q", r.Message)
 		}
@@ -105,7 +77,8 @@ func TestEndToEndReproduceCut(t *testing.T) {
 	c := apptest.StartContainerd(t, nodebox.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(8*time.Second, cancel)
-	got := apptest.Kdiag(ctx, "reproduce", "list-hang", "--runtime-endpoint", c.Endpoint(), "--speed", "5", "-o", "json")
+	got := apptest.Kdiag(ctx, "reproduce", "list-hang", "--runtime-endpoint", c.Endpoint(), "--speed", "5",
+		"-o", "json")
 	if r := apptest.Decode[render.ReproductionReport](t, got); got.Code != 2 || !r.Interrupted || !r.CleanedUp {
 		t.Errorf("exit code %d, interrupted %t, cleaned up %t", got.Code, r.Interrupted, r.CleanedUp)
 	}

@@ -4,7 +4,6 @@ package reproducecmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -14,11 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
-	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
 )
 
@@ -47,32 +44,27 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reproduce SCENARIO",
 		Short: "Play an incident from end to end: runtime, syncLoop, fault, NotReady, recovery",
-		Long: `Start a small kubelet with some pods, let something go wrong between it and the runtime, and print what happens as it
-happens: relists get stuck, events stop, the loop skips, the node turns NotReady, and recovers when the fault ends.
+		Long: `Start a small kubelet with some pods, let something go wrong between it and the runtime, and print what
+happens as it happens: relists get stuck, events stop, the loop skips, the node turns NotReady, and recovers when the
+fault ends.
 
-The runtime is the embedded one, or a real one with --runtime-endpoint. On a real one it runs pods of its own,
-	on the host's
-network and on an image that is there already; the fault is in a proxy before the runtime, so nobody else on it feels
-anything. In the end everything that it made is removed,
-	also after Ctrl-C or --timeout; --cleanup removes what a killed run has left.
+The runtime is the embedded one, or a real one with --runtime-endpoint. On a real one its pods run on the host's network
+and on an image that is there already; the fault is in a proxy before the runtime, so nobody else on it is affected. In
+the end everything that it made is removed, also after Ctrl-C or --timeout; --cleanup removes what a killed run left.
 
-On the embedded runtime the kubelet's periods are 60 times shorter, on a real one they are a kubelet's own,
-	and an incident
+On the embedded runtime the kubelet's periods are 60 times shorter, on a real one they are a kubelet's, and an incident
 takes its five minutes; --speed changes that. "help" as SCENARIO lists the scenarios.
 
-Exit codes: 0 the incident went as the scenario says; 1 it did not,
-	or not all could be removed; 2 it could not be played
-(bad usage, no such runtime, interrupted, --timeout).`,
+Exit codes: 0 the incident went as the scenario says; 1 it did not, or not all could be removed; 2 it could not be
+played (bad usage, no such runtime, interrupted, --timeout).`,
 		Example: `  kdiag reproduce runtime-hung
   kdiag reproduce list-hang --log kubelet.log && kdiag journal kubelet.log
   kdiag reproduce runtime-down --runtime-endpoint /run/containerd/containerd.sock --speed 10
   kdiag reproduce help`,
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: append(reproduce.Names(), "help"),
+		PreRunE:   opts.check,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := opts.check(cmd, args); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, opts)
 		},
 	}
@@ -83,7 +75,7 @@ Exit codes: 0 the incident went as the scenario says; 1 it did not,
 	fs.IntVar(&opts.pods, "pods", 6, "how many pods to run")
 	fs.IntVar(&opts.exited, "exited", 200, "how many exited containers exited-flood makes")
 	fs.StringVar(&opts.image, "image", "",
-		"what the pods run, by itself and without an end (default: the pause image that is there)")
+		"what the pods run, without a command and without an end (default: the pause image that is there)")
 	fs.Float64Var(&opts.speed, "speed", 0,
 		"shorten all times by this factor (default: 60 on the embedded runtime, 1 on a real one)")
 	fs.StringVar(&opts.log, "log", "", "write the kubelet's log of the run to this file")
@@ -94,7 +86,7 @@ Exit codes: 0 the incident went as the scenario says; 1 it did not,
 }
 
 func (o *options) check(cmd *cobra.Command, args []string) error {
-	if err := o.Check(cmd); err != nil {
+	if err := o.Check(cmd, nil); err != nil {
 		return err
 	}
 	if len(args) > 0 {
@@ -128,7 +120,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.cleanup {
 		return cleanup(timed, env)
 	}
-	style := answer.Render(env, &opts.Flags)
+	style := target.Render(env, &opts.Flags)
 	report, err := play(timed, env, opts, style)
 	if report == nil {
 		if style.Format == render.Text {
@@ -142,10 +134,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	report.Interrupted = timed.Err() != nil
 	switch {
 	case report.Interrupted && ctx.Err() == nil:
-		err = &cli.HintError{
-			Err: fmt.Errorf("--timeout %s was over before the incident was", opts.Timeout), Code: cli.ExitUnknown,
-			Hint: "give more time, or play it faster with --speed",
-		}
+		err = cli.Fail(fmt.Errorf("--timeout %s was over before the incident was", opts.Timeout), cli.ExitUnknown,
+			"give more time, or play it faster with --speed")
 	case report.Interrupted: // the report has how far it came, and whether anything is left
 		err = &cli.ExitError{Code: cli.ExitUnknown}
 	case err == nil && (len(report.Missed) > 0 || !report.CleanedUp):
@@ -171,25 +161,21 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 func play(ctx context.Context, env cli.Env, opts options, style render.Options) (*reproduce.Report, error) {
 	s, ok := reproduce.Find(opts.scenario)
 	if !ok {
-		return nil, &cli.UsageError{
-			Problem: fmt.Sprintf("there is no scenario %q", opts.scenario),
-			Hint:    "kdiag reproduce help lists them",
-		}
+		return nil, cli.Usage(fmt.Sprintf("there is no scenario %q", opts.scenario),
+			"kdiag reproduce help lists them")
 	}
 	if opts.pods < s.MinPods {
-		return nil, &cli.UsageError{
-			Problem: fmt.Sprintf("%s does not show with fewer than %d pods", s.Name, s.MinPods),
-			Hint:    "leave out --pods",
-		}
+		return nil, cli.Usage(fmt.Sprintf("%s does not show with fewer than %d pods", s.Name, s.MinPods),
+			"leave out --pods")
 	}
 	cfg := reproduce.Config{
 		Scenario: s, Pods: opts.pods, Exited: opts.exited, Image: opts.image, Speed: opts.speed, Dir: os.TempDir(),
 	}
 	on := "the embedded runtime"
 	if opts.Endpoint != "" {
-		url, err := crictl.ParseEndpoint(opts.Endpoint)
-		if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-			return nil, &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
+		url, err := target.ParseEndpoint("--runtime-endpoint", opts.Endpoint)
+		if err != nil {
+			return nil, err
 		}
 		if _, err := target.Probe(ctx, url); err != nil { // nothing can answer there
 			return nil, err
@@ -203,10 +189,7 @@ func play(ctx context.Context, env cli.Env, opts options, style render.Options) 
 	if opts.log != "" {
 		f, err := os.Create(opts.log)
 		if err != nil {
-			return nil, &cli.UsageError{
-				Problem: "--log: " + err.Error(),
-				Hint:    "name a file in a folder that you may write to",
-			}
+			return nil, cli.Usage("--log: "+err.Error(), "name a file in a folder that you may write to")
 		}
 		defer f.Close()
 		logs = append(logs, f)
@@ -220,10 +203,8 @@ func play(ctx context.Context, env cli.Env, opts options, style render.Options) 
 		report.Log = opts.log
 	}
 	if err != nil {
-		err = &cli.HintError{
-			Err: err, Code: cli.ExitUnknown,
-			Hint: "kdiag reproduce --cleanup removes what is left; kdiag runtime shows whether the runtime answers",
-		}
+		err = cli.Fail(err, cli.ExitUnknown,
+			"kdiag reproduce --cleanup removes what is left; kdiag runtime shows whether the runtime answers")
 	}
 	return report, err
 }
@@ -248,10 +229,8 @@ func list(w io.Writer) error {
 func cleanup(ctx context.Context, env cli.Env) error {
 	done, err := reproduce.Cleanup(ctx, os.TempDir())
 	if err != nil {
-		return &cli.HintError{
-			Err: err, Code: cli.ExitProblem,
-			Hint: "run it again once the runtime answers (kdiag runtime says); if it is gone for good, remove the named folder",
-		}
+		return cli.Fail(err, cli.ExitProblem, "run it again once kdiag runtime shows an answer; "+
+			"if the runtime is gone for good, remove the named folder")
 	}
 	_, err = fmt.Fprintf(env.Out, "removed %d sandboxes, %d containers and %d folders of runs that were killed\n",
 		done.Sandboxes, done.Containers, len(done.Folders))

@@ -25,11 +25,12 @@ func wantsOrder(t *testing.T, events []reproduce.Event, want ...reproduce.What) 
 	}
 }
 
-// unhurriedSpeed leaves a busy machine time. At 60, the default, the runtime counts as down when nothing comes from it for half a second.
+// unhurriedSpeed leaves a busy machine time. At 60, the default, the runtime counts as down when nothing comes from
+// it for half a second.
 const unhurriedSpeed = "15"
 
-// TestReproduce plays every incident on the embedded runtime, and has kdiag journal read the kubelet's log of it: where PLEG became
-// unhealthy there must be one incident in it, with the cause of that name.
+// TestReproduce plays every incident on the embedded runtime, and has kdiag journal read the kubelet's log of it:
+// where PLEG became unhealthy there must be one incident in it, with the cause of that name.
 func TestReproduce(t *testing.T) {
 	for _, name := range reproduce.Names() {
 		t.Run(name, func(t *testing.T) {
@@ -42,14 +43,8 @@ func TestReproduce(t *testing.T) {
 			got := apptest.Kdiag(t.Context(), args...)
 			r := apptest.Decode[render.ReproductionReport](t, got)
 			if got.Code != 0 || len(r.Missed) > 0 || !r.CleanedUp || got.Stderr != "" {
-				t.Fatalf(
-					"exit code %d, missed %v, cleaned up %t, stderr %s\n%+v",
-					got.Code,
-					r.Missed,
-					r.CleanedUp,
-					got.Stderr,
-					r.Events,
-				)
+				t.Fatalf("exit code %d, missed %v, cleaned up %t, stderr %s\n%+v", got.Code, r.Missed, r.CleanedUp,
+					got.Stderr, r.Events)
 			}
 			order := []reproduce.What{
 				reproduce.Started,
@@ -96,28 +91,16 @@ func readIncident(t *testing.T, log, cause string, want bool) {
 	}
 }
 
-// TestReproduceMission wants the timeline of a hung runtime as a real kubelet has it.
-func TestReproduceMission(t *testing.T) {
+// TestReproduceHung checks the timeline of a hung runtime, which is that of a real kubelet.
+func TestReproduceHung(t *testing.T) {
 	t.Parallel()
 	got := apptest.Kdiag(t.Context(), "reproduce", "runtime-hung", "--speed", unhurriedSpeed, "-o", "json")
 	r := apptest.Decode[render.ReproductionReport](t, got)
-	wantsOrder(
-		t,
-		r.Events,
-		reproduce.Fault,
-		reproduce.PodDied,
-		reproduce.EventsStop,
-		reproduce.RelistStuck,
-		reproduce.RelistFailed,
-		reproduce.NotReady,
-		reproduce.Skip,
-		reproduce.Lifted,
-		reproduce.PodNoticed,
-		reproduce.PodRunning,
-		reproduce.Recovered,
-		reproduce.CleanedUp,
-	)
-	if r.Reason != "KubeletNotReady" || r.Message != "container runtime is down" || *r.NotReadyAfterKubeletSeconds < 120 {
+	wantsOrder(t, r.Events, reproduce.Fault, reproduce.PodDied, reproduce.EventsStop, reproduce.RelistStuck,
+		reproduce.RelistFailed, reproduce.NotReady, reproduce.Skip, reproduce.Lifted, reproduce.PodNoticed,
+		reproduce.PodRunning, reproduce.Recovered, reproduce.CleanedUp)
+	if r.Reason != "KubeletNotReady" || r.Message != "container runtime is down" ||
+		*r.NotReadyAfterKubeletSeconds < 120 {
 		t.Errorf("reason %q, message %q, after %v", r.Reason, r.Message, *r.NotReadyAfterKubeletSeconds)
 	}
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
-	"github.com/kdiag/kdiag/cmd/internal/answer"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -22,19 +21,17 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runtime",
 		Short: "Probe the runtime's socket: which one and why, conditions, latency of each read-only RPC",
-		Long: `Find the runtime's socket and report why that one was chosen; probe it; then ask each read-only RPC once, side
-by side, each with its own deadline. This distinguishes a daemon that is down from one that is stopped, deadlocked,
-misconfigured or slow.
+		Long: `Find the runtime's socket and report why that one was chosen; probe it; then ask each read-only RPC
+once, side by side, each with its own deadline. This distinguishes a daemon that is down from one that is stopped,
+deadlocked, misconfigured or slow.
 
 Reads only.`,
 		Example: `  kdiag runtime
   kdiag runtime --runtime-endpoint /run/crio/crio.sock -o json
   kdiag runtime serve --simulate exited-flood --listen /tmp/cri.sock`,
-		Args: cobra.NoArgs,
+		Args:    cobra.NoArgs,
+		PreRunE: flags.Check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.Check(cmd); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, flags)
 		},
 	}
@@ -45,10 +42,7 @@ Reads only.`,
 }
 
 func run(ctx context.Context, env cli.Env, flags cli.Flags) error {
-	if flags.Simulate == "help" {
-		return target.PrintScenarios(env.Out)
-	}
-	facts, problems, err := answer.Ask(ctx, env, &flags, plegbench.Options{
+	facts, problems, err := target.Ask(ctx, env, &flags, plegbench.Options{
 		Samples: 1, NoSweep: true,
 	}, checks.RuntimeLimits(), target.Looks{})
 	if err != nil {
@@ -56,8 +50,8 @@ func run(ctx context.Context, env cli.Env, flags cli.Flags) error {
 	}
 	probe := judge.NewRuntimeProbe(target.Header(env, "RuntimeProbe"), facts)
 	probe.Problems = append(problems, probe.Problems...)
-	if err := render.RuntimeProbe(env.Out, probe, answer.Render(env, &flags)); err != nil {
+	if err := render.RuntimeProbe(env.Out, probe, target.Render(env, &flags)); err != nil {
 		return err
 	}
-	return answer.Exit(ctx, probe.Status, flags.FailOn)
+	return target.Exit(ctx, probe.Status, flags.FailOn)
 }

@@ -1,9 +1,7 @@
 package runtimecmd
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -11,14 +9,12 @@ import (
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/target"
-	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
 type serveOptions struct {
 	simulate string
 	listen   string
-	endpoint string
 }
 
 func newServe(env cli.Env) *cobra.Command {
@@ -26,8 +22,8 @@ func newServe(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Keep the embedded runtime up on a socket, for crictl, a kubelet or a test",
-		Long: `Serve CRI v1 on a unix socket as the scenario says, until interrupted. The runtime keeps real state: sandboxes,
-containers and images come, run and go as they are asked to, but no process is ever started.
+		Long: `Serve CRI v1 on a unix socket as the scenario says, until interrupted. The runtime keeps real state:
+sandboxes, containers and images come, run and go as they are asked to, but no process is ever started.
 
 A scenario is one of the built-in ones (--simulate help lists them) or a YAML file:
 
@@ -43,43 +39,36 @@ A scenario is one of the built-in ones (--simulate help lists them) or a YAML fi
   crictl --runtime-endpoint unix:///tmp/cri.sock pods`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opts.endpoint != "" && cmd.Flags().Changed("listen") && opts.endpoint != opts.listen {
-				return &cli.UsageError{Problem: "--listen and --runtime-endpoint name two places", Hint: "give one of them"}
-			}
-			opts.listen = cmp.Or(opts.endpoint, opts.listen)
 			return serve(cmd.Context(), env, opts)
 		},
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&opts.simulate, "simulate", "healthy", "scenario: a name or a YAML file; help lists the names")
 	fs.StringVar(&opts.listen, "listen", "/tmp/kdiag.sock", "where to listen: unix:///path or a bare path")
-	fs.StringVar(&opts.endpoint, "runtime-endpoint", "", "the same as --listen")
-	_ = cmd.RegisterFlagCompletionFunc("simulate", cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault))
+	fs.StringVar(&opts.listen, "runtime-endpoint", "/tmp/kdiag.sock", "the same as --listen")
+	cmd.MarkFlagsMutuallyExclusive("listen", "runtime-endpoint")
+	_ = cmd.RegisterFlagCompletionFunc("simulate",
+		cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault))
 	return cmd
 }
 
 func serve(ctx context.Context, env cli.Env, opts serveOptions) error {
-	if opts.simulate == "help" {
-		return target.PrintScenarios(env.Out)
-	}
 	scenario, err := target.Scenario(ctx, opts.simulate)
 	if err != nil {
 		return err
 	}
-	url, err := crictl.ParseEndpoint(opts.listen)
-	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-		return &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
+	url, err := target.ParseEndpoint("--listen", opts.listen)
+	if err != nil {
+		return err
 	}
 	server, err := fake.New(scenario)
 	if err != nil {
-		return &cli.UsageError{Problem: err.Error(), Hint: "kdiag runtime serve --help shows the format"}
+		return cli.Usage(err.Error(), "kdiag runtime serve --help shows the format")
 	}
 	stop, err := fake.Listen(ctx, server, strings.TrimPrefix(url, "unix://"))
 	if err != nil {
-		return &cli.HintError{
-			Err: fmt.Errorf("listening on %s: %w", url, err), Code: cli.ExitUnknown,
-			Hint: "choose another path with --listen",
-		}
+		return cli.Fail(fmt.Errorf("listening on %s: %w", url, err), cli.ExitUnknown,
+			"choose another path with --listen")
 	}
 	defer stop()
 	if _, err := fmt.Fprintf(env.Err, "kdiag: scenario %s on %s, until interrupted\n", scenario.Name, url); err != nil {

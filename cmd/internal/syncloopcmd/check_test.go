@@ -9,7 +9,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
-// TestShortFlags wants what is short for a flag of the kubelet's to mean the same.
+// TestShortFlags gives flags that are short for the kubelet's, which must have the same effect.
 func TestShortFlags(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -19,8 +19,18 @@ func TestShortFlags(t *testing.T) {
 	}{
 		{"none", nil, nil, 0},
 		{"evented", []string{"--evented"}, map[string]bool{"EventedPLEG": true}, 0},
-		{"beside other gates", []string{"--feature-gates", "PLEGOnDemandRelist=false", "--evented"}, map[string]bool{"EventedPLEG": true, "PLEGOnDemandRelist": false}, 0},
-		{"against the long way", []string{"--evented=false", "--feature-gates", "EventedPLEG=true"}, map[string]bool{"EventedPLEG": false}, 0},
+		{
+			"beside other gates",
+			[]string{"--feature-gates", "PLEGOnDemandRelist=false", "--evented"},
+			map[string]bool{"EventedPLEG": true, "PLEGOnDemandRelist": false},
+			0,
+		},
+		{
+			"against the long way",
+			[]string{"--evented=false", "--feature-gates", "EventedPLEG=true"},
+			map[string]bool{"EventedPLEG": false},
+			0,
+		},
 		{"verbosity", []string{"-v", "4"}, nil, 4},
 		{"verbosity in one word", []string{"-v5"}, nil, 5},
 	} {
@@ -30,7 +40,7 @@ func TestShortFlags(t *testing.T) {
 			if err := cmd.ParseFlags(tt.args); err != nil {
 				t.Fatal(err)
 			}
-			if err := opts.check(cmd); err != nil {
+			if err := opts.check(cmd, nil); err != nil {
 				t.Fatal(err)
 			}
 			got, _, err := syncloop.LoadKubelet("", opts.kubelet)

@@ -29,28 +29,21 @@ import (
 )
 
 func run(ctx context.Context, env cli.Env, opts options) error {
-	if opts.Simulate == "help" {
-		return target.PrintScenarios(env.Out)
-	}
 	if err := opts.complete(env); err != nil {
 		return err
 	}
 	kubelet, noEffect, err := syncloop.LoadKubelet(opts.config, opts.kubelet)
 	if err != nil {
-		return &cli.UsageError{
-			Problem: err.Error(),
-			Hint:    "see kdiag syncloop --help; a file is a KubeletConfiguration of kubelet.config.k8s.io/v1beta1",
-		}
+		return cli.Usage(err.Error(),
+			"see kdiag syncloop --help; a file is a KubeletConfiguration of kubelet.config.k8s.io/v1beta1")
 	}
 	if opts.manifests+opts.kubeconfig+kubelet.StaticPodPath+kubelet.StaticPodURL == "" && !opts.cleanup {
-		return &cli.UsageError{
-			Problem: "there is no source of pods",
-			Hint:    "give --manifests FOLDER, --manifest-url URL or --kubeconfig FILE",
-		}
+		return cli.Usage("there is no source of pods",
+			"give --manifests FOLDER, --manifest-url URL or --kubeconfig FILE")
 	}
 	screen, ok := env.Out.(interface{ Fd() uintptr })
 	if opts.tui && (!ok || !env.OutTTY || env.Getenv("TERM") == "dumb") {
-		return &cli.UsageError{Problem: "--tui needs a terminal", Hint: "leave it out to get the log"}
+		return cli.Usage("--tui needs a terminal", "leave it out to get the log")
 	}
 	opts.Timeout, opts.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
 	if opts.Simulate == "" || len(opts.kubelet["container-runtime-endpoint"]) > 0 {
@@ -64,7 +57,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if !t.Simulated() {
 		c, err := target.Probe(ctx, t.Endpoint.URL)
 		if c.State == crictl.ConnectDenied {
-			err = &cli.UsageError{Problem: t.Endpoint.URL + ": permission denied", Hint: "run kdiag as root"}
+			err = cli.Usage(t.Endpoint.URL+": permission denied", "run kdiag as root")
 		}
 		if err != nil {
 			return err
@@ -78,7 +71,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.logFile != "" {
 		f, err := os.OpenFile(opts.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
-			return &cli.UsageError{Problem: "--log-file: " + err.Error(), Hint: "choose another --log-file"}
+			return cli.Usage("--log-file: "+err.Error(), "choose another --log-file")
 		}
 		defer func() { _ = f.Close() }()
 		out = f
@@ -174,10 +167,8 @@ func (o *options) syncloopConfig(
 func client(kubeconfig string, kubelet *kubeletconfig.Config) (*apiserver.Client, error) {
 	rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil { // the error is about types of Go
-		return nil, &cli.UsageError{
-			Problem: "--kubeconfig: " + kubeconfig + " is no kubeconfig",
-			Hint:    "kubectl --kubeconfig " + kubeconfig + " get nodes shows whether it works",
-		}
+		return nil, cli.Usage("--kubeconfig: "+kubeconfig+" is no kubeconfig",
+			"kubectl --kubeconfig "+kubeconfig+" get nodes shows whether it works")
 	}
 	rest.ContentType, rest.UserAgent = kubelet.ContentType, "kdiag-syncloop/"+target.Version()
 	return apiserver.New(rest, apiserver.Limits{
@@ -191,7 +182,7 @@ func cleanup(ctx context.Context, env cli.Env, opts options, endpoint string) er
 		Endpoint: endpoint, NodeName: opts.nodeName, RootDir: opts.rootDir, LogDir: opts.logDir,
 	})
 	if err != nil {
-		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "run it again when kdiag runtime shows an answer"}
+		return cli.Fail(err, cli.ExitProblem, "run it again when kdiag runtime shows an answer")
 	}
 	text := fmt.Sprintf("removed %d sandboxes and %d containers of node %s", removed.Sandboxes, removed.Containers,
 		opts.nodeName)
@@ -206,11 +197,11 @@ func cleanup(ctx context.Context, env cli.Env, opts options, endpoint string) er
 // distinguish a runtime that does not answer from bad settings.
 func notStarted(ctx context.Context, t *target.Target, err error) error {
 	if ctx.Err() != nil {
-		return &cli.HintError{Err: err, Code: cli.ExitUnknown}
+		return cli.Fail(err, cli.ExitUnknown, "")
 	}
 	if _, call := t.Client.Version(ctx); !call.OK() {
-		return &cli.HintError{Err: err, Code: cli.ExitProblem, Hint: "kdiag runtime shows what is wrong with it"}
+		return cli.Fail(err, cli.ExitProblem, "kdiag runtime shows what is wrong with it")
 	}
 	const hint = "the runtime answers; give other settings, such as another --log-dir or --node-name"
-	return &cli.UsageError{Problem: err.Error(), Hint: hint}
+	return cli.Usage(err.Error(), hint)
 }

@@ -42,21 +42,20 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "syncloop",
 		Short: "Run pods on a CRI socket with a small kubelet, to watch its loop at work",
-		Long: `Run pods on a real runtime through the same machinery as a kubelet: pod sources, syncLoop, pod workers, PLEG,
-probes, volumes, eviction, garbage collection, node status. It serves to learn and to test, not to run a cluster.
+		Long: `Run pods on a real runtime through the same machinery as a kubelet: pod sources, syncLoop, pod workers,
+PLEG, probes, volumes, eviction, garbage collection, node status. It serves to learn and to test, not to run a
+cluster.
 
-The log is the kubelet's own, line for line. Everything that it creates bears the label ` + "`io.kdiag.syncloop`" + `, and it
+The log is the kubelet's own, line for line. Everything that it creates bears the label "io.kdiag.syncloop", and it
 touches nothing else on the socket; but a real kubelet on the same socket kills its pods. Interrupted, it leaves its
 pods running and takes them over when it is started again. docs/syncloop.md lists what differs from a kubelet.`,
 		Example: `  kdiag syncloop --manifests ./pods --runtime-endpoint /run/containerd/containerd.sock
   kdiag syncloop --manifests ./pods --simulate healthy --tui
   kdiag syncloop --kubeconfig ~/.kube/config --node-name lab-1
   kdiag syncloop --cleanup`,
-		Args: cobra.NoArgs,
+		Args:    cobra.NoArgs,
+		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := opts.check(cmd); err != nil {
-				return err
-			}
 			return run(cmd.Context(), env, opts)
 		},
 	}
@@ -104,9 +103,9 @@ func (o *options) addFlags(cmd *cobra.Command) {
 }
 
 // check reports the first flag with a bad value, before anything is started.
-func (o *options) check(cmd *cobra.Command) error {
+func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(
-		o.Check(cmd),
+		o.Check(cmd, nil),
 		cli.RejectEmpty(cmd, "manifests", "objects", "kubeconfig", "node-name", "root-dir", "log-dir", "config",
 			"status-file", "log-file", "container-runtime-endpoint"),
 		cli.Reject(math.IsNaN(o.speed) || o.speed <= 0 || o.speed > 1000,
@@ -120,7 +119,7 @@ func (o *options) check(cmd *cobra.Command) error {
 		"status-file": filepath.Dir(o.statusFile),
 	} {
 		if _, err := os.Stat(path); path != "" && err != nil {
-			return &cli.UsageError{Problem: "--" + flag + ": " + err.Error(), Hint: "name what exists and may be read"}
+			return cli.Usage("--"+flag+": "+err.Error(), "name what exists and may be read")
 		}
 	}
 	if cmd.Flags().Changed("evented") {

@@ -145,7 +145,8 @@ func draw(s syncloop.Snapshot, log []string, now time.Time, width, height int, c
 		if activity(w) != "idle" && now.Sub(w.Since) >= slow {
 			ink = yellow
 		}
-		add(ink, "%-44.44s  %-9s  %s, %s, %s", w.Name, cmp.Or(phases[string(w.UID)], "gone"), w.Step, activity(w), since(w.Since))
+		add(ink, "%-44.44s  %-9s  %s, %s, %s",
+			w.Name, cmp.Or(phases[string(w.UID)], "gone"), w.Step, activity(w), since(w.Since))
 	}
 	add(bold, "LOG")
 	for _, text := range log[max(0, len(log)-max(0, height-len(lines))):] {

@@ -26,7 +26,7 @@ func now() time.Time { return time.Date(2026, 3, 1, 12, 30, 45, 0, time.UTC) }
 // hung is a node with pods whose runtime has not answered for four minutes, and its log.
 func hung(pods int) (syncloop.Snapshot, []string) {
 	ago := func(d time.Duration) time.Time { return now().Add(-d) }
-	const why = "[container runtime is down, PLEG is not healthy: pleg was last seen active 4m2s ago; threshold is 3m0s]"
+	const why = "PLEG is not healthy: pleg was last seen active 4m2s ago; threshold is 3m0s"
 	s := syncloop.Snapshot{
 		Node: "lab-1", Runtime: "containerd v2.1.4",
 		Loop: syncloop.LoopState{
@@ -61,7 +61,8 @@ func hung(pods int) (syncloop.Snapshot, []string) {
 		})
 		if i > 0 {
 			s.Workers = append(s.Workers, podworkers.WorkerState{
-				UID: uid, Name: "default/" + name, Step: "sync", WaitingInCache: true, Since: ago(time.Duration(i) * time.Second),
+				UID: uid, Name: "default/" + name, Step: "sync", WaitingInCache: true,
+				Since: ago(time.Duration(i) * time.Second),
 			})
 		}
 	}
@@ -74,11 +75,11 @@ func hung(pods int) (syncloop.Snapshot, []string) {
 func TestDraw(t *testing.T) {
 	want := `kdiag syncloop  12:30:45 UTC  lab-1  containerd v2.1.4
 LOOP    last turn 1m ago, 1234 turns, 2 updates pending
-        skipping for 1m: [container runtime is down, PLEG is not healthy: pleg was last seen active 4m2s ago; threshold is 3m0s]
+        skipping for 1m: PLEG is not healthy: pleg was last seen active 4m2s ago; threshol
 PLEG    last good relist 4m2s ago, 1200 relists, 3 failed, 0 pods to inspect again
         relist in progress for 4m
         events: 0 pending, 0 dropped
-NODE    Ready False for 1m: [container runtime is down, PLEG is not healthy: pleg was last seen active 4m2s ago; threshold is 3m0
+NODE    Ready False for 1m: PLEG is not healthy: pleg was last seen active 4m2s ago; thres
 PODS    2, workers: 2, the busy first
 default/old                                   gone       terminating, works, 3m59s
 default/web-01                                Pending    sync, waits for PLEG, 1s
@@ -88,21 +89,19 @@ E0301 "Error"
 `
 	s, log := hung(2)
 	var got strings.Builder
-	for _, line := range draw(s, log, now(), 130, 19, false) {
+	for _, line := range draw(s, log, now(), 91, 19, false) {
 		got.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	if diff := cmp.Diff(want, got.String()); diff != "" {
 		t.Error(diff)
 	}
-	if colored := strings.Join(draw(s, log, now(), 130, 19, true), "\n"); !strings.Contains(
-		colored,
-		"\x1b[31mNODE    Ready False",
-	) {
+	if colored := strings.Join(draw(s, log, now(), 91, 19, true), "\n"); !strings.Contains(colored,
+		"\x1b[31mNODE    Ready False") {
 		t.Errorf("no colour in %q", colored)
 	}
 }
 
-// TestDrawFits wants no line in the last column and none below the screen, in whatever size.
+// TestDrawFits checks that no line reaches the last column and none is below the screen, in any size.
 func TestDrawFits(t *testing.T) {
 	full, log := hung(30)
 	for name, s := range map[string]syncloop.Snapshot{"hung": full, "empty": {}} {
@@ -122,7 +121,7 @@ func TestDrawFits(t *testing.T) {
 	}
 }
 
-// TestRun wants the view to move, and the screen back however the work ends.
+// TestRun checks that the view moves, and that the screen is restored however the work ends.
 func TestRun(t *testing.T) {
 	broken := errors.New("broken")
 	for _, tt := range []struct {

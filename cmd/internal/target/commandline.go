@@ -14,32 +14,29 @@ import (
 func CommandLine(cmd *cobra.Command, name string, flags ...string) string {
 	line := "kdiag " + name
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if slices.Contains(flags, f.Name) {
-			line += " " + asGiven(f)
+		if !slices.Contains(flags, f.Name) {
+			return
+		}
+		line += " --" + f.Name
+		switch value := f.Value.String(); f.Value.Type() {
+		case "bool":
+			if value != "true" {
+				line += "=" + value
+			}
+		case "stringToString": // prints itself as [key=value,...]
+			line += " " + Quote(strings.TrimSuffix(strings.TrimPrefix(value, "["), "]"))
+		default:
+			line += " " + Quote(value)
 		}
 	})
 	return line
 }
 
-// RuntimeFlags are the flags that say which runtime is meant.
+// RuntimeFlags are the flags that name the runtime.
 func RuntimeFlags() []string { return []string{"runtime-endpoint", "simulate"} }
 
 // SourceFlags are those of Sources.
 func SourceFlags() []string { return []string{"kubelet-root", "manifests", "pods"} }
-
-func asGiven(f *pflag.Flag) string {
-	value := f.Value.String()
-	switch f.Value.Type() {
-	case "bool":
-		if value == "true" {
-			return "--" + f.Name
-		}
-		return "--" + f.Name + "=" + value
-	case "stringToString": // prints itself as [key=value,...]
-		value = strings.TrimSuffix(strings.TrimPrefix(value, "["), "]")
-	}
-	return "--" + f.Name + " " + Quote(value)
-}
 
 // Quote writes a word so that a shell reads it back as it is.
 func Quote(word string) string {

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -30,60 +30,51 @@ const (
 	defaultRootDir  = "/var/lib/kubelet"
 )
 
-// Sources say where to find out which pods exist, instead of where the running kubelet says.
+// Sources name where to find out which pods exist, instead of the places of the running kubelet.
 type Sources struct {
 	KubeletRoot string // --kubelet-root
 	Manifests   string // --manifests
 	Pods        string // --pods: a file with the answer of the kubelet's /pods
 }
 
-// AddSources adds the flags that say where to find out which pods exist.
+// AddSources adds the flags that name where to find out which pods exist.
 func (s *Sources) AddSources(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&s.KubeletRoot, "kubelet-root", "", "the kubelet's folder, in which it keeps its pods' (default: the running kubelet's, usually /var/lib/kubelet)")
-	fs.StringVar(&s.Manifests, "manifests", "", "the folder of the static pods' manifests (default: the running kubelet's)")
-	fs.StringVar(&s.Pods, "pods", "", "a file with the kubelet's answer to /pods, as JSON (default: asked for, where the kubelet has a read-only port)")
+	fs.StringVar(&s.KubeletRoot, "kubelet-root", "",
+		"the kubelet's folder, in which it keeps its pods' (default: the running kubelet's, usually /var/lib/kubelet)")
+	fs.StringVar(&s.Manifests, "manifests", "",
+		"the folder of the static pods' manifests (default: the running kubelet's)")
+	fs.StringVar(&s.Pods, "pods", "", "a file with the kubelet's answer to /pods, as JSON "+
+		"(default: asked for, where the kubelet has a read-only port)")
 }
 
-// CheckSources reports the first of these flags that makes no sense.
+// CheckSources reports the first of these flags that makes no sense. It makes the folders absolute.
 func (s *Sources) CheckSources(cmd *cobra.Command) error {
-	for _, flag := range []struct{ name, value string }{{"kubelet-root", s.KubeletRoot}, {"manifests", s.Manifests}, {"pods", s.Pods}} {
-		if flag.value == "" && cmd.Flags().Changed(flag.name) {
-			return &cli.UsageError{Problem: "--" + flag.name + " is empty", Hint: "leave it out, or name a path"}
-		}
+	if err := cli.RejectEmpty(cmd, SourceFlags()...); err != nil {
+		return err
 	}
 	for _, path := range []*string{&s.KubeletRoot, &s.Manifests} {
-		if *path == "" {
-			continue
-		}
-		abs, err := filepath.Abs(*path) // relative to the working folder, as everywhere
-		if err != nil {
-			return err
-		}
-		*path = abs
-	}
-	if s.Pods != "" {
-		problem := ""
-		switch info, err := os.Stat(s.Pods); {
-		case errors.Is(err, fs.ErrNotExist):
-			problem = "there is no such file"
-		case err != nil:
-			problem = err.Error()
-		case !info.Mode().IsRegular():
-			problem = "it is no regular file"
-		}
-		if problem != "" {
-			return &cli.UsageError{
-				Problem: "--pods " + s.Pods + ": " + problem,
-				Hint:    "for example: kubectl get --raw /api/v1/nodes/NODE/proxy/pods > pods.json",
-			}
+		if abs, err := filepath.Abs(*path); err == nil && *path != "" {
+			*path = abs
 		}
 	}
-	return nil
+	if s.Pods == "" {
+		return nil
+	}
+	info, err := os.Stat(s.Pods)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	if err == nil {
+		return nil
+	}
+	return cli.Usage("--pods: "+err.Error(),
+		"for example: kubectl get --raw /api/v1/nodes/NODE/proxy/pods > pods.json")
 }
 
-// evidence gathers what is known about the pods of the node. What cannot be had says why; a pod then counts as alive.
-// Each source has its own time: one that hangs says nothing about the others.
+// evidence gathers what is known about the pods of the node. A pod counts as alive where a source could not be read.
+// Each source has its own time: one that hangs does not hide the others. A source that names no pod which is here
+// is another node's, empty, or that of a kubelet which has only just started, and proves nothing.
 func (t *Target) evidence(ctx context.Context, env cli.Env, src Sources, sandboxes []crictl.PodSandbox) gc.Evidence {
 	here := make(map[string]bool, len(sandboxes))
 	for i := range sandboxes {
@@ -95,170 +86,137 @@ func (t *Target) evidence(ctx context.Context, env cli.Env, src Sources, sandbox
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, evidenceTimeout)
 			defer cancel()
-			*without = shortReason(ask(ctx))
+			if err := ask(ctx); err != nil {
+				*without = crictl.Shorten(err.Error(), maxReason)
+			}
 		})
 	}
 	source(&e.PodsWithout, func(ctx context.Context) (err error) {
 		e.Pods, err = t.pods(ctx, env, src)
-		if err == nil && !knows(here, e.Pods, func(p gc.KubeletPod) string { return p.UID }) {
-			err = errors.New("none of them has a sandbox here: they are those of another node, or none of them has been started yet")
+		if err == nil && !slices.ContainsFunc(e.Pods, func(p gc.KubeletPod) bool { return here[p.UID] }) {
+			err = errors.New("none of them has a sandbox here: they are those of another node, " +
+				"or none of them has been started yet")
 		}
 		return err
 	})
-	source(&e.DirsWithout, func(ctx context.Context) (err error) {
-		e.Dirs, err = t.podDirs(ctx, env, src)
-		if err == nil && !knows(here, e.Dirs, func(uid string) string { return uid }) {
-			err = errors.New("none of them is of a pod that has a sandbox here: they are those of another kubelet or runtime, or none of them has been started yet")
+	source(&e.DirsWithout, func(ctx context.Context) error {
+		dir, err := t.folder("--kubelet-root", src.KubeletRoot, t.collection().RootDir, defaultRootDir)
+		if err == nil {
+			e.Dirs, err = gc.ReadPodDirs(ctx, env.Root, dir)
+		}
+		if err == nil && !slices.ContainsFunc(e.Dirs, func(uid string) bool { return here[uid] }) {
+			err = errors.New("none of them is of a pod that has a sandbox here: they are those of another kubelet " +
+				"or runtime, or none of them has been started yet")
 		}
 		return err
 	})
-	source(&e.ManifestsWithout, func(ctx context.Context) (err error) {
-		e.Manifests, err = t.manifests(ctx, env, src)
+	source(&e.ManifestsWithout, func(ctx context.Context) error {
+		if src.Manifests == "" && t.collection().StaticPodURL != "" {
+			return errors.New("the kubelet also has some from a URL, which are not read")
+		}
+		dir, err := t.folder("--manifests", src.Manifests, t.collection().StaticPodPath, "")
+		if err == nil && dir != "" { // a kubelet without a folder runs none
+			e.Manifests, err = gc.ReadManifests(ctx, env.Root, dir)
+		}
 		return err
 	})
 	all.Wait()
 	return e
 }
 
-// maxReason bounds what is repeated of why something could not be had, in runes: paths may be long.
+// maxReason bounds what is repeated of why something could not be read, in runes: paths may be long.
 const maxReason = 400
 
-// shortReason is why something could not be had; empty for nil.
-func shortReason(err error) string {
-	if err == nil {
-		return ""
+// collection returns the kubelet's settings for collecting garbage; the zero value where none runs.
+func (t *Target) collection() crictl.Collection {
+	if t.Kubelet == nil {
+		return crictl.Collection{}
 	}
-	return crictl.Shorten(err.Error(), maxReason)
+	return t.Kubelet.Collection
 }
 
-// knows reports whether one of the pods that a source names is here. A source that names none of them is another node's,
-// empty, or that of a kubelet which has only just started: it cannot be told which, and proves nothing.
-func knows[T any](here map[string]bool, all []T, uid func(T) string) bool {
-	for _, p := range all {
-		if here[uid(p)] {
-			return true
-		}
+// folder returns the folder that a flag names, else the one that the kubelet was given, else its default. The last is
+// known only of a kubelet that is a process by itself: one that is embedded, as in k3s, is given folders that no
+// argument shows.
+func (t *Target) folder(flag, named, given, usual string) (string, error) {
+	switch {
+	case named != "":
+		return named, nil
+	case t.Simulated():
+		return "", errSimulated
+	case t.Kubelet == nil:
+		return "", errors.New("no kubelet runs here to say where they are; " + flag + " names their folder")
+	case given != "":
+		return given, nil
+	case t.Kubelet.Unreadable != "" || t.Kubelet.Name != "kubelet":
+		return "", errors.New("where they are is not known; " + flag + " names their folder")
 	}
-	return false
+	return usual, nil
 }
 
-func (t *Target) podDirs(ctx context.Context, env cli.Env, src Sources) ([]string, error) {
-	dir := src.KubeletRoot
-	if dir == "" {
-		switch {
-		case t.Simulated():
-			return nil, errors.New("the runtime is simulated")
-		case t.Kubelet == nil:
-			return nil, errors.New("no kubelet runs here to say where they are; --kubelet-root names its folder")
-		case t.Kubelet.Collection.RootDir != "":
-			dir = t.Kubelet.Collection.RootDir
-		case t.Kubelet.Unreadable != "" || !t.plainKubelet():
-			return nil, errors.New("where they are is not known; --kubelet-root names the kubelet's folder")
-		default:
-			dir = defaultRootDir
-		}
-	}
-	return gc.ReadPodDirs(ctx, env.Root, dir)
-}
-
-// plainKubelet reports whether the kubelet is a process of its own, whose arguments say everything. One that is embedded,
-// as in k3s, is given folders that no argument shows.
-func (t *Target) plainKubelet() bool { return t.Kubelet != nil && t.Kubelet.Name == "kubelet" }
-
-func (t *Target) manifests(ctx context.Context, env cli.Env, src Sources) ([]string, error) {
-	dir := src.Manifests
-	if dir == "" {
-		switch k := t.Kubelet; {
-		case t.Simulated():
-			return nil, errors.New("the runtime is simulated")
-		case k == nil:
-			return nil, errors.New("no kubelet runs here to say where they are; --manifests names their folder")
-		case k.Collection.StaticPodURL != "":
-			return nil, errors.New("the kubelet also has some from a URL, which are not read")
-		case k.Collection.StaticPodPath != "":
-			dir = k.Collection.StaticPodPath
-		case k.Unreadable != "" || !t.plainKubelet():
-			return nil, errors.New("where they are is not known; --manifests names their folder")
-		default:
-			return nil, nil // this kubelet runs none
-		}
-	}
-	return gc.ReadManifests(ctx, env.Root, dir)
-}
+var errSimulated = errors.New("the runtime is simulated")
 
 // pods asks the kubelet's read-only port for its pods, or reads the answer from a file.
 func (t *Target) pods(ctx context.Context, env cli.Env, src Sources) ([]gc.KubeletPod, error) {
 	switch {
 	case src.Pods != "":
-		return deadline.Run(ctx, func(context.Context) ([]gc.KubeletPod, error) { return podsFromFile(src.Pods, env.Now()) })
+		return deadline.Run(ctx, func(context.Context) ([]gc.KubeletPod, error) {
+			return podsFromFile(src.Pods, env.Now())
+		})
 	case t.Simulated():
-		return nil, errors.New("the runtime is simulated")
+		return nil, errSimulated
 	case t.Kubelet == nil:
 		return nil, errors.New("no kubelet runs here to ask for them; --pods takes its answer from a file")
-	case t.Kubelet.Collection.ReadOnlyPort <= 0:
+	case t.collection().ReadOnlyPort <= 0:
 		return nil, errors.New("the kubelet has no read-only port to ask; --pods takes its answer from a file")
 	}
-	return readOnlyPods(ctx, "127.0.0.1:"+strconv.Itoa(t.Kubelet.Collection.ReadOnlyPort))
-}
-
-func readOnlyPods(ctx context.Context, addr string) ([]gc.KubeletPod, error) {
-	url := "http://" + addr + "/pods"
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	addr := "127.0.0.1:" + strconv.Itoa(t.collection().ReadOnlyPort)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/pods", nil)
 	if err != nil {
 		return nil, err
 	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no proxy: it is this node's own
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no proxy: it is this node's kubelet
 	resp, err := client.Do(req)
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		return nil, fmt.Errorf("the kubelet does not answer at %s", addr)
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", url, resp.Status)
+		return nil, fmt.Errorf("%s: %s", req.URL, resp.Status)
 	}
-	return parsePods(resp.Body)
-}
-
-func podsFromFile(name string, now time.Time) ([]gc.KubeletPod, error) {
-	info, err := os.Stat(name)
-	switch {
-	case err != nil:
-		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file", name)
-	case now.Sub(info.ModTime()) > freshPods:
-		return nil, fmt.Errorf("%s is older than %v; ask the kubelet again", name, freshPods)
-	}
-	f, err := os.Open(name)
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxPods))
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	pods, err := parsePods(f)
+	return parsePods(data)
+}
+
+func podsFromFile(name string, now time.Time) ([]gc.KubeletPod, error) {
+	data, err := cli.ReadFile(name, maxPods)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(name); err == nil && now.Sub(info.ModTime()) > freshPods {
+		return nil, fmt.Errorf("%s is older than %v; ask the kubelet again", name, freshPods)
+	}
+	pods, err := parsePods(data)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return pods, nil
 }
 
-// parsePods reads the answer of the kubelet's /pods, of which only names are looked at:
+// parsePods reads the answer of the kubelet's /pods, of which only names are read:
 //
 //	{"kind":"PodList","items":[{"metadata":{"uid":"..","namespace":"..","name":".."},
 //	 "spec":{"containers":[{"name":"app"}]}}]}
 //
 // A static pod from the API server's view has the UID of its mirror; the kubelet's own is the annotation
 // kubernetes.io/config.hash or config.mirror, so those count as UIDs too.
-func parsePods(r io.Reader) ([]gc.KubeletPod, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxPods+1))
-	if err != nil {
-		return nil, err
-	}
-	if len(data) > maxPods {
-		return nil, fmt.Errorf("it is larger than %d bytes", maxPods)
-	}
+func parsePods(data []byte) ([]gc.KubeletPod, error) {
 	var list struct {
 		Kind  string
 		Items []struct {

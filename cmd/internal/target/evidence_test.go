@@ -3,6 +3,7 @@ package target
 import (
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,11 +18,14 @@ import (
 )
 
 const podList = `{"kind":"PodList","apiVersion":"v1","items":[
- {"metadata":{"uid":"live","namespace":"web","name":"shop"},"spec":{"initContainers":[{"name":"init"}],"containers":[{"name":"app"},{"name":"proxy"}]}},
- {"metadata":{"uid":"mirror","namespace":"kube-system","name":"etcd-n1","annotations":{"kubernetes.io/config.hash":"static"}},"spec":{"containers":[{"name":"etcd"}]}}]}`
+ {"metadata":{"uid":"live","namespace":"web","name":"shop"},
+  "spec":{"initContainers":[{"name":"init"}],"containers":[{"name":"app"},{"name":"proxy"}]}},
+ {"metadata":{"uid":"mirror","namespace":"kube-system","name":"etcd-n1",
+   "annotations":{"kubernetes.io/config.hash":"static"}},
+  "spec":{"containers":[{"name":"etcd"}]}}]}`
 
 func TestParsePods(t *testing.T) {
-	got, err := parsePods(strings.NewReader(podList))
+	got, err := parsePods([]byte(podList))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +41,7 @@ func TestParsePods(t *testing.T) {
 		"", "[]", "{", `{"kind":"Status","message":"Forbidden"}`, `{"kind":"PodList","items":[{}]}`,
 		`{"kind":"PodList","items":[{"metadata":{"uid":"x"}}]}`,
 	} {
-		if pods, err := parsePods(strings.NewReader(bad)); err == nil {
+		if pods, err := parsePods([]byte(bad)); err == nil {
 			t.Errorf("%s: %v, want an error", bad, pods)
 		}
 	}
@@ -48,7 +52,7 @@ func FuzzParsePods(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		pods, err := parsePods(strings.NewReader(text))
+		pods, err := parsePods([]byte(text))
 		for _, p := range pods {
 			if err != nil || p.UID == "" || p.Name == "" {
 				t.Errorf("%+v, %v", p, err)
@@ -58,13 +62,11 @@ func FuzzParsePods(f *testing.F) {
 }
 
 // node makes a root with a kubelet's folders in it and returns a target with that kubelet.
-func node(t *testing.T, dirs ...string) (cli.Env, *Target) {
+func node(t *testing.T) (cli.Env, *Target) {
 	t.Helper()
 	root := t.TempDir()
-	for _, dir := range append([]string{"var/lib/kubelet/pods/live", "etc/kubernetes/manifests"}, dirs...) {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
+	for _, dir := range []string{"var/lib/kubelet/pods/live", "data/pods/other", "etc/kubernetes/manifests"} {
+		must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	write(t, filepath.Join(root, "etc/kubernetes/manifests/etcd.yaml"), "metadata: {name: etcd}\n")
 	return cli.Env{Root: root, Now: time.Now}, &Target{Kubelet: &crictl.Kubelet{
@@ -72,68 +74,78 @@ func node(t *testing.T, dirs ...string) (cli.Env, *Target) {
 	}}
 }
 
-func write(t *testing.T, name, text string) {
+func must(t *testing.T, err error) {
 	t.Helper()
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestEvidence wants a pod to be gone only when all three sources are there, are this node's, and do not know it.
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	must(t, os.WriteFile(name, []byte(text), 0o644))
+}
+
+// TestEvidence counts a pod as gone only when all three sources are there, are this node's, and do not have it.
 func TestEvidence(t *testing.T) {
 	sandboxes := []crictl.PodSandbox{{Pod: &crictl.Pod{UID: "live"}}, {Pod: &crictl.Pod{UID: "dead"}}}
+	hung := deaf(t, "tcp", "127.0.0.1:0").Addr().(*net.TCPAddr)
+	type change = func(env cli.Env, k *Target, src *Sources)
+	// listed gives the kubelet another list of pods.
+	listed := func(text string) change {
+		return func(_ cli.Env, _ *Target, src *Sources) { write(t, src.Pods, text) }
+	}
 	for _, tt := range []struct {
 		name    string
-		change  func(t *testing.T, env cli.Env, k *Target, src *Sources)
+		change  change
 		missing string // part of the reason; empty when the pod is proven to be gone
 	}{
-		{"all there", func(*testing.T, cli.Env, *Target, *Sources) {}, ""},
-		{"an old file", func(t *testing.T, _ cli.Env, _ *Target, src *Sources) {
-			old := time.Now().Add(-time.Hour)
-			if err := os.Chtimes(src.Pods, old, old); err != nil {
-				t.Fatal(err)
-			}
+		{"all there", func(cli.Env, *Target, *Sources) {}, ""},
+		{"an old file", func(env cli.Env, _ *Target, src *Sources) {
+			old := env.Now().Add(-time.Hour)
+			must(t, os.Chtimes(src.Pods, old, old))
 		}, "is older than 10m0s"},
-		{"pods of another node", func(t *testing.T, _ cli.Env, _ *Target, src *Sources) {
-			write(t, src.Pods, strings.ReplaceAll(podList, `"live"`, `"other"`))
-		}, "those of another node"},
-		{"no pods at all", func(t *testing.T, _ cli.Env, _ *Target, src *Sources) {
-			write(t, src.Pods, `{"kind":"PodList","items":[]}`)
-		}, "those of another node"},
-		{"no file and no port", func(_ *testing.T, _ cli.Env, _ *Target, src *Sources) { src.Pods = "" }, "no read-only port to ask"},
-		{"folders of another kubelet", func(t *testing.T, env cli.Env, k *Target, _ *Sources) {
+		{"pods of another node", listed(strings.ReplaceAll(podList, `"live"`, `"other"`)), "those of another node"},
+		{"no pods at all", listed(`{"kind":"PodList","items":[]}`), "those of another node"},
+		{"no list", listed("{"), "it is no list of pods"},
+		{"no file and no port", func(_ cli.Env, _ *Target, src *Sources) { src.Pods = "" }, "no read-only port to ask"},
+		{"a kubelet that hangs", func(_ cli.Env, k *Target, src *Sources) {
+			k.Kubelet.Collection.ReadOnlyPort, src.Pods = hung.Port, ""
+		}, "the kubelet does not answer at " + hung.String()},
+		{"folders of another kubelet", func(_ cli.Env, k *Target, _ *Sources) {
 			k.Kubelet.Collection.RootDir = "/data"
-			if err := os.MkdirAll(filepath.Join(env.Root, "data/pods/other"), 0o755); err != nil {
-				t.Fatal(err)
-			}
 		}, "those of another kubelet"},
-		{"no folders", func(_ *testing.T, _ cli.Env, k *Target, _ *Sources) { k.Kubelet.Collection.RootDir = "/none" }, "no such file"},
-		{"folders by flag", func(_ *testing.T, _ cli.Env, k *Target, src *Sources) {
+		{"no folders", func(_ cli.Env, k *Target, _ *Sources) {
+			k.Kubelet.Collection.RootDir = "/none"
+		}, "no such file"},
+		{"folders by flag", func(_ cli.Env, k *Target, src *Sources) {
 			k.Kubelet.Collection.RootDir, src.KubeletRoot = "/none", "/var/lib/kubelet"
 		}, ""},
-		{"no kubelet", func(_ *testing.T, _ cli.Env, k *Target, _ *Sources) { k.Kubelet = nil }, "no kubelet runs here"},
-		{"no kubelet to ask for its pods", func(_ *testing.T, _ cli.Env, k *Target, src *Sources) {
-			k.Kubelet, src.Pods = nil, ""
-		}, "no kubelet runs here to ask for them; --pods takes its answer from a file"},
-		{"no kubelet, and flags instead", func(_ *testing.T, _ cli.Env, k *Target, src *Sources) {
+		{"no kubelet", func(_ cli.Env, k *Target, _ *Sources) { k.Kubelet = nil }, "no kubelet runs here"},
+		{
+			"no kubelet to ask for its pods",
+			func(_ cli.Env, k *Target, src *Sources) { k.Kubelet, src.Pods = nil, "" },
+			"no kubelet runs here to ask for them; --pods takes its answer from a file",
+		},
+		{"no kubelet, and flags instead", func(_ cli.Env, k *Target, src *Sources) {
 			k.Kubelet, src.KubeletRoot, src.Manifests = nil, "/var/lib/kubelet", "/etc/kubernetes/manifests"
 		}, ""},
-		{"embedded kubelet", func(_ *testing.T, _ cli.Env, k *Target, _ *Sources) {
+		{"embedded kubelet", func(_ cli.Env, k *Target, _ *Sources) {
 			k.Kubelet.Name, k.Kubelet.Collection.StaticPodPath = "k3s-agent", ""
 		}, "--manifests names their folder"},
-		{"unreadable settings", func(_ *testing.T, _ cli.Env, k *Target, _ *Sources) {
+		{"unreadable settings", func(_ cli.Env, k *Target, _ *Sources) {
 			k.Kubelet.Unreadable, k.Kubelet.Collection.StaticPodPath = "no permission", ""
 		}, "where they are is not known"},
-		{"pods from a URL", func(_ *testing.T, _ cli.Env, k *Target, _ *Sources) {
+		{"pods from a URL", func(_ cli.Env, k *Target, _ *Sources) {
 			k.Kubelet.Collection.StaticPodURL = "http://x/"
 		}, "from a URL"},
-		{"a kubelet without static pods", func(_ *testing.T, _ cli.Env, k *Target, _ *Sources) {
+		{"a kubelet without static pods", func(_ cli.Env, k *Target, _ *Sources) {
 			k.Kubelet.Collection.StaticPodPath = ""
 		}, ""},
-		{"an unreadable manifest", func(t *testing.T, env cli.Env, _ *Target, _ *Sources) {
+		{"an unreadable manifest", func(env cli.Env, _ *Target, _ *Sources) {
 			write(t, filepath.Join(env.Root, "etc/kubernetes/manifests/x.yaml"), "what is this?")
 		}, "no name was found"},
-		{"simulated", func(_ *testing.T, _ cli.Env, k *Target, src *Sources) {
+		{"simulated", func(_ cli.Env, k *Target, src *Sources) {
 			k.Endpoint.Source, src.Pods = crictl.SourceSimulated, ""
 		}, "the runtime is simulated"},
 	} {
@@ -141,13 +153,15 @@ func TestEvidence(t *testing.T) {
 			env, k := node(t)
 			src := Sources{Pods: filepath.Join(t.TempDir(), "pods.json")}
 			write(t, src.Pods, podList)
-			tt.change(t, env, k, &src)
+			tt.change(env, k, &src)
 			e := k.evidence(t.Context(), env, src, sandboxes)
 			l := gc.NewLiveness(&e)
-			if missing := strings.Join(l.Missing(), "\n"); tt.missing == "" && missing != "" || !strings.Contains(missing, tt.missing) {
+			missing := strings.Join(l.Missing(), "\n")
+			if tt.missing == "" && missing != "" || !strings.Contains(missing, tt.missing) {
 				t.Errorf("missing %q, want %q", missing, tt.missing)
 			}
-			if gone := l.Gone(crictl.Pod{UID: "dead", Namespace: "web", Name: "old"}, true); gone != (tt.missing == "") {
+			gone := l.Gone(crictl.Pod{UID: "dead", Namespace: "web", Name: "old"}, true)
+			if gone != (tt.missing == "") {
 				t.Errorf("the dead pod is gone: %v", gone)
 			}
 			if l.Gone(crictl.Pod{UID: "live"}, true) {
@@ -159,24 +173,17 @@ func TestEvidence(t *testing.T) {
 
 // TestReadOnlyPort asks a kubelet for its pods, and one that refuses.
 func TestReadOnlyPort(t *testing.T) {
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	refuse := false
-	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if refuse || r.URL.Path != "/pods" {
 			w.WriteHeader(http.StatusForbidden)
 		}
 		_, _ = w.Write([]byte(podList))
-	})}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(lis) }()
-	t.Cleanup(func() { _ = srv.Close(); <-served })
+	}))
+	t.Cleanup(srv.Close)
 	env, k := node(t)
-	k.Kubelet.Collection.ReadOnlyPort = lis.Addr().(*net.TCPAddr).Port
-	pods, err := k.pods(t.Context(), env, Sources{})
-	if err != nil || len(pods) != 3 {
+	k.Kubelet.Collection.ReadOnlyPort = srv.Listener.Addr().(*net.TCPAddr).Port
+	if pods, err := k.pods(t.Context(), env, Sources{}); err != nil || len(pods) != 3 {
 		t.Errorf("%d pods, %v", len(pods), err)
 	}
 	refuse = true

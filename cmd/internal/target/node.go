@@ -14,7 +14,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// Looks say how much of the node is looked at beside the runtime's socket. The zero value is nothing.
+// Looks select how much of the node is looked at beside the runtime's socket. The zero value is nothing.
 type Looks struct {
 	Cheap       bool // what takes little: for kdiag pleg
 	All         bool
@@ -22,22 +22,20 @@ type Looks struct {
 	APIServer   bool                // the server in the kubelet's kubeconfig may be asked
 }
 
-// betweenLooks is the time between two looks at what the kernel counts: long enough for a share of time to mean something
-// (a tick has 4 to 10 ms), short beside what a person waits.
+// betweenLooks is the time between two reads of the kernel's counters: long enough for a share of time to mean
+// something (a tick has 4 to 10 ms), short beside what a person waits.
 const betweenLooks = 500 * time.Millisecond
 
-// lookAtNode makes the looks beside everything else. It answers before the command's time is up, whatever hangs.
-func lookAtNode(
-	ctx context.Context, env cli.Env, t *Target, people func(context.Context) (host.Population, error), looks Looks,
-) <-chan *facts.Node {
+// lookAtNode runs the probes beside everything else. It answers before the command's time is up, whatever hangs.
+func lookAtNode(ctx context.Context, env cli.Env, t *Target, processes scan, looks Looks) <-chan *facts.Node {
 	out := make(chan *facts.Node, 1)
 	if t.Simulated() || !looks.All && !looks.Cheap {
 		out <- nil
 		return out
 	}
 	s := probes.Input{
-		Root: env.Root, Population: people, Child: host.NewChild(env.Self), Credentials: looks.Credentials, APIServer: looks.APIServer,
-		Between: betweenLooks,
+		Root: env.Root, Population: processes, Child: host.NewChild(env.Self), Credentials: looks.Credentials,
+		APIServer: looks.APIServer, Between: betweenLooks,
 	}
 	if t.Client != nil {
 		s.RuntimeDriver, s.SandboxImage = t.cgroupDriver, t.sandboxImage
@@ -51,7 +49,7 @@ func lookAtNode(
 	return out
 }
 
-// cgroupDriver asks the runtime which cgroup driver it wants.
+// cgroupDriver asks the runtime which cgroup driver the kubelet should use.
 func (t *Target) cgroupDriver(ctx context.Context) (string, error) {
 	driver, call := t.Client.CgroupDriver(ctx)
 	if call.Code == crictl.Unimplemented {
@@ -73,7 +71,7 @@ func (t *Target) sandboxImage(ctx context.Context) (facts.SandboxImage, error) {
 	return facts.SandboxImage{Name: name, Absent: !there}, callError(call)
 }
 
-// callError says in a few words why a call brought nothing; nil when it did.
+// callError returns in a few words why a call failed; nil when it did not.
 func callError(call crictl.Call) error {
 	switch {
 	case call.OK():

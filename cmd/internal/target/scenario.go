@@ -1,6 +1,7 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
+// simulate starts the embedded runtime.
 func (t *Target) simulate(ctx context.Context, name string) error {
 	scenario, err := Scenario(ctx, name)
 	if err != nil {
@@ -21,11 +23,15 @@ func (t *Target) simulate(ctx context.Context, name string) error {
 	}
 	server, err := fake.New(scenario)
 	if err != nil {
-		return &cli.UsageError{Problem: err.Error(), Hint: "kdiag pleg --simulate help lists the scenarios"}
+		return cli.Usage(err.Error(), "kdiag pleg --simulate help lists the scenarios")
 	}
-	dir, err := socketDir()
+	base := os.TempDir()
+	if len(base) > 60 {
+		base = "/tmp" // the kernel allows a socket's path 107 bytes
+	}
+	dir, err := os.MkdirTemp(base, "kdiag-")
 	if err != nil {
-		return err
+		return fmt.Errorf("making a folder for the embedded runtime's socket: %w", err)
 	}
 	path := filepath.Join(dir, "cri.sock")
 	// The runtime outlives ctx until Close: a node does not go away because kdiag's time is up.
@@ -43,19 +49,6 @@ func (t *Target) simulate(ctx context.Context, name string) error {
 	return nil
 }
 
-// socketDir makes a folder for a socket whose path fits the 107 bytes that the kernel allows.
-func socketDir() (string, error) {
-	base := os.TempDir()
-	if len(base) > 60 {
-		base = "/tmp"
-	}
-	dir, err := os.MkdirTemp(base, "kdiag-")
-	if err != nil {
-		return "", fmt.Errorf("making a folder for the embedded runtime's socket: %w", err)
-	}
-	return dir, nil
-}
-
 // Scenario returns a built-in scenario by its name, or reads one from a file. What contains a slash or a dot is a file.
 // Reading ends with ctx, whatever kind of file it is.
 func Scenario(ctx context.Context, name string) (fake.Scenario, error) {
@@ -63,56 +56,24 @@ func Scenario(ctx context.Context, name string) (fake.Scenario, error) {
 		return s, nil
 	}
 	if !strings.ContainsAny(name, "/.") {
-		return fake.Scenario{}, &cli.UsageError{
-			Problem: fmt.Sprintf("there is no scenario %q", name),
-			Hint:    "kdiag pleg --simulate help lists them; a file needs a path, such as ./mine.yaml",
-		}
+		return fake.Scenario{}, cli.Usage(fmt.Sprintf("there is no scenario %q", name),
+			"kdiag pleg --simulate help lists them; a file needs a path, such as ./mine.yaml")
 	}
-	data, err := readScenario(ctx, name)
+	data, err := deadline.Run(ctx, func(context.Context) ([]byte, error) { return cli.ReadFile(name, maxScenario) })
 	if err != nil {
-		return fake.Scenario{}, &cli.UsageError{
-			Problem: "reading the scenario: " + err.Error(),
-			Hint:    "kdiag pleg --simulate help lists the built-in scenarios",
-		}
+		return fake.Scenario{}, cli.Usage("reading the scenario: "+err.Error(),
+			"kdiag pleg --simulate help lists the built-in scenarios")
 	}
 	s, err := fake.Parse(data)
+	s.Name = cmp.Or(s.Name, name)
 	if err != nil {
-		return fake.Scenario{}, &cli.UsageError{
-			Problem: fmt.Sprintf("%s: %v", name, err),
-			Hint:    "kdiag runtime serve --help shows the format",
-		}
+		err = cli.Usage(fmt.Sprintf("%s: %v", name, err), "kdiag runtime serve --help shows the format")
 	}
-	if s.Name == "" {
-		s.Name = name
-	}
-	return s, nil
+	return s, err
 }
 
 // maxScenario bounds a scenario file, in bytes. The built-in ones have a few thousand.
 const maxScenario = 4 << 20
-
-// readScenario reads a file, unless it is a device or a pipe, which may never end.
-func readScenario(ctx context.Context, name string) ([]byte, error) {
-	return deadline.Run(ctx, func(context.Context) ([]byte, error) {
-		info, err := os.Stat(name)
-		if err != nil {
-			return nil, err
-		}
-		if !info.Mode().IsRegular() {
-			return nil, fmt.Errorf("%s is not a regular file", name)
-		}
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		data, err := io.ReadAll(io.LimitReader(f, maxScenario+1))
-		if len(data) > maxScenario {
-			return nil, fmt.Errorf("%s is larger than %d bytes", name, maxScenario)
-		}
-		return data, err
-	})
-}
 
 // PrintScenarios lists the built-in scenarios, a line each.
 func PrintScenarios(w io.Writer) error {

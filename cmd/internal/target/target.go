@@ -1,4 +1,6 @@
-// Package target opens the runtime that a command asks: given, found on the host, or simulated.
+// Package target opens the runtime that a command means, given, found on the host or simulated, and asks it, the node
+// and the logs. It also holds what the diagnosing commands share around that: progress, what kept kdiag from looking,
+// the exit code.
 package target
 
 import (
@@ -82,6 +84,15 @@ func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
 	return t, nil
 }
 
+// ParseEndpoint returns the URL of an endpoint as a person gives it to a flag, or a *cli.UsageError.
+func ParseEndpoint(flag, text string) (string, error) {
+	url, err := crictl.ParseEndpoint(text)
+	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
+		err = cli.Usage(flag+": "+bad.Error(), bad.Hint)
+	}
+	return url, err
+}
+
 // below returns a socket's address as this process sees it: below root, unless it is only there without.
 func below(root, url string) string {
 	path, ok := strings.CutPrefix(url, "unix://")
@@ -114,7 +125,7 @@ func (t *Target) discover(ctx context.Context, env cli.Env, flag string) error {
 		return crictl.Discover(ctx, crictl.DiscoverOptions{Flag: flag, Getenv: env.Getenv, Root: env.Root})
 	})
 	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {
-		return &cli.UsageError{Problem: bad.Error(), Hint: bad.Hint}
+		return cli.Usage(bad.Error(), bad.Hint)
 	}
 	if errors.Is(err, deadline.ErrAbandoned) {
 		return fmt.Errorf("looking for the runtime's socket: %w", err)

@@ -6,25 +6,16 @@ import (
 	"testing"
 )
 
-// TestBelow wants the links of a host's root to lead where they lead on the host.
+// TestBelow follows the links below a host's root as the host does.
 func TestBelow(t *testing.T) {
 	root := t.TempDir()
-	for _, dir := range []string{"run/containerd", "var"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
 	socket := filepath.Join(root, "run/containerd/containerd.sock")
-	if err := os.WriteFile(socket, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/run", filepath.Join(root, "var/run")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(socket), 0o755))
+	write(t, socket, "")
+	must(t, os.Mkdir(filepath.Join(root, "var"), 0o755))
+	must(t, os.Symlink("/run", filepath.Join(root, "var/run")))
 	ours := filepath.Join(t.TempDir(), "runtime.sock")
-	if err := os.WriteFile(ours, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	write(t, ours, "")
 	for _, tt := range []struct{ name, root, url, want string }{
 		{"no other root", "/", "unix:///run/x.sock", "unix:///run/x.sock"},
 		{"as it is", root, "unix:///run/containerd/containerd.sock", "unix://" + socket},

@@ -20,7 +20,7 @@ type version struct {
 	GoVersion string `json:"goVersion"`
 	Platform  string `json:"platform"`
 	Revision  string `json:"revision,omitempty"` // commit that it was built from, where the Go command knew it
-	CRI       string `json:"criAPI,omitempty"`   // version of k8s.io/cri-api that it speaks
+	CRI       string `json:"criAPI,omitempty"`   // version of k8s.io/cri-api that it is built with
 }
 
 // NewCommand returns kdiag version.
@@ -31,10 +31,8 @@ func NewCommand(env cli.Env) *cobra.Command {
 		Short:   "Print kdiag's version",
 		Example: "  kdiag version -o json",
 		Args:    cobra.NoArgs,
+		PreRunE: flags.Check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := flags.Check(cmd); err != nil {
-				return err
-			}
 			return run(env, flags.Output)
 		},
 	}
@@ -69,7 +67,8 @@ func run(env cli.Env, format string) error {
 	case "yaml":
 		out, err = yaml.Marshal(v)
 	default:
-		out = fmt.Appendf(nil, "kdiag %s (%s, %s, CRI v1 of cri-api %s)\n", v.KdiagVersion, v.GoVersion, v.Platform, v.CRI)
+		out = fmt.Appendf(nil, "kdiag %s (%s, %s, CRI v1 of cri-api %s)\n",
+			v.KdiagVersion, v.GoVersion, v.Platform, v.CRI)
 	}
 	if err != nil {
 		return fmt.Errorf("encoding the version: %w", err)

@@ -8,6 +8,19 @@ import (
 	"path/filepath"
 )
 
+// ReadFile reads a regular file of at most so many bytes: a device or a pipe may never end.
+func ReadFile(name string, most int64) ([]byte, error) {
+	switch info, err := os.Stat(name); {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	case info.Size() > most:
+		return nil, fmt.Errorf("%s is larger than %d bytes", name, most)
+	}
+	return os.ReadFile(name)
+}
+
 // A Destination is a file that a command will write at its end. It is opened before any work is done, so that an hour's
 // work is not lost to a folder that cannot be written.
 type Destination struct {

@@ -1,0 +1,137 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// Ask asks the runtime, the node and the logs at the same time, with progress on standard error, and returns what the
+// judge needs and what kept kdiag from looking. It ends with the flags' timeout whatever hangs. A runtime that cannot
+// be found or opened is a fact for the report. The error is one of usage, or of kdiag itself.
+func Ask(
+	ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Options, limits checks.Limits, looks Looks,
+) (*facts.Input, []string, error) {
+	progress := NewProgress(env)
+	opts.Progress = progress.Update
+	in, err := gather(ctx, env, f, opts, limits, looks)
+	progress.Done()
+	if err == nil {
+		switch c := in.Measurement.Connect; {
+		case c.State == crictl.ConnectDenied:
+			return in, []string{denied(in.Runtime.Endpoint)}, nil
+		case facts.NamedTTRPC(in):
+			err = cli.Usage(in.Runtime.Endpoint+" is containerd's ttrpc socket, for its shims",
+				facts.CRISocketBeside(in.Runtime.Endpoint))
+		default:
+			err = notSocket(in.Runtime.Endpoint, c)
+		}
+	}
+	problems, err := Unopened(err, f.Output)
+	return in, problems, err
+}
+
+// Unopened splits the error of opening a runtime. That there is none to ask goes into the document, as does bad usage
+// where a program asked for a document: it gets one. The rest is returned as an error.
+func Unopened(err error, format string) (problems []string, _ error) {
+	if none, ok := errors.AsType[*crictl.NoEndpointError](err); ok {
+		problems = []string{"no runtime socket was found; name one with --runtime-endpoint"}
+		return append(problems, passedOver(none.Tried)...), nil
+	}
+	if err == nil || format == string(render.Text) {
+		return nil, err
+	}
+	if usage, ok := errors.AsType[*cli.UsageError](err); ok && usage.Hint != "" {
+		return []string{usage.Problem, usage.Hint}, nil
+	}
+	return []string{err.Error()}, nil
+}
+
+// passedOver lists the endpoints that were not taken, one line for each reason: most well-known sockets do not exist
+// on any one node.
+func passedOver(tried []crictl.Tried) []string {
+	var lines []string
+	at := map[string]int{}
+	for _, t := range tried {
+		if i, known := at[t.Why]; known {
+			lines[i] += ", " + t.What
+			continue
+		}
+		at[t.Why] = len(lines)
+		lines = append(lines, t.Why+": "+t.What)
+	}
+	return lines
+}
+
+// denied is the problem of a user who may not open the socket.
+func denied(endpoint string) string {
+	return endpoint + " may not be opened by this user: run kdiag as root (sudo kdiag ...)"
+}
+
+// ProbeTimeout bounds Probe. The runtime behind a slower socket may hang.
+const ProbeTimeout = time.Second
+
+// Probe connects to an endpoint once, without an RPC. The error is a *cli.UsageError for what is not a socket.
+func Probe(ctx context.Context, endpoint string) (crictl.Connect, error) {
+	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
+	defer cancel()
+	c := crictl.Probe(ctx, endpoint)
+	return c, notSocket(endpoint, c)
+}
+
+func notSocket(endpoint string, c crictl.Connect) error {
+	return cli.Reject(c.State == crictl.ConnectNotSocket, fmt.Sprintf("%s is not a socket: %s", endpoint, c.Err),
+		"the socket of containerd is usually /run/containerd/containerd.sock, that of CRI-O /run/crio/crio.sock")
+}
+
+// NewProgress returns a progress line on standard error.
+func NewProgress(env cli.Env) *render.Progress {
+	return render.NewProgress(env.Err, env.ErrTTY, env.Width, env.ASCII())
+}
+
+// Render returns how to print to standard output.
+func Render(env cli.Env, f *cli.Flags) render.Options {
+	return render.Options{
+		Format: render.Format(f.Output), Color: env.Color(f.Color), Width: env.Width, ASCII: env.ASCII(),
+		GeneratedAt: env.Now().UTC().Truncate(time.Second),
+	}
+}
+
+// Exit maps a verdict to the exit code. A command that was interrupted could not tell, whatever it had seen by then.
+func Exit(ctx context.Context, v checks.Verdict, failOn string) error {
+	switch {
+	case ctx.Err() != nil, v == checks.Unknown:
+		return &cli.ExitError{Code: cli.ExitUnknown}
+	case v == checks.Unhealthy, v == checks.Degraded && failOn == "warning":
+		return &cli.ExitError{Code: cli.ExitProblem}
+	}
+	return nil
+}
+
+// Header returns the head of a JSON document of the given kind.
+func Header(env cli.Env, kind string) checks.Header {
+	name, _ := env.Hostname() // empty where there is none
+	return checks.Header{
+		APIVersion: checks.APIVersion, Kind: kind, GeneratedAt: env.Now().UTC().Truncate(time.Second),
+		Host: name, KdiagVersion: Version(),
+	}
+}
+
+// Version returns kdiag's version: the module's, as the Go command stamps it into the binary, with the commit where it
+// is no release.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "devel"
+	}
+	return info.Main.Version
+}
