@@ -156,7 +156,7 @@ func BenchmarkIdleRelist(b *testing.B) {
 	defer service.Close()
 	manager := kuberuntime.New(kuberuntime.Config{CRI: service, NodeName: "bench", RuntimeName: "containerd", Log: logr.Discard(), Metrics: m})
 	generic := pleg.NewGeneric(pleg.GenericConfig{
-		Runtime: manager, Cache: pleg.NewCache(), Log: logr.Discard(), Metrics: m, Capacity: 2 * pods * (1 + each),
+		Runtime: manager, Cache: pleg.NewCache(), Log: logr.Discard(), Metrics: m,
 	})
 	generic.Relist(b.Context()) // inspects all
 	events := len(generic.Events())

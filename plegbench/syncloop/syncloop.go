@@ -404,10 +404,10 @@ func (s *SyncLoop) wirePLEG() {
 	s.pleg = pleg.NewGeneric(generic)
 	s.state.AddHealthCheck("PLEG", s.pleg.Healthy)
 	if evented {
-		s.evented = pleg.NewEvented(pleg.EventedConfig{
-			Generic: s.pleg, Stream: s.service, Log: s.log, Owner: s.cfg.NodeName,
+		s.evented = &pleg.Evented{
+			Generic: s.pleg, Stream: s.service, Owner: s.cfg.NodeName,
 			FallbackPeriod: p.Relist, FallbackThreshold: p.RelistThreshold,
-		})
+		}
 		s.state.AddHealthCheck("EventedPLEG", s.evented.Healthy)
 	}
 }
