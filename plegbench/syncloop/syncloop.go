@@ -427,7 +427,7 @@ func (s *SyncLoop) wireCollectors() error {
 		return err
 	}
 	s.evictor = eviction.New(eviction.Config{
-		Summary: s.stats.Summary, Pods: s.activePods, Kill: s.killPodNow,
+		Summary: s.stats.Summary, Pods: s.activePods, Kill: s.evictPod,
 		CleanedUp:  func(p *v1.Pod) bool { return s.workers.ShouldPodBeFinished(p.UID) },
 		Reclaim:    []func(context.Context) error{s.runtime.DeleteAllUnused, s.images.DeleteUnused},
 		Thresholds: thresholds, TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration, Period: p.Eviction,

@@ -134,7 +134,7 @@ func (w *Workers) UpdatePod(o UpdateOptions) {
 	if o.Pod != nil {
 		uid, ref = o.Pod.UID, klog.KObj(o.Pod)
 	} else {
-		uid, ref = o.RunningPod.UID, klog.KRef(o.RunningPod.Namespace, o.RunningPod.Name)
+		uid, ref = o.RunningPod.UID, o.RunningPod.Ref()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -332,8 +332,6 @@ type WorkerState struct {
 	UID            types.UID
 	Name           string // namespace/name
 	Step           string // sync, terminating, terminated, finished
-	Started        bool   // false: it waits for the end of another static pod of the same name
-	Stopping       bool   // its containers are being stopped
 	WaitingInCache bool   // for PLEG to inspect the pod again
 	Busy           bool   // it works, or has a pending update
 	Since          time.Time
@@ -346,8 +344,8 @@ func (w *Workers) Snapshot() []WorkerState {
 	out := make([]WorkerState, 0, len(w.workers))
 	for uid, k := range w.workers {
 		s := WorkerState{
-			UID: uid, Name: k.ref.String(), Step: string(k.step()), Started: !k.startedAt.IsZero(),
-			Stopping: k.terminating() && !k.terminated(), WaitingInCache: k.waiting, Busy: k.working, Since: k.since,
+			UID: uid, Name: k.ref.String(), Step: string(k.step()), WaitingInCache: k.waiting, Busy: k.working,
+			Since: k.since,
 		}
 		if k.finished {
 			s.Step = "finished"

@@ -134,7 +134,7 @@ func TestStuckInTheCache(t *testing.T) {
 		b.create(testPod("p"))
 		time.Sleep(time.Hour)
 		since := time.Now().Add(-time.Hour)
-		want := []WorkerState{{UID: "p", Name: "ns/p", Step: "sync", Started: true, WaitingInCache: true, Busy: true, Since: since}}
+		want := []WorkerState{{UID: "p", Name: "ns/p", Step: "sync", WaitingInCache: true, Busy: true, Since: since}}
 		if diff := cmp.Diff(want, b.Snapshot()); diff != "" {
 			t.Error(diff)
 		}
