@@ -12,40 +12,30 @@ import (
 
 func TestEffectiveGrace(t *testing.T) {
 	n := func(i int64) *int64 { return &i }
-	tests := map[string]struct {
+	for name, tt := range map[string]struct {
 		previous                 int64
 		deletion, spec, override *int64
 		want                     int64
 		shortened                bool
 	}{
-		"nothing said":               {0, nil, nil, nil, 1, false},
-		"as the pod wants":           {0, nil, n(30), nil, 30, false},
-		"the source decides":         {0, n(10), n(30), nil, 10, false},
-		"eviction is faster":         {0, n(10), n(30), n(5), 5, false},
-		"eviction cannot be slower":  {0, n(10), n(30), n(20), 10, false},
-		"at least a second":          {0, n(0), n(30), nil, 1, false},
-		"zero of an override":        {0, nil, n(30), n(0), 1, false},
-		"zero stays the least":       {0, n(0), n(30), n(20), 1, false},
-		"stays":                      {30, nil, n(60), nil, 30, false},
-		"shrinks by source":          {30, n(10), n(60), nil, 10, true},
-		"shrinks by override":        {30, nil, n(60), n(10), 10, true},
-		"does not grow":              {10, n(30), n(60), n(40), 10, false},
-		"shrinks to the least":       {10, n(0), nil, nil, 1, true},
-		"least does not shrink more": {1, n(0), nil, n(0), 1, false},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			p := &v1.Pod{}
-			p.DeletionGracePeriodSeconds = tt.deletion
-			p.Spec.TerminationGracePeriodSeconds = tt.spec
-			got, shortened := effectiveGrace(tt.previous, p, tt.override)
-			if got != tt.want || shortened != tt.shortened {
-				t.Errorf("%d, shortened %v; want %d, %v", got, shortened, tt.want, tt.shortened)
-			}
-		})
-	}
-	if got, _ := effectiveGrace(0, nil, n(7)); got != 7 {
-		t.Errorf("without a pod: %d", got)
+		"none requested":            {0, nil, nil, nil, 1, false},
+		"of the pod's spec":         {0, nil, n(30), nil, 30, false},
+		"of the source":             {0, n(10), n(30), nil, 10, false},
+		"eviction is faster":        {0, n(10), n(30), n(5), 5, false},
+		"eviction cannot be slower": {0, n(10), n(30), n(20), 10, false},
+		"at least a second":         {0, n(0), n(30), n(20), 1, false},
+		"zero of an override":       {0, nil, n(30), n(0), 1, false},
+		"stays":                     {30, nil, n(60), nil, 30, false},
+		"shrinks by source":         {30, n(10), n(60), nil, 10, true},
+		"shrinks by override":       {30, nil, n(60), n(10), 10, true},
+		"does not grow":             {10, n(30), n(60), n(40), 10, false},
+		"least does not shrink":     {1, n(0), nil, n(0), 1, false},
+	} {
+		p := &v1.Pod{}
+		p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds = tt.deletion, tt.spec
+		if got, shortened := effectiveGrace(tt.previous, p, tt.override); got != tt.want || shortened != tt.shortened {
+			t.Errorf("%s: %d, shortened %v; want %d, %v", name, got, shortened, tt.want, tt.shortened)
+		}
 	}
 }
 

@@ -145,7 +145,9 @@ func (w *Workers) UpdatePod(o UpdateOptions) {
 	k, known := w.workers[uid]
 	if !known {
 		log.Info("Pod is being synced for the first time")
-		k = &worker{uid: uid, ref: ref, name: ref.Name + "_" + ref.Namespace, wake: make(chan struct{}, 1), since: time.Now()}
+		k = &worker{
+			uid: uid, ref: ref, name: ref.Name + "_" + ref.Namespace, wake: make(chan struct{}, 1), since: time.Now(),
+		}
 		w.workers[uid] = k
 		w.wg.Go(func() { w.run(k) })
 	}
