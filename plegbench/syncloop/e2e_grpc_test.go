@@ -33,7 +33,13 @@ func grpcProbed(t *testing.T) *v1.Pod {
 	c.VolumeMounts = []v1.VolumeMount{{Name: "server", MountPath: "/server", ReadOnly: true}}
 	p := newPod("grpc", c)
 	p.Spec.HostNetwork = true
-	p.Spec.Volumes = []v1.Volume{{Name: "server", VolumeSource: v1.VolumeSource{HostPath: &v1.HostPathVolumeSource{Path: filepath.Dir(program)}}}}
+	p.Spec.Volumes = []v1.Volume{
+		{
+			Name: "server", VolumeSource: v1.VolumeSource{
+				HostPath: &v1.HostPathVolumeSource{Path: filepath.Dir(program)},
+			},
+		},
+	}
 	return p
 }
 
@@ -55,20 +61,13 @@ func unclaimedPort(t *testing.T) int32 {
 }
 
 func (n *node) checkGRPC() {
-	n.await("readiness by gRPC", func() error { return n.isReady("grpc") })
+	n.awaitReady("grpc")
 	before := n.running("grpc")
 	n.exec("grpc", "touch /tmp/ill")
-	n.await("the pod not to be ready", func() error {
-		if p := n.pod("grpc"); hasCondition(p, v1.PodReady) {
-			return fmt.Errorf("%+v", p.Status.Conditions)
-		}
-		return nil
-	})
-	if err := n.event("grpc", "Unhealthy", `Readiness probe failed: service unhealthy (responded with "NOT_SERVING")`); err != nil {
-		n.t.Error(err)
-	}
+	n.awaitPod("the pod not to be ready", "grpc", func(p *v1.Pod) bool { return !hasCondition(p, v1.PodReady) })
+	n.event("grpc", "Unhealthy", `Readiness probe failed: service unhealthy (responded with "NOT_SERVING")`)
 	n.exec("grpc", "rm /tmp/ill")
-	n.await("the pod to be ready again", func() error { return n.isReady("grpc") })
+	n.awaitReady("grpc")
 	if diff := cmp.Diff(before, n.running("grpc")); diff != "" {
 		n.t.Errorf("the server was restarted:\n%s", diff)
 	}
@@ -77,7 +76,8 @@ func (n *node) checkGRPC() {
 // exec runs a script in the container c of a pod and returns what it wrote.
 func (n *node) exec(name, script string) string {
 	n.t.Helper()
-	resp, err := n.cri.ExecSync(n.t.Context(), n.running(name)["c of "+string(n.pod(name).UID)], []string{"sh", "-c", script}, e2ePatience)
+	resp, err := n.cri.ExecSync(n.t.Context(), n.running(name)["c of "+string(n.pod(name).UID)],
+		[]string{"sh", "-c", script}, e2ePatience)
 	if err != nil || resp.GetExitCode() != 0 {
 		n.t.Fatalf("%s in %s: %v, %v", script, name, resp, err)
 	}

@@ -187,7 +187,8 @@ func (l *loop) housekeep(ctx context.Context) {
 	}
 	took := time.Since(start)
 	if expected := l.periods.Housekeeping / 2; took > expected {
-		l.log.Error(errors.New("housekeeping took too long"), "Housekeeping took longer than expected", "expected", expected, "actual", took)
+		l.log.Error(errors.New("housekeeping took too long"), "Housekeeping took longer than expected", "expected",
+			expected, "actual", took)
 	}
 	l.log.V(4).Info("SyncLoop (housekeeping) end", "duration", took)
 }

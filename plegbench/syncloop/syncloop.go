@@ -146,7 +146,8 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	if err := claimLogs(cfg.LogDir, cfg.NodeName); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(cfg.RootDir, cgroupRootFile), []byte(cfg.Kubelet.CgroupRoot), 0o640); err != nil {
+	if err := os.WriteFile(filepath.Join(cfg.RootDir, cgroupRootFile), []byte(cfg.Kubelet.CgroupRoot),
+		0o640); err != nil {
 		return nil, err
 	}
 	for _, a := range nodestatus.Addresses(cfg.NodeName) {
@@ -184,7 +185,8 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 func (s *SyncLoop) takeCgroupDriver(ctx context.Context) {
 	config, err := s.service.RuntimeConfig(ctx)
 	if err != nil || config.GetLinux() == nil {
-		s.log.V(2).Info("CRI implementation should be updated to support RuntimeConfig. Falling back to using cgroupDriver from kubelet config.")
+		s.log.V(2).Info("CRI implementation should be updated to support RuntimeConfig. " +
+			"Falling back to using cgroupDriver from kubelet config.")
 		return
 	}
 	driver := strings.ToLower(config.GetLinux().GetCgroupDriver().String())
