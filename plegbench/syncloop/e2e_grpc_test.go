@@ -22,7 +22,7 @@ func grpcProbed(t *testing.T) *v1.Pod {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the server: %v: %s", err, out)
 	}
-	port := unclaimedPort(t)
+	port := freePort(t)
 	asks := func(service string) *v1.Probe {
 		return probe(v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: &service}})
 	}
@@ -43,16 +43,14 @@ func grpcProbed(t *testing.T) *v1.Pod {
 	return p
 }
 
-// unclaimedPort is a port that is free and below those that the kernel gives away by itself (ip_local_port_range, from
-// 32768 on), so that no connection and no other test takes it before the server does.
-func unclaimedPort(t *testing.T) int32 {
+// freePort is a port that is free and below those that the kernel gives away by itself (ip_local_port_range, from 32768
+// on), so that no connection and no other test takes it before a server does.
+func freePort(t testing.TB) int32 {
 	t.Helper()
 	for range 1000 {
 		port := 20000 + rand.Int32N(10000)
 		if l, err := net.Listen("tcp", fmt.Sprintf(":%d", port)); err == nil {
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			_ = l.Close()
 			return port
 		}
 	}

@@ -1,11 +1,8 @@
 package syncloop_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,8 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -237,16 +234,16 @@ func TestEndToEnd500ExitedContainers(t *testing.T) {
 	n := newNode(t, 20)
 	n.start() // an earlier one, which left what follows
 	n.stop()
-	var made errgroup.Group
-	made.SetLimit(4)
-	for i := range 10 {
-		made.Go(func() error { return n.makeExited(t.Context(), fmt.Sprintf("uid-%d", i), 50) })
-	}
-	if err := made.Wait(); err != nil {
+	pods, err := nodebox.RunPods(t.Context(), n.cfg.Endpoint, nodebox.Pods{
+		Count: 10, Containers: 1, Attempts: 50, State: crictl.ContainerExited, NeverRan: true, Parallel: 4, Labels: ours(),
+		CgroupParent: "/" + filepath.Base(n.box.Dir()) + "/kubepods/besteffort", LogDirectory: n.cfg.LogDir + "/pods",
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := newPod("pod-uid-0", shell("c", forever))
-	wanted.UID = "uid-0"
+	first := pods[0].Config.GetMetadata()
+	wanted := newPod("wanted", shell(pods[0].Containers[0].Name, forever))
+	wanted.UID = types.UID(first.GetUid())
 	n.apply(wanted)
 	n.start()
 	n.awaitReady(wanted.Name)
@@ -257,63 +254,9 @@ func TestEndToEnd500ExitedContainers(t *testing.T) {
 			left[c.GetLabels()[container.PodUIDLabel]]++
 		}
 		// What runs, and at most one that has ended.
-		if want := map[string]int{"uid-0": 2}; !maps.Equal(left, want) || len(sandboxes) > 2 {
+		if want := map[string]int{first.GetUid(): 2}; !maps.Equal(left, want) || len(sandboxes) > 2 {
 			return fmt.Errorf("left are %v and %d sandboxes, want %v", left, len(sandboxes), want)
 		}
 		return nil
 	})
-}
-
-// makeExited makes a sandbox with attempts of one container that never ran: the sandbox is stopped before they are
-// started, which is several times as fast as to wait for their end.
-func (n *node) makeExited(ctx context.Context, uid string, attempts int) error {
-	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
-	name := "pod-" + uid + "-" + e2eNode
-	labels := ours()
-	labels[container.PodNameLabel], labels[container.PodNamespaceLabel] = name, namespace
-	labels[container.PodUIDLabel] = uid
-	dir := filepath.Join(n.cfg.LogDir, "pods", namespace+"_"+name+"_"+uid)
-	config := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{
-			Name: name, Namespace: namespace, Uid: uid,
-		}, Labels: labels, LogDirectory: dir,
-		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent:    "/" + filepath.Base(n.box.Dir()) + "/kubepods/besteffort/pod" + uid,
-			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: host},
-		},
-	}
-	if err := os.MkdirAll(filepath.Join(dir, "c"), 0o755); err != nil {
-		return err
-	}
-	sandbox, err := n.cri.RunPodSandbox(ctx, config, "")
-	if err != nil {
-		return err
-	}
-	of := maps.Clone(labels)
-	of[container.ContainerNameLabel] = "c"
-	var ids []string
-	for attempt := range attempts {
-		id, err := n.cri.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "c", Attempt: uint32(attempt)}, Image: &runtimeapi.ImageSpec{
-				Image: nodebox.ImageBusybox,
-			},
-			Command: []string{"true"}, Labels: of, LogPath: fmt.Sprintf("c/%d.log", attempt),
-			Linux: &runtimeapi.LinuxContainerConfig{
-				SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: host},
-			},
-		}, config)
-		if err != nil {
-			return err
-		}
-		ids = append(ids, id)
-	}
-	if err := n.cri.StopPodSandbox(ctx, sandbox); err != nil {
-		return err
-	}
-	for _, id := range ids {
-		if err := n.cri.StartContainer(ctx, id); err == nil {
-			return errors.New("a container was started in a stopped sandbox")
-		}
-	}
-	return nil
 }

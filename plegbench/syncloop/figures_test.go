@@ -3,7 +3,6 @@ package syncloop_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -240,7 +239,7 @@ type kubelet struct {
 	dir     string
 	args    []string
 	cleanup []string // program and arguments that remove what it left; a kubelet has none
-	health  int      // port
+	health  int32    // port
 	cmd     *exec.Cmd
 }
 
@@ -286,14 +285,6 @@ evictionHard: {memory.available: 50Mi, nodefs.available: "1%%", imagefs.availabl
 		_ = k.stop() // has been, unless the benchmark failed
 	})
 	return k
-}
-
-func freePort(b *testing.B) int {
-	b.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(b, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // keepHost has put back what a kubelet does to its host: it sets sysctls, mounts its folder on itself and leaves links
