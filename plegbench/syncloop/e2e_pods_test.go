@@ -2,6 +2,7 @@ package syncloop_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -128,14 +129,13 @@ func (n *node) checkStatusFile(pods int) {
 		if err := json.Unmarshal(data, &list); err != nil {
 			return err
 		}
-		ready := 0
 		for _, item := range list.Items {
-			if hasCondition(&v1.Pod{Status: item.Status}, v1.PodReady) {
-				ready++
+			if !isReady(&v1.Pod{Status: item.Status}) {
+				return fmt.Errorf("%+v", item)
 			}
 		}
-		if ready != pods {
-			return fmt.Errorf("%d of %d pods are ready", ready, pods)
+		if len(list.Items) != pods {
+			return fmt.Errorf("%d pods, want %d", len(list.Items), pods)
 		}
 		return nil
 	})
@@ -150,8 +150,7 @@ func (n *node) checkServer(pods int) {
 	if len(list.Items) != pods {
 		n.t.Errorf("/pods has %d pods, want %d", len(list.Items), pods)
 	}
-	var metrics string
-	n.get("/metrics", &metrics)
+	metrics := n.get("/metrics", nil)
 	for _, name := range []string{
 		"kubelet_pod_worker_start_duration_seconds_count", "kubelet_pod_start_duration_seconds_count",
 	} {
@@ -176,32 +175,20 @@ func (n *node) checkServer(pods int) {
 	})
 }
 
-// get takes an answer of the server: nothing of it, its text, or its JSON.
-func (n *node) get(path string, into any) {
+// get returns an answer of the server, which is decoded as JSON unless into is nil.
+func (n *node) get(path string, into any) string {
 	n.t.Helper()
-	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, "http://"+n.Addr().String()+path, nil)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := http.Get("http://" + n.Addr().String() + path)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		n.t.Fatalf("%s: %s", path, resp.Status)
+	body, err := io.ReadAll(resp.Body)
+	if into != nil {
+		err = errors.Join(err, json.Unmarshal(body, into))
 	}
-	switch into := into.(type) {
-	case nil:
-	case *string:
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			n.t.Fatalf("%s: %v", path, err)
-		}
-		*into = string(text)
-	default:
-		if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-			n.t.Fatalf("%s: %v", path, err)
-		}
+	if err != nil || resp.StatusCode != http.StatusOK {
+		n.t.Fatalf("%s: %s, %v", path, resp.Status, err)
 	}
+	return string(body)
 }

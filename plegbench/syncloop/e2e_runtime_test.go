@@ -235,8 +235,9 @@ func TestEndToEnd500ExitedContainers(t *testing.T) {
 	n.start() // an earlier one, which left what follows
 	n.stop()
 	pods, err := nodebox.RunPods(t.Context(), n.cfg.Endpoint, nodebox.Pods{
-		Count: 10, Containers: 1, Attempts: 50, State: crictl.ContainerExited, NeverRan: true, Parallel: 4, Labels: ours(),
-		CgroupParent: "/" + filepath.Base(n.box.Dir()) + "/kubepods/besteffort", LogDirectory: n.cfg.LogDir + "/pods",
+		Count: 10, Containers: 1, Attempts: 50, State: crictl.ContainerExited, NeverRan: true, Parallel: 4,
+		Labels: ours(), CgroupParent: "/" + filepath.Base(n.box.Dir()) + "/kubepods/besteffort",
+		LogDirectory: n.cfg.LogDir + "/pods",
 	})
 	if err != nil {
 		t.Fatal(err)
