@@ -19,9 +19,9 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
-// The disk of the pods' volumes is a small one of its own. When it is filled, the pod goes that uses more of it
-// than it asked for; then there is enough, and the others stay: one of lower priority that asked for what it uses, and
-// one that uses nothing.
+// The pods' volumes are on a small disk. When it is filled, the pod is evicted that uses more of it than it asked for;
+// then there is enough, and the others stay: one of lower priority that asked for what it uses, and one that uses
+// nothing.
 func TestEndToEndEviction(t *testing.T) {
 	t.Parallel()
 	nodebox.Need(t, nodebox.Missing(false))

@@ -35,7 +35,7 @@ const (
 	e2ePatience = 4 * time.Minute
 )
 
-// A node is a syncLoop on a containerd of its own, and a client that looks past the one to the other.
+// A node is a syncLoop on a private containerd, and a client of that containerd.
 type node struct {
 	*syncloop.SyncLoop // nil unless it runs
 	t                  *testing.T
@@ -208,7 +208,7 @@ func (n *node) await(what string, check func() error) {
 	}
 }
 
-// sub runs a part of the test under a name of its own.
+// sub runs a part of the test as a subtest.
 func (n *node) sub(name string, check func()) {
 	whole := n.t
 	defer func() { n.t = whole }()

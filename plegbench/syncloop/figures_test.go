@@ -177,9 +177,8 @@ func BenchmarkIdleRelist(b *testing.B) {
 		b.ReportMetric(time.Since(start).Seconds()*1000/relists, "ms/relist")
 		b.ReportMetric((cpuTime(b)-before).Seconds()*1000/relists, "cpu-ms/relist")
 	}
-	if s := generic.Snapshot(); s.Failures > 0 || s.Pods != pods || s.Containers != pods*each ||
-		len(generic.Events()) != events {
-		b.Fatalf("not %d idle pods: %+v, %d events after the first relist's %d", pods, s, len(generic.Events()), events)
+	if s := generic.Snapshot(); events == 0 || s.Failures > 0 || len(generic.Events()) != events {
+		b.Fatalf("not idle: %+v, %d events after the first relist's %d", s, len(generic.Events()), events)
 	}
 	loop.removePods(b, client)
 }
@@ -234,7 +233,7 @@ func dialCRI(b *testing.B, endpoint string) *crictl.Client {
 	return client
 }
 
-// A kubelet is a syncLoop or a kubelet with a folder of its own.
+// A kubelet is a syncLoop or a kubelet with its folder.
 type kubelet struct {
 	dir     string
 	args    []string

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -83,7 +82,6 @@ type Config struct {
 
 // An Event is an event in the life of a syncLoop, for a timeline.
 type Event struct {
-	At     time.Time
 	What   string // skip, resume, ready, not-ready or orphan
 	Detail string // the kubelet's text where it has one
 }
@@ -260,7 +258,7 @@ func (s *SyncLoop) Addr() net.Addr {
 
 func (s *SyncLoop) notify(what, detail string) {
 	if s.cfg.Notify != nil {
-		s.cfg.Notify(Event{At: time.Now(), What: what, Detail: detail})
+		s.cfg.Notify(Event{What: what, Detail: detail})
 	}
 }
 

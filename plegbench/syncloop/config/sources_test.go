@@ -207,7 +207,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	a.asked = append(a.asked, time.Since(a.start))
 	if len(a.left) == 0 {
-		return nil, errors.New("nobody there")
+		return nil, errors.New("connection refused")
 	}
 	status, body, _ := strings.Cut(a.left[0], " ")
 	a.left = a.left[1:]

@@ -58,8 +58,6 @@ type Snapshot struct {
 	InProgressSince time.Time     // start of the relist under way; zero while there is none
 	Relists         int           // ended, failed ones too
 	Failures        int           // ended without lists
-	Pods            int           // listed last
-	Containers      int           // listed last, without sandboxes
 	Uninspected     int           // pods whose last inspection failed, or that are marked to be inspected again
 	Queued          int           // events that the syncLoop has not taken yet
 	Discarded       int           // events lost because the channel was full
@@ -119,7 +117,7 @@ func NewGeneric(cfg GenericConfig) *Generic {
 	}
 }
 
-// Events is the channel of events, the same one for a Generic and the Evented above it. Nobody closes it.
+// Events is the channel of events, the same one for a Generic and the Evented above it. It is never closed.
 func (g *Generic) Events() <-chan Event { return g.events }
 
 // Run relists at once and then each period, counted from the end of a relist, until ctx ends. A relist of all pods that
@@ -274,11 +272,10 @@ func (g *Generic) listed(start time.Time, pods []*container.Pod) {
 	for _, r := range g.records {
 		r.current = nil
 	}
-	ready, containers := 0, 0
+	ready := 0
 	states := map[container.State]int{}
 	for _, p := range pods {
 		g.setCurrent(p)
-		containers += len(p.Containers)
 		for _, c := range p.Containers {
 			states[c.State]++
 		}
@@ -292,7 +289,7 @@ func (g *Generic) listed(start time.Time, pods []*container.Pod) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.seen.LastRelist, g.seen.Pods, g.seen.Containers = start, len(pods), containers
+	g.seen.LastRelist = start
 }
 
 func (g *Generic) setCurrent(p *container.Pod) {

@@ -46,7 +46,7 @@ type UpdateOptions struct {
 	Kill       *KillOptions   // for Kill only; may be nil
 }
 
-// KillOptions say how a pod ends.
+// KillOptions are how a pod ends.
 type KillOptions struct {
 	Completed      chan<- struct{}     // closed once the containers have ended
 	Evict          bool                // the node evicts it

@@ -502,7 +502,7 @@ func TestOnce(t *testing.T) {
 		{name: "TLS", probe: tls, want: "success"},
 		{name: "port by name", probe: get("/", intstr.FromString("web")), want: "success"},
 		{name: "refused", probe: get("/", refusing), want: `failure: Get "http://127.0.0.1:1/": dial tcp`},
-		{name: "too slow", probe: get("/slow", port), want: `failure: Get "http://127.0.0.1:` + port.String() + `/slow`},
+		{name: "slow", probe: get("/slow", port), want: `failure: Get "http://127.0.0.1:` + port.String() + `/slow`},
 		{name: "no path", probe: get("/100%", port), want: `error: parse "/100%": invalid URL escape`},
 		{name: "unknown port", probe: get("/", intstr.FromString("x")), want: "error: invalid port number: x"},
 		{name: "no such port", probe: get("/", intstr.FromInt32(70000)), want: "error: invalid port number: 70000"},
