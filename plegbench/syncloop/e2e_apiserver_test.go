@@ -243,8 +243,8 @@ func (n *node) nodeReported(api server) error {
 		return err
 	}
 	port := n.Addr().(*net.TCPAddr).Port
-	if st := node.Status; len(st.Images) != 2 || st.DaemonEndpoints.KubeletEndpoint.Port != int32(port) ||
-		st.Capacity.Cpu().IsZero() ||
+	st := node.Status
+	if len(st.Images) != 2 || st.DaemonEndpoints.KubeletEndpoint.Port != int32(port) || st.Capacity.Cpu().IsZero() ||
 		!strings.HasPrefix(st.NodeInfo.ContainerRuntimeVersion, "containerd://") {
 		return fmt.Errorf("%+v", st)
 	}

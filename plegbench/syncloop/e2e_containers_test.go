@@ -52,11 +52,8 @@ type web struct {
 func newWeb(t *testing.T) *web {
 	w := &web{}
 	w.code.Store(http.StatusNoContent)
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter,
-		_ *http.Request,
-	) {
-		rw.WriteHeader(int(w.code.Load()))
-	}))
+	answer := func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(int(w.code.Load())) }
+	server := httptest.NewServer(http.HandlerFunc(answer))
 	t.Cleanup(server.Close)
 	w.port = server.Listener.Addr().(*net.TCPAddr).Port
 	return w
@@ -134,8 +131,8 @@ func execs(command ...string) v1.ProbeHandler {
 func probed(port int) []*v1.Pod {
 	at := intstr.FromInt(port)
 	tcp := v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: at}}
-	liveness := newPod("liveness",
-		shell("c", "touch /tmp/alive; trap 'exit 0' TERM; sleep 2 & wait; rm /tmp/alive; sleep 1000000 & wait"))
+	const dies = "touch /tmp/alive; trap 'exit 0' TERM; sleep 2 & wait; rm /tmp/alive; sleep 1000000 & wait"
+	liveness := newPod("liveness", shell("c", dies))
 	liveness.Spec.Containers[0].LivenessProbe = probe(execs("sh", "-c", "[ -e /tmp/alive ]"))
 	readiness := newPod("readiness", shell("c", forever))
 	readiness.Spec.Containers[0].ReadinessProbe = probe(v1.ProbeHandler{
@@ -273,10 +270,10 @@ func (n *node) withVolumes() *v1.Pod {
 		"info":     {DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{name}}},
 		"memory":   {EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &size}},
 	}
+	c := &p.Spec.Containers[0]
 	for name, source := range sources {
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})
-		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts,
-			v1.VolumeMount{Name: name, MountPath: "/v/" + name})
+		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: name, MountPath: "/v/" + name})
 	}
 	return p
 }

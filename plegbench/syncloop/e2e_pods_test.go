@@ -111,8 +111,8 @@ func (n *node) changeImage(p *v1.Pod) {
 			isReady(now)
 	})
 	n.event(p.Name, "Killing", "definition changed")
-	if sandboxes, _ := n.list(n.t.Context(),
-		map[string]string{container.PodUIDLabel: string(p.UID)}); len(sandboxes) != 1 {
+	labels := map[string]string{container.PodUIDLabel: string(p.UID)}
+	if sandboxes, _ := n.list(n.t.Context(), labels); len(sandboxes) != 1 {
 		n.t.Errorf("the pod has the sandboxes %v, not its first one only", sandboxes)
 	}
 }

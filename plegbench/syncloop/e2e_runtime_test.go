@@ -38,8 +38,8 @@ func TestEndToEndRestarts(t *testing.T) {
 	n.stop()
 	n.remove("unwanted")
 	n.start()
-	n.awaitPod("the unwanted pod to be ended", "unwanted",
-		func(*v1.Pod) bool { return len(n.running("unwanted")) == 0 })
+	ended := func(*v1.Pod) bool { return len(n.running("unwanted")) == 0 }
+	n.awaitPod("the unwanted pod to be ended", "unwanted", ended)
 	names = names[:2]
 	delete(before, "unwanted")
 	n.unchanged("the restart of the syncLoop", names, before)

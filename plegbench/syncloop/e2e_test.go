@@ -73,18 +73,16 @@ func newNode(t *testing.T, faster float64) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// how full the disk of the tests is must not matter
+	// How full the disk of the tests is must not matter.
 	kubelet.EvictionHard = map[string]string{"memory.available": "1Mi"}
 	kubelet.ImageGCHighThresholdPercent = 100
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(n.log), textlogger.Verbosity(4)))
 	n.cfg = syncloop.Config{
 		Endpoint: n.box.Endpoint(), NodeName: e2eNode, Kubelet: kubelet,
 		Periods: syncloop.PeriodsFor(kubelet).Faster(faster),
-		RootDir: filepath.Join(dir, "root"), LogDir: filepath.Join(dir, "log"), StatusFile: filepath.Join(dir,
-			"statuses.json"),
-		Manifests: filepath.Join(dir, "manifests"), Objects: filepath.Join(dir,
-			"objects"), Address: "127.0.0.1:0", Log: log,
-		Recorder: syncloop.NewRecorder(nil, e2eNode, log),
+		RootDir: dir + "/root", LogDir: dir + "/log", StatusFile: dir + "/statuses.json",
+		Manifests: dir + "/manifests", Objects: dir + "/objects", Address: "127.0.0.1:0",
+		Log: log, Recorder: syncloop.NewRecorder(nil, e2eNode, log),
 	}
 	n.cfg.Periods.Request = e2ePatience
 	for _, d := range []string{n.cfg.Manifests, n.cfg.Objects} {
@@ -231,8 +229,8 @@ func (n *node) apply(p *v1.Pod) {
 func (n *node) write(dir, name string, data []byte) {
 	n.t.Helper()
 	tmp := filepath.Join(filepath.Dir(dir), name+".new")
-	if err := errors.Join(os.WriteFile(tmp, data, 0o644),
-		os.Rename(tmp, filepath.Join(dir, name+".yaml"))); err != nil {
+	err := os.WriteFile(tmp, data, 0o644)
+	if err := errors.Join(err, os.Rename(tmp, filepath.Join(dir, name+".yaml"))); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -356,9 +354,8 @@ func shell(name, script string) v1.Container {
 
 func newPod(name string, containers ...v1.Container) *v1.Pod {
 	return &v1.Pod{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{
-			Name: name, Namespace: namespace,
-		},
-		Spec: v1.PodSpec{Containers: containers, TerminationGracePeriodSeconds: new(int64(2))},
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec:       v1.PodSpec{Containers: containers, TerminationGracePeriodSeconds: new(int64(2))},
 	}
 }

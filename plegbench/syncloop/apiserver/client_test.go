@@ -142,15 +142,15 @@ func TestCalls(t *testing.T) {
 	} {
 		t.Run(tt.want, func(t *testing.T) {
 			r := &recorder{status: http.StatusOK, answer: tt.answer}
-			got, err := tt.call(serve(t, r, "application/json",
-				Limits{QPS: 50, Burst: 100, EventQPS: 50, EventBurst: 100}))
+			limits := Limits{QPS: 50, Burst: 100, EventQPS: 50, EventBurst: 100}
+			got, err := tt.call(serve(t, r, "application/json", limits))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff([]string{tt.want}, r.asked); diff != "" || r.identity != "Bearer secret" {
 				t.Errorf("%s came as %q", diff, r.identity)
 			}
-			// which decoding drops
+			// Decoding drops the kind.
 			got.GetObjectKind().SetGroupVersionKind(tt.answer.GetObjectKind().GroupVersionKind())
 			if diff := cmp.Diff(tt.answer, got); diff != "" {
 				t.Errorf("answer: %s", diff)
@@ -165,8 +165,8 @@ func TestCalls(t *testing.T) {
 			if diff := cmp.Diff(string(want), strings.TrimSpace(string(r.body))); diff != "" {
 				t.Errorf("sent: %s", diff)
 			}
-			if isPatch := r.kind == string(types.StrategicMergePatchType); isPatch != strings.HasPrefix(tt.want,
-				"PATCH") {
+			patched := r.kind == string(types.StrategicMergePatchType)
+			if patched != strings.HasPrefix(tt.want, "PATCH") {
 				t.Errorf("sent as %q", r.kind)
 			}
 		})

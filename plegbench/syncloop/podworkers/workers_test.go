@@ -3,7 +3,6 @@ package podworkers
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,11 +106,7 @@ func TestCancellation(t *testing.T) {
 			b.kill(testPod("p"), &KillOptions{GraceOverride: &grace})
 		}
 		b.did("sync p create", "terminating p grace=30", "terminating p grace=5")
-		b.logMu.Lock()
-		log := strings.Join(b.lines, "\n")
-		b.logMu.Unlock()
-		if time.Since(start) != 0 ||
-			!strings.Contains(log, `"msg"="Sync exited with context cancellation error" "pod"=`) {
+		if time.Since(start) != 0 || !b.logged(`"msg"="Sync exited with context cancellation error" "pod"=`) {
 			t.Error("not cancelled")
 		}
 		time.Sleep(3 * time.Hour)
