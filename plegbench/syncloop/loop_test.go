@@ -109,7 +109,10 @@ func (r *rig) syncPods(pods ...*v1.Pod) {
 }
 
 func (r *rig) cleanUpPods(ctx context.Context) error {
-	sleep(ctx, r.clean)
+	r.mu.Lock()
+	clean := r.clean
+	r.mu.Unlock()
+	sleep(ctx, clean)
 	return nil
 }
 
@@ -211,7 +214,9 @@ func TestLoopSkips(t *testing.T) {
 // A housekeeping that hangs holds up everything else, and is logged when it ends.
 func TestLoopHousekeeping(t *testing.T) {
 	spin(t, nil, func(t *testing.T, r *rig) {
+		r.mu.Lock()
 		r.clean = 2 * time.Minute
+		r.mu.Unlock()
 		time.Sleep(3 * time.Second) // it has begun
 		r.updates <- config.PodUpdate{Op: config.Add, Source: "file", Pods: []*v1.Pod{named("a")}}
 		time.Sleep(time.Minute)

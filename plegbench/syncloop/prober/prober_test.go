@@ -82,13 +82,14 @@ func perform(t *testing.T, p *v1.Pod, started bool, play func(t *testing.T, s *s
 
 func (s *stage) exec(ctx context.Context, _ container.ID, _ []string, _ time.Duration) ([]byte, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.calls++
-	if s.answer == errHangs {
+	answer := s.answer
+	s.mu.Unlock()
+	if answer == errHangs {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return nil, s.answer
+	return nil, answer
 }
 
 // errHangs makes exec wait for the end of its context.
@@ -362,8 +363,7 @@ func TestEndIsNoFailure(t *testing.T) {
 	p := newPod(func(_ *v1.Pod, c *v1.Container) { c.LivenessProbe = execProbe() })
 	perform(t, p, true, func(t *testing.T, s *stage) {
 		time.AfterFunc(period, s.cancel)
-		s.answer = errHangs
-		time.Sleep(2 * period)
+		s.change(errHangs, nil, 2*period)
 		if got := s.lastEvent(); got != "" {
 			t.Errorf("event %s", got)
 		}
