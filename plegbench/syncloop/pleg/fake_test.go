@@ -140,8 +140,7 @@ func background(t *testing.T, run func(context.Context) error) {
 	})
 }
 
-// sent takes all events out of the channel and compares them, sorted by pod, the order within a pod kept. Then come the
-// pods that were inspected since.
+// sent takes all events out of the channel and compares them, sorted by pod, the order within a pod kept.
 func (b *bench) sent(want ...string) {
 	b.t.Helper()
 	var out []Event
