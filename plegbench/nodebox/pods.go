@@ -37,8 +37,9 @@ type Pods struct {
 	// them and marks them exited, with code 128 and reason StartError. Nothing is executed for them, so it is several
 	// times as fast. State must be ContainerExited.
 	NeverRan bool
-	Padding  int // bytes of an extra annotation on each container, to make lists large
-	Parallel int // pods made at a time; 0 means 8
+	Labels   map[string]string // of sandboxes and containers, beside a kubelet's
+	Padding  int               // bytes of an extra annotation on each container, to make lists large
+	Parallel int               // pods made at a time; 0 means 8
 
 	// CgroupParent and LogDirectory are where the pods' cgroups and logs go; Containerd.RunPods sets them. Without a
 	// log directory the output of containers is discarded.
@@ -199,6 +200,7 @@ func (p Pods) sandbox(i int) *runtimeapi.PodSandboxConfig {
 		},
 		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{}},
 	}
+	maps.Copy(config.Labels, p.Labels)
 	if p.CgroupParent != "" {
 		config.Linux.CgroupParent = p.CgroupParent + "/pod" + uid
 	}

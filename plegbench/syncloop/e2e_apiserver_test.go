@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -63,7 +64,9 @@ func serverInMemory() server {
 	client.PrependReactor("create", "*", func(a clienttesting.Action) (bool, kruntime.Object, error) {
 		created := a.(clienttesting.CreateAction).GetObject()
 		if request, ok := created.(*authenticationv1.TokenRequest); ok {
-			request.Status = authenticationv1.TokenRequestStatus{Token: "a.b.c", ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour))}
+			request.Status = authenticationv1.TokenRequestStatus{
+				Token: "a.b.c", ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
+			}
 			return true, request, nil
 		}
 		if object, ok := created.(metav1.Object); ok {
@@ -97,7 +100,9 @@ func realServer(t *testing.T, kubeconfig string) server {
 		t.Fatal(err)
 	}
 	asNode := rest.CopyConfig(cfg)
-	asNode.Impersonate = rest.ImpersonationConfig{UserName: "system:node:" + e2eNode, Groups: []string{"system:nodes", "system:authenticated"}}
+	asNode.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:node:" + e2eNode, Groups: []string{"system:nodes", "system:authenticated"},
+	}
 	asNode.ContentType = "application/vnd.kubernetes.protobuf" // as a kubelet's configuration has it
 	node, err := apiserver.New(asNode, apiserver.Limits{QPS: 50, Burst: 100, EventQPS: 50, EventBurst: 100})
 	if err != nil {
@@ -105,13 +110,12 @@ func realServer(t *testing.T, kubeconfig string) server {
 	}
 	clean := func(ctx context.Context) {
 		at, now := admin.CoreV1(), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
-		err := errors.Join(
-			at.Pods(namespace).DeleteCollection(ctx, now, metav1.ListOptions{}), at.Events(namespace).DeleteCollection(ctx, now, metav1.ListOptions{}),
-			at.ConfigMaps(namespace).DeleteCollection(ctx, now, metav1.ListOptions{}),
-			at.ServiceAccounts(namespace).DeleteCollection(ctx, now, metav1.ListOptions{}),
-		)
+		var all metav1.ListOptions
 		for _, err := range []error{
-			err, at.Nodes().Delete(ctx, e2eNode, now), admin.CoordinationV1().Leases(v1.NamespaceNodeLease).Delete(ctx, e2eNode, now),
+			at.Pods(namespace).DeleteCollection(ctx, now, all), at.Events(namespace).DeleteCollection(ctx, now, all),
+			at.ConfigMaps(namespace).DeleteCollection(ctx, now, all),
+			at.ServiceAccounts(namespace).DeleteCollection(ctx, now, all), at.Nodes().Delete(ctx, e2eNode, now),
+			admin.CoordinationV1().Leases(v1.NamespaceNodeLease).Delete(ctx, e2eNode, now),
 		} {
 			if err != nil && !apierrors.IsNotFound(err) {
 				t.Errorf("cleaning the API server: %v", err)
@@ -120,8 +124,9 @@ func realServer(t *testing.T, kubeconfig string) server {
 	}
 	clean(t.Context()) // of a run that was cut short
 	t.Cleanup(func() { clean(context.Background()) })
-	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil &&
-		!apierrors.IsAlreadyExists(err) {
+	shop := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	_, err = admin.CoreV1().Namespaces().Create(t.Context(), shop, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
 	return server{
@@ -144,7 +149,7 @@ func testAPIServer(t *testing.T, api server) {
 	n.await("the lease to be renewed", leaseRenewed(t, api))
 
 	bound := bind(t, api)
-	n.await("the bound pod's status", api.ready(t, bound.Name))
+	n.await("the bound pod's status", api.is(t, bound.Name, ready))
 	n.await("the bound pod's event", func() error {
 		events, err := api.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -158,44 +163,41 @@ func testAPIServer(t *testing.T, api server) {
 		return fmt.Errorf("%d others", len(events.Items))
 	})
 	mirror := "static-" + e2eNode
-	n.await("the mirror pod's status", api.ready(t, mirror))
+	n.await("the mirror pod's status", api.is(t, mirror, ready))
 	p, err := api.CoreV1().Pods(namespace).Get(t.Context(), mirror, metav1.GetOptions{})
-	if err != nil || p.Annotations[pod.ConfigMirrorAnnotation] == "" || len(p.OwnerReferences) != 1 || p.OwnerReferences[0].Kind != "Node" {
+	if err != nil || p.Annotations[pod.ConfigMirrorAnnotation] == "" || len(p.OwnerReferences) != 1 ||
+		p.OwnerReferences[0].Kind != "Node" {
 		t.Errorf("the mirror is %+v, %v", p, err)
 	}
 	n.sub("a mirror that was deleted comes back", func() {
-		err := api.CoreV1().Pods(namespace).Delete(t.Context(), mirror, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
-		if err != nil {
+		at := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
+		if err := api.CoreV1().Pods(namespace).Delete(t.Context(), mirror, at); err != nil {
 			t.Fatal(err)
 		}
-		n.await("a new mirror", func() error {
-			again, err := api.CoreV1().Pods(namespace).Get(t.Context(), mirror, metav1.GetOptions{})
-			if err != nil || again.UID == p.UID {
-				return fmt.Errorf("%v, %w", again.UID, err)
-			}
-			return nil
-		})
-		n.await("the new mirror's status", api.ready(t, mirror))
+		another := func(again *v1.Pod) bool { return again != nil && again.UID != p.UID }
+		n.await("a new mirror", api.is(t, mirror, another))
+		n.await("the new mirror's status", api.is(t, mirror, ready))
 	})
 
 	n.remove("static")
-	n.await("the mirror pod to go", api.gone(t, mirror))
+	n.await("the mirror pod to go", api.is(t, mirror, gone))
 	if err := api.deletePod(t.Context(), bound.Name); err != nil {
 		t.Fatal(err)
 	}
-	n.await("the bound pod to go", api.gone(t, bound.Name))
+	n.await("the bound pod to go", api.is(t, bound.Name, gone))
 	n.await("what is left of it to go", func() error { return n.gone(bound.UID) })
 }
 
 // bind creates a pod, bound to the node, that ends unless it has what it refers to.
 func bind(t *testing.T, api server) *v1.Pod {
 	t.Helper()
-	_, err := api.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "clerk"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
+	clerk := &v1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "clerk"}}
+	settings := &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"COLOUR": "green"},
 	}
-	settings := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"COLOUR": "green"}}
-	if _, err := api.CoreV1().ConfigMaps(namespace).Create(t.Context(), settings, metav1.CreateOptions{}); err != nil {
+	_, err := api.CoreV1().ServiceAccounts(namespace).Create(t.Context(), clerk, metav1.CreateOptions{})
+	_, settingsErr := api.CoreV1().ConfigMaps(namespace).Create(t.Context(), settings, metav1.CreateOptions{})
+	if err := errors.Join(err, settingsErr); err != nil {
 		t.Fatal(err)
 	}
 	p := newPod("bound", shell("c", "[ $COLOUR = green ] && grep -q '[.].*[.]' /token/token || exit 1; "+forever))
@@ -218,25 +220,22 @@ func bind(t *testing.T, api server) *v1.Pod {
 	return bound
 }
 
-func (s server) ready(t *testing.T, name string) func() error {
+// is complains unless a pod of the API server is as wanted; it is nil if there is none.
+func (s server) is(t *testing.T, name string, wanted func(p *v1.Pod) bool) func() error {
 	return func() error {
 		p, err := s.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil || !hasCondition(p, v1.PodReady) {
+		if apierrors.IsNotFound(err) {
+			p, err = nil, nil
+		}
+		if err != nil || !wanted(p) {
 			return fmt.Errorf("%+v, %w", p, err)
 		}
 		return nil
 	}
 }
 
-func (s server) gone(t *testing.T, name string) func() error {
-	return func() error {
-		p, err := s.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
-		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("%+v, %w", p, err)
-		}
-		return nil
-	}
-}
+func ready(p *v1.Pod) bool { return p != nil && hasCondition(p, v1.PodReady) }
+func gone(p *v1.Pod) bool  { return p == nil }
 
 func (n *node) nodeReported(api server) error {
 	node, err := api.CoreV1().Nodes().Get(n.t.Context(), e2eNode, metav1.GetOptions{})
@@ -244,16 +243,17 @@ func (n *node) nodeReported(api server) error {
 		return err
 	}
 	port := n.Addr().(*net.TCPAddr).Port
-	if st := node.Status; len(st.Images) != 2 || st.DaemonEndpoints.KubeletEndpoint.Port != int32(port) || st.Capacity.Cpu().IsZero() ||
+	st := node.Status
+	if len(st.Images) != 2 || st.DaemonEndpoints.KubeletEndpoint.Port != int32(port) || st.Capacity.Cpu().IsZero() ||
 		!strings.HasPrefix(st.NodeInfo.ContainerRuntimeVersion, "containerd://") {
 		return fmt.Errorf("%+v", st)
 	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == v1.NodeReady && c.Status == v1.ConditionTrue {
-			return nil
-		}
+	if !slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue
+	}) {
+		return fmt.Errorf("%+v", node.Status.Conditions)
 	}
-	return fmt.Errorf("%+v", node.Status.Conditions)
+	return nil
 }
 
 // leaseRenewed complains until the lease is the node's and has been renewed since the first look.
@@ -268,7 +268,8 @@ func leaseRenewed(t *testing.T, api server) func() error {
 		if err != nil {
 			return err
 		}
-		if *lease.Spec.HolderIdentity != e2eNode || len(lease.OwnerReferences) != 1 || lease.OwnerReferences[0].UID != node.UID {
+		if *lease.Spec.HolderIdentity != e2eNode || len(lease.OwnerReferences) != 1 ||
+			lease.OwnerReferences[0].UID != node.UID {
 			t.Fatalf("the lease is %+v", lease)
 		}
 		if first.IsZero() {

@@ -2,9 +2,12 @@ package syncloop_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,20 +26,21 @@ func TestEndToEndContainers(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
 	web := newWeb(t)
-	pods := slices.Concat(crashing(), probed(web.port), ordered(), withoutImages(), []*v1.Pod{n.withVolumes(), grpcProbed(t)})
+	pods := slices.Concat(crashing(), probed(web.port), ordered(), withoutImages(),
+		[]*v1.Pod{n.withVolumes(), grpcProbed(t)})
 	for _, p := range pods {
 		n.apply(p)
 	}
 	n.start()
-	n.sub("deadline", func() { n.checkDeadline() })
-	n.sub("crash loop", func() { n.checkCrashLoop() })
-	n.sub("volumes", func() { n.checkVolumes() })
-	n.sub("images", func() { n.checkImages() })
-	n.sub("init containers", func() { n.checkInit() })
-	n.sub("sidecar", func() { n.checkSidecar() })
-	n.sub("liveness", func() { n.checkLiveness() })
+	n.sub("deadline", n.checkDeadline)
+	n.sub("crash loop", n.checkCrashLoop)
+	n.sub("volumes", n.checkVolumes)
+	n.sub("images", n.checkImages)
+	n.sub("init containers", n.checkInit)
+	n.sub("sidecar", n.checkSidecar)
+	n.sub("liveness", n.checkLiveness)
 	n.sub("readiness", func() { n.checkReadiness(web) })
-	n.sub("gRPC", func() { n.checkGRPC() })
+	n.sub("gRPC", n.checkGRPC)
 }
 
 // A web is a server whose answer to probes can be chosen.
@@ -48,7 +52,8 @@ type web struct {
 func newWeb(t *testing.T) *web {
 	w := &web{}
 	w.code.Store(http.StatusNoContent)
-	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(int(w.code.Load())) }))
+	answer := func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(int(w.code.Load())) }
+	server := httptest.NewServer(http.HandlerFunc(answer))
 	t.Cleanup(server.Close)
 	w.port = server.Listener.Addr().(*net.TCPAddr).Port
 	return w
@@ -63,28 +68,21 @@ func crashing() []*v1.Pod {
 
 func (n *node) checkDeadline() {
 	const message = "Pod was active on the node longer than the specified deadline"
-	n.await("the deadline", func() error {
-		if s := n.pod("late").Status; s.Phase != v1.PodFailed || s.Reason != "DeadlineExceeded" || s.Message != message || len(n.running("late")) > 0 {
-			return fmt.Errorf("%+v", s)
-		}
-		return nil
+	n.awaitPod("the deadline", "late", func(p *v1.Pod) bool {
+		s := p.Status
+		return s.Phase == v1.PodFailed && s.Reason == "DeadlineExceeded" && s.Message == message &&
+			len(n.running("late")) == 0
 	})
-	if err := n.event("late", "DeadlineExceeded", message); err != nil {
-		n.t.Error(err)
-	}
+	n.event("late", "DeadlineExceeded", message)
 }
 
 // checkCrashLoop looks whether the pauses between restarts double, up to the longest one.
 func (n *node) checkCrashLoop() {
-	n.await("the status of a crash loop", func() error {
-		for _, c := range n.pod("crash").Status.ContainerStatuses {
-			last := c.LastTerminationState.Terminated
-			if w := c.State.Waiting; w != nil && w.Reason == "CrashLoopBackOff" && strings.HasPrefix(w.Message, "back-off ") &&
-				last != nil && last.ExitCode == 3 && last.Reason == "Error" {
-				return nil
-			}
-		}
-		return fmt.Errorf("%+v", n.pod("crash").Status.ContainerStatuses)
+	n.awaitPod("the status of a crash loop", "crash", func(p *v1.Pod) bool {
+		c := containerOf(p)
+		last, w := c.LastTerminationState.Terminated, c.State.Waiting
+		return w != nil && w.Reason == "CrashLoopBackOff" && strings.HasPrefix(w.Message, "back-off ") &&
+			last != nil && last.ExitCode == 3 && last.Reason == "Error"
 	})
 	// The log has them all: one that is short is over before a slow machine has looked.
 	var pauses []time.Duration
@@ -119,7 +117,10 @@ func (n *node) checkCrashLoop() {
 
 // probe is one whose first failure counts, but not that it takes long.
 func probe(handler v1.ProbeHandler) *v1.Probe {
-	return &v1.Probe{ProbeHandler: handler, PeriodSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1, TimeoutSeconds: int32(e2ePatience.Seconds())}
+	return &v1.Probe{
+		ProbeHandler: handler, PeriodSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1,
+		TimeoutSeconds: int32(e2ePatience.Seconds()),
+	}
 }
 
 func execs(command ...string) v1.ProbeHandler {
@@ -130,53 +131,46 @@ func execs(command ...string) v1.ProbeHandler {
 func probed(port int) []*v1.Pod {
 	at := intstr.FromInt(port)
 	tcp := v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: at}}
-	liveness := newPod("liveness", shell("c", "touch /tmp/alive; trap 'exit 0' TERM; sleep 2 & wait; rm /tmp/alive; sleep 1000000 & wait"))
+	const dies = "touch /tmp/alive; trap 'exit 0' TERM; sleep 2 & wait; rm /tmp/alive; sleep 1000000 & wait"
+	liveness := newPod("liveness", shell("c", dies))
 	liveness.Spec.Containers[0].LivenessProbe = probe(execs("sh", "-c", "[ -e /tmp/alive ]"))
 	readiness := newPod("readiness", shell("c", forever))
-	readiness.Spec.Containers[0].ReadinessProbe = probe(v1.ProbeHandler{HTTPGet: &v1.HTTPGetAction{Host: "127.0.0.1", Port: at, Path: "/ready"}})
+	readiness.Spec.Containers[0].ReadinessProbe = probe(v1.ProbeHandler{
+		HTTPGet: &v1.HTTPGetAction{Host: "127.0.0.1", Port: at, Path: "/ready"},
+	})
 	readiness.Spec.Containers[0].LivenessProbe = probe(tcp)
 	readiness.Spec.Containers[0].StartupProbe = probe(execs("true"))
 	refused := newPod("refused", shell("c", forever))
-	refused.Spec.Containers[0].ReadinessProbe = probe(v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: intstr.FromInt(1)}})
+	refused.Spec.Containers[0].ReadinessProbe = probe(v1.ProbeHandler{
+		TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: intstr.FromInt(1)},
+	})
 	return []*v1.Pod{liveness, readiness, refused}
 }
 
 func (n *node) checkLiveness() {
-	n.await("a restart after a failed liveness probe", func() error {
-		for _, c := range n.pod("liveness").Status.ContainerStatuses {
-			if c.RestartCount > 0 && c.State.Running != nil {
-				return nil
-			}
-		}
-		return fmt.Errorf("%+v", n.pod("liveness").Status.ContainerStatuses)
+	n.awaitPod("a restart after a failed liveness probe", "liveness", func(p *v1.Pod) bool {
+		c := containerOf(p)
+		return c.RestartCount > 0 && c.State.Running != nil
 	})
-	for reason, text := range map[string]string{"Unhealthy": "Liveness probe failed", "Killing": "failed liveness probe, will be restarted"} {
-		if err := n.event("liveness", reason, text); err != nil {
-			n.t.Error(err)
-		}
-	}
+	n.event("liveness", "Unhealthy", "Liveness probe failed")
+	n.event("liveness", "Killing", "failed liveness probe, will be restarted")
 }
 
 func (n *node) checkReadiness(w *web) {
-	n.await("readiness by HTTP", func() error { return n.isReady("readiness") })
+	n.awaitReady("readiness")
 	before := n.running("readiness")
 	w.code.Store(http.StatusBadGateway)
-	n.await("the pod not to be ready", func() error {
-		p := n.pod("readiness")
-		if hasCondition(p, v1.PodReady) || hasCondition(p, v1.ContainersReady) || p.Status.Phase != v1.PodRunning {
-			return fmt.Errorf("%+v", p.Status.Conditions)
-		}
-		return nil
+	n.awaitPod("the pod not to be ready", "readiness", func(p *v1.Pod) bool {
+		return !hasCondition(p, v1.PodReady) && !hasCondition(p, v1.ContainersReady) && p.Status.Phase == v1.PodRunning
 	})
 	w.code.Store(http.StatusFound)
-	n.await("the pod to be ready again", func() error { return n.isReady("readiness") })
-	if diff := cmp.Diff(before, n.running("readiness")); diff != "" || n.pod("readiness").Status.ContainerStatuses[0].RestartCount != 0 {
-		n.t.Errorf("readiness restarted a container:\n%s", diff)
+	n.awaitReady("readiness")
+	diff := cmp.Diff(before, n.running("readiness"))
+	if restarts := containerOf(n.pod("readiness")).RestartCount; diff != "" || restarts != 0 {
+		n.t.Errorf("readiness restarted a container %d times:\n%s", restarts, diff)
 	}
-	if err := n.event("readiness", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 502"); err != nil {
-		n.t.Error(err)
-	}
-	n.await("a refused connection", func() error { return n.event("refused", "Unhealthy", "connection refused") })
+	n.event("readiness", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 502")
+	n.event("refused", "Unhealthy", "connection refused")
 	if p := n.pod("refused"); hasCondition(p, v1.PodReady) || len(n.running("refused")) != 1 {
 		n.t.Errorf("where nobody listens: ready, or not running: %+v", p.Status)
 	}
@@ -197,7 +191,9 @@ func ordered() []*v1.Pod {
 	sidecar.Spec.InitContainers[0].StartupProbe.FailureThreshold = 60 // the first may be ahead of the script
 	sidecar.Spec.RestartPolicy = v1.RestartPolicyNever
 	for _, p := range []*v1.Pod{steps, sidecar} {
-		p.Spec.Volumes = []v1.Volume{{Name: "shared", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
+		p.Spec.Volumes = []v1.Volume{
+			{Name: "shared", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
+		}
 		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
 			for i := range list {
 				list[i].VolumeMounts = mounts
@@ -210,13 +206,8 @@ func ordered() []*v1.Pod {
 // succeeded waits for the end of a pod and returns the termination message of its main container.
 func (n *node) succeeded(name string) string {
 	n.t.Helper()
-	n.await(name+" to succeed", func() error {
-		if p := n.pod(name); p.Status.Phase != v1.PodSucceeded {
-			return fmt.Errorf("it is %q: %+v", p.Status.Phase, p.Status.ContainerStatuses)
-		}
-		return nil
-	})
-	return n.pod(name).Status.ContainerStatuses[0].State.Terminated.Message
+	p := n.awaitPod(name+" to succeed", name, func(p *v1.Pod) bool { return p.Status.Phase == v1.PodSucceeded })
+	return containerOf(p).State.Terminated.Message
 }
 
 func (n *node) checkInit() {
@@ -248,22 +239,15 @@ func withoutImages() []*v1.Pod {
 }
 
 func (n *node) checkImages() {
-	waits := func(name, reason string) func() error {
-		return func() error {
-			for _, c := range n.pod(name).Status.ContainerStatuses {
-				if c.State.Waiting != nil && c.State.Waiting.Reason == reason {
-					return nil
-				}
-			}
-			return fmt.Errorf("%+v", n.pod(name).Status.ContainerStatuses)
-		}
+	for _, wait := range [][2]string{
+		{"absent", "ErrImagePull"}, {"absent", "ImagePullBackOff"}, {"never", "ErrImageNeverPull"},
+	} {
+		n.awaitPod(wait[1], wait[0], func(p *v1.Pod) bool {
+			w := containerOf(p).State.Waiting
+			return w != nil && w.Reason == wait[1]
+		})
 	}
-	n.await("ErrImagePull", waits("absent", "ErrImagePull"))
-	n.await("ImagePullBackOff", waits("absent", "ImagePullBackOff"))
-	n.await("ErrImageNeverPull", waits("never", "ErrImageNeverPull"))
-	if err := n.event("absent", "BackOff", "Back-off pulling image"); err != nil {
-		n.t.Error(err)
-	}
+	n.event("absent", "BackOff", "Back-off pulling image")
 }
 
 const (
@@ -279,20 +263,23 @@ func (n *node) withVolumes() *v1.Pod {
 	name := v1.DownwardAPIVolumeFile{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}
 	size := resource.MustParse("1Mi")
 	sources := map[string]v1.VolumeSource{
-		"settings": {ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "settings"}}},
+		"settings": {
+			ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "settings"}},
+		},
 		"password": {Secret: &v1.SecretVolumeSource{SecretName: "password", DefaultMode: new(int32(0o400))}},
 		"info":     {DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{name}}},
 		"memory":   {EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &size}},
 	}
+	c := &p.Spec.Containers[0]
 	for name, source := range sources {
 		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})
-		p.Spec.Containers[0].VolumeMounts = append(p.Spec.Containers[0].VolumeMounts, v1.VolumeMount{Name: name, MountPath: "/v/" + name})
+		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: name, MountPath: "/v/" + name})
 	}
 	return p
 }
 
 func (n *node) checkVolumes() {
-	n.await("the pod with volumes", func() error { return n.isReady("volumes") })
+	n.awaitReady("volumes")
 	uid := string(n.pod("volumes").UID)
 	read := func(script string) string { return strings.TrimSpace(n.exec("volumes", script)) }
 	for script, want := range map[string]string{
@@ -310,7 +297,7 @@ func (n *node) checkVolumes() {
 	n.write(n.cfg.Objects, "settings", fmt.Appendf(nil, configMap, "blue"))
 	n.await("the changed ConfigMap", func() error {
 		if got := read("cat /v/settings/colour"); got != "blue" {
-			return fmt.Errorf("it says %s", got)
+			return fmt.Errorf("it has %s", got)
 		}
 		return nil
 	})
@@ -318,4 +305,73 @@ func (n *node) checkVolumes() {
 	if files, err := filepath.Glob(dir); err != nil || len(files) != 1 {
 		n.t.Errorf("%s: %v, %v", dir, files, err)
 	}
+}
+
+// grpcProbed is a pod on the host's network whose container is a gRPC server, built here, with all three probes.
+func grpcProbed(t *testing.T) *v1.Pod {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "health")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./testdata/health")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // the image has no libc
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the server: %v: %s", err, out)
+	}
+	port := freePort(t)
+	asks := func(service string) *v1.Probe {
+		return probe(v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: &service}})
+	}
+	c := shell("c", "")
+	c.Command = []string{"/server/health", fmt.Sprintf(":%d", port), "/tmp/ill"}
+	c.StartupProbe, c.LivenessProbe, c.ReadinessProbe = asks(""), asks("live"), asks("ready")
+	c.StartupProbe.FailureThreshold = 60
+	c.VolumeMounts = []v1.VolumeMount{{Name: "server", MountPath: "/server", ReadOnly: true}}
+	p := newPod("grpc", c)
+	p.Spec.HostNetwork = true
+	p.Spec.Volumes = []v1.Volume{
+		{
+			Name: "server", VolumeSource: v1.VolumeSource{
+				HostPath: &v1.HostPathVolumeSource{Path: filepath.Dir(program)},
+			},
+		},
+	}
+	return p
+}
+
+// freePort is a port that is free and below those that the kernel gives away by itself (ip_local_port_range, from 32768
+// on), so that no connection and no other test takes it before a server does.
+func freePort(t testing.TB) int32 {
+	t.Helper()
+	for range 1000 {
+		port := 20000 + rand.Int32N(10000)
+		if l, err := net.Listen("tcp", fmt.Sprintf(":%d", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
+}
+
+func (n *node) checkGRPC() {
+	n.awaitReady("grpc")
+	before := n.running("grpc")
+	n.exec("grpc", "touch /tmp/ill")
+	n.awaitPod("the pod not to be ready", "grpc", func(p *v1.Pod) bool { return !hasCondition(p, v1.PodReady) })
+	n.event("grpc", "Unhealthy", `Readiness probe failed: service unhealthy (responded with "NOT_SERVING")`)
+	n.exec("grpc", "rm /tmp/ill")
+	n.awaitReady("grpc")
+	if diff := cmp.Diff(before, n.running("grpc")); diff != "" {
+		n.t.Errorf("the server was restarted:\n%s", diff)
+	}
+}
+
+// exec runs a script in the container c of a pod and returns what it wrote.
+func (n *node) exec(name, script string) string {
+	n.t.Helper()
+	resp, err := n.cri.ExecSync(n.t.Context(), n.running(name)["c of "+string(n.pod(name).UID)],
+		[]string{"sh", "-c", script}, e2ePatience)
+	if err != nil || resp.GetExitCode() != 0 {
+		n.t.Fatalf("%s in %s: %v, %v", script, name, resp, err)
+	}
+	return string(resp.GetStdout())
 }

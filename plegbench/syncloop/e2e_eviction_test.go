@@ -19,9 +19,9 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
-// The disk of the pods' volumes is a small one of its own. When it is filled, the pod goes that uses more of it
-// than it asked for; then there is enough, and the others stay: one of lower priority that asked for what it uses, and
-// one that uses nothing.
+// The pods' volumes are on a small disk. When it is filled, the pod is evicted that uses more of it than it asked for;
+// then there is enough, and the others stay: one of lower priority that asked for what it uses, and one that uses
+// nothing.
 func TestEndToEndEviction(t *testing.T) {
 	t.Parallel()
 	nodebox.Need(t, nodebox.Missing(false))
@@ -37,45 +37,48 @@ func TestEndToEndEviction(t *testing.T) {
 	})
 	n := newNode(t, 20)
 	n.cfg.RootDir = filepath.Join(disk, "root")
-	n.cfg.Kubelet.EvictionHard = map[string]string{"nodefs.available": resource.NewQuantity(threshold, resource.BinarySI).String()}
+	n.cfg.Kubelet.EvictionHard = map[string]string{
+		"nodefs.available": resource.NewQuantity(threshold, resource.BinarySI).String(),
+	}
 	hog := withDisk("hog", "dd if=/dev/zero of=/data/file bs=1M count=20; "+forever)
 	modest := withDisk("modest", "dd if=/dev/zero of=/data/file bs=1M count=1; "+forever)
 	modest.Spec.Priority = new(int32(-10))
-	modest.Spec.Containers[0].Resources.Requests = v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse("8Mi")}
+	modest.Spec.Containers[0].Resources.Requests = v1.ResourceList{
+		v1.ResourceEphemeralStorage: resource.MustParse("8Mi"),
+	}
 	idle := withDisk("idle", forever)
 	idle.Spec.Priority = new(int32(10))
 	client := fake.New(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: e2eNode, UID: "uid-node"}}, hog, modest, idle)
 	n.cfg.Client, n.cfg.Register, n.cfg.Objects = client, true, ""
 	get := func(name string) *v1.Pod {
-		p, err := client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
+		p, err := client.GetPod(t.Context(), namespace, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
-	n.start()
-	for _, name := range []string{"hog", "modest", "idle"} {
-		n.await(name, func() error {
-			if p := get(name); !hasCondition(p, v1.PodReady) {
+	await := func(what, name string, is func(p *v1.Pod) bool) {
+		t.Helper()
+		n.await(what, func() error {
+			if p := get(name); !is(p) {
 				return fmt.Errorf("%+v", p.Status)
 			}
 			return nil
 		})
 	}
+	n.start()
+	for _, name := range []string{"hog", "modest", "idle"} {
+		await(name, name, isReady)
+	}
 	// Directories are measured once a minute. Who was not measured yet goes first of all.
 	for uid, bytes := range map[string]uint64{"uid-hog": used, "uid-modest": 1 << 20, "uid-idle": 0} {
 		n.await("the figures of the volume of "+uid, func() error { return n.hasFigures(uid, bytes) })
 	}
-	before := map[string]string{"modest": containerOf(get("modest")), "idle": containerOf(get("idle"))}
+	before := map[string]string{"modest": unharmed(get("modest")), "idle": unharmed(get("idle"))}
 	if err := os.WriteFile(filepath.Join(disk, "ballast"), make([]byte, used), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	n.await("the eviction", func() error {
-		if p := get("hog"); p.Status.Reason != "Evicted" {
-			return fmt.Errorf("%+v", p.Status)
-		}
-		return nil
-	})
+	await("the eviction", "hog", func(p *v1.Pod) bool { return p.Status.Reason == "Evicted" })
 	n.checkEvicted(get("hog"))
 	n.await("the node's condition", func() error {
 		for _, c := range n.Snapshot().Conditions {
@@ -93,16 +96,14 @@ func TestEndToEndEviction(t *testing.T) {
 		return nil
 	})
 	late := withDisk("late", forever)
-	if _, err := client.CoreV1().Pods(namespace).Create(t.Context(), late, metav1.CreateOptions{}); err != nil {
+	if _, err := client.CreatePod(t.Context(), late); err != nil {
 		t.Fatal(err)
 	}
-	n.await("a pod that comes under pressure to be rejected", func() error {
-		if s := get("late").Status; s.Phase != v1.PodFailed || s.Message != "Pod was rejected: The node had condition: [DiskPressure]. " {
-			return fmt.Errorf("%+v", s)
-		}
-		return nil
+	await("a pod that comes under pressure to be rejected", "late", func(p *v1.Pod) bool {
+		const message = "Pod was rejected: The node had condition: [DiskPressure]. "
+		return p.Status.Phase == v1.PodFailed && p.Status.Message == message
 	})
-	after := map[string]string{"modest": containerOf(get("modest")), "idle": containerOf(get("idle"))}
+	after := map[string]string{"modest": unharmed(get("modest")), "idle": unharmed(get("idle"))}
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("the others did not stay as they were:\n%s", diff)
 	}
@@ -118,10 +119,10 @@ func withDisk(name, script string) *v1.Pod {
 	return p
 }
 
-// containerOf is the container of a pod that runs and was never restarted, or else empty.
-func containerOf(p *v1.Pod) string {
-	if c := p.Status.ContainerStatuses; p.Status.Phase == v1.PodRunning && len(c) == 1 && c[0].RestartCount == 0 {
-		return c[0].ContainerID
+// unharmed is the container of a pod that runs and was never restarted, or else empty.
+func unharmed(p *v1.Pod) string {
+	if c := containerOf(p); p.Status.Phase == v1.PodRunning && c.RestartCount == 0 {
+		return c.ContainerID
 	}
 	return ""
 }
@@ -149,7 +150,8 @@ func (n *node) checkEvicted(p *v1.Pod) {
 	if !hasCondition(p, v1.DisruptionTarget) {
 		n.t.Errorf("no DisruptionTarget among %+v", p.Status.Conditions)
 	}
-	want := fmt.Sprintf(`object="%s/%s" fieldPath="" kind="Pod" apiVersion="v1" type="Warning" reason="Evicted" message=%q`,
+	want := fmt.Sprintf(`object="%s/%s" fieldPath="" kind="Pod" apiVersion="v1" type="Warning" reason="Evicted" `+
+		`message=%q`,
 		namespace, p.Name, p.Status.Message)
 	if events := n.log.lines(` reason="Evicted" `); len(events) != 1 || !strings.Contains(events[0], want) {
 		n.t.Errorf("events %q, want one with %s", events, want)

@@ -2,6 +2,7 @@ package syncloop_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -14,7 +15,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kdiag/kdiag/plegbench/nodebox"
@@ -34,7 +34,7 @@ func TestEndToEndThirtyPods(t *testing.T) {
 	}
 	n.start()
 	for _, p := range pods {
-		n.await(p.Name, func() error { return n.isReady(p.Name) })
+		n.awaitReady(p.Name)
 	}
 	for i, p := range pods {
 		if got := n.running(p.Name); len(got) != 1 {
@@ -53,19 +53,12 @@ func TestEndToEndThirtyPods(t *testing.T) {
 
 // edit makes another pod of a static one.
 func (n *node) edit(p *v1.Pod) {
-	before, uid := n.running(p.Name), n.pod(p.Name).UID
+	uid := n.pod(p.Name).UID
 	p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "EDITED", Value: "yes"}}
 	n.apply(p)
-	n.await("the edited pod", func() error {
-		now := n.pod(p.Name)
-		if now.UID == uid || n.isReady(p.Name) != nil {
-			return fmt.Errorf("uid %s, was %s: %w", now.UID, uid, n.isReady(p.Name))
-		}
+	n.awaitPod("the edited pod", p.Name, func(now *v1.Pod) bool {
 		got := n.running(p.Name)
-		if len(got) != 1 || got["c of "+string(now.UID)] == "" {
-			return fmt.Errorf("running %v, before the edit %v", got, before)
-		}
-		return nil
+		return now.UID != uid && isReady(now) && len(got) == 1 && got["c of "+string(now.UID)] != ""
 	})
 	n.await("the old pod's leftovers to go", func() error { return n.gone(uid) })
 }
@@ -83,13 +76,8 @@ func (n *node) deletePod(p *v1.Pod) {
 // gone complains of what is left of a pod anywhere.
 func (n *node) gone(uid types.UID) error {
 	labels := map[string]string{container.PodUIDLabel: string(uid)}
-	containers, err := n.cri.ListContainers(n.t.Context(), &runtimeapi.ContainerFilter{LabelSelector: labels})
-	if err != nil || len(containers) > 0 {
-		return fmt.Errorf("containers %v, %w", containers, err)
-	}
-	sandboxes, err := n.cri.ListPodSandbox(n.t.Context(), &runtimeapi.PodSandboxFilter{LabelSelector: labels})
-	if err != nil || len(sandboxes) > 0 {
-		return fmt.Errorf("sandboxes %v, %w", sandboxes, err)
+	if sandboxes, containers := n.list(n.t.Context(), labels); len(sandboxes)+len(containers) > 0 {
+		return fmt.Errorf("sandboxes %v, containers %v", sandboxes, containers)
 	}
 	for _, pattern := range []string{
 		filepath.Join(n.cfg.RootDir, "pods", string(uid)), filepath.Join(n.cfg.LogDir, "pods", "*_"+string(uid)),
@@ -113,32 +101,19 @@ func (n *node) gone(uid types.UID) error {
 func (n *node) changeImage(p *v1.Pod) {
 	p.UID = "8d1f0c4e-hash"
 	n.apply(p)
-	var before map[string]string
-	n.await("the pod with its own uid", func() error {
-		if n.pod(p.Name).UID != p.UID {
-			return fmt.Errorf("its uid is %s", n.pod(p.Name).UID)
-		}
-		before = n.running(p.Name)
-		return n.isReady(p.Name)
-	})
+	n.awaitPod("the pod with its own UID", p.Name, func(now *v1.Pod) bool { return now.UID == p.UID && isReady(now) })
+	before := n.running(p.Name)
 	p.Spec.Containers[0].Image = nodebox.ImagePause // the same program, with the command of the manifest
 	n.apply(p)
-	n.await("the container with the other image", func() error {
-		after := n.running(p.Name)
-		if len(after) != 1 || maps.Equal(before, after) {
-			return fmt.Errorf("running %v, before %v", after, before)
-		}
-		if got := n.pod(p.Name).Status.ContainerStatuses[0]; got.RestartCount != 1 || got.Image != nodebox.ImagePause {
-			return fmt.Errorf("%d restarts, image %s", got.RestartCount, got.Image)
-		}
-		return n.isReady(p.Name)
+	n.awaitPod("the container with the other image", p.Name, func(now *v1.Pod) bool {
+		after, c := n.running(p.Name), containerOf(now)
+		return len(after) == 1 && !maps.Equal(before, after) && c.RestartCount == 1 && c.Image == nodebox.ImagePause &&
+			isReady(now)
 	})
-	if err := n.event(p.Name, "Killing", "definition changed"); err != nil {
-		n.t.Error(err)
-	}
-	sandboxes, err := n.cri.ListPodSandbox(n.t.Context(), &runtimeapi.PodSandboxFilter{LabelSelector: map[string]string{container.PodUIDLabel: string(p.UID)}})
-	if err != nil || len(sandboxes) != 1 {
-		n.t.Errorf("the pod has the sandboxes %v, not its first one only (%v)", sandboxes, err)
+	n.event(p.Name, "Killing", "definition changed")
+	labels := map[string]string{container.PodUIDLabel: string(p.UID)}
+	if sandboxes, _ := n.list(n.t.Context(), labels); len(sandboxes) != 1 {
+		n.t.Errorf("the pod has the sandboxes %v, not its first one only", sandboxes)
 	}
 }
 
@@ -154,14 +129,13 @@ func (n *node) checkStatusFile(pods int) {
 		if err := json.Unmarshal(data, &list); err != nil {
 			return err
 		}
-		ready := 0
 		for _, item := range list.Items {
-			if hasCondition(&v1.Pod{Status: item.Status}, v1.PodReady) {
-				ready++
+			if !isReady(&v1.Pod{Status: item.Status}) {
+				return fmt.Errorf("%+v", item)
 			}
 		}
-		if ready != pods {
-			return fmt.Errorf("%d of %d pods are ready", ready, pods)
+		if len(list.Items) != pods {
+			return fmt.Errorf("%d pods, want %d", len(list.Items), pods)
 		}
 		return nil
 	})
@@ -176,9 +150,10 @@ func (n *node) checkServer(pods int) {
 	if len(list.Items) != pods {
 		n.t.Errorf("/pods has %d pods, want %d", len(list.Items), pods)
 	}
-	var metrics string
-	n.get("/metrics", &metrics)
-	for _, name := range []string{"kubelet_pod_worker_start_duration_seconds_count", "kubelet_pod_start_duration_seconds_count"} {
+	metrics := n.get("/metrics", nil)
+	for _, name := range []string{
+		"kubelet_pod_worker_start_duration_seconds_count", "kubelet_pod_start_duration_seconds_count",
+	} {
 		_, value, _ := strings.Cut(metrics, "\n"+name+" ")
 		// A pod starts when it is first known and again when it first runs: upstream counts both.
 		if count, err := strconv.Atoi(strings.SplitN(value, "\n", 2)[0]); err != nil || count < pods {
@@ -200,32 +175,20 @@ func (n *node) checkServer(pods int) {
 	})
 }
 
-// get takes an answer of the server: nothing of it, its text, or its JSON.
-func (n *node) get(path string, into any) {
+// get returns an answer of the server, which is decoded as JSON unless into is nil.
+func (n *node) get(path string, into any) string {
 	n.t.Helper()
-	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, "http://"+n.Addr().String()+path, nil)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := http.Get("http://" + n.Addr().String() + path)
 	if err != nil {
 		n.t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		n.t.Fatalf("%s: %s", path, resp.Status)
+	body, err := io.ReadAll(resp.Body)
+	if into != nil {
+		err = errors.Join(err, json.Unmarshal(body, into))
 	}
-	switch into := into.(type) {
-	case nil:
-	case *string:
-		text, err := io.ReadAll(resp.Body)
-		if err != nil {
-			n.t.Fatalf("%s: %v", path, err)
-		}
-		*into = string(text)
-	default:
-		if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-			n.t.Fatalf("%s: %v", path, err)
-		}
+	if err != nil || resp.StatusCode != http.StatusOK {
+		n.t.Fatalf("%s: %s, %v", path, resp.Status, err)
 	}
+	return string(body)
 }

@@ -1,11 +1,8 @@
 package syncloop_test
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,8 +10,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -41,17 +38,13 @@ func TestEndToEndRestarts(t *testing.T) {
 	n.stop()
 	n.remove("unwanted")
 	n.start()
-	n.await("the unwanted pod to be ended", func() error {
-		if got := n.running("unwanted"); len(got) > 0 {
-			return fmt.Errorf("it runs: %v", got)
-		}
-		return nil
-	})
+	ended := func(*v1.Pod) bool { return len(n.running("unwanted")) == 0 }
+	n.awaitPod("the unwanted pod to be ended", "unwanted", ended)
 	names = names[:2]
 	delete(before, "unwanted")
 	n.unchanged("the restart of the syncLoop", names, before)
 	if !n.log.has("Clean up containers for orphaned pod we had not seen before") {
-		t.Error("the log does not tell of the orphan")
+		t.Error("the log has no line about the orphan")
 	}
 
 	if err := n.box.Restart(t.Context()); err != nil {
@@ -59,9 +52,10 @@ func TestEndToEndRestarts(t *testing.T) {
 	}
 	n.unchanged("the restart of containerd", names, before)
 	n.apply(newPod("late", shell("c", forever)))
-	n.await("a pod that came after it", func() error { return n.isReady("late") })
+	n.awaitReady("late")
 
-	if got, err := n.cri.ContainerStatus(t.Context(), foreign[0].Containers[0].ID); err != nil || got.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+	got, err := n.cri.ContainerStatus(t.Context(), foreign[0].Containers[0].ID)
+	if err != nil || got.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("the container of another is %v, %v", got, err)
 	}
 	if got := n.Snapshot().Foreign; got != 1 {
@@ -74,10 +68,10 @@ func (n *node) allRunning(names []string) map[string]map[string]string {
 	n.t.Helper()
 	out := map[string]map[string]string{}
 	for _, name := range names {
-		n.await(name, func() error { return n.isReady(name) })
+		n.awaitReady(name)
 		out[name] = n.running(name)
 		if len(out[name]) != 1 {
-			n.t.Fatalf("of %s there runs %v", name, out[name])
+			n.t.Fatalf("%s has the running containers %v", name, out[name])
 		}
 	}
 	return out
@@ -89,7 +83,8 @@ func (n *node) unchanged(after string, names []string, before map[string]map[str
 	relists, turns := n.Snapshot().PLEG.Relists, n.Snapshot().Loop.Turns
 	n.await("the loop to turn after "+after, func() error {
 		if s := n.Snapshot(); s.PLEG.Relists < relists+10 || s.Loop.Turns < turns+10 || !s.Loop.SkippingSince.IsZero() {
-			return fmt.Errorf("%d relists, %d turns, skipping since %v", s.PLEG.Relists-relists, s.Loop.Turns-turns, s.Loop.SkippingSince)
+			return fmt.Errorf("%d relists, %d turns, skipping since %v", s.PLEG.Relists-relists, s.Loop.Turns-turns,
+				s.Loop.SkippingSince)
 		}
 		return n.nodeReady()
 	})
@@ -97,7 +92,7 @@ func (n *node) unchanged(after string, names []string, before map[string]map[str
 		n.t.Errorf("after %s (-before +after):\n%s", after, diff)
 	}
 	for _, name := range names {
-		if got := n.pod(name).Status.ContainerStatuses[0].RestartCount; got != 0 {
+		if got := containerOf(n.pod(name)).RestartCount; got != 0 {
 			n.t.Errorf("after %s: %s has %d restarts", after, name, got)
 		}
 	}
@@ -134,12 +129,14 @@ func TestEndToEndFrozenRuntime(t *testing.T) {
 	if err := n.box.Pause(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"container runtime is down", "PLEG is not healthy: pleg was last seen active ", " ago; threshold is 22.5s"}
+	want := []string{
+		"container runtime is down", "PLEG is not healthy: pleg was last seen active ", " ago; threshold is 22.5s",
+	}
 	n.await("the node to be not ready", func() error {
 		c := n.readyCondition()
 		for _, text := range want {
 			if c.Status != v1.ConditionFalse || c.Reason != "KubeletNotReady" || !strings.Contains(c.Message, text) {
-				return fmt.Errorf("%+v does not say %q", c, text)
+				return fmt.Errorf("%+v lacks %q", c, text)
 			}
 		}
 		return nil
@@ -147,23 +144,20 @@ func TestEndToEndFrozenRuntime(t *testing.T) {
 	if s := n.Snapshot().Loop; s.SkippingSince.IsZero() || !strings.Contains(s.Why, "PLEG is not healthy") {
 		t.Errorf("the loop is not skipping: %+v", s)
 	}
-	for _, line := range []string{`"Skipping pod synchronization" err="container runtime is down"`, `"Skipping pod synchronization" err="[container runtime is down, PLEG is not healthy: `} {
-		if !n.log.has(line) {
-			t.Errorf("the log has no line with %s", line)
+	for _, text := range []string{"container runtime is down", "[container runtime is down, PLEG is not healthy: "} {
+		if !n.log.has(`"Skipping pod synchronization" err="` + text) {
+			t.Errorf("the loop was not skipped with %s", text)
 		}
 	}
-	edited := newPod("a", shell("c", "true; "+forever))
-	n.apply(edited)
+	n.apply(newPod("a", shell("c", "true; "+forever)))
 
 	if err := n.box.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	n.await("the node to be ready again", n.nodeReady)
-	n.await("the pod that was edited meanwhile", func() error {
-		if now := n.running("a"); len(now) != 1 || maps.Equal(now, before["a"]) {
-			return fmt.Errorf("of a there runs %v, before %v", now, before["a"])
-		}
-		return n.isReady("a")
+	n.awaitPod("the pod that was edited meanwhile", "a", func(p *v1.Pod) bool {
+		now := n.running("a")
+		return len(now) == 1 && !maps.Equal(now, before["a"]) && isReady(p)
 	})
 	if diff := cmp.Diff(before["b"], n.running("b")); diff != "" {
 		t.Errorf("the other pod (-before +after):\n%s", diff)
@@ -182,22 +176,18 @@ func TestEndToEndEventedPLEG(t *testing.T) {
 	n.apply(newPod("a", shell("c", forever)))
 	n.apply(newPod("crash", shell("c", "exit 3")))
 	n.start()
-	n.await("a", func() error { return n.isReady("a") })
+	n.awaitReady("a")
 	n.killOnly("a")
-	n.await("the death to be noticed", func() error { return n.restarted("a", 1) })
-	n.await("the crash loop", func() error {
-		if c := n.pod("crash").Status.ContainerStatuses; len(c) != 1 || c[0].RestartCount < 2 {
-			return fmt.Errorf("%+v", c)
+	restarted := func(times int32) func(*v1.Pod) bool {
+		return func(p *v1.Pod) bool {
+			c := containerOf(p)
+			return c.RestartCount == times && c.State.Running != nil
 		}
-		return nil
-	})
+	}
+	n.awaitPod("the death to be noticed", "a", restarted(1))
+	n.awaitPod("the crash loop", "crash", func(p *v1.Pod) bool { return containerOf(p).RestartCount >= 2 })
 	n.remove("crash")
-	n.await("the end of the pod", func() error {
-		if p := n.pod("crash"); p.Name != "" {
-			return fmt.Errorf("it is there: %+v", p.Status)
-		}
-		return nil
-	})
+	n.awaitPod("the end of the pod", "crash", func(p *v1.Pod) bool { return p.Name == "" })
 
 	version, err := n.cri.Version(t.Context())
 	if err != nil {
@@ -216,19 +206,14 @@ func TestEndToEndEventedPLEG(t *testing.T) {
 	n.stop()
 	n.killOnly("a")
 	n.start()
-	n.await("the death before the start to be noticed", func() error { return n.restarted("a", 2) })
+	n.awaitPod("the death before the start to be noticed", "a", restarted(2))
 
 	if err := n.box.Restart(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	n.await("the fall-back", func() error {
-		if !n.log.has(line) {
-			return errors.New("no line in the log")
-		}
-		return nil
-	})
+	n.awaitPod("the fall-back", "a", func(*v1.Pod) bool { return n.log.has(line) })
 	n.killOnly("a")
-	n.await("the death after it to be noticed", func() error { return n.restarted("a", 3) })
+	n.awaitPod("the death after it to be noticed", "a", restarted(3))
 }
 
 // killOnly ends the one container of a pod that runs, behind the syncLoop's back.
@@ -236,20 +221,11 @@ func (n *node) killOnly(name string) {
 	n.t.Helper()
 	ids := slices.Collect(maps.Values(n.running(name)))
 	if len(ids) != 1 {
-		n.t.Fatalf("of %s there runs %v", name, ids)
+		n.t.Fatalf("%s has the running containers %v", name, ids)
 	}
 	if err := n.cri.StopContainer(n.t.Context(), ids[0], 0); err != nil {
 		n.t.Fatal(err)
 	}
-}
-
-// restarted complains unless the one container of a pod runs, restarted so often.
-func (n *node) restarted(name string, times int32) error {
-	c := n.pod(name).Status.ContainerStatuses
-	if len(c) != 1 || c[0].RestartCount != times || c[0].State.Running == nil {
-		return fmt.Errorf("%+v", c)
-	}
-	return nil
 }
 
 // 500 exited containers are collected: all of pods that are not desired, and all but the newest of one that is wanted.
@@ -258,86 +234,30 @@ func TestEndToEnd500ExitedContainers(t *testing.T) {
 	n := newNode(t, 20)
 	n.start() // an earlier one, which left what follows
 	n.stop()
-	var made errgroup.Group
-	made.SetLimit(4)
-	for i := range 10 {
-		made.Go(func() error { return n.makeExited(t.Context(), fmt.Sprintf("uid-%d", i), 50) })
-	}
-	if err := made.Wait(); err != nil {
+	pods, err := nodebox.RunPods(t.Context(), n.cfg.Endpoint, nodebox.Pods{
+		Count: 10, Containers: 1, Attempts: 50, State: crictl.ContainerExited, NeverRan: true, Parallel: 4,
+		Labels: ours(), CgroupParent: "/" + filepath.Base(n.box.Dir()) + "/kubepods/besteffort",
+		LogDirectory: n.cfg.LogDir + "/pods",
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	wanted := newPod("pod-uid-0", shell("c", forever))
-	wanted.UID = "uid-0"
+	first := pods[0].Config.GetMetadata()
+	wanted := newPod("wanted", shell(pods[0].Containers[0].Name, forever))
+	wanted.UID = types.UID(first.GetUid())
 	n.apply(wanted)
 	n.start()
-	n.await("the pod that is wanted", func() error { return n.isReady(wanted.Name) })
+	n.awaitReady(wanted.Name)
 	n.await("the garbage to be collected", func() error {
-		list, err := n.cri.ListContainers(t.Context(), &runtimeapi.ContainerFilter{LabelSelector: ours()})
-		if err != nil {
-			return err
-		}
 		left := map[string]int{}
-		for _, c := range list {
+		sandboxes, containers := n.list(t.Context(), ours())
+		for _, c := range containers {
 			left[c.GetLabels()[container.PodUIDLabel]]++
 		}
 		// What runs, and at most one that has ended.
-		if want := map[string]int{"uid-0": 2}; !maps.Equal(left, want) {
-			return fmt.Errorf("left are %v, want %v", left, want)
+		if want := map[string]int{first.GetUid(): 2}; !maps.Equal(left, want) || len(sandboxes) > 2 {
+			return fmt.Errorf("left are %v and %d sandboxes, want %v", left, len(sandboxes), want)
 		}
 		return nil
 	})
-	n.await("the sandboxes to be collected", func() error {
-		list, err := n.cri.ListPodSandbox(t.Context(), &runtimeapi.PodSandboxFilter{LabelSelector: ours()})
-		if err != nil || len(list) > 2 {
-			return fmt.Errorf("%d sandboxes, %w", len(list), err)
-		}
-		return nil
-	})
-}
-
-// makeExited makes a sandbox with attempts of one container that never ran: the sandbox is stopped before they are
-// started, which is several times as fast as to wait for their end.
-func (n *node) makeExited(ctx context.Context, uid string, attempts int) error {
-	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
-	name := "pod-" + uid + "-" + e2eNode
-	labels := ours()
-	labels[container.PodNameLabel], labels[container.PodNamespaceLabel], labels[container.PodUIDLabel] = name, namespace, uid
-	dir := filepath.Join(n.cfg.LogDir, "pods", namespace+"_"+name+"_"+uid)
-	config := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: namespace, Uid: uid}, Labels: labels, LogDirectory: dir,
-		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			CgroupParent:    "/" + filepath.Base(n.box.Dir()) + "/kubepods/besteffort/pod" + uid,
-			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: host},
-		},
-	}
-	if err := os.MkdirAll(filepath.Join(dir, "c"), 0o755); err != nil {
-		return err
-	}
-	sandbox, err := n.cri.RunPodSandbox(ctx, config, "")
-	if err != nil {
-		return err
-	}
-	of := maps.Clone(labels)
-	of[container.ContainerNameLabel] = "c"
-	var ids []string
-	for attempt := range attempts {
-		id, err := n.cri.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "c", Attempt: uint32(attempt)}, Image: &runtimeapi.ImageSpec{Image: nodebox.ImageBusybox},
-			Command: []string{"true"}, Labels: of, LogPath: fmt.Sprintf("c/%d.log", attempt),
-			Linux: &runtimeapi.LinuxContainerConfig{SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: host}},
-		}, config)
-		if err != nil {
-			return err
-		}
-		ids = append(ids, id)
-	}
-	if err := n.cri.StopPodSandbox(ctx, sandbox); err != nil {
-		return err
-	}
-	for _, id := range ids {
-		if err := n.cri.StartContainer(ctx, id); err == nil {
-			return errors.New("a container was started in a stopped sandbox")
-		}
-	}
-	return nil
 }

@@ -35,7 +35,7 @@ const (
 	e2ePatience = 4 * time.Minute
 )
 
-// A node is a syncLoop on a containerd of its own, and a client that looks past the one to the other.
+// A node is a syncLoop on a private containerd, and a client of that containerd.
 type node struct {
 	*syncloop.SyncLoop // nil unless it runs
 	t                  *testing.T
@@ -73,14 +73,16 @@ func newNode(t *testing.T, faster float64) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kubelet.EvictionHard = map[string]string{"memory.available": "1Mi"} // how full the disk of the tests is must not matter
+	// How full the disk of the tests is must not matter.
+	kubelet.EvictionHard = map[string]string{"memory.available": "1Mi"}
 	kubelet.ImageGCHighThresholdPercent = 100
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(n.log), textlogger.Verbosity(4)))
 	n.cfg = syncloop.Config{
-		Endpoint: n.box.Endpoint(), NodeName: e2eNode, Kubelet: kubelet, Periods: syncloop.PeriodsFor(kubelet).Faster(faster),
-		RootDir: filepath.Join(dir, "root"), LogDir: filepath.Join(dir, "log"), StatusFile: filepath.Join(dir, "statuses.json"),
-		Manifests: filepath.Join(dir, "manifests"), Objects: filepath.Join(dir, "objects"), Address: "127.0.0.1:0", Log: log,
-		Recorder: syncloop.NewRecorder(nil, e2eNode, log),
+		Endpoint: n.box.Endpoint(), NodeName: e2eNode, Kubelet: kubelet,
+		Periods: syncloop.PeriodsFor(kubelet).Faster(faster),
+		RootDir: dir + "/root", LogDir: dir + "/log", StatusFile: dir + "/statuses.json",
+		Manifests: dir + "/manifests", Objects: dir + "/objects", Address: "127.0.0.1:0",
+		Log: log, Recorder: syncloop.NewRecorder(nil, e2eNode, log),
 	}
 	n.cfg.Periods.Request = e2ePatience
 	for _, d := range []string{n.cfg.Manifests, n.cfg.Objects} {
@@ -100,15 +102,14 @@ func (n *node) end() {
 	n.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*e2ePatience)
 	defer cancel()
-	cfg := syncloop.CleanupConfig{Endpoint: n.cfg.Endpoint, NodeName: e2eNode, RootDir: n.cfg.RootDir, LogDir: n.cfg.LogDir, Timeout: e2ePatience}
-	if _, err := syncloop.Cleanup(ctx, cfg); err != nil {
+	_, err := syncloop.Cleanup(ctx, syncloop.CleanupConfig{
+		Endpoint: n.cfg.Endpoint, NodeName: e2eNode, RootDir: n.cfg.RootDir, LogDir: n.cfg.LogDir, Timeout: e2ePatience,
+	})
+	if err != nil {
 		n.t.Errorf("cleaning up: %v", err)
 	}
-	if sandboxes, err := n.cri.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: ours()}); err != nil || len(sandboxes) > 0 {
-		n.t.Errorf("after the cleanup: sandboxes %v, %v", sandboxes, err)
-	}
-	if containers, err := n.cri.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: ours()}); err != nil || len(containers) > 0 {
-		n.t.Errorf("after the cleanup: containers %v, %v", containers, err)
+	if sandboxes, containers := n.list(ctx, ours()); len(sandboxes)+len(containers) > 0 {
+		n.t.Errorf("after the cleanup: sandboxes %v, containers %v", sandboxes, containers)
 	}
 	if err := n.cri.Close(); err != nil {
 		n.t.Error(err)
@@ -126,8 +127,22 @@ func (n *node) end() {
 		n.t.Errorf("after the cleanup cgroups are left: %v", left)
 	}
 	if n.t.Failed() {
-		n.t.Logf("the log ends with:\n%s", n.log.tail(200))
+		all := n.log.lines("")
+		n.t.Logf("the log ends with:\n%s", strings.Join(all[max(0, len(all)-200):], "\n"))
 	}
+}
+
+// list lists the sandboxes and containers with these labels.
+func (n *node) list(
+	ctx context.Context, labels map[string]string,
+) ([]*runtimeapi.PodSandbox, []*runtimeapi.Container) {
+	n.t.Helper()
+	sandboxes, err := n.cri.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: labels})
+	containers, listErr := n.cri.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: labels})
+	if err := errors.Join(err, listErr); err != nil {
+		n.t.Fatal(err)
+	}
+	return sandboxes, containers
 }
 
 // cgroups are those of the node whose path below its root matches a pattern, in all hierarchies.
@@ -191,7 +206,7 @@ func (n *node) await(what string, check func() error) {
 	}
 }
 
-// sub runs a part of the test under a name of its own.
+// sub runs a part of the test as a subtest.
 func (n *node) sub(name string, check func()) {
 	whole := n.t
 	defer func() { n.t = whole }()
@@ -214,7 +229,8 @@ func (n *node) apply(p *v1.Pod) {
 func (n *node) write(dir, name string, data []byte) {
 	n.t.Helper()
 	tmp := filepath.Join(filepath.Dir(dir), name+".new")
-	if err := errors.Join(os.WriteFile(tmp, data, 0o644), os.Rename(tmp, filepath.Join(dir, name+".yaml"))); err != nil {
+	err := os.WriteFile(tmp, data, 0o644)
+	if err := errors.Join(err, os.Rename(tmp, filepath.Join(dir, name+".yaml"))); err != nil {
 		n.t.Fatal(err)
 	}
 }
@@ -237,56 +253,70 @@ func (n *node) pod(name string) *v1.Pod {
 	return &v1.Pod{}
 }
 
-// isReady complains unless the pod runs and is ready.
-func (n *node) isReady(name string) error {
-	p := n.pod(name)
-	if p.Status.Phase != v1.PodRunning || !hasCondition(p, v1.PodReady) {
-		return fmt.Errorf("%s is %q with %+v", name, p.Status.Phase, p.Status.ContainerStatuses)
+// awaitPod polls until the pod of a manifest is as wanted, and returns it.
+func (n *node) awaitPod(what, name string, is func(p *v1.Pod) bool) (p *v1.Pod) {
+	n.t.Helper()
+	n.await(what, func() error {
+		if p = n.pod(name); !is(p) {
+			return fmt.Errorf("%s is %+v", name, p.Status)
+		}
+		return nil
+	})
+	return p
+}
+
+// awaitReady waits until the pods of manifests run and are ready.
+func (n *node) awaitReady(names ...string) {
+	n.t.Helper()
+	for _, name := range names {
+		n.awaitPod(name+" to be ready", name, isReady)
 	}
-	return nil
+}
+
+func isReady(p *v1.Pod) bool { return p.Status.Phase == v1.PodRunning && hasCondition(p, v1.PodReady) }
+
+// containerOf returns the status of the one container of a pod, or an empty one.
+func containerOf(p *v1.Pod) v1.ContainerStatus {
+	if c := p.Status.ContainerStatuses; len(c) == 1 {
+		return c[0]
+	}
+	return v1.ContainerStatus{}
 }
 
 func hasCondition(p *v1.Pod, kind v1.PodConditionType) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == kind {
-			return c.Status == v1.ConditionTrue
-		}
-	}
-	return false
+	return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+		return c.Type == kind && c.Status == v1.ConditionTrue
+	})
 }
 
 // running are the ids of the containers of a pod that run in containerd, by container name and pod UID.
 func (n *node) running(name string) map[string]string {
 	n.t.Helper()
-	labels := ours()
+	labels, out := ours(), map[string]string{}
 	labels[container.PodNameLabel] = name + "-" + e2eNode
-	list, err := n.cri.ListContainers(n.t.Context(), &runtimeapi.ContainerFilter{
-		LabelSelector: labels, State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
-	})
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	out := map[string]string{}
+	_, list := n.list(n.t.Context(), labels)
 	for _, c := range list {
-		out[c.GetMetadata().GetName()+" of "+c.GetLabels()[container.PodUIDLabel]] = c.GetId()
+		if c.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+			out[c.GetMetadata().GetName()+" of "+c.GetLabels()[container.PodUIDLabel]] = c.GetId()
+		}
 	}
 	return out
 }
 
-// event complains unless an event with this reason is recorded for a pod, within a second, whose message holds the text.
-func (n *node) event(name, reason, text string) error {
+// event waits for an event with this reason for a pod whose message has the text.
+func (n *node) event(name, reason, text string) {
+	n.t.Helper()
 	about := fmt.Sprintf(`"Event occurred" object="%s/%s-%s" `, namespace, name, e2eNode)
 	quoted := strconv.Quote(text)
-	for deadline := time.Now().Add(time.Second); ; time.Sleep(20 * time.Millisecond) { // the recorder's goroutine logs it
+	n.await("event "+reason+" of "+name, func() error { // the recorder's goroutine logs it
 		for _, line := range n.log.lines(about) {
-			if strings.Contains(line, fmt.Sprintf(" reason=%q message=", reason)) && strings.Contains(line, quoted[1:len(quoted)-1]) {
+			if strings.Contains(line, fmt.Sprintf(" reason=%q message=", reason)) &&
+				strings.Contains(line, quoted[1:len(quoted)-1]) {
 				return nil
 			}
 		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("no event %s of %s says %q", reason, name, text)
-		}
-	}
+		return fmt.Errorf("none with %q", text)
+	})
 }
 
 // A journal keeps the log of a syncLoop.
@@ -302,38 +332,30 @@ func (j *journal) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (j *journal) has(text string) bool {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return bytes.Contains(j.text, []byte(text))
-}
-
-// lines are those that hold a text.
+// lines are those that have a text.
 func (j *journal) lines(text string) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return slices.DeleteFunc(strings.Split(string(j.text), "\n"), func(line string) bool { return !strings.Contains(line, text) })
+	all := strings.Split(strings.TrimSpace(string(j.text)), "\n")
+	return slices.DeleteFunc(all, func(line string) bool { return !strings.Contains(line, text) })
 }
 
-func (j *journal) tail(lines int) string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	all := strings.Split(strings.TrimSpace(string(j.text)), "\n")
-	return strings.Join(all[max(0, len(all)-lines):], "\n")
-}
+func (j *journal) has(text string) bool { return len(j.lines(text)) > 0 }
 
 // forever is a script that ends on SIGTERM.
 const forever = "trap 'exit 0' TERM; sleep 1000000 & wait"
 
 func shell(name, script string) v1.Container {
 	return v1.Container{
-		Name: name, Image: nodebox.ImageBusybox, ImagePullPolicy: v1.PullIfNotPresent, Command: []string{"sh", "-c", script},
+		Name: name, Image: nodebox.ImageBusybox, ImagePullPolicy: v1.PullIfNotPresent,
+		Command: []string{"sh", "-c", script},
 	}
 }
 
 func newPod(name string, containers ...v1.Container) *v1.Pod {
 	return &v1.Pod{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
-		Spec: v1.PodSpec{Containers: containers, TerminationGracePeriodSeconds: new(int64(2))},
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec:       v1.PodSpec{Containers: containers, TerminationGracePeriodSeconds: new(int64(2))},
 	}
 }

@@ -3,7 +3,6 @@ package syncloop_test
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -63,14 +62,17 @@ func BenchmarkPods(b *testing.B) {
 	for _, parallel := range []int{4, 8, 16, 32, 100} {
 		ways = append(ways, way{fmt.Sprintf("bare-%d", parallel), func(b *testing.B) {
 			took := untilRunning(b, client, pods, func() error {
-				_, err := c.RunPods(b.Context(), nodebox.Pods{Count: pods, Containers: 1, State: crictl.ContainerRunning, Parallel: parallel})
+				_, err := c.RunPods(b.Context(),
+					nodebox.Pods{Count: pods, Containers: 1, State: crictl.ContainerRunning, Parallel: parallel})
 				return err
 			})
 			b.ReportMetric(took.Seconds(), "s-to-running")
 			removePods(b, client)
 		}})
 	}
-	for _, k := range []struct{ name, program string }{{"syncloop", os.Getenv("KDIAG")}, {"kubelet", os.Getenv("KUBELET")}} {
+	for _, k := range []struct{ name, program string }{
+		{"syncloop", os.Getenv("KDIAG")}, {"kubelet", os.Getenv("KUBELET")},
+	} {
 		if k.program != "" {
 			ways = append(ways,
 				way{k.name + "-start", func(b *testing.B) {
@@ -110,7 +112,9 @@ func benchKubelet(b *testing.B, k *kubelet, client *crictl.Client, pods int, app
 	b.ReportMetric(took.Seconds(), "s-to-running")
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", k.cmd.Process.Pid))
 	must(b, err)
-	for _, m := range []struct{ field, unit string }{{"VmHWM:", "peak-MB"}, {"VmRSS:", "rest-MB"}, {"RssAnon:", "rest-anon-MB"}} {
+	for _, m := range []struct{ field, unit string }{
+		{"VmHWM:", "peak-MB"}, {"VmRSS:", "rest-MB"}, {"RssAnon:", "rest-anon-MB"},
+	} {
 		var kib float64
 		_, value, _ := strings.Cut(string(status), m.field)
 		_, err := fmt.Sscan(value, &kib)
@@ -137,7 +141,8 @@ func BenchmarkIdleRelist(b *testing.B) {
 	}
 	dir := b.TempDir()
 	endpoint, scenario := "unix://"+dir+"/cri.sock", dir+"/idle.yaml"
-	must(b, os.WriteFile(scenario, []byte("name: idle\nsummary: nothing runs yet\nimages: ["+nodebox.ImageBusybox+"]\n"), 0o644))
+	idle := []byte("name: idle\nsummary: nothing runs yet\nimages: [" + nodebox.ImageBusybox + "]\n")
+	must(b, os.WriteFile(scenario, idle, 0o644))
 	runtime := exec.CommandContext(b.Context(), kdiag, "runtime", "serve", "--simulate", scenario, "--listen", endpoint)
 	must(b, runtime.Start())
 	b.Cleanup(func() { _ = runtime.Wait() }) // killed
@@ -154,9 +159,11 @@ func BenchmarkIdleRelist(b *testing.B) {
 	service, err := remote.Dial(endpoint, remote.Options{Log: logr.Discard(), Observe: m.Observe})
 	must(b, err)
 	defer service.Close()
-	manager := kuberuntime.New(kuberuntime.Config{CRI: service, NodeName: "bench", RuntimeName: "containerd", Log: logr.Discard(), Metrics: m})
+	manager := kuberuntime.New(kuberuntime.Config{
+		CRI: service, NodeName: "bench", RuntimeName: "containerd", Log: logr.Discard(), Metrics: m,
+	})
 	generic := pleg.NewGeneric(pleg.GenericConfig{
-		Runtime: manager, Cache: pleg.NewCache(), Log: logr.Discard(), Metrics: m, Capacity: 2 * pods * (1 + each),
+		Runtime: manager, Cache: pleg.NewCache(), Log: logr.Discard(), Metrics: m,
 	})
 	generic.Relist(b.Context()) // inspects all
 	events := len(generic.Events())
@@ -170,8 +177,8 @@ func BenchmarkIdleRelist(b *testing.B) {
 		b.ReportMetric(time.Since(start).Seconds()*1000/relists, "ms/relist")
 		b.ReportMetric((cpuTime(b)-before).Seconds()*1000/relists, "cpu-ms/relist")
 	}
-	if s := generic.Snapshot(); s.Failures > 0 || s.Pods != pods || s.Containers != pods*each || len(generic.Events()) != events {
-		b.Fatalf("not %d idle pods: %+v, %d events after the first relist's %d", pods, s, len(generic.Events()), events)
+	if s := generic.Snapshot(); events == 0 || s.Failures > 0 || len(generic.Events()) != events {
+		b.Fatalf("not idle: %+v, %d events after the first relist's %d", s, len(generic.Events()), events)
 	}
 	loop.removePods(b, client)
 }
@@ -226,12 +233,12 @@ func dialCRI(b *testing.B, endpoint string) *crictl.Client {
 	return client
 }
 
-// A kubelet is a syncLoop or a kubelet with a folder of its own.
+// A kubelet is a syncLoop or a kubelet with its folder.
 type kubelet struct {
 	dir     string
 	args    []string
 	cleanup []string // program and arguments that remove what it left; a kubelet has none
-	health  int      // port
+	health  int32    // port
 	cmd     *exec.Cmd
 }
 
@@ -245,19 +252,27 @@ func newKubelet(b *testing.B, program, name, endpoint string) *kubelet {
 	port, healthz := freePort(b), freePort(b)
 	config, root := k.dir+"/kubelet.yaml", k.dir+"/root"
 	must(b, os.WriteFile(config, fmt.Appendf(nil, `---
-{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration, containerRuntimeEndpoint: "%[4]s", staticPodPath: %[1]s/manifests,
-podLogsDir: %[1]s/log/pods, volumePluginDir: %[1]s/root/plugins, resolvConf: "", maxPods: 1000, address: 127.0.0.1, port: %[2]d,
-healthzPort: %[3]d, authentication: {webhook: {enabled: false}}, authorization: {mode: AlwaysAllow}, makeIPTablesUtilChains: false,
-cgroupsPerQOS: false, enforceNodeAllocatable: [], failCgroupV1: false, failSwapOn: false, oomScoreAdj: 0,
-evictionHard: {memory.available: 50Mi, nodefs.available: "1%%", imagefs.available: "1%%"}, imageGCHighThresholdPercent: 100}`,
+{apiVersion: kubelet.config.k8s.io/v1beta1, kind: KubeletConfiguration,
+containerRuntimeEndpoint: "%[4]s", staticPodPath: %[1]s/manifests, podLogsDir: %[1]s/log/pods,
+volumePluginDir: %[1]s/root/plugins, resolvConf: "", maxPods: 1000, address: 127.0.0.1, port: %[2]d,
+healthzPort: %[3]d, authentication: {webhook: {enabled: false}}, authorization: {mode: AlwaysAllow},
+makeIPTablesUtilChains: false, cgroupsPerQOS: false, enforceNodeAllocatable: [], failCgroupV1: false,
+failSwapOn: false, oomScoreAdj: 0, imageGCHighThresholdPercent: 100,
+evictionHard: {memory.available: 50Mi, nodefs.available: "1%%", imagefs.available: "1%%"}}`,
 		k.dir, port, healthz, endpoint), 0o644))
 	if name == "syncloop" {
-		own := []string{program, "syncloop", "--runtime-endpoint", endpoint, "--node-name", "bench", "--root-dir", root, "--log-dir", k.dir + "/log"}
+		own := []string{
+			program, "syncloop", "--runtime-endpoint", endpoint, "--node-name", "bench", "--root-dir", root,
+			"--log-dir", k.dir + "/log",
+		}
 		k.cleanup = slices.Concat(own, []string{"--cleanup"})
 		k.args = slices.Concat(own, []string{"--config", config, "--manifests", k.dir + "/manifests"})
 		k.health = port
 	} else {
-		k.args = []string{program, "--config", config, "--hostname-override", "bench", "--root-dir", root, "--cert-dir", root + "/pki", "-v", "2"}
+		k.args = []string{
+			program, "--config", config, "--hostname-override", "bench", "--root-dir", root,
+			"--cert-dir", root + "/pki", "-v", "2",
+		}
 		k.health = healthz
 		keepHost(b, root)
 	}
@@ -269,14 +284,6 @@ evictionHard: {memory.available: 50Mi, nodefs.available: "1%%", imagefs.availabl
 		_ = k.stop() // has been, unless the benchmark failed
 	})
 	return k
-}
-
-func freePort(b *testing.B) int {
-	b.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	must(b, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
 }
 
 // keepHost has put back what a kubelet does to its host: it sets sysctls, mounts its folder on itself and leaves links
@@ -302,12 +309,15 @@ func keepHost(b *testing.B, root string) {
 func (k *kubelet) addPods(pods, containers int) error {
 	var problems []error
 	for i := range pods {
-		m := fmt.Appendf(nil, "---\n{apiVersion: v1, kind: Pod, metadata: {name: p%d}, spec: {hostNetwork: true, containers: [", i)
+		m := fmt.Appendf(nil,
+			"---\n{apiVersion: v1, kind: Pod, metadata: {name: p%d}, spec: {hostNetwork: true, containers: [", i)
 		for c := range containers {
-			m = fmt.Appendf(m, "{name: c%d, image: %q, imagePullPolicy: Never, command: [/bin/sleep, '2147483647']},", c, nodebox.ImageBusybox)
+			m = fmt.Appendf(m, "{name: c%d, image: %q, imagePullPolicy: Never, command: [/bin/sleep, '2147483647']},",
+				c, nodebox.ImageBusybox)
 		}
 		name := fmt.Sprintf("%s/%d.yaml", k.dir, i)
-		problems = append(problems, os.WriteFile(name, append(m, "]}}"...), 0o644), os.Rename(name, fmt.Sprintf("%s/manifests/%d.yaml", k.dir, i)))
+		problems = append(problems, os.WriteFile(name, append(m, "]}}"...), 0o644),
+			os.Rename(name, fmt.Sprintf("%s/manifests/%d.yaml", k.dir, i)))
 	}
 	return errors.Join(problems...)
 }
@@ -349,8 +359,11 @@ func (k *kubelet) awaitHealthy(b *testing.B) {
 func (k *kubelet) removePods(b *testing.B, client *crictl.Client) {
 	if k.cleanup == nil {
 		removePods(b, client)
-	} else if out, err := exec.CommandContext(b.Context(), k.cleanup[0], k.cleanup[1:]...).CombinedOutput(); err != nil {
-		b.Fatalf("%v: %s", err, out)
+	} else {
+		out, err := exec.CommandContext(b.Context(), k.cleanup[0], k.cleanup[1:]...).CombinedOutput()
+		if err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
 	}
 	if left := client.ListPodSandbox(b.Context(), crictl.Filter{}, ""); !left.Complete || len(left.Sandboxes) > 0 {
 		b.Fatalf("%d pods are left", len(left.Sandboxes))

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/config"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
@@ -22,101 +23,78 @@ func (s *SyncLoop) update(t podworkers.UpdateType, p *v1.Pod, start time.Time) {
 	s.workers.UpdatePod(podworkers.UpdateOptions{Type: t, Pod: p, MirrorPod: mirror, StartTime: start})
 }
 
-// updateMirrored hands a pod to its worker, or, if it is a mirror that was added, changed or removed, its static pod.
-func (s *SyncLoop) updateMirrored(t podworkers.UpdateType, p *v1.Pod, start time.Time) {
-	if !pod.IsMirror(p) {
-		s.update(t, p, start)
-		return
-	}
-	static, ok := s.pods.PodOf(p)
-	if !ok {
-		s.log.V(4).Info("Unable to find pod for mirror pod, skipping", "mirrorPod", klog.KObj(p))
-		return
-	}
-	if t == podworkers.Create {
-		t = podworkers.Update
-	}
-	s.update(t, static, start)
-}
-
-// HandlePodAdditions handles pods that a source has and that were not there before, oldest first, so that a node that
-// comes back admits earlier pods first.
-func (s *SyncLoop) HandlePodAdditions(pods []*v1.Pod) {
+// handlePods handles pods that a source has sent. The change of a mirror is one of its static pod.
+func (s *SyncLoop) handlePods(op config.Op, pods []*v1.Pod) {
 	start := time.Now()
-	pods = slices.SortedStableFunc(slices.Values(pods), func(a, b *v1.Pod) int {
-		return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
-	})
+	if op == config.Add { // oldest first, so that a node that comes back admits earlier pods first
+		pods = slices.SortedStableFunc(slices.Values(pods), func(a, b *v1.Pod) int {
+			return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+		})
+	}
 	for _, p := range pods {
-		s.pods.UpdatePod(p)
-		if !pod.IsMirror(p) && !s.workers.IsPodTerminationRequested(p.UID) && !pod.IsTerminal(p.Status.Phase) {
-			if ok, reason, message := s.evictor.Admit(p); !ok {
-				s.reject(p, reason, message)
-				continue
-			}
+		if op == config.Remove {
+			s.pods.RemovePod(p)
+		} else {
+			s.pods.UpdatePod(p)
 		}
-		s.updateMirrored(podworkers.Create, p, start)
-	}
-}
-
-// reject fails a pod that the node does not admit.
-func (s *SyncLoop) reject(p *v1.Pod, reason, message string) {
-	s.metrics.AdmissionRejections.WithLabelValues(reason).Inc()
-	s.recorder.Eventf(p, v1.EventTypeWarning, reason, "%s", message)
-	s.status.SetPodStatus(p, v1.PodStatus{
-		QOSClass: p.Status.QOSClass, Phase: v1.PodFailed, Reason: reason, Message: "Pod was rejected: " + message,
-	})
-}
-
-// HandlePodUpdates handles pods whose desired state changed; a deletion is such a change, too.
-func (s *SyncLoop) HandlePodUpdates(pods []*v1.Pod) {
-	start := time.Now()
-	for _, p := range pods {
-		s.pods.UpdatePod(p)
-		s.updateMirrored(podworkers.Update, p, start)
-	}
-}
-
-// HandlePodRemoves handles pods that their source no longer has. Until all sources were seen, housekeeping decides
-// later whether another source has them.
-func (s *SyncLoop) HandlePodRemoves(pods []*v1.Pod) {
-	start := time.Now()
-	for _, p := range pods {
-		s.pods.RemovePod(p)
-		switch {
-		case pod.IsMirror(p):
-			s.updateMirrored(podworkers.Update, p, start)
-		case !s.sourcesReady():
-			s.log.V(2).Info("Failed to delete pod", "pod", klog.KObj(p),
-				"err", "skipping delete because sources aren't ready yet")
-		default:
-			s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Kill, Pod: p})
-		}
-	}
-}
-
-// HandlePodReconcile handles pods whose status at the API server differs from the reported one.
-func (s *SyncLoop) HandlePodReconcile(pods []*v1.Pod) {
-	start := time.Now()
-	for _, p := range pods {
-		s.pods.UpdatePod(p)
 		if pod.IsMirror(p) {
-			s.updateMirrored(podworkers.Sync, p, start)
-		} else if known, err := s.cache.Get(p.UID); err == nil && p.Status.Reason == evicted {
-			s.runtime.DeleteContainersInPod("", known)
+			t := podworkers.Update
+			if op == config.Reconcile {
+				t = podworkers.Sync
+			}
+			if static, ok := s.pods.PodOf(p); ok {
+				s.update(t, static, start)
+			} else {
+				s.log.V(4).Info("Unable to find pod for mirror pod, skipping", "mirrorPod", klog.KObj(p))
+			}
+			continue
+		}
+		switch op {
+		case config.Add:
+			if s.admits(p) {
+				s.update(podworkers.Create, p, start)
+			}
+		case config.Remove: // until all sources were seen, housekeeping decides later whether another source has it
+			if s.sourcesReady() {
+				s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Kill, Pod: p})
+			} else {
+				s.log.V(2).Info("Failed to delete pod", "pod", klog.KObj(p),
+					"err", "skipping delete because sources aren't ready yet")
+			}
+		case config.Reconcile: // its status at the API server differs from the reported one
+			if known, err := s.cache.Get(p.UID); err == nil && p.Status.Reason == evicted {
+				s.runtime.DeleteContainersInPod("", known)
+			}
+		default: // a deletion too: the pod is removed only after it has ended within its grace period
+			s.update(podworkers.Update, p, start)
 		}
 	}
+}
+
+// admits reports whether the node admits a new pod. A pod that it does not admit fails.
+func (s *SyncLoop) admits(p *v1.Pod) bool {
+	if s.workers.IsPodTerminationRequested(p.UID) || pod.IsTerminal(p.Status.Phase) {
+		return true
+	}
+	ok, reason, message := s.evictor.Admit(p)
+	if !ok {
+		s.metrics.AdmissionRejections.WithLabelValues(reason).Inc()
+		s.recorder.Eventf(p, v1.EventTypeWarning, reason, "%s", message)
+		s.status.SetPodStatus(p, v1.PodStatus{
+			QOSClass: p.Status.QOSClass, Phase: v1.PodFailed, Reason: reason, Message: "Pod was rejected: " + message,
+		})
+	}
+	return ok
 }
 
 // evicted is the reason in the status of evicted pods.
 const evicted = "Evicted"
 
-// HandlePodSyncs handles pods that something happened to, or that are due. Mirrors are never synced themselves.
-func (s *SyncLoop) HandlePodSyncs(pods []*v1.Pod) {
+// syncPods syncs pods that something happened to, or that are due.
+func (s *SyncLoop) syncPods(pods ...*v1.Pod) {
 	start := time.Now()
 	for _, p := range pods {
-		if !pod.IsMirror(p) {
-			s.update(podworkers.Sync, p, start)
-		}
+		s.update(podworkers.Sync, p, start)
 	}
 }
 
@@ -176,10 +154,10 @@ func (s *SyncLoop) PodsWithStatus() []*v1.Pod {
 	return out
 }
 
-// HandlePodCleanups is the housekeeping. It compares the desired pods, the workers and what runs: it ends pods that are
+// cleanUpPods is the housekeeping. It compares the desired pods, the workers and what runs: it ends pods that are
 // not desired, restarts pods that were added again while they ended, and removes what is left of pods that are gone
 // (pkg/kubelet/kubelet_pods.go upstream). It makes two lists, on the loop's goroutine.
-func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
+func (s *SyncLoop) cleanUpPods(ctx context.Context) error {
 	desired, mirrors := s.pods.Pods(), s.pods.Mirrors()
 	working := s.workers.SyncKnownPods(desired)
 	running, err := s.runtime.GetPods(ctx, false)
@@ -215,9 +193,8 @@ func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
 		s.log.V(2).Info("Clean up containers for orphaned pod we had not seen before", "podUID", r.UID)
 		s.metrics.OrphanedPods.Inc()
 		s.notify("orphan", r.Namespace+"/"+r.Name)
-		grace := int64(orphanGrace)
 		s.workers.UpdatePod(podworkers.UpdateOptions{
-			Type: podworkers.Kill, RunningPod: r, Kill: &podworkers.KillOptions{GraceOverride: &grace},
+			Type: podworkers.Kill, RunningPod: r, Kill: &podworkers.KillOptions{GraceOverride: new(int64(orphanGrace))},
 		})
 	}
 	s.count(desired, mirrors)

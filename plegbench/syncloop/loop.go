@@ -3,7 +3,7 @@ package syncloop
 import (
 	"context"
 	"errors"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -20,18 +20,14 @@ import (
 // A handler handles what comes through the loop's channels. The loop's goroutine calls its methods one after the other
 // (SyncHandler in pkg/kubelet/kubelet.go upstream).
 type handler interface {
-	HandlePodAdditions(pods []*v1.Pod)
-	HandlePodUpdates(pods []*v1.Pod)
-	HandlePodRemoves(pods []*v1.Pod)
-	HandlePodReconcile(pods []*v1.Pod)
-	HandlePodSyncs(pods []*v1.Pod)
-	HandlePodCleanups(ctx context.Context) error
+	handlePods(op config.Op, pods []*v1.Pod)
+	syncPods(pods ...*v1.Pod)
+	cleanUpPods(ctx context.Context) error
 
 	runtimeErrors() error
-	podByUID(uid types.UID) (*v1.Pod, bool) // a desired one
-	podsDue() []*v1.Pod                     // that have to be synced now
-	cleanDead(uid types.UID,
-		exited string) // removes surplus dead containers after a ContainerDied
+	podByUID(uid types.UID) (*v1.Pod, bool)                       // a desired one
+	podsDue() []*v1.Pod                                           // that have to be synced now
+	cleanDead(uid types.UID, exited string)                       // removes surplus dead containers
 	probed(probe string, uid types.UID, id container.ID, ok bool) // takes a result of a readiness or startup probe
 	sourcesReady() bool
 	sawSource(source string)
@@ -44,14 +40,14 @@ type loop struct {
 	log     logr.Logger
 	periods Periods
 
-	updates       <-chan config.PodUpdate
-	events        <-chan pleg.Event
-	livenessCh    <-chan prober.Update
-	readinessCh   <-chan prober.Update
-	startupCh     <-chan prober.Update
-	lastTurn      atomic.Int64 // unix nanoseconds of the monitor; 0 before the first turn
-	skippingSince atomic.Int64 // unix nanoseconds; 0 while it does not skip
-	turns         atomic.Int64
+	updates     <-chan config.PodUpdate
+	events      <-chan pleg.Event
+	livenessCh  <-chan prober.Update
+	readinessCh <-chan prober.Update
+	startupCh   <-chan prober.Update
+
+	mu    sync.Mutex
+	state LoopState // without Updates
 }
 
 // run loops until ctx ends. While the runtime has errors it reads no channel at all, with growing pauses, and does not
@@ -66,23 +62,38 @@ func (l *loop) run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := l.runtimeErrors(); err != nil {
 			l.log.Error(err, "Skipping pod synchronization")
-			if l.skippingSince.CompareAndSwap(0, time.Now().UnixNano()) {
+			if before := l.change(func(s *LoopState) {
+				s.Why = err.Error()
+				if s.SkippingSince.IsZero() {
+					s.SkippingSince = time.Now()
+				}
+			}); before.SkippingSince.IsZero() {
 				l.notify("skip", err.Error())
 			}
 			sleep(ctx, pause)
 			pause = min(2*pause, l.periods.SkipMost)
 			continue
 		}
-		if since := l.skippingSince.Swap(0); since != 0 {
-			l.notify("resume", time.Since(time.Unix(0, since)).Round(time.Millisecond).String())
+		now := func(s *LoopState) { s.LastTurn, s.SkippingSince, s.Why = time.Now(), time.Time{}, "" }
+		if before := l.change(now); !before.SkippingSince.IsZero() {
+			l.notify("resume", time.Since(before.SkippingSince).Round(time.Millisecond).String())
 		}
 		pause = l.periods.SkipFirst
-		l.lastTurn.Store(time.Now().UnixNano())
 		l.iterate(ctx, tick.C, housekeeping.C)
-		l.lastTurn.Store(time.Now().UnixNano())
-		l.turns.Add(1)
+		l.change(func(s *LoopState) { s.LastTurn, s.Turns = time.Now(), s.Turns+1 })
 	}
 	return ctx.Err()
+}
+
+// change changes the state and returns what it was before. f may be nil.
+func (l *loop) change(f func(*LoopState)) LoopState {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.state
+	if f != nil {
+		f(&l.state)
+	}
+	return before
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -103,7 +114,7 @@ func (l *loop) iterate(ctx context.Context, tick, housekeeping <-chan time.Time)
 	case <-tick:
 		if pods := l.podsDue(); len(pods) > 0 {
 			l.log.V(4).Info("SyncLoop (SYNC) pods", "total", len(pods), "pods", klog.KObjSlice(pods))
-			l.HandlePodSyncs(pods)
+			l.syncPods(pods...)
 		}
 	case u := <-l.livenessCh:
 		if u.Result == prober.Failure {
@@ -129,17 +140,11 @@ func word(yes bool, ifSo, ifNot string) string {
 
 func (l *loop) update(u config.PodUpdate) {
 	log := l.log.V(2)
-	handle := l.HandlePodUpdates // also of a deletion: the pod is removed only after it has ended within its grace period
-	switch u.Op {
-	case config.Add:
-		handle = l.HandlePodAdditions
-	case config.Remove:
-		handle = l.HandlePodRemoves
-	case config.Reconcile:
-		handle, log = l.HandlePodReconcile, l.log.V(4)
+	if u.Op == config.Reconcile {
+		log = l.log.V(4)
 	}
 	log.Info("SyncLoop "+u.Op.String(), "source", u.Source, "pods", klog.KObjSlice(u.Pods))
-	handle(u.Pods)
+	l.handlePods(u.Op, u.Pods)
 	l.sawSource(u.Source)
 }
 
@@ -147,7 +152,7 @@ func (l *loop) event(e pleg.Event) {
 	if e.Type != pleg.ContainerRemoved {
 		if p, ok := l.podByUID(e.ID); ok {
 			l.log.V(2).Info("SyncLoop (PLEG): event for pod", "pod", klog.KObj(p), "event", e)
-			l.HandlePodSyncs([]*v1.Pod{p})
+			l.syncPods(p)
 		} else {
 			l.log.V(4).Info("SyncLoop (PLEG): pod does not exist, ignore irrelevant event", "event", e)
 		}
@@ -165,11 +170,8 @@ func (l *loop) syncProbed(u prober.Update, probe, status string) {
 		return
 	}
 	l.log.V(1).Info("SyncLoop (probe)", "probe", probe, "status", status, "pod", klog.KObj(p))
-	l.HandlePodSyncs([]*v1.Pod{p})
+	l.syncPods(p)
 }
-
-// errHousekeeping has the text of the kubelet's log line about a slow housekeeping.
-var errHousekeeping = errors.New("housekeeping took too long")
 
 // housekeep cleans up on the loop's goroutine, with two lists of the runtime: a runtime that hangs stops the loop here,
 // before any health check fails.
@@ -180,20 +182,21 @@ func (l *loop) housekeep(ctx context.Context) {
 	}
 	l.log.V(4).Info("SyncLoop (housekeeping)")
 	start := time.Now()
-	if err := l.HandlePodCleanups(ctx); err != nil && ctx.Err() == nil {
+	if err := l.cleanUpPods(ctx); err != nil && ctx.Err() == nil {
 		l.log.Error(err, "Failed cleaning pods")
 	}
 	took := time.Since(start)
 	if expected := l.periods.Housekeeping / 2; took > expected {
-		l.log.Error(errHousekeeping, "Housekeeping took longer than expected", "expected", expected, "actual", took)
+		l.log.Error(errors.New("housekeeping took too long"), "Housekeeping took longer than expected", "expected",
+			expected, "actual", took)
 	}
 	l.log.V(4).Info("SyncLoop (housekeeping) end", "duration", took)
 }
 
 // healthy is the check of /healthz/syncloop. It never fails before the loop's first turn.
 func (l *loop) healthy() error {
-	last := l.lastTurn.Load()
-	if last != 0 && time.Since(time.Unix(0, last)) > max(2*l.periods.Resync, l.periods.LoopStuck) {
+	last := l.change(nil).LastTurn
+	if !last.IsZero() && time.Since(last) > max(2*l.periods.Resync, l.periods.LoopStuck) {
 		return errors.New("sync Loop took longer than expected")
 	}
 	return nil

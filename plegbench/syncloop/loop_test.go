@@ -23,14 +23,14 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
 )
 
-// A rig is a loop whose handler writes down what it is asked.
+// A rig is a loop whose handler records its calls.
 type rig struct {
 	loop   *loop
+	start  time.Time
 	mu     sync.Mutex
 	calls  []string
 	lines  []string // of the log, with the seconds since the start
-	start  time.Time
-	broken error // of the runtime
+	broken error    // of the runtime
 	clean  time.Duration
 
 	updates                      chan config.PodUpdate
@@ -38,22 +38,33 @@ type rig struct {
 	liveness, readiness, startup chan prober.Update
 }
 
-func newRig(t *testing.T) *rig {
+// spin runs a test in a bubble, with a loop whose runtime has that error, and ends the loop after it.
+func spin(t *testing.T, broken error, play func(t *testing.T, r *rig)) {
 	t.Helper()
-	r := &rig{
-		start: time.Now(), updates: make(chan config.PodUpdate, 50), events: make(chan pleg.Event, 1000),
-		liveness: make(chan prober.Update, 20), readiness: make(chan prober.Update, 20), startup: make(chan prober.Update, 20),
-	}
-	log := funcr.New(func(_, args string) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.lines = append(r.lines, fmt.Sprintf("%.1f %s", time.Since(r.start).Seconds(), args))
-	}, funcr.Options{Verbosity: 5})
-	r.loop = &loop{
-		handler: r, log: log, periods: DefaultPeriods(),
-		updates: r.updates, events: r.events, livenessCh: r.liveness, readinessCh: r.readiness, startupCh: r.startup,
-	}
-	return r
+	synctest.Test(t, func(t *testing.T) {
+		probes := func() chan prober.Update { return make(chan prober.Update, 1) }
+		r := &rig{
+			start: time.Now(), updates: make(chan config.PodUpdate, 1), events: make(chan pleg.Event, 1),
+			liveness: probes(), readiness: probes(), startup: probes(), broken: broken,
+		}
+		r.loop = &loop{
+			handler: r, periods: DefaultPeriods(), updates: r.updates, events: r.events,
+			livenessCh: r.liveness, readinessCh: r.readiness, startupCh: r.startup,
+			log: funcr.New(func(_, args string) {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				r.lines = append(r.lines, fmt.Sprintf("%.1f %s", time.Since(r.start).Seconds(), args))
+			}, funcr.Options{Verbosity: 5}),
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- r.loop.run(ctx) }()
+		play(t, r)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("the loop ended with %v", err)
+		}
+	})
 }
 
 func named(name string) *v1.Pod {
@@ -66,12 +77,17 @@ func (r *rig) note(format string, args ...any) {
 	r.calls = append(r.calls, fmt.Sprintf(format, args...))
 }
 
-func (r *rig) took() []string {
+// took compares the calls since the last time, sorted since the order of the channels is random.
+func (r *rig) took(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	out := r.calls
+	slices.Sort(r.calls)
+	if diff := cmp.Diff(want, r.calls); diff != "" {
+		t.Error(diff)
+	}
 	r.calls = nil
-	return out
 }
 
 func (r *rig) breakRuntime(err error) {
@@ -80,23 +96,32 @@ func (r *rig) breakRuntime(err error) {
 	r.broken = err
 }
 
-func (r *rig) handled(what string, pods []*v1.Pod) {
+func (r *rig) handlePods(op config.Op, pods []*v1.Pod) {
 	for _, p := range pods {
-		r.note("%s %s", what, p.Name)
+		r.note("%s %s", op, p.Name)
 	}
 }
 
-func (r *rig) HandlePodAdditions(pods []*v1.Pod) { r.handled("add", pods) }
-func (r *rig) HandlePodUpdates(pods []*v1.Pod)   { r.handled("update", pods) }
-func (r *rig) HandlePodRemoves(pods []*v1.Pod)   { r.handled("remove", pods) }
-func (r *rig) HandlePodReconcile(pods []*v1.Pod) { r.handled("reconcile", pods) }
-func (r *rig) HandlePodSyncs(pods []*v1.Pod)     { r.handled("sync", pods) }
-func (r *rig) HandlePodCleanups(ctx context.Context) error {
-	sleep(ctx, r.clean)
+func (r *rig) syncPods(pods ...*v1.Pod) {
+	for _, p := range pods {
+		r.note("sync %s", p.Name)
+	}
+}
+
+func (r *rig) cleanUpPods(ctx context.Context) error {
+	r.mu.Lock()
+	clean := r.clean
+	r.mu.Unlock()
+	sleep(ctx, clean)
 	return nil
 }
 
-func (r *rig) runtimeErrors() error { r.mu.Lock(); defer r.mu.Unlock(); return r.broken }
+func (r *rig) runtimeErrors() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.broken
+}
+
 func (r *rig) podByUID(uid types.UID) (*v1.Pod, bool) {
 	return named(string(uid)), strings.HasPrefix(string(uid), "pod")
 }
@@ -109,103 +134,68 @@ func (r *rig) probed(probe string, uid types.UID, _ container.ID, ok bool) {
 	r.note("%s %s %v", probe, uid, ok)
 }
 
-// begin runs the loop until the test's end.
-func (r *rig) begin(t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- r.loop.run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("the loop ended with %v", err)
+func TestLoopDispatch(t *testing.T) {
+	spin(t, nil, func(t *testing.T, r *rig) {
+		for _, op := range []config.Op{config.Remove, config.Add, config.Update, config.Delete, config.Reconcile} {
+			r.updates <- config.PodUpdate{Op: op, Source: "file", Pods: []*v1.Pod{named("a"), named("b")}}
+			r.took(t, op.String()+" a", op.String()+" b", "saw file")
+		}
+		for _, tt := range []struct {
+			uid  types.UID
+			kind pleg.EventType
+			want []string
+		}{
+			{"pod1", pleg.ContainerStarted, []string{"sync pod1"}},
+			{"pod1", pleg.ContainerDied, []string{"clean pod1 c", "sync pod1"}},
+			{"pod1", pleg.ContainerRemoved, nil},
+			{"unknown", pleg.ContainerStarted, nil},
+		} {
+			r.events <- pleg.Event{ID: tt.uid, Type: tt.kind, Data: "c"}
+			r.took(t, tt.want...)
+		}
+		for _, tt := range []struct {
+			probe  chan prober.Update
+			uid    types.UID
+			result prober.Result
+			want   []string
+		}{
+			{r.liveness, "pod1", prober.Failure, []string{"sync pod1"}},
+			{r.liveness, "pod1", prober.Success, nil},
+			{r.liveness, "unknown", prober.Failure, nil},
+			{r.readiness, "pod1", prober.Success, []string{"readiness pod1 true", "sync pod1"}},
+			{r.readiness, "pod1", prober.Failure, []string{"readiness pod1 false", "sync pod1"}},
+			{r.startup, "pod1", prober.Failure, []string{"startup pod1 false", "sync pod1"}},
+		} {
+			tt.probe <- prober.Update{PodUID: tt.uid, Result: tt.result}
+			r.took(t, tt.want...)
 		}
 	})
 }
 
-func TestLoopDispatch(t *testing.T) {
-	tests := []struct {
-		name string
-		send func(r *rig)
-		want []string
-	}{
-		{"add", func(r *rig) {
-			r.updates <- config.PodUpdate{Op: config.Add, Source: "file", Pods: []*v1.Pod{named("a"), named("b")}}
-		}, []string{"add a", "add b", "saw file"}},
-		{"update", func(r *rig) {
-			r.updates <- config.PodUpdate{Op: config.Update, Source: "api", Pods: []*v1.Pod{named("a")}}
-		}, []string{"update a", "saw api"}},
-		{"a deletion is an update", func(r *rig) {
-			r.updates <- config.PodUpdate{Op: config.Delete, Source: "api", Pods: []*v1.Pod{named("a")}}
-		}, []string{"update a", "saw api"}},
-		{"remove", func(r *rig) {
-			r.updates <- config.PodUpdate{Op: config.Remove, Source: "api", Pods: []*v1.Pod{named("a")}}
-		}, []string{"remove a", "saw api"}},
-		{"reconcile", func(r *rig) {
-			r.updates <- config.PodUpdate{Op: config.Reconcile, Source: "api", Pods: []*v1.Pod{named("a")}}
-		}, []string{"reconcile a", "saw api"}},
-		{"started", func(r *rig) { r.events <- pleg.Event{ID: "pod1", Type: pleg.ContainerStarted, Data: "c"} }, []string{"sync pod1"}},
-		{"died", func(r *rig) { r.events <- pleg.Event{ID: "pod1", Type: pleg.ContainerDied, Data: "c"} }, []string{"sync pod1", "clean pod1 c"}},
-		{"removed", func(r *rig) { r.events <- pleg.Event{ID: "pod1", Type: pleg.ContainerRemoved, Data: "c"} }, nil},
-		{"of an unknown pod", func(r *rig) { r.events <- pleg.Event{ID: "x", Type: pleg.ContainerStarted, Data: "c"} }, nil},
-		{"liveness failed", func(r *rig) { r.liveness <- prober.Update{PodUID: "pod1", Result: prober.Failure} }, []string{"sync pod1"}},
-		{"liveness succeeded", func(r *rig) { r.liveness <- prober.Update{PodUID: "pod1", Result: prober.Success} }, nil},
-		{"ready", func(r *rig) { r.readiness <- prober.Update{PodUID: "pod1", Result: prober.Success} }, []string{"readiness pod1 true", "sync pod1"}},
-		{"not ready", func(r *rig) { r.readiness <- prober.Update{PodUID: "pod1", Result: prober.Failure} }, []string{"readiness pod1 false", "sync pod1"}},
-		{"startup failed", func(r *rig) { r.startup <- prober.Update{PodUID: "pod1", Result: prober.Failure} }, []string{"startup pod1 false", "sync pod1"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t)
-				r.begin(t)
-				tt.send(r)
-				synctest.Wait()
-				if diff := cmp.Diff(tt.want, r.took()); diff != "" {
-					t.Error(diff)
-				}
-			})
-		})
-	}
-}
-
-// While the runtime is in trouble the loop drains nothing, logs it with growing pauses, and leaves its monitor as it
-// was.
+// While the runtime has errors the loop takes nothing, logs them with growing pauses, and leaves its monitor as it was.
 func TestLoopSkips(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		r.breakRuntime(errors.New("container runtime is down"))
-		r.begin(t)
+	spin(t, errors.New("container runtime is down"), func(t *testing.T, r *rig) {
 		r.updates <- config.PodUpdate{Op: config.Add, Source: "file", Pods: []*v1.Pod{named("a")}}
 		r.events <- pleg.Event{ID: "pod1", Type: pleg.ContainerStarted}
 		time.Sleep(22 * time.Second)
-		synctest.Wait()
+		r.took(t, "event skip container runtime is down")
 		var at []string
-		r.mu.Lock()
 		for _, line := range r.lines {
-			if strings.Contains(line, `"msg"="Skipping pod synchronization" "error"="container runtime is down"`) {
-				when, _, _ := strings.Cut(line, " ")
+			when, text, _ := strings.Cut(line, " ")
+			if strings.Contains(text, `"Skipping pod synchronization" "error"="container runtime is down"`) {
 				at = append(at, when)
 			}
 		}
-		r.mu.Unlock()
-		if diff := cmp.Diff([]string{"0.0", "0.1", "0.3", "0.7", "1.5", "3.1", "6.3", "11.3", "16.3", "21.3"}, at); diff != "" {
-			t.Error(diff)
-		}
-		if diff := cmp.Diff([]string{"event skip container runtime is down"}, r.took()); diff != "" {
+		want := []string{"0.0", "0.1", "0.3", "0.7", "1.5", "3.1", "6.3", "11.3", "16.3", "21.3"}
+		if diff := cmp.Diff(want, at); diff != "" {
 			t.Error(diff)
 		}
 		if err := r.loop.healthy(); err != nil {
-			t.Errorf("a loop that has never turned counts as healthy, not as %v", err)
+			t.Errorf("before its first turn the loop is not healthy: %v", err)
 		}
 		r.breakRuntime(nil)
 		time.Sleep(5 * time.Second)
-		synctest.Wait()
-		got := r.took()
-		slices.Sort(got) // which channel goes first is random
-		if diff := cmp.Diff([]string{"add a", "event resume 26.3s", "saw file", "sync pod1"}, got); diff != "" {
-			t.Error(diff)
-		}
+		r.took(t, "ADD a", "event resume 26.3s", "saw file", "sync pod1")
 		r.breakRuntime(errors.New("again"))
 		time.Sleep(4 * time.Minute)
 		if err := r.loop.healthy(); err != nil {
@@ -215,56 +205,52 @@ func TestLoopSkips(t *testing.T) {
 		if err := r.loop.healthy(); err == nil || err.Error() != "sync Loop took longer than expected" {
 			t.Errorf("after six minutes: %v", err)
 		}
+		if s := r.loop.change(nil); time.Since(s.SkippingSince) < 5*time.Minute || s.Why != "again" || s.Turns < 5 {
+			t.Errorf("the state is %+v", s)
+		}
 	})
 }
 
 // A housekeeping that hangs holds up everything else, and is logged when it ends.
 func TestLoopHousekeeping(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+	spin(t, nil, func(t *testing.T, r *rig) {
+		r.mu.Lock()
 		r.clean = 2 * time.Minute
-		r.begin(t)
+		r.mu.Unlock()
 		time.Sleep(3 * time.Second) // it has begun
 		r.updates <- config.PodUpdate{Op: config.Add, Source: "file", Pods: []*v1.Pod{named("a")}}
 		time.Sleep(time.Minute)
-		synctest.Wait()
-		if got := r.took(); len(got) > 0 {
-			t.Errorf("during housekeeping: %v", got)
-		}
+		r.took(t)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		r.mu.Lock()
-		logged := slices.ContainsFunc(r.lines, func(line string) bool {
-			return strings.Contains(line, `"Housekeeping took longer than expected" "error"="housekeeping took too long" "expected"="1s" "actual"="2m0s"`)
-		})
-		r.mu.Unlock()
-		if !logged {
+		defer r.mu.Unlock()
+		const want = `"Housekeeping took longer than expected" "error"="housekeeping took too long" ` +
+			`"expected"="1s" "actual"="2m0s"`
+		if !strings.Contains(strings.Join(r.lines, "\n"), want) {
 			t.Errorf("not logged: %q", r.lines)
 		}
 	})
 }
 
-func TestPeriodsFaster(t *testing.T) {
-	p := DefaultPeriods().Faster(60)
-	if p.RelistThreshold != 3*time.Second || p.Request != 2*time.Second || p.SkipFirst != leastPeriod {
-		t.Errorf("%+v", p)
-	}
-}
-
 // A shorter CrashLoopBackOff changes neither when it begins anew nor how long a failed pull waits (newCrashLoopBackOff
 // in pkg/kubelet/kubelet.go).
-func TestPeriodsFor(t *testing.T) {
+func TestPeriods(t *testing.T) {
 	k, _, err := LoadKubelet("", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(DefaultPeriods(), PeriodsFor(k)); diff != "" {
+	want := DefaultPeriods()
+	if diff := cmp.Diff(want, PeriodsFor(k)); diff != "" {
 		t.Error(diff)
 	}
 	k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration = 5 * time.Second
-	want := DefaultPeriods()
 	want.CrashFirst, want.CrashMost = 5*time.Second, 5*time.Second
 	if diff := cmp.Diff(want, PeriodsFor(k)); diff != "" {
 		t.Error(diff)
+	}
+	p := want.Faster(60)
+	if p.RelistThreshold != 3*time.Second || p.Request != 2*time.Second || p.SkipFirst != leastPeriod {
+		t.Errorf("%+v", p)
 	}
 }

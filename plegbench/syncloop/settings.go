@@ -132,40 +132,26 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 // validate refuses what the kubelet refuses of the settings that a syncLoop would not survive
 // (pkg/kubelet/apis/config/validation upstream).
 func validate(c *kubeletconfig.Config) error {
-	low, high := c.ImageGCLowThresholdPercent, c.ImageGCHighThresholdPercent
-	for _, rule := range []struct {
-		field string
-		value any
-		ok    bool
-		must  string
-	}{
-		{"syncFrequency", c.SyncFrequency, c.SyncFrequency.Duration > 0, "more than 0"},
-		{"fileCheckFrequency", c.FileCheckFrequency, c.FileCheckFrequency.Duration > 0, "more than 0"},
-		{"httpCheckFrequency", c.HTTPCheckFrequency, c.HTTPCheckFrequency.Duration > 0, "more than 0"},
-		{
-			"nodeStatusUpdateFrequency", c.NodeStatusUpdateFrequency, c.NodeStatusUpdateFrequency.Duration > 0,
-			"more than 0",
-		},
-		{
-			"nodeStatusReportFrequency", c.NodeStatusReportFrequency, c.NodeStatusReportFrequency.Duration > 0,
-			"more than 0",
-		},
-		{"runtimeRequestTimeout", c.RuntimeRequestTimeout, c.RuntimeRequestTimeout.Duration > 0, "more than 0"},
-		{"nodeLeaseDurationSeconds", c.NodeLeaseDurationSeconds, c.NodeLeaseDurationSeconds > 0, "more than 0"},
-		{"port", c.Port, c.Port >= 0 && c.Port < 1<<16, "0 to 65535"},
-		{
-			"imageGCLowThresholdPercent", low, 0 <= low && low < high && high <= 100,
-			fmt.Sprintf("0 or more, and less than imageGCHighThresholdPercent (%d)", high),
-		},
-		{"maxPods", c.MaxPods, c.MaxPods >= 0, "0 or more"},
-		{
-			"cgroupDriver", c.CgroupDriver, c.CgroupDriver == "cgroupfs" || c.CgroupDriver == "systemd",
-			"cgroupfs or systemd",
-		},
-	} {
-		if !rule.ok {
-			return fmt.Errorf("%s is %v: it must be %s", rule.field, rule.value, rule.must)
+	var errs []error
+	rule := func(field string, value any, ok bool, must string) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s is %v: it must be %s", field, value, must))
 		}
 	}
-	return nil
+	period := func(field string, d time.Duration) { rule(field, d, d > 0, "more than 0") }
+	period("syncFrequency", c.SyncFrequency.Duration)
+	period("fileCheckFrequency", c.FileCheckFrequency.Duration)
+	period("httpCheckFrequency", c.HTTPCheckFrequency.Duration)
+	period("nodeStatusUpdateFrequency", c.NodeStatusUpdateFrequency.Duration)
+	period("nodeStatusReportFrequency", c.NodeStatusReportFrequency.Duration)
+	period("runtimeRequestTimeout", c.RuntimeRequestTimeout.Duration)
+	rule("nodeLeaseDurationSeconds", c.NodeLeaseDurationSeconds, c.NodeLeaseDurationSeconds > 0, "more than 0")
+	rule("port", c.Port, c.Port >= 0 && c.Port < 1<<16, "0 to 65535")
+	rule("maxPods", c.MaxPods, c.MaxPods >= 0, "0 or more")
+	low, high := c.ImageGCLowThresholdPercent, c.ImageGCHighThresholdPercent
+	rule("imageGCLowThresholdPercent", low, 0 <= low && low < high && high <= 100,
+		fmt.Sprintf("0 or more, and less than imageGCHighThresholdPercent (%d)", high))
+	driver := c.CgroupDriver
+	rule("cgroupDriver", driver, driver == "cgroupfs" || driver == "systemd", "cgroupfs or systemd")
+	return errors.Join(errs...)
 }

@@ -134,8 +134,7 @@ const orphanGrace = 1
 // SyncTerminatingRuntimePod stops a pod of which only the runtime knows.
 func (s *SyncLoop) SyncTerminatingRuntimePod(ctx context.Context, running *container.Pod) error {
 	s.log.V(2).Info("Killing orphaned pod that runs in the runtime", "podUID", running.UID)
-	grace := int64(orphanGrace)
-	return s.runtime.KillPod(ctx, nil, running, &grace).Err
+	return s.runtime.KillPod(ctx, nil, running, new(int64(orphanGrace))).Err
 }
 
 // SyncTerminatedPod cleans up after a pod that no longer runs. Package gc removes its containers and sandboxes.
@@ -178,30 +177,25 @@ func (s *SyncLoop) apiStatus(p *v1.Pod, running *container.PodStatus, isTerminal
 	})
 }
 
-// killPodNow ends a pod for an eviction and waits for it, somewhat longer than its grace period.
-func (s *SyncLoop) killPodNow(
-	ctx context.Context, p *v1.Pod, evict bool, grace *int64, override func(*v1.PodStatus),
-) error {
-	seconds := int64(v1.DefaultTerminationGracePeriodSeconds)
-	if p.Spec.TerminationGracePeriodSeconds != nil {
-		seconds = *p.Spec.TerminationGracePeriodSeconds
-	}
-	if grace != nil {
-		seconds = *grace
-	}
+// Of an eviction: the grace period of the pod, in seconds, and how long its end is awaited (pkg/kubelet/eviction and
+// pod_workers.go upstream).
+const (
+	evictionGrace = 1
+	evictionWait  = 10 * time.Second
+)
+
+// evictPod ends a pod for an eviction and waits for it. override completes its status.
+func (s *SyncLoop) evictPod(ctx context.Context, p *v1.Pod, override func(*v1.PodStatus)) error {
 	done := make(chan struct{})
-	s.workers.UpdatePod(podworkers.UpdateOptions{
-		Type: podworkers.Kill, Pod: p,
-		Kill: &podworkers.KillOptions{Completed: done, Evict: evict, StatusOverride: override, GraceOverride: grace},
-	})
+	s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Kill, Pod: p, Kill: &podworkers.KillOptions{
+		Completed: done, Evict: true, StatusOverride: override, GraceOverride: new(int64(evictionGrace)),
+	}})
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(max(leastKillWait, time.Duration(seconds)*time.Second*3/2)):
+	case <-time.After(evictionWait):
 		return errors.New("timeout waiting to kill pod")
 	}
 }
-
-const leastKillWait = 10 * time.Second

@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -83,7 +82,6 @@ type Config struct {
 
 // An Event is an event in the life of a syncLoop, for a timeline.
 type Event struct {
-	At     time.Time
 	What   string // skip, resume, ready, not-ready or orphan
 	Detail string // the kubelet's text where it has one
 }
@@ -146,7 +144,8 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	if err := claimLogs(cfg.LogDir, cfg.NodeName); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(cfg.RootDir, cgroupRootFile), []byte(cfg.Kubelet.CgroupRoot), 0o640); err != nil {
+	if err := os.WriteFile(filepath.Join(cfg.RootDir, cgroupRootFile), []byte(cfg.Kubelet.CgroupRoot),
+		0o640); err != nil {
 		return nil, err
 	}
 	for _, a := range nodestatus.Addresses(cfg.NodeName) {
@@ -184,7 +183,8 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 func (s *SyncLoop) takeCgroupDriver(ctx context.Context) {
 	config, err := s.service.RuntimeConfig(ctx)
 	if err != nil || config.GetLinux() == nil {
-		s.log.V(2).Info("CRI implementation should be updated to support RuntimeConfig. Falling back to using cgroupDriver from kubelet config.")
+		s.log.V(2).Info("CRI implementation should be updated to support RuntimeConfig. " +
+			"Falling back to using cgroupDriver from kubelet config.")
 		return
 	}
 	driver := strings.ToLower(config.GetLinux().GetCgroupDriver().String())
@@ -258,7 +258,7 @@ func (s *SyncLoop) Addr() net.Addr {
 
 func (s *SyncLoop) notify(what, detail string) {
 	if s.cfg.Notify != nil {
-		s.cfg.Notify(Event{At: time.Now(), What: what, Detail: detail})
+		s.cfg.Notify(Event{What: what, Detail: detail})
 	}
 }
 
@@ -404,10 +404,10 @@ func (s *SyncLoop) wirePLEG() {
 	s.pleg = pleg.NewGeneric(generic)
 	s.state.AddHealthCheck("PLEG", s.pleg.Healthy)
 	if evented {
-		s.evented = pleg.NewEvented(pleg.EventedConfig{
-			Generic: s.pleg, Stream: s.service, Log: s.log, Owner: s.cfg.NodeName,
+		s.evented = &pleg.Evented{
+			Generic: s.pleg, Stream: s.service, Owner: s.cfg.NodeName,
 			FallbackPeriod: p.Relist, FallbackThreshold: p.RelistThreshold,
-		})
+		}
 		s.state.AddHealthCheck("EventedPLEG", s.evented.Healthy)
 	}
 }
@@ -427,7 +427,7 @@ func (s *SyncLoop) wireCollectors() error {
 		return err
 	}
 	s.evictor = eviction.New(eviction.Config{
-		Summary: s.stats.Summary, Pods: s.activePods, Kill: s.killPodNow,
+		Summary: s.stats.Summary, Pods: s.activePods, Kill: s.evictPod,
 		CleanedUp:  func(p *v1.Pod) bool { return s.workers.ShouldPodBeFinished(p.UID) },
 		Reclaim:    []func(context.Context) error{s.runtime.DeleteAllUnused, s.images.DeleteUnused},
 		Thresholds: thresholds, TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration, Period: p.Eviction,

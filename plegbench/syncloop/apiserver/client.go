@@ -75,7 +75,9 @@ func New(cfg *rest.Config, limits Limits) (*Client, error) {
 func Scheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
-	for _, add := range []func(*runtime.Scheme) error{v1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{
+		v1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme,
+	} {
 		utilruntime.Must(add(scheme)) // types that do not fit together are a mistake in the API's own code
 	}
 	return scheme

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -37,7 +38,8 @@ type recorder struct {
 
 func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.asked = append(r.asked, req.Method+" "+req.URL.RequestURI())
-	r.accept, r.kind, r.identity = req.Header.Get("Accept"), req.Header.Get("Content-Type"), req.Header.Get("Authorization")
+	h := req.Header
+	r.accept, r.kind, r.identity = h.Get("Accept"), h.Get("Content-Type"), h.Get("Authorization")
 	r.body, _ = io.ReadAll(req.Body)
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(r.status)
@@ -61,112 +63,119 @@ func meta(name, namespace string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: namespace, ResourceVersion: "7"}
 }
 
+func kind(group, kind string) metav1.TypeMeta { return metav1.TypeMeta{Kind: kind, APIVersion: group} }
+
 // TestCalls makes each call: what the API server is asked, that what is sent arrives, and that the answer comes back.
 func TestCalls(t *testing.T) {
-	p := &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: meta("web", "shop")}
-	node := &v1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: meta("n1", "")}
-	lease := &coordinationv1.Lease{TypeMeta: metav1.TypeMeta{Kind: "Lease", APIVersion: "coordination.k8s.io/v1"}, ObjectMeta: meta("n1", v1.NamespaceNodeLease)}
-	settings := &v1.ConfigMap{TypeMeta: metav1.TypeMeta{Kind: "ConfigMap", APIVersion: "v1"}, ObjectMeta: meta("settings", "shop")}
-	key := &v1.Secret{TypeMeta: metav1.TypeMeta{Kind: "Secret", APIVersion: "v1"}, ObjectMeta: meta("key", "shop")}
-	event := &v1.Event{TypeMeta: metav1.TypeMeta{Kind: "Event", APIVersion: "v1"}, ObjectMeta: meta("web.1", "shop"), Reason: "Started"}
-	token := &authenticationv1.TokenRequest{
-		TypeMeta: metav1.TypeMeta{Kind: "TokenRequest", APIVersion: "authentication.k8s.io/v1"}, Spec: authenticationv1.TokenRequestSpec{Audiences: []string{"a"}},
+	p := &v1.Pod{TypeMeta: kind("v1", "Pod"), ObjectMeta: meta("web", "shop")}
+	pods := &v1.PodList{TypeMeta: kind("v1", "PodList"), Items: []v1.Pod{*p}}
+	node := &v1.Node{TypeMeta: kind("v1", "Node"), ObjectMeta: meta("n1", "")}
+	lease := &coordinationv1.Lease{
+		TypeMeta: kind("coordination.k8s.io/v1", "Lease"), ObjectMeta: meta("n1", v1.NamespaceNodeLease),
 	}
+	settings := &v1.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: meta("settings", "shop")}
+	key := &v1.Secret{TypeMeta: kind("v1", "Secret"), ObjectMeta: meta("key", "shop")}
+	event := &v1.Event{TypeMeta: kind("v1", "Event"), ObjectMeta: meta("web.1", "shop"), Reason: "Started"}
+	token := &authenticationv1.TokenRequest{
+		TypeMeta: kind("authentication.k8s.io/v1", "TokenRequest"),
+		Spec:     authenticationv1.TokenRequestSpec{Audiences: []string{"a"}},
+	}
+	const shop = "/api/v1/namespaces/shop/"
 	const leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 	patch := []byte(`{"status":{"phase":"Running"}}`)
+	ours := metav1.ListOptions{FieldSelector: "spec.nodeName=n1", TimeoutSeconds: new(int64(30))}
+	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions("uid")}
+	nowJSON := []byte(`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"uid"}}`)
+	done := &metav1.Status{TypeMeta: kind("v1", "Status"), Status: "Success"}
+	ctx := t.Context()
 	for _, tt := range []struct {
 		want   string
 		sent   any // the body's content, or nil
 		answer runtime.Object
-		call   func(ctx context.Context, c *Client) (runtime.Object, error)
+		call   func(c *Client) (runtime.Object, error)
 	}{
-		{"GET /api/v1/namespaces/shop/pods/web", nil, p, func(ctx context.Context, c *Client) (runtime.Object, error) { return c.GetPod(ctx, "shop", "web") }},
-		{"POST /api/v1/namespaces/shop/pods", p, p, func(ctx context.Context, c *Client) (runtime.Object, error) { return c.CreatePod(ctx, p) }},
 		{
-			"PATCH /api/v1/namespaces/shop/pods/web/status", patch, p,
-			func(ctx context.Context, c *Client) (runtime.Object, error) {
-				return c.PatchPodStatus(ctx, "shop", "web", patch)
-			},
+			"GET " + shop +
+				"pods/web", nil, p, func(c *Client) (runtime.Object, error) { return c.GetPod(ctx, "shop", "web") },
 		},
+		{"POST " + shop + "pods", p, p, func(c *Client) (runtime.Object, error) { return c.CreatePod(ctx, p) }},
+		{"PATCH " + shop + "pods/web/status", patch, p, func(c *Client) (runtime.Object, error) {
+			return c.PatchPodStatus(ctx, "shop", "web", patch)
+		}},
+		{"DELETE " + shop + "pods/web", nowJSON, done, func(c *Client) (runtime.Object, error) {
+			return done, c.DeletePod(ctx, "shop", "web", now)
+		}},
 		{
-			"GET /api/v1/pods?fieldSelector=spec.nodeName%3Dn1&timeout=30s&timeoutSeconds=30", nil,
-			&v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []v1.Pod{*p}},
-			func(ctx context.Context, c *Client) (runtime.Object, error) {
-				return c.ListPods(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=n1", TimeoutSeconds: new(int64(30))})
-			},
+			"GET /api/v1/pods?fieldSelector=spec.nodeName%3Dn1&timeout=30s&timeoutSeconds=30", nil, pods,
+			func(c *Client) (runtime.Object, error) { return c.ListPods(ctx, ours) },
 		},
-		{"GET /api/v1/nodes/n1", nil, node, func(ctx context.Context, c *Client) (runtime.Object, error) { return c.GetNode(ctx, "n1") }},
-		{"POST /api/v1/nodes", node, node, func(ctx context.Context, c *Client) (runtime.Object, error) { return c.CreateNode(ctx, node) }},
-		{"PATCH /api/v1/nodes/n1/status", patch, node, func(ctx context.Context, c *Client) (runtime.Object, error) {
+		{"GET /api/v1/nodes/n1", nil, node, func(c *Client) (runtime.Object, error) { return c.GetNode(ctx, "n1") }},
+		{"POST /api/v1/nodes", node, node, func(c *Client) (runtime.Object, error) { return c.CreateNode(ctx, node) }},
+		{"PATCH /api/v1/nodes/n1/status", patch, node, func(c *Client) (runtime.Object, error) {
 			return c.PatchNodeStatus(ctx, "n1", patch)
 		}},
-		{"GET " + leases + "/n1", nil, lease, func(ctx context.Context, c *Client) (runtime.Object, error) { return c.GetLease(ctx, "n1") }},
-		{"POST " + leases, lease, lease, func(ctx context.Context, c *Client) (runtime.Object, error) { return c.CreateLease(ctx, lease) }},
-		{"PUT " + leases + "/n1", lease, lease, func(ctx context.Context, c *Client) (runtime.Object, error) { return c.UpdateLease(ctx, lease) }},
-		{"GET /api/v1/namespaces/shop/configmaps/settings", nil, settings, func(ctx context.Context, c *Client) (runtime.Object, error) {
+		{"GET " + leases + "/n1", nil, lease, func(c *Client) (runtime.Object, error) { return c.GetLease(ctx, "n1") }},
+		{"POST " + leases, lease, lease, func(c *Client) (runtime.Object, error) { return c.CreateLease(ctx, lease) }},
+		{
+			"PUT " + leases +
+				"/n1", lease, lease, func(c *Client) (runtime.Object, error) { return c.UpdateLease(ctx, lease) },
+		},
+		{"GET " + shop + "configmaps/settings", nil, settings, func(c *Client) (runtime.Object, error) {
 			return c.GetConfigMap(ctx, "shop", "settings")
 		}},
-		{"GET /api/v1/namespaces/shop/secrets/key", nil, key, func(ctx context.Context, c *Client) (runtime.Object, error) { return c.GetSecret(ctx, "shop", "key") }},
-		{"POST /api/v1/namespaces/shop/serviceaccounts/clerk/token", token, token, func(ctx context.Context, c *Client) (runtime.Object, error) {
+		{"GET " + shop + "secrets/key", nil, key, func(c *Client) (runtime.Object, error) {
+			return c.GetSecret(ctx, "shop", "key")
+		}},
+		{"POST " + shop + "serviceaccounts/clerk/token", token, token, func(c *Client) (runtime.Object, error) {
 			return c.CreateToken(ctx, "shop", "clerk", token)
 		}},
-		{"POST /api/v1/namespaces/shop/events", event, event, func(_ context.Context, c *Client) (runtime.Object, error) { return c.Events().Create(event) }},
-		{"PUT /api/v1/namespaces/shop/events/web.1", event, event, func(_ context.Context, c *Client) (runtime.Object, error) { return c.Events().Update(event) }},
-		{"PATCH /api/v1/namespaces/shop/events/web.1", patch, event, func(_ context.Context, c *Client) (runtime.Object, error) {
+		{
+			"POST " + shop +
+				"events", event, event, func(c *Client) (runtime.Object, error) { return c.Events().Create(event) },
+		},
+		{"PUT " + shop + "events/web.1", event, event, func(c *Client) (runtime.Object, error) {
+			return c.Events().Update(event)
+		}},
+		{"PATCH " + shop + "events/web.1", patch, event, func(c *Client) (runtime.Object, error) {
 			return c.Events().Patch(event, patch)
 		}},
 	} {
 		t.Run(tt.want, func(t *testing.T) {
 			r := &recorder{status: http.StatusOK, answer: tt.answer}
-			c := serve(t, r, "application/json", Limits{QPS: 50, Burst: 100, EventQPS: 50, EventBurst: 100})
-			got, err := tt.call(t.Context(), c)
+			limits := Limits{QPS: 50, Burst: 100, EventQPS: 50, EventBurst: 100}
+			got, err := tt.call(serve(t, r, "application/json", limits))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff([]string{tt.want}, r.asked); diff != "" {
-				t.Error(diff)
+			if diff := cmp.Diff([]string{tt.want}, r.asked); diff != "" || r.identity != "Bearer secret" {
+				t.Errorf("%s came as %q", diff, r.identity)
 			}
-			if r.identity != "Bearer secret" {
-				t.Errorf("came as %q", r.identity)
-			}
-			got.GetObjectKind().SetGroupVersionKind(tt.answer.GetObjectKind().GroupVersionKind()) // which decoding drops
+			// Decoding drops the kind.
+			got.GetObjectKind().SetGroupVersionKind(tt.answer.GetObjectKind().GroupVersionKind())
 			if diff := cmp.Diff(tt.answer, got); diff != "" {
 				t.Errorf("answer: %s", diff)
 			}
+			var want []byte
 			switch sent := tt.sent.(type) {
 			case []byte:
-				if string(r.body) != string(sent) || r.kind != string(types.StrategicMergePatchType) {
-					t.Errorf("sent %q as %q", r.body, r.kind)
-				}
+				want = sent
 			case runtime.Object:
-				want, _ := json.Marshal(sent)
-				if diff := cmp.Diff(string(want), strings.TrimSpace(string(r.body))); diff != "" {
-					t.Errorf("sent: %s", diff)
-				}
+				want, _ = json.Marshal(sent)
+			}
+			if diff := cmp.Diff(string(want), strings.TrimSpace(string(r.body))); diff != "" {
+				t.Errorf("sent: %s", diff)
+			}
+			patched := r.kind == string(types.StrategicMergePatchType)
+			if patched != strings.HasPrefix(tt.want, "PATCH") {
+				t.Errorf("sent as %q", r.kind)
 			}
 		})
 	}
 }
 
-func TestDeletePod(t *testing.T) {
-	r := &recorder{status: http.StatusOK, answer: metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Success"}}
-	c := serve(t, r, "application/json", Limits{QPS: 50, Burst: 100})
-	opts := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions("uid")}
-	if err := c.DeletePod(t.Context(), "shop", "web", opts); err != nil {
-		t.Fatal(err)
-	}
-	if got := r.asked[0]; got != "DELETE /api/v1/namespaces/shop/pods/web" {
-		t.Error(got)
-	}
-	want := `{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"uid"}}`
-	if diff := cmp.Diff(want, strings.TrimSpace(string(r.body))); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // TestProtobuf has a kubelet's content type: it sends protobuf, asks for it, and takes JSON as well.
 func TestProtobuf(t *testing.T) {
-	p := &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}, ObjectMeta: meta("web", "shop")}
+	p := &v1.Pod{TypeMeta: kind("v1", "Pod"), ObjectMeta: meta("web", "shop")}
 	r := &recorder{status: http.StatusCreated, answer: p}
 	got, err := serve(t, r, protobuf, Limits{QPS: 50, Burst: 100}).CreatePod(t.Context(), p)
 	if err != nil || got.Name != "web" {
@@ -179,23 +188,19 @@ func TestProtobuf(t *testing.T) {
 
 // TestHeartbeatsAreNotHeldBack uses up what the limit allows, and still reports the node.
 func TestHeartbeatsAreNotHeldBack(t *testing.T) {
-	r := &recorder{status: http.StatusOK, answer: &v1.Pod{TypeMeta: metav1.TypeMeta{Kind: "Pod", APIVersion: "v1"}}}
+	r := &recorder{status: http.StatusOK, answer: &v1.Pod{TypeMeta: kind("v1", "Pod")}}
 	c := serve(t, r, "application/json", Limits{QPS: 1e-6, Burst: 1, EventQPS: 1e-6, EventBurst: 1})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	if _, err := c.GetPod(ctx, "shop", "web"); err != nil {
+	_, err := c.GetPod(ctx, "shop", "web")
+	for range 5 {
+		r.answer = &v1.Node{TypeMeta: kind("v1", "Node")}
+		_, nodeErr := c.GetNode(ctx, "n1")
+		r.answer = &coordinationv1.Lease{TypeMeta: kind("coordination.k8s.io/v1", "Lease")}
+		_, leaseErr := c.GetLease(ctx, "n1")
+		err = errors.Join(err, nodeErr, leaseErr)
+	}
+	if err != nil {
 		t.Fatal(err)
-	}
-	r.answer = &v1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}}
-	for range 5 {
-		if _, err := c.GetNode(ctx, "n1"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.answer = &coordinationv1.Lease{TypeMeta: metav1.TypeMeta{Kind: "Lease", APIVersion: "coordination.k8s.io/v1"}}
-	for range 5 {
-		if _, err := c.GetLease(ctx, "n1"); err != nil {
-			t.Fatal(err)
-		}
 	}
 	cancel()
 	if _, err := c.GetPod(ctx, "shop", "web"); err == nil {
@@ -206,12 +211,12 @@ func TestHeartbeatsAreNotHeldBack(t *testing.T) {
 	}
 }
 
-// TestScheme holds Events to what client-go's record wants: a sink, and a scheme that names the kind of what events
-// are about.
+// TestScheme has what client-go's record needs: a sink, and a scheme with the kind of what events are about.
 func TestScheme(t *testing.T) {
 	var _ record.EventSink = Events{}
 	kinds, _, err := Scheme().ObjectKinds(&v1.Pod{})
-	if diff := cmp.Diff([]schema.GroupVersionKind{v1.SchemeGroupVersion.WithKind("Pod")}, kinds); err != nil || diff != "" {
+	if diff := cmp.Diff([]schema.GroupVersionKind{v1.SchemeGroupVersion.WithKind("Pod")}, kinds); err != nil ||
+		diff != "" {
 		t.Errorf("%s, %v", diff, err)
 	}
 }

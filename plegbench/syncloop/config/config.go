@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -81,10 +82,8 @@ func (m *Mux) SeenAllSources(seen map[string]bool) bool {
 	m.cfg.Log.V(5).Info("Looking for sources, have seen", "sources", m.cfg.Sources, "seenSources", seen)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return !slices.ContainsFunc(m.cfg.Sources, func(source string) bool {
-		return m.pods[source] == nil ||
-			!seen[source]
-	})
+	return !slices.ContainsFunc(m.cfg.Sources,
+		func(source string) bool { return m.pods[source] == nil || !seen[source] })
 }
 
 // Apply takes the full list of one source and sends what changed. It blocks while the channel of updates is full,
@@ -132,9 +131,10 @@ func (m *Mux) unique(source string, pods []*v1.Pod) []*v1.Pod {
 
 // merge compares the full list of a source with what it had and returns what it has now and what changed. seen is the
 // time stamped on new pods. Neither had nor the list nor any pod in them is changed.
-func merge(source string, had map[types.UID]*v1.Pod, list []*v1.Pod, seen string) (map[types.UID]*v1.Pod, map[Op][]*v1.Pod) {
-	has := make(map[types.UID]*v1.Pod, len(list))
-	changed := map[Op][]*v1.Pod{}
+func merge(
+	source string, had map[types.UID]*v1.Pod, list []*v1.Pod, seen string,
+) (has map[types.UID]*v1.Pod, changed map[Op][]*v1.Pod) {
+	has, changed = map[types.UID]*v1.Pod{}, map[Op][]*v1.Pod{}
 	note := func(op Op, p *v1.Pod) *v1.Pod {
 		changed[op] = append(changed[op], p)
 		return p
@@ -149,8 +149,7 @@ func merge(source string, had map[types.UID]*v1.Pod, list []*v1.Pod, seen string
 			})
 			has[p.UID] = note(Add, p)
 		case differs(old, p):
-			local := maps.Clone(old.Annotations)
-			maps.DeleteFunc(local, func(key, _ string) bool { return !isLocal(key) })
+			local := annotations(old, true)
 			op := Update
 			if p.DeletionTimestamp != nil {
 				op = Delete
@@ -191,31 +190,30 @@ func updates(source string, changed map[Op][]*v1.Pod, first bool) []PodUpdate {
 // differs reports a change that a pod worker must act on. Statuses are the kubelet's own, resource versions change with
 // each of them, and neither counts.
 func differs(a, b *v1.Pod) bool {
-	foreign := func(annotations map[string]string) map[string]string {
-		out := maps.Clone(annotations)
-		maps.DeleteFunc(out, func(key, _ string) bool { return isLocal(key) })
-		return out
-	}
 	return !reflect.DeepEqual(a.Spec, b.Spec) ||
 		!reflect.DeepEqual(a.Labels, b.Labels) ||
 		!reflect.DeepEqual(a.DeletionTimestamp, b.DeletionTimestamp) ||
 		!reflect.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds) ||
-		!maps.Equal(foreign(a.Annotations), foreign(b.Annotations))
+		!maps.Equal(annotations(a, false), annotations(b, false))
 }
 
-// isLocal reports an annotation that the kubelet itself keeps on the pods in its memory (localAnnotations upstream).
-// The hash of a static pod is none of them: it is its UID.
-func isLocal(key string) bool {
-	return key == pod.ConfigSourceAnnotation || key == pod.ConfigMirrorAnnotation ||
-		key == pod.ConfigFirstSeenAnnotation
+// annotations are those of a pod that the kubelet itself keeps on the pods in its memory (localAnnotations upstream),
+// or all others. The hash of a static pod is not local: it is its UID.
+func annotations(p *v1.Pod, local bool) map[string]string {
+	out := maps.Clone(p.Annotations)
+	maps.DeleteFunc(out, func(key, _ string) bool {
+		is := key == pod.ConfigSourceAnnotation || key == pod.ConfigMirrorAnnotation ||
+			key == pod.ConfigFirstSeenAnnotation
+		return is != local
+	})
+	return out
 }
 
 // withAnnotations is a copy of a pod with more annotations.
 func withAnnotations(p *v1.Pod, more map[string]string) *v1.Pod {
 	p = p.DeepCopy()
-	if p.Annotations == nil {
-		p.Annotations = map[string]string{}
+	for key, value := range more {
+		metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value)
 	}
-	maps.Copy(p.Annotations, more)
 	return p
 }

@@ -88,10 +88,7 @@ func complete(p *v1.Pod, source, origin, nodeName string) error {
 	p.Name += "-" + strings.ToLower(nodeName)
 	p.Namespace = cmp.Or(p.Namespace, metav1.NamespaceDefault)
 	p.Spec.NodeName = nodeName
-	if p.Annotations == nil {
-		p.Annotations = map[string]string{}
-	}
-	p.Annotations[pod.ConfigHashAnnotation] = string(p.UID)
+	metav1.SetMetaDataAnnotation(&p.ObjectMeta, pod.ConfigHashAnnotation, string(p.UID))
 	if source == pod.FileSource { // no taint of the node ends it
 		p.Spec.Tolerations = append(p.Spec.Tolerations, v1.Toleration{
 			Operator: v1.TolerationOpExists,

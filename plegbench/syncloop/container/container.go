@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 )
 
 // OwnerLabel is the label of every sandbox and container that a syncLoop creates; its value is the node's name. Objects
@@ -103,6 +104,9 @@ type Pod struct {
 	Containers []*Container // newest first
 	Sandboxes  []*Container // newest attempt first
 }
+
+// Ref is the reference to a pod in a log line.
+func (p *Pod) Ref() klog.ObjectRef { return klog.KRef(p.Namespace, p.Name) }
 
 // FullName is name_namespace, as upstream's GetPodFullName writes it.
 func (p *Pod) FullName() string { return p.Name + "_" + p.Namespace }

@@ -31,7 +31,6 @@ import (
 const (
 	cleanupMost = 30 * time.Second
 	cleanupPoll = time.Second
-	hardGrace   = 1 // seconds that a pod is given
 )
 
 // evicted is the reason of evictions and of pods that are not admitted.
@@ -43,7 +42,7 @@ type Config struct {
 	Pods    func() []*v1.Pod // that may have something running
 	// Kill ends a pod and returns when it has ended, or when that takes too long, with an error. override completes
 	// its status.
-	Kill func(ctx context.Context, p *v1.Pod, evict bool, grace *int64, override func(*v1.PodStatus)) error
+	Kill func(ctx context.Context, p *v1.Pod, override func(*v1.PodStatus)) error
 	// CleanedUp reports whether nothing of an evicted pod uses resources any more.
 	CleanedUp func(p *v1.Pod) bool
 	// Reclaim are what frees disk space that belongs to no pod, before any pod is evicted for the disk's sake.
@@ -126,7 +125,8 @@ func (m *Manager) pass(ctx context.Context) (*v1.Pod, error) {
 	m.cfg.Log.Info("Eviction manager: attempting to reclaim", "resourceName", name)
 	m.cfg.Recorder.Eventf(m.node, v1.EventTypeWarning, "EvictionThresholdMet", "Attempting to reclaim %s", name)
 	if m.reclaim(ctx, t.Signal) {
-		m.cfg.Log.Info("Eviction manager: able to reduce resource pressure without evicting pods.", "resourceName", name)
+		m.cfg.Log.Info("Eviction manager: able to reduce resource pressure without evicting pods.",
+			"resourceName", name)
 		return nil, nil
 	}
 	m.cfg.Log.Info("Eviction manager: must evict pod(s) to reclaim", "resourceName", name)
@@ -170,13 +170,15 @@ func (m *Manager) reclaim(ctx context.Context, signal Signal) bool {
 // evict ends a pod. That the pod does not end in time changes nothing: it is evicted.
 func (m *Manager) evict(ctx context.Context, p *v1.Pod, signal, message string) {
 	m.cfg.Recorder.Event(p, v1.EventTypeWarning, evicted, message)
-	err := m.cfg.Kill(ctx, p, true, new(int64(hardGrace)), func(s *v1.PodStatus) {
+	err := m.cfg.Kill(ctx, p, func(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, evicted, message
 		// By this condition controllers see that the pod did not fail by itself.
-		s.Conditions = slices.DeleteFunc(s.Conditions, func(c v1.PodCondition) bool { return c.Type == v1.DisruptionTarget })
+		s.Conditions = slices.DeleteFunc(s.Conditions, func(c v1.PodCondition) bool {
+			return c.Type == v1.DisruptionTarget
+		})
 		s.Conditions = append(s.Conditions, v1.PodCondition{
-			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet, Message: message,
-			ObservedGeneration: p.Generation, LastTransitionTime: metav1.Now(),
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
+			Message: message, ObservedGeneration: p.Generation, LastTransitionTime: metav1.Now(),
 		})
 	})
 	if err != nil {

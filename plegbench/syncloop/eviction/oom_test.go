@@ -14,7 +14,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/tools/record"
 
@@ -23,9 +22,10 @@ import (
 )
 
 const (
-	inContainer = "6,2,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=c1,mems_allowed=0,oom_memcg=/kubepods/pod1,task_memcg=/kubepods/pod1/c1,task=stress,pid=42,uid=0"
-	inSystem    = "6,3,2,-;oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/user.slice,task=my, app,pid=77,uid=1000"
-	atRoot      = "6,4,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=/,mems_allowed=0,oom_memcg=/,task_memcg=/a,task=b,pid=5,uid=0"
+	before      = "6,2,2,-;oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,"
+	inContainer = before + "oom_memcg=/kubepods/pod1,task_memcg=/kubepods/pod1/c1,task=stress,pid=42,uid=0"
+	inSystem    = before + "global_oom,task_memcg=/user.slice,task=my, app,pid=77,uid=1000"
+	atRoot      = before + "oom_memcg=/,task_memcg=/a,task=b,pid=5,uid=0"
 )
 
 func TestParseKill(t *testing.T) {
@@ -33,7 +33,7 @@ func TestParseKill(t *testing.T) {
 		inContainer: {"/kubepods/pod1", "stress", 42},
 		inSystem:    {"", "my, app", 77},
 		atRoot:      {"/", "b", 5},
-		"4,1,1,-;stress invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=1000": {},
+		"4,1,1,-;stress invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0": {},
 		"": {},
 		strings.Replace(inSystem, "pid=77", "pid=99999999999999999999", 1): {},
 	} {
@@ -61,14 +61,15 @@ func TestWatchOOM(t *testing.T) {
 	recorder := record.NewFakeRecorder(10)
 	cfg := OOMConfig{
 		Kmsg: filepath.Join(t.TempDir(), "kmsg"), NodeName: "n", Recorder: recorder, Log: logr.Discard(),
-		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
+		Metrics: metrics.New(nil, nil),
 	}
 	if err := WatchOOM(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "the kernel's log") {
 		t.Errorf("without a log: %v", err)
 	}
 	cfg.report(kill{"/kubepods/pod1", "stress", 42}) // only kills of the system are reported
 	cfg.report(kill{"", "my, app", 77})
-	if diff := cmp.Diff([]string{"Warning SystemOOM System OOM encountered, victim process: my, app, pid: 77"}, events(recorder)); diff != "" {
+	want := []string{"Warning SystemOOM System OOM encountered, victim process: my, app, pid: 77"}
+	if diff := cmp.Diff(want, events(recorder)); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -112,8 +113,8 @@ func TestEndToEndCgroupOOM(t *testing.T) {
 		})
 	}()
 	for { // the watch may not have begun when the first dies
-		cmd := exec.CommandContext(ctx, "/bin/sh", "-c", "echo $$ > "+dir+"/cgroup.procs && head -c 64M /dev/zero | tail -c 48M > /dev/null")
-		if err := cmd.Run(); err == nil {
+		script := "echo $$ > " + dir + "/cgroup.procs && head -c 64M /dev/zero | tail -c 48M > /dev/null"
+		if err := exec.CommandContext(ctx, "/bin/sh", "-c", script).Run(); err == nil {
 			nodebox.Need(t, "the process was not killed")
 		}
 		again := time.After(time.Second)

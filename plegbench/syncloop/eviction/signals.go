@@ -207,7 +207,8 @@ func rank(pods []*v1.Pod, stats []statsapi.PodStats, signal Signal) []*v1.Pod {
 		_, knownA := over[a.UID]
 		_, knownB := over[b.UID]
 		return cmp.Or(trueFirst(!knownA, !knownB), trueFirst(over[a.UID] > 0, over[b.UID] > 0),
-			cmp.Compare(ptr.Deref(a.Spec.Priority, 0), ptr.Deref(b.Spec.Priority, 0)), cmp.Compare(over[b.UID], over[a.UID]))
+			cmp.Compare(ptr.Deref(a.Spec.Priority, 0), ptr.Deref(b.Spec.Priority, 0)),
+			cmp.Compare(over[b.UID], over[a.UID]))
 	})
 }
 

@@ -112,7 +112,8 @@ func New(main, probes prometheus.Registerer) *Metrics {
 		PodStartDuration: histogram("pod_start_duration_seconds",
 			"Duration in seconds from a pod being seen to its running.",
 			[]float64{
-				0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700, 3600,
+				0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700,
+				3600,
 			}),
 		PodStatusSyncDuration: histogram("pod_status_sync_duration_seconds",
 			"Duration in seconds to sync a pod's status to the API server.",

@@ -80,13 +80,8 @@ func (c *Cache) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*
 
 // newer reports a time strictly after t. notify also accepts t itself, as upstream.
 func (c *Cache) newer(uid types.UID, t time.Time) bool {
-	// A global time that was never set is not newer than the zero time of a first sync.
-	globallyNewer := !c.global.IsZero() && c.global.After(t)
-	e := c.entries[uid]
-	if e == nil {
-		return globallyNewer
-	}
-	return globallyNewer || e.modified.After(t) || e.observed.After(t)
+	e := c.get(uid)
+	return c.global.After(t) || e.modified.After(t) || e.observed.After(t)
 }
 
 // Set stores a pod's status, or the error of its inspection, as of a time, and reports whether it did.

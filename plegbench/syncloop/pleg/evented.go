@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -28,24 +27,16 @@ type Events interface {
 	GetContainerEvents(ctx context.Context, connected func(), yield func(*runtimeapi.ContainerEventResponse)) error
 }
 
-// An EventedConfig configures an Evented. It uses the runtime, cache, metrics and event channel of the Generic.
-type EventedConfig struct {
+// An Evented follows the runtime's events, while a Generic relists seldom. After five losses of the stream in all it
+// falls back for good: the Generic relists each second. It uses the runtime, cache, metrics, log and event channel of
+// the Generic, which has to run as well.
+type Evented struct {
 	Generic *Generic // made with the long period and threshold: 5 and 10 minutes
 	Stream  Events
-	Log     logr.Logger
 	Owner   string // value of container.OwnerLabel; events of other pods are ignored
 
 	FallbackPeriod    time.Duration // of the Generic after the fallback: 1 s
 	FallbackThreshold time.Duration // likewise: 3 minutes
-}
-
-// An Evented follows the runtime's events, while a Generic relists seldom. After five losses of the stream in all it
-// falls back for good: the Generic relists each second.
-type Evented struct{ EventedConfig }
-
-// NewEvented makes an Evented. Its Generic has to run as well.
-func NewEvented(cfg EventedConfig) *Evented {
-	return &Evented{EventedConfig: cfg}
 }
 
 // Run follows the events until the fallback, and then waits for the end of ctx.
@@ -64,7 +55,7 @@ func (e *Evented) Run(ctx context.Context) error {
 	stop()
 	wg.Wait()
 	if ctx.Err() == nil {
-		e.Log.V(4).Info("Fall back to Generic PLEG relisting since Evented PLEG is not working")
+		e.Generic.Log.V(4).Info("Fall back to Generic PLEG relisting since Evented PLEG is not working")
 		newest.Store(false)
 		e.Generic.setPeriod(e.FallbackPeriod, e.FallbackThreshold)
 		<-ctx.Done()
@@ -94,7 +85,7 @@ func (e *Evented) watch(ctx context.Context) {
 		}
 		m.EventedPLEGErrors.Inc()
 		e.Generic.Relist(ctx) // for what happened without a stream
-		e.Log.V(4).Info("Evented PLEG: Failed to get container events, retrying: ", "err", err)
+		e.Generic.Log.V(4).Info("Evented PLEG: Failed to get container events, retrying: ", "err", err)
 	}
 }
 
@@ -102,12 +93,11 @@ func (e *Evented) watch(ctx context.Context) {
 func (e *Evented) handle(ctx context.Context, ev *runtimeapi.ContainerEventResponse) {
 	sandbox := ev.GetPodSandboxStatus()
 	if sandbox == nil || sandbox.Metadata == nil {
-		e.Log.Error(nil, "Evented PLEG: received ContainerEventResponse with nil PodSandboxStatus or "+
-			"PodSandboxStatus.Metadata",
-			"containerID", ev.ContainerId)
+		e.Generic.Log.Error(nil, "Evented PLEG: received ContainerEventResponse with nil PodSandboxStatus or "+
+			"PodSandboxStatus.Metadata", "containerID", ev.ContainerId)
 		return
 	}
-	if e.Owner != "" && sandbox.Labels[container.OwnerLabel] != e.Owner {
+	if sandbox.Labels[container.OwnerLabel] != e.Owner {
 		return
 	}
 	e.Generic.Metrics.EventedPLEGLatency.Observe(time.Since(time.Unix(0, ev.CreatedAt)).Seconds())
@@ -121,20 +111,20 @@ func (e *Evented) handle(ctx context.Context, ev *runtimeapi.ContainerEventRespo
 	}
 	for _, out := range eventsOf(uid, ev) {
 		if !e.Generic.put(out) {
-			e.Log.Error(nil, "Evented PLEG: Event channel is full, discarded pod lifecycle event")
+			e.Generic.Log.Error(nil, "Evented PLEG: Event channel is full, discarded pod lifecycle event")
 		}
 	}
 	kind := strings.TrimSuffix(strings.TrimPrefix(ev.ContainerEventType.String(), "CONTAINER_"), "_EVENT")
 	// Not the whole event: annotations may contain a pod's environment.
-	e.Log.V(4).Info("Received Container "+kind[:1]+strings.ToLower(kind[1:])+" Event",
+	e.Generic.Log.V(4).Info("Received Container "+kind[:1]+strings.ToLower(kind[1:])+" Event",
 		"podUID", uid, "containerID", ev.ContainerId)
 }
 
 // sandboxGone removes a pod from the cache after its sandbox. A pod with another sandbox is inspected instead: with an
 // empty status its worker would start it a second time.
 func (e *Evented) sandboxGone(ctx context.Context, uid types.UID, id string) {
-	status, err := e.Generic.Cache.Get(uid)
-	if err == nil && slices.ContainsFunc(status.SandboxStatuses, func(sb *runtimeapi.PodSandboxStatus) bool { return sb.GetId() != id }) {
+	another := func(sb *runtimeapi.PodSandboxStatus) bool { return sb.GetId() != id }
+	if status, err := e.Generic.Cache.Get(uid); err == nil && slices.ContainsFunc(status.SandboxStatuses, another) {
 		e.inspect(ctx, uid)
 		return
 	}
@@ -161,11 +151,11 @@ func (e *Evented) inspect(ctx context.Context, uid types.UID) bool {
 func eventsOf(uid types.UID, ev *runtimeapi.ContainerEventResponse) []Event {
 	switch ev.ContainerEventType {
 	case runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT:
-		return computeEvents(uid, ev.ContainerId, nonExistent, running)
+		return computeEvents(uid, ev.ContainerId, nonExistent, container.Running)
 	case runtimeapi.ContainerEventType_CONTAINER_STOPPED_EVENT:
-		return computeEvents(uid, ev.ContainerId, running, exited)
+		return computeEvents(uid, ev.ContainerId, container.Running, container.Exited)
 	case runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT:
-		return computeEvents(uid, ev.ContainerId, running, nonExistent)
+		return computeEvents(uid, ev.ContainerId, container.Running, nonExistent)
 	}
 	return nil
 }

@@ -1,16 +1,18 @@
 package pleg
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,8 +20,6 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
-
-func id(s string) container.ID { return container.ID{Type: "fake", ID: s} }
 
 var errSick = errors.New("sick")
 
@@ -31,13 +31,6 @@ type fakeRuntime struct {
 	statusErr map[types.UID]error
 	listTakes time.Duration
 	inspected []types.UID
-	lists     int
-	exit      int
-	ips       []string
-}
-
-func newRuntime() *fakeRuntime {
-	return &fakeRuntime{pods: map[types.UID]*container.Pod{}, statusErr: map[types.UID]error{}}
 }
 
 // put sets the state of a container; "" removes it, and the pod with its last one.
@@ -46,47 +39,34 @@ func (f *fakeRuntime) put(uid types.UID, c string, s container.State) {
 	defer f.mu.Unlock()
 	next := &container.Pod{UID: uid, Name: string(uid), Namespace: "ns"}
 	if old := f.pods[uid]; old != nil {
-		for _, have := range old.Containers {
-			if have.ID.ID != c {
-				next.Containers = append(next.Containers, have)
-			}
-		}
+		next.Containers = slices.DeleteFunc(slices.Clone(old.Containers), func(have *container.Container) bool {
+			return have.Name == c
+		})
 	}
 	if s != "" {
-		next.Containers = append(next.Containers, &container.Container{ID: id(c), Name: c, State: s})
+		id := container.ID{Type: "fake", ID: c}
+		next.Containers = append(next.Containers, &container.Container{ID: id, Name: c, State: s})
 	}
-	if len(next.Containers) == 0 {
+	if f.pods[uid] = next; len(next.Containers) == 0 {
 		delete(f.pods, uid)
-		return
 	}
-	f.pods[uid] = next
 }
 
-func (f *fakeRuntime) set(change func(f *fakeRuntime)) {
+// lists sets what happens to the lists from now on.
+func (f *fakeRuntime) lists(take time.Duration, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	change(f)
-}
-
-func (f *fakeRuntime) wait(ctx context.Context) error {
-	f.mu.Lock()
-	d := f.listTakes
-	f.lists++
-	f.mu.Unlock()
-	if d == 0 {
-		return nil
-	}
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	f.listTakes, f.listErr = take, err
 }
 
 func (f *fakeRuntime) GetPods(ctx context.Context, _ bool) ([]*container.Pod, error) {
-	if err := f.wait(ctx); err != nil {
-		return nil, err
+	f.mu.Lock()
+	takes := f.listTakes
+	f.mu.Unlock()
+	select {
+	case <-time.After(takes):
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,15 +78,13 @@ func (f *fakeRuntime) GetPods(ctx context.Context, _ bool) ([]*container.Pod, er
 }
 
 func (f *fakeRuntime) GetPod(ctx context.Context, uid types.UID) (*container.Pod, error) {
-	if err := f.wait(ctx); err != nil {
-		return nil, err
+	pods, err := f.GetPods(ctx, true)
+	for _, p := range pods {
+		if p.UID == uid {
+			return p, err
+		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.pods[uid] == nil && f.listErr == nil {
-		return nil, errors.New("pod sandboxes not found")
-	}
-	return f.pods[uid], f.listErr
+	return nil, cmp.Or(err, errors.New("pod sandboxes not found"))
 }
 
 func (f *fakeRuntime) GetPodStatus(_ context.Context, p *container.Pod) (*container.PodStatus, error) {
@@ -116,70 +94,44 @@ func (f *fakeRuntime) GetPodStatus(_ context.Context, p *container.Pod) (*contai
 	if err := f.statusErr[p.UID]; err != nil {
 		return nil, err
 	}
-	st := &container.PodStatus{UID: p.UID, Name: p.Name, Namespace: p.Namespace, IPs: f.ips, TimeStamp: time.Now()}
+	st := &container.PodStatus{UID: p.UID, Name: p.Name, Namespace: p.Namespace, TimeStamp: time.Now()}
 	for _, c := range p.Containers {
-		st.ContainerStatuses = append(st.ContainerStatuses, &container.Status{ID: c.ID, Name: c.Name, State: c.State, ExitCode: f.exit})
+		st.ContainerStatuses = append(st.ContainerStatuses,
+			&container.Status{ID: c.ID, Name: c.Name, State: c.State, ExitCode: 7})
 	}
 	return st, nil
 }
 
-func (f *fakeRuntime) takeInspected() []types.UID {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := f.inspected
-	f.inspected = nil
-	slices.Sort(out)
-	return out
-}
-
-// A logBook collects lines: level or E, message, err and keys.
-type logBook struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (b *logBook) logger() logr.Logger {
-	return funcr.New(func(_, args string) {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.lines = append(b.lines, args)
-	}, funcr.Options{Verbosity: 5})
-}
-
-func (b *logBook) take() []string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	out := b.lines
-	b.lines = nil
-	return out
-}
-
+// A bench is a Generic on a fakeRuntime.
 type bench struct {
 	*Generic
+	t       *testing.T
 	runtime *fakeRuntime
-	cache   *Cache
-	log     *logBook
-	metrics *metrics.Metrics
+	mu      sync.Mutex
+	lines   []string // of the log
 }
 
-func newBench(t *testing.T, change func(*GenericConfig)) *bench {
+func newBench(t *testing.T, period time.Duration) *bench {
 	t.Helper()
-	b := &bench{runtime: newRuntime(), cache: NewCache(), log: &logBook{}}
-	b.metrics = metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry())
-	cfg := GenericConfig{Runtime: b.runtime, Cache: b.cache, Log: b.log.logger(), Metrics: b.metrics, OnDemand: true, Period: time.Second, Threshold: 3 * time.Minute}
-	if change != nil {
-		change(&cfg)
-	}
-	b.Generic = NewGeneric(cfg)
+	b := &bench{t: t}
+	b.runtime = &fakeRuntime{pods: map[types.UID]*container.Pod{}, statusErr: map[types.UID]error{}}
+	b.Generic = NewGeneric(GenericConfig{
+		Runtime: b.runtime, Cache: NewCache(), Metrics: metrics.New(nil, nil), OnDemand: true,
+		Period: period, Threshold: 3 * time.Minute, Log: funcr.New(func(_, args string) {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.lines = append(b.lines, args)
+		}, funcr.Options{Verbosity: 5}),
+	})
 	return b
 }
 
-// start runs the Generic until the test's end.
-func (b *bench) start(t *testing.T) {
+// background runs a part until the test's end.
+func background(t *testing.T, run func(context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- b.Run(ctx) }()
+	go func() { done <- run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
@@ -188,36 +140,70 @@ func (b *bench) start(t *testing.T) {
 	})
 }
 
-// sent takes all events out of the channel, sorted by pod, the order within a pod kept.
-func (b *bench) sent() []string {
+// sent takes all events out of the channel and compares them, sorted by pod, the order within a pod kept.
+func (b *bench) sent(want ...string) {
+	b.t.Helper()
 	var out []Event
-	for {
-		select {
-		case e := <-b.Events():
-			out = append(out, e)
-			continue
-		default:
-		}
-		slices.SortStableFunc(out, func(a, b Event) int { return slices.Compare([]byte(a.ID), []byte(b.ID)) })
-		var lines []string
-		for _, e := range out {
-			lines = append(lines, fmt.Sprintf("%s %s %s", e.ID, e.Type, e.Data))
-		}
-		return lines
+	for len(b.events) > 0 {
+		out = append(out, <-b.events)
+	}
+	slices.SortStableFunc(out, func(a, b Event) int { return cmp.Compare(a.ID, b.ID) })
+	var lines []string
+	for _, e := range out {
+		lines = append(lines, fmt.Sprintf("%s %s %s", e.ID, e.Type, e.Data))
+	}
+	if diff := gocmp.Diff(want, lines); diff != "" {
+		b.t.Error(diff)
 	}
 }
 
-func value(t *testing.T, m prometheus.Metric) float64 {
+// inspected compares the pods that were inspected since the last time.
+func (b *bench) inspected(want ...types.UID) {
+	b.t.Helper()
+	b.runtime.mu.Lock()
+	defer b.runtime.mu.Unlock()
+	slices.Sort(b.runtime.inspected)
+	if diff := gocmp.Diff(want, b.runtime.inspected); diff != "" {
+		b.t.Error(diff)
+	}
+	b.runtime.inspected = nil
+}
+
+// logged takes the log, in which each text must be.
+func (b *bench) logged(texts ...string) {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := strings.Join(b.lines, "\n")
+	for _, text := range texts {
+		if !strings.Contains(all, text) {
+			b.t.Errorf("no %s in\n%s", text, all)
+		}
+	}
+	b.lines = nil
+}
+
+// cached compares the name of a container, or else of the pod, in the cached status of a pod: empty if there is none.
+func (b *bench) cached(uid types.UID, want string) {
+	b.t.Helper()
+	st, err := b.Cache.Get(uid)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	got := st.Name
+	if len(st.ContainerStatuses) > 0 {
+		got = st.ContainerStatuses[0].Name
+	}
+	if got != want {
+		b.t.Errorf("the cached status of %s has %q, want %q", uid, got, want)
+	}
+}
+
+func gauge(t *testing.T, m prometheus.Gauge) float64 {
 	t.Helper()
 	var out dto.Metric
 	if err := m.Write(&out); err != nil {
 		t.Fatal(err)
 	}
-	switch {
-	case out.Gauge != nil:
-		return out.GetGauge().GetValue()
-	case out.Counter != nil:
-		return out.GetCounter().GetValue()
-	}
-	return float64(out.GetHistogram().GetSampleCount())
+	return out.GetGauge().GetValue()
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
@@ -32,8 +31,7 @@ const (
 	ContainerStarted EventType = "ContainerStarted"
 	ContainerDied    EventType = "ContainerDied"
 	ContainerRemoved EventType = "ContainerRemoved"
-	ContainerChanged EventType = "ContainerChanged" // to an unknown state; never sent
-	PodSync          EventType = "PodSync"          // after a requested inspection without changes
+	PodSync          EventType = "PodSync" // after a requested inspection without changes
 )
 
 // An Event is a change that the syncLoop has to act on.
@@ -60,16 +58,14 @@ type Snapshot struct {
 	InProgressSince time.Time     // start of the relist under way; zero while there is none
 	Relists         int           // ended, failed ones too
 	Failures        int           // ended without lists
-	Pods            int           // listed last
-	Containers      int           // listed last, without sandboxes
 	Uninspected     int           // pods whose last inspection failed, or that are marked to be inspected again
 	Queued          int           // events that the syncLoop has not taken yet
 	Discarded       int           // events lost because the channel was full
 }
 
-// Numbers of pkg/kubelet/kubelet.go and pkg/kubelet/pleg/generic.go.
+// Capacities of channels, from pkg/kubelet/kubelet.go and pkg/kubelet/pleg/generic.go.
 const (
-	defaultCapacity = 1000
+	eventCapacity   = 1000
 	requestCapacity = 200
 )
 
@@ -81,7 +77,6 @@ type GenericConfig struct {
 	Metrics   *metrics.Metrics
 	Period    time.Duration // from the end of a relist to the next: 1 s
 	Threshold time.Duration // it is unhealthy without a relist for longer: 3 minutes
-	Capacity  int           // of the event channel; 0 is 1000
 	OnDemand  bool          // honour RequestRelist, as from Kubernetes 1.36 on
 }
 
@@ -112,7 +107,7 @@ type request struct {
 func NewGeneric(cfg GenericConfig) *Generic {
 	return &Generic{
 		GenericConfig: cfg,
-		events:        make(chan Event, cmp.Or(cfg.Capacity, defaultCapacity)),
+		events:        make(chan Event, eventCapacity),
 		requests:      make(chan request, requestCapacity),
 		rearm:         make(chan struct{}, 1),
 		records:       map[types.UID]*record{},
@@ -122,29 +117,24 @@ func NewGeneric(cfg GenericConfig) *Generic {
 	}
 }
 
-// Events is the channel of events, the same one for a Generic and the Evented above it. Nobody closes it.
+// Events is the channel of events, the same one for a Generic and the Evented above it. It is never closed.
 func (g *Generic) Events() <-chan Event { return g.events }
 
 // Run relists at once and then each period, counted from the end of a relist, until ctx ends. A relist of all pods that
 // is due goes before requests for single pods.
 func (g *Generic) Run(ctx context.Context) error {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-timer.C:
+	for next := time.Now(); ctx.Err() == nil; {
+		if time.Until(next) <= 0 {
 			g.Relist(ctx)
-			timer.Reset(g.currentPeriod())
-			continue
-		default:
+			g.mu.Lock()
+			next = time.Now().Add(g.period)
+			g.mu.Unlock()
 		}
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
-			g.Relist(ctx)
-			timer.Reset(g.currentPeriod())
+		case <-time.After(time.Until(next)):
 		case <-g.rearm:
-			timer.Reset(0)
+			next = time.Now()
 		case r := <-g.requests:
 			if r.at.After(g.Snapshot().LastRelist) {
 				g.relistPod(ctx, r.uid)
@@ -173,9 +163,6 @@ func (g *Generic) RequestReinspect(uid types.UID) {
 	g.reinspect[uid] = true
 }
 
-// errNoRelist has the kubelet's text for a PLEG without any successful lists.
-var errNoRelist = errors.New("pleg has yet to be successful")
-
 // Healthy returns nil, or an error with the kubelet's text. It depends on the start of the last relist whose two lists
 // succeeded; slow inspections only delay the next one. As in the kubelet, kubelet_pleg_last_seen_seconds is set here
 // and nowhere else.
@@ -184,7 +171,7 @@ func (g *Generic) Healthy() error {
 	last, threshold := g.seen.LastRelist, g.threshold
 	g.mu.Unlock()
 	if last.IsZero() {
-		return errNoRelist
+		return errors.New("pleg has yet to be successful")
 	}
 	g.Metrics.PLEGLastSeen.Set(float64(last.Unix()))
 	if age := time.Since(last); age > threshold {
@@ -212,12 +199,6 @@ func (g *Generic) setPeriod(period, threshold time.Duration) {
 	case g.rearm <- struct{}{}:
 	default:
 	}
-}
-
-func (g *Generic) currentPeriod() time.Duration {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.period
 }
 
 // Relist lists all pods and inspects those that changed, one after the other. It waits for a relist under way.
@@ -291,11 +272,10 @@ func (g *Generic) listed(start time.Time, pods []*container.Pod) {
 	for _, r := range g.records {
 		r.current = nil
 	}
-	ready, containers := 0, 0
+	ready := 0
 	states := map[container.State]int{}
 	for _, p := range pods {
 		g.setCurrent(p)
-		containers += len(p.Containers)
 		for _, c := range p.Containers {
 			states[c.State]++
 		}
@@ -309,7 +289,7 @@ func (g *Generic) listed(start time.Time, pods []*container.Pod) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.seen.LastRelist, g.seen.Pods, g.seen.Containers = start, len(pods), containers
+	g.seen.LastRelist = start
 }
 
 func (g *Generic) setCurrent(p *container.Pod) {
@@ -323,8 +303,10 @@ func (g *Generic) setCurrent(p *container.Pod) {
 // inspected nothing is sent and the record stays, so that the next relist finds the same changes again.
 func (g *Generic) reconcile(ctx context.Context, uid types.UID, r *record, at time.Time) {
 	var events []Event
-	compare := func(id string, from, to state) {
+	changed := false
+	compare := func(id string, from, to container.State) {
 		if from != to {
+			changed = true
 			g.Log.V(4).Info("GenericPLEG", "podUID", uid, "containerID", id, "oldState", from, "newState", to)
 			events = append(events, computeEvents(uid, id, from, to)...)
 		}
@@ -338,8 +320,7 @@ func (g *Generic) reconcile(ctx context.Context, uid types.UID, r *record, at ti
 			compare(id, nonExistent, to)
 		}
 	}
-	marked := g.takeMark(uid)
-	if len(events) == 0 && !marked {
+	if marked := g.takeMark(uid); !changed && !marked {
 		if r.current == nil {
 			delete(g.records, uid) // it was listed without any container or sandbox
 		}
@@ -347,14 +328,14 @@ func (g *Generic) reconcile(ctx context.Context, uid types.UID, r *record, at ti
 	}
 	updated, err := g.writeStatus(ctx, uid, r.current, at)
 	if err != nil {
-		g.Log.V(4).Info("PLEG: Ignoring events for pod", "pod", ref(r.current), "err", err)
+		g.Log.V(4).Info("PLEG: Ignoring events for pod", "pod", r.current.Ref(), "err", err)
 		g.RequestReinspect(uid)
 		return
 	}
 	if !updated {
 		return // the cache has a newer status from the runtime's events
 	}
-	if len(events) == 0 {
+	if !changed {
 		events = []Event{{ID: uid, Type: PodSync}}
 	}
 	r.old = now
@@ -362,11 +343,6 @@ func (g *Generic) reconcile(ctx context.Context, uid types.UID, r *record, at ti
 		delete(g.records, uid)
 	}
 	g.send(uid, events)
-}
-
-// ref is the reference to a listed pod in a log line.
-func ref(p *container.Pod) klog.ObjectRef {
-	return klog.KRef(p.Namespace, p.Name)
 }
 
 // writeStatus inspects a listed pod and stores the result, errors too. It reports whether the cache accepted it.
@@ -380,12 +356,12 @@ func (g *Generic) writeStatus(
 	}
 	status, err := g.Runtime.GetPodStatus(ctx, pod)
 	if err != nil {
-		g.Log.Error(err, "PLEG: Write status", "pod", ref(pod))
+		g.Log.Error(err, "PLEG: Write status", "pod", pod.Ref())
 	} else {
 		if before, beforeErr := g.Cache.Get(uid); beforeErr == nil {
 			status.IPs = keptIPs(status, before)
 		}
-		g.Log.V(4).Info("PLEG: Write status", "pod", ref(pod))
+		g.Log.V(4).Info("PLEG: Write status", "pod", pod.Ref())
 		if g.Cache.onlyNewer.Load() {
 			at = status.TimeStamp // the relist's start would not compare with the times of the events' statuses
 		}
@@ -396,9 +372,6 @@ func (g *Generic) writeStatus(
 // send puts events into the channel. Events that do not fit are lost, since the record is already updated.
 func (g *Generic) send(uid types.UID, events []Event) {
 	for _, e := range events {
-		if e.Type == ContainerChanged {
-			continue
-		}
 		if !g.put(e) {
 			g.Log.Error(nil, "Event channel is full, discard this relist() cycle event")
 		}
@@ -436,75 +409,57 @@ func (g *Generic) takeMark(uid types.UID) bool {
 	return marked
 }
 
-// A state is the state of a container for PLEG (plegContainerState in pkg/kubelet/pleg/generic.go).
-type state string
-
-const (
-	running     state = "running"
-	exited      state = "exited"
-	unknown     state = "unknown" // or created
-	nonExistent state = "non-existent"
-)
+// nonExistent is the state of a container that is not listed. To PLEG, created is unknown (plegContainerState in
+// pkg/kubelet/pleg/generic.go).
+const nonExistent container.State = "non-existent"
 
 // A record is the containers and sandboxes of one pod as of its last events, and the pod as it was last listed, nil if
 // it is gone. While a pod cannot be inspected old does not change, so that the next relist finds the same difference
 // again.
 type record struct {
-	old     map[string]state // by id
+	old     map[string]container.State // by id
 	current *container.Pod
 }
 
 // states are those of the containers and sandboxes of a listed pod, by id. The pod may be nil.
-func states(pod *container.Pod) map[string]state {
+func states(pod *container.Pod) map[string]container.State {
 	if pod == nil {
 		return nil
 	}
-	out := make(map[string]state, len(pod.Containers)+len(pod.Sandboxes))
-	for _, list := range [][]*container.Container{pod.Containers, pod.Sandboxes} {
-		for _, c := range list {
-			switch c.State {
-			case container.Running:
-				out[c.ID.ID] = running
-			case container.Exited:
-				out[c.ID.ID] = exited
-			default:
-				out[c.ID.ID] = unknown
-			}
+	out := map[string]container.State{}
+	for _, c := range slices.Concat(pod.Containers, pod.Sandboxes) {
+		out[c.ID.ID] = c.State
+		if c.State == container.Created {
+			out[c.ID.ID] = container.Unknown
 		}
 	}
 	return out
 }
 
-// computeEvents returns the events of one container's change of state.
-func computeEvents(uid types.UID, id string, from, to state) []Event {
-	if from == to {
-		return nil
-	}
+// computeEvents returns the events of one container's change of state, none if it changed to unknown.
+func computeEvents(uid types.UID, id string, from, to container.State) []Event {
+	died := Event{ID: uid, Type: ContainerDied, Data: id}
 	switch to {
-	case running:
+	case container.Running:
 		return []Event{{ID: uid, Type: ContainerStarted, Data: id}}
-	case exited:
-		return []Event{{ID: uid, Type: ContainerDied, Data: id}}
+	case container.Exited:
+		return []Event{died}
 	case nonExistent:
 		removed := Event{ID: uid, Type: ContainerRemoved, Data: id}
-		if from == exited {
+		if from == container.Exited {
 			return []Event{removed} // its end was sent before
 		}
-		return []Event{{ID: uid, Type: ContainerDied, Data: id}, removed}
-	default:
-		return []Event{{ID: uid, Type: ContainerChanged, Data: id}}
+		return []Event{died, removed}
 	}
+	return nil
 }
 
 // keptIPs are the addresses of a new status. A pod without a ready sandbox keeps those of its last status.
 func keptIPs(status, before *container.PodStatus) []string {
-	if len(status.IPs) > 0 || before == nil {
-		return status.IPs
-	}
-	if slices.ContainsFunc(status.SandboxStatuses, func(sb *runtimeapi.PodSandboxStatus) bool {
+	if len(status.IPs) > 0 || slices.ContainsFunc(status.SandboxStatuses, func(sb *runtimeapi.PodSandboxStatus) bool {
 		return container.SandboxState(sb.GetState()) == container.Running
 	}) {
-		return nil
+		return status.IPs
 	}
 	return before.IPs
 }

@@ -1,62 +1,73 @@
 package pleg
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-func TestRelistSendsEventsAndInspectsWhatChanged(t *testing.T) {
-	b := newBench(t, nil)
-	b.runtime.exit = 7
-	b.runtime.put("p", "a", container.Running)
-	b.runtime.put("q", "c", container.Created)
-	b.Relist(t.Context())
-	if diff := cmp.Diff([]string{"p ContainerStarted a"}, b.sent()); diff != "" {
-		t.Error(diff) // a created container is inspected without an event
-	}
-	if diff := cmp.Diff([]types.UID{"p", "q"}, b.runtime.takeInspected()); diff != "" {
-		t.Error(diff)
-	}
-	b.log.take()
-	b.Relist(t.Context())
-	if got := append(b.sent(), fmt.Sprint(b.runtime.takeInspected())); len(got) != 1 || got[0] != "[]" {
-		t.Errorf("nothing changed, but: %v", got)
-	}
-	b.runtime.put("p", "a", container.Exited)
-	b.log.take()
-	b.Relist(t.Context())
-	if diff := cmp.Diff([]string{"p ContainerDied a"}, b.sent()); diff != "" {
-		t.Error(diff)
-	}
-	want := `"level"=2 "msg"="Generic (PLEG): container finished" "podID"="p" "containerID"="a" "exitCode"=7`
-	if lines := strings.Join(b.log.take(), "\n"); !strings.Contains(lines, want) {
-		t.Errorf("no line %s in\n%s", want, lines)
-	}
-	b.runtime.put("p", "a", "")
-	b.runtime.put("q", "c", "")
-	b.Relist(t.Context())
-	if diff := cmp.Diff([]string{"p ContainerRemoved a", "q ContainerDied c", "q ContainerRemoved c"}, b.sent()); diff != "" {
-		t.Error(diff)
-	}
-	if s, err := b.cache.Get("p"); err != nil || s.Name != "" || len(b.records) != 0 {
-		t.Errorf("left behind: %v %v %v", s, err, b.records)
+func TestKeptIPs(t *testing.T) {
+	before := &container.PodStatus{IPs: []string{"10.0.0.1"}}
+	ready := []*runtimeapi.PodSandboxStatus{{State: runtimeapi.PodSandboxState_SANDBOX_READY}}
+	notReady := []*runtimeapi.PodSandboxStatus{{State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY}}
+	for name, tt := range map[string]struct {
+		status *container.PodStatus
+		want   []string
+	}{
+		"new ones":          {&container.PodStatus{IPs: []string{"10.0.0.2"}}, []string{"10.0.0.2"}},
+		"torn down":         {&container.PodStatus{SandboxStatuses: notReady}, before.IPs},
+		"ready without":     {&container.PodStatus{SandboxStatuses: ready}, nil},
+		"no sandbox at all": {&container.PodStatus{}, before.IPs},
+	} {
+		if diff := cmp.Diff(tt.want, keptIPs(tt.status, before)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
 	}
 }
 
-// A pod that cannot be inspected: its error is cached, its events wait, the others go on.
+func TestRelistSendsEventsAndInspectsWhatChanged(t *testing.T) {
+	b := newBench(t, time.Second)
+	b.runtime.put("p", "a", container.Running)
+	b.runtime.put("q", "c", container.Created)
+	b.runtime.put("r", "d", container.Running)
+	b.runtime.put("s", "e", container.Exited) // began and ended between two relists
+	b.Relist(t.Context())
+	b.sent("p ContainerStarted a", "r ContainerStarted d", "s ContainerDied e") // created is inspected without an event
+	b.inspected("p", "q", "r", "s")
+	b.Relist(t.Context())
+	b.sent()
+	b.inspected()
+	b.runtime.put("p", "a", container.Exited)
+	b.Relist(t.Context())
+	b.sent("p ContainerDied a")
+	b.logged(`"level"=2 "msg"="Generic (PLEG): container finished" "podID"="p" "containerID"="a" "exitCode"=7`)
+	b.runtime.put("p", "a", "")
+	b.runtime.put("q", "c", "")
+	b.runtime.put("r", "d", container.Unknown)
+	b.runtime.put("s", "e", container.Running)
+	b.Relist(t.Context())
+	b.sent("p ContainerRemoved a", "q ContainerDied c", "q ContainerRemoved c", "s ContainerStarted e")
+	b.inspected("p", "r", "s")
+	b.cached("p", "")
+	if len(b.records) != 2 {
+		t.Errorf("left behind: %v", b.records)
+	}
+}
+
+// A pod cannot be inspected: its error is cached, its events wait, the others go on.
 func TestFailedInspectionFreezesRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
+		b := newBench(t, time.Second)
 		b.runtime.put("sick", "a", container.Running)
 		b.runtime.put("well", "b", container.Running)
 		b.runtime.statusErr["sick"] = errSick
@@ -65,123 +76,177 @@ func TestFailedInspectionFreezesRecord(t *testing.T) {
 		for range 2 {
 			b.Relist(t.Context())
 		}
-		if diff := cmp.Diff([]string{"well ContainerStarted b"}, b.sent()); diff != "" {
-			t.Error(diff)
-		}
-		if _, err := b.cache.GetNewerThan(t.Context(), "sick", before); !errors.Is(err, errSick) {
+		b.sent("well ContainerStarted b")
+		if _, err := b.Cache.GetNewerThan(t.Context(), "sick", before); !errors.Is(err, errSick) {
 			t.Errorf("cached error: %v", err)
 		}
-		if _, err := b.cache.GetNewerThan(t.Context(), "unheard of", before); err != nil {
+		if _, err := b.Cache.GetNewerThan(t.Context(), "unknown", before); err != nil {
 			t.Errorf("the cache's time did not move: %v", err)
 		}
-		if n := b.Snapshot().Uninspected; n != 1 {
-			t.Errorf("%d uninspected", n)
-		}
-		if err := b.Healthy(); err != nil {
-			t.Errorf("one pod's failure is not PLEG's: %v", err)
+		if n, err := b.Snapshot().Uninspected, b.Healthy(); n != 1 || err != nil { // one pod's failure is not PLEG's
+			t.Errorf("%d uninspected, %v", n, err)
 		}
 		b.runtime.put("sick", "a", container.Exited) // it ran and died: only the death is sent
 		delete(b.runtime.statusErr, "sick")
 		b.Relist(t.Context())
-		if diff := cmp.Diff([]string{"sick ContainerDied a"}, b.sent()); diff != "" {
-			t.Error(diff)
-		}
+		b.sent("sick ContainerDied a")
+		b.RequestReinspect("well")
+		b.Relist(t.Context())
+		b.sent("well PodSync ")
 	})
 }
 
 func TestFullChannelLosesEvents(t *testing.T) {
-	b := newBench(t, func(c *GenericConfig) { c.Capacity = 2 })
-	for _, c := range []string{"a", "b", "c"} {
-		b.runtime.put("p", c, container.Running)
+	b := newBench(t, time.Second)
+	for i := range eventCapacity + 1 {
+		b.runtime.put("p", fmt.Sprint(i), container.Running)
 	}
 	b.Relist(t.Context())
-	b.Relist(t.Context())
-	if got := b.sent(); len(got) != 2 {
-		t.Errorf("sent %v", got)
+	if n := b.Snapshot(); n.Queued != eventCapacity || n.Discarded != 1 {
+		t.Errorf("%d events wait, %d were discarded", n.Queued, n.Discarded)
+	}
+	b.logged(`"msg"="Event channel is full, discard this relist() cycle event"`)
+	if err := (&Evented{Generic: b.Generic}).Healthy(); err == nil {
+		t.Error("evented PLEG is healthy with a full channel")
+	}
+	for range eventCapacity {
+		<-b.events
 	}
 	b.Relist(t.Context())
-	if got := b.sent(); got != nil {
-		t.Errorf("a lost event came back: %v", got)
-	}
-	if n, s := value(t, b.metrics.PLEGDiscardEvents), b.Snapshot(); n != 1 || s.Discarded != 1 {
-		t.Errorf("discarded %v, %d", n, s.Discarded)
-	}
-	if lines := strings.Join(b.log.take(), "\n"); !strings.Contains(lines, `"msg"="Event channel is full, discard this relist() cycle event"`) {
-		t.Error(lines)
-	}
+	b.sent() // a lost event does not come back
 }
 
 // The incident: lists that fail after two minutes each. Health counts from the start of the last good one.
 func TestHealthWhileListsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, nil)
-		if err := b.Healthy(); err == nil || err.Error() != "pleg has yet to be successful" {
-			t.Errorf("at first: %v", err)
+		b := newBench(t, time.Second)
+		healthy := func(want string) {
+			t.Helper()
+			got := ""
+			if err := b.Healthy(); err != nil {
+				got = err.Error()
+			}
+			if got != want {
+				t.Errorf("health is %q, want %q", got, want)
+			}
 		}
-		b.start(t)
+		healthy("pleg has yet to be successful")
+		background(t, b.Run)
 		synctest.Wait()
-		seen := time.Now()
-		if err := b.Healthy(); err != nil {
-			t.Errorf("after a relist: %v", err)
+		healthy("")
+		if got, want := gauge(t, b.Metrics.PLEGLastSeen), time.Now().Unix(); got != float64(want) {
+			t.Errorf("last seen %v, want %v", got, want)
 		}
-		if got := value(t, b.metrics.PLEGLastSeen); got != float64(seen.Unix()) {
-			t.Errorf("last seen %v, want %v", got, seen.Unix())
-		}
-		b.runtime.set(func(f *fakeRuntime) { f.listTakes, f.listErr = 2*time.Minute, errSick })
+		b.runtime.lists(2*time.Minute, errSick)
 		time.Sleep(3*time.Minute + 3*time.Second)
-		want := "pleg was last seen active 3m3s ago; threshold is 3m0s"
-		if err := b.Healthy(); err == nil || err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
-		}
+		healthy("pleg was last seen active 3m3s ago; threshold is 3m0s")
 		s := b.Snapshot()
 		if got := time.Since(s.InProgressSince); got != time.Minute+time.Second || s.Failures != 1 || s.Relists != 2 {
 			t.Errorf("in progress for %v, %+v", got, s) // 1 s idle, 2 m failed, 1 s idle, 1 m 1 s into the next
 		}
-		b.runtime.set(func(f *fakeRuntime) { f.listTakes, f.listErr = 90*time.Second, nil })
+		b.runtime.lists(90*time.Second, nil)
 		time.Sleep(time.Minute) // the call under way keeps its two minutes, but succeeds
-		if err := b.Healthy(); err != nil {
-			t.Errorf("recovered: %v", err)
-		}
+		healthy("")
 	})
 }
 
 func TestOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, func(c *GenericConfig) { c.Period = time.Hour })
-		b.start(t)
+		b := newBench(t, time.Hour)
+		background(t, b.Run)
 		time.Sleep(time.Second)
 		b.runtime.put("p", "a", container.Running)
 		lastSync := time.Now()
 		time.Sleep(time.Second)
 		b.RequestRelist("p")
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"p ContainerStarted a"}, b.sent()); diff != "" {
-			t.Error(diff)
-		}
-		if s, err := b.cache.GetNewerThan(t.Context(), "p", lastSync); err != nil || s.Find("a") == nil {
+		b.sent("p ContainerStarted a")
+		b.inspected("p")
+		if s, err := b.Cache.GetNewerThan(t.Context(), "p", lastSync); err != nil || s.Find("a") == nil {
 			t.Errorf("%v %v", s, err)
 		}
 		time.Sleep(time.Second)
-		b.runtime.takeInspected()
-		b.RequestRelist("p") // nothing changed: seen, not inspected
+		b.RequestRelist("p") // nothing changed: observed, not inspected
 		synctest.Wait()
-		if _, err := b.cache.GetNewerThan(t.Context(), "p", time.Now().Add(-time.Millisecond)); err != nil || b.runtime.takeInspected() != nil {
+		b.inspected()
+		if _, err := b.Cache.GetNewerThan(t.Context(), "p", time.Now().Add(-time.Millisecond)); err != nil {
 			t.Errorf("not observed: %v", err)
 		}
 		if got := time.Since(b.Snapshot().LastRelist); got != 3*time.Second {
 			t.Errorf("health was refreshed: %v", got)
 		}
-		b.log.take()
-		b.RequestRelist("nobody")
+		b.RequestRelist("unknown")
 		synctest.Wait()
-		want := `"msg"="GenericPLEG: Unable to retrieve pod" "error"="pod sandboxes not found" "podUID"="nobody"`
-		if lines := strings.Join(b.log.take(), "\n"); !strings.Contains(lines, want) {
-			t.Errorf("no %s in\n%s", want, lines)
-		}
-		if got := value(t, b.metrics.PLEGPodRelistDuration); got != 3 {
-			t.Errorf("%v durations of pods", got)
+		b.logged(`"GenericPLEG: Unable to retrieve pod" "error"="pod sandboxes not found" "podUID"="unknown"`)
+		b.OnDemand = false
+		b.RequestRelist("p")
+		if len(b.requests) != 0 {
+			t.Error("a relist is requested of a PLEG without them")
 		}
 	})
+}
+
+func TestCacheNewerThan(t *testing.T) {
+	at := func(s int64) time.Time {
+		if s == 0 {
+			return time.Time{}
+		}
+		return time.Unix(s, 0)
+	}
+	type steps []func(*Cache)
+	set := func(uid types.UID, s int64) func(*Cache) {
+		return func(c *Cache) { c.Set(uid, &container.PodStatus{UID: uid}, nil, at(s)) }
+	}
+	relisted := func(s int64) func(*Cache) { return func(c *Cache) { c.UpdateTime(at(s)) } }
+	observed := func(s int64) func(*Cache) { return func(c *Cache) { c.SetObservedTime("p", at(s)) } }
+	gone := func(c *Cache) { c.Delete("p") }
+	for name, tt := range map[string]struct {
+		before steps
+		wanted int64 // 0: the first sync
+		after  steps // nil: it must not block
+		blocks bool  // even after after
+	}{
+		"first sync, nothing relisted":     {nil, 0, steps{}, true},
+		"first sync, entry without relist": {steps{set("p", 1)}, 0, nil, false},
+		"first sync, no entry, relisted":   {steps{relisted(1)}, 0, nil, false},
+		"equal does not pass at once":      {steps{relisted(5)}, 5, steps{}, true},
+		"equal wakes by relist":            {nil, 5, steps{relisted(5)}, false},
+		"equal wakes by Set":               {nil, 5, steps{set("p", 5)}, false},
+		"equal wakes by observation":       {nil, 5, steps{observed(5)}, false},
+		"older does not wake":              {nil, 5, steps{set("p", 4), relisted(4)}, true},
+		"Delete does not wake":             {steps{set("p", 1)}, 5, steps{gone}, true},
+		"another pod does not wake":        {nil, 5, steps{set("q", 9)}, true},
+		"modified after":                   {steps{set("p", 6)}, 5, nil, false},
+		"observed after":                   {steps{set("p", 1), observed(6)}, 5, nil, false},
+		"old entry, newer relist":          {steps{set("p", 1), relisted(6)}, 5, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := NewCache()
+				for _, f := range tt.before {
+					f(c)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() {
+					_, err := c.GetNewerThan(ctx, "p", at(tt.wanted))
+					done <- err
+				}()
+				synctest.Wait()
+				if blocked := len(done) == 0; blocked != (tt.after != nil) {
+					t.Errorf("blocks at first: %v", blocked)
+				}
+				for _, f := range tt.after {
+					f(c)
+				}
+				synctest.Wait()
+				cancel()
+				if err := <-done; tt.blocks != errors.Is(err, context.Canceled) {
+					t.Errorf("blocks at the end: %v, want %v", err, tt.blocks)
+				}
+			})
+		})
+	}
 }
 
 // However often and whenever it is listed, and whichever inspections fail, the events replayed give what runs in the
@@ -192,7 +257,7 @@ func FuzzReplayReachesState(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, steps int) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		b := newBench(t, nil)
+		b := newBench(t, time.Second)
 		choices := []container.State{container.Created, container.Running, container.Exited, container.Unknown, ""}
 		for range min(max(steps, 0), 500) {
 			uid := types.UID(fmt.Sprintf("p%d", r.IntN(4)))
@@ -222,7 +287,7 @@ func FuzzReplayReachesState(f *testing.F) {
 		}
 		want := map[string]bool{}
 		for uid, p := range b.runtime.pods {
-			cached, err := b.cache.Get(uid)
+			cached, err := b.Cache.Get(uid)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -230,7 +295,7 @@ func FuzzReplayReachesState(f *testing.F) {
 				if c.State == container.Running {
 					want[c.ID.ID] = true
 				}
-				// Created and unknown are one to PLEG: a step between them is not looked at.
+				// Created and unknown are one to PLEG: a step between them is not inspected.
 				i := cached.Find(c.Name)
 				if i == nil || i.State != c.State && (i.State == container.Running || i.State == container.Exited) {
 					t.Errorf("cached %v of %+v", i, c)
@@ -239,7 +304,7 @@ func FuzzReplayReachesState(f *testing.F) {
 		}
 		// A container that went on to created or unknown is neither started nor dead to the events.
 		for c := range got {
-			if states(b.runtime.pods[types.UID(c[:2])])[c] == unknown {
+			if states(b.runtime.pods[types.UID(c[:2])])[c] == container.Unknown {
 				delete(got, c)
 			}
 		}

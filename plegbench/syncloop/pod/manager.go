@@ -182,7 +182,8 @@ func (m *Mirrors) create(ctx context.Context, static *v1.Pod, node types.UID) er
 	}}
 	_, err := m.client.CreatePod(ctx, mirror)
 	if apierrors.IsAlreadyExists(err) {
-		if existing, getErr := m.client.GetPod(ctx, static.Namespace, static.Name); getErr == nil && same(static, existing) {
+		existing, getErr := m.client.GetPod(ctx, static.Namespace, static.Name)
+		if getErr == nil && same(static, existing) {
 			return nil
 		}
 	}

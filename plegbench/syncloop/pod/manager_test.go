@@ -5,9 +5,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
 func made(name string, uid types.UID, annotations ...string) *v1.Pod {
@@ -37,51 +40,82 @@ func uids(pods []*v1.Pod) string {
 
 func TestManager(t *testing.T) {
 	m := NewManager()
-	m.UpdatePod(mirror("web", "m", "s"))
-	if orphans := m.OrphanedMirrors(); uids(orphans) != "m" {
-		t.Errorf("orphans %v", orphans)
+	// state compares pods, mirrors, orphaned mirrors, and what the UID of the mirror m is translated to.
+	state := func(want string) {
+		t.Helper()
+		got := uids(m.Pods()) + "|" + uids(m.Mirrors()) + "|" + uids(m.OrphanedMirrors()) + "|" +
+			string(m.TranslateUID("m"))
+		if got != want {
+			t.Errorf("pods, mirrors, orphans, UID of m: %s, want %s", got, want)
+		}
 	}
-	if got := m.TranslateUID("m"); got != "m" {
-		t.Errorf("an orphaned mirror's UID became %q", got)
-	}
+	ofWeb := mirror("web", "m", "s")
+	m.UpdatePod(ofWeb)
+	state("|m|m|m")
 	s := static("web", "s")
 	m.UpdatePod(s)
-	m.UpdatePod(static("alone", "a"))
 	m.UpdatePod(made("bound", "b", ConfigSourceAnnotation, APIServerSource))
-	if got := uids(m.Pods()) + "|" + uids(m.Mirrors()); got != "a b s|m" {
-		t.Errorf("pods, mirrors: %s", got)
-	}
-	if p, ok := m.MirrorOf(s); !ok || p.UID != "m" {
+	state("b s|m||s")
+	if p, ok := m.MirrorOf(s); !ok || p != ofWeb {
 		t.Errorf("mirror of s: %v", p)
 	}
-	if p, ok := m.PodOf(mirror("web", "m", "s")); !ok || p != s {
+	if p, ok := m.PodOf(ofWeb); !ok || p != s {
 		t.Errorf("pod of m: %v", p)
 	}
 	if _, ok := m.PodByUID("m"); ok {
 		t.Error("a mirror is found by its UID")
 	}
-	if p, ok := m.PodByUID("s"); !ok || p != s {
+	if p, ok := m.PodByUID("s"); !ok || p != s || m.TranslateUID("s") != "s" {
 		t.Errorf("pod s: %v", p)
-	}
-	for uid, want := range map[types.UID]types.UID{"m": "s", "s": "s", "": "", "unknown": "unknown"} {
-		if got := m.TranslateUID(uid); got != want {
-			t.Errorf("UID %q became %q, want %q", uid, got, want)
-		}
-	}
-	if orphans := m.OrphanedMirrors(); orphans != nil {
-		t.Errorf("orphans %v", orphans)
 	}
 	// An edit of a manifest replaces the static pod by one with another UID; its mirror stays until it is replaced.
 	m.RemovePod(s)
-	if orphans := m.OrphanedMirrors(); uids(orphans) != "m" {
-		t.Errorf("orphans %v after the removal", orphans)
-	}
+	state("b|m|m|m")
 	m.UpdatePod(static("web", "s2"))
-	if got := m.TranslateUID("m"); got != "s2" {
-		t.Errorf("m became %q", got)
-	}
-	m.RemovePod(mirror("web", "m", "s"))
-	if _, ok := m.MirrorOf(static("web", "s2")); ok || m.TranslateUID("m") != "m" {
+	state("b s2|m||s2")
+	m.RemovePod(ofWeb)
+	state("b s2|||m")
+	if _, ok := m.MirrorOf(static("web", "s2")); ok {
 		t.Error("the mirror is still known")
+	}
+}
+
+func TestReconcileMirror(t *testing.T) {
+	ending := mirror("web", "m", "s")
+	ending.DeletionTimestamp = &metav1.Time{}
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "node-uid"}}
+	gone := node.DeepCopy()
+	gone.DeletionTimestamp = &metav1.Time{}
+	for _, c := range []struct {
+		name   string
+		mirror *v1.Pod
+		there  *v1.Pod // at the API server
+		node   *v1.Node
+		want   []string
+	}{
+		{"no mirror", nil, nil, node, []string{"create"}},
+		{"good mirror", mirror("web", "m", "s"), mirror("web", "m", "s"), node, nil},
+		{"edited", mirror("web", "m", "old"), mirror("web", "m", "old"), node, []string{"delete", "create"}},
+		{"being deleted", ending, ending, node, []string{"delete", "create"}},
+		{"gone meanwhile", mirror("web", "m", "old"), nil, node, []string{"delete"}},
+		{"exists already", nil, mirror("web", "m", "s"), node, []string{"create", "get"}},
+		{"node unknown", nil, nil, nil, nil},
+		{"node deleted", nil, nil, gone, nil},
+	} {
+		client := fake.New()
+		if c.there != nil {
+			if err := client.Tracker().Add(c.there); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mirrors := NewMirrors(client, "n", func() *v1.Node { return c.node }, logr.Discard())
+		mirrors.Reconcile(t.Context(), static("web", "s"), c.mirror)
+		var got []string
+		for _, a := range client.Actions() {
+			got = append(got, a.GetVerb())
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: did %v, want %v", c.name, got, c.want)
+		}
 	}
 }

@@ -82,7 +82,8 @@ func RestartPolicy(p *v1.Pod, c *v1.Container) v1.RestartPolicy {
 // code, or else by its policy.
 func Restarts(p *v1.Pod, c *v1.Container, exitCode int32) bool {
 	for _, r := range c.RestartPolicyRules { // both actions of a rule start the container again
-		if r.ExitCodes != nil && slices.Contains(r.ExitCodes.Values, exitCode) == (r.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn) {
+		in := r.ExitCodes != nil && r.ExitCodes.Operator == v1.ContainerRestartRuleOnExitCodesOpIn
+		if r.ExitCodes != nil && slices.Contains(r.ExitCodes.Values, exitCode) == in {
 			return true
 		}
 	}

@@ -6,15 +6,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 func TestRestarts(t *testing.T) {
 	never := new(v1.ContainerRestartPolicyNever)
 	rule := func(op v1.ContainerRestartRuleOnExitCodesOperator) v1.Container {
-		return v1.Container{RestartPolicy: never, RestartPolicyRules: []v1.ContainerRestartRule{{
-			Action: v1.ContainerRestartRuleActionRestart, ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: []int32{42}},
-		}}}
+		codes := &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: []int32{42}}
+		return v1.Container{RestartPolicy: never, RestartPolicyRules: []v1.ContainerRestartRule{
+			{Action: v1.ContainerRestartRuleActionRestart, ExitCodes: codes},
+		}}
 	}
+	own := v1.Container{RestartPolicy: new(v1.ContainerRestartPolicyAlways)}
 	for _, tt := range []struct {
 		name string
 		pod  v1.RestartPolicy
@@ -22,29 +25,27 @@ func TestRestarts(t *testing.T) {
 		want [3]bool // after 0, 1 and 42
 	}{
 		{"not set", "", v1.Container{}, [3]bool{true, true, true}},
-		{"always", v1.RestartPolicyAlways, v1.Container{}, [3]bool{true, true, true}},
 		{"on failure", v1.RestartPolicyOnFailure, v1.Container{}, [3]bool{false, true, true}},
 		{"never", v1.RestartPolicyNever, v1.Container{}, [3]bool{}},
-		{"its own policy", v1.RestartPolicyNever, v1.Container{RestartPolicy: new(v1.ContainerRestartPolicyAlways)}, [3]bool{true, true, true}},
+		{"its own policy", v1.RestartPolicyNever, own, [3]bool{true, true, true}},
 		{"in", "", rule(v1.ContainerRestartRuleOnExitCodesOpIn), [3]bool{false, false, true}},
 		{"not in", "", rule(v1.ContainerRestartRuleOnExitCodesOpNotIn), [3]bool{true, true, false}},
 		{"its own never", v1.RestartPolicyAlways, v1.Container{RestartPolicy: never}, [3]bool{}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tt.pod}}
-			if got := [3]bool{Restarts(p, &tt.c, 0), Restarts(p, &tt.c, 1), Restarts(p, &tt.c, 42)}; got != tt.want {
-				t.Errorf("got %v, want %v", got, tt.want)
-			}
-		})
+		p := &v1.Pod{Spec: v1.PodSpec{RestartPolicy: tt.pod}}
+		got := [3]bool{Restarts(p, &tt.c, 0), Restarts(p, &tt.c, 1), Restarts(p, &tt.c, 42)}
+		if got != tt.want {
+			t.Errorf("%s: got %v, want %v", tt.name, got, tt.want)
+		}
 	}
 }
 
 func TestExpand(t *testing.T) {
 	values := map[string]string{"A": "1", "B": "$(A)", "": "none", "A b": "2", "A(": "odd", "E": ""}
 	for text, want := range map[string]string{
-		"": "", "plain": "plain", "$(A)": "1", "x$(A)y$(B)z": "x1y$(A)z", "$(NO)": "$(NO)", "$$(A)": "$(A)", "$$$(A)": "$1", "$(E)": "",
-		"$": "$", "$$": "$", "a$": "a$", "a$$b": "a$b", "$(A)$": "1$", "$(A": "$(A", "$A": "$A", "$()": "none", "$(A b)": "2", "$(A()": "odd",
-		"$($(A))": "$($(A))", "$)": "$)", "$é(A)": "$é(A)",
+		"": "", "$(A)": "1", "x$(A)y$(B)z": "x1y$(A)z", "$(NO)": "$(NO)", "$$(A)": "$(A)", "$$$(A)": "$1", "$(E)": "",
+		"a$": "a$", "a$$b": "a$b", "$(A": "$(A", "$A": "$A", "$()": "none", "$(A b)": "2", "$(A()": "odd",
+		"$($(A))": "$($(A))", "$é(A)": "$é(A)",
 	} {
 		if got := Expand(text, values); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
@@ -53,14 +54,11 @@ func TestExpand(t *testing.T) {
 	if got := ExpandAll([]string{"$(A)", "$(X)"}, values); !cmp.Equal(got, []string{"1", "$(X)"}) {
 		t.Errorf("a command became %q", got)
 	}
-	if got := ExpandAll([]string{}, values); got != nil {
-		t.Errorf("no command became %q", got)
-	}
 }
 
 func FuzzExpand(f *testing.F) {
 	for _, s := range []string{
-		"", "$", "$$", "$(A)", "$$(A)", "$(B", "$(B)", "a$(A)b$(A)", "$()", "$(A", "$A", "$(($(A)", "$$$(A)", "$($(A))", "$\xff(A)",
+		"", "$", "$$", "$(A)", "$$(A)", "$(B", "a$(A)b$(A)", "$()", "$A", "$(($(A)", "$$$(A)", "$($(A))", "$\xff(A)",
 	} {
 		f.Add(s)
 	}
@@ -77,4 +75,45 @@ func FuzzExpand(f *testing.F) {
 			t.Errorf("%q escaped and expanded is %q", text, got)
 		}
 	})
+}
+
+func TestQOSClass(t *testing.T) {
+	list := func(cpu, memory string) v1.ResourceList {
+		out := v1.ResourceList{}
+		for name, q := range map[v1.ResourceName]string{v1.ResourceCPU: cpu, v1.ResourceMemory: memory} {
+			if q != "" {
+				out[name] = resource.MustParse(q)
+			}
+		}
+		return out
+	}
+	all, gpu := list("1", "1Gi"), v1.ResourceList{"gpu": resource.MustParse("1")}
+	for _, tt := range []struct {
+		name             string
+		requests, limits v1.ResourceList // of the first container
+		change           func(*v1.Pod)
+		want             v1.PodQOSClass
+	}{
+		{"nothing", nil, nil, nil, v1.PodQOSBestEffort},
+		{"zero", list("0", ""), nil, nil, v1.PodQOSBestEffort},
+		{"others do not count", gpu, nil, nil, v1.PodQOSBestEffort},
+		{"requests", all, nil, nil, v1.PodQOSBurstable},
+		{"limits alone", nil, all, nil, v1.PodQOSBurstable},
+		{"equal", all, list("1000m", "1024Mi"), nil, v1.PodQOSGuaranteed},
+		{"one limit", list("1", ""), list("1", ""), nil, v1.PodQOSBurstable},
+		{"init container without", all, all, func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{Name: "i"}}
+		}, v1.PodQOSBurstable},
+		{"as it was", nil, nil, func(p *v1.Pod) { p.Status.QOSClass = v1.PodQOSGuaranteed }, v1.PodQOSGuaranteed},
+	} {
+		p := &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{
+			{Name: "app", Resources: v1.ResourceRequirements{Requests: tt.requests, Limits: tt.limits}},
+		}}}
+		if tt.change != nil {
+			tt.change(p)
+		}
+		if got := QOSClass(p); got != tt.want {
+			t.Errorf("%s: got %s, want %s", tt.name, got, tt.want)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +13,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	"github.com/prometheus/client_golang/prometheus"
+	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -38,37 +39,24 @@ func staticPod(uid, name string) *v1.Pod {
 	return p
 }
 
-// A fakeCache answers at once, or not before something is let through.
+// A fakeCache answers at once, or once its gate is closed.
 type fakeCache struct {
-	mu     sync.Mutex
-	gate   chan struct{} // nil: open
-	err    error
-	status map[types.UID]*container.PodStatus
-	asked  []time.Time
+	gate chan struct{} // nil: open
+	mu   sync.Mutex
+	err  error
 }
 
-func (c *fakeCache) Get(uid types.UID) (*container.PodStatus, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.status[uid]; s != nil {
-		return s, c.err
-	}
-	return &container.PodStatus{UID: uid}, c.err
-}
-
-func (c *fakeCache) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*container.PodStatus, error) {
-	c.mu.Lock()
-	gate := c.gate
-	c.asked = append(c.asked, t)
-	c.mu.Unlock()
-	if gate != nil {
+func (c *fakeCache) GetNewerThan(ctx context.Context, uid types.UID, _ time.Time) (*container.PodStatus, error) {
+	if c.gate != nil {
 		select {
-		case <-gate:
+		case <-c.gate:
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
-	return c.Get(uid)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return &container.PodStatus{UID: uid}, c.err
 }
 
 // A fakeSyncer notes each step, takes its time, and fails as set. It fails the test when a pod is synced twice at a
@@ -80,12 +68,15 @@ type fakeSyncer struct {
 	busy     map[types.UID]bool
 	furthest map[types.UID]Step
 	takes    time.Duration
-	err      map[string]error // by the step's word and the UID, or "sync" for all
+	err      map[string]error // by step
 	terminal map[types.UID]bool
 }
 
 func newSyncer(t *testing.T) *fakeSyncer {
-	return &fakeSyncer{t: t, busy: map[types.UID]bool{}, furthest: map[types.UID]Step{}, err: map[string]error{}, terminal: map[types.UID]bool{}}
+	return &fakeSyncer{
+		t: t, busy: map[types.UID]bool{}, furthest: map[types.UID]Step{}, err: map[string]error{},
+		terminal: map[types.UID]bool{},
+	}
 }
 
 func (s *fakeSyncer) step(ctx context.Context, uid types.UID, step Step, line string) error {
@@ -99,10 +90,7 @@ func (s *fakeSyncer) step(ctx context.Context, uid types.UID, step Step, line st
 	}
 	s.busy[uid], s.furthest[uid] = true, step
 	s.calls = append(s.calls, line)
-	takes, err := s.takes, s.err[string(step)+" "+string(uid)]
-	if err == nil {
-		err = s.err[string(step)]
-	}
+	takes, err := s.takes, s.err[string(step)]
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -119,7 +107,9 @@ func (s *fakeSyncer) step(ctx context.Context, uid types.UID, step Step, line st
 	return err
 }
 
-func (s *fakeSyncer) SyncPod(ctx context.Context, t UpdateType, p, mirror *v1.Pod, _ *container.PodStatus) (bool, error) {
+func (s *fakeSyncer) SyncPod(ctx context.Context, t UpdateType, p, mirror *v1.Pod, _ *container.PodStatus) (bool,
+	error,
+) {
 	line := fmt.Sprintf("sync %s %s", p.UID, t)
 	if mirror != nil {
 		line += " mirror=" + string(mirror.UID)
@@ -150,14 +140,6 @@ func (s *fakeSyncer) SyncTerminatedPod(ctx context.Context, p *v1.Pod, _ *contai
 	return s.step(ctx, p.UID, Terminated, "terminated "+string(p.UID))
 }
 
-func (s *fakeSyncer) take() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	out := s.calls
-	s.calls = nil
-	return out
-}
-
 func (s *fakeSyncer) set(change func(s *fakeSyncer)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,22 +148,20 @@ func (s *fakeSyncer) set(change func(s *fakeSyncer)) {
 
 type bench struct {
 	*Workers
-	syncer  *fakeSyncer
-	cache   *fakeCache
-	events  *record.FakeRecorder
-	metrics *metrics.Metrics
-	stop    context.CancelFunc
-	logMu   sync.Mutex
-	lines   []string
+	t      *testing.T
+	syncer *fakeSyncer
+	cache  *fakeCache
+	stop   context.CancelFunc
+	logMu  sync.Mutex
+	lines  []string
 }
 
 // newBench makes workers that live as long as the bubble's test function.
 func newBench(t *testing.T) *bench {
 	t.Helper()
-	b := &bench{syncer: newSyncer(t), cache: &fakeCache{status: map[types.UID]*container.PodStatus{}}, events: record.NewFakeRecorder(10000)}
-	b.metrics = metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry())
+	b := &bench{t: t, syncer: newSyncer(t), cache: &fakeCache{}}
 	b.Workers = New(Config{
-		Syncer: b.syncer, Cache: b.cache, Recorder: b.events, Metrics: b.metrics,
+		Syncer: b.syncer, Cache: b.cache, Recorder: record.NewFakeRecorder(10000), Metrics: metrics.New(nil, nil),
 		ResyncInterval: time.Minute, BackOff: 10 * time.Second, TransientBackOff: time.Second,
 		Log: funcr.New(func(_, line string) {
 			b.logMu.Lock()
@@ -202,10 +182,16 @@ func newBench(t *testing.T) *bench {
 	return b
 }
 
-// settled waits until no worker can go on without time or an update, and returns what they did.
-func (b *bench) settled() []string {
+// did waits until no worker can go on without time or an update, and compares the steps since the last time.
+func (b *bench) did(want ...string) {
+	b.t.Helper()
 	synctest.Wait()
-	return b.syncer.take()
+	b.syncer.mu.Lock()
+	defer b.syncer.mu.Unlock()
+	if diff := cmp.Diff(want, b.syncer.calls); diff != "" {
+		b.t.Error(diff)
+	}
+	b.syncer.calls = nil
 }
 
 func (b *bench) create(p *v1.Pod) {
@@ -222,23 +208,34 @@ func (b *bench) logged(part string) bool {
 	return slices.ContainsFunc(b.lines, func(l string) bool { return strings.Contains(l, part) })
 }
 
-// answers are those of all predicates for a pod that say yes.
-func (b *bench) answers(uid types.UID) []string {
-	var out []string
-	for _, p := range []struct {
-		name string
-		ask  func(types.UID) bool
-	}{
-		{"known terminated", b.IsPodKnownTerminated},
-		{"could run", b.CouldHaveRunningContainers},
-		{"finished", b.ShouldPodBeFinished},
-		{"requested", b.IsPodTerminationRequested},
-		{"runtime removed", b.ShouldPodRuntimeBeRemoved},
-		{"content removed", b.ShouldPodContentBeRemoved},
+// answers compares the predicates that hold for a pod.
+func (b *bench) answers(uid types.UID, want ...string) {
+	b.t.Helper()
+	synctest.Wait()
+	var got []string
+	for name, holds := range map[string]bool{
+		"known terminated": b.IsPodKnownTerminated(uid),
+		"could run":        b.CouldHaveRunningContainers(uid),
+		"finished":         b.ShouldPodBeFinished(uid),
+		"requested":        b.IsPodTerminationRequested(uid),
+		"runtime removed":  b.ShouldPodRuntimeBeRemoved(uid),
+		"content removed":  b.ShouldPodContentBeRemoved(uid),
 	} {
-		if p.ask(uid) {
-			out = append(out, p.name)
+		if holds {
+			got = append(got, name)
 		}
 	}
-	return out
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		b.t.Error(diff)
+	}
+}
+
+// known runs a housekeeping with desired pods and compares the pods that still have a worker.
+func (b *bench) known(desired []*v1.Pod, want ...types.UID) {
+	b.t.Helper()
+	got := slices.Sorted(maps.Keys(b.SyncKnownPods(desired)))
+	if diff := cmp.Diff(want, got); diff != "" {
+		b.t.Error(diff)
+	}
 }

@@ -15,8 +15,8 @@ import (
 )
 
 // Whatever comes in, in whatever order and however slow and faulty each step is: no pod is in two steps at a time, none
-// goes back a step (both seen by fakeSyncer), every wait for an end is answered, and once no source wants anything every
-// worker ends, in two housekeeping rounds after the trouble is over.
+// goes back a step (both seen by fakeSyncer), every wait for an end is answered, and once no source wants anything
+// every worker ends, in two housekeeping rounds after the trouble is over.
 func FuzzEveryWorkerEnds(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed, 300)

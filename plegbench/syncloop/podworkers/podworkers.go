@@ -46,7 +46,7 @@ type UpdateOptions struct {
 	Kill       *KillOptions   // for Kill only; may be nil
 }
 
-// KillOptions say how a pod ends.
+// KillOptions are how a pod ends.
 type KillOptions struct {
 	Completed      chan<- struct{}     // closed once the containers have ended
 	Evict          bool                // the node evicts it
@@ -134,7 +134,7 @@ func (w *Workers) UpdatePod(o UpdateOptions) {
 	if o.Pod != nil {
 		uid, ref = o.Pod.UID, klog.KObj(o.Pod)
 	} else {
-		uid, ref = o.RunningPod.UID, klog.KRef(o.RunningPod.Namespace, o.RunningPod.Name)
+		uid, ref = o.RunningPod.UID, o.RunningPod.Ref()
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,7 +145,9 @@ func (w *Workers) UpdatePod(o UpdateOptions) {
 	k, known := w.workers[uid]
 	if !known {
 		log.Info("Pod is being synced for the first time")
-		k = &worker{uid: uid, ref: ref, name: ref.Name + "_" + ref.Namespace, wake: make(chan struct{}, 1), since: time.Now()}
+		k = &worker{
+			uid: uid, ref: ref, name: ref.Name + "_" + ref.Namespace, wake: make(chan struct{}, 1), since: time.Now(),
+		}
 		w.workers[uid] = k
 		w.wg.Go(func() { w.run(k) })
 	}
@@ -332,8 +334,6 @@ type WorkerState struct {
 	UID            types.UID
 	Name           string // namespace/name
 	Step           string // sync, terminating, terminated, finished
-	Started        bool   // false: it waits for the end of another static pod of the same name
-	Stopping       bool   // its containers are being stopped
 	WaitingInCache bool   // for PLEG to inspect the pod again
 	Busy           bool   // it works, or has a pending update
 	Since          time.Time
@@ -346,8 +346,8 @@ func (w *Workers) Snapshot() []WorkerState {
 	out := make([]WorkerState, 0, len(w.workers))
 	for uid, k := range w.workers {
 		s := WorkerState{
-			UID: uid, Name: k.ref.String(), Step: string(k.step()), Started: !k.startedAt.IsZero(),
-			Stopping: k.terminating() && !k.terminated(), WaitingInCache: k.waiting, Busy: k.working, Since: k.since,
+			UID: uid, Name: k.ref.String(), Step: string(k.step()), WaitingInCache: k.waiting, Busy: k.working,
+			Since: k.since,
 		}
 		if k.finished {
 			s.Step = "finished"

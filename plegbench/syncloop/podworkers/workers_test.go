@@ -1,14 +1,16 @@
 package podworkers
 
 import (
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
@@ -18,70 +20,55 @@ func bubble(t *testing.T, f func(t *testing.T, b *bench)) {
 	synctest.Test(t, func(t *testing.T) { f(t, newBench(t)) })
 }
 
-func equal(t *testing.T, what string, want, got []string) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s:\n%s", what, diff)
-	}
-}
-
 func TestLifeOfAPod(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bench) {
 		p := testPod("p")
-		grace := int64(30)
-		p.Spec.TerminationGracePeriodSeconds = &grace
-		equal(t, "unknown, before the first housekeeping", []string{"could run"}, b.answers("p"))
+		p.Spec.TerminationGracePeriodSeconds = new(int64(30))
+		b.answers("p", "could run") // before the first housekeeping
 		b.create(p)
-		equal(t, "created", []string{"sync p create"}, b.settled())
-		equal(t, "runs", []string{"could run"}, b.answers("p"))
+		b.did("sync p create")
+		b.answers("p", "could run")
 
 		done := make(chan struct{})
 		b.syncer.set(func(s *fakeSyncer) { s.takes = time.Second })
 		b.kill(p, &KillOptions{Completed: done})
-		synctest.Wait()
-		equal(t, "terminating", []string{"could run", "requested"}, b.answers("p"))
+		b.answers("p", "could run", "requested")
 		select {
 		case <-done:
-			t.Error("told of the end before it")
+			t.Error("completed before its end")
 		default:
 		}
 		<-done
-		synctest.Wait()
-		equal(t, "terminated", []string{"known terminated", "requested", "runtime removed"}, b.answers("p"))
+		b.answers("p", "known terminated", "requested", "runtime removed")
 		time.Sleep(2 * time.Second)
-		equal(t, "steps", []string{"terminating p grace=30", "terminated p"}, b.settled())
-		equal(t, "finished", []string{"known terminated", "finished", "requested", "runtime removed"}, b.answers("p"))
+		b.did("terminating p grace=30", "terminated p")
+		b.answers("p", "finished", "known terminated", "requested", "runtime removed")
 		b.UpdatePod(UpdateOptions{Type: Sync, Pod: p})
 		late := make(chan struct{})
 		b.kill(p, &KillOptions{Completed: late})
 		<-late
-		equal(t, "an update of what has ended", nil, b.settled())
-		if got := b.SyncKnownPods([]*v1.Pod{p}); len(got) != 1 || !got["p"] {
-			t.Errorf("while it is desired its end is remembered: %v", got)
-		}
-		if got := b.SyncKnownPods(nil); len(got) != 0 || len(b.Snapshot()) != 0 {
-			t.Errorf("left: %v %v", got, b.Snapshot())
-		}
-		equal(t, "forgotten", []string{"finished", "runtime removed", "content removed"}, b.answers("p"))
+		b.did()
+		b.known([]*v1.Pod{p}, "p") // while it is desired its end is remembered
+		b.known(nil)
+		b.answers("p", "content removed", "finished", "runtime removed")
 		b.wg.Wait() // its goroutine has ended though Run goes on
 	})
 }
 
 func TestEviction(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
+	bubble(t, func(_ *testing.T, b *bench) {
 		b.create(testPod("p"))
-		b.settled()
+		b.did("sync p create")
 		b.syncer.set(func(s *fakeSyncer) { s.err["terminating"] = errSick })
-		zero := int64(0)
-		b.kill(testPod("p"), &KillOptions{Evict: true, GraceOverride: &zero, StatusOverride: func(st *v1.PodStatus) { st.Reason = "Evicted" }})
-		equal(t, "killed", []string{"terminating p grace=1 reason=Evicted"}, b.settled())
-		if !b.ShouldPodContentBeRemoved("p") || b.IsPodKnownTerminated("p") {
-			t.Error("evicted, not ended")
-		}
-		// A retry knows how the pod shall end, though the update that brings it does not.
+		b.kill(testPod("p"), &KillOptions{
+			Evict: true, GraceOverride: new(int64(0)), StatusOverride: func(st *v1.PodStatus) { st.Reason = "Evicted" },
+		})
+		b.did("terminating p grace=1 reason=Evicted")
+		b.answers("p", "content removed", "could run", "requested")
+		// A retry keeps the options, though the update that brings it does not have them.
 		b.syncer.set(func(s *fakeSyncer) { clear(s.err) })
 		b.UpdatePod(UpdateOptions{Type: Sync, Pod: testPod("p")})
-		equal(t, "again", []string{"terminating p grace=1 reason=Evicted", "terminated p"}, b.settled())
+		b.did("terminating p grace=1 reason=Evicted", "terminated p")
 	})
 }
 
@@ -91,17 +78,20 @@ func TestNewestUpdateWins(t *testing.T) {
 		b.create(testPod("p"))
 		synctest.Wait()
 		for _, mirror := range []string{"m1", "m2"} {
-			b.UpdatePod(UpdateOptions{Type: Update, Pod: testPod("p"), MirrorPod: testPod(mirror), StartTime: time.Now()})
+			b.UpdatePod(UpdateOptions{
+				Type: Update, Pod: testPod("p"), MirrorPod: testPod(mirror), StartTime: time.Now(),
+			})
 			time.Sleep(time.Second)
 		}
 		time.Sleep(30 * time.Second)
-		equal(t, "steps", []string{"sync p create", "sync p update mirror=m2"}, b.settled())
+		b.did("sync p create", "sync p update mirror=m2")
 		var out dto.Metric
-		if err := b.metrics.PodWorkerDuration.WithLabelValues("update").(interface{ Write(*dto.Metric) error }).Write(&out); err != nil {
+		duration := b.cfg.Metrics.PodWorkerDuration.WithLabelValues("update")
+		if err := duration.(prometheus.Metric).Write(&out); err != nil {
 			t.Fatal(err)
 		}
 		if h := out.GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != 20 {
-			t.Errorf("measured %d times, %v s: want one from the oldest update's start", h.GetSampleCount(), h.GetSampleSum())
+			t.Errorf("measured %v, want once, from the oldest update's start", h)
 		}
 	})
 }
@@ -111,95 +101,84 @@ func TestCancellation(t *testing.T) {
 		b.syncer.takes = time.Hour
 		start := time.Now()
 		b.create(testPod("p"))
-		synctest.Wait()
-		thirty, five, forty := int64(30), int64(5), int64(40)
-		b.kill(testPod("p"), &KillOptions{GraceOverride: &thirty}) // cancels the sync
-		synctest.Wait()
-		b.kill(testPod("p"), &KillOptions{GraceOverride: &forty}) // cannot grow: nothing is cancelled
-		synctest.Wait()
-		b.kill(testPod("p"), &KillOptions{GraceOverride: &five}) // cancels the termination
-		equal(t, "steps", []string{"sync p create", "terminating p grace=30", "terminating p grace=5"}, b.settled())
+		for _, grace := range []int64{30, 40, 5} { // the first cancels the sync, the last the termination
+			synctest.Wait()
+			b.kill(testPod("p"), &KillOptions{GraceOverride: &grace})
+		}
+		b.did("sync p create", "terminating p grace=30", "terminating p grace=5")
 		if time.Since(start) != 0 || !b.logged(`"msg"="Sync exited with context cancellation error" "pod"=`) {
 			t.Error("not cancelled")
 		}
 		time.Sleep(3 * time.Hour)
-		equal(t, "end", []string{"terminated p"}, b.settled())
+		b.did("terminated p")
 	})
 }
 
-// While PLEG is stuck a worker waits, and not even a kill gets it out.
+// While PLEG is stuck a worker waits, and not even a kill ends the wait.
 func TestStuckInTheCache(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bench) {
 		b.cache.gate = make(chan struct{})
 		b.create(testPod("p"))
+		since := time.Now()
 		time.Sleep(time.Hour)
-		since := time.Now().Add(-time.Hour)
-		want := []WorkerState{{UID: "p", Name: "ns/p", Step: "sync", Started: true, WaitingInCache: true, Busy: true, Since: since}}
+		want := []WorkerState{{UID: "p", Name: "ns/p", Step: "sync", WaitingInCache: true, Busy: true, Since: since}}
 		if diff := cmp.Diff(want, b.Snapshot()); diff != "" {
 			t.Error(diff)
 		}
 		b.kill(testPod("p"), nil)
 		time.Sleep(time.Hour)
-		equal(t, "stuck", nil, b.settled())
+		b.did()
 		close(b.cache.gate)
-		equal(t, "free", []string{"sync p create", "terminating p grace=1", "terminated p"}, b.settled())
-		b.stop()
-		b.wg.Wait()
+		b.did("sync p create", "terminating p grace=1", "terminated p")
 	})
 }
 
-func TestTerminalAtFirstSight(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
+func TestTerminalAtTheStart(t *testing.T) {
+	bubble(t, func(_ *testing.T, b *bench) {
 		p := testPod("ended")
 		p.Status.Phase = v1.PodFailed
 		b.create(p)
-		equal(t, "not synced", []string{"terminating ended grace=1", "terminated ended"}, b.settled())
+		b.did("terminating ended grace=1", "terminated ended")
 	})
 }
 
 func TestRestartUnderTheSameUID(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
+	bubble(t, func(_ *testing.T, b *bench) {
 		b.create(testPod("p"))
-		b.settled()
+		b.did("sync p create")
 		b.syncer.set(func(s *fakeSyncer) { s.takes = time.Minute })
 		b.kill(testPod("p"), nil)
 		b.create(testPod("p"))
-		if got := b.SyncKnownPods([]*v1.Pod{testPod("p")}); len(got) != 1 {
-			t.Errorf("forgotten before its end: %v", got)
-		}
+		b.known([]*v1.Pod{testPod("p")}, "p")
 		time.Sleep(3 * time.Minute)
-		equal(t, "the first ends", []string{"terminating p grace=1", "terminated p"}, b.settled())
-		if got := b.SyncKnownPods([]*v1.Pod{testPod("p")}); len(got) != 0 {
-			t.Errorf("not forgotten: %v", got)
-		}
+		b.did("terminating p grace=1", "terminated p")
+		b.known([]*v1.Pod{testPod("p")})
 		b.syncer.set(func(s *fakeSyncer) { s.takes = 0; clear(s.furthest) })
 		b.create(testPod("p"))
-		equal(t, "the second begins", []string{"sync p create"}, b.settled())
+		b.did("sync p create")
 	})
 }
 
 func TestStaticPodsOfOneName(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bench) {
 		first, second, third := staticPod("1", "web"), staticPod("2", "web"), staticPod("3", "web")
-		b.create(first)
-		b.settled()
-		b.create(second)
-		b.create(third)
-		equal(t, "one at a time", nil, b.settled())
+		for _, p := range []*v1.Pod{first, second, third} {
+			b.create(p)
+			synctest.Wait()
+		}
+		b.did("sync 1 create")
 		b.syncer.set(func(s *fakeSyncer) { s.takes = time.Second })
 		b.kill(first, nil)
 		synctest.Wait()
-		if !b.IsPodForMirrorPodTerminatingByFullName("web_ns") {
-			t.Error("the first is being ended")
-		}
+		terminating := b.IsPodForMirrorPodTerminatingByFullName("web_ns")
 		time.Sleep(10 * time.Second)
-		b.syncer.take()
-		if b.IsPodForMirrorPodTerminatingByFullName("web_ns") {
-			t.Error("the first has ended")
+		b.did("terminating 1 grace=1", "terminated 1")
+		if after := b.IsPodForMirrorPodTerminatingByFullName("web_ns"); !terminating || after {
+			t.Errorf("the first is terminating: %v, after its end: %v", terminating, after)
 		}
 		b.kill(second, nil) // ends before it began
 		b.UpdatePod(UpdateOptions{Type: Sync, Pod: third})
-		equal(t, "the third", []string{"sync 3 sync"}, b.settled())
+		b.did("sync 3 sync")
 		if !b.ShouldPodBeFinished("2") {
 			t.Error("the second has not ended")
 		}
@@ -207,21 +186,77 @@ func TestStaticPodsOfOneName(t *testing.T) {
 }
 
 func TestOrphanOfTheRuntime(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
+	bubble(t, func(_ *testing.T, b *bench) {
 		b.cache.gate = make(chan struct{}) // no status of it is awaited
-		orphan := &container.Pod{UID: "o", Name: "o", Namespace: "ns"}
 		b.syncer.set(func(s *fakeSyncer) { s.err["terminating"] = errSick })
-		b.UpdatePod(UpdateOptions{Type: Kill, RunningPod: orphan})
-		equal(t, "killed", []string{"terminating runtime o"}, b.settled())
-		if diff := cmp.Diff(map[types.UID]bool{"o": true}, b.SyncKnownPods(nil)); diff != "" {
-			t.Error(diff)
-		}
-		equal(t, "housekeeping tries again", []string{"terminating runtime o"}, b.settled())
+		b.UpdatePod(UpdateOptions{Type: Kill, RunningPod: &container.Pod{UID: "o", Name: "o", Namespace: "ns"}})
+		b.did("terminating runtime o")
+		b.known(nil, "o")
+		b.did("terminating runtime o") // housekeeping tries again
 		b.syncer.set(func(s *fakeSyncer) { clear(s.err) })
-		b.SyncKnownPods(nil)
-		equal(t, "and again", []string{"terminating runtime o"}, b.settled())
-		if got := b.SyncKnownPods(nil); len(got) != 0 {
-			t.Errorf("left %v", got)
+		b.known(nil, "o")
+		b.did("terminating runtime o")
+		b.known(nil)
+	})
+}
+
+func TestEffectiveGrace(t *testing.T) {
+	n := func(i int64) *int64 { return &i }
+	for name, tt := range map[string]struct {
+		previous                 int64
+		deletion, spec, override *int64
+		want                     int64
+		shortened                bool
+	}{
+		"none requested":            {0, nil, nil, nil, 1, false},
+		"of the pod's spec":         {0, nil, n(30), nil, 30, false},
+		"of the source":             {0, n(10), n(30), nil, 10, false},
+		"eviction is faster":        {0, n(10), n(30), n(5), 5, false},
+		"eviction cannot be slower": {0, n(10), n(30), n(20), 10, false},
+		"at least a second":         {0, n(0), n(30), n(20), 1, false},
+		"zero of an override":       {0, nil, n(30), n(0), 1, false},
+		"stays":                     {30, nil, n(60), nil, 30, false},
+		"shrinks by source":         {30, n(10), n(60), nil, 10, true},
+		"shrinks by override":       {30, nil, n(60), n(10), 10, true},
+		"does not grow":             {10, n(30), n(60), n(40), 10, false},
+		"least does not shrink":     {1, n(0), nil, n(0), 1, false},
+	} {
+		p := &v1.Pod{}
+		p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds = tt.deletion, tt.spec
+		if got, shortened := effectiveGrace(tt.previous, p, tt.override); got != tt.want || shortened != tt.shortened {
+			t.Errorf("%s: %d, shortened %v; want %d, %v", name, got, shortened, tt.want, tt.shortened)
+		}
+	}
+}
+
+func TestRequeueAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		in := func(s int) error {
+			return &BackOffError{errors.New("x"), time.Now().Add(time.Duration(s) * time.Second)}
+		}
+		cfg := &Config{ResyncInterval: time.Minute, BackOff: 10 * time.Second, TransientBackOff: time.Second}
+		for name, tt := range map[string]struct {
+			moved bool
+			err   error
+			want  time.Duration
+		}{
+			"next step":             {true, nil, 0},
+			"success":               {false, nil, time.Minute},
+			"network":               {false, fmt.Errorf("%w: cni", ErrNetworkNotReady), time.Second},
+			"network, by text":      {false, errors.New("x: network is not ready: cni"), time.Second},
+			"error":                 {false, errors.New("x"), 10 * time.Second},
+			"back-off":              {false, fmt.Errorf("x: %w", in(25)), 25 * time.Second},
+			"back-off that is over": {false, in(-5), 0},
+			"long back-off":         {false, in(300), time.Minute},
+		} {
+			if got := cfg.requeueAfter(tt.moved, tt.err); got != tt.want {
+				t.Errorf("%s: %v, want %v", name, got, tt.want)
+			}
+		}
+		for range 1000 {
+			if d := jitter(time.Minute); d < time.Minute || d > 90*time.Second {
+				t.Fatalf("jittered to %v", d)
+			}
 		}
 	})
 }

@@ -142,28 +142,20 @@ func (m *Manager) probes(uid types.UID, name string, k kind) bool {
 	return m.workers[key{uid, name, k}] != nil
 }
 
-// UpdatePodStatus sets started and ready of each container in a status.
+// UpdatePodStatus sets started and ready of each container in a status. A regular container or sidecar is ready if it
+// has started, and its readiness probe, if it has one, has succeeded; an init container once it has succeeded.
 func (m *Manager) UpdatePodStatus(p *v1.Pod, st *v1.PodStatus) {
-	for i := range st.ContainerStatuses {
-		m.updateContainer(p, &st.ContainerStatuses[i])
-	}
-	for i := range st.InitContainerStatuses {
-		c := &st.InitContainerStatuses[i]
-		if spec := pod.Container(p.Spec.InitContainers, c.Name); spec != nil && pod.IsSidecar(spec) {
-			m.updateContainer(p, c)
-			continue
+	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
+		for i := range list {
+			c := &list[i]
+			c.Started = new(m.isStarted(p, c))
+			if spec := pod.Container(p.Spec.InitContainers, c.Name); spec != nil && !pod.IsSidecar(spec) {
+				c.Ready = c.Ready || c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
+			} else if *c.Started {
+				result, known := m.Readiness.Get(container.ParseID(c.ContainerID))
+				c.Ready = known && result == Success || !m.probes(p.UID, c.Name, readiness)
+			}
 		}
-		c.Started = new(m.isStarted(p, c))
-		c.Ready = c.Ready || c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
-	}
-}
-
-// updateContainer makes a container ready if it has started, and its readiness probe, if it has one, has succeeded.
-func (m *Manager) updateContainer(p *v1.Pod, c *v1.ContainerStatus) {
-	c.Started = new(m.isStarted(p, c))
-	if *c.Started {
-		result, known := m.Readiness.Get(container.ParseID(c.ContainerID))
-		c.Ready = known && result == Success || !m.probes(p.UID, c.Name, readiness)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -87,7 +88,7 @@ func (w *worker) end() {
 	for _, result := range []Result{Success, Failure, Unknown} {
 		w.m.Metrics.ProbesTotal.DeleteLabelValues(w.labels(result)...)
 	}
-	w.m.Metrics.ProbesDuration.DeleteLabelValues(w.key.kind.String(), w.container.Name, w.pod.Name, w.pod.Namespace)
+	w.m.Metrics.ProbesDuration.DeleteLabelValues(w.durationLabels()...)
 }
 
 // step probes once, if it is time, and reports whether the worker goes on.
@@ -126,14 +127,12 @@ func (w *worker) step(ctx context.Context) bool {
 
 // statusOf returns the status of a container that was created, or nil.
 func statusOf(st *v1.PodStatus, name string) *v1.ContainerStatus {
-	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name && list[i].ContainerID != "" {
-				return &list[i]
-			}
-		}
+	all := slices.Concat(st.ContainerStatuses, st.InitContainerStatuses)
+	i := slices.IndexFunc(all, func(c v1.ContainerStatus) bool { return c.Name == name && c.ContainerID != "" })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &all[i]
 }
 
 func (w *worker) set(ctx context.Context, r Result) { w.results.Set(ctx, w.id, w.key.uid, r) }
@@ -147,14 +146,13 @@ func (w *worker) probe(ctx context.Context, st *v1.PodStatus) {
 	}
 	w.m.Metrics.ProbesTotal.WithLabelValues(w.labels(result)...).Inc()
 	if result != Failure {
-		w.m.Metrics.ProbesDuration.WithLabelValues(w.key.kind.String(), w.container.Name, w.pod.Name, w.pod.Namespace).
-			Observe(time.Since(begin).Seconds())
+		w.m.Metrics.ProbesDuration.WithLabelValues(w.durationLabels()...).Observe(time.Since(begin).Seconds())
 	}
 	if w.last != result {
 		w.last, w.times = result, 0
 	}
 	w.times++
-	if result == Failure && w.times < w.spec.FailureThreshold || result == Success && w.times < w.spec.SuccessThreshold {
+	if w.times < map[Result]int32{Failure: w.spec.FailureThreshold, Success: w.spec.SuccessThreshold}[result] {
 		return
 	}
 	w.set(ctx, result)
@@ -170,6 +168,16 @@ func (w *worker) labels(r Result) []string {
 	return []string{w.key.kind.String(), result, w.container.Name, w.pod.Name, w.pod.Namespace, string(w.key.uid)}
 }
 
+// durationLabels are those of prober_probe_duration_seconds.
+func (w *worker) durationLabels() []string {
+	return []string{w.key.kind.String(), w.container.Name, w.pod.Name, w.pod.Namespace}
+}
+
+// A failure is the result of a probe that was run, with the reason. Any other error means that it could not be run.
+type failure string
+
+func (f failure) Error() string { return string(f) }
+
 const (
 	mostTries  = 3                 // of a probe that cannot be run (maxProbeRetries upstream); a failure is not retried
 	mostOutput = 10 << 10          // bytes of a container's answer
@@ -179,34 +187,34 @@ const (
 // try runs the probe, again if it cannot be run, and records an event for everything but success. An error means that
 // there is no result.
 func (w *worker) try(ctx context.Context, st *v1.PodStatus) (Result, error) {
-	var ok bool
-	var text string
 	var err error
+	var failed failure
 	for range mostTries {
-		if ok, text, err = w.once(ctx, st); err == nil || ctx.Err() != nil {
+		if err = w.once(ctx, st); err == nil || errors.As(err, &failed) || ctx.Err() != nil {
 			break
 		}
 	}
-	keys := []any{"probeType", w.key.kind, "pod", klog.KObj(w.pod), "podUID", w.key.uid, "containerName", w.container.Name}
+	log := w.m.Log.V(1).WithValues("probeType", w.key.kind, "pod", klog.KObj(w.pod), "podUID", w.key.uid,
+		"containerName", w.container.Name)
 	object := pod.Reference(w.pod, w.container)
 	switch {
 	case ctx.Err() != nil:
 		return Unknown, ctx.Err() // the end of the syncLoop, not a result
+	case errors.As(err, &failed):
+		log.Info("Probe failed", "probeResult", "failure", "output", string(failed))
+		w.m.Recorder.Eventf(object, v1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", w.key.kind, failed)
+		return Failure, nil
 	case err != nil:
-		w.m.Log.V(1).Info("Probe errored", append(keys, "probeResult", "unknown", "err", err)...)
+		log.Info("Probe errored", "probeResult", "unknown", "err", err)
 		w.m.Recorder.Eventf(object, v1.EventTypeWarning, "Unhealthy",
 			"%s probe errored and resulted in unknown state: %s", w.key.kind, err)
 		return Unknown, err
-	case !ok:
-		w.m.Log.V(1).Info("Probe failed", append(keys, "probeResult", "failure", "output", text)...)
-		w.m.Recorder.Eventf(object, v1.EventTypeWarning, "Unhealthy", "%s probe failed: %s", w.key.kind, text)
-		return Failure, nil
 	}
 	return Success, nil
 }
 
-// once runs the probe one time. text explains a failure. It is an error if the probe could not be run.
-func (w *worker) once(ctx context.Context, st *v1.PodStatus) (ok bool, text string, err error) {
+// once runs the probe one time.
+func (w *worker) once(ctx context.Context, st *v1.PodStatus) error {
 	timeout := time.Duration(w.spec.TimeoutSeconds) * time.Second
 	switch p := w.spec; {
 	case p.Exec != nil:
@@ -214,40 +222,40 @@ func (w *worker) once(ctx context.Context, st *v1.PodStatus) (ok bool, text stri
 	case p.HTTPGet != nil:
 		req, err := request(ctx, p.HTTPGet, w.container, st.PodIP)
 		if err != nil {
-			return false, "", err
+			return err
 		}
 		return get(req, timeout)
 	case p.TCPSocket != nil:
 		port, err := portOf(p.TCPSocket.Port, w.container)
 		if err != nil {
-			return false, "", err
+			return err
 		}
 		conn, err := net.DialTimeout("tcp", net.JoinHostPort(cmp.Or(p.TCPSocket.Host, st.PodIP), port), timeout)
 		if err != nil {
-			return false, err.Error(), nil
+			return failure(err.Error())
 		}
-		return true, "", conn.Close()
+		return conn.Close()
 	case p.GRPC != nil:
 		err := w.m.GRPC(ctx, net.JoinHostPort(st.PodIP, strconv.Itoa(int(p.GRPC.Port))), *p.GRPC.Service, timeout)
 		if err != nil {
-			return false, err.Error(), nil
+			return failure(err.Error())
 		}
-		return true, "", nil
+		return nil
 	}
-	return false, "", fmt.Errorf("missing probe handler for %s:%s", pod.Format(w.pod), w.container.Name)
+	return fmt.Errorf("missing probe handler for %s:%s", pod.Format(w.pod), w.container.Name)
 }
 
-// exec runs a command in the container. It is an error only if the runtime cannot run it at all.
-func (w *worker) exec(ctx context.Context, command []string, timeout time.Duration) (ok bool, text string, err error) {
+// exec runs a command in the container. It cannot be run only if the runtime cannot run it at all.
+func (w *worker) exec(ctx context.Context, command []string, timeout time.Duration) error {
 	data, err := w.m.Exec(ctx, w.id, command, timeout)
 	var exit exec.ExitError
 	switch {
 	case errors.As(err, &exit):
-		return false, string(data[:min(len(data), mostOutput)]), nil
+		return failure(data[:min(len(data), mostOutput)])
 	case remote.IsDeadlineExceeded(err):
-		return false, fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), timeout), nil
+		return failure(fmt.Sprintf("command timed out: %q timed out after %s", strings.Join(command, " "), timeout))
 	}
-	return err == nil, "", err
+	return err
 }
 
 // request makes the request of an HTTP probe of a container. host is used if the action has none.
@@ -291,18 +299,18 @@ func portOf(port intstr.IntOrString, c *v1.Container) (string, error) {
 
 // get sends a request, on a new connection, whatever certificate the server has. An answer from 200 to 399 is a
 // success; no answer is a failure like a bad one. Redirects are followed.
-func get(req *http.Request, timeout time.Duration) (ok bool, text string, err error) {
+func get(req *http.Request, timeout time.Duration) error {
 	client := &http.Client{Timeout: timeout, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, ForceAttemptHTTP2: true,
 	}}
 	resp, err := client.Do(req)
 	if err != nil {
-		return false, err.Error(), nil
+		return failure(err.Error())
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusBadRequest {
 		// The body is left out: it may contain what events must not show.
-		return false, fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode), nil
+		return failure(fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode))
 	}
-	return true, "", nil
+	return nil
 }

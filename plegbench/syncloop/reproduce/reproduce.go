@@ -57,7 +57,6 @@ type run struct {
 	folder   *folder
 	timeline timeline
 	image    string // of the pods
-	runtime  string
 	endpoint string // of the runtime itself
 	direct   *remote.Service
 	proxy    *fault.Proxy
@@ -66,10 +65,7 @@ type run struct {
 	usual    []fake.Condition // that Status answers without a fault; empty: the runtime's own
 	want     int              // pods
 	flooded  int
-
-	missed    []string
-	recovered time.Time
-	cleaned   bool
+	report   Report // without the events
 }
 
 // Run plays the scenario. The error is one of the surroundings, or the end of ctx; differences from the scenario are
@@ -78,20 +74,27 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Log == nil {
 		cfg.Log = io.Discard
 	}
-	if least := max(2, cfg.Scenario.MinPods); cfg.Pods < least {
-		return nil, fmt.Errorf("%s shows with %d pods or more", cfg.Scenario.Name, least)
-	}
 	f, err := newFolder(cfg.Dir, cfg.Endpoint)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{cfg: cfg, folder: f, want: cfg.Pods, endpoint: cfg.Endpoint, cleaned: true}
+	r := &run{cfg: cfg, folder: f, want: cfg.Pods, endpoint: cfg.Endpoint}
+	s, t, out := &cfg.Scenario, &r.timeline, &r.report
+	*out = Report{
+		Scenario: s.Name, Summary: s.Summary, Cause: s.Cause, Endpoint: cfg.Endpoint, Speed: cfg.Speed, Pods: cfg.Pods,
+		NotReadyExpected: s.NotReady != "", Why: s.Why, Missed: []string{}, CleanedUp: true,
+	}
 	r.timeline = timeline{notify: cfg.Notify, speed: cfg.Speed, node: f.node(), log: cfg.Log, seen: map[string]bool{}}
 	err = r.surround(ctx)
-	if !r.cleaned && cfg.Endpoint != "" {
-		return r.report(), err // the folder stays: it records what is left to remove
+	out.Events = append([]Event{}, t.events...)
+	if !t.notReady.IsZero() {
+		out.Reason, out.Message = "KubeletNotReady", t.message
+		out.NotReadyAfterSeconds, out.NotReadyAfterKubeletSeconds = t.seconds(t.notReady.Sub(t.first))
 	}
-	return r.report(), errors.Join(err, f.close())
+	if !out.CleanedUp && cfg.Endpoint != "" {
+		return out, err // the folder stays: it records what is left to remove
+	}
+	return out, errors.Join(err, f.close())
 }
 
 // surround starts what lies below the syncLoop, plays, and removes everything.
@@ -128,7 +131,7 @@ func (r *run) surround(ctx context.Context) error {
 	proxied, stop := context.WithCancel(apart)
 	ended := make(chan error, 1)
 	go func() { ended <- r.proxy.Run(proxied) }()
-	r.cleaned = false
+	r.report.CleanedUp = false
 	err = r.withLoop(ctx)
 	stop()
 	return errors.Join(err, <-ended, r.clean(apart))
@@ -140,7 +143,7 @@ func (r *run) prepare(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("asking the runtime at %s for its version: %w", r.endpoint, err)
 	}
-	r.runtime = version.GetRuntimeName() + " " + version.GetRuntimeVersion()
+	r.report.Runtime = version.GetRuntimeName() + " " + version.GetRuntimeVersion()
 	status, err := r.direct.Status(ctx)
 	if err != nil {
 		return fmt.Errorf("asking the runtime at %s for its status: %w", r.endpoint, err)
@@ -192,7 +195,7 @@ func (r *run) withLoop(ctx context.Context) error {
 	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // an interrupt comes to it by stop
 	r.stop = stop
 	ended := make(chan error, 1)
-	r.timeline.event(Started, fmt.Sprintf("a syncLoop on %s, %d pods", r.runtime, r.cfg.Pods))
+	r.timeline.event(Started, fmt.Sprintf("a syncLoop on %s, %d pods", r.report.Runtime, r.cfg.Pods))
 	go func() { ended <- r.loop.Run(running) }()
 	err = r.play(ctx)
 	stop()
@@ -223,7 +226,8 @@ func (r *run) play(ctx context.Context) error {
 	if err := r.await(ctx, recoverWithin); err != nil {
 		return r.miss(ctx, fmt.Sprintf("the node has not recovered: %v", err))
 	}
-	r.recovered = time.Now()
+	r.report.RecoveredAfterSeconds, r.report.RecoveredAfterKubeletSeconds = r.timeline.seconds(
+		time.Since(r.timeline.lifted))
 	r.timeline.event(Recovered, fmt.Sprintf("the node is Ready and all %d pods run", r.want))
 	return nil
 }
@@ -231,7 +235,7 @@ func (r *run) play(ctx context.Context) error {
 // miss records a difference from the scenario. An interrupt is returned instead.
 func (r *run) miss(ctx context.Context, what string) error {
 	if ctx.Err() == nil {
-		r.missed = append(r.missed, what)
+		r.report.Missed = append(r.report.Missed, what)
 		r.timeline.event(Missed, what)
 	}
 	return ctx.Err()
@@ -360,7 +364,7 @@ func (r *run) clean(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("cleaning up: %w", err)
 	}
-	r.cleaned = true
+	r.report.CleanedUp = true
 	r.timeline.event(CleanedUp, fmt.Sprintf("%d sandboxes and their containers are removed, nothing is left",
 		done.Sandboxes))
 	return nil
@@ -396,30 +400,6 @@ type Report struct {
 	Problems    []string `json:"problems,omitempty"` // why it was not played, or not to its end, for a person
 }
 
-// report sums up.
-func (r *run) report() *Report {
-	t, s := &r.timeline, &r.cfg.Scenario
-	out := &Report{
-		Scenario: s.Name, Summary: s.Summary, Cause: s.Cause, Runtime: r.runtime, Endpoint: r.cfg.Endpoint,
-		Speed: r.cfg.Speed, Pods: r.cfg.Pods,
-		Events: append([]Event{}, t.events...), NotReadyExpected: s.NotReady != "", Why: s.Why, Missed: []string{},
-		CleanedUp: r.cleaned,
-	}
-	out.Missed = append(out.Missed, r.missed...)
-	both := func(seconds float64) (*float64, *float64) {
-		kubelet := seconds * r.cfg.Speed
-		return &seconds, &kubelet
-	}
-	if !t.notReady.IsZero() {
-		out.Reason, out.Message = "KubeletNotReady", t.message
-		out.NotReadyAfterSeconds, out.NotReadyAfterKubeletSeconds = both(t.notReady.Sub(t.first).Seconds())
-	}
-	if !r.recovered.IsZero() {
-		out.RecoveredAfterSeconds, out.RecoveredAfterKubeletSeconds = both(r.recovered.Sub(t.lifted).Seconds())
-	}
-	return out
-}
-
 // judge compares the node's condition with the scenario. The result is empty if they agree.
 func judge(want, message string, notReady bool) string {
 	switch {
@@ -428,7 +408,7 @@ func judge(want, message string, notReady bool) string {
 	case want != "" && !notReady:
 		return "the node stayed Ready; it should have turned NotReady with " + want
 	case !strings.Contains(message, want):
-		return fmt.Sprintf("the node turned NotReady with %q, which does not say %s", message, want)
+		return fmt.Sprintf("the node turned NotReady with %q, which lacks %s", message, want)
 	}
 	return ""
 }

@@ -101,14 +101,17 @@ func (t *timeline) event(what What, detail string) {
 func (t *timeline) add(what What, detail string) {
 	e := Event{At: time.Now(), What: what, Detail: detail, Fault: t.fault, NodeReady: t.ready}
 	if !t.first.IsZero() {
-		s := e.At.Sub(t.first).Seconds()
-		k := s * t.speed
-		e.Seconds, e.KubeletSeconds = &s, &k
+		e.Seconds, e.KubeletSeconds = t.seconds(e.At.Sub(t.first))
 	}
 	t.events = append(t.events, e)
 	if t.notify != nil {
 		t.notify(e)
 	}
+}
+
+// seconds are those of a duration in this run and at a kubelet's own pace.
+func (t *timeline) seconds(d time.Duration) (run, kubelet *float64) {
+	return new(d.Seconds()), new(d.Seconds() * t.speed)
 }
 
 // figures are the parts of a text that change when it is repeated.
@@ -168,8 +171,8 @@ func (t *timeline) sawNotReady() (message string, ok bool) {
 }
 
 var (
-	failedLine = regexp.MustCompile(`^E[^"]*"(` +
-		`Skipping pod synchronization|GenericPLEG: Unable to retrieve pods|Container runtime sanity check failed)" err=("(?:[^"\\]|\\.)*")`)
+	failedLine = regexp.MustCompile(`^E[^"]*"(Skipping pod synchronization|GenericPLEG: Unable to retrieve pods|` +
+		`Container runtime sanity check failed)" err=("(?:[^"\\]|\\.)*")`)
 	diedLine = regexp.MustCompile(`"SyncLoop \(PLEG\): event for pod".*"Type":"` + string(pleg.ContainerDied) +
 		`","Data":"([^"]+)"`)
 )

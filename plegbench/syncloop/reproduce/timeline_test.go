@@ -3,6 +3,7 @@ package reproduce
 import (
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,9 +13,74 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 )
+
+// TestScenarios finds a scenario for each name of the embedded runtime, with all its texts, and steps in order.
+func TestScenarios(t *testing.T) {
+	for _, name := range Names() {
+		s, ok := Find(name)
+		if !ok {
+			t.Errorf("%s: there is no such incident", name)
+			continue
+		}
+		if s.Summary == "" || s.Why == "" || s.Hold <= 0 {
+			t.Errorf("%s: summary %q, why %q, hold %s; want all", name, s.Summary, s.Why, s.Hold)
+		}
+		flooded := slices.ContainsFunc(s.Steps, func(s Step) bool { return s.Do == Flood })
+		wrong := len(s.Faults)+len(s.Latency)+len(s.Conditions) > 0 || s.Down || flooded
+		if wrong != (s.Cause != "") {
+			t.Errorf("%s: cause %q, but something goes wrong: %t", name, s.Cause, wrong)
+		}
+		if !slices.IsSortedFunc(s.Steps, func(a, b Step) int { return int(a.At - b.At) }) {
+			t.Errorf("%s: steps out of order: %v", name, s.Steps)
+		}
+		faults, latency := faster(s.Faults, s.Latency, 1)
+		if _, err := fake.NewRules(faults, latency, time.Now(), nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, ok := Find("no-such"); ok {
+		t.Error("found a scenario that is none")
+	}
+}
+
+func TestFaster(t *testing.T) {
+	minute, second := fake.Duration(time.Minute), fake.Duration(time.Second)
+	given := Scenario{
+		Faults:  []fake.Fault{{RPC: "*", Delay: minute, From: minute / 2}},
+		Latency: []fake.Latency{{RPC: "List*", Base: 2 * minute, PerItem: minute / 10}},
+	}
+	var got Scenario
+	got.Faults, got.Latency = faster(given.Faults, given.Latency, 60)
+	want := Scenario{
+		Faults:  []fake.Fault{{RPC: "*", Delay: second, From: second / 2}},
+		Latency: []fake.Latency{{RPC: "List*", Base: 2 * second, PerItem: second / 10}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || given.Faults[0].Delay != minute || given.Latency[0].Base != 2*minute {
+		t.Errorf("%s; given was %+v", diff, given)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	const down = "container runtime is down"
+	for _, c := range []struct {
+		want, message string
+		notReady, ok  bool
+	}{
+		{"", "", false, true},
+		{"", "x", true, false},
+		{"is down", "", false, false},
+		{"is down", down, true, true},
+		{"is down", "PLEG is not healthy", true, false},
+	} {
+		if got := judge(c.want, c.message, c.notReady); (got == "") != c.ok {
+			t.Errorf("%+v: judged %q", c, got)
+		}
+	}
+}
 
 // whats are the events so far, in short.
 func (t *timeline) whats() (out []string) {
@@ -28,7 +94,7 @@ func newTimeline(speed float64) *timeline {
 	return &timeline{speed: speed, node: "node", log: io.Discard, seen: map[string]bool{}}
 }
 
-// TestTimeline wants a text that only counts up once, and again when the fault has changed.
+// TestTimeline has a text that only counts up once, and again when the fault has changed.
 func TestTimeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := newTimeline(60)
@@ -46,7 +112,8 @@ func TestTimeline(t *testing.T) {
 		log.Error(errors.New("rpc error: desc = \"quoted\""), "GenericPLEG: Unable to retrieve pods")
 		want := []string{
 			"skip: PLEG is not healthy: pleg was last seen active 3m1s ago; threshold is 3m0s",
-			"ready: good", "resume: synchronizes pods again after 5s", "fault: it breaks", "not-ready: container runtime is down",
+			"ready: good", "resume: synchronizes pods again after 5s", "fault: it breaks",
+			"not-ready: container runtime is down",
 			"skip: PLEG is not healthy: pleg was last seen active 3m1s ago; threshold is 3m0s",
 			`relist-failed: rpc error: desc = "quoted"`,
 		}
@@ -54,7 +121,8 @@ func TestTimeline(t *testing.T) {
 			t.Error(diff)
 		}
 		all := line.events
-		if all[0].Seconds != nil || all[3].KubeletSeconds == nil || *all[4].Seconds != 2 || *all[4].KubeletSeconds != 120 {
+		if all[0].Seconds != nil || all[3].KubeletSeconds == nil || *all[4].Seconds != 2 ||
+			*all[4].KubeletSeconds != 120 {
 			t.Errorf("times of the events: %+v", all)
 		}
 		if all[2].Fault || !all[2].NodeReady || !all[4].Fault || all[4].NodeReady {
@@ -67,7 +135,9 @@ func TestTimeline(t *testing.T) {
 }
 
 func podWith(name, id string, running bool) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name + "-node"}, Spec: v1.PodSpec{Containers: make([]v1.Container, 1)}}
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-node"}, Spec: v1.PodSpec{Containers: make([]v1.Container, 1)},
+	}
 	c := v1.ContainerStatus{ContainerID: "containerd://" + id, Ready: running}
 	if running {
 		c.State.Running = &v1.ContainerStateRunning{}
@@ -76,7 +146,7 @@ func podWith(name, id string, running bool) *v1.Pod {
 	return p
 }
 
-// TestWatch goes through a death that PLEG does not notice for a while.
+// TestUnnoticed goes through a death that PLEG does not notice for a while.
 func TestUnnoticed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		line := newTimeline(10)
@@ -88,13 +158,19 @@ func TestUnnoticed(t *testing.T) {
 		pods := []*v1.Pod{podWith("app-0", "a", true), podWith("app-1", "b", true)}
 		look := func(after time.Duration, since time.Time) {
 			time.Sleep(after)
-			line.look(syncloop.Snapshot{PLEG: pleg.Snapshot{InProgressSince: since, Duration: 3100 * time.Millisecond}, Pods: pods})
+			line.look(syncloop.Snapshot{
+				PLEG: pleg.Snapshot{InProgressSince: since, Duration: 3100 * time.Millisecond}, Pods: pods,
+			})
 		}
 		look(900*time.Millisecond, began)
 		look(200*time.Millisecond, began)
 		look(2*time.Second, began)
 		look(time.Second, time.Time{})
-		for _, e := range []pleg.Event{{Type: pleg.ContainerStarted, Data: "a"}, {Type: pleg.ContainerDied, Data: "a"}, {Type: pleg.ContainerDied, Data: "a"}} {
+		for _, e := range []pleg.Event{
+			{Type: pleg.ContainerStarted, Data: "a"}, {Type: pleg.ContainerDied, Data: "a"}, {
+				Type: pleg.ContainerDied, Data: "a",
+			},
+		} {
 			log.V(2).Info("SyncLoop (PLEG): event for pod", "pod", "ns/app-0", "event", e)
 		}
 		if err := line.settled(pods, 2); err == nil {

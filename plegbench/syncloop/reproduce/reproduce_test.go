@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
 // TestInterrupt ends a run while the runtime hangs and the node does not show it yet. What the kubelet sees of its
@@ -45,5 +47,34 @@ func TestInterrupt(t *testing.T) {
 	}
 	if diff := cmp.Diff([]What{CleanedUp}, after); diff != "" || !report.CleanedUp {
 		t.Errorf("after the fault: %s%+v", diff, report.Events)
+	}
+}
+
+// TestCleanup removes the folder of a run that was killed and leaves that of one that lives.
+func TestCleanup(t *testing.T) {
+	parent, err := os.MkdirTemp("/tmp", "kdiag-test-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(parent) })
+	alive, err := newFolder(parent, "")
+	killed, killedErr := newFolder(parent, "")
+	if err := errors.Join(err, killedErr); err != nil {
+		t.Fatal(err)
+	}
+	other := filepath.Join(parent, "other")
+	if err := errors.Join(killed.lock.Close(), os.Mkdir(other, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	done, err := Cleanup(t.Context(), parent)
+	if diff := cmp.Diff(syncloop.Cleaned{Folders: []string{killed.dir}}, done); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	left, err := filepath.Glob(parent + "/*")
+	if diff := cmp.Diff([]string{alive.dir, other}, left); diff != "" || err != nil {
+		t.Error(err, diff)
+	}
+	if err := alive.close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,0 +1,266 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
+)
+
+func TestAPIServer(t *testing.T) {
+	client := fake.New(testPod("a"))
+	changes := watch.NewFake()
+	client.PrependWatchReactor("pods", clienttesting.DefaultWatchReactor(changes, nil))
+	asked := 0
+	source := &APIServer{Client: client, NodeName: "node-a", Log: logr.Discard(), NodeSynced: func() bool {
+		asked++
+		return asked > 1
+	}}
+	until := background(t, source.Run)
+	until("a")
+	changes.Add(testPod("b"))
+	until("a b")
+	changes.Delete(testPod("a"))
+	until("b")
+	for _, a := range client.Actions() {
+		var fields string
+		switch a := a.(type) {
+		case clienttesting.ListActionImpl:
+			fields = a.GetListRestrictions().Fields.String()
+		case clienttesting.WatchActionImpl:
+			fields = a.GetWatchRestrictions().Fields.String()
+		}
+		if fields != "spec.nodeName=node-a" {
+			t.Errorf("%s of pods with %q", a.GetVerb(), fields)
+		}
+	}
+}
+
+func names(pods []*v1.Pod) []string {
+	out := []string{}
+	for _, p := range pods {
+		out = append(out, p.Name)
+	}
+	return out
+}
+
+func write(t *testing.T, path, name string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(strings.Replace(minimal, "web", name, 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFileList(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"b", "a", ".hidden"} {
+		write(t, filepath.Join(dir, name), strings.TrimPrefix(name, "."))
+	}
+	write(t, filepath.Join(dir, "z-same-pod-as-a"), "a")
+	for path, content := range map[string][]byte{
+		"broken": []byte("a: ["), "config": []byte("apiVersion: v1\nkind: ConfigMap\n"),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, path), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "folder"), 0o700),
+		os.Symlink("nowhere", filepath.Join(dir, "link"))); err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+	f := &File{Interval: 20 * time.Second, Path: dir, NodeName: "n", Log: log}
+	read := func(keep bool, want ...string) {
+		t.Helper()
+		if err := f.read(keep); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, names(f.sorted())); diff != "" {
+			t.Error(diff)
+		}
+	}
+	read(false, "a-n", "b-n", "a-n")
+	all := strings.Join(lines, "\n")
+	for _, want := range []string{
+		`"Could not process manifest file" "error"="` + dir + `/broken: this is neither YAML nor JSON`,
+		`"Could not process manifest file" "error"="` + dir + `/folder: not a regular file`,
+	} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no line with %s in\n%s", want, all)
+		}
+	}
+	if len(lines) != 2 {
+		t.Errorf("%d lines:\n%s", len(lines), all)
+	}
+
+	write(t, filepath.Join(dir, "broken"), "mended")
+	if err := errors.Join(os.Remove(filepath.Join(dir, "z-same-pod-as-a")),
+		os.WriteFile(filepath.Join(dir, "b"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	read(true, "a-n", "b-n", "mended-n") // b is being written
+	read(false, "a-n", "mended-n")
+}
+
+// background runs a source until the test's end, and returns a function that waits until it has sent these pods.
+func background(t *testing.T, run func(context.Context, func([]*v1.Pod)) error) (until func(want string)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	sent, ended := make(chan string), make(chan error, 1)
+	go func() {
+		ended <- run(ctx, func(pods []*v1.Pod) {
+			all := names(pods)
+			slices.Sort(all)
+			select {
+			case sent <- strings.Join(all, " "):
+			case <-ctx.Done():
+			}
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("ended with %v", err)
+		}
+	})
+	return func(want string) {
+		t.Helper()
+		for {
+			select {
+			case got := <-sent:
+				if got == want {
+					return
+				}
+			case <-ctx.Done():
+				t.Fatalf("%q was never sent", want)
+			}
+		}
+	}
+}
+
+// TestFileSingle has a manifest that comes, and goes with its content.
+func TestFileSingle(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "web.yaml")
+	until := background(t, (&File{Path: path, NodeName: "n", Interval: 10 * time.Millisecond, Log: logr.Discard()}).Run)
+	until("")
+	write(t, path, "late")
+	until("late-n")
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+	until("")
+}
+
+// TestFileWatches changes a folder, which is noticed before the next full reading, and replaces it, which is noticed
+// with it.
+func TestFileWatches(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "manifests")
+	away := dir + "-away"
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	until := background(t, (&File{Path: dir, NodeName: "n", Interval: 2 * time.Second, Log: logr.Discard()}).Run)
+	until("")
+	write(t, filepath.Join(dir, "a"), "a")
+	until("a-n")
+	err := os.Rename(dir, away)
+	write(t, filepath.Join(away, "b"), "b")
+	if err := errors.Join(err, os.Rename(away, dir)); err != nil {
+		t.Fatal(err)
+	}
+	until("a-n b-n") // after the watch was made again, with a reading of all
+	if err := os.Remove(filepath.Join(dir, "a")); err != nil {
+		t.Fatal(err)
+	}
+	until("b-n")
+}
+
+// answers is a server that gives one answer after the other, as status and body.
+type answers struct {
+	t     *testing.T
+	left  []string
+	asked []time.Duration
+	start time.Time
+}
+
+func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
+	if got := r.Header["X-Node"]; !cmp.Equal(got, []string{"a", "b"}) {
+		a.t.Errorf("header %q", got)
+	}
+	a.asked = append(a.asked, time.Since(a.start))
+	if len(a.left) == 0 {
+		return nil, errors.New("connection refused")
+	}
+	status, body, _ := strings.Cut(a.left[0], " ")
+	a.left = a.left[1:]
+	w := httptest.NewRecorder()
+	if status == "500" {
+		w.WriteHeader(http.StatusInternalServerError)
+	}
+	_, err := io.WriteString(w, body)
+	return w.Result(), err
+}
+
+func TestHTTP(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const list = `{"apiVersion":"v1","kind":"PodList","items":[` +
+			`{"metadata":{"name":"a"},"spec":{"containers":[{"name":"c","image":"i"}]}},` +
+			`{"metadata":{"name":"b"},"spec":{"containers":[{"name":"c","image":"i"}]}}]}`
+		a := &answers{t: t, start: time.Now(), left: []string{
+			"200 " + minimal, "200 " + minimal, "500 " + minimal, "200 " + list, "200 a: [", "200 a: [", "200 ",
+			"200 {}", "200 b: [",
+		}}
+		var lines []string
+		log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{Verbosity: 4})
+		h := &HTTP{
+			Interval: 20 * time.Second,
+			URL:      "http://host/pods", Header: http.Header{"X-Node": {"a", "b"}}, NodeName: "n", Log: log,
+		}
+		h.client.Transport = a
+		var got []string
+		ctx, cancel := context.WithTimeout(t.Context(), 10*20*time.Second+time.Millisecond)
+		defer cancel()
+		err := h.Run(ctx, func(pods []*v1.Pod) { got = append(got, strings.Join(names(pods), " ")) })
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("ended with %v", err)
+		}
+		if diff := cmp.Diff([]string{"web-n", "a-n b-n", ""}, got); diff != "" {
+			t.Error(diff)
+		}
+		if len(a.asked) != 11 || a.asked[1] != 20*time.Second {
+			t.Errorf("asked at %v", a.asked)
+		}
+		const failed = `"level"=0 "msg"="Failed to read pods from URL" "err"=`
+		const again = `"level"=0 "msg"="Successfully read pods from URL"`
+		wants := []string{
+			`"level"=1 "msg"="Watching URL" "URL"="http://host/pods"`,
+			failed + `"http://host/pods: 500 Internal Server Error"`, again,
+			failed + `"http://host/pods: this is neither YAML nor JSON`, again,
+			failed + `"zero-length data received from http://host/pods"`,
+			failed, failed, failed, `"level"=4 "msg"="Failed to read pods from URL" "err"=`,
+		}
+		for i, want := range wants {
+			if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
+				t.Fatalf("line %d of %q does not begin with %s", i, lines, want)
+			}
+		}
+	})
+}

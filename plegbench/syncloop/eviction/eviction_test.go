@@ -1,0 +1,445 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+)
+
+// A node has so much memory and disk left, of 1000 each, and runs two pods, of which large uses more of both.
+type node struct {
+	*Manager
+	recorder *record.FakeRecorder
+
+	mu           sync.Mutex
+	memory, disk uint64
+	free         uint64 // disk that a reclaim frees
+	err, killErr error
+	dirty        bool // killed pods are not cleaned up
+	pods         []*v1.Pod
+
+	seen      uint64 // seconds, one more with each summary
+	reclaimed []string
+	killed    []string
+	status    v1.PodStatus // of the last that was killed
+	log       string
+}
+
+func newNode(memory, disk uint64) *node {
+	n := &node{memory: memory, disk: disk, recorder: record.NewFakeRecorder(100)}
+	n.pods = []*v1.Pod{testPod("small", 0, "", ""), testPod("large", 0, "", "")}
+	reclaim := func(what string) func(context.Context) error {
+		return func(context.Context) error {
+			n.mu.Lock()
+			defer n.mu.Unlock()
+			n.reclaimed = append(n.reclaimed, what)
+			n.disk += n.free
+			return errors.New("cannot free all")
+		}
+	}
+	n.Manager = New(Config{
+		Summary: n.summary, Kill: n.kill, Recorder: n.recorder, NodeName: "n", Metrics: metrics.New(nil, nil),
+		TransitionPeriod: 5 * time.Minute, Period: 10 * time.Second,
+		Pods:      func() []*v1.Pod { return n.pods },
+		CleanedUp: func(*v1.Pod) bool { n.mu.Lock(); defer n.mu.Unlock(); return !n.dirty },
+		Reclaim:   []func(context.Context) error{reclaim("containers"), reclaim("images")},
+		Thresholds: []Threshold{
+			{Signal: MemoryAvailable, Quantity: quantity("100")}, {Signal: NodeFsAvailable, Share: 0.1},
+		},
+		Log: funcr.New(func(_, line string) { n.log += line + "\n" }, funcr.Options{}),
+	})
+	return n
+}
+
+func (n *node) summary(context.Context) (*statsapi.Summary, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.seen++
+	return summary(n.seen, n.memory, n.disk, figures("small", 100, 10), figures("large", 700, 20)), n.err
+}
+
+func (n *node) kill(_ context.Context, p *v1.Pod, override func(*v1.PodStatus)) error {
+	n.killed = append(n.killed, p.Name)
+	n.status = v1.PodStatus{}
+	override(&n.status)
+	n.pods = slices.DeleteFunc(slices.Clone(n.pods), func(o *v1.Pod) bool { return o == p })
+	return n.killErr
+}
+
+// run runs the manager for so long.
+func (n *node) run(t *testing.T, d time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	if err := n.Run(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+func events(recorder *record.FakeRecorder) []string {
+	var out []string
+	for len(recorder.Events) > 0 {
+		out = append(out, <-recorder.Events)
+	}
+	return out
+}
+
+func TestOnePass(t *testing.T) {
+	for name, tt := range map[string]struct {
+		memory, disk uint64
+		change       func(n *node)
+		killed       []string
+		reclaimed    []string // of what belongs to no pod
+		log          string
+	}{
+		"enough": {500, 500, nil, nil, nil, ""},
+		"memory": {50, 500, nil, []string{"large"}, nil, "pods ranked for eviction"},
+		"a disk, and a reclaim frees enough": {
+			500, 50, func(n *node) { n.free = 100 }, nil,
+			[]string{"containers", "images"},
+			"able to reduce resource pressure without evicting pods.",
+		},
+		"a disk, and a reclaim frees too little": {
+			500, 50, func(n *node) { n.free = 1 }, []string{"large"}, []string{"containers", "images"}, "",
+		},
+		"the runtime hangs": {
+			1, 500, func(n *node) { n.err = errors.New("deadline exceeded") }, nil, nil,
+			"Eviction manager: failed to synchronize",
+		},
+		"a critical pod is passed over": {
+			1, 500, func(n *node) { n.pods[1].Spec.Priority = new(int32(2_000_000_000)) },
+			[]string{"small"},
+			nil,
+			"",
+		},
+		"critical pods alone": {
+			1, 500, func(n *node) {
+				n.pods = n.pods[1:]
+				n.pods[0].Spec.Priority = new(int32(2_000_000_000))
+			}, nil, nil, "unable to evict any pods from the node",
+		},
+		"a pod that does not end counts as evicted": {
+			1, 500, func(n *node) { n.killErr = errors.New("timeout waiting to kill pod") },
+			[]string{"large"},
+			nil,
+			"Eviction manager: pod failed to evict",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(tt.memory, tt.disk)
+				if tt.change != nil {
+					tt.change(n)
+				}
+				n.run(t, 500*time.Millisecond)
+				if !slices.Equal(n.killed, tt.killed) || !slices.Equal(n.reclaimed, tt.reclaimed) {
+					t.Errorf("killed %q, reclaimed %q", n.killed, n.reclaimed)
+				}
+				if !strings.Contains(n.log, tt.log) {
+					t.Errorf("the log has no %q:\n%s", tt.log, n.log)
+				}
+			})
+		})
+	}
+}
+
+func TestStatusOfEvictedPods(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(50, 500)
+		n.run(t, 500*time.Millisecond)
+		const message = "The node was low on resource: memory. Threshold quantity: 100, available: 50. "
+		want := v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted", Message: message, Conditions: []v1.PodCondition{{
+			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet", Message: message,
+			LastTransitionTime: n.status.Conditions[0].LastTransitionTime,
+		}}}
+		if diff := cmp.Diff(want, n.status); diff != "" ||
+			n.status.Conditions[0].LastTransitionTime == (metav1.Time{}) {
+			t.Error(diff)
+		}
+		wantEvents := []string{
+			"Warning EvictionThresholdMet Attempting to reclaim memory", "Warning Evicted " + message,
+		}
+		if diff := cmp.Diff(wantEvents, events(n.recorder)); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// After an eviction the next pass waits for the pod's end, at most 30 s.
+func TestCleanup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(50, 500)
+		n.dirty = true
+		n.run(t, 29*time.Second)
+		if diff := cmp.Diff([]string{"large"}, n.killed); diff != "" {
+			t.Error(diff)
+		}
+		n = newNode(50, 500)
+		n.dirty = true
+		n.run(t, 31*time.Second)
+		if diff := cmp.Diff([]string{"large", "small"}, n.killed); diff != "" ||
+			!strings.Contains(n.log, "timed out waiting") {
+			t.Error(diff, n.log)
+		}
+	})
+}
+
+func TestAdmit(t *testing.T) {
+	bestEffort, burstable := testPod("p", 0, "", ""), testPod("p", 0, "1Mi", "")
+	critical := testPod("p", 2_000_000_000, "", "")
+	bestEffort.Spec.InitContainers = nil // whose requests count
+	const memory, disk = "The node had condition: [MemoryPressure]. ", "The node had condition: [DiskPressure]. "
+	for name, tt := range map[string]struct {
+		memory, disk uint64
+		pod          *v1.Pod
+		message      string
+	}{
+		"no pressure":         {500, 500, bestEffort, ""},
+		"best effort, memory": {1, 500, bestEffort, memory},
+		"burstable, memory":   {1, 500, burstable, ""},
+		"burstable, disk":     {500, 1, burstable, disk},
+		"burstable, both":     {1, 1, burstable, "The node had condition: [MemoryPressure DiskPressure]. "},
+		"critical, both":      {1, 1, critical, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(tt.memory, tt.disk)
+				if ok, _, _ := n.Admit(tt.pod); !ok {
+					t.Error("not admitted before the first pass")
+				}
+				n.run(t, 500*time.Millisecond)
+				ok, reason, message := n.Admit(tt.pod)
+				if ok != (tt.message == "") || message != tt.message || !ok && reason != "Evicted" {
+					t.Errorf("%v %s %s", ok, reason, message)
+				}
+			})
+		})
+	}
+}
+
+func quantity(s string) *resource.Quantity {
+	q := resource.MustParse(s)
+	return &q
+}
+
+func TestParse(t *testing.T) {
+	got, err := Parse(map[string]string{
+		"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "0%", "imagefs.available": "100%",
+		"imagefs.inodesFree": "5%", "pid.available": "1k",
+	})
+	want := []Threshold{
+		{Signal: ImageFsAvailable}, // switched off
+		{Signal: ImageFsInodesFree, Share: 0.05},
+		{Signal: MemoryAvailable, Quantity: quantity("100Mi")},
+		{Signal: NodeFsAvailable, Share: 0.1},
+		{Signal: NodeFsInodesFree},
+		{Signal: pidAvailable, Quantity: quantity("1k")},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	for _, bad := range []string{
+		"memory.free=1Gi", "memory.available=much", "memory.available=-1Gi", "memory.available=0",
+		"memory.available=101%", "memory.available=-1%", "memory.available=NaN%",
+	} {
+		signal, text, _ := strings.Cut(bad, "=")
+		if got, err := Parse(map[string]string{signal: text}); err == nil {
+			t.Errorf("%s: %v without an error", bad, got)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{"100Mi", "10%", "0%", "-5%", "1e3", "NaN%", "+Inf%"} {
+		f.Add("memory.available", s)
+	}
+	f.Fuzz(func(t *testing.T, signal, text string) {
+		all, err := Parse(map[string]string{signal: text})
+		for _, v := range all {
+			share := v.Share >= 0 && v.Share < 1
+			if err != nil || v.Quantity == nil && !share || v.Quantity != nil && v.Quantity.Sign() <= 0 {
+				t.Errorf("%s=%s: %v, %v", signal, text, v, err)
+			}
+		}
+	})
+}
+
+func second(s int) time.Time { return time.Unix(int64(s), 0) }
+
+// summary is that of a node with 1000 bytes of memory and on each disk, and 1000 inodes.
+func summary(at, memory, disk uint64, pods ...statsapi.PodStats) *statsapi.Summary {
+	when := metav1.NewTime(second(int(at)))
+	fs := &statsapi.FsStats{
+		Time: when, AvailableBytes: new(disk), CapacityBytes: new(uint64(1000)), InodesFree: new(uint64(500)),
+		Inodes: new(uint64(1000)),
+	}
+	return &statsapi.Summary{Pods: pods, Node: statsapi.NodeStats{
+		Memory: &statsapi.MemoryStats{Time: when, AvailableBytes: new(memory), WorkingSetBytes: new(1000 - memory)},
+		Fs:     fs, Runtime: &statsapi.RuntimeStats{ImageFs: fs, ContainerFs: fs},
+	}}
+}
+
+func TestObserve(t *testing.T) {
+	at := second(7)
+	amount := func(left int64, format resource.Format) observation {
+		return observation{resource.NewQuantity(left, format), resource.NewQuantity(1000, format), at}
+	}
+	want := observations{
+		MemoryAvailable: amount(300, resource.BinarySI), NodeFsAvailable: amount(200, resource.BinarySI),
+		ImageFsAvailable: amount(200, resource.BinarySI), NodeFsInodesFree: amount(500, resource.DecimalSI),
+		ImageFsInodesFree: amount(500, resource.DecimalSI),
+	}
+	if diff := cmp.Diff(want, observe(summary(7, 300, 200)), cmp.AllowUnexported(observation{})); diff != "" {
+		t.Error(diff)
+	}
+	memory := &statsapi.MemoryStats{AvailableBytes: new(uint64(1))}
+	if o := observe(&statsapi.Summary{Node: statsapi.NodeStats{Memory: memory, Fs: &statsapi.FsStats{}}}); len(o) != 0 {
+		t.Errorf("observed %v", o)
+	}
+}
+
+func TestNext(t *testing.T) {
+	mem, dsk := []v1.NodeConditionType{v1.NodeMemoryPressure}, []v1.NodeConditionType{v1.NodeDiskPressure}
+	both := []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure}
+	hard := Threshold{Signal: MemoryAvailable, Quantity: quantity("100")}
+	disk := Threshold{Signal: NodeFsAvailable, Share: 0.1}
+	// A step is one pass over a node with so much memory and disk left.
+	type step struct {
+		memory, disk uint64
+		at           uint64 // when the figures are from, seconds
+		starved      string // signals
+		conditions   []v1.NodeConditionType
+	}
+	for name, tt := range map[string]struct {
+		thresholds []Threshold
+		steps      []step // ten seconds apart, with a transition period of 25 s
+	}{
+		"the transition": {[]Threshold{hard}, []step{
+			{100, 500, 0, "", nil},
+			{99, 500, 10, "memory.available", mem},
+			{500, 500, 20, "", mem},
+			{500, 500, 30, "", mem},
+			{500, 500, 40, "", nil},
+		}},
+		"memory before disk": {[]Threshold{disk, hard}, []step{
+			{50, 50, 0, "memory.available nodefs.available", both},
+			{500, 99, 10, "nodefs.available", both},
+			{500, 100, 20, "", both},
+			{500, 100, 30, "", dsk},
+		}},
+		"old figures": {[]Threshold{hard}, []step{
+			{50, 500, 5, "memory.available", mem}, {50, 500, 5, "", mem}, {50, 500, 6, "memory.available", mem},
+		}},
+		"not seen": {[]Threshold{{Signal: pidAvailable, Quantity: quantity("1")}}, []step{{1, 1, 0, "", nil}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s state
+			for i, st := range tt.steps {
+				var starved []Threshold
+				now := second(10 * i)
+				s, starved = s.next(tt.thresholds, observe(summary(st.at, st.memory, st.disk)), now)
+				var signals []string
+				for _, t := range starved {
+					signals = append(signals, string(t.Signal))
+				}
+				if got := strings.Join(signals, " "); got != st.starved {
+					t.Errorf("step %d: starved of %s, want %s", i, got, st.starved)
+				}
+				if diff := cmp.Diff(st.conditions, s.conditions(25*time.Second, now)); diff != "" {
+					t.Errorf("step %d: %s", i, diff)
+				}
+			}
+		})
+	}
+}
+
+func requests(memory, disk string) v1.ResourceRequirements {
+	list := v1.ResourceList{}
+	for name, amount := range map[v1.ResourceName]string{v1.ResourceMemory: memory, v1.ResourceEphemeralStorage: disk} {
+		if amount != "" {
+			list[name] = resource.MustParse(amount)
+		}
+	}
+	return v1.ResourceRequirements{Requests: list}
+}
+
+// testPod is a pod that requests so much, with a sidecar and an init container.
+func testPod(name string, priority int32, memory, disk string) *v1.Pod {
+	return &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(name)},
+		Spec: v1.PodSpec{
+			Priority: &priority, Containers: []v1.Container{{Name: "c", Resources: requests(memory, disk)}},
+			InitContainers: []v1.Container{
+				{Name: "side", RestartPolicy: new(v1.ContainerRestartPolicyAlways)},
+				{Name: "init", Resources: requests("9000", "9000")},
+			},
+		},
+	}
+}
+
+// figures are of a pod that uses so much memory and disk.
+func figures(uid string, memory, disk uint64) statsapi.PodStats {
+	return statsapi.PodStats{
+		PodRef: statsapi.PodReference{UID: uid}, Memory: &statsapi.MemoryStats{WorkingSetBytes: &memory},
+		EphemeralStorage: &statsapi.FsStats{UsedBytes: &disk, InodesUsed: new(1000 - disk)},
+	}
+}
+
+// Whatever the pods, no pair of neighbours is in the wrong order by the rules, and none is lost. The requests of
+// sidecars count, those of other init containers do not, and there are none for inodes.
+func TestRank(t *testing.T) {
+	signals := []Signal{MemoryAvailable, NodeFsAvailable, ImageFsAvailable, NodeFsInodesFree, ImageFsInodesFree}
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		signal := signals[r.IntN(len(signals))]
+		var pods []*v1.Pod
+		var stats []statsapi.PodStats
+		worth := map[string]int{} // the larger, the earlier
+		for i := range 12 {
+			name, asked, sidecar, used := strconv.Itoa(i), r.IntN(4)*100, r.IntN(2)*50, r.IntN(400)
+			p := testPod(name, int32(r.IntN(3)), strconv.Itoa(asked), strconv.Itoa(asked))
+			p.Spec.InitContainers[0].Resources = requests(strconv.Itoa(sidecar), strconv.Itoa(sidecar))
+			pods = append(pods, p)
+			over := used - asked - sidecar
+			if signal.resource() == inodes {
+				over = 1000 - used
+			}
+			switch known := r.IntN(5) > 0; {
+			case !known:
+				worth[name] = 10_000_000 // among themselves in any order
+				continue
+			case over > 0:
+				worth[name] = 1_000_000
+			}
+			worth[name] += 10_000*int(2-*p.Spec.Priority) + over
+			stats = append(stats, figures(name, uint64(used), uint64(used)))
+		}
+		ranked := rank(pods, stats, signal)
+		if len(ranked) != len(pods) {
+			t.Fatalf("%d of %d pods", len(ranked), len(pods))
+		}
+		for i := 1; i < len(ranked); i++ {
+			if worth[ranked[i-1].Name] < worth[ranked[i].Name] {
+				t.Errorf("seed %d, %s: %s before %s", seed, signal, ranked[i-1].Name, ranked[i].Name)
+			}
+		}
+	}
+}
