@@ -101,14 +101,9 @@ func (s *SyncLoop) HandlePodReconcile(pods []*v1.Pod) {
 		s.pods.UpdatePod(p)
 		if pod.IsMirror(p) {
 			s.updateMirrored(podworkers.Sync, p, start)
-		} else if known, err := s.cache.Get(p.UID); err == nil && p.Status.Reason == evicted {
-			s.runtime.DeleteContainersInPod("", known)
 		}
 	}
 }
-
-// evicted is the reason in the status of evicted pods.
-const evicted = "Evicted"
 
 // HandlePodSyncs handles pods that something happened to, or that are due. Mirrors are never synced themselves.
 func (s *SyncLoop) HandlePodSyncs(pods []*v1.Pod) {
@@ -263,21 +258,4 @@ func (s *SyncLoop) count(desired, mirrors []*v1.Pod) {
 	s.metrics.DesiredPods.WithLabelValues("true").Set(static)
 	s.metrics.DesiredPods.WithLabelValues("").Set(float64(len(desired)) - static)
 	s.metrics.MirrorPods.Set(float64(len(mirrors)))
-}
-
-// cleanDead removes the older dead instances of a container that has just died.
-func (s *SyncLoop) cleanDead(uid types.UID, exited string) {
-	status, err := s.cache.Get(uid)
-	if err != nil {
-		s.log.V(4).Info("Pod status could not be read, not removing its dead containers", "podUID", uid, "err", err)
-		return
-	}
-	if p, ok := s.pods.PodByUID(uid); ok {
-		api, known := s.status.PodStatus(uid)
-		if known && api.Phase == v1.PodFailed && api.Reason == evicted ||
-			p.DeletionTimestamp != nil && s.workers.ShouldPodContentBeRemoved(uid) {
-			exited = "" // all of them
-		}
-	}
-	s.runtime.DeleteContainersInPod(exited, status)
 }

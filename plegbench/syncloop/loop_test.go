@@ -101,7 +101,6 @@ func (r *rig) podByUID(uid types.UID) (*v1.Pod, bool) {
 	return named(string(uid)), strings.HasPrefix(string(uid), "pod")
 }
 func (r *rig) podsDue() []*v1.Pod                     { return nil }
-func (r *rig) cleanDead(uid types.UID, exited string) { r.note("clean %s %s", uid, exited) }
 func (r *rig) sourcesReady() bool                     { return true }
 func (r *rig) sawSource(source string)                { r.note("saw %s", source) }
 func (r *rig) notify(what, detail string)             { r.note("event %s %s", what, detail) }
@@ -145,7 +144,7 @@ func TestLoopDispatch(t *testing.T) {
 			r.updates <- config.PodUpdate{Op: config.Reconcile, Source: "api", Pods: []*v1.Pod{named("a")}}
 		}, []string{"reconcile a", "saw api"}},
 		{"started", func(r *rig) { r.events <- pleg.Event{ID: "pod1", Type: pleg.ContainerStarted, Data: "c"} }, []string{"sync pod1"}},
-		{"died", func(r *rig) { r.events <- pleg.Event{ID: "pod1", Type: pleg.ContainerDied, Data: "c"} }, []string{"sync pod1", "clean pod1 c"}},
+		{"died", func(r *rig) { r.events <- pleg.Event{ID: "pod1", Type: pleg.ContainerDied, Data: "c"} }, []string{"sync pod1"}},
 		{"removed", func(r *rig) { r.events <- pleg.Event{ID: "pod1", Type: pleg.ContainerRemoved, Data: "c"} }, nil},
 		{"of an unknown pod", func(r *rig) { r.events <- pleg.Event{ID: "x", Type: pleg.ContainerStarted, Data: "c"} }, nil},
 		{"liveness failed", func(r *rig) { r.liveness <- prober.Update{PodUID: "pod1", Result: prober.Failure} }, []string{"sync pod1"}},

@@ -26,7 +26,6 @@ const (
 	HashAnnotation                   = "io.kubernetes.container.hash"
 	RestartCountAnnotation           = "io.kubernetes.container.restartCount"
 	TerminationMessagePathAnnotation = "io.kubernetes.container.terminationMessagePath"
-	TerminationGracePeriodAnnotation = "io.kubernetes.pod.terminationGracePeriod"
 )
 
 // An ID is a container's or sandbox's id together with the runtime's name.
