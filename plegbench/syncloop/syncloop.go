@@ -286,7 +286,7 @@ func (s *SyncLoop) wire(registry, probes *prometheus.Registry) error {
 	s.pods = pod.NewManager()
 	s.liveness, s.readiness, s.startup = prober.NewResults(), prober.NewResults(), prober.NewResults()
 	s.status = status.New(status.Config{
-		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Log: s.log, Metrics: s.metrics,
+		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Log: s.log,
 		Interval: p.StatusManager,
 		CouldRun: func(uid types.UID) bool { return s.workers.CouldHaveRunningContainers(uid) },
 	})
