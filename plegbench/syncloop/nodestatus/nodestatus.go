@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"strings"
@@ -88,12 +87,8 @@ type Manager struct {
 
 // New makes a Manager that has computed nothing yet.
 func New(cfg Config) *Manager {
-	return &Manager{
-		cfg: cfg, ref: &v1.ObjectReference{
-			Kind: "Node", APIVersion: "v1", Name: cfg.NodeName,
-			UID: types.UID(cfg.NodeName),
-		},
-	}
+	ref := &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)}
+	return &Manager{cfg: cfg, ref: ref}
 }
 
 // Numbers of pkg/kubelet/kubelet.go upstream.
@@ -123,7 +118,6 @@ func (m *Manager) Run(ctx context.Context) error {
 // start waits until the runtime is first ready, for 120 s at most, and makes passes meanwhile, so that the node's
 // status does not wait for the next pass.
 func (m *Manager) start(ctx context.Context) {
-	defer m.cfg.Runtime.expectReady()
 	began := time.Now()
 	for next := began; time.Since(began) < fastFor; {
 		m.cfg.Runtime.Update(ctx)
@@ -326,9 +320,7 @@ func (m *Manager) update(ctx context.Context, try int) error {
 	before := m.stored
 	node := m.compute(ctx, before)
 	due := time.Now().Add(m.cfg.Report)
-	if changed(before.Status, node.Status) { // the nodes of a cluster shall not all report at one time
-		due = due.Add(time.Duration(float64(m.cfg.Report) * (rand.Float64() - 0.5)))
-	} else if time.Now().Before(m.due) {
+	if !changed(before.Status, node.Status) && time.Now().Before(m.due) {
 		return nil
 	}
 	if m.cfg.Client == nil {
@@ -351,7 +343,7 @@ func (m *Manager) update(ctx context.Context, try int) error {
 	return nil
 }
 
-// register makes the node's object, until it is there or ctx ends.
+// register creates the node's object. It tries until the object is there or ctx ends.
 func (m *Manager) register(ctx context.Context) bool {
 	labels := map[string]string{
 		v1.LabelHostname: m.cfg.NodeName, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
@@ -376,27 +368,20 @@ func (m *Manager) register(ctx context.Context) bool {
 		}
 		node := m.compute(ctx, initial)
 		m.cfg.Log.Info("Attempting to register node", "node", klog.KObj(node))
-		if m.tryRegister(ctx, node) {
+		callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+		stored, err := m.cfg.Client.CreateNode(callCtx, node)
+		// One that is there is taken with its labels and taints. One that must not create it may still own it.
+		if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) {
+			stored, err = m.cfg.Client.GetNode(callCtx, node.Name)
+		}
+		cancel()
+		if err == nil {
 			m.cfg.Log.Info("Successfully registered node", "node", klog.KObj(node))
+			m.stored = stored
 			return true
 		}
-	}
-}
-
-// tryRegister creates the node, or takes the one that is there with the labels and taints that it has.
-func (m *Manager) tryRegister(ctx context.Context, node *v1.Node) bool {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	stored, err := m.cfg.Client.CreateNode(ctx, node)
-	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) { // one that must not create it may still own it
-		stored, err = m.cfg.Client.GetNode(ctx, node.Name)
-	}
-	if err != nil {
 		m.cfg.Log.Error(err, "Unable to register node with API server", "node", klog.KObj(node))
-		return false
 	}
-	m.stored = stored
-	return true
 }
 
 // keepLease renews the node's lease.
@@ -431,8 +416,8 @@ func (m *Manager) renew(ctx context.Context) error {
 	}
 	node, err := m.cfg.Client.GetNode(ctx, m.cfg.NodeName)
 	if err != nil {
-		m.cfg.Log.Error(err, "Failed to get node when trying to set owner ref to the node lease", "node", klog.KRef("",
-			m.cfg.NodeName))
+		m.cfg.Log.Error(err, "Failed to get node when trying to set owner ref to the node lease",
+			"node", klog.KRef("", m.cfg.NodeName))
 		return nil
 	}
 	_, err = m.cfg.Client.CreateLease(ctx, &coordinationv1.Lease{

@@ -36,7 +36,6 @@ type RuntimeState struct {
 	runtime  error
 	network  error
 	checks   []func() error
-	loud     bool // lines about a runtime or network that is not ready are no details any more
 	once     sync.Once
 }
 
@@ -62,10 +61,6 @@ func (s *RuntimeState) set(do func()) {
 	defer s.mu.Unlock()
 	do()
 }
-
-// expectReady raises the lines about a runtime or network that is not ready: until the node has first been ready, or
-// 120 s have passed, they are details of a normal start, and logged at V(4).
-func (s *RuntimeState) expectReady() { s.set(func() { s.loud = true }) }
 
 // RuntimeErrors is why the syncLoop must not go on: the 30 s clock, the failing checks in the order in which they were
 // added, and the runtime's own error. Several print as [a, b], each text once.
@@ -111,19 +106,13 @@ func (s *RuntimeState) Update(ctx context.Context) {
 		return
 	}
 	s.cfg.Log.V(4).Info("Container runtime status", "status", status)
-	log := s.cfg.Log.V(4)
-	s.set(func() {
-		if s.loud {
-			log = s.cfg.Log
-		}
-	})
 	var network, notReady error
 	if ok, text := condition(status, runtimeapi.NetworkReady); !ok {
-		log.Info("Container runtime network not ready", "networkReady", text)
+		s.cfg.Log.Info("Container runtime network not ready", "networkReady", text)
 		network = errors.New("container runtime network not ready: " + text)
 	}
 	if ok, text := condition(status, runtimeapi.RuntimeReady); !ok {
-		log.Info("Container runtime not ready", "runtimeReady", text)
+		s.cfg.Log.Info("Container runtime not ready", "runtimeReady", text)
 		notReady = errors.New("container runtime not ready: " + text)
 	}
 	s.set(func() { s.network, s.runtime = network, notReady })
@@ -138,8 +127,8 @@ func (s *RuntimeState) Update(ctx context.Context) {
 func condition(status *runtimeapi.RuntimeStatus, kind string) (ok bool, text string) {
 	for _, c := range status.GetConditions() {
 		if c.GetType() == kind {
-			return c.GetStatus(), fmt.Sprintf("%s=%t reason:%s message:%s", c.GetType(), c.GetStatus(), c.GetReason(),
-				c.GetMessage())
+			return c.GetStatus(), fmt.Sprintf("%s=%t reason:%s message:%s",
+				c.GetType(), c.GetStatus(), c.GetReason(), c.GetMessage())
 		}
 	}
 	return false, "<nil>"
