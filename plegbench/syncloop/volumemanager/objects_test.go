@@ -55,25 +55,6 @@ func TestTokenLife(t *testing.T) {
 	})
 }
 
-const twoObjects = `# a comment alone is a document
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings, namespace: shop}
-data: {mode: fast}
-binaryData: {blob: AAEC}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: key}
-data: {a: b25l}
-stringData: {b: two}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: passed-over}
-`
-
 func put(t *testing.T, path, text string) {
 	t.Helper()
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
@@ -91,7 +72,7 @@ func TestFileObjects(t *testing.T) {
 		}
 	}
 	missing("shop", "settings") // without a folder
-	put(t, filepath.Join(dir, "all.yaml"), twoObjects)
+	put(t, filepath.Join(dir, "all.yaml"), testdata(t, "two.yaml"))
 	put(t, filepath.Join(dir, ".hidden.yaml"), "kind: nonsense")
 	put(t, filepath.Join(dir, "notes.txt"), "kind: nonsense")
 	missing("default", "settings")
@@ -118,7 +99,7 @@ func TestFileObjects(t *testing.T) {
 }
 
 func FuzzObjectFile(f *testing.F) {
-	f.Add([]byte(twoObjects))
+	f.Add([]byte(testdata(f, "two.yaml")))
 	f.Add([]byte("{"))
 	f.Add([]byte("---\n---\n"))
 	f.Add([]byte("apiVersion: v1\nkind: Secret\nmetadata: {name: key}\ndata: {a: 1}\n"))

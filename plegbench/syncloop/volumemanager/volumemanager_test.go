@@ -18,20 +18,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
 
-func newManager(t *testing.T, objects string) (*Manager, *record.FakeRecorder) {
+func newManager(t *testing.T) (*Manager, *record.FakeRecorder) {
 	t.Helper()
 	dir, recorder := t.TempDir(), record.NewFakeRecorder(1000)
-	put(t, filepath.Join(dir, "objects", "all.yaml"), objects)
+	put(t, filepath.Join(dir, "objects", "all.yaml"), testdata(t, "objects.yaml"))
 	m := New(Config{
 		NodeName: "node-1", RootDir: filepath.Join(dir, "root"), Recorder: recorder, Log: logr.Discard(),
 		Objects: NewFileObjects(filepath.Join(dir, "objects")),
@@ -95,52 +95,36 @@ func configMapVolume(name, object string) v1.Volume {
 	return volume(name, v1.VolumeSource{ConfigMap: from})
 }
 
-const shopObjects = `apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings}
-data: {mode: fast, size: small}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: key}
-stringData: {pass: word}
-`
+// decode reads YAML.
+func decode(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
+		t.Fatal(err)
+	}
+}
 
-func allKinds(host string) []v1.Volume {
-	down := []v1.DownwardAPIVolumeFile{
-		{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}},
-		{Path: "uid", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.uid"}, Mode: new(int32(0o400))},
+// testdata is the text of a file.
+func testdata(t testing.TB, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
 	}
-	memory := &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: new(resource.MustParse("1Mi"))}
-	key := v1.LocalObjectReference{Name: "key"}
-	items := []v1.KeyToPath{{Key: "mode", Path: "mode"}}
-	both := []v1.VolumeProjection{
-		{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: v1.LocalObjectReference{Name: "settings"}, Items: items}},
-		{Secret: &v1.SecretProjection{LocalObjectReference: key}},
-		{DownwardAPI: &v1.DownwardAPIProjection{Items: down[:1]}},
-	}
-	return []v1.Volume{
-		volume("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}),
-		volume("memory", v1.VolumeSource{EmptyDir: memory}),
-		volume("host", v1.VolumeSource{
-			HostPath: &v1.HostPathVolumeSource{Path: host, Type: new(v1.HostPathDirectoryOrCreate)},
-		}),
-		configMapVolume("config", "settings"),
-		volume("secret", v1.VolumeSource{Secret: &v1.SecretVolumeSource{
-			SecretName: "key", Items: []v1.KeyToPath{{Key: "pass", Path: "sub/pass", Mode: new(int32(0o440))}},
-		}}),
-		volume("down", v1.VolumeSource{DownwardAPI: &v1.DownwardAPIVolumeSource{Items: down}}),
-		volume("both", v1.VolumeSource{
-			Projected: &v1.ProjectedVolumeSource{DefaultMode: new(int32(0o600)), Sources: both},
-		}),
-	}
+	return string(data)
+}
+
+func allKinds(t *testing.T, host string) (volumes []v1.Volume) {
+	t.Helper()
+	decode(t, testdata(t, "volumes.yaml"), &volumes)
+	volumes[2].HostPath.Path = host
+	return volumes
 }
 
 func TestAllKindsOnARealDisk(t *testing.T) {
 	needRoot(t)
-	m, _ := newManager(t, shopObjects)
+	m, _ := newManager(t)
 	host := filepath.Join(t.TempDir(), "made")
-	pod := newPod(allKinds(host)...)
+	pod := newPod(allKinds(t, host)...)
 	m.mount(t, pod)
 	mounts, mounted := m.Mounts(pod.UID), m.mounted(t)
 	for name, want := range map[string]struct {
@@ -193,8 +177,8 @@ func TestAllKindsOnARealDisk(t *testing.T) {
 // TestAdoptsWhatAnEarlierRunMade runs a second manager over the folders of the first.
 func TestAdoptsWhatAnEarlierRunMade(t *testing.T) {
 	needRoot(t)
-	first, _ := newManager(t, shopObjects)
-	second, pod := New(first.cfg), newPod(allKinds(t.TempDir())...)
+	first, _ := newManager(t)
+	second, pod := New(first.cfg), newPod(allKinds(t, t.TempDir())...)
 	first.mount(t, pod)
 	before := first.mounted(t)
 	for _, name := range []string{"disk", "memory"} { // as a container leaves them
@@ -224,26 +208,25 @@ func TestAdoptsWhatAnEarlierRunMade(t *testing.T) {
 
 func TestMissingObjectIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, recorder := newManager(t, "")
-		pod := newPod(configMapVolume("config", "settings"), volume("disk", v1.VolumeSource{}))
+		m, recorder := newManager(t)
+		pod := newPod(configMapVolume("config", "late"), volume("disk", v1.VolumeSource{}))
 		start := time.Now()
 		err := m.WaitForAttachAndMount(t.Context(), pod)
-		want := "unmounted volumes=[config], unattached volumes=[], failed to process volumes=[]: " +
+		const want = "unmounted volumes=[config], unattached volumes=[], failed to process volumes=[]: " +
 			"context deadline exceeded"
-		if err == nil || err.Error() != want || time.Since(start) != mountTimeout {
+		if text(err) != want || time.Since(start) != mountTimeout {
 			t.Errorf("after %v: %v, want %s", time.Since(start), err, want)
 		}
 		if n := len(recorder.Events); n != 8 { // at once and after .5, 1.5, 3.5, ... 63.5 s
 			t.Errorf("%d events, want 8", n)
 		}
-		wantEvent := `Warning FailedMount MountVolume.SetUp failed for volume "config" : configmap "settings" not found`
-		if got := <-recorder.Events; got != wantEvent {
-			t.Errorf("event %q, want %q", got, wantEvent)
+		const event = `Warning FailedMount MountVolume.SetUp failed for volume "config" : configmap "late" not found`
+		if got := <-recorder.Events; got != event {
+			t.Errorf("event %q, want %q", got, event)
 		}
-		go func() {
-			time.Sleep(3 * time.Second)
-			put(t, filepath.Join(m.cfg.RootDir, "..", "objects", "more.yaml"), shopObjects)
-		}()
+		time.AfterFunc(3*time.Second, func() {
+			put(t, filepath.Join(m.cfg.RootDir, "..", "objects", "more.yaml"), "kind: ConfigMap\nmetadata: {name: late}\n")
+		})
 		start = time.Now()
 		if err := m.WaitForAttachAndMount(t.Context(), pod); err != nil || time.Since(start) > 4*time.Second {
 			t.Errorf("after %v: %v, want success at the next try", time.Since(start), err)
@@ -252,7 +235,7 @@ func TestMissingObjectIsWaitedFor(t *testing.T) {
 }
 
 func TestUnsupportedEndsAtOnce(t *testing.T) {
-	m, _ := newManager(t, shopObjects)
+	m, _ := newManager(t)
 	for name, source := range map[string]v1.VolumeSource{
 		"claim": {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}},
 		"huge":  {EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages}},
@@ -274,8 +257,8 @@ func TestUnsupportedEndsAtOnce(t *testing.T) {
 // TestEachSyncRefreshes changes an object and a label behind the volumes of a pod that runs.
 func TestEachSyncRefreshes(t *testing.T) {
 	needRoot(t)
-	m, recorder := newManager(t, shopObjects)
-	kinds := allKinds(t.TempDir())
+	m, recorder := newManager(t)
+	kinds := allKinds(t, t.TempDir())
 	pod := newPod(kinds[3], kinds[5])
 	// sync syncs the pod and returns where its config map is.
 	sync := func(mode, labels string) (folder string) {
@@ -294,7 +277,7 @@ func TestEachSyncRefreshes(t *testing.T) {
 		t.Errorf("unchanged content was written again: from %q to %q", before, after)
 	}
 	objects := filepath.Join(m.cfg.RootDir, "..", "objects", "all.yaml")
-	put(t, objects, strings.ReplaceAll(shopObjects, "fast", "slower"))
+	put(t, objects, strings.ReplaceAll(testdata(t, "objects.yaml"), "fast", "slower"))
 	pod.Labels["app"] = "shop"
 	sync("slower", `app="shop"`)
 	put(t, objects, "")
@@ -309,7 +292,7 @@ func TestEachSyncRefreshes(t *testing.T) {
 
 func TestMountInsideKeepsAVolume(t *testing.T) {
 	needRoot(t)
-	m, _ := newManager(t, shopObjects)
+	m, _ := newManager(t)
 	pod := newPod(volume("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}))
 	m.mount(t, pod)
 	precious := t.TempDir()
@@ -345,10 +328,10 @@ func text(err error) string {
 
 func TestCleanupOrphans(t *testing.T) {
 	needRoot(t)
-	m, _ := newManager(t, shopObjects)
+	m, _ := newManager(t)
 	pods := map[types.UID]*v1.Pod{}
 	for _, uid := range []types.UID{"kept", "in-use", "ended", "earlier-run"} {
-		pods[uid] = newPod(allKinds(t.TempDir())...)
+		pods[uid] = newPod(allKinds(t, t.TempDir())...)
 		pods[uid].UID = uid
 		m.mount(t, pods[uid])
 		put(t, filepath.Join(m.podDir(uid), "etc-hosts"), "x")
@@ -406,40 +389,22 @@ func TestHostPathTypes(t *testing.T) {
 }
 
 func TestContentErrors(t *testing.T) {
-	m, _ := newManager(t, shopObjects)
-	reference := v1.LocalObjectReference{Name: "settings"}
-	items := []v1.KeyToPath{{Key: "none", Path: "x"}}
-	down := func(file v1.DownwardAPIVolumeFile) *v1.DownwardAPIProjection {
-		return &v1.DownwardAPIProjection{Items: []v1.DownwardAPIVolumeFile{file}}
-	}
-	for _, tt := range []struct {
-		source v1.VolumeProjection
-		want   string // "" is an empty volume
-	}{
-		{
-			v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{LocalObjectReference: reference, Items: items}},
-			"references non-existent config key: none",
-		},
-		{v1.VolumeProjection{ConfigMap: &v1.ConfigMapProjection{
-			LocalObjectReference: reference, Items: items, Optional: new(true),
-		}}, ""},
-		{v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: reference}}, `secret "settings" not found`},
-		{v1.VolumeProjection{Secret: &v1.SecretProjection{LocalObjectReference: reference, Optional: new(true)}}, ""},
-		{v1.VolumeProjection{ServiceAccountToken: &v1.ServiceAccountTokenProjection{}}, "needs an API server"},
-		{v1.VolumeProjection{ClusterTrustBundle: &v1.ClusterTrustBundleProjection{}}, "none of"},
-		{v1.VolumeProjection{DownwardAPI: down(v1.DownwardAPIVolumeFile{
-			FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"},
-		})}, "unsupported fieldPath: status.podIP"},
-		{v1.VolumeProjection{DownwardAPI: down(v1.DownwardAPIVolumeFile{
-			ResourceFieldRef: &v1.ResourceFieldSelector{Resource: "limits.cpu"},
-		})}, "unsupported fieldPath"},
+	m, _ := newManager(t)
+	for from, want := range map[string]string{ // "" is an empty volume
+		"configMap: {name: settings, items: [{key: none, path: x}]}":                 "references non-existent config key: none",
+		"configMap: {name: settings, items: [{key: none, path: x}], optional: true}": "",
+		"secret: {name: settings}":                                                    `secret "settings" not found`,
+		"secret: {name: settings, optional: true}":                                    "",
+		"serviceAccountToken: {path: x}":                                              "needs an API server",
+		"clusterTrustBundle: {path: x}":                                               "none of",
+		"downwardAPI: {items: [{path: x, fieldRef: {fieldPath: status.podIP}}]}":      "fieldPath: status.podIP",
+		"downwardAPI: {items: [{path: x, resourceFieldRef: {resource: limits.cpu}}]}": "unsupported fieldPath",
 	} {
-		v := volume("v", v1.VolumeSource{
-			Projected: &v1.ProjectedVolumeSource{Sources: []v1.VolumeProjection{tt.source}},
-		})
+		var v v1.Volume
+		decode(t, "{name: v, projected: {sources: [{"+from+"}]}}", &v)
 		got, err := m.content(t.Context(), newPod(v), &v)
-		if (err == nil) != (tt.want == "") || !strings.Contains(text(err), tt.want) || len(got) > 0 {
-			t.Errorf("%+v: %v, %v, want %q", tt.source, got, err, tt.want)
+		if (err == nil) != (want == "") || !strings.Contains(text(err), want) || len(got) > 0 {
+			t.Errorf("%s: %v, %v, want %q", from, got, err, want)
 		}
 	}
 }
