@@ -79,7 +79,9 @@ func TestCollect(t *testing.T) {
 		s := &store{
 			size: 100, disk: 50, used: map[string]bool{"used": true, "docker.io/tagged:1": true, "was": true},
 			images: []*runtimeapi.Image{
-				sized("used", 5), tagged, {Id: "pinned", Size: 5, Pinned: true}, sized("was", 5), sized("b", 5), sized("a", 4),
+				sized("used", 5), tagged,
+				{Id: "pinned", Size: 5, Pinned: true},
+				sized("was", 5), sized("b", 5), sized("a", 4),
 			},
 		}
 		g, recorder := newGC(s)
@@ -125,7 +127,8 @@ func TestCollectFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &store{size: 10 << 30, disk: 9 << 30, images: []*runtimeapi.Image{sized("a", 1<<20), sized("b", 1<<20)}}
+				images := []*runtimeapi.Image{sized("a", 1<<20), sized("b", 1<<20)}
+				s := &store{size: 10 << 30, disk: 9 << 30, images: images}
 				g, recorder := newGC(s)
 				_, _ = g.detect(t.Context()) // which makes the images old enough
 				s.fail = map[string]error{tt.fail: errors.New("no " + tt.fail)}
@@ -139,9 +142,12 @@ func TestCollectFails(t *testing.T) {
 				if got != tt.want {
 					t.Errorf("error %s\nwant  %s", got, tt.want)
 				}
-				events := drain(recorder)
-				if tt.event && !slices.Equal(events, []string{"Warning FreeDiskSpaceFailed " + tt.want}) || !tt.event && events != nil {
-					t.Errorf("events %q", events)
+				var want []string
+				if tt.event {
+					want = []string{"Warning FreeDiskSpaceFailed " + tt.want}
+				}
+				if events := drain(recorder); !slices.Equal(want, events) {
+					t.Errorf("events %q, want %q", events, want)
 				}
 			})
 		})

@@ -152,7 +152,8 @@ func hasFailed(v ProbeResult, id container.ID) bool {
 // sandboxChanged decides whether a pod's newest sandbox is usable (pkg/kubelet/kuberuntime/util/util.go).
 func sandboxChanged(pod *v1.Pod, status *container.PodStatus) PodActions {
 	if len(status.SandboxStatuses) == 0 {
-		return PodActions{KillPod: true, CreateSandbox: true, Why: "No sandbox for pod can be found. Need to start a new one"}
+		const why = "No sandbox for pod can be found. Need to start a new one"
+		return PodActions{KillPod: true, CreateSandbox: true, Why: why}
 	}
 	newest := status.SandboxStatuses[0]
 	ready := 0
@@ -201,7 +202,8 @@ func ShouldStart(p *v1.Pod, c *v1.Container, s *container.Status) bool {
 // succeeded, even if they were collected since. Of those only sidecars still matter.
 func (in actionInput) initContainers(a *PodActions) (initialised bool) {
 	all := in.pod.Spec.InitContainers
-	// A regular container proves that the init containers are done, unless it exited: it may belong to an earlier sandbox.
+	// A regular container proves that the init containers are done, unless it exited: it may belong to an earlier
+	// sandbox.
 	initialised = len(all) == 0 || slices.ContainsFunc(in.pod.Spec.Containers, func(c v1.Container) bool {
 		s := in.status.Find(c.Name)
 		return s != nil && (s.State == container.Created || s.State == container.Running)

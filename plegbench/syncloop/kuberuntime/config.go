@@ -26,6 +26,7 @@ import (
 
 // sandboxConfig is the argument of RunPodSandbox, and again of each CreateContainer in that sandbox.
 func (m *Manager) sandboxConfig(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxConfig {
+	all := slices.Concat(p.Spec.InitContainers, p.Spec.Containers)
 	labels := map[string]string{}
 	maps.Copy(labels, p.Labels)
 	maps.Copy(labels, m.identity(p))
@@ -39,7 +40,7 @@ func (m *Manager) sandboxConfig(p *v1.Pod, attempt uint32) *runtimeapi.PodSandbo
 			CgroupParent: m.CgroupParent(p),
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 				NamespaceOptions: namespaces(p),
-				Privileged:       slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), privileged),
+				Privileged:       slices.ContainsFunc(all, privileged),
 				Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 			},
 		},

@@ -51,7 +51,7 @@ func TestResources(t *testing.T) {
 func TestContainerSecurity(t *testing.T) {
 	p := testPod("main")
 	hidden := containerSecurity(p, &p.Spec.Containers[0])
-	if len(hidden.GetMaskedPaths()) == 0 || hidden.GetNoNewPrivs() || hidden.GetPrivileged() || hidden.RunAsUser != nil {
+	if len(hidden.MaskedPaths) == 0 || hidden.NoNewPrivs || hidden.Privileged || hidden.RunAsUser != nil {
 		t.Errorf("by default: %v", hidden)
 	}
 	decode(t, `
@@ -101,7 +101,7 @@ func TestEnvironment(t *testing.T) {
 		"env: [{name: V, valueFrom: {configMapKeyRef: {name: none, key: x}}}]":     `configmaps "none" not found`,
 		"env: [{name: V, valueFrom: {secretKeyRef: {name: settings, key: x}}}]":    `secrets "settings" not found`,
 		"env: [{name: V, valueFrom: {configMapKeyRef: {name: settings, key: x}}}]": "couldn't find key x",
-		"env: [{name: V, valueFrom: {fieldRef: {fieldPath: status.phase}}}]":       "unsupported fieldPath: status.phase",
+		"env: [{name: V, valueFrom: {fieldRef: {fieldPath: status.phase}}}]":       "fieldPath: status.phase",
 		"env: [{name: V, valueFrom: {fileKeyRef: {key: x}}}]":                      "variable V is not supported",
 		"envFrom: [{prefix: x}]": `configmaps "" not found`,
 	} {

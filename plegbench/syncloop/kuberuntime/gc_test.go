@@ -190,7 +190,8 @@ func naiveSandboxes(
 ) []string {
 	var gone []string
 	for _, s := range sandboxes {
-		occupied := slices.ContainsFunc(containers, func(c *runtimeapi.Container) bool { return c.PodSandboxId == s.Id })
+		inside := func(c *runtimeapi.Container) bool { return c.PodSandboxId == s.Id }
+		occupied := slices.ContainsFunc(containers, inside)
 		newer := slices.ContainsFunc(sandboxes, func(o *runtimeapi.PodSandbox) bool {
 			later := cmp.Or(cmp.Compare(o.CreatedAt, s.CreatedAt), cmp.Compare(o.Id, s.Id)) > 0
 			return later && o.Metadata.Uid == s.Metadata.Uid

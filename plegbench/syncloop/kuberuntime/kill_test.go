@@ -52,7 +52,8 @@ func TestKillPod(t *testing.T) {
 					t.Fatal(res.Err)
 				}
 				same(t, "grace", map[string]time.Duration{"main": tt.want * time.Second}, r.cri.stops)
-				same(t, "events", append([]string{"Normal Killing Stopping container main"}, tt.events...), r.recorded())
+				killing := "Normal Killing Stopping container main"
+				same(t, "events", append([]string{killing}, tt.events...), r.recorded())
 			})
 		})
 	}

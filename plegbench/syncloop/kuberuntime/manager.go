@@ -52,7 +52,8 @@ type CRI interface {
 	RemoveContainer(ctx context.Context, id string) error
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
-	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error)
+	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (
+		*runtimeapi.ExecSyncResponse, error)
 }
 
 // A ProbeResult returns the result of the probes of one kind for a running container. known is false until there is
@@ -225,7 +226,8 @@ func (m *Manager) list(ctx context.Context, all bool, labels map[string]string) 
 		return nil, err
 	}
 	slices.SortFunc(sandboxes, func(a, b *runtimeapi.PodSandbox) int {
-		return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()), container.NewerFirst(a, b))
+		attempts := cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt())
+		return cmp.Or(attempts, container.NewerFirst(a, b))
 	})
 	slices.SortFunc(containers, container.NewerFirst)
 	byUID, others := map[string]*container.Pod{}, map[string]bool{}
@@ -236,7 +238,8 @@ func (m *Manager) list(ctx context.Context, all bool, labels map[string]string) 
 		}
 		if byUID[uid] == nil {
 			byUID[uid] = &container.Pod{
-				UID: types.UID(uid), Name: labels[container.PodNameLabel], Namespace: labels[container.PodNamespaceLabel],
+				UID: types.UID(uid), Name: labels[container.PodNameLabel],
+				Namespace: labels[container.PodNamespaceLabel],
 			}
 			pods = append(pods, byUID[uid])
 		}

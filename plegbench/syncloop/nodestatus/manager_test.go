@@ -162,7 +162,8 @@ func (r *rig) ready(t *testing.T, when, notReady string) {
 	}
 	got := node.Status.Conditions[len(node.Status.Conditions)-1]
 	want := v1.NodeCondition{
-		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady", Message: "kubelet is posting ready status",
+		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady",
+		Message: "kubelet is posting ready status",
 	}
 	if notReady != "" {
 		want.Status, want.Reason, want.Message = v1.ConditionFalse, "KubeletNotReady", notReady
@@ -312,9 +313,9 @@ func TestRegistration(t *testing.T) {
 		time.Sleep(1600 * time.Millisecond) // tries at 0.1, 0.3, 0.7 and 1.5 s
 		node := r.stored(t)
 		got := []any{
-			node.Labels["zone"], node.Labels[v1.LabelHostname], len(node.Spec.Taints), node.Status.Capacity.Pods().Value(),
-			node.Status.DaemonEndpoints.KubeletEndpoint.Port, r.logged("Attempting to register node"),
-			r.logged("Unable to register node with API server"),
+			node.Labels["zone"], node.Labels[v1.LabelHostname], len(node.Spec.Taints),
+			node.Status.Capacity.Pods().Value(), node.Status.DaemonEndpoints.KubeletEndpoint.Port,
+			r.logged("Attempting to register node"), r.logged("Unable to register node with API server"),
 		}
 		if diff := cmp.Diff([]any{"a", "node-1", 1, int64(110), int32(10250), 4, 3}, got); diff != "" {
 			t.Error(diff)

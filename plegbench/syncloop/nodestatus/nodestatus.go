@@ -216,7 +216,8 @@ func (m *Manager) setConditions(node *v1.Node) {
 		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady",
 		Message: "kubelet is posting ready status",
 	}
-	if err := utilerrors.NewAggregate([]error{m.cfg.Runtime.RuntimeErrors(), m.cfg.Runtime.NetworkErrors()}); err != nil {
+	errs := []error{m.cfg.Runtime.RuntimeErrors(), m.cfg.Runtime.NetworkErrors()}
+	if err := utilerrors.NewAggregate(errs); err != nil {
 		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", err.Error()
 	}
 	switch old := setCondition(node, &ready); {

@@ -34,8 +34,8 @@ func TestRuntimeErrors(t *testing.T) {
 		{name: "down at thirty seconds", age: 30 * time.Second, want: "container runtime is down"},
 		{name: "pleg alone prints bare", checks: []error{pleg}, want: "PLEG is not healthy: " + pleg.Error()},
 		{
-			name: "all, in order", age: time.Minute, checks: []error{pleg, nil}, own: errors.New("container runtime not ready: x"),
-			want: "[container runtime is down, PLEG is not healthy: " + pleg.Error() + ", container runtime not ready: x]",
+			name: "all, in order", age: time.Minute, checks: []error{pleg, nil}, own: errors.New("not ready: x"),
+			want: "[container runtime is down, PLEG is not healthy: " + pleg.Error() + ", not ready: x]",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -27,7 +27,8 @@ import (
 
 // CRI is the part of the runtime's client that a Provider uses.
 type CRI interface {
-	ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error)
+	ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) (
+		[]*runtimeapi.ContainerStats, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
@@ -117,7 +118,8 @@ func (p *Provider) node() (*statsapi.NodeStats, error) {
 	c := stat.CPUTotal // in seconds; guests are part of user and nice
 	total := uint64(math.Round((c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal) * float64(time.Second)))
 	usage := *m.MemTotalBytes - *m.MemFreeBytes
-	working := usage - min(usage, *cmp.Or(m.InactiveFileBytes, new(uint64))) // the kernel can drop inactive files at once
+	inactive := cmp.Or(m.InactiveFileBytes, new(uint64)) // files that the kernel can drop at once
+	working := usage - min(usage, *inactive)
 	n := &statsapi.NodeStats{
 		NodeName: p.cfg.NodeName, StartTime: metav1.Unix(int64(stat.BootTime), 0),
 		CPU: &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: &total},
@@ -176,7 +178,8 @@ func (p *Provider) pods(ctx context.Context) ([]statsapi.PodStats, error) {
 		}
 	}
 	slices.SortFunc(out, func(a, b statsapi.PodStats) int {
-		return cmp.Or(strings.Compare(a.PodRef.Namespace, b.PodRef.Namespace), strings.Compare(a.PodRef.Name, b.PodRef.Name))
+		x, y := a.PodRef, b.PodRef
+		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
 	})
 	return out, nil
 }
@@ -190,8 +193,9 @@ func (p *Provider) container(
 	}
 	if cpu := s.GetCpu(); cpu.GetUsageCoreNanoSeconds() != nil {
 		out.CPU = &statsapi.CPUStats{
-			Time:           metav1.NewTime(time.Unix(0, cpu.GetTimestamp())),
-			UsageNanoCores: number(cpu.GetUsageNanoCores()), UsageCoreNanoSeconds: number(cpu.GetUsageCoreNanoSeconds()),
+			Time:                 metav1.NewTime(time.Unix(0, cpu.GetTimestamp())),
+			UsageNanoCores:       number(cpu.GetUsageNanoCores()),
+			UsageCoreNanoSeconds: number(cpu.GetUsageCoreNanoSeconds()),
 		}
 	}
 	if m := s.GetMemory(); m.GetWorkingSetBytes() != nil {

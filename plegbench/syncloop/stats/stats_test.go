@@ -66,11 +66,14 @@ func v64(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Valu
 func newFake(mountpoint string) *fakeCRI {
 	labels := map[string]string{container.ContainerNameLabel: "app"}
 	fsID := &runtimeapi.FilesystemIdentifier{Mountpoint: mountpoint}
+	meta := func(name, uid string) *runtimeapi.PodSandboxMetadata {
+		return &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "ns", Uid: uid}
+	}
 	return &fakeCRI{
 		sandboxes: []*runtimeapi.PodSandbox{
-			{Id: "s2", CreatedAt: 7e9, Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "ns", Uid: "u2"}},
-			{Id: "s1", CreatedAt: 5e9, Metadata: &runtimeapi.PodSandboxMetadata{Name: "db", Namespace: "ns", Uid: "u1"}},
-			{Id: "s3", Metadata: &runtimeapi.PodSandboxMetadata{Name: "empty", Namespace: "ns", Uid: "u3"}},
+			{Id: "s2", CreatedAt: 7e9, Metadata: meta("web", "u2")},
+			{Id: "s1", CreatedAt: 5e9, Metadata: meta("db", "u1")},
+			{Id: "s3", Metadata: meta("empty", "u3")},
 		},
 		containers: []*runtimeapi.Container{
 			{Id: "c1", PodSandboxId: "s1", CreatedAt: 6e9, Labels: labels},
@@ -139,7 +142,8 @@ func TestNode(t *testing.T) {
 		*fs.InodesUsed+*fs.InodesFree != *fs.Inodes {
 		t.Errorf("file system %+v, %v", fs, err)
 	}
-	want := &statsapi.FsStats{UsedBytes: new(uint64(1 << 20)), InodesUsed: new(uint64(12))} // its size is not known here
+	// The size of the runtime's file system is not known here.
+	want := &statsapi.FsStats{UsedBytes: new(uint64(1 << 20)), InodesUsed: new(uint64(12))}
 	compare(t, &statsapi.RuntimeStats{ImageFs: want, ContainerFs: want}, n.Runtime)
 }
 

@@ -136,7 +136,9 @@ func TestAllKindsOnARealDisk(t *testing.T) {
 		"memory": {"empty-dir", true, nil},
 		"config": {"configmap", false, map[string]string{"mode": "-rw-r--r-- fast", "size": "-rw-r--r-- small"}},
 		"secret": {"secret", true, map[string]string{"sub/pass": "-r--r----- word"}},
-		"down":   {"downward-api", true, map[string]string{"labels": `-rw-r--r-- app="web"`, "uid": "-r-------- uid-1"}},
+		"down": {"downward-api", true, map[string]string{
+			"labels": `-rw-r--r-- app="web"`, "uid": "-r-------- uid-1",
+		}},
 		"both": {"projected", true, map[string]string{
 			"mode": "-rw------- fast", "pass": "-rw------- word", "labels": `-rw------- app="web"`,
 		}},
@@ -225,7 +227,8 @@ func TestMissingObjectIsWaitedFor(t *testing.T) {
 			t.Errorf("event %q, want %q", got, event)
 		}
 		time.AfterFunc(3*time.Second, func() {
-			put(t, filepath.Join(m.cfg.RootDir, "..", "objects", "more.yaml"), "kind: ConfigMap\nmetadata: {name: late}\n")
+			objects := filepath.Join(m.cfg.RootDir, "..", "objects")
+			put(t, filepath.Join(objects, "more.yaml"), "kind: ConfigMap\nmetadata: {name: late}\n")
 		})
 		start = time.Now()
 		if err := m.WaitForAttachAndMount(t.Context(), pod); err != nil || time.Since(start) > 4*time.Second {
@@ -346,15 +349,15 @@ func TestCleanupOrphans(t *testing.T) {
 		t.Errorf("got %v, want an error of in-use", err)
 	}
 	var left []string
-	for _, file := range []string{"etc-hosts", "volumes/kubernetes.io~configmap/config/mode", "volumes/file", ownerMark} {
+	const mode = "volumes/kubernetes.io~configmap/config/mode"
+	for _, file := range []string{"etc-hosts", mode, "volumes/file", ownerMark} {
 		found, _ := filepath.Glob(m.podDir("*") + "/" + file)
 		for _, path := range found {
 			left = append(left, strings.TrimPrefix(path, m.podDir("")+"/"))
 		}
 	}
 	want := []string{
-		"in-use/etc-hosts", "kept/etc-hosts", "in-use/volumes/kubernetes.io~configmap/config/mode",
-		"kept/volumes/kubernetes.io~configmap/config/mode", "of-a-real-kubelet/volumes/file",
+		"in-use/etc-hosts", "kept/etc-hosts", "in-use/" + mode, "kept/" + mode, "of-a-real-kubelet/volumes/file",
 		"in-use/" + ownerMark, "kept/" + ownerMark, "of-another-node/" + ownerMark,
 	}
 	if diff := cmp.Diff(want, left); diff != "" {
@@ -391,7 +394,7 @@ func TestHostPathTypes(t *testing.T) {
 func TestContentErrors(t *testing.T) {
 	m, _ := newManager(t)
 	for from, want := range map[string]string{ // "" is an empty volume
-		"configMap: {name: settings, items: [{key: none, path: x}]}":                 "references non-existent config key: none",
+		"configMap: {name: settings, items: [{key: none, path: x}]}":                 "non-existent config key: none",
 		"configMap: {name: settings, items: [{key: none, path: x}], optional: true}": "",
 		"secret: {name: settings}":                                                    `secret "settings" not found`,
 		"secret: {name: settings, optional: true}":                                    "",
