@@ -114,35 +114,25 @@ func TestSandboxChanged(t *testing.T) {
 	noNetwork := sandboxIs(1, ready)
 	noNetwork.Network = nil
 	hostPod := with(testPod("a"), func(p *v1.Pod) { p.Spec.HostNetwork = true })
+	type sandboxes []*runtimeapi.PodSandboxStatus
+	const again = ". Need to start a new one"
 	for _, tt := range []struct {
 		pod       *v1.Pod
-		sandboxes []*runtimeapi.PodSandboxStatus
+		sandboxes sandboxes
 		want      string // attempt, id, why
 	}{
-		{testPod("a"), nil, "0  No sandbox for pod can be found. Need to start a new one"},
+		{testPod("a"), nil, "0  No sandbox for pod can be found" + again},
 		{
 			testPod("a"),
-			[]*runtimeapi.PodSandboxStatus{sandboxIs(3, ready), sandboxIs(2, ready)},
+			sandboxes{sandboxIs(3, ready), sandboxIs(2, ready)},
 			"4 sb3 Multiple sandboxes are ready for Pod. Need to reconcile them",
 		},
-		{
-			testPod("a"),
-			[]*runtimeapi.PodSandboxStatus{sandboxIs(1, notReady)},
-			"2 sb1 No ready sandbox for pod can be found. Need to start a new one",
-		},
-		{
-			testPod("a"),
-			[]*runtimeapi.PodSandboxStatus{sandbox(host, "10.0.0.1")},
-			"2  Sandbox for pod has changed. Need to start a new one",
-		},
-		{
-			testPod("a"),
-			[]*runtimeapi.PodSandboxStatus{sandbox(private, "")},
-			"2 sb1 Sandbox for pod has no IP address. Need to start a new one",
-		},
-		{testPod("a"), []*runtimeapi.PodSandboxStatus{noNetwork}, "1 sb1 "},
-		{hostPod, []*runtimeapi.PodSandboxStatus{sandbox(host, "")}, "1 sb1 "},
-		{testPod("a"), []*runtimeapi.PodSandboxStatus{sandboxIs(3, ready), sandboxIs(2, notReady)}, "3 sb3 "},
+		{testPod("a"), sandboxes{sandboxIs(1, notReady)}, "2 sb1 No ready sandbox for pod can be found" + again},
+		{testPod("a"), sandboxes{sandbox(host, "10.0.0.1")}, "2  Sandbox for pod has changed" + again},
+		{testPod("a"), sandboxes{sandbox(private, "")}, "2 sb1 Sandbox for pod has no IP address" + again},
+		{testPod("a"), sandboxes{noNetwork}, "1 sb1 "},
+		{hostPod, sandboxes{sandbox(host, "")}, "1 sb1 "},
+		{testPod("a"), sandboxes{sandboxIs(3, ready), sandboxIs(2, notReady)}, "3 sb3 "},
 	} {
 		a := sandboxChanged(tt.pod, &container.PodStatus{SandboxStatuses: tt.sandboxes})
 		if got := fmt.Sprint(a.Attempt, " ", a.SandboxID, " ", a.Why); got != tt.want {

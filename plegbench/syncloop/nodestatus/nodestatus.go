@@ -13,7 +13,6 @@ import (
 	"maps"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -181,37 +180,25 @@ func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 }
 
 // setConditions sets the conditions that the eviction manager decides and Ready, with the kubelet's reasons and
-// messages (nodestatus/setters.go upstream). The event of a pressure is "Node" and the reason without "Kubelet".
+// messages (nodestatus/setters.go upstream).
 func (m *Manager) setConditions(node *v1.Node) {
 	under := m.cfg.Pressure()
-	for _, p := range []struct {
-		kind    v1.NodeConditionType
-		yes, no [2]string
-	}{
-		{
-			v1.NodeMemoryPressure,
-			[2]string{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available"},
-			[2]string{"KubeletHasSufficientMemory", "kubelet has sufficient memory available"},
-		},
-		{
-			v1.NodeDiskPressure,
-			[2]string{"KubeletHasDiskPressure", "kubelet has disk pressure"},
-			[2]string{"KubeletHasNoDiskPressure", "kubelet has no disk pressure"},
-		},
-		{
-			v1.NodePIDPressure,
-			[2]string{"KubeletHasInsufficientPID", "kubelet has insufficient PID available"},
-			[2]string{"KubeletHasSufficientPID", "kubelet has sufficient PID available"},
-		},
-	} {
-		c := v1.NodeCondition{Type: p.kind, Status: v1.ConditionFalse, Reason: p.no[0], Message: p.no[1]}
-		if slices.Contains(under, p.kind) {
-			c.Status, c.Reason, c.Message = v1.ConditionTrue, p.yes[0], p.yes[1]
+	pressure := func(kind v1.NodeConditionType, yes, yesMessage, no, noMessage string) {
+		c := v1.NodeCondition{Type: kind, Status: v1.ConditionFalse}
+		reason, message := no, noMessage
+		if slices.Contains(under, kind) {
+			c.Status, reason, message = v1.ConditionTrue, yes, yesMessage
 		}
+		c.Reason, c.Message = "KubeletHas"+reason, "kubelet has "+message
 		if old := setCondition(node, &c); old != c.Status {
-			m.event("Node" + strings.TrimPrefix(c.Reason, "Kubelet"))
+			m.event("NodeHas" + reason)
 		}
 	}
+	pressure(v1.NodeMemoryPressure, "InsufficientMemory", "insufficient memory available",
+		"SufficientMemory", "sufficient memory available")
+	pressure(v1.NodeDiskPressure, "DiskPressure", "disk pressure", "NoDiskPressure", "no disk pressure")
+	pressure(v1.NodePIDPressure, "InsufficientPID", "insufficient PID available",
+		"SufficientPID", "sufficient PID available")
 	ready := v1.NodeCondition{
 		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady",
 		Message: "kubelet is posting ready status",
@@ -293,15 +280,23 @@ func (m *Manager) pass(ctx context.Context) {
 			return
 		}
 	}
-	m.cfg.Log.V(5).Info("Updating node status")
-	for try := range tries {
-		err := m.update(ctx, try)
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		m.cfg.Log.Error(err, "Error updating node status, will retry")
+	update := func(try int) error { return m.update(ctx, try) }
+	if !m.try(ctx, "Error updating node status, will retry", update) {
+		m.cfg.Log.Error(errTries, "Unable to update node status")
 	}
-	m.cfg.Log.Error(errTries, "Unable to update node status")
+}
+
+// try calls a function until it succeeds or ctx ends, a few times at most, and logs each failure. It returns false if
+// every try failed.
+func (m *Manager) try(ctx context.Context, failed string, do func(try int) error) bool {
+	for try := range tries {
+		err := do(try)
+		if err == nil || ctx.Err() != nil {
+			return true
+		}
+		m.cfg.Log.Error(err, failed)
+	}
+	return false
 }
 
 // update computes the node and reports it if more than heartbeats changed or it was long ago. The node is read from
@@ -389,14 +384,9 @@ func (m *Manager) register(ctx context.Context) bool {
 func (m *Manager) keepLease(ctx context.Context) error {
 	period := time.Duration(m.cfg.LeaseSeconds) * time.Second / leaseFraction
 	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
-		for range tries {
-			err := m.renew(ctx)
-			if err == nil || ctx.Err() != nil {
-				return
-			}
-			m.cfg.Log.Error(err, "Failed to update lease")
+		if !m.try(ctx, "Failed to update lease", func(int) error { return m.renew(ctx) }) {
+			m.cfg.Log.Error(errLease, "Will retry updating lease", "interval", period)
 		}
-		m.cfg.Log.Error(errLease, "Will retry updating lease", "interval", period)
 	}, period, passJitter, true)
 	return ctx.Err()
 }

@@ -100,13 +100,12 @@ func setPhase(st *v1.PodStatus, in *GenerateInput) {
 
 // phase sums up a pod's container statuses. isTerminal means that nothing will be started again.
 func phase(p *v1.Pod, statuses []v1.ContainerStatus, isTerminal bool) v1.PodPhase {
-	pending := false  // a container has not run yet, or an init container has not done its part
-	starting := false // a sidecar runs and has not started
-	sidecars := 0     // that run
-	running := 0      // regular containers
-	stopped := 0      // regular containers that ended, whether or not they wait to be started again
-	final := 0        // of the stopped, those that will not be started again
-	succeeded := 0    // of the stopped, those that ended with 0 and do not wait
+	pending := false // a container has not run yet, or an init container has not done its part
+	sidecars := 0    // that run
+	running := 0     // regular containers
+	stopped := 0     // regular containers that ended, whether or not they wait to be started again
+	final := 0       // of the stopped, those that will not be started again
+	succeeded := 0   // of the stopped, those that ended with 0 and do not wait
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
 		st := statusOf(statuses, c.Name)
@@ -114,7 +113,6 @@ func phase(p *v1.Pod, statuses []v1.ContainerStatus, isTerminal bool) v1.PodPhas
 		switch {
 		case pod.IsSidecar(c) && st != nil && st.State.Running != nil:
 			sidecars++
-			starting = starting || !ptr.Deref(st.Started, false)
 		case end == nil:
 			pending = true
 		case !pod.IsSidecar(c) && end.ExitCode != 0 && !pod.Restarts(p, c, end.ExitCode):
@@ -141,7 +139,7 @@ func phase(p *v1.Pod, statuses []v1.ContainerStatus, isTerminal bool) v1.PodPhas
 		}
 	}
 	switch {
-	case pending, running+stopped == 0 && (starting || sidecars == 0):
+	case pending:
 		return v1.PodPending
 	// A static pod is not made terminal, even when nothing of it will be started again: its file would never run again.
 	case running+sidecars > 0, final < stopped && (!isTerminal || pod.IsStatic(p)):
