@@ -28,8 +28,8 @@ type handler interface {
 	HandlePodCleanups(ctx context.Context) error
 
 	runtimeErrors() error
-	podByUID(uid types.UID) (*v1.Pod, bool) // a desired one
-	podsDue() []*v1.Pod                     // that have to be synced now
+	podByUID(uid types.UID) (*v1.Pod, bool)                       // a desired one
+	podsDue() []*v1.Pod                                           // that have to be synced now
 	probed(probe string, uid types.UID, id container.ID, ok bool) // takes a result of a readiness or startup probe
 	sourcesReady() bool
 	sawSource(source string)

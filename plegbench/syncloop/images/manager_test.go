@@ -30,7 +30,7 @@ type registry struct {
 	running, most int
 }
 
-// ImageStatus knows the images of the repository here.
+// ImageStatus has the images of the repository here.
 func (r *registry) ImageStatus(_ context.Context, image string) (*runtimeapi.Image, error) {
 	if strings.HasPrefix(image, "here:") {
 		return &runtimeapi.Image{Id: "sha256:" + image}, r.inspect

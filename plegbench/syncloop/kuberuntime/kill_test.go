@@ -106,7 +106,7 @@ func TestKillPodFailures(t *testing.T) {
 		r.KillPod(t.Context(), p, live, nil))
 	delete(r.cri.fail, "StopContainer a")
 	r.cri.fail["StopPodSandbox"] = status.Error(codes.NotFound, "gone")
-	// Without the pod's object, as for one that only the runtime knows.
+	// Without the pod's object, as for one that only the runtime has.
 	if res := r.KillPod(t.Context(), nil, live, seconds(4)); res.Err != nil {
 		t.Errorf("an object that is gone already is an error: %v", res.Err)
 	}

@@ -89,7 +89,7 @@ type Config struct {
 	GCPeriod     time.Duration // ContainerGCPeriod of pkg/kubelet/kubelet.go: 1 minute
 	SourcesReady func() bool   // all sources of pods have been seen
 	// ShouldPodContentBeRemoved reports whether everything of a pod may be removed: it was evicted, or deleted and has
-	// terminated, or no worker knows it. ShouldPodRuntimeBeRemoved reports whether a pod has terminated.
+	// terminated, or it has no worker. ShouldPodRuntimeBeRemoved reports whether a pod has terminated.
 	ShouldPodContentBeRemoved, ShouldPodRuntimeBeRemoved func(uid types.UID) bool
 	// CgroupParent returns a pod's cgroup in the form of the cgroup driver.
 	CgroupParent func(pod *v1.Pod) string

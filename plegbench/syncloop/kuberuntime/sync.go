@@ -337,7 +337,7 @@ const leastGrace = 2
 
 // KillPod stops all of a pod's running containers: the regular ones at the same time, then the sidecars, the last
 // first. Then it stops the sandboxes, even if a container could not be stopped. grace, in seconds, overrides the pod's
-// own. p is nil if only the runtime knows the pod; its preStop hooks do not run then.
+// own. p is nil if only the runtime has the pod; its preStop hooks do not run then.
 func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, running *container.Pod, grace *int64) Result {
 	p = cmp.Or(p, &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		UID: running.UID, Name: running.Name, Namespace: running.Namespace,

@@ -92,7 +92,7 @@ func New(cfg Config) *Manager {
 
 // Numbers of pkg/kubelet/kubelet.go upstream.
 const (
-	fastPeriod = 100 * time.Millisecond // between looks at the runtime until the node is first ready
+	fastPeriod = 100 * time.Millisecond // between updates of the runtime state until the node is first ready
 	fastFor    = 120 * time.Second      // nodeReadyGracePeriod
 	passJitter = 0.04                   // random part of the pause between passes, and between renewals of the lease
 )
@@ -148,7 +148,7 @@ func (m *Manager) Node() *v1.Node {
 	return m.view
 }
 
-// compute is the node after one pass over a copy of before. Version, which asks the runtime, comes before the
+// compute is the node after one pass over a copy of before. Version, a call to the runtime, comes before the
 // conditions, as in a kubelet. A pass that is cut short by the end of ctx changes nothing.
 func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 	node := before.DeepCopy()

@@ -87,13 +87,13 @@ func (s *RuntimeState) NetworkErrors() error {
 	return s.network
 }
 
-// Run asks the runtime for its Status at once and then 5 s after each answer, until ctx ends.
+// Run calls Update at once and then 5 s after the end of each call, until ctx ends.
 func (s *RuntimeState) Run(ctx context.Context) error {
 	wait.JitterUntilWithContext(ctx, s.Update, s.cfg.Period, 0, true)
 	return ctx.Err()
 }
 
-// Update asks once; one call at a time, others wait for it.
+// Update calls Status once. Other callers wait for that call and then make their own.
 func (s *RuntimeState) Update(ctx context.Context) {
 	s.asking.Lock()
 	defer s.asking.Unlock()

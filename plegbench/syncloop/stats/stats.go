@@ -265,12 +265,12 @@ func plus(a, b *uint64) *uint64 {
 	return new(*a + *b)
 }
 
-// fsStats asks for the file system of a directory. Available is what a user without privileges may still use; used is
+// fsStats measures the file system of a directory. Available is what a user without privileges may still use; used is
 // all that is not free.
 func fsStats(dir string) (*statsapi.FsStats, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return nil, fmt.Errorf("asking for the file system of %s: %w", dir, err)
+		return nil, fmt.Errorf("measuring the file system of %s: %w", dir, err)
 	}
 	block := uint64(s.Bsize)
 	return &statsapi.FsStats{
@@ -280,7 +280,7 @@ func fsStats(dir string) (*statsapi.FsStats, error) {
 	}, nil
 }
 
-// Disk asks the file system of a directory for its size and for what is free of it, in bytes.
+// Disk is the size of a directory's file system, and what is free of it, in bytes.
 func Disk(dir string) (capacity, available uint64, err error) {
 	s, err := fsStats(dir)
 	if err != nil {
@@ -289,9 +289,9 @@ func Disk(dir string) (capacity, available uint64, err error) {
 	return *s.CapacityBytes, *s.AvailableBytes, nil
 }
 
-// imageFs asks the runtime for its file system: used is what the images use, the rest is of the whole file system. One
-// that this machine does not have, such as that of a simulated runtime, has the runtime's figures only, and dir is the
-// node's.
+// imageFs measures the file system of the images: used is what the images use, the rest is of the whole file system.
+// One that this machine does not have, such as that of a simulated runtime, has the runtime's figures only, and dir is
+// the node's.
 func (p *Provider) imageFs(ctx context.Context) (dir string, out *statsapi.FsStats, err error) {
 	info, err := p.cfg.CRI.ImageFsInfo(ctx)
 	if err != nil {
@@ -312,7 +312,7 @@ func (p *Provider) imageFs(ctx context.Context) (dir string, out *statsapi.FsSta
 	return dir, out, err
 }
 
-// ImageDisk asks the file system with the images for its size and for what is free of it, in bytes.
+// ImageDisk is the size of the file system with the images, and what is free of it, in bytes.
 func (p *Provider) ImageDisk(ctx context.Context) (capacity, available uint64, err error) {
 	dir, _, err := p.imageFs(ctx)
 	if err != nil {

@@ -62,7 +62,7 @@ func (f *fakeCRI) ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoRespo
 
 func v64(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
 
-// newFake is a runtime with a pod whose container the runtime knows, and one whose container only its cgroup knows.
+// newFake is a runtime with two pods. It has figures of the container of one of them.
 func newFake(mountpoint string) *fakeCRI {
 	labels := map[string]string{container.ContainerNameLabel: "app"}
 	fsID := &runtimeapi.FilesystemIdentifier{Mountpoint: mountpoint}
@@ -251,7 +251,7 @@ func TestSummaryErrors(t *testing.T) {
 	if err := os.Remove(rootDir); err != nil {
 		t.Fatal(err)
 	}
-	fails("asking for the file system of " + rootDir)
+	fails("measuring the file system of " + rootDir)
 	if _, err := New(Config{Root: rootDir}); err == nil {
 		t.Error("a root without proc is no error")
 	}

@@ -230,7 +230,7 @@ func (m *Manager) wakeUp() {
 }
 
 // syncBatch sends, one after the other, the statuses whose version the API server does not have. A full pass also
-// sends those that it has otherwise than they should be, and looks for pods that can be deleted.
+// sends those that differ at the API server, and deletes the pods that can be deleted.
 func (m *Manager) syncBatch(ctx context.Context, all bool) {
 	if m.cfg.Client == nil {
 		return

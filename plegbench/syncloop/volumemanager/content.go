@@ -125,7 +125,7 @@ func (m *Manager) keys(
 	return nil
 }
 
-// dataLink points to the folder with the files. What a container sees are links through it, so that renaming another
+// dataLink points to the folder with the files. The names in a volume are links through it, so that renaming another
 // link over it changes all files at once (pkg/volume/util/atomic_writer.go upstream).
 const dataLink = "..data"
 
@@ -212,7 +212,7 @@ func NewAPIObjects(client Client) *APIObjects {
 	return &APIObjects{Client: client, tokens: cache.NewExpiring()}
 }
 
-// ServiceAccountToken asks for a token when there is none yet, or when four fifths of the life of the earlier one, or
+// ServiceAccountToken requests a token when there is none yet, or when four fifths of the life of the earlier one, or
 // a day, have passed.
 func (o *APIObjects) ServiceAccountToken(
 	ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest,

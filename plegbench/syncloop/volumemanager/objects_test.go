@@ -20,7 +20,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
-// TestTokenLife asks for a token of one hour again and again: it is the same for 48 minutes, then a new one.
+// TestTokenLife requests a token of one hour repeatedly: it is the same for 48 minutes, and then a new one.
 func TestTokenLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.New()

@@ -321,7 +321,7 @@ func remove(podDir, path string) error {
 	return os.RemoveAll(path)
 }
 
-// checkHostPath makes a path of the host if the pod asks for it, and checks that it is there if the pod wants that
+// checkHostPath makes a path of the host or checks that it is there, as its type demands
 // (pkg/volume/hostpath upstream).
 func checkHostPath(from *v1.HostPathVolumeSource) error {
 	if from.Type == nil || *from.Type == v1.HostPathUnset {
