@@ -111,7 +111,6 @@ type Status struct {
 	ID           ID
 	Name         string
 	State        State
-	CreatedAt    time.Time
 	StartedAt    time.Time
 	FinishedAt   time.Time
 	ExitCode     int

@@ -311,8 +311,8 @@ func (m *Manager) status(s *runtimeapi.ContainerStatus) *container.Status {
 	restarts, _ := strconv.Atoi(s.GetAnnotations()[container.RestartCountAnnotation])
 	out := &container.Status{
 		ID: m.id(s.GetId()), Name: s.GetLabels()[container.ContainerNameLabel],
-		State: container.ContainerState(s.GetState()), CreatedAt: time.Unix(0, s.GetCreatedAt()),
-		Image: s.GetImage().GetImage(), ImageRef: s.GetImageRef(), Hash: hash, RestartCount: restarts,
+		State: container.ContainerState(s.GetState()), Image: s.GetImage().GetImage(), ImageRef: s.GetImageRef(),
+		Hash: hash, RestartCount: restarts,
 	}
 	if out.State != container.Created {
 		out.StartedAt = time.Unix(0, s.GetStartedAt())
