@@ -61,10 +61,7 @@ func (s *SyncLoop) handlePods(op config.Op, pods []*v1.Pod) {
 				s.log.V(2).Info("Failed to delete pod", "pod", klog.KObj(p),
 					"err", "skipping delete because sources aren't ready yet")
 			}
-		case config.Reconcile: // its status at the API server differs from the reported one
-			if known, err := s.cache.Get(p.UID); err == nil && p.Status.Reason == evicted {
-				s.runtime.DeleteContainersInPod("", known)
-			}
+		case config.Reconcile: // its status at the API server differs from the reported one: the status manager mends it
 		default: // a deletion too: the pod is removed only after it has ended within its grace period
 			s.update(podworkers.Update, p, start)
 		}
@@ -86,9 +83,6 @@ func (s *SyncLoop) admits(p *v1.Pod) bool {
 	}
 	return ok
 }
-
-// evicted is the reason in the status of evicted pods.
-const evicted = "Evicted"
 
 // syncPods syncs pods that something happened to, or that are due.
 func (s *SyncLoop) syncPods(pods ...*v1.Pod) {
@@ -240,21 +234,4 @@ func (s *SyncLoop) count(desired, mirrors []*v1.Pod) {
 	s.metrics.DesiredPods.WithLabelValues("true").Set(static)
 	s.metrics.DesiredPods.WithLabelValues("").Set(float64(len(desired)) - static)
 	s.metrics.MirrorPods.Set(float64(len(mirrors)))
-}
-
-// cleanDead removes the older dead instances of a container that has just died.
-func (s *SyncLoop) cleanDead(uid types.UID, exited string) {
-	status, err := s.cache.Get(uid)
-	if err != nil {
-		s.log.V(4).Info("Pod status could not be read, not removing its dead containers", "podUID", uid, "err", err)
-		return
-	}
-	if p, ok := s.pods.PodByUID(uid); ok {
-		api, known := s.status.PodStatus(uid)
-		if known && api.Phase == v1.PodFailed && api.Reason == evicted ||
-			p.DeletionTimestamp != nil && s.workers.ShouldPodContentBeRemoved(uid) {
-			exited = "" // all of them
-		}
-	}
-	s.runtime.DeleteContainersInPod(exited, status)
 }

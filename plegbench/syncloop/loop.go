@@ -27,7 +27,6 @@ type handler interface {
 	runtimeErrors() error
 	podByUID(uid types.UID) (*v1.Pod, bool)                       // a desired one
 	podsDue() []*v1.Pod                                           // that have to be synced now
-	cleanDead(uid types.UID, exited string)                       // removes surplus dead containers
 	probed(probe string, uid types.UID, id container.ID, ok bool) // takes a result of a readiness or startup probe
 	sourcesReady() bool
 	sawSource(source string)
@@ -149,16 +148,14 @@ func (l *loop) update(u config.PodUpdate) {
 }
 
 func (l *loop) event(e pleg.Event) {
-	if e.Type != pleg.ContainerRemoved {
-		if p, ok := l.podByUID(e.ID); ok {
-			l.log.V(2).Info("SyncLoop (PLEG): event for pod", "pod", klog.KObj(p), "event", e)
-			l.syncPods(p)
-		} else {
-			l.log.V(4).Info("SyncLoop (PLEG): pod does not exist, ignore irrelevant event", "event", e)
-		}
+	if e.Type == pleg.ContainerRemoved {
+		return
 	}
-	if e.Type == pleg.ContainerDied {
-		l.cleanDead(e.ID, e.Data)
+	if p, ok := l.podByUID(e.ID); ok {
+		l.log.V(2).Info("SyncLoop (PLEG): event for pod", "pod", klog.KObj(p), "event", e)
+		l.syncPods(p)
+	} else {
+		l.log.V(4).Info("SyncLoop (PLEG): pod does not exist, ignore irrelevant event", "event", e)
 	}
 }
 

@@ -126,7 +126,6 @@ func (r *rig) podByUID(uid types.UID) (*v1.Pod, bool) {
 	return named(string(uid)), strings.HasPrefix(string(uid), "pod")
 }
 func (r *rig) podsDue() []*v1.Pod                     { return nil }
-func (r *rig) cleanDead(uid types.UID, exited string) { r.note("clean %s %s", uid, exited) }
 func (r *rig) sourcesReady() bool                     { return true }
 func (r *rig) sawSource(source string)                { r.note("saw %s", source) }
 func (r *rig) notify(what, detail string)             { r.note("event %s %s", what, detail) }
@@ -146,7 +145,7 @@ func TestLoopDispatch(t *testing.T) {
 			want []string
 		}{
 			{"pod1", pleg.ContainerStarted, []string{"sync pod1"}},
-			{"pod1", pleg.ContainerDied, []string{"clean pod1 c", "sync pod1"}},
+			{"pod1", pleg.ContainerDied, []string{"sync pod1"}},
 			{"pod1", pleg.ContainerRemoved, nil},
 			{"unknown", pleg.ContainerStarted, nil},
 		} {

@@ -198,7 +198,6 @@ func (s *SyncLoop) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	parts := []func(context.Context) error{
 		s.state.Run, s.node.Run, s.status.Run, s.workers.Run, s.prober.Run, s.pleg.Run, s.runtime.RunGC,
-		s.runtime.RunDeletor,
 		s.images.Run, // with a threshold of 100 it only lists, for the node's status
 		s.evict, s.watchOOM, s.loop.run,
 	}
@@ -287,7 +286,7 @@ func (s *SyncLoop) wire(registry, probes *prometheus.Registry) error {
 	s.pods = pod.NewManager()
 	s.liveness, s.readiness, s.startup = prober.NewResults(), prober.NewResults(), prober.NewResults()
 	s.status = status.New(status.Config{
-		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Log: s.log, Metrics: s.metrics,
+		Client: s.cfg.Client, File: s.cfg.StatusFile, Pods: s.pods, Log: s.log,
 		Interval: p.StatusManager,
 		CouldRun: func(uid types.UID) bool { return s.workers.CouldHaveRunningContainers(uid) },
 	})
@@ -378,13 +377,13 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 		NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 	})
 	s.runtime = kuberuntime.New(kuberuntime.Config{
-		CRI: s.service, Images: s.images, Mounts: s.volumes.Mounts, Objects: s.objects,
+		CRI: s.service, EnsureImage: s.images.EnsureImage, Mounts: s.volumes.Mounts, Objects: s.objects,
 		Liveness: result(s.liveness), Startup: result(s.startup),
 		BackOff: s.backOff, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir, HostIPs: s.hostIPs,
 		ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain,
 		MemoryCapacity: memory, CgroupV2: noV2 == nil, CgroupParent: s.cgroupParent,
-		SandboxReady: s.status.SetSandboxReady, GCPeriod: p.ContainerGC, SourcesReady: s.sourcesReady,
+		GCPeriod: p.ContainerGC, SourcesReady: s.sourcesReady,
 		ShouldPodContentBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodContentBeRemoved(uid) },
 		ShouldPodRuntimeBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodRuntimeBeRemoved(uid) },
 	})

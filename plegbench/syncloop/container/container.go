@@ -27,7 +27,6 @@ const (
 	HashAnnotation                   = "io.kubernetes.container.hash"
 	RestartCountAnnotation           = "io.kubernetes.container.restartCount"
 	TerminationMessagePathAnnotation = "io.kubernetes.container.terminationMessagePath"
-	TerminationGracePeriodAnnotation = "io.kubernetes.pod.terminationGracePeriod"
 )
 
 // An ID is a container's or sandbox's id together with the runtime's name.
@@ -116,7 +115,6 @@ type Status struct {
 	ID           ID
 	Name         string
 	State        State
-	CreatedAt    time.Time
 	StartedAt    time.Time
 	FinishedAt   time.Time
 	ExitCode     int

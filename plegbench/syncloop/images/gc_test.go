@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
+	"github.com/go-logr/logr"
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/record"
@@ -30,27 +30,24 @@ type store struct {
 	used    map[string]bool
 	disk    uint64 // what is used apart from images
 	size    uint64
-	stuck   map[string]bool // cannot be removed
 	removed []string
-	listErr error
-	usedErr error
+	fail    map[string]error // "list", "used", or of the removal of an image by its id
 }
 
 func (s *store) ListImages(context.Context) ([]*runtimeapi.Image, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.images), s.listErr
+	return slices.Clone(s.images), s.fail["list"]
 }
 
 func (s *store) RemoveImage(_ context.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.stuck[id] {
-		return errors.New("cannot remove " + id)
+	if s.fail[id] == nil {
+		s.removed = append(s.removed, id)
+		s.images = slices.DeleteFunc(s.images, func(i *runtimeapi.Image) bool { return i.GetId() == id })
 	}
-	s.removed = append(s.removed, id)
-	s.images = slices.DeleteFunc(s.images, func(i *runtimeapi.Image) bool { return i.GetId() == id })
-	return nil
+	return s.fail[id]
 }
 
 func (s *store) free(context.Context) (capacity, available uint64, err error) {
@@ -63,64 +60,41 @@ func (s *store) free(context.Context) (capacity, available uint64, err error) {
 	return s.size, s.size - used, nil
 }
 
-func (s *store) change(do func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	do()
-}
-
 func sized(id string, size uint64) *runtimeapi.Image { return &runtimeapi.Image{Id: id, Size: size} }
 
-func newGC(t *testing.T, s *store, change func(*Config)) (*Manager, *record.FakeRecorder, *[]string) {
-	t.Helper()
-	recorder, lines, mu := record.NewFakeRecorder(100), &[]string{}, &sync.Mutex{}
-	cfg := Config{
-		Service: s, InUse: func(context.Context) (map[string]bool, error) { return s.used, s.usedErr }, Disk: s.free, High: 85, Low: 80,
-		MinAge: 2 * time.Minute, Period: 5 * time.Minute, NodeName: "n", Recorder: recorder, Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
-		Log: funcr.New(func(_, line string) { mu.Lock(); defer mu.Unlock(); *lines = append(*lines, line) }, funcr.Options{}),
-	}
-	if change != nil {
-		change(&cfg)
-	}
-	return New(cfg), recorder, lines
+func newGC(s *store) (*Manager, *record.FakeRecorder) {
+	recorder := record.NewFakeRecorder(100)
+	return New(Config{
+		Service: s, Disk: s.free, High: 85, Low: 80, MinAge: 2 * time.Minute, Period: 5 * time.Minute,
+		InUse:    func(context.Context) (map[string]bool, error) { return s.used, s.fail["used"] },
+		NodeName: "n", Recorder: recorder, Log: logr.Discard(),
+		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
+	}), recorder
 }
 
-// detect has a GC see the images that there are.
-func detect(t *testing.T, g *Manager) {
-	t.Helper()
-	_, _ = g.detect(t.Context()) // which fails in some tests
-}
-
-// At 90 of 100 the longest unused go until 80 is reached; what is used, pinned or new stays.
+// TestCollect removes, at 90 of 100, the longest unused images until 80 is reached. What is used, pinned or new stays.
 func TestCollect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		tagged := &runtimeapi.Image{Id: "tagged", RepoTags: []string{"docker.io/tagged:1"}, Size: 5}
 		s := &store{
-			size: 100, disk: 50, used: map[string]bool{"used": true, "docker.io/tagged:1": true},
-			images: []*runtimeapi.Image{sized("used", 5), {Id: "tagged", RepoTags: []string{"docker.io/tagged:1"}, Size: 5}, {Id: "pinned", Size: 5, Pinned: true}, sized("was", 5), sized("b", 5), sized("a", 4)},
+			size: 100, disk: 50, used: map[string]bool{"used": true, "docker.io/tagged:1": true, "was": true},
+			images: []*runtimeapi.Image{
+				sized("used", 5), tagged,
+				{Id: "pinned", Size: 5, Pinned: true},
+				sized("was", 5), sized("b", 5), sized("a", 4),
+			},
 		}
-		g, recorder, lines := newGC(t, s, nil)
-		s.used["was"] = true
-		detect(t, g)
-		time.Sleep(time.Hour)
-		delete(s.used, "was")
+		g, recorder := newGC(s)
 		if err := g.CollectNow(t.Context()); err != nil || len(s.removed) != 0 {
 			t.Fatalf("at 79 %%: %v, removed %v", err, s.removed)
 		}
+		delete(s.used, "was")
 		time.Sleep(time.Hour)
 		s.images = append(s.images, sized("new", 11))
 		if err := g.CollectNow(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if diff := gocmp.Diff([]string{"a", "b", "was"}, s.removed); diff != "" {
-			t.Error(diff)
-		}
-		want := []string{
-			`"level"=0 "msg"="Disk usage on image filesystem is over the high threshold, trying to free bytes down to the low threshold" "usage"=90 "highThreshold"=85 "amountToFree"=10 "lowThreshold"=80`,
-			`"level"=0 "msg"="Removing image to free bytes" "imageID"="a" "size"=4 "runtimeHandler"=""`,
-			`"level"=0 "msg"="Removing image to free bytes" "imageID"="b" "size"=5 "runtimeHandler"=""`,
-			`"level"=0 "msg"="Removing image to free bytes" "imageID"="was" "size"=5 "runtimeHandler"=""`,
-		}
-		if diff := gocmp.Diff(want, *lines); diff != "" {
 			t.Error(diff)
 		}
 		if events := drain(recorder); events != nil {
@@ -130,41 +104,37 @@ func TestCollect(t *testing.T) {
 }
 
 func TestCollectFails(t *testing.T) {
-	full := func() *store {
-		return &store{size: 10 << 30, disk: 9 << 30, images: []*runtimeapi.Image{sized("a", 1<<20), sized("b", 1<<20)}}
-	}
-	tests := []struct {
-		name   string
-		change func(*store, *Config)
-		want   string
-		events []string
+	for name, tt := range map[string]struct {
+		fail  string // a key of store.fail
+		disk  func(context.Context) (capacity, available uint64, err error)
+		want  string
+		event bool
 	}{
-		{"not enough", func(*store, *Config) {}, "Insufficient free disk space on the node's image filesystem (91% of 10.0 GiB used). " +
-			"Failed to free sufficient space by deleting unused images (freed 2097152 bytes). " +
-			"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.", []string{"FreeDiskSpaceFailed"}},
-		{
-			"no removal", func(s *store, _ *Config) { s.stuck = map[string]bool{"a": true} },
-			"wanted to free 1075838976 bytes, but freed 1048576 bytes space with errors in image deletion: cannot remove a", nil,
+		"not enough": {
+			want: "Insufficient free disk space on the node's image filesystem (91% of 10.0 GiB used). " +
+				"Failed to free sufficient space by deleting unused images (freed 2097152 bytes). " +
+				"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
+			event: true,
 		},
-		{
-			"no capacity", func(_ *store, c *Config) {
-				c.Disk = func(context.Context) (uint64, uint64, error) { return 0, 0, nil }
-			},
-			"invalid capacity 0 on image filesystem", nil,
+		"no removal": {
+			fail: "a",
+			want: "wanted to free 1075838976 bytes, but freed 1048576 bytes space with errors in image deletion: no a",
 		},
-		{"no list", func(s *store, _ *Config) { s.listErr = errors.New("list") }, "list", nil},
-		{"one container's status", func(s *store, _ *Config) { s.usedErr = errors.New("not found") }, "not found", nil},
-		{"more free than there is", func(_ *store, c *Config) {
-			c.Disk = func(context.Context) (uint64, uint64, error) { return 10, 20, nil }
-		}, "", nil},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+		"no list":                    {fail: "list", want: "no list"},
+		"one container's status":     {fail: "used", want: "no used"},
+		"no capacity":                {disk: disk(0, 0), want: "invalid capacity 0 on image filesystem"},
+		"more free than the size is": {disk: disk(10, 20)},
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := full()
-				g, recorder, _ := newGC(t, s, func(c *Config) { tt.change(s, c) })
-				detect(t, g)
-				time.Sleep(time.Hour)
+				images := []*runtimeapi.Image{sized("a", 1<<20), sized("b", 1<<20)}
+				s := &store{size: 10 << 30, disk: 9 << 30, images: images}
+				g, recorder := newGC(s)
+				_, _ = g.detect(t.Context()) // which makes the images old enough
+				s.fail = map[string]error{tt.fail: errors.New("no " + tt.fail)}
+				if tt.disk != nil {
+					g.Disk = tt.disk
+				}
 				got := ""
 				if err := g.CollectNow(t.Context()); err != nil {
 					got = err.Error()
@@ -172,56 +142,50 @@ func TestCollectFails(t *testing.T) {
 				if got != tt.want {
 					t.Errorf("error %s\nwant  %s", got, tt.want)
 				}
-				events := drain(recorder)
-				if len(events) != len(tt.events) || len(events) > 0 && !strings.HasPrefix(events[0], "Warning "+tt.events[0]+" "+tt.want) {
-					t.Errorf("events %q, want %q", events, tt.events)
+				var want []string
+				if tt.event {
+					want = []string{"Warning FreeDiskSpaceFailed " + tt.want}
+				}
+				if events := drain(recorder); !slices.Equal(want, events) {
+					t.Errorf("events %q, want %q", events, want)
 				}
 			})
 		})
 	}
 }
 
-// A run collects each 5 m, reports a second failure in a row by an event, and ends with its context.
+func disk(capacity, available uint64) func(context.Context) (uint64, uint64, error) {
+	return func(context.Context) (uint64, uint64, error) { return capacity, available, nil }
+}
+
+// TestRun collects each 5 m, reports a second failure in a row by an event, and ends with its context.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{size: 100, disk: 95, images: []*runtimeapi.Image{sized("a", 1)}}
-		g, recorder, lines := newGC(t, s, nil)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- g.Run(ctx) }()
-		time.Sleep(time.Second)
-		if events := drain(recorder); len(events) != 1 || len(s.removed) != 1 { // FreeDiskSpaceFailed
-			t.Errorf("the first failure: events %q, removed %v", events, s.removed)
-		}
-		time.Sleep(5 * time.Minute)
-		if events := drain(recorder); len(events) != 2 || !strings.HasPrefix(events[1], "Warning ImageGCFailed Insufficient") {
-			t.Errorf("the second failure: %q", events)
-		}
-		s.change(func() { s.disk, s.images = 0, []*runtimeapi.Image{sized("b", 1)} })
-		time.Sleep(5 * time.Minute)
-		if got := g.Images(); len(got) != 1 || got[0].GetId() != "b" {
-			t.Errorf("images %v", got)
-		}
-		cancel()
-		if err := <-ended; err != nil {
+		g, recorder := newGC(s)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute+time.Second)
+		defer cancel()
+		if err := g.Run(ctx); err != nil {
 			t.Error(err)
 		}
-		for _, want := range []string{"Image garbage collection failed once.", "Image garbage collection failed multiple times in a row"} {
-			if !slices.ContainsFunc(*lines, func(l string) bool { return strings.Contains(l, want) }) {
-				t.Errorf("no line %q in %q", want, *lines)
-			}
+		events := drain(recorder) // FreeDiskSpaceFailed twice
+		if len(events) != 3 || !strings.HasPrefix(events[2], "Warning ImageGCFailed Insufficient") {
+			t.Errorf("events %q", events)
+		}
+		if got := g.Images(); !slices.Equal(s.removed, []string{"a"}) || len(got) != 0 {
+			t.Errorf("removed %v, images %v", s.removed, got)
 		}
 	})
 }
 
-// The choice against a plain statement of it, over random histories of a node's images.
+// TestChoiceAgainstNaive compares the choice with a plain statement of it, over random histories of a node's images.
 func TestChoiceAgainstNaive(t *testing.T) {
 	type history struct{ first, used int }
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			s := &store{size: 1000}
-			g, _, _ := newGC(t, s, nil)
+			g, _ := newGC(s)
 			g.settled = true
 			plain := map[string]*history{}
 			for minute := 1; minute < 12; minute++ {
@@ -243,7 +207,7 @@ func TestChoiceAgainstNaive(t *testing.T) {
 					}
 				}
 				if r.IntN(4) > 0 {
-					detect(t, g)
+					_, _ = g.detect(t.Context())
 					continue
 				}
 				var want []string
@@ -253,7 +217,8 @@ func TestChoiceAgainstNaive(t *testing.T) {
 					}
 				}
 				slices.SortFunc(want, func(a, b string) int {
-					return cmp.Or(cmp.Compare(plain[a].used, plain[b].used), cmp.Compare(plain[a].first, plain[b].first), cmp.Compare(a, b))
+					x, y := plain[a], plain[b]
+					return cmp.Or(cmp.Compare(x.used, y.used), cmp.Compare(x.first, y.first), cmp.Compare(a, b))
 				})
 				if err := g.DeleteUnused(t.Context()); err != nil {
 					t.Fatal(err)

@@ -252,7 +252,7 @@ func (m *Manager) detect(ctx context.Context) ([]image, error) {
 		k := cmp.Or(before[i.GetId()], &image{id: i.GetId(), detected: found})
 		m.known[k.id], k.size = k, int64(i.GetSize())
 		// Some runtimes report only the reference that a container was created with.
-		if inUse(k.id) || slices.ContainsFunc(i.GetRepoTags(), inUse) || slices.ContainsFunc(i.GetRepoDigests(), inUse) {
+		if slices.ContainsFunc(slices.Concat([]string{k.id}, i.GetRepoTags(), i.GetRepoDigests()), inUse) {
 			k.used = now
 		} else if !i.GetPinned() {
 			free = append(free, *k)
@@ -283,7 +283,8 @@ func (m *Manager) CollectNow(ctx context.Context) error {
 	if usage < m.High {
 		return nil
 	}
-	m.Log.Info("Disk usage on image filesystem is over the high threshold, trying to free bytes down to the low threshold",
+	m.Log.Info("Disk usage on image filesystem is over the high threshold, "+
+		"trying to free bytes down to the low threshold",
 		"usage", usage, "highThreshold", m.High, "amountToFree", amount, "lowThreshold", m.Low)
 	freed, err := m.remove(ctx, free, amount)
 	if err != nil || freed >= amount {

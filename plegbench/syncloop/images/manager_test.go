@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -22,56 +23,47 @@ import (
 // A registry is the runtime's image service with what it may pull.
 type registry struct {
 	Service
-	mu      sync.Mutex
-	present map[string]*runtimeapi.Image
-	inspect error
-	pull    func(ctx context.Context, image string) error
-	pulls   []string
-	running int
-	most    int
+	mu            sync.Mutex
+	inspect       error
+	pull          func(ctx context.Context, image string) error
+	pulls         []string
+	running, most int
 }
 
+// ImageStatus has the images of the repository here.
 func (r *registry) ImageStatus(_ context.Context, image string) (*runtimeapi.Image, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.present[image], r.inspect
+	if strings.HasPrefix(image, "here:") {
+		return &runtimeapi.Image{Id: "sha256:" + image}, r.inspect
+	}
+	return nil, r.inspect
 }
 
-func (r *registry) PullImage(ctx context.Context, image *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig) (string, error) {
+func (r *registry) PullImage(
+	ctx context.Context, image *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig,
+) (string, error) {
 	r.mu.Lock()
 	r.pulls = append(r.pulls, image.GetImage())
 	r.running++
 	r.most = max(r.most, r.running)
 	r.mu.Unlock()
-	var err error
-	if r.pull != nil {
-		err = r.pull(ctx, image.GetImage())
-	}
+	err := r.pull(ctx, image.GetImage())
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running--
-	if err != nil {
-		return "", err
-	}
-	r.present[image.GetImage()] = &runtimeapi.Image{Id: "sha256:" + image.GetImage(), Size: 20 << 20}
-	return "sha256:" + image.GetImage(), nil
+	return "sha256:" + image.GetImage(), err
 }
 
-func newRegistry(present ...string) *registry {
-	r := &registry{present: map[string]*runtimeapi.Image{}}
-	for _, image := range present {
-		r.present[image] = &runtimeapi.Image{Id: "sha256:" + image, Size: 1}
-	}
-	return r
-}
-
-func newManager(r *registry, change func(*Config)) (*Manager, *record.FakeRecorder) {
+func newManager(r *registry, cfg Config) (*Manager, *record.FakeRecorder) {
 	recorder := record.NewFakeRecorder(1000)
-	cfg := Config{Service: r, Recorder: recorder, Log: logr.Discard(), BackOff: 10 * time.Second, MaxBackOff: 5 * time.Minute}
-	if change != nil {
-		change(&cfg)
-	}
+	cfg.Service, cfg.Recorder, cfg.Log = r, recorder, logr.Discard()
+	cfg.BackOff, cfg.MaxBackOff = 10*time.Second, 5*time.Minute
 	return New(cfg), recorder
+}
+
+// ensure ensures an image for a pod, and returns the reason.
+func ensure(ctx context.Context, m *Manager, uid, image string) error {
+	_, _, reason := m.EnsureImage(ctx, testPod(uid), &v1.Container{Image: image}, nil)
+	return reason
 }
 
 func drain(recorder *record.FakeRecorder) []string {
@@ -87,70 +79,56 @@ func testPod(uid string) *v1.Pod {
 }
 
 func TestEnsureImage(t *testing.T) {
-	refused := errors.New("no such image")
-	tests := []struct {
-		name    string
-		c       v1.Container
-		inspect error
-		pull    error
-		want    []string // ref, reason, message
-		pulls   []string
-		events  []string
+	const (
+		present = `Normal Pulled Container image "here:1" already present on machine and can be accessed by the pod`
+		absent  = `Container image "x:1" is not present with pull policy of Never`
+		invalid = `Failed to apply default image tag "X Y": couldn't parse image name "X Y": invalid reference format`
+	)
+	for name, tt := range map[string]struct {
+		image, policy string
+		inspect, pull error
+		want          string // ref, reason, message
+		events        []string
 	}{
-		{
-			name: "present", c: v1.Container{Image: "here:1"}, want: []string{"sha256:here:1", "", ""},
-			events: []string{`Normal Pulled Container image "here:1" already present on machine and can be accessed by the pod`},
+		"present":           {image: "here:1", want: "sha256:here:1  ", events: []string{present}},
+		"never but present": {image: "here:1", policy: "Never", want: "sha256:here:1  ", events: []string{present}},
+		"always": {
+			image: "here", policy: "Always", want: "sha256:here:latest  ", events: []string{
+				`Normal Pulling Pulling image "here"`,
+				`Normal Pulled Successfully pulled image "here" in 2s, including waiting.`,
+			},
 		},
-		{
-			name: "absent", c: v1.Container{Image: "x:1"}, want: []string{"sha256:x:1", "", ""}, pulls: []string{"x:1"},
-			events: []string{`Normal Pulling Pulling image "x:1"`, `Normal Pulled Successfully pulled image "x:1" in 2s, including waiting.`},
+		"never": {
+			image: "x:1", policy: "Never", want: " ErrImageNeverPull " + absent,
+			events: []string{"Warning ErrImageNeverPull " + absent},
 		},
-		{
-			name: "always", c: v1.Container{Image: "here", ImagePullPolicy: v1.PullAlways}, want: []string{"sha256:here:latest", "", ""}, pulls: []string{"here:latest"},
-			events: []string{`Normal Pulling Pulling image "here"`, `Normal Pulled Successfully pulled image "here" in 2s, including waiting.`},
+		"invalid": {
+			image: "X Y", want: " InvalidImageName " + invalid, events: []string{"Warning InspectFailed " + invalid},
 		},
-		{
-			name: "never", c: v1.Container{Image: "x:1", ImagePullPolicy: v1.PullNever},
-			want:   []string{"", "ErrImageNeverPull", `Container image "x:1" is not present with pull policy of Never`},
-			events: []string{`Warning ErrImageNeverPull Container image "x:1" is not present with pull policy of Never`},
-		},
-		{
-			name: "never but present", c: v1.Container{Image: "here:1", ImagePullPolicy: v1.PullNever}, want: []string{"sha256:here:1", "", ""},
-			events: []string{`Normal Pulled Container image "here:1" already present on machine and can be accessed by the pod`},
-		},
-		{
-			name: "invalid", c: v1.Container{Image: "X Y"},
-			want:   []string{"", "InvalidImageName", `Failed to apply default image tag "X Y": couldn't parse image name "X Y": invalid reference format`},
-			events: []string{`Warning InspectFailed Failed to apply default image tag "X Y": couldn't parse image name "X Y": invalid reference format`},
-		},
-		{
-			name: "cannot look", c: v1.Container{Image: "x:1"}, inspect: errors.New("down"),
-			want:   []string{"", "ImageInspectError", `Failed to inspect image "x:1": down`},
+		"cannot inspect": {
+			image: "x:1", inspect: errors.New("down"), want: ` ImageInspectError Failed to inspect image "x:1": down`,
 			events: []string{`Warning InspectFailed Failed to inspect image "x:1": down`},
 		},
-		{
-			name: "pull fails", c: v1.Container{Image: "x:1"}, pull: refused, pulls: []string{"x:1"},
-			want:   []string{"", "ErrImagePull", "no such image"},
-			events: []string{`Normal Pulling Pulling image "x:1"`, `Warning Failed Failed to pull image "x:1": no such image`},
+		"pull fails": {
+			image: "x:1", pull: errors.New("no such image"), want: " ErrImagePull no such image", events: []string{
+				`Normal Pulling Pulling image "x:1"`, `Warning Failed Failed to pull image "x:1": no such image`,
+			},
 		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
+	} {
+		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRegistry("here:1", "here:latest")
-				r.inspect = tt.inspect
-				r.pull = func(context.Context, string) error { time.Sleep(2 * time.Second); return tt.pull }
-				m, recorder := newManager(r, nil)
-				ref, message, reason := m.EnsureImage(t.Context(), testPod("1"), &tt.c, nil)
-				got := []string{ref, "", message}
+				m, recorder := newManager(&registry{inspect: tt.inspect, pull: func(context.Context, string) error {
+					time.Sleep(2 * time.Second)
+					return tt.pull
+				}}, Config{})
+				c := &v1.Container{Image: tt.image, ImagePullPolicy: v1.PullPolicy(tt.policy)}
+				ref, message, reason := m.EnsureImage(t.Context(), testPod("1"), c, nil)
+				got := ref + "  " + message
 				if reason != nil {
-					got[1] = reason.Error()
+					got = ref + " " + reason.Error() + " " + message
 				}
-				if diff := cmp.Diff(tt.want, got); diff != "" {
-					t.Error(diff)
-				}
-				if diff := cmp.Diff(tt.pulls, r.pulls); diff != "" {
-					t.Error(diff)
+				if got != tt.want {
+					t.Errorf("got  %s\nwant %s", got, tt.want)
 				}
 				if diff := cmp.Diff(tt.events, drain(recorder)); diff != "" {
 					t.Error(diff)
@@ -160,115 +138,94 @@ func TestEnsureImage(t *testing.T) {
 	}
 }
 
-// A sync each second meets the pulls at 0, 10, 30, 70, 150, 310 and from then on every 300 s; each pod and image by
-// itself.
+// TestBackOff syncs each second. The pulls are at 0, 10, 30, 70, 150, 310 and from then on every 300 s; each pod and
+// image by itself.
 func TestBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegistry()
-		r.pull = func(context.Context, string) error { return errors.New("no") }
-		m, recorder := newManager(r, nil)
-		start, pulled := time.Now(), []int{}
+		r := &registry{pull: func(context.Context, string) error { return errors.New("no") }}
+		m, recorder := newManager(r, Config{})
+		var pulled []int
 		for second := range 1000 {
-			before := len(r.pulls)
-			_, message, reason := m.EnsureImage(t.Context(), testPod("1"), &v1.Container{Image: "x:1"}, nil)
+			reason := ensure(t.Context(), m, "1", "x:1")
 			switch {
-			case len(r.pulls) > before:
-				pulled = append(pulled, int(time.Since(start).Seconds()))
-			case !errors.Is(reason, ErrImagePullBackOff) || message != `Back-off pulling image "x:1"`:
-				t.Fatalf("after %d s: %v: %s", second, reason, message)
+			case errors.Is(reason, ErrImagePull):
+				pulled = append(pulled, second)
 			case !slices.Contains(drain(recorder), `Normal BackOff Back-off pulling image "x:1"`):
-				t.Fatalf("no event of back-off after %d s", second)
+				t.Fatalf("no event of back-off after %d s, but %v", second, reason)
 			}
 			drain(recorder)
 			time.Sleep(time.Second)
 		}
-		if diff := cmp.Diff([]int{0, 10, 30, 70, 150, 310, 610, 910}, pulled); diff != "" {
-			t.Error(diff)
+		if diff := cmp.Diff([]int{0, 10, 30, 70, 150, 310, 610, 910}, pulled); diff != "" || len(r.pulls) != 8 {
+			t.Errorf("%d pulls %s", len(r.pulls), diff)
 		}
-		if _, _, reason := m.EnsureImage(t.Context(), testPod("2"), &v1.Container{Image: "x:1"}, nil); !errors.Is(reason, ErrImagePull) {
-			t.Errorf("another pod is held back: %v", reason)
+		if reason := ensure(t.Context(), m, "2", "x:1"); !errors.Is(reason, ErrImagePull) {
+			t.Errorf("another pod waits: %v", reason)
 		}
 	})
 }
 
 func TestParallelPulls(t *testing.T) {
 	for name, tt := range map[string]struct {
-		change func(*Config)
-		most   int
+		config      Config
+		most, pulls int
 	}{
-		"limited":   {func(c *Config) { c.QPS, c.Burst = 1, 2 }, 2},
-		"serial":    {func(c *Config) { c.Serialize, c.MaxParallel = true, 3 }, 1},
-		"bounded":   {func(c *Config) { c.MaxParallel = 3 }, 3},
-		"unbounded": {nil, 20},
+		"limited":   {Config{QPS: 1, Burst: 2}, 2, 2},
+		"serial":    {Config{Serialize: true, MaxParallel: 3}, 1, 20},
+		"bounded":   {Config{MaxParallel: 3}, 3, 20},
+		"unbounded": {Config{}, 20, 20},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRegistry()
-				r.pull = func(context.Context, string) error { time.Sleep(time.Minute); return nil }
-				m, _ := newManager(r, tt.change)
+				r := &registry{pull: func(context.Context, string) error { time.Sleep(time.Minute); return nil }}
+				m, _ := newManager(r, tt.config)
 				var wg sync.WaitGroup
 				for i := range 20 {
-					wg.Go(func() {
-						if _, message, reason := m.EnsureImage(t.Context(), testPod(string(rune('a'+i))), &v1.Container{Image: "x"}, nil); reason != nil && message != "pull QPS exceeded" {
-							t.Error(reason, message)
-						}
-					})
+					wg.Go(func() { _ = ensure(t.Context(), m, string(rune('a'+i)), "x") })
 				}
 				wg.Wait()
-				if r.most != tt.most || name != "limited" && len(r.pulls) != 20 {
-					t.Errorf("%d pulls, %d at a time, want %d", len(r.pulls), r.most, tt.most)
+				if r.most != tt.most || len(r.pulls) != tt.pulls {
+					t.Errorf("%d pulls, %d at a time, want %d and %d", len(r.pulls), r.most, tt.pulls, tt.most)
 				}
 			})
 		})
 	}
 }
 
-// One pull that hangs stops all that come later, in the serial queue, until its pod's worker is told to give up.
+// TestStuckPullBlocksLater has a pull that hangs in the serial queue. It stops all that come later, until its pod's
+// worker gives up.
 func TestStuckPullBlocksLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRegistry()
-		r.pull = func(ctx context.Context, image string) error {
+		r := &registry{pull: func(ctx context.Context, image string) error {
 			if image == "stuck:1" {
 				<-ctx.Done()
-				return ctx.Err()
 			}
-			return nil
-		}
-		m, _ := newManager(r, func(c *Config) { c.Serialize = true })
+			return ctx.Err()
+		}}
+		m, _ := newManager(r, Config{Serialize: true})
 		stuck, cancel := context.WithCancel(t.Context())
 		waiting, giveUp := context.WithCancel(t.Context())
-		var ended []string
-		var mu sync.Mutex
+		ended := make(chan string, 4)
 		pull := func(ctx context.Context, image string) {
-			_, _, reason := m.EnsureImage(ctx, testPod(image), &v1.Container{Image: image}, nil)
-			mu.Lock()
-			defer mu.Unlock()
-			text := image
-			if reason != nil {
-				text += " " + reason.Error()
-			}
-			ended = append(ended, text)
-		}
-		go pull(stuck, "stuck:1")
-		synctest.Wait()
-		for _, image := range []string{"b:1", "c:1"} {
-			go pull(t.Context(), image)
+			go func() { ended <- fmt.Sprint(image, " ", ensure(ctx, m, image, image)) }()
 			synctest.Wait()
 		}
-		go pull(waiting, "d:1")
+		pull(stuck, "stuck:1")
+		pull(t.Context(), "b:1")
+		pull(t.Context(), "c:1")
+		pull(waiting, "d:1")
 		time.Sleep(time.Hour)
 		if len(ended) != 0 || len(r.pulls) != 1 {
-			t.Errorf("ended %v, pulls %v while one hangs", ended, r.pulls)
+			t.Errorf("%d ended, pulls %v while one hangs", len(ended), r.pulls)
 		}
 		giveUp()
-		synctest.Wait()
+		if first := <-ended; first != "d:1 ErrImagePull" {
+			t.Errorf("the one that gave up: %s", first)
+		}
 		cancel()
 		synctest.Wait()
-		if diff := cmp.Diff([]string{"stuck:1", "b:1", "c:1"}, r.pulls); diff != "" {
-			t.Error(diff)
-		}
-		if ended[0] != "d:1 ErrImagePull" || len(ended) != 4 {
-			t.Errorf("ended: %v", ended)
+		if diff := cmp.Diff([]string{"stuck:1", "b:1", "c:1"}, r.pulls); diff != "" || len(ended) != 3 {
+			t.Errorf("%d ended, pulls (-want +got):\n%s", len(ended), diff)
 		}
 	})
 }
@@ -277,16 +234,17 @@ const digest = "sha256:" + "0123456789abcdef0123456789abcdef0123456789abcdef0123
 
 func TestWithTag(t *testing.T) {
 	for image, want := range map[string]string{
-		"busybox": "busybox:latest", "busybox:1": "busybox:1", "busybox@" + digest: "busybox@" + digest, "a/b": "a/b:latest", "localhost/b": "localhost/b:latest",
-		"registry.k8s.io/pause:3.6": "registry.k8s.io/pause:3.6", "127.0.0.1:5000/x/y:v_1@" + digest: "127.0.0.1:5000/x/y:v_1@" + digest,
-		"[::1]:5000/x:1": "[::1]:5000/x:1", "HOST/x:1": "HOST/x:1", "a__b/c--d.e": "a__b/c--d.e:latest",
+		"busybox": "busybox:latest", "busybox:1": "busybox:1", "busybox@" + digest: "busybox@" + digest,
+		"localhost/b": "localhost/b:latest", "[::1]:5000/x:1": "[::1]:5000/x:1", "HOST/x:1": "HOST/x:1",
+		"127.0.0.1:5000/x/y:v_1@" + digest: "127.0.0.1:5000/x/y:v_1@" + digest, "a__b/c--d.e": "a__b/c--d.e:latest",
 	} {
 		if got, err := withTag(image); err != nil || got != want {
 			t.Errorf("withTag(%q) = %q, %v", image, got, err)
 		}
 	}
 	for _, bad := range []string{
-		"", "Busybox", "a/B", "busybox:", ":1", "a b", "a//b", "a/", "/a", "busybox@sha256:12", "x:" + strings.Repeat("t", 129), "https://a/b", "a___b",
+		"", "Busybox", "a/B", "busybox:", ":1", "a b", "a//b", "a/", "/a", "busybox@sha256:12",
+		"x:" + strings.Repeat("t", 129), "https://a/b", "a___b",
 	} {
 		if got, err := withTag(bad); err == nil {
 			t.Errorf("withTag(%q) = %q without an error", bad, got)

@@ -1,7 +1,6 @@
 package kuberuntime
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -29,8 +28,7 @@ type PodActions struct {
 type Kill struct {
 	ID      container.ID
 	Name    string
-	Message string    // of the event
-	Probe   *v1.Probe // that failed, whose grace period counts; nil for any other reason
+	Message string // of the event
 }
 
 // end makes the actions those of a pod that is done: it is killed and nothing is started, not even a sidecar.
@@ -39,8 +37,8 @@ func (a *PodActions) end() {
 	a.ContainersToKill, a.InitToStart, a.ContainersToStart = nil, nil, nil
 }
 
-func (a *PodActions) kill(s *container.Status, probe *v1.Probe, format string, args ...any) {
-	k := Kill{ID: s.ID, Name: s.Name, Message: fmt.Sprintf(format, args...), Probe: probe}
+func (a *PodActions) kill(s *container.Status, format string, args ...any) {
+	k := Kill{ID: s.ID, Name: s.Name, Message: fmt.Sprintf(format, args...)}
 	a.ContainersToKill = append(a.ContainersToKill, k)
 }
 
@@ -115,36 +113,35 @@ func (in actionInput) regular(a *PodActions, i int) bool {
 		a.ContainersToStart = append(a.ContainersToStart, i)
 		if s != nil && s.State == container.Unknown {
 			// It may run, and two instances must not.
-			a.kill(s, nil, "Container is in %q state, try killing it before restart", s.State)
+			a.kill(s, "Container is in %q state, try killing it before restart", s.State)
 		}
 		return false
 	}
-	why, probe := in.unfit(c, s)
+	why, probed := in.unfit(c, s)
 	if why == "" {
 		return true
 	}
 	message := fmt.Sprintf("Container %s %s", c.Name, why)
 	// With a changed definition it is another container, which starts with any policy.
-	if pod.RestartPolicy(in.pod, c) != v1.RestartPolicyNever || probe == nil {
+	if pod.RestartPolicy(in.pod, c) != v1.RestartPolicyNever || !probed {
 		message += ", will be restarted"
 		a.ContainersToStart = append(a.ContainersToStart, i)
 	}
-	a.kill(s, probe, "%s", message)
+	a.kill(s, "%s", message)
 	return false
 }
 
-// unfit returns why a running container has to be killed, and the probe that failed, if one did. why is empty if it may
-// run on.
-func (in actionInput) unfit(c *v1.Container, s *container.Status) (why string, probe *v1.Probe) {
+// unfit returns why a running container has to be killed, and whether that is a probe. why is empty if it may run on.
+func (in actionInput) unfit(c *v1.Container, s *container.Status) (why string, probed bool) {
 	switch {
 	case s.Hash != ContainerHash(c):
-		return "definition changed", nil
+		return "definition changed", false
 	case hasFailed(in.liveness, s.ID):
-		return "failed liveness probe", cmp.Or(c.LivenessProbe, &v1.Probe{})
+		return "failed liveness probe", true
 	case hasFailed(in.startup, s.ID):
-		return "failed startup probe", cmp.Or(c.StartupProbe, &v1.Probe{})
+		return "failed startup probe", true
 	}
-	return "", nil
+	return "", false
 }
 
 func hasFailed(v ProbeResult, id container.ID) bool {
@@ -155,7 +152,8 @@ func hasFailed(v ProbeResult, id container.ID) bool {
 // sandboxChanged decides whether a pod's newest sandbox is usable (pkg/kubelet/kuberuntime/util/util.go).
 func sandboxChanged(pod *v1.Pod, status *container.PodStatus) PodActions {
 	if len(status.SandboxStatuses) == 0 {
-		return PodActions{KillPod: true, CreateSandbox: true, Why: "No sandbox for pod can be found. Need to start a new one"}
+		const why = "No sandbox for pod can be found. Need to start a new one"
+		return PodActions{KillPod: true, CreateSandbox: true, Why: why}
 	}
 	newest := status.SandboxStatuses[0]
 	ready := 0
@@ -204,7 +202,8 @@ func ShouldStart(p *v1.Pod, c *v1.Container, s *container.Status) bool {
 // succeeded, even if they were collected since. Of those only sidecars still matter.
 func (in actionInput) initContainers(a *PodActions) (initialised bool) {
 	all := in.pod.Spec.InitContainers
-	// A regular container proves that the init containers are done, unless it exited: it may belong to an earlier sandbox.
+	// A regular container proves that the init containers are done, unless it exited: it may belong to an earlier
+	// sandbox.
 	initialised = len(all) == 0 || slices.ContainsFunc(in.pod.Spec.Containers, func(c v1.Container) bool {
 		s := in.status.Find(c.Name)
 		return s != nil && (s.State == container.Created || s.State == container.Running)
@@ -221,8 +220,8 @@ func (in actionInput) initContainers(a *PodActions) (initialised bool) {
 		case s == nil, s.State == container.Created, s.State == container.Exited && sidecar:
 			again()
 		case s.State == container.Running:
-			if why, probe := in.unfit(c, s); sidecar && why != "" {
-				a.kill(s, probe, "Init container %s %s", c.Name, why)
+			if why, _ := in.unfit(c, s); sidecar && why != "" {
+				a.kill(s, "Init container %s %s", c.Name, why)
 				again()
 			}
 			// The next container waits for the startup probe of a sidecar, but not for its liveness probe.
@@ -236,7 +235,7 @@ func (in actionInput) initContainers(a *PodActions) (initialised bool) {
 			return false
 		default:
 			if s.State == container.Unknown {
-				a.kill(s, nil, "Init container is in %q state, try killing it before restart", s.State)
+				a.kill(s, "Init container is in %q state, try killing it before restart", s.State)
 			}
 			again()
 		}

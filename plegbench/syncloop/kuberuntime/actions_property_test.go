@@ -25,12 +25,11 @@ func randomPod(r *rand.Rand) actionInput {
 	if r.IntN(6) == 0 {
 		p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
 	}
-	st := has()
+	st := &container.PodStatus{}
 	for attempt := range r.IntN(3) {
 		st.SandboxStatuses = slices.Insert(st.SandboxStatuses, 0, sandboxIs(uint32(attempt), pick(r, ready, notReady)))
 	}
-	var liveness, startup []string
-	verdict := func(name string) string { return pick(r, name, "+"+name, "nobody") }
+	liveness, startup := map[string]bool{}, map[string]bool{}
 	specs := func(list []v1.Container) {
 		for i := range list {
 			c := &list[i]
@@ -38,21 +37,26 @@ func randomPod(r *rand.Rand) actionInput {
 				c.StartupProbe, c.LivenessProbe = &v1.Probe{}, &v1.Probe{}
 			}
 			if r.IntN(3) > 0 {
-				s := containerIs(c.Name, pick(r, container.Created, container.Running, container.Exited, container.Unknown), r.IntN(2))
+				state := pick(r, container.Created, container.Running, container.Exited, container.Unknown)
+				s := containerIs(c.Name, state, r.IntN(2))
 				if r.IntN(5) == 0 {
 					s.Hash++
 				}
 				st.ContainerStatuses = append(st.ContainerStatuses, s)
 			}
-			liveness, startup = append(liveness, verdict(c.Name)), append(startup, verdict(c.Name))
+			for _, results := range []map[string]bool{liveness, startup} {
+				if r.IntN(3) > 0 {
+					results[c.Name] = r.IntN(2) == 0
+				}
+			}
 		}
 	}
 	specs(p.Spec.InitContainers)
 	specs(p.Spec.Containers)
-	return actionInput{pod: p, status: st, liveness: verdicts(liveness...), startup: verdicts(startup...)}
+	return actionInput{pod: p, status: st, liveness: probed(liveness), startup: probed(startup)}
 }
 
-// naiveRegular says for one regular container of an initialised pod, in so many words, whether it is killed and
+// naiveRegular decides, without any sharing of rules, whether a regular container of an initialised pod is killed and
 // started.
 func naiveRegular(in actionInput, c v1.Container) (kill, start bool) {
 	s := in.status.Find(c.Name)
@@ -90,8 +94,9 @@ func TestActionsProperties(t *testing.T) {
 		in := randomPod(r)
 		a := computePodActions(in)
 		for _, why := range broken(in, a) {
-			t.Errorf("seed %d: %s\npolicy %s, deleted %v\nactions %v\nsandboxes %v\ncontainers %s", seed, why, in.pod.Spec.RestartPolicy,
-				in.pod.DeletionTimestamp != nil, a, in.status.SandboxStatuses, cmp.Diff(nil, in.status.ContainerStatuses))
+			t.Errorf("seed %d: %s\npolicy %s, deleted %v\nactions %v\nsandboxes %v\ncontainers %s",
+				seed, why, in.pod.Spec.RestartPolicy, in.pod.DeletionTimestamp != nil, a, in.status.SandboxStatuses,
+				cmp.Diff(nil, in.status.ContainerStatuses))
 		}
 		if t.Failed() {
 			return
@@ -111,30 +116,32 @@ func broken(in actionInput, a PodActions) []string {
 	must(!a.KillPod || a.CreateSandbox || starts == 0, "a pod that is only killed starts something")
 	must(!a.KillPod || len(a.ContainersToKill) == 0, "a pod that is killed has single kills as well")
 	must(!a.CreateSandbox || a.KillPod, "a sandbox is made without killing what was there")
-	must(len(in.pod.Spec.InitContainers) == 0 || !a.CreateSandbox || cmp.Equal(a.InitToStart, []int{0}) && len(a.ContainersToStart) == 0,
+	fromInit := cmp.Equal(a.InitToStart, []int{0}) && len(a.ContainersToStart) == 0
+	must(len(in.pod.Spec.InitContainers) == 0 || !a.CreateSandbox || fromInit,
 		"a new sandbox does not begin with the first init container")
 	for _, list := range [][]int{a.InitToStart, a.ContainersToStart} {
-		must(slices.IsSorted(list) && len(slices.Compact(slices.Clone(list))) == len(list), "starts are not in order, or twice")
+		distinct := len(slices.Compact(slices.Clone(list))) == len(list)
+		must(slices.IsSorted(list) && distinct, "starts are not in order, or twice")
 	}
 	killed := map[string]bool{}
 	for _, k := range a.ContainersToKill {
 		s := in.status.Find(k.Name)
 		must(!killed[k.Name], "a container is killed twice")
-		must(s != nil && s.ID == k.ID && (s.State == container.Running || s.State == container.Unknown), "what is killed does not run")
+		mayRun := s != nil && (s.State == container.Running || s.State == container.Unknown)
+		must(mayRun && s.ID == k.ID, "what is killed does not run")
 		must(k.Message != "", "a kill has no reason")
 		killed[k.Name] = true
 	}
 	if a.KillPod {
 		return all
 	}
-	if in.pod.DeletionTimestamp == nil {
-		must(starts > 0 || slices.ContainsFunc(in.status.ContainerStatuses, func(s *container.Status) bool { return s.State == container.Running }),
-			"a pod is neither killed nor started, and nothing runs")
-	}
+	must(starts > 0 || in.pod.DeletionTimestamp != nil || len(in.status.Running()) > 0,
+		"a pod is neither killed nor started, and nothing runs")
 	checkStarts := func(list []v1.Container, indices []int) {
 		for _, i := range indices {
 			s := in.status.Find(list[i].Name)
-			must(s == nil || s.State != container.Running && s.State != container.Unknown || killed[list[i].Name], "a second instance is started")
+			mayRun := s != nil && (s.State == container.Running || s.State == container.Unknown)
+			must(!mayRun || killed[list[i].Name], "a second instance is started")
 		}
 	}
 	checkStarts(in.pod.Spec.InitContainers, a.InitToStart)
@@ -169,7 +176,7 @@ func TestActionsSettle(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	for range 2_000 {
 		in := randomPod(r)
-		in.startup = func(container.ID) (bool, bool) { return false, true }
+		in.startup = func(container.ID) (failed, known bool) { return false, true }
 		in.liveness = in.startup
 		settled := false
 		for range 20 {
@@ -185,7 +192,8 @@ func TestActionsSettle(t *testing.T) {
 			apply(in, a)
 		}
 		if !settled {
-			t.Fatalf("seed %d: not settled: %v\n%s", seed, computePodActions(in), cmp.Diff(nil, in.status.ContainerStatuses))
+			t.Fatalf("seed %d: not settled: %v\n%s",
+				seed, computePodActions(in), cmp.Diff(nil, in.status.ContainerStatuses))
 		}
 	}
 }
@@ -215,11 +223,12 @@ func apply(in actionInput, a PodActions) {
 	if a.CreateSandbox {
 		in.status.SandboxStatuses = slices.Insert(in.status.SandboxStatuses, 0, sandboxIs(a.Attempt, ready))
 		in.status.ContainerStatuses = slices.DeleteFunc(in.status.ContainerStatuses, func(s *container.Status) bool {
-			return slices.ContainsFunc(in.pod.Spec.InitContainers, func(c v1.Container) bool { return c.Name == s.Name })
+			return pod.Container(in.pod.Spec.InitContainers, s.Name) != nil
 		})
 	}
 	start := func(name string) {
-		in.status.ContainerStatuses = slices.Insert(in.status.ContainerStatuses, 0, containerIs(name, container.Running, 0))
+		started := containerIs(name, container.Running, 0)
+		in.status.ContainerStatuses = slices.Insert(in.status.ContainerStatuses, 0, started)
 	}
 	for _, k := range a.ContainersToKill {
 		in.status.Find(k.Name).State = container.Exited

@@ -26,6 +26,7 @@ import (
 
 // sandboxConfig is the argument of RunPodSandbox, and again of each CreateContainer in that sandbox.
 func (m *Manager) sandboxConfig(p *v1.Pod, attempt uint32) *runtimeapi.PodSandboxConfig {
+	all := slices.Concat(p.Spec.InitContainers, p.Spec.Containers)
 	labels := map[string]string{}
 	maps.Copy(labels, p.Labels)
 	maps.Copy(labels, m.identity(p))
@@ -39,7 +40,7 @@ func (m *Manager) sandboxConfig(p *v1.Pod, attempt uint32) *runtimeapi.PodSandbo
 			CgroupParent: m.CgroupParent(p),
 			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 				NamespaceOptions: namespaces(p),
-				Privileged:       slices.ContainsFunc(slices.Concat(p.Spec.InitContainers, p.Spec.Containers), privileged),
+				Privileged:       slices.ContainsFunc(all, privileged),
 				Seccomp:          &runtimeapi.SecurityProfile{ProfileType: runtimeapi.SecurityProfile_RuntimeDefault},
 			},
 		},
@@ -107,16 +108,12 @@ func (m *Manager) identity(p *v1.Pod) map[string]string {
 }
 
 // containerAnnotations hold what is needed to judge a container later.
-func containerAnnotations(p *v1.Pod, c *v1.Container, restarts int) map[string]string {
-	a := map[string]string{
+func containerAnnotations(c *v1.Container, restarts int) map[string]string {
+	return map[string]string{
 		container.HashAnnotation:                   strconv.FormatUint(ContainerHash(c), 16),
 		container.RestartCountAnnotation:           strconv.Itoa(restarts),
 		container.TerminationMessagePathAnnotation: c.TerminationMessagePath,
 	}
-	if s := p.Spec.TerminationGracePeriodSeconds; s != nil {
-		a[container.TerminationGracePeriodAnnotation] = strconv.FormatInt(*s, 10)
-	}
-	return a
 }
 
 // ContainerHash is the hash by which a changed container is recognised: since Kubernetes 1.32 of its name and image
@@ -213,18 +210,15 @@ func describe(p *v1.Pod) string { return fmt.Sprintf("%s_%s(%s)", p.Name, p.Name
 
 // environment is a container's environment: envFrom, overridden by env, whose values may refer to earlier variables as
 // $(NAME).
-func (m *Manager) environment(
-	ctx context.Context, p *v1.Pod, c *v1.Container, ips []string,
-) (map[string]string, error) {
+func (s *syncing) environment(ctx context.Context, c *v1.Container) (map[string]string, error) {
 	env := map[string]string{}
 	for _, from := range c.EnvFrom {
-		var data map[string][]byte
-		var err error
-		if ref := from.ConfigMapRef; ref != nil {
-			data, err = source.ConfigMap(ctx, m.Objects, p.Namespace, ref.Name, ref.Optional)
-		} else if ref := from.SecretRef; ref != nil {
-			data, err = source.Secret(ctx, m.Objects, p.Namespace, ref.Name, ref.Optional)
+		read := source.Secret
+		if from.SecretRef == nil {
+			read = source.ConfigMap
 		}
+		ref := cmp.Or(from.SecretRef, (*v1.SecretEnvSource)(from.ConfigMapRef), &v1.SecretEnvSource{})
+		data, err := read(ctx, s.Objects, s.pod.Namespace, ref.Name, ref.Optional)
 		if err != nil {
 			return nil, err
 		}
@@ -237,7 +231,7 @@ func (m *Manager) environment(
 			env[e.Name] = pod.Expand(e.Value, env)
 			continue
 		}
-		value, ok, err := m.value(ctx, p, ips, &e)
+		value, ok, err := s.value(ctx, &e)
 		if err != nil {
 			return nil, err
 		}
@@ -249,58 +243,52 @@ func (m *Manager) environment(
 }
 
 // value resolves the source of a variable. ok is false for something optional that is missing.
-func (m *Manager) value(ctx context.Context, p *v1.Pod, ips []string, e *v1.EnvVar) (value string, ok bool, err error) {
-	var data map[string][]byte
-	var key string
-	var optional *bool
+func (s *syncing) value(ctx context.Context, e *v1.EnvVar) (value string, ok bool, err error) {
+	read, ref := source.Secret, e.ValueFrom.SecretKeyRef
 	switch from := e.ValueFrom; {
 	case from.FieldRef != nil:
-		value, err = m.field(p, ips, from.FieldRef.FieldPath)
+		value, err = s.field(from.FieldRef.FieldPath)
 		return value, true, err
 	case from.ConfigMapKeyRef != nil:
-		ref := from.ConfigMapKeyRef
-		key, optional = ref.Key, ref.Optional
-		data, err = source.ConfigMap(ctx, m.Objects, p.Namespace, ref.Name, optional)
-	case from.SecretKeyRef != nil:
-		ref := from.SecretKeyRef
-		key, optional = ref.Key, ref.Optional
-		data, err = source.Secret(ctx, m.Objects, p.Namespace, ref.Name, optional)
-	default:
-		err = fmt.Errorf("the source of environment variable %s is not supported", e.Name)
+		read, ref = source.ConfigMap, (*v1.SecretKeySelector)(from.ConfigMapKeyRef)
+	case ref == nil:
+		return "", false, fmt.Errorf("the source of environment variable %s is not supported", e.Name)
 	}
-	found, ok := data[key]
-	if err == nil && !ok && !ptr.Deref(optional, false) {
-		err = fmt.Errorf("couldn't find key %v for environment variable %s", key, e.Name)
+	data, err := read(ctx, s.Objects, s.pod.Namespace, ref.Name, ref.Optional)
+	found, ok := data[ref.Key]
+	if err == nil && !ok && !ptr.Deref(ref.Optional, false) {
+		err = fmt.Errorf("couldn't find key %v for environment variable %s", ref.Key, e.Name)
 	}
 	return string(found), ok, err
 }
 
 // field is the text of a field of the pod: those of volumes, and those that are known only once the pod has its
 // addresses.
-func (m *Manager) field(p *v1.Pod, ips []string, path string) (string, error) {
-	if p.Spec.HostNetwork {
-		ips = m.HostIPs
-	}
+func (s *syncing) field(path string) (string, error) {
+	host := strings.Join(s.HostIPs[:min(1, len(s.HostIPs))], "")
 	switch path {
 	case "spec.nodeName":
-		return cmp.Or(p.Spec.NodeName, m.NodeName), nil
+		return cmp.Or(s.pod.Spec.NodeName, s.NodeName), nil
 	case "spec.serviceAccountName":
-		return p.Spec.ServiceAccountName, nil
+		return s.pod.Spec.ServiceAccountName, nil
 	case "status.hostIP":
-		return strings.Join(m.HostIPs[:min(1, len(m.HostIPs))], ""), nil
+		return host, nil
 	case "status.podIP":
-		return strings.Join(ips[:min(1, len(ips))], ""), nil
+		if s.pod.Spec.HostNetwork {
+			return host, nil
+		}
+		return s.ip, nil
 	}
-	return source.Field(p, path)
+	return source.Field(s.pod, path)
 }
 
 const hostsPath = "/etc/hosts"
 
 // containerMounts are a container's volumes, /etc/hosts unless the container brings its own, and the file of the
 // termination message. On the node's network the runtime provides /etc/hosts.
-func (m *Manager) containerMounts(p *v1.Pod, c *v1.Container, ips []string) ([]*runtimeapi.Mount, error) {
-	volumes := m.Mounts(p.UID)
-	ownHosts := len(ips) > 0 && !p.Spec.HostNetwork
+func (s *syncing) containerMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
+	volumes := s.Mounts(s.pod.UID)
+	ownHosts := s.ip != "" && !s.pod.Spec.HostNetwork
 	var mounts []*runtimeapi.Mount
 	for _, vm := range c.VolumeMounts {
 		volume, ok := volumes[vm.Name]
@@ -317,16 +305,14 @@ func (m *Manager) containerMounts(p *v1.Pod, c *v1.Container, ips []string) ([]*
 			SelinuxRelabel: volume.Managed,
 		})
 	}
-	dir := filepath.Join(m.RootDir, "pods", string(p.UID))
+	dir := filepath.Join(s.RootDir, "pods", string(s.pod.UID))
 	file := func(inside, path, text string, mode os.FileMode) error {
 		mounts = append(mounts, &runtimeapi.Mount{ContainerPath: inside, HostPath: path, SelinuxRelabel: true})
 		return write(path, text, mode)
 	}
 	if ownHosts {
-		text := "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n"
-		for _, ip := range ips {
-			text += ip + "\t" + hostname(p) + "\n"
-		}
+		text := "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
+			s.ip + "\t" + hostname(s.pod) + "\n"
 		// Other containers of the pod have the file mounted already: its content is replaced, not the file.
 		if err := file(hostsPath, filepath.Join(dir, "etc-hosts"), text, 0o644); err != nil {
 			return nil, err

@@ -5,18 +5,19 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -26,9 +27,15 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
 
-const node = "node-a"
+const (
+	node     = "node-a"
+	ready    = runtimeapi.PodSandboxState_SANDBOX_READY
+	notReady = runtimeapi.PodSandboxState_SANDBOX_NOTREADY
+	running  = runtimeapi.ContainerState_CONTAINER_RUNNING
+	exited   = runtimeapi.ContainerState_CONTAINER_EXITED
+)
 
-// A fakeCRI keeps what is created, and writes down each call.
+// A fakeCRI keeps what is created, and records each call.
 type fakeCRI struct {
 	mu         sync.Mutex
 	calls      []string
@@ -37,37 +44,25 @@ type fakeCRI struct {
 	inSandbox  map[string]string
 	configs    map[string]*runtimeapi.ContainerConfig
 	fail       map[string]error         // by call, such as "StartContainer" or "StartContainer main"
-	takes      map[string]time.Duration // of StopContainer and ExecSync, by container name
-	ip         string
+	takes      map[string]time.Duration // by call and container, such as "StopContainer main", or "RunPodSandbox"
 	stops      map[string]time.Duration // grace by container name
 	exitCode   int32
 	next       int
 }
 
-func newFakeCRI() *fakeCRI {
-	return &fakeCRI{
-		inSandbox: map[string]string{}, configs: map[string]*runtimeapi.ContainerConfig{}, fail: map[string]error{},
-		takes: map[string]time.Duration{}, stops: map[string]time.Duration{}, ip: "10.0.0.1",
-	}
-}
-
-func notFound(what string) error { return status.Error(codes.NotFound, what+" not found") }
-
-// call notes a call and returns the error that is set for it. A hang is ended by ctx.
-func (f *fakeCRI) call(name, object string) error {
+// do records a call and acts, unless an error is set for it.
+func (f *fakeCRI) do(name, object string, act func() error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	text := name
-	if object != "" {
-		text += " " + object
-	}
+	text := strings.TrimSpace(name + " " + object)
 	f.calls = append(f.calls, text)
-	if err := f.fail[text]; err != nil {
+	if err := cmp.Or(f.fail[text], f.fail[name]); err != nil {
 		return err
 	}
-	return f.fail[name]
+	return act()
 }
 
+// took returns the calls since the last time.
 func (f *fakeCRI) took() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -78,145 +73,110 @@ func (f *fakeCRI) took() []string {
 
 func (f *fakeCRI) id(kind string) string {
 	f.next++
-	return fmt.Sprintf("%s%d", kind, f.next)
+	return fmt.Sprint(kind, f.next)
 }
 
-func (f *fakeCRI) RunPodSandbox(_ context.Context, c *runtimeapi.PodSandboxConfig, _ string) (string, error) {
-	if err := f.call("RunPodSandbox", fmt.Sprint(c.GetMetadata().GetAttempt())); err != nil {
-		return "", err
+// find finds a sandbox or container by id.
+func find[T interface{ GetId() string }](all []T, id string) (found T, err error) {
+	i := slices.IndexFunc(all, func(x T) bool { return x.GetId() == id })
+	if i < 0 {
+		return found, status.Error(codes.NotFound, id+" not found")
 	}
+	return all[i], nil
+}
+
+// name is the name of a container, or the id if there is none.
+func (f *fakeCRI) name(id string) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := &runtimeapi.PodSandboxStatus{
-		Id: f.id("sb"), Metadata: c.GetMetadata(), CreatedAt: time.Now().UnixNano(), Labels: c.GetLabels(),
-		Network: &runtimeapi.PodSandboxNetworkStatus{Ip: f.ip},
-		Linux: &runtimeapi.LinuxPodSandboxStatus{
-			Namespaces: &runtimeapi.Namespace{Options: c.GetLinux().GetSecurityContext().GetNamespaceOptions()},
-		},
-	}
-	f.sandboxes = append(f.sandboxes, s)
-	return s.Id, nil
+	c, _ := find(f.containers, id)
+	return cmp.Or(c.GetMetadata().GetName(), id)
 }
 
-// sandbox returns a sandbox by id. The lock is held.
-func (f *fakeCRI) sandbox(id string) *runtimeapi.PodSandboxStatus {
-	for _, s := range f.sandboxes {
-		if s.Id == id {
-			return s
-		}
-	}
-	return nil
+func (f *fakeCRI) RunPodSandbox(_ context.Context, c *runtimeapi.PodSandboxConfig, _ string) (id string, err error) {
+	err = f.do("RunPodSandbox", fmt.Sprint(c.GetMetadata().GetAttempt()), func() error {
+		id = f.id("sb")
+		options := c.GetLinux().GetSecurityContext().GetNamespaceOptions()
+		f.sandboxes = append(f.sandboxes, &runtimeapi.PodSandboxStatus{
+			Id: id, Metadata: c.GetMetadata(), CreatedAt: time.Now().UnixNano(), Labels: c.GetLabels(),
+			Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1"},
+			Linux:   &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{Options: options}},
+		})
+		return nil
+	})
+	time.Sleep(f.takes["RunPodSandbox"])
+	return id, err
 }
 
 func (f *fakeCRI) StopPodSandbox(_ context.Context, id string) error {
-	if err := f.call("StopPodSandbox", id); err != nil {
+	return f.do("StopPodSandbox", id, func() error {
+		s, err := find(f.sandboxes, id)
+		if err == nil {
+			s.State = notReady
+		}
 		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if s := f.sandbox(id); s != nil {
-		s.State = notReady
-		return nil
-	}
-	return notFound("sandbox")
+	})
 }
 
-func (f *fakeCRI) PodSandboxStatus(_ context.Context, id string) (*runtimeapi.PodSandboxStatus, error) {
-	if err := f.call("PodSandboxStatus", id); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if s := f.sandbox(id); s != nil {
-		return s, nil
-	}
-	return nil, notFound("sandbox")
+func (f *fakeCRI) PodSandboxStatus(_ context.Context, id string) (s *runtimeapi.PodSandboxStatus, err error) {
+	err = f.do("PodSandboxStatus", id, func() error { s, err = find(f.sandboxes, id); return err })
+	return s, err
 }
 
 func (f *fakeCRI) RemovePodSandbox(_ context.Context, id string) error {
-	if err := f.call("RemovePodSandbox", id); err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.sandboxes = slices.DeleteFunc(f.sandboxes, func(s *runtimeapi.PodSandboxStatus) bool { return s.Id == id })
-	return nil
+	return f.do("RemovePodSandbox", id, func() error {
+		f.sandboxes = slices.DeleteFunc(f.sandboxes, func(s *runtimeapi.PodSandboxStatus) bool { return s.Id == id })
+		return nil
+	})
 }
 
-func (f *fakeCRI) ListPodSandbox(_ context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error) {
-	uid := filter.GetLabelSelector()[container.PodUIDLabel]
-	if err := f.call("ListPodSandbox", uid); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var out []*runtimeapi.PodSandbox
-	for _, s := range f.sandboxes {
-		if (uid == "" || s.GetLabels()[container.PodUIDLabel] == uid) && (filter.GetState() == nil || filter.GetState().GetState() == s.GetState()) {
-			out = append(out, &runtimeapi.PodSandbox{
-				Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels,
-			})
+func (f *fakeCRI) ListPodSandbox(
+	_ context.Context, filter *runtimeapi.PodSandboxFilter,
+) (out []*runtimeapi.PodSandbox, err error) {
+	uid, state := filter.GetLabelSelector()[container.PodUIDLabel], filter.GetState()
+	err = f.do("ListPodSandbox", uid, func() error {
+		for _, s := range f.sandboxes {
+			if (uid == "" || s.Labels[container.PodUIDLabel] == uid) && (state == nil || state.State == s.State) {
+				out = append(out, &runtimeapi.PodSandbox{
+					Id: s.Id, Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt, Labels: s.Labels,
+				})
+			}
 		}
-	}
-	return out, nil
+		return nil
+	})
+	return out, err
 }
 
 func (f *fakeCRI) CreateContainer(
 	_ context.Context, sandboxID string, c *runtimeapi.ContainerConfig, _ *runtimeapi.PodSandboxConfig,
-) (string, error) {
-	if err := f.call("CreateContainer", c.GetMetadata().GetName()); err != nil {
-		return "", err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := &runtimeapi.ContainerStatus{
-		Id: f.id("c"), Metadata: c.GetMetadata(), CreatedAt: time.Now().UnixNano(), Labels: c.GetLabels(),
-		Annotations: c.GetAnnotations(), Image: c.GetImage(), ImageRef: "ref", Mounts: c.GetMounts(),
-	}
-	f.containers = append(f.containers, s)
-	f.inSandbox[s.Id], f.configs[c.GetMetadata().GetName()] = sandboxID, c
-	return s.Id, nil
-}
-
-// container returns a container by id. The lock is held.
-func (f *fakeCRI) container(id string) *runtimeapi.ContainerStatus {
-	i := slices.IndexFunc(f.containers, func(s *runtimeapi.ContainerStatus) bool { return s.Id == id })
-	if i < 0 {
+) (id string, err error) {
+	name := c.GetMetadata().GetName()
+	err = f.do("CreateContainer", name, func() error {
+		id = f.id("c")
+		f.containers = append(f.containers, &runtimeapi.ContainerStatus{
+			Id: id, Metadata: c.GetMetadata(), CreatedAt: time.Now().UnixNano(), Labels: c.GetLabels(),
+			Annotations: c.GetAnnotations(), Image: c.GetImage(), ImageRef: "ref", Mounts: c.GetMounts(),
+		})
+		f.inSandbox[id], f.configs[name] = sandboxID, c
 		return nil
-	}
-	return f.containers[i]
-}
-
-func (f *fakeCRI) name(id string) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if s := f.container(id); s != nil {
-		return s.GetMetadata().GetName()
-	}
-	return id
+	})
+	return id, err
 }
 
 func (f *fakeCRI) StartContainer(_ context.Context, id string) error {
-	if err := f.call("StartContainer", f.name(id)); err != nil {
+	return f.do("StartContainer", f.name(id), func() error {
+		s, err := find(f.containers, id)
+		s.State, s.StartedAt = running, time.Now().UnixNano()
 		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	s := f.container(id)
-	s.State, s.StartedAt = runtimeapi.ContainerState_CONTAINER_RUNNING, time.Now().UnixNano()
-	return nil
+	})
 }
 
-func (f *fakeCRI) StopContainer(ctx context.Context, id string, grace time.Duration) error {
+func (f *fakeCRI) StopContainer(_ context.Context, id string, grace time.Duration) error {
 	name := f.name(id)
-	if err := f.call("StopContainer", name); err != nil {
+	if err := f.do("StopContainer", name, func() error { f.stops[name] = grace; return nil }); err != nil {
 		return err
 	}
-	f.mu.Lock()
-	f.stops[name] = grace
-	takes := min(f.takes[name], grace)
-	f.mu.Unlock()
-	time.Sleep(takes)
+	time.Sleep(min(f.takes["StopContainer "+name], grace))
 	return f.exit(id, 137)
 }
 
@@ -224,148 +184,124 @@ func (f *fakeCRI) StopContainer(ctx context.Context, id string, grace time.Durat
 func (f *fakeCRI) exit(id string, code int32) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.container(id)
-	if s == nil {
-		return notFound("container")
+	s, err := find(f.containers, id)
+	if err == nil {
+		s.State, s.ExitCode, s.FinishedAt = exited, code, time.Now().UnixNano()
 	}
-	s.State, s.ExitCode, s.FinishedAt = runtimeapi.ContainerState_CONTAINER_EXITED, code, time.Now().UnixNano()
-	return nil
+	return err
 }
 
 func (f *fakeCRI) RemoveContainer(_ context.Context, id string) error {
-	if err := f.call("RemoveContainer", f.name(id)); err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.containers = slices.DeleteFunc(f.containers, func(s *runtimeapi.ContainerStatus) bool { return s.Id == id })
-	return nil
+	return f.do("RemoveContainer", f.name(id), func() error {
+		f.containers = slices.DeleteFunc(f.containers, func(s *runtimeapi.ContainerStatus) bool { return s.Id == id })
+		return nil
+	})
 }
 
-func (f *fakeCRI) ListContainers(_ context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error) {
-	uid := filter.GetLabelSelector()[container.PodUIDLabel]
-	if err := f.call("ListContainers", uid); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var out []*runtimeapi.Container
-	for _, s := range f.containers {
-		if (uid == "" || s.GetLabels()[container.PodUIDLabel] == uid) && (filter.GetState() == nil || filter.GetState().GetState() == s.GetState()) {
-			out = append(out, &runtimeapi.Container{
-				Id: s.Id, PodSandboxId: f.inSandbox[s.Id], Metadata: s.Metadata, State: s.State, CreatedAt: s.CreatedAt,
-				Labels: s.Labels, Annotations: s.Annotations, Image: s.Image,
-			})
+func (f *fakeCRI) ListContainers(
+	_ context.Context, filter *runtimeapi.ContainerFilter,
+) (out []*runtimeapi.Container, err error) {
+	uid, state := filter.GetLabelSelector()[container.PodUIDLabel], filter.GetState()
+	err = f.do("ListContainers", uid, func() error {
+		for _, s := range f.containers {
+			if (uid == "" || s.Labels[container.PodUIDLabel] == uid) && (state == nil || state.State == s.State) {
+				out = append(out, &runtimeapi.Container{
+					Id: s.Id, PodSandboxId: f.inSandbox[s.Id], Metadata: s.Metadata, State: s.State,
+					CreatedAt: s.CreatedAt, Labels: s.Labels, Annotations: s.Annotations, Image: s.Image,
+				})
+			}
 		}
-	}
-	return out, nil
+		return nil
+	})
+	return out, err
 }
 
-func (f *fakeCRI) ContainerStatus(_ context.Context, id string) (*runtimeapi.ContainerStatus, error) {
-	if err := f.call("ContainerStatus", f.name(id)); err != nil {
-		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if s := f.container(id); s != nil {
-		return s, nil
-	}
-	return nil, notFound("container")
+func (f *fakeCRI) ContainerStatus(_ context.Context, id string) (s *runtimeapi.ContainerStatus, err error) {
+	err = f.do("ContainerStatus", f.name(id), func() error { s, err = find(f.containers, id); return err })
+	return s, err
 }
 
-func (f *fakeCRI) ExecSync(ctx context.Context, id string, cmd []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error) {
+func (f *fakeCRI) ExecSync(
+	ctx context.Context, id string, cmd []string, timeout time.Duration,
+) (*runtimeapi.ExecSyncResponse, error) {
 	name := f.name(id)
-	if err := f.call("ExecSync", fmt.Sprint(name, " ", cmd, " ", timeout)); err != nil {
+	if err := f.do("ExecSync", fmt.Sprint(name, " ", cmd, " ", timeout), func() error { return nil }); err != nil {
 		return nil, err
 	}
-	f.mu.Lock()
-	takes, code := f.takes["exec "+name], f.exitCode
-	f.mu.Unlock()
 	select {
-	case <-time.After(takes):
-		return &runtimeapi.ExecSyncResponse{Stdout: []byte("out"), Stderr: []byte("err"), ExitCode: code}, nil
+	case <-time.After(f.takes["ExecSync "+name]):
+		return &runtimeapi.ExecSyncResponse{Stdout: []byte("out"), Stderr: []byte("err"), ExitCode: f.exitCode}, nil
 	case <-ctx.Done():
 		return nil, status.FromContextError(ctx.Err()).Err()
 	}
 }
 
-// A fakeImages has each image, or fails.
-type fakeImages struct {
-	reason  error
-	message string
-}
-
-func (f *fakeImages) EnsureImage(
-	context.Context, *v1.Pod, *v1.Container, *runtimeapi.PodSandboxConfig,
-) (ref, message string, reason error) {
-	return "sha256:1", f.message, f.reason
-}
-
-// A world has the volumes and objects of pods.
-type world struct {
-	volumes    map[string]source.Volume
+// objects are config maps and secrets by namespace/name.
+type objects struct {
 	configMaps map[string]map[string]string
 	secrets    map[string]map[string][]byte
-	err        error // of all objects
-	// Pods that may lose all, and those that have merely terminated.
-	gone, terminated map[types.UID]bool
 }
 
-func (w *world) Mounts(types.UID) map[string]source.Volume { return w.volumes }
-
-func (w *world) GetConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	if data, ok := w.configMaps[namespace+"/"+name]; ok && w.err == nil {
+func (o *objects) GetConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
+	if data, ok := o.configMaps[namespace+"/"+name]; ok {
 		return &v1.ConfigMap{Data: data}, nil
 	}
-	return nil, cmp.Or[error](w.err, apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, name))
+	return nil, apierrors.NewNotFound(v1.Resource("configmaps"), name)
 }
 
-func (w *world) GetSecret(_ context.Context, namespace, name string) (*v1.Secret, error) {
-	if data, ok := w.secrets[namespace+"/"+name]; ok && w.err == nil {
+func (o *objects) GetSecret(_ context.Context, namespace, name string) (*v1.Secret, error) {
+	if data, ok := o.secrets[namespace+"/"+name]; ok {
 		return &v1.Secret{Data: data}, nil
 	}
-	return nil, cmp.Or[error](w.err, apierrors.NewNotFound(schema.GroupResource{Resource: "secrets"}, name))
+	return nil, apierrors.NewNotFound(v1.Resource("secrets"), name)
 }
 
 // A rig is a Manager with fakes around it.
 type rig struct {
 	*Manager
-	cri    *fakeCRI
-	images *fakeImages
-	world  *world
-	events *record.FakeRecorder
+	cri              *fakeCRI
+	imageErr         error
+	volumes          map[string]source.Volume
+	gone, terminated map[types.UID]bool // pods that may lose all, and those that have merely terminated
+	events           *record.FakeRecorder
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	r := &rig{cri: newFakeCRI(), images: &fakeImages{}, world: &world{}, events: record.NewFakeRecorder(1000)}
-	reg := prometheus.NewRegistry()
+	r := &rig{events: record.NewFakeRecorder(1000), cri: &fakeCRI{
+		inSandbox: map[string]string{}, configs: map[string]*runtimeapi.ContainerConfig{}, fail: map[string]error{},
+		takes: map[string]time.Duration{}, stops: map[string]time.Duration{},
+	}}
+	noResult := func(container.ID) (failed, known bool) { return false, false }
 	r.Manager = New(Config{
-		CRI: r.cri, Images: r.images, Mounts: r.world.Mounts, Objects: r.world, Recorder: r.events, Log: logr.Discard(),
-		Metrics: metrics.New(reg, prometheus.NewRegistry()), NodeName: node, RuntimeName: "fake", RootDir: t.TempDir(),
-		LogDir: t.TempDir(), MemoryCapacity: 1 << 30, Liveness: noResult, Startup: noResult,
+		CRI: r.cri, Mounts: func(types.UID) map[string]source.Volume { return r.volumes }, Recorder: r.events,
+		EnsureImage: func(context.Context, *v1.Pod, *v1.Container, *runtimeapi.PodSandboxConfig) (
+			ref, message string, reason error,
+		) {
+			return "sha256:1", "no such image", r.imageErr
+		},
+		Objects: &objects{
+			configMaps: map[string]map[string]string{"shop/settings": {"mode": "fast", "size": "$(mode)"}},
+			secrets:    map[string]map[string][]byte{"shop/key": {"pass": []byte("word")}},
+		},
+		Log: logr.Discard(), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
+		NodeName: node, RuntimeName: "fake", RootDir: t.TempDir(), LogDir: t.TempDir(),
+		MemoryCapacity: 1 << 30, Liveness: noResult, Startup: noResult,
 		BackOff:      NewBackOff(10*time.Second, 5*time.Minute, 10*time.Minute),
-		CgroupParent: func(*v1.Pod) string { return "" }, HostIPs: []string{"192.0.2.1"},
-		SandboxReady: func(*v1.Pod) {}, GCPeriod: time.Minute, SourcesReady: func() bool { return true },
-		ShouldPodContentBeRemoved: func(uid types.UID) bool { return r.world.gone[uid] },
-		ShouldPodRuntimeBeRemoved: func(uid types.UID) bool { return r.world.terminated[uid] },
+		CgroupParent: func(*v1.Pod) string { return "" }, HostIPs: []string{"192.0.2.1", "fd00::1"},
+		GCPeriod: time.Minute, SourcesReady: func() bool { return true },
+		ShouldPodContentBeRemoved: func(uid types.UID) bool { return r.gone[uid] },
+		ShouldPodRuntimeBeRemoved: func(uid types.UID) bool { return r.terminated[uid] },
 	})
 	return r
 }
 
-func noResult(container.ID) (failed, known bool) { return false, false }
-
-// happened returns the events so far.
-func (r *rig) happened() []string {
-	var all []string
-	for {
-		select {
-		case e := <-r.events.Events:
-			all = append(all, e)
-		default:
-			return all
-		}
+// recorded returns the events since the last time.
+func (r *rig) recorded() (all []string) {
+	for len(r.events.Events) > 0 {
+		all = append(all, <-r.events.Events)
 	}
+	return all
 }
 
 // now is the pod as the runtime has it.
@@ -383,14 +319,31 @@ func (r *rig) now(t *testing.T, p *v1.Pod) *container.PodStatus {
 	return st
 }
 
+// sync syncs a pod once, in the state that it is in.
+func (r *rig) sync(t *testing.T, p *v1.Pod) Result {
+	t.Helper()
+	return r.SyncPod(t.Context(), p, r.now(t, p))
+}
+
+// running starts a pod's containers, sidecars too, and returns it as the lists have it.
+func (r *rig) running(t *testing.T, p *v1.Pod) *container.Pod {
+	t.Helper()
+	for res := r.sync(t, p); res.Changed(); res = r.sync(t, p) {
+		if res.Err != nil {
+			t.Fatal(res.Err)
+		}
+	}
+	r.recorded()
+	return r.now(t, p).RunningPod(r.RuntimeName)
+}
+
 // testPod is a pod with regular containers.
 func testPod(names ...string) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: "web", Namespace: "shop", UID: types.UID("uid-1"), Labels: map[string]string{"app": "web"},
+		Name: "web", Namespace: "shop", UID: "uid-1", Labels: map[string]string{"app": "web"},
 		Annotations: map[string]string{"note": "x"},
 	}}
-	grace := int64(30)
-	p.Spec.TerminationGracePeriodSeconds = &grace
+	p.Spec.TerminationGracePeriodSeconds = new(int64(30))
 	p.Spec.RestartPolicy, p.Spec.DNSPolicy = v1.RestartPolicyAlways, v1.DNSDefault
 	for _, n := range names {
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: n, Image: "image:1"})
@@ -398,13 +351,29 @@ func testPod(names ...string) *v1.Pod {
 	return p
 }
 
+// withInit adds init containers. Those whose name begins with s are sidecars.
 func withInit(p *v1.Pod, names ...string) *v1.Pod {
 	for _, n := range names {
 		c := v1.Container{Name: n, Image: "image:1"}
-		if n[0] == 's' { // sidecar
+		if n[0] == 's' {
 			c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
 		}
 		p.Spec.InitContainers = append(p.Spec.InitContainers, c)
 	}
 	return p
+}
+
+func same(t *testing.T, what string, want, got any, opts ...gocmp.Option) {
+	t.Helper()
+	if diff := gocmp.Diff(want, got, opts...); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// failsWith expects an error's text.
+func failsWith(t *testing.T, want string, r Result) {
+	t.Helper()
+	if r.Err == nil || r.Err.Error() != want {
+		t.Errorf("error %v\nwant  %s", r.Err, want)
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,12 +20,8 @@ import (
 )
 
 // keepDead is how many dead containers of each pod and container name are kept
-// (--maximum-dead-containers-per-container), and deletorQueue is containerDeletorBufferLimit of
-// pkg/kubelet/pod_container_deletor.go.
-const (
-	keepDead     = 1
-	deletorQueue = 50
-)
+// (--maximum-dead-containers-per-container).
+const keepDead = 1
 
 // RunGC collects garbage at once and then every GCPeriod, until ctx ends. Its error is always nil.
 func (m *Manager) RunGC(ctx context.Context) error {
@@ -71,27 +66,17 @@ func (m *Manager) collectContainers(ctx context.Context, removable func(types.UI
 	}
 	all = slices.DeleteFunc(all, func(d *runtimeapi.Container) bool { return !m.owns(d.GetLabels()) })
 	for _, d := range chooseContainers(all, keepDead, removable) {
-		if d.GetState() == runtimeapi.ContainerState_CONTAINER_UNKNOWN { // it may run
-			if err := m.CRI.StopContainer(ctx, d.GetId(), leastGrace*time.Second); err != nil {
-				m.Log.Error(err, "Failed to stop container", "containerID", d.GetId())
-				continue
-			}
+		if err := m.removeContainer(ctx, d.GetId()); err != nil {
+			m.Log.Error(err, "Failed to remove container", "containerID", d.GetId())
+			continue
 		}
-		m.collectContainer(ctx, d.GetId())
+		m.Metrics.ContainerGCRemoved.Inc()
 	}
 	return nil
 }
 
 func (m *Manager) owns(labels map[string]string) bool {
 	return labels[container.OwnerLabel] == m.NodeName
-}
-
-func (m *Manager) collectContainer(ctx context.Context, id string) {
-	if err := m.removeContainer(ctx, id); err != nil {
-		m.Log.Error(err, "Failed to remove container", "containerID", id)
-		return
-	}
-	m.Metrics.ContainerGCRemoved.Inc()
 }
 
 // chooseContainers returns the dead containers to remove: first all of pods that are removable, then of each other unit
@@ -187,81 +172,21 @@ func (m *Manager) collectLogs() error {
 	return err
 }
 
-// RunDeletor removes the containers that DeleteContainersInPod asks for, one at a time, until ctx ends. Its error is
-// always nil.
-func (m *Manager) RunDeletor(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case id := <-m.queue:
-			m.collectContainer(ctx, id)
-		}
-	}
-}
-
-// DeleteContainersInPod asks for the removal of dead containers of a pod without waiting for the next pass: those with
-// the name of the container with this id, except the newest; or all if id is empty. It never blocks; what does not fit
-// into the queue is left to the next pass.
-func (m *Manager) DeleteContainersInPod(id string, status *container.PodStatus) {
-	keep, name := 0, ""
-	for _, s := range status.ContainerStatuses {
-		if id != "" && s.ID.ID == id {
-			keep, name = keepDead, s.Name
-		}
-	}
-	if id != "" && name == "" {
-		return // it is gone already
-	}
-	for _, s := range status.ContainerStatuses { // newest first
-		if s.State != container.Exited || id != "" && s.Name != name {
-			continue
-		}
-		if keep--; keep >= 0 {
-			continue
-		}
-		select {
-		case m.queue <- s.ID.ID:
-		default:
-			m.Log.Info("Failed to issue the request to remove container", "containerID", s.ID.ID)
-		}
-	}
-}
-
-// logSuffix is that of a container's log and of the link to it.
-const logSuffix = ".log"
-
-// longestName is that of a file in ext4, in bytes.
-const longestName = 255
-
 // podLogs is the folder of a pod's logs. It has a folder for each container.
 func (m *Manager) podLogs(namespace, name string, uid types.UID) string {
 	return filepath.Join(m.LogDir, "pods", namespace+"_"+name+"_"+string(uid))
 }
 
-// logLink is the link by which log collectors find a container's log: containers/pod_namespace_container-id.log, cut to
-// the length of a file's name.
-func (m *Manager) logLink(pod, namespace, name, id string) string {
-	link := pod + "_" + namespace + "_" + name + "-" + id
-	return filepath.Join(m.LogDir, "containers", link[:min(len(link), longestName-len(logSuffix))]+logSuffix)
-}
-
-// removeContainer removes a dead container, its log, and the link to it. The log goes first: a container whose log
-// could not be removed is tried again, a log without its container would not be.
+// removeContainer removes a dead container and its log, if that is below the folder of logs. The log goes first: a
+// container whose log could not be removed is tried again, a log without its container would not be.
 func (m *Manager) removeContainer(ctx context.Context, id string) error {
 	status, err := m.CRI.ContainerStatus(ctx, id)
 	if err != nil {
 		return fmt.Errorf("getting the status of container %q: %w", id, err)
 	}
-	l := status.GetLabels()
-	link := m.logLink(l[container.PodNameLabel], l[container.PodNamespaceLabel], l[container.ContainerNameLabel], id)
-	paths := []string{link}
-	rel, err := filepath.Rel(filepath.Join(m.LogDir, "pods"), status.GetLogPath())
-	if err == nil && filepath.IsLocal(rel) {
-		paths = append(paths, status.GetLogPath())
-	}
-	for _, path := range paths {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	log := status.GetLogPath()
+	if rel, err := filepath.Rel(filepath.Join(m.LogDir, "pods"), log); err == nil && filepath.IsLocal(rel) {
+		if err := os.Remove(log); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

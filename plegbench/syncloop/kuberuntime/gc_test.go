@@ -1,9 +1,11 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,32 +20,44 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
+// owned are the labels of something that belongs to a pod of this node.
+func owned(uid, name string) map[string]string {
+	return map[string]string{
+		container.OwnerLabel: node, container.PodUIDLabel: uid, container.PodNameLabel: name,
+		container.PodNamespaceLabel: "shop", container.ContainerNameLabel: "main",
+	}
+}
+
 // addContainer adds a container of this node, created so many seconds after the epoch, with a log.
-func (r *rig) addContainer(t *testing.T, id, uid, name string, state runtimeapi.ContainerState, second int64) *runtimeapi.ContainerStatus {
+func (r *rig) addContainer(
+	t *testing.T, id, uid string, state runtimeapi.ContainerState, second int64,
+) *runtimeapi.ContainerStatus {
 	t.Helper()
-	labels := owned(uid, uid)
-	labels[container.ContainerNameLabel] = name
-	log := filepath.Join(r.podLogs("shop", uid, types.UID(uid)), name, id+".log")
-	put(t, log)
-	put(t, r.logLink(uid, "shop", name, id))
+	log := filepath.Join(r.podLogs("shop", uid, types.UID(uid)), id+".log")
+	err := errors.Join(os.MkdirAll(filepath.Dir(log), 0o755), os.WriteFile(log, nil, 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
 	s := &runtimeapi.ContainerStatus{
-		Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: name}, State: state, CreatedAt: second * 1e9, Labels: labels, LogPath: log,
+		Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: state, CreatedAt: second * 1e9,
+		Labels: owned(uid, uid), LogPath: log,
 	}
 	r.cri.containers = append(r.cri.containers, s)
 	r.cri.inSandbox[id] = "sb-" + uid
 	return s
 }
 
-func (r *rig) addSandbox(id, uid string, state runtimeapi.PodSandboxState, second int64) *runtimeapi.PodSandboxStatus {
+func (r *rig) addSandbox(id, uid string, state runtimeapi.PodSandboxState) *runtimeapi.PodSandboxStatus {
 	s := &runtimeapi.PodSandboxStatus{
-		Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Uid: uid}, State: state, CreatedAt: second * 1e9, Labels: owned(uid, uid),
+		Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Uid: uid}, State: state, Labels: owned(uid, uid),
+		CreatedAt: int64(len(r.cri.sandboxes)),
 	}
 	r.cri.sandboxes = append(r.cri.sandboxes, s)
 	return s
 }
 
 // left returns what is left: containers, sandboxes and log files.
-func (r *rig) left(t *testing.T) string {
+func (r *rig) left(t *testing.T) []string {
 	t.Helper()
 	var out []string
 	for _, c := range r.cri.containers {
@@ -52,123 +66,87 @@ func (r *rig) left(t *testing.T) string {
 	for _, s := range r.cri.sandboxes {
 		out = append(out, s.Id)
 	}
-	err := filepath.WalkDir(r.LogDir, func(path string, d os.DirEntry, err error) error {
-		if err == nil && !d.IsDir() {
-			out = append(out, filepath.Base(path))
-		}
-		return err
-	})
+	logs, err := filepath.Glob(filepath.Join(r.LogDir, "pods", "*", "*.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, log := range logs {
+		out = append(out, filepath.Base(log))
+	}
 	slices.Sort(out)
-	return strings.Join(out, " ")
+	return out
 }
 
-func put(t *testing.T, path string) {
-	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// garbageRig has a pod that runs with older dead instances, one that has terminated, one that is gone, and another
-// node's.
-func garbageRig(t *testing.T) *rig {
-	r := newRig(t)
-	r.world.gone, r.world.terminated = map[types.UID]bool{"gone": true, "foreign": true}, map[types.UID]bool{"over": true}
-	for second, id := range []string{"a0", "a1", "a2"} {
-		r.addContainer(t, id, "live", "a", exited, int64(second))
-	}
-	r.addContainer(t, "a3", "live", "a", running, 9)
-	r.addContainer(t, "g0", "gone", "a", exited, 0)
-	r.addContainer(t, "o0", "over", "a", exited, 0)
-	r.addContainer(t, "f0", "foreign", "a", exited, 0).Labels[container.OwnerLabel] = "other"
-	r.addSandbox("sb-live", "live", ready, 3)
-	r.addSandbox("old", "live", notReady, 1)
-	r.addSandbox("sb-gone", "gone", notReady, 1)
-	r.addSandbox("sb-over", "over", notReady, 1)
-	r.addSandbox("sb-foreign", "foreign", notReady, 1).Labels[container.OwnerLabel] = "other"
-	return r
-}
-
+// TestCollectGarbage has a pod that runs with older dead instances, one that has terminated, one that is gone, and one
+// of another node.
 func TestCollectGarbage(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		before  func(*rig)
-		collect func(*rig, context.Context) error
+	for name, tt := range map[string]struct {
+		unseen  bool // not all sources have been seen
+		collect func(*Manager, context.Context) error
 		want    string
 	}{
-		{
-			"a pass", func(*rig) {}, func(r *rig, ctx context.Context) error { return r.CollectGarbage(ctx) },
-			"a2 a2.log a3 a3.log f0 live_shop_a-a2.log live_shop_a-a3.log o0 o0.log over_shop_a-o0.log sb-foreign sb-live sb-over foreign_shop_a-f0.log",
+		"a pass": {
+			collect: (*Manager).CollectGarbage,
+			want:    "a2 a2.log a3 a3.log f0 o0 o0.log sb-foreign sb-live sb-over",
 		},
-		{
-			"for an eviction", func(*rig) {}, func(r *rig, ctx context.Context) error { return r.DeleteAllUnused(ctx) },
-			"a2 a2.log a3 a3.log f0 live_shop_a-a2.log live_shop_a-a3.log sb-foreign sb-live foreign_shop_a-f0.log",
-		},
-		{
-			"before all sources are seen", func(r *rig) { r.SourcesReady = func() bool { return false } },
-			func(r *rig, ctx context.Context) error { return r.CollectGarbage(ctx) },
-			"a2 a2.log a3 a3.log f0 f0.log g0 g0.log gone_shop_a-g0.log live_shop_a-a2.log live_shop_a-a3.log o0 o0.log over_shop_a-o0.log " +
-				"sb-foreign sb-gone sb-live sb-over foreign_shop_a-f0.log",
+		"for an eviction": {collect: (*Manager).DeleteAllUnused, want: "a2 a2.log a3 a3.log f0 sb-foreign sb-live"},
+		"before all sources are seen": {
+			unseen: true, collect: (*Manager).CollectGarbage,
+			want: "a2 a2.log a3 a3.log f0 f0.log g0 g0.log o0 o0.log sb-foreign sb-gone sb-live sb-over",
 		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r := garbageRig(t)
-			tt.before(r)
-			if err := tt.collect(r, t.Context()); err != nil {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			r.SourcesReady = func() bool { return !tt.unseen }
+			r.gone, r.terminated = map[types.UID]bool{"gone": true, "foreign": true}, map[types.UID]bool{"over": true}
+			for second, id := range []string{"a0", "a1", "a2"} {
+				r.addContainer(t, id, "live", exited, int64(second))
+			}
+			r.addContainer(t, "a3", "live", running, 9)
+			r.addContainer(t, "g0", "gone", exited, 0)
+			r.addContainer(t, "o0", "over", exited, 0)
+			r.addContainer(t, "f0", "foreign", exited, 0).Labels[container.OwnerLabel] = "other"
+			r.addSandbox("old", "live", notReady)
+			r.addSandbox("sb-live", "live", ready)
+			r.addSandbox("sb-gone", "gone", notReady)
+			r.addSandbox("sb-over", "over", notReady)
+			r.addSandbox("sb-foreign", "foreign", notReady).Labels[container.OwnerLabel] = "other"
+			if err := tt.collect(r.Manager, t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			want := strings.Fields(tt.want)
-			slices.Sort(want)
-			same(t, "left", strings.Join(want, " "), r.left(t))
+			same(t, "left", strings.Fields(tt.want), r.left(t))
 		})
 	}
 }
 
-// The order is that of the kubelet's calls: containers, then sandboxes, each stopped before it is removed. What fails
-// does not stop the rest; a container in an unknown state may run, and is stopped first.
+// TestCollectionOrder checks the order of the kubelet's calls: containers, then sandboxes, each stopped before it is
+// removed. A failure does not stop the rest, and a log outside of the folder of logs is left alone.
 func TestCollectionOrder(t *testing.T) {
 	r := newRig(t)
-	r.world.gone = map[types.UID]bool{"gone": true}
-	r.addContainer(t, "u0", "gone", "u0", unknown, 0)
-	r.addContainer(t, "u1", "gone", "u1", unknown, 1)
-	r.addContainer(t, "c2", "gone", "c2", exited, 2)
-	r.addContainer(t, "c3", "gone", "c3", exited, 3)
-	r.addSandbox("old", "gone", notReady, 1)
-	r.cri.fail["StopContainer u1"], r.cri.fail["RemoveContainer c2"] = errors.New("hung"), errors.New("hung")
+	r.gone = map[types.UID]bool{"gone": true}
+	outside := filepath.Join(t.TempDir(), "0.log")
+	if err := os.WriteFile(outside, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for i, id := range []string{"c0", "c1", "c2"} {
+		c := r.addContainer(t, id, "gone", exited, int64(i))
+		c.Metadata.Name, c.LogPath = id, outside
+	}
+	r.addSandbox("s0", "gone", notReady)
+	r.addSandbox("s1", "gone", notReady)
+	for _, call := range []string{"ContainerStatus c0", "RemoveContainer c1", "StopPodSandbox s0"} {
+		r.cri.fail[call] = errors.New("hung")
+	}
 	if err := r.CollectGarbage(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "calls", []string{
-		"ListContainers", "StopContainer u0", "ContainerStatus u0", "RemoveContainer u0", "StopContainer u1",
-		"ContainerStatus c2", "RemoveContainer c2", "ContainerStatus c3", "RemoveContainer c3",
-		"ListContainers", "ListPodSandbox", "StopPodSandbox old", "RemovePodSandbox old",
+		"ListContainers", "ContainerStatus c0", "ContainerStatus c1", "RemoveContainer c1", "ContainerStatus c2",
+		"RemoveContainer c2", "ListContainers", "ListPodSandbox", "StopPodSandbox s0", "StopPodSandbox s1",
+		"RemovePodSandbox s1",
 	}, r.cri.took())
-	if got := r.cri.stops["u0"]; got != 2*time.Second {
-		t.Errorf("grace %v", got)
-	}
-}
-
-// A log outside of the folder of logs is left alone, and a long link is cut.
-func TestRemoveContainer(t *testing.T) {
-	r := newRig(t)
-	outside := filepath.Join(t.TempDir(), "0.log")
-	put(t, outside)
-	r.addContainer(t, "c0", "web", "a", exited, 0).LogPath = outside
-	if err := r.removeContainer(t.Context(), "c0"); err != nil {
-		t.Fatal(err)
-	}
 	if _, err := os.Stat(outside); err != nil {
 		t.Error(err)
-	}
-	if err := r.removeContainer(t.Context(), "c0"); err == nil {
-		t.Error("a container that is gone was removed")
-	}
-	link := filepath.Base(r.logLink(strings.Repeat("n", 200), "shop", "main", strings.Repeat("c", 64)))
-	if len(link) != 255 || !strings.HasSuffix(link, "c.log") {
-		t.Errorf("%d bytes: %s", len(link), link)
 	}
 }
 
@@ -176,49 +154,90 @@ func TestRunGC(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.cri.fail["ListContainers"] = errors.New("down")
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- r.RunGC(ctx) }()
-		time.Sleep(2*time.Minute + time.Second)
-		cancel()
-		if err := <-ended; err != nil {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute+time.Second)
+		defer cancel()
+		if err := r.RunGC(ctx); err != nil {
 			t.Error(err)
 		}
-		if events := r.happened(); len(events) != 3 || events[0] != "Warning ContainerGCFailed down" {
-			t.Errorf("events %q", events)
-		}
+		event := "Warning ContainerGCFailed down"
+		same(t, "events", []string{event, event, event}, r.recorded())
 	})
 }
 
-// While a removal hangs 50 more fit into the queue; the rest is dropped without blocking the caller.
-func TestDeletor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		pod := &container.PodStatus{}
-		add := func(id, name string, state container.State) {
-			pod.ContainerStatuses = append(pod.ContainerStatuses, &container.Status{ID: r.id(id), Name: name, State: state})
+// naiveContainers states the rule without sorting: a dead container goes if its pod is removable, or if keep newer ones
+// are dead.
+func naiveContainers(all []*runtimeapi.Container, keep int, removable func(types.UID) bool) []string {
+	var gone []string
+	for _, c := range all {
+		uid := c.Labels[container.PodUIDLabel]
+		newer := 0
+		for _, o := range all {
+			later := cmp.Or(cmp.Compare(o.CreatedAt, c.CreatedAt), cmp.Compare(o.Id, c.Id)) > 0
+			sameUnit := o.Labels[container.PodUIDLabel] == uid && o.Metadata.Name == c.Metadata.Name
+			if later && sameUnit && o.State != running {
+				newer++
+			}
 		}
-		add("b0", "b", container.Exited)
-		add("a61", "a", container.Running)
-		for i := range 60 { // newest first
-			add(fmt.Sprint("a", 60-i), "a", container.Exited)
+		if c.State != running && (newer >= keep || removable(types.UID(uid))) {
+			gone = append(gone, c.Id)
 		}
-		r.DeleteContainersInPod("gone", pod)
-		r.DeleteContainersInPod("a60", pod)
-		if got := len(r.queue); got != deletorQueue || <-r.queue != "a59" {
-			t.Errorf("%d in the queue, without the newest", got)
+	}
+	return gone
+}
+
+func naiveSandboxes(
+	sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container, removable func(types.UID) bool,
+) []string {
+	var gone []string
+	for _, s := range sandboxes {
+		inside := func(c *runtimeapi.Container) bool { return c.PodSandboxId == s.Id }
+		occupied := slices.ContainsFunc(containers, inside)
+		newer := slices.ContainsFunc(sandboxes, func(o *runtimeapi.PodSandbox) bool {
+			later := cmp.Or(cmp.Compare(o.CreatedAt, s.CreatedAt), cmp.Compare(o.Id, s.Id)) > 0
+			return later && o.Metadata.Uid == s.Metadata.Uid
+		})
+		if s.State != ready && !occupied && (newer || removable(types.UID(s.Metadata.Uid))) {
+			gone = append(gone, s.Id)
 		}
-		r.queue = make(chan string, deletorQueue)
-		pod.ContainerStatuses = pod.ContainerStatuses[:3]
-		r.DeleteContainersInPod("", pod)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- r.RunDeletor(ctx) }()
-		synctest.Wait()
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
+	}
+	return gone
+}
+
+func FuzzChoiceAgainstNaive(f *testing.F) {
+	for seed := range uint64(500) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, seed uint64) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		var containers []*runtimeapi.Container
+		var sandboxes []*runtimeapi.PodSandbox
+		for i := range r.IntN(40) {
+			containers = append(containers, &runtimeapi.Container{
+				Id: fmt.Sprintf("%03d", i), PodSandboxId: fmt.Sprintf("s%03d", r.IntN(20)),
+				Metadata: &runtimeapi.ContainerMetadata{Name: fmt.Sprint(r.IntN(3))},
+				State:    runtimeapi.ContainerState(r.IntN(4)), CreatedAt: r.Int64N(12),
+				Labels: map[string]string{container.PodUIDLabel: fmt.Sprint(r.IntN(4))},
+			})
 		}
-		same(t, "calls for all of the pod", []string{"ContainerStatus b0", "ContainerStatus a60"}, r.cri.took())
+		for i := range r.IntN(15) {
+			sandboxes = append(sandboxes, &runtimeapi.PodSandbox{
+				Id: fmt.Sprintf("s%03d", i), Metadata: &runtimeapi.PodSandboxMetadata{Uid: fmt.Sprint(r.IntN(4))},
+				State: pick(r, ready, notReady, notReady), CreatedAt: r.Int64N(10),
+			})
+		}
+		gone, keep := []string{fmt.Sprint(r.IntN(6)), fmt.Sprint(r.IntN(6))}, r.IntN(3)
+		removable := func(uid types.UID) bool { return slices.Contains(gone, string(uid)) }
+		check := func(what string, want, got []string) {
+			slices.Sort(want)
+			slices.Sort(got)
+			same(t, what, want, got)
+		}
+		var chosen []string
+		for _, c := range chooseContainers(containers, keep, removable) {
+			chosen = append(chosen, c.Id)
+		}
+		check("containers", naiveContainers(containers, keep, removable), chosen)
+		check("sandboxes", naiveSandboxes(sandboxes, containers, removable),
+			chooseSandboxes(sandboxes, containers, removable))
 	})
 }

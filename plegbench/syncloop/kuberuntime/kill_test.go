@@ -1,7 +1,6 @@
 package kuberuntime
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -11,92 +10,86 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/utils/exec"
-
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
-
-// running starts a pod's containers, sidecars too, and returns it as the lists have it.
-func (r *rig) running(t *testing.T, p *v1.Pod) *container.Pod {
-	t.Helper()
-	for range 10 {
-		if res := r.SyncPod(t.Context(), p, r.now(t, p)); res.Err != nil {
-			t.Fatal(res.Err)
-		} else if !res.Changed() {
-			break
-		}
-	}
-	r.happened()
-	return r.now(t, p).RunningPod(r.RuntimeName)
-}
 
 func seconds(n int64) *int64 { return &n }
 
-func TestGrace(t *testing.T) {
-	probe := &v1.Probe{TerminationGracePeriodSeconds: seconds(7)}
+// TestKillPod checks what a container's end gets of the grace period, and the events of a hook.
+func TestKillPod(t *testing.T) {
+	exec := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"stop"}}}
+	failed := []string{"Warning FailedPreStopHook PreStopHook failed"}
 	for _, tt := range []struct {
-		name                    string
-		override, deletion, own *int64
-		probe                   *v1.Probe
-		want                    int64
+		name            string
+		grace, deletion *int64
+		noOwn           bool // the pod has no grace period
+		hook            *v1.LifecycleHandler
+		takes           time.Duration // by the hook
+		code            int32
+		want            time.Duration // grace of StopContainer
+		events          []string
 	}{
-		{"nothing said", nil, nil, nil, nil, 2},
-		{"the pod's", nil, nil, seconds(30), nil, 30},
-		{"of the deletion", nil, seconds(5), seconds(30), probe, 5},
-		{"of the probe", nil, nil, seconds(30), probe, 7},
-		{"the probe has none", nil, nil, seconds(30), &v1.Probe{}, 30},
-		{"an override", seconds(9), seconds(5), seconds(30), probe, 9},
-		{"an override of 0", seconds(0), nil, seconds(30), nil, 2},
+		{name: "none is set", noOwn: true, want: 2},
+		{name: "the pod's", want: 30},
+		{name: "of the deletion", deletion: seconds(5), want: 5},
+		{name: "an override", grace: seconds(9), deletion: seconds(5), want: 9},
+		{name: "an override of 0", grace: seconds(0), hook: exec, want: 2},
+		{name: "hook in time", hook: exec, takes: 10, want: 20},
+		{name: "hook takes too long", hook: exec, takes: 3600, want: 2},
+		{name: "hook fails", hook: exec, takes: 1, code: 1, want: 29, events: failed},
+		{name: "invalid hook", hook: &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}, want: 30, events: failed},
+		{name: "hook sleeps too long", hook: &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 60}}, want: 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r, p := newRig(t), testPod("main")
-			id := r.running(t, p).Containers[0].ID
-			p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds = tt.deletion, tt.own
-			if err := r.killContainer(t.Context(), p, Kill{ID: id, Name: "main", Probe: tt.probe}, tt.override, 0); err != nil {
-				t.Fatal(err)
-			}
-			same(t, "grace", time.Duration(tt.want)*time.Second, r.cri.stops["main"])
+			synctest.Test(t, func(t *testing.T) {
+				r, p := newRig(t), testPod("main")
+				p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: tt.hook}
+				live := r.running(t, p)
+				if p.DeletionGracePeriodSeconds = tt.deletion; tt.noOwn {
+					p.Spec.TerminationGracePeriodSeconds = nil
+				}
+				r.cri.takes["ExecSync main"], r.cri.exitCode = tt.takes*time.Second, tt.code
+				if res := r.KillPod(t.Context(), p, live, tt.grace); res.Err != nil {
+					t.Fatal(res.Err)
+				}
+				same(t, "grace", map[string]time.Duration{"main": tt.want * time.Second}, r.cri.stops)
+				killing := "Normal Killing Stopping container main"
+				same(t, "events", append([]string{killing}, tt.events...), r.recorded())
+			})
 		})
 	}
 }
 
+// TestKillPodOrder checks that the regular containers end together and then the sidecars, the last first, within one
+// grace period.
 func TestKillPodOrder(t *testing.T) {
-	type times map[string]time.Duration
-	for name, tt := range map[string]struct {
-		grace *int64
-		takes times
-		want  times // grace of StopContainer
-		took  time.Duration
+	type times map[string]time.Duration // in seconds
+	for _, tt := range []struct {
+		grace       *int64
+		takes, want times // want is the grace of StopContainer
 	}{
-		"5 s for the regular ones, 4 and 1 for the sidecars": {
-			nil, times{"a": 3, "b": 5, "s2": 4, "s1": 1}, times{"a": 30, "b": 30, "s2": 25, "s1": 21}, 10,
-		},
-		"no time is left": {seconds(10), times{"a": 3600}, times{"a": 10, "b": 10, "s2": 2, "s1": 2}, 10},
+		{nil, times{"a": 3, "b": 5, "s2": 4, "s1": 1}, times{"a": 30, "b": 30, "s2": 25, "s1": 21}},
+		{seconds(10), times{"a": 3600}, times{"a": 10, "b": 10, "s2": 2, "s1": 2}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t)
-				p := withInit(testPod("a", "b"), "s1", "s2")
-				live := r.running(t, p)
-				for name, s := range tt.takes {
-					r.cri.takes[name] = s * time.Second
-				}
-				start := time.Now()
-				if res := r.KillPod(t.Context(), p, live, tt.grace); res.Err != nil {
-					t.Fatal(res.Err)
-				}
-				calls := r.cri.took()
-				slices.Sort(calls[:2]) // both at once
-				same(t, "calls", []string{"StopContainer a", "StopContainer b", "StopContainer s2", "StopContainer s1", "StopPodSandbox sb1"}, calls)
-				if took := time.Since(start); took != tt.took*time.Second {
-					t.Errorf("took %v", took)
-				}
-				for name, s := range tt.want {
-					if got := r.cri.stops[name]; got != s*time.Second {
-						t.Errorf("%s: grace %v, want %v", name, got, s*time.Second)
-					}
-				}
-			})
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t)
+			p := withInit(testPod("a", "b"), "s1", "s2")
+			live := r.running(t, p)
+			for name, s := range tt.takes {
+				r.cri.takes["StopContainer "+name] = s * time.Second
+			}
+			start := time.Now()
+			if res := r.KillPod(t.Context(), p, live, tt.grace); res.Err != nil {
+				t.Fatal(res.Err)
+			}
+			calls := r.cri.took()
+			slices.Sort(calls[:2]) // both at once
+			same(t, "calls", []string{
+				"StopContainer a", "StopContainer b", "StopContainer s2", "StopContainer s1", "StopPodSandbox sb1",
+			}, calls)
+			same(t, "duration", 10*time.Second, time.Since(start))
+			for name, s := range tt.want {
+				same(t, "grace of "+name, s*time.Second, r.cri.stops[name])
+			}
 		})
 	}
 }
@@ -109,76 +102,13 @@ func TestKillPodFailures(t *testing.T) {
 	r.cri.fail["StopContainer b"] = status.Error(codes.NotFound, "gone")
 	r.cri.fail["StopPodSandbox"] = errors.New("no CNI")
 	failsWith(t, `[failed to "KillContainer" for "a" with KillContainerError: "stuck", `+
-		`failed to "KillPodSandbox" for "uid-1" with KillPodSandboxError: "no CNI"]`, r.KillPod(t.Context(), p, live, nil))
+		`failed to "KillPodSandbox" for "uid-1" with KillPodSandboxError: "no CNI"]`,
+		r.KillPod(t.Context(), p, live, nil))
 	delete(r.cri.fail, "StopContainer a")
 	r.cri.fail["StopPodSandbox"] = status.Error(codes.NotFound, "gone")
-	if res := r.KillPod(t.Context(), p, live, nil); res.Err != nil {
-		t.Errorf("what is gone is no error: %v", res.Err)
-	}
-}
-
-func TestKillUnknownPod(t *testing.T) {
-	r := newRig(t)
-	live := r.running(t, testPod("main"))
+	// Without the pod's object, as for one that only the runtime has.
 	if res := r.KillPod(t.Context(), nil, live, seconds(4)); res.Err != nil {
-		t.Fatal(res.Err)
+		t.Errorf("an object that is gone already is an error: %v", res.Err)
 	}
-	same(t, "grace", map[string]time.Duration{"main": 4 * time.Second}, r.cri.stops)
-	same(t, "events", []string{"Normal Killing Stopping container main"}, r.happened())
-}
-
-func TestPreStop(t *testing.T) {
-	exec := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"stop"}}}
-	for _, tt := range []struct {
-		name   string
-		hook   *v1.LifecycleHandler
-		takes  time.Duration
-		code   int32
-		grace  *int64
-		want   time.Duration // grace of StopContainer
-		events []string
-	}{
-		{"in time", exec, 10 * time.Second, 0, nil, 20 * time.Second, nil},
-		{"too long", exec, time.Hour, 0, nil, 2 * time.Second, nil},
-		{"fails", exec, time.Second, 1, nil, 29 * time.Second, []string{"Warning FailedPreStopHook PreStopHook failed"}},
-		{"no time for it", exec, time.Second, 0, seconds(0), 2 * time.Second, nil},
-		{
-			"invalid", &v1.LifecycleHandler{TCPSocket: &v1.TCPSocketAction{}}, 0, 0, nil, 30 * time.Second,
-			[]string{"Warning FailedPreStopHook PreStopHook failed"},
-		},
-		{"sleeps too long", &v1.LifecycleHandler{Sleep: &v1.SleepAction{Seconds: 60}}, 0, 0, nil, 2 * time.Second, nil},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t)
-				p := testPod("main")
-				p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: tt.hook}
-				live := r.running(t, p)
-				r.cri.takes["exec main"], r.cri.exitCode = tt.takes, tt.code
-				if res := r.KillPod(t.Context(), p, live, tt.grace); res.Err != nil {
-					t.Fatal(res.Err)
-				}
-				same(t, "grace", map[string]time.Duration{"main": tt.want}, r.cri.stops)
-				same(t, "events", append([]string{"Normal Killing Stopping container main"}, tt.events...), r.happened())
-			})
-		})
-	}
-}
-
-func TestExec(t *testing.T) {
-	r := newRig(t)
-	live := r.running(t, testPod("main"))
-	r.cri.exitCode = 3
-	out, err := r.Exec(t.Context(), live.Containers[0].ID, []string{"a", "b"}, time.Second)
-	var exit exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitStatus() != 3 || string(out) != "outerr" {
-		t.Errorf("%q, %v", out, err)
-	}
-	same(t, "calls", []string{"ExecSync main [a b] 1s"}, r.cri.took())
-	r.cri.takes["exec main"] = time.Hour
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := r.Exec(ctx, live.Containers[0].ID, nil, 0); status.Code(err) != codes.Canceled {
-		t.Errorf("a cancelled call: %v", err)
-	}
+	same(t, "grace", map[string]time.Duration{"a": 4 * time.Second}, r.cri.stops)
 }

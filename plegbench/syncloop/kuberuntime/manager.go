@@ -3,7 +3,7 @@
 // (pkg/kubelet/kuberuntime upstream). It also returns what the runtime has of each pod.
 //
 // A Manager also collects what is left of pods that ended: dead containers but for the newest, sandboxes, logs
-// (kuberuntime_gc.go, pod_container_deletor.go).
+// (kuberuntime_gc.go).
 //
 // Everything that it creates has container.OwnerLabel, and everything without that label is ignored. docs/syncloop.md
 // lists what is left out.
@@ -52,14 +52,8 @@ type CRI interface {
 	RemoveContainer(ctx context.Context, id string) error
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
-	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (*runtimeapi.ExecSyncResponse, error)
-}
-
-// Images makes sure that a container's image is present. reason is nil or one of the waiting reasons, such as
-// ErrImagePull; message explains it.
-type Images interface {
-	EnsureImage(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (
-		ref, message string, reason error)
+	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (
+		*runtimeapi.ExecSyncResponse, error)
 }
 
 // A ProbeResult returns the result of the probes of one kind for a running container. known is false until there is
@@ -68,8 +62,11 @@ type ProbeResult func(id container.ID) (failed, known bool)
 
 // Config configures a Manager. All fields are required, except ClusterDNS and ClusterDomain.
 type Config struct {
-	CRI      CRI
-	Images   Images
+	CRI CRI
+	// EnsureImage makes sure that a container's image is present. reason is nil or one of the waiting reasons, such as
+	// ErrImagePull; message explains it.
+	EnsureImage func(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (
+		ref, message string, reason error)
 	Mounts   func(uid types.UID) map[string]source.Volume // the mounted volumes of a pod by name
 	Objects  source.Objects                               // of environment variables
 	Liveness ProbeResult
@@ -82,7 +79,7 @@ type Config struct {
 	NodeName       string   // value of container.OwnerLabel
 	RuntimeName    string   // as Version returns it: containerd
 	RootDir        string   // like /var/lib/kubelet
-	LogDir         string   // like /var/log: logs go below pods, the symlinks into containers
+	LogDir         string   // like /var/log: logs go below pods
 	HostIPs        []string // of the node, the preferred one first
 	ClusterDNS     []string // addresses of the cluster's name servers; empty: pods use the node's
 	ClusterDomain  string   // like cluster.local
@@ -92,12 +89,10 @@ type Config struct {
 	GCPeriod     time.Duration // ContainerGCPeriod of pkg/kubelet/kubelet.go: 1 minute
 	SourcesReady func() bool   // all sources of pods have been seen
 	// ShouldPodContentBeRemoved reports whether everything of a pod may be removed: it was evicted, or deleted and has
-	// terminated, or no worker knows it. ShouldPodRuntimeBeRemoved reports whether a pod has terminated.
+	// terminated, or it has no worker. ShouldPodRuntimeBeRemoved reports whether a pod has terminated.
 	ShouldPodContentBeRemoved, ShouldPodRuntimeBeRemoved func(uid types.UID) bool
 	// CgroupParent returns a pod's cgroup in the form of the cgroup driver.
 	CgroupParent func(pod *v1.Pod) string
-	// SandboxReady is called when a sandbox has its network, before images are pulled.
-	SandboxReady func(pod *v1.Pod)
 }
 
 // A Manager applies pods to one runtime. It is safe for use by several goroutines, one for each pod.
@@ -106,15 +101,11 @@ type Manager struct {
 	foreign  atomic.Int64
 	reduced  *logreduction.LogReduction
 	starting gate
-	queue    chan string // ids of dead containers to remove
 }
 
 // New makes a Manager.
 func New(c Config) *Manager {
-	return &Manager{
-		Config: c, reduced: logreduction.NewLogReduction(time.Minute), starting: newGate(),
-		queue: make(chan string, deletorQueue),
-	}
+	return &Manager{Config: c, reduced: logreduction.NewLogReduction(time.Minute), starting: newGate()}
 }
 
 // NewBackOff makes the back-off of containers that ended: the first restart is immediate, the second waits first, and
@@ -174,6 +165,14 @@ func (r *Result) add(action Action, target string, reason error, message string)
 	r.Actions = append(r.Actions, ActionResult{Action: action, Target: target, Err: reason, Message: message})
 }
 
+func (r *Result) killed(name string, err error) {
+	if err != nil {
+		r.add(ActionKillContainer, name, ErrKillContainer, err.Error())
+		return
+	}
+	r.add(ActionKillContainer, name, nil, "")
+}
+
 // finish sets Err from the actions.
 func (r Result) finish() Result {
 	var all []error
@@ -182,9 +181,7 @@ func (r Result) finish() Result {
 			all = append(all, fmt.Errorf("failed to %q for %q with %w: %q", a.Action, a.Target, a.Err, a.Message))
 		}
 	}
-	if len(all) > 0 {
-		r.Err = utilerrors.NewAggregate(all)
-	}
+	r.Err = utilerrors.NewAggregate(all)
 	return r
 }
 
@@ -194,16 +191,12 @@ var ErrPodNotFound = errors.New("pod sandboxes not found")
 // GetPods returns the pods of this node's syncLoop: all of them, or only those that are ready or running. It makes two
 // lists; if the first fails, the second is not made.
 func (m *Manager) GetPods(ctx context.Context, all bool) ([]*container.Pod, error) {
-	pods, foreign, err := m.list(ctx, all, nil)
-	if err == nil && all {
-		m.foreign.Store(int64(foreign))
-	}
-	return pods, err
+	return m.list(ctx, all, nil)
 }
 
 // GetPod returns one pod as the runtime has it now, or ErrPodNotFound.
 func (m *Manager) GetPod(ctx context.Context, uid types.UID) (*container.Pod, error) {
-	pods, _, err := m.list(ctx, true, map[string]string{container.PodUIDLabel: string(uid)})
+	pods, err := m.list(ctx, true, map[string]string{container.PodUIDLabel: string(uid)})
 	if err == nil && len(pods) == 0 {
 		err = ErrPodNotFound
 	}
@@ -218,9 +211,7 @@ func (m *Manager) Foreign() int { return int(m.foreign.Load()) }
 
 // list makes the two lists and groups them by pod. Pods without this node's label are only counted. A container whose
 // sandbox is gone makes a pod all the same: it may run.
-func (m *Manager) list(
-	ctx context.Context, all bool, labels map[string]string,
-) (pods []*container.Pod, foreign int, err error) {
+func (m *Manager) list(ctx context.Context, all bool, labels map[string]string) (pods []*container.Pod, err error) {
 	sf, cf := &runtimeapi.PodSandboxFilter{LabelSelector: labels}, &runtimeapi.ContainerFilter{LabelSelector: labels}
 	if !all {
 		sf.State = &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_READY}
@@ -228,14 +219,15 @@ func (m *Manager) list(
 	}
 	sandboxes, err := m.CRI.ListPodSandbox(ctx, sf)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	containers, err := m.CRI.ListContainers(ctx, cf)
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
 	slices.SortFunc(sandboxes, func(a, b *runtimeapi.PodSandbox) int {
-		return cmp.Or(cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt()), container.NewerFirst(a, b))
+		attempts := cmp.Compare(b.GetMetadata().GetAttempt(), a.GetMetadata().GetAttempt())
+		return cmp.Or(attempts, container.NewerFirst(a, b))
 	})
 	slices.SortFunc(containers, container.NewerFirst)
 	byUID, others := map[string]*container.Pod{}, map[string]bool{}
@@ -246,7 +238,8 @@ func (m *Manager) list(
 		}
 		if byUID[uid] == nil {
 			byUID[uid] = &container.Pod{
-				UID: types.UID(uid), Name: labels[container.PodNameLabel], Namespace: labels[container.PodNamespaceLabel],
+				UID: types.UID(uid), Name: labels[container.PodNameLabel],
+				Namespace: labels[container.PodNamespaceLabel],
 			}
 			pods = append(pods, byUID[uid])
 		}
@@ -265,16 +258,10 @@ func (m *Manager) list(
 			State: container.ContainerState(c.GetState()), SandboxID: c.GetPodSandboxId(),
 		})
 	}
-	return pods, len(others), nil
-}
-
-// number reads an annotation. One that is missing or unreadable is 0.
-func number(annotations map[string]string, key string, base int) uint64 {
-	n, err := strconv.ParseUint(annotations[key], base, 63)
-	if err != nil {
-		return 0
+	if all && labels == nil {
+		m.foreign.Store(int64(len(others)))
 	}
-	return n
+	return pods, nil
 }
 
 // GetPodStatus gets the status of each of a pod's sandboxes and then of each of its containers, one after the other. It
@@ -293,8 +280,9 @@ func (m *Manager) GetPodStatus(ctx context.Context, p *container.Pod) (*containe
 			return nil, err
 		}
 		st.SandboxStatuses = append(st.SandboxStatuses, s)
-		if i == 0 && s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
-			st.IPs = sandboxIPs(s)
+		ip := s.GetNetwork().GetIp() // the primary one; none on the host's network
+		if i == 0 && ip != "" && s.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY {
+			st.IPs = []string{ip}
 		}
 	}
 	for _, c := range p.Containers {
@@ -318,12 +306,13 @@ func (m *Manager) GetPodStatus(ctx context.Context, p *container.Pod) (*containe
 
 // status converts a container's status of CRI.
 func (m *Manager) status(s *runtimeapi.ContainerStatus) *container.Status {
-	annotations := s.GetAnnotations()
+	// An annotation that is missing or unreadable is 0.
+	hash, _ := strconv.ParseUint(s.GetAnnotations()[container.HashAnnotation], 16, 64)
+	restarts, _ := strconv.Atoi(s.GetAnnotations()[container.RestartCountAnnotation])
 	out := &container.Status{
-		ID: m.id(s.GetId()), Name: s.GetLabels()[container.ContainerNameLabel], State: container.ContainerState(s.GetState()),
-		CreatedAt: time.Unix(0, s.GetCreatedAt()), Image: s.GetImage().GetImage(), ImageRef: s.GetImageRef(),
-		Hash:         number(annotations, container.HashAnnotation, 16),
-		RestartCount: int(number(annotations, container.RestartCountAnnotation, 10)),
+		ID: m.id(s.GetId()), Name: s.GetLabels()[container.ContainerNameLabel],
+		State: container.ContainerState(s.GetState()), Image: s.GetImage().GetImage(), ImageRef: s.GetImageRef(),
+		Hash: hash, RestartCount: restarts,
 	}
 	if out.State != container.Created {
 		out.StartedAt = time.Unix(0, s.GetStartedAt())
@@ -336,19 +325,6 @@ func (m *Manager) status(s *runtimeapi.ContainerStatus) *container.Status {
 		}
 	}
 	return out
-}
-
-// sandboxIPs are the addresses that a sandbox reports, the primary one first. On the host's network there are none.
-func sandboxIPs(s *runtimeapi.PodSandboxStatus) []string {
-	ip := s.GetNetwork().GetIp()
-	if ip == "" {
-		return nil
-	}
-	ips := []string{ip}
-	for _, more := range s.GetNetwork().GetAdditionalIps() {
-		ips = append(ips, more.GetIp())
-	}
-	return ips
 }
 
 // plain is the runtime's own text in a gRPC error, without the code; any other error's text is unchanged.

@@ -3,9 +3,7 @@ package kuberuntime
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -38,13 +36,16 @@ type syncing struct {
 
 	sandboxID string
 	config    *runtimeapi.PodSandboxConfig
-	ips       []string
+	ip        string // of the pod; empty on the host's network
 }
 
 // SyncPod does what the pod needs now, given what the runtime had at the time of status. It does not wait for
 // containers to end or to become ready: the next SyncPod continues.
 func (m *Manager) SyncPod(ctx context.Context, pod *v1.Pod, status *container.PodStatus) Result {
-	s := &syncing{Manager: m, pod: pod, status: status, ips: status.IPs}
+	s := &syncing{Manager: m, pod: pod, status: status}
+	if len(status.IPs) > 0 {
+		s.ip = status.IPs[0]
+	}
 	s.actions = computePodActions(actionInput{pod: pod, status: status, liveness: m.Liveness, startup: m.Startup})
 	if s.actions.Why != "" {
 		m.Log.V(2).Info(s.actions.Why, "pod", klog.KObj(pod))
@@ -54,28 +55,21 @@ func (m *Manager) SyncPod(ctx context.Context, pod *v1.Pod, status *container.Po
 		m.Recorder.Event(pod, v1.EventTypeNormal, "SandboxChanged",
 			"Pod sandbox changed, it will be killed and re-created.")
 	}
-	s.run(ctx)
-	return s.result.finish()
-}
-
-// run takes the steps in the kubelet's order. Their failures are in the result.
-func (s *syncing) run(ctx context.Context) {
 	if s.actions.KillPod {
-		killed := s.KillPod(ctx, s.pod, s.status.RunningPod(s.RuntimeName), nil)
-		s.result.Actions = killed.Actions
-		if killed.Err != nil {
-			s.Log.Error(killed.Err, "killPodWithSyncResult failed")
-			return
+		s.result = s.KillPod(ctx, s.pod, s.status.RunningPod(s.RuntimeName), nil)
+		if s.result.Err != nil {
+			s.Log.Error(s.result.Err, "killPodWithSyncResult failed")
+			return s.result
 		}
 	}
 	for _, k := range s.actions.ContainersToKill {
-		if err := s.killContainer(ctx, s.pod, k, nil, 0); err != nil {
-			s.result.add(ActionKillContainer, k.Name, ErrKillContainer, err.Error())
+		err := s.killContainer(ctx, s.pod, k, nil, 0)
+		s.result.killed(k.Name, err)
+		if err != nil {
 			s.Log.Error(err, "killContainer for pod failed",
 				"containerName", k.Name, "containerID", loggedID(k.ID), "pod", klog.KObj(s.pod))
-			return
+			return s.result.finish()
 		}
-		s.result.add(ActionKillContainer, k.Name, nil, "")
 	}
 	s.sandboxID = s.actions.SandboxID
 	s.config = s.sandboxConfig(s.pod, s.actions.Attempt)
@@ -83,10 +77,11 @@ func (s *syncing) run(ctx context.Context) {
 		defer s.starting.enter()()
 		s.removeInit(ctx)
 		if !s.createSandbox(ctx) {
-			return
+			return s.result.finish()
 		}
 	}
 	s.startAll(ctx)
+	return s.result.finish()
 }
 
 // removeInit removes the instances of init containers in earlier sandboxes: they would count as done.
@@ -107,12 +102,10 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 	handler := ptr.Deref(s.pod.Spec.RuntimeClassName, "") // by convention the handler has the class's name
 	s.Metrics.StartedPods.Inc()
 	var status *runtimeapi.PodSandboxStatus
-	err := makeDir(s.config.GetLogDirectory())
-	if err == nil {
-		start := time.Now()
-		s.sandboxID, err = s.CRI.RunPodSandbox(ctx, s.config, handler)
-		s.Metrics.RunPodSandboxDuration.WithLabelValues(handler).Observe(time.Since(start).Seconds())
-	}
+	start := time.Now()
+	var err error
+	s.sandboxID, err = s.CRI.RunPodSandbox(ctx, s.config, handler)
+	s.Metrics.RunPodSandboxDuration.WithLabelValues(handler).Observe(time.Since(start).Seconds())
 	if err == nil {
 		status, err = s.CRI.PodSandboxStatus(ctx, s.sandboxID)
 	}
@@ -127,10 +120,7 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 		return false
 	}
 	s.result.add(ActionCreateSandbox, name, nil, "")
-	if !s.pod.Spec.HostNetwork {
-		s.ips = sandboxIPs(status)
-	}
-	s.SandboxReady(s.pod)
+	s.ip = status.GetNetwork().GetIp()
 	return true
 }
 
@@ -205,7 +195,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) (message 
 		s.event(s.pod, c, v1.EventTypeWarning, "Failed", "Error: "+message)
 		return message, reason
 	}
-	ref, message, reason := s.Images.EnsureImage(ctx, s.pod, c, s.config)
+	ref, message, reason := s.EnsureImage(ctx, s.pod, c, s.config)
 	if reason != nil {
 		_, reason = failed(reason, reason.Error())
 		return message, reason
@@ -223,7 +213,6 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) (message 
 		return failed(ErrRunContainer, plain(err))
 	}
 	s.event(s.pod, c, v1.EventTypeNormal, "Started", "Container started")
-	s.linkLog(filepath.Join(s.config.GetLogDirectory(), config.GetLogPath()), c.Name, id)
 	if c.Lifecycle == nil || c.Lifecycle.PostStart == nil {
 		return "", nil
 	}
@@ -244,15 +233,15 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) (message 
 func (s *syncing) containerConfig(
 	ctx context.Context, c *v1.Container, ref string,
 ) (*runtimeapi.ContainerConfig, error) {
-	env, err := s.environment(ctx, s.pod, c, s.ips)
+	env, err := s.environment(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	mounts, err := s.containerMounts(s.pod, c, s.ips)
+	mounts, err := s.containerMounts(c)
 	if err != nil {
 		return nil, err
 	}
-	if err := makeDir(filepath.Join(s.config.GetLogDirectory(), c.Name)); err != nil {
+	if err := os.MkdirAll(filepath.Join(s.config.GetLogDirectory(), c.Name), 0o755); err != nil {
 		return nil, fmt.Errorf("create container log directory for container %s failed: %w", c.Name, err)
 	}
 	var envs []*runtimeapi.KeyValue
@@ -268,26 +257,13 @@ func (s *syncing) containerConfig(
 		Metadata: &runtimeapi.ContainerMetadata{Name: c.Name, Attempt: uint32(restarts)},
 		Image:    &runtimeapi.ImageSpec{Image: ref, UserSpecifiedImage: c.Image},
 		Command:  pod.ExpandAll(c.Command, env), Args: pod.ExpandAll(c.Args, env), WorkingDir: c.WorkingDir,
-		Envs: envs, Mounts: mounts, Labels: labels, Annotations: containerAnnotations(s.pod, c, restarts),
-		LogPath: filepath.Join(c.Name, strconv.Itoa(restarts)+logSuffix),
+		Envs: envs, Mounts: mounts, Labels: labels, Annotations: containerAnnotations(c, restarts),
+		LogPath: filepath.Join(c.Name, strconv.Itoa(restarts)+".log"),
 		Stdin:   c.Stdin, StdinOnce: c.StdinOnce, Tty: c.TTY,
 		Linux: &runtimeapi.LinuxContainerConfig{
 			Resources: s.linuxResources(s.pod, c), SecurityContext: containerSecurity(s.pod, c),
 		},
 	}, nil
-}
-
-func makeDir(path string) error { return os.MkdirAll(path, 0o755) }
-
-// linkLog creates the symlink to a container's log by which log collectors find it, if there is a log.
-func (s *syncing) linkLog(log, name, id string) {
-	if _, err := os.Stat(log); errors.Is(err, fs.ErrNotExist) {
-		return
-	}
-	link := s.logLink(s.pod.Name, s.pod.Namespace, name, id)
-	if err := errors.Join(makeDir(filepath.Dir(link)), os.Symlink(log, link)); err != nil {
-		s.Log.Error(err, "Failed to create legacy symbolic link", "path", link, "containerID", id, "containerLogPath", log)
-	}
 }
 
 // event records an event about a container.
@@ -361,34 +337,31 @@ const leastGrace = 2
 
 // KillPod stops all of a pod's running containers: the regular ones at the same time, then the sidecars, the last
 // first. Then it stops the sandboxes, even if a container could not be stopped. grace, in seconds, overrides the pod's
-// own. p is nil if only the runtime knows the pod; its preStop hooks do not run then.
+// own. p is nil if only the runtime has the pod; its preStop hooks do not run then.
 func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, running *container.Pod, grace *int64) Result {
 	p = cmp.Or(p, &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		UID: running.UID, Name: running.Name, Namespace: running.Namespace,
 	}})
-	containers := slices.SortedStableFunc(slices.Values(running.Containers), func(a, b *container.Container) int {
-		return cmp.Compare(turn(p, a.Name), turn(p, b.Name))
-	})
-	errs := make([]error, len(containers))
-	start := time.Now()
-	for next := 0; next < len(containers); {
-		var wg sync.WaitGroup
-		waited, now := int64(time.Since(start)/time.Second), turn(p, containers[next].Name)
-		for ; next < len(containers) && turn(p, containers[next].Name) == now; next++ {
-			i, k := next, Kill{ID: containers[next].ID, Name: containers[next].Name}
-			wg.Go(func() { errs[i] = m.killContainer(ctx, p, k, grace, waited) })
-		}
-		wg.Wait()
+	turns := map[int][]*container.Container{}
+	for _, c := range running.Containers {
+		turns[turn(p, c.Name)] = append(turns[turn(p, c.Name)], c)
 	}
 	var r Result
-	for i, c := range containers {
-		if err := errs[i]; err != nil {
-			r.add(ActionKillContainer, c.Name, ErrKillContainer, err.Error())
-			m.Log.Error(err, "Kill container failed", "pod", klog.KObj(p), "podUID", p.UID,
-				"containerName", c.Name, "containerID", loggedID(c.ID))
-			continue
+	start := time.Now()
+	for _, now := range slices.Sorted(maps.Keys(turns)) {
+		var wg sync.WaitGroup
+		waited, errs := int64(time.Since(start)/time.Second), make([]error, len(turns[now]))
+		for i, c := range turns[now] {
+			wg.Go(func() { errs[i] = m.killContainer(ctx, p, Kill{ID: c.ID, Name: c.Name}, grace, waited) })
 		}
-		r.add(ActionKillContainer, c.Name, nil, "")
+		wg.Wait()
+		for i, c := range turns[now] {
+			r.killed(c.Name, errs[i])
+			if errs[i] != nil {
+				m.Log.Error(errs[i], "Kill container failed", "pod", klog.KObj(p), "podUID", p.UID,
+					"containerName", c.Name, "containerID", loggedID(c.ID))
+			}
+		}
 	}
 	var reason error
 	message := ""
@@ -413,14 +386,13 @@ func turn(p *v1.Pod, name string) int {
 }
 
 // killContainer stops one container. What it has waited for its turn, in seconds, its preStop hook and its own end
-// share the grace period: grace, or that of the pod's deletion, of the probe that failed, or of the pod.
+// share the grace period: grace, or that of the pod's deletion, or of the pod.
 func (m *Manager) killContainer(ctx context.Context, p *v1.Pod, k Kill, grace *int64, waited int64) error {
 	c := cmp.Or(pod.Container(p.Spec.Containers, k.Name), pod.Container(p.Spec.InitContainers, k.Name),
 		&v1.Container{Name: k.Name})
 	m.event(p, c, v1.EventTypeNormal, "Killing", cmp.Or(k.Message, "Stopping container "+c.Name))
-	probe := ptr.Deref(k.Probe, v1.Probe{})
-	left := *cmp.Or(grace, p.DeletionGracePeriodSeconds, probe.TerminationGracePeriodSeconds,
-		p.Spec.TerminationGracePeriodSeconds, new(int64(leastGrace))) - waited
+	left := *cmp.Or(grace, p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds,
+		new(int64(leastGrace))) - waited
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && left > 0 {
 		left -= m.preStop(ctx, p, c, k.ID, left)
 	}

@@ -5,11 +5,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/testing/protocmp"
@@ -19,29 +19,12 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-func same(t *testing.T, what string, want, got any) {
-	t.Helper()
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
-
-// failsWith expects an error's text.
-func failsWith(t *testing.T, want string, r Result) {
-	t.Helper()
-	if r.Err == nil || r.Err.Error() != want {
-		t.Errorf("error %v\nwant  %s", r.Err, want)
-	}
-}
-
 func TestSyncNewPod(t *testing.T) {
 	r := newRig(t)
-	var readyCalls int
-	r.SandboxReady = func(*v1.Pod) { readyCalls++ }
 	p := withInit(testPod("main", "side"), "init")
-	res := r.SyncPod(t.Context(), p, r.now(t, p))
-	if res.Err != nil || !res.Changed() {
-		t.Fatalf("result %+v", res)
+	res := r.sync(t, p)
+	if res.Err != nil {
+		t.Fatal(res.Err)
 	}
 	same(t, "calls", []string{
 		"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer init", "StartContainer init",
@@ -51,10 +34,7 @@ func TestSyncNewPod(t *testing.T) {
 		{Action: ActionCreateSandbox, Target: "web_shop(uid-1)"},
 		{Action: ActionStartContainer, Target: "init"},
 	}, res.Actions)
-	same(t, "events", []string{"Normal Created Container created", "Normal Started Container started"}, r.happened())
-	if readyCalls != 1 {
-		t.Errorf("SandboxReady was called %d times", readyCalls)
-	}
+	same(t, "events", []string{"Normal Created Container created", "Normal Started Container started"}, r.recorded())
 	st := r.now(t, p)
 	same(t, "addresses", []string{"10.0.0.1"}, st.IPs)
 	if res := r.SyncPod(t.Context(), p, st); res.Changed() || res.Err != nil {
@@ -63,14 +43,12 @@ func TestSyncNewPod(t *testing.T) {
 	if err := r.cri.exit(st.Find("init").ID.ID, 0); err != nil {
 		t.Fatal(err)
 	}
-	r.cri.took()
-	res = r.SyncPod(t.Context(), p, r.now(t, p))
+	if res = r.sync(t, p); res.Err != nil {
+		t.Error(res.Err)
+	}
 	same(t, "calls after the init container", []string{
 		"CreateContainer main", "StartContainer main", "CreateContainer side", "StartContainer side",
 	}, r.cri.took())
-	if res.Err != nil {
-		t.Error(res.Err)
-	}
 }
 
 func TestSyncConfigs(t *testing.T) {
@@ -80,66 +58,59 @@ func TestSyncConfigs(t *testing.T) {
 	c.Env = []v1.EnvVar{{Name: "WHO", Value: "you"}}
 	c.Command, c.Args = []string{"echo"}, []string{"$(WHO)", "$$(WHO)", "$(NOBODY)"}
 	c.TerminationMessagePath = "/dev/termination-log"
-	if res := r.SyncPod(t.Context(), p, r.now(t, p)); res.Err != nil {
+	if res := r.sync(t, p); res.Err != nil {
 		t.Fatal(res.Err)
 	}
 	config := r.cri.configs["main"]
-	same(t, "labels", map[string]string{
+	labels := map[string]string{
 		"io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.uid": "uid-1",
 		"io.kubernetes.container.name": "main", container.OwnerLabel: node,
-	}, config.GetLabels())
+	}
+	same(t, "labels", labels, config.GetLabels())
 	same(t, "annotations", map[string]string{
 		"io.kubernetes.container.hash": "1442d99e", "io.kubernetes.container.restartCount": "0",
 		"io.kubernetes.container.terminationMessagePath": "/dev/termination-log",
-		"io.kubernetes.pod.terminationGracePeriod":       "30",
 	}, config.GetAnnotations())
 	same(t, "arguments", []string{"you", "$(WHO)", "$(NOBODY)"}, config.GetArgs())
 	same(t, "log path", "main/0.log", config.GetLogPath())
+	delete(labels, "io.kubernetes.container.name")
+	labels["app"] = "web"
+	r.ClusterDNS, r.ClusterDomain, p.Spec.DNSPolicy = []string{"10.0.0.10"}, "cluster.local", v1.DNSClusterFirst
 	want := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "shop", Uid: "uid-1", Attempt: 3}, Hostname: "web",
-		Labels: map[string]string{
-			"app": "web", "io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.uid": "uid-1",
-			container.OwnerLabel: node,
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "shop", Uid: "uid-1", Attempt: 3},
+		Hostname: "web", Labels: labels, Annotations: map[string]string{"note": "x"},
+		LogDirectory: filepath.Join(r.LogDir, "pods", "shop_web_uid-1"),
+		DnsConfig: &runtimeapi.DNSConfig{
+			Servers: r.ClusterDNS, Options: []string{"ndots:5"},
+			Searches: []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"},
 		},
-		Annotations: map[string]string{"note": "x"}, LogDirectory: filepath.Join(r.LogDir, "pods", "shop_web_uid-1"),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
 			NamespaceOptions: &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER},
 			Seccomp:          &runtimeapi.SecurityProfile{},
 		}},
 	}
-	if diff := cmp.Diff(want, r.sandboxConfig(p, 3), protocmp.Transform()); diff != "" {
-		t.Errorf("sandbox (-want +got):\n%s", diff)
-	}
+	same(t, "sandbox", want, r.sandboxConfig(p, 3), protocmp.Transform())
 	p.Name = strings.Repeat("n", 62) + "-x"
-	if got := r.sandboxConfig(p, 0).GetHostname(); got != strings.Repeat("n", 62) {
-		t.Errorf("host name %s of a long name", got)
-	}
+	same(t, "host name of a long name", strings.Repeat("n", 62), r.sandboxConfig(p, 0).GetHostname())
 }
 
-func TestDNS(t *testing.T) {
-	cluster := &runtimeapi.DNSConfig{
-		Servers: []string{"10.0.0.10"}, Searches: []string{"shop.svc.cluster.local", "svc.cluster.local", "cluster.local"},
-		Options: []string{"ndots:5"},
-	}
+// TestDNSPolicy checks which pods get the cluster's name servers.
+func TestDNSPolicy(t *testing.T) {
 	for _, tt := range []struct {
-		name   string
 		policy v1.DNSPolicy
 		host   bool
 		server []string
-		want   *runtimeapi.DNSConfig
+		want   bool
 	}{
-		{"default", v1.DNSDefault, false, cluster.Servers, nil},
-		{"cluster", v1.DNSClusterFirst, false, cluster.Servers, cluster},
-		{"cluster, on the node's network", v1.DNSClusterFirst, true, cluster.Servers, nil},
-		{"cluster, though on the node's network", v1.DNSClusterFirstWithHostNet, true, cluster.Servers, cluster},
-		{"a cluster without name server", v1.DNSClusterFirst, false, nil, nil},
+		{v1.DNSDefault, false, []string{"10.0.0.10"}, false},
+		{v1.DNSClusterFirst, true, []string{"10.0.0.10"}, false},
+		{v1.DNSClusterFirstWithHostNet, true, []string{"10.0.0.10"}, true},
+		{v1.DNSClusterFirst, false, nil, false},
 	} {
-		r := newRig(t)
-		r.ClusterDNS, r.ClusterDomain = tt.server, "cluster.local"
-		p := testPod("main")
-		p.Spec.DNSPolicy, p.Spec.HostNetwork = tt.policy, tt.host
-		if diff := cmp.Diff(tt.want, r.dns(p), protocmp.Transform()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		r, p := newRig(t), testPod("main")
+		r.ClusterDNS, p.Spec.DNSPolicy, p.Spec.HostNetwork = tt.server, tt.policy, tt.host
+		if got := r.dns(p) != nil; got != tt.want {
+			t.Errorf("%+v: got %v", tt, got)
 		}
 	}
 }
@@ -148,159 +119,118 @@ func TestSyncFailures(t *testing.T) {
 	full := status.Error(codes.Unknown, "disk full")
 	const sandbox = `failed to "CreatePodSandbox" for "web_shop(uid-1)" with CreatePodSandboxError: ` +
 		`"Failed to create sandbox for pod \"web_shop(uid-1)\": rpc error: code = Unknown desc = disk full"`
+	const sandboxEvent = "Warning FailedCreatePodSandBox Failed to create pod sandbox: " +
+		"rpc error: code = Unknown desc = disk full"
 	both := func(text string) string {
-		return `[failed to "StartContainer" for "main" with ` + text + `, failed to "StartContainer" for "side" with ` + text + `]`
+		const start = `failed to "StartContainer" for `
+		return "[" + start + `"main" with ` + text + ", " + start + `"side" with ` + text + "]"
 	}
 	for _, tt := range []struct {
-		name, call     string // that fails
-		image, objects error
-		want, event    string
-		calls          string
+		name, call  string // that fails
+		image       error
+		env         string // a missing config map
+		want, event string
+		calls       string // after those of the sandbox
 	}{
+		{name: "sandbox status", call: "PodSandboxStatus", want: sandbox, event: sandboxEvent},
 		{
-			"sandbox", "RunPodSandbox", nil, nil, sandbox, "Warning FailedCreatePodSandBox Failed to create pod sandbox: " + full.Error(),
-			"RunPodSandbox 0",
+			name: "create one of two", call: "CreateContainer main", event: "Warning Failed Error: disk full",
+			want:  `failed to "StartContainer" for "main" with CreateContainerError: "disk full"`,
+			calls: ", CreateContainer main, CreateContainer side, StartContainer side",
 		},
 		{
-			"sandbox status", "PodSandboxStatus", nil, nil, sandbox,
-			"Warning FailedCreatePodSandBox Failed to create pod sandbox: " + full.Error(), "RunPodSandbox 0, PodSandboxStatus sb1",
+			name: "start both", call: "StartContainer", event: "Normal Created Container created",
+			want:  both(`RunContainerError: "disk full"`),
+			calls: ", CreateContainer main, StartContainer main, CreateContainer side, StartContainer side",
 		},
 		{
-			"create one of two", "CreateContainer main", nil, nil,
-			`failed to "StartContainer" for "main" with CreateContainerError: "disk full"`, "Warning Failed Error: disk full",
-			"RunPodSandbox 0, PodSandboxStatus sb1, CreateContainer main, CreateContainer side, StartContainer side",
+			name: "image", image: errors.New("ErrImagePull"), event: "Warning Failed Error: ErrImagePull",
+			want: both(`ErrImagePull: "no such image"`),
 		},
 		{
-			"start both", "StartContainer", nil, nil, both(`RunContainerError: "disk full"`), "Normal Created Container created",
-			"RunPodSandbox 0, PodSandboxStatus sb1, CreateContainer main, StartContainer main, CreateContainer side, StartContainer side",
-		},
-		{
-			"image", "", errors.New("ErrImagePull"), nil, both(`ErrImagePull: "no such image"`), "Warning Failed Error: ErrImagePull",
-			"RunPodSandbox 0, PodSandboxStatus sb1",
-		},
-		{
-			"objects", "", nil, errors.New("no x"), both(`CreateContainerConfigError: "no x"`), "Warning Failed Error: no x",
-			"RunPodSandbox 0, PodSandboxStatus sb1",
+			name: "objects", env: "x", event: `Warning Failed Error: configmaps "x" not found`,
+			want: both(`CreateContainerConfigError: "configmaps \"x\" not found"`),
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r, p := newRig(t), testPod("main", "side")
-			r.cri.fail[tt.call], r.world.err = full, tt.objects
-			r.images.reason, r.images.message = tt.image, "no such image"
-			if tt.objects != nil {
-				from := []v1.EnvFromSource{{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: named("x")}}}
-				p.Spec.Containers[0].EnvFrom, p.Spec.Containers[1].EnvFrom = from, from
+			r.cri.fail[tt.call], r.imageErr = full, tt.image
+			if tt.env != "" {
+				decode(t, "[{configMapRef: {name: "+tt.env+"}}]", &p.Spec.Containers[0].EnvFrom)
+				p.Spec.Containers[1].EnvFrom = p.Spec.Containers[0].EnvFrom
 			}
-			failsWith(t, tt.want, r.SyncPod(t.Context(), p, r.now(t, p)))
-			same(t, "calls", tt.calls, strings.Join(r.cri.took(), ", "))
-			if events := r.happened(); len(events) == 0 || events[0] != tt.event {
-				t.Errorf("events %q", events)
-			}
+			failsWith(t, tt.want, r.sync(t, p))
+			same(t, "calls", "RunPodSandbox 0, PodSandboxStatus sb1"+tt.calls, strings.Join(r.cri.took(), ", "))
+			same(t, "first event", tt.event, r.recorded()[0])
 		})
 	}
-}
-
-func TestSyncInitFailureStopsTheRest(t *testing.T) {
-	r := newRig(t)
-	p := withInit(testPod("main"), "s", "init")
-	if res := r.SyncPod(t.Context(), p, r.now(t, p)); res.Err != nil {
-		t.Fatal(res.Err)
-	}
-	r.cri.took()
-	r.cri.fail["CreateContainer init"] = status.Error(codes.Unknown, "no")
-	res := r.SyncPod(t.Context(), p, r.now(t, p))
-	failsWith(t, `failed to "StartContainer" for "init" with CreateContainerError: "no"`, res)
-	same(t, "calls", []string{"CreateContainer init"}, r.cri.took())
+	r, p := newRig(t), withInit(testPod("main"), "s", "init")
+	r.sync(t, p)
+	r.cri.fail["CreateContainer init"] = full
+	failsWith(t, `failed to "StartContainer" for "init" with CreateContainerError: "disk full"`, r.sync(t, p))
+	same(t, "calls after an init container that fails", []string{"CreateContainer init"}, r.cri.took())
 }
 
 func TestSyncReplacesSandbox(t *testing.T) {
 	r := newRig(t)
 	p := withInit(testPod("main"), "init")
-	r.SyncPod(t.Context(), p, r.now(t, p))
+	r.sync(t, p)
 	r.cri.sandboxes[0].State = notReady
-	r.happened()
-	if res := r.SyncPod(t.Context(), p, r.now(t, p)); res.Err != nil {
+	r.recorded()
+	if res := r.sync(t, p); res.Err != nil {
 		t.Fatal(res.Err)
 	}
 	same(t, "calls", []string{
 		"StopContainer init", "StopPodSandbox sb1", "ContainerStatus init", "RemoveContainer init",
 		"RunPodSandbox 1", "PodSandboxStatus sb3", "CreateContainer init", "StartContainer init",
 	}, r.cri.took())
-	same(t, "event", "Normal SandboxChanged Pod sandbox changed, it will be killed and re-created.", r.happened()[0])
-	if n := r.cri.configs["init"].GetMetadata().GetAttempt(); n != 1 {
-		t.Errorf("restart count %d, want 1", n)
-	}
+	const event = "Normal SandboxChanged Pod sandbox changed, it will be killed and re-created."
+	same(t, "event", event, r.recorded()[0])
+	same(t, "restart count", uint32(1), r.cri.configs["init"].GetMetadata().GetAttempt())
 	// A pod that cannot be killed is not started.
 	r.cri.sandboxes[1].State = notReady
 	r.cri.fail["StopContainer"] = errors.New("stuck")
-	st := r.now(t, p)
-	failsWith(t, `failed to "KillContainer" for "init" with KillContainerError: "stuck"`, r.SyncPod(t.Context(), p, st))
+	failsWith(t, `failed to "KillContainer" for "init" with KillContainerError: "stuck"`, r.sync(t, p))
 	same(t, "calls", []string{"StopContainer init", "StopPodSandbox sb3", "StopPodSandbox sb1"}, r.cri.took())
-}
-
-func TestSyncKillsUnwanted(t *testing.T) {
-	r := newRig(t)
-	p := testPod("main", "side")
-	r.SyncPod(t.Context(), p, r.now(t, p))
-	p.Spec.Containers[0].Image = "image:2"
-	r.happened()
-	if res := r.SyncPod(t.Context(), p, r.now(t, p)); res.Err != nil {
-		t.Fatal(res.Err)
-	}
-	same(t, "calls", []string{"StopContainer main", "CreateContainer main", "StartContainer main"}, r.cri.took())
-	same(t, "event", "Normal Killing Container main definition changed, will be restarted", r.happened()[0])
-	p.Spec.Containers[0].Image = "image:3"
-	r.cri.fail["StopContainer"] = errors.New("stuck")
-	st := r.now(t, p)
-	failsWith(t, `failed to "KillContainer" for "main" with KillContainerError: "stuck"`, r.SyncPod(t.Context(), p, st))
-	same(t, "calls", []string{"StopContainer main"}, r.cri.took())
 }
 
 func TestSyncCrashLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		p := testPod("main")
-		sync := func() Result { return r.SyncPod(t.Context(), p, r.now(t, p)) }
 		crash := func() {
 			time.Sleep(time.Second)
 			if err := r.cri.exit(r.now(t, p).Find("main").ID.ID, 1); err != nil {
 				t.Fatal(err)
 			}
 		}
-		sync()
+		r.sync(t, p)
 		for _, wait := range []time.Duration{0, 10, 20, 40, 80, 160, 300, 300} {
 			wait *= time.Second
 			crash()
 			if wait > 0 {
-				res := sync()
-				if time.Until(res.Until) != wait || !errors.Is(res.Err, ErrCrashLoopBackOff) ||
-					len(res.Actions) != 1 || res.Actions[0].Err.Error() != "CrashLoopBackOff" {
-					t.Fatalf("wait %v: %v", wait, res.Err)
+				res := r.sync(t, p)
+				if time.Until(res.Until) != wait || !errors.Is(res.Actions[0].Err, ErrCrashLoopBackOff) {
+					t.Fatalf("wait %v: %+v", wait, res)
 				}
 				failsWith(t, `failed to "StartContainer" for "main" with CrashLoopBackOff: "back-off `+wait.String()+
 					` restarting failed container=main pod=web_shop(uid-1)"`, res)
 			}
 			time.Sleep(wait)
-			if res := sync(); res.Err != nil {
+			if res := r.sync(t, p); res.Err != nil {
 				t.Fatalf("after %v: %v", wait, res.Err)
 			}
 		}
-		if events := r.happened(); !slices.Contains(events, "Warning BackOff Back-off restarting failed container main in pod web_shop(uid-1)") {
+		const event = "Warning BackOff Back-off restarting failed container main in pod web_shop(uid-1)"
+		if events := r.recorded(); !slices.Contains(events, event) {
 			t.Errorf("events %q", events)
 		}
-		if got := r.cri.configs["main"].GetLogPath(); got != "main/8.log" {
-			t.Errorf("log path %s after 8 restarts", got)
-		}
+		same(t, "log path", "main/8.log", r.cri.configs["main"].GetLogPath())
 		// One that ran long enough begins anew.
 		time.Sleep(11 * time.Minute)
 		crash()
-		if res := sync(); res.Err != nil {
+		if res := r.sync(t, p); res.Err != nil {
 			t.Errorf("after a long run: %v", res.Err)
-		}
-		time.Sleep(11 * time.Minute)
-		r.BackOff.GC()
-		if left := r.BackOff.Get(backOffKey(p, &p.Spec.Containers[0])); left != 0 {
-			t.Errorf("a back-off of %v is left", left)
 		}
 	})
 }
@@ -308,16 +238,40 @@ func TestSyncCrashLoop(t *testing.T) {
 func TestPostStart(t *testing.T) {
 	r := newRig(t)
 	p := testPod("main")
-	p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}}
+	hook := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}
+	p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: hook}
 	r.cri.exitCode = 3
-	res := r.SyncPod(t.Context(), p, r.now(t, p))
-	failsWith(t, `failed to "StartContainer" for "main" with PostStartHookError: "lifecycle hook for Container \"main\" in Pod `+
-		`\"web_shop(uid-1)\" failed - error: command 'true' exited with 3: err, message: \"outerr\""`, res)
+	failsWith(t, `failed to "StartContainer" for "main" with PostStartHookError: "lifecycle hook for Container `+
+		`\"main\" in Pod \"web_shop(uid-1)\" failed - error: command 'true' exited with 3: err, message: \"outerr\""`,
+		r.sync(t, p))
 	same(t, "calls", []string{
-		"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "StartContainer main", "ExecSync main [true] 0s", "StopContainer main",
+		"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "StartContainer main",
+		"ExecSync main [true] 0s", "StopContainer main",
 	}, r.cri.took())
 	same(t, "events", []string{
-		"Normal Created Container created", "Normal Started Container started", "Warning FailedPostStartHook PostStartHook failed",
-		"Normal Killing FailedPostStartHook",
-	}, r.happened())
+		"Normal Created Container created", "Normal Started Container started",
+		"Warning FailedPostStartHook PostStartHook failed", "Normal Killing FailedPostStartHook",
+	}, r.recorded())
+}
+
+// TestNewPodsOneByOne checks that a pod keeps its place from its sandbox to its first container, and then leaves it to
+// the next.
+func TestNewPodsOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.starting = make(gate, 1)
+		r.cri.takes["RunPodSandbox"] = 100 * time.Millisecond // in which the other could begin
+		one := testPod("main")
+		two := one.DeepCopy()
+		two.Name, two.UID = "two", "uid-2"
+		oneNow, twoNow := r.now(t, one), r.now(t, two)
+		var both sync.WaitGroup
+		both.Go(func() { r.SyncPod(t.Context(), one, oneNow) })
+		both.Go(func() { r.SyncPod(t.Context(), two, twoNow) })
+		both.Wait()
+		same(t, "calls", []string{
+			"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "StartContainer main",
+			"RunPodSandbox 0", "PodSandboxStatus sb3", "CreateContainer main", "StartContainer main",
+		}, r.cri.took())
+	})
 }

@@ -30,7 +30,6 @@ type Metrics struct {
 	PodWorkerDuration      *prometheus.HistogramVec // operation_type
 	PodWorkerStartDuration prometheus.Histogram
 	PodStartDuration       prometheus.Histogram
-	PodStatusSyncDuration  prometheus.Histogram
 	AdmissionRejections    *prometheus.CounterVec // reason
 
 	RuntimeOperations         *prometheus.CounterVec   // operation_type
@@ -115,9 +114,6 @@ func New(main, probes prometheus.Registerer) *Metrics {
 				0.5, 1, 2, 3, 4, 5, 6, 8, 10, 20, 30, 45, 60, 120, 180, 240, 300, 360, 480, 600, 900, 1200, 1800, 2700,
 				3600,
 			}),
-		PodStatusSyncDuration: histogram("pod_status_sync_duration_seconds",
-			"Duration in seconds to sync a pod's status to the API server.",
-			[]float64{0.010, 0.050, 0.100, 0.500, 1, 5, 10, 20, 30, 45, 60}),
 		AdmissionRejections: counterVec("admission_rejections_total", "Pods that were rejected.", "reason"),
 
 		RuntimeOperations: counterVec("runtime_operations_total", "Number of runtime operations.",

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -37,11 +35,12 @@ type rig struct {
 	events *record.FakeRecorder
 	state  *RuntimeState
 
-	mu      sync.Mutex
-	hung    bool
-	err     error
-	log     bytes.Buffer
-	changes []string
+	mu       sync.Mutex
+	hung     bool
+	err      error // of the runtime
+	pressure []v1.NodeConditionType
+	log      bytes.Buffer
+	changes  []string
 }
 
 // Write takes lines of the log.
@@ -51,17 +50,21 @@ func (r *rig) Write(p []byte) (int, error) {
 	return r.log.Write(p)
 }
 
-func (r *rig) logged() string {
+// logged counts the occurrences of a text in the log.
+func (r *rig) logged(text string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.log.String()
+	return strings.Count(r.log.String(), text)
 }
 
-func (r *rig) breaks(hung bool, err error) {
+func (r *rig) set(do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.hung, r.err = hung, err
+	do()
 }
+
+// breaks makes the runtime fail, or answer if err is nil.
+func (r *rig) breaks(err error) { r.set(func() { r.err, r.hung = err, false }) }
 
 // call is a call to the runtime: one that hangs ends with its deadline.
 func (r *rig) call(ctx context.Context) error {
@@ -77,22 +80,26 @@ func (r *rig) call(ctx context.Context) error {
 	return fmt.Errorf("rpc error: code = DeadlineExceeded desc = %w", ctx.Err())
 }
 
-// newRig makes a rig; with an API server, objects are what it has.
-func newRig(api bool, change func(*Config), objects ...kruntime.Object) *rig {
+// newRig makes a rig that runs until the test ends. With an API server, objects are what it has.
+func newRig(t *testing.T, api bool, objects ...kruntime.Object) *rig {
+	t.Helper()
 	r := &rig{events: record.NewFakeRecorder(10000)}
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(r), textlogger.Verbosity(2)))
-	yes := true
 	r.state = NewRuntimeState(RuntimeConfig{
 		Period: 5 * time.Second, Down: 30 * time.Second, Log: log, OnReady: func() {},
 		Status: func(ctx context.Context) (*runtimeapi.RuntimeStatus, error) {
-			return runtimeStatus(&yes, &yes), r.call(ctx)
+			return runtimeStatus(new(true), new(true)), r.call(ctx)
 		},
 	})
 	cfg := Config{
-		NodeName: "node-1", Register: true, Labels: map[string]string{"zone": "a"},
-		Taints:  []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}},
-		Runtime: r.state,
-		Images:  func() []v1.ContainerImage { return nil }, Pressure: func() []v1.NodeConditionType { return nil },
+		NodeName: "node-1", Register: true, Labels: map[string]string{"zone": "a"}, Runtime: r.state,
+		Taints: []v1.Taint{{Key: "k", Effect: v1.TaintEffectNoSchedule}},
+		Images: func() []v1.ContainerImage { return nil },
+		Pressure: func() []v1.NodeConditionType {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			return r.pressure
+		},
 		Version: func(ctx context.Context) (name, version string, err error) {
 			return "containerd", "2.1.4", r.call(ctx)
 		},
@@ -101,9 +108,7 @@ func newRig(api bool, change func(*Config), objects ...kruntime.Object) *rig {
 		Machine:   Machine{BootID: "boot", Cores: 2, Memory: 1 << 30, Storage: 1 << 30},
 		Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: "node-1"}},
 		OnReadyChange: func(ready bool, message string) {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			r.changes = append(r.changes, fmt.Sprintf("%v %s", ready, message))
+			r.set(func() { r.changes = append(r.changes, fmt.Sprintf("%v %s", ready, message)) })
 		},
 		Log: log, Recorder: r.events,
 	}
@@ -111,15 +116,20 @@ func newRig(api bool, change func(*Config), objects ...kruntime.Object) *rig {
 		r.client = fake.New(objects...)
 		cfg.Client = r.client
 	}
-	if change != nil {
-		change(&cfg)
-	}
 	r.Manager = New(cfg)
 	return r
 }
 
-// start runs the manager and the updater until the test ends, or until stop is called, and checks that both end then.
-func (r *rig) start(t *testing.T) (stop func()) {
+// fails makes calls to the API server fail as long as err returns an error.
+func (r *rig) fails(verb string, err func() error) {
+	r.client.PrependReactor(verb, "nodes", func(clienttesting.Action) (bool, kruntime.Object, error) {
+		err := err()
+		return err != nil, nil, err
+	})
+}
+
+// start runs the manager and the updater until the test ends, and checks that both end then.
+func (r *rig) start(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
@@ -130,261 +140,208 @@ func (r *rig) start(t *testing.T) (stop func()) {
 			}
 		})
 	}
-	stop = func() { cancel(); wg.Wait() }
-	t.Cleanup(stop)
-	return stop
+	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
-// ready is the Ready condition as whoever asks sees it: at the API server, or by Node.
-func (r *rig) ready(t *testing.T) v1.NodeCondition {
+func (r *rig) stored(t *testing.T) *v1.Node {
+	t.Helper()
+	node, err := r.client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return node
+}
+
+// ready checks the Ready condition, at the API server or without one by Node. An empty message stands for a node that
+// is ready.
+func (r *rig) ready(t *testing.T, when, notReady string) {
 	t.Helper()
 	node := r.Node()
 	if r.client != nil {
-		var err error
-		if node, err = r.client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		node = r.stored(t)
 	}
-	if node == nil {
-		t.Fatal("no node")
+	got := node.Status.Conditions[len(node.Status.Conditions)-1]
+	want := v1.NodeCondition{
+		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady",
+		Message: "kubelet is posting ready status",
 	}
-	if last := node.Status.Conditions[len(node.Status.Conditions)-1]; last.Type == v1.NodeReady {
-		return last
+	if notReady != "" {
+		want.Status, want.Reason, want.Message = v1.ConditionFalse, "KubeletNotReady", notReady
 	}
-	t.Fatalf("Ready is not the last of %v", node.Status.Conditions)
-	return v1.NodeCondition{}
-}
-
-func (r *rig) recorded() (out []string) {
-	for {
-		select {
-		case e := <-r.events.Events:
-			out = append(out, e)
-		default:
-			return out
-		}
+	got.LastHeartbeatTime, got.LastTransitionTime = metav1.Time{}, metav1.Time{}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", when, diff)
 	}
 }
 
-func both(t *testing.T, test func(t *testing.T, api bool)) {
+// both runs a test with an API server and without.
+func both(t *testing.T, test func(t *testing.T, r *rig)) {
 	for name, api := range map[string]bool{"API server": true, "standalone": false} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(t, api) })
+			synctest.Test(t, func(t *testing.T) { test(t, newRig(t, api)) })
 		})
 	}
 }
 
 func TestRuntimeDiesAndComesBack(t *testing.T) {
-	both(t, func(t *testing.T, api bool) {
-		r := newRig(api, nil)
+	both(t, func(t *testing.T, r *rig) {
 		r.start(t)
 		time.Sleep(time.Minute)
-		if c := r.ready(t); c.Status != v1.ConditionTrue || c.Reason != "KubeletReady" || c.Message != "kubelet is posting ready status" {
-			t.Fatalf("at the start: %v", c)
-		}
-		r.breaks(false, errors.New("connection refused"))
-		time.Sleep(24 * time.Second) // 30 s since the last good Status are not over
-		if c := r.ready(t); c.Status != v1.ConditionTrue {
-			t.Errorf("too early: %v", c)
-		}
+		r.ready(t, "at the start", "")
+		r.breaks(errors.New("connection refused"))
+		time.Sleep(24 * time.Second) // less than 30 s since the last good Status
+		r.ready(t, "after 24 s", "")
 		time.Sleep(20 * time.Second)
-		if c := r.ready(t); c.Status != v1.ConditionFalse || c.Reason != "KubeletNotReady" || c.Message != "container runtime is down" {
-			t.Errorf("not ready: %v", c)
+		r.ready(t, "after 44 s", "container runtime is down")
+		for _, line := range []string{
+			`"Node became not ready" node="node-1" condition={"type":"Ready","status":"False","lastHeartbeatTime":"`,
+			`"reason":"KubeletNotReady","message":"container runtime is down"}`,
+			`"Recording event message for node" node="node-1" event="NodeNotReady"`,
+		} {
+			if n := r.logged(line); n != 1 {
+				t.Errorf("%d lines with %s", n, line)
+			}
 		}
-		log := r.logged()
-		if n := strings.Count(log, `"Node became not ready" node="node-1" condition={"type":"Ready","status":"False","lastHeartbeatTime":"`); n != 1 {
-			t.Errorf("%d lines, want 1: %s", n, log)
-		}
-		if !strings.Contains(log, `"reason":"KubeletNotReady","message":"container runtime is down"}`) ||
-			!strings.Contains(log, `"Recording event message for node" node="node-1" event="NodeNotReady"`) {
-			t.Error(log)
-		}
-		r.breaks(false, nil)
+		r.breaks(nil)
 		time.Sleep(20 * time.Second)
-		if c := r.ready(t); c.Status != v1.ConditionTrue {
-			t.Errorf("does not recover: %v", c)
+		r.ready(t, "20 s after it came back", "")
+		want := []string{"Normal Starting Starting kubelet."}
+		for _, event := range []string{
+			"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeNotReady", "NodeReady",
+		} {
+			want = append(want, "Normal "+event+" Node node-1 status is now: "+event)
 		}
-		want := []string{
-			"Normal Starting Starting kubelet.",
-			"Normal NodeHasSufficientMemory Node node-1 status is now: NodeHasSufficientMemory",
-			"Normal NodeHasNoDiskPressure Node node-1 status is now: NodeHasNoDiskPressure",
-			"Normal NodeHasSufficientPID Node node-1 status is now: NodeHasSufficientPID",
-			"Normal NodeNotReady Node node-1 status is now: NodeNotReady",
-			"Normal NodeReady Node node-1 status is now: NodeReady",
+		var got []string
+		for len(r.events.Events) > 0 {
+			got = append(got, <-r.events.Events)
 		}
-		if diff := cmp.Diff(want, r.recorded()); diff != "" {
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
-		wantChanges := []string{"true kubelet is posting ready status", "false container runtime is down", "true kubelet is posting ready status"}
-		if diff := cmp.Diff(wantChanges, r.changes); diff != "" {
+		const isReady = "true kubelet is posting ready status"
+		if diff := cmp.Diff([]string{isReady, "false container runtime is down", isReady}, r.changes); diff != "" {
 			t.Error(diff)
 		}
 	})
 }
 
-// A hung runtime holds up Version, and with it the whole pass, for its two minutes: only then is the node seen not
-// ready.
+// TestRuntimeHangs checks that a hung runtime delays Version, and with it the whole pass, for its two minutes: the node
+// becomes not ready only then.
 func TestRuntimeHangs(t *testing.T) {
-	both(t, func(t *testing.T, api bool) {
-		r := newRig(api, nil)
+	both(t, func(t *testing.T, r *rig) {
 		r.start(t)
 		time.Sleep(time.Minute)
-		r.breaks(true, nil)
+		r.set(func() { r.hung = true })
 		time.Sleep(100 * time.Second)
 		if text(r.state.RuntimeErrors()) != "container runtime is down" {
 			t.Error("the runtime is not down after 100 s")
 		}
-		if c := r.ready(t); c.Status != v1.ConditionTrue {
-			t.Errorf("seen before Version gave up: %v", c)
-		}
+		r.ready(t, "before Version gave up", "")
 		time.Sleep(40 * time.Second)
-		if c := r.ready(t); c.Status != v1.ConditionFalse || c.Message != "container runtime is down" {
-			t.Errorf("not ready: %v", c)
-		}
+		r.ready(t, "after Version gave up", "container runtime is down")
 		if got := r.Node().Status.NodeInfo.ContainerRuntimeVersion; got != "containerd://Unknown" {
 			t.Errorf("version %s", got)
 		}
-		r.breaks(false, nil)
+		r.breaks(nil)
 		time.Sleep(criTimeout + 30*time.Second)
-		if c := r.ready(t); c.Status != v1.ConditionTrue || r.Node().Status.NodeInfo.ContainerRuntimeVersion != "containerd://2.1.4" {
-			t.Errorf("does not recover: %v", c)
+		r.ready(t, "in the end", "")
+		if got := r.Node().Status.NodeInfo.ContainerRuntimeVersion; got != "containerd://2.1.4" {
+			t.Errorf("version %s", got)
 		}
 	})
 }
 
 func TestFastStart(t *testing.T) {
-	both(t, func(t *testing.T, api bool) {
-		r := newRig(api, nil)
-		r.breaks(false, errors.New("refused"))
+	both(t, func(t *testing.T, r *rig) {
+		r.breaks(errors.New("refused"))
 		r.start(t)
 		time.Sleep(33 * time.Second)
-		if c := r.ready(t); c.Status != v1.ConditionFalse || r.state.loud ||
-			c.Message != "[container runtime status check may not have completed yet, network state unknown]" {
-			t.Fatalf("without a runtime: %v", c)
-		}
-		r.breaks(false, nil)
+		const unknown = "[container runtime status check may not have completed yet, network state unknown]"
+		r.ready(t, "without a runtime", unknown)
+		r.breaks(nil)
 		time.Sleep(300 * time.Millisecond)
-		if c := r.ready(t); c.Status != v1.ConditionTrue || !strings.Contains(r.logged(), "Fast updating node status as it just became ready") {
-			t.Errorf("300 ms after the runtime came: %v", c)
-		}
-		if !r.state.loud {
-			t.Error("the updater was not told")
+		r.ready(t, "300 ms after the runtime came", "")
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, true)
+		r.breaks(errors.New("refused"))
+		r.start(t)
+		time.Sleep(121 * time.Second)
+		if n := r.logged("Node not becoming ready in time after startup"); n != 1 {
+			t.Errorf("%d lines", n)
 		}
 	})
-	t.Run("never", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			r := newRig(true, nil)
-			r.breaks(false, errors.New("refused"))
-			r.start(t)
-			time.Sleep(121 * time.Second)
-			if n := strings.Count(r.logged(), "Node not becoming ready in time after startup"); n != 1 || !r.state.loud {
-				t.Errorf("%d lines, told %v", n, r.state.loud)
-			}
-		})
-	})
-}
-
-func patches(c *fake.Client) (n int) {
-	for _, a := range c.Actions() {
-		if a.Matches("patch", "nodes") {
-			n++
-		}
-	}
-	return n
 }
 
 func TestPatchesOnlyForNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var mu sync.Mutex
-		var disk bool
-		r := newRig(true, func(c *Config) {
-			c.Pressure = func() []v1.NodeConditionType {
-				mu.Lock()
-				defer mu.Unlock()
-				if disk {
-					return []v1.NodeConditionType{v1.NodeDiskPressure}
-				}
-				return nil
-			}
-		})
+		r := newRig(t, true)
 		r.start(t)
 		time.Sleep(time.Minute)
-		n := patches(r.client)
-		time.Sleep(90 * time.Second) // less than half of five minutes since the last
-		if got := patches(r.client) - n; got != 0 {
-			t.Errorf("%d patches without news", got)
+		patches := func(after time.Duration, least, most int) {
+			t.Helper()
+			r.client.ClearActions()
+			time.Sleep(after)
+			n := 0
+			for _, a := range r.client.Actions() {
+				if a.Matches("patch", "nodes") {
+					n++
+				}
+			}
+			if n < least || n > most {
+				t.Errorf("%d patches in %v, want %d to %d", n, after, least, most)
+			}
 		}
-		mu.Lock()
-		disk = true
-		mu.Unlock()
-		time.Sleep(11 * time.Second)
-		if got := patches(r.client) - n; got != 1 {
-			t.Errorf("%d patches for disk pressure", got)
-		}
-		time.Sleep(30 * time.Minute)
-		if got := patches(r.client) - n - 1; got < 5 || got > 6 {
-			t.Errorf("%d reports in 30 minutes, want one in five", got)
-		}
+		patches(90*time.Second, 0, 0)
+		r.set(func() { r.pressure = []v1.NodeConditionType{v1.NodeDiskPressure} })
+		patches(11*time.Second, 1, 1)
+		patches(30*time.Minute, 5, 6) // one in five minutes
 	})
 }
 
 func TestRegistration(t *testing.T) {
-	group := schema.GroupResource{Resource: "nodes"}
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(true, nil)
-		var tries int
-		r.client.PrependReactor("create", "nodes", func(clienttesting.Action) (bool, kruntime.Object, error) {
-			tries++
-			return tries < 4, nil, apierrors.NewInternalError(errors.New("not up yet"))
+		r := newRig(t, true)
+		tries := 0
+		r.fails("create", func() error {
+			if tries++; tries < 4 {
+				return apierrors.NewInternalError(errors.New("not up yet"))
+			}
+			return nil
 		})
 		r.start(t)
 		time.Sleep(1600 * time.Millisecond) // tries at 0.1, 0.3, 0.7 and 1.5 s
-		node, err := r.client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
+		node := r.stored(t)
+		got := []any{
+			node.Labels["zone"], node.Labels[v1.LabelHostname], len(node.Spec.Taints),
+			node.Status.Capacity.Pods().Value(), node.Status.DaemonEndpoints.KubeletEndpoint.Port,
+			r.logged("Attempting to register node"), r.logged("Unable to register node with API server"),
 		}
-		if node.Labels["zone"] != "a" || node.Labels[v1.LabelHostname] != "node-1" || len(node.Spec.Taints) != 1 || node.Status.Capacity.Pods().Value() != 110 ||
-			node.Status.DaemonEndpoints.KubeletEndpoint.Port != 10250 {
-			t.Errorf("node %+v", node)
-		}
-		log := r.logged()
-		got := []int{
-			strings.Count(log, `"Attempting to register node" node="node-1"`), strings.Count(log, `"Unable to register node with API server" err=`),
-			strings.Count(log, `"Successfully registered node" node="node-1"`),
-		}
-		if diff := cmp.Diff([]int{4, 3, 1}, got); diff != "" {
+		if diff := cmp.Diff([]any{"a", "node-1", 1, int64(110), int32(10250), 4, 3}, got); diff != "" {
 			t.Error(diff)
 		}
 	})
-	for name, createErr := range map[string]error{
-		"exists": nil, "must not create": apierrors.NewForbidden(group, "node-1", errors.New("no")),
-	} {
+	forbidden := apierrors.NewForbidden(v1.Resource("nodes"), "node-1", errors.New("no"))
+	for name, createErr := range map[string]error{"exists": nil, "must not create": forbidden} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				old := &v1.Node{
-					ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: map[string]string{v1.LabelHostname: "old", "zone": "b"}},
+				labels := map[string]string{v1.LabelHostname: "old", "zone": "b"}
+				r := newRig(t, true, &v1.Node{
+					ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: labels},
 					Spec:       v1.NodeSpec{PodCIDR: "10.0.0.0/24"},
-					Status: v1.NodeStatus{
-						NodeInfo: v1.NodeSystemInfo{BootID: "earlier"},
-						Capacity: v1.ResourceList{"example.com/device": resource.MustParse("1")},
-					},
-				}
-				r := newRig(true, nil, old)
-				if createErr != nil {
-					r.client.PrependReactor("create", "nodes", func(clienttesting.Action) (bool, kruntime.Object, error) { return true, nil, createErr })
-				}
+					Status:     v1.NodeStatus{Capacity: v1.ResourceList{"example.com/device": resource.MustParse("1")}},
+				})
+				r.fails("create", func() error { return createErr })
 				r.start(t)
 				time.Sleep(time.Minute)
-				node, err := r.client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
-				if err != nil {
-					t.Fatal(err)
+				node := r.stored(t)
+				if diff := cmp.Diff(labels, node.Labels); diff != "" || len(node.Spec.Taints) != 0 {
+					t.Errorf("taints %v, labels (-want +got):\n%s", node.Spec.Taints, diff)
 				}
-				if node.Labels[v1.LabelHostname] != "old" || node.Labels["zone"] != "b" || len(node.Spec.Taints) != 0 || node.Spec.PodCIDR == "" {
-					t.Errorf("labels %v, spec %+v", node.Labels, node.Spec)
+				if _, ok := node.Status.Allocatable["example.com/device"]; !ok {
+					t.Errorf("allocatable %v", node.Status.Allocatable)
 				}
-				if _, ok := node.Status.Allocatable["example.com/device"]; !ok || r.ready(t).Status != v1.ConditionTrue {
-					t.Errorf("status %+v", node.Status)
-				}
+				r.ready(t, "after a minute", "")
 			})
 		})
 	}
@@ -392,12 +349,13 @@ func TestRegistration(t *testing.T) {
 
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(true, nil)
+		r := newRig(t, true)
 		r.start(t)
 		time.Sleep(time.Minute)
-		r.breaks(true, nil)
+		r.set(func() { r.hung = true })
 		time.Sleep(5 * time.Minute) // the lease does not wait for the runtime
-		lease, err := r.client.CoordinationV1().Leases("kube-node-lease").Get(t.Context(), "node-1", metav1.GetOptions{})
+		leases := r.client.CoordinationV1().Leases("kube-node-lease")
+		lease, err := leases.Get(t.Context(), "node-1", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -411,29 +369,29 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// Without an API server the node is judged all the same.
+// TestServerGone checks that the node is judged without an API server as well.
 func TestServerGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(true, nil)
-		var gone atomic.Bool
-		r.client.PrependReactor("*", "nodes", func(clienttesting.Action) (bool, kruntime.Object, error) {
-			return gone.Load(), nil, errors.New("no route to host")
+		r := newRig(t, true)
+		r.fails("*", func() error {
+			if text(r.call(t.Context())) == "" {
+				return nil
+			}
+			return errors.New("no route to host")
 		})
 		r.start(t)
 		time.Sleep(time.Minute)
-		gone.Store(true)
-		r.breaks(false, errors.New("refused"))
+		r.breaks(errors.New("refused")) // both at once
 		time.Sleep(45 * time.Second)
 		if last := r.Node().Status.Conditions[3]; last.Status == v1.ConditionTrue {
-			t.Errorf("still seen ready: %v", last)
+			t.Errorf("still judged ready: %v", last)
 		}
 		for _, line := range []string{
-			`"Node became not ready" node="node-1"`,
-			`"Error updating node status, will retry" err="patching the status of node \"node-1\": no route to host"`,
-			`"Error updating node status, will retry" err="error getting node \"node-1\": no route to host"`,
+			`"Node became not ready" node="node-1"`, `err="patching the status of node \"node-1\": no route to host"`,
+			`err="error getting node \"node-1\": no route to host"`,
 		} {
-			if !strings.Contains(r.logged(), line) {
-				t.Errorf("no line %s", line)
+			if r.logged(line) == 0 {
+				t.Errorf("no line with %s", line)
 			}
 		}
 	})

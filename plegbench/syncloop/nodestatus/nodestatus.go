@@ -11,10 +11,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -88,17 +86,13 @@ type Manager struct {
 
 // New makes a Manager that has computed nothing yet.
 func New(cfg Config) *Manager {
-	return &Manager{
-		cfg: cfg, ref: &v1.ObjectReference{
-			Kind: "Node", APIVersion: "v1", Name: cfg.NodeName,
-			UID: types.UID(cfg.NodeName),
-		},
-	}
+	ref := &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)}
+	return &Manager{cfg: cfg, ref: ref}
 }
 
 // Numbers of pkg/kubelet/kubelet.go upstream.
 const (
-	fastPeriod = 100 * time.Millisecond // between looks at the runtime until the node is first ready
+	fastPeriod = 100 * time.Millisecond // between updates of the runtime state until the node is first ready
 	fastFor    = 120 * time.Second      // nodeReadyGracePeriod
 	passJitter = 0.04                   // random part of the pause between passes, and between renewals of the lease
 )
@@ -123,7 +117,6 @@ func (m *Manager) Run(ctx context.Context) error {
 // start waits until the runtime is first ready, for 120 s at most, and makes passes meanwhile, so that the node's
 // status does not wait for the next pass.
 func (m *Manager) start(ctx context.Context) {
-	defer m.cfg.Runtime.expectReady()
 	began := time.Now()
 	for next := began; time.Since(began) < fastFor; {
 		m.cfg.Runtime.Update(ctx)
@@ -155,7 +148,7 @@ func (m *Manager) Node() *v1.Node {
 	return m.view
 }
 
-// compute is the node after one pass over a copy of before. Version, which asks the runtime, comes before the
+// compute is the node after one pass over a copy of before. Version, a call to the runtime, comes before the
 // conditions, as in a kubelet. A pass that is cut short by the end of ctx changes nothing.
 func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 	node := before.DeepCopy()
@@ -187,42 +180,31 @@ func (m *Manager) compute(ctx context.Context, before *v1.Node) *v1.Node {
 }
 
 // setConditions sets the conditions that the eviction manager decides and Ready, with the kubelet's reasons and
-// messages (nodestatus/setters.go upstream). The event of a pressure is "Node" and the reason without "Kubelet".
+// messages (nodestatus/setters.go upstream).
 func (m *Manager) setConditions(node *v1.Node) {
 	under := m.cfg.Pressure()
-	for _, p := range []struct {
-		kind    v1.NodeConditionType
-		yes, no [2]string
-	}{
-		{
-			v1.NodeMemoryPressure,
-			[2]string{"KubeletHasInsufficientMemory", "kubelet has insufficient memory available"},
-			[2]string{"KubeletHasSufficientMemory", "kubelet has sufficient memory available"},
-		},
-		{
-			v1.NodeDiskPressure,
-			[2]string{"KubeletHasDiskPressure", "kubelet has disk pressure"},
-			[2]string{"KubeletHasNoDiskPressure", "kubelet has no disk pressure"},
-		},
-		{
-			v1.NodePIDPressure,
-			[2]string{"KubeletHasInsufficientPID", "kubelet has insufficient PID available"},
-			[2]string{"KubeletHasSufficientPID", "kubelet has sufficient PID available"},
-		},
-	} {
-		c := v1.NodeCondition{Type: p.kind, Status: v1.ConditionFalse, Reason: p.no[0], Message: p.no[1]}
-		if slices.Contains(under, p.kind) {
-			c.Status, c.Reason, c.Message = v1.ConditionTrue, p.yes[0], p.yes[1]
+	pressure := func(kind v1.NodeConditionType, yes, yesMessage, no, noMessage string) {
+		c := v1.NodeCondition{Type: kind, Status: v1.ConditionFalse}
+		reason, message := no, noMessage
+		if slices.Contains(under, kind) {
+			c.Status, reason, message = v1.ConditionTrue, yes, yesMessage
 		}
+		c.Reason, c.Message = "KubeletHas"+reason, "kubelet has "+message
 		if old := setCondition(node, &c); old != c.Status {
-			m.event("Node" + strings.TrimPrefix(c.Reason, "Kubelet"))
+			m.event("NodeHas" + reason)
 		}
 	}
+	pressure(v1.NodeMemoryPressure, "InsufficientMemory", "insufficient memory available",
+		"SufficientMemory", "sufficient memory available")
+	pressure(v1.NodeDiskPressure, "DiskPressure", "disk pressure", "NoDiskPressure", "no disk pressure")
+	pressure(v1.NodePIDPressure, "InsufficientPID", "insufficient PID available",
+		"SufficientPID", "sufficient PID available")
 	ready := v1.NodeCondition{
 		Type: v1.NodeReady, Status: v1.ConditionTrue, Reason: "KubeletReady",
 		Message: "kubelet is posting ready status",
 	}
-	if err := utilerrors.NewAggregate([]error{m.cfg.Runtime.RuntimeErrors(), m.cfg.Runtime.NetworkErrors()}); err != nil {
+	errs := []error{m.cfg.Runtime.RuntimeErrors(), m.cfg.Runtime.NetworkErrors()}
+	if err := utilerrors.NewAggregate(errs); err != nil {
 		ready.Status, ready.Reason, ready.Message = v1.ConditionFalse, "KubeletNotReady", err.Error()
 	}
 	switch old := setCondition(node, &ready); {
@@ -298,15 +280,23 @@ func (m *Manager) pass(ctx context.Context) {
 			return
 		}
 	}
-	m.cfg.Log.V(5).Info("Updating node status")
-	for try := range tries {
-		err := m.update(ctx, try)
-		if err == nil || ctx.Err() != nil {
-			return
-		}
-		m.cfg.Log.Error(err, "Error updating node status, will retry")
+	update := func(try int) error { return m.update(ctx, try) }
+	if !m.try(ctx, "Error updating node status, will retry", update) {
+		m.cfg.Log.Error(errTries, "Unable to update node status")
 	}
-	m.cfg.Log.Error(errTries, "Unable to update node status")
+}
+
+// try calls a function until it succeeds or ctx ends, a few times at most, and logs each failure. It returns false if
+// every try failed.
+func (m *Manager) try(ctx context.Context, failed string, do func(try int) error) bool {
+	for try := range tries {
+		err := do(try)
+		if err == nil || ctx.Err() != nil {
+			return true
+		}
+		m.cfg.Log.Error(err, failed)
+	}
+	return false
 }
 
 // update computes the node and reports it if more than heartbeats changed or it was long ago. The node is read from
@@ -326,9 +316,7 @@ func (m *Manager) update(ctx context.Context, try int) error {
 	before := m.stored
 	node := m.compute(ctx, before)
 	due := time.Now().Add(m.cfg.Report)
-	if changed(before.Status, node.Status) { // the nodes of a cluster shall not all report at one time
-		due = due.Add(time.Duration(float64(m.cfg.Report) * (rand.Float64() - 0.5)))
-	} else if time.Now().Before(m.due) {
+	if !changed(before.Status, node.Status) && time.Now().Before(m.due) {
 		return nil
 	}
 	if m.cfg.Client == nil {
@@ -351,7 +339,7 @@ func (m *Manager) update(ctx context.Context, try int) error {
 	return nil
 }
 
-// register makes the node's object, until it is there or ctx ends.
+// register creates the node's object. It tries until the object is there or ctx ends.
 func (m *Manager) register(ctx context.Context) bool {
 	labels := map[string]string{
 		v1.LabelHostname: m.cfg.NodeName, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
@@ -376,41 +364,29 @@ func (m *Manager) register(ctx context.Context) bool {
 		}
 		node := m.compute(ctx, initial)
 		m.cfg.Log.Info("Attempting to register node", "node", klog.KObj(node))
-		if m.tryRegister(ctx, node) {
+		callCtx, cancel := context.WithTimeout(ctx, callTimeout)
+		stored, err := m.cfg.Client.CreateNode(callCtx, node)
+		// One that is there is taken with its labels and taints. One that must not create it may still own it.
+		if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) {
+			stored, err = m.cfg.Client.GetNode(callCtx, node.Name)
+		}
+		cancel()
+		if err == nil {
 			m.cfg.Log.Info("Successfully registered node", "node", klog.KObj(node))
+			m.stored = stored
 			return true
 		}
-	}
-}
-
-// tryRegister creates the node, or takes the one that is there with the labels and taints that it has.
-func (m *Manager) tryRegister(ctx context.Context, node *v1.Node) bool {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	stored, err := m.cfg.Client.CreateNode(ctx, node)
-	if apierrors.IsAlreadyExists(err) || apierrors.IsForbidden(err) { // one that must not create it may still own it
-		stored, err = m.cfg.Client.GetNode(ctx, node.Name)
-	}
-	if err != nil {
 		m.cfg.Log.Error(err, "Unable to register node with API server", "node", klog.KObj(node))
-		return false
 	}
-	m.stored = stored
-	return true
 }
 
 // keepLease renews the node's lease.
 func (m *Manager) keepLease(ctx context.Context) error {
 	period := time.Duration(m.cfg.LeaseSeconds) * time.Second / leaseFraction
 	wait.JitterUntilWithContext(ctx, func(ctx context.Context) {
-		for range tries {
-			err := m.renew(ctx)
-			if err == nil || ctx.Err() != nil {
-				return
-			}
-			m.cfg.Log.Error(err, "Failed to update lease")
+		if !m.try(ctx, "Failed to update lease", func(int) error { return m.renew(ctx) }) {
+			m.cfg.Log.Error(errLease, "Will retry updating lease", "interval", period)
 		}
-		m.cfg.Log.Error(errLease, "Will retry updating lease", "interval", period)
 	}, period, passJitter, true)
 	return ctx.Err()
 }
@@ -431,8 +407,8 @@ func (m *Manager) renew(ctx context.Context) error {
 	}
 	node, err := m.cfg.Client.GetNode(ctx, m.cfg.NodeName)
 	if err != nil {
-		m.cfg.Log.Error(err, "Failed to get node when trying to set owner ref to the node lease", "node", klog.KRef("",
-			m.cfg.NodeName))
+		m.cfg.Log.Error(err, "Failed to get node when trying to set owner ref to the node lease",
+			"node", klog.KRef("", m.cfg.NodeName))
 		return nil
 	}
 	_, err = m.cfg.Client.CreateLease(ctx, &coordinationv1.Lease{

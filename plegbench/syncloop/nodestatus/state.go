@@ -36,7 +36,6 @@ type RuntimeState struct {
 	runtime  error
 	network  error
 	checks   []func() error
-	loud     bool // lines about a runtime or network that is not ready are no details any more
 	once     sync.Once
 }
 
@@ -63,10 +62,6 @@ func (s *RuntimeState) set(do func()) {
 	do()
 }
 
-// expectReady raises the lines about a runtime or network that is not ready: until the node has first been ready, or
-// 120 s have passed, they are details of a normal start, and logged at V(4).
-func (s *RuntimeState) expectReady() { s.set(func() { s.loud = true }) }
-
 // RuntimeErrors is why the syncLoop must not go on: the 30 s clock, the failing checks in the order in which they were
 // added, and the runtime's own error. Several print as [a, b], each text once.
 func (s *RuntimeState) RuntimeErrors() error {
@@ -92,13 +87,13 @@ func (s *RuntimeState) NetworkErrors() error {
 	return s.network
 }
 
-// Run asks the runtime for its Status at once and then 5 s after each answer, until ctx ends.
+// Run calls Update at once and then 5 s after the end of each call, until ctx ends.
 func (s *RuntimeState) Run(ctx context.Context) error {
 	wait.JitterUntilWithContext(ctx, s.Update, s.cfg.Period, 0, true)
 	return ctx.Err()
 }
 
-// Update asks once; one call at a time, others wait for it.
+// Update calls Status once. Other callers wait for that call and then make their own.
 func (s *RuntimeState) Update(ctx context.Context) {
 	s.asking.Lock()
 	defer s.asking.Unlock()
@@ -111,19 +106,13 @@ func (s *RuntimeState) Update(ctx context.Context) {
 		return
 	}
 	s.cfg.Log.V(4).Info("Container runtime status", "status", status)
-	log := s.cfg.Log.V(4)
-	s.set(func() {
-		if s.loud {
-			log = s.cfg.Log
-		}
-	})
 	var network, notReady error
 	if ok, text := condition(status, runtimeapi.NetworkReady); !ok {
-		log.Info("Container runtime network not ready", "networkReady", text)
+		s.cfg.Log.Info("Container runtime network not ready", "networkReady", text)
 		network = errors.New("container runtime network not ready: " + text)
 	}
 	if ok, text := condition(status, runtimeapi.RuntimeReady); !ok {
-		log.Info("Container runtime not ready", "runtimeReady", text)
+		s.cfg.Log.Info("Container runtime not ready", "runtimeReady", text)
 		notReady = errors.New("container runtime not ready: " + text)
 	}
 	s.set(func() { s.network, s.runtime = network, notReady })
@@ -138,8 +127,8 @@ func (s *RuntimeState) Update(ctx context.Context) {
 func condition(status *runtimeapi.RuntimeStatus, kind string) (ok bool, text string) {
 	for _, c := range status.GetConditions() {
 		if c.GetType() == kind {
-			return c.GetStatus(), fmt.Sprintf("%s=%t reason:%s message:%s", c.GetType(), c.GetStatus(), c.GetReason(),
-				c.GetMessage())
+			return c.GetStatus(), fmt.Sprintf("%s=%t reason:%s message:%s",
+				c.GetType(), c.GetStatus(), c.GetReason(), c.GetMessage())
 		}
 	}
 	return false, "<nil>"

@@ -55,8 +55,8 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("parsing the server's address: %w", err)
 	}
 	if !loopback(host) {
-		return nil,
-			fmt.Errorf("address %q is not on loopback: the server has no authentication and serves 127.0.0.1, ::1 and localhost only", cfg.Address)
+		return nil, fmt.Errorf("address %q is not on loopback: the server has no authentication and serves "+
+			"127.0.0.1, ::1 and localhost only", cfg.Address)
 	}
 	listener, err := net.Listen("tcp", cfg.Address)
 	if err != nil {
@@ -92,7 +92,7 @@ func sameHost(next http.Handler) http.Handler {
 			host = strings.Trim(r.Host, "[]")
 		}
 		if !loopback(host) {
-			http.Error(w, "this server is for its own machine", http.StatusForbidden)
+			http.Error(w, "this server serves only its own machine", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -154,8 +154,7 @@ func (s *Server) healthz(mux *http.ServeMux) {
 	serve("/healthz/ping", func() error { return nil }, nil)
 	serve("/healthz/log", func() error { return nil }, nil)
 	serve("/healthz/syncloop", s.cfg.Healthy, func(err error) string {
-		return fmt.Sprintf("internal server error: %v",
-			err)
+		return fmt.Sprintf("internal server error: %v", err)
 	})
 	serve("/healthz", s.cfg.Healthy, func(err error) string {
 		s.cfg.Log.V(2).Info(fmt.Sprintf("syncloop check failed: healthz\n[-]syncloop failed: %v\n", err))

@@ -1,17 +1,16 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,12 +38,14 @@ func start(t *testing.T, cfg Config) (base string) {
 	return "http://" + s.Addr().String()
 }
 
-func get(t *testing.T, url string) (code int, text string) {
+// get sends a request to a server under a host's name, if one is given.
+func get(t *testing.T, url, host string) (code int, text string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Host = cmp.Or(host, req.Host)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
@@ -58,41 +59,31 @@ func get(t *testing.T, url string) (code int, text string) {
 }
 
 func TestHealthz(t *testing.T) {
-	var mu sync.Mutex
-	var failing error
+	const reason = "sync Loop took longer than expected"
 	var log strings.Builder
-	cfg := full()
-	cfg.Healthy = func() error { mu.Lock(); defer mu.Unlock(); return failing }
-	cfg.Log = funcr.New(func(_, args string) { mu.Lock(); defer mu.Unlock(); log.WriteString(args) }, funcr.Options{Verbosity: 2})
-	base := start(t, cfg)
-	stuck := errors.New("sync Loop took longer than expected")
-	tests := []struct {
+	sick := full()
+	sick.Healthy = func() error { return errors.New(reason) }
+	sick.Log = funcr.New(func(_, args string) { log.WriteString(args) }, funcr.Options{Verbosity: 2})
+	for _, tt := range []struct {
+		cfg  Config
 		path string
-		err  error
 		code int
 		want string
 	}{
-		{"/healthz", nil, 200, "ok"},
-		{"/healthz/syncloop", nil, 200, "ok"},
-		{"/healthz", stuck, 500, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n"},
-		{"/healthz/syncloop", stuck, 500, "internal server error: sync Loop took longer than expected\n"},
-		{"/healthz/ping", stuck, 200, "ok"},
-		{"/healthz/none", nil, 404, "404 page not found\n"},
-	}
-	for _, tt := range tests {
+		{full(), "/healthz", 200, "ok"},
+		{full(), "/healthz/syncloop", 200, "ok"},
+		{sick, "/healthz", 500, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n"},
+		{sick, "/healthz/syncloop", 500, "internal server error: " + reason + "\n"},
+		{sick, "/healthz/ping", 200, "ok"},
+		{full(), "/healthz/none", 404, "404 page not found\n"},
+	} {
 		t.Run(tt.path, func(t *testing.T) {
-			mu.Lock()
-			failing = tt.err
-			mu.Unlock()
-			code, text := get(t, base+tt.path)
-			if diff := cmp.Diff(tt.want, text); diff != "" || code != tt.code {
-				t.Errorf("code %d, %s", code, diff)
+			if code, text := get(t, start(t, tt.cfg)+tt.path, ""); code != tt.code || text != tt.want {
+				t.Errorf("code %d, %q", code, text)
 			}
 		})
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	if !strings.Contains(log.String(), "syncloop check failed: healthz\\n[-]syncloop failed: sync Loop took longer than expected") {
+	if !strings.Contains(log.String(), "syncloop check failed: healthz\\n[-]syncloop failed: "+reason) {
 		t.Errorf("the reason is not in the log: %s", log.String())
 	}
 }
@@ -105,30 +96,26 @@ func gathered(name string) prometheus.Gatherer {
 }
 
 func full() Config {
-	number := uint64(5)
+	web := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns"}}
+	pod := statsapi.PodStats{PodRef: statsapi.PodReference{Name: "web"}, EphemeralStorage: &statsapi.FsStats{}}
 	return Config{
-		Pods: func() []*v1.Pod {
-			return []*v1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns"}, Status: v1.PodStatus{Phase: v1.PodRunning}}}
-		},
+		Pods: func() []*v1.Pod { return []*v1.Pod{web} },
 		Summary: func(context.Context) (*statsapi.Summary, error) {
-			return &statsapi.Summary{
-				Node: statsapi.NodeStats{NodeName: "node-1", CPU: &statsapi.CPUStats{UsageNanoCores: &number}, Fs: &statsapi.FsStats{}},
-				Pods: []statsapi.PodStats{{
-					PodRef:     statsapi.PodReference{Name: "web"},
-					Containers: []statsapi.ContainerStats{{Name: "app", Rootfs: &statsapi.FsStats{}}}, EphemeralStorage: &statsapi.FsStats{},
-				}},
-			}, nil
+			return &statsapi.Summary{Pods: []statsapi.PodStats{pod}}, nil
 		},
-		Metrics: gathered("main"), Probes: gathered("probes"),
-		Configz: map[string]any{"syncFrequency": "1m0s"}, Healthy: func() error { return nil },
+		Metrics: gathered("main"), Probes: gathered("probes"), Healthy: func() error { return nil },
+		Configz:   map[string]any{"syncFrequency": "1m0s"},
 		Debugging: true, Profiling: true, Log: logr.Discard(),
 	}
 }
 
 func TestPaths(t *testing.T) {
-	base := start(t, full())
+	limited := full()
+	limited.Debugging = false
+	base, limitedBase := start(t, full()), start(t, limited)
 	for path, want := range map[string]string{
-		"/pods":                          `{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[{"metadata":{"name":"web","namespace":"ns"}`,
+		"/pods": `{"kind":"PodList","apiVersion":"v1","metadata":{},` +
+			`"items":[{"metadata":{"name":"web","namespace":"ns"}`,
 		"/stats/summary":                 `"ephemeral-storage"`,
 		"/configz":                       `{"kubeletconfig":{"syncFrequency":"1m0s"}}`,
 		"/metrics":                       "\nmain 0\n",
@@ -136,54 +123,32 @@ func TestPaths(t *testing.T) {
 		"/debug/pprof/":                  "goroutine",
 		"/debug/pprof/goroutine?debug=2": "goroutine 1 [",
 	} {
-		code, text := get(t, base+path)
+		code, text := get(t, base+path, "")
 		if code != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("%s: %d %.300s", path, code, text)
 		}
-	}
-}
-
-func TestSwitchedOff(t *testing.T) {
-	cfg := full()
-	cfg.Debugging = false
-	base := start(t, cfg)
-	for path, want := range map[string]int{
-		"/healthz": 200, "/pods": 200, "/stats/summary": 200, "/metrics": 200, "/configz": 404, "/debug/pprof/": 404,
-	} {
-		if got, _ := get(t, base+path); got != want {
-			t.Errorf("%s: %d, want %d", path, got, want)
+		debugging := path == "/configz" || strings.HasPrefix(path, "/debug")
+		if code, _ := get(t, limitedBase+path, ""); (code == http.StatusNotFound) != debugging {
+			t.Errorf("%s without debugging: %d", path, code)
 		}
 	}
 }
 
 func TestLoopbackOnly(t *testing.T) {
-	for _, address := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0", "example.com:80", "127.0.0.1"} {
-		if _, err := New(Config{Address: address}); err == nil || strings.HasPrefix(err.Error(), "listening") {
+	base := start(t, full())
+	for address, want := range map[string]string{
+		"0.0.0.0:10250": `address "0.0.0.0:10250" is not on loopback: the server has no authentication and serves ` +
+			"127.0.0.1, ::1 and localhost only",
+		":0": "not on loopback", "[::]:0": "not on loopback", "example.com:80": "not on loopback",
+		"127.0.0.1": "parsing", strings.TrimPrefix(base, "http://"): "listening",
+	} {
+		if _, err := New(Config{Address: address}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", address, err)
 		}
 	}
-	_, err := New(Config{Address: "0.0.0.0:10250"})
-	want := `address "0.0.0.0:10250" is not on loopback: the server has no authentication and serves 127.0.0.1, ::1 and localhost only`
-	if err == nil || err.Error() != want {
-		t.Errorf("got %v", err)
-	}
-	base := start(t, full())
-	if _, err := New(Config{Address: strings.TrimPrefix(base, "http://")}); err == nil {
-		t.Error("one address was taken twice")
-	}
 	for host, want := range map[string]int{"localhost:1": 200, "[::1]": 200, "evil.example:80": 403, "10.0.0.1": 403} {
-		req, err := http.NewRequestWithContext(t.Context(), "GET", base+"/healthz", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Host = host
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp.Body.Close()
-		if resp.StatusCode != want {
-			t.Errorf("host %s: %d", host, resp.StatusCode)
+		if code, _ := get(t, base+"/healthz", host); code != want {
+			t.Errorf("host %s: %d", host, code)
 		}
 	}
 }

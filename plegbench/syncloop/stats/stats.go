@@ -27,7 +27,8 @@ import (
 
 // CRI is the part of the runtime's client that a Provider uses.
 type CRI interface {
-	ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) ([]*runtimeapi.ContainerStats, error)
+	ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) (
+		[]*runtimeapi.ContainerStats, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
 	ListPodSandbox(ctx context.Context, filter *runtimeapi.PodSandboxFilter) ([]*runtimeapi.PodSandbox, error)
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
@@ -117,7 +118,8 @@ func (p *Provider) node() (*statsapi.NodeStats, error) {
 	c := stat.CPUTotal // in seconds; guests are part of user and nice
 	total := uint64(math.Round((c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal) * float64(time.Second)))
 	usage := *m.MemTotalBytes - *m.MemFreeBytes
-	working := usage - min(usage, *cmp.Or(m.InactiveFileBytes, new(uint64))) // the kernel can drop inactive files at once
+	inactive := cmp.Or(m.InactiveFileBytes, new(uint64)) // files that the kernel can drop at once
+	working := usage - min(usage, *inactive)
 	n := &statsapi.NodeStats{
 		NodeName: p.cfg.NodeName, StartTime: metav1.Unix(int64(stat.BootTime), 0),
 		CPU: &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: &total},
@@ -176,7 +178,8 @@ func (p *Provider) pods(ctx context.Context) ([]statsapi.PodStats, error) {
 		}
 	}
 	slices.SortFunc(out, func(a, b statsapi.PodStats) int {
-		return cmp.Or(strings.Compare(a.PodRef.Namespace, b.PodRef.Namespace), strings.Compare(a.PodRef.Name, b.PodRef.Name))
+		x, y := a.PodRef, b.PodRef
+		return cmp.Or(strings.Compare(x.Namespace, y.Namespace), strings.Compare(x.Name, y.Name))
 	})
 	return out, nil
 }
@@ -190,8 +193,9 @@ func (p *Provider) container(
 	}
 	if cpu := s.GetCpu(); cpu.GetUsageCoreNanoSeconds() != nil {
 		out.CPU = &statsapi.CPUStats{
-			Time:           metav1.NewTime(time.Unix(0, cpu.GetTimestamp())),
-			UsageNanoCores: number(cpu.GetUsageNanoCores()), UsageCoreNanoSeconds: number(cpu.GetUsageCoreNanoSeconds()),
+			Time:                 metav1.NewTime(time.Unix(0, cpu.GetTimestamp())),
+			UsageNanoCores:       number(cpu.GetUsageNanoCores()),
+			UsageCoreNanoSeconds: number(cpu.GetUsageCoreNanoSeconds()),
 		}
 	}
 	if m := s.GetMemory(); m.GetWorkingSetBytes() != nil {
@@ -261,12 +265,12 @@ func plus(a, b *uint64) *uint64 {
 	return new(*a + *b)
 }
 
-// fsStats asks for the file system of a directory. Available is what a user without privileges may still use; used is
+// fsStats measures the file system of a directory. Available is what a user without privileges may still use; used is
 // all that is not free.
 func fsStats(dir string) (*statsapi.FsStats, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return nil, fmt.Errorf("asking for the file system of %s: %w", dir, err)
+		return nil, fmt.Errorf("measuring the file system of %s: %w", dir, err)
 	}
 	block := uint64(s.Bsize)
 	return &statsapi.FsStats{
@@ -276,7 +280,7 @@ func fsStats(dir string) (*statsapi.FsStats, error) {
 	}, nil
 }
 
-// Disk asks the file system of a directory for its size and for what is free of it, in bytes.
+// Disk is the size of a directory's file system, and what is free of it, in bytes.
 func Disk(dir string) (capacity, available uint64, err error) {
 	s, err := fsStats(dir)
 	if err != nil {
@@ -285,9 +289,9 @@ func Disk(dir string) (capacity, available uint64, err error) {
 	return *s.CapacityBytes, *s.AvailableBytes, nil
 }
 
-// imageFs asks the runtime for its file system: used is what the images use, the rest is of the whole file system. One
-// that this machine does not have, such as that of a simulated runtime, has the runtime's figures only, and dir is the
-// node's.
+// imageFs measures the file system of the images: used is what the images use, the rest is of the whole file system.
+// One that this machine does not have, such as that of a simulated runtime, has the runtime's figures only, and dir is
+// the node's.
 func (p *Provider) imageFs(ctx context.Context) (dir string, out *statsapi.FsStats, err error) {
 	info, err := p.cfg.CRI.ImageFsInfo(ctx)
 	if err != nil {
@@ -308,7 +312,7 @@ func (p *Provider) imageFs(ctx context.Context) (dir string, out *statsapi.FsSta
 	return dir, out, err
 }
 
-// ImageDisk asks the file system with the images for its size and for what is free of it, in bytes.
+// ImageDisk is the size of the file system with the images, and what is free of it, in bytes.
 func (p *Provider) ImageDisk(ctx context.Context) (capacity, available uint64, err error) {
 	dir, _, err := p.imageFs(ctx)
 	if err != nil {

@@ -13,12 +13,11 @@ import (
 
 // containerStatuses are the statuses of containers of one kind: of init containers as the spec has them, of others by
 // name.
-func containerStatuses(in *GenerateInput, specs []v1.Container, old []v1.ContainerStatus, isInit bool) []v1.ContainerStatus {
-	runtime := slices.Clone(in.PodStatus.ContainerStatuses)
-	slices.SortStableFunc(runtime, func(a, b *container.Status) int { return b.CreatedAt.Compare(a.CreatedAt) })
-	var out []v1.ContainerStatus
+func containerStatuses(
+	in *GenerateInput, specs []v1.Container, old []v1.ContainerStatus, isInit bool,
+) (out []v1.ContainerStatus) {
 	for i := range specs {
-		st := observed(in.Pod, &specs[i], runtime, statusOf(old, specs[i].Name))
+		st := observed(in, &specs[i], statusOf(old, specs[i].Name))
 		if !isInit || !settleInit(in, &specs[i], &st) {
 			setStartError(in, &specs[i], &st)
 		}
@@ -30,18 +29,18 @@ func containerStatuses(in *GenerateInput, specs []v1.Container, old []v1.Contain
 	return out
 }
 
-// observed is a container's status by the newest two of its instances that the runtime has, newest first in runtime;
-// or, if it has none, by what was known before.
-func observed(p *v1.Pod, spec *v1.Container, runtime []*container.Status, before *v1.ContainerStatus) v1.ContainerStatus {
+// observed is a container's status by the newest two of its instances that the runtime has; or, if it has none, by what
+// was known before.
+func observed(in *GenerateInput, spec *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
 	var seen []v1.ContainerStatus
-	for _, c := range runtime {
+	for _, c := range in.PodStatus.ContainerStatuses { // newest first
 		if c.Name == spec.Name && len(seen) < 2 {
 			seen = append(seen, convert(c, before))
 		}
 	}
 	switch len(seen) {
 	case 0:
-		return unobserved(p, spec, before)
+		return unobserved(in.Pod, spec, before)
 	case 2:
 		seen[0].LastTerminationState = seen[1].State
 	}
@@ -64,10 +63,9 @@ func unobserved(p *v1.Pod, spec *v1.Container, before *v1.ContainerStatus) v1.Co
 	st.RestartCount, st.LastTerminationState = before.RestartCount, before.LastTerminationState
 	// It ran and is gone: without an end the pod would seem never to have started.
 	if before.State.Running != nil && st.LastTerminationState.Terminated == nil {
-		st.LastTerminationState.Terminated = unknownStatus(
-			"The container could not be located when the pod was deleted.  The container used to be Running")
-		if p.DeletionTimestamp == nil {
-			st.RestartCount++
+		st.LastTerminationState.Terminated = &v1.ContainerStateTerminated{
+			Reason: "ContainerStatusUnknown", ExitCode: 137, // it counts as killed
+			Message: "The container could not be located when the pod was deleted.  The container used to be Running",
 		}
 	}
 	return st
@@ -86,30 +84,21 @@ func convert(c *container.Status, before *v1.ContainerStatus) v1.ContainerStatus
 			st.LastTerminationState.Terminated = before.State.Terminated
 		}
 	}
-	switch {
-	case c.State == container.Running:
+	switch c.State {
+	case container.Running:
 		st.State.Running = &v1.ContainerStateRunning{StartedAt: metav1.NewTime(c.StartedAt)}
 		if before != nil {
 			st.Started = before.Started
 		}
-	case c.State == container.Exited:
+	case container.Exited:
 		st.State.Terminated = &v1.ContainerStateTerminated{
 			ExitCode: int32(c.ExitCode), Reason: c.Reason, Message: c.Message, ContainerID: st.ContainerID,
 			StartedAt: metav1.NewTime(c.StartedAt), FinishedAt: metav1.NewTime(c.FinishedAt),
 		}
-	case c.State == container.Unknown && before != nil && before.State.Running != nil:
-		// It ran before, so it is not one that still has to start: a pod that runs once would run twice.
-		st.State.Terminated = unknownStatus("The container could not be located when the pod was terminated")
-		st.RestartCount = before.RestartCount + 1
 	default:
 		st.State.Waiting = &v1.ContainerStateWaiting{}
 	}
 	return st
-}
-
-// unknownStatus is the end of a container that the runtime lost: its exit code is unknown, so it counts as killed.
-func unknownStatus(message string) *v1.ContainerStateTerminated {
-	return &v1.ContainerStateTerminated{Reason: "ContainerStatusUnknown", Message: message, ExitCode: 137}
 }
 
 // settleInit reports whether the status of an init container is complete: it has succeeded, or it must have, since a
@@ -125,8 +114,9 @@ func settleInit(in *GenerateInput, spec *v1.Container, st *v1.ContainerStatus) b
 		return false
 	}
 	st.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{
-		Reason:  "Completed",
-		Message: "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally",
+		Reason: "Completed",
+		Message: "Unable to get init container status from container runtime and pod has been initialized, " +
+			"treat it as exited normally",
 	}}
 	return true
 }

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
@@ -100,13 +100,12 @@ func setPhase(st *v1.PodStatus, in *GenerateInput) {
 
 // phase sums up a pod's container statuses. isTerminal means that nothing will be started again.
 func phase(p *v1.Pod, statuses []v1.ContainerStatus, isTerminal bool) v1.PodPhase {
-	pending := false  // a container has not run yet, or an init container has not done its part
-	starting := false // a sidecar runs and has not started
-	sidecars := 0     // that run
-	running := 0      // regular containers
-	stopped := 0      // regular containers that ended, whether or not they wait to be started again
-	final := 0        // of the stopped, those that will not be started again
-	succeeded := 0    // of the stopped, those that ended with 0 and do not wait
+	pending := false // a container has not run yet, or an init container has not done its part
+	sidecars := 0    // that run
+	running := 0     // regular containers
+	stopped := 0     // regular containers that ended, whether or not they wait to be started again
+	final := 0       // of the stopped, those that will not be started again
+	succeeded := 0   // of the stopped, those that ended with 0 and do not wait
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
 		st := statusOf(statuses, c.Name)
@@ -114,7 +113,6 @@ func phase(p *v1.Pod, statuses []v1.ContainerStatus, isTerminal bool) v1.PodPhas
 		switch {
 		case pod.IsSidecar(c) && st != nil && st.State.Running != nil:
 			sidecars++
-			starting = starting || !hasStarted(st)
 		case end == nil:
 			pending = true
 		case !pod.IsSidecar(c) && end.ExitCode != 0 && !pod.Restarts(p, c, end.ExitCode):
@@ -141,7 +139,7 @@ func phase(p *v1.Pod, statuses []v1.ContainerStatus, isTerminal bool) v1.PodPhas
 		}
 	}
 	switch {
-	case pending, running+stopped == 0 && (starting || sidecars == 0):
+	case pending:
 		return v1.PodPending
 	// A static pod is not made terminal, even when nothing of it will be started again: its file would never run again.
 	case running+sidecars > 0, final < stopped && (!isTerminal || pod.IsStatic(p)):
@@ -162,8 +160,6 @@ func ended(st *v1.ContainerStatus) *v1.ContainerStateTerminated {
 	}
 	return st.LastTerminationState.Terminated
 }
-
-func hasStarted(st *v1.ContainerStatus) bool { return st.Started != nil && *st.Started }
 
 func statusOf(in []v1.ContainerStatus, name string) *v1.ContainerStatus {
 	if i := slices.IndexFunc(in, func(st v1.ContainerStatus) bool { return st.Name == name }); i >= 0 {
@@ -190,9 +186,8 @@ func conditions(in *GenerateInput, st *v1.PodStatus) []v1.PodCondition {
 	}
 	all := slices.Concat(st.InitContainerStatuses, st.ContainerStatuses)
 	return append(out,
-		sandboxReady(p, in.PodStatus), initialized(p, in.Old.Conditions, all, st.Phase),
-		ready(p, all, st.Phase), containersReady(p, all, st.Phase), newCondition(p, v1.PodScheduled, v1.ConditionTrue,
-			"", ""))
+		sandboxReady(p, in.PodStatus), initialized(p, in.Old.Conditions, all, st.Phase), ready(p, all, st.Phase),
+		containersReady(p, all, st.Phase), newCondition(p, v1.PodScheduled, v1.ConditionTrue, "", ""))
 }
 
 // ours reports whether a condition is the kubelet's alone (pkg/kubelet/types/pod_status.go upstream).
@@ -227,19 +222,8 @@ func newCondition(p *v1.Pod, t v1.PodConditionType, is v1.ConditionStatus, reaso
 	return v1.PodCondition{Type: t, ObservedGeneration: p.Generation, Status: is, Reason: reason, Message: message}
 }
 
-// transition is when a condition became what it is.
-func transition(c *v1.PodCondition, old []v1.PodCondition, now time.Time) metav1.Time {
-	if was := condition(old, c.Type); was != nil && was.Status == c.Status {
-		return was.LastTransitionTime
-	}
-	return metav1.NewTime(now)
-}
-
 // containersReady is True when every regular container and sidecar is ready.
 func containersReady(p *v1.Pod, statuses []v1.ContainerStatus, phase v1.PodPhase) v1.PodCondition {
-	no := func(reason, message string) v1.PodCondition {
-		return newCondition(p, v1.ContainersReady, v1.ConditionFalse, reason, message)
-	}
 	var unready []string
 	for _, c := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
 		regular := pod.IsSidecar(&c) || pod.Container(p.Spec.Containers, c.Name) != nil
@@ -247,15 +231,18 @@ func containersReady(p *v1.Pod, statuses []v1.ContainerStatus, phase v1.PodPhase
 			unready = append(unready, c.Name)
 		}
 	}
+	is, reason, message := v1.ConditionFalse, "", ""
 	switch {
 	case phase == v1.PodSucceeded:
-		return no(reasonCompleted, "")
+		reason = reasonCompleted
 	case phase == v1.PodFailed:
-		return no(reasonFailed, "")
+		reason = reasonFailed
 	case len(unready) > 0:
-		return no(reasonNotReady, fmt.Sprintf("containers with unready status: %s", unready))
+		reason, message = reasonNotReady, fmt.Sprintf("containers with unready status: %s", unready)
+	default:
+		is = v1.ConditionTrue
 	}
-	return newCondition(p, v1.ContainersReady, v1.ConditionTrue, "", "")
+	return newCondition(p, v1.ContainersReady, is, reason, message)
 }
 
 // ready is containersReady: readiness gates are left out.
@@ -271,7 +258,7 @@ func initialized(p *v1.Pod, old []v1.PodCondition, statuses []v1.ContainerStatus
 	for i := range p.Spec.InitContainers {
 		c := &p.Spec.InitContainers[i]
 		st := statusOf(statuses, c.Name)
-		if st == nil || pod.IsSidecar(c) && !hasStarted(st) || !pod.IsSidecar(c) && !st.Ready {
+		if st == nil || pod.IsSidecar(c) && !ptr.Deref(st.Started, false) || !pod.IsSidecar(c) && !st.Ready {
 			incomplete = append(incomplete, c.Name)
 		}
 	}
@@ -280,14 +267,15 @@ func initialized(p *v1.Pod, old []v1.PodCondition, statuses []v1.ContainerStatus
 		return st != nil && (st.State.Running != nil || st.State.Terminated != nil)
 	})
 	was := condition(old, v1.PodInitialized)
+	is, reason, message := v1.ConditionTrue, "", ""
 	switch {
 	case phase == v1.PodSucceeded:
-		return newCondition(p, v1.PodInitialized, v1.ConditionTrue, reasonCompleted, "")
+		reason = reasonCompleted
 	case len(incomplete) > 0 && !started && (was == nil || was.Status != v1.ConditionTrue):
-		return newCondition(p, v1.PodInitialized, v1.ConditionFalse, reasonNotInitialized,
-			fmt.Sprintf("containers with incomplete status: %s", incomplete))
+		is, reason = v1.ConditionFalse, reasonNotInitialized
+		message = fmt.Sprintf("containers with incomplete status: %s", incomplete)
 	}
-	return newCondition(p, v1.PodInitialized, v1.ConditionTrue, "", "")
+	return newCondition(p, v1.PodInitialized, is, reason, message)
 }
 
 // sandboxReady is True when the newest sandbox is ready, with the address that the pod needs.

@@ -22,7 +22,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
-	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
@@ -40,7 +39,6 @@ type Config struct {
 	Pods     *pod.Manager
 	CouldRun func(uid types.UID) bool // whether a container of the pod may still run
 	Log      logr.Logger
-	Metrics  *metrics.Metrics
 	Interval time.Duration // between full passes: syncPeriod in pkg/kubelet/status/status_manager.go upstream, 10 s
 }
 
@@ -60,7 +58,6 @@ type cached struct {
 	version         uint64
 	name, namespace string
 	finished        bool      // SyncTerminatedPod has succeeded: nothing on the node is left to wait for
-	at              time.Time // of the oldest change that was not sent yet; zero if there is none
 	sent            uint64    // the version that the API server has
 	sentTo          types.UID // of the pod there that has it
 }
@@ -72,11 +69,6 @@ func New(cfg Config) *Manager {
 
 // Run reports changes as they come, and everything that differs each interval, until ctx ends.
 func (m *Manager) Run(ctx context.Context) error {
-	if m.cfg.Client == nil {
-		m.cfg.Log.Info("Kubernetes client is nil, not starting status manager")
-	} else {
-		m.cfg.Log.Info("Starting to sync pod status with apiserver")
-	}
 	tick := time.NewTicker(m.cfg.Interval)
 	defer tick.Stop()
 	for {
@@ -85,11 +77,9 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.writeFile() // what was set last is not lost
 			return ctx.Err()
 		case <-m.wake:
-			m.cfg.Log.V(4).Info("Syncing updated statuses")
 			m.writeFile()
 			m.syncBatch(ctx, false)
 		case <-tick.C:
-			m.cfg.Log.V(4).Info("Syncing all statuses")
 			m.writeFile()
 			m.syncBatch(ctx, true)
 		}
@@ -104,17 +94,6 @@ func (m *Manager) SetPodStatus(p *v1.Pod, st v1.PodStatus) {
 	st.ObservedGeneration = p.Generation
 	// A pod that is being deleted is looked at again even if nothing changed, since it may be ready to go now.
 	m.update(p, st, p.DeletionTimestamp != nil, false)
-}
-
-// SetSandboxReady records that a pod's sandbox has its network, before its images are pulled (OnPodSandboxReady in
-// pkg/kubelet/kubelet.go).
-func (m *Manager) SetSandboxReady(p *v1.Pod) {
-	st, known := m.PodStatus(p.UID)
-	if !known {
-		st = *p.Status.DeepCopy()
-	}
-	st.Conditions = setCondition(st.Conditions, newCondition(p, v1.PodReadyToStartContainers, v1.ConditionTrue, "", ""))
-	m.SetPodStatus(p, st)
 }
 
 // TerminatePod completes the status of a pod of which nothing runs any more and nothing is left on the node but dead
@@ -149,7 +128,6 @@ func (m *Manager) RemoveOrphanedStatuses(keep map[types.UID]bool) {
 	defer m.mu.Unlock()
 	for uid := range m.pods {
 		if !keep[uid] {
-			m.cfg.Log.V(5).Info("Removing pod from status map", "podUID", uid)
 			m.forget(uid)
 		}
 	}
@@ -203,16 +181,19 @@ func (m *Manager) update(p *v1.Pod, st v1.PodStatus, force, finished bool) {
 			before = mirror.Status
 		}
 	}
-	now := time.Now()
+	now := metav1.Now()
 	for i := range st.Conditions {
-		if t := st.Conditions[i].Type; ours(t) || t == v1.DisruptionTarget {
-			st.Conditions[i].LastTransitionTime = transition(&st.Conditions[i], before.Conditions, now)
+		c := &st.Conditions[i]
+		if was := condition(before.Conditions, c.Type); was != nil && was.Status == c.Status {
+			c.LastTransitionTime = was.LastTransitionTime
+		} else if ours(c.Type) || c.Type == v1.DisruptionTarget {
+			c.LastTransitionTime = now
 		}
 	}
 	if !before.StartTime.IsZero() {
 		st.StartTime = before.StartTime.DeepCopy()
 	} else if st.StartTime.IsZero() {
-		st.StartTime = &metav1.Time{Time: now}
+		st.StartTime = &now
 	}
 	if known && !force && same(&before, &st) {
 		m.cfg.Log.V(3).Info("Ignoring same status for pod", "pod", klog.KObj(p), "status", st)
@@ -222,9 +203,6 @@ func (m *Manager) update(p *v1.Pod, st v1.PodStatus, force, finished bool) {
 	next.status, next.name, next.namespace = st, p.Name, p.Namespace
 	next.version++
 	next.finished = finished || old.finished && !pod.IsStatic(p)
-	if next.at.IsZero() {
-		next.at = now
-	}
 	m.pods[p.UID] = next
 	m.wakeUp()
 }
@@ -252,7 +230,7 @@ func (m *Manager) wakeUp() {
 }
 
 // syncBatch sends, one after the other, the statuses whose version the API server does not have. A full pass also
-// sends those that it has otherwise than they should be, and looks for pods that can be deleted.
+// sends those that differ at the API server, and deletes the pods that can be deleted.
 func (m *Manager) syncBatch(ctx context.Context, all bool) {
 	if m.cfg.Client == nil {
 		return
@@ -271,8 +249,7 @@ func (m *Manager) due(all bool) map[types.UID]cached {
 		api, known := m.cfg.Pods.PodByUID(uid)
 		if known && pod.IsStatic(api) {
 			if api, known = m.cfg.Pods.MirrorOf(api); !known {
-				m.cfg.Log.V(5).Info("Static pod does not have a corresponding mirror pod; skipping", "podUID", uid)
-				continue
+				continue // there is no object to report to
 			}
 			apiUID = api.UID
 		}
@@ -319,9 +296,6 @@ func (m *Manager) syncPod(ctx context.Context, uid types.UID, c cached) {
 		m.cfg.Log.Error(err, "Failed to update status for pod", "pod", ref)
 		return
 	}
-	if !c.at.IsZero() {
-		m.cfg.Metrics.PodStatusSyncDuration.Observe(time.Since(c.at).Seconds())
-	}
 	var gone bool
 	if canBeDeleted(api, c.finished) { // at once, if it is still the same
 		err := m.cfg.Client.DeletePod(ctx, api.Namespace, api.Name, metav1.DeleteOptions{
@@ -337,9 +311,6 @@ func (m *Manager) syncPod(ctx context.Context, uid types.UID, c cached) {
 		m.forget(uid)
 	} else if known {
 		now.sent, now.sentTo = c.version, api.UID
-		if now.version == c.version {
-			now.at = time.Time{}
-		}
 		m.pods[uid] = now
 	}
 }
@@ -394,12 +365,8 @@ type List struct {
 
 // An Item is one pod's status, laid out as in a pod.
 type Item struct {
-	Metadata struct {
-		Namespace string    `json:"namespace"`
-		Name      string    `json:"name"`
-		UID       types.UID `json:"uid"`
-	} `json:"metadata"`
-	Status v1.PodStatus `json:"status"`
+	Metadata metav1.ObjectMeta `json:"metadata"` // namespace, name and UID
+	Status   v1.PodStatus      `json:"status"`
 }
 
 // writeFile replaces the file if a status has changed since. What fails is tried again by the next full pass.
@@ -412,9 +379,8 @@ func (m *Manager) writeFile() {
 	m.changed = false
 	list := List{APIVersion: "kdiag/v1", Kind: "PodStatusList", GeneratedAt: time.Now().UTC(), Items: []Item{}}
 	for uid, c := range m.pods {
-		item := Item{Status: *c.status.DeepCopy()}
-		item.Metadata.Namespace, item.Metadata.Name, item.Metadata.UID = c.namespace, c.name, uid
-		list.Items = append(list.Items, item)
+		meta := metav1.ObjectMeta{Namespace: c.namespace, Name: c.name, UID: uid}
+		list.Items = append(list.Items, Item{meta, *c.status.DeepCopy()})
 	}
 	m.mu.Unlock()
 	slices.SortFunc(list.Items, func(a, b Item) int {

@@ -7,15 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,7 +21,6 @@ import (
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
-	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
@@ -34,29 +30,23 @@ type world struct {
 	desired  *pod.Manager
 	couldRun bool
 	api      *fake.Client
-	log      *strings.Builder
 }
+
+const interval = 10 * time.Second
 
 // newWorld makes a world with an API server that has these pods.
 func newWorld(pods ...*v1.Pod) *world {
-	w := &world{desired: pod.NewManager(), api: fake.New(), log: &strings.Builder{}}
+	w := &world{desired: pod.NewManager(), api: fake.New()}
 	for _, p := range pods {
 		if err := w.api.Tracker().Add(p.DeepCopy()); err != nil {
 			panic(err)
 		}
 	}
-	log := funcr.New(func(_, args string) { w.log.WriteString(args + "\n") }, funcr.Options{Verbosity: 4})
-	w.Manager = New(w.config(log))
+	w.Manager = New(Config{
+		Client: w.api, Pods: w.desired, Log: logr.Discard(), Interval: interval,
+		CouldRun: func(types.UID) bool { return w.couldRun },
+	})
 	return w
-}
-
-const interval = 10 * time.Second
-
-func (w *world) config(log logr.Logger) Config {
-	return Config{
-		Client: w.api, Pods: w.desired, Log: log, Interval: interval, CouldRun: func(types.UID) bool { return w.couldRun },
-		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
-	}
 }
 
 // runFor runs the Manager for a time.
@@ -69,16 +59,19 @@ func (w *world) runFor(t *testing.T, d time.Duration) {
 	}
 }
 
-// writes are the calls other than GET that the API server has got since the last time.
-func (w *world) writes() []string {
-	var out []string
+// wrote checks the calls other than GET that the API server has got since the last time.
+func (w *world) wrote(t *testing.T, want ...string) {
+	t.Helper()
+	var got []string
 	for _, a := range w.api.Actions() {
 		if a.GetVerb() != "get" {
-			out = append(out, a.GetVerb()+" "+a.GetSubresource())
+			got = append(got, a.GetVerb())
 		}
 	}
 	w.api.ClearActions()
-	return out
+	if !slices.Equal(want, got) {
+		t.Errorf("the API server got %v, want %v", got, want)
+	}
 }
 
 func (w *world) status(t *testing.T) v1.PodStatus {
@@ -87,28 +80,16 @@ func (w *world) status(t *testing.T) v1.PodStatus {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.api.ClearActions()
 	return p.Status
 }
 
-func known(w *world) bool { _, ok := w.PodStatus("u1"); return ok }
-
 // up is the status of a pod that runs.
 func up(p *v1.Pod) v1.PodStatus {
-	return Generate(GenerateInput{
-		Pod: p, PodStatus: &container.PodStatus{ContainerStatuses: []*container.Status{instance("app", 0, container.Running, 0)}},
-		UpdateProbes: func(_ *v1.Pod, st *v1.PodStatus) {
-			for i := range st.ContainerStatuses {
-				st.ContainerStatuses[i].Ready, st.ContainerStatuses[i].Started = true, new(true)
-			}
-		},
-	})
+	return Generate(GenerateInput{Pod: p, PodStatus: instances("app0=running"), UpdateProbes: probes(true)})
 }
 
-func done(p *v1.Pod, code int) v1.PodStatus {
-	return Generate(GenerateInput{Pod: p, Terminal: true, PodStatus: &container.PodStatus{
-		ContainerStatuses: []*container.Status{instance("app", 0, container.Exited, code)},
-	}})
+func done(p *v1.Pod, code string) v1.PodStatus {
+	return Generate(GenerateInput{Pod: p, Terminal: true, PodStatus: instances("app0=exited:" + code)})
 }
 
 func TestReport(t *testing.T) {
@@ -122,75 +103,59 @@ func TestReport(t *testing.T) {
 		w.SetPodStatus(p, up(p))
 		w.SetPodStatus(p, up(p)) // no change
 		w.runFor(t, time.Second)
-		if diff := cmp.Diff([]string{"patch status"}, w.writes()); diff != "" {
-			t.Error(diff)
-		}
+		w.wrote(t, "patch")
 		got := w.status(t)
-		if got.Phase != v1.PodRunning || got.ObservedGeneration != 7 || got.StartTime == nil || condition(got.Conditions, "lb") == nil {
+		if got.Phase != v1.PodRunning || got.ObservedGeneration != 7 || got.StartTime == nil ||
+			condition(got.Conditions, "lb") == nil || w.pods["u1"].version != 1 {
 			t.Errorf("status %+v", got)
 		}
-		if e := w.pods["u1"]; len(w.pods) != 1 || e.version != 1 || e.name != "web" || e.finished {
-			t.Errorf("snapshot %+v", e)
-		}
-
-		// What the API server has is what it was sent: nothing more to do, in full passes neither.
 		p.Status = got
-		w.runFor(t, time.Minute)
-		if got := w.writes(); got != nil {
-			t.Errorf("wrote %v again", got)
-		}
-
-		// Somebody changed it: the next full pass puts it right.
-		p.Status.Phase = v1.PodPending
+		w.runFor(t, time.Minute) // the API server has what it was sent
+		w.wrote(t)
+		p.Status.Phase = v1.PodPending // somebody changes it, and the next full pass restores it
 		if err := w.api.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), p.DeepCopy(), "shop"); err != nil {
 			t.Fatal(err)
 		}
 		w.runFor(t, interval+time.Second)
 		if got := w.status(t).Phase; got != v1.PodRunning {
-			t.Errorf("phase %s was not put right", got)
+			t.Errorf("phase %s was not restored", got)
 		}
 	})
 }
 
-func TestTroubleAtTheServer(t *testing.T) {
+func TestReportFailures(t *testing.T) {
 	for _, tt := range []struct {
-		name, verb string
-		err        error
-		there      []*v1.Pod
-		wantLog    string
-		wantKnown  bool
-		wantLater  bool // it is sent once the trouble is over
+		name, failing string // a verb
+		there         []*v1.Pod
+		known, later  bool // the status is kept, and sent once nothing fails
 	}{
-		{name: "get fails", verb: "get", err: errors.New("boom"), there: []*v1.Pod{newPod()}, wantLog: "Failed to get status for pod", wantKnown: true, wantLater: true},
-		{name: "patch fails", verb: "patch", err: errors.New("boom"), there: []*v1.Pod{newPod()}, wantLog: "Failed to update status for pod", wantKnown: true, wantLater: true},
-		{name: "gone", wantLog: "Pod does not exist on the server", wantKnown: true},
-		{
-			name: "recreated", there: []*v1.Pod{newPod(func(p *v1.Pod) { p.UID = "u2" })},
-			wantLog: "Pod was deleted and then recreated, skipping status update",
-		},
+		{name: "get fails", failing: "get", there: []*v1.Pod{newPod()}, known: true, later: true},
+		{name: "patch fails", failing: "patch", there: []*v1.Pod{newPod()}, known: true, later: true},
+		{name: "gone", known: true},
+		{name: "created anew", there: []*v1.Pod{newPod(func(p *v1.Pod) { p.UID = "u2" })}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p := newPod()
-				w := newWorld(tt.there...)
+				p, w := newPod(), newWorld(tt.there...)
 				w.desired.UpdatePod(p)
-				trouble := tt.err != nil
-				if trouble {
-					w.api.PrependReactor(tt.verb, "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return trouble, nil, tt.err })
+				failing := true
+				if tt.failing != "" {
+					w.api.PrependReactor(tt.failing, "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+						return failing, nil, errors.New("boom")
+					})
 				}
 				w.SetPodStatus(p, up(p))
 				w.runFor(t, time.Second)
-				if !strings.Contains(w.log.String(), tt.wantLog) {
-					t.Errorf("log %s", w.log)
+				if _, known := w.PodStatus("u1"); known != tt.known {
+					t.Errorf("known: %v", known)
 				}
-				if got := known(w); got != tt.wantKnown {
-					t.Errorf("known: %v", got)
-				}
-				trouble = false
-				w.writes()
+				failing = false
+				w.api.ClearActions()
 				w.runFor(t, interval+time.Second)
-				if got := slices.Contains(w.writes(), "patch status"); got != tt.wantLater {
-					t.Errorf("patched after the trouble: %v", got)
+				if tt.later {
+					w.wrote(t, "patch")
+				} else {
+					w.wrote(t)
 				}
 			})
 		})
@@ -200,45 +165,48 @@ func TestTroubleAtTheServer(t *testing.T) {
 func TestDeletion(t *testing.T) {
 	mirror := func(p *v1.Pod) { p.Annotations = map[string]string{pod.ConfigMirrorAnnotation: "h"} }
 	for _, tt := range []struct {
-		name     string
-		pod      *v1.Pod
-		finished bool
-		couldRun bool
-		want     []string
+		name               string
+		pod                *v1.Pod
+		finished, couldRun bool
+		deleted            bool
 	}{
-		{name: "all done", pod: newPod(deleted), finished: true, want: []string{"patch status", "delete "}},
-		{name: "not deleted", pod: newPod(), finished: true, want: []string{"patch status"}},
-		{name: "not finished", pod: newPod(deleted), want: []string{"patch status"}},
-		{name: "may still run", pod: newPod(deleted), finished: true, couldRun: true, want: []string{"patch status"}},
-		{name: "mirror", pod: newPod(deleted, mirror), finished: true, want: []string{"patch status"}},
+		{name: "all done", pod: newPod(deleted), finished: true, deleted: true},
+		{name: "not to be deleted", pod: newPod(), finished: true},
+		{name: "not finished", pod: newPod(deleted)},
+		{name: "may still run", pod: newPod(deleted), finished: true, couldRun: true},
+		{name: "mirror", pod: newPod(deleted, mirror), finished: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(tt.pod)
 				w.couldRun = tt.couldRun
 				w.desired.UpdatePod(tt.pod)
-				w.SetPodStatus(tt.pod, done(tt.pod, 0))
+				w.SetPodStatus(tt.pod, done(tt.pod, "0"))
 				if tt.finished {
 					w.TerminatePod(tt.pod)
 				}
-				var options metav1.DeleteOptions
+				var options *metav1.DeleteOptions
 				w.api.PrependReactor("delete", "pods", func(a clienttesting.Action) (bool, runtime.Object, error) {
-					options = a.(clienttesting.DeleteAction).GetDeleteOptions()
+					options = new(a.(clienttesting.DeleteAction).GetDeleteOptions())
 					return false, nil, nil
 				})
 				w.runFor(t, time.Second)
-				got := w.writes()
-				if diff := cmp.Diff(tt.want, got); diff != "" {
+				if !tt.deleted {
+					w.wrote(t, "patch")
+					if got := w.status(t).Phase; pod.IsTerminal(got) == tt.couldRun {
+						t.Errorf("phase %q at the API server", got)
+					}
+					return
+				}
+				w.wrote(t, "patch", "delete")
+				want := &metav1.DeleteOptions{
+					GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions("u1"),
+				}
+				if diff := cmp.Diff(want, options); diff != "" {
 					t.Error(diff)
 				}
-				if slices.Contains(got, "delete ") {
-					want := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions("u1")}
-					if diff := cmp.Diff(want, options); diff != "" {
-						t.Error(diff)
-					}
-					if known(w) {
-						t.Error("the deleted pod is still known")
-					}
+				if _, known := w.PodStatus("u1"); known {
+					t.Error("the deleted pod is still known")
 				}
 			})
 		})
@@ -247,18 +215,14 @@ func TestDeletion(t *testing.T) {
 
 func TestStaticPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := newPod(static)
-		w := newWorld()
+		p, w := newPod(static), newWorld()
 		w.desired.UpdatePod(p)
 		w.SetPodStatus(p, up(p))
 		w.runFor(t, time.Minute)
 		if got := w.api.Actions(); len(got) != 0 {
-			t.Errorf("asked %v about a pod without a mirror", got)
+			t.Errorf("calls %v about a pod without a mirror", got)
 		}
-		mirror := newPod(func(m *v1.Pod) {
-			m.UID = "m1"
-			m.Annotations = map[string]string{pod.ConfigMirrorAnnotation: "h", pod.ConfigSourceAnnotation: pod.FileSource}
-		})
+		mirror := newPod(static, func(m *v1.Pod) { m.UID, m.Annotations[pod.ConfigMirrorAnnotation] = "m1", "h" })
 		if err := w.api.Tracker().Add(mirror.DeepCopy()); err != nil {
 			t.Fatal(err)
 		}
@@ -267,12 +231,9 @@ func TestStaticPod(t *testing.T) {
 		if got := w.status(t).Phase; got != v1.PodRunning {
 			t.Errorf("the mirror's phase is %q", got)
 		}
-		if st, ok := w.PodStatus("m1"); !ok || st.Phase != v1.PodRunning {
-			t.Errorf("status by the mirror's UID: %v %s", ok, st.Phase)
-		}
 		w.TerminatePod(p)
-		if st, _ := w.PodStatus("u1"); st.Phase != v1.PodRunning {
-			t.Errorf("a static pod became %s for good", st.Phase)
+		if st, ok := w.PodStatus("m1"); !ok || st.Phase != v1.PodRunning { // it could never run again otherwise
+			t.Errorf("status by the mirror's UID: %v %s", ok, st.Phase)
 		}
 	})
 }
@@ -285,7 +246,7 @@ func TestProbesAndStatus(t *testing.T) {
 		w.SetContainerReadiness("u1", id, true) // a pod that is not desired
 		w.desired.UpdatePod(p)
 		w.SetContainerReadiness("u1", id, true) // one that has not been synced
-		if known(w) {
+		if _, known := w.PodStatus("u1"); known {
 			t.Fatal("a status came from a probe alone")
 		}
 		w.SetPodStatus(p, up(p))
@@ -315,81 +276,44 @@ func TestFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "status.json")
 		w := newWorld()
-		cfg := w.config(logr.Discard())
-		cfg.Client, cfg.File = nil, path
-		w.Manager = New(cfg)
+		w.cfg.Client, w.cfg.File = nil, path
 		p, other := newPod(), newPod(func(p *v1.Pod) { p.Name, p.UID = "api", "u2" })
-		w.desired.UpdatePod(p)
-		w.desired.UpdatePod(other)
-		read := func() []string {
-			content, err := os.ReadFile(path)
-			if err != nil {
+		// holds runs the Manager and checks the document in the file.
+		holds := func(d time.Duration, want ...map[string]any) os.FileInfo {
+			t.Helper()
+			w.runFor(t, d)
+			content, readErr := os.ReadFile(path)
+			info, statErr := os.Stat(path)
+			var list struct {
+				APIVersion, Kind string
+				Items            []struct{ Metadata map[string]any }
+			}
+			if err := errors.Join(readErr, statErr, json.Unmarshal(content, &list)); err != nil {
 				t.Fatal(err)
 			}
-			var list List
-			if err := json.Unmarshal(content, &list); err != nil {
-				t.Fatal(err)
-			}
-			out := []string{list.APIVersion, list.Kind}
+			got := []map[string]any{}
 			for _, i := range list.Items {
-				out = append(out, string(i.Metadata.UID)+" "+i.Metadata.Namespace+"/"+i.Metadata.Name+" "+string(i.Status.Phase))
+				got = append(got, i.Metadata)
 			}
-			return out
+			if diff := cmp.Diff(want, got); diff != "" || list.APIVersion+list.Kind != "kdiag/v1PodStatusList" {
+				t.Errorf("%s %s (-want +got):\n%s", list.APIVersion, list.Kind, diff)
+			}
+			return info
 		}
 		w.SetPodStatus(p, up(p))
-		w.SetPodStatus(other, done(other, 1))
-		w.runFor(t, time.Second)
-		want := []string{"kdiag/v1", "PodStatusList", "u2 shop/api Failed", "u1 shop/web Running"}
-		if diff := cmp.Diff(want, read()); diff != "" {
-			t.Error(diff)
-		}
-		before, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.runFor(t, time.Minute)
-		if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
-			t.Errorf("the file was replaced for nothing: %v", err)
-		}
+		w.SetPodStatus(other, done(other, "1"))
+		api := map[string]any{"namespace": "shop", "name": "api", "uid": "u2"}
+		before := holds(time.Second, api, map[string]any{"namespace": "shop", "name": "web", "uid": "u1"})
 		w.RemoveOrphanedStatuses(map[types.UID]bool{"u2": true})
-		w.runFor(t, time.Second)
-		if diff := cmp.Diff(want[:3], read()); diff != "" {
-			t.Error(diff)
+		if after := holds(time.Second, api); os.SameFile(before, after) {
+			t.Error("the file was not replaced as a whole")
+		}
+		before = holds(time.Second, api)
+		if after := holds(time.Minute, api); !os.SameFile(before, after) {
+			t.Error("the file was replaced without a change")
 		}
 		if names, _ := os.ReadDir(filepath.Dir(path)); len(names) != 1 {
 			t.Errorf("left behind: %v", names)
 		}
 	})
-}
-
-func TestMerge(t *testing.T) {
-	disrupted := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}
-	isReady := v1.PodCondition{Type: v1.PodReady, Status: v1.ConditionTrue}
-	foreignOne := v1.PodCondition{Type: "lb", Status: v1.ConditionTrue}
-	for _, tt := range []struct {
-		name     string
-		old, now v1.PodStatus
-		couldRun bool
-		want     v1.PodStatus
-	}{
-		{
-			name: "conditions of others stay, its own do not",
-			old:  v1.PodStatus{Conditions: []v1.PodCondition{foreignOne, {Type: v1.PodScheduled}}},
-			now:  v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{isReady, {Type: "mine"}}},
-			want: v1.PodStatus{Phase: v1.PodRunning, Conditions: []v1.PodCondition{foreignOne, isReady}},
-		},
-		{
-			name: "the end is withheld while something may run", couldRun: true,
-			old:  v1.PodStatus{Phase: v1.PodRunning, Reason: "R"},
-			now:  v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted", Conditions: []v1.PodCondition{disrupted}},
-			want: v1.PodStatus{Phase: v1.PodRunning, Reason: "R", Conditions: []v1.PodCondition{disrupted}},
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			api := newPod(func(p *v1.Pod) { p.Status = tt.old })
-			if diff := cmp.Diff(tt.want, merge(api, tt.now, tt.couldRun)); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
 }

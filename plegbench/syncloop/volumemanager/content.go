@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"maps"
 	"math/rand/v2"
 	"os"
 	"path"
@@ -41,31 +40,43 @@ type file struct {
 // defaultMode is the mode of files by the API's defaults.
 const defaultMode = 0o644
 
-// content collects the files of a volume.
-func (m *Manager) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (payload, error) {
+// sources are those of a volume with content, whatever its kind, and the mode of its files.
+func sources(v *v1.Volume) ([]v1.VolumeProjection, *int32) {
 	switch {
 	case v.ConfigMap != nil:
-		s := v.ConfigMap
-		return m.keys(ctx, pod, source.ConfigMap, s.Name, s.Items, s.Optional, s.DefaultMode)
+		p := v1.ConfigMapProjection{
+			LocalObjectReference: v.ConfigMap.LocalObjectReference, Items: v.ConfigMap.Items,
+			Optional: v.ConfigMap.Optional,
+		}
+		return []v1.VolumeProjection{{ConfigMap: &p}}, v.ConfigMap.DefaultMode
 	case v.Secret != nil:
-		s := v.Secret
-		return m.keys(ctx, pod, source.Secret, s.SecretName, s.Items, s.Optional, s.DefaultMode)
+		p := v1.SecretProjection{Items: v.Secret.Items, Optional: v.Secret.Optional}
+		p.Name = v.Secret.SecretName
+		return []v1.VolumeProjection{{Secret: &p}}, v.Secret.DefaultMode
 	case v.DownwardAPI != nil:
-		return fields(pod, v.DownwardAPI.Items, v.DownwardAPI.DefaultMode)
+		p := v1.DownwardAPIProjection{Items: v.DownwardAPI.Items}
+		return []v1.VolumeProjection{{DownwardAPI: &p}}, v.DownwardAPI.DefaultMode
 	}
-	all, mode := payload{}, v.Projected.DefaultMode
-	for _, from := range v.Projected.Sources {
-		var p payload
+	return v.Projected.Sources, v.Projected.DefaultMode
+}
+
+// content collects the files of a volume.
+func (m *Manager) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (payload, error) {
+	all := payload{}
+	from, mode := sources(v)
+	for _, from := range from {
 		var err error
 		switch {
 		case from.ConfigMap != nil:
-			s := from.ConfigMap
-			p, err = m.keys(ctx, pod, source.ConfigMap, s.Name, s.Items, s.Optional, mode)
+			err = m.keys(ctx, pod, all, source.ConfigMap, (*v1.SecretProjection)(from.ConfigMap), mode)
 		case from.Secret != nil:
-			s := from.Secret
-			p, err = m.keys(ctx, pod, source.Secret, s.Name, s.Items, s.Optional, mode)
+			err = m.keys(ctx, pod, all, source.Secret, from.Secret, mode)
 		case from.DownwardAPI != nil:
-			p, err = fields(pod, from.DownwardAPI.Items, mode)
+			for _, item := range from.DownwardAPI.Items {
+				text, unknown := source.Field(pod, ptr.Deref(item.FieldRef, v1.ObjectFieldSelector{}).FieldPath)
+				err = cmp.Or(err, unknown)
+				all[item.Path] = file{text, ptr.Deref(cmp.Or(item.Mode, mode), defaultMode)}
+			}
 		case from.ServiceAccountToken != nil:
 			s := from.ServiceAccountToken
 			spec := authenticationv1.TokenRequestSpec{
@@ -80,55 +91,41 @@ func (m *Manager) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (paylo
 			var text string
 			text, err = m.cfg.Objects.ServiceAccountToken(ctx, pod.Namespace, pod.Spec.ServiceAccountName,
 				&authenticationv1.TokenRequest{Spec: spec})
-			p = payload{s.Path: {text, ptr.Deref(mode, defaultMode)}}
+			all[s.Path] = file{text, ptr.Deref(mode, defaultMode)}
 		default:
 			err = errors.New("a projected source is none of configMap, secret, downwardAPI, serviceAccountToken")
 		}
 		if err != nil {
 			return nil, err
 		}
-		maps.Copy(all, p)
 	}
 	return all, nil
 }
 
-// keys takes the items out of the data of an object, or all of it under its own names if there are no items.
+// keys adds the items of an object's data to a payload, or all of it under its own names if there are no items.
 func (m *Manager) keys(
-	ctx context.Context, pod *v1.Pod, read source.Reader, name string, items []v1.KeyToPath, optional *bool, mode *int32,
-) (payload, error) {
-	data, err := read(ctx, m.cfg.Objects, pod.Namespace, name, optional)
+	ctx context.Context, pod *v1.Pod, p payload, read source.Reader, from *v1.SecretProjection, mode *int32,
+) error {
+	data, err := read(ctx, m.cfg.Objects, pod.Namespace, from.Name, from.Optional)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	p := payload{}
-	if len(items) == 0 {
+	if len(from.Items) == 0 {
 		for k, v := range data {
 			p[k] = file{string(v), ptr.Deref(mode, defaultMode)}
 		}
 	}
-	for _, item := range items {
+	for _, item := range from.Items {
 		if v, ok := data[item.Key]; ok {
 			p[item.Path] = file{string(v), ptr.Deref(cmp.Or(item.Mode, mode), defaultMode)}
-		} else if !ptr.Deref(optional, false) {
-			return nil, fmt.Errorf("references non-existent config key: %s", item.Key)
+		} else if !ptr.Deref(from.Optional, false) {
+			return fmt.Errorf("references non-existent config key: %s", item.Key)
 		}
 	}
-	return p, nil
+	return nil
 }
 
-func fields(pod *v1.Pod, items []v1.DownwardAPIVolumeFile, mode *int32) (payload, error) {
-	p := payload{}
-	for _, item := range items {
-		text, err := source.Field(pod, ptr.Deref(item.FieldRef, v1.ObjectFieldSelector{}).FieldPath)
-		if err != nil {
-			return nil, err
-		}
-		p[item.Path] = file{text, ptr.Deref(cmp.Or(item.Mode, mode), defaultMode)}
-	}
-	return p, nil
-}
-
-// dataLink points to the folder with the files. What a container sees are links through it, so that renaming another
+// dataLink points to the folder with the files. The names in a volume are links through it, so that renaming another
 // link over it changes all files at once (pkg/volume/util/atomic_writer.go upstream).
 const dataLink = "..data"
 
@@ -215,7 +212,7 @@ func NewAPIObjects(client Client) *APIObjects {
 	return &APIObjects{Client: client, tokens: cache.NewExpiring()}
 }
 
-// ServiceAccountToken asks for a token when there is none yet, or when four fifths of the life of the earlier one, or
+// ServiceAccountToken requests a token when there is none yet, or when four fifths of the life of the earlier one, or
 // a day, have passed.
 func (o *APIObjects) ServiceAccountToken(
 	ctx context.Context, namespace, name string, request *authenticationv1.TokenRequest,

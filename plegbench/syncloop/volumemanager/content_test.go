@@ -96,7 +96,9 @@ func TestWriteSwapsAllAtOnce(t *testing.T) {
 func TestWriteStaysInside(t *testing.T) {
 	outside := t.TempDir()
 	put(t, filepath.Join(outside, "a"), "precious")
-	for name, target := range map[string]string{dataLink: outside, "a": filepath.Join(outside, "a"), dataLink + "_tmp": outside} {
+	for name, target := range map[string]string{
+		dataLink: outside, "a": filepath.Join(outside, "a"), dataLink + "_tmp": outside,
+	} {
 		dir := t.TempDir()
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
@@ -110,7 +112,8 @@ func TestWriteStaysInside(t *testing.T) {
 
 func FuzzValidPath(f *testing.F) {
 	for _, s := range []string{
-		"", ".", "a", "a/b", "..", "a/..", "/", "/etc/passwd", "../x", "a/../../x", "..data", "..x/y", "a//b", "./..x", "\x00",
+		"", ".", "a", "a/b", "..", "a/..", "/", "/etc/passwd", "../x", "a/../../x", "..data", "..x/y", "a//b",
+		"./..x", "\x00",
 	} {
 		f.Add(s)
 	}

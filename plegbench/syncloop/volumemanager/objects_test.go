@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,23 +20,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
-func TestAPIObjects(t *testing.T) {
-	o := NewAPIObjects(fake.New(
-		&v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "key"}},
-		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "settings"}},
-	))
-	if s, err := o.GetSecret(t.Context(), "shop", "key"); err != nil || s.Name != "key" {
-		t.Errorf("secret: %v, %v", s, err)
-	}
-	if c, err := o.GetConfigMap(t.Context(), "shop", "settings"); err != nil || c.Name != "settings" {
-		t.Errorf("config map: %v, %v", c, err)
-	}
-	if _, err := o.GetSecret(t.Context(), "shop", "none"); !apierrors.IsNotFound(err) {
-		t.Errorf("missing: %v, want not found", err)
-	}
-}
-
-// TestTokenLife asks for a token of one hour again and again: it is the same for 48 minutes, then a new one.
+// TestTokenLife requests a token of one hour repeatedly: it is the same for 48 minutes, and then a new one.
 func TestTokenLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.New()
@@ -56,8 +39,9 @@ func TestTokenLife(t *testing.T) {
 		at := func(minute int, audience, want string) {
 			t.Helper()
 			time.Sleep(time.Until(start.Add(time.Duration(minute) * time.Minute)))
-			request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: []string{audience}}}
-			if got, err := o.ServiceAccountToken(t.Context(), "shop", "sa", request); got != want || (err != nil) != (want == "") {
+			spec := authenticationv1.TokenRequestSpec{Audiences: []string{audience}}
+			got, err := o.ServiceAccountToken(t.Context(), "shop", "sa", &authenticationv1.TokenRequest{Spec: spec})
+			if got != want || (err != nil) != (want == "") {
 				t.Errorf("at minute %d: %q, %v, want %q", minute, got, err, want)
 			}
 		}
@@ -71,31 +55,9 @@ func TestTokenLife(t *testing.T) {
 	})
 }
 
-const twoObjects = `# a comment alone is a document
----
-apiVersion: v1
-kind: ConfigMap
-metadata: {name: settings, namespace: shop}
-data: {mode: fast}
-binaryData: {blob: AAEC}
----
-apiVersion: v1
-kind: Secret
-metadata: {name: key}
-data: {a: b25l}
-stringData: {b: two}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: passed-over}
-`
-
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -103,54 +65,41 @@ func put(t *testing.T, path, text string) {
 func TestFileObjects(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "objects")
 	o := NewFileObjects(dir)
-	if _, err := o.GetSecret(t.Context(), "default", "key"); !apierrors.IsNotFound(err) {
-		t.Errorf("without a folder: %v, want not found", err)
+	missing := func(namespace, name string) {
+		t.Helper()
+		if _, err := o.GetConfigMap(t.Context(), namespace, name); !apierrors.IsNotFound(err) {
+			t.Errorf("%s/%s: %v, want not found", namespace, name, err)
+		}
 	}
-	put(t, filepath.Join(dir, "all.yaml"), twoObjects)
+	missing("shop", "settings") // without a folder
+	put(t, filepath.Join(dir, "all.yaml"), testdata(t, "two.yaml"))
 	put(t, filepath.Join(dir, ".hidden.yaml"), "kind: nonsense")
 	put(t, filepath.Join(dir, "notes.txt"), "kind: nonsense")
+	missing("default", "settings")
 	s, err := o.GetSecret(t.Context(), "default", "key")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(map[string][]byte{"a": []byte("one"), "b": []byte("two")}, s.Data); diff != "" {
-		t.Errorf("secret (-want +got):\n%s", diff)
+	if diff := cmp.Diff(map[string][]byte{"a": []byte("one"), "b": []byte("two")}, s.Data); diff != "" || err != nil {
+		t.Errorf("secret: %v (-want +got):\n%s", err, diff)
 	}
 	c, err := o.GetConfigMap(t.Context(), "shop", "settings")
 	if err != nil || c.Data["mode"] != "fast" || len(c.BinaryData["blob"]) != 3 {
 		t.Errorf("config map: %+v, %v", c, err)
 	}
-	if _, err := o.GetConfigMap(t.Context(), "default", "settings"); !apierrors.IsNotFound(err) {
-		t.Errorf("in another namespace: %v, want not found", err)
-	}
-	if _, err := o.ServiceAccountToken(t.Context(), "shop", "sa", &authenticationv1.TokenRequest{}); err == nil ||
-		!strings.Contains(err.Error(), "API server") {
-		t.Errorf("a token: %v, want an error that names what is missing", err)
-	}
-}
-
-func TestFileObjectsTrouble(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "f.yaml")
-	put(t, path, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: good}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: bad}\ndate: {}\n---\n{")
-	o := NewFileObjects(dir)
+	// A document that cannot be read does not hide those before it, and the error names its file.
+	put(t, filepath.Join(dir, "f.yaml"), "kind: ConfigMap\nmetadata: {name: good}\n---\n"+
+		"kind: Secret\nmetadata: {name: bad}\ndate: {}\n---\n{")
 	if _, err := o.GetConfigMap(t.Context(), "default", "good"); err != nil {
 		t.Errorf("the good document is lost: %v", err)
 	}
-	if _, err := o.GetSecret(t.Context(), "default", "bad"); err == nil || !strings.Contains(err.Error(), "unknown field") {
-		t.Errorf("got %v", err)
-	}
-	if _, err := o.GetSecret(t.Context(), "default", "x"); err == nil || apierrors.IsNotFound(err) || !strings.Contains(err.Error(), "f.yaml") {
-		t.Errorf("got %v, want the name of the file that could not be read", err)
-	}
-	put(t, path, "apiVersion: v1\nkind: Secret\nmetadata: {name: x}\nstringData: {a: new}\n")
-	if s, err := o.GetSecret(t.Context(), "default", "x"); err != nil || string(s.Data["a"]) != "new" {
-		t.Errorf("after a change: %v, %v", s, err)
+	for name, want := range map[string]string{"bad": "unknown field", "none": "f.yaml"} {
+		_, err := o.GetSecret(t.Context(), "default", name)
+		if apierrors.IsNotFound(err) || !strings.Contains(text(err), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
+		}
 	}
 }
 
 func FuzzObjectFile(f *testing.F) {
-	f.Add([]byte(twoObjects))
+	f.Add([]byte(testdata(f, "two.yaml")))
 	f.Add([]byte("{"))
 	f.Add([]byte("---\n---\n"))
 	f.Add([]byte("apiVersion: v1\nkind: Secret\nmetadata: {name: key}\ndata: {a: 1}\n"))

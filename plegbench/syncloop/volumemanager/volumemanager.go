@@ -95,11 +95,10 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 	if err := m.makeDataDirs(pod.UID); err != nil {
 		return fmt.Errorf("error making pod data directories: %w", err)
 	}
-	const text = "unmounted volumes=%v, unattached volumes=[], failed to process volumes=%v: "
 	for _, v := range pod.Spec.Volumes {
 		if _, err := kindOf(&v); err != nil {
-			names := []string{v.Name}
-			return fmt.Errorf(text+"failed to get Plugin from volumeSpec for volume %q err=%w", names, names, v.Name, err)
+			return fmt.Errorf("unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%[1]s]: "+
+				"failed to get Plugin from volumeSpec for volume %[1]q err=%w", v.Name, err)
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, mountTimeout)
@@ -117,7 +116,7 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 	for _, v := range waiting {
 		names = append(names, v.Name)
 	}
-	return fmt.Errorf(text+"%w", names, []string{}, err)
+	return fmt.Errorf("unmounted volumes=%v, unattached volumes=[], failed to process volumes=[]: %w", names, err)
 }
 
 // setUp makes or updates a volume and reports whether it is there. It stays there if it cannot be updated.
@@ -202,7 +201,8 @@ func (m *Manager) PodDirs() []types.UID {
 	var uids []types.UID
 	for _, e := range entries {
 		uid := types.UID(e.Name())
-		if owner, err := os.ReadFile(filepath.Join(m.podDir(uid), ownerMark)); err == nil && string(owner) == m.cfg.NodeName {
+		owner, err := os.ReadFile(filepath.Join(m.podDir(uid), ownerMark))
+		if err == nil && string(owner) == m.cfg.NodeName {
 			uids = append(uids, uid)
 		}
 	}
@@ -224,7 +224,8 @@ func (m *Manager) CleanupOrphans(keep map[types.UID]bool) error {
 			err = remove(m.podDir(uid), m.podDir(uid))
 		}
 		if err != nil {
-			problems = append(problems, fmt.Errorf("orphaned pod %q found, but its folder could not be removed: %w", uid, err))
+			err = fmt.Errorf("orphaned pod %q found, but its folder could not be removed: %w", uid, err)
+			problems = append(problems, err)
 		}
 	}
 	m.cfg.Metrics.OrphanVolumesCleaned.Set(float64(found))
@@ -320,7 +321,7 @@ func remove(podDir, path string) error {
 	return os.RemoveAll(path)
 }
 
-// checkHostPath makes a path of the host if the pod asks for it, and checks that it is there if the pod wants that
+// checkHostPath makes a path of the host or checks that it is there, as its type demands
 // (pkg/volume/hostpath upstream).
 func checkHostPath(from *v1.HostPathVolumeSource) error {
 	if from.Type == nil || *from.Type == v1.HostPathUnset {

@@ -1,0 +1,165 @@
+package kuberuntime
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/testing/protocmp"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
+)
+
+func TestHash(t *testing.T) { // the first is a kubelet's
+	c := &v1.Container{Name: "test_container", Image: "foo/image:v1", Command: []string{"x"}}
+	same(t, "hash", "8e45cbd0", fmt.Sprintf("%x", ContainerHash(c)))
+}
+
+// decode reads YAML.
+func decode(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestResources(t *testing.T) {
+	r := newRig(t)
+	r.CgroupV2 = true
+	for text, want := range map[string][4]int64{ // CPU shares and quota, memory, OOM score
+		"{}":                                     {2, 0, 0, 1000},
+		"{requests: {cpu: 500m, memory: 512Mi}}": {512, 0, 0, 500},
+		"{limits: {cpu: 2, memory: 1Gi}}":        {2048, 200000, 1 << 30, 999},
+		"{requests: {cpu: 0, memory: 1Gi}, limits: {cpu: 1m}}":             {2, 1000, 0, 3},
+		"{requests: {cpu: 2, memory: 1Gi}, limits: {cpu: 2, memory: 1Gi}}": {2048, 200000, 1 << 30, -997},
+		"{requests: {cpu: 1000}}":                                          {262144, 0, 0, 999},
+	} {
+		p := testPod("main")
+		decode(t, text, &p.Spec.Containers[0].Resources)
+		same(t, text, &runtimeapi.LinuxContainerResources{
+			CpuPeriod: 100000, CpuShares: want[0], CpuQuota: want[1], MemoryLimitInBytes: want[2],
+			OomScoreAdj: want[3], Unified: map[string]string{"memory.oom.group": "1"},
+		}, r.linuxResources(p, &p.Spec.Containers[0]), protocmp.Transform())
+	}
+}
+
+func TestContainerSecurity(t *testing.T) {
+	p := testPod("main")
+	hidden := containerSecurity(p, &p.Spec.Containers[0])
+	if len(hidden.MaskedPaths) == 0 || hidden.NoNewPrivs || hidden.Privileged || hidden.RunAsUser != nil {
+		t.Errorf("by default: %v", hidden)
+	}
+	decode(t, `
+hostPID: true
+hostIPC: true
+hostNetwork: true
+securityContext: {runAsUser: 1, runAsGroup: 2}
+containers:
+- securityContext: {runAsUser: 3, privileged: true, readOnlyRootFilesystem: true, allowPrivilegeEscalation: false}
+`, &p.Spec)
+	n := runtimeapi.NamespaceMode_NODE
+	same(t, "security context", &runtimeapi.LinuxContainerSecurityContext{
+		Privileged: true, ReadonlyRootfs: true, NoNewPrivs: true, RunAsUser: &runtimeapi.Int64Value{Value: 3},
+		RunAsGroup: &runtimeapi.Int64Value{Value: 2}, MaskedPaths: hidden.GetMaskedPaths(),
+		ReadonlyPaths:    hidden.GetReadonlyPaths(),
+		NamespaceOptions: &runtimeapi.NamespaceOption{Network: n, Pid: n, Ipc: n},
+	}, containerSecurity(p, &p.Spec.Containers[0]), protocmp.Transform())
+	if !newRig(t).sandboxConfig(p, 0).GetLinux().GetSecurityContext().GetPrivileged() {
+		t.Error("a privileged container is in a sandbox that is not")
+	}
+}
+
+func TestEnvironment(t *testing.T) {
+	data, err := os.ReadFile("testdata/environment.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c v1.Container
+	decode(t, string(data), &c)
+	p := testPod("main")
+	p.Spec.ServiceAccountName = "robot"
+	s := &syncing{Manager: newRig(t).Manager, pod: p, ip: "10.1.0.5"}
+	env, err := s.environment(t.Context(), &c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, "environment", map[string]string{
+		"APP": "web", "FROM_CM": "$(mode)", "FROM_SECRET": "word", "HOST": "192.0.2.1", "IP": "10.1.0.5",
+		"LATER": "x", "NODE_NAME": "node-a", "PLAIN": "fast word $(LATER) $(mode)", "SA": "robot", "S_pass": "word",
+		"mode": "own", "size": "$(mode)",
+	}, env)
+	p.Spec.HostNetwork = true
+	if ip, err := s.field("status.podIP"); err != nil || ip != "192.0.2.1" {
+		t.Errorf("on the node's network: %v, %v", ip, err)
+	}
+	for text, want := range map[string]string{
+		"env: [{name: V, valueFrom: {configMapKeyRef: {name: none, key: x}}}]":     `configmaps "none" not found`,
+		"env: [{name: V, valueFrom: {secretKeyRef: {name: settings, key: x}}}]":    `secrets "settings" not found`,
+		"env: [{name: V, valueFrom: {configMapKeyRef: {name: settings, key: x}}}]": "couldn't find key x",
+		"env: [{name: V, valueFrom: {fieldRef: {fieldPath: status.phase}}}]":       "fieldPath: status.phase",
+		"env: [{name: V, valueFrom: {fileKeyRef: {key: x}}}]":                      "variable V is not supported",
+		"envFrom: [{prefix: x}]": `configmaps "" not found`,
+	} {
+		var c v1.Container
+		decode(t, text, &c)
+		if _, err := s.environment(t.Context(), &c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
+func TestMounts(t *testing.T) {
+	r := newRig(t)
+	r.volumes = map[string]source.Volume{
+		"disk": {HostPath: "/d", Managed: true}, "config": {HostPath: "/c", Managed: true, ReadOnly: true},
+		"host": {HostPath: "/h"},
+	}
+	s := &syncing{Manager: r.Manager, pod: testPod("main"), ip: "10.1.0.5"}
+	c := &v1.Container{Name: "c", TerminationMessagePath: "dev/termination-log", VolumeMounts: []v1.VolumeMount{
+		{Name: "disk", MountPath: "again", ReadOnly: true},
+		{Name: "config", MountPath: "/config"},
+		{Name: "host", MountPath: "/host"},
+	}}
+	got, err := s.containerMounts(c)
+	if err != nil || len(got) != 5 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	dir := filepath.Join(r.RootDir, "pods", "uid-1")
+	log := got[4].HostPath
+	same(t, "mounts", []*runtimeapi.Mount{
+		{ContainerPath: "/again", HostPath: "/d", SelinuxRelabel: true, Readonly: true},
+		{ContainerPath: "/config", HostPath: "/c", SelinuxRelabel: true, Readonly: true},
+		{ContainerPath: "/host", HostPath: "/h"},
+		{ContainerPath: "/etc/hosts", HostPath: filepath.Join(dir, "etc-hosts"), SelinuxRelabel: true},
+		{ContainerPath: "/dev/termination-log", HostPath: log, SelinuxRelabel: true},
+	}, got, protocmp.Transform())
+	info, err := os.Stat(log)
+	if err != nil || info.Mode().Perm() != 0o666 || filepath.Dir(log) != filepath.Join(dir, "containers", "c") {
+		t.Errorf("termination message: %s, %v, %v", log, info, err)
+	}
+	hosts, err := os.ReadFile(filepath.Join(dir, "etc-hosts"))
+	if err != nil || !strings.HasSuffix(string(hosts), "\n10.1.0.5\tweb\n") {
+		t.Errorf("hosts %q, %v", hosts, err)
+	}
+	if again, err := s.containerMounts(c); err != nil || again[4].HostPath == log {
+		t.Errorf("the next instance writes into the same file: %v, %v", again, err)
+	}
+	own := &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "disk", MountPath: "/etc/hosts"}}}
+	if got, err := s.containerMounts(own); err != nil || len(got) != 1 || got[0].HostPath != "/d" {
+		t.Errorf("with its own hosts: %v, %v", got, err)
+	}
+	for want, mount := range map[string]v1.VolumeMount{
+		`cannot find volume "none" to mount into container "c"`:  {Name: "none", MountPath: "/x"},
+		`subPath, as in volume mount "disk" of container "c", i`: {Name: "disk", SubPath: "x"},
+	} {
+		_, err := s.containerMounts(&v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{mount}})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
