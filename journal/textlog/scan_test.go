@@ -65,7 +65,7 @@ func TestOddText(t *testing.T) {
 		{"bytes", line + string(junk) + "\n\x00\x00\x00\x00" + line, true, "2 2 13 1 0"},
 		{
 			"prose",
-			"some prose\n\n" + needle + ": x\n-- Reboot --\n" + line + "goroutine 1 [running]:\nmain.main()\n\n...\nz\n",
+			"some prose\n\n" + needle + ": x\n-- Reboot --\n" + line + "goroutine 1 [running]:\nmain()\n\n...\nz\n",
 			false, "2 2 2 0 0",
 		},
 		{
