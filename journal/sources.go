@@ -105,7 +105,9 @@ func (r *reading) findBoot(ctx context.Context) error {
 			_ = f.Close() // was only read
 		}
 	}
-	slices.SortFunc(all, func(a, b journalfile.Boot) int { return cmp.Compare(a.First, b.First) })
+	slices.SortFunc(all, func(a, b journalfile.Boot) int {
+		return cmp.Or(cmp.Compare(a.First, b.First), bytes.Compare(a.ID[:], b.ID[:]))
+	})
 	all = slices.CompactFunc(all, func(a, b journalfile.Boot) bool { return a.ID == b.ID }) // one boot spans files
 	if len(all)+back < 1 {
 		return fmt.Errorf("boot %s: %w, which holds %d", r.opts.Boot, ErrNoBoot, len(all))
