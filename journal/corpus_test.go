@@ -26,9 +26,7 @@ type truth struct {
 func corpus(t testing.TB) []truth {
 	t.Helper()
 	f, err := os.Open("testdata/corpus/index.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	var all []truth
 	sc := bufio.NewScanner(f)
@@ -124,5 +122,13 @@ func TestCorpus(t *testing.T) {
 				t.Log(briefs(r))
 			}
 		})
+	}
+}
+
+// must ends a test or a benchmark that cannot go on.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -40,19 +40,13 @@ func TestDerived(t *testing.T) {
 func smallJournal(t *testing.T) string {
 	t.Helper()
 	packed, err := os.Open("journalfile/testdata/d00-small.journal.zst")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer packed.Close()
 	d, err := zstd.NewReader(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer d.Close()
 	b, err := io.ReadAll(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return put(t, "d00-small.journal", string(b))
 }
 

@@ -25,9 +25,7 @@ func put(t testing.TB, name, text string) string {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), name)
 	dir := os.MkdirAll(filepath.Dir(name), 0o700)
-	if err := errors.Join(dir, os.WriteFile(name, []byte(text), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(dir, os.WriteFile(name, []byte(text), 0o600)))
 	return name
 }
 
@@ -36,17 +34,13 @@ func readText(t testing.TB, text string, opts Options) *Report {
 	t.Helper()
 	opts.Now, opts.Local, opts.Inputs = now, time.UTC, []Input{{Kind: Stream, Reader: strings.NewReader(text)}}
 	r, err := Read(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return r
 }
 
 func TestReadRefuses(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(pipe, 0o600))
 	for _, tt := range []struct {
 		name  string
 		input Input
@@ -94,9 +88,7 @@ func TestReadUnits(t *testing.T) {
 // TestReadRoot reads the text logs of a node that has no journal, and RKE2's own.
 func TestReadRoot(t *testing.T) {
 	messages := filepath.Dir(put(t, "var/log/messages", unhealthyLine))
-	if err := os.WriteFile(filepath.Join(messages, "apt.log"), []byte(unhealthyLine), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(filepath.Join(messages, "apt.log"), []byte(unhealthyLine), 0o600))
 	for _, root := range []string{
 		strings.TrimSuffix(messages, "var/log"), strings.TrimSuffix(put(t, ownLog, unhealthyLine), ownLog),
 	} {

@@ -20,9 +20,7 @@ func report(t *testing.T, messages ...string) *Report {
 		sec, text, _ := strings.Cut(m, " ")
 		sec, host, _ := strings.Cut(sec, "/")
 		d, err := time.ParseDuration(sec + "s")
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		at := klog.Stamp{Micros: zero + d.Microseconds(), Known: true, Year: true, Zone: true}
 		c.take(&record{msg: []byte(text), inner: at, outer: at, pid: 1, host: cmp.Or(host, "n1")})
 	}

@@ -197,15 +197,11 @@ func (w *builder) entry(realtime uint64, boot byte, fields ...string) uint64 {
 func (w *builder) save(t testing.TB, path string) {
 	t.Helper()
 	fd, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// The header last, as journald does it: it announces what is there.
 	_, err = fd.WriteAt(w.b[272:], 272)
 	_, err2 := fd.WriteAt(w.b[:272], 0)
-	if err := errors.Join(err, err2, fd.Close()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, err2, fd.Close()))
 }
 
 // t0 is the time of the first entry of built files: 2026-03-05 00:00:00 UTC.
@@ -240,4 +236,12 @@ func sample(compact, keyed bool, pack byte, entries int) *builder {
 		w.entry(t0+uint64(i)*1e6, boot, fields...)
 	}
 	return w
+}
+
+// must ends a test or a benchmark that cannot go on.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

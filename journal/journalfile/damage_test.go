@@ -95,9 +95,7 @@ func TestDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.journal")
 	remote(t, path, stream, "SYSTEMD_JOURNAL_COMPACT=1")
 	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// Only what the file holds, without what it was grown by in advance.
 	h := openBytes(t, whole).img
 	last, _ := h.at(h.head.tailObject, h.size())
@@ -131,9 +129,7 @@ func checkDamaged(t *testing.T, b []byte, clean bool, most int) {
 		}
 		return true
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	missed := 0
 	for i := range want {
 		if !got[i] {
@@ -167,9 +163,7 @@ func TestTruncated(t *testing.T) {
 	hits := 0
 	stats, err := f.Search(t.Context(), Query{Match: pleg}, func(e *Entry) bool {
 		if hits++; hits == 210 { // the text that repeats two hundred times comes first
-			if err := os.Truncate(path, int64(e.Offset)&^4095); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Truncate(path, int64(e.Offset)&^4095))
 		}
 		return true
 	})
@@ -178,9 +172,7 @@ func TestTruncated(t *testing.T) {
 		stats.Unreadable[n-1].Offset+stats.Unreadable[n-1].Bytes != f.size {
 		t.Errorf("%d hits, %v; unreadable %+v, want a range that ends at %d", hits, err, stats.Unreadable, f.size)
 	}
-	if err := os.Truncate(path, 8192); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Truncate(path, 8192))
 	if _, err := f.Boots(t.Context()); !errors.Is(err, ErrFault) {
 		t.Errorf("Boots: %v", err)
 	}

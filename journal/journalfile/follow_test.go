@@ -95,9 +95,7 @@ func TestFollow(t *testing.T) {
 			w.log(200)
 			w.save(t, path)
 			old := filepath.Join(dir, "system@1.journal")
-			if err := os.Rename(path, old); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Rename(path, old))
 			w.b[16] = byte(archived)
 			w.save(t, old)
 			next := w.successor()
@@ -122,9 +120,7 @@ func TestFollowRemote(t *testing.T) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines, stop := following(t, FollowOptions{Dir: dir, Query: Query{Since: 1}})
 	for i := range 300 {
 		var b bytes.Buffer
@@ -150,9 +146,7 @@ func TestFollowTruncated(t *testing.T) {
 	w.save(t, path)
 	lines, stop := following(t, FollowOptions{Files: []string{path}, Query: Query{Since: t0 - 1}})
 	expect(t, lines, "record 0", "record 1")
-	if err := errors.Join(os.Truncate(path, 100), os.Remove(path)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Truncate(path, 100), os.Remove(path)))
 	next := w.successor()
 	next.log(2)
 	next.save(t, path)

@@ -43,9 +43,7 @@ func find(t testing.TB, f *File, q Query) (all []line, stats Stats) {
 		all = append(all, lineOf(e))
 		return true
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all, stats
 }
 
@@ -58,18 +56,14 @@ func fromBytes(b []byte) (*File, error) {
 func openBytes(t testing.TB, b []byte) *File {
 	t.Helper()
 	f, err := fromBytes(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f
 }
 
 func open(t testing.TB, path string) *File {
 	t.Helper()
 	f, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = f.Close() })
 	return f
 }
@@ -183,9 +177,7 @@ func TestOpen(t *testing.T) {
 	unknown[12] |= 0x40
 	huge[92] = 1
 	fifo := filepath.Join(dir, "fifo")
-	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, syscall.Mkfifo(fifo, 0o600))
 	for path, want := range map[string]error{
 		fifo: ErrNotJournal, dir: ErrNotJournal, "/dev/zero": ErrNotJournal, filepath.Join(dir, "none"): os.ErrNotExist,
 	} {
@@ -208,9 +200,7 @@ func TestOpen(t *testing.T) {
 		{"newer", unknown, ErrUnknownFormat, false},
 	} {
 		path := filepath.Join(dir, tt.name)
-		if err := os.WriteFile(path, tt.content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, tt.content, 0o600))
 		f, err := Open(path)
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)
@@ -231,15 +221,11 @@ func TestOpen(t *testing.T) {
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	id := filepath.Join(dir, "00112233445566778899aabbccddeeff")
-	if err := os.MkdirAll(filepath.Join(id, "deeper"), 0o755); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Join(id, "deeper"), 0o755))
 	for i, name := range []string{"system.journal~", "deeper/not.journal", "../a.journal", "system.journal", "notes"} {
 		name = filepath.Join(id, name)
 		when := time.Unix(1_000_000_000+int64(i), 0)
-		if err := errors.Join(os.WriteFile(name, nil, 0o600), os.Chtimes(name, when, when)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.WriteFile(name, nil, 0o600), os.Chtimes(name, when, when)))
 	}
 	got, err := Find(dir)
 	want := []string{id + "/system.journal~", dir + "/a.journal", id + "/system.journal"}

@@ -34,15 +34,11 @@ func sameAsJournalctl(t *testing.T, path string) {
 	need(t, "journalctl")
 	args := []string{"-q", "--no-pager", "-a", "-o", "json", "--file", path}
 	out, err := exec.CommandContext(t.Context(), "journalctl", args...).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var want []line
 	for text := range bytes.Lines(out) {
 		var fields map[string]any
-		if err := json.Unmarshal(text, &fields); err != nil {
-			t.Fatal(err)
-		}
+		must(t, json.Unmarshal(text, &fields))
 		message, isText := fields["MESSAGE"].(string)
 		if codes, ok := fields["MESSAGE"].([]any); ok { // bytes that are no text
 			for _, c := range codes {
@@ -139,9 +135,7 @@ func TestCorpusJournal(t *testing.T) {
 	if err == nil {
 		err = os.WriteFile(path, b, 0o600)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	hits, stats := find(t, open(t, path), Query{Match: pleg})
 	if len(hits) != 16 || stats.Entries != 29 || len(stats.Unreadable) != 0 {
 		t.Errorf("%d hits, want 16; %+v", len(hits), stats)

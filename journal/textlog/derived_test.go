@@ -27,9 +27,7 @@ func search() Options {
 func scan(t testing.TB, text string, opts Options, take func(*Record)) Stats {
 	t.Helper()
 	st, err := Scan(t.Context(), strings.NewReader(text), opts, func(r *Record) bool { take(r); return true })
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return st
 }
 
@@ -94,9 +92,7 @@ func packed(t testing.TB, text, format string) string {
 	if err == nil {
 		err = w.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return out.String()
 }
 
@@ -111,9 +107,7 @@ func TestDerived(t *testing.T) {
 	}
 	for _, file := range append(files, "testdata/d01-short.log.bz2") {
 		content, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
 			entries := 29
@@ -150,5 +144,13 @@ func TestDerived(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// must ends a test or a benchmark that cannot go on.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

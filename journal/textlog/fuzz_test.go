@@ -24,9 +24,7 @@ func readAll(t *testing.T, b []byte, opts Options, bytewise bool) (all []Record,
 		all = append(all, kept)
 		return true
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return all, st
 }
 
@@ -38,9 +36,7 @@ func FuzzScan(f *testing.F) {
 	}
 	for _, file := range files {
 		b, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(b[:min(len(b), 3000)])
 	}
 	f.Add(bytes.Repeat([]byte("0123456789 PLEG is not healthy "), 200))

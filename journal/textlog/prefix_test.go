@@ -16,9 +16,7 @@ import (
 func prefixes(t testing.TB) []string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/prefixes.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")[1:]
 }
 

@@ -138,26 +138,14 @@ func TestFiles(t *testing.T) {
 		"c/0.log.20261120-100000", "journal/a.journal", "readme.md", ".hidden", "wtmp-20261120", "x.tar.gz",
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(line), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(line), 0o644))
 	}
-	if err := os.Symlink("k.log.INFO.20261121-120000.123", filepath.Join(dir, "k.INFO")); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.log"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("pipe.log", filepath.Join(dir, "link.log")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("k.log.INFO.20261121-120000.123", filepath.Join(dir, "k.INFO")))
+	must(t, syscall.Mkfifo(filepath.Join(dir, "pipe.log"), 0o644))
+	must(t, os.Symlink("pipe.log", filepath.Join(dir, "link.log")))
 	got, err := Files(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range got {
 		got[i], _ = filepath.Rel(dir, got[i])
 	}

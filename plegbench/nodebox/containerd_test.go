@@ -21,9 +21,7 @@ func start(t *testing.T, opts Options) *Containerd {
 	t.Helper()
 	Need(t, Missing(false))
 	c, err := Start(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the log of containerd ends with:\n%s", tail(c.Log()))
@@ -63,9 +61,7 @@ func processesOf(text string) map[int][]string {
 func dial(t *testing.T, c *Containerd, timeout time.Duration) *crictl.Client {
 	t.Helper()
 	client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: timeout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -73,9 +69,7 @@ func dial(t *testing.T, c *Containerd, timeout time.Duration) *crictl.Client {
 func mustRun(t *testing.T, c *Containerd, p Pods) []Pod {
 	t.Helper()
 	pods, err := c.RunPods(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return pods
 }
 
@@ -142,23 +136,17 @@ func TestNodeRunsPods(t *testing.T) {
 func TestNodeFrozen(t *testing.T) {
 	c := start(t, Options{})
 	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
-	if err := c.Pause(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Pause(t.Context()))
 	frozen := dial(t, c, 300*time.Millisecond)
 	if _, call := frozen.Version(t.Context()); !call.Hung() {
 		t.Errorf("Version of a frozen containerd: %+v, want it to hang", call)
 	}
-	if err := c.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Resume())
 	if _, call := dial(t, c, time.Minute).Version(t.Context()); !call.OK() {
 		t.Errorf("Version after it was resumed: %+v", call)
 	}
 	// Cleaned up frozen.
-	if err := c.Pause(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Pause(t.Context()))
 }
 
 func TestNodeStoppedAndRestarted(t *testing.T) {
@@ -166,18 +154,14 @@ func TestNodeStoppedAndRestarted(t *testing.T) {
 	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 	first := c.PID()
 
-	if err := c.StopKeepSocket(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.StopKeepSocket(t.Context()))
 	if _, err := net.Dial("unix", c.Socket()); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("connecting to the socket that was left: %v, want connection refused", err)
 	}
 	if c.Running() {
 		t.Error("a stopped containerd says it runs")
 	}
-	if err := c.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Restart(t.Context()))
 	if got := states(t, dial(t, c, time.Minute)); got[crictl.ContainerRunning] != 1 {
 		t.Errorf("states after a restart: %v, want 1 running", got)
 	}
@@ -185,19 +169,13 @@ func TestNodeStoppedAndRestarted(t *testing.T) {
 		t.Error("the restarted daemon has the process id of the first")
 	}
 
-	if err := c.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Stop(t.Context()))
 	if _, err := net.Dial("unix", c.Socket()); !errors.Is(err, syscall.ENOENT) {
 		t.Errorf("connecting after Stop: %v, want no such file", err)
 	}
-	if err := c.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Restart(t.Context()))
 
-	if err := c.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Kill(t.Context()))
 	if _, err := net.Dial("unix", c.Socket()); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("connecting after Kill: %v, want connection refused", err)
 	}
@@ -227,9 +205,7 @@ func TestNodeWedged(t *testing.T) {
 	pods := mustRun(t, c, Pods{Count: 2, Containers: 1, State: crictl.ContainerRunning})
 	victim, other := pods[0].Containers[0].ID, pods[1].Containers[0].ID
 	release, err := c.Wedge(t.Context(), pods[0].ID, victim)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	quick, patient := dial(t, c, 300*time.Millisecond), dial(t, c, time.Minute)
 	if call := quick.ListContainers(t.Context(), crictl.Filter{}, crictl.ModeUnary).Calls[0]; !call.Hung() {
 		t.Errorf("ListContainers: %+v, want it to hang", call)
@@ -243,23 +219,15 @@ func TestNodeWedged(t *testing.T) {
 	if call := patient.ListPodSandbox(t.Context(), crictl.Filter{}, crictl.ModeUnary).Calls[0]; !call.OK() {
 		t.Errorf("ListPodSandbox: %+v", call)
 	}
-	if err := release(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, release())
 	if got := states(t, patient); got[crictl.ContainerRunning] != 2 {
 		t.Errorf("states after the release: %v, want 2 running", got)
 	}
 	// Cleaned up with a frozen shim and a dead one.
-	if err := c.FreezeShim(t.Context(), pods[0].ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.FreezeShim(t.Context(), pods[0].ID))
 	shim, err := c.Shim(pods[1].ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, syscall.Kill(shim, syscall.SIGKILL))
 	for _, pod := range pods {
 		if _, err := os.Stat(c.shimSocket(pod.ID)); err != nil {
 			t.Errorf("the socket of a shim: %v", err)
@@ -269,9 +237,7 @@ func TestNodeWedged(t *testing.T) {
 
 func TestNodeHungCNI(t *testing.T) {
 	c := start(t, Options{Network: true})
-	if err := c.HangCNI(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.HangCNI())
 	ctx, cancel := context.WithCancel(t.Context())
 	hung := make(chan error, 1)
 	go func() {
@@ -281,12 +247,8 @@ func TestNodeHungCNI(t *testing.T) {
 	plugin := func() (bool, error) {
 		return len(processesOf(c.path("cni/bin/bridge"))) > 0, errors.New("there is none")
 	}
-	if err := poll(t.Context(), time.Minute, "a CNI plugin to run", plugin); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.ReleaseCNI(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, poll(t.Context(), time.Minute, "a CNI plugin to run", plugin))
+	must(t, c.ReleaseCNI())
 	if err := <-hung; err != nil {
 		t.Errorf("the sandbox whose plugin was let go: %v", err)
 	}
@@ -296,14 +258,10 @@ func TestNodeHungCNI(t *testing.T) {
 func TestNodeSweepsAfterADeadOwner(t *testing.T) {
 	Need(t, Missing(false))
 	parent, err := os.MkdirTemp("", "kdiag-sweep-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer os.Remove(parent)
 	c, err := Start(t.Context(), Options{Parent: parent})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 

@@ -51,9 +51,7 @@ func benchContainerd(b *testing.B) *Containerd {
 	}
 	// On memory: what is measured is the client, and thousands of containers mean thousands of fsyncs elsewhere.
 	c, err := Start(b.Context(), Options{Network: true, RootSize: 4 << 30})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			b.Error(err)
@@ -74,9 +72,7 @@ func BenchmarkNodeExited(b *testing.B) {
 	}
 	b.Run("call/kdiag", func(b *testing.B) {
 		client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		defer client.Close()
 		b.ReportAllocs()
 		for b.Loop() {
@@ -93,9 +89,7 @@ func BenchmarkNodeExited(b *testing.B) {
 				return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket())
 			}),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(512<<20)))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		defer conn.Close()
 		client := runtimeapi.NewRuntimeServiceClient(conn)
 		b.ReportAllocs()
@@ -107,9 +101,7 @@ func BenchmarkNodeExited(b *testing.B) {
 		}
 	})
 	self, err := os.Executable()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	program(b, "process/one-list", []string{oneListEnv + "=" + c.Endpoint()}, self)
 	if kdiag := os.Getenv("KDIAG"); kdiag != "" {
 		program(b, "process/kdiag-runtime", nil, kdiag, "runtime", "--runtime-endpoint", c.Endpoint(), "-o", "json")
@@ -141,14 +133,10 @@ func BenchmarkNodePleg(b *testing.B) {
 	}
 	program(b, "healthy", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json")
 	program(b, "healthy-node", nil, kdiag, "node", "--runtime-endpoint", c.Endpoint(), "-o", "json")
-	if err := c.Pause(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	must(b, c.Pause(b.Context()))
 	program(b, "frozen-rpc-timeout-2s", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json",
 		"--rpc-timeout", "2s")
-	if err := c.Resume(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, c.Resume())
 }
 
 // program benchmarks a whole process: its time, its CPU time and its peak memory. Exit code 1 means that kdiag found
@@ -162,9 +150,7 @@ func program(b *testing.B, name string, env []string, args ...string) {
 			cmd := exec.CommandContext(b.Context(), args[0], args[1:]...)
 			cmd.Env = append(os.Environ(), env...)
 			cmd.Stdout, cmd.Stderr = &out, &out
-			if err := cmd.Start(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, cmd.Start())
 			ended := make(chan struct{})
 			watched := make(chan int)
 			go func() { watched <- peakMemory(cmd.Process.Pid, ended) }()

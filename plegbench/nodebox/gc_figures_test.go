@@ -37,9 +37,7 @@ func BenchmarkRemoveExited(b *testing.B) {
 		b.Skip(missing)
 	}
 	c, err := Start(b.Context(), Options{Network: true})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			b.Error(err)
@@ -68,13 +66,9 @@ func benchRemoval(b *testing.B, c *Containerd, n int, remove remover) {
 	for b.Loop() {
 		b.StopTimer()
 		client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		pods, err := c.MakeExited(b.Context(), n)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		plan := removalPlan(b, client)
 		quiet := relists(b, c, func() { time.Sleep(5 * time.Second) })
 		var took time.Duration
@@ -165,9 +159,7 @@ func crictlRemove(c *Containerd, path string) remover {
 func relists(b *testing.B, c *Containerd, work func()) []time.Duration {
 	b.Helper()
 	second, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer second.Close()
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan []time.Duration)
