@@ -30,8 +30,10 @@ type Options struct {
 	Inputs []Input
 
 	Since, Until time.Time // zero: no limit
-	Units        []string  // units or identifiers, with or without ".service". Records that name no sender pass. Empty: all
-	Boot         string    // a boot ID, "0" for the last boot in the journal, "-1" for the one before, and so on. Empty: all
+	// Units are units or identifiers, with or without ".service". Records that name no sender pass. Empty: all.
+	Units []string
+	// Boot is a boot ID, "0" for the last boot in the journal, "-1" for the one before, and so on. Empty: all.
+	Boot string
 
 	Now   func() time.Time // the clock; nil: time.Now
 	Local *time.Location   // zone of stamps that say none and that nothing dates; nil: time.Local
@@ -39,7 +41,8 @@ type Options struct {
 
 	everySync bool // count each record that proves that the sync loop runs; there are very many
 
-	// Progress, when not nil, is called now and then with how far the reading is, from several goroutines but one at a time.
+	// Progress, when not nil, is called now and then with how far the reading is, from several goroutines but one at a
+	// time.
 	Progress func(Progress)
 }
 

@@ -18,7 +18,7 @@ const (
 // judges why it happened.
 type Surroundings struct {
 	Bursts     []*Burst        // of the host, by time
-	Relists    []time.Duration // how long relists took that followed each other directly, by the time from anchor to anchor
+	Relists    []time.Duration // lengths of relists that followed each other directly, from anchor to anchor
 	Standstill *Standstill     // nil: the sync loop ran before its first skip line, as far as the log shows
 	Zone       *time.Location  // of the clock that the log was written by
 }

@@ -242,7 +242,8 @@ func TestProjectionIsWhatANaiveKubeletTakes(t *testing.T) {
 		}
 		same(t, seed, "churn", s.ChurnSeconds, churn)
 
-		// An older kubelet finds a bad pod changed in every relist, because it does not record what it could not inspect.
+		// An older kubelet finds a bad pod changed in every relist, because it does not record what it could not
+		// inspect.
 		old := &naiveKubelet{m: m, timeout: timeout, lists: lists, older: true}
 		old.relist(func(uid string) bool { return changed(uid) || bad[uid] }, bad)
 		same(t, seed, "older", s.OlderProjectedSeconds, old.clock)
@@ -318,7 +319,8 @@ func TestProjectionOfLists(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := Summarize(&Measurement{Samples: tt.samples, Sandboxes: sandboxList(), Containers: containerList()}, nil)
+			m := &Measurement{Samples: tt.samples, Sandboxes: sandboxList(), Containers: containerList()}
+			s := Summarize(m, nil)
 			for what, pair := range map[string][2]float64{
 				"projected": {tt.want, orAbsent(s.ProjectedSeconds)},
 				"age":       {tt.age, orAbsent(s.ProjectedAgeSeconds)},

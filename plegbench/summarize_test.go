@@ -84,7 +84,8 @@ func TestSummarize(t *testing.T) {
 			},
 		},
 		// Lists: the median of 30 ms, 40 ms and one that hung. Pod a: 2+10+20 ms. Pod b, which is bad: its sandboxes
-		// 4 ms and the mean of 3 ms, then bc, which was cut short and costs the mean of 20 ms, and bu, at which it ends.
+		// 4 ms and the mean of 3 ms, then bc, which was cut short and costs the mean of 20 ms, and bu, at which it
+		// ends.
 		ProjectedSeconds:      new(0.040 + 0.032 + 0.027),
 		ChurnSeconds:          new(0.040 + 0.032 + 0.027),
 		ColdSeconds:           new(0.040 + 0.032 + 0.027),

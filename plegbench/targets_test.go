@@ -84,7 +84,8 @@ func TestChangedPods(t *testing.T) {
 		a.containers = containerList(append(a.containers.Containers, b.containers.Containers...)...)
 		return a
 	}
-	a, b := pod("a", crictl.SandboxReady, crictl.ContainerRunning), pod("b", crictl.SandboxReady, crictl.ContainerCreated)
+	a := pod("a", crictl.SandboxReady, crictl.ContainerRunning)
+	b := pod("b", crictl.SandboxReady, crictl.ContainerCreated)
 	for _, tt := range []struct {
 		name  string
 		after snapshot
@@ -98,7 +99,11 @@ func TestChangedPods(t *testing.T) {
 			both(a, pod("b", crictl.SandboxReady, crictl.ContainerUnknown)), nil,
 		},
 		{"sandbox died", both(a, pod("b", crictl.SandboxNotReady, crictl.ContainerCreated)), []string{"uid-b"}},
-		{"one went, another came", both(a, pod("c", crictl.SandboxReady, crictl.ContainerRunning)), []string{"uid-b", "uid-c"}},
+		{
+			"one went, another came",
+			both(a, pod("c", crictl.SandboxReady, crictl.ContainerRunning)),
+			[]string{"uid-b", "uid-c"},
+		},
 	} {
 		if diff := cmp.Diff(tt.want, changedPods(both(a, b), tt.after)); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)

@@ -33,7 +33,7 @@ func TestLines(t *testing.T) {
 		wanted, record, _ := strings.Cut(line, "\t")
 		want := append([]string{}, strings.Fields(strings.TrimPrefix(wanted, "-"))...)
 		slices.Sort(want)
-		for _, prefix := range []string{"", "2026-03-05T10:11:12.123456789Z stderr F ", "Mar 05 10:11:12 node-07 some[1432]: "} {
+		for _, prefix := range []string{"", "2026-03-05T10:11:12.123456789Z stderr F ", "Mar 05 10:11:12 n some[1]: "} {
 			if prefix != "" && (strings.HasPrefix(record, "kdiag") || strings.Contains(record, "kdiag[")) {
 				continue // quoted in another program's line it counts
 			}
@@ -84,8 +84,10 @@ func TestDuration(t *testing.T) {
 	for s, want := range map[string]time.Duration{
 		"3m0s": 3 * time.Minute, "3m0s.": 3 * time.Minute, "0s": 0, "850ms": 850 * time.Millisecond, "91.598µs": 91598,
 		"91.598us": 91598, "12ns": 12, "3m21.3659944s": 201365994400, "3m5.5": 185500 * time.Millisecond,
-		"27h14m51.413818128s ago": 27*time.Hour + 14*time.Minute + 51413818128, "2562047h47m16.854775807s": math.MaxInt64,
-		"": -1, "x": -1, "3": -1, "3m": -1, "3m5": -1, "3m5.": -1, "3 m5s": -1, "-3s": -1, "9999999h0m0s": -1, "3h5m": -1,
+		"27h14m51.413818128s ago":  27*time.Hour + 14*time.Minute + 51413818128,
+		"2562047h47m16.854775807s": math.MaxInt64,
+		"":                         -1, "x": -1, "3": -1, "3m": -1, "3m5": -1, "3m5.": -1, "3 m5s": -1, "-3s": -1,
+		"9999999h0m0s": -1, "3h5m": -1,
 	} {
 		if got, ok := duration(s); ok != (want >= 0) || ok && got != want {
 			t.Errorf("duration(%q) = %v, %v, want %v", s, got, ok, want)
@@ -97,7 +99,8 @@ func TestDuration(t *testing.T) {
 func TestHugeRecords(t *testing.T) {
 	m := NewMatcher()
 	for _, word := range []string{
-		"kubelet.service ", "Started kubelet.service", "from runtime service failed ", "Exec ", "failed\" error=", "(", "a_b(",
+		"kubelet.service ", "Started kubelet.service", "from runtime service failed ", "Exec ", "failed\" error=",
+		"(", "a_b(",
 		`\"`, `err="`, "pod=", "0a0a0a0a0a0a ", "/", "/a ", ", ", "container runtime is down ", "PLEG is not healthy, ",
 		"last seen active 3", "code = 4 desc = ", " blocked for more than ", "nfs: server ", "ut of memory: Kill",
 		"no space left on device",

@@ -91,7 +91,8 @@ var (
 	// Runtimes make names of a pod's: container_pod_namespace_uid_attempt, pod_namespace_uid_attempt, both with or
 	// without k8s_ in front.
 	readReserved = named(
-		`(?:container|ctr) name \\*"?(?:k8s_)?(?P<container>[^_"\\ ]+)_`+podName+`(?:.*?(?P<containerID>[0-9a-f]{64}))?`,
+		`(?:container|ctr) name \\*"?(?:k8s_)?(?P<container>[^_"\\ ]+)_`+podName+
+			`(?:.*?(?P<containerID>[0-9a-f]{64}))?`,
 		`(?:sandbox|pod) name \\*"?(?:k8s_)?`+podName+`(?:.*?(?P<sandboxID>[0-9a-f]{64}))?`,
 	)
 )

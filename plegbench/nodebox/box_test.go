@@ -19,7 +19,7 @@ func boot(t *testing.T) *Box {
 	must(t, err)
 	cache = filepath.Join(cache, "kdiag", "nodebox")
 	if !HasBase(cache) && os.Getenv("KDIAG_E2E") == "" {
-		t.Skip("the base tree of nodes is not made yet; with KDIAG_E2E=1 in the environment it will be, from the network")
+		t.Skip("the base tree of nodes is not made yet; with KDIAG_E2E=1 it is made from the network")
 	}
 	b, err := NewBox(t.Context(), cache)
 	must(t, err)

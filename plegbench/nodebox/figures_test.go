@@ -105,8 +105,8 @@ func BenchmarkNodeExited(b *testing.B) {
 	program(b, "process/one-list", []string{oneListEnv + "=" + c.Endpoint()}, self)
 	if kdiag := os.Getenv("KDIAG"); kdiag != "" {
 		program(b, "process/kdiag-runtime", nil, kdiag, "runtime", "--runtime-endpoint", c.Endpoint(), "-o", "json")
-		program(b, "process/kdiag-pleg", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json", "--fail-on",
-			"warning")
+		program(b, "process/kdiag-pleg", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json",
+			"--fail-on", "warning")
 	}
 	crictlPath := os.Getenv("CRICTL")
 	if crictlPath == "" {

@@ -145,7 +145,9 @@ func fixed(workers int) remover {
 
 func crictlRemove(c *Containerd, path string) remover {
 	return func(b *testing.B, _ *crictl.Client, plan gc.Plan) {
-		args := []string{"--timeout", "120s", "--runtime-endpoint", c.Endpoint(), "--image-endpoint", c.Endpoint(), "rm"}
+		args := []string{
+			"--timeout", "120s", "--runtime-endpoint", c.Endpoint(), "--image-endpoint", c.Endpoint(), "rm",
+		}
 		for i := range plan.Remove {
 			args = append(args, plan.Remove[i].ID)
 		}

@@ -23,8 +23,8 @@ const (
 // applets are the names under which busybox is linked in the images. Its shell runs all others without a link.
 var applets = []string{"cat", "echo", "false", "ls", "sh", "sleep", "true"}
 
-// images are the names of the images and their configurations. The pause image's process has process id 1 in the sandbox
-// and no signal handler, so only SIGKILL ends it; that is what containerd sends to a sandbox.
+// images are the names of the images and their configurations. The pause image's process has process id 1 in the
+// sandbox and no signal handler, so only SIGKILL ends it; that is what containerd sends to a sandbox.
 func images() map[string]any {
 	path := []string{"PATH=/bin"}
 	return map[string]any{
