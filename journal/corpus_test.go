@@ -111,7 +111,7 @@ func TestCorpus(t *testing.T) {
 			}
 			for _, e := range r.Episodes {
 				if want := tr.recovered == "yes"; e.Recovered != want {
-					t.Errorf("recovered: %v, the index says %q", e.Recovered, tr.recovered)
+					t.Errorf("recovered: %v, the index has %q", e.Recovered, tr.recovered)
 				}
 				// An excerpt of nothing but the first line of a kubelet is a start, also if its note has more.
 				if want := tr.startup || tr.worst == 0; (e.Kind == Startup) != want {

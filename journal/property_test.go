@@ -13,7 +13,7 @@ import (
 type line struct {
 	at   time.Time
 	text string // behind the header
-	skip bool   // says that PLEG is not healthy
+	skip bool   // PLEG is not healthy
 }
 
 // kubeletLog makes a log with n stalls of different lengths: healthy lines every few seconds, then skip lines with the

@@ -8,7 +8,7 @@ import (
 // APIVersion is the version of the JSON document. Fields may be added within it, never renamed.
 const APIVersion = "kdiag/v1"
 
-// A Report is what the logs of a node say: the answer of kdiag journal, and evidence for kdiag pleg.
+// A Report is what was found in the logs of a node: the answer of kdiag journal, and evidence for kdiag pleg.
 type Report struct {
 	APIVersion   string    `json:"apiVersion"`
 	Kind         string    `json:"kind"` // JournalReport

@@ -116,7 +116,7 @@ func (r *reading) findBoot(ctx context.Context) error {
 	return nil
 }
 
-// query is the range of time and the boot that were asked for, as a journal file wants them. Records are wanted by
+// query is the range of time and the boot that were asked for, as a query of a journal file. Records are selected by
 // their own time, and can have been written to the journal up to an hour later.
 func (r *reading) query(c *collector) journalfile.Query {
 	q := journalfile.Query{Match: c.match, Boot: r.boot, Since: uint64(max(0, r.opts.Since.UnixMicro()))}

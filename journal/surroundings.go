@@ -14,8 +14,8 @@ const (
 	lookAfter  = 2 * minute  // after the last unhealthy record
 )
 
-// Surroundings are the records around an incident, and what the order of its own records shows: facts for whoever
-// judges why it happened.
+// Surroundings are the records around an incident, and what the order of its own records shows: facts for the judge
+// of why it happened.
 type Surroundings struct {
 	Bursts     []*Burst        // of the host, by time
 	Relists    []time.Duration // lengths of relists that followed each other directly, from anchor to anchor

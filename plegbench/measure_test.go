@@ -359,8 +359,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestMeasureTells checks what is told while a healthy runtime is measured.
-func TestMeasureTells(t *testing.T) {
+// TestMeasureReports checks what is reported while a healthy runtime is measured.
+func TestMeasureReports(t *testing.T) {
 	var phases []string
 	samples := 0
 	opts := Options{

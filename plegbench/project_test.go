@@ -105,7 +105,7 @@ func (k *naiveKubelet) inspect(uid string) (failed bool) {
 	return false
 }
 
-// relist inspects the pods of which dirty says so, and those that failed in the relist before.
+// relist inspects the pods that are dirty, and those that failed in the relist before.
 func (k *naiveKubelet) relist(dirty func(uid string) bool, reinspect map[string]bool) map[string]bool {
 	k.clock = k.lists
 	bad := map[string]bool{}

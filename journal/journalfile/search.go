@@ -93,7 +93,7 @@ type search struct {
 
 	stats   Stats
 	entry   Entry
-	stopped bool // yield wants no more
+	stopped bool // yield returned false
 	err     error
 	steps   int
 

@@ -54,7 +54,7 @@ func TestNodeBoxBoots(t *testing.T) {
 	must(t, os.WriteFile(tool, []byte("#!/bin/sh\necho it runs\n"), 0o755))
 	must(t, b.CopyIn(tool, "/usr/local/bin/kdiag"))
 	if got := b.must(t, "kdiag"); got != "it runs" {
-		t.Errorf("the program that was copied in says %q", got)
+		t.Errorf("the program that was copied in prints %q", got)
 	}
 
 	pods, err := RunPods(t.Context(), b.Endpoint(), Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})

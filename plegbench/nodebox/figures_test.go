@@ -44,29 +44,32 @@ func oneList(endpoint string) int {
 }
 
 // benchContainerd starts a containerd for a benchmark.
-func benchContainerd(b *testing.B) *Containerd {
+func benchContainerd(b *testing.B, opts Options) *Containerd {
 	b.Helper()
 	if missing := Missing(false); missing != "" {
 		b.Skip(missing)
 	}
-	// On memory: what is measured is the client, and thousands of containers mean thousands of fsyncs elsewhere.
-	c, err := Start(b.Context(), Options{Network: true, RootSize: 4 << 30})
+	c, err := Start(b.Context(), opts)
 	must(b, err)
-	b.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			b.Error(err)
-		}
-	})
+	b.Cleanup(func() { must(b, c.Close()) })
 	return c
+}
+
+// inMemory is for what measures the client: thousands of containers mean thousands of fsyncs elsewhere.
+func inMemory() Options { return Options{Network: true, RootSize: 4 << 30} }
+
+// number is the value of an environment variable, if it has one.
+func number(name string, n int) int {
+	if v, err := strconv.Atoi(os.Getenv(name)); err == nil && v > 0 {
+		return v
+	}
+	return n
 }
 
 // BenchmarkNodeExited lists 5,000 exited containers (KDIAG_BENCH_EXITED changes the number).
 func BenchmarkNodeExited(b *testing.B) {
-	n := 5000
-	if v, err := strconv.Atoi(os.Getenv("KDIAG_BENCH_EXITED")); err == nil && v > 0 {
-		n = v
-	}
-	c := benchContainerd(b)
+	n := number("KDIAG_BENCH_EXITED", 5000)
+	c := benchContainerd(b, inMemory())
 	if _, err := c.MakeExited(b.Context(), n); err != nil {
 		b.Fatal(err)
 	}
@@ -127,7 +130,7 @@ func BenchmarkNodePleg(b *testing.B) {
 	if kdiag == "" {
 		b.Skip("KDIAG names no program to measure")
 	}
-	c := benchContainerd(b)
+	c := benchContainerd(b, inMemory())
 	if _, err := c.RunPods(b.Context(), Pods{Count: 50, Containers: 2, State: crictl.ContainerRunning}); err != nil {
 		b.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -29,20 +28,8 @@ type remover func(b *testing.B, client *crictl.Client, plan gc.Plan)
 // second client makes relists as a kubelet does; its percentiles are those before and during the removal. Run with
 // -benchtime 1x.
 func BenchmarkRemoveExited(b *testing.B) {
-	n := 2000
-	if v, err := strconv.Atoi(os.Getenv("KDIAG_BENCH_REMOVE")); err == nil && v > 0 {
-		n = v
-	}
-	if missing := Missing(false); missing != "" {
-		b.Skip(missing)
-	}
-	c, err := Start(b.Context(), Options{Network: true})
-	must(b, err)
-	b.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			b.Error(err)
-		}
-	})
+	n := number("KDIAG_BENCH_REMOVE", 2000)
+	c := benchContainerd(b, Options{Network: true})
 	type way struct {
 		name   string
 		remove remover
@@ -80,12 +67,9 @@ func benchRemoval(b *testing.B, c *Containerd, n int, remove remover) {
 			b.StopTimer()
 		})
 		b.ReportMetric(float64(len(plan.Remove))/took.Seconds(), "removed/s")
-		for _, m := range []struct {
-			name string
-			took []time.Duration
-		}{{"quiet", quiet}, {"during", during}} {
+		for name, took := range map[string][]time.Duration{"quiet": quiet, "during": during} {
 			for _, p := range []int{50, 99} {
-				b.ReportMetric(float64(quantile(m.took, p).Microseconds())/1000, fmt.Sprintf("%s-p%d-ms", m.name, p))
+				b.ReportMetric(float64(quantile(took, p).Microseconds())/1000, fmt.Sprintf("%s-p%d-ms", name, p))
 			}
 		}
 		for _, pod := range pods { // the newest of each, and the sandboxes

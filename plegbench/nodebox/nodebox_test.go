@@ -1,12 +1,7 @@
 package nodebox
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,38 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 )
-
-func TestWriteImages(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "program")
-	must(t, os.WriteFile(program, []byte("a program"), 0o755))
-	var first, second bytes.Buffer
-	for _, buf := range []*bytes.Buffer{&first, &second} {
-		must(t, writeImages(buf, program))
-	}
-	if !bytes.Equal(first.Bytes(), second.Bytes()) {
-		t.Error("the same program gives different archives")
-	}
-	files := map[string][]byte{}
-	for r := tar.NewReader(&first); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		must(t, err)
-		if files[h.Name], err = io.ReadAll(r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var manifests []struct{ RepoTags []string }
-	must(t, json.Unmarshal(files["manifest.json"], &manifests))
-	var names []string
-	for _, m := range manifests {
-		names = append(names, m.RepoTags...)
-	}
-	if diff := cmp.Diff([]string{ImageBusybox, ImagePause}, names); diff != "" || len(files["layer.tar"]) == 0 {
-		t.Errorf("images (-want +got):\n%s", diff)
-	}
-}
 
 func TestOfBox(t *testing.T) {
 	const dir = "/tmp/kdiag-box-1"
