@@ -26,9 +26,7 @@ type truth struct {
 func corpus(t testing.TB) []truth {
 	t.Helper()
 	f, err := os.Open("testdata/corpus/index.tsv")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer f.Close()
 	var all []truth
 	sc := bufio.NewScanner(f)
@@ -79,51 +77,58 @@ func lines(r *Report) int64 {
 	return 0
 }
 
-// worst returns the worst age of all episodes.
-func worst(r *Report) float64 {
-	w := 0.0
-	for _, e := range r.Episodes {
-		w = max(w, e.MaxLastSeenSeconds)
+// brief words an episode.
+func brief(e *Episode) string {
+	at := func(t *time.Time) string {
+		if t == nil {
+			return "unknown"
+		}
+		return t.Truncate(time.Second).Format(time.RFC3339)
 	}
-	return w
+	return fmt.Sprintf("%s %s to %s, worst %gs, flap %d, recovered %v", e.Kind, at(e.Start), at(e.End),
+		e.MaxLastSeenSeconds, e.Flaps, e.Recovered)
 }
 
-// brief words the episodes for a failed test.
-func brief(r *Report) string {
-	var b strings.Builder
+// briefs words the episodes for a failed test.
+func briefs(r *Report) string {
+	out := ""
 	for _, e := range r.Episodes {
-		fmt.Fprintf(&b, "\n  %s %v..%v lines=%d worst=%gs recovered=%v by %q stalls=%d flaps=%d", e.Kind, e.Start,
-			e.End, e.Lines, e.MaxLastSeenSeconds, e.Recovered, e.RecoveredBy, len(e.Stalls), e.Flaps)
+		out += fmt.Sprintf("\n  %s by %q, %d lines, %d stalls", brief(&e), e.RecoveredBy, e.Lines, len(e.Stalls))
 	}
-	return b.String()
+	return out
 }
 
 func TestCorpus(t *testing.T) {
 	for _, tr := range corpus(t) {
 		t.Run(filepath.Base(tr.file), func(t *testing.T) {
 			r := readFile(t, tr.file)
-			if got := lines(r); got != tr.lines {
-				t.Errorf("%d records say that PLEG is not healthy, want %d", got, tr.lines)
+			worst := 0.0
+			for _, e := range r.Episodes {
+				worst = max(worst, e.MaxLastSeenSeconds)
 			}
-			if got := worst(r); math.Abs(got-tr.worst.Seconds()) > 1e-9 {
-				t.Errorf("worst age %gs, want %gs", got, tr.worst.Seconds())
-			}
-			if len(r.Episodes) != tr.episodes {
-				t.Errorf("%d episodes, want %d", len(r.Episodes), tr.episodes)
+			if lines(r) != tr.lines || math.Abs(worst-tr.worst.Seconds()) > 1e-9 || len(r.Episodes) != tr.episodes {
+				t.Errorf("%d records, worst age %gs, %d episodes; want %+v", lines(r), worst, len(r.Episodes), tr)
 			}
 			for _, e := range r.Episodes {
 				if want := tr.recovered == "yes"; e.Recovered != want {
-					t.Errorf("recovered: %v, the index says %q", e.Recovered, tr.recovered)
+					t.Errorf("recovered: %v, the index has %q", e.Recovered, tr.recovered)
 				}
-				// An excerpt that shows nothing but the first line of a kubelet is a start, also where its note knows
-				// more.
+				// An excerpt of nothing but the first line of a kubelet is a start, also if its note has more.
 				if want := tr.startup || tr.worst == 0; (e.Kind == Startup) != want {
 					t.Errorf("kind %s, want start-up: %v", e.Kind, want)
 				}
 			}
 			if t.Failed() {
-				t.Log(brief(r))
+				t.Log(briefs(r))
 			}
 		})
+	}
+}
+
+// must ends a test or a benchmark that cannot go on.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

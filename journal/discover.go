@@ -181,9 +181,11 @@ func node(root string) []*job {
 		dir := filepath.Join(root, "var/log")
 		names, err := textlog.Files(dir)
 		add(dir, slices.DeleteFunc(names, func(n string) bool { return !systemLog(filepath.Base(n)) }), err)
-		if f, err := os.OpenFile(kmsgName, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil && filepath.Clean(root) == "/" {
+		if f, err := os.OpenFile(kmsgName, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
 			_ = f.Close() // was only opened
-			jobs = append(jobs, &job{name: kmsgName, path: kmsgName, kind: jobKmsg})
+			if filepath.Clean(root) == "/" {
+				jobs = append(jobs, &job{name: kmsgName, path: kmsgName, kind: jobKmsg})
+			}
 		}
 	}
 	if own := file(filepath.Join(root, ownLog)); !errors.Is(own.err, fs.ErrNotExist) && !errors.Is(own.err, ErrEmpty) {

@@ -13,6 +13,6 @@
 // clock step, daylight saving or a late flush tears apart, and it keeps two short stalls apart that follow each other
 // closely.
 //
-// The packages journalfile, textlog and klog read formats, package signature knows the wording of log lines. Nothing
+// The packages journalfile, textlog and klog read formats, package signature has the wording of log lines. Nothing
 // here writes to a stream, and journalctl runs only where a journal has a format that journalfile does not know.
 package journal

@@ -88,7 +88,7 @@ func (s *stallBuilder) add(u *unhealthy) {
 }
 
 // continues reports whether a record goes on with the stall although its anchor differs, because the wall clock was set
-// in between: the age, which the kubelet measures on the monotonic clock, goes on growing as the back-off wants it.
+// in between: the age, which the kubelet measures on the monotonic clock, goes on growing by the back-off.
 func (s *stallBuilder) continues(prev, u *unhealthy) bool {
 	if u.kind&prev.kind&hasAge == 0 || u.source != prev.source || u.pid != prev.pid || u.age <= prev.age ||
 		s.skipAge == 0 {
@@ -108,7 +108,7 @@ func (s *stallBuilder) continues(prev, u *unhealthy) bool {
 	return abs(grown-next) <= backoffSlack+next/200
 }
 
-// startOf reports whether the stall is that of a kubelet's start, of which a record tells again.
+// startOf reports whether the stall is that of a kubelet's start, which a record states again.
 func (s *stallBuilder) startOf(u *unhealthy) bool {
 	first, last := s.recs[0], s.recs[len(s.recs)-1]
 	return last.kind&u.kind&never != 0 && (u.pid == first.pid || u.pid == 0 || first.pid == 0) && joins(last, u)

@@ -3,11 +3,10 @@ package journal
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 	"unique"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/journal/klog"
 )
@@ -45,158 +44,115 @@ func (s *unhealthyLog) flap(anchor float64, n int, shift float64) {
 	}
 }
 
-func ascending(uint16) bool { return false }
-
-// shape words episodes and stalls: lines per stall, episodes apart by |.
-func shape(all []*unhealthy) string {
-	g := group(sequence(all, nil, ascending), func(int64, int64) bool { return true })
-	out := ""
-	for _, e := range g.episodes {
-		out += "|"
-		for _, s := range e.stalls {
-			out += fmt.Sprintf(" %d", len(s.recs))
-		}
-	}
-	return out
+// group puts the records into stalls and episodes. ended is whether the log shows that they ended.
+func (s *unhealthyLog) group(ended bool) *grouping {
+	ascending := func(uint16) bool { return false }
+	return group(sequence(s.records, nil, ascending), func(int64, int64) bool { return ended })
 }
 
+// read adds records without a process of their own, "time/age" in seconds each, "-1" for a time that is unknown.
+func (s *unhealthyLog) read(kind uint8, records string) {
+	for r := range strings.FieldsSeq(records) {
+		var at, age float64
+		_, _ = fmt.Sscanf(r, "%g/%g", &at, &age) // without an age it is 0
+		s.add(at, age, kind)
+	}
+}
+
+// TestGroup checks lines per stall, episodes apart by |.
 func TestGroup(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		build func(s *unhealthyLog)
 		want  string
 	}{
 		{"one stall", func(s *unhealthyLog) { s.flap(0, 20, 0) }, "| 20"},
+		{"three flaps", func(s *unhealthyLog) { s.flap(0, 5, 0); s.flap(241, 5, 0); s.flap(482, 5, 0) }, "| 5| 5| 5"},
 		{
-			"three short flaps", func(s *unhealthyLog) { s.flap(0, 5, 0); s.flap(241, 5, 0); s.flap(482, 5, 0) },
-			"| 5| 5| 5",
+			"slow relists without a pause move the anchor",
+			func(s *unhealthyLog) { s.read(0, "200/200 205/205 210/190 215/195") }, "| 2 2",
 		},
-		{"slow relists without a pause move the anchor", func(s *unhealthyLog) {
-			s.add(200, 200, 0)
-			s.add(205, 205, 0)
-			s.add(210, 190, 0)
-			s.add(215, 195, 0)
-		}, "| 2 2"},
-		{"a hole in the middle of a stall", func(s *unhealthyLog) {
-			s.add(190, 190, 0)
-			s.add(195, 195,
-				0)
-			s.add(4000, 4000, 0)
-		}, "| 3"},
+		{"a hole in the middle of a stall", func(s *unhealthyLog) { s.read(0, "190/190 195/195 4000/4000") }, "| 3"},
 		{"the clock goes forward an hour", func(s *unhealthyLog) {
 			s.flap(0, 12, 0)
-			for k := range 5 {
-				age := 180.2 + 6.3 + 5*float64(6+k)
-				s.add(age+3600, age, 0)
-			}
+			s.read(0, "3816.5/216.5 3821.5/221.5 3826.5/226.5 3831.5/231.5 3836.5/236.5")
 		}, "| 17"},
-		{"the clock goes back ten minutes within a stall", func(s *unhealthyLog) {
-			s.add(1000, 200, 0)
-			s.add(1005, 205, 0)
-			s.add(410, 210, 0)
-			s.add(415, 215, 0)
-		}, "| 4"},
-		{"the clock goes forward early in a stall", func(s *unhealthyLog) {
-			s.add(180.2, 180.2, 0)
-			s.add(180.3, 180.3, 0)
-			s.add(3780.5, 180.5, 0)
-			s.add(3780.9, 180.9, 0)
-		}, "| 4"},
+		{
+			"the clock goes back ten minutes within a stall",
+			func(s *unhealthyLog) { s.read(0, "1000/200 1005/205 410/210 415/215") }, "| 4",
+		},
+		{
+			"the clock goes forward early in a stall",
+			func(s *unhealthyLog) { s.read(0, "180.2/180.2 180.3/180.3 3780.5/180.5 3780.9/180.9") }, "| 4",
+		},
 		{
 			"the clock goes back between flaps, so that the second seems to lie inside the first",
 			func(s *unhealthyLog) { s.flap(0, 20, 0); s.flap(341, 5, -300) }, "| 20| 5",
 		},
-		{"whole seconds only", func(s *unhealthyLog) {
-			for k := range 4 {
-				s.add(float64(200+5*k), 200.7+5*float64(k), coarse)
+		{
+			"whole seconds only",
+			func(s *unhealthyLog) { s.read(coarse, "200/200.7 205/205.7 210/210.7 215/215.7") }, "| 4",
+		},
+		{
+			"no times: rising ages are one stall, a fresh one begins another",
+			func(s *unhealthyLog) { s.read(0, "-1/185 -1/190 -1/181 -1/186") }, "| 2| 2",
+		},
+		{"no ages: the two-minute rule", func(s *unhealthyLog) { s.read(0, "0 119 240") }, "| 1 1| 1"},
+	} {
+		var s unhealthyLog
+		tt.build(&s)
+		got := ""
+		for _, e := range s.group(true).episodes {
+			got += "|"
+			for _, s := range e.stalls {
+				got += fmt.Sprintf(" %d", len(s.recs))
 			}
-		}, "| 4"},
-		{"no times: rising ages are one stall, a fresh one begins another", func(s *unhealthyLog) {
-			s.add(-1, 185, 0)
-			s.add(-1, 190, 0)
-			s.add(-1, 181, 0)
-			s.add(-1, 186, 0)
-		}, "| 2| 2"},
-		{"ages missing: the two-minute rule", func(s *unhealthyLog) {
-			s.add(0, 0, 0)
-			s.add(119, 0, 0)
-			s.add(240, 0,
-				0)
-		}, "| 1 1| 1"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			var s unhealthyLog
-			tt.build(&s)
-			if got := shape(s.records); got != tt.want {
-				t.Errorf("got %q, want %q", got, tt.want)
-			}
-		})
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
 	}
 }
 
+// TestSettle checks which episodes are starts, by records of a kubelet that has not relisted yet, "time/process" each.
 func TestSettle(t *testing.T) {
-	never := func(s *unhealthyLog, at float64, pid int32) { s.add(at, 0, never).pid = pid }
-	tests := []struct {
-		name      string
-		build     func(s *unhealthyLog)
-		recovered bool
-		want      []string
+	lasting := ""
+	for k := range 40 {
+		lasting += fmt.Sprintf("%d/1 ", 5*k)
+	}
+	for _, tt := range []struct {
+		name, starts string
+		flap         bool // an incident goes before
+		ended        bool // and shows its end
+		want         string
 	}{
-		{"a start", func(s *unhealthyLog) { never(s, 0, 1) }, false, []string{"startup 1"}},
-		{"a start that lasts", func(s *unhealthyLog) {
-			for k := range 40 {
-				never(s, float64(5*k), 1)
-			}
-		}, false, []string{"incident 40"}},
-		{"three processes start one after the other", func(s *unhealthyLog) {
-			for k := range 3 {
-				never(s, float64(20*k), int32(1+k))
-				never(s, float64(20*k)+5, int32(1+k))
-				never(s, float64(20*k)+6, 0) // names no process
-			}
-		}, false, []string{"startup 3", "startup 3", "startup 3"}},
-		{"the lines of two processes that start cross", func(s *unhealthyLog) {
-			never(s, 0, 1)
-			never(s, 1, 2)
-			never(s, 2, 1)
-		}, false, []string{"startup 2", "startup 1"}},
+		{"a start", "0/1", false, false, " startup 1"},
+		{"a start that lasts", lasting, false, false, " incident 40"},
 		{
-			"restarted within an incident", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 470, 2) }, false,
-			[]string{"incident 13"},
+			"three processes start one after the other, and some records name none",
+			"0/1 5/1 6/0 20/2 25/2 26/0 40/3 45/3 46/0", false, false, " startup 3 startup 3 startup 3",
 		},
-		{
-			"restarted after it had ended", func(s *unhealthyLog) { s.flap(0, 12, 0); never(s, 470, 2) }, true,
-			[]string{"incident 12", "startup 1"},
-		},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			var s unhealthyLog
-			tt.build(&s)
-			g := group(sequence(s.records, nil, ascending), func(int64, int64) bool { return tt.recovered })
-			var got []string
-			for _, e := range g.episodes {
-				got = append(got, fmt.Sprintf("%s %d", e.episode().Kind, len(e.recs)))
-			}
-			if diff := cmp.Diff(tt.want, got); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
-func TestDedupe(t *testing.T) {
-	var s unhealthyLog
-	a, b := s.add(200, 200, 0), s.add(200.0004, 200, 0)
-	b.source = 1 // the same record by way of syslog
-	c := s.add(205, 205, 0)
-	d := s.add(0, 0, never)
-	e := s.add(0, 0, never) // the same words twice in one source are two records
-	got := dedupe(s.records)
-	if diff := cmp.Diff([]uint32{a.seq, c.seq, d.seq, e.seq},
-		[]uint32{got[0].seq, got[1].seq, got[2].seq, got[3].seq}); len(got) != 4 || diff != "" {
-		t.Errorf("%d records: %s", len(got), diff)
+		{"the lines of two processes that start cross", "0/1 1/2 2/1", false, false, " startup 2 startup 1"},
+		{"restarted within an incident", "470/2", true, false, " incident 13"},
+		{"restarted after it had ended", "470/2", true, true, " incident 12 startup 1"},
+	} {
+		var s unhealthyLog
+		if tt.flap {
+			s.flap(0, 12, 0)
+		}
+		for r := range strings.FieldsSeq(tt.starts) {
+			var at float64
+			var pid int32
+			_, _ = fmt.Sscanf(r, "%g/%d", &at, &pid) // it is in the table
+			s.add(at, 0, never).pid = pid
+		}
+		got := ""
+		for _, e := range s.group(tt.ended).episodes {
+			got += fmt.Sprintf(" %s %d", e.episode().Kind, len(e.recs))
+		}
+		if got != tt.want {
+			t.Errorf("%s:%s, want%s", tt.name, got, tt.want)
+		}
 	}
 }
 
@@ -216,40 +172,24 @@ func TestBurstsStayBounded(t *testing.T) {
 	}
 }
 
+// TestRelists checks which relists follow each other directly. The last of 17 lines stands 4 s before the relist ends.
 func TestRelists(t *testing.T) {
-	lengths := func(build func(s *unhealthyLog)) [][]int64 {
+	for pid, want := range map[int32]time.Duration{1: 240 * time.Second, 2: 0} {
 		var s unhealthyLog
-		build(&s)
-		g := group(sequence(s.records, nil, ascending), func(int64, int64) bool { return true })
-		relists := g.relists()
-		var out [][]int64
-		for _, s := range g.stalls {
-			seconds := []int64{}
-			for _, d := range *relists[s] {
-				seconds = append(seconds, int64(d.Seconds()))
-			}
-			out = append(out, seconds)
+		s.flap(0, 17, 0)
+		s.flap(241, 17, 0)
+		for _, u := range s.records[17:] {
+			u.pid = pid
 		}
-		return out
-	}
-	tests := []struct {
-		name  string
-		build func(s *unhealthyLog)
-		want  [][]int64
-	}{
-		// The last of 17 lines stands 4 s before the relist ends.
-		{"direct", func(s *unhealthyLog) { s.flap(0, 17, 0); s.flap(241, 17, 0) }, [][]int64{{240}, {240}}},
-		{"another process", func(s *unhealthyLog) {
-			s.flap(0, 17, 0)
-			s.flap(241, 17, 0)
-			for _, h := range s.records[17:] {
-				h.pid = 2
+		g := s.group(true)
+		for stall, lengths := range g.relists() {
+			var got time.Duration
+			for _, d := range *lengths {
+				got += d
 			}
-		}, [][]int64{{}, {}}},
-	}
-	for _, tt := range tests {
-		if diff := cmp.Diff(tt.want, lengths(tt.build)); diff != "" {
-			t.Errorf("%s: %s", tt.name, diff)
+			if got.Round(time.Second) != want {
+				t.Errorf("stall of %d lines, second process %d: %v, want %v", len(stall.recs), pid, *lengths, want)
+			}
 		}
 	}
 }

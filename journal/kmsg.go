@@ -34,8 +34,8 @@ func (r *reading) kmsg(c *collector) error {
 		switch {
 		case errors.Is(err, syscall.EAGAIN) || err == nil && n == 0 || errors.Is(err, io.EOF):
 			return nil
-		case errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EINTR): // overwritten meanwhile: the next one is there
-			continue
+		case errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EINTR):
+			continue // the record was overwritten meanwhile: the next one is there
 		case err != nil:
 			return os.NewSyscallError("reading", err)
 		}

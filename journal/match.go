@@ -12,7 +12,7 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// What a record that says "PLEG is not healthy" is, as bits of unhealthy.kind.
+// The kinds of records with "PLEG is not healthy", as bits of unhealthy.kind.
 const (
 	hasAge    uint8 = 1 << iota
 	never           // no relist has succeeded yet
@@ -20,7 +20,7 @@ const (
 	coarse          // its only stamp counts whole seconds
 )
 
-// An unhealthy is one record that says "PLEG is not healthy".
+// An unhealthy is one record with "PLEG is not healthy".
 type unhealthy struct {
 	timestamp
 	age       int64 // ns
@@ -275,7 +275,7 @@ func (s *matches) stamp(t timestamp) {
 }
 
 // add counts records of any other kind. When there are too many bursts, those farther and farther apart become one, and
-// in the end objects are no longer told apart.
+// in the end those of different objects too.
 func (s *matches) add(b Burst) {
 	s.put(b)
 	for len(s.bursts) >= maxBursts {

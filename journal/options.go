@@ -25,21 +25,24 @@ type Input struct {
 	Reader io.Reader // Stream only
 }
 
-// Options say what to read and how to understand it. The zero value reads all of the node's own logs.
+// Options select what to read and how to understand it. The zero value reads all of the node's own logs.
 type Options struct {
 	Inputs []Input
 
 	Since, Until time.Time // zero: no limit
-	Units        []string  // units or identifiers, with or without ".service". Records that name no sender pass. Empty: all
-	Boot         string    // a boot ID, "0" for the last boot in the journal, "-1" for the one before, and so on. Empty: all
+	// Units are units or identifiers, with or without ".service". Records that name no sender pass. Empty: all.
+	Units []string
+	// Boot is a boot ID, "0" for the last boot in the journal, "-1" for the one before, and so on. Empty: all.
+	Boot string
 
 	Now   func() time.Time // the clock; nil: time.Now
-	Local *time.Location   // zone of stamps that say none and that nothing dates; nil: time.Local
-	Year  int              // year of the last record of logs without years; 0: by what the logs say, else by Now
+	Local *time.Location   // zone of stamps that have none and that nothing dates; nil: time.Local
+	Year  int              // year of the last record of logs without years; 0: by the logs, else by Now
 
 	everySync bool // count each record that proves that the sync loop runs; there are very many
 
-	// Progress, when not nil, is called now and then with how far the reading is, from several goroutines but one at a time.
+	// Progress, when not nil, is called now and then with how far the reading is, from several goroutines but one at a
+	// time.
 	Progress func(Progress)
 }
 
@@ -48,10 +51,10 @@ type Progress struct {
 	Source  string // what is being read
 	Read    int64  // bytes of all sources so far
 	Total   int64  // bytes of all sources, as far as known; 0: unknown
-	Records int64  // records found so far that say that PLEG is not healthy
+	Records int64  // unhealthy records found so far
 }
 
-// What can be wrong with an input. Read wraps these and the errors of package fs; a command tells them apart with
+// What can be wrong with an input. Read wraps these and the errors of package fs; a command distinguishes them with
 // errors.Is.
 var (
 	// ErrNoLogs means that a directory holds neither journal files nor text logs.

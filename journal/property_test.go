@@ -3,8 +3,6 @@ package journal
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +13,7 @@ import (
 type line struct {
 	at   time.Time
 	text string // behind the header
-	skip bool   // says that PLEG is not healthy
+	skip bool   // PLEG is not healthy
 }
 
 // kubeletLog makes a log with n stalls of different lengths: healthy lines every few seconds, then skip lines with the
@@ -25,7 +23,8 @@ func kubeletLog(rng *rand.Rand, n int) []line {
 	at := time.Date(2026, 5, 4, 3, 0, 0, 0, time.UTC)
 	healthy := func(until time.Time) {
 		for at.Before(until) {
-			out = append(out, line{at: at, text: `I kubelet.go:2752] "SyncLoop (PLEG): event for pod" pod="ns/p" event={"ID":"u","Type":"ContainerStarted","Data":"c"}`})
+			out = append(out, line{at: at, text: `I kubelet.go:2752] "SyncLoop (PLEG): event for pod" pod="ns/p" ` +
+				`event={"ID":"u","Type":"ContainerStarted","Data":"c"}`})
 			at = at.Add(time.Duration(2+rng.IntN(7)) * time.Second)
 		}
 	}
@@ -36,7 +35,8 @@ func kubeletLog(rng *rand.Rand, n int) []line {
 		pause := 100 * time.Millisecond
 		for range 8 + rng.IntN(40) {
 			age := at.Sub(anchor)
-			out = append(out, line{at: at, skip: true, text: fmt.Sprintf(`E kubelet.go:2661] "Skipping pod synchronization" err="PLEG is not healthy: pleg was last seen active %v ago; threshold is 3m0s"`, age)})
+			out = append(out, line{at: at, skip: true, text: fmt.Sprintf(`E kubelet.go:2661] "Skipping pod `+
+				`synchronization" err="PLEG is not healthy: pleg was last seen active %v ago"`, age)})
 			at = at.Add(pause + time.Duration(rng.IntN(900))*time.Microsecond)
 			pause = min(2*pause, 5*time.Second)
 		}
@@ -53,14 +53,10 @@ func write(t testing.TB, name string, lines []line) string {
 	for _, l := range lines {
 		fmt.Fprintf(&b, "%c%s %7d %s\n", l.text[0], l.at.Format("0102 15:04:05.000000"), 4242, l.text[2:])
 	}
-	name = filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(name, []byte(b.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return name
+	return put(t, name, b.String())
 }
 
-// What is done to a log without any incident being added or lost.
+// TestIncidentsSurvive does to a log what adds and loses no incident.
 func TestIncidentsSurvive(t *testing.T) {
 	for seed := range uint64(6) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -96,7 +92,7 @@ func TestIncidentsSurvive(t *testing.T) {
 			if len(r.Episodes) != n || slices.ContainsFunc(r.Episodes,
 				func(e Episode) bool { return e.Kind != Incident || !e.Recovered }) {
 				t.Errorf("seed %d: %s: %d episodes, want %d recovered incidents%s", seed, what, len(r.Episodes), n,
-					brief(r))
+					briefs(r))
 			}
 		}
 		check("as it is", write(t, "log", log))

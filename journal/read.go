@@ -120,7 +120,8 @@ func (r *reading) newSource(j *job) *logSource {
 	return s
 }
 
-// blind returns why a source that was read to its end shows nothing at all, so that finding nothing in it means nothing.
+// blind returns why a source that was read to its end shows nothing at all, so that finding nothing in it means
+// nothing.
 func (r *reading) blind(s *logSource, bad []Unreadable) error {
 	switch {
 	case s.skipped || len(s.matches.unhealthy)+len(s.matches.bursts)+len(s.matches.stamps) > 0:

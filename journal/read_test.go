@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,27 +17,31 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-const unhealthyLine = `E1121 00:52:12.490297   30256 kubelet.go:2661] "Skipping pod synchronization" err="PLEG is not healthy: pleg was last seen active 3m3.949212651s ago; threshold is 3m0s"` + "\n"
+const unhealthyLine = `E1121 00:52:12.490297   30256 kubelet.go:2661] "Skipping pod synchronization" err="` +
+	`PLEG is not healthy: pleg was last seen active 3m3.949212651s ago; threshold is 3m0s"` + "\n"
 
 // put writes a file into a new folder.
 func put(t testing.TB, name, text string) string {
 	t.Helper()
 	name = filepath.Join(t.TempDir(), name)
-	if err := os.MkdirAll(filepath.Dir(name), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	dir := os.MkdirAll(filepath.Dir(name), 0o700)
+	must(t, errors.Join(dir, os.WriteFile(name, []byte(text), 0o600)))
 	return name
+}
+
+// readText reads a text with some options.
+func readText(t testing.TB, text string, opts Options) *Report {
+	t.Helper()
+	opts.Now, opts.Local, opts.Inputs = now, time.UTC, []Input{{Kind: Stream, Reader: strings.NewReader(text)}}
+	r, err := Read(t.Context(), opts)
+	must(t, err)
+	return r
 }
 
 func TestReadRefuses(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	tests := []struct {
+	must(t, syscall.Mkfifo(pipe, 0o600))
+	for _, tt := range []struct {
 		name  string
 		input Input
 		want  error
@@ -52,73 +57,48 @@ func TestReadRefuses(t *testing.T) {
 		{"directory without logs", Input{Kind: Directory, Path: t.TempDir()}, ErrNoLogs},
 		{"root without logs", Input{Kind: Root, Path: t.TempDir()}, ErrNoJournal},
 		{"a pipe that nobody writes to", Input{Path: pipe}, nil},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			r, err := Read(t.Context(), Options{Inputs: []Input{tt.input}, Now: now})
-			if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
-				t.Errorf("error %v, want %v", err, tt.want)
-			}
-			if r == nil || len(r.Sources) != 1 || r.Sources[0].Problem == "" {
-				t.Errorf("the report must name the source and its problem: %+v", r)
-			}
-		})
+	} {
+		r, err := Read(t.Context(), Options{Inputs: []Input{tt.input}, Now: now})
+		if err == nil || tt.want != nil && !errors.Is(err, tt.want) {
+			t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)
+		}
+		if r == nil || len(r.Sources) != 1 || r.Sources[0].Problem == "" {
+			t.Errorf("%s: the report must name the source and its problem: %+v", tt.name, r)
+		}
 	}
 }
 
 func TestReadNothingFound(t *testing.T) {
-	r, err := Read(t.Context(), Options{Now: now, Inputs: []Input{{Path: put(t, "a.log",
-		strings.ReplaceAll(unhealthyLine, "PLEG", "peg"))}}})
-	if err != nil || len(r.Episodes) != 0 || r.Lines != 1 {
-		t.Errorf("error %v, %d lines%s", err, r.Lines, brief(r))
-	}
+	r := readText(t, strings.ReplaceAll(unhealthyLine, "PLEG", "peg"), Options{})
 	b, err := json.Marshal(r)
-	if err != nil || strings.Contains(string(b), ":null") {
-		t.Errorf("lists are never null: %s %v", b, err)
+	if err != nil || len(r.Episodes) != 0 || r.Lines != 1 || strings.Contains(string(b), ":null") {
+		t.Errorf("%d lines, and lists are never null: %s %v%s", r.Lines, b, err, briefs(r))
 	}
 }
 
 func TestReadUnits(t *testing.T) {
-	text := "Nov 21 00:52:12 n1 kubelet[1]: " + unhealthyLine
 	for unit, want := range map[string]int{"kubelet": 1, "kubelet.service": 1, "containerd": 0} {
-		r, err := Read(t.Context(), Options{
-			Now: now, Units: []string{unit},
-			Inputs: []Input{{Path: put(t, "a.log", text)}},
-		})
-		if err != nil || len(r.Episodes) != want {
-			t.Errorf("%s: %d episodes, want %d; %v", unit, len(r.Episodes), want, err)
+		r := readText(t, "Nov 21 00:52:12 n1 kubelet[1]: "+unhealthyLine, Options{Units: []string{unit}})
+		if len(r.Episodes) != want {
+			t.Errorf("%s: %d episodes, want %d", unit, len(r.Episodes), want)
 		}
 	}
 }
 
+// TestReadRoot reads the text logs of a node that has no journal, and RKE2's own.
 func TestReadRoot(t *testing.T) {
-	root := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(root, "var/log"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, text := range map[string]string{"messages": unhealthyLine, "apt.log": unhealthyLine + unhealthyLine} {
-		if err := os.WriteFile(filepath.Join(root, "var/log", name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
+	messages := filepath.Dir(put(t, "var/log/messages", unhealthyLine))
+	must(t, os.WriteFile(filepath.Join(messages, "apt.log"), []byte(unhealthyLine), 0o600))
+	for _, root := range []string{
+		strings.TrimSuffix(messages, "var/log"), strings.TrimSuffix(put(t, ownLog, unhealthyLine), ownLog),
+	} {
+		if r, err := Recent(t.Context(), root, time.Time{}); err != nil || lines(r) != 1 {
+			t.Errorf("%d lines, want that of one file; %v", lines(r), err)
 		}
-	}
-	r, err := Recent(t.Context(), root, time.Time{})
-	if err != nil || lines(r) != 1 {
-		t.Errorf("%d lines, want that of messages alone; %v", lines(r), err)
-	}
-	own := filepath.Join(t.TempDir(), ownLog)
-	if err := os.MkdirAll(filepath.Dir(own), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(own, []byte(unhealthyLine), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r, err = Recent(t.Context(), strings.TrimSuffix(own, ownLog), time.Time{})
-	if err != nil || lines(r) != 1 {
-		t.Errorf("%d lines, want that of RKE2's kubelet; %v", lines(r), err)
 	}
 }
 
-// Of a journal only the files of the time asked for are read, and a unit that never logged is named.
+// TestReadJournalRange reads the files of the time asked for, and names a unit that never logged.
 func TestReadJournalRange(t *testing.T) {
 	name := smallJournal(t)
 	flap := time.Date(2023, 7, 3, 12, 2, 0, 0, time.UTC)
@@ -134,16 +114,14 @@ func TestReadJournalRange(t *testing.T) {
 		{"by a unit that did not log", Options{Units: []string{"crio"}}, 0, "no record of interest is of the units"},
 		{"the last boot", Options{Boot: "0"}, 3, ""},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			tt.opts.Now, tt.opts.Inputs = now, []Input{{Path: name}}
-			r, err := Read(t.Context(), tt.opts)
-			if err != nil || len(r.Episodes) != tt.episodes || !strings.Contains(strings.Join(r.Notes, "\n"), tt.note) {
-				t.Errorf("%d episodes, want %d; error %v; notes %q", len(r.Episodes), tt.episodes, err, r.Notes)
-			}
-		})
+		tt.opts.Now, tt.opts.Inputs = now, []Input{{Path: name}}
+		r, err := Read(t.Context(), tt.opts)
+		if err != nil || len(r.Episodes) != tt.episodes || !strings.Contains(strings.Join(r.Notes, "\n"), tt.note) {
+			t.Errorf("%s: %d episodes, want %d; %v; notes %q", tt.name, len(r.Episodes), tt.episodes, err, r.Notes)
+		}
 	}
-	if _, err := Read(t.Context(), Options{Now: now, Boot: "-7", Inputs: []Input{{Path: name}}}); !errors.Is(err,
-		ErrNoBoot) {
+	_, err := Read(t.Context(), Options{Now: now, Boot: "-7", Inputs: []Input{{Path: name}}})
+	if !errors.Is(err, ErrNoBoot) {
 		t.Errorf("a boot that is not there: %v", err)
 	}
 }
@@ -151,12 +129,10 @@ func TestReadJournalRange(t *testing.T) {
 func FuzzRead(f *testing.F) {
 	f.Add([]byte(unhealthyLine))
 	f.Add([]byte("Jul 03 19:59:01 n1 kubelet[1]: " + unhealthyLine + "Jan 01 00:00:00 n2 kubelet[2]: " + unhealthyLine))
-	f.Add([]byte(`10.0.0.1: {"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"Skipping pod synchronization","err":"PLEG is not healthy: pleg has yet to be successful"}` + "\n"))
+	f.Add([]byte(`10.0.0.1: {"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"Skipping pod` +
+		` synchronization","err":"PLEG is not healthy: pleg has yet to be successful"}` + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		opts := Options{Now: now, Local: time.UTC, Inputs: []Input{{
-			Kind: Stream, Path: "-",
-			Reader: bytes.NewReader(b),
-		}}}
+		opts := Options{Now: now, Local: time.UTC, Inputs: []Input{{Kind: Stream, Reader: bytes.NewReader(b)}}}
 		reading := newReading(&opts, discover(opts.Inputs))
 		reading.run(t.Context())
 		r := reading.report()
@@ -176,20 +152,17 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestReadRangeExactly wants counts, and the record that stands for them, to be of the range that was asked for, also
-// where records follow each other closely across its ends.
+// TestReadRangeExactly checks that counts, and the record that stands for them, are of the range that was asked for,
+// also where records follow each other closely across its ends.
 func TestReadRangeExactly(t *testing.T) {
-	kernel := func(pid int, at string) string {
-		return fmt.Sprintf("%s n1 kernel: Memory cgroup out of memory: Killed process %d (java) total-vm:1kB\n", at,
-			pid)
-	}
-	const klogLine = "E1121 00:5%d:0%d.000000 1 generic.go:312] \"GenericPLEG: Unable to retrieve pods\" err=\"try %d\"\n"
 	kills, relists := "", ""
 	for n := range 10 {
-		kills += kernel(100+n, fmt.Sprintf("2026-11-21T00:5%d:00.000000+00:00", n))
+		kills += fmt.Sprintf("2026-11-21T00:5%d:00+00:00 n1 kernel: Memory cgroup out of memory: "+
+			"Killed process %d (java)\n", n, 100+n)
 	}
 	for n := range 8 {
-		relists += fmt.Sprintf(klogLine, 2, n, n)
+		relists += fmt.Sprintf("E1121 00:52:0%d.000000 1 generic.go:312] \"GenericPLEG: Unable to retrieve pods\" "+
+			"err=\"try %d\"\n", n, n)
 	}
 	since, until := time.Date(2026, 11, 21, 0, 52, 3, 0, time.UTC), time.Date(2026, 11, 21, 0, 55, 30, 0, time.UTC)
 	for _, tt := range []struct {
@@ -199,39 +172,30 @@ func TestReadRangeExactly(t *testing.T) {
 		{"with years", kills, "Killed process 103", 3},
 		{"without", relists, "try 3", 5},
 	} {
-		r, err := Read(t.Context(), Options{
-			Now: now, Local: time.UTC, Since: since, Until: until,
-			Inputs: []Input{{Path: put(t, "a.log", tt.text)}},
-		})
-		if err != nil || len(r.Signatures) != 1 || r.Signatures[0].Count != tt.count ||
+		r := readText(t, tt.text, Options{Since: since, Until: until})
+		if len(r.Signatures) != 1 || r.Signatures[0].Count != tt.count ||
 			!strings.Contains(r.Signatures[0].Example, tt.example) {
-			t.Errorf("%s: %+v, want %d like %q; %v", tt.name, r.Signatures, tt.count, tt.example, err)
+			t.Errorf("%s: %+v, want %d like %q", tt.name, r.Signatures, tt.count, tt.example)
 		}
 	}
 }
 
-// TestKilledInPod wants a victim's control group to be told, which stands in another record than its end.
+// TestKilledInPod checks that a victim has its control group, which is named in another record than its end.
 func TestKilledInPod(t *testing.T) {
 	for cgroup, want := range map[string]bool{
 		"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice/cri-containerd-0a.scope": true,
 		"/system.slice/docker.service": false,
 	} {
-		text := "Nov 21 00:52:12 n1 kernel: oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,mems_allowed=0,oom_memcg=" + cgroup + ",task_memcg=" + cgroup + ",task=dockerd,pid=30123,uid=0\n" +
-			"Nov 21 00:52:12 n1 kernel: Memory cgroup out of memory: Killed process 30123 (dockerd) total-vm:9000000kB, anon-rss:2000000kB\n"
-		r, err := Read(t.Context(), Options{Now: now, Inputs: []Input{{Path: put(t, "kern.log", text)}}})
-		if err != nil {
-			t.Fatal(err)
+		r := readText(t, "Nov 21 00:52:12 n1 kernel: oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=x,"+
+			"mems_allowed=0,oom_memcg="+cgroup+",task_memcg="+cgroup+",task=dockerd,pid=30123,uid=0\n"+
+			"Nov 21 00:52:12 n1 kernel: Memory cgroup out of memory: Killed process 30123 (dockerd) "+
+			"total-vm:9000000kB, anon-rss:2000000kB\n", Options{})
+		i := slices.IndexFunc(r.Signatures, func(c Count) bool { return c.Code == signature.OOMKill })
+		if i < 0 || len(r.Signatures[i].Subjects) != 1 {
+			t.Fatalf("%s: no victim among %+v", cgroup, r.Signatures)
 		}
-		told := false
-		for _, c := range r.Signatures {
-			for _, s := range c.Subjects {
-				if told = told || c.Code == signature.OOMKill; s.InPod != want || s.Name != "dockerd" {
-					t.Errorf("%s: %s names %+v", cgroup, c.Code, s)
-				}
-			}
-		}
-		if !told {
-			t.Errorf("%s: no victim among %+v", cgroup, r.Signatures)
+		if s := r.Signatures[i].Subjects[0]; s.InPod != want || s.Name != "dockerd" {
+			t.Errorf("%s: %+v", cgroup, s)
 		}
 	}
 }

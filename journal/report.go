@@ -8,7 +8,7 @@ import (
 // APIVersion is the version of the JSON document. Fields may be added within it, never renamed.
 const APIVersion = "kdiag/v1"
 
-// A Report is what the logs of a node say: the answer of kdiag journal, and evidence for kdiag pleg.
+// A Report is what was found in the logs of a node: the answer of kdiag journal, and evidence for kdiag pleg.
 type Report struct {
 	APIVersion   string    `json:"apiVersion"`
 	Kind         string    `json:"kind"` // JournalReport
@@ -35,7 +35,7 @@ type Report struct {
 	Status    string     `json:"status,omitempty"`    // healthy, degraded, unhealthy or unknown
 	Verdict   string     `json:"verdict,omitempty"`   // in a word or three, such as RECOVERED
 	Partial   bool       `json:"partial,omitempty"`   // the reading was cut short
-	Findings  []Finding  `json:"findings,omitempty"`  // what broke the node where there is no incident, most serious first
+	Findings  []Finding  `json:"findings,omitempty"`  // what broke the node without an incident, most serious first
 	Problems  []string   `json:"problems"`            // the findings, and what was not read, in a sentence each
 	NextSteps []NextStep `json:"nextSteps,omitempty"` // commands that only read
 
@@ -86,9 +86,9 @@ type Episode struct {
 	RecoveredBy        string     `json:"recoveredBy,omitempty"` // code of the signature that showed it
 	Host               string     `json:"host,omitempty"`
 	Stalls             []Stall    `json:"stalls,omitempty"`   // more than one: relists finish, but slowly
-	Reasons            []string   `json:"reasons,omitempty"`  // what else the records list beside PLEG, such as "container runtime is down"
+	Reasons            []string   `json:"reasons,omitempty"`  // what else the records list beside PLEG
 	Restarts           []Event    `json:"restarts,omitempty"` // of kubelet and runtime, inside the episode
-	Flaps              int        `json:"flaps,omitempty"`    // position in a series of episodes that return at a regular interval, from 1
+	Flaps              int        `json:"flaps,omitempty"`    // position in a series at a regular interval, from 1
 
 	// Surroundings are facts for whoever judges why an incident happened; nil for the start of a kubelet.
 	Surroundings *Surroundings `json:"-"`

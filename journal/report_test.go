@@ -10,8 +10,7 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// report assembles records that stand at seconds after zero, written "seconds message" or "seconds@sender message",
-// in the order given.
+// report assembles records at seconds after zero, written "seconds message" or "seconds/host message".
 func report(t *testing.T, messages ...string) *Report {
 	t.Helper()
 	r := newReading(&Options{Now: now, Local: time.UTC}, nil)
@@ -19,31 +18,22 @@ func report(t *testing.T, messages ...string) *Report {
 	c := r.newCollector(s)
 	for _, m := range messages {
 		sec, text, _ := strings.Cut(m, " ")
-		sec, sender, _ := strings.Cut(sec, "@")
 		sec, host, _ := strings.Cut(sec, "/")
 		d, err := time.ParseDuration(sec + "s")
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := klog.Stamp{Micros: zero + d.Microseconds(), Known: true, Year: true, Zone: true}
-		c.take(&record{
-			msg: []byte(text), inner: s, outer: s, pid: 1, host: cmp.Or(host, "n1"),
-			senders: []string{sender},
-		})
+		must(t, err)
+		at := klog.Stamp{Micros: zero + d.Microseconds(), Known: true, Year: true, Zone: true}
+		c.take(&record{msg: []byte(text), inner: at, outer: at, pid: 1, host: cmp.Or(host, "n1")})
 	}
 	return assemble([]*logSource{s}, r.opts)
 }
 
-// skips are n skip lines, five seconds apart, of a stall that began at an anchor; beside is what else they list.
-func skips(anchor float64, n int, beside string) []string {
+// skips are n skip lines, five seconds apart, of a stall that began at an anchor.
+func skips(anchor float64, n int) []string {
 	var out []string
 	for k := range n {
 		age := time.Duration((183 + 5*float64(k)) * float64(time.Second))
-		text := fmt.Sprintf("PLEG is not healthy: pleg was last seen active %v ago; threshold is 3m0s", age)
-		if beside != "" {
-			text = "[" + beside + ", " + text + "]"
-		}
-		out = append(out, fmt.Sprintf(`%.3f "Skipping pod synchronization" err="%s"`, anchor+age.Seconds(), text))
+		out = append(out, fmt.Sprintf(`%.3f "Skipping pod synchronization" err="PLEG is not healthy: `+
+			`pleg was last seen active %v ago; threshold is 3m0s"`, anchor+age.Seconds(), age))
 	}
 	return out
 }
@@ -51,46 +41,41 @@ func skips(anchor float64, n int, beside string) []string {
 func TestRecovery(t *testing.T) {
 	const ready = `kubelet_node_status.go:486] "Recording event message for node" node="n1" event="NodeReady"`
 	const sync = `"SyncLoop UPDATE" source="api" pods=["ns/p"]`
-	tests := []struct {
+	const other = ` "Failed to update lease" err="Put \"https://10.0.0.1:6443/apis\": dial tcp 10.0.0.1:6443: EOF"`
+	for _, tt := range []struct {
 		name  string
 		after []string
-		by    string
-		want  bool
+		want  string
 	}{
-		{"the loop runs", []string{"1240 " + sync}, "SyncLoopActive", true},
-		{"the node is ready", []string{"1240 " + ready}, "NodeReady", true},
-		{"the node was ready before", nil, "", false},
-		{"the kubelet goes on without skip lines", []string{`1400 "Failed to update lease" err="Put \"https://10.0.0.1:6443/apis\": dial tcp 10.0.0.1:6443: connect: connection refused"`}, "", true},
-		{"the log ends soon", []string{`1240 "Failed to update lease" err="Put \"https://10.0.0.1:6443/apis\": dial tcp 10.0.0.1:6443: connect: connection refused"`}, "", false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			r := report(t, append(append([]string{"900 " + sync, "901 " + ready}, skips(1000, 10, "")...),
-				tt.after...)...)
-			e := r.Episodes[0]
-			if len(r.Episodes) != 1 || e.Recovered != tt.want || e.RecoveredBy != tt.by ||
-				e.Recovered != (e.RecoveredAt != nil) {
-				t.Errorf("recovered %v at %v by %q, want %v by %q", e.Recovered, e.RecoveredAt, e.RecoveredBy,
-					tt.want, tt.by)
-			}
-		})
+		{"the loop runs", []string{"1240 " + sync}, `true by "SyncLoopActive"`},
+		{"the node is ready", []string{"1240 " + ready}, `true by "NodeReady"`},
+		{"the node was ready before", nil, `false by ""`},
+		{"the kubelet goes on without skip lines", []string{"1400" + other}, `true by ""`},
+		{"the log ends soon", []string{"1240" + other}, `false by ""`},
+	} {
+		messages := append([]string{"900 " + sync, "901 " + ready}, skips(1000, 10)...)
+		r := report(t, append(messages, tt.after...)...)
+		e := r.Episodes[0]
+		got := fmt.Sprintf("%v by %q", e.Recovered, e.RecoveredBy)
+		if len(r.Episodes) != 1 || got != tt.want || e.Recovered != (e.RecoveredAt != nil) {
+			t.Errorf("%s: recovered %s at %v, want %s", tt.name, got, e.RecoveredAt, tt.want)
+		}
 	}
 }
 
 func TestHosts(t *testing.T) {
-	var messages []string
-	for i, host := range []string{"n1", "n2", "n1", "n2"} {
-		messages = append(messages, fmt.Sprintf("%d/%s PLEG is not healthy: pleg was last seen active 3m5s ago; threshold is 3m0s", i, host))
-	}
-	r := report(t, messages...)
+	const unhealthy = " PLEG is not healthy: pleg was last seen active 3m5s ago; threshold is 3m0s"
+	r := report(t, "0/n1"+unhealthy, "1/n2"+unhealthy, "2/n1"+unhealthy, "3/n2"+unhealthy)
 	if len(r.Episodes) != 2 || r.Episodes[0].Lines != 2 || r.Episodes[0].Host != "n1" || r.Episodes[1].Host != "n2" ||
 		r.Host != "" {
-		t.Errorf("two hosts in one log:%s", brief(r))
+		t.Errorf("two hosts in one log:%s", briefs(r))
 	}
 }
 
 func TestFailing(t *testing.T) {
-	const refused = ` "GenericPLEG: Unable to retrieve pods" err="rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial unix /run/x.sock: connect: connection refused\""`
+	const refused = ` "GenericPLEG: Unable to retrieve pods" err="rpc error: code = Unavailable desc = connection ` +
+		`error: desc = \"transport: Error while dialing: dial unix /run/x.sock: connect: connection refused\""`
+	const down = ` "Skipping pod synchronization" err="container runtime is down"`
 	fails := func(from, n int) []string {
 		var out []string
 		for i := range n {
@@ -99,7 +84,7 @@ func TestFailing(t *testing.T) {
 		return out
 	}
 	const sync = ` "SyncLoop (PLEG): event for pod" pod="ns/p" event={"ID":"a","Type":"ContainerDied","Data":"b"}`
-	old := append(skips(0, 3, ""), "200"+sync)
+	old := append(skips(0, 3), "200"+sync)
 	for _, tt := range []struct {
 		name     string
 		messages []string
@@ -109,16 +94,12 @@ func TestFailing(t *testing.T) {
 		{"beside an incident that ended", append(old, fails(1000, 10)...), true},
 		{"once or twice", fails(1000, 2), false},
 		{"the log goes on", append(fails(1000, 10), `1030 "SyncLoop ADD" source="file" pods=["a/b"]`), false},
-		{"an incident goes on", append(fails(1000, 10), skips(825, 1, "")...), false},
-		{"the loop does no work", []string{
-			`1000 "Skipping pod synchronization" err="container runtime is down"`,
-			`1005 "Skipping pod synchronization" err="container runtime is down"`,
-			`1010 "Skipping pod synchronization" err="container runtime is down"`,
-		}, true},
+		{"an incident goes on", append(fails(1000, 10), skips(825, 1)...), false},
+		{"the loop does no work", []string{"1000" + down, "1005" + down, "1010" + down}, true},
 	} {
 		r := report(t, tt.messages...)
 		if got := r.Failing != nil; got != tt.want {
-			t.Errorf("%s: %+v, want %v%s", tt.name, r.Failing, tt.want, brief(r))
+			t.Errorf("%s: %+v, want %v%s", tt.name, r.Failing, tt.want, briefs(r))
 		}
 		if e := r.Failing; e != nil && (e.Kind != Failing || e.Lines < failingFrom ||
 			e.Start.UnixMicro() != zero+1000*second) {
@@ -127,16 +108,17 @@ func TestFailing(t *testing.T) {
 	}
 }
 
-// hang writes skip lines each 5 s from 03:03:00 on, and then the same kubelet's other lines. At the sixth line its clock
-// is set by step.
-func hang(step time.Duration, between string) string {
+// hangLog writes skip lines each 5 s from 03:03:00 on, and then the same kubelet's other lines. At the sixth line its
+// clock is set by step.
+func hangLog(step time.Duration, between string) string {
 	var b strings.Builder
 	clock := time.Date(0, 11, 20, 3, 3, 0, 0, time.UTC)
 	for n := range 60 {
 		if n == 6 {
 			clock = clock.Add(step)
 		}
-		fmt.Fprintf(&b, "E%s 1234 kubelet.go:2661] \"Skipping pod synchronization\" err=\"PLEG is not healthy: pleg was last seen active %s ago; threshold is 3m0s\"\n",
+		fmt.Fprintf(&b, "E%s 1234 kubelet.go:2661] \"Skipping pod synchronization\" "+
+			"err=\"PLEG is not healthy: pleg was last seen active %s ago; threshold is 3m0s\"\n",
 			clock.Format("0102 15:04:05.000000"), 191*time.Second+time.Duration(n)*5*time.Second)
 		clock = clock.Add(5 * time.Second)
 	}
@@ -149,7 +131,7 @@ func hang(step time.Duration, between string) string {
 	return b.String()
 }
 
-// A step of the clock does not stretch an episode, and an end that is not known is no recovery.
+// TestEnds checks that a step of the clock does not stretch an episode, and that an unknown end is no recovery.
 func TestEnds(t *testing.T) {
 	suppressed := "Nov 20 03:08:00 n1 systemd-journald[300]: Suppressed 1200 messages from kubelet.service\n"
 	for _, tt := range []struct {
@@ -158,22 +140,17 @@ func TestEnds(t *testing.T) {
 		recovered  bool
 		seconds    float64
 	}{
-		{"the kubelet goes on with other things", hang(0, ""), time.Time{}, true, 295},
-		{"the range ends inside", hang(0, ""), time.Date(2026, 11, 20, 3, 5, 0, 0, time.UTC), false, 120},
-		{"journald left out records", hang(0, suppressed), time.Time{}, false, 295},
-		{"the clock is set forward", hang(time.Hour, ""), time.Time{}, false, 295},
-		{"by less", hang(15*time.Minute, ""), time.Time{}, false, 295},
-		{"back", hang(-time.Hour, ""), time.Time{}, false, 295},
+		{"the kubelet goes on with other things", hangLog(0, ""), time.Time{}, true, 295},
+		{"the range ends inside", hangLog(0, ""), time.Date(2026, 11, 20, 3, 5, 0, 0, time.UTC), false, 120},
+		{"journald left out records", hangLog(0, suppressed), time.Time{}, false, 295},
+		{"the clock is set forward", hangLog(time.Hour, ""), time.Time{}, false, 295},
+		{"by less", hangLog(15*time.Minute, ""), time.Time{}, false, 295},
+		{"back", hangLog(-time.Hour, ""), time.Time{}, false, 295},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r, err := Read(t.Context(), Options{
-				Inputs: []Input{{Kind: Stream, Reader: strings.NewReader(tt.text)}}, Now: now, Local: time.UTC,
-				Until: tt.until,
-			})
-			if err != nil || len(r.Episodes) != 1 || r.Episodes[0].Recovered != tt.recovered ||
-				r.Episodes[0].Seconds != tt.seconds || r.Episodes[0].End.Before(*r.Episodes[0].Start) {
-				t.Errorf("%v%s; want one episode of %g s, recovered %v", err, brief(r), tt.seconds, tt.recovered)
-			}
-		})
+		r := readText(t, tt.text, Options{Until: tt.until})
+		if len(r.Episodes) != 1 || r.Episodes[0].Recovered != tt.recovered || r.Episodes[0].Seconds != tt.seconds ||
+			r.Episodes[0].End.Before(*r.Episodes[0].Start) {
+			t.Errorf("%s:%s; want one episode of %g s, recovered %v", tt.name, briefs(r), tt.seconds, tt.recovered)
+		}
 	}
 }

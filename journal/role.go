@@ -45,9 +45,9 @@ func TaskRole(name string) Role {
 	return RoleOther
 }
 
-// UnitRole returns what a systemd unit is to the node: RoleRuntime, RoleKubelet or RoleOther. It goes by the unit's name
-// or, where systemd logs only that, by its description. Most units bear the name of their program, k3s with a suffix
-// that its installer was given.
+// UnitRole returns what a systemd unit is to the node: RoleRuntime, RoleKubelet or RoleOther. It goes by the unit's
+// name or, where systemd logs only that, by its description. Most units bear the name of their program, k3s with a
+// suffix that its installer was given.
 func UnitRole(name string) Role {
 	if r := laneRole(signature.UnitLane(name)); r != RoleOther {
 		return r
@@ -71,7 +71,8 @@ func senderRole(r *record) Role {
 	named := false
 	for _, s := range r.senders {
 		named = named || s != ""
-		if who := TaskRole(strings.TrimSuffix(path.Base(s), ".service")); who != RoleOther { // some give their whole path
+		// Some give their whole path.
+		if who := TaskRole(strings.TrimSuffix(path.Base(s), ".service")); who != RoleOther {
 			return who
 		}
 	}

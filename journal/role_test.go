@@ -1,27 +1,25 @@
 package journal
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestUnitRole(t *testing.T) {
-	for name, want := range map[string]Role{
-		"kubelet.service": RoleKubelet, "kubelet": RoleKubelet, "Kubelet": RoleKubelet,
-		"Kubernetes Kubelet":                 RoleKubelet,
-		"kubelet: The Kubernetes Node Agent": RoleKubelet, "snap.microk8s.daemon-kubelite.service": RoleKubelet,
-		"k3s-agent.service": RoleKubelet, "k3s-lab.service": RoleKubelet, "rke2-server": RoleKubelet,
-		"k0sworker.service":             RoleKubelet,
-		"atomic-openshift-node.service": RoleKubelet, "snap.kubelet-eks.daemon.service": RoleKubelet,
-		"snap.kubelet.daemon.service":                     RoleKubelet,
-		"Service for snap application kubelet-eks.daemon": RoleKubelet, "Lightweight Kubernetes": RoleKubelet,
-		"containerd.service": RoleRuntime, "containerd container runtime": RoleRuntime, "docker": RoleRuntime,
-		"crio":               RoleRuntime,
-		"cri-docker.service": RoleRuntime, "snap.microk8s.daemon-containerd.service": RoleRuntime,
-		"cri-containerd-12.scope": RoleOther, "k3s-lab.socket": RoleOther, "kubepods.slice": RoleOther,
-		"docker.socket": RoleOther, "sshd.service": RoleOther,
-		"containerd-nydus-grpc.service": RoleOther, "kubelet-csr-approver.service": RoleOther, "systemd": RoleOther,
-		"conmon": RoleOther, "": RoleOther,
+	for role, names := range map[Role]string{
+		RoleKubelet: `kubelet.service|kubelet|Kubelet|Kubernetes Kubelet|kubelet: The Kubernetes Node Agent|` +
+			`rke2-server|snap.microk8s.daemon-kubelite.service|k3s-agent.service|k3s-lab.service|k0sworker.service|` +
+			`atomic-openshift-node.service|snap.kubelet-eks.daemon.service|snap.kubelet.daemon.service|` +
+			`Service for snap application kubelet-eks.daemon|Lightweight Kubernetes`,
+		RoleRuntime: `containerd.service|containerd container runtime|docker|crio|cri-docker.service|` +
+			`snap.microk8s.daemon-containerd.service`,
+		RoleOther: `cri-containerd-12.scope|k3s-lab.socket|kubepods.slice|docker.socket|sshd.service|systemd|conmon||` +
+			`containerd-nydus-grpc.service|kubelet-csr-approver.service`,
 	} {
-		if got := UnitRole(name); got != want {
-			t.Errorf("%q: %d, want %d", name, got, want)
+		for name := range strings.SplitSeq(names, "|") {
+			if got := UnitRole(name); got != role {
+				t.Errorf("%q: %d, want %d", name, got, role)
+			}
 		}
 	}
 }

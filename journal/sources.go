@@ -105,7 +105,9 @@ func (r *reading) findBoot(ctx context.Context) error {
 			_ = f.Close() // was only read
 		}
 	}
-	slices.SortFunc(all, func(a, b journalfile.Boot) int { return cmp.Compare(a.First, b.First) })
+	slices.SortFunc(all, func(a, b journalfile.Boot) int {
+		return cmp.Or(cmp.Compare(a.First, b.First), bytes.Compare(a.ID[:], b.ID[:]))
+	})
 	all = slices.CompactFunc(all, func(a, b journalfile.Boot) bool { return a.ID == b.ID }) // one boot spans files
 	if len(all)+back < 1 {
 		return fmt.Errorf("boot %s: %w, which holds %d", r.opts.Boot, ErrNoBoot, len(all))
@@ -114,7 +116,7 @@ func (r *reading) findBoot(ctx context.Context) error {
 	return nil
 }
 
-// query is the range of time and the boot that were asked for, as a journal file wants them. Records are wanted by
+// query is the range of time and the boot that were asked for, as a query of a journal file. Records are selected by
 // their own time, and can have been written to the journal up to an hour later.
 func (r *reading) query(c *collector) journalfile.Query {
 	q := journalfile.Query{Match: c.match, Boot: r.boot, Since: uint64(max(0, r.opts.Since.UnixMicro()))}

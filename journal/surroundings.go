@@ -14,11 +14,11 @@ const (
 	lookAfter  = 2 * minute  // after the last unhealthy record
 )
 
-// Surroundings are the records around an incident, and what the order of its own records shows: facts for whoever
-// judges why it happened.
+// Surroundings are the records around an incident, and what the order of its own records shows: facts for the judge
+// of why it happened.
 type Surroundings struct {
 	Bursts     []*Burst        // of the host, by time
-	Relists    []time.Duration // how long relists took that followed each other directly, by the time from anchor to anchor
+	Relists    []time.Duration // lengths of relists that followed each other directly, from anchor to anchor
 	Standstill *Standstill     // nil: the sync loop ran before its first skip line, as far as the log shows
 	Zone       *time.Location  // of the clock that the log was written by
 }

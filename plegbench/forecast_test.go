@@ -25,6 +25,13 @@ func TestForecast(t *testing.T) {
 	constant := func(int) int { return 1 << 20 }
 	quick := func(int) time.Duration { return 10 * time.Millisecond }
 	noisy := func(int) time.Duration { return time.Duration(10+rng.Intn(20)) * time.Millisecond }
+	steady := func(int) time.Duration { return time.Second }
+	failing := func(samples []Sample) []Sample {
+		for i := 1; i < len(samples); i += 3 {
+			samples[i].Containers = call("ListContainers", 5*time.Second, crictl.DeadlineExceeded)
+		}
+		return samples
+	}
 	leak := func(i int) int { return 1<<20 + i*1000 }
 	limit := float64(crictl.DefaultMessageLimit)
 	tests := []struct {
@@ -41,11 +48,14 @@ func TestForecast(t *testing.T) {
 		}},
 		// The variance of the steps, 36*(100-1)/12, over that of the seconds, (60*60-1)/12, in thousands of bytes.
 		{"a leak in steps", growing(60, func(i int) int { return i / 6 * 6000 }, quick), Forecast{
-			BytesPerSecond: new(1000 * 297 / 299.916666667), SecondsToLimit: new((limit - 54_000) * 299.916666667 / 297_000),
+			BytesPerSecond: new(1000 * 297 / 299.916666667),
+			SecondsToLimit: new((limit - 54_000) * 299.916666667 / 297_000),
 		}},
 		{"one rollout", growing(60, func(i int) int { return i / 30 * 50_000 }, quick), Forecast{}},
 		{"noise around a level", growing(60, func(int) int { return 1<<20 + rng.Intn(5000) }, quick), Forecast{}},
-		{"it shrinks", growing(11, func(i int) int { return 1<<20 - i*1000 }, quick), Forecast{BytesPerSecond: new(-1000.0)}},
+		{"it shrinks", growing(11, func(i int) int { return 1<<20 - i*1000 }, quick), Forecast{
+			BytesPerSecond: new(-1000.0),
+		}},
 		{"past the limit", growing(11, func(i int) int { return 17<<20 + i*1000 }, quick), Forecast{
 			BytesPerSecond: new(1000.0), SecondsToLimit: new(0.0),
 		}},
@@ -53,6 +63,9 @@ func TestForecast(t *testing.T) {
 		{"slower lists", growing(11, constant,
 			func(i int) time.Duration { return time.Duration(i) * 10 * time.Millisecond }), Forecast{
 			SecondsToThreshold: new((180 - 100) / 0.02),
+		}},
+		{"a leak, and a third of the samples failed", failing(growing(20, leak, steady)), Forecast{
+			BytesPerSecond: new(1000.0), SecondsToLimit: new((limit - 1<<20 - 18_000) / 1000),
 		}},
 		{
 			"a slow spell at the end", growing(60, constant,
@@ -84,19 +97,6 @@ var withinMillionth = cmp.Comparer(func(a, b float64) bool {
 	d := a - b
 	return d*d <= 1e-12*max(a*a, b*b, 1)
 })
-
-func TestForecastLeavesOutSamplesThatFailed(t *testing.T) {
-	samples := growing(20, func(i int) int { return i * 1000 }, func(int) time.Duration { return time.Second })
-	for i := range samples {
-		if i%3 == 1 {
-			samples[i].Containers = call("ListContainers", 5*time.Second, crictl.DeadlineExceeded)
-		}
-	}
-	f := ForecastOf(samples, &Summary{ResponseRPC: "ListContainers", ResponseLimitBytes: crictl.DefaultMessageLimit})
-	if f.BytesPerSecond == nil || !cmp.Equal(*f.BytesPerSecond, 1000.0, withinMillionth) || f.SecondsToThreshold != nil {
-		t.Errorf("%+v", f)
-	}
-}
 
 // Lists that only fluctuate must hardly ever look like a trend, and a clear trend always.
 func TestForecastOfNoise(t *testing.T) {

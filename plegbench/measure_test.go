@@ -9,30 +9,36 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// rpcTimeout is the deadline of the calls in these tests.
-const rpcTimeout = 5 * time.Second
+const ms = time.Millisecond
 
-// inBubble measures a runtime in a synctest bubble, where waiting takes no time and every goroutine that Measure leaves
-// behind fails the test.
-func inBubble(t *testing.T, scenario fake.Scenario, timeout time.Duration, opts Options,
+// measure measures a runtime and checks the measurement, in a synctest bubble: there waiting takes no time, and a
+// goroutine that Measure leaves behind fails the test. A deadline of 0 is 30 s.
+func measure(t *testing.T, s fake.Scenario, deadline time.Duration, opts Options,
 	check func(*testing.T, *Measurement),
 ) {
 	t.Helper()
+	if deadline == 0 {
+		deadline = 30 * time.Second
+	}
 	synctest.Test(t, func(t *testing.T) {
-		client := serve(t, scenario, timeout)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		client := serve(t, s, opts.RPCTimeout)
+		ctx, cancel := context.WithTimeout(t.Context(), deadline)
 		defer cancel()
-		opts.Probe = answers
+		if opts.Probe == nil {
+			opts.Probe = probed(crictl.ConnectOK, 0)
+		}
 		check(t, Measure(ctx, "unix:///run/test.sock", client, opts))
 	})
 }
 
+// serve returns a client of an embedded runtime. A timeout of 0 is the default.
 func serve(t *testing.T, scenario fake.Scenario, timeout time.Duration) *crictl.Client {
 	t.Helper()
 	server, err := fake.New(scenario)
@@ -59,17 +65,19 @@ func serve(t *testing.T, scenario fake.Scenario, timeout time.Duration) *crictl.
 	return client
 }
 
-func answers(context.Context, string) crictl.Connect {
-	return crictl.Connect{State: crictl.ConnectOK}
+// probed returns a probe of the socket that finds a state after a while.
+func probed(state crictl.ConnectState, after time.Duration) func(context.Context, string) crictl.Connect {
+	return func(context.Context, string) crictl.Connect {
+		time.Sleep(after)
+		return crictl.Connect{State: state}
+	}
 }
 
 // node is a runtime with so many pods of one running container each, and so many exited ones in one more pod.
-func node(pods, exited int) fake.Scenario {
+func node(pods, exited int, faults ...fake.Fault) fake.Scenario {
 	s := fake.Scenario{
-		Name: "test",
-		Pods: []fake.PodGroup{
-			{Name: "web", Count: pods, Containers: []fake.ContainerGroup{{Name: "app"}}},
-		},
+		Name: "test", Faults: faults,
+		Pods: []fake.PodGroup{{Name: "web", Count: pods, Containers: []fake.ContainerGroup{{Name: "app"}}}},
 	}
 	if exited > 0 {
 		s.Pods = append(s.Pods, fake.PodGroup{
@@ -79,24 +87,282 @@ func node(pods, exited int) fake.Scenario {
 	return s
 }
 
-func hang(rpc string, object fake.Object) fake.Fault {
-	return fake.Fault{RPC: rpc, Object: object, Hang: true}
+// slow makes the calls of a scenario that match rpc take a time.
+func slow(s fake.Scenario, rpc string, base time.Duration) fake.Scenario {
+	s.Latency = []fake.Latency{{RPC: rpc, Base: fake.Duration(base)}}
+	return s
 }
 
-func hungIDs(m *Measurement) (ids []string) {
-	for _, i := range m.Sweep.Inspections {
-		if i.Call.Hung() {
-			ids = append(ids, i.Kind+" "+i.Pod.Name)
+func hang(rpc, pod string) fake.Fault {
+	return fake.Fault{RPC: rpc, Object: fake.Object{Pod: pod}, Hang: true}
+}
+
+// hangFrom is a hang that begins, and if until is not 0 ends, at a time after the start.
+func hangFrom(rpc string, from, until time.Duration) fake.Fault {
+	return fake.Fault{RPC: rpc, Hang: true, From: fake.Duration(from), Until: fake.Duration(until)}
+}
+
+// outcome is what the tests compare of a measurement. What is zero is left out.
+func outcome(m *Measurement) string {
+	out := m.Ended.Sub(m.Started).String()
+	add := func(n int, what string) {
+		if n > 0 {
+			out += fmt.Sprintf(", %d %s", n, what)
 		}
 	}
-	return ids
+	hungSamples, listed, hung, culprit := 0, 0, 0, ""
+	for _, s := range m.Samples {
+		if hungSample(s) {
+			hungSamples++
+		}
+	}
+	for _, i := range m.Sweep.Inspections {
+		if i.Call.Hung() {
+			hung, culprit = hung+1, i.Kind+" "+i.Pod.Name
+		}
+	}
+	if m.Sandboxes != nil {
+		listed += len(m.Sandboxes.Sandboxes)
+	}
+	if m.Containers != nil {
+		listed += len(m.Containers.Containers)
+	}
+	add(len(m.Samples), "samples")
+	add(hungSamples, "of them hung")
+	if n := len(m.Samples); n > 0 && m.Samples[n-1].Mode == crictl.ModeStream {
+		out += ", streams"
+	}
+	add(listed, "listed")
+	if n := len(m.Liveness); n > 0 {
+		out += ", liveness " + string(m.Liveness[n-1].Code)
+	}
+	if out += "; swept " + m.Sweep.Reach; len(m.Probes) == 0 {
+		out += "without a probe"
+	}
+	if add(hung, "hung"); hung == 1 {
+		out += ": " + culprit
+	}
+	if m.Stopped() {
+		out += "; stopped"
+	}
+	if m.Interrupted != "" {
+		out += "; " + m.Interrupted
+	}
+	return out
 }
 
-func took(m *Measurement) time.Duration { return m.Ended.Sub(m.Started) }
+func TestMeasure(t *testing.T) {
+	const goesOn = time.Hour // deadline of a measurement that ends before it
+	aHint := func(context.Context) []Hint { return []Hint{{Kind: KindContainer, ID: "c"}} }
+	silent := func(ctx context.Context, _ string) crictl.Connect {
+		<-ctx.Done()
+		return crictl.Connect{State: crictl.ConnectSilent}
+	}
+	streaming := node(5, 0)
+	streaming.Streaming = true
+	lists := slow(node(3, 0), "List*", 3*time.Second)
+	status := func(s fake.Scenario, base time.Duration) fake.Scenario { return slow(s, "*Status", base) }
+	unavailable := fake.Fault{RPC: "*", Error: "Unavailable: server is not initialized yet"}
+	unimplemented := fake.Fault{RPC: "*", Error: "Unimplemented: unknown service runtime.v1.RuntimeService"}
+	removed := fake.Fault{
+		RPC: "ContainerStatus", Object: fake.Object{Pod: "web-2"}, Error: "NotFound: no such container",
+	}
+	for _, tt := range []struct {
+		name     string
+		scenario fake.Scenario
+		opts     Options
+		deadline time.Duration // of the measurement; 0 means 30 s
+		want     string
+	}{
+		{"healthy", node(20, 3), Options{}, 0, "200ms, 5 samples, 44 listed; swept all 44"},
+		{"removed meanwhile", node(5, 0, removed), Options{}, 0, "200ms, 5 samples, 10 listed; swept all 10"},
 
-func TestMeasureHealthy(t *testing.T) {
+		{
+			"the time is up", slow(node(100, 0), "ContainerStatus", 2*time.Second),
+			Options{},
+			10 * time.Second,
+			"9.5s, 5 samples, 200 listed, liveness OK; " +
+				"swept 132 of 200: " + errTimeUp.Error() + "; " + errTimeUp.Error(),
+		},
+		{
+			"the time is up when all musts are under way: none is known to hang",
+			node(2, 0, hang("ContainerStatus", "")),
+			Options{RPCTimeout: time.Minute},
+			0,
+			"29.5s, 5 samples, 4 listed, liveness OK; " +
+				"swept 2 of 4: " + errTimeUp.Error() + "; " + errTimeUp.Error(),
+		},
+		{
+			"budget", status(node(9, 1001), 100*ms),
+			Options{},
+			0,
+			"10.3s, 5 samples, 1020 listed; swept 400 of 1020: all running first, then as far as 10s went",
+		},
+		{
+			"musts go past the budget", status(node(9, 1001), time.Second),
+			Options{},
+			0,
+			"19.2s, 5 samples, 1020 listed, liveness OK; swept 69 of 1020: all running first, then as far as 10s went",
+		},
+		{
+			"deep", status(node(9, 1001), 20*ms),
+			Options{Deep: true},
+			0,
+			"5.32s, 5 samples, 1020 listed; swept all 1020",
+		},
+		{
+			"deep until the end", status(node(9, 1001), 200*ms),
+			Options{Deep: true},
+			0,
+			"29.5s, 5 samples, 1020 listed; swept 580 of 1020: all running first, then as far as the time went",
+		},
+		{"no sweep", node(9, 1001), Options{NoSweep: true}, 0, "200ms, 5 samples, 1020 listed; swept not asked for"},
+
+		{
+			"one container hangs", status(node(50, 0, hang("ContainerStatus", "web-7")), 10*ms),
+			Options{},
+			0,
+			"5.38s, 5 samples, 100 listed, liveness OK; swept all 100, 1 hung: Container web-7",
+		},
+		{
+			"one sandbox hangs", status(node(50, 0, hang("PodSandboxStatus", "web-7")), 10*ms),
+			Options{},
+			0,
+			"5.25s, 5 samples, 100 listed, liveness OK; swept all 100, 1 hung: PodSandbox web-7",
+		},
+		// Twenty calls in four slots, a second each, and the deadline of the last.
+		{
+			"hung calls do not delay the rest", node(100, 0, hang("*Status", "web-9?")),
+			Options{},
+			0,
+			"9.2s, 5 samples, 200 listed, liveness OK; swept all 200, 20 hung",
+		},
+		{
+			"too many hang", node(60, 0, hang("ContainerStatus", "")),
+			Options{},
+			goesOn,
+			"12.2s, 5 samples, 120 listed, liveness OK; swept 92 of 120: 32 calls were not answered, 32 hung",
+		},
+		{
+			"too many hang for a minute", node(60, 0, hang("ContainerStatus", "")),
+			Options{RPCTimeout: time.Minute},
+			goesOn,
+			"1m7.2s, 5 samples, 120 listed, liveness OK; swept 92 of 120: 32 calls were not answered, 32 hung",
+		},
+
+		{
+			"all hang", node(20, 0, hang("*", "")),
+			Options{Hints: aHint},
+			goesOn,
+			"5s, 1 samples, 1 of them hung; swept nothing: without the lists, no sandbox or container is known",
+		},
+		{
+			"all hang, and HTTP/2 too", node(20, 0, hang("*", "")),
+			Options{Hints: aHint, Probe: silent},
+			goesOn,
+			"5.1s, 1 samples, 1 of them hung; swept nothing: without the lists, no sandbox or container is known",
+		},
+		{
+			"frozen between samples", status(node(100, 0, hangFrom("*", 120*ms, 0)), 20*ms),
+			Options{},
+			0,
+			"6.12s, 3 samples, 1 of them hung, 200 listed, liveness DeadlineExceeded; " +
+				"swept 0 of 200: the runtime no longer answered anything, Version included; stopped",
+		},
+		{
+			"frozen in the sweep", status(node(100, 0, hangFrom("*", 400*ms, 0)), 20*ms),
+			Options{},
+			0,
+			"6.4s, 5 samples, 200 listed, liveness DeadlineExceeded; " +
+				"swept 40 of 200: the runtime no longer answered anything, Version included, 4 hung; stopped",
+		},
+		{"hints hang", node(2, 0, hang("ListContainers", "")), Options{Hints: func(ctx context.Context) []Hint {
+			<-ctx.Done()
+			time.Sleep(ms)
+			return nil
+		}}, 0, "7s, 1 samples, 1 of them hung, 2 listed; swept all 2"},
+
+		{
+			"refused socket", node(1, 0, hang("*", "")),
+			Options{Probe: probed(crictl.ConnectRefused, 0)},
+			0,
+			"0s; swept without a probe",
+		},
+		{
+			"socket refused late", node(1, 0, hang("*", "")),
+			Options{Probe: probed(crictl.ConnectRefused, time.Second)},
+			0,
+			"1s; swept without a probe",
+		},
+		// A server that refuses every call is asked no more, even where the host knows containers.
+		{
+			"not initialized", node(2, 0, unavailable),
+			Options{Hints: aHint},
+			0,
+			"0s, 1 samples; swept nothing: without the lists, no sandbox or container is known",
+		},
+		{
+			"no CRI", node(2, 0, unimplemented),
+			Options{Hints: aHint},
+			0,
+			"0s, 1 samples; swept nothing: without the lists, no sandbox or container is known",
+		},
+
+		{"very slow lists leave time for the sweep", lists, Options{}, 0, "9.05s, 2 samples, 6 listed; swept all 6"},
+		{
+			"a whole series of them", lists,
+			Options{Samples: 4, Record: true},
+			0,
+			"21.15s, 4 samples, 6 listed; swept all 6",
+		},
+		{
+			"for", node(3, 0),
+			Options{For: 10 * time.Second, Pause: time.Second, NoSweep: true},
+			goesOn,
+			"10s, 10 samples, 6 listed; swept not asked for",
+		},
+		{
+			"for, bounded by samples", node(3, 0),
+			Options{For: 10 * time.Second, Pause: time.Second, Samples: 3, NoSweep: true},
+			goesOn,
+			"2s, 3 samples, 6 listed; swept not asked for",
+		},
+		{
+			"many samples", node(3, 0),
+			Options{Samples: 25, NoSweep: true},
+			goesOn,
+			"1.2s, 25 samples, 6 listed; swept not asked for",
+		},
+		{
+			"a small series stops after two hung", node(3, 0, hangFrom("ListPodSandbox", time.Second, 20*time.Second)),
+			Options{Samples: 10, Pause: 500 * ms},
+			goesOn,
+			"11.5s, 4 samples, 2 of them hung, 6 listed, liveness OK; swept all 6",
+		},
+		{
+			"a long one goes on", node(3, 0, hangFrom("ListPodSandbox", time.Second, 20*time.Second)),
+			Options{Samples: 12, Record: true, Pause: 500 * ms},
+			goesOn,
+			"25.5s, 12 samples, 4 of them hung, 6 listed, liveness OK; swept all 6",
+		},
+		{"streams", streaming, Options{Streaming: true}, 0, "200ms, 5 samples, streams, 10 listed; swept all 10"},
+		{"no streams", node(5, 0), Options{Streaming: true}, 0, "200ms, 5 samples, 10 listed; swept all 10"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			measure(t, tt.scenario, tt.deadline, tt.opts, func(t *testing.T, m *Measurement) {
+				if diff := cmp.Diff(tt.want, outcome(m)); diff != "" {
+					t.Error(diff)
+				}
+				time.Sleep(time.Second) // for what was left behind to end
+			})
+		})
+	}
+}
+
+// TestMeasureReports checks what is reported while a healthy runtime is measured.
+func TestMeasureReports(t *testing.T) {
 	var phases []string
-	var samples int
+	samples := 0
 	opts := Options{
 		Progress: func(p Progress) {
 			if len(phases) == 0 || phases[len(phases)-1] != p.Phase {
@@ -105,93 +371,112 @@ func TestMeasureHealthy(t *testing.T) {
 		},
 		OnSample: func(Sample) { samples++ },
 	}
-	inBubble(t, node(20, 3), rpcTimeout, opts, func(t *testing.T, m *Measurement) {
-		if got, want := strings.Join(phases, " "), "connect probe relist inspect"; got != want {
-			t.Errorf("phases %q, want %q", got, want)
+	measure(t, node(1, 0), 0, opts, func(t *testing.T, m *Measurement) {
+		var probes []string
+		for _, c := range m.Probes {
+			probes = append(probes, c.Method+" "+string(c.Code))
 		}
-		if samples != 5 || len(m.Samples) != 5 {
-			t.Errorf("%d samples told of, %d kept; want 5", samples, len(m.Samples))
+		want := []string{
+			"Version OK", "Status OK", "ListPodSandbox OK", "ListContainers OK", "ListImages OK", "ImageFsInfo OK",
 		}
-		for i, c := range m.Probes {
-			if want := rpcsAsked[i]; c.Method != want || !c.OK() {
-				t.Errorf("probe %d: %s %s %s, want %s OK", i, c.Method, c.Code, c.Err, want)
-			}
+		if diff := cmp.Diff(want, probes); diff != "" || m.Version == nil || m.Status == nil {
+			t.Errorf("version %v, status %v, probes %s", m.Version, m.Status, diff)
 		}
-		if len(m.Probes) != len(rpcsAsked) {
-			t.Errorf("%d probes, want %d", len(m.Probes), len(rpcsAsked))
+		if got := strings.Join(phases, " "); got != "connect probe relist inspect" || samples != len(m.Samples) {
+			t.Errorf("phases %q, %d of %d samples", got, samples, len(m.Samples))
 		}
-		if m.Sweep.Reach != "all 44" || len(m.Sweep.Inspections) != 44 || m.Sweep.Total != 44 {
-			t.Errorf("sweep of %d of %d: %q", len(m.Sweep.Inspections), m.Sweep.Total, m.Sweep.Reach)
+	})
+}
+
+func TestMeasureCanceled(t *testing.T) {
+	for at, want := range map[time.Duration]string{
+		50 * ms:   "50ms, 1 samples; swept nothing: without the lists, no sandbox or container is known; interrupted",
+		450 * ms:  "450ms, 2 samples, 200 listed; swept 0 of 200: interrupted; interrupted",
+		2500 * ms: "2.5s, 5 samples, 200 listed; swept 8 of 200: interrupted; interrupted",
+	} {
+		t.Run(fmt.Sprint(at), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := serve(t, slow(node(100, 0), "*", 200*ms), 0)
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(at, cancel)
+				m := Measure(ctx, "unix:///run/test.sock", client, Options{Probe: probed(crictl.ConnectOK, 0)})
+				if diff := cmp.Diff(want, outcome(m)); diff != "" {
+					t.Error(diff)
+				}
+				for _, c := range append(m.Probes, m.Liveness...) {
+					if c.Hung() {
+						t.Errorf("%s counts as hung", c.Method)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestMeasureListHangs holds the status lock of one container: every list of containers waits for it, and so does its
+// own status. The containers are then known from the host.
+func TestMeasureListHangs(t *testing.T) {
+	s := node(10, 0, hang("ListContainers", ""), hang("ContainerStatus", "web-3"))
+	var hints []Hint
+	measure(t, node(10, 0), 0, Options{NoSweep: true}, func(_ *testing.T, m *Measurement) {
+		for _, c := range m.Containers.Containers { // ids do not depend on faults
+			hints = append(hints, Hint{Kind: KindContainer, ID: c.ID, Name: c.Name, Pod: *c.Pod},
+				Hint{Kind: KindPodSandbox, ID: c.SandboxID, Pod: *c.Pod})
+		}
+	})
+	opts := Options{Hints: func(context.Context) []Hint { return hints }}
+	measure(t, s, 0, opts, func(t *testing.T, m *Measurement) {
+		want := "10s, 1 samples, 1 of them hung, 10 listed, liveness OK; swept all 20, 1 hung: Container web-3"
+		if diff := cmp.Diff(want, outcome(m)); diff != "" {
+			t.Error(diff)
 		}
 		for _, i := range m.Sweep.Inspections {
-			if !i.Call.OK() {
-				t.Errorf("%s %s: %s %s", i.Kind, i.ID, i.Call.Code, i.Call.Err)
+			if want := map[string]string{KindContainer: StateHinted, KindPodSandbox: "ready"}[i.Kind]; i.State != want {
+				t.Errorf("%s of %s is %s, want %s", i.Kind, i.Pod.Name, i.State, want)
 			}
 		}
-		if m.Interrupted != "" || len(m.Liveness) != 0 || len(m.ChangedPods) != 0 || m.Version == nil || m.Status == nil {
-			t.Errorf("interrupted %q, liveness %v, changed %v, version %v", m.Interrupted, m.Liveness, m.ChangedPods, m.Version)
-		}
-		if got := took(m); got != 4*defaultPause {
-			t.Errorf("took %v, want only the pauses", got)
-		}
 	})
 }
 
-// rpcsAsked is what Measurement.Probes holds.
-var rpcsAsked = [...]string{"Version", "Status", "ListPodSandbox", "ListContainers", "ListImages", "ImageFsInfo"}
-
-func TestMeasureClosedSocket(t *testing.T) {
-	for _, delay := range []time.Duration{0, time.Second} {
-		t.Run(fmt.Sprint(delay), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := node(1, 0)
-				s.Faults = []fake.Fault{hang("*", fake.Object{})}
-				client := serve(t, s, rpcTimeout)
-				m := Measure(t.Context(), "unix:///run/test.sock", client, Options{
-					Probe: func(context.Context, string) crictl.Connect {
-						time.Sleep(delay)
-						return crictl.Connect{State: crictl.ConnectRefused}
-					},
-				})
-				if m.Connect.State != crictl.ConnectRefused || took(m) != delay || m.Probes != nil || m.Samples != nil {
-					t.Errorf("%s after %v, %d probes", m.Connect.State, took(m), len(m.Probes))
-				}
-			})
-		})
-	}
-}
-
-// Whoever refuses every call is asked no more, even where the host knows containers.
-func TestMeasureRefusals(t *testing.T) {
-	for _, answer := range []string{
-		"Unavailable: server is not initialized yet",
-		"Unimplemented: unknown service runtime.v1.RuntimeService",
-	} {
-		code, _, _ := strings.Cut(answer, ":")
-		t.Run(code, func(t *testing.T) {
-			s := node(2, 0)
-			s.Faults = []fake.Fault{{RPC: "*", Error: answer}}
-			opts := Options{Hints: func(context.Context) []Hint { return []Hint{{Kind: KindContainer, ID: "c"}} }}
-			inBubble(t, s, rpcTimeout, opts, func(t *testing.T, m *Measurement) {
-				want := "nothing: without the lists, no sandbox or container is known"
-				if len(m.Samples) != 1 || len(m.Probes) != 6 || m.Sweep.Reach != want || took(m) != 0 || m.Interrupted != "" {
-					t.Errorf("%d samples, %d probes, reach %q, want %q", len(m.Samples), len(m.Probes), m.Sweep.Reach, want)
-				}
-			})
-		})
-	}
-}
-
-func TestMeasureRemovedMeanwhile(t *testing.T) {
-	s := node(5, 0)
-	s.Faults = []fake.Fault{{
-		RPC: "ContainerStatus", Object: fake.Object{Pod: "web-2"},
-		Error: "NotFound: no such container",
+func TestMeasureListTooLarge(t *testing.T) {
+	const limit = 64 << 10
+	spread := fake.Scenario{Name: "test", Limits: fake.MessageLimits{Send: limit}, Pods: []fake.PodGroup{
+		{Name: "web", Count: 20, Containers: []fake.ContainerGroup{{Name: "app", Exited: 15}}},
 	}}
-	inBubble(t, s, rpcTimeout, Options{}, func(t *testing.T, m *Measurement) {
-		sweep := Summarize(m, nil).Sweep
-		if sweep.Failed != 0 || sweep.Hung != 0 || sweep.Inspected != 10 || m.Sweep.Reach != "all 10" {
-			t.Errorf("%+v", sweep)
-		}
-	})
+	streamed := spread
+	streamed.Streaming = true
+	inOnePod := node(20, 300)
+	inOnePod.Limits.Send = limit
+	for _, tt := range []struct {
+		name     string
+		scenario fake.Scenario
+		complete bool
+		listed   int
+	}{
+		{"filtered lists stand in", spread, true, 320},
+		{"streams stand in", streamed, true, 320},
+		{"one sandbox is too large by itself", inOnePod, false, 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			measure(t, tt.scenario, 0, Options{}, func(t *testing.T, m *Measurement) {
+				for _, sample := range m.Samples {
+					if sample.Containers.Code != crictl.ResourceExhausted || sample.Containers.Bytes <= limit {
+						t.Errorf("a sample's containers: %s, %d bytes", sample.Containers.Code, sample.Containers.Bytes)
+					}
+				}
+				l := m.Containers
+				if len(m.Samples) != 2 || l == nil || l.Complete != tt.complete || len(l.Containers) != tt.listed {
+					t.Fatalf("%d samples, list of %v", len(m.Samples), l != nil)
+				}
+				sum := Summarize(m, nil)
+				if sum.ProjectedSeconds != nil || sum.List.Errors != 2 || sum.List.P50Seconds != nil {
+					t.Errorf("a relist that fails has a length: %+v", sum)
+				}
+				if sum.ResponseRPC != "ListContainers" || sum.ResponseTruncated || *sum.ResponseBytes < 250_000 ||
+					(sum.Containers != nil) != tt.complete {
+					t.Errorf("the response of a list that is complete (%v): %+v", tt.complete, sum)
+				}
+			})
+		})
+	}
 }

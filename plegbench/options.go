@@ -17,8 +17,8 @@ type Options struct {
 	For time.Duration
 	// Pause is the time between two samples. Default 50 ms; a kubelet pauses for RelistPeriod.
 	Pause time.Duration
-	// Record takes all samples, however slow. Without it a series ends early when further ones would fail the same way or
-	// take the time of the status calls.
+	// Record takes all samples, however slow. Without it a series ends early when further ones would fail the same way
+	// or take the time of the status calls.
 	Record bool
 	// Streaming uses the streaming RPCs, as a kubelet with the feature gate CRIListStreaming does.
 	Streaming bool

@@ -40,8 +40,8 @@ type Measurement struct {
 
 	Samples []Sample // relists in the order made; the first is the pair of lists among Probes
 
-	// Liveness are further Version calls, made when lists or status calls had been unanswered for a second, to distinguish
-	// a stopped runtime from one that hangs on some of its objects. Empty when nothing stalled.
+	// Liveness are further Version calls, made when lists or status calls had been unanswered for a second, to
+	// distinguish a stopped runtime from one that hangs on some of its objects. Empty when nothing stalled.
 	Liveness []crictl.Call
 
 	// Sandboxes and Containers are the newest lists that arrived; nil when none did. When the runtime refuses the list

@@ -80,7 +80,8 @@ func hungSample(s Sample) bool { return s.Sandboxes.Hung() || s.Containers.Hung(
 // hopeless reports whether the next sample will most likely end as this one did: a list hung, or is larger than a
 // message may be. Repeating it would only load a sick runtime.
 func hopeless(s Sample) bool {
-	return hungSample(s) || s.Sandboxes.Code == crictl.ResourceExhausted || s.Containers.Code == crictl.ResourceExhausted
+	return hungSample(s) || s.Sandboxes.Code == crictl.ResourceExhausted ||
+		s.Containers.Code == crictl.ResourceExhausted
 }
 
 // pause waits, and reports false when ctx ended first.

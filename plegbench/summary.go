@@ -8,10 +8,10 @@ type Summary struct {
 	Sweep            *SweepSummary `json:"sweep,omitempty"`  // absent when no status was asked
 
 	// ProjectedSeconds is what one relist of the kubelet would take now: both lists, and the serial inspection of the
-	// pods that changed while we looked and of those whose status hangs or fails, which stay marked for the next relist.
-	// A call that hung costs RequestTimeoutSeconds and ends the inspection of its pod; an object that was not asked about
-	// costs the mean of those of its kind that answered. A list that hangs costs RequestTimeoutSeconds and ends the
-	// relist. Absent when the lists failed otherwise, for then no relist gets anywhere, however fast.
+	// pods that changed while we looked and of those whose status hangs or fails, which stay marked for the next
+	// relist. A call that hung costs RequestTimeoutSeconds and ends the inspection of its pod; an object that was not
+	// asked about costs the mean of those of its kind that answered. A list that hangs costs RequestTimeoutSeconds and
+	// ends the relist. Absent when the lists failed otherwise, for then no relist gets anywhere, however fast.
 	ProjectedSeconds *float64 `json:"projectedSeconds,omitempty"`
 	// ChurnSeconds is the same with a tenth of the pods, and at least ten, changing at once, as in a rollout: that many
 	// average pods, and those whose status hangs or fails. Absent when the lists do not answer, or no status of a kind
@@ -20,13 +20,13 @@ type Summary struct {
 	// ColdSeconds is the same with every pod inspected, as after a restart of the kubelet. Absent when the lists do not
 	// answer, or no status of a kind was answered.
 	ColdSeconds *float64 `json:"coldSeconds,omitempty"`
-	// ProjectedAgeSeconds is the age that "pleg was last seen active" would reach: a relist's start is its time stamp, and
-	// the next one counts only once its lists have answered. Absent when the lists do not answer: the age then grows
-	// without end.
+	// ProjectedAgeSeconds is the age that "pleg was last seen active" would reach: a relist's start is its time stamp,
+	// and the next one counts only once its lists have answered. Absent when the lists do not answer: the age then
+	// grows without end.
 	ProjectedAgeSeconds *float64 `json:"projectedAgeSeconds,omitempty"`
-	// OlderProjectedSeconds is ProjectedSeconds for a kubelet up to 1.35, which lists the pod's sandboxes and containers
-	// again before it asks for their status, and inspects a pod whose inspection failed in the relist before twice. The
-	// two narrowed lists are counted as full ones, which is the most that they cost.
+	// OlderProjectedSeconds is ProjectedSeconds for a kubelet up to 1.35, which lists the pod's sandboxes and
+	// containers again before it asks for their status, and inspects a pod whose inspection failed in the relist before
+	// twice. The two narrowed lists are counted as full ones, which is the most that they cost.
 	OlderProjectedSeconds *float64 `json:"olderProjectedSeconds,omitempty"`
 	// RequestTimeoutSeconds is the kubelet's deadline for one call, at which a hung call is counted.
 	RequestTimeoutSeconds float64 `json:"requestTimeoutSeconds"`

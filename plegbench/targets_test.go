@@ -73,72 +73,65 @@ func TestTargets(t *testing.T) {
 }
 
 func TestChangedPods(t *testing.T) {
-	base := func() snapshot {
+	pod := func(name string, sandbox crictl.SandboxState, container crictl.ContainerState) snapshot {
 		return snapshot{
-			sandboxes: sandboxList(sandboxOf("s-a", "a", crictl.SandboxReady, 1), sandboxOf("s-b", "b", crictl.SandboxReady, 1)),
-			containers: containerList(
-				containerOf("c-a", "a", "app", crictl.ContainerRunning, 1),
-				containerOf("c-b", "b", "app", crictl.ContainerCreated, 1),
-			),
+			sandboxes:  sandboxList(sandboxOf("s-"+name, name, sandbox, 1)),
+			containers: containerList(containerOf("c-"+name, name, "app", container, 1)),
 		}
 	}
-	tests := []struct {
-		name   string
-		change func(*snapshot)
-		want   []string
+	both := func(a, b snapshot) snapshot {
+		a.sandboxes = sandboxList(append(a.sandboxes.Sandboxes, b.sandboxes.Sandboxes...)...)
+		a.containers = containerList(append(a.containers.Containers, b.containers.Containers...)...)
+		return a
+	}
+	a := pod("a", crictl.SandboxReady, crictl.ContainerRunning)
+	b := pod("b", crictl.SandboxReady, crictl.ContainerCreated)
+	for _, tt := range []struct {
+		name  string
+		after snapshot
+		want  []string
 	}{
-		{"nothing", func(*snapshot) {}, nil},
-		{"order", func(c *snapshot) {
-			c.containers.Containers[0], c.containers.Containers[1] = c.containers.Containers[1], c.containers.Containers[0]
-		}, nil},
-		{"exited", func(c *snapshot) { c.containers.Containers[0].State = crictl.ContainerExited }, []string{"uid-a"}},
+		{"nothing", both(a, b), nil},
+		{"order", both(b, a), nil},
+		{"exited", both(pod("a", crictl.SandboxReady, crictl.ContainerExited), b), []string{"uid-a"}},
 		{
 			"created and unknown are one to the PLEG",
-			func(c *snapshot) { c.containers.Containers[1].State = crictl.ContainerUnknown }, nil,
+			both(a, pod("b", crictl.SandboxReady, crictl.ContainerUnknown)), nil,
 		},
-		{"sandbox died", func(c *snapshot) { c.sandboxes.Sandboxes[1].State = crictl.SandboxNotReady }, []string{"uid-b"}},
-		{"went", func(c *snapshot) { c.containers.Containers = c.containers.Containers[1:] }, []string{"uid-a"}},
-		{"came", func(c *snapshot) {
-			c.sandboxes.Sandboxes = append(c.sandboxes.Sandboxes, sandboxOf("s-c", "c", crictl.SandboxReady, 1))
-			c.containers.Containers = append(c.containers.Containers, containerOf("c-2", "b", "app", crictl.ContainerRunning, 1))
-		}, []string{"uid-b", "uid-c"}},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			after := base()
-			tt.change(&after)
-			if diff := cmp.Diff(tt.want, changedPods(base(), after)); diff != "" {
-				t.Error(diff)
-			}
-		})
+		{"sandbox died", both(a, pod("b", crictl.SandboxNotReady, crictl.ContainerCreated)), []string{"uid-b"}},
+		{
+			"one went, another came",
+			both(a, pod("c", crictl.SandboxReady, crictl.ContainerRunning)),
+			[]string{"uid-b", "uid-c"},
+		},
+	} {
+		if diff := cmp.Diff(tt.want, changedPods(both(a, b), tt.after)); diff != "" {
+			t.Errorf("%s: %s", tt.name, diff)
+		}
 	}
 }
 
 // A series compares over a second or two, however long it is.
 func TestSeriesWindow(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		every time.Duration
 		n     int
 		want  time.Duration
 	}{
-		{50 * time.Millisecond, 1, 0},
-		{50 * time.Millisecond, 5, 200 * time.Millisecond},
-		{time.Second, 2, time.Second},
+		{50 * ms, 1, 0},
+		{50 * ms, 5, 200 * ms},
 		{time.Second, 60, time.Second},
-		{600 * time.Millisecond, 7, 1200 * time.Millisecond},
-		{50 * time.Millisecond, 200, 1950 * time.Millisecond},
+		{600 * ms, 7, 1200 * ms},
+		{50 * ms, 200, 1950 * ms},
 		{time.Minute, 3, time.Minute},
-	}
-	for _, tt := range tests {
+	} {
 		var s series
 		for i := range tt.n {
-			s.add(snapshot{at: t0.Add(time.Duration(i) * tt.every), sandboxes: sandboxList(), containers: containerList()})
+			at := t0.Add(time.Duration(i) * tt.every)
+			s.add(snapshot{at: at, sandboxes: sandboxList(), containers: containerList()})
 		}
 		if got := s.last.at.Sub(s.anchor.at); got != tt.want {
 			t.Errorf("%d samples, one every %v: compares over %v, want %v", tt.n, tt.every, got, tt.want)
 		}
-	}
-	if got := (&series{}).changed(); got != nil {
-		t.Errorf("no sample, but %v changed", got)
 	}
 }

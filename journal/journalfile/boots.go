@@ -1,32 +1,24 @@
 package journalfile
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 )
 
-// A Boot is one run of a machine, as far as files hold it.
+// A Boot is one run of a machine, as far as a file holds it.
 type Boot struct {
-	ID          ID
-	First, Last uint64 // realtime of its first and last entry, microseconds since 1970
-	Entries     int64
+	ID    ID
+	First uint64 // realtime of its first entry, microseconds since 1970
 }
 
-// Boots returns the boots that the file has entries of, by time. It looks at every entry that can be found.
+// Boots returns the boots that the file has entries of, in no order. It looks at every entry that can be found.
 func (f *File) Boots(ctx context.Context) ([]Boot, error) {
-	if f.empty {
-		return nil, ctx.Err()
-	}
 	const most = 1 << 16 // boots in one file; more are a sign of damage
-	byID := make(map[ID]Boot)
-	var err error
+	first := map[ID]uint64{}
+	err := ctx.Err()
 	_, faulted := f.protect(func() {
 		w := newWalker(f.img, f.img.head.headerSize, f.img.size(), ignoreHoles)
-		for n := 0; err == nil; n++ {
+		for n := 0; err == nil && !f.empty; n++ {
 			if n&0xFFF == 0 {
 				err = ctx.Err()
 			}
@@ -38,15 +30,9 @@ func (f *File) Boots(ctx context.Context) ([]Boot, error) {
 				continue
 			}
 			t, id := f.img.realtime(o), f.img.boot(o)
-			b, known := byID[id]
-			if t == 0 || !known && len(byID) == most {
-				continue // damaged
+			if was, known := first[id]; t != 0 && (known && t < was || !known && len(first) < most) {
+				first[id] = t
 			}
-			if !known {
-				b = Boot{ID: id, First: t}
-			}
-			b.First, b.Last, b.Entries = min(b.First, t), max(b.Last, t), b.Entries+1
-			byID[id] = b
 		}
 	})
 	if faulted {
@@ -55,7 +41,9 @@ func (f *File) Boots(ctx context.Context) ([]Boot, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing boots of %s: %w", f.path, err)
 	}
-	return slices.SortedFunc(maps.Values(byID), func(a, b Boot) int {
-		return cmp.Or(cmp.Compare(a.First, b.First), bytes.Compare(a.ID[:], b.ID[:]))
-	}), nil
+	var boots []Boot
+	for id, t := range first {
+		boots = append(boots, Boot{id, t})
+	}
+	return boots, nil
 }

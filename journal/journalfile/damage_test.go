@@ -2,6 +2,7 @@ package journalfile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,18 +13,19 @@ import (
 )
 
 // damageStream is a journal in which every eighth record is one to be found; all of them are different and marked with
-// both ends, so that the raw bytes of a damaged file tell which of them are intact.
+// both ends, so that the raw bytes of a damaged file show which of them are intact.
 func damageStream(entries int) []byte {
 	var b bytes.Buffer
 	r := rand.New(rand.NewPCG(1, 2))
 	for i := range entries {
-		fmt.Fprintf(&b, "__REALTIME_TIMESTAMP=%d\n__MONOTONIC_TIMESTAMP=%d\n_BOOT_ID=0123456789abcdef0123456789abcde1\n", t0+int64(i)*1000, 5_000_000+i*1000)
-		fmt.Fprintf(&b, "_SYSTEMD_UNIT=kubelet.service\nPRIORITY=6\n_PID=%d\n_SOURCE_REALTIME_TIMESTAMP=%d\n", 1000+i%3, t0+int64(i)*1000-7)
+		text := ""
 		if i%8 == 0 {
-			fmt.Fprintf(&b, "MESSAGE=<%06d E0305 kubelet.go:2456] \"Skipping\" err=\"%s: %s\" %06d>\n\n", i, needle, strings.Repeat("a", r.IntN(200)), i)
-			continue
+			filler := strings.Repeat("a", r.IntN(200))
+			text = fmt.Sprintf("<%06d E0305 kubelet.go:2456] \"Skipping\" err=\"%s: %s\" %06d>", i, needle, filler, i)
+		} else {
+			text = fmt.Sprintf("I0305 kubelet.go:99] %x %s", r.Uint64(), strings.Repeat("b", r.IntN(700)))
 		}
-		fmt.Fprintf(&b, "MESSAGE=I0305 kubelet.go:99] %x %s\n\n", r.Uint64(), strings.Repeat("b", r.IntN(700)))
+		exportEntry(&b, i, 0xe1, fmt.Sprintf("_SOURCE_REALTIME_TIMESTAMP=%d", t0+i*1000-7), "MESSAGE="+text)
 	}
 	return b.Bytes()
 }
@@ -51,14 +53,6 @@ func intact(b []byte) map[int]bool {
 	}
 }
 
-// recordNumber returns the number of a record that is whole, else -1.
-func recordNumber(message []byte) int {
-	for i := range intact(append([]byte("MESSAGE="), message...)) {
-		return i
-	}
-	return -1
-}
-
 func TestDamage(t *testing.T) {
 	const n = 20_000
 	stream := damageStream(n)
@@ -74,37 +68,34 @@ func TestDamage(t *testing.T) {
 	zeros := func(from, to int) func([]byte) []byte {
 		return func(b []byte) []byte { clear(b[from:min(to, len(b))]); return b }
 	}
-	cases := []struct {
+	type damaged struct {
 		name   string
 		damage func([]byte) []byte
 		intact bool // nothing is unreadable
 		missed int  // at most, of 2,500
-	}{
+	}
+	cases := []damaged{
 		{"none", func(b []byte) []byte { return b }, true, 0},
 		{"left online", func(b []byte) []byte { b[16] = byte(online); return b }, true, 0},
-		{"zeros at the end", func(b []byte) []byte { b[16] = byte(online); return append(b, make([]byte, 8<<20)...) }, true, 0},
+		{"zeros at the end", func(b []byte) []byte {
+			b[16] = byte(online)
+			return append(b, make([]byte, 8<<20)...)
+		}, true, 0},
 		{"cut to half", func(b []byte) []byte { return b[:len(b)/2] }, false, 2},
 		{"cut to an odd size", func(b []byte) []byte { return b[:len(b)/3|5] }, false, 2},
 		{"tail cut", func(b []byte) []byte { return b[:len(b)-4700] }, false, 2},
 		{"zeros in the middle", func(b []byte) []byte { return zeros(len(b)/2, len(b)/2+1<<20)(b) }, false, 2},
 		{"zeros at an odd place", func(b []byte) []byte { return zeros(len(b)/3|3, len(b)/3+70_001)(b) }, false, 2},
-		{"entry arrays gone", func(b []byte) []byte { clear(b[176:184]); return b }, true, 0},
-		{"hash tables gone", func(b []byte) []byte { return zeros(272, 200_000)(b) }, false, 0},
+		{"entry arrays gone", zeros(176, 184), true, 0},
+		{"hash tables gone", zeros(272, 200_000), false, 0},
 	}
 	for seed := range uint64(8) {
-		cases = append(cases, struct {
-			name   string
-			damage func([]byte) []byte
-			intact bool
-			missed int
-		}{fmt.Sprintf("2000 flipped bits/%d", seed), flip(2000, seed), false, 10})
+		cases = append(cases, damaged{fmt.Sprintf("2000 flipped bits/%d", seed), flip(2000, seed), false, 10})
 	}
 	path := filepath.Join(t.TempDir(), "x.journal")
 	remote(t, path, stream, "SYSTEMD_JOURNAL_COMPACT=1")
 	whole, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	// Only what the file holds, without what it was grown by in advance.
 	h := openBytes(t, whole).img
 	last, _ := h.at(h.head.tailObject, h.size())
@@ -122,22 +113,23 @@ func checkDamaged(t *testing.T, b []byte, clean bool, most int) {
 	want, got := intact(b), map[int]bool{}
 	wrong, undated := 0, 0
 	stats, err := f.Search(t.Context(), Query{Match: pleg}, func(e *Entry) bool {
-		i := recordNumber(e.Message)
+		i := -1 // the number of a record that is whole
+		for n := range intact(append([]byte("MESSAGE="), e.Message...)) {
+			i = n
+		}
 		if got[i] && i >= 0 {
 			t.Errorf("record %d came twice", i)
 		}
 		got[i] = true
 		switch {
-		case e.Unindexed:
+		case e.Realtime == 0:
 			undated++
 		case want[i] && e.Realtime != t0+uint64(i)*1000:
 			wrong++ // a bit of the time itself may be flipped
 		}
 		return true
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	missed := 0
 	for i := range want {
 		if !got[i] {
@@ -160,5 +152,34 @@ func checkDamaged(t *testing.T, b []byte, clean bool, most int) {
 			t.Errorf("range %+v is empty, unexplained or out of order", r)
 		}
 		last = r.Offset
+	}
+}
+
+// TestTruncated cuts a file while it is mapped: what was read stays, the rest is reported, the process lives.
+func TestTruncated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.journal")
+	sample(true, true, objZSTD, 2000).save(t, path)
+	f := open(t, path)
+	hits := 0
+	stats, err := f.Search(t.Context(), Query{Match: pleg}, func(e *Entry) bool {
+		if hits++; hits == 210 { // the text that repeats two hundred times comes first
+			must(t, os.Truncate(path, int64(e.Offset)&^4095))
+		}
+		return true
+	})
+	n := len(stats.Unreadable)
+	if err != nil || hits < 210 || hits > 300 || n == 0 ||
+		stats.Unreadable[n-1].Offset+stats.Unreadable[n-1].Bytes != f.size {
+		t.Errorf("%d hits, %v; unreadable %+v, want a range that ends at %d", hits, err, stats.Unreadable, f.size)
+	}
+	must(t, os.Truncate(path, 8192))
+	if _, err := f.Boots(t.Context()); !errors.Is(err, ErrFault) {
+		t.Errorf("Boots: %v", err)
+	}
+	if _, stats := find(t, f, Query{Match: pleg}); len(stats.Unreadable) == 0 {
+		t.Errorf("Search: %+v", stats)
+	}
+	if err := f.Refresh(); err != nil {
+		t.Errorf("Refresh: %v", err)
 	}
 }

@@ -7,16 +7,14 @@ import (
 
 // An Entry is one record of a journal. It and all its bytes are valid only during the call that hands it over.
 type Entry struct {
-	Realtime  uint64 // microseconds since 1970, UTC; 0 if Unindexed, or if the time of the entry is damaged
-	Monotonic uint64 // microseconds since the machine started
-	Boot      ID
-	Offset    uint64 // of the entry in the file, or of the text if Unindexed
-	Message   []byte // the text: the value of the field MESSAGE that matched
-	// Unindexed is set if the text was found in a damaged file, but no entry that it belongs to: there are no times, no
-	// boot and no other fields. Such entries are handed over whatever Since, Until and Boot are.
-	Unindexed bool
+	// Realtime is in microseconds since 1970, UTC. It is 0 if the time of the entry is damaged, and if the text was
+	// found in a damaged file but no entry that it belongs to: then there are no labels, and the text is handed over
+	// whatever Since, Until and Boot are.
+	Realtime uint64
+	Offset   uint64 // of the entry in the file, or of the text if it belongs to none
+	Message  []byte // the text: the value of the field MESSAGE that matched
 
-	file   *File
+	file   *File // nil if the text belongs to no entry
 	obj    object
 	seqnum uint64
 }
@@ -30,8 +28,7 @@ const messageLen = 8
 func (f *File) fill(e *Entry, o object) {
 	m := f.img
 	*e = Entry{
-		Realtime: m.realtime(o), Monotonic: m.u64(o.off + 32), Boot: m.boot(o), Offset: o.off,
-		file: f, obj: o, seqnum: m.u64(o.off + 16),
+		Realtime: m.realtime(o), Offset: o.off, file: f, obj: o, seqnum: m.u64(o.off + 16),
 	}
 }
 
@@ -39,7 +36,7 @@ func (f *File) fill(e *Entry, o object) {
 // sender are among them: journald compresses only long ones.
 func (e *Entry) Labels() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		if e.Unindexed || e.file == nil {
+		if e.file == nil {
 			return
 		}
 		m := e.file.img

@@ -32,7 +32,7 @@ func Open(path string) (*File, error) {
 	}
 	f := &File{path: path, fd: fd}
 	if err := f.mapFile(); err != nil {
-		_ = fd.Close() // the first error says more
+		_ = fd.Close() // the first error counts
 		return nil, fmt.Errorf("opening %s: %w", path, err)
 	}
 	return f, nil
@@ -49,7 +49,7 @@ func openRegular(path string) (*os.File, error) {
 		err = fmt.Errorf("opening %s: %w: it is no regular file", path, ErrNotJournal)
 	}
 	if err != nil {
-		_ = fd.Close() // the first error says more
+		_ = fd.Close() // the first error counts
 		return nil, err
 	}
 	return fd, nil

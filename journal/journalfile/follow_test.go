@@ -1,6 +1,7 @@
 package journalfile
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,7 @@ import (
 )
 
 // following runs Follow and sends each message it hands over.
-func following(t *testing.T, opts FollowOptions) (<-chan string, func() error) {
+func following(t *testing.T, opts FollowOptions) (_ <-chan string, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	lines, done := make(chan string, 1000), make(chan error, 1)
@@ -26,7 +27,12 @@ func following(t *testing.T, opts FollowOptions) (<-chan string, func() error) {
 			return true
 		})
 	}()
-	return lines, func() error { cancel(); return <-done }
+	return lines, func() {
+		t.Helper()
+		if cancel(); !errors.Is(<-done, context.Canceled) {
+			t.Error("Follow did not end with its context")
+		}
+	}
 }
 
 func expect(t *testing.T, lines <-chan string, want ...string) {
@@ -89,9 +95,7 @@ func TestFollow(t *testing.T) {
 			w.log(200)
 			w.save(t, path)
 			old := filepath.Join(dir, "system@1.journal")
-			if err := os.Rename(path, old); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Rename(path, old))
 			w.b[16] = byte(archived)
 			w.save(t, old)
 			next := w.successor()
@@ -102,9 +106,7 @@ func TestFollow(t *testing.T) {
 			next.save(t, path)
 			expect(t, lines, "record 202")
 
-			if err := stop(); !errors.Is(err, context.Canceled) {
-				t.Errorf("error %v, want context.Canceled", err)
-			}
+			stop()
 		})
 	}
 }
@@ -118,24 +120,19 @@ func TestFollowRemote(t *testing.T) {
 	if err == nil {
 		err = cmd.Start()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	lines, stop := following(t, FollowOptions{Dir: dir, Query: Query{Since: 1}})
 	for i := range 300 {
-		if _, err := fmt.Fprintf(in, "__REALTIME_TIMESTAMP=%d\n__MONOTONIC_TIMESTAMP=%d\n_BOOT_ID=%032x\nMESSAGE=%s %d\n\n",
-			t0+int64(i)*1000, 1000+i*1000, 7, strings.Repeat("x", i*10), i); err != nil {
+		var b bytes.Buffer
+		text := fmt.Sprintf("%s %d", strings.Repeat("x", i*10), i)
+		exportEntry(&b, i, 7, "MESSAGE="+text)
+		if _, err := in.Write(b.Bytes()); err != nil {
 			t.Fatal(err)
 		}
-		expect(t, lines, fmt.Sprintf("%s %d", strings.Repeat("x", i*10), i))
+		expect(t, lines, text)
 	}
-	if err := stop(); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
-	if err := in.Close(); err != nil {
-		t.Error(err)
-	}
-	if err := cmd.Wait(); err != nil {
+	stop()
+	if err := errors.Join(in.Close(), cmd.Wait()); err != nil {
 		t.Errorf("%v: %v", cmd.Args, err)
 	}
 }
@@ -149,24 +146,17 @@ func TestFollowTruncated(t *testing.T) {
 	w.save(t, path)
 	lines, stop := following(t, FollowOptions{Files: []string{path}, Query: Query{Since: t0 - 1}})
 	expect(t, lines, "record 0", "record 1")
-	if err := os.Truncate(path, 100); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(os.Truncate(path, 100), os.Remove(path)))
 	next := w.successor()
 	next.log(2)
 	next.save(t, path)
 	expect(t, lines, "record 2")
-	if err := stop(); !errors.Is(err, context.Canceled) {
-		t.Error(err)
-	}
+	stop()
 }
 
 func TestFollowNothing(t *testing.T) {
-	err := Follow(t.Context(), FollowOptions{Files: []string{filepath.Join(t.TempDir(), "none")}}, func(*Entry) bool { return true })
-	if !errors.Is(err, os.ErrNotExist) {
+	none := FollowOptions{Files: []string{filepath.Join(t.TempDir(), "none")}}
+	if err := Follow(t.Context(), none, func(*Entry) bool { return true }); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("error %v, want %v", err, os.ErrNotExist)
 	}
 }

@@ -13,8 +13,8 @@ type Query struct {
 	// Since and Until bound the journal's own time, in microseconds since 1970, UTC; 0 is open. Until is exclusive.
 	Since, Until uint64
 	Boot         ID // one boot only, unless zero
-	// Match tests the text of a message; nil takes all, in the order of the file. It must be safe for use by as many goroutines as there are
-	// searches with it.
+	// Match tests the text of a message; nil takes all, in the order of the file. It must be safe for use by as many
+	// goroutines as there are searches with it.
 	Match func(message []byte) bool
 }
 
@@ -85,16 +85,15 @@ func (f *File) Search(ctx context.Context, q Query, yield func(*Entry) bool) (St
 
 // search is one run of Search.
 type search struct {
-	f     *File
-	q     Query
-	ctx   context.Context
-	yield func(*Entry) bool
-
-	inOrder bool // everything is wanted, and comes in the order of the file
+	f       *File
+	q       Query
+	ctx     context.Context
+	yield   func(*Entry) bool
+	inOrder bool // everything is wanted, in the order of the file
 
 	stats   Stats
 	entry   Entry
-	stopped bool // yield wants no more
+	stopped bool // yield returned false
 	err     error
 	steps   int
 
@@ -102,7 +101,8 @@ type search struct {
 	mark  uint64 // entries up to this offset are done: by way of the entry arrays, before these turned out to be broken
 	tail  uint64 // offset of the last entry
 	found []uint64
-	late  map[uint64]bool // messages that match, by offset, whose list of entries is damaged; true if an entry was found
+	// late has the messages that match, by offset, whose list of entries is damaged; true if an entry was found.
+	late map[uint64]bool
 }
 
 // done reports whether to stop, and looks at the context now and then.
@@ -321,7 +321,7 @@ func (s *search) settle() {
 	for _, off := range slices.Sorted(maps.Keys(s.late)) {
 		if text, ok := s.f.text(off); ok && !s.late[off] && !s.done() {
 			s.stats.Unresolved++
-			s.entry = Entry{Offset: off, Message: text, Unindexed: true, file: s.f}
+			s.entry = Entry{Offset: off, Message: text}
 			s.stopped = !s.yield(&s.entry)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -19,11 +19,32 @@ const needle = "PLEG is not healthy"
 
 func pleg(m []byte) bool { return bytes.Contains(m, []byte(needle)) }
 
-// hit is what a search should hand over.
-type hit struct {
-	Realtime uint64
-	Message  string
-	Unit     string
+// A line is what is compared of an entry.
+type line struct {
+	Realtime      uint64
+	Unit, Message string
+}
+
+// lineOf copies an entry.
+func lineOf(e *Entry) line {
+	l := line{Realtime: e.Realtime, Message: string(e.Message)}
+	for label := range e.Labels() {
+		if value, ok := bytes.CutPrefix(label, []byte("_SYSTEMD_UNIT=")); ok {
+			l.Unit = string(value)
+		}
+	}
+	return l
+}
+
+// find returns what a search finds.
+func find(t testing.TB, f *File, q Query) (all []line, stats Stats) {
+	t.Helper()
+	stats, err := f.Search(t.Context(), q, func(e *Entry) bool {
+		all = append(all, lineOf(e))
+		return true
+	})
+	must(t, err)
+	return all, stats
 }
 
 // fromBytes makes a File of b.
@@ -35,71 +56,47 @@ func fromBytes(b []byte) (*File, error) {
 func openBytes(t testing.TB, b []byte) *File {
 	t.Helper()
 	f, err := fromBytes(b)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return f
 }
 
-// unit returns the value of _SYSTEMD_UNIT.
-func unit(e *Entry) string {
-	for l := range e.Labels() {
-		if value, ok := bytes.CutPrefix(l, []byte("_SYSTEMD_UNIT=")); ok {
-			return string(value)
-		}
-	}
-	return ""
-}
-
-func collect(t testing.TB, f *File, q Query) ([]hit, Stats) {
+func open(t testing.TB, path string) *File {
 	t.Helper()
-	var hits []hit
-	stats, err := f.Search(t.Context(), q, func(e *Entry) bool {
-		hits = append(hits, hit{e.Realtime, string(e.Message), unit(e)})
-		return true
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return hits, stats
+	f, err := Open(path)
+	must(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	return f
 }
 
-// modes are all layouts that a file may have.
-func modes(t *testing.T, run func(t *testing.T, compact, keyed bool, pack byte)) {
-	for _, compact := range []bool{false, true} {
-		for pack, name := range map[byte]string{0: "none", objXZ: "xz", objLZ4: "lz4", objZSTD: "zstd"} {
-			t.Run(fmt.Sprintf("compact=%v/%s", compact, name), func(t *testing.T) { run(t, compact, pack&1 == 0, pack) })
-		}
-	}
-}
-
+// TestSearch searches files in every layout that a file may have, and compares them with what journalctl reads. It also
+// reads XZ and LZ4, which systemd does not write any more.
 func TestSearch(t *testing.T) {
 	const n = 1000
-	modes(t, func(t *testing.T, compact, keyed bool, pack byte) {
-		f := openBytes(t, sample(compact, keyed, pack, n).b)
-		hits, stats := collect(t, f, Query{Match: pleg})
-		if len(hits) != n/5 {
-			t.Fatalf("%d hits, want %d", len(hits), n/5)
+	for _, compact := range []bool{false, true} {
+		for pack, name := range map[byte]string{0: "none", objXZ: "xz", objLZ4: "lz4", objZSTD: "zstd"} {
+			t.Run(fmt.Sprintf("compact=%v/%s", compact, name), func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "x.journal")
+				sample(compact, pack&1 == 0, pack, n).save(t, path)
+				f := open(t, path)
+				want, _ := find(t, f, Query{})
+				want = slices.DeleteFunc(want, func(l line) bool { return !pleg([]byte(l.Message)) })
+				got, stats := find(t, f, Query{Match: pleg})
+				slices.SortFunc(got, func(a, b line) int { return int(a.Realtime) - int(b.Realtime) })
+				if diff := cmp.Diff(want, got); diff != "" || len(want) != n/5 {
+					t.Errorf("%d entries: %s", len(want), diff)
+				}
+				if diff := cmp.Diff(Stats{Entries: n, Bytes: f.size, From: t0, To: t0 + (n-1)*1e6}, stats); diff != "" {
+					t.Error(diff)
+				}
+				sameAsJournalctl(t, path)
+			})
 		}
-		seen := map[uint64]bool{}
-		for _, h := range hits {
-			i := int(h.Realtime-t0) / 1e6
-			if seen[h.Realtime] || i%10 != 2 && i%10 != 4 || h.Unit != "kubelet.service" || !strings.Contains(h.Message, needle) {
-				t.Errorf("unexpected %+v", h)
-			}
-			seen[h.Realtime] = true
-		}
-		want := Stats{Entries: n, Bytes: f.size, From: t0, To: t0 + (n-1)*1e6}
-		if diff := cmp.Diff(want, stats); diff != "" {
-			t.Error(diff)
-		}
-	})
+	}
 }
 
 func TestSearchWindow(t *testing.T) {
-	const n = 2000
-	f := openBytes(t, sample(true, true, objZSTD, n).b)
-	for _, tc := range []struct {
+	f := openBytes(t, sample(true, true, objZSTD, 2000).b)
+	for _, tt := range []struct {
 		name         string
 		since, until uint64
 		boot         byte
@@ -117,19 +114,14 @@ func TestSearchWindow(t *testing.T) {
 		{"before", 1, t0, 0, 0, 0},
 		{"after", t0 + 2000e6, 0, 0, 0, 0},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			q := Query{Since: tc.since, Until: tc.until, Match: pleg}
-			if tc.boot != 0 {
-				q.Boot = ID{0: tc.boot, 15: 1}
-			}
-			hits, stats := collect(t, f, q)
-			if len(hits) != tc.hits || stats.Entries != tc.entries {
-				t.Errorf("%d hits of %d entries, want %d of %d", len(hits), stats.Entries, tc.hits, tc.entries)
-			}
-			if skipped := tc.entries == 0; stats.Skipped != skipped {
-				t.Errorf("skipped %v, want %v", stats.Skipped, skipped)
-			}
-		})
+		q := Query{Since: tt.since, Until: tt.until, Match: pleg}
+		if tt.boot != 0 {
+			q.Boot = ID{0: tt.boot, 15: 1}
+		}
+		hits, stats := find(t, f, q)
+		if len(hits) != tt.hits || stats.Entries != tt.entries || stats.Skipped != (tt.entries == 0) {
+			t.Errorf("%s: %d hits, %+v", tt.name, len(hits), stats)
+		}
 	}
 }
 
@@ -137,30 +129,19 @@ func TestSearchWindow(t *testing.T) {
 func TestSearchClockStep(t *testing.T) {
 	const n = 3000
 	w := newBuilder(true, true, 0)
-	want := map[uint64]bool{}
+	var want []line
 	since, until := uint64(t0+500e6), uint64(t0+510e6)
 	for i := range n {
-		at := t0 + uint64(i)*1e6
+		l := line{Realtime: t0 + uint64(i)*1e6, Message: fmt.Sprintf("%s %d", needle, i)}
 		if i >= n/2 {
-			at -= 1200e6 // the clock jumps back by twenty minutes
+			l.Realtime -= 1200e6 // the clock jumps back by twenty minutes
 		}
-		w.entry(at, 1, fmt.Sprintf("MESSAGE=%s %d", needle, i))
-		if at >= since && at < until {
-			want[at*10000+uint64(i)] = true
+		w.entry(l.Realtime, 1, "MESSAGE="+l.Message)
+		if l.Realtime >= since && l.Realtime < until {
+			want = append(want, l)
 		}
 	}
-	got := map[uint64]bool{}
-	_, err := openBytes(t, w.b).Search(t.Context(), Query{Since: since, Until: until, Match: pleg}, func(e *Entry) bool {
-		var i uint64
-		if _, err := fmt.Sscanf(string(e.Message), needle+" %d", &i); err != nil {
-			t.Error(err)
-		}
-		got[e.Realtime*10000+i] = true
-		return true
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	got, _ := find(t, openBytes(t, w.b), Query{Since: since, Until: until, Match: pleg})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -169,39 +150,42 @@ func TestSearchClockStep(t *testing.T) {
 func TestSearchStops(t *testing.T) {
 	f := openBytes(t, sample(true, true, 0, 100).b)
 	calls := 0
-	if _, err := f.Search(t.Context(), Query{Match: pleg}, func(*Entry) bool { calls++; return false }); err != nil || calls != 1 {
+	stop := func(*Entry) bool { calls++; return false }
+	if _, err := f.Search(t.Context(), Query{Match: pleg}, stop); err != nil || calls != 1 {
 		t.Errorf("%d calls, %v; want 1 and no error", calls, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := f.Search(ctx, Query{Match: pleg}, func(*Entry) bool { return true }); !errors.Is(err, context.Canceled) {
+	if _, err := f.Search(ctx, Query{Match: pleg}, stop); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want context.Canceled", err)
 	}
 }
 
 func TestBoots(t *testing.T) {
-	w := sample(true, true, objZSTD, 100)
-	want := []Boot{
-		{ID{0: 0xA1, 15: 1}, t0, t0 + 49e6, 50},
-		{ID{0: 0xA2, 15: 1}, t0 + 50e6, t0 + 99e6, 50},
-	}
-	got, err := openBytes(t, w.b).Boots(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+	got, err := openBytes(t, sample(true, true, objZSTD, 100).b).Boots(t.Context())
+	slices.SortFunc(got, func(a, b Boot) int { return int(a.First) - int(b.First) })
+	want := []Boot{{ID{0: 0xA1, 15: 1}, t0}, {ID{0: 0xA2, 15: 1}, t0 + 50e6}}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(err, diff)
 	}
 }
 
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	good := sample(true, true, 0, 10).b
-	unknown := bytes.Clone(good)
+	unknown, huge := bytes.Clone(good), bytes.Clone(good)
 	unknown[12] |= 0x40
-	huge := bytes.Clone(good)
 	huge[92] = 1
-	for _, tc := range []struct {
+	fifo := filepath.Join(dir, "fifo")
+	must(t, syscall.Mkfifo(fifo, 0o600))
+	for path, want := range map[string]error{
+		fifo: ErrNotJournal, dir: ErrNotJournal, "/dev/zero": ErrNotJournal, filepath.Join(dir, "none"): os.ErrNotExist,
+	} {
+		if _, err := Open(path); !errors.Is(err, want) {
+			t.Errorf("%s: error %v, want %v", path, err, want)
+		}
+	}
+	for _, tt := range []struct {
 		name    string
 		content []byte
 		want    error
@@ -215,65 +199,95 @@ func TestOpen(t *testing.T) {
 		{"header size", huge, ErrNotJournal, false},
 		{"newer", unknown, ErrUnknownFormat, false},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			path := filepath.Join(dir, tc.name)
-			if err := os.WriteFile(path, tc.content, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			f, err := Open(path)
-			if !errors.Is(err, tc.want) || (err != nil) != (tc.want != nil) {
-				t.Fatalf("error %v, want %v", err, tc.want)
-			}
-			if err != nil {
-				return
-			}
-			hits, stats := collect(t, f, Query{})
-			if f.empty != tc.empty || tc.empty && (len(hits) > 0 || len(stats.Unreadable) != min(1, len(tc.content))) {
-				t.Errorf("empty %v, %d entries, unreadable %v", f.empty, len(hits), stats.Unreadable)
-			}
-			if err := f.Close(); err != nil {
-				t.Error(err)
-			}
-			if err := f.Refresh(); err == nil {
-				t.Error("a closed file can be refreshed")
-			}
-		})
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, p := range []string{filepath.Join(dir, "fifo"), dir, "/dev/zero"} {
-		if _, err := Open(p); !errors.Is(err, ErrNotJournal) {
-			t.Errorf("%s: error %v, want %v", p, err, ErrNotJournal)
+		path := filepath.Join(dir, tt.name)
+		must(t, os.WriteFile(path, tt.content, 0o600))
+		f, err := Open(path)
+		if !errors.Is(err, tt.want) {
+			t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)
 		}
-	}
-	if _, err := Open(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("error %v, want %v", err, os.ErrNotExist)
+		if err != nil {
+			continue
+		}
+		hits, stats := find(t, f, Query{})
+		if f.empty != tt.empty || tt.empty && (len(hits) > 0 || len(stats.Unreadable) != min(1, len(tt.content))) {
+			t.Errorf("%s: empty %v, %d entries, unreadable %v", tt.name, f.empty, len(hits), stats.Unreadable)
+		}
+		if err := f.Close(); err != nil || f.Refresh() == nil {
+			t.Errorf("%s: %v, or a closed file can be refreshed", tt.name, err)
+		}
 	}
 }
 
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	id := filepath.Join(dir, "00112233445566778899aabbccddeeff")
-	if err := os.MkdirAll(filepath.Join(id, "deeper"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for i, name := range []string{"system.journal~", "deeper/not.journal", "../a.journal", "system.journal", "notes.txt"} {
+	must(t, os.MkdirAll(filepath.Join(id, "deeper"), 0o755))
+	for i, name := range []string{"system.journal~", "deeper/not.journal", "../a.journal", "system.journal", "notes"} {
 		name = filepath.Join(id, name)
-		if err := os.WriteFile(name, nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
 		when := time.Unix(1_000_000_000+int64(i), 0)
-		if err := os.Chtimes(name, when, when); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(os.WriteFile(name, nil, 0o600), os.Chtimes(name, when, when)))
 	}
 	got, err := Find(dir)
-	if err != nil {
-		t.Fatal(err)
+	want := []string{id + "/system.journal~", dir + "/a.journal", id + "/system.journal"}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Error(err, diff)
 	}
-	want := []string{filepath.Join(id, "system.journal~"), filepath.Join(dir, "a.journal"), filepath.Join(id, "system.journal")}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
+}
+
+// FuzzOpenSearch does with any bytes whatever can be done with a file. It must end, without a panic.
+func FuzzOpenSearch(f *testing.F) {
+	for _, compact := range []bool{false, true} {
+		for _, pack := range []byte{0, objXZ, objLZ4, objZSTD} {
+			b := sample(compact, compact, pack, 12).b
+			f.Add(b)
+			f.Add(b[:len(b)/2])
+			f.Add(append(b[:len(b):len(b)], make([]byte, 512)...))
+		}
+	}
+	f.Add([]byte("LPKSHHRH"))
+	f.Add(make([]byte, 300))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		file, err := fromBytes(b)
+		if err != nil {
+			return
+		}
+		for _, q := range []Query{{Match: pleg}, {}, {Since: t0 + 3e6, Until: t0 + 4e6, Match: pleg}} {
+			_, stats := find(t, file, q)
+			for _, r := range stats.Unreadable {
+				if r.Offset < 0 || r.Bytes <= 0 {
+					t.Errorf("range %+v", r)
+				}
+			}
+		}
+		// The file may be damaged: any error will do.
+		_, _ = file.Boots(t.Context())
+		tail := tailed{f: file}
+		_, _ = tail.advance(&Query{}, nil)
+	})
+}
+
+// BenchmarkSearch searches the journal in the directory $KDIAG_JOURNAL for the unhealthy records of the kubelet, file
+// after file.
+func BenchmarkSearch(b *testing.B) {
+	dir := os.Getenv("KDIAG_JOURNAL")
+	if dir == "" {
+		b.Skip("KDIAG_JOURNAL names no directory with journal files")
+	}
+	paths, err := filepath.Glob(filepath.Join(dir, "*.journal"))
+	if err != nil || len(paths) == 0 {
+		b.Fatalf("no journal files in %s: %v", dir, err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		hits, size := 0, int64(0)
+		for _, path := range paths {
+			f := open(b, path)
+			found, stats := find(b, f, Query{Match: pleg})
+			_ = f.Close() // was only read
+			hits += len(found)
+			size += stats.Bytes
+		}
+		b.SetBytes(size)
+		b.ReportMetric(float64(hits), "hits")
 	}
 }

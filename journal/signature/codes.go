@@ -24,9 +24,7 @@ const (
 	PLEGChannelFull         = "PLEGChannelFull"
 	PodSyncFailed           = "PodSyncFailed"
 	HousekeepingSlow        = "HousekeepingSlow"
-	DiskScanSlow            = "DiskScanSlow"
 	ContainerGCFailed       = "ContainerGCFailed"
-	ImageGCFailed           = "ImageGCFailed"
 	LogRotateFailed         = "LogRotateFailed"
 	MountFailed             = "MountFailed"
 	NodeReady               = "NodeReady"
@@ -39,7 +37,6 @@ const (
 	APIServerFailed         = "APIServerFailed"
 	CertificateExpired      = "CertificateExpired"
 	Unauthorized            = "Unauthorized"
-	EvictionPressure        = "EvictionPressure"
 	EvictionBlind           = "EvictionBlind"
 
 	RuntimeStarted    = "RuntimeStarted"

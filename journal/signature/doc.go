@@ -1,4 +1,4 @@
-// Package signature knows the log messages of a Kubernetes node that matter when the node is not ready. It has a
+// Package signature has the log messages of a Kubernetes node that matter when the node is not ready: a
 // catalogue of them, and a matcher that finds all of them in one pass.
 //
 // A signature is one meaning. It has a literal for each wording: the kubelet alone has printed "skipping pod

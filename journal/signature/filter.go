@@ -33,7 +33,8 @@ type filter struct {
 	// maybe has a bit for each value of slot() that a group of bytes of a window has: 32 KiB, which fit in the first
 	// cache.
 	maybe [1 << slotBits / 64]uint64
-	// grams is a hash table of the groups, each at the first free place at or after its own. A map takes a tenth longer.
+	// grams is a hash table of the groups, each at the first free place at or after its own. A map takes a tenth
+	// longer.
 	grams    [1 << gramBits]gramPlaces
 	literals []string
 	longest  int

@@ -2,44 +2,95 @@ package signature
 
 import (
 	"bytes"
+	"fmt"
+	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestLines checks testdata/lines.txt: each record bare and behind prefixes of transports.
-func TestLines(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("testdata", "lines.txt"))
+// testLines returns the lines of a file of testdata that are not comments.
+func testLines(t testing.TB, name string) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
+	lines := strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")
+	return slices.DeleteFunc(lines, func(l string) bool { return strings.HasPrefix(l, "#") })
+}
+
+// TestLines checks testdata/lines.txt: each record bare and behind prefixes of transports.
+func TestLines(t *testing.T) {
 	m := NewMatcher()
-	for n, line := range strings.Split(strings.TrimSuffix(string(text), "\n"), "\n") {
-		if strings.HasPrefix(line, "#") {
-			continue
-		}
-		codesOf, record, ok := strings.Cut(line, "\t")
-		if !ok {
-			t.Fatalf("line %d has no tab", n+1)
-		}
-		want := []string{}
-		if codesOf != "-" {
-			want = strings.Fields(codesOf)
-		}
+	for _, line := range testLines(t, "lines.txt") {
+		wanted, record, _ := strings.Cut(line, "\t")
+		want := append([]string{}, strings.Fields(strings.TrimPrefix(wanted, "-"))...)
 		slices.Sort(want)
-		for _, prefix := range []string{"", "2026-03-05T10:11:12.123456789Z stderr F ", "Mar 05 10:11:12 node-07 some[1432]: "} {
+		for _, prefix := range []string{"", "2026-03-05T10:11:12.123456789Z stderr F ", "Mar 05 10:11:12 n some[1]: "} {
 			if prefix != "" && (strings.HasPrefix(record, "kdiag") || strings.Contains(record, "kdiag[")) {
 				continue // quoted in another program's line it counts
 			}
 			got := codes(m.Match([]byte(prefix+record), nil))
 			slices.Sort(got)
 			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("line %d with prefix %q (-want +got)\n%s\n%s", n+1, prefix, record, diff)
+				t.Errorf("%s%s (-want +got)\n%s", prefix, record, diff)
 			}
+		}
+	}
+}
+
+// facts words what a match holds beside its signature.
+func facts(m Match) string {
+	var out []string
+	v := reflect.ValueOf(m)
+	for i := range v.NumField() {
+		f, name := v.Field(i), v.Type().Field(i).Name
+		switch {
+		case f.IsZero() || name == "Signature":
+		case f.Kind() == reflect.String || f.Kind() == reflect.Slice:
+			out = append(out, fmt.Sprintf("%s=%q", name, f.Interface()))
+		default:
+			out = append(out, fmt.Sprintf("%s=%v", name, f.Interface()))
+		}
+	}
+	if len(out) == 0 {
+		return "-"
+	}
+	return strings.Join(out, " ")
+}
+
+// TestFacts checks testdata/facts.txt.
+func TestFacts(t *testing.T) {
+	lines := testLines(t, "facts.txt")
+	for i := 0; i+1 < len(lines); i += 2 {
+		got := "no match"
+		if hits := NewMatcher().Match([]byte(lines[i]), nil); len(hits) > 0 {
+			got = facts(hits[0])
+		}
+		if diff := cmp.Diff(strings.TrimPrefix(lines[i+1], "\t"), got); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", lines[i], diff)
+		}
+	}
+}
+
+func TestDuration(t *testing.T) {
+	for s, want := range map[string]time.Duration{
+		"3m0s": 3 * time.Minute, "3m0s.": 3 * time.Minute, "0s": 0, "850ms": 850 * time.Millisecond, "91.598µs": 91598,
+		"91.598us": 91598, "12ns": 12, "3m21.3659944s": 201365994400, "3m5.5": 185500 * time.Millisecond,
+		"27h14m51.413818128s ago":  27*time.Hour + 14*time.Minute + 51413818128,
+		"2562047h47m16.854775807s": math.MaxInt64,
+		"":                         -1, "x": -1, "3": -1, "3m": -1, "3m5": -1, "3m5.": -1, "3 m5s": -1, "-3s": -1,
+		"9999999h0m0s": -1, "3h5m": -1,
+	} {
+		if got, ok := duration(s); ok != (want >= 0) || ok && got != want {
+			t.Errorf("duration(%q) = %v, %v, want %v", s, got, ok, want)
 		}
 	}
 }
@@ -48,13 +99,14 @@ func TestLines(t *testing.T) {
 func TestHugeRecords(t *testing.T) {
 	m := NewMatcher()
 	for _, word := range []string{
-		"kubelet.service ", "Started kubelet.service", "from runtime service failed ", "Exec ", "failed\" error=", "(", "a_b(", `\"`, `err="`, "pod=", "0a0a0a0a0a0a ", "/", "/a ", ", ", "container runtime is down ",
-		"PLEG is not healthy, ", "last seen active 3", "code = 4 desc = ", " blocked for more than ", "nfs: server ", "ut of memory: Kill", "no space left on device",
+		"kubelet.service ", "Started kubelet.service", "from runtime service failed ", "Exec ", "failed\" error=",
+		"(", "a_b(",
+		`\"`, `err="`, "pod=", "0a0a0a0a0a0a ", "/", "/a ", ", ", "container runtime is down ", "PLEG is not healthy, ",
+		"last seen active 3", "code = 4 desc = ", " blocked for more than ", "nfs: server ", "ut of memory: Kill",
+		"no space left on device",
 	} {
-		record := "PLEG is not healthy: Main process exited, code=1 no space left on device " + strings.Repeat(
-			word,
-			2<<20/len(word),
-		)
+		record := "PLEG is not healthy: Main process exited, code=1 no space left on device " +
+			strings.Repeat(word, 2<<20/len(word))
 		if hits := m.Match([]byte(record), nil); !slices.Contains(codes(hits), PLEGNotHealthy) {
 			t.Errorf("a record full of %q lost its signature", word)
 		}
@@ -62,11 +114,7 @@ func TestHugeRecords(t *testing.T) {
 }
 
 func FuzzMatch(f *testing.F) {
-	text, err := os.ReadFile(filepath.Join("testdata", "lines.txt"))
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, line := range strings.Split(string(text), "\n") {
+	for _, line := range testLines(f, "lines.txt") {
 		_, record, _ := strings.Cut(line, "\t")
 		f.Add([]byte(record))
 	}
@@ -87,47 +135,13 @@ func FuzzMatch(f *testing.F) {
 			}
 			seen[h.Signature.Code] = true
 			if h.Age < 0 || h.Threshold < 0 || h.PID < 0 || h.Seconds < 0 || h.Size < 0 || h.Limit < 0 ||
-				h.HasAge && h.Never {
-				t.Fatalf("%+v", h)
-			}
-			if len(h.Reasons) > maxReasons || len(h.ErrorText) > maxError || len(h.Pod) > maxName ||
-				len(h.Unit) > maxName ||
-				len(h.Path) > maxName {
-				t.Fatalf("unbounded: %+v", h)
+				h.HasAge && h.Never || len(h.Reasons) > maxReasons || len(h.ErrorText) > maxError ||
+				len(h.Pod) > maxName || len(h.Unit) > maxName || len(h.Path) > maxName {
+				t.Fatalf("negative, contradictory or unbounded: %+v", h)
 			}
 		}
 		if bytes.Contains(b, []byte("PLEG is not healthy")) != seen[PLEGNotHealthy] && !own(string(b)) {
 			t.Fatalf("%q: %v", b, codes(hits))
 		}
 	})
-}
-
-func TestCertificateOwner(t *testing.T) {
-	for _, tt := range []struct {
-		record string
-		want   Party
-		no     bool // not about an expired certificate of the way to the API server
-	}{
-		{record: `"Failed to watch" err="Get \"https://10.0.0.1:6443/api/v1/nodes\": remote error: tls: expired certificate"`, want: KubeletParty},
-		{record: `"part of the existing bootstrap client certificate in /etc/kubernetes/kubelet.conf is expired: 2026-11-19 00:00:00 +0000 UTC"`, want: KubeletParty},
-		{record: `Get "https://10.0.0.1:6443/api/v1/nodes/n1": tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time`, want: APIServer},
-		{record: `Get "https://api.example.org/apis/coordination.k8s.io/v1": x509: certificate has expired or is not yet valid`, want: APIServer},
-		{record: `Failed to pull image: Get "https://registry.example.org/v2/": x509: certificate has expired or is not yet valid`},
-		{record: `http: TLS handshake error from 10.0.0.7:4711: remote error: tls: expired certificate`, no: true},
-		{record: `"Loaded the existing bootstrap client certificate"`, no: true},
-	} {
-		found := false
-		for _, h := range NewMatcher().Match([]byte(tt.record), nil) {
-			if h.Signature.Code != CertificateExpired {
-				continue
-			}
-			found = true
-			if h.Owner != tt.want {
-				t.Errorf("%s\nis of %q, want %q", tt.record, h.Owner, tt.want)
-			}
-		}
-		if found == tt.no {
-			t.Errorf("%s\nfound: %v", tt.record, found)
-		}
-	}
 }

@@ -27,10 +27,9 @@ const (
 // NewMatcher returns a matcher for all signatures except those with the given codes.
 func NewMatcher(except ...string) *Matcher {
 	m := &Matcher{}
-	m.entries = slices.DeleteFunc(
-		slices.Clone(entries()),
-		func(e entry) bool { return slices.Contains(except, e.Code) },
-	)
+	m.entries = slices.DeleteFunc(slices.Clone(entries()), func(e entry) bool {
+		return slices.Contains(except, e.Code)
+	})
 	literals := literalsOf(m.entries)
 	index := map[string]int{}
 	for i, l := range literals {
@@ -130,10 +129,8 @@ func (f *form) matches(r *record, at int) bool {
 	case len(f.Or) > 0 && !containsAny(r.text, f.Or), len(f.Not) > 0 && containsAny(r.text, f.Not):
 		return false
 	}
-	for _, s := range f.And {
-		if !strings.Contains(r.text, s) {
-			return false
-		}
+	if slices.ContainsFunc(f.And, func(s string) bool { return !strings.Contains(r.text, s) }) {
+		return false
 	}
 	if len(f.Verbs) > 0 && !slices.ContainsFunc(f.Verbs, func(s string) bool { return leads(r.text, at, s) }) {
 		return false
@@ -146,12 +143,7 @@ func (f *form) matches(r *record, at int) bool {
 }
 
 func containsAny(s string, list []string) bool {
-	for _, sub := range list {
-		if strings.Contains(s, sub) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(sub string) bool { return strings.Contains(s, sub) })
 }
 
 // leads reports whether a verb of systemd precedes an offset, with only the name and description of a unit between,

@@ -1,20 +1,20 @@
 package signature
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // isRPC reports whether a word is a call of the CRI that the kubelet makes.
 func isRPC(word string) bool {
 	switch word {
-	case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "PodSandboxStatus", "ListPodSandbox",
-		"CreateContainer", "StartContainer", "StopContainer",
-		"RemoveContainer", "ListContainers", "ContainerStatus", "UpdateContainerResources", "UpdatePodSandboxResources",
-		"ReopenContainerLog", "ExecSync",
-		"PortForward", "ContainerStats", "ListContainerStats", "PodSandboxStats", "ListPodSandboxStats",
-		"ListPodSandboxMetrics", "UpdateRuntimeConfig",
+	case "RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "PodSandboxStatus", "ListPodSandbox", "CreateContainer",
+		"StartContainer", "StopContainer", "RemoveContainer", "ListContainers", "ContainerStatus", "ExecSync",
+		"UpdateContainerResources", "UpdatePodSandboxResources", "ReopenContainerLog", "PortForward", "ContainerStats",
+		"ListContainerStats", "PodSandboxStats", "ListPodSandboxStats", "ListPodSandboxMetrics", "UpdateRuntimeConfig",
 		"CheckpointContainer", "GetContainerEvents", "RuntimeConfig", "ListImages", "ImageStatus", "PullImage",
-		"RemoveImage", "ImageFsInfo",
-		"StreamPodSandboxes", "StreamContainers", "StreamContainerStats", "StreamPodSandboxStats",
-		"StreamPodSandboxMetrics", "StreamImages":
+		"RemoveImage", "ImageFsInfo", "StreamPodSandboxes", "StreamContainers", "StreamContainerStats",
+		"StreamPodSandboxStats", "StreamPodSandboxMetrics", "StreamImages":
 		return true
 	}
 	return false
@@ -65,10 +65,8 @@ func codeName(word string) string {
 		}
 		return ""
 	}
-	for _, n := range &names {
-		if n == word {
-			return n
-		}
+	if i := slices.Index(names[:], word); i >= 0 {
+		return names[i]
 	}
 	return ""
 }

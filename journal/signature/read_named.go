@@ -31,8 +31,6 @@ func (m *Match) set(name, value string) {
 		return
 	}
 	switch name {
-	case "process":
-		m.Process = keep(value)
 	case "pid":
 		m.PID = int(leadingInt(value))
 	case "seconds":
@@ -46,10 +44,6 @@ func (m *Match) set(name, value string) {
 		if strings.Contains(strings.ToLower(value), "cg") {
 			m.Constraint = "memcg"
 		}
-	case "path":
-		m.Path = keep(value)
-	case "device":
-		m.Device = keep(value)
 	case "size":
 		m.Size = leadingInt(value)
 	case "limit":
@@ -60,18 +54,12 @@ func (m *Match) set(name, value string) {
 		m.Owner = KubeletParty
 	case "server":
 		m.Owner = APIServer
-	case "container":
-		m.Container = keep(value)
-	case "containerID":
-		m.ContainerID = keep(value)
-	case "sandboxID":
-		m.SandboxID = keep(value)
-	case "pod":
-		m.Pod = keep(value)
-	case "namespace":
-		m.Namespace = keep(value)
-	case "uid":
-		m.PodUID = keep(value)
+	default:
+		*map[string]*string{
+			"process": &m.Process, "path": &m.Path, "device": &m.Device, "container": &m.Container,
+			"containerID": &m.ContainerID, "sandboxID": &m.SandboxID, "pod": &m.Pod, "namespace": &m.Namespace,
+			"uid": &m.PodUID,
+		}[name] = keep(value)
 	}
 }
 
@@ -103,7 +91,8 @@ var (
 	// Runtimes make names of a pod's: container_pod_namespace_uid_attempt, pod_namespace_uid_attempt, both with or
 	// without k8s_ in front.
 	readReserved = named(
-		`(?:container|ctr) name \\*"?(?:k8s_)?(?P<container>[^_"\\ ]+)_`+podName+`(?:.*?(?P<containerID>[0-9a-f]{64}))?`,
+		`(?:container|ctr) name \\*"?(?:k8s_)?(?P<container>[^_"\\ ]+)_`+podName+
+			`(?:.*?(?P<containerID>[0-9a-f]{64}))?`,
 		`(?:sandbox|pod) name \\*"?(?:k8s_)?`+podName+`(?:.*?(?P<sandboxID>[0-9a-f]{64}))?`,
 	)
 )

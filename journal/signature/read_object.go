@@ -1,6 +1,9 @@
 package signature
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // minID is the shortest id that is recognised by its form alone: the short form of docker.
 const minID = 12
@@ -13,10 +16,7 @@ const staticUID = 32
 func readObjects(s, rpc string, m *Match) {
 	m.ContainerID = containerID(field(s, "containerID"))
 	m.SandboxID = keep(field(s, "podSandboxID"))
-	m.PodUID = keep(field(s, "podUID"))
-	if m.PodUID == "" {
-		m.PodUID = keep(field(s, "podID"))
-	}
+	m.PodUID = keep(cmp.Or(field(s, "podUID"), field(s, "podID")))
 	m.Container = keep(field(s, "containerName"))
 	readPodField(s, m)
 	readFullName(s, m)
@@ -132,11 +132,12 @@ func readLooseIDs(s, rpc string, m *Match) {
 		if id == m.ContainerID || id == m.SandboxID || id == m.PodUID || len(id) == staticUID {
 			continue
 		}
-		switch kind := idKind(s[:begin], rpc); {
-		case kind == sandboxKind && m.SandboxID == "":
-			m.SandboxID = strings.Clone(id)
-		case kind == containerKind && m.ContainerID == "":
-			m.ContainerID = strings.Clone(id)
+		object := &m.ContainerID
+		if ofSandbox(s[:begin], rpc) {
+			object = &m.SandboxID
+		}
+		if *object == "" {
+			*object = strings.Clone(id)
 		}
 	}
 }
@@ -163,28 +164,11 @@ func nextID(s string, from int) (begin, end int) {
 	return -1, -1
 }
 
-// An objectKind is what an id names.
-type objectKind int
-
-// Kinds of ids.
-const (
-	sandboxKind objectKind = iota
-	containerKind
-)
-
-// idKind returns what an id names, by the words before it and by the call.
-func idKind(before, rpc string) objectKind {
+// ofSandbox reports whether an id names a sandbox and not a container, by the words before it and by the call.
+func ofSandbox(before, rpc string) bool {
 	const near = 40 // bytes before the id
 	before = before[max(0, len(before)-near):]
 	sandbox := strings.LastIndex(before, "andbox")
 	container := max(strings.LastIndex(before, "ontainer"), strings.LastIndex(before, "ExecSync"))
-	switch {
-	case sandbox > container:
-		return sandboxKind
-	case container > sandbox:
-		return containerKind
-	case strings.Contains(rpc, "PodSandbox"):
-		return sandboxKind
-	}
-	return containerKind
+	return sandbox > container || sandbox == container && strings.Contains(rpc, "PodSandbox")
 }

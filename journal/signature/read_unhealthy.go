@@ -26,9 +26,8 @@ func readUnhealthy(s, _ string, m *Match) {
 		m.Never = strings.Contains(s, "pleg has yet to be successful")
 		rest = list
 	} else if age, ok := duration(rest); ok {
-		m.Never = age >= math.MaxInt64/time.Hour*time.Hour
-		if m.HasAge = !m.Never; m.HasAge {
-			m.Age = age
+		if m.Never = age >= math.MaxInt64/time.Hour*time.Hour; !m.Never {
+			m.Age, m.HasAge = age, true
 		}
 	}
 	if rest, ok = after(rest, "threshold is "); ok {
@@ -110,10 +109,8 @@ func reasonList(s string, skipping bool) string {
 		}
 	}
 	for _, key := range [...]string{"err", "message"} {
-		if v := field(s, key); containsAny(
-			v,
-			[]string{"PLEG is not healthy", "ontainer runtime ", "network not ready"},
-		) {
+		v := field(s, key)
+		if containsAny(v, []string{"PLEG is not healthy", "ontainer runtime ", "network not ready"}) {
 			return v
 		}
 	}

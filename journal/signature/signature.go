@@ -54,7 +54,8 @@ const (
 type Match struct {
 	Signature *Signature
 
-	// Age is the X of "last seen active X ago": the time since the last successful relist began, on the monotonic clock.
+	// Age is the X of "last seen active X ago": the time since the last successful relist began, on the monotonic
+	// clock.
 	Age    time.Duration
 	HasAge bool
 	// Never is set if no relist has succeeded since the kubelet started: "yet to be successful", or, before 1.13, the

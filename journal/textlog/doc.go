@@ -13,7 +13,7 @@
 // those of a dump, keep their line feed.
 //
 // To add a format, let parseHead return a head for it, with the text behind it and what it states, and add a line to
-// TestPrefixes.
+// testdata/prefixes.txt.
 //
 // Dates are not completed here: a [github.com/kdiag/kdiag/journal/klog.Stamp] states which parts were written.
 package textlog

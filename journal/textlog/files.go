@@ -71,8 +71,8 @@ func Files(dir string) ([]string, error) {
 
 // noLog matches the names of files that are not logs.
 var noLog = regexp.MustCompile(`/(?:\.[^/]*|sa/[^/]*|[bw]tmp[^/]*|(?:last|fail|tally)log|readme(?:\.md)?|index\.tsv)$` +
-	`|\.(?:journal~?|db|sqlite3?|tar(?:\.\w+)?|tgz|zip|deb|rpm|so|exe|dll|png|jpg|pem|key|crt|ya?ml|go|html|swp|lock|pid` +
-	`|sock|metrics)$`)
+	`|\.(?:journal~?|db|sqlite3?|tar(?:\.\w+)?|tgz|zip|deb|rpm|so|exe|dll|png|jpg|pem|key|crt|ya?ml|go|html|swp|lock` +
+	`|pid|sock|metrics)$`)
 
 // Names that rotation makes, without the packer's suffix: syslog-20261120, 0.log.20261120-101112 or klog's
 // kubelet.host.user.log.INFO.20261121-120000.123, and kubelet.log.2 or kubelet.2.log.

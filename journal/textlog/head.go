@@ -205,7 +205,8 @@ func isoHead(s klog.Stamp, rest []byte) head {
 	return h
 }
 
-// facility matches what dmesg -x and talosctl dmesg write before the bracket: "kern  :info  : ", "10.0.0.1: kern: info: ".
+// facility matches what dmesg -x and talosctl dmesg write before the bracket: "kern  :info  : ", "10.0.0.1: kern: info:
+// ".
 var facility = regexp.MustCompile(`^(?:(\S+): )?(kern|user|daemon) *: *\w+ *: \[`)
 
 // otherHead recognises what has no stamp in front.

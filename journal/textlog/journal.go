@@ -81,7 +81,8 @@ func binaryValue(b []byte) (value, rest []byte, ok bool) {
 
 // fieldName reports whether b may be the name of a field: capitals, digits and underscores, 64 at most.
 func fieldName(b []byte) bool {
-	return len(b) > 0 && len(b) <= 64 && !digit(b[0]) && len(bytes.Trim(b, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")) == 0
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789"
+	return len(b) > 0 && len(b) <= 64 && !digit(b[0]) && len(bytes.Trim(b, letters)) == 0
 }
 
 // field takes a field of the journal (systemd.journal-fields(7)) into a record. MESSAGE is the caller's.

@@ -46,7 +46,8 @@ func structured(fields []klog.Field) []byte {
 		value := f.Value
 		if f.Kind == '{' { // an object of Kubernetes
 			within, _, _ := klog.ParseObject([]byte(value))
-			if name, namespace := member(within, "name"), member(within, "namespace"); len(within) == 2 && namespace.Kind != 0 {
+			name, namespace := member(within, "name"), member(within, "namespace")
+			if len(within) == 2 && namespace.Kind != 0 {
 				value = namespace.Value + "/" + name.Value
 			}
 		}

@@ -11,7 +11,8 @@ import (
 // Rows of kubectl describe node and kubectl get events.
 var (
 	// conditionRow matches `Ready  False  Fri, 28 Jun 2019 10:19:21 +0800  Thu, ...`; the time is LastHeartbeatTime.
-	conditionRow = regexp.MustCompile(`^(?:\S+\s+)?(?:True|False|Unknown)\s+(\w{3}, \d\d \w{3} \d{4} [0-9:]{8} [-+]\d{4})`)
+	conditionRow = regexp.MustCompile(`^(?:\S+\s+)?(?:True|False|Unknown)\s+` +
+		`(\w{3}, \d\d \w{3} \d{4} [0-9:]{8} [-+]\d{4})`)
 	// eventRow matches an event: its type stands beside its age, in either order.
 	eventRow = regexp.MustCompile(`^(?:(?:\S+\s+){0,2}(?:Normal|Warning)\s+\S+\s+` + age + `\s|(?:\S+\s+)?` + age +
 		`\s+(?:\S+\s+){0,4}(?:Normal|Warning)\s)`)

@@ -36,35 +36,41 @@ func TestLive(t *testing.T) {
 		entry = "__REALTIME_TIMESTAMP=1688385541000000\nMESSAGE=E0703 19:59:01.292918 1 k.go:1] b\n\n"
 	)
 	joined := "err=<\n\tPLEG is not healthy: x\n >"
-	for name, tt := range map[string]struct {
+	for _, tt := range []struct {
+		name string
 		in   script
 		want []string
 	}{
-		"the next record ends one":              {script{a + more + b}, []string{joined, "b"}},
-		"the end of a stream ends one":          {script{a, more}, []string{joined}},
-		"silence ends one":                      {script{b, "", a, more, "", "", b}, []string{"b", joined, "b"}},
-		"silence within a line ends nothing":    {script{a, "\tPLEG is", "", "", " not healthy: x\n >\n", "", b}, []string{joined, "b"}},
-		"silence before anything":               {script{"", "", b}, []string{"b"}},
-		"what is read byte by byte":             {script(append(strings.Split(a+more, ""), "", b)), []string{joined, "b"}},
-		"the journal's export format":           {script{"", entry[:5], "", entry[5:30], entry[30:], "", entry}, []string{"b", "b"}},
-		"a line without end, then the stream's": {script{b, "", b[:len(b)-1]}, []string{"b", "b"}},
-		"compressed text is not unpacked":       {script{"\x1f\x8b" + "not for long\n", b}, []string{"\x1f\x8bnot for long", "b"}},
+		{"the next record ends one", script{a + more + b}, []string{joined, "b"}},
+		{"the end of a stream ends one", script{a, more}, []string{joined}},
+		{"a pause ends one", script{b, "", a, more, "", "", b}, []string{"b", joined, "b"}},
+		{
+			"a pause within a line ends nothing",
+			script{a, "\tPLEG is", "", "", " not healthy: x\n >\n", "", b},
+			[]string{joined, "b"},
+		},
+		{"a pause before anything", script{"", "", b}, []string{"b"}},
+		{"read byte by byte", append(strings.Split(a+more, ""), "", b), []string{joined, "b"}},
+		{"export format", script{"", entry[:5], "", entry[5:30], entry[30:], "", entry}, []string{"b", "b"}},
+		{"a line without end, then the stream's", script{b, "", b[:len(b)-1]}, []string{"b", "b"}},
+		{"compressed text stays", script{"\x1f\x8b" + "not for long\n", b}, []string{"\x1f\x8bnot for long", "b"}},
 	} {
 		var got []string
-		_, err := Scan(context.Background(), &tt.in, Options{Live: true, All: true, Next: index, Longest: len(needle)}, func(r *Record) bool {
+		opts := search()
+		opts.Live, opts.All = true, true
+		if _, err := Scan(t.Context(), &tt.in, opts, func(r *Record) bool {
 			got = append(got, string(r.Message))
 			return true
-		})
-		if err != nil {
+		}); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
-			t.Errorf("%s: (-want +got)\n%s", name, diff)
+			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
 		}
 	}
 }
 
-// TestLiveAtOnce wants a record before the stream goes on, and the reading to end with its context.
+// TestLiveAtOnce checks that a record is given before the stream goes on, and that the reading ends with its context.
 func TestLiveAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -88,7 +94,7 @@ func TestLiveAtOnce(t *testing.T) {
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("ended with %v", err)
 		}
-		want := []time.Duration{time.Minute + time.Second, 2*time.Minute + time.Second, 3*time.Minute + time.Second}
+		want := []time.Duration{61 * time.Second, 121 * time.Second, 181 * time.Second}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}
@@ -115,7 +121,9 @@ func TestBrokenStream(t *testing.T) {
 	for _, live := range []bool{false, true} {
 		in := io.MultiReader(strings.NewReader(line+line[:len(line)-1]), iotest.ErrReader(broken))
 		n := 0
-		_, err := Scan(context.Background(), in, Options{Next: index, Longest: len(needle), Live: live}, func(*Record) bool { n++; return true })
+		opts := search()
+		opts.Live = live
+		_, err := Scan(t.Context(), in, opts, func(*Record) bool { n++; return true })
 		if !errors.Is(err, broken) || n != 2 {
 			t.Errorf("live %v: %d records, %v", live, n, err)
 		}

@@ -57,7 +57,8 @@ func unpack(r io.Reader) (io.ReadCloser, string, error) {
 		compression = "bzip2"
 		packed = io.NopCloser(bzip2.NewReader(br))
 	default:
-		if len(head) > 1 && (head[0] == 0xef || head[0] >= 0xfe) { // UTF-16 as PowerShell writes it, or a byte order mark
+		// UTF-16 as PowerShell writes it, or a byte order mark.
+		if len(head) > 1 && (head[0] == 0xef || head[0] >= 0xfe) {
 			return io.NopCloser(transform.NewReader(br, unicode.BOMOverride(transform.Nop))), "", nil
 		}
 		return io.NopCloser(br), "", nil

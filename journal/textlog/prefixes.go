@@ -131,7 +131,8 @@ func parseSender(b []byte) (s sender, msg []byte, sure bool) {
 		}
 	}
 	if i := bytes.IndexByte(rest, ' '); i > 0 && i < 100 && known(trimBlanks(rest[i:])) {
-		return sender{host: host, identifier: string(bytes.TrimSuffix(rest[:i], []byte(":")))}, trimBlanks(rest[i:]), true
+		name := string(bytes.TrimSuffix(rest[:i], []byte(":")))
+		return sender{host: host, identifier: name}, trimBlanks(rest[i:]), true
 	}
 	return s, b, false
 }

@@ -17,8 +17,8 @@ type Record struct {
 	PID                          int
 	Kernel                       bool // written by the kernel
 	InnerPID                     int  // in klog's header
-	// Format names the layers from the outside in, such as "syslog+klog", "docker+klog", "cri+klog", "journal-json+klog",
-	// "klog-json", "logrus", "dmesg", "describe", "bare".
+	// Format names the layers from the outside in, such as "syslog+klog", "docker+klog", "cri+klog",
+	// "journal-json+klog", "klog-json", "logrus", "dmesg", "describe", "bare".
 	Format    string
 	Monotonic int64 // µs since the machine started, 0 unknown
 	Sample    bool  // contains no literal; yielded for its stamps
@@ -26,8 +26,8 @@ type Record struct {
 
 // Options selects what Scan yields.
 type Options struct {
-	// Next returns where the first literal in a text begins, or -1; Longest is the length of the longest literal in bytes.
-	// Only records that contain one are yielded, and samples. Without Next, no record contains one.
+	// Next returns where the first literal in a text begins, or -1; Longest is the length of the longest literal in
+	// bytes. Only records that contain one are yielded, and samples. Without Next, no record contains one.
 	Next    func([]byte) int
 	Longest int
 	// All yields every record.
@@ -49,8 +49,8 @@ const defaultMaxRecord = 1 << 20
 type Stats struct {
 	Lines int64 // lines, the last one with or without a line feed
 	Bytes int64 // of the unpacked stream, in UTF-8
-	// Unparsed counts the lines that are not empty, do not begin a record of a known form and do not continue one, except
-	// bare ones with a literal in them.
+	// Unparsed counts the lines that are not empty, do not begin a record of a known form and do not continue one,
+	// except bare ones with a literal in them.
 	Unparsed    int64
 	Records     int64  // beginnings seen
 	Format      string // of most of the records that were yielded; of the first sample if there was none

@@ -13,29 +13,19 @@ import (
 	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/klauspost/compress/zstd"
 )
 
-const line = "E0703 19:59:01.292918 1946644 kubelet.go:1879] skipping pod synchronization - PLEG is not healthy: pleg was last seen active 3m36.4s ago; threshold is 3m0s\n"
+const line = "E0703 19:59:01.292918 1946644 kubelet.go:1879] skipping pod synchronization - PLEG is not healthy: " +
+	"pleg was last seen active 3m36.4s ago; threshold is 3m0s\n"
 
 func TestDamagedCompression(t *testing.T) {
-	text := dull(4 << 20)
-	copy(text, line)
-	var z bytes.Buffer
-	w, err := zstd.NewWriter(&z, zstd.WithWindowSize(64<<10))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.Write(text); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for name, b := range map[string][]byte{"gzip": gzipped(t, text), "zstd": z.Bytes()} {
-		got, st := count(t, bytes.NewReader(b[:len(b)*3/4]), Options{Next: index, Longest: len(needle)})
-		if got.PLEG != 1 || st.Bytes < 1<<20 || st.Bytes >= 4<<20 || len(st.Truncated) != 1 || st.Truncated[0].Bytes != -1 || st.Compression != name {
-			t.Errorf("%s: %+v %+v", name, got, st)
+	text := line + dull(4<<20)
+	for _, format := range []string{"gzip", "zstd"} {
+		b := packed(t, text, format)
+		got, st := count(t, b[:len(b)*3/4], search())
+		if got.PLEG != 1 || st.Bytes < 1<<20 || st.Bytes >= 4<<20 || len(st.Truncated) != 1 ||
+			st.Truncated[0].Bytes != -1 || st.Compression != format {
+			t.Errorf("%s: %+v %+v", format, got, st)
 		}
 	}
 }
@@ -44,59 +34,79 @@ func TestLongLine(t *testing.T) {
 	long := strings.Repeat("0123456789abcdef", 200_000)
 	in := line + "E0703 19:59:05.000000 1 a.go:1] " + needle + long + "\n" + line + "goroutine 1:\n" +
 		strings.Repeat("x.go:1 +0x1\n", 200_000) + line
-	st, err := Scan(context.Background(), strings.NewReader(in), Options{Next: index, Longest: len(needle)}, func(r *Record) bool {
+	st := scan(t, in, search(), func(r *Record) {
 		if len(r.Raw) > defaultMaxRecord || !bytes.Contains(r.Raw, []byte(needle)) {
 			t.Errorf("record of %d bytes: %.80s", len(r.Raw), r.Raw)
 		}
-		return true
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if st.Records != 4 || st.Lines != 200_005 || st.Unparsed != 0 || len(st.Truncated) != 2 {
 		t.Errorf("%+v", st)
 	}
 }
 
-func TestUTF16(t *testing.T) {
-	out := []byte{0xff, 0xfe}
-	for _, u := range utf16.Encode([]rune(strings.ReplaceAll(line+"I0703 19:59:02.000000 1 a.go:1] 𝄞\n", "\n", "\r\n"))) {
-		out = append(out, byte(u), byte(u>>8))
+// TestOddText reads what is no text, or text in another coding, or stands between records.
+func TestOddText(t *testing.T) {
+	utf := "\xff\xfe" // as PowerShell writes it
+	for _, u := range utf16.Encode([]rune(line + "I0703 19:59:02.000000 1 a.go:1] 𝄞\r\n")) {
+		utf += string([]byte{byte(u), byte(u >> 8)})
 	}
-	got, st := count(t, bytes.NewReader(out), Options{All: true})
-	if diff := cmp.Diff(counts{PLEG: 1, Ages: 1, Records: 2}, got); diff != "" || st.Lines != 2 {
-		t.Errorf("%s %+v", diff, st)
-	}
-}
-
-func TestGarbage(t *testing.T) {
 	junk := make([]byte, 3000)
 	for i := range junk {
 		junk[i] = byte(i * 7 % 256)
 	}
-	got, st := count(t, bytes.NewReader(append(append(append([]byte(line), junk...), '\n'), "\x00\x00\x00\x00"+line...)), Options{All: true})
-	if got.PLEG != 2 || got.Records != 2 || st.Unparsed == 0 || len(st.Truncated) == 0 {
-		t.Errorf("%+v %+v", got, st)
-	}
-}
-
-func TestUnparsed(t *testing.T) {
-	in := "some prose\n\n" + needle + ": x\n-- Reboot --\n" + line + "goroutine 1 [running]:\nmain.main()\n\n...\nmore prose\n"
-	_, st := count(t, strings.NewReader(in), Options{Next: index, Longest: len(needle)})
-	if st.Unparsed != 2 || st.Records != 1 || st.Lines != 10 {
-		t.Errorf("%+v", st)
-	}
-}
-
-func TestHeaders(t *testing.T) {
-	for in, want := range map[string]int{
-		"Log file created at: 2021/03/04 05:06:07\nRunning on machine: h1\nBinary: Built with gc go1.15 for linux/amd64\n": 2021,
-		"-- Logs begin at Mon 2019-12-30 09:26:20 UTC, end at Wed 2020-01-01 09:26:20 UTC. --\n":                           2020,
-		"-- Journal begins at Mon 2019-02-11 09:26:20 CET, ends at Tue 2019-02-12 09:26:20 CET. --\n":                      2019,
+	const cri = "2023-07-03T19:59:01.1Z "
+	const docker = `","stream":"stderr","time":"2023-07-03T19:59:01.1Z"}` + "\n"
+	for _, tt := range []struct {
+		name, in string
+		all      bool
+		want     string // PLEG records, records, lines that are not parsed, ranges that are cut, the year of a head
+	}{
+		{"UTF-16", utf, true, "1 2 0 0 0"},
+		{"bytes", line + string(junk) + "\n\x00\x00\x00\x00" + line, true, "2 2 13 1 0"},
+		{
+			"prose",
+			"some prose\n\n" + needle + ": x\n-- Reboot --\n" + line + "goroutine 1 [running]:\nmain()\n\n...\nz\n",
+			false, "2 2 2 0 0",
+		},
+		{
+			"the head of klog",
+			"Log file created at: 2021/03/04 05:06:07\nRunning on machine: h1\nBinary: Built with gc go1.15\n" + line,
+			true, "1 1 0 0 2021",
+		},
+		{
+			"the head of journalctl",
+			"-- Logs begin at Mon 2019-12-30 09:26:20 UTC, end at Wed 2020-01-01 09:26:20 UTC. --\n" + line,
+			true, "1 1 0 0 2020",
+		},
+		{
+			"the head of a newer journalctl",
+			"-- Journal begins at Mon 2019-02-11 09:26:20 CET, ends at Tue 2019-02-12 09:26:20 CET. --\n" + line,
+			true, "1 1 0 0 2019",
+		},
+		{
+			"docker splits a line",
+			`{"log":"E0703 19:59:01.292918 1 k.go:1] PLEG is not ` + docker + `{"log":"x\n","stream":"stdout"}` + "\n" +
+				`{"log":"healthy: x\n` + docker,
+			false, "1 1 0 0 0",
+		},
+		{
+			"CRI splits a line",
+			cri + "stderr P E0703 19:59:01.2 1 k.go:1] PLEG is not \n" + cri + "stdout F x\n" +
+				cri + "stderr F healthy\n",
+			false, "1 1 0 0 0",
+		},
+		{
+			"the end of a split line is missing",
+			cri + "stderr P E0703 19:59:01.292918 1 k.go:1] PLEG is not healthy: x\n" + cri + "stdout F other\n",
+			false, "1 1 0 0 0",
+		},
 	} {
-		got, st := count(t, strings.NewReader(in+line), Options{All: true})
-		if st.HeaderYear != want || st.Unparsed != 0 || got.Records != 1 {
-			t.Errorf("%q: %+v %+v", in, st, got)
+		opts := search()
+		opts.All = tt.all
+		c, st := count(t, tt.in, opts)
+		got := fmt.Sprint(c.PLEG, c.Records, st.Unparsed, len(st.Truncated), st.HeaderYear)
+		if got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
 }
@@ -107,34 +117,16 @@ func TestSamples(t *testing.T) {
 		fmt.Fprintf(&in, "I0703 19:%02d:%02d.000000 1 a.go:1] nothing\n", i/60, i%60)
 	}
 	var got []int64
-	_, err := Scan(context.Background(), strings.NewReader(in.String()), Options{Next: index, Longest: 20, SampleEvery: 300}, func(r *Record) bool {
+	opts := search()
+	opts.SampleEvery = 300
+	scan(t, in.String(), opts, func(r *Record) {
 		if !r.Sample {
 			t.Errorf("given: %q", r.Raw)
 		}
-		got = append(got, r.Offset/int64(len("I0703 19:00:00.000000 1 a.go:1] nothing\n"))+1)
-		return true
+		got = append(got, r.Offset/int64(in.Len()/1000)+1)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if diff := cmp.Diff([]int64{1, 301, 601, 901, 1000}, got); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestParts(t *testing.T) {
-	for name, in := range map[string]string{
-		"docker": `{"log":"E0703 19:59:01.292918 1 k.go:1] PLEG is not ","stream":"stderr","time":"2023-07-03T19:59:01.1Z"}` + "\n" +
-			`{"log":"other\n","stream":"stdout","time":"2023-07-03T19:59:01.2Z"}` + "\n" +
-			`{"log":"healthy: x\n","stream":"stderr","time":"2023-07-03T19:59:01.3Z"}` + "\n",
-		"CRI": "2023-07-03T19:59:01.1Z stderr P E0703 19:59:01.292918 1 k.go:1] PLEG is not \n" +
-			"2023-07-03T19:59:01.2Z stdout F other\n2023-07-03T19:59:01.1Z stderr F healthy: x\n",
-		"the end is missing": "2023-07-03T19:59:01.1Z stderr P E0703 19:59:01.292918 1 k.go:1] PLEG is not healthy: x\n" +
-			"2023-07-03T19:59:01.2Z stdout F other\n",
-	} {
-		if got, _ := count(t, strings.NewReader(in), Options{Next: index, Longest: len(needle)}); got.PLEG != 1 || got.Records != 1 {
-			t.Errorf("%s: %+v", name, got)
-		}
 	}
 }
 
@@ -146,26 +138,14 @@ func TestFiles(t *testing.T) {
 		"c/0.log.20261120-100000", "journal/a.journal", "readme.md", ".hidden", "wtmp-20261120", "x.tar.gz",
 	} {
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(line), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(line), 0o644))
 	}
-	if err := os.Symlink("k.log.INFO.20261121-120000.123", filepath.Join(dir, "k.INFO")); err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Mkfifo(filepath.Join(dir, "pipe.log"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("pipe.log", filepath.Join(dir, "link.log")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("k.log.INFO.20261121-120000.123", filepath.Join(dir, "k.INFO")))
+	must(t, syscall.Mkfifo(filepath.Join(dir, "pipe.log"), 0o644))
+	must(t, os.Symlink("pipe.log", filepath.Join(dir, "link.log")))
 	got, err := Files(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for i := range got {
 		got[i], _ = filepath.Rel(dir, got[i])
 	}
@@ -184,18 +164,20 @@ func TestFiles(t *testing.T) {
 }
 
 func TestStops(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
+	many := strings.Repeat(line, 20000)
+	ctx, cancel := context.WithCancel(t.Context())
 	n := 0
-	_, err := Scan(ctx, io.MultiReader(strings.NewReader(strings.Repeat(line, 20000)), strings.NewReader(strings.Repeat(line, 20000))), Options{All: true}, func(*Record) bool {
+	in := io.MultiReader(strings.NewReader(many), strings.NewReader(many))
+	if _, err := Scan(ctx, in, Options{All: true}, func(*Record) bool {
 		n++
 		cancel()
 		return true
-	})
-	if err == nil || n == 40000 {
+	}); err == nil || n == 40000 {
 		t.Errorf("%d records after the end, %v", n, err)
 	}
 	n = 0
-	if _, err := Scan(context.Background(), strings.NewReader(strings.Repeat(line, 10)), Options{All: true}, func(*Record) bool { n++; return false }); err != nil || n != 1 {
+	stop := func(*Record) bool { n++; return false }
+	if _, err := Scan(t.Context(), strings.NewReader(many), Options{All: true}, stop); err != nil || n != 1 {
 		t.Errorf("%d records, %v", n, err)
 	}
 }

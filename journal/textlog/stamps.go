@@ -53,8 +53,8 @@ func month(b []byte) int {
 	return 0
 }
 
-// parseWeekday parses "Mon 2023-07-03 19:59:01.293068 CST", as journalctl -o short-full and its heads write it. Of names
-// of zones only UTC is known.
+// parseWeekday parses "Mon 2023-07-03 19:59:01.293068 CST", as journalctl -o short-full and its heads write it. Of
+// names of zones only UTC is known.
 func parseWeekday(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 	n := bytes.IndexByte(b[:min(len(b), 20)], ' ')
 	if n < 1 || bytes.ContainsAny(b[:n], "0123456789:[]{}\"=") {

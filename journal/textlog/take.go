@@ -77,7 +77,8 @@ func (s *scanner) classify(line []byte) kind {
 	case s.cur.lines == 0 || s.cur.kind == kindBare:
 		return k
 	case !sure && k != s.cur.kind, k == kindCaller && cutHeader.Match(rec),
-		k == kindBehind && s.cur.kind == kindJSON && !bytes.HasSuffix(bytes.TrimSpace(rec), []byte("}")): // a wrapped object
+		// a wrapped object
+		k == kindBehind && s.cur.kind == kindJSON && !bytes.HasSuffix(bytes.TrimSpace(rec), []byte("}")):
 		return none
 	}
 	return k

@@ -25,16 +25,8 @@ func HasBase(cacheDir string) bool {
 	return err == nil
 }
 
-// baseTree returns the base tree in cacheDir and makes it if it is not there. Others who want it at the same time wait.
-func baseTree(ctx context.Context, cacheDir string) (string, error) {
-	tree, err := lockedTree(ctx, cacheDir)
-	if err != nil {
-		return "", fmt.Errorf("making the base tree of boxes: %w", err)
-	}
-	return tree, nil
-}
-
-func lockedTree(ctx context.Context, cacheDir string) (string, error) {
+// baseTree returns the base tree in cacheDir and makes it if it is not there. Others who need it at the same time wait.
+func baseTree(ctx context.Context, cacheDir string) (tree string, err error) {
 	if err := os.MkdirAll(cacheDir, 0o755); err != nil {
 		return "", err
 	}
@@ -43,15 +35,17 @@ func lockedTree(ctx context.Context, cacheDir string) (string, error) {
 		return "", err
 	}
 	defer lock.Close()
-	// another waits at most as long as it takes to make it
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return "", err
 	}
-	tree := filepath.Join(cacheDir, baseName)
+	tree = filepath.Join(cacheDir, baseName)
 	if HasBase(cacheDir) {
 		return tree, nil
 	}
-	return tree, makeTree(ctx, tree)
+	if err := makeTree(ctx, tree); err != nil {
+		return "", fmt.Errorf("making the base tree of boxes: %w", err)
+	}
+	return tree, nil
 }
 
 // makeTree makes the tree under another name first, so that one that was cut short is never taken for whole.

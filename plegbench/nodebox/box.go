@@ -100,7 +100,8 @@ func (b *Box) boot(ctx context.Context) error {
 		return err
 	}
 	b.nspawn, b.done = cmd, done
-	if err := poll(ctx, bootPatience, "systemd to be up", func() (bool, error) { return b.isRunning(ctx) }); err != nil {
+	running := func() (bool, error) { return b.isRunning(ctx) }
+	if err := poll(ctx, bootPatience, "systemd to be up", running); err != nil {
 		return err
 	}
 	if _, err := b.Exec(ctx, "ctr", "--namespace", "k8s.io", "images", "import", imagesInBox); err != nil {
@@ -152,8 +153,8 @@ func (b *Box) Exec(ctx context.Context, args ...string) ([]byte, error) {
 	if b.leader == 0 {
 		return nil, errors.New("the box is not booted")
 	}
-	enter := []string{"--target", strconv.Itoa(b.leader), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--"}
-	return run(ctx, "nsenter", append(enter, args...)...)
+	enter := []string{"--target", strconv.Itoa(b.leader), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup"}
+	return run(ctx, "nsenter", append(append(enter, "--"), args...)...)
 }
 
 // CopyIn copies a file of the machine, such as the program under test, to a path in the box. It stays executable.

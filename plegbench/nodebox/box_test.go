@@ -16,35 +16,27 @@ func boot(t *testing.T) *Box {
 	t.Helper()
 	Need(t, Missing(true))
 	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cache = filepath.Join(cache, "kdiag", "nodebox")
 	if !HasBase(cache) && os.Getenv("KDIAG_E2E") == "" {
-		t.Skip("the base tree of nodes is not made yet; with KDIAG_E2E=1 in the environment it will be, from the network")
+		t.Skip("the base tree of nodes is not made yet; with KDIAG_E2E=1 it is made from the network")
 	}
 	b, err := NewBox(t.Context(), cache)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := b.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 		checkNothingLeft(t, b.dir)
 	})
-	if err := b.Boot(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, b.Boot(t.Context()))
 	return b
 }
 
 func (b *Box) must(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := b.Exec(t.Context(), args...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return strings.TrimSpace(string(out))
 }
 
@@ -59,28 +51,20 @@ func TestNodeBoxBoots(t *testing.T) {
 	}
 
 	tool := filepath.Join(t.TempDir(), "tool")
-	if err := os.WriteFile(tool, []byte("#!/bin/sh\necho it runs\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.CopyIn(tool, "/usr/local/bin/kdiag"); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(tool, []byte("#!/bin/sh\necho it runs\n"), 0o755))
+	must(t, b.CopyIn(tool, "/usr/local/bin/kdiag"))
 	if got := b.must(t, "kdiag"); got != "it runs" {
-		t.Errorf("the program that was copied in says %q", got)
+		t.Errorf("the program that was copied in prints %q", got)
 	}
 
 	pods, err := RunPods(t.Context(), b.Endpoint(), Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if len(pods) != 1 {
 		t.Errorf("%d pods were made", len(pods))
 	}
 
 	pid, err := strconv.Atoi(b.must(t, "systemctl", "show", "--property=MainPID", "--value", "containerd"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	b.must(t, "systemctl", "kill", "--signal=STOP", "containerd")
 	stopped := func() (bool, error) {
 		state := b.must(t, "ps", "-o", "state=", "-p", strconv.Itoa(pid))

@@ -14,8 +14,9 @@ const enterCgroups = `for a; do
 done
 exec systemd-nspawn "$@"`
 
-// makeCgroups makes a cgroup for the box in every hierarchy and returns their roots, so that its systemd cannot touch the machine's. Where
-// systemd runs the machine there is nothing to do: it delegates a part of its tree to systemd-nspawn.
+// makeCgroups makes a cgroup for the box in every hierarchy and returns their roots, so that its systemd cannot touch
+// the machine's. Where systemd runs the machine there is nothing to do: it delegates a part of its tree to
+// systemd-nspawn.
 func (b *Box) makeCgroups() ([]string, error) {
 	if _, err := os.Stat("/run/systemd/system"); err == nil {
 		return nil, nil

@@ -110,7 +110,8 @@ func clean(ctx context.Context, dir string) error {
 	return nil
 }
 
-// cgroupDirs returns the folders of the cgroups with these names and below, in all hierarchies, parents before children.
+// cgroupDirs returns the folders of the cgroups with these names and below, in all hierarchies, parents before
+// children.
 func cgroupDirs(names map[string]bool) []string {
 	found := map[string]bool{}
 	var dirs []string

@@ -1,9 +1,7 @@
 package nodebox
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -49,16 +47,10 @@ func (l layout) writeCNI() error {
 // written anew: the only signs are sandboxes that do not come up, and the plugin's processes, which outlive the
 // deadline of their caller.
 func (c *Containerd) HangCNI() error {
-	if err := os.WriteFile(c.path("cni/hang"), nil, 0o644); err != nil {
-		return fmt.Errorf("making the CNI plugin hang: %w", err)
-	}
-	return nil
+	return os.WriteFile(c.path("cni/hang"), nil, 0o644)
 }
 
 // ReleaseCNI lets hanging CNI plugins return.
 func (c *Containerd) ReleaseCNI() error {
-	if err := os.Remove(c.path("cni/hang")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("letting the CNI plugin go on: %w", err)
-	}
-	return nil
+	return os.RemoveAll(c.path("cni/hang"))
 }

@@ -116,7 +116,8 @@ func (c *Containerd) load(ctx context.Context) error {
 	if err := createImages(archive); err != nil {
 		return err
 	}
-	if _, err := run(ctx, "ctr", "--address", c.Socket(), "--namespace", "k8s.io", "images", "import", archive); err != nil {
+	args := []string{"--address", c.Socket(), "--namespace", "k8s.io", "images", "import", archive}
+	if _, err := run(ctx, "ctr", args...); err != nil {
 		return err
 	}
 	return awaitImages(ctx, c.Endpoint())
@@ -131,7 +132,7 @@ func awaitImages(ctx context.Context, endpoint string) error {
 	defer client.Close()
 	return poll(ctx, startPatience, "CRI to know the images", func() (bool, error) {
 		call := client.ListImages(ctx)
-		return call.OK() && call.Items >= len(images), errors.New(call.Err)
+		return call.OK() && call.Items >= len(images()), errors.New(call.Err)
 	})
 }
 
@@ -165,10 +166,7 @@ func (c *Containerd) Stop(ctx context.Context) error {
 	if err := c.end(ctx, unix.SIGTERM); err != nil {
 		return err
 	}
-	if err := os.Remove(c.Socket()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing the socket of a stopped containerd: %w", err)
-	}
-	return nil
+	return os.RemoveAll(c.Socket())
 }
 
 // StopKeepSocket is Stop, but the socket's file is there afterwards with nothing listening, so that connections are

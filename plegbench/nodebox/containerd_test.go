@@ -1,7 +1,6 @@
 package nodebox
 
 import (
-	"context"
 	"errors"
 	"io/fs"
 	"maps"
@@ -13,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kdiag/kdiag/crictl"
 )
 
@@ -21,9 +22,7 @@ func start(t *testing.T, opts Options) *Containerd {
 	t.Helper()
 	Need(t, Missing(false))
 	c, err := Start(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the log of containerd ends with:\n%s", tail(c.Log()))
@@ -63,9 +62,7 @@ func processesOf(text string) map[int][]string {
 func dial(t *testing.T, c *Containerd, timeout time.Duration) *crictl.Client {
 	t.Helper()
 	client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: timeout})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { client.Close() })
 	return client
 }
@@ -73,10 +70,26 @@ func dial(t *testing.T, c *Containerd, timeout time.Duration) *crictl.Client {
 func mustRun(t *testing.T, c *Containerd, p Pods) []Pod {
 	t.Helper()
 	pods, err := c.RunPods(t.Context(), p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return pods
+}
+
+// answered checks the code of calls.
+func answered(t *testing.T, want crictl.Code, calls ...crictl.Call) {
+	t.Helper()
+	for _, c := range calls {
+		if c.Code != want {
+			t.Errorf("%s: %s %s, want %s", c.Method, c.Code, c.Err, want)
+		}
+	}
+}
+
+// refuses checks how connecting to the daemon's socket fails.
+func refuses(t *testing.T, c *Containerd, want error) {
+	t.Helper()
+	if _, err := net.Dial("unix", c.Socket()); !errors.Is(err, want) || c.Running() {
+		t.Errorf("connecting: %v, want %v; running %v", err, want, c.Running())
+	}
 }
 
 // states counts the listed containers by state.
@@ -97,9 +110,7 @@ func TestNodeRunsPods(t *testing.T) {
 	c := start(t, Options{Network: true, RootSize: 1 << 30})
 	client := dial(t, c, time.Minute)
 	status, call := client.Status(t.Context())
-	if !call.OK() {
-		t.Fatalf("Status: %+v", call)
-	}
+	answered(t, crictl.OK, call)
 	for _, typ := range []string{"RuntimeReady", "NetworkReady"} {
 		if cond, ok := status.Condition(typ); !ok || !cond.Status {
 			t.Errorf("%s = %+v", typ, cond)
@@ -107,58 +118,41 @@ func TestNodeRunsPods(t *testing.T) {
 	}
 	mustRun(t, c, Pods{Count: 2, Containers: 2, State: crictl.ContainerRunning, Padding: 1000})
 	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerCreated, Prefix: "new"})
-	networked := mustRun(t, c, Pods{
-		Count: 1, Containers: 1, State: crictl.ContainerRunning, Prefix: "net",
-		PodNetwork: true,
-	})
+	net := mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning, Prefix: "net", PodNetwork: true})
 	ran := mustRun(t, c, Pods{Count: 1, Containers: 1, Attempts: 2, State: crictl.ContainerExited, Prefix: "ran"})
-	if _, err := c.MakeExited(t.Context(), 103); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.MakeExited(t.Context(), 103)
+	must(t, err)
 	if st, call := client.ContainerStatus(t.Context(), ran[0].Containers[1].ID); !call.OK() || st.ExitCode != 0 ||
 		st.StartedAt.IsZero() {
 		t.Errorf("status of a container that ran: %+v, %+v", st, call)
 	}
-	got := states(t, client)
-	if got[crictl.ContainerRunning] != 5 || got[crictl.ContainerCreated] != 1 || got[crictl.ContainerExited] != 105 {
-		t.Errorf("states of containers: %v, want 5 running, 1 created, 105 exited", got)
+	want := map[crictl.ContainerState]int{
+		crictl.ContainerRunning: 5, crictl.ContainerCreated: 1, crictl.ContainerExited: 105,
 	}
-	list := client.ListContainers(t.Context(), crictl.Filter{SandboxID: networked[0].ID}, crictl.ModeUnary)
+	if diff := cmp.Diff(want, states(t, client)); diff != "" {
+		t.Errorf("states of containers: %s", diff)
+	}
+	list := client.ListContainers(t.Context(), crictl.Filter{SandboxID: net[0].ID}, crictl.ModeUnary)
 	if len(list.Containers) != 1 || list.Containers[0].Pod.Name != "net-0" ||
-		list.Containers[0].ID != networked[0].Containers[0].ID {
+		list.Containers[0].ID != net[0].Containers[0].ID {
 		t.Errorf("containers of the pod with a network: %+v", list.Containers)
 	}
 
-	before := time.Now()
-	if call := client.StopPodSandbox(t.Context(), networked[0].ID); !call.OK() {
-		t.Errorf("StopPodSandbox: %+v", call)
-	}
-	if call := client.RemovePodSandbox(t.Context(), networked[0].ID); !call.OK() {
-		t.Errorf("RemovePodSandbox: %+v", call)
-	}
-	t.Logf("stopping and removing a sandbox took %v", time.Since(before))
+	answered(t, crictl.OK,
+		client.StopPodSandbox(t.Context(), net[0].ID), client.RemovePodSandbox(t.Context(), net[0].ID))
 }
 
 func TestNodeFrozen(t *testing.T) {
 	c := start(t, Options{})
 	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
-	if err := c.Pause(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	frozen := dial(t, c, 300*time.Millisecond)
-	if _, call := frozen.Version(t.Context()); !call.Hung() {
-		t.Errorf("Version of a frozen containerd: %+v, want it to hang", call)
-	}
-	if err := c.Resume(); err != nil {
-		t.Fatal(err)
-	}
-	if _, call := dial(t, c, time.Minute).Version(t.Context()); !call.OK() {
-		t.Errorf("Version after it was resumed: %+v", call)
-	}
+	must(t, c.Pause(t.Context()))
+	_, call := dial(t, c, 300*time.Millisecond).Version(t.Context())
+	answered(t, crictl.DeadlineExceeded, call)
+	must(t, c.Resume())
+	_, call = dial(t, c, time.Minute).Version(t.Context())
+	answered(t, crictl.OK, call)
 	// Cleaned up frozen.
-	if err := c.Pause(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Pause(t.Context()))
 }
 
 func TestNodeStoppedAndRestarted(t *testing.T) {
@@ -166,18 +160,9 @@ func TestNodeStoppedAndRestarted(t *testing.T) {
 	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 	first := c.PID()
 
-	if err := c.StopKeepSocket(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := net.Dial("unix", c.Socket()); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("connecting to the socket that was left: %v, want connection refused", err)
-	}
-	if c.Running() {
-		t.Error("a stopped containerd says it runs")
-	}
-	if err := c.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.StopKeepSocket(t.Context()))
+	refuses(t, c, syscall.ECONNREFUSED) // the socket that was left
+	must(t, c.Restart(t.Context()))
 	if got := states(t, dial(t, c, time.Minute)); got[crictl.ContainerRunning] != 1 {
 		t.Errorf("states after a restart: %v, want 1 running", got)
 	}
@@ -185,37 +170,25 @@ func TestNodeStoppedAndRestarted(t *testing.T) {
 		t.Error("the restarted daemon has the process id of the first")
 	}
 
-	if err := c.Stop(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := net.Dial("unix", c.Socket()); !errors.Is(err, syscall.ENOENT) {
-		t.Errorf("connecting after Stop: %v, want no such file", err)
-	}
-	if err := c.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.Stop(t.Context()))
+	refuses(t, c, syscall.ENOENT)
+	must(t, c.Restart(t.Context()))
 
-	if err := c.Kill(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := net.Dial("unix", c.Socket()); !errors.Is(err, syscall.ECONNREFUSED) {
-		t.Errorf("connecting after Kill: %v, want connection refused", err)
-	}
+	must(t, c.Kill(t.Context()))
+	refuses(t, c, syscall.ECONNREFUSED)
 	// Cleaned up dead, with the container still running.
 }
 
 func TestNodeWithoutCRI(t *testing.T) {
 	c := start(t, Options{DisabledPlugins: []string{PluginCRI}})
-	if _, call := dial(t, c, time.Minute).Version(t.Context()); call.Code != crictl.Unimplemented {
-		t.Errorf("Version without the CRI plugin: %+v, want Unimplemented", call)
-	}
+	_, call := dial(t, c, time.Minute).Version(t.Context())
+	answered(t, crictl.Unimplemented, call)
 }
 
 func TestNodeLargeList(t *testing.T) {
 	c := start(t, Options{RootSize: 1 << 30})
-	if _, err := c.MakeLargeList(t.Context(), 17<<20); err != nil {
-		t.Fatal(err)
-	}
+	_, err := c.MakeLargeList(t.Context(), 17<<20)
+	must(t, err)
 	list := dial(t, c, time.Minute).ListContainers(t.Context(), crictl.Filter{}, crictl.ModeUnary)
 	if call := list.Calls[0]; call.Code != crictl.ResourceExhausted || !strings.Contains(call.Err, "larger than max") {
 		t.Errorf("ListContainers: %+v, want ResourceExhausted", call)
@@ -227,39 +200,23 @@ func TestNodeWedged(t *testing.T) {
 	pods := mustRun(t, c, Pods{Count: 2, Containers: 1, State: crictl.ContainerRunning})
 	victim, other := pods[0].Containers[0].ID, pods[1].Containers[0].ID
 	release, err := c.Wedge(t.Context(), pods[0].ID, victim)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	quick, patient := dial(t, c, 300*time.Millisecond), dial(t, c, time.Minute)
-	if call := quick.ListContainers(t.Context(), crictl.Filter{}, crictl.ModeUnary).Calls[0]; !call.Hung() {
-		t.Errorf("ListContainers: %+v, want it to hang", call)
-	}
-	if _, call := quick.ContainerStatus(t.Context(), victim); !call.Hung() {
-		t.Errorf("ContainerStatus of the wedged container: %+v, want it to hang", call)
-	}
-	if _, call := patient.ContainerStatus(t.Context(), other); !call.OK() {
-		t.Errorf("ContainerStatus of another container: %+v", call)
-	}
-	if call := patient.ListPodSandbox(t.Context(), crictl.Filter{}, crictl.ModeUnary).Calls[0]; !call.OK() {
-		t.Errorf("ListPodSandbox: %+v", call)
-	}
-	if err := release(); err != nil {
-		t.Fatal(err)
-	}
+	_, status := quick.ContainerStatus(t.Context(), victim)
+	lists := quick.ListContainers(t.Context(), crictl.Filter{}, crictl.ModeUnary)
+	answered(t, crictl.DeadlineExceeded, status, lists.Calls[0])
+	_, status = patient.ContainerStatus(t.Context(), other)
+	sandboxes := patient.ListPodSandbox(t.Context(), crictl.Filter{}, crictl.ModeUnary)
+	answered(t, crictl.OK, status, sandboxes.Calls[0])
+	must(t, release())
 	if got := states(t, patient); got[crictl.ContainerRunning] != 2 {
 		t.Errorf("states after the release: %v, want 2 running", got)
 	}
 	// Cleaned up with a frozen shim and a dead one.
-	if err := c.FreezeShim(t.Context(), pods[0].ID); err != nil {
-		t.Fatal(err)
-	}
+	must(t, c.FreezeShim(t.Context(), pods[0].ID))
 	shim, err := c.Shim(pods[1].ID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(shim, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, syscall.Kill(shim, syscall.SIGKILL))
 	for _, pod := range pods {
 		if _, err := os.Stat(c.shimSocket(pod.ID)); err != nil {
 			t.Errorf("the socket of a shim: %v", err)
@@ -269,41 +226,29 @@ func TestNodeWedged(t *testing.T) {
 
 func TestNodeHungCNI(t *testing.T) {
 	c := start(t, Options{Network: true})
-	if err := c.HangCNI(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
+	must(t, c.HangCNI())
 	hung := make(chan error, 1)
 	go func() {
-		_, err := c.RunPods(ctx, Pods{Count: 1, PodNetwork: true})
+		_, err := c.RunPods(t.Context(), Pods{Count: 1, PodNetwork: true})
 		hung <- err
 	}()
 	plugin := func() (bool, error) {
 		return len(processesOf(c.path("cni/bin/bridge"))) > 0, errors.New("there is none")
 	}
-	if err := poll(t.Context(), time.Minute, "a CNI plugin to run", plugin); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.ReleaseCNI(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, poll(t.Context(), time.Minute, "a CNI plugin to run", plugin))
+	must(t, c.ReleaseCNI())
 	if err := <-hung; err != nil {
 		t.Errorf("the sandbox whose plugin was let go: %v", err)
 	}
-	cancel()
 }
 
 func TestNodeSweepsAfterADeadOwner(t *testing.T) {
 	Need(t, Missing(false))
 	parent, err := os.MkdirTemp("", "kdiag-sweep-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer os.Remove(parent)
 	c, err := Start(t.Context(), Options{Parent: parent})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer c.Close()
 	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 
@@ -318,7 +263,7 @@ func TestNodeSweepsAfterADeadOwner(t *testing.T) {
 	checkNothingLeft(t, c.Dir())
 }
 
-// TestStartFails wants the reason in the error.
+// TestStartFails checks that the error has the reason.
 func TestStartFails(t *testing.T) {
 	Need(t, Missing(false))
 	for want, opts := range map[string]Options{

@@ -44,39 +44,38 @@ func oneList(endpoint string) int {
 }
 
 // benchContainerd starts a containerd for a benchmark.
-func benchContainerd(b *testing.B) *Containerd {
+func benchContainerd(b *testing.B, opts Options) *Containerd {
 	b.Helper()
 	if missing := Missing(false); missing != "" {
 		b.Skip(missing)
 	}
-	// On memory: what is measured is the client, and thousands of containers mean thousands of fsyncs elsewhere.
-	c, err := Start(b.Context(), Options{Network: true, RootSize: 4 << 30})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			b.Error(err)
-		}
-	})
+	c, err := Start(b.Context(), opts)
+	must(b, err)
+	b.Cleanup(func() { must(b, c.Close()) })
 	return c
+}
+
+// inMemory is for what measures the client: thousands of containers mean thousands of fsyncs elsewhere.
+func inMemory() Options { return Options{Network: true, RootSize: 4 << 30} }
+
+// number is the value of an environment variable, if it has one.
+func number(name string, n int) int {
+	if v, err := strconv.Atoi(os.Getenv(name)); err == nil && v > 0 {
+		return v
+	}
+	return n
 }
 
 // BenchmarkNodeExited lists 5,000 exited containers (KDIAG_BENCH_EXITED changes the number).
 func BenchmarkNodeExited(b *testing.B) {
-	n := 5000
-	if v, err := strconv.Atoi(os.Getenv("KDIAG_BENCH_EXITED")); err == nil && v > 0 {
-		n = v
-	}
-	c := benchContainerd(b)
+	n := number("KDIAG_BENCH_EXITED", 5000)
+	c := benchContainerd(b, inMemory())
 	if _, err := c.MakeExited(b.Context(), n); err != nil {
 		b.Fatal(err)
 	}
 	b.Run("call/kdiag", func(b *testing.B) {
 		client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		defer client.Close()
 		b.ReportAllocs()
 		for b.Loop() {
@@ -93,9 +92,7 @@ func BenchmarkNodeExited(b *testing.B) {
 				return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket())
 			}),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(512<<20)))
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		defer conn.Close()
 		client := runtimeapi.NewRuntimeServiceClient(conn)
 		b.ReportAllocs()
@@ -107,14 +104,12 @@ func BenchmarkNodeExited(b *testing.B) {
 		}
 	})
 	self, err := os.Executable()
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	program(b, "process/one-list", []string{oneListEnv + "=" + c.Endpoint()}, self)
 	if kdiag := os.Getenv("KDIAG"); kdiag != "" {
 		program(b, "process/kdiag-runtime", nil, kdiag, "runtime", "--runtime-endpoint", c.Endpoint(), "-o", "json")
-		program(b, "process/kdiag-pleg", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json", "--fail-on",
-			"warning")
+		program(b, "process/kdiag-pleg", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json",
+			"--fail-on", "warning")
 	}
 	crictlPath := os.Getenv("CRICTL")
 	if crictlPath == "" {
@@ -135,20 +130,16 @@ func BenchmarkNodePleg(b *testing.B) {
 	if kdiag == "" {
 		b.Skip("KDIAG names no program to measure")
 	}
-	c := benchContainerd(b)
+	c := benchContainerd(b, inMemory())
 	if _, err := c.RunPods(b.Context(), Pods{Count: 50, Containers: 2, State: crictl.ContainerRunning}); err != nil {
 		b.Fatal(err)
 	}
 	program(b, "healthy", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json")
 	program(b, "healthy-node", nil, kdiag, "node", "--runtime-endpoint", c.Endpoint(), "-o", "json")
-	if err := c.Pause(b.Context()); err != nil {
-		b.Fatal(err)
-	}
+	must(b, c.Pause(b.Context()))
 	program(b, "frozen-rpc-timeout-2s", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json",
 		"--rpc-timeout", "2s")
-	if err := c.Resume(); err != nil {
-		b.Fatal(err)
-	}
+	must(b, c.Resume())
 }
 
 // program benchmarks a whole process: its time, its CPU time and its peak memory. Exit code 1 means that kdiag found
@@ -162,9 +153,7 @@ func program(b *testing.B, name string, env []string, args ...string) {
 			cmd := exec.CommandContext(b.Context(), args[0], args[1:]...)
 			cmd.Env = append(os.Environ(), env...)
 			cmd.Stdout, cmd.Stderr = &out, &out
-			if err := cmd.Start(); err != nil {
-				b.Fatal(err)
-			}
+			must(b, cmd.Start())
 			ended := make(chan struct{})
 			watched := make(chan int)
 			go func() { watched <- peakMemory(cmd.Process.Pid, ended) }()

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -29,22 +28,8 @@ type remover func(b *testing.B, client *crictl.Client, plan gc.Plan)
 // second client makes relists as a kubelet does; its percentiles are those before and during the removal. Run with
 // -benchtime 1x.
 func BenchmarkRemoveExited(b *testing.B) {
-	n := 2000
-	if v, err := strconv.Atoi(os.Getenv("KDIAG_BENCH_REMOVE")); err == nil && v > 0 {
-		n = v
-	}
-	if missing := Missing(false); missing != "" {
-		b.Skip(missing)
-	}
-	c, err := Start(b.Context(), Options{Network: true})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			b.Error(err)
-		}
-	})
+	n := number("KDIAG_BENCH_REMOVE", 2000)
+	c := benchContainerd(b, Options{Network: true})
 	type way struct {
 		name   string
 		remove remover
@@ -68,13 +53,9 @@ func benchRemoval(b *testing.B, c *Containerd, n int, remove remover) {
 	for b.Loop() {
 		b.StopTimer()
 		client, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		pods, err := c.MakeExited(b.Context(), n)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		plan := removalPlan(b, client)
 		quiet := relists(b, c, func() { time.Sleep(5 * time.Second) })
 		var took time.Duration
@@ -86,12 +67,9 @@ func benchRemoval(b *testing.B, c *Containerd, n int, remove remover) {
 			b.StopTimer()
 		})
 		b.ReportMetric(float64(len(plan.Remove))/took.Seconds(), "removed/s")
-		for _, m := range []struct {
-			name string
-			took []time.Duration
-		}{{"quiet", quiet}, {"during", during}} {
+		for name, took := range map[string][]time.Duration{"quiet": quiet, "during": during} {
 			for _, p := range []int{50, 99} {
-				b.ReportMetric(float64(quantile(m.took, p).Microseconds())/1000, fmt.Sprintf("%s-p%d-ms", m.name, p))
+				b.ReportMetric(float64(quantile(took, p).Microseconds())/1000, fmt.Sprintf("%s-p%d-ms", name, p))
 			}
 		}
 		for _, pod := range pods { // the newest of each, and the sandboxes
@@ -151,7 +129,9 @@ func fixed(workers int) remover {
 
 func crictlRemove(c *Containerd, path string) remover {
 	return func(b *testing.B, _ *crictl.Client, plan gc.Plan) {
-		args := []string{"--timeout", "120s", "--runtime-endpoint", c.Endpoint(), "--image-endpoint", c.Endpoint(), "rm"}
+		args := []string{
+			"--timeout", "120s", "--runtime-endpoint", c.Endpoint(), "--image-endpoint", c.Endpoint(), "rm",
+		}
 		for i := range plan.Remove {
 			args = append(args, plan.Remove[i].ID)
 		}
@@ -165,9 +145,7 @@ func crictlRemove(c *Containerd, path string) remover {
 func relists(b *testing.B, c *Containerd, work func()) []time.Duration {
 	b.Helper()
 	second, err := crictl.Dial(c.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer second.Close()
 	ctx, cancel := context.WithCancel(b.Context())
 	done := make(chan []time.Duration)

@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 )
 
 // The images that every box has. CRI does not find a name without a registry host.
@@ -21,18 +23,14 @@ const (
 // applets are the names under which busybox is linked in the images. Its shell runs all others without a link.
 var applets = []string{"cat", "echo", "false", "ls", "sh", "sleep", "true"}
 
-// An image is the part of an image configuration that differs between ours.
-type image struct {
-	name       string
-	entrypoint []string
-	cmd        []string
-}
-
-// images are what is loaded into a new runtime. The pause image's process has process id 1 in the sandbox and no
-// signal handler, so only SIGKILL ends it; that is what containerd sends to a sandbox.
-var images = []image{
-	{name: ImagePause, entrypoint: []string{"/bin/busybox", "sleep", "2147483647"}},
-	{name: ImageBusybox, cmd: []string{"/bin/sh"}},
+// images are the names of the images and their configurations. The pause image's process has process id 1 in the
+// sandbox and no signal handler, so only SIGKILL ends it; that is what containerd sends to a sandbox.
+func images() map[string]any {
+	path := []string{"PATH=/bin"}
+	return map[string]any{
+		ImagePause:   map[string][]string{"Env": path, "Entrypoint": {"/bin/busybox", "sleep", "2147483647"}},
+		ImageBusybox: map[string][]string{"Env": path, "Cmd": {"/bin/sh"}},
+	}
 }
 
 // createImages writes the archive of all images to a file.
@@ -62,23 +60,20 @@ func writeImages(w io.Writer, program string) error {
 	}
 	a := archive{tar: tar.NewWriter(w), err: errors.Join(l.err, l.tar.Close())}
 	a.add(&tar.Header{Typeflag: tar.TypeReg, Name: "layer.tar", Mode: 0o644}, layer.Bytes())
-	type manifest struct {
-		Config   string
-		RepoTags []string
-		Layers   []string
-	}
-	var manifests []manifest
-	for i, img := range images {
-		name := fmt.Sprintf("config-%d.json", i)
-		a.json(name, map[string]any{
+	var manifests []map[string]any
+	for i, name := range slices.Sorted(maps.Keys(images())) {
+		config := fmt.Sprintf("config-%d.json", i)
+		a.json(config, map[string]any{
 			"architecture": runtime.GOARCH,
 			"os":           "linux",
-			"config":       map[string]any{"Env": []string{"PATH=/bin"}, "Entrypoint": img.entrypoint, "Cmd": img.cmd},
+			"config":       images()[name],
 			"rootfs": map[string]any{
 				"type": "layers", "diff_ids": []string{fmt.Sprintf("sha256:%x", sha256.Sum256(layer.Bytes()))},
 			},
 		})
-		manifests = append(manifests, manifest{Config: name, RepoTags: []string{img.name}, Layers: []string{"layer.tar"}})
+		manifests = append(manifests, map[string]any{
+			"Config": config, "RepoTags": []string{name}, "Layers": []string{"layer.tar"},
+		})
 	}
 	a.json("manifest.json", manifests)
 	if err := errors.Join(a.err, a.tar.Close()); err != nil {

@@ -1,12 +1,7 @@
 package nodebox
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -16,46 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 )
-
-func TestWriteImages(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "program")
-	if err := os.WriteFile(program, []byte("a program"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	var first, second bytes.Buffer
-	for _, buf := range []*bytes.Buffer{&first, &second} {
-		if err := writeImages(buf, program); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if !bytes.Equal(first.Bytes(), second.Bytes()) {
-		t.Error("the same program gives different archives")
-	}
-	files := map[string][]byte{}
-	for r := tar.NewReader(&first); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if files[h.Name], err = io.ReadAll(r); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var manifests []struct{ RepoTags []string }
-	if err := json.Unmarshal(files["manifest.json"], &manifests); err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, m := range manifests {
-		names = append(names, m.RepoTags...)
-	}
-	if diff := cmp.Diff([]string{ImagePause, ImageBusybox}, names); diff != "" || len(files["layer.tar"]) == 0 {
-		t.Errorf("images (-want +got):\n%s", diff)
-	}
-}
 
 func TestOfBox(t *testing.T) {
 	const dir = "/tmp/kdiag-box-1"
@@ -81,22 +36,14 @@ func TestOfBox(t *testing.T) {
 func TestSweepTrustsOnlyOwnFolders(t *testing.T) {
 	parent := t.TempDir()
 	for _, name := range []string{"box-locked", "box-dead", "box-new", "other"} {
-		if err := os.Mkdir(filepath.Join(parent, name), 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(filepath.Join(parent, name), 0o755))
 		if name != "box-new" {
-			if err := os.WriteFile(filepath.Join(parent, name, "owner"), nil, 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.WriteFile(filepath.Join(parent, name, "owner"), nil, 0o600))
 		}
 	}
-	if err := os.Symlink(filepath.Join(parent, "other"), filepath.Join(parent, "box-link")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(filepath.Join(parent, "other"), filepath.Join(parent, "box-link")))
 	lock, err := lockOwner(filepath.Join(parent, "box-locked", "owner"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer lock.Close()
 	var swept []string
 	sweep(parent, "box-", func(dir string) error {
@@ -123,9 +70,7 @@ func TestSweepBesideNewBoxes(t *testing.T) {
 	})
 	for i := range 1000 {
 		dir := filepath.Join(parent, "box-"+strconv.Itoa(i))
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Mkdir(dir, 0o755))
 		lock, err := lockOwner(filepath.Join(dir, "owner"))
 		if err != nil {
 			t.Error(err)
@@ -138,4 +83,12 @@ func TestSweepBesideNewBoxes(t *testing.T) {
 	}
 	cancel()
 	sweeping.Wait()
+}
+
+// must ends a test or a benchmark that cannot go on.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
 }

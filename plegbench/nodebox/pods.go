@@ -18,11 +18,12 @@ import (
 	"github.com/kdiag/kdiag/crictl/remote"
 )
 
-// runPatience is the deadline of one call while pods are made: a busy machine is slow, but not sick.
+// runPatience is the deadline of one call while pods are made, and of containers that end by themselves: a busy machine
+// is slow, but not sick.
 const runPatience = 2 * time.Minute
 
-// exitPatience is how long containers that end by themselves may take to be seen as exited.
-const exitPatience = 2 * time.Minute
+// namespace is that of the pods.
+const namespace = "box"
 
 // Pods describe pods that are created as a kubelet does. The zero value of each field is a default.
 type Pods struct {
@@ -30,7 +31,6 @@ type Pods struct {
 	Containers int                   // containers in each
 	Attempts   int                   // how often each container was started, as in a crash loop; 0 means once
 	State      crictl.ContainerState // ContainerCreated, ContainerRunning (sleeping) or ContainerExited (with code 0)
-	Namespace  string                // empty means "box"
 	Prefix     string                // of the pods' names, which end in their number; empty means "pod"
 	PodNetwork bool                  // a network namespace and CNI for each, instead of the host's network
 	// NeverRan makes containers fail at their start: the sandbox is stopped first, so that the runtime refuses to start
@@ -78,7 +78,7 @@ func (c *Containerd) MakeExited(ctx context.Context, n int) ([]Pod, error) {
 	for made := 0; made < n; {
 		if made > 0 && made%perDaemon == 0 {
 			if err := c.Restart(ctx); err != nil {
-				return all, err
+				return nil, err
 			}
 		}
 		batch := min(n-made, perDaemon)
@@ -90,11 +90,10 @@ func (c *Containerd) MakeExited(ctx context.Context, n int) ([]Pod, error) {
 			p.Count, p.Attempts = 1, batch
 		}
 		pods, err := c.RunPods(ctx, p)
-		all = append(all, pods...)
 		if err != nil {
-			return all, err
+			return nil, err
 		}
-		made += p.Count * p.Attempts
+		all, made = append(all, pods...), made+p.Count*p.Attempts
 	}
 	return all, nil
 }
@@ -104,44 +103,32 @@ func (c *Containerd) MakeExited(ctx context.Context, n int) ([]Pod, error) {
 func (c *Containerd) MakeLargeList(ctx context.Context, bytes int) ([]Pod, error) {
 	const padding, perPod = 128 << 10, 16
 	count := (bytes/padding + perPod) / perPod
-	return c.RunPods(ctx, Pods{
-		Count: count, Containers: perPod, Padding: padding, State: crictl.ContainerCreated,
-		Prefix: "large",
-	})
+	return c.RunPods(ctx, Pods{Count: count, Containers: perPod, Padding: padding, Prefix: "large"})
 }
 
 // RunPods creates pods in the runtime at endpoint and returns them in the order of their numbers, when every container
-// has the wanted state. After an error it returns those that were created.
+// has the wanted state.
 func RunPods(ctx context.Context, endpoint string, p Pods) ([]Pod, error) {
 	cri, err := remote.Dial(endpoint, remote.Options{Timeout: runPatience})
 	if err != nil {
 		return nil, fmt.Errorf("running pods: %w", err)
 	}
 	defer cri.Close()
-	p.Namespace, p.Prefix = cmp.Or(p.Namespace, "box"), cmp.Or(p.Prefix, "pod")
-	p.Attempts, p.Parallel = cmp.Or(p.Attempts, 1), cmp.Or(p.Parallel, 8)
-	made := make([]Pod, p.Count)
+	p.Prefix, p.Attempts, p.Parallel = cmp.Or(p.Prefix, "pod"), cmp.Or(p.Attempts, 1), cmp.Or(p.Parallel, 8)
+	pods := make([]Pod, p.Count)
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(p.Parallel)
 	for i := range p.Count {
-		g.Go(func() error {
-			var err error
-			made[i], err = p.run(gctx, cri, i)
+		g.Go(func() (err error) {
+			pods[i], err = p.run(gctx, cri, i)
 			return err
 		})
 	}
-	err = g.Wait()
-	var pods []Pod
-	for _, pod := range made {
-		if pod.ID != "" {
-			pods = append(pods, pod)
-		}
-	}
-	if err == nil && p.State == crictl.ContainerExited {
+	if err = g.Wait(); err == nil && p.State == crictl.ContainerExited {
 		err = awaitExits(ctx, cri, pods)
 	}
 	if err != nil {
-		return pods, fmt.Errorf("running pods on %s: %w", endpoint, err)
+		return nil, fmt.Errorf("running pods on %s: %w", endpoint, err)
 	}
 	return pods, nil
 }
@@ -185,13 +172,13 @@ func (p Pods) run(ctx context.Context, cri *remote.Service, i int) (pod Pod, err
 func (p Pods) sandbox(i int) *runtimeapi.PodSandboxConfig {
 	name := p.Prefix + "-" + strconv.Itoa(i)
 	hash := fnv.New32a()
-	hash.Write([]byte(p.Namespace + "/" + p.Prefix)) // a hash takes everything
+	hash.Write([]byte(namespace + "/" + p.Prefix)) // a hash takes everything
 	uid := fmt.Sprintf("%08x-0000-4000-8000-0000%08x", i, hash.Sum32())
 	config := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: p.Namespace, Uid: uid},
+		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: namespace, Uid: uid},
 		Labels: map[string]string{
 			crictl.LabelPodName:      name,
-			crictl.LabelPodNamespace: p.Namespace,
+			crictl.LabelPodNamespace: namespace,
 			crictl.LabelPodUID:       uid,
 		},
 		Annotations: map[string]string{
@@ -205,12 +192,13 @@ func (p Pods) sandbox(i int) *runtimeapi.PodSandboxConfig {
 		config.Linux.CgroupParent = p.CgroupParent + "/pod" + uid
 	}
 	if p.LogDirectory != "" {
-		config.LogDirectory = p.LogDirectory + "/" + p.Namespace + "_" + name + "_" + uid
+		config.LogDirectory = p.LogDirectory + "/" + namespace + "_" + name + "_" + uid
 	}
 	if p.PodNetwork {
 		config.Hostname = name
 	} else {
-		config.Linux.SecurityContext.NamespaceOptions = &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
+		host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
+		config.Linux.SecurityContext.NamespaceOptions = host
 	}
 	return config
 }
@@ -256,7 +244,7 @@ func awaitExits(ctx context.Context, cri *remote.Service, pods []Pod) error {
 			PodSandboxId: pod.ID,
 			State:        &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 		}
-		err := poll(ctx, exitPatience, "the containers of "+pod.Config.Metadata.Name+" to exit", func() (bool, error) {
+		err := poll(ctx, runPatience, "the containers of "+pod.Config.Metadata.Name+" to exit", func() (bool, error) {
 			left, err := cri.ListContainers(ctx, running)
 			if err != nil {
 				return false, err

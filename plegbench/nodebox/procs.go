@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killAll ends the processes of a Containerd or a Box, frozen ones as well, until there is none. Those of its containers
-// end with their cgroups, and those of a Box with its systemd.
+// killAll ends the processes of a Containerd or a Box, frozen ones as well, until there is none. Those of its
+// containers end with their cgroups, and those of a Box with its systemd.
 func killAll(ctx context.Context, dir string) error {
 	return poll(ctx, stopPatience, "the processes of "+dir+" to end", func() (bool, error) {
 		alive := 0
