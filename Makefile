@@ -44,6 +44,7 @@ vulncheck:
 
 # docs/reference, docs/man, docs/causes.md out of the live commands and lists.
 generate:
+	go run ./cmd/gendocs/causelist checks/causes
 	go run ./cmd/gendocs/signatures journal/signature
 	go run ./cmd/gendocs docs
 

@@ -18,6 +18,8 @@ var serverInRecord = regexp.MustCompile(`https://([A-Za-z0-9.-]{1,253}|\[[0-9a-f
 // APIServerUnreachable is the code of this cause.
 const APIServerUnreachable = "APIServerUnreachable"
 
+var apiserverUnreachable = cause(APIServerUnreachable, recogniseAPIServerUnreachable, nil, "kubelet.apiserver")
+
 func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 	look := f.Seen.Server
 	away := look.OK && !look.Value.Reachable && (look.Value.Err != "" || look.Value.TLSError != "")

@@ -1,7 +1,6 @@
 // Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts and
-// advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded case. list.go
-// lists all causes, and relations.go holds which explains which. Package judge relates what is found and writes the
-// report.
+// advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded case. Which cause
+// explains which is one table, in relations.go. Package judge relates what is found and writes the report.
 package causes
 
 import (
@@ -54,6 +53,16 @@ type Root struct {
 
 // Holds reports whether the facts show what the root needs.
 func (r Root) Holds(f *facts.Facts) bool { return r.When == nil || r.When(f) }
+
+// cause returns a definition. fromLog is nil for a cause that no log shows; claims are the checks whose line it gives.
+func cause(
+	code string, recognise func(*facts.Facts) *Finding, fromLog func(*Incident) *LogFinding, claims ...string,
+) Definition {
+	return Definition{
+		Code: code, Claims: claims, Roots: rootsOf(code), Hidden: hidden[code], OnPurpose: onPurpose[code],
+		Past: code == OOMKilled || code == KernelHung, Recognise: recognise, FromLog: fromLog,
+	}
+}
 
 // newFinding returns a finding about the subjects, the culprit first. Their texts need not be clean.
 func newFinding(

@@ -17,6 +17,8 @@ var safeCgroup = regexp.MustCompile(`^/[A-Za-z0-9._:@\\/-]+$`)
 // CgroupFrozen is the code of this cause.
 const CgroupFrozen = "CgroupFrozen"
 
+var cgroupFrozen = cause(CgroupFrozen, recogniseCgroupFrozen, nil, "host.freezer")
+
 func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 	frozen := f.Tasks.Frozen
 	if len(frozen) == 0 {

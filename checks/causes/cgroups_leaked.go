@@ -9,6 +9,8 @@ import (
 // CgroupsLeaked is the code of this cause.
 const CgroupsLeaked = "CgroupsLeaked"
 
+var cgroupsLeaked = cause(CgroupsLeaked, recogniseCgroupsLeaked, nil, "host.cgroups")
+
 func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 	l, g, ids := f.Limits.Node, f.Seen.Cgroups.Value, f.Usage.CgroupIDs
 	if g.Total < l.Cgroups && g.Dying < l.DyingCgroups && ids < l.CgroupsCritical {

@@ -12,6 +12,8 @@ import (
 // ClockJumped is the code of this cause.
 const ClockJumped = "ClockJumped"
 
+var clockJumped = cause(ClockJumped, recogniseClockJumped, loggedClockJumped, "host.clock")
+
 // recogniseClockJumped needs a jump that was seen, or one in the log beside trouble that it may have made: a clock is
 // set at each boot, and laptops sleep.
 func recogniseClockJumped(f *facts.Facts) *Finding {

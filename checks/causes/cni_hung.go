@@ -10,6 +10,8 @@ import (
 // CNIHung is the code of this cause.
 const CNIHung = "CNIHung"
 
+var cniHung = cause(CNIHung, recogniseCNIHung, loggedCNIHung)
+
 func recogniseCNIHung(f *facts.Facts) *Finding {
 	status := f.RPC[facts.RPCStatus]
 	hangs, old := status.Outcome == facts.Hung, facts.OldProcesses(f, host.RoleCNI, f.Limits.CNIPluginTooLong)

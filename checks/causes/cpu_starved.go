@@ -9,6 +9,8 @@ import (
 // CPUStarved is the code of this cause.
 const CPUStarved = "CPUStarved"
 
+var cpuStarved = cause(CPUStarved, recogniseCPUStarved, nil, "host.throttling")
+
 func recogniseCPUStarved(f *facts.Facts) *Finding {
 	throttled, slow := f.Pressure.Throttled, f.Pattern.Crawls || f.Pattern.Slow
 	if len(throttled) == 0 && !(f.Pressure.Crowded && slow) {

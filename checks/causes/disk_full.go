@@ -12,6 +12,8 @@ import (
 // DiskFull is the code of this cause.
 const DiskFull = "DiskFull"
 
+var diskFull = cause(DiskFull, recogniseDiskFull, loggedDiskFull, "host.space")
+
 var loggedDiskFull = exhausted(0.75, "A file system that the runtime or the kubelet writes to is full.",
 	signature.DiskFull)
 

@@ -61,9 +61,13 @@ func readPage(name string) (checks.Definition, error) {
 	if err == nil && !ok {
 		err = errors.New("no front matter between lines of ---")
 	}
-	doc := checks.Definition{Means: strings.TrimSpace(means)}
-	if err == nil {
-		err = yaml.UnmarshalStrict([]byte(front), &doc)
+	var page struct {
+		checks.Definition
+		Order int `json:"order"` // its place in list.go
 	}
-	return doc, err
+	if err == nil {
+		err = yaml.UnmarshalStrict([]byte(front), &page)
+	}
+	page.Means = strings.TrimSpace(means)
+	return page.Definition, err
 }

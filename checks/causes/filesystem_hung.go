@@ -15,6 +15,8 @@ import (
 // FilesystemHung is the code of this cause.
 const FilesystemHung = "FilesystemHung"
 
+var filesystemHung = cause(FilesystemHung, recogniseFilesystemHung, loggedFilesystemHung, "host.mounts")
+
 // hurts reports whether a mount is one that the kubelet or the runtime uses, so that it hangs with it.
 func hurts(m host.Mount) bool {
 	return m.PodUID != "" || m.Driver != "" || !m.Network || strings.Contains(m.Point, "/kubelet/")

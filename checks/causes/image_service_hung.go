@@ -9,6 +9,8 @@ import (
 // ImageServiceHung is the code of this cause.
 const ImageServiceHung = "ImageServiceHung"
 
+var imageServiceHung = cause(ImageServiceHung, recogniseImageServiceHung, nil, "image.service")
+
 func recogniseImageServiceHung(f *facts.Facts) *Finding {
 	if !listsAnswer(f) {
 		return nil

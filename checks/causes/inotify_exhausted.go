@@ -10,6 +10,8 @@ import (
 // InotifyExhausted is the code of this cause.
 const InotifyExhausted = "InotifyExhausted"
 
+var inotifyExhausted = cause(InotifyExhausted, recogniseInotifyExhausted, loggedInotifyExhausted, "host.inotify")
+
 var loggedInotifyExhausted = fromRecords(hostTier, 0.55, "The node has run out of inotify instances or watches.",
 	signature.InotifyExhausted)
 

@@ -13,6 +13,8 @@ import (
 // InspectHang is the code of this cause.
 const InspectHang = "InspectHang"
 
+var inspectHang = cause(InspectHang, recogniseInspectHang, loggedInspectHang, "runtime.inspect")
+
 func recogniseInspectHang(f *facts.Facts) *Finding {
 	if !talks(f) || f.Pattern.Stalls || len(f.Calls.HungLists) > 0 {
 		return nil

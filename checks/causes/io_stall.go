@@ -9,6 +9,8 @@ import (
 // IOStall is the code of this cause.
 const IOStall = "IOStall"
 
+var ioStall = cause(IOStall, recogniseIOStall, loggedIOStall, "host.writes")
+
 var loggedIOStall = fromRecords(hostTier, 0.7, "A disk fails or its file system is damaged: whatever touches it waits.",
 	signature.BlockIOError, signature.FilesystemError)
 

@@ -14,6 +14,8 @@ import (
 // KubeletDown is the code of this cause.
 const KubeletDown = "KubeletDown"
 
+var kubeletDown = cause(KubeletDown, recogniseKubeletDown, nil, "kubelet.unit")
+
 // UnitDown reports whether a unit is not running and systemd will not start it again.
 func UnitDown(u *host.Unit) bool {
 	return u != nil && (u.Active == "failed" || u.Active == "inactive")

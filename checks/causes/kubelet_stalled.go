@@ -13,6 +13,8 @@ import (
 // KubeletStalled is the code of this cause.
 const KubeletStalled = "KubeletStalled"
 
+var kubeletStalled = cause(KubeletStalled, recogniseKubeletStalled, loggedKubeletStalled, "kubelet.server")
+
 // ServerWaitsLine describes a server of the kubelet that hangs while its ping answers.
 func ServerWaitsLine(f *facts.Facts) string {
 	a := f.Seen.Health.Value.SyncLoop

@@ -13,6 +13,8 @@ import (
 // ListHang is the code of this cause.
 const ListHang = "ListHang"
 
+var listHang = cause(ListHang, recogniseListHang, loggedListHang, "runtime.lists")
+
 func recogniseListHang(f *facts.Facts) *Finding {
 	lists, hungs := f.Calls.HungLists, mainFirst(f.Sweep.Hung)
 	someAnswer := f.Calls.AnyList || f.RPC[facts.RPCStatus].Outcome.Alive() || f.Sweep.Answered > 0

@@ -15,6 +15,8 @@ import (
 // ListTooLarge is the code of this cause.
 const ListTooLarge = "ListTooLarge"
 
+var listTooLarge = cause(ListTooLarge, recogniseListTooLarge, loggedListTooLarge, "relist.size")
+
 func recogniseListTooLarge(f *facts.Facts) *Finding {
 	s, l := f.Lists.Size, f.Limits
 	if !f.Lists.SizeKnown || !s.Over() && (l.SizeWarning <= 0 || s.Share() < l.SizeWarning) {

@@ -10,6 +10,8 @@ import (
 // MemoryPressure is the code of this cause.
 const MemoryPressure = "MemoryPressure"
 
+var memoryPressure = cause(MemoryPressure, recogniseMemoryPressure, nil, "host.memory")
+
 func recogniseMemoryPressure(f *facts.Facts) *Finding {
 	if !f.Pressure.MemoryShort {
 		return nil

@@ -9,6 +9,8 @@ import (
 // MountsExploded is the code of this cause.
 const MountsExploded = "MountsExploded"
 
+var mountsExploded = cause(MountsExploded, recogniseMountsExploded, nil, "host.mounts")
+
 func recogniseMountsExploded(f *facts.Facts) *Finding {
 	l, t := f.Limits.Node, f.Seen.Mounts.Value
 	if t.Total < l.Mounts {

@@ -15,6 +15,8 @@ import (
 // NetworkNotReady is the code of this cause.
 const NetworkNotReady = "NetworkNotReady"
 
+var networkNotReady = cause(NetworkNotReady, recogniseNetworkNotReady, loggedNetworkNotReady, "runtime.network")
+
 var loggedNetworkNotReady = fromRecords(SymptomTier, 0.25,
 	"The runtime has no working pod network, which does not make PLEG unhealthy.",
 	signature.NetworkNotReady, signature.CNINotInitialized)

@@ -19,6 +19,8 @@ const manyOOMs = 3
 // OOMKilled is the code of this cause.
 const OOMKilled = "OOMKilled"
 
+var oomKilled = cause(OOMKilled, recogniseOOMKilled, loggedOOMKilled, "journal.kernel")
+
 // oomHits reports whether the OOM killer hit a task or unit of a role.
 func oomHits(f *facts.Facts, r facts.Role) bool {
 	return slices.ContainsFunc(f.Log.OOMVictims, func(v facts.LogTask) bool { return v.Role() == r }) ||

@@ -13,6 +13,8 @@ import (
 // PIDsExhausted is the code of this cause.
 const PIDsExhausted = "PIDsExhausted"
 
+var pidsExhausted = cause(PIDsExhausted, recognisePIDsExhausted, loggedPIDsExhausted, "host.pids")
+
 var loggedPIDsExhausted = fromRecords(hostTier, 0.75, "New processes or threads cannot be started.",
 	signature.ForkFailed, signature.ForkRejected)
 

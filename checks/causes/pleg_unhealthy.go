@@ -13,6 +13,8 @@ import (
 // PLEGUnhealthy is the code of this cause.
 const PLEGUnhealthy = "PLEGUnhealthy"
 
+var plegUnhealthy = cause(PLEGUnhealthy, recognisePLEGUnhealthy, nil, "journal.pleg")
+
 func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	all := f.Log.Incidents
 	if len(all) == 0 || f.Target.Simulated || f.Target.OtherEndpoint && !f.Target.WrongSocket {

@@ -12,6 +12,10 @@ import (
 // RelistOverloaded is the code of this cause.
 const RelistOverloaded = "RelistOverloaded"
 
+var relistOverloaded = cause(
+	RelistOverloaded, recogniseRelistOverloaded, loggedRelistOverloaded, "relist.projection",
+)
+
 func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 	s := f.Summary
 	if s == nil || !talks(f) || len(f.Calls.HungLists) > 0 || len(f.Sweep.Hung) > 0 {

@@ -15,6 +15,8 @@ import (
 // RuntimeDown is the code of this cause.
 const RuntimeDown = "RuntimeDown"
 
+var runtimeDown = cause(RuntimeDown, recogniseRuntimeDown, loggedRuntimeDown, "runtime.connect")
+
 func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	if f.Measurement == nil {
 		return nil

@@ -13,6 +13,8 @@ import (
 // RuntimeHung is the code of this cause.
 const RuntimeHung = "RuntimeHung"
 
+var runtimeHung = cause(RuntimeHung, recogniseRuntimeHung, loggedRuntimeHung)
+
 func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	how, d := f.Pattern.Hang, f.Target.Daemon
 	if how == facts.HangNone {

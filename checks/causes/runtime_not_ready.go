@@ -15,6 +15,8 @@ import (
 // RuntimeNotReady is the code of this cause.
 const RuntimeNotReady = "RuntimeNotReady"
 
+var runtimeNotReady = cause(RuntimeNotReady, recogniseRuntimeNotReady, loggedRuntimeNotReady, "runtime.status")
+
 func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	if !talks(f) {
 		return nil

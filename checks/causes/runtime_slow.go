@@ -10,6 +10,8 @@ import (
 // RuntimeSlow is the code of this cause.
 const RuntimeSlow = "RuntimeSlow"
 
+var runtimeSlow = cause(RuntimeSlow, recogniseRuntimeSlow, loggedRuntimeSlow)
+
 func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	p := f.Pattern
 	if !p.Slow {

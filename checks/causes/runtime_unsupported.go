@@ -13,6 +13,8 @@ import (
 // RuntimeUnsupported is the code of this cause.
 const RuntimeUnsupported = "RuntimeUnsupported"
 
+var runtimeUnsupported = cause(RuntimeUnsupported, recogniseRuntimeUnsupported, loggedRuntimeUnsupported)
+
 func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 	if f.Measurement == nil || facts.NamedTTRPC(&f.Input) {
 		return nil

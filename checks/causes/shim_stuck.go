@@ -10,6 +10,8 @@ import (
 // ShimStuck is the code of this cause.
 const ShimStuck = "ShimStuck"
 
+var shimStuck = cause(ShimStuck, recogniseShimStuck, loggedShimStuck, "host.shims")
+
 func recogniseShimStuck(f *facts.Facts) *Finding {
 	if !f.Seen.Tasks.OK {
 		return nil // kdiag was not asked to look at the host

@@ -11,6 +11,10 @@ import (
 // SystemdWedged is the code of this cause.
 const SystemdWedged = "SystemdWedged"
 
+var systemdWedged = cause(
+	SystemdWedged, recogniseSystemdWedged, loggedSystemdWedged, "systemd.answer", "systemd.units",
+)
+
 var loggedSystemdWedged = fromRecords(hostTier, 0.75, "systemd or its bus does not answer; runc waits for it.",
 	signature.SystemdUnresponsive)
 

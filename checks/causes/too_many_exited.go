@@ -13,6 +13,8 @@ import (
 // TooManyExited is the code of this cause.
 const TooManyExited = "TooManyExited"
 
+var tooManyExited = cause(TooManyExited, recogniseTooManyExited, loggedTooManyExited, "relist.exited")
+
 func recogniseTooManyExited(f *facts.Facts) *Finding {
 	if f.Measurement == nil {
 		return nil
