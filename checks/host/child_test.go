@@ -212,7 +212,9 @@ func TestTimeWritesReal(t *testing.T) {
 		times  int
 		err    string
 	}{
-		{well, 8, ""}, {full, 0, "no space left on device"}, {readOnly, 0, "read-only file system"},
+		{well, 8, ""},
+		{full, 0, "no space left on device"},
+		{readOnly, 0, "read-only file system"},
 		{filepath.Join(dir, "none"), 0, "there is no such folder"},
 	} {
 		w, err := TimeWrites(limited(t), "/", hostPeople(t), Folder{Path: tt.folder}, testChild(t))
@@ -230,8 +232,10 @@ func TestFrozenReal(t *testing.T) {
 	image, point := filepath.Join(dir, "image"), filepath.Join(dir, "frozen")
 	must(t, os.Mkdir(point, 0o755))
 	for _, args := range [][]string{
-		{"truncate", "-s", "16M", image}, {"mkfs.ext4", "-q", image},
-		{"mount", "-o", "loop", image, point}, {"fsfreeze", "-f", point},
+		{"truncate", "-s", "16M", image},
+		{"mkfs.ext4", "-q", image},
+		{"mount", "-o", "loop", image, point},
+		{"fsfreeze", "-f", point},
 	} {
 		if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
 			nodebox.Need(t, fmt.Sprintf("%v: %v: %s", args, err, out))

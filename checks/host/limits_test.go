@@ -192,8 +192,11 @@ func TestFolders(t *testing.T) {
 	n.process(50, 1, "containerd", 'S', "/usr/bin/containerd")
 	n.write("var/lib/containerd/x", "", "run/containerd/x", "")
 	rest := []Folder{
-		{Path: "/run/containerd", Role: FolderState}, {Path: "/var/lib/kubelet", Role: FolderKubelet},
-		{Path: "/var/log/pods", Role: FolderLogs}, {Path: "/var/log", Role: FolderLogs}, {Path: "/", Role: FolderRoot},
+		{Path: "/run/containerd", Role: FolderState},
+		{Path: "/var/lib/kubelet", Role: FolderKubelet},
+		{Path: "/var/log/pods", Role: FolderLogs},
+		{Path: "/var/log", Role: FolderLogs},
+		{Path: "/", Role: FolderRoot},
 	}
 	usual := append([]Folder{{Path: "/var/lib/containerd", Role: FolderRuntime}}, rest...)
 	equal(t, "the usual ones", usual, Folders(n.root, n.people(), "", ""))

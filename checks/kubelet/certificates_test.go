@@ -68,7 +68,8 @@ func TestReadCertificates(t *testing.T) {
 		{
 			"one for serving that the kubelet was given, and does not ask for any more",
 			[]string{"pki/kubelet-server-current.pem", client, "pki/kubelet.crt", serving},
-			Settings{PID: 1, CertDir: "/pki"}, []Certificate{of("serving", "/pki/kubelet.crt")},
+			Settings{PID: 1, CertDir: "/pki"},
+			[]Certificate{of("serving", "/pki/kubelet.crt")},
 		},
 		{
 			"one for serving that the kubelet asked for",
@@ -95,7 +96,8 @@ func TestReadCertificates(t *testing.T) {
 			},
 		},
 		{
-			"one that is there and cannot be read is not one that is absent", []string{pki + "kubelet.crt/folder", ""},
+			"one that is there and cannot be read is not one that is absent",
+			[]string{pki + "kubelet.crt/folder", ""},
 			Settings{},
 			[]Certificate{
 				{Role: "client", Path: current, Err: "does not exist"},

@@ -32,8 +32,11 @@ func TestReadCNI(t *testing.T) {
 			File: "05-broken.conf", Others: []string{"10-calico.conflist"},
 			Problem: "05-broken.conf: error parsing configuration: unexpected end of JSON input",
 		}},
-		{"a list in a file for one plugin", []string{"etc/cni/net.d/10.conf", calico},
-			CNI{File: "10.conf", Problem: "10.conf: error parsing configuration: missing 'type'"}},
+		{
+			"a list in a file for one plugin",
+			[]string{"etc/cni/net.d/10.conf", calico},
+			CNI{File: "10.conf", Problem: "10.conf: error parsing configuration: missing 'type'"},
+		},
 		{"a single plugin, in the folder of K3s", []string{
 			"etc/cni/net.d/README", "", k3sConf + "/10-flannel.json", `{"name":"cbr0","type":"flannel"}`,
 			"var/lib/rancher/k3s/data/cni/flannel", "",
@@ -55,8 +58,11 @@ func TestReadCNI(t *testing.T) {
 			ConfDir: "/etc/kubernetes/cni/net.d", BinDirs: []string{"/var/lib/cni/bin"}, File: "00-multus.conf",
 			Name: "multus", Plugins: []string{"multus-shim"},
 		}},
-		{"no plugins", []string{"etc/cni/net.d/10.conflist", `{"name":"../..","cniVersion":"1.1.0"}`},
-			CNI{File: "10.conflist", Problem: "10.conflist: names no plugin"}},
+		{
+			"no plugins",
+			[]string{"etc/cni/net.d/10.conflist", `{"name":"../..","cniVersion":"1.1.0"}`},
+			CNI{File: "10.conflist", Problem: "10.conflist: names no plugin"},
+		},
 		{"nothing", nil, CNI{Problem: "there is no network configuration in /etc/kubernetes/cni/net.d, " +
 			"/etc/cni/net.d, /var/lib/rancher/k3s/agent/etc/cni/net.d, /var/snap/microk8s/current/args/cni-network"}},
 	} {

@@ -119,14 +119,16 @@ func TestAskHealth(t *testing.T) {
 		}, "", "the kubelet's server does not let us in with the node certificate (403)", func(_ *node, h *Health) {
 			h.SyncLoop.Status, h.SyncLoop.Denied = 403, true
 		}},
-		{"the API server is away, and cannot be asked what is allowed", func(n *node) {
-			inCertDir(n)
-			for path := range n.answers {
-				n.answers[path] = answer(500,
-					"Authorization error (user=system:node:worker-1, verb=get, resource=nodes)")
-			}
-		}, "", "the kubelet could not ask the API server whether the node certificate lets us in (500)",
-			func(_ *node, h *Health) { h.SyncLoop.Status, h.SyncLoop.Denied = 500, true }},
+		{
+			"the API server is away, and cannot be asked what is allowed", func(n *node) {
+				inCertDir(n)
+				for path := range n.answers {
+					n.answers[path] = answer(500,
+						"Authorization error (user=system:node:worker-1, verb=get, resource=nodes)")
+				}
+			}, "", "the kubelet could not ask the API server whether the node certificate lets us in (500)",
+			func(_ *node, h *Health) { h.SyncLoop.Status, h.SyncLoop.Denied = 500, true },
+		},
 		{"the node's newest certificate, not the expired one of its kubeconfig", func(n *node) {
 			inCertDir(n)
 			n.file("kubelet.conf", kubeconfig("https://127.0.0.1:1", embedded(authority.expired())))
@@ -148,8 +150,10 @@ func TestAskHealth(t *testing.T) {
 			n.answers["/metrics"], n.answers["/configz"] = answer(200, "<html>"), nil
 		}, "token", "", func(_ *node, h *Health) {
 			h.SyncLoop.Status, h.Metrics = 302, nil
-			h.Unread = []string{"/metrics: reading the kubelet's metrics: none is a kubelet's",
-				"/configz: 404 Not Found"}
+			h.Unread = []string{
+				"/metrics: reading the kubelet's metrics: none is a kubelet's",
+				"/configz: 404 Not Found",
+			}
 		}},
 		{"it runs with other settings than its files have", func(n *node) {
 			n.given.Token = "x"
@@ -167,10 +171,12 @@ func TestAskHealth(t *testing.T) {
 			h.SyncLoop = nil
 			*h.Ping = Answer{URL: "http://192.0.2.1:10248/healthz", Err: "192.0.2.1:10248 is no address of this node"}
 		}},
-		{"all turned off", func(n *node) { n.settings.HealthzAddress, n.settings.Address = "", "" },
+		{
+			"all turned off", func(n *node) { n.settings.HealthzAddress, n.settings.Address = "", "" },
 			"", "the kubelet's server is turned off (enableServer)", func(_ *node, h *Health) {
 				h.Ping, h.SyncLoop = nil, nil
-			}},
+			},
+		},
 		{"nothing listens", func(n *node) {
 			n.ping.Close()
 			n.server.Close()
@@ -313,11 +319,15 @@ func TestAskPing(t *testing.T) {
 		want               *Answer
 	}{
 		{"at its port", "kind: KubeletConfiguration\nhealthzPort: " + port + "\n", "", &Answer{URL: url, Status: 200}},
-		{"at the port in its unit", "healthzPort: 1\n", "[Service]\nExecStart=kubelet --healthz-port=" + port + "\n",
-			&Answer{URL: url, Status: 200}},
+		{
+			"at the port in its unit", "healthzPort: 1\n", "[Service]\nExecStart=kubelet --healthz-port=" + port + "\n",
+			&Answer{URL: url, Status: 200},
+		},
 		{"with its port turned off", "healthzPort: 0\n", "", nil},
-		{"with nothing at its port", "healthzPort: 1\n", "",
-			&Answer{URL: "http://127.0.0.1:1/healthz", Err: "connection refused: nothing listens there"}},
+		{
+			"with nothing at its port", "healthzPort: 1\n", "",
+			&Answer{URL: "http://127.0.0.1:1/healthz", Err: "connection refused: nothing listens there"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h.file("var/lib/kubelet/config.yaml", tc.config, unit, tc.unit)

@@ -67,10 +67,14 @@ func TestAskServer(t *testing.T) {
 		{"by a certificate that is absent", good, "client-certificate: none.pem\n    client-key: n.pem", noFile},
 		{"expired", expired, byCertificate, Server{TLSError: "is after 2021-01-01T00:00:00Z"}},
 		{"of another authority", foreign, byCertificate, Server{TLSError: "certificate signed by unknown authority"}},
-		{"of another name", strings.Replace(good, "127.0.0.1", "localhost", 1), byCertificate,
-			Server{TLSError: "to match localhost"}},
-		{"refused", "https://" + l.Addr().String(), byCertificate,
-			Server{Err: "connection refused: nothing listens there"}},
+		{
+			"of another name", strings.Replace(good, "127.0.0.1", "localhost", 1), byCertificate,
+			Server{TLSError: "to match localhost"},
+		},
+		{
+			"refused", "https://" + l.Addr().String(), byCertificate,
+			Server{Err: "connection refused: nothing listens there"},
+		},
 		{"no such name", "https://kdiag.invalid:1", byCertificate, Server{Err: "kdiag.invalid"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -174,8 +174,10 @@ func TestReadSettings(t *testing.T) {
 						"Kubernetes is tested with 110 on a node."},
 					{"nodeLeaseDurationSeconds", "160", "The lease is renewed each 40s only, " +
 						"and the node is Unknown after 40 s (50 s since Kubernetes 1.32) without it."},
-					{"runtimeRequestTimeout", "10m0s",
-						"One CRI call that hangs holds the relist past PLEG's threshold of 3m0s."},
+					{
+						"runtimeRequestTimeout", "10m0s",
+						"One CRI call that hangs holds the relist past PLEG's threshold of 3m0s.",
+					},
 				}
 			},
 		},
