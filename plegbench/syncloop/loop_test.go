@@ -125,10 +125,10 @@ func (r *rig) runtimeErrors() error {
 func (r *rig) podByUID(uid types.UID) (*v1.Pod, bool) {
 	return named(string(uid)), strings.HasPrefix(string(uid), "pod")
 }
-func (r *rig) podsDue() []*v1.Pod                     { return nil }
-func (r *rig) sourcesReady() bool                     { return true }
-func (r *rig) sawSource(source string)                { r.note("saw %s", source) }
-func (r *rig) notify(what, detail string)             { r.note("event %s %s", what, detail) }
+func (r *rig) podsDue() []*v1.Pod         { return nil }
+func (r *rig) sourcesReady() bool         { return true }
+func (r *rig) sawSource(source string)    { r.note("saw %s", source) }
+func (r *rig) notify(what, detail string) { r.note("event %s %s", what, detail) }
 func (r *rig) probed(probe string, uid types.UID, _ container.ID, ok bool) {
 	r.note("%s %s %v", probe, uid, ok)
 }
