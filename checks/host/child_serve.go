@@ -60,8 +60,7 @@ func Serve(args []string, out io.Writer) int {
 }
 
 // measure asks a file system for its size, as df does, and for the attributes of a folder, as ls does; of those a
-// server
-// is asked rather than the cache. O_PATH opens nothing on the file system itself.
+// server is asked rather than the cache. O_PATH opens nothing on the file system itself.
 func measure(name string) reply {
 	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -37,8 +37,7 @@ type Object struct {
 }
 
 // Objects returns the sandboxes and containers that run from the bundles in the runtimes' state directories, for when
-// the
-// runtime's lists hang. Some may be gone from the runtime by now.
+// the runtime's lists hang. Some may be gone from the runtime by now.
 //
 // The order is by namespace, pod, kind (the sandbox first), name and id. When ctx ends first, the result is what was
 // found until then.

@@ -209,7 +209,7 @@ func TestAskHealth(t *testing.T) {
 }
 
 func TestAskHealthHangs(t *testing.T) {
-	n := newNode(t, newIssuer(t))
+	n, all := newNode(t, newIssuer(t)), newNode(t, newIssuer(t))
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) })
 	hang := func(_ http.ResponseWriter, r *http.Request) {
@@ -234,7 +234,7 @@ func TestAskHealthHangs(t *testing.T) {
 		t.Errorf("one that hangs: %+v, %+v, error %v", got.SyncLoop, got, err)
 	}
 	// Where all hangs, the read-only port is not asked.
-	n = newNode(t, newIssuer(t))
+	n = all
 	n.settings.HealthzAddress, n.given.Token = "", "x"
 	for path := range n.answers {
 		n.answers[path] = hang
