@@ -23,7 +23,7 @@ func deriveShims(f *Facts) {
 		m.Containers.Complete
 	for _, p := range slices.Concat(n.Tasks.Value.Stopped, ProcessesOf(f, host.RoleShim)) {
 		known := slices.ContainsFunc(s.Stopped, func(o host.Process) bool { return o.PID == p.PID })
-		if n.Tasks.OK && p.Role == host.RoleShim && IsStopped(&p) && !known && !isForeignShim(f, p) {
+		if n.Tasks.OK && p.Role == host.RoleShim && IsStopped(&p) && !known && !IsForeignShim(f, p) {
 			s.Stopped = append(s.Stopped, p)
 		}
 	}
@@ -34,9 +34,9 @@ func deriveShims(f *Facts) {
 	}
 }
 
-// isForeignShim reports whether a shim serves what the runtime that was asked does not list, without anything that
+// IsForeignShim reports whether a shim serves what the runtime that was asked does not list, without anything that
 // names it as trouble.
-func isForeignShim(f *Facts, p host.Process) bool {
+func IsForeignShim(f *Facts, p host.Process) bool {
 	return p.Role == host.RoleShim && p.ObjectID != "" && AgeOf(f, p) >= ShimSettled && f.Shims.Comparable &&
 		!IsListed(f, p.ObjectID) && !IsNamedBad(f, p.ObjectID)
 }

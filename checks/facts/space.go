@@ -87,7 +87,7 @@ func shortages(f *Facts, inodes bool) []Shortage {
 			out = append(out, short)
 		}
 	}
-	noteWrites(f, out)
+	out = noteWrites(f, out, inodes)
 	slices.SortStableFunc(out, func(a, b Shortage) int {
 		return cmp.Or(cmp.Compare(a.Severity(), b.Severity()), // critical comes before warning
 			cmp.Compare(Share(a.Space.Free, a.Space.Size), Share(b.Space.Free, b.Space.Size)))
@@ -168,18 +168,23 @@ func Amount(written string, total uint64) uint64 {
 	return uint64(n)
 }
 
-// noteWrites notes what timed writes show of the file systems that are short.
-func noteWrites(f *Facts, short []Shortage) {
+// noteWrites notes what timed writes show of the file systems that are short. One that refuses a write though space
+// and inodes are left lacks space: a quota, the blocks that are reserved for root, or btrfs's metadata.
+func noteWrites(f *Facts, short []Shortage, inodes bool) []Shortage {
 	for _, w := range f.Seen.Writes.Value {
-		i := slices.IndexFunc(short, func(s Shortage) bool { return s.Space.Mount == SpaceOf(f, w).Mount })
+		space := SpaceOf(f, w)
+		i := slices.IndexFunc(short, func(s Shortage) bool { return s.Space.Mount == space.Mount })
+		refused := Says(w.Err, "no space left on device", "disk quota exceeded")
 		switch {
-		case i < 0:
-		case Says(w.Err, "no space left on device", "disk quota exceeded"):
+		case i >= 0 && refused:
 			short[i].Full, short[i].Err = true, w.Err
-		case w.Err == "" && !w.Hung && len(w.Times) > 0:
+		case i >= 0 && w.Err == "" && !w.Hung && len(w.Times) > 0:
 			short[i].Written = true
+		case refused && !inodes && (space.Inodes == 0 || !isFull(f, true, space.InodesFree, space.Inodes)):
+			short = append(short, Shortage{Space: space, Full: true, Err: w.Err})
 		}
 	}
+	return short
 }
 
 // SpaceOf returns the file system that was written to, as far as it is known.

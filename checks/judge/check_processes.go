@@ -25,6 +25,7 @@ func readProcesses(f *facts.Facts) checks.Result {
 		stopped, asleep, age := facts.IsStopped(&p), facts.IsUninterruptible(&p), facts.AgeOf(f, p)
 		line := fmt.Sprintf("%s (%s): %s", facts.ProcessLabel(p), p.Role, facts.StateOf(p))
 		switch {
+		case stopped && facts.IsForeignShim(f, p):
 		case p.Role == host.RoleRuntime && !isOther(f, p) && (stopped || asleep && p.Lasting):
 			return critical("%s", line)
 		case out.Status != checks.StatusOK:
