@@ -112,26 +112,38 @@ func TestImports(t *testing.T) {
 		{"plegbench/syncloop/pod", nil},
 		{"plegbench/syncloop/metrics", nil},
 		// A play has all of a node: runtime, proxy and syncLoop.
-		{"plegbench/syncloop/reproduce", []string{"crictl/fake", "crictl/fault", "crictl/remote", "plegbench/syncloop"}},
+		{"plegbench/syncloop/reproduce", []string{
+			"crictl/fake", "crictl/fault", "crictl/remote", "plegbench/syncloop",
+		}},
 		{"plegbench/syncloop/kuberuntime", []string{
 			"crictl/remote", "plegbench/syncloop/container", "plegbench/syncloop/metrics", "plegbench/syncloop/pod",
 			"plegbench/syncloop/volumemanager/source",
 		}},
 		{"plegbench/syncloop/volumemanager", []string{
-			"plegbench/syncloop/container", "plegbench/syncloop/metrics", "plegbench/syncloop/pod", "plegbench/syncloop/volumemanager/source",
+			"plegbench/syncloop/container", "plegbench/syncloop/metrics", "plegbench/syncloop/pod",
+			"plegbench/syncloop/volumemanager/source",
 		}},
 		{"checks", []string{"checks/units", "plegbench"}},
-		{"checks/facts", []string{"checks", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal", "plegbench"}},
-		{"checks/causes", []string{"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal", "plegbench"}},
-		{"checks/judge", []string{
-			"checks", "checks/causes", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal", "plegbench",
+		{"checks/facts", []string{
+			"checks", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal", "plegbench",
 		}},
-		{"checks/probes", []string{"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl"}},
+		{"checks/causes", []string{
+			"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal", "plegbench",
+		}},
+		{"checks/judge", []string{
+			"checks", "checks/causes", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl",
+			"journal", "plegbench",
+		}},
+		{"checks/probes", []string{
+			"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl",
+		}},
 		{"cmd/kdiag", []string{"cmd/internal/app", "cmd/internal/cli"}},
 		{"cmd/gendocs", []string{"cmd/internal/app", "cmd/internal/cli", "checks", "journal/signature"}},
 		{"cmd/internal/cli", nil},
 		{"cmd/internal/render", []string{"checks", "checks/units", "crictl/gc", "journal", "plegbench"}},
-		{"cmd/internal/target", []string{"cmd/internal/cli", "cmd/internal/render", "checks", "crictl", "journal", "plegbench"}},
+		{"cmd/internal/target", []string{
+			"cmd/internal/cli", "cmd/internal/render", "checks", "crictl", "journal", "plegbench",
+		}},
 		{"cmd/internal/app", []string{"cmd/internal", "checks"}},
 		{"cmd/internal/apptest", []string{"cmd/internal/app", "cmd/internal/cli", "checks", "plegbench/nodebox"}},
 		{"cmd/internal", []string{
@@ -164,11 +176,13 @@ func TestImports(t *testing.T) {
 		}
 		for _, imp := range p.Imports {
 			for _, f := range fenced {
-				if strings.HasPrefix(imp, f.prefix) && !slices.ContainsFunc(f.in, func(d string) bool { return under(p.ImportPath, d) }) {
+				allowed := slices.ContainsFunc(f.in, func(d string) bool { return under(p.ImportPath, d) })
+				if strings.HasPrefix(imp, f.prefix) && !allowed {
 					t.Errorf("%s imports %s, which only %v may", p.ImportPath, imp, f.in)
 				}
 			}
-			if strings.HasPrefix(imp, module+"/") && !slices.ContainsFunc(rule, func(d string) bool { return under(imp, d) }) {
+			allowed := slices.ContainsFunc(rule, func(d string) bool { return under(imp, d) })
+			if strings.HasPrefix(imp, module+"/") && !allowed {
 				t.Errorf("%s imports %s; it may import %v of ours", p.ImportPath, imp, rule)
 			}
 		}
@@ -225,7 +239,8 @@ func goFiles(t *testing.T, visit func(name string, fset *token.FileSet, file *as
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != "." || d.Name() == "testdata" || d.Name() == "bin") {
+		hidden := strings.HasPrefix(d.Name(), ".") && name != "."
+		if d.IsDir() && (hidden || d.Name() == "testdata" || d.Name() == "bin") {
 			return filepath.SkipDir
 		}
 		if filepath.Ext(name) != ".go" {

@@ -91,7 +91,8 @@ type Evidence struct {
 
 // A Subject names a culprit.
 type Subject struct {
-	Kind      string    `json:"kind"` // Container, PodSandbox, Unit, Process, Filesystem, Disk, Cgroup, Certificate, Socket, RPC, Node
+	// Kind is Container, PodSandbox, Unit, Process, Filesystem, Disk, Cgroup, Certificate, Socket, RPC or Node.
+	Kind      string    `json:"kind"`
 	ID        string    `json:"id,omitempty"`
 	Name      string    `json:"name,omitempty"`
 	Namespace string    `json:"namespace,omitempty"`
@@ -204,8 +205,8 @@ type RelistBenchmark struct {
 type RelistSample struct {
 	At         time.Time `json:"at"`
 	Seconds    float64   `json:"seconds"`
-	Containers *int      `json:"containers,omitempty"` // absent when their list did not come
-	Bytes      *int      `json:"bytes,omitempty"`      // of the larger list; absent when one did not come, and nothing of either
+	Containers *int      `json:"containers,omitempty"` // absent when their list failed
+	Bytes      *int      `json:"bytes,omitempty"`      // of the larger list; absent when one of the two failed
 	Error      string    `json:"error,omitempty"`
 }
 
@@ -218,7 +219,7 @@ type Definition struct {
 	Fix      []string `json:"fix,omitempty"`      // what helps, in order of blast radius
 	Mistaken string   `json:"mistaken,omitempty"` // what it is mistaken for, and what distinguishes them
 	Sources  []string `json:"sources,omitempty"`  // threads, files and papers where the facts come from
-	RootOf   []string `json:"rootOf,omitempty"`   // codes of causes that are consequences of this one when both are found
+	RootOf   []string `json:"rootOf,omitempty"`   // codes of causes that follow from this one when both are found
 }
 
 // The verdicts of a log. What was not read may hold the incident that was not found: then " YET" follows the second

@@ -61,7 +61,7 @@ func (s *SyncLoop) handlePods(op config.Op, pods []*v1.Pod) {
 				s.log.V(2).Info("Failed to delete pod", "pod", klog.KObj(p),
 					"err", "skipping delete because sources aren't ready yet")
 			}
-		case config.Reconcile: // its status at the API server differs from the reported one: the status manager mends it
+		case config.Reconcile: // the status manager mends a status that differs at the API server
 		default: // a deletion too: the pod is removed only after it has ended within its grace period
 			s.update(podworkers.Update, p, start)
 		}

@@ -1,4 +1,5 @@
-// Health serves the gRPC health protocol at the address that it is given. It is well unless the file that it is given too exists.
+// Health serves the gRPC health protocol at the address in its first argument: SERVING unless the file in its second
+// argument exists.
 package main
 
 import (
