@@ -128,8 +128,8 @@ func NewIncident(e *journal.Episode) *Incident {
 		in.byCode[b.Code] = append(in.byCode[b.Code], b)
 	}
 	lists, all := []string{signature.RelistFailed, signature.ListFailed}, journal.RuntimeCalls()
-	in.failing, in.missed = in.count(all...), in.calls(isLate, all...)
-	in.lists, in.listsMissed = in.count(lists...), in.calls(isLate, lists...)
+	in.failing, in.missed = in.calls(isFailed, all...), in.calls(isLate, all...)
+	in.lists, in.listsMissed = in.calls(isFailed, lists...), in.calls(isLate, lists...)
 	in.statusMissed = in.calls(isLate, signature.SanityCheckFailed)
 	in.refused = max(in.calls(journal.Call.Refused, all...), in.count(signature.RuntimeUnreachable))
 	in.down = slices.Contains(e.Reasons, reasonRuntimeDown) || in.count(signature.RuntimeIsDown) > 0
@@ -149,6 +149,9 @@ func NewIncident(e *journal.Episode) *Incident {
 const reasonRuntimeDown = "container runtime is down"
 
 func isLate(c journal.Call) bool { return c.Code == "DeadlineExceeded" }
+
+// isFailed excludes calls that the kubelet cancelled, as it does when it stops.
+func isFailed(c journal.Call) bool { return c.Code != "Canceled" }
 
 // last returns when the last of some records was written, zero for none and where the log has no times.
 func last(bursts []*journal.Burst) time.Time {
