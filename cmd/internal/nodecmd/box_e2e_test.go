@@ -77,6 +77,7 @@ func bootNode(t *testing.T) testNode {
 	apptest.Must(t, box.Boot(t.Context()))
 	n.sh(t, "systemctl enable --now kubelet")
 	n.awaitKubelet(t)
+	n.await(t, "kdiag node -o json | grep 'the last good relist began'") // PLEG's first
 	return n
 }
 

@@ -297,6 +297,10 @@ func deadMount(t *testing.T, c *nodebox.Containerd, p program, victim nodebox.Po
 		return strings.Contains(string(stack), "request_wait_answer")
 	})
 	apptest.Must(t, reader.Process.Kill())
+	eventually(t, "the process in uninterruptible sleep", func() bool {
+		stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", reader.Process.Pid))
+		return strings.Contains(string(stat), ") D ")
+	})
 
 	for range 2 {
 		p.found(t, finding{
