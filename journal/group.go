@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// anchorTolerance is how far, in µs, the anchors of one stall may lie apart from record to record. On a quiet node they
-// agree to a tenth of a millisecond; a starved one writes a line late. Relists start at least the kubelet's relist
-// period of 1 s apart (pkg/kubelet/kubelet.go), so different stalls cannot come this near.
+// anchorTolerance is how far, in µs, the anchors of one stall may lie apart from record to record. On a quiet node
+// they agree to a tenth of a millisecond; a starved one writes a line late. Relists start at least the kubelet's
+// relist period of 1 s apart (pkg/kubelet/kubelet.go), so different stalls cannot come this near.
 const (
 	anchorTolerance       = 250_000
 	anchorToleranceCoarse = 1_200_000 // where stamps count whole seconds

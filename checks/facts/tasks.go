@@ -108,7 +108,7 @@ const (
 
 // waits holds, in the order of the constants, what is waited for and the beginnings of the kernel functions that show
 // it. What is further down a stack comes first: a file system that waits for a block device waits in the functions of
-// both. netdev_run_todo (net/core/dev.c) waits for what still refers to a network device.
+// both. The functions in netdev_run_ and netdev_wait_ (net/core/dev.c) wait for what still refers to a network device.
 var waits = []struct{ what, functions string }{
 	{"something that its kernel functions do not tell", ""},
 	{"the end of a freeze", "__refrigerator refrigerator do_freezer_trap cgroup_enter_frozen"},
@@ -121,7 +121,7 @@ var waits = []struct{ what, functions string }{
 	{"a child that has not begun its program (vfork)", "wait_for_vfork_done"},
 	{
 		"a lock of the kernel's network namespaces",
-		"copy_net_ns setup_net cleanup_net netdev_run_todo netdev_wait_allrefs unregister_netdevice " +
+		"copy_net_ns setup_net cleanup_net netdev_run_ netdev_wait_ unregister_netdevice " +
 			"rtnl_lock rtnetlink_rcv",
 	},
 	{"memory to be freed", "mem_cgroup_ try_charge try_to_free_ throttle_direct_reclaim do_try_to_free shrink_"},
