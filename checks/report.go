@@ -67,19 +67,22 @@ type Report struct {
 	Relist   *plegbench.Summary `json:"relist,omitempty"`
 	Checks   []Result           `json:"checks"`
 	Problems []string           `json:"problems,omitempty"` // why the answer is unknown or not whole, for a person
+	Notes    []string           `json:"notes,omitempty"`    // what is worth knowing and no problem of the node
 }
 
 // A Cause is one diagnosed cause with its evidence and what to do.
 type Cause struct {
-	Code       string     `json:"code"`
-	Severity   Severity   `json:"severity"`
-	Confidence float64    `json:"confidence"` // 0 to 1; see Confidence for what the steps mean
-	Summary    string     `json:"summary"`    // one sentence that names the culprit
-	Evidence   Evidence   `json:"evidence"`
-	Subject    *Subject   `json:"subject,omitempty"`
-	Related    []Subject  `json:"related,omitempty"`  // further culprits of the same kind
-	CausedBy   string     `json:"causedBy,omitempty"` // code of the cause in this report of which it is a consequence
-	NextSteps  []NextStep `json:"nextSteps"`          // in order of blast radius
+	Code       string   `json:"code"`
+	Severity   Severity `json:"severity"`
+	Confidence float64  `json:"confidence"` // 0 to 1; see Confidence for what the steps mean
+	Summary    string   `json:"summary"`    // one sentence that names the culprit
+	// Effect is what the cause does to the node and its pods, a line for each range of kubelet versions that differ.
+	Effect    []string   `json:"effect,omitempty"`
+	Evidence  Evidence   `json:"evidence"`
+	Subject   *Subject   `json:"subject,omitempty"`
+	Related   []Subject  `json:"related,omitempty"`  // further culprits of the same kind
+	CausedBy  string     `json:"causedBy,omitempty"` // code of the cause in this report of which it is a consequence
+	NextSteps []NextStep `json:"nextSteps"`          // in order of blast radius
 }
 
 // Evidence is what was seen, sorted by which way it points.

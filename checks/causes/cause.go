@@ -37,6 +37,7 @@ type Finding struct {
 	Severity checks.Severity
 	Step     float64 // of the confidence scale; evidence against and missing lowers it
 	Summary  string
+	Effect   []string // see checks.Cause
 	Evidence checks.Evidence
 	Subject  *checks.Subject
 	Related  []checks.Subject

@@ -123,8 +123,8 @@ func advise(defs map[string]causes.Definition, found []causes.Finding, roots map
 		e := x.Evidence
 		e.For, e.Against, e.Missing = noNil(e.For), noNil(e.Against), noNil(e.Missing)
 		c := checks.Cause{
-			Code: x.Code, Severity: x.Severity, Confidence: checks.Confidence(x.Step,
-				e), Summary: x.Summary, Evidence: e,
+			Code: x.Code, Severity: x.Severity, Confidence: checks.Confidence(x.Step, e),
+			Summary: x.Summary, Effect: x.Effect, Evidence: e,
 			Subject: x.Subject, Related: x.Related, CausedBy: root.causedBy, NextSteps: []checks.NextStep{},
 		}
 		if x.Advise != nil {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -19,19 +20,11 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// TestScenarios judges the nodes of testdata/scenarios.txtar, which describes them, and compares what is found. Each
+// TestScenarios judges the nodes of testdata/scenarios, which nodes.txtar describes, and compares what is found. Each
 // check must be shown as ok and in two other ways at least, and docs/checks.md must describe it.
 func TestScenarios(t *testing.T) {
-	archive, err := txtar.ParseFile("testdata/scenarios.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
 	shown, defined := map[string]map[checks.Status]bool{}, map[string]string{}
-	for _, s := range archive.Files {
-		if name, ok := strings.CutPrefix(s.Name, "define "); ok {
-			defined[name] = string(s.Data)
-			continue
-		}
+	for _, s := range scenarioFiles(t, defined) {
 		t.Run(s.Name, func(t *testing.T) {
 			text, want, _ := strings.Cut("\n"+string(s.Data), "\n> ")
 			in := node(changes(t, defined, text))
@@ -68,6 +61,29 @@ func TestScenarios(t *testing.T) {
 			t.Errorf("%s is shown as %v only, or is not in docs/checks.md", r.ID, s)
 		}
 	}
+}
+
+// scenarioFiles returns the nodes of all files, and keeps what they define.
+func scenarioFiles(t *testing.T, defined map[string]string) []txtar.File {
+	paths, err := filepath.Glob("testdata/scenarios/*.txtar")
+	if err != nil || len(paths) == 0 {
+		t.Fatal(paths, err)
+	}
+	var files []txtar.File
+	for _, path := range paths {
+		archive, err := txtar.ParseFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range archive.Files {
+			if name, ok := strings.CutPrefix(s.Name, "define "); ok {
+				defined[name] = string(s.Data)
+			} else {
+				files = append(files, s)
+			}
+		}
+	}
+	return files
 }
 
 // changes makes a tweak of the lines of a scenario.
