@@ -58,8 +58,8 @@ func (f *File) Run(ctx context.Context, send func([]*v1.Pod)) error {
 	defer func() { _ = watcher.Close() }()
 	tick := time.NewTicker(f.Interval)
 	defer tick.Stop()
-	for changed := false; ; {
-		if !changed { // before the reading, to miss nothing in between
+	for changed := ""; ; {
+		if changed == "" { // before the reading, to miss nothing in between
 			if err := watcher.Add(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				f.Log.Error(err, "Unable to create inotify", "path", f.Path)
 			}
@@ -73,9 +73,9 @@ func (f *File) Run(ctx context.Context, send func([]*v1.Pod)) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-			changed = false
-		case <-watcher.Events:
-			changed = true
+			changed = ""
+		case e := <-watcher.Events:
+			changed = e.Name
 		case err := <-watcher.Errors:
 			f.Log.Error(err, "Unable to read config path", "path", f.Path)
 		}
@@ -91,13 +91,16 @@ func (f *File) sorted() []*v1.Pod {
 	return out
 }
 
-// read reads the path whole. A path that is missing has no pods. With keep, a file that cannot be parsed keeps its
-// pods: it may be half written.
-func (f *File) read(keep bool) error {
+// read reads the path whole, or only the file that changed, if there is one. A path that is missing has no pods. A file
+// that changed and cannot be parsed keeps its pods: it may be half written.
+func (f *File) read(changed string) error {
 	pods := map[string][]*v1.Pod{}
 	info, err := os.Stat(f.Path)
 	paths := []string{f.Path}
 	switch {
+	case filepath.Dir(changed) == f.Path:
+		pods, paths = maps.Clone(f.pods), slices.DeleteFunc([]string{changed}, isHidden)
+		delete(pods, changed)
 	case errors.Is(err, fs.ErrNotExist):
 		f.Log.Error(errors.New("path does not exist, ignoring"), "Unable to read config path", "path", f.Path)
 		paths = nil
@@ -110,10 +113,9 @@ func (f *File) read(keep bool) error {
 		}
 		paths = nil
 		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), ".") {
-				paths = append(paths, filepath.Join(f.Path, e.Name()))
-			}
+			paths = append(paths, filepath.Join(f.Path, e.Name()))
 		}
+		paths = slices.DeleteFunc(paths, isHidden)
 	}
 	for _, path := range paths {
 		read, err := f.readFile(path)
@@ -123,7 +125,7 @@ func (f *File) read(keep bool) error {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errObject):
 		default:
 			f.Log.Error(err, "Could not process manifest file", "path", path)
-			if keep {
+			if changed != "" {
 				pods[path] = f.pods[path]
 			}
 		}
@@ -131,6 +133,8 @@ func (f *File) read(keep bool) error {
 	f.pods = pods
 	return nil
 }
+
+func isHidden(path string) bool { return strings.HasPrefix(filepath.Base(path), ".") }
 
 // readFile reads a regular file: opening a pipe would wait for a writer.
 func (f *File) readFile(path string) ([]*v1.Pod, error) {

@@ -88,16 +88,16 @@ func TestFileList(t *testing.T) {
 	var lines []string
 	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
 	f := &File{Interval: 20 * time.Second, Path: dir, NodeName: "n", Log: log}
-	read := func(keep bool, want ...string) {
+	read := func(changed string, want ...string) {
 		t.Helper()
-		if err := f.read(keep); err != nil {
+		if err := f.read(changed); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(want, names(f.sorted())); diff != "" {
 			t.Error(diff)
 		}
 	}
-	read(false, "a-n", "b-n", "a-n")
+	read("", "a-n", "b-n", "a-n")
 	all := strings.Join(lines, "\n")
 	for _, want := range []string{
 		`"Could not process manifest file" "error"="` + dir + `/broken: this is neither YAML nor JSON`,
@@ -116,8 +116,11 @@ func TestFileList(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, "b"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	read(true, "a-n", "b-n", "mended-n") // b is being written
-	read(false, "a-n", "mended-n")
+	read(filepath.Join(dir, "broken"), "a-n", "b-n", "mended-n", "a-n")
+	read(filepath.Join(dir, "z-same-pod-as-a"), "a-n", "b-n", "mended-n")
+	read(filepath.Join(dir, "b"), "a-n", "b-n", "mended-n") // b is being written
+	read(filepath.Join(dir, ".hidden"), "a-n", "b-n", "mended-n")
+	read("", "a-n", "mended-n")
 }
 
 // background runs a source until the test's end, and returns a function that waits until it has sent these pods.
