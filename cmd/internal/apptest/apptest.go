@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -95,6 +97,25 @@ func (o Outcome) Wants(t *testing.T, code string) *checks.Report {
 		t.Errorf("exit code %d with status %s, want %d", o.Code, r.Status, wantExit)
 	}
 	return r
+}
+
+// Record appends a verdict to the file that KDIAG_TRUTH names, as a line of tab-separated columns: the fault, which is
+// the name of the test; the cause that it is, "none" for none; and of what the report names first the code, the
+// confidence and the severity. Package judge makes docs/truth.md of it.
+func Record(t *testing.T, r *checks.Report, want string) {
+	t.Helper()
+	path := os.Getenv("KDIAG_TRUTH")
+	if path == "" {
+		return
+	}
+	got := checks.Cause{Code: "none"}
+	if len(r.Causes) > 0 {
+		got = r.Causes[0]
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	Must(t, err)
+	_, err = fmt.Fprintf(f, "%s\t%s\t%s\t%.2f\t%s\n", t.Name(), want, got.Code, got.Confidence, got.Severity)
+	Must(t, errors.Join(err, f.Close()))
 }
 
 // ExitOf returns the exit code of a verdict.

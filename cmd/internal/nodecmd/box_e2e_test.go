@@ -160,8 +160,9 @@ func own(r *checks.Report) *checks.Report {
 // or by id; which may be empty.
 func blames(t *testing.T, o apptest.Outcome, code, step, subject string) checks.Cause {
 	t.Helper()
-	r := own(o.Report(t))
-	if len(r.Causes) == 0 || r.Causes[0].Code != code {
+	r := o.Report(t)
+	apptest.Record(t, r, code)
+	if r = own(r); len(r.Causes) == 0 || r.Causes[0].Code != code {
 		t.Fatalf("%s\n%s\ncauses %v, want %s first", o.Stdout, o.Stderr, apptest.Codes(r), code)
 	}
 	c := r.Causes[0]

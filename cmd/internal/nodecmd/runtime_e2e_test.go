@@ -126,6 +126,7 @@ func filesystem(point string) func(checks.Subject) bool {
 func names(t *testing.T, o apptest.Outcome, want ...string) checks.Cause {
 	t.Helper()
 	r := o.Report(t)
+	apptest.Record(t, r, append(want, "none")[0])
 	var got []string
 	for _, code := range apptest.Codes(r) {
 		// A busy machine may be slow.
