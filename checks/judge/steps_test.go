@@ -138,7 +138,7 @@ func TestStepsOfTheRuntime(t *testing.T) {
 		step("not the kubelet's, without a network", "NetworkNotReady",
 			"crictl -r unix:///tmp/containerd/c.sock -t 60s info", "restart | /etc/cni", network, elsewhere),
 		step("the kubelet's, without a network", "NetworkNotReady", "/etc/cni", "", network),
-		step("not the kubelet's, and hung", "RuntimeHung", "kill -USR1 4711: nothing", "restart", hung, elsewhere),
+		step("not the kubelet's, and hung", "RuntimeHung", "kill -USR1 4711: a dump", "restart", hung, elsewhere),
 		step("not the kubelet's, and down", "RuntimeDown", "", "restart", down, elsewhere),
 		step("a path that was given, missing", "RuntimeDown", "kdiag pleg: nothing", "",
 			asked("flag", crictl.ConnectMissing)),

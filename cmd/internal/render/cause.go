@@ -12,24 +12,32 @@ import (
 // mostRelated is how many further culprits of the same kind text names; JSON names all.
 const mostRelated = 5
 
-// causes writes the causes: the first in full, of the others neither processes nor related culprits.
+// causes writes the causes in full: the first with its processes and related culprits. Steps are numbered through, so
+// that a cause can refer to those of an earlier one.
 func (p *page) causes(causes []checks.Cause) {
-	seen := map[string]bool{}
+	numbers := map[string]int{}
 	for i, c := range causes {
 		p.causeHeading(c)
 		if i > 0 {
 			p.text(2, p.prose(c.Summary)) // the headline has that of the first
+			for _, line := range c.Effect {
+				p.text(2, p.prose(line))
+			}
 		}
 		p.evidence(c.Evidence.For, c.Evidence.Against, c.Evidence.Missing)
 		if c.Subject != nil {
-			p.flow([]span{plain("  "), {"Culprit", strong}, plain("  ")}, 4, plain(p.subjectLine(*c.Subject)))
+			p.culpritLine(*c.Subject)
 		}
 		if c.Subject != nil && i == 0 {
 			p.processes(c.Subject.Processes)
 			p.related(c.Related)
 		}
-		p.steps(c.NextSteps, seen)
+		p.steps(c.NextSteps, numbers)
 	}
+}
+
+func (p *page) culpritLine(s checks.Subject) {
+	p.flow([]span{plain("  "), {"Culprit", strong}, plain("  ")}, 4, plain(p.subjectLine(s)))
 }
 
 func (p *page) causeHeading(c checks.Cause) {
@@ -159,34 +167,34 @@ func (c cleaner) podName(s checks.Subject) string {
 	return c.prose(s.Namespace + "/" + s.Pod)
 }
 
-// steps writes what to do, in order: why, what it touches, and the command. A command that an earlier cause has shown
-// is not shown again; seen holds those, and may be nil.
-func (p *page) steps(steps []checks.NextStep, seen map[string]bool) {
-	fresh := slices.DeleteFunc(slices.Clone(steps), func(s checks.NextStep) bool { return seen[s.Command] })
+// steps writes what to do, in order. A command that stands above is referred to by its number; numbers holds those,
+// and may be nil.
+func (p *page) steps(steps []checks.NextStep, numbers map[string]int) {
 	if len(steps) == 0 {
 		return
 	}
-	p.blank()
-	p.put(plain("  "), span{"Next", strong})
-	for i, s := range fresh {
-		if s.Command != "" && seen != nil {
-			seen[s.Command] = true
+	if numbers == nil {
+		numbers = map[string]int{}
+	}
+	var again []int
+	fresh := slices.DeleteFunc(slices.Clone(steps), func(s checks.NextStep) bool {
+		n := numbers[s.Command]
+		if n > 0 {
+			again = append(again, n)
 		}
-		p.step(i+1, s)
+		return n > 0
+	})
+	p.heading("Next")
+	for _, s := range fresh {
+		n := len(numbers) + 1
+		numbers[s.Command] = n
+		p.step(n, s)
 	}
-	if again := len(steps) - len(fresh); again > 0 {
-		p.text(2, units.Count(again, "step")+" as above")
-	}
-}
-
-func (p *page) step(n int, s checks.NextStep) {
-	text := p.prose(s.Why)
-	if s.Touches != "" {
-		text += " [touches " + p.prose(s.Touches) + "]"
-	}
-	sign := strconv.Itoa(n) + "."
-	p.item(2, plain(sign), text)
-	if s.Command != "" {
-		p.command(5+len(sign), s.Command)
+	if len(again) > 0 {
+		var names []string
+		for _, n := range slices.Sorted(slices.Values(again)) {
+			names = append(names, strconv.Itoa(n))
+		}
+		p.text(2, "plus "+units.Plural(len(again), "step ", "steps ")+units.List(names)+" above")
 	}
 }

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"io"
 	"strings"
 	"time"
@@ -38,14 +39,22 @@ func Definition(w io.Writer, d checks.Definition, o Options) error {
 // Definitions prints the list of causes that kdiag explain can explain.
 func Definitions(w io.Writer, ds []checks.Definition, o Options) error {
 	doc := definitionsDoc{checks.APIVersion, "CauseDefinitionList", o.GeneratedAt, ds}
-	t := table{align: "ll"}
-	for _, d := range ds {
-		t.rows = append(t.rows, []span{{d.Code, strong}, plain(d.Title)})
-	}
 	return write(w, "definitions", o, view{doc, func(p *page) {
-		p.table(t)
+		for len(ds) > 0 {
+			n := 1
+			for n < len(ds) && ds[n].Area == ds[0].Area {
+				n++
+			}
+			t := table{align: "ll"}
+			for _, d := range ds[:n] {
+				t.rows = append(t.rows, []span{{d.Code, strong}, plain(d.Title)})
+			}
+			p.heading(cmp.Or(ds[0].Area, "Causes"))
+			p.table(t)
+			ds = ds[n:]
+		}
 		p.blank()
-		p.text(0, "kdiag explain CODE explains what one means, how to confirm it and what helps.")
+		p.text(0, "More: kdiag explain CODE shows what it means, how to confirm it and how to fix it.")
 	}, func(m briefLine) string {
 		return m.cut(units.Number(len(ds)) + " causes; kdiag explain CODE explains one")
 	}})
@@ -61,7 +70,7 @@ func (p *page) definition(d checks.Definition) {
 	for _, s := range d.Confirm {
 		p.confirm(s)
 	}
-	p.list("What helps, the gentlest first", plain("-"), d.Fix, len(d.Fix))
+	p.list("Fix (least disruptive first)", plain("-"), d.Fix, len(d.Fix))
 	p.paragraphs("Mistaken for", d.Mistaken)
 	p.paragraphs("Leads to", strings.Join(d.RootOf, ", "))
 	p.paragraphs("Sources", strings.Join(d.Sources, "\n\n"))
@@ -92,7 +101,7 @@ func (p *page) confirm(s string) {
 	}
 	command = p.clean(command)
 	lead := []span{plain("  - "), {command, info}, plain(": ")}
-	if columns(command)+6 > p.width {
+	if columns(command)+6 > p.wrap {
 		p.put(lead...)
 		lead = []span{plain("    ")}
 	}

@@ -15,7 +15,7 @@ func (p *page) headline(word span, host string, sentences ...string) {
 	lead := []span{word, plain("  ")}
 	switch host = p.prose(host); {
 	case host == "":
-	case columns(host) <= p.width/3:
+	case columns(host) <= p.wrap/3:
 		lead = append(lead, plain(host+"  "))
 	default:
 		p.flow(lead, hang, plain(host))
@@ -27,10 +27,10 @@ func (p *page) headline(word span, host string, sentences ...string) {
 	}
 }
 
-// where names the node, and marks a simulated runtime: the commands of a report are meant for a real node.
-func where(host string, r checks.Runtime) string {
-	if r.EndpointSource == "simulated" {
-		return strings.TrimSpace(host + " (simulated)")
+// where names the node, or that there is none: the commands of a simulation are meant for no real node.
+func (p *page) where(host string, r checks.Runtime) string {
+	if p.simulated = r.EndpointSource == "simulated"; p.simulated {
+		return "SIMULATION"
 	}
 	return host
 }
@@ -53,25 +53,13 @@ func (c cleaner) sentence(v checks.Verdict, causes []checks.Cause, problems []st
 	return "no cause found"
 }
 
-// answer writes what all diagnosing commands have in common: headline, what could not be seen, causes.
-func (p *page) answer(
-	h checks.Header, r checks.Runtime, v checks.Verdict, causes []checks.Cause, problems []string, fine string,
-) {
-	p.headline(p.verdict(v), where(h.Host, r), p.sentence(v, causes, problems, fine))
-	if len(causes) == 0 && v != checks.Healthy && len(problems) > 0 {
-		problems = problems[1:] // the headline has the first
-	}
-	p.list("What kdiag could not see", plain("?"), problems, len(problems))
-	p.causes(causes)
-}
-
 // fineRelist adds how long a relist takes to what was found of a healthy node or runtime.
 func fineRelist(found string, s *plegbench.Summary) string {
 	if s == nil || s.ProjectedSeconds == nil || s.ThresholdSeconds <= 0 {
 		return found
 	}
-	return found + "; a relist takes " + units.Seconds(*s.ProjectedSeconds) + " of the " +
-		units.Seconds(s.ThresholdSeconds) + " it may take"
+	return found + "; a relist takes " + units.Seconds(*s.ProjectedSeconds) + " (limit " +
+		units.Seconds(s.ThresholdSeconds) + ")"
 }
 
 // What is found of a node without a cause, and of a runtime alone.

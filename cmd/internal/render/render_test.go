@@ -56,8 +56,13 @@ func documents(t testing.TB) []document {
 	twice := func(w io.Writer, r *checks.RelistBenchmark, o Options) error { return RelistBenchmark(w, r, r, o) }
 	node, compared := saved(t, "testdata/inspect-hang.json", Node), saved(t, "testdata/relist-overloaded.json", twice)
 	node.name, compared.name, compared.file = "node", "relist-against", ""
+	details := saved(t, "testdata/inspect-hang.json", func(w io.Writer, r *checks.Report, o Options) error {
+		o.Details, o.All = true, true
+		return Node(w, r, o)
+	})
+	details.name = "node-details"
 	return append(
-		journalDocuments(t), node, compared, explanations(),
+		journalDocuments(t), node, details, compared, explanations(),
 		saved(t, "testdata/healthy.json", Report),
 		saved(t, "testdata/inspect-hang.json", Report),
 		saved(t, "testdata/probe.json", RuntimeProbe),
@@ -158,6 +163,8 @@ func TestEveryAnswer(t *testing.T) {
 			}
 			for _, width := range []int{0, 1, 50, 60, 132, 250} {
 				o := Options{Width: width, ASCII: width%4 == 0}
+				checkText(t, printed(t, d, o), o, commandsIn(want)...)
+				o.Details = true
 				text := printed(t, d, o)
 				checkText(t, text, o, commandsIn(want)...)
 				for _, c := range commandsIn(want) {
@@ -221,7 +228,11 @@ func stripColor(s string) string {
 
 // shown returns a command as text shows it.
 func shown(command string, o Options) string {
-	return strings.TrimRight(cleaner{ascii: o.ASCII}.clean(strings.TrimSpace(command)), " ")
+	command = strings.TrimRight(cleaner{ascii: o.ASCII}.clean(strings.TrimSpace(command)), " ")
+	if strings.HasPrefix(command, "crictl ") {
+		return shortIDs(command)
+	}
+	return command
 }
 
 // checkText checks that lines are no wider than the page, except for commands, which are whole; that nothing acts on a
@@ -230,7 +241,7 @@ func checkText(t *testing.T, got string, o Options, commands ...string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 	for i, line := range lines {
-		text := strings.TrimLeft(line, " ")
+		text := strings.TrimPrefix(strings.TrimLeft(line, " "), "# ")
 		if slices.ContainsFunc(commands, func(c string) bool { return shown(c, o) == text }) ||
 			strings.HasPrefix(text, "kdiag ") || strings.HasPrefix(text, "journalctl ") {
 			continue
@@ -323,7 +334,7 @@ func TestRelated(t *testing.T) {
 		Related: []checks.Subject{process("12", "u"), process("13", "u"), process("14", "v")},
 	}}}
 	var b strings.Builder
-	if err := Report(&b, r, Options{Width: 120}); err != nil {
+	if err := Report(&b, r, Options{Width: 120, Details: true}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

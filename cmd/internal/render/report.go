@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -9,11 +10,27 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// pleg writes the answer of kdiag pleg. Where nothing was found it is short: figures without pictures, and of the
-// checks only those that are not ok.
+// pleg writes the answer of kdiag pleg.
 func (p *page) pleg(r *checks.Report) {
-	p.answer(r.Header, r.Runtime, r.Status, r.Causes, r.Problems, fineRelist(fineNode, r.Relist))
-	fine := r.Status == checks.Healthy && len(r.Causes) == 0
+	p.report(r, "pleg --details")
+	if p.details && r.Runtime.Endpoint != "" { // else no check asked a runtime
+		p.blank()
+		p.pair("checks", tally(r.Checks))
+		p.checkTable(notOK(r.Checks))
+	}
+}
+
+// report writes a conclusion, and all that was measured where details are wanted. Where nothing is wrong, it writes what
+// was looked at.
+func (p *page) report(r *checks.Report, more string) {
+	p.conclude(conclusion{
+		Header: r.Header, runtime: r.Runtime, status: r.Status, causes: r.Causes, problems: r.Problems, notes: r.Notes,
+		fine: fineRelist(fineNode, r.Relist), looked: p.prose(p.runtimeName(r.Runtime) + " " + r.Runtime.Endpoint),
+		more: more,
+	})
+	if !p.details {
+		return
+	}
 	if s := r.Relist; s != nil {
 		p.limits(s)
 		p.heading("Measured")
@@ -22,36 +39,66 @@ func (p *page) pleg(r *checks.Report) {
 		p.blank()
 	}
 	p.runtime(r.Runtime)
-	if s := r.Relist; s != nil && s.Sweep != nil && !fine {
+	if s := r.Relist; s != nil && s.Sweep != nil {
 		p.histogram("Status calls by latency", s.Sweep.Histogram)
 	}
-	if r.Runtime.Endpoint == "" {
-		return // in all checks no runtime was asked
-	}
-	if !fine {
-		p.blank()
-	}
-	p.pair("checks", tally(r.Checks))
-	p.checkTable(slices.DeleteFunc(slices.Clone(r.Checks), func(c checks.Result) bool {
-		return c.Status == checks.StatusOK || c.Status == checks.StatusSkipped
-	}))
 }
 
-// node writes the answer of kdiag node: every check in one line, then the verdict.
-func (p *page) node(r *checks.Report) {
+// node writes the answer of kdiag node: the checks that are not ok, a line each, or all; then the verdict, so that it is
+// what a terminal shows last.
+func (p *page) node(r *checks.Report, all bool) {
+	switch {
+	case all:
+		p.allChecks(r.Checks)
+	case p.details:
+		p.checkTable(notOK(r.Checks))
+	default:
+		p.checkLines(notOK(r.Checks))
+	}
+	if len(r.Checks) > 0 {
+		p.pair("checks", tally(r.Checks))
+	}
+	p.report(r, "node --details")
+}
+
+// notOK returns the checks that found something, or could not look.
+func notOK(all []checks.Result) []checks.Result {
+	return slices.DeleteFunc(slices.Clone(all), func(c checks.Result) bool {
+		return c.Status == checks.StatusOK || c.Status == checks.StatusSkipped
+	})
+}
+
+// checkLines writes a line for each check; those that found the same share one.
+func (p *page) checkLines(results []checks.Result) {
+	var lines []checks.Result
+	for _, r := range results {
+		i := slices.IndexFunc(lines, func(l checks.Result) bool {
+			return l.Status == r.Status && l.Summary == r.Summary
+		})
+		if i < 0 {
+			lines = append(lines, r)
+			continue
+		}
+		lines[i].ID += ", " + r.ID
+	}
+	for _, r := range lines {
+		status := span{pad(p.prose(string(r.Status)), len(checks.StatusCritical)), statusInk(r.Status)}
+		p.oneLine([]span{plain("  "), status, plain("  ")}, p.prose(r.ID+": "+r.Summary))
+	}
+}
+
+// allChecks writes every check under its area.
+func (p *page) allChecks(all []checks.Result) {
 	area := func(c checks.Result) string {
 		word, _, _ := strings.Cut(c.ID, ".")
-		if title := map[string]string{
+		return cmp.Or(map[string]string{
 			"host": "Host", "image": "Runtime", "runtime": "Runtime", "relist": "Relist",
 			"kubelet": "Kubelet", "journal": "Logs", "systemd": "systemd",
-		}[word]; title != "" {
-			return title
-		}
-		return "Others"
+		}[word], "Others")
 	}
 	var titles []string
 	groups := map[string][]checks.Result{}
-	for _, c := range r.Checks {
+	for _, c := range all {
 		title := area(c)
 		if groups[title] == nil {
 			titles = append(titles, title)
@@ -62,13 +109,7 @@ func (p *page) node(r *checks.Report) {
 		p.heading(title)
 		p.checkTable(groups[title])
 	}
-	if len(r.Checks) > 0 {
-		p.blank()
-		p.pair("checks", tally(r.Checks))
-		p.runtime(r.Runtime)
-		p.blank()
-	}
-	p.answer(r.Header, r.Runtime, r.Status, r.Causes, r.Problems, fineRelist(fineNode, r.Relist))
+	p.blank()
 }
 
 // tally counts checks by outcome, worst first.
@@ -81,7 +122,11 @@ func tally(results []checks.Result) string {
 	for _, s := range []checks.Status{
 		checks.StatusCritical, checks.StatusWarning, checks.StatusUnknown, checks.StatusOK, checks.StatusSkipped,
 	} {
-		if n := counts[s]; n > 0 {
+		n := counts[s]
+		if s == checks.StatusWarning && n > 1 {
+			s += "s"
+		}
+		if n > 0 {
 			parts = append(parts, units.Number(n)+" "+string(s))
 		}
 	}
@@ -98,22 +143,14 @@ func (p *page) checkTable(results []checks.Result) {
 	p.table(t)
 }
 
-// nearLimit is the share of its limit below which a bar shows nothing that a number does not.
-const nearLimit = 0.1
-
-// limits draws the figures that have a limit when one of them comes near it; else it is one line in the figures.
+// limits draws the figures that have a limit.
 func (p *page) limits(s *plegbench.Summary) {
-	all := limited(s)
-	near := func(g gauge) bool { return g.share() >= nearLimit }
-	if !listsFail(s) && !slices.ContainsFunc(all, near) {
-		return
-	}
 	p.heading("Against the kubelet's limits")
 	if listsFail(s) {
-		p.pair("relist", "fails after "+units.Seconds(*s.ProjectedSeconds)+": its lists are not answered; PLEG turns "+
-			"unhealthy "+units.Seconds(s.ThresholdSeconds)+" after the last relist whose lists were")
+		p.pair("relist", "times out after "+units.Seconds(*s.ProjectedSeconds)+"; PLEG turns unhealthy "+
+			units.Seconds(s.ThresholdSeconds)+" after the last good one")
 	}
-	p.gauges(all)
+	p.gauges(limited(s))
 }
 
 // limited returns what of a summary has a limit.
@@ -124,9 +161,9 @@ func limited(s *plegbench.Summary) []gauge {
 		value *float64
 	}{
 		{"relist now", s.ProjectedSeconds},
-		{"kubelet <= 1.35", s.OlderProjectedSeconds},
+		{"relist now (kubelet <= 1.35)", s.OlderProjectedSeconds},
 		{"in a rollout", s.ChurnSeconds},
-		{"after a restart", s.ColdSeconds},
+		{"after a kubelet restart", s.ColdSeconds},
 		{"last seen active", s.ProjectedAgeSeconds},
 	} {
 		if g.value != nil && !listsFail(s) {
@@ -154,19 +191,19 @@ func (p *page) figures(s *plegbench.Summary) {
 	if !listsFail(s) && s.ProjectedSeconds != nil {
 		text := units.Seconds(*s.ProjectedSeconds) + " now"
 		if s.ColdSeconds != nil {
-			text += ", " + units.Seconds(*s.ColdSeconds) + " after a restart"
+			text += ", " + units.Seconds(*s.ColdSeconds) + " after a kubelet restart"
 		}
 		p.pair("relist", text)
 	}
 	if s.ResponseBytes != nil {
-		p.pair("list size", size(*s.ResponseBytes)+" of the "+size(s.ResponseLimitBytes)+" that the kubelet receives")
+		p.pair("list size", size(*s.ResponseBytes)+", limit "+size(s.ResponseLimitBytes))
 	}
 	if l := s.List; l != nil {
 		p.pair("lists", quantiles(l.P50Seconds, l.P99Seconds, l.MaxSeconds)+" in "+units.Count(l.Samples, "relist")+
 			countOf(l.Errors, "failed"))
 	}
 	if w := s.Sweep; w != nil && w.Total > 0 {
-		text := units.Number(w.Inspected) + " of " + units.Number(w.Total) + " asked, " + units.Number(w.Hung) + " hung"
+		text := units.Number(w.Inspected) + " of " + units.Number(w.Total) + " checked, " + units.Number(w.Hung) + " hung"
 		text += countOf(w.Failed, "failed") + "; " + quantiles(w.P50Seconds, w.P99Seconds, w.SlowestSeconds)
 		if w.Inspected < w.Total && w.Reach != "" {
 			text += "; " + p.prose(w.Reach[strings.Index(w.Reach, ":")+1:])

@@ -58,11 +58,12 @@ type glyphs struct {
 	mark       string // the limit
 	over       string // of a bar beyond its limit
 	more       string // a bar that goes on beyond the picture
+	dot        string // between things in one line
 }
 
 func newGlyphs(ascii bool) glyphs {
 	if ascii {
-		return glyphs{full: "#", half: "-", track: ".", mark: "|", over: "!", more: ">"}
+		return glyphs{full: "#", half: "-", track: ".", mark: "|", over: "!", more: ">", dot: "|"}
 	}
-	return glyphs{full: "█", half: "▌", track: "·", mark: "│", over: "▓", more: ">"}
+	return glyphs{full: "█", half: "▌", track: "·", mark: "│", over: "▓", more: ">", dot: "·"}
 }

@@ -1,0 +1,213 @@
+package render
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/units"
+)
+
+// A conclusion is what all diagnosing commands end in.
+type conclusion struct {
+	checks.Header
+	runtime         checks.Runtime
+	status          checks.Verdict
+	causes          []checks.Cause
+	problems, notes []string
+	fine            string // what was found where nothing was
+	looked          string // and which runtime was asked then
+	more            string // the command that prints more
+}
+
+// A fold is how much of a conclusion is shown: lines of evidence for the cause and of the other signs, and steps.
+type fold struct{ supports, others, steps int }
+
+// screen is the most lines of a conclusion: a terminal of 24 lines shows them with the command and the prompt.
+const screen = 22
+
+// answer writes a conclusion without notes.
+func (p *page) answer(
+	h checks.Header, r checks.Runtime, v checks.Verdict, causes []checks.Cause, problems []string, fine string,
+) {
+	p.conclude(conclusion{
+		Header: h, runtime: r, status: v, causes: causes, problems: problems, fine: fine, more: "pleg --details",
+	})
+}
+
+// conclude writes the verdict, why, and what to do next: all of it where details are wanted, else what one screen holds.
+func (p *page) conclude(c conclusion) {
+	p.blank()
+	begin := p.rows
+	host, sentences := p.where(c.Host, c.runtime), []string{p.sentence(c.status, c.causes, c.problems, c.fine)}
+	if len(c.causes) > 0 {
+		for _, line := range c.causes[0].Effect {
+			sentences = append(sentences, p.prose(line))
+		}
+	} else if c.status != checks.Healthy && len(c.problems) > 0 {
+		c.problems = c.problems[1:] // the headline has the first
+	}
+	p.headline(p.verdict(c.status), host, sentences...)
+	for _, n := range c.notes {
+		p.flow([]span{{"Note", strong}, plain(": ")}, 6, plain(p.prose(n)))
+	}
+	if p.details {
+		p.list("Not seen", plain("?"), c.problems, len(c.problems))
+		p.causes(c.causes)
+		return
+	}
+	start, rows := p.out.Len(), p.rows
+	for _, f := range []fold{{3, 3, 5}, {3, 1, 5}, {2, 1, 5}, {2, 1, 4}, {1, 1, 4}, {1, 1, 3}} {
+		p.out.Truncate(start)
+		p.rows = rows
+		p.inShort(c, f)
+		if p.rows-begin <= screen {
+			return
+		}
+	}
+}
+
+// inShort writes the first cause, the others in a line each, and the first steps.
+func (p *page) inShort(c conclusion, f fold) {
+	left := 0
+	if len(c.causes) == 0 {
+		p.folded("?", c.problems, f.supports)
+		p.pair("runtime", c.looked)
+	} else {
+		first := c.causes[0]
+		p.heading("Why", plain(confidence(first.Confidence)))
+		p.folded("+", first.Evidence.For, f.supports)
+		p.folded("-", first.Evidence.Against, f.others)
+		p.folded("?", slices.Concat(c.problems, first.Evidence.Missing), f.others)
+		unnamed := func(name string) bool {
+			return !strings.Contains(p.prose(first.Summary), strings.TrimSuffix(name, ".service"))
+		}
+		if slices.ContainsFunc(p.culprit(first.Subject), unnamed) && first.Subject.Kind != "RPC" {
+			p.culpritLine(*first.Subject)
+		}
+		p.others(c.causes[1:], f.supports)
+		steps := foremost(first.NextSteps, f.steps)
+		if left = len(first.NextSteps) - len(steps); len(steps) > 0 {
+			p.heading("Next")
+		}
+		for i, s := range steps {
+			p.step(i+1, s)
+		}
+	}
+	p.blank()
+	p.moreLine(c, left)
+}
+
+// moreLine writes where the rest is.
+func (p *page) moreLine(c conclusion, steps int) {
+	more := []string{"kdiag " + c.more}
+	if p.simulated && c.runtime.Simulate != "" {
+		more[0] += " --simulate " + p.clean(c.runtime.Simulate)
+	}
+	if steps > 0 {
+		more[0] += " (+" + units.Count(steps, "step") + ")"
+	}
+	if len(c.causes) > 0 {
+		more = append(more, "kdiag explain "+p.prose(c.causes[0].Code))
+	}
+	more = append(more, "-o json")
+	for i, s := range more {
+		more[i] = strings.ReplaceAll(s, " ", glue) // each stays in one line
+	}
+	p.flow([]span{{"More", strong}, plain(": ")}, 6, plain(strings.Join(more, " "+p.glyph.dot+" ")))
+}
+
+// folded writes at most so many lines behind a sign, and how many there are more.
+func (p *page) folded(sign string, lines []string, most int) {
+	for i, s := range lines[:min(len(lines), most)] {
+		if s = p.prose(s); i == most-1 && len(lines) > most {
+			s += " (+" + units.Number(len(lines)-most) + glue + "more)"
+		}
+		p.item(2, plain(sign), s)
+	}
+}
+
+// others writes the further causes, one line each.
+func (p *page) others(causes []checks.Cause, most int) {
+	if len(causes) == 0 {
+		return
+	}
+	p.heading("Also")
+	for i, c := range causes[:min(len(causes), most)] {
+		ink := warn
+		if c.Severity == checks.Critical {
+			ink = bad
+		}
+		about := ": "
+		if c.CausedBy != "" {
+			about = ", because of " + p.prose(c.CausedBy) + about
+		}
+		if i == most-1 && len(causes) > most {
+			about = " (+" + units.Number(len(causes)-most) + " more)" + about
+		}
+		p.oneLine([]span{plain("  "), {p.prose(c.Code), ink}, plain(about)}, p.prose(c.Summary))
+	}
+}
+
+// foremost returns at most so many steps, in their order. Where there are more, those that only read are left out
+// first, but for two.
+func foremost(steps []checks.NextStep, most int) []checks.NextStep {
+	out := slices.Clone(steps)
+	for i := len(out) - 1; i >= 2 && len(out) > most; i-- {
+		if out[i].Touches == checks.TouchesNothing {
+			out = slices.Delete(out, i, i+1)
+		}
+	}
+	return out[:min(len(out), most)]
+}
+
+// step writes what to do and what it touches in one line where it fits, and the command below.
+func (p *page) step(n int, s checks.NextStep) {
+	text, tag := strings.TrimSuffix(p.prose(s.Why), "."), touches(s.Touches)
+	if tag = p.prose(tag); tag != "" {
+		tag = "[" + tag + "]"
+	}
+	lead := "  " + strconv.Itoa(n) + ". "
+	hang := columns(lead)
+	width := p.wrap - columns(tag) - 2
+	if width < hang+leastSummary {
+		width, text, tag = p.wrap, text+" "+tag, ""
+	}
+	for i, line := range fill(text, hang, hang, width) {
+		if i > 0 {
+			lead, tag = spaces(hang), ""
+		}
+		gap := max(p.width-columns(lead+line+tag), 2)
+		p.put(plain(lead+line+spaces(gap)), span{tag, tagInk(s.Touches)})
+	}
+	if s.Command != "" {
+		p.command(hang+2, s.Command)
+	}
+}
+
+// touches is the tag of a step.
+func touches(what string) string {
+	tags := map[string]string{
+		checks.TouchesNothing: "read-only", checks.TouchesDump: "writes a dump", checks.TouchesScheduler: "cordons",
+		checks.TouchesLimit: "raises a limit", checks.TouchesLogs: "deletes old logs",
+		checks.TouchesExited: "removes exited", checks.TouchesMount: "one mount", checks.TouchesSystemd: "systemd",
+		checks.TouchesRuntime: "restarts runtime", checks.TouchesKubelet: "restarts kubelet",
+		checks.TouchesNode: "whole node",
+	}
+	if tag, ok := tags[what]; ok {
+		return tag
+	}
+	return what
+}
+
+// tagInk makes a step that touches all pods stand out.
+func tagInk(what string) ink {
+	switch what {
+	case checks.TouchesNothing:
+		return good
+	case checks.TouchesRuntime, checks.TouchesKubelet, checks.TouchesNode:
+		return bad
+	}
+	return warn
+}
