@@ -113,25 +113,25 @@ func addGaps(f *facts.Facts, e *checks.Evidence, gaps ...gap) {
 	for _, g := range gaps {
 		switch g {
 		case gapHost:
-			addIf(f.HostMissing != "", &e.Missing, "host processes: not read (%s)", facts.Clean(f.HostMissing))
+			addIf(f.HostMissing != "", &e.Missing, "processes were not read: %s", facts.Clean(f.HostMissing))
 		case gapKubelet:
-			addIf(f.Kubelet == nil, &e.Missing, "kubelet settings: no kubelet found, assuming its defaults (threshold %s)", calls.Threshold)
+			addIf(f.Kubelet == nil, &e.Missing, "no kubelet was seen: its defaults are assumed, %s", calls.Threshold)
 		case gapSweep:
 			if made := len(f.Sweep.Made); m != nil && m.Sweep.Total > made {
-				Addf(&e.Missing, "checked %s", cmp.Or(facts.Clean(m.Sweep.Reach),
+				Addf(&e.Missing, "status calls did not reach everything: %s", cmp.Or(facts.Clean(m.Sweep.Reach),
 					units.Number(made)+" of "+units.Number(m.Sweep.Total)+" objects"))
 			}
 		case gapLists:
-			addIf(partOfLists(f), &e.Missing, "lists incomplete: the true numbers are higher")
+			addIf(partOfLists(f), &e.Missing, "part of the lists: the true numbers are higher")
 		case gapJournal:
 			addIf(f.Journal == nil && f.JournalProblem != "" && !f.Target.Simulated, &e.Missing,
-				"kubelet log: not read (%s)", facts.Clean(f.JournalProblem))
+				"the kubelet's own log was not read: %s", facts.Clean(f.JournalProblem))
 		case gapPatience:
-			addIf(calls.Impatient, &e.Missing, "hung or only slow: --rpc-timeout %s is too short to tell, try %s",
-				limits.RPCTimeout, checks.DefaultLimits().RPCTimeout)
+			addIf(calls.Impatient, &e.Missing, "whether more time brings an answer: try --rpc-timeout %s, not %s",
+				checks.DefaultLimits().RPCTimeout, limits.RPCTimeout)
 		case gapDeadline:
-			addIf(limits.RPCTimeout < calls.KubeletTimeout, &e.Missing, "kdiag gave up after %s; the kubelet "+
-				"waits %s, so the call may still succeed", limits.RPCTimeout, calls.KubeletTimeout)
+			addIf(limits.RPCTimeout < calls.KubeletTimeout, &e.Missing, "whether it comes within the kubelet's own "+
+				"deadline of %s: kdiag waited %s", calls.KubeletTimeout, limits.RPCTimeout)
 		}
 	}
 }
@@ -157,7 +157,7 @@ func pressureEvidence(f *facts.Facts, e *checks.Evidence) {
 		Addf(&e.For, "pressure in 10 s: CPU some %.0f%%, memory full %.0f%%, io full %.0f%%", cpu.Some.Avg10,
 			memory.Full.Avg10, io.Full.Avg10)
 	} else {
-		Addf(&e.Missing, "host pressure (/proc/pressure): not read")
+		Addf(&e.Missing, "pressure of disk, CPU and memory (/proc/pressure) was not read")
 	}
 }
 

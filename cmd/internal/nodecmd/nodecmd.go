@@ -31,8 +31,6 @@ type options struct {
 	key         string
 	noAPIServer bool
 	deep        bool
-	details     bool
-	all         bool
 }
 
 // NewCommand returns kdiag node.
@@ -70,8 +68,8 @@ From a pod: privileged, with hostPID, hostNetwork and the host's root mounted, k
 	fs.StringVar(&opts.key, "kubelet-key", "", "the key of --kubelet-cert, when it is not in the same file")
 	fs.BoolVar(&opts.noAPIServer, "no-api-server", false,
 		"do not ask the API server that the kubelet's kubeconfig names")
-	fs.BoolVar(&opts.details, "details", false, "print all evidence, steps and measurements")
-	fs.BoolVar(&opts.all, "all", false, "print every check, also those that are ok")
+	fs.BoolVar(&opts.Details, "details", false, "print all evidence, steps and measurements")
+	fs.BoolVar(&opts.All, "all", false, "print every check, also those that are ok")
 	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
 	return cmd
 }
@@ -152,9 +150,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	report := judge.NewReport(target.Header(env, checks.KindReport), facts)
 	report.Problems = append(problems, report.Problems...)
-	how := target.Render(env, &opts.Flags)
-	how.Details, how.All = opts.details, opts.all
-	if err := render.Node(env.Out, report, how); err != nil {
+	if err := render.Node(env.Out, report, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}
 	return target.Exit(ctx, report.Status, opts.FailOn)

@@ -23,7 +23,6 @@ type options struct {
 	samples       int
 	deep          bool
 	exitedWarning int
-	details       bool
 }
 
 // NewCommand returns kdiag pleg.
@@ -50,7 +49,7 @@ Reads only. Needs the runtime's socket, so usually root; neither the API server 
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
 	fs.IntVar(&opts.samples, "samples", 5, "how many relists to time")
-	fs.BoolVar(&opts.details, "details", false, "print all evidence, steps, measurements and checks")
+	fs.BoolVar(&opts.Details, "details", false, "print all evidence, steps, measurements and checks")
 	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
 	fs.IntVar(&opts.exitedWarning, "exited-warning", checks.DefaultLimits().ExitedWarning,
 		"how many exited containers are too many")
@@ -84,9 +83,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	report := judge.NewReport(target.Header(env, "Report"), facts)
 	report.Problems = append(problems, report.Problems...)
-	how := target.Render(env, &opts.Flags)
-	how.Details = opts.details
-	if err := render.Report(env.Out, report, how); err != nil {
+	if err := render.Report(env.Out, report, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}
 	return target.Exit(ctx, report.Status, opts.FailOn)

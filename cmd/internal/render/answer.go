@@ -40,7 +40,7 @@ func (p *page) answer(
 func (p *page) conclude(c conclusion) {
 	p.blank()
 	begin := p.rows
-	host, sentences := p.where(c.Host, c.runtime), []string{p.sentence(c.status, c.causes, c.problems, c.fine)}
+	host, sentences := where(c.Host, c.runtime), []string{p.sentence(c.status, c.causes, c.problems, c.fine)}
 	if len(c.causes) > 0 {
 		for _, line := range c.causes[0].Effect {
 			sentences = append(sentences, p.prose(line))

@@ -29,7 +29,7 @@ func (p *page) canary(r *checks.CanaryReport) {
 	if r.Status == checks.Healthy {
 		sentence += " in " + units.Seconds(r.Seconds)
 	}
-	p.headline(p.verdict(r.Status), p.where(r.Host, r.Runtime), sentence)
+	p.headline(p.verdict(r.Status), where(r.Host, r.Runtime), sentence)
 	p.blank()
 	p.runtime(r.Runtime)
 	p.pair("image", p.prose(r.Image))
@@ -38,17 +38,17 @@ func (p *page) canary(r *checks.CanaryReport) {
 	p.canarySteps(r)
 	if r.Attempts > 0 {
 		p.blank()
-		if r.CleanedUp {
-			p.text(2, "cleaned up")
+		if text := "cleaned up: nothing of the canary is left"; r.CleanedUp {
+			p.text(2, text)
 		} else {
-			p.flow([]span{plain("  ")}, 4, span{"NOT cleaned up: parts of the canary may be left", bad})
+			p.flow([]span{plain("  ")}, 4, span{"NOT cleaned up: something of the canary may be left", bad})
 		}
 	}
 	for _, id := range r.Left {
 		p.item(4, plain("-"), "sandbox "+p.prose(id))
 	}
 	if n := len(r.Earlier); n > 0 {
-		p.text(2, "removed "+units.Count(n, "leftover")+" of earlier canaries")
+		p.text(2, "removed what earlier canaries left: "+units.Number(n))
 	}
 	p.list("", plain("?"), r.Problems, len(r.Problems))
 	p.steps(r.NextSteps, nil)

@@ -39,7 +39,7 @@ func (c cleaner) censusSentence(e *ExitedCensus) string {
 	case len(e.Problems) > 0 && (e.Census == nil || e.Status == checks.Unknown):
 		return c.prose(e.Problems[0])
 	case e.Census == nil:
-		return "no lists"
+		return "nothing was seen"
 	}
 	text := units.Count(e.Total, "exited container") + ", " + units.Count(e.Sandboxes, "dead sandbox")
 	if e.LimitBytes > 0 && e.ListBytes > 0 {
@@ -50,7 +50,7 @@ func (c cleaner) censusSentence(e *ExitedCensus) string {
 
 func (p *page) census(e *ExitedCensus) {
 	sentence := p.censusSentence(e)
-	p.headline(p.verdict(e.Status), p.where(e.Host, e.Runtime), sentence)
+	p.headline(p.verdict(e.Status), where(e.Host, e.Runtime), sentence)
 	for _, problem := range e.Problems {
 		if problem = p.prose(problem); problem != sentence {
 			p.item(2, plain("?"), problem)
@@ -70,7 +70,7 @@ func (p *page) census(e *ExitedCensus) {
 		p.pair("sandboxes", units.Number(s.ReadySandboxes)+" ready, "+units.Number(s.DeadSandboxes)+" not ready"+
 			countOf(s.EmptySandboxes, "without containers"))
 		if e.Partial {
-			p.pair("partial", "a list was incomplete: the true numbers are higher")
+			p.pair("partial", "a list was incomplete: there is more than what is counted here")
 		}
 	}
 	p.runtime(e.Runtime)
@@ -99,7 +99,7 @@ func (p *page) censusTables(e *ExitedCensus) {
 		bar := p.glyph.bar(float64(u.Count), float64(e.ByPod[0].Count), min(24, p.width/6))
 		pods.add(p.unitName(u.Namespace, u.Pod, u.Container), units.Number(u.Count), bar, strings.Join(last, ", "))
 	}
-	p.section("Most exited containers", pods, len(e.ByPod))
+	p.section("Worst pods", pods, len(e.ByPod))
 
 	namespaces := table{indent: 2, align: "lrrr", head: []string{"namespace", "exited", "pods", "bytes"}}
 	for _, n := range e.ByNamespace[:min(len(e.ByNamespace), topRows)] {
@@ -108,11 +108,11 @@ func (p *page) censusTables(e *ExitedCensus) {
 	}
 	p.section("By namespace", namespaces, len(e.ByNamespace))
 
-	reasons := table{indent: 2, align: "lrr", head: []string{"last exit of a container", "containers", "exited"}}
+	reasons := table{indent: 2, align: "lrr", head: []string{"reason (exit code)", "containers", "exited of these"}}
 	for _, r := range e.ByReason[:min(len(e.ByReason), topRows)] {
 		reasons.add(middle(p.ending(r.Reason, r.ExitCode), p.width/2), units.Number(r.Count), units.Number(r.Exited))
 	}
-	p.section("By reason (exit code)", reasons, len(e.ByReason))
+	p.section("How the newest of each ended", reasons, len(e.ByReason))
 
 	ages := table{indent: 2, align: "lrl"}
 	for _, a := range e.ByAge {
@@ -158,14 +158,14 @@ func (p *page) listSize(e *ExitedCensus) {
 	if e.LimitBytes <= 0 || e.ListBytes == 0 {
 		return
 	}
-	p.heading("Container list, as every relist reads it")
+	p.heading("In the list that every relist asks for")
 	limit := float64(e.LimitBytes)
 	p.gauges([]gauge{
-		{"list size", float64(e.ListBytes), limit, size[float64]},
-		{"exited part", float64(e.Bytes), limit, size[float64]},
+		{"whole list", float64(e.ListBytes), limit, size[float64]},
+		{"exited ones", float64(e.Bytes), limit, size[float64]},
 	})
 	if e.ListOfLimit > 1 {
-		p.text(2, "over the limit: the kubelet can no longer list containers, nor remove exited ones")
+		p.text(2, "over the limit: the kubelet gets no list, and cannot collect garbage by itself")
 	}
 }
 
@@ -173,17 +173,17 @@ func (p *page) growth(g *gc.Growth) {
 	if g == nil {
 		return
 	}
-	p.heading("Growth")
+	p.heading("Between the two looks")
 	signed := func(n int) string { return strings.Replace("+"+units.Number(n), "+-", "-", 1) }
-	p.pair("watched", units.Seconds(g.Seconds))
+	p.pair("took", units.Seconds(g.Seconds))
 	p.pair("containers", signed(g.Containers)+" exited, "+signed(g.Sandboxes)+" dead sandboxes; "+
-		signed(int(g.ContainersPerDay))+" exited per day")
+		signed(int(g.ContainersPerDay))+" exited in a day")
 	if g.SecondsToLimit != nil {
-		p.pair("list", "limit reached in "+units.Seconds(*g.SecondsToLimit))
+		p.pair("list", "reaches its limit in "+units.Seconds(*g.SecondsToLimit))
 	}
 }
 
 // missing writes the evidence on pods that could not be read, and what follows.
 func (p *page) missing(all []string) {
-	p.list("Cannot tell which pods are gone; treating all as existing", plain("?"), all, len(all))
+	p.list("Which pods no longer exist is not known, so all count as alive", plain("?"), all, len(all))
 }

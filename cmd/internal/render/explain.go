@@ -1,7 +1,6 @@
 package render
 
 import (
-	"cmp"
 	"io"
 	"strings"
 	"time"
@@ -39,20 +38,18 @@ func Definition(w io.Writer, d checks.Definition, o Options) error {
 // Definitions prints the list of causes that kdiag explain can explain.
 func Definitions(w io.Writer, ds []checks.Definition, o Options) error {
 	doc := definitionsDoc{checks.APIVersion, "CauseDefinitionList", o.GeneratedAt, ds}
-	return write(w, "definitions", o, view{doc, func(p *page) {
-		for len(ds) > 0 {
-			n := 1
-			for n < len(ds) && ds[n].Area == ds[0].Area {
-				n++
-			}
-			t := table{align: "ll"}
-			for _, d := range ds[:n] {
-				t.rows = append(t.rows, []span{{d.Code, strong}, plain(d.Title)})
-			}
-			p.heading(cmp.Or(ds[0].Area, "Causes"))
-			p.table(t)
-			ds = ds[n:]
+	t := table{align: "ll"}
+	for i, d := range ds {
+		if i > 0 && d.Area != ds[i-1].Area {
+			t.add("", "")
 		}
+		if d.Area != "" && (i == 0 || d.Area != ds[i-1].Area) {
+			t.add(d.Area, "")
+		}
+		t.rows = append(t.rows, []span{{d.Code, strong}, plain(d.Title)})
+	}
+	return write(w, "definitions", o, view{doc, func(p *page) {
+		p.table(t)
 		p.blank()
 		p.text(0, "More: kdiag explain CODE shows what it means, how to confirm it and how to fix it.")
 	}, func(m briefLine) string {

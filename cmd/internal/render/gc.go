@@ -57,14 +57,14 @@ func (c cleaner) gcSentence(r *GCReport) string {
 	}
 	missed := ""
 	if r.EndsMissed > 0 {
-		missed = "; " + units.Number(r.EndsMissed) + " not checked"
+		missed = "; " + units.Number(r.EndsMissed) + " not looked at"
 	}
 	switch {
 	case len(r.Plan.Remove) == 0 && (r.DryRun || len(r.Skipped) == 0):
-		return "nothing to remove; " + units.Number(r.Plan.Keep) + " kept" + missed
+		return "nothing may go; " + units.Number(r.Plan.Keep) + " dead stay" + missed
 	case r.DryRun:
-		return candidates(r.Plan.Remove) + " to remove" + missed + ", " + units.Number(r.Plan.Keep) + " kept; frees " +
-			size(r.Plan.Bytes) + " of the lists"
+		return candidates(r.Plan.Remove) + " may go" + missed + ", " + units.Number(r.Plan.Keep) + " stay; " +
+			size(r.Plan.Bytes) + " less in the lists"
 	}
 	text := "removed " + units.Number(r.Removed) + " of " + units.Number(len(r.Plan.Remove))
 	if r.Speed != nil && r.Removed > 0 {
@@ -94,7 +94,7 @@ func candidates(all []gc.Candidate) string {
 }
 
 func (p *page) cleanup(r *GCReport) {
-	p.headline(gcWord(r), p.where(r.Host, r.Runtime), p.gcSentence(r))
+	p.headline(gcWord(r), where(r.Host, r.Runtime), p.gcSentence(r))
 	if len(r.Problems) > 0 {
 		p.list("", plain("?"), r.Problems[1:], len(r.Problems))
 		p.blank()
@@ -112,11 +112,11 @@ func (p *page) cleanup(r *GCReport) {
 	p.list(title, plain("-"), skipped, topRows)
 	p.list("Failed", span{"!", bad}, failed, topRows)
 	p.kept(r.Plan)
-	p.list("Unknown", plain("?"), r.Notes, topRows)
+	p.list("Not known", plain("?"), r.Notes, topRows)
 	switch {
 	case !r.DryRun:
 	case r.Plan.Rules.IgnorePodLiveness:
-		p.heading("Pod liveness was ignored")
+		p.heading("Whether pods live was ignored")
 		p.text(2, LivenessRisk)
 	default:
 		p.missing(r.Missing)
@@ -141,7 +141,7 @@ func (p *page) cleanup(r *GCReport) {
 	}
 }
 
-// candidates writes what is to be removed, by pod and container.
+// candidates writes what may go, by pod and container.
 func (p *page) candidates(r *GCReport) {
 	t, all := table{indent: 2, align: "lrrl", head: []string{"pod (container)", "count", "created", ""}}, r.Plan.Count()
 	for _, c := range all[:min(len(all), topRows)] {
@@ -149,7 +149,7 @@ func (p *page) candidates(r *GCReport) {
 			agoRange(r.GeneratedAt, c.Oldest, c.Newest),
 			p.glyph.bar(float64(c.Count), float64(all[0].Count), min(20, p.width/5)))
 	}
-	p.section("To remove", t, len(all))
+	p.section("May go", t, len(all))
 }
 
 // LivenessRisk describes the risk of --ignore-pod-liveness.
@@ -175,7 +175,7 @@ func (p *page) kept(plan gc.Plan) {
 		}
 		t.add(units.Number(k.Count), p.prose(k.Why))
 	}
-	p.section("Kept", t, len(t.rows))
+	p.section("Stays", t, len(t.rows))
 }
 
 // byWhy describes objects by the reason that they share, most first. Where a reason holds the id itself, that is left

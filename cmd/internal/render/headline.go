@@ -9,8 +9,12 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
+// simulation stands in the headline for a node that does not exist.
+const simulation = "SIMULATION"
+
 // headline writes the first lines: the verdict, the node, and why in a sentence or more.
 func (p *page) headline(word span, host string, sentences ...string) {
+	p.simulated = host == simulation
 	hang := columns(word.text) + 2
 	lead := []span{word, plain("  ")}
 	switch host = p.prose(host); {
@@ -27,10 +31,10 @@ func (p *page) headline(word span, host string, sentences ...string) {
 	}
 }
 
-// where names the node, or that there is none: the commands of a simulation are meant for no real node.
-func (p *page) where(host string, r checks.Runtime) string {
-	if p.simulated = r.EndpointSource == "simulated"; p.simulated {
-		return "SIMULATION"
+// where names the node, or that there is none.
+func where(host string, r checks.Runtime) string {
+	if r.EndpointSource == "simulated" {
+		return simulation
 	}
 	return host
 }

@@ -107,7 +107,8 @@ const widest = 100
 func Render(env cli.Env, f *cli.Flags) render.Options {
 	o := render.Options{
 		Format: render.Format(f.Output), Color: env.Color(f.Color), Width: min(env.Width, widest),
-		NoWrap: !env.OutTTY, ASCII: env.ASCII(), GeneratedAt: env.Now().UTC().Truncate(time.Second),
+		NoWrap: !env.OutTTY, ASCII: env.ASCII(), Details: f.Details, All: f.All,
+		GeneratedAt: env.Now().UTC().Truncate(time.Second),
 	}
 	if n, err := strconv.Atoi(env.Getenv("COLUMNS")); err == nil && n > 0 {
 		o.Width, o.NoWrap = n, false
