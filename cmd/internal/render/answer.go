@@ -39,8 +39,7 @@ func (p *page) answer(
 // conclude writes the verdict, why, and what to do next: all of it where details are wanted, else what one screen holds.
 func (p *page) conclude(c conclusion) {
 	p.blank()
-	begin := p.rows
-	host, sentences := where(c.Host, c.runtime), []string{p.sentence(c.status, c.causes, c.problems, c.fine)}
+	begin, sentences := p.rows, []string{p.sentence(c.status, c.causes, c.problems, c.fine)}
 	if len(c.causes) > 0 {
 		for _, line := range c.causes[0].Effect {
 			sentences = append(sentences, p.prose(line))
@@ -48,59 +47,72 @@ func (p *page) conclude(c conclusion) {
 	} else if c.status != checks.Healthy && len(c.problems) > 0 {
 		c.problems = c.problems[1:] // the headline has the first
 	}
-	p.headline(p.verdict(c.status), host, sentences...)
+	p.headline(p.verdict(c.status), where(c.Host, c.runtime), sentences...)
 	for _, n := range c.notes {
 		p.flow([]span{{"Note", strong}, plain(": ")}, 6, plain(p.prose(n)))
 	}
+	folds := []fold{{3, 3, 5}, {3, 1, 5}, {2, 1, 5}, {2, 1, 4}, {1, 1, 4}, {1, 1, 3}}
 	if p.details {
-		p.list("Not seen", plain("?"), c.problems, len(c.problems))
-		p.causes(c.causes)
-		return
+		folds = []fold{{unwrapped, unwrapped, unwrapped}}
 	}
 	start, rows := p.out.Len(), p.rows
-	for _, f := range []fold{{3, 3, 5}, {3, 1, 5}, {2, 1, 5}, {2, 1, 4}, {1, 1, 4}, {1, 1, 3}} {
+	for _, f := range folds {
 		p.out.Truncate(start)
 		p.rows = rows
-		p.inShort(c, f)
-		if p.rows-begin <= screen {
+		if p.body(c, f); p.rows-begin <= screen {
 			return
 		}
 	}
 }
 
-// inShort writes the first cause, the others in a line each, and the first steps.
-func (p *page) inShort(c conclusion, f fold) {
-	left := 0
-	if len(c.causes) == 0 {
-		p.folded("?", c.problems, f.supports)
-		p.pair("runtime", c.looked)
-	} else {
-		first := c.causes[0]
-		p.heading("Why", plain(confidence(first.Confidence)))
-		p.folded("+", first.Evidence.For, f.supports)
-		p.folded("-", first.Evidence.Against, f.others)
-		p.folded("?", slices.Concat(c.problems, first.Evidence.Missing), f.others)
-		unnamed := func(name string) bool {
-			return !strings.Contains(p.prose(first.Summary), strings.TrimSuffix(name, ".service"))
-		}
-		if slices.ContainsFunc(p.culprit(first.Subject), unnamed) && first.Subject.Kind != "RPC" {
-			p.culpritLine(*first.Subject)
-		}
-		p.others(c.causes[1:], f.supports)
-		steps := foremost(first.NextSteps, f.steps)
-		if left = len(first.NextSteps) - len(steps); len(steps) > 0 {
-			p.heading("Next")
-		}
-		for i, s := range steps {
-			p.step(i+1, s)
+// body writes the first cause, the others in full where details are wanted, else in a line each, and where the rest is.
+func (p *page) body(c conclusion, f fold) {
+	left, numbers := 0, map[string]int{}
+	for i, x := range c.causes {
+		if i == 0 {
+			p.heading("Why", plain(confidence(x.Confidence)))
+			x.Evidence.Missing = slices.Concat(c.problems, x.Evidence.Missing)
+			left = p.cause(x, f, numbers)
+		} else if p.details {
+			p.causeHeading(x)
+			p.cause(x, f, numbers)
 		}
 	}
-	p.blank()
-	p.moreLine(c, left)
+	switch {
+	case len(c.causes) == 0:
+		p.folded("?", c.problems, f.supports)
+		p.pair("runtime", c.looked)
+	case !p.details:
+		p.others(c.causes[1:], f.supports)
+	}
+	if !p.details {
+		p.moreLine(c, left)
+	}
+}
+
+// cause writes the evidence, the culprit and the steps of a cause, and returns how many steps it left out.
+func (p *page) cause(c checks.Cause, f fold, numbers map[string]int) int {
+	p.folded("+", c.Evidence.For, f.supports)
+	p.folded("-", c.Evidence.Against, f.others)
+	p.folded("?", c.Evidence.Missing, f.others)
+	unnamed := func(name string) bool {
+		return !strings.Contains(p.prose(c.Summary), strings.TrimSuffix(name, ".service"))
+	}
+	if s := c.Subject; s != nil && (p.details || s.Kind != "RPC" && slices.ContainsFunc(p.culprit(s), unnamed)) {
+		p.flow([]span{plain("  "), {"Culprit", strong}, plain("  ")}, 4, plain(p.subjectLine(*s)))
+	}
+	if p.details && c.Subject != nil {
+		p.processes(c.Subject.Processes)
+		p.related(c.Related)
+	}
+	steps := foremost(c.NextSteps, f.steps)
+	p.steps(steps, numbers)
+	return len(c.NextSteps) - len(steps)
 }
 
 // moreLine writes where the rest is.
 func (p *page) moreLine(c conclusion, steps int) {
+	p.blank()
 	more := []string{"kdiag " + c.more}
 	if p.simulated && c.runtime.Simulate != "" {
 		more[0] += " --simulate " + p.clean(c.runtime.Simulate)
@@ -135,10 +147,6 @@ func (p *page) others(causes []checks.Cause, most int) {
 	}
 	p.heading("Also")
 	for i, c := range causes[:min(len(causes), most)] {
-		ink := warn
-		if c.Severity == checks.Critical {
-			ink = bad
-		}
 		about := ": "
 		if c.CausedBy != "" {
 			about = ", because of " + p.prose(c.CausedBy) + about
@@ -146,7 +154,7 @@ func (p *page) others(causes []checks.Cause, most int) {
 		if i == most-1 && len(causes) > most {
 			about = " (+" + units.Number(len(causes)-most) + " more)" + about
 		}
-		p.oneLine([]span{plain("  "), {p.prose(c.Code), ink}, plain(about)}, p.prose(c.Summary))
+		p.oneLine([]span{plain("  "), {p.prose(c.Code), severityInk(c.Severity)}, plain(about)}, p.prose(c.Summary))
 	}
 }
 
@@ -174,12 +182,16 @@ func (p *page) step(n int, s checks.NextStep) {
 	if width < hang+leastSummary {
 		width, text, tag = p.wrap, text+" "+tag, ""
 	}
+	ink := warn
+	if s.Touches == checks.TouchesNothing {
+		ink = good
+	}
 	for i, line := range fill(text, hang, hang, width) {
 		if i > 0 {
 			lead, tag = spaces(hang), ""
 		}
 		gap := max(p.width-columns(lead+line+tag), 2)
-		p.put(plain(lead+line+spaces(gap)), span{tag, tagInk(s.Touches)})
+		p.put(plain(lead+line+spaces(gap)), span{tag, ink})
 	}
 	if s.Command != "" {
 		p.command(hang+2, s.Command)
@@ -199,15 +211,4 @@ func touches(what string) string {
 		return tag
 	}
 	return what
-}
-
-// tagInk makes a step that touches all pods stand out.
-func tagInk(what string) ink {
-	switch what {
-	case checks.TouchesNothing:
-		return good
-	case checks.TouchesRuntime, checks.TouchesKubelet, checks.TouchesNode:
-		return bad
-	}
-	return warn
 }

@@ -12,44 +12,16 @@ import (
 // mostRelated is how many further culprits of the same kind text names; JSON names all.
 const mostRelated = 5
 
-// causes writes the causes in full: the first with its processes and related culprits. Steps are numbered through, so
-// that a cause can refer to those of an earlier one.
-func (p *page) causes(causes []checks.Cause) {
-	numbers := map[string]int{}
-	for i, c := range causes {
-		p.causeHeading(c)
-		if i > 0 {
-			p.text(2, p.prose(c.Summary)) // the headline has that of the first
-			for _, line := range c.Effect {
-				p.text(2, p.prose(line))
-			}
-		}
-		p.evidence(c.Evidence.For, c.Evidence.Against, c.Evidence.Missing)
-		if c.Subject != nil {
-			p.culpritLine(*c.Subject)
-		}
-		if c.Subject != nil && i == 0 {
-			p.processes(c.Subject.Processes)
-			p.related(c.Related)
-		}
-		p.steps(c.NextSteps, numbers)
-	}
-}
-
-func (p *page) culpritLine(s checks.Subject) {
-	p.flow([]span{plain("  "), {"Culprit", strong}, plain("  ")}, 4, plain(p.subjectLine(s)))
-}
-
+// causeHeading writes what a further cause is: the headline has that of the first.
 func (p *page) causeHeading(c checks.Cause) {
-	severity := warn
-	if c.Severity == checks.Critical {
-		severity = bad
-	}
 	text := confidence(c.Confidence)
 	if c.CausedBy != "" {
 		text += "; because of " + p.prose(c.CausedBy)
 	}
-	p.heading(p.prose(c.Code), span{p.prose(string(c.Severity)), severity}, plain(text))
+	p.heading(p.prose(c.Code), span{p.prose(string(c.Severity)), severityInk(c.Severity)}, plain(text))
+	for _, line := range append([]string{c.Summary}, c.Effect...) {
+		p.text(2, p.prose(line))
+	}
 }
 
 // confidence returns a confidence in words, and as the number that JSON has.
@@ -67,40 +39,12 @@ func confidence(v float64) string {
 	return word + " (" + strconv.FormatFloat(v, 'f', 2, 64) + ")"
 }
 
-// evidence writes what was seen, with a sign for which way it points.
-func (p *page) evidence(supports, against, missing []string) {
-	p.list("", plain("+"), supports, len(supports))
-	p.list("", plain("-"), against, len(against))
-	p.list("", plain("?"), missing, len(missing))
-}
-
-// related writes further culprits, those of one pod and name in one line: runc alone starts several processes for a
-// container.
+// related writes further culprits.
 func (p *page) related(subjects []checks.Subject) {
-	var order []string
-	pids := map[string][]string{}
-	for _, s := range subjects {
-		line, pid := p.subjectLine(s), ""
-		if s.Kind == "Process" {
-			pid = p.prose(s.ID)
-			s.ID, s.Processes = "", nil
-			line = p.subjectLine(s)
-		}
-		if _, known := pids[line]; !known {
-			order = append(order, line)
-			pids[line] = nil
-		}
-		if pid != "" {
-			pids[line] = append(pids[line], pid)
-		}
+	for _, s := range subjects[:min(len(subjects), mostRelated)] {
+		p.flow([]span{plain("    ")}, 6, plain("also "+p.subjectLine(s)))
 	}
-	for _, line := range order[:min(len(order), mostRelated)] {
-		if ids := pids[line]; len(ids) > 0 {
-			line += ", pid" + glue + strings.Join(ids, ", ")
-		}
-		p.flow([]span{plain("    ")}, 6, plain("also "+line))
-	}
-	p.more(len(order) - mostRelated)
+	p.more(len(subjects) - mostRelated)
 }
 
 func (p *page) processes(processes []checks.Process) {

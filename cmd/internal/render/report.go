@@ -1,7 +1,6 @@
 package render
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 
@@ -49,7 +48,7 @@ func (p *page) report(r *checks.Report, more string) {
 func (p *page) node(r *checks.Report, all bool) {
 	switch {
 	case all:
-		p.allChecks(r.Checks)
+		p.checkTable(r.Checks)
 	case p.details:
 		p.checkTable(notOK(r.Checks))
 	default:
@@ -87,31 +86,6 @@ func (p *page) checkLines(results []checks.Result) {
 	}
 }
 
-// allChecks writes every check under its area.
-func (p *page) allChecks(all []checks.Result) {
-	area := func(c checks.Result) string {
-		word, _, _ := strings.Cut(c.ID, ".")
-		return cmp.Or(map[string]string{
-			"host": "Host", "image": "Runtime", "runtime": "Runtime", "relist": "Relist",
-			"kubelet": "Kubelet", "journal": "Logs", "systemd": "systemd",
-		}[word], "Others")
-	}
-	var titles []string
-	groups := map[string][]checks.Result{}
-	for _, c := range all {
-		title := area(c)
-		if groups[title] == nil {
-			titles = append(titles, title)
-		}
-		groups[title] = append(groups[title], c)
-	}
-	for _, title := range titles {
-		p.heading(title)
-		p.checkTable(groups[title])
-	}
-	p.blank()
-}
-
 // tally counts checks by outcome, worst first.
 func tally(results []checks.Result) string {
 	counts := map[checks.Status]int{}
@@ -122,11 +96,7 @@ func tally(results []checks.Result) string {
 	for _, s := range []checks.Status{
 		checks.StatusCritical, checks.StatusWarning, checks.StatusUnknown, checks.StatusOK, checks.StatusSkipped,
 	} {
-		n := counts[s]
-		if s == checks.StatusWarning && n > 1 {
-			s += "s"
-		}
-		if n > 0 {
+		if n := counts[s]; n > 0 {
 			parts = append(parts, units.Number(n)+" "+string(s))
 		}
 	}

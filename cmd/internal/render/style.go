@@ -47,6 +47,8 @@ func verdictInk(v checks.Verdict) ink {
 	return strongly(cmp.Or(inks[v], unknown))
 }
 
+func severityInk(s checks.Severity) ink { return statusInk(checks.Status(s)) }
+
 func statusInk(s checks.Status) ink {
 	return map[checks.Status]ink{checks.StatusOK: good, checks.StatusWarning: warn, checks.StatusCritical: bad}[s]
 }
