@@ -51,7 +51,7 @@ func (p *page) conclude(c conclusion) {
 	for _, n := range c.notes {
 		p.flow([]span{{"Note", strong}, plain(": ")}, 6, plain(p.prose(n)))
 	}
-	folds := []fold{{3, 3, 5}, {3, 1, 5}, {2, 1, 5}, {2, 1, 4}, {1, 1, 4}, {1, 1, 3}}
+	folds := []fold{{3, 3, 5}, {3, 1, 5}, {2, 1, 5}, {2, 1, 4}, {1, 1, 4}, {1, 1, 3}, {1, 1, 2}}
 	if p.details {
 		folds = []fold{{unwrapped, unwrapped, unwrapped}}
 	}
@@ -130,13 +130,18 @@ func (p *page) moreLine(c conclusion, steps int) {
 	p.flow([]span{{"More", strong}, plain(": ")}, 6, plain(strings.Join(more, " "+p.glyph.dot+" ")))
 }
 
-// folded writes at most so many lines behind a sign, and how many there are more.
+// folded writes at most so many lines behind a sign, and how many there are more. A single one is cut where a terminal
+// ends.
 func (p *page) folded(sign string, lines []string, most int) {
 	for i, s := range lines[:min(len(lines), most)] {
-		if s = p.prose(s); i == most-1 && len(lines) > most {
-			s += " (+" + units.Number(len(lines)-most) + glue + "more)"
+		more := ""
+		if i == most-1 && len(lines) > most {
+			more = " (+" + units.Number(len(lines)-most) + glue + "more)"
 		}
-		p.item(2, plain(sign), s)
+		if s = p.prose(s); most == 1 {
+			s = briefLine{p.cleaner, max(p.wrap-4-columns(more), leastSummary)}.cut(s)
+		}
+		p.item(2, plain(sign), s+more)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -320,6 +321,32 @@ func TestBriefNames(t *testing.T) {
 		}
 		if got := strings.TrimSpace(b.String()); got != tt.want {
 			t.Errorf("got  %q\nwant %q", got, tt.want)
+		}
+	}
+}
+
+// TestScreen checks that a terminal of 80 columns and 24 lines shows verdict and first command when a command ends,
+// whatever was found.
+func TestScreen(t *testing.T) {
+	files, err := filepath.Glob("../../../checks/causes/testdata/*/report.json")
+	if err != nil || len(files) < 30 {
+		t.Fatalf("%d recorded causes, %v", len(files), err)
+	}
+	for _, file := range append(files, "testdata/inspect-hang.json", "testdata/healthy.json") {
+		for _, print := range []func(io.Writer, *checks.Report, Options) error{Report, Node} {
+			text := printed(t, saved(t, file, print), Options{})
+			var rows []string
+			for line := range strings.Lines(text) {
+				for n := columns(strings.TrimRight(line, "\n")); n > 80; n -= 80 {
+					rows = append(rows, line)
+				}
+				rows = append(rows, line)
+			}
+			screen := "\n" + strings.Join(rows[max(0, len(rows)-23):], "")
+			verdict := regexp.MustCompile(`\n(UN)?HEALTHY |\nDEGRADED |\nUNKNOWN `).MatchString(screen)
+			if !verdict || strings.Contains(text, "\nNext\n") && !strings.Contains(screen, "\n  1. ") {
+				t.Errorf("%s: the last screen is\n%s", file, screen)
+			}
 		}
 	}
 }
