@@ -114,8 +114,11 @@ func (p *page) cause(c checks.Cause, f fold, numbers map[string]int) int {
 func (p *page) moreLine(c conclusion, steps int) {
 	p.blank()
 	more := []string{"kdiag " + c.more}
-	if p.simulated && c.runtime.Simulate != "" {
-		more[0] += " --simulate " + p.clean(c.runtime.Simulate)
+	switch r := c.runtime; {
+	case p.simulated && r.Simulate != "":
+		more[0] += " --simulate " + p.clean(r.Simulate)
+	case r.EndpointSource == "flag":
+		more[0] += " --runtime-endpoint " + p.clean(r.Endpoint)
 	}
 	if steps > 0 {
 		more[0] += " (+" + units.Count(steps, "step") + ")"
