@@ -36,7 +36,7 @@ func (p *page) answer(
 	})
 }
 
-// conclude writes the verdict, why, and what to do next: all of it where details are wanted, else what one screen holds.
+// conclude writes the verdict, why, and what to do next: all of it where details are wanted, else what a screen holds.
 func (p *page) conclude(c conclusion) {
 	p.blank()
 	begin, sentences := p.rows, []string{p.sentence(c.status, c.causes, c.problems, c.fine)}

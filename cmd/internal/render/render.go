@@ -59,7 +59,9 @@ type view struct {
 
 // Node prints the answer of kdiag node.
 func Node(w io.Writer, r *checks.Report, o Options) error {
-	return write(w, "report", o, view{r, func(p *page) { p.node(r, o.All) }, func(m briefLine) string { return m.report(r) }})
+	return write(w, "report", o, view{
+		r, func(p *page) { p.node(r, o.All) }, func(m briefLine) string { return m.report(r) },
+	})
 }
 
 // Report prints the answer of kdiag pleg.

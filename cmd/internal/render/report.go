@@ -15,12 +15,21 @@ func (p *page) pleg(r *checks.Report) {
 	if p.details && r.Runtime.Endpoint != "" { // else no check asked a runtime
 		p.blank()
 		p.pair("checks", tally(r.Checks))
-		p.checkTable(notOK(r.Checks))
+		p.checks(r.Checks, false)
 	}
 }
 
-// report writes a conclusion, and all that was measured where details are wanted. Where nothing is wrong, it writes what
-// was looked at.
+// node writes the answer of kdiag node: the checks that are not ok, or all; then the verdict, so that it is what a
+// terminal shows last.
+func (p *page) node(r *checks.Report, all bool) {
+	p.checks(r.Checks, all)
+	if len(r.Checks) > 0 {
+		p.pair("checks", tally(r.Checks))
+	}
+	p.report(r, "node --details")
+}
+
+// report writes a conclusion, and all that was measured where details are wanted.
 func (p *page) report(r *checks.Report, more string) {
 	p.conclude(conclusion{
 		Header: r.Header, runtime: r.Runtime, status: r.Status, causes: r.Causes, problems: r.Problems, notes: r.Notes,
@@ -43,46 +52,29 @@ func (p *page) report(r *checks.Report, more string) {
 	}
 }
 
-// node writes the answer of kdiag node: the checks that are not ok, a line each, or all; then the verdict, so that it is
-// what a terminal shows last.
-func (p *page) node(r *checks.Report, all bool) {
-	switch {
-	case all:
-		p.checkTable(r.Checks)
-	case p.details:
-		p.checkTable(notOK(r.Checks))
-	default:
-		p.checkLines(notOK(r.Checks))
-	}
-	if len(r.Checks) > 0 {
-		p.pair("checks", tally(r.Checks))
-	}
-	p.report(r, "node --details")
-}
-
-// notOK returns the checks that found something, or could not look.
-func notOK(all []checks.Result) []checks.Result {
-	return slices.DeleteFunc(slices.Clone(all), func(c checks.Result) bool {
-		return c.Status == checks.StatusOK || c.Status == checks.StatusSkipped
-	})
-}
-
-// checkLines writes a line for each check; those that found the same share one.
-func (p *page) checkLines(results []checks.Result) {
-	var lines []checks.Result
+// checks writes all checks, or those that found something or could not look, and of these those that found the same as
+// one. They have a line each where there are no details.
+func (p *page) checks(results []checks.Result, all bool) {
+	var found []checks.Result
 	for _, r := range results {
-		i := slices.IndexFunc(lines, func(l checks.Result) bool {
-			return l.Status == r.Status && l.Summary == r.Summary
-		})
-		if i < 0 {
-			lines = append(lines, r)
-			continue
+		same := func(f checks.Result) bool { return f.Status == r.Status && f.Summary == r.Summary }
+		i := slices.IndexFunc(found, same)
+		switch {
+		case !all && (r.Status == checks.StatusOK || r.Status == checks.StatusSkipped):
+		case i >= 0 && !all:
+			found[i].ID += ", " + r.ID
+		default:
+			found = append(found, r)
 		}
-		lines[i].ID += ", " + r.ID
 	}
-	for _, r := range lines {
+	for _, r := range found {
 		status := span{pad(p.prose(string(r.Status)), len(checks.StatusCritical)), statusInk(r.Status)}
-		p.oneLine([]span{plain("  "), status, plain("  ")}, p.prose(r.ID+": "+r.Summary))
+		lead, text := []span{plain("  "), status, plain("  ")}, p.prose(r.ID+": "+r.Summary)
+		if p.details {
+			p.flow(lead, len(checks.StatusCritical)+4, plain(text))
+		} else {
+			p.oneLine(lead, text)
+		}
 	}
 }
 
@@ -101,16 +93,6 @@ func tally(results []checks.Result) string {
 		}
 	}
 	return strings.Join(parts, ", ")
-}
-
-func (p *page) checkTable(results []checks.Result) {
-	t := table{indent: 2, align: "lll"}
-	for _, r := range results {
-		t.rows = append(t.rows, []span{
-			{p.prose(string(r.Status)), statusInk(r.Status)}, plain(p.prose(r.ID)), plain(p.prose(r.Summary)),
-		})
-	}
-	p.table(t)
 }
 
 // limits draws the figures that have a limit.
@@ -173,8 +155,8 @@ func (p *page) figures(s *plegbench.Summary) {
 			countOf(l.Errors, "failed"))
 	}
 	if w := s.Sweep; w != nil && w.Total > 0 {
-		text := units.Number(w.Inspected) + " of " + units.Number(w.Total) + " checked, " + units.Number(w.Hung) + " hung"
-		text += countOf(w.Failed, "failed") + "; " + quantiles(w.P50Seconds, w.P99Seconds, w.SlowestSeconds)
+		text := units.Number(w.Inspected) + " of " + units.Number(w.Total) + " checked, "
+		text += units.Number(w.Hung) + " hung" + countOf(w.Failed, "failed") + "; " + quantiles(w.P50Seconds, w.P99Seconds, w.SlowestSeconds)
 		if w.Inspected < w.Total && w.Reach != "" {
 			text += "; " + p.prose(w.Reach[strings.Index(w.Reach, ":")+1:])
 		}
