@@ -237,7 +237,7 @@ func addKill(f *facts.Facts, s *Steps, p host.Process, what string) {
 	switch {
 	case p.PID <= 1:
 	case facts.IsStopped(&p):
-		s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), textf("Resume the stopped %v (harmless)", p))
+		s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), textf("Resume the stopped %v; harmless", p))
 	case facts.IsUninterruptible(&p): // no signal reaches it
 	case p.Role == host.RoleOCI && (age == 0 || age >= facts.LongOCI): // a younger one is at work, not stuck
 		s.Add(checks.TouchesProcess, textf("kill -KILL %d", p.PID), textf("End only the stuck %v", p))

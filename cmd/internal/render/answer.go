@@ -118,7 +118,7 @@ func (p *page) moreLine(c conclusion, steps int) {
 	case p.simulated && r.Simulate != "":
 		more[0] += " --simulate " + p.clean(r.Simulate)
 	case r.EndpointSource == "flag":
-		more[0] += " --runtime-endpoint " + p.clean(r.Endpoint)
+		more[0] += " --runtime-endpoint " + p.clean(strings.TrimPrefix(r.Endpoint, "unix://"))
 	}
 	if steps > 0 {
 		more[0] += " (+" + units.Count(steps, "step") + ")"
