@@ -282,6 +282,25 @@ func TestStepsOfObjects(t *testing.T) {
 	}
 }
 
+// TestLeastIsLostFirst checks that a pod is deleted through the API before its shim is killed, and that what writes a
+// dump is no mere look.
+func TestLeastIsLostFirst(t *testing.T) {
+	f := node(statusHangs("container1-0"))
+	f.Processes = append(f.Processes, host.Process{
+		PID: 5000, Name: "containerd-shim", Role: host.RoleShim, State: 'S', ObjectID: "sandbox1",
+	})
+	var got []string
+	for _, s := range only(t, f, causes.InspectHang).NextSteps {
+		word, _, _ := strings.Cut(s.Command, " -")
+		got = append(got, word+": "+s.Touches)
+	}
+	dump, deletes := slices.Index(got, "kill: a dump"), slices.Index(got, "kubectl delete pod: one pod")
+	kill := slices.Index(got, "kill: one pod")
+	if dump < 0 || deletes < dump || kill < deletes {
+		t.Errorf("%q", got)
+	}
+}
+
 // statusOf picks the status call of one object.
 func statusOf(id string) func(int, plegbench.Inspection) bool {
 	return func(_ int, i plegbench.Inspection) bool { return i.ID == id }

@@ -51,7 +51,7 @@ func (p *page) conclude(c conclusion) {
 	for _, n := range c.notes {
 		p.flow([]span{{"Note", strong}, plain(": ")}, 6, plain(p.prose(n)))
 	}
-	folds := []fold{{3, 3, 5}, {3, 1, 5}, {2, 1, 5}, {2, 1, 4}, {1, 1, 4}, {1, 1, 3}, {1, 1, 2}}
+	folds := []fold{{3, 3, 5}, {3, 1, 5}, {2, 1, 5}, {2, 1, 4}, {2, 1, 3}, {1, 1, 3}, {1, 1, 2}}
 	if p.details {
 		folds = []fold{{unwrapped, unwrapped, unwrapped}}
 	}
