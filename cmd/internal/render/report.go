@@ -155,8 +155,9 @@ func (p *page) figures(s *plegbench.Summary) {
 			countOf(l.Errors, "failed"))
 	}
 	if w := s.Sweep; w != nil && w.Total > 0 {
-		text := units.Number(w.Inspected) + " of " + units.Number(w.Total) + " checked, "
-		text += units.Number(w.Hung) + " hung" + countOf(w.Failed, "failed") + "; " + quantiles(w.P50Seconds, w.P99Seconds, w.SlowestSeconds)
+		text := units.Number(w.Inspected) + " of " + units.Number(w.Total) + " checked, " +
+			units.Number(w.Hung) + " hung" + countOf(w.Failed, "failed") + "; " +
+			quantiles(w.P50Seconds, w.P99Seconds, w.SlowestSeconds)
 		if w.Inspected < w.Total && w.Reach != "" {
 			text += "; " + p.prose(w.Reach[strings.Index(w.Reach, ":")+1:])
 		}
