@@ -82,7 +82,7 @@ type Cause struct {
 	Subject   *Subject   `json:"subject,omitempty"`
 	Related   []Subject  `json:"related,omitempty"`  // further culprits of the same kind
 	CausedBy  string     `json:"causedBy,omitempty"` // code of the cause in this report of which it is a consequence
-	NextSteps []NextStep `json:"nextSteps"`          // in order of blast radius
+	NextSteps []NextStep `json:"nextSteps"`          // least is lost first
 }
 
 // Evidence is what was seen, sorted by which way it points.
@@ -118,19 +118,24 @@ type Process struct {
 type NextStep struct {
 	Why     string `json:"why"`
 	Command string `json:"command"`
-	Touches string `json:"touches"` // blast radius; one of the Touches constants
+	Touches string `json:"touches"` // one of the Touches constants
 }
 
-// The blast radii of next steps, from none to the whole node.
+// What next steps touch, from nothing to the whole node; causes.BlastRadii has them in order.
 const (
 	TouchesNothing   = "nothing"       // reads only
-	TouchesProcess   = "one process"   // a runc, a plugin, a shim
-	TouchesPod       = "one pod"       //
+	TouchesDump      = "a dump"        // writes a dump into a log or /tmp; whatever runs goes on
+	TouchesScheduler = "new pods only" // cordon
+	TouchesLimit     = "a limit"       // raises one until the next boot
+	TouchesLogs      = "old logs"      // deletes old records
 	TouchesExited    = "exited only"   // removes what no longer runs
+	TouchesProcess   = "one process"   // a runc, a plugin, a stopped daemon
+	TouchesPod       = "one pod"       // deletes it, or ends what its containers need
+	TouchesMount     = "a mount"       // unmounts, remounts or thaws it
+	TouchesSystemd   = "process 1"     // systemd executes itself anew; services go on
 	TouchesRuntime   = "the runtime"   // restarts a daemon; running containers survive it
-	TouchesKubelet   = "the kubelet"   //
-	TouchesNode      = "the node"      // drain or reboot
-	TouchesScheduler = "new pods only" // cordon, settings of workloads
+	TouchesKubelet   = "the kubelet"   // restarts it; running containers survive it
+	TouchesNode      = "the node"      // all that runs: drain, reboot, the clock
 )
 
 // A Status is the outcome of one check.
@@ -217,6 +222,7 @@ type RelistSample struct {
 type Definition struct {
 	Code     string   `json:"code"`
 	Title    string   `json:"title"`              // a few words
+	Area     string   `json:"area,omitempty"`     // what is ill: Runtime, Pods and containers, Kubelet, or Host
 	Means    string   `json:"means"`              // what happens in the kubelet and the runtime; paragraphs of text
 	Confirm  []string `json:"confirm,omitempty"`  // how a person can confirm it, as commands or observations
 	Fix      []string `json:"fix,omitempty"`      // what helps, in order of blast radius

@@ -53,7 +53,7 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 			if !safeDir(g.Path) {
 				continue
 			}
-			touches, path := choose(g.HoldsDaemons(), checks.TouchesRuntime, checks.TouchesPod), textf(file, g.Path)
+			touches, path := choose(g.HoldsDaemons(), checks.TouchesProcess, checks.TouchesPod), textf(file, g.Path)
 			s.Look("cat '"+path+"'", "Is it still frozen? A checkpoint or a change of devices freezes for moments.")
 			s.Add(touches, textf("echo %s > '%s'", thawed, path), "Thaws it; its tasks go on where they were.")
 		}

@@ -49,7 +49,7 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 		s.Look("ps -eo pid,pcpu,etime,comm --sort=-pcpu | head -n 15", "Who uses the CPUs?")
 		if facts.Safe(unit) {
 			s.Look("systemctl show "+unit+" -p CPUQuotaPerSecUSec -p Slice", "Is it the unit's limit, or its slice's?")
-			s.Add(checks.TouchesScheduler, "systemctl set-property --runtime "+unit+" CPUQuota=", untilBoot)
+			s.Add(checks.TouchesLimit, "systemctl set-property --runtime "+unit+" CPUQuota=", untilBoot)
 		}
 		s.cordon()
 	})

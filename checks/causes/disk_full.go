@@ -24,7 +24,7 @@ func recogniseDiskFull(f *facts.Facts) *Finding {
 		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "How much of it are images?")
 		isLogs := func(o host.Folder) bool { return o.Role == host.FolderLogs }
 		if slices.ContainsFunc(f.Disk.Short[0].Space.Folders, isLogs) {
-			s.Add(checks.TouchesExited, "journalctl --vacuum-size=500M", "Removes the oldest records of the journal.")
+			s.Add(checks.TouchesLogs, "journalctl --vacuum-size=500M", "Removes the oldest records of the journal.")
 		}
 	})
 }

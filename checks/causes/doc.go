@@ -53,6 +53,19 @@ func Doc(code string) (checks.Definition, bool) {
 	return docs[slices.IndexFunc(docs, func(doc checks.Definition) bool { return doc.Code == d.Code })], true
 }
 
+// areaOf is what is ill, by the place of a cause in list.go.
+func areaOf(order int) string {
+	switch {
+	case order <= 70:
+		return "Runtime"
+	case order <= 130:
+		return "Pods and containers"
+	case order <= 190:
+		return "Kubelet"
+	}
+	return "Host"
+}
+
 // readPage reads NAME.md: YAML between two lines of dashes, then the text on what happens in the kubelet and the
 // runtime.
 func readPage(name string) (checks.Definition, error) {
@@ -68,6 +81,6 @@ func readPage(name string) (checks.Definition, error) {
 	if err == nil {
 		err = yaml.UnmarshalStrict([]byte(front), &page)
 	}
-	page.Means = strings.TrimSpace(means)
+	page.Means, page.Area = strings.TrimSpace(means), areaOf(page.Order)
 	return page.Definition, err
 }

@@ -45,7 +45,7 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 			s.Look(textf("ls -l /proc/%d/fd | awk '{print $NF}' | sed 's/[0-9]*//g' | sort | uniq -c | sort -rn "+
 				"| head", p.PID), "Which sockets, pipes or files are they? A restart destroys this evidence.")
 			if p.Hard > p.Max {
-				s.Add(checks.TouchesProcess, textf("prlimit --pid %d --nofile=%d:%d", p.PID, p.Hard, p.Hard),
+				s.Add(checks.TouchesLimit, textf("prlimit --pid %d --nofile=%d:%d", p.PID, p.Hard, p.Hard),
 					"Raises the soft limit of the running process. Nothing restarts; a leak goes on.")
 			}
 			if p.Role == host.RoleRuntime {

@@ -60,8 +60,8 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 			}
 			s.Look("stat -f "+m.Point+" & sleep 5; jobs", "Still running, it hangs. Enter no path below it in a shell.")
 			if m.Network {
-				s.Add(checks.TouchesPod, "umount -f "+m.Point, "Only if the server is gone: unwritten data is lost.")
-				s.Add(checks.TouchesPod, "umount -l "+m.Point, "Hides the mount where -f was not enough.")
+				s.Add(checks.TouchesMount, "umount -f "+m.Point, "Only if the server is gone: unwritten data is lost.")
+				s.Add(checks.TouchesMount, "umount -l "+m.Point, "Hides the mount where -f was not enough.")
 			}
 			addDeletePod(f, s, podOf(f, m.PodUID), "The mount's pod. It ends only after the mount answers.")
 		}

@@ -55,6 +55,6 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 	return newFinding(facts.Worse(i, w), checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null | cut -d/ -f3 | sort | uniq -c | sort -rn "+
 			"| head", "Which processes hold the instances?")
-		s.Add(checks.TouchesScheduler, textf("sysctl -w %s=%d", sysctl, raised), "Raises it until the next boot.")
+		s.Add(checks.TouchesLimit, textf("sysctl -w %s=%d", sysctl, raised), "Raises it until the next boot.")
 	})
 }

@@ -77,7 +77,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 			for _, r := range f.Disk.ReadOnly {
 				if r.Type == "tmpfs" && facts.SafePath.MatchString(r.Mount) {
 					tmpfs++ // it has no disk that could be damaged
-					s.Add(checks.TouchesRuntime, "mount -o remount,rw "+r.Mount, "Somebody made this tmpfs read-only.")
+					s.Add(checks.TouchesMount, "mount -o remount,rw "+r.Mount, "Somebody made this tmpfs read-only.")
 				}
 			}
 			s.addNodeIf(len(f.Disk.Failing) > tmpfs, "After the data is safe. Replace the disk if it fails again.")
@@ -85,7 +85,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		}
 		for _, l := range f.Disk.Writes {
 			if mount := l.Writes.Mount; l.Writes.Hung && facts.SafePath.MatchString(mount) {
-				s.Add(checks.TouchesRuntime, "fsfreeze -u "+mount, "Only if tasks wait in percpu_rwsem_wait.")
+				s.Add(checks.TouchesMount, "fsfreeze -u "+mount, "Only if tasks wait in percpu_rwsem_wait.")
 			}
 		}
 		for _, w := range f.Disk.Writers {

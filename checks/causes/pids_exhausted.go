@@ -63,11 +63,11 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 			case l.Pod:
 				addDeletePod(f, s, podOf(f, l.Group.PodUID), "The pod at its limit. It may get there again.")
 			case l.Group.Path == "":
-				s.Add(checks.TouchesScheduler, "sysctl -w kernel.pid_max=4194304", untilBoot)
+				s.Add(checks.TouchesLimit, "sysctl -w kernel.pid_max=4194304", untilBoot)
 			case facts.Safe(unit):
-				s.Add(checks.TouchesScheduler, "systemctl set-property --runtime "+unit+" TasksMax=infinity", untilBoot)
+				s.Add(checks.TouchesLimit, "systemctl set-property --runtime "+unit+" TasksMax=infinity", untilBoot)
 			case pidsDir(f, l.Group) != "":
-				s.Add(checks.TouchesScheduler, textf("echo max > '%s/pids.max'", pidsDir(f, l.Group)), untilBoot)
+				s.Add(checks.TouchesLimit, textf("echo max > '%s/pids.max'", pidsDir(f, l.Group)), untilBoot)
 			}
 		}
 		if !limits[0].Pod {

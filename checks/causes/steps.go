@@ -12,16 +12,16 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// BlastRadii orders the Touches constants from nothing to the whole node, as the remediation ladder does: settings and
-// cordons come after what is removed and before any daemon is restarted.
+// BlastRadii orders the Touches constants by what is lost: nothing, records of the dead, one pod, all that runs.
 func BlastRadii() []string {
 	return []string{
-		checks.TouchesNothing, checks.TouchesProcess, checks.TouchesPod, checks.TouchesExited,
-		checks.TouchesScheduler, checks.TouchesRuntime, checks.TouchesKubelet, checks.TouchesNode,
+		checks.TouchesNothing, checks.TouchesDump, checks.TouchesScheduler, checks.TouchesLimit, checks.TouchesLogs,
+		checks.TouchesExited, checks.TouchesProcess, checks.TouchesPod, checks.TouchesMount, checks.TouchesSystemd,
+		checks.TouchesRuntime, checks.TouchesKubelet, checks.TouchesNode,
 	}
 }
 
-// Steps collects next steps; Done returns them in order of blast radius.
+// Steps collects next steps; Done returns them in the order in which a person should try them.
 type Steps []checks.NextStep
 
 // Add appends a step. A command with a word that is not safe must not be added at all: see facts.Safe.
@@ -41,12 +41,14 @@ func (s *Steps) lookIf(condition bool, command, why string) {
 
 // lookBlocked appends a look at the tasks in uninterruptible sleep.
 func (s *Steps) lookBlocked() {
-	s.Look("ps -eLo stat,pid,tid,wchan:32,etime,comm | grep '^D'", "Look a few times: which stay in the same place?")
+	s.Look("ps -eLo stat,pid,tid,wchan:32,etime,comm | grep '^D'",
+		"List tasks in uninterruptible sleep, a few times: which stay?")
 }
 
-// lookStacks appends the kernel stacks of all blocked tasks.
+// lookStacks appends the kernel stacks of all blocked tasks, which the kernel writes into its log.
 func (s *Steps) lookStacks() {
-	s.Look("echo w > /proc/sysrq-trigger; journalctl --no-pager -k -n 200", "Keep the stacks of all blocked tasks.")
+	s.Add(checks.TouchesDump, "echo w > /proc/sysrq-trigger; journalctl --no-pager -k -n 200",
+		"Capture the stacks of all blocked tasks (written to the kernel log)")
 }
 
 // lookStack appends where a process waits.
@@ -56,7 +58,8 @@ func (s *Steps) lookStack(pid int, why string) {
 
 // lookRelist appends the goroutines of the kubelet.
 func (s *Steps) lookRelist() {
-	s.Look(`kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`, "Where does it wait?")
+	s.Look(`kubectl get --raw "/api/v1/nodes/$(hostname)/proxy/debug/pprof/goroutine?debug=2"`,
+		"Read the kubelet's goroutines: where does it wait?")
 }
 
 // lookPods appends the pods of the node.
@@ -77,7 +80,7 @@ func (s *Steps) drain(why string) {
 
 // cordon appends what keeps new pods away.
 func (s *Steps) cordon() {
-	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keeps new pods away while this lasts.")
+	s.Add(checks.TouchesScheduler, `kubectl cordon "$(hostname)"`, "Keep new pods away while this lasts")
 }
 
 // addNodeIf appends the last rungs of the ladder, where the condition holds.
@@ -86,11 +89,12 @@ func (s *Steps) addNodeIf(condition bool, why string) {
 		return
 	}
 	s.cordon()
-	s.drain("Moves away what can still be moved. --delete-emptydir-data loses the data in emptyDir volumes.")
+	s.drain("Move away what can still be moved; data in emptyDir volumes is lost")
 	s.Add(checks.TouchesNode, "systemctl reboot", why)
 }
 
-// Done orders the steps, keeping the order of those that touch the same, and drops repeated commands.
+// Done orders the steps by what is lost, and drops repeated commands. Of those that touch the same, what the API does
+// comes before what a signal or the runtime does by force; else they keep their order.
 func (s Steps) Done() []checks.NextStep {
 	out := make([]checks.NextStep, 0, len(s))
 	for _, step := range s {
@@ -100,9 +104,19 @@ func (s Steps) Done() []checks.NextStep {
 	}
 	radii := BlastRadii()
 	slices.SortStableFunc(out, func(a, b checks.NextStep) int {
-		return slices.Index(radii, a.Touches) - slices.Index(radii, b.Touches)
+		return cmp.Or(slices.Index(radii, a.Touches)-slices.Index(radii, b.Touches), force(a)-force(b))
 	})
 	return out
+}
+
+// force is 1 for a step that ends or removes something without asking its owner, else 0.
+func force(s checks.NextStep) int {
+	for _, by := range []string{"kill -KILL ", "kill -TERM ", " rmp -f ", "umount "} {
+		if strings.Contains(s.Command, by) {
+			return 1
+		}
+	}
+	return 0
 }
 
 // Finish puts the node's name into the steps of causes, which write "$(hostname)" for it, and gives them another form
@@ -117,7 +131,7 @@ func Finish(f *facts.Facts, causes []checks.Cause) []checks.Cause {
 			case facts.Safe(name):
 				s.Command = strings.NewReplacer(`"$(hostname)"`, name, "$(hostname)", name).Replace(s.Command)
 			case s.Touches != checks.TouchesNothing:
-				s.Why += " Pasted elsewhere, it needs the node's name for $(hostname)."
+				s.Why = strings.TrimSuffix(s.Why, ".") + ". If run elsewhere, replace $(hostname) with the node name"
 			}
 		}
 		causes[k].NextSteps = PlainSteps(f, causes[k].NextSteps)
@@ -140,9 +154,9 @@ func addCapture(f *facts.Facts, s *Steps) {
 		name = "containerd"
 	}
 	where, known := map[string]string{
-		"containerd": "its log and /tmp/containerd.PID.stacks.log",
-		"crio":       "/tmp/crio-goroutine-stacks-*.log",
-		"dockerd":    "goroutine-stacks-*.log in /var/run/docker",
+		"containerd": "the log and /tmp",
+		"crio":       "/tmp",
+		"dockerd":    "/var/run/docker",
 	}[name]
 	if !known {
 		return
@@ -151,12 +165,13 @@ func addCapture(f *facts.Facts, s *Steps) {
 	if d.Process != nil {
 		command = textf("kill -USR1 %d", d.PID)
 	}
-	s.Look(command, "Keep the evidence: the daemon dumps its goroutines into "+where+". A restart destroys it.")
+	s.Add(checks.TouchesDump, command, "Capture a goroutine dump (written to "+where+")")
 }
 
 // AddPressure adds a look at whether the host starves, where kdiag has not looked.
 func AddPressure(f *facts.Facts, s *Steps) {
-	s.lookIf(!f.Seen.Pressure.OK, "grep . /proc/pressure/*", "Does it starve (io full > 20, memory full > 5)?")
+	s.lookIf(!f.Seen.Pressure.OK, "grep . /proc/pressure/*",
+		"Check host pressure (starved if io full > 20, memory full > 5)")
 }
 
 // AddDisk adds a look at the disks that the runtime needs: its root folder, which may be its own disk, and /run.
@@ -166,7 +181,7 @@ func AddDisk(f *facts.Facts, s *Steps, why string) {
 
 // addLookAgain adds a further look at a process that was seen in uninterruptible sleep, which may be the moment's.
 func addLookAgain(s *Steps, p host.Process) {
-	s.Look(textf("ps -o pid,stat,wchan:32,etime,comm -p %d", p.PID), "Look a few times: is it still in D?")
+	s.Look(textf("ps -o pid,stat,wchan:32,etime,comm -p %d", p.PID), "Look a few times: is it still in state D?")
 }
 
 // addRestart adds the restart of the runtime's unit, the last resort short of the node. The kubelet's own runtime may
@@ -177,15 +192,17 @@ func addRestart(f *facts.Facts, s *Steps, caveats ...string) {
 		return
 	}
 	command := "systemctl restart " + unit
-	touches, why := checks.TouchesRuntime, "Running containers survive it, execs and pulls do not."
+	touches, why := checks.TouchesRuntime, "Restart "+unit+"; only execs and pulls are lost"
 	switch {
 	case f.Target.RestartsKubelet:
-		touches, why = checks.TouchesKubelet, "Runtime and kubelet; containers survive it. Not while a mount hangs."
+		touches = checks.TouchesKubelet
+		why = "Restart runtime and kubelet, but not while a mount hangs"
 	case unit == facts.UnitsCRIDockerd:
 		command = "systemctl start " + facts.UnitDocker + "; systemctl restart " + facts.UnitCRIDocker
-		why = "Starts docker if it does not run, and cri-dockerd anew: containers are not touched."
+		why = "Start docker if it does not run, and restart cri-dockerd; containers are not touched"
 	case unit == facts.UnitDocker:
-		touches, why = checks.TouchesNode, "Stops all containers unless docker info shows Live Restore Enabled: true."
+		touches = checks.TouchesNode
+		why = "Restart docker; stops all containers unless docker info shows Live Restore Enabled: true"
 	}
 	if u := f.Target.RuntimeUnit; u != nil && u.Result == "start-limit-hit" {
 		command = "systemctl reset-failed " + unit + "; " + command
@@ -201,7 +218,7 @@ func addProcesses(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 		if facts.IsConmon(p) && !facts.IsStopped(&p) {
 			if i.Kind == facts.KindContainer && p.ObjectID == i.ID && facts.Safe(i.ID) {
 				s.Add(checks.TouchesPod, facts.CrictlCommand(f, "stop "+i.ID),
-					textf("Stops the container. Do not kill %v: nothing would watch it then.", p))
+					textf("Stop the container; do not kill %v, which supervises it", p))
 			}
 			continue
 		}
@@ -211,7 +228,7 @@ func addProcesses(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 
 // addStack adds a look at where a process waits.
 func addStack(s *Steps, p host.Process, what string) {
-	s.lookStack(p.PID, textf("Where does %v of %s wait? Name the lock, mount or device.", p, what))
+	s.lookStack(p.PID, textf("Look where %v of %s waits: a lock, a mount or a device", p, what))
 }
 
 // addKill adds the step that frees one process.
@@ -220,12 +237,12 @@ func addKill(f *facts.Facts, s *Steps, p host.Process, what string) {
 	switch {
 	case p.PID <= 1:
 	case facts.IsStopped(&p):
-		s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), textf("Continues the stopped %v.", p))
+		s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), textf("Resume the stopped %v (harmless)", p))
 	case facts.IsUninterruptible(&p): // no signal reaches it
 	case p.Role == host.RoleOCI && (age == 0 || age >= facts.LongOCI): // a younger one is at work, not stuck
-		s.Add(checks.TouchesProcess, textf("kill -KILL %d", p.PID), textf("Ends only the stuck %v.", p))
+		s.Add(checks.TouchesProcess, textf("kill -KILL %d", p.PID), textf("End only the stuck %v", p))
 	case p.Role == host.RoleShim && !facts.IsConmon(p):
-		s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID), "Ends the shim of "+what+", and its pod's containers.")
+		s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID), "End the shim of "+what+", and its pod's containers")
 	}
 }
 
@@ -235,7 +252,7 @@ func addDeletePod(f *facts.Facts, s *Steps, pod crictl.Pod, why string) {
 	switch {
 	case !facts.Safe(pod.Namespace, pod.Name):
 	case facts.IsStaticPod(f, pod.UID):
-		s.Look("ls -l /etc/kubernetes/manifests", "A static pod ends when its manifest leaves this folder.")
+		s.Look("ls -l /etc/kubernetes/manifests", "Find the manifest of this static pod; moved away, it ends the pod")
 	default:
 		s.Add(checks.TouchesPod, textf("kubectl delete pod -n %s %s --wait=false", pod.Namespace, pod.Name), why)
 	}
@@ -255,13 +272,13 @@ func AddService(f *facts.Facts, s *Steps) {
 	unit, pid := f.Target.Unit, f.Target.Daemon.PID
 	switch {
 	case unit != "":
-		s.Look("systemctl status --no-pager "+unit, "Is the unit running, and since when?")
-		s.Look("journalctl --no-pager -n 100 -u "+strings.Join(strings.Fields(unit), " -u "), "What did it log last?")
+		s.Look("systemctl status --no-pager "+unit, "Check whether the unit runs, and since when")
+		s.Look("journalctl --no-pager -n 100 -u "+strings.Join(strings.Fields(unit), " -u "), "Read its last records")
 	case pid > 1:
 		s.Look(textf("ls -l /proc/%d/exe; cat /proc/%[1]d/cgroup; ps -o pid,ppid,user,lstart,stat,comm -p %[1]d",
-			pid), "Which program holds the socket, and who started it?")
+			pid), "Check which program holds the socket, and who started it")
 	default:
-		s.Look("ss -xlp", "Which process listens on which socket? The runtime's unit is not known here.")
+		s.Look("ss -xlp", "See which process listens on which socket; the runtime's unit is unknown")
 	}
 }
 
@@ -298,7 +315,7 @@ func plainStep(f *facts.Facts, step checks.NextStep) (checks.NextStep, bool) {
 			"journalctl --no-pager -k -n", "dmesg -T | tail -n").Replace(command)
 	case strings.Contains(command, "systemctl restart ") || strings.Contains(command, "systemctl start "):
 		step.Command = "grep -rlsw " + name + " /etc/init.d /etc/runit /etc/sv /etc/s6 /etc/service /etc/inittab"
-		step.Why = textf("Systemd does not run here: what starts %s? Let that do it. %s", name, step.Why)
+		step.Why = textf("Find what starts %s, as systemd does not run here, and let it do this: %s", name, step.Why)
 	default:
 		return step, false
 	}

@@ -66,11 +66,11 @@ func adviseSystemdWedged(f *facts.Facts, s *Steps, root string) {
 	s.Look("timeout 20 systemctl list-units --all --no-legend --plain | awk '{print $3, $4}' | sort | uniq -c | sort "+
 		"-rn | head", "How many units are there, and in which state? Thousands of inactive dead are a leak.")
 	s.Look("findmnt -n | wc -l", "Tens of thousands of mounts alone keep systemd busy.")
-	s.Add(checks.TouchesProcess, "timeout 20 systemctl reset-failed", "Clears failed units, and nothing that runs.")
+	s.Add(checks.TouchesSystemd, "timeout 20 systemctl reset-failed", "Clears failed units, and nothing that runs.")
 	if root != "" {
 		return
 	}
-	s.Add(checks.TouchesRuntime, "timeout 90 systemctl daemon-reexec", "Process 1 starts anew; services go on running.")
+	s.Add(checks.TouchesSystemd, "timeout 90 systemctl daemon-reexec", "Process 1 starts anew; services go on running.")
 	s.addNodeIf(f.Systemd.Silent, "Only when it does not answer at all. Where this hangs: systemctl reboot -ff.")
 }
 

@@ -532,7 +532,7 @@ func TestRestartsWaitForTheRoot(t *testing.T) {
 		return !slices.ContainsFunc(c.NextSteps, func(s checks.NextStep) bool {
 			restarts := slices.Contains(
 				[]string{checks.TouchesRuntime, checks.TouchesKubelet, checks.TouchesNode}, s.Touches)
-			return restarts != mentions([]string{s.Why}, "Only if it stays when "+c.CausedBy+" is over.")
+			return restarts != mentions([]string{s.Why}, "Only if it persists after "+c.CausedBy+" is fixed.")
 		})
 	}
 	if all := Judge(node(slow, surfaces(disk))); !waits(all[1]) || waits(Judge(node(slow))[0]) {

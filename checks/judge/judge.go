@@ -136,7 +136,7 @@ func advise(defs map[string]causes.Definition, found []causes.Finding, roots map
 			for i, s := range c.NextSteps {
 				if slices.Contains([]string{checks.TouchesRuntime, checks.TouchesKubelet, checks.TouchesNode},
 					s.Touches) {
-					c.NextSteps[i].Why = "Only if it stays when " + root.causedBy + " is over. " + s.Why
+					c.NextSteps[i].Why = "Only if it persists after " + root.causedBy + " is fixed. " + s.Why
 				}
 			}
 		}

@@ -138,7 +138,7 @@ func TestStepsOfTheRuntime(t *testing.T) {
 		step("not the kubelet's, without a network", "NetworkNotReady",
 			"crictl -r unix:///tmp/containerd/c.sock -t 60s info", "restart | /etc/cni", network, elsewhere),
 		step("the kubelet's, without a network", "NetworkNotReady", "/etc/cni", "", network),
-		step("not the kubelet's, and hung", "RuntimeHung", "kill -USR1 4711: nothing", "restart", hung, elsewhere),
+		step("not the kubelet's, and hung", "RuntimeHung", "kill -USR1 4711: a dump", "restart", hung, elsewhere),
 		step("not the kubelet's, and down", "RuntimeDown", "", "restart", down, elsewhere),
 		step("a path that was given, missing", "RuntimeDown", "kdiag pleg: nothing", "",
 			asked("flag", crictl.ConnectMissing)),
@@ -279,6 +279,25 @@ func TestStepsOfObjects(t *testing.T) {
 	large := sizes(2*mib, 4*mib, 3*mib)
 	if !gate(large) || !gate(exited(17000, 100, 1000)) || gate(sizes(2*mib, 3*mib, 2*mib)) || gate(large, on) {
 		t.Error("CRIListStreaming is the way out of a list that is too large, for a kubelet that does not have it on")
+	}
+}
+
+// TestLeastIsLostFirst checks that a pod is deleted through the API before its shim is killed, and that what writes a
+// dump is no mere look.
+func TestLeastIsLostFirst(t *testing.T) {
+	f := node(statusHangs("container1-0"))
+	f.Processes = append(f.Processes, host.Process{
+		PID: 5000, Name: "containerd-shim", Role: host.RoleShim, State: 'S', ObjectID: "sandbox1",
+	})
+	var got []string
+	for _, s := range only(t, f, causes.InspectHang).NextSteps {
+		word, _, _ := strings.Cut(s.Command, " -")
+		got = append(got, word+": "+s.Touches)
+	}
+	dump, deletes := slices.Index(got, "kill: a dump"), slices.Index(got, "kubectl delete pod: one pod")
+	kill := slices.Index(got, "kill: one pod")
+	if dump < 0 || deletes < dump || kill < deletes {
+		t.Errorf("%q", got)
 	}
 }
 

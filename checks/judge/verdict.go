@@ -58,7 +58,7 @@ func unseen(f *facts.Facts, want scope) []string {
 		}
 	}
 	if s := f.Summary; s != nil && s.List != nil && s.List.Errors > 0 {
-		lines = append(lines, fmt.Sprintf("the lists of %s of %s failed or did not come", units.Number(s.List.Errors),
+		lines = append(lines, fmt.Sprintf("the lists of %s of %s failed or hung", units.Number(s.List.Errors),
 			units.Count(s.List.Samples, "relist")))
 	}
 	if want == scopeSweep {

@@ -17,6 +17,8 @@ type Flags struct {
 	Timeout    time.Duration
 	RPCTimeout time.Duration
 	Output     string
+	Details    bool // text of a report: all evidence, steps and measurements
+	All        bool // text of a report on a node: every check
 	Color      string
 	FailOn     string
 	Verbose    bool

@@ -41,8 +41,8 @@ func NewCommand(env cli.Env) *cobra.Command {
 		Short: "Check everything around PLEG on this node: host, systemd, runtime, kubelet, logs",
 		Long: `Look at all that makes a node NotReady: pressure, disks, mounts, stuck processes, limits, cgroups and
 the clock of the host; systemd and its units; the runtime, as kdiag pleg does; the kubelet's settings, health,
-certificates and its way to the API server; the logs of the last minutes. One line each, the cause before its
-consequences, then the verdict.
+certificates and its way to the API server; the logs of the last minutes. Print what is not ok in a line each (--all:
+every check), then the verdict.
 
 Reads only, but for a few writes of 4 KiB into an unlinked file, which time the runtime's disk. Whatever hangs is left
 behind and named. As root it sees everything; without, each check says what it could not see.
@@ -68,6 +68,8 @@ From a pod: privileged, with hostPID, hostNetwork and the host's root mounted, k
 	fs.StringVar(&opts.key, "kubelet-key", "", "the key of --kubelet-cert, when it is not in the same file")
 	fs.BoolVar(&opts.noAPIServer, "no-api-server", false,
 		"do not ask the API server that the kubelet's kubeconfig names")
+	fs.BoolVar(&opts.Details, "details", false, "print all evidence, steps and measurements")
+	fs.BoolVar(&opts.All, "all", false, "print every check, also those that are ok")
 	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
 	return cmd
 }

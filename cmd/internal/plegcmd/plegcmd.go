@@ -50,6 +50,7 @@ Reads only. Needs the runtime's socket, so usually root; neither the API server 
 	fs := cmd.Flags()
 	fs.IntVar(&opts.samples, "samples", 5, "how many relists to time")
 	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
+	fs.BoolVar(&opts.Details, "details", false, "print all evidence, steps, measurements and checks")
 	fs.IntVar(&opts.exitedWarning, "exited-warning", checks.DefaultLimits().ExitedWarning,
 		"how many exited containers are too many")
 	return cmd

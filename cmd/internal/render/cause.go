@@ -12,36 +12,16 @@ import (
 // mostRelated is how many further culprits of the same kind text names; JSON names all.
 const mostRelated = 5
 
-// causes writes the causes: the first in full, of the others neither processes nor related culprits.
-func (p *page) causes(causes []checks.Cause) {
-	seen := map[string]bool{}
-	for i, c := range causes {
-		p.causeHeading(c)
-		if i > 0 {
-			p.text(2, p.prose(c.Summary)) // the headline has that of the first
-		}
-		p.evidence(c.Evidence.For, c.Evidence.Against, c.Evidence.Missing)
-		if c.Subject != nil {
-			p.flow([]span{plain("  "), {"Culprit", strong}, plain("  ")}, 4, plain(p.subjectLine(*c.Subject)))
-		}
-		if c.Subject != nil && i == 0 {
-			p.processes(c.Subject.Processes)
-			p.related(c.Related)
-		}
-		p.steps(c.NextSteps, seen)
-	}
-}
-
+// causeHeading writes what a further cause is: the headline has that of the first.
 func (p *page) causeHeading(c checks.Cause) {
-	severity := warn
-	if c.Severity == checks.Critical {
-		severity = bad
-	}
 	text := confidence(c.Confidence)
 	if c.CausedBy != "" {
 		text += "; because of " + p.prose(c.CausedBy)
 	}
-	p.heading(p.prose(c.Code), span{p.prose(string(c.Severity)), severity}, plain(text))
+	p.heading(p.prose(c.Code), span{p.prose(string(c.Severity)), severityInk(c.Severity)}, plain(text))
+	for _, line := range append([]string{c.Summary}, c.Effect...) {
+		p.text(2, p.prose(line))
+	}
 }
 
 // confidence returns a confidence in words, and as the number that JSON has.
@@ -59,40 +39,12 @@ func confidence(v float64) string {
 	return word + " (" + strconv.FormatFloat(v, 'f', 2, 64) + ")"
 }
 
-// evidence writes what was seen, with a sign for which way it points.
-func (p *page) evidence(supports, against, missing []string) {
-	p.list("", plain("+"), supports, len(supports))
-	p.list("", plain("-"), against, len(against))
-	p.list("", plain("?"), missing, len(missing))
-}
-
-// related writes further culprits, those of one pod and name in one line: runc alone starts several processes for a
-// container.
+// related writes further culprits.
 func (p *page) related(subjects []checks.Subject) {
-	var order []string
-	pids := map[string][]string{}
-	for _, s := range subjects {
-		line, pid := p.subjectLine(s), ""
-		if s.Kind == "Process" {
-			pid = p.prose(s.ID)
-			s.ID, s.Processes = "", nil
-			line = p.subjectLine(s)
-		}
-		if _, known := pids[line]; !known {
-			order = append(order, line)
-			pids[line] = nil
-		}
-		if pid != "" {
-			pids[line] = append(pids[line], pid)
-		}
+	for _, s := range subjects[:min(len(subjects), mostRelated)] {
+		p.flow([]span{plain("    ")}, 6, plain("also "+p.subjectLine(s)))
 	}
-	for _, line := range order[:min(len(order), mostRelated)] {
-		if ids := pids[line]; len(ids) > 0 {
-			line += ", pid" + glue + strings.Join(ids, ", ")
-		}
-		p.flow([]span{plain("    ")}, 6, plain("also "+line))
-	}
-	p.more(len(order) - mostRelated)
+	p.more(len(subjects) - mostRelated)
 }
 
 func (p *page) processes(processes []checks.Process) {
@@ -159,34 +111,34 @@ func (c cleaner) podName(s checks.Subject) string {
 	return c.prose(s.Namespace + "/" + s.Pod)
 }
 
-// steps writes what to do, in order: why, what it touches, and the command. A command that an earlier cause has shown
-// is not shown again; seen holds those, and may be nil.
-func (p *page) steps(steps []checks.NextStep, seen map[string]bool) {
-	fresh := slices.DeleteFunc(slices.Clone(steps), func(s checks.NextStep) bool { return seen[s.Command] })
+// steps writes what to do, in order. A command that stands above is referred to by its number; numbers holds those,
+// and may be nil.
+func (p *page) steps(steps []checks.NextStep, numbers map[string]int) {
 	if len(steps) == 0 {
 		return
 	}
-	p.blank()
-	p.put(plain("  "), span{"Next", strong})
-	for i, s := range fresh {
-		if s.Command != "" && seen != nil {
-			seen[s.Command] = true
+	if numbers == nil {
+		numbers = map[string]int{}
+	}
+	var again []int
+	fresh := slices.DeleteFunc(slices.Clone(steps), func(s checks.NextStep) bool {
+		n := numbers[s.Command]
+		if n > 0 {
+			again = append(again, n)
 		}
-		p.step(i+1, s)
+		return n > 0
+	})
+	p.heading("Next")
+	for _, s := range fresh {
+		n := len(numbers) + 1
+		numbers[s.Command] = n
+		p.step(n, s)
 	}
-	if again := len(steps) - len(fresh); again > 0 {
-		p.text(2, units.Count(again, "step")+" as above")
-	}
-}
-
-func (p *page) step(n int, s checks.NextStep) {
-	text := p.prose(s.Why)
-	if s.Touches != "" {
-		text += " [touches " + p.prose(s.Touches) + "]"
-	}
-	sign := strconv.Itoa(n) + "."
-	p.item(2, plain(sign), text)
-	if s.Command != "" {
-		p.command(5+len(sign), s.Command)
+	if len(again) > 0 {
+		var names []string
+		for _, n := range slices.Sorted(slices.Values(again)) {
+			names = append(names, strconv.Itoa(n))
+		}
+		p.text(2, "plus "+units.Plural(len(again), "step ", "steps ")+units.List(names)+" above")
 	}
 }

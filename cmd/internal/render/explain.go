@@ -39,13 +39,19 @@ func Definition(w io.Writer, d checks.Definition, o Options) error {
 func Definitions(w io.Writer, ds []checks.Definition, o Options) error {
 	doc := definitionsDoc{checks.APIVersion, "CauseDefinitionList", o.GeneratedAt, ds}
 	t := table{align: "ll"}
-	for _, d := range ds {
+	for i, d := range ds {
+		if i > 0 && d.Area != ds[i-1].Area {
+			t.add("", "")
+		}
+		if d.Area != "" && (i == 0 || d.Area != ds[i-1].Area) {
+			t.add(d.Area, "")
+		}
 		t.rows = append(t.rows, []span{{d.Code, strong}, plain(d.Title)})
 	}
 	return write(w, "definitions", o, view{doc, func(p *page) {
 		p.table(t)
 		p.blank()
-		p.text(0, "kdiag explain CODE explains what one means, how to confirm it and what helps.")
+		p.text(0, "More: kdiag explain CODE shows what it means, how to confirm it and how to fix it.")
 	}, func(m briefLine) string {
 		return m.cut(units.Number(len(ds)) + " causes; kdiag explain CODE explains one")
 	}})
@@ -61,7 +67,7 @@ func (p *page) definition(d checks.Definition) {
 	for _, s := range d.Confirm {
 		p.confirm(s)
 	}
-	p.list("What helps, the gentlest first", plain("-"), d.Fix, len(d.Fix))
+	p.list("Fix (least disruptive first)", plain("-"), d.Fix, len(d.Fix))
 	p.paragraphs("Mistaken for", d.Mistaken)
 	p.paragraphs("Leads to", strings.Join(d.RootOf, ", "))
 	p.paragraphs("Sources", strings.Join(d.Sources, "\n\n"))
@@ -92,7 +98,7 @@ func (p *page) confirm(s string) {
 	}
 	command = p.clean(command)
 	lead := []span{plain("  - "), {command, info}, plain(": ")}
-	if columns(command)+6 > p.width {
+	if columns(command)+6 > p.wrap {
 		p.put(lead...)
 		lead = []span{plain("    ")}
 	}

@@ -9,13 +9,17 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
+// simulation stands in the headline for a node that does not exist.
+const simulation = "SIMULATION"
+
 // headline writes the first lines: the verdict, the node, and why in a sentence or more.
 func (p *page) headline(word span, host string, sentences ...string) {
+	p.simulated = host == simulation
 	hang := columns(word.text) + 2
 	lead := []span{word, plain("  ")}
 	switch host = p.prose(host); {
 	case host == "":
-	case columns(host) <= p.width/3:
+	case columns(host) <= p.wrap/3:
 		lead = append(lead, plain(host+"  "))
 	default:
 		p.flow(lead, hang, plain(host))
@@ -27,10 +31,10 @@ func (p *page) headline(word span, host string, sentences ...string) {
 	}
 }
 
-// where names the node, and marks a simulated runtime: the commands of a report are meant for a real node.
+// where names the node, or that there is none.
 func where(host string, r checks.Runtime) string {
 	if r.EndpointSource == "simulated" {
-		return strings.TrimSpace(host + " (simulated)")
+		return simulation
 	}
 	return host
 }
@@ -53,25 +57,13 @@ func (c cleaner) sentence(v checks.Verdict, causes []checks.Cause, problems []st
 	return "no cause found"
 }
 
-// answer writes what all diagnosing commands have in common: headline, what could not be seen, causes.
-func (p *page) answer(
-	h checks.Header, r checks.Runtime, v checks.Verdict, causes []checks.Cause, problems []string, fine string,
-) {
-	p.headline(p.verdict(v), where(h.Host, r), p.sentence(v, causes, problems, fine))
-	if len(causes) == 0 && v != checks.Healthy && len(problems) > 0 {
-		problems = problems[1:] // the headline has the first
-	}
-	p.list("What kdiag could not see", plain("?"), problems, len(problems))
-	p.causes(causes)
-}
-
 // fineRelist adds how long a relist takes to what was found of a healthy node or runtime.
 func fineRelist(found string, s *plegbench.Summary) string {
 	if s == nil || s.ProjectedSeconds == nil || s.ThresholdSeconds <= 0 {
 		return found
 	}
-	return found + "; a relist takes " + units.Seconds(*s.ProjectedSeconds) + " of the " +
-		units.Seconds(s.ThresholdSeconds) + " it may take"
+	return found + "; a relist takes " + units.Seconds(*s.ProjectedSeconds) + " (limit " +
+		units.Seconds(s.ThresholdSeconds) + ")"
 }
 
 // What is found of a node without a cause, and of a runtime alone.

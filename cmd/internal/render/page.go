@@ -13,11 +13,18 @@ import (
 // A page is text in the making: lines that fit its width, except for commands, which are never broken.
 type page struct {
 	cleaner
-	out    bytes.Buffer
-	width  int
-	styles map[ink]lipgloss.Style
-	glyph  glyphs
+	out       bytes.Buffer
+	width     int // of pictures
+	wrap      int // where text is wrapped
+	rows      int // of a terminal; a command may take several
+	styles    map[ink]lipgloss.Style
+	glyph     glyphs
+	details   bool
+	simulated bool // what is printed is about no real node, so its commands must not act on one
 }
+
+// unwrapped is the width of text that is not wrapped.
+const unwrapped = 1 << 20
 
 // A span is a piece of a line in one ink. Its text is clean.
 type span struct {
@@ -32,12 +39,17 @@ func newPage(w io.Writer, o Options) *page {
 	if width == 0 {
 		width = defaultWidth
 	}
-	return &page{
+	p := &page{
 		cleaner: cleaner{ascii: o.ASCII},
 		width:   max(width, minWidth),
 		styles:  newStyles(w, o.Color),
 		glyph:   newGlyphs(o.ASCII),
+		details: o.Details,
 	}
+	if p.wrap = p.width; o.NoWrap {
+		p.wrap = unwrapped
+	}
+	return p
 }
 
 // bytes returns the page, which ends with exactly one newline.
@@ -48,12 +60,15 @@ func (p *page) bytes() []byte {
 // put writes one line.
 func (p *page) put(spans ...span) {
 	var b strings.Builder
+	used := 0
 	for _, s := range spans {
+		used += columns(s.text)
 		if s.ink != "" && strings.TrimSpace(s.text) != "" {
 			s.text = p.styles[s.ink].Render(s.text)
 		}
 		b.WriteString(s.text)
 	}
+	p.rows += 1 + (used-1)/p.wrap
 	line := strings.ReplaceAll(b.String(), glue, " ")
 	p.out.WriteString(strings.TrimRight(line, " ") + "\n")
 }
@@ -62,6 +77,7 @@ func (p *page) put(spans ...span) {
 func (p *page) blank() {
 	if p.out.Len() > 0 && !bytes.HasSuffix(p.out.Bytes(), []byte("\n\n")) {
 		p.out.WriteByte('\n')
+		p.rows++
 	}
 }
 
@@ -81,20 +97,20 @@ func (p *page) heading(title string, more ...span) {
 
 // flow writes text after lead, wrapped at the page's width; further lines are indented by hang.
 func (p *page) flow(lead []span, hang int, text span) {
-	hang = min(hang, p.width/2)
+	hang = min(hang, p.wrap/2)
 	used := 0
 	for _, s := range lead {
 		used += columns(s.text)
 	}
 	switch {
-	case used > p.width:
+	case used > p.wrap:
 		lead, text = unstyled(lead, text)
 		used = columns(lead[0].text)
-	case used > hang && used > p.width/2:
+	case used > hang && used > p.wrap/2:
 		p.put(lead...)
 		lead, used = []span{plain(spaces(hang))}, hang
 	}
-	for i, line := range fill(text.text, used, hang, p.width) {
+	for i, line := range fill(text.text, used, hang, p.wrap) {
 		if i > 0 {
 			lead = []span{plain(spaces(hang))}
 		}
@@ -155,9 +171,30 @@ func (p *page) pair(label, text string) {
 // labelWidth is the width of the labels of pairs.
 const labelWidth = 10
 
-// command writes a command whole, on one line, so that it can be copied.
+// command writes a command whole, on one line, so that it can be copied. One that is not kdiag's own does nothing when
+// it is pasted out of a simulation.
 func (p *page) command(indent int, command string) {
-	p.put(plain(spaces(indent)), span{p.clean(strings.TrimSpace(command)), info})
+	command = p.clean(strings.TrimSpace(command))
+	if strings.HasPrefix(command, "crictl ") {
+		command = shortIDs(command) // which it understands
+	}
+	if p.simulated && !strings.HasPrefix(command, "kdiag ") {
+		command = "# " + command
+	}
+	p.put(plain(spaces(indent)), span{command, info})
+}
+
+// oneLine writes text in one line behind a lead, cut where a terminal ends, unless that left too little of it.
+func (p *page) oneLine(lead []span, text string) {
+	free := p.wrap
+	for _, s := range lead {
+		free -= columns(s.text)
+	}
+	if free < leastSummary {
+		p.flow(lead, 4, plain(text))
+		return
+	}
+	p.put(append(lead, plain(briefLine{p.cleaner, free}.cut(text)))...)
 }
 
 // fill breaks text at spaces into lines: the first starts at column used, the others at column hang, and all end

@@ -11,12 +11,8 @@ import (
 // callBar is the width of the bars beside the latencies of calls.
 const callBar = 12
 
-// probe writes the answer of kdiag runtime.
+// probe writes the answer of kdiag runtime: what was measured, then the verdict, so that a terminal shows it last.
 func (p *page) probe(r *checks.RuntimeProbe) {
-	p.answer(r.Header, r.Runtime, r.Status, r.Causes, r.Problems, p.fineProbe(r))
-	if r.Runtime.Endpoint != "" {
-		p.heading("Runtime")
-	}
 	p.runtime(r.Runtime)
 	p.connect(r.Connect)
 	if len(r.Conditions) > 0 {
@@ -33,6 +29,7 @@ func (p *page) probe(r *checks.RuntimeProbe) {
 	}
 	p.table(t)
 	p.rpcs(r.RPCs)
+	p.answer(r.Header, r.Runtime, r.Status, r.Causes, r.Problems, p.fineProbe(r))
 }
 
 func (c cleaner) fineProbe(r *checks.RuntimeProbe) string {
@@ -66,7 +63,7 @@ func (p *page) rpcs(rpcs []checks.RPC) {
 	if len(rpcs) == 0 {
 		return
 	}
-	p.heading("RPCs, each asked once")
+	p.heading("RPCs (one call each)")
 	slowest := 0.0
 	for _, c := range rpcs {
 		slowest = max(slowest, c.Seconds)

@@ -38,10 +38,14 @@ const (
 
 // Options are how to print.
 type Options struct {
-	Format Format // the empty Format is Text
-	Color  bool   // use the 16 colours of a terminal; meaning is in the words, colour repeats it
-	Width  int    // columns of text; 0 means 80, and less than 40 means 40
-	ASCII  bool   // print nothing but ASCII: for a terminal whose locale is not UTF-8
+	Format  Format // the empty Format is Text
+	Details bool   // text of a report: all evidence, steps and measurements
+	All     bool   // text of a report on a node: every check
+
+	Color  bool // use the 16 colours of a terminal; meaning is in the words, colour repeats it
+	Width  int  // columns of text; 0 means 80, and less than 40 means 40
+	NoWrap bool // for a program: lines of text are as long as they are, and Width is that of pictures alone
+	ASCII  bool // print nothing but ASCII: for a terminal whose locale is not UTF-8
 
 	GeneratedAt time.Time // for documents without a header of their own; zero leaves it out
 }
@@ -55,7 +59,9 @@ type view struct {
 
 // Node prints the answer of kdiag node.
 func Node(w io.Writer, r *checks.Report, o Options) error {
-	return write(w, "report", o, view{r, func(p *page) { p.node(r) }, func(m briefLine) string { return m.report(r) }})
+	return write(w, "report", o, view{
+		r, func(p *page) { p.node(r, o.All) }, func(m briefLine) string { return m.report(r) },
+	})
 }
 
 // Report prints the answer of kdiag pleg.

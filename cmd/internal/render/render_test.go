@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -56,8 +57,13 @@ func documents(t testing.TB) []document {
 	twice := func(w io.Writer, r *checks.RelistBenchmark, o Options) error { return RelistBenchmark(w, r, r, o) }
 	node, compared := saved(t, "testdata/inspect-hang.json", Node), saved(t, "testdata/relist-overloaded.json", twice)
 	node.name, compared.name, compared.file = "node", "relist-against", ""
+	details := saved(t, "testdata/inspect-hang.json", func(w io.Writer, r *checks.Report, o Options) error {
+		o.Details, o.All = true, true
+		return Node(w, r, o)
+	})
+	details.name = "node-details"
 	return append(
-		journalDocuments(t), node, compared, explanations(),
+		journalDocuments(t), node, details, compared, explanations(),
 		saved(t, "testdata/healthy.json", Report),
 		saved(t, "testdata/inspect-hang.json", Report),
 		saved(t, "testdata/probe.json", RuntimeProbe),
@@ -158,6 +164,8 @@ func TestEveryAnswer(t *testing.T) {
 			}
 			for _, width := range []int{0, 1, 50, 60, 132, 250} {
 				o := Options{Width: width, ASCII: width%4 == 0}
+				checkText(t, printed(t, d, o), o, commandsIn(want)...)
+				o.Details = true
 				text := printed(t, d, o)
 				checkText(t, text, o, commandsIn(want)...)
 				for _, c := range commandsIn(want) {
@@ -221,7 +229,11 @@ func stripColor(s string) string {
 
 // shown returns a command as text shows it.
 func shown(command string, o Options) string {
-	return strings.TrimRight(cleaner{ascii: o.ASCII}.clean(strings.TrimSpace(command)), " ")
+	command = strings.TrimRight(cleaner{ascii: o.ASCII}.clean(strings.TrimSpace(command)), " ")
+	if strings.HasPrefix(command, "crictl ") {
+		return shortIDs(command)
+	}
+	return command
 }
 
 // checkText checks that lines are no wider than the page, except for commands, which are whole; that nothing acts on a
@@ -230,7 +242,7 @@ func checkText(t *testing.T, got string, o Options, commands ...string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 	for i, line := range lines {
-		text := strings.TrimLeft(line, " ")
+		text := strings.TrimPrefix(strings.TrimLeft(line, " "), "# ")
 		if slices.ContainsFunc(commands, func(c string) bool { return shown(c, o) == text }) ||
 			strings.HasPrefix(text, "kdiag ") || strings.HasPrefix(text, "journalctl ") {
 			continue
@@ -313,6 +325,32 @@ func TestBriefNames(t *testing.T) {
 	}
 }
 
+// TestScreen checks that a terminal of 80 columns and 24 lines shows verdict and first command when a command ends,
+// whatever was found.
+func TestScreen(t *testing.T) {
+	files, err := filepath.Glob("../../../checks/causes/testdata/*/report.json")
+	if err != nil || len(files) < 30 {
+		t.Fatalf("%d recorded causes, %v", len(files), err)
+	}
+	for _, file := range append(files, "testdata/inspect-hang.json", "testdata/healthy.json") {
+		for _, print := range []func(io.Writer, *checks.Report, Options) error{Report, Node} {
+			text := printed(t, saved(t, file, print), Options{})
+			var rows []string
+			for line := range strings.Lines(text) {
+				for n := columns(strings.TrimRight(line, "\n")); n > 80; n -= 80 {
+					rows = append(rows, line)
+				}
+				rows = append(rows, line)
+			}
+			screen := "\n" + strings.Join(rows[max(0, len(rows)-23):], "")
+			verdict := regexp.MustCompile(`\n(UN)?HEALTHY |\nDEGRADED |\nUNKNOWN `).MatchString(screen)
+			if !verdict || strings.Contains(text, "\nNext\n") && !strings.Contains(screen, "\n  1. ") {
+				t.Errorf("%s: the last screen is\n%s", file, screen)
+			}
+		}
+	}
+}
+
 // TestRelated has processes of one name and pod in one line.
 func TestRelated(t *testing.T) {
 	process := func(pid, uid string) checks.Subject {
@@ -323,12 +361,12 @@ func TestRelated(t *testing.T) {
 		Related: []checks.Subject{process("12", "u"), process("13", "u"), process("14", "v")},
 	}}}
 	var b strings.Builder
-	if err := Report(&b, r, Options{Width: 120}); err != nil {
+	if err := Report(&b, r, Options{Width: 120, Details: true}); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"Culprit  process runc of shop/web, pid 11", "also process runc of shop/web, pod uid u, pid 12, 13\n",
-		"pod uid v, pid 14\n",
+		"Culprit  process runc of shop/web, pid 11", "also process runc of shop/web, pid 12, pod uid u\n",
+		"pid 14, pod uid v\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, b.String())

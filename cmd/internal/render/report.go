@@ -9,11 +9,36 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// pleg writes the answer of kdiag pleg. Where nothing was found it is short: figures without pictures, and of the
-// checks only those that are not ok.
+// pleg writes the answer of kdiag pleg.
 func (p *page) pleg(r *checks.Report) {
-	p.answer(r.Header, r.Runtime, r.Status, r.Causes, r.Problems, fineRelist(fineNode, r.Relist))
-	fine := r.Status == checks.Healthy && len(r.Causes) == 0
+	p.report(r, "pleg --details")
+	if p.details && r.Runtime.Endpoint != "" { // else no check asked a runtime
+		p.blank()
+		p.pair("checks", tally(r.Checks))
+		p.checks(r.Checks, false)
+	}
+}
+
+// node writes the answer of kdiag node: the checks that are not ok, or all; then the verdict, so that it is what a
+// terminal shows last.
+func (p *page) node(r *checks.Report, all bool) {
+	p.checks(r.Checks, all)
+	if len(r.Checks) > 0 {
+		p.pair("checks", tally(r.Checks))
+	}
+	p.report(r, "node --details")
+}
+
+// report writes a conclusion, and all that was measured where details are wanted.
+func (p *page) report(r *checks.Report, more string) {
+	p.conclude(conclusion{
+		Header: r.Header, runtime: r.Runtime, status: r.Status, causes: r.Causes, problems: r.Problems, notes: r.Notes,
+		fine: fineRelist(fineNode, r.Relist), looked: p.prose(p.runtimeName(r.Runtime) + " " + r.Runtime.Endpoint),
+		more: more,
+	})
+	if !p.details {
+		return
+	}
 	if s := r.Relist; s != nil {
 		p.limits(s)
 		p.heading("Measured")
@@ -22,53 +47,35 @@ func (p *page) pleg(r *checks.Report) {
 		p.blank()
 	}
 	p.runtime(r.Runtime)
-	if s := r.Relist; s != nil && s.Sweep != nil && !fine {
+	if s := r.Relist; s != nil && s.Sweep != nil {
 		p.histogram("Status calls by latency", s.Sweep.Histogram)
 	}
-	if r.Runtime.Endpoint == "" {
-		return // in all checks no runtime was asked
-	}
-	if !fine {
-		p.blank()
-	}
-	p.pair("checks", tally(r.Checks))
-	p.checkTable(slices.DeleteFunc(slices.Clone(r.Checks), func(c checks.Result) bool {
-		return c.Status == checks.StatusOK || c.Status == checks.StatusSkipped
-	}))
 }
 
-// node writes the answer of kdiag node: every check in one line, then the verdict.
-func (p *page) node(r *checks.Report) {
-	area := func(c checks.Result) string {
-		word, _, _ := strings.Cut(c.ID, ".")
-		if title := map[string]string{
-			"host": "Host", "image": "Runtime", "runtime": "Runtime", "relist": "Relist",
-			"kubelet": "Kubelet", "journal": "Logs", "systemd": "systemd",
-		}[word]; title != "" {
-			return title
+// checks writes all checks, or those that found something or could not look, and of these those that found the same as
+// one. They have a line each where there are no details.
+func (p *page) checks(results []checks.Result, all bool) {
+	var found []checks.Result
+	for _, r := range results {
+		same := func(f checks.Result) bool { return f.Status == r.Status && f.Summary == r.Summary }
+		i := slices.IndexFunc(found, same)
+		switch {
+		case !all && (r.Status == checks.StatusOK || r.Status == checks.StatusSkipped):
+		case i >= 0 && !all:
+			found[i].ID += ", " + r.ID
+		default:
+			found = append(found, r)
 		}
-		return "Others"
 	}
-	var titles []string
-	groups := map[string][]checks.Result{}
-	for _, c := range r.Checks {
-		title := area(c)
-		if groups[title] == nil {
-			titles = append(titles, title)
+	for _, r := range found {
+		status := span{pad(p.prose(string(r.Status)), len(checks.StatusCritical)), statusInk(r.Status)}
+		lead, text := []span{plain("  "), status, plain("  ")}, p.prose(r.ID+": "+r.Summary)
+		if p.details {
+			p.flow(lead, len(checks.StatusCritical)+4, plain(text))
+		} else {
+			p.oneLine(lead, text)
 		}
-		groups[title] = append(groups[title], c)
 	}
-	for _, title := range titles {
-		p.heading(title)
-		p.checkTable(groups[title])
-	}
-	if len(r.Checks) > 0 {
-		p.blank()
-		p.pair("checks", tally(r.Checks))
-		p.runtime(r.Runtime)
-		p.blank()
-	}
-	p.answer(r.Header, r.Runtime, r.Status, r.Causes, r.Problems, fineRelist(fineNode, r.Relist))
 }
 
 // tally counts checks by outcome, worst first.
@@ -88,32 +95,14 @@ func tally(results []checks.Result) string {
 	return strings.Join(parts, ", ")
 }
 
-func (p *page) checkTable(results []checks.Result) {
-	t := table{indent: 2, align: "lll"}
-	for _, r := range results {
-		t.rows = append(t.rows, []span{
-			{p.prose(string(r.Status)), statusInk(r.Status)}, plain(p.prose(r.ID)), plain(p.prose(r.Summary)),
-		})
-	}
-	p.table(t)
-}
-
-// nearLimit is the share of its limit below which a bar shows nothing that a number does not.
-const nearLimit = 0.1
-
-// limits draws the figures that have a limit when one of them comes near it; else it is one line in the figures.
+// limits draws the figures that have a limit.
 func (p *page) limits(s *plegbench.Summary) {
-	all := limited(s)
-	near := func(g gauge) bool { return g.share() >= nearLimit }
-	if !listsFail(s) && !slices.ContainsFunc(all, near) {
-		return
-	}
 	p.heading("Against the kubelet's limits")
 	if listsFail(s) {
-		p.pair("relist", "fails after "+units.Seconds(*s.ProjectedSeconds)+": its lists are not answered; PLEG turns "+
-			"unhealthy "+units.Seconds(s.ThresholdSeconds)+" after the last relist whose lists were")
+		p.pair("relist", "times out after "+units.Seconds(*s.ProjectedSeconds)+"; PLEG turns unhealthy "+
+			units.Seconds(s.ThresholdSeconds)+" after the last good one")
 	}
-	p.gauges(all)
+	p.gauges(limited(s))
 }
 
 // limited returns what of a summary has a limit.
@@ -124,9 +113,9 @@ func limited(s *plegbench.Summary) []gauge {
 		value *float64
 	}{
 		{"relist now", s.ProjectedSeconds},
-		{"kubelet <= 1.35", s.OlderProjectedSeconds},
+		{"relist now (kubelet <= 1.35)", s.OlderProjectedSeconds},
 		{"in a rollout", s.ChurnSeconds},
-		{"after a restart", s.ColdSeconds},
+		{"after a kubelet restart", s.ColdSeconds},
 		{"last seen active", s.ProjectedAgeSeconds},
 	} {
 		if g.value != nil && !listsFail(s) {
@@ -159,15 +148,16 @@ func (p *page) figures(s *plegbench.Summary) {
 		p.pair("relist", text)
 	}
 	if s.ResponseBytes != nil {
-		p.pair("list size", size(*s.ResponseBytes)+" of the "+size(s.ResponseLimitBytes)+" that the kubelet receives")
+		p.pair("list size", size(*s.ResponseBytes)+", limit "+size(s.ResponseLimitBytes))
 	}
 	if l := s.List; l != nil {
 		p.pair("lists", quantiles(l.P50Seconds, l.P99Seconds, l.MaxSeconds)+" in "+units.Count(l.Samples, "relist")+
 			countOf(l.Errors, "failed"))
 	}
 	if w := s.Sweep; w != nil && w.Total > 0 {
-		text := units.Number(w.Inspected) + " of " + units.Number(w.Total) + " asked, " + units.Number(w.Hung) + " hung"
-		text += countOf(w.Failed, "failed") + "; " + quantiles(w.P50Seconds, w.P99Seconds, w.SlowestSeconds)
+		text := units.Number(w.Inspected) + " of " + units.Number(w.Total) + " checked, " +
+			units.Number(w.Hung) + " hung" + countOf(w.Failed, "failed") + "; " +
+			quantiles(w.P50Seconds, w.P99Seconds, w.SlowestSeconds)
 		if w.Inspected < w.Total && w.Reach != "" {
 			text += "; " + p.prose(w.Reach[strings.Index(w.Reach, ":")+1:])
 		}

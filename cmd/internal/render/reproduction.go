@@ -70,10 +70,9 @@ func (t *Timeline) Event(e reproduce.Event) {
 	_, _ = t.w.Write(p.bytes())
 }
 
-// kubeletTime is a time of the kubelet's, as its periods are written: 2m04s.
+// kubeletTime is a time of the kubelet's, in whole seconds.
 func kubeletTime(seconds float64) string {
-	d := time.Duration(seconds * float64(time.Second)).Round(time.Second)
-	return fmt.Sprintf("%dm%02ds", int(d.Minutes()), int(d.Seconds())%60)
+	return units.Duration(units.ToDuration(seconds).Round(time.Second))
 }
 
 func whatInk(w reproduce.What) ink {

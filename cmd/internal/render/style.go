@@ -47,6 +47,8 @@ func verdictInk(v checks.Verdict) ink {
 	return strongly(cmp.Or(inks[v], unknown))
 }
 
+func severityInk(s checks.Severity) ink { return statusInk(checks.Status(s)) }
+
 func statusInk(s checks.Status) ink {
 	return map[checks.Status]ink{checks.StatusOK: good, checks.StatusWarning: warn, checks.StatusCritical: bad}[s]
 }
@@ -58,11 +60,12 @@ type glyphs struct {
 	mark       string // the limit
 	over       string // of a bar beyond its limit
 	more       string // a bar that goes on beyond the picture
+	dot        string // between things in one line
 }
 
 func newGlyphs(ascii bool) glyphs {
 	if ascii {
-		return glyphs{full: "#", half: "-", track: ".", mark: "|", over: "!", more: ">"}
+		return glyphs{full: "#", half: "-", track: ".", mark: "|", over: "!", more: ">", dot: "|"}
 	}
-	return glyphs{full: "█", half: "▌", track: "·", mark: "│", over: "▓", more: ">"}
+	return glyphs{full: "█", half: "▌", track: "·", mark: "│", over: "▓", more: ">", dot: "·"}
 }

@@ -45,7 +45,7 @@ func (p *page) table(t table) {
 	for _, w := range widths[:last] {
 		fixed += w
 	}
-	if free := p.width - fixed; widths[last] > free && (t.align[last] != 'l' || free < minLast) {
+	if free := p.wrap - fixed; widths[last] > free && (t.align[last] != 'l' || free < minLast) {
 		p.stack(t)
 		return
 	}
@@ -70,7 +70,7 @@ func (p *page) table(t table) {
 
 // column writes the last cell of a row, wrapped below itself.
 func (p *page) column(lead []span, fixed int, c span) {
-	for i, line := range fill(c.text, fixed, fixed, p.width) {
+	for i, line := range fill(c.text, fixed, fixed, p.wrap) {
 		if i > 0 {
 			lead = []span{plain(spaces(fixed))}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -98,12 +99,21 @@ func NewProgress(env cli.Env) *render.Progress {
 	return render.NewProgress(env.Err, env.ErrTTY, env.Width, env.ASCII())
 }
 
-// Render returns how to print to standard output.
+// widest is the most columns of text in a terminal: longer lines are hard to read.
+const widest = 100
+
+// Render returns how to print to standard output: as wide as $COLUMNS, else as the terminal up to a limit, else without
+// wrapping, so that a program finds each thing in one line.
 func Render(env cli.Env, f *cli.Flags) render.Options {
-	return render.Options{
-		Format: render.Format(f.Output), Color: env.Color(f.Color), Width: env.Width, ASCII: env.ASCII(),
+	o := render.Options{
+		Format: render.Format(f.Output), Color: env.Color(f.Color), Width: min(env.Width, widest),
+		NoWrap: !env.OutTTY, ASCII: env.ASCII(), Details: f.Details, All: f.All,
 		GeneratedAt: env.Now().UTC().Truncate(time.Second),
 	}
+	if n, err := strconv.Atoi(env.Getenv("COLUMNS")); err == nil && n > 0 {
+		o.Width, o.NoWrap = n, false
+	}
+	return o
 }
 
 // Exit maps a verdict to the exit code. A command that was interrupted could not tell, whatever it had seen by then.

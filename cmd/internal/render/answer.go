@@ -1,0 +1,222 @@
+package render
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/units"
+)
+
+// A conclusion is what all diagnosing commands end in.
+type conclusion struct {
+	checks.Header
+	runtime         checks.Runtime
+	status          checks.Verdict
+	causes          []checks.Cause
+	problems, notes []string
+	fine            string // what was found where nothing was
+	looked          string // and which runtime was asked then
+	more            string // the command that prints more
+}
+
+// A fold is how much of a conclusion is shown: lines of evidence for the cause and of the other signs, and steps.
+type fold struct{ supports, others, steps int }
+
+// screen is the most lines of a conclusion: a terminal of 24 lines shows them with the command and the prompt.
+const screen = 22
+
+// answer writes a conclusion without notes.
+func (p *page) answer(
+	h checks.Header, r checks.Runtime, v checks.Verdict, causes []checks.Cause, problems []string, fine string,
+) {
+	p.conclude(conclusion{
+		Header: h, runtime: r, status: v, causes: causes, problems: problems, fine: fine, more: "pleg --details",
+	})
+}
+
+// conclude writes the verdict, why, and what to do next: all of it where details are wanted, else what a screen holds.
+func (p *page) conclude(c conclusion) {
+	p.blank()
+	begin, sentences := p.rows, []string{p.sentence(c.status, c.causes, c.problems, c.fine)}
+	if len(c.causes) > 0 {
+		for _, line := range c.causes[0].Effect {
+			sentences = append(sentences, p.prose(line))
+		}
+	} else if c.status != checks.Healthy && len(c.problems) > 0 {
+		c.problems = c.problems[1:] // the headline has the first
+	}
+	p.headline(p.verdict(c.status), where(c.Host, c.runtime), sentences...)
+	for _, n := range c.notes {
+		p.flow([]span{{"Note", strong}, plain(": ")}, 6, plain(p.prose(n)))
+	}
+	folds := []fold{{3, 3, 5}, {3, 1, 5}, {2, 1, 5}, {2, 1, 4}, {2, 1, 3}, {1, 1, 3}, {1, 1, 2}}
+	if p.details {
+		folds = []fold{{unwrapped, unwrapped, unwrapped}}
+	}
+	start, rows := p.out.Len(), p.rows
+	for _, f := range folds {
+		p.out.Truncate(start)
+		p.rows = rows
+		if p.body(c, f); p.rows-begin <= screen {
+			return
+		}
+	}
+}
+
+// body writes the first cause, the others in full where details are wanted, else in a line each, and where the rest is.
+func (p *page) body(c conclusion, f fold) {
+	left, numbers := 0, map[string]int{}
+	for i, x := range c.causes {
+		if i == 0 {
+			p.heading("Why", plain(confidence(x.Confidence)))
+			x.Evidence.Missing = slices.Concat(c.problems, x.Evidence.Missing)
+			left = p.cause(x, f, numbers)
+		} else if p.details {
+			p.causeHeading(x)
+			p.cause(x, f, numbers)
+		}
+	}
+	switch {
+	case len(c.causes) == 0:
+		p.folded("?", c.problems, f.supports)
+		p.pair("runtime", c.looked)
+	case !p.details:
+		p.others(c.causes[1:], f.supports)
+	}
+	if !p.details {
+		p.moreLine(c, left)
+	}
+}
+
+// cause writes the evidence, the culprit and the steps of a cause, and returns how many steps it left out.
+func (p *page) cause(c checks.Cause, f fold, numbers map[string]int) int {
+	p.folded("+", c.Evidence.For, f.supports)
+	p.folded("-", c.Evidence.Against, f.others)
+	p.folded("?", c.Evidence.Missing, f.others)
+	unnamed := func(name string) bool {
+		return !strings.Contains(p.prose(c.Summary), strings.TrimSuffix(name, ".service"))
+	}
+	if s := c.Subject; s != nil && (p.details || s.Kind != "RPC" && slices.ContainsFunc(p.culprit(s), unnamed)) {
+		p.flow([]span{plain("  "), {"Culprit", strong}, plain("  ")}, 4, plain(p.subjectLine(*s)))
+	}
+	if p.details && c.Subject != nil {
+		p.processes(c.Subject.Processes)
+		p.related(c.Related)
+	}
+	steps := foremost(c.NextSteps, f.steps)
+	p.steps(steps, numbers)
+	return len(c.NextSteps) - len(steps)
+}
+
+// moreLine writes where the rest is.
+func (p *page) moreLine(c conclusion, steps int) {
+	p.blank()
+	more := []string{"kdiag " + c.more}
+	switch r := c.runtime; {
+	case p.simulated && r.Simulate != "":
+		more[0] += " --simulate " + p.clean(r.Simulate)
+	case r.EndpointSource == "flag":
+		more[0] += " --runtime-endpoint " + p.clean(strings.TrimPrefix(r.Endpoint, "unix://"))
+	}
+	if steps > 0 {
+		more[0] += " (+" + units.Count(steps, "step") + ")"
+	}
+	if len(c.causes) > 0 {
+		more = append(more, "kdiag explain "+p.prose(c.causes[0].Code))
+	}
+	more = append(more, "-o json")
+	for i, s := range more {
+		more[i] = strings.ReplaceAll(s, " ", glue) // each stays in one line
+	}
+	p.flow([]span{{"More", strong}, plain(": ")}, 6, plain(strings.Join(more, " "+p.glyph.dot+" ")))
+}
+
+// folded writes at most so many lines behind a sign, and how many there are more. A single one is cut where a terminal
+// ends.
+func (p *page) folded(sign string, lines []string, most int) {
+	for i, s := range lines[:min(len(lines), most)] {
+		more := ""
+		if i == most-1 && len(lines) > most {
+			more = " (+" + units.Number(len(lines)-most) + glue + "more)"
+		}
+		if s = p.prose(s); most == 1 {
+			s = briefLine{p.cleaner, max(p.wrap-4-columns(more), leastSummary)}.cut(s)
+		}
+		p.item(2, plain(sign), s+more)
+	}
+}
+
+// others writes the further causes, one line each.
+func (p *page) others(causes []checks.Cause, most int) {
+	if len(causes) == 0 {
+		return
+	}
+	p.heading("Also")
+	for i, c := range causes[:min(len(causes), most)] {
+		about := ": "
+		if c.CausedBy != "" {
+			about = ", because of " + p.prose(c.CausedBy) + about
+		}
+		if i == most-1 && len(causes) > most {
+			about = " (+" + units.Number(len(causes)-most) + " more)" + about
+		}
+		p.oneLine([]span{plain("  "), {p.prose(c.Code), severityInk(c.Severity)}, plain(about)}, p.prose(c.Summary))
+	}
+}
+
+// foremost returns at most so many steps, in their order. Where there are more, those that only read are left out
+// first, but for two.
+func foremost(steps []checks.NextStep, most int) []checks.NextStep {
+	out := slices.Clone(steps)
+	for i := len(out) - 1; i >= 2 && len(out) > most; i-- {
+		if out[i].Touches == checks.TouchesNothing {
+			out = slices.Delete(out, i, i+1)
+		}
+	}
+	return out[:min(len(out), most)]
+}
+
+// step writes what to do and what it touches in one line where it fits, and the command below.
+func (p *page) step(n int, s checks.NextStep) {
+	text, tag := strings.TrimSuffix(p.prose(s.Why), "."), touches(s.Touches)
+	if tag = p.prose(tag); tag != "" {
+		tag = "[" + tag + "]"
+	}
+	lead := "  " + strconv.Itoa(n) + ". "
+	hang := columns(lead)
+	width := p.wrap - columns(tag) - 2
+	if width < hang+leastSummary {
+		width, text, tag = p.wrap, text+" "+tag, ""
+	}
+	ink := warn
+	if s.Touches == checks.TouchesNothing {
+		ink = good
+	}
+	for i, line := range fill(text, hang, hang, width) {
+		if i > 0 {
+			lead, tag = spaces(hang), ""
+		}
+		gap := max(p.width-columns(lead+line+tag), 2)
+		p.put(plain(lead+line+spaces(gap)), span{tag, ink})
+	}
+	if s.Command != "" {
+		p.command(hang+2, s.Command)
+	}
+}
+
+// touches is the tag of a step.
+func touches(what string) string {
+	tags := map[string]string{
+		checks.TouchesNothing: "read-only", checks.TouchesDump: "writes a dump", checks.TouchesScheduler: "cordons",
+		checks.TouchesLimit: "raises a limit", checks.TouchesLogs: "deletes old logs",
+		checks.TouchesExited: "removes exited", checks.TouchesMount: "one mount", checks.TouchesSystemd: "systemd",
+		checks.TouchesRuntime: "restarts runtime", checks.TouchesKubelet: "restarts kubelet",
+		checks.TouchesNode: "whole node",
+	}
+	if tag, ok := tags[what]; ok {
+		return tag
+	}
+	return what
+}
