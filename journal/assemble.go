@@ -19,7 +19,7 @@ func assemble(sources []*logSource, opts *Options) *Report {
 		Unreadable: []Unreadable{}, Problems: []string{},
 	}
 	for _, host := range h.hosts {
-		episodes := h.episodes(host)
+		episodes := h.notReady(host, h.episodes(host))
 		r.Episodes = append(r.Episodes, episodes...)
 		if e := h.failing(host, episodes); e != nil && (r.Failing == nil || e.Start.After(*r.Failing.Start)) {
 			r.Failing = e
@@ -50,6 +50,7 @@ func (h *history) episodes(host string) []Episode {
 		return ok
 	})
 	relists := g.relists()
+	past := int64(math.MinInt64) // when the last incident ended
 	var out []Episode
 	for _, b := range g.episodes {
 		e := b.episode()
@@ -58,7 +59,10 @@ func (h *history) episodes(host string) []Episode {
 		h.recover(&e, b, g.next(b), marks)
 		e.Restarts = h.restarts(b, host)
 		if e.Kind == Incident {
-			e.Surroundings = h.surroundings(host, b)
+			e.Surroundings = h.surroundings(host, b, past, e.RecoveredAt)
+			if past = b.end; e.RecoveredAt != nil {
+				past = e.RecoveredAt.UnixMicro()
+			}
 			for _, s := range b.stalls {
 				if chain := relists[s]; chain != nil && len(*chain) > len(e.Surroundings.Relists) {
 					e.Surroundings.Relists = *chain
@@ -140,7 +144,7 @@ func flaps(episodes []Episode) []string {
 func sameSeries(series []Episode, next *Episode) bool {
 	first, last := &series[0], &series[len(series)-1]
 	if last.Kind != Incident || next.Kind != Incident || last.Start == nil || next.Start == nil ||
-		last.Host != next.Host {
+		last.Host != next.Host || last.NotReady != next.NotReady {
 		return false
 	}
 	d := next.Start.Sub(*last.Start)

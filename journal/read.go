@@ -130,6 +130,8 @@ func (r *reading) blind(s *logSource, bad []Unreadable) error {
 		return fmt.Errorf("nothing in it can be read: %s", bad[0].Why)
 	case s.Lines > 0 && s.Unparsed == s.Lines:
 		return ErrNotLog
+	case s.blank:
+		return ErrEmpty
 	}
 	return nil
 }

@@ -68,14 +68,15 @@ func (h *history) recover(e *Episode, b *episodeBuilder, next *unhealthy, marks 
 		}
 		return
 	}
-	due := b.end + backoffMost/1000 // when the next skip line was due, the loop was past it
+	due := b.end + last.scaled(backoffMost)/1000 // when the next skip line was due, the loop was past it
+	silent := due + last.scaled(quiet)
 	// After a step of the clock, later stamps are not later records. journald reports records that it dropped with
 	// the next one that it keeps.
 	dropped := func(b *Burst) bool { return b.Code == signature.LogsSuppressed }
 	relisted := next != nil && next.pid == last.pid && anchor > last.at
 	if last.pid != 0 && b.endsInSkips() && !stepped(e) &&
-		!slices.ContainsFunc(h.around(last.host, b.end, due+quiet), dropped) &&
-		(relisted || h.livesOn(last, due+quiet, before)) {
+		!slices.ContainsFunc(h.around(last.host, b.end, silent), dropped) &&
+		(relisted || h.livesOn(last, silent, before)) {
 		e.Recovered, e.RecoveredAt = true, timeOf(due)
 	}
 }

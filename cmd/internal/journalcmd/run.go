@@ -31,7 +31,7 @@ type session struct {
 }
 
 // errOutOfTime is why a reading ended that took longer than --timeout.
-var errOutOfTime = errors.New("not all was read within --timeout")
+var errOutOfTime = errors.New("what was left after --timeout")
 
 func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 	reading, err := opts.reading(env, args)
@@ -119,14 +119,14 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 	r.GeneratedAt = cmp.Or(r.GeneratedAt, s.env.Now().UTC()).Truncate(time.Second)
 	r.Partial = err != nil
 	judge.Journal(r)
-	if r.Status == string(checks.Unknown) && !quiet {
+	if r.Verdict == checks.LogUnknown && !quiet {
 		return s.nothing(r, reading, err, interrupted)
 	}
 	if note := rangeNote(r, reading); note != "" {
 		r.Notes = append(r.Notes, note)
 	}
 	if err != nil {
-		r.Notes = append(r.Notes, "this is not all: "+err.Error())
+		r.Notes = append(r.Notes, "Not read: "+err.Error())
 	}
 	if err := s.print(r); err != nil {
 		return err
