@@ -222,11 +222,16 @@ func (g *grouping) settle(ended func(from, to int64) bool) {
 	g.episodes = out
 }
 
-// midway reports whether a log begins in the middle of an episode: the pause after its first record is the longest of
-// the loop's back-off, so the kubelet had started before.
+// midway reports whether a log begins in the middle of an episode: the pauses after its first records are the longest
+// of the loop's back-off, so the kubelet had started before.
 func (e *episodeBuilder) midway() bool {
-	return len(e.recs) > 1 && e.recs[1].known && e.recs[0].known && e.recs[0].pid != 0 && e.recs[0].pid == e.recs[1].pid &&
-		e.recs[1].clock-e.recs[0].clock >= backoffMost/1000-second
+	first := e.recs[:min(len(e.recs), 3)]
+	for i, u := range first[1:] {
+		if prev := first[i]; !u.known || !prev.known || u.clock-prev.clock < backoffMost/1000-second {
+			return false
+		}
+	}
+	return len(first) > 1
 }
 
 // next returns the first unhealthy record after an episode; nil without one.

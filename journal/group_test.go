@@ -127,6 +127,7 @@ func TestSettle(t *testing.T) {
 		want         string
 	}{
 		{"a start", "0/1", false, false, " startup 1"},
+		{"a log that begins long after a start", "0/1 5/1 10/1", false, false, " incident 3"},
 		{"a start that lasts", lasting, false, false, " incident 40"},
 		{
 			"three processes start one after the other, and some records name none",
