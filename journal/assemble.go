@@ -58,6 +58,9 @@ func (h *history) episodes(host string) []Episode {
 		e.Reasons = b.reasons()
 		h.recover(&e, b, g.next(b), marks)
 		e.Restarts = h.restarts(b, host)
+		if e.Kind == Startup && b.timed {
+			e.StartedBy = h.startedBy(host, b.start)
+		}
 		if e.Kind == Incident {
 			e.Surroundings = h.surroundings(host, b, past, e.RecoveredAt)
 			if past = b.end; e.RecoveredAt != nil {
@@ -97,11 +100,11 @@ func (h *history) describe(r *Report) {
 		if s.Format != formatJournal {
 			s.Zone, s.Year = l.cal.describe()
 			if l.cal.assumed && len(l.matches.unhealthy)+len(l.matches.bursts) > 0 {
-				r.Notes = append(r.Notes, s.Name+": no zone is written; taken as "+l.cal.hint.loc.String()+
+				r.Notes = append(r.Notes, s.Name+": time zone assumed: "+l.cal.hint.loc.String()+
 					" ("+l.cal.location().String()+")")
 			}
 			if s.Year != "" && s.Year != "written" && len(l.matches.unhealthy) > 0 {
-				r.Notes = append(r.Notes, s.Name+": no year is written; taken "+s.Year)
+				r.Notes = append(r.Notes, s.Name+": year "+s.Year)
 			}
 		}
 		r.Lines += s.Lines

@@ -65,7 +65,11 @@ func (h *history) notReady(host string, episodes []Episode) []Episode {
 			[]string{signature.SyncLoopActive, signature.RuntimeModulesStarted, signature.NodeReady},
 			func(code string) bool { return within(code, times[signature.SyncLoopStarted][started], b.start) >= 0 })
 		if !covered && !starting && within(signature.NodeNotReady, b.start-second, b.end+second) >= 0 {
-			episodes = append(episodes, h.notReadyEpisode(host, b, times[signature.NodeReady]))
+			ends := times[signature.NodeReady]
+			if b.code == signature.RuntimeIsDown { // the loop skips meanwhile
+				ends = slices.Sorted(slices.Values(slices.Concat(ends, times[signature.SyncLoopActive])))
+			}
+			episodes = append(episodes, h.notReadyEpisode(host, b, ends))
 		}
 	}
 	slices.SortStableFunc(episodes, func(a, b Episode) int { return byTime(a.Start, b.Start, 0) })
@@ -73,13 +77,13 @@ func (h *history) notReady(host string, episodes []Episode) []Episode {
 }
 
 // notReadyEpisode makes an episode of a time in which the node was NotReady. It ends with the next of the times at which
-// the node became Ready, or where the log goes on without the reason.
-func (h *history) notReadyEpisode(host string, b *notReadyBuilder, ready []int64) Episode {
+// it was well, or where the log goes on without the reason.
+func (h *history) notReadyEpisode(host string, b *notReadyBuilder, well []int64) Episode {
 	e := b.episode()
 	e.Host, e.Seconds, e.NotReady = Clean(host, 253), float64(b.end-b.start)/1e6, b.code
 	to := h.sources[b.source].To
-	if i := slices.IndexFunc(ready, func(t int64) bool { return t >= b.end }); i >= 0 {
-		e.Recovered, e.RecoveredAt, e.RecoveredBy = true, timeOf(ready[i]), signature.NodeReady
+	if i := slices.IndexFunc(well, func(t int64) bool { return t >= b.end }); i >= 0 {
+		e.Recovered, e.RecoveredAt, e.RecoveredBy = true, timeOf(well[i]), signature.NodeReady
 	} else if to != nil && to.UnixMicro() > b.end+notReadyPause {
 		e.Recovered, e.RecoveredAt = true, timeOf(b.end+backoffMost/1000)
 	}

@@ -104,6 +104,23 @@ func (h *history) livesOn(last *unhealthy, after, before int64) bool {
 	}) || slices.ContainsFunc(h.stamps[last.source], func(t timestamp) bool { return within(&t) && t.inner.Known })
 }
 
+// startedBy returns why a kubelet started, by what systemd wrote in the two minutes before; empty if unknown.
+func (h *history) startedBy(host string, at int64) string {
+	why := ""
+	for _, b := range h.around(host, at-2*minute, at) {
+		switch {
+		case b.Code == signature.MachineBooted:
+			why = "the machine booted"
+		case b.Call().Role != RoleKubelet:
+		case b.Code == signature.UnitStopped:
+			why = "stopped and started on request"
+		case b.Code == signature.UnitFailed, b.Code == signature.UnitRestarted:
+			return "started again after it had failed"
+		}
+	}
+	return why
+}
+
 // restarts lists the starts and stops of kubelet and runtime inside an episode.
 func (h *history) restarts(e *episodeBuilder, host string) []Event {
 	var out []Event

@@ -86,11 +86,12 @@ type Episode struct {
 	RecoveredBy        string     `json:"recoveredBy,omitempty"` // code of the signature that showed it
 	Host               string     `json:"host,omitempty"`
 	// NotReady is the code of the signature for which the node was NotReady while PLEG was well; else empty.
-	NotReady string   `json:"notReady,omitempty"`
-	Stalls   []Stall  `json:"stalls,omitempty"`   // more than one: relists finish, but slowly
-	Reasons  []string `json:"reasons,omitempty"`  // what else the records list beside PLEG
-	Restarts []Event  `json:"restarts,omitempty"` // of kubelet and runtime, inside the episode
-	Flaps    int      `json:"flaps,omitempty"`    // position in a series at a regular interval, from 1
+	NotReady  string   `json:"notReady,omitempty"`
+	Stalls    []Stall  `json:"stalls,omitempty"`    // more than one: relists finish, but slowly
+	Reasons   []string `json:"reasons,omitempty"`   // what else the records list beside PLEG
+	Restarts  []Event  `json:"restarts,omitempty"`  // of kubelet and runtime, inside the episode
+	StartedBy string   `json:"startedBy,omitempty"` // of a start-up: why the kubelet started
+	Flaps     int      `json:"flaps,omitempty"`     // position in a series at a regular interval, from 1
 
 	// Surroundings are facts for whoever judges why an incident happened; nil for the start of a kubelet.
 	Surroundings *Surroundings `json:"-"`

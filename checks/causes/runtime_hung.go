@@ -132,10 +132,13 @@ func loggedRuntimeHung(in *Incident) *LogFinding {
 	if stopped == "" && (!in.down && in.statusMissed == 0 || in.refused > in.missed) {
 		return nil
 	}
-	f := in.finding(runtimeTier, 0.5, "The runtime accepts calls and answers none: it hangs as a whole.",
-		signature.RuntimeIsDown, signature.SanityCheckFailed).
-		raiseIf(slices.Contains(in.Reasons, reasonRuntimeDown), 0.1, listedDown+" beside PLEG").
-		raiseIf(stopped != "", 0.35, stopped)
+	summary := "The runtime accepts calls and answers none: it hangs as a whole."
+	if stopped != "" {
+		summary = "The runtime was stopped by SIGSTOP: it accepts calls and answers none."
+	}
+	f := in.finding(runtimeTier, 0.5, summary).raiseIf(stopped != "", 0.35, stopped).
+		raise(0, in.found(signature.RuntimeIsDown, signature.SanityCheckFailed)...).
+		raiseIf(slices.Contains(in.Reasons, reasonRuntimeDown), 0.1, listedDown+" beside PLEG")
 	if stopped == "" && in.statusMissed+in.listsMissed == 0 {
 		ended, again := in.runtimeEnd()
 		if in.Standstill != nil || ended != nil && !again || in.count(signature.RuntimeNotReadyReported,

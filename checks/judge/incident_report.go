@@ -277,13 +277,19 @@ func answered(words string) string {
 	return ""
 }
 
-// errorWords returns the error of a structured record, else the whole record.
+// errorWords returns the error of a structured record, which may be cut, else the whole record.
 func errorWords(record string) string {
-	_, rest, _ := strings.Cut(record, " err=")
-	quoted, _ := strconv.QuotedPrefix(rest)
+	_, rest, found := strings.Cut(record, ` err="`)
+	if !found {
+		_, rest, found = strings.Cut(record, ` error="`)
+	}
+	if !found {
+		return record
+	}
+	quoted, _ := strconv.QuotedPrefix(`"` + rest)
 	words, err := strconv.Unquote(quoted)
 	if err != nil {
-		return record
+		return strings.ReplaceAll(rest, `\"`, `"`)
 	}
 	return words
 }
@@ -301,20 +307,20 @@ func logSteps(r *journal.Report) []journal.NextStep {
 		}
 	} else if len(r.Findings) > 0 {
 		f := r.Findings[0]
-		cause, from, to = f.Cause, f.First, f.Last
+		cause, from, to, open = f.Cause, f.First, f.Last, f.Ongoing
 	} else {
 		return nil
 	}
 	var steps []journal.NextStep
 	add := func(why, command string) { steps = append(steps, journal.NextStep{Why: why, Command: command}) }
-	if d, ok := causes.Lookup(cause); ok {
-		add("What this cause means, how to confirm it, and what helps", "kdiag explain "+d.Code)
-	}
 	if open {
-		add("On the node: whether it still is so, and which container or process is behind it", "kdiag pleg")
+		add("Check the node: is it still so, and which process is behind it?", "kdiag pleg")
+	}
+	if d, ok := causes.Lookup(cause); ok {
+		add("Read how to confirm and fix this cause", "kdiag explain "+d.Code)
 	}
 	if from != nil && to != nil {
-		add("All records of that time in the node's journal (times in UTC)", journalctlCommand(r.Sources, *from, *to))
+		add("Read all records of that time (times in UTC)", journalctlCommand(r.Sources, *from, *to))
 	}
 	return steps
 }

@@ -26,6 +26,7 @@ type options struct {
 	html         string
 	year         int
 	zone         string
+	details      bool
 
 	timed bool // the reading ends by --timeout
 }
@@ -77,6 +78,7 @@ func NewCommand(env cli.Env) *cobra.Command {
 	fs.StringArrayVar(&opts.directories, "directory", nil, "a folder of journal files or text logs; may be repeated")
 	fs.StringArrayVar(&opts.files, "file", nil, "a pattern of files, such as 'system@*.journal'; may be repeated")
 	fs.StringVar(&opts.root, "root", "", "the root of a mounted disk, whose journal and logs are read")
+	fs.BoolVar(&opts.details, "details", false, "all incidents, what happened in each, signatures, sources and notes")
 	fs.StringVar(&opts.html, "html", "", "also write the answer to this file, as one page that needs nothing else")
 	fs.IntVar(&opts.year, "year", 0, "the year of the last record, where a log names none")
 	fs.StringVar(&opts.zone, "zone", "", "the zone of times that name none, such as +08:00 (default: this machine's)")

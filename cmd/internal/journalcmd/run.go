@@ -145,11 +145,11 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 // print prints the whole answer, after following in text only how it ended; it writes the page, and prints on
 // standard error what the answer is without, where its format does not show that to a person.
 func (s *session) print(r *journal.Report) error {
-	show := render.JournalReport
+	show := func() error { return render.JournalReport(s.env.Out, r, s.how, s.opts.details) }
 	if s.opts.follow && s.how.Format == render.Text {
-		show = render.JournalHeadline
+		show = func() error { return render.JournalHeadline(s.env.Out, r, s.how) }
 	}
-	if err := show(s.env.Out, r, s.how); err != nil {
+	if err := show(); err != nil {
 		return err
 	}
 	if problem := unread(r); problem != "" && (s.how.Format != render.Text || s.opts.follow) {
@@ -211,7 +211,7 @@ func (s *session) nothing(r *journal.Report, reading journal.Options, err error,
 			}
 		}
 		judge.Journal(r)
-		if err := render.JournalReport(s.env.Out, r, s.how); err != nil {
+		if err := render.JournalReport(s.env.Out, r, s.how, s.opts.details); err != nil {
 			return err
 		}
 	}

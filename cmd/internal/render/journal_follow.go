@@ -80,6 +80,9 @@ func (f *JournalFollower) incidents(j *journalDoc, p *page) {
 		switch was := f.known[i]; {
 		case isNew:
 			text, at = "PLEG is not healthy", e.Start
+			if e.NotReady != "" {
+				text = "the node is NotReady"
+			}
 		case now.recovered && !was.recovered:
 			text = "after " + units.Seconds(e.Seconds)
 			word, at = span{checks.LogRecovered, verdictInk(checks.Degraded)}, cmp.Or(e.RecoveredAt, e.End)
