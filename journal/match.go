@@ -30,8 +30,8 @@ type unhealthy struct {
 	threshold uint32 // ms
 	kind      uint8
 
-	// clock is the record's time in µs with the steps back of the wall clock taken out. step numbers the stretches of a
-	// text between such steps: the time that really passed at a step is unknown. Both are set by sequence.
+	// clock is the record's time in µs with the steps back of the wall clock taken out. step numbers the stretches of
+	// a text between such steps: the time that really passed at a step is unknown. Both are set by sequence.
 	clock int64
 	step  int32
 }

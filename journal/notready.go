@@ -76,8 +76,8 @@ func (h *history) notReady(host string, episodes []Episode) []Episode {
 	return episodes
 }
 
-// notReadyEpisode makes an episode of a time in which the node was NotReady. It ends with the next of the times at which
-// it was well, or where the log goes on without the reason.
+// notReadyEpisode makes an episode of a time in which the node was NotReady. It ends with the next of the times at
+// which it was well, or where the log goes on without the reason.
 func (h *history) notReadyEpisode(host string, b *notReadyBuilder, well []int64) Episode {
 	e := b.episode()
 	e.Host, e.Seconds, e.NotReady = Clean(host, 253), float64(b.end-b.start)/1e6, b.code

@@ -68,8 +68,8 @@ func (h *history) surroundings(host string, e *episodeBuilder, past int64, recov
 	return s
 }
 
-// lookBefore returns how long before the anchor records of a signature may have to do with an episode. The relist at the
-// anchor was good, so what failed between kubelet and runtime before it was over.
+// lookBefore returns how long before the anchor records of a signature may have to do with an episode. The relist at
+// the anchor was good, so what failed between kubelet and runtime before it was over.
 func (h *history) lookBefore(code string) int64 {
 	switch code {
 	case signature.OOMKill, signature.OOMInvoked, signature.UnitOOMKilled:

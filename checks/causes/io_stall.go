@@ -20,7 +20,8 @@ func loggedIOStall(in *Incident) *LogFinding {
 	disk := slices.ContainsFunc(in.each(codes...), func(b *journal.Burst) bool {
 		return !strings.HasPrefix(b.Object().ID, "loop")
 	})
-	return in.recorded(hostTier, 0.7, "A disk fails or its file system is damaged: whatever touches it waits.", codes...).
+	const summary = "A disk fails or its file system is damaged: whatever touches it waits."
+	return in.recorded(hostTier, 0.7, summary, codes...).
 		limitIf(!disk, 0.3, "only loop devices fail, which do not hold the runtime's data")
 }
 

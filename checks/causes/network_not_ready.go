@@ -20,8 +20,8 @@ var networkNotReady = cause(NetworkNotReady, recogniseNetworkNotReady, loggedNet
 func loggedNetworkNotReady(in *Incident) *LogFinding {
 	codes := []string{signature.NetworkNotReady, signature.CNINotInitialized}
 	if in.NotReady == signature.NetworkNotReady {
-		return in.finding(runtimeTier, 0.9, "The pod network is not ready, so the node is NotReady; running pods go on.",
-			codes...)
+		const summary = "The pod network is not ready, so the node is NotReady; running pods go on."
+		return in.finding(runtimeTier, 0.9, summary, codes...)
 	}
 	return in.recorded(SymptomTier, 0.25,
 		"The runtime has no working pod network, which does not make PLEG unhealthy.", codes...)

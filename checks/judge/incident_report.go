@@ -138,8 +138,8 @@ func logRules() []logRule {
 				"its own can start", when{long: time.Minute}, // a node that boots waits for it
 		},
 		{
-			"CgroupDriverMismatch", causes.CgroupDriverMismatch, "kubelet and runtime use different cgroup drivers, so new " +
-				"pods fail", when{from: someTries, words: true},
+			"CgroupDriverMismatch", causes.CgroupDriverMismatch,
+			"kubelet and runtime use different cgroup drivers, so new pods fail", when{from: someTries, words: true},
 		},
 		{"CertificateExpired", server, "a certificate has expired", when{words: true}},
 		{"Unauthorized", server, "the API server rejected the kubelet's credentials", outage},
@@ -193,7 +193,8 @@ func remarkable(r *journal.Report) []journal.Finding {
 		if s.Marker == signature.Error || s.Marker == signature.Warning && c.Count >= someTries {
 			all = append(all, journal.Finding{
 				Code: c.Code, Cause: strings.Join(s.Implies[:min(len(s.Implies), 1)], ""), Summary: c.Title,
-				Count: c.Count, Unit: "record", First: c.First, Last: c.Last, Words: errorWords(cmp.Or(c.Latest, c.Example)),
+				Count: c.Count, Unit: "record", First: c.First, Last: c.Last,
+				Words: errorWords(cmp.Or(c.Latest, c.Example)),
 			})
 		}
 	}
@@ -269,7 +270,7 @@ func readySince(r *journal.Report, at time.Time) bool {
 func answered(words string) string {
 	_, webhook, _ := strings.Cut(words, "failed calling webhook ")
 	if name, err := strconv.QuotedPrefix(webhook); err == nil {
-		return "the API server was reached, but its webhook " + strings.Trim(name, `"`) + " rejected the kubelet's updates"
+		return "the API server was reached, but its webhook " + strings.Trim(name, `"`) + " rejects updates"
 	}
 	if strings.Contains(words, "node") && strings.Contains(words, "not found") {
 		return "the API server was reached, but it has no object for this node; the kubelet registers only at its start"

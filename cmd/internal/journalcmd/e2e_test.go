@@ -136,7 +136,8 @@ func TestEndToEndJournal(t *testing.T) {
 	check("on the node", after)
 	if !slices.ContainsFunc(after.Incidents(), func(e journal.Episode) bool {
 		return slices.ContainsFunc(e.Causes, func(c journal.Cause) bool {
-			return c.Code == "RuntimeHung" && strings.Contains(strings.Join(c.Evidence.For, "\n"), "systemd sent SIGSTOP to containerd")
+			return c.Code == "RuntimeHung" && strings.Contains(strings.Join(c.Evidence.For, "\n"),
+				"systemd sent SIGSTOP to containerd")
 		})
 	}) {
 		t.Errorf("no cause names the signal: %+v", after.Incidents())

@@ -34,7 +34,12 @@ func (p *page) journal(r *journal.Report) {
 	rest, picture := part(), part()
 	j := textOf(rest, r)
 	j.rows = 2
-	j.why()
+	if e := r.Headline(); e != nil && len(e.Causes) > 0 {
+		c := e.Causes[0]
+		j.heading("Why", plain(confidence(c.Confidence)))
+		j.list("", plain("+"), c.Evidence.For[:min(len(c.Evidence.For), 3)], 3)
+		j.list("", plain("-"), c.Evidence.Against[:min(len(c.Evidence.Against), 1)], 1)
+	}
 	if r.Verdict != checks.LogUnknown || len(r.Sources) != 1 { // else the headline has it
 		j.list("Not read", plain("?"), j.unreadLines(), j.rows)
 	}
@@ -59,18 +64,6 @@ func (p *page) journal(r *journal.Report) {
 	}
 	p.blank()
 	p.out.Write(rest.out.Bytes())
-}
-
-// why writes how sure the first cause of the headline's episode is, and its evidence.
-func (j *journalDoc) why() {
-	e := j.Headline()
-	if e == nil || len(e.Causes) == 0 {
-		return
-	}
-	c := e.Causes[0]
-	j.heading("Why", plain(confidence(c.Confidence)))
-	j.list("", plain("+"), c.Evidence.For[:min(len(c.Evidence.For), 3)], 3)
-	j.list("", plain("-"), c.Evidence.Against[:min(len(c.Evidence.Against), 1)], 1)
 }
 
 // next writes the next steps.
@@ -289,8 +282,8 @@ func (j *journalDoc) when(e journal.Episode) string {
 	return when + ", " + units.Count(e.Lines, "record")
 }
 
-// happened lists what began from half a minute before an episode to half a minute after it, by time. Errors and warnings
-// of a kind are one event: when they began, how many they are, when they ended.
+// happened lists what began from half a minute before an episode to half a minute after it, by time. Errors and
+// warnings of a kind are one event: when they began, how many they are, when they ended.
 func (j *journalDoc) happened(e journal.Episode) {
 	const around = 30 * time.Second
 	from, to, _ := e.Span()
