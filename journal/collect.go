@@ -159,7 +159,7 @@ func (c *collector) live(b Burst, s *signature.Signature, what string) {
 	}
 	c.onEvent(Event{
 		At: timeOf(at), Count: 1, Lane: string(s.Lane), Code: b.Code, Marker: string(s.Marker),
-		What: s.Title + what, Subject: Clean(b.Object().Label(), 120),
+		What: b.title(s.Title) + what, Subject: Clean(b.Object().Label(), 120),
 	})
 }
 

@@ -139,7 +139,8 @@ func logRules() []logRule {
 		},
 		{
 			"CgroupDriverMismatch", causes.CgroupDriverMismatch,
-			"kubelet and runtime use different cgroup drivers, so new pods fail", when{from: someTries, words: true},
+			"kubelet and runtime use different cgroup drivers, so new pods fail",
+			when{from: someTries, words: true},
 		},
 		{"CertificateExpired", server, "a certificate has expired", when{words: true}},
 		{"Unauthorized", server, "the API server rejected the kubelet's credentials", outage},

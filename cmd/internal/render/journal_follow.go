@@ -43,8 +43,10 @@ func (f *JournalFollower) Update(r *journal.Report, e journal.Event) error {
 	j.days = true // it may go on for days
 	if !f.begun {
 		f.begun = true
-		j.top()
-		p.text(0, "Following; Ctrl-C ends.")
+		if r.Lines > 0 {
+			j.top()
+		}
+		p.text(0, "Waiting for records; Ctrl-C ends.")
 		for _, e := range r.Incidents() {
 			f.known = append(f.known, followedOf(e))
 		}
