@@ -245,11 +245,11 @@ func PLEGLine(f *Facts) string {
 	for _, e := range all {
 		worst = max(worst, e.MaxLastSeenSeconds)
 	}
-	line := fmt.Sprintf("the kubelet logged that PLEG was not healthy from %s to %s", ClockText(f, *last.Start),
+	line := fmt.Sprintf("the kubelet said that PLEG was not healthy from %s to %s", ClockText(f, *last.Start),
 		ClockText(f, *last.End))
 	now := f.Log.PLEGNow
 	if now != nil {
-		line = "the kubelet logs that PLEG is not healthy, " + SinceText(f, *now.Start)
+		line = "the kubelet itself says that PLEG is not healthy, " + SinceText(f, *now.Start)
 	}
 	if now != nil && now.Anchor != nil && len(now.Stalls) < 2 {
 		line += fmt.Sprintf("; its last good relist began at %s", ClockText(f, *now.Anchor))
