@@ -88,6 +88,9 @@ func (h *history) counts() []Count {
 	}
 	out := []Count{}
 	for code, c := range all {
+		if c.Latest == c.Example {
+			c.Latest = ""
+		}
 		for _, s := range subjects[code] {
 			c.Subjects = append(c.Subjects, *s)
 		}
