@@ -231,12 +231,12 @@ type Definition struct {
 	RootOf   []string `json:"rootOf,omitempty"`   // codes of causes that follow from this one when both are found
 }
 
-// The verdicts of a log. What was not read may hold the incident that was not found: then " YET" follows the second
-// and the third.
+// The verdicts of a log.
 const (
 	LogUnknown   = "UNKNOWN"          // nothing could be looked at
 	LogClear     = "NOTHING FOUND"    // looked at, and no incident found
-	LogBroken    = "NO PLEG INCIDENT" // but records of a broken node
+	LogBroken    = "NO PLEG INCIDENT" // but other records of interest
+	LogPartial   = "INCOMPLETE"       // nothing found, and the reading was cut short
 	LogRecovered = "RECOVERED"        // incidents, and all of them have ended
 	LogFailing   = "FAILING"          // no incident that goes on, but relists that fail until the log ends
 	LogUnhealthy = "UNHEALTHY"        // an incident whose end the log does not show

@@ -19,7 +19,7 @@ func assemble(sources []*logSource, opts *Options) *Report {
 		Unreadable: []Unreadable{}, Problems: []string{},
 	}
 	for _, host := range h.hosts {
-		episodes := h.episodes(host)
+		episodes := h.notReady(host, h.episodes(host))
 		r.Episodes = append(r.Episodes, episodes...)
 		if e := h.failing(host, episodes); e != nil && (r.Failing == nil || e.Start.After(*r.Failing.Start)) {
 			r.Failing = e
@@ -50,6 +50,7 @@ func (h *history) episodes(host string) []Episode {
 		return ok
 	})
 	relists := g.relists()
+	past := int64(math.MinInt64) // when the last incident ended
 	var out []Episode
 	for _, b := range g.episodes {
 		e := b.episode()
@@ -57,8 +58,14 @@ func (h *history) episodes(host string) []Episode {
 		e.Reasons = b.reasons()
 		h.recover(&e, b, g.next(b), marks)
 		e.Restarts = h.restarts(b, host)
+		if e.Kind == Startup && b.timed {
+			e.StartedBy = h.startedBy(host, b.start)
+		}
 		if e.Kind == Incident {
-			e.Surroundings = h.surroundings(host, b)
+			e.Surroundings = h.surroundings(host, b, past, e.RecoveredAt)
+			if past = b.end; e.RecoveredAt != nil {
+				past = e.RecoveredAt.UnixMicro()
+			}
 			for _, s := range b.stalls {
 				if chain := relists[s]; chain != nil && len(*chain) > len(e.Surroundings.Relists) {
 					e.Surroundings.Relists = *chain
@@ -93,11 +100,11 @@ func (h *history) describe(r *Report) {
 		if s.Format != formatJournal {
 			s.Zone, s.Year = l.cal.describe()
 			if l.cal.assumed && len(l.matches.unhealthy)+len(l.matches.bursts) > 0 {
-				r.Notes = append(r.Notes, s.Name+": no zone is written; taken as "+l.cal.hint.loc.String()+
+				r.Notes = append(r.Notes, s.Name+": time zone assumed: "+l.cal.hint.loc.String()+
 					" ("+l.cal.location().String()+")")
 			}
 			if s.Year != "" && s.Year != "written" && len(l.matches.unhealthy) > 0 {
-				r.Notes = append(r.Notes, s.Name+": no year is written; taken "+s.Year)
+				r.Notes = append(r.Notes, s.Name+": year "+s.Year)
 			}
 		}
 		r.Lines += s.Lines
@@ -140,7 +147,7 @@ func flaps(episodes []Episode) []string {
 func sameSeries(series []Episode, next *Episode) bool {
 	first, last := &series[0], &series[len(series)-1]
 	if last.Kind != Incident || next.Kind != Incident || last.Start == nil || next.Start == nil ||
-		last.Host != next.Host {
+		last.Host != next.Host || last.NotReady != next.NotReady {
 		return false
 	}
 	d := next.Start.Sub(*last.Start)

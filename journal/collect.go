@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -32,6 +33,7 @@ type logSource struct {
 	hint    calendarHint
 	cal     *calendar
 
+	blank   bool // a text without a line that holds anything
 	skipped bool // a journal file that by its header holds nothing of the time asked for
 }
 
@@ -121,15 +123,23 @@ func (c *collector) keep(m *signature.Match, r *record, t timestamp) {
 		return
 	case signature.PLEGNotHealthy:
 		c.unhealthy(m, r, t, b.host)
+	case signature.RuntimeIsDown: // the next proof that the loop runs is its end
+		c.afterUnhealthy = true
+		c.active.Store(c.m.full)
+		c.matches.add(b)
 	default:
 		c.matches.add(b)
 	}
 	// The example is the first record in the range asked for. What lies in it is a guess until all stamps are known,
 	// and counts looks again.
-	if ex := c.matches.examples[b.Code]; ex.text == "" || c.side(ex.at) != 0 && b.side == 0 {
-		c.matches.examples[b.Code] = example{
-			at: t, text: Clean(string(r.msg[:min(len(r.msg), 4*exampleLength)]), exampleLength),
-		}
+	text := r.msg[:min(len(r.msg), 4*exampleLength)]
+	ex := c.matches.examples[b.Code]
+	if ex == nil || c.side(ex.at) != 0 && b.side == 0 {
+		ex = &example{at: t, text: Clean(string(text), exampleLength), latestAt: t}
+		c.matches.examples[b.Code] = ex
+	}
+	if b.side == 0 && !before(t, ex.latestAt) && !bytes.Contains(text, []byte("exceeds retry count")) {
+		ex.latestAt, ex.latest = t, append(ex.latest[:0], text...)
 	}
 	what := ""
 	if m.HasAge {
@@ -138,18 +148,18 @@ func (c *collector) keep(m *signature.Match, r *record, t timestamp) {
 	c.live(b, m.Signature, what)
 }
 
-// live hands on a record while a log is followed. Its time is the outer stamp, or else now.
+// live hands on a record while a log is followed. Its time is that of the record, or else now.
 func (c *collector) live(b Burst, s *signature.Signature, what string) {
 	if c.onEvent == nil {
 		return
 	}
-	at := time.Now().UnixMicro()
-	if o := b.first.outer; o.Known && o.Year && o.Zone && !o.Monotonic {
-		at = o.Micros - int64(o.Offset)*1e6
+	at, known := (&calendar{hint: c.hint}).instant(b.first)
+	if !known {
+		at = time.Now().UnixMicro()
 	}
 	c.onEvent(Event{
 		At: timeOf(at), Count: 1, Lane: string(s.Lane), Code: b.Code, Marker: string(s.Marker),
-		What: s.Title + what, Subject: Clean(b.Object().Label(), 120),
+		What: b.title(s.Title) + what, Subject: Clean(b.Object().Label(), 120),
 	})
 }
 

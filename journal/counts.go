@@ -72,16 +72,25 @@ func (h *history) counts() []Count {
 		s.Count += b.Count
 		s.First, s.Last = earlier(s.First, first), later(s.Last, last)
 	}
+	latest := map[string]int64{}
 	for _, s := range h.sources {
 		for code, ex := range s.matches.examples {
 			ex.at.at, ex.at.known = s.cal.instant(ex.at)
-			if c, ok := all[code]; ok && c.Example == "" && h.window.admits(&ex.at) {
+			ex.latestAt.at, ex.latestAt.known = s.cal.instant(ex.latestAt)
+			c, ok := all[code]
+			if ok && c.Example == "" && h.window.admits(&ex.at) {
 				c.Example = ex.text
+			}
+			if ok && h.window.admits(&ex.latestAt) && ex.latestAt.at >= latest[code] {
+				latest[code], c.Latest = ex.latestAt.at, Clean(string(ex.latest), exampleLength)
 			}
 		}
 	}
 	out := []Count{}
 	for code, c := range all {
+		if c.Latest == c.Example {
+			c.Latest = ""
+		}
 		for _, s := range subjects[code] {
 			c.Subjects = append(c.Subjects, *s)
 		}

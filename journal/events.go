@@ -15,12 +15,20 @@ func (h *history) event(b *Burst) Event {
 	sig := h.catalogue[b.Code]
 	e := Event{
 		At: b.first.time(), Count: b.Count, Lane: string(sig.Lane), Code: b.Code, Marker: string(sig.Marker),
-		What: sig.Title, Subject: Clean(b.Object().Label(), 120),
+		What: b.title(sig.Title), Subject: Clean(b.Object().Label(), 120),
 	}
 	if until := b.last.time(); until != nil && e.At != nil && until.After(*e.At) {
 		e.Until = until
 	}
 	return e
+}
+
+// title is that of the signature, with the signal that systemd sent.
+func (b *Burst) title(title string) string {
+	if signal := b.Call().Text; b.Code == signature.UnitSignalled && signal != "" {
+		return "systemd sent " + signal
+	}
+	return title
 }
 
 // events lists what happened beside the unhealthy records, by time, at most maxEvents. When there are more, those of

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -29,12 +31,15 @@ type following struct {
 
 // Follow reads what is there, calls update once with the report of it and the zero Event, then for each event as it
 // comes in, until the context ends, and once more with the whole report and the zero Event. The end of the context is
-// no error. Journal files are followed over rotation; text files are only read. Calls of update follow one another.
+// no error. Journal files and text files are followed over rotation; a text file may be empty. Calls of update follow
+// one another.
 func Follow(ctx context.Context, opts Options, update func(*Report, Event)) error {
 	jobs := discover(opts.Inputs)
 	stream := func(j *job) bool { return j.kind == jobStream }
-	if !slices.ContainsFunc(jobs, func(j *job) bool { return j.kind != jobText }) {
-		return ErrText
+	for _, j := range jobs {
+		if errors.Is(j.err, ErrEmpty) {
+			*j = job{name: j.name, path: j.name, kind: jobStream, reader: &tail{path: j.name}}
+		}
 	}
 	r := newReading(&opts, slices.DeleteFunc(slices.Clone(jobs), stream))
 	if err := r.findBoot(ctx); err != nil {
@@ -60,6 +65,9 @@ func (f *following) follow(ctx context.Context, jobs []*job, began time.Time) er
 		case j.kind == jobJournal:
 			journals = append(journals, j.path)
 		case j.kind == jobStream:
+			wg.Go(func() { errs[i] = f.lines(ctx, j) })
+		case j.kind == jobText && j.source != nil && j.source.Compressed == "":
+			j.reader = &tail{path: j.path, at: j.source.Bytes}
 			wg.Go(func() { errs[i] = f.lines(ctx, j) })
 		}
 	}
@@ -133,6 +141,43 @@ func (f *following) lines(ctx context.Context, j *job) error {
 	defer f.mu.Unlock()
 	c.Lines, c.Bytes, c.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
 	return cmp.Or(ctx.Err(), err)
+}
+
+// A tail reads a file that grows, from an offset on; a file that was replaced or cut is read from its beginning.
+type tail struct {
+	path string
+	at   int64
+	file *os.File
+}
+
+// tailPause is how often a file is looked at for more.
+const tailPause = 500 * time.Millisecond
+
+// Read returns no bytes and no error where there is nothing new.
+func (t *tail) Read(b []byte) (int, error) {
+	info, err := os.Stat(t.path)
+	if err == nil && t.file != nil {
+		if old, statErr := t.file.Stat(); statErr != nil || !os.SameFile(old, info) || info.Size() < t.at {
+			_ = t.file.Close() // was only read
+			t.file, t.at = nil, 0
+		}
+	}
+	if err == nil && t.file == nil {
+		t.file, err = os.Open(t.path)
+	}
+	if t.file == nil || err != nil && !errors.Is(err, fs.ErrNotExist) { // between two files of a rotation there is none
+		time.Sleep(tailPause)
+		return 0, nil
+	}
+	n, err := t.file.ReadAt(b, t.at)
+	t.at += int64(n)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	if n == 0 && err == nil {
+		time.Sleep(tailPause)
+	}
+	return n, err
 }
 
 // A pipeReader reads a pipe until ctx ends, also where a Read waits for more.

@@ -2,8 +2,8 @@ package journal
 
 import (
 	"context"
-	"errors"
 	"io"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -42,7 +42,33 @@ func TestFollowStream(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Errorf("the end of a pipe is no error: %v", err)
 	}
-	if err := Follow(ctx, Options{Inputs: []Input{{Path: put(t, "a.log", at(0))}}}, nil); !errors.Is(err, ErrText) {
-		t.Errorf("a file: %v, want %v", err, ErrText)
+}
+
+// TestFollowFile follows a file that is empty at first, grows, and is replaced. Events bear the time of the log.
+func TestFollowFile(t *testing.T) {
+	name := put(t, "kubelet.log", "")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	seen := make(chan Event, 10)
+	done := make(chan error, 1)
+	go func() {
+		opts := Options{Inputs: []Input{{Path: name}}, Now: now, Local: time.UTC}
+		done <- Follow(ctx, opts, func(_ *Report, e Event) {
+			if e.Code == "PLEGNotHealthy" || e.Code == "" && ctx.Err() == nil {
+				seen <- e
+			}
+		})
+	}()
+	<-seen // what was there is read
+	for n := range 2 {
+		must(t, os.WriteFile(name+".new", []byte(at(5*n)), 0o644))
+		must(t, os.Rename(name+".new", name))
+		if got, want := (<-seen).At.Format("15:04:05"), []string{"00:52:12", "00:52:17"}[n]; got != want {
+			t.Errorf("event at %s, want %s", got, want)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -31,12 +31,17 @@ const relistThreshold = int64(3 * time.Minute)
 const episodeGap = 2 * minute
 
 // limit returns the threshold that a record states, in ns.
-func (u *unhealthy) limit() int64 { return cmp.Or(int64(u.threshold)*1e9, relistThreshold) }
+func (u *unhealthy) limit() int64 { return cmp.Or(int64(u.threshold)*1e6, relistThreshold) }
+
+// scaled returns a time of a kubelet's own pace at that of the record: kdiag reproduce shortens all periods.
+func (u *unhealthy) scaled(d int64) int64 {
+	return int64(float64(d) * float64(min(u.limit(), relistThreshold)) / float64(relistThreshold))
+}
 
 // fresh reports whether a record can be the first of a stall: its age is over the threshold by no more than the longest
 // pause between two looks.
 func (u *unhealthy) fresh() bool {
-	return u.kind&hasAge != 0 && u.age <= u.limit()+backoffMost+int64(500*time.Millisecond)
+	return u.kind&hasAge != 0 && u.age <= u.limit()+u.scaled(backoffMost)+int64(500*time.Millisecond)
 }
 
 // A stallBuilder gathers the records of one stall.
@@ -179,7 +184,7 @@ func joins(prev, u *unhealthy) bool {
 		// threshold shows that the loop had been skipping before it.
 		return u.kind&hasAge != 0 && !u.fresh()
 	}
-	return u.clock-prev.clock <= episodeGap
+	return u.clock-prev.clock <= max(u.scaled(episodeGap), second)
 }
 
 // startupLasts is for how long, in µs, a kubelet may log "yet to be successful" and still be one that just starts. The
@@ -208,12 +213,25 @@ func (g *grouping) settle(ended func(from, to int64) bool) {
 				continue
 			}
 		}
-		if e.startup = e.neverOnly && (!e.timed || e.clockEnd-e.clockStart < startupLasts); !e.startup {
+		e.startup = e.neverOnly && !e.midway() && (!e.timed || e.clockEnd-e.clockStart < startupLasts)
+		if !e.startup {
 			last = e
 		}
 		out = append(out, e)
 	}
 	g.episodes = out
+}
+
+// midway reports whether a log begins in the middle of an episode: the pauses after its first records are the longest
+// of the loop's back-off, so the kubelet had started before.
+func (e *episodeBuilder) midway() bool {
+	first := e.recs[:min(len(e.recs), 3)]
+	for i, u := range first[1:] {
+		if prev := first[i]; !u.known || !prev.known || u.clock-prev.clock < backoffMost/1000-second {
+			return false
+		}
+	}
+	return len(first) > 1
 }
 
 // next returns the first unhealthy record after an episode; nil without one.
@@ -274,7 +292,7 @@ func stepped(e *Episode) bool {
 func (e *episodeBuilder) episode() Episode {
 	out := Episode{
 		Kind: Incident, Lines: e.lines, MaxLastSeenSeconds: time.Duration(e.maxAge).Seconds(),
-		ThresholdSeconds: float64(e.threshold), Stalls: e.stallList(), Causes: []Cause{},
+		ThresholdSeconds: float64(e.threshold) / 1000, Stalls: e.stallList(), Causes: []Cause{},
 	}
 	if e.startup {
 		out.Kind = Startup

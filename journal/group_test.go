@@ -22,7 +22,7 @@ var zero = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).UnixMicro()
 // add adds a record at seconds after zero; a negative time is unknown, a zero age is none.
 func (s *unhealthyLog) add(at, age float64, kind uint8) *unhealthy {
 	s.seq++
-	h := &unhealthy{pid: 1, threshold: 180, kind: kind, age: int64(age * 1e9)}
+	h := &unhealthy{pid: 1, threshold: 180_000, kind: kind, age: int64(age * 1e9)}
 	h.seq = s.seq
 	if age != 0 {
 		h.kind |= hasAge
@@ -127,6 +127,7 @@ func TestSettle(t *testing.T) {
 		want         string
 	}{
 		{"a start", "0/1", false, false, " startup 1"},
+		{"a log that begins long after a start", "0/1 5/1 10/1", false, false, " incident 3"},
 		{"a start that lasts", lasting, false, false, " incident 40"},
 		{
 			"three processes start one after the other, and some records name none",

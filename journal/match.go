@@ -27,11 +27,11 @@ type unhealthy struct {
 	host      string
 	reasons   unique.Handle[string] // what else the record lists, joined by separator
 	pid       int32
-	threshold uint16 // s
+	threshold uint32 // ms
 	kind      uint8
 
-	// clock is the record's time in µs with the steps back of the wall clock taken out. step numbers the stretches of a
-	// text between such steps: the time that really passed at a step is unknown. Both are set by sequence.
+	// clock is the record's time in µs with the steps back of the wall clock taken out. step numbers the stretches of
+	// a text between such steps: the time that really passed at a step is unknown. Both are set by sequence.
 	clock int64
 	step  int32
 }
@@ -40,7 +40,7 @@ type unhealthy struct {
 func newUnhealthy(m *signature.Match, t timestamp, pid int, host string) unhealthy {
 	u := unhealthy{
 		timestamp: t, pid: int32(pid), host: host, reasons: unique.Make(strings.Join(m.Reasons, separator)),
-		threshold: uint16(min(max(m.Threshold/time.Second, 0), 1<<16-1)),
+		threshold: uint32(min(max(m.Threshold/time.Millisecond, 0), 1<<32-1)),
 	}
 	if m.HasAge {
 		u.age, u.kind = int64(m.Age), u.kind|hasAge
@@ -239,17 +239,18 @@ type matches struct {
 	stamps    []timestamp      // every n-th timestamp, and the latest
 	every     uint32
 	seen      uint32 // timestamps
-	examples  map[string]example
+	examples  map[string]*example
 }
 
-// An example is the first record of a code in a source.
+// An example is the first record of a code in a source, and the last one that has more than a count of tries.
 type example struct {
-	at   timestamp
-	text string
+	at, latestAt timestamp
+	text         string
+	latest       []byte
 }
 
 func newMatches() *matches {
-	return &matches{open: map[burstKey]int{}, gap: 10 * second, every: 1, examples: map[string]example{}}
+	return &matches{open: map[burstKey]int{}, gap: 10 * second, every: 1, examples: map[string]*example{}}
 }
 
 // stamp keeps every n-th timestamp; the last place always holds the latest.

@@ -61,14 +61,12 @@ var (
 	ErrNoLogs = errors.New("no journal files and no text logs")
 	// ErrNoJournal means that the node keeps no journal where one is kept, and no text logs under /var/log.
 	ErrNoJournal = errors.New("no journal below /var/log/journal and /run/log/journal, and no text logs below /var/log")
-	// ErrEmpty means that a file has no content.
-	ErrEmpty = errors.New("the file is empty")
+	// ErrEmpty means that an input has no content but blanks.
+	ErrEmpty = errors.New("it is empty")
 	// ErrNotLog means that a file is text, and no line of it looks like a record of a log.
 	ErrNotLog = errors.New("no line in it looks like a record of a log")
 	// ErrNoMatch means that a glob matches no file.
 	ErrNoMatch = errors.New("no file matches")
-	// ErrText means that there are only files of text to follow.
-	ErrText = errors.New("files of text are not followed; give them through a pipe: tail -F FILE | kdiag journal -f")
 	// ErrNoBoot means that the journal holds no boot of that number or ID.
 	ErrNoBoot = errors.New("no such boot in the journal")
 )

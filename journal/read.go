@@ -109,13 +109,13 @@ func (r *reading) one(ctx context.Context, j *job) {
 func (r *reading) newSource(j *job) *logSource {
 	s := &logSource{Source: Source{Name: Clean(j.name, 1024)}, matches: newMatches()}
 	s.hint = calendarHint{
-		loc: r.opts.Local, notAfter: r.opts.Now(), how: "as the last in which its records do not lie in the future",
+		loc: r.opts.Local, notAfter: r.opts.Now(), how: "assumed: the last that is not in the future",
 	}
 	if !j.changed.IsZero() && j.changed.Before(s.hint.notAfter) {
-		s.hint.notAfter, s.hint.how = j.changed, "by the time of the file"
+		s.hint.notAfter, s.hint.how = j.changed, "assumed from file mtime"
 	}
 	if r.opts.Year != 0 {
-		s.hint.notAfter, s.hint.how = time.Date(r.opts.Year, 12, 31, 0, 0, 0, 0, time.UTC), "as given"
+		s.hint.notAfter, s.hint.how = time.Date(r.opts.Year, 12, 31, 0, 0, 0, 0, time.UTC), "as given by --year"
 	}
 	return s
 }
@@ -130,6 +130,8 @@ func (r *reading) blind(s *logSource, bad []Unreadable) error {
 		return fmt.Errorf("nothing in it can be read: %s", bad[0].Why)
 	case s.Lines > 0 && s.Unparsed == s.Lines:
 		return ErrNotLog
+	case s.blank:
+		return ErrEmpty
 	}
 	return nil
 }

@@ -68,14 +68,15 @@ func (h *history) recover(e *Episode, b *episodeBuilder, next *unhealthy, marks 
 		}
 		return
 	}
-	due := b.end + backoffMost/1000 // when the next skip line was due, the loop was past it
+	due := b.end + last.scaled(backoffMost)/1000 // when the next skip line was due, the loop was past it
+	silent := due + last.scaled(quiet)
 	// After a step of the clock, later stamps are not later records. journald reports records that it dropped with
 	// the next one that it keeps.
 	dropped := func(b *Burst) bool { return b.Code == signature.LogsSuppressed }
 	relisted := next != nil && next.pid == last.pid && anchor > last.at
 	if last.pid != 0 && b.endsInSkips() && !stepped(e) &&
-		!slices.ContainsFunc(h.around(last.host, b.end, due+quiet), dropped) &&
-		(relisted || h.livesOn(last, due+quiet, before)) {
+		!slices.ContainsFunc(h.around(last.host, b.end, silent), dropped) &&
+		(relisted || h.livesOn(last, silent, before)) {
 		e.Recovered, e.RecoveredAt = true, timeOf(due)
 	}
 }
@@ -101,6 +102,23 @@ func (h *history) livesOn(last *unhealthy, after, before int64) bool {
 	return slices.ContainsFunc(h.around(last.host, after, before), func(b *Burst) bool {
 		return b.PID == last.pid && within(&b.last)
 	}) || slices.ContainsFunc(h.stamps[last.source], func(t timestamp) bool { return within(&t) && t.inner.Known })
+}
+
+// startedBy returns why a kubelet started, by what systemd wrote in the two minutes before; empty if unknown.
+func (h *history) startedBy(host string, at int64) string {
+	why := ""
+	for _, b := range h.around(host, at-2*minute, at) {
+		switch {
+		case b.Code == signature.MachineBooted:
+			why = "the machine booted"
+		case b.Call().Role != RoleKubelet:
+		case b.Code == signature.UnitStopped:
+			why = "stopped and started on request"
+		case b.Code == signature.UnitFailed, b.Code == signature.UnitRestarted:
+			return "started again after it had failed"
+		}
+	}
+	return why
 }
 
 // restarts lists the starts and stops of kubelet and runtime inside an episode.

@@ -52,7 +52,7 @@ type Finding struct {
 	First   *time.Time `json:"first,omitempty"`
 	Last    *time.Time `json:"last,omitempty"`
 	Ongoing bool       `json:"ongoing,omitempty"` // until the log ends
-	Words   string     `json:"words,omitempty"`   // the error of the first record
+	Words   string     `json:"words,omitempty"`   // the error of the last record
 }
 
 // A NextStep is a command, and why to run it.
@@ -85,10 +85,13 @@ type Episode struct {
 	RecoveredAt        *time.Time `json:"recoveredAt,omitempty"`
 	RecoveredBy        string     `json:"recoveredBy,omitempty"` // code of the signature that showed it
 	Host               string     `json:"host,omitempty"`
-	Stalls             []Stall    `json:"stalls,omitempty"`   // more than one: relists finish, but slowly
-	Reasons            []string   `json:"reasons,omitempty"`  // what else the records list beside PLEG
-	Restarts           []Event    `json:"restarts,omitempty"` // of kubelet and runtime, inside the episode
-	Flaps              int        `json:"flaps,omitempty"`    // position in a series at a regular interval, from 1
+	// NotReady is the code of the signature for which the node was NotReady while PLEG was well; else empty.
+	NotReady  string   `json:"notReady,omitempty"`
+	Stalls    []Stall  `json:"stalls,omitempty"`    // more than one: relists finish, but slowly
+	Reasons   []string `json:"reasons,omitempty"`   // what else the records list beside PLEG
+	Restarts  []Event  `json:"restarts,omitempty"`  // of kubelet and runtime, inside the episode
+	StartedBy string   `json:"startedBy,omitempty"` // of a start-up: why the kubelet started
+	Flaps     int      `json:"flaps,omitempty"`     // position in a series at a regular interval, from 1
 
 	// Surroundings are facts for whoever judges why an incident happened; nil for the start of a kubelet.
 	Surroundings *Surroundings `json:"-"`
@@ -143,7 +146,8 @@ type Count struct {
 	Count    int64          `json:"count"`
 	First    *time.Time     `json:"first,omitempty"`
 	Last     *time.Time     `json:"last,omitempty"`
-	Example  string         `json:"example"` // the first record, cleaned of control characters and cut
+	Example  string         `json:"example"`          // the first record, cleaned of control characters and cut
+	Latest   string         `json:"latest,omitempty"` // the last record, if it differs
 	Subjects []SubjectCount `json:"subjects,omitempty"`
 }
 

@@ -56,6 +56,7 @@ func (r *reading) text(ctx context.Context, j *job, c *collector) error {
 	}, func(t *textlog.Record) bool { take(t); return true })
 	c.Lines, c.Bytes, c.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
 	c.Format, c.Compressed = stats.Format, stats.Compression
+	c.blank = err == nil && stats.Records == 0 && stats.Unparsed == 0 && len(stats.Truncated) == 0
 	if r.opts.Year == 0 {
 		c.hint.headerYear = stats.HeaderYear
 	}

@@ -10,8 +10,10 @@ import (
 
 // How far around an episode records may have to do with it.
 const (
-	lookBefore = 10 * minute // before the anchor
-	lookAfter  = 2 * minute  // after the last unhealthy record
+	lookBefore = 10 * minute // before the anchor: a state of the machine that goes on
+	oomBefore  = minute      // before the anchor: a kill that led to the hang
+	lookAfter  = 2 * minute  // after the last unhealthy record, where the log shows no recovery
+	atAnchor   = 2 * second  // stamps may count whole seconds
 )
 
 // Surroundings are the records around an incident, and what the order of its own records shows: facts for the judge
@@ -39,15 +41,21 @@ func RuntimeCalls() []string {
 	}
 }
 
-// surroundings gathers what lies around an episode of a host.
-func (h *history) surroundings(host string, e *episodeBuilder) *Surroundings {
+// surroundings gathers the records that belong to an episode of a host: those from its anchor to its recovery, and
+// states of the machine from before. past is when the incident before it ended.
+func (h *history) surroundings(host string, e *episodeBuilder, past int64, recovered *time.Time) *Surroundings {
 	s := &Surroundings{Zone: h.zone}
 	if e.timed {
-		from := e.start
+		from, to := e.start, e.end+lookAfter
 		if e.anchored {
 			from = min(from, e.anchor)
 		}
-		s.Bursts = h.around(host, from-lookBefore, e.end+lookAfter)
+		if recovered != nil {
+			to = recovered.UnixMicro() + second
+		}
+		s.Bursts = slices.DeleteFunc(h.around(host, max(from-lookBefore, past), to), func(b *Burst) bool {
+			return e.anchored && b.last.at < from-h.lookBefore(b.Code)
+		})
 	} else {
 		for i := range h.bursts { // an excerpt without times belongs together
 			if b := &h.bursts[i]; b.source == e.recs[0].source && b.of(host) {
@@ -58,6 +66,22 @@ func (h *history) surroundings(host string, e *episodeBuilder) *Surroundings {
 	skips := slices.DeleteFunc(slices.Clone(e.recs), func(u *unhealthy) bool { return u.kind&condition != 0 })
 	s.Standstill = standstill(s, skips)
 	return s
+}
+
+// lookBefore returns how long before the anchor records of a signature may have to do with an episode. The relist at
+// the anchor was good, so what failed between kubelet and runtime before it was over.
+func (h *history) lookBefore(code string) int64 {
+	switch code {
+	case signature.OOMKill, signature.OOMInvoked, signature.UnitOOMKilled:
+		return oomBefore
+	case signature.UnitStarted, signature.UnitStopped, signature.UnitFailed, signature.UnitRestarted,
+		signature.UnitSignalled, signature.WatchdogTimeout:
+		return atAnchor
+	}
+	if lane := h.catalogue[code].Lane; lane == signature.Kernel || lane == signature.Node {
+		return lookBefore
+	}
+	return atAnchor
 }
 
 const (

@@ -72,6 +72,10 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 // loggedCNIHung: the runtime's status takes CNI's lock, so a hung plugin makes the kubelet call the runtime down
 // while lists answer.
 func loggedCNIHung(in *Incident) *LogFinding {
+	if in.statusAlone() {
+		return in.finding(objectTier, 0.65, "Status hangs while the lists answer, as when a CNI plugin holds its lock.",
+			signature.SanityCheckFailed, signature.CNIFailed)
+	}
 	return in.recorded(objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.",
 		signature.CNIFailed).
 		raiseIf(in.calls(isLate, signature.CNIFailed) > 0, 0.25, "they miss their deadline").

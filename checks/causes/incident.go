@@ -343,6 +343,7 @@ func (in *Incident) FromLog() []*LogFinding {
 
 func (in *Incident) unexplained() *LogFinding {
 	what := choose(in.Kind == journal.Failing, "Relists fail", "PLEG is not healthy")
+	what = choose(in.NotReady != "", "The node is NotReady", what)
 	f := in.finding(SymptomTier, 0.4, what+", and the logs do not show why.")
 	f.Code = PLEGUnhealthy
 	text := units.Count(in.Lines, "record")

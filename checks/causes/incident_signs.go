@@ -78,6 +78,22 @@ func (in *Incident) runtimeEnd() (ended []*journal.Burst, again bool) {
 		})
 }
 
+// signalled words that systemd sent a signal to the daemon of a role; empty if it did not.
+func (in *Incident) signalled(role journal.Role, signal string) string {
+	for _, b := range in.each(signature.UnitSignalled) {
+		if c := b.Call(); c.Role == role && c.Text == signal {
+			return textf("systemd sent %s to %s at %s", signal, b.Object().Label(),
+				b.First().In(in.Zone).Format(time.TimeOnly))
+		}
+	}
+	return ""
+}
+
+// statusAlone reports whether only the runtime's status hangs: the node is NotReady for it, and no list fails.
+func (in *Incident) statusAlone() bool {
+	return in.NotReady == signature.RuntimeIsDown && in.statusMissed > 0 && in.lists == 0
+}
+
 // answeredAgain reports whether the last record of a socket that does not speak CRI v1 comes after the last refused
 // call.
 func (in *Incident) answeredAgain() bool {

@@ -1,8 +1,12 @@
 package causes
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -11,8 +15,15 @@ const IOStall = "IOStall"
 
 var ioStall = cause(IOStall, recogniseIOStall, loggedIOStall, "host.writes")
 
-var loggedIOStall = fromRecords(hostTier, 0.7, "A disk fails or its file system is damaged: whatever touches it waits.",
-	signature.BlockIOError, signature.FilesystemError)
+func loggedIOStall(in *Incident) *LogFinding {
+	codes := []string{signature.BlockIOError, signature.FilesystemError}
+	disk := slices.ContainsFunc(in.each(codes...), func(b *journal.Burst) bool {
+		return !strings.HasPrefix(b.Object().ID, "loop")
+	})
+	const summary = "A disk fails or its file system is damaged: whatever touches it waits."
+	return in.recorded(hostTier, 0.7, summary, codes...).
+		limitIf(!disk, 0.3, "only loop devices fail, which do not hold the runtime's data")
+}
 
 func recogniseIOStall(f *facts.Facts) *Finding {
 	l, d := f.Limits.Node, f.Disk

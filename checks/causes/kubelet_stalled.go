@@ -92,8 +92,10 @@ func standstillEvidence(f *facts.Facts, e *checks.Evidence) {
 func loggedKubeletStalled(in *Incident) *LogFinding {
 	full := in.found(signature.PLEGChannelFull, signature.EventedPLEGFull)
 	watchdog := in.found(signature.WatchdogWithheld, signature.WatchdogTimeout)
+	stopped := in.signalled(facts.RoleKubelet, "SIGSTOP")
 	f := in.finding(kubeletTier, 0,
 		"The kubelet's own loops stand still, while no call to the runtime is on record as failing.").
+		raiseIf(stopped != "", 0.85, stopped).
 		raiseIf(len(full) > 0, 0.55, full...).raiseIf(len(watchdog) > 0, 0.15, watchdog...)
 	switch s := in.Standstill; {
 	case s != nil:

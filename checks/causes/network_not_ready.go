@@ -17,9 +17,15 @@ const NetworkNotReady = "NetworkNotReady"
 
 var networkNotReady = cause(NetworkNotReady, recogniseNetworkNotReady, loggedNetworkNotReady, "runtime.network")
 
-var loggedNetworkNotReady = fromRecords(SymptomTier, 0.25,
-	"The runtime has no working pod network, which does not make PLEG unhealthy.",
-	signature.NetworkNotReady, signature.CNINotInitialized)
+func loggedNetworkNotReady(in *Incident) *LogFinding {
+	codes := []string{signature.NetworkNotReady, signature.CNINotInitialized}
+	if in.NotReady == signature.NetworkNotReady {
+		const summary = "The pod network is not ready, so the node is NotReady; running pods go on."
+		return in.finding(runtimeTier, 0.9, summary, codes...)
+	}
+	return in.recorded(SymptomTier, 0.25,
+		"The runtime has no working pod network, which does not make PLEG unhealthy.", codes...)
+}
 
 func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	if !f.Calls.Connected || f.Measurement.Status == nil {

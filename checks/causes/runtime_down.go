@@ -103,9 +103,11 @@ func loggedRuntimeDown(in *Incident) *LogFinding {
 	} else if ended != nil {
 		f.raise(0.05).late = in.lateStart(ended)
 	}
-	answered := in.answeredAgain()
-	return f.lowerIf(answered, 0.4, "something listens again, though not as a CRI runtime").
+	answered, killed := in.answeredAgain(), in.signalled(facts.RoleRuntime, "SIGKILL")
+	return f.raiseIf(killed != "", 0.1, killed).
+		lowerIf(answered, 0.4, "something listens again, though not as a CRI runtime").
 		raiseIf(in.down && !answered, 0.1, listedDown).
-		lowerIf(again, 0.15, "the runtime was started again").
+		raiseIf(again && in.Recovered, 0, "it ended after the runtime was started again").
+		lowerIf(again && !in.Recovered, 0.15, "the runtime was started again").
 		lowerIf(in.missed > in.refused, 0.2, "more calls missed their deadline: "+units.Count(in.missed, "record"))
 }

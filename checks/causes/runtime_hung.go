@@ -128,13 +128,18 @@ func daemonState(f *facts.Facts, e *checks.Evidence, d facts.Daemon) {
 
 // loggedRuntimeHung is for a runtime without a good status whose calls are not refused.
 func loggedRuntimeHung(in *Incident) *LogFinding {
-	if !in.down && in.statusMissed == 0 || in.refused > in.missed {
+	stopped := in.signalled(facts.RoleRuntime, "SIGSTOP")
+	if stopped == "" && (!in.down && in.statusMissed == 0 || in.refused > in.missed) {
 		return nil
 	}
-	f := in.finding(runtimeTier, 0.5, "The runtime accepts calls and answers none: it hangs as a whole.",
-		signature.RuntimeIsDown, signature.SanityCheckFailed).
+	summary := "The runtime accepts calls and answers none: it hangs as a whole."
+	if stopped != "" {
+		summary = "The runtime was stopped by SIGSTOP: it accepts calls and answers none."
+	}
+	f := in.finding(runtimeTier, 0.5, summary).raiseIf(stopped != "", 0.35, stopped).
+		raise(0, in.found(signature.RuntimeIsDown, signature.SanityCheckFailed)...).
 		raiseIf(slices.Contains(in.Reasons, reasonRuntimeDown), 0.1, listedDown+" beside PLEG")
-	if in.statusMissed+in.listsMissed == 0 {
+	if stopped == "" && in.statusMissed+in.listsMissed == 0 {
 		ended, again := in.runtimeEnd()
 		if in.Standstill != nil || ended != nil && !again || in.count(signature.RuntimeNotReadyReported,
 			signature.RuntimeStopped, signature.CRIUnsupported) > 0 {
@@ -145,5 +150,6 @@ func loggedRuntimeHung(in *Incident) *LogFinding {
 		return f.lacks("records of failing calls: do they miss their deadline, or are they refused?")
 	}
 	return f.raiseIf(in.listsMissed > 0, 0.25, in.found(signature.RelistFailed, signature.ListFailed)...).
-		raiseIf(in.statusMissed > 0, 0.05)
+		raiseIf(in.statusMissed > 0, 0.05).
+		limitIf(stopped == "" && in.statusAlone(), 0.35, "no list fails, and PLEG is healthy")
 }

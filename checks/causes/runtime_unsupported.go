@@ -5,6 +5,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
@@ -76,11 +77,10 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 // plugin, another program, a runtime that is too old. Relists fail at once, each second, and so does the status.
 func loggedRuntimeUnsupported(in *Incident) *LogFinding {
 	unimplemented := func(c journal.Call) bool { return c.Code == "Unimplemented" }
-	again := in.answeredAgain()
+	again, lists := in.answeredAgain(), in.calls(unimplemented, signature.RelistFailed, signature.ListFailed)
 	return in.recorded(runtimeTier, 0.35, "Something listens on the runtime's socket that does not speak CRI v1: the "+
 		"runtime's CRI plugin is disabled, or it is another program.", signature.CRIUnsupported).
-		raiseIf(in.calls(unimplemented, signature.RelistFailed, signature.ListFailed) > 0, 0.4,
-			"every list fails with it").
+		raiseIf(lists > 0, 0.4, "lists fail with it: "+units.Count(lists, "record")).
 		raiseIf(in.down && again, 0.1, listedDown).
 		raiseIf(in.refused > 0 && again, 0, in.refusals()+": before that, when nothing listened").
 		lowerIf(in.refused > 0 && !again, 0.4, "calls were refused after that: "+in.refusals())

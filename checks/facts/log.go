@@ -212,7 +212,7 @@ func incidents(f *Facts) []journal.Episode {
 	}
 	var some []journal.Episode
 	for _, e := range f.Journal.Episodes {
-		if e.Kind == journal.Incident && e.Start != nil && e.End != nil {
+		if e.Kind == journal.Incident && e.NotReady == "" && e.Start != nil && e.End != nil {
 			some = append(some, e)
 		}
 	}

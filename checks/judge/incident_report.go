@@ -13,6 +13,7 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // Journal fills in what a report of a log comes to: the causes of its incidents, verdict, findings, problems and next
@@ -30,8 +31,11 @@ func Journal(r *journal.Report) {
 		judgeIncident(r.Failing)
 	}
 	r.Findings, r.Problems = nil, []string{}
+	broken := checks.Degraded
 	if incidents == 0 && r.Failing == nil {
-		r.Findings = logFindings(r)
+		if r.Findings = logFindings(r); len(r.Findings) == 0 {
+			r.Findings, broken = remarkable(r), checks.Healthy
+		}
 	}
 	unread := 0
 	for _, f := range r.Findings {
@@ -43,10 +47,6 @@ func Journal(r *journal.Report) {
 			r.Problems = append(r.Problems, s.Name+": "+s.Problem)
 		}
 	}
-	yet := ""
-	if r.Partial {
-		yet = " YET"
-	}
 	switch {
 	case open:
 		r.Verdict, r.Status = checks.LogUnhealthy, string(checks.Unhealthy)
@@ -57,15 +57,18 @@ func Journal(r *journal.Report) {
 	case r.Lines <= r.Unparsed && unread == len(r.Sources):
 		r.Verdict, r.Status = checks.LogUnknown, string(checks.Unknown)
 	case len(r.Findings) > 0:
-		r.Verdict, r.Status = checks.LogBroken+yet, string(checks.Degraded)
+		r.Verdict, r.Status = checks.LogBroken, string(broken)
+	case r.Partial:
+		r.Verdict, r.Status = checks.LogPartial, string(checks.Unknown)
 	default:
-		r.Verdict, r.Status = checks.LogClear+yet, string(checks.Healthy)
+		r.Verdict, r.Status = checks.LogClear, string(checks.Healthy)
 	}
 	r.NextSteps = logSteps(r)
 }
 
 const (
 	oneStretch   = 90 * time.Second // how far apart records of one stretch may be: API clients pause for a minute
+	oneProcess   = 45 * time.Second // the same for what the kubelet's loop writes every 5 s, and a start writes once
 	longSkip     = 30 * time.Second // as long again as the runtime may be away (kubelet.go: maxWaitForContainerRuntime)
 	someTries    = 3                // failing calls that are no accident
 	manyRestarts = 3                // from which a kubelet is in a loop
@@ -81,8 +84,9 @@ type logRule struct {
 type when struct {
 	of    func(name string) bool // only records about units or processes that fit; nil: all
 	long  time.Duration          // for how long they must go on; 0: they need not
+	gap   time.Duration          // how far apart records of one stretch may be; 0: oneStretch
 	from  int64                  // how many there must be
-	words bool                   // the finding quotes the error of the first record
+	words bool                   // the finding quotes the error of the last record
 }
 
 // kubeletRules are how a kubelet ends. systemd's restarts count best: each death writes several records of the other
@@ -127,11 +131,16 @@ func logRules() []logRule {
 		{"HungTask", causes.KernelHung, "the kernel reported blocked tasks", when{}},
 		{
 			"StatusCheckPending", causes.RuntimeHung, "the kubelet's loop did no work: the runtime had not given its " +
-				"status since the kubelet started", when{long: 2 * time.Minute},
+				"status since the kubelet started", when{long: 2 * time.Minute, gap: oneProcess},
 		},
 		{
 			"NetworkNotReady", causes.NetworkNotReady, "the network of pods was not ready: no pod with a network of " +
 				"its own can start", when{long: time.Minute}, // a node that boots waits for it
+		},
+		{
+			"CgroupDriverMismatch", causes.CgroupDriverMismatch,
+			"kubelet and runtime use different cgroup drivers, so new pods fail",
+			when{from: someTries, words: true},
 		},
 		{"CertificateExpired", server, "a certificate has expired", when{words: true}},
 		{"Unauthorized", server, "the API server rejected the kubelet's credentials", outage},
@@ -150,7 +159,7 @@ func logFindings(r *journal.Report) []journal.Finding {
 		if f, ok := rule.find(r); ok {
 			f.Code = "kubelet ended"
 			if c := facts.CountOf(r, "KubeletFatal"); c != nil {
-				f.Words = errorWords(c.Example)
+				f.Words = errorWords(cmp.Or(c.Latest, c.Example))
 			}
 			ends = []journal.Finding{f}
 			break
@@ -172,6 +181,35 @@ func logFindings(r *journal.Report) []journal.Finding {
 	return append(all, ends...)
 }
 
+// remarkable returns what is of interest in a log although it broke nothing: each kind of error, and warnings that come
+// again. What a start writes, and calls that the kubelet cancels as it ends, are left out.
+func remarkable(r *journal.Report) []journal.Finding {
+	var all []journal.Finding
+	for _, c := range r.Signatures {
+		i := slices.IndexFunc(signature.Catalogue(), func(s signature.Signature) bool { return s.Code == c.Code })
+		if i < 0 || slices.Contains(ordinary, c.Code) || strings.Contains(c.Example, "context canceled") {
+			continue
+		}
+		s := signature.Catalogue()[i]
+		if s.Marker == signature.Error || s.Marker == signature.Warning && c.Count >= someTries {
+			all = append(all, journal.Finding{
+				Code: c.Code, Cause: strings.Join(s.Implies[:min(len(s.Implies), 1)], ""), Summary: c.Title,
+				Count: c.Count, Unit: "record", First: c.First, Last: c.Last,
+				Words: errorWords(cmp.Or(c.Latest, c.Example)),
+			})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b journal.Finding) int { return cmp.Compare(b.Count, a.Count) })
+	return all
+}
+
+// ordinary are the signatures of errors and warnings that healthy nodes write too: at a start, and now and then.
+var ordinary = []string{
+	signature.PLEGNotHealthy, "StatusCheckPending", signature.NetworkNotReady, signature.CNINotInitialized,
+	signature.APIServerFailed, signature.LogsSuppressed, signature.OOMInvoked, signature.EvictionBlind,
+	signature.HousekeepingSlow, signature.ClockChanged,
+}
+
 // find applies the rule to a report.
 func (l logRule) find(r *journal.Report) (journal.Finding, bool) {
 	known := facts.CountOf(r, l.code)
@@ -188,11 +226,13 @@ func (l logRule) find(r *journal.Report) (journal.Finding, bool) {
 		c.Count, c.First, c.Last = c.Subjects[0].Count, c.Subjects[0].First, c.Subjects[0].Last
 	}
 	var names []string
-	for _, s := range c.Subjects[:min(len(c.Subjects), facts.MostNamed)] {
-		names = append(names, cmp.Or(s.Name, s.ID))
+	for _, s := range c.Subjects {
+		if name := cmp.Or(s.Name, s.ID); len(names) < facts.MostNamed && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 	}
 	if l.when.long > 0 {
-		all := facts.Intervals(r, oneStretch, l.code)
+		all := facts.Intervals(r, cmp.Or(l.when.gap, oneStretch), l.code)
 		if len(all) == 0 {
 			return journal.Finding{}, false
 		}
@@ -206,24 +246,52 @@ func (l logRule) find(r *journal.Report) (journal.Finding, bool) {
 	f := journal.Finding{
 		Code: l.code, Cause: l.cause, Summary: l.what, Count: c.Count, Unit: "record", First: c.First, Last: c.Last,
 		Ongoing: c.First != nil && c.Last != nil && r.To != nil && r.To.Sub(*c.Last) < oneStretch &&
-			c.Last.Sub(*c.First) >= longSkip,
+			c.Last.Sub(*c.First) >= longSkip && !readySince(r, *c.Last),
 	}
 	if len(names) > 0 {
 		f.Summary += ": " + units.List(names)
 	}
 	if l.when.words {
-		f.Words = errorWords(c.Example)
+		f.Words = errorWords(cmp.Or(c.Latest, c.Example))
+	}
+	if l.code == signature.APIServerFailed {
+		f.Summary = cmp.Or(answered(f.Words), answered(errorWords(c.Example)), f.Summary)
 	}
 	return f, true
 }
 
-// errorWords returns the error of a structured record, else the whole record.
+// readySince reports whether the node became Ready after an instant: the kubelet writes that only when nothing stands
+// against it.
+func readySince(r *journal.Report, at time.Time) bool {
+	c := facts.CountOf(r, signature.NodeReady)
+	return c != nil && c.Last != nil && c.Last.After(at)
+}
+
+// answered describes an error of the API server's own: it was reached, and refused the call. It is empty for others.
+func answered(words string) string {
+	_, webhook, _ := strings.Cut(words, "failed calling webhook ")
+	if name, err := strconv.QuotedPrefix(webhook); err == nil {
+		return "the API server was reached, but its webhook " + strings.Trim(name, `"`) + " rejects updates"
+	}
+	if strings.Contains(words, "node") && strings.Contains(words, "not found") {
+		return "the API server was reached, but it has no object for this node; the kubelet registers only at its start"
+	}
+	return ""
+}
+
+// errorWords returns the error of a structured record, which may be cut, else the whole record.
 func errorWords(record string) string {
-	_, rest, _ := strings.Cut(record, " err=")
-	quoted, _ := strconv.QuotedPrefix(rest)
+	_, rest, found := strings.Cut(record, ` err="`)
+	if !found {
+		_, rest, found = strings.Cut(record, ` error="`)
+	}
+	if !found {
+		return record
+	}
+	quoted, _ := strconv.QuotedPrefix(`"` + rest)
 	words, err := strconv.Unquote(quoted)
 	if err != nil {
-		return record
+		return strings.ReplaceAll(rest, `\"`, `"`)
 	}
 	return words
 }
@@ -241,20 +309,20 @@ func logSteps(r *journal.Report) []journal.NextStep {
 		}
 	} else if len(r.Findings) > 0 {
 		f := r.Findings[0]
-		cause, from, to = f.Cause, f.First, f.Last
+		cause, from, to, open = f.Cause, f.First, f.Last, f.Ongoing
 	} else {
 		return nil
 	}
 	var steps []journal.NextStep
 	add := func(why, command string) { steps = append(steps, journal.NextStep{Why: why, Command: command}) }
-	if d, ok := causes.Lookup(cause); ok {
-		add("What this cause means, how to confirm it, and what helps", "kdiag explain "+d.Code)
-	}
 	if open {
-		add("On the node: whether it still is so, and which container or process is behind it", "kdiag pleg")
+		add("Check the node: is it still so, and which process is behind it?", "kdiag pleg")
+	}
+	if d, ok := causes.Lookup(cause); ok {
+		add("Read how to confirm and fix this cause", "kdiag explain "+d.Code)
 	}
 	if from != nil && to != nil {
-		add("All records of that time in the node's journal (times in UTC)", journalctlCommand(r.Sources, *from, *to))
+		add("Read all records of that time (times in UTC)", journalctlCommand(r.Sources, *from, *to))
 	}
 	return steps
 }

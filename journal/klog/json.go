@@ -33,10 +33,11 @@ func WrittenTime(text string) Stamp {
 		return s
 	}
 	v, err := strconv.ParseFloat(text, 64)
-	if err != nil || math.IsNaN(v) || v < 1e9 || v >= 1e19 {
+	// Go's own count of seconds, from the year 1, stands in its dumps of times: beyond 6e10.
+	if err != nil || math.IsNaN(v) || v < 1e9 || v >= 1e19 || v > 6e10 && v < 1e11 {
 		return Stamp{}
 	}
-	// Each limit is the year 5138 in the coarser unit and 1973 in the finer one.
+	// Each limit is 1973 in the finer unit.
 	switch {
 	case v < 1e11:
 		v *= 1e6

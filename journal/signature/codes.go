@@ -28,6 +28,7 @@ const (
 	LogRotateFailed         = "LogRotateFailed"
 	MountFailed             = "MountFailed"
 	NodeReady               = "NodeReady"
+	NodeNotReady            = "NodeNotReady"
 	KubeletStarted          = "KubeletStarted"
 	SyncLoopStarted         = "SyncLoopStarted"
 	RuntimeModulesStarted   = "RuntimeModulesStarted"
@@ -65,6 +66,7 @@ const (
 	MachineSuspended = "MachineSuspended"
 	MachineBooted    = "MachineBooted"
 
+	UnitSignalled       = "UnitSignalled"
 	UnitStarted         = "UnitStarted"
 	UnitStopped         = "UnitStopped"
 	UnitFailed          = "UnitFailed"

@@ -57,7 +57,7 @@ func longUnitNames() []string {
 	return out
 }
 
-// readUnit reads systemd's message about a unit: its name, what it is, and how it ended.
+// readUnit reads systemd's message about a unit: its name, what it is, and how it ended or which signal it got.
 func readUnit(s, _ string, m *Match) {
 	m.Unit, m.Role = unitOf(s, len(s))
 	if rest, ok := after(s, " messages from "); ok {
@@ -69,6 +69,8 @@ func readUnit(s, _ string, m *Match) {
 		m.ErrorText = errorText(upTo(rest, "\n"))
 	} else if rest, ok := after(s, "result '"); ok {
 		m.ErrorText = errorText(upTo(rest, "'\n"))
+	} else if rest, ok := after(s, "Sent signal "); ok {
+		m.ErrorText = errorText(upTo(rest, " "))
 	}
 	if rest, ok := after(s, "timeout (limit "); ok {
 		limit, _ := duration(strings.NewReplacer(" ", "", "min", "m").Replace(upTo(rest, ")"))) // "1min 30s"

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -131,8 +132,17 @@ func TestEndToEndJournal(t *testing.T) {
 		near("start", *e.Start, frozen.Add(3*time.Minute-stuckBefore))
 		near("last record", *e.End, thawed)
 	}
-	check("on the node", report(apptest.Outcome{Stdout: in("kdiag journal -o json || true")}))
-	if text := in("kdiag journal --color never || true"); !strings.Contains(text, "RuntimeHung") {
+	after := report(apptest.Outcome{Stdout: in("kdiag journal -o json || true")})
+	check("on the node", after)
+	if !slices.ContainsFunc(after.Incidents(), func(e journal.Episode) bool {
+		return slices.ContainsFunc(e.Causes, func(c journal.Cause) bool {
+			return c.Code == "RuntimeHung" && strings.Contains(strings.Join(c.Evidence.For, "\n"),
+				"systemd sent SIGSTOP to containerd")
+		})
+	}) {
+		t.Errorf("no cause names the signal: %+v", after.Incidents())
+	}
+	if text := in("kdiag journal --color never --details || true"); !strings.Contains(text, "RuntimeHung") {
 		t.Errorf("the text names no cause:\n%s", text)
 	}
 

@@ -26,19 +26,22 @@ type options struct {
 	html         string
 	year         int
 	zone         string
+	details      bool
 
 	timed bool // the reading ends by --timeout
 }
 
 const long = `Read the logs of a node and show when PLEG was not healthy: each incident with its beginning, end and
-worst age, what happened around it and its likely cause, as a timeline.
+worst age, its likely cause and evidence. The text fits one screen; --details adds what happened in each incident, the
+timeline, signatures and sources.
 
 Without FILE, --directory, --file or --root the node's own journal is read, and text logs where there is none. A FILE
 is a journal file, a folder of logs, or text of any kind, compressed or not; "-" is standard input, which is also read
 when nothing is named and a pipe or a file is there.
 
-An episode begins with the last relist that was good: the time of a record minus the age in it. A kubelet that has just
-started also logs that PLEG is not healthy, until its first relist; that is no incident.
+An incident begins with the last good relist: the time of a record minus the age in it. That the node was NotReady for
+another reason (no pod network, runtime not ready or down) is an incident too. A kubelet that has just started also logs
+that PLEG is not healthy, until its first relist; that is no incident.
 
 Times are shown in the zone of the log. --since and --until take RFC 3339, "2026-11-21 03:12:09", 03:12 (the last time
 that it was that late) and -15m; what names no zone is in --zone, else in this machine's.
@@ -77,6 +80,7 @@ func NewCommand(env cli.Env) *cobra.Command {
 	fs.StringArrayVar(&opts.directories, "directory", nil, "a folder of journal files or text logs; may be repeated")
 	fs.StringArrayVar(&opts.files, "file", nil, "a pattern of files, such as 'system@*.journal'; may be repeated")
 	fs.StringVar(&opts.root, "root", "", "the root of a mounted disk, whose journal and logs are read")
+	fs.BoolVar(&opts.details, "details", false, "all incidents, what happened in each, signatures, sources and notes")
 	fs.StringVar(&opts.html, "html", "", "also write the answer to this file, as one page that needs nothing else")
 	fs.IntVar(&opts.year, "year", 0, "the year of the last record, where a log names none")
 	fs.StringVar(&opts.zone, "zone", "", "the zone of times that name none, such as +08:00 (default: this machine's)")

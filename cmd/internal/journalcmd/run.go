@@ -31,7 +31,7 @@ type session struct {
 }
 
 // errOutOfTime is why a reading ended that took longer than --timeout.
-var errOutOfTime = errors.New("not all was read within --timeout")
+var errOutOfTime = errors.New("what was left after --timeout")
 
 func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 	reading, err := opts.reading(env, args)
@@ -119,14 +119,14 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 	r.GeneratedAt = cmp.Or(r.GeneratedAt, s.env.Now().UTC()).Truncate(time.Second)
 	r.Partial = err != nil
 	judge.Journal(r)
-	if r.Status == string(checks.Unknown) && !quiet {
+	if r.Verdict == checks.LogUnknown && !quiet {
 		return s.nothing(r, reading, err, interrupted)
 	}
 	if note := rangeNote(r, reading); note != "" {
 		r.Notes = append(r.Notes, note)
 	}
 	if err != nil {
-		r.Notes = append(r.Notes, "this is not all: "+err.Error())
+		r.Notes = append(r.Notes, "Not read: "+err.Error())
 	}
 	if err := s.print(r); err != nil {
 		return err
@@ -145,11 +145,11 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 // print prints the whole answer, after following in text only how it ended; it writes the page, and prints on
 // standard error what the answer is without, where its format does not show that to a person.
 func (s *session) print(r *journal.Report) error {
-	show := render.JournalReport
+	show := func() error { return render.JournalReport(s.env.Out, r, s.how, s.opts.details) }
 	if s.opts.follow && s.how.Format == render.Text {
-		show = render.JournalHeadline
+		show = func() error { return render.JournalHeadline(s.env.Out, r, s.how) }
 	}
-	if err := show(s.env.Out, r, s.how); err != nil {
+	if err := show(); err != nil {
 		return err
 	}
 	if problem := unread(r); problem != "" && (s.how.Format != render.Text || s.opts.follow) {
@@ -211,7 +211,7 @@ func (s *session) nothing(r *journal.Report, reading journal.Options, err error,
 			}
 		}
 		judge.Journal(r)
-		if err := render.JournalReport(s.env.Out, r, s.how); err != nil {
+		if err := render.JournalReport(s.env.Out, r, s.how, s.opts.details); err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,7 @@ func TestExitCodes(t *testing.T) {
 		{"late, and nothing read", nil, nil, late, false, 2, errOutOfTime.Error(), "--timeout 5m", ""},
 		{
 			"late, and nothing found", quiet(), context.DeadlineExceeded, late, false, 2, errOutOfTime.Error(),
-			"--timeout 5m", "this is not all",
+			"--timeout 5m", "Not read: what was left",
 		},
 		{"late, and found", found(), nil, late, false, 1, "", "", "UNHEALTHY"},
 		{"interrupted, and found", found(), nil, interrupted, false, 2, "", "", "UNHEALTHY"},

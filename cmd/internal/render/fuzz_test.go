@@ -176,7 +176,7 @@ func FuzzHostileJournal(f *testing.F) {
 		findings := slices.Clone(r.Findings)
 		judge.Journal(r)
 		r.Findings = findings[:n&1]
-		checkPrinted(t, s, func(w io.Writer, o Options) error { return JournalReport(w, r, o) }, width)
+		checkPrinted(t, s, func(w io.Writer, o Options) error { return JournalReport(w, r, o, n&4 == 0) }, width)
 		page := journalPage(t, r)
 		checkHarmless(t, strings.ReplaceAll(page, glue, " "), false)
 		if strings.Contains(page, "<script") {

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"bytes"
 	"io"
 	"slices"
 	"strings"
@@ -11,11 +12,68 @@ import (
 	"github.com/kdiag/kdiag/journal"
 )
 
-// JournalReport prints the answer of kdiag journal.
-func JournalReport(w io.Writer, r *journal.Report, o Options) error {
-	return write(w, "journal report", o, view{r, func(p *page) { textOf(p, r).write() }, func(m briefLine) string {
-		return m.journal(r)
-	}})
+// JournalReport prints the answer of kdiag journal: text on one screen, or with all details.
+func JournalReport(w io.Writer, r *journal.Report, o Options, details bool) error {
+	return write(w, "journal report", o, view{r, func(p *page) {
+		if details {
+			textOf(p, r).write()
+		} else {
+			p.journal(r)
+		}
+	}, func(m briefLine) string { return m.journal(r) }})
+}
+
+// screen is how many lines of a terminal of 24 an answer may take: the prompt needs one.
+const screen = 23
+
+// journal prints a journal's answer on one screen. The picture is left to the details where there is no room for it.
+func (p *page) journal(r *journal.Report) {
+	part := func() *page { return &page{cleaner: p.cleaner, width: p.width, styles: p.styles, glyph: p.glyph} }
+	lines := func(p *page) int { return bytes.Count(p.out.Bytes(), []byte("\n")) }
+	textOf(p, r).top()
+	rest, picture := part(), part()
+	j := textOf(rest, r)
+	j.rows = 2
+	if e := r.Headline(); e != nil && len(e.Causes) > 0 {
+		c := e.Causes[0]
+		j.heading("Why", plain(confidence(c.Confidence)))
+		j.list("", plain("+"), c.Evidence.For[:min(len(c.Evidence.For), 3)], 3)
+		j.list("", plain("-"), c.Evidence.Against[:min(len(c.Evidence.Against), 1)], 1)
+	}
+	if r.Verdict != checks.LogUnknown || len(r.Sources) != 1 { // else the headline has it
+		j.list("Not read", plain("?"), j.unreadLines(), j.rows)
+	}
+	notes := slices.DeleteFunc(slices.Clone(r.Notes), func(n string) bool { // how stamps were understood
+		return strings.Contains(n, ": year ") || strings.Contains(n, ": time zone ")
+	})
+	for _, n := range notes[max(0, len(notes)-j.rows):] {
+		rest.heading("Note", plain(j.prose(n)))
+	}
+	j.next()
+	rest.blank()
+	rest.text(0, "More: --details, --html FILE, -o json")
+	if all := timelinesOf(r); len(all) > 0 {
+		t := all[len(all)-1]
+		t.marked = true
+		picture.heading("Timeline", plain(j.calendar.full(t.from, t.to)))
+		picture.picture(t, j.calendar)
+	}
+	if lines(p)+lines(picture)+lines(rest)+2 <= screen {
+		p.blank()
+		p.out.Write(picture.out.Bytes())
+	}
+	p.blank()
+	p.out.Write(rest.out.Bytes())
+}
+
+// next writes the next steps.
+func (j *journalDoc) next() {
+	if len(j.NextSteps) > 0 {
+		j.heading("Next", plain("(these only read)"))
+	}
+	for i, s := range j.NextSteps {
+		j.step(i+1, checks.NextStep{Why: s.Why, Command: s.Command})
+	}
 }
 
 // JournalHeadline prints only the first lines of a report in text: how it is now.
@@ -76,11 +134,15 @@ func (j *journalDoc) write() {
 	starts := j.ofKind(journal.Startup)
 	var lines []string
 	for _, e := range starts {
-		lines = append(lines, j.when(e)+" before the first relist")
+		line := j.when(e) + " before the first relist"
+		if e.StartedBy != "" {
+			line += "; " + j.prose(e.StartedBy)
+		}
+		lines = append(lines, line)
 	}
 	j.list("Kubelet starts: "+units.Number(startsIn(starts))+", no incidents", plain("-"), lines, j.rows)
 	if j.Verdict != checks.LogUnknown || len(j.Sources) != 1 { // else the headline has it
-		j.list("What kdiag could not read", plain("?"), j.unreadLines(), j.rows)
+		j.list("Not read", plain("?"), j.unreadLines(), j.rows)
 	}
 	j.signatures()
 	j.list("Read: "+units.Count(j.Lines, "record")+", "+units.Size(j.Bytes), plain("-"), j.sources(), j.rows)
@@ -92,12 +154,7 @@ func (j *journalDoc) write() {
 		notes = append(notes, n)
 	}
 	j.list("Notes", plain("-"), notes, j.rows)
-	if len(j.NextSteps) > 0 {
-		j.heading("Next", plain("(these only read)"))
-	}
-	for i, s := range j.NextSteps {
-		j.step(i+1, checks.NextStep{Why: s.Why, Command: s.Command})
-	}
+	j.next()
 }
 
 // top writes the first lines: how it is, what happened, and why.
@@ -105,7 +162,7 @@ func (j *journalDoc) top() {
 	sentences := []string{j.summary()}
 	if e := j.Headline(); e != nil && len(e.Causes) > 0 {
 		c := e.Causes[0]
-		sentences = append(sentences, j.prose(c.Code+", "+confidence(c.Confidence)+": "+c.Summary))
+		sentences = append(sentences, j.prose(c.Code+": "+c.Summary))
 	}
 	word := span{j.Verdict, verdictInk(checks.Verdict(j.Status))}
 	var findings []string
@@ -195,12 +252,12 @@ func (j *journalDoc) incident(title string, e journal.Episode, main bool) {
 		}
 		j.pair("ended", text)
 	case e.End != nil && j.To != nil && !e.Recovered:
-		j.pair("ended", "not seen: last record "+j.stamp(e.End)+", end of the log "+j.stamp(j.To))
+		j.pair("ended", "still open; last record "+j.stamp(e.End)+", end of the log "+j.stamp(j.To))
 	}
 	if n := len(e.Stalls); n > 1 {
-		j.pair("relists", units.Number(n)+" that took too long: they finish, but slowly")
+		j.pair("relists", units.Number(n)+" took too long: they finish, but slowly")
 	}
-	j.pair("reported", briefLine{j.cleaner, mostWords}.cut(j.prose(strings.Join(e.Reasons, "; "))))
+	j.pair("also reported", briefLine{j.cleaner, mostWords}.cut(j.prose(strings.Join(e.Reasons, "; "))))
 	label := "culprits"
 	for _, who := range e.Culprits[:min(len(e.Culprits), j.full)] {
 		s := checks.Subject{
@@ -225,16 +282,16 @@ func (j *journalDoc) when(e journal.Episode) string {
 	return when + ", " + units.Count(e.Lines, "record")
 }
 
-// happened lists what happened from two minutes before an episode to two minutes after it, by time. Errors and warnings
-// of a kind are one event: when they began, how many they are, when they ended.
+// happened lists what began from half a minute before an episode to half a minute after it, by time. Errors and
+// warnings of a kind are one event: when they began, how many they are, when they ended.
 func (j *journalDoc) happened(e journal.Episode) {
-	const around = 2 * time.Minute
+	const around = 30 * time.Second
 	from, to, _ := e.Span()
 	type kind struct{ lane, code, marker, what string }
 	var events []journal.Event
 	at := map[kind]int{}
 	for _, ev := range j.Events {
-		if ev.At == nil || ev.At.After(to.Add(around)) || ev.End().Before(from.Add(-around)) {
+		if ev.At == nil || ev.At.After(to.Add(around)) || ev.At.Before(from.Add(-around)) {
 			continue
 		}
 		k := kind{ev.Lane, ev.Code, ev.Marker, ev.What}

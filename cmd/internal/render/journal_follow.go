@@ -43,8 +43,10 @@ func (f *JournalFollower) Update(r *journal.Report, e journal.Event) error {
 	j.days = true // it may go on for days
 	if !f.begun {
 		f.begun = true
-		j.top()
-		p.text(0, "Following; Ctrl-C ends.")
+		if r.Lines > 0 {
+			j.top()
+		}
+		p.text(0, "Waiting for records; Ctrl-C ends.")
 		for _, e := range r.Incidents() {
 			f.known = append(f.known, followedOf(e))
 		}
@@ -80,6 +82,9 @@ func (f *JournalFollower) incidents(j *journalDoc, p *page) {
 		switch was := f.known[i]; {
 		case isNew:
 			text, at = "PLEG is not healthy", e.Start
+			if e.NotReady != "" {
+				text = "the node is NotReady"
+			}
 		case now.recovered && !was.recovered:
 			text = "after " + units.Seconds(e.Seconds)
 			word, at = span{checks.LogRecovered, verdictInk(checks.Degraded)}, cmp.Or(e.RecoveredAt, e.End)

@@ -99,7 +99,7 @@ func (h *htmlPage) section(title string, t table, all int) {
 		return
 	}
 	h.heading(title)
-	h.raw("<table>\n<tr>")
+	h.raw("<div class=\"wide\"><table>\n<tr>")
 	for _, name := range t.head {
 		h.raw("<th>%s</th>", name)
 	}
@@ -111,7 +111,7 @@ func (h *htmlPage) section(title string, t table, all int) {
 		}
 		h.raw("</tr>\n")
 	}
-	h.raw("</table>\n")
+	h.raw("</table></div>\n")
 	h.more(all - len(t.rows))
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -64,13 +65,40 @@ func journalDocuments(t testing.TB) []document {
 	reports := journalReports(t)
 	var all []document
 	for _, name := range slices.Sorted(maps.Keys(reports)) {
-		all = append(all, document{name: name, print: func(o Options) (string, error) {
-			var b strings.Builder
-			err := JournalReport(&b, reports[name], o)
-			return b.String(), err
-		}})
+		print := func(details bool) func(Options) (string, error) {
+			return func(o Options) (string, error) {
+				var b strings.Builder
+				err := JournalReport(&b, reports[name], o, details)
+				return b.String(), err
+			}
+		}
+		all = append(all, document{name: name, print: print(false)})
+		if name == "journal-frozen" || name == "journal-flapping" {
+			all = append(all, document{name: name + "-details", print: print(true)})
+		}
 	}
 	return all
+}
+
+// TestOneScreen wants the whole answer on one screen of 24 lines, the prompt included.
+func TestOneScreen(t *testing.T) {
+	all := journalReports(t)
+	names, err := filepath.Glob("../../../journal/testdata/incidents/*.log.gz")
+	if err != nil || len(names) < 9 {
+		t.Fatal(names, err)
+	}
+	for _, n := range names {
+		all[n] = readLog(t, "incidents/"+filepath.Base(n), "")
+	}
+	for name, r := range all {
+		var b strings.Builder
+		if err := JournalReport(&b, r, Options{Width: 80}, false); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(b.String(), "\n"); n > screen {
+			t.Errorf("%s: %d lines:\n%s", name, n, &b)
+		}
+	}
 }
 
 func journalPage(t testing.TB, r *journal.Report) string {
@@ -184,7 +212,7 @@ func TestMany(t *testing.T) {
 		r.Episodes = append([]journal.Episode{r.Episodes[0]}, r.Episodes...)
 	}
 	var b strings.Builder
-	if err := JournalReport(&b, r, Options{}); err != nil {
+	if err := JournalReport(&b, r, Options{}, true); err != nil {
 		t.Fatal(err)
 	}
 	got := b.String()

@@ -15,6 +15,7 @@ type timeline struct {
 	from, to       time.Time  // the axis
 	logFrom, logTo *time.Time // what of it the logs cover
 	marks          []mark     // by rank of their signs, the highest first
+	marked         bool       // only lanes with marks are drawn
 }
 
 // A mark is something that lasted or happened in a lane, or several of the same.
@@ -41,6 +42,7 @@ func signs() []sign {
 		{"open", '►', '>', bad, "still open"},
 		{"recovery", '√', '+', good, "recovery"},
 		{"unhealthy", '█', '#', bad, "PLEG not healthy"},
+		{"notready", '▓', '%', bad, "node NotReady"},
 		{"starting", '▒', '=', info, "kubelet starting"},
 		{"stuck", '░', '-', warn, "relist stuck (not reported yet)"},
 		{"restart", '♦', 'R', warn, "restart"},
@@ -130,7 +132,11 @@ func (t *timeline) addEpisode(e journal.Episode, number int) {
 		if e.Anchor != nil && e.Anchor.Before(*e.Start) {
 			add("stuck", e.Anchor, e.Start, 0)
 		}
-		add("unhealthy", e.Start, end, number)
+		if e.NotReady != "" {
+			t.add(mark{"node", signOf("notready"), *e.Start, *end, number, signOf("notready").text})
+		} else {
+			add("unhealthy", e.Start, end, number)
+		}
 	}
 	if !e.Recovered {
 		add("open", end, end, 0)
@@ -209,6 +215,9 @@ func (p *page) picture(t timeline, c calendar) {
 				}
 			}
 			row[first], row[last] = p.char(m.sign), p.char(m.sign)
+		}
+		if len(marks) == 0 && t.marked {
+			continue
 		}
 		if len(marks) == 0 {
 			row = []span{plain("-")}

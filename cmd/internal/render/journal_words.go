@@ -20,24 +20,30 @@ func (j *journalDoc) summary() string {
 	case j.Verdict == checks.LogUnknown:
 		return nothingRead(j.cleaner, j.Report)
 	case len(j.Findings) > 0:
-		return "the node was in trouble. " + j.lookedAt()
+		var all []string
+		for _, f := range j.Findings[:min(len(j.Findings), 3)] {
+			all = append(all, j.prose(f.Summary)+" ("+units.Number(f.Count)+")")
+		}
+		return strings.Join(all, "; ")
 	case e == nil && j.Lines == 0:
 		return "there is no record in what was looked at"
 	case e == nil:
-		text := "no record says that PLEG is not healthy"
+		text := "no PLEG incident"
 		if n := startsIn(j.ofKind(journal.Startup)); n > 0 {
 			text = "no incident; only " + units.Count(n, "start") + " of the kubelet, before its first relist"
 		}
 		return text + ". " + j.lookedAt()
 	case e == j.Failing:
-		text := "relists fail" + j.during(*e) + " and still do at the end of the log; PLEG turns unhealthy 3m after " +
-			"the last good one"
+		text := "relists fail" + j.during(*e) + ", until the log ends; PLEG turns unhealthy 3m after the last good one"
 		if len(incidents) > 0 {
 			text += ". Before that: " + units.Count(len(incidents), "incident")
 		}
 		return text
 	}
 	text := "PLEG was not healthy" + j.during(*e)
+	if e.NotReady != "" {
+		text = "the node was NotReady" + j.during(*e)
+	}
 	if n := len(incidents); n > 1 {
 		text = units.Count(n, "incident") + "; #" + units.Number(journal.MainIncident(incidents)+1) + j.during(*e)
 	}
@@ -86,7 +92,7 @@ func (j *journalDoc) lookedAt() string {
 		text += ", " + j.calendar.full(*j.From, *j.To)
 	}
 	if n := len(unread(j.Report)); n > 0 {
-		text += "; " + units.Count(n, "source") + " could not be read whole"
+		text += "; not read to the end: " + units.Count(n, "source")
 	}
 	return text
 }
@@ -122,11 +128,11 @@ func (j *journalDoc) eventLine(e journal.Event) string {
 	return text
 }
 
-// finding returns when, how often, what was wrong, and the words of the first record.
+// finding returns what was found, when, and the words of the last record; the headline has the summary.
 func (j *journalDoc) finding(f journal.Finding) string {
-	text := units.Count(f.Count, j.prose(f.Unit)) + ": " + j.prose(f.Summary)
+	text := j.prose(f.Code)
 	if f.First != nil {
-		text = j.span(f.First, f.Last) + ", " + text
+		text += ", " + j.span(f.First, f.Last)
 	}
 	if f.Ongoing {
 		text += ", until the log ends"
