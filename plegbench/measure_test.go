@@ -34,6 +34,9 @@ func measure(t *testing.T, s fake.Scenario, deadline time.Duration, opts Options
 		if opts.Probe == nil {
 			opts.Probe = probed(crictl.ConnectOK, 0)
 		}
+		if opts.Shuffle == nil {
+			opts.Shuffle = func(int, func(i, j int)) {}
+		}
 		check(t, Measure(ctx, "unix:///run/test.sock", client, opts))
 	})
 }
@@ -199,10 +202,24 @@ func TestMeasure(t *testing.T) {
 			"10.3s, 5 samples, 1020 listed; swept 400 of 1020: all running first, then as far as 10s went",
 		},
 		{
-			"musts go past the budget", status(node(9, 1001), 990*ms),
+			"musts go past the budget", status(node(9, 101), 990*ms),
 			Options{},
 			0,
-			"19.01s, 5 samples, 1020 listed; swept 69 of 1020: all running first, then as far as 10s went",
+			"19.01s, 5 samples, 120 listed; swept 69 of 120: all running first, then as far as 10s went",
+		},
+		// 1,020 times 990 ms is more than three minutes, and hung calls are looked for in four seconds.
+		{
+			"enough to tell", status(node(9, 1001), 990*ms),
+			Options{},
+			8 * time.Second,
+			"6.14s, 5 samples, 1020 listed; swept 20 of 1020: enough to tell that inspecting all takes too long",
+		},
+		{
+			"a call that hangs is no mean: the sweep goes on", status(node(9, 1001, hang("*Status", "web-8")), 990*ms),
+			Options{},
+			0,
+			"19.01s, 5 samples, 1020 listed; " +
+				"swept 69 of 1020: all running first, then as far as 10s went, 2 hung",
 		},
 		{
 			"deep", status(node(9, 1001), 20*ms),

@@ -1,0 +1,110 @@
+package plegbench
+
+import (
+	"iter"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// The strata are sandboxes and containers, each that run and that do not: how long a status takes depends on both.
+const strata = 4
+
+// stratum returns the index of a stratum.
+func stratum(container, runs bool) int {
+	group := 0
+	if container {
+		group = 2
+	}
+	if runs {
+		group++
+	}
+	return group
+}
+
+// stratumOf returns that of an object that was asked about.
+func stratumOf(in *Inspection) int {
+	running := in.State == crictl.ContainerRunning.String() || in.State == crictl.SandboxReady.String()
+	return stratum(in.Kind == KindContainer, running)
+}
+
+// The interval is the mean and 2.58 standard errors to each side: 99 % of a normal distribution, by Student's still 95 %
+// with six answers, and about as much where single times are far from the mean. Of fewer answers nothing is known.
+const (
+	standardErrors = 2.58
+	leastAnswers   = 6
+)
+
+// answers are the times of the answered status calls of one stratum, in short. What failed at once is none.
+type answers struct {
+	n        int
+	mean     time.Duration
+	variance float64 // of a single time, in seconds squared
+}
+
+// answersOf sums up each stratum; one with too few answers is taken to be as all of its kind.
+func answersOf(inspections []Inspection) (all [strata]answers) {
+	var times [strata][]float64 // in seconds
+	for i := range inspections {
+		if c := &inspections[i].Call; answered(*c) {
+			group := stratumOf(&inspections[i])
+			times[group] = append(times[group], c.Elapsed.Seconds())
+		}
+	}
+	for group := range all {
+		some := times[group]
+		if len(some) < leastAnswers {
+			some = slices.Concat(times[group&^1], times[group|1])
+		}
+		if len(some) == 0 {
+			continue
+		}
+		m, squares := mean(some), 0.0
+		for _, x := range some {
+			squares += (x - m) * (x - m)
+		}
+		all[group] = answers{
+			n: len(some), mean: time.Duration(m * float64(time.Second)),
+			variance: squares / float64(max(len(some)-1, 1)),
+		}
+	}
+	return all
+}
+
+// nowRange and coldRange are the ranges of now, which is known, and of cold.
+func (p *projection) nowRange(now time.Duration) *Range {
+	return p.around(now, slices.Values(p.touched()))
+}
+
+func (p *projection) coldRange() *Range {
+	return p.around(p.cold(), maps.Values(p.pods))
+}
+
+// around returns the range of a cost of which part is guessed from a sample. Of a stratum in which n objects answered
+// and u are guessed, the total has the variance u(n+u)s²/n, with s² that of a single time: drawing without return from
+// n+u (W. G. Cochran, Sampling Techniques, 3rd edition, 2.6 and 5.4). Strata are independent. The range never ends
+// below what was measured.
+func (p *projection) around(cost time.Duration, pods iter.Seq[*podCost]) *Range {
+	var guessed [strata]int
+	for pod := range pods {
+		for group, n := range pod.guessed {
+			guessed[group] += n
+		}
+	}
+	variance, most := 0.0, 0.0
+	for group, u := range guessed {
+		a := p.typical[group]
+		if u > 0 && a.n < leastAnswers {
+			return nil
+		}
+		if u > 0 {
+			variance += float64(u) * float64(a.n+u) / float64(a.n) * a.variance
+			most += float64(u) * a.mean.Seconds()
+		}
+	}
+	margin := standardErrors * math.Sqrt(variance)
+	return &Range{Low: cost.Seconds() - min(margin, most), High: cost.Seconds() + margin}
+}
