@@ -55,7 +55,11 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		e.For = append(e.For, atWork(f, old))
 		subjects = append(subjects, facts.ProcessSubject(f, old))
 	}
-	return newFinding(checks.Critical, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
+	effect := []string{noStatus}
+	if how == facts.HangMost {
+		effect = holdOf(f, facts.PodsOf(f.Sweep.Hung)).effect()
+	}
+	return newFinding(checks.Critical, step, summary, e, subjects...).affects(effect...).advise(func(s *Steps, _ string) {
 		switch {
 		case stopped:
 			addKill(f, s, *p, "")
