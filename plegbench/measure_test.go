@@ -297,7 +297,7 @@ func TestMeasure(t *testing.T) {
 			<-ctx.Done()
 			time.Sleep(ms)
 			return nil
-		}}, 0, "7s, 1 samples, 1 of them hung, 2 listed; swept all 2"},
+		}}, 0, "12s, 1 samples, 1 of them hung, 2 listed; swept all 2"},
 
 		{
 			"refused socket", node(1, 0, hang("*", "")),
@@ -325,6 +325,24 @@ func TestMeasure(t *testing.T) {
 			"0s, 1 samples; swept nothing: without the lists, no sandbox or container is known",
 		},
 
+		{
+			"lists of six seconds are slow, and one is enough", slow(node(3, 0), "ListContainers", 6*time.Second),
+			Options{},
+			0,
+			"6s, 1 samples, 6 listed; swept all 6",
+		},
+		{
+			"with eight seconds too", slow(node(3, 0), "ListContainers", 6*time.Second),
+			Options{},
+			8 * time.Second,
+			"6s, 1 samples, 6 listed; swept all 6",
+		},
+		{
+			"a list that hangs has been waited for as long", node(3, 0, hang("ListContainers", "")),
+			Options{},
+			8 * time.Second,
+			"6.75s, 1 samples, 1 of them hung, 3 listed; swept all 3",
+		},
 		{"very slow lists leave time for the sweep", lists, Options{}, 0, "9.05s, 2 samples, 6 listed; swept all 6"},
 		{
 			"a whole series of them", lists,
@@ -443,7 +461,7 @@ func TestMeasureListHangs(t *testing.T) {
 	})
 	opts := Options{Hints: func(context.Context) []Hint { return hints }}
 	measure(t, s, 0, opts, func(t *testing.T, m *Measurement) {
-		want := "10s, 1 samples, 1 of them hung, 10 listed, liveness OK; swept all 20, 1 hung: Container web-3"
+		want := "15s, 1 samples, 1 of them hung, 10 listed, liveness OK; swept all 20, 1 hung: Container web-3"
 		if diff := cmp.Diff(want, outcome(m)); diff != "" {
 			t.Error(diff)
 		}

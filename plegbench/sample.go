@@ -31,8 +31,8 @@ func stratumOf(in *Inspection) int {
 	return stratum(in.Kind == KindContainer, running)
 }
 
-// The interval is the mean and 2.58 standard errors to each side: 99 % of a normal distribution, by Student's still 95 %
-// with six answers, and about as much where single times are far from the mean. Of fewer answers nothing is known.
+// The interval is the mean and 2.58 standard errors to each side: 99 % of a normal distribution, by Student's still
+// 95 % with six answers, and about as much where single times are far from the mean. Of fewer, nothing is known.
 const (
 	standardErrors = 2.58
 	leastAnswers   = 6
@@ -84,9 +84,9 @@ func (p *projection) coldRange() *Range {
 }
 
 // around returns the range of a cost of which part is guessed from a sample. Of a stratum in which n objects answered
-// and u are guessed, the total has the variance u(n+u)s²/n, with s² that of a single time: drawing without return from
-// n+u (W. G. Cochran, Sampling Techniques, 3rd edition, 2.6 and 5.4). Strata are independent. The range never ends
-// below what was measured.
+// and u are guessed, the total has the variance u(n+u)s²/n, with s² that of a single time: a draw of n from n+u without
+// return (W. G. Cochran, Sampling Techniques, 3rd edition, 2.6 and 5.4). Strata are independent. The range never
+// begins below what was measured.
 func (p *projection) around(cost time.Duration, pods iter.Seq[*podCost]) *Range {
 	var guessed [strata]int
 	for pod := range pods {

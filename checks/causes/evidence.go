@@ -116,7 +116,8 @@ func addGaps(f *facts.Facts, e *checks.Evidence, gaps ...gap) {
 		case gapHost:
 			addIf(f.HostMissing != "", &e.Missing, "host processes: not read (%s)", facts.Clean(f.HostMissing))
 		case gapKubelet:
-			addIf(f.Kubelet == nil && !f.Target.Simulated, &e.Missing, "no kubelet was seen; assuming its default limit of %s", calls.Threshold)
+			addIf(f.Kubelet == nil && !f.Target.Simulated, &e.Missing,
+				"no kubelet was seen; assuming its default limit of %s", calls.Threshold)
 		case gapSweep:
 			if made := len(f.Sweep.Made); m != nil && m.Sweep.Total > made {
 				line := textf("checked %s of %s objects", units.Number(made), units.Number(m.Sweep.Total))
@@ -135,8 +136,12 @@ func addGaps(f *facts.Facts, e *checks.Evidence, gaps ...gap) {
 		case gapPatience:
 			addIf(calls.Impatient, &e.Missing, "too little time to tell slow from hung: give a --timeout of 8s or more")
 		case gapDeadline:
-			addIf(limits.RPCTimeout < calls.KubeletTimeout, &e.Missing, "kdiag gave up after %s; the kubelet waits %s, "+
-				"so the call may still succeed", limits.RPCTimeout, calls.KubeletTimeout)
+			waited := limits.RPCTimeout
+			if len(calls.HungLists) > 0 {
+				waited = max(waited, calls.HungLists[0].Last().Elapsed)
+			}
+			addIf(waited < calls.KubeletTimeout, &e.Missing, "kdiag gave up after %s; the kubelet waits %s, "+
+				"so the call may still succeed", waited, calls.KubeletTimeout)
 		}
 	}
 }
@@ -146,10 +151,13 @@ func partOfLists(f *facts.Facts) bool {
 	return m != nil && (m.Containers != nil && !m.Containers.Complete || m.Sandboxes != nil && !m.Sandboxes.Complete)
 }
 
+// impatientStep is below all others: slowness is more likely than a hang.
+const impatientStep = 0.5
+
 // patientStep is the step from which a hang starts: a short deadline leaves slowness as another cause.
 func patientStep(f *facts.Facts, step float64) float64 {
 	if f.Calls.Impatient {
-		return min(step, checks.Fair)
+		return min(step, impatientStep)
 	}
 	return step
 }

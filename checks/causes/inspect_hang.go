@@ -42,8 +42,8 @@ func recogniseInspectHang(f *facts.Facts) *Finding {
 	} else {
 		named := hungEvidenceOf(f, &e, all)
 		h, unhealthy := holdOf(f, facts.PodsOf(all)), logOfPLEG(f, &e)
-		severity, step = criticalIf(unhealthy || h.notReady()), raised(patientStep(f, checks.Certain), unhealthy || named)
-		effect = h.effect()
+		severity, effect = criticalIf(unhealthy || h.notReady()), h.effect()
+		step = raised(patientStep(f, checks.Certain), unhealthy || named)
 	}
 	return newFinding(severity, step, summary, e, objectSubjects(f, all)...).affects(effect...).
 		advise(func(s *Steps, root string) { adviseInspectHang(f, s, all, root != "" || against != "") })
@@ -126,6 +126,8 @@ func hungSummaryOf(f *facts.Facts, all []plegbench.Inspection) string {
 	return line + choose(f.Calls.Impatient, textf(" (no reply in %s)", f.Limits.RPCTimeout), "")
 }
 
+const deletePodWhy = "Delete the pod; a Deployment's replacement can start elsewhere (here the stop may hang)"
+
 // adviseInspectHang adds only looks for an object that holds nobody up, or that waits for a root that is known.
 func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, looks bool) {
 	main := all[0]
@@ -144,7 +146,7 @@ func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, loo
 		return
 	}
 	addProcesses(f, s, main)
-	addDeletePod(f, s, main.Pod, "Delete the pod; a Deployment's replacement can start elsewhere (here the stop may hang)")
+	addDeletePod(f, s, main.Pod, deletePodWhy)
 	for _, i := range all[1:min(len(all), 3)] {
 		addProcesses(f, s, i)
 	}

@@ -47,24 +47,24 @@ func recogniseListHang(f *facts.Facts) *Finding {
 		addIf(!asked, &e.Missing, "which container holds the lock: without the list, none was queried")
 	}
 	if f.Calls.Impatient {
-		why = textf("no reply in %s: a lock is held, or the list is slow", f.Limits.RPCTimeout)
+		why = textf("no reply in %s; a lock is held, or the list is slow", lists[0].Last().Elapsed)
 	}
 	addGaps(f, &e, gapHost, gapPatience, gapDeadline, gapSweep)
 	agrees := logOf(f, &e, relistsFail)
 	agrees = len(hungs) > 0 && logOfObject(f, &e, hungs) || agrees
 	step, what = raised(patientStep(f, step), agrees), what+" while other calls answer: "+why
-	return newFinding(checks.Critical, step, what, e, subjects...).affects(noRelist(f)).advise(func(s *Steps, _ string) {
+	found := newFinding(checks.Critical, step, what, e, subjects...).affects(noRelist(f))
+	return found.advise(func(s *Steps, _ string) {
 		addCapture(f, s)
 		if len(hungs) > 0 {
 			addProcesses(f, s, hungs[0])
-			addDeletePod(f, s, hungs[0].Pod,
-				"Delete the pod; a Deployment's replacement can start elsewhere (here the stop may hang)")
+			addDeletePod(f, s, hungs[0].Pod, deletePodWhy)
 		} else {
 			if len(old) > 0 {
 				addKill(f, s, old[0], "its container")
 			}
 			s.Look("ps -eo pid,ppid,stat,wchan:32,etime,comm --sort=-etime | grep -E 'runc|crun'",
-				"Look for a create, start, kill, update or delete older than ten seconds: it probably holds the lock")
+				"Look for a create, start, kill, update or delete older than 10s: it probably holds the lock")
 		}
 		addRestart(f, s)
 	})

@@ -29,7 +29,8 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 		"above it the kubelet can no longer list containers")
 	effect := noRelist(f)
 	if !s.Over() {
-		effect = textf("kubelet: Ready until the list passes %s, NotReady %s later", units.Size(s.Limit), f.Calls.Threshold)
+		effect = textf("kubelet: Ready until the list passes %s; NotReady %s later", units.Size(s.Limit),
+			f.Calls.Threshold)
 	}
 	summary := textf("%s %s the limit of %s: %s", s.RPC, fills, units.Size(s.Limit), after)
 	var e checks.Evidence
@@ -50,7 +51,8 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 			})
 		}
 	}
-	addIf(f.Lists.Streamed, &e.Against, "kubelet and runtime stream the lists (CRIListStreaming): the limit does not apply")
+	addIf(f.Lists.Streamed, &e.Against,
+		"kubelet and runtime stream the lists (CRIListStreaming): the limit does not apply")
 	addGaps(f, &e, gapKubelet, gapLists)
 	agrees := fromLog(f, &e.For, signOfSize)
 	if !agrees && blind {

@@ -32,7 +32,10 @@ func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 		return nil
 	}
 	// What a restart of the kubelet alone would do is no harm yet.
-	severity, step := criticalIf(max(now, age, churn) > limit), choose(max(now, age) > limit, checks.Certain, checks.Strong)
+	severity, step := criticalIf(max(now, age, churn) > limit), checks.Strong
+	if max(now, age) > limit {
+		step = checks.Certain
+	}
 	summary, effect := overloadOf(f)
 	var e checks.Evidence
 	// The median times the number would leave out the slow calls, which are most of the time on a busy disk.
@@ -69,14 +72,15 @@ func overloadOf(f *facts.Facts) (summary string, effect []string) {
 		return textf("a relist takes %s now, PLEG's age reaches %s; limit %s", now, age, limit),
 			[]string{textf("kubelet: NotReady about every %s", now.Round(time.Second))}
 	}
-	summary = textf("a relist takes %s after a kubelet restart, %s in a rollout, %s now; limit %s", cold, churn, now, limit)
-	after := func(relist time.Duration) time.Duration { return relist + plegbench.RelistPeriod + f.Calls.ListMedian }
+	summary = textf("a relist takes %s after a kubelet restart, %s in a rollout, %s now; limit %s", cold, churn, now,
+		limit)
 	effect = []string{textf("kubelet: Ready now (a relist takes %s)", now)}
 	if churn > limit {
 		effect = append(effect, "kubelet: NotReady in a rollout of a tenth of the pods")
 	}
 	if cold > limit { // PLEG's clock starts anew with the lists of the first relist
-		effect = append(effect, textf("do not restart the kubelet: NotReady from %s to %s after it", limit, after(cold)))
+		over := cold + plegbench.RelistPeriod + f.Calls.ListMedian
+		effect = append(effect, textf("do not restart the kubelet: NotReady from %s to %s after it", limit, over))
 	}
 	return summary, effect
 }

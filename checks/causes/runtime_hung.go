@@ -59,7 +59,8 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	if how == facts.HangMost {
 		effect = holdOf(f, facts.PodsOf(f.Sweep.Hung)).effect()
 	}
-	return newFinding(checks.Critical, step, summary, e, subjects...).affects(effect...).advise(func(s *Steps, _ string) {
+	found := newFinding(checks.Critical, step, summary, e, subjects...).affects(effect...)
+	return found.advise(func(s *Steps, _ string) {
 		switch {
 		case stopped:
 			addKill(f, s, *p, "")

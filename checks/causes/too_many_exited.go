@@ -66,7 +66,7 @@ func exitedEvidence(f *facts.Facts, c facts.Census, share float64) checks.Eviden
 	what := beyondNewest(c)
 	addIf(what != "", &e.For, "%s not the newest of their pod and name: the kubelet may remove them", what)
 	if c.MostlyNewest() {
-		Addf(&e.For, "%s of its pod and name: completed pods, or deleted ones that could not be removed", c.NewestOf())
+		Addf(&e.For, "%s of its pod and name: completed pods, or deleted ones that are not removed", c.NewestOf())
 		Addf(&e.Missing, "whether their pods still exist: the API was not queried")
 	}
 	addIf(c.ExitedBytes > 0, &e.For, "their entries fill %s of the message limit", units.Percent(share))
@@ -126,7 +126,7 @@ func addCompletedPods(s *Steps, c facts.Census) {
 	const selector = `--field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`
 	s.Add(checks.TouchesExited, textf("kubectl delete pods -n %s %s", most, selector),
 		"Delete completed pods and their logs, if nobody needs them; the kubelet then removes the containers")
-	s.Look(textf("kubectl get jobs,cronjobs -n %s", most), "Find Jobs without ttlSecondsAfterFinished or history limits")
+	s.Look(textf("kubectl get jobs,cronjobs -n %s", most), "Set ttlSecondsAfterFinished and history limits where missing")
 }
 
 func loggedTooManyExited(in *Incident) *LogFinding {

@@ -289,7 +289,9 @@ func TestBriefNames(t *testing.T) {
 		want   string
 	}{
 		{
-			[]checks.Cause{{Code: "InspectHang", Confidence: 0.8, Summary: "payments/ledger-db-0 (ledger) hangs", Subject: pod}},
+			[]checks.Cause{{
+				Code: "InspectHang", Confidence: 0.8, Summary: "payments/ledger-db-0 (ledger) hangs", Subject: pod,
+			}},
 			"UNHEALTHY InspectHang: payments/ledger-db-0 (ledger) hangs",
 		},
 		{
