@@ -32,7 +32,8 @@ func stratumOf(in *Inspection) int {
 }
 
 // The interval is the mean and 2.58 standard errors to each side: 99 % of a normal distribution, by Student's still
-// 95 % with six answers, and about as much where single times are far from the mean. Of fewer, nothing is known.
+// 95 % with six answers, and about as much where single times are far from the mean. Of fewer in all, nothing is known;
+// a kind of fewer has the variance of all.
 const (
 	standardErrors = 2.58
 	leastAnswers   = 6
@@ -42,10 +43,10 @@ const (
 type answers struct {
 	n        int
 	mean     time.Duration
-	variance float64 // of a single time, in seconds squared
+	variance float64 // of a single time, in seconds squared; NaN when it is not known
 }
 
-// answersOf sums up each stratum; one with too few answers is taken to be as all of its kind.
+// answersOf sums up each stratum; one of too few answers is taken to be as all of its kind.
 func answersOf(inspections []Inspection) (all [strata]answers) {
 	var times [strata][]float64 // in seconds
 	for i := range inspections {
@@ -62,16 +63,27 @@ func answersOf(inspections []Inspection) (all [strata]answers) {
 		if len(some) == 0 {
 			continue
 		}
-		m, squares := mean(some), 0.0
-		for _, x := range some {
-			squares += (x - m) * (x - m)
+		alike := some
+		if len(alike) < leastAnswers {
+			alike = slices.Concat(times[:]...)
 		}
 		all[group] = answers{
-			n: len(some), mean: time.Duration(m * float64(time.Second)),
-			variance: squares / float64(max(len(some)-1, 1)),
+			n: len(some), mean: time.Duration(mean(some) * float64(time.Second)), variance: variance(alike),
 		}
 	}
 	return all
+}
+
+// variance is that of what times are a sample of.
+func variance(times []float64) float64 {
+	if len(times) < leastAnswers {
+		return math.NaN()
+	}
+	m, squares := mean(times), 0.0
+	for _, x := range times {
+		squares += (x - m) * (x - m)
+	}
+	return squares / float64(len(times)-1)
 }
 
 // nowRange and coldRange are the ranges of now, which is known, and of cold.
@@ -94,17 +106,17 @@ func (p *projection) around(cost time.Duration, pods iter.Seq[*podCost]) *Range 
 			guessed[group] += n
 		}
 	}
-	variance, most := 0.0, 0.0
+	squares, most := 0.0, 0.0
 	for group, u := range guessed {
 		a := p.typical[group]
-		if u > 0 && a.n < leastAnswers {
+		if u > 0 && (a.n == 0 || math.IsNaN(a.variance)) {
 			return nil
 		}
 		if u > 0 {
-			variance += float64(u) * float64(a.n+u) / float64(a.n) * a.variance
+			squares += float64(u) * float64(a.n+u) / float64(a.n) * a.variance
 			most += float64(u) * a.mean.Seconds()
 		}
 	}
-	margin := standardErrors * math.Sqrt(variance)
+	margin := standardErrors * math.Sqrt(squares)
 	return &Range{Low: cost.Seconds() - min(margin, most), High: cost.Seconds() + margin}
 }

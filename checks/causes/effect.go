@@ -52,10 +52,11 @@ func (h hold) notReady() bool {
 // effect is what that does to the node, a line for each range of versions.
 func (h hold) effect() []string {
 	words := func(relist time.Duration) string {
+		about := relist.Round(10 * time.Second)
 		if h.over(relist) {
-			return textf("NotReady about every %s", relist.Round(time.Second))
+			return textf("NotReady about every %s", about)
 		}
-		return textf("Ready, pod updates %s late", relist.Round(time.Second))
+		return textf("Ready, pod updates %s late", about)
 	}
 	switch {
 	case h.minor >= inspectsOnce:

@@ -126,7 +126,7 @@ func addCompletedPods(s *Steps, c facts.Census) {
 	const selector = `--field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`
 	s.Add(checks.TouchesExited, textf("kubectl delete pods -n %s %s", most, selector),
 		"Delete completed pods and their logs, if nobody needs them; the kubelet then removes the containers")
-	s.Look(textf("kubectl get jobs,cronjobs -n %s", most), "Set ttlSecondsAfterFinished and history limits where missing")
+	s.Look(textf("kubectl get jobs,cronjobs -n %s", most), "Find Jobs without a TTL or history limits")
 }
 
 func loggedTooManyExited(in *Incident) *LogFinding {
