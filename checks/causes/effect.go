@@ -52,7 +52,10 @@ func (h hold) notReady() bool {
 // effect is what that does to the node, a line for each range of versions.
 func (h hold) effect() []string {
 	words := func(relist time.Duration) string {
-		about := relist.Round(10 * time.Second)
+		about := relist.Round(time.Second)
+		if about >= time.Minute {
+			about = about.Round(30 * time.Second)
+		}
 		if h.over(relist) {
 			return textf("NotReady about every %s", about)
 		}

@@ -17,11 +17,11 @@ import (
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
-// TestEndToEndMeasure delays and withholds answers of a real containerd of 12 pods with 9 containers each, and looks
+// TestEndToEndMeasure delays and withholds answers of a real containerd of 14 pods with 9 containers each, and looks
 // with little and with much time.
 func TestEndToEndMeasure(t *testing.T) {
 	c := apptest.StartContainerd(t, nodebox.Options{})
-	apptest.RunPods(t, c, nodebox.Pods{Count: 12, Containers: 9, State: crictl.ContainerCreated})
+	apptest.RunPods(t, c, nodebox.Pods{Count: 14, Containers: 9, State: crictl.ContainerCreated})
 	listen := "unix://" + filepath.Join(t.TempDir(), "proxy.sock")
 	proxy, err := fault.New(fault.Config{Backend: c.Endpoint(), Listen: listen})
 	apptest.Must(t, err)
@@ -38,7 +38,7 @@ func TestEndToEndMeasure(t *testing.T) {
 		return fake.Fault{RPC: rpc, Hang: true, Object: fake.Object{Pod: pod}}
 	}
 	overloaded := []fake.Fault{
-		{RPC: "ContainerStatus", Delay: second * 19 / 10}, {RPC: "PodSandboxStatus", Delay: second * 19 / 10},
+		{RPC: "ContainerStatus", Delay: second * 3 / 2}, {RPC: "PodSandboxStatus", Delay: second * 3 / 2},
 	}
 	slowList := []fake.Fault{{RPC: "ListContainers", Delay: 6 * second}}
 	slow := []fake.Fault{{RPC: "Version", Delay: second}, {RPC: "*", Delay: second * 7 / 2}}
@@ -76,8 +76,8 @@ func TestEndToEndMeasure(t *testing.T) {
 			"too many status calls for the time", overloaded, "8s", "RelistOverloaded",
 			"after a kubelet restart", nil,
 		},
-		{"a list of six seconds", slowList, "20s", "RuntimeSlow", "6s for the two lists", nil},
-		{"a list of six seconds in eight", slowList, "8s", "RuntimeSlow", "6s for the two lists", nil},
+		{"a list of six seconds", slowList, "20s", "RuntimeSlow", "for the two lists of a relist", nil},
+		{"a list of six seconds in eight", slowList, "8s", "RuntimeSlow", "for the two lists of a relist", nil},
 		{"a list of six seconds in five", slowList, "5s", "ListHang!?", "or the list is slow", nil},
 		{"all slow, in five seconds", slow, "5s", "RuntimeSlow!", "even Version took 1", nil},
 		{"a list hung", []fake.Fault{{RPC: "ListContainers", Hang: true}}, "8s", "ListHang!", "", nil},
