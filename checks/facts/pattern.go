@@ -55,7 +55,9 @@ func impatient(f *Facts) bool {
 	given, hung := f.Limits.RPCTimeout, f.Sweep.Hung
 	quick := len(hung) > 0 && len(f.Calls.HungLists) == 0 && f.Sweep.Timed &&
 		f.Sweep.Median < given/quickCompanyFactor && len(hung) <= f.Sweep.Answered
-	return given < shortDeadline || given < checks.DefaultLimits().RPCTimeout && !quick
+	silent := f.RPC[RPCVersion].Outcome == Hung // no slowness that is worth another name
+	return given < shortDeadline/2 || given < shortDeadline && !quick ||
+		given < checks.DefaultLimits().RPCTimeout && !quick && !silent
 }
 
 // allSlow reports whether even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on.

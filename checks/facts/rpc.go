@@ -30,8 +30,8 @@ const (
 	ConditionNetworkReady = "NetworkReady"
 )
 
-// shortDeadline is the RPC deadline below which a busy machine alone makes a call look hung.
-const shortDeadline = time.Second
+// shortDeadline is the RPC deadline below which a busy machine alone can make all calls look hung.
+const shortDeadline = 2 * time.Second
 
 // deriveCalls works out what the RPCs show as a whole.
 func deriveCalls(f *Facts) {
