@@ -247,6 +247,12 @@ func TestMeasure(t *testing.T) {
 			0,
 			"5.25s, 5 samples, 100 listed, liveness OK; swept all 100, 1 hung: PodSandbox web-7",
 		},
+		{
+			"one container hangs, and two seconds are little", node(50, 0, hang("ContainerStatus", "web-7")),
+			Options{RPCTimeout: 1700 * ms},
+			2 * time.Second,
+			"1.8s, 5 samples, 100 listed, liveness OK; swept all 100, 1 hung: Container web-7",
+		},
 		// Twenty calls in four slots, a second each, and the deadline of the last.
 		{
 			"hung calls do not delay the rest", node(100, 0, hang("*Status", "web-9?")),

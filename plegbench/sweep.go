@@ -2,6 +2,7 @@ package plegbench
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -33,6 +34,7 @@ func (r *run) inspect(ctx context.Context) {
 	s.order = order(s.targets, r.opts.Shuffle)
 	s.report()
 	s.sweep()
+	s.giveUp()
 	r.m.Sweep = Sweep{Total: len(s.targets), Inspections: s.sorted(), Reach: s.reach()}
 	r.cut = r.cut || s.cutShort()
 }
@@ -56,6 +58,30 @@ type sweeper struct {
 	stalled  int // calls that stalled since the last one that was answered
 
 	liveness *livenessCall // nil when none is out
+}
+
+// quickCompany is how many times longer than others a call must have been out, half of its deadline at least, to count
+// as hung when the end of ctx cuts it short.
+const quickCompany = 50
+
+// giveUp counts as hung the calls that the end of the time cut short, where others were far quicker.
+func (s *sweeper) giveUp() {
+	var times distribution
+	for i := range s.asked {
+		if answered(s.asked[i].Call) {
+			times = append(times, s.asked[i].Call.Elapsed)
+		}
+	}
+	if times = newDistribution(times); len(times) < leastAnswers || !errors.Is(s.ctx.Err(), context.DeadlineExceeded) {
+		return
+	}
+	enough := max(s.opts.RPCTimeout/2, quickCompany*quantile(times, 0.5))
+	for i := range s.asked {
+		if c := &s.asked[i].Call; c.Code == crictl.Canceled && c.Elapsed >= enough {
+			c.Code, c.Err = crictl.DeadlineExceeded, context.DeadlineExceeded.Error()
+			s.hung++
+		}
+	}
 }
 
 // sorted returns the inspections in the order of the targets, so that equal answers make equal reports.
