@@ -2,6 +2,7 @@ package plegbench
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -257,6 +258,9 @@ func (p *projection) now() (cost time.Duration, ok bool) {
 	}
 	return cost, true
 }
+
+// all returns every pod.
+func (p *projection) all() []*podCost { return slices.Collect(maps.Values(p.pods)) }
 
 // touched returns the pods that a relist now inspects. Changed pods that are gone from the lists cost no call.
 func (p *projection) touched() []*podCost {

@@ -1,8 +1,6 @@
 package plegbench
 
 import (
-	"iter"
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -14,8 +12,7 @@ import (
 const strata = 4
 
 // stratum returns the index of a stratum.
-func stratum(container, runs bool) int {
-	group := 0
+func stratum(container, runs bool) (group int) {
 	if container {
 		group = 2
 	}
@@ -86,22 +83,13 @@ func variance(times []float64) float64 {
 	return squares / float64(len(times)-1)
 }
 
-// nowRange and coldRange are the ranges of now, which is known, and of cold.
-func (p *projection) nowRange(now time.Duration) *Range {
-	return p.around(now, slices.Values(p.touched()))
-}
-
-func (p *projection) coldRange() *Range {
-	return p.around(p.cold(), maps.Values(p.pods))
-}
-
 // around returns the range of a cost of which part is guessed from a sample. Of a stratum in which n objects answered
 // and u are guessed, the total has the variance u(n+u)s²/n, with s² that of a single time: a draw of n from n+u without
 // return (W. G. Cochran, Sampling Techniques, 3rd edition, 2.6 and 5.4). Strata are independent. The range never
 // begins below what was measured.
-func (p *projection) around(cost time.Duration, pods iter.Seq[*podCost]) *Range {
+func (p *projection) around(cost time.Duration, pods []*podCost) *Range {
 	var guessed [strata]int
-	for pod := range pods {
+	for _, pod := range pods {
 		for group, n := range pod.guessed {
 			guessed[group] += n
 		}

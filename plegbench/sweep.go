@@ -3,6 +3,7 @@ package plegbench
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -66,18 +67,11 @@ const quickCompany = 50
 
 // giveUp counts as hung the calls that the end of the time cut short, where others were far quicker.
 func (s *sweeper) giveUp() {
-	var times distribution
+	typical := answersOf(s.asked)
 	for i := range s.asked {
-		if answered(s.asked[i].Call) {
-			times = append(times, s.asked[i].Call.Elapsed)
-		}
-	}
-	if times = newDistribution(times); len(times) < leastAnswers || !errors.Is(s.ctx.Err(), context.DeadlineExceeded) {
-		return
-	}
-	enough := max(s.opts.RPCTimeout/2, quickCompany*quantile(times, 0.5))
-	for i := range s.asked {
-		if c := &s.asked[i].Call; c.Code == crictl.Canceled && c.Elapsed >= enough {
+		c, others := &s.asked[i].Call, typical[stratumOf(&s.asked[i])]
+		if c.Code == crictl.Canceled && errors.Is(s.ctx.Err(), context.DeadlineExceeded) &&
+			others.n >= leastAnswers && c.Elapsed >= max(s.opts.RPCTimeout/2, quickCompany*others.mean) {
 			c.Code, c.Err = crictl.DeadlineExceeded, context.DeadlineExceeded.Error()
 			s.hung++
 		}
@@ -86,15 +80,13 @@ func (s *sweeper) giveUp() {
 
 // sorted returns the inspections in the order of the targets, so that equal answers make equal reports.
 func (s *sweeper) sorted() []Inspection {
-	at := make([]int, len(s.targets))
+	at := make(map[int]int, len(s.asked))
 	for i := range s.asked {
-		at[s.order[i]] = i + 1
+		at[s.order[i]] = i
 	}
 	sorted := make([]Inspection, 0, len(s.asked))
-	for _, i := range at {
-		if i > 0 {
-			sorted = append(sorted, s.asked[i-1])
-		}
+	for _, target := range slices.Sorted(maps.Keys(at)) {
+		sorted = append(sorted, s.asked[at[target]])
 	}
 	return sorted
 }
@@ -225,7 +217,8 @@ func (s *sweeper) decided() bool {
 	s.look += time.Second
 	m := *s.m
 	m.Sweep.Inspections = s.asked
-	cold := newProjection(&m, RequestTimeout).coldRange()
+	p := newProjection(&m, RequestTimeout)
+	cold := p.around(p.cold(), p.all())
 	return cold != nil && cold.Low > RelistThreshold.Seconds()
 }
 

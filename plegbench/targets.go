@@ -43,19 +43,14 @@ const (
 	later
 )
 
-// order returns the order in which to ask about targets, which are sorted by their turns. shuffle is rand.Shuffle.
+// order returns the order in which to ask about targets. shuffle is rand.Shuffle.
 func order(ts []target, shuffle func(n int, swap func(i, j int))) []int {
 	all := make([]int, len(ts))
-	for from := 0; from < len(ts); {
-		n := 0
-		for from+n < len(ts) && ts[from+n].turn == ts[from].turn {
-			all[from+n] = from + n
-			n++
-		}
-		part := all[from : from+n]
-		shuffle(n, func(i, j int) { part[i], part[j] = part[j], part[i] })
-		from += n
+	for i := range all {
+		all[i] = i
 	}
+	shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(ts[a].turn, ts[b].turn) })
 	return all
 }
 

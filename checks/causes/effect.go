@@ -18,56 +18,33 @@ func (c *Finding) affects(effect ...string) *Finding {
 // pkg/kubelet/pleg/generic.go).
 const inspectsOnce = 36
 
-// A hold is what hung status calls do to the kubelet: the length of a relist in two ranges of its versions.
-type hold struct {
-	older, newer time.Duration // up to 1.35, and since
-	lists        time.Duration
-	threshold    time.Duration
-	minor        int // of this node's kubelet; 0 when not known
-}
-
-func holdOf(f *facts.Facts, pods int) hold {
-	h := hold{
-		lists: f.Calls.ListMedian, threshold: f.Calls.Threshold, minor: f.Agent.Minor,
-		newer: time.Duration(pods) * f.Calls.KubeletTimeout,
-	}
-	h.older = 2 * h.newer
+// hangEffect returns what status calls that hang in so many pods do to the node, a line for each range of kubelet
+// versions, and whether one of them turns it NotReady. A relist counts from its start until the lists of the next have
+// answered.
+func hangEffect(f *facts.Facts, pods int) (effect []string, notReady bool) {
+	newer := time.Duration(pods) * f.Calls.KubeletTimeout
+	older := 2 * newer
 	if s := f.Summary; s != nil && s.ProjectedSeconds != nil && s.OlderProjectedSeconds != nil {
-		h.newer, h.older = Optional(s.ProjectedSeconds), Optional(s.OlderProjectedSeconds)
+		newer, older = Optional(s.ProjectedSeconds), Optional(s.OlderProjectedSeconds)
 	}
-	return h
-}
-
-// over reports whether relists of such a length make the node NotReady: one counts from its start until the lists of
-// the next have answered.
-func (h hold) over(relist time.Duration) bool {
-	return relist+plegbench.RelistPeriod+h.lists > h.threshold
-}
-
-// notReady reports whether the node turns NotReady; of a kubelet of unknown version, whether any does.
-func (h hold) notReady() bool {
-	return h.minor < inspectsOnce && h.over(h.older) || (h.minor == 0 || h.minor >= inspectsOnce) && h.over(h.newer)
-}
-
-// effect is what that does to the node, a line for each range of versions.
-func (h hold) effect() []string {
-	words := func(relist time.Duration) string {
+	add := func(versions string, relist time.Duration) {
 		about := relist.Round(time.Second)
 		if about >= time.Minute {
 			about = about.Round(30 * time.Second)
 		}
-		if h.over(relist) {
-			return textf("NotReady about every %s", about)
-		}
-		return textf("Ready, pod updates %s late", about)
+		over := relist+plegbench.RelistPeriod+f.Calls.ListMedian > f.Calls.Threshold
+		effect = append(effect, textf("kubelet %s: ", versions)+
+			choose(over, textf("NotReady about every %s", about), textf("Ready, pod updates %s late", about)))
+		notReady = notReady || over
 	}
-	switch {
-	case h.minor >= inspectsOnce:
-		return []string{textf("kubelet 1.%d: %s", h.minor, words(h.newer))}
-	case h.minor > 0:
-		return []string{textf("kubelet 1.%d: %s", h.minor, words(h.older))}
+	switch minor := f.Agent.Minor; {
+	case minor == 0:
+		add("<= 1.35", older)
+		add(">= 1.36", newer)
+	default:
+		add(textf("1.%d", minor), choose(minor < inspectsOnce, older, newer))
 	}
-	return []string{"kubelet <= 1.35: " + words(h.older), "kubelet >= 1.36: " + words(h.newer)}
+	return effect, notReady
 }
 
 // noRelist is the effect of lists that never arrive: PLEG's clock stands still from the start of the last good relist.

@@ -41,8 +41,9 @@ func recogniseInspectHang(f *facts.Facts) *Finding {
 		Addf(&e.Against, "%s", against)
 	} else {
 		named := hungEvidenceOf(f, &e, all)
-		h, unhealthy := holdOf(f, facts.PodsOf(all)), logOfPLEG(f, &e)
-		severity, effect = criticalIf(unhealthy || h.notReady()), h.effect()
+		lines, notReady := hangEffect(f, facts.PodsOf(all))
+		unhealthy := logOfPLEG(f, &e)
+		severity, effect = criticalIf(unhealthy || notReady), lines
 		step = raised(patientStep(f, checks.Certain), unhealthy || named)
 	}
 	return newFinding(severity, step, summary, e, objectSubjects(f, all)...).affects(effect...).

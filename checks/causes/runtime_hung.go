@@ -57,7 +57,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	}
 	effect := []string{noStatus}
 	if how == facts.HangMost {
-		effect = holdOf(f, facts.PodsOf(f.Sweep.Hung)).effect()
+		effect, _ = hangEffect(f, facts.PodsOf(f.Sweep.Hung))
 	}
 	found := newFinding(checks.Critical, step, summary, e, subjects...).affects(effect...)
 	return found.advise(func(s *Steps, _ string) {
