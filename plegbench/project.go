@@ -109,7 +109,7 @@ func (p *projection) inspections(m *Measurement) {
 		group := stratumOf(in)
 		mean := p.typical[group].mean
 		pod.cost += p.callCost(in.Call, mean) - mean
-		if in.Call.Code != crictl.Canceled {
+		if in.Call.Code != crictl.Canceled && in.State != StateHinted {
 			pod.guessed[group]--
 		}
 		if p.aborts(in.Call) {
