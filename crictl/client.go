@@ -63,6 +63,11 @@ func Dial(endpoint string, opts Options) (*Client, error) {
 	return c, err
 }
 
+// WithTimeout returns a client over the same connection whose calls have another deadline. It ends with c.
+func (c *Client) WithTimeout(d time.Duration) *Client {
+	return &Client{conn: c.conn, timeout: d, dial: c.dial}
+}
+
 // Close closes the connection. It does not wait: gRPC sends a last frame to a peer that may not read.
 func (c *Client) Close() error {
 	c.closed.Store(true)

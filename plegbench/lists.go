@@ -22,9 +22,11 @@ type obtained[L any] struct {
 }
 
 // sandboxes lists sandboxes as obtain does.
-func (r *run) sandboxes(ctx context.Context, mode crictl.ListMode, search bool) obtained[crictl.PodSandboxList] {
+func sandboxes(
+	ctx context.Context, c *crictl.Client, mode crictl.ListMode, search bool,
+) obtained[crictl.PodSandboxList] {
 	return obtain(mode, search, func(mode crictl.ListMode) (*crictl.PodSandboxList, crictl.Call) {
-		l := r.client.ListPodSandbox(ctx, crictl.Filter{}, mode)
+		l := c.ListPodSandbox(ctx, crictl.Filter{}, mode)
 		call := l.Calls[len(l.Calls)-1]
 		if len(l.Sandboxes) == 0 && !l.Complete {
 			l = nil
@@ -34,9 +36,11 @@ func (r *run) sandboxes(ctx context.Context, mode crictl.ListMode, search bool) 
 }
 
 // containers lists containers as obtain does.
-func (r *run) containers(ctx context.Context, mode crictl.ListMode, search bool) obtained[crictl.ContainerList] {
+func containers(
+	ctx context.Context, c *crictl.Client, mode crictl.ListMode, search bool,
+) obtained[crictl.ContainerList] {
 	return obtain(mode, search, func(mode crictl.ListMode) (*crictl.ContainerList, crictl.Call) {
-		l := r.client.ListContainers(ctx, crictl.Filter{}, mode)
+		l := c.ListContainers(ctx, crictl.Filter{}, mode)
 		call := l.Calls[len(l.Calls)-1]
 		if len(l.Containers) == 0 && !l.Complete {
 			l = nil

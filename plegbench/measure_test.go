@@ -34,6 +34,9 @@ func measure(t *testing.T, s fake.Scenario, deadline time.Duration, opts Options
 		if opts.Probe == nil {
 			opts.Probe = probed(crictl.ConnectOK, 0)
 		}
+		if opts.Shuffle == nil {
+			opts.Shuffle = func(int, func(i, j int)) {}
+		}
 		check(t, Measure(ctx, "unix:///run/test.sock", client, opts))
 	})
 }
@@ -199,10 +202,24 @@ func TestMeasure(t *testing.T) {
 			"10.3s, 5 samples, 1020 listed; swept 400 of 1020: all running first, then as far as 10s went",
 		},
 		{
-			"musts go past the budget", status(node(9, 1001), 990*ms),
+			"musts go past the budget", status(node(9, 101), 990*ms),
 			Options{},
 			0,
-			"19.01s, 5 samples, 1020 listed; swept 69 of 1020: all running first, then as far as 10s went",
+			"19.01s, 5 samples, 120 listed; swept 69 of 120: all running first, then as far as 10s went",
+		},
+		// 1,020 times 990 ms is more than three minutes, and hung calls are looked for in four seconds.
+		{
+			"enough to tell", status(node(9, 1001), 990*ms),
+			Options{},
+			8 * time.Second,
+			"6.14s, 5 samples, 1020 listed; swept 20 of 1020: enough to tell that inspecting all takes too long",
+		},
+		{
+			"a call that hangs is no mean: the sweep goes on", status(node(9, 1001, hang("*Status", "web-8")), 990*ms),
+			Options{},
+			0,
+			"19.01s, 5 samples, 1020 listed; " +
+				"swept 69 of 1020: all running first, then as far as 10s went, 2 hung",
 		},
 		{
 			"deep", status(node(9, 1001), 20*ms),
@@ -229,6 +246,12 @@ func TestMeasure(t *testing.T) {
 			Options{},
 			0,
 			"5.25s, 5 samples, 100 listed, liveness OK; swept all 100, 1 hung: PodSandbox web-7",
+		},
+		{
+			"one container hangs, and two seconds are little", node(50, 0, hang("ContainerStatus", "web-7")),
+			Options{RPCTimeout: 1700 * ms},
+			2 * time.Second,
+			"1.8s, 5 samples, 100 listed, liveness OK; swept all 100, 1 hung: Container web-7",
 		},
 		// Twenty calls in four slots, a second each, and the deadline of the last.
 		{
@@ -280,7 +303,7 @@ func TestMeasure(t *testing.T) {
 			<-ctx.Done()
 			time.Sleep(ms)
 			return nil
-		}}, 0, "7s, 1 samples, 1 of them hung, 2 listed; swept all 2"},
+		}}, 0, "12s, 1 samples, 1 of them hung, 2 listed; swept all 2"},
 
 		{
 			"refused socket", node(1, 0, hang("*", "")),
@@ -308,6 +331,24 @@ func TestMeasure(t *testing.T) {
 			"0s, 1 samples; swept nothing: without the lists, no sandbox or container is known",
 		},
 
+		{
+			"lists of six seconds are slow, and one is enough", slow(node(3, 0), "ListContainers", 6*time.Second),
+			Options{},
+			0,
+			"6s, 1 samples, 6 listed; swept all 6",
+		},
+		{
+			"with eight seconds too", slow(node(3, 0), "ListContainers", 6*time.Second),
+			Options{},
+			8 * time.Second,
+			"6s, 1 samples, 6 listed; swept all 6",
+		},
+		{
+			"a list that hangs has been waited for as long", node(3, 0, hang("ListContainers", "")),
+			Options{},
+			8 * time.Second,
+			"6.75s, 1 samples, 1 of them hung, 3 listed; swept all 3",
+		},
 		{"very slow lists leave time for the sweep", lists, Options{}, 0, "9.05s, 2 samples, 6 listed; swept all 6"},
 		{
 			"a whole series of them", lists,
@@ -426,7 +467,7 @@ func TestMeasureListHangs(t *testing.T) {
 	})
 	opts := Options{Hints: func(context.Context) []Hint { return hints }}
 	measure(t, s, 0, opts, func(t *testing.T, m *Measurement) {
-		want := "10s, 1 samples, 1 of them hung, 10 listed, liveness OK; swept all 20, 1 hung: Container web-3"
+		want := "15s, 1 samples, 1 of them hung, 10 listed, liveness OK; swept all 20, 1 hung: Container web-3"
 		if diff := cmp.Diff(want, outcome(m)); diff != "" {
 			t.Error(diff)
 		}

@@ -3,6 +3,7 @@ package plegbench
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -23,7 +24,7 @@ type Options struct {
 	// Streaming uses the streaming RPCs, as a kubelet with the feature gate CRIListStreaming does.
 	Streaming bool
 
-	// Deep inspects everything until the context's deadline, regardless of sweepBudget.
+	// Deep inspects everything until the context's deadline, regardless of sweepBudget and sampleTime.
 	Deep bool
 	// NoSweep leaves out all status calls.
 	NoSweep bool
@@ -36,6 +37,9 @@ type Options struct {
 	// Hints finds sandboxes and containers on the host. It is called when a list fails, and abandoned when it takes
 	// longer than two seconds. May be nil.
 	Hints func(context.Context) []Hint
+
+	// Shuffle puts the status calls into a random order. Default rand.Shuffle.
+	Shuffle func(n int, swap func(i, j int))
 
 	// Progress and OnSample are called from one goroutine at a time. They must not block. May be nil.
 	Progress func(Progress)
@@ -52,6 +56,10 @@ const (
 	newestExited = 50
 	// sweepBudget is the time after which no further object is inspected, except running ones and the newest exited.
 	sweepBudget = 10 * time.Second
+	// sampleTime is the time after which no further object is inspected if those asked show that a relist of all takes
+	// longer than RelistThreshold: with slow calls, hours of asking would only make the figure more exact. Until then
+	// the sweep also looks for calls that hang.
+	sampleTime = 4 * time.Second
 )
 
 // withDefaults fills in what was left zero.
@@ -63,6 +71,9 @@ func (o Options) withDefaults() Options {
 	o.RPCTimeout = cmp.Or(o.RPCTimeout, crictl.DefaultRPCTimeout)
 	if o.Probe == nil {
 		o.Probe = crictl.Probe
+	}
+	if o.Shuffle == nil {
+		o.Shuffle = rand.Shuffle
 	}
 	return o
 }

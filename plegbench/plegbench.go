@@ -3,9 +3,10 @@
 // Measure probes the socket, makes every read-only RPC once, times several relists (ListPodSandbox, then
 // ListContainers, unfiltered, as pleg/generic.go makes them) and then asks for the status of sandboxes and containers
 // one by one, a few at a time, each with its own deadline. Summarize is the arithmetic over that: percentiles, and the
-// duration of the kubelet's own relist, which is serial and waits two minutes for a call that hangs.
+// duration of the kubelet's own relist, which is serial and waits two minutes for a call that hangs. Where the time was
+// too short to ask about all, those asked are a random sample, and the duration has a range.
 //
-// The package compares nothing with a threshold and prints nothing.
+// The package judges nothing and prints nothing. It compares with a threshold only to end a sweep early.
 package plegbench
 
 import (
@@ -85,7 +86,7 @@ func (s Sample) Elapsed() time.Duration { return s.Sandboxes.Elapsed + s.Contain
 // A Sweep is the round of status calls over sandboxes and containers.
 type Sweep struct {
 	Total       int          // sandboxes and containers known
-	Inspections []Inspection // those asked, in the order in which they were asked
+	Inspections []Inspection // those asked, by kind and the newest first; they were asked in random order
 	Reach       string       // how far it went and why it stopped: "all 214", or "1800 of 20450: " and the reason
 }
 

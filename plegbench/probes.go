@@ -50,6 +50,22 @@ func closed(c crictl.Connect) bool {
 	return c.TTRPC
 }
 
+// patience is how long the first lists may take while Version and Status answer, twice as long as other calls: a slow
+// disk or a contended lock makes lists of many seconds, for which a kubelet waits. It leaves the time in which a status
+// call can be found to hang, or, where there is too little, as much as makes the verdict on the list sure.
+func (r *run) patience(ctx context.Context) time.Duration {
+	rpc := r.opts.RPCTimeout
+	deadline, ok := ctx.Deadline()
+	left := time.Until(deadline)
+	switch after := rpc + r.opts.stall(); {
+	case !ok || left >= 2*rpc+after:
+		return 2 * rpc
+	case left > rpc+after:
+		return left - after
+	}
+	return max(left*9/10, rpc)
+}
+
 // A reply is the outcome of one of the probes. keep stores its result and is called on Measure's goroutine.
 type reply struct {
 	at   int // place among Probes
@@ -63,7 +79,9 @@ func (r *run) askOnce(ctx context.Context, socket <-chan crictl.Connect) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	first := Sample{At: time.Now(), Mode: r.kubeletMode()}
-	asks := r.asks(ctx, first.Mode, &first)
+	patient, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	asks := r.asks(ctx, patient, first.Mode, &first)
 	replies := make(chan reply, len(asks))
 	for i, ask := range asks {
 		go func() {
@@ -78,6 +96,9 @@ func (r *run) askOnce(ctx context.Context, socket <-chan crictl.Connect) bool {
 		select {
 		case rep := <-replies:
 			done++
+			if rep.at < unlocked && rep.call.Hung() { // all hangs, the lists with it
+				giveUp()
+			}
 			probes[rep.at] = rep.call
 			rep.keep()
 			r.note(rep.call)
@@ -105,9 +126,20 @@ func spoke(c crictl.Call) bool {
 	return !c.Hung()
 }
 
+// unlocked is how many of the probes, the first ones, need no lock: Version and Status.
+const unlocked = 2
+
 // asks returns the probes in the order of Measurement.Probes. Both lists, made in the given mode, are the first sample.
-func (r *run) asks(ctx context.Context, mode crictl.ListMode, first *Sample) []func() reply {
+// When patient ends before ctx, they have hung.
+func (r *run) asks(ctx, patient context.Context, mode crictl.ListMode, first *Sample) []func() reply {
 	c, m := r.client, r.m
+	lists := c.WithTimeout(r.patience(ctx))
+	late := func(call crictl.Call) crictl.Call {
+		if call.Code == crictl.Canceled && ctx.Err() == nil {
+			call.Code, call.Err = crictl.DeadlineExceeded, context.DeadlineExceeded.Error()
+		}
+		return call
+	}
 	return []func() reply{
 		func() reply {
 			v, call := c.Version(ctx)
@@ -118,14 +150,15 @@ func (r *run) asks(ctx context.Context, mode crictl.ListMode, first *Sample) []f
 			return reply{call: call, keep: func() { m.Status = s }}
 		},
 		func() reply {
-			got := r.sandboxes(ctx, mode, true)
+			got := sandboxes(patient, lists, mode, true)
+			got.call = late(got.call)
 			return reply{call: got.call, keep: func() {
-				m.Sandboxes, first.Sandboxes, first.Mode = got.list, got.call,
-					got.mode
+				m.Sandboxes, first.Sandboxes, first.Mode = got.list, got.call, got.mode
 			}}
 		},
 		func() reply {
-			got := r.containers(ctx, mode, true)
+			got := containers(patient, lists, mode, true)
+			got.call = late(got.call)
 			return reply{call: got.call, keep: func() { m.Containers, first.Containers = got.list, got.call }}
 		},
 		func() reply { return reply{call: c.ListImages(ctx), keep: func() {}} },

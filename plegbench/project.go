@@ -2,6 +2,7 @@ package plegbench
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -24,6 +25,7 @@ type projection struct {
 	lists   listCost
 	pods    map[string]*podCost // by UID, of all pods in the lists
 	changed []string            // UIDs
+	typical [strata]answers
 }
 
 // A listCost is what the lists of one relist cost.
@@ -36,24 +38,9 @@ type listCost struct {
 // A podCost is what inspecting one pod costs.
 type podCost struct {
 	cost    time.Duration
-	bad     bool // the inspection ends with an error
-	unknown bool // cost leaves out objects of a kind of which no status was answered
-}
-
-// means are the mean times of answered status calls, of sandboxes and of containers. Without an answer the time of a
-// kind is unknown; what failed at once does not count.
-type means [2]struct {
-	mean  time.Duration
-	known bool
-}
-
-// of returns the mean of one kind, and whether there is one.
-func (m means) of(container bool) (mean time.Duration, known bool) {
-	kind := m[0]
-	if container {
-		kind = m[1]
-	}
-	return kind.mean, kind.known
+	bad     bool        // the inspection ends with an error
+	unknown bool        // cost leaves out objects of a kind of which no status was answered
+	guessed [strata]int // objects of which cost has the mean of others
 }
 
 func newProjection(m *Measurement, timeout time.Duration) *projection {
@@ -103,22 +90,28 @@ func (p *projection) hangs(c crictl.Call) bool {
 // those that were asked about. Only for pods whose inspection ends early does the order of the calls matter.
 func (p *projection) inspections(m *Measurement) {
 	p.pods = map[string]*podCost{}
-	typical := meanAnswered(m.Sweep.Inspections)
+	p.typical = answersOf(m.Sweep.Inspections)
 	for i := range m.Sandboxes.Sandboxes {
-		p.pod(m.Sandboxes.Sandboxes[i].Pod.UID).addMean(typical.of(false))
+		s := &m.Sandboxes.Sandboxes[i]
+		p.guess(p.pod(s.Pod.UID), stratum(false, s.State == crictl.SandboxReady))
 	}
 	for i := range m.Containers.Containers {
-		p.pod(m.Containers.Containers[i].Pod.UID).addMean(typical.of(true))
+		c := &m.Containers.Containers[i]
+		p.guess(p.pod(c.Pod.UID), stratum(true, c.State == crictl.ContainerRunning))
 	}
 	anyBad := false
 	for i := range m.Sweep.Inspections {
 		in := &m.Sweep.Inspections[i]
 		pod, ok := p.pods[in.Pod.UID]
-		if !ok {
+		if !ok || in.Call.Code == "" {
 			continue
 		}
-		mean, _ := typical.of(in.Kind != KindPodSandbox)
+		group := stratumOf(in)
+		mean := p.typical[group].mean
 		pod.cost += p.callCost(in.Call, mean) - mean
+		if in.Call.Code != crictl.Canceled && in.State != StateHinted {
+			pod.guessed[group]--
+		}
 		if p.aborts(in.Call) {
 			pod.bad, anyBad = true, true
 		}
@@ -128,14 +121,15 @@ func (p *projection) inspections(m *Measurement) {
 	}
 	calls := p.badCalls(m)
 	for uid, objects := range p.badObjects(m) {
-		p.pods[uid].cost, p.pods[uid].unknown = p.walk(objects, calls, typical)
+		*p.pods[uid] = p.walk(objects, calls)
 	}
 }
 
-// addMean adds an object that costs what others of its kind do, if that is known.
-func (c *podCost) addMean(mean time.Duration, known bool) {
-	c.cost += mean
-	c.unknown = c.unknown || !known
+// guess adds an object that costs what others like it do, if that is known.
+func (p *projection) guess(c *podCost, group int) {
+	c.cost += p.typical[group].mean
+	c.unknown = c.unknown || p.typical[group].n == 0
+	c.guessed[group]++
 }
 
 // badCalls returns the calls about objects of the pods whose inspection ends with an error, by object.
@@ -159,26 +153,6 @@ func (p *projection) pod(uid string) *podCost {
 	return pod
 }
 
-// meanAnswered returns the mean times of answered status calls.
-func meanAnswered(inspections []Inspection) (m means) {
-	var sums [2]time.Duration
-	var counts [2]int
-	for i := range inspections {
-		if c := inspections[i].Call; answered(c) {
-			kind := 0
-			if inspections[i].Kind == KindContainer {
-				kind = 1
-			}
-			sums[kind] += c.Elapsed
-			counts[kind]++
-		}
-	}
-	for kind, n := range counts {
-		m[kind].mean, m[kind].known = sums[kind]/time.Duration(max(n, 1)), n > 0
-	}
-	return m
-}
-
 // callCost is how long the kubelet would have waited for a call. One that was cut short would have taken at least as
 // long as it did, and as others do on the mean.
 func (p *projection) callCost(c crictl.Call, mean time.Duration) time.Duration {
@@ -200,6 +174,7 @@ func (p *projection) aborts(c crictl.Call) bool {
 type object struct {
 	id        string
 	container bool
+	runs      bool
 	attempt   uint32
 	created   int64
 }
@@ -209,12 +184,16 @@ func (p *projection) badObjects(m *Measurement) map[string][]object {
 	bad := map[string][]object{}
 	for i := range m.Sandboxes.Sandboxes {
 		if s := &m.Sandboxes.Sandboxes[i]; p.pods[s.Pod.UID].bad {
-			bad[s.Pod.UID] = append(bad[s.Pod.UID], object{id: s.ID, attempt: s.Attempt, created: s.CreatedAt})
+			bad[s.Pod.UID] = append(bad[s.Pod.UID], object{
+				id: s.ID, runs: s.State == crictl.SandboxReady, attempt: s.Attempt, created: s.CreatedAt,
+			})
 		}
 	}
 	for i := range m.Containers.Containers {
 		if c := &m.Containers.Containers[i]; p.pods[c.Pod.UID].bad {
-			bad[c.Pod.UID] = append(bad[c.Pod.UID], object{id: c.ID, container: true, created: c.CreatedAt})
+			bad[c.Pod.UID] = append(bad[c.Pod.UID], object{
+				id: c.ID, container: true, runs: c.State == crictl.ContainerRunning, created: c.CreatedAt,
+			})
 		}
 	}
 	for _, objects := range bad {
@@ -234,27 +213,24 @@ func kubeletOrder(a, b object) int {
 	return cmp.Or(cmp.Compare(b.attempt, a.attempt), cmp.Compare(b.created, a.created), strings.Compare(a.id, b.id))
 }
 
-// walk inspects one pod's objects in turn and returns the time until the end or the first error, and whether part of it
-// is unknown. What hangs is known: it costs the kubelet's deadline.
-func (p *projection) walk(objects []object, calls map[string]crictl.Call, typical means) (sum time.Duration,
-	unknown bool,
-) {
+// walk inspects the objects of one bad pod in turn, until the end or the first error. What hangs is known: it costs the
+// kubelet's deadline.
+func (p *projection) walk(objects []object, calls map[string]crictl.Call) podCost {
+	c := podCost{bad: true}
 	for _, o := range objects {
-		mean, known := typical.of(o.container)
+		group := stratum(o.container, o.runs)
 		call, asked := calls[o.id]
-		if !known && !p.hangs(call) {
-			unknown = true
-		}
 		if !asked {
-			sum += mean
+			p.guess(&c, group)
 			continue
 		}
-		sum += p.callCost(call, mean)
+		c.unknown = c.unknown || p.typical[group].n == 0 && !p.hangs(call)
+		c.cost += p.callCost(call, p.typical[group].mean)
 		if p.aborts(call) {
 			break
 		}
 	}
-	return sum, unknown
+	return c
 }
 
 // known reports whether the cost of every pod is known.
@@ -282,6 +258,9 @@ func (p *projection) now() (cost time.Duration, ok bool) {
 	}
 	return cost, true
 }
+
+// all returns every pod.
+func (p *projection) all() []*podCost { return slices.Collect(maps.Values(p.pods)) }
 
 // touched returns the pods that a relist now inspects. Changed pods that are gone from the lists cost no call.
 func (p *projection) touched() []*podCost {

@@ -23,9 +23,9 @@ type naiveKubelet struct {
 }
 
 // rpc lets the time of one call pass and reports whether the kubelet sees an error.
-func (k *naiveKubelet) rpc(id string, sandbox bool) (failed bool) {
-	var sum, atLeast time.Duration
-	n := 0
+func (k *naiveKubelet) rpc(id string, sandbox, runs bool) (failed bool) {
+	var sum, sumAlike, atLeast time.Duration
+	n, alike := 0, 0
 	for _, i := range k.m.Sweep.Inspections {
 		if (i.Kind == KindPodSandbox) != sandbox {
 			continue
@@ -34,6 +34,10 @@ func (k *naiveKubelet) rpc(id string, sandbox bool) (failed bool) {
 		if fine {
 			sum += i.Call.Elapsed
 			n++
+			if (i.State == "running" || i.State == "ready") == runs {
+				sumAlike += i.Call.Elapsed
+				alike++
+			}
 		}
 		if i.ID == id && i.Call.Code == crictl.Canceled {
 			atLeast = i.Call.Elapsed
@@ -48,7 +52,11 @@ func (k *naiveKubelet) rpc(id string, sandbox bool) (failed bool) {
 			return late || !fine
 		}
 	}
-	// Not known: as the others on the mean, and at least as long as it was seen to take.
+	// Not known: as the others on the mean, those that run or those that do not if six or more of them are known, and
+	// at least as long as it was seen to take.
+	if alike >= 6 {
+		sum, n = sumAlike, alike
+	}
 	k.blind = k.blind || n == 0
 	guess := time.Duration(0)
 	if n > 0 {
@@ -86,7 +94,7 @@ func (k *naiveKubelet) inspect(uid string) (failed bool) {
 		return int(b.CreatedAt - a.CreatedAt)
 	})
 	for _, s := range sandboxes {
-		if k.rpc(s.ID, true) {
+		if k.rpc(s.ID, true, s.State == crictl.SandboxReady) {
 			return true
 		}
 	}
@@ -98,7 +106,7 @@ func (k *naiveKubelet) inspect(uid string) (failed bool) {
 	}
 	slices.SortStableFunc(containers, func(a, b crictl.Container) int { return int(b.CreatedAt - a.CreatedAt) })
 	for _, c := range containers {
-		if k.rpc(c.ID, false) {
+		if k.rpc(c.ID, false, c.State == crictl.ContainerRunning) {
 			return true
 		}
 	}

@@ -9,8 +9,8 @@ import (
 // unfinished counts the musts that were not inspected, or whose call was cut short.
 func (s *sweeper) unfinished() int {
 	n := 0
-	for i, t := range s.targets {
-		if t.must && (i >= len(s.asked) || s.asked[i].Call.Code == crictl.Canceled) {
+	for i, at := range s.order {
+		if s.targets[at].turn == must && (i >= len(s.asked) || s.asked[i].Call.Code == crictl.Canceled) {
 			n++
 		}
 	}
@@ -41,6 +41,8 @@ func (s *sweeper) reach() string {
 	case s.stopped == stopGone:
 	case s.stopped == stopMany:
 		why = fmt.Sprintf("%d calls were not answered", s.givenUp)
+	case s.stopped == stopDecided:
+		why = "enough to tell that inspecting all takes too long"
 	case s.stopped == stopBudgeted:
 		why = fmt.Sprintf("all running first, then as far as %v went", sweepBudget)
 	case s.unfinished() == 0:

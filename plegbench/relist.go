@@ -55,7 +55,8 @@ func (r *run) another(ctx context.Context) bool {
 	if r.opts.Record {
 		return !r.forIsOver()
 	}
-	if r.gone || hungSample(samples[0]) {
+	if late := max(samples[0].Sandboxes.Elapsed, samples[0].Containers.Elapsed); r.gone || hungSample(samples[0]) ||
+		late >= r.opts.RPCTimeout { // one that only the patience of the first brought
 		return false
 	}
 	if n >= 2 && hopeless(samples[n-1]) && hopeless(samples[n-2]) {
@@ -138,14 +139,14 @@ func (r *run) sample(ctx context.Context) Sample {
 
 // list makes both lists, the second only when the first was answered.
 func (r *run) list(ctx context.Context, mode crictl.ListMode) listing {
-	sandboxes := r.sandboxes(ctx, mode, false)
+	first := sandboxes(ctx, r.client, mode, false)
 	l := listing{
-		sample:    Sample{At: sandboxes.call.Start, Mode: sandboxes.mode, Sandboxes: sandboxes.call},
-		sandboxes: sandboxes.list,
+		sample:    Sample{At: first.call.Start, Mode: first.mode, Sandboxes: first.call},
+		sandboxes: first.list,
 	}
-	if sandboxes.call.OK() {
-		containers := r.containers(ctx, mode, false)
-		l.sample.Containers, l.containers = containers.call, containers.list
+	if first.call.OK() {
+		second := containers(ctx, r.client, mode, false)
+		l.sample.Containers, l.containers = second.call, second.list
 	}
 	return l
 }

@@ -105,11 +105,12 @@ func (s *Summary) project(p *projection, period time.Duration) {
 	if !p.lists.answered {
 		return // no relist gets as far as inspecting pods, and the age grows without end
 	}
+	s.ProjectedRange = p.around(now, p.touched())
 	s.ProjectedAgeSeconds = new((now + period + p.lists.cost).Seconds())
 	if !p.known() {
 		return // without the time of a status call, pods would seem to cost nothing
 	}
 	s.OlderProjectedSeconds = new(p.older().Seconds())
 	s.ChurnSeconds = new(p.churn().Seconds())
-	s.ColdSeconds = new(p.cold().Seconds())
+	s.ColdSeconds, s.ColdRange = new(p.cold().Seconds()), p.around(p.cold(), p.all())
 }

@@ -20,6 +20,11 @@ type Summary struct {
 	// ColdSeconds is the same with every pod inspected, as after a restart of the kubelet. Absent when the lists do not
 	// answer, or no status of a kind was answered.
 	ColdSeconds *float64 `json:"coldSeconds,omitempty"`
+	// ProjectedRange and ColdRange are where ProjectedSeconds and ColdSeconds lie in at least 95 of 100 cases, in
+	// seconds: those asked were chosen at random, the others are estimated from them. They are one point when all were
+	// asked, and absent when fewer than six answered. That none of the others hangs is assumed.
+	ProjectedRange *Range `json:"projectedRange,omitempty"`
+	ColdRange      *Range `json:"coldRange,omitempty"`
 	// ProjectedAgeSeconds is the age that "pleg was last seen active" would reach: a relist's start is its time stamp,
 	// and the next one counts only once its lists have answered. Absent when the lists do not answer: the age then
 	// grows without end.
@@ -42,6 +47,12 @@ type Summary struct {
 	Containers        *ContainerCounts `json:"containers,omitempty"`        // by state
 	// ExitedBeyondNewest counts the exited containers that are not the newest exited one of their pod and name.
 	ExitedBeyondNewest *int `json:"exitedBeyondNewest,omitempty"`
+}
+
+// A Range is an interval of seconds.
+type Range struct {
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
 }
 
 // A ListSummary summarises timed relists: both lists together.

@@ -2,6 +2,8 @@ package plegbench
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -27,11 +29,14 @@ func (r *run) inspect(ctx context.Context) {
 		ctx:     ctx,
 		targets: targets(r.m.Sandboxes, r.m.Containers, hints, newestExited),
 		began:   time.Now(),
+		look:    sampleTime,
 		results: make(chan result, maxOutstanding),
 	}
+	s.order = order(s.targets, r.opts.Shuffle)
 	s.report()
 	s.sweep()
-	r.m.Sweep = Sweep{Total: len(s.targets), Inspections: s.asked, Reach: s.reach()}
+	s.giveUp()
+	r.m.Sweep = Sweep{Total: len(s.targets), Inspections: s.sorted(), Reach: s.reach()}
 	r.cut = r.cut || s.cutShort()
 }
 
@@ -40,9 +45,11 @@ type sweeper struct {
 	*run
 	ctx     context.Context
 	targets []target
+	order   []int // in which they are asked, as indices of targets
 	began   time.Time
+	look    time.Duration // after began, when decided looks again
 
-	asked   []Inspection  // of targets[:len(asked)]
+	asked   []Inspection  // of order[:len(asked)]
 	calls   []pendingCall // that have not returned, in the order in which they were made
 	results chan result   // has room for every call, so that senders never wait
 	stopped stopReason    // why no more calls are made; goOn while they are
@@ -52,6 +59,36 @@ type sweeper struct {
 	stalled  int // calls that stalled since the last one that was answered
 
 	liveness *livenessCall // nil when none is out
+}
+
+// quickCompany is how many times longer than others a call must have been out, half of its deadline at least, to count
+// as hung when the end of ctx cuts it short.
+const quickCompany = 50
+
+// giveUp counts as hung the calls that the end of the time cut short, where others were far quicker.
+func (s *sweeper) giveUp() {
+	typical := answersOf(s.asked)
+	for i := range s.asked {
+		c, others := &s.asked[i].Call, typical[stratumOf(&s.asked[i])]
+		if c.Code == crictl.Canceled && errors.Is(s.ctx.Err(), context.DeadlineExceeded) &&
+			others.n >= leastAnswers && c.Elapsed >= max(s.opts.RPCTimeout/2, quickCompany*others.mean) {
+			c.Code, c.Err = crictl.DeadlineExceeded, context.DeadlineExceeded.Error()
+			s.hung++
+		}
+	}
+}
+
+// sorted returns the inspections in the order of the targets, so that equal answers make equal reports.
+func (s *sweeper) sorted() []Inspection {
+	at := make(map[int]int, len(s.asked))
+	for i := range s.asked {
+		at[s.order[i]] = i
+	}
+	sorted := make([]Inspection, 0, len(s.asked))
+	for _, target := range slices.Sorted(maps.Keys(at)) {
+		sorted = append(sorted, s.asked[at[target]])
+	}
+	return sorted
 }
 
 // A pendingCall is a call that has not returned.
@@ -147,6 +184,7 @@ const (
 	stopGone                // the runtime answers nothing any more
 	stopMany                // too many calls hang
 	stopBudgeted            // the time for what is not a must is up
+	stopDecided             // a relist of all takes too long, whatever the rest would show
 )
 
 // mayAsk reports whether the next target is to be inspected, and records why not.
@@ -162,16 +200,32 @@ func (s *sweeper) mayAsk() bool {
 		s.stopped = stopGone
 	case s.givenUp+s.stalledNow() >= maxOutstanding:
 		s.stopped = stopMany
-	case !s.opts.Deep && !s.targets[next].must && time.Since(s.began) >= sweepBudget:
+	case !s.opts.Deep && s.targets[s.order[next]].turn != must && time.Since(s.began) >= sweepBudget:
 		s.stopped = stopBudgeted
+	case !s.opts.Deep && s.decided():
+		s.stopped = stopDecided
 	}
 	return s.stopped == goOn
+}
+
+// decided reports whether those asked show that a relist of all takes longer than the kubelet allows. It looks once a
+// second. A call that hangs keeps the sweep going: then what matters is which others hang.
+func (s *sweeper) decided() bool {
+	if time.Since(s.began) < s.look || s.hung > 0 || s.stalledNow() > 0 {
+		return false
+	}
+	s.look += time.Second
+	m := *s.m
+	m.Sweep.Inspections = s.asked
+	p := newProjection(&m, RequestTimeout)
+	cold := p.around(p.cold(), p.all())
+	return cold != nil && cold.Low > RelistThreshold.Seconds()
 }
 
 // ask starts the next target's call.
 func (s *sweeper) ask() {
 	index := len(s.asked)
-	i := s.targets[index].inspection()
+	i := s.targets[s.order[index]].inspection()
 	s.asked = append(s.asked, i)
 	s.calls = append(s.calls, pendingCall{index: index, since: time.Now()})
 	go func() {

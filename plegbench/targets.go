@@ -30,7 +30,28 @@ type target struct {
 	container *crictl.Container
 	hint      *Hint
 	sandboxID string // of a hinted container, where the sandbox list contains it; its shim goes by that
-	must      bool   // inspected regardless of sweepBudget
+	turn      turn
+}
+
+// A turn is when a target is asked about. Within a turn the order is random, so that those asked before the time is up
+// are a fair sample of the rest, and no pod is asked about as a whole before the next.
+type turn uint8
+
+const (
+	must turn = iota // inspected regardless of sweepBudget
+	soon
+	later
+)
+
+// order returns the order in which to ask about targets. shuffle is rand.Shuffle.
+func order(ts []target, shuffle func(n int, swap func(i, j int))) []int {
+	all := make([]int, len(ts))
+	for i := range all {
+		all[i] = i
+	}
+	shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(ts[a].turn, ts[b].turn) })
+	return all
 }
 
 // inspection returns the inspection of t, without its call.
@@ -54,18 +75,19 @@ func (t target) inspection() Inspection {
 	return i
 }
 
-// targets returns what to inspect, in order: ready sandboxes, running containers and the newest exited, all of which
-// are musts; then hinted objects that the lists lack, containers that were created or are unknown, sandboxes that are
-// not ready, and the rest of the exited. Within each, the newest come first. Either list may be nil.
+// targets returns what to inspect, sorted by turn: ready sandboxes, running containers and the newest exited, all of
+// which are musts; then hinted objects that the lists lack and containers that were created or are unknown; then
+// sandboxes that are not ready, and the rest of the exited. Within each kind, the newest come first. Either list may be
+// nil.
 func targets(sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList, hints []Hint, newest int) []target {
 	var ready, notReady, running, exited, odd []target
 	if sandboxes != nil {
 		for i := range sandboxes.Sandboxes {
 			s := &sandboxes.Sandboxes[i]
 			if s.State == crictl.SandboxReady {
-				ready = append(ready, target{sandbox: s, must: true})
+				ready = append(ready, target{sandbox: s})
 			} else {
-				notReady = append(notReady, target{sandbox: s})
+				notReady = append(notReady, target{sandbox: s, turn: later})
 			}
 		}
 	}
@@ -74,11 +96,11 @@ func targets(sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList,
 			c := &containers.Containers[i]
 			switch c.State {
 			case crictl.ContainerRunning:
-				running = append(running, target{container: c, must: true})
+				running = append(running, target{container: c})
 			case crictl.ContainerExited:
-				exited = append(exited, target{container: c})
+				exited = append(exited, target{container: c, turn: later})
 			default:
-				odd = append(odd, target{container: c})
+				odd = append(odd, target{container: c, turn: soon})
 			}
 		}
 	}
@@ -87,7 +109,7 @@ func targets(sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList,
 	}
 	newest = min(newest, len(exited))
 	for i := range newest {
-		exited[i].must = true
+		exited[i].turn = must
 	}
 	return slices.Concat(ready, running, exited[:newest], hinted(hints, sandboxes, containers), odd, notReady,
 		exited[newest:])
@@ -119,7 +141,7 @@ func hinted(hints []Hint, sandboxes *crictl.PodSandboxList, containers *crictl.C
 			h := &hints[i]
 			if h.Kind == kind && open[kind] && h.ID != "" && !listed[h.ID] {
 				listed[h.ID] = true
-				ts = append(ts, target{hint: h, sandboxID: readySandbox(h.Pod, sandboxes)})
+				ts = append(ts, target{hint: h, sandboxID: readySandbox(h.Pod, sandboxes), turn: soon})
 			}
 		}
 	}

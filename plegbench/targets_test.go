@@ -60,7 +60,7 @@ func TestTargets(t *testing.T) {
 			var got []string
 			for _, target := range targets(tt.sandboxes, tt.containers, tt.hints, 2) {
 				id := target.inspection().ID
-				if target.must {
+				if target.turn == must {
 					id += "*"
 				}
 				got = append(got, id)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -68,9 +69,9 @@ func addMost(lines *[]string, format string, numbers map[string]int) {
 	}
 }
 
-// atWork writes for how long a process has been running: runc (pid 4720) has been at work for 3m (sleeping).
+// atWork writes for how long a process has been running: runc (pid 4720) has been running for 3m (sleeping).
 func atWork(f *facts.Facts, p host.Process) string {
-	return textf("%v has been at work for %s (%s)", p, facts.AgeOf(f, p), facts.StateOf(p))
+	return textf("%v has been running for %s (%s)", p, facts.AgeOf(f, p), facts.StateOf(p))
 }
 
 // processEvidence adds what is wrong with the processes of a culprit. That none was found is no evidence: an exited
@@ -113,25 +114,34 @@ func addGaps(f *facts.Facts, e *checks.Evidence, gaps ...gap) {
 	for _, g := range gaps {
 		switch g {
 		case gapHost:
-			addIf(f.HostMissing != "", &e.Missing, "processes were not read: %s", facts.Clean(f.HostMissing))
+			addIf(f.HostMissing != "", &e.Missing, "host processes: not read (%s)", facts.Clean(f.HostMissing))
 		case gapKubelet:
-			addIf(f.Kubelet == nil, &e.Missing, "no kubelet was seen: its defaults are assumed, %s", calls.Threshold)
+			addIf(f.Kubelet == nil && !f.Target.Simulated, &e.Missing,
+				"no kubelet was seen; assuming its default limit of %s", calls.Threshold)
 		case gapSweep:
 			if made := len(f.Sweep.Made); m != nil && m.Sweep.Total > made {
-				Addf(&e.Missing, "status calls did not reach everything: %s", cmp.Or(facts.Clean(m.Sweep.Reach),
-					units.Number(made)+" of "+units.Number(m.Sweep.Total)+" objects"))
+				line := textf("checked %s of %s objects", units.Number(made), units.Number(m.Sweep.Total))
+				if _, why, found := strings.Cut(facts.Clean(m.Sweep.Reach), ": "); m.Interrupted != "" {
+					line += " before --timeout"
+				} else if found {
+					line += ": " + why
+				}
+				e.Missing = append(e.Missing, line)
 			}
 		case gapLists:
-			addIf(partOfLists(f), &e.Missing, "part of the lists: the true numbers are higher")
+			addIf(partOfLists(f), &e.Missing, "lists incomplete: the true numbers are higher")
 		case gapJournal:
 			addIf(f.Journal == nil && f.JournalProblem != "" && !f.Target.Simulated, &e.Missing,
 				"the kubelet's own log was not read: %s", facts.Clean(f.JournalProblem))
 		case gapPatience:
-			addIf(calls.Impatient, &e.Missing, "whether more time brings an answer: try --rpc-timeout %s, not %s",
-				checks.DefaultLimits().RPCTimeout, limits.RPCTimeout)
+			addIf(calls.Impatient, &e.Missing, "too little time to tell slow from hung: give a --timeout of 8s or more")
 		case gapDeadline:
-			addIf(limits.RPCTimeout < calls.KubeletTimeout, &e.Missing, "whether it comes within the kubelet's own "+
-				"deadline of %s: kdiag waited %s", calls.KubeletTimeout, limits.RPCTimeout)
+			waited := limits.RPCTimeout
+			if len(calls.HungLists) > 0 {
+				waited = max(waited, calls.HungLists[0].Last().Elapsed)
+			}
+			addIf(waited < calls.KubeletTimeout, &e.Missing, "kdiag gave up after %s; the kubelet waits %s, "+
+				"so the call may still succeed", waited, calls.KubeletTimeout)
 		}
 	}
 }
@@ -141,10 +151,13 @@ func partOfLists(f *facts.Facts) bool {
 	return m != nil && (m.Containers != nil && !m.Containers.Complete || m.Sandboxes != nil && !m.Sandboxes.Complete)
 }
 
+// impatientStep is below all others: slowness is more likely than a hang.
+const impatientStep = 0.5
+
 // patientStep is the step from which a hang starts: a short deadline leaves slowness as another cause.
 func patientStep(f *facts.Facts, step float64) float64 {
 	if f.Calls.Impatient {
-		return min(step, checks.Fair)
+		return min(step, impatientStep)
 	}
 	return step
 }

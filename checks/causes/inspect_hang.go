@@ -2,6 +2,7 @@ package causes
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -20,15 +21,16 @@ func recogniseInspectHang(f *facts.Facts) *Finding {
 		return nil
 	}
 	var e checks.Evidence
-	severity, step, summary, against := checks.Critical, checks.Certain, "", ""
+	severity, step, summary, against := checks.Warning, checks.Strong, "", ""
+	var effect []string
 	all := mainFirst(f.Sweep.Hung)
 	if len(all) > 0 {
 		summary = hungSummaryOf(f, all)
 	} else if all = mainFirst(f.Sweep.Failed); len(all) > 0 {
-		summary = textf("the status of %v comes back with an error", all[0])
+		summary = statusOf(all[0]) + " fails"
 		against = "the calls are answered: a relist does not wait for them"
 	} else if all = slowObjects(f); len(all) > 0 {
-		summary = textf("the status of %v takes %s, that of others %s", all[0], all[0].Call.Elapsed, f.Sweep.Median)
+		summary = textf("%s takes %s, others %s", statusOf(all[0]), all[0].Call.Elapsed, f.Sweep.Median)
 		against = "it does answer"
 	} else {
 		return nil
@@ -36,25 +38,32 @@ func recogniseInspectHang(f *facts.Facts) *Finding {
 	objectEvidence(f, &e, all)
 	addGaps(f, &e, gapHost, gapSweep)
 	if against != "" {
-		severity, step = checks.Warning, checks.Strong
 		Addf(&e.Against, "%s", against)
 	} else {
 		named := hungEvidenceOf(f, &e, all)
-		step = raised(patientStep(f, step), logOfPLEG(f, &e) || named)
+		lines, notReady := hangEffect(f, facts.PodsOf(all))
+		unhealthy := logOfPLEG(f, &e)
+		severity, effect = criticalIf(unhealthy || notReady), lines
+		step = raised(patientStep(f, checks.Certain), unhealthy || named)
 	}
-	return newFinding(severity, step, summary, e, objectSubjects(f, all)...).advise(func(s *Steps, root string) {
-		adviseInspectHang(f, s, all, root != "" || against != "")
-	})
+	return newFinding(severity, step, summary, e, objectSubjects(f, all)...).affects(effect...).
+		advise(func(s *Steps, root string) { adviseInspectHang(f, s, all, root != "" || against != "") })
 }
 
-// hungEvidenceOf adds what a hung status call means for the kubelet, and reports whether its log names the object too.
+// statusOf names the status call about an object: ContainerStatus of web/checkout-1 (app).
+func statusOf(i plegbench.Inspection) string {
+	return i.Call.Method + " of " + strings.TrimPrefix(facts.Label(i), "sandbox of ")
+}
+
+// hungEvidenceOf adds how the rest of the runtime does, and reports whether the kubelet's log names the object too.
 func hungEvidenceOf(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspection) bool {
-	calls, pods := outOf(len(all), len(f.Sweep.Made), "status call"), facts.PodsOf(all)
-	Addf(&e.For, "%s hung, in %s", calls, units.Count(pods, "pod"))
-	addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers)
-	Addf(&e.For, "a relist waits %s for each such pod; the threshold is %s", f.Calls.KubeletTimeout, f.Calls.Threshold)
+	if f.Calls.BothLists && f.Calls.ListTimed {
+		Addf(&e.For, "both lists answer in %s", f.Calls.ListMedian)
+	} else {
+		addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers)
+	}
 	if p50 := f.Sweep.Median; f.Sweep.Timed && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
-		Addf(&e.Against, "the other status calls take %s in the median: the runtime may be slow", p50)
+		Addf(&e.Against, "the other status calls take %s (median): the runtime may be slow", p50)
 	}
 	addIf(f.RPC[facts.RPCImages].Outcome == facts.Hung && !f.Pattern.ImagesHold, &e.Against, "ListImages hangs too")
 	addGaps(f, e, gapKubelet, gapPatience, gapDeadline, gapJournal)
@@ -90,32 +99,35 @@ func objectSubjects(f *facts.Facts, all []plegbench.Inspection) []checks.Subject
 
 // objectEvidence adds the calls about objects: the first, how many more, how the others did, and the processes.
 func objectEvidence(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspection) {
-	Addf(&e.For, "%v: %v", all[0], all[0].Call)
-	if more := len(all) - 1; more > 0 {
+	line := textf("%v: %v", all[0], all[0].Call)
+	if n, s := f.Sweep.Answered, f.Sweep.Summary; n > 0 && s != nil && s.P99Seconds != nil {
+		line += textf("; %s answered (p99 %s)", units.Count(n, "status call"), units.Seconds(*s.P99Seconds))
+	}
+	e.For = append(e.For, line)
+	if n := len(all); n > 1 {
 		var names []string
 		for _, i := range top(all[1:]) {
 			names = append(names, facts.Label(i))
 		}
-		Addf(&e.For, "so did %s, such as %s", units.Count(more, "other"), units.List(names))
-	}
-	if n, s := f.Sweep.Answered, f.Sweep.Summary; n > 0 && s != nil && s.P99Seconds != nil {
-		Addf(&e.For, "%s answered, p99 %s", units.Count(n, "status call"), units.Seconds(*s.P99Seconds))
+		Addf(&e.For, "%s %s, in %s: also %s", outOf(n, len(f.Sweep.Made), "status call"),
+			choose(all[0].Call.Hung(), "hung", "did so"), units.Count(facts.PodsOf(all), "pod"), units.List(names))
 	}
 	processEvidence(f, e, all[0].ID, all[0].SandboxID)
 }
 
 // hungSummaryOf names the main object and states no more of the others than was seen.
 func hungSummaryOf(f *facts.Facts, all []plegbench.Inspection) string {
-	made, also := len(f.Sweep.Made), ""
-	within := choose(f.Calls.Impatient, " within "+units.Duration(f.Limits.RPCTimeout), "")
-	if n := len(all); n > 1 && float64(n) >= facts.MostOfStatuses*float64(made) {
-		return textf("%s do not come%s, the first that of %v", outOf(n, made, "status call"), within, all[0])
-	} else if n > 1 {
-		also = " and " + units.Count(n-1, "other object")
+	made, more := len(f.Sweep.Made), len(all)-1
+	line := statusOf(all[0]) + choose(more > 0, textf(" and %s hang", units.Count(more, "other")), " hangs")
+	if more > 0 && float64(more+1) >= facts.MostOfStatuses*float64(made) {
+		line = textf("%s hang, the first: %s", outOf(more+1, made, "status call"), statusOf(all[0]))
+	} else if f.Sweep.Answered == 0 {
+		line += "; no other was answered"
 	}
-	others := choose(f.Sweep.Answered == 0, "no other was answered", "that of others does")
-	return textf("the status of %v%s does not come%s; %s", all[0], also, within, others)
+	return line + choose(f.Calls.Impatient, textf(" (no reply in %s)", f.Limits.RPCTimeout), "")
 }
+
+const deletePodWhy = "Delete the pod; a Deployment's replacement can start elsewhere (here the stop may hang)"
 
 // adviseInspectHang adds only looks for an object that holds nobody up, or that waits for a root that is known.
 func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, looks bool) {
@@ -124,7 +136,8 @@ func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, loo
 	if main.Call.Hung() {
 		addCapture(f, s)
 	}
-	s.lookIf(facts.Safe(main.ID), facts.CrictlCommand(f, command+main.ID), "Does this object alone still hang?")
+	s.lookIf(facts.Safe(main.ID), facts.CrictlCommand(f, command+main.ID),
+		"Query only this "+choose(main.Kind == facts.KindSandbox, "sandbox", "container")+"; does it still hang?")
 	serving := facts.ProcessesServing(f, main.ID, main.SandboxID)
 	if looks {
 		for _, p := range serving {
@@ -134,14 +147,14 @@ func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, loo
 		return
 	}
 	addProcesses(f, s, main)
-	addDeletePod(f, s, main.Pod, "A Deployment's replacement can start elsewhere. Here the stop may hang.")
+	addDeletePod(f, s, main.Pod, deletePodWhy)
 	for _, i := range all[1:min(len(all), 3)] {
 		addProcesses(f, s, i)
 	}
 	addRestart(f, s)
 	for _, p := range serving {
 		if facts.IsUninterruptible(&p) && p.Lasting {
-			s.addNodeIf(true, "If what its process waits for does not come back, only a reboot ends it.")
+			s.addNodeIf(true, "Reboot if what its process waits for does not return")
 		} else if facts.IsUninterruptible(&p) {
 			addLookAgain(s, p)
 		}

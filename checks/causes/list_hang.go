@@ -18,7 +18,7 @@ var listHang = cause(ListHang, recogniseListHang, loggedListHang, "runtime.lists
 func recogniseListHang(f *facts.Facts) *Finding {
 	lists, hungs := f.Calls.HungLists, mainFirst(f.Sweep.Hung)
 	someAnswer := f.Calls.AnyList || f.RPC[facts.RPCStatus].Outcome.Alive() || f.Sweep.Answered > 0
-	if !talks(f) || len(lists) == 0 || !someAnswer {
+	if !talks(f) || f.Pattern.Crawls || len(lists) == 0 || !someAnswer {
 		return nil
 	}
 	var e checks.Evidence
@@ -26,7 +26,7 @@ func recogniseListHang(f *facts.Facts) *Finding {
 		Addf(&e.For, "%v", r.Last())
 	}
 	addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers, facts.RPCVersion, facts.RPCStatus)
-	step, why := choose(len(lists) == 2, checks.Fair, checks.Strong), "a lock on the way is held"
+	step, why := choose(len(lists) == 2, checks.Fair, checks.Strong), "a lock that it needs is held"
 	what := choose(len(lists) == 2, "both lists hang", lists[0].Name+" hangs")
 	subjects := []checks.Subject{{Kind: "RPC", Name: lists[0].Name}}
 	old := facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)
@@ -39,31 +39,32 @@ func recogniseListHang(f *facts.Facts) *Finding {
 		if len(old) > 0 { // the oldest: the others may well wait behind it
 			e.For = append(e.For, atWork(f, old[0]))
 			subjects = []checks.Subject{facts.ProcessSubject(f, old[0])}
-			why = "probably for " + atWork(f, old[0])
+			why = "probably behind " + textf("%v, running for %s", old[0], facts.AgeOf(f, old[0]))
 		}
 		asked := slices.ContainsFunc(f.Sweep.Made,
 			func(i plegbench.Inspection) bool { return i.Kind == facts.KindContainer })
-		addIf(asked, &e.Against, "the status of containers was asked and none hung: none of those holds the lock")
-		addIf(!asked, &e.Missing, "which container holds the lock: without the list, none was asked")
+		addIf(asked, &e.Against, "no ContainerStatus hangs: none of these containers holds the lock")
+		addIf(!asked, &e.Missing, "which container holds the lock: without the list, none was queried")
 	}
 	if f.Calls.Impatient {
-		why = textf("within %s; a lock is held, or it is slow", f.Limits.RPCTimeout)
+		why = textf("no reply in %s; a lock is held, or the list is slow", lists[0].Last().Elapsed)
 	}
 	addGaps(f, &e, gapHost, gapPatience, gapDeadline, gapSweep)
 	agrees := logOf(f, &e, relistsFail)
 	agrees = len(hungs) > 0 && logOfObject(f, &e, hungs) || agrees
 	step, what = raised(patientStep(f, step), agrees), what+" while other calls answer: "+why
-	return newFinding(checks.Critical, step, what, e, subjects...).advise(func(s *Steps, _ string) {
+	found := newFinding(checks.Critical, step, what, e, subjects...).affects(noRelist(f))
+	return found.advise(func(s *Steps, _ string) {
 		addCapture(f, s)
 		if len(hungs) > 0 {
 			addProcesses(f, s, hungs[0])
-			addDeletePod(f, s, hungs[0].Pod, "Its replacement can start elsewhere. Here the stop may hang as well.")
+			addDeletePod(f, s, hungs[0].Pod, deletePodWhy)
 		} else {
 			if len(old) > 0 {
 				addKill(f, s, old[0], "its container")
 			}
 			s.Look("ps -eo pid,ppid,stat,wchan:32,etime,comm --sort=-etime | grep -E 'runc|crun'",
-				"A create, start, kill, update or delete at work for more than ten seconds likely holds the lock.")
+				"Look for a create, start, kill, update or delete older than 10s: it probably holds the lock")
 		}
 		addRestart(f, s)
 	})
@@ -76,9 +77,9 @@ func loggedListHang(in *Incident) *LogFinding {
 	all := in.down || in.statusMissed > 0
 	once := !all && (in.Recovered || in.moving || len(in.Relists) > 0) && in.lateLists() <= 1
 	f := in.finding(runtimeTier, 0.75,
-		"The lists of pods or containers do not come back, as when one container's lock is held.",
+		"The lists of pods or containers hang, as when one container's lock is held.",
 		signature.RelistFailed, signature.ListFailed).
-		limitIf(all, 0.3, "the runtime's status does not come back either, so all of it hangs").
+		limitIf(all, 0.3, "the runtime's Status hangs too, so all of it hangs").
 		limitIf(once, 0.45, "a list missed its deadline once; later ones came back")
 	if all || once {
 		return f

@@ -25,7 +25,13 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 	blind := s.Over() && !f.Lists.Streamed
 	critical := !f.Lists.Streamed && (s.Over() || l.SizeCritical > 0 && s.Share() >= l.SizeCritical)
 	fills := choose(blind, "is over", "fills "+units.Percent(s.Share())+" of")
-	after := choose(blind, "the kubelet is blind", "over it the kubelet goes blind")
+	after := choose(blind, "the kubelet can no longer list containers",
+		"above it the kubelet can no longer list containers")
+	effect := noRelist(f)
+	if !s.Over() {
+		effect = textf("kubelet: Ready until the list passes %s; NotReady %s later", units.Size(s.Limit),
+			f.Calls.Threshold)
+	}
 	summary := textf("%s %s the limit of %s: %s", s.RPC, fills, units.Size(s.Limit), after)
 	var e checks.Evidence
 	if s.Refused != nil {
@@ -33,27 +39,31 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 	}
 	addIf(s.Bytes > 0, &e.For, "%s is %s, %s of the limit", s.RPC, units.Size(s.Bytes), units.Percent(s.Share()))
 	if mean := facts.MeanEntry(f, s.RPC); mean > 0 {
-		Addf(&e.For, "%s for one entry on average; ordinary ones have 0.9 to 1.8 KB", units.Size(int(mean)))
+		Addf(&e.For, "average entry %s; ordinary ones have 0.9 to 1.8 KB", units.Size(int(mean)))
 	}
 	subjects := []checks.Subject{{Kind: "RPC", Name: s.RPC}}
 	if f.Lists.LargeEntries {
-		Addf(&e.For, "labels and annotations make the list large, not the number of entries")
+		Addf(&e.For, "large labels or annotations, not the number of entries")
 		for _, h := range heaviestEntries(f, s.RPC) {
-			Addf(&e.For, "%s for each entry of %s", units.Size(int(h.Size)), h.Label())
+			Addf(&e.For, "%s: %s in each entry", h.Label(), units.Size(int(h.Size)))
 			subjects = append(subjects, checks.Subject{
 				Kind: h.Kind, ID: h.ID, Name: h.Name, Namespace: h.Pod.Namespace, Pod: h.Pod.Name, PodUID: h.Pod.UID,
 			})
 		}
 	}
-	addIf(f.Lists.Streamed, &e.Against, "the kubelet streams its lists (CRIListStreaming), and the runtime offers it")
+	addIf(f.Lists.Streamed, &e.Against,
+		"kubelet and runtime stream the lists (CRIListStreaming): the limit does not apply")
 	addGaps(f, &e, gapKubelet, gapLists)
 	agrees := fromLog(f, &e.For, signOfSize)
 	if !agrees && blind {
 		logOfCalm(f, &e)
 	}
 	agrees = s.Over() && logOfPLEG(f, &e) || agrees
-	return newFinding(criticalIf(critical), raised(checks.Certain, agrees), summary, e, subjects...).
-		advise(func(st *Steps, _ string) { adviseTooLarge(f, st, s, blind) })
+	found := newFinding(criticalIf(critical), raised(checks.Certain, agrees), summary, e, subjects...)
+	if !f.Lists.Streamed {
+		found.affects(effect)
+	}
+	return found.advise(func(st *Steps, _ string) { adviseTooLarge(f, st, s, blind) })
 }
 
 // heaviestEntries returns the largest entries of a list, one for each pod.
@@ -73,10 +83,10 @@ func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 	if heavy := heaviestEntries(f, s.RPC); f.Lists.LargeEntries && len(heavy) > 0 {
 		e := heavy[0]
 		list := choose(e.Kind == facts.KindSandbox, "pods --id ", "ps -a --id ")
-		st.lookIf(facts.Safe(e.ID), facts.CrictlCommand(f, list+e.ID+" -o json"), "Which label is so large?")
+		st.lookIf(facts.Safe(e.ID), facts.CrictlCommand(f, list+e.ID+" -o json"), "Find the large label or annotation")
 		st.lookIf(facts.Safe(e.Pod.Namespace, e.Pod.Name),
 			textf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
-			"Who owns it? Take what is large out of the workload's pod template.")
+			"Find its owner, and take the large value out of the workload's pod template")
 		if blind {
 			addCleanUp(f, st)
 			addRemovals(f, st, s)
@@ -86,12 +96,12 @@ func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 		if c := f.Lists.Census; c.MostlyNewest() {
 			addCompletedPods(st, c)
 		}
-		st.Look(facts.CrictlCommand(f, "ps -q | wc -l"), "The list of running containers alone may still work.")
+		st.Look(facts.CrictlCommand(f, "ps -q | wc -l"), "List only running containers; that may still work")
 		st.lookIf(s.Refused != nil, "grep -rnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio",
-			"Is it under 16 MiB?")
+			"Check whether a limit below 16 MiB is set; raising it above does not help")
 	}
 	st.lookIf(blind && (f.Kubelet == nil || !f.Kubelet.CRIListStreaming), `kubectl get node "$(hostname)" -o wide`,
-		"Which versions? Kubelet 1.36 with containerd 2.4 or CRI-O 1.36 can stream its lists: CRIListStreaming.")
+		"Check the versions: kubelet 1.36 with containerd 2.4 or CRI-O 1.36 can stream lists (CRIListStreaming)")
 }
 
 // addRemovals adds the removal of the pods that take most of a list: StopPodSandbox and RemovePodSandbox need no list.
@@ -135,14 +145,14 @@ func addRemovals(f *facts.Facts, st *Steps, s facts.ListSize) {
 	loads = slices.DeleteFunc(loads, func(l *load) bool {
 		return !facts.Safe(l.id) || l.runs && (dead >= s.Bytes-s.Limit || facts.IsStaticPod(f, l.pod.UID))
 	})
-	const few = ", without a list. A few at a time, until kdiag pleg finds the list below its limit."
+	const few = " without a list; a few at a time, until kdiag pleg finds the list below its limit"
 	for _, l := range top(loads) {
 		if !l.runs {
-			st.Add(checks.TouchesExited, facts.CrictlCommand(f, "rmp "+l.id), "Removes a dead pod"+few)
+			st.Add(checks.TouchesExited, facts.CrictlCommand(f, "rmp "+l.id), "Remove a dead pod"+few)
 			continue
 		}
-		addDeletePod(f, st, l.pod, "First in the API, or the kubelet makes it anew as it was.")
-		st.Add(checks.TouchesPod, facts.CrictlCommand(f, "rmp -f "+l.id), "Ends and removes a pod"+few)
+		addDeletePod(f, st, l.pod, "Delete it in the API first, or the kubelet recreates it")
+		st.Add(checks.TouchesPod, facts.CrictlCommand(f, "rmp -f "+l.id), "Stop and remove a pod"+few)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/plegbench"
 )
 
 // RelistOverloaded is the code of this cause.
@@ -30,19 +31,23 @@ func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 	if max(now, churn, cold) < near && age <= limit {
 		return nil
 	}
-	// Even where nothing is wrong yet, a rollout or the restart that everybody tries first makes the node NotReady.
-	severity, step, summary := criticalIf(max(now, age, churn, cold) > limit), checks.Strong, projection(f)
+	// What a restart of the kubelet alone would do is no harm yet.
+	severity, step := criticalIf(max(now, age, churn) > limit), checks.Strong
 	if max(now, age) > limit {
 		step = checks.Certain
-		summary += textf("; PLEG is last seen active up to %s ago", max(now, age))
 	}
+	summary, effect := overloadOf(f)
 	var e checks.Evidence
 	// The median times the number would leave out the slow calls, which are most of the time on a busy disk.
 	if n := f.Lists.Objects; n > 0 && cold > 0 {
 		Addf(&e.For, "%s, inspected one after the other, take %s each", units.Count(n, "object"), cold/time.Duration(n))
 	}
-	Addf(&e.For, "no call hung: the time is the sum of many, not one")
-	addIf(now < near, &e.Against, "with few pods changing, a relist takes %s: PLEG is healthy at the moment", now)
+	if r := s.ColdRange; r != nil && r.High > r.Low && s.Sweep != nil {
+		Addf(&e.For, "estimated from %s chosen at random: %s to %s", outOf(s.Sweep.Inspected, s.Sweep.Total, "object"),
+			units.Seconds(r.Low), units.Seconds(r.High))
+	}
+	Addf(&e.For, "no hang, too much work")
+	addIf(max(churn, cold) <= limit && now < near, &e.Against, "with few pods changing, a relist takes %s", now)
 	addGaps(f, &e, gapKubelet, gapSweep)
 	if logOfSlow(f, &e) { // it has come so far for the kubelet
 		severity, step = checks.Critical, raised(step, true)
@@ -50,19 +55,40 @@ func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 		logOfCalm(f, &e)
 	}
 	subject := checks.Subject{Kind: "RPC", Name: "ContainerStatus"}
-	return newFinding(severity, step, summary, e, subject).advise(func(s *Steps, _ string) {
-		s.Look(facts.KdiagCommand(f, "relist --count 20"), "Is one status always this slow, or in bursts?")
+	return newFinding(severity, step, summary, e, subject).affects(effect...).advise(func(s *Steps, _ string) {
+		s.Look(facts.KdiagCommand(f, "relist --count 20"), "Time 20 relists: always this slow, or in bursts?")
 		AddPressure(f, s)
-		s.lookPods("How many pods, and what is rolling out?")
+		s.lookPods("Count the pods; is a rollout going on?")
 		s.cordon()
 	})
 }
 
+// overloadOf returns the summary and the effect of relists that take too long.
+func overloadOf(f *facts.Facts) (summary string, effect []string) {
+	s, limit := f.Summary, f.Calls.Threshold
+	now, age := Optional(s.ProjectedSeconds), Optional(s.ProjectedAgeSeconds)
+	churn, cold := Optional(s.ChurnSeconds), Optional(s.ColdSeconds)
+	if age = max(now, age); age > limit {
+		return textf("a relist takes %s now, PLEG's age reaches %s; limit %s", now, age, limit),
+			[]string{textf("kubelet: NotReady about every %s", now.Round(time.Second))}
+	}
+	summary = textf("a relist takes %s after a kubelet restart, %s in a rollout, %s now; limit %s", cold, churn, now,
+		limit)
+	effect = []string{textf("kubelet: Ready now (a relist takes %s)", now)}
+	if churn > limit {
+		effect = append(effect, "kubelet: NotReady in a rollout of a tenth of the pods")
+	}
+	if cold > limit { // PLEG's clock starts anew with the lists of the first relist
+		over := cold + plegbench.RelistPeriod + f.Calls.ListMedian
+		effect = append(effect, textf("do not restart the kubelet: NotReady from %s to %s after it", limit, over))
+	}
+	return summary, effect
+}
+
 // projection is what a relist costs the kubelet.
 func projection(f *facts.Facts) string {
-	s := f.Summary
-	return textf("one relist of the kubelet takes %s now, %s in a rollout, %s after its restart; the threshold is %s",
-		Optional(s.ProjectedSeconds), Optional(s.ChurnSeconds), Optional(s.ColdSeconds), f.Calls.Threshold)
+	summary, _ := overloadOf(f)
+	return summary
 }
 
 // Optional is a number of seconds that may be missing.

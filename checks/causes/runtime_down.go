@@ -63,7 +63,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	if subject.Kind != "Unit" {
 		subject = facts.SocketSubject(f)
 	}
-	return newFinding(checks.Critical, step, summary, e, *subject).advise(func(s *Steps, _ string) {
+	return newFinding(checks.Critical, step, summary, e, *subject).affects(noStatus).advise(func(s *Steps, _ string) {
 		s.lookIf(f.Runtime.EndpointSource == string(crictl.SourceFlag) && connect.State == crictl.ConnectMissing,
 			"kdiag pleg", "Is the path right? Without --runtime-endpoint kdiag asks the kubelet's own runtime.")
 		AddService(f, s)

@@ -55,7 +55,12 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		e.For = append(e.For, atWork(f, old))
 		subjects = append(subjects, facts.ProcessSubject(f, old))
 	}
-	return newFinding(checks.Critical, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
+	effect := []string{noStatus}
+	if how == facts.HangMost {
+		effect, _ = hangEffect(f, facts.PodsOf(f.Sweep.Hung))
+	}
+	found := newFinding(checks.Critical, step, summary, e, subjects...).affects(effect...)
+	return found.advise(func(s *Steps, _ string) {
 		switch {
 		case stopped:
 			addKill(f, s, *p, "")

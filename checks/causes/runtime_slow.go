@@ -21,22 +21,24 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	verySlow := f.Limits.VerySlowList > 0 && list >= f.Limits.VerySlowList || p.AllSlow && list >= half
 	severity := criticalIf(p.Stalls || p.SlowLists && verySlow || p.SlowStatuses && p.AllSlow && status >= half)
 	label, step := f.Target.Daemon.Label, choose(p.AllSlow, checks.Certain, checks.Strong)
-	summary := label + " answers, but slowly"
+	summary := label + " is slow"
 	version := f.RPC[facts.RPCVersion]
 	quickest, known := version.Fastest()
 	var e checks.Evidence
 	if p.SlowLists {
-		summary += textf(", %s for the two lists of one relist", list)
-		Addf(&e.For, "the lists take %s for %s: more than size explains", list, units.Count(f.Lists.Objects, "object"))
+		summary += textf(": %s for the two lists of a relist", list)
+		Addf(&e.For, "%s for %s: too few to be slow; suspect a lock, disk or CPU", list,
+			units.Count(f.Lists.Objects, "object"))
 	}
 	if p.SlowStatuses {
-		summary += textf(", %s for one status call", status)
+		summary += textf("%s %s for one status call", choose(p.SlowLists, ",", ":"), status)
 	}
 	if p.Stalls {
-		summary = label + " stops answering for seconds at a time and then goes on"
+		summary = label + " hangs for seconds at a time and then goes on"
 	}
 	if p.Crawls {
-		summary = textf("%s crawls: Version took %s, and nothing else came", label, quickest)
+		summary = textf("%s is starved: even Version took %s, lists take longer than %s", label, quickest,
+			f.Limits.RPCTimeout)
 		addCalls(f, &e.For, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 		addGaps(f, &e, gapPatience)
 	}
@@ -44,12 +46,12 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 		addIf(r.Outcome == facts.Stalled, &e.For, "%s hung", outOf(r.HungCalls(), len(r.Calls), r.Name+" call"))
 	}
 	if s := p.Stall; p.Stalled && s.Recovered {
-		Addf(&e.For, "nothing was answered for %s (%s hung), then calls were again", s.For, units.Count(s.Hung, "call"))
+		Addf(&e.For, "no reply to anything for %s (%s hung), then replies again", s.For, units.Count(s.Hung, "call"))
 	}
 	if known && quickest >= f.Limits.SlowList/facts.SlowCompanyFactor {
-		Addf(&e.For, "Version, which needs nothing but the CPU, took %s: the daemon hardly gets to run", quickest)
+		Addf(&e.For, "even Version (no disk, no locks) took %s: the daemon is starved", quickest)
 	} else if known && !p.Stalls {
-		Addf(&e.Against, "Version took %s: the daemon itself gets to run", quickest)
+		Addf(&e.Against, "Version took %s: the daemon is not starved", quickest)
 	}
 	if s := f.Summary; s != nil && s.ProjectedSeconds != nil {
 		e.For = append(e.For, projection(f))
@@ -62,7 +64,7 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	return newFinding(severity, step, summary, e, *facts.DaemonSubject(f)).advise(func(s *Steps, _ string) {
 		AddPressure(f, s)
 		s.lookBlocked()
-		s.Look(facts.KdiagCommand(f, "relist --count 20"), "Is it slow all the time, or in bursts?")
+		s.Look(facts.KdiagCommand(f, "relist --count 20"), "Time 20 relists: always slow, or in bursts?")
 		addCapture(f, s)
 		s.cordon()
 		addRestart(f, s)
@@ -79,7 +81,7 @@ func loggedRuntimeSlow(in *Incident) *LogFinding {
 	if !in.moving && (signs == 0 || in.lateLists() > 1) || in.down {
 		return nil
 	}
-	return in.finding(runtimeTier, 0.25, "Relists end, but the runtime answers too slowly for them to end in time.",
+	return in.finding(runtimeTier, 0.25, "Relists end, but too late: the runtime is slow.",
 		codes...).
 		raiseIf(in.moving, 0.2, in.movingText()).
 		raiseIf(signs > 0, 0.15).

@@ -30,7 +30,7 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	e := exitedEvidence(f, c, share)
 	addGaps(f, &e, gapLists)
 	agrees := fromLog(f, &e.For, signsOfRemovals...)
-	addIf(!agrees, &e.Missing, "why they were not removed: no log that was read has a record of it")
+	addIf(!agrees, &e.Missing, "why they were not removed: no record in the logs read")
 	what := choose(manyExited, units.Count(c.Exited, "exited container"), units.Count(c.DeadSandboxes, "dead sandbox"))
 	counts := choose(manyExited, c.Containers, c.Sandboxes)
 	summary := what + " pile up"
@@ -41,15 +41,20 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 		summary += "; " + c.NewestOf() + " of its pod and name"
 	}
 	step := raised(checks.Certain, agrees)
-	return newFinding(severity, step, summary, e, countSubjects(c)...).advise(func(s *Steps, _ string) {
+	found := newFinding(severity, step, summary, e, countSubjects(c)...)
+	if s := f.Summary; s != nil && s.ContainersAtLimit != nil && !f.Lists.Streamed && !f.Lists.Size.Over() {
+		found.affects(textf("kubelet: Ready until about %s containers, when the list passes %s",
+			units.Number(*s.ContainersAtLimit), units.Size(f.Lists.MessageLimit)))
+	}
+	return found.advise(func(s *Steps, _ string) {
 		unit := choose(f.Target.RestartsKubelet, f.Target.Unit, "kubelet")
 		s.Look("journalctl --no-pager -u "+unit+" --since -1h | grep -E 'collection failed|Failed to (stop|remove)'",
-			"Why are they not removed? Repair that first. StopPodSandbox fails nearly always for a CNI DEL that fails.")
-		s.Look(facts.KdiagCommand(f, "exited --watch 60s"), "Do they grow, how did they end, when is the limit near?")
+			"Find why they are not removed, and fix that first (StopPodSandbox mostly fails because CNI DEL fails)")
+		s.Look(facts.KdiagCommand(f, "exited --watch 60s"), "Show growth rate, exit reasons, time to the limit")
 		addCleanUp(f, s)
 		if c.MostlyNewest() {
 			s.Look(`kubectl get pods -A --field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`,
-				"Which completed pods are still in the API? If there are few, their removal fails: look into the log.")
+				"List completed pods that are still in the API; if few, their removal fails: see the kubelet's log")
 			addCompletedPods(s, c)
 		}
 	})
@@ -59,10 +64,10 @@ func exitedEvidence(f *facts.Facts, c facts.Census, share float64) checks.Eviden
 	var e checks.Evidence
 	Addf(&e.For, "%s, %s", units.Count(c.Exited, "exited container"), units.Count(c.DeadSandboxes, "dead sandbox"))
 	what := beyondNewest(c)
-	addIf(what != "", &e.For, "%s beyond the newest of their pod and name: the kubelet may remove them", what)
+	addIf(what != "", &e.For, "%s not the newest of their pod and name: the kubelet may remove them", what)
 	if c.MostlyNewest() {
-		Addf(&e.For, "%s of its pod and name: of completed pods, or of deleted ones whose removal fails", c.NewestOf())
-		Addf(&e.Missing, "whether their pods still exist: the API was not asked")
+		Addf(&e.For, "%s of its pod and name: completed pods, or deleted ones that are not removed", c.NewestOf())
+		Addf(&e.Missing, "whether their pods still exist: the API was not queried")
 	}
 	addIf(c.ExitedBytes > 0, &e.For, "their entries fill %s of the message limit", units.Percent(share))
 	addIf(c.LastHour == 0 && c.Exited > 0 && len(c.Containers) > 0, &e.Against, "none was created in the last hour")
@@ -102,9 +107,9 @@ func addCleanUp(f *facts.Facts, s *Steps) {
 		return
 	}
 	what += choose(partOfLists(f), " and more", "")
-	s.Look(facts.KdiagCommand(f, "gc-exited"), textf("The plan for %s: what may go, and why.", what))
+	s.Look(facts.KdiagCommand(f, "gc-exited"), textf("Show the removal plan (dry run) for %s", what))
 	s.Add(checks.TouchesExited, facts.KdiagCommand(f, "gc-exited --yes --audit gc-exited.jsonl"),
-		textf("Removes %s, oldest first; the newest of each stays, and all logs. Never crictl rm -a.", what))
+		textf("Remove %s, oldest first; keeps the newest of each and all logs. Do not use crictl rm -a", what))
 }
 
 // addCompletedPods adds the deletion of completed pods in the namespace that has most of them.
@@ -120,8 +125,8 @@ func addCompletedPods(s *Steps, c facts.Census) {
 	}
 	const selector = `--field-selector status.phase=Succeeded,spec.nodeName="$(hostname)"`
 	s.Add(checks.TouchesExited, textf("kubectl delete pods -n %s %s", most, selector),
-		"Only if nobody needs them: deletes completed pods with their logs; the kubelet then removes the records.")
-	s.Look(textf("kubectl get jobs,cronjobs -n %s", most), "Set ttlSecondsAfterFinished, and history limits.")
+		"Delete completed pods and their logs, if nobody needs them; the kubelet then removes the containers")
+	s.Look(textf("kubectl get jobs,cronjobs -n %s", most), "Find Jobs without a TTL or history limits")
 }
 
 func loggedTooManyExited(in *Incident) *LogFinding {

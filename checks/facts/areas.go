@@ -119,6 +119,7 @@ type Agent struct {
 	LeaseFresh    bool // the kubelet has renewed the node's lease a moment ago
 	LeaseStale    bool // the node's lease is older than the control plane waits for it
 	LoopStands    bool // by the kubelet itself its loop stands still
+	Minor         int  // the kubelet's minor version, 36 of 1.36; 0 when it is not known
 	NetworkReady  bool // by the runtime the network is ready
 	// the kubelet's process when it has been running for long and nothing listens on its health port
 	NeverCameUp *host.Process

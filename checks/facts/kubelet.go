@@ -1,6 +1,7 @@
 package facts
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -53,6 +54,9 @@ func deriveAgent(f *Facts) {
 		c, ok := f.Measurement.Status.Condition(ConditionNetworkReady)
 		a.NetworkReady = ok && c.Status
 	}
+	if m := h.Metrics; m != nil {
+		a.Minor = minorOf(m.Version)
+	}
 	if m := h.Metrics; m != nil && m.PLEGLastSeen.Unix() > 0 && !m.PLEGLastSeen.After(f.Now) {
 		a.PLEGAge, a.PLEGKnown = f.Now.Sub(m.PLEGLastSeen), true
 	}
@@ -66,6 +70,13 @@ func deriveAgent(f *Facts) {
 			a.NeverCameUp = &p
 		}
 	}
+}
+
+// minorOf returns the minor version of such as v1.36.2, 0 if it is none.
+func minorOf(version string) int {
+	minor := 0
+	_, _ = fmt.Sscanf(version, "v1.%d", &minor)
+	return minor
 }
 
 // apiOutage returns the time for which the kubelet has not reached the API server, if it does not now and a blip

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -12,9 +13,11 @@ import (
 // Sizes from which a list's time may be its size's: 5,000 exited containers come in 38 ms (docs/bench), 8
 // microseconds each. Sixty times that is still honest on a loaded node; below 5,000 objects a slow list never is.
 const (
-	ManyObjects       = 5000
-	honestPerObject   = 500 * time.Microsecond
-	SlowCompanyFactor = 4 // all is slow when even the quickest RPC needs a quarter of SlowList
+	ManyObjects     = 5000
+	honestPerObject = 500 * time.Microsecond
+	// a call that was given up after fifty times what others take hangs, however short that was
+	quickCompanyFactor = 50
+	SlowCompanyFactor  = 4 // all is slow when even the quickest RPC needs a quarter of SlowList
 )
 
 // derivePattern works out how the runtime as a whole behaves.
@@ -27,7 +30,9 @@ func derivePattern(f *Facts) {
 		func(i plegbench.Inspection) bool { return i.Kind == KindSandbox })
 	p.AllSlow = allSlow(f)
 	d, answered := f.RPC[RPCVersion].Fastest()
-	p.Crawls = answered && allHang(f) && d >= max(l.RPCTimeout, l.SlowList)/SlowCompanyFactor
+	p.Crawls = answered && allHang(f) && d >= max(l.RPCTimeout, l.SlowList)/SlowCompanyFactor ||
+		len(f.Calls.HungLists) > 0 && p.AllSlow
+	f.Calls.Impatient = impatient(f)
 	list, n := f.Calls.ListMedian, f.Lists.Objects
 	honest := n >= ManyObjects && list <= time.Duration(n)*honestPerObject
 	p.SlowLists = f.Calls.ListTimed && list >= l.SlowList && !honest
@@ -42,6 +47,17 @@ func derivePattern(f *Facts) {
 		p.Well = ok && ready.Status && f.Calls.BothLists && !f.Target.OtherEndpoint && !p.Stalls &&
 			len(f.Sweep.Hung) == 0
 	}
+}
+
+// impatient reports whether a call that was given up may only be slow: the deadline was shorter than kdiag's usual one
+// and nothing shows that others are far quicker, or so short that a busy machine alone can explain it.
+func impatient(f *Facts) bool {
+	given, hung := f.Limits.RPCTimeout, f.Sweep.Hung
+	quick := len(hung) > 0 && len(f.Calls.HungLists) == 0 && f.Sweep.Timed &&
+		f.Sweep.Median < given/quickCompanyFactor && len(hung) <= f.Sweep.Answered
+	silent := f.RPC[RPCVersion].Outcome == Hung // no slowness that is worth another name
+	return given < shortDeadline/2 || given < shortDeadline && !quick ||
+		given < checks.DefaultLimits().RPCTimeout && !quick && !silent
 }
 
 // allSlow reports whether even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on.

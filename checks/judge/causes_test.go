@@ -132,7 +132,7 @@ func TestPatterns(t *testing.T) {
 			statusHangs("container1-0")),
 		row("slow and one status hangs", "RuntimeSlow!; InspectHang! < RuntimeSlow",
 			takes(3*time.Second, everyRPC()...), statusHangs("container1-0")),
-		row("slow and overloaded", "RuntimeSlow!; RelistOverloaded! < RuntimeSlow", pods(100, 2), sweep,
+		row("slow and overloaded", "RuntimeSlow!; RelistOverloaded < RuntimeSlow", pods(100, 2), sweep,
 			takes(3*time.Second, everyRPC()...), statusTakes(2500*time.Millisecond)),
 		row("starting", "RuntimeNotReady!", fails(crictl.Unavailable, notInitialised, everyRPC()[1:]...)),
 		row("gone between probe and calls", "RuntimeDown!",

@@ -37,13 +37,13 @@ func readConnect(f *facts.Facts) checks.Result {
 			r.Summary += ", " + p.Name + ", " + p.State
 		}
 	case c.State == crictl.ConnectBacklogged:
-		r = critical("the listen queue is full: nothing is accepted")
+		r = critical("accepts no connections: its listen queue is full")
 	case c.State == crictl.ConnectSilent:
-		r = critical("accepts, and sends nothing for %s", units.Duration(c.Elapsed))
+		r = critical("accepts connections but never replies (waited %s)", units.Duration(c.Elapsed))
 	case c.State == crictl.ConnectForeign && c.TTRPC:
 		r = critical("it is containerd's ttrpc socket, for its shims; %s", facts.CRISocketBeside(f.Runtime.Endpoint))
 	case c.State == crictl.ConnectForeign:
-		r = critical("what listens is no gRPC server")
+		r = critical("the process that listens is no gRPC server")
 	}
 	return took(r, c.Elapsed)
 }
@@ -53,7 +53,7 @@ func readRPC(f *facts.Facts, name string, good func() checks.Result) checks.Resu
 	r := f.RPC[name]
 	switch r.Outcome {
 	case facts.NotAsked:
-		return unknown("%s was not answered before the command ended", name)
+		return unknown("%s: no reply before --timeout", name)
 	case facts.Hung, facts.Failed:
 		return took(critical("%s", facts.CallLine(r.Last())), r.Last().Elapsed)
 	}
@@ -100,7 +100,7 @@ func readLists(f *facts.Facts) checks.Result {
 		hung, failed, asked = hung+r.HungCalls(), failed+r.FailedCalls(), asked && r.Outcome != facts.NotAsked
 	}
 	if !asked {
-		return unknown("not both lists were answered before the command ended")
+		return unknown("not both lists were read before --timeout")
 	}
 	p50 := f.Calls.ListMedian
 	if !f.Calls.ListTimed {
@@ -142,12 +142,12 @@ func readInspect(f *facts.Facts) checks.Result {
 	case all == 0 && f.Calls.AnyList && f.Lists.Objects == 0:
 		return skipped("the runtime holds no pods")
 	case all == 0:
-		return unknown("no status was asked")
+		return unknown("no status call was made")
 	case len(hung) > 0:
-		return took(critical("%s of %s hung, the first of %s", units.Number(len(hung)), units.Number(all),
+		return took(critical("%s of %s hung, the first: %s", units.Number(len(hung)), units.Count(all, "status call"),
 			facts.Label(hung[0])), hung[0].Call.Elapsed)
 	case len(bad) > 0:
-		return warning("%s of %s failed, the first of %s: %s", units.Number(len(bad)), units.Number(all),
+		return warning("%s of %s failed, the first: %s: %s", units.Number(len(bad)), units.Count(all, "status call"),
 			facts.Label(bad[0]), facts.Clean(bad[0].Call.Err))
 	case f.Sweep.Running.Disagrees():
 		return warning("%s", f.Sweep.Running.Disagreement())
@@ -181,7 +181,7 @@ func readImages(f *facts.Facts) checks.Result {
 		slowest = max(slowest, last.Elapsed)
 	}
 	if !asked {
-		return unknown("image calls were not answered before the command ended")
+		return unknown("image calls: no reply before --timeout")
 	}
 	if image := f.Seen.SandboxImage; image.OK && image.Value.Absent {
 		return took(warning("the sandbox image %s is not on this node: no pod starts unless the runtime can pull it",
@@ -211,7 +211,7 @@ func readExited(f *facts.Facts) checks.Result {
 func readProjection(f *facts.Facts) checks.Result {
 	s := f.Summary
 	if s == nil || s.ProjectedSeconds == nil {
-		return unknown("nothing can be worked out without both lists and a status of the pods")
+		return unknown("needs both lists and the status of the pods")
 	}
 	now, limit := causes.Optional(s.ProjectedSeconds), f.Calls.Threshold
 	age := max(now, causes.Optional(s.ProjectedAgeSeconds))
@@ -222,16 +222,16 @@ func readProjection(f *facts.Facts) checks.Result {
 		line += ", " + units.Seconds(*s.ChurnSeconds) + " in a rollout"
 	}
 	if s.ColdSeconds != nil {
-		line += ", " + units.Seconds(*s.ColdSeconds) + " cold"
+		line += ", " + units.Seconds(*s.ColdSeconds) + " after a kubelet restart"
 	}
-	line += "; the threshold is " + units.Duration(limit)
+	line += "; limit " + units.Duration(limit)
 	switch {
 	case age > limit || len(f.Calls.HungLists) > 0:
 		return critical("%s", line)
 	case worst >= time.Duration(float64(limit)*f.Limits.RelistWarning):
 		return warning("%s", line)
 	case s.ColdSeconds == nil:
-		return unknown("%s; what status calls cost is not known", line)
+		return unknown("%s; no status call was answered", line)
 	}
 	return ok("%s", line)
 }

@@ -88,6 +88,7 @@ type Credentials struct {
 
 // Metrics are the values of /metrics about PLEG.
 type Metrics struct {
+	Version       string    // of kubernetes_build_info, such as v1.36.2; empty when it is absent
 	PLEGLastSeen  time.Time // kubelet_pleg_last_seen_seconds; zero when it is absent
 	Relists       uint64    // kubelet_pleg_relist_duration_seconds_count
 	RelistSeconds float64   // its sum

@@ -11,8 +11,9 @@ import (
 	"time"
 )
 
-// The metrics about PLEG (pkg/kubelet/metrics/metrics.go upstream).
+// The metrics about PLEG (pkg/kubelet/metrics/metrics.go upstream), and the one whose labels have the version.
 const (
+	buildInfo     = "kubernetes_build_info{"
 	plegLastSeen  = "kubelet_pleg_last_seen_seconds"
 	relistCount   = "kubelet_pleg_relist_duration_seconds_count"
 	relistSeconds = "kubelet_pleg_relist_duration_seconds_sum"
@@ -23,11 +24,16 @@ const maxMetricsLine = 64 << 10
 // parseMetrics reads a few numbers out of the text format, in which each has a line of its own. All other lines are
 // passed over as they arrive.
 func parseMetrics(body io.Reader) (*Metrics, error) {
-	values, isKubelet := map[string]float64{}, false
+	values, isKubelet, version := map[string]float64{}, false, ""
 	lines := bufio.NewScanner(body)
 	lines.Buffer(nil, maxMetricsLine)
 	for lines.Scan() {
 		name, value, _ := bytes.Cut(lines.Bytes(), []byte(" "))
+		if bytes.HasPrefix(name, []byte(buildInfo)) {
+			_, rest, _ := bytes.Cut(name, []byte(`git_version="`))
+			git, _, _ := bytes.Cut(rest, []byte(`"`))
+			version = string(git)
+		}
 		if !bytes.HasPrefix(name, []byte("kubelet_")) {
 			continue
 		}
@@ -47,7 +53,7 @@ func parseMetrics(body io.Reader) (*Metrics, error) {
 	if !isKubelet {
 		return nil, errors.New("reading the kubelet's metrics: none is a kubelet's")
 	}
-	m := &Metrics{Relists: uint64(max(0, values[relistCount])), RelistSeconds: values[relistSeconds]}
+	m := &Metrics{Version: version, Relists: uint64(max(0, values[relistCount])), RelistSeconds: values[relistSeconds]}
 	if seen := values[plegLastSeen]; seen > 0 && seen < math.MaxInt32*100 {
 		m.PLEGLastSeen = time.UnixMilli(int64(seen * 1000)).UTC()
 	}

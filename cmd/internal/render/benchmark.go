@@ -60,23 +60,31 @@ func (p *page) rpcTable(rpcs []plegbench.RPCSummary) {
 	p.table(t)
 }
 
-// forecast writes when a limit will be reached at today's growth; nothing where no list came that could grow.
+// forecast writes when growth reaches a limit; nothing where no list arrived.
 func (p *page) forecast(s *plegbench.Summary, f plegbench.Forecast) {
 	if s.List == nil || s.List.P50Seconds == nil {
 		return
 	}
-	p.heading("At today's growth")
+	p.heading("Forecast")
 	reached := func(after *float64, limit string) string {
 		if after == nil {
-			return "not growing towards " + limit
+			return "stable"
 		}
 		return "reaches " + limit + " in " + units.Seconds(*after)
 	}
 	p.pair("list size", reached(f.SecondsToLimit, size(s.ResponseLimitBytes)))
-	p.pair("relist", reached(f.SecondsToThreshold, "the threshold of "+units.Seconds(s.ThresholdSeconds)))
+	p.pair("relist", reached(f.SecondsToThreshold, "the limit of "+units.Seconds(s.ThresholdSeconds)))
 	if f.BytesPerContainer != nil && f.ContainersAtLimit != nil {
 		p.pair("capacity", units.Number(*f.ContainersAtLimit)+" containers of "+size(*f.BytesPerContainer)+" each")
 	}
+}
+
+// estimate returns the range of a figure that part of the objects was asked for; nothing where all were.
+func estimate(r *plegbench.Range) string {
+	if r == nil || r.Low == r.High {
+		return ""
+	}
+	return " (estimated: " + units.Seconds(r.Low) + " to " + units.Seconds(r.High) + ")"
 }
 
 // comparison writes two benchmarks side by side.
@@ -86,7 +94,7 @@ func (p *page) comparison(now, then *checks.RelistBenchmark) {
 	before := figuresOf(then)
 	for i, f := range figuresOf(now) {
 		ratio := "-"
-		if was := before[i].value; was != nil && f.value != nil && *was > 0 {
+		if was := before[i].value; was != nil && f.value != nil && *was > f.least {
 			ratio = fmt.Sprintf("%.1fx", min(*f.value / *was, 1e6))
 		}
 		t.add(f.label, before[i].text(), f.text(), ratio)
@@ -99,6 +107,7 @@ type figure struct {
 	label string
 	value *float64
 	print func(float64) string
+	least float64 // value from which a ratio to it means something
 }
 
 func (f figure) text() string {
@@ -126,13 +135,14 @@ func figuresOf(r *checks.RelistBenchmark) []figure {
 		bytes = new(float64(*s.ResponseBytes))
 	}
 	number := func(v float64) string { return units.Number(int(v)) }
+	const noise = 0.05 // seconds: what is quicker differs by as much from one look to the next
 	return []figure{
-		{"relist p50", list.P50Seconds, units.Seconds},
-		{"relist p99", list.P99Seconds, units.Seconds},
-		{"relist projected", s.ProjectedSeconds, units.Seconds},
-		{"relist after a restart", s.ColdSeconds, units.Seconds},
-		{"list size", bytes, size[float64]},
-		{"containers running", running, number},
-		{"containers exited", exited, number},
+		{"relist p50", list.P50Seconds, units.Seconds, noise},
+		{"relist p99", list.P99Seconds, units.Seconds, noise},
+		{"relist projected", s.ProjectedSeconds, units.Seconds, noise},
+		{"relist after a kubelet restart", s.ColdSeconds, units.Seconds, noise},
+		{"list size", bytes, size[float64], 0},
+		{"containers running", running, number, 0},
+		{"containers exited", exited, number, 0},
 	}
 }

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -21,6 +22,9 @@ const (
 	leastSummary = 20
 	mostName     = 24
 )
+
+// unsure is the confidence below which a cause is shown with it: others are more likely than this one.
+const unsure = 0.5
 
 // ellipsis stands for what was cut; ASCII, because it must not cost three bytes.
 const ellipsis = "..."
@@ -78,6 +82,9 @@ func (m briefLine) line(v checks.Verdict, causes []checks.Cause, problems []stri
 	}
 	rest := briefLine{m.cleaner, m.width - len(more)}
 	start, summary, culprit := word+" "+middle(m.prose(c.Code), mostName), m.prose(c.Summary), m.culprit(c.Subject)
+	if c.Confidence < unsure {
+		start += fmt.Sprintf(" (%.2f)", c.Confidence)
+	}
 	line := rest.cut(start + ": " + summary)
 	if slices.ContainsFunc(culprit, func(name string) bool { return !strings.Contains(line, name) }) {
 		line = start + " " + middle(strings.Join(culprit, "/"), rest.width-len(start)-1)

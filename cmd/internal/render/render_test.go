@@ -301,16 +301,22 @@ func TestBriefNames(t *testing.T) {
 		want   string
 	}{
 		{
-			[]checks.Cause{{Code: "InspectHang", Summary: "payments/ledger-db-0 (ledger) hangs", Subject: pod}},
+			[]checks.Cause{{
+				Code: "InspectHang", Confidence: 0.8, Summary: "payments/ledger-db-0 (ledger) hangs", Subject: pod,
+			}},
 			"UNHEALTHY InspectHang: payments/ledger-db-0 (ledger) hangs",
 		},
 		{
-			[]checks.Cause{{Code: "InspectHang", Summary: long, Subject: pod}, {}},
+			[]checks.Cause{{Code: "InspectHang", Confidence: 0.8, Summary: long, Subject: pod}, {}},
 			"UNHEALTHY InspectHang payments/ledger-db-0/ledger: very long very long... (+1)",
 		},
 		{
-			[]checks.Cause{{Code: "InspectHang", Summary: long, Subject: &checks.Subject{ID: "x17"}}},
+			[]checks.Cause{{Code: "InspectHang", Confidence: 0.8, Summary: long, Subject: &checks.Subject{ID: "x17"}}},
 			"UNHEALTHY InspectHang x17: very long very long very long very long very long...",
+		},
+		{
+			[]checks.Cause{{Code: "ListHang", Confidence: 0.45, Summary: "ListContainers hangs"}},
+			"UNHEALTHY ListHang (0.45): ListContainers hangs",
 		},
 		{nil, "UNHEALTHY no permission"},
 	} {

@@ -143,7 +143,7 @@ func (p *page) figures(s *plegbench.Summary) {
 	if !listsFail(s) && s.ProjectedSeconds != nil {
 		text := units.Seconds(*s.ProjectedSeconds) + " now"
 		if s.ColdSeconds != nil {
-			text += ", " + units.Seconds(*s.ColdSeconds) + " after a restart"
+			text += ", " + units.Seconds(*s.ColdSeconds) + " after a kubelet restart" + estimate(s.ColdRange)
 		}
 		p.pair("relist", text)
 	}
