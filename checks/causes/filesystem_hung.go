@@ -3,6 +3,7 @@ package causes
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -17,9 +18,19 @@ const FilesystemHung = "FilesystemHung"
 
 var filesystemHung = cause(FilesystemHung, recogniseFilesystemHung, loggedFilesystemHung, "host.mounts")
 
-// hurts reports whether a mount is one that the kubelet or the runtime uses, so that it hangs with it.
-func hurts(m host.Mount) bool {
-	return m.PodUID != "" || m.Driver != "" || !m.Network || strings.Contains(m.Point, "/kubelet/")
+// hurts reports whether the kubelet or the runtime that was asked uses a mount, so that it hangs with it: it is a pod's or
+// a driver's, or lies in their folders. One of another runtime, or of a container of docker's, is none of them.
+func hurts(f *facts.Facts, m host.Mount) bool {
+	if m.PodUID != "" || m.Driver != "" || !m.Network {
+		return true
+	}
+	const tasks = "/io.containerd.runtime.v2.task/"
+	if strings.Contains(m.Point, tasks) && !strings.Contains(m.Point, tasks+"k8s.io/") {
+		return false
+	}
+	return slices.ContainsFunc(f.Seen.Folders.Value, func(o host.Folder) bool {
+		return o.Role != host.FolderRoot && (m.Point == o.Path || strings.HasPrefix(m.Point, o.Path+"/"))
+	})
 }
 
 func recogniseFilesystemHung(f *facts.Facts) *Finding {
@@ -33,7 +44,7 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	critical := false
 	for _, m := range mounts[:min(len(mounts), facts.MaxRelated)] {
 		e.For = append(e.For, mountLine(f, m))
-		critical = critical || m.Hung && hurts(m)
+		critical = critical || m.Hung && hurts(f, m)
 		subjects = append(subjects, facts.InPod(f, checks.Subject{Kind: "Filesystem", ID: m.Source, Name: m.Point},
 			m.PodUID))
 	}

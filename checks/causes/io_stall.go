@@ -1,8 +1,13 @@
 package causes
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -41,6 +46,17 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		severity, step, summary = checks.Critical, checks.Certain, d.Failing[0]
 		e.For = append(e.For, d.Failing...)
 	}
+	if limits := d.Throttled; len(limits) > 0 && len(d.Failing) == 0 {
+		severity = facts.Worse(severity, criticalIf(writesWait(f)))
+		step = choose(writesWait(f), checks.Certain, step)
+		summary = limitLine(limits[0])
+		for _, w := range limits {
+			Addf(&e.For, "%s", limitLine(w))
+			subjects = append(subjects, choose(facts.Safe(w.Unit), checks.Subject{Kind: "Unit", Name: w.Unit},
+				checks.Subject{Kind: "Cgroup", Name: facts.Clean(w.Path)}))
+		}
+		addTasks(f, &e, func(t host.BlockedTask) bool { return t.Role == limits[0].Role })
+	}
 	if severity == "" {
 		// Pressure and a slow disk of the node's must agree where no writes were timed to decide it.
 		io := f.Seen.Pressure.Value.IO
@@ -51,7 +67,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		severity, step = checks.Warning, checks.Fair
 		summary = textf("requests to disk %s take %s", facts.Clean(d.Slow[0].Name), facts.Await(d.Slow[0]))
 	}
-	if len(d.Writers) > 0 && len(d.Failing) == 0 {
+	if len(d.Writers) > 0 && len(d.Failing)+len(d.Throttled) == 0 {
 		summary += "; most is written by " + facts.WriterLabel(f, d.Writers[0])
 	}
 	stallEvidence(f, &e)
@@ -83,6 +99,9 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 			s.addNodeIf(len(f.Disk.Failing) > tmpfs, "After the data is safe. Replace the disk if it fails again.")
 			return
 		}
+		for _, w := range f.Disk.Throttled {
+			addLift(s, w)
+		}
 		for _, l := range f.Disk.Writes {
 			if mount := l.Writes.Mount; l.Writes.Hung && facts.SafePath.MatchString(mount) {
 				s.Add(checks.TouchesRuntime, "fsfreeze -u "+mount, "Only if tasks wait in percpu_rwsem_wait.")
@@ -96,6 +115,43 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		}
 		s.cordon()
 	})
+}
+
+// limitLine is the sentence about a limit of writes.
+func limitLine(w host.WriteLimit) string {
+	rate := units.Size(w.Bytes) + "/s"
+	if w.IOPS > 0 {
+		rate = units.Count(int(min(w.IOPS, 1<<31)), "write") + "/s"
+	}
+	return textf("the %s is throttled by its control group %s: %s to device %s", w.Role, facts.Clean(w.Path), rate,
+		facts.Clean(w.Device))
+}
+
+// writesWait reports whether the runtime or the kubelet is seen to wait for a disk, or does not answer.
+func writesWait(f *facts.Facts) bool {
+	return f.Pattern.Slow || f.Pattern.Hang != facts.HangNone ||
+		slices.ContainsFunc(f.Seen.Tasks.Value.Blocked, func(t host.BlockedTask) bool {
+			return (t.PID == f.Target.Daemon.PID || t.Role == host.RoleKubelet) && facts.WaitOf(t) == facts.WaitDisk
+		})
+}
+
+// addLift adds what shows a limit of writes, and what lifts it.
+func addLift(s *Steps, w host.WriteLimit) {
+	if !safeDir(w.Dir) {
+		return
+	}
+	v1 := strings.Contains(w.Dir, "/blkio/")
+	s.Look(textf("grep -s . '%s/%s", w.Dir, choose(v1, "blkio.throttle.write'*", "io.max'")), "Show the limit.")
+	switch {
+	case facts.Safe(w.Unit):
+		s.Add(checks.TouchesScheduler, textf("systemctl set-property --runtime %s IOWriteIOPSMax= IOWriteBandwidthMax=",
+			w.Unit), untilBoot)
+	case v1:
+		s.Add(checks.TouchesScheduler, textf("for f in '%s'/blkio.throttle.write_*_device; do echo '%s 0' > $f; done",
+			w.Dir, w.Device), untilBoot)
+	default:
+		s.Add(checks.TouchesScheduler, textf("echo '%s wbps=max wiops=max' > '%s/io.max'", w.Device, w.Dir), untilBoot)
+	}
 }
 
 // stallEvidence adds what speaks for and against a stalled disk besides the writes.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -14,6 +15,13 @@ import (
 // muchWritten is the rate from which a process is worth naming: an SSD takes a hundred times as much, a throttled
 // disk a few times.
 const muchWritten = 1 << 20 // bytes a second
+
+// What a control group may write at most to stop a runtime or a kubelet. A pod start takes dozens of commits of two fsyncs
+// each: with 100 writes a second that takes a second and more. An image layer of 60 MB takes a minute at 1 MiB/s.
+const (
+	fewWrites = 100     // a second
+	fewBytes  = 1 << 20 // a second
+)
 
 // deriveDisk works out the state of disks, file systems and mounts.
 func deriveDisk(f *Facts) {
@@ -35,6 +43,10 @@ func deriveDisk(f *Facts) {
 			d.Failing = append(d.Failing, l.Line())
 		}
 	}
+	d.Throttled = filter(f.Seen.Starvation.Value.WriteLimits, func(w host.WriteLimit) bool {
+		return (w.Role == host.RoleKubelet || w.PID == f.Target.Daemon.PID) &&
+			(w.IOPS > 0 && w.IOPS <= fewWrites || w.Bytes > 0 && w.Bytes <= fewBytes)
+	})
 	d.Slow = filter(f.Seen.Disks.Value, func(k host.Disk) bool { return Await(k) >= f.Limits.Node.SlowDisk })
 	slices.SortStableFunc(d.Slow, func(a, b host.Disk) int {
 		return cmp.Or(first(Needed(a.Folders), Needed(b.Folders)), cmp.Compare(Await(b), Await(a)))
@@ -43,6 +55,32 @@ func deriveDisk(f *Facts) {
 	slices.SortStableFunc(d.Writers,
 		func(a, b host.Writer) int { return cmp.Compare(b.BytesPerSecond, a.BytesPerSecond) })
 	d.Writers = d.Writers[:min(len(d.Writers), MostNamed)]
+}
+
+// ownFolders leaves out the folders of other runtimes on the host: those in which another process than the one behind
+// the socket has its database open. cri-dockerd has none, and docker's are its own.
+func ownFolders(f *Facts) {
+	d := f.Target.Daemon
+	if d.PID == 0 || d.Guessed || strings.Contains(d.Label, "cri-dockerd") {
+		return
+	}
+	foreign := func(o host.Folder) bool {
+		return o.Role == host.FolderRuntime && o.PID != 0 && o.PID != d.PID
+	}
+	own := func(all []host.Folder) []host.Folder { return slices.DeleteFunc(slices.Clone(all), foreign) }
+	n := *f.Seen
+	n.Folders.Value = own(n.Folders.Value)
+	n.Writes.Value = filter(n.Writes.Value, func(w host.Writes) bool { return !foreign(w.Folder) })
+	n.Spaces.Value = slices.Clone(n.Spaces.Value)
+	for i := range n.Spaces.Value {
+		n.Spaces.Value[i].Folders = own(n.Spaces.Value[i].Folders)
+	}
+	n.Spaces.Value = filter(n.Spaces.Value, func(s host.Space) bool { return len(s.Folders) > 0 })
+	n.Disks.Value = slices.Clone(n.Disks.Value)
+	for i := range n.Disks.Value {
+		n.Disks.Value[i].Folders = own(n.Disks.Value[i].Folders)
+	}
+	f.Seen = &n
 }
 
 // A WriteLatency is what timed writes in one folder took.

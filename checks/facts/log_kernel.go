@@ -2,11 +2,15 @@ package facts
 
 import (
 	"cmp"
+	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -15,8 +19,9 @@ import (
 // by its pid.
 type LogTask struct {
 	Name  string
-	PID   int  // 0 when not known
-	InPod bool // its control group is of a pod: docker in docker, or a cluster in a cluster
+	PID   int        // 0 when not known
+	InPod bool       // its control group is of a pod: docker in docker, or a cluster in a cluster
+	last  *time.Time // of the records that name it
 }
 
 // Label names a task.
@@ -31,13 +36,18 @@ func (t LogTask) Label() string {
 }
 
 // Role is what a task is to the node. A task called systemd may be any user's, and is none of
-// them; nor is a daemon in a pod. A shim in a pod is the node's still: CRI-O puts conmon there.
+// them; nor is a daemon or a shim in a pod. Only CRI-O puts its own there: conmon.
 func (t LogTask) Role() Role {
 	r := journal.TaskRole(t.Name)
-	if r == journal.RoleInit || t.InPod && (r == RoleRuntime || r == RoleKubelet) {
+	if r == journal.RoleInit || t.InPod && !strings.HasPrefix(t.Name, "conmon") {
 		return RoleOther
 	}
 	return r
+}
+
+// IsKernels reports whether a task is a thread of the kernel, which works for all: jbd2/sda1-8, kworker/u8:2, kswapd0.
+func (t LogTask) IsKernels() bool {
+	return strings.Contains(t.Name, "/") || strings.HasPrefix(t.Name, "kswapd") || strings.HasPrefix(t.Name, "xfs")
 }
 
 // tasksOf returns the tasks that records of the signatures name, each once.
@@ -45,25 +55,56 @@ func tasksOf(f *Facts, codes ...string) []LogTask {
 	var out []LogTask
 	for _, code := range codes {
 		for _, s := range subjectsOf(f, code) {
-			t := LogTask{Name: s.Name, InPod: s.InPod}
+			t := LogTask{Name: s.Name, InPod: s.InPod, last: s.Last}
 			pid, err := strconv.Atoi(s.ID)
 			if t.PID = pid; err != nil {
 				t.Name = s.ID
 			}
-			if !slices.Contains(out, t) {
+			same := func(o LogTask) bool { return o.Name == t.Name && o.PID == t.PID }
+			if i := slices.IndexFunc(out, same); i < 0 {
 				out = append(out, t)
+			} else if t.last != nil && (out[i].last == nil || t.last.After(*out[i].last)) {
+				out[i].last = t.last
 			}
 		}
 	}
 	return out
 }
 
-// hungTasks returns the tasks that the kernel reports as hung, those first that the node cannot do without.
-func hungTasks(f *Facts) []LogTask {
-	all := tasksOf(f, signature.HungTask, signature.SoftLockup, signature.RCUStall)
-	other := func(t LogTask) bool { return t.Role() == RoleOther }
-	vital := slices.DeleteFunc(slices.Clone(all), other)
-	return append(vital, slices.DeleteFunc(all, func(t LogTask) bool { return !other(t) })...)
+// stillHung is how old the newest record of a hung task or a lockup may be where nothing else shows whether it goes on.
+// The kernel repeats it every 120 s (hung_task_timeout_secs), ten times by default, and a lockup more often.
+const stillHung = 3 * time.Minute
+
+// deriveHungTasks divides the tasks that the kernel reports as hung into those that hang still, the vital ones first,
+// and those that do not.
+func deriveHungTasks(f *Facts) {
+	var vital, others []LogTask
+	for _, t := range tasksOf(f, signature.HungTask, signature.SoftLockup, signature.RCUStall) {
+		switch {
+		case isHungNoMore(f, t):
+			f.Log.HungBefore = append(f.Log.HungBefore, t)
+		case t.Role() != RoleOther:
+			vital = append(vital, t)
+		default:
+			others = append(others, t)
+		}
+	}
+	f.Log.HungTasks = append(vital, others...)
+}
+
+// isHungNoMore reports whether a task that the kernel reported runs again, or is gone.
+func isHungNoMore(f *Facts, t LogTask) bool {
+	i := slices.IndexFunc(f.Processes, func(p host.Process) bool { return p.PID == t.PID })
+	blocked := func(b host.BlockedTask) bool { return b.TID == t.PID || b.PID == t.PID }
+	if t.PID > 0 && (i >= 0 || f.Seen.Tasks.OK) {
+		return (i < 0 || !IsUninterruptible(&f.Processes[i])) && !slices.ContainsFunc(f.Seen.Tasks.Value.Blocked, blocked)
+	}
+	return !Fresh(f, t.last, stillHung)
+}
+
+// LockedUp reports whether a CPU has been locked up or stalled a moment ago.
+func LockedUp(f *Facts) bool {
+	return Fresh(f, LastOf(f, signature.SoftLockup, signature.RCUStall), stillHung)
 }
 
 // nodeVictims returns the victims that the node cannot do without. An OCI runtime is none: it dies in the cgroup of the
@@ -78,7 +119,7 @@ func nodeVictims(f *Facts) []string {
 	for _, r := range []Role{RoleRuntime, RoleKubelet} {
 		for _, u := range UnitsOf(f, signature.UnitOOMKilled, r) {
 			if !slices.ContainsFunc(f.Log.OOMVictims, func(v LogTask) bool { return v.Role() == r }) {
-				names = append(names, "a process of "+Clean(u.ID))
+				names = append(names, unitVictim+Clean(u.ID))
 			}
 		}
 	}
@@ -97,13 +138,136 @@ func oomBeforePLEG(f *Facts) bool {
 	return !last.After(*e.End) && !last.Before(cmp.Or(e.Anchor, e.Start).Add(-before))
 }
 
-// oomGlobal reports whether a kill was for want of memory on the whole node, as far as the journal shows.
-func oomGlobal(f *Facts) bool {
-	return slices.ContainsFunc([]string{signature.OOMKill, signature.OOMInvoked}, func(code string) bool {
+// deriveKills divides the kills for memory by whose memory was at its end: that of the node or of a group that all pods
+// or the daemons share, or that of one container, pod or service, which is its own affair.
+func deriveKills(f *Facts) {
+	if f.Journal == nil {
+		return
+	}
+	for _, k := range f.Journal.MemoryKills {
+		switch {
+		case k.Limit == "":
+			f.Log.OOMGlobal = true
+		case isNodeGroup(k.Limit):
+			f.Log.OOMShared = append(f.Log.OOMShared, k)
+		default:
+			f.Log.OOMOwn = append(f.Log.OOMOwn, k)
+		}
+	}
+	if len(f.Journal.MemoryKills) > 0 {
+		return
+	}
+	for _, code := range []string{signature.OOMKill, signature.OOMInvoked} { // Linux before 4.19
 		c := Logged(f, code)
-		return c != nil && (ContainsAny(strings.ToLower(c.Example), []string{"constraint_none", "global_oom"}) ||
-			strings.Contains(c.Example, "Out of memory: Kill"))
-	})
+		f.Log.OOMGlobal = f.Log.OOMGlobal || c != nil && (strings.Contains(c.Example, "Out of memory: Kill") ||
+			ContainsAny(strings.ToLower(c.Example), []string{"constraint_none", "global_oom"}))
+	}
+}
+
+// oomVictims returns the tasks that the kernel killed for memory, each once. Those that a list of the most frequent ones
+// may leave out are added where the node needs them.
+func oomVictims(f *Facts) []LogTask {
+	all := tasksOf(f, signature.OOMKill)
+	if f.Journal == nil {
+		return all
+	}
+	for _, k := range f.Journal.MemoryKills {
+		o := host.OwnerOfCgroup(k.Cgroup)
+		t := LogTask{Name: k.Task, InPod: o.PodUID != "" || o.ObjectID != "", last: k.Last}
+		known := false
+		for i := range all {
+			if all[i].Name == k.Task {
+				known, all[i].InPod = true, all[i].InPod || t.InPod
+			}
+		}
+		if !known && t.Role() != RoleOther {
+			all = append(all, t)
+		}
+	}
+	return all
+}
+
+// oomMended reports whether each daemon that was killed has been started again and has run for a while since. A shim is
+// not started again: its pod is, within that time.
+func oomMended(f *Facts) bool {
+	const settled, replaced = time.Minute, 5 * time.Minute
+	for _, v := range f.Log.OOMVictims {
+		var now *host.Process
+		switch r := v.Role(); r {
+		case RoleRuntime:
+			now = f.Target.Daemon.Process
+		case RoleKubelet:
+			if all := ProcessesOf(f, host.RoleKubelet); len(all) == 1 {
+				now = &all[0]
+			}
+		case RoleShim:
+			if Fresh(f, v.last, replaced) || f.Log.OOMBeforePLEG {
+				return false
+			}
+			continue
+		default:
+			continue
+		}
+		if now == nil || v.last == nil || !now.Started.After(*v.last) || AgeOf(f, *now) < settled {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(f.Log.NodeVictims, func(name string) bool { return strings.HasPrefix(name, unitVictim) })
+}
+
+// unitVictim begins the name of a victim of which systemd names the unit alone.
+const unitVictim = "a process of "
+
+// isNodeGroup reports whether a control group holds all pods, those of one class, or daemons of the node.
+func isNodeGroup(group string) bool {
+	o := host.OwnerOfCgroup(group)
+	if o.ObjectID != "" || o.PodUID != "" {
+		return false
+	}
+	shared := []string{"system.slice", "runtime.slice", "podruntime.slice", "kubelet.slice", "kubelet"}
+	return strings.Contains(group, "kubepods") || UnitRole(o.Unit) != RoleOther ||
+		slices.Contains(shared, path.Base(group))
+}
+
+// OwnKills writes whom the kernel killed at their own limits, the most often first: pods, containers, services.
+func OwnKills(f *Facts) []string {
+	type victim struct {
+		name, task string
+		count      int
+	}
+	var all []victim
+	for _, k := range f.Log.OOMOwn {
+		o := host.OwnerOfCgroup(k.Cgroup)
+		if o.PodUID != "" && OwnedBy(f, o).Pod == "" {
+			o.ObjectID = "" // of a container that is gone its pod may be there
+		}
+		v := victim{cmp.Or(OwnerLabel(f, o), Clean(k.Limit)), Clean(k.Task), int(k.Count)}
+		i := slices.IndexFunc(all, func(other victim) bool { return other.name == v.name })
+		if i < 0 {
+			i = len(all)
+			all = append(all, v)
+			all[i].count = 0
+		}
+		all[i].count += v.count
+	}
+	if n := f.Log.OOMKills; len(f.Log.OOMOwn)+len(f.Log.OOMShared) == 0 && !f.Log.OOMGlobal && n > 0 {
+		names := make([]string, 0, MostNamed)
+		for _, v := range f.Log.OOMVictims[:min(len(f.Log.OOMVictims), MostNamed)] {
+			names = append(names, v.Label())
+		}
+		all = append(all, victim{cmp.Or(units.List(names), "a process"), "", n})
+	}
+	slices.SortStableFunc(all, func(a, b victim) int { return cmp.Compare(b.count, a.count) })
+	var lines []string
+	for _, v := range all {
+		line := fmt.Sprintf("%s was OOM-killed %s in %s at its own memory limit", v.name, units.Times(v.count),
+			units.Duration(f.Log.Window))
+		if v.task != "" {
+			line += ": process " + v.task
+		}
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 // Head returns the first few of a list.

@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -25,6 +26,8 @@ const unknownType = "unknown"
 
 // A mountLine is what is kept of a line of mountinfo.
 type mountLine struct {
+	id       int
+	parent   int    // the mount on which it lies
 	device   string // of the superblock, major:minor
 	root     string // what of the file system is mounted
 	point    string
@@ -61,9 +64,19 @@ func parseMountLine(line string) (mountLine, error) {
 	if !path.IsAbs(point) || of[0] == "" || !strings.Contains(f[2], ":") {
 		return mountLine{}, errors.New("a field of the line is none")
 	}
-	readOnly := func(options string) bool { return slices.Contains(strings.Split(options, ","), "ro") }
+	id, errID := strconv.Atoi(f[0])
+	parent, errParent := strconv.Atoi(f[1])
+	if err := cmp.Or(errID, errParent); err != nil {
+		return mountLine{}, err
+	}
+	// Since Linux 6.15 ext4 stays mounted read-write after an error, and refuses writes.
+	readOnly := func(options string) bool {
+		return slices.ContainsFunc(strings.Split(options, ","), func(o string) bool {
+			return o == "ro" || o == "emergency_ro" || o == "shutdown"
+		})
+	}
 	return mountLine{
-		device: f[2], root: escapes.Replace(f[3]), point: point,
+		id: id, parent: parent, device: f[2], root: escapes.Replace(f[3]), point: point,
 		kind: escapes.Replace(of[0]), source: escapes.Replace(of[1]), options: of[2],
 		readOnly: readOnly(f[5]) || readOnly(of[2]),
 	}, nil
@@ -122,6 +135,34 @@ func (t mountTable) of(name string) (mountLine, bool) {
 		}
 	}
 	return best, best.point != ""
+}
+
+// hidden returns the mounts below a folder that others lie over: no path leads to them, so nobody can unmount them, and
+// their folders cannot be removed (EBUSY). It maps each to the one that hides it.
+func (t mountTable) hidden(dir string) map[mountLine]mountLine {
+	byID, at := map[int]mountLine{}, map[string][]mountLine{}
+	for _, m := range t.lines {
+		byID[m.id] = m
+		at[m.point] = append(at[m.point], m)
+	}
+	found := map[mountLine]mountLine{}
+	for _, m := range t.lines {
+		if !below(m.point, dir) {
+			continue
+		}
+		above := map[int]bool{} // the mounts that it lies on
+		for on := m; on.id != 0 && !above[on.id]; on = byID[on.parent] {
+			above[on.id] = true
+		}
+		for folder := path.Dir(m.point); folder != "/"; folder = path.Dir(folder) {
+			for _, other := range at[folder] {
+				if !above[other.id] && above[other.parent] {
+					found[m] = other
+				}
+			}
+		}
+	}
+	return found
 }
 
 // below reports whether a clean path is dir or lies in it.

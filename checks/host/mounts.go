@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -30,9 +31,16 @@ type Mount struct {
 type MountTable struct {
 	Total   int
 	ByType  map[string]int
-	Kubelet int     // below the kubelet's folder
-	Probed  []Mount // below the kubelet's folder, and every one over the network; bounded, hung ones first
-	Left    int     // that were not probed because there are too many, or the time was up
+	Kubelet int           // below the kubelet's folder
+	Probed  []Mount       // below the kubelet's folder, and every one over the network; bounded, hung ones first
+	Hidden  []HiddenMount // below the kubelet's folder; bounded
+	Left    int           // that were not probed because there are too many, or the time was up
+}
+
+// A HiddenMount is one that another lies over, so that it cannot be unmounted.
+type HiddenMount struct {
+	Point, PodUID string
+	Under         string // where the other one is mounted
 }
 
 // ProbeMounts counts the host's mounts, and probes those below the kubelet's folder and those over the network. A
@@ -57,6 +65,10 @@ func ProbeMounts(
 			result.Kubelet++
 		}
 	}
+	for m, over := range table.hidden(kubeletDir) {
+		result.Hidden = append(result.Hidden, HiddenMount{m.point, volumeOf(m.point, kubeletDir).PodUID, over.point})
+	}
+	result.Hidden = top(result.Hidden, maxProbed, func(a, b HiddenMount) int { return cmp.Compare(a.Point, b.Point) })
 	systems, left := table.probable(kubeletDir)
 	spots := make([]spot, len(systems))
 	for i, s := range systems {

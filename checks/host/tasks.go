@@ -119,6 +119,8 @@ func (p Population) suspects(ctx context.Context, limit int) (list []suspect) {
 	for _, st := range p.byWorth() {
 		threads := []string{filepath.Join(p.dir(st.pid), "task", strconv.Itoa(st.pid))}
 		switch {
+		case strings.HasPrefix(st.comm, childPrefix): // kdiag's own, which shows the same for its mount
+			continue
 		case st.threads > 1 && ctx.Err() == nil && limit > 0:
 			threads = p.threads(st.pid)
 			limit -= len(threads)

@@ -104,14 +104,27 @@ func judgeDisks(f *facts.Facts, disks []host.Disk) checks.Result {
 		units.Duration(facts.Await(slowest)))
 }
 
-func judgeMounts(_ *facts.Facts, t host.MountTable) checks.Result {
+func judgeMounts(f *facts.Facts, t host.MountTable) checks.Result {
 	switch {
+	case len(t.Hidden) > 0:
+		return warning("%s", hiddenMounts(f, t))
 	case t.Total == 0:
 		return unknown("no mount was seen")
 	case t.Left > 0:
 		return unknown("%s of %s not asked, the others answered", units.Number(t.Left), units.Count(t.Total, "mount"))
 	}
 	return ok("%s, %s asked and answered", units.Count(t.Total, "mount"), units.Number(len(t.Probed)))
+}
+
+// hiddenMounts names the mounts that others hide.
+func hiddenMounts(f *facts.Facts, t host.MountTable) string {
+	m := t.Hidden[0]
+	line := fmt.Sprintf("%s%s is hidden under a mount on %s: unmounting it, and removing its pod, fails with EBUSY",
+		facts.Clean(m.Point), facts.OwnerSuffix(f, host.Owner{PodUID: m.PodUID}), facts.Clean(m.Under))
+	if more := len(t.Hidden) - 1; more > 0 {
+		line += "; " + units.Count(more, "mount") + " more"
+	}
+	return line
 }
 
 func judgePIDs(_ *facts.Facts, p host.PIDs) checks.Result {

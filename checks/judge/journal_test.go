@@ -115,7 +115,7 @@ func TestJournalCauses(t *testing.T) {
 		row("all processes of one container", "healthy", logs(oom(memcgKill, "7011", "7012", "7013"),
 			burst(signature.OOMKill, 1, time.Minute, time.Minute, "java"),
 			burst(signature.OOMKill, 1, time.Minute, time.Minute, "sh"))),
-		row("one container again and again", "OOMKilled",
+		row("one container again and again", "healthy",
 			logs(oom(memcgKill, "java"), bursts(signature.OOMKill, "java", 3, 3*time.Minute, time.Minute))),
 		row("the node out of memory", "OOMKilled",
 			logs(oom(strings.Replace(globalKill, "containerd", "java", 1), "java"))),
