@@ -109,7 +109,9 @@ func (h *history) memoryKills() []MemoryKill {
 		if !call.Placed {
 			continue
 		}
-		k := MemoryKill{Cgroup: Clean(call.Cgroup, 253), Limit: Clean(call.Limiter, 253), Task: Clean(b.Object().Name, 200)}
+		k := MemoryKill{
+			Cgroup: Clean(call.Cgroup, 253), Limit: Clean(call.Limiter, 253), Task: Clean(b.Object().Name, 200),
+		}
 		at := slices.IndexFunc(all, func(o MemoryKill) bool {
 			return o.Cgroup == k.Cgroup && o.Limit == k.Limit && o.Task == k.Task
 		})

@@ -187,10 +187,9 @@ func TestReadRangeExactly(t *testing.T) {
 func TestMemoryKills(t *testing.T) {
 	const pod = "/kubepods/burstable/pod1/0a"
 	var text strings.Builder
-	for i, where := range []string{",oom_memcg=" + pod, ",oom_memcg=" + pod, ",global_oom"} {
-		fmt.Fprintf(&text, "Nov 21 00:52:%02d n1 kernel: oom-kill:constraint=%s,nodemask=(null),cpuset=x,mems_allowed=0%s,"+
-			"task_memcg=%s,task=java,pid=%d,uid=0\n", i, map[bool]string{true: "CONSTRAINT_NONE", false: "CONSTRAINT_MEMCG"}[i == 2],
-			where, pod, 30123+i)
+	for i, where := range []string{"MEMCG,oom_memcg=" + pod, "MEMCG,oom_memcg=" + pod, "NONE,global_oom"} {
+		fmt.Fprintf(&text, "Nov 21 00:52:%02d n1 kernel: oom-kill:constraint=CONSTRAINT_%s,task_memcg=%s,task=java,"+
+			"pid=%d,uid=0\n", i, where, pod, 30123+i)
 	}
 	text.WriteString("Nov 21 00:52:12 n1 kernel: INFO: task kdiag-m0a1b2c3d:99 blocked for more than 122 seconds.\n")
 	r := readText(t, text.String(), Options{})

@@ -161,8 +161,8 @@ type SubjectCount struct {
 	Last  *time.Time `json:"last,omitempty"`
 }
 
-// A MemoryKill is how often the kernel killed processes of one name in one control group, by the record of the kill that
-// has them (Linux 4.19 and later).
+// A MemoryKill is how often the kernel killed processes of one name in one control group, by the records that name them
+// (Linux 4.19 and later).
 type MemoryKill struct {
 	Cgroup string     `json:"cgroup"`          // of the processes
 	Limit  string     `json:"limit,omitempty"` // the group that was at its limit; empty: the node ran out of memory

@@ -30,8 +30,8 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 		subject = *facts.DaemonSubject(f)
 	}
 	for _, d := range f.Pressure.Starved {
-		Addf(&e.For, "%s (pid %d) waited %s for a CPU and ran %s, all threads together in %s", facts.Clean(d.Name), d.PID,
-			facts.LostTime(d), d.Ran, d.Over)
+		Addf(&e.For, "%s (pid %d) waited %s for a CPU and ran %s, all threads together in %s", facts.Clean(d.Name),
+			d.PID, facts.LostTime(d), d.Ran, d.Over)
 	}
 	if len(throttled) > 0 {
 		t := throttled[0]
@@ -54,21 +54,23 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 	}
 	if r := f.RPC[facts.RPCContainers]; slow {
 		Addf(&e.For, "the runtime answers slowly, or not at all")
-	} else if r.Outcome == facts.Answered {
+	} else if !starved && r.Outcome == facts.Answered {
 		Addf(&e.Against, "%v", r.Last())
 	}
 	missing(f.Seen.Cgroups, &e, "throttling of the runtime and the kubelet")
 	return newFinding(criticalIf(critical), step, summary, e, subject).advise(func(s *Steps, _ string) {
-		s.Look("grep . /proc/pressure/cpu; vmstat 1 5", "Check if it goes on; st is what the machine beneath takes.")
-		s.Look("ps -eo pid,ni,cls,pcpu,etime,comm --sort=-pcpu | head -n 15", "List who uses the CPUs, and with which priority.")
-		if pid := f.Target.Daemon.PID; starved && pid > 1 {
+		s.Look("grep . /proc/pressure/cpu; vmstat 1 5", "Check if it goes on; st is CPU time that the hypervisor took.")
+		s.Look("ps -eo pid,ni,cls,pcpu,etime,comm --sort=-pcpu | head -n 15",
+			"List who uses the CPUs, with priorities.")
+		if pid := f.Target.Daemon.PID; starved && len(throttled) == 0 && pid > 1 {
 			s.Look(textf("ps -o pid,ni,cls,psr,comm -p %d; taskset -pc %[1]d", pid),
 				"Check its priority (NI above 0, class IDL) and the CPUs that it may use.")
 			s.Add(checks.TouchesRuntime, textf("chrt -a -o -p 0 %d; renice -n 0 $(ls /proc/%[1]d/task)", pid),
 				"Gives it a normal priority again. Nothing is restarted.")
 		}
 		if facts.Safe(unit) {
-			s.Look("systemctl show "+unit+" -p CPUQuotaPerSecUSec -p Slice", "Check if the limit is the unit's or its slice's.")
+			s.Look("systemctl show "+unit+" -p CPUQuotaPerSecUSec -p Slice",
+				"Check if the limit is the unit's or its slice's.")
 			s.Add(checks.TouchesScheduler, "systemctl set-property --runtime "+unit+" CPUQuota=", untilBoot)
 		}
 		s.cordon()

@@ -18,9 +18,12 @@ const FilesystemHung = "FilesystemHung"
 
 var filesystemHung = cause(FilesystemHung, recogniseFilesystemHung, loggedFilesystemHung, "host.mounts")
 
-// hurts reports whether the kubelet or the runtime that was asked uses a mount, so that it hangs with it: it is a pod's or
-// a driver's, or lies in their folders. One of another runtime, or of a container of docker's, is none of them.
+// hurts reports whether the kubelet or the runtime that was asked uses a mount, so that it hangs with it: it is a pod's
+// or a driver's, or lies in their folders. One of another runtime, or of a container of docker's, does not count.
 func hurts(f *facts.Facts, m host.Mount) bool {
+	if m.PID != 0 {
+		return m.Inside.Role == host.RoleKubelet || m.PID == f.Target.Daemon.PID
+	}
 	if m.PodUID != "" || m.Driver != "" || !m.Network {
 		return true
 	}
@@ -60,23 +63,27 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	}
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'not responding|server .* OK|timed out|fuse|ceph|cifs'",
-			"Since when, and which server? Do not restart the kubelet while this lasts: it may never come up.")
+			"Find the server, and since when it is silent. Do not restart the kubelet meanwhile: it may never come up.")
 		s.lookBlocked()
 		for _, m := range top(mounts) {
 			if server := serverOf(m); server != "" {
-				s.Look("ping -c 3 -W 2 "+server, "Is the server up? Bringing it back frees everything.")
+				s.Look("ping -c 3 -W 2 "+server, "Check if the server is up; once it answers, everything goes on.")
 			}
 			if !facts.SafePath.MatchString(m.Point) {
 				continue
 			}
-			s.Look("stat -f "+m.Point+" & sleep 5; jobs", "Still running, it hangs. Enter no path below it in a shell.")
+			inside := choose(m.PID > 0, textf("nsenter -t %d -m -- ", m.PID), "")
+			s.Look(inside+"stat -f "+m.Point+" & sleep 5; jobs",
+				"If it still runs, the mount hangs. Enter no path below it in a shell.")
 			if m.Network {
-				s.Add(checks.TouchesPod, "umount -f "+m.Point, "Only if the server is gone: unwritten data is lost.")
-				s.Add(checks.TouchesPod, "umount -l "+m.Point, "Hides the mount where -f was not enough.")
+				s.Add(checks.TouchesPod, inside+"umount -f "+m.Point,
+					"Only if the server is gone: unwritten data is lost.")
+				s.Add(checks.TouchesPod, inside+"umount -l "+m.Point, "Hides the mount where -f was not enough.")
 			}
-			addDeletePod(f, s, podOf(f, m.PodUID), "The mount's pod. It ends only after the mount answers.")
+			addDeletePod(f, s, podOf(f, m.PodUID), "The pod of the mount; it ends only after the mount answers.")
 		}
-		s.addNodeIf(mounts[0].Hung, "For tasks that wait for good. A clean shutdown may hang in the same mount.")
+		s.addNodeIf(critical && mounts[0].Hung,
+			"For tasks that wait for good. A clean shutdown may hang in the same mount.")
 	})
 }
 
@@ -90,11 +97,14 @@ func mountLine(f *facts.Facts, m host.Mount) string {
 		line += ", driver " + facts.Clean(m.Driver)
 	}
 	line += ")"
-	if m.PodUID != "" {
+	switch {
+	case m.PID != 0:
+		line += " in the mount namespace of " + cmp.Or(facts.OwnerLabel(f, m.Inside), textf("process %d", m.PID))
+	case m.PodUID != "":
 		line += " of " + facts.PodLabel(f, m.PodUID)
 	}
 	if m.Hung {
-		return line + " has not answered for " + units.Duration(m.Waiting)
+		return line + " hangs: no reply in " + units.Duration(m.Waiting)
 	}
 	return line + " answers: " + facts.Clean(m.Err)
 }

@@ -68,7 +68,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		summary = textf("requests to disk %s take %s", facts.Clean(d.Slow[0].Name), facts.Await(d.Slow[0]))
 	}
 	if len(d.Writers) > 0 && len(d.Failing)+len(d.Throttled) == 0 {
-		summary += "; most is written by " + facts.WriterLabel(f, d.Writers[0])
+		summary += "; the heaviest writer is " + facts.WriterLabel(f, d.Writers[0])
 	}
 	stallEvidence(f, &e)
 	for _, slow := range d.Slow[:min(len(d.Slow), 2)] {
@@ -83,20 +83,22 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		subjects = []checks.Subject{{Kind: "Node", Name: "disks"}}
 	}
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
-		s.Look("grep . /proc/pressure/io; iostat -x 1 5", "Does it go on? Read w_await and f_await, not %util.")
+		s.Look("grep . /proc/pressure/io; iostat -x 1 5", "Check if it goes on: w_await and f_await, not %util.")
 		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'I/O error|read-only|blocked for|reset controller'",
-			"Does the disk fail, or is it only slow?")
+			"Check if the disk fails or is only slow.")
 		s.lookBlocked()
 		if len(f.Disk.Failing) > 0 {
-			s.Look("grep -E ' ro[, ]' /proc/mounts", "What is read-only? The kernel makes it so after errors.")
+			s.Look("grep -E ' ro[, ]' /proc/mounts", "List what is read-only; the kernel remounts so after errors.")
 			tmpfs := 0
 			for _, r := range f.Disk.ReadOnly {
 				if r.Type == "tmpfs" && facts.SafePath.MatchString(r.Mount) {
 					tmpfs++ // it has no disk that could be damaged
-					s.Add(checks.TouchesRuntime, "mount -o remount,rw "+r.Mount, "Somebody made this tmpfs read-only.")
+					s.Add(checks.TouchesRuntime, "mount -o remount,rw "+r.Mount,
+						"Makes this tmpfs writable again; it has no disk that could be damaged.")
 				}
 			}
-			s.addNodeIf(len(f.Disk.Failing) > tmpfs, "After the data is safe. Replace the disk if it fails again.")
+			s.addNodeIf(len(f.Disk.Failing) > tmpfs,
+				"Reboot once the data is safe; replace the disk if it fails again.")
 			return
 		}
 		for _, w := range f.Disk.Throttled {
@@ -104,12 +106,13 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		}
 		for _, l := range f.Disk.Writes {
 			if mount := l.Writes.Mount; l.Writes.Hung && facts.SafePath.MatchString(mount) {
-				s.Add(checks.TouchesRuntime, "fsfreeze -u "+mount, "Only if tasks wait in percpu_rwsem_wait.")
+				s.Add(checks.TouchesRuntime, "fsfreeze -u "+mount,
+					"Thaws the file system; only if tasks wait in percpu_rwsem_wait.")
 			}
 		}
 		for _, w := range f.Disk.Writers {
 			if w.PID > 1 {
-				s.Look(textf("cat /proc/%d/io /proc/%[1]d/cgroup", w.PID), "What does it write, and for whom?")
+				s.Look(textf("cat /proc/%d/io /proc/%[1]d/cgroup", w.PID), "Check what it writes, and for whom.")
 				addDeletePod(f, s, podOf(f, w.PodUID), "Stops the heaviest writer, if its work can wait.")
 			}
 		}
@@ -160,9 +163,9 @@ func stallEvidence(f *facts.Facts, e *checks.Evidence) {
 	case io == nil:
 		missing(f.Seen.Pressure, e, "pressure of disks (/proc/pressure/io)")
 	case io.Full.Avg10 >= f.Limits.Node.IOFull:
-		Addf(&e.For, "everything that wanted to run waited for disks in %s (PSI io full)", facts.PressureText(io.Full))
+		Addf(&e.For, "all tasks waited for disks in %s (PSI io full)", facts.PressureText(io.Full))
 	case io.Some.Avg10 < 1 && len(f.Disk.Failing) == 0:
-		Addf(&e.Against, "hardly anything waits for a disk: %s (PSI io some)", facts.PressureText(io.Some))
+		Addf(&e.Against, "almost nothing waits for a disk: %s (PSI io some)", facts.PressureText(io.Some))
 	}
 	logEvidence(f, e, signature.BlockIOError, signature.FilesystemError, signature.NameReserved)
 	missing(f.Seen.Writes, e, "timed writes into the runtime's folder")

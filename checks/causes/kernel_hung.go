@@ -78,8 +78,8 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 	})
 }
 
-// kernelHolds reports whether a hung task, or a CPU, holds up more than itself: a part of the runtime or the kubelet, or
-// a thread of the kernel.
+// kernelHolds reports whether a hung task, or a CPU, holds up more than itself: it is a part of the runtime or the
+// kubelet, or a thread of the kernel.
 func kernelHolds(f *facts.Facts) bool {
 	holds := func(t facts.LogTask) bool { return t.Role() != facts.RoleOther || t.IsKernels() }
 	return facts.LockedUp(f) || slices.ContainsFunc(f.Log.HungTasks, holds)

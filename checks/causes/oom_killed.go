@@ -79,7 +79,8 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 		s.lookIf(!mended, "grep . /proc/pressure/memory; free -m", "Check if memory is still short: full avg10 > 5.")
 		s.lookIf(!mended, "ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "List who holds most memory now.")
 		s.lookIf(oomHits(f, facts.RoleRuntime) && f.Target.Unit != "",
-			"systemctl show "+f.Target.Unit+" -p MemoryMax -p MemoryCurrent", "Check the memory limit of the runtime's unit.")
+			"systemctl show "+f.Target.Unit+" -p MemoryMax -p MemoryCurrent",
+			"Check the memory limit of the runtime's unit.")
 		s.lookIf(oomHits(f, facts.RoleKubelet), "systemctl show "+f.Target.KubeletUnit+" -p MemoryMax -p MemoryCurrent",
 			"Check the memory limit of the kubelet's unit.")
 		if f.Pressure.MemoryLow {

@@ -176,7 +176,7 @@ type Pressure struct {
 	// the control groups of runtime and kubelet, and those above them, that were kept from running for much of the time
 	Throttled []host.Throttling
 
-	// Starved are the runtime that was asked and the kubelet, where their threads wait for a CPU much longer than they run.
+	// the runtime that was asked and the kubelet, where their threads wait for a CPU much longer than they run
 	Starved []host.Delay
 }
 

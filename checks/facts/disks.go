@@ -16,8 +16,8 @@ import (
 // disk a few times.
 const muchWritten = 1 << 20 // bytes a second
 
-// What a control group may write at most to stop a runtime or a kubelet. A pod start takes dozens of commits of two fsyncs
-// each: with 100 writes a second that takes a second and more. An image layer of 60 MB takes a minute at 1 MiB/s.
+// A control group that may write no more than this holds a runtime up. A pod start takes dozens of commits of two
+// fsyncs each: with 100 writes a second that is a second and more. An image layer of 60 MB takes a minute at 1 MiB/s.
 const (
 	fewWrites = 100     // a second
 	fewBytes  = 1 << 20 // a second

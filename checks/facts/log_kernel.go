@@ -97,7 +97,8 @@ func isHungNoMore(f *Facts, t LogTask) bool {
 	i := slices.IndexFunc(f.Processes, func(p host.Process) bool { return p.PID == t.PID })
 	blocked := func(b host.BlockedTask) bool { return b.TID == t.PID || b.PID == t.PID }
 	if t.PID > 0 && (i >= 0 || f.Seen.Tasks.OK) {
-		return (i < 0 || !IsUninterruptible(&f.Processes[i])) && !slices.ContainsFunc(f.Seen.Tasks.Value.Blocked, blocked)
+		return (i < 0 || !IsUninterruptible(&f.Processes[i])) &&
+			!slices.ContainsFunc(f.Seen.Tasks.Value.Blocked, blocked)
 	}
 	return !Fresh(f, t.last, stillHung)
 }
@@ -164,8 +165,8 @@ func deriveKills(f *Facts) {
 	}
 }
 
-// oomVictims returns the tasks that the kernel killed for memory, each once. Those that a list of the most frequent ones
-// may leave out are added where the node needs them.
+// oomVictims returns the tasks that the kernel killed for memory, each once. The log's list of the most frequent ones
+// may lack those that the node needs, so they are added.
 func oomVictims(f *Facts) []LogTask {
 	all := tasksOf(f, signature.OOMKill)
 	if f.Journal == nil {
@@ -212,7 +213,8 @@ func oomMended(f *Facts) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(f.Log.NodeVictims, func(name string) bool { return strings.HasPrefix(name, unitVictim) })
+	ofUnit := func(name string) bool { return strings.HasPrefix(name, unitVictim) }
+	return !slices.ContainsFunc(f.Log.NodeVictims, ofUnit)
 }
 
 // unitVictim begins the name of a victim of which systemd names the unit alone.

@@ -33,7 +33,8 @@ func derivePressure(f *Facts) {
 		p.MemorySeverity, p.MemoryShort = checks.Warning, true
 	}
 	p.Throttled = filter(f.Seen.Cgroups.Value.Throttled, func(t host.Throttling) bool {
-		return t.PodUID == "" && holdsDaemon(f, t.Path) && t.Periods >= l.ThrottledPeriods && ThrottledShare(t) >= l.Throttled
+		return t.PodUID == "" && t.Periods >= l.ThrottledPeriods && ThrottledShare(t) >= l.Throttled &&
+			holdsDaemon(f, t.Path)
 	})
 	slices.SortStableFunc(p.Throttled,
 		func(a, b host.Throttling) int { return cmp.Compare(ThrottledShare(b), ThrottledShare(a)) })

@@ -51,8 +51,8 @@ func Serve(args []string, out io.Writer) int {
 	lines := json.NewEncoder(out)
 	err := lines.Encode(reply{})
 	for _, name := range args[2:] {
-		// The names of the process and of the thread that may hang, which the kernel reports. Without /proc no later run
-		// searches for them.
+		// The names of the process, and of the thread that may hang, which the kernel reports. Without /proc no later
+		// run searches for them.
 		for _, comm := range []string{"/proc/self/comm", "/proc/thread-self/comm"} {
 			_ = os.WriteFile(comm, []byte(childName(args[0], name)), 0)
 		}

@@ -4,7 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
+	"path"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -20,6 +24,8 @@ type Mount struct {
 	Network bool   // answers depend on another machine or on a process: nfs, cifs, ceph, fuse, 9p, ...
 	PodUID  string // from /var/lib/kubelet/pods/UID/...
 	Driver  string // the plugin: kubernetes.io~csi, kubernetes.io~nfs, ...
+	PID     int    // a process in whose mount namespace it is; 0 for the host's
+	Inside  Owner  // of that process
 
 	Asked   bool
 	Err     string        // an error that it answered: stale file handle, ...
@@ -76,9 +82,22 @@ func ProbeMounts(
 			spots[i] = append(spots[i], m.point)
 		}
 	}
+	inner, errInner := people.innerMounts(ctx, table)
+	for _, m := range inner {
+		spots = append(spots, spot{path.Join("/proc", strconv.Itoa(m.PID), "root", m.Point)})
+	}
 	outcomes, err := child.ask(ctx, root, people, verbMount, spots)
+	err = errors.Join(err, errInner)
 	result.Left = left
 	for i, o := range outcomes {
+		if of := i - len(systems); of >= 0 {
+			if o.asked {
+				m := inner[of]
+				m.Asked, m.Hung, m.Waiting, m.Err = true, o.hung, o.waiting, o.reply.Err
+				result.Probed = append(result.Probed, m)
+			}
+			continue
+		}
 		if !o.asked {
 			result.Left += len(systems[i])
 			continue
@@ -104,6 +123,56 @@ func ProbeMounts(
 		result.Probed, result.Left = result.Probed[:maxProbed], result.Left+more
 	}
 	return result, err
+}
+
+// maxNamespaces bounds the mount namespaces that are looked into: those of all containers of a full node.
+const maxNamespaces = 400
+
+// innerMounts returns the mounts over the network that only a container, the runtime or the kubelet sees. Each
+// container has a mount namespace, and so has a unit with private mounts.
+func (p Population) innerMounts(ctx context.Context, of mountTable) ([]Mount, error) {
+	hosts, known := map[string]bool{}, map[string]bool{}
+	for _, m := range of.lines {
+		hosts[m.device] = true
+	}
+	for _, dir := range []string{"/proc/self", p.dir(1)} {
+		ns, _ := os.Readlink(dir + "/ns/mnt")
+		known[ns] = true
+	}
+	var pids []int
+	for _, st := range p.byWorth() { // daemons first
+		ns, err := os.Readlink(p.dir(st.pid) + "/ns/mnt")
+		if err == nil && !known[ns] && len(pids) < maxNamespaces {
+			known[ns] = true
+			pids = append(pids, st.pid)
+		}
+	}
+	tables, err := gather(ctx, pids, func(at *position, pid int) (mountTable, bool) {
+		at.enter("the mounts of process %d (%s)", pid, p.all[pid].comm)
+		text, err := readLimited(filepath.Join(p.dir(pid), "mountinfo"), 1<<20)
+		t, errParse := parseMounts(strings.NewReader(text))
+		return t, err == nil && errParse == nil
+	})
+	var all []Mount
+	for _, pid := range pids {
+		for _, m := range tables[pid].lines {
+			if remote(m.kind) && !hosts[m.device] && len(all) < maxProbed {
+				all = append(all, Mount{Point: m.point, Type: m.kind, Source: m.source, Network: true, PID: pid})
+			}
+		}
+	}
+	owners := map[*Owner]int{}
+	for i := range all {
+		owners[&all[i].Inside] = all[i].PID
+	}
+	err = errors.Join(err, p.setOwners(ctx, owners))
+	all = slices.DeleteFunc(all, func(m Mount) bool {
+		return m.Inside.Role == "" && m.Inside.ObjectID == "" && m.Inside.PodUID == ""
+	})
+	for i := range all {
+		all[i].PodUID = all[i].Inside.PodUID
+	}
+	return all, err
 }
 
 // probable returns the mounts to probe, by file system: those over the network first. Of those that there is no room

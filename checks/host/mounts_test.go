@@ -80,7 +80,8 @@ func TestParseMountLine(t *testing.T) {
 			options: "rw,errors=remount-ro",
 		},
 		`36 35 0:44 / /a\040b\011c\012d\134e\043f\9g\04 rw - fuse.x\040y a\040b rw`: {
-			id: 36, parent: 35, device: "0:44", root: "/", point: "/a b\tc\nd\\e#f\\9g\\04", kind: "fuse.x y", source: "a b",
+			id: 36, parent: 35, device: "0:44", root: "/", point: "/a b\tc\nd\\e#f\\9g\\04", kind: "fuse.x y",
+			source:  "a b",
 			options: "rw",
 		},
 		"36 35 0:44 / /a rw - fuse.s3fs  rw": {

@@ -57,8 +57,8 @@ func (m *Match) set(name, value string) {
 	default:
 		*map[string]*string{
 			"process": &m.Process, "path": &m.Path, "limiter": &m.Limiter, "device": &m.Device,
-			"container": &m.Container, "containerID": &m.ContainerID, "sandboxID": &m.SandboxID, "pod": &m.Pod, "namespace": &m.Namespace,
-			"uid": &m.PodUID,
+			"container": &m.Container, "containerID": &m.ContainerID, "sandboxID": &m.SandboxID, "pod": &m.Pod,
+			"namespace": &m.Namespace, "uid": &m.PodUID,
 		}[name] = keep(value)
 	}
 }

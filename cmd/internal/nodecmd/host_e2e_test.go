@@ -141,6 +141,12 @@ func TestEndToEndNodeDisk(t *testing.T) {
 		}
 	})
 	eventually(t, "no child of kdiag's is left", func() bool { return probesIn(point) == 0 })
+	t.Run("throttled by its control group", func(t *testing.T) { throttleWrites(t, c, p, sh("mountpoint -d "+point)) })
+	t.Run("read-only after an error", func(t *testing.T) {
+		sh("mount -o remount,errors=remount-ro " + point)
+		sh("echo 1 > /sys/fs/ext4/$(basename $(findmnt -no SOURCE " + point + "))/trigger_fs_error")
+		p.found(t, finding{checks.Critical, "/proc/mounts", filesystem(point), []string{"IOStall"}})
+	})
 }
 
 // cgroupDir returns where a control group lies in the hierarchy of a controller, version 1.

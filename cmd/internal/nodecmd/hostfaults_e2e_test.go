@@ -1,6 +1,7 @@
 package nodecmd_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -44,7 +46,7 @@ func TestEndToEndHostFaults(t *testing.T) {
 		}
 		got := p.node(t)
 		names(t, got)
-		const want = "box/pod-1 (c-0) was OOM-killed 4 times"
+		const want = "box/pod-1 (c0) was OOM-killed 4 times"
 		if notes := strings.Join(got.Report(t).Notes, "\n"); !strings.Contains(notes, want) {
 			t.Errorf("notes %q, want %q", notes, want)
 		}
@@ -52,31 +54,28 @@ func TestEndToEndHostFaults(t *testing.T) {
 	})
 
 	t.Run("CPU hogs beside a niced daemon", func(t *testing.T) {
-		release := hogs(t, c.PID())
-		defer release()
+		dir := makeCgroup(t, "cpu", "/"+box+"/crowd") // without it the kernel gives each session its share (autogroup)
+		enter(t, dir, c.PID())
+		defer enter(t, filepath.Dir(filepath.Dir(dir)), c.PID())
+		defer hogs(t, dir, c.PID())()
+		defer p.callers(t)()
 		for _, o := range []apptest.Outcome{p.node(t, "--rpc-timeout", "2s"), p.pleg(t, "--rpc-timeout", "2s")} {
 			starved(t, o, process(c.PID()))
 		}
 	})
 
 	t.Run("batch work on all CPUs", func(t *testing.T) {
-		var all []*exec.Cmd
-		for range 4 {
-			cmd := exec.Command("nice", "-n", "5", "busybox", "sh", "-c", "while :; do :; done")
-			apptest.Must(t, cmd.Start())
-			all = append(all, cmd)
-		}
-		defer end(all)
-		time.Sleep(2 * time.Second)
+		defer many(t, 4, "nice", "-n", "5", "busybox", "sh", "-c", "while :; do :; done")()
 		harmless(t, p.node(t))
 	})
 
 	t.Run("a CPU quota of 1 percent", func(t *testing.T) {
 		group := "/" + box + "/throttled"
 		dir := makeCgroup(t, "cpu", group)
-		apptest.Must(t, os.WriteFile(filepath.Join(dir, "cpu.cfs_quota_us"), []byte("1000"), 0))
+		apptest.Must(t, os.WriteFile(filepath.Join(dir, "cpu.cfs_quota_us"), []byte("1000"), 0)) // of 100,000
 		enter(t, dir, c.PID())
 		defer enter(t, filepath.Dir(filepath.Dir(dir)), c.PID())
+		defer p.callers(t)()
 		culprit := func(s checks.Subject) bool { return s.Name == group }
 		for _, o := range []apptest.Outcome{p.node(t, "--rpc-timeout", "2s"), p.pleg(t, "--rpc-timeout", "2s")} {
 			starved(t, o, culprit)
@@ -95,17 +94,56 @@ func TestEndToEndHostFaults(t *testing.T) {
 		}
 	})
 
+	t.Run("a dead mount that only a container sees", func(t *testing.T) {
+		first := containerPID(t, cgroup)
+		fuse := nodebox.OpenDeadFuse(t)
+		mount := exec.Command("nsenter", "-t", strconv.Itoa(first), "-m", "/bin/busybox", "sh", "-c",
+			"busybox mkdir /cloud && busybox mount -i -t fuse -o "+fuse.Options(3)+" dead.example:/bucket /cloud")
+		mount.ExtraFiles = []*os.File{fuse.Dev}
+		if out, err := mount.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		go fuse.Serve()
+		defer fuse.Dev.Close()
+		c := names(t, p.node(t), "FilesystemHung")
+		if c.Severity != checks.Warning || c.Subject.Pod != "pod-1" || c.Subject.Name != "/cloud" {
+			t.Errorf("%s: %s; %+v", c.Severity, c.Summary, c.Subject)
+		}
+	})
+
 	t.Run("a mount under another", func(t *testing.T) {
 		volumes := "/var/lib/kubelet/pods/" + pod.Config.Metadata.Uid + "/volumes"
 		inside := p
-		inside.inside = inMounts("mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet && mkdir -p " + volumes +
-			"/kubernetes.io~csi/data/mount && mount -t tmpfs none " + volumes + "/kubernetes.io~csi/data/mount && " +
+		inside.inside = inMounts("mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet && " +
+			"mkdir -p " + volumes + "/kubernetes.io~csi/data/mount && " +
+			"mount -t tmpfs none " + volumes + "/kubernetes.io~csi/data/mount && " +
 			"mount -t tmpfs none " + volumes)
 		got := inside.node(t)
 		names(t, got)
 		wantStatus(t, got, "host.mounts", checks.StatusWarning, volumes+"/kubernetes.io~csi/data/mount")
 		wantStatus(t, got, "host.mounts", checks.StatusWarning, "box/pod-1")
 	})
+}
+
+// throttleWrites lets the containerd alone write hardly anything. What kdiag writes is quick.
+func throttleWrites(t *testing.T, c *nodebox.Containerd, p program, device string) {
+	group := "/" + filepath.Base(c.Dir()) + "/slow"
+	dir := makeCgroup(t, "blkio", group)
+	apptest.Must(t, os.WriteFile(filepath.Join(dir, "blkio.throttle.write_iops_device"), []byte(device+" 4"), 0))
+	enter(t, dir, c.PID())
+	defer enter(t, "/sys/fs/cgroup/blkio", c.PID())
+	culprit := func(s checks.Subject) bool { return s.Kind == "Cgroup" && s.Name == group }
+	p.found(t, finding{checks.Warning, dir, culprit, []string{"IOStall"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var runs sync.WaitGroup
+	defer runs.Wait()
+	runs.Go(func() { _, _ = nodebox.RunPods(ctx, c.Endpoint(), nodebox.Pods{Count: 4, Containers: 1}) })
+	eventually(t, "a thread of containerd's waits for the disk", func() bool {
+		return strings.Contains(p.node(t).Stdout, `"severity": "critical"`)
+	})
+	finding{checks.Critical, dir, culprit, []string{"IOStall"}}.check(t, p.node(t))
+	cancel()
 }
 
 // starved checks that a report has the CPU as the root, a culprit, and no hang beside it that is not a consequence.
@@ -140,9 +178,9 @@ func harmless(t *testing.T, o apptest.Outcome) {
 	}
 }
 
-// hogs pins a process to one CPU, gives it the lowest priority there is, and starts others there which never pause. They
-// leave room for the other work of the machine. It returns what ends them.
-func hogs(t *testing.T, pid int) (release func()) {
+// hogs pins a process to one CPU, gives it the lowest priority there is, and starts others there which never pause, in
+// one control group, so that the other work of the machine gets its share. It returns what ends them.
+func hogs(t *testing.T, dir string, pid int) (release func()) {
 	t.Helper()
 	sh := func(command string) {
 		if out, err := exec.Command("/bin/sh", "-c", command).CombinedOutput(); err != nil {
@@ -150,24 +188,45 @@ func hogs(t *testing.T, pid int) (release func()) {
 		}
 	}
 	sh(fmt.Sprintf("taskset -apc 0 %d && chrt -a -i -p 0 %[1]d", pid))
-	var all []*exec.Cmd
-	for range 8 {
-		cmd := exec.Command("taskset", "-c", "0", "nice", "-n", "4", "busybox", "sh", "-c", "while :; do :; done")
-		apptest.Must(t, cmd.Start())
-		all = append(all, cmd)
-	}
-	time.Sleep(time.Second)
+	end := many(t, 40, "taskset", "-c", "0", "busybox", "sh", "-c",
+		"echo $$ > "+dir+"/cgroup.procs; while :; do :; done")
 	return func() {
-		end(all)
+		end()
 		sh(fmt.Sprintf("chrt -a -o -p 0 %d && taskset -apc 0-1 %[1]d", pid))
 	}
 }
 
-func end(all []*exec.Cmd) {
-	for _, cmd := range all {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+// callers keep the runtime busy, as a kubelet does.
+func (p program) callers(t *testing.T) (end func()) {
+	return many(t, 3, "nice", p.path, "relist", "--for", "2m", "--interval", "1ms", "--runtime-endpoint", p.endpoint)
+}
+
+// many runs a command many times at once until end.
+func many(t *testing.T, n int, command ...string) (end func()) {
+	t.Helper()
+	var all []*exec.Cmd
+	for range n {
+		cmd := exec.Command(command[0], command[1:]...)
+		apptest.Must(t, cmd.Start())
+		all = append(all, cmd)
 	}
+	time.Sleep(2 * time.Second) // pressure is a mean of seconds
+	return func() {
+		for _, cmd := range all {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+}
+
+// containerPID returns a process of a container, by its control group.
+func containerPID(t *testing.T, cgroup string) int {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(cgroupDir(t, "freezer", cgroup), "cgroup.procs"))
+	apptest.Must(t, err)
+	pid, err := strconv.Atoi(strings.Fields(string(b))[0])
+	apptest.Must(t, err)
+	return pid
 }
 
 // makeCgroup makes a control group of version 1 that the test removes.
