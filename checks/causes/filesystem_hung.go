@@ -72,13 +72,12 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 			if !facts.SafePath.MatchString(m.Point) {
 				continue
 			}
-			inside := choose(m.PID > 0, textf("nsenter -t %d -m -- ", m.PID), "")
-			s.Look(inside+"stat -f "+m.Point+" & sleep 5; jobs",
-				"If it still runs, the mount hangs. Enter no path below it in a shell.")
-			if m.Network {
-				s.Add(checks.TouchesPod, inside+"umount -f "+m.Point,
-					"Only if the server is gone: unwritten data is lost.")
-				s.Add(checks.TouchesPod, inside+"umount -l "+m.Point, "Hides the mount where -f was not enough.")
+			point := choose(m.PID > 0, textf("/proc/%d/root", m.PID), "") + m.Point
+			s.Look("stat -f "+point+" & sleep 5; jobs", "Check if the mount still hangs: then the command still runs. "+
+				"Enter no path below it in a shell.")
+			if m.Network && m.PID == 0 {
+				s.Add(checks.TouchesPod, "umount -f "+m.Point, "Only if the server is gone: unwritten data is lost.")
+				s.Add(checks.TouchesPod, "umount -l "+m.Point, "Hides the mount where -f was not enough.")
 			}
 			addDeletePod(f, s, podOf(f, m.PodUID), "The pod of the mount; it ends only after the mount answers.")
 		}

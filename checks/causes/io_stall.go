@@ -133,6 +133,7 @@ func limitLine(w host.WriteLimit) string {
 // writesWait reports whether the runtime or the kubelet is seen to wait for a disk, or does not answer.
 func writesWait(f *facts.Facts) bool {
 	return f.Pattern.Slow || f.Pattern.Hang != facts.HangNone ||
+		slices.ContainsFunc(f.Disk.Throttled, facts.WritesStand) ||
 		slices.ContainsFunc(f.Seen.Tasks.Value.Blocked, func(t host.BlockedTask) bool {
 			return (t.PID == f.Target.Daemon.PID || t.Role == host.RoleKubelet) && facts.WaitOf(t) == facts.WaitDisk
 		})

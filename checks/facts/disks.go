@@ -21,7 +21,14 @@ const muchWritten = 1 << 20 // bytes a second
 const (
 	fewWrites = 100     // a second
 	fewBytes  = 1 << 20 // a second
+	// With a tenth of that no pod starts within the minutes that the kubelet waits.
+	hardlyAny = 10
 )
+
+// WritesStand reports whether the runtime or the kubelet may write so little that no pod starts.
+func WritesStand(w host.WriteLimit) bool {
+	return w.IOPS > 0 && w.IOPS <= fewWrites/hardlyAny || w.Bytes > 0 && w.Bytes <= fewBytes/hardlyAny
+}
 
 // deriveDisk works out the state of disks, file systems and mounts.
 func deriveDisk(f *Facts) {
