@@ -2,7 +2,6 @@ package causes
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -144,17 +143,10 @@ func addLift(s *Steps, w host.WriteLimit) {
 	if !safeDir(w.Dir) {
 		return
 	}
-	v1 := strings.Contains(w.Dir, "/blkio/")
-	s.Look(textf("grep -s . '%s/%s", w.Dir, choose(v1, "blkio.throttle.write'*", "io.max'")), "Show the limit.")
-	switch {
-	case facts.Safe(w.Unit):
+	s.Look(textf("grep -s . '%s'/io.max '%[1]s'/blkio.throttle.write*", w.Dir), "Show the limit.")
+	if facts.Safe(w.Unit) {
 		s.Add(checks.TouchesScheduler, textf("systemctl set-property --runtime %s IOWriteIOPSMax= IOWriteBandwidthMax=",
 			w.Unit), untilBoot)
-	case v1:
-		s.Add(checks.TouchesScheduler, textf("for f in '%s'/blkio.throttle.write_*_device; do echo '%s 0' > $f; done",
-			w.Dir, w.Device), untilBoot)
-	default:
-		s.Add(checks.TouchesScheduler, textf("echo '%s wbps=max wiops=max' > '%s/io.max'", w.Device, w.Dir), untilBoot)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -62,32 +61,6 @@ func deriveDisk(f *Facts) {
 	slices.SortStableFunc(d.Writers,
 		func(a, b host.Writer) int { return cmp.Compare(b.BytesPerSecond, a.BytesPerSecond) })
 	d.Writers = d.Writers[:min(len(d.Writers), MostNamed)]
-}
-
-// ownFolders leaves out the folders of other runtimes on the host: those in which another process than the one behind
-// the socket has its database open. cri-dockerd has none, and docker's are its own.
-func ownFolders(f *Facts) {
-	d := f.Target.Daemon
-	if d.PID == 0 || d.Guessed || strings.Contains(d.Label, "cri-dockerd") {
-		return
-	}
-	foreign := func(o host.Folder) bool {
-		return o.Role == host.FolderRuntime && o.PID != 0 && o.PID != d.PID
-	}
-	own := func(all []host.Folder) []host.Folder { return slices.DeleteFunc(slices.Clone(all), foreign) }
-	n := *f.Seen
-	n.Folders.Value = own(n.Folders.Value)
-	n.Writes.Value = filter(n.Writes.Value, func(w host.Writes) bool { return !foreign(w.Folder) })
-	n.Spaces.Value = slices.Clone(n.Spaces.Value)
-	for i := range n.Spaces.Value {
-		n.Spaces.Value[i].Folders = own(n.Spaces.Value[i].Folders)
-	}
-	n.Spaces.Value = filter(n.Spaces.Value, func(s host.Space) bool { return len(s.Folders) > 0 })
-	n.Disks.Value = slices.Clone(n.Disks.Value)
-	for i := range n.Disks.Value {
-		n.Disks.Value[i].Folders = own(n.Disks.Value[i].Folders)
-	}
-	f.Seen = &n
 }
 
 // A WriteLatency is what timed writes in one folder took.

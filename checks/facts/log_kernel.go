@@ -3,6 +3,7 @@ package facts
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strconv"
@@ -78,18 +79,15 @@ const stillHung = 3 * time.Minute
 // deriveHungTasks divides the tasks that the kernel reports as hung into those that hang still, the vital ones first,
 // and those that do not.
 func deriveHungTasks(f *Facts) {
-	var vital, others []LogTask
 	for _, t := range tasksOf(f, signature.HungTask, signature.SoftLockup, signature.RCUStall) {
-		switch {
-		case isHungNoMore(f, t):
-			f.Log.HungBefore = append(f.Log.HungBefore, t)
-		case t.Role() != RoleOther:
-			vital = append(vital, t)
-		default:
-			others = append(others, t)
+		list := &f.Log.HungTasks
+		if isHungNoMore(f, t) {
+			list = &f.Log.HungBefore
 		}
+		*list = append(*list, t)
 	}
-	f.Log.HungTasks = append(vital, others...)
+	slices.SortStableFunc(f.Log.HungTasks,
+		func(a, b LogTask) int { return first(a.Role() != RoleOther, b.Role() != RoleOther) })
 }
 
 // isHungNoMore reports whether a task that the kernel reported runs again, or is gone.
@@ -169,21 +167,13 @@ func deriveKills(f *Facts) {
 // may lack those that the node needs, so they are added.
 func oomVictims(f *Facts) []LogTask {
 	all := tasksOf(f, signature.OOMKill)
-	if f.Journal == nil {
-		return all
-	}
-	for _, k := range f.Journal.MemoryKills {
+	for _, k := range slices.Concat(f.Log.OOMOwn, f.Log.OOMShared) {
+		i := slices.IndexFunc(all, func(t LogTask) bool { return t.Name == k.Task })
+		if i < 0 {
+			i, all = len(all), append(all, LogTask{Name: k.Task, last: k.Last})
+		}
 		o := host.OwnerOfCgroup(k.Cgroup)
-		t := LogTask{Name: k.Task, InPod: o.PodUID != "" || o.ObjectID != "", last: k.Last}
-		known := false
-		for i := range all {
-			if all[i].Name == k.Task {
-				known, all[i].InPod = true, all[i].InPod || t.InPod
-			}
-		}
-		if !known && t.Role() != RoleOther {
-			all = append(all, t)
-		}
+		all[i].InPod = all[i].InPod || o.PodUID != "" || o.ObjectID != ""
 	}
 	return all
 }
@@ -192,29 +182,22 @@ func oomVictims(f *Facts) []LogTask {
 // not started again: its pod is, within that time.
 func oomMended(f *Facts) bool {
 	const settled, replaced = time.Minute, 5 * time.Minute
-	for _, v := range f.Log.OOMVictims {
-		var now *host.Process
-		switch r := v.Role(); r {
-		case RoleRuntime:
-			now = f.Target.Daemon.Process
-		case RoleKubelet:
-			if all := ProcessesOf(f, host.RoleKubelet); len(all) == 1 {
-				now = &all[0]
-			}
+	runs := map[Role]*host.Process{RoleRuntime: f.Target.Daemon.Process}
+	if all := ProcessesOf(f, host.RoleKubelet); len(all) == 1 {
+		runs[RoleKubelet] = &all[0]
+	}
+	lasts := func(v LogTask) bool {
+		now := runs[v.Role()]
+		switch v.Role() {
+		case RoleRuntime, RoleKubelet:
+			return now == nil || v.last == nil || !now.Started.After(*v.last) || AgeOf(f, *now) < settled
 		case RoleShim:
-			if Fresh(f, v.last, replaced) || f.Log.OOMBeforePLEG {
-				return false
-			}
-			continue
-		default:
-			continue
+			return Fresh(f, v.last, replaced) || f.Log.OOMBeforePLEG
 		}
-		if now == nil || v.last == nil || !now.Started.After(*v.last) || AgeOf(f, *now) < settled {
-			return false
-		}
+		return false
 	}
 	ofUnit := func(name string) bool { return strings.HasPrefix(name, unitVictim) }
-	return !slices.ContainsFunc(f.Log.NodeVictims, ofUnit)
+	return !slices.ContainsFunc(f.Log.OOMVictims, lasts) && !slices.ContainsFunc(f.Log.NodeVictims, ofUnit)
 }
 
 // unitVictim begins the name of a victim of which systemd names the unit alone.
@@ -233,41 +216,23 @@ func isNodeGroup(group string) bool {
 
 // OwnKills writes whom the kernel killed at their own limits, the most often first: pods, containers, services.
 func OwnKills(f *Facts) []string {
-	type victim struct {
-		name, task string
-		count      int
-	}
-	var all []victim
+	counts := map[string]int{}
 	for _, k := range f.Log.OOMOwn {
 		o := host.OwnerOfCgroup(k.Cgroup)
 		if o.PodUID != "" && OwnedBy(f, o).Pod == "" {
-			o.ObjectID = "" // of a container that is gone its pod may be there
+			o.ObjectID = "" // the container is gone, the pod may be there
 		}
-		v := victim{cmp.Or(OwnerLabel(f, o), Clean(k.Limit)), Clean(k.Task), int(k.Count)}
-		i := slices.IndexFunc(all, func(other victim) bool { return other.name == v.name })
-		if i < 0 {
-			i = len(all)
-			all = append(all, v)
-			all[i].count = 0
-		}
-		all[i].count += v.count
+		counts[cmp.Or(OwnerLabel(f, o), Clean(k.Limit))] += int(k.Count)
 	}
-	if n := f.Log.OOMKills; len(f.Log.OOMOwn)+len(f.Log.OOMShared) == 0 && !f.Log.OOMGlobal && n > 0 {
-		names := make([]string, 0, MostNamed)
-		for _, v := range f.Log.OOMVictims[:min(len(f.Log.OOMVictims), MostNamed)] {
-			names = append(names, v.Label())
-		}
-		all = append(all, victim{cmp.Or(units.List(names), "a process"), "", n})
+	if f.Log.OOMKills > 0 && f.Log.Read && len(f.Journal.MemoryKills) == 0 && !f.Log.OOMGlobal {
+		counts["a container"] = f.Log.OOMKills // which one, Linux before 4.19 does not log here
 	}
-	slices.SortStableFunc(all, func(a, b victim) int { return cmp.Compare(b.count, a.count) })
 	var lines []string
-	for _, v := range all {
-		line := fmt.Sprintf("%s was OOM-killed %s in %s at its own memory limit", v.name, units.Times(v.count),
-			units.Duration(f.Log.Window))
-		if v.task != "" {
-			line += ": process " + v.task
-		}
-		lines = append(lines, line)
+	for _, name := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	}) {
+		lines = append(lines, fmt.Sprintf("%s was OOM-killed %s in %s at its own memory limit", name,
+			units.Times(counts[name]), units.Duration(f.Log.Window)))
 	}
 	return lines
 }

@@ -32,9 +32,12 @@ func derivePressure(f *Facts) {
 	case low && full >= l.MemoryFull, full >= l.MemoryFullCritical, evicting:
 		p.MemorySeverity, p.MemoryShort = checks.Warning, true
 	}
+	unit := f.Target.RuntimeUnit
 	p.Throttled = filter(f.Seen.Cgroups.Value.Throttled, func(t host.Throttling) bool {
-		return t.PodUID == "" && t.Periods >= l.ThrottledPeriods && ThrottledShare(t) >= l.Throttled &&
-			holdsDaemon(f, t.Path)
+		if t.Role == host.RoleRuntime && unit != nil && t.Unit != "" && t.Unit != unit.Name {
+			return false // another runtime's
+		}
+		return t.PodUID == "" && t.Periods >= l.ThrottledPeriods && ThrottledShare(t) >= l.Throttled
 	})
 	slices.SortStableFunc(p.Throttled,
 		func(a, b host.Throttling) int { return cmp.Compare(ThrottledShare(b), ThrottledShare(a)) })
@@ -47,15 +50,6 @@ func starved(f *Facts) []host.Delay {
 		lost := LostTime(d)
 		return (d.Role == host.RoleKubelet || d.PID == f.Target.Daemon.PID) && d.Over > 0 && lost >= d.Over/2 &&
 			lost >= 3*d.Ran
-	})
-}
-
-// holdsDaemon reports whether the kubelet or the runtime that was asked is in a control group or below it, as far as is
-// known: another runtime on the host is not.
-func holdsDaemon(f *Facts, group string) bool {
-	all := f.Seen.Starvation.Value.Delays
-	return len(all) == 0 || f.Target.Daemon.PID == 0 || slices.ContainsFunc(all, func(d host.Delay) bool {
-		return (d.Role == host.RoleKubelet || d.PID == f.Target.Daemon.PID) && slices.Contains(d.Groups, group)
 	})
 }
 

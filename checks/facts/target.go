@@ -43,7 +43,6 @@ func deriveTarget(f *Facts) {
 		slices.Contains(strings.Fields(t.Unit), strings.TrimSuffix(u.Name, ".service"))) {
 		t.RuntimeUnit = u
 	}
-	ownFolders(f)
 	f.Agent.Unit = f.Seen.Systemd.Value.Kubelet
 	t.KubeletUnit = kubeletUnit(f)
 }

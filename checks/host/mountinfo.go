@@ -28,6 +28,7 @@ const unknownType = "unknown"
 type mountLine struct {
 	id       int
 	parent   int    // the mount on which it lies
+	pid      int    // of a process in whose mount namespace it is; 0 for the host's
 	device   string // of the superblock, major:minor
 	root     string // what of the file system is mounted
 	point    string
@@ -35,6 +36,14 @@ type mountLine struct {
 	source   string
 	options  string // of the file system
 	readOnly bool   // the mount or the whole file system
+}
+
+// within is the path to a mount from the host.
+func (m mountLine) within() string {
+	if m.pid == 0 {
+		return m.point
+	}
+	return path.Join("/proc", strconv.Itoa(m.pid), "root", m.point)
 }
 
 // A mountTable is the mounts of one namespace in their order: the later lies over the earlier.
@@ -64,11 +73,8 @@ func parseMountLine(line string) (mountLine, error) {
 	if !path.IsAbs(point) || of[0] == "" || !strings.Contains(f[2], ":") {
 		return mountLine{}, errors.New("a field of the line is none")
 	}
-	id, errID := strconv.Atoi(f[0])
-	parent, errParent := strconv.Atoi(f[1])
-	if err := cmp.Or(errID, errParent); err != nil {
-		return mountLine{}, err
-	}
+	id, _ := strconv.Atoi(f[0]) // the kernel's numbers
+	parent, _ := strconv.Atoi(f[1])
 	// Since Linux 6.15 ext4 stays mounted read-write after an error, and refuses writes.
 	readOnly := func(options string) bool {
 		return slices.ContainsFunc(strings.Split(options, ","), func(o string) bool {
@@ -140,12 +146,11 @@ func (t mountTable) of(name string) (mountLine, bool) {
 // hidden returns the mounts below a folder that others lie over: no path leads to them, so nobody can unmount them, and
 // their folders cannot be removed (EBUSY). It maps each to the one that hides it.
 func (t mountTable) hidden(dir string) map[mountLine]mountLine {
-	byID, at := map[int]mountLine{}, map[string][]mountLine{}
+	byID, at, found := map[int]mountLine{}, map[string][]mountLine{}, map[mountLine]mountLine{}
 	for _, m := range t.lines {
 		byID[m.id] = m
 		at[m.point] = append(at[m.point], m)
 	}
-	found := map[mountLine]mountLine{}
 	for _, m := range t.lines {
 		if !below(m.point, dir) {
 			continue

@@ -4,11 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -76,34 +75,29 @@ func ProbeMounts(
 	}
 	result.Hidden = top(result.Hidden, maxProbed, func(a, b HiddenMount) int { return cmp.Compare(a.Point, b.Point) })
 	systems, left := table.probable(kubeletDir)
+	inner, owners, errInner := people.innerMounts(ctx, table)
+	for _, m := range inner {
+		systems = append(systems, []mountLine{m})
+	}
 	spots := make([]spot, len(systems))
 	for i, s := range systems {
 		for _, m := range slices.Backward(s) { // the last lies on top
-			spots[i] = append(spots[i], m.point)
+			spots[i] = append(spots[i], m.within())
 		}
-	}
-	inner, errInner := people.innerMounts(ctx, table)
-	for _, m := range inner {
-		spots = append(spots, spot{path.Join("/proc", strconv.Itoa(m.PID), "root", m.Point)})
 	}
 	outcomes, err := child.ask(ctx, root, people, verbMount, spots)
 	err = errors.Join(err, errInner)
 	result.Left = left
 	for i, o := range outcomes {
-		if of := i - len(systems); of >= 0 {
-			if o.asked {
-				m := inner[of]
-				m.Asked, m.Hung, m.Waiting, m.Err = true, o.hung, o.waiting, o.reply.Err
-				result.Probed = append(result.Probed, m)
-			}
-			continue
-		}
 		if !o.asked {
 			result.Left += len(systems[i])
 			continue
 		}
 		for _, line := range systems[i] {
 			m := volumeOf(line.point, kubeletDir)
+			if line.pid != 0 {
+				m = Mount{PID: line.pid, Inside: *owners[line.pid], PodUID: owners[line.pid].PodUID}
+			}
 			m.Point, m.Type, m.Source, m.Network = line.point, line.kind, line.source, remote(line.kind)
 			m.Asked, m.Hung, m.Waiting, m.Err = true, o.hung, o.waiting, o.reply.Err
 			result.Probed = append(result.Probed, m)
@@ -130,49 +124,40 @@ const maxNamespaces = 400
 
 // innerMounts returns the mounts over the network that only a container, the runtime or the kubelet sees. Each
 // container has a mount namespace, and so has a unit with private mounts.
-func (p Population) innerMounts(ctx context.Context, of mountTable) ([]Mount, error) {
-	hosts, known := map[string]bool{}, map[string]bool{}
-	for _, m := range of.lines {
-		hosts[m.device] = true
+func (p Population) innerMounts(ctx context.Context, hosts mountTable) ([]mountLine, map[int]*Owner, error) {
+	known := map[string]bool{} // namespaces, and devices
+	for _, m := range hosts.lines {
+		known[m.device] = true
 	}
 	for _, dir := range []string{"/proc/self", p.dir(1)} {
 		ns, _ := os.Readlink(dir + "/ns/mnt")
 		known[ns] = true
 	}
-	var pids []int
+	owners, pids := map[int]*Owner{}, map[*Owner]int{}
 	for _, st := range p.byWorth() { // daemons first
 		ns, err := os.Readlink(p.dir(st.pid) + "/ns/mnt")
-		if err == nil && !known[ns] && len(pids) < maxNamespaces {
-			known[ns] = true
-			pids = append(pids, st.pid)
+		if err == nil && !known[ns] && len(owners) < maxNamespaces {
+			known[ns], owners[st.pid] = true, &Owner{}
+			pids[owners[st.pid]] = st.pid
 		}
 	}
-	tables, err := gather(ctx, pids, func(at *position, pid int) (mountTable, bool) {
+	errOwners := p.setOwners(ctx, pids)
+	tables, err := gather(ctx, slices.Sorted(maps.Keys(owners)), func(at *position, pid int) (mountTable, bool) {
 		at.enter("the mounts of process %d (%s)", pid, p.all[pid].comm)
-		text, err := readLimited(filepath.Join(p.dir(pid), "mountinfo"), 1<<20)
-		t, errParse := parseMounts(strings.NewReader(text))
-		return t, err == nil && errParse == nil
+		text, _ := readLimited(filepath.Join(p.dir(pid), "mountinfo"), 1<<20)
+		t, err := parseMounts(strings.NewReader(text))
+		o := owners[pid]
+		return t, err == nil && (o.Role != "" || o.ObjectID != "" || o.PodUID != "")
 	})
-	var all []Mount
-	for _, pid := range pids {
-		for _, m := range tables[pid].lines {
-			if remote(m.kind) && !hosts[m.device] && len(all) < maxProbed {
-				all = append(all, Mount{Point: m.point, Type: m.kind, Source: m.source, Network: true, PID: pid})
+	var all []mountLine
+	for pid, t := range tables {
+		for _, m := range t.lines {
+			if m.pid = pid; remote(m.kind) && !known[m.device] && len(all) < maxProbed {
+				all = append(all, m)
 			}
 		}
 	}
-	owners := map[*Owner]int{}
-	for i := range all {
-		owners[&all[i].Inside] = all[i].PID
-	}
-	err = errors.Join(err, p.setOwners(ctx, owners))
-	all = slices.DeleteFunc(all, func(m Mount) bool {
-		return m.Inside.Role == "" && m.Inside.ObjectID == "" && m.Inside.PodUID == ""
-	})
-	for i := range all {
-		all[i].PodUID = all[i].Inside.PodUID
-	}
-	return all, err
+	return all, owners, errors.Join(err, errOwners)
 }
 
 // probable returns the mounts to probe, by file system: those over the network first. Of those that there is no room

@@ -103,6 +103,10 @@ func TestEndToEndHostFaults(t *testing.T) {
 		}
 		go fuse.Serve()
 		defer fuse.Dev.Close()
+		defer func() {
+			apptest.Must(t, exec.Command("nsenter", "-t", strconv.Itoa(first), "-m", "/bin/busybox", "umount", "-f",
+				"/cloud").Run())
+		}()
 		c := names(t, p.node(t), "FilesystemHung")
 		if c.Severity != checks.Warning || c.Subject.Pod != "pod-1" || c.Subject.Name != "/cloud" {
 			t.Errorf("%s: %s; %+v", c.Severity, c.Summary, c.Subject)
