@@ -105,7 +105,8 @@ func (p Population) writeLimits(at *position, all hierarchies) (list []WriteLimi
 			limit := WriteLimit{PID: daemon.PID, Path: group, Dir: dir, Owner: ownerOfCgroup(group)}
 			limit.Role = daemon.Role
 			for _, file := range [][2]string{
-				{"io.max"}, {"blkio.throttle.write_iops_device", "wiops="},
+				{"io.max"},
+				{"blkio.throttle.write_iops_device", "wiops="},
 				{"blkio.throttle.write_bps_device", "wbps="},
 			} {
 				text, _ := readSmall(h.root, dir, file[0])

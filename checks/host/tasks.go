@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
 const (
@@ -18,6 +20,8 @@ const (
 	// maxSuspects bounds the threads in uninterruptible sleep that are read again. A dead file server under a busy
 	// node has hundreds.
 	maxSuspects = 2000
+	maxMaps     = 4 // processes whose memory map is tried
+	mapPatience = 300 * time.Millisecond
 	maxBlocked  = 100 // lasting ones that are kept
 	maxParents  = 10  // of zombies, that are named
 	maxFrames   = 32  // of a stack, innermost first
@@ -40,6 +44,8 @@ type BlockedTask struct {
 	Wchan    string   // kernel function that it waits in
 	Stack    []string // functions, innermost first, without addresses; nil when it may not be read
 	Started  time.Time
+	// MapLocked is set when its command line cannot be read: who looks at the memory map of the process waits with it.
+	MapLocked bool
 	Owner
 }
 
@@ -172,7 +178,29 @@ func (p Population) explain(ctx context.Context, tasks *Tasks) error {
 	for i, dir := range dirs {
 		tasks.Blocked[i].Stack = stacks[dir]
 	}
+	locked := map[int]bool{}
+	for i := range tasks.Blocked {
+		t := &tasks.Blocked[i]
+		if tried, ok := locked[t.PID]; ok || len(locked) == maxMaps {
+			t.MapLocked = tried
+			continue
+		}
+		locked[t.PID] = p.mapLocked(ctx, t.PID)
+		t.MapLocked = locked[t.PID]
+	}
 	return errors.Join(err, p.setOwners(ctx, pids))
+}
+
+// mapLocked reports whether the command line of a process, which lies in its memory, cannot be read.
+func (p Population) mapLocked(ctx context.Context, pid int) bool {
+	ctx, cancel := context.WithTimeout(ctx, mapPatience)
+	defer cancel()
+	_, err := within(ctx, func(at *position) (struct{}, error) {
+		at.enter("cmdline of process %d", pid)
+		nulSeparated(p.dir(pid), "cmdline")
+		return struct{}{}, nil
+	})
+	return errors.Is(err, deadline.ErrAbandoned)
 }
 
 // parseStack reads the functions of a kernel stack, without their addresses and offsets:

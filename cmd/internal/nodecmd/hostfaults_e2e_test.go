@@ -1,6 +1,7 @@
 package nodecmd_test
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,8 +9,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -104,12 +107,24 @@ func TestEndToEndHostFaults(t *testing.T) {
 		go fuse.Serve()
 		defer fuse.Dev.Close()
 		defer func() {
-			apptest.Must(t, exec.Command("nsenter", "-t", strconv.Itoa(first), "-m", "/bin/busybox", "umount", "-f",
-				"/cloud").Run())
+			// The first cuts the connection, and kdiag's child may still be there.
+			_ = exec.Command("nsenter", "-t", strconv.Itoa(first), "-m", "/bin/busybox", "sh", "-c",
+				"busybox umount -f /cloud; busybox umount -l /cloud").Run()
 		}()
 		c := names(t, p.node(t), "FilesystemHung")
 		if c.Severity != checks.Warning || c.Subject.Pod != "pod-1" || c.Subject.Name != "/cloud" {
 			t.Errorf("%s: %s; %+v", c.Severity, c.Summary, c.Subject)
+		}
+	})
+
+	t.Run("memory map locked", func(t *testing.T) {
+		pid := lockMap(t, cgroupDir(t, "freezer", cgroup))
+		for _, o := range []apptest.Outcome{p.node(t), p.pleg(t)} {
+			c := names(t, o, "TaskStuck")
+			if c.Subject.ID != strconv.Itoa(pid) || c.Subject.Pod != "pod-1" ||
+				!strings.Contains(strings.Join(c.Evidence.For, " "), "memory map is locked") {
+				t.Errorf("%s: %+v %q", c.Summary, c.Subject, c.Evidence.For)
+			}
 		}
 	})
 
@@ -208,6 +223,103 @@ func many(t *testing.T, n int, command ...string) (end func()) {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
 		}
+	}
+}
+
+// mapEnv makes the test binary the process that lockMap starts: it names a file. TestMain looks for it.
+const mapEnv = "KDIAG_TEST_MAP"
+
+// holdMap changes a page of a shared mapping of the file, and maps something else over it. The kernel writes the page
+// first, while it holds the lock of the process's memory map.
+func holdMap(name string) {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		panic(err)
+	}
+	const size = 1 << 12
+	page, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		panic(err)
+	}
+	page[0] = 1
+	os.Stdout.WriteString("up\n")
+	syscall.Syscall6(syscall.SYS_MMAP, uintptr(unsafe.Pointer(&page[0])), size, unix.PROT_READ,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED, ^uintptr(0), 0)
+}
+
+// lockMap starts a process in a control group whose memory map stays locked until the test ends: it has a page to write
+// to a file system that takes none.
+func lockMap(t *testing.T, dir string) int {
+	t.Helper()
+	fuse, point := nodebox.OpenDeadFuse(t), t.TempDir()
+	apptest.Must(t, unix.Mount("dead", point, "fuse", 0, fuse.Options(fuse.Dev.Fd())))
+	go serveReads(fuse.Dev)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), mapEnv+"="+point+"/file")
+	t.Cleanup(func() {
+		_ = unix.Unmount(point, unix.MNT_FORCE)
+		_ = unix.Unmount(point, unix.MNT_DETACH)
+		_ = fuse.Dev.Close()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	awaitUp(t, cmd)
+	enter(t, dir, cmd.Process.Pid)
+	eventually(t, "it writes its page", func() bool {
+		stack, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", cmd.Process.Pid))
+		return strings.Contains(string(stack), "vm_mmap")
+	})
+	return cmd.Process.Pid
+}
+
+// serveReads serves a file system with one file of zeros that takes no write (include/uapi/linux/fuse.h).
+func serveReads(dev *os.File) {
+	const headerIn, headerOut, attrSize = 40, 16, 88
+	put := binary.LittleEndian
+	attributes := func(reply []byte, inode uint64, mode uint32) []byte {
+		a := reply[len(reply)-attrSize:]
+		put.PutUint64(a, inode)
+		put.PutUint64(a[8:], 1<<20) // bytes
+		put.PutUint32(a[60:], mode)
+		put.PutUint32(a[64:], 1) // links
+		return reply
+	}
+	b := make([]byte, 1<<20)
+	for {
+		if n, err := dev.Read(b); err != nil || n < headerIn {
+			return
+		}
+		var reply []byte
+		errno := uint32(0)
+		switch put.Uint32(b[4:]) {
+		case 26: // INIT
+			reply = make([]byte, 64)
+			put.PutUint32(reply, 7)
+			put.PutUint32(reply[4:], 31)
+			put.PutUint32(reply[20:], 1<<17)
+		case 1: // LOOKUP
+			reply = attributes(make([]byte, 40+attrSize), 2, unix.S_IFREG|0o644)
+			put.PutUint64(reply, 2)
+		case 3: // GETATTR
+			mode := uint32(unix.S_IFREG | 0o644)
+			if put.Uint64(b[16:]) == 1 {
+				mode = unix.S_IFDIR | 0o755
+			}
+			reply = attributes(make([]byte, 16+attrSize), put.Uint64(b[16:]), mode)
+		case 14: // OPEN
+			reply = make([]byte, 16)
+		case 15: // READ
+			reply = make([]byte, put.Uint32(b[headerIn+16:]))
+		case 16, 2, 42: // WRITE, and FORGET, which has no reply
+			continue
+		default:
+			errno = uint32(1<<32 - int64(unix.ENOSYS))
+		}
+		out := make([]byte, headerOut, headerOut+len(reply))
+		put.PutUint32(out, uint32(headerOut+len(reply)))
+		put.PutUint32(out[4:], errno)
+		copy(out[8:16], b[8:16])
+		_, _ = dev.Write(append(out, reply...))
 	}
 }
 
