@@ -216,23 +216,28 @@ func isNodeGroup(group string) bool {
 
 // OwnKills writes whom the kernel killed at their own limits, the most often first: pods, containers, services.
 func OwnKills(f *Facts) []string {
-	counts := map[string]int{}
-	for _, k := range f.Log.OOMOwn {
+	counts, names := map[string]int{}, map[string]string{} // by pod, or by what it is else
+	for _, k := range f.Log.OOMOwn {                       // those most often killed first
 		o := host.OwnerOfCgroup(k.Cgroup)
 		if o.PodUID != "" && OwnedBy(f, o).Pod == "" {
 			o.ObjectID = "" // the container is gone, the pod may be there
 		}
-		counts[cmp.Or(OwnerLabel(f, o), Clean(k.Limit))] += int(k.Count)
+		name := cmp.Or(OwnerLabel(f, o), Clean(k.Limit))
+		key := cmp.Or(o.PodUID, name)
+		counts[key] += int(k.Count)
+		if names[key] == "" || OwnedBy(f, o).Name != "" && !strings.HasSuffix(names[key], ")") {
+			names[key] = name
+		}
 	}
 	if f.Log.OOMKills > 0 && f.Log.Read && len(f.Journal.MemoryKills) == 0 && !f.Log.OOMGlobal {
-		counts["a container"] = f.Log.OOMKills // which one, Linux before 4.19 does not log here
+		counts[""], names[""] = f.Log.OOMKills, "a container" // which one, Linux before 4.19 does not log here
 	}
 	var lines []string
-	for _, name := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+	for _, key := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
 		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
 	}) {
-		lines = append(lines, fmt.Sprintf("%s was OOM-killed %s in %s at its own memory limit", name,
-			units.Times(counts[name]), units.Duration(f.Log.Window)))
+		lines = append(lines, fmt.Sprintf("%s was OOM-killed %s in %s at its own memory limit", names[key],
+			units.Times(counts[key]), units.Duration(f.Log.Window)))
 	}
 	return lines
 }
