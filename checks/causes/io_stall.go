@@ -46,8 +46,8 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		e.For = append(e.For, d.Failing...)
 	}
 	if limits := d.Throttled; len(limits) > 0 && len(d.Failing) == 0 {
-		severity = facts.Worse(severity, criticalIf(writesWait(f)))
-		step = choose(writesWait(f), checks.Certain, step)
+		stand := slices.ContainsFunc(limits, facts.WritesStand)
+		severity, step = facts.Worse(severity, criticalIf(stand)), choose(stand, checks.Certain, step)
 		summary = limitLine(limits[0])
 		for _, w := range limits {
 			Addf(&e.For, "%s", limitLine(w))
@@ -101,7 +101,12 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 			return
 		}
 		for _, w := range f.Disk.Throttled {
-			addLift(s, w)
+			s.lookIf(safeDir(w.Dir), textf("grep -s . '%s'/io.max '%[1]s'/blkio.throttle.write*", w.Dir),
+				"Show the limit.")
+			if facts.Safe(w.Unit) {
+				s.Add(checks.TouchesScheduler,
+					"systemctl set-property --runtime "+w.Unit+" IOWriteIOPSMax= IOWriteBandwidthMax=", untilBoot)
+			}
 		}
 		for _, l := range f.Disk.Writes {
 			if mount := l.Writes.Mount; l.Writes.Hung && facts.SafePath.MatchString(mount) {
@@ -127,27 +132,6 @@ func limitLine(w host.WriteLimit) string {
 	}
 	return textf("the %s is throttled by its control group %s: %s to device %s", w.Role, facts.Clean(w.Path), rate,
 		facts.Clean(w.Device))
-}
-
-// writesWait reports whether the runtime or the kubelet is seen to wait for a disk, or does not answer.
-func writesWait(f *facts.Facts) bool {
-	return f.Pattern.Slow || f.Pattern.Hang != facts.HangNone ||
-		slices.ContainsFunc(f.Disk.Throttled, facts.WritesStand) ||
-		slices.ContainsFunc(f.Seen.Tasks.Value.Blocked, func(t host.BlockedTask) bool {
-			return (t.PID == f.Target.Daemon.PID || t.Role == host.RoleKubelet) && facts.WaitOf(t) == facts.WaitDisk
-		})
-}
-
-// addLift adds what shows a limit of writes, and what lifts it.
-func addLift(s *Steps, w host.WriteLimit) {
-	if !safeDir(w.Dir) {
-		return
-	}
-	s.Look(textf("grep -s . '%s'/io.max '%[1]s'/blkio.throttle.write*", w.Dir), "Show the limit.")
-	if facts.Safe(w.Unit) {
-		s.Add(checks.TouchesScheduler, textf("systemctl set-property --runtime %s IOWriteIOPSMax= IOWriteBandwidthMax=",
-			w.Unit), untilBoot)
-	}
 }
 
 // stallEvidence adds what speaks for and against a stalled disk besides the writes.

@@ -143,7 +143,7 @@ func diskStands(f *facts.Facts) bool {
 		severity, _ := w.Severity(f.Limits.Node)
 		return severity == checks.Critical
 	})
-	held := len(f.Disk.Throttled) > 0 && writesWait(f)
+	held := slices.ContainsFunc(f.Disk.Throttled, facts.WritesStand)
 	return (slow || held || len(f.Disk.Failing) > 0) && len(f.Disk.DeadMounts) == 0
 }
 

@@ -144,9 +144,9 @@ func (t mountTable) of(name string) (mountLine, bool) {
 }
 
 // hidden returns the mounts below a folder that others lie over: no path leads to them, so nobody can unmount them, and
-// their folders cannot be removed (EBUSY). It maps each to the one that hides it.
-func (t mountTable) hidden(dir string) map[mountLine]mountLine {
-	byID, at, found := map[int]mountLine{}, map[string][]mountLine{}, map[mountLine]mountLine{}
+// their folders cannot be removed (EBUSY).
+func (t mountTable) hidden(dir string) (found []HiddenMount) {
+	byID, at := map[int]mountLine{}, map[string][]mountLine{}
 	for _, m := range t.lines {
 		byID[m.id] = m
 		at[m.point] = append(at[m.point], m)
@@ -162,7 +162,7 @@ func (t mountTable) hidden(dir string) map[mountLine]mountLine {
 		for folder := path.Dir(m.point); folder != "/"; folder = path.Dir(folder) {
 			for _, other := range at[folder] {
 				if !above[other.id] && above[other.parent] {
-					found[m] = other
+					found = append(found, HiddenMount{m.point, volumeOf(m.point, dir).PodUID, other.point})
 				}
 			}
 		}

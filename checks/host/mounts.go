@@ -1,7 +1,6 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -38,7 +37,7 @@ type MountTable struct {
 	ByType  map[string]int
 	Kubelet int           // below the kubelet's folder
 	Probed  []Mount       // below the kubelet's folder, and every one over the network; bounded, hung ones first
-	Hidden  []HiddenMount // below the kubelet's folder; bounded
+	Hidden  []HiddenMount // below the kubelet's folder
 	Left    int           // that were not probed because there are too many, or the time was up
 }
 
@@ -64,16 +63,12 @@ func ProbeMounts(
 	if dir, ok := table.resolve(hostBase(root), kubeletDir); ok {
 		kubeletDir = dir
 	}
-	result := MountTable{Total: table.total, ByType: table.byType}
+	result := MountTable{Total: table.total, ByType: table.byType, Hidden: table.hidden(kubeletDir)}
 	for _, m := range table.lines {
 		if below(m.point, kubeletDir) {
 			result.Kubelet++
 		}
 	}
-	for m, over := range table.hidden(kubeletDir) {
-		result.Hidden = append(result.Hidden, HiddenMount{m.point, volumeOf(m.point, kubeletDir).PodUID, over.point})
-	}
-	result.Hidden = top(result.Hidden, maxProbed, func(a, b HiddenMount) int { return cmp.Compare(a.Point, b.Point) })
 	systems, left := table.probable(kubeletDir)
 	inner, owners, errInner := people.innerMounts(ctx, table)
 	for _, m := range inner {

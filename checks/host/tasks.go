@@ -179,14 +179,11 @@ func (p Population) explain(ctx context.Context, tasks *Tasks) error {
 		tasks.Blocked[i].Stack = stacks[dir]
 	}
 	locked := map[int]bool{}
-	for i := range tasks.Blocked {
-		t := &tasks.Blocked[i]
-		if tried, ok := locked[t.PID]; ok || len(locked) == maxMaps {
-			t.MapLocked = tried
-			continue
+	for i, t := range tasks.Blocked {
+		if _, tried := locked[t.PID]; !tried && len(locked) < maxMaps {
+			locked[t.PID] = p.mapLocked(ctx, t.PID)
 		}
-		locked[t.PID] = p.mapLocked(ctx, t.PID)
-		t.MapLocked = locked[t.PID]
+		tasks.Blocked[i].MapLocked = locked[t.PID]
 	}
 	return errors.Join(err, p.setOwners(ctx, pids))
 }

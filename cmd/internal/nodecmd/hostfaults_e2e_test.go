@@ -107,10 +107,36 @@ func TestEndToEndHostFaults(t *testing.T) {
 
 	// A daemon that was killed a minute ago and has run since is no trouble any more.
 	time.Sleep(time.Until(restarted.Add(61 * time.Second)))
-	t.Run("batch work on all CPUs", func(t *testing.T) {
-		defer many(t, 4, "nice", "-n", "5", "busybox", "sh", "-c", "while :; do :; done")()
-		harmless(t, p.node(t))
-	})
+	for _, tt := range []struct {
+		name   string
+		n      int
+		run    string // a shell's commands, which go on; empty for none
+		inside string // what kdiag alone sees
+	}{
+		{"batch work on all CPUs", 4, "while :; do :; done", ""},
+		{
+			"a copy of files", 1,
+			"while :; do dd if=/dev/zero of=" + t.TempDir() + "/x bs=1M count=100 conv=fsync; done", "",
+		},
+		{
+			"zombies in a container", 1, "echo $$ > " + cgroupDir(t, "freezer", cgroup) +
+				"/cgroup.procs; for i in $(seq 100); do true & done; exec sleep 100", "",
+		},
+		{
+			"a full file system of nobody's", 0, "",
+			"mount -t tmpfs -o size=1M none /home && ! dd if=/dev/zero of=/home/x bs=1M count=2 2> /dev/null",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			defer many(t, tt.n, "nice", "-n", "5", "busybox", "sh", "-c", tt.run)()
+			p := p
+			if tt.inside != "" {
+				p.inside = inMounts(tt.inside)
+			}
+			harmless(t, p.node(t))
+			harmless(t, p.pleg(t))
+		})
+	}
 
 	t.Run("a CPU quota of 1 percent", func(t *testing.T) {
 		group := "/" + box + "/throttled"
