@@ -40,7 +40,7 @@ func deriveDisk(f *Facts) {
 		if s.ReadOnly && hold(s.Folders, host.FolderRuntime, host.FolderState, host.FolderKubelet) {
 			d.ReadOnly = append(d.ReadOnly, s)
 			d.Failing = append(d.Failing,
-				fmt.Sprintf("the file system of %s cannot be written: it is mounted read-only",
+				fmt.Sprintf("the file system of %s is mounted read-only: nothing can be written",
 					Shortage{Space: s}.Name()))
 		}
 	}
@@ -134,12 +134,12 @@ func Await(d host.Disk) time.Duration { return max(d.ReadAwait, d.WriteAwait) }
 
 // DiskLine is the sentence about a disk.
 func DiskLine(d host.Disk) string {
-	line := fmt.Sprintf("%s: a read takes %s and a write %s in the mean, busy for %s of %s, %s in flight, %s/s "+
-		"written and %s/s read", Clean(d.Name), units.Duration(d.ReadAwait), units.Duration(d.WriteAwait),
+	line := fmt.Sprintf("%s: mean read %s, mean write %s, busy %s of %s, %s in flight, %s/s written, %s/s read",
+		Clean(d.Name), units.Duration(d.ReadAwait), units.Duration(d.WriteAwait),
 		units.Percent(min(d.Utilisation, 1)), units.Duration(d.Over), units.Count(d.InFlight, "request"),
 		Rate(d.WriteBytesPerSecond), Rate(d.ReadBytesPerSecond))
 	if len(d.Folders) > 0 {
-		line += "; on it lie " + FoldersLine(d.Folders)
+		line += "; folders on it: " + FoldersLine(d.Folders)
 	}
 	return line
 }

@@ -38,7 +38,8 @@ func TestReadStarvation(t *testing.T) {
 			n.write("proc/20/cgroup", tt.cgroup, cgroupRoot+tt.dir+group+"/"+tt.file[0], tt.file[1])
 			thread := func(tid int, state byte, schedstat string) {
 				dir := proc(20, "task/"+string(rune('0'+tid)))
-				n.write(dir+"/stat", statLine(stat{pid: tid, comm: "containerd", state: state}), dir+"/schedstat", schedstat)
+				st := stat{pid: tid, comm: "containerd", state: state}
+				n.write(dir+"/stat", statLine(st), dir+"/schedstat", schedstat)
 			}
 			thread(1, 'S', "5000000 7000000 3\n")
 			thread(2, 'R', "9000000 0 1\n")
@@ -51,8 +52,8 @@ func TestReadStarvation(t *testing.T) {
 			must(t, err)
 			equal(t, name, Starvation{
 				Delays: []Delay{{
-					PID: 20, Name: "containerd", Role: RoleRuntime, Ran: time.Millisecond, Waited: 900 * time.Millisecond,
-					Queued: 1, Over: 2 * time.Second,
+					PID: 20, Name: "containerd", Role: RoleRuntime, Ran: time.Millisecond,
+					Waited: 900 * time.Millisecond, Queued: 1, Over: 2 * time.Second,
 				}},
 				WriteLimits: []WriteLimit{{
 					PID: 20, Path: group, Device: "8:0", IOPS: tt.iops, Bytes: tt.bytes,
