@@ -21,7 +21,7 @@ import (
 type LogTask struct {
 	Name  string
 	PID   int        // 0 when not known
-	InPod bool       // its control group is of a pod: docker in docker, or a cluster in a cluster
+	InPod bool       // it is a pod's or another runtime's: docker in docker, or a cluster in a cluster
 	last  *time.Time // of the records that name it
 }
 
@@ -164,7 +164,8 @@ func deriveKills(f *Facts) {
 }
 
 // oomVictims returns the tasks that the kernel killed for memory, each once. The log's list of the most frequent ones
-// may lack those that the node needs, so they are added.
+// may lack those that the node needs, so they are added. A daemon that was killed while the one of the node ran is
+// another's, like one in a pod.
 func oomVictims(f *Facts) []LogTask {
 	all := tasksOf(f, signature.OOMKill)
 	for _, k := range slices.Concat(f.Log.OOMOwn, f.Log.OOMShared) {
@@ -175,22 +176,39 @@ func oomVictims(f *Facts) []LogTask {
 		o := host.OwnerOfCgroup(k.Cgroup)
 		all[i].InPod = all[i].InPod || o.PodUID != "" || o.ObjectID != ""
 	}
+	for i, v := range all {
+		now := daemonOf(f, v.Role())
+		all[i].InPod = v.InPod || now != nil && v.last != nil && now.Started.Before(v.last.Add(-startSkew)) &&
+			!now.Started.IsZero()
+	}
 	return all
 }
 
-// oomMended reports whether each daemon that was killed has been started again and has run for a while since. A shim is
-// not started again: its pod is, within that time.
+// startSkew is by how much the start of a process, which the kernel counts from the boot, may lie before its record in
+// the log.
+const startSkew = 2 * time.Second
+
+// daemonOf returns the process that has a role now; nil where it is not known.
+func daemonOf(f *Facts, r Role) *host.Process {
+	if all := ProcessesOf(f, host.RoleKubelet); r == RoleKubelet && len(all) == 1 {
+		return &all[0]
+	}
+	if r == RoleRuntime && !f.Target.Daemon.Guessed {
+		return f.Target.Daemon.Process
+	}
+	return nil
+}
+
+// oomMended reports whether each daemon that was killed has been started again; one that was killed several times must
+// have run for a while since. A shim is not started again: its pod is, within that time.
 func oomMended(f *Facts) bool {
 	const settled, replaced = time.Minute, 5 * time.Minute
-	runs := map[Role]*host.Process{RoleRuntime: f.Target.Daemon.Process}
-	if all := ProcessesOf(f, host.RoleKubelet); len(all) == 1 {
-		runs[RoleKubelet] = &all[0]
-	}
 	lasts := func(v LogTask) bool {
-		now := runs[v.Role()]
-		switch v.Role() {
+		now, r := daemonOf(f, v.Role()), v.Role()
+		switch r {
 		case RoleRuntime, RoleKubelet:
-			return now == nil || v.last == nil || !now.Started.After(*v.last) || AgeOf(f, *now) < settled
+			kills := count(f.Log.OOMVictims, func(o LogTask) bool { return o.Role() == r })
+			return now == nil || v.last == nil || kills > 1 && AgeOf(f, *now) < settled
 		case RoleShim:
 			return Fresh(f, v.last, replaced) || f.Log.OOMBeforePLEG
 		}

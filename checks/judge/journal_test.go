@@ -119,7 +119,7 @@ func TestJournalCauses(t *testing.T) {
 			logs(oom(memcgKill, "java"), bursts(signature.OOMKill, "java", 3, 3*time.Minute, time.Minute))),
 		row("the node out of memory", "OOMKilled",
 			logs(oom(strings.Replace(globalKill, "containerd", "java", 1), "java"))),
-		row("the runtime", "OOMKilled!", logs(oom(globalKill, "containerd pid 4711"))),
+		row("another runtime", "OOMKilled", logs(oom(globalKill, "containerd pid 4711"))),
 		row("a shim", "OOMKilled!", logs(oom(memcgKill, "containerd-shim pid 5000"))),
 		row("the docker of a pod", "healthy", logs(oom(memcgKill, "dockerd pid 7011"), inPod)),
 		row("CRI-O's conmon, which is in its pod's group", "OOMKilled!",
