@@ -49,11 +49,11 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 			cmp.Or(facts.Clean(k.Task), "processes"), units.Times(int(k.Count)))
 		subjects = []checks.Subject{{Kind: "Cgroup", Name: facts.Clean(k.Limit)}}
 	}
-	if last := facts.LastOf(f, signature.OOMKill, signature.UnitOOMKilled); last != nil {
+	if last := facts.LastKill(f); last != nil {
 		summary += ", last at " + facts.ClockText(f, *last)
 	}
 	if mended {
-		summary += "; it is over, and all of them run again"
+		summary += "; it is over"
 	}
 	addIf(f.Log.OOMGlobal, &e.For, "the node itself ran out of memory, not only one control group")
 	for _, k := range top(shared) {

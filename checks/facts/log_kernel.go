@@ -129,12 +129,24 @@ func nodeVictims(f *Facts) []string {
 // killed before it ended, and not long before its last good relist began.
 func oomBeforePLEG(f *Facts) bool {
 	const before = 2 * time.Minute // a relist that runs into what was left behind waits as long for its first call
-	all, last := f.Log.Incidents, LastOf(f, signature.OOMKill, signature.UnitOOMKilled)
+	all, last := f.Log.Incidents, LastKill(f)
 	if len(all) == 0 || last == nil || len(f.Log.NodeVictims) == 0 {
 		return false
 	}
 	e := all[len(all)-1]
 	return !last.After(*e.End) && !last.Before(cmp.Or(e.Anchor, e.Start).Add(-before))
+}
+
+// LastKill is when the kernel last killed for memory what the node cannot do without, else anything; nil when not
+// known.
+func LastKill(f *Facts) *time.Time {
+	last := LastOf(f, signature.UnitOOMKilled)
+	for _, v := range f.Log.OOMVictims {
+		if v.Role() != RoleOther && v.last != nil && (last == nil || v.last.After(*last)) {
+			last = v.last
+		}
+	}
+	return cmp.Or(last, LastOf(f, signature.OOMKill))
 }
 
 // deriveKills divides the kills for memory by whose memory was at its end: that of the node or of a group that all pods
