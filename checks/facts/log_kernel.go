@@ -211,15 +211,15 @@ func daemonOf(f *Facts, r Role) *host.Process {
 	return nil
 }
 
-// oomMended reports whether each daemon that was killed has been started again; one that was killed several times must
-// have run for a while since. A shim is not started again: its pod is, within that time.
+// oomMended reports whether each daemon that was killed has been started again; one that was killed several times
+// of late must have run for a while since. A shim is not started again: its pod is, within that time.
 func oomMended(f *Facts) bool {
 	const settled, replaced = time.Minute, 5 * time.Minute
 	lasts := func(v LogTask) bool {
 		now, r := daemonOf(f, v.Role()), v.Role()
 		switch r {
 		case RoleRuntime, RoleKubelet:
-			kills := count(f.Log.OOMVictims, func(o LogTask) bool { return o.Role() == r })
+			kills := count(f.Log.OOMVictims, func(o LogTask) bool { return o.Role() == r && Fresh(f, o.last, replaced) })
 			return now == nil || v.last == nil || kills > 1 && AgeOf(f, *now) < settled
 		case RoleShim:
 			return Fresh(f, v.last, replaced) || f.Log.OOMBeforePLEG
