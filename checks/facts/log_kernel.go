@@ -219,8 +219,8 @@ func oomMended(f *Facts) bool {
 		now, r := daemonOf(f, v.Role()), v.Role()
 		switch r {
 		case RoleRuntime, RoleKubelet:
-			kills := count(f.Log.OOMVictims, func(o LogTask) bool { return o.Role() == r && Fresh(f, o.last, replaced) })
-			return now == nil || v.last == nil || kills > 1 && AgeOf(f, *now) < settled
+			late := func(o LogTask) bool { return o.Role() == r && Fresh(f, o.last, replaced) }
+			return now == nil || v.last == nil || count(f.Log.OOMVictims, late) > 1 && AgeOf(f, *now) < settled
 		case RoleShim:
 			return Fresh(f, v.last, replaced) || f.Log.OOMBeforePLEG
 		}
