@@ -108,8 +108,15 @@ func (c *collector) take(r *record) {
 // descending reports whether the source is newest first, by what was seen of it.
 func (c *collector) descending() bool { return c.downs > 2*c.ups }
 
+// ownChild begins the names of kdiag's own child processes (package host), which it leaves behind in file systems that
+// hang. The kernel reports them, and they hold nothing up.
+const ownChild = "kdiag-"
+
 // keep keeps one match of a record.
 func (c *collector) keep(m *signature.Match, r *record, t timestamp) {
+	if strings.HasPrefix(m.Process, ownChild) {
+		return
+	}
 	b := Burst{
 		burstKey: burstKey{
 			Code: m.Signature.Code, host: unique.Make(r.host).Value(), PID: int32(r.pid), side: c.side(t),

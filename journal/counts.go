@@ -14,6 +14,8 @@ import (
 const (
 	topSubjects   = 10  // named per signature
 	exampleLength = 400 // bytes of an example record
+	// maxMemoryKills bounds the control groups with kills that are kept: more than a node has pods.
+	maxMemoryKills = 200
 )
 
 func earlier(a, b *time.Time) *time.Time {
@@ -106,6 +108,31 @@ func (h *history) counts() []Count {
 		func(a, b Count) int { return cmp.Or(byTime(a.First, b.First, 0), cmp.Compare(a.Code, b.Code)) },
 	)
 	return out
+}
+
+// memoryKills returns in which control groups the kernel killed for memory, and by whose limit, the most often first.
+func (h *history) memoryKills() []MemoryKill {
+	var all []MemoryKill
+	for i := range h.bursts {
+		b, call := &h.bursts[i], h.bursts[i].Call()
+		if !call.Placed {
+			continue
+		}
+		k := MemoryKill{
+			Cgroup: Clean(call.Cgroup, 253), Limit: Clean(call.Limiter, 253), Task: Clean(b.Object().Name, 200),
+		}
+		at := slices.IndexFunc(all, func(o MemoryKill) bool {
+			return o.Cgroup == k.Cgroup && o.Limit == k.Limit && o.Task == k.Task
+		})
+		if at < 0 {
+			at = len(all)
+			all = append(all, k)
+		}
+		all[at].Count += b.Count
+		all[at].First, all[at].Last = earlier(all[at].First, b.first.time()), later(all[at].Last, b.last.time())
+	}
+	slices.SortStableFunc(all, func(a, b MemoryKill) int { return cmp.Compare(b.Count, a.Count) })
+	return all[:min(len(all), maxMemoryKills)]
 }
 
 // Clean makes a text of a log safe to show on one line: no control characters, no more than limit bytes.

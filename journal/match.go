@@ -158,6 +158,7 @@ type Call struct {
 	Everywhere      bool   // the limit that was hit is the node's, not one process's
 	Constraint      string // of a kill for memory: memcg or global
 	Placed, Pods    bool   // the cgroup of the kill is named; it is of pods
+	Cgroup, Limiter string // of the kill, and the one that was at its limit
 }
 
 // Refused reports whether nothing listened on the runtime's socket.
@@ -183,6 +184,9 @@ func callOf(m *signature.Match, r *record) Call {
 		Sending: m.Sending,
 		Role:    laneRole(m.Role), Constraint: m.Constraint,
 		Placed: m.Constraint != "" && m.Path != "", Pods: m.Constraint != "" && strings.Contains(m.Path, "kubepods"),
+	}
+	if c.Placed {
+		c.Cgroup, c.Limiter = m.Path, m.Limiter
 	}
 	switch m.Signature.Code {
 	case signature.DiskFull, signature.FilesExhausted: // words that any program uses

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -177,6 +179,26 @@ func TestReadRangeExactly(t *testing.T) {
 			!strings.Contains(r.Signatures[0].Example, tt.example) {
 			t.Errorf("%s: %+v, want %d like %q", tt.name, r.Signatures, tt.count, tt.example)
 		}
+	}
+}
+
+// TestMemoryKills checks that kills are counted by the control group and by whose limit it was, and that kdiag's own
+// children are not reported as hung.
+func TestMemoryKills(t *testing.T) {
+	const pod = "/kubepods/burstable/pod1/0a"
+	var text strings.Builder
+	for i, where := range []string{"MEMCG,oom_memcg=" + pod, "MEMCG,oom_memcg=" + pod, "NONE,global_oom"} {
+		fmt.Fprintf(&text, "Nov 21 00:52:%02d n1 kernel: oom-kill:constraint=CONSTRAINT_%s,task_memcg=%s,task=java,"+
+			"pid=%d,uid=0\n", i, where, pod, 30123+i)
+	}
+	text.WriteString("Nov 21 00:52:12 n1 kernel: INFO: task kdiag-m0a1b2c3d:99 blocked for more than 122 seconds.\n")
+	r := readText(t, text.String(), Options{})
+	for i := range r.MemoryKills {
+		r.MemoryKills[i].First, r.MemoryKills[i].Last = nil, nil
+	}
+	want := []MemoryKill{{Cgroup: pod, Limit: pod, Task: "java", Count: 2}, {Cgroup: pod, Task: "java", Count: 1}}
+	if diff := cmp.Diff(want, r.MemoryKills); diff != "" || len(r.Signatures) != 1 {
+		t.Errorf("%s\n%+v", diff, r.Signatures)
 	}
 }
 

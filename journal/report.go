@@ -39,6 +39,9 @@ type Report struct {
 	Problems  []string   `json:"problems"`            // the findings, and what was not read, in a sentence each
 	NextSteps []NextStep `json:"nextSteps,omitempty"` // commands that only read
 
+	// MemoryKills are where the kernel killed for memory, the most often first; bounded.
+	MemoryKills []MemoryKill `json:"memoryKills,omitempty"`
+
 	Zone *time.Location `json:"-"` // of the clock that the logs were written by, as far as one is known; else UTC
 }
 
@@ -160,6 +163,17 @@ type SubjectCount struct {
 	Count int64      `json:"count"`
 	First *time.Time `json:"first,omitempty"`
 	Last  *time.Time `json:"last,omitempty"`
+}
+
+// A MemoryKill is how often the kernel killed processes of one name in one control group, by the records that name them
+// (Linux 4.19 and later).
+type MemoryKill struct {
+	Cgroup string     `json:"cgroup"`          // of the processes
+	Limit  string     `json:"limit,omitempty"` // the group that was at its limit; empty: the node ran out of memory
+	Task   string     `json:"task,omitempty"`  // the name of the processes
+	Count  int64      `json:"count"`
+	First  *time.Time `json:"first,omitempty"`
+	Last   *time.Time `json:"last,omitempty"`
 }
 
 // An Event is one occurrence, or a burst of the same one, for the timeline.

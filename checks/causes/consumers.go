@@ -135,18 +135,19 @@ func shown(all []consumer) bool {
 // after a pod that is ended.
 func addConsumers(f *facts.Facts, s *Steps, all []consumer, replaced string) {
 	for _, h := range top(all) {
-		s.lookIf(h.show != "", h.show, "Of what is it so much, and does it grow? Look twice.")
+		s.lookIf(h.show != "", h.show, "Check what it consists of; run it twice to see if it grows.")
 		unit := strings.TrimSpace(h.owner.Unit)
 		switch pod := podOf(f, h.owner.PodUID); {
 		case !h.hasMuch():
 		case pod.Name != "":
 			addDeletePod(f, s, pod, replaced)
 		case facts.Safe(pod.UID): // the lists do not hold it
-			s.Look("ls -d /var/log/pods/*_"+pod.UID, "Which pod is it? The folder has namespace, name and UID.")
+			s.Look("ls -d /var/log/pods/*_"+pod.UID, "Find the pod: the folder has namespace, name and UID.")
 		case facts.Safe(unit) && strings.HasPrefix(unit, "session-") && strings.HasSuffix(unit, ".scope"):
-			s.Add(checks.TouchesProcess, "systemctl kill --signal=SIGKILL "+unit, "Ends all that this login started.")
+			s.Add(checks.TouchesProcess, "systemctl kill --signal=SIGKILL "+unit,
+				"Ends everything that this login started.")
 		case facts.Safe(unit):
-			s.Look("systemctl status --no-pager "+unit, "What is it? A restart of it is its owner's to decide.")
+			s.Look("systemctl status --no-pager "+unit, "Check what the unit is; ask its owner before a restart.")
 		}
 	}
 }

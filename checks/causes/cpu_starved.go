@@ -1,8 +1,11 @@
 package causes
 
 import (
+	"slices"
+
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 )
 
@@ -12,18 +15,29 @@ const CPUStarved = "CPUStarved"
 var cpuStarved = cause(CPUStarved, recogniseCPUStarved, nil, "host.throttling")
 
 func recogniseCPUStarved(f *facts.Facts) *Finding {
-	throttled, slow := f.Pressure.Throttled, f.Pattern.Crawls || f.Pattern.Slow
-	if len(throttled) == 0 && !(f.Pressure.Crowded && slow) {
+	throttled, starved := f.Pressure.Throttled, runtimeStarves(f)
+	slow := f.Pattern.Crawls || f.Pattern.Slow || f.Pattern.Hang != facts.HangNone
+	if len(throttled) == 0 && !(slow && (f.Pressure.Crowded && f.Pattern.Hang == facts.HangNone || starved)) {
 		return nil
 	}
 	var e checks.Evidence
-	critical, step := false, checks.Fair
+	critical, step := starved && slow, checks.Fair
 	summary := "more tasks want to run than there are CPUs, and the runtime is slow"
 	subject, unit := ofNode("CPUs"), ""
+	if starved {
+		step = checks.Certain
+		summary = f.Target.Daemon.Label + " is starved of CPU: other processes keep it from running"
+		subject = *facts.DaemonSubject(f)
+	}
+	for _, d := range f.Pressure.Starved {
+		Addf(&e.For, "%s (pid %d) waited %s for a CPU and ran %s, all threads together in %s", facts.Clean(d.Name),
+			d.PID, facts.LostTime(d), d.Ran, d.Over)
+	}
 	if len(throttled) > 0 {
 		t := throttled[0]
 		step = choose(slow, checks.Certain, checks.Strong)
-		summary = facts.Clean(t.Path) + " is stopped by its CPU limit: " + units.Percent(facts.ThrottledShare(t))
+		summary = facts.Clean(t.Path) + " is throttled by its CPU limit: " + units.Percent(facts.ThrottledShare(t)) +
+			" of the time"
 		unit = t.Unit
 		subject = choose(facts.Safe(unit), checks.Subject{Kind: "Unit", Name: unit},
 			checks.Subject{Kind: "Cgroup", Name: t.Path})
@@ -39,18 +53,31 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 		Addf(&e.For, "tasks waited for a CPU in %s (PSI cpu some)", facts.PressureText(p.Some))
 	}
 	if r := f.RPC[facts.RPCContainers]; slow {
-		Addf(&e.For, "the runtime answers slowly")
-	} else if r.Outcome == facts.Answered {
+		Addf(&e.For, "the runtime answers slowly, or not at all")
+	} else if !starved && r.Outcome == facts.Answered {
 		Addf(&e.Against, "%v", r.Last())
 	}
 	missing(f.Seen.Cgroups, &e, "throttling of the runtime and the kubelet")
 	return newFinding(criticalIf(critical), step, summary, e, subject).advise(func(s *Steps, _ string) {
-		s.Look("grep . /proc/pressure/cpu; vmstat 1 5", "Does it go on? st is what the machine beneath takes.")
-		s.Look("ps -eo pid,pcpu,etime,comm --sort=-pcpu | head -n 15", "Who uses the CPUs?")
+		s.Look("grep . /proc/pressure/cpu; vmstat 1 5", "Check if it goes on; st is CPU time that the hypervisor took.")
+		s.Look("ps -eo pid,ni,cls,pcpu,etime,comm --sort=-pcpu | head -n 15",
+			"List who uses the CPUs, with priorities.")
+		if pid := f.Target.Daemon.PID; starved && len(throttled) == 0 && pid > 1 {
+			s.Look(textf("ps -o pid,ni,cls,psr,comm -p %d; taskset -pc %[1]d", pid),
+				"Check its priority (NI above 0, class IDL) and the CPUs that it may use.")
+			s.Add(checks.TouchesRuntime, textf("chrt -a -o -p 0 %d; renice -n 0 $(ls /proc/%[1]d/task)", pid),
+				"Gives it a normal priority again. Nothing is restarted.")
+		}
 		if facts.Safe(unit) {
-			s.Look("systemctl show "+unit+" -p CPUQuotaPerSecUSec -p Slice", "Is it the unit's limit, or its slice's?")
+			s.Look("systemctl show "+unit+" -p CPUQuotaPerSecUSec -p Slice",
+				"Check if the limit is the unit's or its slice's.")
 			s.Add(checks.TouchesLimit, "systemctl set-property --runtime "+unit+" CPUQuota=", untilBoot)
 		}
 		s.cordon()
 	})
+}
+
+// runtimeStarves reports whether the runtime that was asked waits for a CPU.
+func runtimeStarves(f *facts.Facts) bool {
+	return slices.ContainsFunc(f.Pressure.Starved, func(d host.Delay) bool { return d.PID == f.Target.Daemon.PID })
 }

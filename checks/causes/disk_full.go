@@ -19,9 +19,10 @@ var loggedDiskFull = exhausted(0.75, "A file system that the runtime or the kube
 
 func recogniseDiskFull(f *facts.Facts) *Finding {
 	return shortOf(f, "space", f.Disk.Short, func(s *Steps, folder string) {
-		s.Look("ionice -c3 du -xh --max-depth=3 "+folder+" | sort -h | tail -n 20", "What takes the space? Slow.")
-		s.Look("ls -l /proc/[0-9]*/fd 2>/dev/null | grep -F '(deleted)' | head -n 20", "Which deleted files are open?")
-		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "How much of it are images?")
+		s.Look("ionice -c3 du -xh --max-depth=3 "+folder+" | sort -h | tail -n 20", "Find what takes the space (slow).")
+		s.Look("ls -l /proc/[0-9]*/fd 2>/dev/null | grep -F '(deleted)' | head -n 20",
+			"List deleted files that are still open.")
+		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "Show how much of it are images.")
 		isLogs := func(o host.Folder) bool { return o.Role == host.FolderLogs }
 		if slices.ContainsFunc(f.Disk.Short[0].Space.Folders, isLogs) {
 			s.Add(checks.TouchesLogs, "journalctl --vacuum-size=500M", "Removes the oldest records of the journal.")
@@ -42,19 +43,20 @@ func shortOf(f *facts.Facts, noun string, short []facts.Shortage, look func(s *S
 		shortEvidence(s, &e, inodes)
 		subjects = append(subjects, s.Subject())
 	}
-	missing(f.Seen.Settings, &e, "the kubelet's eviction thresholds; its defaults are assumed")
+	missing(f.Seen.Settings, &e, "the kubelet's eviction thresholds; assuming its defaults")
 	logEvidence(f, &e, signature.DiskFull)
 	main := short[0]
 	step := choose(main.Full || main.Err != "", checks.Certain, checks.Strong)
 	what := choose(main.Full, "has no "+noun+" left", "is short of "+noun)
 	summary := textf("the file system of %s %s: %s", main.Name(), what, main.Left(inodes))
 	if main.Err != "" {
-		summary = textf("a write to the file system of %s is refused: %s", main.Name(), facts.Clean(main.Err))
+		summary = textf("writes to the file system of %s fail: %s", main.Name(), facts.Clean(main.Err))
 	}
 	return newFinding(main.Severity(), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
-		s.Look("df -h "+main.Folder()+"; df -i "+main.Folder(), "How much is left, and is it space or inodes?")
+		s.Look("df -h "+main.Folder()+"; df -i "+main.Folder(), "Check how much space and how many inodes are left.")
 		look(s, main.Folder())
-		s.Look(facts.KdiagCommand(f, "gc-exited"), "The plan for dead containers: what may go, and why.")
+		s.Look(facts.KdiagCommand(f, "gc-exited"),
+			"Show which dead containers can be removed (a plan, nothing is removed).")
 		s.cordon()
 	})
 }
@@ -64,8 +66,8 @@ func shortEvidence(s facts.Shortage, e *checks.Evidence, inodes bool) {
 	if s.Err != "" {
 		Addf(&e.For, "a timed write of 4 KiB there failed: %s", facts.Clean(s.Err))
 	} else if s.Full && s.Written && !inodes {
-		Addf(&e.Against, "timed writes there went through, perhaps from what is reserved for root (ext4 keeps 5 %%)")
+		Addf(&e.Against, "timed writes there succeeded, perhaps in the space reserved for root (5 %% on ext4)")
 	}
-	addIf(s.Signal != "", &e.For, "below the kubelet's %s<%s: DiskPressure, it evicts pods", s.Signal, s.Below)
+	addIf(s.Signal != "", &e.For, "below the kubelet's %s<%s: DiskPressure, pods are evicted", s.Signal, s.Below)
 	addIf(len(s.Space.Folders) > 0, &e.For, "folders on it: %s", facts.FoldersLine(s.Space.Folders))
 }

@@ -26,7 +26,7 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	var subjects []checks.Subject
 	if whole {
-		Addf(&e.For, "the node has nearly all files open that it may (fs.file-max): %s", facts.UsageText(system))
+		Addf(&e.For, "open files of the node are near fs.file-max: %s", facts.UsageText(system))
 		subjects = append(subjects, ofNode("open files"))
 	}
 	for _, p := range consumers {
@@ -43,16 +43,16 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 				continue
 			}
 			s.Look(textf("ls -l /proc/%d/fd | awk '{print $NF}' | sed 's/[0-9]*//g' | sort | uniq -c | sort -rn "+
-				"| head", p.PID), "Which sockets, pipes or files are they? A restart destroys this evidence.")
+				"| head", p.PID), "Count open sockets, pipes and files by kind; a restart destroys this evidence.")
 			if p.Hard > p.Max {
 				s.Add(checks.TouchesLimit, textf("prlimit --pid %d --nofile=%d:%d", p.PID, p.Hard, p.Hard),
-					"Raises the soft limit of the running process. Nothing restarts; a leak goes on.")
+					"Raises the soft limit of the running process, without a restart; a leak goes on.")
 			}
 			if p.Role == host.RoleRuntime {
 				addCapture(f, s)
 				addRestart(f, s)
 			}
 		}
-		s.Look("cat /proc/sys/fs/file-nr", "Open files of the node, and their limit.")
+		s.Look("cat /proc/sys/fs/file-nr", "Compare the open files of the node with the limit.")
 	})
 }

@@ -3,6 +3,7 @@ package causes
 import (
 	"cmp"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -17,9 +18,22 @@ const FilesystemHung = "FilesystemHung"
 
 var filesystemHung = cause(FilesystemHung, recogniseFilesystemHung, loggedFilesystemHung, "host.mounts")
 
-// hurts reports whether a mount is one that the kubelet or the runtime uses, so that it hangs with it.
-func hurts(m host.Mount) bool {
-	return m.PodUID != "" || m.Driver != "" || !m.Network || strings.Contains(m.Point, "/kubelet/")
+// hurts reports whether the kubelet or the runtime that was asked uses a mount, so that it hangs with it: it is a pod's
+// or a driver's, or lies in their folders. One of another runtime, or of a container of docker's, does not count.
+func hurts(f *facts.Facts, m host.Mount) bool {
+	if m.PID != 0 {
+		return m.Inside.Role == host.RoleKubelet || m.PID == f.Target.Daemon.PID
+	}
+	if m.PodUID != "" || m.Driver != "" || !m.Network {
+		return true
+	}
+	const tasks = "/io.containerd.runtime.v2.task/"
+	if strings.Contains(m.Point, tasks) && !strings.Contains(m.Point, tasks+"k8s.io/") {
+		return false
+	}
+	return slices.ContainsFunc(f.Seen.Folders.Value, func(o host.Folder) bool {
+		return o.Role != host.FolderRoot && (m.Point == o.Path || strings.HasPrefix(m.Point, o.Path+"/"))
+	})
 }
 
 func recogniseFilesystemHung(f *facts.Facts) *Finding {
@@ -33,7 +47,7 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	critical := false
 	for _, m := range mounts[:min(len(mounts), facts.MaxRelated)] {
 		e.For = append(e.For, mountLine(f, m))
-		critical = critical || m.Hung && hurts(m)
+		critical = critical || m.Hung && hurts(f, m)
 		subjects = append(subjects, facts.InPod(f, checks.Subject{Kind: "Filesystem", ID: m.Source, Name: m.Point},
 			m.PodUID))
 	}
@@ -49,23 +63,26 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	}
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'not responding|server .* OK|timed out|fuse|ceph|cifs'",
-			"Since when, and which server? Do not restart the kubelet while this lasts: it may never come up.")
+			"Find the server, and since when it is silent. Do not restart the kubelet meanwhile: it may never come up.")
 		s.lookBlocked()
 		for _, m := range top(mounts) {
 			if server := serverOf(m); server != "" {
-				s.Look("ping -c 3 -W 2 "+server, "Is the server up? Bringing it back frees everything.")
+				s.Look("ping -c 3 -W 2 "+server, "Check if the server is up; once it answers, everything goes on.")
 			}
 			if !facts.SafePath.MatchString(m.Point) {
 				continue
 			}
-			s.Look("stat -f "+m.Point+" & sleep 5; jobs", "Still running, it hangs. Enter no path below it in a shell.")
-			if m.Network {
+			point := choose(m.PID > 0, textf("/proc/%d/root", m.PID), "") + m.Point
+			s.Look("stat -f "+point+" & sleep 5; jobs", "Check if the mount still hangs: then the command still runs. "+
+				"Enter no path below it in a shell.")
+			if m.Network && m.PID == 0 {
 				s.Add(checks.TouchesMount, "umount -f "+m.Point, "Only if the server is gone: unwritten data is lost.")
 				s.Add(checks.TouchesMount, "umount -l "+m.Point, "Hides the mount where -f was not enough.")
 			}
-			addDeletePod(f, s, podOf(f, m.PodUID), "The mount's pod. It ends only after the mount answers.")
+			addDeletePod(f, s, podOf(f, m.PodUID), "The pod of the mount; it ends only after the mount answers.")
 		}
-		s.addNodeIf(mounts[0].Hung, "For tasks that wait for good. A clean shutdown may hang in the same mount.")
+		s.addNodeIf(critical && mounts[0].Hung,
+			"For tasks that wait for good. A clean shutdown may hang in the same mount.")
 	})
 }
 
@@ -79,11 +96,14 @@ func mountLine(f *facts.Facts, m host.Mount) string {
 		line += ", driver " + facts.Clean(m.Driver)
 	}
 	line += ")"
-	if m.PodUID != "" {
+	switch {
+	case m.PID != 0:
+		line += " in the mount namespace of " + cmp.Or(facts.OwnerLabel(f, m.Inside), textf("process %d", m.PID))
+	case m.PodUID != "":
 		line += " of " + facts.PodLabel(f, m.PodUID)
 	}
 	if m.Hung {
-		return line + " has not answered for " + units.Duration(m.Waiting)
+		return line + " hangs: no reply in " + units.Duration(m.Waiting)
 	}
 	return line + " answers: " + facts.Clean(m.Err)
 }

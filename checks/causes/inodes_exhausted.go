@@ -9,6 +9,7 @@ var inodesExhausted = cause(InodesExhausted, recogniseInodesExhausted, nil, "hos
 
 func recogniseInodesExhausted(f *facts.Facts) *Finding {
 	return shortOf(f, "inodes", f.Disk.ShortInodes, func(s *Steps, folder string) {
-		s.Look("ionice -c3 du --inodes -x --max-depth=3 "+folder+" | sort -n | tail -n 20", "Where are the files?")
+		s.Look("ionice -c3 du --inodes -x --max-depth=3 "+folder+" | sort -n | tail -n 20",
+			"Find the folders with most files.")
 	})
 }

@@ -33,10 +33,10 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 	i = choose(instances.Max >= instances.Current+inotifyRoom, checks.Warning, i)
 	var e checks.Evidence
 	sysctl, raised := "fs.inotify.max_user_watches", max(1<<20, 2*min(watches.Max, 1<<24))
-	addIf(fewWatches, &e.For, "root has nearly all inotify watches that it may: %s", facts.UsageText(watches))
+	addIf(fewWatches, &e.For, "inotify watches of root are near the limit: %s", facts.UsageText(watches))
 	if few {
 		sysctl, raised = "fs.inotify.max_user_instances", max(8192, 2*min(instances.Max, 1<<20))
-		Addf(&e.For, "root has nearly all inotify instances that it may: %s", facts.UsageText(instances))
+		Addf(&e.For, "inotify instances of root are near the limit: %s", facts.UsageText(instances))
 	}
 	summary := e.For[len(e.For)-1]
 	subjects := []checks.Subject{{Kind: "Node", Name: sysctl}}
@@ -51,10 +51,11 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 		}
 	}
 	logEvidence(f, &e, signature.InotifyExhausted)
-	addIf(n.Unread > 0, &e.Missing, "descriptors of %s were not read", units.Count(n.Unread, "process"))
+	addIf(n.Unread > 0, &e.Missing, "descriptors of %s (not readable)", units.Count(n.Unread, "process"))
 	return newFinding(facts.Worse(i, w), checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null | cut -d/ -f3 | sort | uniq -c | sort -rn "+
-			"| head", "Which processes hold the instances?")
-		s.Add(checks.TouchesLimit, textf("sysctl -w %s=%d", sysctl, raised), "Raises it until the next boot.")
+			"| head", "List which processes hold the instances.")
+		s.Add(checks.TouchesLimit, textf("sysctl -w %s=%d", sysctl, raised),
+			"Raises the limit until the next boot.")
 	})
 }

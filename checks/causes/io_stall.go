@@ -6,6 +6,8 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -52,6 +54,17 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		severity, step, summary = checks.Critical, checks.Certain, d.Failing[0]
 		e.For = append(e.For, d.Failing...)
 	}
+	if limits := d.Throttled; len(limits) > 0 && len(d.Failing) == 0 {
+		stand := slices.ContainsFunc(limits, facts.WritesStand)
+		severity, step = facts.Worse(severity, criticalIf(stand)), choose(stand, checks.Certain, step)
+		summary = limitLine(limits[0])
+		for _, w := range limits {
+			Addf(&e.For, "%s", limitLine(w))
+			subjects = append(subjects, choose(facts.Safe(w.Unit), checks.Subject{Kind: "Unit", Name: w.Unit},
+				checks.Subject{Kind: "Cgroup", Name: facts.Clean(w.Path)}))
+		}
+		addTasks(f, &e, func(t host.BlockedTask) bool { return t.Role == limits[0].Role })
+	}
 	if severity == "" {
 		// Pressure and a slow disk of the node's must agree where no writes were timed to decide it.
 		io := f.Seen.Pressure.Value.IO
@@ -62,8 +75,8 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		severity, step = checks.Warning, checks.Fair
 		summary = textf("requests to disk %s take %s", facts.Clean(d.Slow[0].Name), facts.Await(d.Slow[0]))
 	}
-	if len(d.Writers) > 0 && len(d.Failing) == 0 {
-		summary += "; most is written by " + facts.WriterLabel(f, d.Writers[0])
+	if len(d.Writers) > 0 && len(d.Failing)+len(d.Throttled) == 0 {
+		summary += "; the heaviest writer is " + facts.WriterLabel(f, d.Writers[0])
 	}
 	stallEvidence(f, &e)
 	for _, slow := range d.Slow[:min(len(d.Slow), 2)] {
@@ -78,35 +91,56 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		subjects = []checks.Subject{{Kind: "Node", Name: "disks"}}
 	}
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
-		s.Look("grep . /proc/pressure/io; iostat -x 1 5", "Does it go on? Read w_await and f_await, not %util.")
+		s.Look("grep . /proc/pressure/io; iostat -x 1 5", "Check if it goes on: w_await and f_await, not %util.")
 		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'I/O error|read-only|blocked for|reset controller'",
-			"Does the disk fail, or is it only slow?")
+			"Check if the disk fails or is only slow.")
 		s.lookBlocked()
 		if len(f.Disk.Failing) > 0 {
-			s.Look("grep -E ' ro[, ]' /proc/mounts", "What is read-only? The kernel makes it so after errors.")
+			s.Look("grep -E ' ro[, ]' /proc/mounts", "List what is read-only; the kernel remounts so after errors.")
 			tmpfs := 0
 			for _, r := range f.Disk.ReadOnly {
 				if r.Type == "tmpfs" && facts.SafePath.MatchString(r.Mount) {
 					tmpfs++ // it has no disk that could be damaged
-					s.Add(checks.TouchesMount, "mount -o remount,rw "+r.Mount, "Somebody made this tmpfs read-only.")
+					s.Add(checks.TouchesMount, "mount -o remount,rw "+r.Mount,
+						"Makes this tmpfs writable again; it has no disk that could be damaged.")
 				}
 			}
-			s.addNodeIf(len(f.Disk.Failing) > tmpfs, "After the data is safe. Replace the disk if it fails again.")
+			s.addNodeIf(len(f.Disk.Failing) > tmpfs,
+				"Reboot once the data is safe; replace the disk if it fails again.")
 			return
+		}
+		for _, w := range f.Disk.Throttled {
+			s.lookIf(safeDir(w.Dir), textf("grep -s . '%s'/io.max '%[1]s'/blkio.throttle.write*", w.Dir),
+				"Show the limit.")
+			if facts.Safe(w.Unit) {
+				s.Add(checks.TouchesLimit,
+					"systemctl set-property --runtime "+w.Unit+" IOWriteIOPSMax= IOWriteBandwidthMax=", untilBoot)
+			}
 		}
 		for _, l := range f.Disk.Writes {
 			if mount := l.Writes.Mount; l.Writes.Hung && facts.SafePath.MatchString(mount) {
-				s.Add(checks.TouchesMount, "fsfreeze -u "+mount, "Only if tasks wait in percpu_rwsem_wait.")
+				s.Add(checks.TouchesMount, "fsfreeze -u "+mount,
+					"Thaws the file system; only if tasks wait in percpu_rwsem_wait.")
 			}
 		}
 		for _, w := range f.Disk.Writers {
 			if w.PID > 1 {
-				s.Look(textf("cat /proc/%d/io /proc/%[1]d/cgroup", w.PID), "What does it write, and for whom?")
+				s.Look(textf("cat /proc/%d/io /proc/%[1]d/cgroup", w.PID), "Check what it writes, and for whom.")
 				addDeletePod(f, s, podOf(f, w.PodUID), "Stops the heaviest writer, if its work can wait.")
 			}
 		}
 		s.cordon()
 	})
+}
+
+// limitLine is the sentence about a limit of writes.
+func limitLine(w host.WriteLimit) string {
+	rate := units.Size(w.Bytes) + "/s"
+	if w.IOPS > 0 {
+		rate = units.Count(int(min(w.IOPS, 1<<31)), "write") + "/s"
+	}
+	return textf("the %s is throttled by its control group %s: %s to device %s", w.Role, facts.Clean(w.Path), rate,
+		facts.Clean(w.Device))
 }
 
 // stallEvidence adds what speaks for and against a stalled disk besides the writes.
@@ -115,9 +149,9 @@ func stallEvidence(f *facts.Facts, e *checks.Evidence) {
 	case io == nil:
 		missing(f.Seen.Pressure, e, "pressure of disks (/proc/pressure/io)")
 	case io.Full.Avg10 >= f.Limits.Node.IOFull:
-		Addf(&e.For, "everything that wanted to run waited for disks in %s (PSI io full)", facts.PressureText(io.Full))
+		Addf(&e.For, "all tasks waited for disks in %s (PSI io full)", facts.PressureText(io.Full))
 	case io.Some.Avg10 < 1 && len(f.Disk.Failing) == 0:
-		Addf(&e.Against, "hardly anything waits for a disk: %s (PSI io some)", facts.PressureText(io.Some))
+		Addf(&e.Against, "almost nothing waits for a disk: %s (PSI io some)", facts.PressureText(io.Some))
 	}
 	logEvidence(f, e, signature.BlockIOError, signature.FilesystemError, signature.NameReserved)
 	missing(f.Seen.Writes, e, "timed writes into the runtime's folder")

@@ -30,6 +30,10 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 	if !f.Log.Read || f.Target.Simulated {
 		return nil
 	}
+	tasks, locked := f.Log.HungTasks, facts.LockedUp(f)
+	if len(tasks) == 0 && !locked {
+		return nil // what was hung runs again
+	}
 	var e checks.Evidence
 	summary := ""
 	for _, sign := range [][2]string{
@@ -37,61 +41,48 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 	} {
 		if c := facts.Logged(f, sign[0]); c != nil {
 			summary = cmp.Or(summary, "the kernel reports "+units.Count(int(c.Count), sign[1]))
-			Addf(&e.For, "%s in the kernel's log: %s", units.Count(int(c.Count), sign[1]), facts.Quote(f, c.Example))
+			Addf(&e.For, "%s in the kernel log: %s", units.Count(int(c.Count), sign[1]), facts.Quote(f, c.Example))
 		}
 	}
-	if summary == "" {
-		return nil
-	}
-	tasks, gone := f.Log.HungTasks, letGo(f)
-	severity, step := checks.Warning, checks.Strong
+	severity, step, vital := checks.Warning, checks.Strong, false
 	if len(tasks) > 0 {
 		summary = textf("the kernel reports %s as hung", tasks[0].Label())
-		switch {
-		case tasks[0].Role() == facts.RoleOther:
-			Addf(&e.Against, "none of the tasks is the runtime, a shim or the kubelet")
-		case gone:
-			step = checks.Certain
-			summary += ", and has let go of it since"
-		default:
+		vital = tasks[0].Role() != facts.RoleOther
+		if vital {
 			severity, step = checks.Critical, checks.Certain
-			summary += ": what it serves waits with it"
+			summary += ": everything that needs it hangs too"
+		} else {
+			Addf(&e.Against, "none of the hung tasks is the runtime, a shim or the kubelet")
 		}
 	}
 	summary += andMore(len(tasks)-1, "task")
 	for _, t := range top(tasks) { // what they do now: the log is of the past
 		if p := processNamed(f, t); p != nil && facts.IsUninterruptible(p) {
 			Addf(&e.For, "%v is still in %s", *p, facts.StateOf(*p))
-		} else if p != nil {
-			Addf(&e.Against, "%v is %s now: the kernel has let it go", *p, facts.StateOf(*p))
 		}
 	}
-	if severity == checks.Critical {
+	if vital {
 		logOfPLEG(f, &e)
 	}
 	addGaps(f, &e, gapHost)
-	lasts := severity == checks.Critical || !gone
 	return newFinding(severity, step, summary, e, taskSubjects(f, tasks)...).advise(func(s *Steps, _ string) {
 		s.Look("journalctl --no-pager -k --since -1h | grep -E -A 20 'blocked for more than|soft lockup|rcu.*stall' | "+
-			"tail -n 100", "The call traces: which lock, mount or device do the tasks wait for?")
+			"tail -n 100", "Show the call traces: the lock, mount or device that the tasks wait for.")
 		for _, t := range tasks[:min(len(tasks), 2)] {
-			s.lookStack(t.PID, "Does "+t.Label()+" still wait there?")
+			s.lookStack(t.PID, "Check if "+t.Label()+" still waits there.")
 		}
 		s.lookBlocked()
-		s.Look("grep . /proc/pressure/io", "Is some avg10 near 100? Then the disks are slow, and the tasks may go on.")
+		s.Look("grep . /proc/pressure/io", "Check for slow disks (avg10 near 100): then the tasks may go on.")
 		s.lookStacks()
-		s.addNodeIf(lasts, "Only a reboot ends a task that the kernel never lets go of; slow disks need none.")
+		s.addNodeIf(vital || locked, "Reboot only if the tasks stay hung; slow disks need none.")
 	})
 }
 
-// letGo reports whether all hung tasks that the node cannot do without are seen to run again.
-func letGo(f *facts.Facts) bool {
-	needed := func(t facts.LogTask) bool { return t.Role() != facts.RoleOther }
-	held := func(t facts.LogTask) bool {
-		p := processNamed(f, t)
-		return needed(t) && (p == nil || facts.IsUninterruptible(p))
-	}
-	return slices.ContainsFunc(f.Log.HungTasks, needed) && !slices.ContainsFunc(f.Log.HungTasks, held)
+// kernelHolds reports whether a hung task, or a CPU, holds up more than itself: it is a part of the runtime or the
+// kubelet, or a thread of the kernel.
+func kernelHolds(f *facts.Facts) bool {
+	holds := func(t facts.LogTask) bool { return t.Role() != facts.RoleOther || t.IsKernels() }
+	return facts.LockedUp(f) || slices.ContainsFunc(f.Log.HungTasks, holds)
 }
 
 func loggedKernelHung(in *Incident) *LogFinding {

@@ -25,9 +25,11 @@ func recogniseMountsExploded(f *facts.Facts) *Finding {
 	summary := textf("%s: a full node has one to two thousand", units.Count(t.Total, "mount"))
 	severity := criticalIf(t.Total >= l.MountsCritical)
 	return newFinding(severity, checks.Strong, summary, e, ofNode("mount table")).advise(func(s *Steps, _ string) {
-		s.Look("awk '{print $5}' /proc/1/mountinfo | cut -d/ -f1-6 | sort | uniq -c | sort -rn | head", "Whose?")
-		s.Look("awk '{print $5}' /proc/1/mountinfo | sort | uniq -c | sort -rn | head", "Which is mounted many times?")
-		s.Look("ps -o pid,pcpu,etime,comm -p 1", "How much of a CPU does systemd use to read them?")
+		s.Look("awk '{print $5}' /proc/1/mountinfo | cut -d/ -f1-6 | sort | uniq -c | sort -rn | head",
+			"Find the folders with most mounts.")
+		s.Look("awk '{print $5}' /proc/1/mountinfo | sort | uniq -c | sort -rn | head",
+			"List what is mounted many times over.")
+		s.Look("ps -o pid,pcpu,etime,comm -p 1", "Check how much CPU systemd uses to read them.")
 		s.cordon()
 	})
 }

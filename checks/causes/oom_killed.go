@@ -12,10 +12,6 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// manyOOMs is how many times the kernel must have killed for memory in the window before it is the node's trouble and
-// not that of one container with a limit.
-const manyOOMs = 3
-
 // OOMKilled is the code of this cause.
 const OOMKilled = "OOMKilled"
 
@@ -31,46 +27,65 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 	if !f.Log.Read || f.Target.Simulated {
 		return nil
 	}
-	victims, kills, global := f.Log.NodeVictims, f.Log.OOMKills, f.Log.OOMGlobal
-	if len(victims) == 0 && kills < manyOOMs && !global {
+	victims, shared, mended := f.Log.NodeVictims, f.Log.OOMShared, false
+	if len(victims) == 0 && len(shared) == 0 && !f.Log.OOMGlobal {
 		return nil
 	}
 	var e checks.Evidence
-	step := checks.Strong
-	var summary string
+	step, summary := checks.Strong, ""
+	subjects := []checks.Subject{ofNode("memory")}
 	switch {
 	case len(victims) > 0:
-		step = checks.Certain
-		summary = "the kernel killed " + units.List(top(victims)) + " for want of memory"
-	case global:
-		summary = "the node ran out of memory, and the kernel killed " + victimsLine(f)
+		mended = f.Log.OOMMended
+		step = choose(mended, checks.Weak, checks.Certain)
+		summary = "the kernel OOM-killed " + units.List(top(victims))
+		subjects = taskSubjects(f, slices.DeleteFunc(slices.Clone(f.Log.OOMVictims),
+			func(t facts.LogTask) bool { return t.Role() == facts.RoleOther }))
+	case f.Log.OOMGlobal:
+		summary = "the node ran out of memory: the kernel OOM-killed " + victimsLine(f)
 	default:
-		summary = textf("the kernel killed for memory %s in %s: %s", units.Times(kills), f.Log.Window, victimsLine(f))
-		Addf(&e.Against, "none of the victims is the runtime, the kubelet or a shim")
+		k := shared[0]
+		summary = textf("%s reached its memory limit: the kernel OOM-killed %s in it %s", facts.Clean(k.Limit),
+			cmp.Or(facts.Clean(k.Task), "processes"), units.Times(int(k.Count)))
+		subjects = []checks.Subject{{Kind: "Cgroup", Name: facts.Clean(k.Limit)}}
 	}
-	if last := facts.LastOf(f, signature.OOMKill, signature.UnitOOMKilled); last != nil {
+	if last := facts.LastKill(f); last != nil {
 		summary += ", last at " + facts.ClockText(f, *last)
 	}
-	addIf(global, &e.For, "memory was short on the whole node, not only in one cgroup")
-	if example := facts.FirstExample(f, signature.OOMKill, signature.UnitOOMKilled); example != "" {
+	if mended {
+		summary += "; it is over"
+	}
+	addIf(f.Log.OOMGlobal, &e.For, "the node itself ran out of memory, not only one control group")
+	for _, k := range top(shared) {
+		Addf(&e.For, "%s reached its memory limit: %s OOM-killed %s", facts.Clean(k.Limit), facts.Clean(k.Task),
+			units.Times(int(k.Count)))
+	}
+	if example := facts.FirstExample(f, signature.OOMKill, signature.UnitOOMKilled); example != "" &&
+		len(f.Log.OOMOwn) == 0 {
 		Addf(&e.For, "the first record: %s", example)
 	}
 	if f.Log.OOMBeforePLEG {
 		logOfPLEG(f, &e)
 	}
 	if p := f.Seen.Pressure.Value.Memory; !f.Seen.Pressure.OK || p == nil {
-		Addf(&e.Missing, "pressure of memory (/proc/pressure/memory) was not read: whether it goes on is not known")
-	} else {
-		Addf(&e.For, "now: all tasks waited for memory for %s", facts.PressureText(p.Full))
+		Addf(&e.Missing, "memory pressure (/proc/pressure/memory) was not read: it may still be short")
+	} else if f.Pressure.MemoryShort {
+		Addf(&e.For, "memory is still short: all tasks waited for it for %s", facts.PressureText(p.Full))
 	}
-	severity, subjects := criticalIf(len(victims) > 0), taskSubjects(f, f.Log.OOMVictims)
+	severity := criticalIf(len(victims) > 0 && !mended)
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
-		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'oom-kill|out of memory'", "Who was killed, where?")
-		s.Look("grep . /proc/pressure/memory; free -m", "Is memory still short? full avg10 over 5 is.")
-		s.Look("ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it now?")
+		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'oom-kill|out of memory'",
+			"Show who was killed, and at which limit (oom_memcg).")
+		s.lookIf(!mended, "grep . /proc/pressure/memory; free -m", "Check if memory is still short: full avg10 > 5.")
+		s.lookIf(!mended, "ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "List who holds most memory now.")
 		s.lookIf(oomHits(f, facts.RoleRuntime) && f.Target.Unit != "",
-			"systemctl show "+f.Target.Unit+" -p MemoryMax -p MemoryCurrent", "Has the runtime's unit a limit?")
-		s.cordon()
+			"systemctl show "+f.Target.Unit+" -p MemoryMax -p MemoryCurrent",
+			"Check the memory limit of the runtime's unit.")
+		s.lookIf(oomHits(f, facts.RoleKubelet), "systemctl show "+f.Target.KubeletUnit+" -p MemoryMax -p MemoryCurrent",
+			"Check the memory limit of the kubelet's unit.")
+		if f.Pressure.MemoryLow {
+			s.cordon()
+		}
 	})
 }
 

@@ -29,7 +29,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	critical := false
 	for _, l := range limits {
 		Addf(&e.For, "%s", l.Line)
-		addIf(l.Group.Events > 0, &e.For, "forks refused there so far: %s", units.Number(l.Group.Events))
+		addIf(l.Group.Events > 0, &e.For, "forks refused so far: %s", units.Number(l.Group.Events))
 		critical = critical || !l.Pod && l.Share >= f.Limits.Node.LimitCritical
 		ofGroup := groupSubject(f, l.Group.Path, l.Group.Owner)
 		subjects = append(subjects, choose(l.Group.Path == "", ofNode("process table"), ofGroup))
@@ -45,23 +45,26 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 		logEvidence(f, &e, signature.ForkRejected)
 	}
 	logEvidence(f, &e, signature.ForkFailed)
-	missing(f.Seen.Consumers, &e, "who has the processes")
+	missing(f.Seen.Consumers, &e, "processes by owner")
 	c := newFinding(criticalIf(critical), checks.Certain, main.Line+ofCulprit(consumers), e, subjects...)
 	return c.blame(consumers).advise(func(s *Steps, _ string) {
 		if dir := pidsDir(f, limits[0].Group); dir != "" {
-			s.Look(textf("grep . '%s'/pids.*", dir), "How many are there, against which limit?")
+			s.Look(textf("grep . '%s'/pids.*", dir), "Compare the number with the limit.")
 		}
-		s.lookIf(!limits[0].Pod, "cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg", "How many?")
-		addConsumers(f, s, consumers, "Ends them all. Its replacement needs a limit (podPidsLimit).")
-		s.lookIf(!shown(consumers), "ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15", "Who has the threads?")
+		s.lookIf(!limits[0].Pod, "cat /proc/sys/kernel/pid_max /proc/sys/kernel/threads-max /proc/loadavg",
+			"Compare the limits of the node with its threads (before the last number).")
+		addConsumers(f, s, consumers, "Ends all of them. Set podPidsLimit before its replacement does the same.")
+		s.lookIf(!shown(consumers), "ps -eo nlwp,pid,ppid,stat,comm --sort=-nlwp | head -n 15",
+			"List who has most threads.")
 		if p := zombieParent(f); p != nil && p.PID > 1 {
-			s.Look(textf("cat /proc/%d/cgroup", p.PID), "Whose is it? Zombies go when their parent ends.")
+			s.Look(textf("cat /proc/%d/cgroup", p.PID),
+				"Find the owner of the parent; zombies go when their parent ends.")
 			addDeletePod(f, s, podOf(f, p.PodUID), "Ends the parent of the zombies, and with it the zombies.")
 		}
 		for _, l := range top(limits) {
 			switch unit := strings.TrimSpace(l.Group.Unit); {
 			case l.Pod:
-				addDeletePod(f, s, podOf(f, l.Group.PodUID), "The pod at its limit. It may get there again.")
+				addDeletePod(f, s, podOf(f, l.Group.PodUID), "Ends the pod at its limit; it may reach the limit again.")
 			case l.Group.Path == "":
 				s.Add(checks.TouchesLimit, "sysctl -w kernel.pid_max=4194304", untilBoot)
 			case facts.Safe(unit):
@@ -77,7 +80,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 }
 
 // untilBoot is what lifting a limit does.
-const untilBoot = "Lifts the limit until the next boot, without a restart. The leak goes on."
+const untilBoot = "Lifts the limit until the next boot, without a restart; a leak goes on."
 
 // zombieParent is the process with most zombies, where they are many; else nil.
 func zombieParent(f *facts.Facts) *host.ZombieParent {

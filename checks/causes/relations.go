@@ -89,7 +89,8 @@ var relations = []relation{
 	root(CgroupFrozen, freezeHoldsCall, InspectHang, ListHang),
 	root(SystemdWedged, func(f *facts.Facts) bool { return f.Systemd.Driver == "systemd" }, RuntimeHung, RuntimeSlow),
 	root(SystemdWedged, runcWaitsForSystemd, InspectHang, ListHang),
-	root(KernelHung, nil, CNIHung, ImageServiceHung, InspectHang, ListHang, PLEGUnhealthy, RuntimeHung, RuntimeSlow),
+	root(KernelHung, kernelHolds, CNIHung, ImageServiceHung, InspectHang, ListHang, PLEGUnhealthy, RuntimeHung,
+		RuntimeSlow),
 	root(KernelHung, stuck(kernelNames), TaskStuck),
 	root(MountsExploded, nil, CPUStarved, KubeletStalled, RelistOverloaded, RuntimeSlow, SystemdWedged),
 	root(CgroupsLeaked, livingCgroups, CPUStarved, KubeletStalled, RuntimeSlow, SystemdWedged),
@@ -142,19 +143,20 @@ func diskStands(f *facts.Facts) bool {
 		severity, _ := w.Severity(f.Limits.Node)
 		return severity == checks.Critical
 	})
-	return (slow || len(f.Disk.Failing) > 0) && len(f.Disk.DeadMounts) == 0
+	held := slices.ContainsFunc(f.Disk.Throttled, facts.WritesStand)
+	return (slow || held || len(f.Disk.Failing) > 0) && len(f.Disk.DeadMounts) == 0
 }
 
 var (
 	// mountHangs is enough for the kubelet, which asks every mount for its size, and for tasks of any user.
 	mountHangs = some(silentMounts, func(_ *facts.Facts, m host.Mount) bool { return m.Hung })
 	// usedMountHangs is for mounts that the runtime or a pod uses.
-	usedMountHangs = some(silentMounts, func(_ *facts.Facts, m host.Mount) bool { return m.Hung && hurts(m) })
+	usedMountHangs = some(silentMounts, func(f *facts.Facts, m host.Mount) bool { return m.Hung && hurts(f, m) })
 	// podMountHangs is for those of a pod whose status calls hang, or of no known pod.
 	podMountHangs = some(silentMounts, func(f *facts.Facts, m host.Mount) bool {
 		ofPod := func(i plegbench.Inspection) bool { return i.Pod.UID == m.PodUID }
 		hungs := f.Sweep.Hung
-		return m.Hung && hurts(m) && (len(hungs) == 0 || m.PodUID == "" || slices.ContainsFunc(hungs, ofPod))
+		return m.Hung && hurts(f, m) && (len(hungs) == 0 || m.PodUID == "" || slices.ContainsFunc(hungs, ofPod))
 	})
 )
 
@@ -176,11 +178,14 @@ func oomHit(r facts.Role) condition { return func(f *facts.Facts) bool { return 
 
 // starvedBut holds when tasks wait for a CPU, or a group other than that of one daemon is throttled.
 func starvedBut(other host.Role) condition {
-	return func(f *facts.Facts) bool { return f.Pressure.Crowded || throttledBut(f, other, 0) }
+	return func(f *facts.Facts) bool {
+		return f.Pressure.Crowded || throttledBut(f, other, 0) ||
+			slices.ContainsFunc(f.Pressure.Starved, func(d host.Delay) bool { return d.Role != other })
+	}
 }
 
 func runtimeHardlyRuns(f *facts.Facts) bool {
-	return throttledBut(f, host.RoleKubelet, f.Limits.Node.ThrottledCritical)
+	return runtimeStarves(f) || throttledBut(f, host.RoleKubelet, f.Limits.Node.ThrottledCritical)
 }
 
 // throttledBut reports whether a group other than that of one daemon is throttled in at least such a share of its

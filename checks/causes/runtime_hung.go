@@ -42,6 +42,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		step = min(step, checks.Strong) // what the process is doing was not seen
 	}
 	daemonState(f, &e, d)
+	addIf(runtimeStarves(f), &e.Against, "its threads wait for a CPU: it is starved and need not hang")
 	addGaps(f, &e, gapHost, gapPatience)
 	if !stopped {
 		pressureEvidence(f, &e)

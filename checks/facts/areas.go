@@ -90,7 +90,7 @@ type Log struct {
 	APIOut    bool
 	At        time.Time // the moment up to which the journal was read
 	From      time.Time // the moment from which on the journal was read
-	HungTasks []LogTask // the tasks that the kernel reports as hung
+	HungTasks []LogTask // the tasks that the kernel reports as hung, and that may hang still
 	// the episodes of the journal in which PLEG was unhealthy and whose time is known
 	Incidents        []journal.Episode
 	KubeletElsewhere string   // why the kubelet's silence in what was read means nothing: it logs elsewhere
@@ -108,6 +108,11 @@ type Log struct {
 	SameRuntime   bool             // the kubelet's records in the journal are about the runtime that was asked
 	Watchdog      bool             // systemd's watchdog ended the kubelet, which means that its loop stood still
 	Window        time.Duration    // how far back the journal was read, in whole minutes
+
+	HungBefore []LogTask // the tasks that the kernel reported as hung and that run again, or are gone
+	OOMMended  bool      // each daemon that was killed has been started again, and has run since
+	// kills at the limit of one container, pod or service, and at that of a group which pods or daemons share
+	OOMOwn, OOMShared []journal.MemoryKill
 }
 
 // Agent is the state of the kubelet.
@@ -159,6 +164,8 @@ type Disk struct {
 	Slow         []host.Disk    // the disks whose requests take long
 	Writers      []host.Writer  // the processes that write most, at most three
 	Writes       []WriteLatency // the timed writes that were made, the slowest folder first
+
+	Throttled []host.WriteLimit // what the runtime or the kubelet may write, where that is hardly anything
 }
 
 // Pressure is the state of memory and CPU.
@@ -169,6 +176,9 @@ type Pressure struct {
 	MemoryShort    bool
 	// the control groups of runtime and kubelet, and those above them, that were kept from running for much of the time
 	Throttled []host.Throttling
+
+	// the runtime that was asked and the kubelet, where their threads wait for a CPU much longer than they run
+	Starved []host.Delay
 }
 
 // Usage is which limits and counts are near their end.

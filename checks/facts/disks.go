@@ -15,6 +15,20 @@ import (
 // disk a few times.
 const muchWritten = 1 << 20 // bytes a second
 
+// A control group that may write no more than this holds a runtime up. A pod start takes dozens of commits of two
+// fsyncs each: with 100 writes a second that is a second and more. An image layer of 60 MB takes a minute at 1 MiB/s.
+const (
+	fewWrites = 100     // a second
+	fewBytes  = 1 << 20 // a second
+	// With a tenth of that no pod starts within the minutes that the kubelet waits.
+	hardlyAny = 10
+)
+
+// WritesStand reports whether the runtime or the kubelet may write so little that no pod starts.
+func WritesStand(w host.WriteLimit) bool {
+	return w.IOPS > 0 && w.IOPS <= fewWrites/hardlyAny || w.Bytes > 0 && w.Bytes <= fewBytes/hardlyAny
+}
+
 // deriveDisk works out the state of disks, file systems and mounts.
 func deriveDisk(f *Facts) {
 	d := &f.Disk
@@ -26,7 +40,7 @@ func deriveDisk(f *Facts) {
 		if s.ReadOnly && hold(s.Folders, host.FolderRuntime, host.FolderState, host.FolderKubelet) {
 			d.ReadOnly = append(d.ReadOnly, s)
 			d.Failing = append(d.Failing,
-				fmt.Sprintf("the file system of %s cannot be written: it is mounted read-only",
+				fmt.Sprintf("the file system of %s is mounted read-only: nothing can be written",
 					Shortage{Space: s}.Name()))
 		}
 	}
@@ -35,6 +49,10 @@ func deriveDisk(f *Facts) {
 			d.Failing = append(d.Failing, l.Line())
 		}
 	}
+	d.Throttled = filter(f.Seen.Starvation.Value.WriteLimits, func(w host.WriteLimit) bool {
+		return (w.Role == host.RoleKubelet || w.PID == f.Target.Daemon.PID) &&
+			(w.IOPS > 0 && w.IOPS <= fewWrites || w.Bytes > 0 && w.Bytes <= fewBytes)
+	})
 	d.Slow = filter(f.Seen.Disks.Value, func(k host.Disk) bool { return Await(k) >= f.Limits.Node.SlowDisk })
 	slices.SortStableFunc(d.Slow, func(a, b host.Disk) int {
 		return cmp.Or(first(Needed(a.Folders), Needed(b.Folders)), cmp.Compare(Await(b), Await(a)))
@@ -116,12 +134,12 @@ func Await(d host.Disk) time.Duration { return max(d.ReadAwait, d.WriteAwait) }
 
 // DiskLine is the sentence about a disk.
 func DiskLine(d host.Disk) string {
-	line := fmt.Sprintf("%s: a read takes %s and a write %s in the mean, busy for %s of %s, %s in flight, %s/s "+
-		"written and %s/s read", Clean(d.Name), units.Duration(d.ReadAwait), units.Duration(d.WriteAwait),
+	line := fmt.Sprintf("%s: mean read %s, mean write %s, busy %s of %s, %s in flight, %s/s written, %s/s read",
+		Clean(d.Name), units.Duration(d.ReadAwait), units.Duration(d.WriteAwait),
 		units.Percent(min(d.Utilisation, 1)), units.Duration(d.Over), units.Count(d.InFlight, "request"),
 		Rate(d.WriteBytesPerSecond), Rate(d.ReadBytesPerSecond))
 	if len(d.Folders) > 0 {
-		line += "; on it lie " + FoldersLine(d.Folders)
+		line += "; folders on it: " + FoldersLine(d.Folders)
 	}
 	return line
 }

@@ -96,12 +96,13 @@ func deriveLog(f *Facts) {
 	f.Log.SameRuntime = f.Log.Read && !f.Target.Simulated && !f.Target.OtherEndpoint
 	f.Log.RetryPause = f.Calls.KubeletTimeout + SkipFresh
 	f.Log.Incidents = incidents(f)
-	f.Log.HungTasks = hungTasks(f)
-	f.Log.OOMGlobal = oomGlobal(f)
+	deriveHungTasks(f)
+	deriveKills(f)
 	f.Log.OOMKills = occasions(f, signature.OOMKill)
-	f.Log.OOMVictims = tasksOf(f, signature.OOMKill)
+	f.Log.OOMVictims = oomVictims(f)
 	f.Log.NodeVictims = nodeVictims(f)
 	f.Log.OOMBeforePLEG = oomBeforePLEG(f)
+	f.Log.OOMMended = oomMended(f)
 	f.Log.PLEGNow = plegNow(f)
 	f.Log.Named = namedByKubelet(f)
 	f.Log.Watchdog = len(UnitsOf(f, signature.WatchdogTimeout, RoleKubelet)) > 0

@@ -2,11 +2,16 @@ package facts
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -15,8 +20,9 @@ import (
 // by its pid.
 type LogTask struct {
 	Name  string
-	PID   int  // 0 when not known
-	InPod bool // its control group is of a pod: docker in docker, or a cluster in a cluster
+	PID   int        // 0 when not known
+	InPod bool       // it is a pod's or another runtime's: docker in docker, or a cluster in a cluster
+	last  *time.Time // of the records that name it
 }
 
 // Label names a task.
@@ -31,13 +37,18 @@ func (t LogTask) Label() string {
 }
 
 // Role is what a task is to the node. A task called systemd may be any user's, and is none of
-// them; nor is a daemon in a pod. A shim in a pod is the node's still: CRI-O puts conmon there.
+// them; nor is a daemon or a shim in a pod. Only CRI-O puts its own there: conmon.
 func (t LogTask) Role() Role {
 	r := journal.TaskRole(t.Name)
-	if r == journal.RoleInit || t.InPod && (r == RoleRuntime || r == RoleKubelet) {
+	if r == journal.RoleInit || t.InPod && !strings.HasPrefix(t.Name, "conmon") {
 		return RoleOther
 	}
 	return r
+}
+
+// IsKernels reports whether a task is a thread of the kernel, which works for all: jbd2/sda1-8, kworker/u8:2, kswapd0.
+func (t LogTask) IsKernels() bool {
+	return strings.Contains(t.Name, "/") || strings.HasPrefix(t.Name, "kswapd") || strings.HasPrefix(t.Name, "xfs")
 }
 
 // tasksOf returns the tasks that records of the signatures name, each once.
@@ -45,25 +56,54 @@ func tasksOf(f *Facts, codes ...string) []LogTask {
 	var out []LogTask
 	for _, code := range codes {
 		for _, s := range subjectsOf(f, code) {
-			t := LogTask{Name: s.Name, InPod: s.InPod}
+			t := LogTask{Name: s.Name, InPod: s.InPod, last: s.Last}
 			pid, err := strconv.Atoi(s.ID)
 			if t.PID = pid; err != nil {
 				t.Name = s.ID
 			}
-			if !slices.Contains(out, t) {
+			same := func(o LogTask) bool { return o.Name == t.Name && o.PID == t.PID }
+			if i := slices.IndexFunc(out, same); i < 0 {
 				out = append(out, t)
+			} else if t.last != nil && (out[i].last == nil || t.last.After(*out[i].last)) {
+				out[i].last = t.last
 			}
 		}
 	}
 	return out
 }
 
-// hungTasks returns the tasks that the kernel reports as hung, those first that the node cannot do without.
-func hungTasks(f *Facts) []LogTask {
-	all := tasksOf(f, signature.HungTask, signature.SoftLockup, signature.RCUStall)
-	other := func(t LogTask) bool { return t.Role() == RoleOther }
-	vital := slices.DeleteFunc(slices.Clone(all), other)
-	return append(vital, slices.DeleteFunc(all, func(t LogTask) bool { return !other(t) })...)
+// stillHung is how old the newest record of a hung task or a lockup may be where nothing else shows whether it goes on.
+// The kernel repeats it every 120 s (hung_task_timeout_secs), ten times by default, and a lockup more often.
+const stillHung = 3 * time.Minute
+
+// deriveHungTasks divides the tasks that the kernel reports as hung into those that hang still, the vital ones first,
+// and those that do not.
+func deriveHungTasks(f *Facts) {
+	for _, t := range tasksOf(f, signature.HungTask, signature.SoftLockup, signature.RCUStall) {
+		list := &f.Log.HungTasks
+		if isHungNoMore(f, t) {
+			list = &f.Log.HungBefore
+		}
+		*list = append(*list, t)
+	}
+	slices.SortStableFunc(f.Log.HungTasks,
+		func(a, b LogTask) int { return first(a.Role() != RoleOther, b.Role() != RoleOther) })
+}
+
+// isHungNoMore reports whether a task that the kernel reported runs again, or is gone.
+func isHungNoMore(f *Facts, t LogTask) bool {
+	i := slices.IndexFunc(f.Processes, func(p host.Process) bool { return p.PID == t.PID })
+	blocked := func(b host.BlockedTask) bool { return b.TID == t.PID || b.PID == t.PID }
+	if t.PID > 0 && (i >= 0 || f.Seen.Tasks.OK) {
+		return (i < 0 || !IsUninterruptible(&f.Processes[i])) &&
+			!slices.ContainsFunc(f.Seen.Tasks.Value.Blocked, blocked)
+	}
+	return !Fresh(f, t.last, stillHung)
+}
+
+// LockedUp reports whether a CPU has been locked up or stalled a moment ago.
+func LockedUp(f *Facts) bool {
+	return Fresh(f, LastOf(f, signature.SoftLockup, signature.RCUStall), stillHung)
 }
 
 // nodeVictims returns the victims that the node cannot do without. An OCI runtime is none: it dies in the cgroup of the
@@ -78,7 +118,7 @@ func nodeVictims(f *Facts) []string {
 	for _, r := range []Role{RoleRuntime, RoleKubelet} {
 		for _, u := range UnitsOf(f, signature.UnitOOMKilled, r) {
 			if !slices.ContainsFunc(f.Log.OOMVictims, func(v LogTask) bool { return v.Role() == r }) {
-				names = append(names, "a process of "+Clean(u.ID))
+				names = append(names, unitVictim+Clean(u.ID))
 			}
 		}
 	}
@@ -89,7 +129,7 @@ func nodeVictims(f *Facts) []string {
 // killed before it ended, and not long before its last good relist began.
 func oomBeforePLEG(f *Facts) bool {
 	const before = 2 * time.Minute // a relist that runs into what was left behind waits as long for its first call
-	all, last := f.Log.Incidents, LastOf(f, signature.OOMKill, signature.UnitOOMKilled)
+	all, last := f.Log.Incidents, LastKill(f)
 	if len(all) == 0 || last == nil || len(f.Log.NodeVictims) == 0 {
 		return false
 	}
@@ -97,13 +137,139 @@ func oomBeforePLEG(f *Facts) bool {
 	return !last.After(*e.End) && !last.Before(cmp.Or(e.Anchor, e.Start).Add(-before))
 }
 
-// oomGlobal reports whether a kill was for want of memory on the whole node, as far as the journal shows.
-func oomGlobal(f *Facts) bool {
-	return slices.ContainsFunc([]string{signature.OOMKill, signature.OOMInvoked}, func(code string) bool {
+// LastKill is when the kernel last killed for memory what the node cannot do without, else anything; nil when not
+// known.
+func LastKill(f *Facts) *time.Time {
+	last := LastOf(f, signature.UnitOOMKilled)
+	for _, v := range f.Log.OOMVictims {
+		if v.Role() != RoleOther && v.last != nil && (last == nil || v.last.After(*last)) {
+			last = v.last
+		}
+	}
+	return cmp.Or(last, LastOf(f, signature.OOMKill))
+}
+
+// deriveKills divides the kills for memory by whose memory was at its end: that of the node or of a group that all pods
+// or the daemons share, or that of one container, pod or service, which is its own affair.
+func deriveKills(f *Facts) {
+	if f.Journal == nil {
+		return
+	}
+	for _, k := range f.Journal.MemoryKills {
+		switch {
+		case k.Limit == "":
+			f.Log.OOMGlobal = true
+		case isNodeGroup(k.Limit):
+			f.Log.OOMShared = append(f.Log.OOMShared, k)
+		default:
+			f.Log.OOMOwn = append(f.Log.OOMOwn, k)
+		}
+	}
+	if len(f.Journal.MemoryKills) > 0 {
+		return
+	}
+	for _, code := range []string{signature.OOMKill, signature.OOMInvoked} { // Linux before 4.19
 		c := Logged(f, code)
-		return c != nil && (ContainsAny(strings.ToLower(c.Example), []string{"constraint_none", "global_oom"}) ||
-			strings.Contains(c.Example, "Out of memory: Kill"))
-	})
+		f.Log.OOMGlobal = f.Log.OOMGlobal || c != nil && (strings.Contains(c.Example, "Out of memory: Kill") ||
+			ContainsAny(strings.ToLower(c.Example), []string{"constraint_none", "global_oom"}))
+	}
+}
+
+// oomVictims returns the tasks that the kernel killed for memory, each once. The log's list of the most frequent ones
+// may lack those that the node needs, so they are added. A daemon that was killed while the one of the node ran is
+// another's, like one in a pod.
+func oomVictims(f *Facts) []LogTask {
+	all := tasksOf(f, signature.OOMKill)
+	for _, k := range slices.Concat(f.Log.OOMOwn, f.Log.OOMShared) {
+		i := slices.IndexFunc(all, func(t LogTask) bool { return t.Name == k.Task })
+		if i < 0 {
+			i, all = len(all), append(all, LogTask{Name: k.Task, last: k.Last})
+		}
+		o := host.OwnerOfCgroup(k.Cgroup)
+		all[i].InPod = all[i].InPod || o.PodUID != "" || o.ObjectID != ""
+	}
+	for i, v := range all {
+		now := daemonOf(f, v.Role())
+		all[i].InPod = v.InPod || now != nil && v.last != nil && now.Started.Before(v.last.Add(-startSkew)) &&
+			!now.Started.IsZero()
+	}
+	return all
+}
+
+// startSkew is by how much the start of a process, which the kernel counts from the boot, may lie before its record in
+// the log.
+const startSkew = 2 * time.Second
+
+// daemonOf returns the process that has a role now; nil where it is not known.
+func daemonOf(f *Facts, r Role) *host.Process {
+	if all := ProcessesOf(f, host.RoleKubelet); r == RoleKubelet && len(all) == 1 {
+		return &all[0]
+	}
+	if r == RoleRuntime && !f.Target.Daemon.Guessed {
+		return f.Target.Daemon.Process
+	}
+	return nil
+}
+
+// oomMended reports whether each daemon that was killed has been started again; one that was killed several times
+// of late must have run for a while since. A shim is not started again: its pod is, within that time.
+func oomMended(f *Facts) bool {
+	const settled, replaced = time.Minute, 5 * time.Minute
+	lasts := func(v LogTask) bool {
+		now, r := daemonOf(f, v.Role()), v.Role()
+		switch r {
+		case RoleRuntime, RoleKubelet:
+			late := func(o LogTask) bool { return o.Role() == r && Fresh(f, o.last, replaced) }
+			return now == nil || v.last == nil || count(f.Log.OOMVictims, late) > 1 && AgeOf(f, *now) < settled
+		case RoleShim:
+			return Fresh(f, v.last, replaced) || f.Log.OOMBeforePLEG
+		}
+		return false
+	}
+	ofUnit := func(name string) bool { return strings.HasPrefix(name, unitVictim) }
+	return !slices.ContainsFunc(f.Log.OOMVictims, lasts) && !slices.ContainsFunc(f.Log.NodeVictims, ofUnit)
+}
+
+// unitVictim begins the name of a victim of which systemd names the unit alone.
+const unitVictim = "a process of "
+
+// isNodeGroup reports whether a control group holds all pods, those of one class, or daemons of the node.
+func isNodeGroup(group string) bool {
+	o := host.OwnerOfCgroup(group)
+	if o.ObjectID != "" || o.PodUID != "" {
+		return false
+	}
+	shared := []string{"system.slice", "runtime.slice", "podruntime.slice", "kubelet.slice", "kubelet"}
+	return strings.Contains(group, "kubepods") || UnitRole(o.Unit) != RoleOther ||
+		slices.Contains(shared, path.Base(group))
+}
+
+// OwnKills writes whom the kernel killed at their own limits, the most often first: pods, containers, services.
+func OwnKills(f *Facts) []string {
+	counts, names := map[string]int{}, map[string]string{} // by pod, or by what it is else
+	for _, k := range f.Log.OOMOwn {                       // those most often killed first
+		o := host.OwnerOfCgroup(k.Cgroup)
+		if o.PodUID != "" && OwnedBy(f, o).Pod == "" {
+			o.ObjectID = "" // the container is gone, the pod may be there
+		}
+		name := cmp.Or(OwnerLabel(f, o), Clean(k.Limit))
+		key := cmp.Or(o.PodUID, name)
+		counts[key] += int(k.Count)
+		if names[key] == "" || OwnedBy(f, o).Name != "" && !strings.HasSuffix(names[key], ")") {
+			names[key] = name
+		}
+	}
+	if f.Log.OOMKills > 0 && f.Log.Read && len(f.Journal.MemoryKills) == 0 && !f.Log.OOMGlobal {
+		counts[""], names[""] = f.Log.OOMKills, "a container" // which one, Linux before 4.19 does not log here
+	}
+	var lines []string
+	for _, key := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	}) {
+		lines = append(lines, fmt.Sprintf("%s was OOM-killed %s in %s at its own memory limit", names[key],
+			units.Times(counts[key]), units.Duration(f.Log.Window)))
+	}
+	return lines
 }
 
 // Head returns the first few of a list.

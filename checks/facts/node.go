@@ -59,6 +59,8 @@ type Node struct {
 	Cgroups   Reading[host.Cgroups]
 	Clock     Reading[host.Clock]
 	Systemd   Reading[host.Systemd]
+	// Starvation is how long the daemons wait for a CPU, and what they may write.
+	Starvation Reading[host.Starvation]
 	// Consumers are the largest consumers of memory, or of processes, where those are short.
 	Consumers Reading[host.Consumers]
 

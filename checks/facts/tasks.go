@@ -20,6 +20,8 @@ func Corroboration(f *Facts, t host.BlockedTask) string {
 		return "the status of " + Label(i) + " hangs with it"
 	}
 	switch w := WaitOf(t); {
+	case t.MapLocked:
+		return "its command line cannot be read, since its memory map is locked: ps, top and the like hang on it too"
 	case t.Role == host.RoleRuntime && f.Pattern.Hang != HangNone:
 		return "the runtime answers nothing"
 	case t.Role == host.RoleCNI && f.RPC[RPCStatus].Outcome == Hung:

@@ -48,8 +48,8 @@ func pidLimits(f *Facts) []PIDLimit {
 	}
 	p := f.Seen.PIDs.Value
 	threads := uint64(max(p.Tasks, 0))
-	add("threads of the node are near kernel.pid_max", host.Usage{Current: threads, Max: p.PIDMax}, host.CgroupUsage{})
-	add("threads of the node are near kernel.threads-max", host.Usage{Current: threads, Max: p.ThreadsMax},
+	add("threads are near kernel.pid_max", host.Usage{Current: threads, Max: p.PIDMax}, host.CgroupUsage{})
+	add("threads are near kernel.threads-max", host.Usage{Current: threads, Max: p.ThreadsMax},
 		host.CgroupUsage{})
 	for _, g := range p.Cgroups {
 		add("processes and threads"+cmp.Or(OwnerSuffix(f, g.Owner), " in "+Clean(g.Path))+

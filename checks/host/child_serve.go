@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -46,11 +47,15 @@ func Serve(args []string, out io.Writer) int {
 	if do == nil {
 		return usage
 	}
+	runtime.LockOSThread()
 	lines := json.NewEncoder(out)
 	err := lines.Encode(reply{})
 	for _, name := range args[2:] {
-		// The name is the first thread's, whichever runs this. Without /proc no later run searches for it.
-		_ = os.WriteFile("/proc/self/comm", []byte(childName(args[0], name)), 0)
+		// The names of the process, and of the thread that may hang, which the kernel reports. Without /proc no later
+		// run searches for them.
+		for _, comm := range []string{"/proc/self/comm", "/proc/thread-self/comm"} {
+			_ = os.WriteFile(comm, []byte(childName(args[0], name)), 0)
+		}
 		err = cmp.Or(err, lines.Encode(do(filepath.Join(args[1], name))))
 	}
 	if err != nil {

@@ -200,6 +200,9 @@ func ownerOfCgroups(all []membership) Owner {
 	return unit
 }
 
+// OwnerOfCgroup returns what a control group belongs to, by its path.
+func OwnerOfCgroup(cgroup string) Owner { return ownerOfCgroup(cgroup) }
+
 // ownerOfCgroup reads from a cgroup's path the innermost container, its pod, and the innermost unit in it:
 //
 //	/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1b2c_3d.slice/cri-containerd-<id>.scope

@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -25,6 +26,9 @@ const unknownType = "unknown"
 
 // A mountLine is what is kept of a line of mountinfo.
 type mountLine struct {
+	id       int
+	parent   int    // the mount on which it lies
+	pid      int    // of a process in whose mount namespace it is; 0 for the host's
 	device   string // of the superblock, major:minor
 	root     string // what of the file system is mounted
 	point    string
@@ -32,6 +36,14 @@ type mountLine struct {
 	source   string
 	options  string // of the file system
 	readOnly bool   // the mount or the whole file system
+}
+
+// within is the path to a mount from the host.
+func (m mountLine) within() string {
+	if m.pid == 0 {
+		return m.point
+	}
+	return path.Join("/proc", strconv.Itoa(m.pid), "root", m.point)
 }
 
 // A mountTable is the mounts of one namespace in their order: the later lies over the earlier.
@@ -61,9 +73,16 @@ func parseMountLine(line string) (mountLine, error) {
 	if !path.IsAbs(point) || of[0] == "" || !strings.Contains(f[2], ":") {
 		return mountLine{}, errors.New("a field of the line is none")
 	}
-	readOnly := func(options string) bool { return slices.Contains(strings.Split(options, ","), "ro") }
+	id, _ := strconv.Atoi(f[0]) // the kernel's numbers
+	parent, _ := strconv.Atoi(f[1])
+	// Since Linux 6.15 ext4 stays mounted read-write after an error, and refuses writes.
+	readOnly := func(options string) bool {
+		return slices.ContainsFunc(strings.Split(options, ","), func(o string) bool {
+			return o == "ro" || o == "emergency_ro" || o == "shutdown"
+		})
+	}
 	return mountLine{
-		device: f[2], root: escapes.Replace(f[3]), point: point,
+		id: id, parent: parent, device: f[2], root: escapes.Replace(f[3]), point: point,
 		kind: escapes.Replace(of[0]), source: escapes.Replace(of[1]), options: of[2],
 		readOnly: readOnly(f[5]) || readOnly(of[2]),
 	}, nil
@@ -122,6 +141,33 @@ func (t mountTable) of(name string) (mountLine, bool) {
 		}
 	}
 	return best, best.point != ""
+}
+
+// hidden returns the mounts below a folder that others lie over: no path leads to them, so nobody can unmount them, and
+// their folders cannot be removed (EBUSY).
+func (t mountTable) hidden(dir string) (found []HiddenMount) {
+	byID, at := map[int]mountLine{}, map[string][]mountLine{}
+	for _, m := range t.lines {
+		byID[m.id] = m
+		at[m.point] = append(at[m.point], m)
+	}
+	for _, m := range t.lines {
+		if !below(m.point, dir) {
+			continue
+		}
+		above := map[int]bool{} // the mounts that it lies on
+		for on := m; on.id != 0 && !above[on.id]; on = byID[on.parent] {
+			above[on.id] = true
+		}
+		for folder := path.Dir(m.point); folder != "/"; folder = path.Dir(folder) {
+			for _, other := range at[folder] {
+				if !above[other.id] && above[other.parent] {
+					found = append(found, HiddenMount{m.point, volumeOf(m.point, dir).PodUID, other.point})
+				}
+			}
+		}
+	}
+	return found
 }
 
 // below reports whether a clean path is dir or lies in it.

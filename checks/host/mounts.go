@@ -3,6 +3,9 @@ package host
 import (
 	"context"
 	"errors"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -19,6 +22,8 @@ type Mount struct {
 	Network bool   // answers depend on another machine or on a process: nfs, cifs, ceph, fuse, 9p, ...
 	PodUID  string // from /var/lib/kubelet/pods/UID/...
 	Driver  string // the plugin: kubernetes.io~csi, kubernetes.io~nfs, ...
+	PID     int    // a process in whose mount namespace it is; 0 for the host's
+	Inside  Owner  // of that process
 
 	Asked   bool
 	Err     string        // an error that it answered: stale file handle, ...
@@ -30,9 +35,16 @@ type Mount struct {
 type MountTable struct {
 	Total   int
 	ByType  map[string]int
-	Kubelet int     // below the kubelet's folder
-	Probed  []Mount // below the kubelet's folder, and every one over the network; bounded, hung ones first
-	Left    int     // that were not probed because there are too many, or the time was up
+	Kubelet int           // below the kubelet's folder
+	Probed  []Mount       // below the kubelet's folder, and every one over the network; bounded, hung ones first
+	Hidden  []HiddenMount // below the kubelet's folder
+	Left    int           // that were not probed because there are too many, or the time was up
+}
+
+// A HiddenMount is one that another lies over, so that it cannot be unmounted.
+type HiddenMount struct {
+	Point, PodUID string
+	Under         string // where the other one is mounted
 }
 
 // ProbeMounts counts the host's mounts, and probes those below the kubelet's folder and those over the network. A
@@ -51,20 +63,25 @@ func ProbeMounts(
 	if dir, ok := table.resolve(hostBase(root), kubeletDir); ok {
 		kubeletDir = dir
 	}
-	result := MountTable{Total: table.total, ByType: table.byType}
+	result := MountTable{Total: table.total, ByType: table.byType, Hidden: table.hidden(kubeletDir)}
 	for _, m := range table.lines {
 		if below(m.point, kubeletDir) {
 			result.Kubelet++
 		}
 	}
 	systems, left := table.probable(kubeletDir)
+	inner, owners, errInner := people.innerMounts(ctx, table)
+	for _, m := range inner {
+		systems = append(systems, []mountLine{m})
+	}
 	spots := make([]spot, len(systems))
 	for i, s := range systems {
 		for _, m := range slices.Backward(s) { // the last lies on top
-			spots[i] = append(spots[i], m.point)
+			spots[i] = append(spots[i], m.within())
 		}
 	}
 	outcomes, err := child.ask(ctx, root, people, verbMount, spots)
+	err = errors.Join(err, errInner)
 	result.Left = left
 	for i, o := range outcomes {
 		if !o.asked {
@@ -73,6 +90,9 @@ func ProbeMounts(
 		}
 		for _, line := range systems[i] {
 			m := volumeOf(line.point, kubeletDir)
+			if line.pid != 0 {
+				m = Mount{PID: line.pid, Inside: *owners[line.pid], PodUID: owners[line.pid].PodUID}
+			}
 			m.Point, m.Type, m.Source, m.Network = line.point, line.kind, line.source, remote(line.kind)
 			m.Asked, m.Hung, m.Waiting, m.Err = true, o.hung, o.waiting, o.reply.Err
 			result.Probed = append(result.Probed, m)
@@ -92,6 +112,47 @@ func ProbeMounts(
 		result.Probed, result.Left = result.Probed[:maxProbed], result.Left+more
 	}
 	return result, err
+}
+
+// maxNamespaces bounds the mount namespaces that are looked into: those of all containers of a full node.
+const maxNamespaces = 400
+
+// innerMounts returns the mounts over the network that only a container, the runtime or the kubelet sees. Each
+// container has a mount namespace, and so has a unit with private mounts.
+func (p Population) innerMounts(ctx context.Context, hosts mountTable) ([]mountLine, map[int]*Owner, error) {
+	known := map[string]bool{} // namespaces, and devices
+	for _, m := range hosts.lines {
+		known[m.device] = true
+	}
+	for _, dir := range []string{"/proc/self", p.dir(1)} {
+		ns, _ := os.Readlink(dir + "/ns/mnt")
+		known[ns] = true
+	}
+	owners, pids := map[int]*Owner{}, map[*Owner]int{}
+	for _, st := range p.byWorth() { // daemons first
+		ns, err := os.Readlink(p.dir(st.pid) + "/ns/mnt")
+		if err == nil && !known[ns] && len(owners) < maxNamespaces {
+			known[ns], owners[st.pid] = true, &Owner{}
+			pids[owners[st.pid]] = st.pid
+		}
+	}
+	errOwners := p.setOwners(ctx, pids)
+	tables, err := gather(ctx, slices.Sorted(maps.Keys(owners)), func(at *position, pid int) (mountTable, bool) {
+		at.enter("the mounts of process %d (%s)", pid, p.all[pid].comm)
+		text, _ := readLimited(filepath.Join(p.dir(pid), "mountinfo"), 1<<20)
+		t, err := parseMounts(strings.NewReader(text))
+		o := owners[pid]
+		return t, err == nil && (o.Role != "" || o.ObjectID != "" || o.PodUID != "")
+	})
+	var all []mountLine
+	for pid, t := range tables {
+		for _, m := range t.lines {
+			if m.pid = pid; remote(m.kind) && !known[m.device] && len(all) < maxProbed {
+				all = append(all, m)
+			}
+		}
+	}
+	return all, owners, errors.Join(err, errOwners)
 }
 
 // probable returns the mounts to probe, by file system: those over the network first. Of those that there is no room

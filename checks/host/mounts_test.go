@@ -49,27 +49,48 @@ func TestProbable(t *testing.T) {
 	equal(t, "how many, and left", [3]int{0, maxProbed, 7}, [3]int{left, len(more), leftOfMany})
 }
 
+// TestHiddenMounts checks which mounts no path leads to.
+func TestHiddenMounts(t *testing.T) {
+	table, err := parseMounts(strings.NewReader(`1 0 8:1 / / rw - ext4 /dev/sda1 rw
+2 1 8:2 / /var rw - ext4 /dev/sda2 rw
+3 2 0:40 / /var/lib/kubelet/pods/1111/volumes/kubernetes.io~empty-dir/a rw - tmpfs tmpfs rw
+4 2 0:41 / /var/lib/kubelet/pods/2222/volumes/kubernetes.io~csi/b/mount rw - nfs4 filer:/b rw
+5 2 0:42 / /var/lib/kubelet/pods/2222 rw - tmpfs tmpfs rw
+6 5 0:43 / /var/lib/kubelet/pods/2222/volumes/kubernetes.io~csi/c/mount rw - nfs4 filer:/c rw
+7 4 0:44 / /var/lib/kubelet/pods/2222/volumes/kubernetes.io~csi/b/mount rw - tmpfs over rw
+8 2 8:2 /lib/kubelet /srv/kubelet rw - ext4 /dev/sda2 rw
+`))
+	failed(t, "the table", err, "")
+	const pod = "/var/lib/kubelet/pods/2222"
+	hidden := HiddenMount{pod + "/volumes/kubernetes.io~csi/b/mount", "2222", pod} // and one that lies on it
+	equal(t, "hidden", []HiddenMount{hidden, hidden}, table.hidden("/var/lib/kubelet"))
+}
+
 func TestParseMountLine(t *testing.T) {
 	for line, want := range map[string]mountLine{
 		"31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n": {
-			device: "0:28", root: "/", point: "/sys/fs/cgroup", kind: "tmpfs", source: "tmpfs", options: "rw,mode=755",
+			id: 31, parent: 23, device: "0:28", root: "/", point: "/sys/fs/cgroup", kind: "tmpfs", source: "tmpfs",
+			options: "rw,mode=755",
 		},
 		"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=remount-ro": {
-			device: "98:0", root: "/mnt1", point: "/mnt2", kind: "ext3", source: "/dev/root",
+			id: 36, parent: 35, device: "98:0", root: "/mnt1", point: "/mnt2", kind: "ext3", source: "/dev/root",
 			options: "rw,errors=remount-ro",
 		},
 		`36 35 0:44 / /a\040b\011c\012d\134e\043f\9g\04 rw - fuse.x\040y a\040b rw`: {
-			device: "0:44", root: "/", point: "/a b\tc\nd\\e#f\\9g\\04", kind: "fuse.x y", source: "a b",
+			id: 36, parent: 35, device: "0:44", root: "/", point: "/a b\tc\nd\\e#f\\9g\\04", kind: "fuse.x y",
+			source:  "a b",
 			options: "rw",
 		},
 		"36 35 0:44 / /a rw - fuse.s3fs  rw": {
-			device: "0:44", root: "/", point: "/a", kind: "fuse.s3fs", options: "rw",
+			id: 36, parent: 35, device: "0:44", root: "/", point: "/a", kind: "fuse.s3fs", options: "rw",
 		},
 		"36 35 0:44 / /a ro,nosuid - nfs x rw": {
-			device: "0:44", root: "/", point: "/a", kind: "nfs", source: "x", options: "rw", readOnly: true,
+			id: 36, parent: 35, device: "0:44", root: "/", point: "/a", kind: "nfs", source: "x", options: "rw",
+			readOnly: true,
 		},
-		"36 35 0:44 / /a rw - ext4 x ro": {
-			device: "0:44", root: "/", point: "/a", kind: "ext4", source: "x", options: "ro", readOnly: true,
+		"36 35 0:44 / /a rw - ext4 x rw,emergency_ro": {
+			id: 36, parent: 35, device: "0:44", root: "/", point: "/a", kind: "ext4", source: "x",
+			options: "rw,emergency_ro", readOnly: true,
 		},
 	} {
 		got, err := parseMountLine(line)

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
 const (
@@ -18,6 +20,8 @@ const (
 	// maxSuspects bounds the threads in uninterruptible sleep that are read again. A dead file server under a busy
 	// node has hundreds.
 	maxSuspects = 2000
+	maxMaps     = 4 // processes whose memory map is tried
+	mapPatience = 300 * time.Millisecond
 	maxBlocked  = 100 // lasting ones that are kept
 	maxParents  = 10  // of zombies, that are named
 	maxFrames   = 32  // of a stack, innermost first
@@ -40,6 +44,8 @@ type BlockedTask struct {
 	Wchan    string   // kernel function that it waits in
 	Stack    []string // functions, innermost first, without addresses; nil when it may not be read
 	Started  time.Time
+	// MapLocked is set when its command line cannot be read: who looks at the memory map of the process waits with it.
+	MapLocked bool
 	Owner
 }
 
@@ -119,6 +125,8 @@ func (p Population) suspects(ctx context.Context, limit int) (list []suspect) {
 	for _, st := range p.byWorth() {
 		threads := []string{filepath.Join(p.dir(st.pid), "task", strconv.Itoa(st.pid))}
 		switch {
+		case strings.HasPrefix(st.comm, childPrefix): // kdiag's own, which shows the same for its mount
+			continue
 		case st.threads > 1 && ctx.Err() == nil && limit > 0:
 			threads = p.threads(st.pid)
 			limit -= len(threads)
@@ -170,7 +178,26 @@ func (p Population) explain(ctx context.Context, tasks *Tasks) error {
 	for i, dir := range dirs {
 		tasks.Blocked[i].Stack = stacks[dir]
 	}
+	locked := map[int]bool{}
+	for i, t := range tasks.Blocked {
+		if _, tried := locked[t.PID]; !tried && len(locked) < maxMaps {
+			locked[t.PID] = p.mapLocked(ctx, t.PID)
+		}
+		tasks.Blocked[i].MapLocked = locked[t.PID]
+	}
 	return errors.Join(err, p.setOwners(ctx, pids))
+}
+
+// mapLocked reports whether the command line of a process, which lies in its memory, cannot be read.
+func (p Population) mapLocked(ctx context.Context, pid int) bool {
+	ctx, cancel := context.WithTimeout(ctx, mapPatience)
+	defer cancel()
+	_, err := within(ctx, func(at *position) (struct{}, error) {
+		at.enter("cmdline of process %d", pid)
+		nulSeparated(p.dir(pid), "cmdline")
+		return struct{}{}, nil
+	})
+	return errors.Is(err, deadline.ErrAbandoned)
 }
 
 // parseStack reads the functions of a kernel stack, without their addresses and offsets:

@@ -35,12 +35,12 @@ func judgePressure(f *facts.Facts, p host.Pressure) checks.Result {
 	if len(lines) == 0 {
 		return skipped("this kernel does not account for pressure (PSI)")
 	}
-	return result(status, "of the last 10 s: %s", strings.Join(lines, ", "))
+	return result(status, "last 10 s: %s", strings.Join(lines, ", "))
 }
 
 func judgeMemory(f *facts.Facts, m host.Memory) checks.Result {
 	if m.Total == 0 {
-		return unknown("/proc/meminfo does not hold how much there is")
+		return unknown("/proc/meminfo has no MemTotal")
 	}
 	r := ok("%s of %s available", units.Size(m.Available), units.Size(m.Total))
 	if f.Pressure.MemoryLow {
@@ -58,7 +58,7 @@ func judgeSpaces(spaces []host.Space, inodes bool) checks.Result {
 	for _, s := range spaces {
 		if s.Err != "" || s.Hung {
 			return unknown("the file system of %s was not read: %s", facts.Shortage{Space: s}.Name(),
-				cmp.Or(facts.Clean(s.Err), "it did not answer"))
+				cmp.Or(facts.Clean(s.Err), "no reply"))
 		}
 		free, total := s.Free, s.Size
 		if inodes {
@@ -73,12 +73,12 @@ func judgeSpaces(spaces []host.Space, inodes bool) checks.Result {
 	}
 	switch {
 	case counted > 0:
-		return ok("%s, the least is %s free on %s", units.Count(counted, "file system"), units.Percent(least),
+		return ok("%s, least free: %s on %s", units.Count(counted, "file system"), units.Percent(least),
 			facts.Clean(tight.Mount))
 	case inodes && len(spaces) > 0:
-		return skipped("no file system that can be written has a fixed number of inodes")
+		return skipped("no writable file system has a fixed number of inodes")
 	}
-	return unknown("none of %s brought figures", units.Count(len(spaces), "file system"))
+	return unknown("no figures of %s", units.Count(len(spaces), "file system"))
 }
 
 func judgeWrites(f *facts.Facts, _ []host.Writes) checks.Result {
@@ -100,23 +100,36 @@ func judgeDisks(f *facts.Facts, disks []host.Disk) checks.Result {
 		return warning("%s", facts.DiskLine(slow[0]))
 	}
 	slowest := slices.MaxFunc(disks, func(a, b host.Disk) int { return cmp.Compare(facts.Await(a), facts.Await(b)) })
-	return ok("%s, the slowest is %s with %s for a request", units.Count(len(disks), "disk"), facts.Clean(slowest.Name),
+	return ok("%s, slowest: %s with %s per request", units.Count(len(disks), "disk"), facts.Clean(slowest.Name),
 		units.Duration(facts.Await(slowest)))
 }
 
-func judgeMounts(_ *facts.Facts, t host.MountTable) checks.Result {
+func judgeMounts(f *facts.Facts, t host.MountTable) checks.Result {
 	switch {
+	case len(t.Hidden) > 0:
+		return warning("%s", hiddenMounts(f, t))
 	case t.Total == 0:
 		return unknown("no mount was seen")
 	case t.Left > 0:
-		return unknown("%s of %s not asked, the others answered", units.Number(t.Left), units.Count(t.Total, "mount"))
+		return unknown("%s of %s not probed; the others answered", units.Number(t.Left), units.Count(t.Total, "mount"))
 	}
-	return ok("%s, %s asked and answered", units.Count(t.Total, "mount"), units.Number(len(t.Probed)))
+	return ok("%s; %s probed, all answered", units.Count(t.Total, "mount"), units.Number(len(t.Probed)))
+}
+
+// hiddenMounts names the mounts that others hide.
+func hiddenMounts(f *facts.Facts, t host.MountTable) string {
+	m := t.Hidden[0]
+	line := fmt.Sprintf("%s%s is hidden under a mount on %s: unmounting it, and removing its pod, fails with EBUSY",
+		facts.Clean(m.Point), facts.OwnerSuffix(f, host.Owner{PodUID: m.PodUID}), facts.Clean(m.Under))
+	if more := len(t.Hidden) - 1; more > 0 {
+		line += "; " + units.Count(more, "mount") + " more"
+	}
+	return line
 }
 
 func judgePIDs(_ *facts.Facts, p host.PIDs) checks.Result {
 	if p.Tasks <= 0 || p.PIDMax == 0 {
-		return unknown("the number of threads or their limit is not known")
+		return unknown("number or limit of threads unknown")
 	}
 	return ok("%s threads, kernel.pid_max", facts.UsageText(host.Usage{Current: uint64(p.Tasks), Max: p.PIDMax}))
 }
@@ -127,18 +140,18 @@ func judgeFiles(_ *facts.Facts, files host.Files) checks.Result {
 	}
 	most := slices.MaxFunc(files.Processes,
 		func(a, b host.ProcessFiles) int { return cmp.Compare(facts.Used(a.Usage), facts.Used(b.Usage)) })
-	return ok("%s (pid %d) has %s files open, the others fewer of theirs", facts.Clean(most.Name), most.PID,
+	return ok("most open files: %s (pid %d) with %s", facts.Clean(most.Name), most.PID,
 		facts.UsageText(most.Usage))
 }
 
 func judgeInotify(f *facts.Facts, n host.Inotify) checks.Result {
 	switch {
 	case n.MaxInstances == 0:
-		return unknown("the limits of inotify are not known")
+		return unknown("inotify limits unknown")
 	case n.Unread > 0:
-		return unknown("%s could not be read, so not all is counted", units.Count(n.Unread, "process"))
+		return unknown("incomplete: %s could not be read", units.Count(n.Unread, "process"))
 	}
-	return ok("root holds %s instances and %s watches", facts.UsageText(f.Usage.InotifyInstances),
+	return ok("root has %s instances, %s watches", facts.UsageText(f.Usage.InotifyInstances),
 		facts.UsageText(f.Usage.InotifyWatches))
 }
 
@@ -168,9 +181,9 @@ func judgeClock(_ *facts.Facts, c host.Clock) checks.Result {
 	case c == host.Clock{}:
 		return unknown("the clock was not read")
 	case !c.Synchronised:
-		return warning("no NTP client keeps it, by the kernel; chrony without rtcsync does not report to the kernel")
+		return warning("clock not NTP-synchronised (false alarm possible: chrony without rtcsync)")
 	}
-	return ok("kept by an NTP client, at most %s off by its own estimate", units.Duration(c.MaxError))
+	return ok("NTP-synchronised, estimated error at most %s", units.Duration(c.MaxError))
 }
 
 func judgeSystemdAnswer(_ *facts.Facts, s host.Systemd) checks.Result {

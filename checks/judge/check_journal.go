@@ -63,9 +63,8 @@ func readLogOfAPIServer(f *facts.Facts) checks.Result {
 }
 
 func readLogOfKernel(f *facts.Facts) checks.Result {
-	if n := f.Log.OOMKills; n > 0 {
-		return ok("%s of a container at its own limit, nothing else in the last %s", units.Count(n, "kill"),
-			units.Duration(f.Log.Window))
+	if kills := facts.OwnKills(f); len(kills) > 0 {
+		return ok("%s", kills[0])
 	}
 	return ok("no hung task, lockup or kill for memory in the last %s", units.Duration(f.Log.Window))
 }

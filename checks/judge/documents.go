@@ -3,6 +3,7 @@ package judge
 import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -23,8 +24,26 @@ func NewReport(h checks.Header, in *facts.Input) *checks.Report {
 	v := verdict(f, all, scopeSweep)
 	return &checks.Report{
 		Header: fill(h, checks.KindReport, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all, Relist: summary(f),
-		Checks: noNil(results(j)), Problems: problems(f, v, scopeSweep),
+		Checks: noNil(results(j)), Problems: problems(f, v, scopeSweep), Notes: notes(f),
 	}
+}
+
+// notes are what is worth knowing and no problem of the node.
+func notes(f *facts.Facts) []string {
+	if f.Target.Simulated {
+		return nil
+	}
+	all := facts.OwnKills(f)
+	if more := len(all) - facts.MostNamed; more > 0 {
+		all = append(all[:facts.MostNamed], units.Count(more, "other")+" OOM-killed at their own memory limits")
+	}
+	for _, t := range f.Log.HungBefore[:min(len(f.Log.HungBefore), facts.MostNamed)] {
+		all = append(all, "the kernel reported "+t.Label()+" as hung; it is not any more")
+	}
+	if t := f.Seen.Mounts.Value; len(t.Hidden) > 0 {
+		all = append(all, hiddenMounts(f, t))
+	}
+	return all
 }
 
 // withoutJournal returns the facts without what the node's logs say: the verdict on a socket, or on a series of

@@ -37,6 +37,11 @@ func processProbes() []Probe {
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Cgroups, error) {
 				return host.ReadCgroups(ctx, s.Root, seen.Population.Value, throttleLook)
 			}),
+		probe(Probe{ID: "host.starvation", Limit: patientOne, Cheap: true, After: afterAll},
+			func(n *facts.Node) *facts.Reading[host.Starvation] { return &n.Starvation },
+			func(ctx context.Context, s *Input, seen facts.Node) (host.Starvation, error) {
+				return host.ReadStarvation(ctx, s.Root, seen.Population.Value, s.Between)
+			}),
 		probe(Probe{ID: "systemd.manager", Limit: 2 * patientOne, Cheap: true},
 			func(n *facts.Node) *facts.Reading[host.Systemd] { return &n.Systemd },
 			func(ctx context.Context, s *Input, _ facts.Node) (host.Systemd, error) {

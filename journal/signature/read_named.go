@@ -56,9 +56,9 @@ func (m *Match) set(name, value string) {
 		m.Owner = APIServer
 	default:
 		*map[string]*string{
-			"process": &m.Process, "path": &m.Path, "device": &m.Device, "container": &m.Container,
-			"containerID": &m.ContainerID, "sandboxID": &m.SandboxID, "pod": &m.Pod, "namespace": &m.Namespace,
-			"uid": &m.PodUID,
+			"process": &m.Process, "path": &m.Path, "limiter": &m.Limiter, "device": &m.Device,
+			"container": &m.Container, "containerID": &m.ContainerID, "sandboxID": &m.SandboxID, "pod": &m.Pod,
+			"namespace": &m.Namespace, "uid": &m.PodUID,
 		}[name] = keep(value)
 	}
 }
@@ -74,7 +74,8 @@ var (
 	readVictim = named(
 		`(?P<constraint>(?:cgroup o|O|o)ut of memory)`+
 			`(?:.*? process (?P<pid>\d+) \((?P<process>.+?)\)?(?:\) score|\) total-vm|\), |,|$))?`,
-		`oom-kill:constraint=(?P<constraint>\w+)(?:.*task_memcg=(?P<path>[^, \n]+))?`+
+		`oom-kill:constraint=(?P<constraint>\w+)(?:.*?oom_memcg=(?P<limiter>[^, \n]+))?`+
+			`(?:.*task_memcg=(?P<path>[^, \n]+))?`+
 			`(?:.*,task=(?P<process>.+),pid=(?P<pid>\d+))?`,
 		`(?:.*[:\]] )?(?P<process>.+) invoked oom-killer`,
 	)

@@ -141,6 +141,12 @@ func TestEndToEndNodeDisk(t *testing.T) {
 		}
 	})
 	eventually(t, "no child of kdiag's is left", func() bool { return probesIn(point) == 0 })
+	t.Run("throttled by its control group", func(t *testing.T) { throttleWrites(t, c, p, sh("mountpoint -d "+point)) })
+	t.Run("read-only", func(t *testing.T) {
+		p := p // containerd's own files are open for writing, so only kdiag sees it
+		p.inside = inMounts("mount --bind " + point + " " + point + " && mount -o remount,bind,ro " + point)
+		p.found(t, finding{checks.Critical, "/proc/mounts", filesystem(point), []string{"IOStall"}})
+	})
 }
 
 // cgroupDir returns where a control group lies in the hierarchy of a controller, version 1.

@@ -30,10 +30,13 @@ type program struct {
 	inside         []string // a command that runs it elsewhere
 }
 
-// TestMain becomes the process that waitInKernel starts, where vforkEnv is set.
+// TestMain becomes the process that waitInKernel or lockMap starts, where the environment has it.
 func TestMain(m *testing.M) {
 	if os.Getenv(vforkEnv) != "" {
 		vforkUntilStdinEnds()
+	}
+	if name := os.Getenv(mapEnv); name != "" {
+		holdMap(name)
 	}
 	os.Exit(m.Run())
 }

@@ -23,9 +23,6 @@ func JournalReport(w io.Writer, r *journal.Report, o Options, details bool) erro
 	}, func(m briefLine) string { return m.journal(r) }})
 }
 
-// screen is how many lines of a terminal of 24 an answer may take: the prompt needs one.
-const screen = 23
-
 // journal prints a journal's answer on one screen. The picture is left to the details where there is no room for it.
 func (p *page) journal(r *journal.Report) {
 	part := func() *page { return &page{cleaner: p.cleaner, width: p.width, styles: p.styles, glyph: p.glyph} }
@@ -58,7 +55,7 @@ func (p *page) journal(r *journal.Report) {
 		picture.heading("Timeline", plain(j.calendar.full(t.from, t.to)))
 		picture.picture(t, j.calendar)
 	}
-	if lines(p)+lines(picture)+lines(rest)+2 <= screen {
+	if lines(p)+lines(picture)+lines(rest)+1 <= screen {
 		p.blank()
 		p.out.Write(picture.out.Bytes())
 	}

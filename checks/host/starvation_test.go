@@ -1,0 +1,66 @@
+package host
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestReadStarvation checks how long threads are seen to wait for a CPU, and the limits of writes, in both versions of
+// control groups.
+func TestReadStarvation(t *testing.T) {
+	for name, tt := range map[string]struct {
+		node        func(testing.TB) *node
+		cgroup      string
+		dir         string // of the control groups
+		file        [2]string
+		iops, bytes uint64
+	}{
+		"version 2": {
+			newNodeV2, "0::/system.slice/containerd.service\n", "",
+			[2]string{"io.max", "8:0 rbps=max wbps=1048576 riops=max wiops=40\n"},
+			40, 1 << 20,
+		},
+		"version 1": {
+			func(t testing.TB) *node {
+				n := newNode(t)
+				n.write("proc/1/mountinfo", fixture(t, "mountinfo-hybrid"))
+				return n
+			}, "1:blkio:/system.slice/containerd.service\n0::/\n", "/blkio",
+			[2]string{"blkio.throttle.write_iops_device", "8:0 40\n"},
+			40, 0,
+		},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := tt.node(t)
+			n.process(20, 1, "containerd", 'S', "containerd")
+			const group = "/system.slice/containerd.service"
+			n.write("proc/20/cgroup", tt.cgroup, cgroupRoot+tt.dir+group+"/"+tt.file[0], tt.file[1])
+			thread := func(tid int, state byte, schedstat string) {
+				dir := proc(20, "task/"+string(rune('0'+tid)))
+				st := stat{pid: tid, comm: "containerd", state: state}
+				n.write(dir+"/stat", statLine(st), dir+"/schedstat", schedstat)
+			}
+			thread(1, 'S', "5000000 7000000 3\n")
+			thread(2, 'R', "9000000 0 1\n")
+			people := n.people()
+			go func() {
+				time.Sleep(time.Second)
+				thread(1, 'S', "6000000 907000000 4\n")
+			}()
+			got, err := ReadStarvation(t.Context(), n.root, people, 2*time.Second)
+			must(t, err)
+			equal(t, name, Starvation{
+				Delays: []Delay{{
+					PID: 20, Name: "containerd", Role: RoleRuntime, Ran: time.Millisecond,
+					Waited: 900 * time.Millisecond, Queued: 1, Over: 2 * time.Second,
+				}},
+				WriteLimits: []WriteLimit{{
+					PID: 20, Path: group, Device: "8:0", IOPS: tt.iops, Bytes: tt.bytes,
+					Dir:   "/sys/fs/cgroup" + tt.dir + group,
+					Owner: Owner{Role: RoleRuntime, Unit: "containerd.service"},
+				}},
+			}, got)
+		})
+	}
+}
