@@ -19,7 +19,6 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		return nil
 	}
 	var e checks.Evidence
-	var effect []string
 	step, severity := checks.Strong, criticalIf(hangs)
 	summary := "Status hangs while the lists answer: a CNI operation holds the runtime's network lock"
 	subjects := []checks.Subject{{Kind: "RPC", Name: facts.RPCStatus}}
@@ -42,7 +41,6 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		Addf(&e.For, "CNI plugin %s", working(f, p))
 		addWaits(f, &e, p)
 		subjects = append(subjects, workSubject(f, p))
-		effect = append(effect, podsEffect(f, p))
 		severity = choose(facts.AgeOf(f, p) >= facts.LastingWork, checks.Critical, severity)
 	}
 	addGaps(f, &e, gapHost)
@@ -67,7 +65,7 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 			addRestart(f, s)
 		}
 	})
-	x.Effect = facts.Head(effect, facts.MostNamed)
+	x.Effect = workEffect(f, old)
 	return x
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal/signature"
@@ -22,6 +23,7 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 		return nil
 	}
 	var e checks.Evidence
+	var effect []string
 	severity, step, summary := checks.Critical, checks.Certain, ""
 	call, starting := facts.CallError(f, crictl.Unavailable, "not initialized")
 	if starting && !f.Calls.AnyList {
@@ -30,9 +32,19 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	} else if f.Measurement.Status != nil {
 		summary, step = conditionFalse(f, facts.ConditionRuntimeReady, &e)
 	}
-	if summary == "" && !f.Calls.WentAway {
-		step = checks.Strong
-		severity, summary = erring(f, &e)
+	programs := f.Seen.CNI.Value.Programs
+	if summary == "" && len(programs) > 0 {
+		step, summary = checks.Certain, facts.Clean(units.List(programs))+
+			units.Plural(len(programs), " is", " are")+" missing"
+		effect = besides(f, "no container can be started or stopped")
+		Addf(&e.For, "the default runtime handler needs %s, which is neither in the daemon's PATH nor where its "+
+			"configuration says", facts.Clean(units.List(programs)))
+	} else if summary == "" && !f.Calls.WentAway {
+		severity, summary = rival(f, &e)
+		if summary == "" {
+			step = checks.Strong
+			severity, summary = erring(f, &e)
+		}
 		if summary == "" {
 			severity, summary = unsteady(f, &e)
 		}
@@ -43,13 +55,41 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	if severity == checks.Critical {
 		step = raised(step, logOf(f, &e, signsOfDown...))
 	}
-	return newFinding(severity, step, f.Target.Daemon.Label+": "+summary, e, *facts.DaemonSubject(f)).
+	x := newFinding(severity, step, f.Target.Daemon.Label+": "+summary, e, *facts.DaemonSubject(f)).
 		advise(func(s *Steps, _ string) {
-			s.Look(facts.CrictlCommand(f, "info"), "The conditions in the runtime's own words.")
+			if len(programs) > 0 {
+				s.Look("ls -l /usr/bin/runc /usr/sbin/runc /usr/local/sbin/runc /usr/bin/containerd-shim-runc-v2",
+					"Find out what removed it, and reinstall its package (runc, containerd.io); no restart is needed")
+				return
+			}
+			s.Look(facts.CrictlCommand(f, "info"), "Read the conditions that the runtime reports")
 			AddService(f, s)
-			s.Look(facts.KdiagCommand(f, "runtime"), "Look again. While it loads its state, wait: a restart delays it.")
+			s.Look(facts.KdiagCommand(f, "runtime"), "Look again; while it loads its state, wait: a restart delays it")
 			addRestart(f, s, "Only if it is not loading its state, or that never ends.")
 		})
+	x.Effect = effect
+	return x
+}
+
+// rival recognises another daemon beside the one that answers: on the path of its socket, which the later of them has
+// replaced, or in its folder.
+func rival(f *facts.Facts, e *checks.Evidence) (checks.Severity, string) {
+	d := f.Target.Daemon.Process
+	for _, p := range facts.ProcessesOf(f, host.RoleRuntime) {
+		if facts.SharesSocket(f, p) {
+			Addf(&e.For, "%v listens on %s too, since %s ago, and no new connection reaches it", p, f.Target.SocketPath,
+				facts.AgeOf(f, p))
+			return checks.Critical, textf("%v has the same socket path: its pods are in no list, and the kubelet starts "+
+				"them a second time", p)
+		}
+		if d != nil && facts.SharedRoot(f, *d, p) != "" {
+			Addf(&e.For, "%v has the database in %s open as well, which serves one at a time", p,
+				facts.Clean(facts.SharedRoot(f, *d, p)))
+			return checks.Warning, textf("%v uses the same folder, %s, and waits for its database", p,
+				facts.Clean(facts.SharedRoot(f, *d, p)))
+		}
+	}
+	return "", ""
 }
 
 // conditionFalse returns why a condition of the runtime is not true, empty when it is, and how sure that is. The

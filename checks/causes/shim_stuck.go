@@ -26,7 +26,6 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	var subjects []checks.Subject
-	var effect []string
 	add := func(s checks.Subject, format string, args ...any) {
 		Addf(&e.For, format, args...)
 		subjects = append(subjects, s)
@@ -35,7 +34,6 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	for _, p := range work {
 		add(workSubject(f, p), "%s", working(f, p))
 		addWaits(f, &e, p)
-		effect = append(effect, podsEffect(f, p))
 		step = checks.Certain
 		severity = choose(facts.AgeOf(f, p) >= facts.LastingWork, checks.Critical, severity)
 	}
@@ -107,7 +105,7 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 			addRestart(f, s)
 		}
 	})
-	x.Effect = facts.Head(effect, facts.MostNamed)
+	x.Effect = workEffect(f, work)
 	return x
 }
 

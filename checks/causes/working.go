@@ -72,7 +72,19 @@ func addWaits(f *facts.Facts, e *checks.Evidence, p host.Process) {
 	addTasks(f, e, func(t host.BlockedTask) bool { return t.PID == last.PID })
 }
 
-// podsEffect is what becomes of the pod that a process works for. A relist does not wait for it.
+// besides is an effect on pods of which a relist notices nothing.
+func besides(f *facts.Facts, effect string) []string {
+	return []string{choose(f.Pattern.Well, "PLEG is fine, but "+effect, effect)}
+}
+
+// workEffect is what becomes of the pods that stuck processes work for.
+func workEffect(f *facts.Facts, work []host.Process) (effect []string) {
+	for _, p := range top(work) {
+		effect = append(effect, besides(f, podsEffect(f, p))...)
+	}
+	return effect
+}
+
 func podsEffect(f *facts.Facts, p host.Process) string {
 	does := "be changed"
 	switch p.Work {
@@ -81,11 +93,7 @@ func podsEffect(f *facts.Facts, p host.Process) string {
 	case "kill", "delete", "DEL", "GC":
 		does = "stop"
 	}
-	effect := textf("%s cannot %s until %v ends", cmp.Or(workFor(f, p), "a pod"), does, p)
-	if f.Pattern.Well {
-		return "PLEG is fine, but " + effect
-	}
-	return effect
+	return textf("%s cannot %s until %v ends", cmp.Or(workFor(f, p), "a pod"), does, p)
 }
 
 // adviseWork adds what frees a process that should have ended. It and what it waits for end together: a caller waits

@@ -107,23 +107,26 @@ func listensElsewhere(f *Facts, p host.Process) bool {
 // or uses the same root folder.
 func isRival(f *Facts, p host.Process) bool {
 	d := f.Target.Daemon.Process
-	return d != nil && p.PID != d.PID && p.Role == host.RoleRuntime && (sharesSocket(f, p) || SharedRoot(f, p) != "")
+	return d != nil && p.PID != d.PID && p.Role == host.RoleRuntime &&
+		(SharesSocket(f, p) || SharedRoot(f, *d, p) != "")
 }
 
-func sharesSocket(f *Facts, p host.Process) bool {
+// SharesSocket reports whether a daemon listens on the path of the socket that was asked, which another one holds.
+func SharesSocket(f *Facts, p host.Process) bool {
 	d := f.Target.Daemon.Process
-	return p.MountNS == d.MountNS && slices.ContainsFunc(p.Sockets, func(s string) bool {
+	return d != nil && d.PID != p.PID && p.MountNS == d.MountNS && slices.ContainsFunc(p.Sockets, func(s string) bool {
 		return isAsked(f, s) && slices.Contains(d.Sockets, s) && !strings.HasSuffix(s, ".ttrpc")
 	})
 }
 
-// SharedRoot is the folder that the daemon which was asked and another one both use for their data; empty for none.
-func SharedRoot(f *Facts, p host.Process) string {
-	for _, a := range f.Seen.Folders.Value {
-		for _, b := range f.Seen.Folders.Value {
-			if a.PID != 0 && a.PID == f.Target.Daemon.PID && b.PID == p.PID && a.PID != b.PID && a.Path == b.Path {
-				return a.Path
-			}
+// SharedRoot is the folder that two daemons both use for their data; empty for none.
+func SharedRoot(f *Facts, a, b host.Process) string {
+	of := func(p host.Process) []host.Folder {
+		return filter(f.Seen.Folders.Value, func(d host.Folder) bool { return d.PID == p.PID && d.PID != 0 })
+	}
+	for _, d := range of(a) {
+		if a.PID != b.PID && slices.ContainsFunc(of(b), func(o host.Folder) bool { return o.Path == d.Path }) {
+			return d.Path
 		}
 	}
 	return ""
