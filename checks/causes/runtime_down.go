@@ -28,7 +28,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	case connect.State == crictl.ConnectMissing:
 		summary = "nothing listens: the socket " + f.Target.SocketPath + " does not exist"
 	case connect.State == crictl.ConnectNotSocket:
-		summary = "nothing can listen: " + f.Target.SocketPath + " is no socket, but a folder or another kind of file"
+		summary = f.Target.SocketPath + " is not a socket: nothing can listen there"
 	case connect.State == crictl.ConnectRefused:
 		summary = "nothing listens: " + f.Target.SocketPath + " is there, but connecting to it is refused"
 	case f.Calls.WentAway:

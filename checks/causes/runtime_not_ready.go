@@ -40,8 +40,9 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 		Addf(&e.For, "the default runtime handler needs %s, which is neither in the daemon's PATH nor where its "+
 			"configuration says", facts.Clean(units.List(programs)))
 	} else if summary == "" && !f.Calls.WentAway {
-		severity, summary = rival(f, &e)
-		if summary == "" {
+		if severity, summary = rival(f, &e); summary != "" {
+			step = checks.Certain
+		} else {
 			step = checks.Strong
 			severity, summary = erring(f, &e)
 		}
@@ -62,6 +63,15 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 					"Find out what removed it, and reinstall its package (runc, containerd.io); no restart is needed")
 				return
 			}
+			if i := slices.IndexFunc(facts.ProcessesOf(f, host.RoleRuntime), func(p host.Process) bool {
+				return facts.IsRival(f, p)
+			}); i >= 0 {
+				other := facts.ProcessesOf(f, host.RoleRuntime)[i].PID
+				s.Look(textf("ps -o pid,ppid,lstart,args -p %d,%d; cat /proc/%d/cgroup", f.Target.Daemon.PID, other, other),
+					"Find out who started the other daemon; stop the one that no unit owns (its containers run on)")
+				AddService(f, s)
+				return
+			}
 			s.Look(facts.CrictlCommand(f, "info"), "Read the conditions that the runtime reports")
 			AddService(f, s)
 			s.Look(facts.KdiagCommand(f, "runtime"), "Look again; while it loads its state, wait: a restart delays it")
@@ -77,16 +87,15 @@ func rival(f *facts.Facts, e *checks.Evidence) (checks.Severity, string) {
 	d := f.Target.Daemon.Process
 	for _, p := range facts.ProcessesOf(f, host.RoleRuntime) {
 		if facts.SharesSocket(f, p) {
-			Addf(&e.For, "%v listens on %s too, since %s ago, and no new connection reaches it", p, f.Target.SocketPath,
-				facts.AgeOf(f, p))
-			return checks.Critical, textf("%v has the same socket path: its pods are in no list, and the kubelet starts "+
-				"them a second time", p)
+			Addf(&e.For, "%v, up for %s, listens on %s too, and gets no new connection", p, facts.AgeOf(f, p),
+				f.Target.SocketPath)
+			return checks.Critical, textf("another daemon, %v, has the same socket path, and its pods are in no list", p)
 		}
 		if d != nil && facts.SharedRoot(f, *d, p) != "" {
-			Addf(&e.For, "%v has the database in %s open as well, which serves one at a time", p,
-				facts.Clean(facts.SharedRoot(f, *d, p)))
-			return checks.Warning, textf("%v uses the same folder, %s, and waits for its database", p,
-				facts.Clean(facts.SharedRoot(f, *d, p)))
+			root := facts.Clean(facts.SharedRoot(f, *d, p))
+			Addf(&e.For, "%v, up for %s, has the database in %s open as well; it serves one daemon", p,
+				facts.AgeOf(f, p), root)
+			return checks.Warning, textf("another daemon, %v, waits for the database in the same folder, %s", p, root)
 		}
 	}
 	return "", ""

@@ -38,7 +38,7 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		severity = choose(facts.AgeOf(f, p) >= facts.LastingWork, checks.Critical, severity)
 	}
 	for _, p := range stopped {
-		add(servingSubject(f, p, facts.OwnerOf(p)), "%s is stopped, so its pod cannot be changed or stopped",
+		add(servingSubject(f, p, facts.OwnerOf(p)), "%s is stopped",
 			processOwned(f, p.PID, p.Name, facts.OwnerOf(p)))
 		known := facts.IsListed(f, p.ObjectID) || facts.IsNamedBad(f, p.ObjectID)
 		step = choose(known, checks.Certain, step)
@@ -106,6 +106,9 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		}
 	})
 	x.Effect = workEffect(f, work)
+	for _, p := range top(slices.Concat(stopped, blocked)) {
+		x.Effect = append(x.Effect, besides(f, cmp.Or(workFor(f, p), "its pod")+" cannot be changed or stopped")...)
+	}
 	return x
 }
 

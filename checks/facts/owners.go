@@ -67,7 +67,7 @@ func isOther(f *Facts, p host.Process) bool {
 	case strings.Contains(t.Unit, UnitDocker): // asked through cri-dockerd: three daemons serve one socket
 		return false
 	case p.Role == host.RoleRuntime && known:
-		return p.PID != d.PID && !isRival(f, p)
+		return p.PID != d.PID && !IsRival(f, p)
 	case p.Role == host.RoleRuntime:
 		return listensElsewhere(f, p)
 	case strings.HasPrefix(p.Program, "conmon"):
@@ -103,9 +103,9 @@ func listensElsewhere(f *Facts, p host.Process) bool {
 	return len(p.Sockets) > 0 && !slices.ContainsFunc(p.Sockets, func(s string) bool { return isAsked(f, s) })
 }
 
-// isRival reports whether a daemon listens on the path of another one's socket, which the later of them has replaced,
+// IsRival reports whether a daemon listens on the path of another one's socket, which the later of them has replaced,
 // or uses the same root folder.
-func isRival(f *Facts, p host.Process) bool {
+func IsRival(f *Facts, p host.Process) bool {
 	d := f.Target.Daemon.Process
 	return d != nil && p.PID != d.PID && p.Role == host.RoleRuntime &&
 		(SharesSocket(f, p) || SharedRoot(f, *d, p) != "")

@@ -44,9 +44,10 @@ func deriveShims(f *Facts) {
 	}
 	s.Gone = goneProcesses(f)
 	s.Gap, s.Compared = shimGap(f)
+	replaced := slices.ContainsFunc(f.Processes, func(p host.Process) bool { return SharesSocket(f, p) })
 	s.Culprits = ShimGap{
 		Orphans: filter(s.Gap.Orphans, func(p host.Process) bool {
-			return isAsked(f, p.Address) && p.Namespace == kubernetes && p.Work == "" || IsNamedBad(f, p.ObjectID)
+			return !replaced && isAsked(f, p.Address) && p.Namespace == kubernetes && p.Work == "" || IsNamedBad(f, p.ObjectID)
 		}),
 		Shimless: filter(s.Gap.Shimless, func(b crictl.PodSandbox) bool { return IsNamedBad(f, b.ID) }),
 	}

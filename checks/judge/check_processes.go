@@ -41,10 +41,14 @@ func readProcesses(f *facts.Facts) checks.Result {
 // notesOnOthers are what stands still in other runtimes of this host: no problem of the one that was asked.
 func notesOnOthers(f *facts.Facts) (notes []string) {
 	for _, p := range f.Others {
+		line := fmt.Sprintf("of another runtime, not %s: %s", f.Target.Name, facts.ProcessLabel(p))
 		age := facts.AgeOf(f, p)
-		if stuck := p.Work != "" && age >= facts.LastingWork; (stuck || facts.IsStopped(&p)) && len(notes) < facts.MostNamed {
-			notes = append(notes, fmt.Sprintf("another runtime's process, not %s's: %s, %s for %s", f.Target.Name,
-				facts.ProcessLabel(p), facts.StateOf(p), units.Duration(age)))
+		switch {
+		case len(notes) == facts.MostNamed:
+		case facts.IsStopped(&p):
+			notes = append(notes, line+" is "+facts.StateOf(p))
+		case p.Work != "" && age >= facts.LastingWork:
+			notes = append(notes, line+" has been running for "+units.Duration(age))
 		}
 	}
 	return notes
