@@ -20,7 +20,7 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	step, severity := checks.Strong, criticalIf(hangs)
-	summary := "Status hangs while the lists answer: a CNI operation holds the runtime's network lock"
+	summary := "Status hangs, the lists answer: a CNI operation holds the runtime's network lock"
 	subjects := []checks.Subject{{Kind: "RPC", Name: facts.RPCStatus}}
 	if hangs {
 		Addf(&e.For, "%v", status.Last())

@@ -45,7 +45,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		} else if len(daemons) > 0 {
 			summary += rivalOfStart(f, &e, daemons)
 		} else {
-			Addf(&e.For, "no runtime daemon is running on this host")
+			Addf(&e.For, "no runtime daemon runs on this host")
 			if n := len(facts.ProcessesOf(f, host.RoleShim)); n > 0 {
 				summary += "; " + units.Count(n, "shim") + units.Plural(n, " runs", " run") + " without a daemon"
 			}

@@ -27,7 +27,7 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	severity, step, summary := checks.Critical, checks.Certain, ""
 	call, starting := facts.CallError(f, crictl.Unavailable, "not initialized")
 	if starting && !f.Calls.AnyList {
-		summary = "it serves its socket but has not loaded its state yet"
+		summary = "it has not loaded its state yet"
 		Addf(&e.For, "%v: it is starting, not hung", call)
 	} else if f.Measurement.Status != nil {
 		summary, step = conditionFalse(f, facts.ConditionRuntimeReady, &e)
@@ -75,7 +75,7 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 			s.Look(facts.CrictlCommand(f, "info"), "Read the conditions that the runtime reports")
 			AddService(f, s)
 			s.Look(facts.KdiagCommand(f, "runtime"), "Look again; while it loads its state, wait: a restart delays it")
-			addRestart(f, s, "Only if it is not loading its state, or that never ends.")
+			addRestart(f, s, "Only if it is not loading its state, or if loading never ends.")
 		})
 	x.Effect = effect
 	return x
@@ -156,10 +156,10 @@ func unsteady(f *facts.Facts, e *checks.Evidence) (checks.Severity, string) {
 	case len(e.For) == 0:
 		return "", ""
 	case len(refused) > 0 && f.Sweep.Answered == 0, len(refused) > 1 && !slices.ContainsFunc(f.Sweep.Made, isLater):
-		return checks.Critical, "it answered lists and refuses status calls: it is starting, or was restarted meanwhile"
+		return checks.Critical, "lists answer, status calls are refused: starting, or just restarted"
 	}
-	Addf(&e.Against, "other calls are answered")
-	return checks.Warning, "some calls failed while it was measured: restarted?"
+	Addf(&e.Against, "other calls answered")
+	return checks.Warning, "some calls failed during the check: restarted?"
 }
 
 // hasOwnCause reports whether an error belongs to RuntimeUnsupported, ListTooLarge, or to no cause of the runtime.

@@ -201,7 +201,7 @@ func addProcesses(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 		if facts.IsConmon(p) && !facts.IsStopped(&p) {
 			if i.Kind == facts.KindContainer && p.ObjectID == i.ID && facts.Safe(i.ID) {
 				s.Add(checks.TouchesPod, facts.CrictlCommand(f, "stop "+i.ID),
-					textf("Stops the container. Do not kill %v: nothing would watch it then.", p))
+					textf("Stop the container; do not kill %v, which supervises it", p))
 			}
 			continue
 		}
@@ -211,7 +211,7 @@ func addProcesses(f *facts.Facts, s *Steps, i plegbench.Inspection) {
 
 // addStack adds a look at where a process waits.
 func addStack(s *Steps, p host.Process, what string) {
-	s.lookStack(p.PID, textf("Where does %v of %s wait? Name the lock, mount or device.", p, what))
+	s.lookStack(p.PID, textf("Look where %v of %s waits: a lock, a mount or a device", p, what))
 }
 
 // addKill adds the step that frees one process.
@@ -220,12 +220,12 @@ func addKill(f *facts.Facts, s *Steps, p host.Process, what string) {
 	switch {
 	case p.PID <= 1:
 	case facts.IsStopped(&p):
-		s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), textf("Continues the stopped %v.", p))
+		s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), textf("Resume the stopped %v (harmless)", p))
 	case facts.IsUninterruptible(&p): // no signal reaches it
 	case p.Role == host.RoleOCI && (age == 0 || age >= facts.LongOCI): // a younger one is at work, not stuck
-		s.Add(checks.TouchesProcess, textf("kill -KILL %d", p.PID), textf("Ends only the stuck %v.", p))
+		s.Add(checks.TouchesProcess, textf("kill -KILL %d", p.PID), textf("End only the stuck %v", p))
 	case p.Role == host.RoleShim && !facts.IsConmon(p):
-		s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID), "Ends the shim of "+what+", and its pod's containers.")
+		s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID), "End the shim of "+what+", and its pod's containers")
 	}
 }
 
