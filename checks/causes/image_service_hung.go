@@ -31,7 +31,7 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 		severity, step = checks.Warning, checks.Strong
 		summary = "ListImages hangs while ImageFsInfo answers: unused images stay, and pulls may hang as well"
 	default:
-		summary = units.List(names) + " hang, while the lists answer: no image is pulled, the disk is not watched"
+		summary = units.List(names) + choose(len(names) == 1, " hangs", " hang") + ", while the lists answer: no image is pulled, the disk is not watched"
 	}
 	if f.RPC[names[0]].Outcome == facts.Hung {
 		addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
