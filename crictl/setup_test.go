@@ -12,7 +12,8 @@ func TestSetup(t *testing.T) {
 		{"Config":{"Plugins":[{"Network":{"type":"loopback","ipam":{}}}]},"IFName":"lo"},
 		{"Config":{"Plugins":[{"Network":{"type":"bridge","ipam":{"type":"host-local"}}}]},"IFName":"eth0"}]}`
 	handler := func(options string) string {
-		return `{"containerd":{"defaultRuntimeName":"x","runtimes":{"x":{"runtimeType":"io.containerd.` + options + `}}}}`
+		return `{"containerd":{"defaultRuntimeName":"x","runtimes":{"x":{"runtimeType":"io.containerd.` +
+			options + `}}}}`
 	}
 	network := Setup{
 		ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"},

@@ -55,7 +55,7 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		if len(old) == 0 {
 			addCapture(f, s)
 			s.Look("ps -eo pid,ppid,stat,etime,comm --sort=-etime | grep -iE "+
-				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'", "Look for a plugin older than a minute")
+				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'", "Look for one older than a minute")
 		}
 		for _, p := range top(old) {
 			adviseWork(f, s, p)

@@ -31,7 +31,8 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 		severity, step = checks.Warning, checks.Strong
 		summary = "ListImages hangs while ImageFsInfo answers: unused images stay, and pulls may hang as well"
 	default:
-		summary = units.List(names) + choose(len(names) == 1, " hangs", " hang") + ", while the lists answer: no image is pulled, the disk is not watched"
+		summary = units.List(names) + choose(len(names) == 1, " hangs", " hang") +
+			", while the lists answer: no image is pulled, the disk is not watched"
 	}
 	if f.RPC[names[0]].Outcome == facts.Hung {
 		addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
@@ -48,7 +49,8 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		addCapture(f, s)
 		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "Query it once more, with a longer timeout")
-		s.Look("systemctl list-units --no-pager '*snapshotter*' '*stargz*' '*nydus*'", "List remote snapshotters; restart a broken one before the runtime")
+		s.Look("systemctl list-units --no-pager '*snapshotter*' '*stargz*' '*nydus*'",
+			"List remote snapshotters; restart a broken one before the runtime")
 		AddDisk(f, s, "Check for a full disk under the image store")
 		s.cordon()
 		addRestart(f, s)

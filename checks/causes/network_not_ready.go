@@ -33,9 +33,8 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	_, reported := f.Measurement.Status.Condition(facts.ConditionNetworkReady)
 	switch lacks := f.Seen.CNI.OK && n.Configured && len(n.Missing) > 0 && len(n.BinDirs) > 0; {
 	case summary == "" && lacks:
-		step, summary = checks.Certain, textf("the CNI %s %s %s not in %s", units.Plural(len(n.Missing), "plugin", "plugins"),
-			facts.Clean(units.List(top(n.Missing))), units.Plural(len(n.Missing), "is", "are"),
-			facts.Clean(units.List(n.BinDirs)))
+		step, summary = checks.Certain, textf("CNI plugins are missing in %s: %s",
+			facts.Clean(units.List(n.BinDirs)), facts.Clean(units.List(top(n.Missing))))
 		Addf(&e.For, "the runtime has loaded a network that calls %s", facts.Clean(units.List(top(n.Missing))))
 		Addf(&e.For, "NetworkReady is true: the runtime checks its configuration, not its plugins")
 		effect = besides(f, "no pod with its own network can start or stop")

@@ -69,12 +69,13 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	}
 	return newFinding(checks.Critical, step, summary, e, *subject).advise(func(s *Steps, _ string) {
 		none, safe := connect.State == crictl.ConnectNotSocket, facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)
-		s.lookIf(none && safe, "ls -ld "+f.Target.SocketPath+"; ls -A "+f.Target.SocketPath, "Look what is there: a pod "+
-			"that mounts the path while the runtime is down makes a folder of it")
-		s.lookIf(f.Runtime.EndpointSource == string(crictl.SourceFlag) && (connect.State == crictl.ConnectMissing || none),
-			"kdiag pleg", "Check the path: without --runtime-endpoint kdiag asks the kubelet's own runtime")
+		s.lookIf(none && safe, "ls -ld "+f.Target.SocketPath+"; ls -A "+f.Target.SocketPath,
+			"Look what is there: a pod that mounts the path while the runtime is down makes a folder of it")
+		named := f.Runtime.EndpointSource == string(crictl.SourceFlag)
+		s.lookIf(named && (connect.State == crictl.ConnectMissing || none), "kdiag pleg",
+			"Check the path: without --runtime-endpoint kdiag asks the kubelet's own runtime")
 		if none && safe && f.Target.Unit != "" {
-			s.Add(checks.TouchesProcess, "rmdir "+f.Target.SocketPath, "Remove the folder if it is empty; rmdir keeps others")
+			s.Add(checks.TouchesProcess, "rmdir "+f.Target.SocketPath, "Remove the folder if it is empty")
 		}
 		AddService(f, s)
 		s.lookIf(safe && !none,
@@ -84,15 +85,15 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	})
 }
 
-// rivalOfStart adds what is known of the daemons that run though nothing listens, and returns what is wrong with them: an
-// old one that still holds the database, for which the new one waits.
+// rivalOfStart adds what is known of the daemons that run though nothing listens, and returns what is wrong with them:
+// an old one that still holds the database, for which the new one waits.
 func rivalOfStart(f *facts.Facts, e *checks.Evidence, daemons []host.Process) string {
 	for _, a := range daemons {
 		for _, b := range daemons[1:] {
 			if root := facts.SharedRoot(f, a, b); root != "" && a.PID < b.PID {
-				Addf(&e.For, "%v and %v use the same folder, %s; its database serves one at a time", a, b, facts.Clean(root))
-				return textf("; %v, up for %s, and %v, up for %s, share %s", a, facts.AgeOf(f, a), b, facts.AgeOf(f, b),
-					facts.Clean(root))
+				Addf(&e.For, "%v, up for %s, and %v, up for %s: their database serves one", a, facts.AgeOf(f, a), b,
+					facts.AgeOf(f, b))
+				return textf("; %v and %v share %s", a, b, facts.Clean(root))
 			}
 		}
 	}

@@ -69,14 +69,15 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		if d.PID > 1 {
 			s.lookStack(d.PID, "Look where it waits in the kernel: a dead mount or disk shows here")
 		} else {
-			s.Look("ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'", "Check its state: T is stopped")
+			s.Look("ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'",
+				"Check its state: T is stopped")
 		}
 		AddPressure(f, s)
 		if len(runc) > 0 {
 			addKill(f, s, runc[0], "its container") // the oldest: the others may well wait behind it
 		}
 		if beyond {
-			s.addNodeIf(true, "Reboot: no signal ends an uninterruptible sleep, and a restart of the unit would hang too")
+			s.addNodeIf(true, "Reboot: no signal ends an uninterruptible sleep; a restart would hang too")
 			return
 		}
 		if p != nil && facts.IsUninterruptible(p) {

@@ -67,7 +67,7 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 				return facts.IsRival(f, p)
 			}); i >= 0 {
 				other := facts.ProcessesOf(f, host.RoleRuntime)[i].PID
-				s.Look(textf("ps -o pid,ppid,lstart,args -p %d,%d; cat /proc/%d/cgroup", f.Target.Daemon.PID, other, other),
+				s.Look(textf("ps -o pid,ppid,lstart,args -p %d,%d; cat /proc/%[2]d/cgroup", f.Target.Daemon.PID, other),
 					"Find out who started the other daemon; stop the one that no unit owns (its containers run on)")
 				AddService(f, s)
 				return
@@ -89,7 +89,7 @@ func rival(f *facts.Facts, e *checks.Evidence) (checks.Severity, string) {
 		if facts.SharesSocket(f, p) {
 			Addf(&e.For, "%v, up for %s, listens on %s too, and gets no new connection", p, facts.AgeOf(f, p),
 				f.Target.SocketPath)
-			return checks.Critical, textf("another daemon, %v, has the same socket path, and its pods are in no list", p)
+			return checks.Critical, textf("another daemon, %v, has the same socket path; its pods are in no list", p)
 		}
 		if d != nil && facts.SharedRoot(f, *d, p) != "" {
 			root := facts.Clean(facts.SharedRoot(f, *d, p))

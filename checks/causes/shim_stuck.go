@@ -20,7 +20,8 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	if !f.Seen.Tasks.OK {
 		return nil // kdiag was not asked to look at the host
 	}
-	stopped, blocked, gone, gap, work := f.Shims.Stopped, f.Shims.Blocked, f.Shims.Gone, f.Shims.Culprits, f.Shims.Working
+	shims := f.Shims
+	stopped, blocked, gap, work := shims.Stopped, shims.Blocked, shims.Culprits, shims.Working
 	if !talks(f) {
 		work = nil // what a daemon that hangs waits for is its evidence
 	}
@@ -41,17 +42,18 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		add(servingSubject(f, p, facts.OwnerOf(p)), "%s is stopped",
 			processOwned(f, p.PID, p.Name, facts.OwnerOf(p)))
 		known := facts.IsListed(f, p.ObjectID) || facts.IsNamedBad(f, p.ObjectID)
-		step = choose(known, checks.Certain, step)
-		addIf(!known, &e.Missing, "whether this runtime's lists hold what %v serves", p)
+		tied := known || facts.IsTied(f, p.Address)
+		step = choose(known, checks.Certain, choose(tied || len(subjects) > 1, step, checks.Weak))
+		addIf(!tied, &e.Missing, "whether this runtime's lists hold what %v serves", p)
 	}
 	for _, p := range blocked {
 		add(servingSubject(f, p, facts.OwnerOf(p)), "%s does not run: all its %d threads are in uninterruptible sleep",
 			processOwned(f, p.PID, p.Name, facts.OwnerOf(p)), p.Threads)
-		addTaskLine(f, &e, f.Seen.Tasks.Value.Blocked[slices.IndexFunc(f.Seen.Tasks.Value.Blocked,
-			func(t host.BlockedTask) bool { return t.PID == p.PID })])
+		tasks := f.Seen.Tasks.Value.Blocked
+		addTaskLine(f, &e, tasks[slices.IndexFunc(tasks, func(t host.BlockedTask) bool { return t.PID == p.PID })])
 		step = checks.Certain
 	}
-	for _, s := range gone {
+	for _, s := range shims.Gone {
 		add(s, "%s is %s by the runtime's list, and no process of it lives", facts.LabelOf(s.Kind, s.ID, s.Namespace,
 			s.Pod, s.Name), choose(s.Kind == facts.KindSandbox, "ready", "running"))
 	}
@@ -71,36 +73,11 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	}
 	summary := e.For[0] + andMore(len(subjects)-1, choose(len(work) > 0, "process", "shim"))
 	e.For = facts.Head(e.For, facts.MaxRelated)
-	addIf(len(gap.Orphans)+len(gap.Shimless) == len(subjects), &e.Missing, "the shims' own lists (ctr -n k8s.io tasks ls)")
+	disagree := len(gap.Orphans)+len(gap.Shimless) == len(subjects)
+	addIf(disagree, &e.Missing, "the shims' own lists (ctr -n k8s.io tasks ls)")
 	x := newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
-		for _, p := range top(work) {
-			adviseWork(f, s, p)
-		}
-		for _, p := range top(stopped) {
-			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Check whether a debugger holds it")
-			addKill(f, s, p, "its pod")
-		}
-		for _, p := range top(blocked) {
-			addStack(s, p, cmp.Or(facts.OwnerLabel(f, facts.OwnerOf(p)), "its pod"))
-			deletePodOf(f, s, facts.OwnedBy(f, facts.OwnerOf(p)))
-		}
-		for _, o := range top(gone) {
-			s.lookIf(facts.Safe(o.ID), facts.CrictlCommand(f, choose(o.Kind == facts.KindSandbox, "inspectp ", "inspect ")+
-				o.ID+" | grep -m1 '\"pid\"'"), "Check the process that the runtime believes in: it should not exist")
-			deletePodOf(f, s, o)
-		}
-		for _, p := range top(gap.Orphans) {
-			if p.PID > 1 {
-				s.Look(textf("ps -o pid,stat,etime,comm --ppid %d", p.PID),
-					"Check what it still runs. Containers of nerdctl or ctr are not in the list either, and are fine")
-				s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID), "End it only if nothing of it is needed")
-			}
-		}
-		for _, b := range top(gap.Shimless) {
-			s.lookIf(facts.Safe(b.ID), facts.CrictlCommand(f, "inspectp "+b.ID), "Check its shim: it is gone if this fails with ttrpc: closed")
-			addDeletePod(f, s, facts.PodOf(b.Pod), "Delete the pod: it is dead already, and a new one takes its place")
-		}
-		if len(gap.Orphans)+len(gap.Shimless) == len(subjects) {
+		adviseShims(f, s)
+		if disagree {
 			AddService(f, s)
 			addRestart(f, s)
 		}
@@ -110,6 +87,39 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		x.Effect = append(x.Effect, besides(f, cmp.Or(workFor(f, p), "its pod")+" cannot be changed or stopped")...)
 	}
 	return x
+}
+
+// adviseShims adds what frees the pods of each.
+func adviseShims(f *facts.Facts, s *Steps) {
+	for _, p := range top(f.Shims.Working) {
+		adviseWork(f, s, p)
+	}
+	for _, p := range top(f.Shims.Stopped) {
+		s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Check whether a debugger holds it")
+		addKill(f, s, p, "its pod")
+	}
+	for _, p := range top(f.Shims.Blocked) {
+		addStack(s, p, cmp.Or(facts.OwnerLabel(f, facts.OwnerOf(p)), "its pod"))
+		deletePodOf(f, s, facts.OwnedBy(f, facts.OwnerOf(p)))
+	}
+	for _, o := range top(f.Shims.Gone) {
+		inspect := choose(o.Kind == facts.KindSandbox, "inspectp ", "inspect ") + o.ID + " | grep -m1 '\"pid\"'"
+		s.lookIf(facts.Safe(o.ID), facts.CrictlCommand(f, inspect),
+			"Check the process that the runtime believes in: it should not exist")
+		deletePodOf(f, s, o)
+	}
+	for _, p := range top(f.Shims.Culprits.Orphans) {
+		if p.PID > 1 {
+			s.Look(textf("ps -o pid,stat,etime,comm --ppid %d", p.PID),
+				"Check what it still runs. Containers of nerdctl or ctr are not in the list either, and are fine")
+			s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID), "End it only if nothing of it is needed")
+		}
+	}
+	for _, b := range top(f.Shims.Culprits.Shimless) {
+		s.lookIf(facts.Safe(b.ID), facts.CrictlCommand(f, "inspectp "+b.ID),
+			"Ask its shim: ttrpc: closed if it is gone")
+		addDeletePod(f, s, facts.PodOf(b.Pod), "Delete the pod: it is dead already, and a new one takes its place")
+	}
 }
 
 // deletePodOf adds the deletion of the pod of a subject.

@@ -43,6 +43,10 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 	Addf(&e.For, "it lasts: %s", facts.Corroboration(f, main))
 	step, unknown := choose(len(main.Stack) > 0, checks.Certain, checks.Strong), what == facts.WaitUnknown
 	step = choose(unknown, checks.Fair, step)
+	if main.Role == "" && main.PodUID == "" && !facts.IsListed(f, main.ObjectID) {
+		step = checks.Weak
+		Addf(&e.Missing, "whether it is this runtime's: the lists do not show it")
+	}
 	addIf(unknown, &e.Missing, "what it waits for: its kernel stack was not read, or is unknown to kdiag")
 	summary := textf("%s is stuck in the kernel and waits for %s", TaskName(f, main), what) +
 		andMore(len(stuck)-1, "task")
@@ -54,7 +58,7 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 			dir := textf("/proc/%d/task/%d/", t.PID, max(t.TID, t.PID))
 			s.Look("cat "+dir+"stack "+dir+"wchan; grep State "+dir+"status", "Check whether it still waits there")
 			if facts.IsKillable(t) && t.Role == "" {
-				s.Add(checks.TouchesPod, textf("kill -KILL %d", t.PID), "End it; it sleeps killably, so SIGKILL reaches it")
+				s.Add(checks.TouchesPod, textf("kill -KILL %d", t.PID), "End it: its sleep is killable")
 			}
 		}
 		s.lookBlocked()

@@ -55,7 +55,8 @@ func chainOf(f *facts.Facts, p host.Process) []host.Process {
 		if len(children) == 0 {
 			break
 		}
-		chain = append(chain, slices.MinFunc(children, func(a, b host.Process) int { return a.Started.Compare(b.Started) }))
+		older := func(a, b host.Process) int { return a.Started.Compare(b.Started) }
+		chain = append(chain, slices.MinFunc(children, older))
 	}
 	return chain
 }
@@ -105,7 +106,8 @@ func adviseWork(f *facts.Facts, s *Steps, p host.Process) {
 		pids = append(pids, strconv.Itoa(c.PID))
 	}
 	s.lookStack(last.PID, textf("Look where %v waits: a lock, a mount, a device or a server", last))
-	deaf := func(c host.Process) bool { return c.PID <= 1 || facts.IsUninterruptible(&c) && c.Lasting } // no signal helps
+	// No signal reaches one in uninterruptible sleep.
+	deaf := func(c host.Process) bool { return c.PID <= 1 || facts.IsUninterruptible(&c) && c.Lasting }
 	if i := slices.IndexFunc(chain, func(c host.Process) bool { return facts.IsStopped(&c) }); i >= 0 {
 		addKill(f, s, chain[i], "")
 	} else if !slices.ContainsFunc(chain, deaf) {

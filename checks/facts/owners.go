@@ -85,6 +85,9 @@ func isOther(f *Facts, p host.Process) bool {
 // kubernetes is the namespace of CRI's containers in containerd.
 const kubernetes = "k8s.io"
 
+// IsTied reports whether the address that a shim was given is that of the socket that was asked.
+func IsTied(f *Facts, address string) bool { return address != "" && isAsked(f, address) }
+
 // isAsked reports whether a path is that of the socket that was asked, as this process or its daemon sees it.
 func isAsked(f *Facts, path string) bool {
 	plain := func(path string) string { // /var/run is /run

@@ -125,8 +125,8 @@ func StateOf(p host.Process) string {
 	return s
 }
 
-// OldProcesses returns the processes of a role that have been running for at least d, the oldest first. Of a process and
-// what it started the first is meant; a zombie no longer runs.
+// OldProcesses returns the processes of a role that have been running for at least d, the oldest first. Of a process
+// and what it started the first is meant; a zombie no longer runs.
 func OldProcesses(f *Facts, role host.Role, d time.Duration) []host.Process {
 	old := filter(f.Processes, func(p host.Process) bool {
 		return p.Role == role && p.State != 'Z' && AgeOf(f, p) >= d &&

@@ -37,7 +37,8 @@ func TestProcesses(t *testing.T) {
 	n.write("run/bundle/config.json", `{"annotations":{"io.kubernetes.cri.container-type":"sandbox",`+
 		`"io.kubernetes.cri.sandbox-namespace":"web","io.kubernetes.cri.sandbox-name":"cart-2"}}`)
 	n.process(87, 86, "sleep", 'S', "sleep 1")
-	n.process(88, 50, "containerd-shim", 'S', "/usr/bin/"+shim+" -namespace k8s.io -address /run/c.sock -id "+idB+" start")
+	n.process(88, 50, "containerd-shim", 'S',
+		"/usr/bin/"+shim+" -namespace k8s.io -address /run/c.sock -id "+idB+" start")
 	n.process(89, 1, "containerd-shim", 'D', "-") // not read: its bundle is its working directory
 	must(t, os.Symlink("/run/containerd/"+taskDir+"/k8s.io/"+idB, filepath.Join(n.root, "proc/89/cwd")))
 	n.process(90, 1, "kubelet", 'S', "/usr/bin/kubelet")

@@ -67,7 +67,7 @@ func (n Names) identify(comm string, argv []string, parent Role) (Role, string) 
 		return RoleCNI, ""
 	}
 	role := n.role(programName(comm, argv, parent))
-	if role == "" && len(argv) > 0 && (parent == RoleOCI || callsOCI(argv, parent)) { // a wrapper, what it started, a hook
+	if role == "" && len(argv) > 0 && (parent == RoleOCI || callsOCI(argv, parent)) { // a wrapper, its child, a hook
 		role = RoleOCI
 	}
 	switch role {
