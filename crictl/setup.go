@@ -56,9 +56,9 @@ func setupIn(config, cni string) (s Setup) {
 	if json.Unmarshal([]byte(config), &c) == nil {
 		h, known := c.Containerd.Runtimes[c.Containerd.DefaultRuntimeName]
 		// io.containerd.runc.v2 is run by containerd-shim-runc-v2.
-		if parts := strings.Split(h.RuntimeType, "."); known && len(parts) >= 2 {
-			s.Programs = []string{cmp.Or(h.RuntimePath, "containerd-shim-"+strings.Join(parts[len(parts)-2:], "-"))}
-			if parts[len(parts)-2] == "runc" {
+		if parts := strings.Split(h.RuntimeType, "."); known && len(parts) == 4 {
+			s.Programs = []string{cmp.Or(h.RuntimePath, "containerd-shim-"+parts[2]+"-"+parts[3])}
+			if parts[2] == "runc" {
 				s.Programs = append(s.Programs, cmp.Or(h.Options.BinaryName, "runc"))
 			}
 		}

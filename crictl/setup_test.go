@@ -34,6 +34,7 @@ func TestSetup(t *testing.T) {
 			with("/opt/shim", "/opt/crun"),
 		},
 		{handler(`kata.v2","options":{"ConfigPath":"/x"}`), cni, with("containerd-shim-kata-v2")},
+		{handler(`runtime.v1.linux","options":null`), cni, network},
 		{`{"sandboxImage":"registry.k8s.io/pause:3.9"}`, "", Setup{}}, // CRI-O
 		{"[]", cni, network},
 		{"", "", Setup{}},
