@@ -90,10 +90,10 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 func rivalOfStart(f *facts.Facts, e *checks.Evidence, daemons []host.Process) string {
 	for _, a := range daemons {
 		for _, b := range daemons[1:] {
-			if root := facts.SharedRoot(f, a, b); root != "" && a.PID < b.PID {
+			if root := facts.SharedRoot(f, a.PID, b.PID); root != "" && a.PID < b.PID {
 				Addf(&e.For, "%v, up for %s, and %v, up for %s: their database serves one", a, facts.AgeOf(f, a), b,
 					facts.AgeOf(f, b))
-				return textf("; %v and %v share %s", a, b, facts.Clean(root))
+				return textf("; %v and %v share %s", a, b, root)
 			}
 		}
 	}

@@ -24,6 +24,7 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	var effect []string
+	other := 0 // the pid of a second daemon
 	severity, step, summary := checks.Critical, checks.Certain, ""
 	call, starting := facts.CallError(f, crictl.Unavailable, "not initialized")
 	if starting && !f.Calls.AnyList {
@@ -40,7 +41,7 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 		Addf(&e.For, "the default runtime handler needs %s, which is neither in the daemon's PATH nor where its "+
 			"configuration says", facts.Clean(units.List(programs)))
 	} else if summary == "" && !f.Calls.WentAway {
-		if severity, summary = rival(f, &e); summary != "" {
+		if severity, summary, other = rival(f, &e); other != 0 {
 			step = checks.Certain
 		} else {
 			step = checks.Strong
@@ -63,10 +64,7 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 					"Find out what removed it, and reinstall its package (runc, containerd.io); no restart is needed")
 				return
 			}
-			if i := slices.IndexFunc(facts.ProcessesOf(f, host.RoleRuntime), func(p host.Process) bool {
-				return facts.IsRival(f, p)
-			}); i >= 0 {
-				other := facts.ProcessesOf(f, host.RoleRuntime)[i].PID
+			if other != 0 {
 				s.Look(textf("ps -o pid,ppid,lstart,args -p %d,%d; cat /proc/%[2]d/cgroup", f.Target.Daemon.PID, other),
 					"Find out who started the other daemon; stop the one that no unit owns (its containers run on)")
 				AddService(f, s)
@@ -83,22 +81,21 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 
 // rival recognises another daemon beside the one that answers: on the path of its socket, which the later of them has
 // replaced, or in its folder.
-func rival(f *facts.Facts, e *checks.Evidence) (checks.Severity, string) {
-	d := f.Target.Daemon.Process
+func rival(f *facts.Facts, e *checks.Evidence) (checks.Severity, string, int) {
 	for _, p := range facts.ProcessesOf(f, host.RoleRuntime) {
-		if facts.SharesSocket(f, p) {
-			Addf(&e.For, "%v, up for %s, listens on %s too, and gets no new connection", p, facts.AgeOf(f, p),
-				f.Target.SocketPath)
-			return checks.Critical, textf("another daemon, %v, has the same socket path; its pods are in no list", p)
-		}
-		if d != nil && facts.SharedRoot(f, *d, p) != "" {
-			root := facts.Clean(facts.SharedRoot(f, *d, p))
-			Addf(&e.For, "%v, up for %s, has the database in %s open as well; it serves one daemon", p,
-				facts.AgeOf(f, p), root)
-			return checks.Warning, textf("another daemon, %v, waits for the database in the same folder, %s", p, root)
+		age, root := facts.AgeOf(f, p), facts.SharedRoot(f, f.Target.Daemon.PID, p.PID)
+		switch {
+		case facts.SharesSocket(f, p):
+			Addf(&e.For, "%v, up for %s, listens on %s too, and gets no new connection", p, age, f.Target.SocketPath)
+			summary := textf("another daemon, %v, has the same socket path; its pods are in no list", p)
+			return checks.Critical, summary, p.PID
+		case root != "":
+			Addf(&e.For, "%v, up for %s, has the database in %s open as well; it serves one daemon", p, age, root)
+			summary := textf("another daemon, %v, waits for the database in the same folder, %s", p, root)
+			return checks.Warning, summary, p.PID
 		}
 	}
-	return "", ""
+	return "", "", 0
 }
 
 // conditionFalse returns why a condition of the runtime is not true, empty when it is, and how sure that is. The

@@ -105,7 +105,7 @@ func adviseShims(f *facts.Facts, s *Steps) {
 	for _, o := range top(f.Shims.Gone) {
 		inspect := choose(o.Kind == facts.KindSandbox, "inspectp ", "inspect ") + o.ID + " | grep -m1 '\"pid\"'"
 		s.lookIf(facts.Safe(o.ID), facts.CrictlCommand(f, inspect),
-			"Check the process that the runtime believes in: it should not exist")
+			"Read the pid that the runtime has for it: there is no such process")
 		deletePodOf(f, s, o)
 	}
 	for _, p := range top(f.Shims.Culprits.Orphans) {
@@ -117,7 +117,7 @@ func adviseShims(f *facts.Facts, s *Steps) {
 	}
 	for _, b := range top(f.Shims.Culprits.Shimless) {
 		s.lookIf(facts.Safe(b.ID), facts.CrictlCommand(f, "inspectp "+b.ID),
-			"Ask its shim: ttrpc: closed if it is gone")
+			"Query its shim; it is gone if the error is ttrpc: closed")
 		addDeletePod(f, s, facts.PodOf(b.Pod), "Delete the pod: it is dead already, and a new one takes its place")
 	}
 }

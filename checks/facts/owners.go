@@ -67,7 +67,7 @@ func isOther(f *Facts, p host.Process) bool {
 	case strings.Contains(t.Unit, UnitDocker): // asked through cri-dockerd: three daemons serve one socket
 		return false
 	case p.Role == host.RoleRuntime && known:
-		return p.PID != d.PID && !IsRival(f, p)
+		return p.PID != d.PID && !isRival(f, p)
 	case p.Role == host.RoleRuntime:
 		return listensElsewhere(f, p)
 	case strings.HasPrefix(p.Program, "conmon"):
@@ -106,12 +106,12 @@ func listensElsewhere(f *Facts, p host.Process) bool {
 	return len(p.Sockets) > 0 && !slices.ContainsFunc(p.Sockets, func(s string) bool { return isAsked(f, s) })
 }
 
-// IsRival reports whether a daemon listens on the path of another one's socket, which the later of them has replaced,
+// isRival reports whether a daemon listens on the path of another one's socket, which the later of them has replaced,
 // or uses the same root folder.
-func IsRival(f *Facts, p host.Process) bool {
+func isRival(f *Facts, p host.Process) bool {
 	d := f.Target.Daemon.Process
 	return d != nil && p.PID != d.PID && p.Role == host.RoleRuntime &&
-		(SharesSocket(f, p) || SharedRoot(f, *d, p) != "")
+		(SharesSocket(f, p) || SharedRoot(f, d.PID, p.PID) != "")
 }
 
 // SharesSocket reports whether a daemon listens on the path of the socket that was asked, which another one holds.
@@ -122,14 +122,13 @@ func SharesSocket(f *Facts, p host.Process) bool {
 	})
 }
 
-// SharedRoot is the folder that two daemons both use for their data; empty for none.
-func SharedRoot(f *Facts, a, b host.Process) string {
-	of := func(p host.Process) []host.Folder {
-		return filter(f.Seen.Folders.Value, func(d host.Folder) bool { return d.PID == p.PID && d.PID != 0 })
-	}
-	for _, d := range of(a) {
-		if a.PID != b.PID && slices.ContainsFunc(of(b), func(o host.Folder) bool { return o.Path == d.Path }) {
-			return d.Path
+// SharedRoot is the folder that two daemons, by their pids, both use for their data; empty for none.
+func SharedRoot(f *Facts, a, b int) string {
+	folders := f.Seen.Folders.Value
+	for _, d := range folders {
+		other := host.Folder{Path: d.Path, Role: d.Role, PID: b}
+		if d.PID != 0 && d.PID == a && a != b && slices.Contains(folders, other) {
+			return Clean(d.Path)
 		}
 	}
 	return ""
