@@ -27,10 +27,10 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 	name := func(g host.FrozenCgroup) string { return cmp.Or(facts.OwnerLabel(f, g.Owner), facts.Clean(g.Path)) }
 	var e checks.Evidence
 	var subjects []checks.Subject
-	critical := false
+	critical, step := false, checks.Certain
 	for _, z := range frozen {
 		Addf(&e.For, "%s is frozen, with %s in it", facts.Clean(z.Path), units.Count(z.Tasks, "task"))
-		addIf(z.Freezing, &e.For, "not all its tasks have stopped yet: one in uninterruptible sleep holds that up")
+		addIf(z.Freezing, &e.For, "not all its tasks are frozen yet: one in uninterruptible sleep prevents it")
 		critical = critical || z.HoldsDaemons()
 		for _, g := range z.Held {
 			i, hangs := facts.HungObjectOf(f, g.Owner)
@@ -39,13 +39,17 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 			addIf(!hangs && g.Path != z.Path, &e.For, "it holds %s", name(g))
 		}
 		s := facts.OwnedBy(f, z.Owner)
+		if s.Pod == "" && s.PodUID == "" && !z.HoldsDaemons() && !facts.IsListed(f, z.ObjectID) {
+			step = checks.Weak
+			Addf(&e.Missing, "whether it is this runtime's: the lists do not show it")
+		}
 		s.Kind, s.ID = "Cgroup", z.Path
 		subjects = append(subjects, s)
 	}
 	e.For = facts.Head(e.For, facts.MaxRelated)
-	summary := textf("the control group of %s is frozen: it does not run", name(frozen[0].FrozenCgroup)) +
+	summary := textf("the control group of %s is frozen", name(frozen[0].FrozenCgroup)) +
 		andMore(len(frozen)-1, "group")
-	return newFinding(criticalIf(critical), checks.Certain, summary, e, subjects...).advise(func(s *Steps, _ string) {
+	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		v1 := f.Seen.Cgroups.Value.Version == 1
 		file := choose(v1, "/sys/fs/cgroup/freezer%s/freezer.state", "/sys/fs/cgroup%s/cgroup.freeze")
 		thawed := choose(v1, "THAWED", "0")
@@ -54,9 +58,9 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 				continue
 			}
 			touches, path := choose(g.HoldsDaemons(), checks.TouchesProcess, checks.TouchesPod), textf(file, g.Path)
-			s.Look("cat '"+path+"'", "Is it still frozen? A checkpoint or a change of devices freezes for moments.")
-			s.Add(touches, textf("echo %s > '%s'", thawed, path), "Thaws it; its tasks go on where they were.")
+			s.Look("cat '"+path+"'", "Check that it is still frozen: a checkpoint freezes for moments")
+			s.Add(touches, textf("echo %s > '%s'", thawed, path), "Thaw it; its tasks resume (harmless)")
 		}
-		s.Look("journalctl --no-pager --since -1h | grep -iE 'freez|frozen|paus' | tail -n 20", "Who froze it, when?")
+		s.Look("journalctl --no-pager --since -1h | grep -iE 'freez|frozen|paus' | tail -n 20", "Find out who froze it")
 	})
 }

@@ -21,7 +21,7 @@ func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 	summary := textf("%s: a full node has 500 to 1,500", units.Count(g.Total, "control group"))
 	Addf(&e.For, "%s (version %d), %d dying", units.Count(g.Total, "control group"), g.Version, max(g.Dying, 0))
 	if g.Dying >= l.DyingCgroups {
-		summary = units.Count(g.Dying, "control group") + " removed and still held by memory that was charged to them"
+		summary = units.Count(g.Dying, "control group") + " removed but still held by charged memory"
 	}
 	if ids >= l.CgroupsCritical {
 		summary = textf("%s of the 65,535 that the kernel has ids for", units.Count(ids, "memory control group"))
@@ -34,9 +34,10 @@ func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 	}
 	addMost(&e.For, "%s for the controller %s", g.ByController)
 	return newFinding(severity, checks.Strong, summary, e, ofNode("control groups")).advise(func(s *Steps, _ string) {
-		s.Look("cat /proc/cgroups; cat /sys/fs/cgroup/cgroup.stat", "How many are there now, and how many are dying?")
-		s.Look("find /sys/fs/cgroup -maxdepth 4 -type d | cut -d/ -f5-6 | sort | uniq -c | sort -rn | head", "Whose?")
+		s.Look("cat /proc/cgroups; cat /sys/fs/cgroup/cgroup.stat", "Count them again, and the dying ones")
+		s.Look("find /sys/fs/cgroup -maxdepth 4 -type d | cut -d/ -f5-6 | sort | uniq -c | sort -rn | head",
+			"Find out which part of the tree they are in")
 		s.cordon()
-		s.Add(checks.TouchesNode, "systemctl reboot", "Frees all of them. Drain first; without a fix they come back.")
+		s.Add(checks.TouchesNode, "systemctl reboot", "Reboot after a drain: frees all of them until the leak refills")
 	})
 }

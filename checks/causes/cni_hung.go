@@ -19,29 +19,29 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		return nil
 	}
 	var e checks.Evidence
-	step := checks.Strong
-	summary := "Status hangs while the lists answer: a CNI operation holds the runtime's network lock"
+	step, severity := checks.Strong, criticalIf(hangs)
+	summary := "Status hangs, the lists answer: a CNI operation holds the runtime's network lock"
 	subjects := []checks.Subject{{Kind: "RPC", Name: facts.RPCStatus}}
 	if hangs {
 		Addf(&e.For, "%v", status.Last())
 		addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCSandboxes, facts.RPCContainers)
 		addCalls(f, &e.Against, isHanging, facts.RPCSandboxes, facts.RPCContainers)
 		addGaps(f, &e, gapPatience)
-	} else if status.Outcome.Alive() {
-		Addf(&e.Against, "%v: the runtime's network lock is not held", status.Last())
 	}
 	if len(old) > 0 {
 		step, subjects = checks.Certain, nil
-		summary = "CNI plugin " + atWork(f, old[0])
+		summary = "CNI plugin " + working(f, old[0]) + andMore(len(old)-1, "plugin")
 		if hangs {
 			summary += ", and Status hangs behind it"
 		}
 	} else if f.HostMissing == "" && !f.Target.Simulated {
-		Addf(&e.Against, "no CNI plugin has been at work on this host for more than %s", f.Limits.CNIPluginTooLong)
+		Addf(&e.Against, "no CNI plugin on this host has been running for more than %s", f.Limits.CNIPluginTooLong)
 	}
 	for _, p := range old {
-		Addf(&e.For, "CNI plugin %s", atWork(f, p))
-		subjects = append(subjects, facts.ProcessSubject(f, p))
+		Addf(&e.For, "CNI plugin %s", working(f, p))
+		addWaits(f, &e, p)
+		subjects = append(subjects, workSubject(f, p))
+		severity = choose(facts.AgeOf(f, p) >= facts.LastingWork, checks.Critical, severity)
 	}
 	addGaps(f, &e, gapHost)
 	agrees := hangs && fromLog(f, &e.For, calledDown)
@@ -51,22 +51,22 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 	}
 	agrees = fromLog(f, &e.For, signOfCNI) || agrees
 	step = raised(step, agrees)
-	return newFinding(criticalIf(hangs), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
-		addCapture(f, s)
+	x := newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		if len(old) == 0 {
+			addCapture(f, s)
 			s.Look("ps -eo pid,ppid,stat,etime,comm --sort=-etime | grep -iE "+
-				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'", "Which plugin is older than a minute?")
+				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'", "Look for one older than a minute")
 		}
 		for _, p := range top(old) {
-			s.Look(textf("cat /proc/%d/stack /proc/%[1]d/wchan", p.PID), "What does the plugin wait for?")
-			addKill(f, s, p, "the sandbox")
-			if !facts.IsStopped(&p) && !facts.IsUninterruptible(&p) {
-				s.Add(checks.TouchesProcess, textf("kill -TERM %d", p.PID), "Ends it; the kubelet tries again.")
-			}
+			adviseWork(f, s, p)
 		}
-		s.lookPods("Is the network add-on's pod well? Plugins wait for its daemon; deleting that pod restarts it.")
-		addRestart(f, s)
+		s.lookPods("Check the network add-on's pod: plugins wait for its daemon; deleting that pod restarts it")
+		if hangs {
+			addRestart(f, s)
+		}
 	})
+	x.Effect = workEffect(f, old)
+	return x
 }
 
 // loggedCNIHung: the runtime's status takes CNI's lock, so a hung plugin makes the kubelet call the runtime down

@@ -25,20 +25,21 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 			return nil
 		}
 		severity, step = checks.Warning, checks.Strong
-		summary = units.List(names) + ": answered with an error, so image garbage collection and eviction are blind"
-		Addf(&e.Against, "the calls are answered, with an error: no lock is held")
+		summary = units.List(names) + " failed: image garbage collection and disk eviction do not work"
+		Addf(&e.Against, "the calls fail and do not hang: no lock is held")
 	case f.Pattern.OnlyImageList:
 		severity, step = checks.Warning, checks.Strong
 		summary = "ListImages hangs while ImageFsInfo answers: unused images stay, and pulls may hang as well"
 	default:
-		summary = units.List(names) + ": no answer, while the lists answer: no image is pulled, the disk is not watched"
+		summary = units.List(names) + choose(len(names) == 1, " hangs", " hang") +
+			", while the lists answer: no image is pulled, the disk is not watched"
 	}
 	if f.RPC[names[0]].Outcome == facts.Hung {
 		addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 		addCalls(f, &e.Against, isAlive, facts.RPCImages, facts.RPCImageFs)
 		addCalls(f, &e.Against, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 		addGaps(f, &e, gapPatience)
-		Addf(&e.Missing, "which process holds the image store: snapshotters and pulls were not looked at")
+		Addf(&e.Missing, "what holds the image store: snapshotters and pulls were not checked")
 		step = raised(step, fromLog(f, &e.For, signsOfImages...))
 	}
 	var subjects []checks.Subject
@@ -47,9 +48,10 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 	}
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		addCapture(f, s)
-		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "Does it still hang, with more patience?")
-		s.Look("systemctl list-units --no-pager '*snapshotter*' '*stargz*' '*nydus*'", "Restart it before the runtime.")
-		AddDisk(f, s, "Is the disk under the image store full?")
+		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "Query it once more, with a longer timeout")
+		s.Look("systemctl list-units --no-pager '*snapshotter*' '*stargz*' '*nydus*'",
+			"List remote snapshotters; restart a broken one before the runtime")
+		AddDisk(f, s, "Check for a full disk under the image store")
 		s.cordon()
 		addRestart(f, s)
 	})

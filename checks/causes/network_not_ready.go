@@ -32,24 +32,41 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 		return nil
 	}
 	var e checks.Evidence
+	var effect []string
+	n := f.Seen.CNI.Value
 	summary, step := conditionFalse(f, facts.ConditionNetworkReady, &e)
 	_, runtimeReported := f.Measurement.Status.Condition(facts.ConditionRuntimeReady)
 	_, reported := f.Measurement.Status.Condition(facts.ConditionNetworkReady)
-	if summary == "" || !reported && !runtimeReported { // an empty Status is RuntimeNotReady
+	switch lacks := f.Seen.CNI.OK && n.Configured && len(n.Missing) > 0 && len(n.BinDirs) > 0; {
+	case summary == "" && lacks:
+		step, summary = checks.Certain, textf("CNI plugins are missing in %s: %s",
+			facts.Clean(units.List(n.BinDirs)), facts.Clean(units.List(top(n.Missing))))
+		Addf(&e.For, "the runtime has loaded a network that calls %s", facts.Clean(units.List(top(n.Missing))))
+		Addf(&e.For, "NetworkReady is true: the runtime checks its configuration, not its plugins")
+		effect = besides(f, "no pod with its own network can start or stop")
+	case summary == "" || !reported && !runtimeReported: // an empty Status is RuntimeNotReady
 		return nil
-	}
-	if why := cniEvidence(f, &e); why != "" {
-		summary += "; " + why
+	default:
+		if why := cniEvidence(f, &e); why != "" {
+			summary += "; " + why
+		}
 	}
 	step = raised(step, fromLog(f, &e.For, signOfNetwork))
-	subject := choose(f.Target.OtherEndpoint, *facts.SocketSubject(f),
+	subject := choose(f.Target.OtherEndpoint && !n.Configured, *facts.SocketSubject(f),
 		checks.Subject{Kind: "Filesystem", ID: cniFolders(f)[0], Name: "CNI configuration"})
-	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
-		s.lookIf(!f.Target.OtherEndpoint, "ls -l "+strings.Join(cniFolders(f), " "), "Are the plugins there?")
-		s.Look(facts.CrictlCommand(f, "info"), "Which network configuration has the runtime loaded?")
-		s.lookPods("Does the network add-on run here? It writes the configuration.")
-		addRestart(f, s)
+	if len(effect) > 0 {
+		subject.ID, subject.Name = n.BinDirs[0], "CNI plugins"
+	}
+	x := newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
+		s.lookIf(!f.Target.OtherEndpoint || n.Configured, "ls -l "+strings.Join(cniFolders(f), " "),
+			"Check that the configuration and its plugins are there")
+		s.Look(facts.CrictlCommand(f, "info"), "Read which network configuration the runtime has loaded")
+		s.lookPods("Check the network add-on's pod: it installs the configuration and most plugins")
+		s.lookIf(slices.Contains(n.Missing, "loopback"), "ls -l /opt/cni/bin /usr/lib/cni",
+			"Check the package of the standard plugins (kubernetes-cni, containernetworking-plugins); reinstall it")
 	})
+	x.Effect = effect
+	return x
 }
 
 // PassedOver reports whether the first file cannot be used and the runtime takes another one: containerd does not,
@@ -76,7 +93,7 @@ func cniEvidence(f *facts.Facts, e *checks.Evidence) string {
 	n := look.Value
 	dir, problem := facts.Clean(n.ConfDir), facts.Clean(n.Problem)
 	switch {
-	case f.Target.OtherEndpoint:
+	case f.Target.OtherEndpoint && !n.Configured:
 		Addf(&e.Missing, "where this runtime has its CNI configuration: it is not the kubelet's")
 	case !look.OK:
 		Addf(&e.Missing, "the CNI configuration (/etc/cni/net.d) and plugins (/opt/cni/bin) were not read")

@@ -78,7 +78,7 @@ var relations = []relation{
 	root(TaskStuck, stuck(ofRole(host.RoleRuntime)), RuntimeHung, RuntimeSlow),
 	root(TaskStuck, stuck(ofRole(host.RoleKubelet)), KubeletStalled),
 	root(TaskStuck, stuck(ofRole(host.RoleCNI)), CNIHung),
-	root(TaskStuck, stuck(servedByStopped), ShimStuck),
+	root(TaskStuck, stuck(holdsShim), ShimStuck),
 	root(TaskStuck, stuck(holdsCall), InspectHang, ListHang),
 	root(ShimStuck, shimHoldsCall, InspectHang),
 	root(ShimStuck, shimHoldsList, ListHang),
@@ -88,7 +88,7 @@ var relations = []relation{
 	root(CgroupFrozen, frozen(ofStuckTask), TaskStuck),
 	root(CgroupFrozen, freezeHoldsCall, InspectHang, ListHang),
 	root(SystemdWedged, func(f *facts.Facts) bool { return f.Systemd.Driver == "systemd" }, RuntimeHung, RuntimeSlow),
-	root(SystemdWedged, runcWaitsForSystemd, InspectHang, ListHang),
+	root(SystemdWedged, runcWaitsForSystemd, InspectHang, ListHang, ShimStuck),
 	root(KernelHung, kernelHolds, CNIHung, ImageServiceHung, InspectHang, ListHang, PLEGUnhealthy, RuntimeHung,
 		RuntimeSlow),
 	root(KernelHung, stuck(kernelNames), TaskStuck),
@@ -249,9 +249,12 @@ func kernelNames(f *facts.Facts, t host.BlockedTask) bool {
 	})
 }
 
-// servedByStopped is for tasks of an object that a stopped shim serves, ofStoppedShim for groups of one.
-func servedByStopped(f *facts.Facts, t host.BlockedTask) bool {
-	return stoppedShimServes(f, t.ObjectID)
+// holdsShim is for tasks of an object that a stopped shim serves, and for those of an OCI runtime or a shim that is
+// stuck; ofStoppedShim is for groups of a stopped one's.
+func holdsShim(f *facts.Facts, t host.BlockedTask) bool {
+	is := func(p host.Process) bool { return p.PID == t.PID }
+	return stoppedShimServes(f, t.ObjectID) ||
+		slices.ContainsFunc(slices.Concat(f.Shims.Working, f.Shims.Blocked), is)
 }
 
 func ofStoppedShim(f *facts.Facts, g host.FrozenCgroup) bool { return stoppedShimServes(f, g.ObjectID) }
@@ -261,7 +264,8 @@ func stoppedShimServes(f *facts.Facts, id string) bool {
 }
 
 func shimHoldsCall(f *facts.Facts) bool {
-	return slices.ContainsFunc(f.Shims.Stopped, func(p host.Process) bool { return ownerHangs(f, facts.OwnerOf(p)) })
+	return slices.ContainsFunc(slices.Concat(f.Shims.Stopped, f.Shims.Blocked, f.Shims.Working),
+		func(p host.Process) bool { return ownerHangs(f, facts.OwnerOf(p)) })
 }
 
 // ownerHangs reports whether the status of an object or pod hangs.
@@ -271,7 +275,8 @@ func ownerHangs(f *facts.Facts, o host.Owner) bool {
 }
 
 func shimHoldsList(f *facts.Facts) bool {
-	return shimHoldsCall(f) || len(f.Shims.Stopped) > 0 && len(f.Sweep.Hung) == 0
+	return shimHoldsCall(f) ||
+		len(f.Shims.Stopped)+len(f.Shims.Blocked)+len(f.Shims.Working) > 0 && len(f.Sweep.Hung) == 0
 }
 
 // frozen holds when a group is such that is frozen or stands still with one that is.

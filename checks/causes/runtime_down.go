@@ -27,10 +27,12 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	switch {
 	case connect.State == crictl.ConnectMissing:
 		summary = "nothing listens: the socket " + f.Target.SocketPath + " does not exist"
+	case connect.State == crictl.ConnectNotSocket:
+		summary = f.Target.SocketPath + " is not a socket: nothing can listen there"
 	case connect.State == crictl.ConnectRefused:
 		summary = "nothing listens: " + f.Target.SocketPath + " is there, but connecting to it is refused"
 	case f.Calls.WentAway:
-		summary = f.Target.Name + " went away while it was asked"
+		summary = f.Target.Name + " stopped listening during the check"
 		Addf(&e.For, "%v", f.Calls.Gone)
 	default:
 		return nil
@@ -38,10 +40,12 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	addIf(connect.Err != "", &e.For, "connecting to %s: %s", f.Target.SocketPath, facts.Clean(connect.Err))
 	addGaps(f, &e, gapHost)
 	if f.HostMissing == "" && !f.Target.Simulated {
-		if daemons := facts.ProcessesOf(f, host.RoleRuntime); len(daemons) > 0 {
-			Addf(&e.Against, "%v is running: it is still starting, or listens on another socket", daemons[0])
+		if daemons := facts.ProcessesOf(f, host.RoleRuntime); connect.State == crictl.ConnectNotSocket {
+			Addf(&e.For, "a daemon that starts cannot bind there; one that runs cannot be reached")
+		} else if len(daemons) > 0 {
+			summary += rivalOfStart(f, &e, daemons)
 		} else {
-			Addf(&e.For, "no runtime daemon is running on this host")
+			Addf(&e.For, "no runtime daemon runs on this host")
 			if n := len(facts.ProcessesOf(f, host.RoleShim)); n > 0 {
 				summary += "; " + units.Count(n, "shim") + units.Plural(n, " runs", " run") + " without a daemon"
 			}
@@ -64,14 +68,37 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		subject = facts.SocketSubject(f)
 	}
 	return newFinding(checks.Critical, step, summary, e, *subject).affects(noStatus).advise(func(s *Steps, _ string) {
-		s.lookIf(f.Runtime.EndpointSource == string(crictl.SourceFlag) && connect.State == crictl.ConnectMissing,
-			"kdiag pleg", "Is the path right? Without --runtime-endpoint kdiag asks the kubelet's own runtime.")
+		none, safe := connect.State == crictl.ConnectNotSocket, facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)
+		s.lookIf(none && safe, "ls -ld "+f.Target.SocketPath+"; ls -A "+f.Target.SocketPath,
+			"Look what is there: a pod that mounts the path while the runtime is down makes a folder of it")
+		named := f.Runtime.EndpointSource == string(crictl.SourceFlag)
+		s.lookIf(named && (connect.State == crictl.ConnectMissing || none), "kdiag pleg",
+			"Check the path: without --runtime-endpoint kdiag asks the kubelet's own runtime")
+		if none && safe && f.Target.Unit != "" {
+			s.Add(checks.TouchesProcess, "rmdir "+f.Target.SocketPath, "Remove the folder if it is empty")
+		}
 		AddService(f, s)
-		s.lookIf(facts.SafeEndpoint.MatchString(f.Runtime.Endpoint),
-			"ls -l "+f.Target.SocketPath+"; ss -xlp | grep -F "+f.Target.SocketPath, "Who listens on it?")
-		AddDisk(f, s, "A full disk is the commonest reason why the daemon does not start again.")
+		s.lookIf(safe && !none,
+			"ls -l "+f.Target.SocketPath+"; ss -xlp | grep -F "+f.Target.SocketPath, "Find out who listens on it")
+		AddDisk(f, s, "Check for a full disk (the most common cause)")
 		addRestart(f, s)
 	})
+}
+
+// rivalOfStart adds what is known of the daemons that run though nothing listens, and returns what is wrong with them:
+// an old one that still holds the database, for which the new one waits.
+func rivalOfStart(f *facts.Facts, e *checks.Evidence, daemons []host.Process) string {
+	for _, a := range daemons {
+		for _, b := range daemons[1:] {
+			if root := facts.SharedRoot(f, a.PID, b.PID); root != "" && a.PID < b.PID {
+				Addf(&e.For, "%v, up for %s, and %v, up for %s: their database serves one", a, facts.AgeOf(f, a), b,
+					facts.AgeOf(f, b))
+				return textf("; %v and %v share %s", a, b, root)
+			}
+		}
+	}
+	Addf(&e.Against, "%v is running: it is still starting, or listens on another socket", daemons[0])
+	return ""
 }
 
 // endpointEvidence adds whether the endpoint is the one that the kubelet uses.

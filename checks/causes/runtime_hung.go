@@ -32,9 +32,9 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	}
 	switch {
 	case stopped:
-		summary, step = textf("%v is %s (SIGSTOP): nothing it serves is answered", *p, p.StateWord()), checks.Certain
+		summary, step = textf("%v is %s (SIGSTOP)", *p, p.StateWord()), checks.Certain
 	case beyond:
-		summary, step = textf("%v is in %s and answers nothing", *p, facts.StateOf(*p)), checks.Certain
+		summary, step = textf("%v is stuck in %s", *p, facts.StateOf(*p)), checks.Certain
 	case how != facts.HangBacklog:
 		step = patientStep(f, step)
 	}
@@ -73,16 +73,17 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		}
 		addCapture(f, s)
 		if d.PID > 1 {
-			s.lookStack(d.PID, "Where in the kernel does it wait? Shows a dead mount or disk.")
+			s.lookStack(d.PID, "Look where it waits in the kernel: a dead mount or disk shows here")
 		} else {
-			s.Look("ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'", "Stopped (T)?")
+			s.Look("ps -eo pid,stat,wchan:32,etime,comm | grep -E 'containerd|crio|dockerd|runc'",
+				"Check its state: T is stopped")
 		}
 		AddPressure(f, s)
 		if len(runc) > 0 {
 			addKill(f, s, runc[0], "its container") // the oldest: the others may well wait behind it
 		}
 		if beyond {
-			s.addNodeIf(true, "No signal ends an uninterruptible sleep, so a restart of the unit would hang too.")
+			s.addNodeIf(true, "Reboot: no signal ends an uninterruptible sleep; a restart would hang too")
 			return
 		}
 		if p != nil && facts.IsUninterruptible(p) {
@@ -97,28 +98,28 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 	label, connect := f.Target.Daemon.Label, f.Measurement.Connect
 	switch how {
 	case facts.HangBacklog:
-		Addf(&e.For, "the listen queue of the socket is full: nobody has accepted a connection for a long time")
+		Addf(&e.For, "the listen queue of the socket is full: connections are not accepted")
 		return label + " no longer accepts connections: its listen queue is full", checks.Certain
 	case facts.HangAll:
 		Addf(&e.For, "the transport answers in %s", connect.Elapsed)
 		addCalls(f, &e.For, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers, facts.RPCImages,
 			facts.RPCImageFs, facts.RPCVersion)
 		addCalls(f, &e.For, isAlive, facts.RPCVersion) // needs no lock
-		return label + " accepts connections, but no RPC that needs its state is answered", checks.Certain
+		return label + " accepts connections, but every RPC that needs a lock hangs", checks.Certain
 	case facts.HangMidway:
 		if s := f.Pattern.Stall; f.Pattern.Stalled {
-			Addf(&e.For, "it answered at first; then %s hung, for %s", units.Count(s.Hung, "call"), s.For)
-			Addf(&e.For, "Version, which needs no lock, was answered at first and not later")
+			Addf(&e.For, "it answered at first; then %s hung for %s", units.Count(s.Hung, "call"), s.For)
+			Addf(&e.For, "Version (no locks) answered at first, then hung")
 		}
-		return label + " stopped answering while it was measured", checks.Strong
+		return label + " stopped answering during the check", checks.Strong
 	case facts.HangMost:
 		calls, pods := outOf(len(f.Sweep.Hung), len(f.Sweep.Made), "status call"), facts.PodsOf(f.Sweep.Hung)
 		Addf(&e.For, "%s hung, in %s: no single container explains that", calls, units.Count(pods, "pod"))
 		addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers)
 		return textf("status calls of %s hang for most objects, while its lists answer", label), checks.Strong
 	}
-	Addf(&e.For, "the socket accepts connections, but no HTTP/2 frame came in %s", connect.Elapsed)
-	return label + " accepts connections and never answers: stopped, or waiting in the kernel", checks.Certain
+	Addf(&e.For, "the socket accepts connections, but sent no HTTP/2 frame in %s", connect.Elapsed)
+	return label + " accepts connections but never replies: stopped, or stuck in the kernel", checks.Certain
 }
 
 // daemonState adds what the daemon's process is doing.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal/signature"
@@ -22,17 +23,30 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 		return nil
 	}
 	var e checks.Evidence
+	var effect []string
+	other := 0 // the pid of a second daemon
 	severity, step, summary := checks.Critical, checks.Certain, ""
 	call, starting := facts.CallError(f, crictl.Unavailable, "not initialized")
 	if starting && !f.Calls.AnyList {
-		summary = "it serves its socket but has not loaded its state yet"
+		summary = "it has not loaded its state yet"
 		Addf(&e.For, "%v: it is starting, not hung", call)
 	} else if f.Measurement.Status != nil {
 		summary, step = conditionFalse(f, facts.ConditionRuntimeReady, &e)
 	}
-	if summary == "" && !f.Calls.WentAway {
-		step = checks.Strong
-		severity, summary = erring(f, &e)
+	programs := f.Seen.CNI.Value.Programs
+	if summary == "" && len(programs) > 0 {
+		step, summary = checks.Certain, facts.Clean(units.List(programs))+
+			units.Plural(len(programs), " is", " are")+" missing"
+		effect = besides(f, "no container can be started or stopped")
+		Addf(&e.For, "the default runtime handler needs %s, which is neither in the daemon's PATH nor where its "+
+			"configuration says", facts.Clean(units.List(programs)))
+	} else if summary == "" && !f.Calls.WentAway {
+		if severity, summary, other = rival(f, &e); other != 0 {
+			step = checks.Certain
+		} else {
+			step = checks.Strong
+			severity, summary = erring(f, &e)
+		}
 		if summary == "" {
 			severity, summary = unsteady(f, &e)
 		}
@@ -43,13 +57,45 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	if severity == checks.Critical {
 		step = raised(step, logOf(f, &e, signsOfDown...))
 	}
-	return newFinding(severity, step, f.Target.Daemon.Label+": "+summary, e, *facts.DaemonSubject(f)).
+	x := newFinding(severity, step, f.Target.Daemon.Label+": "+summary, e, *facts.DaemonSubject(f)).
 		advise(func(s *Steps, _ string) {
-			s.Look(facts.CrictlCommand(f, "info"), "The conditions in the runtime's own words.")
+			if len(programs) > 0 {
+				s.Look("ls -l /usr/bin/runc /usr/sbin/runc /usr/local/sbin/runc /usr/bin/containerd-shim-runc-v2",
+					"Find out what removed it, and reinstall its package (runc, containerd.io); no restart is needed")
+				return
+			}
+			if other != 0 {
+				s.Look(textf("ps -o pid,ppid,lstart,args -p %d,%d; cat /proc/%[2]d/cgroup", f.Target.Daemon.PID, other),
+					"Find out who started the other daemon; stop the one that no unit owns (its containers run on)")
+				AddService(f, s)
+				return
+			}
+			s.Look(facts.CrictlCommand(f, "info"), "Read the conditions that the runtime reports")
 			AddService(f, s)
-			s.Look(facts.KdiagCommand(f, "runtime"), "Look again. While it loads its state, wait: a restart delays it.")
-			addRestart(f, s, "Only if it is not loading its state, or that never ends.")
+			s.Look(facts.KdiagCommand(f, "runtime"), "Look again; while it loads its state, wait: a restart delays it")
+			addRestart(f, s, "Only if it is not loading its state, or if loading never ends.")
 		})
+	x.Effect = effect
+	return x
+}
+
+// rival recognises another daemon beside the one that answers: on the path of its socket, which the later of them has
+// replaced, or in its folder.
+func rival(f *facts.Facts, e *checks.Evidence) (checks.Severity, string, int) {
+	for _, p := range facts.ProcessesOf(f, host.RoleRuntime) {
+		age, root := facts.AgeOf(f, p), facts.SharedRoot(f, f.Target.Daemon.PID, p.PID)
+		switch {
+		case facts.SharesSocket(f, p):
+			Addf(&e.For, "%v, up for %s, listens on %s too, and gets no new connection", p, age, f.Target.SocketPath)
+			summary := textf("another daemon, %v, has the same socket path; its pods are in no list", p)
+			return checks.Critical, summary, p.PID
+		case root != "":
+			Addf(&e.For, "%v, up for %s, has the database in %s open as well; it serves one daemon", p, age, root)
+			summary := textf("another daemon, %v, waits for the database in the same folder, %s", p, root)
+			return checks.Warning, summary, p.PID
+		}
+	}
+	return "", "", 0
 }
 
 // conditionFalse returns why a condition of the runtime is not true, empty when it is, and how sure that is. The
@@ -107,10 +153,10 @@ func unsteady(f *facts.Facts, e *checks.Evidence) (checks.Severity, string) {
 	case len(e.For) == 0:
 		return "", ""
 	case len(refused) > 0 && f.Sweep.Answered == 0, len(refused) > 1 && !slices.ContainsFunc(f.Sweep.Made, isLater):
-		return checks.Critical, "it answered lists and refuses status calls: it is starting, or was restarted meanwhile"
+		return checks.Critical, "lists answer, status calls are refused: starting, or just restarted"
 	}
-	Addf(&e.Against, "other calls are answered")
-	return checks.Warning, "some calls failed while it was measured: restarted?"
+	Addf(&e.Against, "other calls answered")
+	return checks.Warning, "some calls failed during the check: restarted?"
 }
 
 // hasOwnCause reports whether an error belongs to RuntimeUnsupported, ListTooLarge, or to no cause of the runtime.

@@ -52,7 +52,7 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
 		d, grpc, socket := f.Target.Daemon, f.Calls.IsNotCRI, f.Target.SocketPath
 		safe := facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)
-		s.lookIf(d.PID <= 1 && safe, "ss -xlp | grep -F "+socket, "Which process listens there?")
+		s.lookIf(d.PID <= 1 && safe, "ss -xlp | grep -F "+socket, "Find out which process listens there")
 		if grpc && !strings.Contains(f.Target.Unit, "crio") {
 			file, ctr := "/etc/containerd/config.toml", "ctr"
 			if d.Process != nil && facts.SafePath.MatchString(d.Process.Config) {
@@ -60,15 +60,15 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 			}
 			ctr += choose(safe, " -a "+socket, "")
 			s.Look(textf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
-				`Is "cri" among disabled_plugins? Take it out there, and restart containerd.`)
+				`Check for "cri" in disabled_plugins; remove it, then restart containerd`)
 		}
-		s.Look("grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml", "Which socket does the kubelet use?")
+		s.Look("grep -n containerRuntimeEndpoint /var/lib/kubelet/config.yaml", "Check which socket the kubelet uses")
 		if grpc {
-			AddDisk(f, s, "Is the disk full? Then the CRI plugin does not load, and the answer is the same.")
+			AddDisk(f, s, "Check for a full disk: the CRI plugin does not load then")
 		}
 		AddService(f, s)
 		if !f.Measurement.Connect.TTRPC {
-			addRestart(f, s, "Only after the repair: restarted unchanged, it answers the same.")
+			addRestart(f, s, "Only after the repair: without it nothing changes.")
 		}
 	})
 }

@@ -1,9 +1,13 @@
 package causes
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -16,56 +20,112 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	if !f.Seen.Tasks.OK {
 		return nil // kdiag was not asked to look at the host
 	}
-	stopped, gap := f.Shims.Stopped, f.Shims.Culprits
+	shims := f.Shims
+	stopped, blocked, gap, work := shims.Stopped, shims.Blocked, shims.Culprits, shims.Working
+	if !talks(f) {
+		work = nil // what a daemon that hangs waits for is its evidence
+	}
 	var e checks.Evidence
 	var subjects []checks.Subject
-	add := func(p host.Process, format string, args ...any) {
+	add := func(s checks.Subject, format string, args ...any) {
 		Addf(&e.For, format, args...)
-		subjects = append(subjects, servingSubject(f, p, facts.OwnerOf(p)))
+		subjects = append(subjects, s)
 	}
-	step := checks.Strong
+	step, severity := checks.Strong, checks.Warning
+	for _, p := range work {
+		add(workSubject(f, p), "%s", working(f, p))
+		addWaits(f, &e, p)
+		step = checks.Certain
+		severity = choose(facts.AgeOf(f, p) >= facts.LastingWork, checks.Critical, severity)
+	}
 	for _, p := range stopped {
-		add(p, "%s is stopped, so its pod cannot be asked", processOwned(f, p.PID, p.Name, facts.OwnerOf(p)))
-		step = choose(facts.IsListed(f, p.ObjectID) || facts.IsNamedBad(f, p.ObjectID), checks.Certain, step)
+		add(servingSubject(f, p, facts.OwnerOf(p)), "%s is stopped",
+			processOwned(f, p.PID, p.Name, facts.OwnerOf(p)))
+		known := facts.IsListed(f, p.ObjectID) || facts.IsNamedBad(f, p.ObjectID)
+		tied := known || facts.IsTied(f, p.Address)
+		step = choose(known, checks.Certain, choose(tied || len(subjects) > 1, step, checks.Weak))
+		addIf(!tied, &e.Missing, "whether this runtime's lists hold what %v serves", p)
+	}
+	for _, p := range blocked {
+		add(servingSubject(f, p, facts.OwnerOf(p)), "%s does not run: all its %d threads are in uninterruptible sleep",
+			processOwned(f, p.PID, p.Name, facts.OwnerOf(p)), p.Threads)
+		tasks := f.Seen.Tasks.Value.Blocked
+		addTaskLine(f, &e, tasks[slices.IndexFunc(tasks, func(t host.BlockedTask) bool { return t.PID == p.PID })])
+		step = checks.Certain
+	}
+	for _, s := range shims.Gone {
+		add(s, "%s is %s by the runtime's list, and no process of it lives", facts.LabelOf(s.Kind, s.ID, s.Namespace,
+			s.Pod, s.Name), choose(s.Kind == facts.KindSandbox, "ready", "running"))
 	}
 	for _, p := range gap.Orphans {
-		add(p, "%v serves %s, which the runtime does not list; calls about it fail", p, facts.ShortID(p.ObjectID))
+		add(servingSubject(f, p, facts.OwnerOf(p)), "%v serves %s, which the runtime does not list: a leftover", p,
+			facts.ShortID(p.ObjectID))
+		step = choose(len(subjects) == 1 && !facts.IsNamedBad(f, p.ObjectID), checks.Fair, step)
 	}
 	for _, b := range gap.Shimless {
 		o := host.Owner{ObjectID: b.ID}
-		Addf(&e.For, "the shim of %s is gone, and the runtime calls its sandbox ready", facts.OwnerLabel(f, o))
 		s := facts.OwnedBy(f, o)
 		s.Kind, s.ID = facts.KindSandbox, b.ID
-		subjects = append(subjects, s)
+		add(s, "the shim of %s is gone, and the runtime calls its sandbox ready", facts.OwnerLabel(f, o))
 	}
 	if len(subjects) == 0 {
 		return nil
 	}
-	summary := e.For[0] + andMore(len(subjects)-1, "shim")
+	summary := e.For[0] + andMore(len(subjects)-1, choose(len(work) > 0, "process", "shim"))
 	e.For = facts.Head(e.For, facts.MaxRelated)
-	addIf(len(stopped) == 0, &e.Missing, "the shims' own lists (ctr -n k8s.io tasks ls)")
-	addIf(len(stopped) > 0 && step != checks.Certain, &e.Missing, "whether this runtime's lists hold what they serve")
-	return newFinding(checks.Warning, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
-		for _, p := range top(stopped) {
-			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Does a debugger hold it?")
-			addKill(f, s, p, "its pod")
-		}
-		for _, p := range top(gap.Orphans) {
-			if p.PID > 1 {
-				s.Look(textf("ps -o pid,stat,etime,comm --ppid %d", p.PID),
-					"What does it still run? Shims of docker or nerdctl are not listed by the runtime, and are well.")
-				s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID), "Only when nothing of it is needed.")
-			}
-		}
-		for _, b := range top(gap.Shimless) {
-			s.lookIf(facts.Safe(b.ID), facts.CrictlCommand(f, "inspectp "+b.ID), "Is its shim gone (ttrpc: closed)?")
-			addDeletePod(f, s, facts.PodOf(b.Pod), "The pod is dead already; this makes room for a new one.")
-		}
-		if len(stopped) == 0 {
+	disagree := len(gap.Orphans)+len(gap.Shimless) == len(subjects)
+	addIf(disagree, &e.Missing, "the shims' own lists (ctr -n k8s.io tasks ls)")
+	x := newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
+		adviseShims(f, s)
+		if disagree {
 			AddService(f, s)
 			addRestart(f, s)
 		}
 	})
+	x.Effect = workEffect(f, work)
+	for _, p := range top(slices.Concat(stopped, blocked)) {
+		x.Effect = append(x.Effect, besides(f, cmp.Or(workFor(f, p), "its pod")+" cannot be changed or stopped")...)
+	}
+	return x
+}
+
+// adviseShims adds what frees the pods of each.
+func adviseShims(f *facts.Facts, s *Steps) {
+	for _, p := range top(f.Shims.Working) {
+		adviseWork(f, s, p)
+	}
+	for _, p := range top(f.Shims.Stopped) {
+		s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Check whether a debugger holds it")
+		addKill(f, s, p, "its pod")
+	}
+	for _, p := range top(f.Shims.Blocked) {
+		addStack(s, p, cmp.Or(facts.OwnerLabel(f, facts.OwnerOf(p)), "its pod"))
+		deletePodOf(f, s, facts.OwnedBy(f, facts.OwnerOf(p)))
+	}
+	for _, o := range top(f.Shims.Gone) {
+		inspect := choose(o.Kind == facts.KindSandbox, "inspectp ", "inspect ") + o.ID + " | grep -m1 '\"pid\"'"
+		s.lookIf(facts.Safe(o.ID), facts.CrictlCommand(f, inspect),
+			"Read the pid that the runtime has for it: there is no such process")
+		deletePodOf(f, s, o)
+	}
+	for _, p := range top(f.Shims.Culprits.Orphans) {
+		if p.PID > 1 {
+			s.Look(textf("ps -o pid,stat,etime,comm --ppid %d", p.PID),
+				"Check what it still runs. Containers of nerdctl or ctr are not in the list either, and are fine")
+			s.Add(checks.TouchesPod, textf("kill -KILL %d", p.PID), "End it only if nothing of it is needed")
+		}
+	}
+	for _, b := range top(f.Shims.Culprits.Shimless) {
+		s.lookIf(facts.Safe(b.ID), facts.CrictlCommand(f, "inspectp "+b.ID),
+			"Query its shim; it is gone if the error is ttrpc: closed")
+		addDeletePod(f, s, facts.PodOf(b.Pod), "Delete the pod: it is dead already, and a new one takes its place")
+	}
+}
+
+// deletePodOf adds the deletion of the pod of a subject.
+func deletePodOf(f *facts.Facts, s *Steps, o checks.Subject) {
+	addDeletePod(f, s, crictl.Pod{Namespace: o.Namespace, Name: o.Pod, UID: o.PodUID},
+		"Delete the pod; a replacement can start elsewhere")
 }
 
 func loggedShimStuck(in *Incident) *LogFinding {

@@ -43,7 +43,11 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 	Addf(&e.For, "it lasts: %s", facts.Corroboration(f, main))
 	step, unknown := choose(len(main.Stack) > 0, checks.Certain, checks.Strong), what == facts.WaitUnknown
 	step = choose(unknown, checks.Fair, step)
-	addIf(unknown, &e.Missing, "what it waits for: its kernel stack was not read, or names nothing that kdiag knows")
+	if main.Role == "" && main.PodUID == "" && !facts.IsListed(f, main.ObjectID) {
+		step = checks.Weak
+		Addf(&e.Missing, "whether it is this runtime's: the lists do not show it")
+	}
+	addIf(unknown, &e.Missing, "what it waits for: its kernel stack was not read, or is unknown to kdiag")
 	summary := textf("%s is stuck in the kernel and waits for %s", TaskName(f, main), what) +
 		andMore(len(stuck)-1, "task")
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, root string) {
@@ -52,14 +56,14 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 				continue
 			}
 			dir := textf("/proc/%d/task/%d/", t.PID, max(t.TID, t.PID))
-			s.Look("cat "+dir+"stack "+dir+"wchan; grep State "+dir+"status", "Does it still wait there?")
+			s.Look("cat "+dir+"stack "+dir+"wchan; grep State "+dir+"status", "Check whether it still waits there")
 			if facts.IsKillable(t) && t.Role == "" {
-				s.Add(checks.TouchesPod, textf("kill -KILL %d", t.PID), "It waits killably: SIGKILL ends it.")
+				s.Add(checks.TouchesPod, textf("kill -KILL %d", t.PID), "End it: its sleep is killable")
 			}
 		}
 		s.lookBlocked()
 		s.lookStacks()
-		s.addNodeIf(root == "", "No signal ends an uninterruptible sleep: only a reboot does, or the end of its wait.")
+		s.addNodeIf(root == "", "Reboot: no signal ends an uninterruptible sleep")
 	})
 }
 

@@ -143,7 +143,12 @@ type Shims struct {
 	Culprits   ShimGap // what the comparison finds and something else confirms
 	Gap        ShimGap // shimGap compares shims and lists
 	Compared   bool
-	Stopped    []host.Process // the shims that a signal or a tracer stopped, but for those of another runtime
+	Stopped    []host.Process // the shims that a signal or a tracer stopped
+	Blocked    []host.Process // those of which every thread is in uninterruptible sleep
+	// Working are OCI runtimes, and the starts and deletions of shims, that should have ended long ago; oldest first.
+	Working []host.Process
+	// Gone are what the runtime lists as running or ready, and no process of it lives.
+	Gone []checks.Subject
 }
 
 // Tasks are what stands still.

@@ -40,7 +40,9 @@ type Facts struct {
 	Input
 	RPC map[string]RPC // the calls by RPC
 	// Seen is what was seen of the node; empty where only the runtime was asked, and where the runtime is kdiag's own.
-	Seen     *Node
+	Seen *Node
+	// Others are the processes of other runtimes on this host, which Processes does not hold.
+	Others   []host.Process
 	Target   Target
 	Calls    Calls
 	Sweep    Sweep
@@ -79,6 +81,7 @@ func New(in *Input) *Facts {
 	f.Log.APIOutage, f.Log.APIOut = apiOutage(f)
 	f.Log.KubeletElsewhere = kubeletElsewhere(f)
 	f.Agent.APIQuiet = apiQuiet(f)
+	deriveOthers(f)
 	deriveShims(f)
 	f.Tasks = Tasks{Frozen: frozenCgroups(f), Stuck: stuckTasks(f)}
 	deriveDisk(f)

@@ -59,11 +59,17 @@ func freezerOf(all []host.FrozenCgroup, g host.FrozenCgroup) (top host.FrozenCgr
 	return top, ok
 }
 
-// isForeign reports whether a group is that of a container that the runtime does not list and that is in no pod:
-// docker's own, say, which a person may pause.
+// isForeign reports whether a group is of another runtime: its container or pod is in none of the lists (docker's own,
+// say, which a person may pause, or a node's that is a container here), or its unit is that of another daemon.
 func isForeign(f *Facts, g host.FrozenCgroup) bool {
-	return g.ObjectID != "" && g.PodUID == "" && !strings.Contains(g.Path, "kubepods") && f.Calls.BothLists &&
-		OwnedBy(f, g.Owner).Pod == ""
+	if unit := strings.TrimSuffix(g.Unit, ".service"); UnitRole(g.Unit) == RoleRuntime && f.Target.Daemon.PID != 0 {
+		known := slices.ContainsFunc(strings.Fields(f.Target.Unit), func(pattern string) bool {
+			ok, err := path.Match(strings.Trim(pattern, "'"), unit)
+			return ok && err == nil
+		})
+		return !known
+	}
+	return isStranger(f, g.Owner)
 }
 
 // HoldsDaemons reports whether the runtime, the kubelet, or all pods stand still: the node is then at stake.

@@ -2,6 +2,7 @@ package facts
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/host"
@@ -19,6 +20,129 @@ func isStatic(s crictl.PodSandbox) bool { return s.ConfigSource != "" && s.Confi
 
 // IsOurs reports whether a process belongs to what the node needs: the runtime, the kubelet, a shim, a container.
 func IsOurs(o host.Owner) bool { return o.Role != "" || o.ObjectID != "" || o.PodUID != "" }
+
+// deriveOthers sets apart what belongs to another runtime of this host: its processes, their tasks, its folders.
+func deriveOthers(f *Facts) {
+	if f.Target.Simulated {
+		return
+	}
+	m, n := f.Measurement, *f.Seen
+	f.Shims.Comparable = f.HostMissing == "" && f.Calls.Connected && f.Calls.BothLists && m.Sandboxes != nil &&
+		m.Containers != nil && m.Sandboxes.Complete && m.Containers.Complete
+	mine := func(p host.Process) bool { return !isOther(f, p) }
+	f.Others = filter(f.Processes, func(p host.Process) bool { return isOther(f, p) })
+	f.Processes = filter(f.Processes, mine)
+	n.Tasks.Value.Stopped = filter(n.Tasks.Value.Stopped, mine)
+	n.Tasks.Value.Blocked = filter(n.Tasks.Value.Blocked, func(t host.BlockedTask) bool {
+		is := func(p host.Process) bool { return p.PID == t.PID }
+		return !slices.ContainsFunc(f.Others, is) && (t.Role != "" || !isStranger(f, t.Owner))
+	})
+	ours := func(d host.Folder) bool {
+		return d.PID == 0 || !slices.ContainsFunc(f.Others, func(p host.Process) bool { return p.PID == d.PID })
+	}
+	n.Folders.Value = filter(n.Folders.Value, ours)
+	n.Writes.Value = filter(n.Writes.Value, func(w host.Writes) bool { return ours(w.Folder) })
+	n.Spaces.Value, n.Disks.Value = slices.Clone(n.Spaces.Value), slices.Clone(n.Disks.Value)
+	n.Spaces.Value = slices.DeleteFunc(n.Spaces.Value, func(s host.Space) bool {
+		return len(s.Folders) > 0 && !slices.ContainsFunc(s.Folders, ours)
+	})
+	for i := range n.Spaces.Value {
+		n.Spaces.Value[i].Folders = filter(n.Spaces.Value[i].Folders, ours)
+	}
+	for i := range n.Disks.Value {
+		n.Disks.Value[i].Folders = filter(n.Disks.Value[i].Folders, ours)
+	}
+	f.Seen = &n
+}
+
+// isOther reports whether a process belongs to another runtime than the one that was asked. That one is the process
+// that holds the socket; its shims were given the socket's address and the namespace of Kubernetes; OCI runtimes and
+// CNI plugins are what they started. What the runtime lists is its own in any case.
+func isOther(f *Facts, p host.Process) bool {
+	t, d := &f.Target, &f.Target.Daemon
+	known := d.PID != 0 && !d.Guessed
+	switch {
+	case p.Role == "" || p.Role == host.RoleKubelet || p.ObjectID != "" && IsListed(f, p.ObjectID):
+		return false
+	case strings.Contains(t.Unit, UnitDocker): // asked through cri-dockerd: three daemons serve one socket
+		return false
+	case p.Role == host.RoleRuntime && known:
+		return p.PID != d.PID && !isRival(f, p)
+	case p.Role == host.RoleRuntime:
+		return listensElsewhere(f, p)
+	case strings.HasPrefix(p.Program, "conmon"):
+		return p.Namespace != kubernetes || strings.Contains(t.Name, "containerd")
+	case p.Address != "":
+		return !isAsked(f, p.Address) || p.Namespace != kubernetes
+	case p.Daemon != 0 && known:
+		return p.Daemon != d.PID
+	}
+	// Only the lists show whose shim it is, and they and the processes are not read at the same moment.
+	return p.Role == host.RoleShim && p.ObjectID != "" && AgeOf(f, p) >= ShimSettled && f.Shims.Comparable &&
+		!IsNamedBad(f, p.ObjectID)
+}
+
+// kubernetes is the namespace of CRI's containers in containerd.
+const kubernetes = "k8s.io"
+
+// IsTied reports whether the address that a shim was given is that of the socket that was asked.
+func IsTied(f *Facts, address string) bool { return address != "" && isAsked(f, address) }
+
+// isAsked reports whether a path is that of the socket that was asked, as this process or its daemon sees it.
+func isAsked(f *Facts, path string) bool {
+	plain := func(path string) string { // /var/run is /run
+		if strings.HasPrefix(path, "/var/run/") {
+			return strings.TrimPrefix(path, "/var")
+		}
+		return path
+	}
+	d := f.Target.Daemon
+	return plain(path) == plain(f.Target.SocketPath) ||
+		!d.Guessed && d.Process != nil && slices.Contains(d.Process.Sockets, path)
+}
+
+// listensElsewhere reports whether a daemon serves other sockets, and not the one that was asked.
+func listensElsewhere(f *Facts, p host.Process) bool {
+	return len(p.Sockets) > 0 && !slices.ContainsFunc(p.Sockets, func(s string) bool { return isAsked(f, s) })
+}
+
+// isRival reports whether a daemon listens on the path of another one's socket, which the later of them has replaced,
+// or uses the same root folder.
+func isRival(f *Facts, p host.Process) bool {
+	d := f.Target.Daemon.Process
+	return d != nil && p.PID != d.PID && p.Role == host.RoleRuntime &&
+		(SharesSocket(f, p) || SharedRoot(f, d.PID, p.PID) != "")
+}
+
+// SharesSocket reports whether a daemon listens on the path of the socket that was asked, which another one holds.
+func SharesSocket(f *Facts, p host.Process) bool {
+	d := f.Target.Daemon.Process
+	return d != nil && d.PID != p.PID && p.MountNS == d.MountNS && slices.ContainsFunc(p.Sockets, func(s string) bool {
+		return isAsked(f, s) && slices.Contains(d.Sockets, s) && !strings.HasSuffix(s, ".ttrpc")
+	})
+}
+
+// SharedRoot is the folder that two daemons, by their pids, both use for their data; empty for none.
+func SharedRoot(f *Facts, a, b int) string {
+	folders := f.Seen.Folders.Value
+	for _, d := range folders {
+		other := host.Folder{Path: d.Path, Role: d.Role, PID: b}
+		if d.PID != 0 && d.PID == a && a != b && slices.Contains(folders, other) {
+			return Clean(d.Path)
+		}
+	}
+	return ""
+}
+
+// isStranger reports whether a container or pod is in none of the runtime's lists, which are whole, and nothing names
+// it as trouble: another runtime's, also one that runs in a container here.
+func isStranger(f *Facts, o host.Owner) bool {
+	if o.ObjectID == "" && o.PodUID == "" || !f.Calls.BothLists || f.Target.Simulated ||
+		o.ObjectID != "" && (IsListed(f, o.ObjectID) || IsNamedBad(f, o.ObjectID)) {
+		return false
+	}
+	return o.PodUID == "" || OwnedBy(f, host.Owner{PodUID: o.PodUID}).Pod == ""
+}
 
 // serves reports whether a process belongs to the object of a status call, or to its pod.
 func serves(o host.Owner, i plegbench.Inspection) bool {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal/signature"
@@ -15,30 +16,77 @@ import (
 // not read at the same moment, and a sandbox takes seconds to set up.
 const ShimSettled = 2 * time.Minute
 
-// deriveShims works out which shims are stopped, and where shims and lists do not agree.
+// StuckWork is the age from which the work of an OCI runtime or the start of a shim is stuck. It takes a second or two,
+// on a node that starts fifty pods at once up to ten. After LastingWork the kubelet's calls have failed (2m each).
+const (
+	StuckWork   = 30 * time.Second
+	LastingWork = 2 * time.Minute
+)
+
+// deriveShims works out which shims are stopped or stuck, and where shims and lists do not agree.
 func deriveShims(f *Facts) {
-	s, n, m := &f.Shims, f.Seen, f.Measurement
-	s.Comparable = f.HostMissing == "" && f.Calls.Connected && f.Calls.BothLists && !f.Target.Simulated &&
-		!f.Target.OtherEndpoint && m.Sandboxes != nil && m.Containers != nil && m.Sandboxes.Complete &&
-		m.Containers.Complete
+	s, n := &f.Shims, f.Seen
 	for _, p := range slices.Concat(n.Tasks.Value.Stopped, ProcessesOf(f, host.RoleShim)) {
 		known := slices.ContainsFunc(s.Stopped, func(o host.Process) bool { return o.PID == p.PID })
-		if n.Tasks.OK && p.Role == host.RoleShim && IsStopped(&p) && !known && !IsForeignShim(f, p) {
+		if n.Tasks.OK && p.Role == host.RoleShim && IsStopped(&p) && !known {
 			s.Stopped = append(s.Stopped, p)
 		}
 	}
+	s.Blocked = filter(ProcessesOf(f, host.RoleShim), func(p host.Process) bool {
+		asleep := count(n.Tasks.Value.Blocked, func(t host.BlockedTask) bool { return t.PID == p.PID })
+		return p.Threads > 0 && asleep >= p.Threads
+	})
+	s.Working = OldProcesses(f, host.RoleOCI, StuckWork)
+	for _, p := range OldProcesses(f, host.RoleShim, StuckWork) {
+		if p.Work != "" {
+			s.Working = append(s.Working, p)
+		}
+	}
+	s.Gone = goneProcesses(f)
 	s.Gap, s.Compared = shimGap(f)
+	replaced := slices.ContainsFunc(f.Processes, func(p host.Process) bool { return SharesSocket(f, p) })
 	s.Culprits = ShimGap{
-		Orphans:  filter(s.Gap.Orphans, func(p host.Process) bool { return IsNamedBad(f, p.ObjectID) }),
+		Orphans: filter(s.Gap.Orphans, func(p host.Process) bool {
+			ours := isAsked(f, p.Address) && p.Namespace == kubernetes && p.Work == ""
+			return !replaced && ours || IsNamedBad(f, p.ObjectID)
+		}),
 		Shimless: filter(s.Gap.Shimless, func(b crictl.PodSandbox) bool { return IsNamedBad(f, b.ID) }),
 	}
 }
 
-// IsForeignShim reports whether a shim serves what the runtime that was asked does not list, without anything that
-// names it as trouble.
-func IsForeignShim(f *Facts, p host.Process) bool {
-	return p.Role == host.RoleShim && p.ObjectID != "" && AgeOf(f, p) >= ShimSettled && f.Shims.Comparable &&
-		!IsListed(f, p.ObjectID) && !IsNamedBad(f, p.ObjectID)
+// goneProcesses returns what the runtime calls running or ready, though no process of it lives: its shim has missed the
+// end, or nobody has fetched it. The processes were read before the newest lists. Only shims of runc are judged, which
+// have each container's processes on this host, and only where the control groups of others in the lists were seen.
+func goneProcesses(f *Facts) (gone []checks.Subject) {
+	alive := f.Seen.Tasks.Value.Living
+	seen := func(id string) bool { return alive[id] }
+	runc := map[string]bool{}
+	for _, p := range ProcessesOf(f, host.RoleShim) {
+		runc[p.ObjectID] = strings.HasPrefix(p.Program, "containerd-shim-runc") && !IsStopped(&p) && p.Work == ""
+	}
+	settled := func(created int64) bool { return f.Now.Sub(time.Unix(0, created)) >= ShimSettled }
+	if !f.Shims.Comparable || len(alive) == 0 {
+		return nil
+	}
+	sandboxes := sandboxesOf(f)
+	if !slices.ContainsFunc(sandboxes, func(s crictl.PodSandbox) bool { return seen(s.ID) }) {
+		return nil
+	}
+	for _, s := range sandboxes {
+		if s.State == crictl.SandboxReady && runc[s.ID] && settled(s.CreatedAt) && !seen(s.ID) {
+			o := OwnedBy(f, host.Owner{ObjectID: s.ID})
+			o.Kind, o.ID = KindSandbox, s.ID
+			gone = append(gone, o)
+		}
+	}
+	for _, c := range containersOf(f) {
+		if c.State == crictl.ContainerRunning && runc[c.SandboxID] && settled(c.CreatedAt) && !seen(c.ID) {
+			o := OwnedBy(f, host.Owner{ObjectID: c.ID})
+			o.Kind, o.ID = KindContainer, c.ID
+			gone = append(gone, o)
+		}
+	}
+	return gone
 }
 
 // IsListed reports whether the runtime lists a sandbox or container of an id.

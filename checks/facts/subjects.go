@@ -125,9 +125,13 @@ func StateOf(p host.Process) string {
 	return s
 }
 
-// OldProcesses returns the processes of a role that have been running for at least d, the oldest first.
+// OldProcesses returns the processes of a role that have been running for at least d, the oldest first. Of a process
+// and what it started the first is meant; a zombie no longer runs.
 func OldProcesses(f *Facts, role host.Role, d time.Duration) []host.Process {
-	old := filter(f.Processes, func(p host.Process) bool { return p.Role == role && AgeOf(f, p) >= d })
+	old := filter(f.Processes, func(p host.Process) bool {
+		return p.Role == role && p.State != 'Z' && AgeOf(f, p) >= d &&
+			!slices.ContainsFunc(f.Processes, func(o host.Process) bool { return o.PID == p.PPID && o.Role == role })
+	})
 	slices.SortStableFunc(old, func(a, b host.Process) int { return a.Started.Compare(b.Started) })
 	return old
 }

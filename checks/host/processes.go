@@ -34,6 +34,20 @@ type Process struct {
 	Wchan    string    // kernel function that it waits in; empty when not known or not waiting
 	Started  time.Time // zero when not known
 	Config   string    // configuration file on the command line of a runtime; empty for the default, or when not known
+	Threads  int
+	// Work is what it was started for where it should end by itself soon: create or kill of an OCI runtime, start or
+	// delete of a shim, ADD or DEL of a CNI plugin; empty for all others.
+	Work string
+	// Serves is what it works for, as far as a CNI plugin's environment or an OCI bundle names it.
+	Serves Object
+	// Address and Namespace are those of the containerd that a shim was started by, also for what the shim started.
+	Address, Namespace string
+	Program            string // the base name of a shim's program, also for what the shim started
+	// Daemon is the runtime's daemon that started it, or that started what started it; 0 when that is not known.
+	Daemon int
+	// Sockets are the paths at which a runtime's daemon accepts connections, in its mount namespace, MountNS.
+	Sockets []string
+	MountNS string
 
 	// Lasting is set when two reads some time apart agree: uninterruptible sleep in the same place. One read proves
 	// nothing, since every user of a busy disk is in that state for moments.
@@ -141,18 +155,21 @@ func ReadPopulation(ctx context.Context, root string, names Names) (Population, 
 		at.enter("cmdline of process %d (%s)", st.pid, st.comm)
 		argv := nulSeparated(all.dir(st.pid), "cmdline")
 		role, id := identify(st, argv)
+		var plugin call
+		if role == RoleCNI || role == "" && (parent == RoleRuntime || parent == RoleCNI) {
+			at.enter("environ of process %d (%s)", st.pid, st.comm)
+			plugin = pluginCall(nulSeparated(all.dir(st.pid), "environ"))
+			if id = plugin.serves.ID; plugin.work != "" {
+				role = RoleCNI
+				roles[st.pid] = role
+			}
+		}
 		if role == "" {
 			return Process{}, true
 		}
-		if role == RoleCNI {
-			at.enter("environ of process %d (%s)", st.pid, st.comm)
-			id = sandboxOf(nulSeparated(all.dir(st.pid), "environ"))
-		}
 		found := all.describe(st, role, id)
-		// containerd and CRI-O share -c and --config.
-		if file := flagValue(argv, "c", "config"); role == RoleRuntime && filepath.IsAbs(file) {
-			found.Config = file
-		}
+		found.Work, found.Serves = plugin.work, plugin.serves
+		all.detail(at, &found, argv)
 		return found, true
 	})
 	for st, process := range found {
@@ -164,6 +181,56 @@ func ReadPopulation(ctx context.Context, root string, names Names) (Population, 
 	p.inherit()
 	p.missing = errors.Join(err, Hidden(root))
 	return p, p.missing
+}
+
+// detail adds what the arguments of a process tell, and where a runtime's daemon listens.
+func (p Population) detail(at *position, found *Process, argv []string) {
+	switch found.Role {
+	case RoleRuntime:
+		if file := flagValue(argv, "c", "config"); filepath.IsAbs(file) { // containerd and CRI-O share these
+			found.Config = file
+		}
+		at.enter("sockets of process %d (%s)", found.PID, found.Name)
+		found.Sockets = p.listens(found.PID)
+		found.MountNS, _ = os.Readlink(filepath.Join(p.dir(found.PID), "ns/mnt"))
+	case RoleShim:
+		found.Address, found.Namespace = flagValue(argv, "address"), flagValue(argv, "namespace")
+		if len(argv) > 0 {
+			found.Program = filepath.Base(argv[0])
+			found.Work = workOf(argv[len(argv)-1:], shimWork)
+		}
+		if strings.HasPrefix(flagValue(argv, "n", "name"), "k8s_") { // conmon, which has no namespaces
+			found.Namespace = "k8s.io"
+		}
+	case RoleOCI:
+		found.Work = workOf(argv, ociWork)
+		if bundle := flagValue(argv, "bundle", "b"); filepath.IsAbs(bundle) && found.ObjectID != "" {
+			at.enter("the bundle of process %d (%s)", found.PID, found.Name)
+			config, _ := readLimited(filepath.Join(p.root, bundle, "config.json"), maxSpec)
+			found.Serves, _ = parseBundle(found.ObjectID, config)
+		}
+	}
+}
+
+// listens returns the paths of the unix sockets at which a process accepts connections: those that it has open and that
+// have the flag __SO_ACCEPTCON (unix_seq_show in net/unix/af_unix.c):
+//
+//	0000000000000000: 00000002 00000000 00010000 0001 01 23456 /run/containerd/containerd.sock
+func (p Population) listens(pid int) (paths []string) {
+	dir, open := p.dir(pid), map[string]bool{}
+	for _, fd := range names(filepath.Join(dir, "fd")) {
+		target, _ := os.Readlink(filepath.Join(dir, "fd", fd))
+		open[target] = true
+	}
+	text, _ := readLimited(filepath.Join(dir, "net/unix"), 8<<20)
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) == 8 && f[3] == "00010000" && filepath.IsAbs(f[7]) && open["socket:["+f[6]+"]"] {
+			paths = append(paths, f[7])
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
 }
 
 func listProcesses(ctx context.Context, at *position, root string) (Population, error) {
@@ -205,19 +272,24 @@ func (p Population) Again(ctx context.Context) ([]Process, error) {
 		return nil, p.gap()
 	}
 	first := p.Processes()
-	again, err := gather(ctx, first, func(at *position, first Process) (Process, bool) {
-		at.enter("process %d (%s)", first.PID, first.Name)
-		st, err := readStat(p.dir(first.PID))
-		if err != nil || st.start != p.all[first.PID].start {
+	var pids []int
+	for _, process := range first {
+		pids = append(pids, process.PID)
+	}
+	again, err := gather(ctx, pids, func(at *position, pid int) (Process, bool) {
+		now := p.roles[pid]
+		at.enter("process %d (%s)", pid, now.Name)
+		st, err := readStat(p.dir(pid))
+		if err != nil || st.start != p.all[pid].start {
 			return Process{}, true // ended meanwhile
 		}
-		now := p.describe(st, first.Role, first.ObjectID)
-		now.Config = first.Config
-		now.Lasting = now.State == 'D' && first.State == 'D' && now.Wchan == first.Wchan
+		was := now
+		now.Name, now.PPID, now.State, now.Wchan = st.comm, st.ppid, st.state, wchan(p.dir(pid))
+		now.Lasting = now.State == 'D' && was.State == 'D' && now.Wchan == was.Wchan
 		return now, true
 	})
 	for i, process := range first {
-		if now, ok := again[process]; ok {
+		if now, ok := again[process.PID]; ok {
 			first[i] = now
 		}
 	}
@@ -239,7 +311,7 @@ func (p Population) One(pid int) (Process, error) {
 func (p Population) describe(st stat, role Role, id string) Process {
 	return Process{
 		PID: st.pid, PPID: st.ppid, Name: st.comm, Role: role, ObjectID: id, State: st.state,
-		Wchan: wchan(p.dir(st.pid)), Started: p.started(st.start),
+		Wchan: wchan(p.dir(st.pid)), Started: p.started(st.start), Threads: st.threads,
 	}
 }
 
@@ -361,31 +433,66 @@ func (p Population) foreign(st stat, role Role, roles map[int]Role) bool {
 	return slices.ContainsFunc(p.ancestors(st), func(a stat) bool { return roles[a.pid] == RoleShim })
 }
 
-// sandboxOf returns the sandbox that a CNI plugin works on, of its environment, which holds the pod's ids and none of
-// the pod's environment.
-func sandboxOf(environ []string) string {
-	for _, kv := range environ {
-		if id, ok := strings.CutPrefix(kv, "CNI_CONTAINERID="); ok && plausibleID(id) {
-			return id
-		}
-	}
-	return ""
+// A call is what a process was started to do, and for what.
+type call struct {
+	work   string
+	serves Object
 }
 
-// inherit gives an OCI runtime's process without an object that of the nearest OCI runtime or shim above it: "runc
-// init" is the child of "runc create ID" or "runc exec ID", and the arguments of one in uninterruptible sleep were
-// not read.
-func (p Population) inherit() {
-	for pid, process := range p.roles {
-		if process.Role != RoleOCI {
-			continue
-		}
-		for _, a := range p.ancestors(p.all[pid]) {
-			if above := p.roles[a.pid]; process.ObjectID == "" && (above.Role == RoleOCI || above.Role == RoleShim) {
-				process.ObjectID = above.ObjectID
+// pluginCall reads the call of a CNI plugin from its environment, which holds the pod's names and none of the pod's
+// environment; the zero value for the environment of any other program.
+//
+//	CNI_COMMAND=ADD CNI_CONTAINERID=<sandbox> CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=web;K8S_POD_NAME=cart-1
+func pluginCall(environ []string) (c call) {
+	values := map[string]string{}
+	for _, kv := range environ {
+		if args, ok := strings.CutPrefix(kv, "CNI_ARGS="); ok {
+			for arg := range strings.SplitSeq(args, ";") {
+				key, value, _ := strings.Cut(arg, "=")
+				values[key] = value
 			}
 		}
-		p.roles[pid] = process
+		key, value, _ := strings.Cut(kv, "=")
+		values[key] = value
+	}
+	c.work = workOf([]string{values["CNI_COMMAND"]}, cniWork)
+	if id := values["CNI_CONTAINERID"]; plausibleID(id) {
+		c.serves = Object{
+			Kind: KindPodSandbox, ID: id, Namespace: values["K8S_POD_NAMESPACE"], Pod: values["K8S_POD_NAME"],
+			PodUID: values["K8S_POD_UID"],
+		}
+	}
+	return c
+}
+
+// inherit gives processes what they have from those above them. An OCI runtime's without an object has that of the
+// nearest OCI runtime or shim: "runc init" is the child of "runc create ID" or "runc exec ID", and the arguments of one
+// in uninterruptible sleep were not read, nor were those of a shim in it. What a shim started serves its containerd.
+func (p Population) inherit() {
+	for _, st := range p.sorted(func(st stat) int { return len(p.ancestors(st)) }) {
+		process, ok := p.roles[st.pid]
+		above, child := p.roles[st.ppid]
+		if process.Role == RoleShim && process.ObjectID == "" { // its working directory is its bundle
+			cwd, _ := os.Readlink(filepath.Join(p.dir(st.pid), "cwd"))
+			if _, bundle, found := strings.Cut(cwd, "/"+taskDir+"/"); found {
+				process.Namespace, process.ObjectID, _ = strings.Cut(bundle, "/")
+				p.roles[st.pid] = process
+			}
+		}
+		if !ok || !child || process.Role == RoleRuntime || process.Role == RoleKubelet {
+			continue
+		}
+		if process.Role == RoleOCI && (above.Role == RoleOCI || above.Role == RoleShim) {
+			process.ObjectID = cmp.Or(process.ObjectID, above.ObjectID)
+		}
+		process.Daemon = above.Daemon
+		if above.Role == RoleRuntime {
+			process.Daemon = above.PID
+		} else if process.Role != RoleShim {
+			process.Address, process.Namespace, process.Program = above.Address, above.Namespace, above.Program
+			process.Serves = cmp.Or(process.Serves, above.Serves)
+		}
+		p.roles[st.pid] = process
 	}
 }
 

@@ -17,10 +17,14 @@ func TestProcesses(t *testing.T) {
 	n.write("proc/50/status", fixture(t, "status"))
 	n.process(51, 1, "containerd", 'S', "/usr/bin/containerd publish --topic /tasks/exit") // by its arguments no daemon
 	n.process(60, 50, "bridge", 'S', "/opt/cni/bin/bridge")
-	n.write("proc/60/environ", "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00CNI_NETNS=/run/netns/x\x00")
+	n.write("proc/60/environ", "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00CNI_NETNS=/run/netns/x\x00"+
+		"CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=web;K8S_POD_NAME=cart-1;K8S_POD_UID=uid-1\x00")
 	n.process(61, 60, "host-local", 'S', "host-local")
 	n.process(62, 50, "unpigz", 'R', "unpigz -d -c")
-	n.process(70, 1, "containerd-shim", 'T', "/usr/bin/containerd-shim-runc-v2 -namespace k8s.io -id "+idA)
+	n.process(63, 50, "weird", 'S', "/srv/net/weird") // a plugin, whatever its name
+	n.write("proc/63/environ", "CNI_COMMAND=DEL\x00CNI_CONTAINERID="+idB+"\x00")
+	const shim = "containerd-shim-runc-v2"
+	n.process(70, 1, "containerd-shim", 'T', "/usr/bin/"+shim+" -namespace k8s.io -address /run/c.sock -id "+idA)
 	n.write("proc/70/wchan", "do_signal_stop")
 	n.process(80, 70, "runc", 'D', "runc kill "+idB+" 9") // in uninterruptible sleep: its arguments are not read
 	n.write("proc/80/wchan", "rpc_wait_bit_killable")
@@ -28,6 +32,15 @@ func TestProcesses(t *testing.T) {
 	n.process(83, 70, "sleep", 'S', "sleep 1000")
 	n.process(84, 83, "dockerd", 'S', "dockerd")                               // in a pod: not this node's
 	n.process(85, 84, "containerd-shim", 'S', "containerd-shim-runc-v2 -id x") // nor this
+	// A wrapper of runc, by its arguments and its parent, what it runs, and a shim that is being started.
+	n.process(86, 70, "sh", 'S', "/bin/sh /srv/wrap --root /r --log /x create --bundle /run/bundle "+idB)
+	n.write("run/bundle/config.json", `{"annotations":{"io.kubernetes.cri.container-type":"sandbox",`+
+		`"io.kubernetes.cri.sandbox-namespace":"web","io.kubernetes.cri.sandbox-name":"cart-2"}}`)
+	n.process(87, 86, "sleep", 'S', "sleep 1")
+	n.process(88, 50, "containerd-shim", 'S',
+		"/usr/bin/"+shim+" -namespace k8s.io -address /run/c.sock -id "+idB+" start")
+	n.process(89, 1, "containerd-shim", 'D', "-") // not read: its bundle is its working directory
+	must(t, os.Symlink("/run/containerd/"+taskDir+"/k8s.io/"+idB, filepath.Join(n.root, "proc/89/cwd")))
 	n.process(90, 1, "kubelet", 'S', "/usr/bin/kubelet")
 	n.process(95, 1, "kubelet", 'T', "/usr/bin/kubelet") // of a node that is a container on this host
 	n.process(96, 1, "kubelet", 'S', "/usr/bin/kubelet") // of another user, who becomes root
@@ -40,23 +53,56 @@ func TestProcesses(t *testing.T) {
 		"proc/99/stat", "garbage", "proc/self/stat", statLine(stat{pid: 100, ppid: 1, comm: "containerd", state: 'S'}),
 	)
 	must(t, os.MkdirAll(filepath.Join(n.root, "proc/98"), 0o755)) // vanished
+	cart := Object{Kind: KindPodSandbox, ID: idB, Namespace: "web", Pod: "cart-1", PodUID: "uid-1"}
 	equal(t, "Processes", []Process{
 		{
-			PID: 50, PPID: 1, Name: "containerd", Role: RoleRuntime, State: 'S', Started: started(50),
+			PID: 50, PPID: 1, Name: "containerd", Role: RoleRuntime, State: 'S', Threads: 1, Started: started(50),
 			Config: "/etc/c.toml",
 		},
-		{PID: 60, PPID: 50, Name: "bridge", Role: RoleCNI, ObjectID: idB, State: 'S', Started: started(60)},
-		{PID: 61, PPID: 60, Name: "host-local", Role: RoleCNI, State: 'S', Started: started(61)},
+		{
+			PID: 60, PPID: 50, Name: "bridge", Role: RoleCNI, ObjectID: idB, State: 'S', Threads: 1,
+			Started: started(60), Work: "ADD", Serves: cart, Daemon: 50,
+		},
+		{
+			PID: 61, PPID: 60, Name: "host-local", Role: RoleCNI, State: 'S', Threads: 1, Started: started(61),
+			Serves: cart, Daemon: 50,
+		},
+		{
+			PID: 63, PPID: 50, Name: "weird", Role: RoleCNI, ObjectID: idB, State: 'S', Threads: 1,
+			Started: started(63), Work: "DEL", Serves: Object{Kind: KindPodSandbox, ID: idB}, Daemon: 50,
+		},
 		{
 			PID: 70, PPID: 1, Name: "containerd-shim", Role: RoleShim, ObjectID: idA, State: 'T',
-			Wchan: "do_signal_stop", Started: started(70),
+			Wchan: "do_signal_stop", Threads: 1, Started: started(70), Address: "/run/c.sock", Namespace: "k8s.io",
+			Program: shim,
 		},
 		{
 			PID: 80, PPID: 70, Name: "runc", Role: RoleOCI, ObjectID: idA, State: 'D', Wchan: "rpc_wait_bit_killable",
-			Started: started(80),
+			Threads: 1, Started: started(80), Address: "/run/c.sock", Namespace: "k8s.io", Program: shim,
 		},
-		{PID: 81, PPID: 80, Name: "runc:[2:INIT]", Role: RoleOCI, ObjectID: idA, State: 'S', Started: started(81)},
-		{PID: 90, PPID: 1, Name: "kubelet", Role: RoleKubelet, State: 'S', Started: started(90)},
+		{
+			PID: 81, PPID: 80, Name: "runc:[2:INIT]", Role: RoleOCI, ObjectID: idA, State: 'S', Threads: 1,
+			Started: started(81), Address: "/run/c.sock", Namespace: "k8s.io", Program: shim,
+		},
+		{
+			PID: 86, PPID: 70, Name: "sh", Role: RoleOCI, ObjectID: idB, State: 'S', Threads: 1, Started: started(86),
+			Work: "create", Address: "/run/c.sock", Namespace: "k8s.io", Program: shim,
+			Serves: Object{Kind: KindPodSandbox, ID: idB, Namespace: "web", Pod: "cart-2"},
+		},
+		{
+			PID: 87, PPID: 86, Name: "sleep", Role: RoleOCI, ObjectID: idB, State: 'S', Threads: 1,
+			Started: started(87), Address: "/run/c.sock", Namespace: "k8s.io", Program: shim,
+			Serves: Object{Kind: KindPodSandbox, ID: idB, Namespace: "web", Pod: "cart-2"},
+		},
+		{
+			PID: 88, PPID: 50, Name: "containerd-shim", Role: RoleShim, ObjectID: idB, State: 'S', Threads: 1,
+			Started: started(88), Work: "start", Address: "/run/c.sock", Namespace: "k8s.io", Program: shim, Daemon: 50,
+		},
+		{
+			PID: 89, PPID: 1, Name: "containerd-shim", Role: RoleShim, ObjectID: idB, State: 'D', Threads: 1,
+			Started: started(89), Namespace: "k8s.io",
+		},
+		{PID: 90, PPID: 1, Name: "kubelet", Role: RoleKubelet, State: 'S', Threads: 1, Started: started(90)},
 	}, n.people().Processes())
 }
 
@@ -107,10 +153,10 @@ func TestProcessesBlocked(t *testing.T) {
 	people, err := ReadPopulation(untilRead(t, n.fifo("proc/70/cmdline")), n.root, testNames)
 	failed(t, "blocked", err, "cmdline of process 70 (containerd-shim)")
 	equal(t, "Processes", []Process{
-		{PID: 50, PPID: 1, Name: "containerd", Role: RoleRuntime, State: 'S', Started: started(50)},
-		{PID: 70, PPID: 1, Name: "containerd-shim", Role: RoleShim, State: 'S', Started: started(70)},
-		{PID: 71, PPID: 70, Name: "runc", Role: RoleOCI, State: 'S', Started: started(71)},
-		{PID: 72, PPID: 1, Name: "conmon", Role: RoleShim, State: 'D', Started: started(72)},
+		{PID: 50, PPID: 1, Name: "containerd", Role: RoleRuntime, State: 'S', Threads: 1, Started: started(50)},
+		{PID: 70, PPID: 1, Name: "containerd-shim", Role: RoleShim, State: 'S', Threads: 1, Started: started(70)},
+		{PID: 71, PPID: 70, Name: "runc", Role: RoleOCI, State: 'S', Threads: 1, Started: started(71)},
+		{PID: 72, PPID: 1, Name: "conmon", Role: RoleShim, State: 'D', Threads: 1, Started: started(72)},
 	}, people.Processes())
 }
 
@@ -131,7 +177,7 @@ func TestOne(t *testing.T) {
 	n.process(29, 1, "python3", 'T', "python3 x")
 	got, err := n.people().One(29)
 	failed(t, "One", err, "")
-	equal(t, "One", Process{PID: 29, PPID: 1, Name: "python3", State: 'T', Started: started(29)}, got)
+	equal(t, "One", Process{PID: 29, PPID: 1, Name: "python3", State: 'T', Threads: 1, Started: started(29)}, got)
 	_, err = n.people().One(30)
 	failed(t, "of none", err, "process 30")
 }

@@ -35,13 +35,42 @@ var cniPlugins = []string{
 	"weave-ipam", "weave-net", "whereabouts",
 }
 
+// The work for which processes are started that should end by themselves soon.
+var (
+	ociWork = []string{
+		"create", "start", "kill", "delete", "update", "pause", "resume", "state", "run", "restore", "exec",
+	}
+	shimWork = []string{"start", "delete"}
+	cniWork  = []string{"ADD", "DEL", "CHECK", "GC", "STATUS"}
+)
+
+// workOf returns the first argument that names such work; empty for none.
+func workOf(argv, work []string) string {
+	if i := slices.IndexFunc(argv, func(arg string) bool { return slices.Contains(work, arg) }); i >= 0 {
+		return argv[i]
+	}
+	return ""
+}
+
+// callsOCI reports whether arguments are those with which shims and runtimes call an OCI runtime, whatever its name is:
+// --root FOLDER, and later what to do with which container.
+func callsOCI(argv []string, parent Role) bool {
+	i := slices.Index(argv, workOf(argv, ociWork))
+	return (parent == RoleShim || parent == RoleRuntime) && i > 0 && flagValue(argv[:i], "root") != "" &&
+		slices.ContainsFunc(argv[i:], isID)
+}
+
 // identify returns a process's role and the sandbox or container that it serves from its comm and its arguments,
 // which may be missing. The parent's role is "" when it has none.
 func (n Names) identify(comm string, argv []string, parent Role) (Role, string) {
 	if isCNI(comm, argv, parent) {
 		return RoleCNI, ""
 	}
-	switch role := n.role(programName(comm, argv, parent)); role {
+	role := n.role(programName(comm, argv, parent))
+	if role == "" && len(argv) > 0 && (parent == RoleOCI || callsOCI(argv, parent)) { // a wrapper, its child, a hook
+		role = RoleOCI
+	}
+	switch role {
 	case RoleRuntime:
 		// containerd has subcommands that are no daemon; shims run "containerd publish" for every event.
 		if slices.Contains(argv, "publish") || slices.Contains(argv, "config") || slices.Contains(argv, "oci-hook") {

@@ -35,6 +35,8 @@ type Tasks struct {
 	Zombies            int
 	ZombiesByParent    []ZombieParent // most first, bounded
 	Stopped            []Process      // runtime, kubelet, shims in state T
+	// Living holds the containers and sandboxes in whose control groups a process lives; nil when not all were read.
+	Living map[string]bool
 }
 
 // A BlockedTask is a thread in uninterruptible sleep in two reads some time apart, in the same place.
@@ -83,7 +85,33 @@ func ReadTasks(ctx context.Context, people Population, between time.Duration) (T
 			tasks.Blocked = append(tasks.Blocked, s.BlockedTask)
 		}
 	}
-	return tasks, errors.Join(err, people.explain(ctx, &tasks), ctx.Err())
+	err = errors.Join(err, people.explain(ctx, &tasks), ctx.Err())
+	if err == nil {
+		tasks.Living = people.living(ctx)
+	}
+	return tasks, err
+}
+
+// living returns the containers and sandboxes that have a process which is no zombie.
+func (p Population) living(ctx context.Context) map[string]bool {
+	var pids []int
+	for pid, st := range p.all {
+		if !st.kernel && (st.state != 'Z' && st.state != 'X' || st.threads > 1) {
+			pids = append(pids, pid)
+		}
+	}
+	found, err := gather(ctx, pids, func(at *position, pid int) (string, bool) {
+		id := ownerOfCgroups(p.cgroups(at, pid)).ObjectID
+		return id, id != ""
+	})
+	if err != nil {
+		return nil
+	}
+	alive := map[string]bool{}
+	for _, id := range found {
+		alive[id] = true
+	}
+	return alive
 }
 
 // summary counts processes and threads, and finds zombies and what is stopped.

@@ -89,8 +89,9 @@ func TestReadTasks(t *testing.T) {
 			},
 			Stopped: []Process{{
 				PID: 30, PPID: 1, Name: "containerd-shim", Role: RoleShim, ObjectID: idB, State: 'T',
-				Started: started(30),
+				Threads: 1, Started: started(30), Namespace: "k8s.io", Program: "containerd-shim-runc-v2",
 			}},
+			Living: map[string]bool{idA: true},
 		}, got)
 	})
 }

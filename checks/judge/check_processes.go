@@ -25,23 +25,33 @@ func readProcesses(f *facts.Facts) checks.Result {
 		stopped, asleep, age := facts.IsStopped(&p), facts.IsUninterruptible(&p), facts.AgeOf(f, p)
 		line := fmt.Sprintf("%s (%s): %s", facts.ProcessLabel(p), p.Role, facts.StateOf(p))
 		switch {
-		case stopped && facts.IsForeignShim(f, p):
-		case p.Role == host.RoleRuntime && !isOther(f, p) && (stopped || asleep && p.Lasting):
+		case p.Role == host.RoleRuntime && (stopped || asleep && p.Lasting):
 			return critical("%s", line)
 		case out.Status != checks.StatusOK:
 		case stopped || asleep:
 			out = warning("%s", line)
-		case p.Role == host.RoleOCI && age >= facts.LongOCI, p.Role == host.RoleCNI && age >= f.Limits.CNIPluginTooLong:
-			out = warning("%s (%s) has been at work for %s", facts.ProcessLabel(p), p.Role, units.Duration(age))
+		case p.State != 'Z' && (p.Role == host.RoleOCI && age >= facts.StuckWork ||
+			p.Role == host.RoleCNI && age >= f.Limits.CNIPluginTooLong):
+			out = warning("%s (%s) has been running for %s", facts.ProcessLabel(p), p.Role, units.Duration(age))
 		}
 	}
 	return out
 }
 
-// isOther reports whether a runtime is not the one that was asked and answered: a node may have docker's besides.
-func isOther(f *facts.Facts, p host.Process) bool {
-	m := f.Measurement
-	return m != nil && m.Status != nil && m.Connect.PeerPID > 1 && m.Connect.PeerPID != p.PID
+// notesOnOthers are what stands still in other runtimes of this host: no problem of the one that was asked.
+func notesOnOthers(f *facts.Facts) (notes []string) {
+	for _, p := range f.Others {
+		line := fmt.Sprintf("of another runtime, not %s: %s", f.Target.Name, facts.ProcessLabel(p))
+		age := facts.AgeOf(f, p)
+		switch {
+		case len(notes) == facts.MostNamed:
+		case facts.IsStopped(&p):
+			notes = append(notes, line+" is "+facts.StateOf(p))
+		case p.Work != "" && age >= facts.LastingWork:
+			notes = append(notes, line+" has been running for "+units.Duration(age))
+		}
+	}
+	return notes
 }
 
 func judgeTasks(f *facts.Facts, t host.Tasks) checks.Result {

@@ -24,7 +24,7 @@ func NewReport(h checks.Header, in *facts.Input) *checks.Report {
 	v := verdict(f, all, scopeSweep)
 	return &checks.Report{
 		Header: fill(h, checks.KindReport, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all, Relist: summary(f),
-		Checks: noNil(results(j)), Problems: problems(f, v, scopeSweep), Notes: notes(f),
+		Checks: noNil(results(j)), Problems: problems(f, v, scopeSweep), Notes: append(notes(f), notesOnOthers(f)...),
 	}
 }
 

@@ -36,7 +36,7 @@ func TestVerdicts(t *testing.T) {
 		row("nothing measured", "unknown unknown unknown: no runtime was asked",
 			func(f *facts.Input) { f.Measurement = nil }),
 		row("denied", "unknown unknown unknown: may not open", socket(crictl.ConnectDenied, "permission denied")),
-		row("a directory", "unknown unknown unknown: not a socket", socket(crictl.ConnectNotSocket, "")),
+		row("a directory", "unhealthy unhealthy unhealthy", socket(crictl.ConnectNotSocket, "")),
 		row("interrupted", "unknown unknown unknown: ended early: interrupted by a signal", interrupted),
 		row("one running container not asked", "unknown healthy unknown: status of 1 of 9 objects", unswept),
 		row("no sweep", "unknown healthy healthy: status of 9 of 9 objects", noSweep),

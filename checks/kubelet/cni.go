@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/containernetworking/cni/libcni"
+
+	"github.com/kdiag/kdiag/crictl"
 )
 
 // usualConfDir is where the network configuration is unless a distribution has another place.
@@ -35,13 +39,20 @@ func pluginDirs() []string {
 
 // ReadCNI loads the network configuration as containerd does: of all files in the folder whose names end in .conf,
 // .conflist or .json the first by name, and if that one is broken none (go-cni's loadFromConfDir; CRI-O passes over
-// broken files). The folder is the first of the well-known ones that holds a file, the folders of plugins are all
-// well-known ones that exist. Where none does, no plugin is called missing.
-func ReadCNI(ctx context.Context, root string) (CNI, error) {
-	host := seenBy(root, 0)
-	c := CNI{ConfDir: usualConfDir}
+// broken files). The folders are those that the runtime has configured. Where it reports none, the folder of the
+// configuration is the first of the well-known ones that holds a file, those of plugins are all well-known ones that
+// exist, and where none does, no plugin is called missing.
+func ReadCNI(ctx context.Context, root string, setup crictl.Setup) (CNI, error) {
+	host := seenBy(root, setup.PID)
+	c := CNI{ConfDir: usualConfDir, BinDirs: setup.BinDirs, Configured: len(setup.BinDirs) > 0}
+	c.lookFor(host, setup.Plugins)
+	c.Programs = missingPrograms(host, root, setup)
+	dirs := confDirs()
+	if setup.ConfDir != "" {
+		c.ConfDir, dirs = setup.ConfDir, []string{setup.ConfDir}
+	}
 	var names []string
-	for _, dir := range confDirs() {
+	for _, dir := range dirs {
 		found, err := confFiles(host, dir)
 		if err != nil && reasonOf(err) != absent {
 			return c, fmt.Errorf("reading network configurations: %s %s", oneLine(dir), reasonOf(err))
@@ -51,13 +62,15 @@ func ReadCNI(ctx context.Context, root string) (CNI, error) {
 			break
 		}
 	}
-	for _, dir := range pluginDirs() {
-		if info, err := host.stat(dir); err == nil && info.IsDir() {
-			c.BinDirs = append(c.BinDirs, dir)
+	if !c.Configured {
+		for _, dir := range pluginDirs() {
+			if info, err := host.stat(dir); err == nil && info.IsDir() {
+				c.BinDirs = append(c.BinDirs, dir)
+			}
 		}
 	}
 	if len(names) == 0 {
-		c.Problem = "there is no network configuration in " + strings.Join(confDirs(), ", ")
+		c.Problem = "there is no network configuration in " + strings.Join(dirs, ", ")
 		return c, ctx.Err()
 	}
 	c.File = oneLine(names[0])
@@ -116,11 +129,45 @@ func (c *CNI) fill(host files, list *libcni.NetworkConfigList) {
 				continue
 			}
 			c.Plugins = append(c.Plugins, oneLine(plugin))
-			if len(c.BinDirs) > 0 && !c.installed(host, plugin) {
-				c.Missing = append(c.Missing, oneLine(plugin))
-			}
+			c.lookFor(host, []string{plugin})
 		}
 	}
+}
+
+// lookFor notes which of the plugins have no program.
+func (c *CNI) lookFor(host files, plugins []string) {
+	for _, plugin := range plugins {
+		if len(c.BinDirs) > 0 && !slices.Contains(c.Missing, oneLine(plugin)) && !c.installed(host, plugin) {
+			c.Missing = append(c.Missing, oneLine(plugin))
+		}
+	}
+}
+
+// missingPrograms returns those of the runtime's programs that are not there. It looks for a name in the PATH of the
+// daemon's environment, of which nothing else is kept, and beside the daemon's own program.
+func missingPrograms(host files, root string, setup crictl.Setup) (missing []string) {
+	proc := filepath.Join(root, "proc", strconv.Itoa(setup.PID))
+	environ, err := os.ReadFile(filepath.Join(proc, "environ"))
+	exe, errExe := os.Readlink(filepath.Join(proc, "exe"))
+	if setup.PID == 0 || err != nil || errExe != nil {
+		return nil // not known
+	}
+	dirs := []string{filepath.Dir(exe)}
+	for kv := range strings.SplitSeq(string(environ), "\x00") {
+		if list, ok := strings.CutPrefix(kv, "PATH="); ok {
+			dirs = append(dirs, filepath.SplitList(list)...)
+		}
+	}
+	for _, program := range setup.Programs {
+		c := CNI{BinDirs: dirs}
+		if dir, name := filepath.Split(program); dir != "" {
+			c.BinDirs, program = []string{dir}, name
+		}
+		if !c.installed(host, program) {
+			missing = append(missing, oneLine(program))
+		}
+	}
+	return missing
 }
 
 // installed reports whether a plugin's program is there and may be run.

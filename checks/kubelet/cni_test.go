@@ -3,6 +3,8 @@ package kubelet
 import (
 	"os"
 	"testing"
+
+	"github.com/kdiag/kdiag/crictl"
 )
 
 const calico = `{"name":"k8s-pod-network","cniVersion":"0.3.1","plugins":[
@@ -69,7 +71,7 @@ func TestReadCNI(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newTree(t)
 			h.file(tc.files...)
-			got, err := ReadCNI(t.Context(), h.root)
+			got, err := ReadCNI(t.Context(), h.root, crictl.Setup{})
 			must(t, err)
 			if tc.want.ConfDir == "" {
 				tc.want.ConfDir = "/etc/cni/net.d"

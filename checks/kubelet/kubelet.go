@@ -128,4 +128,7 @@ type CNI struct {
 	Missing []string // plugins without a program in BinDirs
 	Others  []string // further files, which are not used
 	Problem string   // why none can be used
+
+	Configured bool     // the folders are the runtime's own, as it reports them
+	Programs   []string // shim and OCI runtime of the runtime's default handler, where they are not there
 }

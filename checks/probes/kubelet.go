@@ -22,10 +22,11 @@ func kubeletProbes() []Probe {
 			func(n *facts.Node) *facts.Reading[[]kubelet.Certificate] { return &n.Certificates }, readCertificates),
 		probe(Probe{ID: "kubelet.apiserver", Limit: patientOne, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[kubelet.Server] { return &n.Server }, askServer),
-		probe(Probe{ID: "kubelet.cni", Limit: quickLook, Cheap: true},
+		probe(Probe{ID: "kubelet.cni", Limit: patientOne, Cheap: true},
 			func(n *facts.Node) *facts.Reading[kubelet.CNI] { return &n.CNI },
 			func(ctx context.Context, s *Input, _ facts.Node) (kubelet.CNI, error) {
-				return kubelet.ReadCNI(ctx, s.Root)
+				setup, _ := askRuntime(ctx, s.Setup) // without it the usual folders are read
+				return kubelet.ReadCNI(ctx, s.Root, setup)
 			}),
 		probe(Probe{ID: "runtime.driver", Limit: patientOne, Cheap: true},
 			func(n *facts.Node) *facts.Reading[string] { return &n.RuntimeDriver },

@@ -13,6 +13,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/crictl"
 )
 
 // Input is what the probes need besides the host's own files.
@@ -28,6 +29,8 @@ type Input struct {
 	RuntimeDriver func(context.Context) (string, error)
 	// SandboxImage asks the runtime which image it makes sandboxes of, and whether that is on the node; nil as above.
 	SandboxImage func(context.Context) (facts.SandboxImage, error)
+	// Setup asks the runtime which folders and programs it has configured; nil as above.
+	Setup func(context.Context) (crictl.Setup, error)
 	// Between is the time between two looks at what is counted.
 	Between time.Duration
 }

@@ -20,6 +20,8 @@ type Options struct {
 	Network bool
 	// DisabledPlugins are ids such as PluginCRI.
 	DisabledPlugins []string
+	// OCI is the OCI runtime that shims call; empty means runc.
+	OCI string
 	// RootSize puts the runtime's root folder on a tmpfs of this many bytes: what is written there costs no disk, and
 	// it can be filled. 0 leaves it on the file system of Parent.
 	RootSize int64
@@ -102,6 +104,7 @@ disabled_plugins = [%[4]s]
     runtime_type = "io.containerd.runc.v2"
     [plugins.%[1]q.containerd.runtimes.runc.options]
       Root = %[10]q
+      BinaryName = %[11]q
 `, PluginCRI, l.path("root"), l.path("state"), strings.Join(disabled, ", "), l.Socket(), l.path("opt"), ImagePause,
-		l.path("cni/bin"), l.path("cni/net.d"), l.path("runc"))
+		l.path("cni/bin"), l.path("cni/net.d"), l.path("runc"), opts.OCI)
 }

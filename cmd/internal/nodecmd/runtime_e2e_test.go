@@ -208,7 +208,7 @@ func TestEndToEndNodeRuntime(t *testing.T) {
 		apptest.Must(t, os.Rename(dir, dir+".away"))
 		apptest.Must(t, os.Mkdir(dir, 0o755))
 		apptest.Must(t, c.Restart(t.Context()))
-		finding{checks.Critical, "/etc/cni/net.d", nil, []string{"NetworkNotReady"}}.check(t, p.node(t))
+		finding{checks.Critical, "ls -l " + dir, nil, []string{"NetworkNotReady"}}.check(t, p.node(t))
 		apptest.Must(t, os.Remove(dir))
 		apptest.Must(t, os.Rename(dir+".away", dir))
 	})

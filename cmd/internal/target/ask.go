@@ -33,8 +33,6 @@ func Ask(
 		case facts.NamedTTRPC(in):
 			err = cli.Usage(in.Runtime.Endpoint+" is containerd's ttrpc socket, for its shims",
 				facts.CRISocketBeside(in.Runtime.Endpoint))
-		default:
-			err = notSocket(in.Runtime.Endpoint, c)
 		}
 	}
 	problems, err := Unopened(err, f.Output)

@@ -38,7 +38,7 @@ func lookAtNode(ctx context.Context, env cli.Env, t *Target, processes scan, loo
 		APIServer: looks.APIServer, Between: betweenLooks,
 	}
 	if t.Client != nil {
-		s.RuntimeDriver, s.SandboxImage = t.cgroupDriver, t.sandboxImage
+		s.RuntimeDriver, s.SandboxImage, s.Setup = t.cgroupDriver, t.sandboxImage, t.setup
 	}
 	if t.Kubelet != nil {
 		s.KubeletPID = t.Kubelet.PID
@@ -56,6 +56,18 @@ func (t *Target) cgroupDriver(ctx context.Context) (string, error) {
 		return "", probes.Skip("the runtime does not know the question (RuntimeConfig)")
 	}
 	return driver, callError(call)
+}
+
+// setup asks the runtime for its folders and programs, and the socket for the daemon that uses them. It waits no longer
+// than a healthy runtime needs: without an answer the usual folders are read.
+func (t *Target) setup(ctx context.Context) (crictl.Setup, error) {
+	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
+	defer cancel()
+	s, call := t.Client.Setup(ctx)
+	if call.OK() {
+		s.PID = max(crictl.Probe(ctx, t.socket).PeerPID, 0)
+	}
+	return s, callError(call)
 }
 
 // sandboxImage asks the runtime which image it makes sandboxes of, and whether that is on the node.

@@ -1,0 +1,121 @@
+package causes
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
+)
+
+// workSubject names a process that works for a pod as a culprit. A pod that is being set up is in no list yet; a
+// plugin's environment and a bundle name it.
+func workSubject(f *facts.Facts, p host.Process) checks.Subject {
+	s := servingSubject(f, p, facts.OwnerOf(p))
+	if s.Pod == "" {
+		s.Namespace, s.Pod = p.Serves.Namespace, p.Serves.Pod
+		s.PodUID = cmp.Or(s.PodUID, p.Serves.PodUID)
+	}
+	return s
+}
+
+// workFor names what a process works for: web/cart-1 (app); empty where it is not known.
+func workFor(f *facts.Facts, p host.Process) string {
+	if p.Serves.Pod != "" && facts.OwnedBy(f, facts.OwnerOf(p)).Pod == "" {
+		name := choose(p.Serves.Name == "", "", " ("+p.Serves.Name+")")
+		return facts.Clean(p.Serves.Namespace + "/" + p.Serves.Pod + name)
+	}
+	if p.ObjectID == "" {
+		return ""
+	}
+	return facts.OwnerLabel(f, facts.OwnerOf(p))
+}
+
+// working writes for how long a process has been working on what: runc kill for web/cart-1 (app) has been running for
+// 3m (pid 4720).
+func working(f *facts.Facts, p host.Process) string {
+	what := facts.Clean(strings.TrimSpace(p.Name + " " + p.Work))
+	if whom := workFor(f, p); whom != "" {
+		what += " for " + whom
+	}
+	return textf("%s has been running for %s (pid %d)", what, facts.AgeOf(f, p), p.PID)
+}
+
+// chainOf returns a process and what it waits for: its child of the same role, the oldest one, and so on.
+func chainOf(f *facts.Facts, p host.Process) []host.Process {
+	chain := []host.Process{p}
+	for len(chain) < 8 {
+		last := chain[len(chain)-1]
+		children := slices.DeleteFunc(facts.ProcessesOf(f, p.Role), func(c host.Process) bool {
+			return c.PPID != last.PID || c.State == 'Z'
+		})
+		if len(children) == 0 {
+			break
+		}
+		older := func(a, b host.Process) int { return a.Started.Compare(b.Started) }
+		chain = append(chain, slices.MinFunc(children, older))
+	}
+	return chain
+}
+
+// addWaits adds where a process waits, or its child that it waits for.
+func addWaits(f *facts.Facts, e *checks.Evidence, p host.Process) {
+	chain := chainOf(f, p)
+	last := chain[len(chain)-1]
+	if len(chain) == 1 {
+		Addf(&e.For, "%v is %s", p, facts.StateOf(p))
+	} else {
+		Addf(&e.For, "%v waits for %v, which is %s", p, last, facts.StateOf(last))
+	}
+	addTasks(f, e, func(t host.BlockedTask) bool { return t.PID == last.PID })
+}
+
+// besides is an effect on pods of which a relist notices nothing.
+func besides(f *facts.Facts, effect string) []string {
+	return []string{choose(f.Pattern.Well, "PLEG is fine, but "+effect, effect)}
+}
+
+// workEffect is what becomes of the pods that stuck processes work for.
+func workEffect(f *facts.Facts, work []host.Process) (effect []string) {
+	for _, p := range top(work) {
+		effect = append(effect, besides(f, podsEffect(f, p))...)
+	}
+	return effect
+}
+
+func podsEffect(f *facts.Facts, p host.Process) string {
+	does := "be changed"
+	switch p.Work {
+	case "create", "start", "run", "restore", "ADD", "CHECK", "STATUS":
+		does = "start"
+	case "kill", "delete", "DEL", "GC":
+		does = "stop"
+	}
+	return textf("%s cannot %s until %v ends", cmp.Or(workFor(f, p), "a pod"), does, p)
+}
+
+// adviseWork adds what frees a process that should have ended. It and what it waits for end together: a caller waits
+// until none of them has its output open any more.
+func adviseWork(f *facts.Facts, s *Steps, p host.Process) {
+	chain := chainOf(f, p)
+	last, pids := chain[len(chain)-1], []string{}
+	for _, c := range chain {
+		pids = append(pids, strconv.Itoa(c.PID))
+	}
+	s.lookStack(last.PID, textf("Look where %v waits: a lock, a mount, a device or a server", last))
+	// No signal reaches one in uninterruptible sleep.
+	deaf := func(c host.Process) bool { return c.PID <= 1 || facts.IsUninterruptible(&c) && c.Lasting }
+	if i := slices.IndexFunc(chain, func(c host.Process) bool { return facts.IsStopped(&c) }); i >= 0 {
+		addKill(f, s, chain[i], "")
+	} else if !slices.ContainsFunc(chain, deaf) {
+		s.Add(checks.TouchesProcess, "kill -KILL "+strings.Join(pids, " "),
+			textf("End the stuck %v; the kubelet tries again", p))
+	}
+	deletePodOf(f, s, workSubject(f, p))
+	if len(*s) == 0 {
+		AddService(f, s)
+	}
+}

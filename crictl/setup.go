@@ -1,0 +1,80 @@
+package crictl
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// A Setup is what a runtime needs of its host to run pods, as it has it configured and loaded.
+type Setup struct {
+	ConfDir string   // of the CNI configuration
+	BinDirs []string // of the CNI plugins
+	Plugins []string // the CNI plugins that the loaded networks call, the one for the loopback interface among them
+	// Programs are the shim and the OCI runtime of the default handler: names, or paths that the configuration sets.
+	Programs []string
+	PID      int // of the runtime's daemon; 0 when not known
+}
+
+// Setup asks the runtime for its setup: the details of a verbose Status of containerd. Of other runtimes it is empty.
+func (c *Client) Setup(ctx context.Context) (Setup, Call) {
+	return ask(ctx, c, runtimeapi.RuntimeService_Status_FullMethodName, "", &runtimeapi.StatusRequest{Verbose: true},
+		func(resp *runtimeapi.StatusResponse) Setup {
+			return setupIn(resp.GetInfo()["config"], resp.GetInfo()["cniconfig"])
+		})
+}
+
+// setupIn reads the configuration of containerd's CRI plugin and of its CNI library (go-cni's ConfigResult), as JSON.
+func setupIn(config, cni string) (s Setup) {
+	var c struct {
+		Containerd struct {
+			DefaultRuntimeName string
+			Runtimes           map[string]struct {
+				RuntimeType, RuntimePath string
+				Options                  struct{ BinaryName string }
+			}
+		}
+	}
+	var n struct {
+		PluginDirs    []string
+		PluginConfDir string
+		Networks      []struct {
+			Config struct {
+				Plugins []struct {
+					Network struct {
+						Type string
+						IPAM struct{ Type string }
+					}
+				}
+			}
+		}
+	}
+	if json.Unmarshal([]byte(config), &c) == nil {
+		h, known := c.Containerd.Runtimes[c.Containerd.DefaultRuntimeName]
+		// io.containerd.runc.v2 is run by containerd-shim-runc-v2.
+		if parts := strings.Split(h.RuntimeType, "."); known && len(parts) == 4 {
+			s.Programs = []string{cmp.Or(h.RuntimePath, "containerd-shim-"+parts[2]+"-"+parts[3])}
+			if parts[2] == "runc" {
+				s.Programs = append(s.Programs, cmp.Or(h.Options.BinaryName, "runc"))
+			}
+		}
+	}
+	if json.Unmarshal([]byte(cni), &n) != nil {
+		return s
+	}
+	s.ConfDir, s.BinDirs = n.PluginConfDir, n.PluginDirs
+	for _, network := range n.Networks {
+		for _, p := range network.Config.Plugins {
+			for _, plugin := range []string{p.Network.Type, p.Network.IPAM.Type} {
+				if plugin != "" && !slices.Contains(s.Plugins, plugin) {
+					s.Plugins = append(s.Plugins, plugin)
+				}
+			}
+		}
+	}
+	return s
+}

@@ -1,0 +1,46 @@
+package crictl
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestSetup reads what containerd 1.6 and 2 report.
+func TestSetup(t *testing.T) {
+	const cni = `{"PluginDirs":["/opt/cni/bin"],"PluginConfDir":"/etc/cni/net.d","Networks":[
+		{"Config":{"Plugins":[{"Network":{"type":"loopback","ipam":{}}}]},"IFName":"lo"},
+		{"Config":{"Plugins":[{"Network":{"type":"bridge","ipam":{"type":"host-local"}}}]},"IFName":"eth0"}]}`
+	handler := func(options string) string {
+		return `{"containerd":{"defaultRuntimeName":"x","runtimes":{"x":{"runtimeType":"io.containerd.` +
+			options + `}}}}`
+	}
+	network := Setup{
+		ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"},
+		Plugins: []string{"loopback", "bridge", "host-local"},
+	}
+	with := func(programs ...string) Setup {
+		s := network
+		s.Programs = programs
+		return s
+	}
+	for _, tt := range []struct {
+		config, cni string
+		want        Setup
+	}{
+		{handler(`runc.v2","options":null`), cni, with("containerd-shim-runc-v2", "runc")},
+		{
+			handler(`runc.v2","runtimePath":"/opt/shim","options":{"BinaryName":"/opt/crun"}`), cni,
+			with("/opt/shim", "/opt/crun"),
+		},
+		{handler(`kata.v2","options":{"ConfigPath":"/x"}`), cni, with("containerd-shim-kata-v2")},
+		{handler(`runtime.v1.linux","options":null`), cni, network},
+		{`{"sandboxImage":"registry.k8s.io/pause:3.9"}`, "", Setup{}}, // CRI-O
+		{"[]", cni, network},
+		{"", "", Setup{}},
+	} {
+		if diff := cmp.Diff(tt.want, setupIn(tt.config, tt.cni)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.config, diff)
+		}
+	}
+}
