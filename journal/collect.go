@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -126,16 +127,24 @@ func (c *collector) keep(m *signature.Match, r *record, t timestamp) {
 	}
 	// The example is the first record in the range asked for. What lies in it is a guess until all stamps are known,
 	// and counts looks again.
-	if ex := c.matches.examples[b.Code]; ex.text == "" || c.side(ex.at) != 0 && b.side == 0 {
-		c.matches.examples[b.Code] = example{
-			at: t, text: Clean(string(r.msg[:min(len(r.msg), 4*exampleLength)]), exampleLength),
-		}
+	ex, text := c.matches.examples[b.Code], r.msg[:min(len(r.msg), 4*exampleLength)]
+	if ex.text == "" || c.side(ex.at) != 0 && b.side == 0 {
+		ex.at, ex.text = t, Clean(string(text), exampleLength)
 	}
+	if b.side == 0 && !before(t, ex.latestAt) && !givesUp(text) {
+		ex.latestAt, ex.latest = t, append(ex.latest[:0], text...)
+	}
+	c.matches.examples[b.Code] = ex
 	what := ""
 	if m.HasAge {
 		what = ", last seen active " + m.Age.Round(time.Millisecond).String() + " ago"
 	}
 	c.live(b, m.Signature, what)
+}
+
+// givesUp reports whether a record only counts the attempts that failed: why they failed is in the records before it.
+func givesUp(msg []byte) bool {
+	return bytes.Contains(msg, []byte("exceeds retry count")) || bytes.Contains(msg, []byte("attempts to update lease"))
 }
 
 // live hands on a record while a log is followed. Its time is the outer stamp, or else now.

@@ -242,10 +242,11 @@ type matches struct {
 	examples  map[string]example
 }
 
-// An example is the first record of a code in a source.
+// An example is the first record of a code in a source, and the latest.
 type example struct {
-	at   timestamp
-	text string
+	at, latestAt timestamp
+	text         string
+	latest       []byte
 }
 
 func newMatches() *matches {

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -143,9 +144,13 @@ type Count struct {
 	Count    int64          `json:"count"`
 	First    *time.Time     `json:"first,omitempty"`
 	Last     *time.Time     `json:"last,omitempty"`
-	Example  string         `json:"example"` // the first record, cleaned of control characters and cut
+	Example  string         `json:"example"`          // the first record, cleaned of control characters and cut
+	Latest   string         `json:"latest,omitempty"` // the newest one that states why, where it is another
 	Subjects []SubjectCount `json:"subjects,omitempty"`
 }
+
+// Newest returns the newest record: how something fails now need not be how it failed first.
+func (c *Count) Newest() string { return cmp.Or(c.Latest, c.Example) }
 
 // A SubjectCount is how often records of one signature named one object.
 type SubjectCount struct {
