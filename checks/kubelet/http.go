@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +33,7 @@ type serverClient struct {
 	base       string // without a slash at the end
 	token      string
 	credential string // what opens the kubelet's server, in words
+	given      bool   // by a person, for this
 	timeout    time.Duration
 }
 
@@ -39,7 +42,7 @@ func newClient(base string, conf *tls.Config) serverClient {
 	return serverClient{base: base, timeout: answerTimeout, client: &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig: conf, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
-			DisableKeepAlives: true,
+			IdleConnTimeout: answerTimeout,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -113,15 +116,35 @@ func whyNoAnswer(err error) (tlsError, other string) {
 		err = outer.Err // without the URL, which stands beside it
 	}
 	verify, isVerify := errors.AsType[*tls.CertificateVerificationError](err)
+	lookup, isLookup := errors.AsType[*net.DNSError](err)
 	switch {
 	case isVerify:
-		return oneLine(verify.Err.Error()), ""
+		return badCertificate(verify.Err), ""
+	case isLookup:
+		return "", oneLine("DNS: " + lookup.Name + " does not resolve: " + lookup.Err)
 	case isTimeout(err):
 		return "", "no answer in time"
 	case errors.Is(err, unix.ECONNREFUSED):
 		return "", "connection refused: nothing listens there"
 	}
 	return "", oneLine(err.Error())
+}
+
+// badCertificate words why the certificate of a server does not hold, and names it.
+func badCertificate(err error) string {
+	name := func(c *x509.Certificate) string { return oneLine(c.Subject.String()) }
+	if e, ok := errors.AsType[x509.CertificateInvalidError](err); ok && e.Reason == x509.Expired {
+		day := "is valid only from " + e.Cert.NotBefore.UTC().Format(time.DateTime)
+		if time.Now().After(e.Cert.NotAfter) {
+			day = "expired at " + e.Cert.NotAfter.UTC().Format(time.DateTime)
+		}
+		return fmt.Sprintf("the API server's certificate (%s) %s UTC", name(e.Cert), day)
+	}
+	if e, ok := errors.AsType[x509.UnknownAuthorityError](err); ok && e.Cert != nil {
+		return fmt.Sprintf("the API server's certificate (%s) is not signed by the authority that the kubeconfig names",
+			name(e.Cert))
+	}
+	return oneLine("the API server's certificate: " + strings.TrimPrefix(err.Error(), "x509: "))
 }
 
 // reasonUnanswered is whyNoAnswer in one text.

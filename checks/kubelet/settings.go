@@ -58,6 +58,8 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.RootDir = cmp.Or(kubeletconfig.Last(flags, "root-dir"), defaultRootDir)
 	s.CertDir = cmp.Or(kubeletconfig.Last(flags, "cert-dir"), defaultCertDir)
 	s.Kubeconfig = kubeletconfig.Last(flags, "kubeconfig")
+	s.KubeconfigGone = s.Kubeconfig != "" && isAbsent(all, s.Kubeconfig) &&
+		isAbsent(all, kubeletconfig.Last(flags, "bootstrap-kubeconfig"))
 	s.NodeName = nodeName(all, &s, kubeletconfig.Last(flags, "hostname-override"))
 	s.Harmful = harmful(&s)
 	if hasRancherEviction(&s) {
@@ -68,6 +70,15 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 		return s, fmt.Errorf("reading the kubelet's configuration: %s", strings.Join(s.Problems, "; "))
 	}
 	return s, ctx.Err()
+}
+
+// isAbsent reports whether there is no file of a name, or no name.
+func isAbsent(all files, name string) bool {
+	if name == "" {
+		return true
+	}
+	_, err := all.stat(name)
+	return err != nil && reasonOf(err) == absent
 }
 
 // k3s adds the flags that K3s gives to the kubelet in its process and that have well-known values. It returns the
@@ -181,5 +192,6 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 	}
 	var s Settings
 	s.fill(&kubeletconfig.Read(flags, from).Config)
-	return Health{Missing: "no kubelet runs here", Ping: askPing(ctx, s)}, nil
+	held := holders(ctx, root, s)
+	return Health{Missing: "no kubelet runs here", Ping: askPing(ctx, s, held), Holders: held}, nil
 }
