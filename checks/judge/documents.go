@@ -23,8 +23,17 @@ func NewReport(h checks.Header, in *facts.Input) *checks.Report {
 	v := verdict(f, all, scopeSweep)
 	return &checks.Report{
 		Header: fill(h, checks.KindReport, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all, Relist: summary(f),
-		Checks: noNil(results(j)), Problems: problems(f, v, scopeSweep),
+		Checks: noNil(results(j)), Problems: problems(f, v, scopeSweep), Notes: notes(f),
 	}
+}
+
+// notes are what is worth knowing of a node and no problem.
+func notes(f *facts.Facts) []string {
+	var lines []string
+	if line := facts.PLEGRecovered(f); line != "" {
+		lines = append(lines, line)
+	}
+	return lines
 }
 
 // withoutJournal returns the facts without what the node's logs say: the verdict on a socket, or on a series of
