@@ -48,7 +48,7 @@ WantedBy=multi-user.target
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
-cgroupDriver: systemd
+cgroupDriver: cgroupfs
 staticPodPath: /etc/kubernetes/manifests
 port: %[1]d
 healthzPort: %[1]d
