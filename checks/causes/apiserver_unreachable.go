@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -43,7 +44,8 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 	failure := f.Log.APIFailure
 	switch {
 	case gone:
-		summary = "the API server has no Node object for this node: the kubelet cannot post its status until it restarts"
+		summary = "the API server has no Node object for this node: " +
+			"the kubelet cannot post its status until it restarts"
 	case away && f.Agent.APIQuiet:
 		severity, step, summary = checks.Warning, checks.Fair, "kdiag cannot reach the API server: "+seen
 		Addf(&e.Against, "the kubelet logs no failing call: it may go through a proxy (HTTPS_PROXY)")
@@ -65,18 +67,21 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		summary = textf("the kubelet has not renewed the node's lease for %s: %s", look.Value.LeaseAge, seen)
 	default:
 		step = checks.Strong
-		summary = textf("the node is Unknown to the control plane since %s: the kubelet has not posted its status since",
+		summary = textf("the node is Unknown to the control plane since %s: the kubelet has not posted its status",
 			facts.MomentText(f, ready.Since))
 	}
 	c := newFinding(severity, step, summary, e, *facts.KubeletSubject(f))
-	c.Effect = []string{textf("kubelet <= 1.31: node Unknown %s after the last renewal of its lease; >= 1.32: after %s; "+
-		"5m later its pods are evicted", facts.LeaseLate, facts.LeaseGrace)}
+	c.Effect = []string{
+		textf("Kubernetes <= 1.31: the node turns Unknown %s after the last renewal of its lease", facts.LeaseLate),
+		textf(">= 1.32: after %s; 5m later its pods are evicted", facts.LeaseGrace),
+	}
 	return c.advise(func(s *Steps, _ string) { adviseAPIServer(f, s, gone) })
 }
 
 // noNodeObject reports whether the node's object is missing. A kubelet that has just started is about to make it.
 func noNodeObject(f *facts.Facts) bool {
-	young := func(p host.Process) bool { return !p.Started.IsZero() && facts.AgeOf(f, p) < facts.APIFresh }
+	const registers = 20 * time.Second // tried every 7 s at most (tryRegisterWithAPIServer)
+	young := func(p host.Process) bool { return !p.Started.IsZero() && facts.AgeOf(f, p) < registers }
 	s := f.Seen.Server.Value
 	return s.NodeGone && !slices.ContainsFunc(facts.ProcessesOf(f, host.RoleKubelet), young) ||
 		s.Node == nil && f.Log.APIOut && f.Log.APIFailure.NoNode && s.TLSError == "" && s.Err == ""

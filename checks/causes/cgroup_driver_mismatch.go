@@ -91,7 +91,7 @@ func recogniseCgroupDriverMismatch(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	severity, what := checks.Critical, "no new pod starts"
 	if kubelet == "systemd" && f.Target.Unit != "crio" && !fails {
-		severity, what = checks.Warning, "containers run beside their pods' control groups, so the pods' limits do not hold"
+		severity, what = checks.Warning, "containers run beside their pods' control groups: pods' limits do not hold"
 	}
 	summary := textf("kubelet and %s use different cgroup drivers: %s", f.Target.Name, what)
 	if known && kubelet != runtime {
@@ -106,7 +106,7 @@ func recogniseCgroupDriverMismatch(f *facts.Facts) *Finding {
 		Addf(&e.For, "the control groups of the pods that run were made by %s", units.List(made))
 	}
 	return newFinding(severity, checks.Certain, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
-		s.Look("grep -i cgroupDriver /var/lib/kubelet/config.yaml", "Read the kubelet's setting. The default is cgroupfs.")
+		s.Look("grep -i cgroupDriver /var/lib/kubelet/config.yaml", "Read the kubelet's setting (default cgroupfs).")
 		s.Look(facts.CrictlCommand(f, "info")+" | grep -iE 'systemdCgroup|cgroup'", "Read the runtime's setting.")
 		s.cordon()
 		s.drain("Then change one of the two, and restart the runtime and the kubelet.")

@@ -37,7 +37,8 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 		summary = textf("the wall clock jumped %s within %s during the check", forwards(f.Usage.ClockJump), c.Over)
 		Addf(&e.For, "%s", summary)
 	}
-	addIf(f.Seen.Clock.OK && !c.Synchronised, &e.For, "clock not NTP-synchronised (false alarm possible: chrony without rtcsync)")
+	addIf(f.Seen.Clock.OK && !c.Synchronised, &e.For,
+		"clock not NTP-synchronised (false alarm possible: chrony without rtcsync)")
 	if s := f.Seen.Server.Value; s.SkewKnown && s.Skew.Abs() >= f.Limits.Node.ClockSkew {
 		Addf(&e.For, "the API server's clock is %s of this one", forwards(s.Skew))
 	}

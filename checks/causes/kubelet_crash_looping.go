@@ -82,7 +82,7 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 			s.Look(facts.KdiagCommand(f, "pleg --deep"), "Find the runtime call that its loop waits for.")
 			return
 		}
-		s.Add(checks.TouchesKubelet, "systemctl reset-failed "+unit+"; systemctl start "+unit, "Starts it, after the repair.")
+		s.Add(checks.TouchesKubelet, "systemctl reset-failed "+unit+"; systemctl start "+unit, "After the repair.")
 	})
 }
 

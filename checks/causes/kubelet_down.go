@@ -53,7 +53,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	}
 	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
 		if u == nil && f.Seen.Systemd.Value.Answered {
-			s.Look("systemctl list-unit-files --no-pager | grep -iE 'kube|k3s|rke2|k0s'", "Find the unit that starts it.")
+			s.Look("systemctl list-unit-files --no-pager | grep -iE 'kube|k3s|rke2|k0s'", "Find its unit.")
 			return
 		}
 		unit := f.Target.KubeletUnit
@@ -77,19 +77,20 @@ func recogniseKubeletImpaired(f *facts.Facts) *Finding {
 	case k.KubeconfigGone:
 		summary := textf("the kubelet runs, but its kubeconfig %s is missing: it cannot start again",
 			facts.Clean(k.Kubeconfig))
-		Addf(&e.For, "%s does not exist, and the kubelet has no other file to bootstrap from", facts.Clean(k.Kubeconfig))
+		Addf(&e.For, "%s does not exist, and there is no kubeconfig to bootstrap from", facts.Clean(k.Kubeconfig))
 		return newFinding(checks.Warning, checks.Certain, summary, e, *facts.KubeletSubject(f)).
 			advise(func(s *Steps, _ string) {
 				s.Look("ls -l "+choose(facts.SafePath.MatchString(k.Kubeconfig), k.Kubeconfig, "/etc/kubernetes"),
 					"Check that the file is missing, and find out who removed it.")
-				s.Look("ls -l /var/lib/kubelet/pki", "Check that the client certificate is there: a kubeconfig can name it.")
+				s.Look("ls -l /var/lib/kubelet/pki", "Check the client certificate, for a new kubeconfig.")
 			})
 	case stranger != nil:
 		summary := facts.Clean(stranger.String()) + ": the kubelet's health cannot be asked"
 		e.Against = []string{"the kubelet itself runs, and does not need the port"}
 		who := checks.Subject{Kind: "Process", ID: strconv.Itoa(stranger.PID), Name: stranger.Name}
 		return newFinding(checks.Warning, checks.Certain, summary, e, who).advise(func(s *Steps, _ string) {
-			s.lookIf(stranger.PID > 1, textf("ps -o pid,ppid,user,lstart,args -p %d", stranger.PID), "Find out who started it.")
+			s.lookIf(stranger.PID > 1, textf("ps -o pid,ppid,user,lstart,comm -p %d", stranger.PID),
+				"Find out who started it.")
 			s.restartKubelet(f, "Only when the port is free: then the kubelet listens there again.")
 		})
 	}

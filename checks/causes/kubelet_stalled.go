@@ -55,7 +55,8 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	standstillEvidence(f, &e)
 	return newFinding(checks.Critical, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, root string) {
 		if p := f.Agent.Stopped; p != nil && p.PID > 1 {
-			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Check whether a debugger holds it; find out who stopped it.")
+			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID),
+				"Check whether a debugger holds it; find out who stopped it.")
 			s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), "Resume it (harmless).")
 			return
 		}

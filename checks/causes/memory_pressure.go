@@ -39,7 +39,7 @@ func recogniseMemoryPressure(f *facts.Facts) *Finding {
 		addConsumers(f, s, consumers, "Frees its memory. Its replacement may use as much without a lower limit.")
 		m := f.Seen.Memory.Value
 		if isMuchMemory(f, m.Shmem) {
-			s.Look("df -t tmpfs --output=used,target | sort -rn | head -n 10", "Find the tmpfs; its path has the pod's UID.")
+			s.Look("df -t tmpfs --output=used,target | sort -rn | head -n 10", "Find the tmpfs: its path has the UID.")
 		}
 		s.lookIf(isMuchMemory(f, m.SlabUnreclaimable), "slabtop -o -s c | head -n 20", "Find what the kernel holds.")
 		if !shown(consumers) {

@@ -369,8 +369,8 @@ func stoppedInOrder(u *host.Unit) bool {
 // hidden are the causes beside which another is not reported.
 var hidden = map[string][]Root{PLEGUnhealthy: slices.Concat(
 	beside(false, sameRuntime, RuntimeSlow, RelistOverloaded, KubeletStalled),
-	beside(true, sameRuntime, KubeletDown, RuntimeDown, RuntimeHung, RuntimeUnsupported, ListHang, RuntimeNotReady, InspectHang,
-		KernelHung),
+	beside(true, sameRuntime, KubeletDown, RuntimeDown, RuntimeHung, RuntimeUnsupported, ListHang, RuntimeNotReady,
+		InspectHang, KernelHung),
 	beside(false, killedBeforePLEG, OOMKilled),
 	beside(true, kubeletCannotList, ListTooLarge),
 )}

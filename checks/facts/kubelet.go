@@ -115,7 +115,7 @@ func apiQuiet(f *Facts) bool {
 		f.Agent.Stopped != nil {
 		return false
 	}
-	young := func(p host.Process) bool { return !p.Started.IsZero() && AgeOf(f, p) < APIFresh }
+	young := func(p host.Process) bool { return !p.Started.IsZero() && AgeOf(f, p) < time.Minute }
 	return !slices.ContainsFunc(ProcessesOf(f, host.RoleKubelet), young) &&
 		!Fresh(f, LastOf(f, signature.APIServerFailed, signature.Unauthorized), APIFresh)
 }

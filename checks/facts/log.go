@@ -63,8 +63,8 @@ const (
 	// While there is a runtime error, the kubelet's loop logs it every 5 s (syncLoop in pkg/kubelet/kubelet.go): six
 	// lines that are not there are an end, or a kubelet that stands still itself.
 	SkipFresh = 30 * time.Second
-	// Lease and node status are each tried every 10 s, and a try may itself wait for 10 s.
-	APIFresh = time.Minute
+	// Lease and node status are each tried every 10 s, and a try that waits for 10 s logs its failure.
+	APIFresh = 30 * time.Second
 	// Stamps may lie ahead of our clock by so much before they are taken for another clock's.
 	aheadOfClock = time.Minute
 )
@@ -258,8 +258,8 @@ func plegNow(f *Facts) *journal.Episode {
 	return &last
 }
 
-// PLEGRecovered is a sentence on the only incident of PLEG, where it is over; empty where there was none, where one goes
-// on, and where PLEG flaps.
+// PLEGRecovered is a sentence on the only incident of PLEG, where it is over; empty where there was none, where one
+// goes on, and where PLEG flaps.
 func PLEGRecovered(f *Facts) string {
 	all := f.Log.Incidents
 	if len(all) != 1 || f.Log.PLEGNow != nil || !f.Log.SameRuntime {

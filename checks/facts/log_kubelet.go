@@ -62,8 +62,9 @@ var (
 
 // answers are parts of errors that an API server returns (k8s.io/apimachinery/pkg/api/errors).
 var answers = []string{
-	" not found", "already exists", "Operation cannot be fulfilled", " is forbidden", "Internal error occurred", "etcdserver",
-	"Unauthorized", "the server was unable to return", "too many requests", "currently unable to handle the request",
+	" not found", "already exists", "Operation cannot be fulfilled", " is forbidden", "Internal error occurred",
+	"etcdserver", "Unauthorized", "the server was unable to return", "too many requests",
+	"currently unable to handle the request",
 }
 
 func apiFailure(f *Facts) APIFailure {

@@ -180,7 +180,7 @@ func judgeNodeObject(f *facts.Facts, s kubelet.Server) checks.Result {
 	case s.NodeGone:
 		return critical("the API server has no Node object for this node")
 	case ready == nil:
-		return unknown("the Node object was not read: %s", cmp.Or(facts.Clean(s.NodeErr), "the API server was not reached"))
+		return unknown("the Node object was not read: %s", cmp.Or(facts.Clean(s.NodeErr), "no API server was reached"))
 	case ready.Status != "True":
 		return critical("%s", facts.NotReadyLine(f))
 	}

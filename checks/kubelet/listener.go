@@ -87,7 +87,8 @@ func listening(root string, pid int, address string) []string {
 			}
 			at, port, _ := strings.Cut(f[local], ":")
 			n, err := strconv.ParseUint(port, 16, 16)
-			if ip := hexAddress(at); err == nil && uint16(n) == want.Port() && (ip == want.Addr() || ip.IsUnspecified()) {
+			ip := hexAddress(at)
+			if err == nil && uint16(n) == want.Port() && (ip == want.Addr() || ip.IsUnspecified()) {
 				out = append(out, "socket:["+f[inode]+"]")
 			}
 		}

@@ -83,7 +83,10 @@ func TestAskServer(t *testing.T) {
 		{"by a program", good, "exec: {command: aws}", byProgram},
 		{"by a certificate that is absent", good, "client-certificate: none.pem\n    client-key: n.pem", noFile},
 		{"expired", expired, byCertificate, Server{TLSError: "(CN=server) expired at 2021-01-01 00:00:00 UTC"}},
-		{"of another authority", foreign, byCertificate, Server{TLSError: "(CN=server) is not signed by the authority that the kubeconfig names"}},
+		{
+			"of another authority", foreign, byCertificate,
+			Server{TLSError: "(CN=server) is not signed by the authority that the kubeconfig names"},
+		},
 		{
 			"of another name", strings.Replace(good, "127.0.0.1", "localhost", 1), byCertificate,
 			Server{TLSError: "to match localhost"},

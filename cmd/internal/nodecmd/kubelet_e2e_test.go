@@ -59,6 +59,7 @@ func (c *controlPlane) answer(w http.ResponseWriter, r *http.Request) {
 			`"bad.example.com": failed to call webhook: Post "https://10.203.0.1:9/x?timeout=2s": dial tcp `+
 			`10.203.0.1:9: connect: connection refused`)
 	case r.Method != http.MethodGet:
+		w.Header().Set("Content-Type", r.Header.Get("Content-Type"))
 		_, _ = io.Copy(w, r.Body)
 	case node:
 		ready, pressure := `"True","reason":"KubeletReady"`, `"False"`
@@ -91,6 +92,7 @@ func TestEndToEndKubeletBox(t *testing.T) {
 	t.Parallel()
 	n := bootNode(t)
 	t.Run("API server", n.testControlPlane)
+	n.sh(t, "sleep 1; journalctl --quiet --rotate --vacuum-time=1s") // forgets the webhook
 	t.Run("health port held by another process", n.testHealthPortHeld)
 	t.Run("wrong cgroup driver", n.testCgroupDriver)
 }
@@ -132,34 +134,19 @@ func (n testNode) testControlPlane(t *testing.T) {
 			}
 		})
 	})
-	t.Run("webhook refuses the lease", func(t *testing.T) {
-		c.set(webhookFails)
-		time.Sleep(50 * time.Second) // the control plane's patience
-		n.says(t, "APIServerUnreachable", "admission webhook bad.example.com fails", "kubectl get validatingwebhook")
-	})
-	t.Run("node object deleted", func(t *testing.T) {
-		c.set(nodeDeleted)
-		n.says(t, "APIServerUnreachable", "no Node object for this node", "kubectl get node node")
-	})
-	t.Run("recovered a moment ago", func(t *testing.T) {
-		c.set("")
-		n.well(t)
-	})
 	t.Run("node is Unknown", func(t *testing.T) {
 		c.set(nodeUnknown)
 		n.says(t, "APIServerUnreachable", "has not renewed the node's lease for 1m", "curl")
 	})
 	c.set("")
 	t.Run("API server with another authority", func(t *testing.T) {
-		other := httptest.NewUnstartedServer(nil)
-		other.TLS = &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}}
-		other.StartTLS()
-		defer other.Close()
-		n.write(t, "etc/kubernetes/kubelet.conf", fmt.Sprintf(kubeconfig, other.URL))
+		n.write(t, "etc/kubernetes/pki/ca.crt", clientPair(t, time.Now().Add(time.Hour)))
+		defer n.write(t, "etc/kubernetes/pki/ca.crt", block("CERTIFICATE", c.Certificate().Raw))
 		n.says(t, "APIServerUnreachable", "is not signed by the authority", "openssl s_client")
 	})
 	t.Run("API server's name does not resolve", func(t *testing.T) {
 		n.write(t, "etc/kubernetes/kubelet.conf", fmt.Sprintf(kubeconfig, "https://kdiag.invalid:6443"))
+		defer n.write(t, "etc/kubernetes/kubelet.conf", fmt.Sprintf(kubeconfig, c.URL))
 		n.says(t, "APIServerUnreachable", "DNS: kdiag.invalid does not resolve", "getent hosts kdiag.invalid")
 	})
 	t.Run("kubeconfig gone while the kubelet runs", func(t *testing.T) {
@@ -174,15 +161,19 @@ func (n testNode) testControlPlane(t *testing.T) {
 			wantStatus(t, o, "kubelet.apiserver", checks.StatusUnknown, "does not exist")
 		})
 	})
-}
-
-// selfSigned is a server's certificate that no authority signed.
-func selfSigned(t *testing.T) tls.Certificate {
-	t.Helper()
-	text := []byte(clientPair(t, time.Now().Add(time.Hour)))
-	pair, err := tls.X509KeyPair(text, text)
-	apptest.Must(t, err)
-	return pair
+	t.Run("webhook refuses the lease", func(t *testing.T) {
+		c.set(webhookFails)
+		time.Sleep(50 * time.Second) // the control plane's patience
+		n.says(t, "APIServerUnreachable", "admission webhook bad.example.com fails", "kubectl get validatingwebhook")
+	})
+	t.Run("node object deleted", func(t *testing.T) {
+		c.set(nodeDeleted)
+		n.says(t, "APIServerUnreachable", "no Node object for this node", "kubectl get node node")
+	})
+	t.Run("recovered a moment ago", func(t *testing.T) {
+		c.set("")
+		n.well(t)
+	})
 }
 
 // stranger is a program that answers 200 to every request at a port.
@@ -194,6 +185,8 @@ func (n testNode) testHealthPortHeld(t *testing.T) {
 	port := freePort(t)
 	n.write(t, "run-stranger.pl", stranger)
 	n.sh(t, fmt.Sprintf("systemd-run --unit stranger perl /run-stranger.pl %d", port))
+	n.await(t, fmt.Sprintf("perl -MIO::Socket::INET -e 'IO::Socket::INET->new(%q) or die'",
+		fmt.Sprintf("127.0.0.1:%d", port)))
 	defer n.sh(t, "systemctl stop stranger")
 	config := n.sh(t, "cat /var/lib/kubelet/config.yaml")
 	var lines []string
