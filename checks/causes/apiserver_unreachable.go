@@ -68,7 +68,7 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 	default:
 		step = checks.Strong
 		summary = textf("the node is Unknown to the control plane since %s: the kubelet has not posted its status",
-			facts.MomentText(f, ready.Since))
+			facts.MomentText(f, ready.LastTransitionTime))
 	}
 	c := newFinding(severity, step, summary, e, *facts.KubeletSubject(f))
 	c.Effect = []string{

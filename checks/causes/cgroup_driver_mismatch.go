@@ -62,7 +62,7 @@ func followsRuntime(f *facts.Facts) (follows, sure bool) {
 		return on, true
 	}
 	if node := f.Seen.Server.Value.Node; node != nil {
-		if minor, err := strconv.Atoi(firstOf(kubeletMinor, node.KubeletVersion)); err == nil {
+		if minor, err := strconv.Atoi(firstOf(kubeletMinor, node.Status.NodeInfo.KubeletVersion)); err == nil {
 			return minor >= 31, true
 		}
 	}

@@ -88,12 +88,14 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 
 // whatEndsKubelet adds what is known of the kubelet's exits and returns the newest of it, empty for nothing.
 func whatEndsKubelet(f *facts.Facts, e *checks.Evidence) string {
-	type reason struct {
-		text string
-		last *time.Time
+	best, last := "", time.Time{}
+	add := func(text string, codes ...string) {
+		e.For = append(e.For, text)
+		if at := facts.LastOf(f, codes...); best == "" || at != nil && at.After(last) {
+			best = text
+			last = *cmp.Or(at, &last)
+		}
 	}
-	var why []reason
-	add := func(text string, codes ...string) { why = append(why, reason{text, facts.LastOf(f, codes...)}) }
 	if oomHits(f, facts.RoleKubelet) {
 		add("the OOM killer killed it", signature.OOMKill, signature.UnitOOMKilled)
 	}
@@ -109,19 +111,10 @@ func whatEndsKubelet(f *facts.Facts, e *checks.Evidence) string {
 		}
 		add(text, signature.KubeletFatal)
 	}
-	if u := f.Agent.Unit; len(why) == 0 && u != nil && u.Result != "" && u.Result != "success" {
+	if u := f.Agent.Unit; best == "" && u != nil && u.Result != "" && u.Result != "success" {
 		add("systemd's result is " + facts.Clean(u.Result))
 	}
-	slices.SortStableFunc(why, func(a, b reason) int {
-		if a.last == nil || b.last == nil {
-			return 0
-		}
-		return b.last.Compare(*a.last)
-	})
-	for _, r := range why {
-		e.For = append(e.For, r.text)
-	}
-	return append(why, reason{})[0].text
+	return best
 }
 
 // fatalText is the part of a fatal record that holds the error: after its header, without the kubelet's own frame

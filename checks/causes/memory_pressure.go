@@ -80,7 +80,7 @@ func pressed(f *facts.Facts, kind string) *Finding {
 	Addf(&e.For, "the Node object: %s", line)
 	Addf(&e.Against, "kdiag measures no shortage now: the kubelet keeps the condition for 5m after one")
 	summary := textf("%s is True since %s: the kubelet evicts pods, and none is scheduled here", kind,
-		facts.MomentText(f, f.Seen.Server.Value.Node.Condition(kind).Since))
+		facts.MomentText(f, f.Seen.Server.Value.Node.Condition(kind).LastTransitionTime))
 	return newFinding(checks.Warning, checks.Certain, summary, e, ofNode(kind)).advise(func(s *Steps, _ string) {
 		s.Look(`kubectl describe node "$(hostname)"`, "Read the conditions, the taints and the last events.")
 		s.Look(facts.KubeletLog(f)+" | grep -i 'eviction manager'", "Read which signal crossed its threshold.")

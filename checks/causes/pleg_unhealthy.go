@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"strings"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -18,11 +17,9 @@ var plegUnhealthy = cause(PLEGUnhealthy, recognisePLEGUnhealthy, nil, "journal.p
 
 func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	all := f.Log.Incidents
-	if f.Target.Simulated || f.Target.OtherEndpoint && !f.Target.WrongSocket {
+	if len(all) == 0 || f.Target.Simulated || f.Target.OtherEndpoint && !f.Target.WrongSocket ||
+		facts.PLEGRecovered(f) != "" {
 		return nil // who names another socket than the kubelet's asks about that socket
-	}
-	if len(all) == 0 || facts.PLEGRecovered(f) != "" {
-		return plegOfNodeObject(f)
 	}
 	var e checks.Evidence
 	severity, step, summary := checks.Warning, checks.Certain, ""
@@ -56,20 +53,6 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	}
 	return newFinding(severity, step, summary, e, subjects...).
 		advise(func(s *Steps, _ string) { advisePLEGUnhealthy(f, s, severity == checks.Critical) })
-}
-
-// plegOfNodeObject is for a kubelet whose log holds no incident: it posts the state of its PLEG to the Node object.
-func plegOfNodeObject(f *facts.Facts) *Finding {
-	line := facts.NotReadyLine(f)
-	if !strings.Contains(line, "PLEG is not healthy") || f.Agent.PLEGKnown && f.Agent.PLEGAge <= f.Calls.Threshold {
-		return nil
-	}
-	var e checks.Evidence
-	Addf(&e.For, "%s", line)
-	addGaps(f, &e, gapJournal, gapSweep)
-	summary := "PLEG is not healthy: " + facts.Clean(f.Seen.Server.Value.Node.Condition("Ready").Message)
-	return newFinding(checks.Critical, checks.Strong, summary, e, *facts.KubeletSubject(f)).
-		advise(func(s *Steps, _ string) { advisePLEGUnhealthy(f, s, true) })
 }
 
 // plegNowSummary is what the anchors of the incident that goes on mean.

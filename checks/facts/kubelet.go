@@ -94,7 +94,8 @@ func NotReadyLine(f *Facts) string {
 	if c == nil || c.Status == "True" {
 		return ""
 	}
-	return fmt.Sprintf("the Node object is NotReady (%s) since %s: %s: %s", Clean(c.Status), MomentText(f, c.Since),
+	return fmt.Sprintf("the Node object is NotReady (%s) since %s: %s: %s", Clean(c.Status),
+		MomentText(f, c.LastTransitionTime),
 		Clean(c.Reason), Clean(c.Message))
 }
 
@@ -104,7 +105,7 @@ func PressureLine(f *Facts, kind string) string {
 	if c == nil || c.Status != "True" {
 		return ""
 	}
-	return fmt.Sprintf("%s since %s: %s", kind, MomentText(f, c.Since), Clean(c.Message))
+	return fmt.Sprintf("%s since %s: %s", kind, MomentText(f, c.LastTransitionTime), Clean(c.Message))
 }
 
 // apiQuiet reports whether the kubelet's log would show that the API server is not reached, and does not. Leases and

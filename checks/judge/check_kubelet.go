@@ -189,9 +189,10 @@ func judgeNodeObject(f *facts.Facts, s kubelet.Server) checks.Result {
 			return warning("%s", line)
 		}
 	}
-	line := "Ready since " + facts.MomentText(f, ready.Since)
-	if len(s.Node.Taints) > 0 {
-		line += "; taints: " + facts.Clean(strings.Join(facts.Head(s.Node.Taints, facts.MostNamed), ", "))
+	line := "Ready since " + facts.MomentText(f, ready.LastTransitionTime)
+	taints := s.Node.Spec.Taints
+	for i, taint := range taints[:min(len(taints), facts.MostNamed)] {
+		line += []string{"; taints: ", ", "}[min(i, 1)] + facts.Clean(taint.Key+":"+taint.Effect)
 	}
 	return ok("%s", line)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -119,7 +118,9 @@ func whyNoAnswer(err error) (tlsError, other string) {
 	lookup, isLookup := errors.AsType[*net.DNSError](err)
 	switch {
 	case isVerify:
-		return badCertificate(verify.Err), ""
+		c := verify.UnverifiedCertificates[0]
+		return oneLine(fmt.Sprintf("the API server's certificate (%s, until %s): %s", c.Subject,
+			c.NotAfter.UTC().Format(time.DateTime), strings.TrimPrefix(verify.Err.Error(), "x509: "))), ""
 	case isLookup:
 		return "", oneLine("DNS: " + lookup.Name + " does not resolve: " + lookup.Err)
 	case isTimeout(err):
@@ -128,23 +129,6 @@ func whyNoAnswer(err error) (tlsError, other string) {
 		return "", "connection refused: nothing listens there"
 	}
 	return "", oneLine(err.Error())
-}
-
-// badCertificate words why the certificate of a server does not hold, and names it.
-func badCertificate(err error) string {
-	name := func(c *x509.Certificate) string { return oneLine(c.Subject.String()) }
-	if e, ok := errors.AsType[x509.CertificateInvalidError](err); ok && e.Reason == x509.Expired {
-		day := "is valid only from " + e.Cert.NotBefore.UTC().Format(time.DateTime)
-		if time.Now().After(e.Cert.NotAfter) {
-			day = "expired at " + e.Cert.NotAfter.UTC().Format(time.DateTime)
-		}
-		return fmt.Sprintf("the API server's certificate (%s) %s UTC", name(e.Cert), day)
-	}
-	if e, ok := errors.AsType[x509.UnknownAuthorityError](err); ok && e.Cert != nil {
-		return fmt.Sprintf("the API server's certificate (%s) is not signed by the authority that the kubeconfig names",
-			name(e.Cert))
-	}
-	return oneLine("the API server's certificate: " + strings.TrimPrefix(err.Error(), "x509: "))
 }
 
 // reasonUnanswered is whyNoAnswer in one text.

@@ -132,18 +132,22 @@ type Server struct {
 	NodeErr   string      // why Node was not read
 }
 
-// A NodeObject is what the control plane has of a node.
+// A NodeObject is what the control plane has of a node, as the API server writes it.
 type NodeObject struct {
-	Conditions     []NodeCondition
-	Taints         []string // such as node.kubernetes.io/disk-pressure:NoSchedule
-	KubeletVersion string   // such as v1.36.2
+	Kind string
+	Spec struct {
+		Taints []struct{ Key, Effect string }
+	}
+	Status struct {
+		Conditions []NodeCondition
+		NodeInfo   struct{ KubeletVersion string } // such as v1.36.2
+	}
 }
 
-// A NodeCondition is one of a node object: Ready, MemoryPressure, DiskPressure, PIDPressure.
+// A NodeCondition is one of a node: Ready, MemoryPressure, DiskPressure, PIDPressure.
 type NodeCondition struct {
 	Type, Status, Reason, Message string
-	Since                         time.Time // since when it has this status
-	Heartbeat                     time.Time // when the kubelet posted it last
+	LastTransitionTime            time.Time
 }
 
 // Condition returns a condition of a node object that may be nil; nil where it has none.
@@ -151,11 +155,11 @@ func (n *NodeObject) Condition(kind string) *NodeCondition {
 	if n == nil {
 		return nil
 	}
-	i := slices.IndexFunc(n.Conditions, func(c NodeCondition) bool { return c.Type == kind })
+	i := slices.IndexFunc(n.Status.Conditions, func(c NodeCondition) bool { return c.Type == kind })
 	if i < 0 {
 		return nil
 	}
-	return &n.Conditions[i]
+	return &n.Status.Conditions[i]
 }
 
 // A CNI is the network configuration as the runtime would load it.

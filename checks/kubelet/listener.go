@@ -2,9 +2,8 @@ package kubelet
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"net/netip"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -37,11 +36,8 @@ func holderOf(all []Holder, address string) *Holder {
 func holders(ctx context.Context, root string, s Settings) []Holder {
 	var out []Holder
 	for _, address := range []string{s.HealthzAddress, s.Address} {
-		host, err := onNode(address)
-		if err != nil {
-			continue
-		}
-		sockets := listening(root, max(s.PID, 1), host)
+		_, port, _ := net.SplitHostPort(address)
+		sockets := listening(root, max(s.PID, 1), port)
 		own, seen := holds(root, max(s.PID, 1), sockets)
 		if len(sockets) == 0 || s.PID != 0 && (own || !seen) {
 			continue
@@ -69,42 +65,21 @@ func holders(ctx context.Context, root string, s Settings) []Holder {
 	return out
 }
 
-// listening returns the sockets, as /proc/PID/fd shows them, that take connections to an address in the network of a
-// process.
-func listening(root string, pid int, address string) []string {
-	want, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return nil
-	}
+// listening returns the sockets, as /proc/PID/fd shows them, that listen at a port in the network of a process.
+func listening(root string, pid int, port string) []string {
 	var out []string
+	number, _ := strconv.Atoi(port)
+	suffix := fmt.Sprintf(":%04X", number)
 	for _, table := range []string{"tcp", "tcp6"} {
 		data, _ := kubeletconfig.ReadFile(filepath.Join(root, "proc", strconv.Itoa(pid), "net", table))
 		for line := range strings.Lines(string(data)) {
-			const local, state, inode = 1, 3, 9 // columns of /proc/net/tcp (proc(5))
-			f := strings.Fields(line)
-			if len(f) <= inode || f[state] != "0A" {
-				continue
-			}
-			at, port, _ := strings.Cut(f[local], ":")
-			n, err := strconv.ParseUint(port, 16, 16)
-			ip := hexAddress(at)
-			if err == nil && uint16(n) == want.Port() && (ip == want.Addr() || ip.IsUnspecified()) {
+			const local, state, inode, listens = 1, 3, 9, "0A" // columns of /proc/net/tcp (proc(5))
+			if f := strings.Fields(line); len(f) > inode && f[state] == listens && strings.HasSuffix(f[local], suffix) {
 				out = append(out, "socket:["+f[inode]+"]")
 			}
 		}
 	}
 	return out
-}
-
-// hexAddress reads an address of /proc/net/tcp, in words of the machine's byte order: 0100007F is mostly 127.0.0.1.
-func hexAddress(s string) netip.Addr {
-	var raw []byte
-	for word := range slices.Chunk([]byte(s), 8) {
-		n, _ := strconv.ParseUint(string(word), 16, 32)
-		raw = binary.NativeEndian.AppendUint32(raw, uint32(n))
-	}
-	ip, _ := netip.AddrFromSlice(raw)
-	return ip.Unmap()
 }
 
 // holds reports whether a process has one of the sockets open, and whether its open files may be read.

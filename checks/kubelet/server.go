@@ -86,38 +86,17 @@ func (s *Server) readReady(r reply, err error) {
 
 // readNode takes over the node's object, or why there is none.
 func (s *Server) readNode(r reply, err error) {
-	var object struct {
-		Kind, Reason string
-		Spec         struct {
-			Taints []struct{ Key, Effect string }
-		}
-		Status struct {
-			Conditions []struct {
-				Type, Status, Reason, Message         string
-				LastHeartbeatTime, LastTransitionTime time.Time
-			}
-			NodeInfo struct{ KubeletVersion string }
-		}
-	}
-	malformed := json.Unmarshal(r.body, &object)
-	if err == nil && (malformed != nil || object.Kind != "Node") {
+	var node NodeObject
+	malformed := json.Unmarshal(r.body, &node)
+	s.NodeGone = r.status == http.StatusNotFound && node.Kind == "Status" // other servers say 404 too
+	if err == nil && (malformed != nil || node.Kind != "Node") {
 		err = errors.New("the answer is no node")
 	}
-	s.NodeGone = r.status == http.StatusNotFound && object.Kind == "Status" && object.Reason == "NotFound"
 	if err != nil {
 		s.NodeErr = reasonUnanswered(err)
 		return
 	}
-	s.Node = &NodeObject{KubeletVersion: oneLine(object.Status.NodeInfo.KubeletVersion)}
-	for _, t := range object.Spec.Taints {
-		s.Node.Taints = append(s.Node.Taints, oneLine(t.Key+":"+t.Effect))
-	}
-	for _, c := range object.Status.Conditions {
-		s.Node.Conditions = append(s.Node.Conditions, NodeCondition{
-			Type: oneLine(c.Type), Status: oneLine(c.Status), Reason: oneLine(c.Reason), Message: oneLine(c.Message),
-			Since: c.LastTransitionTime, Heartbeat: c.LastHeartbeatTime,
-		})
-	}
+	s.Node = &node
 }
 
 // readLease takes over the node's lease. The kubelet wrote its time, by the same clock as now.

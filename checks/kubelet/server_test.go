@@ -66,12 +66,13 @@ func TestAskServer(t *testing.T) {
 	answered := Server{Reachable: true, Status: 200, Skew: -10 * time.Minute, SkewKnown: true}
 	leased, byProgram, noFile := answered, answered, answered
 	leased.LeaseRead, leased.LeaseAge = true, time.Minute
-	leased.Node = &NodeObject{
-		Taints: []string{"dedicated:NoSchedule"}, KubeletVersion: "v1.36.2", Conditions: []NodeCondition{{
-			Type: "Ready", Status: "Unknown", Reason: "NodeStatusUnknown",
-			Message: "Kubelet stopped posting node status.", Since: time.Date(2026, 11, 22, 9, 12, 13, 0, time.UTC),
-		}},
-	}
+	leased.Node = &NodeObject{Kind: "Node"}
+	leased.Node.Spec.Taints = []struct{ Key, Effect string }{{"dedicated", "NoSchedule"}}
+	leased.Node.Status.NodeInfo.KubeletVersion = "v1.36.2"
+	leased.Node.Status.Conditions = []NodeCondition{{
+		Type: "Ready", Status: "Unknown", Reason: "NodeStatusUnknown",
+		Message: "Kubelet stopped posting node status.", LastTransitionTime: time.Date(2026, 11, 22, 9, 12, 13, 0, time.UTC),
+	}}
 	byProgram.LeaseErr = "the kubelet gets its credential from a program, which kdiag does not run"
 	noFile.LeaseErr = "/none.pem does not exist"
 	byProgram.NodeErr, noFile.NodeErr = byProgram.LeaseErr, noFile.LeaseErr
@@ -82,10 +83,10 @@ func TestAskServer(t *testing.T) {
 		{"by certificate", good, byCertificate, leased},
 		{"by a program", good, "exec: {command: aws}", byProgram},
 		{"by a certificate that is absent", good, "client-certificate: none.pem\n    client-key: n.pem", noFile},
-		{"expired", expired, byCertificate, Server{TLSError: "(CN=server) expired at 2021-01-01 00:00:00 UTC"}},
+		{"expired", expired, byCertificate, Server{TLSError: "(CN=server, until 2021-01-01 00:00:00): certificate has expired"}},
 		{
 			"of another authority", foreign, byCertificate,
-			Server{TLSError: "(CN=server) is not signed by the authority that the kubeconfig names"},
+			Server{TLSError: "certificate signed by unknown authority"},
 		},
 		{
 			"of another name", strings.Replace(good, "127.0.0.1", "localhost", 1), byCertificate,

@@ -142,7 +142,7 @@ func (n testNode) testControlPlane(t *testing.T) {
 	t.Run("API server with another authority", func(t *testing.T) {
 		n.write(t, "etc/kubernetes/pki/ca.crt", clientPair(t, time.Now().Add(time.Hour)))
 		defer n.write(t, "etc/kubernetes/pki/ca.crt", block("CERTIFICATE", c.Certificate().Raw))
-		n.says(t, "APIServerUnreachable", "is not signed by the authority", "openssl s_client")
+		n.says(t, "APIServerUnreachable", "certificate signed by unknown authority", "openssl s_client")
 	})
 	t.Run("API server's name does not resolve", func(t *testing.T) {
 		n.write(t, "etc/kubernetes/kubelet.conf", fmt.Sprintf(kubeconfig, "https://kdiag.invalid:6443"))
