@@ -13,6 +13,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/apptest"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 // A controlPlane answers like an API server that has one node, and is in one of several states at a time.
@@ -221,6 +222,33 @@ func (n testNode) testCgroupDriver(t *testing.T) {
 		}
 	})
 	n.write(t, "var/lib/kubelet/config.yaml", config+"\n")
-	n.sh(t, "mkdir -p /sys/fs/cgroup/kubepods || true") // what an earlier driver left
 	n.well(t)
+	n.write(t, "etc/containerd/config.toml.d", systemdCgroup)
+	n.sh(t, "cd /etc/containerd; cp config.toml config.old; cat config.old config.toml.d > config.toml; "+
+		"systemctl restart containerd")
+	n.write(t, "etc/kubernetes/manifests/lone.yaml", fmt.Sprintf(lonePod, nodebox.ImageBusybox))
+	n.await(t, "journalctl -u containerd | grep 'expected cgroupsPath'")
+	n.both(t, func(t *testing.T, o apptest.Outcome) {
+		c := blames(t, o, "CgroupDriverMismatch", "grep -i cgroupDriver", "kubelet.service")
+		if !strings.Contains(c.Summary, "no new pod starts") || c.Confidence < 0.9 {
+			t.Errorf("%.2f: %s", c.Confidence, c.Summary)
+		}
+	})
+	n.sh(t, "cd /etc/containerd; rm /etc/kubernetes/manifests/lone.yaml; mv config.old config.toml; "+
+		"systemctl restart containerd")
 }
+
+// systemdCgroup makes containerd 1 have systemd make the control groups of containers.
+const systemdCgroup = `[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+SystemdCgroup = true
+`
+
+const lonePod = `apiVersion: v1
+kind: Pod
+metadata: {name: lone, namespace: default}
+spec:
+  hostNetwork: true
+  containers: [{name: c, image: %q, command: [sleep, "1000"]}]
+`
