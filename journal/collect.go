@@ -127,24 +127,20 @@ func (c *collector) keep(m *signature.Match, r *record, t timestamp) {
 	}
 	// The example is the first record in the range asked for. What lies in it is a guess until all stamps are known,
 	// and counts looks again.
-	ex, text := c.matches.examples[b.Code], r.msg[:min(len(r.msg), 4*exampleLength)]
-	if ex.text == "" || c.side(ex.at) != 0 && b.side == 0 {
-		ex.at, ex.text = t, Clean(string(text), exampleLength)
+	text := r.msg[:min(len(r.msg), 4*exampleLength)]
+	ex := c.matches.examples[b.Code]
+	if ex == nil || c.side(ex.at) != 0 && b.side == 0 {
+		ex = &example{at: t, text: Clean(string(text), exampleLength), latestAt: t}
+		c.matches.examples[b.Code] = ex
 	}
-	if b.side == 0 && !before(t, ex.latestAt) && !givesUp(text) {
+	if b.side == 0 && !before(t, ex.latestAt) && !bytes.Contains(text, []byte("exceeds retry count")) {
 		ex.latestAt, ex.latest = t, append(ex.latest[:0], text...)
 	}
-	c.matches.examples[b.Code] = ex
 	what := ""
 	if m.HasAge {
 		what = ", last seen active " + m.Age.Round(time.Millisecond).String() + " ago"
 	}
 	c.live(b, m.Signature, what)
-}
-
-// givesUp reports whether a record only counts the attempts that failed: why they failed is in the records before it.
-func givesUp(msg []byte) bool {
-	return bytes.Contains(msg, []byte("exceeds retry count")) || bytes.Contains(msg, []byte("attempts to update lease"))
 }
 
 // live hands on a record while a log is followed. Its time is the outer stamp, or else now.

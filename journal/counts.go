@@ -72,21 +72,17 @@ func (h *history) counts() []Count {
 		s.Count += b.Count
 		s.First, s.Last = earlier(s.First, first), later(s.Last, last)
 	}
-	latest := map[string]*time.Time{}
+	latest := map[string]int64{}
 	for _, s := range h.sources {
 		for code, ex := range s.matches.examples {
-			c := all[code]
-			if c == nil {
-				continue
-			}
 			ex.at.at, ex.at.known = s.cal.instant(ex.at)
-			if c.Example == "" && h.window.admits(&ex.at) {
+			ex.latestAt.at, ex.latestAt.known = s.cal.instant(ex.latestAt)
+			c, ok := all[code]
+			if ok && c.Example == "" && h.window.admits(&ex.at) {
 				c.Example = ex.text
 			}
-			ex.latestAt.at, ex.latestAt.known = s.cal.instant(ex.latestAt)
-			if at := ex.latestAt.time(); len(ex.latest) > 0 && h.window.admits(&ex.latestAt) &&
-				(c.Latest == "" || at != nil && later(latest[code], at) == at) {
-				c.Latest, latest[code] = Clean(string(ex.latest), exampleLength), at
+			if ok && h.window.admits(&ex.latestAt) && ex.latestAt.at >= latest[code] {
+				latest[code], c.Latest = ex.latestAt.at, Clean(string(ex.latest), exampleLength)
 			}
 		}
 	}
@@ -100,9 +96,6 @@ func (h *history) counts() []Count {
 				byTime(a.First, b.First, 0))
 		})
 		c.Subjects = c.Subjects[:min(len(c.Subjects), topSubjects)]
-		if c.Latest == c.Example {
-			c.Latest = ""
-		}
 		out = append(out, *c)
 	}
 	slices.SortFunc(

@@ -239,10 +239,10 @@ type matches struct {
 	stamps    []timestamp      // every n-th timestamp, and the latest
 	every     uint32
 	seen      uint32 // timestamps
-	examples  map[string]example
+	examples  map[string]*example
 }
 
-// An example is the first record of a code in a source, and the latest.
+// An example is the first record of a code in a source, and the last one that has more than a count of tries.
 type example struct {
 	at, latestAt timestamp
 	text         string
@@ -250,7 +250,7 @@ type example struct {
 }
 
 func newMatches() *matches {
-	return &matches{open: map[burstKey]int{}, gap: 10 * second, every: 1, examples: map[string]example{}}
+	return &matches{open: map[burstKey]int{}, gap: 10 * second, every: 1, examples: map[string]*example{}}
 }
 
 // stamp keeps every n-th timestamp; the last place always holds the latest.

@@ -145,7 +145,7 @@ type Count struct {
 	First    *time.Time     `json:"first,omitempty"`
 	Last     *time.Time     `json:"last,omitempty"`
 	Example  string         `json:"example"`          // the first record, cleaned of control characters and cut
-	Latest   string         `json:"latest,omitempty"` // the newest one that states why, where it is another
+	Latest   string         `json:"latest,omitempty"` // the last record, if it differs
 	Subjects []SubjectCount `json:"subjects,omitempty"`
 }
 
