@@ -67,3 +67,52 @@ func TestPresent(t *testing.T) {
 		})
 	}
 }
+
+// TestKubeletWords checks what the sentences on a kubelet name.
+func TestKubeletWords(t *testing.T) {
+	defined := map[string]string{}
+	scenarioFiles(t, defined)
+	for name, tt := range map[string]struct{ lines, words string }{
+		"port 10250 held by another process": {
+			`kubelet
+			journal of 9 UnitRestarted 1m29s 1s kubelet.service: Scheduled restart job. | kubelet.service
+			journal of 9 KubeletFatal 1m29s 1s "Failed to listen and serve" err="listen tcp 0.0.0.0:10250: bind: in use"
+			Health.Holders = [{"Address":"0.0.0.0:10250","Name":"python3","PID":77}]`,
+			"bind: in use; python3 (pid 77) listens at 0.0.0.0:10250, not the kubelet",
+		},
+		"killed for memory, and broken since": {
+			`kubelet
+			journal of 9 UnitRestarted 1m29s 1s kubelet.service: Scheduled restart job. | kubelet.service
+			journal of 1 OOMKill 9m 9m Out of memory: Killed process 812 (kubelet) | kubelet
+			journal of 9 KubeletFatal 1m29s 1s "command failed" err="failed to parse kubelet flag: unknown flag: --x"`,
+			"it exits with: failed to parse kubelet flag",
+		},
+		"memory below the threshold": {
+			`kubelet
+			Settings.EvictionHard = {"memory.available":"40%"}
+			Memory.Available = 9663676416
+			journal of 3 EvictionPressure 3m 1m evicted | web/checkout-1 | web/checkout-2`,
+			"less than the kubelet's eviction threshold of 40%; the kubelet evicts pods, last at 03:08:24",
+		},
+		"403 of the kubelet's server": {
+			`kubelet
+			Health.SyncLoop = {"URL":"https://127.0.0.1:10250/healthz/syncloop","Status":403,"Denied":true}
+			Health.Value.Missing = "the kubelet's server refuses the node certificate (403)"`,
+			"(403): use --kubelet-token FILE",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := NewReport(checks.Header{}, node(changes(t, defined, tt.lines)))
+			all := ""
+			for _, c := range r.Causes {
+				all += c.Summary + "\n"
+			}
+			for _, c := range r.Checks {
+				all += c.Summary + "\n"
+			}
+			if !strings.Contains(all, tt.words) {
+				t.Errorf("%q is not in\n%s", tt.words, all)
+			}
+		})
+	}
+}
