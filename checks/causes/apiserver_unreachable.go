@@ -57,14 +57,17 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 			failure.Webhook, since, why)
 	case f.Log.APIOut && failure.Answered:
 		summary = textf("the API server rejects the kubelet's lease or node status%s: %s", since, why)
+	case f.Log.APIOut && look.OK: // which kdiag reaches
+		summary = textf("the kubelet's calls to the API server fail%s (%s): %s", since, why, seen)
 	case f.Log.APIOut:
-		summary = textf("the kubelet cannot reach the API server%s: %s", since, cmp.Or(why, seen, "its calls fail"))
+		summary = textf("the kubelet cannot reach the API server%s: %s", since, cmp.Or(why, "its calls fail"))
 		if !facts.ContainsAny(failure.Record, []string{"node status", "lease"}) {
 			step = checks.Strong
 			Addf(&e.Missing, "whether lease and node status fail too: the last record is of another call")
 		}
 	case f.Agent.LeaseStale:
-		summary = textf("the kubelet has not renewed the node's lease for %s: %s", look.Value.LeaseAge, seen)
+		summary = textf("the kubelet has not renewed the node's lease for %s; the API server: %s",
+			look.Value.LeaseAge, seen)
 	default:
 		step = checks.Strong
 		summary = textf("the node is Unknown to the control plane since %s: the kubelet has not posted its status",
@@ -173,7 +176,7 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 		Addf(&e.For, "%s", line)
 	}
 	addIf(s.NodeGone, &e.For, "it answers 404 for this node")
-	return "the API server answers kdiag, and the kubelet does not use it"
+	return "it answers kdiag"
 }
 
 // apiServer returns host and port of the API server, safe to paste, as the kubeconfig names it now, else as the log

@@ -25,7 +25,8 @@ func CgroupDrivers(f *facts.Facts) (kubelet, runtime string, known bool) {
 	n := f.Seen
 	drivers := []string{"systemd", "cgroupfs"}
 	kubelet, runtime = n.Settings.Value.CgroupDriver, n.RuntimeDriver.Value
-	known = n.Settings.OK && n.RuntimeDriver.OK && slices.Contains(drivers, kubelet) &&
+	whole := len(n.Settings.Value.Problems) == 0 // K3s hands the driver to its kubelet inside the process
+	known = n.Settings.OK && whole && n.RuntimeDriver.OK && slices.Contains(drivers, kubelet) &&
 		slices.Contains(drivers, runtime)
 	if follows, sure := followsRuntime(f); follows {
 		kubelet = runtime
