@@ -41,9 +41,10 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 	} else {
 		addGaps(f, &e, gapJournal)
 	}
-	failure := f.Log.APIFailure
+	failure, subject := f.Log.APIFailure, *facts.KubeletSubject(f)
 	switch {
 	case gone:
+		subject = checks.Subject{Kind: "Node", Name: facts.NodeName(f)}
 		summary = "the API server has no Node object for this node: " +
 			"the kubelet cannot post its status until it restarts"
 	case away && f.Agent.APIQuiet:
@@ -53,6 +54,7 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		step = choose(f.Log.APIOut, checks.Certain, checks.Strong)
 		summary = textf("the kubelet cannot reach the API server%s: %s", since, seen)
 	case f.Log.APIOut && failure.Webhook != "":
+		subject = checks.Subject{Kind: "Webhook", Name: failure.Webhook}
 		summary = textf("the admission webhook %s fails and blocks the kubelet's lease or node status%s: %s",
 			failure.Webhook, since, why)
 	case f.Log.APIOut && failure.Answered:
@@ -73,7 +75,7 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		summary = textf("the node is Unknown to the control plane since %s: the kubelet has not posted its status",
 			facts.MomentText(f, ready.LastTransitionTime))
 	}
-	c := newFinding(severity, step, summary, e, *facts.KubeletSubject(f))
+	c := newFinding(severity, step, summary, e, subject)
 	c.Effect = []string{
 		textf("Kubernetes <= 1.31: the node turns Unknown %s after the last renewal of its lease", facts.LeaseLate),
 		textf(">= 1.32: after %s; 5m later its pods are evicted", facts.LeaseGrace),
