@@ -64,10 +64,9 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 			Addf(&e.Against, "%v has been running for %s", p, a)
 		}
 	}
-	if ready := facts.LastOf(f, signature.NodeReady); severity == checks.Critical && ready != nil &&
-		r.Last != nil && ready.After(*r.Last) {
+	if severity == checks.Critical && r.Last != nil && facts.ReadySince(f, *r.Last) {
 		severity = checks.Warning
-		Addf(&e.Against, "the node became ready at %s, after the last restart", facts.ClockText(f, *ready))
+		Addf(&e.Against, "the node became ready after the last restart")
 	}
 	addGaps(f, &e, gapHost)
 	summary := textf("the kubelet was restarted %s %s%s: %s", units.Times(r.Count), within, when,

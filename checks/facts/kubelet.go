@@ -85,7 +85,7 @@ func apiOutage(f *Facts) (Interval, bool) {
 	if !now || f.Agent.LeaseFresh || s.To.Sub(s.From) < LeaseLate || s.Records < leastTries {
 		return Interval{}, false
 	}
-	return s, !readySince(f, s.To) // which means that a status was posted
+	return s, !ReadySince(f, s.To) // which means that a status was posted
 }
 
 // NotReadyLine is a sentence on the node object's Ready condition; empty where that is True or was not read.

@@ -252,7 +252,7 @@ func plegNow(f *Facts) *journal.Episode {
 		return nil
 	}
 	last := all[len(all)-1]
-	if last.Recovered || !Fresh(f, last.End, SkipFresh) || readySince(f, *last.End) {
+	if last.Recovered || !Fresh(f, last.End, SkipFresh) || ReadySince(f, *last.End) {
 		return nil
 	}
 	return &last
@@ -266,17 +266,19 @@ func PLEGRecovered(f *Facts) string {
 		return ""
 	}
 	last := all[0]
-	if !last.Recovered && !readySince(f, *last.End) && !f.Agent.PLEGKnown {
+	if !last.Recovered && !ReadySince(f, *last.End) && !f.Agent.PLEGKnown {
 		return ""
 	}
 	return fmt.Sprintf("PLEG was not healthy from %s to %s, and has recovered", ClockText(f, *last.Start),
 		ClockText(f, *last.End))
 }
 
-// readySince reports whether the node became ready after a moment.
-func readySince(f *Facts, t time.Time) bool {
-	ready := LastOf(f, signature.NodeReady)
-	return ready != nil && ready.After(t)
+// ReadySince reports whether the node became ready after a moment, by the kubelet's log or, as most kubelets do not log
+// it (-v=2), by the Node object, in whole seconds.
+func ReadySince(f *Facts, t time.Time) bool {
+	logged, posted := LastOf(f, signature.NodeReady), f.Seen.Server.Value.Node.Condition("Ready")
+	return logged != nil && logged.After(t) || posted != nil && posted.Status == "True" &&
+		!posted.LastTransitionTime.Before(t.Truncate(time.Second))
 }
 
 // PLEGLine is what the kubelet logs of PLEG; empty when it logs nothing. Of several incidents it has how many, of one

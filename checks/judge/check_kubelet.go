@@ -32,12 +32,12 @@ func judgeSettings(f *facts.Facts, s kubelet.Settings) checks.Result {
 			strings.TrimSuffix(facts.Clean(h.Harm), "."), more)
 	case len(differs) > 0:
 		d := differs[0]
-		return warning("the kubelet runs with %s %s; its files and flags have %s, and take effect with a restart",
+		return warning("the kubelet runs with %s %s; its files and flags have %s, which needs a restart",
 			facts.Clean(d.Name), facts.Clean(d.Running), facts.Clean(d.Configured))
 	case len(s.Problems) > 0:
 		return unknown("%s%s", facts.Clean(s.Problems[0]), own)
 	}
-	return ok("%s read, nothing in them that harms%s", units.Count(len(s.Files), "file"), own)
+	return ok("%s read, no harmful setting%s", units.Count(len(s.Files), "file"), own)
 }
 
 func judgeHealthz(f *facts.Facts, h kubelet.Health) checks.Result {

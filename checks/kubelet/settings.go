@@ -58,8 +58,12 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.RootDir = cmp.Or(kubeletconfig.Last(flags, "root-dir"), defaultRootDir)
 	s.CertDir = cmp.Or(kubeletconfig.Last(flags, "cert-dir"), defaultCertDir)
 	s.Kubeconfig = kubeletconfig.Last(flags, "kubeconfig")
-	s.KubeconfigGone = s.Kubeconfig != "" && isAbsent(all, s.Kubeconfig) &&
-		isAbsent(all, kubeletconfig.Last(flags, "bootstrap-kubeconfig"))
+	gone := func(name string) bool {
+		_, err := all.stat(name)
+		return name == "" || err != nil && reasonOf(err) == absent
+	}
+	s.KubeconfigGone = s.Kubeconfig != "" && gone(s.Kubeconfig) &&
+		gone(kubeletconfig.Last(flags, "bootstrap-kubeconfig"))
 	s.NodeName = nodeName(all, &s, kubeletconfig.Last(flags, "hostname-override"))
 	s.Harmful = harmful(&s)
 	if hasRancherEviction(&s) {
@@ -70,15 +74,6 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 		return s, fmt.Errorf("reading the kubelet's configuration: %s", strings.Join(s.Problems, "; "))
 	}
 	return s, ctx.Err()
-}
-
-// isAbsent reports whether there is no file of a name, or no name.
-func isAbsent(all files, name string) bool {
-	if name == "" {
-		return true
-	}
-	_, err := all.stat(name)
-	return err != nil && reasonOf(err) == absent
 }
 
 // k3s adds the flags that K3s gives to the kubelet in its process and that have well-known values. It returns the
