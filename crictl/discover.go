@@ -18,8 +18,11 @@ import (
 // EndpointEnv is the environment variable that names the runtime's socket, the same as crictl's.
 const EndpointEnv = "CONTAINER_RUNTIME_ENDPOINT"
 
-// CrictlConfig is where crictl keeps its configuration.
-const CrictlConfig = "/etc/crictl.yaml"
+// CrictlConfig is where crictl keeps its configuration, unless the variable CrictlConfigEnv names another file.
+const (
+	CrictlConfig    = "/etc/crictl.yaml"
+	CrictlConfigEnv = "CRI_CONFIG_FILE"
+)
 
 // kubeletConfigFile is where kubeadm writes the kubelet's configuration.
 const kubeletConfigFile = "/var/lib/kubelet/config.yaml"
@@ -58,7 +61,7 @@ func (e *NoEndpointError) Error() string {
 }
 
 // Discover chooses the runtime's endpoint from the first of these sources that names one: the flag; the environment;
-// the running kubelet's settings; /etc/crictl.yaml; the first well-known socket that exists; the default of a running
+// the running kubelet's settings; /etc/crictl.yaml, or the file that CRI_CONFIG_FILE names; the first well-known socket that exists; the default of a running
 // kubelet that names none; the settings of a kubelet that does not run; the address given to the running shims. It
 // checks only that well-known sockets exist; that another one is missing is for Probe to find out.
 //
@@ -70,7 +73,7 @@ func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 	aboutKubelet := d.findKubelet(ctx)
 	env := ""
 	if opts.Getenv != nil {
-		env = opts.Getenv(EndpointEnv)
+		env, d.config = opts.Getenv(EndpointEnv), opts.Getenv(CrictlConfigEnv)
 	}
 	for _, given := range []struct {
 		source              Source
@@ -106,7 +109,8 @@ func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 // A discovery is a Discovery in the making.
 type discovery struct {
 	Discovery
-	root string
+	root   string
+	config string // $CRI_CONFIG_FILE
 }
 
 // take takes an endpoint if value is one.
@@ -143,19 +147,25 @@ func (d *discovery) fromKubelet() bool {
 
 func (k *Kubelet) title() string { return fmt.Sprintf("the running kubelet (pid %d)", k.PID) }
 
-// fromConfig takes runtime-endpoint of /etc/crictl.yaml.
+// fromConfig takes runtime-endpoint of crictl's configuration. The file that the environment names is the operator's,
+// and not below the host's root.
 func (d *discovery) fromConfig(ctx context.Context) bool {
+	name, read := CrictlConfig, seenBy(d.root, 0).Read
+	if d.config != "" {
+		name, read = d.config, kubeletconfig.ReadFile
+	}
+	what := printable(name, errLimit)
 	value, err := within(ctx, func() (string, error) {
-		data, err := seenBy(d.root, 0).Read(CrictlConfig)
+		data, err := read(name)
 		if err != nil {
 			return "", err
 		}
 		return parseCrictlConfig(data)
 	})
 	if err != nil {
-		return d.reject(SourceConfig, CrictlConfig, reasonOf(err))
+		return d.reject(SourceConfig, what, reasonOf(err))
 	}
-	return d.take(SourceConfig, CrictlConfig, value, "runtime-endpoint in "+CrictlConfig)
+	return d.take(SourceConfig, what, value, "runtime-endpoint in "+what)
 }
 
 // parseCrictlConfig reads the one key of crictl's configuration that matters here. Other keys are ignored.

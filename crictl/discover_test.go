@@ -252,6 +252,40 @@ func TestDiscoverFails(t *testing.T) {
 	}
 }
 
+// TestDiscoverByCrictlsVariable has crictl's configuration where CRI_CONFIG_FILE names it, which need not exist.
+func TestDiscoverByCrictlsVariable(t *testing.T) {
+	root := host{"etc/crictl.yaml": "runtime-endpoint: /run/other.sock\n", containerdSocket: "socket"}.root(t)
+	file := filepath.Join(t.TempDir(), "crictl.yaml")
+	if err := os.WriteFile(file, []byte("runtime-endpoint: /run/named.sock\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{
+		"": "unix:///run/other.sock", file: "unix:///run/named.sock", file + ".none": "unix://" + containerdSocket,
+	} {
+		d, err := Discover(t.Context(), DiscoverOptions{Root: root, Getenv: func(key string) string {
+			return map[string]string{CrictlConfigEnv: name}[key]
+		}})
+		if err != nil || d.Endpoint.URL != want || name == file && !strings.Contains(d.Endpoint.Reason, file) {
+			t.Errorf("%s: %+v, %v, want %s", name, d.Endpoint, err, want)
+		}
+	}
+}
+
+// TestCgroupDriverIn has the configurations of two containerds and what is none.
+func TestCgroupDriverIn(t *testing.T) {
+	for config, want := range map[string]string{
+		`{"containerd":{"defaultRuntimeName":"runc","runtimes":{"runc":{"options":{"SystemdCgroup":true}}}}}`: "systemd",
+		`{"containerd":{"defaultRuntimeName":"runc","runtimes":{"runc":{"runtimeType":"x"}}}}`:                "cgroupfs",
+		`{"containerd":{"defaultRuntimeName":"kata","runtimes":{"runc":{"options":{"SystemdCgroup":true}}}}}`: "",
+		`[]`: "",
+		``:   "",
+	} {
+		if got := cgroupDriverIn(config); got != want {
+			t.Errorf("%s: %q, want %q", config, got, want)
+		}
+	}
+}
+
 func FuzzCrictlConfig(f *testing.F) {
 	for _, s := range []string{
 		"", "runtime-endpoint: unix:///run/x.sock\n", "runtime-endpoint: [a]\n", "{", "a: *b", "- x",

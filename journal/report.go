@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -153,6 +154,9 @@ type Count struct {
 	Latest   string         `json:"latest,omitempty"` // the last record, if it differs
 	Subjects []SubjectCount `json:"subjects,omitempty"`
 }
+
+// Newest returns the newest record: how something fails now need not be how it failed first.
+func (c *Count) Newest() string { return cmp.Or(c.Latest, c.Example) }
 
 // A SubjectCount is how often records of one signature named one object.
 type SubjectCount struct {

@@ -4,10 +4,13 @@ import (
 	"cmp"
 	"net"
 	"regexp"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -23,68 +26,127 @@ var apiserverUnreachable = cause(APIServerUnreachable, recogniseAPIServerUnreach
 func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 	look := f.Seen.Server
 	away := look.OK && !look.Value.Reachable && (look.Value.Err != "" || look.Value.TLSError != "")
-	if f.Target.Simulated || !f.Log.APIOut && !away && !f.Agent.LeaseStale {
+	ready := look.Value.Node.Condition("Ready")
+	unknown := ready != nil && ready.Status == "Unknown"
+	gone := noNodeObject(f)
+	if f.Target.Simulated || !f.Log.APIOut && !away && !f.Agent.LeaseStale && !gone && !unknown {
 		return nil
 	}
 	var e checks.Evidence
-	severity, step, summary, why := checks.Critical, checks.Strong, "", ""
-	switch {
-	case f.Log.APIOut:
-		why = outageEvidence(f, &e)
-		summary = "the kubelet has not reached the API server " + facts.SinceText(f, f.Log.APIOutage.From)
-		if strings.Contains(e.For[0], "node status") || strings.Contains(e.For[0], "lease") {
-			step = checks.Certain
-		} else {
-			Addf(&e.Missing, "whether lease and node status fail too: the first record is of another call")
-		}
-	case away:
-		summary = "the API server of this node cannot be reached"
-		addGaps(f, &e, gapJournal)
-		if f.Agent.APIQuiet {
-			severity, step = checks.Warning, checks.Fair
-			Addf(&e.Against, "the kubelet logs no failing call: it may go through a proxy (HTTPS_PROXY)")
-		}
-	default:
-		step = checks.Certain
-		summary = "the kubelet has not renewed the node's lease for " + units.Duration(look.Value.LeaseAge)
+	severity, step, summary := checks.Critical, checks.Certain, ""
+	why, seen := "", serverEvidence(f, &e)
+	since := ""
+	if f.Log.APIOut {
+		since, why = " "+facts.SinceText(f, f.Log.APIOutage.From), outageEvidence(f, &e)
+	} else {
 		addGaps(f, &e, gapJournal)
 	}
-	seen := serverEvidence(f, &e)
-	summary += ": " + cmp.Or(why, seen, "its calls fail")
-	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
-		if name, port := apiServer(f); name != "" {
-			s.Look("curl -sk --max-time 5 https://"+name+":"+port+"/healthz", "Does it answer ok, 401 or 403?")
-			if net.ParseIP(name) != nil {
-				s.Look("ip route get "+name, "Over which interface does the way go?")
-			} else if facts.Safe(name) {
-				s.Look("getent hosts "+name, "Does its name resolve?")
-			}
+	failure, subject := f.Log.APIFailure, *facts.KubeletSubject(f)
+	switch {
+	case gone:
+		subject = checks.Subject{Kind: "Node", Name: facts.NodeName(f)}
+		summary = "the API server has no Node object for this node: " +
+			"the kubelet cannot post its status until it restarts"
+	case away && f.Agent.APIQuiet:
+		severity, step, summary = checks.Warning, checks.Fair, "kdiag cannot reach the API server: "+seen
+		Addf(&e.Against, "the kubelet logs no failing call: it may go through a proxy (HTTPS_PROXY)")
+	case away:
+		step = choose(f.Log.APIOut, checks.Certain, checks.Strong)
+		summary = textf("the kubelet cannot reach the API server%s: %s", since, seen)
+	case f.Log.APIOut && failure.Webhook != "":
+		subject = checks.Subject{Kind: "Webhook", Name: failure.Webhook}
+		summary = textf("the admission webhook %s fails and blocks the kubelet's lease or node status%s: %s",
+			failure.Webhook, since, why)
+	case f.Log.APIOut && failure.Answered:
+		summary = textf("the API server rejects the kubelet's lease or node status%s: %s", since, why)
+	case f.Log.APIOut && look.OK: // which kdiag reaches
+		summary = textf("the kubelet's calls to the API server fail%s (%s): %s", since, why, seen)
+	case f.Log.APIOut:
+		summary = textf("the kubelet cannot reach the API server%s: %s", since, cmp.Or(why, "its calls fail"))
+		if !facts.ContainsAny(failure.Record, []string{"node status", "lease"}) {
+			step = checks.Strong
+			Addf(&e.Missing, "whether lease and node status fail too: the last record is of another call")
 		}
-		s.Look(facts.KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized' | tail", "How do they fail?")
-		s.Look("openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem", "Is it valid?")
-		s.Look(`kubectl get lease -n kube-node-lease "$(hostname)" -o yaml`, "Is it renewed? Are others Unknown too?")
-		s.restartKubelet(f, "Only if the way is free and the calls still fail: it drops a dead connection.")
-	})
+	case f.Agent.LeaseStale:
+		summary = textf("the kubelet has not renewed the node's lease for %s; the API server: %s",
+			look.Value.LeaseAge, seen)
+	default:
+		step = checks.Strong
+		summary = textf("the node is Unknown to the control plane since %s: the kubelet has not posted its status",
+			facts.MomentText(f, ready.LastTransitionTime))
+	}
+	c := newFinding(severity, step, summary, e, subject)
+	c.Effect = []string{
+		textf("Kubernetes <= 1.31: the node turns Unknown %s after the last renewal of its lease", facts.LeaseLate),
+		textf(">= 1.32: after %s; 5m later its pods are evicted", facts.LeaseGrace),
+	}
+	return c.advise(func(s *Steps, _ string) { adviseAPIServer(f, s, gone) })
+}
+
+// noNodeObject reports whether the node's object is missing. A kubelet that has just started is about to make it.
+func noNodeObject(f *facts.Facts) bool {
+	const registers = 20 * time.Second // tried every 7 s at most (tryRegisterWithAPIServer)
+	young := func(p host.Process) bool { return !p.Started.IsZero() && facts.AgeOf(f, p) < registers }
+	s := f.Seen.Server.Value
+	return s.NodeGone && !slices.ContainsFunc(facts.ProcessesOf(f, host.RoleKubelet), young) ||
+		s.Node == nil && f.Log.APIOut && f.Log.APIFailure.NoNode && s.TLSError == "" && s.Err == ""
+}
+
+func adviseAPIServer(f *facts.Facts, s *Steps, gone bool) {
+	name, port := apiServer(f)
+	seen, log := f.Seen.Server.Value, facts.KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized' | tail"
+	switch webhook := f.Log.APIFailure.Webhook; {
+	case gone:
+		s.Look(`kubectl get node "$(hostname)"`, "Check that the Node object is missing, and find out who deleted it.")
+		s.Look(log, "Read how the kubelet's calls fail.")
+		s.restartKubelet(f, "Registers the node again: a running kubelet does not. Running containers go on.")
+		return
+	case f.Log.APIOut && webhook != "" && seen.Err == "" && seen.TLSError == "":
+		s.lookIf(facts.Safe(webhook), "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o "+
+			"yaml | grep -B 30 "+webhook, "Find the webhook's service; exempt leases and nodes from its rules.")
+		s.Look(log, "Read how the kubelet's calls fail.")
+		return
+	case name == "":
+	case seen.TLSError != "":
+		s.Look("openssl s_client -connect "+name+":"+port+" </dev/null 2>/dev/null | openssl x509 -noout -subject "+
+			"-issuer -dates", "Read which certificate the API server has, and who signed it.")
+	default:
+		if net.ParseIP(name) == nil && facts.Safe(name) {
+			s.Look("getent hosts "+name, "Check whether its name resolves.")
+		}
+		s.Look("curl -sk --max-time 5 https://"+name+":"+port+"/healthz", "Check that it answers: ok, 401 or 403.")
+		s.lookIf(net.ParseIP(name) != nil, "ip route get "+name, "Check the route to it.")
+	}
+	s.Look(log, "Read how the kubelet's calls fail.")
+	s.Look("openssl x509 -noout -enddate -in /var/lib/kubelet/pki/kubelet-client-current.pem",
+		"Check that the kubelet's client certificate is valid.")
+	s.Look(`kubectl get lease -n kube-node-lease "$(hostname)" -o yaml`, "Check whether the lease is renewed.")
+	s.restartKubelet(f, "Only if the API server answers and the calls still fail: drops a dead connection.")
 }
 
 // outageEvidence adds how the kubelet's calls fail by its log, and returns why in a few words.
 func outageEvidence(f *facts.Facts, e *checks.Evidence) string {
-	s, example := f.Log.APIOutage, facts.FirstExample(f, signature.APIServerFailed, signature.Unauthorized)
-	Addf(&e.For, "%s of the kubelet towards the API server %s, the last at %s: %s", units.Count(int(s.Records),
-		"failing call"), facts.SinceText(f, s.From), facts.ClockText(f, s.To), example)
-	if logEvidence(f, e, signature.CertificateExpired) {
+	s, record := f.Log.APIOutage, f.Log.APIFailure.Record
+	Addf(&e.For, "%s of the kubelet to the API server %s, the last at %s: %s", units.Count(int(s.Records),
+		"failed call"), facts.SinceText(f, s.From), facts.ClockText(f, s.To), facts.Quote(f, record))
+	if c := facts.Logged(f, signature.CertificateExpired); c != nil && facts.Fresh(f, c.Last, facts.APIFresh) {
+		logEvidence(f, e, signature.CertificateExpired)
 		return "a certificate has expired"
 	}
-	if c := facts.Logged(f, signature.Unauthorized); c != nil && facts.Fresh(f, c.Last, facts.APIFresh) {
-		return "it does not accept the kubelet's credentials"
+	if strings.Contains(record, "Unauthorized") {
+		return "it rejects the kubelet's credentials"
 	}
-	return reasonIn(example)
+	return reasonIn(record)
 }
 
 // reasonIn is the end of an error, which names what failed: i/o timeout.
 func reasonIn(err string) string {
 	if i := strings.Index(err, "x509: "); i >= 0 {
-		return facts.Clean(strings.TrimRight(err[i:], `\"`))
+		err, _, _ = strings.Cut(err[i:], `"`)
+		return facts.Clean(strings.TrimRight(err, `\`))
+	}
+	if i := strings.LastIndex(err, `err="`); i >= 0 { // keys that follow the error are no reason
+		err, _, _ = strings.Cut(strings.ReplaceAll(err[i+len(`err="`):], `\"`, `'`), `"`)
 	}
 	return facts.Clean(strings.Trim(err[strings.LastIndex(err, ": ")+1:], ` \"`))
 }
@@ -98,28 +160,31 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 		Addf(&e.Missing, "the API server was not asked: %s", look.Why())
 		return ""
 	}
-	addIf(s.LeaseRead, &e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10 s", s.LeaseAge)
+	addIf(s.LeaseRead, &e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10s", s.LeaseAge)
 	url := facts.Clean(s.URL)
 	switch {
 	case s.TLSError != "":
 		Addf(&e.For, "%s: %s", url, facts.Clean(s.TLSError))
-		return "its certificate does not hold"
+		return facts.Clean(s.TLSError)
 	case !s.Reachable:
-		Addf(&e.For, "kdiag does not reach %s: %s", url, facts.Clean(s.Err))
-		return cmp.Or(facts.Clean(s.Err), "kdiag does not reach it")
+		Addf(&e.For, "kdiag cannot reach %s: %s", url, facts.Clean(s.Err))
+		return facts.Clean(s.Err)
 	case s.Status >= 500:
-		Addf(&e.For, "kdiag reaches %s, which answers %d: it is not ready", url, s.Status)
+		Addf(&e.For, "%s answers kdiag with HTTP %d: it is not ready", url, s.Status)
 		return "it is not ready"
 	}
-	Addf(&e.For, "kdiag reaches %s in %s (HTTP %d): the way is free", url, s.Took, s.Status)
-	return "the way is free, and the kubelet does not use it"
+	Addf(&e.For, "%s answers kdiag in %s (HTTP %d)", url, s.Took, s.Status)
+	if line := facts.NotReadyLine(f); line != "" {
+		Addf(&e.For, "%s", line)
+	}
+	addIf(s.NodeGone, &e.For, "it answers 404 for this node")
+	return "it answers kdiag"
 }
 
 // apiServer returns host and port of the API server, safe to paste, as the kubeconfig names it now, else as the log
-// does, which may tell of an earlier one; empty when neither does.
+// does, which may name an earlier one; empty when neither does.
 func apiServer(f *facts.Facts) (host, port string) {
-	names := []string{f.Seen.Server.Value.URL, facts.FirstExample(f, signature.APIServerFailed, signature.Unauthorized)}
-	for _, name := range names {
+	for _, name := range []string{f.Seen.Server.Value.URL, f.Log.APIFailure.Record} {
 		if m := serverInRecord.FindStringSubmatch(name); m != nil && !strings.HasPrefix(m[1], "-") {
 			return m[1], m[2]
 		}

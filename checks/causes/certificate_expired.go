@@ -70,11 +70,11 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 	if c == nil {
 		return nil
 	}
-	effect := "the API server refuses it"
+	effect := "the API server rejects it"
 	if c == serving {
 		effect = "kubectl logs, exec and metrics fail where it is verified"
 	} else if f.Agent.LeaseFresh {
-		effect = "the API server will refuse it when the connection is made anew"
+		effect = "the API server will reject it on the next connection"
 	}
 	var e checks.Evidence
 	when := choose(f.Now.Before(c.NotBefore), "is valid from "+Stamp(c.NotBefore), "expired at "+Stamp(c.NotAfter))
@@ -91,14 +91,14 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 	switch {
 	case c == serving:
 	case !n.Server.OK:
-		missing(n.Server, &e, "whether the API server refuses it")
+		missing(n.Server, &e, "whether the API server rejects it")
 	case n.Server.Value.Status == 401:
 		Addf(&e.For, "the API server answers 401 Unauthorized")
 	case f.Agent.LeaseFresh:
 		step = checks.Strong
-		Addf(&e.Against, "the node's lease was renewed %s ago: some connection still works", n.Server.Value.LeaseAge)
+		Addf(&e.Against, "the node's lease was renewed %s ago: an open connection still works", n.Server.Value.LeaseAge)
 	}
-	return newFinding(criticalIf(c == client), step, summary, e, subjects...).
+	return newFinding(criticalIf(c == client && !f.Agent.LeaseFresh), step, summary, e, subjects...).
 		advise(func(s *Steps, _ string) { adviseExpired(f, s, *c) })
 }
 
@@ -107,13 +107,13 @@ func Stamp(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC"
 
 func adviseExpired(f *facts.Facts, s *Steps, c kubelet.Certificate) {
 	s.lookIf(facts.SafePath.MatchString(c.Path), "openssl x509 -noout -subject -issuer -dates -in "+c.Path+"; date -u",
-		"Is now between the two dates?")
-	s.Look("timedatectl; chronyc tracking", "Is the clock right? A wrong clock makes a good certificate invalid.")
-	s.Look("kubectl get csr --sort-by=.metadata.creationTimestamp | tail", "Does a request wait for approval?")
-	s.Look(facts.KubeletLog(f)+" | grep -iE 'certificate|x509|csr' | tail -n 20", "How did it try to renew it?")
+		"Compare its dates with now.")
+	s.Look("timedatectl; chronyc tracking", "Check the clock: a wrong one makes a valid certificate invalid.")
+	s.Look("kubectl get csr --sort-by=.metadata.creationTimestamp | tail", "Find a request that waits for approval.")
+	s.Look(facts.KubeletLog(f)+" | grep -iE 'certificate|x509|csr' | tail -n 20", "Read why it was not renewed.")
 	if byWrongClock(f, c) {
-		s.Add(checks.TouchesNode, "chronyc makestep", "Sets the clock at once. Timers and databases see the jump.")
+		s.Add(checks.TouchesNode, "chronyc makestep", "Sets the clock at once; timers and databases see the jump.")
 		return
 	}
-	s.restartKubelet(f, "Only with a new certificate or a valid bootstrap kubeconfig: else it does not come up.")
+	s.restartKubelet(f, "Only with a new certificate or a valid bootstrap kubeconfig: else it cannot start.")
 }

@@ -3,12 +3,16 @@ package causes
 import (
 	"cmp"
 	"path"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // CgroupDriverMismatch is the code of this cause.
@@ -21,19 +25,24 @@ func CgroupDrivers(f *facts.Facts) (kubelet, runtime string, known bool) {
 	n := f.Seen
 	drivers := []string{"systemd", "cgroupfs"}
 	kubelet, runtime = n.Settings.Value.CgroupDriver, n.RuntimeDriver.Value
-	if followsRuntime(f, runtime) {
-		kubelet = runtime
-	}
-	return kubelet, runtime, n.Settings.OK && n.RuntimeDriver.OK && slices.Contains(drivers, kubelet) &&
+	whole := len(n.Settings.Value.Problems) == 0 // K3s hands the driver to its kubelet inside the process
+	known = n.Settings.OK && whole && n.RuntimeDriver.OK && slices.Contains(drivers, kubelet) &&
 		slices.Contains(drivers, runtime)
+	if follows, sure := followsRuntime(f); follows {
+		kubelet = runtime
+	} else if !sure && kubelet != runtime {
+		known = false
+	}
+	return kubelet, runtime, known
 }
 
 // kubepods returns the drivers that made the control groups of all pods, by their names: both, where the driver was
-// changed since the node booted.
+// changed since the node booted. A group without processes may be left from an earlier driver.
 func kubepods(f *facts.Facts) []string {
 	var made []string
 	for _, g := range f.Seen.PIDs.Value.Cgroups {
 		switch base := path.Base(g.Path); {
+		case g.Current == 0:
 		case base == "kubepods":
 			made = append(made, "cgroupfs")
 		case base == "kubepods.slice", strings.HasSuffix(base, "-kubepods.slice"): // the second below --cgroup-root
@@ -43,39 +52,64 @@ func kubepods(f *facts.Facts) []string {
 	return made
 }
 
-// followsRuntime reports whether the kubelet uses the runtime's driver, whatever its settings are: it is told to, or
-// it is seen to have.
-func followsRuntime(f *facts.Facts, runtime string) bool {
-	on, set := f.Seen.Settings.Value.FeatureGates["KubeletCgroupDriverFromCRI"]
+// followsRuntime reports whether the kubelet uses the runtime's driver whatever its settings are, and whether that is
+// sure. Kubernetes 1.31 and later do so with a runtime that answers RuntimeConfig, which containerd 1 does not.
+func followsRuntime(f *facts.Facts) (follows, sure bool) {
+	if runtime := facts.RuntimeOf(f); runtime.Name == "containerd" &&
+		strings.HasPrefix(strings.TrimPrefix(runtime.Version, "v"), "1.") {
+		return false, true
+	}
+	if on, set := f.Seen.Settings.Value.FeatureGates["KubeletCgroupDriverFromCRI"]; set {
+		return on, true
+	}
+	if node := f.Seen.Server.Value.Node; node != nil {
+		if minor, err := strconv.Atoi(firstOf(kubeletMinor, node.Status.NodeInfo.KubeletVersion)); err == nil {
+			return minor >= 31, true
+		}
+	}
 	made := kubepods(f)
-	return on || !set && len(made) > 0 && !slices.ContainsFunc(made,
-		func(driver string) bool { return driver != runtime })
+	own := slices.Contains(made, f.Seen.Settings.Value.CgroupDriver)
+	return len(made) > 0 && !own, own
 }
+
+var kubeletMinor = regexp.MustCompile(`^v1\.(\d+)\.`)
+
+// firstOf returns the first group of a pattern in a text; empty where it does not match.
+func firstOf(pattern *regexp.Regexp, s string) string {
+	return append(pattern.FindStringSubmatch(s), "", "")[1]
+}
+
+// mismatchFresh is how old the newest sandbox that failed for the drivers may be: the kubelet tries again about every
+// 15 s for each pod.
+const mismatchFresh = 90 * time.Second
 
 func recogniseCgroupDriverMismatch(f *facts.Facts) *Finding {
 	kubelet, runtime, known := CgroupDrivers(f)
-	if !known || kubelet == runtime || f.Target.OtherEndpoint {
+	fails := f.Log.SameRuntime && facts.Fresh(f, facts.LastOf(f, signature.CgroupDriverMismatch), mismatchFresh)
+	if f.Target.OtherEndpoint || !fails && (!known || kubelet == runtime) {
 		return nil
 	}
 	var e checks.Evidence
-	Addf(&e.For, "the kubelet's driver is %s (%s), the runtime's is %s (RuntimeConfig)", kubelet,
-		cmp.Or(facts.Clean(strings.Join(f.Seen.Settings.Value.Files, ", ")), "its flags and defaults"), runtime)
-	severity, what := checks.Critical, "no container starts"
-	if kubelet == "systemd" && f.Target.Unit != "crio" {
-		severity, what = checks.Warning, "containers run beside their pods' control groups, so pods' limits do not hold"
+	severity, what := checks.Critical, "no new pod starts"
+	if kubelet == "systemd" && f.Target.Unit != "crio" && !fails {
+		severity, what = checks.Warning, "containers run beside their pods' control groups: pods' limits do not hold"
 	}
-	step := checks.Certain
+	summary := textf("kubelet and %s use different cgroup drivers: %s", f.Target.Name, what)
+	if known && kubelet != runtime {
+		summary = textf("the kubelet's cgroup driver is %s, %s uses %s: %s", kubelet, f.Target.Name, runtime, what)
+		Addf(&e.For, "the kubelet's driver is %s (%s), the runtime's is %s", kubelet,
+			cmp.Or(facts.Clean(strings.Join(f.Seen.Settings.Value.Files, ", ")), "its flags and defaults"), runtime)
+	}
+	if fails {
+		logEvidence(f, &e, signature.CgroupDriverMismatch)
+	}
 	if made := kubepods(f); len(made) > 0 {
-		Addf(&e.For, "the control groups of all pods were made by %s", units.List(made))
-	} else {
-		step = checks.Fair
-		Addf(&e.Missing, "the name of the pods' control group: from Kubernetes 1.31 on the kubelet asks the runtime")
+		Addf(&e.For, "the control groups of the pods that run were made by %s", units.List(made))
 	}
-	summary := textf("the kubelet's cgroup driver is %s, %s uses %s: %s", kubelet, f.Target.Name, runtime, what)
-	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
-		s.Look("grep -i cgroupDriver /var/lib/kubelet/config.yaml", "What is in its file? The default is cgroupfs.")
-		s.Look(facts.CrictlCommand(f, "info")+" | grep -iE 'systemdCgroup|cgroup'", "What has the runtime configured?")
+	return newFinding(severity, checks.Certain, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
+		s.Look("grep -i cgroupDriver /var/lib/kubelet/config.yaml", "Read the kubelet's setting (default cgroupfs).")
+		s.Look(facts.CrictlCommand(f, "info")+" | grep -iE 'systemdCgroup|cgroup'", "Read the runtime's setting.")
 		s.cordon()
-		s.drain("Change the setting on an empty node, then restart the runtime, then the kubelet.")
+		s.drain("Then change one of the two, and restart the runtime and the kubelet.")
 	})
 }

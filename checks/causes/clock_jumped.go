@@ -28,24 +28,26 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	step, summary := checks.Fair, ""
 	if last != nil {
-		summary = "the clock was set or the machine slept around PLEG's trouble, last at " + facts.ClockText(f, *last)
+		summary = "the clock was set or the machine was suspended around PLEG's trouble, last at " +
+			facts.ClockText(f, *last)
 		logEvidence(f, &e, signature.ClockChanged, signature.MachineSuspended)
 	}
 	if f.Usage.ClockJumped {
 		step = checks.Certain
-		summary = textf("the wall clock went %s within %s while kdiag looked", forwards(f.Usage.ClockJump), c.Over)
+		summary = textf("the wall clock jumped %s within %s during the check", forwards(f.Usage.ClockJump), c.Over)
 		Addf(&e.For, "%s", summary)
 	}
-	addIf(f.Seen.Clock.OK && !c.Synchronised, &e.For, "no NTP client keeps the clock, as far as the kernel knows")
+	addIf(f.Seen.Clock.OK && !c.Synchronised, &e.For,
+		"clock not NTP-synchronised (false alarm possible: chrony without rtcsync)")
 	if s := f.Seen.Server.Value; s.SkewKnown && s.Skew.Abs() >= f.Limits.Node.ClockSkew {
 		Addf(&e.For, "the API server's clock is %s of this one", forwards(s.Skew))
 	}
 	missing(f.Seen.Clock, &e, "the clock itself")
 	return newFinding(checks.Warning, step, summary, e, ofNode("clock")).advise(func(s *Steps, _ string) {
-		s.Look("date -u; timedatectl", "Is the time right now, and does an NTP client keep it?")
+		s.Look("date -u; timedatectl", "Check the time, and whether NTP synchronises it.")
 		s.Look("journalctl --no-pager --since -1h | grep -E 'Time has been changed|clock was stepped|time jump|PM: "+
-			"suspend|time reset'", "Who moved it, when, and by how much?")
-		s.Look("chronyc tracking || timedatectl timesync-status", "How far is it off, as the NTP client measures it?")
+			"suspend|time reset'", "Find out what moved it, when, and by how much.")
+		s.Look("chronyc tracking || timedatectl timesync-status", "Read how far it is off.")
 	})
 }
 

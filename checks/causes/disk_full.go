@@ -18,6 +18,9 @@ var loggedDiskFull = exhausted(0.75, "A file system that the runtime or the kube
 	signature.DiskFull)
 
 func recogniseDiskFull(f *facts.Facts) *Finding {
+	if len(f.Disk.Short)+len(f.Disk.ShortInodes) == 0 {
+		return pressed(f, "DiskPressure")
+	}
 	return shortOf(f, "space", f.Disk.Short, func(s *Steps, folder string) {
 		s.Look("ionice -c3 du -xh --max-depth=3 "+folder+" | sort -h | tail -n 20", "Find what takes the space (slow).")
 		s.Look("ls -l /proc/[0-9]*/fd 2>/dev/null | grep -F '(deleted)' | head -n 20",

@@ -200,13 +200,13 @@ func isHanging(o facts.Outcome) bool { return o == facts.Hung }
 
 func isFailing(o facts.Outcome) bool { return o == facts.Failed }
 
-// logEvidence adds the first record of each signature, and reports whether there is one.
+// logEvidence adds the newest record of each signature, and reports whether there is one.
 func logEvidence(f *facts.Facts, e *checks.Evidence, codes ...string) bool {
 	found := false
 	for _, code := range codes {
 		if c := facts.Logged(f, code); c != nil && !f.Target.Simulated {
 			found = true
-			Addf(&e.For, "the log, %s: %s", units.Times(int(min(c.Count, 1<<31))), facts.Quote(f, c.Example))
+			Addf(&e.For, "the log, %s: %s", units.Times(int(min(c.Count, 1<<31))), facts.Quote(f, c.Newest()))
 		}
 	}
 	return found

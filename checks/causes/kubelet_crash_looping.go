@@ -2,8 +2,10 @@ package causes
 
 import (
 	"cmp"
+	"net"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -36,7 +38,7 @@ func restartsByUnit(f *facts.Facts) facts.Restarts {
 func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 	r, within := f.Log.Restarts, "in the last "+units.Duration(f.Log.Window)
 	if r.Count < facts.LoopRestarts {
-		r, within = restartsByUnit(f), "since somebody started its unit"
+		r, within = restartsByUnit(f), "since its unit was started"
 	}
 	if r.Count < facts.LoopRestarts || f.Target.Simulated {
 		return nil
@@ -62,45 +64,56 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 			Addf(&e.Against, "%v has been running for %s", p, a)
 		}
 	}
-	if ready := facts.Logged(f, signature.NodeReady); severity == checks.Critical && ready != nil &&
-		ready.First != nil && r.Last != nil && ready.First.After(*r.Last) {
+	if severity == checks.Critical && r.Last != nil && facts.ReadySince(f, *r.Last) {
 		severity = checks.Warning
-		Addf(&e.Against, "the node became ready at %s, after the last restart", facts.ClockText(f, *ready.First))
+		Addf(&e.Against, "the node became ready after the last restart")
 	}
 	addGaps(f, &e, gapHost)
 	summary := textf("the kubelet was restarted %s %s%s: %s", units.Times(r.Count), within, when,
-		cmp.Or(why, "why is not in the log"))
+		cmp.Or(why, "the log has no reason"))
 	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
 		unit := f.Target.KubeletUnit
-		s.Look("systemctl status --no-pager "+unit, "Is it up at this moment, since when, and how did it end last?")
+		s.Look("systemctl status --no-pager "+unit, "Check whether it is up, since when, and how it ended.")
 		s.Look(facts.KubeletLog(f)+" | grep -E ' [EF][0-9]{4} |atchdog|process exited' | tail -n 50",
-			"The first error of each life is the cause.")
-		s.Look("kdiag journal --since -1h", "Starts, ends and what happened between them, as a timeline.")
+			"Read the first error after each start: that is the cause.")
+		s.Look("kdiag journal --since -1h", "Show starts and exits as a timeline.")
 		if f.Log.Watchdog {
-			s.Look(facts.KdiagCommand(f, "pleg --deep"), "Its loop waits for a call to the runtime: which one hangs?")
+			s.Look(facts.KdiagCommand(f, "pleg --deep"), "Find the runtime call that its loop waits for.")
 			return
 		}
-		s.Add(checks.TouchesKubelet, "systemctl reset-failed "+unit+"; systemctl start "+unit, "Only after the repair.")
+		s.Add(checks.TouchesKubelet, "systemctl reset-failed "+unit+"; systemctl start "+unit, "After the repair.")
 	})
 }
 
-// whatEndsKubelet adds what is known of the kubelet's ends and returns the best of it, empty for nothing.
+// whatEndsKubelet adds what is known of the kubelet's exits and returns the newest of it, empty for nothing.
 func whatEndsKubelet(f *facts.Facts, e *checks.Evidence) string {
-	var why []string
+	best, last := "", time.Time{}
+	add := func(text string, codes ...string) {
+		e.For = append(e.For, text)
+		if at := facts.LastOf(f, codes...); best == "" || at != nil && at.After(last) {
+			best = text
+			last = *cmp.Or(at, &last)
+		}
+	}
 	if oomHits(f, facts.RoleKubelet) {
-		why = append(why, "the kernel killed it for want of memory")
+		add("the OOM killer killed it", signature.OOMKill, signature.UnitOOMKilled)
 	}
 	if f.Log.Watchdog {
-		why = append(why, "systemd's watchdog killed it, because its loop stood still")
+		add("systemd's watchdog killed it, because its sync loop stood still", signature.WatchdogTimeout)
 	}
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
-		why = append(why, "it ends itself with: "+facts.Quote(f, fatalText(c.Example)))
+		text := "it exits with: " + facts.Quote(f, fatalText(c.Newest()))
+		for _, h := range f.Seen.Health.Value.Holders {
+			if _, port, _ := net.SplitHostPort(h.Address); strings.Contains(c.Newest(), ":"+port+": bind: ") {
+				text += "; " + facts.Clean(h.String())
+			}
+		}
+		add(text, signature.KubeletFatal)
 	}
-	if u := f.Agent.Unit; len(why) == 0 && u != nil && u.Result != "" && u.Result != "success" {
-		why = append(why, "systemd's result is "+facts.Clean(u.Result))
+	if u := f.Agent.Unit; best == "" && u != nil && u.Result != "" && u.Result != "success" {
+		add("systemd's result is " + facts.Clean(u.Result))
 	}
-	e.For = append(e.For, why...)
-	return append(why, "")[0]
+	return best
 }
 
 // fatalText is the part of a fatal record that holds the error: after its header, without the kubelet's own frame

@@ -2,7 +2,7 @@ package causes
 
 import (
 	"cmp"
-	"time"
+	"strconv"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -25,10 +25,10 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	u := f.Agent.Unit
 	unit := UnitDown(u) && !f.Agent.Runs && (u.Active == "failed" || u.Enabled == "enabled" || f.Agent.IsNode)
 	if !unit && !f.Agent.Gone {
-		return nil
+		return recogniseKubeletImpaired(f)
 	}
 	var e checks.Evidence
-	step, summary := checks.Strong, "no kubelet is among the processes of this host, which was set up as a node"
+	step, summary := checks.Strong, "no kubelet runs on this host, which was set up as a node"
 	if unit {
 		step, summary = checks.Certain, unitSummary(f, u)
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
@@ -40,11 +40,11 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	if p := f.Seen.Health.Value.Ping; p != nil && p.Err != "" {
 		Addf(&e.For, "%s: %s", facts.Clean(p.URL), facts.Clean(p.Err))
 	} else if p != nil && p.Status == 200 {
-		Addf(&e.Against, "%s answers: another kubelet, or something else, listens there", facts.Clean(p.URL))
+		Addf(&e.Against, "%s answers: another kubelet may listen there", facts.Clean(p.URL))
 	}
-	addIf(f.Agent.NotSeen, &e.For, "no kubelet is among the processes of this host")
+	addIf(f.Agent.NotSeen, &e.For, "no kubelet process runs on this host")
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
-		Addf(&e.For, "its last error in the log: %s", facts.Quote(f, fatalText(c.Example)))
+		Addf(&e.For, "its last error in the log: %s", facts.Quote(f, fatalText(c.Newest())))
 	}
 	addGaps(f, &e, gapHost, gapJournal)
 	subject := *facts.KubeletSubject(f)
@@ -53,20 +53,48 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	}
 	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
 		if u == nil && f.Seen.Systemd.Value.Answered {
-			s.Look("systemctl list-unit-files --no-pager | grep -iE 'kube|k3s|rke2|k0s'", "What starts it here?")
+			s.Look("systemctl list-unit-files --no-pager | grep -iE 'kube|k3s|rke2|k0s'", "Find its unit.")
 			return
 		}
 		unit := f.Target.KubeletUnit
-		s.Look("systemctl status --no-pager "+unit, "Is it down at this moment, since when, and how did it end?")
-		s.Look("journalctl --no-pager -n 100 -u "+unit, "Repair what the last records name before it is started again.")
+		s.Look("systemctl status --no-pager "+unit, "Check that it is down, since when, and how it ended.")
+		s.Look("journalctl --no-pager -n 100 -u "+unit, "Read its last error, and repair that first.")
 		if f.Seen.SilentMount() {
-			s.Look("kdiag explain FilesystemHung", "Free the mount first: a kubelet that starts may wait for it.")
+			s.Look("kdiag explain FilesystemHung", "Free the mount first: a starting kubelet may hang on it.")
 			return
 		}
 		first := choose(u != nil && u.Load == "masked", "unmask ", "reset-failed ")
 		s.Add(checks.TouchesKubelet, "systemctl "+first+unit+"; systemctl start "+unit,
-			"Starts it. Containers are kept; what ended it will end it again unless it is repaired.")
+			"Starts it; containers go on. It fails again unless the error is repaired.")
 	})
+}
+
+// recogniseKubeletImpaired is for a kubelet that runs and would not start again, or has lost its health port.
+func recogniseKubeletImpaired(f *facts.Facts) *Finding {
+	var e checks.Evidence
+	k, stranger := f.Seen.Settings.Value, f.Agent.HealthHolder
+	switch {
+	case k.KubeconfigGone:
+		summary := textf("the kubelet runs, but its kubeconfig %s is missing: it cannot start again",
+			facts.Clean(k.Kubeconfig))
+		Addf(&e.For, "%s does not exist, and there is no kubeconfig to bootstrap from", facts.Clean(k.Kubeconfig))
+		return newFinding(checks.Warning, checks.Certain, summary, e, *facts.KubeletSubject(f)).
+			advise(func(s *Steps, _ string) {
+				s.Look("ls -l "+choose(facts.SafePath.MatchString(k.Kubeconfig), k.Kubeconfig, "/etc/kubernetes"),
+					"Check that the file is missing, and find out who removed it.")
+				s.Look("ls -l /var/lib/kubelet/pki", "Check the client certificate, for a new kubeconfig.")
+			})
+	case stranger != nil:
+		summary := facts.Clean(stranger.String()) + ": the kubelet's health cannot be asked"
+		e.Against = []string{"the kubelet itself runs, and does not need the port"}
+		who := checks.Subject{Kind: "Process", ID: strconv.Itoa(stranger.PID), Name: stranger.Name}
+		return newFinding(checks.Warning, checks.Certain, summary, e, who).advise(func(s *Steps, _ string) {
+			s.lookIf(stranger.PID > 1, textf("ps -o pid,ppid,user,lstart,comm -p %d", stranger.PID),
+				"Find out who started it.")
+			s.restartKubelet(f, "Only when the port is free: then the kubelet listens there again.")
+		})
+	}
+	return nil
 }
 
 // unitSummary is a sentence for a unit that is down.
@@ -74,11 +102,11 @@ func unitSummary(f *facts.Facts, u *host.Unit) string {
 	name, since := facts.Clean(u.Name), stateSince(f, u)
 	switch {
 	case u.Load == "masked":
-		return name + " is masked: no kubelet runs, and none can be started"
+		return name + " is masked: no kubelet runs, and none can start"
 	case u.Active == "failed":
 		return textf("%s has failed%s (%s): no kubelet runs", name, since, cmp.Or(facts.Clean(u.Result), "no reason"))
 	}
-	return textf("%s is stopped%s: no kubelet runs, and nobody starts it", name, since)
+	return textf("%s is stopped%s: no kubelet runs", name, since)
 }
 
 // UnitLine is what systemd knows of a unit: kubelet.service is failed (failed, exit-code) since 02:51:10.
@@ -99,12 +127,8 @@ func UnitLine(f *facts.Facts, u *host.Unit) string {
 
 // stateSince dates the state of a unit; empty when systemd does not.
 func stateSince(f *facts.Facts, u *host.Unit) string {
-	switch age := f.Now.Sub(u.Since); {
-	case u.Since.IsZero() || age < 0:
+	if u.Since.IsZero() || f.Now.Before(u.Since) {
 		return ""
-	case age < 12*time.Hour:
-		return " since " + facts.ClockText(f, u.Since)
-	default:
-		return " since " + u.Since.In(f.Now.Location()).Format(time.DateTime)
 	}
+	return " since " + facts.MomentText(f, u.Since)
 }

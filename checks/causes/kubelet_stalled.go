@@ -18,7 +18,7 @@ var kubeletStalled = cause(KubeletStalled, recogniseKubeletStalled, loggedKubele
 // ServerWaitsLine describes a server of the kubelet that hangs while its ping answers.
 func ServerWaitsLine(f *facts.Facts) string {
 	a := f.Seen.Health.Value.SyncLoop
-	return textf("%s did not answer in %s, and the ping did: the API server may be slow", facts.Clean(a.URL), a.Took)
+	return textf("%s: no reply in %s, though the ping answers: the API server may be slow", facts.Clean(a.URL), a.Took)
 }
 
 func recogniseKubeletStalled(f *facts.Facts) *Finding {
@@ -31,14 +31,14 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	switch p, late := f.Agent.Stopped, f.Agent.NeverCameUp; {
 	case p != nil:
 		step = checks.Certain
-		summary = textf("%v is %s: the kubelet does nothing until it is continued", *p, p.StateWord())
+		summary = textf("%v is %s: the kubelet does nothing until it is resumed", *p, p.StateWord())
 	case late != nil:
-		summary = textf("%v has never come up in %s: nothing listens on its health port", *late, facts.AgeOf(f, *late))
+		summary = textf("%v has not come up in %s: nothing listens on its health port", *late, facts.AgeOf(f, *late))
 		Addf(&e.For, "%s: %s", facts.Clean(ping.URL), facts.Clean(ping.Err))
 		Addf(&e.Missing, "whether its port is another one: %s", facts.Clean(f.Seen.Settings.Value.HealthzAddress))
 	case ping != nil && ping.Hung && f.Agent.Runs:
-		summary = "the kubelet accepts connections on its health port and does not answer the ping"
-		Addf(&e.For, "%s did not answer in %s; any process that runs does", facts.Clean(ping.URL), ping.Took)
+		summary = "the kubelet accepts connections on its health port but never replies"
+		Addf(&e.For, "%s: no reply in %s", facts.Clean(ping.URL), ping.Took)
 	case !f.Pattern.Well:
 		return nil // then it waits for the runtime, as it must
 	case f.Agent.LoopStands:
@@ -46,7 +46,7 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 		summary = "the kubelet's sync loop stands still, and the runtime answers everything"
 	case f.Agent.PLEGKnown && age > f.Calls.Threshold && !moves:
 		if age < f.Calls.Threshold+2*f.Calls.KubeletTimeout {
-			step = checks.Fair // two calls that hung and have come back meanwhile look the same
+			step = checks.Fair // two calls that hung and have ended meanwhile look the same
 		}
 		summary = textf("the kubelet's last good relist began %s ago, and the runtime answers everything", age)
 	default:
@@ -55,15 +55,16 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	standstillEvidence(f, &e)
 	return newFinding(checks.Critical, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, root string) {
 		if p := f.Agent.Stopped; p != nil && p.PID > 1 {
-			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Does a debugger hold it?")
-			s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), "The kubelet goes on; nothing is lost.")
+			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID),
+				"Check whether a debugger holds it; find out who stopped it.")
+			s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), "Resume it (harmless).")
 			return
 		}
 		s.lookRelist()
 		s.lookBlocked()
-		s.Look(facts.KubeletLog(f)+" | tail -n 50", "What did it do last?")
+		s.Look(facts.KubeletLog(f)+" | tail -n 50", "Read what it did last.")
 		if root == "" && !f.Seen.SilentMount() {
-			s.restartKubelet(f, "Containers go on running.")
+			s.restartKubelet(f, "Running containers go on.")
 		}
 	})
 }
@@ -73,13 +74,13 @@ func standstillEvidence(f *facts.Facts, e *checks.Evidence) {
 	h := f.Seen.Health.Value
 	switch a := h.SyncLoop; {
 	case f.Agent.LoopStands:
-		Addf(&e.For, "%s answers %d: the loop has stood for five minutes or more", facts.Clean(a.URL), a.Status)
+		Addf(&e.For, "%s answers HTTP %d: the sync loop has not run for 5m or more", facts.Clean(a.URL), a.Status)
 	case a != nil && a.Status == 200:
-		Addf(&e.Against, "%s answers that the loop is at work", facts.Clean(a.URL))
+		Addf(&e.Against, "%s answers 200: the sync loop runs", facts.Clean(a.URL))
 	case f.Agent.ServerWaits:
 		Addf(&e.Missing, "whether the loop runs: %s", ServerWaitsLine(f))
 	case a != nil && a.Hung:
-		Addf(&e.For, "%s did not answer in %s", facts.Clean(a.URL), a.Took)
+		Addf(&e.For, "%s: no reply in %s", facts.Clean(a.URL), a.Took)
 	case h.Missing != "":
 		Addf(&e.Missing, "port 10250 was not asked: %s", facts.Clean(h.Missing))
 	}

@@ -67,10 +67,10 @@ func fromLog(f *facts.Facts, lines *[]string, signs ...logSign) bool {
 		}
 		switch i, goesOn := facts.Ongoing(f, window, s.code); {
 		case s.now && goesOn:
-			Addf(lines, "%s %s: %s", s.text, facts.SinceText(f, i.From), facts.Quote(f, c.Example))
+			Addf(lines, "%s %s: %s", s.text, facts.SinceText(f, i.From), facts.Quote(f, c.Newest()))
 		case !s.now && c.Last != nil:
 			text := s.text + ", last at " + facts.ClockText(f, *c.Last) + Often(c.Count)
-			Addf(lines, "%s: %s", text, facts.Quote(f, c.Example))
+			Addf(lines, "%s: %s", text, facts.Quote(f, c.Newest()))
 		default:
 			continue
 		}

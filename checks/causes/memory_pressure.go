@@ -14,7 +14,7 @@ var memoryPressure = cause(MemoryPressure, recogniseMemoryPressure, nil, "host.m
 
 func recogniseMemoryPressure(f *facts.Facts) *Finding {
 	if !f.Pressure.MemoryShort {
-		return nil
+		return pressed(f, "MemoryPressure")
 	}
 	var e checks.Evidence
 	step := memoryEvidence(f, &e)
@@ -25,26 +25,65 @@ func recogniseMemoryPressure(f *facts.Facts) *Finding {
 	logEvidence(f, &e, signature.OOMInvoked)
 	m := f.Seen.Memory.Value
 	summary := "the node is short of memory: " + units.Size(m.Available) + " of " + units.Size(m.Total) + " available"
+	if least, written := facts.EvictionBelow(f, "memory.available", m.Total); m.Available < least {
+		summary += ", less than the kubelet's eviction threshold of " + written
+	}
+	summary += evictions(f)
 	if step == checks.Fair {
-		summary = "something thrashes for want of memory, most likely a container at its own limit"
+		summary = "tasks stall on memory, most likely of a container at its limit"
 		step = choose(len(consumers) > 0, checks.Strong, checks.Fair)
 	}
 	c := newFinding(f.Pressure.MemorySeverity, step, summary+ofCulprit(consumers), e, ofNode("memory"))
 	return c.blame(consumers).advise(func(s *Steps, _ string) {
-		s.Look("grep . /proc/pressure/memory; free -m", "Does it go on? Look at available, not at free.")
-		addConsumers(f, s, consumers, "Frees its memory. Its replacement may take as much without another limit.")
+		s.Look("grep . /proc/pressure/memory; free -m", "Check whether it lasts. Read available, not free.")
+		addConsumers(f, s, consumers, "Frees its memory. Its replacement may use as much without a lower limit.")
 		m := f.Seen.Memory.Value
 		if isMuchMemory(f, m.Shmem) {
-			s.Look("df -t tmpfs --output=used,target | sort -rn | head -n 10", "Which tmpfs? Its path has the UID.")
+			s.Look("df -t tmpfs --output=used,target | sort -rn | head -n 10", "Find the tmpfs: its path has the UID.")
 		}
-		s.lookIf(isMuchMemory(f, m.SlabUnreclaimable), "slabtop -o -s c | head -n 20", "What does the kernel hold?")
+		s.lookIf(isMuchMemory(f, m.SlabUnreclaimable), "slabtop -o -s c | head -n 20", "Find what the kernel holds.")
 		if !shown(consumers) {
-			s.Look("ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Who holds most of it?")
-			s.Look(facts.CrictlCommand(f, "stats"), "Which containers hold it? It may take long.")
+			s.Look("ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "Find the largest processes.")
+			s.Look(facts.CrictlCommand(f, "stats"), "Find the largest containers. May take long.")
 		}
 		if f.Pressure.MemoryLow {
 			s.cordon()
 		}
+	})
+}
+
+// evictions is the end of a sentence: how many pods the kubelet has evicted in the window, for any shortage; empty
+// where its log has no eviction.
+func evictions(f *facts.Facts) string {
+	c := facts.Logged(f, signature.EvictionPressure)
+	if c == nil || c.Last == nil {
+		return ""
+	}
+	pods := 0
+	for _, s := range c.Subjects {
+		pods += choose(s.Kind == "Pod", 1, 0)
+	}
+	if pods == 0 {
+		return "; the kubelet evicts pods, last at " + facts.ClockText(f, *c.Last)
+	}
+	return textf("; %s evicted, last at %s", units.Count(pods, "pod"), facts.ClockText(f, *c.Last))
+}
+
+// pressed is the finding for a pressure that the kubelet posts and kdiag does not measure: the kubelet keeps it for
+// some minutes after the shortage (evictionPressureTransitionPeriod, 5m by default).
+func pressed(f *facts.Facts, kind string) *Finding {
+	line := facts.PressureLine(f, kind)
+	if line == "" {
+		return nil
+	}
+	var e checks.Evidence
+	Addf(&e.For, "the Node object: %s", line)
+	Addf(&e.Against, "kdiag measures no shortage now: the kubelet keeps the condition for 5m after one")
+	summary := textf("%s is True since %s: the kubelet evicts pods, and none is scheduled here", kind,
+		facts.MomentText(f, f.Seen.Server.Value.Node.Condition(kind).LastTransitionTime))
+	return newFinding(checks.Warning, checks.Certain, summary, e, ofNode(kind)).advise(func(s *Steps, _ string) {
+		s.Look(`kubectl describe node "$(hostname)"`, "Read the conditions, the taints and the last events.")
+		s.Look(facts.KubeletLog(f)+" | grep -i 'eviction manager'", "Read which signal crossed its threshold.")
 	})
 }
 
@@ -57,7 +96,7 @@ func memoryEvidence(f *facts.Facts, e *checks.Evidence) float64 {
 		if !f.Pressure.MemoryLow {
 			line, step = &e.Against, checks.Fair
 		}
-		Addf(line, "%s are available", units.Percent(facts.Share(m.Available, m.Total)))
+		Addf(line, "%s available", units.Percent(facts.Share(m.Available, m.Total)))
 		if least, written := facts.EvictionBelow(f, "memory.available", m.Total); m.Available < least {
 			Addf(&e.For, "below the kubelet's memory.available<%s, at which it evicts pods", written)
 		}
@@ -66,10 +105,10 @@ func memoryEvidence(f *facts.Facts, e *checks.Evidence) float64 {
 	case p == nil:
 		missing(f.Seen.Pressure, e, "pressure of memory (/proc/pressure/memory)")
 	case p.Full.Avg10 >= f.Limits.Node.MemoryFull:
-		Addf(&e.For, "nothing ran for want of memory in %s (PSI memory full)", facts.PressureText(p.Full))
+		Addf(&e.For, "all tasks stalled on memory in %s (PSI memory full)", facts.PressureText(p.Full))
 		step = choose(f.Pressure.MemoryLow, checks.Certain, step)
 	case p.Some.Avg10 < 1:
-		Addf(&e.Against, "hardly anything waits for memory: %s (PSI memory some)", facts.PressureText(p.Some))
+		Addf(&e.Against, "few tasks wait for memory: %s (PSI memory some)", facts.PressureText(p.Some))
 	}
 	addIf(isMuchMemory(f, m.SlabUnreclaimable), &e.For, "the kernel itself holds %s", units.Size(m.SlabUnreclaimable))
 	addIf(isMuchMemory(f, m.Shmem), &e.For, "%s are tmpfs or shared memory (Shmem)", units.Size(m.Shmem))
@@ -88,7 +127,7 @@ func memoryConsumers(f *facts.Facts) []consumer {
 	if !f.Pressure.MemoryLow {
 		for _, g := range seen.Stalled {
 			if g.Full.Avg10 >= f.Limits.Node.MemoryFull {
-				has := "waits for memory: nothing ran in it in " + facts.PressureText(g.Full)
+				has := "waits for memory: all its tasks stalled in " + facts.PressureText(g.Full)
 				out = append(out, groupConsumer(f, g.Path, g.Dir, g.Owner, 1, has,
 					"(cd '%s' && grep -s . memory.pressure memory.events memory.max */memory.max)"))
 			}

@@ -21,7 +21,7 @@ var loggedPIDsExhausted = fromRecords(hostTier, 0.75, "New processes or threads 
 func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	limits := f.Usage.PIDs
 	if len(limits) == 0 {
-		return nil
+		return pressed(f, "PIDPressure")
 	}
 	main := limits[0]
 	var e checks.Evidence
@@ -41,7 +41,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	consumers := pidConsumers(f, main)
 	addConsumed(&e, consumers)
 	// others may be at theirs
-	if l := facts.Logged(f, signature.ForkRejected); l != nil && strings.Contains(l.Example, main.Group.Path) {
+	if l := facts.Logged(f, signature.ForkRejected); l != nil && strings.Contains(l.Newest(), main.Group.Path) {
 		logEvidence(f, &e, signature.ForkRejected)
 	}
 	logEvidence(f, &e, signature.ForkFailed)

@@ -17,7 +17,8 @@ var plegUnhealthy = cause(PLEGUnhealthy, recognisePLEGUnhealthy, nil, "journal.p
 
 func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	all := f.Log.Incidents
-	if len(all) == 0 || f.Target.Simulated || f.Target.OtherEndpoint && !f.Target.WrongSocket {
+	if len(all) == 0 || f.Target.Simulated || f.Target.OtherEndpoint && !f.Target.WrongSocket ||
+		facts.PLEGRecovered(f) != "" {
 		return nil // who names another socket than the kubelet's asks about that socket
 	}
 	var e checks.Evidence
@@ -32,17 +33,17 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 		summary = "PLEG was unhealthy from " + facts.ClockText(f, *last.Start) + " to " + facts.ClockText(f, *last.End)
 	}
 	over := severity == checks.Warning
-	addIf(over && last.Recovered, &e.Against, "its loop is at work again")
+	addIf(over && last.Recovered, &e.Against, "the sync loop runs again")
 	if over && !last.Recovered {
 		step = checks.Strong
 		Addf(&e.Missing, "whether it recovered: the log has nothing of it after %s", facts.ClockText(f, *last.End))
 	}
 	e.For = append(e.For, facts.PLEGLine(f))
 	for _, k := range top(last.Culprits) {
-		Addf(&e.For, "failing calls of that time name %s%s", culpritLabel(k), Often(int64(k.Records)))
+		Addf(&e.For, "failed calls of that time name %s%s", culpritLabel(k), Often(int64(k.Records)))
 	}
 	addIf(f.Log.SameRuntime && f.Calls.Connected && f.Calls.BothLists, &e.For,
-		"the runtime answers kdiag: the trouble is in the kubelet, or over")
+		"the runtime answers kdiag: the fault is in the kubelet, or over")
 	addGaps(f, &e, gapSweep)
 	subjects := []checks.Subject{*facts.KubeletSubject(f)}
 	for _, k := range last.Culprits {
@@ -60,11 +61,11 @@ func plegNowSummary(f *facts.Facts, now journal.Episode) string {
 	_, fails := facts.Ongoing(f, f.Log.RetryPause, signature.RelistFailed)
 	switch {
 	case fails:
-		return line + ": the kubelet's lists fail, though the runtime answers now"
+		return line + ": the kubelet's relists fail, and the runtime answers kdiag"
 	case len(now.Stalls) > 1:
-		return line + ": relists finish, but too late"
+		return line + ": relists end, each too late"
 	case now.Anchor != nil:
-		return line + ": the last good relist began at " + facts.ClockText(f, *now.Anchor) + ", and none has come since"
+		return line + ": no good relist since " + facts.ClockText(f, *now.Anchor)
 	}
 	return line
 }
@@ -81,15 +82,15 @@ func culpritLabel(k journal.Culprit) string {
 }
 
 func advisePLEGUnhealthy(f *facts.Facts, s *Steps, now bool) {
-	s.Look("kdiag journal --since -1h", "The episodes, and what runtime and kernel logged at the time.")
+	s.Look("kdiag journal --since -1h", "Show the incidents, with what runtime and kernel logged.")
 	s.Look(facts.KubeletLog(f)+" | grep -E 'PLEG|Unable to retrieve|DeadlineExceeded'",
-		"Which calls fail, and which ids do they name? One id that returns is the culprit.")
-	s.Look(facts.KdiagCommand(f, "relist --count 60"), "Are single relists slow, or does one call hang now and then?")
+		"Find the calls that fail; an ID that they repeat is the culprit.")
+	s.Look(facts.KdiagCommand(f, "relist --count 60"), "Find out whether relists are slow, or single calls hang.")
 	AddPressure(f, s)
 	if now {
 		s.lookRelist()
 		s.lookBlocked()
-		s.restartKubelet(f, "Only if the runtime answers everything, PLEG stays unhealthy and no mount hangs.")
+		s.restartKubelet(f, "Only if the runtime answers, PLEG stays unhealthy and no mount hangs.")
 	}
 	s.cordon()
 }

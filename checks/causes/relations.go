@@ -34,7 +34,7 @@ var relations = []relation{
 	// Where single entries are large, fewer containers do not help.
 	root(TooManyExited, func(f *facts.Facts) bool { return !f.Lists.LargeEntries }, ListTooLarge),
 	root(TooManyExited, mostAreDead, RelistOverloaded),
-	root(KubeletDown, serverNotAway, APIServerUnreachable),
+	root(KubeletDown, both(serverNotAway, func(f *facts.Facts) bool { return !f.Agent.Runs }), APIServerUnreachable),
 	root(KubeletCrashLooping, systemdGaveUp, KubeletDown),
 	root(KubeletCrashLooping, reachedBetweenLives, APIServerUnreachable),
 	root(KubeletStalled, endedByWatchdog, KubeletCrashLooping),
@@ -333,7 +333,7 @@ func clientIsInvalid(f *facts.Facts) bool {
 // endsByCredentials holds when the kubelet's last error is about its credentials.
 func endsByCredentials(f *facts.Facts) bool {
 	c := facts.Logged(f, signature.KubeletFatal)
-	return clientIsInvalid(f) && c != nil && facts.ContainsAny(c.Example, []string{"bootstrap", "certificate", "x509"})
+	return clientIsInvalid(f) && c != nil && facts.ContainsAny(c.Newest(), []string{"bootstrap", "certificate", "x509"})
 }
 
 // serverNotAway excludes an API server that kdiag does not reach either: that has another reason.
@@ -362,7 +362,8 @@ func serverCertificateRefused(f *facts.Facts) bool {
 
 // onPurpose holds where a person or a program made a cause so.
 var onPurpose = map[string]condition{
-	KubeletDown:    func(f *facts.Facts) bool { return stoppedInOrder(f.Agent.Unit) },
+	// One that runs is only impaired, and no cause here explains that.
+	KubeletDown:    func(f *facts.Facts) bool { return f.Agent.Runs || stoppedInOrder(f.Agent.Unit) },
 	KubeletStalled: func(f *facts.Facts) bool { return f.Agent.Stopped != nil },
 	RuntimeDown:    func(f *facts.Facts) bool { return stoppedInOrder(f.Target.RuntimeUnit) },
 	RuntimeHung: func(f *facts.Facts) bool {
@@ -377,9 +378,9 @@ func stoppedInOrder(u *host.Unit) bool {
 
 // hidden are the causes beside which another is not reported.
 var hidden = map[string][]Root{PLEGUnhealthy: slices.Concat(
-	beside(false, sameRuntime, RuntimeSlow, RelistOverloaded, KubeletDown, KubeletStalled),
-	beside(true, sameRuntime, RuntimeDown, RuntimeHung, RuntimeUnsupported, ListHang, RuntimeNotReady, InspectHang,
-		KernelHung),
+	beside(false, sameRuntime, RuntimeSlow, RelistOverloaded, KubeletStalled),
+	beside(true, sameRuntime, KubeletDown, RuntimeDown, RuntimeHung, RuntimeUnsupported, ListHang, RuntimeNotReady,
+		InspectHang, KernelHung),
 	beside(false, killedBeforePLEG, OOMKilled),
 	beside(true, kubeletCannotList, ListTooLarge),
 )}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/plegbench"
@@ -86,11 +87,12 @@ type Pattern struct {
 
 // Log is what the logs of the node hold.
 type Log struct {
-	APIOutage Interval // the time for which the kubelet has not reached the API server
-	APIOut    bool
-	At        time.Time // the moment up to which the journal was read
-	From      time.Time // the moment from which on the journal was read
-	HungTasks []LogTask // the tasks that the kernel reports as hung, and that may hang still
+	APIFailure APIFailure // how the kubelet's calls to the API server fail
+	APIOutage  Interval   // the time for which the kubelet has not reached the API server
+	APIOut     bool
+	At         time.Time // the moment up to which the journal was read
+	From       time.Time // the moment from which on the journal was read
+	HungTasks  []LogTask // the tasks that the kernel reports as hung, and that may hang still
 	// the episodes of the journal in which PLEG was unhealthy and whose time is known
 	Incidents        []journal.Episode
 	KubeletElsewhere string   // why the kubelet's silence in what was read means nothing: it logs elsewhere
@@ -117,15 +119,16 @@ type Log struct {
 
 // Agent is the state of the kubelet.
 type Agent struct {
-	APIQuiet      bool // the kubelet's log would show that the API server is not reached, and does not
-	Gone          bool // a node has no kubelet, where no service manager knows its unit
-	HealthRefused bool // nothing listens on the kubelet's health port
-	IsNode        bool // a kubelet was set up on this host
-	LeaseFresh    bool // the kubelet has renewed the node's lease a moment ago
-	LeaseStale    bool // the node's lease is older than the control plane waits for it
-	LoopStands    bool // by the kubelet itself its loop stands still
-	Minor         int  // the kubelet's minor version, 36 of 1.36; 0 when it is not known
-	NetworkReady  bool // by the runtime the network is ready
+	APIQuiet      bool            // the kubelet's log would show that the API server is not reached, and does not
+	Gone          bool            // a node has no kubelet, where no service manager knows its unit
+	HealthHolder  *kubelet.Holder // the process that listens on the health port of a kubelet that runs, and is not it
+	HealthRefused bool            // nothing listens on the kubelet's health port
+	IsNode        bool            // a kubelet was set up on this host
+	LeaseFresh    bool            // the kubelet has renewed the node's lease a moment ago
+	LeaseStale    bool            // the node's lease is older than the control plane waits for it
+	LoopStands    bool            // by the kubelet itself its loop stands still
+	Minor         int             // the kubelet's minor version, 36 of 1.36; 0 when it is not known
+	NetworkReady  bool            // by the runtime the network is ready
 	// the kubelet's process when it has been running for long and nothing listens on its health port
 	NeverCameUp *host.Process
 	NotSeen     bool          // the processes of the host were read and no kubelet is among them

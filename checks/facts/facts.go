@@ -78,6 +78,7 @@ func New(in *Input) *Facts {
 	derivePattern(f)
 	deriveLog(f)
 	deriveAgent(f)
+	f.Log.APIFailure = apiFailure(f)
 	f.Log.APIOutage, f.Log.APIOut = apiOutage(f)
 	f.Log.KubeletElsewhere = kubeletElsewhere(f)
 	f.Agent.APIQuiet = apiQuiet(f)
@@ -106,7 +107,6 @@ func deriveLog(f *Facts) {
 	f.Log.NodeVictims = nodeVictims(f)
 	f.Log.OOMBeforePLEG = oomBeforePLEG(f)
 	f.Log.OOMMended = oomMended(f)
-	f.Log.PLEGNow = plegNow(f)
 	f.Log.Named = namedByKubelet(f)
 	f.Log.Watchdog = len(UnitsOf(f, signature.WatchdogTimeout, RoleKubelet)) > 0
 	f.Log.Restarts = kubeletRestarts(f)

@@ -10,9 +10,12 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// LeaseGrace is how long the control plane waits for a sign of the kubelet before it calls the node Unknown: 40 s up to
-// Kubernetes 1.31 and 50 s since (node-monitor-grace-period). Shorter trouble does not show outside the node.
-const LeaseGrace = 40 * time.Second
+// How long ago the node's lease was renewed, by the control plane's patience (node-monitor-grace-period): it calls the
+// node Unknown after 40 s up to Kubernetes 1.31, and after 50 s since. Shorter trouble does not show outside the node.
+const (
+	LeaseLate  = 40 * time.Second
+	LeaseGrace = 50 * time.Second
+)
 
 // leastTries is how many failures make an outage: lease and status are each tried every ten seconds.
 const leastTries = 3
@@ -36,6 +39,11 @@ func deriveAgent(f *Facts) {
 	// A host that shows no process of a runtime either may be a container's view of itself.
 	a.NotSeen = f.HostMissing == "" && len(f.Processes) > 0 && !a.Runs
 	a.HealthRefused = h.Ping != nil && h.Ping.Status == 0 && !h.Ping.Hung && Says(h.Ping.Err, "refused")
+	for _, held := range h.Holders {
+		if held.Address == n.Settings.Value.HealthzAddress && f.Kubelet != nil {
+			a.HealthHolder = &held
+		}
+	}
 	// It has settings, or a certificate, or a health port, which is not asked where there are none of its files.
 	a.IsNode = len(n.Settings.Value.Files) > 0 || h.Ping != nil ||
 		slices.ContainsFunc(n.Certificates.Value, func(c kubelet.Certificate) bool {
@@ -45,7 +53,7 @@ func deriveAgent(f *Facts) {
 	a.Gone = a.NotSeen && a.IsNode && (h.Ping == nil || a.HealthRefused) &&
 		(!n.Systemd.Value.Answered || a.Unit == nil && a.HealthRefused)
 	lease := n.Server.Value.LeaseAge
-	a.LeaseFresh = n.Server.OK && n.Server.Value.LeaseRead && lease >= 0 && lease < LeaseGrace
+	a.LeaseFresh = n.Server.OK && n.Server.Value.LeaseRead && lease >= 0 && lease < LeaseLate
 	a.LeaseStale = n.Server.OK && n.Server.Value.LeaseRead && lease > LeaseGrace
 	a.LoopStands = h.SyncLoop != nil && !h.SyncLoop.Denied && h.SyncLoop.Status >= 500
 	// The server may wait for the API server, which it asks whether kdiag may come in.
@@ -84,11 +92,30 @@ func minorOf(version string) int {
 // as to list a Secret.
 func apiOutage(f *Facts) (Interval, bool) {
 	s, now := Ongoing(f, APIFresh, signature.APIServerFailed, signature.Unauthorized)
-	if !now || f.Agent.LeaseFresh || s.To.Sub(s.From) < LeaseGrace || s.Records < leastTries {
+	if !now || f.Agent.LeaseFresh || s.To.Sub(s.From) < LeaseLate || s.Records < leastTries {
 		return Interval{}, false
 	}
-	ready := LastOf(f, signature.NodeReady) // one after the last failure means that a status was posted
-	return s, ready == nil || !ready.After(s.To)
+	return s, !ReadySince(f, s.To) // which means that a status was posted
+}
+
+// NotReadyLine is a sentence on the node object's Ready condition; empty where that is True or was not read.
+func NotReadyLine(f *Facts) string {
+	c := f.Seen.Server.Value.Node.Condition("Ready")
+	if c == nil || c.Status == "True" {
+		return ""
+	}
+	return fmt.Sprintf("the Node object is NotReady (%s) since %s: %s: %s", Clean(c.Status),
+		MomentText(f, c.LastTransitionTime),
+		Clean(c.Reason), Clean(c.Message))
+}
+
+// PressureLine is a sentence on a condition of the node object such as DiskPressure; empty where that is not True.
+func PressureLine(f *Facts, kind string) string {
+	c := f.Seen.Server.Value.Node.Condition(kind)
+	if c == nil || c.Status != "True" {
+		return ""
+	}
+	return fmt.Sprintf("%s since %s: %s", kind, MomentText(f, c.LastTransitionTime), Clean(c.Message))
 }
 
 // apiQuiet reports whether the kubelet's log would show that the API server is not reached, and does not. Leases and
@@ -99,7 +126,7 @@ func apiQuiet(f *Facts) bool {
 		f.Agent.Stopped != nil {
 		return false
 	}
-	young := func(p host.Process) bool { return !p.Started.IsZero() && AgeOf(f, p) < APIFresh }
+	young := func(p host.Process) bool { return !p.Started.IsZero() && AgeOf(f, p) < time.Minute }
 	return !slices.ContainsFunc(ProcessesOf(f, host.RoleKubelet), young) &&
 		!Fresh(f, LastOf(f, signature.APIServerFailed, signature.Unauthorized), APIFresh)
 }

@@ -63,8 +63,8 @@ const (
 	// While there is a runtime error, the kubelet's loop logs it every 5 s (syncLoop in pkg/kubelet/kubelet.go): six
 	// lines that are not there are an end, or a kubelet that stands still itself.
 	SkipFresh = 30 * time.Second
-	// Lease and node status are each tried every 10 s, and a try may itself wait for 10 s.
-	APIFresh = time.Minute
+	// Lease and node status are each tried every 10 s, and a try that waits for 10 s logs its failure.
+	APIFresh = 30 * time.Second
 	// Stamps may lie ahead of our clock by so much before they are taken for another clock's.
 	aheadOfClock = time.Minute
 )
@@ -90,6 +90,14 @@ func Fresh(f *Facts, t *time.Time, within time.Duration) bool {
 	}
 	age := f.Log.At.Sub(*t)
 	return age <= within && age >= -aheadOfClock
+}
+
+// MomentText is ClockText, with the date where that was half a day ago or more.
+func MomentText(f *Facts, t time.Time) string {
+	if f.Now.Sub(t) < 12*time.Hour {
+		return ClockText(f, t)
+	}
+	return t.In(f.Now.Location()).Format(time.DateTime)
 }
 
 // ClockText writes the time of day in the zone of the report.
@@ -138,6 +146,21 @@ func FirstExample(f *Facts, codes ...string) string {
 		}
 	}
 	return ""
+}
+
+// Newest returns the newest record of the signatures, as it was logged; empty without one.
+func Newest(f *Facts, codes ...string) string {
+	var newest *journal.Count
+	for _, code := range codes {
+		c := Logged(f, code)
+		if c != nil && (newest == nil || c.Last != nil && newest.Last != nil && c.Last.After(*newest.Last)) {
+			newest = c
+		}
+	}
+	if newest == nil {
+		return ""
+	}
+	return newest.Newest()
 }
 
 // Quote makes a record safe to print and short enough for a line of evidence. Its beginning has what failed and its
@@ -220,18 +243,42 @@ func incidents(f *Facts) []journal.Episode {
 	return some
 }
 
-// plegNow returns the incident that is going on: the kubelet said so within its own cadence, and nothing has shown
-// since that its loop runs again.
+// plegNow returns the incident that is going on: the kubelet logged it within its own cadence, and nothing shows since
+// that its loop runs again. A kubelet writes NodeReady only when nothing stands against it, and its metric dates the
+// last good relist.
 func plegNow(f *Facts) *journal.Episode {
 	all := f.Log.Incidents
-	if len(all) == 0 {
+	if len(all) == 0 || f.Agent.PLEGKnown && f.Agent.PLEGAge <= f.Calls.Threshold {
 		return nil
 	}
 	last := all[len(all)-1]
-	if last.Recovered || !Fresh(f, last.End, SkipFresh) {
+	if last.Recovered || !Fresh(f, last.End, SkipFresh) || ReadySince(f, *last.End) {
 		return nil
 	}
 	return &last
+}
+
+// PLEGRecovered is a sentence on the only incident of PLEG, where it is over; empty where there was none, where one
+// goes on, and where PLEG flaps.
+func PLEGRecovered(f *Facts) string {
+	all := f.Log.Incidents
+	if len(all) != 1 || f.Log.PLEGNow != nil || !f.Log.SameRuntime {
+		return ""
+	}
+	last := all[0]
+	if !last.Recovered && !ReadySince(f, *last.End) && !f.Agent.PLEGKnown {
+		return ""
+	}
+	return fmt.Sprintf("PLEG was not healthy from %s to %s, and has recovered", ClockText(f, *last.Start),
+		ClockText(f, *last.End))
+}
+
+// ReadySince reports whether the node became ready after a moment, by the kubelet's log or, as most kubelets do not log
+// it (-v=2), by the Node object, in whole seconds.
+func ReadySince(f *Facts, t time.Time) bool {
+	logged, posted := LastOf(f, signature.NodeReady), f.Seen.Server.Value.Node.Condition("Ready")
+	return logged != nil && logged.After(t) || posted != nil && posted.Status == "True" &&
+		!posted.LastTransitionTime.Before(t.Truncate(time.Second))
 }
 
 // PLEGLine is what the kubelet logs of PLEG; empty when it logs nothing. Of several incidents it has how many, of one
@@ -245,11 +292,11 @@ func PLEGLine(f *Facts) string {
 	for _, e := range all {
 		worst = max(worst, e.MaxLastSeenSeconds)
 	}
-	line := fmt.Sprintf("the kubelet said that PLEG was not healthy from %s to %s", ClockText(f, *last.Start),
+	line := fmt.Sprintf("the kubelet logged PLEG as not healthy from %s to %s", ClockText(f, *last.Start),
 		ClockText(f, *last.End))
 	now := f.Log.PLEGNow
 	if now != nil {
-		line = "the kubelet itself says that PLEG is not healthy, " + SinceText(f, *now.Start)
+		line = "the kubelet logs PLEG as not healthy " + SinceText(f, *now.Start)
 	}
 	if now != nil && now.Anchor != nil && len(now.Stalls) < 2 {
 		line += fmt.Sprintf("; its last good relist began at %s", ClockText(f, *now.Anchor))

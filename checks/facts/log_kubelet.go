@@ -2,6 +2,8 @@ package facts
 
 import (
 	"fmt"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/units"
@@ -43,4 +45,34 @@ func kubeletRestarts(f *Facts) Restarts {
 		}
 	}
 	return r
+}
+
+// An APIFailure is how the kubelet's calls to the API server fail, by the newest record of one.
+type APIFailure struct {
+	Record   string // as it was logged
+	Answered bool   // the record holds an answer of the API server, which was reached
+	NoNode   bool   // the API server has no object of this node
+	Webhook  string // the admission webhook that fails, safe to print; empty for none
+}
+
+var (
+	failingWebhook = regexp.MustCompile(`failed calling webhook \\*"([^"\\]+)`)
+	noNodeObject   = regexp.MustCompile(`\bnodes? \\*"[^"\\]+\\*" not found`)
+)
+
+// answers are parts of errors that an API server returns (k8s.io/apimachinery/pkg/api/errors).
+var answers = []string{
+	" not found", "already exists", "Operation cannot be fulfilled", " is forbidden", "Internal error occurred",
+	"etcdserver", "Unauthorized", "the server was unable to return", "too many requests",
+	"currently unable to handle the request",
+}
+
+func apiFailure(f *Facts) APIFailure {
+	a := APIFailure{Record: Newest(f, signature.APIServerFailed, signature.Unauthorized)}
+	if m := failingWebhook.FindStringSubmatch(a.Record); m != nil {
+		a.Webhook = Clean(m[1])
+	}
+	a.NoNode = noNodeObject.MatchString(a.Record)
+	a.Answered = a.Webhook != "" || ContainsAny(a.Record, answers) && !strings.Contains(a.Record, "dial ")
+	return a
 }

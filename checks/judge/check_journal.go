@@ -22,15 +22,18 @@ func logged(read func(*facts.Facts) checks.Result) func(*facts.Facts) checks.Res
 // known to be well.
 func quietKubelet(f *facts.Facts, good string) checks.Result {
 	if !facts.KubeletLogs(f) && f.Kubelet == nil {
-		return skipped("the journal holds no record of a kubelet, and none was seen on this host")
+		return skipped("no kubelet entries, and no kubelet runs on this host")
 	}
 	if why := f.Log.KubeletElsewhere; why != "" {
-		return unknown("no record of the kubelet was read: %s", why)
+		return unknown("no kubelet entries: %s", why)
 	}
 	return ok("%s in the last %s", good, units.Duration(f.Log.Window))
 }
 
 func readLogOfPLEG(f *facts.Facts) checks.Result {
+	if line := facts.PLEGRecovered(f); line != "" {
+		return ok("%s", line)
+	}
 	if line := facts.PLEGLine(f); line != "" { // of another runtime than the one that was asked
 		return warning("%s", line)
 	}
@@ -42,22 +45,22 @@ func readLogOfKubelet(f *facts.Facts) checks.Result {
 		return warning("%s", r.Line)
 	}
 	if c := facts.Logged(f, signature.WatchdogWithheld); c != nil {
-		return warning("the kubelet withheld its watchdog's signal%s: its loop stood still, and systemd will kill it",
+		return warning("the kubelet withheld its watchdog signal%s: its loop stood still, and systemd will kill it",
 			causes.Often(c.Count))
 	}
 	return quietKubelet(f, "no restart, fatal error or watchdog kill")
 }
 
 func readLogOfAPIServer(f *facts.Facts) checks.Result {
-	example := facts.FirstExample(f, signature.APIServerFailed, signature.Unauthorized)
+	record := facts.Quote(f, f.Log.APIFailure.Record)
 	if f.Log.APIOut {
-		return critical("the kubelet has not reached it %s: %s", facts.SinceText(f, f.Log.APIOutage.From), example)
+		return critical("the kubelet's calls to it fail %s: %s", facts.SinceText(f, f.Log.APIOutage.From), record)
 	}
 	if c := facts.Logged(f, signature.CertificateExpired); c != nil {
-		return warning("certificates: %s", facts.Quote(f, c.Example))
+		return warning("certificates: %s", facts.Quote(f, c.Newest()))
 	}
 	if last := facts.LastOf(f, signature.APIServerFailed, signature.Unauthorized); last != nil {
-		return warning("calls failed, the last at %s: %s", facts.ClockText(f, *last), example)
+		return warning("calls failed, the last at %s: %s", facts.ClockText(f, *last), record)
 	}
 	return quietKubelet(f, "no failing call to it")
 }

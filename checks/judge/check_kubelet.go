@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -31,12 +32,12 @@ func judgeSettings(f *facts.Facts, s kubelet.Settings) checks.Result {
 			strings.TrimSuffix(facts.Clean(h.Harm), "."), more)
 	case len(differs) > 0:
 		d := differs[0]
-		return warning("the kubelet runs with %s %s; its files and flags have %s, and take effect with a restart",
+		return warning("the kubelet runs with %s %s; its files and flags have %s, which needs a restart",
 			facts.Clean(d.Name), facts.Clean(d.Running), facts.Clean(d.Configured))
 	case len(s.Problems) > 0:
 		return unknown("%s%s", facts.Clean(s.Problems[0]), own)
 	}
-	return ok("%s read, nothing in them that harms%s", units.Count(len(s.Files), "file"), own)
+	return ok("%s read, no harmful setting%s", units.Count(len(s.Files), "file"), own)
 }
 
 func judgeHealthz(f *facts.Facts, h kubelet.Health) checks.Result {
@@ -47,11 +48,11 @@ func judgeHealthz(f *facts.Facts, h kubelet.Health) checks.Result {
 	url := facts.Clean(p.URL)
 	switch {
 	case p.Hung:
-		return critical("%s accepted and did not answer in %s", url, units.Duration(p.Took))
+		return critical("%s: no reply in %s", url, units.Duration(p.Took))
 	case p.Status == 200:
-		return ok("%s answers; it is a ping, and sees neither PLEG nor the runtime", url)
+		return ok("%s answers; this ping checks neither PLEG nor the runtime", url)
 	case p.Status != 0:
-		return critical("%s answers %d", url, p.Status)
+		return critical("%s answers HTTP %d", url, p.Status)
 	case f.Agent.NeverCameUp != nil:
 		return critical("%s: %s", url, facts.Clean(p.Err))
 	}
@@ -64,6 +65,8 @@ func notRead(f *facts.Facts, h kubelet.Health, path string) checks.Result {
 	switch {
 	case h.Missing == "" && i >= 0:
 		return unknown("%s", facts.Clean(h.Unread[i]))
+	case f.Agent.Runs && h.SyncLoop != nil && h.SyncLoop.Denied && h.SyncLoop.Status != http.StatusInternalServerError:
+		return unknown("%s: use --kubelet-token FILE (kdiag node --help has the commands)", facts.Clean(h.Missing))
 	case f.Agent.Runs:
 		return unknown("%s", facts.Clean(cmp.Or(h.Missing, "no credential opens it")))
 	}
@@ -78,13 +81,13 @@ func judgeServer(f *facts.Facts, h kubelet.Health) checks.Result {
 	case f.Agent.ServerWaits:
 		return unknown("%s", causes.ServerWaitsLine(f))
 	case a.Hung:
-		return critical("%s did not answer in %s", facts.Clean(a.URL), units.Duration(a.Took))
+		return critical("%s: no reply in %s", facts.Clean(a.URL), units.Duration(a.Took))
 	case a.Status >= 500:
-		return critical("%s answers %d: the sync loop stands still", facts.Clean(a.URL), a.Status)
+		return critical("%s answers HTTP %d: the sync loop stands still", facts.Clean(a.URL), a.Status)
 	case a.Status != 200:
-		return unknown("%s: %s", facts.Clean(a.URL), cmp.Or(facts.Clean(a.Err), "no answer that can be used"))
+		return unknown("%s: %s", facts.Clean(a.URL), cmp.Or(facts.Clean(a.Err), "no usable answer"))
 	}
-	return ok("the sync loop was entered in the last five minutes")
+	return ok("the sync loop ran in the last 5m")
 }
 
 func judgeMetrics(f *facts.Facts, h kubelet.Health) checks.Result {
@@ -93,7 +96,7 @@ func judgeMetrics(f *facts.Facts, h kubelet.Health) checks.Result {
 		return notRead(f, h, "/metrics")
 	}
 	if !f.Agent.PLEGKnown {
-		return unknown("the metrics hold no time of a last relist")
+		return unknown("the metrics have no time of a last relist")
 	}
 	line := fmt.Sprintf("the last good relist began %s ago; the threshold is %s", units.Duration(f.Agent.PLEGAge),
 		units.Duration(limit))
@@ -117,12 +120,12 @@ func judgeCertificates(f *facts.Facts, all []kubelet.Certificate) checks.Result 
 	rest = slices.DeleteFunc(slices.Clone(rest), func(c kubelet.Certificate) bool { return causes.IsSelfMade(f, c) })
 	switch {
 	case len(rest) == 0 && len(all) > 0:
-		return ok("the kubelet has only the serving certificate that it signed itself")
+		return ok("the kubelet has only a self-signed serving certificate")
 	case len(rest) == 0:
-		return skipped("the kubelet has no certificates of its own")
+		return skipped("the kubelet has no certificates")
 	}
 	if i := slices.IndexFunc(rest, func(c kubelet.Certificate) bool { return endsSoon(f, c) }); i >= 0 {
-		return warning("the kubelet's %s certificate ends at %s, and was not renewed", facts.Clean(rest[i].Role),
+		return warning("the kubelet's %s certificate expires at %s and was not renewed", facts.Clean(rest[i].Role),
 			causes.Stamp(rest[i].NotAfter))
 	}
 	if old != nil {
@@ -153,12 +156,14 @@ func endsSoon(f *facts.Facts, c kubelet.Certificate) bool {
 func judgeAPIServer(f *facts.Facts, s kubelet.Server) checks.Result {
 	url := facts.Clean(s.URL)
 	switch {
+	case url == "": // look has the reason
+		return unknown("the API server is not known")
 	case !s.Reachable && f.Agent.APIQuiet:
-		return warning("kdiag does not reach %s; the kubelet's log shows no failing call", url)
+		return warning("kdiag cannot reach %s; the kubelet logs no failing call", url)
 	case !s.Reachable, s.TLSError != "":
-		return critical("%s is not reached: %s", url, cmp.Or(facts.Clean(s.TLSError+s.Err), "no answer"))
+		return critical("cannot reach %s: %s", url, cmp.Or(facts.Clean(s.TLSError+s.Err), "no answer"))
 	case s.Status >= 500:
-		return warning("%s answers %d: it is not ready", url, s.Status)
+		return warning("%s answers HTTP %d: it is not ready", url, s.Status)
 	case s.SkewKnown && s.Skew.Abs() > time.Minute:
 		return warning("the API server's clock differs by %s from this one", units.Duration(s.Skew.Abs()))
 	case !s.LeaseRead:
@@ -168,6 +173,30 @@ func judgeAPIServer(f *facts.Facts, s kubelet.Server) checks.Result {
 	return ok("%s answers in %s; the lease was renewed %s ago", url, units.Duration(s.Took), units.Duration(s.LeaseAge))
 }
 
+// judgeNodeObject reads the check of what the control plane has of this node.
+func judgeNodeObject(f *facts.Facts, s kubelet.Server) checks.Result {
+	ready := s.Node.Condition("Ready")
+	switch {
+	case s.NodeGone:
+		return critical("the API server has no Node object for this node")
+	case ready == nil:
+		return unknown("the Node object was not read: %s", cmp.Or(facts.Clean(s.NodeErr), "no API server was reached"))
+	case ready.Status != "True":
+		return critical("%s", facts.NotReadyLine(f))
+	}
+	for _, kind := range []string{"MemoryPressure", "DiskPressure", "PIDPressure"} {
+		if line := facts.PressureLine(f, kind); line != "" {
+			return warning("%s", line)
+		}
+	}
+	line := "Ready since " + facts.MomentText(f, ready.LastTransitionTime)
+	taints := s.Node.Spec.Taints
+	for i, taint := range taints[:min(len(taints), facts.MostNamed)] {
+		line += []string{"; taints: ", ", "}[min(i, 1)] + facts.Clean(taint.Key+":"+taint.Effect)
+	}
+	return ok("%s", line)
+}
+
 func judgeCgroupDriver(f *facts.Facts, _ string) checks.Result {
 	driver, _, known := causes.CgroupDrivers(f)
 	settings := f.Seen.Settings
@@ -175,9 +204,9 @@ func judgeCgroupDriver(f *facts.Facts, _ string) checks.Result {
 	case settings.Skipped:
 		return skipped("%s", settings.Why())
 	case !settings.OK:
-		return unknown("the kubelet's driver is not known: %s", settings.Why())
+		return unknown("the kubelet's driver is unknown: %s", settings.Why())
 	case !known:
-		return unknown("not both of kubelet and runtime name their driver")
+		return unknown("the driver of the kubelet or the runtime is not known")
 	case f.Target.OtherEndpoint:
 		return skipped("%s", facts.EndpointProblem(f))
 	}

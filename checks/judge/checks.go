@@ -59,6 +59,7 @@ func readChecks(f *facts.Facts) []checks.Result {
 		look("kubelet.metrics", f, n.Health, judgeMetrics),
 		look("kubelet.certificates", f, n.Certificates, judgeCertificates),
 		look("kubelet.apiserver", f, n.Server, judgeAPIServer),
+		look("kubelet.node", f, n.Server, judgeNodeObject),
 		look("kubelet.cgroupdriver", f, n.RuntimeDriver, judgeCgroupDriver),
 		look("kubelet.cni", f, n.CNI, judgeCNI),
 		check("journal.pleg", f, logged(readLogOfPLEG)),

@@ -33,10 +33,15 @@ func notes(f *facts.Facts) []string {
 	if f.Target.Simulated {
 		return nil
 	}
-	all := facts.OwnKills(f)
-	if more := len(all) - facts.MostNamed; more > 0 {
-		all = append(all[:facts.MostNamed], units.Count(more, "other")+" OOM-killed at their own memory limits")
+	var all []string
+	if line := facts.PLEGRecovered(f); line != "" {
+		all = append(all, line)
 	}
+	kills := facts.OwnKills(f)
+	if more := len(kills) - facts.MostNamed; more > 0 {
+		kills = append(kills[:facts.MostNamed], units.Count(more, "other")+" OOM-killed at their own memory limits")
+	}
+	all = append(all, kills...)
 	for _, t := range f.Log.HungBefore[:min(len(f.Log.HungBefore), facts.MostNamed)] {
 		all = append(all, "the kernel reported "+t.Label()+" as hung; it is not any more")
 	}

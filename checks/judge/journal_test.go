@@ -64,7 +64,7 @@ func TestJournalCauses(t *testing.T) {
 		row("an empty journal", "healthy", logs()),
 		row("PLEG now", "PLEGUnhealthy!", logs(pleg)),
 		row("PLEG, last record 31 s ago", "PLEGUnhealthy", logs(incident(2*time.Minute, 31*time.Second))),
-		row("PLEG now, by the log, but recovered", "PLEGUnhealthy",
+		row("PLEG now, by the log, but recovered", "healthy",
 			logs(incident(2*time.Minute, 9*time.Second, recovered(4*time.Second)))),
 		row("PLEG twice", "PLEGUnhealthy", logs(incident(14*time.Minute, 13*time.Minute, recovered(12*time.Minute)),
 			incident(9*time.Minute, 8*time.Minute, recovered(7*time.Minute)))),

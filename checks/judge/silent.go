@@ -26,7 +26,7 @@ func WhySilent(r checks.Runtime, c crictl.Connect, call crictl.Call) string {
 // StepWhenSilent is what to do about that: the same runtime is diagnosed. command is kdiag pleg with its flags.
 func StepWhenSilent(command string) checks.NextStep {
 	return checks.NextStep{
-		Why: "Who is to blame: the daemon, a shim, CNI or a disk?", Command: command,
+		Why: "Find the cause: the daemon, a shim, CNI or a disk.", Command: command,
 		Touches: checks.TouchesNothing,
 	}
 }

@@ -343,6 +343,7 @@ func TestStepsOfTheHost(t *testing.T) {
 		named := func(n *facts.Node) { n.Settings.Value.NodeName = name }
 		return func(f *facts.Input) {
 			surfaces(append(changes, named)...)(f)
+			f.Node.Health.Value.Metrics = nil // which would show the recovery
 			logs(incident(2*time.Minute, 4*time.Second))(f)
 		}
 	}

@@ -24,6 +24,9 @@ func verdict(f *facts.Facts, causes []checks.Cause, want scope) checks.Verdict {
 	if slices.ContainsFunc(causes, func(c checks.Cause) bool { return c.Severity == checks.Critical }) {
 		return checks.Unhealthy
 	}
+	if facts.NotReadyLine(f) != "" { // the cause is not known, the state is
+		return checks.Unhealthy
+	}
 	if f.Measurement == nil || !f.Calls.BothLists {
 		return checks.Unknown
 	}
@@ -78,6 +81,9 @@ func problems(f *facts.Facts, v checks.Verdict, want scope) []string {
 		lines = unseen(f, want)
 	case m != nil && m.Interrupted != "":
 		lines = append(lines, "the measurement ended early: "+facts.Clean(m.Interrupted))
+	}
+	if line := facts.NotReadyLine(f); line != "" && v == checks.Unhealthy {
+		lines = append(lines, line)
 	}
 	if f.Target.OtherEndpoint && !slices.Contains(lines, facts.EndpointProblem(f)) {
 		lines = append(lines, facts.EndpointProblem(f))

@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"k8s.io/client-go/tools/clientcmd/api"
 
@@ -33,32 +34,44 @@ func AskHealth(ctx context.Context, root string, s Settings, given Credentials) 
 		return Health{}, fmt.Errorf("asking the kubelet: %w", errOtherNetwork)
 	}
 	ping := make(chan *Answer, 1)
-	go func() { ping <- askPing(ctx, s) }()
+	held := holders(ctx, root, s)
+	go func() { ping <- askPing(ctx, s, held) }()
 	h := Health{}
 	c, err := newServerClient(root, s, given)
+	if stranger := holderOf(held, s.Address); stranger != nil { // a token is not for everybody
+		err = errors.New(stranger.String())
+	}
 	if err != nil {
 		h.Missing = err.Error()
 	} else {
 		h = c.askEither(ctx, s)
 	}
-	h.Ping = <-ping
+	h.Ping, h.Holders = <-ping, held
 	return h, nil
 }
 
-// askPing asks the health port; nil where it is turned off.
-func askPing(ctx context.Context, s Settings) *Answer {
+// askPing asks the health port; nil where it is turned off. A stranger's answer is not the kubelet's.
+func askPing(ctx context.Context, s Settings, held []Holder) *Answer {
 	if s.HealthzAddress == "" {
 		return nil
 	}
+	a := &Answer{URL: "http://" + s.HealthzAddress + "/healthz"}
 	host, err := onNode(s.HealthzAddress)
 	if err != nil {
-		return &Answer{URL: "http://" + s.HealthzAddress + "/healthz", Err: err.Error()}
+		a.Err = err.Error()
+	} else if stranger := holderOf(held, s.HealthzAddress); stranger != nil {
+		a.Err = stranger.String()
+	} else {
+		c := newClient("http://"+host, nil)
+		defer c.client.CloseIdleConnections()
+		a = c.health(ctx, "/healthz")
 	}
-	return newClient("http://"+host, nil).health(ctx, "/healthz")
+	return a
 }
 
 // askEither asks at 10250, and where that does not let us in at the read-only port.
 func (c serverClient) askEither(ctx context.Context, s Settings) Health {
+	defer c.client.CloseIdleConnections()
 	h := c.askAll(ctx, &s)
 	switch loop := h.SyncLoop; {
 	case h.Metrics != nil || loop.Status != 0 && !loop.Denied:
@@ -66,12 +79,11 @@ func (c serverClient) askEither(ctx context.Context, s Settings) Health {
 	case loop.Status == 0:
 		h.Missing = "the kubelet's server: " + loop.Err
 	case c.credential == "":
-		h.Missing = "the kubelet's server wants a token or a certificate, and none was given or found"
+		h.Missing = "the kubelet's server needs a token or a certificate, and none was given or found"
 	case loop.Status == http.StatusInternalServerError:
-		h.Missing = fmt.Sprintf("the kubelet could not ask the API server whether the %s lets us in (500)",
-			c.credential)
+		h.Missing = fmt.Sprintf("the kubelet could not ask the API server whether to accept the %s (500)", c.credential)
 	default:
-		h.Missing = fmt.Sprintf("the kubelet's server does not let us in with the %s (%d)", c.credential, loop.Status)
+		h.Missing = fmt.Sprintf("the kubelet's server refuses the %s (%d)", c.credential, loop.Status)
 	}
 	h.Credential, h.Unread = "", nil
 	// One process serves all ports: where one hangs, the next one would only cost time.
@@ -80,6 +92,7 @@ func (c serverClient) askEither(ctx context.Context, s Settings) Health {
 		return h
 	}
 	readOnly := newClient("http://"+host, nil)
+	defer readOnly.client.CloseIdleConnections()
 	readOnly.credential = "read-only port"
 	if open := readOnly.askAll(ctx, nil); open.SyncLoop.Status != 0 {
 		open.Missing = h.Missing
@@ -100,7 +113,7 @@ func newServerClient(root string, s Settings, given Credentials) (serverClient, 
 	}
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 	c := newClient("https://"+host, conf)
-	c.token = given.Token
+	c.token, c.given = given.Token, given.Token != "" || given.CertFile != ""
 	all := seenBy(root, s.PID)
 	own := filepath.Join(s.CertDir, clientFile)
 	u := &api.AuthInfo{ClientCertificate: own, ClientKey: own}
@@ -130,12 +143,27 @@ func newServerClient(root string, s Settings, given Credentials) (serverClient, 
 	return c, nil
 }
 
-// askAll asks everything side by side. Settings are compared when they are given: the read-only port has no /configz.
+// askAll asks everything side by side. The kubelet logs each request that it refuses, so with a credential that nobody
+// gave for this, one request must be let in before there is another. Settings are compared when they are given: the
+// read-only port has no /configz.
 func (c serverClient) askAll(ctx context.Context, s *Settings) Health {
 	h := Health{Credential: c.credential}
 	var errMetrics, errConfigz error
 	var all sync.WaitGroup
-	all.Go(func() { h.SyncLoop = c.health(ctx, "/healthz/syncloop") })
+	answered := make(chan struct{})
+	all.Go(func() {
+		defer close(answered)
+		h.SyncLoop = c.health(ctx, "/healthz/syncloop")
+	})
+	if !c.given {
+		select {
+		case <-answered:
+			if h.SyncLoop.Denied || h.SyncLoop.Status == 0 {
+				return h
+			}
+		case <-time.After(leastHang): // it may be the loop alone that hangs
+		}
+	}
 	all.Go(func() {
 		errMetrics = c.stream(ctx, "/metrics", func(resp *http.Response) (err error) {
 			if err = problem(resp.StatusCode); err == nil {

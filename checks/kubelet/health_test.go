@@ -86,7 +86,7 @@ func knownByCertificate(r *http.Request) int {
 func TestAskHealth(t *testing.T) {
 	authority := newIssuer(t)
 	certificate, key := authority.node()
-	needs := "the kubelet's server wants a token or a certificate, and none was given or found"
+	needs := "the kubelet's server needs a token or a certificate, and none was given or found"
 	inCertDir := func(n *node) {
 		n.file("pki/kubelet-client-current.pem", certificate+key)
 		n.settings.CertDir = "/pki"
@@ -116,7 +116,7 @@ func TestAskHealth(t *testing.T) {
 		{"the node's own certificate is known and not allowed", func(n *node) {
 			inCertDir(n)
 			n.allow = func(r *http.Request) int { return map[int]int{200: 403, 401: 401}[knownByCertificate(r)] }
-		}, "", "the kubelet's server does not let us in with the node certificate (403)", func(_ *node, h *Health) {
+		}, "", "the kubelet's server refuses the node certificate (403)", func(_ *node, h *Health) {
 			h.SyncLoop.Status, h.SyncLoop.Denied = 403, true
 		}},
 		{
@@ -126,7 +126,7 @@ func TestAskHealth(t *testing.T) {
 					n.answers[path] = answer(500,
 						"Authorization error (user=system:node:worker-1, verb=get, resource=nodes)")
 				}
-			}, "", "the kubelet could not ask the API server whether the node certificate lets us in (500)",
+			}, "", "the kubelet could not ask the API server whether to accept the node certificate (500)",
 			func(_ *node, h *Health) { h.SyncLoop.Status, h.SyncLoop.Denied = 500, true },
 		},
 		{"the node's newest certificate, not the expired one of its kubeconfig", func(n *node) {
@@ -296,7 +296,7 @@ func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("boom") }
 
 // TestAskAllPanics checks that a panic in a goroutine is an error.
 func TestAskAllPanics(t *testing.T) {
-	c := serverClient{client: &http.Client{Transport: panics{}}, timeout: time.Second}
+	c := serverClient{client: &http.Client{Transport: panics{}}, timeout: time.Second, given: true}
 	if h := c.askAll(t.Context(), nil); !strings.Contains(h.SyncLoop.Err, "boom") || len(h.Unread) != 1 {
 		t.Errorf("%+v", h)
 	}

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,7 @@ type serverClient struct {
 	base       string // without a slash at the end
 	token      string
 	credential string // what opens the kubelet's server, in words
+	given      bool   // by a person, for this
 	timeout    time.Duration
 }
 
@@ -39,7 +41,7 @@ func newClient(base string, conf *tls.Config) serverClient {
 	return serverClient{base: base, timeout: answerTimeout, client: &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig: conf, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
-			DisableKeepAlives: true,
+			IdleConnTimeout: answerTimeout,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
@@ -113,9 +115,14 @@ func whyNoAnswer(err error) (tlsError, other string) {
 		err = outer.Err // without the URL, which stands beside it
 	}
 	verify, isVerify := errors.AsType[*tls.CertificateVerificationError](err)
+	lookup, isLookup := errors.AsType[*net.DNSError](err)
 	switch {
 	case isVerify:
-		return oneLine(verify.Err.Error()), ""
+		c := verify.UnverifiedCertificates[0]
+		return oneLine(fmt.Sprintf("the API server's certificate (%s, until %s): %s", c.Subject,
+			c.NotAfter.UTC().Format(time.DateTime), strings.TrimPrefix(verify.Err.Error(), "x509: "))), ""
+	case isLookup:
+		return "", oneLine("DNS: " + lookup.Name + " does not resolve: " + lookup.Err)
 	case isTimeout(err):
 		return "", "no answer in time"
 	case errors.Is(err, unix.ECONNREFUSED):

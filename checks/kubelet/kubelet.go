@@ -4,7 +4,10 @@
 // Nothing is changed, and nothing here needs the API server. Callers bound each read; no secret leaves the package.
 package kubelet
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Settings are what a kubelet runs with: its configuration file, the drop-ins, and its flags above both.
 type Settings struct {
@@ -29,6 +32,7 @@ type Settings struct {
 	Address         string // host:port of the server with credentials
 	ReadOnlyAddress string // host:port; empty when it is turned off
 	Kubeconfig      string // path; empty for a standalone kubelet
+	KubeconfigGone  bool   // there is no such file, and none to bootstrap from
 	CertDir         string
 	TLSCertFile     string // serving certificate; empty for one in CertDir
 	RotateClient    bool
@@ -78,6 +82,14 @@ type Health struct {
 	Unread     []string // what of it could not be read, and why
 	Credential string   // what opened 10250: token, certificate, node certificate, read-only port; empty for nothing
 	Missing    string   // why 10250 was not asked or did not let us in
+	Holders    []Holder // other processes that listen where the kubelet would
+}
+
+// A Holder is a process that listens at an address of the kubelet and is not the kubelet.
+type Holder struct {
+	Address string // such as 127.0.0.1:10248
+	Name    string // of the process; empty where it is not seen
+	PID     int
 }
 
 // Credentials are what the operator gives to be let in on 10250; the files are named as the operator sees them.
@@ -116,6 +128,39 @@ type Server struct {
 	LeaseAge  time.Duration // since the node's lease was renewed
 	LeaseRead bool
 	LeaseErr  string
+	Node      *NodeObject // nil where it was not read
+	NodeGone  bool        // the API server has no object of this node
+	NodeErr   string      // why Node was not read
+}
+
+// A NodeObject is what the control plane has of a node, as the API server writes it.
+type NodeObject struct {
+	Kind string
+	Spec struct {
+		Taints []struct{ Key, Effect string }
+	}
+	Status struct {
+		Conditions []NodeCondition
+		NodeInfo   struct{ KubeletVersion string } // such as v1.36.2
+	}
+}
+
+// A NodeCondition is one of a node: Ready, MemoryPressure, DiskPressure, PIDPressure.
+type NodeCondition struct {
+	Type, Status, Reason, Message string
+	LastTransitionTime            time.Time
+}
+
+// Condition returns a condition of a node object that may be nil; nil where it has none.
+func (n *NodeObject) Condition(kind string) *NodeCondition {
+	if n == nil {
+		return nil
+	}
+	i := slices.IndexFunc(n.Status.Conditions, func(c NodeCondition) bool { return c.Type == kind })
+	if i < 0 {
+		return nil
+	}
+	return &n.Status.Conditions[i]
 }
 
 // A CNI is the network configuration as the runtime would load it.

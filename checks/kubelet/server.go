@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd/api"
@@ -20,8 +19,8 @@ import (
 const maxSkewTrip = 2 * time.Second
 
 // AskServer asks the API server that the kubelet's kubeconfig names whether it is ready, and, as this node, for the
-// node's lease. It is the only connection that leaves the node, and it goes through no proxy. Programs that give
-// credentials are not run, and then the lease may not be read.
+// node's object and lease, all over one connection. It is the only connection that leaves the node, and it goes through
+// no proxy. Programs that give credentials are not run, and then object and lease may not be read.
 func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 	if s.Kubeconfig == "" {
 		return Server{}, errors.New("asking the API server: the kubelet has no kubeconfig")
@@ -49,25 +48,22 @@ func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 		unknown = errors.New("the node's name is not known")
 	}
 	c := newClient(strings.TrimSuffix(base.String(), "/"), conf)
-	var ready, lease reply
-	var readyErr, leaseErr error
-	var both sync.WaitGroup
-	both.Go(func() { ready, readyErr = c.get(ctx, "/readyz", 4<<10) })
-	if unknown == nil {
-		both.Go(func() {
-			lease, leaseErr = c.getOK(ctx, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+
-				url.PathEscape(s.NodeName))
-		})
+	defer c.client.CloseIdleConnections()
+	ready, err := c.get(ctx, "/readyz", 4<<10)
+	out.readReady(ready, err)
+	if !out.Reachable || unknown != nil {
+		if out.Reachable {
+			out.LeaseErr, out.NodeErr = unknown.Error(), unknown.Error()
+		}
+		return out, nil
 	}
-	both.Wait()
-	out.readReady(ready, readyErr)
-	switch {
-	case !out.Reachable:
-	case unknown != nil:
-		out.LeaseErr = unknown.Error()
-	case leaseErr != nil:
-		out.LeaseErr = reasonUnanswered(leaseErr)
-	default:
+	name := url.PathEscape(s.NodeName)
+	node, err := c.getOK(ctx, "/api/v1/nodes/"+name)
+	out.readNode(node, err)
+	lease, err := c.getOK(ctx, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/"+name)
+	if err != nil {
+		out.LeaseErr = reasonUnanswered(err)
+	} else {
 		out.readLease(lease, time.Now())
 	}
 	return out, nil
@@ -86,6 +82,21 @@ func (s *Server) readReady(r reply, err error) {
 		server, here := date.Add(time.Second/2), r.start.Add(r.took/2)
 		s.Skew, s.SkewKnown = server.Sub(here).Round(time.Second), true
 	}
+}
+
+// readNode takes over the node's object, or why there is none.
+func (s *Server) readNode(r reply, err error) {
+	var node NodeObject
+	malformed := json.Unmarshal(r.body, &node)
+	s.NodeGone = r.status == http.StatusNotFound && node.Kind == "Status" // other servers say 404 too
+	if err == nil && (malformed != nil || node.Kind != "Node") {
+		err = errors.New("the answer is no node")
+	}
+	if err != nil {
+		s.NodeErr = reasonUnanswered(err)
+		return
+	}
+	s.Node = &node
 }
 
 // readLease takes over the node's lease. The kubelet wrote its time, by the same clock as now.

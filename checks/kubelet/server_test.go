@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -30,16 +31,34 @@ func apiserver(t *testing.T, i issuer, from, to time.Time, skew time.Duration) *
 			}
 			fmt.Fprintf(w, `{"kind":"Lease","spec":{"leaseDurationSeconds":40,"renewTime":%q}}`,
 				time.Now().Add(-time.Minute).UTC().Format("2006-01-02T15:04:05.000000Z07:00"))
+		case "/api/v1/nodes/worker-1":
+			fmt.Fprint(w, `{"kind":"Node","spec":{"taints":[{"key":"dedicated","effect":"NoSchedule"}]},"status":{
+				"nodeInfo":{"kubeletVersion":"v1.36.2"},"conditions":[{"type":"Ready","status":"Unknown",
+				"reason":"NodeStatusUnknown","message":"Kubelet stopped posting node status.",
+				"lastTransitionTime":"2026-11-22T09:12:13Z"}]}}`)
+		case "/api/v1/nodes/deleted":
+			w.WriteHeader(http.StatusNotFound)
+			fmt.Fprint(w, `{"kind":"Status","status":"Failure","reason":"NotFound","code":404}`)
+		case "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/deleted":
+			w.WriteHeader(http.StatusNotFound)
 		default:
 			t.Errorf("asked for %s", r.URL.Path)
 		}
 	}))
 	server.TLS = i.serving(from, to)
 	server.Config.ErrorLog = quiet()
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			connections.Add(1)
+		}
+	}
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server
 }
+
+// connections counts those to any apiserver.
+var connections atomic.Int32
 
 func TestAskServer(t *testing.T) {
 	authority := newIssuer(t)
@@ -56,8 +75,17 @@ func TestAskServer(t *testing.T) {
 	answered := Server{Reachable: true, Status: 200, Skew: -10 * time.Minute, SkewKnown: true}
 	leased, byProgram, noFile := answered, answered, answered
 	leased.LeaseRead, leased.LeaseAge = true, time.Minute
+	leased.Node = &NodeObject{Kind: "Node"}
+	leased.Node.Spec.Taints = []struct{ Key, Effect string }{{"dedicated", "NoSchedule"}}
+	leased.Node.Status.NodeInfo.KubeletVersion = "v1.36.2"
+	leased.Node.Status.Conditions = []NodeCondition{{
+		Type: "Ready", Status: "Unknown", Reason: "NodeStatusUnknown",
+		Message:            "Kubelet stopped posting node status.",
+		LastTransitionTime: time.Date(2026, 11, 22, 9, 12, 13, 0, time.UTC),
+	}}
 	byProgram.LeaseErr = "the kubelet gets its credential from a program, which kdiag does not run"
 	noFile.LeaseErr = "/none.pem does not exist"
+	byProgram.NodeErr, noFile.NodeErr = byProgram.LeaseErr, noFile.LeaseErr
 	for _, tc := range []struct {
 		name, url, user string
 		want            Server
@@ -65,8 +93,14 @@ func TestAskServer(t *testing.T) {
 		{"by certificate", good, byCertificate, leased},
 		{"by a program", good, "exec: {command: aws}", byProgram},
 		{"by a certificate that is absent", good, "client-certificate: none.pem\n    client-key: n.pem", noFile},
-		{"expired", expired, byCertificate, Server{TLSError: "is after 2021-01-01T00:00:00Z"}},
-		{"of another authority", foreign, byCertificate, Server{TLSError: "certificate signed by unknown authority"}},
+		{
+			"expired", expired, byCertificate,
+			Server{TLSError: "(CN=server, until 2021-01-01 00:00:00): certificate has expired"},
+		},
+		{
+			"of another authority", foreign, byCertificate,
+			Server{TLSError: "certificate signed by unknown authority"},
+		},
 		{
 			"of another name", strings.Replace(good, "127.0.0.1", "localhost", 1), byCertificate,
 			Server{TLSError: "to match localhost"},
@@ -75,7 +109,7 @@ func TestAskServer(t *testing.T) {
 			"refused", "https://" + l.Addr().String(), byCertificate,
 			Server{Err: "connection refused: nothing listens there"},
 		},
-		{"no such name", "https://kdiag.invalid:1", byCertificate, Server{Err: "kdiag.invalid"}},
+		{"no such name", "https://kdiag.invalid:1", byCertificate, Server{Err: "DNS: kdiag.invalid does not resolve"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newTree(t)
@@ -92,6 +126,24 @@ func TestAskServer(t *testing.T) {
 			equal(t, tc.want, got, cmpopts.IgnoreFields(Server{}, "Took"), within, ends)
 		})
 	}
+}
+
+// TestAskServerForADeletedNode checks that a 404 of an API server is an answer, and that all goes over one connection.
+func TestAskServerForADeletedNode(t *testing.T) {
+	authority := newIssuer(t)
+	server := apiserver(t, authority, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), 0)
+	before := connections.Load()
+	certificate, key := authority.node()
+	h := newTree(t)
+	h.file("kubelet.conf", kubeconfig(server.URL, embedded(certificate, key)), "ca.crt", authority.pem)
+	got, err := AskServer(t.Context(), h.root, Settings{Kubeconfig: "/kubelet.conf", NodeName: "deleted"})
+	must(t, err)
+	want := Server{
+		URL: server.URL, Reachable: true, Status: 200, SkewKnown: true, NodeGone: true, NodeErr: "404 Not Found",
+		LeaseErr: "404 Not Found",
+	}
+	equal(t, want, got, cmpopts.IgnoreFields(Server{}, "Took", "Skew"))
+	equal(t, before+1, connections.Load())
 }
 
 // TestAskServerAsTheKubeletDoes has an old pair in the kubeconfig, and the newest where the kubelet keeps it.

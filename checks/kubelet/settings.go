@@ -58,6 +58,12 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.RootDir = cmp.Or(kubeletconfig.Last(flags, "root-dir"), defaultRootDir)
 	s.CertDir = cmp.Or(kubeletconfig.Last(flags, "cert-dir"), defaultCertDir)
 	s.Kubeconfig = kubeletconfig.Last(flags, "kubeconfig")
+	gone := func(name string) bool {
+		_, err := all.stat(name)
+		return name == "" || err != nil && reasonOf(err) == absent
+	}
+	s.KubeconfigGone = s.Kubeconfig != "" && gone(s.Kubeconfig) &&
+		gone(kubeletconfig.Last(flags, "bootstrap-kubeconfig"))
 	s.NodeName = nodeName(all, &s, kubeletconfig.Last(flags, "hostname-override"))
 	s.Harmful = harmful(&s)
 	if hasRancherEviction(&s) {
@@ -181,5 +187,6 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 	}
 	var s Settings
 	s.fill(&kubeletconfig.Read(flags, from).Config)
-	return Health{Missing: "no kubelet runs here", Ping: askPing(ctx, s)}, nil
+	held := holders(ctx, root, s)
+	return Health{Missing: "no kubelet runs here", Ping: askPing(ctx, s, held), Holders: held}, nil
 }

@@ -52,7 +52,7 @@ func TestReadSettings(t *testing.T) {
 			},
 			func(s *Settings) {
 				s.Files, s.CgroupDriver, s.RotateClient = []string{"/var/lib/kubelet/config.yaml"}, "systemd", true
-				s.Kubeconfig = "/etc/kubernetes/kubelet.conf"
+				s.Kubeconfig, s.KubeconfigGone = "/etc/kubernetes/kubelet.conf", true
 			},
 		},
 		{

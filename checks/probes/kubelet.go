@@ -20,7 +20,7 @@ func kubeletProbes() []Probe {
 			func(n *facts.Node) *facts.Reading[kubelet.Health] { return &n.Health }, askHealth),
 		probe(Probe{ID: "kubelet.certificates", Limit: quickLook, Cheap: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[[]kubelet.Certificate] { return &n.Certificates }, readCertificates),
-		probe(Probe{ID: "kubelet.apiserver", Limit: patientOne, After: afterSettings},
+		probe(Probe{ID: "kubelet.apiserver", Limit: patientOne, Cheap: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[kubelet.Server] { return &n.Server }, askServer),
 		probe(Probe{ID: "kubelet.cni", Limit: patientOne, Cheap: true},
 			func(n *facts.Node) *facts.Reading[kubelet.CNI] { return &n.CNI },

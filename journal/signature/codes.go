@@ -39,6 +39,8 @@ const (
 	CertificateExpired      = "CertificateExpired"
 	Unauthorized            = "Unauthorized"
 	EvictionBlind           = "EvictionBlind"
+	EvictionPressure        = "EvictionPressure"
+	CgroupDriverMismatch    = "CgroupDriverMismatch"
 
 	RuntimeStarted    = "RuntimeStarted"
 	RuntimeStopped    = "RuntimeStopped"

@@ -72,6 +72,9 @@ func bootNode(t *testing.T) testNode {
 		"[Unit]\nStartLimitIntervalSec=0\n[Service]\nRestartSec=100ms\n")
 	n.write(t, "etc/cni/net.d/10-none.conflist", `{"cniVersion":"0.4.0","name":"none","plugins":[{"type":"loopback"}]}`)
 	n.write(t, "opt/cni/bin/loopback", "#!/bin/sh\n")
+	runtime, err := os.ReadFile(filepath.Join(box.Root(), "etc/containerd/config.toml"))
+	apptest.Must(t, err)
+	n.write(t, "etc/containerd/config.toml", string(runtime)+systemdCgroup)
 	apptest.Must(t, os.MkdirAll(filepath.Join(box.Root(), "etc/kubernetes/manifests"), 0o755))
 	n.write(t, "var/lib/kubelet/config.yaml", fmt.Sprintf(kubeletConfig, freePort(t)))
 	apptest.Must(t, box.Boot(t.Context()))
@@ -220,6 +223,7 @@ func (n testNode) testHealthy(t *testing.T) {
 	for _, id := range []string{
 		"systemd.answer", "systemd.units", "runtime.unit", "runtime.status", "kubelet.unit", "kubelet.healthz",
 		"kubelet.server", "kubelet.metrics", "kubelet.cni", "host.processes", "host.mounts", "journal.kubelet",
+		"kubelet.cgroupdriver",
 	} {
 		wantStatus(t, o, id, checks.StatusOK, "")
 	}
@@ -227,7 +231,6 @@ func (n testNode) testHealthy(t *testing.T) {
 	if got := status(t, o, "host.writes"); got.Status == checks.StatusUnknown || got.Status == checks.StatusSkipped {
 		t.Errorf("host.writes is %s: %s", got.Status, got.Summary)
 	}
-	wantStatus(t, o, "kubelet.cgroupdriver", checks.StatusSkipped, "") // containerd 1.6 cannot be asked for its driver
 	if r := own(n.kdiag(t, "pleg").Report(t)); len(r.Causes) != 0 {
 		t.Errorf("kdiag pleg: causes %v", apptest.Codes(r))
 	}

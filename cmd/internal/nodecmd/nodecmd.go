@@ -47,7 +47,14 @@ every check), then the verdict.
 Reads only, but for a few writes of 4 KiB into an unlinked file, which time the runtime's disk. Whatever hangs is left
 behind and named. As root it sees everything; without, each check says what it could not see.
 
-From a pod: privileged, with hostPID, hostNetwork and the host's root mounted, kdiag node --host-root /host.`,
+From a pod: privileged, with hostPID, hostNetwork and the host's root mounted, kdiag node --host-root /host.
+
+The kubelet's server refuses the node's own certificate (403). A token that opens it, once for the cluster:
+  kubectl create serviceaccount -n kube-system kdiag
+  kubectl create clusterrole kdiag --verb=get --resource=nodes/metrics,nodes/healthz,nodes/configz
+  kubectl create clusterrolebinding kdiag --clusterrole=kdiag --serviceaccount=kube-system:kdiag
+  kubectl create token -n kube-system kdiag > FILE
+Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows exec.`,
 		Example: `  kdiag node                        # on the sick node
   kdiag node -o brief               # one line
   kdiag node --host-root /host      # from a privileged pod

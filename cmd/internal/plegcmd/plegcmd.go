@@ -23,6 +23,7 @@ type options struct {
 	samples       int
 	deep          bool
 	exitedWarning int
+	noAPIServer   bool
 }
 
 // NewCommand returns kdiag pleg.
@@ -35,7 +36,8 @@ func NewCommand(env cli.Env) *cobra.Command {
 sandboxes and containers, ask for the status of each, and work out how long the kubelet's own serial relist takes.
 Then name the cause, the culprit and the next command.
 
-Reads only. Needs the runtime's socket, so usually root; neither the API server nor the kubelet.`,
+Reads only. Needs the runtime's socket, so usually root; neither the API server nor the kubelet. Where the kubelet's
+client certificate opens the API server, this node's own object and lease are read too.`,
 		Example: `  kdiag pleg                           # on the sick node
   kdiag pleg --simulate inspect-hang   # anywhere: the embedded runtime with one hung container
   kdiag pleg -o brief                  # one line, for the node problem detector`,
@@ -51,6 +53,8 @@ Reads only. Needs the runtime's socket, so usually root; neither the API server 
 	fs.IntVar(&opts.samples, "samples", 5, "how many relists to time")
 	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
 	fs.BoolVar(&opts.Details, "details", false, "print all evidence, steps, measurements and checks")
+	fs.BoolVar(&opts.noAPIServer, "no-api-server", false,
+		"do not ask the API server that the kubelet's kubeconfig names")
 	fs.IntVar(&opts.exitedWarning, "exited-warning", checks.DefaultLimits().ExitedWarning,
 		"how many exited containers are too many")
 	return cmd
@@ -77,7 +81,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	limits.ExitedWarning = opts.exitedWarning
 	facts, problems, err := target.Ask(ctx, env, &opts.Flags, plegbench.Options{
 		Samples: opts.samples, Pause: 50 * time.Millisecond, Deep: opts.deep,
-	}, limits, target.Looks{Cheap: true})
+	}, limits, target.Looks{Cheap: true, APIServer: !opts.noAPIServer})
 	if err != nil {
 		return err
 	}

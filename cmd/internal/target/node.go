@@ -52,8 +52,12 @@ func lookAtNode(ctx context.Context, env cli.Env, t *Target, processes scan, loo
 // cgroupDriver asks the runtime which cgroup driver the kubelet should use.
 func (t *Target) cgroupDriver(ctx context.Context) (string, error) {
 	driver, call := t.Client.CgroupDriver(ctx)
-	if call.Code == crictl.Unimplemented {
-		return "", probes.Skip("the runtime does not know the question (RuntimeConfig)")
+	if call.Code != crictl.Unimplemented {
+		return driver, callError(call)
+	}
+	driver, call = t.Client.ConfiguredCgroupDriver(ctx)
+	if call.OK() && driver == "" {
+		return "", probes.Skip("the runtime does not report its cgroup driver")
 	}
 	return driver, callError(call)
 }
