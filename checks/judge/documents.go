@@ -7,8 +7,8 @@ import (
 )
 
 // fill completes a header: what the caller left empty is taken from the facts.
-func fill(h checks.Header, kind string, f *facts.Facts) checks.Header {
-	h.APIVersion, h.Kind = checks.APIVersion, kind
+func fill(h checks.Header, kind string, f *facts.Facts, v checks.Verdict, problems []string) checks.Header {
+	h.APIVersion, h.Kind, h.Status, h.Problems = checks.APIVersion, kind, v, noNil(problems)
 	if h.GeneratedAt.IsZero() {
 		h.GeneratedAt = f.Now
 	}
@@ -22,8 +22,8 @@ func NewReport(h checks.Header, in *facts.Input) *checks.Report {
 	f, all := j.facts, noNil(j.causes)
 	v := verdict(f, all, scopeSweep)
 	return &checks.Report{
-		Header: fill(h, checks.KindReport, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all, Relist: summary(f),
-		Checks: noNil(results(j)), Problems: problems(f, v, scopeSweep),
+		Header:  fill(h, checks.KindReport, f, v, problems(f, v, scopeSweep)),
+		Runtime: facts.RuntimeOf(f), Causes: all, Relist: summary(f), Checks: noNil(results(j)),
 	}
 }
 
@@ -42,8 +42,8 @@ func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 	f, all := j.facts, noNil(j.causes)
 	v := verdict(f, all, scopeProbes)
 	p := &checks.RuntimeProbe{
-		Header: fill(h, checks.KindRuntimeProbe, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all,
-		Conditions: []checks.Condition{}, RPCs: []checks.RPC{}, Problems: problems(f, v, scopeProbes),
+		Header:  fill(h, checks.KindRuntimeProbe, f, v, problems(f, v, scopeProbes)),
+		Runtime: facts.RuntimeOf(f), Causes: all, Conditions: []checks.Condition{}, RPCs: []checks.RPC{},
 	}
 	if f.Measurement == nil {
 		return p
@@ -82,9 +82,9 @@ func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmar
 	}
 	v := verdict(f, all, want)
 	b := &checks.RelistBenchmark{
-		Header: fill(h, checks.KindRelistBenchmark, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all,
-		Relist: summary(f), RPCs: []plegbench.RPCSummary{}, Samples: []checks.RelistSample{},
-		Problems: problems(f, v, want),
+		Header:  fill(h, checks.KindRelistBenchmark, f, v, problems(f, v, want)),
+		Runtime: facts.RuntimeOf(f), Causes: all, Relist: summary(f), RPCs: []plegbench.RPCSummary{},
+		Samples: []checks.RelistSample{},
 	}
 	if f.Measurement == nil {
 		return b

@@ -64,7 +64,7 @@ func NewCommand(env cli.Env) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return run(cmd.Context(), env, &opts, args)
+			return run(cmd.Context(), opts.Host(env), &opts, args)
 		},
 	}
 	opts.AddOutput(cmd)
@@ -80,9 +80,10 @@ func NewCommand(env cli.Env) *cobra.Command {
 	fs.StringVar(&opts.html, "html", "", "also write the answer to this file, as one page that needs nothing else")
 	fs.IntVar(&opts.year, "year", 0, "the year of the last record, where a log names none")
 	fs.StringVar(&opts.zone, "zone", "", "the zone of times that name none, such as +08:00 (default: this machine's)")
-	fs.DurationVar(&opts.Timeout, "timeout", cli.DefaultTimeout,
+	fs.DurationVarP(&opts.Timeout, "timeout", "t", cli.DefaultTimeout,
 		"end by then; without it, only the node's own logs have a limit")
-	fs.BoolVarP(&opts.Verbose, "verbose", "v", false, "kdiag's own log, to stderr")
+	opts.AddHostRoot(cmd)
+	opts.AddVerbose(cmd, "print kdiag's log to stderr")
 	return cmd
 }
 

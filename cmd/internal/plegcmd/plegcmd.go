@@ -72,6 +72,7 @@ const garbagePercent = 80
 
 func run(ctx context.Context, env cli.Env, opts options) error {
 	debug.SetGCPercent(garbagePercent)
+	env = opts.Host(env)
 	limits := checks.DefaultLimits()
 	limits.ExitedWarning = opts.exitedWarning
 	facts, problems, err := target.Ask(ctx, env, &opts.Flags, plegbench.Options{
@@ -80,8 +81,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	report := judge.NewReport(target.Header(env, "Report"), facts)
-	report.Problems = append(problems, report.Problems...)
+	report := judge.NewReport(target.Header(env, "pleg", checks.KindReport), facts)
+	target.Complete(&report.Header, problems, report.Causes)
 	if err := render.Report(env.Out, report, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}

@@ -85,6 +85,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 }
 
 func run(ctx context.Context, env cli.Env, opts options) error {
+	env = opts.Host(env)
 	against, err := load(opts.against)
 	if err != nil {
 		return err
@@ -106,8 +107,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	bench := judge.NewRelistBenchmark(target.Header(env, kind), facts)
-	bench.Problems = append(problems, bench.Problems...)
+	bench := judge.NewRelistBenchmark(target.Header(env, "relist", kind), facts)
+	target.Complete(&bench.Header, problems, bench.Causes)
 	if err := render.RelistBenchmark(env.Out, bench, against, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/kdiag/kdiag/checks"
 )
@@ -42,8 +41,6 @@ type Options struct {
 	Color  bool   // use the 16 colours of a terminal; meaning is in the words, colour repeats it
 	Width  int    // columns of text; 0 means 80, and less than 40 means 40
 	ASCII  bool   // print nothing but ASCII: for a terminal whose locale is not UTF-8
-
-	GeneratedAt time.Time // for documents without a header of their own; zero leaves it out
 }
 
 // A view is one document and the ways to show it to a person.

@@ -397,7 +397,6 @@ type Report struct {
 	Interrupted bool     `json:"interrupted"`        // it was cut short, and all after it did not happen
 	CleanedUp   bool     `json:"cleanedUp"`          // nothing of the run is left in the runtime
 	Log         string   `json:"log,omitempty"`      // file with the kubelet's log of the run
-	Problems    []string `json:"problems,omitempty"` // why it was not played, or not to its end, for a person
 }
 
 // judge compares the node's condition with the scenario. The result is empty if they agree.
