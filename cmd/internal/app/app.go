@@ -64,7 +64,8 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 	}
 	if format := wanted.FindStringSubmatch(strings.Join(args, "\n")); format != nil && !out.wrote {
 		cmd, _, _ := root.Find(args)
-		doc := &render.Error{Header: target.Header(env, strings.TrimPrefix(cmd.CommandPath()[len("kdiag"):], " "), render.KindError)}
+		command := strings.TrimPrefix(cmd.CommandPath()[len("kdiag"):], " ")
+		doc := &render.Error{Header: target.Header(env, command, render.KindError)}
 		doc.Problems = slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" })
 		if err := render.PrintError(env.Out, doc, render.Options{Format: render.Format(format[1])}); err != nil {
 			report(env, "kdiag: "+err.Error())

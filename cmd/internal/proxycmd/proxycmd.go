@@ -33,7 +33,7 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "Put faults in front of a real runtime: delay, hang, fail, drop or oversize its replies",
-		Long: `Listen on a socket and pass every CRI call on to the runtime behind it, unchanged, except for calls with a
+		Long: `Listen on a socket and pass every CRI call on to the runtime behind it, unchanged, except calls with a
 fault. Point crictl or a kubelet at the proxy's socket to see how they react to a faulty runtime; the runtime itself is
 not touched.
 

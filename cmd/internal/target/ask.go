@@ -129,7 +129,7 @@ func Header(env cli.Env, command, kind string) checks.Header {
 
 // Complete adds to a head what kept kdiag from looking, and the steps of the first cause.
 func Complete(h *checks.Header, problems []string, causes []checks.Cause) {
-	h.Problems = append(problems, h.Problems...)
+	h.Problems = append(append([]string{}, problems...), h.Problems...)
 	if len(causes) > 0 {
 		h.NextSteps = causes[0].NextSteps
 	}
