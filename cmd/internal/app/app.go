@@ -65,7 +65,7 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 	if format := wanted.FindStringSubmatch(strings.Join(args, "\n")); format != nil && !out.wrote {
 		cmd, _, _ := root.Find(args)
 		command := strings.TrimPrefix(cmd.CommandPath()[len("kdiag"):], " ")
-		doc := &render.Error{Header: target.Header(env, command, render.KindError)}
+		doc := &render.Error{Header: target.Header(env, command, "Error")}
 		doc.Problems = slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" })
 		if err := render.PrintError(env.Out, doc, render.Options{Format: render.Format(format[1])}); err != nil {
 			report(env, "kdiag: "+err.Error())

@@ -10,39 +10,31 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A group is a part of a help text: its title, and the commands or flags in it.
-type group struct {
-	title string
-	names []string
-}
+// A group is a part of a help text: its title, and the commands or flags in it, separated by commas.
+type group struct{ title, names string }
+
+func (g group) has(name string) bool { return slices.Contains(strings.Split(g.names, ","), name) }
 
 // commandGroups are the commands by what they are for. What is missing stands under Other.
 func commandGroups() []group {
 	return []group{
-		{"Diagnose", []string{
-			"pleg", "node", "runtime", "relist", "journal", "exited", "stacks", "history", "fleet", "explain",
-		}},
-		{"Act", []string{"gc-exited", "canary", "bundle", "agent"}},
-		{"Learn and test", []string{"syncloop", "reproduce", "proxy", "runtime serve"}},
+		{"Diagnose", "pleg,node,runtime,relist,journal,exited,stacks,history,fleet,explain"},
+		{"Act", "gc-exited,canary,bundle,agent"},
+		{"Learn and test", "syncloop,reproduce,proxy,runtime serve"},
 	}
 }
 
 // flagGroups are the flags that several commands have. Those of one command stand before them.
 func flagGroups() []group {
 	return []group{
-		{"Target", []string{
-			"runtime-endpoint", "simulate", "host-root", "from", "kubelet-token", "kubelet-cert", "kubelet-key",
-		}},
-		{"Filter", []string{
-			"namespace", "pod", "label", "older-than", "min-age", "limit", "since", "until", "unit", "boot",
-		}},
-		{"Output", []string{
-			"output", "color", "details", "all", "fail-on", "html", "log", "log-file", "save", "tui", "verbose", "v",
-		}},
-		{"Safety", []string{
-			"yes", "plan", "apply", "audit", "keep", "rate", "ignore-pod-liveness", "cleanup", "no-api-server",
-			"timeout", "rpc-timeout",
-		}},
+		{"Flags", ""},
+		{"Target", "runtime-endpoint,simulate,host-root,from,kubelet-token,kubelet-cert,kubelet-key"},
+		{"Filter", "namespace,pod,label,older-than,min-age,limit,since,until,unit,boot"},
+		{"Output", "output,color,details,all,fail-on,html,log,log-file,save,tui,verbose,v"},
+		{
+			"Safety",
+			"yes,plan,apply,audit,keep,rate,ignore-pod-liveness,cleanup,no-api-server,timeout,rpc-timeout",
+		},
 	}
 }
 
@@ -67,10 +59,10 @@ func printHelp(w io.Writer, cmd *cobra.Command, width int) {
 		_, _ = fmt.Fprintf(w, "\nExamples:\n%s\n", cmd.Example)
 	}
 	printCommands(w, cmd, width)
-	groups := append([]group{{title: "Flags"}}, flagGroups()...)
+	groups := flagGroups()
 	sets := make([]pflag.FlagSet, len(groups))
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		at := slices.IndexFunc(groups, func(g group) bool { return slices.Contains(g.names, f.Name) })
+		at := slices.IndexFunc(groups, func(g group) bool { return g.has(f.Name) })
 		sets[max(at, 0)].AddFlag(f)
 	})
 	for i := range sets {
@@ -91,15 +83,14 @@ func printCommands(w io.Writer, cmd *cobra.Command, width int) {
 		groups, other.title = commandGroups(), "Other"
 	}
 	for _, sub := range cmd.Commands() {
-		grouped := slices.ContainsFunc(groups, func(g group) bool { return slices.Contains(g.names, sub.Name()) })
-		if sub.IsAvailableCommand() && !grouped {
-			other.names = append(other.names, sub.Name())
+		if !slices.ContainsFunc(groups, func(g group) bool { return g.has(sub.Name()) }) && sub.IsAvailableCommand() {
+			other.names += "," + sub.Name()
 		}
 	}
 	const indent = 16
 	for _, g := range append(groups, other) {
 		title := "\n" + g.title + ":\n"
-		for _, name := range g.names {
+		for name := range strings.SplitSeq(g.names, ",") {
 			sub, rest, err := cmd.Find(strings.Fields(name))
 			if err != nil || len(rest) > 0 || sub == cmd {
 				continue

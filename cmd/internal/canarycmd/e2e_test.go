@@ -131,8 +131,8 @@ func TestEndToEndCanary(t *testing.T) {
 	})
 	for summary, args := range map[string][]string{
 		"the image docker.io/local/none:1 is not on this node": {"--image", "docker.io/local/none:1"},
-		"cannot be run so":                  {"--image", nodebox.ImageBusybox, "--", "/bin/none"},
-		"ended by itself, with exit code 1": {"--image", nodebox.ImageBusybox, "--", "false"},
+		"cannot run `/bin/none`":           {"--image", nodebox.ImageBusybox, "--", "/bin/none"},
+		"the container exited with code 1": {"--image", nodebox.ImageBusybox, "--", "false"},
 	} {
 		t.Run(summary, func(t *testing.T) {
 			r, code := n.start(t, args...).wait(t)
@@ -142,20 +142,26 @@ func TestEndToEndCanary(t *testing.T) {
 			n.wantsClean(t)
 		})
 	}
-	t.Run("interrupted", func(t *testing.T) {
-		run := n.linger(t, 1)
-		apptest.Must(t, run.Cmd.Process.Signal(syscall.SIGINT))
-		r, code := run.wait(t)
-		if code != 2 || r.Status != checks.Unknown || !r.CleanedUp {
-			t.Errorf("exit code %d, %+v", code, r)
-		}
-		n.wantsClean(t)
-	})
+	for name, signals := range map[string][]os.Signal{
+		"interrupted": {syscall.SIGINT}, "hung up": {syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGHUP},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := n.linger(t, 1)
+			for _, s := range signals {
+				apptest.Must(t, run.Cmd.Process.Signal(s))
+			}
+			r, code := run.wait(t)
+			if code != 2 || r.Status != checks.Unknown || !r.CleanedUp {
+				t.Errorf("exit code %d, %+v", code, r)
+			}
+			n.wantsClean(t)
+		})
+	}
 	t.Run("no network", func(t *testing.T) {
 		apptest.Must(t, n.HangCNI())
 		r, code := n.start(t, "--cni", "--timeout", "12s").wait(t)
 		apptest.Must(t, n.ReleaseCNI())
-		if r.Status != checks.Unhealthy || code != 1 || !strings.Contains(r.Summary, "RunPodSandbox did not answer") {
+		if r.Status != checks.Unhealthy || code != 1 || !strings.Contains(r.Summary, "RunPodSandbox hangs") {
 			t.Errorf("exit code %d, %+v", code, r)
 		}
 		for quiet := 0; quiet < 20; quiet++ { // what comes to be late, until nothing comes any more

@@ -11,7 +11,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
-	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -76,7 +75,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 func run(ctx context.Context, env cli.Env, opts options) error {
 	env = opts.Host(env)
 	doc := &render.ExitedCensus{
-		Header: target.Header(env, "exited", render.KindExitedCensus), Next: opts.next, Missing: []string{},
+		Header: target.Header(env, "exited", "ExitedCensus"), Next: opts.next, Missing: []string{},
 	}
 	how, show := target.Render(env, &opts.Flags), render.Exited
 	first := func() error {
@@ -132,22 +131,16 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 	return nil
 }
 
-// wait waits for the second count, with the time left on standard error, and reports whether it may be made.
+// wait waits for the second count, and reports whether it may be made.
 func wait(ctx context.Context, env cli.Env, d time.Duration) bool {
 	progress := target.NewProgress(env)
 	defer progress.Done()
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for end := time.Now().Add(d); ; {
-		left := time.Until(end)
-		progress.Update(plegbench.Progress{Phase: "second count in " + units.Duration(left.Round(time.Second))})
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(left):
-			return true
-		case <-tick.C:
-		}
+	progress.Update(plegbench.Progress{Phase: "next count at " + env.Now().Add(d).Format(time.TimeOnly)})
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }
 

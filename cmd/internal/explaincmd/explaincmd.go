@@ -36,7 +36,7 @@ func NewCommand(env cli.Env) *cobra.Command {
 }
 
 func run(env cli.Env, flags *cli.Flags, args []string) error {
-	how, header := target.Render(env, flags), target.Header(env, "explain", render.KindDefinitions)
+	how, header := target.Render(env, flags), target.Header(env, "explain", "CauseDefinitionList")
 	header.Status = checks.Healthy
 	if len(args) == 0 {
 		return render.Definitions(env.Out, header, causes.Docs(), how)
@@ -45,7 +45,7 @@ func run(env cli.Env, flags *cli.Flags, args []string) error {
 	if !ok {
 		return cli.Usage(fmt.Sprintf("there is no cause %q", args[0]), suggest(args[0]))
 	}
-	header.Kind = render.KindDefinition
+	header.Kind = "CauseDefinition"
 	return render.Definition(env.Out, header, d, how)
 }
 

@@ -33,7 +33,7 @@ type session struct {
 func run(ctx context.Context, env cli.Env, opts *options) error {
 	env = opts.Host(env)
 	s := &session{env: env, opts: opts, doc: &render.GCReport{
-		Header: target.Header(env, "gc-exited", render.KindGCReport), Missing: []string{}, Notes: []string{},
+		Header: target.Header(env, "gc-exited", "GCReport"), Missing: []string{}, Notes: []string{},
 		Report: gc.Report{DryRun: true, Result: gc.Result{Skipped: []gc.Skipped{}, Failed: []gc.Failed{}}},
 	}}
 	asking, _ := opts.Budget()

@@ -35,19 +35,8 @@ func Documents() map[string]any {
 	return map[string]any{
 		checks.KindReport: checks.Report{}, checks.KindRuntimeProbe: checks.RuntimeProbe{},
 		checks.KindRelistBenchmark: comparedBenchmark{}, checks.KindCanaryReport: checks.CanaryReport{},
-		KindExitedCensus: ExitedCensus{}, KindGCReport: GCReport{}, KindReproductionReport: ReproductionReport{},
-		KindDefinition: definitionDoc{}, KindDefinitions: definitionsDoc{}, KindVersion: Version{}, KindError: Error{},
+		"ExitedCensus": ExitedCensus{}, "GCReport": GCReport{}, "ReproductionReport": ReproductionReport{},
+		"CauseDefinition": definitionDoc{}, "CauseDefinitionList": definitionsDoc{}, "Version": Version{}, "Error": Error{},
 		"JournalReport": journal.Report{},
 	}
 }
-
-// The kinds of the documents that have no type in package checks.
-const (
-	KindExitedCensus       = "ExitedCensus"
-	KindGCReport           = "GCReport"
-	KindReproductionReport = "ReproductionReport"
-	KindDefinition         = "CauseDefinition"
-	KindDefinitions        = "CauseDefinitionList"
-	KindVersion            = "Version"
-	KindError              = "Error"
-)

@@ -131,7 +131,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 			Events: []reproduce.Event{}, Missed: []string{},
 		}
 	}
-	header := target.Header(env, "reproduce", render.KindReproductionReport)
+	header := target.Header(env, "reproduce", "ReproductionReport")
 	report.Interrupted = timed.Err() != nil
 	switch {
 	case report.Interrupted && ctx.Err() == nil:

@@ -32,7 +32,7 @@ func NewCommand(env cli.Env) *cobra.Command {
 
 func run(env cli.Env, flags *cli.Flags) error {
 	v := &render.Version{
-		Header:    target.Header(env, "version", render.KindVersion),
+		Header:    target.Header(env, "version", "Version"),
 		GoVersion: runtime.Version(),
 		Platform:  runtime.GOOS + "/" + runtime.GOARCH,
 	}
