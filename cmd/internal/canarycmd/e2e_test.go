@@ -1,10 +1,15 @@
 package canarycmd_test
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -131,8 +136,8 @@ func TestEndToEndCanary(t *testing.T) {
 	})
 	for summary, args := range map[string][]string{
 		"the image docker.io/local/none:1 is not on this node": {"--image", "docker.io/local/none:1"},
-		"cannot run `/bin/none`":           {"--image", nodebox.ImageBusybox, "--", "/bin/none"},
-		"the container exited with code 1": {"--image", nodebox.ImageBusybox, "--", "false"},
+		"cannot run `/bin/none`":                               {"--image", nodebox.ImageBusybox, "--", "/bin/none"},
+		"the container exited with code 1":                     {"--image", nodebox.ImageBusybox, "--", "false"},
 	} {
 		t.Run(summary, func(t *testing.T) {
 			r, code := n.start(t, args...).wait(t)
@@ -142,6 +147,43 @@ func TestEndToEndCanary(t *testing.T) {
 			n.wantsClean(t)
 		})
 	}
+	t.Run("the image it chose cannot run", func(t *testing.T) {
+		// It is small, and its name promises a shell; but it is empty.
+		const liar = "docker.io/library/alpine:0"
+		layer := make([]byte, 1024) // the end of a tar
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		for name, content := range map[string]string{
+			"layer.tar": string(layer),
+			"config.json": fmt.Sprintf(`{"architecture":%q,"os":"linux","config":{},"rootfs":{"type":"layers",`+
+				`"diff_ids":["sha256:%x"]}}`, runtime.GOARCH, sha256.Sum256(layer)),
+			"manifest.json": `[{"Config":"config.json","RepoTags":["` + liar + `"],"Layers":["layer.tar"]}]`,
+		} {
+			apptest.Must(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}))
+			_, err := w.Write([]byte(content))
+			apptest.Must(t, err)
+		}
+		apptest.Must(t, w.Close())
+		load := exec.CommandContext(t.Context(), "ctr", "-a", strings.TrimPrefix(n.Endpoint(), "unix://"),
+			"-n", "k8s.io", "images", "import", "-")
+		load.Stdin = &archive
+		if out, err := load.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		var r *checks.CanaryReport
+		code := 0
+		for range 50 { // until the CRI plugin lists it
+			if r, code = n.start(t).wait(t); len(r.Problems) > 0 {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		wantsFine(t, r, code)
+		if r.Image == liar || len(r.Problems) == 0 || !strings.Contains(r.Problems[0], "tried another image, because "+liar) {
+			t.Errorf("%+v", r)
+		}
+		n.wantsClean(t)
+	})
 	for name, signals := range map[string][]os.Signal{
 		"interrupted": {syscall.SIGINT}, "hung up": {syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGHUP},
 	} {
