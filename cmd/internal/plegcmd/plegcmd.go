@@ -48,10 +48,10 @@ Reads only. Needs the runtime's socket, so usually root; neither the API server 
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
-	fs.IntVar(&opts.samples, "samples", 5, "how many relists to time")
+	fs.IntVar(&opts.samples, "samples", 5, "number of relists to time")
 	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
 	fs.IntVar(&opts.exitedWarning, "exited-warning", checks.DefaultLimits().ExitedWarning,
-		"how many exited containers are too many")
+		"warn from this number of exited containers on")
 	return cmd
 }
 

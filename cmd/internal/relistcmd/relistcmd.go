@@ -54,12 +54,12 @@ Save a healthy node's figures and compare a sick one with them. Reads only.`,
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
-	fs.IntVar(&opts.count, "count", 10, "how many relists to time")
-	fs.DurationVar(&opts.duration, "for", 0, "time relists for this long, instead of --count; --timeout grows with it")
+	fs.IntVar(&opts.count, "count", 10, "number of relists to time")
+	fs.DurationVar(&opts.duration, "for", 0, "time relists for this long instead of --count; extends --timeout")
 	fs.DurationVar(&opts.interval, "interval", plegbench.RelistPeriod, "pause between two relists; the kubelet's is 1s")
 	fs.BoolVar(&opts.deep, "deep", false,
 		"ask for the status of every container at the end, however many, until --timeout")
-	fs.StringVar(&opts.save, "save", "", "write the result to this file, as JSON")
+	fs.StringVar(&opts.save, "save", "", "write the result to this file as JSON")
 	fs.StringVar(&opts.against, "against", "", "compare with a result that --save wrote")
 	return cmd
 }

@@ -36,7 +36,7 @@ func Documents() map[string]any {
 		checks.KindReport: checks.Report{}, checks.KindRuntimeProbe: checks.RuntimeProbe{},
 		checks.KindRelistBenchmark: comparedBenchmark{}, checks.KindCanaryReport: checks.CanaryReport{},
 		"ExitedCensus": ExitedCensus{}, "GCReport": GCReport{}, "ReproductionReport": ReproductionReport{},
-		"CauseDefinition": definitionDoc{}, "CauseDefinitionList": definitionsDoc{}, "Version": Version{}, "Error": Error{},
-		"JournalReport": journal.Report{},
+		"JournalReport": journal.Report{}, "CauseDefinition": definitionDoc{}, "CauseDefinitionList": definitionsDoc{},
+		"Version": Version{}, "Error": Error{},
 	}
 }

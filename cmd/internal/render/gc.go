@@ -145,7 +145,8 @@ func (p *page) candidates(r *GCReport) {
 
 // LivenessRisk describes the risk of --ignore-pod-liveness.
 const LivenessRisk = "A pod that still exists may lose its last sandbox, with its address; a pod that is starting " +
-	"may lose records of its init containers. The kubelet then creates a new sandbox and runs the init containers again."
+	"may lose records of its init containers. The kubelet then creates a new sandbox and runs the init containers " +
+	"again."
 
 // agoRange describes how long ago the oldest and the newest were created.
 func agoRange(now, oldest, newest time.Time) string {
