@@ -137,7 +137,8 @@ func (c *judgedCanary) judge(r *checks.CanaryReport) {
 	case spoiled == canary.NoImage, spoiled == canary.ByImage:
 		r.Status, r.Summary = checks.Unknown, "there is no image on this node"
 		if spoiled == canary.ByImage {
-			r.Summary = "the image " + facts.Clean(c.Result.Image) + " cannot run " + c.program() + ": " + why
+			r.Summary = "the image " + facts.Clean(c.Result.Image) + " cannot run `" +
+				facts.Clean(append(slices.Clone(c.Command), "sleep")[0]) + "`: " + why
 		}
 		s.Add(checks.TouchesNothing, images,
 			"Choose another image with --image: one that holds sleep, or with its program after --")
@@ -193,14 +194,6 @@ func (c *judgedCanary) slowness(steps []checks.CanaryStep) (checks.Verdict, stri
 		return checks.Degraded, "the canary took " + units.Seconds(all) + "; limit " + units.Duration(slowStep)
 	}
 	return checks.Healthy, "new sandbox and container created, started, stopped, removed"
-}
-
-// program is what the canary was to run.
-func (c *judgedCanary) program() string {
-	if len(c.Command) > 0 {
-		return "`" + facts.Clean(c.Command[0]) + "`"
-	}
-	return "`sleep`"
 }
 
 // problems lists what went wrong beside the steps.

@@ -49,7 +49,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, 
 	asking -= env.Now().Sub(start) + target.ProbeTimeout
 	cleanup := max(asking, 0) / cleanupShare
 	rpc = min(rpc, cleanup/2)
-	cri, err := remote.Dial(t.Endpoint.URL, remote.Options{
+	cri, err := remote.Dial(t.Socket(), remote.Options{
 		Timeout: rpc,
 		Observe: func(operation string, took time.Duration, err error) {
 			log.Debug("call", "operation", operation, "took", took, "err", err)
@@ -65,10 +65,13 @@ func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, 
 		LogDir: os.TempDir(), RPCTimeout: rpc, Course: asking - cleanup, Cleanup: cleanup,
 		Progress: func(step string) { progress.Update(plegbench.Progress{Phase: "waiting for the runtime: " + step}) },
 	}
+	if opts.HostRoot != "" {
+		o.LogDir = "" // the runtime has another /tmp
+	}
 	facts.Result = canary.Run(ctx, cri, o)
 	progress.Done()
 	if facts.Result.Version == (crictl.Version{}) {
-		facts.Connect, err = target.Probe(ctx, t.Endpoint.URL) // why, where that is not the runtime's doing
+		facts.Connect, err = target.Probe(ctx, t.Socket()) // why, where that is not the runtime's doing
 	}
 	return facts, err
 }

@@ -85,7 +85,7 @@ func (s *session) run(ctx, within context.Context) (code int, err error) {
 	s.doc.Missing = append(s.doc.Missing, s.look.Missing...)
 	s.look.Node.Ends = map[string]gc.End{}
 	if s.opts.yes { // before the runtime is asked for thousands of ends
-		lock, err := gc.Lock(strings.TrimPrefix(s.t.Endpoint.URL, "unix://"))
+		lock, err := gc.Lock(strings.TrimPrefix(s.t.Socket(), "unix://"))
 		if err != nil {
 			return 0, cli.Fail(err, cli.ExitUnknown, "nothing was removed; wait for the other run, or interrupt it")
 		}

@@ -101,15 +101,15 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	defer t.Close()
-	if _, err := target.Probe(ctx, t.Endpoint.URL); err != nil {
+	if _, err := target.Probe(ctx, t.Socket()); err != nil {
 		return err
 	}
-	if err := cli.Reject(sameSocket(listen, t.Endpoint.URL), "--listen is the socket of the runtime itself",
+	if err := cli.Reject(sameSocket(listen, t.Socket()), "--listen is the socket of the runtime itself",
 		"choose another path, such as /tmp/kdiag-proxy.sock"); err != nil {
 		return err
 	}
 	out := &printer{out: env.Err, start: time.Now()}
-	cfg := fault.Config{Backend: t.Endpoint.URL, Listen: listen, Faults: plan.Faults, Latency: plan.Latency}
+	cfg := fault.Config{Backend: t.Socket(), Listen: listen, Faults: plan.Faults, Latency: plan.Latency}
 	if opts.Verbose > 0 {
 		cfg.Log = out.injected
 	}
