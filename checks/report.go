@@ -105,6 +105,7 @@ type Subject struct {
 	Namespace string    `json:"namespace,omitempty"`
 	Pod       string    `json:"pod,omitempty"`
 	PodUID    string    `json:"podUID,omitempty"`
+	Owner     string    `json:"owner,omitempty"`     // of the pod, by its sandbox's labels: ledger (StatefulSet)
 	Processes []Process `json:"processes,omitempty"` // on this host: its shim, its runc, or the process itself
 }
 

@@ -19,7 +19,7 @@ func fill(h checks.Header, kind string, f *facts.Facts, v checks.Verdict, proble
 // NewReport judges the facts and makes the document of kdiag pleg and kdiag node.
 func NewReport(h checks.Header, in *facts.Input) *checks.Report {
 	j := judged(in)
-	f, all := j.facts, noNil(j.causes)
+	f, all := j.facts, owned(j)
 	v := verdict(f, all, scopeSweep)
 	return &checks.Report{
 		Header:  fill(h, checks.KindReport, f, v, problems(f, v, scopeSweep)),
@@ -39,7 +39,7 @@ func withoutJournal(in *facts.Input) *facts.Input {
 // containers, so the verdict does not wait for them.
 func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 	j := judged(withoutJournal(in))
-	f, all := j.facts, noNil(j.causes)
+	f, all := j.facts, owned(j)
 	v := verdict(f, all, scopeProbes)
 	p := &checks.RuntimeProbe{
 		Header:  fill(h, checks.KindRuntimeProbe, f, v, problems(f, v, scopeProbes)),
@@ -75,7 +75,7 @@ func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 // runs only if the benchmark asked for it.
 func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmark {
 	j := judged(withoutJournal(in))
-	f, all := j.facts, noNil(j.causes)
+	f, all := j.facts, owned(j)
 	want := scopeProbes
 	if len(f.Sweep.Made) > 0 {
 		want = scopeSweep
@@ -143,4 +143,26 @@ func noNil[T any](s []T) []T {
 		return []T{}
 	}
 	return s
+}
+
+// owned returns the causes with the workloads of the pods that they name.
+func owned(j judgement) []checks.Cause {
+	owners := map[string]string{}
+	if m := j.facts.Measurement; m != nil && m.Sandboxes != nil {
+		for i := range m.Sandboxes.Sandboxes {
+			if s := &m.Sandboxes.Sandboxes[i]; s.Owner.Kind != "" {
+				owners[s.Pod.UID] = facts.Clean(s.Owner.Name) + " (" + s.Owner.Kind + ")"
+			}
+		}
+	}
+	for i := range j.causes {
+		c := &j.causes[i]
+		if c.Subject != nil {
+			c.Subject.Owner = owners[c.Subject.PodUID]
+		}
+		for k := range c.Related {
+			c.Related[k].Owner = owners[c.Related[k].PodUID]
+		}
+	}
+	return noNil(j.causes)
 }
