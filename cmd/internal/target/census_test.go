@@ -132,9 +132,9 @@ func TestUnanswered(t *testing.T) {
 		code crictl.Code
 		want string
 	}{
-		{t.Context(), crictl.DeadlineExceeded, "the runtime did not answer ListContainers within 5s"},
-		{t.Context(), crictl.Canceled, "the command's time was up before ListContainers was answered"},
-		{interrupted, crictl.Canceled, "interrupted before ListContainers was answered"},
+		{t.Context(), crictl.DeadlineExceeded, "ListContainers hangs (no reply in 5s)"},
+		{t.Context(), crictl.Canceled, "--timeout reached before ListContainers replied"},
+		{interrupted, crictl.Canceled, "interrupted before ListContainers replied"},
 		{t.Context(), crictl.Internal, "ListContainers: Internal: broken"},
 	} {
 		call := crictl.Call{Method: "ListContainers", Code: tt.code, Elapsed: 5 * time.Second, Err: "broken"}
