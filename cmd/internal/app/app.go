@@ -52,7 +52,8 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 	root := Root(env)
 	root.SetArgs(args)
 	code, message, hint := cli.ExitCode(out.lost(root.ExecuteContext(ctx)))
-	if errors.Is(out.err, syscall.EPIPE) { // the reader has enough
+	wrote, left := out.state()
+	if left {
 		return 128 + int(syscall.SIGPIPE)
 	}
 	if message == "" {
@@ -62,7 +63,7 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 	if hint != "" {
 		report(env, "  hint: "+hint)
 	}
-	if format := wanted.FindStringSubmatch(strings.Join(args, "\n")); format != nil && !out.wrote {
+	if format := wanted.FindStringSubmatch(strings.Join(args, "\n")); format != nil && !wrote {
 		cmd, _, _ := root.Find(args)
 		command := strings.TrimPrefix(cmd.CommandPath()[len("kdiag"):], " ")
 		doc := &render.Error{Header: target.Header(env, command, "Error")}

@@ -36,6 +36,13 @@ func (o *output) Write(b []byte) (int, error) {
 	return n, err
 }
 
+// state reports whether anything was written, and whether the reader has left.
+func (o *output) state() (wrote, left bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.wrote, errors.Is(o.err, syscall.EPIPE)
+}
+
 // Fd returns the descriptor below, for what draws on a terminal.
 func (o *output) Fd() uintptr {
 	if f, ok := o.Writer.(interface{ Fd() uintptr }); ok {

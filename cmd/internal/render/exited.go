@@ -32,7 +32,7 @@ func Exited(w io.Writer, c *ExitedCensus, o Options) error {
 // ExitedAgain prints, in text, what a second census adds to one that was printed.
 func ExitedAgain(w io.Writer, c *ExitedCensus, o Options) error {
 	return write(w, "census", o, view{text: func(p *page) {
-		p.blank()
+		p.out.WriteByte('\n') // apart from the first
 		p.censusHead(c)
 		if c.Census != nil {
 			p.growth(c.Growth)
