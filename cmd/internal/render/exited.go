@@ -2,6 +2,7 @@ package render
 
 import (
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -91,7 +92,11 @@ func (p *page) census(e *ExitedCensus) {
 // censusTables writes the exited containers by pod, owner, namespace, reason and age.
 func (p *page) censusTables(e *ExitedCensus) {
 	pods := table{indent: 2, align: "lrll"}
-	for _, u := range e.ByPod[:min(len(e.ByPod), topRows)] {
+	worst := e.ByPod[:min(len(e.ByPod), topRows)]
+	short := !slices.ContainsFunc(worst, func(u gc.PodCount) bool {
+		return columns(p.unitName(u.Namespace, u.Pod, u.Container)) > p.width/2
+	})
+	for _, u := range worst {
 		var last []string
 		if u.LastExitCode != nil {
 			last = append(last, p.ending(u.LastReason, *u.LastExitCode))
@@ -102,11 +107,11 @@ func (p *page) censusTables(e *ExitedCensus) {
 		if u.Gone {
 			last = append(last, "pod gone")
 		}
-		name, bar := p.unitName(u.Namespace, u.Pod, u.Container), ""
-		if columns(name) < p.width/2 { // else the name takes its room
+		bar := ""
+		if short { // else the names take its room
 			bar = p.glyph.bar(float64(u.Count), float64(e.ByPod[0].Count), min(24, p.width/6))
 		}
-		pods.add(name, units.Number(u.Count), bar, strings.Join(last, ", "))
+		pods.add(p.unitName(u.Namespace, u.Pod, u.Container), units.Number(u.Count), bar, strings.Join(last, ", "))
 	}
 	p.section("Most exited containers", pods, len(e.ByPod))
 
