@@ -18,8 +18,8 @@ func (g group) has(name string) bool { return slices.Contains(strings.Split(g.na
 // commandGroups are the commands by what they are for. What is missing stands under Other.
 func commandGroups() []group {
 	return []group{
-		{"Diagnose", "pleg,node,runtime,relist,journal,exited,stacks,history,fleet,explain"},
-		{"Act", "gc-exited,canary,bundle,agent"},
+		{"Diagnose", "pleg,node,runtime,relist,journal,exited,explain"},
+		{"Act", "gc-exited,canary"},
 		{"Learn and test", "syncloop,reproduce,proxy,runtime serve"},
 	}
 }
@@ -28,7 +28,7 @@ func commandGroups() []group {
 func flagGroups() []group {
 	return []group{
 		{"Flags", ""},
-		{"Target", "runtime-endpoint,simulate,host-root,from,kubelet-token,kubelet-cert,kubelet-key"},
+		{"Target", "runtime-endpoint,simulate,host-root,kubelet-token,kubelet-cert,kubelet-key"},
 		{"Filter", "namespace,pod,label,older-than,min-age,limit,since,until,unit,boot"},
 		{"Output", "output,color,details,all,fail-on,html,log,log-file,save,tui,verbose,v"},
 		{
