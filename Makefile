@@ -42,7 +42,7 @@ vulncheck:
 	  *"fetching vulnerabilities"*) echo "NOT CHECKED for vulnerabilities: the database cannot be reached from here" ;; \
 	  *) echo "$$out"; exit 1 ;; esac
 
-# docs/reference, docs/man, docs/causes.md out of the live commands and lists.
+# docs/reference, docs/man, docs/schema, docs/causes.md out of the live commands and lists.
 generate:
 	go run ./cmd/gendocs/causelist checks/causes
 	go run ./cmd/gendocs/signatures journal/signature

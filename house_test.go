@@ -138,7 +138,9 @@ func TestImports(t *testing.T) {
 			"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl",
 		}},
 		{"cmd/kdiag", []string{"cmd/internal/app", "cmd/internal/cli"}},
-		{"cmd/gendocs", []string{"cmd/internal/app", "cmd/internal/cli", "checks", "journal/signature"}},
+		{"cmd/gendocs", []string{
+			"cmd/internal/app", "cmd/internal/cli", "cmd/internal/render", "checks", "journal/signature",
+		}},
 		{"cmd/internal/cli", nil},
 		{"cmd/internal/render", []string{"checks", "checks/units", "crictl/gc", "journal", "plegbench"}},
 		{"cmd/internal/target", []string{

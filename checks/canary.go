@@ -7,7 +7,6 @@ const KindCanaryReport = "CanaryReport"
 type CanaryReport struct {
 	Header
 	Runtime   Runtime      `json:"runtime"`
-	Status    Verdict      `json:"status"`
 	Summary   string       `json:"summary"`             // one sentence
 	Network   string       `json:"network"`             // host or cni
 	Image     string       `json:"image,omitempty"`     // that was run
@@ -18,8 +17,6 @@ type CanaryReport struct {
 	CleanedUp bool         `json:"cleanedUp"`           // nothing of it is left in the runtime
 	Left      []string     `json:"left,omitempty"`      // sandboxes that are left
 	Earlier   []string     `json:"earlierRemoved,omitempty"`
-	NextSteps []NextStep   `json:"nextSteps"`
-	Problems  []string     `json:"problems,omitempty"` // why the answer is unknown or not whole, for a person
 }
 
 // A CanaryStep is one timed call of a canary.

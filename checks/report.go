@@ -42,9 +42,15 @@ const (
 type Header struct {
 	APIVersion   string    `json:"apiVersion"`
 	Kind         string    `json:"kind"`
+	Command      string    `json:"command,omitempty"` // that made the document, without flags: kdiag pleg
 	GeneratedAt  time.Time `json:"generatedAt"`
 	Host         string    `json:"host,omitempty"`
 	KdiagVersion string    `json:"kdiagVersion,omitempty"`
+	// Status of the node or the runtime; of a command that only does work, healthy when all was done, degraded when
+	// a part of it failed.
+	Status    Verdict    `json:"status"`
+	Problems  []string   `json:"problems"`            // why the answer is unknown or not whole, for a person
+	NextSteps []NextStep `json:"nextSteps,omitempty"` // those of the first cause, where there are causes
 }
 
 // A Runtime is the runtime that was asked, and why that one.
@@ -61,13 +67,11 @@ type Runtime struct {
 // A Report is the answer of kdiag pleg and kdiag node: the verdict on one node.
 type Report struct {
 	Header
-	Runtime  Runtime            `json:"runtime"`
-	Status   Verdict            `json:"status"`
-	Causes   []Cause            `json:"causes"` // most likely first, root before consequence
-	Relist   *plegbench.Summary `json:"relist,omitempty"`
-	Checks   []Result           `json:"checks"`
-	Problems []string           `json:"problems,omitempty"` // why the answer is unknown or not whole, for a person
-	Notes    []string           `json:"notes,omitempty"`    // what is worth knowing and no problem of the node
+	Runtime Runtime            `json:"runtime"`
+	Causes  []Cause            `json:"causes"` // most likely first, root before consequence
+	Relist  *plegbench.Summary `json:"relist,omitempty"`
+	Checks  []Result           `json:"checks"`
+	Notes   []string           `json:"notes,omitempty"` // what is worth knowing and no problem of the node
 }
 
 // A Cause is one diagnosed cause with its evidence and what to do.
@@ -101,6 +105,7 @@ type Subject struct {
 	Namespace string    `json:"namespace,omitempty"`
 	Pod       string    `json:"pod,omitempty"`
 	PodUID    string    `json:"podUID,omitempty"`
+	Owner     string    `json:"owner,omitempty"`     // of the pod, by its sandbox's labels: ledger (StatefulSet)
 	Processes []Process `json:"processes,omitempty"` // on this host: its shim, its runc, or the process itself
 }
 
@@ -165,9 +170,7 @@ type RuntimeProbe struct {
 	Connect    ConnectInfo `json:"connect"`
 	Conditions []Condition `json:"conditions"`
 	RPCs       []RPC       `json:"rpcs"`
-	Status     Verdict     `json:"status"`
 	Causes     []Cause     `json:"causes"`
-	Problems   []string    `json:"problems,omitempty"`
 }
 
 // ConnectInfo is what the socket did before any RPC.
@@ -200,13 +203,11 @@ type RPC struct {
 type RelistBenchmark struct {
 	Header
 	Runtime  Runtime                `json:"runtime"`
-	Status   Verdict                `json:"status"`
 	Causes   []Cause                `json:"causes"`
 	Relist   *plegbench.Summary     `json:"relist,omitempty"`
 	RPCs     []plegbench.RPCSummary `json:"rpcs"`
 	Samples  []RelistSample         `json:"samples"`
 	Forecast plegbench.Forecast     `json:"forecast"`
-	Problems []string               `json:"problems,omitempty"`
 }
 
 // A RelistSample is one timed relist of a series.

@@ -153,6 +153,10 @@ const (
 	labelName
 	labelNamespace
 	labelUID
+	labelHash // this and the next three from the workload's controller
+	labelJob
+	labelSet
+	labelRevision
 	source
 	key // of the label or annotation that is being read, as the next
 	value
@@ -238,6 +242,14 @@ func (e *entry) readPair(b []byte, of part) error {
 		p = labelNamespace
 	case LabelPodUID:
 		p = labelUID
+	case LabelTemplateHash:
+		p = labelHash
+	case LabelJob, LabelJobOld:
+		p = labelJob
+	case LabelSetPod, LabelPodIndex:
+		p = labelSet
+	case LabelRevision:
+		p = labelRevision
 	case AnnotationConfigSource:
 		p = source
 	}
@@ -276,9 +288,11 @@ func decodeSandbox(b []byte, in *interner, size int) (PodSandbox, error) {
 	if err := e.read(b, &sandboxFields, &sandboxMetadata); err != nil {
 		return PodSandbox{}, err
 	}
+	pod := in.pod(e.either(namespace, labelNamespace), e.either(name, labelName), e.either(uid, labelUID))
 	return PodSandbox{
-		ID: in.copy(e.text[id]), ConfigSource: in.shared(e.text[source]),
-		Pod:       in.pod(e.either(namespace, labelNamespace), e.either(name, labelName), e.either(uid, labelUID)),
+		ID: in.copy(e.text[id]), Pod: pod, ConfigSource: in.shared(e.text[source]),
+		Owner: ownerOf(pod.Name, string(e.text[labelHash]), in.shared(e.text[labelJob]), string(e.text[labelSet]),
+			string(e.text[labelRevision])),
 		CreatedAt: int64(e.number[createdAt]), Attempt: uint32(e.number[attempt]), Size: uint32(size),
 		State: sandboxState(int32(e.number[state])),
 	}, nil

@@ -146,6 +146,8 @@ func naiveSandboxes(t testing.TB, data []byte) ([]PodSandbox, error) {
 				Name:      gocmp.Or(m.GetName(), l[LabelPodName]),
 				UID:       gocmp.Or(m.GetUid(), l[LabelPodUID]),
 			},
+			Owner: ownerOf(gocmp.Or(m.GetName(), l[LabelPodName]), l[LabelTemplateHash],
+				gocmp.Or(l[LabelJob], l[LabelJobOld]), gocmp.Or(l[LabelSetPod], l[LabelPodIndex]), l[LabelRevision]),
 			ConfigSource: s.GetAnnotations()[AnnotationConfigSource],
 			CreatedAt:    s.GetCreatedAt(), Attempt: m.GetAttempt(), Size: sizes[i], State: state,
 		})

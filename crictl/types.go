@@ -72,7 +72,8 @@ func (c *Container) Created() time.Time { return time.Unix(0, c.CreatedAt) }
 // A PodSandbox is what kdiag keeps of one entry of ListPodSandbox.
 type PodSandbox struct {
 	ID           string
-	Pod          *Pod   // metadata, or the labels io.kubernetes.pod.*; never nil
+	Pod          *Pod // metadata, or the labels io.kubernetes.pod.*; never nil
+	Owner        Owner
 	ConfigSource string // annotation kubernetes.io/config.source: "api", "file", "http"; empty if no kubelet made it
 	CreatedAt    int64  // Unix nanoseconds
 	Attempt      uint32

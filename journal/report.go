@@ -16,6 +16,7 @@ type Report struct {
 	GeneratedAt  time.Time `json:"generatedAt"`
 	Host         string    `json:"host,omitempty"` // the host that the records name, if it is one
 	KdiagVersion string    `json:"kdiagVersion,omitempty"`
+	Command      string    `json:"command,omitempty"` // kdiag journal
 
 	Lines    int64      `json:"lines"` // records looked at: journal entries, or lines of text
 	Bytes    int64      `json:"bytes"` // read, after decompression

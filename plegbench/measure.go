@@ -53,6 +53,7 @@ type run struct {
 	history series          // snapshots to compare
 	gone    bool            // nothing useful is answered, or not any more, so no more calls are made
 	hung    int             // calls so far without an answer, for Progress
+	waiting *Inspection     // for Progress
 	cut     bool            // something was left out or abandoned because ctx ended
 }
 
@@ -89,7 +90,7 @@ func (r *run) note(calls ...crictl.Call) {
 
 func (r *run) progress(phase string, done, total int) {
 	if r.opts.Progress != nil {
-		r.opts.Progress(Progress{Phase: phase, Done: done, Total: total, Hung: r.hung})
+		r.opts.Progress(Progress{Phase: phase, Done: done, Total: total, Hung: r.hung, Waiting: r.waiting})
 	}
 }
 

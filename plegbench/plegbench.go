@@ -115,4 +115,6 @@ type Progress struct {
 	Done  int
 	Total int // 0 when not known
 	Hung  int // calls so far without an answer
+
+	Waiting *Inspection // of those that wait longer than usual, the first; nil without one
 }

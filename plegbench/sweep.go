@@ -151,6 +151,7 @@ func (s *sweeper) markStalled() {
 		if !f.stalled && time.Since(f.since) >= s.opts.stall() {
 			f.stalled = true
 			s.stalled++
+			s.report()
 		}
 	}
 }
@@ -273,7 +274,12 @@ func (s *sweeper) checkLiveness() {
 	}
 }
 
+// report reports how far the sweep is, and which object it waits for.
 func (s *sweeper) report() {
+	s.waiting = nil
+	if i := slices.IndexFunc(s.calls, func(f pendingCall) bool { return f.stalled }); i >= 0 {
+		s.waiting = new(s.asked[s.calls[i].index])
+	}
 	s.progress("inspect", s.returned, len(s.targets))
 }
 

@@ -78,6 +78,7 @@ func New(in *Input) *Facts {
 	derivePattern(f)
 	deriveLog(f)
 	deriveAgent(f)
+	f.Log.PLEGNow = plegNow(f)
 	f.Log.APIFailure = apiFailure(f)
 	f.Log.APIOutage, f.Log.APIOut = apiOutage(f)
 	f.Log.KubeletElsewhere = kubeletElsewhere(f)

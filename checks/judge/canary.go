@@ -24,6 +24,7 @@ type CanaryFacts struct {
 	Runtime   checks.Runtime
 	Result    *canary.Result  // nil when it was not begun
 	CNI       bool            // it has its own network
+	Command   []string        // that was to run instead of sleep
 	Asked     string          // image that was asked for; empty when kdiag was to pick one
 	Kubelet   *crictl.Kubelet // that runs on this host; nil when none does
 	NoSystemd bool            // something else than systemd runs this host
@@ -46,9 +47,8 @@ func NewCanaryReport(h checks.Header, f CanaryFacts) *checks.CanaryReport {
 		in.Measurement = &plegbench.Measurement{Version: &f.Result.Version}
 	}
 	r := &checks.CanaryReport{
-		Header: fill(h, checks.KindCanaryReport, facts.New(in)), Runtime: facts.RuntimeOf(facts.New(in)),
-		Status: checks.Unknown, Network: "host", Steps: []checks.CanaryStep{}, CleanedUp: true,
-		NextSteps: []checks.NextStep{},
+		Header:  fill(h, checks.KindCanaryReport, facts.New(in), checks.Unknown, nil),
+		Runtime: facts.RuntimeOf(facts.New(in)), Network: "host", Steps: []checks.CanaryStep{}, CleanedUp: true,
 	}
 	if f.CNI {
 		r.Network = "cni"
@@ -57,7 +57,7 @@ func NewCanaryReport(h checks.Header, f CanaryFacts) *checks.CanaryReport {
 	if res == nil {
 		r.Summary = "no canary was run"
 		if lines := cleanAll(f.Preceding); len(lines) > 0 {
-			r.Summary, r.Problems = lines[0], lines[1:]
+			r.Summary, r.Problems = lines[0], lines
 		}
 		return r
 	}
@@ -73,8 +73,11 @@ func NewCanaryReport(h checks.Header, f CanaryFacts) *checks.CanaryReport {
 		}
 	}
 	r.Left, r.Earlier = cleanAll(res.Left), cleanAll(res.Earlier.Removed)
-	r.Problems = c.problems()
+	r.Problems = noNil(c.problems())
 	c.judge(r)
+	if r.Status == checks.Unknown {
+		r.Problems = append([]string{r.Summary}, r.Problems...)
+	}
 	return r
 }
 
@@ -122,39 +125,40 @@ func (c *judgedCanary) judge(r *checks.CanaryReport) {
 	switch {
 	case c.Connect.State == crictl.ConnectDenied:
 		r.Status = checks.Unknown
-		r.Summary = c.Runtime.Endpoint + " may not be opened by this user: run kdiag as root (sudo kdiag ...)"
+		r.Summary = c.Runtime.Endpoint + ": permission denied; run with sudo"
 	case spoiled == canary.Interrupt:
 		r.Status, r.Summary = checks.Unknown, "the canary was interrupted"
 	case name == facts.RPCVersion:
 		r.Summary = WhySilent(c.Runtime, c.Connect, c.version())
 	case spoiled == canary.NoImage && c.Asked != "":
 		r.Status, r.Summary = checks.Unknown, "the image "+facts.Clean(c.Asked)+" is not on this node"
-		s.Add(checks.TouchesNothing, images, "Which images are on the node?")
-		s.Add(checks.TouchesPod, c.Again+" --pull", "Or let the runtime pull it, which also tries the registry.")
+		s.Add(checks.TouchesNothing, images, "List the images on the node")
+		s.Add(checks.TouchesPod, c.Again+" --pull", "Or pull it; this also tests the registry")
 	case spoiled == canary.NoImage, spoiled == canary.ByImage:
 		r.Status, r.Summary = checks.Unknown, "there is no image on this node"
 		if spoiled == canary.ByImage {
-			r.Summary = "the image " + facts.Clean(c.Result.Image) + " cannot be run so: " + why
+			r.Summary = "the image " + facts.Clean(c.Result.Image) + " cannot run `" +
+				facts.Clean(append(slices.Clone(c.Command), "sleep")[0]) + "`: " + why
 		}
 		s.Add(checks.TouchesNothing, images,
-			"Which images are on the node? Name one that holds sleep with --image, or its program after --.")
+			"Choose another image with --image: one that holds sleep, or with its program after --")
 	case spoiled == canary.ByOther && c.Kubelet != nil && !c.known.Target.OtherEndpoint:
 		r.Status = checks.Unknown
-		r.Summary = "something else stopped the canary's sandbox before " + name +
-			", as a running kubelet does with pods that it does not know"
+		r.Summary = "another client stopped the canary's sandbox before " + name +
+			"; a running kubelet stops pods that it does not know"
 		s.Add(checks.TouchesPod, c.Again,
-			"Try again: a canary that takes less than 2 s often gets through between two rounds of the kubelet.")
+			"Try again; a canary shorter than 2 s often fits between two rounds of the kubelet")
 	case spoiled == canary.ByOther:
 		r.Summary = "the canary's sandbox did not stay up: " + name + " failed: " + why
 	case c.looksUpPod():
 		r.Status = checks.Unknown
-		r.Summary = "the network add-on looks the pod up in the API server, where a canary is not: " + why
+		r.Summary = "the network add-on looks for the pod in the API server; a canary is not there: " + why
 		s.Add(checks.TouchesPod, facts.KdiagCommand(c.known, "canary"),
-			"Tries everything but the network. Only a pod from the API server tries that one as well.")
+			"Test everything but the network; only a pod from the API server can test the network here")
 	case c.failed != nil:
 		r.Summary = name + " failed after " + units.Seconds(c.failed.Seconds) + ": " + why
 		if c.failed.Hung {
-			r.Summary = name + " did not answer in " + units.Seconds(c.failed.Seconds)
+			r.Summary = name + " hangs (no reply in " + units.Seconds(c.failed.Seconds) + ")"
 		}
 		c.addForStep(&s)
 	case !c.Result.CleanedUp:
@@ -171,18 +175,25 @@ func (c *judgedCanary) judge(r *checks.CanaryReport) {
 	r.NextSteps = noNil(causes.PlainSteps(c.known, s.Done()))
 }
 
-// slowness is the verdict on a canary whose steps all succeeded.
+// slowness is the verdict on a canary whose steps all succeeded: by the slowest steps, or by all together.
 func (c *judgedCanary) slowness(steps []checks.CanaryStep) (checks.Verdict, string) {
 	var slow []string
+	all := 0.0
 	for _, s := range steps {
+		if s.Name != "PullImage" {
+			all += s.Seconds
+		}
 		if s.Status == checks.StatusWarning {
 			slow = append(slow, s.Name+" took "+units.Seconds(s.Seconds))
 		}
 	}
-	if len(slow) == 0 {
-		return checks.Healthy, "a new sandbox and container went through their whole life"
+	switch {
+	case len(slow) > 0:
+		return checks.Degraded, units.List(slow) + "; limit for a pod's whole start " + units.Duration(slowStep)
+	case all > slowStep.Seconds():
+		return checks.Degraded, "the canary took " + units.Seconds(all) + "; limit " + units.Duration(slowStep)
 	}
-	return checks.Degraded, units.List(slow) + "; a pod's whole start should take less than " + units.Duration(slowStep)
+	return checks.Healthy, "new sandbox and container created, started, stopped, removed"
 }
 
 // problems lists what went wrong beside the steps.
@@ -190,18 +201,24 @@ func (c *judgedCanary) problems() []string {
 	var lines []string
 	res := c.Result
 	if res.Attempts > 1 {
-		causes.Addf(&lines, "%s had its sandbox stopped by something else: a running kubelet stops pods that it "+
-			"does not know every 2 s", units.Count(res.Attempts-1, "earlier attempt"))
+		causes.Addf(&lines, "another client stopped the sandbox of %s; a running kubelet stops pods that it does "+
+			"not know every 2 s", units.Count(res.Attempts-1, "earlier attempt"))
+	}
+	for _, i := range res.Unfit {
+		if c.failed != nil && c.failed.Error == facts.Clean(i.Err) {
+			continue // not the image's fault
+		}
+		causes.Addf(&lines, "tried another image, because %s failed: %s", facts.Clean(i.Name), facts.Clean(i.Err))
 	}
 	if !res.CleanedUp && len(res.Left) == 0 {
-		causes.Addf(&lines, "the making of the sandbox was given up, and the runtime may still complete it; the next "+
-			"kdiag canary looks for it once its time is over")
+		causes.Addf(&lines, "sandbox creation timed out; the runtime may still complete it (the next kdiag canary "+
+			"removes it)")
 	}
 	if res.LogsLeft != "" {
 		causes.Addf(&lines, "the folder %s could not be removed", facts.Clean(res.LogsLeft))
 	}
 	if e := res.Earlier; e.Err != "" {
-		causes.Addf(&lines, "canaries that earlier runs left (%s) could not all be removed: %s",
+		causes.Addf(&lines, "could not remove all canaries of earlier runs (%s left): %s",
 			units.Number(len(e.Failed)), facts.Clean(e.Err))
 	}
 	return lines
@@ -226,12 +243,12 @@ func (c *judgedCanary) addForStep(s *causes.Steps) {
 	switch {
 	case c.failed.Name == "PullImage":
 		s.Add(checks.TouchesNothing, facts.CrictlCommand(c.known, "images"),
-			"Is there another image on the node to use with --image?")
+			"Choose another image on the node with --image")
 	case c.failed.Name == "RunPodSandbox" && c.CNI:
 		s.Add(checks.TouchesPod, facts.KdiagCommand(c.known, "canary"),
-			"Does it work on the host's network? Then CNI is what fails.")
+			"Try the host's network; if that works, CNI fails")
 		s.Add(checks.TouchesNothing, "ls -l /etc/cni/net.d /opt/cni/bin",
-			"Is there a network configuration, and are its plugins there?")
+			"Check for a network configuration and its plugins")
 	}
 	makes := slices.Contains([]string{"RunPodSandbox", "CreateContainer", "StartContainer"}, c.failed.Name)
 	if c.failed.Hung || !makes {
@@ -239,13 +256,13 @@ func (c *judgedCanary) addForStep(s *causes.Steps) {
 	}
 	if c.failed.Name == "RunPodSandbox" && facts.Says(why, "sandbox image", "pause") {
 		s.Add(checks.TouchesNothing, facts.CrictlCommand(c.known, "images"),
-			"Is the sandbox image that the error names on the node? If not, and it cannot be pulled, import it: "+
-				"ctr -n k8s.io images import FILE.")
+			"Check that the sandbox image in the error is on the node; if it cannot be pulled, import it: "+
+				"ctr -n k8s.io images import FILE")
 	}
 	if c.failed.Name == "CreateContainer" || facts.Says(why, "read-only file system", "no space left",
 		"quota exceeded", "input/output error") {
-		causes.AddDisk(c.known, s, "Is there space for what the runtime writes, in its root folder and below /run?")
-		s.Add(checks.TouchesNothing, "grep -E ' ro[, ]' /proc/mounts", "Is one of them read-only?")
+		causes.AddDisk(c.known, s, "Check the space in the runtime's root folder and below /run")
+		s.Add(checks.TouchesNothing, "grep -E ' ro[, ]' /proc/mounts", "Check whether one of them is read-only")
 	}
 	causes.AddService(c.known, s)
 }
@@ -254,9 +271,9 @@ func (c *judgedCanary) addForStep(s *causes.Steps) {
 func (c *judgedCanary) addRemoval(s *causes.Steps) {
 	if left := c.Result.Left; len(left) > 0 && facts.Safe(left...) {
 		s.Add(checks.TouchesPod, facts.CrictlCommand(c.known, "rmp -f "+strings.Join(left, " ")),
-			"Removes what is left of the canary, once the runtime answers again.")
+			"Remove what is left of the canary, once the runtime answers again")
 		return
 	}
 	s.Add(checks.TouchesNothing, facts.CrictlCommand(c.known, fmt.Sprintf("pods --label %s=true", canary.Label)),
-		"Has the runtime made the sandbox after all? crictl rmp -f removes it.")
+		"Check whether the runtime created the sandbox after all; crictl rmp -f removes it")
 }

@@ -8,8 +8,8 @@ import (
 )
 
 // fill completes a header: what the caller left empty is taken from the facts.
-func fill(h checks.Header, kind string, f *facts.Facts) checks.Header {
-	h.APIVersion, h.Kind = checks.APIVersion, kind
+func fill(h checks.Header, kind string, f *facts.Facts, v checks.Verdict, problems []string) checks.Header {
+	h.APIVersion, h.Kind, h.Status, h.Problems = checks.APIVersion, kind, v, noNil(problems)
 	if h.GeneratedAt.IsZero() {
 		h.GeneratedAt = f.Now
 	}
@@ -20,11 +20,12 @@ func fill(h checks.Header, kind string, f *facts.Facts) checks.Header {
 // NewReport judges the facts and makes the document of kdiag pleg and kdiag node.
 func NewReport(h checks.Header, in *facts.Input) *checks.Report {
 	j := judged(in)
-	f, all := j.facts, noNil(j.causes)
+	f, all := j.facts, owned(j)
 	v := verdict(f, all, scopeSweep)
 	return &checks.Report{
-		Header: fill(h, checks.KindReport, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all, Relist: summary(f),
-		Checks: noNil(results(j)), Problems: problems(f, v, scopeSweep), Notes: append(notes(f), notesOnOthers(f)...),
+		Header:  fill(h, checks.KindReport, f, v, problems(f, v, scopeSweep)),
+		Runtime: facts.RuntimeOf(f), Causes: all, Relist: summary(f), Checks: noNil(results(j)),
+		Notes: append(notes(f), notesOnOthers(f)...),
 	}
 }
 
@@ -63,11 +64,11 @@ func withoutJournal(in *facts.Input) *facts.Input {
 // containers, so the verdict does not wait for them.
 func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 	j := judged(withoutJournal(in))
-	f, all := j.facts, noNil(j.causes)
+	f, all := j.facts, owned(j)
 	v := verdict(f, all, scopeProbes)
 	p := &checks.RuntimeProbe{
-		Header: fill(h, checks.KindRuntimeProbe, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all,
-		Conditions: []checks.Condition{}, RPCs: []checks.RPC{}, Problems: problems(f, v, scopeProbes),
+		Header:  fill(h, checks.KindRuntimeProbe, f, v, problems(f, v, scopeProbes)),
+		Runtime: facts.RuntimeOf(f), Causes: all, Conditions: []checks.Condition{}, RPCs: []checks.RPC{},
 	}
 	if f.Measurement == nil {
 		return p
@@ -99,16 +100,16 @@ func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 // runs only if the benchmark asked for it.
 func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmark {
 	j := judged(withoutJournal(in))
-	f, all := j.facts, noNil(j.causes)
+	f, all := j.facts, owned(j)
 	want := scopeProbes
 	if len(f.Sweep.Made) > 0 {
 		want = scopeSweep
 	}
 	v := verdict(f, all, want)
 	b := &checks.RelistBenchmark{
-		Header: fill(h, checks.KindRelistBenchmark, f), Runtime: facts.RuntimeOf(f), Status: v, Causes: all,
-		Relist: summary(f), RPCs: []plegbench.RPCSummary{}, Samples: []checks.RelistSample{},
-		Problems: problems(f, v, want),
+		Header:  fill(h, checks.KindRelistBenchmark, f, v, problems(f, v, want)),
+		Runtime: facts.RuntimeOf(f), Causes: all, Relist: summary(f), RPCs: []plegbench.RPCSummary{},
+		Samples: []checks.RelistSample{},
 	}
 	if f.Measurement == nil {
 		return b
@@ -167,4 +168,26 @@ func noNil[T any](s []T) []T {
 		return []T{}
 	}
 	return s
+}
+
+// owned returns the causes with the workloads of the pods that they name.
+func owned(j judgement) []checks.Cause {
+	owners := map[string]string{}
+	if m := j.facts.Measurement; m != nil && m.Sandboxes != nil {
+		for i := range m.Sandboxes.Sandboxes {
+			if s := &m.Sandboxes.Sandboxes[i]; s.Owner.Kind != "" {
+				owners[s.Pod.UID] = facts.Clean(s.Owner.Name) + " (" + s.Owner.Kind + ")"
+			}
+		}
+	}
+	for i := range j.causes {
+		c := &j.causes[i]
+		if c.Subject != nil {
+			c.Subject.Owner = owners[c.Subject.PodUID]
+		}
+		for k := range c.Related {
+			c.Related[k].Owner = owners[c.Related[k].PodUID]
+		}
+	}
+	return noNil(j.causes)
 }

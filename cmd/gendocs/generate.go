@@ -30,7 +30,7 @@ func generate(dir string) error {
 	root.DisableAutoGenTag = true
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	for _, sub := range []string{"reference", "man"} {
+	for _, sub := range []string{"reference", "man", "schema"} {
 		path := filepath.Join(dir, sub)
 		if err := os.RemoveAll(path); err != nil {
 			return err
@@ -45,6 +45,9 @@ func generate(dir string) error {
 	head := &doc.GenManHeader{Title: "KDIAG", Section: "1", Source: "kdiag", Manual: "kdiag", Date: &manDate}
 	if err := manTree(root, head, filepath.Join(dir, "man")); err != nil {
 		return fmt.Errorf("writing the man pages: %w", err)
+	}
+	if err := writeSchemas(filepath.Join(dir, "schema")); err != nil {
+		return fmt.Errorf("writing the schemas: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "causes.md"), causePage(causes.Docs()), 0o644); err != nil {
 		return err

@@ -1,5 +1,5 @@
 // Command gendocs writes the pages that are made from the live command tree and the lists of causes and signatures:
-// docs/reference, docs/man, docs/causes.md and docs/signatures.md.
+// docs/reference, docs/man, docs/schema, docs/causes.md and docs/signatures.md.
 package main
 
 import (

@@ -14,8 +14,12 @@ import (
 	"github.com/kdiag/kdiag/crictl/remote"
 )
 
-// attempts is how often a canary is tried that another client stops. Each has nearly a whole housekeeping period.
-const attempts = 3
+const (
+	// attempts is how often a canary is tried that another client stops. Each has nearly a whole housekeeping period.
+	attempts = 3
+	// maxImages is how many images are tried when kdiag is to choose: one with a shell, a pause image, and another.
+	maxImages = 3
+)
 
 // Options configure a canary.
 type Options struct {
@@ -35,6 +39,7 @@ type Options struct {
 type Result struct {
 	Version   crictl.Version // of the runtime; empty when it did not answer
 	Image     string         // that was run
+	Unfit     []Unfit        // images that kdiag chose before and that did not run
 	SandboxID string         // of the last attempt; empty when none came to be
 	Attempts  int            // 0 when nothing was made
 	Steps     []Step         // of the last attempt
@@ -71,10 +76,13 @@ type Spoiled string
 // What spoils a canary.
 const (
 	ByOther   Spoiled = "other"    // another client, usually the kubelet, stopped or removed its sandbox
-	ByImage   Spoiled = "image"    // the image lacks the program to run
+	ByImage   Spoiled = "image"    // the image cannot run the program
 	NoImage   Spoiled = "no image" // there is none to run
 	Interrupt Spoiled = "interrupted"
 )
+
+// An Unfit image is one that did not run while another may.
+type Unfit struct{ Name, Err string }
 
 // Earlier are the canaries left by earlier runs that were killed.
 type Earlier struct {
@@ -94,12 +102,14 @@ func Run(ctx context.Context, cri *remote.Service, opts Options) *Result {
 	c := &canaryRun{cri: cri, opts: opts, res: &Result{CleanedUp: true}}
 	if c.prepare(within) {
 		before := len(c.res.Steps)
-		for range attempts {
+		for {
 			c.res.Steps, c.res.Spoiled = c.res.Steps[:before], ""
 			c.res.Attempts++
+			c.unfit = ""
 			c.live(within)
 			c.cleanUp(context.WithoutCancel(ctx))
-			if c.res.Spoiled != ByOther || !c.res.CleanedUp || within.Err() != nil {
+			again := c.res.Spoiled == ByOther && c.res.Attempts < attempts
+			if !c.res.CleanedUp || within.Err() != nil || !again && !c.nextImage() {
 				break
 			}
 		}

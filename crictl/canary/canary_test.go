@@ -308,7 +308,7 @@ func TestImages(t *testing.T) {
 			faults: []fake.Fault{{RPC: "ExecSync", Error: `Unknown: exec failed: "true"` + notFound}},
 		},
 		{
-			name: "no sleep", images: []string{box}, ran: box,
+			name: "no sleep in any", images: []string{box}, ran: "docker.io/library/app:1",
 			want: want{"StartContainer", Failed, 1, ByImage, 0, false},
 			faults: []fake.Fault{{
 				RPC:   "StartContainer",
@@ -316,7 +316,26 @@ func TestImages(t *testing.T) {
 			}},
 		},
 		{
-			name: "no runc", images: []string{box}, ran: box, want: want{"StartContainer", Failed, 1, "", 0, false},
+			name: "no sleep in the first: the pause image", images: []string{box, "registry.k8s.io/pause:3.10"},
+			ran: "registry.k8s.io/pause:3.10", want: done, skipped: "ExecSync",
+			faults: []fake.Fault{{RPC: "StartContainer", First: 1, Error: `Unknown: exec: "sleep"` + notFound}},
+		},
+		{
+			name: "another architecture, and no layers: the third", images: []string{box, "registry.k8s.io/pause:3.10"},
+			ran: "docker.io/library/app:1", want: done,
+			faults: []fake.Fault{
+				{RPC: "StartContainer", First: 1, Error: "Unknown: exec /bin/sleep: exec format error"},
+				{RPC: "CreateContainer", After: 1, First: 1, Error: "NotFound: content digest sha256:1: not found"},
+			},
+		},
+		{
+			name: "named, and no other is taken", images: []string{box, "app:2"}, image: "app:2", ran: "app:2",
+			want:   want{"StartContainer", Failed, 1, ByImage, 0, false},
+			faults: []fake.Fault{{RPC: "StartContainer", First: 1, Error: `Unknown: exec: "sleep"` + notFound}},
+		},
+		{
+			name: "no runc", images: []string{box}, ran: "docker.io/library/app:1",
+			want:   want{"StartContainer", Failed, 1, "", 0, false},
 			faults: []fake.Fault{{RPC: "StartContainer", Error: `Unknown: exec: "runc"` + notFound}},
 		},
 		{

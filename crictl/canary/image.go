@@ -27,20 +27,26 @@ const (
 	other        // may hold sleep or not
 )
 
-// choose picks the image that is most likely to run, and of its kind the smallest. The zero choice means that there
-// is none.
-func choose(images []*runtimeapi.Image) choice {
-	if len(images) == 0 {
-		return choice{}
-	}
-	best := slices.MinFunc(images, func(a, b *runtimeapi.Image) int {
+// choose returns the images to try, the one that is most likely to run first: of each kind the smallest, and when that
+// makes fewer than maxImages the next ones.
+func choose(images []*runtimeapi.Image) []choice {
+	sorted := slices.SortedFunc(slices.Values(images), func(a, b *runtimeapi.Image) int {
 		return cmp.Or(
 			cmp.Compare(kindOf(nameOf(a)), kindOf(nameOf(b))),
 			cmp.Compare(a.GetSize(), b.GetSize()),
 			cmp.Compare(nameOf(a), nameOf(b)), // the same in every run
 		)
 	})
-	return choiceOf(best, nameOf(best))
+	var first, rest []choice
+	for i, image := range sorted {
+		into := &rest
+		if i == 0 || kindOf(nameOf(image)) != kindOf(nameOf(sorted[i-1])) {
+			into = &first
+		}
+		*into = append(*into, choiceOf(image, nameOf(image)))
+	}
+	all := slices.Concat(first, rest)
+	return all[:min(len(all), maxImages)]
 }
 
 // choiceOf is the choice of an image under the name by which it was found, which may be an id.

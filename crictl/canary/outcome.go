@@ -20,9 +20,9 @@ func outcomeOf(ended, err error, elapsed, timeout time.Duration) (Outcome, strin
 	}
 	switch {
 	case ended != nil:
-		return Cut, "the time of the whole command was over, or it was interrupted"
+		return Cut, "interrupted, or --timeout was reached"
 	case status.Code(err) == codes.DeadlineExceeded && elapsed >= timeout-timeout/10:
-		return Hung, "no answer within " + elapsed.Round(10*time.Millisecond).String()
+		return Hung, "no reply in " + elapsed.Round(10*time.Millisecond).String()
 	}
 	return Failed, text
 }

@@ -26,17 +26,21 @@ func TestChoose(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		images []*runtimeapi.Image
-		want   choice
+		want   []choice
 	}{
-		{"none", nil, choice{}},
-		{"a shell first", []*runtimeapi.Image{pauseImage, app, image("l", 8, alpine)}, choice{id: "l", name: alpine}},
+		{"none", nil, nil},
+		{"a shell first", []*runtimeapi.Image{pauseImage, app, image("l", 8, alpine)}, []choice{
+			{id: "l", name: alpine}, {id: "p", name: pauseName, bare: true}, {id: "a", name: "registry.example/app:1"},
+		}},
 		{
 			"the smallest",
 			[]*runtimeapi.Image{image("l", 8, alpine), digest},
-			choice{id: "d", name: digest.RepoDigests[0]},
+			[]choice{{id: "d", name: digest.RepoDigests[0]}, {id: "l", name: alpine}},
 		},
-		{"pause before others", []*runtimeapi.Image{app, pauseImage}, choice{id: "p", name: pauseName, bare: true}},
-		{"without a name", []*runtimeapi.Image{{Id: "sha256:1"}}, choice{id: "sha256:1", name: "sha256:1"}},
+		{"pause before others", []*runtimeapi.Image{app, pauseImage}, []choice{
+			{id: "p", name: pauseName, bare: true}, {id: "a", name: "registry.example/app:1"},
+		}},
+		{"without a name", []*runtimeapi.Image{{Id: "sha256:1"}}, []choice{{id: "sha256:1", name: "sha256:1"}}},
 	} {
 		if diff := cmp.Diff(tt.want, choose(tt.images), cmp.AllowUnexported(choice{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
@@ -67,7 +71,7 @@ func TestOutcomeOf(t *testing.T) {
 		text       string
 	}{
 		{"ok", nil, nil, time.Second, OK, ""},
-		{"hung", nil, deadline, rpcTimeout, Hung, "no answer within 2s"},
+		{"hung", nil, deadline, rpcTimeout, Hung, "no reply in 2s"},
 		{
 			"the runtime's own deadline", nil, deadline, rpcTimeout / 2, Failed,
 			"DeadlineExceeded: context deadline exceeded",
@@ -78,7 +82,7 @@ func TestOutcomeOf(t *testing.T) {
 		},
 		{
 			"cut", context.Canceled, status.Error(codes.Canceled, "x"), 0, Cut,
-			"the time of the whole command was over, or it was interrupted",
+			"interrupted, or --timeout was reached",
 		},
 		{"answered at the last moment", context.Canceled, nil, 0, OK, ""},
 	} {
@@ -184,8 +188,10 @@ func FuzzHostile(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name, run, expires string, created int64) {
 		got := choose([]*runtimeapi.Image{nil, {Id: name, RepoTags: []string{name, ""}}, {RepoDigests: []string{name}}})
-		if got.id != "" && got.id != name {
-			t.Errorf("chose %+v of %q", got, name)
+		for _, c := range got {
+			if c.id != "" && c.id != name {
+				t.Errorf("chose %+v of %q", c, name)
+			}
 		}
 		if folder := logFolder("/tmp", run); folder != "" && filepath.Dir(folder) != "/tmp" {
 			t.Errorf("%q is not below /tmp", folder)

@@ -32,6 +32,8 @@ type canaryRun struct {
 	opts   Options
 	res    *Result
 	choice choice
+	others []choice // to try after it
+	unfit  string   // why the image may be at fault for the failure; empty when it is not
 	pod    pod
 	making Outcome // of RunPodSandbox; empty when it was not called
 }
@@ -71,7 +73,7 @@ func (c *canaryRun) prepare(ctx context.Context) bool {
 	return c.step(ctx, "ListImages", func(ctx context.Context) (err error) {
 		images, err = c.cri.ListImages(ctx)
 		return err
-	}) && c.take(choose(images))
+	}) && c.take(choose(images)...)
 }
 
 // namedImage finds the requested image, or pulls it if that is allowed.
@@ -93,13 +95,25 @@ func (c *canaryRun) namedImage(ctx context.Context) bool {
 	return c.take(choiceOf(image, c.opts.Image))
 }
 
-// take records the image to run, and reports whether there is one.
-func (c *canaryRun) take(image choice) bool {
-	c.choice, c.res.Image = image, image.name
-	if image.id == "" {
+// take records the image to run, and those to try after it, and reports whether there is one.
+func (c *canaryRun) take(images ...choice) bool {
+	if len(images) > 0 {
+		c.choice, c.others, c.res.Image = images[0], images[1:], images[0].name
+	}
+	if c.choice.id == "" {
 		c.res.Spoiled = NoImage
 	}
-	return image.id != ""
+	return c.choice.id != ""
+}
+
+// nextImage takes the next image if the last failed in a way that another may not, and reports whether it did.
+func (c *canaryRun) nextImage() bool {
+	if c.unfit == "" || len(c.others) == 0 {
+		return false
+	}
+	c.res.Unfit = append(c.res.Unfit, Unfit{c.choice.name, c.unfit})
+	c.res.Attempts = 0
+	return c.take(c.others...)
 }
 
 // live creates the sandbox and the container, uses them, and removes the container.
@@ -132,7 +146,7 @@ func (c *canaryRun) live(ctx context.Context) {
 	} {
 		if s.name == "ExecSync" && c.choice.bare {
 			c.res.Steps = append(c.res.Steps,
-				Step{Name: s.name, Outcome: Skipped, Err: "the image holds nothing to execute"})
+				Step{Name: s.name, Outcome: Skipped, Err: "the image has no program for it"})
 			continue
 		}
 		if !c.step(ctx, s.name, s.call) && !c.excuse(ctx, id) || ctx.Err() != nil {
@@ -176,7 +190,7 @@ func patient(ctx context.Context) (context.Context, context.CancelFunc) {
 func (c *canaryRun) exec(ctx context.Context, id string) error {
 	resp, err := c.cri.ExecSync(ctx, id, []string{execProgram}, execTimeout)
 	if err == nil && resp.GetExitCode() != 0 {
-		return fmt.Errorf("the program ended with exit code %d", resp.GetExitCode())
+		return fmt.Errorf("the program exited with code %d", resp.GetExitCode())
 	}
 	return err
 }
@@ -184,7 +198,7 @@ func (c *canaryRun) exec(ctx context.Context, id string) error {
 func (c *canaryRun) stats(ctx context.Context, id string) error {
 	stats, err := c.cri.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{Id: id})
 	if err == nil && len(stats) == 0 {
-		return errors.New("the answer does not hold the container")
+		return errors.New("the reply lacks the container")
 	}
 	return err
 }
@@ -198,12 +212,14 @@ func (c *canaryRun) excuse(ctx context.Context, containerID string) bool {
 	command := append(c.pod.container.GetCommand(), "")[0]
 	switch {
 	case s.Name == "ExecSync" && lacks(s.Err, execProgram):
-		s.Outcome, s.Err = Skipped, "the image holds no program called "+execProgram
+		s.Outcome, s.Err = Skipped, "the image has no program "+execProgram
 		return true
 	case s.Name == "StartContainer" && lacks(s.Err, command):
-		c.res.Spoiled = ByImage
+		c.res.Spoiled, c.unfit = ByImage, s.Err
 	case c.stoppedByOther(ctx):
 		c.res.Spoiled = ByOther
+	case s.Name == "CreateContainer" || s.Name == "StartContainer": // another architecture, layers that are gone
+		c.unfit = s.Err
 	case s.Name == "ExecSync" || s.Name == "ListContainerStats":
 		c.noteEnd(ctx, s, containerID)
 	}
@@ -229,7 +245,8 @@ func (c *canaryRun) noteEnd(ctx context.Context, s *Step, containerID string) {
 	case status.GetReason() != "OOMKilled" && (code == exitKilled || code == exitTerminated):
 		c.res.Spoiled = ByOther
 	default:
-		s.Err = fmt.Sprintf("the container has ended by itself, with exit code %d: %s", code, s.Err)
+		s.Err = fmt.Sprintf("the container exited with code %d: %s", code, s.Err)
+		c.unfit = s.Err
 		if c.opts.Image != "" { // who chose it may have chosen what does not stay
 			c.res.Spoiled = ByImage
 		}

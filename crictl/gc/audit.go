@@ -55,7 +55,7 @@ func OpenAudit(path string, made Identity, count int, now time.Time) (*Audit, er
 	case n == 0 && errors.Is(err, io.EOF), string(head) == auditHead:
 		err = a.write(AuditRecord{At: now, Event: auditStart, PID: os.Getpid(), Made: &made, Count: count})
 	default:
-		err = errors.New("it is no audit file of kdiag, and is left as it is")
+		err = errors.New("not an audit file of kdiag; left unchanged")
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("preparing the audit file %s: %w", path, err), file.Close())

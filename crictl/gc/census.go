@@ -25,6 +25,17 @@ type PodCount struct {
 	Gone         bool   `json:"gone,omitempty"` // the pod no longer exists
 }
 
+// An OwnerCount counts the exited containers of one workload. Kind is that of crictl.Owner; Pod, with the pod's name,
+// where the labels show no workload.
+type OwnerCount struct {
+	Namespace string `json:"namespace"`
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
+	Count     int    `json:"count"`
+	Pods      int    `json:"pods"`
+	Bytes     int64  `json:"bytes"`
+}
+
 // CountExited groups exited containers by pod and container name, the kubelet's evict unit; the largest group comes
 // first. All but one of each group are beyond the newest. Containers that no kubelet made are in a group without a
 // PodUID.
@@ -105,6 +116,7 @@ type Census struct {
 	Sandboxes   int              `json:"sandboxes"` // that are not ready
 	States      StateCounts      `json:"states"`
 	ByPod       []PodCount       `json:"byPod"`       // as CountExited returns them, without those that no kubelet made
+	ByOwner     []OwnerCount     `json:"byOwner"`     // most first
 	ByNamespace []NamespaceCount `json:"byNamespace"` // most first
 	// ByReason counts how the newest of each pod and container ended, where that is known; most first.
 	ByReason []ReasonCount `json:"byReason"`
@@ -162,6 +174,10 @@ func TakeCensus(node Node, ends map[string]End, limit int64, now time.Time) Cens
 	c.ShareOfLimit = float64(c.Bytes) / float64(limit)
 	c.ListOfLimit = float64(c.ListBytes) / float64(limit)
 	namespaces, reasons, pods := map[string]*NamespaceCount{}, map[ReasonCount]*ReasonCount{}, map[string]bool{}
+	owners, workloads := map[OwnerCount]*OwnerCount{}, map[string]crictl.Owner{}
+	for i := range node.Sandboxes {
+		workloads[node.Sandboxes[i].Pod.UID] = node.Sandboxes[i].Owner
+	}
 	for _, u := range CountExited(node.Containers) {
 		if u.PodUID == "" || u.Container == "" {
 			continue
@@ -175,14 +191,25 @@ func TakeCensus(node Node, ends map[string]End, limit int64, now time.Time) Cens
 			r.Exited += u.Count
 		}
 		n := entry(namespaces, u.Namespace, NamespaceCount{Namespace: u.Namespace})
-		n.Count += u.Count
-		n.Bytes += u.Bytes
+		owner := workloads[u.PodUID]
+		if owner.Kind == "" {
+			owner = crictl.Owner{Kind: "Pod", Name: u.Pod}
+		}
+		key := OwnerCount{Namespace: u.Namespace, Kind: owner.Kind, Name: owner.Name}
+		o := entry(owners, key, key)
+		n.Count, o.Count = n.Count+u.Count, o.Count+u.Count
+		n.Bytes, o.Bytes = n.Bytes+u.Bytes, o.Bytes+u.Bytes
 		if !pods[u.PodUID] {
 			pods[u.PodUID] = true
 			n.Pods++
+			o.Pods++
 		}
 		c.ByPod = append(c.ByPod, u)
 	}
+	c.ByOwner = sorted(owners, func(a, b OwnerCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name),
+			cmp.Compare(a.Kind, b.Kind))
+	})
 	c.ByNamespace = sorted(namespaces, func(a, b NamespaceCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Namespace, b.Namespace))
 	})

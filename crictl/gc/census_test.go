@@ -24,6 +24,7 @@ func censusWorld() *world {
 func TestCensus(t *testing.T) {
 	w := censusWorld()
 	w.node.Pods = NewLiveness(&Evidence{Dirs: []string{"uid-web"}})
+	w.node.Sandboxes[0].Owner = crictl.Owner{Kind: "StatefulSet", Name: "web"}
 	ends := map[string]End{"c": {ExitCode: 137, Reason: "OOMKilled"}}
 	got := TakeCensus(w.node, ends, 14_000, noon())
 	at := func(d time.Duration) time.Time { return time.Unix(0, ago(d)) }
@@ -43,6 +44,10 @@ func TestCensus(t *testing.T) {
 				Namespace: "default", Pod: "old", PodUID: "uid-old", Container: "job", Count: 1, Bytes: 1000,
 				Oldest: at(5 * hour), Newest: at(5 * hour), NewestID: "e", Gone: true,
 			},
+		},
+		ByOwner: []OwnerCount{
+			{Namespace: "default", Kind: "StatefulSet", Name: "web", Count: 3, Pods: 1, Bytes: 3000},
+			{Namespace: "default", Kind: "Pod", Name: "old", Count: 1, Pods: 1, Bytes: 1000},
 		},
 		ByNamespace: []NamespaceCount{{Namespace: "default", Count: 4, Pods: 2, Bytes: 4000}},
 		ByReason:    []ReasonCount{{Reason: "OOMKilled", ExitCode: 137, Count: 1, Exited: 3}},

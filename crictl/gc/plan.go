@@ -105,16 +105,16 @@ type Kept struct {
 // Why something is kept, in the order in which the rules apply.
 const (
 	KeptNotKubelet = "not clearly a kubelet's: without a pod UID, a name or its sandbox"
-	KeptClock      = "made or ended in the future: the clock was set"
-	KeptNewest     = "among the newest of its pod and container name"
-	KeptStarting   = "of a pod that is not known to be gone and shows no main container yet"
-	KeptPartial    = "the list was not complete, so the sandbox may hold containers"
-	KeptOccupied   = "sandbox with containers that stay"
-	KeptLastOfPod  = "the newest sandbox of a pod that is not known to be gone"
+	KeptClock      = "created or ended in the future: the clock was set"
+	KeptNewest     = "the newest of its pod and container name"
+	KeptStarting   = "of a pod that may exist and has no main container yet"
+	KeptPartial    = "list incomplete: the sandbox may hold containers"
+	KeptOccupied   = "sandbox with containers that are kept"
+	KeptLastOfPod  = "the newest sandbox of a pod that may exist"
 	KeptUnselected = "not selected"
-	KeptEndUnknown = "when it ended is not known"
-	KeptYoung      = "ended too short a time ago"
-	KeptLimit      = "beyond the limit of this run"
+	KeptEndUnknown = "end time unknown"
+	KeptYoung      = "ended too recently (--min-age)"
+	KeptLimit      = "beyond --limit"
 )
 
 // keptOrder lists all reasons in the order of the rules.
@@ -145,7 +145,7 @@ func Candidates(node Node, rules Rules, now time.Time) []Candidate {
 }
 
 // notPlanned is why a candidate of an older plan is skipped.
-const notPlanned = "the node has changed: a plan made now would keep it"
+const notPlanned = "the node has changed; a new plan would keep it"
 
 // A Skipped is a candidate that was left alone, and why.
 type Skipped struct {

@@ -139,7 +139,7 @@ func (p *planner) containers() {
 			Kind: KindContainer, ID: c.ID, Namespace: c.Pod.Namespace, Pod: c.Pod.Name, PodUID: c.Pod.UID,
 			Container: c.Name,
 			Attempt:   c.Attempt, CreatedAt: c.Created(), FinishedAt: ended, Bytes: int64(c.Size),
-			Why: "exited; a newer exited instance of it stays",
+			Why: "exited; a newer exited instance is kept",
 		}) {
 			p.left[c.SandboxID]--
 		}
@@ -210,7 +210,7 @@ func (p *planner) deadSandboxes() {
 		p.add(p.judgeSandbox(s), Candidate{
 			Kind: KindSandbox, ID: s.ID, Namespace: s.Pod.Namespace, Pod: s.Pod.Name, PodUID: s.Pod.UID,
 			Attempt: s.Attempt, CreatedAt: s.Created(), Bytes: int64(s.Size),
-			Why: "not ready, without containers; not the newest of its pod, or the pod is gone",
+			Why: "not ready and empty; not the newest of its pod, or the pod is gone",
 		})
 	}
 }

@@ -65,9 +65,9 @@ func (r *run) removeContainer(ctx context.Context, j *job) outcome {
 func (c *Candidate) differs(st *crictl.ContainerStatus) string {
 	switch {
 	case st.ID != c.ID || c.CreatedAt.Unix() != st.Created().Unix() || st.Pod.UID != c.PodUID || st.Name != c.Container:
-		return "it is another container of the same id"
+		return "now another container with this id"
 	case st.State != crictl.ContainerExited:
-		return "it is " + st.State.String() + " now"
+		return "now " + st.State.String()
 	}
 	return ""
 }
@@ -80,9 +80,9 @@ func (r *run) removeSandbox(ctx context.Context, j *job) outcome {
 	}
 	switch {
 	case st.ID != c.ID || c.CreatedAt.Unix() != st.Created().Unix() || st.Pod.UID != c.PodUID:
-		return outcome{verdict: changed, why: "it is another sandbox of the same id"}
+		return outcome{verdict: changed, why: "now another sandbox with this id"}
 	case st.State == crictl.SandboxReady:
-		return outcome{verdict: changed, why: "it is ready now"}
+		return outcome{verdict: changed, why: "now ready"}
 	}
 	list := r.client.ListContainers(ctx, crictl.Filter{SandboxID: c.ID}, crictl.ModeUnary)
 	if call := list.Calls[len(list.Calls)-1]; !call.OK() {
@@ -90,7 +90,7 @@ func (r *run) removeSandbox(ctx context.Context, j *job) outcome {
 	}
 	for i := range list.Containers {
 		if list.Containers[i].SandboxID == c.ID {
-			return outcome{verdict: changed, why: "it holds containers"}
+			return outcome{verdict: changed, why: "has containers now"}
 		}
 	}
 	// Stop first, so that CNI DEL runs. Like the kubelet, keep a sandbox that cannot be stopped.
@@ -107,7 +107,7 @@ func (j *job) unchecked(call crictl.Call) outcome {
 	case call.Code == crictl.NotFound && j.unsure:
 		return outcome{verdict: removed}
 	case call.Code == crictl.NotFound:
-		return outcome{verdict: changed, why: "gone already"}
+		return outcome{verdict: changed, why: "already gone"}
 	}
 	return failure(call)
 }

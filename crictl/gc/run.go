@@ -268,7 +268,7 @@ func (r *run) settle(out outcome) {
 		r.done(j)
 		r.result.Removed++
 	case unrecorded:
-		r.fail(j, "it was removed, but that could not be recorded: "+out.why)
+		r.fail(j, "removed, but not recorded: "+out.why)
 		r.auditErr, r.result.Stopped = errors.New(out.why), "the audit file cannot be written"
 		r.cancel()
 	case changed:

@@ -204,7 +204,7 @@ func TestRunLooksAgain(t *testing.T) {
 			do()
 			want = append(want, Skipped{ID: v.ID, Why: why})
 		}
-		all, other := plan.Remove, "it is another container of the same id"
+		all, other := plan.Remove, "now another container with this id"
 		for _, k := range before.Containers {
 			if k.State == crictl.ContainerRunning {
 				all[0] = Candidate{
@@ -213,13 +213,13 @@ func TestRunLooksAgain(t *testing.T) {
 				}
 			}
 		}
-		change(&all[0], "it is running now", func() {})
+		change(&all[0], "now running", func() {})
 		change(&all[1], other, func() { all[1].CreatedAt = all[1].CreatedAt.Add(time.Second) })
 		change(&all[2], other, func() { all[2].PodUID = "x" })
 		change(&all[3], other, func() { all[3].Container = "x" })
-		change(&all[4], "gone already", func() { all[4].ID = "nobody" })
+		change(&all[4], "already gone", func() { all[4].ID = "nobody" })
 		last := &all[len(all)-1]
-		change(last, "it is ready now", func() {
+		change(last, "now ready", func() {
 			for _, s := range before.Sandboxes {
 				if s.State == crictl.SandboxReady {
 					last.ID, last.PodUID, last.CreatedAt = s.ID, s.Pod.UID, s.Created()
@@ -302,7 +302,7 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-const unrecordedWhy = "it was removed, but that could not be recorded"
+const unrecordedWhy = "removed, but not recorded"
 
 func TestRunAuditFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,17 +3,21 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/cmd/internal/canarycmd"
@@ -26,6 +30,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/plegcmd"
 	"github.com/kdiag/kdiag/cmd/internal/proxycmd"
 	"github.com/kdiag/kdiag/cmd/internal/relistcmd"
+	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/reproducecmd"
 	"github.com/kdiag/kdiag/cmd/internal/runtimecmd"
 	"github.com/kdiag/kdiag/cmd/internal/syncloopcmd"
@@ -33,29 +38,89 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/versioncmd"
 )
 
-// Main runs kdiag with the given arguments and returns its exit code. SIGINT and SIGTERM end the command early with
-// what it has; a second one kills the process.
+// Main runs kdiag with the given arguments and returns its exit code.
 func Main(ctx context.Context, env cli.Env, args []string) int {
 	if len(args) > 0 && args[0] == host.ChildArgument {
 		return host.Serve(args[1:], env.Out) // kdiag's own child, for looks that may never return
 	}
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible(ctx)
 	defer stop()
-	context.AfterFunc(ctx, stop)
+	args = verbosity(args)
 
-	out := &output{Writer: env.Out}
-	env.Out = out
+	out := &output{Writer: env.Out, gone: stop}
+	env.Out, env.Err = out, &output{Writer: env.Err, gone: stop}
 	root := Root(env)
 	root.SetArgs(args)
 	code, message, hint := cli.ExitCode(out.lost(root.ExecuteContext(ctx)))
-	if message != "" {
-		report(env, "kdiag: "+message)
+	wrote, left := out.state()
+	if left {
+		return 128 + int(syscall.SIGPIPE)
 	}
+	if message == "" {
+		return code
+	}
+	report(env, "kdiag: "+message)
 	if hint != "" {
 		report(env, "  hint: "+hint)
 	}
+	if format := wanted.FindStringSubmatch(strings.Join(args, "\n")); format != nil && !wrote {
+		cmd, _, _ := root.Find(args)
+		command := strings.TrimPrefix(cmd.CommandPath()[len("kdiag"):], " ")
+		doc := &render.Error{Header: target.Header(env, command, "Error")}
+		doc.Problems = slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" })
+		if err := render.PrintError(env.Out, doc, render.Options{Format: render.Format(format[1])}); err != nil {
+			report(env, "kdiag: "+err.Error())
+		}
+	}
 	return code
 }
+
+// wanted matches the arguments of whoever wants a document for a program, also where they make no sense otherwise.
+var wanted = regexp.MustCompile(`(?m)^(?:-o[=\n]?|--output[=\n])(json|yaml)$`)
+
+// interruptible returns a context that ends with SIGINT, SIGTERM or SIGHUP, so that each command cleans up. A second
+// SIGINT or SIGTERM kills the process; a second SIGHUP does not, as shell and kernel may both send one. SIGPIPE does
+// nothing: a socket of a dead runtime raises it too. The write that failed tells the two apart; see output.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	ctx, cancel := context.WithCancel(ctx)
+	hangup, pipe := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	signal.Notify(pipe, syscall.SIGPIPE)
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		signal.Notify(hangup, syscall.SIGHUP)
+	}
+	go func() {
+		select {
+		case <-hangup:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// verbosity joins -v with the number after it: pflag takes an optional value only behind an equals sign.
+func verbosity(args []string) []string {
+	var out []string
+	for i, arg := range args {
+		if arg == "--" {
+			return append(out, args[i:]...)
+		}
+		if last := len(out) - 1; last >= 0 && slices.Contains([]string{"-v", "--v", "--verbose"}, out[last]) &&
+			number.MatchString(arg) {
+			out[last] += "=" + arg
+			continue
+		}
+		if digits, ok := strings.CutPrefix(arg, "-v"); ok && number.MatchString(digits) {
+			arg = "-v=" + digits
+		}
+		out = append(out, arg)
+	}
+	return out
+}
+
+var number = regexp.MustCompile(`^[0-9]+$`)
 
 // report writes a line to standard error. When that fails there is nowhere left to report it.
 func report(env cli.Env, line string) {
@@ -109,6 +174,7 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 	root.SetOut(env.Out)
 	root.SetErr(env.Err)
 	root.SetFlagErrorFunc(flagError)
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(cmd.OutOrStdout(), cmd, env.Width) })
 	root.AddCommand(
 		plegcmd.NewCommand(env),
 		nodecmd.NewCommand(env),
@@ -172,10 +238,22 @@ func complete(root *cobra.Command) {
 }
 
 func flagError(cmd *cobra.Command, err error) error {
+	if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
+		return unknownCommand(cmd, args)
+	}
+	hint := cmd.CommandPath() + " --help lists the flags"
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		hint = cmp.Or(cli.DidYouMean("--", unknown.GetSpecifiedName(), names), hint)
+	}
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		hint = cmp.Or(cli.ValueHint(bad.GetFlag(), bad.GetValue()), hint)
+	}
 	// pflag prints durations and numbers with Go's own parse error; the flag's name and value are enough.
 	problem, _, _ := strings.Cut(err.Error(), ": time: ")
 	problem, _, _ = strings.Cut(problem, ": strconv.")
-	return cli.Usage(problem, cmd.CommandPath()+" --help lists the flags")
+	return cli.Usage(problem, hint)
 }
 
 func unknownCommand(cmd *cobra.Command, args []string) error {

@@ -1,32 +1,46 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync"
+	"syscall"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
-// An output is standard output. It remembers the first write that failed, since not all that prints looks: cobra's
-// help does not. When the reader of a pipe has left, SIGPIPE ends the process, as it does others.
+// An output is standard output or error. It remembers the first write that failed, since not all that prints looks:
+// cobra's help does not. When the reader of a pipe has left, it ends the command.
 type output struct {
 	io.Writer
 	mu  sync.Mutex
 	err error
+
+	wrote bool   // anything
+	gone  func() // called when the reader has left
 }
 
 // Write writes, and remembers that it failed.
 func (o *output) Write(b []byte) (int, error) {
 	n, err := o.Writer.Write(b)
-	if err != nil {
-		o.mu.Lock()
-		defer o.mu.Unlock()
-		if o.err == nil {
-			o.err = err
-		}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.wrote = o.wrote || len(b) > 0
+	if o.err == nil {
+		o.err = err
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		o.gone()
 	}
 	return n, err
+}
+
+// state reports whether anything was written, and whether the reader has left.
+func (o *output) state() (wrote, left bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.wrote, errors.Is(o.err, syscall.EPIPE)
 }
 
 // Fd returns the descriptor below, for what draws on a terminal.

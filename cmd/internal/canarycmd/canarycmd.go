@@ -34,22 +34,22 @@ func NewCommand(env cli.Env) *cobra.Command {
 	opts := options{Flags: cli.Flags{Timeout: defaultTimeout, RPCTimeout: defaultRPCTimeout}}
 	cmd := &cobra.Command{
 		Use:   "canary [flags] [-- COMMAND ARG...]",
-		Short: "Run one new sandbox and container through their whole life, time each step, and clean up",
-		Long: `Make one new pod sandbox and a container in it, use it, and remove both again; each call timed and
-bounded. This shows what reading cannot: whether the runtime can still start and stop pods, and which step is slow or
-hangs.
+		Short: "Create, start, stop and remove one pod sandbox and container, and time each step",
+		Long: `Create one pod sandbox with a container, use it, and remove both; each call is timed and bounded. This
+tests what reading cannot: whether the runtime can still start and stop pods, and which step is slow or hangs. More
+than 5 s in all, image pulls apart, is DEGRADED.
 
-It changes the node for about a second: one pod in namespace kdiag-canary, on the host's network (with --cni its own),
-unprivileged, without mounts, with a label of its own and none of the kubelet's. It runs sleep from an image that is
-on the node already. It is removed again also after an error, at the end of --timeout, and after an interrupt; what a
-killed run left, the next one removes once that run's time is over. Nothing without the label is touched.
+It changes the node for about a second: one pod in namespace kdiag-canary, on the host's network (with --cni a pod
+network), unprivileged, without mounts, with kdiag's label and none of the kubelet's. It runs sleep from an image on the
+node; if the chosen image cannot run, it tries the pause image and one more. It is also removed after an error, at
+--timeout, and when interrupted; the next run removes what a killed run left. Nothing without the label is touched.
 
-A running kubelet stops sandboxes that it does not know, each 2 s. A canary that meets it is tried again, and when
-that does not help, the answer is unknown. containerd 2 may then keep an idle shim of the stopped canary (17 MB; kdiag
-node shows it at host.shims). While the kubelet skips pods because PLEG is unhealthy, it does not interfere.
+A running kubelet stops sandboxes that it does not know every 2 s. A canary stopped that way is tried again; if that
+fails too, the answer is unknown. containerd 2 may then keep an idle shim of the stopped canary (17 MB; see host.shims
+in kdiag node). While the kubelet skips pods because PLEG is unhealthy, it does not interfere.
 
-With --cni a network add-on that looks the pod up in the API server, as Calico and Multus do, does not find the canary
-there and refuses it: the answer is unknown.`,
+With --cni, network add-ons that look for the pod in the API server, such as Calico and Multus, refuse the canary: the
+answer is unknown.`,
 		Example: `  kdiag canary
   kdiag canary --cni                                     # with a pod network: CNI too
   kdiag canary --image docker.io/library/busybox:1.36 --pull
@@ -69,9 +69,9 @@ there and refuses it: the answer is unknown.`,
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&opts.image, "image", "",
-		"run this image (default: one on the node that holds sleep, else the pause image)")
-	fs.BoolVar(&opts.pull, "pull", false, "pull --image if it is not on the node; it then stays there")
-	fs.BoolVar(&opts.cni, "cni", false, "give the sandbox a pod network, by CNI, instead of the host's")
+		"run this image (default: one on the node with sleep, else the pause image)")
+	fs.BoolVar(&opts.pull, "pull", false, "pull --image if it is not on the node; it is kept")
+	fs.BoolVar(&opts.cni, "cni", false, "use a pod network (CNI) instead of the host's")
 	return cmd
 }
 

@@ -1,10 +1,15 @@
 package canarycmd_test
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -131,8 +136,8 @@ func TestEndToEndCanary(t *testing.T) {
 	})
 	for summary, args := range map[string][]string{
 		"the image docker.io/local/none:1 is not on this node": {"--image", "docker.io/local/none:1"},
-		"cannot be run so":                  {"--image", nodebox.ImageBusybox, "--", "/bin/none"},
-		"ended by itself, with exit code 1": {"--image", nodebox.ImageBusybox, "--", "false"},
+		"cannot run `/bin/none`":                               {"--image", nodebox.ImageBusybox, "--", "/bin/none"},
+		"the container exited with code 1":                     {"--image", nodebox.ImageBusybox, "--", "false"},
 	} {
 		t.Run(summary, func(t *testing.T) {
 			r, code := n.start(t, args...).wait(t)
@@ -142,20 +147,63 @@ func TestEndToEndCanary(t *testing.T) {
 			n.wantsClean(t)
 		})
 	}
-	t.Run("interrupted", func(t *testing.T) {
-		run := n.linger(t, 1)
-		apptest.Must(t, run.Cmd.Process.Signal(syscall.SIGINT))
-		r, code := run.wait(t)
-		if code != 2 || r.Status != checks.Unknown || !r.CleanedUp {
-			t.Errorf("exit code %d, %+v", code, r)
+	t.Run("the image it chose cannot run", func(t *testing.T) {
+		// It is small, and its name promises a shell; but it is empty.
+		const liar = "docker.io/library/alpine:0"
+		layer := make([]byte, 1024) // the end of a tar
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		for name, content := range map[string]string{
+			"layer.tar": string(layer),
+			"config.json": fmt.Sprintf(`{"architecture":%q,"os":"linux","config":{},"rootfs":{"type":"layers",`+
+				`"diff_ids":["sha256:%x"]}}`, runtime.GOARCH, sha256.Sum256(layer)),
+			"manifest.json": `[{"Config":"config.json","RepoTags":["` + liar + `"],"Layers":["layer.tar"]}]`,
+		} {
+			apptest.Must(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}))
+			_, err := w.Write([]byte(content))
+			apptest.Must(t, err)
+		}
+		apptest.Must(t, w.Close())
+		load := exec.CommandContext(t.Context(), "ctr", "-a", strings.TrimPrefix(n.Endpoint(), "unix://"),
+			"-n", "k8s.io", "images", "import", "-")
+		load.Stdin = &archive
+		if out, err := load.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		var r *checks.CanaryReport
+		code := 0
+		for range 50 { // until the CRI plugin lists it
+			if r, code = n.start(t).wait(t); len(r.Problems) > 0 {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		wantsFine(t, r, code)
+		if r.Image == liar || !strings.Contains(strings.Join(r.Problems, "\n"), "tried another image, because "+liar) {
+			t.Errorf("%+v", r)
 		}
 		n.wantsClean(t)
 	})
+	for name, signals := range map[string][]os.Signal{
+		"interrupted": {syscall.SIGINT}, "hung up": {syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGHUP},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := n.linger(t, 1)
+			for _, s := range signals {
+				apptest.Must(t, run.Cmd.Process.Signal(s))
+			}
+			r, code := run.wait(t)
+			if code != 2 || r.Status != checks.Unknown || !r.CleanedUp {
+				t.Errorf("exit code %d, %+v", code, r)
+			}
+			n.wantsClean(t)
+		})
+	}
 	t.Run("no network", func(t *testing.T) {
 		apptest.Must(t, n.HangCNI())
 		r, code := n.start(t, "--cni", "--timeout", "12s").wait(t)
 		apptest.Must(t, n.ReleaseCNI())
-		if r.Status != checks.Unhealthy || code != 1 || !strings.Contains(r.Summary, "RunPodSandbox did not answer") {
+		if r.Status != checks.Unhealthy || code != 1 || !strings.Contains(r.Summary, "RunPodSandbox hangs") {
 			t.Errorf("exit code %d, %+v", code, r)
 		}
 		for quiet := 0; quiet < 20; quiet++ { // what comes to be late, until nothing comes any more

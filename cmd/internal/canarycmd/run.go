@@ -21,11 +21,12 @@ import (
 const cleanupShare = 3
 
 func run(ctx context.Context, env cli.Env, opts options) error {
+	env = opts.Host(env)
 	facts, err := take(ctx, env, &opts)
 	if err != nil {
 		return err
 	}
-	report := judge.NewCanaryReport(target.Header(env, checks.KindCanaryReport), *facts)
+	report := judge.NewCanaryReport(target.Header(env, "canary", checks.KindCanaryReport), *facts)
 	if err := render.Canary(env.Out, report, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}
@@ -34,7 +35,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 
 // take opens the runtime and runs the canary. The error is one of usage, or of kdiag itself.
 func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, error) {
-	facts := &judge.CanaryFacts{CNI: opts.cni, Asked: opts.image, Again: opts.again}
+	facts := &judge.CanaryFacts{CNI: opts.cni, Command: opts.command, Asked: opts.image, Again: opts.again}
 	asking, rpc := opts.Budget()
 	start := env.Now()
 	t, err := target.Open(ctx, env, &opts.Flags)
@@ -48,7 +49,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, 
 	asking -= env.Now().Sub(start) + target.ProbeTimeout
 	cleanup := max(asking, 0) / cleanupShare
 	rpc = min(rpc, cleanup/2)
-	cri, err := remote.Dial(t.Endpoint.URL, remote.Options{
+	cri, err := remote.Dial(t.Socket(), remote.Options{
 		Timeout: rpc,
 		Observe: func(operation string, took time.Duration, err error) {
 			log.Debug("call", "operation", operation, "took", took, "err", err)
@@ -62,12 +63,15 @@ func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, 
 	o := canary.Options{
 		Image: opts.image, Pull: opts.pull, Command: opts.command, CNI: opts.cni,
 		LogDir: os.TempDir(), RPCTimeout: rpc, Course: asking - cleanup, Cleanup: cleanup,
-		Progress: func(step string) { progress.Update(plegbench.Progress{Phase: step}) },
+		Progress: func(step string) { progress.Update(plegbench.Progress{Phase: "waiting for the runtime: " + step}) },
+	}
+	if opts.HostRoot != "" {
+		o.LogDir = "" // the runtime has another /tmp
 	}
 	facts.Result = canary.Run(ctx, cri, o)
 	progress.Done()
 	if facts.Result.Version == (crictl.Version{}) {
-		facts.Connect, err = target.Probe(ctx, t.Endpoint.URL) // why, where that is not the runtime's doing
+		facts.Connect, err = target.Probe(ctx, t.Socket()) // why, where that is not the runtime's doing
 	}
 	return facts, err
 }

@@ -3,6 +3,8 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +23,8 @@ type Flags struct {
 	All        bool // text of a report on a node: every check
 	Color      string
 	FailOn     string
-	Verbose    bool
+	HostRoot   string
+	Verbose    int // 0: no log
 }
 
 // DefaultTimeout and DefaultRPCTimeout bound a read-only command and one RPC.
@@ -37,8 +40,8 @@ var Formats = []string{"text", "json", "yaml", "brief"}
 func (f *Flags) AddOutput(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVarP(&f.Output, "output", "o", "text",
-		"what to print: text, json, yaml, or brief (one line of at most 80 characters)")
-	fs.StringVar(&f.Color, "color", "auto", "when to colour text: auto, always or never; NO_COLOR is honoured")
+		"output format: text, json, yaml, or brief (one line of at most 80 characters)")
+	fs.StringVar(&f.Color, "color", "auto", "colour text: auto, always or never; NO_COLOR is honoured")
 	complete(cmd, "output", Formats)
 	complete(cmd, "color", colors())
 }
@@ -47,19 +50,41 @@ func (f *Flags) AddOutput(cmd *cobra.Command) {
 // that are set already are the defaults.
 func (f *Flags) AddRuntime(cmd *cobra.Command, scenarios []string) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.Endpoint, "runtime-endpoint", "",
-		"CRI socket, unix:///path or a bare path (default: $CONTAINER_RUNTIME_ENDPOINT, the running kubelet's own, "+
-			"/etc/crictl.yaml, a well-known socket)")
+	f.AddEndpoint(cmd)
+	f.AddHostRoot(cmd)
 	fs.StringVar(&f.Simulate, "simulate", "",
-		"ask the embedded runtime in this scenario instead: a name or a YAML file; help lists them")
-	fs.DurationVar(&f.Timeout, "timeout", cmp.Or(f.Timeout, DefaultTimeout),
-		"the whole command ends by then, whatever hangs")
+		"ask the embedded runtime in this scenario instead: a name or a YAML file; help lists the names")
+	fs.DurationVarP(&f.Timeout, "timeout", "t", cmp.Or(f.Timeout, DefaultTimeout),
+		"end the whole command by then, whatever hangs")
 	fs.DurationVar(&f.RPCTimeout, "rpc-timeout", cmp.Or(f.RPCTimeout, DefaultRPCTimeout),
-		"a call that takes longer counts as hung")
+		"count a call that takes longer as hung")
 	fs.StringVar(&f.FailOn, "fail-on", "critical", "exit 1 from this severity on: critical or warning")
-	fs.BoolVarP(&f.Verbose, "verbose", "v", false, "kdiag's own log, to stderr")
+	f.AddVerbose(cmd, "print kdiag's log to stderr")
 	complete(cmd, "simulate", append([]string{"help"}, scenarios...))
 	complete(cmd, "fail-on", severities())
+}
+
+// AddEndpoint adds --runtime-endpoint.
+func (f *Flags) AddEndpoint(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.Endpoint, "runtime-endpoint", "r", "",
+		"CRI socket, unix:///path or a bare path (default: $CONTAINER_RUNTIME_ENDPOINT, the running kubelet's, "+
+			"/etc/crictl.yaml, a well-known socket)")
+}
+
+// AddHostRoot adds --host-root, which Host applies.
+func (f *Flags) AddHostRoot(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.HostRoot, "host-root", "", "the host's root directory, such as /host in a pod (default /)")
+}
+
+// AddVerbose adds -v, which takes a number as kubectl's does, or none.
+func (f *Flags) AddVerbose(cmd *cobra.Command, usage string) {
+	cmd.Flags().CountVarP(&f.Verbose, "verbose", "v", usage+"; -v=N is accepted too")
+}
+
+// Host returns the surroundings on the host that --host-root names.
+func (f *Flags) Host(env Env) Env {
+	env.Root = cmp.Or(f.HostRoot, env.Root)
+	return env
 }
 
 // Check reports the first flag whose value makes no sense, before any work is done.
@@ -68,7 +93,8 @@ func (f *Flags) Check(cmd *cobra.Command, _ []string) error {
 	oneOf := func(name, value string, values []string) error {
 		return Reject(has(name) && !slices.Contains(values, value),
 			fmt.Sprintf("--%s %q is not one of %s", name, value, strings.Join(values, ", ")),
-			fmt.Sprintf("for example: kdiag %s --%s %s", cmd.Name(), name, values[0]))
+			cmp.Or(DidYouMean("--"+name+" ", value, values),
+				fmt.Sprintf("for example: %s --%s %s", cmd.CommandPath(), name, values[0])))
 	}
 	// Below these a healthy runtime on a busy host cannot be told from one that hangs.
 	enough := func(name string, d, least, usual time.Duration) error {
@@ -84,7 +110,28 @@ func (f *Flags) Check(cmd *cobra.Command, _ []string) error {
 		RejectEmpty(cmd, "runtime-endpoint", "simulate"),
 		Reject(f.Simulate != "" && f.Endpoint != "", "--simulate and --runtime-endpoint exclude each other",
 			"leave out --runtime-endpoint to ask the embedded runtime"),
+		Reject(f.Simulate != "" && f.HostRoot != "", "--simulate and --host-root exclude each other",
+			"a simulated runtime has no host"),
+		f.checkRoot(cmd),
 	)
+}
+
+// checkRoot makes --host-root absolute and returns an error unless it is the root of a running host.
+func (f *Flags) checkRoot(cmd *cobra.Command) error {
+	if f.HostRoot == "" {
+		return RejectEmpty(cmd, "host-root")
+	}
+	root, err := filepath.Abs(f.HostRoot)
+	if err == nil {
+		_, err = os.Stat(root)
+	}
+	if err != nil {
+		return Usage("--host-root: "+err.Error(), "name the directory where the host's / is mounted")
+	}
+	_, err = os.Stat(filepath.Join(root, "proc", "self"))
+	f.HostRoot = root
+	return Reject(err != nil, "--host-root "+root+" has no proc: not the root of a running host",
+		"mount the host's / there, with its /proc; kdiag journal --root reads a dead node's disk")
 }
 
 func colors() []string { return []string{"auto", "always", "never"} }

@@ -33,12 +33,12 @@ func NewCommand(env cli.Env) *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
 		Use:   "exited",
-		Short: "Count exited containers and dead sandboxes: by pod, namespace, reason, age; growth",
-		Long: `Count what has exited and was not removed: by pod, namespace, reason and age; how much of the list's
-limit of 16 MiB it takes, and with --watch, when the limit is reached. Works beyond that limit, and without the
-kubelet.`,
+		Short: "Count exited containers and dead sandboxes: by pod, owner, namespace, reason, age; growth",
+		Long: `Count exited containers and dead sandboxes that were not removed: by pod, owner, namespace, reason and
+age; their share of the container list's limit of 16 MiB; with --watch, when that limit is reached. Works beyond the
+limit and without a kubelet. Owners come from the labels of the sandboxes; no API server is needed.`,
 		Example: `  kdiag exited
-  kdiag exited --watch 60s                 # look twice: how fast does it grow?
+  kdiag exited --watch 60s                 # count twice and show the growth
   kdiag exited --simulate exited-flood     # anywhere: the embedded runtime with 20,000 exited containers`,
 		Args:    cobra.NoArgs,
 		PreRunE: opts.check,
@@ -50,13 +50,13 @@ kubelet.`,
 	opts.AddOutput(cmd)
 	opts.AddSources(cmd)
 	cmd.Flags().DurationVar(&opts.watch, "watch", 0,
-		"look again after this long, and report how fast it grows; --timeout grows with it")
+		"count again after this time and show the growth; extends --timeout")
 	return cmd
 }
 
 func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(
-		cli.Reject(o.watch < 0 || o.watch == 0 && cmd.Flags().Changed("watch"), "--watch must be longer than nothing",
+		cli.Reject(o.watch < 0 || o.watch == 0 && cmd.Flags().Changed("watch"), "--watch must be > 0",
 			"for example --watch 60s"),
 		o.Check(cmd, nil), o.CheckSources(cmd),
 	); err != nil {
@@ -68,28 +68,36 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 	o.look = target.CommandLine(cmd, "pleg", target.RuntimeFlags()...)
 	o.next = target.CommandLine(cmd, "gc-exited", append(target.RuntimeFlags(), target.SourceFlags()...)...)
 	return cli.Reject(o.watch >= o.Timeout,
-		fmt.Sprintf("--watch %v leaves no time for the second look within --timeout %v", o.watch, o.Timeout),
-		"leave --timeout out: it then grows with --watch")
+		fmt.Sprintf("--watch %v leaves no time for the second count within --timeout %v", o.watch, o.Timeout),
+		"leave out --timeout; --watch extends it")
 }
 
 func run(ctx context.Context, env cli.Env, opts options) error {
+	env = opts.Host(env)
 	doc := &render.ExitedCensus{
-		Header: target.Header(env, "ExitedCensus"), Status: checks.Unknown, Next: opts.next,
-		Missing: []string{}, Problems: []string{},
+		Header: target.Header(env, "exited", "ExitedCensus"), Next: opts.next, Missing: []string{},
 	}
-	if err := take(ctx, env, &opts, doc); err != nil {
+	how, show := target.Render(env, &opts.Flags), render.Exited
+	first := func() error {
+		if how.Format != render.Text {
+			return nil // a program gets one document
+		}
+		show = render.ExitedAgain
+		return render.Exited(env.Out, doc, how)
+	}
+	if err := take(ctx, env, &opts, doc, first); err != nil {
 		if doc.Problems, err = target.Unopened(err, opts.Output); err != nil {
 			return err
 		}
 	}
-	if err := render.Exited(env.Out, doc, target.Render(env, &opts.Flags)); err != nil {
+	if err := show(env.Out, doc, how); err != nil {
 		return err
 	}
 	return target.Exit(ctx, doc.Status, opts.FailOn)
 }
 
-// take takes one or two censuses. The error is why there was no runtime to ask.
-func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCensus) error {
+// take takes one or two censuses, and calls first between them. The error is why there was no runtime to ask.
+func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCensus, first func() error) error {
 	asking, _ := opts.Budget()
 	within, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
@@ -101,21 +109,45 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 	doc.Runtime = t.Runtime()
 	begun := time.Now()
 	look, census := once(within, env, opts, t)
-	if look.Problem == "" && opts.watch > 0 {
-		select {
-		case <-within.Done():
-			doc.Problems = append(doc.Problems, "there was no second look")
-		case <-time.After(opts.watch):
-			apart := time.Since(begun).Seconds()
-			again, second := once(within, env, opts, t)
-			if again.Problem != "" {
-				doc.Problems = append(doc.Problems, "the second look: "+again.Problem)
-				break
-			}
-			second.Growth = gc.Grow(census, second, apart)
-			look, census = again, second
-		}
+	conclude(ctx, env, opts, doc, look, census)
+	if look.Problem != "" || opts.watch == 0 {
+		return nil
 	}
+	if err := first(); err != nil {
+		return err
+	}
+	if !wait(within, env, opts.watch) {
+		doc.Problems = append(doc.Problems, "no second count")
+		return nil
+	}
+	apart := time.Since(begun).Seconds()
+	again, second := once(within, env, opts, t)
+	if again.Problem != "" {
+		doc.Problems = append(doc.Problems, "the second count: "+again.Problem)
+		return nil
+	}
+	second.Growth = gc.Grow(census, second, apart)
+	conclude(ctx, env, opts, doc, again, second)
+	return nil
+}
+
+// wait waits for the second count, and reports whether it may be made.
+func wait(ctx context.Context, env cli.Env, d time.Duration) bool {
+	progress := target.NewProgress(env)
+	defer progress.Done()
+	progress.Update(plegbench.Progress{Phase: "next count at " + env.Now().Add(d).Format(time.TimeOnly)})
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// conclude fills in the document from one census.
+func conclude(
+	ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCensus, look target.Snapshot, census *gc.Census,
+) {
 	doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
 	doc.Runtime.Name, doc.Runtime.Version = look.Runtime.RuntimeName, look.Runtime.RuntimeVersion
 	if look.Problem != "" {
@@ -124,21 +156,23 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 			doc.Status = checks.Unhealthy // a runtime that gives no list is an answer
 			doc.NextSteps = []checks.NextStep{judge.StepWhenSilent(opts.look)}
 		}
-		return nil
+		return
 	}
-	doc.Census, doc.Missing = census, append(doc.Missing, look.Missing...)
+	doc.Census, doc.Missing = census, append([]string{}, look.Missing...)
+	if census.Total > 0 {
+		const why = "Show the removal plan (dry run)"
+		doc.NextSteps = []checks.NextStep{{Why: why, Command: opts.next, Touches: checks.TouchesNothing}}
+	}
 	doc.Status = verdict(census, checks.DefaultLimits())
 	if doc.Status == checks.Healthy && (census.Partial || ctx.Err() != nil) {
 		doc.Status = checks.Unknown
 	}
-	return nil
 }
 
 func once(ctx context.Context, env cli.Env, opts *options, t *target.Target) (target.Snapshot, *gc.Census) {
 	progress := target.NewProgress(env)
 	defer progress.Done()
-	progress.Update(plegbench.Progress{Phase: "connect"})
-	look := t.TakeSnapshot(ctx, env, opts.Sources)
+	look := t.TakeSnapshot(ctx, env, opts.Sources, progress)
 	if look.Problem != "" {
 		return look, nil
 	}

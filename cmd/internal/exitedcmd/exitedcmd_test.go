@@ -48,7 +48,7 @@ func TestInterruptedWatch(t *testing.T) {
 	if got.Status != "unknown" || got.Total == nil || got.Growth != nil {
 		t.Errorf("%s", stdout.String())
 	}
-	if diff := cmp.Diff([]string{"there was no second look"}, got.Problems); diff != "" {
+	if diff := cmp.Diff([]string{"no second count"}, got.Problems); diff != "" {
 		t.Errorf("problems (-want +got):\n%s", diff)
 	}
 }

@@ -2,11 +2,13 @@
 package explaincmd
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -16,19 +18,14 @@ import (
 // NewCommand returns kdiag explain.
 func NewCommand(env cli.Env) *cobra.Command {
 	var flags cli.Flags
-	var codes []string
-	for _, d := range causes.All() {
-		codes = append(codes, d.Code)
-	}
 	cmd := &cobra.Command{
 		Use:   "explain [CAUSE]",
 		Short: "Explain a cause: what it means, how to confirm it, how to fix it",
-		Long: "Explain a cause that kdiag names: what it means, how to confirm it, how to fix it. Without a cause, " +
-			"list them.",
+		Long:  "Explain a cause: what it means, how to confirm it, how to fix it. Without CAUSE, list all causes.",
 		Example: `  kdiag explain
   kdiag explain InspectHang`,
 		Args:      cobra.MaximumNArgs(1),
-		ValidArgs: codes,
+		ValidArgs: codes(),
 		PreRunE:   flags.Check,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return run(env, &flags, args)
@@ -39,15 +36,25 @@ func NewCommand(env cli.Env) *cobra.Command {
 }
 
 func run(env cli.Env, flags *cli.Flags, args []string) error {
-	how := target.Render(env, flags)
+	how, header := target.Render(env, flags), target.Header(env, "explain", "CauseDefinitionList")
+	header.Status = checks.Healthy
 	if len(args) == 0 {
-		return render.Definitions(env.Out, causes.Docs(), how)
+		return render.Definitions(env.Out, header, causes.Docs(), how)
 	}
 	d, ok := causes.Doc(args[0])
 	if !ok {
 		return cli.Usage(fmt.Sprintf("there is no cause %q", args[0]), suggest(args[0]))
 	}
-	return render.Definition(env.Out, d, how)
+	header.Kind = "CauseDefinition"
+	return render.Definition(env.Out, header, d, how)
+}
+
+func codes() []string {
+	var list []string
+	for _, d := range causes.All() {
+		list = append(list, d.Code)
+	}
+	return list
 }
 
 // suggest returns the causes whose code or title holds what was typed.
@@ -59,7 +66,7 @@ func suggest(typed string) string {
 		}
 	}
 	if len(like) == 0 {
-		return "kdiag explain lists them"
+		return cmp.Or(cli.DidYouMean("kdiag explain ", typed, codes()), "kdiag explain lists them")
 	}
 	return "did you mean " + strings.Join(like, ", ") + "?"
 }

@@ -46,20 +46,20 @@ func NewCommand(env cli.Env) *cobra.Command {
 	opts := options{Flags: cli.Flags{Timeout: defaultTimeout, RPCTimeout: defaultRPCTimeout}}
 	cmd := &cobra.Command{
 		Use: "gc-exited",
-		Short: "Remove exited containers and dead sandboxes the way the kubelet would be allowed to; " +
-			"a plan unless --yes",
-		Long: `Plan, and with --yes remove, what the kubelet's own garbage collection would be allowed to remove,
-never more: exited containers but the newest of each pod and container name, and dead sandboxes without containers but
-the newest of a pod. A pod counts as gone only when the kubelet's pods, its pod folders and its static manifests all
-agree.
+		Short: "Remove exited containers and dead sandboxes that the kubelet may remove; " +
+			"shows the plan unless --yes",
+		Long: `Show what the kubelet's garbage collection may remove, and with --yes remove it: exited containers,
+except the newest of each pod and container name, and dead sandboxes without containers, except the newest of a pod.
+Never more than the kubelet itself. A pod counts as gone only when the kubelet's pods, its pod folders and its static
+manifests all agree.
 
-Works where the kubelet gets no list because it is over 16 MiB. Each object is checked again right before its removal;
-fewer are removed at a time when the runtime becomes slow. Interrupting the command is safe.`,
-		Example: `  kdiag gc-exited                                 # the plan, and the command that removes
-  kdiag gc-exited --yes --audit gc.jsonl          # remove, and record what was removed
-  kdiag gc-exited --plan gc.json                  # write the plan to a file, for review
-  kdiag gc-exited --apply gc.json --yes           # later: remove what of it may still be removed
-  kdiag gc-exited --namespace batch --older-than 24h --limit 100 --yes
+Works when the container list is over 16 MiB and the kubelet can no longer read it. Each object is checked again right
+before its removal; fewer are removed at a time when the runtime becomes slow. Interrupting the command is safe.`,
+		Example: `  kdiag gc-exited                                 # show the removal plan (dry run)
+  kdiag gc-exited --yes --audit gc.jsonl          # remove, and record each removal
+  kdiag gc-exited --plan gc.json                  # write the plan to a file for review
+  kdiag gc-exited --apply gc.json --yes           # re-check the plan and remove it
+  kdiag gc-exited -n batch --older-than 24h --limit 100 -y
   kdiag gc-exited --simulate exited-flood --yes   # anywhere: 20,000 in the embedded runtime`,
 		Args:    cobra.NoArgs,
 		PreRunE: opts.check,
@@ -76,23 +76,22 @@ fewer are removed at a time when the runtime becomes slow. Interrupting the comm
 
 func (o *options) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.BoolVar(&o.yes, "yes", false, "remove without asking")
+	fs.BoolVarP(&o.yes, "yes", "y", false, "remove without asking")
 	fs.IntVar(&o.Keep, "keep", 0,
-		"keep so many of the newest of each pod and container name (default: the kubelet's setting; can only raise it)")
-	fs.DurationVar(&o.MinAge, "min-age", 0, "remove nothing that ended less than this ago")
+		"keep this many of each pod and container name (default: the kubelet's setting; can only raise it)")
+	fs.DurationVar(&o.MinAge, "min-age", 0, "keep what ended less than this ago")
 	fs.DurationVar(&o.olderThan, "older-than", 0, "the same as --min-age")
-	fs.StringVar(&o.Namespace, "namespace", "", "only pods of this namespace")
+	fs.StringVarP(&o.Namespace, "namespace", "n", "", "only pods of this namespace")
 	fs.StringVar(&o.Pod, "pod", "", "only pods of this name, or the one with this UID")
-	fs.StringToStringVar(&o.Labels, "label", nil, "only pods with this label, key=value; may be given more than once")
-	fs.IntVar(&o.Limit, "limit", 0, "remove at most so many, the oldest (default: all)")
+	fs.StringToStringVarP(&o.Labels, "label", "l", nil, "only pods with this label, key=value; may be repeated")
+	fs.IntVar(&o.Limit, "limit", 0, "remove at most this many, the oldest first (default: all)")
 	fs.StringVar(&o.liveness, "ignore-pod-liveness", "",
 		"treat every pod as gone; the plan explains the risk. With --yes give --ignore-pod-liveness="+livenessKnown)
 	fs.Lookup("ignore-pod-liveness").NoOptDefVal = "ask"
-	fs.StringVar(&o.plan, "plan", "", "write the plan to this file, and remove nothing")
-	fs.StringVar(&o.apply, "apply", "", "remove what of the plan in this file may still be removed")
-	fs.StringVar(&o.audit, "audit", "",
-		"append what was removed to this file, one JSON object per line; runs may share a file")
-	fs.Float64Var(&o.rate, "rate", gc.DefaultRate, "remove at most so many per second")
+	fs.StringVar(&o.plan, "plan", "", "write the plan to this file; remove nothing")
+	fs.StringVar(&o.apply, "apply", "", "re-check the plan in this file and remove it")
+	fs.StringVar(&o.audit, "audit", "", "append each removal to this file as a line of JSON; runs may share a file")
+	fs.Float64Var(&o.rate, "rate", gc.DefaultRate, "remove at most this many per second")
 	cmd.MarkFlagsMutuallyExclusive("plan", "yes")
 	cmd.MarkFlagsMutuallyExclusive("plan", "apply")
 	for _, name := range narrowing() {
@@ -113,17 +112,17 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(
 		cli.Reject(
 			o.Keep < 0 || o.Keep == 0 && changed("keep"), "--keep must be at least 1",
-			"the newest of each pod and container always stays: it holds the restart count, "+
+			"the newest of each pod and container is always kept: it holds the restart count, "+
 				"and shows that an init container ran",
 		),
 		cli.Reject(min(o.MinAge, o.olderThan) < 0, "--min-age must not be negative",
 			"for example --min-age 10m"),
 		cli.Reject(o.Limit < 0 || o.Limit == 0 && changed("limit"), "--limit must be at least 1",
 			"leave it out for all"),
-		cli.Reject(!(o.rate > 0), "--rate must be more than 0", "leave it out: the runtime's own pace is the limit"),
+		cli.Reject(!(o.rate > 0), "--rate must be more than 0", "leave it out to remove as fast as the runtime allows"),
 		cli.Reject(
-			o.yes && o.liveness != "" && o.liveness != livenessKnown, "--yes does not answer for --ignore-pod-liveness",
-			"for the risk see kdiag gc-exited --ignore-pod-liveness; then give --ignore-pod-liveness="+livenessKnown,
+			o.yes && o.liveness != "" && o.liveness != livenessKnown, "--ignore-pod-liveness needs more than --yes",
+			"kdiag gc-exited --ignore-pod-liveness shows the risk; then give --ignore-pod-liveness="+livenessKnown,
 		),
 		cli.Reject(unnamed, "--label has no key", "for example --label app=web"),
 		cli.RejectEmpty(cmd, "plan", "apply", "audit", "namespace", "pod"),
@@ -163,14 +162,14 @@ func (o *options) remove() string {
 func (s *session) nextSteps() []checks.NextStep {
 	r, step := s.doc, checks.NextStep{Command: s.opts.remove(), Touches: checks.TouchesExited}
 	switch {
-	case r.Down:
+	case r.Status == checks.Unhealthy:
 		return []checks.NextStep{judge.StepWhenSilent(s.opts.pleg)}
 	case len(r.Problems) > 0:
 		return nil
 	case r.DryRun && len(r.Plan.Remove) > 0:
-		step.Why = "to remove this, looking at each again right before:"
+		step.Why = "Re-check each object and remove the plan"
 	case !r.DryRun && (len(r.Failed)+r.Left > 0 || r.Stopped != ""):
-		step.Why = "for what is left, once that is mended (the runtime's log says why removals fail):"
+		step.Why = "Fix the failures (see the runtime's log), then remove the rest"
 	default:
 		return nil
 	}

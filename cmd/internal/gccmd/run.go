@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -30,8 +31,9 @@ type session struct {
 }
 
 func run(ctx context.Context, env cli.Env, opts *options) error {
+	env = opts.Host(env)
 	s := &session{env: env, opts: opts, doc: &render.GCReport{
-		Header: target.Header(env, "GCReport"), Missing: []string{}, Notes: []string{}, Problems: []string{},
+		Header: target.Header(env, "gc-exited", "GCReport"), Missing: []string{}, Notes: []string{},
 		Report: gc.Report{DryRun: true, Result: gc.Result{Skipped: []gc.Skipped{}, Failed: []gc.Failed{}}},
 	}}
 	asking, _ := opts.Budget()
@@ -47,6 +49,14 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	}
 	if code == cli.ExitHealthy && s.doc.EndsMissed > 0 {
 		code = cli.ExitProblem
+	}
+	switch {
+	case code == cli.ExitHealthy:
+		s.doc.Status = checks.Healthy
+	case code == cli.ExitProblem && len(s.doc.Problems) > 0:
+		s.doc.Status = checks.Unhealthy // the runtime's fault
+	case code == cli.ExitProblem:
+		s.doc.Status = checks.Degraded
 	}
 	s.doc.NextSteps = s.nextSteps()
 	s.doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
@@ -65,7 +75,9 @@ func (s *session) run(ctx, within context.Context) (code int, err error) {
 	}
 	defer s.t.Close()
 	s.doc.Runtime = s.t.Runtime()
-	s.look = s.t.TakeSnapshot(within, s.env, s.opts.Sources)
+	progress := target.NewProgress(s.env)
+	s.look = s.t.TakeSnapshot(within, s.env, s.opts.Sources, progress)
+	progress.Done()
 	s.doc.Runtime.Name, s.doc.Runtime.Version = s.look.Runtime.RuntimeName, s.look.Runtime.RuntimeVersion
 	if s.look.Problem != "" {
 		return s.unable(ctx, s.look.Problem), nil
@@ -73,7 +85,7 @@ func (s *session) run(ctx, within context.Context) (code int, err error) {
 	s.doc.Missing = append(s.doc.Missing, s.look.Missing...)
 	s.look.Node.Ends = map[string]gc.End{}
 	if s.opts.yes { // before the runtime is asked for thousands of ends
-		lock, err := gc.Lock(strings.TrimPrefix(s.t.Endpoint.URL, "unix://"))
+		lock, err := gc.Lock(strings.TrimPrefix(s.t.Socket(), "unix://"))
 		if err != nil {
 			return 0, cli.Fail(err, cli.ExitUnknown, "nothing was removed; wait for the other run, or interrupt it")
 		}
@@ -107,7 +119,6 @@ func (s *session) unable(ctx context.Context, problem string) int {
 	if s.look.Denied || ctx.Err() != nil {
 		return cli.ExitUnknown
 	}
-	s.doc.Down = true
 	return cli.ExitProblem
 }
 
@@ -159,12 +170,11 @@ func (s *session) makePlan(ctx context.Context) {
 	s.doc.Plan, s.doc.EndsMissed, s.doc.Notes = plan, missed.Count, []string{}
 	note := func(format string, args ...any) { s.doc.Notes = append(s.doc.Notes, fmt.Sprintf(format, args...)) }
 	if missed.Count > 0 {
-		note("the runtime did not say of %d containers when they ended, so they stay: %s", missed.Count,
-			cmp.Or(missed.First, "the time was up"))
+		note("end time unknown for %d containers, so they are kept: %s", missed.Count,
+			cmp.Or(missed.First, "--timeout was reached"))
 	}
 	if s.look.Keep != "" && rules.Keep == 0 {
-		note("how many of each container the kubelet keeps is not known: %s; %d is taken, --keep N for more",
-			s.look.Keep, plan.Newest)
+		note("kubelet retention unknown (%s), assuming %d (--keep N)", s.look.Keep, plan.Newest)
 	}
 }
 
@@ -194,7 +204,7 @@ func (s *session) remove(ctx, within context.Context) (code int, err error) {
 			return gc.OpenAudit(s.opts.audit, s.look.Runtime, len(plan.Remove), s.env.Now())
 		})
 		if err != nil {
-			return 0, cli.Fail(err, cli.ExitUnknown, "nothing was removed; name a file on a disk with room")
+			return 0, cli.Fail(err, cli.ExitUnknown, "nothing was removed; name a file on a disk with free space")
 		}
 	}
 	progress := target.NewProgress(s.env)

@@ -67,26 +67,27 @@ func NewCommand(env cli.Env) *cobra.Command {
 		Args:    cobra.ArbitraryArgs,
 		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return run(cmd.Context(), env, &opts, args)
+			return run(cmd.Context(), opts.Host(env), &opts, args)
 		},
 	}
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&opts.since, "since", "", `only records from then on, such as -15m, 03:12, "2026-11-21 03:12:09"`)
-	fs.StringVar(&opts.until, "until", "", "only records up to then")
+	fs.StringVar(&opts.since, "since", "", `only records since then, such as -15m, 03:12, "2026-11-21 03:12:09"`)
+	fs.StringVar(&opts.until, "until", "", "only records until then")
 	fs.StringArrayVar(&opts.units, "unit", nil, "only records of this unit, such as kubelet; may be repeated")
 	fs.StringVar(&opts.boot, "boot", "", "only records of this boot: 0 the last, -1 the one before, or a boot ID")
-	fs.BoolVarP(&opts.follow, "follow", "f", false, "go on with what is logged from now on, until Ctrl-C")
+	fs.BoolVarP(&opts.follow, "follow", "f", false, "follow new records until Ctrl-C")
 	fs.StringArrayVar(&opts.directories, "directory", nil, "a folder of journal files or text logs; may be repeated")
 	fs.StringArrayVar(&opts.files, "file", nil, "a pattern of files, such as 'system@*.journal'; may be repeated")
-	fs.StringVar(&opts.root, "root", "", "the root of a mounted disk, whose journal and logs are read")
-	fs.BoolVar(&opts.details, "details", false, "all incidents, what happened in each, signatures, sources and notes")
-	fs.StringVar(&opts.html, "html", "", "also write the answer to this file, as one page that needs nothing else")
-	fs.IntVar(&opts.year, "year", 0, "the year of the last record, where a log names none")
-	fs.StringVar(&opts.zone, "zone", "", "the zone of times that name none, such as +08:00 (default: this machine's)")
-	fs.DurationVar(&opts.Timeout, "timeout", cli.DefaultTimeout,
-		"end by then; without it, only the node's own logs have a limit")
-	fs.BoolVarP(&opts.Verbose, "verbose", "v", false, "kdiag's own log, to stderr")
+	fs.StringVar(&opts.root, "root", "", "read the journal and logs of a disk mounted here")
+	fs.BoolVar(&opts.details, "details", false, "print all incidents, signatures, sources and notes")
+	fs.StringVar(&opts.html, "html", "", "also write the report to this file as one self-contained page")
+	fs.IntVar(&opts.year, "year", 0, "year of the last record, for logs without years")
+	fs.StringVar(&opts.zone, "zone", "", "time zone of times without one, such as +08:00 (default: this machine's)")
+	fs.DurationVarP(&opts.Timeout, "timeout", "t", cli.DefaultTimeout,
+		"end by then; logs named on the command line have no limit without it")
+	opts.AddHostRoot(cmd)
+	opts.AddVerbose(cmd, "print kdiag's log to stderr")
 	return cmd
 }
 

@@ -116,6 +116,7 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 		r.Notes = []string{"nothing was logged while kdiag followed"}
 	}
 	r.APIVersion, r.Kind, r.KdiagVersion = journal.APIVersion, "JournalReport", target.Version()
+	r.Command = "kdiag journal"
 	r.GeneratedAt = cmp.Or(r.GeneratedAt, s.env.Now().UTC()).Truncate(time.Second)
 	r.Partial = err != nil
 	judge.Journal(r)

@@ -25,7 +25,6 @@ import (
 
 type options struct {
 	cli.Flags
-	hostRoot    string
 	tokenFile   string
 	certificate string
 	key         string
@@ -68,7 +67,6 @@ Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&opts.hostRoot, "host-root", "", "where the host's root directory is (default /)")
 	fs.StringVar(&opts.tokenFile, "kubelet-token", "", "a file with a bearer token for the kubelet's server")
 	fs.StringVar(&opts.certificate, "kubelet-cert", "",
 		"a client certificate (PEM) for the kubelet's server; default: the node's own")
@@ -83,36 +81,31 @@ Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows
 
 func (o *options) check(cmd *cobra.Command, _ []string) error {
 	for flag, path := range map[string]*string{
-		"host-root": &o.hostRoot, "kubelet-token": &o.tokenFile, "kubelet-cert": &o.certificate, "kubelet-key": &o.key,
+		"kubelet-token": &o.tokenFile, "kubelet-cert": &o.certificate, "kubelet-key": &o.key,
 	} {
 		if *path == "" {
 			continue
 		}
 		abs, err := filepath.Abs(*path)
 		if *path = abs; err == nil {
-			err = exists(abs, flag == "host-root")
+			err = regular(abs)
 		}
 		if err != nil {
 			return cli.Usage("--"+flag+" "+err.Error(), "see kdiag node --help")
 		}
 	}
 	return cmp.Or(
-		cli.RejectEmpty(cmd, "host-root", "kubelet-token", "kubelet-cert", "kubelet-key"),
+		cli.RejectEmpty(cmd, "kubelet-token", "kubelet-cert", "kubelet-key"),
 		cli.Reject(o.key != "" && o.certificate == "", "--kubelet-key without --kubelet-cert",
 			"name both, or leave both out"),
-		cli.Reject(o.hostRoot != "" && o.Simulate != "", "--simulate and --host-root exclude each other",
-			"a simulated runtime has no host"),
 		o.Check(cmd, nil),
 	)
 }
 
-// exists returns an error unless there is a regular file, or the root of a host.
-func exists(path string, root bool) error {
-	if info, err := os.Stat(path); err != nil || info.IsDir() != root || !root && !info.Mode().IsRegular() {
-		return cmp.Or(err, errors.New(path+" is of another kind"))
-	}
-	if _, err := os.Stat(filepath.Join(path, "proc", "self")); root && err != nil {
-		return errors.New(path + " has no proc: it is not the root of a running host")
+// regular returns an error unless there is a regular file.
+func regular(path string) error {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return cmp.Or(err, errors.New(path+" is not a regular file"))
 	}
 	return nil
 }
@@ -146,17 +139,15 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	if opts.hostRoot != "" {
-		env.Root = opts.hostRoot
-	}
+	env = opts.Host(env)
 	facts, problems, err := target.Ask(ctx, env, &opts.Flags, plegbench.Options{
 		Samples: 5, Pause: 50 * time.Millisecond, Deep: opts.deep,
 	}, checks.DefaultLimits(), target.Looks{All: true, Credentials: credentials, APIServer: !opts.noAPIServer})
 	if err != nil {
 		return err
 	}
-	report := judge.NewReport(target.Header(env, checks.KindReport), facts)
-	report.Problems = append(problems, report.Problems...)
+	report := judge.NewReport(target.Header(env, "node", checks.KindReport), facts)
+	target.Complete(&report.Header, problems, report.Causes)
 	if err := render.Node(env.Out, report, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}

@@ -50,13 +50,13 @@ client certificate opens the API server, this node's own object and lease are re
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
-	fs.IntVar(&opts.samples, "samples", 5, "how many relists to time")
+	fs.IntVar(&opts.samples, "samples", 5, "number of relists to time")
 	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
 	fs.BoolVar(&opts.Details, "details", false, "print all evidence, steps, measurements and checks")
 	fs.BoolVar(&opts.noAPIServer, "no-api-server", false,
 		"do not ask the API server that the kubelet's kubeconfig names")
 	fs.IntVar(&opts.exitedWarning, "exited-warning", checks.DefaultLimits().ExitedWarning,
-		"how many exited containers are too many")
+		"warn from this number of exited containers on")
 	return cmd
 }
 
@@ -77,6 +77,7 @@ const garbagePercent = 80
 
 func run(ctx context.Context, env cli.Env, opts options) error {
 	debug.SetGCPercent(garbagePercent)
+	env = opts.Host(env)
 	limits := checks.DefaultLimits()
 	limits.ExitedWarning = opts.exitedWarning
 	facts, problems, err := target.Ask(ctx, env, &opts.Flags, plegbench.Options{
@@ -85,8 +86,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	report := judge.NewReport(target.Header(env, "Report"), facts)
-	report.Problems = append(problems, report.Problems...)
+	report := judge.NewReport(target.Header(env, "pleg", checks.KindReport), facts)
+	target.Complete(&report.Header, problems, report.Causes)
 	if err := render.Report(env.Out, report, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}

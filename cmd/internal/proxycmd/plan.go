@@ -22,22 +22,22 @@ for example
 RPC is a name of CRI v1 or a pattern: ContainerStatus, List*, *Image*, *.
 
 ACTION:
-  hang             the call is never answered; it ends when the caller gives up
-  hang,thaw        the call continues when the fault's time is over, as after a daemon was frozen
-  delay=DURATION   the call is delayed by this
+  hang             no reply; the call ends when the caller gives up
+  hang,thaw        the call continues when the fault ends, as after a daemon was frozen
+  delay=DURATION   the call is delayed by this time
   error=TEXT       the call fails at once: a gRPC code, a colon and the message
-  drop             the runtime does its work, and the connection is cut instead of the answer, as when the daemon dies
-  oversize=SIZE    the answer is padded to this size, such as 17MiB; a kubelet takes 16MiB
+  drop             the runtime does the work, then the connection is cut before the reply, as when the daemon dies
+  oversize=SIZE    the reply is padded to this size, such as 17MiB; a kubelet accepts 16MiB
 
-TARGET, as patterns; without any, every call:
+TARGET, as patterns; without one, every call:
   pod=NAME  namespace=NAME  container=NAME  id=ID  sandbox (the pod's sandbox only)
 
 TIME, counted from the start of the proxy:
   from=DURATION  until=DURATION      only then
-  every=DURATION,for=DURATION        for so long in each such period
+  every=DURATION,for=DURATION        for this long in each period
   first=N  after=N                   only the first N calls; only after N calls
 
-A value with a comma in it goes in double quotes. The first fault that matches applies.
+Put a value with a comma in double quotes. The first fault that matches applies.
 `
 
 // plan returns the initial state of the proxy: a scenario of which only the faults, latencies, conditions and the
@@ -61,6 +61,6 @@ func (o *options) plan(ctx context.Context) (fake.Scenario, error) {
 	}
 	plan.Faults = append(faults, plan.Faults...)
 	return plan, cli.Reject(plan.Socket != fake.SocketListen && plan.Socket != fake.SocketRefuse,
-		fmt.Sprintf("scenario %s is about a socket that is %s, which a proxy cannot simulate", plan.Name, plan.Socket),
+		fmt.Sprintf("scenario %s needs a socket that is %s; a proxy cannot simulate that", plan.Name, plan.Socket),
 		"use kdiag runtime serve --simulate")
 }

@@ -36,7 +36,7 @@ func (p *printer) begin(listen string, behind crictl.Endpoint, plan fake.Scenari
 	p.printf("  kubelet: containerRuntimeEndpoint: %[1]s in its configuration file, "+
 		"or --container-runtime-endpoint=%[1]s; then restart it", listen)
 	if plan.Name != "" {
-		p.printf("  scenario %s; pods are those of the runtime itself", plan.Name)
+		p.printf("  scenario %s, on the runtime's own pods", plan.Name)
 	}
 	if plan.Socket == fake.SocketRefuse {
 		p.printf("  nothing listens: connections are refused")
@@ -45,13 +45,13 @@ func (p *printer) begin(listen string, behind crictl.Endpoint, plan fake.Scenari
 		p.printf("  fault %d: %s", i+1, fault.Format(f))
 	}
 	for _, l := range plan.Latency {
-		p.printf("  latency of %s: %s to %s, and %s per item", l.RPC, l.Base, l.Base+l.Jitter, l.PerItem)
+		p.printf("  latency: %s delayed by %s to %s, and %s per item", l.RPC, l.Base, l.Base+l.Jitter, l.PerItem)
 	}
 	for _, c := range plan.Conditions {
 		p.printf("  condition %s=%t %s", c.Type, c.Status, strings.TrimSpace(c.Reason+" "+c.Message))
 	}
 	if len(plan.Faults)+len(plan.Latency)+len(plan.Conditions) == 0 && plan.Socket == fake.SocketListen {
-		p.printf("  no fault is given: every call passes unchanged")
+		p.printf("  no faults: every call passes unchanged")
 	}
 	p.printf("  until interrupted")
 }
@@ -60,11 +60,11 @@ func (p *printer) begin(listen string, behind crictl.Endpoint, plan fake.Scenari
 func (p *printer) injected(s fault.Injection) {
 	object := ""
 	if t := s.Target; t.Pod != "" {
-		object = fmt.Sprintf(" of %q", strings.TrimSuffix(t.Namespace+"/"+t.Pod+"/"+t.Container, "/"))
+		object = fmt.Sprintf(" %q", strings.TrimSuffix(t.Namespace+"/"+t.Pod+"/"+t.Container, "/"))
 	} else if t.ID != "" {
-		object = fmt.Sprintf(" of %.13q", t.ID)
+		object = fmt.Sprintf(" %.13q", t.ID)
 	}
-	p.printf("kdiag: %s fault %d in %s%s", time.Since(p.start).Round(time.Millisecond), s.Number+1, s.RPC, object)
+	p.printf("kdiag: %s fault %d: %s%s faulted", time.Since(p.start).Round(time.Millisecond), s.Number+1, s.RPC, object)
 }
 
 // summary writes the counts per RPC, the most faulted first.

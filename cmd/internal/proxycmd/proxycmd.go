@@ -31,37 +31,36 @@ type options struct {
 func NewCommand(env cli.Env) *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
-		Use: "proxy",
-		Short: "Put faults in front of a real runtime: calls hang, are delayed, fail, lose their connection " +
-			"or answer too much",
-		Long: `Listen on a socket and pass every CRI call on to the runtime behind it, byte for byte, except for calls
-with a fault. Point crictl or a kubelet at the proxy's socket to see how they react to a runtime that misbehaves; the
-runtime itself is not touched.
+		Use:   "proxy",
+		Short: "Put faults in front of a real runtime: delay, hang, fail, drop or oversize its replies",
+		Long: `Listen on a socket and pass every CRI call on to the runtime behind it, unchanged, except calls with a
+fault. Point crictl or a kubelet at the proxy's socket to see how they react to a faulty runtime; the runtime itself is
+not touched.
 
-Faults are given one by one (--fault; --fault help explains how to write them), in a YAML file with the lists latency,
-faults and conditions as in a scenario (--faults), or as a scenario (--scenario). All times count from the start. Those
-of --fault come first, and the first that matches applies.
+Give faults one by one (--fault; --fault help explains the syntax), in a YAML file with the lists latency, faults and
+conditions of a scenario (--faults), or as a scenario (--scenario). All times count from the start. The first fault that
+matches applies, those of --fault first.
 
-It runs until interrupted, and then prints how many calls passed and how many were faulted.`,
+Runs until interrupted, then prints how many calls passed and how many were faulted.`,
 		Example: `  kdiag proxy --listen /tmp/proxy.sock --fault 'ContainerStatus,hang,pod=web-*,from=10s,until=1m'
   kdiag proxy --scenario runtime-slow -v
   crictl --runtime-endpoint unix:///tmp/kdiag-proxy.sock ps`,
 		Args:    cobra.NoArgs,
 		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return run(cmd.Context(), env, opts)
+			return run(cmd.Context(), opts.Host(env), opts)
 		},
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&opts.listen, "listen", "/tmp/kdiag-proxy.sock", "where to listen: unix:///path or a bare path")
-	fs.StringVar(&opts.Endpoint, "runtime-endpoint", "",
-		"the runtime behind it, unix:///path or a bare path (default: found as by every other command)")
+	opts.AddEndpoint(cmd)
+	opts.AddHostRoot(cmd)
 	fs.StringVar(&opts.scenario, "scenario", "",
 		"use the faults, latencies and conditions of a scenario: a name or a YAML file; help lists the names")
-	fs.StringVar(&opts.file, "faults", "", "use those of a YAML file")
+	fs.StringVar(&opts.file, "faults", "", "use the faults, latencies and conditions of a YAML file")
 	fs.StringArrayVar(&opts.faults, "fault", nil,
-		"one fault, such as 'ListContainers,delay=5s'; may be repeated; help explains")
-	fs.BoolVarP(&opts.Verbose, "verbose", "v", false, "print a line for each faulted call")
+		"one fault, such as 'ListContainers,delay=5s'; may be repeated; help explains the syntax")
+	opts.AddVerbose(cmd, "print a line for each faulted call")
 	_ = cmd.RegisterFlagCompletionFunc("scenario",
 		cobra.FixedCompletions(append([]string{"help"}, fake.Names()...), cobra.ShellCompDirectiveDefault))
 	return cmd
@@ -102,16 +101,16 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	defer t.Close()
-	if _, err := target.Probe(ctx, t.Endpoint.URL); err != nil {
+	if _, err := target.Probe(ctx, t.Socket()); err != nil {
 		return err
 	}
-	if err := cli.Reject(sameSocket(listen, t.Endpoint.URL), "--listen is the socket of the runtime itself",
+	if err := cli.Reject(sameSocket(listen, t.Socket()), "--listen is the socket of the runtime itself",
 		"choose another path, such as /tmp/kdiag-proxy.sock"); err != nil {
 		return err
 	}
 	out := &printer{out: env.Err, start: time.Now()}
-	cfg := fault.Config{Backend: t.Endpoint.URL, Listen: listen, Faults: plan.Faults, Latency: plan.Latency}
-	if opts.Verbose {
+	cfg := fault.Config{Backend: t.Socket(), Listen: listen, Faults: plan.Faults, Latency: plan.Latency}
+	if opts.Verbose > 0 {
 		cfg.Log = out.injected
 	}
 	proxy, err := fault.New(cfg)

@@ -54,12 +54,12 @@ Save a healthy node's figures and compare a sick one with them. Reads only.`,
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
-	fs.IntVar(&opts.count, "count", 10, "how many relists to time")
-	fs.DurationVar(&opts.duration, "for", 0, "time relists for this long, instead of --count; --timeout grows with it")
+	fs.IntVar(&opts.count, "count", 10, "number of relists to time")
+	fs.DurationVar(&opts.duration, "for", 0, "time relists for this long instead of --count; extends --timeout")
 	fs.DurationVar(&opts.interval, "interval", plegbench.RelistPeriod, "pause between two relists; the kubelet's is 1s")
 	fs.BoolVar(&opts.deep, "deep", false,
 		"ask for the status of every container at the end, however many, until --timeout")
-	fs.StringVar(&opts.save, "save", "", "write the result to this file, as JSON")
+	fs.StringVar(&opts.save, "save", "", "write the result to this file as JSON")
 	fs.StringVar(&opts.against, "against", "", "compare with a result that --save wrote")
 	return cmd
 }
@@ -85,6 +85,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 }
 
 func run(ctx context.Context, env cli.Env, opts options) error {
+	env = opts.Host(env)
 	against, err := load(opts.against)
 	if err != nil {
 		return err
@@ -106,8 +107,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	bench := judge.NewRelistBenchmark(target.Header(env, kind), facts)
-	bench.Problems = append(problems, bench.Problems...)
+	bench := judge.NewRelistBenchmark(target.Header(env, "relist", kind), facts)
+	target.Complete(&bench.Header, problems, bench.Causes)
 	if err := render.RelistBenchmark(env.Out, bench, against, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}

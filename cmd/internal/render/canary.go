@@ -2,6 +2,7 @@ package render
 
 import (
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -13,7 +14,7 @@ func Canary(w io.Writer, r *checks.CanaryReport, o Options) error {
 	return write(w, "canary report", o, view{r, func(p *page) { p.canary(r) }, func(m briefLine) string {
 		text := r.Summary
 		if r.Status == checks.Healthy {
-			text = "a canary ran and was removed in " + units.Seconds(r.Seconds)
+			text = "canary created, started, stopped, removed in " + units.Seconds(r.Seconds)
 		}
 		line := m.verdict(r.Status).text + " " + m.prose(middle(m.prose(r.Host), mostName)+" "+text)
 		if r.Status == checks.Unhealthy { // why it failed stands at the end
@@ -38,19 +39,20 @@ func (p *page) canary(r *checks.CanaryReport) {
 	p.canarySteps(r)
 	if r.Attempts > 0 {
 		p.blank()
-		if text := "cleaned up: nothing of the canary is left"; r.CleanedUp {
-			p.text(2, text)
+		if r.CleanedUp {
+			p.text(2, "cleaned up")
 		} else {
-			p.flow([]span{plain("  ")}, 4, span{"NOT cleaned up: something of the canary may be left", bad})
+			p.flow([]span{plain("  ")}, 4, span{"NOT cleaned up: parts of the canary may be left", bad})
 		}
 	}
 	for _, id := range r.Left {
 		p.item(4, plain("-"), "sandbox "+p.prose(id))
 	}
 	if n := len(r.Earlier); n > 0 {
-		p.text(2, "removed what earlier canaries left: "+units.Number(n))
+		p.text(2, "removed "+units.Count(n, "leftover")+" of earlier canaries")
 	}
-	p.list("", plain("?"), r.Problems, len(r.Problems))
+	problems := slices.DeleteFunc(slices.Clone(r.Problems), func(s string) bool { return s == r.Summary })
+	p.list("", plain("?"), problems, len(problems))
 	p.steps(r.NextSteps, nil)
 }
 
@@ -59,7 +61,7 @@ func (p *page) canarySteps(r *checks.CanaryReport) {
 	if len(r.Steps) == 0 {
 		return
 	}
-	p.heading("Steps, " + units.Seconds(r.Seconds) + " in all")
+	p.heading("Steps (total " + units.Seconds(r.Seconds) + ")")
 	slowest := 0.0
 	for _, s := range r.Steps {
 		slowest = max(slowest, s.Seconds)

@@ -2,6 +2,7 @@ package render
 
 import (
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -14,13 +15,9 @@ import (
 type ExitedCensus struct {
 	checks.Header
 	Runtime    checks.Runtime `json:"runtime"`
-	Status     checks.Verdict `json:"status"`
 	*gc.Census                // nil when the lists could not be read
 	Missing    []string       `json:"missing"`        // evidence on which pods exist that could not be read, and why
-	Problems   []string       `json:"problems"`       // why there is no census, or only a part
-	Next       string         `json:"next,omitempty"` // the command that shows what of it may go
-	// NextSteps are for when there is no census.
-	NextSteps []checks.NextStep `json:"nextSteps,omitempty"`
+	Next       string         `json:"next,omitempty"` // the command that shows what could be removed
 }
 
 // topRows is how many rows of a table text shows; JSON has all.
@@ -33,13 +30,24 @@ func Exited(w io.Writer, c *ExitedCensus, o Options) error {
 	}})
 }
 
+// ExitedAgain prints, in text, what a second census adds to one that was printed.
+func ExitedAgain(w io.Writer, c *ExitedCensus, o Options) error {
+	return write(w, "census", o, view{text: func(p *page) {
+		p.out.WriteByte('\n') // apart from the first
+		p.censusHead(c)
+		if c.Census != nil {
+			p.growth(c.Growth)
+		}
+	}})
+}
+
 // censusSentence sums up the census in one sentence.
 func (c cleaner) censusSentence(e *ExitedCensus) string {
 	switch {
 	case len(e.Problems) > 0 && (e.Census == nil || e.Status == checks.Unknown):
 		return c.prose(e.Problems[0])
 	case e.Census == nil:
-		return "nothing was seen"
+		return "no lists"
 	}
 	text := units.Count(e.Total, "exited container") + ", " + units.Count(e.Sandboxes, "dead sandbox")
 	if e.LimitBytes > 0 && e.ListBytes > 0 {
@@ -48,7 +56,7 @@ func (c cleaner) censusSentence(e *ExitedCensus) string {
 	return text
 }
 
-func (p *page) census(e *ExitedCensus) {
+func (p *page) censusHead(e *ExitedCensus) {
 	sentence := p.censusSentence(e)
 	p.headline(p.verdict(e.Status), where(e.Host, e.Runtime), sentence)
 	for _, problem := range e.Problems {
@@ -56,6 +64,10 @@ func (p *page) census(e *ExitedCensus) {
 			p.item(2, plain("?"), problem)
 		}
 	}
+}
+
+func (p *page) census(e *ExitedCensus) {
+	p.censusHead(e)
 	if e.Census != nil {
 		p.censusTables(e)
 		p.listSize(e)
@@ -70,22 +82,21 @@ func (p *page) census(e *ExitedCensus) {
 		p.pair("sandboxes", units.Number(s.ReadySandboxes)+" ready, "+units.Number(s.DeadSandboxes)+" not ready"+
 			countOf(s.EmptySandboxes, "without containers"))
 		if e.Partial {
-			p.pair("partial", "a list was incomplete: there is more than what is counted here")
+			p.pair("partial", "a list was incomplete: the true numbers are higher")
 		}
 	}
 	p.runtime(e.Runtime)
-	if e.Census != nil && e.Total > 0 && e.Next != "" {
-		p.heading("Next")
-		p.text(2, "show the removal plan (dry run):")
-		p.command(4, e.Next)
-	}
 	p.steps(e.NextSteps, nil)
 }
 
-// censusTables writes the exited containers by pod, namespace, reason and age, and the pods that are gone.
+// censusTables writes the exited containers by pod, owner, namespace, reason and age.
 func (p *page) censusTables(e *ExitedCensus) {
 	pods := table{indent: 2, align: "lrll"}
-	for _, u := range e.ByPod[:min(len(e.ByPod), topRows)] {
+	worst := e.ByPod[:min(len(e.ByPod), topRows)]
+	short := !slices.ContainsFunc(worst, func(u gc.PodCount) bool {
+		return columns(p.unitName(u.Namespace, u.Pod, u.Container)) > p.width/2
+	})
+	for _, u := range worst {
 		var last []string
 		if u.LastExitCode != nil {
 			last = append(last, p.ending(u.LastReason, *u.LastExitCode))
@@ -96,23 +107,31 @@ func (p *page) censusTables(e *ExitedCensus) {
 		if u.Gone {
 			last = append(last, "pod gone")
 		}
-		bar := p.glyph.bar(float64(u.Count), float64(e.ByPod[0].Count), min(24, p.width/6))
+		bar := ""
+		if short { // else the names take its room
+			bar = p.glyph.bar(float64(u.Count), float64(e.ByPod[0].Count), min(24, p.width/6))
+		}
 		pods.add(p.unitName(u.Namespace, u.Pod, u.Container), units.Number(u.Count), bar, strings.Join(last, ", "))
 	}
-	p.section("Worst pods", pods, len(e.ByPod))
+	p.section("Most exited containers", pods, len(e.ByPod))
+
+	owners := table{indent: 2, align: "lrrr", head: []string{"owner", "exited", "pods", "bytes"}}
+	for _, o := range e.ByOwner[:min(len(e.ByOwner), topRows)] {
+		owners.add(p.unitName(o.Namespace, o.Name, o.Kind), units.Number(o.Count), units.Number(o.Pods), size(o.Bytes))
+	}
+	p.section("By owner", owners, len(e.ByOwner))
 
 	namespaces := table{indent: 2, align: "lrrr", head: []string{"namespace", "exited", "pods", "bytes"}}
 	for _, n := range e.ByNamespace[:min(len(e.ByNamespace), topRows)] {
-		name := middle(p.prose(n.Namespace), p.width/2)
-		namespaces.add(name, units.Number(n.Count), units.Number(n.Pods), size(n.Bytes))
+		namespaces.add(p.prose(n.Namespace), units.Number(n.Count), units.Number(n.Pods), size(n.Bytes))
 	}
 	p.section("By namespace", namespaces, len(e.ByNamespace))
 
-	reasons := table{indent: 2, align: "lrr", head: []string{"reason (exit code)", "containers", "exited of these"}}
+	reasons := table{indent: 2, align: "lrr", head: []string{"last exit of a container", "containers", "exited"}}
 	for _, r := range e.ByReason[:min(len(e.ByReason), topRows)] {
-		reasons.add(middle(p.ending(r.Reason, r.ExitCode), p.width/2), units.Number(r.Count), units.Number(r.Exited))
+		reasons.add(p.ending(r.Reason, r.ExitCode), units.Number(r.Count), units.Number(r.Exited))
 	}
-	p.section("How the newest of each ended", reasons, len(e.ByReason))
+	p.section("By reason (exit code)", reasons, len(e.ByReason))
 
 	ages := table{indent: 2, align: "lrl"}
 	for _, a := range e.ByAge {
@@ -137,13 +156,14 @@ func (p *page) section(title string, t table, all int) {
 	p.more(all - len(t.rows))
 }
 
-// unitName is the name of one container of one pod, cut to the width of its column.
+// unitName is the name of one container of one pod, or of an owner and its kind. It is never cut: it is what a person
+// types next.
 func (p *page) unitName(namespace, pod, container string) string {
 	name := p.prose(namespace + "/" + pod)
 	if container != "" {
 		name += " (" + p.prose(container) + ")"
 	}
-	return middle(name, max(p.width*3/8, 22))
+	return name
 }
 
 func (c cleaner) ending(reason string, code int32) string {
@@ -158,14 +178,14 @@ func (p *page) listSize(e *ExitedCensus) {
 	if e.LimitBytes <= 0 || e.ListBytes == 0 {
 		return
 	}
-	p.heading("In the list that every relist asks for")
+	p.heading("Container list, as every relist reads it")
 	limit := float64(e.LimitBytes)
 	p.gauges([]gauge{
-		{"whole list", float64(e.ListBytes), limit, size[float64]},
-		{"exited ones", float64(e.Bytes), limit, size[float64]},
+		{"list size", float64(e.ListBytes), limit, size[float64]},
+		{"exited part", float64(e.Bytes), limit, size[float64]},
 	})
 	if e.ListOfLimit > 1 {
-		p.text(2, "over the limit: the kubelet gets no list, and cannot collect garbage by itself")
+		p.text(2, "over the limit: the kubelet can no longer list containers, nor remove exited ones")
 	}
 }
 
@@ -173,17 +193,17 @@ func (p *page) growth(g *gc.Growth) {
 	if g == nil {
 		return
 	}
-	p.heading("Between the two looks")
+	p.heading("Growth")
 	signed := func(n int) string { return strings.Replace("+"+units.Number(n), "+-", "-", 1) }
-	p.pair("took", units.Seconds(g.Seconds))
+	p.pair("watched", units.Seconds(g.Seconds))
 	p.pair("containers", signed(g.Containers)+" exited, "+signed(g.Sandboxes)+" dead sandboxes; "+
-		signed(int(g.ContainersPerDay))+" exited in a day")
+		signed(int(g.ContainersPerDay))+" exited per day")
 	if g.SecondsToLimit != nil {
-		p.pair("list", "reaches its limit in "+units.Seconds(*g.SecondsToLimit))
+		p.pair("list", "limit reached in "+units.Seconds(*g.SecondsToLimit))
 	}
 }
 
 // missing writes the evidence on pods that could not be read, and what follows.
 func (p *page) missing(all []string) {
-	p.list("Which pods no longer exist is not known, so all count as alive", plain("?"), all, len(all))
+	p.list("Cannot tell which pods are gone; treating all as existing", plain("?"), all, len(all))
 }

@@ -3,7 +3,6 @@ package render
 import (
 	"io"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -13,31 +12,27 @@ import (
 
 // A definitionDoc is the JSON form of a cause's documentation.
 type definitionDoc struct {
-	APIVersion  string    `json:"apiVersion"`
-	Kind        string    `json:"kind"`
-	GeneratedAt time.Time `json:"generatedAt,omitzero"`
+	checks.Header
 	checks.Definition
 }
 
 // A definitionsDoc is the JSON form of the list of causes.
 type definitionsDoc struct {
-	APIVersion  string              `json:"apiVersion"`
-	Kind        string              `json:"kind"`
-	GeneratedAt time.Time           `json:"generatedAt,omitzero"`
-	Causes      []checks.Definition `json:"causes"`
+	checks.Header
+	Causes []checks.Definition `json:"causes"`
 }
 
 // Definition prints the documentation of one cause.
-func Definition(w io.Writer, d checks.Definition, o Options) error {
-	doc := definitionDoc{checks.APIVersion, "CauseDefinition", o.GeneratedAt, d}
+func Definition(w io.Writer, h checks.Header, d checks.Definition, o Options) error {
+	doc := definitionDoc{h, d}
 	return write(w, "definition", o, view{doc, func(p *page) { p.definition(d) }, func(m briefLine) string {
 		return m.cut(m.prose(d.Code + ": " + d.Title))
 	}})
 }
 
 // Definitions prints the list of causes that kdiag explain can explain.
-func Definitions(w io.Writer, ds []checks.Definition, o Options) error {
-	doc := definitionsDoc{checks.APIVersion, "CauseDefinitionList", o.GeneratedAt, ds}
+func Definitions(w io.Writer, h checks.Header, ds []checks.Definition, o Options) error {
+	doc := definitionsDoc{h, ds}
 	t := table{align: "ll"}
 	for i, d := range ds {
 		if i > 0 && d.Area != ds[i-1].Area {

@@ -92,7 +92,7 @@ func FuzzHostile(f *testing.F) {
 			"node":   func(w io.Writer, o Options) error { return Node(w, report, o) },
 			"probe":  func(w io.Writer, o Options) error { return RuntimeProbe(w, probe, o) },
 			"bench":  func(w io.Writer, o Options) error { return RelistBenchmark(w, bench, bench, o) },
-			"cause":  func(w io.Writer, o Options) error { return Definition(w, *def, o) },
+			"cause":  func(w io.Writer, o Options) error { return Definition(w, checks.Header{}, *def, o) },
 			"census": func(w io.Writer, o Options) error { return Exited(w, census, o) },
 			"gc":     func(w io.Writer, o Options) error { return GC(w, clean, o) },
 			"canary": func(w io.Writer, o Options) error { return Canary(w, canary, o) },

@@ -20,11 +20,8 @@ type GCReport struct {
 	// Missing is the evidence on which pods exist that could not be read, and why.
 	Missing []string `json:"missing"`
 	// EndsMissed counts containers that stay because the runtime did not report when they ended.
-	EndsMissed int               `json:"endsMissed,omitempty"`
-	Notes      []string          `json:"notes"`    // what was unknown when the plan was made
-	Problems   []string          `json:"problems"` // why there is no plan
-	Down       bool              `json:"-"`        // and that was the runtime's fault
-	NextSteps  []checks.NextStep `json:"nextSteps,omitempty"`
+	EndsMissed int      `json:"endsMissed,omitempty"`
+	Notes      []string `json:"notes"` // what was unknown when the plan was made
 }
 
 // GC prints the answer of kdiag gc-exited.
@@ -37,7 +34,7 @@ func GC(w io.Writer, r *GCReport, o Options) error {
 // gcWord is the verdict on a clean-up in one word.
 func gcWord(r *GCReport) span {
 	switch {
-	case len(r.Problems) > 0 && r.Down:
+	case len(r.Problems) > 0 && r.Status == checks.Unhealthy:
 		return span{"UNHEALTHY", strongly(bad)}
 	case len(r.Problems) > 0:
 		return span{"UNKNOWN", strongly(unknown)}
@@ -57,14 +54,14 @@ func (c cleaner) gcSentence(r *GCReport) string {
 	}
 	missed := ""
 	if r.EndsMissed > 0 {
-		missed = "; " + units.Number(r.EndsMissed) + " not looked at"
+		missed = "; " + units.Number(r.EndsMissed) + " not checked"
 	}
 	switch {
 	case len(r.Plan.Remove) == 0 && (r.DryRun || len(r.Skipped) == 0):
-		return "nothing may go; " + units.Number(r.Plan.Keep) + " dead stay" + missed
+		return "nothing to remove; " + units.Number(r.Plan.Keep) + " kept" + missed
 	case r.DryRun:
-		return candidates(r.Plan.Remove) + " may go" + missed + ", " + units.Number(r.Plan.Keep) + " stay; " +
-			size(r.Plan.Bytes) + " less in the lists"
+		return candidates(r.Plan.Remove) + " to remove" + missed + ", " + units.Number(r.Plan.Keep) + " kept; frees " +
+			size(r.Plan.Bytes) + " of the lists"
 	}
 	text := "removed " + units.Number(r.Removed) + " of " + units.Number(len(r.Plan.Remove))
 	if r.Speed != nil && r.Removed > 0 {
@@ -104,7 +101,7 @@ func (p *page) cleanup(r *GCReport) {
 	}
 	title := "Skipped"
 	if r.DryRun {
-		title = "Not from the older plan"
+		title = "No longer removable from the saved plan"
 		p.candidates(r)
 	}
 	skipped := byWhy(r.Skipped, func(s gc.Skipped) (string, string) { return s.ID, s.Why })
@@ -112,11 +109,11 @@ func (p *page) cleanup(r *GCReport) {
 	p.list(title, plain("-"), skipped, topRows)
 	p.list("Failed", span{"!", bad}, failed, topRows)
 	p.kept(r.Plan)
-	p.list("Not known", plain("?"), r.Notes, topRows)
+	p.list("Unknown", plain("?"), r.Notes, topRows)
 	switch {
 	case !r.DryRun:
 	case r.Plan.Rules.IgnorePodLiveness:
-		p.heading("Whether pods live was ignored")
+		p.heading("Pod liveness was ignored")
 		p.text(2, LivenessRisk)
 	default:
 		p.missing(r.Missing)
@@ -126,22 +123,16 @@ func (p *page) cleanup(r *GCReport) {
 		p.pair("took", units.Seconds(r.Seconds)+", at most "+units.Number(r.Most)+" at a time")
 	}
 	if r.Pauses > 0 {
-		p.pair("paused", units.Times(r.Pauses)+", because the runtime was slow")
+		p.pair("paused", units.Times(r.Pauses)+" (the runtime was slow)")
 	}
 	p.runtime(r.Runtime)
-	switch {
-	case r.DryRun && len(r.Plan.Remove) > 0:
-		p.heading("Nothing was removed")
-	case len(r.NextSteps) > 0:
-		p.heading("Next")
+	if r.DryRun && len(r.Plan.Remove) > 0 {
+		p.heading("Dry run: nothing was removed")
 	}
-	for _, s := range r.NextSteps {
-		p.text(2, p.prose(s.Why))
-		p.command(4, s.Command)
-	}
+	p.steps(r.NextSteps, nil)
 }
 
-// candidates writes what may go, by pod and container.
+// candidates writes what is to be removed, by pod and container.
 func (p *page) candidates(r *GCReport) {
 	t, all := table{indent: 2, align: "lrrl", head: []string{"pod (container)", "count", "created", ""}}, r.Plan.Count()
 	for _, c := range all[:min(len(all), topRows)] {
@@ -149,13 +140,13 @@ func (p *page) candidates(r *GCReport) {
 			agoRange(r.GeneratedAt, c.Oldest, c.Newest),
 			p.glyph.bar(float64(c.Count), float64(all[0].Count), min(20, p.width/5)))
 	}
-	p.section("May go", t, len(all))
+	p.section("To remove", t, len(all))
 }
 
 // LivenessRisk describes the risk of --ignore-pod-liveness.
-const LivenessRisk = "A pod that still exists may lose its last sandbox, and with it its address and its record; one " +
-	"that is only starting may lose older records of its init containers. The kubelet then makes a new sandbox for a " +
-	"pod that should run, and runs its init containers again."
+const LivenessRisk = "A pod that still exists may lose its last sandbox, with its address; a pod that is starting " +
+	"may lose records of its init containers. The kubelet then creates a new sandbox and runs the init containers " +
+	"again."
 
 // agoRange describes how long ago the oldest and the newest were created.
 func agoRange(now, oldest, newest time.Time) string {
@@ -175,7 +166,7 @@ func (p *page) kept(plan gc.Plan) {
 		}
 		t.add(units.Number(k.Count), p.prose(k.Why))
 	}
-	p.section("Stays", t, len(t.rows))
+	p.section("Kept", t, len(t.rows))
 }
 
 // byWhy describes objects by the reason that they share, most first. Where a reason holds the id itself, that is left

@@ -49,12 +49,15 @@ func NewProgress(w io.Writer, tty bool, width int, ascii bool) *Progress {
 // Update shows how far a measurement is.
 func (p *Progress) Update(now plegbench.Progress) {
 	words := map[string]string{
-		"connect": "connecting", "probe": "asking every RPC once", "relist": "timing relists",
-		"inspect": "asking for statuses",
+		"connect": "connecting to the runtime", "probe": "waiting for the runtime: RPCs",
+		"relist": "waiting for the runtime: relist", "inspect": "waiting for the runtime: status calls",
 	}
 	text := cmp.Or(words[now.Phase], now.Phase)
 	if now.Total > 0 {
 		text += " " + units.Number(now.Done) + "/" + units.Number(now.Total)
+	}
+	if w := now.Waiting; w != nil {
+		text = strings.Replace(text, "the runtime", w.Pod.Namespace+"/"+w.Pod.Name+" "+w.Name, 1)
 	}
 	p.show(text + countOf(now.Hung, "hung"))
 }

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/gc"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -40,9 +41,13 @@ func (t *terminal) all() []string {
 func TestProgressLine(t *testing.T) {
 	clean := gc.Progress{Total: 2000, Removed: 990, Skipped: 10, Failed: 1, TimeLeft: 10 * time.Second}
 	for want, show := range map[string]func(p *Progress){
-		"| connecting": func(p *Progress) { p.Update(plegbench.Progress{Phase: "connect"}) },
-		"| asking for statuses 49/100, 2 hung": func(p *Progress) {
+		"| connecting to the runtime": func(p *Progress) { p.Update(plegbench.Progress{Phase: "connect"}) },
+		"| waiting for the runtime: status calls 49/100, 2 hung": func(p *Progress) {
 			p.Update(plegbench.Progress{Phase: "inspect", Done: 49, Total: 100, Hung: 2})
+		},
+		"| waiting for shop/web-0 app: status calls 99/100": func(p *Progress) {
+			stuck := plegbench.Inspection{Name: "app", Pod: crictl.Pod{Namespace: "shop", Name: "web-0"}}
+			p.Update(plegbench.Progress{Phase: "inspect", Done: 99, Total: 100, Waiting: &stuck})
 		},
 		"| removing 1,001/2,000, 1 failed, 10s left": func(p *Progress) { p.Removing(clean) },
 		`| removing 0/9, paused: slow\x1b`: func(p *Progress) {

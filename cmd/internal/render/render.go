@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/kdiag/kdiag/checks"
 )
@@ -46,8 +45,6 @@ type Options struct {
 	Width  int  // columns of text; 0 means 80, and less than 40 means 40
 	NoWrap bool // for a program: lines of text are as long as they are, and Width is that of pictures alone
 	ASCII  bool // print nothing but ASCII: for a terminal whose locale is not UTF-8
-
-	GeneratedAt time.Time // for documents without a header of their own; zero leaves it out
 }
 
 // A view is one document and the ways to show it to a person.

@@ -90,10 +90,10 @@ func explanations() document {
 	}
 	return document{name: "explain", print: func(o Options) (string, error) {
 		var one, all strings.Builder
-		if err := Definition(&one, ds[0], o); err != nil || o.Format != Text && o.Format != "" {
+		if err := Definition(&one, checks.Header{}, ds[0], o); err != nil || o.Format != Text && o.Format != "" {
 			return one.String(), err
 		}
-		err := Definitions(&all, ds, o)
+		err := Definitions(&all, checks.Header{}, ds, o)
 		return one.String() + "\n" + all.String(), err
 	}}
 }
@@ -321,7 +321,9 @@ func TestBriefNames(t *testing.T) {
 		{nil, "UNHEALTHY no permission"},
 	} {
 		var b strings.Builder
-		r := &checks.Report{Status: checks.Unhealthy, Causes: tt.causes, Problems: []string{"no permission"}}
+		r := &checks.Report{
+			Header: checks.Header{Status: checks.Unhealthy, Problems: []string{"no permission"}}, Causes: tt.causes,
+		}
 		if err := Report(&b, r, Options{Format: Brief}); err != nil {
 			t.Fatal(err)
 		}
@@ -362,7 +364,7 @@ func TestRelated(t *testing.T) {
 	process := func(pid, uid string) checks.Subject {
 		return checks.Subject{Kind: "Process", ID: pid, Name: "runc", Namespace: "shop", Pod: "web", PodUID: uid}
 	}
-	r := &checks.Report{Status: checks.Unhealthy, Causes: []checks.Cause{{
+	r := &checks.Report{Header: checks.Header{Status: checks.Unhealthy}, Causes: []checks.Cause{{
 		Code: "TaskStuck", Subject: new(process("11", "u")),
 		Related: []checks.Subject{process("12", "u"), process("13", "u"), process("14", "v")},
 	}}}
@@ -383,7 +385,10 @@ func TestRelated(t *testing.T) {
 // TestAgainstInJSON has both benchmarks in one document.
 func TestAgainstInJSON(t *testing.T) {
 	var b bytes.Buffer
-	now, then := &checks.RelistBenchmark{Status: checks.Healthy}, &checks.RelistBenchmark{Status: checks.Unknown}
+	of := func(v checks.Verdict) *checks.RelistBenchmark {
+		return &checks.RelistBenchmark{Header: checks.Header{Status: v}}
+	}
+	now, then := of(checks.Healthy), of(checks.Unknown)
 	if err := RelistBenchmark(&b, now, then, Options{Format: JSON}); err != nil {
 		t.Fatal(err)
 	}

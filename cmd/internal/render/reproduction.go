@@ -40,10 +40,9 @@ const (
 func NewTimeline(w io.Writer, s reproduce.Scenario, on string, speed float64, o Options) *Timeline {
 	p := newPage(w, o)
 	p.heading(p.prose(s.Name), plain(p.prose(s.Summary)))
-	pace := "at a kubelet's own pace"
+	pace := "kubelet speed"
 	if speed != 1 {
-		pace = fmt.Sprintf("all periods of the kubelet are %.4g times shorter. Times on the left are a kubelet's, "+
-			"counted from the fault; quoted log lines show real time", speed)
+		pace = fmt.Sprintf("%.4gx speed; left column shows kubelet time, quoted log lines show real time", speed)
 	}
 	p.text(2, "on "+p.prose(on)+"; "+pace)
 	_, _ = w.Write(append(p.bytes(), '\n'))
@@ -136,19 +135,19 @@ func (p *page) reproduced(r *ReproductionReport) {
 	}
 	p.list("", span{"!", bad}, r.Missed[min(len(r.Missed), 1):], len(r.Missed)) // the headline has the first
 	if !r.CleanedUp {
-		p.item(2, span{"!", bad}, "not all that this run created could be removed; once the runtime answers:")
+		p.item(2, span{"!", bad}, "not everything of this run could be removed; once the runtime answers:")
 		p.command(4, "kdiag reproduce --cleanup")
 	}
 	if r.Cause != "" || r.Log != "" {
 		p.heading("Next")
 	}
 	if r.Cause != "" {
-		p.item(2, plain("-"), "the diagnosis of such a node, and what to do:")
+		p.item(2, plain("-"), "diagnose such a node:")
 		p.command(4, "kdiag pleg --simulate "+r.Scenario)
 		p.command(4, "kdiag explain "+r.Cause)
 	}
 	if r.Log != "" {
-		p.item(2, plain("-"), "the same in the kubelet's log:")
+		p.item(2, plain("-"), "find it in the kubelet's log:")
 		p.command(4, "kdiag journal "+r.Log)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -43,20 +44,19 @@ func NewCommand(env cli.Env) *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
 		Use:   "reproduce SCENARIO",
-		Short: "Play an incident from end to end: runtime, syncLoop, fault, NotReady, recovery",
-		Long: `Start a small kubelet with some pods, let something go wrong between it and the runtime, and print what
-happens as it happens: relists get stuck, events stop, the loop skips, the node turns NotReady, and recovers when the
-fault ends.
+		Short: "Replay an incident end to end: runtime, syncLoop, fault, NotReady, recovery",
+		Long: `Start a small kubelet with some pods, put a fault between it and the runtime, and print events as they
+happen: relists get stuck, PLEG events stop, the loop skips, the node turns NotReady, and recovers when the fault ends.
 
-The runtime is the embedded one, or a real one with --runtime-endpoint. On a real one its pods run on the host's network
-and on an image that is there already; the fault is in a proxy before the runtime, so nobody else on it is affected. In
-the end everything that it made is removed, also after Ctrl-C or --timeout; --cleanup removes what a killed run left.
+The runtime is the embedded one, or a real one with --runtime-endpoint. On a real one the pods use the host's network
+and an image that is on the node; the fault is in a proxy before the runtime, so its other clients are not affected. At
+the end everything created is removed, also after Ctrl-C or --timeout; --cleanup removes what a killed run left.
 
-On the embedded runtime the kubelet's periods are 60 times shorter, on a real one they are a kubelet's, and an incident
-takes its five minutes; --speed changes that. "help" as SCENARIO lists the scenarios.
+The embedded runtime runs at 60x speed; a real one at the kubelet's own, where an incident takes about five minutes.
+--speed changes that. "help" as SCENARIO lists the scenarios.
 
-Exit codes: 0 the incident went as the scenario says; 1 it did not, or not all could be removed; 2 it could not be
-played (bad usage, no such runtime, interrupted, --timeout).`,
+Exit codes: 0 the incident matched the scenario; 1 it did not, or something could not be removed; 2 it could not run
+(bad usage, no such runtime, interrupted, --timeout).`,
 		Example: `  kdiag reproduce runtime-hung
   kdiag reproduce list-hang --log kubelet.log && kdiag journal kubelet.log
   kdiag reproduce runtime-down --runtime-endpoint /run/containerd/containerd.sock --speed 10
@@ -70,18 +70,18 @@ played (bad usage, no such runtime, interrupted, --timeout).`,
 	}
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&opts.Endpoint, "runtime-endpoint", "",
-		"play on this CRI socket, unix:///path or a bare path (default: the embedded runtime)")
-	fs.IntVar(&opts.pods, "pods", 6, "how many pods to run")
-	fs.IntVar(&opts.exited, "exited", 200, "how many exited containers exited-flood makes")
+	fs.StringVarP(&opts.Endpoint, "runtime-endpoint", "r", "",
+		"run on this CRI socket, unix:///path or a bare path (default: the embedded runtime)")
+	fs.IntVar(&opts.pods, "pods", 6, "number of pods to run")
+	fs.IntVar(&opts.exited, "exited", 200, "number of exited containers that exited-flood creates")
 	fs.StringVar(&opts.image, "image", "",
-		"what the pods run, without a command and without an end (default: the pause image that is there)")
+		"image of the pods; its own command must not exit (default: the pause image on the node)")
 	fs.Float64Var(&opts.speed, "speed", 0,
-		"shorten all times by this factor (default: 60 on the embedded runtime, 1 on a real one)")
+		"divide all times by this factor (default: 60 on the embedded runtime, 1 on a real one)")
 	fs.StringVar(&opts.log, "log", "", "write the kubelet's log of the run to this file")
-	fs.DurationVar(&opts.Timeout, "timeout", defaultTimeout, "break off by then, as Ctrl-C does, and clean up")
-	fs.BoolVarP(&opts.Verbose, "verbose", "v", false, "the kubelet's log of the run, to stderr")
-	fs.BoolVar(&opts.cleanup, "cleanup", false, "remove what killed runs have left, and end")
+	fs.DurationVarP(&opts.Timeout, "timeout", "t", defaultTimeout, "stop by then, as Ctrl-C does, and clean up")
+	opts.AddVerbose(cmd, "print the kubelet's log of the run to stderr")
+	fs.BoolVar(&opts.cleanup, "cleanup", false, "remove what killed runs left, and end")
 	return cmd
 }
 
@@ -101,11 +101,11 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 	return cmp.Or(
 		cli.Reject(o.scenario == "" && !o.cleanup, "which incident?",
 			"kdiag reproduce help lists them; a good one to begin with: kdiag reproduce runtime-hung"),
-		cli.Reject(o.scenario != "" && o.cleanup, "--cleanup plays nothing", "leave out the scenario"),
-		cli.Reject(math.IsNaN(o.speed) || o.speed < 1 || o.speed > 200, fmt.Sprintf("--speed %v makes no sense",
+		cli.Reject(o.scenario != "" && o.cleanup, "--cleanup runs no scenario", "leave out the scenario"),
+		cli.Reject(math.IsNaN(o.speed) || o.speed < 1 || o.speed > 200, fmt.Sprintf("--speed %v is out of range",
 			o.speed), "give a factor from 1 to 200, such as --speed 60"),
-		cli.Reject(o.pods < 2 || o.pods > 100, fmt.Sprintf("--pods %d makes no sense", o.pods), "give 2 to 100"),
-		cli.Reject(o.exited < 2 || o.exited > 20000, fmt.Sprintf("--exited %d makes no sense", o.exited),
+		cli.Reject(o.pods < 2 || o.pods > 100, fmt.Sprintf("--pods %d is out of range", o.pods), "give 2 to 100"),
+		cli.Reject(o.exited < 2 || o.exited > 20000, fmt.Sprintf("--exited %d is out of range", o.exited),
 			"give 2 to 20000"),
 		cli.RejectEmpty(cmd, "image", "log"),
 	)
@@ -131,25 +131,28 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 			Events: []reproduce.Event{}, Missed: []string{},
 		}
 	}
+	header := target.Header(env, "reproduce", "ReproductionReport")
 	report.Interrupted = timed.Err() != nil
 	switch {
 	case report.Interrupted && ctx.Err() == nil:
-		err = cli.Fail(fmt.Errorf("--timeout %s was over before the incident was", opts.Timeout), cli.ExitUnknown,
-			"give more time, or play it faster with --speed")
+		err = cli.Fail(fmt.Errorf("--timeout %s was reached before the incident ended", opts.Timeout), cli.ExitUnknown,
+			"raise --timeout or --speed")
 	case report.Interrupted: // the report has how far it came, and whether anything is left
 		err = &cli.ExitError{Code: cli.ExitUnknown}
 	case err == nil && (len(report.Missed) > 0 || !report.CleanedUp):
-		err = &cli.ExitError{Code: cli.ExitProblem}
-	case err != nil && style.Format == render.Text:
+		err, header.Status = &cli.ExitError{Code: cli.ExitProblem}, checks.Degraded
+	case err == nil:
+		header.Status = checks.Healthy
+	case style.Format == render.Text:
 		return err
 	}
 	if _, message, hint := cli.ExitCode(err); err != nil && message != "" {
-		report.Problems = slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" })
+		header.Problems = slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" })
 		if !report.Interrupted {
 			err = &cli.ExitError{Code: cli.ExitUnknown}
 		}
 	}
-	doc := &render.ReproductionReport{Header: target.Header(env, "ReproductionReport"), Report: report}
+	doc := &render.ReproductionReport{Header: header, Report: report}
 	doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
 	if printErr := render.Reproduction(env.Out, doc, style); printErr != nil {
 		return printErr
@@ -161,11 +164,11 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 func play(ctx context.Context, env cli.Env, opts options, style render.Options) (*reproduce.Report, error) {
 	s, ok := reproduce.Find(opts.scenario)
 	if !ok {
-		return nil, cli.Usage(fmt.Sprintf("there is no scenario %q", opts.scenario),
-			"kdiag reproduce help lists them")
+		return nil, cli.Usage(fmt.Sprintf("there is no scenario %q", opts.scenario), cmp.Or(
+			cli.DidYouMean("kdiag reproduce ", opts.scenario, reproduce.Names()), "kdiag reproduce help lists them"))
 	}
 	if opts.pods < s.MinPods {
-		return nil, cli.Usage(fmt.Sprintf("%s does not show with fewer than %d pods", s.Name, s.MinPods),
+		return nil, cli.Usage(fmt.Sprintf("%s needs at least %d pods", s.Name, s.MinPods),
 			"leave out --pods")
 	}
 	cfg := reproduce.Config{
@@ -183,7 +186,7 @@ func play(ctx context.Context, env cli.Env, opts options, style render.Options) 
 		cfg.Endpoint, on = url, url
 	}
 	var logs []io.Writer
-	if opts.Verbose {
+	if opts.Verbose > 0 {
 		logs = append(logs, env.Err)
 	}
 	if opts.log != "" {
@@ -229,10 +232,10 @@ func list(w io.Writer) error {
 func cleanup(ctx context.Context, env cli.Env) error {
 	done, err := reproduce.Cleanup(ctx, os.TempDir())
 	if err != nil {
-		return cli.Fail(err, cli.ExitProblem, "run it again once kdiag runtime shows an answer; "+
+		return cli.Fail(err, cli.ExitProblem, "run it again once kdiag runtime shows a reply; "+
 			"if the runtime is gone for good, remove the named folder")
 	}
-	_, err = fmt.Fprintf(env.Out, "removed %d sandboxes, %d containers and %d folders of runs that were killed\n",
+	_, err = fmt.Fprintf(env.Out, "removed %d sandboxes, %d containers and %d folders of killed runs\n",
 		done.Sandboxes, done.Containers, len(done.Folders))
 	return err
 }

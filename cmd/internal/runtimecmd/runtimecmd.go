@@ -42,14 +42,15 @@ Reads only.`,
 }
 
 func run(ctx context.Context, env cli.Env, flags cli.Flags) error {
+	env = flags.Host(env)
 	facts, problems, err := target.Ask(ctx, env, &flags, plegbench.Options{
 		Samples: 1, NoSweep: true,
 	}, checks.RuntimeLimits(), target.Looks{})
 	if err != nil {
 		return err
 	}
-	probe := judge.NewRuntimeProbe(target.Header(env, "RuntimeProbe"), facts)
-	probe.Problems = append(problems, probe.Problems...)
+	probe := judge.NewRuntimeProbe(target.Header(env, "runtime", checks.KindRuntimeProbe), facts)
+	target.Complete(&probe.Header, problems, probe.Causes)
 	if err := render.RuntimeProbe(env.Out, probe, target.Render(env, &flags)); err != nil {
 		return err
 	}

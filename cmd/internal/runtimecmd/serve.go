@@ -23,12 +23,12 @@ func newServe(env cli.Env) *cobra.Command {
 		Use:   "serve",
 		Short: "Keep the embedded runtime up on a socket, for crictl, a kubelet or a test",
 		Long: `Serve CRI v1 on a unix socket as the scenario says, until interrupted. The runtime keeps real state:
-sandboxes, containers and images come, run and go as they are asked to, but no process is ever started.
+sandboxes, containers and images are created, run and removed as clients ask, but no process is ever started.
 
 A scenario is one of the built-in ones (--simulate help lists them) or a YAML file:
 
   name: slow-disk
-  summary: every status takes a second, and one sandbox never answers
+  summary: every status takes a second, and one sandbox's hangs
   latency:
     - {rpc: "*Status", base: 1s, jitter: 300ms}
   faults:
@@ -45,7 +45,7 @@ A scenario is one of the built-in ones (--simulate help lists them) or a YAML fi
 	fs := cmd.Flags()
 	fs.StringVar(&opts.simulate, "simulate", "healthy", "scenario: a name or a YAML file; help lists the names")
 	fs.StringVar(&opts.listen, "listen", "/tmp/kdiag.sock", "where to listen: unix:///path or a bare path")
-	fs.StringVar(&opts.listen, "runtime-endpoint", "/tmp/kdiag.sock", "the same as --listen")
+	fs.StringVarP(&opts.listen, "runtime-endpoint", "r", "/tmp/kdiag.sock", "the same as --listen")
 	cmd.MarkFlagsMutuallyExclusive("listen", "runtime-endpoint")
 	_ = cmd.RegisterFlagCompletionFunc("simulate",
 		cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault))

@@ -31,8 +31,8 @@ func TestShortFlags(t *testing.T) {
 			map[string]bool{"EventedPLEG": false},
 			0,
 		},
-		{"verbosity", []string{"-v", "4"}, nil, 4},
-		{"verbosity in one word", []string{"-v5"}, nil, 5},
+		{"verbosity, as app joins -v 5 and -v5", []string{"-v=5"}, nil, 5},
+		{"verbosity without a number", []string{"-v"}, nil, 4},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			opts, cmd := options{kubelet: map[string][]string{}}, &cobra.Command{}

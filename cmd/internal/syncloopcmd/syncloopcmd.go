@@ -65,9 +65,7 @@ pods running and takes them over when it is started again. docs/syncloop.md list
 
 func (o *options) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&o.Endpoint, "runtime-endpoint", "",
-		"CRI socket, unix:///path or a bare path (default: $CONTAINER_RUNTIME_ENDPOINT, the running kubelet's own, "+
-			"/etc/crictl.yaml, a well-known socket)")
+	o.AddEndpoint(cmd)
 	fs.StringVar(&o.Simulate, "simulate", "", "run on the embedded runtime in this scenario; help lists them")
 	fs.StringVar(&o.manifests, "manifests", "", "folder of pod manifests, or one (the kubelet's --pod-manifest-path)")
 	fs.StringVar(&o.objects, "objects", "", "folder of YAML files with the ConfigMaps and Secrets that manifests name")
@@ -98,6 +96,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 			})
 		}
 	}
+	fs.Lookup("v").NoOptDefVal = "4" // -v alone
 	scenarios := cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault)
 	_ = cmd.RegisterFlagCompletionFunc("simulate", scenarios)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -73,7 +74,7 @@ func passedOver(tried []crictl.Tried) []string {
 
 // denied is the problem of a user who may not open the socket.
 func denied(endpoint string) string {
-	return endpoint + " may not be opened by this user: run kdiag as root (sudo kdiag ...)"
+	return endpoint + ": permission denied; run with sudo"
 }
 
 // ProbeTimeout bounds Probe. The runtime behind a slower socket may hang.
@@ -106,7 +107,6 @@ func Render(env cli.Env, f *cli.Flags) render.Options {
 	o := render.Options{
 		Format: render.Format(f.Output), Color: env.Color(f.Color), Width: min(env.Width, widest),
 		NoWrap: !env.OutTTY, ASCII: env.ASCII(), Details: f.Details, All: f.All,
-		GeneratedAt: env.Now().UTC().Truncate(time.Second),
 	}
 	if n, err := strconv.Atoi(env.Getenv("COLUMNS")); err == nil && n > 0 {
 		o.Width, o.NoWrap = n, false
@@ -125,12 +125,21 @@ func Exit(ctx context.Context, v checks.Verdict, failOn string) error {
 	return nil
 }
 
-// Header returns the head of a JSON document of the given kind.
-func Header(env cli.Env, kind string) checks.Header {
+// Header returns the head of a JSON document of a command.
+func Header(env cli.Env, command, kind string) checks.Header {
 	name, _ := env.Hostname() // empty where there is none
 	return checks.Header{
-		APIVersion: checks.APIVersion, Kind: kind, GeneratedAt: env.Now().UTC().Truncate(time.Second),
-		Host: name, KdiagVersion: Version(),
+		APIVersion: checks.APIVersion, Kind: kind, Command: strings.TrimSpace("kdiag " + command),
+		GeneratedAt: env.Now().UTC().Truncate(time.Second), Host: name, KdiagVersion: Version(),
+		Status: checks.Unknown, Problems: []string{},
+	}
+}
+
+// Complete adds to a head what kept kdiag from looking, and the steps of the first cause.
+func Complete(h *checks.Header, problems []string, causes []checks.Cause) {
+	h.Problems = append(append([]string{}, problems...), h.Problems...)
+	if len(causes) > 0 {
+		h.NextSteps = causes[0].NextSteps
 	}
 }
 

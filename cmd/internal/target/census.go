@@ -10,8 +10,10 @@ import (
 
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/gc"
+	"github.com/kdiag/kdiag/plegbench"
 )
 
 // helloTimeout bounds the first call, Version, before anything else is asked.
@@ -29,8 +31,10 @@ type Snapshot struct {
 
 // TakeSnapshot lists everything and finds out which pods exist. Node.Partial marks a list that is not complete; Problem
 // explains why there is none.
-func (t *Target) TakeSnapshot(ctx context.Context, env cli.Env, src Sources) Snapshot {
+func (t *Target) TakeSnapshot(ctx context.Context, env cli.Env, src Sources, progress *render.Progress) Snapshot {
 	s := Snapshot{}
+	waitFor := func(what string) { progress.Update(plegbench.Progress{Phase: "waiting for " + what}) }
+	waitFor("the runtime: Version")
 	hello, cancel := context.WithTimeout(ctx, helloTimeout)
 	version, call := t.Client.Version(hello)
 	if call.Code == crictl.Canceled && hello.Err() != nil && ctx.Err() == nil {
@@ -52,11 +56,13 @@ func (t *Target) TakeSnapshot(ctx context.Context, env cli.Env, src Sources) Sna
 	s.Runtime = t.Identity(env)
 	s.Runtime.RuntimeName, s.Runtime.RuntimeVersion = shorten(version.RuntimeName), shorten(version.RuntimeVersion)
 	// Sandboxes first: a container that comes in between has a sandbox that is not listed, and is left alone.
+	waitFor("the runtime: ListPodSandbox")
 	sandboxes := t.Client.ListPodSandbox(ctx, crictl.Filter{}, "")
 	if !sandboxes.Complete && len(sandboxes.Sandboxes) == 0 {
 		s.Problem = unanswered(ctx, sandboxes.Calls...)
 		return s
 	}
+	waitFor("the runtime: ListContainers")
 	containers := t.Client.ListContainers(ctx, crictl.Filter{}, "")
 	if !containers.Complete && len(containers.Containers) == 0 {
 		s.Problem = unanswered(ctx, containers.Calls...)
@@ -64,6 +70,7 @@ func (t *Target) TakeSnapshot(ctx context.Context, env cli.Env, src Sources) Sna
 	}
 	s.Node.Sandboxes, s.Node.Containers = sandboxes.Sandboxes, containers.Containers
 	s.Node.Partial = !sandboxes.Complete || !containers.Complete
+	waitFor("the kubelet's pods")
 	evidence := t.evidence(ctx, env, src, s.Node.Sandboxes)
 	s.Node.Pods = gc.NewLiveness(&evidence)
 	s.Missing, s.Keep = s.Node.Pods.Missing(), t.unknownKeep()
@@ -80,11 +87,11 @@ func (t *Target) unknownKeep() string {
 	case t.Simulated():
 		return ""
 	case k == nil:
-		return "no kubelet runs here to say"
+		return "no kubelet runs here"
 	case k.Unreadable != "" && k.Collection.DeadPerContainer == nil:
-		return "the kubelet's settings could not be read: " + shorten(k.Unreadable)
+		return "cannot read the kubelet's settings: " + shorten(k.Unreadable)
 	case k.Endpoint != "" && realSocket(k.Endpoint) != realSocket(t.Endpoint.URL):
-		return "the kubelet that runs here uses another runtime, " + shorten(k.Endpoint)
+		return "the kubelet here uses another runtime, " + shorten(k.Endpoint)
 	}
 	return ""
 }
@@ -115,11 +122,11 @@ func (t *Target) Selected(ctx context.Context, labels map[string]string) (map[st
 func unanswered(ctx context.Context, calls ...crictl.Call) string {
 	switch call := calls[len(calls)-1]; {
 	case call.Code == crictl.Canceled && errors.Is(ctx.Err(), context.Canceled):
-		return "interrupted before " + call.Method + " was answered"
+		return "interrupted before " + call.Method + " replied"
 	case call.Code == crictl.Canceled:
-		return "the command's time was up before " + call.Method + " was answered"
+		return "--timeout reached before " + call.Method + " replied"
 	case call.Hung():
-		return fmt.Sprintf("the runtime did not answer %s within %v", call.Method, call.Elapsed.Round(time.Millisecond))
+		return fmt.Sprintf("%s hangs (no reply in %v)", call.Method, call.Elapsed.Round(time.Millisecond))
 	default:
 		return crictl.Shorten(fmt.Sprintf("%s: %s: %s", call.Method, call.Code, call.Err), maxReason)
 	}

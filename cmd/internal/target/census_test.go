@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl"
 )
 
@@ -34,7 +35,7 @@ func TestSnapshotHung(t *testing.T) {
 	defer client.Close()
 	k := &Target{Client: client, Endpoint: crictl.Endpoint{URL: "unix://" + lis.Addr().String()}}
 	start := time.Now()
-	s := k.TakeSnapshot(t.Context(), cli.Env{Root: t.TempDir(), Now: time.Now}, Sources{})
+	s := k.TakeSnapshot(t.Context(), cli.Env{Root: t.TempDir(), Now: time.Now}, Sources{}, &render.Progress{})
 	if !strings.Contains(s.Problem, "Version did not answer") || s.Denied {
 		t.Errorf("%q, denied: %v", s.Problem, s.Denied)
 	}
@@ -43,8 +44,8 @@ func TestSnapshotHung(t *testing.T) {
 	}
 	ctx, interrupt := context.WithCancel(t.Context())
 	interrupt()
-	s = k.TakeSnapshot(ctx, cli.Env{}, Sources{})
-	if s.Problem != "interrupted before Version was answered" || s.Denied {
+	s = k.TakeSnapshot(ctx, cli.Env{}, Sources{}, &render.Progress{})
+	if s.Problem != "interrupted before Version replied" || s.Denied {
 		t.Errorf("%q, denied %v", s.Problem, s.Denied)
 	}
 }
@@ -62,15 +63,15 @@ func TestUnknownKeep(t *testing.T) {
 		kubelet *crictl.Kubelet
 		want    string
 	}{
-		{"none", nil, "no kubelet runs here to say"},
+		{"none", nil, "no kubelet runs here"},
 		{
 			"unreadable", &crictl.Kubelet{Unreadable: "no permission"},
-			"the kubelet's settings could not be read: no permission",
+			"cannot read the kubelet's settings: no permission",
 		},
 		{"unreadable in part", &crictl.Kubelet{Unreadable: "x", Collection: five}, ""},
 		{
 			"of another runtime", &crictl.Kubelet{Endpoint: "unix:///run/other.sock"},
-			"the kubelet that runs here uses another runtime, unix:///run/other.sock",
+			"the kubelet here uses another runtime, unix:///run/other.sock",
 		},
 		{"of this one, by a link", &crictl.Kubelet{Endpoint: filepath.Join(dir, "b")}, ""},
 		{"of this one", &crictl.Kubelet{}, ""},
@@ -131,9 +132,9 @@ func TestUnanswered(t *testing.T) {
 		code crictl.Code
 		want string
 	}{
-		{t.Context(), crictl.DeadlineExceeded, "the runtime did not answer ListContainers within 5s"},
-		{t.Context(), crictl.Canceled, "the command's time was up before ListContainers was answered"},
-		{interrupted, crictl.Canceled, "interrupted before ListContainers was answered"},
+		{t.Context(), crictl.DeadlineExceeded, "ListContainers hangs (no reply in 5s)"},
+		{t.Context(), crictl.Canceled, "--timeout reached before ListContainers replied"},
+		{interrupted, crictl.Canceled, "interrupted before ListContainers replied"},
 		{t.Context(), crictl.Internal, "ListContainers: Internal: broken"},
 	} {
 		call := crictl.Call{Method: "ListContainers", Code: tt.code, Elapsed: 5 * time.Second, Err: "broken"}

@@ -33,7 +33,7 @@ func CommandLine(cmd *cobra.Command, name string, flags ...string) string {
 }
 
 // RuntimeFlags are the flags that name the runtime.
-func RuntimeFlags() []string { return []string{"runtime-endpoint", "simulate"} }
+func RuntimeFlags() []string { return []string{"runtime-endpoint", "simulate", "host-root"} }
 
 // SourceFlags are those of Sources.
 func SourceFlags() []string { return []string{"kubelet-root", "manifests", "pods"} }

@@ -41,11 +41,11 @@ type Sources struct {
 func (s *Sources) AddSources(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&s.KubeletRoot, "kubelet-root", "",
-		"the kubelet's folder, in which it keeps its pods' (default: the running kubelet's, usually /var/lib/kubelet)")
+		"the kubelet's root folder (default: the running kubelet's, usually /var/lib/kubelet)")
 	fs.StringVar(&s.Manifests, "manifests", "",
-		"the folder of the static pods' manifests (default: the running kubelet's)")
-	fs.StringVar(&s.Pods, "pods", "", "a file with the kubelet's answer to /pods, as JSON "+
-		"(default: asked for, where the kubelet has a read-only port)")
+		"the folder of static pod manifests (default: the running kubelet's)")
+	fs.StringVar(&s.Pods, "pods", "",
+		"a file with the kubelet's /pods as JSON (default: its read-only port, if it has one)")
 }
 
 // CheckSources reports the first of these flags that makes no sense. It makes the folders absolute.
@@ -94,8 +94,7 @@ func (t *Target) evidence(ctx context.Context, env cli.Env, src Sources, sandbox
 	source(&e.PodsWithout, func(ctx context.Context) (err error) {
 		e.Pods, err = t.pods(ctx, env, src)
 		if err == nil && !slices.ContainsFunc(e.Pods, func(p gc.KubeletPod) bool { return here[p.UID] }) {
-			err = errors.New("none of them has a sandbox here: they are those of another node, " +
-				"or none of them has been started yet")
+			err = errors.New("none has a sandbox here: another node's pods, or none was started yet")
 		}
 		return err
 	})
@@ -105,14 +104,14 @@ func (t *Target) evidence(ctx context.Context, env cli.Env, src Sources, sandbox
 			e.Dirs, err = gc.ReadPodDirs(ctx, env.Root, dir)
 		}
 		if err == nil && !slices.ContainsFunc(e.Dirs, func(uid string) bool { return here[uid] }) {
-			err = errors.New("none of them is of a pod that has a sandbox here: they are those of another kubelet " +
-				"or runtime, or none of them has been started yet")
+			err = errors.New("none belongs to a pod with a sandbox here: another kubelet's or runtime's, " +
+				"or none was started yet")
 		}
 		return err
 	})
 	source(&e.ManifestsWithout, func(ctx context.Context) error {
 		if src.Manifests == "" && t.collection().StaticPodURL != "" {
-			return errors.New("the kubelet also has some from a URL, which are not read")
+			return errors.New("the kubelet also reads some from a URL; kdiag does not")
 		}
 		dir, err := t.folder("--manifests", src.Manifests, t.collection().StaticPodPath, "")
 		if err == nil && dir != "" { // a kubelet without a folder runs none
@@ -145,11 +144,11 @@ func (t *Target) folder(flag, named, given, usual string) (string, error) {
 	case t.Simulated():
 		return "", errSimulated
 	case t.Kubelet == nil:
-		return "", errors.New("no kubelet runs here to say where they are; " + flag + " names their folder")
+		return "", errors.New("no kubelet runs here; name the folder with " + flag)
 	case given != "":
 		return given, nil
 	case t.Kubelet.Unreadable != "" || t.Kubelet.Name != "kubelet":
-		return "", errors.New("where they are is not known; " + flag + " names their folder")
+		return "", errors.New("folder unknown; name it with " + flag)
 	}
 	return usual, nil
 }
@@ -166,9 +165,9 @@ func (t *Target) pods(ctx context.Context, env cli.Env, src Sources) ([]gc.Kubel
 	case t.Simulated():
 		return nil, errSimulated
 	case t.Kubelet == nil:
-		return nil, errors.New("no kubelet runs here to ask for them; --pods takes its answer from a file")
+		return nil, errors.New("no kubelet runs here; --pods takes the list from a file")
 	case t.collection().ReadOnlyPort <= 0:
-		return nil, errors.New("the kubelet has no read-only port to ask; --pods takes its answer from a file")
+		return nil, errors.New("the kubelet has no read-only port; --pods takes the list from a file")
 	}
 	addr := "127.0.0.1:" + strconv.Itoa(t.collection().ReadOnlyPort)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/pods", nil)
@@ -179,7 +178,7 @@ func (t *Target) pods(ctx context.Context, env cli.Env, src Sources) ([]gc.Kubel
 	resp, err := client.Do(req)
 	switch {
 	case ctx.Err() != nil:
-		return nil, fmt.Errorf("the kubelet does not answer at %s", addr)
+		return nil, fmt.Errorf("the kubelet does not reply at %s", addr)
 	case err != nil:
 		return nil, err
 	}
@@ -228,10 +227,10 @@ func parsePods(data []byte) ([]gc.KubeletPod, error) {
 		}
 	}
 	if err := json.Unmarshal(data, &list); err != nil {
-		return nil, fmt.Errorf("it is no list of pods: %w", err)
+		return nil, fmt.Errorf("not a list of pods: %w", err)
 	}
 	if list.Kind != "PodList" {
-		return nil, fmt.Errorf("it is a %.40q, not a PodList", list.Kind)
+		return nil, fmt.Errorf("kind %.40q, not PodList", list.Kind)
 	}
 	var pods []gc.KubeletPod
 	for i := range list.Items {

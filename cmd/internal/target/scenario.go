@@ -56,8 +56,9 @@ func Scenario(ctx context.Context, name string) (fake.Scenario, error) {
 		return s, nil
 	}
 	if !strings.ContainsAny(name, "/.") {
-		return fake.Scenario{}, cli.Usage(fmt.Sprintf("there is no scenario %q", name),
-			"kdiag pleg --simulate help lists them; a file needs a path, such as ./mine.yaml")
+		return fake.Scenario{}, cli.Usage(fmt.Sprintf("there is no scenario %q", name), cmp.Or(
+			cli.DidYouMean("", name, fake.Names()),
+			"kdiag pleg --simulate help lists them; a file needs a path, such as ./mine.yaml"))
 	}
 	data, err := deadline.Run(ctx, func(context.Context) ([]byte, error) { return cli.ReadFile(name, maxScenario) })
 	if err != nil {

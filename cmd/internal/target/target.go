@@ -29,7 +29,7 @@ type Target struct {
 	Tried    []crictl.Tried  // what was passed over on the way to the endpoint
 	NotTaken []crictl.Tried  // processes that call themselves kubelet and were not taken for the node's
 	Client   *crictl.Client
-	socket   string       // where Endpoint is for this process, which may see the host's files below another root
+	socket   string
 	fake     *fake.Server // in a simulation
 	scenario string       // of a simulation, as it was given
 	close    []func()
@@ -37,6 +37,9 @@ type Target struct {
 
 // Simulated reports whether the runtime is the embedded one.
 func (t *Target) Simulated() bool { return t.Endpoint.Source == crictl.SourceSimulated }
+
+// Socket is the address of the endpoint for this process, which may see the host's files below another root.
+func (t *Target) Socket() string { return t.socket }
 
 // Close ends the connection and, in a simulation, the runtime.
 func (t *Target) Close() {

@@ -392,12 +392,11 @@ type Report struct {
 	RecoveredAfterSeconds        *float64 `json:"recoveredAfterSeconds,omitempty"`
 	RecoveredAfterKubeletSeconds *float64 `json:"recoveredAfterKubeletSeconds,omitempty"`
 
-	Why         string   `json:"why"`                // the node turns NotReady, or does not
-	Missed      []string `json:"missed"`             // differences from the scenario; empty if there are none
-	Interrupted bool     `json:"interrupted"`        // it was cut short, and all after it did not happen
-	CleanedUp   bool     `json:"cleanedUp"`          // nothing of the run is left in the runtime
-	Log         string   `json:"log,omitempty"`      // file with the kubelet's log of the run
-	Problems    []string `json:"problems,omitempty"` // why it was not played, or not to its end, for a person
+	Why         string   `json:"why"`           // the node turns NotReady, or does not
+	Missed      []string `json:"missed"`        // differences from the scenario; empty if there are none
+	Interrupted bool     `json:"interrupted"`   // it was cut short, and all after it did not happen
+	CleanedUp   bool     `json:"cleanedUp"`     // nothing of the run is left in the runtime
+	Log         string   `json:"log,omitempty"` // file with the kubelet's log of the run
 }
 
 // judge compares the node's condition with the scenario. The result is empty if they agree.

@@ -1,0 +1,139 @@
+package app_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
+)
+
+// A validator checks a document against a schema of docs/schema, and that the schema knows all of its fields.
+type validator struct {
+	defs     map[string]any
+	problems []string
+}
+
+func (v *validator) check(at string, s map[string]any, doc any) {
+	bad := func(format string, args ...any) {
+		v.problems = append(v.problems, at+": "+fmt.Sprintf(format, args...))
+	}
+	if ref, ok := s["$ref"].(string); ok {
+		v.check(at, v.defs[strings.TrimPrefix(ref, "#/$defs/")].(map[string]any), doc)
+		return
+	}
+	if want, ok := s["const"]; ok && want != doc {
+		bad("%v, want %v", doc, want)
+	}
+	if values, ok := s["enum"].([]any); ok && !slices.Contains(values, doc) {
+		bad("%v is none of %v", doc, values)
+	}
+	kind := "null"
+	switch d := doc.(type) {
+	case map[string]any:
+		kind = "object"
+		properties, _ := s["properties"].(map[string]any)
+		required, _ := s["required"].([]any)
+		for _, name := range required {
+			if _, ok := d[name.(string)]; !ok {
+				bad("%s is missing", name)
+			}
+		}
+		for _, name := range slices.Sorted(maps.Keys(d)) {
+			of, known := properties[name].(map[string]any)
+			if !known {
+				of, known = s["additionalProperties"].(map[string]any)
+			}
+			if !known {
+				bad("%s is not in the schema", name)
+				continue
+			}
+			v.check(at+"."+name, of, d[name])
+		}
+	case []any:
+		kind = "array"
+		for i := range d {
+			v.check(fmt.Sprintf("%s[%d]", at, i), s["items"].(map[string]any), d[i])
+		}
+	case string:
+		kind = "string"
+	case bool:
+		kind = "boolean"
+	case float64:
+		if kind = "number"; s["type"] == "integer" && d == float64(int64(d)) {
+			kind = "integer"
+		}
+	}
+	if want, ok := s["type"]; ok && want != kind {
+		bad("is of type %s, want %s", kind, want)
+	}
+}
+
+// TestSchemas has each command print its documents, on runtimes that are well, sick, and not there, and checks them
+// against the schemas, and the frame that all have.
+func TestSchemas(t *testing.T) {
+	box := t.TempDir()
+	log, blank := filepath.Join(box, "kubelet.log"), filepath.Join(box, "blank.log")
+	apptest.Must(t, os.WriteFile(log, []byte(incident), 0o600))
+	apptest.Must(t, os.WriteFile(blank, []byte("nothing of interest\n"), 0o600))
+	saved := filepath.Join(box, "saved.json")
+	if o := apptest.Kdiag(t.Context(), "relist", "--simulate", "healthy", "--count", "2", "--interval", "1ms",
+		"--save", saved); o.Code != 0 {
+		t.Fatal(o)
+	}
+	seen := map[string]bool{}
+	for _, line := range []string{
+		"pleg --simulate healthy", "pleg --simulate inspect-hang", "pleg --simulate runtime-down",
+		"node --simulate runtime-hung --rpc-timeout 300ms", "node --timeout 8s",
+		"runtime --simulate healthy", "runtime --simulate network-not-ready", "runtime -r " + box,
+		"relist --simulate healthy --count 2 --interval 1ms --deep --against " + saved,
+		"relist --simulate runtime-down",
+		"exited --simulate healthy --watch 10ms", "exited --simulate runtime-down", "exited -r " + box,
+		"gc-exited --simulate healthy", "gc-exited --simulate healthy --yes", "gc-exited --simulate runtime-down",
+		"journal " + log, "journal " + blank, "journal " + box + "/none", "canary --simulate healthy",
+		"canary --simulate runtime-hung --rpc-timeout 300ms", "canary -r " + box, "reproduce healthy --speed 200",
+		"reproduce nothing-like-it", "explain", "explain InspectHang", "version",
+		"explain Nonsense", "pleg --timeout 5", "plegg", "node --bad", "proxy --fault x", "syncloop --simulate healthy",
+	} {
+		o := apptest.Kdiag(t.Context(), append(strings.Fields(line), "-o", "json")...)
+		doc := *apptest.Decode[map[string]any](t, o)
+		kind, _ := doc["kind"].(string)
+		seen[kind+".json"] = true
+		text, err := os.ReadFile("../../../docs/schema/" + kind + ".json")
+		apptest.Must(t, err)
+		var schema map[string]any
+		apptest.Must(t, json.Unmarshal(text, &schema))
+		v := &validator{defs: schema["$defs"].(map[string]any)}
+		v.check(kind, schema, doc)
+		for _, field := range []string{"command", "generatedAt", "kdiagVersion", "status", "problems"} {
+			if _, ok := doc[field]; !ok {
+				v.problems = append(v.problems, field+" is missing in the frame")
+			}
+		}
+		if problems, _ := doc["problems"].([]any); o.Code == 2 && (doc["status"] != "unknown" || len(problems) == 0) {
+			v.problems = append(v.problems, fmt.Sprintf("exit code 2, status %v, problems %v", doc["status"], problems))
+		}
+		if len(v.problems) > 0 {
+			t.Errorf("kdiag %s:\n%s", line, strings.Join(v.problems, "\n"))
+		}
+	}
+	all, err := filepath.Glob("../../../docs/schema/*.json")
+	apptest.Must(t, err)
+	for _, file := range all {
+		if !seen[filepath.Base(file)] {
+			t.Errorf("no command printed a document for %s", file)
+		}
+	}
+}
+
+const incident = `I1121 03:00:00.000000     812 kubelet_node_status.go:1] "Fine"
+E1121 03:12:09.000000     812 kubelet.go:2450] "Skipping pod synchronization" err="PLEG is not healthy: ` +
+	`pleg was last seen active 3m4.1s ago; threshold is 3m0s"
+E1121 03:12:14.000000     812 kubelet.go:2450] "Skipping pod synchronization" err="PLEG is not healthy: ` +
+	`pleg was last seen active 3m9.1s ago; threshold is 3m0s"
+`
