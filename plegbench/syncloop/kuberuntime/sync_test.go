@@ -148,8 +148,8 @@ func TestSyncFailures(t *testing.T) {
 			want: both(`ErrImagePull: "no such image"`),
 		},
 		{
-			name: "objects", env: "x", event: `Warning Failed Error: configmaps "x" not found`,
-			want: both(`CreateContainerConfigError: "configmaps \"x\" not found"`),
+			name: "objects", env: "x", event: `Warning Failed Error: configmap "x" not found`,
+			want: both(`CreateContainerConfigError: "configmap \"x\" not found"`),
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
