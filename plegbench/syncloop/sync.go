@@ -146,7 +146,7 @@ func (s *SyncLoop) SyncTerminatedPod(ctx context.Context, p *v1.Pod, running *co
 	if err := s.volumes.Unmount(p); err != nil {
 		return err
 	}
-	s.removeCgroups(p)
+	s.removeCgroups(ctx, p)
 	s.mu.Lock()
 	delete(s.reasons, p.UID)
 	s.mu.Unlock()
