@@ -72,6 +72,7 @@ type Config struct {
 type Manager struct {
 	Config
 	backOff *flowcontrol.Backoff // by pod UID and image
+	failed  sync.Map             // the text of the last failure, by the same
 	limiter flowcontrol.RateLimiter
 	// slots limits the pulls under way; nil: no bound. A single slot is the kubelet's serial queue: pulls have no
 	// deadline, so one that hangs stops all later ones and the pod workers that wait for them.
@@ -132,6 +133,9 @@ func (m *Manager) EnsureImage(
 	if m.backOff.IsInBackOffSinceUpdate(key, time.Now()) {
 		message = fmt.Sprintf("Back-off pulling image %q", c.Image)
 		m.Recorder.Event(object, v1.EventTypeNormal, "BackOff", message)
+		if last, ok := m.failed.Load(key); ok {
+			message += fmt.Sprintf(": %v: %v", ErrImagePull, last)
+		}
 		return "", message, ErrImagePullBackOff
 	}
 	m.Recorder.Eventf(object, v1.EventTypeNormal, "Pulling", "Pulling image %q", c.Image)
@@ -141,9 +145,11 @@ func (m *Manager) EnsureImage(
 		m.Log.Error(err, "Failed to pull image", "image", name)
 		m.backOff.Next(key, time.Now())
 		m.backOff.GC()
+		m.failed.Store(key, err.Error())
 		_, _, _ = failed(ErrImagePull, "Failed", "Failed to pull image %q: %v", c.Image, err)
 		return "", err.Error(), ErrImagePull
 	}
+	m.failed.Delete(key)
 	m.Recorder.Eventf(object, v1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v, including waiting.",
 		c.Image, time.Since(start).Truncate(time.Millisecond))
 	return ref, "", nil
