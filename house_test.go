@@ -95,6 +95,7 @@ func TestImports(t *testing.T) {
 		{"crictl/canary", []string{"crictl", "crictl/remote"}},
 		{"crictl/deadline", nil},
 		{"crictl/fake", nil},
+		{"crictl/fake/faketest", []string{"crictl/fake"}},
 		{"crictl/fault", []string{"crictl"}},
 		{"crictl/gc", []string{"crictl"}},
 		{"crictl/remote", []string{"crictl"}},

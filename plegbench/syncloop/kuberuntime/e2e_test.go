@@ -3,7 +3,6 @@ package kuberuntime_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,9 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,7 +69,6 @@ func startNode(t *testing.T) *node {
 		Metrics:  metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 		NodeName: "e2e", RuntimeName: "containerd", RootDir: t.TempDir(), LogDir: n.logs, MemoryCapacity: 8 << 30,
 		Liveness: result, Startup: result, SourcesReady: func() bool { return true },
-		ShouldPodContentBeRemoved: func(uid types.UID) bool { return uid == "uid-9" },
 	})
 	return n
 }
@@ -224,97 +220,5 @@ func TestEndToEndPodLifecycle(t *testing.T) {
 	}
 	if pods, err := n.GetPods(t.Context(), true); err != nil || len(pods) != 0 {
 		t.Errorf("%d pods are left, %v", len(pods), err)
-	}
-}
-
-// makeExited makes a sandbox with attempts of one container that never ran: the sandbox is stopped before they are
-// started.
-func (n *node) makeExited(ctx context.Context, uid, owner string, attempts int) error {
-	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
-	labels := map[string]string{container.PodUIDLabel: uid, container.OwnerLabel: owner}
-	dir := filepath.Join(n.logs, "pods", "ns_"+uid+"_"+uid)
-	config := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: uid, Namespace: "ns", Uid: uid},
-		Labels:   labels, LogDirectory: dir, Linux: &runtimeapi.LinuxPodSandboxConfig{
-			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: host},
-		},
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	sandbox, err := n.cri.RunPodSandbox(ctx, config, "")
-	if err != nil {
-		return err
-	}
-	var ids []string
-	for attempt := range attempts {
-		log := fmt.Sprintf("%d.log", attempt)
-		id, err := n.cri.CreateContainer(ctx, sandbox, &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "c", Attempt: uint32(attempt)},
-			Image:    &runtimeapi.ImageSpec{Image: nodebox.ImageBusybox},
-			Command:  []string{"/bin/true"}, Labels: labels, LogPath: log, Linux: &runtimeapi.LinuxContainerConfig{
-				SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: host},
-			},
-		}, config)
-		if err = errors.Join(err, os.WriteFile(filepath.Join(dir, log), nil, 0o600)); err != nil {
-			return err
-		}
-		ids = append(ids, id)
-	}
-	if err := n.cri.StopPodSandbox(ctx, sandbox); err != nil {
-		return err
-	}
-	for _, id := range ids {
-		if err := n.cri.StartContainer(ctx, id); err == nil {
-			return errors.New("a container was started in a stopped sandbox")
-		}
-	}
-	return nil
-}
-
-// TestEndToEndCollects500 collects 500 exited containers of ten pods to the newest of each. A pod that is gone loses
-// all, its logs too; another node's loses nothing.
-func TestEndToEndCollects500(t *testing.T) {
-	n := startNode(t)
-	want := map[string]string{"uid-foreign": "[0 1 2]"}
-	var made errgroup.Group
-	for i := range 10 {
-		uid := fmt.Sprintf("uid-%d", i)
-		want[uid] = "[49]"
-		made.Go(func() error { return n.makeExited(t.Context(), uid, "e2e", 50) })
-	}
-	delete(want, "uid-9")
-	made.Go(func() error { return n.makeExited(t.Context(), "uid-foreign", "other", 3) })
-	if err := made.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	if err := n.CollectGarbage(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	containers, err := n.cri.ListContainers(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	attempts := map[string][]uint32{}
-	for _, c := range containers {
-		uid := c.GetLabels()[container.PodUIDLabel]
-		attempts[uid] = append(attempts[uid], c.GetMetadata().GetAttempt())
-	}
-	left := map[string]string{}
-	for uid, list := range attempts {
-		slices.Sort(list)
-		left[uid] = fmt.Sprint(list)
-	}
-	if diff := cmp.Diff(want, left); diff != "" {
-		t.Errorf("attempts left (-want +got):\n%s", diff)
-	}
-	if sandboxes, err := n.cri.ListPodSandbox(t.Context(), nil); err != nil || len(sandboxes) != 10 {
-		t.Errorf("%d sandboxes, %v", len(sandboxes), err)
-	}
-	if logs, err := filepath.Glob(filepath.Join(n.logs, "pods", "*_uid-[0-9]", "*")); err != nil || len(logs) != 9 {
-		t.Errorf("%d logs are left, %v", len(logs), err)
-	}
-	if dirs, err := filepath.Glob(filepath.Join(n.logs, "pods", "*_uid-9")); err != nil || len(dirs) != 0 {
-		t.Errorf("the pod that is gone has %v, %v", dirs, err)
 	}
 }

@@ -201,7 +201,8 @@ func TestWhy(t *testing.T) {
 	waiting := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "refused"}}
 	ended := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 2}}
 	of := func(now, last v1.ContainerState) v1.PodStatus {
-		return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{Image: "x:1", State: now, LastTerminationState: last}}}
+		c := v1.ContainerStatus{Image: "x:1", State: now, LastTerminationState: last}
+		return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{c}}
 	}
 	for want, status := range map[string]v1.PodStatus{
 		"":                             {},
