@@ -32,9 +32,10 @@ func build(s *Scenario, start time.Time) (*store, error) {
 		images: images{name: map[string]*image{}, same: map[string]string{}},
 	}
 	st.images.add(pauseImage)
-	for _, names := range s.Images {
-		st.images.alike(strings.Fields(names))
-		for name := range strings.FieldsSeq(names) {
+	for _, tags := range s.Images {
+		names := strings.Fields(tags)
+		for _, name := range names {
+			st.images.same[fullName(name)] = fullName(names[0])
 			st.images.add(name)
 		}
 	}

@@ -47,13 +47,6 @@ type images struct {
 	same map[string]string // the first tag of the scenario for an image, by its other tags
 }
 
-// alike notes that several names stand for one image.
-func (s *images) alike(names []string) {
-	for _, name := range names {
-		s.same[fullName(name)] = fullName(names[0])
-	}
-}
-
 // add stores the image of that name, if it is not there yet. Any name will do: its contents are made up from it, or
 // from the name that it is alike to.
 func (s *images) add(name string) *image {

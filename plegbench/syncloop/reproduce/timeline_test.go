@@ -47,23 +47,6 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-func TestFaster(t *testing.T) {
-	minute, second := fake.Duration(time.Minute), fake.Duration(time.Second)
-	given := Scenario{
-		Faults:  []fake.Fault{{RPC: "*", Delay: minute, From: minute / 2}},
-		Latency: []fake.Latency{{RPC: "List*", Base: 2 * minute, PerItem: minute / 10}},
-	}
-	var got Scenario
-	got.Faults, got.Latency = faster(given.Faults, given.Latency, 60)
-	want := Scenario{
-		Faults:  []fake.Fault{{RPC: "*", Delay: second, From: second / 2}},
-		Latency: []fake.Latency{{RPC: "List*", Base: 2 * second, PerItem: second / 10}},
-	}
-	if diff := cmp.Diff(want, got); diff != "" || given.Faults[0].Delay != minute || given.Latency[0].Base != 2*minute {
-		t.Errorf("%s; given was %+v", diff, given)
-	}
-}
-
 func TestJudge(t *testing.T) {
 	const down = "container runtime is down"
 	for _, c := range []struct {

@@ -108,8 +108,9 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 		}
 	}
 	waiting := slices.Clone(pod.Spec.Volumes)
-	// An API server issues no token for a pod that its cache does not have yet.
-	atOnce := len(m.Mounts(pod.UID)) > 0 || !slices.ContainsFunc(waiting, wantsToken)
+	// An API server issues no token for a pod that its cache does not have yet. Tokens are in projected volumes.
+	projected := slices.ContainsFunc(waiting, func(v v1.Volume) bool { return v.Projected != nil })
+	atOnce := len(m.Mounts(pod.UID)) > 0 || !projected
 	mount := func(ctx context.Context) (bool, error) {
 		waiting = slices.DeleteFunc(waiting, func(v v1.Volume) bool { return m.setUp(ctx, pod, &v) })
 		return len(waiting) == 0, nil
@@ -123,12 +124,6 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 		names = append(names, v.Name)
 	}
 	return fmt.Errorf("unmounted volumes=%v, unattached volumes=[], failed to process volumes=[]: %w", names, err)
-}
-
-func wantsToken(v v1.Volume) bool {
-	return v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(from v1.VolumeProjection) bool {
-		return from.ServiceAccountToken != nil
-	})
 }
 
 // setUp makes or updates a volume, if that is due, and reports whether it is there. It stays there if it cannot be
