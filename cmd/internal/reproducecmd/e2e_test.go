@@ -49,10 +49,10 @@ func TestEndToEndReproduce(t *testing.T) {
 		})
 	}
 	t.Run("image that ends by itself", func(t *testing.T) {
-		got := apptest.Kdiag(t.Context(), "reproduce", "healthy", "--runtime-endpoint", c.Endpoint(), "--speed", "60",
-			"--image", nodebox.ImageBusybox, "--pods", "2", "-o", "json")
+		got := apptest.Kdiag(t.Context(), "reproduce", "healthy", "--runtime-endpoint", c.Endpoint(), "--speed",
+			"60", "--image", nodebox.ImageBusybox, "--pods", "2", "-o", "json")
 		r := apptest.Decode[render.ReproductionReport](t, got)
-		text := strings.Join(append(r.Missed, r.Problems...), " ") // it may end before a pod is to be killed, or then
+		text := strings.Join(append(r.Missed, r.Problems...), " ")
 		if got.Code == 0 || !r.CleanedUp || !strings.Contains(text, "busybox:1 ended with exit code 0") {
 			t.Errorf("exit code %d, cleaned up %t: %s", got.Code, r.CleanedUp, text)
 		}
