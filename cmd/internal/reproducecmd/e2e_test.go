@@ -53,7 +53,7 @@ func TestEndToEndReproduce(t *testing.T) {
 			"60", "--image", nodebox.ImageBusybox, "--pods", "2", "-o", "json")
 		r := apptest.Decode[render.ReproductionReport](t, got)
 		text := strings.Join(append(r.Missed, r.Problems...), " ")
-		if got.Code == 0 || !r.CleanedUp || !strings.Contains(text, "busybox:1 ended with exit code 0") {
+		if got.Code == 0 || !r.CleanedUp || !strings.Contains(text, "ended with exit code 0") {
 			t.Errorf("exit code %d, cleaned up %t: %s", got.Code, r.CleanedUp, text)
 		}
 	})
