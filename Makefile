@@ -6,9 +6,9 @@ DEADCODE    = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
 # What only tests reach, and the check for dead code leaves out: nodebox makes real nodes for end-to-end tests and
-# docs/bench, apiserver/fake is the API server of the syncLoop's tests, apptest runs kdiag's commands. Everything else
-# must be reachable from a program.
-TEST_ONLY   = plegbench/nodebox/|plegbench/syncloop/apiserver/fake/|cmd/internal/apptest/
+# docs/bench, apiserver/fake is the API server of the syncLoop's tests, faketest serves the embedded runtime in memory,
+# apptest runs kdiag's commands. Everything else must be reachable from a program.
+TEST_ONLY   = plegbench/nodebox/|plegbench/syncloop/apiserver/fake/|crictl/fake/faketest/|cmd/internal/apptest/
 
 .PHONY: all build test check vulncheck generate bench e2e fuzz
 

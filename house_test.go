@@ -68,7 +68,9 @@ func TestImports(t *testing.T) {
 		{"os/exec", []string{"checks/host", "cmd/internal/apptest", "journal", "plegbench/nodebox"}},
 		{"github.com/klauspost/compress", []string{"journal"}},
 		{"github.com/godbus/", []string{"checks/host"}},
-		{"github.com/coreos/go-systemd/", []string{"checks/host", "crictl/kubeletconfig", "journal"}},
+		{"github.com/coreos/go-systemd/", []string{
+			"checks/host", "crictl/kubeletconfig", "journal", "plegbench/syncloop",
+		}},
 		{"github.com/pierrec/lz4", []string{"journal/journalfile"}},
 		{"github.com/ulikunitz/xz", []string{"journal"}},
 		{"github.com/fsnotify/fsnotify", []string{"plegbench/syncloop/config"}},
@@ -93,6 +95,7 @@ func TestImports(t *testing.T) {
 		{"crictl/canary", []string{"crictl", "crictl/remote"}},
 		{"crictl/deadline", nil},
 		{"crictl/fake", nil},
+		{"crictl/fake/faketest", []string{"crictl/fake"}},
 		{"crictl/fault", []string{"crictl"}},
 		{"crictl/gc", []string{"crictl"}},
 		{"crictl/remote", []string{"crictl"}},

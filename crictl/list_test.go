@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"testing"
 	"testing/synctest"
 
@@ -12,40 +11,27 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
 )
 
 // serveNode serves ten pods, each with a running container, ten exited ones and eight dead sandboxes, and returns a
 // client. Its lists of containers and of sandboxes have about 85 and 50 KB.
 func serveNode(t *testing.T, streaming bool, limit int, faults ...fake.Fault) *Client {
 	t.Helper()
-	srv, err := fake.New(fake.Scenario{
+	c, err := Dial("/run/fake.sock", Options{Dialer: faketest.Serve(t, fake.Scenario{
 		Name: "node", Streaming: streaming, Limits: fake.MessageLimits{Send: limit}, Faults: faults,
 		Pods: []fake.PodGroup{
 			{Name: "web", Count: 10, DeadBefore: 8, Containers: []fake.ContainerGroup{{Name: "app", Exited: 10}}},
 		},
-	})
+	})})
 	if err != nil {
 		t.Fatal(err)
 	}
-	lis := bufconn.Listen(1 << 20)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(lis) }()
-	c, err := Dial("/run/fake.sock", Options{
-		Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.Close()
-		srv.Stop()
-		<-served
-	})
+	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 

@@ -3,17 +3,15 @@ package plegbench
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/test/bufconn"
-
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
 )
 
 const ms = time.Millisecond
@@ -44,27 +42,13 @@ func measure(t *testing.T, s fake.Scenario, deadline time.Duration, opts Options
 // serve returns a client of an embedded runtime. A timeout of 0 is the default.
 func serve(t *testing.T, scenario fake.Scenario, timeout time.Duration) *crictl.Client {
 	t.Helper()
-	server, err := fake.New(scenario)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lis := bufconn.Listen(1 << 20)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(lis) }()
 	client, err := crictl.Dial("unix:///run/test.sock", crictl.Options{
-		RPCTimeout: timeout,
-		Dialer:     func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
+		RPCTimeout: timeout, Dialer: faketest.Serve(t, scenario),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		client.Close()
-		server.Stop()
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { _ = client.Close() })
 	return client
 }
 

@@ -1,15 +1,13 @@
 package canary
 
 import (
-	"context"
-	"net"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/test/bufconn"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
 	"github.com/kdiag/kdiag/crictl/remote"
 )
 
@@ -19,33 +17,18 @@ const rpcTimeout = 2 * time.Second
 // serve serves an embedded runtime with a busybox and one pod, in which these faults are in force, until the test ends.
 func serve(t *testing.T, images []string, faults ...fake.Fault) *remote.Service {
 	t.Helper()
-	srv, err := fake.New(fake.Scenario{
+	dialer := faketest.Serve(t, fake.Scenario{
 		Name: "canary", Images: images, Faults: faults,
 		Pods: []fake.PodGroup{{
 			Namespace: "web", Name: "shop",
 			Containers: []fake.ContainerGroup{{Name: "app", Image: "app:1"}},
 		}},
 	})
+	cri, err := remote.Dial("/run/cri.sock", remote.Options{Timeout: rpcTimeout, Dialer: dialer})
 	if err != nil {
 		t.Fatal(err)
 	}
-	lis := bufconn.Listen(1 << 20)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(lis) }()
-	cri, err := remote.Dial("/run/cri.sock", remote.Options{
-		Timeout: rpcTimeout,
-		Dialer:  func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cri.Close()
-		srv.Stop()
-		if err := <-served; err != nil {
-			t.Errorf("serving: %v", err)
-		}
-	})
+	t.Cleanup(func() { _ = cri.Close() })
 	return cri
 }
 

@@ -27,10 +27,17 @@ const (
 
 // build makes the state that the scenario describes, as of start.
 func build(s *Scenario, start time.Time) (*store, error) {
-	st := &store{scenario: s.Name, watchers: map[chan *runtimeapi.ContainerEventResponse]struct{}{}}
+	st := &store{
+		scenario: s.Name, watchers: map[chan *runtimeapi.ContainerEventResponse]struct{}{}, exits: s.Exits,
+		images: images{name: map[string]*image{}, same: map[string]string{}},
+	}
 	st.images.add(pauseImage)
-	for _, name := range s.Images {
-		st.images.add(name)
+	for _, tags := range s.Images {
+		names := strings.Fields(tags)
+		for _, name := range names {
+			st.images.same[fullName(name)] = fullName(names[0])
+			st.images.add(name)
+		}
 	}
 	pods := map[string]bool{} // NAMESPACE/NAME
 	for i := range s.Pods {
@@ -101,7 +108,7 @@ func pad(annots map[string]string, size int) {
 func (st *store) buildContainers(g *PodGroup, c *ContainerGroup, sb *sandbox, start time.Time) {
 	image := cmp.Or(c.Image, defaultImage)
 	stored := st.images.add(image)
-	spec := &runtimeapi.ImageSpec{Image: cmp.Or(stored.tag, stored.digest), UserSpecifiedImage: image}
+	spec := &runtimeapi.ImageSpec{Image: stored.name(), UserSpecifiedImage: image}
 	labels := map[string]string{
 		labelContainerName: c.Name,
 		labelPodName:       sb.meta.GetName(),
@@ -126,7 +133,7 @@ func (st *store) buildContainers(g *PodGroup, c *ContainerGroup, sb *sandbox, st
 		made := &container{
 			id:      objectID(st.scenario, "container", sb.meta.GetNamespace(), sb.meta.GetName(), c.Name, count),
 			sandbox: sb, name: c.Name, attempt: uint32(attempt), image: spec, imageID: stored.id,
-			imageRef: stored.digest,
+			imageRef: stored.digests[0],
 			labels:   labels, annots: maps.Clone(annots), logPath: sb.logDir + "/" + c.Name + "/" + count + ".log",
 			state: runtimeapi.ContainerState_CONTAINER_EXITED, created: created.UnixNano(),
 		}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -40,10 +41,10 @@ func (r *runtimeService) CreateContainer(
 	c := &container{
 		id: st.nextID("container"), sandbox: sb, name: meta.GetName(), attempt: meta.GetAttempt(),
 		image: &runtimeapi.ImageSpec{
-			Image:              cmp.Or(stored.tag, stored.digest),
+			Image:              stored.name(),
 			UserSpecifiedImage: cmp.Or(spec.GetUserSpecifiedImage(), spec.GetImage()),
 		},
-		imageID: stored.id, imageRef: stored.digest,
+		imageID: stored.id, imageRef: stored.digests[0],
 		labels: config.GetLabels(), annots: config.GetAnnotations(), mounts: config.GetMounts(),
 		resources: config.GetLinux().GetResources(),
 		state:     runtimeapi.ContainerState_CONTAINER_CREATED,
@@ -86,6 +87,14 @@ func (r *runtimeService) StartContainer(
 	c.state = runtimeapi.ContainerState_CONTAINER_RUNNING
 	c.started = time.Now().UnixNano()
 	st.publish(c.sandbox, c.id, runtimeapi.ContainerEventType_CONTAINER_STARTED_EVENT)
+	i := slices.IndexFunc(st.exits, func(e Exit) bool { return c.target().is(e.Object) })
+	if i >= 0 {
+		time.AfterFunc(time.Duration(st.exits[i].After), func() {
+			st.mu.Lock()
+			defer st.mu.Unlock()
+			st.stopContainer(c, int32(st.exits[i].Code))
+		})
+	}
 	return &runtimeapi.StartContainerResponse{}, nil
 }
 

@@ -3,6 +3,7 @@ package fake
 import (
 	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,35 +18,37 @@ const pauseImage = "registry.k8s.io/pause:3.10"
 // imageUser is the user of all images: distroless's "nonroot", so that pods with runAsNonRoot start.
 const imageUser = 65532
 
-// An image is never changed once it is stored.
+// An image is what is stored under one or more names.
 type image struct {
-	id     string // sha256:...
-	tag    string // repository:tag; empty if pulled by digest
-	digest string // repository@sha256:...
-	size   uint64 // bytes
+	id      string   // sha256:...
+	tags    []string // repository:tag; none if pulled by digest
+	digests []string // repository@sha256:..., at least one
+	size    uint64   // bytes
 }
 
+// name is what containers were made from.
+func (i *image) name() string { return slices.Concat(i.tags, i.digests)[0] }
+
 func (i *image) proto() *runtimeapi.Image {
-	p := &runtimeapi.Image{
+	return &runtimeapi.Image{
 		Id:          i.id,
-		RepoDigests: []string{i.digest},
+		RepoTags:    slices.Clone(i.tags),
+		RepoDigests: slices.Clone(i.digests),
 		Size:        i.size,
 		Uid:         &runtimeapi.Int64Value{Value: imageUser},
-		Pinned:      i.tag == pauseImage,
+		Pinned:      slices.Contains(i.tags, pauseImage),
 	}
-	if i.tag != "" {
-		p.RepoTags = []string{i.tag}
-	}
-	return p
 }
 
 // images is the image store. The store's lock guards it.
 type images struct {
 	byID table[*image]
 	name map[string]*image // by tag and by digest
+	same map[string]string // the first tag of the scenario for an image, by its other tags
 }
 
-// add stores the image of that name, if it is not there yet. Any name will do: its contents are made up from it.
+// add stores the image of that name, if it is not there yet. Any name will do: its contents are made up from it, or
+// from the name that it is alike to.
 func (s *images) add(name string) *image {
 	full := fullName(name)
 	if known, ok := s.name[full]; ok {
@@ -54,19 +57,23 @@ func (s *images) add(name string) *image {
 	if known, ok := s.byID.byID[name]; ok {
 		return known
 	}
-	made := &image{id: "sha256:" + objectID("image", full), size: 20<<20 + number(400<<20, "size", full)}
-	if strings.Contains(full, "@") {
-		made.digest = full
-	} else {
-		made.tag = full
-		made.digest = full[:strings.LastIndex(full, ":")] + "@sha256:" + objectID("digest", full)
+	origin, digest := cmp.Or(s.same[full], full), full
+	tagged := !strings.Contains(full, "@")
+	if tagged {
+		digest = full[:strings.LastIndex(full, ":")] + "@sha256:" + objectID("digest", origin)
 	}
-	if s.name == nil {
-		s.name = map[string]*image{}
+	id := "sha256:" + objectID("image", origin)
+	made := cmp.Or(s.name[digest], s.byID.byID[id])
+	if made == nil {
+		made = &image{id: id, size: 20<<20 + number(400<<20, "size", origin)}
+		s.byID.add(id, made)
 	}
-	s.byID.add(made.id, made)
-	s.name[full] = made
-	s.name[made.digest] = made
+	if s.name[digest] == nil {
+		s.name[digest], made.digests = made, append(made.digests, digest)
+	}
+	if tagged {
+		s.name[full], made.tags = made, append(made.tags, full)
+	}
 	return made
 }
 
@@ -142,7 +149,7 @@ func (s *imageService) PullImage(
 	return &runtimeapi.PullImageResponse{ImageRef: s.store.images.add(name).id}, nil
 }
 
-// RemoveImage forgets an image; one that is not there is no error in CRI.
+// RemoveImage forgets an image with all its names, as containerd does; one that is not there is no error in CRI.
 func (s *imageService) RemoveImage(
 	_ context.Context, req *runtimeapi.RemoveImageRequest,
 ) (*runtimeapi.RemoveImageResponse, error) {
@@ -150,8 +157,9 @@ func (s *imageService) RemoveImage(
 	defer s.store.mu.Unlock()
 	if found := s.store.images.find(req.GetImage().GetImage()); found != nil {
 		s.store.images.byID.remove(found.id)
-		delete(s.store.images.name, found.tag)
-		delete(s.store.images.name, found.digest)
+		for _, name := range slices.Concat(found.tags, found.digests) {
+			delete(s.store.images.name, name)
+		}
 	}
 	return &runtimeapi.RemoveImageResponse{}, nil
 }

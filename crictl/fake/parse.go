@@ -35,6 +35,7 @@ func extend(base, s Scenario) Scenario {
 	s.Streaming = s.Streaming || base.Streaming
 	s.Latency = slices.Concat(s.Latency, base.Latency)
 	s.Faults = slices.Concat(s.Faults, base.Faults)
+	s.Exits = slices.Concat(s.Exits, base.Exits)
 	s.Pods = slices.Concat(base.Pods, s.Pods)
 	s.Images = slices.Concat(base.Images, s.Images)
 	if s.Runtime == (RuntimeInfo{}) {

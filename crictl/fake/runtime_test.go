@@ -2,6 +2,7 @@ package fake
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -91,6 +92,24 @@ func TestImages(t *testing.T) {
 	}
 	if find("nginx") != nil || list("") != 6 {
 		t.Error("nginx is still there")
+	}
+	// Tags of one image, pulled one after the other, are removed by any of them.
+	s := small()
+	s.Images = []string{"quay.io/x/tags:1 quay.io/x/tags:2"}
+	c = serve(t, s)
+	both := find("quay.io/x/tags:2")
+	if diff := cmp.Diff([]string{"quay.io/x/tags:1", "quay.io/x/tags:2"}, both.GetRepoTags()); diff != "" {
+		t.Error(diff)
+	}
+	must(c.images.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: spec("quay.io/x/tags:1")}))(t)
+	if left := append(both.GetRepoTags(), both.GetRepoDigests()...); slices.ContainsFunc(left,
+		func(name string) bool { return find(name) != nil }) {
+		t.Errorf("one of %v is still there", left)
+	}
+	must(pull("quay.io/x/tags:2"))(t)
+	must(pull(both.GetRepoDigests()[0]))(t)
+	if again := find(both.GetId()); len(again.GetRepoTags()) != 1 || len(again.GetRepoDigests()) != 1 {
+		t.Errorf("one tag was pulled: %v", again)
 	}
 	fs := must(c.images.ImageFsInfo(t.Context(), &runtimeapi.ImageFsInfoRequest{}))(t).GetImageFilesystems()
 	if len(fs) != 1 || fs[0].GetFsId().GetMountpoint() != "/" || fs[0].GetUsedBytes().GetValue() == 0 {

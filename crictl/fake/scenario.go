@@ -25,8 +25,17 @@ type Scenario struct {
 	Socket     SocketMode    `json:"socket,omitempty"`    // behaviour of the socket before any RPC; default listen
 	Latency    []Latency     `json:"latency,omitempty"`   // first match wins; no match answers at once
 	Faults     []Fault       `json:"faults,omitempty"`    // first match in force wins
+	Exits      []Exit        `json:"exits,omitempty"`     // first match wins; no match runs until it is stopped
 	Pods       []PodGroup    `json:"pods,omitempty"`
-	Images     []string      `json:"images,omitempty"` // default: those that the pods name
+	// Those that the pods name are there as well. Tags of one image stand in one entry, with spaces between them.
+	Images []string `json:"images,omitempty"`
+}
+
+// An Exit ends matching containers by themselves, such as init containers. Only those that a client starts end.
+type Exit struct {
+	Object Object   `json:"object,omitempty"` // of the container; empty matches all
+	After  Duration `json:"after,omitempty"`  // from its start
+	Code   int      `json:"code,omitempty"`
 }
 
 // RuntimeInfo is what Version, RuntimeConfig and ImageFsInfo answer.

@@ -78,6 +78,7 @@ func exitReason(code int32) string {
 // A store is the runtime's state.
 type store struct {
 	scenario string
+	exits    []Exit
 
 	mu         sync.RWMutex
 	sandboxes  table[*sandbox]

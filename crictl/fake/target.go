@@ -67,7 +67,11 @@ func (st *store) target(req any) Target {
 		if err != nil {
 			return Target{}
 		}
-		meta := c.sandbox.meta
-		return Target{ID: c.id, Namespace: meta.GetNamespace(), Pod: meta.GetName(), Container: c.name}
+		return c.target()
 	})
+}
+
+func (c *container) target() Target {
+	meta := c.sandbox.meta
+	return Target{ID: c.id, Namespace: meta.GetNamespace(), Pod: meta.GetName(), Container: c.name}
 }

@@ -4,6 +4,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -100,6 +102,33 @@ func TestLifeOfAPod(t *testing.T) {
 		&runtimeapi.ContainerStatusRequest{ContainerId: id}); codeOf(err) != codes.NotFound {
 		t.Errorf("status of a removed container: %v", err)
 	}
+}
+
+// TestExits has one container that ends by itself, and one that was removed before.
+func TestExits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := serve(t, Scenario{Name: "ends", Exits: []Exit{
+			{Object: Object{Pod: "other"}}, {Object: Object{Container: "m*n"}, After: Duration(time.Minute), Code: 3},
+		}})
+		for _, removed := range []bool{false, true} {
+			_, id := c.start(t)
+			must(c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}))(t)
+			time.Sleep(59 * time.Second)
+			if got := c.status(t, id).GetState(); got != runtimeapi.ContainerState_CONTAINER_RUNNING {
+				t.Errorf("after 59 s: %s", got)
+			}
+			if removed {
+				must(c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id}))(t)
+			}
+			time.Sleep(2 * time.Second)
+			if removed {
+				continue
+			}
+			if got := c.status(t, id); got.GetExitCode() != 3 || got.GetReason() != "Error" {
+				t.Errorf("after 61 s: %v", got)
+			}
+		}
+	})
 }
 
 func TestNetworkNotReadyFailsPods(t *testing.T) {

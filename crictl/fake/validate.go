@@ -43,6 +43,11 @@ func (s *Scenario) validate() error {
 	case s.Socket != SocketListen && s.Socket != SocketMissing && s.Socket != SocketRefuse && s.Socket != SocketSilent:
 		return fmt.Errorf("socket: unknown mode %q; one of missing, refuse, silent, or nothing", s.Socket)
 	}
+	for i, e := range s.Exits {
+		if err := e.Object.validate(); err != nil || e.After < 0 {
+			return cmp.Or(err, fmt.Errorf("exits[%d]: a negative duration", i))
+		}
+	}
 	return cmp.Or(validateLatency(s.Latency), validateFaults(s.Faults), s.validatePods())
 }
 
@@ -67,15 +72,22 @@ func validateFaults(faults []Fault) error {
 	return nil
 }
 
+func (o Object) validate() error {
+	for _, pattern := range []string{o.ID, o.Namespace, o.Pod, o.Container} {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf("object: %q is not a pattern", pattern)
+		}
+	}
+	return nil
+}
+
 // Validate returns the first mistake in a fault, in one line.
 func (f *Fault) Validate() error {
 	if err := checkRPC(f.RPC); err != nil {
 		return fmt.Errorf("rpc: %w", err)
 	}
-	for _, pattern := range []string{f.Object.ID, f.Object.Namespace, f.Object.Pod, f.Object.Container} {
-		if _, err := path.Match(pattern, ""); err != nil {
-			return fmt.Errorf("object: %q is not a pattern", pattern)
-		}
+	if err := f.Object.validate(); err != nil {
+		return err
 	}
 	actions := 0
 	for _, given := range []bool{f.Hang, f.Error != "", f.Drop, f.Oversize != 0} {

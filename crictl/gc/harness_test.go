@@ -3,40 +3,25 @@ package gc
 import (
 	"context"
 	"fmt"
-	"net"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/test/bufconn"
-
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
 )
 
 // serve serves a scenario in memory and returns a client of it.
 func serve(t *testing.T, s fake.Scenario) *crictl.Client {
 	t.Helper()
-	srv, err := fake.New(s)
+	c, err := crictl.Dial("/run/fake.sock", crictl.Options{Dialer: faketest.Serve(t, s)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	lis := bufconn.Listen(1 << 20)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(lis) }()
-	c, err := crictl.Dial("/run/fake.sock", crictl.Options{
-		Dialer: func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.Close()
-		srv.Stop()
-		<-served
-	})
+	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 

@@ -26,8 +26,9 @@ const (
 	// messageLimit is the largest answer that a kubelet takes, in bytes.
 	messageLimit = 16 << 20
 
-	backoffBase    = 100 * time.Millisecond
-	backoffMax     = 3 * time.Second
+	// The pause between attempts to connect grows to reconnectMax, from a thirtieth of it.
+	reconnectMax   = 3 * time.Second
+	reconnectSteps = 30
 	connectAtLeast = 5 * time.Second
 	// quietFor is how long an error of a status call is not logged again for the same object and text.
 	quietFor = time.Minute
@@ -37,8 +38,9 @@ const (
 
 // Options tune a Service. The zero value behaves as a kubelet with its defaults.
 type Options struct {
-	Timeout time.Duration // runtimeRequestTimeout; 0 means DefaultTimeout
-	Log     logr.Logger
+	Timeout   time.Duration // runtimeRequestTimeout; 0 means DefaultTimeout
+	Reconnect time.Duration // longest pause between attempts to connect; 0 means a kubelet's 3 s
+	Log       logr.Logger
 	// Observe is called when a call has ended, with the kubelet's name for the operation, such as list_podsandbox.
 	Observe func(operation string, took time.Duration, err error)
 	// Dialer replaces the connection to the unix socket, for a runtime in this process. It is given the socket's path.
@@ -74,8 +76,11 @@ func Dial(endpoint string, opts Options) (*Service, error) {
 	if s.observe == nil {
 		s.observe = func(string, time.Duration, error) {}
 	}
+	longest := cmp.Or(opts.Reconnect, reconnectMax)
 	retry := grpc.ConnectParams{
-		Backoff:           backoff.Config{BaseDelay: backoffBase, Multiplier: 1.6, Jitter: 0.2, MaxDelay: backoffMax},
+		Backoff: backoff.Config{
+			BaseDelay: longest / reconnectSteps, Multiplier: 1.6, Jitter: 0.2, MaxDelay: longest,
+		},
 		MinConnectTimeout: connectAtLeast,
 	}
 	var err error

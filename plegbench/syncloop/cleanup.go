@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	systemd "github.com/coreos/go-systemd/v22/dbus"
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -69,7 +71,7 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 		done.Containers++
 	}
 	if errors.Join(problems...) == nil {
-		done.Folders, err = removeFolders(cfg)
+		done.Folders, err = removeFolders(ctx, cfg)
 		problems = append(problems, err)
 	}
 	return done, errors.Join(append(problems, service.Close())...)
@@ -114,12 +116,13 @@ func removeSandboxes(
 
 // removeFolders removes the pods' cgroups, what the parts create below the two folders, and the folders themselves if
 // they are empty then. It returns those that it removed.
-func removeFolders(cfg CleanupConfig) (removed []string, err error) {
+func removeFolders(ctx context.Context, cfg CleanupConfig) (removed []string, err error) {
 	volumes := volumemanager.New(volumemanager.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Log: logr.Discard(),
 		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 	})
-	err = errors.Join(forgetCgroups(cgroupMount, cfg.RootDir), volumes.CleanupOrphans(nil))
+	stop := func(slice string) error { return stopSlice(ctx, slice) }
+	err = errors.Join(forgetCgroups(cgroupMount, cfg.RootDir, stop), volumes.CleanupOrphans(nil))
 	if len(volumes.PodDirs()) == 0 {
 		err = errors.Join(err, removeLogs(cfg.LogDir, cfg.NodeName))
 	}
@@ -162,18 +165,56 @@ func (s *SyncLoop) cgroupParent(p *v1.Pod) string {
 }
 
 // removeCgroups removes what runtimes leave of the cgroups of a pod that has ended.
-func (s *SyncLoop) removeCgroups(p *v1.Pod) {
-	removeTrees(cgroupMount, cgroupPath(s.cgroupParent(p)))
+func (s *SyncLoop) removeCgroups(ctx context.Context, p *v1.Pod) {
+	parent := s.cgroupParent(p)
+	if s.cfg.Kubelet.CgroupDriver == "systemd" {
+		if err := stopSlice(ctx, parent); err != nil {
+			s.log.Error(err, "Failed to stop the pod's slice", "pod", klog.KObj(p), "podUID", p.UID)
+		}
+	}
+	removeTrees(cgroupMount, cgroupPath(parent))
 	s.log.V(4).Info("Pod termination removed cgroups", "podUID", p.UID)
+}
+
+// sliceEndsWithin bounds what systemd may take to stop a slice whose processes have ended.
+const sliceEndsWithin = 5 * time.Second
+
+// stopSlice has systemd stop a slice and what is in it. A slice that is only removed from the file system stays loaded,
+// and its cgroups come back with the next unit beside it. Where systemd is not the service manager, or this is not
+// root, there is nothing to stop.
+func stopSlice(ctx context.Context, slice string) error {
+	if _, err := os.Stat("/run/systemd/system"); err != nil || os.Geteuid() != 0 { // sd_booted(3)
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, sliceEndsWithin)
+	defer cancel()
+	stopped := make(chan string, 1)
+	conn, err := systemd.NewWithContext(ctx)
+	if err == nil {
+		defer conn.Close()
+		_, err = conn.StopUnitContext(ctx, slice, "replace", stopped)
+	}
+	if err != nil && strings.HasSuffix(err.Error(), "not loaded.") {
+		return nil
+	}
+	if err == nil {
+		select {
+		case <-stopped:
+			return nil
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	return fmt.Errorf("stopping %s: %w", slice, err)
 }
 
 // cgroupRootFile is the file in the root directory with the cgroup root that was used last. Cleanup needs it, since it
 // does not read the kubelet's configuration.
 const cgroupRootFile = "io.kdiag.syncloop.cgroups"
 
-// forgetCgroups removes the cgroups below the root on record, and the file. At the top of the hierarchy kubepods may be
-// that of a kubelet, and stays.
-func forgetCgroups(mount, rootDir string) error {
+// forgetCgroups removes the cgroups below the root on record, with their slices, and the file. At the top of the
+// hierarchy kubepods may be that of a kubelet, and stays.
+func forgetCgroups(mount, rootDir string, stop func(slice string) error) error {
 	file := filepath.Join(rootDir, cgroupRootFile)
 	root, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -183,15 +224,23 @@ func forgetCgroups(mount, rootDir string) error {
 		return err
 	}
 	if filepath.Join("/", string(root)) != "/" {
-		for _, systemd := range []bool{false, true} {
-			pods := cgroupPath(cgroupParent(string(root), systemd, "", ""))
+		slice := cgroupParent(string(root), true, "", "")
+		err = stop(slice)
+		for _, pods := range []string{cgroupParent(string(root), false, "", ""), cgroupPath(slice)} {
 			removeTrees(mount, pods)
 			for _, h := range hierarchies(mount) {
 				_ = os.Remove(filepath.Join(h, filepath.Dir(pods))) // unless something else is in it
 			}
 		}
+		above := filepath.Dir(cgroupPath(slice))
+		if !slices.ContainsFunc(hierarchies(mount), func(h string) bool {
+			_, err := os.Stat(filepath.Join(h, above))
+			return err == nil
+		}) {
+			err = errors.Join(err, stop(filepath.Base(above)))
+		}
 	}
-	return os.Remove(file)
+	return errors.Join(err, os.Remove(file))
 }
 
 // removeTrees removes the empty folders at path and below it, the deepest first, in all hierarchies. The kernel refuses

@@ -185,23 +185,39 @@ func TestImagesInUse(t *testing.T) {
 
 // A file stands for processes: like them it keeps its folder from being removed.
 func TestForgetCgroups(t *testing.T) {
-	for root, tt := range map[string]struct{ cgroups, left []string }{
+	for root, tt := range map[string]struct{ cgroups, left, stopped []string }{
 		"/lab": { // version 1
 			[]string{"memory/system", "memory/lab/kubepods/besteffort/podu1/c1", "cpu/lab/kubepods/podu2"},
 			[]string{"cpu", "memory/system"},
+			[]string{"lab-kubepods.slice", "lab.slice"},
 		},
-		"/k-diag": {[]string{"k_diag.slice/k_diag-kubepods.slice/k_diag-kubepods-podu_1.slice"}, nil},
-		"/":       {[]string{"kubepods/besteffort/podother"}, []string{"kubepods/besteffort/podother"}}, // a kubelet's
-		"lab":     {[]string{"lab/kubepods/podu1/proc=", "lab/kubepods/podu2"}, []string{"lab/kubepods/podu1/proc"}},
+		"/k-diag": {
+			[]string{"k_diag.slice/k_diag-kubepods.slice/k_diag-kubepods-podu_1.slice"},
+			nil,
+			[]string{"k_diag-kubepods.slice", "k_diag.slice"},
+		},
+		"/b": { // with something else in the slice
+			[]string{"b.slice/b-kubepods.slice", "b.slice/other.scope"},
+			[]string{"b.slice/other.scope"},
+			[]string{"b-kubepods.slice"},
+		},
+		"/": {[]string{"kubepods/besteffort/podother"}, []string{"kubepods/besteffort/podother"}, nil}, // a kubelet's
+		"lab": {
+			[]string{"lab/kubepods/podu1/proc=", "lab/kubepods/podu2"},
+			[]string{"lab/kubepods/podu1/proc"},
+			[]string{"lab-kubepods.slice", "lab.slice"},
+		},
 	} {
 		t.Run(root, func(t *testing.T) {
 			mount, rootDir := tree(t, tt.cgroups...), tree(t, cgroupRootFile+"="+root)
-			if err := forgetCgroups(mount, rootDir); err != nil {
+			var stopped []string
+			stop := func(slice string) error { stopped = append(stopped, slice); return nil }
+			if err := forgetCgroups(mount, rootDir, stop); err != nil {
 				t.Fatal(err)
 			}
-			got := append(leaves(t, mount), leaves(t, rootDir)...)
-			if diff := cmp.Diff(tt.left, got); diff != "" {
-				t.Errorf("left (-want +got):\n%s", diff)
+			want, got := [][]string{tt.left, tt.stopped}, append(leaves(t, mount), leaves(t, rootDir)...)
+			if diff := cmp.Diff(want, [][]string{got, stopped}); diff != "" {
+				t.Errorf("left and stopped (-want +got):\n%s", diff)
 			}
 		})
 	}

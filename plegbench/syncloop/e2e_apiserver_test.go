@@ -146,6 +146,15 @@ func testAPIServer(t *testing.T, api server) {
 	n.apply(newPod("static", shell("c", forever)))
 	n.start()
 	n.await("the node's status", func() error { return n.nodeReported(api) })
+	n.await("an event of the node, which has no UID", func() error {
+		events, err := api.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+		for i := range events.Items {
+			if o := events.Items[i].InvolvedObject; o.Kind == "Node" && o.Name == e2eNode && o.UID == "" {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d others, %w", len(events.Items), err)
+	})
 	n.await("the lease to be renewed", leaseRenewed(t, api))
 
 	bound := bind(t, api)

@@ -19,21 +19,26 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
 // What containers do and what is done to them then: all on one node, because most of the time is spent waiting.
 func TestEndToEndContainers(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
+	n.cfg.Kubelet.ClusterDNS, n.cfg.Kubelet.ClusterDomain = []string{"192.0.2.53"}, "example.org"
 	web := newWeb(t)
 	pods := slices.Concat(crashing(), probed(web.port), ordered(), withoutImages(),
-		[]*v1.Pod{n.withVolumes(), grpcProbed(t)})
+		[]*v1.Pod{n.withVolumes(), grpcProbed(t), living()})
 	for _, p := range pods {
 		n.apply(p)
 	}
 	n.start()
 	n.sub("deadline", n.checkDeadline)
 	n.sub("crash loop", n.checkCrashLoop)
+	n.sub("life", n.checkLife)
 	n.sub("volumes", n.checkVolumes)
 	n.sub("images", n.checkImages)
 	n.sub("init containers", n.checkInit)
@@ -41,6 +46,67 @@ func TestEndToEndContainers(t *testing.T) {
 	n.sub("liveness", n.checkLiveness)
 	n.sub("readiness", func() { n.checkReadiness(web) })
 	n.sub("gRPC", n.checkGRPC)
+}
+
+// living is a pod with an init container, and a main container that has its address and a postStart hook.
+func living() *v1.Pod {
+	main := shell("c", "trap 'echo bye > /dev/termination-log; exit 3' TERM; echo $GREETING; echo $(GREETING); "+
+		"while :; do sleep 0.1; done")
+	podIP := &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"}}
+	main.Env = []v1.EnvVar{{Name: "IP", ValueFrom: podIP}, {Name: "GREETING", Value: "hello from $(IP)"}}
+	hook := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "> /started"}}}
+	main.Lifecycle = &v1.Lifecycle{PostStart: hook}
+	p := newPod("life", main)
+	p.Spec.InitContainers = []v1.Container{shell("init", "echo init works; exit 0")}
+	return p
+}
+
+// checkLife takes a pod through a crash, and through the death of its sandbox, in which everything begins again.
+func (n *node) checkLife() {
+	n.awaitReady("life")
+	uid, ip := string(n.pod("life").UID), n.pod("life").Status.PodIP
+	want := ip + "\tlife-" + e2eNode + "\nsearch shop.svc.example.org svc.example.org example.org\n" +
+		"nameserver 192.0.2.53\noptions ndots:5\n"
+	if got := n.exec("life", "test -e /started && tail -1 /etc/hosts; cat /etc/resolv.conf"); got != want {
+		n.t.Errorf("hosts and resolv.conf are %q", got)
+	}
+	logged := func(file, text string, times int) {
+		n.t.Helper()
+		n.await("the log "+file, func() error {
+			files, _ := filepath.Glob(filepath.Join(n.cfg.LogDir, "pods", "*_"+uid, file))
+			data, err := os.ReadFile(strings.Join(files, ""))
+			if strings.Count(string(data), text) != times {
+				return fmt.Errorf("%v holds %q, %w", files, data, err)
+			}
+			return nil
+		})
+	}
+	logged("init/0.log", " stdout F init works\n", 1)
+	logged("c/0.log", " stdout F hello from "+ip+"\n", 2) // its trap is set now
+	restarted := func(times int32) func(*v1.Pod) bool {
+		return func(p *v1.Pod) bool { return containerOf(p).RestartCount == times && isReady(p) }
+	}
+	if err := n.cri.StopContainer(n.t.Context(), n.running("life")["c of "+uid], e2ePatience); err != nil {
+		n.t.Fatal(err)
+	}
+	p := n.awaitPod("the restart after a crash", "life", restarted(1))
+	last := containerOf(p).LastTerminationState.Terminated
+	if last == nil || last.ExitCode != 3 || last.Message != "bye\n" {
+		n.t.Errorf("the instance that crashed is %+v", last)
+	}
+	logged("c/1.log", " stdout F hello from "+ip+"\n", 2)
+
+	labels := map[string]string{container.PodUIDLabel: uid}
+	sandboxes, _ := n.list(n.t.Context(), labels)
+	if err := n.cri.StopPodSandbox(n.t.Context(), sandboxes[0].GetId()); err != nil {
+		n.t.Fatal(err)
+	}
+	p = n.awaitPod("the new sandbox", "life", restarted(2))
+	sandboxes, _ = n.list(n.t.Context(), labels)
+	second := func(s *runtimeapi.PodSandbox) bool { return s.GetMetadata().GetAttempt() == 1 }
+	if !slices.ContainsFunc(sandboxes, second) || p.Status.InitContainerStatuses[0].RestartCount != 1 {
+		n.t.Errorf("sandboxes %v, init containers %+v", sandboxes, p.Status.InitContainerStatuses)
+	}
 }
 
 // A web is a server whose answer to probes can be chosen.

@@ -54,6 +54,24 @@ func TestEndToEndRestarts(t *testing.T) {
 	n.apply(newPod("late", shell("c", forever)))
 	n.awaitReady("late")
 
+	n.stop()
+	n.cfg.Kubelet.MaxPods = 1
+	n.start()
+	for _, name := range []string{"b", "late"} {
+		n.awaitPod("a pod that runs and is not admitted any more to be ended", name, func(p *v1.Pod) bool {
+			return p.Status.Reason == "OutOfpods" && len(n.running(name)) == 0
+		})
+	}
+	names = names[:1]
+	delete(before, "b")
+	n.unchanged("the restart with --max-pods 1", names, before)
+	var configz struct {
+		KubeletConfig struct{ ContainerRuntimeEndpoint string }
+	}
+	if n.get("/configz", &configz); configz.KubeletConfig.ContainerRuntimeEndpoint != n.cfg.Endpoint {
+		t.Errorf("/configz has %+v", configz)
+	}
+
 	got, err := n.cri.ContainerStatus(t.Context(), foreign[0].Containers[0].ID)
 	if err != nil || got.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
 		t.Errorf("the container of another is %v, %v", got, err)

@@ -2,6 +2,7 @@ package syncloop
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -74,7 +75,13 @@ func (s *SyncLoop) admits(p *v1.Pod) bool {
 		return true
 	}
 	ok, reason, message := s.evictor.Admit(p)
+	others := slices.DeleteFunc(s.activePods(), func(other *v1.Pod) bool { return other.UID == p.UID })
+	if most := int(s.cfg.Kubelet.MaxPods); ok && len(others) >= most { // pkg/kubelet/lifecycle/predicate.go upstream
+		ok, reason, message = false, "OutOfpods", fmt.Sprintf(
+			"Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(others), most)
+	}
 	if !ok {
+		s.log.Info("Pod admission denied", "podUID", p.UID, "pod", klog.KObj(p), "reason", reason, "message", message)
 		s.metrics.AdmissionRejections.WithLabelValues(reason).Inc()
 		s.recorder.Eventf(p, v1.EventTypeWarning, reason, "%s", message)
 		s.status.SetPodStatus(p, v1.PodStatus{
@@ -131,7 +138,7 @@ func (s *SyncLoop) activePods() []*v1.Pod {
 	return slices.DeleteFunc(s.pods.Pods(), func(p *v1.Pod) bool {
 		api, _ := s.status.PodStatus(p.UID)
 		ended := pod.IsTerminal(p.Status.Phase) || pod.IsTerminal(api.Phase)
-		return s.workers.IsPodKnownTerminated(p.UID) || ended && !s.workers.CouldHaveRunningContainers(p.UID)
+		return s.workers.IsPodKnownTerminated(p.UID) || ended && !s.workers.IsPodTerminationRequested(p.UID)
 	})
 }
 
@@ -163,9 +170,8 @@ func (s *SyncLoop) cleanUpPods(ctx context.Context) error {
 	for _, p := range slices.Concat(desired, mirrors) {
 		wanted[p.UID] = true
 	}
-	known := maps.Clone(wanted) // or known to the workers
-	maps.Copy(known, working)
-	alive := maps.Clone(known) // or known to the runtime alone
+	alive := maps.Clone(wanted) // or known to the workers, or to the runtime alone
+	maps.Copy(alive, working)
 	for _, r := range running {
 		alive[r.UID] = true
 	}
@@ -181,7 +187,7 @@ func (s *SyncLoop) cleanUpPods(ctx context.Context) error {
 	s.deleteOrphanedMirrors(ctx)
 	s.restart(desired, working)
 	for _, r := range running {
-		if known[r.UID] {
+		if working[r.UID] { // a desired pod without a worker was not admitted
 			continue
 		}
 		s.log.V(2).Info("Clean up containers for orphaned pod we had not seen before", "podUID", r.UID)
@@ -196,7 +202,8 @@ func (s *SyncLoop) cleanUpPods(ctx context.Context) error {
 	return nil
 }
 
-// restart creates the worker of each desired pod that has none: its UID was used again while the earlier pod ended.
+// restart creates the worker of each desired pod that has none, and adds it to working: its UID was used again while
+// the earlier pod ended.
 func (s *SyncLoop) restart(desired []*v1.Pod, working map[types.UID]bool) {
 	for _, p := range desired {
 		if working[p.UID] || pod.IsTerminal(p.Status.Phase) {
@@ -209,6 +216,7 @@ func (s *SyncLoop) restart(desired []*v1.Pod, working map[types.UID]bool) {
 			"podUID", p.UID)
 		s.metrics.RestartedPods.WithLabelValues(word(pod.IsStatic(p), "true", "")).Inc()
 		s.update(podworkers.Create, p, time.Time{})
+		working[p.UID] = true
 	}
 }
 

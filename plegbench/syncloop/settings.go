@@ -26,6 +26,7 @@ type Periods struct {
 	RuntimeStatus    time.Duration // between the end of a CRI Status and the next
 	RuntimeDown      time.Duration // the runtime is down after this time without a successful Status
 	Request          time.Duration // deadline of a CRI call: runtimeRequestTimeout
+	Reconnect        time.Duration // longest pause between attempts to connect to the runtime: k8s.io/cri-client
 	Resync           time.Duration // of a pod after a sync without errors: syncFrequency
 	BackOff          time.Duration // of a pod whose sync failed
 	CrashFirst       time.Duration // CrashLoopBackOff, doubling up to CrashMost
@@ -52,7 +53,7 @@ func DefaultPeriods() Periods {
 		Sync: time.Second, Housekeeping: 2 * time.Second,
 		SkipFirst: 100 * time.Millisecond, SkipMost: 5 * time.Second,
 		RuntimeStatus: 5 * time.Second, RuntimeDown: 30 * time.Second,
-		Request: 2 * time.Minute, Resync: time.Minute, BackOff: 10 * time.Second,
+		Request: 2 * time.Minute, Reconnect: 3 * time.Second, Resync: time.Minute, BackOff: 10 * time.Second,
 		CrashFirst: 10 * time.Second, CrashMost: 5 * time.Minute, CrashReset: 10 * time.Minute,
 		PullFirst: 10 * time.Second, PullMost: 5 * time.Minute,
 		FileCheck: 20 * time.Second, HTTPCheck: 20 * time.Second,

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -44,8 +45,10 @@ func (s *SyncLoop) SyncPod(
 		s.mirrors.Reconcile(ctx, p, mirror)
 	}
 	if err := s.volumes.WaitForAttachAndMount(ctx, p); err != nil {
-		s.recorder.Eventf(p, v1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: %v", err)
-		s.log.Error(err, "Unable to attach or mount volumes for pod; skipping pod", "pod", klog.KObj(p))
+		if !wait.Interrupted(err) { // each volume that is not there yet has its own event
+			s.recorder.Eventf(p, v1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: %v", err)
+			s.log.Error(err, "Unable to attach or mount volumes for pod; skipping pod", "pod", klog.KObj(p))
+		}
 		return false, err
 	}
 	s.prober.AddPod(p)
@@ -143,7 +146,7 @@ func (s *SyncLoop) SyncTerminatedPod(ctx context.Context, p *v1.Pod, running *co
 	if err := s.volumes.Unmount(p); err != nil {
 		return err
 	}
-	s.removeCgroups(p)
+	s.removeCgroups(ctx, p)
 	s.mu.Lock()
 	delete(s.reasons, p.UID)
 	s.mu.Unlock()

@@ -158,7 +158,7 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	s.metrics.NodeName.WithLabelValues(cfg.NodeName).Set(1)
 	var err error
 	s.service, err = remote.Dial(cfg.Endpoint, remote.Options{
-		Timeout: cfg.Periods.Request, Log: cfg.Log,
+		Timeout: cfg.Periods.Request, Reconnect: cfg.Periods.Reconnect, Log: cfg.Log,
 		Observe: s.metrics.Observe,
 	})
 	if err != nil {
@@ -171,6 +171,7 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 		return nil, errors.Join(err, s.service.Close())
 	}
 	s.name, s.version = version.GetRuntimeName(), version.GetRuntimeVersion()
+	s.cfg.Kubelet.ContainerRuntimeEndpoint = cfg.Endpoint // for /configz
 	s.takeCgroupDriver(ctx)
 	if err := s.wire(registry, probes); err != nil {
 		return nil, errors.Join(err, s.service.Close())

@@ -48,6 +48,15 @@ func TestEndToEndReproduce(t *testing.T) {
 			wantsOnly(t, c, 1)
 		})
 	}
+	t.Run("image that ends by itself", func(t *testing.T) {
+		got := apptest.Kdiag(t.Context(), "reproduce", "healthy", "--runtime-endpoint", c.Endpoint(), "--speed",
+			"60", "--image", nodebox.ImageBusybox, "--pods", "2", "-o", "json")
+		r := apptest.Decode[render.ReproductionReport](t, got)
+		text := strings.Join(append(r.Missed, r.Problems...), " ")
+		if got.Code == 0 || !r.CleanedUp || !strings.Contains(text, "ended with exit code 0") {
+			t.Errorf("exit code %d, cleaned up %t: %s", got.Code, r.CleanedUp, text)
+		}
+	})
 	t.Run("frozen", func(t *testing.T) {
 		s, _ := reproduce.Find("runtime-hung")
 		s.Steps = nil // nobody could kill a container now

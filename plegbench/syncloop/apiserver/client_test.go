@@ -17,10 +17,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/record"
 )
 
 const protobuf = "application/vnd.kubernetes.protobuf"
@@ -208,15 +206,5 @@ func TestHeartbeatsAreNotHeldBack(t *testing.T) {
 	}
 	if len(r.asked) != 11 {
 		t.Errorf("asked %d times: %v", len(r.asked), r.asked)
-	}
-}
-
-// TestScheme has what client-go's record needs: a sink, and a scheme with the kind of what events are about.
-func TestScheme(t *testing.T) {
-	var _ record.EventSink = Events{}
-	kinds, _, err := Scheme().ObjectKinds(&v1.Pod{})
-	if diff := cmp.Diff([]schema.GroupVersionKind{v1.SchemeGroupVersion.WithKind("Pod")}, kinds); err != nil ||
-		diff != "" {
-		t.Errorf("%s, %v", diff, err)
 	}
 }

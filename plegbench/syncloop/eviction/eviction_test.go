@@ -161,28 +161,6 @@ func TestOnePass(t *testing.T) {
 	}
 }
 
-func TestStatusOfEvictedPods(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		n := newNode(50, 500)
-		n.run(t, 500*time.Millisecond)
-		const message = "The node was low on resource: memory. Threshold quantity: 100, available: 50. "
-		want := v1.PodStatus{Phase: v1.PodFailed, Reason: "Evicted", Message: message, Conditions: []v1.PodCondition{{
-			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet", Message: message,
-			LastTransitionTime: n.status.Conditions[0].LastTransitionTime,
-		}}}
-		if diff := cmp.Diff(want, n.status); diff != "" ||
-			n.status.Conditions[0].LastTransitionTime == (metav1.Time{}) {
-			t.Error(diff)
-		}
-		wantEvents := []string{
-			"Warning EvictionThresholdMet Attempting to reclaim memory", "Warning Evicted " + message,
-		}
-		if diff := cmp.Diff(wantEvents, events(n.recorder)); diff != "" {
-			t.Error(diff)
-		}
-	})
-}
-
 // After an eviction the next pass waits for the pod's end, at most 30 s.
 func TestCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -17,7 +17,6 @@ import (
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -69,7 +68,7 @@ type Manager struct {
 
 // New makes a Manager.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, node: &v1.ObjectReference{Kind: "Node", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)}}
+	return &Manager{cfg: cfg, node: pod.NodeReference(cfg.NodeName)}
 }
 
 // Run makes a pass each Period until ctx ends; after an eviction it waits until the pod is cleaned up, and goes on at

@@ -14,10 +14,10 @@ import (
 	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // OOMConfig is what WatchOOM needs. All fields are required.
@@ -42,7 +42,7 @@ func (cfg OOMConfig) report(k kill) {
 	}
 	cfg.Log.V(1).Info("Got sys oom event", "event", k)
 	cfg.Metrics.OOMEvents.Inc()
-	node := &v1.ObjectReference{Kind: "Node", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)}
+	node := pod.NodeReference(cfg.NodeName)
 	cfg.Recorder.Eventf(node, v1.EventTypeWarning, "SystemOOM",
 		"System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID)
 }

@@ -85,6 +85,11 @@ func TestCollect(t *testing.T) {
 			},
 		}
 		g, recorder := newGC(s)
+		s.disk += 11
+		if err := g.CollectNow(t.Context()); err == nil || len(s.removed) != 0 || len(drain(recorder)) != 1 {
+			t.Fatalf("at the first look, at 90 %%: %v, removed %v", err, s.removed)
+		}
+		s.disk -= 11
 		if err := g.CollectNow(t.Context()); err != nil || len(s.removed) != 0 {
 			t.Fatalf("at 79 %%: %v, removed %v", err, s.removed)
 		}
@@ -130,7 +135,8 @@ func TestCollectFails(t *testing.T) {
 				images := []*runtimeapi.Image{sized("a", 1<<20), sized("b", 1<<20)}
 				s := &store{size: 10 << 30, disk: 9 << 30, images: images}
 				g, recorder := newGC(s)
-				_, _ = g.detect(t.Context()) // which makes the images old enough
+				_, _ = g.detect(t.Context())
+				time.Sleep(2 * time.Minute)
 				s.fail = map[string]error{tt.fail: errors.New("no " + tt.fail)}
 				if tt.disk != nil {
 					g.Disk = tt.disk
@@ -163,13 +169,13 @@ func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &store{size: 100, disk: 95, images: []*runtimeapi.Image{sized("a", 1)}}
 		g, recorder := newGC(s)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute+time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
 		defer cancel()
 		if err := g.Run(ctx); err != nil {
 			t.Error(err)
 		}
-		events := drain(recorder) // FreeDiskSpaceFailed twice
-		if len(events) != 3 || !strings.HasPrefix(events[2], "Warning ImageGCFailed Insufficient") {
+		events := drain(recorder) // FreeDiskSpaceFailed each time
+		if len(events) != 5 || !strings.HasPrefix(events[2], "Warning ImageGCFailed Insufficient") {
 			t.Errorf("events %q", events)
 		}
 		if got := g.Images(); !slices.Equal(s.removed, []string{"a"}) || len(got) != 0 {
@@ -186,7 +192,6 @@ func TestChoiceAgainstNaive(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			s := &store{size: 1000}
 			g, _ := newGC(s)
-			g.settled = true
 			plain := map[string]*history{}
 			for minute := 1; minute < 12; minute++ {
 				time.Sleep(time.Minute)

@@ -16,7 +16,6 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
@@ -73,15 +72,15 @@ type Config struct {
 type Manager struct {
 	Config
 	backOff *flowcontrol.Backoff // by pod UID and image
+	failed  sync.Map             // the text of the last failure, by the same
 	limiter flowcontrol.RateLimiter
 	// slots limits the pulls under way; nil: no bound. A single slot is the kubelet's serial queue: pulls have no
 	// deadline, so one that hangs stops all later ones and the pod workers that wait for them.
 	slots chan struct{}
 
-	mu      sync.Mutex
-	known   map[string]*image
-	listed  []*runtimeapi.Image
-	settled bool // images that are found from now on are new
+	mu     sync.Mutex
+	known  map[string]*image
+	listed []*runtimeapi.Image
 }
 
 // New makes a Manager.
@@ -134,6 +133,9 @@ func (m *Manager) EnsureImage(
 	if m.backOff.IsInBackOffSinceUpdate(key, time.Now()) {
 		message = fmt.Sprintf("Back-off pulling image %q", c.Image)
 		m.Recorder.Event(object, v1.EventTypeNormal, "BackOff", message)
+		if last, ok := m.failed.Load(key); ok {
+			message += fmt.Sprintf(": %v: %v", ErrImagePull, last)
+		}
 		return "", message, ErrImagePullBackOff
 	}
 	m.Recorder.Eventf(object, v1.EventTypeNormal, "Pulling", "Pulling image %q", c.Image)
@@ -143,9 +145,11 @@ func (m *Manager) EnsureImage(
 		m.Log.Error(err, "Failed to pull image", "image", name)
 		m.backOff.Next(key, time.Now())
 		m.backOff.GC()
+		m.failed.Store(key, err.Error())
 		_, _, _ = failed(ErrImagePull, "Failed", "Failed to pull image %q: %v", c.Image, err)
 		return "", err.Error(), ErrImagePull
 	}
+	m.failed.Delete(key)
 	m.Recorder.Eventf(object, v1.EventTypeNormal, "Pulled", "Successfully pulled image %q in %v, including waiting.",
 		c.Image, time.Since(start).Truncate(time.Millisecond))
 	return ref, "", nil
@@ -192,7 +196,7 @@ func withTag(image string) (string, error) {
 // An image is what is known of one over time.
 type image struct {
 	id       string
-	detected time.Time // first; zero for an image that was there at the start
+	detected time.Time // first
 	used     time.Time // last seen in use; zero for never
 	size     int64     // bytes
 }
@@ -208,14 +212,10 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.Log.Error(err, "Image garbage collection failed once. Stats initialization may not have completed yet")
 		} else {
 			m.Log.Error(err, "Image garbage collection failed multiple times in a row")
-			m.Recorder.Event(m.node(), v1.EventTypeWarning, "ImageGCFailed", err.Error())
+			m.Recorder.Event(pod.NodeReference(m.NodeName), v1.EventTypeWarning, "ImageGCFailed", err.Error())
 		}
 	}, m.Period)
 	return nil
-}
-
-func (m *Manager) node() *v1.ObjectReference {
-	return &v1.ObjectReference{Kind: "Node", Name: m.NodeName, UID: types.UID(m.NodeName)}
 }
 
 // Images returns the images as they were listed last, for the node's status.
@@ -226,7 +226,8 @@ func (m *Manager) Images() []*runtimeapi.Image {
 }
 
 // detect notes which images are there and in use. It returns those that are neither in use nor pinned, the longest
-// unused first, then the longest known. Images that the first call finds count as always having been there.
+// unused first, then the longest known. Images that the first call finds are new, as to a kubelet: its collector looks
+// before its image manager has started.
 func (m *Manager) detect(ctx context.Context) ([]image, error) {
 	all, err := m.Service.ListImages(ctx)
 	if err != nil {
@@ -240,16 +241,12 @@ func (m *Manager) detect(ctx context.Context) ([]image, error) {
 	defer m.mu.Unlock()
 	m.listed = all
 	now := time.Now()
-	found := now
-	if !m.settled {
-		found, m.settled = time.Time{}, true
-	}
 	var free []image
 	before := m.known
 	m.known = map[string]*image{}
 	inUse := func(name string) bool { return used[name] }
 	for _, i := range all {
-		k := cmp.Or(before[i.GetId()], &image{id: i.GetId(), detected: found})
+		k := cmp.Or(before[i.GetId()], &image{id: i.GetId(), detected: now})
 		m.known[k.id], k.size = k, int64(i.GetSize())
 		// Some runtimes report only the reference that a container was created with.
 		if slices.ContainsFunc(slices.Concat([]string{k.id}, i.GetRepoTags(), i.GetRepoDigests()), inUse) {
@@ -294,7 +291,7 @@ func (m *Manager) CollectNow(ctx context.Context) error {
 		"Failed to free sufficient space by deleting unused images (freed %d bytes). "+
 		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
 		usage, float64(size)/(1<<30), freed)
-	m.Recorder.Event(m.node(), v1.EventTypeWarning, "FreeDiskSpaceFailed", message)
+	m.Recorder.Event(pod.NodeReference(m.NodeName), v1.EventTypeWarning, "FreeDiskSpaceFailed", message)
 	return errors.New(message)
 }
 

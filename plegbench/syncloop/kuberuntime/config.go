@@ -156,6 +156,34 @@ func containerSecurity(p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSec
 	}
 }
 
+// verifyNonRoot refuses a container that must not run as root and would (pkg/kubelet/kuberuntime/security_context.go
+// upstream). The user is the pod's, or else the image's.
+func (s *syncing) verifyNonRoot(ctx context.Context, c *v1.Container, image string) error {
+	own := cmp.Or(c.SecurityContext, &v1.SecurityContext{})
+	pod := cmp.Or(s.pod.Spec.SecurityContext, &v1.PodSecurityContext{})
+	if !ptr.Deref(cmp.Or(own.RunAsNonRoot, pod.RunAsNonRoot), false) {
+		return nil
+	}
+	where := fmt.Sprintf("(pod: %q, container: %s)", describe(s.pod), c.Name)
+	if user := cmp.Or(own.RunAsUser, pod.RunAsUser); user != nil {
+		if *user == 0 {
+			return fmt.Errorf("container's runAsUser breaks non-root policy %s", where)
+		}
+		return nil
+	}
+	found, err := s.CRI.ImageStatus(ctx, image)
+	switch {
+	case err != nil:
+		return err
+	case found.GetUid() == nil && found.GetUsername() != "":
+		return fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), "+
+			"cannot verify user is non-root %s", found.GetUsername(), where)
+	case found.GetUid().GetValue() == 0:
+		return fmt.Errorf("container has runAsNonRoot and image will run as root %s", where)
+	}
+	return nil
+}
+
 // Bounds of the cgroup's values (pkg/kubelet/cm/helpers_linux.go upstream).
 const (
 	sharesPerCPU = 1024

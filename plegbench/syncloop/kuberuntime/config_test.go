@@ -1,6 +1,8 @@
 package kuberuntime
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -74,6 +76,39 @@ containers:
 	}
 }
 
+// TestVerifyNonRoot has the pod's words, the container's and the image's. One that is refused leaves no file behind.
+func TestVerifyNonRoot(t *testing.T) {
+	const where = ` (pod: "web_shop(uid-1)", container: main)`
+	for _, tt := range []struct {
+		pod, container string
+		image          *runtimeapi.Image
+		want           string
+	}{
+		{"{}", "{}", nil, ""},
+		{"{runAsNonRoot: true}", "{runAsNonRoot: false}", nil, ""},
+		{"{runAsNonRoot: true}", "{}", nil, "container has runAsNonRoot and image will run as root" + where},
+		{"{}", "{runAsNonRoot: true}", &runtimeapi.Image{Uid: &runtimeapi.Int64Value{Value: 7}}, ""},
+		{
+			"{}", "{runAsNonRoot: true}", &runtimeapi.Image{Username: "www"},
+			"container has runAsNonRoot and image has non-numeric user (www), cannot verify user is non-root" + where,
+		},
+		{"{runAsUser: 0}", "{runAsNonRoot: true}", nil, "container's runAsUser breaks non-root policy" + where},
+		{"{runAsUser: 0, runAsNonRoot: true}", "{runAsUser: 5}", nil, ""},
+	} {
+		r, p := newRig(t), testPod("main")
+		decode(t, tt.pod, &p.Spec.SecurityContext)
+		decode(t, tt.container, &p.Spec.Containers[0].SecurityContext)
+		p.Spec.Containers[0].TerminationMessagePath = "/dev/termination-log"
+		r.cri.image = tt.image
+		r.cri.fail["CreateContainer"] = errors.New("no disk")
+		got := r.sync(t, p).Actions[2].Message
+		files, err := filepath.Glob(filepath.Join(r.RootDir, "pods", "*", "containers", "*", "*"))
+		if got != cmp.Or(tt.want, "no disk") || err != nil || len(files) > 0 {
+			t.Errorf("%+v: got %s, left %v, %v", tt, got, files, err)
+		}
+	}
+}
+
 func TestEnvironment(t *testing.T) {
 	data, err := os.ReadFile("testdata/environment.yaml")
 	if err != nil {
@@ -98,12 +133,12 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("on the node's network: %v, %v", ip, err)
 	}
 	for text, want := range map[string]string{
-		"env: [{name: V, valueFrom: {configMapKeyRef: {name: none, key: x}}}]":     `configmaps "none" not found`,
-		"env: [{name: V, valueFrom: {secretKeyRef: {name: settings, key: x}}}]":    `secrets "settings" not found`,
+		"env: [{name: V, valueFrom: {configMapKeyRef: {name: none, key: x}}}]":     `configmap "none" not found`,
+		"env: [{name: V, valueFrom: {secretKeyRef: {name: settings, key: x}}}]":    `secret "settings" not found`,
 		"env: [{name: V, valueFrom: {configMapKeyRef: {name: settings, key: x}}}]": "couldn't find key x",
 		"env: [{name: V, valueFrom: {fieldRef: {fieldPath: status.phase}}}]":       "fieldPath: status.phase",
 		"env: [{name: V, valueFrom: {fileKeyRef: {key: x}}}]":                      "variable V is not supported",
-		"envFrom: [{prefix: x}]": `configmaps "" not found`,
+		"envFrom: [{prefix: x}]": `configmap "" not found`,
 	} {
 		var c v1.Container
 		decode(t, text, &c)

@@ -46,6 +46,7 @@ type fakeCRI struct {
 	fail       map[string]error         // by call, such as "StartContainer" or "StartContainer main"
 	takes      map[string]time.Duration // by call and container, such as "StopContainer main", or "RunPodSandbox"
 	stops      map[string]time.Duration // grace by container name
+	image      *runtimeapi.Image        // of all containers
 	exitCode   int32
 	next       int
 }
@@ -219,6 +220,10 @@ func (f *fakeCRI) ListContainers(
 func (f *fakeCRI) ContainerStatus(_ context.Context, id string) (s *runtimeapi.ContainerStatus, err error) {
 	err = f.do("ContainerStatus", f.name(id), func() error { s, err = find(f.containers, id); return err })
 	return s, err
+}
+
+func (f *fakeCRI) ImageStatus(context.Context, string) (*runtimeapi.Image, error) {
+	return f.image, nil
 }
 
 func (f *fakeCRI) ExecSync(

@@ -17,6 +17,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // keepDead is how many dead containers of each pod and container name are kept
@@ -28,8 +29,7 @@ func (m *Manager) RunGC(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := m.CollectGarbage(ctx); err != nil {
 			m.Log.Error(err, "Container garbage collection failed")
-			node := &v1.ObjectReference{Kind: "Node", Name: m.NodeName, UID: types.UID(m.NodeName)}
-			m.Recorder.Event(node, v1.EventTypeWarning, "ContainerGCFailed", err.Error())
+			m.Recorder.Event(pod.NodeReference(m.NodeName), v1.EventTypeWarning, "ContainerGCFailed", err.Error())
 		}
 	}, m.GCPeriod)
 	return nil

@@ -52,6 +52,7 @@ type CRI interface {
 	RemoveContainer(ctx context.Context, id string) error
 	ContainerStatus(ctx context.Context, id string) (*runtimeapi.ContainerStatus, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
+	ImageStatus(ctx context.Context, image string) (*runtimeapi.Image, error) // nil for one that is not there
 	ExecSync(ctx context.Context, id string, command []string, timeout time.Duration) (
 		*runtimeapi.ExecSyncResponse, error)
 }

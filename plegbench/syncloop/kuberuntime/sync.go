@@ -206,6 +206,9 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) (message 
 	}
 	id, err := s.CRI.CreateContainer(ctx, s.sandboxID, config, s.config)
 	if err != nil {
+		if n := len(config.GetMounts()); c.TerminationMessagePath != "" {
+			_ = os.Remove(config.GetMounts()[n-1].GetHostPath()) // the next attempt makes another
+		}
 		return failed(ErrCreateContainer, plain(err))
 	}
 	s.event(s.pod, c, v1.EventTypeNormal, "Created", "Container created")
@@ -235,6 +238,9 @@ func (s *syncing) containerConfig(
 ) (*runtimeapi.ContainerConfig, error) {
 	env, err := s.environment(ctx, c)
 	if err != nil {
+		return nil, err
+	}
+	if err := s.verifyNonRoot(ctx, c, ref); err != nil {
 		return nil, err
 	}
 	mounts, err := s.containerMounts(c)

@@ -19,38 +19,6 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
-func TestSyncNewPod(t *testing.T) {
-	r := newRig(t)
-	p := withInit(testPod("main", "side"), "init")
-	res := r.sync(t, p)
-	if res.Err != nil {
-		t.Fatal(res.Err)
-	}
-	same(t, "calls", []string{
-		"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer init", "StartContainer init",
-	}, r.cri.took())
-	same(t, "actions", []ActionResult{
-		{Action: ActionKillSandbox, Target: "uid-1"},
-		{Action: ActionCreateSandbox, Target: "web_shop(uid-1)"},
-		{Action: ActionStartContainer, Target: "init"},
-	}, res.Actions)
-	same(t, "events", []string{"Normal Created Container created", "Normal Started Container started"}, r.recorded())
-	st := r.now(t, p)
-	same(t, "addresses", []string{"10.0.0.1"}, st.IPs)
-	if res := r.SyncPod(t.Context(), p, st); res.Changed() || res.Err != nil {
-		t.Errorf("while the init container works: %+v", res)
-	}
-	if err := r.cri.exit(st.Find("init").ID.ID, 0); err != nil {
-		t.Fatal(err)
-	}
-	if res = r.sync(t, p); res.Err != nil {
-		t.Error(res.Err)
-	}
-	same(t, "calls after the init container", []string{
-		"CreateContainer main", "StartContainer main", "CreateContainer side", "StartContainer side",
-	}, r.cri.took())
-}
-
 func TestSyncConfigs(t *testing.T) {
 	r := newRig(t)
 	p := testPod("main")
@@ -148,8 +116,8 @@ func TestSyncFailures(t *testing.T) {
 			want: both(`ErrImagePull: "no such image"`),
 		},
 		{
-			name: "objects", env: "x", event: `Warning Failed Error: configmaps "x" not found`,
-			want: both(`CreateContainerConfigError: "configmaps \"x\" not found"`),
+			name: "objects", env: "x", event: `Warning Failed Error: configmap "x" not found`,
+			want: both(`CreateContainerConfigError: "configmap \"x\" not found"`),
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

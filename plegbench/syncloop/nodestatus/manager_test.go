@@ -394,5 +394,15 @@ func TestServerGone(t *testing.T) {
 				t.Errorf("no line with %s", line)
 			}
 		}
+		r.breaks(nil)
+		time.Sleep(time.Minute)
+		if err := r.client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("nodes"), "", "node-1"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(11 * time.Second)
+		const deleted = `"Error updating node status, will retry" err="error getting node \"node-1\": nodes \"node-1\" `
+		if n := r.logged(deleted); n < tries || r.logged("update node status exceeds retry count") == 0 {
+			t.Errorf("%d lines about a node that was deleted", n)
+		}
 	})
 }

@@ -23,12 +23,13 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // A Client is the nodes of an API server and their leases.
@@ -86,8 +87,7 @@ type Manager struct {
 
 // New makes a Manager that has computed nothing yet.
 func New(cfg Config) *Manager {
-	ref := &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: cfg.NodeName, UID: types.UID(cfg.NodeName)}
-	return &Manager{cfg: cfg, ref: ref}
+	return &Manager{cfg: cfg, ref: pod.NodeReference(cfg.NodeName)}
 }
 
 // Numbers of pkg/kubelet/kubelet.go upstream.

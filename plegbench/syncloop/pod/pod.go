@@ -91,6 +91,11 @@ func Restarts(p *v1.Pod, c *v1.Container, exitCode int32) bool {
 	return policy != v1.RestartPolicyNever && (policy != v1.RestartPolicyOnFailure || exitCode != 0)
 }
 
+// NodeReference is the object of events about the node. It has no UID, as a kubelet's up to 1.36.
+func NodeReference(name string) *v1.ObjectReference {
+	return &v1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: name}
+}
+
 // Reference is the object of events about a container: its pod, and the place in the spec.
 func Reference(p *v1.Pod, c *v1.Container) *v1.ObjectReference {
 	place := "containers"

@@ -79,7 +79,13 @@ func (r *run) kill(ctx context.Context, pod string) error {
 		return fmt.Errorf("looking for the container of %s: %w", pod, err)
 	}
 	if len(list) == 0 {
-		return fmt.Errorf("%s has no running container to kill", pod)
+		reason := ""
+		for _, p := range r.loop.Snapshot().Pods {
+			if p.Name == pod+"-"+r.folder.node() {
+				reason = why(p)
+			}
+		}
+		return fmt.Errorf("%s has no running container to kill%s", pod, reason)
 	}
 	id := list[0].GetId()
 	if err := r.direct.StopContainer(ctx, id, 0); err != nil {

@@ -264,6 +264,24 @@ func ready(p *v1.Pod) bool {
 		})
 }
 
+// why is why a pod does not run, in the words of its status.
+func why(p *v1.Pod) (text string) {
+	if p.Status.Reason != "" {
+		text = ": " + p.Status.Reason + ", " + p.Status.Message
+	}
+	for _, c := range p.Status.ContainerStatuses {
+		if w := c.State.Waiting; w != nil {
+			text += ": " + strings.TrimSuffix(w.Reason+", "+w.Message, ", ")
+		}
+		for _, end := range []*v1.ContainerStateTerminated{c.State.Terminated, c.LastTerminationState.Terminated} {
+			if end != nil {
+				return text + fmt.Sprintf(": %s ended with exit code %d", c.Image, end.ExitCode)
+			}
+		}
+	}
+	return text
+}
+
 // settled returns nil once the node is Ready, the loop turns, every death has been noticed and all pods run; else what
 // is still to come.
 func (t *timeline) settled(pods []*v1.Pod, want int) error {
@@ -275,9 +293,16 @@ func (t *timeline) settled(pods []*v1.Pod, want int) error {
 			missing = append(missing, s.pod+" has not started")
 		}
 	}
-	running := len(slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool { return !ready(p) }))
-	if running < want {
-		missing = append(missing, fmt.Sprintf("%d of %d pods run", running, want))
+	waiting := slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool {
+		// Before the first fault a restart means that the image does not run by itself.
+		return ready(p) && (!t.first.IsZero() || p.Status.ContainerStatuses[0].RestartCount == 0)
+	})
+	if running := len(pods) - len(waiting); running < want {
+		text := fmt.Sprintf("%d of %d pods run", running, want)
+		for _, p := range waiting[:min(1, len(waiting))] {
+			text += "; " + strings.TrimSuffix(p.Name, "-"+t.node) + why(p)
+		}
+		missing = append(missing, text)
 	}
 	if !t.ready || t.skipping {
 		missing = append(missing, "the node is not Ready")

@@ -47,23 +47,6 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-func TestFaster(t *testing.T) {
-	minute, second := fake.Duration(time.Minute), fake.Duration(time.Second)
-	given := Scenario{
-		Faults:  []fake.Fault{{RPC: "*", Delay: minute, From: minute / 2}},
-		Latency: []fake.Latency{{RPC: "List*", Base: 2 * minute, PerItem: minute / 10}},
-	}
-	var got Scenario
-	got.Faults, got.Latency = faster(given.Faults, given.Latency, 60)
-	want := Scenario{
-		Faults:  []fake.Fault{{RPC: "*", Delay: second, From: second / 2}},
-		Latency: []fake.Latency{{RPC: "List*", Base: 2 * second, PerItem: second / 10}},
-	}
-	if diff := cmp.Diff(want, got); diff != "" || given.Faults[0].Delay != minute || given.Latency[0].Base != 2*minute {
-		t.Errorf("%s; given was %+v", diff, given)
-	}
-}
-
 func TestJudge(t *testing.T) {
 	const down = "container runtime is down"
 	for _, c := range []struct {
@@ -194,4 +177,25 @@ func TestUnnoticed(t *testing.T) {
 			t.Errorf("what is missing: %v", err)
 		}
 	})
+}
+
+// TestWhy names why a pod does not run: in the runtime's words, or that its image does not run by itself.
+func TestWhy(t *testing.T) {
+	waiting := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "refused"}}
+	ended := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 2}}
+	of := func(now, last v1.ContainerState) v1.PodStatus {
+		c := v1.ContainerStatus{Image: "x:1", State: now, LastTerminationState: last}
+		return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{c}}
+	}
+	for want, status := range map[string]v1.PodStatus{
+		"":                             {},
+		": OutOfpods, full":            {Reason: "OutOfpods", Message: "full"},
+		": ErrImagePull, refused":      of(waiting, v1.ContainerState{}),
+		": x:1 ended with exit code 2": of(ended, v1.ContainerState{}),
+		": ErrImagePull, refused: x:1 ended with exit code 2": of(waiting, ended),
+	} {
+		if got := why(&v1.Pod{Status: status}); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
 }

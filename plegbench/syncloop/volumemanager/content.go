@@ -223,7 +223,7 @@ func (o *APIObjects) ServiceAccountToken(
 	}
 	got, err := o.CreateToken(ctx, namespace, name, request)
 	if err != nil {
-		return "", fmt.Errorf("requesting a token of service account %s/%s: %w", namespace, name, err)
+		return "", fmt.Errorf("failed to fetch token: %w", err)
 	}
 	life := time.Until(got.Status.ExpirationTimestamp.Time)
 	o.tokens.Set(key, got.Status.Token, min(maxTokenAge, life/5*4))

@@ -38,7 +38,9 @@ import (
 // upstream).
 const (
 	mountTimeout = 2*time.Minute + 3*time.Second
-	firstRetry   = 500 * time.Millisecond
+	mountPeriod  = 100 * time.Millisecond // between looks at what is due
+	firstRetry   = 500 * time.Millisecond // after a failure, doubling up to mostRetry
+	mostRetry    = 2*time.Minute + 2*time.Second
 )
 
 // ownerMark is the file in a pod's folder that holds our node's name. Folders without it are never touched: the root
@@ -62,10 +64,12 @@ type Manager struct {
 	pods map[types.UID]map[string]mounted
 }
 
-// A mounted is a volume that is there, and the files in it.
+// A mounted is a volume that is there, and the files in it; or one that could not be made yet, without a path.
 type mounted struct {
 	source.Volume
 	files payload
+	pause time.Duration // after the last attempt, if that failed
+	due   time.Time     // of the next one then
 }
 
 // New makes a Manager.
@@ -79,7 +83,9 @@ func (m *Manager) Mounts(uid types.UID) map[string]source.Volume {
 	defer m.mu.Unlock()
 	out := map[string]source.Volume{}
 	for name, v := range m.pods[uid] {
-		out[name] = v.Volume
+		if v.HostPath != "" {
+			out[name] = v.Volume
+		}
 	}
 	return out
 }
@@ -89,8 +95,8 @@ func (m *Manager) podDir(uid types.UID) string {
 }
 
 // WaitForAttachAndMount makes the pod's folders and volumes, and updates the files in volumes that are there. Volumes
-// that cannot be made yet are tried again, less and less often, for 2m3s; one that can never be made ends it at once.
-// The error's text is the kubelet's.
+// that cannot be made yet are tried again, less and less often, also across calls, for 2m3s; one that can never be made
+// ends it at once. The error's text is the kubelet's.
 func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error {
 	if err := m.makeDataDirs(pod.UID); err != nil {
 		return fmt.Errorf("error making pod data directories: %w", err)
@@ -101,14 +107,15 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 				"failed to get Plugin from volumeSpec for volume %[1]q err=%w", v.Name, err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, mountTimeout)
-	defer cancel()
 	waiting := slices.Clone(pod.Spec.Volumes)
-	pauses := wait.Backoff{Duration: firstRetry, Factor: 2, Steps: 10} // the last would end after the time
-	err := wait.ExponentialBackoffWithContext(ctx, pauses, func(ctx context.Context) (bool, error) {
+	// An API server issues no token for a pod that its cache does not have yet. Tokens are in projected volumes.
+	projected := slices.ContainsFunc(waiting, func(v v1.Volume) bool { return v.Projected != nil })
+	atOnce := len(m.Mounts(pod.UID)) > 0 || !projected
+	mount := func(ctx context.Context) (bool, error) {
 		waiting = slices.DeleteFunc(waiting, func(v v1.Volume) bool { return m.setUp(ctx, pod, &v) })
 		return len(waiting) == 0, nil
-	})
+	}
+	err := wait.PollUntilContextTimeout(ctx, mountPeriod, mountTimeout, atOnce, mount)
 	if err == nil {
 		return nil
 	}
@@ -119,20 +126,29 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 	return fmt.Errorf("unmounted volumes=%v, unattached volumes=[], failed to process volumes=[]: %w", names, err)
 }
 
-// setUp makes or updates a volume and reports whether it is there. It stays there if it cannot be updated.
+// setUp makes or updates a volume, if that is due, and reports whether it is there. It stays there if it cannot be
+// updated.
 func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (there bool) {
 	m.mu.Lock()
-	before, there := m.pods[pod.UID][v.Name]
+	before := m.pods[pod.UID][v.Name]
 	m.mu.Unlock()
+	there = before.HostPath != ""
+	if time.Now().Before(before.due) {
+		return there
+	}
 	volume, err := m.make(ctx, pod, v, before)
+	if err != nil && ctx.Err() != nil {
+		return there // no failure of the volume's
+	}
 	if err != nil {
+		volume = before
+		volume.pause = min(max(2*before.pause, firstRetry), mostRetry)
+		volume.due = time.Now().Add(volume.pause)
 		m.cfg.Log.Error(err, "MountVolume.SetUp failed for volume",
 			"volumeName", v.Name, "pod", klog.KObj(pod), "podUID", pod.UID)
 		m.cfg.Recorder.Eventf(pod, v1.EventTypeWarning, "FailedMount",
 			"MountVolume.SetUp failed for volume %q : %v", v.Name, err)
-		return there
-	}
-	if !there {
+	} else if !there {
 		m.cfg.Log.Info("MountVolume.SetUp succeeded for volume", "volumeName", v.Name, "pod", klog.KObj(pod))
 	}
 	m.mu.Lock()
@@ -141,7 +157,7 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (there b
 		m.pods[pod.UID] = map[string]mounted{}
 	}
 	m.pods[pod.UID][v.Name] = volume
-	return true
+	return volume.HostPath != ""
 }
 
 // make makes one volume, or updates the files of one that is there. before is zero for one that is not.

@@ -222,17 +222,19 @@ func TestMissingObjectIsWaitedFor(t *testing.T) {
 		if n := len(recorder.Events); n != 8 { // at once and after .5, 1.5, 3.5, ... 63.5 s
 			t.Errorf("%d events, want 8", n)
 		}
+		// The next call goes on with the pauses of the last one.
+		if err := m.WaitForAttachAndMount(t.Context(), pod); err == nil || len(recorder.Events) != 9 { // after 127.5 s
+			t.Errorf("%v and %d events, want 9", err, len(recorder.Events))
+		}
 		const event = `Warning FailedMount MountVolume.SetUp failed for volume "config" : configmap "late" not found`
 		if got := <-recorder.Events; got != event {
 			t.Errorf("event %q, want %q", got, event)
 		}
-		time.AfterFunc(3*time.Second, func() {
-			objects := filepath.Join(m.cfg.RootDir, "..", "objects")
-			put(t, filepath.Join(objects, "more.yaml"), "kind: ConfigMap\nmetadata: {name: late}\n")
-		})
-		start = time.Now()
-		if err := m.WaitForAttachAndMount(t.Context(), pod); err != nil || time.Since(start) > 4*time.Second {
-			t.Errorf("after %v: %v, want success at the next try", time.Since(start), err)
+		objects := filepath.Join(m.cfg.RootDir, "..", "objects")
+		put(t, filepath.Join(objects, "more.yaml"), "kind: ConfigMap\nmetadata: {name: late}\n")
+		err = m.WaitForAttachAndMount(t.Context(), pod)
+		if at := time.Since(start).Round(time.Second); err != nil || at != 250*time.Second {
+			t.Errorf("after %v: %v, want success at the try after 249.5 s", at, err)
 		}
 	})
 }

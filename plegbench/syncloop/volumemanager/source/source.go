@@ -35,7 +35,7 @@ type Reader func(ctx context.Context, o Objects, namespace, name string, optiona
 func ConfigMap(ctx context.Context, o Objects, namespace, name string, optional *bool) (map[string][]byte, error) {
 	object, err := o.GetConfigMap(ctx, namespace, name)
 	if err != nil {
-		return nil, unlessOptional(optional, err)
+		return nil, absent("configmap", name, optional, err)
 	}
 	data := map[string][]byte{}
 	maps.Copy(data, object.BinaryData)
@@ -49,16 +49,21 @@ func ConfigMap(ctx context.Context, o Objects, namespace, name string, optional 
 func Secret(ctx context.Context, o Objects, namespace, name string, optional *bool) (map[string][]byte, error) {
 	object, err := o.GetSecret(ctx, namespace, name)
 	if err != nil {
-		return nil, unlessOptional(optional, err)
+		return nil, absent("secret", name, optional, err)
 	}
 	return object.Data, nil
 }
 
-func unlessOptional(optional *bool, err error) error {
-	if ptr.Deref(optional, false) && apierrors.IsNotFound(err) {
+// absent returns the error for an object that could not be read. A missing one is named as by a kubelet, in the
+// singular, and is no error if it is optional.
+func absent(kind, name string, optional *bool, err error) error {
+	switch {
+	case !apierrors.IsNotFound(err):
+		return err
+	case ptr.Deref(optional, false):
 		return nil
 	}
-	return err
+	return apierrors.NewNotFound(v1.Resource(kind), name)
 }
 
 // Field is the text of a field of the pod's metadata (pkg/fieldpath/fieldpath.go upstream). Labels and annotations
