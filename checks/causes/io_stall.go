@@ -90,47 +90,49 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 	if len(subjects) == 0 {
 		subjects = []checks.Subject{{Kind: "Node", Name: "disks"}}
 	}
-	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
-		s.Look("grep . /proc/pressure/io; iostat -x 1 5", "Check if it goes on: w_await and f_await, not %util.")
-		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'I/O error|read-only|blocked for|reset controller'",
-			"Check if the disk fails or is only slow.")
-		s.lookBlocked()
-		if len(f.Disk.Failing) > 0 {
-			s.Look("grep -E ' ro[, ]' /proc/mounts", "List what is read-only; the kernel remounts so after errors.")
-			tmpfs := 0
-			for _, r := range f.Disk.ReadOnly {
-				if r.Type == "tmpfs" && facts.SafePath.MatchString(r.Mount) {
-					tmpfs++ // it has no disk that could be damaged
-					s.Add(checks.TouchesMount, "mount -o remount,rw "+r.Mount,
-						"Makes this tmpfs writable again; it has no disk that could be damaged.")
-				}
-			}
-			s.addNodeIf(len(f.Disk.Failing) > tmpfs,
-				"Reboot once the data is safe; replace the disk if it fails again.")
-			return
-		}
-		for _, w := range f.Disk.Throttled {
-			s.lookIf(safeDir(w.Dir), textf("grep -s . '%s'/io.max '%[1]s'/blkio.throttle.write*", w.Dir),
-				"Show the limit.")
-			if facts.Safe(w.Unit) {
-				s.Add(checks.TouchesLimit,
-					"systemctl set-property --runtime "+w.Unit+" IOWriteIOPSMax= IOWriteBandwidthMax=", untilBoot)
+	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) { adviseIOStall(f, s) })
+}
+
+func adviseIOStall(f *facts.Facts, s *Steps) {
+	s.Look("grep . /proc/pressure/io; iostat -x 1 5", "Check if it goes on: w_await and f_await, not %util.")
+	s.Look("journalctl --no-pager -k --since -1h | grep -iE 'I/O error|read-only|blocked for|reset controller'",
+		"Check if the disk fails or is only slow.")
+	s.lookBlocked()
+	if len(f.Disk.Failing) > 0 {
+		s.Look("grep -E ' ro[, ]' /proc/mounts", "List what is read-only; the kernel remounts so after errors.")
+		tmpfs := 0
+		for _, r := range f.Disk.ReadOnly {
+			if r.Type == "tmpfs" && facts.SafePath.MatchString(r.Mount) {
+				tmpfs++ // it has no disk that could be damaged
+				s.Add(checks.TouchesMount, "mount -o remount,rw "+r.Mount,
+					"Makes this tmpfs writable again; it has no disk that could be damaged.")
 			}
 		}
-		for _, l := range f.Disk.Writes {
-			if mount := l.Writes.Mount; l.Writes.Hung && facts.SafePath.MatchString(mount) {
-				s.Add(checks.TouchesMount, "fsfreeze -u "+mount,
-					"Thaws the file system; only if tasks wait in percpu_rwsem_wait.")
-			}
+		s.addNodeIf(len(f.Disk.Failing) > tmpfs,
+			"Reboot once the data is safe; replace the disk if it fails again.")
+		return
+	}
+	for _, w := range f.Disk.Throttled {
+		s.lookIf(safeDir(w.Dir), textf("grep -s . '%s'/io.max '%[1]s'/blkio.throttle.write*", w.Dir),
+			"Show the limit.")
+		if facts.Safe(w.Unit) {
+			s.Add(checks.TouchesLimit,
+				"systemctl set-property --runtime "+w.Unit+" IOWriteIOPSMax= IOWriteBandwidthMax=", untilBoot)
 		}
-		for _, w := range f.Disk.Writers {
-			if w.PID > 1 {
-				s.Look(textf("cat /proc/%d/io /proc/%[1]d/cgroup", w.PID), "Check what it writes, and for whom.")
-				addDeletePod(f, s, podOf(f, w.PodUID), "Stops the heaviest writer, if its work can wait.")
-			}
+	}
+	for _, l := range f.Disk.Writes {
+		if mount := l.Writes.Mount; l.Writes.Hung && facts.SafePath.MatchString(mount) {
+			s.Add(checks.TouchesMount, "fsfreeze -u "+mount,
+				"Thaws the file system; only if tasks wait in percpu_rwsem_wait.")
 		}
-		s.cordon()
-	})
+	}
+	for _, w := range f.Disk.Writers {
+		if w.PID > 1 {
+			s.Look(textf("cat /proc/%d/io /proc/%[1]d/cgroup", w.PID), "Check what it writes, and for whom.")
+			addDeletePod(f, s, podOf(f, w.PodUID), "Stops the heaviest writer, if its work can wait.")
+		}
+	}
+	s.cordon()
 }
 
 // limitLine is the sentence about a limit of writes.

@@ -25,7 +25,9 @@ func JournalReport(w io.Writer, r *journal.Report, o Options, details bool) erro
 
 // journal prints a journal's answer on one screen. The picture is left to the details where there is no room for it.
 func (p *page) journal(r *journal.Report) {
-	part := func() *page { return &page{cleaner: p.cleaner, width: p.width, styles: p.styles, glyph: p.glyph} }
+	part := func() *page {
+		return &page{cleaner: p.cleaner, width: p.width, wrap: p.wrap, styles: p.styles, glyph: p.glyph}
+	}
 	lines := func(p *page) int { return bytes.Count(p.out.Bytes(), []byte("\n")) }
 	textOf(p, r).top()
 	rest, picture := part(), part()
