@@ -217,8 +217,9 @@ func (n testNode) testCgroupDriver(t *testing.T) {
 	n.both(t, func(t *testing.T, o apptest.Outcome) {
 		blames(t, o, "CgroupDriverMismatch", "grep -i cgroupDriver", "kubelet.service")
 	})
-	n.write(t, "etc/kubernetes/manifests/lone.yaml", fmt.Sprintf(lonePod, nodebox.ImageBusybox))
 	n.sh(t, "systemctl restart kubelet")
+	n.awaitKubelet(t) // the one before would still start the pod
+	n.write(t, "etc/kubernetes/manifests/lone.yaml", fmt.Sprintf(lonePod, nodebox.ImageBusybox))
 	n.await(t, "journalctl -u containerd | grep 'expected cgroupsPath'")
 	n.write(t, "var/lib/kubelet/config.yaml", config+"\n") // which a kubelet that runs does not read
 	n.both(t, func(t *testing.T, o apptest.Outcome) {
