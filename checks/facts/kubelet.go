@@ -62,7 +62,9 @@ func deriveAgent(f *Facts) {
 		c, ok := f.Measurement.Status.Condition(ConditionNetworkReady)
 		a.NetworkReady = ok && c.Status
 	}
-	if m := h.Metrics; m != nil {
+	if node := n.Server.Value.Node; n.Server.OK && node != nil {
+		a.Minor = minorOf(node.Status.NodeInfo.KubeletVersion)
+	} else if m := h.Metrics; m != nil {
 		a.Minor = minorOf(m.Version)
 	}
 	if m := h.Metrics; m != nil && m.PLEGLastSeen.Unix() > 0 && !m.PLEGLastSeen.After(f.Now) {

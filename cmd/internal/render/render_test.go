@@ -205,7 +205,8 @@ func commandsIn(doc any) []string {
 		}
 	case map[string]any:
 		for name, v := range doc {
-			if command, ok := v.(string); ok && name == "command" {
+			_, frame := doc["apiVersion"] // whose command is what was typed
+			if command, ok := v.(string); ok && name == "command" && !frame {
 				all = append(all, command)
 			}
 			all = append(all, commandsIn(v)...)
