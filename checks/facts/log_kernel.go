@@ -219,6 +219,9 @@ func oomMended(f *Facts) bool {
 		now, r := daemonOf(f, v.Role()), v.Role()
 		switch r {
 		case RoleRuntime, RoleKubelet:
+			if now == nil && r == RoleRuntime && f.Calls.BothLists { // another process answers now, though unseen
+				return false
+			}
 			late := func(o LogTask) bool { return o.Role() == r && Fresh(f, o.last, replaced) }
 			return now == nil || v.last == nil || count(f.Log.OOMVictims, late) > 1 && AgeOf(f, *now) < settled
 		case RoleShim:

@@ -286,7 +286,7 @@ func ConnectProblem(c crictl.Connect) string {
 	case c.State == crictl.ConnectOK:
 		return ""
 	case c.State == crictl.ConnectDenied:
-		return "this user may not open the runtime's socket: " + Clean(cmp.Or(c.Err, "permission denied"))
+		return "the socket cannot be opened: " + Clean(cmp.Or(c.Err, "permission denied"))
 	case c.State == crictl.ConnectNotSocket:
 		return "the endpoint is not a socket: " + Clean(cmp.Or(c.Err, "another kind of file"))
 	case c.State == crictl.ConnectCanceled, c.State == "":

@@ -188,6 +188,9 @@ func TestEndToEndNode(t *testing.T) {
 	apptest.Must(t, os.MkdirAll(filepath.Dir(conf), 0o755))
 	apptest.Must(t,
 		os.WriteFile(conf, []byte(`{"cniVersion":"0.4.0","name":"none","plugins":[{"type":"loopback"}]}`), 0o644))
+	plugin := filepath.Join(box.Root(), "opt", "cni", "bin", "loopback")
+	apptest.Must(t, os.MkdirAll(filepath.Dir(plugin), 0o755))
+	apptest.Must(t, os.WriteFile(plugin, []byte("#!/bin/sh\n"), 0o755))
 	apptest.Must(t, box.Boot(t.Context()))
 
 	out, err := box.Exec(t.Context(), "kdiag", "pleg", "-o", "brief")

@@ -1,6 +1,7 @@
 package journalcmd_test
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 
@@ -19,22 +20,33 @@ func TestReproducedLogs(t *testing.T) {
 	} {
 		t.Run(scenario, func(t *testing.T) {
 			t.Parallel()
-			log := filepath.Join(t.TempDir(), "kubelet.log")
-			played := apptest.Kdiag(t.Context(), "reproduce", scenario, "--log", log, "-o", "json")
-			if r := apptest.Decode[render.ReproductionReport](t, played); played.Code != 0 || len(r.Missed) > 0 {
-				t.Skipf("a busy machine: not played as it should be: %v", r.Missed)
+			// At this pace a busy machine shifts a record by minutes of the kubelet's time: that is played once more.
+			wrong := replayed(t, scenario, cause)
+			if wrong != "" {
+				wrong = replayed(t, scenario, cause)
 			}
-			r := apptest.Decode[journal.Report](t, apptest.Kdiag(t.Context(), "journal", "-o", "json", log))
-			if cause == "" {
-				if len(r.Incidents()) > 0 || r.Failing != nil {
-					t.Errorf("%s: %+v", r.Verdict, r.Episodes)
-				}
-				return
-			}
-			e := r.Headline()
-			if e == nil || r.Verdict != "RECOVERED" || len(e.Causes) == 0 || e.Causes[0].Code != cause {
-				t.Errorf("%s, want RECOVERED and %s: %+v", r.Verdict, cause, e)
+			if wrong != "" {
+				t.Error(wrong)
 			}
 		})
 	}
+}
+
+// replayed plays a scenario and reads its log. It returns what they do not agree in.
+func replayed(t *testing.T, scenario, cause string) (wrong string) {
+	t.Helper()
+	log := filepath.Join(t.TempDir(), "kubelet.log")
+	played := apptest.Kdiag(t.Context(), "reproduce", scenario, "--log", log, "-o", "json")
+	if r := apptest.Decode[render.ReproductionReport](t, played); played.Code != 0 || len(r.Missed) > 0 {
+		return fmt.Sprintf("not played as it should be: %v", r.Missed)
+	}
+	r := apptest.Decode[journal.Report](t, apptest.Kdiag(t.Context(), "journal", "-o", "json", log))
+	e := r.Headline()
+	switch {
+	case cause == "" && (len(r.Incidents()) > 0 || r.Failing != nil):
+		return fmt.Sprintf("%s: %+v", r.Verdict, r.Episodes)
+	case cause != "" && (e == nil || r.Verdict != "RECOVERED" || len(e.Causes) == 0 || e.Causes[0].Code != cause):
+		return fmt.Sprintf("%s, want RECOVERED and %s: %+v", r.Verdict, cause, e)
+	}
+	return ""
 }

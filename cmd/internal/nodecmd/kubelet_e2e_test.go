@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -130,7 +131,8 @@ func (n testNode) testControlPlane(t *testing.T) {
 		c.set(diskPressure)
 		n.both(t, func(t *testing.T, o apptest.Outcome) {
 			wantStatus(t, o, "kubelet.node", checks.StatusWarning, "DiskPressure since")
-			if r := o.Report(t); len(r.Causes) != 1 || r.Causes[0].Code != "DiskFull" || r.Status != checks.Degraded {
+			// The machine's own disk may be short of space too.
+			if r := o.Report(t); !slices.Contains(apptest.Codes(r), "DiskFull") || r.Status != checks.Degraded {
 				t.Errorf("%s: %+v", r.Status, r.Causes)
 			}
 		})

@@ -36,7 +36,7 @@ func TestSnapshotHung(t *testing.T) {
 	k := &Target{Client: client, Endpoint: crictl.Endpoint{URL: "unix://" + lis.Addr().String()}}
 	start := time.Now()
 	s := k.TakeSnapshot(t.Context(), cli.Env{Root: t.TempDir(), Now: time.Now}, Sources{}, &render.Progress{})
-	if !strings.Contains(s.Problem, "Version did not answer") || s.Denied {
+	if !strings.Contains(s.Problem, "Version hangs") || s.Denied {
 		t.Errorf("%q, denied: %v", s.Problem, s.Denied)
 	}
 	if took := time.Since(start); took > helloTimeout {

@@ -105,16 +105,16 @@ func TestEvidence(t *testing.T) {
 			old := env.Now().Add(-time.Hour)
 			must(t, os.Chtimes(src.Pods, old, old))
 		}, "is older than 10m0s"},
-		{"pods of another node", listed(strings.ReplaceAll(podList, `"live"`, `"other"`)), "those of another node"},
-		{"no pods at all", listed(`{"kind":"PodList","items":[]}`), "those of another node"},
-		{"no list", listed("{"), "it is no list of pods"},
-		{"no file and no port", func(_ cli.Env, _ *Target, src *Sources) { src.Pods = "" }, "no read-only port to ask"},
+		{"pods of another node", listed(strings.ReplaceAll(podList, `"live"`, `"other"`)), "another node's pods"},
+		{"no pods at all", listed(`{"kind":"PodList","items":[]}`), "another node's pods"},
+		{"no list", listed("{"), "not a list of pods"},
+		{"no file and no port", func(_ cli.Env, _ *Target, src *Sources) { src.Pods = "" }, "no read-only port"},
 		{"a kubelet that hangs", func(_ cli.Env, k *Target, src *Sources) {
 			k.Kubelet.Collection.ReadOnlyPort, src.Pods = hung.Port, ""
-		}, "the kubelet does not answer at " + hung.String()},
+		}, "the kubelet does not reply at " + hung.String()},
 		{"folders of another kubelet", func(_ cli.Env, k *Target, _ *Sources) {
 			k.Kubelet.Collection.RootDir = "/data"
-		}, "those of another kubelet"},
+		}, "another kubelet's or runtime's"},
 		{"no folders", func(_ cli.Env, k *Target, _ *Sources) {
 			k.Kubelet.Collection.RootDir = "/none"
 		}, "no such file"},
@@ -125,17 +125,17 @@ func TestEvidence(t *testing.T) {
 		{
 			"no kubelet to ask for its pods",
 			func(_ cli.Env, k *Target, src *Sources) { k.Kubelet, src.Pods = nil, "" },
-			"no kubelet runs here to ask for them; --pods takes its answer from a file",
+			"no kubelet runs here; --pods takes the list from a file",
 		},
 		{"no kubelet, and flags instead", func(_ cli.Env, k *Target, src *Sources) {
 			k.Kubelet, src.KubeletRoot, src.Manifests = nil, "/var/lib/kubelet", "/etc/kubernetes/manifests"
 		}, ""},
 		{"embedded kubelet", func(_ cli.Env, k *Target, _ *Sources) {
 			k.Kubelet.Name, k.Kubelet.Collection.StaticPodPath = "k3s-agent", ""
-		}, "--manifests names their folder"},
+		}, "name it with --manifests"},
 		{"unreadable settings", func(_ cli.Env, k *Target, _ *Sources) {
 			k.Kubelet.Unreadable, k.Kubelet.Collection.StaticPodPath = "no permission", ""
-		}, "where they are is not known"},
+		}, "folder unknown"},
 		{"pods from a URL", func(_ cli.Env, k *Target, _ *Sources) {
 			k.Kubelet.Collection.StaticPodURL = "http://x/"
 		}, "from a URL"},
