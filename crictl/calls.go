@@ -113,8 +113,8 @@ func (c *Client) CgroupDriver(ctx context.Context) (string, Call) {
 		})
 }
 
-// ConfiguredCgroupDriver asks containerd 1 which cgroup driver it has configured for its default runtime, in the details
-// of a verbose Status. It is empty where the runtime does not report it.
+// ConfiguredCgroupDriver asks containerd 1 which cgroup driver it has configured for its default runtime, in the
+// details of a verbose Status. It is empty where the runtime does not report it.
 func (c *Client) ConfiguredCgroupDriver(ctx context.Context) (string, Call) {
 	return ask(ctx, c, runtimeapi.RuntimeService_Status_FullMethodName, "", &runtimeapi.StatusRequest{Verbose: true},
 		func(resp *runtimeapi.StatusResponse) string { return cgroupDriverIn(resp.GetInfo()["config"]) })

@@ -61,9 +61,10 @@ func (e *NoEndpointError) Error() string {
 }
 
 // Discover chooses the runtime's endpoint from the first of these sources that names one: the flag; the environment;
-// the running kubelet's settings; /etc/crictl.yaml, or the file that CRI_CONFIG_FILE names; the first well-known socket that exists; the default of a running
-// kubelet that names none; the settings of a kubelet that does not run; the address given to the running shims. It
-// checks only that well-known sockets exist; that another one is missing is for Probe to find out.
+// the running kubelet's settings; /etc/crictl.yaml, or the file that CRI_CONFIG_FILE names; the first well-known socket
+// that exists; the default of a running kubelet that names none; the settings of a kubelet that does not run; the
+// address given to the running shims. It checks only that well-known sockets exist; that another one is missing is for
+// Probe to find out.
 //
 // The settings of the running kubelet are read in any case. The error is an *EndpointError when the flag or the
 // variable is not the address of a unix socket, a *NoEndpointError when nothing was found, or the context's; the

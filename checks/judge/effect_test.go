@@ -39,7 +39,8 @@ func TestEffect(t *testing.T) {
 		{"a status that is answered", "InspectHang", "status Unknown no such device", ""},
 		{
 			"over after a restart only", "RelistOverloaded",
-			"Summary.ProjectedSeconds = 0.285\nSummary.ColdSeconds = 323", "kubelet: Ready now (a relist takes 285ms); " +
+			"Summary.ProjectedSeconds = 0.285\nSummary.ColdSeconds = 323",
+			"kubelet: Ready now (a relist takes 285ms); " +
 				"do not restart the kubelet: NotReady from 3m to 5m24s after it",
 		},
 		{

@@ -46,7 +46,8 @@ func TestEndToEndNodeControls(t *testing.T) {
 	inside := func(command string) {
 		t.Helper()
 		execs++
-		ctr("tasks", "exec", "--detach", "--exec-id", fmt.Sprint("control", execs), id, "/bin/busybox", "sh", "-c", command)
+		ctr("tasks", "exec", "--detach", "--exec-id", fmt.Sprint("control", execs), id,
+			"/bin/busybox", "sh", "-c", command)
 	}
 	limit := func(controller, file, value string) func() {
 		t.Helper()
@@ -149,7 +150,8 @@ func TestEndToEndNodeControls(t *testing.T) {
 		}},
 		{"a full volume in memory", func() func() {
 			dir := t.TempDir()
-			apptest.Must(t, exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=64k", "none", dir).Run())
+			mount := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", "size=64k", "none", dir)
+			apptest.Must(t, mount.Run())
 			_ = os.WriteFile(filepath.Join(dir, "full"), make([]byte, 128<<10), 0o600) // it has half of the room
 			return func() { apptest.Must(t, exec.Command("umount", dir).Run()) }
 		}},

@@ -203,8 +203,8 @@ func (n testNode) testHealthPortHeld(t *testing.T) {
 	n.both(t, func(t *testing.T, o apptest.Outcome) {
 		wantStatus(t, o, "kubelet.healthz", checks.StatusWarning, "not the kubelet")
 		r := own(o.Report(t))
-		if len(r.Causes) != 1 || r.Causes[0].Code != "KubeletDown" || !strings.HasPrefix(r.Causes[0].Summary, "perl (pid ") ||
-			r.Causes[0].Subject.Name != "perl" {
+		if len(r.Causes) != 1 || r.Causes[0].Code != "KubeletDown" ||
+			!strings.HasPrefix(r.Causes[0].Summary, "perl (pid ") || r.Causes[0].Subject.Name != "perl" {
 			t.Errorf("%s: %+v", r.Status, r.Causes)
 		}
 	})

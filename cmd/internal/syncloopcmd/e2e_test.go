@@ -52,7 +52,8 @@ func TestNodeLeavesNoSlices(t *testing.T) {
 	await := func(what, pattern string, want int) {
 		t.Helper()
 		got := -1
-		for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
+		deadline := time.Now().Add(2 * time.Minute)
+		for ; time.Now().Before(deadline); time.Sleep(200 * time.Millisecond) {
 			if got = slices(pattern); got == want {
 				return
 			}
