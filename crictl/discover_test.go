@@ -274,9 +274,9 @@ func TestDiscoverByCrictlsVariable(t *testing.T) {
 // TestCgroupDriverIn has the configurations of two containerds and what is none.
 func TestCgroupDriverIn(t *testing.T) {
 	for config, want := range map[string]string{
-		`{"containerd":{"defaultRuntimeName":"runc","runtimes":{"runc":{"options":{"SystemdCgroup":true}}}}}`: "systemd",
-		`{"containerd":{"defaultRuntimeName":"runc","runtimes":{"runc":{"runtimeType":"x"}}}}`:                "cgroupfs",
-		`{"containerd":{"defaultRuntimeName":"kata","runtimes":{"runc":{"options":{"SystemdCgroup":true}}}}}`: "",
+		`{"containerd":{"defaultRuntimeName":"a","runtimes":{"a":{"options":{"SystemdCgroup":true}}}}}`: "systemd",
+		`{"containerd":{"defaultRuntimeName":"a","runtimes":{"a":{"runtimeType":"x"}}}}`:                "cgroupfs",
+		`{"containerd":{"defaultRuntimeName":"b","runtimes":{"a":{"options":{"SystemdCgroup":true}}}}}`: "",
 		`[]`: "",
 		``:   "",
 	} {

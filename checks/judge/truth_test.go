@@ -71,11 +71,11 @@ func TestTruth(t *testing.T) {
 	all := rulings(t)
 	var doc, wrong bytes.Buffer
 	fmt.Fprintf(&doc, "# How often the first cause is right\n\n"+
-		"%d verdicts: the recorded cases of [checks/causes](../checks/causes) and [checks/judge](../checks/judge), and\n"+
-		"real faults, each with kdiag node and most with kdiag pleg, that the end-to-end tests make on a containerd or on\n"+
-		"a whole node. A verdict is right when the first cause is the fault that was made, and when nothing is named on a\n"+
-		"healthy node. `go test ./checks/judge -run TestTruth -update` writes this page, `KDIAG_TRUTH=FILE make e2e` its\n"+
-		"real faults.\n\n"+
+		"%d verdicts: the recorded cases of [checks/causes](../checks/causes) and [checks/judge](../checks/judge),\n"+
+		"and real faults, each with kdiag node and most with kdiag pleg, that the end-to-end tests make on a\n"+
+		"containerd or on a whole node. A verdict is right when the first cause is the fault that was made, and when\n"+
+		"nothing is named on a healthy node. `go test ./checks/judge -run TestTruth -update` writes this page,\n"+
+		"`KDIAG_TRUTH=FILE make e2e` its real faults.\n\n"+
 		"| confidence of the first cause | verdicts | right | goal |\n|---|---|---|---|\n", len(all))
 	for _, band := range []struct {
 		name      string
