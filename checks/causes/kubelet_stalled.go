@@ -57,7 +57,7 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 		if p := f.Agent.Stopped; p != nil && p.PID > 1 {
 			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID),
 				"Check whether a debugger holds it; find out who stopped it.")
-			s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), "Resume it (harmless).")
+			s.resume(*p)
 			return
 		}
 		s.lookRelist()

@@ -32,7 +32,8 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	}
 	switch {
 	case stopped:
-		summary, step = textf("%v is %s (SIGSTOP)", *p, p.StateWord()), checks.Certain
+		by := choose(p.Tracer > 0, textf("pid %d", p.Tracer), "SIGSTOP")
+		summary, step = textf("%v is %s (%s)", *p, p.StateWord(), by), checks.Certain
 	case beyond:
 		summary, step = textf("%v is stuck in %s", *p, facts.StateOf(*p)), checks.Certain
 	case how != facts.HangBacklog:

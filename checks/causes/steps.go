@@ -231,13 +231,23 @@ func addStack(s *Steps, p host.Process, what string) {
 	s.lookStack(p.PID, textf("Look where %v of %s waits: a lock, a mount or a device", p, what))
 }
 
+// resume adds what lets a stopped process run again: the end of its tracer, or a signal.
+func (s *Steps) resume(p host.Process) {
+	if p.Tracer > 1 {
+		s.Look(textf("ps -o pid,user,etime,comm -p %d", p.Tracer), textf("Find out who traces %v", p))
+		s.Add(checks.TouchesProcess, textf("kill %d", p.Tracer), textf("End the tracer; %v resumes", p))
+		return
+	}
+	s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), textf("Resume the stopped %v (harmless)", p))
+}
+
 // addKill adds the step that frees one process.
 func addKill(f *facts.Facts, s *Steps, p host.Process, what string) {
 	age := facts.AgeOf(f, p)
 	switch {
 	case p.PID <= 1:
 	case facts.IsStopped(&p):
-		s.Add(checks.TouchesProcess, textf("kill -CONT %d", p.PID), textf("Resume the stopped %v (harmless)", p))
+		s.resume(p)
 	case facts.IsUninterruptible(&p): // no signal reaches it
 	case p.Role == host.RoleOCI && (age == 0 || age >= facts.LongOCI): // a younger one is at work, not stuck
 		s.Add(checks.TouchesProcess, textf("kill -KILL %d", p.PID), textf("End only the stuck %v", p))

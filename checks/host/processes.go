@@ -35,6 +35,7 @@ type Process struct {
 	Started  time.Time // zero when not known
 	Config   string    // configuration file on the command line of a runtime; empty for the default, or when not known
 	Threads  int
+	Tracer   int // process that traces it while it is stopped for that; 0 for none
 	// Work is what it was started for where it should end by itself soon: create or kill of an OCI runtime, start or
 	// delete of a shim, ADD or DEL of a CNI plugin; empty for all others.
 	Work string
@@ -285,6 +286,7 @@ func (p Population) Again(ctx context.Context) ([]Process, error) {
 		}
 		was := now
 		now.Name, now.PPID, now.State, now.Wchan = st.comm, st.ppid, st.state, wchan(p.dir(pid))
+		now.Tracer = p.tracer(st)
 		now.Lasting = now.State == 'D' && was.State == 'D' && now.Wchan == was.Wchan
 		return now, true
 	})
@@ -311,8 +313,18 @@ func (p Population) One(pid int) (Process, error) {
 func (p Population) describe(st stat, role Role, id string) Process {
 	return Process{
 		PID: st.pid, PPID: st.ppid, Name: st.comm, Role: role, ObjectID: id, State: st.state,
-		Wchan: wchan(p.dir(st.pid)), Started: p.started(st.start), Threads: st.threads,
+		Wchan: wchan(p.dir(st.pid)), Started: p.started(st.start), Threads: st.threads, Tracer: p.tracer(st),
 	}
+}
+
+// tracer returns the process that holds one in a tracing stop, 0 for any other state.
+func (p Population) tracer(st stat) int {
+	if st.state != 't' {
+		return 0
+	}
+	status, _ := readSmall(p.dir(st.pid), "status")
+	pid, _ := numberAfter(status, "TracerPid:")
+	return int(pid)
 }
 
 // threads returns the folders of up to maxThreads threads of a process.
