@@ -35,7 +35,7 @@ func TestVerdicts(t *testing.T) {
 		row("a warning", "degraded degraded degraded", exited(1000, 10, 1000), sweep),
 		row("nothing measured", "unknown unknown unknown: no runtime was asked",
 			func(f *facts.Input) { f.Measurement = nil }),
-		row("denied", "unknown unknown unknown: may not open", socket(crictl.ConnectDenied, "permission denied")),
+		row("denied", "unknown unknown unknown: cannot be opened", socket(crictl.ConnectDenied, "permission denied")),
 		row("a directory", "unhealthy unhealthy unhealthy", socket(crictl.ConnectNotSocket, "")),
 		row("interrupted", "unknown unknown unknown: ended early: interrupted by a signal", interrupted),
 		row("one running container not asked", "unknown healthy unknown: status of 1 of 9 objects", unswept),
