@@ -177,7 +177,7 @@ func deriveKills(f *Facts) {
 
 // oomVictims returns the tasks that the kernel killed for memory, each once. The log's list of the most frequent ones
 // may lack those that the node needs, so they are added. A daemon that was killed while the one of the node ran is
-// another's, like one in a pod.
+// another's, like one in a pod, and like one whose limit is not that of a unit of the node.
 func oomVictims(f *Facts) []LogTask {
 	all := tasksOf(f, signature.OOMKill)
 	for _, k := range slices.Concat(f.Log.OOMOwn, f.Log.OOMShared) {
@@ -187,6 +187,11 @@ func oomVictims(f *Facts) []LogTask {
 		}
 		o := host.OwnerOfCgroup(k.Cgroup)
 		all[i].InPod = all[i].InPod || o.PodUID != "" || o.ObjectID != ""
+	}
+	for i, v := range all {
+		ofTask := func(k journal.MemoryKill) bool { return k.Task == v.Name }
+		all[i].InPod = v.InPod || slices.ContainsFunc(f.Log.OOMOwn, ofTask) &&
+			!slices.ContainsFunc(f.Log.OOMShared, ofTask)
 	}
 	for i, v := range all {
 		now := daemonOf(f, v.Role())

@@ -54,7 +54,7 @@ func TestEndToEndHostFaults(t *testing.T) {
 	})
 
 	t.Run("containerd OOM-killed at its own limit", func(t *testing.T) {
-		dir := makeCgroup(t, "memory", "/"+box+"/containerd")
+		dir := makeCgroup(t, "memory", "/"+box+"/containerd.service")
 		apptest.Must(t, os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), []byte("256K"), 0))
 		enter(t, dir, c.PID())
 		end := p.callers(t)
