@@ -26,6 +26,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/apptest"
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
@@ -438,14 +439,15 @@ func (n testNode) testSystemdFrozen(t *testing.T) {
 	})
 }
 
-// onUnified runs a command where cgroup version 2 alone is mounted, in its usual place, with a container in it that is
-// frozen.
+// onUnified runs a command where cgroup version 2 alone is mounted, in its usual place, with a frozen group of the
+// container $1 in it.
 const onUnified = `
 	set -e
 	umount -R /sys/fs/cgroup
 	mount -t cgroup2 none /sys/fs/cgroup
 	pod=/sys/fs/cgroup/$0/kubepods/pod33333333-3333-4333-8333-333333333333
-	container=$pod/` + frozenID + `
+	container=$pod/$1
+	shift
 	mkdir -p $container
 	sleep 1000 & sleeper=$!
 	trap 'code=$?; kill -9 $sleeper; wait
@@ -456,17 +458,17 @@ const onUnified = `
 	set +e
 	"$@"`
 
-const frozenID = "f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0"
-
 // TestEndToEndNodeUnified freezes a container under cgroup version 2, whatever the machine itself has mounted.
 func TestEndToEndNodeUnified(t *testing.T) {
 	c := apptest.StartContainerd(t, nodebox.Options{Network: true})
 	p := program{path: apptest.BuildKdiag(t), endpoint: c.Endpoint()}
+	pods := apptest.RunPods(t, c, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
+	id := pods[0].Containers[0].ID
 	p.inside = []string{
 		"unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", onUnified,
-		"e2e-" + filepath.Base(c.Dir()),
+		"e2e-" + filepath.Base(c.Dir()), id,
 	}
-	frozen := func(s checks.Subject) bool { return strings.HasSuffix(s.ID, frozenID) }
+	frozen := func(s checks.Subject) bool { return strings.HasSuffix(s.ID, id) || strings.HasSuffix(s.Name, id) }
 	for _, o := range []apptest.Outcome{p.node(t), p.pleg(t)} {
 		finding{checks.Warning, "cgroup.freeze", frozen, []string{"CgroupFrozen"}}.check(t, o)
 		wantStatus(t, o, "host.cgroups", checks.StatusOK, "")

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -233,44 +232,10 @@ func TestEndToEndNodeRuntime(t *testing.T) {
 		}, "--rpc-timeout", "1s")
 	})
 
-	t.Run("traced", func(t *testing.T) {
-		tracer, release := trace(t, c.PID())
-		defer release()
-		p.found(t, finding{
-			checks.Critical, fmt.Sprintf("kill %d", tracer), process(c.PID()), []string{"RuntimeHung"},
-		}, "--rpc-timeout", "1s")
-	})
-
 	t.Run("stopped", func(t *testing.T) {
 		apptest.Must(t, c.Stop(t.Context()))
 		p.found(t, finding{checks.Critical, "ss -xlp", nil, []string{"RuntimeDown"}})
 	})
-}
-
-// trace holds all threads of a process, as a debugger does, until they are released.
-func trace(t *testing.T, pid int) (tracer int, release func()) {
-	t.Helper()
-	up, end, ended := make(chan int), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		runtime.LockOSThread() // only the thread that attached may detach
-		defer runtime.UnlockOSThread()
-		var held []int
-		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", pid))
-		for _, task := range tasks {
-			tid, _ := strconv.Atoi(filepath.Base(task))
-			if unix.PtraceAttach(tid) == nil {
-				_, _ = unix.Wait4(tid, nil, unix.WALL, nil)
-				held = append(held, tid)
-			}
-		}
-		up <- unix.Gettid()
-		<-end
-		for _, tid := range held {
-			_ = unix.PtraceDetach(tid)
-		}
-	}()
-	return <-up, func() { close(end); <-ended }
 }
 
 // brokenRoot takes the last byte, and then the last inode, of the file system of the runtime's root folder.
