@@ -5,6 +5,9 @@ STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE    = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
+# How many packages are tested at a time. The end-to-end tests of one break what those of another may look at.
+PACKAGES ?= 1
+
 # What only tests reach, and the check for dead code leaves out: nodebox makes real nodes for end-to-end tests and
 # docs/bench, apiserver/fake is the API server of the syncLoop's tests, faketest serves the embedded runtime in memory,
 # apptest runs kdiag's commands. Everything else must be reachable from a program.
@@ -21,7 +24,7 @@ build:
 
 # Packages whose tests break real nodes wait most of their time, so more of them run at a time than there are processors.
 test:
-	go test -p 4 -race -shuffle=on -timeout 30m $(TESTFLAGS) ./...
+	go test -p $(PACKAGES) -race -shuffle=on -timeout 30m $(TESTFLAGS) ./...
 
 # Everything that must hold before a commit, short of the tests.
 check:

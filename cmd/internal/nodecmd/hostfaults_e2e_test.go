@@ -53,24 +53,6 @@ func TestEndToEndHostFaults(t *testing.T) {
 		}
 	})
 
-	t.Run("containerd OOM-killed at its own limit", func(t *testing.T) {
-		dir := makeCgroup(t, "memory", "/"+box+"/containerd.service")
-		apptest.Must(t, os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), []byte("256K"), 0))
-		enter(t, dir, c.PID())
-		end := p.callers(t)
-		eventually(t, "containerd was killed", func() bool { return !c.Running() })
-		end()
-		c1 := names(t, p.node(t), "OOMKilled", "RuntimeDown")
-		if c1.Severity != checks.Critical || !strings.Contains(c1.Summary, "containerd") {
-			t.Errorf("%s: %s", c1.Severity, c1.Summary)
-		}
-		apptest.Must(t, c.Restart(t.Context()))
-		c2 := names(t, p.node(t), "OOMKilled") // it is over
-		if c2.Severity != checks.Warning || c2.Confidence > 0.5 {
-			t.Errorf("%s %v: %s", c2.Severity, c2.Confidence, c2.Summary)
-		}
-	})
-
 	t.Run("CPU hogs beside a niced daemon", func(t *testing.T) {
 		dir := makeCgroup(t, "cpu", "/"+box+"/crowd") // without it the kernel gives each session its share (autogroup)
 		enter(t, dir, c.PID())

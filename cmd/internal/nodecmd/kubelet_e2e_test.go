@@ -91,7 +91,6 @@ func (c *controlPlane) answer(w http.ResponseWriter, r *http.Request) {
 
 // TestEndToEndKubeletBox breaks what is between a kubelet, its API server, its ports and its runtime.
 func TestEndToEndKubeletBox(t *testing.T) {
-	t.Parallel()
 	n := bootNode(t)
 	t.Run("API server", n.testControlPlane)
 	n.sh(t, "sleep 1; journalctl --quiet --rotate --vacuum-time=1s") // forgets the webhook

@@ -77,7 +77,6 @@ func awaitProcess(t *testing.T, age time.Duration, words ...string) {
 
 // TestEndToEndNodePods stops pods from starting and stopping, while PLEG is well, in one way after the other.
 func TestEndToEndNodePods(t *testing.T) {
-	t.Parallel() // it waits for what hangs to be old enough
 	nodebox.Need(t, nodebox.Missing(false))
 	dir, err := os.MkdirTemp("/tmp", "kdiag-oci-")
 	apptest.Must(t, err)
