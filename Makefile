@@ -5,7 +5,8 @@ STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE    = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
-# How many packages are tested at a time. The end-to-end tests of one break what those of another may look at.
+# How many packages are tested at a time. The end-to-end tests break real nodes; on one machine those of another package
+# see some of that (load, records of the kernel), so make test PACKAGES=4 is quicker and less reliable.
 PACKAGES ?= 1
 
 # What only tests reach, and the check for dead code leaves out: nodebox makes real nodes for end-to-end tests and
@@ -22,7 +23,6 @@ all: build check test
 build:
 	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w' -o bin/kdiag ./cmd/kdiag
 
-# Packages whose tests break real nodes wait most of their time, so more of them run at a time than there are processors.
 test:
 	go test -p $(PACKAGES) -race -shuffle=on -timeout 30m $(TESTFLAGS) ./...
 
