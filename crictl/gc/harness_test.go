@@ -86,8 +86,8 @@ type trial struct {
 	took   time.Duration
 }
 
-// try plans with a runtime without faults and runs the plan on it, or on its twin in which they are in force. Twins hold
-// the same objects only when they start within one second, as in fake time.
+// try plans with a runtime without faults and runs the plan on it, or on its twin in which they are in force. Twins
+// hold the same objects only when they start within one second, as in fake time.
 func try(t *testing.T, ctx context.Context, opts Options, faults ...fake.Fault) *trial {
 	t.Helper()
 	c := serve(t, flood())
