@@ -113,33 +113,6 @@ func (c *Client) CgroupDriver(ctx context.Context) (string, Call) {
 		})
 }
 
-// ConfiguredCgroupDriver asks containerd 1 which cgroup driver it has configured for its default runtime, in the
-// details of a verbose Status. It is empty where the runtime does not report it.
-func (c *Client) ConfiguredCgroupDriver(ctx context.Context) (string, Call) {
-	return ask(ctx, c, runtimeapi.RuntimeService_Status_FullMethodName, "", &runtimeapi.StatusRequest{Verbose: true},
-		func(resp *runtimeapi.StatusResponse) string { return cgroupDriverIn(resp.GetInfo()["config"]) })
-}
-
-// cgroupDriverIn reads SystemdCgroup out of the configuration of containerd's CRI plugin, as JSON.
-func cgroupDriverIn(config string) string {
-	var c struct {
-		Containerd struct {
-			DefaultRuntimeName string
-			Runtimes           map[string]struct{ Options struct{ SystemdCgroup bool } }
-		}
-	}
-	if json.Unmarshal([]byte(config), &c) != nil {
-		return ""
-	}
-	switch runtime, known := c.Containerd.Runtimes[c.Containerd.DefaultRuntimeName]; {
-	case !known:
-		return ""
-	case runtime.Options.SystemdCgroup:
-		return "systemd"
-	}
-	return "cgroupfs"
-}
-
 // StopPodSandbox stops a sandbox and its containers. It is idempotent.
 func (c *Client) StopPodSandbox(ctx context.Context, id string) Call {
 	return c.ask(ctx, runtimeapi.RuntimeService_StopPodSandbox_FullMethodName, id,

@@ -271,21 +271,6 @@ func TestDiscoverByCrictlsVariable(t *testing.T) {
 	}
 }
 
-// TestCgroupDriverIn has the configurations of two containerds and what is none.
-func TestCgroupDriverIn(t *testing.T) {
-	for config, want := range map[string]string{
-		`{"containerd":{"defaultRuntimeName":"a","runtimes":{"a":{"options":{"SystemdCgroup":true}}}}}`: "systemd",
-		`{"containerd":{"defaultRuntimeName":"a","runtimes":{"a":{"runtimeType":"x"}}}}`:                "cgroupfs",
-		`{"containerd":{"defaultRuntimeName":"b","runtimes":{"a":{"options":{"SystemdCgroup":true}}}}}`: "",
-		`[]`: "",
-		``:   "",
-	} {
-		if got := cgroupDriverIn(config); got != want {
-			t.Errorf("%s: %q, want %q", config, got, want)
-		}
-	}
-}
-
 func FuzzCrictlConfig(f *testing.F) {
 	for _, s := range []string{
 		"", "runtime-endpoint: unix:///run/x.sock\n", "runtime-endpoint: [a]\n", "{", "a: *b", "- x",

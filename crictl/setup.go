@@ -16,8 +16,9 @@ type Setup struct {
 	BinDirs []string // of the CNI plugins
 	Plugins []string // the CNI plugins that the loaded networks call, the one for the loopback interface among them
 	// Programs are the shim and the OCI runtime of the default handler: names, or paths that the configuration sets.
-	Programs []string
-	PID      int // of the runtime's daemon; 0 when not known
+	Programs     []string
+	CgroupDriver string // systemd or cgroupfs, of the default handler
+	PID          int    // of the runtime's daemon; 0 when not known
 }
 
 // Setup asks the runtime for its setup: the details of a verbose Status of containerd. Of other runtimes it is empty.
@@ -35,7 +36,10 @@ func setupIn(config, cni string) (s Setup) {
 			DefaultRuntimeName string
 			Runtimes           map[string]struct {
 				RuntimeType, RuntimePath string
-				Options                  struct{ BinaryName string }
+				Options                  struct {
+					BinaryName    string
+					SystemdCgroup bool
+				}
 			}
 		}
 	}
@@ -55,6 +59,12 @@ func setupIn(config, cni string) (s Setup) {
 	}
 	if json.Unmarshal([]byte(config), &c) == nil {
 		h, known := c.Containerd.Runtimes[c.Containerd.DefaultRuntimeName]
+		if known {
+			s.CgroupDriver = "cgroupfs"
+		}
+		if h.Options.SystemdCgroup {
+			s.CgroupDriver = "systemd"
+		}
 		// io.containerd.runc.v2 is run by containerd-shim-runc-v2.
 		if parts := strings.Split(h.RuntimeType, "."); known && len(parts) == 4 {
 			s.Programs = []string{cmp.Or(h.RuntimePath, "containerd-shim-"+parts[2]+"-"+parts[3])}

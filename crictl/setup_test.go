@@ -19,23 +19,24 @@ func TestSetup(t *testing.T) {
 		ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"},
 		Plugins: []string{"loopback", "bridge", "host-local"},
 	}
-	with := func(programs ...string) Setup {
+	with := func(driver string, programs ...string) Setup {
 		s := network
-		s.Programs = programs
+		s.CgroupDriver, s.Programs = driver, programs
 		return s
 	}
 	for _, tt := range []struct {
 		config, cni string
 		want        Setup
 	}{
-		{handler(`runc.v2","options":null`), cni, with("containerd-shim-runc-v2", "runc")},
+		{handler(`runc.v2","options":null`), cni, with("cgroupfs", "containerd-shim-runc-v2", "runc")},
 		{
-			handler(`runc.v2","runtimePath":"/opt/shim","options":{"BinaryName":"/opt/crun"}`), cni,
-			with("/opt/shim", "/opt/crun"),
+			handler(`runc.v2","runtimePath":"/opt/shim","options":{"BinaryName":"/opt/crun","SystemdCgroup":true}`),
+			cni, with("systemd", "/opt/shim", "/opt/crun"),
 		},
-		{handler(`kata.v2","options":{"ConfigPath":"/x"}`), cni, with("containerd-shim-kata-v2")},
-		{handler(`runtime.v1.linux","options":null`), cni, network},
+		{handler(`kata.v2","options":{"ConfigPath":"/x"}`), cni, with("cgroupfs", "containerd-shim-kata-v2")},
+		{handler(`runtime.v1.linux","options":null`), cni, with("cgroupfs")},
 		{`{"sandboxImage":"registry.k8s.io/pause:3.9"}`, "", Setup{}}, // CRI-O
+		{`{"containerd":{"defaultRuntimeName":"y","runtimes":{"x":{"options":{"SystemdCgroup":true}}}}}`, cni, network},
 		{"[]", cni, network},
 		{"", "", Setup{}},
 	} {

@@ -55,11 +55,11 @@ func (t *Target) cgroupDriver(ctx context.Context) (string, error) {
 	if call.Code != crictl.Unimplemented {
 		return driver, callError(call)
 	}
-	driver, call = t.Client.ConfiguredCgroupDriver(ctx)
-	if call.OK() && driver == "" {
+	s, call := t.Client.Setup(ctx) // of containerd 1
+	if call.OK() && s.CgroupDriver == "" {
 		return "", probes.Skip("the runtime does not report its cgroup driver")
 	}
-	return driver, callError(call)
+	return s.CgroupDriver, callError(call)
 }
 
 // setup asks the runtime for its folders and programs, and the socket for the daemon that uses them. It waits no longer
