@@ -248,8 +248,15 @@ func isNodeGroup(group string) bool {
 		return false
 	}
 	shared := []string{"system.slice", "runtime.slice", "podruntime.slice", "kubelet.slice", "kubelet"}
-	return strings.Contains(group, "kubepods") || UnitRole(o.Unit) != RoleOther ||
-		slices.Contains(shared, path.Base(group))
+	return strings.Contains(group, "kubepods") || slices.Contains(shared, path.Base(group)) ||
+		UnitRole(o.Unit) != RoleOther && inNodeSlice(group, o.Unit)
+}
+
+// inNodeSlice reports whether a unit is one of the node's systemd: such a unit lies in a slice. Those of a user's
+// systemd, and groups that another runtime or a person named like a unit, are not the node's.
+func inNodeSlice(group, unit string) bool {
+	parent, _, _ := strings.Cut(group, "/"+unit)
+	return strings.HasSuffix(parent, ".slice") && !strings.Contains(parent, "/user.slice")
 }
 
 // OwnKills writes whom the kernel killed at their own limits, the most often first: pods, containers, services.
