@@ -14,11 +14,10 @@ type Limits struct {
 	SizeCritical   float64
 	RelistWarning  float64 // share of the PLEG threshold that a projected relist may use
 	// bytes of a container's entry above which its annotations, not the count, make a list large
-	LargeEntry       int
-	DeadSandboxes    int // dead sandboxes
-	CNIPluginTooLong time.Duration
-	JournalWindow    time.Duration // how far back the node's logs are read; 0: not at all
-	Node             NodeLimits    // of the host
+	LargeEntry    int
+	DeadSandboxes int           // dead sandboxes
+	JournalWindow time.Duration // how far back the node's logs are read; 0: not at all
+	Node          NodeLimits    // of the host
 }
 
 // DefaultLimits returns the thresholds that kdiag compares with unless a command sets others.
@@ -47,8 +46,6 @@ func DefaultLimits() Limits {
 		RelistWarning: 1.0 / 3,
 		// Entries are 0.9 to 1.8 KB with the kubelet's own labels and annotations (KEP-5825).
 		LargeEntry: 2 << 10,
-		// A CNI plugin works for seconds at most; the kubelet gives a whole sandbox four minutes.
-		CNIPluginTooLong: time.Minute,
 		// Three of the longest relists that still pass (3m), and two kills by the watchdog (one every five minutes or
 		// so); what is older shows little of now. journal.Recent reads five minutes more, for what led to the first
 		// of it, and what is counted and printed is all that was read.

@@ -14,7 +14,7 @@ var cniHung = cause(CNIHung, recogniseCNIHung, loggedCNIHung)
 
 func recogniseCNIHung(f *facts.Facts) *Finding {
 	status := f.RPC[facts.RPCStatus]
-	hangs, old := status.Outcome == facts.Hung, facts.OldProcesses(f, host.RoleCNI, f.Limits.CNIPluginTooLong)
+	hangs, old := status.Outcome == facts.Hung, facts.OldProcesses(f, host.RoleCNI, facts.StuckWork)
 	if !listsAnswer(f) || !hangs && len(old) == 0 {
 		return nil
 	}
@@ -35,7 +35,7 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 			summary += ", and Status hangs behind it"
 		}
 	} else if f.HostMissing == "" && !f.Target.Simulated {
-		Addf(&e.Against, "no CNI plugin on this host has been running for more than %s", f.Limits.CNIPluginTooLong)
+		Addf(&e.Against, "no CNI plugin on this host has been running for more than %s", facts.StuckWork)
 	}
 	for _, p := range old {
 		Addf(&e.For, "CNI plugin %s", working(f, p))
@@ -55,7 +55,7 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		if len(old) == 0 {
 			addCapture(f, s)
 			s.Look("ps -eo pid,ppid,stat,etime,comm --sort=-etime | grep -iE "+
-				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'", "Look for one older than a minute")
+				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'", "Look for one older than half a minute")
 		}
 		for _, p := range top(old) {
 			adviseWork(f, s, p)

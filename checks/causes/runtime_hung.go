@@ -52,7 +52,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	subjects := []checks.Subject{*facts.DaemonSubject(f)}
 	// The daemon may hold a lock for an OCI runtime or CNI plugin that has been at work for too long.
 	runc := facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)
-	cni := facts.OldProcesses(f, host.RoleCNI, f.Limits.CNIPluginTooLong)
+	cni := facts.OldProcesses(f, host.RoleCNI, facts.StuckWork)
 	for _, old := range slices.Concat(runc, cni) {
 		e.For = append(e.For, atWork(f, old))
 		subjects = append(subjects, facts.ProcessSubject(f, old))

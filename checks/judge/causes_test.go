@@ -376,7 +376,7 @@ func TestLimits(t *testing.T) {
 	levels(t, "a cold relist", cold, map[time.Duration]string{59900 * ms: "healthy", time.Minute: "RelistOverloaded"})
 	levels(t, "age of PLEG", age,
 		map[time.Duration]string{3 * time.Minute: "healthy", 3*time.Minute + time.Second: "RelistOverloaded!"})
-	levels(t, "a CNI plugin", stuckCNI, map[time.Duration]string{59 * time.Second: "healthy", time.Minute: "CNIHung"})
+	levels(t, "a CNI plugin", stuckCNI, map[time.Duration]string{29 * time.Second: "healthy", 30 * time.Second: "CNIHung"})
 	judgeAll(t, []scenario{
 		row("evented, its period", "healthy", evented),
 		row("evented, cold", "RelistOverloaded", evented, cold(240*time.Second)),

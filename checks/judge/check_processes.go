@@ -30,8 +30,7 @@ func readProcesses(f *facts.Facts) checks.Result {
 		case out.Status != checks.StatusOK:
 		case stopped || asleep:
 			out = warning("%s", line)
-		case p.State != 'Z' && (p.Role == host.RoleOCI && age >= facts.StuckWork ||
-			p.Role == host.RoleCNI && age >= f.Limits.CNIPluginTooLong):
+		case p.State != 'Z' && (p.Role == host.RoleOCI || p.Role == host.RoleCNI) && age >= facts.StuckWork:
 			out = warning("%s (%s) has been running for %s", facts.ProcessLabel(p), p.Role, units.Duration(age))
 		}
 	}

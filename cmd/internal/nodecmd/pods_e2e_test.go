@@ -218,7 +218,7 @@ func (r *podsRig) testCNIHangs(t *testing.T) {
 	defer func() { apptest.Must(t, r.c.ReleaseCNI()) }()
 	time.Sleep(2 * time.Second) // containerd loads it
 	r.start(t, nodebox.Pods{Prefix: "net", PodNetwork: true})
-	awaitProcess(t, checks.DefaultLimits().CNIPluginTooLong, bin+"/zzz")
+	awaitProcess(t, facts.StuckWork, bin+"/zzz")
 	c := r.first(t, r.pleg(t), "CNIHung")
 	culprit := func(s checks.Subject) bool { return s.Name == "zzz" && s.Pod == "net-0" }
 	finding{c.Severity, "kill -KILL", culprit, nil}.of(t, c)
