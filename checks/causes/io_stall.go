@@ -65,6 +65,16 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		}
 		addTasks(f, &e, func(t host.BlockedTask) bool { return t.Role == limits[0].Role })
 	}
+	frozen := addTasks(f, &e, facts.WaitsForThaw)
+	if frozen {
+		severity, step = checks.Critical, checks.Certain
+		summary = "a file system that " + f.Target.Name + " writes to is frozen (fsfreeze)"
+		if len(subjects) == 0 {
+			for _, space := range thawable(f) {
+				subjects = append(subjects, facts.Shortage{Space: space}.Subject())
+			}
+		}
+	}
 	if severity == "" {
 		// Pressure and a slow disk of the node's must agree where no writes were timed to decide it.
 		io := f.Seen.Pressure.Value.IO
@@ -75,7 +85,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		severity, step = checks.Warning, checks.Fair
 		summary = textf("requests to disk %s take %s", facts.Clean(d.Slow[0].Name), facts.Await(d.Slow[0]))
 	}
-	if len(d.Writers) > 0 && len(d.Failing)+len(d.Throttled) == 0 {
+	if len(d.Writers) > 0 && len(d.Failing)+len(d.Throttled) == 0 && !frozen {
 		summary += "; the heaviest writer is " + facts.WriterLabel(f, d.Writers[0])
 	}
 	stallEvidence(f, &e)
@@ -84,6 +94,9 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		subjects = append(subjects, checks.Subject{Kind: "Disk", Name: slow.Name})
 	}
 	for _, w := range d.Writers {
+		if frozen {
+			break
+		}
 		Addf(&e.For, "%s writes %s/s", facts.WriterLabel(f, w), facts.Rate(w.BytesPerSecond))
 		subjects = append(subjects, processSubject(f, w.PID, w.Name, w.PodUID))
 	}
@@ -93,7 +106,28 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) { adviseIOStall(f, s) })
 }
 
+// thawable returns the file systems of the runtime's folders that may be frozen: systemd and kdiag itself would hang on
+// the root.
+func thawable(f *facts.Facts) []host.Space {
+	return slices.DeleteFunc(slices.Clone(f.Seen.Spaces.Value), func(s host.Space) bool {
+		return s.Mount == "/" || s.Type == "tmpfs" || !facts.SafePath.MatchString(s.Mount)
+	})
+}
+
 func adviseIOStall(f *facts.Facts, s *Steps) {
+	frozen := slices.ContainsFunc(f.Seen.Tasks.Value.Blocked, facts.WaitsForThaw)
+	hung := func(l facts.WriteLatency) bool { return l.Writes.Hung }
+	if frozen {
+		s.lookBlocked()
+	}
+	if frozen || slices.ContainsFunc(f.Disk.Writes, hung) {
+		for _, space := range thawable(f) {
+			s.Add(checks.TouchesMount, "fsfreeze -u "+space.Mount, "Thaw the file system; it helps only if it is frozen")
+		}
+	}
+	if frozen {
+		return
+	}
 	s.Look("grep . /proc/pressure/io; iostat -x 1 5", "Check if it goes on: w_await and f_await, not %util.")
 	s.Look("journalctl --no-pager -k --since -1h | grep -iE 'I/O error|read-only|blocked for|reset controller'",
 		"Check if the disk fails or is only slow.")
@@ -118,12 +152,6 @@ func adviseIOStall(f *facts.Facts, s *Steps) {
 		if facts.Safe(w.Unit) {
 			s.Add(checks.TouchesLimit,
 				"systemctl set-property --runtime "+w.Unit+" IOWriteIOPSMax= IOWriteBandwidthMax=", untilBoot)
-		}
-	}
-	for _, l := range f.Disk.Writes {
-		if mount := l.Writes.Mount; l.Writes.Hung && facts.SafePath.MatchString(mount) {
-			s.Add(checks.TouchesMount, "fsfreeze -u "+mount,
-				"Thaws the file system; only if tasks wait in percpu_rwsem_wait.")
 		}
 	}
 	for _, w := range f.Disk.Writers {

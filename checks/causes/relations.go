@@ -52,7 +52,7 @@ var relations = []relation{
 	root(IOStall, func(f *facts.Facts) bool { return len(f.Disk.Failing) > 0 }, RuntimeDown, RuntimeNotReady),
 	root(IOStall, diskStands, CNIHung, FilesystemHung, ImageServiceHung, InspectHang, KernelHung, KubeletStalled,
 		ListHang, RuntimeHung, ShimStuck, SystemdWedged),
-	root(IOStall, both(diskStands, stuck(waitsFor(facts.WaitDisk, facts.WaitUnmount))), TaskStuck),
+	root(IOStall, both(diskStands, stuck(waitsFor(facts.WaitDisk, facts.WaitUnmount, facts.WaitThaw))), TaskStuck),
 	root(FilesystemHung, mountHangs, KernelHung, KubeletStalled),
 	root(FilesystemHung, mountHoldsStart, KubeletDown),
 	root(FilesystemHung, podMountHangs, InspectHang, ListHang),
@@ -143,7 +143,8 @@ func diskStands(f *facts.Facts) bool {
 		severity, _ := w.Severity(f.Limits.Node)
 		return severity == checks.Critical
 	})
-	held := slices.ContainsFunc(f.Disk.Throttled, facts.WritesStand)
+	held := slices.ContainsFunc(f.Disk.Throttled, facts.WritesStand) ||
+		slices.ContainsFunc(f.Seen.Tasks.Value.Blocked, facts.WaitsForThaw)
 	return (slow || held || len(f.Disk.Failing) > 0) && len(f.Disk.DeadMounts) == 0
 }
 

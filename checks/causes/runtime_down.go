@@ -2,6 +2,7 @@ package causes
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -23,7 +24,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	var summary string
-	connect := f.Measurement.Connect
+	connect, removed := f.Measurement.Connect, (*host.Process)(nil)
 	switch {
 	case connect.State == crictl.ConnectMissing:
 		summary = "nothing listens: the socket " + f.Target.SocketPath + " does not exist"
@@ -40,8 +41,17 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	addIf(connect.Err != "", &e.For, "connecting to %s: %s", f.Target.SocketPath, facts.Clean(connect.Err))
 	addGaps(f, &e, gapHost)
 	if f.HostMissing == "" && !f.Target.Simulated {
-		if daemons := facts.ProcessesOf(f, host.RoleRuntime); connect.State == crictl.ConnectNotSocket {
+		daemons := slices.DeleteFunc(facts.ProcessesOf(f, host.RoleRuntime),
+			func(p host.Process) bool { return p.State == 'Z' })
+		listens := func(p host.Process) bool {
+			return slices.ContainsFunc(p.Sockets, func(path string) bool { return facts.IsTied(f, path) })
+		}
+		if i := slices.IndexFunc(daemons, listens); connect.State == crictl.ConnectNotSocket {
 			Addf(&e.For, "a daemon that starts cannot bind there; one that runs cannot be reached")
+		} else if i >= 0 && connect.State == crictl.ConnectMissing {
+			removed = &daemons[i]
+			Addf(&e.For, "%v, up for %s, listens on a socket of that path", *removed, facts.AgeOf(f, *removed))
+			summary = textf("the socket's file %s was removed; %v still listens on it", f.Target.SocketPath, *removed)
 		} else if len(daemons) > 0 {
 			summary += rivalOfStart(f, &e, daemons)
 		} else {
@@ -51,9 +61,11 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 			}
 		}
 	}
-	if u := f.Target.RuntimeUnit; u != nil && u.Active == "active" {
+	switch u := f.Target.RuntimeUnit; {
+	case u == nil || removed != nil:
+	case u.Active == "active":
 		Addf(&e.Against, "systemd: %s: it is still starting, or listens on another socket", UnitLine(f, u))
-	} else if u != nil {
+	default:
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
 		if UnitDown(u) {
 			// Success is that somebody stopped it.
@@ -67,20 +79,25 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	if subject.Kind != "Unit" {
 		subject = facts.SocketSubject(f)
 	}
+	if removed != nil {
+		subject = new(facts.ProcessSubject(f, *removed))
+	}
 	return newFinding(checks.Critical, step, summary, e, *subject).affects(noStatus).advise(func(s *Steps, _ string) {
 		none, safe := connect.State == crictl.ConnectNotSocket, facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)
 		s.lookIf(none && safe, "ls -ld "+f.Target.SocketPath+"; ls -A "+f.Target.SocketPath,
 			"Look what is there: a pod that mounts the path while the runtime is down makes a folder of it")
 		named := f.Runtime.EndpointSource == string(crictl.SourceFlag)
-		s.lookIf(named && (connect.State == crictl.ConnectMissing || none), "kdiag pleg",
+		s.lookIf(named && removed == nil && (connect.State == crictl.ConnectMissing || none), "kdiag pleg",
 			"Check the path: without --runtime-endpoint kdiag asks the kubelet's own runtime")
 		if none && safe && f.Target.Unit != "" {
 			s.Add(checks.TouchesProcess, "rmdir "+f.Target.SocketPath, "Remove the folder if it is empty")
 		}
 		AddService(f, s)
-		s.lookIf(safe && !none,
+		s.lookIf(safe && !none && removed == nil,
 			"ls -l "+f.Target.SocketPath+"; ss -xlp | grep -F "+f.Target.SocketPath, "Find out who listens on it")
-		AddDisk(f, s, "Check for a full disk (the most common cause)")
+		if removed == nil {
+			AddDisk(f, s, "Check for a full disk (the most common cause)")
+		}
 		addRestart(f, s)
 	})
 }
@@ -96,6 +113,12 @@ func rivalOfStart(f *facts.Facts, e *checks.Evidence, daemons []host.Process) st
 				return textf("; %v and %v share %s", a, b, root)
 			}
 		}
+	}
+	const slowStart = time.Minute
+	if d := daemons[0]; facts.AgeOf(f, d) >= slowStart && f.Target.RuntimeUnit == nil {
+		Addf(&e.For, "%v has been running for %s and does not listen: it waits, such as for a lock on its database", d,
+			facts.AgeOf(f, d))
+		return textf("; %v runs and does not listen", d)
 	}
 	Addf(&e.Against, "%v is running: it is still starting, or listens on another socket", daemons[0])
 	return ""

@@ -20,6 +20,8 @@ func Corroboration(f *Facts, t host.BlockedTask) string {
 		return "the status of " + Label(i) + " hangs with it"
 	}
 	switch w := WaitOf(t); {
+	case WaitsForThaw(t):
+		return "a write waits there only while its file system is frozen"
 	case t.MapLocked:
 		return "its command line cannot be read, since its memory map is locked: ps, top and the like hang on it too"
 	case t.Role == host.RoleRuntime && f.Pattern.Hang != HangNone:
@@ -106,6 +108,7 @@ const (
 	WaitDisk
 	WaitUnmount
 	WaitCgroup
+	WaitThaw
 )
 
 // waits holds, in the order of the constants, what is waited for and the beginnings of the kernel functions that show
@@ -137,6 +140,7 @@ var waits = []struct{ what, functions string }{
 		"do_umount path_umount namespace_unlock deactivate_ generic_shutdown_super cleanup_mnt",
 	},
 	{"a lock of the kernel's control groups", "cgroup_ kernfs_ cpuset_ css_"},
+	{"a frozen file system (fsfreeze)", "percpu_rwsem_wait"}, // sb_start_write in include/linux/fs.h
 }
 
 // String names what is waited for.
@@ -153,6 +157,11 @@ func WaitOf(t host.BlockedTask) Wait {
 		}
 	}
 	return WaitUnknown
+}
+
+// WaitsForThaw reports whether a task of the runtime waits for the end of fsfreeze.
+func WaitsForThaw(t host.BlockedTask) bool {
+	return t.Role == host.RoleRuntime && WaitOf(t) == WaitThaw
 }
 
 // IsKillable reports whether a task waits so that SIGKILL, and no other signal, reaches it: the names of the kernel's
