@@ -53,7 +53,7 @@ func (v LoopView) Draw(width, height int, o Options) []string {
 			tail.logLine(line)
 		}
 		p.oneLine(nil, span{"kdiag syncloop  " + v.Now.UTC().Format(time.TimeOnly) + " UTC  " +
-			p.prose(v.Snapshot.Node) + "  " + p.prose(v.Snapshot.Runtime), strong})
+			p.prose(v.Snapshot.Node) + "  " + p.prose(v.Snapshot.Runtime) + "  (q: leave)", strong})
 	} else {
 		for _, e := range v.Story.Events {
 			lead, text := tail.event(e)
