@@ -145,6 +145,7 @@ func TestImports(t *testing.T) {
 			"cmd/internal/app", "cmd/internal/cli", "cmd/internal/render", "checks", "journal/signature",
 		}},
 		{"cmd/internal/cli", nil},
+		{"cmd/internal/screen", []string{"cmd/internal/cli"}},
 		{"cmd/internal/render", []string{"checks", "checks/units", "crictl/gc", "journal", "plegbench"}},
 		{"cmd/internal/target", []string{
 			"cmd/internal/cli", "cmd/internal/render", "checks", "crictl", "journal", "plegbench",
@@ -152,7 +153,7 @@ func TestImports(t *testing.T) {
 		{"cmd/internal/app", []string{"cmd/internal", "checks"}},
 		{"cmd/internal/apptest", []string{"cmd/internal/app", "cmd/internal/cli", "checks", "plegbench/nodebox"}},
 		{"cmd/internal", []string{
-			"cmd/internal/cli", "cmd/internal/render", "cmd/internal/target",
+			"cmd/internal/cli", "cmd/internal/render", "cmd/internal/screen", "cmd/internal/target",
 			"checks", "crictl", "journal", "plegbench",
 		}},
 	}

@@ -162,7 +162,8 @@ func (p *page) others(causes []checks.Cause, most int) {
 		if i == most-1 && len(causes) > most {
 			about = " (+" + units.Number(len(causes)-most) + " more)" + about
 		}
-		p.oneLine([]span{plain("  "), {p.prose(c.Code), severityInk(c.Severity)}, plain(about)}, p.prose(c.Summary))
+		p.oneLine([]span{plain("  "), {p.prose(c.Code), severityInk(c.Severity)}, plain(about)},
+			plain(p.prose(c.Summary)))
 	}
 }
 

@@ -99,19 +99,26 @@ func (h *htmlPage) section(title string, t table, all int) {
 		return
 	}
 	h.heading(title)
-	h.raw("<div class=\"wide\"><table>\n<tr>")
-	for _, name := range t.head {
-		h.raw("<th>%s</th>", name)
+	h.raw("<table>\n")
+	if t.head != nil {
+		h.raw("<thead><tr>")
+		for _, name := range t.head {
+			h.raw("<th>%s</th>", name)
+		}
+		h.raw("</tr></thead>\n")
 	}
-	h.raw("</tr>\n")
 	for _, row := range t.rows {
 		h.raw("<tr>")
-		for _, c := range row {
-			h.raw("<td class=\"%s\">%s</td>", c.ink, c.text)
+		for i, c := range row {
+			h.raw("<td class=\"%s\"", c.ink)
+			if t.head != nil && t.head[i] != "" {
+				h.raw(" title=\"%s\"", t.head[i]) // shown where the screen is too narrow for the head
+			}
+			h.raw(">%s</td>", c.text)
 		}
 		h.raw("</tr>\n")
 	}
-	h.raw("</table></div>\n")
+	h.raw("</table>\n")
 	h.more(all - len(t.rows))
 }
 

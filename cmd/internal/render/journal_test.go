@@ -15,6 +15,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -119,6 +120,9 @@ func TestJournalHTML(t *testing.T) {
 			if !strings.Contains(page, ">"+c.Code+"<") {
 				t.Errorf("%s: no signature %s on the page", name, c.Code)
 			}
+			if !strings.Contains(page, ` title="records">`+units.Number(c.Count)+"<") {
+				t.Errorf("%s: a narrow screen does not show what %d is", name, c.Count)
+			}
 		}
 		for _, e := range r.Incidents() {
 			if n := strings.Count(page, "<rect class=\"bad\""); e.Seconds > 0 && n == 0 {
@@ -128,9 +132,20 @@ func TestJournalHTML(t *testing.T) {
 	}
 }
 
-// checkPage checks that a page needs nothing else, that its tags are balanced, and that nothing acts on a terminal.
+// checkPage checks that a page needs nothing else, that its tags are balanced, that nothing acts on a terminal, and
+// that it suits a narrow screen without breaking names.
 func checkPage(t *testing.T, page string) {
 	t.Helper()
+	for _, style := range []string{"break-all", "anywhere"} {
+		if strings.Contains(journalHead, style) {
+			t.Errorf("%s breaks names in the middle", style)
+		}
+	}
+	for _, style := range []string{"width=device-width", "@media (max-width"} {
+		if !strings.Contains(page, style) {
+			t.Errorf("no %s: a narrow screen cannot show the page", style)
+		}
+	}
 	for _, outside := range []string{"http:", "https:", "src=", "<script", "@import", "<link", "javascript:"} {
 		if strings.Contains(page, outside) {
 			t.Errorf("the page holds %q", outside)

@@ -185,16 +185,16 @@ func (p *page) command(indent int, command string) {
 }
 
 // oneLine writes text in one line behind a lead, cut where a terminal ends, unless that left too little of it.
-func (p *page) oneLine(lead []span, text string) {
+func (p *page) oneLine(lead []span, text span) {
 	free := p.wrap
 	for _, s := range lead {
 		free -= columns(s.text)
 	}
 	if free < leastSummary {
-		p.flow(lead, 4, plain(text))
+		p.flow(lead, 4, text)
 		return
 	}
-	p.put(append(lead, plain(briefLine{p.cleaner, free}.cut(text)))...)
+	p.put(append(lead, span{briefLine{p.cleaner, free}.cut(text.text), text.ink})...)
 }
 
 // fill breaks text at spaces into lines: the first starts at column used, the others at column hang, and all end

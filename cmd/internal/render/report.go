@@ -73,7 +73,7 @@ func (p *page) checks(results []checks.Result, all bool) {
 		if p.details {
 			p.flow(lead, len(checks.StatusCritical)+4, plain(text))
 		} else {
-			p.oneLine(lead, text)
+			p.oneLine(lead, plain(text))
 		}
 	}
 }

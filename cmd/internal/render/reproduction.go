@@ -49,10 +49,17 @@ func NewTimeline(w io.Writer, s reproduce.Scenario, on string, speed float64, o 
 	return &Timeline{w, o}
 }
 
-// Event prints one. The bar beside it is full while the node is NotReady, and half while something is wrong and the
-// condition does not show it.
+// Event prints one.
 func (t *Timeline) Event(e reproduce.Event) {
 	p := newPage(t.w, t.opts)
+	lead, text := p.event(e)
+	p.flow(lead, timeWidth+whatWidth+4, text)
+	_, _ = t.w.Write(p.bytes())
+}
+
+// event is an event in words, and what stands before them. The bar is full while the node is NotReady, and half while
+// something is wrong and the condition does not show it.
+func (p *page) event(e reproduce.Event) (lead []span, text span) {
 	when, bar := "", span{p.glyph.mark, good}
 	if e.KubeletSeconds != nil {
 		when = "+" + kubeletTime(*e.KubeletSeconds)
@@ -64,9 +71,8 @@ func (t *Timeline) Event(e reproduce.Event) {
 		bar = span{p.glyph.half, warn}
 	}
 	what := span{pad(string(e.What), whatWidth), whatInk(e.What)}
-	lead := []span{plain(padLeft(when, timeWidth) + " "), bar, plain(" "), what, plain(" ")}
-	p.flow(lead, timeWidth+whatWidth+4, plain(p.prose(e.Detail)))
-	_, _ = t.w.Write(p.bytes())
+	lead = []span{plain(padLeft(when, timeWidth) + " "), bar, plain(" "), what, plain(" ")}
+	return lead, plain(p.prose(e.Detail))
 }
 
 // kubeletTime is a time of the kubelet's, in whole seconds.
@@ -121,7 +127,11 @@ func (c cleaner) reproducedSentence(r *ReproductionReport) string {
 
 func (p *page) reproduced(r *ReproductionReport) {
 	p.out.WriteByte('\n') // apart from the timeline
-	p.headline(reproducedWord(r), "", p.reproducedSentence(r))
+	host := ""
+	if r.Endpoint == "" {
+		host = simulation
+	}
+	p.headline(reproducedWord(r), host, p.reproducedSentence(r))
 	p.blank()
 	if !r.Interrupted {
 		p.pair("why", p.prose(r.Why))

@@ -16,6 +16,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/cmd/internal/screen"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
 )
@@ -29,6 +30,7 @@ type options struct {
 	image    string
 	speed    float64
 	log      string
+	tui      bool
 	cleanup  bool
 }
 
@@ -36,8 +38,12 @@ type options struct {
 // pace.
 const defaultTimeout = 2 * time.Hour
 
-// defaultSpeed is that of the embedded runtime: an incident of five minutes takes five seconds.
-const defaultSpeed = 60
+// The speeds of the embedded runtime: an incident of five minutes takes five seconds, or, for a person who looks at it
+// as it happens, half a minute.
+const (
+	defaultSpeed = 60
+	watchedSpeed = 10
+)
 
 // NewCommand returns the command.
 func NewCommand(env cli.Env) *cobra.Command {
@@ -55,9 +61,14 @@ the end everything created is removed, also after Ctrl-C or --timeout; --cleanup
 The embedded runtime runs at 60x speed; a real one at the kubelet's own, where an incident takes about five minutes.
 --speed changes that. "help" as SCENARIO lists the scenarios.
 
+--tui shows the run in the terminal as it goes on: the present step and what to look at, the loop, the age of PLEG's
+last relist against its limit, the node's condition, the pods, the events, and at the end the verdict. q or Ctrl-C
+leaves; text follows that is the same as without --tui.
+
 Exit codes: 0 the incident matched the scenario; 1 it did not, or something could not be removed; 2 it could not run
 (bad usage, no such runtime, interrupted, --timeout).`,
 		Example: `  kdiag reproduce runtime-hung
+  kdiag reproduce runtime-hung --tui
   kdiag reproduce list-hang --log kubelet.log && kdiag journal kubelet.log
   kdiag reproduce runtime-down --runtime-endpoint /run/containerd/containerd.sock --speed 10
   kdiag reproduce help`,
@@ -77,10 +88,11 @@ Exit codes: 0 the incident matched the scenario; 1 it did not, or something coul
 	fs.StringVar(&opts.image, "image", "",
 		"image of the pods; its own command must not exit (default: the pause image on the node)")
 	fs.Float64Var(&opts.speed, "speed", 0,
-		"divide all times by this factor (default: 60 on the embedded runtime, 1 on a real one)")
+		"divide all times by this factor (default: 60 on the embedded runtime, 10 with --tui, 1 on a real one)")
 	fs.StringVar(&opts.log, "log", "", "write the kubelet's log of the run to this file")
 	fs.DurationVarP(&opts.Timeout, "timeout", "t", defaultTimeout, "stop by then, as Ctrl-C does, and clean up")
 	opts.AddVerbose(cmd, "print the kubelet's log of the run to stderr")
+	fs.BoolVar(&opts.tui, "tui", false, "show the run in the terminal, as it goes on; q leaves")
 	fs.BoolVar(&opts.cleanup, "cleanup", false, "remove what killed runs left, and end")
 	return cmd
 }
@@ -96,6 +108,9 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 		o.speed = 1
 		if o.Endpoint == "" {
 			o.speed = defaultSpeed
+			if o.tui {
+				o.speed = watchedSpeed
+			}
 		}
 	}
 	return cmp.Or(
@@ -108,6 +123,9 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 		cli.Reject(o.exited < 2 || o.exited > 20000, fmt.Sprintf("--exited %d is out of range", o.exited),
 			"give 2 to 20000"),
 		cli.RejectEmpty(cmd, "image", "log"),
+		cli.Reject(o.tui && o.Output != string(render.Text), "--tui and -o "+o.Output+" exclude each other",
+			"leave out one of them"),
+		cli.Reject(o.tui && o.Verbose > 0, "--tui and -v exclude each other", "write the log to a file with --log"),
 	)
 }
 
@@ -115,24 +133,25 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.scenario == "help" {
 		return list(env.Out)
 	}
+	ctx, leave := context.WithCancel(ctx)
+	defer leave()
 	timed, cancel := context.WithTimeout(ctx, opts.Timeout)
 	defer cancel()
 	if opts.cleanup {
 		return cleanup(timed, env)
 	}
 	style := target.Render(env, &opts.Flags)
-	report, err := play(timed, env, opts, style)
+	report, err := play(timed, leave, env, opts, style)
 	if report == nil {
 		if style.Format == render.Text {
 			return err
 		}
 		report = &reproduce.Report{ // a program that asked for a document gets one
 			Scenario: opts.scenario, Endpoint: opts.Endpoint, Speed: opts.speed, Pods: opts.pods, CleanedUp: true,
-			Events: []reproduce.Event{}, Missed: []string{},
+			Events: []reproduce.Event{}, Missed: []string{}, Interrupted: timed.Err() != nil,
 		}
 	}
 	header := target.Header(env, "reproduce", "ReproductionReport")
-	report.Interrupted = timed.Err() != nil
 	switch {
 	case report.Interrupted && ctx.Err() == nil:
 		err = cli.Fail(fmt.Errorf("--timeout %s was reached before the incident ended", opts.Timeout), cli.ExitUnknown,
@@ -160,8 +179,16 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	return err
 }
 
-// play plays the scenario. The report is nil if nothing was begun.
-func play(ctx context.Context, env cli.Env, opts options, style render.Options) (*reproduce.Report, error) {
+// play plays the scenario; leave ends it, as an interrupt does. The report is nil if nothing was begun.
+func play(
+	ctx context.Context, leave func(), env cli.Env, opts options, style render.Options,
+) (report *reproduce.Report, err error) {
+	var terminal *screen.Screen
+	if opts.tui {
+		if terminal, err = screen.Open(env); err != nil {
+			return nil, err
+		}
+	}
 	s, ok := reproduce.Find(opts.scenario)
 	if !ok {
 		return nil, cli.Usage(fmt.Sprintf("there is no scenario %q", opts.scenario), cmp.Or(
@@ -198,10 +225,19 @@ func play(ctx context.Context, env cli.Env, opts options, style render.Options) 
 		logs = append(logs, f)
 	}
 	cfg.Log = io.MultiWriter(logs...)
-	if style.Format == render.Text {
-		cfg.Notify = render.NewTimeline(env.Out, s, on, opts.speed, style).Event
+	if opts.tui {
+		v := &view{opts: style}
+		report, err = v.play(ctx, leave, terminal, cfg)
+		timeline := render.NewTimeline(env.Out, s, on, opts.speed, style)
+		for _, e := range v.story.Events {
+			timeline.Event(e)
+		}
+	} else {
+		if style.Format == render.Text {
+			cfg.Notify = render.NewTimeline(env.Out, s, on, opts.speed, style).Event
+		}
+		report, err = reproduce.Run(ctx, cfg)
 	}
-	report, err := reproduce.Run(ctx, cfg)
 	if report != nil {
 		report.Log = opts.log
 	}

@@ -12,15 +12,17 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/term"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/cmd/internal/screen"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
@@ -41,9 +43,11 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return cli.Usage("there is no source of pods",
 			"give --manifests FOLDER, --manifest-url URL or --kubeconfig FILE")
 	}
-	screen, ok := env.Out.(interface{ Fd() uintptr })
-	if opts.tui && (!ok || !env.OutTTY || env.Getenv("TERM") == "dumb") {
-		return cli.Usage("--tui needs a terminal", "leave it out to get the log")
+	var view *screen.Screen
+	if opts.tui {
+		if view, err = screen.Open(env); err != nil {
+			return err
+		}
 	}
 	opts.Timeout, opts.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
 	if opts.Simulate == "" || len(opts.kubelet["container-runtime-endpoint"]) > 0 {
@@ -108,11 +112,13 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		_, _ = fmt.Fprintf(env.Err, "kdiag: serving http://%s: %s\n", a, paths)
 	}
 	if opts.tui {
-		v := &viewer{
-			screen: env.Out, snapshot: s.Snapshot, log: newest, err: env.Err, color: env.Color("auto"),
-			size: func() (int, int, error) { return term.GetSize(int(screen.Fd())) },
-		}
-		err = v.run(ctx, s.Run)
+		ctx, leave := context.WithCancel(ctx)
+		defer leave()
+		style := render.Options{Color: env.Color("auto"), ASCII: env.ASCII()}
+		err = view.Show(ctx, leave, func(width, height int) []string {
+			v := render.LoopView{Now: time.Now(), Snapshot: s.Snapshot(), Log: newest.newest()}
+			return v.Draw(width, height, style)
+		}, s.Run)
 	} else {
 		err = s.Run(ctx)
 	}

@@ -78,7 +78,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.logFile, "log-file", "", "write the log there instead of to standard error")
 	fs.Float64Var(&o.speed, "speed", 1, "shorten the kubelet's periods by this factor: with 60, 3m become 3s")
 	fs.BoolVar(&o.evented, "evented", false, "let PLEG use the runtime's events: --feature-gates EventedPLEG=true")
-	fs.BoolVar(&o.tui, "tui", false, "show the loop, PLEG, the pods and their workers in the terminal, as they move")
+	fs.BoolVar(&o.tui, "tui", false, "show the loop, PLEG, the pods and their workers in the terminal; q leaves")
 	fs.BoolVar(&o.cleanup, "cleanup", false, "remove all that a syncloop with this node name left, and end")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with, as key=value")
 	for _, f := range kubeletconfig.Flags() {

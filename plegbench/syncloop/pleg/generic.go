@@ -61,6 +61,7 @@ type Snapshot struct {
 	Uninspected     int           // pods whose last inspection failed, or that are marked to be inspected again
 	Queued          int           // events that the syncLoop has not taken yet
 	Discarded       int           // events lost because the channel was full
+	Threshold       time.Duration // it is unhealthy when LastRelist is longer ago
 }
 
 // Capacities of channels, from pkg/kubelet/kubelet.go and pkg/kubelet/pleg/generic.go.
@@ -187,6 +188,7 @@ func (g *Generic) Snapshot() Snapshot {
 	s := g.seen
 	s.Uninspected = len(g.reinspect)
 	s.Queued = len(g.events)
+	s.Threshold = g.threshold
 	return s
 }
 

@@ -34,6 +34,7 @@ type Config struct {
 	Dir      string    // where to make the folder of the run
 	Log      io.Writer // takes the kubelet's log; nil: discarded
 	Notify   func(Event)
+	Made     func(*syncloop.SyncLoop) // is called with the syncLoop before it runs; may be nil
 	// Fault replaces what the scenario does at the proxy, such as by freezing the runtime's process. It may be nil.
 	Fault func(ctx context.Context, on bool) error
 }
@@ -86,6 +87,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	r.timeline = timeline{notify: cfg.Notify, speed: cfg.Speed, node: f.node(), log: cfg.Log, seen: map[string]bool{}}
 	err = r.surround(ctx)
+	out.Interrupted = ctx.Err() != nil
 	out.Events = append([]Event{}, t.events...)
 	if !t.notReady.IsZero() {
 		out.Reason, out.Message = "KubeletNotReady", t.message
@@ -191,6 +193,9 @@ func (r *run) withLoop(ctx context.Context) error {
 	})
 	if err != nil {
 		return err
+	}
+	if r.cfg.Made != nil {
+		r.cfg.Made(r.loop)
 	}
 	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // an interrupt comes to it by stop
 	r.stop = stop

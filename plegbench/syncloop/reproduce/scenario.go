@@ -30,6 +30,7 @@ type Scenario struct {
 
 	NotReady string `json:"notReady"` // part of the Ready condition's message; empty if the node must stay Ready
 	Why      string `json:"why"`      // why the node turns NotReady, or does not
+	Look     string `json:"look"`     // what to look at while the fault is in force
 	MinPods  int    `json:"minPods"`  // fewer do not show it; 0 means 2
 }
 

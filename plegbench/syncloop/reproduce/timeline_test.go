@@ -26,8 +26,8 @@ func TestScenarios(t *testing.T) {
 			t.Errorf("%s: there is no such incident", name)
 			continue
 		}
-		if s.Summary == "" || s.Why == "" || s.Hold <= 0 {
-			t.Errorf("%s: summary %q, why %q, hold %s; want all", name, s.Summary, s.Why, s.Hold)
+		if s.Summary == "" || s.Why == "" || s.Look == "" || s.Hold <= 0 {
+			t.Errorf("%s: summary %q, why %q, look %q, hold %s; want all", name, s.Summary, s.Why, s.Look, s.Hold)
 		}
 		flooded := slices.ContainsFunc(s.Steps, func(s Step) bool { return s.Do == Flood })
 		wrong := len(s.Faults)+len(s.Latency)+len(s.Conditions) > 0 || s.Down || flooded

@@ -1,0 +1,245 @@
+package render
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/lipgloss"
+
+	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/plegbench/syncloop"
+	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
+	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
+)
+
+// A LoopView is a syncLoop at one moment, for a person at a terminal.
+type LoopView struct {
+	Now      time.Time
+	Snapshot syncloop.Snapshot
+	Log      []string // its newest lines, oldest first
+	Story    *Story   // the incident that is played on it, which is shown instead of the log; nil: none
+}
+
+// A Story is an incident so far.
+type Story struct {
+	Scenario reproduce.Scenario
+	Endpoint string  // of the runtime; empty for the embedded one
+	Speed    float64 // times are shown at a kubelet's own pace
+	Events   []reproduce.Event
+	Report   *ReproductionReport // nil until it is over
+}
+
+const (
+	loopLabel = 8               // columns of the labels of a view
+	slow      = 5 * time.Second // a relist or a worker that takes so long is coloured
+	widestPod = 44              // columns of a pod's name
+)
+
+// Draw returns the view in lines for a terminal of width columns and height lines. Each line is one column narrower:
+// some terminals erase the last column together with what is behind it.
+func (v LoopView) Draw(width, height int, o Options) []string {
+	const narrowest = 12 // columns into which text is wrapped
+	p, tail := newPage(io.Discard, o), newPage(io.Discard, o)
+	p.wrap = max(width-1, narrowest)
+	tail.wrap = p.wrap
+	title := "LOG"
+	if v.Story == nil {
+		for _, line := range v.Log {
+			tail.logLine(line)
+		}
+		p.oneLine(nil, span{"kdiag syncloop  " + v.Now.UTC().Format(time.TimeOnly) + " UTC  " +
+			p.prose(v.Snapshot.Node) + "  " + p.prose(v.Snapshot.Runtime) + "  (q: leave)", strong})
+	} else {
+		for _, e := range v.Story.Events {
+			lead, text := tail.event(e)
+			tail.oneLine(lead, text)
+		}
+		title = "EVENTS  at the kubelet's pace; messages show the time of this run"
+		p.story(v.Story, v.Now)
+	}
+	lines := slices.Collect(strings.Lines(tail.out.String()))
+	if v.Story == nil || v.Story.Report == nil {
+		p.loop(&v)
+		room := max(height-bytes.Count(p.out.Bytes(), []byte("\n"))-2, 0) // without two headings
+		p.pods(&v, max(room*2/3, room-len(lines)))
+	}
+	p.oneLine(nil, span{title, strong})
+	out := slices.Collect(strings.Lines(p.out.String()))
+	out = append(out, lines[max(0, len(lines)-max(0, height-len(out))):]...)
+	cut := lipgloss.NewStyle().Inline(true).MaxWidth(max(width-1, 1)) // a command is not wrapped
+	for i, line := range out {
+		out[i] = cut.Render(line)
+	}
+	return out[:min(len(out), height)]
+}
+
+// since is how long ago something was, at the kubelet's pace.
+func (v *LoopView) since(t time.Time) time.Duration {
+	d := v.Now.Sub(t)
+	if v.Story != nil {
+		return v.Story.paced(d)
+	}
+	return d
+}
+
+// logLine writes a line of klog's.
+func (p *page) logLine(line string) {
+	text := p.prose(line)
+	p.oneLine(nil, span{text, map[byte]ink{'E': bad, 'W': warn}[(text + " ")[0]]})
+}
+
+// labelled writes one line behind a label.
+func (p *page) labelled(label string, i ink, format string, args ...any) {
+	p.oneLine([]span{plain(pad(label, loopLabel))}, span{p.prose(fmt.Sprintf(format, args...)), i})
+}
+
+// loop writes how the syncLoop, PLEG and the node are.
+func (p *page) loop(v *LoopView) {
+	loop, relist := v.Snapshot.Loop, v.Snapshot.PLEG
+	since := func(t time.Time) string {
+		if t.IsZero() {
+			return "long" // never
+		}
+		return units.Duration(v.since(t))
+	}
+	p.labelled("LOOP", "", "last turn %s ago, %d turns, %d updates pending", since(loop.LastTurn), loop.Turns,
+		loop.Updates)
+	if !loop.SkippingSince.IsZero() {
+		p.labelled("", bad, "skipping for %s: %s", since(loop.SkippingSince), loop.Why)
+	}
+	if age := v.Now.Sub(relist.LastRelist); relist.LastRelist.IsZero() {
+		p.labelled("PLEG", "", "no good relist yet")
+	} else {
+		const width = 24
+		limit := v.since(v.Now.Add(-relist.Threshold))
+		under, beyond := p.glyph.limitBar(age.Seconds()/relist.Threshold.Seconds(), width)
+		p.flow([]span{plain(pad("PLEG", loopLabel) + under), {beyond, bad}, plain(spaces(width + 1 - columns(under+beyond)))},
+			loopLabel, plain("last good relist "+since(relist.LastRelist)+" ago, limit "+units.Duration(limit)))
+	}
+	running, color := "none in progress", ink("")
+	if t := relist.InProgressSince; !t.IsZero() {
+		running = "one in progress for " + since(t)
+		if v.since(t) >= slow {
+			color = warn
+		}
+	}
+	p.labelled("", color, "%d relists, %d failed; %s", relist.Relists, relist.Failures, running)
+	p.labelled("", "", "%d pods to inspect again; events: %d pending, %d dropped", relist.Uninspected, relist.Queued,
+		relist.Discarded)
+	for _, c := range v.Snapshot.Conditions {
+		if age := since(c.LastTransitionTime.Time); (c.Type == "Ready") != (c.Status == "True") {
+			p.labelled("NODE", bad, "%s for %s: %s", strings.Replace(string(c.Type), "Ready", "NotReady", 1), age, c.Message)
+		} else if c.Type == "Ready" {
+			p.labelled("NODE", good, "Ready for %s", age)
+		}
+	}
+}
+
+// pods writes the workers of the pods, at most so many.
+func (p *page) pods(v *LoopView, most int) {
+	s := &v.Snapshot
+	phases := map[string]string{}
+	for _, pod := range s.Pods {
+		phases[string(pod.UID)] = string(pod.Status.Phase)
+	}
+	name := func(w podworkers.WorkerState) string {
+		if v.Story != nil { // all pods are of this node and in the same namespace
+			_, short, _ := strings.Cut(strings.TrimSuffix(w.Name, "-"+s.Node), "/")
+			return p.prose(short)
+		}
+		return p.prose(w.Name)
+	}
+	slices.SortStableFunc(s.Workers, func(a, b podworkers.WorkerState) int {
+		return cmp.Or(strings.Compare(activity(b), activity(a)), a.Since.Compare(b.Since))
+	})
+	p.oneLine(nil, span{fmt.Sprintf("PODS    %d, workers: %d, the busy first", len(s.Pods), len(s.Workers)), strong})
+	shown := s.Workers[:min(len(s.Workers), most)]
+	widest := 0
+	for _, w := range shown {
+		widest = max(widest, min(columns(name(w)), widestPod))
+	}
+	for _, w := range shown {
+		i := ink("")
+		if activity(w) != "idle" && v.since(w.Since) >= slow {
+			i = warn
+		}
+		p.oneLine(nil, span{fmt.Sprintf("%s  %-9s  %s, %s, %s", pad(middle(name(w), widest), widest),
+			cmp.Or(phases[string(w.UID)], "gone"), w.Step, activity(w), units.Duration(v.since(w.Since))), i})
+	}
+}
+
+// activity returns what a worker does.
+func activity(w podworkers.WorkerState) string {
+	switch {
+	case w.WaitingInCache:
+		return "waits for PLEG"
+	case w.Busy:
+		return "works"
+	}
+	return "idle"
+}
+
+// story writes what is played, the present step and what to look at; at the end the answer.
+func (p *page) story(s *Story, now time.Time) {
+	on, clock := "", ""
+	if s.Endpoint == "" {
+		on = simulation + "  "
+	}
+	step, what, look, began := s.step(now)
+	if !began.IsZero() && s.Report == nil {
+		clock = "+" + kubeletTime(s.paced(now.Sub(began)).Seconds()) + "  "
+	}
+	p.flow([]span{{"kdiag reproduce " + p.prose(s.Scenario.Name), strong}, plain("  ")}, 2,
+		plain(fmt.Sprintf("%s%s%.4gx speed  (q: leave)", on, clock, s.Speed)))
+	if s.Report != nil {
+		p.reproduced(s.Report)
+		p.blank()
+		return
+	}
+	p.flow([]span{{pad("STEP", loopLabel), strong}}, loopLabel, plain(fmt.Sprintf("%d of 4: ", step)+p.prose(what)))
+	p.flow([]span{{pad("LOOK", loopLabel), strong}}, loopLabel, span{p.prose(look), info})
+}
+
+// paced is a duration of the run at the kubelet's pace.
+func (s *Story) paced(d time.Duration) time.Duration { return time.Duration(float64(d) * s.Speed) }
+
+// step is the number of the present step, what happens in it, what to look at, and when the first fault began.
+func (s *Story) step(now time.Time) (step int, what, look string, began time.Time) {
+	var last reproduce.Event
+	faults, times := 0, max(s.Scenario.Times, 1)
+	for _, e := range s.Events {
+		switch e.What {
+		case reproduce.Fault:
+			if faults++; faults == 1 {
+				began = e.At
+			}
+			last = e
+		case reproduce.Lifted, reproduce.Recovered:
+			last = e
+		}
+	}
+	ago := kubeletTime(s.paced(now.Sub(last.At)).Seconds())
+	fault := "the fault"
+	if times > 1 {
+		fault = fmt.Sprintf("fault %d of %d", faults, times)
+	}
+	switch {
+	case faults == 0:
+		return 1, "the kubelet starts its pods", "PODS: all become Running, then the fault begins", began
+	case last.What == reproduce.Fault:
+		return 2, fmt.Sprintf("%s, for %s of %s: %s", fault, ago, units.Duration(time.Duration(s.Scenario.Hold)),
+			s.Scenario.Summary), s.Scenario.Look, began
+	case last.What == reproduce.Lifted && faults < times:
+		return 2, fmt.Sprintf("%s ended %s ago; the next begins after %s", fault, ago,
+			units.Duration(time.Duration(s.Scenario.Pause))), s.Scenario.Look, began
+	case last.What == reproduce.Lifted:
+		return 3, "recovery: the fault ended " + ago + " ago",
+			"PLEG: a relist succeeds. LOOP: goes on. PODS: what died runs again. NODE: Ready", began
+	}
+	return 4, "clean-up: what was created is removed", "the verdict follows", began
+}
