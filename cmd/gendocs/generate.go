@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
 	"github.com/kdiag/kdiag/checks"
@@ -42,8 +41,10 @@ func generate(dir string) error {
 	if err := doc.GenMarkdownTree(root, filepath.Join(dir, "reference")); err != nil {
 		return fmt.Errorf("writing the reference: %w", err)
 	}
-	head := &doc.GenManHeader{Title: "KDIAG", Section: "1", Source: "kdiag", Manual: "kdiag", Date: &manDate}
-	if err := manTree(root, head, filepath.Join(dir, "man")); err != nil {
+	if err := doc.GenManTreeFromOpts(root, doc.GenManTreeOptions{
+		Header: &doc.GenManHeader{Section: "1", Source: "kdiag", Manual: "kdiag", Date: &manDate},
+		Path:   filepath.Join(dir, "man"), CommandSeparator: "-",
+	}); err != nil {
 		return fmt.Errorf("writing the man pages: %w", err)
 	}
 	if err := writeSchemas(filepath.Join(dir, "schema")); err != nil {
@@ -53,26 +54,6 @@ func generate(dir string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(dir, "signatures.md"), signaturePage(signature.Catalogue()), 0o644)
-}
-
-// manTree writes a page for each command. cobra's own GenManTree writes pages for help topics too, which have none.
-func manTree(cmd *cobra.Command, head *doc.GenManHeader, dir string) error {
-	for _, sub := range cmd.Commands() {
-		if !sub.IsAvailableCommand() || sub.IsAdditionalHelpTopicCommand() {
-			continue
-		}
-		if err := manTree(sub, head, dir); err != nil {
-			return err
-		}
-	}
-	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-	var page bytes.Buffer
-	h := *head
-	h.Title = strings.ToUpper(name)
-	if err := doc.GenMan(cmd, &h, &page); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, name+".1"), page.Bytes(), 0o644)
 }
 
 func causePage(list []checks.Definition) []byte {
