@@ -81,6 +81,13 @@ func (c cleaner) prose(s string) string {
 	return shortIDs(b.String())
 }
 
+// maxPrintable is enough for a path and what is wrong with it, and little of a file that is no scenario, in columns.
+const maxPrintable = 300
+
+// Printable returns what may hold anything a person, a file or a log gave in one line in which nothing acts on a
+// terminal.
+func Printable(s string) string { return briefLine{width: maxPrintable}.cut(cleaner{}.prose(s)) }
+
 // isUnit reports whether a word belongs to the number before it.
 func isUnit(word string) bool {
 	switch strings.TrimRight(word, ".,;:)") {

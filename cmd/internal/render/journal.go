@@ -81,9 +81,6 @@ func JournalHeadline(w io.Writer, r *journal.Report, o Options) error {
 	return write(w, "journal report", o, view{text: func(p *page) { textOf(p, r).top() }})
 }
 
-// Printable returns a string from outside in one line in which nothing acts on a terminal.
-func Printable(s string) string { return cleaner{}.prose(s) }
-
 // A journalView shows the parts of a journal's answer: a page of text, or of HTML.
 type journalView interface {
 	headline(word span, host string, sentences ...string)
