@@ -252,8 +252,8 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 		if err == nil {
 			return nil
 		}
-		if usage, ok := errors.AsType[*cli.UsageError](err); ok {
-			return usage
+		if _, ok := errors.AsType[*cli.Error](err); ok {
+			return err
 		}
 		if strings.HasPrefix(err.Error(), "unknown command ") { // of cobra.NoArgs
 			return unknownCommand(cmd, args)

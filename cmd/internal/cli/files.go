@@ -33,7 +33,7 @@ type Destination struct {
 // never replaced.
 func OpenDestination(flag, name string) (*Destination, error) {
 	bad := func(problem string) error {
-		return &UsageError{Problem: flag + " " + problem, Hint: "name a file in a folder that you may write to"}
+		return Usage(flag+" "+problem, "name a file in a folder that you may write to")
 	}
 	d := &Destination{Path: name}
 	switch info, err := os.Stat(name); {
@@ -66,10 +66,7 @@ func (d *Destination) Write(data []byte) error {
 		err = os.Rename(d.tmp.Name(), d.Path)
 	}
 	if err != nil {
-		return &HintError{
-			Err: fmt.Errorf("saving to %s: %w", d.Path, err), Code: ExitUnknown,
-			Hint: "the result above is all there is",
-		}
+		return Fail(fmt.Errorf("saving to %s: %w", d.Path, err), ExitUnknown, "the result above is all there is")
 	}
 	return nil
 }

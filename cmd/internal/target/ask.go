@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -50,10 +51,8 @@ func Unopened(err error, format string) (problems []string, _ error) {
 	if err == nil || format == string(render.Text) {
 		return nil, err
 	}
-	if usage, ok := errors.AsType[*cli.UsageError](err); ok && usage.Hint != "" {
-		return []string{usage.Problem, usage.Hint}, nil
-	}
-	return []string{err.Error()}, nil
+	_, message, hint := cli.ExitCode(err)
+	return slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" }), nil
 }
 
 // passedOver lists the endpoints that were not taken, one line for each reason: most well-known sockets do not exist
@@ -80,16 +79,12 @@ func denied(endpoint string) string {
 // ProbeTimeout bounds Probe. The runtime behind a slower socket may hang.
 const ProbeTimeout = time.Second
 
-// Probe connects to an endpoint once, without an RPC. The error is a *cli.UsageError for what is not a socket.
+// Probe connects to an endpoint once, without an RPC. The error is one of usage for what is not a socket.
 func Probe(ctx context.Context, endpoint string) (crictl.Connect, error) {
 	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
 	c := crictl.Probe(ctx, endpoint)
-	return c, notSocket(endpoint, c)
-}
-
-func notSocket(endpoint string, c crictl.Connect) error {
-	return cli.Reject(c.State == crictl.ConnectNotSocket, fmt.Sprintf("%s is not a socket: %s", endpoint, c.Err),
+	return c, cli.Reject(c.State == crictl.ConnectNotSocket, fmt.Sprintf("%s is not a socket: %s", endpoint, c.Err),
 		"the socket of containerd is usually /run/containerd/containerd.sock, that of CRI-O /run/crio/crio.sock")
 }
 
