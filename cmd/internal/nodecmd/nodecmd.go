@@ -139,17 +139,10 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	env = opts.Host(env)
-	facts, problems, err := target.Ask(ctx, env, &opts.Flags, plegbench.Options{
-		Samples: 5, Pause: 50 * time.Millisecond, Deep: opts.deep,
-	}, checks.DefaultLimits(), target.Looks{All: true, Credentials: credentials, APIServer: !opts.noAPIServer})
-	if err != nil {
-		return err
-	}
-	report := judge.NewReport(target.Header(env, "node", checks.KindReport), facts)
-	target.Complete(&report.Header, problems, report.Causes)
-	if err := render.Node(env.Out, report, target.Render(env, &opts.Flags)); err != nil {
-		return err
-	}
-	return target.Exit(ctx, report.Status, opts.FailOn)
+	return target.Diagnose(ctx, env, &opts.Flags, target.Question{
+		Name:    "node",
+		Measure: plegbench.Options{Samples: 5, Pause: 50 * time.Millisecond, Deep: opts.deep},
+		Limits:  checks.DefaultLimits(),
+		Looks:   target.Looks{All: true, Credentials: credentials, APIServer: !opts.noAPIServer},
+	}, judge.NewReport, render.Node)
 }

@@ -14,7 +14,7 @@ import (
 
 // JournalReport prints the answer of kdiag journal: text on one screen, or with all details.
 func JournalReport(w io.Writer, r *journal.Report, o Options, details bool) error {
-	return write(w, "journal report", o, view{r, func(p *page) {
+	return write(w, o, view{r, func(p *page) {
 		if details {
 			textOf(p, r).write()
 		} else {
@@ -78,7 +78,7 @@ func (j *journalDoc) next() {
 // JournalHeadline prints only the first lines of a report in text: how it is now.
 func JournalHeadline(w io.Writer, r *journal.Report, o Options) error {
 	o.Format = Text
-	return write(w, "journal report", o, view{text: func(p *page) { textOf(p, r).top() }})
+	return write(w, o, view{text: func(p *page) { textOf(p, r).top() }})
 }
 
 // A journalView shows the parts of a journal's answer: a page of text, or of HTML.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/judge"
@@ -37,17 +36,15 @@ type scan func(context.Context) (host.Population, error)
 
 // gather collects the facts. When the runtime cannot be found the error is a *crictl.NoEndpointError, and the logs and
 // the host are all that there is.
-func gather(
-	ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Options, limits checks.Limits, looks Looks,
-) (*facts.Input, error) {
+func gather(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.Input, error) {
 	asking, rpc := f.Budget()
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
-	limits.RPCTimeout = rpc
+	q.Limits.RPCTimeout, q.Measure.RPCTimeout = rpc, rpc
 	in := &facts.Input{
-		Now: env.Now(), Limits: limits, NoSystemd: NoSystemd(env), HostMissing: "the runtime is simulated",
+		Now: env.Now(), Limits: q.Limits, NoSystemd: NoSystemd(env), HostMissing: "the runtime is simulated",
 	}
-	logs := lookAtJournal(ctx, env, f, limits.JournalWindow, journal.Recent)
+	logs := lookAtJournal(ctx, env, f, q.Limits.JournalWindow, journal.Recent)
 	t, err := Open(ctx, env, f)
 	if err != nil {
 		if _, none := errors.AsType[*crictl.NoEndpointError](err); !none {
@@ -60,10 +57,9 @@ func gather(
 	if !t.Simulated() {
 		processes = scanProcesses(ctx, env.Root)
 	}
-	node := lookAtNode(ctx, env, t, processes, looks)
+	node := lookAtNode(ctx, env, t, processes, q.Looks)
 	if t.Client != nil {
-		opts.RPCTimeout = rpc
-		t.measure(ctx, in, opts, processes)
+		t.measure(ctx, in, q.Measure, processes)
 	}
 	if !t.Simulated() {
 		readProcesses(ctx, in, processes)
