@@ -109,10 +109,8 @@ func (v view) bytes(w io.Writer, o Options) ([]byte, error) {
 	case Brief:
 		line := v.brief(briefLine{cleaner{ascii: o.ASCII}, BriefWidth})
 		return []byte(strings.ReplaceAll(line, glue, " ") + "\n"), nil
-	case Text, "":
-		p := newPage(w, o)
-		v.text(p)
-		return p.bytes(), nil
 	}
-	return nil, fmt.Errorf("format %q is none of %s, %s, %s, %s", o.Format, Text, JSON, YAML, Brief)
+	p := newPage(w, o)
+	v.text(p)
+	return p.bytes(), nil
 }
