@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -80,34 +78,16 @@ Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows
 }
 
 func (o *options) check(cmd *cobra.Command, _ []string) error {
-	for flag, path := range map[string]*string{
-		"kubelet-token": &o.tokenFile, "kubelet-cert": &o.certificate, "kubelet-key": &o.key,
-	} {
-		if *path == "" {
-			continue
-		}
-		abs, err := filepath.Abs(*path)
-		if *path = abs; err == nil {
-			err = regular(abs)
-		}
-		if err != nil {
-			return cli.Usage("--"+flag+" "+err.Error(), "see kdiag node --help")
-		}
-	}
+	const hint = "see kdiag node --help"
 	return cmp.Or(
 		cli.RejectEmpty(cmd, "kubelet-token", "kubelet-cert", "kubelet-key"),
+		cli.Regular("kubelet-token", &o.tokenFile, hint),
+		cli.Regular("kubelet-cert", &o.certificate, hint),
+		cli.Regular("kubelet-key", &o.key, hint),
 		cli.Reject(o.key != "" && o.certificate == "", "--kubelet-key without --kubelet-cert",
 			"name both, or leave both out"),
 		o.Check(cmd, nil),
 	)
-}
-
-// regular returns an error unless there is a regular file.
-func regular(path string) error {
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return cmp.Or(err, errors.New(path+" is not a regular file"))
-	}
-	return nil
 }
 
 // maxToken bounds a file with a token, in bytes: service account tokens have one to two thousand.

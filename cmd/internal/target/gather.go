@@ -218,16 +218,12 @@ func lookAtJournal(
 
 // logFacts writes what was found to kdiag's own log.
 func logFacts(log *slog.Logger, t *Target, in *facts.Input) {
-	for _, tried := range t.Tried {
-		log.Debug("endpoint passed over", "source", tried.Source, "what", tried.What, "why", tried.Why)
-	}
-	log.Debug("endpoint", "url", t.Endpoint.URL, "source", t.Endpoint.Source, "reason", t.Endpoint.Reason)
+	log.Debug("endpoint", "found", t.Endpoint, "passed over", t.Tried)
 	if k := t.Kubelet; k != nil {
 		log.Debug("kubelet", "pid", k.PID, "config", k.ConfigPath, "unreadable", k.Unreadable)
 	}
 	if m := in.Measurement; m != nil {
-		log.Debug("connect", "state", m.Connect.State, "elapsed", m.Connect.Elapsed, "pid", m.Connect.PeerPID,
-			"err", m.Connect.Err)
+		log.Debug("connect", "result", m.Connect)
 		calls := slices.Clone(m.Probes)
 		for _, s := range m.Samples {
 			calls = append(calls, s.Sandboxes, s.Containers)
