@@ -371,9 +371,6 @@ func (j *journalDoc) sources() []string {
 		if s.Lines == 0 && s.Problem != "" {
 			continue
 		}
-		if s.Name == "-" {
-			s.Name = "standard input"
-		}
 		form := strings.TrimSpace(s.Compressed + " " + s.Format)
 		line := s.Name + ": " + form + ", " + units.Count(s.Lines, "record") + ", " + units.Size(s.Bytes)
 		if when := j.span(s.From, s.To); when != "" {
