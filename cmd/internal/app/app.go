@@ -172,10 +172,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		Use:   "help [COMMAND]",
 		Short: "Help about any command",
 		RunE: func(_ *cobra.Command, args []string) error {
-			cmd, rest, err := root.Find(args)
-			if err != nil {
-				return err
-			}
+			cmd, rest, _ := root.Find(args) // the error is of commands that take any arguments
 			if err := unknownCommand(cmd, rest); err != nil {
 				return err
 			}
@@ -189,11 +186,11 @@ func newHelp(root *cobra.Command) *cobra.Command {
 // command that runs something.
 func complete(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
-		cmd.Args = usageArgs(cmd.Args)
+		check, run := cmd.Args, cmd.RunE
 		if cmd.HasSubCommands() {
-			cmd.Args = unknownCommand
+			check = unknownCommand
 		}
-		run := cmd.RunE
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return argsError(cmd, args, check(cmd, args)) }
 		if !cmd.Runnable() {
 			run = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
@@ -242,22 +239,14 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return cli.Usage(fmt.Sprintf("there is no command %q", name), hint)
 }
 
-// usageArgs makes a wrong number of arguments a usage error.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if check == nil {
-			return nil
-		}
-		err := check(cmd, args)
-		if err == nil {
-			return nil
-		}
-		if _, ok := errors.AsType[*cli.Error](err); ok {
-			return err
-		}
-		if strings.HasPrefix(err.Error(), "unknown command ") { // of cobra.NoArgs
-			return unknownCommand(cmd, args)
-		}
-		return cli.Usage(err.Error(), cmd.CommandPath()+" --help shows its use")
+// argsError makes the error of a wrong number of arguments one of usage.
+func argsError(cmd *cobra.Command, args []string, err error) error {
+	_, usage := errors.AsType[*cli.Error](err)
+	switch {
+	case err == nil, usage:
+		return err
+	case strings.HasPrefix(err.Error(), "unknown command "): // of cobra.NoArgs
+		return unknownCommand(cmd, args)
 	}
+	return cli.Usage(err.Error(), cmd.CommandPath()+" --help shows its use")
 }
