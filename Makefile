@@ -47,8 +47,7 @@ vulncheck:
 
 # docs/reference, docs/man, docs/schema, docs/causes.md out of the live commands and lists.
 generate:
-	go run ./cmd/gendocs/causelist checks/causes
-	go run ./cmd/gendocs/signatures journal/signature
+	go run ./cmd/gendocs/lists
 	go run ./cmd/gendocs docs
 
 # The tests that need root and a real containerd; the node box too. docs/testing.md says what they install.

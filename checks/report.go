@@ -53,6 +53,20 @@ type Header struct {
 	NextSteps []NextStep `json:"nextSteps,omitempty"` // those of the first cause, where there are causes
 }
 
+// An Answer is a document that diagnoses a runtime: its head, the runtime that was asked, the causes.
+type Answer interface {
+	Answer() (*Header, Runtime, []Cause)
+}
+
+// Answer returns what all diagnoses have.
+func (r *Report) Answer() (*Header, Runtime, []Cause) { return &r.Header, r.Runtime, r.Causes }
+
+// Answer returns what all diagnoses have.
+func (p *RuntimeProbe) Answer() (*Header, Runtime, []Cause) { return &p.Header, p.Runtime, p.Causes }
+
+// Answer returns what all diagnoses have.
+func (b *RelistBenchmark) Answer() (*Header, Runtime, []Cause) { return &b.Header, b.Runtime, b.Causes }
+
 // A Runtime is the runtime that was asked, and why that one.
 type Runtime struct {
 	Endpoint       string `json:"endpoint,omitempty"`

@@ -2,16 +2,16 @@ package main
 
 import (
 	"bytes"
+	"embed"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"text/template"
 	"time"
 
-	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/cmd/internal/app"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
@@ -42,91 +42,43 @@ func generate(dir string) error {
 	if err := doc.GenMarkdownTree(root, filepath.Join(dir, "reference")); err != nil {
 		return fmt.Errorf("writing the reference: %w", err)
 	}
-	head := &doc.GenManHeader{Title: "KDIAG", Section: "1", Source: "kdiag", Manual: "kdiag", Date: &manDate}
-	if err := manTree(root, head, filepath.Join(dir, "man")); err != nil {
+	if err := doc.GenManTreeFromOpts(root, doc.GenManTreeOptions{
+		Header: &doc.GenManHeader{Section: "1", Source: "kdiag", Manual: "kdiag", Date: &manDate},
+		Path:   filepath.Join(dir, "man"), CommandSeparator: "-",
+	}); err != nil {
 		return fmt.Errorf("writing the man pages: %w", err)
 	}
 	if err := writeSchemas(filepath.Join(dir, "schema")); err != nil {
 		return fmt.Errorf("writing the schemas: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "causes.md"), causePage(causes.Docs()), 0o644); err != nil {
+	if err := writePage(dir, "causes.md", causes.Docs()); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "signatures.md"), signaturePage(signature.Catalogue()), 0o644)
+	lanes := map[signature.Lane][]signature.Signature{}
+	for _, s := range signature.Catalogue() {
+		lanes[s.Lane] = append(lanes[s.Lane], s)
+	}
+	return writePage(dir, "signatures.md", lanes)
 }
 
-// manTree writes a page for each command. cobra's own GenManTree writes pages for help topics too, which have none.
-func manTree(cmd *cobra.Command, head *doc.GenManHeader, dir string) error {
-	for _, sub := range cmd.Commands() {
-		if !sub.IsAvailableCommand() || sub.IsAdditionalHelpTopicCommand() {
-			continue
-		}
-		if err := manTree(sub, head, dir); err != nil {
-			return err
-		}
+// templates are those of docs/causes.md and docs/signatures.md.
+//
+//go:embed *.md.tmpl
+var templates embed.FS
+
+// writePage writes a page that a template of its name makes of a list.
+func writePage(dir, name string, list any) error {
+	t, err := template.New("").Funcs(template.FuncMap{
+		"join": func(sep string, words []string) string { return strings.Join(words, sep) },
+		// sentence makes a title, which is written to stand in the middle of a line, the beginning of one.
+		"sentence": func(title string) string { return strings.ToUpper(title[:1]) + title[1:] },
+	}).ParseFS(templates, name+".tmpl")
+	if err != nil {
+		return err
 	}
-	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	var page bytes.Buffer
-	h := *head
-	h.Title = strings.ToUpper(name)
-	if err := doc.GenMan(cmd, &h, &page); err != nil {
+	if err := t.ExecuteTemplate(&page, name+".tmpl", list); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, name+".1"), page.Bytes(), 0o644)
-}
-
-func causePage(list []checks.Definition) []byte {
-	var b bytes.Buffer
-	b.WriteString("# Causes\n\nWhat `kdiag explain` prints, made by `make generate`. " +
-		"The root comes first in a report; what follows from it after.\n")
-	for _, d := range list {
-		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n", d.Code, sentenceCase(d.Title), d.Means)
-		section(&b, "Confirm it", d.Confirm)
-		section(&b, "Fix it, least first", d.Fix)
-		fmt.Fprintf(&b, "\nMistaken for: %s\n", d.Mistaken)
-		if len(d.RootOf) > 0 {
-			fmt.Fprintf(&b, "\nRoot of: %s\n", strings.Join(d.RootOf, ", "))
-		}
-		section(&b, "Sources", d.Sources)
-	}
-	return b.Bytes()
-}
-
-func section(b *bytes.Buffer, title string, lines []string) {
-	if len(lines) == 0 {
-		return
-	}
-	fmt.Fprintf(b, "\n%s:\n\n", title)
-	for _, l := range lines {
-		fmt.Fprintf(b, "- %s\n", l)
-	}
-}
-
-// sentenceCase makes a title, which is written to stand in the middle of a line, the beginning of one.
-func sentenceCase(title string) string {
-	if title == "" {
-		return ""
-	}
-	return strings.ToUpper(title[:1]) + title[1:]
-}
-
-func signaturePage(list []signature.Signature) []byte {
-	var b bytes.Buffer
-	b.WriteString("# Signatures\n\nWhat `kdiag journal` looks for in the logs of a node, made by `make generate` " +
-		"from journal/signature/catalogue. The code is what stands in its report.\n")
-	lane := signature.Lane("")
-	for _, s := range list {
-		if s.Lane != lane {
-			lane = s.Lane
-			fmt.Fprintf(&b, "\n## %s\n", sentenceCase(string(lane)))
-		}
-		fmt.Fprintf(&b, "\n### %s\n\n%s. %s\n\n    %s\n", s.Code, sentenceCase(s.Title), s.Means, s.Example)
-		fmt.Fprintf(&b, "\nVersions: %s\n", s.Versions)
-		if len(s.Implies) > 0 {
-			fmt.Fprintf(&b, "\nPoints to: %s\n", strings.Join(s.Implies, ", "))
-		}
-		fmt.Fprintf(&b, "\nBegins with or contains: `%s`\n", strings.Join(s.Literals, "`, `"))
-		fmt.Fprintf(&b, "\nSources: %s\n", strings.Join(s.Sources, ", "))
-	}
-	return b.Bytes()
+	return os.WriteFile(filepath.Join(dir, name), page.Bytes(), 0o644)
 }

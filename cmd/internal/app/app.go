@@ -11,10 +11,8 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
-	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -59,9 +57,10 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 	if message == "" {
 		return code
 	}
-	report(env, "kdiag: "+message)
+	report := func(before, text string) { _, _ = fmt.Fprintln(env.Err, before+render.Printable(text)) }
+	report("kdiag: ", message)
 	if hint != "" {
-		report(env, "  hint: "+hint)
+		report("  hint: ", hint)
 	}
 	if format := wanted.FindStringSubmatch(strings.Join(args, "\n")); format != nil && !wrote {
 		cmd, _, _ := root.Find(args)
@@ -69,7 +68,7 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 		doc := &render.Error{Header: target.Header(env, command, "Error")}
 		doc.Problems = slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" })
 		if err := render.PrintError(env.Out, doc, render.Options{Format: render.Format(format[1])}); err != nil {
-			report(env, "kdiag: "+err.Error())
+			report("kdiag: ", err.Error())
 		}
 	}
 	return code
@@ -122,34 +121,6 @@ func verbosity(args []string) []string {
 
 var number = regexp.MustCompile(`^[0-9]+$`)
 
-// report writes a line to standard error. When that fails there is nowhere left to report it.
-func report(env cli.Env, line string) {
-	_, _ = fmt.Fprintln(env.Err, printable(line))
-}
-
-// maxLine bounds what is printed of bad input, in runes: enough for a path and what is wrong with it, and little of a
-// file that is no scenario.
-const maxLine = 300
-
-// printable makes a line of what may hold anything a person or a file gave: control characters are shown, not sent.
-func printable(line string) string {
-	var b strings.Builder
-	n := 0
-	for _, r := range line {
-		if n++; n > maxLine {
-			b.WriteString("...")
-			break
-		}
-		if unicode.IsPrint(r) {
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRuneToASCII(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
-}
-
 // Root returns the command tree.
 func Root(env cli.Env) *cobra.Command {
 	root := &cobra.Command{
@@ -166,7 +137,6 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		SuggestionsMinimumDistance: 2,
 		SilenceErrors:              true,
 		SilenceUsage:               true,
-		CompletionOptions:          cobra.CompletionOptions{HiddenDefaultCmd: false},
 		Args:                       unknownCommand,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -202,10 +172,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 		Use:   "help [COMMAND]",
 		Short: "Help about any command",
 		RunE: func(_ *cobra.Command, args []string) error {
-			cmd, rest, err := root.Find(args)
-			if err != nil {
-				return err
-			}
+			cmd, rest, _ := root.Find(args) // the error is of commands that take any arguments
 			if err := unknownCommand(cmd, rest); err != nil {
 				return err
 			}
@@ -219,11 +186,11 @@ func newHelp(root *cobra.Command) *cobra.Command {
 // command that runs something.
 func complete(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
-		cmd.Args = usageArgs(cmd.Args)
+		check, run := cmd.Args, cmd.RunE
 		if cmd.HasSubCommands() {
-			cmd.Args = unknownCommand
+			check = unknownCommand
 		}
-		run := cmd.RunE
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return argsError(cmd, args, check(cmd, args)) }
 		if !cmd.Runnable() {
 			run = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 		}
@@ -272,22 +239,14 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return cli.Usage(fmt.Sprintf("there is no command %q", name), hint)
 }
 
-// usageArgs makes a wrong number of arguments a usage error.
-func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if check == nil {
-			return nil
-		}
-		err := check(cmd, args)
-		if err == nil {
-			return nil
-		}
-		if usage, ok := errors.AsType[*cli.UsageError](err); ok {
-			return usage
-		}
-		if strings.HasPrefix(err.Error(), "unknown command ") { // of cobra.NoArgs
-			return unknownCommand(cmd, args)
-		}
-		return cli.Usage(err.Error(), cmd.CommandPath()+" --help shows its use")
+// argsError makes the error of a wrong number of arguments one of usage.
+func argsError(cmd *cobra.Command, args []string, err error) error {
+	_, usage := errors.AsType[*cli.Error](err)
+	switch {
+	case err == nil, usage:
+		return err
+	case strings.HasPrefix(err.Error(), "unknown command "): // of cobra.NoArgs
+		return unknownCommand(cmd, args)
 	}
+	return cli.Usage(err.Error(), cmd.CommandPath()+" --help shows its use")
 }

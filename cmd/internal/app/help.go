@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/kdiag/kdiag/cmd/internal/render"
 )
 
 // A group is a part of a help text: its title, and the commands or flags in it, separated by commas.
@@ -110,15 +112,7 @@ func wrap(text string, width int) string {
 			out = append(out, paragraph)
 			continue
 		}
-		var lines []string
-		for word := range strings.FieldsSeq(paragraph) {
-			if last := len(lines) - 1; last >= 0 && len(lines[last])+1+len(word) <= width {
-				lines[last] += " " + word
-				continue
-			}
-			lines = append(lines, word)
-		}
-		out = append(out, strings.Join(lines, "\n"))
+		out = append(out, render.Fill(paragraph, width))
 	}
 	return strings.Join(out, "\n\n")
 }

@@ -10,15 +10,38 @@ import (
 
 // ReadFile reads a regular file of at most so many bytes: a device or a pipe may never end.
 func ReadFile(name string, most int64) ([]byte, error) {
-	switch info, err := os.Stat(name); {
-	case err != nil:
+	info, err := regular(name)
+	if err != nil {
 		return nil, err
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file", name)
-	case info.Size() > most:
+	}
+	if info.Size() > most {
 		return nil, fmt.Errorf("%s is larger than %d bytes", name, most)
 	}
 	return os.ReadFile(name)
+}
+
+// Regular makes the path that a flag names absolute, and returns an error of bad input unless a regular file is there.
+// Without a path there is none.
+func Regular(flag string, path *string, hint string) error {
+	if *path == "" {
+		return nil
+	}
+	abs, err := filepath.Abs(*path)
+	if *path = abs; err == nil {
+		_, err = regular(abs)
+	}
+	if err != nil {
+		return Usage("--"+flag+": "+err.Error(), hint)
+	}
+	return nil
+}
+
+func regular(name string) (fs.FileInfo, error) {
+	info, err := os.Stat(name)
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New(name + " is not a regular file")
+	}
+	return info, err
 }
 
 // A Destination is a file that a command will write at its end. It is opened before any work is done, so that an hour's
@@ -33,7 +56,7 @@ type Destination struct {
 // never replaced.
 func OpenDestination(flag, name string) (*Destination, error) {
 	bad := func(problem string) error {
-		return &UsageError{Problem: flag + " " + problem, Hint: "name a file in a folder that you may write to"}
+		return Usage(flag+" "+problem, "name a file in a folder that you may write to")
 	}
 	d := &Destination{Path: name}
 	switch info, err := os.Stat(name); {
@@ -66,10 +89,7 @@ func (d *Destination) Write(data []byte) error {
 		err = os.Rename(d.tmp.Name(), d.Path)
 	}
 	if err != nil {
-		return &HintError{
-			Err: fmt.Errorf("saving to %s: %w", d.Path, err), Code: ExitUnknown,
-			Hint: "the result above is all there is",
-		}
+		return Fail(fmt.Errorf("saving to %s: %w", d.Path, err), ExitUnknown, "the result above is all there is")
 	}
 	return nil
 }

@@ -90,6 +90,9 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 			return err
 		}
 	}
+	if doc.Status == checks.Healthy && ctx.Err() != nil {
+		doc.Status = checks.Unknown
+	}
 	if err := show(env.Out, doc, how); err != nil {
 		return err
 	}
@@ -164,7 +167,7 @@ func conclude(
 		doc.NextSteps = []checks.NextStep{{Why: why, Command: opts.next, Touches: checks.TouchesNothing}}
 	}
 	doc.Status = verdict(census, checks.DefaultLimits())
-	if doc.Status == checks.Healthy && (census.Partial || ctx.Err() != nil) {
+	if doc.Status == checks.Healthy && census.Partial {
 		doc.Status = checks.Unknown
 	}
 }

@@ -39,39 +39,29 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	asking, _ := opts.Budget()
 	within, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
-	code, err := s.run(ctx, within)
-	if err != nil {
+	if err := s.run(ctx, within); err != nil {
 		problems, err := target.Unopened(err, opts.Output) // a program that asked for a document gets one
 		if err != nil {
 			return err
 		}
-		s.doc.Problems, code = append(s.doc.Problems, problems...), cli.ExitUnknown
+		s.doc.Problems, s.doc.Status = append(s.doc.Problems, problems...), checks.Unknown
 	}
-	if code == cli.ExitHealthy && s.doc.EndsMissed > 0 {
-		code = cli.ExitProblem
-	}
-	switch {
-	case code == cli.ExitHealthy:
-		s.doc.Status = checks.Healthy
-	case code == cli.ExitProblem && len(s.doc.Problems) > 0:
-		s.doc.Status = checks.Unhealthy // the runtime's fault
-	case code == cli.ExitProblem:
+	if s.doc.Status == checks.Healthy && s.doc.EndsMissed > 0 {
 		s.doc.Status = checks.Degraded
 	}
 	s.doc.NextSteps = s.nextSteps()
 	s.doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
-	if err := render.GC(env.Out, s.doc, target.Render(env, &opts.Flags)); err != nil || code == cli.ExitHealthy {
+	if err := render.GC(env.Out, s.doc, target.Render(env, &opts.Flags)); err != nil {
 		return err
 	}
-	return &cli.ExitError{Code: code}
+	return target.Exit(ctx, s.doc.Status, "warning")
 }
 
-// run makes a plan, and saves it or removes what it lists. It returns the exit code. within has the
-// command's deadline.
-func (s *session) run(ctx, within context.Context) (code int, err error) {
+// run makes a plan, and saves it or removes what it lists. within has the command's deadline.
+func (s *session) run(ctx, within context.Context) (err error) {
 	s.t, err = target.Open(within, s.env, &s.opts.Flags)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer s.t.Close()
 	s.doc.Runtime = s.t.Runtime()
@@ -80,46 +70,50 @@ func (s *session) run(ctx, within context.Context) (code int, err error) {
 	progress.Done()
 	s.doc.Runtime.Name, s.doc.Runtime.Version = s.look.Runtime.RuntimeName, s.look.Runtime.RuntimeVersion
 	if s.look.Problem != "" {
-		return s.unable(ctx, s.look.Problem), nil
+		s.unable(ctx, s.look.Problem)
+		return nil
 	}
 	s.doc.Missing = append(s.doc.Missing, s.look.Missing...)
 	s.look.Node.Ends = map[string]gc.End{}
 	if s.opts.yes { // before the runtime is asked for thousands of ends
 		lock, err := gc.Lock(strings.TrimPrefix(s.t.Socket(), "unix://"))
 		if err != nil {
-			return 0, cli.Fail(err, cli.ExitUnknown, "nothing was removed; wait for the other run, or interrupt it")
+			return cli.Fail(err, cli.ExitUnknown, "nothing was removed; wait for the other run, or interrupt it")
 		}
 		defer lock.Close()
 	}
 	if s.opts.apply != "" {
 		if err := s.readPlan(within); err != nil {
-			return 0, err
+			return err
 		}
 	}
 	if len(s.opts.Labels) > 0 {
 		if s.look.Node.Selected, err = s.t.Selected(within, s.opts.Labels); err != nil {
-			return s.unable(ctx, err.Error()), nil
+			s.unable(ctx, err.Error())
+			return nil
 		}
 	}
 	s.makePlan(within)
+	if ctx.Err() != nil {
+		s.unable(ctx, "interrupted")
+		return nil
+	}
+	s.doc.Status = checks.Healthy
 	switch {
-	case ctx.Err() != nil:
-		return s.unable(ctx, "interrupted"), nil
 	case s.opts.plan != "":
-		return cli.ExitHealthy, s.save(within)
+		return s.save(within)
 	case s.opts.yes:
 		return s.remove(ctx, within)
 	}
-	return cli.ExitHealthy, nil
+	return nil
 }
 
-// unable notes why there is no plan, and returns the exit code of that.
-func (s *session) unable(ctx context.Context, problem string) int {
+// unable notes why there is no plan.
+func (s *session) unable(ctx context.Context, problem string) {
 	s.doc.Problems = append(s.doc.Problems, problem)
-	if s.look.Denied || ctx.Err() != nil {
-		return cli.ExitUnknown
+	if !s.look.Denied && ctx.Err() == nil {
+		s.doc.Status = checks.Unhealthy // the runtime's fault
 	}
-	return cli.ExitProblem
 }
 
 // readPlan reads the file of --apply, and takes its rules.
@@ -196,7 +190,7 @@ func (s *session) save(ctx context.Context) error {
 }
 
 // remove runs the plan. Whatever fails before the first removal is an error.
-func (s *session) remove(ctx, within context.Context) (code int, err error) {
+func (s *session) remove(ctx, within context.Context) (err error) {
 	plan, before := s.doc.Plan, s.doc.Skipped
 	var audit *gc.Audit
 	if s.opts.audit != "" {
@@ -204,7 +198,7 @@ func (s *session) remove(ctx, within context.Context) (code int, err error) {
 			return gc.OpenAudit(s.opts.audit, s.look.Runtime, len(plan.Remove), s.env.Now())
 		})
 		if err != nil {
-			return 0, cli.Fail(err, cli.ExitUnknown, "nothing was removed; name a file on a disk with free space")
+			return cli.Fail(err, cli.ExitUnknown, "nothing was removed; name a file on a disk with free space")
 		}
 	}
 	progress := target.NewProgress(s.env)
@@ -232,11 +226,11 @@ func (s *session) remove(ctx, within context.Context) (code int, err error) {
 	}
 	switch {
 	case ctx.Err() != nil:
-		return cli.ExitUnknown, nil
+		s.doc.Status = checks.Unknown
 	case s.doc.Stopped != "" || len(result.Failed)+result.Left > 0:
-		return cli.ExitProblem, nil
+		s.doc.Status = checks.Degraded
 	}
-	return cli.ExitHealthy, nil
+	return nil
 }
 
 // disk runs what may block on a dead disk. It waits a little longer than ctx, because what was removed should be

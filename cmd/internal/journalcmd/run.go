@@ -60,7 +60,8 @@ func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 		read = s.follow
 	}
 	r, err := read(limited, reading)
-	cli.Log(env, opts.Verbose).Debug("read", "inputs", reading.Inputs, "err", err, "ended", context.Cause(limited))
+	cli.Log(env, opts.Verbose).Debug("read", "inputs", reading.Inputs, "timed", opts.timed, "err", err,
+		"ended", context.Cause(limited))
 	return s.finish(ctx, limited, r, reading, err)
 }
 

@@ -4,8 +4,6 @@ import (
 	"testing"
 	"time"
 	_ "time/tzdata" // the machine may have none
-
-	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
 // threeAtNight is a time at which kdiag is run, eight hours east of UTC.
@@ -54,23 +52,6 @@ func TestParseZone(t *testing.T) {
 		zone, err := parseZone(text)
 		if (err == nil) != (want != "") || err == nil && at.In(zone).Format("15:04 -0700") != want {
 			t.Errorf("%q: %v, %v, want %s", text, zone, err, want)
-		}
-	}
-}
-
-func TestParseRange(t *testing.T) {
-	for _, tt := range []struct{ since, until, problem string }{
-		{"-15m", "", ""},
-		{"2026-11-20", "2026-11-21", ""},
-		{"soon", "", `--since: "soon" is no time`},
-		{
-			"2026-11-21", "2026-11-20",
-			"--since 2026-11-21 00:00:00 +08:00 is not before --until 2026-11-20 00:00:00 +08:00",
-		},
-	} {
-		_, _, err := parseRange(tt.since, tt.until, threeAtNight())
-		if _, problem, _ := cli.ExitCode(err); problem != tt.problem {
-			t.Errorf("%q to %q: %q, want %q", tt.since, tt.until, problem, tt.problem)
 		}
 	}
 }

@@ -96,6 +96,9 @@ func TestEndToEndNodeControls(t *testing.T) {
 			}
 			return none
 		}},
+		{"batch load of the host", func() func() {
+			return many(t, 4, "nice", "-n", "5", "busybox", "sh", "-c", "while :; do :; done")
+		}},
 		{"40 open execs", func() func() {
 			for range 40 {
 				inside("sleep 20")

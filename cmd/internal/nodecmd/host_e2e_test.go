@@ -24,18 +24,7 @@ import (
 
 // TestEndToEndNodeHost breaks what is around a healthy containerd and its pods, in one way after the other.
 func TestEndToEndNodeHost(t *testing.T) {
-	c := apptest.StartContainerd(t, nodebox.Options{Network: true})
-	p := program{path: apptest.BuildKdiag(t), endpoint: c.Endpoint()}
-	// Control groups named as a kubelet names them, below the box's own.
-	pods, err := nodebox.RunPods(t.Context(), c.Endpoint(), nodebox.Pods{
-		Count: 2, Containers: 1, State: crictl.ContainerRunning,
-		CgroupParent: "/" + filepath.Base(c.Dir()) + "/kubepods",
-	})
-	apptest.Must(t, err)
-	victim := pods[1]
-	cgroup := fmt.Sprintf("/%s/kubepods/pod%s/%s", filepath.Base(c.Dir()), victim.Config.Metadata.Uid,
-		victim.Containers[0].ID)
-
+	c, p, victim, cgroup := startPods(t)
 	ofPod := func(s checks.Subject) bool { return s.Pod == "pod-1" }
 
 	t.Run("shim stopped", func(t *testing.T) {
@@ -89,9 +78,23 @@ func TestEndToEndNodeHost(t *testing.T) {
 		wantStatus(t, got, "host.tasks", checks.StatusWarning, "box/pod-1")
 	})
 
-	t.Run("killed for memory", func(t *testing.T) { killForMemory(t, p, cgroup) })
 	t.Run("inotify", func(t *testing.T) { takeInotify(t, p) })
 	t.Run("dead mount", func(t *testing.T) { deadMount(t, c, p, victim, cgroup) })
+}
+
+// startPods starts a containerd with two pods in control groups named as a kubelet names them, below the box's own, and
+// returns the second pod and the group of its container.
+func startPods(t *testing.T) (c *nodebox.Containerd, p program, second nodebox.Pod, cgroup string) {
+	t.Helper()
+	c = apptest.StartContainerd(t, nodebox.Options{Network: true})
+	parent := "/" + filepath.Base(c.Dir()) + "/kubepods"
+	pods, err := nodebox.RunPods(t.Context(), c.Endpoint(), nodebox.Pods{
+		Count: 2, Containers: 1, State: crictl.ContainerRunning, CgroupParent: parent,
+	})
+	apptest.Must(t, err)
+	second = pods[1]
+	cgroup = fmt.Sprintf("%s/pod%s/%s", parent, second.Config.Metadata.Uid, second.Containers[0].ID)
+	return c, program{path: apptest.BuildKdiag(t), endpoint: c.Endpoint()}, second, cgroup
 }
 
 // TestEndToEndNodeDisk has the runtime's folder on a disk that is slow, and then takes no write at all.
@@ -249,23 +252,6 @@ func nameConsumers(t *testing.T, p program, cgroup string) {
 			!strings.Contains(lines, "MiB are tmpfs or shared memory") {
 			t.Errorf("evidence of MemoryPressure:\n%s", lines)
 		}
-	}
-}
-
-// killForMemory has the kernel kill in the container's control group. That is a warning about the pod, and no cause.
-func killForMemory(t *testing.T, p program, cgroup string) {
-	dir := cgroupDir(t, "memory", cgroup)
-	apptest.Must(t, os.WriteFile(filepath.Join(dir, "memory.limit_in_bytes"), []byte("16M"), 0))
-	// tail keeps the last line of what has none. The shell is the one that enters.
-	hog := exec.CommandContext(t.Context(), "/bin/busybox", "sh", "-c",
-		"echo $$ > "+dir+"/cgroup.procs; exec busybox tail /dev/zero")
-	if out, err := hog.CombinedOutput(); err == nil {
-		t.Fatalf("was not killed: %s", out)
-	}
-	got := p.node(t)
-	names(t, got)
-	if s := status(t, got, "journal.kernel"); !strings.Contains(s.Summary, "kill") {
-		t.Errorf("the kernel's log: %s, %s", s.Status, s.Summary)
 	}
 }
 

@@ -5,8 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
-	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -80,34 +78,16 @@ Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows
 }
 
 func (o *options) check(cmd *cobra.Command, _ []string) error {
-	for flag, path := range map[string]*string{
-		"kubelet-token": &o.tokenFile, "kubelet-cert": &o.certificate, "kubelet-key": &o.key,
-	} {
-		if *path == "" {
-			continue
-		}
-		abs, err := filepath.Abs(*path)
-		if *path = abs; err == nil {
-			err = regular(abs)
-		}
-		if err != nil {
-			return cli.Usage("--"+flag+" "+err.Error(), "see kdiag node --help")
-		}
-	}
+	const hint = "see kdiag node --help"
 	return cmp.Or(
 		cli.RejectEmpty(cmd, "kubelet-token", "kubelet-cert", "kubelet-key"),
+		cli.Regular("kubelet-token", &o.tokenFile, hint),
+		cli.Regular("kubelet-cert", &o.certificate, hint),
+		cli.Regular("kubelet-key", &o.key, hint),
 		cli.Reject(o.key != "" && o.certificate == "", "--kubelet-key without --kubelet-cert",
 			"name both, or leave both out"),
 		o.Check(cmd, nil),
 	)
-}
-
-// regular returns an error unless there is a regular file.
-func regular(path string) error {
-	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
-		return cmp.Or(err, errors.New(path+" is not a regular file"))
-	}
-	return nil
 }
 
 // maxToken bounds a file with a token, in bytes: service account tokens have one to two thousand.
@@ -139,17 +119,10 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	env = opts.Host(env)
-	facts, problems, err := target.Ask(ctx, env, &opts.Flags, plegbench.Options{
-		Samples: 5, Pause: 50 * time.Millisecond, Deep: opts.deep,
-	}, checks.DefaultLimits(), target.Looks{All: true, Credentials: credentials, APIServer: !opts.noAPIServer})
-	if err != nil {
-		return err
-	}
-	report := judge.NewReport(target.Header(env, "node", checks.KindReport), facts)
-	target.Complete(&report.Header, problems, report.Causes)
-	if err := render.Node(env.Out, report, target.Render(env, &opts.Flags)); err != nil {
-		return err
-	}
-	return target.Exit(ctx, report.Status, opts.FailOn)
+	return target.Diagnose(ctx, env, &opts.Flags, target.Question{
+		Name:    "node",
+		Measure: plegbench.Options{Samples: 5, Pause: 50 * time.Millisecond, Deep: opts.deep},
+		Limits:  checks.DefaultLimits(),
+		Looks:   target.Looks{All: true, Credentials: credentials, APIServer: !opts.noAPIServer},
+	}, judge.NewReport, render.Node)
 }

@@ -77,19 +77,11 @@ const garbagePercent = 80
 
 func run(ctx context.Context, env cli.Env, opts options) error {
 	debug.SetGCPercent(garbagePercent)
-	env = opts.Host(env)
 	limits := checks.DefaultLimits()
 	limits.ExitedWarning = opts.exitedWarning
-	facts, problems, err := target.Ask(ctx, env, &opts.Flags, plegbench.Options{
-		Samples: opts.samples, Pause: 50 * time.Millisecond, Deep: opts.deep,
-	}, limits, target.Looks{Cheap: true, APIServer: !opts.noAPIServer})
-	if err != nil {
-		return err
-	}
-	report := judge.NewReport(target.Header(env, "pleg", checks.KindReport), facts)
-	target.Complete(&report.Header, problems, report.Causes)
-	if err := render.Report(env.Out, report, target.Render(env, &opts.Flags)); err != nil {
-		return err
-	}
-	return target.Exit(ctx, report.Status, opts.FailOn)
+	return target.Diagnose(ctx, env, &opts.Flags, target.Question{
+		Name:    "pleg",
+		Measure: plegbench.Options{Samples: opts.samples, Pause: 50 * time.Millisecond, Deep: opts.deep},
+		Limits:  limits, Looks: target.Looks{Cheap: true, APIServer: !opts.noAPIServer},
+	}, judge.NewReport, render.Report)
 }

@@ -21,9 +21,9 @@ func load(name string) (*checks.RelistBenchmark, error) {
 	if err == nil {
 		err = json.Unmarshal(data, saved)
 	}
-	if err == nil && (saved.APIVersion != checks.APIVersion || saved.Kind != kind) {
+	if err == nil && (saved.APIVersion != checks.APIVersion || saved.Kind != checks.KindRelistBenchmark) {
 		err = fmt.Errorf("%s: apiVersion %q kind %q, want %s %s", name, saved.APIVersion, saved.Kind,
-			checks.APIVersion, kind)
+			checks.APIVersion, checks.KindRelistBenchmark)
 	}
 	if err != nil {
 		return nil, cli.Usage("--against "+err.Error(), "kdiag relist --save FILE writes such a file")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,9 +19,6 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench"
 )
-
-// kind is the kind of the document.
-const kind = "RelistBenchmark"
 
 type options struct {
 	cli.Flags
@@ -85,7 +83,6 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 }
 
 func run(ctx context.Context, env cli.Env, opts options) error {
-	env = opts.Host(env)
 	against, err := load(opts.against)
 	if err != nil {
 		return err
@@ -103,21 +100,14 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.duration > 0 {
 		series.Samples = 0
 	}
-	facts, problems, err := target.Ask(ctx, env, &opts.Flags, series, checks.RuntimeLimits(), target.Looks{})
-	if err != nil {
-		return err
-	}
-	bench := judge.NewRelistBenchmark(target.Header(env, "relist", kind), facts)
-	target.Complete(&bench.Header, problems, bench.Causes)
-	if err := render.RelistBenchmark(env.Out, bench, against, target.Render(env, &opts.Flags)); err != nil {
-		return err
-	}
-	if dest != nil {
-		if err := keep(ctx, dest, bench); err != nil {
+	return target.Diagnose(ctx, env, &opts.Flags, target.Question{
+		Name: "relist", Measure: series, Limits: checks.RuntimeLimits(),
+	}, judge.NewRelistBenchmark, func(w io.Writer, bench *checks.RelistBenchmark, how render.Options) error {
+		if err := render.RelistBenchmark(w, bench, against, how); err != nil || dest == nil {
 			return err
 		}
-	}
-	return target.Exit(ctx, bench.Status, opts.FailOn)
+		return keep(ctx, dest, bench)
+	})
 }
 
 // keep saves a result, but not in place of an earlier one when the new one is cut short or has no figures.

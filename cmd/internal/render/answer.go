@@ -12,13 +12,12 @@ import (
 // A conclusion is what all diagnosing commands end in.
 type conclusion struct {
 	checks.Header
-	runtime         checks.Runtime
-	status          checks.Verdict
-	causes          []checks.Cause
-	problems, notes []string
-	fine            string // what was found where nothing was
-	looked          string // and which runtime was asked then
-	more            string // the command that prints more
+	runtime checks.Runtime
+	causes  []checks.Cause
+	notes   []string
+	fine    string // what was found where nothing was
+	looked  string // and which runtime was asked then
+	more    string // the command that prints more
 }
 
 // A fold is how much of a conclusion is shown: lines of evidence for the cause and of the other signs, and steps.
@@ -27,27 +26,24 @@ type fold struct{ supports, others, steps int }
 // screen is the most lines of a conclusion: a terminal of 24 lines shows them with the command and the prompt.
 const screen = 22
 
-// answer writes a conclusion without notes.
-func (p *page) answer(
-	h checks.Header, r checks.Runtime, v checks.Verdict, causes []checks.Cause, problems []string, fine string,
-) {
-	p.conclude(conclusion{
-		Header: h, runtime: r, status: v, causes: causes, problems: problems, fine: fine, more: "pleg --details",
-	})
+// answer writes the conclusion of an answer whose details kdiag pleg has.
+func (p *page) answer(a checks.Answer, fine string) {
+	head, runtime, causes := a.Answer()
+	p.conclude(conclusion{Header: *head, runtime: runtime, causes: causes, fine: fine, more: "pleg --details"})
 }
 
 // conclude writes the verdict, why, and what to do next: all of it where details are wanted, else what a screen holds.
 func (p *page) conclude(c conclusion) {
 	p.blank()
-	begin, sentences := p.rows, []string{p.sentence(c.status, c.causes, c.problems, c.fine)}
+	begin, sentences := p.rows, []string{p.sentence(c.Header, c.causes, c.fine)}
 	if len(c.causes) > 0 {
 		for _, line := range c.causes[0].Effect {
 			sentences = append(sentences, p.prose(line))
 		}
-	} else if c.status != checks.Healthy && len(c.problems) > 0 {
-		c.problems = c.problems[1:] // the headline has the first
+	} else if c.Status != checks.Healthy && len(c.Problems) > 0 {
+		c.Problems = c.Problems[1:] // the headline has the first
 	}
-	p.headline(p.verdict(c.status), where(c.Host, c.runtime), sentences...)
+	p.headline(p.verdict(c.Status), where(c.Host, c.runtime), sentences...)
 	for _, n := range c.notes {
 		p.flow([]span{{"Note", strong}, plain(": ")}, 6, plain(p.prose(n)))
 	}
@@ -71,7 +67,7 @@ func (p *page) body(c conclusion, f fold) {
 	for i, x := range c.causes {
 		if i == 0 {
 			p.heading("Why", plain(confidence(x.Confidence)))
-			x.Evidence.Missing = slices.Concat(c.problems, x.Evidence.Missing)
+			x.Evidence.Missing = slices.Concat(c.Problems, x.Evidence.Missing)
 			left = p.cause(x, f, numbers)
 		} else if p.details {
 			p.causeHeading(x)
@@ -80,7 +76,7 @@ func (p *page) body(c conclusion, f fold) {
 	}
 	switch {
 	case len(c.causes) == 0:
-		p.folded("?", c.problems, f.supports)
+		p.folded("?", c.Problems, f.supports)
 		p.pair("runtime", c.looked)
 	case !p.details:
 		p.others(c.causes[1:], f.supports)

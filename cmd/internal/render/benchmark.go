@@ -10,7 +10,7 @@ import (
 
 // benchmark writes the answer of kdiag relist.
 func (p *page) benchmark(r, against *checks.RelistBenchmark) {
-	p.answer(r.Header, r.Runtime, r.Status, r.Causes, r.Problems, fineRelist(fineRuntime, r.Relist))
+	p.answer(r, fineRelist(fineRuntime, r.Relist))
 	if against != nil {
 		p.comparison(r, against)
 	}

@@ -64,17 +64,14 @@ func middle(s string, width int) string {
 	return front + ellipsis + back
 }
 
-func (m briefLine) report(r *checks.Report) string {
-	fine := middle(m.prose(r.Host), mostName) + " " + fineRelist(fineNode, r.Relist)
-	return m.line(r.Status, r.Causes, r.Problems, strings.TrimSpace(fine))
-}
-
-// line puts a verdict and its first cause into one line. Verdict, code and culprit are never cut away: what is left of
-// the room goes to the summary.
-func (m briefLine) line(v checks.Verdict, causes []checks.Cause, problems []string, fine string) string {
-	word := middle(m.verdict(v).text, mostName)
+// answer puts a verdict and its first cause into one line. Verdict, code and culprit are never cut away: what is left
+// of the room goes to the summary. Of a healthy host it is what was fine.
+func (m briefLine) answer(a checks.Answer, fine string) string {
+	head, _, causes := a.Answer()
+	word := middle(m.verdict(head.Status).text, mostName)
 	if len(causes) == 0 {
-		return m.cut(word + " " + m.sentence(v, nil, problems, fine))
+		fine = strings.TrimSpace(middle(m.prose(head.Host), mostName) + " " + fine)
+		return m.cut(word + " " + m.sentence(*head, nil, fine))
 	}
 	c, more := causes[0], ""
 	if len(causes) > 1 {

@@ -11,7 +11,7 @@ import (
 
 // Canary prints the answer of kdiag canary.
 func Canary(w io.Writer, r *checks.CanaryReport, o Options) error {
-	return write(w, "canary report", o, view{r, func(p *page) { p.canary(r) }, func(m briefLine) string {
+	return write(w, o, view{r, func(p *page) { p.canary(r) }, func(m briefLine) string {
 		text := r.Summary
 		if r.Status == checks.Healthy {
 			text = "canary created, started, stopped, removed in " + units.Seconds(r.Seconds)

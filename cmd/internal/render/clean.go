@@ -26,9 +26,6 @@ type cleaner struct {
 // clean returns s with everything that a terminal could act on, or that hides or turns text around, shown as an escape
 // such as \x1b or \u202e: control and format characters, unusual spaces, bytes that are not UTF-8.
 func (c cleaner) clean(s string) string {
-	if c.isClean(s) {
-		return s
-	}
 	var b strings.Builder
 	marks := 0
 	for i := 0; i < len(s); {
@@ -81,6 +78,13 @@ func (c cleaner) prose(s string) string {
 	return shortIDs(b.String())
 }
 
+// maxPrintable is enough for a path and what is wrong with it, and little of a file that is no scenario, in columns.
+const maxPrintable = 300
+
+// Printable returns what may hold anything a person, a file or a log gave in one line in which nothing acts on a
+// terminal.
+func Printable(s string) string { return briefLine{width: maxPrintable}.cut(cleaner{}.prose(s)) }
+
 // isUnit reports whether a word belongs to the number before it.
 func isUnit(word string) bool {
 	switch strings.TrimRight(word, ".,;:)") {
@@ -88,15 +92,6 @@ func isUnit(word string) bool {
 		return true
 	}
 	return false
-}
-
-func (c cleaner) isClean(s string) bool {
-	for i := range len(s) {
-		if s[i] < ' ' && !(c.lines && s[i] == '\n') || s[i] >= 0x7f {
-			return false
-		}
-	}
-	return true
 }
 
 func (c cleaner) keeps(r rune) bool {

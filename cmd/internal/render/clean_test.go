@@ -3,7 +3,6 @@ package render
 import (
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/charmbracelet/lipgloss"
 	"github.com/google/go-cmp/cmp"
@@ -71,17 +70,4 @@ func FuzzFill(f *testing.F) {
 			t.Errorf("%q became %q", text, lines)
 		}
 	})
-}
-
-func TestHeadStopsAtWholeCharacters(t *testing.T) {
-	for _, s := range []string{"plain", "検査", "é\u0301x", ""} {
-		for width := range 6 {
-			for size := range 8 {
-				front, rest := head(s, width, size)
-				if front+rest != s || columns(front) > width || len(front) > size || !utf8.ValidString(front) {
-					t.Errorf("head(%q, %d, %d) = %q, %q", s, width, size, front, rest)
-				}
-			}
-		}
-	}
 }

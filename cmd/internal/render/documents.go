@@ -19,7 +19,7 @@ type Version struct {
 // PrintVersion prints the answer of kdiag version.
 func PrintVersion(w io.Writer, v *Version, o Options) error {
 	line := "kdiag " + v.KdiagVersion + " (" + v.GoVersion + ", " + v.Platform + ", CRI v1 of cri-api " + v.CRI + ")"
-	return write(w, "version", o, view{v, func(p *page) { p.put(plain(line)) }, func(m briefLine) string {
+	return write(w, o, view{v, func(p *page) { p.put(plain(line)) }, func(m briefLine) string {
 		return m.cut(line)
 	}})
 }
@@ -28,7 +28,7 @@ func PrintVersion(w io.Writer, v *Version, o Options) error {
 type Error struct{ checks.Header }
 
 // PrintError prints an Error as JSON or YAML. For a person there is a message on standard error.
-func PrintError(w io.Writer, e *Error, o Options) error { return write(w, "error", o, view{doc: e}) }
+func PrintError(w io.Writer, e *Error, o Options) error { return write(w, o, view{doc: e}) }
 
 // Documents returns a value of each document that kdiag prints, by its kind.
 func Documents() map[string]any {

@@ -43,34 +43,14 @@ func escapeJSON(doc []byte) []byte {
 }
 
 // encodeYAML returns v as YAML, by way of its JSON form. YAML is read by eye as often as by a program, and its writer
-// lets characters through that turn a terminal's text around; so strings are cleaned as in text, except for line ends.
+// lets characters through that turn a terminal's text around; so it is cleaned as text is, except for line ends. So is
+// the JSON before: the reader of YAML accepts the escapes, and not all the characters.
 func encodeYAML(v any) ([]byte, error) {
 	doc, err := json.Marshal(v)
 	if err != nil {
 		return nil, err
 	}
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	dec.UseNumber()
-	var tree any
-	if err := dec.Decode(&tree); err != nil {
-		return nil, err
-	}
-	return yaml.Marshal(cleanTree(tree))
-}
-
-// cleanTree cleans every string of a decoded JSON document. Keys are names of our own fields.
-func cleanTree(v any) any {
-	switch v := v.(type) {
-	case string:
-		return cleaner{lines: true}.clean(v)
-	case []any:
-		for i := range v {
-			v[i] = cleanTree(v[i])
-		}
-	case map[string]any:
-		for k := range v {
-			v[k] = cleanTree(v[k])
-		}
-	}
-	return v
+	c := cleaner{lines: true}
+	doc, err = yaml.JSONToYAML([]byte(c.clean(string(doc))))
+	return []byte(c.clean(string(doc))), err
 }

@@ -25,14 +25,14 @@ const topRows = 10
 
 // Exited prints the answer of kdiag exited.
 func Exited(w io.Writer, c *ExitedCensus, o Options) error {
-	return write(w, "census", o, view{c, func(p *page) { p.census(c) }, func(m briefLine) string {
+	return write(w, o, view{c, func(p *page) { p.census(c) }, func(m briefLine) string {
 		return m.cut(m.verdict(c.Status).text + " " + m.censusSentence(c))
 	}})
 }
 
 // ExitedAgain prints, in text, what a second census adds to one that was printed.
 func ExitedAgain(w io.Writer, c *ExitedCensus, o Options) error {
-	return write(w, "census", o, view{text: func(p *page) {
+	return write(w, o, view{text: func(p *page) {
 		p.out.WriteByte('\n') // apart from the first
 		p.censusHead(c)
 		if c.Census != nil {

@@ -25,7 +25,7 @@ type definitionsDoc struct {
 // Definition prints the documentation of one cause.
 func Definition(w io.Writer, h checks.Header, d checks.Definition, o Options) error {
 	doc := definitionDoc{h, d}
-	return write(w, "definition", o, view{doc, func(p *page) { p.definition(d) }, func(m briefLine) string {
+	return write(w, o, view{doc, func(p *page) { p.definition(d) }, func(m briefLine) string {
 		return m.cut(m.prose(d.Code + ": " + d.Title))
 	}})
 }
@@ -43,7 +43,7 @@ func Definitions(w io.Writer, h checks.Header, ds []checks.Definition, o Options
 		}
 		t.rows = append(t.rows, []span{{d.Code, strong}, plain(d.Title)})
 	}
-	return write(w, "definitions", o, view{doc, func(p *page) {
+	return write(w, o, view{doc, func(p *page) {
 		p.table(t)
 		p.blank()
 		p.text(0, "More: kdiag explain CODE shows what it means, how to confirm it and how to fix it.")

@@ -26,7 +26,7 @@ type GCReport struct {
 
 // GC prints the answer of kdiag gc-exited.
 func GC(w io.Writer, r *GCReport, o Options) error {
-	return write(w, "clean-up", o, view{r, func(p *page) { p.cleanup(r) }, func(m briefLine) string {
+	return write(w, o, view{r, func(p *page) { p.cleanup(r) }, func(m briefLine) string {
 		return m.cut(gcWord(r).text + " " + m.gcSentence(r))
 	}})
 }

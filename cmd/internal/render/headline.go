@@ -45,13 +45,13 @@ func (c cleaner) verdict(v checks.Verdict) span {
 }
 
 // sentence is the reason of the verdict: the first cause, else what kept kdiag from looking, else what was fine.
-func (c cleaner) sentence(v checks.Verdict, causes []checks.Cause, problems []string, fine string) string {
+func (c cleaner) sentence(h checks.Header, causes []checks.Cause, fine string) string {
 	switch {
 	case len(causes) > 0:
 		return c.prose(causes[0].Code + ": " + causes[0].Summary)
-	case v != checks.Healthy && len(problems) > 0:
-		return c.prose(problems[0])
-	case v == checks.Healthy:
+	case h.Status != checks.Healthy && len(h.Problems) > 0:
+		return c.prose(h.Problems[0])
+	case h.Status == checks.Healthy:
 		return fine
 	}
 	return "no cause found"

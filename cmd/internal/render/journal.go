@@ -14,7 +14,7 @@ import (
 
 // JournalReport prints the answer of kdiag journal: text on one screen, or with all details.
 func JournalReport(w io.Writer, r *journal.Report, o Options, details bool) error {
-	return write(w, "journal report", o, view{r, func(p *page) {
+	return write(w, o, view{r, func(p *page) {
 		if details {
 			textOf(p, r).write()
 		} else {
@@ -25,44 +25,50 @@ func JournalReport(w io.Writer, r *journal.Report, o Options, details bool) erro
 
 // journal prints a journal's answer on one screen. The picture is left to the details where there is no room for it.
 func (p *page) journal(r *journal.Report) {
-	part := func() *page {
-		return &page{cleaner: p.cleaner, width: p.width, wrap: p.wrap, styles: p.styles, glyph: p.glyph}
-	}
-	lines := func(p *page) int { return bytes.Count(p.out.Bytes(), []byte("\n")) }
-	textOf(p, r).top()
-	rest, picture := part(), part()
-	j := textOf(rest, r)
+	j := textOf(p, r)
+	j.top()
 	j.rows = 2
-	if e := r.Headline(); e != nil && len(e.Causes) > 0 {
+	start := p.out.Len()
+	for _, pictures := range [][]timeline{timelinesOf(r), nil} {
+		p.out.Truncate(start)
+		if last := len(pictures) - 1; last >= 0 {
+			t := pictures[last]
+			t.marked = true
+			j.heading("Timeline", plain(j.calendar.full(t.from, t.to)))
+			j.picture(t, j.calendar)
+		}
+		j.outline()
+		p.blank()
+		p.text(0, "More: --details, --html FILE, -o json")
+		if bytes.Count(p.out.Bytes(), []byte("\n")) <= screen {
+			return
+		}
+	}
+}
+
+// outline writes the evidence for the likeliest cause, what was not read, and the next steps.
+func (j *journalDoc) outline() {
+	if e := j.Headline(); e != nil && len(e.Causes) > 0 {
 		c := e.Causes[0]
 		j.heading("Why", plain(confidence(c.Confidence)))
 		j.list("", plain("+"), c.Evidence.For[:min(len(c.Evidence.For), 3)], 3)
 		j.list("", plain("-"), c.Evidence.Against[:min(len(c.Evidence.Against), 1)], 1)
 	}
-	if r.Verdict != checks.LogUnknown || len(r.Sources) != 1 { // else the headline has it
-		j.list("Not read", plain("?"), j.unreadLines(), j.rows)
-	}
-	notes := slices.DeleteFunc(slices.Clone(r.Notes), func(n string) bool { // how stamps were understood
+	j.notRead()
+	notes := slices.DeleteFunc(slices.Clone(j.Notes), func(n string) bool { // how stamps were understood
 		return strings.Contains(n, ": year ") || strings.Contains(n, ": time zone ")
 	})
 	for _, n := range notes[max(0, len(notes)-j.rows):] {
-		rest.heading("Note", plain(j.prose(n)))
+		j.heading("Note", plain(j.prose(n)))
 	}
 	j.next()
-	rest.blank()
-	rest.text(0, "More: --details, --html FILE, -o json")
-	if all := timelinesOf(r); len(all) > 0 {
-		t := all[len(all)-1]
-		t.marked = true
-		picture.heading("Timeline", plain(j.calendar.full(t.from, t.to)))
-		picture.picture(t, j.calendar)
+}
+
+// notRead lists what was not read, unless the headline has it.
+func (j *journalDoc) notRead() {
+	if j.Verdict != checks.LogUnknown || len(j.Sources) != 1 {
+		j.list("Not read", plain("?"), j.unreadLines(), j.rows)
 	}
-	if lines(p)+lines(picture)+lines(rest)+1 <= screen {
-		p.blank()
-		p.out.Write(picture.out.Bytes())
-	}
-	p.blank()
-	p.out.Write(rest.out.Bytes())
 }
 
 // next writes the next steps.
@@ -78,11 +84,8 @@ func (j *journalDoc) next() {
 // JournalHeadline prints only the first lines of a report in text: how it is now.
 func JournalHeadline(w io.Writer, r *journal.Report, o Options) error {
 	o.Format = Text
-	return write(w, "journal report", o, view{text: func(p *page) { textOf(p, r).top() }})
+	return write(w, o, view{text: func(p *page) { textOf(p, r).top() }})
 }
-
-// Printable returns a string from outside in one line in which nothing acts on a terminal.
-func Printable(s string) string { return cleaner{}.prose(s) }
 
 // A journalView shows the parts of a journal's answer: a page of text, or of HTML.
 type journalView interface {
@@ -140,9 +143,7 @@ func (j *journalDoc) write() {
 		lines = append(lines, line)
 	}
 	j.list("Kubelet starts: "+units.Number(startsIn(starts))+", no incidents", plain("-"), lines, j.rows)
-	if j.Verdict != checks.LogUnknown || len(j.Sources) != 1 { // else the headline has it
-		j.list("Not read", plain("?"), j.unreadLines(), j.rows)
-	}
+	j.notRead()
 	j.signatures()
 	j.list("Read: "+units.Count(j.Lines, "record")+", "+units.Size(j.Bytes), plain("-"), j.sources(), j.rows)
 	var notes []string
@@ -369,9 +370,6 @@ func (j *journalDoc) sources() []string {
 	for _, s := range j.Sources {
 		if s.Lines == 0 && s.Problem != "" {
 			continue
-		}
-		if s.Name == "-" {
-			s.Name = "standard input"
 		}
 		form := strings.TrimSpace(s.Compressed + " " + s.Format)
 		line := s.Name + ": " + form + ", " + units.Count(s.Lines, "record") + ", " + units.Size(s.Bytes)

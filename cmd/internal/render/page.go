@@ -197,6 +197,11 @@ func (p *page) oneLine(lead []span, text span) {
 	p.put(append(lead, span{briefLine{p.cleaner, free}.cut(text.text), text.ink})...)
 }
 
+// Fill breaks text at white space into lines of at most so many columns.
+func Fill(text string, width int) string {
+	return strings.Join(fill(strings.Join(strings.Fields(text), " "), 0, 0, width), "\n")
+}
+
 // fill breaks text at spaces into lines: the first starts at column used, the others at column hang, and all end
 // before column width. A word that is longer than a line is broken anywhere.
 func fill(text string, used, hang, width int) []string {

@@ -29,7 +29,7 @@ func (p *page) probe(r *checks.RuntimeProbe) {
 	}
 	p.table(t)
 	p.rpcs(r.RPCs)
-	p.answer(r.Header, r.Runtime, r.Status, r.Causes, r.Problems, p.fineProbe(r))
+	p.answer(r, p.fineProbe(r))
 }
 
 func (c cleaner) fineProbe(r *checks.RuntimeProbe) string {

@@ -2,6 +2,7 @@ package render
 
 import (
 	"cmp"
+	"context"
 	"io"
 	"path"
 	"strings"
@@ -30,20 +31,22 @@ type Progress struct {
 	width int
 	ascii bool // show names with ASCII only
 
-	mu      sync.Mutex
-	text    string
-	drawing bool // the drawing goroutine was started
-	done    bool
-	stop    chan struct{} // closed by Done
-	stopped chan struct{} // closed when the drawing goroutine has ended
+	mu    sync.Mutex
+	text  string
+	begin sync.Once          // starts to draw, or Done has come first
+	stop  context.CancelFunc // for Done
+	done  <-chan struct{}    // closed by stop
+	ended chan struct{}      // closed when nothing is drawn any more
 }
 
 // NewProgress returns a Progress that draws on w if w is a terminal of width columns; 0 means 80.
 func NewProgress(w io.Writer, tty bool, width int, ascii bool) *Progress {
-	return &Progress{
-		w: w, tty: tty, width: max(cmp.Or(width, defaultWidth), minWidth), ascii: ascii,
-		stop: make(chan struct{}), stopped: make(chan struct{}),
+	p := &Progress{
+		w: w, tty: tty, width: max(cmp.Or(width, defaultWidth), minWidth), ascii: ascii, ended: make(chan struct{}),
 	}
+	ctx, stop := context.WithCancel(context.Background())
+	p.done, p.stop = ctx.Done(), stop
+	return p
 }
 
 // Update shows how far a measurement is.
@@ -88,42 +91,33 @@ func (p *Progress) Reading(source string, done, total, found int64) {
 // show lets the line be drawn from now on, with this text.
 func (p *Progress) show(text string) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	p.text = text
-	if p.tty && !p.drawing && !p.done {
-		p.drawing = true
-		go p.draw()
+	p.mu.Unlock()
+	if p.tty {
+		p.begin.Do(func() { go p.draw() })
 	}
 }
 
 // Done removes the line. Nothing is drawn after it has returned. It waits for a drawing that is under way, but not for
 // ever: a serial line may be stopped.
 func (p *Progress) Done() {
-	p.mu.Lock()
-	first, drawing := !p.done, p.drawing
-	p.done = true
-	p.mu.Unlock()
-	if first {
-		close(p.stop)
-	}
-	if !drawing {
-		return
-	}
+	p.stop()
+	p.begin.Do(func() { close(p.ended) })
 	select {
-	case <-p.stopped:
+	case <-p.ended:
 	case <-time.After(doneWithin):
 	}
 }
 
 // draw redraws the line until Done.
 func (p *Progress) draw() {
-	defer close(p.stopped)
+	defer close(p.ended)
 	tick := time.NewTicker(redrawEvery)
 	defer tick.Stop()
 	const home, erase = "\r", "\x1b[K"
 	for n := 0; ; n++ {
 		select {
-		case <-p.stop:
+		case <-p.done:
 			if n > 0 {
 				_, _ = io.WriteString(p.w, home+erase)
 			}

@@ -56,21 +56,17 @@ type view struct {
 
 // Node prints the answer of kdiag node.
 func Node(w io.Writer, r *checks.Report, o Options) error {
-	return write(w, "report", o, view{
-		r, func(p *page) { p.node(r, o.All) }, func(m briefLine) string { return m.report(r) },
-	})
+	return writeAnswer(w, r, fineRelist(fineNode, r.Relist), o, func(p *page) { p.node(r, o.All) })
 }
 
 // Report prints the answer of kdiag pleg.
 func Report(w io.Writer, r *checks.Report, o Options) error {
-	return write(w, "report", o, view{r, func(p *page) { p.pleg(r) }, func(m briefLine) string { return m.report(r) }})
+	return writeAnswer(w, r, fineRelist(fineNode, r.Relist), o, func(p *page) { p.pleg(r) })
 }
 
 // RuntimeProbe prints the answer of kdiag runtime.
 func RuntimeProbe(w io.Writer, r *checks.RuntimeProbe, o Options) error {
-	return write(w, "runtime probe", o, view{r, func(p *page) { p.probe(r) }, func(m briefLine) string {
-		return m.line(r.Status, r.Causes, r.Problems, m.prose(r.Host)+" "+m.fineProbe(r))
-	}})
+	return writeAnswer(w, r, cleaner{ascii: o.ASCII}.fineProbe(r), o, func(p *page) { p.probe(r) })
 }
 
 // comparedBenchmark is the document of kdiag relist --against: the benchmark, and the one that it is held against.
@@ -82,23 +78,24 @@ type comparedBenchmark struct {
 // RelistBenchmark prints the answer of kdiag relist. With against, an older benchmark or that of another node, it shows
 // both side by side; against may be nil.
 func RelistBenchmark(w io.Writer, r, against *checks.RelistBenchmark, o Options) error {
-	return write(w, "relist benchmark", o, view{
-		doc:  comparedBenchmark{r, against},
-		text: func(p *page) { p.benchmark(r, against) },
-		brief: func(m briefLine) string {
-			return m.line(r.Status, r.Causes, r.Problems, m.prose(r.Host)+" "+fineRelist(fineRuntime, r.Relist))
-		},
+	return writeAnswer(w, comparedBenchmark{r, against}, fineRelist(fineRuntime, r.Relist), o, func(p *page) {
+		p.benchmark(r, against)
 	})
 }
 
+// writeAnswer writes a diagnosis, of which brief prints the first cause, or what was fine.
+func writeAnswer(w io.Writer, a checks.Answer, fine string, o Options, text func(*page)) error {
+	return write(w, o, view{a, text, func(m briefLine) string { return m.answer(a, fine) }})
+}
+
 // write makes the whole document first, so that a reader gets all of it or an error.
-func write(w io.Writer, what string, o Options, v view) error {
+func write(w io.Writer, o Options, v view) error {
 	out, err := v.bytes(w, o)
 	if err != nil {
-		return fmt.Errorf("encoding the %s: %w", what, err)
+		return fmt.Errorf("encoding the answer: %w", err)
 	}
 	if _, err := w.Write(out); err != nil {
-		return fmt.Errorf("writing the %s: %w", what, err)
+		return fmt.Errorf("writing the answer: %w", err)
 	}
 	return nil
 }
@@ -112,10 +109,8 @@ func (v view) bytes(w io.Writer, o Options) ([]byte, error) {
 	case Brief:
 		line := v.brief(briefLine{cleaner{ascii: o.ASCII}, BriefWidth})
 		return []byte(strings.ReplaceAll(line, glue, " ") + "\n"), nil
-	case Text, "":
-		p := newPage(w, o)
-		v.text(p)
-		return p.bytes(), nil
 	}
-	return nil, fmt.Errorf("format %q is none of %s, %s, %s, %s", o.Format, Text, JSON, YAML, Brief)
+	p := newPage(w, o)
+	v.text(p)
+	return p.bytes(), nil
 }

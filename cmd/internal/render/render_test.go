@@ -382,27 +382,3 @@ func TestRelated(t *testing.T) {
 		}
 	}
 }
-
-// TestAgainstInJSON has both benchmarks in one document.
-func TestAgainstInJSON(t *testing.T) {
-	var b bytes.Buffer
-	of := func(v checks.Verdict) *checks.RelistBenchmark {
-		return &checks.RelistBenchmark{Header: checks.Header{Status: v}}
-	}
-	now, then := of(checks.Healthy), of(checks.Unknown)
-	if err := RelistBenchmark(&b, now, then, Options{Format: JSON}); err != nil {
-		t.Fatal(err)
-	}
-	var got comparedBenchmark
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil || cmp.Diff(comparedBenchmark{now, then}, got) != "" {
-		t.Errorf("%s\n%v", b.String(), err)
-	}
-}
-
-func TestUnknownFormat(t *testing.T) {
-	var b strings.Builder
-	err := Report(&b, &checks.Report{}, Options{Format: "xml"})
-	if err == nil || !strings.Contains(err.Error(), `format "xml"`) || b.Len() > 0 {
-		t.Errorf("error %v after writing %q, want one that names the format and no output", err, b.String())
-	}
-}

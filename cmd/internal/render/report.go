@@ -32,7 +32,7 @@ func (p *page) node(r *checks.Report, all bool) {
 // report writes a conclusion, and all that was measured where details are wanted.
 func (p *page) report(r *checks.Report, more string) {
 	p.conclude(conclusion{
-		Header: r.Header, runtime: r.Runtime, status: r.Status, causes: r.Causes, problems: r.Problems, notes: r.Notes,
+		Header: r.Header, runtime: r.Runtime, causes: r.Causes, notes: r.Notes,
 		fine: fineRelist(fineNode, r.Relist), looked: p.prose(p.runtimeName(r.Runtime) + " " + r.Runtime.Endpoint),
 		more: more,
 	})

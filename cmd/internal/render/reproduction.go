@@ -19,7 +19,7 @@ type ReproductionReport struct {
 // Reproduction prints the answer of kdiag reproduce. As text it is only what follows the timeline, which a Timeline has
 // printed as it happened.
 func Reproduction(w io.Writer, r *ReproductionReport, o Options) error {
-	return write(w, "reproduction", o, view{r, func(p *page) { p.reproduced(r) }, func(m briefLine) string {
+	return write(w, o, view{r, func(p *page) { p.reproduced(r) }, func(m briefLine) string {
 		return m.cut(reproducedWord(r).text + " " + m.reproducedSentence(r))
 	}})
 }

@@ -2,8 +2,6 @@
 package runtimecmd
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
@@ -32,27 +30,13 @@ Reads only.`,
 		Args:    cobra.NoArgs,
 		PreRunE: flags.Check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return run(cmd.Context(), env, flags)
+			return target.Diagnose(cmd.Context(), env, &flags, target.Question{
+				Name: "runtime", Measure: plegbench.Options{Samples: 1, NoSweep: true}, Limits: checks.RuntimeLimits(),
+			}, judge.NewRuntimeProbe, render.RuntimeProbe)
 		},
 	}
 	flags.AddRuntime(cmd, fake.Names())
 	flags.AddOutput(cmd)
 	cmd.AddCommand(newServe(env))
 	return cmd
-}
-
-func run(ctx context.Context, env cli.Env, flags cli.Flags) error {
-	env = flags.Host(env)
-	facts, problems, err := target.Ask(ctx, env, &flags, plegbench.Options{
-		Samples: 1, NoSweep: true,
-	}, checks.RuntimeLimits(), target.Looks{})
-	if err != nil {
-		return err
-	}
-	probe := judge.NewRuntimeProbe(target.Header(env, "runtime", checks.KindRuntimeProbe), facts)
-	target.Complete(&probe.Header, problems, probe.Causes)
-	if err := render.RuntimeProbe(env.Out, probe, target.Render(env, &flags)); err != nil {
-		return err
-	}
-	return target.Exit(ctx, probe.Status, flags.FailOn)
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,15 +19,44 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// Ask asks the runtime, the node and the logs at the same time, with progress on standard error, and returns what the
-// judge needs and what kept kdiag from looking. It ends with the flags' timeout whatever hangs. A runtime that cannot
-// be found or opened is a fact for the report. The error is one of usage, or of kdiag itself.
-func Ask(
-	ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Options, limits checks.Limits, looks Looks,
-) (*facts.Input, []string, error) {
+// A Question is what a diagnosing command asks.
+type Question struct {
+	Name    string // of the command
+	Measure plegbench.Options
+	Limits  checks.Limits
+	Looks   Looks
+}
+
+// Diagnose asks the runtime, the node and the logs at the same time, has the answer judged and shown, and maps its
+// verdict to the exit code.
+func Diagnose[D checks.Answer](
+	ctx context.Context, env cli.Env, f *cli.Flags, q Question,
+	judge func(checks.Header, *facts.Input) D, show func(io.Writer, D, render.Options) error,
+) error {
+	env = f.Host(env)
+	in, problems, err := ask(ctx, env, f, q)
+	if err != nil {
+		return err
+	}
+	doc := judge(Header(env, q.Name, ""), in)
+	head, _, causes := doc.Answer()
+	head.Problems = append(append([]string{}, problems...), head.Problems...) // [] in JSON where there are none
+	if len(causes) > 0 {
+		head.NextSteps = causes[0].NextSteps
+	}
+	if err := show(env.Out, doc, Render(env, f)); err != nil {
+		return err
+	}
+	return Exit(ctx, head.Status, f.FailOn)
+}
+
+// ask asks with progress on standard error, and returns what the judge needs and what kept kdiag from looking. It ends
+// with the flags' timeout whatever hangs. A runtime that cannot be found or opened is a fact for the report. The error
+// is one of usage, or of kdiag itself.
+func ask(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.Input, []string, error) {
 	progress := NewProgress(env)
-	opts.Progress = progress.Update
-	in, err := gather(ctx, env, f, opts, limits, looks)
+	q.Measure.Progress = progress.Update
+	in, err := gather(ctx, env, f, q)
 	progress.Done()
 	if err == nil {
 		switch c := in.Measurement.Connect; {
@@ -50,10 +81,8 @@ func Unopened(err error, format string) (problems []string, _ error) {
 	if err == nil || format == string(render.Text) {
 		return nil, err
 	}
-	if usage, ok := errors.AsType[*cli.UsageError](err); ok && usage.Hint != "" {
-		return []string{usage.Problem, usage.Hint}, nil
-	}
-	return []string{err.Error()}, nil
+	_, message, hint := cli.ExitCode(err)
+	return slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" }), nil
 }
 
 // passedOver lists the endpoints that were not taken, one line for each reason: most well-known sockets do not exist
@@ -80,16 +109,12 @@ func denied(endpoint string) string {
 // ProbeTimeout bounds Probe. The runtime behind a slower socket may hang.
 const ProbeTimeout = time.Second
 
-// Probe connects to an endpoint once, without an RPC. The error is a *cli.UsageError for what is not a socket.
+// Probe connects to an endpoint once, without an RPC. The error is one of usage for what is not a socket.
 func Probe(ctx context.Context, endpoint string) (crictl.Connect, error) {
 	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
 	c := crictl.Probe(ctx, endpoint)
-	return c, notSocket(endpoint, c)
-}
-
-func notSocket(endpoint string, c crictl.Connect) error {
-	return cli.Reject(c.State == crictl.ConnectNotSocket, fmt.Sprintf("%s is not a socket: %s", endpoint, c.Err),
+	return c, cli.Reject(c.State == crictl.ConnectNotSocket, fmt.Sprintf("%s is not a socket: %s", endpoint, c.Err),
 		"the socket of containerd is usually /run/containerd/containerd.sock, that of CRI-O /run/crio/crio.sock")
 }
 
@@ -132,14 +157,6 @@ func Header(env cli.Env, command, kind string) checks.Header {
 		APIVersion: checks.APIVersion, Kind: kind, Command: strings.TrimSpace("kdiag " + command),
 		GeneratedAt: env.Now().UTC().Truncate(time.Second), Host: name, KdiagVersion: Version(),
 		Status: checks.Unknown, Problems: []string{},
-	}
-}
-
-// Complete adds to a head what kept kdiag from looking, and the steps of the first cause.
-func Complete(h *checks.Header, problems []string, causes []checks.Cause) {
-	h.Problems = append(append([]string{}, problems...), h.Problems...)
-	if len(causes) > 0 {
-		h.NextSteps = causes[0].NextSteps
 	}
 }
 

@@ -9,9 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
-
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl"
@@ -80,81 +77,5 @@ func TestUnknownKeep(t *testing.T) {
 		if got := k.unknownKeep(); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
-	}
-}
-
-// TestSources takes folders from where the command runs, and refuses a list of pods that is no file.
-func TestSources(t *testing.T) {
-	here := t.TempDir()
-	t.Chdir(here)
-	src := Sources{KubeletRoot: "kubelet", Manifests: "/etc/manifests"}
-	err := src.CheckSources(&cobra.Command{})
-	want := Sources{KubeletRoot: filepath.Join(here, "kubelet"), Manifests: "/etc/manifests"}
-	if err != nil || src != want {
-		t.Errorf("%+v, %v, want %+v", src, err, want)
-	}
-	must(t, unix.Mkfifo("pipe", 0o600))
-	for name, want := range map[string]string{
-		"pipe": "not a regular file", here: "not a regular file", "none": "no such file",
-	} {
-		err := (&Sources{Pods: name}).CheckSources(&cobra.Command{})
-		if err == nil || !strings.Contains(err.Error(), "--pods: ") || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v, want %s", err, want)
-		}
-	}
-}
-
-// TestCommandLine writes flags so that a shell reads them back.
-func TestCommandLine(t *testing.T) {
-	cmd := &cobra.Command{}
-	fs := cmd.Flags()
-	fs.String("pod", "", "")
-	fs.Bool("cni", false, "")
-	fs.Bool("off", true, "")
-	fs.Duration("older-than", 0, "")
-	fs.StringToString("label", nil, "")
-	fs.String("output", "", "")
-	must(t, fs.Parse([]string{
-		"--pod", "it's $HOME", "--cni", "--off=false", "--older-than", "24h", "--label", "a=b", "--output", "json",
-	}))
-	got := CommandLine(cmd, "gc-exited", "pod", "cni", "off", "older-than", "label", "none")
-	if want := `kdiag gc-exited --cni --label a=b --off=false --older-than 24h0m0s --pod 'it'\''s $HOME'`; got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-}
-
-// TestUnanswered describes calls without an answer.
-func TestUnanswered(t *testing.T) {
-	interrupted, interrupt := context.WithCancel(t.Context())
-	interrupt()
-	for _, tt := range []struct {
-		ctx  context.Context
-		code crictl.Code
-		want string
-	}{
-		{t.Context(), crictl.DeadlineExceeded, "ListContainers hangs (no reply in 5s)"},
-		{t.Context(), crictl.Canceled, "--timeout reached before ListContainers replied"},
-		{interrupted, crictl.Canceled, "interrupted before ListContainers replied"},
-		{t.Context(), crictl.Internal, "ListContainers: Internal: broken"},
-	} {
-		call := crictl.Call{Method: "ListContainers", Code: tt.code, Elapsed: 5 * time.Second, Err: "broken"}
-		if got := unanswered(tt.ctx, call); got != tt.want {
-			t.Errorf("%q, want %q", got, tt.want)
-		}
-	}
-}
-
-// TestSimulate names the scenario for the next steps as a shell reads it.
-func TestSimulate(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "my scenario.yaml")
-	write(t, file, "name: other\nextends: healthy\n")
-	for name, want := range map[string]string{"healthy": "healthy", file: "'" + file + "'"} {
-		flags := &cli.Flags{Simulate: name, Timeout: time.Minute, RPCTimeout: time.Second}
-		opened, err := Open(t.Context(), cli.Env{}, flags)
-		must(t, err)
-		if got := opened.Runtime().Simulate; got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-		opened.Close()
 	}
 }

@@ -58,18 +58,7 @@ func (s *Sources) CheckSources(cmd *cobra.Command) error {
 			*path = abs
 		}
 	}
-	if s.Pods == "" {
-		return nil
-	}
-	info, err := os.Stat(s.Pods)
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("not a regular file")
-	}
-	if err == nil {
-		return nil
-	}
-	return cli.Usage("--pods: "+err.Error(),
-		"for example: kubectl get --raw /api/v1/nodes/NODE/proxy/pods > pods.json")
+	return cli.Regular("pods", &s.Pods, "for example: kubectl get --raw /api/v1/nodes/NODE/proxy/pods > pods.json")
 }
 
 // evidence gathers what is known about the pods of the node. A pod counts as alive where a source could not be read.

@@ -90,6 +90,15 @@ func write(t *testing.T, name, text string) {
 func TestEvidence(t *testing.T) {
 	sandboxes := []crictl.PodSandbox{{Pod: &crictl.Pod{UID: "live"}}, {Pod: &crictl.Pod{UID: "dead"}}}
 	hung := deaf(t, "tcp", "127.0.0.1:0").Addr().(*net.TCPAddr)
+	port := func(status int) int {
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if w.WriteHeader(status); r.URL.Path == "/pods" {
+				_, _ = w.Write([]byte(podList))
+			}
+		}))
+		t.Cleanup(srv.Close)
+		return srv.Listener.Addr().(*net.TCPAddr).Port
+	}
 	type change = func(env cli.Env, k *Target, src *Sources)
 	// listed gives the kubelet another list of pods.
 	listed := func(text string) change {
@@ -112,6 +121,12 @@ func TestEvidence(t *testing.T) {
 		{"a kubelet that hangs", func(_ cli.Env, k *Target, src *Sources) {
 			k.Kubelet.Collection.ReadOnlyPort, src.Pods = hung.Port, ""
 		}, "the kubelet does not reply at " + hung.String()},
+		{"a kubelet that answers", func(_ cli.Env, k *Target, src *Sources) {
+			k.Kubelet.Collection.ReadOnlyPort, src.Pods = port(http.StatusOK), ""
+		}, ""},
+		{"a kubelet that refuses", func(_ cli.Env, k *Target, src *Sources) {
+			k.Kubelet.Collection.ReadOnlyPort, src.Pods = port(http.StatusForbidden), ""
+		}, "403"},
 		{"folders of another kubelet", func(_ cli.Env, k *Target, _ *Sources) {
 			k.Kubelet.Collection.RootDir = "/data"
 		}, "another kubelet's or runtime's"},
@@ -168,26 +183,5 @@ func TestEvidence(t *testing.T) {
 				t.Error("the live pod is gone")
 			}
 		})
-	}
-}
-
-// TestReadOnlyPort asks a kubelet for its pods, and one that refuses.
-func TestReadOnlyPort(t *testing.T) {
-	refuse := false
-	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if refuse || r.URL.Path != "/pods" {
-			w.WriteHeader(http.StatusForbidden)
-		}
-		_, _ = w.Write([]byte(podList))
-	}))
-	t.Cleanup(srv.Close)
-	env, k := node(t)
-	k.Kubelet.Collection.ReadOnlyPort = srv.Listener.Addr().(*net.TCPAddr).Port
-	if pods, err := k.pods(t.Context(), env, Sources{}); err != nil || len(pods) != 3 {
-		t.Errorf("%d pods, %v", len(pods), err)
-	}
-	refuse = true
-	if pods, err := k.pods(t.Context(), env, Sources{}); err == nil || !strings.Contains(err.Error(), "403") {
-		t.Errorf("%d pods, %v", len(pods), err)
 	}
 }

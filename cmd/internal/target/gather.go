@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/judge"
@@ -37,17 +36,15 @@ type scan func(context.Context) (host.Population, error)
 
 // gather collects the facts. When the runtime cannot be found the error is a *crictl.NoEndpointError, and the logs and
 // the host are all that there is.
-func gather(
-	ctx context.Context, env cli.Env, f *cli.Flags, opts plegbench.Options, limits checks.Limits, looks Looks,
-) (*facts.Input, error) {
+func gather(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.Input, error) {
 	asking, rpc := f.Budget()
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
-	limits.RPCTimeout = rpc
+	q.Limits.RPCTimeout, q.Measure.RPCTimeout = rpc, rpc
 	in := &facts.Input{
-		Now: env.Now(), Limits: limits, NoSystemd: NoSystemd(env), HostMissing: "the runtime is simulated",
+		Now: env.Now(), Limits: q.Limits, NoSystemd: NoSystemd(env), HostMissing: "the runtime is simulated",
 	}
-	logs := lookAtJournal(ctx, env, f, limits.JournalWindow, journal.Recent)
+	logs := lookAtJournal(ctx, env, f, q.Limits.JournalWindow, journal.Recent)
 	t, err := Open(ctx, env, f)
 	if err != nil {
 		if _, none := errors.AsType[*crictl.NoEndpointError](err); !none {
@@ -60,10 +57,9 @@ func gather(
 	if !t.Simulated() {
 		processes = scanProcesses(ctx, env.Root)
 	}
-	node := lookAtNode(ctx, env, t, processes, looks)
+	node := lookAtNode(ctx, env, t, processes, q.Looks)
 	if t.Client != nil {
-		opts.RPCTimeout = rpc
-		t.measure(ctx, in, opts, processes)
+		t.measure(ctx, in, q.Measure, processes)
 	}
 	if !t.Simulated() {
 		readProcesses(ctx, in, processes)
@@ -222,16 +218,12 @@ func lookAtJournal(
 
 // logFacts writes what was found to kdiag's own log.
 func logFacts(log *slog.Logger, t *Target, in *facts.Input) {
-	for _, tried := range t.Tried {
-		log.Debug("endpoint passed over", "source", tried.Source, "what", tried.What, "why", tried.Why)
-	}
-	log.Debug("endpoint", "url", t.Endpoint.URL, "source", t.Endpoint.Source, "reason", t.Endpoint.Reason)
+	log.Debug("endpoint", "found", t.Endpoint, "passed over", t.Tried)
 	if k := t.Kubelet; k != nil {
 		log.Debug("kubelet", "pid", k.PID, "config", k.ConfigPath, "unreadable", k.Unreadable)
 	}
 	if m := in.Measurement; m != nil {
-		log.Debug("connect", "state", m.Connect.State, "elapsed", m.Connect.Elapsed, "pid", m.Connect.PeerPID,
-			"err", m.Connect.Err)
+		log.Debug("connect", "result", m.Connect)
 		calls := slices.Clone(m.Probes)
 		for _, s := range m.Samples {
 			calls = append(calls, s.Sandboxes, s.Containers)

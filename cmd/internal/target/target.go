@@ -61,7 +61,7 @@ func (t *Target) Runtime() checks.Runtime {
 	return r
 }
 
-// Open finds the runtime that the flags mean. It returns a *cli.UsageError for a flag that makes no sense and a
+// Open finds the runtime that the flags mean. It returns an error of usage for a flag that makes no sense and a
 // *crictl.NoEndpointError when the host has no runtime that could be asked.
 func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
 	_, rpc := f.Budget()
@@ -87,7 +87,7 @@ func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
 	return t, nil
 }
 
-// ParseEndpoint returns the URL of an endpoint as a person gives it to a flag, or a *cli.UsageError.
+// ParseEndpoint returns the URL of an endpoint as a person gives it to a flag, or an error of usage.
 func ParseEndpoint(flag, text string) (string, error) {
 	url, err := crictl.ParseEndpoint(text)
 	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {

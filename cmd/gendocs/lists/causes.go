@@ -1,5 +1,3 @@
-// Command causelist writes list.go of checks/causes from the pages that lie there, so that a new cause is found by its
-// files alone. It must not import that package, which does not compile while its list is stale.
 package main
 
 import (
@@ -14,26 +12,11 @@ import (
 	"strings"
 )
 
-func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: causelist DIR")
-		os.Exit(2)
-	}
-	text, err := list(os.Args[1])
-	if err == nil {
-		err = os.WriteFile(filepath.Join(os.Args[1], "list.go"), text, 0o644)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "causelist:", err)
-		os.Exit(1)
-	}
-}
-
 var orderLine = regexp.MustCompile(`(?m)^order: (\d+)$`)
 
-// list returns the source of list.go: the variables named after the pages in a folder, by the order that each page
-// has in its front matter.
-func list(dir string) ([]byte, error) {
+// causeList returns the source of list.go of checks/causes, so that a new cause is found by its files alone: the
+// variables named after the pages in a folder, by the order that each page has in its front matter.
+func causeList(dir string) ([]byte, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.md"))
 	if err != nil {
 		return nil, err
