@@ -41,8 +41,7 @@ func TestBuiltins(t *testing.T) {
 
 // listAll returns the answer of an unfiltered ListContainers without its faults and limits.
 func listAll(srv *Server) *runtimeapi.ListContainersResponse {
-	service := &runtimeService{service: &service{scenario: &srv.scenario, store: srv.store}}
-	resp, _ := service.ListContainers(context.Background(), &runtimeapi.ListContainersRequest{})
+	resp, _ := (&service{Server: srv}).ListContainers(context.Background(), &runtimeapi.ListContainersRequest{})
 	return resp
 }
 
