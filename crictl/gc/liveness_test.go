@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -96,16 +95,4 @@ func TestReadManifests(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-}
-
-func FuzzManifestNames(f *testing.F) {
-	f.Add([]byte("metadata:\n  name: etcd\n"))
-	f.Add([]byte(`{"metadata":{"name":"x"}}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, name := range manifestNames(text) {
-			if name == "" || strings.ContainsAny(name, " \n\"'") {
-				t.Errorf("name %q", name)
-			}
-		}
-	})
 }

@@ -44,8 +44,6 @@ func TestMake(t *testing.T) {
 		want  string // ids to remove | reasons of what stays
 	}{
 		{"the newest exited stays, oldest first", loop(), Rules{}, "c5 c4 | newest 1"},
-		{"keep lowers nothing", with(loop(), func(n *Node) { n.Kubelet.Keep = 3 }), Rules{Keep: 1}, "- | newest 3"},
-		{"kubelet without a bound", with(loop(), func(n *Node) { n.Kubelet.Keep = -1 }), Rules{}, "- | newest 3"},
 		{"limit", loop(), Rules{Limit: 1}, "c5 | newest 1, limit 1"},
 		{"min age counts from the end", loop(), Rules{MinAge: 5*hour - 30*time.Second}, "- | newest 1, young 2"},
 		{
@@ -89,28 +87,13 @@ func TestMake(t *testing.T) {
 			Rules{},
 			"c5 c4 | not kubelet 1, newest 1",
 		},
-		{"init with main", initial("app", running), Rules{}, "i1 | newest 1"},
 		{"init only, by name", initial("my-init", running), Rules{}, "- | newest 1, starting 1"},
-		{
-			"init only, by spec", with(initial("app", running), func(n *Node) {
-				n.Pods = NewLiveness(&Evidence{Pods: []KubeletPod{{UID: "uid-web", Main: []string{"main"}}}})
-			}),
-			Rules{},
-			"- | newest 1, starting 1",
-		},
 		{
 			"main with an init's name, by spec", with(initial("init", running), func(n *Node) {
 				n.Pods = NewLiveness(&Evidence{Pods: []KubeletPod{{UID: "uid-web", Main: []string{"init"}}}})
 			}),
 			Rules{},
 			"i1 | newest 1",
-		},
-		{"older dead sandbox", dead(), Rules{}, "s1 | last of pod 1"},
-		{"dead sandboxes of a gone pod", with(dead(), func(n *Node) { n.Pods = nobody() }), Rules{}, "s1 s2 | "},
-		{
-			"dead sandbox with the newest container", dead().container("c", "s1", "web", "app", exited, 8*hour),
-			Rules{},
-			"- | newest 1, occupied 1, last of pod 1",
 		},
 		{
 			"dead sandbox emptied by the plan", dead().container("c", "s1", "web", "app", exited, 8*hour).
