@@ -61,6 +61,9 @@ func TestListen(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			path := socketPath(t)
 			stop := must(listen(t, mode, path))(t)
+			if info, err := os.Stat(path); err == nil && info.Mode() != os.ModeSocket|socketMode {
+				t.Errorf("the socket has mode %v", info.Mode())
+			}
 			if mode == SocketListen {
 				conn := dial(t, "passthrough:///"+path, unixDialer)
 				defer conn.Close()

@@ -1,12 +1,11 @@
 package fault_test
 
 import (
-	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -196,6 +195,9 @@ func TestSetFaults(t *testing.T) {
 			<-f.injected
 		}
 	}
+	if _, err := os.Stat(f.path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket after the end: %v", err)
+	}
 }
 
 func TestSetConditions(t *testing.T) {
@@ -259,43 +261,5 @@ func TestSetDown(t *testing.T) {
 		if _, err := f.Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
-	}
-}
-
-func TestSocket(t *testing.T) {
-	f := start(t, runtime(t))
-	info, err := os.Stat(f.path)
-	if err != nil || info.Mode() != os.ModeSocket|0o600 {
-		t.Fatalf("%v, %v", info.Mode(), err)
-	}
-	_, err = fault.New(fault.Config{Backend: "/nobody.sock", Listen: f.path})
-	if err == nil || !strings.Contains(err.Error(), "another process listens there already") {
-		t.Errorf("a second proxy on one socket: %v", err)
-	}
-	f.stop()
-	if _, err := os.Stat(f.path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket after the end: %v", err)
-	}
-}
-
-// TestBackendGoesAndComes has a runtime that is down, which shows as Unavailable, and comes back.
-func TestBackendGoesAndComes(t *testing.T) {
-	backend := shortDir(t) + "/cri.sock"
-	f := start(t, backend)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	await := func(want codes.Code) {
-		for f.version(t) != want && ctx.Err() == nil {
-			continue
-		}
-	}
-	for range 2 {
-		await(codes.Unavailable)
-		stop := serveShop(t, backend)
-		await(codes.OK)
-		stop()
-	}
-	if ctx.Err() != nil {
-		t.Error("the change of the runtime does not show within a minute")
 	}
 }

@@ -36,35 +36,23 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
-// serveShop serves the shop at path until stop is called or the test ends.
-func serveShop(t *testing.T, path string) (stop func()) {
+// runtime serves a runtime with two pods on a socket until the test ends.
+func runtime(t *testing.T) string {
 	t.Helper()
-	server, err := fake.New(shop())
+	server, err := fake.New(fake.Scenario{Name: "shop", Pods: []fake.PodGroup{
+		{Namespace: "web", Name: "shop", Containers: []fake.ContainerGroup{{Name: "app"}, {Name: "proxy"}}},
+		{Namespace: "pay", Name: "ledger", Containers: []fake.ContainerGroup{{Name: "app"}}},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	stop, err = fake.Listen(context.Background(), server, path)
+	path := filepath.Join(shortDir(t), "cri.sock")
+	stop, err := fake.Listen(context.Background(), server, path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop)
-	return stop
-}
-
-// runtime serves the shop on a socket until the test ends.
-func runtime(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(shortDir(t), "cri.sock")
-	serveShop(t, path)
 	return path
-}
-
-// shop is a scenario with two pods.
-func shop() fake.Scenario {
-	return fake.Scenario{Name: "shop", Pods: []fake.PodGroup{
-		{Namespace: "web", Name: "shop", Containers: []fake.ContainerGroup{{Name: "app"}, {Name: "proxy"}}},
-		{Namespace: "pay", Name: "ledger", Containers: []fake.ContainerGroup{{Name: "app"}}},
-	}}
 }
 
 // A front is a proxy that runs, and a client of it.
