@@ -270,18 +270,3 @@ func TestDiscoverByCrictlsVariable(t *testing.T) {
 		}
 	}
 }
-
-func FuzzCrictlConfig(f *testing.F) {
-	for _, s := range []string{
-		"", "runtime-endpoint: unix:///run/x.sock\n", "runtime-endpoint: [a]\n", "{", "a: *b", "- x",
-		"runtime-endpoint: 7",
-		"&a [*a]", "runtime-endpoint: \"\\u0000\"",
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if endpoint, err := parseCrictlConfig(data); err != nil && endpoint != "" {
-			t.Errorf("both %q and %v", endpoint, err)
-		}
-	})
-}
