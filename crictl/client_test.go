@@ -147,9 +147,7 @@ func TestDialOutcomes(t *testing.T) {
 						return tc.dial(ctx, p)
 					},
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for range 3 { // the second and third call meet a connection in the making, or one that is backing off
 					_, call := c.Version(t.Context())
 					if call.Code != tc.want || !strings.Contains(call.Err, tc.err) || call.Elapsed != tc.elapsed {

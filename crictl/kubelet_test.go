@@ -131,9 +131,7 @@ func TestKubeletForbiddenConfig(t *testing.T) {
 		return
 	}
 	root := host{"5 kubelet": "kubelet --config=/k.yaml", "k.yaml": ""}.root(t)
-	if err := os.Chmod(filepath.Join(root, "k.yaml"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Join(root, "k.yaml"), 0))
 	d := &discovery{root: root}
 	d.findKubelet(t.Context())
 	if want := "/k.yaml may not be read by this user"; d.Kubelet.Unreadable != want {

@@ -24,9 +24,7 @@ func (f *front) pod(t *testing.T, name string) (sandboxID, id string) {
 		},
 	}
 	sandbox, err := f.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	made, err := f.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
 		PodSandboxId: sandbox.GetPodSandboxId(), SandboxConfig: config,
 		Config: &runtimeapi.ContainerConfig{
@@ -40,9 +38,7 @@ func (f *front) pod(t *testing.T, name string) (sandboxID, id string) {
 	if err == nil {
 		_, err = f.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: made.GetContainerId()})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return sandbox.GetPodSandboxId(), made.GetContainerId()
 }
 
@@ -50,9 +46,7 @@ func (f *front) pod(t *testing.T, name string) (sandboxID, id string) {
 func TestEndToEnd(t *testing.T) {
 	nodebox.Need(t, nodebox.Missing(false))
 	box, err := nodebox.Start(t.Context(), nodebox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := box.Close(); err != nil {
 			t.Error(err)
@@ -69,9 +63,7 @@ func TestEndToEnd(t *testing.T) {
 	}
 	set := func(faults ...fake.Fault) {
 		t.Helper()
-		if err := f.SetFaults(faults, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.SetFaults(faults, nil))
 	}
 	t.Run("hang of one container", func(t *testing.T) {
 		// This proxy has not seen the pods.
@@ -92,15 +84,11 @@ func TestEndToEnd(t *testing.T) {
 		}
 	})
 	t.Run("restart of containerd", func(t *testing.T) {
-		if err := box.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, box.Stop(t.Context()))
 		if got := f.version(t); got != codes.Unavailable {
 			t.Errorf("while it is down: %s", got)
 		}
-		if err := box.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, box.Restart(t.Context()))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for f.status(t, a, time.Minute) != codes.OK {

@@ -72,9 +72,7 @@ func TestNewObjects(t *testing.T) {
 		}}
 	}
 	sandbox, err := f.RunPodSandbox(t.Context(), pod("best"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	container := func(name string) *runtimeapi.CreateContainerRequest {
 		return &runtimeapi.CreateContainerRequest{
 			PodSandboxId: sandbox.GetPodSandboxId(), Config: &runtimeapi.ContainerConfig{
@@ -84,9 +82,7 @@ func TestNewObjects(t *testing.T) {
 		}
 	}
 	made, err := f.CreateContainer(t.Context(), container("good"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := []codes.Code{
 		codeOf(t.Context(), f.RunPodSandbox, pod("worst")),
 		codeOf(t.Context(), f.CreateContainer, container("bad")),
@@ -174,9 +170,7 @@ func TestSetFaults(t *testing.T) {
 		{func() error { return set(fake.Fault{RPC: "Version", Error: "DataLoss: gone"}) }, codes.DataLoss},
 		{func() error { f.stop(); return f.SetDown(true) }, codes.Unavailable},
 	} {
-		if err := set(fake.Fault{RPC: "*", Hang: true}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, set(fake.Fault{RPC: "*", Hang: true}))
 		if err := set(fake.Fault{RPC: "Nobody", Hang: true}); err == nil {
 			t.Error("a fault of no RPC is taken")
 		}
@@ -234,9 +228,7 @@ func TestSetConditions(t *testing.T) {
 func TestSetDown(t *testing.T) {
 	f := start(t, runtime(t))
 	for range 3 {
-		if err := f.SetFaults([]fake.Fault{{RPC: "Status", Hang: true}}, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.SetFaults([]fake.Fault{{RPC: "Status", Hang: true}}, nil))
 		var hung sync.WaitGroup
 		hung.Go(func() {
 			if got := codeOf(t.Context(), f.Status, &runtimeapi.StatusRequest{}); got != codes.Unavailable {
@@ -244,9 +236,7 @@ func TestSetDown(t *testing.T) {
 			}
 		})
 		<-f.injected
-		if err := errors.Join(f.SetDown(true), f.SetDown(true)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(f.SetDown(true), f.SetDown(true)))
 		hung.Wait()
 		if info, err := os.Stat(f.path); err != nil || info.Mode().Type() != os.ModeSocket {
 			t.Errorf("the file: %v, %v", info, err)
@@ -255,9 +245,7 @@ func TestSetDown(t *testing.T) {
 		if _, err := d.DialContext(t.Context(), "unix", f.path); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("connecting: %v", err)
 		}
-		if err := f.SetDown(false); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.SetDown(false))
 		if _, err := f.Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}

@@ -25,13 +25,19 @@ import (
 	"github.com/kdiag/kdiag/crictl/fault"
 )
 
+// must ends a test that cannot go on.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // shortDir makes a folder for sockets: those of t.TempDir may be longer than the kernel takes.
 func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "fault-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
@@ -43,14 +49,10 @@ func runtime(t *testing.T) string {
 		{Namespace: "web", Name: "shop", Containers: []fake.ContainerGroup{{Name: "app"}, {Name: "proxy"}}},
 		{Namespace: "pay", Name: "ledger", Containers: []fake.ContainerGroup{{Name: "app"}}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	path := filepath.Join(shortDir(t), "cri.sock")
 	stop, err := fake.Listen(context.Background(), server, path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(stop)
 	return path
 }
@@ -73,9 +75,7 @@ func start(t *testing.T, backend string, faults ...fake.Fault) *front {
 	f.Proxy, err = fault.New(fault.Config{
 		Backend: backend, Listen: f.path, Faults: faults, Log: func(i fault.Injection) { f.injected <- i },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
@@ -117,9 +117,7 @@ func dial(t *testing.T, path string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -165,9 +163,7 @@ func serveEcho(t *testing.T) *echo {
 	t.Helper()
 	e := &echo{filepath.Join(shortDir(t), "echo.sock"), make(chan struct{}, 1000), make(chan struct{}, 1000)}
 	lis, err := net.Listen("unix", e.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(plain{}), grpc.UnknownServiceHandler(e.handle),
 		grpc.MaxRecvMsgSize(1<<30), grpc.MaxSendMsgSize(1<<30))
 	done := make(chan error, 1)

@@ -85,14 +85,10 @@ func TestReadManifests(t *testing.T) {
 		"a link to nothing": func(path string) error { return os.Symlink("none", path) },
 	} {
 		path := filepath.Join(dir, "spoiled")
-		if err := spoil(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, spoil(path))
 		if got, err := ReadManifests(t.Context(), root, "/manifests"); err == nil {
 			t.Errorf("%s: %v and no error: the evidence is not complete", name, got)
 		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(path))
 	}
 }

@@ -224,13 +224,9 @@ func TestRunInterrupted(t *testing.T) {
 		if r.Stopped != "interrupted" || r.Left == 0 || r.Removed != r.gone || len(r.Failed) != 0 || r.err != nil {
 			t.Error(r)
 		}
-		if err := a.Close(r.Removed, time.Now()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, a.Close(r.Removed, time.Now()))
 		again, err := OpenAudit(a.file.Name(), here(), 0, time.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		before, rest := look(t, r.client, Rules{})
 		second := tryPlan(t, t.Context(), r.client, before, rest, Options{Audit: again})
 		if len(rest.Remove) != r.Left || second.Removed != r.Left {
@@ -302,17 +298,13 @@ func TestRunAuditFails(t *testing.T) {
 // recorded.
 func TestRunAuditHangs(t *testing.T) {
 	pipe, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer pipe.Close()
 	err = w.SetWriteDeadline(time.Now().Add(50 * ms))
 	for err == nil { // until the pipe is full
 		_, err = w.Write(make([]byte, 4096))
 	}
-	if err := w.SetWriteDeadline(time.Time{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, w.SetWriteDeadline(time.Time{}))
 	defer w.Close() // ends the writes that were left behind
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
