@@ -78,7 +78,10 @@ type reply struct {
 func (r *run) askOnce(ctx context.Context, socket <-chan crictl.Connect) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	first := Sample{At: time.Now(), Mode: r.kubeletMode()}
+	first := Sample{At: time.Now(), Mode: crictl.ModeUnary} // as the kubelet lists at first
+	if r.opts.Streaming {
+		first.Mode = crictl.ModeStream
+	}
 	patient, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	asks := r.asks(ctx, patient, first.Mode, &first)

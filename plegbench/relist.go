@@ -36,9 +36,6 @@ func (r *run) took(s Sample) {
 	if s.OK() && r.m.Sandboxes != nil && r.m.Containers != nil {
 		r.history.add(snapshot{at: s.At, sandboxes: r.m.Sandboxes, containers: r.m.Containers})
 	}
-	if r.opts.OnSample != nil {
-		r.opts.OnSample(s)
-	}
 }
 
 // another reports whether to take one more sample.
