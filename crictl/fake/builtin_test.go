@@ -45,8 +45,6 @@ func listAll(srv *Server) *runtimeapi.ListContainersResponse {
 	return resp
 }
 
-func listSize(srv *Server) int { return proto.Size(listAll(srv)) }
-
 // TestEntrySize: on the healthy node entries have the size of real ones, since the sizes of lists are judged.
 func TestEntrySize(t *testing.T) {
 	s, _ := Builtin("healthy")
