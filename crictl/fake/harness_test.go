@@ -96,9 +96,9 @@ func (c *client) containers(t *testing.T, f *runtimeapi.ContainerFilter) []*runt
 	return must(c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: f}))(t).GetContainers()
 }
 
-func (c *client) sandboxes(t *testing.T, f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
+func (c *client) sandboxes(t *testing.T) []*runtimeapi.PodSandbox {
 	t.Helper()
-	return must(c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: f}))(t).GetItems()
+	return must(c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}))(t).GetItems()
 }
 
 // start runs a sandbox with one created container in it and returns both ids. The container's log is main/0.log in a

@@ -95,7 +95,7 @@ func TestLifeOfAPod(t *testing.T) {
 	for range 2 { // the second time it is gone, which is no error
 		must(c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandboxID}))(t)
 	}
-	if n := len(c.containers(t, nil)) + len(c.sandboxes(t, nil)); n != 0 {
+	if n := len(c.containers(t, nil)) + len(c.sandboxes(t)); n != 0 {
 		t.Errorf("%d objects left", n)
 	}
 	if _, err := c.ContainerStatus(t.Context(),
