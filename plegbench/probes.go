@@ -16,8 +16,6 @@ const headStart = 100 * time.Millisecond
 func (r *run) probe(ctx context.Context) bool {
 	r.progress("connect", 0, 1)
 	socket := r.probeSocket(ctx)
-	timer := time.NewTimer(headStart)
-	defer timer.Stop()
 	select {
 	case r.m.Connect = <-socket:
 		r.progress("connect", 1, 1)
@@ -25,7 +23,7 @@ func (r *run) probe(ctx context.Context) bool {
 			return false
 		}
 		socket = nil
-	case <-timer.C:
+	case <-time.After(headStart):
 	}
 	return r.askOnce(ctx, socket)
 }

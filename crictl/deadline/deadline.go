@@ -53,12 +53,10 @@ func RunGrace[T any](ctx context.Context, grace time.Duration, f func(context.Co
 	case <-ctx.Done():
 	}
 	if grace > 0 {
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
 		select {
 		case r := <-done:
 			return r.value, r.err
-		case <-timer.C:
+		case <-time.After(grace):
 		}
 	}
 	select {
