@@ -1,6 +1,7 @@
 package gc
 
 import (
+	gocmp "cmp"
 	"context"
 	"os"
 	"strings"
@@ -58,7 +59,7 @@ func TestRunFaults(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		fault fake.Fault
-		end   time.Duration // of the context; 0 for none
+		end   time.Duration // of the context; 0 for one much later
 		ok    func(r *trial) bool
 	}{
 		{
@@ -133,12 +134,8 @@ func TestRunFaults(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx := t.Context()
-				if tt.end > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, tt.end)
-					defer cancel()
-				}
+				ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(tt.end, time.Hour))
+				defer cancel()
 				if r := try(t, ctx, Options{}, tt.fault); !tt.ok(r) || r.err != nil {
 					t.Error(r)
 				}
