@@ -28,18 +28,14 @@ type remover func(b *testing.B, client *crictl.Client, plan gc.Plan)
 func BenchmarkRemoveExited(b *testing.B) {
 	n := number("KDIAG_BENCH_REMOVE", 2000)
 	c := benchContainerd(b, Options{Network: true})
-	type way struct {
-		name   string
-		remove remover
-	}
-	ways := []way{{"paced", paced}}
+	ways := map[string]remover{"paced": paced}
 	if crictlPath := os.Getenv("CRICTL"); crictlPath != "" {
-		ways = append(ways, way{"crictl-rm", crictlRemove(c, crictlPath)})
+		ways["crictl-rm"] = crictlRemove(c, crictlPath)
 	}
 	// Round by round: a disk has better and worse minutes, and all shall have both.
 	for round := range removeRounds {
-		for _, w := range ways {
-			b.Run(fmt.Sprintf("%s/%d", w.name, round+1), func(b *testing.B) { benchRemoval(b, c, n, w.remove) })
+		for name, remove := range ways {
+			b.Run(fmt.Sprintf("%s/%d", name, round+1), func(b *testing.B) { benchRemoval(b, c, n, remove) })
 		}
 	}
 }
