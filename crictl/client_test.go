@@ -1,6 +1,7 @@
 package crictl
 
 import (
+	gocmp "cmp"
 	"context"
 	"io"
 	"net"
@@ -27,7 +28,7 @@ func TestCallOutcomes(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		server  handler
-		parent  time.Duration // deadline of the command; 0 for none
+		parent  time.Duration // deadline of the command; 0 for one much later
 		cancel  time.Duration // when the command is interrupted; 0 for never
 		want    Code
 		err     string // part of Err
@@ -85,16 +86,9 @@ func TestCallOutcomes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newClient(t, Options{}, map[string]handler{"Version": tc.server})
-				ctx := t.Context()
-				if tc.parent > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithTimeout(ctx, tc.parent)
-					defer cancel()
-				}
+				ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(tc.parent, time.Hour))
+				defer cancel()
 				if tc.cancel > 0 {
-					var cancel context.CancelFunc
-					ctx, cancel = context.WithCancel(ctx)
-					defer cancel()
 					time.AfterFunc(tc.cancel, cancel)
 				}
 				start := time.Now()
@@ -147,9 +141,7 @@ func TestDialOutcomes(t *testing.T) {
 						return tc.dial(ctx, p)
 					},
 				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				for range 3 { // the second and third call meet a connection in the making, or one that is backing off
 					_, call := c.Version(t.Context())
 					if call.Code != tc.want || !strings.Contains(call.Err, tc.err) || call.Elapsed != tc.elapsed {

@@ -67,9 +67,7 @@ func kubeletSandbox(pod, attempt int) *runtimeapi.PodSandbox {
 func mustMarshal(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return data
 }
 

@@ -161,26 +161,22 @@ func (d *discovery) fromConfig(ctx context.Context) bool {
 		if err != nil {
 			return "", err
 		}
-		return parseCrictlConfig(data)
+		// The one key that matters here. Other keys are ignored.
+		//
+		//	runtime-endpoint: unix:///run/containerd/containerd.sock
+		//	timeout: 10
+		var config struct {
+			RuntimeEndpoint string `json:"runtime-endpoint"`
+		}
+		if err := yaml.Unmarshal(data, &config); err != nil {
+			return "", fmt.Errorf("is malformed: %w", err)
+		}
+		return config.RuntimeEndpoint, nil
 	})
 	if err != nil {
 		return d.reject(SourceConfig, what, reasonOf(err))
 	}
 	return d.take(SourceConfig, what, value, "runtime-endpoint in "+what)
-}
-
-// parseCrictlConfig reads the one key of crictl's configuration that matters here. Other keys are ignored.
-//
-//	runtime-endpoint: unix:///run/containerd/containerd.sock
-//	timeout: 10
-func parseCrictlConfig(data []byte) (endpoint string, err error) {
-	var c struct {
-		RuntimeEndpoint string `json:"runtime-endpoint"`
-	}
-	if err := yaml.Unmarshal(data, &c); err != nil {
-		return "", fmt.Errorf("is malformed: %w", err)
-	}
-	return c.RuntimeEndpoint, nil
 }
 
 // fromWellKnown takes the first well-known socket that exists.

@@ -35,9 +35,7 @@ func (h host) root(t *testing.T) string {
 		default:
 			err = os.WriteFile(name, []byte(text), 0o600)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 	write("proc/version", "")
 	for _, name := range slices.Sorted(maps.Keys(h)) {
@@ -256,9 +254,7 @@ func TestDiscoverFails(t *testing.T) {
 func TestDiscoverByCrictlsVariable(t *testing.T) {
 	root := host{"etc/crictl.yaml": "runtime-endpoint: /run/other.sock\n", containerdSocket: "socket"}.root(t)
 	file := filepath.Join(t.TempDir(), "crictl.yaml")
-	if err := os.WriteFile(file, []byte("runtime-endpoint: /run/named.sock\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(file, []byte("runtime-endpoint: /run/named.sock\n"), 0o600))
 	for name, want := range map[string]string{
 		"": "unix:///run/other.sock", file: "unix:///run/named.sock", file + ".none": "unix://" + containerdSocket,
 	} {
@@ -269,19 +265,4 @@ func TestDiscoverByCrictlsVariable(t *testing.T) {
 			t.Errorf("%s: %+v, %v, want %s", name, d.Endpoint, err, want)
 		}
 	}
-}
-
-func FuzzCrictlConfig(f *testing.F) {
-	for _, s := range []string{
-		"", "runtime-endpoint: unix:///run/x.sock\n", "runtime-endpoint: [a]\n", "{", "a: *b", "- x",
-		"runtime-endpoint: 7",
-		"&a [*a]", "runtime-endpoint: \"\\u0000\"",
-	} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if endpoint, err := parseCrictlConfig(data); err != nil && endpoint != "" {
-			t.Errorf("both %q and %v", endpoint, err)
-		}
-	})
 }

@@ -21,20 +21,6 @@ func TestKubelet(t *testing.T) {
 	}{
 		{"none", host{"1 systemd": "/sbin/init"}, nil},
 		{
-			"flags in both forms win over the file",
-			host{
-				"812 kubelet": "kubelet --v=2 --config /etc/k.yaml --feature-gates=EventedPLEG=true " +
-					"--feature-gates CRIListStreaming=false,Other=true --runtime-request-timeout 3m " +
-					"--container-runtime-endpoint=unix:///run/x.sock",
-				"etc/k.yaml": "runtimeRequestTimeout: 1m\nfeatureGates: {EventedPLEG: false, CRIListStreaming: true}\n",
-			},
-			&Kubelet{
-				PID: 812, Name: "kubelet", ConfigPath: "/etc/k.yaml", Endpoint: "unix:///run/x.sock",
-				EndpointFrom:   flag,
-				RequestTimeout: 3 * time.Minute, EventedPLEG: true,
-			},
-		},
-		{
 			"garbage collection and pods, by flags over the file and its drop-ins",
 			host{
 				"812 kubelet": "kubelet --config=/etc/k.yaml --config-dir=/etc/k.d --root-dir=/data/kubelet " +
@@ -52,14 +38,6 @@ func TestKubelet(t *testing.T) {
 			},
 		},
 		{
-			"containerised: the file is the container's",
-			host{
-				"812 kubelet": "kubelet --config=/k.yaml", "k.yaml": "runtimeRequestTimeout: 1s\n",
-				"proc/812/root/k.yaml": "runtimeRequestTimeout: 2s\n",
-			},
-			&Kubelet{PID: 812, Name: "kubelet", ConfigPath: "/k.yaml", RequestTimeout: 2 * time.Second},
-		},
-		{
 			"what is bad is named, and the rest counts",
 			host{
 				"812 kubelet": "kubelet --config=/k.yaml --config-dir=/none --runtime-request-timeout=soon",
@@ -74,14 +52,13 @@ func TestKubelet(t *testing.T) {
 		{
 			"k3s hands arguments on",
 			host{
-				"5 k3s-agent": "/usr/local/bin/k3s agent --kubelet-arg=feature-gates=EventedPLEG=true " +
-					"--kubelet-arg config=/k.yaml --container-runtime-endpoint /run/a",
+				"5 k3s-agent": "/usr/local/bin/k3s agent --kubelet-arg=feature-gates=EventedPLEG=true," +
+					"CRIListStreaming=true --kubelet-arg config=/k.yaml --container-runtime-endpoint /run/a",
 				"k.yaml": "runtimeRequestTimeout: 9s\n",
 			},
 			&Kubelet{
 				PID: 5, Name: "k3s-agent", ConfigPath: "/k.yaml", Endpoint: "/run/a", EndpointFrom: flag,
-				EventedPLEG:    true,
-				RequestTimeout: 9 * time.Second,
+				EventedPLEG: true, CRIListStreaming: true, RequestTimeout: 9 * time.Second,
 			},
 		},
 		{"k3s without an agent", host{"5 k3s-server": "k3s server --disable-agent"}, nil},
@@ -131,9 +108,7 @@ func TestKubeletForbiddenConfig(t *testing.T) {
 		return
 	}
 	root := host{"5 kubelet": "kubelet --config=/k.yaml", "k.yaml": ""}.root(t)
-	if err := os.Chmod(filepath.Join(root, "k.yaml"), 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(filepath.Join(root, "k.yaml"), 0))
 	d := &discovery{root: root}
 	d.findKubelet(t.Context())
 	if want := "/k.yaml may not be read by this user"; d.Kubelet.Unreadable != want {

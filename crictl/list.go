@@ -28,14 +28,10 @@ func (c *Client) ListPodSandbox(ctx context.Context, f Filter, mode ListMode) *P
 		c: c, decoder: newSandboxDecoder(), noStream: &c.noSandboxStream,
 		streamMethod: runtimeapi.RuntimeService_StreamPodSandboxes_FullMethodName,
 		unaryMethod:  runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
-		streamRequest: func(f Filter) proto.Message {
-			return &runtimeapi.StreamPodSandboxesRequest{Filter: sandboxFilter(f)}
-		},
-		unaryRequest: func(f Filter) proto.Message {
+		request: func(f Filter) proto.Message {
 			return &runtimeapi.ListPodSandboxRequest{Filter: sandboxFilter(f)}
 		},
-		id:      func(s *PodSandbox) string { return s.ID },
-		size:    func(s *PodSandbox) int { return int(s.Size) },
+		entry:   func(s *PodSandbox) (string, uint32) { return s.ID, s.Size },
 		byState: []Filter{{Ready: new(true)}, {Ready: new(false)}},
 	}
 	// A sandbox filter can name a pod. The pods are known from the containers and from the ready sandboxes; those
@@ -69,14 +65,10 @@ func (c *Client) ListContainers(ctx context.Context, f Filter, mode ListMode) *C
 		c: c, decoder: newContainerDecoder(), noStream: &c.noContainerStream,
 		streamMethod: runtimeapi.RuntimeService_StreamContainers_FullMethodName,
 		unaryMethod:  runtimeapi.RuntimeService_ListContainers_FullMethodName,
-		streamRequest: func(f Filter) proto.Message {
-			return &runtimeapi.StreamContainersRequest{Filter: containerFilter(f)}
-		},
-		unaryRequest: func(f Filter) proto.Message {
+		request: func(f Filter) proto.Message {
 			return &runtimeapi.ListContainersRequest{Filter: containerFilter(f)}
 		},
-		id:   func(c *Container) string { return c.ID },
-		size: func(c *Container) int { return int(c.Size) },
+		entry: func(c *Container) (string, uint32) { return c.ID, c.Size },
 	}
 	for state := ContainerCreated; state <= ContainerUnknown; state++ {
 		l.byState = append(l.byState, Filter{State: new(state)})
@@ -103,11 +95,9 @@ type lister[T any] struct {
 	decoder  *listDecoder[T]
 	noStream *atomic.Bool
 
-	streamMethod, unaryMethod string // full names
-	streamRequest             func(Filter) proto.Message
-	unaryRequest              func(Filter) proto.Message
-	id                        func(*T) string
-	size                      func(*T) int
+	streamMethod, unaryMethod string                     // full names
+	request                   func(Filter) proto.Message // of both: their bytes are the same, the filter as field 1
+	entry                     func(*T) (id string, size uint32)
 	// that together match everything, in the order of an object's life
 	byState  []Filter
 	byObject func(ctx context.Context) []Filter // the same, one for each sandbox or pod
@@ -120,7 +110,7 @@ type lister[T any] struct {
 // run tries the ways to a list in order.
 func (l *lister[T]) run(ctx context.Context, f Filter, mode ListMode) {
 	if mode == ModeStream || mode == "" && !l.noStream.Load() {
-		call := l.call(ctx, l.c.stream, request{method: l.streamMethod, msg: l.streamRequest(f)})
+		call := l.call(ctx, l.c.stream, request{method: l.streamMethod, msg: l.request(f)})
 		if mode == ModeStream || call.Code != Unimplemented && !oversized(call) {
 			l.mode, l.complete = ModeStream, call.OK()
 			return
@@ -183,7 +173,7 @@ func (l *lister[T]) bytes() int {
 }
 
 func (l *lister[T]) unary(ctx context.Context, f Filter) Call {
-	return l.call(ctx, l.c.unary, request{method: l.unaryMethod, msg: l.unaryRequest(f)})
+	return l.call(ctx, l.c.unary, request{method: l.unaryMethod, msg: l.request(f)})
 }
 
 // call makes a call and records it.
@@ -199,7 +189,8 @@ func (l *lister[T]) call(ctx context.Context, do func(context.Context, request, 
 func (l *lister[T]) sizeFrom(first int) int {
 	n := 0
 	for i := range l.decoder.entries[first:] {
-		n += l.size(&l.decoder.entries[first+i])
+		_, size := l.entry(&l.decoder.entries[first+i])
+		n += int(size)
 	}
 	return n
 }
@@ -210,11 +201,12 @@ func (l *lister[T]) dedupe() {
 	at := make(map[string]int, len(l.decoder.entries))
 	kept := l.decoder.entries[:0]
 	for _, e := range l.decoder.entries {
-		if i, ok := at[l.id(&e)]; ok {
+		id, _ := l.entry(&e)
+		if i, ok := at[id]; ok {
 			kept[i] = e
 			continue
 		}
-		at[l.id(&e)] = len(kept)
+		at[id] = len(kept)
 		kept = append(kept, e)
 	}
 	l.decoder.entries = kept

@@ -28,9 +28,7 @@ func serveNode(t *testing.T, streaming bool, limit int, faults ...fake.Fault) *C
 			{Name: "web", Count: 10, DeadBefore: 8, Containers: []fake.ContainerGroup{{Name: "app", Exited: 10}}},
 		},
 	})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

@@ -65,14 +65,9 @@ const (
 
 // Probe looks at a socket's file, connects, and waits for the server's first HTTP/2 frame. It makes no RPC. The
 // context, which must have a deadline, bounds it: when that is reached after connecting, the socket is ConnectSilent.
-func Probe(ctx context.Context, endpoint string) Connect {
+func Probe(ctx context.Context, endpoint string) (c Connect) {
 	start := time.Now()
-	c := probe(ctx, endpoint)
-	c.Elapsed = time.Since(start)
-	return c
-}
-
-func probe(ctx context.Context, endpoint string) Connect {
+	defer func() { c.Elapsed = time.Since(start) }()
 	url, err := ParseEndpoint(endpoint)
 	if err != nil {
 		return Connect{State: ConnectFailed, Err: err.Error()}
@@ -93,7 +88,6 @@ func probe(ctx context.Context, endpoint string) Connect {
 		return failedConnect(ctx, err)
 	}
 	defer conn.Close()
-	var c Connect
 	if strings.HasSuffix(path, ttrpcSuffix) {
 		c = Connect{State: ConnectForeign, Err: "speaks ttrpc, not gRPC", TTRPC: true}
 	} else {

@@ -49,9 +49,7 @@ func drained(t *testing.T, c net.Conn) {
 func socketPath(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kd")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "s")
 }
@@ -61,9 +59,7 @@ func serve(t *testing.T, do func(net.Conn)) string {
 	t.Helper()
 	path := socketPath(t)
 	lis, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = lis.Close() })
 	go func() {
 		for {
@@ -85,16 +81,10 @@ func backlogged(t *testing.T) string {
 	t.Helper()
 	path := socketPath(t)
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: path}); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Listen(fd, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
+	must(t, unix.Listen(fd, 0))
 	for range 10 {
 		conn, err := net.Dial("unix", path)
 		if err != nil {
@@ -137,17 +127,13 @@ func TestProbe(t *testing.T) {
 		{"settings byte by byte", says(settings...), ConnectOK, ""},
 		{"ttrpc", func(t *testing.T) string {
 			path := says()(t)
-			if err := os.Rename(path, path+".ttrpc"); err != nil {
-				t.Fatal(err)
-			}
+			must(t, os.Rename(path, path+".ttrpc"))
 			return path + ".ttrpc"
 		}, ConnectForeign, ""},
 		{"gRPC", func(t *testing.T) string {
 			path := socketPath(t)
 			lis, err := net.Listen("unix", path)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			s := grpc.NewServer()
 			go func() { _ = s.Serve(lis) }()
 			t.Cleanup(s.Stop)
@@ -207,9 +193,7 @@ func TestProbeDenied(t *testing.T) {
 		return
 	}
 	path := serve(t, nil)
-	if err := os.Chmod(path, 0); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Chmod(path, 0))
 	if got := Probe(t.Context(), path); got.State != ConnectDenied {
 		t.Errorf("got %+v", got)
 	}

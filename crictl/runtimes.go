@@ -13,7 +13,6 @@ type Installation struct {
 	Units     []string // systemd units that run the runtime
 	Processes []string // of the runtime, as in /proc/PID/comm
 	Shims     []string // of its shims; a trailing * stands for any ending
-	Config    []string // configuration files and folders
 	DataDir   string   // images and container layers, often on a separate disk
 	StateDir  string   // sockets and state of running containers
 	// RunsKubelet is set where one unit runs the runtime and the kubelet, so that restarting one restarts both.
@@ -33,44 +32,36 @@ func Installations() []Installation {
 		{
 			Name: "containerd", Sockets: []string{"/run/containerd/containerd.sock"},
 			Units:     []string{"containerd.service"},
-			Processes: []string{"containerd"}, Shims: containerdShims, Config: []string{"/etc/containerd/config.toml"},
+			Processes: []string{"containerd"}, Shims: containerdShims,
 			DataDir: "/var/lib/containerd", StateDir: "/run/containerd",
 		},
 		{
 			Name: "CRI-O", Sockets: []string{"/run/crio/crio.sock"}, Units: []string{"crio.service"},
 			Processes: []string{"crio"}, Shims: []string{"conmon", "conmonrs"},
-			Config:  []string{"/etc/crio/crio.conf", "/etc/crio/crio.conf.d"},
 			DataDir: "/var/lib/containers/storage", StateDir: "/run/crio",
 		},
 		{
 			Name: "cri-dockerd", Sockets: []string{"/run/cri-dockerd.sock", "/var/run/cri-dockerd.sock"},
 			Units:     []string{"cri-docker.service", "docker.service"},
 			Processes: []string{"cri-dockerd", "dockerd"}, Shims: containerdShims,
-			Config:  []string{"/etc/docker/daemon.json"},
 			DataDir: "/var/lib/docker", StateDir: "/run/docker",
 		},
 		{
 			Name: "k3s and RKE2", Sockets: []string{k3sSocket},
 			Units:     []string{"k3s.service", "k3s-agent.service", "rke2-server.service", "rke2-agent.service"},
 			Processes: []string{"containerd"}, Shims: containerdShims,
-			Config: []string{
-				"/var/lib/rancher/k3s/agent/etc/containerd/config.toml",
-				"/var/lib/rancher/rke2/agent/etc/containerd/config.toml",
-			},
 			DataDir: "/var/lib/rancher", StateDir: "/run/k3s/containerd", RunsKubelet: true,
 		},
 		{
 			Name: "k0s", Sockets: []string{"/run/k0s/containerd.sock"},
 			Units:     []string{"k0scontroller.service", "k0sworker.service"},
 			Processes: []string{"containerd"}, Shims: containerdShims,
-			Config:  []string{"/etc/k0s/containerd.toml", "/run/k0s/containerd-cri.toml"},
 			DataDir: "/var/lib/k0s", StateDir: "/run/k0s/containerd", RunsKubelet: true,
 		},
 		{
 			Name: "MicroK8s", Sockets: []string{microk8sSocket},
 			Units:     []string{"snap.microk8s.daemon-containerd.service"},
 			Processes: []string{"containerd"}, Shims: containerdShims,
-			Config:  []string{"/var/snap/microk8s/current/args/containerd.toml"},
 			DataDir: "/var/snap/microk8s/common", StateDir: "/var/snap/microk8s/common/run",
 		},
 	}

@@ -13,6 +13,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
+// must ends a test that cannot go on.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A handler answers one RPC of any method: it gets the request's bytes and sends any number of messages.
 type handler func(ctx context.Context, req []byte, send func([]byte) error) error
 
@@ -54,9 +62,7 @@ func newClient(t *testing.T, opts Options, handlers map[string]handler, more ...
 	}()
 	opts.Dialer = func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }
 	c, err := Dial("/run/test.sock", opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		_ = c.Close()
 		server.Stop()

@@ -6,14 +6,6 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// kubeletMode is the mode in which the kubelet would list at first.
-func (r *run) kubeletMode() crictl.ListMode {
-	if r.opts.Streaming {
-		return crictl.ModeStream
-	}
-	return crictl.ModeUnary
-}
-
 // An obtained is one list, in whichever mode it arrived, and the call that a kubelet would have made.
 type obtained[L any] struct {
 	list *L              // nil when no list arrived

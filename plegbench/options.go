@@ -41,9 +41,8 @@ type Options struct {
 	// Shuffle puts the status calls into a random order. Default rand.Shuffle.
 	Shuffle func(n int, swap func(i, j int))
 
-	// Progress and OnSample are called from one goroutine at a time. They must not block. May be nil.
+	// Progress is called from one goroutine at a time. It must not block. May be nil.
 	Progress func(Progress)
-	OnSample func(Sample)
 }
 
 const (

@@ -16,8 +16,6 @@ const headStart = 100 * time.Millisecond
 func (r *run) probe(ctx context.Context) bool {
 	r.progress("connect", 0, 1)
 	socket := r.probeSocket(ctx)
-	timer := time.NewTimer(headStart)
-	defer timer.Stop()
 	select {
 	case r.m.Connect = <-socket:
 		r.progress("connect", 1, 1)
@@ -25,7 +23,7 @@ func (r *run) probe(ctx context.Context) bool {
 			return false
 		}
 		socket = nil
-	case <-timer.C:
+	case <-time.After(headStart):
 	}
 	return r.askOnce(ctx, socket)
 }
@@ -78,7 +76,10 @@ type reply struct {
 func (r *run) askOnce(ctx context.Context, socket <-chan crictl.Connect) bool {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	first := Sample{At: time.Now(), Mode: r.kubeletMode()}
+	first := Sample{At: time.Now(), Mode: crictl.ModeUnary} // as the kubelet lists at first
+	if r.opts.Streaming {
+		first.Mode = crictl.ModeStream
+	}
 	patient, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	asks := r.asks(ctx, patient, first.Mode, &first)

@@ -86,71 +86,19 @@ func (p *projection) hangs(c crictl.Call) bool {
 	return c.Hung() || answered(c) && c.Elapsed >= p.timeout
 }
 
-// inspections sets the cost of every pod: first as if every object cost the mean of its kind, then corrected by
-// those that were asked about. Only for pods whose inspection ends early does the order of the calls matter.
+// inspections sets the cost of every pod.
 func (p *projection) inspections(m *Measurement) {
-	p.pods = map[string]*podCost{}
 	p.typical = answersOf(m.Sweep.Inspections)
-	for i := range m.Sandboxes.Sandboxes {
-		s := &m.Sandboxes.Sandboxes[i]
-		p.guess(p.pod(s.Pod.UID), stratum(false, s.State == crictl.SandboxReady))
-	}
-	for i := range m.Containers.Containers {
-		c := &m.Containers.Containers[i]
-		p.guess(p.pod(c.Pod.UID), stratum(true, c.State == crictl.ContainerRunning))
-	}
-	anyBad := false
+	calls := make(map[string]*crictl.Call, len(m.Sweep.Inspections))
 	for i := range m.Sweep.Inspections {
-		in := &m.Sweep.Inspections[i]
-		pod, ok := p.pods[in.Pod.UID]
-		if !ok || in.Call.Code == "" {
-			continue
-		}
-		group := stratumOf(in)
-		mean := p.typical[group].mean
-		pod.cost += p.callCost(in.Call, mean) - mean
-		if in.Call.Code != crictl.Canceled && in.State != StateHinted {
-			pod.guessed[group]--
-		}
-		if p.aborts(in.Call) {
-			pod.bad, anyBad = true, true
+		if in := &m.Sweep.Inspections[i]; in.Call.Code != "" {
+			calls[in.ID] = &in.Call
 		}
 	}
-	if !anyBad {
-		return
+	p.pods = map[string]*podCost{}
+	for uid, objects := range objectsOf(m) {
+		p.pods[uid] = p.walk(objects, calls)
 	}
-	calls := p.badCalls(m)
-	for uid, objects := range p.badObjects(m) {
-		*p.pods[uid] = p.walk(objects, calls)
-	}
-}
-
-// guess adds an object that costs what others like it do, if that is known.
-func (p *projection) guess(c *podCost, group int) {
-	c.cost += p.typical[group].mean
-	c.unknown = c.unknown || p.typical[group].n == 0
-	c.guessed[group]++
-}
-
-// badCalls returns the calls about objects of the pods whose inspection ends with an error, by object.
-func (p *projection) badCalls(m *Measurement) map[string]crictl.Call {
-	calls := map[string]crictl.Call{}
-	for i := range m.Sweep.Inspections {
-		in := &m.Sweep.Inspections[i]
-		if pod, ok := p.pods[in.Pod.UID]; ok && pod.bad {
-			calls[in.ID] = in.Call
-		}
-	}
-	return calls
-}
-
-func (p *projection) pod(uid string) *podCost {
-	pod := p.pods[uid]
-	if pod == nil {
-		pod = &podCost{}
-		p.pods[uid] = pod
-	}
-	return pod
 }
 
 // callCost is how long the kubelet would have waited for a call. One that was cut short would have taken at least as
@@ -179,27 +127,25 @@ type object struct {
 	created   int64
 }
 
-// badObjects returns the objects of those pods in the order in which a kubelet asks about them.
-func (p *projection) badObjects(m *Measurement) map[string][]object {
-	bad := map[string][]object{}
+// objectsOf returns the objects of each pod, by its UID, in the order in which a kubelet asks about them.
+func objectsOf(m *Measurement) map[string][]object {
+	pods := map[string][]object{}
 	for i := range m.Sandboxes.Sandboxes {
-		if s := &m.Sandboxes.Sandboxes[i]; p.pods[s.Pod.UID].bad {
-			bad[s.Pod.UID] = append(bad[s.Pod.UID], object{
-				id: s.ID, runs: s.State == crictl.SandboxReady, attempt: s.Attempt, created: s.CreatedAt,
-			})
-		}
+		s := &m.Sandboxes.Sandboxes[i]
+		pods[s.Pod.UID] = append(pods[s.Pod.UID], object{
+			id: s.ID, runs: s.State == crictl.SandboxReady, attempt: s.Attempt, created: s.CreatedAt,
+		})
 	}
 	for i := range m.Containers.Containers {
-		if c := &m.Containers.Containers[i]; p.pods[c.Pod.UID].bad {
-			bad[c.Pod.UID] = append(bad[c.Pod.UID], object{
-				id: c.ID, container: true, runs: c.State == crictl.ContainerRunning, created: c.CreatedAt,
-			})
-		}
+		c := &m.Containers.Containers[i]
+		pods[c.Pod.UID] = append(pods[c.Pod.UID], object{
+			id: c.ID, container: true, runs: c.State == crictl.ContainerRunning, created: c.CreatedAt,
+		})
 	}
-	for _, objects := range bad {
+	for _, objects := range pods {
 		slices.SortFunc(objects, kubeletOrder)
 	}
-	return bad
+	return pods
 }
 
 // kubeletOrder puts sandboxes first, of the newest attempt first, and then containers, the newest first.
@@ -213,20 +159,24 @@ func kubeletOrder(a, b object) int {
 	return cmp.Or(cmp.Compare(b.attempt, a.attempt), cmp.Compare(b.created, a.created), strings.Compare(a.id, b.id))
 }
 
-// walk inspects the objects of one bad pod in turn, until the end or the first error. What hangs is known: it costs the
-// kubelet's deadline.
-func (p *projection) walk(objects []object, calls map[string]crictl.Call) podCost {
-	c := podCost{bad: true}
+// walk inspects the objects of one pod in turn, until the end or the first error. An object that was not asked about
+// costs what others like it do, if that is known; one that hangs, the kubelet's deadline.
+func (p *projection) walk(objects []object, calls map[string]*crictl.Call) *podCost {
+	c := &podCost{}
 	for _, o := range objects {
 		group := stratum(o.container, o.runs)
-		call, asked := calls[o.id]
-		if !asked {
-			p.guess(&c, group)
+		typical, call := p.typical[group], calls[o.id]
+		if call == nil || call.Code == crictl.Canceled {
+			c.guessed[group]++
+		}
+		if call == nil {
+			c.cost += typical.mean
+			c.unknown = c.unknown || typical.n == 0
 			continue
 		}
-		c.unknown = c.unknown || p.typical[group].n == 0 && !p.hangs(call)
-		c.cost += p.callCost(call, p.typical[group].mean)
-		if p.aborts(call) {
+		c.cost += p.callCost(*call, typical.mean)
+		c.unknown = c.unknown || typical.n == 0 && !p.hangs(*call)
+		if c.bad = p.aborts(*call); c.bad {
 			break
 		}
 	}

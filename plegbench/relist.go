@@ -36,9 +36,6 @@ func (r *run) took(s Sample) {
 	if s.OK() && r.m.Sandboxes != nil && r.m.Containers != nil {
 		r.history.add(snapshot{at: s.At, sandboxes: r.m.Sandboxes, containers: r.m.Containers})
 	}
-	if r.opts.OnSample != nil {
-		r.opts.OnSample(s)
-	}
 }
 
 // another reports whether to take one more sample.
@@ -87,10 +84,8 @@ func hopeless(s Sample) bool {
 
 // pause waits, and reports false when ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return true
 	case <-ctx.Done():
 		return false
@@ -109,12 +104,10 @@ type listing struct {
 func (r *run) sample(ctx context.Context) Sample {
 	lists := make(chan listing, 1)
 	go func() { lists <- r.list(ctx, r.mode) }()
-	timer := time.NewTimer(r.opts.stall())
-	defer timer.Stop()
 	var got listing
 	select {
 	case got = <-lists:
-	case <-timer.C:
+	case <-time.After(r.opts.stall()):
 		liveness := r.startLiveness(ctx)
 		got = <-lists
 		if got.sample.OK() {

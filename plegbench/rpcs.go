@@ -22,22 +22,15 @@ func SummarizeRPCs(m *Measurement) []RPCSummary {
 	if m == nil {
 		return nil
 	}
-	tallies := map[string]*tally{}
+	tallies := map[string]tally{}
 	add := func(c crictl.Call) {
-		if c.Method == "" {
-			return
-		}
-		t := tallies[c.Method]
-		if t == nil {
-			t = &tally{}
+		if c.Method != "" {
+			t := tallies[c.Method]
+			t.add(c)
 			tallies[c.Method] = t
 		}
-		t.add(c)
 	}
-	for _, c := range m.Probes {
-		add(c)
-	}
-	for _, c := range m.Liveness {
+	for _, c := range slices.Concat(m.Probes, m.Liveness) {
 		add(c)
 	}
 	for i, s := range m.Samples {

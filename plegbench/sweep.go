@@ -107,8 +107,6 @@ type result struct {
 // sweep runs until everything is inspected or there is a reason to stop, and every call has returned. The client ends
 // calls at their deadline at the latest.
 func (s *sweeper) sweep() {
-	timer := time.NewTimer(s.opts.stall())
-	defer timer.Stop()
 	for {
 		s.markStalled()
 		for s.hasSlot() && s.mayAsk() {
@@ -118,20 +116,19 @@ func (s *sweeper) sweep() {
 		if len(s.calls) == 0 && s.liveness == nil {
 			return
 		}
-		s.wait(timer)
+		s.wait()
 	}
 }
 
 // wait sleeps until something returns or the next call stalls.
-func (s *sweeper) wait(timer *time.Timer) {
+func (s *sweeper) wait() {
 	var liveness <-chan crictl.Call
 	if s.liveness != nil {
 		liveness = s.liveness.call
 	}
 	var stalls <-chan time.Time
 	if i := slices.IndexFunc(s.calls, func(f pendingCall) bool { return !f.stalled }); i >= 0 {
-		timer.Reset(time.Until(s.calls[i].since.Add(s.opts.stall())))
-		stalls = timer.C
+		stalls = time.After(time.Until(s.calls[i].since.Add(s.opts.stall())))
 	}
 	select {
 	case res := <-s.results:

@@ -69,14 +69,15 @@ type want struct {
 
 func (w want) check(t *testing.T, cri *remote.Service, got *Result) {
 	t.Helper()
-	name, outcome := "", Outcome("")
+	var bad Step // the first
 	for _, s := range got.Steps {
-		if name == "" && s.Outcome != OK && s.Outcome != Skipped {
-			name, outcome = s.Name, s.Outcome
+		if bad.Name == "" && s.Outcome != OK && s.Outcome != Skipped {
+			bad = s
 		}
 	}
-	if name != w.step || outcome != w.outcome {
-		t.Errorf("step %q: %q, want %q: %q", name, outcome, w.step, w.outcome)
+	if bad.Name != w.step || bad.Outcome != w.outcome ||
+		bad.Outcome == Hung && !strings.HasPrefix(bad.Err, "no reply in ") {
+		t.Errorf("step %+v, want %q: %q", bad, w.step, w.outcome)
 	}
 	there := len(sandboxes(t, cri, true))
 	if got.Attempts != w.attempts || got.Spoiled != w.spoiled || got.CleanedUp == (w.unsure || w.left > 0) ||
@@ -127,6 +128,11 @@ func TestFaults(t *testing.T) {
 	twice := stop
 	twice.First = 2
 	tests = append(tests,
+		test{
+			"the runtime's own deadline",
+			[]fake.Fault{{RPC: "StopContainer", Error: "DeadlineExceeded: slow"}},
+			want{step: "StopContainer", outcome: Failed, attempts: 1},
+		},
 		test{"busy for a while", []fake.Fault{hungStart, soon}, started},
 		test{"busy for good", []fake.Fault{hungStart, busy}, startedLeft},
 		test{"stop fails once", []fake.Fault{stop}, want{attempts: 2}},

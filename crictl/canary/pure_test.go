@@ -1,8 +1,6 @@
 package canary
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -10,8 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -57,37 +53,6 @@ func TestChoose(t *testing.T) {
 	} {
 		if got := kindOf(name); got != want {
 			t.Errorf("%s: kind %d, want %d", name, got, want)
-		}
-	}
-}
-
-func TestOutcomeOf(t *testing.T) {
-	deadline := status.Error(codes.DeadlineExceeded, "context deadline exceeded")
-	for _, tt := range []struct {
-		name       string
-		ended, err error
-		elapsed    time.Duration
-		want       Outcome
-		text       string
-	}{
-		{"ok", nil, nil, time.Second, OK, ""},
-		{"hung", nil, deadline, rpcTimeout, Hung, "no reply in 2s"},
-		{
-			"the runtime's own deadline", nil, deadline, rpcTimeout / 2, Failed,
-			"DeadlineExceeded: context deadline exceeded",
-		},
-		{
-			"an answer that makes no sense", nil, errors.New("PodSandboxId is not set"), 0, Failed,
-			"PodSandboxId is not set",
-		},
-		{
-			"cut", context.Canceled, status.Error(codes.Canceled, "x"), 0, Cut,
-			"interrupted, or --timeout was reached",
-		},
-		{"answered at the last moment", context.Canceled, nil, 0, OK, ""},
-	} {
-		if got, text := outcomeOf(tt.ended, tt.err, tt.elapsed, rpcTimeout); got != tt.want || text != tt.text {
-			t.Errorf("%s: %s %q, want %s %q", tt.name, got, text, tt.want, tt.text)
 		}
 	}
 }

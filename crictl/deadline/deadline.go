@@ -9,18 +9,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"time"
 )
 
 // ErrAbandoned is wrapped by the error of Run and RunGrace when the context ended before f did.
 var ErrAbandoned = errors.New("no answer in time")
 
-// A PanicError is returned in place of a panic of f.
-type PanicError struct {
-	Value any    // what f panicked with
-	Stack []byte // of the goroutine at the panic, as debug.Stack formats it
-}
+// A PanicError is returned in place of a panic of f, with the value that f panicked with.
+type PanicError struct{ Value any }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("internal error: %v", e.Value) }
 
@@ -45,7 +41,7 @@ func RunGrace[T any](ctx context.Context, grace time.Duration, f func(context.Co
 		var r result
 		defer func() {
 			if v := recover(); v != nil {
-				r.err = &PanicError{Value: v, Stack: debug.Stack()}
+				r.err = &PanicError{v}
 			}
 			done <- r
 		}()
@@ -57,12 +53,10 @@ func RunGrace[T any](ctx context.Context, grace time.Duration, f func(context.Co
 	case <-ctx.Done():
 	}
 	if grace > 0 {
-		timer := time.NewTimer(grace)
-		defer timer.Stop()
 		select {
 		case r := <-done:
 			return r.value, r.err
-		case <-timer.C:
+		case <-time.After(grace):
 		}
 	}
 	select {

@@ -16,7 +16,7 @@ import (
 )
 
 // CreateContainer adds a container to a ready sandbox. Its image must be stored.
-func (r *runtimeService) CreateContainer(
+func (s *service) CreateContainer(
 	_ context.Context, req *runtimeapi.CreateContainerRequest,
 ) (*runtimeapi.CreateContainerResponse, error) {
 	config := req.GetConfig()
@@ -24,7 +24,7 @@ func (r *runtimeService) CreateContainer(
 	if meta.GetName() == "" {
 		return nil, status.Error(codes.InvalidArgument, "container metadata lacks a name")
 	}
-	st := r.store
+	st := s.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	sb, err := st.sandboxes.find(req.GetPodSandboxId())
@@ -59,10 +59,10 @@ func (r *runtimeService) CreateContainer(
 }
 
 // StartContainer makes a created container run.
-func (r *runtimeService) StartContainer(
+func (s *service) StartContainer(
 	_ context.Context, req *runtimeapi.StartContainerRequest,
 ) (*runtimeapi.StartContainerResponse, error) {
-	st := r.store
+	st := s.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	c, err := st.containers.find(req.GetContainerId())
@@ -100,35 +100,27 @@ func (r *runtimeService) StartContainer(
 
 // StopContainer ends a container at once: as by SIGTERM, or without a grace period as by SIGKILL. One that has ended,
 // never ran or is not there is no error.
-func (r *runtimeService) StopContainer(
+func (s *service) StopContainer(
 	_ context.Context, req *runtimeapi.StopContainerRequest,
 ) (*runtimeapi.StopContainerResponse, error) {
-	r.store.mu.Lock()
-	defer r.store.mu.Unlock()
-	c, err := r.store.containers.find(req.GetContainerId())
-	if err == nil {
-		code := int32(exitTerminated)
-		if req.GetTimeout() == 0 {
-			code = exitKilled
-		}
-		r.store.stopContainer(c, code)
+	code := int32(exitTerminated)
+	if req.GetTimeout() == 0 {
+		code = exitKilled
 	}
-	return &runtimeapi.StopContainerResponse{}, ignoreNotFound(err)
+	return &runtimeapi.StopContainerResponse{}, end(s.store, &s.store.containers, req.GetContainerId(),
+		func(c *container) { s.store.stopContainer(c, code) })
 }
 
 // RemoveContainer removes a container, and kills it first if it runs, as CRI requires. A container that does not
 // exist is no error.
-func (r *runtimeService) RemoveContainer(
+func (s *service) RemoveContainer(
 	_ context.Context, req *runtimeapi.RemoveContainerRequest,
 ) (*runtimeapi.RemoveContainerResponse, error) {
-	r.store.mu.Lock()
-	defer r.store.mu.Unlock()
-	c, err := r.store.containers.find(req.GetContainerId())
-	if err == nil {
-		r.store.stopContainer(c, exitKilled)
-		r.store.removeContainer(c)
-	}
-	return &runtimeapi.RemoveContainerResponse{}, ignoreNotFound(err)
+	return &runtimeapi.RemoveContainerResponse{}, end(s.store, &s.store.containers, req.GetContainerId(),
+		func(c *container) {
+			s.store.stopContainer(c, exitKilled)
+			s.store.removeContainer(c)
+		})
 }
 
 // status builds the container's status. The caller holds the store's lock.
@@ -160,12 +152,12 @@ func (c *container) status() *runtimeapi.ContainerStatus {
 }
 
 // ContainerStatus describes one container.
-func (r *runtimeService) ContainerStatus(
+func (s *service) ContainerStatus(
 	_ context.Context, req *runtimeapi.ContainerStatusRequest,
 ) (*runtimeapi.ContainerStatusResponse, error) {
-	r.store.mu.RLock()
-	defer r.store.mu.RUnlock()
-	c, err := r.store.containers.find(req.GetContainerId())
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	c, err := s.store.containers.find(req.GetContainerId())
 	if err != nil {
 		return nil, err
 	}
@@ -174,12 +166,12 @@ func (r *runtimeService) ContainerStatus(
 
 // ExecSync runs nothing: in a running container every command ends with exit code 0 and no output, so exec probes
 // succeed.
-func (r *runtimeService) ExecSync(
+func (s *service) ExecSync(
 	_ context.Context, req *runtimeapi.ExecSyncRequest,
 ) (*runtimeapi.ExecSyncResponse, error) {
-	r.store.mu.RLock()
-	defer r.store.mu.RUnlock()
-	c, err := r.store.containers.find(req.GetContainerId())
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	c, err := s.store.containers.find(req.GetContainerId())
 	if err == nil && !c.running() {
 		err = status.Errorf(codes.FailedPrecondition, "container %s is in state %s, not running", c.id, c.state)
 	}

@@ -44,10 +44,10 @@ func (st *store) send(event *runtimeapi.ContainerEventResponse) {
 }
 
 // GetContainerEvents streams events until the caller hangs up, falls behind or the server stops.
-func (r *runtimeService) GetContainerEvents(
+func (s *service) GetContainerEvents(
 	_ *runtimeapi.GetEventsRequest, stream grpc.ServerStreamingServer[runtimeapi.ContainerEventResponse],
 ) error {
-	st := r.store
+	st := s.store
 	watcher := make(chan *runtimeapi.ContainerEventResponse, eventBacklog)
 	st.mu.Lock()
 	st.watchers[watcher] = struct{}{}
@@ -69,7 +69,7 @@ func (r *runtimeService) GetContainerEvents(
 			}
 		case <-stream.Context().Done():
 			return status.FromContextError(stream.Context().Err()).Err()
-		case <-r.done:
+		case <-s.done:
 			return ErrEnded
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -23,7 +23,7 @@ type Rules struct {
 	start     time.Time
 	done      <-chan struct{}
 	faults    []*faultRule
-	latencies []*latencyRule
+	latencies []Latency
 }
 
 // A faultRule is a fault with its calls counted.
@@ -39,12 +39,9 @@ func NewRules(faults []Fault, latencies []Latency, start time.Time, done <-chan 
 	if err := cmp.Or(validateLatency(latencies), validateFaults(faults)); err != nil {
 		return nil, err
 	}
-	r := &Rules{start: start, done: done}
+	r := &Rules{start: start, done: done, latencies: latencies}
 	for _, f := range faults {
 		r.faults = append(r.faults, &faultRule{Fault: f})
-	}
-	for _, l := range latencies {
-		r.latencies = append(r.latencies, &latencyRule{Latency: l})
 	}
 	return r, nil
 }
@@ -78,7 +75,8 @@ func (r *Rules) Judge(method string, about func() Target) Verdict {
 	}
 	for _, l := range r.latencies {
 		if matches(l.RPC, method) {
-			v.latency, v.PerItem = l.next(), time.Duration(l.PerItem)
+			v.latency = time.Duration(l.Base) + time.Duration(rand.Float64()*float64(l.Jitter))
+			v.PerItem = time.Duration(l.PerItem)
 			break
 		}
 	}
@@ -115,10 +113,8 @@ func (v *Verdict) sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return nil
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(d):
 		return nil
 	case <-ctx.Done():
 		return status.FromContextError(ctx.Err()).Err()
@@ -157,19 +153,4 @@ func (f *Fault) left(since time.Duration) time.Duration {
 		end = min(end, since+time.Duration(f.For)-(since-time.Duration(f.From))%time.Duration(f.Every))
 	}
 	return end - since
-}
-
-// A latencyRule is a latency with its calls counted.
-type latencyRule struct {
-	Latency
-	calls atomic.Uint64
-}
-
-// goldenRatio spreads successive multiples evenly over [0, 1) however many there are.
-const goldenRatio = 0.6180339887498949
-
-// next returns how long a call waits before it is handled.
-func (l *latencyRule) next() time.Duration {
-	_, share := math.Modf(float64(l.calls.Add(1)) * goldenRatio)
-	return time.Duration(l.Base) + time.Duration(share*float64(l.Jitter))
 }

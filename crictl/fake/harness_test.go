@@ -26,10 +26,7 @@ type client struct {
 // serve serves a scenario in memory until the test ends.
 func serve(t *testing.T, s Scenario) *client {
 	t.Helper()
-	srv, err := New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := must(New(s))(t)
 	lis := bufconn.Listen(1 << 20)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(lis) }()
@@ -48,14 +45,10 @@ func serve(t *testing.T, s Scenario) *client {
 
 func dial(t *testing.T, target string, dialer func(context.Context, string) (net.Conn, error)) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(target,
+	return must(grpc.NewClient(target,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(dialer),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return conn
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30))))(t)
 }
 
 // small is a scenario with two pods, one of them with dead containers.
@@ -96,9 +89,9 @@ func (c *client) containers(t *testing.T, f *runtimeapi.ContainerFilter) []*runt
 	return must(c.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{Filter: f}))(t).GetContainers()
 }
 
-func (c *client) sandboxes(t *testing.T, f *runtimeapi.PodSandboxFilter) []*runtimeapi.PodSandbox {
+func (c *client) sandboxes(t *testing.T) []*runtimeapi.PodSandbox {
 	t.Helper()
-	return must(c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{Filter: f}))(t).GetItems()
+	return must(c.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{}))(t).GetItems()
 }
 
 // start runs a sandbox with one created container in it and returns both ids. The container's log is main/0.log in a

@@ -108,7 +108,7 @@ func fullName(name string) string {
 }
 
 // ListImages lists the images, or the one that the filter names.
-func (s *imageService) ListImages(
+func (s *service) ListImages(
 	_ context.Context, req *runtimeapi.ListImagesRequest,
 ) (*runtimeapi.ListImagesResponse, error) {
 	s.store.mu.RLock()
@@ -124,7 +124,7 @@ func (s *imageService) ListImages(
 }
 
 // ImageStatus returns one image; none is no error in CRI.
-func (s *imageService) ImageStatus(
+func (s *service) ImageStatus(
 	_ context.Context, req *runtimeapi.ImageStatusRequest,
 ) (*runtimeapi.ImageStatusResponse, error) {
 	s.store.mu.RLock()
@@ -137,7 +137,7 @@ func (s *imageService) ImageStatus(
 }
 
 // PullImage stores an image of that name. Nothing is downloaded.
-func (s *imageService) PullImage(
+func (s *service) PullImage(
 	_ context.Context, req *runtimeapi.PullImageRequest,
 ) (*runtimeapi.PullImageResponse, error) {
 	name := req.GetImage().GetImage()
@@ -150,7 +150,7 @@ func (s *imageService) PullImage(
 }
 
 // RemoveImage forgets an image with all its names, as containerd does; one that is not there is no error in CRI.
-func (s *imageService) RemoveImage(
+func (s *service) RemoveImage(
 	_ context.Context, req *runtimeapi.RemoveImageRequest,
 ) (*runtimeapi.RemoveImageResponse, error) {
 	s.store.mu.Lock()
@@ -165,7 +165,7 @@ func (s *imageService) RemoveImage(
 }
 
 // ImageFsInfo reports what the stored images take.
-func (s *imageService) ImageFsInfo(
+func (s *service) ImageFsInfo(
 	context.Context, *runtimeapi.ImageFsInfoRequest,
 ) (*runtimeapi.ImageFsInfoResponse, error) {
 	s.store.mu.RLock()

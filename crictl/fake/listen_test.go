@@ -19,10 +19,7 @@ import (
 // socketPath returns a path short enough for a socket, wherever the tests run.
 func socketPath(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "fake")
-	if err != nil {
-		t.Fatal(err)
-	}
+	dir := must(os.MkdirTemp("", "fake"))(t)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return filepath.Join(dir, "cri.sock")
 }
@@ -36,10 +33,7 @@ func listen(t *testing.T, mode SocketMode, path string) (stop func(), err error)
 	t.Helper()
 	s := small()
 	s.Socket = mode
-	srv, err := New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
+	srv := must(New(s))(t)
 	stop, err = Listen(t.Context(), srv, path)
 	if err == nil {
 		t.Cleanup(stop)
@@ -61,6 +55,9 @@ func TestListen(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			path := socketPath(t)
 			stop := must(listen(t, mode, path))(t)
+			if info, err := os.Stat(path); err == nil && info.Mode() != os.ModeSocket|socketMode {
+				t.Errorf("the socket has mode %v", info.Mode())
+			}
 			if mode == SocketListen {
 				conn := dial(t, "passthrough:///"+path, unixDialer)
 				defer conn.Close()

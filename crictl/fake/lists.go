@@ -14,13 +14,13 @@ import (
 const streamBatch = 5000
 
 // ListContainers lists the containers that the filter lets through.
-func (r *runtimeService) ListContainers(
+func (s *service) ListContainers(
 	_ context.Context, req *runtimeapi.ListContainersRequest,
 ) (*runtimeapi.ListContainersResponse, error) {
-	r.store.mu.RLock()
-	defer r.store.mu.RUnlock()
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
 	resp := &runtimeapi.ListContainersResponse{}
-	for _, c := range r.store.filterContainers(req.GetFilter()) {
+	for _, c := range s.store.filterContainers(req.GetFilter()) {
 		resp.Containers = append(resp.Containers, &runtimeapi.Container{
 			Id: c.id, PodSandboxId: c.sandbox.id,
 			Metadata: &runtimeapi.ContainerMetadata{Name: c.name, Attempt: c.attempt},
@@ -32,14 +32,14 @@ func (r *runtimeService) ListContainers(
 }
 
 // ListPodSandbox lists the sandboxes that the filter lets through.
-func (r *runtimeService) ListPodSandbox(
+func (s *service) ListPodSandbox(
 	_ context.Context, req *runtimeapi.ListPodSandboxRequest,
 ) (*runtimeapi.ListPodSandboxResponse, error) {
-	r.store.mu.RLock()
-	defer r.store.mu.RUnlock()
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
 	f := req.GetFilter()
 	resp := &runtimeapi.ListPodSandboxResponse{}
-	for sb := range r.store.sandboxes.all() {
+	for sb := range s.store.sandboxes.all() {
 		if strings.HasPrefix(sb.id, f.GetId()) && selects(f.GetLabelSelector(), sb.labels) &&
 			(f.GetState() == nil || f.GetState().GetState() == sb.state()) {
 			resp.Items = append(resp.Items, &runtimeapi.PodSandbox{
@@ -52,10 +52,10 @@ func (r *runtimeService) ListPodSandbox(
 }
 
 // StreamContainers is ListContainers in batches.
-func (r *runtimeService) StreamContainers(
+func (s *service) StreamContainers(
 	req *runtimeapi.StreamContainersRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamContainersResponse],
 ) error {
-	list, err := r.ListContainers(stream.Context(), &runtimeapi.ListContainersRequest{Filter: req.GetFilter()})
+	list, err := s.ListContainers(stream.Context(), &runtimeapi.ListContainersRequest{Filter: req.GetFilter()})
 	for batch := range slices.Chunk(list.GetContainers(), streamBatch) {
 		err = errors.Join(err, stream.Send(&runtimeapi.StreamContainersResponse{Containers: batch}))
 	}
@@ -63,10 +63,10 @@ func (r *runtimeService) StreamContainers(
 }
 
 // StreamPodSandboxes is ListPodSandbox in batches.
-func (r *runtimeService) StreamPodSandboxes(
+func (s *service) StreamPodSandboxes(
 	req *runtimeapi.StreamPodSandboxesRequest, stream grpc.ServerStreamingServer[runtimeapi.StreamPodSandboxesResponse],
 ) error {
-	list, err := r.ListPodSandbox(stream.Context(), &runtimeapi.ListPodSandboxRequest{Filter: req.GetFilter()})
+	list, err := s.ListPodSandbox(stream.Context(), &runtimeapi.ListPodSandboxRequest{Filter: req.GetFilter()})
 	for batch := range slices.Chunk(list.GetItems(), streamBatch) {
 		err = errors.Join(err, stream.Send(&runtimeapi.StreamPodSandboxesResponse{PodSandboxes: batch}))
 	}

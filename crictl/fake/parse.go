@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -38,17 +39,11 @@ func extend(base, s Scenario) Scenario {
 	s.Exits = slices.Concat(s.Exits, base.Exits)
 	s.Pods = slices.Concat(base.Pods, s.Pods)
 	s.Images = slices.Concat(base.Images, s.Images)
-	if s.Runtime == (RuntimeInfo{}) {
-		s.Runtime = base.Runtime
-	}
-	if s.Limits == (MessageLimits{}) {
-		s.Limits = base.Limits
-	}
+	s.Runtime = cmp.Or(s.Runtime, base.Runtime)
+	s.Limits = cmp.Or(s.Limits, base.Limits)
+	s.Socket = cmp.Or(s.Socket, base.Socket)
 	if s.Conditions == nil {
 		s.Conditions = base.Conditions
-	}
-	if s.Socket == SocketListen {
-		s.Socket = base.Socket
 	}
 	return s
 }

@@ -41,10 +41,7 @@ pods:
 			Containers: []ContainerGroup{{Name: "app", Exited: 4, ExitCode: 1}},
 		}},
 	}
-	got, err := Parse([]byte(text))
-	if err != nil {
-		t.Fatal(err)
-	}
+	got := must(Parse([]byte(text)))(t)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
@@ -52,16 +49,13 @@ pods:
 
 func TestExtends(t *testing.T) {
 	healthy, _ := Builtin("healthy")
-	got, err := Parse([]byte(`
+	got := must(Parse([]byte(`
 name: mine
 extends: healthy
 latency: [{rpc: "*", base: 1s}]
 runtime: {name: cri-o}
 pods: [{name: extra}]
-`))
-	if err != nil {
-		t.Fatal(err)
-	}
+`)))(t)
 	want := healthy
 	want.Name, want.Summary, want.Runtime.Name = "mine", "", "cri-o"
 	want.Latency = append([]Latency{{RPC: "*", Base: Duration(time.Second)}}, healthy.Latency...)
@@ -152,10 +146,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		text, err := yaml.Marshal(s)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must(yaml.Marshal(s))(t)
 		again, err := Parse(text)
 		if err != nil {
 			t.Fatalf("reading it again: %v\n%s", err, text)

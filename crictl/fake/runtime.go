@@ -15,20 +15,20 @@ const criVersion = "v1"
 func runtimeHandlers() []string { return []string{"", "runc"} }
 
 // Version names the runtime.
-func (r *runtimeService) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
+func (s *service) Version(context.Context, *runtimeapi.VersionRequest) (*runtimeapi.VersionResponse, error) {
 	return &runtimeapi.VersionResponse{
 		Version:           "0.1.0", // of the kubelet's runtime API, unchanged since the first CRI
-		RuntimeName:       cmp.Or(r.scenario.Runtime.Name, "containerd"),
-		RuntimeVersion:    cmp.Or(r.scenario.Runtime.Version, "v2.1.4"),
+		RuntimeName:       cmp.Or(s.scenario.Runtime.Name, "containerd"),
+		RuntimeVersion:    cmp.Or(s.scenario.Runtime.Version, "v2.1.4"),
 		RuntimeApiVersion: criVersion,
 	}, nil
 }
 
 // conditions are the scenario's, completed by those that every kubelet expects.
-func (r *runtimeService) conditions() []*runtimeapi.RuntimeCondition {
+func (s *service) conditions() []*runtimeapi.RuntimeCondition {
 	all := []*runtimeapi.RuntimeCondition{}
 	given := map[string]bool{}
-	for _, c := range r.scenario.Conditions {
+	for _, c := range s.scenario.Conditions {
 		given[c.Type] = true
 		all = append(all,
 			&runtimeapi.RuntimeCondition{Type: c.Type, Status: c.Status, Reason: c.Reason, Message: c.Message})
@@ -42,9 +42,9 @@ func (r *runtimeService) conditions() []*runtimeapi.RuntimeCondition {
 }
 
 // Status reports the runtime's conditions.
-func (r *runtimeService) Status(_ context.Context, req *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
+func (s *service) Status(_ context.Context, req *runtimeapi.StatusRequest) (*runtimeapi.StatusResponse, error) {
 	resp := &runtimeapi.StatusResponse{
-		Status:   &runtimeapi.RuntimeStatus{Conditions: r.conditions()},
+		Status:   &runtimeapi.RuntimeStatus{Conditions: s.conditions()},
 		Features: &runtimeapi.RuntimeFeatures{SupplementalGroupsPolicy: true},
 	}
 	for _, name := range runtimeHandlers() {
@@ -55,9 +55,9 @@ func (r *runtimeService) Status(_ context.Context, req *runtimeapi.StatusRequest
 	}
 	if req.GetVerbose() {
 		config, err := json.Marshal(map[string]any{
-			"simulated": true, "scenario": r.scenario.Name, "sandboxImage": pauseImage,
-			"maxSendMessageSize": cmp.Or(r.scenario.Limits.Send, defaultMessageLimit),
-			"maxRecvMessageSize": cmp.Or(r.scenario.Limits.Receive, defaultMessageLimit),
+			"simulated": true, "scenario": s.scenario.Name, "sandboxImage": pauseImage,
+			"maxSendMessageSize": cmp.Or(s.scenario.Limits.Send, defaultMessageLimit),
+			"maxRecvMessageSize": cmp.Or(s.scenario.Limits.Receive, defaultMessageLimit),
 		})
 		if err != nil {
 			return nil, err
@@ -68,18 +68,18 @@ func (r *runtimeService) Status(_ context.Context, req *runtimeapi.StatusRequest
 }
 
 // RuntimeConfig names the cgroup driver.
-func (r *runtimeService) RuntimeConfig(
+func (s *service) RuntimeConfig(
 	context.Context, *runtimeapi.RuntimeConfigRequest,
 ) (*runtimeapi.RuntimeConfigResponse, error) {
 	driver := runtimeapi.CgroupDriver_SYSTEMD
-	if r.scenario.Runtime.CgroupDriver == "cgroupfs" {
+	if s.scenario.Runtime.CgroupDriver == "cgroupfs" {
 		driver = runtimeapi.CgroupDriver_CGROUPFS
 	}
 	return &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{CgroupDriver: driver}}, nil
 }
 
 // UpdateRuntimeConfig takes note of the node's pod network, of which nothing depends here.
-func (r *runtimeService) UpdateRuntimeConfig(
+func (s *service) UpdateRuntimeConfig(
 	context.Context, *runtimeapi.UpdateRuntimeConfigRequest,
 ) (*runtimeapi.UpdateRuntimeConfigResponse, error) {
 	return &runtimeapi.UpdateRuntimeConfigResponse{}, nil

@@ -39,7 +39,7 @@ func (sb *sandbox) status() *runtimeapi.PodSandboxStatus {
 }
 
 // RunPodSandbox creates a ready sandbox.
-func (r *runtimeService) RunPodSandbox(
+func (s *service) RunPodSandbox(
 	_ context.Context, req *runtimeapi.RunPodSandboxRequest,
 ) (*runtimeapi.RunPodSandboxResponse, error) {
 	config := req.GetConfig()
@@ -52,12 +52,12 @@ func (r *runtimeService) RunPodSandbox(
 	}
 	options := config.GetLinux().GetSecurityContext().GetNamespaceOptions()
 	hostNetwork := options.GetNetwork() == runtimeapi.NamespaceMode_NODE
-	for _, c := range r.conditions() {
+	for _, c := range s.conditions() {
 		if c.GetType() == runtimeapi.NetworkReady && !c.GetStatus() && !hostNetwork {
 			return nil, status.Errorf(codes.Unknown, "setting up the sandbox's network: %s", c.GetMessage())
 		}
 	}
-	st := r.store
+	st := s.store
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	sb := &sandbox{
@@ -81,16 +81,11 @@ func (r *runtimeService) RunPodSandbox(
 }
 
 // StopPodSandbox stops a sandbox and its containers. A sandbox that does not exist is no error.
-func (r *runtimeService) StopPodSandbox(
+func (s *service) StopPodSandbox(
 	_ context.Context, req *runtimeapi.StopPodSandboxRequest,
 ) (*runtimeapi.StopPodSandboxResponse, error) {
-	r.store.mu.Lock()
-	defer r.store.mu.Unlock()
-	sb, err := r.store.sandboxes.find(req.GetPodSandboxId())
-	if err == nil {
-		r.store.stopSandbox(sb)
-	}
-	return &runtimeapi.StopPodSandboxResponse{}, ignoreNotFound(err)
+	return &runtimeapi.StopPodSandboxResponse{}, end(s.store, &s.store.sandboxes, req.GetPodSandboxId(),
+		s.store.stopSandbox)
 }
 
 // stopSandbox ends the containers and then the sandbox. The caller holds mu.
@@ -106,32 +101,28 @@ func (st *store) stopSandbox(sb *sandbox) {
 
 // RemovePodSandbox removes a sandbox and its containers, by force if they run, as CRI requires. A sandbox that does
 // not exist is no error.
-func (r *runtimeService) RemovePodSandbox(
+func (s *service) RemovePodSandbox(
 	_ context.Context, req *runtimeapi.RemovePodSandboxRequest,
 ) (*runtimeapi.RemovePodSandboxResponse, error) {
-	st := r.store
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	sb, err := st.sandboxes.find(req.GetPodSandboxId())
-	if err == nil {
+	st := s.store
+	return &runtimeapi.RemovePodSandboxResponse{}, end(st, &st.sandboxes, req.GetPodSandboxId(), func(sb *sandbox) {
 		st.stopSandbox(sb)
 		for _, c := range slices.Clone(sb.containers) {
 			st.removeContainer(c)
 		}
 		st.sandboxes.remove(sb.id)
 		st.publish(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
-	}
-	return &runtimeapi.RemovePodSandboxResponse{}, ignoreNotFound(err)
+	})
 }
 
 // PodSandboxStatus describes one sandbox. Like containerd it leaves containers_statuses and timestamp empty, so that
 // kubelets ask for each container.
-func (r *runtimeService) PodSandboxStatus(
+func (s *service) PodSandboxStatus(
 	_ context.Context, req *runtimeapi.PodSandboxStatusRequest,
 ) (*runtimeapi.PodSandboxStatusResponse, error) {
-	r.store.mu.RLock()
-	defer r.store.mu.RUnlock()
-	sb, err := r.store.sandboxes.find(req.GetPodSandboxId())
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	sb, err := s.store.sandboxes.find(req.GetPodSandboxId())
 	if err != nil {
 		return nil, err
 	}

@@ -102,7 +102,7 @@ type Latency struct {
 	RPC     string   `json:"rpc"`               // name or path.Match pattern: ContainerStatus, List*, *
 	Base    Duration `json:"base,omitempty"`    // for each call
 	PerItem Duration `json:"perItem,omitempty"` // added for each item of a list answer
-	Jitter  Duration `json:"jitter,omitempty"`  // up to this much more, spread evenly over the calls
+	Jitter  Duration `json:"jitter,omitempty"`  // up to this much more, at random
 }
 
 // A Fault is something that goes wrong with matching RPCs while it is in force.

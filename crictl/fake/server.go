@@ -24,23 +24,12 @@ type Server struct {
 	stop     sync.Once
 }
 
-// runtimeService answers runtime.v1.RuntimeService; its methods are spread over the files of this package by subject.
-type runtimeService struct {
-	runtimeapi.UnimplementedRuntimeServiceServer
-	*service
-}
-
-// imageService answers runtime.v1.ImageService.
-type imageService struct {
-	runtimeapi.UnimplementedImageServiceServer
-	*service
-}
-
-// service is what both services share.
+// A service answers runtime.v1.RuntimeService and runtime.v1.ImageService; its methods are spread over the files of this
+// package by subject.
 type service struct {
-	scenario *Scenario
-	store    *store
-	done     <-chan struct{}
+	runtimeapi.UnimplementedRuntimeServiceServer
+	runtimeapi.UnimplementedImageServiceServer
+	*Server
 }
 
 // New makes the runtime that a scenario describes. The ages of its pods and the times of its faults count from this
@@ -64,9 +53,8 @@ func New(s Scenario) (*Server, error) {
 		grpc.UnaryInterceptor(srv.unary),
 		grpc.StreamInterceptor(srv.stream),
 	)
-	shared := &service{scenario: &srv.scenario, store: srv.store, done: srv.done}
-	runtimeapi.RegisterRuntimeServiceServer(srv.grpc, &runtimeService{service: shared})
-	runtimeapi.RegisterImageServiceServer(srv.grpc, &imageService{service: shared})
+	runtimeapi.RegisterRuntimeServiceServer(srv.grpc, &service{Server: srv})
+	runtimeapi.RegisterImageServiceServer(srv.grpc, &service{Server: srv})
 	return srv, nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -104,6 +106,19 @@ func (st *store) removeContainer(c *container) {
 	st.containers.remove(c.id)
 	c.sandbox.containers = slices.DeleteFunc(c.sandbox.containers, func(other *container) bool { return other == c })
 	st.publish(c.sandbox, c.id, runtimeapi.ContainerEventType_CONTAINER_DELETED_EVENT)
+}
+
+// end stops or removes the object with that id. That there is none is no error in CRI.
+func end[T any](st *store, objects *table[T], id string, do func(T)) error {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	object, err := objects.find(id)
+	if err == nil {
+		do(object)
+	} else if status.Code(err) == codes.NotFound {
+		err = nil
+	}
+	return err
 }
 
 // stopContainer ends a container if it runs. The caller holds mu.

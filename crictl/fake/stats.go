@@ -42,18 +42,18 @@ func (c *container) stats(fs *runtimeapi.FilesystemIdentifier) *runtimeapi.Conta
 }
 
 // ListContainerStats returns the usage of the running containers that the filter lets through.
-func (r *runtimeService) ListContainerStats(
+func (s *service) ListContainerStats(
 	_ context.Context, req *runtimeapi.ListContainerStatsRequest,
 ) (*runtimeapi.ListContainerStatsResponse, error) {
 	f := req.GetFilter()
 	resp := &runtimeapi.ListContainerStatsResponse{}
-	r.store.mu.RLock()
-	defer r.store.mu.RUnlock()
-	for _, c := range r.store.filterContainers(&runtimeapi.ContainerFilter{
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	for _, c := range s.store.filterContainers(&runtimeapi.ContainerFilter{
 		Id: f.GetId(), PodSandboxId: f.GetPodSandboxId(), LabelSelector: f.GetLabelSelector(),
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 	}) {
-		resp.Stats = append(resp.Stats, c.stats(r.filesystem()))
+		resp.Stats = append(resp.Stats, c.stats(s.filesystem()))
 	}
 	return resp, nil
 }

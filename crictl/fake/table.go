@@ -47,15 +47,6 @@ func (t *table[T]) find(id string) (found T, err error) {
 	return found, err
 }
 
-// ignoreNotFound returns nil for the error of find that means that there is no such object: stopping and removing one
-// is no error in CRI.
-func ignoreNotFound(err error) error {
-	if status.Code(err) == codes.NotFound {
-		return nil
-	}
-	return err
-}
-
 func (t *table[T]) remove(id string) {
 	delete(t.byID, id)
 	if i := slices.Index(t.ids, id); i >= 0 {

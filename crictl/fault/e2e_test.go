@@ -9,58 +9,27 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
-
-// pod makes a sandbox with one container that sleeps, all through the proxy, and returns both ids.
-func (f *front) pod(t *testing.T, name string) (sandboxID, id string) {
-	t.Helper()
-	host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
-	config := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: name, Namespace: "ns", Uid: "uid-" + name},
-		Linux: &runtimeapi.LinuxPodSandboxConfig{
-			SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{NamespaceOptions: host},
-		},
-	}
-	sandbox, err := f.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	made, err := f.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
-		PodSandboxId: sandbox.GetPodSandboxId(), SandboxConfig: config,
-		Config: &runtimeapi.ContainerConfig{
-			Metadata: &runtimeapi.ContainerMetadata{Name: "main"},
-			Image:    &runtimeapi.ImageSpec{Image: nodebox.ImageBusybox}, Command: []string{"/bin/sleep", "1000"},
-			Linux: &runtimeapi.LinuxContainerConfig{
-				SecurityContext: &runtimeapi.LinuxContainerSecurityContext{NamespaceOptions: host},
-			},
-		},
-	})
-	if err == nil {
-		_, err = f.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: made.GetContainerId()})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sandbox.GetPodSandboxId(), made.GetContainerId()
-}
 
 // TestEndToEnd takes pods through their whole life on a real containerd behind the proxy, and injects each fault.
 func TestEndToEnd(t *testing.T) {
 	nodebox.Need(t, nodebox.Missing(false))
 	box, err := nodebox.Start(t.Context(), nodebox.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() {
 		if err := box.Close(); err != nil {
 			t.Error(err)
 		}
 	})
 	f := start(t, box.Endpoint())
-	sandboxA, a := f.pod(t, "a")
-	sandboxB, b := f.pod(t, "b")
+	pods, err := nodebox.RunPods(t.Context(), f.path, nodebox.Pods{
+		Count: 2, Containers: 1, State: crictl.ContainerRunning,
+	})
+	must(t, err)
+	a, b := pods[0].Containers[0].ID, pods[1].Containers[0].ID
 	exec, err := f.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{
 		ContainerId: a, Cmd: []string{"/bin/echo", "through"}, Timeout: 30,
 	})
@@ -69,13 +38,11 @@ func TestEndToEnd(t *testing.T) {
 	}
 	set := func(faults ...fake.Fault) {
 		t.Helper()
-		if err := f.SetFaults(faults, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.SetFaults(faults, nil))
 	}
 	t.Run("hang of one container", func(t *testing.T) {
 		// This proxy has not seen the pods.
-		f := start(t, box.Endpoint(), fake.Fault{RPC: "ContainerStatus", Hang: true, Object: fake.Object{Pod: "a"}})
+		f := start(t, box.Endpoint(), fake.Fault{RPC: "ContainerStatus", Hang: true, Object: fake.Object{Pod: "pod-0"}})
 		got := []codes.Code{f.status(t, a, time.Second), f.status(t, b, time.Minute), f.status(t, b[:10], time.Minute)}
 		if diff := cmp.Diff([]codes.Code{codes.DeadlineExceeded, codes.OK, codes.OK}, got); diff != "" {
 			t.Errorf("statuses (-want +got):\n%s", diff)
@@ -92,15 +59,11 @@ func TestEndToEnd(t *testing.T) {
 		}
 	})
 	t.Run("restart of containerd", func(t *testing.T) {
-		if err := box.Stop(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, box.Stop(t.Context()))
 		if got := f.version(t); got != codes.Unavailable {
 			t.Errorf("while it is down: %s", got)
 		}
-		if err := box.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		must(t, box.Restart(t.Context()))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		for f.status(t, a, time.Minute) != codes.OK {
@@ -117,7 +80,7 @@ func TestEndToEnd(t *testing.T) {
 		}
 	}
 	set(fake.Fault{RPC: "StopPodSandbox", Drop: true, First: 1})
-	for i, id := range []string{sandboxA, sandboxB} {
+	for i, id := range []string{pods[0].ID, pods[1].ID} {
 		stop := &runtimeapi.StopPodSandboxRequest{PodSandboxId: id}
 		if got := codeOf(t.Context(), f.StopPodSandbox, stop); i == 0 && got != codes.Unavailable {
 			t.Errorf("a call that is dropped: %v", got)

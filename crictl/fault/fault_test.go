@@ -1,12 +1,11 @@
 package fault_test
 
 import (
-	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -73,9 +72,7 @@ func TestNewObjects(t *testing.T) {
 		}}
 	}
 	sandbox, err := f.RunPodSandbox(t.Context(), pod("best"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	container := func(name string) *runtimeapi.CreateContainerRequest {
 		return &runtimeapi.CreateContainerRequest{
 			PodSandboxId: sandbox.GetPodSandboxId(), Config: &runtimeapi.ContainerConfig{
@@ -85,9 +82,7 @@ func TestNewObjects(t *testing.T) {
 		}
 	}
 	made, err := f.CreateContainer(t.Context(), container("good"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	got := []codes.Code{
 		codeOf(t.Context(), f.RunPodSandbox, pod("worst")),
 		codeOf(t.Context(), f.CreateContainer, container("bad")),
@@ -175,9 +170,7 @@ func TestSetFaults(t *testing.T) {
 		{func() error { return set(fake.Fault{RPC: "Version", Error: "DataLoss: gone"}) }, codes.DataLoss},
 		{func() error { f.stop(); return f.SetDown(true) }, codes.Unavailable},
 	} {
-		if err := set(fake.Fault{RPC: "*", Hang: true}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, set(fake.Fault{RPC: "*", Hang: true}))
 		if err := set(fake.Fault{RPC: "Nobody", Hang: true}); err == nil {
 			t.Error("a fault of no RPC is taken")
 		}
@@ -195,6 +188,9 @@ func TestSetFaults(t *testing.T) {
 		for test.want == codes.DataLoss && len(f.injected) > 0 {
 			<-f.injected
 		}
+	}
+	if _, err := os.Stat(f.path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the socket after the end: %v", err)
 	}
 }
 
@@ -232,9 +228,7 @@ func TestSetConditions(t *testing.T) {
 func TestSetDown(t *testing.T) {
 	f := start(t, runtime(t))
 	for range 3 {
-		if err := f.SetFaults([]fake.Fault{{RPC: "Status", Hang: true}}, nil); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.SetFaults([]fake.Fault{{RPC: "Status", Hang: true}}, nil))
 		var hung sync.WaitGroup
 		hung.Go(func() {
 			if got := codeOf(t.Context(), f.Status, &runtimeapi.StatusRequest{}); got != codes.Unavailable {
@@ -242,9 +236,7 @@ func TestSetDown(t *testing.T) {
 			}
 		})
 		<-f.injected
-		if err := errors.Join(f.SetDown(true), f.SetDown(true)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, errors.Join(f.SetDown(true), f.SetDown(true)))
 		hung.Wait()
 		if info, err := os.Stat(f.path); err != nil || info.Mode().Type() != os.ModeSocket {
 			t.Errorf("the file: %v, %v", info, err)
@@ -253,49 +245,9 @@ func TestSetDown(t *testing.T) {
 		if _, err := d.DialContext(t.Context(), "unix", f.path); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("connecting: %v", err)
 		}
-		if err := f.SetDown(false); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.SetDown(false))
 		if _, err := f.Version(t.Context(), &runtimeapi.VersionRequest{}, grpc.WaitForReady(true)); err != nil {
 			t.Errorf("afterwards: %v", err)
 		}
-	}
-}
-
-func TestSocket(t *testing.T) {
-	f := start(t, runtime(t))
-	info, err := os.Stat(f.path)
-	if err != nil || info.Mode() != os.ModeSocket|0o600 {
-		t.Fatalf("%v, %v", info.Mode(), err)
-	}
-	_, err = fault.New(fault.Config{Backend: "/nobody.sock", Listen: f.path})
-	if err == nil || !strings.Contains(err.Error(), "another process listens there already") {
-		t.Errorf("a second proxy on one socket: %v", err)
-	}
-	f.stop()
-	if _, err := os.Stat(f.path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the socket after the end: %v", err)
-	}
-}
-
-// TestBackendGoesAndComes has a runtime that is down, which shows as Unavailable, and comes back.
-func TestBackendGoesAndComes(t *testing.T) {
-	backend := shortDir(t) + "/cri.sock"
-	f := start(t, backend)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	await := func(want codes.Code) {
-		for f.version(t) != want && ctx.Err() == nil {
-			continue
-		}
-	}
-	for range 2 {
-		await(codes.Unavailable)
-		stop := serveShop(t, backend)
-		await(codes.OK)
-		stop()
-	}
-	if ctx.Err() != nil {
-		t.Error("the change of the runtime does not show within a minute")
 	}
 }

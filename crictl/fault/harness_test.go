@@ -25,46 +25,36 @@ import (
 	"github.com/kdiag/kdiag/crictl/fault"
 )
 
+// must ends a test that cannot go on.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // shortDir makes a folder for sockets: those of t.TempDir may be longer than the kernel takes.
 func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "fault-")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
 }
 
-// serveShop serves the shop at path until stop is called or the test ends.
-func serveShop(t *testing.T, path string) (stop func()) {
-	t.Helper()
-	server, err := fake.New(shop())
-	if err != nil {
-		t.Fatal(err)
-	}
-	stop, err = fake.Listen(context.Background(), server, path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stop)
-	return stop
-}
-
-// runtime serves the shop on a socket until the test ends.
+// runtime serves a runtime with two pods on a socket until the test ends.
 func runtime(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(shortDir(t), "cri.sock")
-	serveShop(t, path)
-	return path
-}
-
-// shop is a scenario with two pods.
-func shop() fake.Scenario {
-	return fake.Scenario{Name: "shop", Pods: []fake.PodGroup{
+	server, err := fake.New(fake.Scenario{Name: "shop", Pods: []fake.PodGroup{
 		{Namespace: "web", Name: "shop", Containers: []fake.ContainerGroup{{Name: "app"}, {Name: "proxy"}}},
 		{Namespace: "pay", Name: "ledger", Containers: []fake.ContainerGroup{{Name: "app"}}},
-	}}
+	}})
+	must(t, err)
+	path := filepath.Join(shortDir(t), "cri.sock")
+	stop, err := fake.Listen(context.Background(), server, path)
+	must(t, err)
+	t.Cleanup(stop)
+	return path
 }
 
 // A front is a proxy that runs, and a client of it.
@@ -85,9 +75,7 @@ func start(t *testing.T, backend string, faults ...fake.Fault) *front {
 	f.Proxy, err = fault.New(fault.Config{
 		Backend: backend, Listen: f.path, Faults: faults, Log: func(i fault.Injection) { f.injected <- i },
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
@@ -129,9 +117,7 @@ func dial(t *testing.T, path string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(16<<20)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
 }
@@ -177,9 +163,7 @@ func serveEcho(t *testing.T) *echo {
 	t.Helper()
 	e := &echo{filepath.Join(shortDir(t), "echo.sock"), make(chan struct{}, 1000), make(chan struct{}, 1000)}
 	lis, err := net.Listen("unix", e.path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	server := grpc.NewServer(grpc.ForceServerCodecV2(plain{}), grpc.UnknownServiceHandler(e.handle),
 		grpc.MaxRecvMsgSize(1<<30), grpc.MaxSendMsgSize(1<<30))
 	done := make(chan error, 1)

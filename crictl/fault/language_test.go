@@ -83,9 +83,7 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
-		if err := first.Validate(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, first.Validate())
 		written := fault.Format(first)
 		again, err := fault.Parse(written)
 		if err != nil {

@@ -155,9 +155,7 @@ func TestHeaderComesEarly(t *testing.T) {
 	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(t.Context(), "wait", "1"))
 	defer cancel()
 	events, err := f.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if header, err := events.Header(); err != nil || len(header["waiting"]) != 1 {
 		t.Errorf("header %v, %v", header, err)
 	}

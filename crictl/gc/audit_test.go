@@ -48,20 +48,14 @@ func FuzzOpenAudit(f *testing.F) {
 func TestLock(t *testing.T) {
 	dir := t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink(dir, link))
 	for range 2 { // the second time after the first was released
 		l, err := Lock(filepath.Join(dir, "c.sock"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if _, err = Lock(filepath.Join(link, "c.sock")); !errors.Is(err, ErrLocked) {
 			t.Errorf("%v, want %v", err, ErrLocked)
 		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, l.Close())
 	}
 	if _, err := Lock(filepath.Join(dir, "none", "c.sock")); err == nil || errors.Is(err, ErrLocked) {
 		t.Errorf("a folder that is not there: %v", err)
@@ -70,19 +64,13 @@ func TestLock(t *testing.T) {
 
 func put(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	must(t, os.WriteFile(path, []byte(text), 0o600))
 }
 
 func get(t *testing.T, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(text)
 }

@@ -14,13 +14,19 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
 )
 
+// must ends a test that cannot go on.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // serve serves a scenario in memory and returns a client of it.
 func serve(t *testing.T, s fake.Scenario) *crictl.Client {
 	t.Helper()
 	c, err := crictl.Dial("/run/fake.sock", crictl.Options{Dialer: faketest.Serve(t, s)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
@@ -177,9 +183,7 @@ func (r *trial) String() string {
 func audit(t *testing.T, count int) *Audit {
 	t.Helper()
 	a, err := OpenAudit(filepath.Join(t.TempDir(), "audit"), here(), count, time.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return a
 }
 

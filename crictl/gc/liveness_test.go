@@ -4,7 +4,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -86,26 +85,10 @@ func TestReadManifests(t *testing.T) {
 		"a link to nothing": func(path string) error { return os.Symlink("none", path) },
 	} {
 		path := filepath.Join(dir, "spoiled")
-		if err := spoil(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, spoil(path))
 		if got, err := ReadManifests(t.Context(), root, "/manifests"); err == nil {
 			t.Errorf("%s: %v and no error: the evidence is not complete", name, got)
 		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.Remove(path))
 	}
-}
-
-func FuzzManifestNames(f *testing.F) {
-	f.Add([]byte("metadata:\n  name: etcd\n"))
-	f.Add([]byte(`{"metadata":{"name":"x"}}`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, name := range manifestNames(text) {
-			if name == "" || strings.ContainsAny(name, " \n\"'") {
-				t.Errorf("name %q", name)
-			}
-		}
-	})
 }

@@ -1,7 +1,6 @@
 package gc
 
 import (
-	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -60,25 +59,6 @@ func TestPaceMeasure(t *testing.T) {
 	} {
 		if p := newPace(16, tt.quiet, tt.relist); p.slow != tt.slow {
 			t.Errorf("%s: slow beyond %v, want %v", tt.name, p.slow, tt.slow)
-		}
-	}
-}
-
-// TestPaceBears drives a pace against a runtime whose probes take longer the more removals run: the width stays about
-// where probes become slow, whatever the runtime's own noise.
-func TestPaceBears(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for _, bears := range []int{2, 5, 12} {
-		p := newPace(32, slices.Repeat([]time.Duration{10 * ms}, quietProbes), 0)
-		total, most := 0, 0
-		for range 3000 {
-			took := time.Duration(float64(10*ms) * (0.8 + 0.4*r.Float64()) * (1 + 0.7*float64(p.width)/float64(bears)))
-			p.probed(took, true)
-			total += p.width
-			most = max(most, p.width)
-		}
-		if mean := float64(total) / 3000; mean < 0.5*float64(bears) || mean > float64(bears)+1 || most > 3*bears {
-			t.Errorf("bears %d: on average %.1f at a time, at most %d", bears, mean, most)
 		}
 	}
 }

@@ -44,20 +44,17 @@ func TestMake(t *testing.T) {
 		want  string // ids to remove | reasons of what stays
 	}{
 		{"the newest exited stays, oldest first", loop(), Rules{}, "c5 c4 | newest 1"},
-		{"keep lowers nothing", with(loop(), func(n *Node) { n.Kubelet.Keep = 3 }), Rules{Keep: 1}, "- | newest 3"},
-		{"kubelet without a bound", with(loop(), func(n *Node) { n.Kubelet.Keep = -1 }), Rules{}, "- | newest 3"},
 		{"limit", loop(), Rules{Limit: 1}, "c5 | newest 1, limit 1"},
 		{"min age counts from the end", loop(), Rules{MinAge: 5*hour - 30*time.Second}, "- | newest 1, young 2"},
 		{
-			"the kubelet's age", with(loop(), func(n *Node) { n.Kubelet.MinAge = 4 * hour }),
-			Rules{},
-			"c5 | newest 1, young 1",
+			name: "the kubelet's age", world: with(loop(), func(n *Node) { n.Kubelet.MinAge = 4 * hour }),
+			want: "c5 | newest 1, young 1",
 		},
 		{"end unknown", with(loop(), func(n *Node) { delete(n.Ends, "c4") }), Rules{}, "c5 | newest 1, end unknown 1"},
 		{
-			"ended in the future", with(loop(), func(n *Node) { n.Ends["c4"] = End{FinishedAt: noon().Add(1)} }),
-			Rules{},
-			"c5 | clock 1, newest 1",
+			name:  "ended in the future",
+			world: with(loop(), func(n *Node) { n.Ends["c4"] = End{FinishedAt: noon().Add(1)} }),
+			want:  "c5 | clock 1, newest 1",
 		},
 		{"other namespace", loop(), Rules{Namespace: "kube-system"}, "- | newest 1, unselected 2"},
 		{"pod by uid", loop(), Rules{Pod: "uid-web"}, "c5 c4 | newest 1"},
@@ -84,39 +81,21 @@ func TestMake(t *testing.T) {
 		},
 		{"no uid", with(loop(), func(n *Node) { n.Sandboxes[0].Pod.UID = "" }), Rules{}, "- | not kubelet 3"},
 		{
-			"sandbox of another pod",
-			loop().sandbox("t", "other", ready, hour).container("x", "t", "web", "app", exited, 7*hour),
-			Rules{},
-			"c5 c4 | not kubelet 1, newest 1",
+			name:  "sandbox of another pod",
+			world: loop().sandbox("t", "other", ready, hour).container("x", "t", "web", "app", exited, 7*hour),
+			want:  "c5 c4 | not kubelet 1, newest 1",
 		},
-		{"init with main", initial("app", running), Rules{}, "i1 | newest 1"},
 		{"init only, by name", initial("my-init", running), Rules{}, "- | newest 1, starting 1"},
 		{
-			"init only, by spec", with(initial("app", running), func(n *Node) {
-				n.Pods = NewLiveness(&Evidence{Pods: []KubeletPod{{UID: "uid-web", Main: []string{"main"}}}})
-			}),
-			Rules{},
-			"- | newest 1, starting 1",
-		},
-		{
-			"main with an init's name, by spec", with(initial("init", running), func(n *Node) {
+			name: "main with an init's name, by spec", world: with(initial("init", running), func(n *Node) {
 				n.Pods = NewLiveness(&Evidence{Pods: []KubeletPod{{UID: "uid-web", Main: []string{"init"}}}})
 			}),
-			Rules{},
-			"i1 | newest 1",
-		},
-		{"older dead sandbox", dead(), Rules{}, "s1 | last of pod 1"},
-		{"dead sandboxes of a gone pod", with(dead(), func(n *Node) { n.Pods = nobody() }), Rules{}, "s1 s2 | "},
-		{
-			"dead sandbox with the newest container", dead().container("c", "s1", "web", "app", exited, 8*hour),
-			Rules{},
-			"- | newest 1, occupied 1, last of pod 1",
+			want: "i1 | newest 1",
 		},
 		{
-			"dead sandbox emptied by the plan", dead().container("c", "s1", "web", "app", exited, 8*hour).
+			name: "dead sandbox emptied by the plan", world: dead().container("c", "s1", "web", "app", exited, 8*hour).
 				container("d", "s2", "web", "app", exited, 7*hour),
-			Rules{},
-			"c s1 | newest 1, occupied 1",
+			want: "c s1 | newest 1, occupied 1",
 		},
 		{"part of a list", with(dead(), func(n *Node) { n.Partial = true }), Rules{}, "- | partial 2"},
 		{"young sandbox", dead(), Rules{MinAge: 10 * hour}, "- | last of pod 1, young 1"},

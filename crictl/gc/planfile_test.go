@@ -20,9 +20,7 @@ func somePlan() Plan {
 func planFile(t testing.TB) string {
 	t.Helper()
 	var buf bytes.Buffer
-	if err := WritePlan(&buf, somePlan(), here(), noon()); err != nil {
-		t.Fatal(err)
-	}
+	must(t, WritePlan(&buf, somePlan(), here(), noon()))
 	return buf.String()
 }
 
@@ -37,13 +35,9 @@ func FuzzReadPlan(f *testing.F) {
 		// What is accepted can be written and read again, and whatever it lists, only what a plan made now has too is
 		// left.
 		var buf bytes.Buffer
-		if err := WritePlan(&buf, file.Plan, file.Made, file.CreatedAt); err != nil {
-			t.Fatal(err)
-		}
+		must(t, WritePlan(&buf, file.Plan, file.Made, file.CreatedAt))
 		again, err := ReadPlan(&buf, here())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		now := somePlan()
 		narrow, _ := Narrow(file.Plan, now)
 		if diff := cmp.Diff(file.Plan, again.Plan); diff != "" || len(narrow.Remove) > len(file.Plan.Remove) {

@@ -50,9 +50,6 @@ const (
 	hour    = time.Hour
 )
 
-// nobody is full evidence that knows no pod.
-func nobody() *Liveness { return NewLiveness(&Evidence{}) }
-
 func ids(p Plan) []string {
 	out := []string{}
 	for _, v := range p.Remove {

@@ -39,6 +39,14 @@ func inMemory(files map[string]string) Files {
 	}
 }
 
+// must ends a test that cannot go on.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // lines joins the lines of a file.
 func lines(all ...string) string { return strings.Join(all, "\n") + "\n" }
 
@@ -140,9 +148,7 @@ func TestRead(t *testing.T) {
 			if strings.Contains(c.want, "evictionHard") {
 				want.EvictionHard = nil // json merges into it
 			}
-			if err := json.Unmarshal([]byte(cmp.Or(c.want, "{}")), &want); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal([]byte(cmp.Or(c.want, "{}")), &want))
 			var bad []string
 			for _, p := range s.Problems {
 				bad = append(bad, p.Where)
@@ -172,9 +178,7 @@ func TestFieldsAreTheKubelets(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(data, &all)
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		return all
 	}
 	ours, theirs := fields(Defaults(), &Config{}), fields(Defaults(), &kubeletconfigv1beta1.KubeletConfiguration{})
@@ -205,19 +209,13 @@ func TestHostFiles(t *testing.T) {
 	write := func(name, text string) {
 		t.Helper()
 		path := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	write("real/20.conf", "maxPods: 2")
 	write("real/10/b.conf", "")
 	write("real/30.yaml", "")
-	if err := os.Symlink("real", filepath.Join(dir, "d")); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Symlink("real", filepath.Join(dir, "d")))
 	names, err := DropIns(filepath.Join(dir, "d"))
 	if diff := gocmp.Diff([]string{"10/b.conf", "20.conf"}, names); diff != "" || err != nil {
 		t.Error(err, diff)
@@ -228,9 +226,7 @@ func TestHostFiles(t *testing.T) {
 	}
 	// A pipe that nobody writes to would hold whoever opens it for ever.
 	pipe := filepath.Join(dir, "pipe")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.Mkfifo(pipe, 0o600))
 	write("large", strings.Repeat("#", maxFile+1))
 	for _, name := range []string{pipe, dir, "/dev/zero", filepath.Join(dir, "large"), filepath.Join(dir, "none")} {
 		if _, err := ReadFile(name); err == nil {
