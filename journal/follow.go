@@ -106,7 +106,6 @@ func (f *following) collector(name, format string) *collector {
 // journals follows journal files: those that were read, and their successors.
 func (f *following) journals(ctx context.Context, names []string, began time.Time) error {
 	c := f.collector("journal", formatJournal)
-	take := entryTaker(c)
 	opts := journalfile.FollowOptions{Files: names, Query: f.query(c)}
 	opts.Query.Since, opts.Query.Until = uint64(began.UnixMicro()), 0
 	// Files of one directory, as journald's are, are followed by way of it: then new ones are seen too.
@@ -118,7 +117,7 @@ func (f *following) journals(ctx context.Context, names []string, began time.Tim
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		c.Lines++
-		take(e)
+		c.entry(e)
 		return true
 	})
 }
@@ -126,7 +125,6 @@ func (f *following) journals(ctx context.Context, names []string, began time.Tim
 // lines reads records of text as they come in.
 func (f *following) lines(ctx context.Context, j *job) error {
 	c := f.collector(j.name, "")
-	take := textTaker(c)
 	opts := textlog.Options{Next: c.next, Longest: c.m.full.Longest(), All: true, Live: true}
 	stats, err := textlog.Scan(ctx, &pipeReader{ctx, j.reader}, opts, func(t *textlog.Record) bool {
 		f.mu.Lock()
@@ -134,7 +132,7 @@ func (f *following) lines(ctx context.Context, j *job) error {
 		c.Lines++
 		c.Format = t.Format
 		t.Sample = c.next(t.Message) < 0
-		take(t)
+		c.take(t)
 		return ctx.Err() == nil
 	})
 	f.mu.Lock()

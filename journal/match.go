@@ -10,6 +10,7 @@ import (
 	"unique"
 
 	"github.com/kdiag/kdiag/journal/signature"
+	"github.com/kdiag/kdiag/journal/textlog"
 )
 
 // The kinds of records with "PLEG is not healthy", as bits of unhealthy.kind.
@@ -178,7 +179,7 @@ func (c Call) Innocent() bool {
 }
 
 // callOf is what a match holds beside its object.
-func callOf(m *signature.Match, r *record) Call {
+func callOf(m *signature.Match, r *textlog.Record) Call {
 	c := Call{
 		RPC: m.RPC, Code: m.GRPCCode, Text: m.ErrorText[:min(len(m.ErrorText), 100)], Size: m.Size, Limit: m.Limit,
 		Sending: m.Sending,
@@ -191,10 +192,7 @@ func callOf(m *signature.Match, r *record) Call {
 	switch m.Signature.Code {
 	case signature.DiskFull, signature.FilesExhausted: // words that any program uses
 		c.Role = senderRole(r)
-		c.Everywhere = bytes.Contains(
-			r.msg,
-			[]byte("too many open files in system"),
-		) // ENFILE; EMFILE has no more words
+		c.Everywhere = bytes.Contains(r.Message, []byte("open files in system")) // ENFILE; EMFILE has no more words
 	}
 	return c
 }

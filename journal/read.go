@@ -81,12 +81,9 @@ func (r *reading) run(ctx context.Context) {
 func (r *reading) one(ctx context.Context, j *job) {
 	s := r.newSource(j)
 	c := r.newCollector(s)
-	switch j.kind {
-	case jobJournal:
+	if j.kind == jobJournal {
 		j.err = r.journal(ctx, j, c)
-	case jobKmsg:
-		j.err = r.kmsg(c)
-	default:
+	} else {
 		j.err = r.text(ctx, j, c)
 	}
 	if j.err != nil {
