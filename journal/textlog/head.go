@@ -137,8 +137,8 @@ func programHead(b []byte) head {
 		return h
 	}
 	h := head{kind: kindKlog, sure: true, rest: b, last: true}
-	if program, msg, ok := klog.ParseHeader(b); ok { // else it is cut
-		h.name, h.rest, h.inner, h.innerPID = "klog", msg, program.Stamp, program.PID
+	if stamp, pid, msg, ok := klog.ParseHeader(b); ok { // else it is cut
+		h.name, h.rest, h.inner, h.innerPID = "klog", msg, stamp, pid
 	}
 	return h
 }
@@ -247,7 +247,7 @@ func klogWithin(b []byte) int {
 		}
 		i += n + 1
 		if klog.Begins(b[i:]) {
-			if _, _, ok := klog.ParseHeader(b[i:]); ok {
+			if _, _, _, ok := klog.ParseHeader(b[i:]); ok {
 				return i
 			}
 		}
