@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -89,25 +90,26 @@ func (r *reading) findBoot(ctx context.Context) error {
 	if err != nil || back > 0 {
 		return fmt.Errorf("boot %q: %w; give 0, -1 and so on, or a boot ID of 32 digits", r.opts.Boot, ErrNoBoot)
 	}
-	var all []journalfile.Boot
+	first := map[journalfile.ID]uint64{} // one boot spans files
 	for _, j := range r.jobs {
 		if j.kind != jobJournal {
 			continue
 		}
 		if f, err := journalfile.Open(j.path); err == nil {
 			boots, _ := f.Boots(ctx)
-			all = append(all, boots...)
+			for id, at := range boots {
+				first[id] = min(cmp.Or(first[id], at), at)
+			}
 			_ = f.Close() // was only read
 		}
 	}
-	slices.SortFunc(all, func(a, b journalfile.Boot) int {
-		return cmp.Or(cmp.Compare(a.First, b.First), bytes.Compare(a.ID[:], b.ID[:]))
+	all := slices.SortedFunc(maps.Keys(first), func(a, b journalfile.ID) int {
+		return cmp.Or(cmp.Compare(first[a], first[b]), bytes.Compare(a[:], b[:]))
 	})
-	all = slices.CompactFunc(all, func(a, b journalfile.Boot) bool { return a.ID == b.ID }) // one boot spans files
 	if len(all)+back < 1 {
 		return fmt.Errorf("boot %s: %w, which holds %d", r.opts.Boot, ErrNoBoot, len(all))
 	}
-	r.boot = all[len(all)-1+back].ID
+	r.boot = all[len(all)-1+back]
 	return nil
 }
 
