@@ -13,7 +13,7 @@ const minID = 12
 const staticUID = 32
 
 // readObjects reads the container, sandbox and pod that a record names.
-func readObjects(s, rpc string, m *Match) {
+func readObjects(s string, rpc func() string, m *Match) {
 	m.ContainerID = containerID(field(s, "containerID"))
 	m.SandboxID = keep(field(s, "podSandboxID"))
 	m.PodUID = keep(cmp.Or(field(s, "podUID"), field(s, "podID")))
@@ -120,7 +120,7 @@ func readLoosePod(s string, m *Match) {
 }
 
 // readLooseIDs takes words that look like ids. The words before one decide what it is, otherwise the call.
-func readLooseIDs(s, rpc string, m *Match) {
+func readLooseIDs(s string, rpc func() string, m *Match) {
 	const most = 16 // words looked at
 	for i, n := 0, 0; i < len(s) && n < most && (m.ContainerID == "" || m.SandboxID == ""); {
 		begin, end := nextID(s, i)
@@ -165,10 +165,10 @@ func nextID(s string, from int) (begin, end int) {
 }
 
 // ofSandbox reports whether an id names a sandbox and not a container, by the words before it and by the call.
-func ofSandbox(before, rpc string) bool {
+func ofSandbox(before string, rpc func() string) bool {
 	const near = 40 // bytes before the id
 	before = before[max(0, len(before)-near):]
 	sandbox := strings.LastIndex(before, "andbox")
 	container := max(strings.LastIndex(before, "ontainer"), strings.LastIndex(before, "ExecSync"))
-	return sandbox > container || sandbox == container && strings.Contains(rpc, "PodSandbox")
+	return sandbox > container || sandbox == container && strings.Contains(rpc(), "PodSandbox")
 }

@@ -58,7 +58,7 @@ func longUnitNames() []string {
 }
 
 // readUnit reads systemd's message about a unit: its name, what it is, and how it ended or which signal it got.
-func readUnit(s, _ string, m *Match) {
+func readUnit(s string, _ func() string, m *Match) {
 	m.Unit, m.Role = unitOf(s, len(s))
 	if rest, ok := after(s, " messages from "); ok {
 		unit := upTo(strings.TrimRight(rest, ". \n"), " \n")
