@@ -9,17 +9,8 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// parsePriority parses "<30>" of syslog.
-func parsePriority(b []byte) (rest []byte, pri int, ok bool) {
-	if len(b) < 4 || b[0] != '<' {
-		return nil, 0, false
-	}
-	pri, rest, ok = number(b[1:])
-	if !ok || pri > 191 || len(rest) < 2 || rest[0] != '>' {
-		return nil, 0, false
-	}
-	return rest[1:], pri, true
-}
+// priority matches "<30>" of syslog.
+var priority = regexp.MustCompile(`^<(\d{1,3})>.`)
 
 // rfc5424Head matches the header of RFC 5424 behind its version: stamp, host, program, process, message id and
 // structured data.
@@ -37,25 +28,8 @@ func rfc5424(b []byte) (s klog.Stamp, by sender, msg []byte) {
 	return s, by, b[len(m[0]):]
 }
 
-// parseCRI parses what follows the stamp of a container's log: " stderr F message"; P marks a part of a line.
-func parseCRI(b []byte) (stream string, partial bool, msg []byte, ok bool) {
-	if len(b) < 10 || b[0] != ' ' || b[1] != 's' {
-		return "", false, nil, false
-	}
-	word, rest := cut(b[1:])
-	stream = string(word)
-	if stream != "stdout" && stream != "stderr" || len(rest) == 0 || (rest[0] != 'F' && rest[0] != 'P') {
-		return "", false, nil, false
-	}
-	n := bytes.IndexByte(rest[:min(len(rest), 40)], ' ')
-	if n < 0 {
-		return stream, rest[0] == 'P', nil, len(rest) == 1
-	}
-	if n > 1 && rest[1] != ':' {
-		return "", false, nil, false
-	}
-	return stream, rest[0] == 'P', rest[n+1:], true
-}
+// criHead matches what follows the stamp of a container's log: " stderr F message"; P marks a part of a line.
+var criHead = regexp.MustCompile(`^ (stdout|stderr)[ \t]+([FP])(?::[^ ]*)?(?: |$)`)
 
 // parseNode parses "192.168.231.8: " before a record of a program, as talosctl writes it.
 func parseNode(b []byte) (host string, rest []byte, ok bool) {
