@@ -51,8 +51,8 @@ func ParseObject(b []byte) (fields []Field, ok bool) {
 
 func trimSpace(b []byte) []byte { return bytes.TrimLeft(b, " \t\r\n") }
 
-// valueLength returns the length of the value that b begins with: to the quote, brace or bracket that closes it. A value
-// that is not closed goes to the end.
+// valueLength returns the length of the value that b begins with: to the quote, brace or bracket that closes it. A
+// value that is not closed goes to the end.
 func valueLength(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {
@@ -82,8 +82,8 @@ func valueLength(b []byte) int {
 	return len(b)
 }
 
-// unquote returns a string without its quotes, of which the last may be missing, and escapes. They stay where one is cut
-// or unknown to JSON.
+// unquote returns a string without its quotes, of which the last may be missing, and escapes. They stay where one is
+// cut or unknown to JSON.
 func unquote(b []byte) (s string) {
 	body := bytes.TrimSuffix(b[1:], []byte(`"`))
 	if bytes.IndexByte(body, '\\') < 0 || json.Unmarshal(slices.Concat([]byte(`"`), body, []byte(`"`)), &s) != nil {

@@ -11,7 +11,8 @@ const (
 	maxError = 200 // bytes of an error text
 )
 
-// A reader takes one kind of facts out of a record, of which rpc finds the CRI call. An entry of the catalogue names its readers.
+// A reader takes one kind of facts out of a record, of which rpc finds the CRI call. An entry of the catalogue names
+// its readers.
 type reader struct {
 	name string
 	read func(text string, rpc func() string, m *Match)

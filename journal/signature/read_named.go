@@ -96,7 +96,16 @@ var (
 			`(?:.*?(?P<containerID>[0-9a-f]{64}))?`,
 		`(?:sandbox|pod) name \\*"?(?:k8s_)?`+podName+`(?:.*?(?P<sandboxID>[0-9a-f]{64}))?`,
 	)
+	// &PodSandboxMetadata{Name:a,Uid:b,Namespace:c,Attempt:0,}, also in the text form of protobuf.
+	readSandboxMetadata   = named(`PodSandboxMetadata`+metadata, `RunPodSandbox for n`+metadata)
+	readContainerMetadata = named(`ContainerMetadata[^}]*?ame:[\\"]*(?P<container>[^,\\" }]+)`)
+	// "PLEG: Ignoring events for pod name/namespace: ..." of kubelets up to 1.20: the name comes first there.
+	readIgnored = named(`PLEG: .*?pod (?P<pod>[^ :"\n/]+)/(?P<namespace>[^ :"\n]*)`)
+	readSyncing = named(`rror syncing pod (?P<uid>[^ ,"-]+(?:-[^ ,"-]+){4})`)
 )
+
+const metadata = `[^}]*?ame:[\\"]*(?P<pod>[^,\\" }]+)(?:[^}]*?id:[\\"]*(?P<uid>[^,\\" }]+))?` +
+	`(?:[^}]*?amespace:[\\"]*(?P<namespace>[^,\\" }]+))?`
 
 const podName = `(?P<pod>[^_"\\ ]+)_(?P<namespace>[^_"\\ ]+)_(?P<uid>[^_"\\ ]+)_\d+`
 
