@@ -46,15 +46,12 @@ func parseStart(b []byte) (stamp Stamp, rest []byte, ok bool) {
 	if len(b) < 17 || (b[0] != 'I' && b[0] != 'W' && b[0] != 'E' && b[0] != 'F') {
 		return Stamp{}, nil, false
 	}
-	month, day := two(b[1:]), two(b[3:])
-	if month < 1 || month > 12 || day < 1 || day > daysOf(month) || !blank(b[5]) {
+	day, isDay := Date(BaseYear, two(b[1:]), two(b[3:]))
+	clock, rest, isTime := Clock(trimBlanks(b[5:]))
+	if !isDay || !isTime || !blank(b[5]) || len(rest) == 0 || !blank(rest[0]) {
 		return Stamp{}, nil, false
 	}
-	clock, rest, ok := Clock(trimBlanks(b[5:]))
-	if !ok || len(rest) == 0 || !blank(rest[0]) {
-		return Stamp{}, nil, false
-	}
-	return Stamp{Micros: Date(BaseYear, month, day) + clock, Known: true}, rest, true
+	return Stamp{Micros: day + clock, Known: true}, rest, true
 }
 
 // CutBareCaller returns the message of a line whose header was stripped down to the caller: `kubelet.go:1821] msg`.
