@@ -23,24 +23,18 @@ const (
 
 // An unhealthy is one record with "PLEG is not healthy".
 type unhealthy struct {
-	timestamp
+	moment
 	age       int64 // ns
 	host      string
 	reasons   unique.Handle[string] // what else the record lists, joined by separator
-	pid       int32
-	threshold uint32 // ms
+	threshold uint32                // ms
 	kind      uint8
-
-	// clock is the record's time in µs with the steps back of the wall clock taken out. step numbers the stretches of
-	// a text between such steps: the time that really passed at a step is unknown. Both are set by sequence.
-	clock int64
-	step  int32
 }
 
 // newUnhealthy makes a match of an unhealthy record.
 func newUnhealthy(m *signature.Match, t timestamp, pid int, host string) unhealthy {
 	u := unhealthy{
-		timestamp: t, pid: int32(pid), host: host, reasons: unique.Make(strings.Join(m.Reasons, separator)),
+		moment: moment{timestamp: t, pid: int32(pid)}, host: host, reasons: unique.Make(strings.Join(m.Reasons, separator)),
 		threshold: uint32(min(max(m.Threshold/time.Millisecond, 0), 1<<32-1)),
 	}
 	if m.HasAge {
