@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/journal/klog"
+	"github.com/kdiag/kdiag/journal/textlog"
 )
 
 const (
@@ -25,10 +26,10 @@ type timestamp struct {
 	seq    uint32 // place in the source
 }
 
-func newTimestamp(r *record, seq uint32) timestamp {
-	t := timestamp{inner: utc(r.inner), outer: utc(r.outer), seq: seq}
-	if !t.outer.Known && r.mono != 0 {
-		t.outer = klog.Stamp{Micros: r.mono, Known: true, Monotonic: true}
+func newTimestamp(r *textlog.Record, seq uint32) timestamp {
+	t := timestamp{inner: utc(r.Inner), outer: utc(r.Outer), seq: seq}
+	if !t.outer.Known && r.Monotonic != 0 {
+		t.outer = klog.Stamp{Micros: r.Monotonic, Known: true, Monotonic: true}
 	}
 	if t.inner.Monotonic {
 		t.inner = klog.Stamp{}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/journal/klog"
+	"github.com/kdiag/kdiag/journal/textlog"
 )
 
 // stamp reads a stamp of ISO 8601, which may lack its year or its zone; of no text none.
@@ -84,7 +85,7 @@ func TestCalendar(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var stamps []timestamp
 			for i, p := range tt.pairs {
-				r := record{inner: stamp(t, p[0]), outer: stamp(t, p[1])}
+				r := textlog.Record{Inner: stamp(t, p[0]), Outer: stamp(t, p[1])}
 				stamps = append(stamps, newTimestamp(&r, uint32(i+1)))
 			}
 			c := newCalendar(stamps, tt.hint)
@@ -103,10 +104,10 @@ func TestCalendar(t *testing.T) {
 }
 
 func TestMonotonicOnly(t *testing.T) {
-	known := newTimestamp(&record{
-		inner: stamp(t, "11-21T08:00:00"), outer: klog.Stamp{Micros: 5e6, Known: true, Monotonic: true},
+	known := newTimestamp(&textlog.Record{
+		Inner: stamp(t, "11-21T08:00:00"), Outer: klog.Stamp{Micros: 5e6, Known: true, Monotonic: true},
 	}, 1)
-	bare := newTimestamp(&record{mono: 65e6}, 2)
+	bare := newTimestamp(&textlog.Record{Monotonic: 65e6}, 2)
 	hint := calendarHint{loc: time.UTC, notAfter: now()}
 	us, ok := newCalendar([]timestamp{known, bare}, hint).instant(bare)
 	if !ok || us != time.Date(2026, 11, 21, 8, 1, 0, 0, time.UTC).UnixMicro() {

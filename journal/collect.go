@@ -2,29 +2,19 @@ package journal
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
 	"unique"
 
-	"github.com/kdiag/kdiag/journal/klog"
 	"github.com/kdiag/kdiag/journal/signature"
+	"github.com/kdiag/kdiag/journal/textlog"
 )
 
 // matchers finds records: with the proof that the sync loop runs, which healthy kubelets write all day, or without.
 type matchers struct{ full, lean *signature.Matcher }
-
-// A record is what a source gives, whatever its format is. It is valid during the call only.
-type record struct {
-	msg          []byte
-	inner, outer klog.Stamp
-	mono         int64 // µs since the machine's start; 0: unknown
-	host         string
-	senders      []string // units and identifiers, empty ones included
-	pid          int      // as the program itself states, else by the outer prefix
-	sample       bool     // given for its stamps; it was not searched yet
-}
 
 // A logSource is one source as it was read, with what is known of its stamps.
 type logSource struct {
@@ -75,16 +65,28 @@ func (c *collector) match(b []byte) bool {
 }
 
 // wanted reports whether a record is of the units asked for. Records that name no sender pass.
-func (c *collector) wanted(r *record) bool {
-	named := slices.ContainsFunc(r.senders, func(s string) bool { return s != "" })
-	return len(c.opts.Units) == 0 || !named || slices.ContainsFunc(c.opts.Units, func(unit string) bool {
+func (c *collector) wanted(r *textlog.Record) bool {
+	if len(c.opts.Units) == 0 {
+		return true
+	}
+	by := senders(r)
+	return len(by) == 0 || slices.ContainsFunc(c.opts.Units, func(unit string) bool {
 		unit = strings.TrimSuffix(unit, ".service")
-		return slices.Contains(r.senders, unit) || slices.Contains(r.senders, unit+".service")
+		return slices.Contains(by, unit) || slices.Contains(by, unit+".service")
 	})
 }
 
+// senders returns the units and identifiers that a record names.
+func senders(r *textlog.Record) []string {
+	by := slices.Clone(r.Units)
+	if r.Kernel {
+		by = append(by, "kernel")
+	}
+	return slices.DeleteFunc(append(by, r.Identifier), func(s string) bool { return s == "" })
+}
+
 // take takes one record.
-func (c *collector) take(r *record) {
+func (c *collector) take(r *textlog.Record) {
 	c.seq++
 	t := newTimestamp(r, c.seq)
 	if at, ok := t.raw(); ok {
@@ -96,10 +98,10 @@ func (c *collector) take(r *record) {
 		c.last = at
 	}
 	c.matches.stamp(t)
-	if r.sample && c.next(r.msg) < 0 || !c.wanted(r) {
+	if r.Sample && c.next(r.Message) < 0 || !c.wanted(r) {
 		return
 	}
-	c.buf = c.m.full.Match(r.msg, c.buf[:0])
+	c.buf = c.m.full.Match(r.Message, c.buf[:0])
 	for i := range c.buf {
 		c.keep(&c.buf[i], r, t)
 	}
@@ -113,13 +115,13 @@ func (c *collector) descending() bool { return c.downs > 2*c.ups }
 const ownChild = "kdiag-"
 
 // keep keeps one match of a record.
-func (c *collector) keep(m *signature.Match, r *record, t timestamp) {
+func (c *collector) keep(m *signature.Match, r *textlog.Record, t timestamp) {
 	if strings.HasPrefix(m.Process, ownChild) {
 		return
 	}
 	b := Burst{
 		burstKey: burstKey{
-			Code: m.Signature.Code, host: unique.Make(r.host).Value(), PID: int32(r.pid), side: c.side(t),
+			Code: m.Signature.Code, host: unique.Make(r.Host).Value(), PID: int32(cmp.Or(r.InnerPID, r.PID)), side: c.side(t),
 			object: unique.Make(objectOf(m)), call: unique.Make(callOf(m, r)),
 		},
 		first: t, last: t, Count: 1, Seconds: m.Seconds,
@@ -139,7 +141,7 @@ func (c *collector) keep(m *signature.Match, r *record, t timestamp) {
 	}
 	// The example is the first record in the range asked for. What lies in it is a guess until all stamps are known,
 	// and counts looks again.
-	text := r.msg[:min(len(r.msg), 4*exampleLength)]
+	text := r.Message[:min(len(r.Message), 4*exampleLength)]
 	ex := c.matches.examples[b.Code]
 	if ex == nil || c.side(ex.at) != 0 && b.side == 0 {
 		ex = &example{at: t, text: Clean(string(text), exampleLength), latestAt: t}
@@ -200,9 +202,9 @@ func (c *collector) syncLoop(b Burst, s *signature.Signature) {
 }
 
 // unhealthy keeps an unhealthy record.
-func (c *collector) unhealthy(m *signature.Match, r *record, t timestamp, host string) {
+func (c *collector) unhealthy(m *signature.Match, r *textlog.Record, t timestamp, host string) {
 	c.found.Add(1)
-	if s, ok := conditionTime(r.msg); ok {
+	if s, ok := conditionTime(r.Message); ok {
 		t.outer, t.stated = s, true
 		c.matches.stamp(t)
 	}
@@ -210,7 +212,7 @@ func (c *collector) unhealthy(m *signature.Match, r *record, t timestamp, host s
 		c.matches.add(*c.pending) // in a log that runs backwards, this one came after
 		c.pending = nil
 	}
-	c.matches.unhealthy = append(c.matches.unhealthy, newUnhealthy(m, t, r.pid, host))
+	c.matches.unhealthy = append(c.matches.unhealthy, newUnhealthy(m, t, cmp.Or(r.InnerPID, r.PID), host))
 	c.afterUnhealthy = true
 	c.active.Store(c.m.full)
 }

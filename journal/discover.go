@@ -18,6 +18,9 @@ import (
 // formatJournal is the format of sources that are systemd journal files.
 const formatJournal = "journal"
 
+// formatKmsg is the format of the kernel's own buffer.
+const formatKmsg = "kmsg"
+
 // journalMagic is how a systemd journal file begins.
 const journalMagic = "LPKSHHRH"
 

@@ -58,12 +58,14 @@ func Follow(ctx context.Context, opts Options, update func(*Report, Event)) erro
 // follow watches all jobs at the same time.
 func (f *following) follow(ctx context.Context, jobs []*job, began time.Time) error {
 	var wg sync.WaitGroup
-	var journals []string
+	var dirs []string // of journal files
 	errs := make([]error, len(jobs)+1)
 	for i, j := range jobs {
 		switch {
 		case j.kind == jobJournal:
-			journals = append(journals, j.path)
+			if dir := filepath.Dir(j.path); !slices.Contains(dirs, dir) {
+				dirs = append(dirs, dir)
+			}
 		case j.kind == jobStream:
 			wg.Go(func() { errs[i] = f.lines(ctx, j) })
 		case j.kind == jobText && j.source != nil && j.source.Compressed == "":
@@ -71,8 +73,8 @@ func (f *following) follow(ctx context.Context, jobs []*job, began time.Time) er
 			wg.Go(func() { errs[i] = f.lines(ctx, j) })
 		}
 	}
-	if len(journals) > 0 {
-		wg.Go(func() { errs[len(jobs)] = f.journals(ctx, journals, began) })
+	if len(dirs) > 0 {
+		wg.Go(func() { errs[len(jobs)] = f.journals(ctx, dirs, began) })
 	}
 	wg.Wait()
 	f.made = time.Time{}
@@ -103,22 +105,16 @@ func (f *following) collector(name, format string) *collector {
 	return c
 }
 
-// journals follows journal files: those that were read, and their successors.
-func (f *following) journals(ctx context.Context, names []string, began time.Time) error {
+// journals follows the journal files of some directories.
+func (f *following) journals(ctx context.Context, dirs []string, began time.Time) error {
 	c := f.collector("journal", formatJournal)
-	take := entryTaker(c)
-	opts := journalfile.FollowOptions{Files: names, Query: f.query(c)}
-	opts.Query.Since, opts.Query.Until = uint64(began.UnixMicro()), 0
-	// Files of one directory, as journald's are, are followed by way of it: then new ones are seen too.
-	dir := filepath.Dir(names[0])
-	if !slices.ContainsFunc(names, func(n string) bool { return filepath.Dir(n) != dir }) {
-		opts.Dir, opts.Files = dir, nil
-	}
-	return journalfile.Follow(ctx, opts, func(e *journalfile.Entry) bool {
+	q := f.query(c)
+	q.Since, q.Until = uint64(began.UnixMicro()), 0
+	return journalfile.Follow(ctx, dirs, q, func(e *journalfile.Entry) bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		c.Lines++
-		take(e)
+		c.entry(e)
 		return true
 	})
 }
@@ -126,7 +122,6 @@ func (f *following) journals(ctx context.Context, names []string, began time.Tim
 // lines reads records of text as they come in.
 func (f *following) lines(ctx context.Context, j *job) error {
 	c := f.collector(j.name, "")
-	take := textTaker(c)
 	opts := textlog.Options{Next: c.next, Longest: c.m.full.Longest(), All: true, Live: true}
 	stats, err := textlog.Scan(ctx, &pipeReader{ctx, j.reader}, opts, func(t *textlog.Record) bool {
 		f.mu.Lock()
@@ -134,7 +129,7 @@ func (f *following) lines(ctx context.Context, j *job) error {
 		c.Lines++
 		c.Format = t.Format
 		t.Sample = c.next(t.Message) < 0
-		take(t)
+		c.take(t)
 		return ctx.Err() == nil
 	})
 	f.mu.Lock()

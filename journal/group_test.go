@@ -22,7 +22,7 @@ var zero = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).UnixMicro()
 // add adds a record at seconds after zero; a negative time is unknown, a zero age is none.
 func (s *unhealthyLog) add(at, age float64, kind uint8) *unhealthy {
 	s.seq++
-	h := &unhealthy{pid: 1, threshold: 180_000, kind: kind, age: int64(age * 1e9)}
+	h := &unhealthy{moment: moment{pid: 1}, threshold: 180_000, kind: kind, age: int64(age * 1e9)}
 	h.seq = s.seq
 	if age != 0 {
 		h.kind |= hasAge

@@ -10,6 +10,7 @@ import (
 	"unique"
 
 	"github.com/kdiag/kdiag/journal/signature"
+	"github.com/kdiag/kdiag/journal/textlog"
 )
 
 // The kinds of records with "PLEG is not healthy", as bits of unhealthy.kind.
@@ -22,24 +23,18 @@ const (
 
 // An unhealthy is one record with "PLEG is not healthy".
 type unhealthy struct {
-	timestamp
+	moment
 	age       int64 // ns
 	host      string
 	reasons   unique.Handle[string] // what else the record lists, joined by separator
-	pid       int32
-	threshold uint32 // ms
+	threshold uint32                // ms
 	kind      uint8
-
-	// clock is the record's time in µs with the steps back of the wall clock taken out. step numbers the stretches of
-	// a text between such steps: the time that really passed at a step is unknown. Both are set by sequence.
-	clock int64
-	step  int32
 }
 
 // newUnhealthy makes a match of an unhealthy record.
 func newUnhealthy(m *signature.Match, t timestamp, pid int, host string) unhealthy {
 	u := unhealthy{
-		timestamp: t, pid: int32(pid), host: host, reasons: unique.Make(strings.Join(m.Reasons, separator)),
+		moment: moment{timestamp: t, pid: int32(pid)}, host: host, reasons: unique.Make(strings.Join(m.Reasons, separator)),
 		threshold: uint32(min(max(m.Threshold/time.Millisecond, 0), 1<<32-1)),
 	}
 	if m.HasAge {
@@ -178,7 +173,7 @@ func (c Call) Innocent() bool {
 }
 
 // callOf is what a match holds beside its object.
-func callOf(m *signature.Match, r *record) Call {
+func callOf(m *signature.Match, r *textlog.Record) Call {
 	c := Call{
 		RPC: m.RPC, Code: m.GRPCCode, Text: m.ErrorText[:min(len(m.ErrorText), 100)], Size: m.Size, Limit: m.Limit,
 		Sending: m.Sending,
@@ -191,10 +186,7 @@ func callOf(m *signature.Match, r *record) Call {
 	switch m.Signature.Code {
 	case signature.DiskFull, signature.FilesExhausted: // words that any program uses
 		c.Role = senderRole(r)
-		c.Everywhere = bytes.Contains(
-			r.msg,
-			[]byte("too many open files in system"),
-		) // ENFILE; EMFILE has no more words
+		c.Everywhere = bytes.Contains(r.Message, []byte("open files in system")) // ENFILE; EMFILE has no more words
 	}
 	return c
 }

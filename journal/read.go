@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/kdiag/kdiag/journal/journalfile"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -60,33 +62,26 @@ func newReading(opts *Options, jobs []*job) *reading {
 
 // run reads all jobs, a few at a time.
 func (r *reading) run(ctx context.Context) {
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, workers)
+	var g errgroup.Group
+	g.SetLimit(workers)
 	for _, j := range r.jobs {
-		slots <- struct{}{}
-		wg.Go(func() {
-			if j.err == nil {
-				j.err = ctx.Err()
-			}
-			if j.err == nil {
+		g.Go(func() error {
+			if j.err = cmp.Or(j.err, ctx.Err()); j.err == nil {
 				r.one(ctx, j)
 			}
-			<-slots
+			return nil // each job has its own
 		})
 	}
-	wg.Wait()
+	_ = g.Wait()
 }
 
 // one reads one job.
 func (r *reading) one(ctx context.Context, j *job) {
 	s := r.newSource(j)
 	c := r.newCollector(s)
-	switch j.kind {
-	case jobJournal:
+	if j.kind == jobJournal {
 		j.err = r.journal(ctx, j, c)
-	case jobKmsg:
-		j.err = r.kmsg(c)
-	default:
+	} else {
 		j.err = r.text(ctx, j, c)
 	}
 	if j.err != nil {

@@ -25,7 +25,7 @@ func (h *history) marksOf(host string) []mark {
 		}
 		for _, t := range []timestamp{b.first, b.last} {
 			if t.known && b.of(host) {
-				out = append(out, mark{timestamp: t, code: b.Code})
+				out = append(out, mark{moment{timestamp: t, mark: true}, b.Code})
 			}
 		}
 	}

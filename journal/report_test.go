@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/journal/klog"
+	"github.com/kdiag/kdiag/journal/textlog"
 )
 
 // report assembles records at seconds after zero, written "seconds message" or "seconds/host message".
@@ -22,7 +23,7 @@ func report(t *testing.T, messages ...string) *Report {
 		d, err := time.ParseDuration(sec + "s")
 		must(t, err)
 		at := klog.Stamp{Micros: zero + d.Microseconds(), Known: true, Year: true, Zone: true}
-		c.take(&record{msg: []byte(text), inner: at, outer: at, pid: 1, host: cmp.Or(host, "n1")})
+		c.take(&textlog.Record{Message: []byte(text), Inner: at, Outer: at, PID: 1, Host: cmp.Or(host, "n1")})
 	}
 	return assemble([]*logSource{s}, r.opts)
 }

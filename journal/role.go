@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kdiag/kdiag/journal/signature"
+	"github.com/kdiag/kdiag/journal/textlog"
 )
 
 // A Role is what a process, or a unit, is to the node.
@@ -67,16 +68,15 @@ func laneRole(lane signature.Lane) Role {
 
 // senderRole returns who wrote a record, by its unit or identifier. A record that names no sender but bears a stamp of
 // the program's own is of a log that one program writes, and such a log is mostly the kubelet's.
-func senderRole(r *record) Role {
-	named := false
-	for _, s := range r.senders {
-		named = named || s != ""
+func senderRole(r *textlog.Record) Role {
+	by := senders(r)
+	for _, s := range by {
 		// Some give their whole path.
 		if who := TaskRole(strings.TrimSuffix(path.Base(s), ".service")); who != RoleOther {
 			return who
 		}
 	}
-	if !named && r.inner.Known {
+	if len(by) == 0 && r.Inner.Known {
 		return RoleKubelet
 	}
 	return RoleOther

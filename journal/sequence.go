@@ -11,32 +11,35 @@ const (
 	stepBackSame = 2 * second  // between unhealthy records of one process, which klog writes one after the other
 )
 
-// A mark is a record that can end an episode: proof that the sync loop runs, or that the node is ready.
-type mark struct {
+// A moment is the time of an unhealthy record or of a mark, in the order of its host's log.
+type moment struct {
 	timestamp
-	code  string
-	clock int64 // as in unhealthy
+	pid  int32
+	mark bool // no unhealthy record
+
+	// clock is the time in µs with the steps back of the wall clock taken out. step numbers the stretches of a text
+	// between such steps: the time that really passed at a step is unknown. Both are set by sequence.
+	clock int64
+	step  int32
 }
 
-// An item is the time of an unhealthy record or of a mark.
-type item struct {
-	*timestamp
-	clock *int64
-	step  *int32 // nil for a mark
-	pid   int32
+// A mark is a record that can end an episode: proof that the sync loop runs, or that the node is ready.
+type mark struct {
+	moment
+	code string
 }
 
 // sequence gives the unhealthy records of one host, and the marks, their clock and sorts them by it. descending reports
 // which sources are newest first.
 func sequence(all []*unhealthy, marks []mark, descending func(source uint16) bool) []*unhealthy {
-	var items []item
+	var items []*moment
 	for _, u := range all {
-		items = append(items, item{&u.timestamp, &u.clock, &u.step, u.pid})
+		items = append(items, &u.moment)
 	}
 	for i := range marks {
-		items = append(items, item{&marks[i].timestamp, &marks[i].clock, nil, 0})
+		items = append(items, &marks[i].moment)
 	}
-	slices.SortStableFunc(items, func(a, b item) int {
+	slices.SortStableFunc(items, func(a, b *moment) int {
 		bySeq := cmp.Compare(a.seq, b.seq)
 		if descending(a.source) {
 			bySeq = -bySeq
@@ -48,12 +51,10 @@ func sequence(all []*unhealthy, marks []mark, descending func(source uint16) boo
 		if i == 0 || it.source != items[i-1].source {
 			w = unwrapper{step: w.step}
 		}
-		if *it.clock = it.at; it.known {
-			*it.clock = w.clock(items[i:])
+		if it.clock = it.at; it.known {
+			it.clock = w.clock(items[i:])
 		}
-		if it.step != nil {
-			*it.step = w.step
-		}
+		it.step = w.step
 	}
 	slices.SortStableFunc(marks, func(a, b mark) int { return cmp.Compare(a.clock, b.clock) })
 	slices.SortStableFunc(all, func(a, b *unhealthy) int {
@@ -75,8 +76,8 @@ type unwrapper struct {
 }
 
 // clock returns the clock of the first of the items that remain.
-func (w *unwrapper) clock(rest []item) int64 {
-	t, pid, u := rest[0].at, rest[0].pid, rest[0].step != nil
+func (w *unwrapper) clock(rest []*moment) int64 {
+	t, pid, u := rest[0].at, rest[0].pid, !rest[0].mark
 	back := w.seen && t+w.shift < w.high-stepBack && w.stays(rest[1:])
 	back = back || u && w.pid != 0 && pid == w.pid && t+w.shift < w.latest-stepBackSame
 	if back {
@@ -93,7 +94,7 @@ func (w *unwrapper) clock(rest []item) int64 {
 }
 
 // stays reports whether the next records agree that time went back.
-func (w *unwrapper) stays(next []item) bool {
+func (w *unwrapper) stays(next []*moment) bool {
 	n := 0
 	for _, it := range next {
 		if n == 3 || it.source != next[0].source {

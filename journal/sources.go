@@ -9,10 +9,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
-	"unique"
 
 	"github.com/kdiag/kdiag/journal/journalfile"
 	"github.com/kdiag/kdiag/journal/klog"
@@ -26,9 +26,17 @@ const sampleEvery = 256
 // text reads a file of text or a stream.
 func (r *reading) text(ctx context.Context, j *job, c *collector) error {
 	var in io.Reader
-	if j.kind == jobStream {
+	switch j.kind {
+	case jobStream:
 		in = &pipeReader{ctx, j.reader}
-	} else {
+	case jobKmsg:
+		k, err := r.openKmsg()
+		if err != nil {
+			return err
+		}
+		defer k.close()
+		in = k
+	default:
 		f, err := os.Open(j.path)
 		if err != nil {
 			return plain(err)
@@ -46,16 +54,18 @@ func (r *reading) text(ctx context.Context, j *job, c *collector) error {
 		return errors.New("a journal file; give its name, it cannot be read from a pipe")
 	}
 	done := int64(0)
-	take := textTaker(c)
 	stats, err := textlog.Scan(ctx, b, textlog.Options{
 		Next: c.next, Longest: c.m.full.Longest(), SampleEvery: sampleEvery,
 		Progress: func(read int64) {
 			r.advance(j.name, read-done)
 			done = read
 		},
-	}, func(t *textlog.Record) bool { take(t); return true })
+	}, func(t *textlog.Record) bool { c.take(t); return true })
 	c.Lines, c.Bytes, c.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
 	c.Format, c.Compressed = stats.Format, stats.Compression
+	if j.kind == jobKmsg {
+		c.Format = formatKmsg
+	}
 	c.blank = err == nil && stats.Records == 0 && stats.Unparsed == 0 && len(stats.Truncated) == 0
 	if r.opts.Year == 0 {
 		c.hint.headerYear = stats.HeaderYear
@@ -64,21 +74,6 @@ func (r *reading) text(ctx context.Context, j *job, c *collector) error {
 		j.bad = append(j.bad, Unreadable{Source: c.Name, Offset: t.Offset, Bytes: t.Bytes, Why: t.Why})
 	}
 	return err
-}
-
-// textTaker returns a function that hands records of a text to the collector.
-func textTaker(c *collector) func(*textlog.Record) {
-	var r record
-	return func(t *textlog.Record) {
-		r = record{
-			msg: t.Message, inner: t.Inner, outer: t.Outer, mono: t.Monotonic, host: t.Host,
-			senders: append(r.senders[:0], t.Unit, t.Identifier), pid: cmp.Or(t.InnerPID, t.PID), sample: t.Sample,
-		}
-		if t.Kernel {
-			r.senders = append(r.senders, "kernel")
-		}
-		c.take(&r)
-	}
 }
 
 // findBoot resolves the boot that was asked for, over all journal files. What cannot be opened is reported when it is
@@ -95,25 +90,26 @@ func (r *reading) findBoot(ctx context.Context) error {
 	if err != nil || back > 0 {
 		return fmt.Errorf("boot %q: %w; give 0, -1 and so on, or a boot ID of 32 digits", r.opts.Boot, ErrNoBoot)
 	}
-	var all []journalfile.Boot
+	first := map[journalfile.ID]uint64{} // one boot spans files
 	for _, j := range r.jobs {
 		if j.kind != jobJournal {
 			continue
 		}
 		if f, err := journalfile.Open(j.path); err == nil {
 			boots, _ := f.Boots(ctx)
-			all = append(all, boots...)
+			for id, at := range boots {
+				first[id] = min(cmp.Or(first[id], at), at)
+			}
 			_ = f.Close() // was only read
 		}
 	}
-	slices.SortFunc(all, func(a, b journalfile.Boot) int {
-		return cmp.Or(cmp.Compare(a.First, b.First), bytes.Compare(a.ID[:], b.ID[:]))
+	all := slices.SortedFunc(maps.Keys(first), func(a, b journalfile.ID) int {
+		return cmp.Or(cmp.Compare(first[a], first[b]), bytes.Compare(a[:], b[:]))
 	})
-	all = slices.CompactFunc(all, func(a, b journalfile.Boot) bool { return a.ID == b.ID }) // one boot spans files
 	if len(all)+back < 1 {
 		return fmt.Errorf("boot %s: %w, which holds %d", r.opts.Boot, ErrNoBoot, len(all))
 	}
-	r.boot = all[len(all)-1+back].ID
+	r.boot = all[len(all)-1+back]
 	return nil
 }
 
@@ -138,8 +134,7 @@ func (r *reading) journal(ctx context.Context, j *job, c *collector) error {
 		return plain(err)
 	}
 	defer f.Close() // was only read
-	take := entryTaker(c)
-	stats, err := f.Search(ctx, r.query(c), func(e *journalfile.Entry) bool { take(e); return true })
+	stats, err := f.Search(ctx, r.query(c), func(e *journalfile.Entry) bool { c.entry(e); return true })
 	c.Lines, c.Bytes, c.skipped = stats.Entries, stats.Bytes, stats.Skipped
 	if stats.From != 0 {
 		c.From, c.To = timeOf(int64(stats.From)), timeOf(int64(stats.To))
@@ -154,32 +149,11 @@ func (r *reading) journal(ctx context.Context, j *job, c *collector) error {
 	return err
 }
 
-// entryTaker returns a function that hands entries of a journal to the collector.
-func entryTaker(c *collector) func(*journalfile.Entry) {
-	var r record
-	return func(e *journalfile.Entry) {
-		r = record{msg: e.Message, senders: r.senders[:0]}
-		if e.Realtime != 0 {
-			r.outer = klog.Stamp{Micros: int64(e.Realtime), Known: true, Year: true, Zone: true}
-		}
-		for field := range e.Labels() {
-			name, value, _ := bytes.Cut(field, []byte("="))
-			switch string(name) {
-			case "_HOSTNAME":
-				r.host = unique.Make(string(value)).Value()
-			case "_PID":
-				r.pid, _ = strconv.Atoi(string(value))
-			case "_SYSTEMD_UNIT", "UNIT", "SYSLOG_IDENTIFIER", "_SYSTEMD_USER_UNIT", "CONTAINER_NAME":
-				r.senders = append(r.senders, string(value))
-			}
-		}
-		if h, rest, ok := klog.ParseHeader(r.msg); ok {
-			r.inner, r.msg, r.pid = h.Stamp, rest, cmp.Or(h.PID, r.pid)
-		} else if i := bytes.IndexByte(r.msg[:min(len(r.msg), 64)], '{'); i >= 0 {
-			if stamp, ok := klog.ParseJSON(r.msg[i:]); ok {
-				r.inner = stamp
-			}
-		}
-		c.take(&r)
+// entry hands an entry of a journal to the collector.
+func (c *collector) entry(e *journalfile.Entry) {
+	r := textlog.Entry(e.Message, e.Labels())
+	if e.Realtime != 0 {
+		r.Outer = klog.Stamp{Micros: int64(e.Realtime), Known: true, Year: true, Zone: true}
 	}
+	c.take(r)
 }

@@ -3,7 +3,6 @@ package journalfile
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"math"
 	"os"
 	"runtime/debug"
@@ -104,25 +103,15 @@ func (f *File) load(b []byte) error {
 
 // Close releases the map. Entries that were handed out are invalid from then on.
 func (f *File) Close() error {
-	if f.fd == nil {
-		return nil
-	}
 	if f.mapped {
 		_ = unix.Munmap(f.img.b[:cap(f.img.b)])
-		f.mapped = false
 	}
-	f.img = newImage(nil, header{})
-	f.empty = true
-	fd := f.fd
-	f.fd = nil
-	return fd.Close()
+	f.mapped, f.empty, f.img = false, true, newImage(nil, header{})
+	return f.fd.Close()
 }
 
 // Refresh reads the header anew and maps what was added to the file.
 func (f *File) Refresh() error {
-	if f.fd == nil {
-		return fs.ErrClosed
-	}
 	info, err := f.fd.Stat()
 	if err != nil {
 		return err

@@ -9,18 +9,7 @@ import (
 	"time"
 )
 
-// FollowOptions selects what to follow.
-type FollowOptions struct {
-	// Dir is a journal directory, of which all files are followed, also those that appear later. Without Dir, Files are
-	// followed: when one of them is rotated, its successor is opened under the same name.
-	Dir   string
-	Files []string
-	// Query selects entries. Those that are in the files already are handed over if Query.Since is set.
-	Query Query
-
-	poll time.Duration // how often to look; 0 is pollEvery
-}
-
+// pollEvery is how often the files are looked at.
 const pollEvery = 250 * time.Millisecond
 
 // tailed is one file that is being followed.
@@ -33,25 +22,27 @@ type tailed struct {
 
 // follower is a running Follow.
 type follower struct {
-	opts     FollowOptions
+	dirs     []string
+	query    Query
 	files    []*tailed
 	finished []os.FileInfo // files that will not grow any more
 	read     map[ID]uint64 // how many entries of these were handed over
 	started  bool
 }
 
-// Follow hands over entries as they are written, until ctx ends (its error is returned) or yield returns false. It
-// follows rotation: an archived file is read to its end, then its successor. Entries that arrive together are handed
-// over in order. A file that cannot be read is tried again.
-func Follow(ctx context.Context, opts FollowOptions, yield func(*Entry) bool) error {
-	w := &follower{opts: opts, read: make(map[ID]uint64)}
-	w.opts.Query.Match = opts.Query.match()
+// Follow hands over entries as they are written to the files of some journal directories, also those that appear later,
+// until ctx ends (its error is returned) or yield returns false. Entries that are there already are handed over if
+// q.Since is set. Follow goes on over rotation: an archived file is read to its end, then its successor. Entries that
+// arrive together are handed over in order. A file that cannot be read is tried again.
+func Follow(ctx context.Context, dirs []string, q Query, yield func(*Entry) bool) error {
+	w := &follower{dirs: dirs, query: q, read: make(map[ID]uint64)}
+	w.query.Match = q.match()
 	defer func() {
 		for _, t := range w.files {
 			_ = t.f.Close() // was only read
 		}
 	}()
-	tick := time.NewTicker(cmp.Or(opts.poll, pollEvery))
+	tick := time.NewTicker(pollEvery)
 	defer tick.Stop()
 	for {
 		err := w.scan()
@@ -72,9 +63,10 @@ func Follow(ctx context.Context, opts FollowOptions, yield func(*Entry) bool) er
 
 // scan opens files that are new and notes which ones are gone. It returns the last error.
 func (w *follower) scan() (problem error) {
-	names := w.opts.Files
-	if w.opts.Dir != "" {
-		names, problem = Find(w.opts.Dir)
+	var names []string
+	for _, dir := range w.dirs {
+		found, err := Find(dir)
+		names, problem = append(names, found...), cmp.Or(err, problem)
 	}
 	for _, t := range w.files {
 		t.gone = true
@@ -123,10 +115,10 @@ func (w *follower) open(name string) (*tailed, error) {
 		return t, nil
 	}
 	_, faulted := f.protect(func() {
-		if l := f.img.mainList(); w.opts.Query.Since == 0 {
+		if l := f.img.mainList(); w.query.Since == 0 {
 			t.next = l.n
 		} else {
-			t.next, _ = l.window(w.opts.Query.Since, 0)
+			t.next, _ = l.window(w.query.Since, 0)
 		}
 	})
 	if faulted {
@@ -143,7 +135,7 @@ func (w *follower) drain(ctx context.Context, yield func(*Entry) bool) (more boo
 	failed := map[*tailed]bool{}
 	for _, t := range w.files {
 		var ok bool
-		fresh, ok = t.advance(&w.opts.Query, fresh)
+		fresh, ok = t.advance(&w.query, fresh)
 		failed[t] = !ok
 	}
 	slices.SortStableFunc(fresh, func(a, b Entry) int {
@@ -156,7 +148,7 @@ func (w *follower) drain(ctx context.Context, yield func(*Entry) bool) (more boo
 	for i := 0; i < len(fresh) && more && ctx.Err() == nil; i++ {
 		e := &fresh[i]
 		e.file.protect(func() { // a file that faults fails in the next round
-			if e.Message, _ = e.file.message(e.obj, w.opts.Query.Match); e.Message != nil {
+			if e.Message, _ = e.file.message(e.obj, w.query.Match); e.Message != nil {
 				more = yield(e)
 			}
 		})

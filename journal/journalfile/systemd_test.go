@@ -124,21 +124,3 @@ func TestAgainstJournalctl(t *testing.T) {
 		}
 	}
 }
-
-// TestCorpusJournal searches a file of the corpus: 29 entries, 16 of them with the needle.
-func TestCorpusJournal(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "d00.journal")
-	b, err := os.ReadFile("testdata/d00-small.journal.zst")
-	if err == nil {
-		b, err = new(unpacker).decodeZSTD(nil, b)
-	}
-	if err == nil {
-		err = os.WriteFile(path, b, 0o600)
-	}
-	must(t, err)
-	hits, stats := find(t, open(t, path), Query{Match: pleg})
-	if len(hits) != 16 || stats.Entries != 29 || len(stats.Unreadable) != 0 {
-		t.Errorf("%d hits, want 16; %+v", len(hits), stats)
-	}
-	sameAsJournalctl(t, path)
-}

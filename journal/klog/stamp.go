@@ -17,9 +17,11 @@ type Stamp struct {
 // BaseYear is the year in which stamps without a year are counted. It has a February 29.
 const BaseYear = 1972
 
-// Date returns the microseconds from 1970 to the beginning of a day, as if the clock showed UTC.
-func Date(year, month, day int) int64 {
-	return time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC).UnixMicro()
+// Date returns the microseconds from 1970 to the beginning of a day, as if the clock showed UTC. ok is false if there
+// is no such day.
+func Date(year, month, day int) (micros int64, ok bool) {
+	t := time.Date(year, time.Month(month), day, 0, 0, 0, 0, time.UTC)
+	return t.UnixMicro(), int(t.Month()) == month && t.Day() == day
 }
 
 // Clock parses a time of day, hh:mm:ss with any number of decimals after a dot or comma, and returns its microseconds.
@@ -43,17 +45,6 @@ func Clock(b []byte) (micros int64, rest []byte, ok bool) {
 	return micros, rest, true
 }
 
-// daysOf returns how many days a month of 1 to 12 can have.
-func daysOf(month int) int {
-	switch month {
-	case 2:
-		return 29
-	case 4, 6, 9, 11:
-		return 30
-	}
-	return 31
-}
-
 // two returns the number of two decimal digits, -1 if there are not two.
 func two(b []byte) int {
 	if len(b) < 2 || !digit(b[0]) || !digit(b[1]) {
@@ -70,15 +61,13 @@ func ParseISO(b []byte) (s Stamp, rest []byte, ok bool) {
 	if len(b) < 19 || (b[4] != '-' && b[4] != '/') || b[7] != b[4] || (b[10] != 'T' && b[10] != ' ') {
 		return Stamp{}, nil, false
 	}
-	c, y, month, day := two(b), two(b[2:]), two(b[5:]), two(b[8:])
-	if c < 0 || y < 0 || month < 1 || month > 12 || day < 1 || day > daysOf(month) {
+	c, y := two(b), two(b[2:])
+	day, isDay := Date(c*100+y, two(b[5:]), two(b[8:]))
+	clock, rest, isTime := Clock(b[11:])
+	if c < 0 || y < 0 || !isDay || !isTime {
 		return Stamp{}, nil, false
 	}
-	clock, rest, ok := Clock(b[11:])
-	if !ok {
-		return Stamp{}, nil, false
-	}
-	s = Stamp{Micros: Date(c*100+y, month, day) + clock, Known: true, Year: true}
+	s = Stamp{Micros: day + clock, Known: true, Year: true}
 	s.Offset, rest, s.Zone = ParseOffset(rest)
 	return s, rest, true
 }

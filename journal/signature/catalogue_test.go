@@ -124,16 +124,3 @@ func otherForm(e entry, not form, record string) bool {
 			slices.ContainsFunc(f.Texts, func(s string) bool { return strings.Contains(record, s) })
 	})
 }
-
-func TestExcept(t *testing.T) {
-	m := NewMatcher(SyncLoopActive, PLEGNotHealthy)
-	for _, s := range []string{`"SyncLoop ADD" source="api"`, "PLEG is not healthy: x"} {
-		if m.Next([]byte(s)) >= 0 || len(m.Match([]byte(s), nil)) > 0 {
-			t.Errorf("%q is found although its signature was left out", s)
-		}
-	}
-	got := codes(m.Match([]byte("[container runtime is down, PLEG is not healthy: x]"), nil))
-	if diff := cmp.Diff([]string{RuntimeIsDown}, got); diff != "" {
-		t.Error(diff)
-	}
-}

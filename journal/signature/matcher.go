@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
 // A Matcher finds signatures in log records. It is safe for use from several goroutines.
@@ -61,25 +62,27 @@ func (m *Matcher) Next(b []byte) int { return m.filter.next(b) }
 func (m *Matcher) Match(msg []byte, dst []Match) []Match {
 	var matched [maxEntries]bool
 	var tried [maxLiterals]uint8
-	r := record{}
+	var text string
+	var rpc func() string // the CRI call that the record names
 	n, reads := 0, uint(0)
 	m.filter.each(msg, func(literal, start int) {
 		if tried[literal] == maxTries {
 			return
 		}
 		tried[literal]++
-		if r.text == "" {
-			r.text = string(msg)
+		if text == "" {
+			text = string(msg)
+			rpc = sync.OnceValue(func() string { return rpcName(text) })
 		}
 		for _, u := range m.uses[literal] {
-			if e := &m.entries[u.entry]; !matched[u.entry] && e.Forms[u.form].matches(&r, start) {
+			if e := &m.entries[u.entry]; !matched[u.entry] && e.Forms[u.form].matches(text, start, rpc) {
 				matched[u.entry] = true
 				reads |= e.reads
 				n++
 			}
 		}
 	})
-	if n == 0 || own(r.text) {
+	if n == 0 || own(text) {
 		return dst
 	}
 	first := len(dst)
@@ -89,13 +92,10 @@ func (m *Matcher) Match(msg []byte, dst []Match) []Match {
 			n--
 		}
 	}
-	facts, rpc := &dst[first], ""
-	if reads&readersOfCalls != 0 {
-		rpc = r.call()
-	}
+	facts := &dst[first]
 	for i := 0; reads>>i != 0; i++ {
 		if reads>>i&1 != 0 {
-			readers[i].read(r.text, rpc, facts)
+			readers[i].read(text, rpc, facts)
 		}
 	}
 	for i := first + 1; i < len(dst); i++ {
@@ -106,37 +106,22 @@ func (m *Matcher) Match(msg []byte, dst []Match) []Match {
 	return dst
 }
 
-// A record is a message that is being matched.
-type record struct {
-	text    string
-	rpc     string
-	rpcDone bool
-}
-
-// call returns the CRI call that the record names.
-func (r *record) call() string {
-	if !r.rpcDone {
-		r.rpc, r.rpcDone = rpcName(r.text), true
-	}
-	return r.rpc
-}
-
 // matches reports whether a record that contains one of the form's texts at an offset meets its conditions.
-func (f *form) matches(r *record, at int) bool {
+func (f *form) matches(text string, at int, rpc func() string) bool {
 	switch {
-	case len(f.RPCs) > 0 && !slices.Contains(f.RPCs, r.call()):
+	case len(f.RPCs) > 0 && !slices.Contains(f.RPCs, rpc()):
 		return false
-	case len(f.Or) > 0 && !containsAny(r.text, f.Or), len(f.Not) > 0 && containsAny(r.text, f.Not):
-		return false
-	}
-	if slices.ContainsFunc(f.And, func(s string) bool { return !strings.Contains(r.text, s) }) {
+	case len(f.Or) > 0 && !containsAny(text, f.Or), len(f.Not) > 0 && containsAny(text, f.Not):
 		return false
 	}
-	if len(f.Verbs) > 0 && !slices.ContainsFunc(f.Verbs, func(s string) bool { return leads(r.text, at, s) }) {
+	if slices.ContainsFunc(f.And, func(s string) bool { return !strings.Contains(text, s) }) {
+		return false
+	}
+	if len(f.Verbs) > 0 && !slices.ContainsFunc(f.Verbs, func(s string) bool { return leads(text, at, s) }) {
 		return false
 	}
 	if f.OurUnit {
-		_, role := unitOf(r.text, at)
+		_, role := unitOf(text, at)
 		return role != ""
 	}
 	return true

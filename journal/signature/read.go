@@ -11,16 +11,17 @@ const (
 	maxError = 200 // bytes of an error text
 )
 
-// A reader takes one kind of facts out of a record, which names rpc. An entry of the catalogue names its readers.
+// A reader takes one kind of facts out of a record, of which rpc finds the CRI call. An entry of the catalogue names
+// its readers.
 type reader struct {
 	name string
-	read func(text, rpc string, m *Match)
+	read func(text string, rpc func() string, m *Match)
 }
 
 // readers are called in this order: a later one may overwrite a fact.
 var readers = []reader{
-	{"call", func(text, rpc string, m *Match) { // RPC, gRPC code, text of the error
-		m.RPC = rpc
+	{"call", func(text string, rpc func() string, m *Match) { // RPC, gRPC code, text of the error
+		m.RPC = rpc()
 		m.GRPCCode, m.ErrorText = grpcError(text)
 	}},
 	{"object", readObjects},      // container, sandbox, pod
@@ -35,9 +36,6 @@ var readers = []reader{
 	{"took", readTook},
 	{"owner", readOwner}, // of a certificate
 }
-
-// readersOfCalls are the bits of the readers that use rpc.
-const readersOfCalls = 1<<0 | 1<<1
 
 func isWord(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_'

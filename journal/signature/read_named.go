@@ -7,12 +7,12 @@ import (
 
 // named returns a function that reads facts by the first of some expressions that matches a record. The names of the
 // groups are those of the facts.
-func named(expressions ...string) func(text, rpc string, m *Match) {
+func named(expressions ...string) func(text string, rpc func() string, m *Match) {
 	var forms []*regexp.Regexp
 	for _, e := range expressions {
 		forms = append(forms, regexp.MustCompile(e))
 	}
-	return func(text, _ string, m *Match) {
+	return func(text string, _ func() string, m *Match) {
 		for _, form := range forms {
 			groups := form.FindStringSubmatch(text)
 			for i := 1; i < len(groups); i++ {
@@ -96,7 +96,16 @@ var (
 			`(?:.*?(?P<containerID>[0-9a-f]{64}))?`,
 		`(?:sandbox|pod) name \\*"?(?:k8s_)?`+podName+`(?:.*?(?P<sandboxID>[0-9a-f]{64}))?`,
 	)
+	// &PodSandboxMetadata{Name:a,Uid:b,Namespace:c,Attempt:0,}, also in the text form of protobuf.
+	readSandboxMetadata   = named(`PodSandboxMetadata`+metadata, `RunPodSandbox for n`+metadata)
+	readContainerMetadata = named(`ContainerMetadata[^}]*?ame:[\\"]*(?P<container>[^,\\" }]+)`)
+	// "PLEG: Ignoring events for pod name/namespace: ..." of kubelets up to 1.20: the name comes first there.
+	readIgnored = named(`PLEG: .*?pod (?P<pod>[^ :"\n/]+)/(?P<namespace>[^ :"\n]*)`)
+	readSyncing = named(`rror syncing pod (?P<uid>[^ ,"-]+(?:-[^ ,"-]+){4})`)
 )
+
+const metadata = `[^}]*?ame:[\\"]*(?P<pod>[^,\\" }]+)(?:[^}]*?id:[\\"]*(?P<uid>[^,\\" }]+))?` +
+	`(?:[^}]*?amespace:[\\"]*(?P<namespace>[^,\\" }]+))?`
 
 const podName = `(?P<pod>[^_"\\ ]+)_(?P<namespace>[^_"\\ ]+)_(?P<uid>[^_"\\ ]+)_\d+`
 
@@ -104,7 +113,7 @@ const podName = `(?P<pod>[^_"\\ ]+)_(?P<namespace>[^_"\\ ]+)_(?P<uid>[^_"\\ ]+)_
 var pathWord = regexp.MustCompile(`(?:^|[ ="'(:])(/[\w/.@+~%#-]+)`)
 
 // readPath reads the last path.
-func readPath(s, _ string, m *Match) {
+func readPath(s string, _ func() string, m *Match) {
 	if all := pathWord.FindAllStringSubmatch(s[max(0, len(s)-4096):], -1); len(all) > 0 {
 		m.Path = keep(all[len(all)-1][1])
 	}

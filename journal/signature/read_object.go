@@ -13,18 +13,29 @@ const minID = 12
 const staticUID = 32
 
 // readObjects reads the container, sandbox and pod that a record names.
-func readObjects(s, rpc string, m *Match) {
+func readObjects(s string, rpc func() string, m *Match) {
 	m.ContainerID = containerID(field(s, "containerID"))
 	m.SandboxID = keep(field(s, "podSandboxID"))
 	m.PodUID = keep(cmp.Or(field(s, "podUID"), field(s, "podID")))
 	m.Container = keep(field(s, "containerName"))
 	readPodField(s, m)
 	readFullName(s, m)
-	readMetadata(s, m)
-	if strings.Contains(s, "reserv") {
-		readReserved(s, rpc, m)
+	for _, form := range [...]struct {
+		mark  string // without it the form need not be tried
+		known *string
+		read  func(text string, rpc func() string, m *Match)
+	}{
+		{"PodSandboxMetadata", &m.Pod, readSandboxMetadata},
+		{"RunPodSandbox for n", &m.Pod, readSandboxMetadata},
+		{"ContainerMetadata", &m.Container, readContainerMetadata},
+		{"reserv", nil, readReserved},
+		{"PLEG: ", &m.Pod, readIgnored},
+		{"rror syncing pod ", &m.PodUID, readSyncing},
+	} {
+		if (form.known == nil || *form.known == "") && strings.Contains(s, form.mark) {
+			form.read(s, rpc, m)
+		}
 	}
-	readLoosePod(s, m)
 	readLooseIDs(s, rpc, m)
 }
 
@@ -80,47 +91,8 @@ func isNameByte(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c == '.' || c == '-' || c == '_'
 }
 
-// readMetadata reads &PodSandboxMetadata{Name:a,Uid:b,Namespace:c,Attempt:0,}, also in the text form of protobuf, and
-// the name in &ContainerMetadata{Name:a,Attempt:0,}.
-func readMetadata(s string, m *Match) {
-	for _, mark := range [...]string{"PodSandboxMetadata", "RunPodSandbox for n"} {
-		if rest, ok := after(s, mark); ok && m.Pod == "" {
-			m.Pod, m.Namespace, m.PodUID = metadata(rest, "ame:"), metadata(rest, "amespace:"), metadata(rest, "id:")
-		}
-	}
-	if rest, ok := after(s, "ContainerMetadata"); ok && m.Container == "" {
-		m.Container = metadata(rest, "ame:")
-	}
-}
-
-func metadata(s, key string) string {
-	rest, ok := after(upTo(s, "}"), key)
-	if !ok {
-		return ""
-	}
-	return keep(upTo(strings.TrimLeft(rest, `\"`), `,\" }`))
-}
-
-// readLoosePod reads "PLEG: Ignoring events for pod name/namespace: ..." of kubelets up to 1.20: the name comes first
-// there. It reads the uid of "Error syncing pod uid (...)" too.
-func readLoosePod(s string, m *Match) {
-	if rest, ok := after(s, "PLEG: "); ok && m.Pod == "" {
-		if _, rest, ok = strings.Cut(rest, "pod "); ok {
-			name, namespace, ok := strings.Cut(upTo(rest, " :\"\n"), "/")
-			if ok && name != "" {
-				m.Pod, m.Namespace = keep(name), keep(namespace)
-			}
-		}
-	}
-	if rest, ok := after(s, "rror syncing pod "); ok && m.PodUID == "" {
-		if uid := upTo(rest, " ,\""); strings.Count(uid, "-") == 4 {
-			m.PodUID = keep(uid)
-		}
-	}
-}
-
 // readLooseIDs takes words that look like ids. The words before one decide what it is, otherwise the call.
-func readLooseIDs(s, rpc string, m *Match) {
+func readLooseIDs(s string, rpc func() string, m *Match) {
 	const most = 16 // words looked at
 	for i, n := 0, 0; i < len(s) && n < most && (m.ContainerID == "" || m.SandboxID == ""); {
 		begin, end := nextID(s, i)
@@ -165,10 +137,10 @@ func nextID(s string, from int) (begin, end int) {
 }
 
 // ofSandbox reports whether an id names a sandbox and not a container, by the words before it and by the call.
-func ofSandbox(before, rpc string) bool {
+func ofSandbox(before string, rpc func() string) bool {
 	const near = 40 // bytes before the id
 	before = before[max(0, len(before)-near):]
 	sandbox := strings.LastIndex(before, "andbox")
 	container := max(strings.LastIndex(before, "ontainer"), strings.LastIndex(before, "ExecSync"))
-	return sandbox > container || sandbox == container && strings.Contains(rpc, "PodSandbox")
+	return sandbox > container || sandbox == container && strings.Contains(rpc(), "PodSandbox")
 }

@@ -14,7 +14,7 @@ const (
 )
 
 // readUnhealthy reads the age and threshold of PLEG, and the other reasons, from a skip line or a node condition.
-func readUnhealthy(s, _ string, m *Match) {
+func readUnhealthy(s string, _ func() string, m *Match) {
 	list, skipping := after(s, "kipping pod synchronization")
 	if !skipping {
 		list = s

@@ -1,64 +1,47 @@
 package signature
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// unitNames are the systemd units that are, or hold, a kubelet or a container runtime, and the descriptions by which
-// systemd names them in its messages.
-func unitNames() []unitName {
-	return []unitName{
-		{"kubelet.service", Kubelet},
-		{"kubelite.service", Kubelet},
-		{"snap application microk8s.daemon-kube", Kubelet},
-		{"snap.kubelet-eks.daemon.service", Kubelet},
-		{"snap.kubelet.daemon.service", Kubelet},
-		{"snap application kubelet", Kubelet},
-		{"Kubernetes Node Agent", Kubelet},
-		{"Kubernetes Kubelet", Kubelet},
-		{"k3s.service", Kubelet},
-		{"k3s-agent.service", Kubelet},
-		{"Lightweight Kubernetes", Kubelet},
-		{"rke2-server.service", Kubelet},
-		{"rke2-agent.service", Kubelet},
-		{"Rancher Kubernetes Engine", Kubelet},
-		{"k0scontroller.service", Kubelet},
-		{"k0sworker.service", Kubelet},
-		{"Zero Friction Kubernetes", Kubelet},
-		{"edgecore.service", Kubelet},
-		{"origin-node.service", Kubelet},
-		{"atomic-openshift-node", Kubelet},
-		{"hyperkube.service", Kubelet},
-		{"containerd.service", Runtime},
-		{"cri-docker.service", Runtime},
-		{"containerd container runtime", Runtime},
-		{"snap application microk8s.daemon-containerd", Runtime},
-		{"docker.service", Runtime},
-		{"Docker Application Container", Runtime},
-		{"crio.service", Runtime},
-		{"Container Runtime Interface for OCI", Runtime},
-		{"Open Container Initiative Daemon", Runtime},
-		{"CRI Interface for Docker", Runtime},
+// The systemd units that are, or hold, a kubelet or a container runtime: their names, or parts of these, and the
+// descriptions by which systemd names them in its messages.
+var (
+	kubeletUnits = []string{
+		"kubelet.service", "kubelite.service", "snap application microk8s.daemon-kube",
+		"snap.kubelet-eks.daemon.service", "snap.kubelet.daemon.service", "snap application kubelet",
+		"Kubernetes Node Agent", "Kubernetes Kubelet", "k3s.service", "k3s-agent.service", "Lightweight Kubernetes",
+		"rke2-server.service", "rke2-agent.service", "Rancher Kubernetes Engine", "k0scontroller.service",
+		"k0sworker.service", "Zero Friction Kubernetes", "edgecore.service", "origin-node.service",
+		"atomic-openshift-node", "hyperkube.service",
 	}
-}
+	runtimeUnits = []string{
+		"containerd.service", "cri-docker.service", "containerd container runtime",
+		"snap application microk8s.daemon-containerd", "docker.service", "Docker Application Container",
+		"crio.service", "Container Runtime Interface for OCI", "Open Container Initiative Daemon",
+		"CRI Interface for Docker",
+	}
+)
 
-// A unitName is a unit's name, or a part of it or of its description, and what the unit is.
-type unitName struct {
-	text string
-	role Lane
+// knownUnit returns the first of these names that is the one looked for, and what the unit is.
+func knownUnit(is func(name string) bool) (name string, role Lane) {
+	if i := slices.IndexFunc(kubeletUnits, is); i >= 0 {
+		return kubeletUnits[i], Kubelet
+	}
+	if i := slices.IndexFunc(runtimeUnits, is); i >= 0 {
+		return runtimeUnits[i], Runtime
+	}
+	return "", ""
 }
 
 // longUnitNames returns the names that are long enough to be searched for. The other units have a description that is.
 func longUnitNames() []string {
-	var out []string
-	for _, n := range unitNames() {
-		if len(n.text) >= window {
-			out = append(out, n.text)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Concat(kubeletUnits, runtimeUnits), func(n string) bool { return len(n) < window })
 }
 
 // readUnit reads systemd's message about a unit: its name, what it is, and how it ended or which signal it got.
-func readUnit(s, _ string, m *Match) {
+func readUnit(s string, _ func() string, m *Match) {
 	m.Unit, m.Role = unitOf(s, len(s))
 	if rest, ok := after(s, " messages from "); ok {
 		unit := upTo(strings.TrimRight(rest, ". \n"), " \n")
@@ -87,10 +70,10 @@ func unitOf(s string, at int) (name string, role Lane) {
 			return keep(name), role
 		}
 	}
-	for _, n := range unitNames() {
-		if strings.Contains(s, n.text) && !strings.HasSuffix(n.text, ".service") {
-			return n.text, n.role
-		}
+	if known, role := knownUnit(func(n string) bool {
+		return strings.Contains(s, n) && !strings.HasSuffix(n, ".service")
+	}); role != "" {
+		return known, role
 	}
 	if containsAny(s, []string{"Started Kubelet", "Stopped Kubelet", "Stopping Kubelet", "Failed to start Kubelet"}) {
 		return "Kubelet", Kubelet
@@ -129,10 +112,6 @@ func unitBefore(s string) string {
 // roleOf returns what a unit is by its name.
 func roleOf(name string) Lane {
 	name = strings.TrimPrefix(name, "snap.microk8s.daemon-")
-	for _, n := range unitNames() {
-		if name == n.text {
-			return n.role
-		}
-	}
-	return ""
+	_, role := knownUnit(func(n string) bool { return n == name })
+	return role
 }

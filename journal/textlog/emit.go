@@ -58,7 +58,7 @@ func (s *scanner) worth(c open) bool {
 // parse joins the lines of an open record and unwraps it.
 func (s *scanner) parse(c open) *peeling {
 	raw := s.assemble(c)
-	p := &peeling{Record: &Record{Offset: s.base + int64(c.start), Raw: raw, Boot: s.boot}}
+	p := &peeling{Record: &Record{Offset: s.base + int64(c.start), Raw: raw}}
 	if c.kind == kindVerbose || c.kind == kindExport {
 		p.entry(raw, c.kind)
 	} else {

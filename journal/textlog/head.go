@@ -57,9 +57,9 @@ func quick(b []byte, last kind) kind {
 			letter(b[0]) && digit(b[5]) && digit(b[7]) {
 			return kindSyslog
 		}
-	case kindISO:
+	case kindISO, kindCRI:
 		if b[4] == '-' && b[7] == '-' && b[10] == 'T' && b[13] == ':' && b[16] == ':' && digit(b[0]) && digit(b[18]) {
-			return kindISO
+			return last
 		}
 	}
 	if b[5] == ' ' && b[8] == ':' && b[11] == ':' && b[14] == '.' &&
@@ -94,8 +94,8 @@ func parseHead(b []byte) head {
 	case c == 'd' && bytes.HasPrefix(b, []byte(`data: {"`)): // journalctl -o json-sse
 		return head{kind: kindJSON, sure: true, rest: b[6:]}
 	case c == '<':
-		if rest, pri, ok := parsePriority(b); ok {
-			return priorityHead(rest, pri)
+		if m := priority.FindSubmatch(b); m != nil {
+			return priorityHead(b[len(m[1])+2:], string(m[1]))
 		}
 	case c == '[':
 		if s, rest, ok := parseBracket(b); ok {
@@ -137,8 +137,8 @@ func programHead(b []byte) head {
 		return h
 	}
 	h := head{kind: kindKlog, sure: true, rest: b, last: true}
-	if program, msg, ok := klog.ParseHeader(b); ok { // else it is cut
-		h.name, h.rest, h.inner, h.innerPID = "klog", msg, program.Stamp, program.PID
+	if stamp, pid, msg, ok := klog.ParseHeader(b); ok { // else it is cut
+		h.name, h.rest, h.inner, h.innerPID = "klog", msg, stamp, pid
 	}
 	return h
 }
@@ -153,8 +153,8 @@ func (h head) sent(rest []byte) head {
 }
 
 // priorityHead recognises what follows "<30>" of syslog: the older form, or RFC 5424.
-func priorityHead(rest []byte, pri int) head {
-	h := head{rest: rest, kernel: pri>>3 == 0}
+func priorityHead(rest []byte, pri string) head {
+	h := head{rest: rest, kernel: pri < "8" && len(pri) == 1}
 	after, version1 := bytes.CutPrefix(rest, []byte("1 "))
 	if len(trimBlanks(after)) > 0 {
 		h.kind = parseHead(trimBlanks(after)).kind
@@ -185,8 +185,11 @@ var levelWord = regexp.MustCompile(`^\[?(?i:info|warn|warning|error|debug|fatal)
 
 // isoHead recognises what follows an ISO date.
 func isoHead(s klog.Stamp, rest []byte) head {
-	if stream, partial, msg, ok := parseCRI(rest); ok {
-		return head{kind: kindCRI, sure: true, name: "cri", stamp: s, stream: stream, partial: partial, rest: msg}
+	if m := criHead.FindSubmatch(rest); m != nil {
+		return head{
+			kind: kindCRI, sure: true, name: "cri", stamp: s,
+			stream: string(m[1]), partial: m[2][0] == 'P', rest: rest[len(m[0]):],
+		}
 	}
 	h := head{kind: kindISO, stamp: s}
 	for _, zone := range [...]string{" +", " -", " UTC"} {
@@ -247,7 +250,7 @@ func klogWithin(b []byte) int {
 		}
 		i += n + 1
 		if klog.Begins(b[i:]) {
-			if _, _, ok := klog.ParseHeader(b[i:]); ok {
+			if _, _, _, ok := klog.ParseHeader(b[i:]); ok {
 				return i
 			}
 		}

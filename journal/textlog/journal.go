@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/binary"
+	"iter"
 	"slices"
 	"strconv"
 
@@ -27,6 +28,17 @@ func (s *scanner) inExport(line []byte) bool {
 // exportEnded reports whether the last line of the export entry that is open is empty.
 func (s *scanner) exportEnded() bool {
 	return bytes.HasSuffix(bytes.TrimRight(s.buf[s.cur.start:s.cur.end], "\r"), []byte("\n"))
+}
+
+// Entry returns the record of an entry of a journal, by its message and others of its fields, each NAME=value.
+func Entry(message []byte, fields iter.Seq[[]byte]) *Record {
+	p := peeling{Record: &Record{Raw: message}, layers: 1}
+	for field := range fields {
+		name, value, _ := bytes.Cut(field, []byte("="))
+		p.field(string(name), string(value))
+	}
+	p.peel(message)
+	return p.Record
 }
 
 // entry takes the fields of an entry of journalctl -o export, a line NAME=value, or NAME and a binary value, or of -o
@@ -101,16 +113,12 @@ func (r *Record) field(name, value string) {
 		r.Identifier = value
 	case "_COMM":
 		r.Identifier = cmp.Or(r.Identifier, value)
-	case "_SYSTEMD_UNIT":
-		r.Unit = cmp.Or(r.Unit, value)
-	case "UNIT": // systemd itself, about a unit
-		r.Unit = value
+	case "_SYSTEMD_UNIT", "_SYSTEMD_USER_UNIT", "CONTAINER_NAME", "UNIT": // the last: systemd itself, about a unit
+		r.Units = append(r.Units, value)
 	case "_PID":
 		r.PID = int(number)
 	case "SYSLOG_PID":
 		r.PID = cmp.Or(r.PID, int(number))
-	case "_BOOT_ID":
-		r.Boot = value
 	case "_TRANSPORT":
 		r.Kernel = value == "kernel"
 	}

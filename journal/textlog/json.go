@@ -11,7 +11,7 @@ import (
 
 // json opens a JSON object: of the journal, docker, klog, or of a collector that has a line in a member.
 func (p *peeling) json(b []byte) (rest []byte, name string, more bool) {
-	fields, _, ok := klog.ParseObject(b)
+	fields, ok := klog.ParseObject(b)
 	if !ok {
 		return b, "", false
 	}
@@ -21,7 +21,7 @@ func (p *peeling) json(b []byte) (rest []byte, name string, more bool) {
 	if log := member(fields, "log"); log.Kind == '"' {
 		return p.dockerJSON(fields, log.Value), "docker", true
 	}
-	if s, ok := klog.ParseJSON(b); ok {
+	if s, ok := klog.JSONStamp(fields); ok {
 		if s.Known {
 			p.Inner = s
 		}
@@ -45,7 +45,7 @@ func structured(fields []klog.Field) []byte {
 		}
 		value := f.Value
 		if f.Kind == '{' { // an object of Kubernetes
-			within, _, _ := klog.ParseObject([]byte(value))
+			within, _ := klog.ParseObject([]byte(value))
 			name, namespace := member(within, "name"), member(within, "namespace")
 			if len(within) == 2 && namespace.Kind != 0 {
 				value = namespace.Value + "/" + name.Value
@@ -118,7 +118,7 @@ func (p *peeling) carried(fields []klog.Field) string {
 		}
 	}
 	if payload := member(fields, "jsonPayload"); payload.Kind == '{' {
-		within, _, _ := klog.ParseObject([]byte(payload.Value))
+		within, _ := klog.ParseObject([]byte(payload.Value))
 		return p.carried(within)
 	}
 	return ""

@@ -1,14 +1,11 @@
 package textlog
 
 import (
-	"context"
 	"errors"
 	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -67,52 +64,6 @@ func TestLive(t *testing.T) {
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
 		}
-	}
-}
-
-// TestLiveAtOnce checks that a record is given before the stream goes on, and that the reading ends with its context.
-func TestLiveAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		lines := make(chan string)
-		var got []time.Duration
-		start := time.Now()
-		ended := make(chan error)
-		go func() {
-			_, err := Scan(ctx, &patient{ctx, lines}, Options{Live: true, All: true}, func(*Record) bool {
-				got = append(got, time.Since(start))
-				return true
-			})
-			ended <- err
-		}()
-		for range 3 {
-			time.Sleep(time.Minute)
-			lines <- line
-		}
-		time.Sleep(time.Minute)
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("ended with %v", err)
-		}
-		want := []time.Duration{61 * time.Second, 121 * time.Second, 181 * time.Second}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
-	})
-}
-
-// patient reads lines and returns no bytes after a second without any.
-type patient struct {
-	ctx   context.Context
-	lines chan string
-}
-
-func (p *patient) Read(b []byte) (int, error) {
-	select {
-	case line := <-p.lines:
-		return copy(b, line), nil
-	case <-time.After(time.Second):
-		return 0, p.ctx.Err()
 	}
 }
 

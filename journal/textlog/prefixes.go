@@ -9,17 +9,8 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// parsePriority parses "<30>" of syslog.
-func parsePriority(b []byte) (rest []byte, pri int, ok bool) {
-	if len(b) < 4 || b[0] != '<' {
-		return nil, 0, false
-	}
-	pri, rest, ok = number(b[1:])
-	if !ok || pri > 191 || len(rest) < 2 || rest[0] != '>' {
-		return nil, 0, false
-	}
-	return rest[1:], pri, true
-}
+// priority matches "<30>" of syslog.
+var priority = regexp.MustCompile(`^<(\d{1,3})>.`)
 
 // rfc5424Head matches the header of RFC 5424 behind its version: stamp, host, program, process, message id and
 // structured data.
@@ -37,25 +28,8 @@ func rfc5424(b []byte) (s klog.Stamp, by sender, msg []byte) {
 	return s, by, b[len(m[0]):]
 }
 
-// parseCRI parses what follows the stamp of a container's log: " stderr F message"; P marks a part of a line.
-func parseCRI(b []byte) (stream string, partial bool, msg []byte, ok bool) {
-	if len(b) < 10 || b[0] != ' ' || b[1] != 's' {
-		return "", false, nil, false
-	}
-	word, rest := cut(b[1:])
-	stream = string(word)
-	if stream != "stdout" && stream != "stderr" || len(rest) == 0 || (rest[0] != 'F' && rest[0] != 'P') {
-		return "", false, nil, false
-	}
-	n := bytes.IndexByte(rest[:min(len(rest), 40)], ' ')
-	if n < 0 {
-		return stream, rest[0] == 'P', nil, len(rest) == 1
-	}
-	if n > 1 && rest[1] != ':' {
-		return "", false, nil, false
-	}
-	return stream, rest[0] == 'P', rest[n+1:], true
-}
+// criHead matches what follows the stamp of a container's log: " stderr F message"; P marks a part of a line.
+var criHead = regexp.MustCompile(`^ (stdout|stderr)[ \t]+([FP])(?::[^ ]*)?(?: |$)`)
 
 // parseNode parses "192.168.231.8: " before a record of a program, as talosctl writes it.
 func parseNode(b []byte) (host string, rest []byte, ok bool) {
@@ -65,28 +39,6 @@ func parseNode(b []byte) (host string, rest []byte, ok bool) {
 	}
 	rest = trimBlanks(b[n+2:])
 	return string(b[:n]), rest, known(rest)
-}
-
-// Kmsg parses one record of /dev/kmsg, `6,339,5140900,-;NET: Registered protocol family 10`: priority and facility,
-// number, µs since the machine started, flags, text, and lines of key=value behind a blank, which are left out (the
-// kernel's Documentation/ABI/testing/dev-kmsg). The slices of the record are parts of b.
-func Kmsg(b []byte) (Record, bool) {
-	head, text, ok := bytes.Cut(b, []byte(";"))
-	parts := bytes.Split(head, []byte(","))
-	if !ok || len(head) > 100 || len(parts) < 4 {
-		return Record{}, false
-	}
-	pri, err1 := strconv.ParseUint(string(parts[0]), 10, 16)
-	_, err2 := strconv.ParseUint(string(parts[1]), 10, 64)
-	micros, err3 := strconv.ParseInt(string(parts[2]), 10, 63)
-	if err1 != nil || err2 != nil || err3 != nil || micros < 0 {
-		return Record{}, false
-	}
-	text, _, _ = bytes.Cut(text, []byte("\n"))
-	return Record{
-		Raw: b, Message: text, Monotonic: micros, Kernel: pri>>3 == 0,
-		Outer: klog.Stamp{Micros: micros, Known: true, Monotonic: true}, Format: "kmsg",
-	}, true
 }
 
 // A sender is what precedes the message behind the stamp of a transport.

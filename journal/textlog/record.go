@@ -12,11 +12,13 @@ type Record struct {
 	// Outer is the stamp of the transport: journald, syslog, docker, CRI; of a condition of a node, its last heartbeat.
 	Outer klog.Stamp
 	Inner klog.Stamp // of the program: klog, logrus, JSON
-	// Host, Identifier, Unit and Boot are empty if unknown. PID is that of the transport.
-	Host, Identifier, Unit, Boot string
-	PID                          int
-	Kernel                       bool // written by the kernel
-	InnerPID                     int  // in klog's header
+	// Host, Identifier and Units are empty if unknown. Units may hold the name of a container. PID is that of the
+	// transport.
+	Host, Identifier string
+	Units            []string
+	PID              int
+	Kernel           bool // written by the kernel
+	InnerPID         int  // in klog's header
 	// Format names the layers from the outside in, such as "syslog+klog", "docker+klog", "cri+klog",
 	// "journal-json+klog", "klog-json", "logrus", "dmesg", "describe", "bare".
 	Format    string

@@ -28,9 +28,8 @@ type scanner struct {
 	hit    finder // the next literal
 	colour finder // the next escape character
 
-	cur      open // the record that is not closed yet
-	skipping bool // the lines that follow continue a record which became too long
-	boot     string
+	cur      open             // the record that is not closed yet
+	skipping bool             // the lines that follow continue a record which became too long
 	given    map[string]int64 // records by format
 	parts    map[string]*part
 	samples  samples

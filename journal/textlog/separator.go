@@ -15,7 +15,7 @@ var separators = regexp.MustCompile(`^(?:-- .* --|-- (?:cursor: |Logs begin at |
 // dated matches a date with a time.
 var dated = regexp.MustCompile(`(\d{4})[-/]\d\d[-/]\d\d \d\d:`)
 
-// separator reports whether a line separates records, and reads what it states about them: a boot, or the year. Of
+// separator reports whether a line separates records, and reads the year that it may state. Of
 // "-- Logs begin at ..., end at ... --" the last year counts: the records are nearer to it.
 func (s *scanner) separator(line []byte) bool {
 	line = bytes.TrimSpace(line)
@@ -23,9 +23,6 @@ func (s *scanner) separator(line []byte) bool {
 		(bytes.IndexByte([]byte("-|+LRBEC.[(<\xe2s"), line[0]) >= 0 || bytes.HasSuffix(line, []byte("Message")))
 	if !likely || !separators.Match(line) {
 		return false
-	}
-	if id, ok := bytes.CutPrefix(line, []byte("-- Boot ")); ok {
-		s.boot = string(bytes.TrimSuffix(id, []byte(" --")))
 	}
 	if years := dated.FindAllSubmatch(line, -1); len(years) > 0 && s.stats.HeaderYear == 0 {
 		s.stats.HeaderYear, _ = strconv.Atoi(string(years[len(years)-1][1]))

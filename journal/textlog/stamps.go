@@ -33,9 +33,8 @@ func parseMonthDay(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 	if m == 0 && bytes.ContainsAny(b[:n], "0123456789:=[]{}()\"/") {
 		return s, nil, false
 	}
-	if m > 0 {
-		s.Known, s.Micros = true, klog.Date(year, m, day)+clock
-	}
+	micros, isDay := klog.Date(year, m, day)
+	s.Known, s.Micros = isDay, micros+clock
 	return s, trimBlanks(bytes.TrimPrefix(rest, []byte(":"))), true
 }
 
