@@ -207,14 +207,6 @@ func daemonIn(state byte, wchan string) tweak {
 	return func(f *facts.Input) { f.Processes[0].State, f.Processes[0].Wchan = state, wchan }
 }
 
-// blockedFor puts the runtime's process into uninterruptible sleep that both looks saw.
-func blockedFor(wchan string) tweak {
-	return func(f *facts.Input) {
-		daemonIn('D', wchan)(f)
-		f.Processes[0].Lasting = true
-	}
-}
-
 // exited adds dead containers, so many of each pod and name.
 func exited(total, perPod int, bytes uint32) tweak {
 	return func(f *facts.Input) {
@@ -257,16 +249,6 @@ func Results(in *facts.Input) []checks.Result { return results(judged(in)) }
 // VerdictOf sums up causes as a report of kdiag node does.
 func VerdictOf(in *facts.Input, all []checks.Cause) checks.Verdict {
 	return verdict(facts.New(in), all, scopeSweep)
-}
-
-// good is a look that brought its value.
-func good[T any](v T) facts.Reading[T] {
-	return facts.Reading[T]{Value: v, OK: true, Took: 3 * time.Millisecond}
-}
-
-// some is an average that has lasted for a minute.
-func some(percent float64) host.Averages {
-	return host.Averages{Avg10: percent, Avg60: percent, Avg300: percent / 2}
 }
 
 // seen gives the node the recorded host that is well, and applies changes.
@@ -359,12 +341,6 @@ func noKubelet(f *facts.Input) {
 	}
 }
 
-// deadMount is a mount of web/checkout-1 that does not answer.
-func deadMount(n *facts.Node) {
-	m := &n.Mounts.Value.Probed[0]
-	m.Hung, m.Waiting = true, 45*time.Second
-}
-
 // An entry adds something to a journal.
 type entry func(*journal.Report)
 
@@ -436,26 +412,15 @@ func recovered(at time.Duration) func(*journal.Episode) {
 	}
 }
 
-// starting makes an episode the start-up of a kubelet.
-func starting(e *journal.Episode) { e.Kind, e.MaxLastSeenSeconds, e.Anchor = journal.Startup, 0, nil }
-
 // The records that tests repeat, as a kubelet, systemd and the kernel write them.
 const (
 	refusedRelist = `"GenericPLEG: Unable to retrieve pods" err="rpc error: code = Unavailable desc = ` +
 		`connection error: desc = \"transport: Error while dialing: dial unix /run/containerd/containerd.sock: ` +
 		`connect: connection refused\""`
-	hungRelist = `"GenericPLEG: Unable to retrieve pods" err="rpc error: code = DeadlineExceeded ` +
-		`desc = context deadline exceeded"`
 	leaseTimeout = `"Failed to update lease" err="Put \"https://10.0.0.1:6443/apis/coordination.k8s.io/v1/namespaces/` +
 		`kube-node-lease/leases/node-7?timeout=10s\": dial tcp 10.0.0.1:6443: i/o timeout"`
-	watchdogFired = "kubelet.service: Watchdog timeout (limit 30s)!"
-	scheduled     = "kubelet.service: Scheduled restart job, restart counter is at 41."
-	fatalSwap     = `E0314 03:09:01.123456    9123 run.go:72] "command failed" err="failed to run Kubelet: ` +
-		`running with swap on is not supported"`
-	memcgKill      = "Memory cgroup out of memory: Killed process 7011 (java) total-vm:9000000kB, anon-rss:2000000kB"
-	globalKill     = "Out of memory: Killed process 4711 (containerd) total-vm:9000000kB, anon-rss:2000000kB"
-	blockedShim    = "INFO: task containerd-shim:5000 blocked for more than 120 seconds."
-	blockedJournal = "INFO: task jbd2/sda1-8:311 blocked for more than 120 seconds."
+	scheduled = "kubelet.service: Scheduled restart job, restart counter is at 41."
+	memcgKill = "Memory cgroup out of memory: Killed process 7011 (java) total-vm:9000000kB, anon-rss:2000000kB"
 )
 
 // calm is what a healthy node's journal holds: nothing but the noise of its day.
