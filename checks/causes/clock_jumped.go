@@ -34,7 +34,7 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 	}
 	if f.Usage.ClockJumped {
 		step = checks.Certain
-		summary = textf("the wall clock jumped %s within %s during the check", forwards(f.Usage.ClockJump), c.Over)
+		summary = textf("the wall clock jumped %s within %s during the check", forwards(c.Jumped), c.Over)
 		Addf(&e.For, "%s", summary)
 	}
 	addIf(f.Seen.Clock.OK && !c.Synchronised, &e.For,

@@ -60,9 +60,8 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 		Addf(&e.For, "%s reached its memory limit: %s OOM-killed %s", facts.Clean(k.Limit), facts.Clean(k.Task),
 			units.Times(int(k.Count)))
 	}
-	if example := facts.FirstExample(f, signature.OOMKill, signature.UnitOOMKilled); example != "" &&
-		len(f.Log.OOMOwn) == 0 {
-		Addf(&e.For, "the first record: %s", example)
+	if len(f.Log.OOMOwn) == 0 {
+		logEvidence(f, &e, signature.OOMKill, signature.UnitOOMKilled)
 	}
 	if f.Log.OOMBeforePLEG {
 		logOfPLEG(f, &e)

@@ -333,7 +333,7 @@ func clientIsInvalid(f *facts.Facts) bool {
 // endsByCredentials holds when the kubelet's last error is about its credentials.
 func endsByCredentials(f *facts.Facts) bool {
 	c := facts.Logged(f, signature.KubeletFatal)
-	return clientIsInvalid(f) && c != nil && facts.ContainsAny(c.Newest(), []string{"bootstrap", "certificate", "x509"})
+	return clientIsInvalid(f) && c != nil && facts.Says(c.Newest(), "bootstrap", "certificate", "x509")
 }
 
 // serverNotAway excludes an API server that kdiag does not reach either: that has another reason.

@@ -31,9 +31,9 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		summary = f.Target.SocketPath + " is not a socket: nothing can listen there"
 	case connect.State == crictl.ConnectRefused:
 		summary = "nothing listens: " + f.Target.SocketPath + " is there, but connecting to it is refused"
-	case f.Calls.WentAway:
+	case f.Calls.Gone != nil:
 		summary = f.Target.Name + " stopped listening during the check"
-		Addf(&e.For, "%v", f.Calls.Gone)
+		Addf(&e.For, "%v", *f.Calls.Gone)
 	default:
 		return nil
 	}

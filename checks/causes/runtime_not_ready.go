@@ -26,10 +26,9 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	var effect []string
 	other := 0 // the pid of a second daemon
 	severity, step, summary := checks.Critical, checks.Certain, ""
-	call, starting := facts.CallError(f, crictl.Unavailable, "not initialized")
-	if starting && !f.Calls.AnyList {
+	if call := facts.CallError(f, crictl.Unavailable, "not initialized"); call != nil && !f.Calls.AnyList {
 		summary = "it has not loaded its state yet"
-		Addf(&e.For, "%v: it is starting, not hung", call)
+		Addf(&e.For, "%v: it is starting, not hung", *call)
 	} else if f.Measurement.Status != nil {
 		summary, step = conditionFalse(f, facts.ConditionRuntimeReady, &e)
 	}
@@ -40,7 +39,7 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 		effect = besides(f, "no container can be started or stopped")
 		Addf(&e.For, "the default runtime handler needs %s, which is neither in the daemon's PATH nor where its "+
 			"configuration says", facts.Clean(units.List(programs)))
-	} else if summary == "" && !f.Calls.WentAway {
+	} else if summary == "" && f.Calls.Gone == nil {
 		if severity, summary, other = rival(f, &e); other != 0 {
 			step = checks.Certain
 		} else {

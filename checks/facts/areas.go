@@ -30,18 +30,16 @@ type Target struct {
 
 // Calls are the RPCs as a whole.
 type Calls struct {
-	AnyList        bool        // at least one of the two lists is answered
-	BothLists      bool        // both lists are whole, also where they were refused for their size and read in parts
-	Connected      bool        // the socket was there and spoke HTTP/2, so that RPCs mean something
-	Gone           crictl.Call // the call that found the runtime gone, if nothing was answered after it
-	WentAway       bool
+	AnyList        bool          // at least one of the two lists is answered
+	BothLists      bool          // both lists are whole, also where they were refused for their size and read in parts
+	Connected      bool          // the socket was there and spoke HTTP/2, so that RPCs mean something
+	Gone           *crictl.Call  // the call that found the runtime gone, if nothing was answered after it
 	HungLists      []RPC         // the lists that hang now, in the order in which a relist asks for them
 	Impatient      bool          // the deadline was so short that a slow runtime may only look hung
 	KubeletTimeout time.Duration // the kubelet's deadline for one call
 	ListMedian     time.Duration // the median time of one relist's lists
 	ListTimed      bool
-	NotCRI         crictl.Call // a call that shows that CRI v1 is not served
-	IsNotCRI       bool
+	NotCRI         *crictl.Call  // a call that shows that CRI v1 is not served
 	Threshold      time.Duration // the age at which the kubelet calls its PLEG unhealthy
 }
 
@@ -71,28 +69,26 @@ type Lists struct {
 
 // Pattern is how the runtime as a whole behaves.
 type Pattern struct {
-	AllSlow       bool  // even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on
-	Crawls        bool  // nothing but Version came in time, and Version late
-	Hang          Hang  // in which way the whole runtime hangs, HangNone if it does not
-	ImagesHold    bool  // the image store explains the hung status calls
-	OnlyImageList bool  // listImages hangs alone: what watches the disk still answers
-	Slow          bool  // the runtime answers, but slowly or with pauses
-	SlowLists     bool  // the lists take too long for what they hold
-	SlowStatuses  bool  // status calls take too long
-	Stall         Stall // the first time after the probes in which nothing at all was answered
-	Stalled       bool
-	Stalls        bool // the runtime misses deadlines and goes on nevertheless
-	Well          bool // the runtime answered all that a relist needs: then it is not what the kubelet waits for
+	AllSlow       bool   // even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on
+	Crawls        bool   // nothing but Version came in time, and Version late
+	Hang          Hang   // in which way the whole runtime hangs, HangNone if it does not
+	ImagesHold    bool   // the image store explains the hung status calls
+	OnlyImageList bool   // listImages hangs alone: what watches the disk still answers
+	Slow          bool   // the runtime answers, but slowly or with pauses
+	SlowLists     bool   // the lists take too long for what they hold
+	SlowStatuses  bool   // status calls take too long
+	Stall         *Stall // the first time after the probes in which nothing at all was answered; nil for none
+	Stalls        bool   // the runtime misses deadlines and goes on nevertheless
+	Well          bool   // the runtime answered all that a relist needs: then it is not what the kubelet waits for
 }
 
 // Log is what the logs of the node hold.
 type Log struct {
 	APIFailure APIFailure // how the kubelet's calls to the API server fail
-	APIOutage  Interval   // the time for which the kubelet has not reached the API server
-	APIOut     bool
-	At         time.Time // the moment up to which the journal was read
-	From       time.Time // the moment from which on the journal was read
-	HungTasks  []LogTask // the tasks that the kernel reports as hung, and that may hang still
+	APIOutage  *Interval  // the time for which the kubelet has not reached the API server; nil where it does
+	At         time.Time  // the moment up to which the journal was read
+	From       time.Time  // the moment from which on the journal was read
+	HungTasks  []LogTask  // the tasks that the kernel reports as hung, and that may hang still
 	// the episodes of the journal in which PLEG was unhealthy and whose time is known
 	Incidents        []journal.Episode
 	KubeletElsewhere string   // why the kubelet's silence in what was read means nothing: it logs elsewhere
@@ -191,9 +187,8 @@ type Pressure struct {
 
 // Usage is which limits and counts are near their end.
 type Usage struct {
-	CgroupIDs        int           // how many ids of memory control groups are taken, as far as can be known
-	ClockJump        time.Duration // by how much the wall clock left the monotonic one while kdiag looked
-	ClockJumped      bool
+	CgroupIDs        int                 // how many ids of memory control groups are taken, as far as can be known
+	ClockJumped      bool                // the wall clock left the monotonic one while kdiag looked
 	Files            []host.ProcessFiles // the processes that are near their limit of open files, the nearest first
 	InotifyInstances host.Usage          // what root's processes hold of the two limits
 	InotifyWatches   host.Usage

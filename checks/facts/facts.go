@@ -82,7 +82,7 @@ func New(in *Input) *Facts {
 	deriveAgent(f)
 	f.Log.PLEGNow = plegNow(f)
 	f.Log.APIFailure = apiFailure(f)
-	f.Log.APIOutage, f.Log.APIOut = apiOutage(f)
+	f.Log.APIOutage = apiOutage(f)
 	f.Log.KubeletElsewhere = kubeletElsewhere(f)
 	f.Agent.APIQuiet = apiQuiet(f)
 	deriveOthers(f)

@@ -92,12 +92,13 @@ func minorOf(version string) int {
 // apiOutage returns the time for which the kubelet has not reached the API server, if it does not now and a blip
 // cannot explain it. Where the lease is fresh, it is not the API server that fails but what it does not allow, such
 // as to list a Secret.
-func apiOutage(f *Facts) (Interval, bool) {
-	s, now := Ongoing(f, APIFresh, signature.APIServerFailed, signature.Unauthorized)
-	if !now || f.Agent.LeaseFresh || s.To.Sub(s.From) < LeaseLate || s.Records < leastTries {
-		return Interval{}, false
+func apiOutage(f *Facts) *Interval {
+	s := Ongoing(f, APIFresh, signature.APIServerFailed, signature.Unauthorized)
+	if s == nil || f.Agent.LeaseFresh || s.To.Sub(s.From) < LeaseLate || s.Records < leastTries ||
+		ReadySince(f, s.To) { // which means that a status was posted
+		return nil
 	}
-	return s, !ReadySince(f, s.To) // which means that a status was posted
+	return s
 }
 
 // NotReadyLine is a sentence on the node object's Ready condition; empty where that is True or was not read.

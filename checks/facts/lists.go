@@ -150,7 +150,7 @@ func ErrorSizes(c crictl.Call) (n, limit int) {
 
 // IsTooLarge reports whether a call failed because its message was over a limit.
 func IsTooLarge(c crictl.Call) bool {
-	return c.Code == crictl.ResourceExhausted && ContainsAny(c.Err, []string{"larger than max"})
+	return c.Code == crictl.ResourceExhausted && Says(c.Err, "larger than max")
 }
 
 // A ListSize is how large the larger list is, against the limit that applies.

@@ -171,7 +171,7 @@ func deriveKills(f *Facts) {
 	for _, code := range []string{signature.OOMKill, signature.OOMInvoked} { // Linux before 4.19
 		c := Logged(f, code)
 		f.Log.OOMGlobal = f.Log.OOMGlobal || c != nil && (strings.Contains(c.Example, "Out of memory: Kill") ||
-			ContainsAny(strings.ToLower(c.Example), []string{"constraint_none", "global_oom"}))
+			Says(strings.ToLower(c.Example), "constraint_none", "global_oom"))
 	}
 }
 

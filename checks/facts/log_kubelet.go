@@ -72,12 +72,23 @@ var answers = []string{
 }
 
 func apiFailure(f *Facts) APIFailure {
-	a := APIFailure{Record: Newest(f, signature.APIServerFailed, signature.Unauthorized)}
+	codes, record := []string{signature.APIServerFailed, signature.Unauthorized}, ""
+	for _, code := range codes {
+		if c := Logged(f, code); record == "" && c != nil && c.Last == LastOf(f, codes...) {
+			record = c.Newest()
+		}
+	}
+	return FailureOf(record)
+}
+
+// FailureOf reads a record of a call to the API server that failed.
+func FailureOf(record string) APIFailure {
+	a := APIFailure{Record: record}
 	if m := failingWebhook.FindStringSubmatch(a.Record); m != nil {
 		a.Webhook = Clean(m[1])
 	}
 	a.NoNode = noNodeObject.MatchString(a.Record)
-	a.Answered = a.Webhook != "" || ContainsAny(a.Record, answers) && !strings.Contains(a.Record, "dial ")
+	a.Answered = a.Webhook != "" || Says(a.Record, answers...) && !strings.Contains(a.Record, "dial ")
 	return a
 }
 

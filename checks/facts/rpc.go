@@ -48,8 +48,8 @@ func deriveCalls(f *Facts) {
 	}
 	for _, name := range []string{RPCVersion, RPCStatus, RPCSandboxes, RPCContainers} {
 		last := f.RPC[name].Last()
-		if c.Connected && !c.AnyList && !c.IsNotCRI && last.Code == crictl.Unimplemented {
-			c.NotCRI, c.IsNotCRI = last, true
+		if c.Connected && !c.AnyList && c.NotCRI == nil && last.Code == crictl.Unimplemented {
+			c.NotCRI = &last
 		}
 	}
 	c.KubeletTimeout, c.Threshold = plegbench.RequestTimeout, plegbench.RelistThreshold
@@ -234,35 +234,36 @@ func EveryCall(f *Facts) iter.Seq[crictl.Call] {
 	}
 }
 
-// CallError returns the first call whose error has the code and one of the phrases; no phrase matches any text.
-func CallError(f *Facts, code crictl.Code, phrases ...string) (crictl.Call, bool) {
+// CallError returns the first call whose error has the code and one of the phrases; no phrase matches any text. It is
+// nil for none.
+func CallError(f *Facts, code crictl.Code, phrases ...string) *crictl.Call {
 	for c := range EveryCall(f) {
-		if c.Code == code && ContainsAny(c.Err, phrases) {
-			return c, true
+		if c.Code == code && Says(c.Err, phrases...) {
+			return &c
 		}
 	}
-	return crictl.Call{}, false
+	return nil
 }
 
 // wentAway returns the call that found the runtime gone, if nothing was answered after it.
-func wentAway(f *Facts) (crictl.Call, bool) {
-	gone, found := CallError(f, crictl.Unavailable, "connection refused", "no such file", "reading from server",
+func wentAway(f *Facts) *crictl.Call {
+	gone := CallError(f, crictl.Unavailable, "connection refused", "no such file", "reading from server",
 		"transport is closing", "connection reset", "broken pipe", "eof")
-	if !found || !f.Calls.Connected {
-		return crictl.Call{}, false
+	if gone == nil || !f.Calls.Connected {
+		return nil
 	}
 	for c := range EveryCall(f) {
-		if c.OK() && c.Start.Add(c.Elapsed).After(gone.Start.Add(gone.Elapsed)) {
-			return crictl.Call{}, false
+		if c.OK() && end(c).After(end(*gone)) {
+			return nil
 		}
 	}
-	return gone, true
+	return gone
 }
 
-// ContainsAny reports whether s holds one of the phrases, in any case. No phrase matches everything.
-func ContainsAny(s string, phrases []string) bool {
-	s = strings.ToLower(s)
-	return len(phrases) == 0 || slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(s, p) })
+// Says reports whether a text holds one of the phrases, in any case. No phrase matches everything.
+func Says(text string, phrases ...string) bool {
+	text = strings.ToLower(text)
+	return len(phrases) == 0 || slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(text, p) })
 }
 
 // ProcessesOf returns the host's processes of one role.
@@ -316,7 +317,7 @@ func deriveSweep(f *Facts) {
 	if s.Summary != nil && s.Summary.P50Seconds != nil {
 		s.Median, s.Timed = units.ToDuration(*s.Summary.P50Seconds), true
 	}
-	f.Calls.Gone, f.Calls.WentAway = wentAway(f)
+	f.Calls.Gone = wentAway(f)
 }
 
 // InspectionsThat returns the made status calls for which ok is true.
@@ -336,9 +337,8 @@ func isNotFound(i plegbench.Inspection) bool { return i.Call.Code == crictl.NotF
 // IsRefused reports whether an inspection failed because of the runtime and not of the object: it is starting, or its
 // connection went away. A shim that is gone is Unavailable as well, in other words.
 func IsRefused(i plegbench.Inspection) bool {
-	return i.Call.Code == crictl.Unavailable && ContainsAny(i.Call.Err, []string{
-		"not initialized", "connection", "transport", "reading from server", "broken pipe", "no such file", "eof",
-	})
+	return i.Call.Code == crictl.Unavailable && Says(i.Call.Err, "not initialized", "connection", "transport", "reading from server", "broken pipe",
+		"no such file", "eof")
 }
 
 // IsFailed reports whether an inspection came back with an error that is about its object.

@@ -107,9 +107,6 @@ func hold(folders []host.Folder, roles ...string) bool {
 	return slices.ContainsFunc(folders, func(f host.Folder) bool { return slices.Contains(roles, f.Role) })
 }
 
-// Says reports whether an error's text holds one of the phrases, in any case.
-func Says(text string, words ...string) bool { return ContainsAny(text, words) }
-
 // safeWord matches what may stand in a command that a person pastes: no space, quote, option or shell character.
 var safeWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 

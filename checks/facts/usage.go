@@ -16,8 +16,7 @@ func deriveUsage(f *Facts) {
 	if n.Cgroups.Value.Version == 1 {
 		u.CgroupIDs = n.Cgroups.Value.ByController["memory"] // dying ones too
 	}
-	u.ClockJump = n.Clock.Value.Jumped
-	u.ClockJumped = u.ClockJump.Abs() >= l.ClockJump
+	u.ClockJumped = n.Clock.Value.Jumped.Abs() >= l.ClockJump
 	u.Files = filter(n.Files.Value.Processes, func(p host.ProcessFiles) bool { return Used(p.Usage) >= l.LimitWarning })
 	slices.SortStableFunc(u.Files,
 		func(a, b host.ProcessFiles) int { return cmp.Compare(Used(b.Usage), Used(a.Usage)) })

@@ -279,7 +279,7 @@ func readLogOfKubelet(f *facts.Facts) checks.Result {
 
 func readLogOfAPIServer(f *facts.Facts) checks.Result {
 	record := facts.Quote(f, f.Log.APIFailure.Record)
-	if f.Log.APIOut {
+	if f.Log.APIOutage != nil {
 		return critical("the kubelet's calls to it fail %s: %s", facts.SinceText(f, f.Log.APIOutage.From), record)
 	}
 	if c := facts.Logged(f, signature.CertificateExpired); c != nil {
