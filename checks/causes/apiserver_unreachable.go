@@ -163,12 +163,10 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 	addIf(s.LeaseRead, &e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10s", s.LeaseAge)
 	url := facts.Clean(s.URL)
 	switch {
-	case s.TLSError != "":
-		Addf(&e.For, "%s: %s", url, facts.Clean(s.TLSError))
-		return facts.Clean(s.TLSError)
 	case !s.Reachable:
-		Addf(&e.For, "kdiag cannot reach %s: %s", url, facts.Clean(s.Err))
-		return facts.Clean(s.Err)
+		why := facts.Clean(s.TLSError + s.Err)
+		Addf(&e.For, "kdiag cannot reach %s: %s", url, why)
+		return why
 	case s.Status >= 500:
 		Addf(&e.For, "%s answers kdiag with HTTP %d: it is not ready", url, s.Status)
 		return "it is not ready"

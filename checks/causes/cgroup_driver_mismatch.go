@@ -3,9 +3,7 @@ package causes
 import (
 	"cmp"
 	"path"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -62,21 +60,12 @@ func followsRuntime(f *facts.Facts) (follows, sure bool) {
 	if on, set := f.Seen.Settings.Value.FeatureGates["KubeletCgroupDriverFromCRI"]; set {
 		return on, true
 	}
-	if node := f.Seen.Server.Value.Node; node != nil {
-		if minor, err := strconv.Atoi(firstOf(kubeletMinor, node.Status.NodeInfo.KubeletVersion)); err == nil {
-			return minor >= 31, true
-		}
+	if f.Agent.Minor > 0 {
+		return f.Agent.Minor >= 31, true
 	}
 	made := kubepods(f)
 	own := slices.Contains(made, f.Seen.Settings.Value.CgroupDriver)
 	return len(made) > 0 && !own, own
-}
-
-var kubeletMinor = regexp.MustCompile(`^v1\.(\d+)\.`)
-
-// firstOf returns the first group of a pattern in a text; empty where it does not match.
-func firstOf(pattern *regexp.Regexp, s string) string {
-	return append(pattern.FindStringSubmatch(s), "", "")[1]
 }
 
 // mismatchFresh is how old the newest sandbox that failed for the drivers may be: the kubelet tries again about every

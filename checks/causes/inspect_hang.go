@@ -83,18 +83,24 @@ func slowObjects(f *facts.Facts) []plegbench.Inspection {
 	return slow
 }
 
-// mainFirst orders inspections so that the one to name is the first.
+// mainFirst orders inspections so that the one to name is the first: the sandbox in place of its container where both
+// hang, since what holds a sandbox holds its containers too.
 func mainFirst(all []plegbench.Inspection) []plegbench.Inspection {
-	if len(all) == 0 {
-		return nil
+	i := slices.IndexFunc(all, func(i plegbench.Inspection) bool {
+		return i.Kind == facts.KindSandbox && i.ID == all[0].SandboxID
+	})
+	if i <= 0 {
+		return all
 	}
-	main, rest := facts.MainCulprit(all)
-	return append([]plegbench.Inspection{main}, rest...)
+	return slices.Concat(all[i:i+1], all[:i], all[i+1:])
 }
 
 // objectSubjects names the objects of inspections as culprits.
-func objectSubjects(f *facts.Facts, all []plegbench.Inspection) []checks.Subject {
-	return append([]checks.Subject{facts.SubjectOf(f, all[0])}, facts.Related(f, all[1:])...)
+func objectSubjects(f *facts.Facts, all []plegbench.Inspection) (subjects []checks.Subject) {
+	for _, i := range all[:min(len(all), facts.MaxRelated+1)] {
+		subjects = append(subjects, facts.SubjectOf(f, i))
+	}
+	return subjects
 }
 
 // objectEvidence adds the calls about objects: the first, how many more, how the others did, and the processes.

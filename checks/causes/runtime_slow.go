@@ -54,7 +54,7 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 		Addf(&e.Against, "Version took %s: the daemon is not starved", quickest)
 	}
 	if s := f.Summary; s != nil && s.ProjectedSeconds != nil {
-		e.For = append(e.For, projection(f))
+		Addf(&e.For, "a relist takes %s", Projection(f))
 	}
 	addGaps(f, &e, gapSweep)
 	pressureEvidence(f, &e)

@@ -150,12 +150,6 @@ func DiskLine(d host.Disk) string {
 // Rate writes bytes per second without the unit of time.
 func Rate(bytes float64) string { return units.Size(uint64(min(max(bytes, 0), 1<<50))) }
 
-// WriterLabel names a process that writes, and its owner.
-func WriterLabel(f *Facts, w host.Writer) string {
-	return fmt.Sprintf("%s (pid %d)", Clean(w.Name), w.PID) +
-		OwnerSuffix(f, host.Owner{PodUID: w.PodUID, ObjectID: w.ObjectID})
-}
-
 // deadMounts returns the mounts that hang or have no server: hung ones first, then those of pods.
 func deadMounts(f *Facts) []host.Mount {
 	out := filter(f.Seen.Mounts.Value.Probed, func(m host.Mount) bool {

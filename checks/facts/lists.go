@@ -127,26 +127,15 @@ func PodOf(p *crictl.Pod) crictl.Pod {
 
 // Label names what has piled up: batch/report-28 (job).
 func (p PodCount) Label() string {
-	switch {
-	case p.Pod.Name == "":
-		return "containers that no kubelet made"
-	case p.Name == "":
-		return LabelOf(KindSandbox, "", p.Pod.Namespace, p.Pod.Name, "")
+	kind := KindContainer
+	if p.Name == "" {
+		kind = KindSandbox
 	}
-	return LabelOf(KindContainer, "", p.Pod.Namespace, p.Pod.Name, p.Name)
+	return LabelOf(kind, "", p.Pod.Namespace, p.Pod.Name, p.Name)
 }
 
-// SizesInError finds the two sizes in gRPC's words: larger than max (26300000 vs. 16777216).
-var SizesInError = regexp.MustCompile(`larger than max \((\d{1,12}) vs\. (\d{1,12})\)`)
-
-// ErrorSizes returns the size of the message and the limit that gRPC's error names, 0 where it names none.
-func ErrorSizes(c crictl.Call) (n, limit int) {
-	if m := SizesInError.FindStringSubmatch(c.Err); m != nil {
-		n, _ = strconv.Atoi(m[1])
-		limit, _ = strconv.Atoi(m[2])
-	}
-	return n, limit
-}
+// sizesInError finds the two sizes in gRPC's words: larger than max (26300000 vs. 16777216).
+var sizesInError = regexp.MustCompile(`larger than max \((\d{1,12}) vs\. (\d{1,12})\)`)
 
 // IsTooLarge reports whether a call failed because its message was over a limit.
 func IsTooLarge(c crictl.Call) bool {
@@ -159,7 +148,6 @@ type ListSize struct {
 	Bytes   int // 0 when only the refusal is known
 	Limit   int
 	Refused *crictl.Call // the call that the limit stopped; nil when kdiag got the list
-	AtLeast bool         // part of the list is missing
 }
 
 func listSize(f *Facts) (ListSize, bool) {
@@ -167,7 +155,7 @@ func listSize(f *Facts) (ListSize, bool) {
 	known := false
 	if sum := f.Summary; sum != nil && sum.ResponseBytes != nil {
 		s.RPC, s.Bytes = cmp.Or(sum.ResponseRPC, s.RPC), *sum.ResponseBytes
-		s.AtLeast, known = sum.ResponseTruncated, true
+		known = true
 	}
 	calls := slices.Concat(f.RPC[RPCSandboxes].Calls, f.RPC[RPCContainers].Calls)
 	if m := f.Measurement; m != nil && m.Sandboxes != nil {
@@ -181,11 +169,10 @@ func listSize(f *Facts) (ListSize, bool) {
 		return s, known
 	}
 	s.RPC, s.Refused = canonical(calls[i].Method), &calls[i]
-	if n, limit := ErrorSizes(calls[i]); n > 0 {
-		s.Bytes, s.AtLeast = max(n, s.Bytes), false
-		if limit > 0 {
-			s.Limit = min(s.Limit, limit)
-		}
+	if m := sizesInError.FindStringSubmatch(calls[i].Err); m != nil {
+		n, _ := strconv.Atoi(m[1])
+		limit, _ := strconv.Atoi(m[2])
+		s.Bytes, s.Limit = max(n, s.Bytes), min(s.Limit, cmp.Or(limit, s.Limit))
 	}
 	return s, true
 }

@@ -287,27 +287,6 @@ func ProcessesServing(f *Facts, ids ...string) []host.Process {
 	return found
 }
 
-// MainCulprit picks whom to name among hung inspections: the first, and the sandbox in place of its container where
-// both hang, since what holds a sandbox holds its containers too. The others follow in their order.
-func MainCulprit(hungs []plegbench.Inspection) (plegbench.Inspection, []plegbench.Inspection) {
-	main := 0
-	if hungs[0].Kind == KindContainer {
-		main = max(0, slices.IndexFunc(hungs, func(i plegbench.Inspection) bool {
-			return i.Kind == KindSandbox && i.ID == hungs[0].SandboxID
-		}))
-	}
-	return hungs[main], slices.Delete(slices.Clone(hungs), main, main+1)
-}
-
-// Related lists further culprits, at most MaxRelated.
-func Related(f *Facts, rest []plegbench.Inspection) []checks.Subject {
-	var subjects []checks.Subject
-	for _, i := range rest[:min(len(rest), MaxRelated)] {
-		subjects = append(subjects, SubjectOf(f, i))
-	}
-	return subjects
-}
-
 // IsConmon reports whether a process watches one container for CRI-O. It is no shim of a pod: the container outlives
 // it, unsupervised.
 func IsConmon(p host.Process) bool { return strings.HasPrefix(p.Name, "conmon") }

@@ -284,6 +284,12 @@ func ConnectProblem(c crictl.Connect) string {
 	switch {
 	case c.TTRPC:
 		return "the socket is containerd's ttrpc socket, for its shims, and not its CRI socket"
+	case c.State == crictl.ConnectBacklogged:
+		return "accepts no connections: its listen queue is full"
+	case c.State == crictl.ConnectSilent:
+		return "accepts connections but never replies (waited " + units.Duration(c.Elapsed) + ")"
+	case c.State == crictl.ConnectForeign:
+		return "the process that listens is no gRPC server"
 	case c.State == crictl.ConnectOK:
 		return ""
 	case c.State == crictl.ConnectDenied:

@@ -30,20 +30,14 @@ func readConnect(f *facts.Facts) checks.Result {
 	}
 	c := f.Measurement.Connect
 	r := unknown("%s", facts.ConnectProblem(c))
-	switch {
-	case c.State == crictl.ConnectOK:
+	switch c.State {
+	case crictl.ConnectOK:
 		r = ok("answered in %s", units.Duration(c.Elapsed))
 		if p := facts.PeerOf(f); p != nil && p.Name != "" {
 			r.Summary += ", " + p.Name + ", " + p.State
 		}
-	case c.State == crictl.ConnectBacklogged:
-		r = critical("accepts no connections: its listen queue is full")
-	case c.State == crictl.ConnectSilent:
-		r = critical("accepts connections but never replies (waited %s)", units.Duration(c.Elapsed))
-	case c.State == crictl.ConnectForeign && c.TTRPC:
-		r = critical("it is containerd's ttrpc socket, for its shims; %s", facts.CRISocketBeside(f.Runtime.Endpoint))
-	case c.State == crictl.ConnectForeign:
-		r = critical("the process that listens is no gRPC server")
+	case crictl.ConnectBacklogged, crictl.ConnectSilent, crictl.ConnectForeign:
+		r.Status = checks.StatusCritical
 	}
 	return took(r, c.Elapsed)
 }
@@ -217,14 +211,7 @@ func readProjection(f *facts.Facts) checks.Result {
 	age := max(now, causes.Optional(s.ProjectedAgeSeconds))
 	// the work, without the pause that the age contains
 	worst := max(now, causes.Optional(s.ChurnSeconds), causes.Optional(s.ColdSeconds))
-	line := units.Duration(now) + " now"
-	if s.ChurnSeconds != nil {
-		line += ", " + units.Seconds(*s.ChurnSeconds) + " in a rollout"
-	}
-	if s.ColdSeconds != nil {
-		line += ", " + units.Seconds(*s.ColdSeconds) + " after a kubelet restart"
-	}
-	line += "; limit " + units.Duration(limit)
+	line := causes.Projection(f)
 	switch {
 	case age > limit || len(f.Calls.HungLists) > 0:
 		return critical("%s", line)
