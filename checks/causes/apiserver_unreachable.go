@@ -139,16 +139,13 @@ func outageEvidence(f *facts.Facts, e *checks.Evidence) string {
 	return reasonIn(record)
 }
 
-// reasonIn is the end of an error, which names what failed: i/o timeout.
-func reasonIn(err string) string {
+// reasonIn is the end of the error of a record, which names what failed: i/o timeout.
+func reasonIn(record string) string {
+	err := facts.ErrorWords(record)
 	if i := strings.Index(err, "x509: "); i >= 0 {
-		err, _, _ = strings.Cut(err[i:], `"`)
-		return facts.Clean(strings.TrimRight(err, `\`))
+		return facts.Clean(err[i:])
 	}
-	if i := strings.LastIndex(err, `err="`); i >= 0 { // keys that follow the error are no reason
-		err, _, _ = strings.Cut(strings.ReplaceAll(err[i+len(`err="`):], `\"`, `'`), `"`)
-	}
-	return facts.Clean(strings.Trim(err[strings.LastIndex(err, ": ")+1:], ` \"`))
+	return facts.Clean(strings.Trim(err[strings.LastIndex(err, ": ")+1:], ` "`))
 }
 
 // serverEvidence adds what kdiag itself saw of the API server, and returns in a few words what is wrong with the way

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -147,6 +148,23 @@ func Quote(f *Facts, record string) string {
 		return Clean(strings.TrimSpace(string(s[:first])) + " ... " + strings.TrimSpace(string(s[len(s)-last:])))
 	}
 	return Clean(string(s))
+}
+
+// ErrorWords returns the error of a structured record, which may be cut, else the whole record.
+func ErrorWords(record string) string {
+	_, rest, found := strings.Cut(record, ` err="`)
+	if !found {
+		_, rest, found = strings.Cut(record, ` error="`)
+	}
+	if !found {
+		return record
+	}
+	quoted, _ := strconv.QuotedPrefix(`"` + rest)
+	words, err := strconv.Unquote(quoted)
+	if err != nil {
+		return strings.ReplaceAll(rest, `\"`, `"`)
+	}
+	return words
 }
 
 // An Interval is a time in which records of some kind came without a long pause.
