@@ -26,7 +26,7 @@ func recogniseInspectHang(f *facts.Facts) *Finding {
 	all := mainFirst(f.Sweep.Hung)
 	if len(all) > 0 {
 		summary = hungSummaryOf(f, all)
-	} else if all = mainFirst(f.Sweep.Failed); len(all) > 0 {
+	} else if all = mainFirst(facts.InspectionsThat(f, facts.IsFailed)); len(all) > 0 {
 		summary = statusOf(all[0]) + " fails"
 		against = "the calls are answered: a relist does not wait for them"
 	} else if all = slowObjects(f); len(all) > 0 {

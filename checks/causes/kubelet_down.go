@@ -2,11 +2,13 @@ package causes
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -72,7 +74,8 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 // recogniseKubeletImpaired is for a kubelet that runs and would not start again, or has lost its health port.
 func recogniseKubeletImpaired(f *facts.Facts) *Finding {
 	var e checks.Evidence
-	k, stranger := f.Seen.Settings.Value, f.Agent.HealthHolder
+	k, holders := f.Seen.Settings.Value, f.Seen.Health.Value.Holders
+	held := slices.IndexFunc(holders, func(h kubelet.Holder) bool { return h.Address == k.HealthzAddress })
 	switch {
 	case k.KubeconfigGone:
 		summary := textf("the kubelet runs, but its kubeconfig %s is missing: it cannot start again",
@@ -84,7 +87,8 @@ func recogniseKubeletImpaired(f *facts.Facts) *Finding {
 					"Check that the file is missing, and find out who removed it.")
 				s.Look("ls -l /var/lib/kubelet/pki", "Check the client certificate, for a new kubeconfig.")
 			})
-	case stranger != nil:
+	case held >= 0 && f.Kubelet != nil:
+		stranger := holders[held]
 		summary := facts.Clean(stranger.String()) + ": the kubelet's health cannot be asked"
 		e.Against = []string{"the kubelet itself runs, and does not need the port"}
 		who := checks.Subject{Kind: "Process", ID: strconv.Itoa(stranger.PID), Name: stranger.Name}

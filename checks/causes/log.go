@@ -134,7 +134,7 @@ func Often(n int64) string {
 // logOfObject adds that the kubelet's failing status calls name one of the objects, the first that they do, and
 // reports whether they name any.
 func logOfObject(f *facts.Facts, e *checks.Evidence, objects []plegbench.Inspection) bool {
-	all := f.Log.Named
+	all := facts.NamedByKubelet(f)
 	if !f.Log.SameRuntime || len(all) == 0 {
 		return false
 	}

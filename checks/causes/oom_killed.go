@@ -36,7 +36,7 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 	subjects := []checks.Subject{ofNode("memory")}
 	switch {
 	case len(victims) > 0:
-		mended = f.Log.OOMMended
+		mended = facts.OOMMended(f)
 		step = choose(mended, checks.Weak, checks.Certain)
 		summary = "the kernel OOM-killed " + units.List(top(victims))
 		subjects = taskSubjects(f, slices.DeleteFunc(slices.Clone(f.Log.OOMVictims),

@@ -87,7 +87,7 @@ var relations = []relation{
 	root(CgroupFrozen, frozen(ofStoppedShim), ShimStuck),
 	root(CgroupFrozen, frozen(ofStuckTask), TaskStuck),
 	root(CgroupFrozen, freezeHoldsCall, InspectHang, ListHang),
-	root(SystemdWedged, func(f *facts.Facts) bool { return f.Systemd.Driver == "systemd" }, RuntimeHung, RuntimeSlow),
+	root(SystemdWedged, func(f *facts.Facts) bool { return containersDriver(f) == "systemd" }, RuntimeHung, RuntimeSlow),
 	root(SystemdWedged, runcWaitsForSystemd, InspectHang, ListHang, ShimStuck),
 	root(KernelHung, kernelHolds, CNIHung, ImageServiceHung, InspectHang, ListHang, PLEGUnhealthy, RuntimeHung,
 		RuntimeSlow),
@@ -305,7 +305,7 @@ func freezeHoldsCall(f *facts.Facts) bool {
 }
 
 func runcWaitsForSystemd(f *facts.Facts) bool {
-	return f.Systemd.Driver != "cgroupfs" && len(facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)) > 0
+	return containersDriver(f) != "cgroupfs" && len(facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)) > 0
 }
 
 // mostAreDead holds when what no longer runs is most of what the runtime holds.

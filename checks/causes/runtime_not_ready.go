@@ -143,7 +143,7 @@ func unsteady(f *facts.Facts, e *checks.Evidence) (checks.Severity, string) {
 			Addf(&e.For, "%s failed, not later: %v", outOf(r.FailedCalls(), len(r.Calls), name+" call"), r.Calls[i])
 		}
 	}
-	refused := f.Sweep.Refused
+	refused := facts.InspectionsThat(f, facts.IsRefused)
 	isLater := func(i plegbench.Inspection) bool { return i.Call.OK() && i.Call.Start.After(refused[0].Call.Start) }
 	if len(refused) > 0 {
 		Addf(&e.For, "%s failed: %v", outOf(len(refused), len(f.Sweep.Made), "status call"), refused[0].Call)

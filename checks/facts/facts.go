@@ -57,7 +57,6 @@ type Facts struct {
 	Disk     Disk
 	Pressure Pressure
 	Usage    Usage
-	Systemd  Systemd
 }
 
 // New works out the facts. It is pure, and keeps what in points to.
@@ -91,7 +90,6 @@ func New(in *Input) *Facts {
 	deriveDisk(f)
 	derivePressure(f)
 	deriveUsage(f)
-	deriveSystemd(f)
 	return f
 }
 
@@ -105,12 +103,9 @@ func deriveLog(f *Facts) {
 	f.Log.Incidents = incidents(f)
 	deriveHungTasks(f)
 	deriveKills(f)
-	f.Log.OOMKills = occasions(f, signature.OOMKill)
 	f.Log.OOMVictims = oomVictims(f)
 	f.Log.NodeVictims = nodeVictims(f)
 	f.Log.OOMBeforePLEG = oomBeforePLEG(f)
-	f.Log.OOMMended = oomMended(f)
-	f.Log.Named = namedByKubelet(f)
 	f.Log.Watchdog = len(UnitsOf(f, signature.WatchdogTimeout, RoleKubelet)) > 0
 	f.Log.Restarts = kubeletRestarts(f)
 }

@@ -39,11 +39,6 @@ func deriveAgent(f *Facts) {
 	// A host that shows no process of a runtime either may be a container's view of itself.
 	a.NotSeen = f.HostMissing == "" && len(f.Processes) > 0 && !a.Runs
 	a.HealthRefused = h.Ping != nil && h.Ping.Status == 0 && !h.Ping.Hung && Says(h.Ping.Err, "refused")
-	for _, held := range h.Holders {
-		if held.Address == n.Settings.Value.HealthzAddress && f.Kubelet != nil {
-			a.HealthHolder = &held
-		}
-	}
 	// It has settings, or a certificate, or a health port, which is not asked where there are none of its files.
 	a.IsNode = len(n.Settings.Value.Files) > 0 || h.Ping != nil ||
 		slices.ContainsFunc(n.Certificates.Value, func(c kubelet.Certificate) bool {

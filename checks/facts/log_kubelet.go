@@ -162,26 +162,26 @@ func KubeletSubject(f *Facts) *checks.Subject {
 	return s
 }
 
-// A named object is one that the kubelet's failing status calls name.
-type named struct {
+// A Named object is one that the kubelet's failing status calls name.
+type Named struct {
 	ID string
 	journal.SubjectCount
 }
 
-// namedByKubelet returns the objects whose status the kubelet has not got, as far as it still may wait for them: each
+// NamedByKubelet returns the objects whose status the kubelet has not got, as far as it still may wait for them: each
 // relist tries again, and waits for each call.
-func namedByKubelet(f *Facts) []named {
-	var some []named
+func NamedByKubelet(f *Facts) []Named {
+	var some []Named
 	for _, s := range subjectsOf(f, signature.InspectFailed) {
 		if Fresh(f, s.Last, 2*f.Log.RetryPause) {
-			some = append(some, named{strings.TrimSpace(s.ID), s})
+			some = append(some, Named{strings.TrimSpace(s.ID), s})
 		}
 	}
 	return some
 }
 
 // Is reports whether two ids are of the same object. A log may hold the head of one only.
-func (n named) Is(id string) bool {
+func (n Named) Is(id string) bool {
 	const head = 12
 	if len(n.ID) < head || len(id) < head {
 		return n.ID != "" && n.ID == id

@@ -314,8 +314,6 @@ func deriveSweep(f *Facts) {
 	}
 	s.Answered = count(s.Made, IsAnswered)
 	s.Hung = InspectionsThat(f, isHung)
-	s.Failed = InspectionsThat(f, IsFailed)
-	s.Refused = InspectionsThat(f, IsRefused)
 	s.Running = sweepCounts(f)
 	if f.Summary != nil {
 		s.Summary = f.Summary.Sweep

@@ -142,7 +142,7 @@ func shimGap(f *Facts) (ShimGap, bool) {
 func IsNamedBad(f *Facts, id string) bool {
 	for _, code := range []string{signature.StopFailed, signature.RemoveFailed, signature.InspectFailed} {
 		for _, s := range subjectsOf(f, code) {
-			if (named{strings.TrimSpace(s.ID), s}).Is(id) {
+			if (Named{strings.TrimSpace(s.ID), s}).Is(id) {
 				return true
 			}
 		}

@@ -12,11 +12,6 @@ import (
 // deriveUsage works out which limits and counts are near their end.
 func deriveUsage(f *Facts) {
 	u, n, l := &f.Usage, f.Seen, f.Limits.Node
-	u.CgroupIDs = n.Cgroups.Value.Total
-	if n.Cgroups.Value.Version == 1 {
-		u.CgroupIDs = n.Cgroups.Value.ByController["memory"] // dying ones too
-	}
-	u.ClockJumped = n.Clock.Value.Jumped.Abs() >= l.ClockJump
 	u.Files = filter(n.Files.Value.Processes, func(p host.ProcessFiles) bool { return Used(p.Usage) >= l.LimitWarning })
 	slices.SortStableFunc(u.Files,
 		func(a, b host.ProcessFiles) int { return cmp.Compare(Used(b.Usage), Used(a.Usage)) })
@@ -111,17 +106,3 @@ func LostTime(d host.Delay) time.Duration { return d.Waited + time.Duration(d.Qu
 
 // ThrottledShare is the share of the CPU controller's periods in which a group was kept from running.
 func ThrottledShare(t host.Throttling) float64 { return Share(min(t.Throttled, t.Periods), t.Periods) }
-
-// deriveSystemd works out how systemd behaves.
-func deriveSystemd(f *Facts) {
-	look, l := f.Seen.Systemd, f.Limits.Node
-	s := look.Value
-	f.Systemd = Systemd{
-		BusSilent: s.Answered && s.BusHung && !s.BusAnswered,
-		Driver:    cmp.Or(f.Seen.RuntimeDriver.Value, f.Seen.Settings.Value.CgroupDriver),
-		JobsWait:  s.Jobs >= l.WaitingJobs && s.State != "starting" && s.State != "initializing",
-		Silent:    !s.Answered && (s.Hung || look.Hung && !look.OK),
-		Slow:      s.Answered && s.Took >= l.SlowSystemd,
-		UnitsLeak: s.Inactive >= l.LeakedUnits,
-	}
-}
