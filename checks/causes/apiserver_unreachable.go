@@ -75,12 +75,10 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		summary = textf("the node is Unknown to the control plane since %s: the kubelet has not posted its status",
 			facts.MomentText(f, ready.LastTransitionTime))
 	}
-	c := newFinding(severity, step, summary, e, subject)
-	c.Effect = []string{
+	return newFinding(severity, step, summary, e, subject).affects(
 		textf("Kubernetes <= 1.31: the node turns Unknown %s after the last renewal of its lease", facts.LeaseLate),
 		textf(">= 1.32: after %s; 5m later its pods are evicted", facts.LeaseGrace),
-	}
-	return c.advise(func(s *Steps, _ string) { adviseAPIServer(f, s, gone) })
+	).advise(func(s *Steps, _ string) { adviseAPIServer(f, s, gone) })
 }
 
 // noNodeObject reports whether the node's object is missing. A kubelet that has just started is about to make it.

@@ -39,12 +39,8 @@ func CgroupDrivers(f *facts.Facts) (kubelet, runtime string, known bool) {
 func kubepods(f *facts.Facts) []string {
 	var made []string
 	for _, g := range f.Seen.PIDs.Value.Cgroups {
-		switch base := path.Base(g.Path); {
-		case g.Current == 0:
-		case base == "kubepods":
-			made = append(made, "cgroupfs")
-		case base == "kubepods.slice", strings.HasSuffix(base, "-kubepods.slice"): // the second below --cgroup-root
-			made = append(made, "systemd")
+		if g.Current > 0 && facts.HoldsAllPods(g.Path) {
+			made = append(made, choose(path.Base(g.Path) == "kubepods", "cgroupfs", "systemd"))
 		}
 	}
 	return made

@@ -200,9 +200,8 @@ func throttledBut(f *facts.Facts, other host.Role, least float64) bool {
 func noForkBut(other facts.Role) condition {
 	pids := func(f *facts.Facts) []facts.PIDLimit { return f.Usage.PIDs }
 	return some(pids, func(f *facts.Facts, l facts.PIDLimit) bool {
-		g := host.FrozenCgroup{Path: l.Group.Path, Owner: l.Group.Owner}
-		return !l.Pod && l.Share >= f.Limits.Node.LimitCritical && facts.CgroupRole(g) != other &&
-			!facts.HoldsAllPods(g)
+		return !l.Pod && l.Share >= f.Limits.Node.LimitCritical && facts.CgroupRole(l.Group.Owner) != other &&
+			!facts.HoldsAllPods(l.Group.Path)
 	})
 }
 
@@ -291,7 +290,7 @@ func frozen(such func(*facts.Facts, host.FrozenCgroup) bool) condition {
 }
 
 func ofDaemon(r facts.Role) func(*facts.Facts, host.FrozenCgroup) bool {
-	return func(_ *facts.Facts, g host.FrozenCgroup) bool { return facts.CgroupRole(g) == r }
+	return func(_ *facts.Facts, g host.FrozenCgroup) bool { return facts.CgroupRole(g.Owner) == r }
 }
 
 func ofStuckTask(f *facts.Facts, g host.FrozenCgroup) bool {

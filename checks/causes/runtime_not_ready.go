@@ -56,26 +56,24 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	if severity == checks.Critical {
 		step = raised(step, logOf(f, &e, signsOfDown...))
 	}
-	x := newFinding(severity, step, f.Target.Daemon.Label+": "+summary, e, *facts.DaemonSubject(f)).
-		advise(func(s *Steps, _ string) {
-			if len(programs) > 0 {
-				s.Look("ls -l /usr/bin/runc /usr/sbin/runc /usr/local/sbin/runc /usr/bin/containerd-shim-runc-v2",
-					"Find out what removed it, and reinstall its package (runc, containerd.io); no restart is needed")
-				return
-			}
-			if other != 0 {
-				s.Look(textf("ps -o pid,ppid,lstart,args -p %d,%d; cat /proc/%[2]d/cgroup", f.Target.Daemon.PID, other),
-					"Find out who started the other daemon; stop the one that no unit owns (its containers run on)")
-				AddService(f, s)
-				return
-			}
-			s.Look(facts.CrictlCommand(f, "info"), "Read the conditions that the runtime reports")
+	return newFinding(severity, step, f.Target.Daemon.Label+": "+summary, e, *facts.DaemonSubject(f)).
+		affects(effect...).advise(func(s *Steps, _ string) {
+		if len(programs) > 0 {
+			s.Look("ls -l /usr/bin/runc /usr/sbin/runc /usr/local/sbin/runc /usr/bin/containerd-shim-runc-v2",
+				"Find out what removed it, and reinstall its package (runc, containerd.io); no restart is needed")
+			return
+		}
+		if other != 0 {
+			s.Look(textf("ps -o pid,ppid,lstart,args -p %d,%d; cat /proc/%[2]d/cgroup", f.Target.Daemon.PID, other),
+				"Find out who started the other daemon; stop the one that no unit owns (its containers run on)")
 			AddService(f, s)
-			s.Look(facts.KdiagCommand(f, "runtime"), "Look again; while it loads its state, wait: a restart delays it")
-			addRestart(f, s, "Only if it is not loading its state, or if loading never ends.")
-		})
-	x.Effect = effect
-	return x
+			return
+		}
+		s.Look(facts.CrictlCommand(f, "info"), "Read the conditions that the runtime reports")
+		AddService(f, s)
+		s.Look(facts.KdiagCommand(f, "runtime"), "Look again; while it loads its state, wait: a restart delays it")
+		addRestart(f, s, "Only if it is not loading its state, or if loading never ends.")
+	})
 }
 
 // rival recognises another daemon beside the one that answers: on the path of its socket, which the later of them has

@@ -165,20 +165,11 @@ func HungObjectOf(f *Facts, o host.Owner) (plegbench.Inspection, bool) {
 // OwnedBy is the object of the runtime's lists that owns a process.
 func OwnedBy(f *Facts, o host.Owner) checks.Subject {
 	s := checks.Subject{PodUID: Clean(o.PodUID)}
-	named := func(p *crictl.Pod) {
-		if p != nil {
-			s.Namespace, s.Pod, s.PodUID = Clean(p.Namespace), Clean(p.Name), Clean(p.UID)
-		}
-	}
-	for _, b := range sandboxesOf(f) {
-		if o.ObjectID != "" && b.ID == o.ObjectID || o.PodUID != "" && b.Pod != nil && b.Pod.UID == o.PodUID {
-			named(b.Pod)
-		}
-	}
-	for _, c := range containersOf(f) {
-		if o.ObjectID != "" && c.ID == o.ObjectID {
-			named(c.Pod)
-			s.Name = Clean(c.Name)
+	for e := range Entries(f, RPCSandboxes, RPCContainers) {
+		sandbox := e.Kind == KindSandbox
+		if o.ObjectID != "" && e.ID == o.ObjectID || sandbox && o.PodUID != "" && e.Pod.UID == o.PodUID {
+			s.Namespace, s.Pod, s.PodUID = Clean(e.Pod.Namespace), Clean(e.Pod.Name), Clean(e.Pod.UID)
+			s.Name = Clean(e.Name)
 		}
 	}
 	return s

@@ -393,27 +393,20 @@ func sweepCounts(f *Facts) SweepCounts {
 	for _, i := range f.Sweep.Made {
 		asked[i.ID] = i
 	}
-	note := func(id string) {
+	for e := range Entries(f, RPCSandboxes, RPCContainers) {
+		if !e.Runs {
+			continue
+		}
 		all.All++
-		i, ok := asked[id]
+		i, ok := asked[e.ID]
 		if !ok {
-			return
+			continue
 		}
 		all.Asked++
 		if IsAnswered(i) {
 			all.Answered++
 		} else if isNotFound(i) {
 			all.Gone++
-		}
-	}
-	for _, s := range sandboxesOf(f) {
-		if s.State == crictl.SandboxReady {
-			note(s.ID)
-		}
-	}
-	for _, c := range containersOf(f) {
-		if c.State == crictl.ContainerRunning {
-			note(c.ID)
 		}
 	}
 	return all

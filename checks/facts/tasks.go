@@ -85,7 +85,7 @@ func isFrozen(f *Facts, t host.BlockedTask) bool {
 		case g.PodUID != "":
 			return g.PodUID == t.PodUID
 		case t.ObjectID != "" || t.PodUID != "":
-			return HoldsAllPods(g)
+			return HoldsAllPods(g.Path)
 		}
 		return g.Unit != "" && g.Unit == t.Unit
 	})
@@ -240,14 +240,14 @@ func isForeign(f *Facts, g host.FrozenCgroup) bool {
 // HoldsDaemons reports whether the runtime, the kubelet, or all pods stand still: the node is then at stake.
 func (z Freeze) HoldsDaemons() bool {
 	return z.HoldsAllPods() ||
-		slices.ContainsFunc(z.Held, func(g host.FrozenCgroup) bool { return CgroupRole(g) != RoleOther })
+		slices.ContainsFunc(z.Held, func(g host.FrozenCgroup) bool { return CgroupRole(g.Owner) != RoleOther })
 }
 
 // HoldsAllPods reports whether the group above those of all pods is the frozen one, or lies in it.
 func (z Freeze) HoldsAllPods() bool {
 	return slices.ContainsFunc(z.Held, func(g host.FrozenCgroup) bool {
 		for ; len(g.Path) > 1 && len(g.Path) >= len(z.Path); g.Path = path.Dir(g.Path) {
-			if HoldsAllPods(g) {
+			if HoldsAllPods(g.Path) {
 				return true
 			}
 		}
@@ -257,13 +257,13 @@ func (z Freeze) HoldsAllPods() bool {
 
 // HoldsAllPods reports whether a group is the one above those of all pods; below --cgroup-root it has another name in
 // front.
-func HoldsAllPods(g host.FrozenCgroup) bool {
-	base := path.Base(g.Path)
+func HoldsAllPods(group string) bool {
+	base := path.Base(group)
 	return base == "kubepods" || base == "kubepods.slice" || strings.HasSuffix(base, "-kubepods.slice")
 }
 
 // CgroupRole is the daemon that this group is of. A group of a shim or a container is a pod's.
-func CgroupRole(g host.FrozenCgroup) Role {
+func CgroupRole(g host.Owner) Role {
 	switch {
 	case g.ObjectID != "" || g.PodUID != "":
 		return RoleOther

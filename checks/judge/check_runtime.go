@@ -113,15 +113,14 @@ func readLists(f *facts.Facts) checks.Result {
 // inLists counts what the newest lists hold.
 func inLists(f *facts.Facts) string {
 	sandboxes, running, containers := 0, 0, 0
-	if l := f.Measurement.Sandboxes; l != nil {
-		sandboxes = len(l.Sandboxes)
-	}
-	if l := f.Measurement.Containers; l != nil {
-		containers = len(l.Containers)
-		for i := range l.Containers {
-			if l.Containers[i].State == crictl.ContainerRunning {
-				running++
-			}
+	for e := range facts.Entries(f, facts.RPCSandboxes, facts.RPCContainers) {
+		if e.Kind == facts.KindSandbox {
+			sandboxes++
+			continue
+		}
+		containers++
+		if e.Runs {
+			running++
 		}
 	}
 	return fmt.Sprintf("%s, %s (%s running)", units.Count(sandboxes, "sandbox"), units.Count(containers, "container"),
