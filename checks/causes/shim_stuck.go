@@ -50,7 +50,8 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		add(servingSubject(f, p, facts.OwnerOf(p)), "%s does not run: all its %d threads are in uninterruptible sleep",
 			processOwned(f, p.PID, p.Name, facts.OwnerOf(p)), p.Threads)
 		tasks := f.Seen.Tasks.Value.Blocked
-		addTaskLine(f, &e, tasks[slices.IndexFunc(tasks, func(t host.BlockedTask) bool { return t.PID == p.PID })])
+		i := slices.IndexFunc(tasks, func(t host.BlockedTask) bool { return t.PID == p.PID })
+		e.For = append(e.For, TaskLine(f, tasks[i]))
 		step = checks.Certain
 	}
 	for _, s := range shims.Gone {

@@ -283,11 +283,7 @@ func notesOnOthers(f *facts.Facts) (notes []string) {
 
 func judgeTasks(f *facts.Facts, t host.Tasks) checks.Result {
 	if i := slices.IndexFunc(t.Blocked, func(b host.BlockedTask) bool { return facts.IsOurs(b.Owner) }); i >= 0 {
-		line := causes.TaskName(f, t.Blocked[i]) + " was in uninterruptible sleep in two looks"
-		if at := facts.WaitsIn(t.Blocked[i]); at != "" {
-			line += ", in " + at
-		}
-		return warning("%s; look again: a busy disk does so too", line)
+		return warning("%s; look again: a busy disk does so too", causes.TaskLine(f, t.Blocked[i]))
 	}
 	return ok("%s, none of a container or the runtime in uninterruptible sleep in two looks",
 		units.Count(t.Threads, "thread"))
