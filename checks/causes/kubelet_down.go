@@ -1,7 +1,6 @@
 package causes
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 
@@ -32,8 +31,8 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	step, summary := checks.Strong, "no kubelet runs on this host, which was set up as a node"
 	if unit {
-		step, summary = checks.Certain, unitSummary(f, u)
-		Addf(&e.For, "systemd: %s", UnitLine(f, u))
+		step, summary = checks.Certain, UnitLine(f, u)+": no kubelet runs"+choose(u.Load == "masked",
+			", and none can start: it is masked", "")
 	} else if f.Seen.Systemd.Value.Answered {
 		Addf(&e.Missing, "the kubelet's unit: systemd has none of a name that kdiag knows")
 	} else {
@@ -99,18 +98,6 @@ func recogniseKubeletImpaired(f *facts.Facts) *Finding {
 		})
 	}
 	return nil
-}
-
-// unitSummary is a sentence for a unit that is down.
-func unitSummary(f *facts.Facts, u *host.Unit) string {
-	name, since := facts.Clean(u.Name), stateSince(f, u)
-	switch {
-	case u.Load == "masked":
-		return name + " is masked: no kubelet runs, and none can start"
-	case u.Active == "failed":
-		return textf("%s has failed%s (%s): no kubelet runs", name, since, cmp.Or(facts.Clean(u.Result), "no reason"))
-	}
-	return textf("%s is stopped%s: no kubelet runs", name, since)
 }
 
 // UnitLine is what systemd knows of a unit: kubelet.service is failed (failed, exit-code) since 02:51:10.

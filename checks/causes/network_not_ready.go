@@ -47,7 +47,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	case summary == "" || !reported && !runtimeReported: // an empty Status is RuntimeNotReady
 		return nil
 	default:
-		if why := cniEvidence(f, &e); why != "" {
+		if why := CNIEvidence(f, &e); why != "" {
 			summary += "; " + why
 		}
 	}
@@ -85,9 +85,9 @@ func cniFolders(f *facts.Facts) []string {
 	return folders
 }
 
-// cniEvidence adds what is in the folders of the network's configuration, and returns what is wrong with it in a few
+// CNIEvidence adds what is in the folders of the network's configuration, and returns what is wrong with it in a few
 // words.
-func cniEvidence(f *facts.Facts, e *checks.Evidence) string {
+func CNIEvidence(f *facts.Facts, e *checks.Evidence) string {
 	look := f.Seen.CNI
 	n := look.Value
 	dir, problem := facts.Clean(n.ConfDir), facts.Clean(n.Problem)

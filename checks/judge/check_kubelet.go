@@ -221,14 +221,13 @@ func judgeCNI(f *facts.Facts, c kubelet.CNI) checks.Result {
 		return skipped("the runtime reports NetworkReady; its configuration is in none of the usual folders")
 	case causes.PassedOver(f, c) && f.Agent.NetworkReady:
 		return skipped("the runtime reports NetworkReady: CRI-O passes over %s, which cannot be used", file)
-	case c.Problem != "":
-		return warning("%s", strings.TrimPrefix(facts.Clean(c.ConfDir)+": "+facts.Clean(c.Problem), ": "))
-	case len(c.Missing) > 0:
-		return warning("%s needs %s, which %s not there", file,
-			facts.Clean(units.List(facts.Head(c.Missing, facts.MostNamed))), units.Plural(len(c.Missing), "is", "are"))
-	case len(c.BinDirs) == 0:
-		return unknown("%s needs %s, and none of the usual folders of plugins is there", file,
-			facts.Clean(units.List(facts.Head(c.Plugins, facts.MostNamed))))
+	}
+	var e checks.Evidence
+	switch why := causes.CNIEvidence(f, &e); {
+	case len(e.Missing) > 0:
+		return unknown("%s", e.Missing[0])
+	case why != "" || c.Problem != "":
+		return warning("%s", e.For[0])
 	}
 	return ok("%s, network %s, %s", file, cmp.Or(facts.Clean(c.Name), "without a name"),
 		units.Count(len(c.Plugins), "plugin"))
