@@ -94,10 +94,8 @@ func victimsLine(f *facts.Facts) string {
 	for _, v := range top(f.Log.OOMVictims) {
 		names = append(names, v.Label())
 	}
-	if more := len(f.Log.OOMVictims) - len(names); more > 0 {
-		names = append(names, units.Count(more, "other"))
-	}
-	return cmp.Or(units.List(names), "processes that the log does not name")
+	return cmp.Or(units.List(names), "processes that the log does not name") +
+		andMore(len(f.Log.OOMVictims)-len(names), "process")
 }
 
 // taskSubjects names tasks as culprits, those first that the node cannot do without.

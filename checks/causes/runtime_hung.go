@@ -55,7 +55,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	cni := facts.OldProcesses(f, host.RoleCNI, f.Limits.CNIPluginTooLong)
 	for _, old := range slices.Concat(runc, cni) {
 		e.For = append(e.For, atWork(f, old))
-		subjects = append(subjects, facts.ProcessSubject(f, old))
+		subjects = append(subjects, facts.ProcessSubject(f, old, host.Owner{}))
 	}
 	effect := []string{noStatus}
 	if how == facts.HangMost {

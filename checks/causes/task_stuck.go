@@ -35,7 +35,7 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 		_, holds := facts.HeldBy(f, t)
 		critical = critical || holds || t.Role == host.RoleRuntime || t.Role == host.RoleKubelet
 		p := host.Process{PID: t.PID, Name: t.Name, Role: t.Role, State: 'D', Wchan: t.Wchan, Started: t.Started}
-		subjects = append(subjects, servingSubject(f, p, t.Owner))
+		subjects = append(subjects, facts.ProcessSubject(f, p, t.Owner))
 	}
 	for _, t := range top(stuck) {
 		e.For = append(e.For, TaskLine(f, t))

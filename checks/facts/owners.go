@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -308,10 +309,10 @@ func OldProcesses(f *Facts, role host.Role, d time.Duration) []host.Process {
 	return old
 }
 
-// ProcessSubject names a process as a culprit.
-func ProcessSubject(f *Facts, p host.Process) checks.Subject {
-	return checks.Subject{
-		Kind: "Process", ID: fmt.Sprint(p.PID), Name: Clean(p.Name),
-		Processes: []checks.Process{ProcessOf(f, p)},
-	}
+// ProcessSubject names a process as a culprit, with the object and the pod that it serves.
+func ProcessSubject(f *Facts, p host.Process, o host.Owner) checks.Subject {
+	s := OwnedBy(f, o)
+	s.Kind, s.ID, s.Name = "Process", strconv.Itoa(p.PID), Clean(p.Name)
+	s.Processes = []checks.Process{ProcessOf(f, p)}
+	return s
 }

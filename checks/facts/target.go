@@ -218,7 +218,7 @@ func DaemonSubject(f *Facts) *checks.Subject {
 	d := f.Target.Daemon
 	switch {
 	case d.Process != nil:
-		return new(ProcessSubject(f, *d.Process))
+		return new(ProcessSubject(f, *d.Process, host.Owner{}))
 	case d.PID != 0:
 		return &checks.Subject{Kind: "Process", ID: strconv.Itoa(d.PID), Name: f.Target.Name}
 	case d.Unit != "" && !strings.ContainsAny(d.Unit, "' ") && !f.Target.NoSystemd:

@@ -67,9 +67,6 @@ func Worse(a, b checks.Severity) checks.Severity {
 	return checks.Warning
 }
 
-// PodLabel names a pod by its UID: web/checkout-1, or pod 6f1c... where the lists do not hold it.
-func PodLabel(f *Facts, uid string) string { return OwnerLabel(f, host.Owner{PodUID: uid}) }
-
 // InPod adds what is known of a pod to a subject.
 func InPod(f *Facts, s checks.Subject, uid string) checks.Subject {
 	pod := OwnedBy(f, host.Owner{PodUID: uid})

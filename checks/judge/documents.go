@@ -56,18 +56,10 @@ func notes(f *facts.Facts) []string {
 	return all
 }
 
-// withoutJournal returns the facts without what the node's logs say: the verdict on a socket, or on a series of
-// relists, is not one on the node.
-func withoutJournal(in *facts.Input) *facts.Input {
-	alone := *in
-	alone.Journal, alone.JournalProblem = nil, ""
-	return &alone
-}
-
 // NewRuntimeProbe judges the facts and makes the document of kdiag runtime. That probe asks for no status of
 // containers, so the verdict does not wait for them.
 func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
-	j := judged(withoutJournal(in))
+	j := judged(in)
 	f, all := j.facts, owned(j)
 	v := verdict(f, all, scopeProbes)
 	p := &checks.RuntimeProbe{
@@ -103,7 +95,7 @@ func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 // NewRelistBenchmark judges the facts and makes the document of kdiag relist. Its verdict waits for the status of what
 // runs only if the benchmark asked for it.
 func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmark {
-	j := judged(withoutJournal(in))
+	j := judged(in)
 	f, all := j.facts, owned(j)
 	want := scopeProbes
 	if len(f.Sweep.Made) > 0 {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/crictl"
@@ -78,15 +77,6 @@ func TestJournalAddsNoCause(t *testing.T) {
 func quiet(f *facts.Input) {
 	logs(signs(signature.UnitStarted, 4, 12*time.Minute, time.Minute, "Started logrotate", "logrotate.service"))(f)
 	f.Journal.Signatures[0].Lane = string(signature.Node)
-}
-
-// TestJournalIsOfTheNode checks that the verdict on a socket and on a series of relists is theirs alone.
-func TestJournalIsOfTheNode(t *testing.T) {
-	f := node(logs(signs(signature.UnitRestarted, 9, 89*time.Second, time.Second, scheduled, "kubelet.service")))
-	probe, benchmark := NewRuntimeProbe(checks.Header{}, f), NewRelistBenchmark(checks.Header{}, f)
-	if len(Judge(f)) == 0 || len(probe.Causes)+len(benchmark.Causes) > 0 {
-		t.Errorf("%s, %s", probe.Status, benchmark.Status)
-	}
 }
 
 // TestJournalAsEvidence checks whether the log supports a cause that was measured (1), contradicts it (-1), or neither.
