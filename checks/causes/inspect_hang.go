@@ -57,12 +57,12 @@ func statusOf(i plegbench.Inspection) string {
 
 // hungEvidenceOf adds how the rest of the runtime does, and reports whether the kubelet's log names the object too.
 func hungEvidenceOf(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspection) bool {
-	if f.Calls.BothLists && f.Calls.ListTimed {
+	if f.Calls.BothLists && f.Calls.ListMedian > 0 {
 		Addf(&e.For, "both lists answer in %s", f.Calls.ListMedian)
 	} else {
 		addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers)
 	}
-	if p50 := f.Sweep.Median; f.Sweep.Timed && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
+	if p50 := f.Sweep.Median; f.Sweep.Median > 0 && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
 		Addf(&e.Against, "the other status calls take %s (median): the runtime may be slow", p50)
 	}
 	addIf(f.RPC[facts.RPCImages].Outcome == facts.Hung && !f.Pattern.ImagesHold, &e.Against, "ListImages hangs too")
@@ -76,7 +76,7 @@ func slowObjects(f *facts.Facts) []plegbench.Inspection {
 	limit := f.Limits.SlowStatus
 	isSlow := func(i plegbench.Inspection) bool { return i.Call.OK() && i.Call.Elapsed >= limit }
 	slow := facts.InspectionsThat(f, isSlow)
-	if limit <= 0 || !f.Sweep.Timed || f.Sweep.Median >= limit/4 || facts.PodsOf(slow) > facts.ManyOfStatuses {
+	if limit <= 0 || f.Sweep.Median == 0 || f.Sweep.Median >= limit/4 || facts.PodsOf(slow) > facts.ManyOfStatuses {
 		return nil
 	}
 	slices.SortStableFunc(slow, func(a, b plegbench.Inspection) int { return int(b.Call.Elapsed - a.Call.Elapsed) })

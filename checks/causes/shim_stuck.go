@@ -42,7 +42,7 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		add(facts.ProcessSubject(f, p, facts.OwnerOf(p)), "%s is stopped",
 			processOwned(f, p.PID, p.Name, facts.OwnerOf(p)))
 		known := facts.IsListed(f, p.ObjectID) || facts.IsNamedBad(f, p.ObjectID)
-		tied := known || facts.IsTied(f, p.Address)
+		tied := known || p.Address != "" && facts.IsAsked(f, p.Address)
 		step = choose(known, checks.Certain, choose(tied || len(subjects) > 1, step, checks.Weak))
 		addIf(!tied, &e.Missing, "whether this runtime's lists hold what %v serves", p)
 	}

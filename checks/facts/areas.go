@@ -35,19 +35,17 @@ type Calls struct {
 	HungLists      []RPC         // the lists that hang now, in the order in which a relist asks for them
 	Impatient      bool          // the deadline was so short that a slow runtime may only look hung
 	KubeletTimeout time.Duration // the kubelet's deadline for one call
-	ListMedian     time.Duration // the median time of one relist's lists
-	ListTimed      bool
+	ListMedian     time.Duration // the median time of one relist's lists; 0 when not timed
 	NotCRI         *crictl.Call  // a call that shows that CRI v1 is not served
 	Threshold      time.Duration // the age at which the kubelet calls its PLEG unhealthy
 }
 
 // Sweep is what became of the status calls.
 type Sweep struct {
-	Answered int                    // how many status calls brought a status
-	Hung     []plegbench.Inspection //
-	Made     []plegbench.Inspection // the status calls that were made, without those cut short
-	Median   time.Duration          // the median time of one answered status call
-	Timed    bool
+	Answered int                     // how many status calls brought a status
+	Hung     []plegbench.Inspection  //
+	Made     []plegbench.Inspection  // the status calls that were made, without those cut short
+	Median   time.Duration           // the median time of one answered status call; 0 when not timed
 	Running  SweepCounts             // the status calls about what the newest lists call running or ready
 	Summary  *plegbench.SweepSummary // the summary of the sweep, nil if there was none
 }
@@ -168,8 +166,7 @@ type Disk struct {
 type Pressure struct {
 	Crowded        bool            // tasks wait for a CPU most of the time, for a minute at least
 	MemoryLow      bool            // little of the node's memory is available
-	MemorySeverity checks.Severity // how severe the shortage is; false when there is none
-	MemoryShort    bool
+	MemorySeverity checks.Severity // how severe the shortage is; empty when there is none
 	// the control groups of runtime and kubelet, and those above them, that were kept from running for much of the time
 	Throttled []host.Throttling
 

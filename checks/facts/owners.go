@@ -77,7 +77,7 @@ func isOther(f *Facts, p host.Process) bool {
 	case strings.HasPrefix(p.Program, "conmon"):
 		return p.Namespace != kubernetes || strings.Contains(t.Name, "containerd")
 	case p.Address != "":
-		return !isAsked(f, p.Address) || p.Namespace != kubernetes
+		return !IsAsked(f, p.Address) || p.Namespace != kubernetes
 	case p.Daemon != 0 && known:
 		return p.Daemon != d.PID
 	}
@@ -89,11 +89,8 @@ func isOther(f *Facts, p host.Process) bool {
 // kubernetes is the namespace of CRI's containers in containerd.
 const kubernetes = "k8s.io"
 
-// IsTied reports whether the address that a shim was given is that of the socket that was asked.
-func IsTied(f *Facts, address string) bool { return address != "" && isAsked(f, address) }
-
-// isAsked reports whether a path is that of the socket that was asked, as this process or its daemon sees it.
-func isAsked(f *Facts, path string) bool {
+// IsAsked reports whether a path is that of the socket that was asked, as this process or its daemon sees it.
+func IsAsked(f *Facts, path string) bool {
 	plain := func(path string) string { // /var/run is /run
 		if strings.HasPrefix(path, "/var/run/") {
 			return strings.TrimPrefix(path, "/var")
@@ -107,7 +104,7 @@ func isAsked(f *Facts, path string) bool {
 
 // listensElsewhere reports whether a daemon serves other sockets, and not the one that was asked.
 func listensElsewhere(f *Facts, p host.Process) bool {
-	return len(p.Sockets) > 0 && !slices.ContainsFunc(p.Sockets, func(s string) bool { return isAsked(f, s) })
+	return len(p.Sockets) > 0 && !slices.ContainsFunc(p.Sockets, func(s string) bool { return IsAsked(f, s) })
 }
 
 // isRival reports whether a daemon listens on the path of another one's socket, which the later of them has replaced,
@@ -122,7 +119,7 @@ func isRival(f *Facts, p host.Process) bool {
 func SharesSocket(f *Facts, p host.Process) bool {
 	d := f.Target.Daemon.Process
 	return d != nil && d.PID != p.PID && p.MountNS == d.MountNS && slices.ContainsFunc(p.Sockets, func(s string) bool {
-		return isAsked(f, s) && slices.Contains(d.Sockets, s) && !strings.HasSuffix(s, ".ttrpc")
+		return IsAsked(f, s) && slices.Contains(d.Sockets, s) && !strings.HasSuffix(s, ".ttrpc")
 	})
 }
 

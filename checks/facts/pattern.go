@@ -35,8 +35,8 @@ func derivePattern(f *Facts) {
 	f.Calls.Impatient = impatient(f)
 	list, n := f.Calls.ListMedian, f.Lists.Objects
 	honest := n >= ManyObjects && list <= time.Duration(n)*honestPerObject
-	p.SlowLists = f.Calls.ListTimed && list >= l.SlowList && !honest
-	p.SlowStatuses = f.Sweep.Timed && f.Sweep.Median >= l.SlowStatus
+	p.SlowLists = f.Calls.ListMedian > 0 && list >= l.SlowList && !honest
+	p.SlowStatuses = f.Sweep.Median > 0 && f.Sweep.Median >= l.SlowStatus
 	p.Stall = stallOf(f)
 	p.Stalls = p.Crawls || p.Stall != nil && p.Stall.Recovered || f.RPC[RPCSandboxes].Outcome == Stalled ||
 		f.RPC[RPCContainers].Outcome == Stalled || f.RPC[RPCVersion].Outcome == Hung && f.Calls.AnyList
@@ -53,7 +53,7 @@ func derivePattern(f *Facts) {
 // and nothing shows that others are far quicker, or so short that a busy machine alone can explain it.
 func impatient(f *Facts) bool {
 	given, hung := f.Limits.RPCTimeout, f.Sweep.Hung
-	quick := len(hung) > 0 && len(f.Calls.HungLists) == 0 && f.Sweep.Timed &&
+	quick := len(hung) > 0 && len(f.Calls.HungLists) == 0 && f.Sweep.Median > 0 &&
 		f.Sweep.Median < given/quickCompanyFactor && len(hung) <= f.Sweep.Answered
 	silent := f.RPC[RPCVersion].Outcome == Hung // no slowness that is worth another name
 	return given < shortDeadline/2 || given < shortDeadline && !quick ||

@@ -63,7 +63,7 @@ func deriveCalls(f *Facts) {
 		c.KubeletTimeout = cmp.Or(units.ToDuration(s.RequestTimeoutSeconds), c.KubeletTimeout)
 		c.Threshold = cmp.Or(units.ToDuration(s.ThresholdSeconds), c.Threshold)
 		if s.List != nil && s.List.P50Seconds != nil {
-			c.ListMedian, c.ListTimed = units.ToDuration(*s.List.P50Seconds), true
+			c.ListMedian = units.ToDuration(*s.List.P50Seconds)
 		}
 	}
 }
@@ -319,7 +319,7 @@ func deriveSweep(f *Facts) {
 		s.Summary = f.Summary.Sweep
 	}
 	if s.Summary != nil && s.Summary.P50Seconds != nil {
-		s.Median, s.Timed = units.ToDuration(*s.Summary.P50Seconds), true
+		s.Median = units.ToDuration(*s.Summary.P50Seconds)
 	}
 	f.Calls.Gone = wentAway(f)
 }

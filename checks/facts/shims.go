@@ -47,7 +47,7 @@ func deriveShims(f *Facts) {
 	replaced := slices.ContainsFunc(f.Processes, func(p host.Process) bool { return SharesSocket(f, p) })
 	s.Culprits = ShimGap{
 		Orphans: filter(s.Gap.Orphans, func(p host.Process) bool {
-			ours := isAsked(f, p.Address) && p.Namespace == kubernetes && p.Work == ""
+			ours := IsAsked(f, p.Address) && p.Namespace == kubernetes && p.Work == ""
 			return !replaced && ours || IsNamedBad(f, p.ObjectID)
 		}),
 		Shimless: filter(s.Gap.Shimless, func(b crictl.PodSandbox) bool { return IsNamedBad(f, b.ID) }),

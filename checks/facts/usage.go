@@ -76,9 +76,9 @@ func derivePressure(f *Facts) {
 	low := m.Total == 0 || p.MemoryLow // without meminfo pressure must do
 	switch {
 	case low && full >= l.MemoryFullCritical, evicting && full >= l.MemoryFull:
-		p.MemorySeverity, p.MemoryShort = checks.Critical, true
+		p.MemorySeverity = checks.Critical
 	case low && full >= l.MemoryFull, full >= l.MemoryFullCritical, evicting:
-		p.MemorySeverity, p.MemoryShort = checks.Warning, true
+		p.MemorySeverity = checks.Warning
 	}
 	unit := f.Target.RuntimeUnit
 	p.Throttled = filter(f.Seen.Cgroups.Value.Throttled, func(t host.Throttling) bool {

@@ -97,7 +97,7 @@ func readLists(f *facts.Facts) checks.Result {
 		return unknown("not both lists were read before --timeout")
 	}
 	p50 := f.Calls.ListMedian
-	if !f.Calls.ListTimed {
+	if f.Calls.ListMedian == 0 {
 		p50 = f.RPC[facts.RPCSandboxes].Last().Elapsed + f.RPC[facts.RPCContainers].Last().Elapsed
 	}
 	r := ok("%s in %s", inLists(f), units.Duration(p50))
