@@ -84,7 +84,8 @@ func overloadOf(f *facts.Facts) (summary string, effect []string) {
 	return summary, effect
 }
 
-// Projection is what a relist costs the kubelet: 288ms now, 32.4s in a rollout, 5m21s after a kubelet restart; limit 3m.
+// Projection is what a relist costs the kubelet: 288ms now, 32.4s in a rollout, 5m21s after a kubelet restart; limit
+// 3m.
 func Projection(f *facts.Facts) string {
 	s := f.Summary
 	line := textf("%s now", Optional(s.ProjectedSeconds))

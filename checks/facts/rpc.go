@@ -341,8 +341,8 @@ func isNotFound(i plegbench.Inspection) bool { return i.Call.Code == crictl.NotF
 // IsRefused reports whether an inspection failed because of the runtime and not of the object: it is starting, or its
 // connection went away. A shim that is gone is Unavailable as well, in other words.
 func IsRefused(i plegbench.Inspection) bool {
-	return i.Call.Code == crictl.Unavailable && Says(i.Call.Err, "not initialized", "connection", "transport", "reading from server", "broken pipe",
-		"no such file", "eof")
+	return i.Call.Code == crictl.Unavailable && Says(i.Call.Err, "not initialized", "connection", "transport",
+		"reading from server", "broken pipe", "no such file", "eof")
 }
 
 // IsFailed reports whether an inspection came back with an error that is about its object.
