@@ -72,7 +72,8 @@ func overloadOf(f *facts.Facts) (summary string, effect []string) {
 		return textf("a relist takes %s now, PLEG's age reaches %s; limit %s", now, age, limit),
 			[]string{textf("kubelet: NotReady about every %s", now.Round(time.Second))}
 	}
-	summary = "a relist takes " + Projection(f)
+	summary = textf("a relist takes %s after a kubelet restart, %s in a rollout, %s now; limit %s", cold, churn, now,
+		limit) // what is wrong stands first, as a line of 80 characters is all that some see
 	effect = []string{textf("kubelet: Ready now (a relist takes %s)", now)}
 	if churn > limit {
 		effect = append(effect, "kubelet: NotReady in a rollout of a tenth of the pods")
