@@ -3,6 +3,7 @@
 package checks
 
 import (
+	"math"
 	"time"
 
 	"github.com/kdiag/kdiag/plegbench"
@@ -256,3 +257,63 @@ const (
 	LogFailing   = "FAILING"          // no incident that goes on, but relists that fail until the log ends
 	LogUnhealthy = "UNHEALTHY"        // an incident whose end the log does not show
 )
+
+// The steps of the confidence scale. A cause starts at one of them, and each line against it lowers it.
+const (
+	Certain = 0.95 // seen directly; nothing else looks like it
+	Strong  = 0.8  // the pattern fits, and one discriminator could not be seen
+	Fair    = 0.6  // the pattern fits, and so do one or two other causes
+	Weak    = 0.4  // consistent with what was seen, no more
+)
+
+// What one line of evidence takes off, and where that ends.
+const (
+	costOfAgainst   = 0.15
+	costOfMissing   = 0.05
+	mostForMissing  = 0.15 // not looking never makes a cause unlikely
+	leastConfidence = 0.1
+)
+
+// Agreement is what the kubelet's own log adds to the step of a cause when it agrees with the measurement: as much
+// as one missing line takes off. A second witness confirms; it does not decide.
+const Agreement = 0.05
+
+// Confidence returns how sure kdiag is of a cause, from 0.1 to 0.95. It starts at step and falls by 0.15 for each line
+// of evidence against and by 0.05 for each that is missing, up to three. Equal evidence gives an equal value, so that
+// two reports can be compared. It is no probability: it is how much of the pattern was seen. A step that was raised
+// because the kubelet's log agrees makes up for what is missing, and never more than certain.
+func Confidence(step float64, e Evidence) float64 {
+	missing := min(float64(len(e.Missing))*costOfMissing, mostForMissing)
+	c := step - float64(len(e.Against))*costOfAgainst - missing
+	return math.Round(min(max(c, leastConfidence), Certain)*100) / 100
+}
+
+// KindCanaryReport is the kind of the document of kdiag canary.
+const KindCanaryReport = "CanaryReport"
+
+// A CanaryReport is the answer of kdiag canary.
+type CanaryReport struct {
+	Header
+	Runtime   Runtime      `json:"runtime"`
+	Summary   string       `json:"summary"`             // one sentence
+	Network   string       `json:"network"`             // host or cni
+	Image     string       `json:"image,omitempty"`     // that was run
+	SandboxID string       `json:"sandboxID,omitempty"` // of the last attempt
+	Attempts  int          `json:"attempts"`            // 0: none; above 1: the earlier ones were stopped
+	Seconds   float64      `json:"seconds"`             // of all steps
+	Steps     []CanaryStep `json:"steps"`               // of the last attempt, in order
+	CleanedUp bool         `json:"cleanedUp"`           // nothing of it is left in the runtime
+	Left      []string     `json:"left,omitempty"`      // sandboxes that are left
+	Earlier   []string     `json:"earlierRemoved,omitempty"`
+}
+
+// A CanaryStep is one timed call of a canary.
+type CanaryStep struct {
+	Name    string  `json:"name"` // of the RPC
+	Seconds float64 `json:"seconds"`
+	Status  Status  `json:"status"` // warning is slow
+	Error   string  `json:"error,omitempty"`
+	Skipped string  `json:"skipped,omitempty"` // why it was
+
+	Hung bool `json:"-"`
+}

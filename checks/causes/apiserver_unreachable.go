@@ -29,14 +29,14 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 	ready := look.Value.Node.Condition("Ready")
 	unknown := ready != nil && ready.Status == "Unknown"
 	gone := noNodeObject(f)
-	if f.Target.Simulated || !f.Log.APIOut && !away && !f.Agent.LeaseStale && !gone && !unknown {
+	if f.Target.Simulated || f.Log.APIOutage == nil && !away && !f.Agent.LeaseStale && !gone && !unknown {
 		return nil
 	}
 	var e checks.Evidence
 	severity, step, summary := checks.Critical, checks.Certain, ""
 	why, seen := "", serverEvidence(f, &e)
 	since := ""
-	if f.Log.APIOut {
+	if f.Log.APIOutage != nil {
 		since, why = " "+facts.SinceText(f, f.Log.APIOutage.From), outageEvidence(f, &e)
 	} else {
 		addGaps(f, &e, gapJournal)
@@ -51,19 +51,19 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		severity, step, summary = checks.Warning, checks.Fair, "kdiag cannot reach the API server: "+seen
 		Addf(&e.Against, "the kubelet logs no failing call: it may go through a proxy (HTTPS_PROXY)")
 	case away:
-		step = choose(f.Log.APIOut, checks.Certain, checks.Strong)
+		step = choose(f.Log.APIOutage != nil, checks.Certain, checks.Strong)
 		summary = textf("the kubelet cannot reach the API server%s: %s", since, seen)
-	case f.Log.APIOut && failure.Webhook != "":
+	case f.Log.APIOutage != nil && failure.Webhook != "":
 		subject = checks.Subject{Kind: "Webhook", Name: failure.Webhook}
 		summary = textf("the admission webhook %s fails and blocks the kubelet's lease or node status%s: %s",
 			failure.Webhook, since, why)
-	case f.Log.APIOut && failure.Answered:
+	case f.Log.APIOutage != nil && failure.Answered:
 		summary = textf("the API server rejects the kubelet's lease or node status%s: %s", since, why)
-	case f.Log.APIOut && look.OK: // which kdiag reaches
+	case f.Log.APIOutage != nil && look.OK: // which kdiag reaches
 		summary = textf("the kubelet's calls to the API server fail%s (%s): %s", since, why, seen)
-	case f.Log.APIOut:
+	case f.Log.APIOutage != nil:
 		summary = textf("the kubelet cannot reach the API server%s: %s", since, cmp.Or(why, "its calls fail"))
-		if !facts.ContainsAny(failure.Record, []string{"node status", "lease"}) {
+		if !facts.Says(failure.Record, "node status", "lease") {
 			step = checks.Strong
 			Addf(&e.Missing, "whether lease and node status fail too: the last record is of another call")
 		}
@@ -75,12 +75,10 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		summary = textf("the node is Unknown to the control plane since %s: the kubelet has not posted its status",
 			facts.MomentText(f, ready.LastTransitionTime))
 	}
-	c := newFinding(severity, step, summary, e, subject)
-	c.Effect = []string{
+	return newFinding(severity, step, summary, e, subject).affects(
 		textf("Kubernetes <= 1.31: the node turns Unknown %s after the last renewal of its lease", facts.LeaseLate),
 		textf(">= 1.32: after %s; 5m later its pods are evicted", facts.LeaseGrace),
-	}
-	return c.advise(func(s *Steps, _ string) { adviseAPIServer(f, s, gone) })
+	).advise(func(s *Steps, _ string) { adviseAPIServer(f, s, gone) })
 }
 
 // noNodeObject reports whether the node's object is missing. A kubelet that has just started is about to make it.
@@ -89,7 +87,7 @@ func noNodeObject(f *facts.Facts) bool {
 	young := func(p host.Process) bool { return !p.Started.IsZero() && facts.AgeOf(f, p) < registers }
 	s := f.Seen.Server.Value
 	return s.NodeGone && !slices.ContainsFunc(facts.ProcessesOf(f, host.RoleKubelet), young) ||
-		s.Node == nil && f.Log.APIOut && f.Log.APIFailure.NoNode && s.TLSError == "" && s.Err == ""
+		s.Node == nil && f.Log.APIOutage != nil && f.Log.APIFailure.NoNode && s.TLSError == "" && s.Err == ""
 }
 
 func adviseAPIServer(f *facts.Facts, s *Steps, gone bool) {
@@ -101,7 +99,7 @@ func adviseAPIServer(f *facts.Facts, s *Steps, gone bool) {
 		s.Look(log, "Read how the kubelet's calls fail.")
 		s.restartKubelet(f, "Registers the node again: a running kubelet does not. Running containers go on.")
 		return
-	case f.Log.APIOut && webhook != "" && seen.Err == "" && seen.TLSError == "":
+	case f.Log.APIOutage != nil && webhook != "" && seen.Err == "" && seen.TLSError == "":
 		s.lookIf(facts.Safe(webhook), "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o "+
 			"yaml | grep -B 30 "+webhook, "Find the webhook's service; exempt leases and nodes from its rules.")
 		s.Look(log, "Read how the kubelet's calls fail.")
@@ -139,16 +137,13 @@ func outageEvidence(f *facts.Facts, e *checks.Evidence) string {
 	return reasonIn(record)
 }
 
-// reasonIn is the end of an error, which names what failed: i/o timeout.
-func reasonIn(err string) string {
+// reasonIn is the end of the error of a record, which names what failed: i/o timeout.
+func reasonIn(record string) string {
+	err := facts.ErrorWords(record)
 	if i := strings.Index(err, "x509: "); i >= 0 {
-		err, _, _ = strings.Cut(err[i:], `"`)
-		return facts.Clean(strings.TrimRight(err, `\`))
+		return facts.Clean(err[i:])
 	}
-	if i := strings.LastIndex(err, `err="`); i >= 0 { // keys that follow the error are no reason
-		err, _, _ = strings.Cut(strings.ReplaceAll(err[i+len(`err="`):], `\"`, `'`), `"`)
-	}
-	return facts.Clean(strings.Trim(err[strings.LastIndex(err, ": ")+1:], ` \"`))
+	return facts.Clean(strings.Trim(err[strings.LastIndex(err, ": ")+1:], ` "`))
 }
 
 // serverEvidence adds what kdiag itself saw of the API server, and returns in a few words what is wrong with the way
@@ -163,12 +158,10 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 	addIf(s.LeaseRead, &e.For, "the node's lease was renewed %s ago; the kubelet renews it every 10s", s.LeaseAge)
 	url := facts.Clean(s.URL)
 	switch {
-	case s.TLSError != "":
-		Addf(&e.For, "%s: %s", url, facts.Clean(s.TLSError))
-		return facts.Clean(s.TLSError)
 	case !s.Reachable:
-		Addf(&e.For, "kdiag cannot reach %s: %s", url, facts.Clean(s.Err))
-		return facts.Clean(s.Err)
+		why := facts.Clean(s.TLSError + s.Err)
+		Addf(&e.For, "kdiag cannot reach %s: %s", url, why)
+		return why
 	case s.Status >= 500:
 		Addf(&e.For, "%s answers kdiag with HTTP %d: it is not ready", url, s.Status)
 		return "it is not ready"

@@ -3,9 +3,7 @@ package causes
 import (
 	"cmp"
 	"path"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -41,12 +39,8 @@ func CgroupDrivers(f *facts.Facts) (kubelet, runtime string, known bool) {
 func kubepods(f *facts.Facts) []string {
 	var made []string
 	for _, g := range f.Seen.PIDs.Value.Cgroups {
-		switch base := path.Base(g.Path); {
-		case g.Current == 0:
-		case base == "kubepods":
-			made = append(made, "cgroupfs")
-		case base == "kubepods.slice", strings.HasSuffix(base, "-kubepods.slice"): // the second below --cgroup-root
-			made = append(made, "systemd")
+		if g.Current > 0 && facts.HoldsAllPods(g.Path) {
+			made = append(made, choose(path.Base(g.Path) == "kubepods", "cgroupfs", "systemd"))
 		}
 	}
 	return made
@@ -62,21 +56,12 @@ func followsRuntime(f *facts.Facts) (follows, sure bool) {
 	if on, set := f.Seen.Settings.Value.FeatureGates["KubeletCgroupDriverFromCRI"]; set {
 		return on, true
 	}
-	if node := f.Seen.Server.Value.Node; node != nil {
-		if minor, err := strconv.Atoi(firstOf(kubeletMinor, node.Status.NodeInfo.KubeletVersion)); err == nil {
-			return minor >= 31, true
-		}
+	if f.Agent.Minor > 0 {
+		return f.Agent.Minor >= 31, true
 	}
 	made := kubepods(f)
 	own := slices.Contains(made, f.Seen.Settings.Value.CgroupDriver)
 	return len(made) > 0 && !own, own
-}
-
-var kubeletMinor = regexp.MustCompile(`^v1\.(\d+)\.`)
-
-// firstOf returns the first group of a pattern in a text; empty where it does not match.
-func firstOf(pattern *regexp.Regexp, s string) string {
-	return append(pattern.FindStringSubmatch(s), "", "")[1]
 }
 
 // mismatchFresh is how old the newest sandbox that failed for the drivers may be: the kubelet tries again about every

@@ -12,7 +12,8 @@ const CgroupsLeaked = "CgroupsLeaked"
 var cgroupsLeaked = cause(CgroupsLeaked, recogniseCgroupsLeaked, nil, "host.cgroups")
 
 func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
-	l, g, ids := f.Limits.Node, f.Seen.Cgroups.Value, f.Usage.CgroupIDs
+	l, g := f.Limits.Node, f.Seen.Cgroups.Value
+	ids := choose(g.Version == 1, g.ByController["memory"], g.Total) // dying ones too in version 1
 	if g.Total < l.Cgroups && g.Dying < l.DyingCgroups && ids < l.CgroupsCritical {
 		return nil
 	}

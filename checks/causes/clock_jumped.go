@@ -19,7 +19,8 @@ var clockJumped = cause(ClockJumped, recogniseClockJumped, loggedClockJumped, "h
 func recogniseClockJumped(f *facts.Facts) *Finding {
 	c, last := f.Seen.Clock.Value, facts.LastOf(f, signature.ClockChanged, signature.MachineSuspended)
 	inLog := last != nil && len(f.Log.Incidents) > 0 && facts.Logged(f, signature.MachineBooted) == nil
-	if f.Target.Simulated || !f.Usage.ClockJumped && !inLog {
+	jumped := c.Jumped.Abs() >= f.Limits.Node.ClockJump
+	if f.Target.Simulated || !jumped && !inLog {
 		return nil
 	}
 	forwards := func(by time.Duration) string {
@@ -32,9 +33,9 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 			facts.ClockText(f, *last)
 		logEvidence(f, &e, signature.ClockChanged, signature.MachineSuspended)
 	}
-	if f.Usage.ClockJumped {
+	if jumped {
 		step = checks.Certain
-		summary = textf("the wall clock jumped %s within %s during the check", forwards(f.Usage.ClockJump), c.Over)
+		summary = textf("the wall clock jumped %s within %s during the check", forwards(c.Jumped), c.Over)
 		Addf(&e.For, "%s", summary)
 	}
 	addIf(f.Seen.Clock.OK && !c.Synchronised, &e.For,

@@ -51,7 +51,8 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 	}
 	agrees = fromLog(f, &e.For, signOfCNI) || agrees
 	step = raised(step, agrees)
-	x := newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
+	x := newFinding(severity, step, summary, e, subjects...).affects(workEffect(f, old)...)
+	return x.advise(func(s *Steps, _ string) {
 		if len(old) == 0 {
 			addCapture(f, s)
 			s.Look("ps -eo pid,ppid,stat,etime,comm --sort=-etime | grep -iE "+
@@ -65,8 +66,6 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 			addRestart(f, s)
 		}
 	})
-	x.Effect = workEffect(f, old)
-	return x
 }
 
 // loggedCNIHung: the runtime's status takes CNI's lock, so a hung plugin makes the kubelet call the runtime down

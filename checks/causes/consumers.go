@@ -60,14 +60,6 @@ func processSubject(f *facts.Facts, pid int, name, podUID string) checks.Subject
 	return facts.InPod(f, checks.Subject{Kind: "Process", ID: strconv.Itoa(pid), Name: facts.Clean(name)}, podUID)
 }
 
-// servingSubject names a process as a culprit, with the object and the pod that it serves.
-func servingSubject(f *facts.Facts, p host.Process, o host.Owner) checks.Subject {
-	s := facts.OwnedBy(f, o)
-	s.Kind, s.ID, s.Name = "Process", strconv.Itoa(p.PID), p.Name
-	s.Processes = []checks.Process{facts.ProcessOf(f, p)}
-	return s
-}
-
 // andMore ends a summary with how many others there are; nothing for none.
 func andMore(n int, noun string) string {
 	return choose(n > 0, "; "+units.Count(n, noun)+" more", "")

@@ -100,7 +100,7 @@ func mountLine(f *facts.Facts, m host.Mount) string {
 	case m.PID != 0:
 		line += " in the mount namespace of " + cmp.Or(facts.OwnerLabel(f, m.Inside), textf("process %d", m.PID))
 	case m.PodUID != "":
-		line += " of " + facts.PodLabel(f, m.PodUID)
+		line += " of " + facts.OwnerLabel(f, host.Owner{PodUID: m.PodUID})
 	}
 	if m.Hung {
 		return line + " hangs: no reply in " + units.Duration(m.Waiting)

@@ -26,7 +26,7 @@ func recogniseInspectHang(f *facts.Facts) *Finding {
 	all := mainFirst(f.Sweep.Hung)
 	if len(all) > 0 {
 		summary = hungSummaryOf(f, all)
-	} else if all = mainFirst(f.Sweep.Failed); len(all) > 0 {
+	} else if all = mainFirst(facts.InspectionsThat(f, facts.IsFailed)); len(all) > 0 {
 		summary = statusOf(all[0]) + " fails"
 		against = "the calls are answered: a relist does not wait for them"
 	} else if all = slowObjects(f); len(all) > 0 {
@@ -57,12 +57,12 @@ func statusOf(i plegbench.Inspection) string {
 
 // hungEvidenceOf adds how the rest of the runtime does, and reports whether the kubelet's log names the object too.
 func hungEvidenceOf(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspection) bool {
-	if f.Calls.BothLists && f.Calls.ListTimed {
+	if f.Calls.BothLists && f.Calls.ListMedian > 0 {
 		Addf(&e.For, "both lists answer in %s", f.Calls.ListMedian)
 	} else {
 		addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers)
 	}
-	if p50 := f.Sweep.Median; f.Sweep.Timed && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
+	if p50 := f.Sweep.Median; f.Sweep.Median > 0 && f.Limits.SlowStatus > 0 && p50 >= f.Limits.SlowStatus {
 		Addf(&e.Against, "the other status calls take %s (median): the runtime may be slow", p50)
 	}
 	addIf(f.RPC[facts.RPCImages].Outcome == facts.Hung && !f.Pattern.ImagesHold, &e.Against, "ListImages hangs too")
@@ -76,25 +76,31 @@ func slowObjects(f *facts.Facts) []plegbench.Inspection {
 	limit := f.Limits.SlowStatus
 	isSlow := func(i plegbench.Inspection) bool { return i.Call.OK() && i.Call.Elapsed >= limit }
 	slow := facts.InspectionsThat(f, isSlow)
-	if limit <= 0 || !f.Sweep.Timed || f.Sweep.Median >= limit/4 || facts.PodsOf(slow) > facts.ManyOfStatuses {
+	if limit <= 0 || f.Sweep.Median == 0 || f.Sweep.Median >= limit/4 || facts.PodsOf(slow) > facts.ManyOfStatuses {
 		return nil
 	}
 	slices.SortStableFunc(slow, func(a, b plegbench.Inspection) int { return int(b.Call.Elapsed - a.Call.Elapsed) })
 	return slow
 }
 
-// mainFirst orders inspections so that the one to name is the first.
+// mainFirst orders inspections so that the one to name is the first: the sandbox in place of its container where both
+// hang, since what holds a sandbox holds its containers too.
 func mainFirst(all []plegbench.Inspection) []plegbench.Inspection {
-	if len(all) == 0 {
-		return nil
+	i := slices.IndexFunc(all, func(i plegbench.Inspection) bool {
+		return i.Kind == facts.KindSandbox && i.ID == all[0].SandboxID
+	})
+	if i <= 0 {
+		return all
 	}
-	main, rest := facts.MainCulprit(all)
-	return append([]plegbench.Inspection{main}, rest...)
+	return slices.Concat(all[i:i+1], all[:i], all[i+1:])
 }
 
 // objectSubjects names the objects of inspections as culprits.
-func objectSubjects(f *facts.Facts, all []plegbench.Inspection) []checks.Subject {
-	return append([]checks.Subject{facts.SubjectOf(f, all[0])}, facts.Related(f, all[1:])...)
+func objectSubjects(f *facts.Facts, all []plegbench.Inspection) (subjects []checks.Subject) {
+	for _, i := range all[:min(len(all), facts.MaxRelated+1)] {
+		subjects = append(subjects, facts.SubjectOf(f, i))
+	}
+	return subjects
 }
 
 // objectEvidence adds the calls about objects: the first, how many more, how the others did, and the processes.

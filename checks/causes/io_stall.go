@@ -33,6 +33,9 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 	var severity checks.Severity
 	var subjects []checks.Subject
 	step, summary := checks.Strong, ""
+	writer := func(w host.Writer) string {
+		return processOwned(f, w.PID, w.Name, host.Owner{PodUID: w.PodUID, ObjectID: w.ObjectID})
+	}
 	for _, s := range d.ReadOnly {
 		subjects = append(subjects, facts.Shortage{Space: s}.Subject())
 	}
@@ -86,7 +89,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		summary = textf("requests to disk %s take %s", facts.Clean(d.Slow[0].Name), facts.Await(d.Slow[0]))
 	}
 	if len(d.Writers) > 0 && len(d.Failing)+len(d.Throttled) == 0 && !frozen {
-		summary += "; the heaviest writer is " + facts.WriterLabel(f, d.Writers[0])
+		summary += "; the heaviest writer is " + writer(d.Writers[0])
 	}
 	stallEvidence(f, &e)
 	for _, slow := range d.Slow[:min(len(d.Slow), 2)] {
@@ -97,7 +100,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		if frozen {
 			break
 		}
-		Addf(&e.For, "%s writes %s/s", facts.WriterLabel(f, w), facts.Rate(w.BytesPerSecond))
+		Addf(&e.For, "%s writes %s/s", writer(w), facts.Rate(w.BytesPerSecond))
 		subjects = append(subjects, processSubject(f, w.PID, w.Name, w.PodUID))
 	}
 	if len(subjects) == 0 {

@@ -116,17 +116,13 @@ func whatEndsKubelet(f *facts.Facts, e *checks.Evidence) string {
 	return best
 }
 
-// fatalText is the part of a fatal record that holds the error: after its header, without the kubelet's own frame
-// around it.
+// fatalText is the error of a fatal record, else what follows its header.
 func fatalText(record string) string {
-	s := record
-	if _, rest, ok := strings.Cut(s, "] "); ok {
-		s = rest
+	words := facts.ErrorWords(record)
+	if _, rest, ok := strings.Cut(words, "] "); ok && words == record {
+		return rest
 	}
-	if _, rest, ok := strings.Cut(s, "err=\""); ok && rest != "" {
-		s = strings.TrimSuffix(rest, "\"")
-	}
-	return s
+	return words
 }
 
 func loggedKubeletCrashLooping(in *Incident) *LogFinding {

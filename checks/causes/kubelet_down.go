@@ -1,12 +1,13 @@
 package causes
 
 import (
-	"cmp"
+	"slices"
 	"strconv"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -30,8 +31,8 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	step, summary := checks.Strong, "no kubelet runs on this host, which was set up as a node"
 	if unit {
-		step, summary = checks.Certain, unitSummary(f, u)
-		Addf(&e.For, "systemd: %s", UnitLine(f, u))
+		step, summary = checks.Certain, UnitLine(f, u)+": no kubelet runs"+choose(u.Load == "masked",
+			", and none can start: it is masked", "")
 	} else if f.Seen.Systemd.Value.Answered {
 		Addf(&e.Missing, "the kubelet's unit: systemd has none of a name that kdiag knows")
 	} else {
@@ -72,7 +73,8 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 // recogniseKubeletImpaired is for a kubelet that runs and would not start again, or has lost its health port.
 func recogniseKubeletImpaired(f *facts.Facts) *Finding {
 	var e checks.Evidence
-	k, stranger := f.Seen.Settings.Value, f.Agent.HealthHolder
+	k, holders := f.Seen.Settings.Value, f.Seen.Health.Value.Holders
+	held := slices.IndexFunc(holders, func(h kubelet.Holder) bool { return h.Address == k.HealthzAddress })
 	switch {
 	case k.KubeconfigGone:
 		summary := textf("the kubelet runs, but its kubeconfig %s is missing: it cannot start again",
@@ -84,7 +86,8 @@ func recogniseKubeletImpaired(f *facts.Facts) *Finding {
 					"Check that the file is missing, and find out who removed it.")
 				s.Look("ls -l /var/lib/kubelet/pki", "Check the client certificate, for a new kubeconfig.")
 			})
-	case stranger != nil:
+	case held >= 0 && f.Kubelet != nil:
+		stranger := holders[held]
 		summary := facts.Clean(stranger.String()) + ": the kubelet's health cannot be asked"
 		e.Against = []string{"the kubelet itself runs, and does not need the port"}
 		who := checks.Subject{Kind: "Process", ID: strconv.Itoa(stranger.PID), Name: stranger.Name}
@@ -95,18 +98,6 @@ func recogniseKubeletImpaired(f *facts.Facts) *Finding {
 		})
 	}
 	return nil
-}
-
-// unitSummary is a sentence for a unit that is down.
-func unitSummary(f *facts.Facts, u *host.Unit) string {
-	name, since := facts.Clean(u.Name), stateSince(f, u)
-	switch {
-	case u.Load == "masked":
-		return name + " is masked: no kubelet runs, and none can start"
-	case u.Active == "failed":
-		return textf("%s has failed%s (%s): no kubelet runs", name, since, cmp.Or(facts.Clean(u.Result), "no reason"))
-	}
-	return textf("%s is stopped%s: no kubelet runs", name, since)
 }
 
 // UnitLine is what systemd knows of a unit: kubelet.service is failed (failed, exit-code) since 02:51:10.

@@ -38,7 +38,7 @@ func recogniseListHang(f *facts.Facts) *Finding {
 	} else {
 		if len(old) > 0 { // the oldest: the others may well wait behind it
 			e.For = append(e.For, atWork(f, old[0]))
-			subjects = []checks.Subject{facts.ProcessSubject(f, old[0])}
+			subjects = []checks.Subject{facts.ProcessSubject(f, old[0], host.Owner{})}
 			why = "probably behind " + textf("%v, running for %s", old[0], facts.AgeOf(f, old[0]))
 		}
 		asked := slices.ContainsFunc(f.Sweep.Made,

@@ -69,7 +69,7 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 // heaviestEntries returns the largest entries of a list, one for each pod.
 func heaviestEntries(f *facts.Facts, rpc string) []facts.ListEntry {
 	heavy := map[crictl.Pod]facts.ListEntry{}
-	for _, e := range facts.Entries(f, rpc) {
+	for e := range facts.Entries(f, rpc) {
 		if e.Size > heavy[e.Pod].Size {
 			heavy[e.Pod] = e
 		}
@@ -114,25 +114,14 @@ func addRemovals(f *facts.Facts, st *Steps, s facts.ListSize) {
 		runs  bool // something of it does
 	}
 	by, dead := map[string]*load{}, 0
-	add := func(id string, pod *crictl.Pod, size uint32, runs bool) {
-		l := by[id]
+	for e := range facts.Entries(f, s.RPC) {
+		l := by[e.SandboxID]
 		if l == nil {
-			l = &load{id: id, pod: facts.PodOf(pod)}
-			by[id] = l
+			l = &load{id: e.SandboxID, pod: e.Pod}
+			by[l.id] = l
 		}
-		l.bytes += int(size)
-		l.runs = l.runs || runs
-	}
-	m := f.Measurement
-	if m.Containers != nil && s.RPC == facts.RPCContainers {
-		for _, c := range m.Containers.Containers {
-			add(c.SandboxID, c.Pod, c.Size, c.State != crictl.ContainerExited)
-		}
-	}
-	if m.Sandboxes != nil && s.RPC == facts.RPCSandboxes {
-		for _, b := range m.Sandboxes.Sandboxes {
-			add(b.ID, b.Pod, b.Size, b.State == crictl.SandboxReady)
-		}
+		l.bytes += int(e.Size)
+		l.runs = l.runs || !e.Dead
 	}
 	for _, l := range by {
 		if !l.runs {

@@ -65,8 +65,8 @@ func fromLog(f *facts.Facts, lines *[]string, signs ...logSign) bool {
 		if s.code == signature.RelistFailed {
 			window = f.Log.RetryPause
 		}
-		switch i, goesOn := facts.Ongoing(f, window, s.code); {
-		case s.now && goesOn:
+		switch i := facts.Ongoing(f, window, s.code); {
+		case s.now && i != nil:
 			Addf(lines, "%s %s: %s", s.text, facts.SinceText(f, i.From), facts.Quote(f, c.Newest()))
 		case !s.now && c.Last != nil:
 			text := s.text + ", last at " + facts.ClockText(f, *c.Last) + Often(c.Count)
@@ -134,7 +134,7 @@ func Often(n int64) string {
 // logOfObject adds that the kubelet's failing status calls name one of the objects, the first that they do, and
 // reports whether they name any.
 func logOfObject(f *facts.Facts, e *checks.Evidence, objects []plegbench.Inspection) bool {
-	all := f.Log.Named
+	all := facts.NamedByKubelet(f)
 	if !f.Log.SameRuntime || len(all) == 0 {
 		return false
 	}

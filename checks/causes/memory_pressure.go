@@ -13,7 +13,7 @@ const MemoryPressure = "MemoryPressure"
 var memoryPressure = cause(MemoryPressure, recogniseMemoryPressure, nil, "host.memory")
 
 func recogniseMemoryPressure(f *facts.Facts) *Finding {
-	if !f.Pressure.MemoryShort {
+	if f.Pressure.MemorySeverity == "" {
 		return pressed(f, "MemoryPressure")
 	}
 	var e checks.Evidence

@@ -47,7 +47,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	case summary == "" || !reported && !runtimeReported: // an empty Status is RuntimeNotReady
 		return nil
 	default:
-		if why := cniEvidence(f, &e); why != "" {
+		if why := CNIEvidence(f, &e); why != "" {
 			summary += "; " + why
 		}
 	}
@@ -57,7 +57,8 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	if len(effect) > 0 {
 		subject.ID, subject.Name = n.BinDirs[0], "CNI plugins"
 	}
-	x := newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
+	x := newFinding(checks.Critical, step, summary, e, subject).affects(effect...)
+	return x.advise(func(s *Steps, _ string) {
 		s.lookIf(!f.Target.OtherEndpoint || n.Configured, "ls -l "+strings.Join(cniFolders(f), " "),
 			"Check that the configuration and its plugins are there")
 		s.Look(facts.CrictlCommand(f, "info"), "Read which network configuration the runtime has loaded")
@@ -65,8 +66,6 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 		s.lookIf(slices.Contains(n.Missing, "loopback"), "ls -l /opt/cni/bin /usr/lib/cni",
 			"Check the package of the standard plugins (kubernetes-cni, containernetworking-plugins); reinstall it")
 	})
-	x.Effect = effect
-	return x
 }
 
 // PassedOver reports whether the first file cannot be used and the runtime takes another one: containerd does not,
@@ -86,9 +85,9 @@ func cniFolders(f *facts.Facts) []string {
 	return folders
 }
 
-// cniEvidence adds what is in the folders of the network's configuration, and returns what is wrong with it in a few
+// CNIEvidence adds what is in the folders of the network's configuration, and returns what is wrong with it in a few
 // words.
-func cniEvidence(f *facts.Facts, e *checks.Evidence) string {
+func CNIEvidence(f *facts.Facts, e *checks.Evidence) string {
 	look := f.Seen.CNI
 	n := look.Value
 	dir, problem := facts.Clean(n.ConfDir), facts.Clean(n.Problem)

@@ -36,7 +36,7 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 	subjects := []checks.Subject{ofNode("memory")}
 	switch {
 	case len(victims) > 0:
-		mended = f.Log.OOMMended
+		mended = facts.OOMMended(f)
 		step = choose(mended, checks.Weak, checks.Certain)
 		summary = "the kernel OOM-killed " + units.List(top(victims))
 		subjects = taskSubjects(f, slices.DeleteFunc(slices.Clone(f.Log.OOMVictims),
@@ -60,16 +60,15 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 		Addf(&e.For, "%s reached its memory limit: %s OOM-killed %s", facts.Clean(k.Limit), facts.Clean(k.Task),
 			units.Times(int(k.Count)))
 	}
-	if example := facts.FirstExample(f, signature.OOMKill, signature.UnitOOMKilled); example != "" &&
-		len(f.Log.OOMOwn) == 0 {
-		Addf(&e.For, "the first record: %s", example)
+	if len(f.Log.OOMOwn) == 0 {
+		logEvidence(f, &e, signature.OOMKill, signature.UnitOOMKilled)
 	}
 	if f.Log.OOMBeforePLEG {
 		logOfPLEG(f, &e)
 	}
 	if p := f.Seen.Pressure.Value.Memory; !f.Seen.Pressure.OK || p == nil {
 		Addf(&e.Missing, "memory pressure (/proc/pressure/memory) was not read: it may still be short")
-	} else if f.Pressure.MemoryShort {
+	} else if f.Pressure.MemorySeverity != "" {
 		Addf(&e.For, "memory is still short: all tasks waited for it for %s", facts.PressureText(p.Full))
 	}
 	severity := criticalIf(len(victims) > 0 && !mended)
@@ -95,10 +94,8 @@ func victimsLine(f *facts.Facts) string {
 	for _, v := range top(f.Log.OOMVictims) {
 		names = append(names, v.Label())
 	}
-	if more := len(f.Log.OOMVictims) - len(names); more > 0 {
-		names = append(names, units.Count(more, "other"))
-	}
-	return cmp.Or(units.List(names), "processes that the log does not name")
+	return cmp.Or(units.List(names), "processes that the log does not name") +
+		andMore(len(f.Log.OOMVictims)-len(names), "process")
 }
 
 // taskSubjects names tasks as culprits, those first that the node cannot do without.

@@ -58,9 +58,8 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 // plegNowSummary is what the anchors of the incident that goes on mean.
 func plegNowSummary(f *facts.Facts, now journal.Episode) string {
 	line := "PLEG is not healthy " + facts.SinceText(f, *now.Start)
-	_, fails := facts.Ongoing(f, f.Log.RetryPause, signature.RelistFailed)
 	switch {
-	case fails:
+	case facts.Ongoing(f, f.Log.RetryPause, signature.RelistFailed) != nil:
 		return line + ": the kubelet's relists fail, and the runtime answers kdiag"
 	case len(now.Stalls) > 1:
 		return line + ": relists end, each too late"

@@ -87,7 +87,7 @@ var relations = []relation{
 	root(CgroupFrozen, frozen(ofStoppedShim), ShimStuck),
 	root(CgroupFrozen, frozen(ofStuckTask), TaskStuck),
 	root(CgroupFrozen, freezeHoldsCall, InspectHang, ListHang),
-	root(SystemdWedged, func(f *facts.Facts) bool { return f.Systemd.Driver == "systemd" }, RuntimeHung, RuntimeSlow),
+	root(SystemdWedged, func(f *facts.Facts) bool { return containersDriver(f) == "systemd" }, RuntimeHung, RuntimeSlow),
 	root(SystemdWedged, runcWaitsForSystemd, InspectHang, ListHang, ShimStuck),
 	root(KernelHung, kernelHolds, CNIHung, ImageServiceHung, InspectHang, ListHang, PLEGUnhealthy, RuntimeHung,
 		RuntimeSlow),
@@ -201,9 +201,8 @@ func throttledBut(f *facts.Facts, other host.Role, least float64) bool {
 func noForkBut(other facts.Role) condition {
 	pids := func(f *facts.Facts) []facts.PIDLimit { return f.Usage.PIDs }
 	return some(pids, func(f *facts.Facts, l facts.PIDLimit) bool {
-		g := host.FrozenCgroup{Path: l.Group.Path, Owner: l.Group.Owner}
-		return !l.Pod && l.Share >= f.Limits.Node.LimitCritical && facts.CgroupRole(g) != other &&
-			!facts.HoldsAllPods(g)
+		return !l.Pod && l.Share >= f.Limits.Node.LimitCritical && facts.CgroupRole(l.Group.Owner) != other &&
+			!facts.HoldsAllPods(l.Group.Path)
 	})
 }
 
@@ -292,7 +291,7 @@ func frozen(such func(*facts.Facts, host.FrozenCgroup) bool) condition {
 }
 
 func ofDaemon(r facts.Role) func(*facts.Facts, host.FrozenCgroup) bool {
-	return func(_ *facts.Facts, g host.FrozenCgroup) bool { return facts.CgroupRole(g) == r }
+	return func(_ *facts.Facts, g host.FrozenCgroup) bool { return facts.CgroupRole(g.Owner) == r }
 }
 
 func ofStuckTask(f *facts.Facts, g host.FrozenCgroup) bool {
@@ -306,7 +305,7 @@ func freezeHoldsCall(f *facts.Facts) bool {
 }
 
 func runcWaitsForSystemd(f *facts.Facts) bool {
-	return f.Systemd.Driver != "cgroupfs" && len(facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)) > 0
+	return containersDriver(f) != "cgroupfs" && len(facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)) > 0
 }
 
 // mostAreDead holds when what no longer runs is most of what the runtime holds.
@@ -334,7 +333,7 @@ func clientIsInvalid(f *facts.Facts) bool {
 // endsByCredentials holds when the kubelet's last error is about its credentials.
 func endsByCredentials(f *facts.Facts) bool {
 	c := facts.Logged(f, signature.KubeletFatal)
-	return clientIsInvalid(f) && c != nil && facts.ContainsAny(c.Newest(), []string{"bootstrap", "certificate", "x509"})
+	return clientIsInvalid(f) && c != nil && facts.Says(c.Newest(), "bootstrap", "certificate", "x509")
 }
 
 // serverNotAway excludes an API server that kdiag does not reach either: that has another reason.

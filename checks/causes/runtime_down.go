@@ -32,9 +32,9 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		summary = f.Target.SocketPath + " is not a socket: nothing can listen there"
 	case connect.State == crictl.ConnectRefused:
 		summary = "nothing listens: " + f.Target.SocketPath + " is there, but connecting to it is refused"
-	case f.Calls.WentAway:
+	case f.Calls.Gone != nil:
 		summary = f.Target.Name + " stopped listening during the check"
-		Addf(&e.For, "%v", f.Calls.Gone)
+		Addf(&e.For, "%v", *f.Calls.Gone)
 	default:
 		return nil
 	}
@@ -44,7 +44,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		daemons := slices.DeleteFunc(facts.ProcessesOf(f, host.RoleRuntime),
 			func(p host.Process) bool { return p.State == 'Z' })
 		listens := func(p host.Process) bool {
-			return slices.ContainsFunc(p.Sockets, func(path string) bool { return facts.IsTied(f, path) })
+			return slices.ContainsFunc(p.Sockets, func(path string) bool { return facts.IsAsked(f, path) })
 		}
 		if i := slices.IndexFunc(daemons, listens); connect.State == crictl.ConnectNotSocket {
 			Addf(&e.For, "a daemon that starts cannot bind there; one that runs cannot be reached")
@@ -80,7 +80,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		subject = facts.SocketSubject(f)
 	}
 	if removed != nil {
-		subject = new(facts.ProcessSubject(f, *removed))
+		subject = new(facts.ProcessSubject(f, *removed, facts.OwnerOf(*removed)))
 	}
 	return newFinding(checks.Critical, step, summary, e, *subject).affects(noStatus).advise(func(s *Steps, _ string) {
 		none, safe := connect.State == crictl.ConnectNotSocket, facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)

@@ -55,7 +55,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	cni := facts.OldProcesses(f, host.RoleCNI, facts.StuckWork)
 	for _, old := range slices.Concat(runc, cni) {
 		e.For = append(e.For, atWork(f, old))
-		subjects = append(subjects, facts.ProcessSubject(f, old))
+		subjects = append(subjects, facts.ProcessSubject(f, old, host.Owner{}))
 	}
 	effect := []string{noStatus}
 	if how == facts.HangMost {
@@ -108,7 +108,7 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 		addCalls(f, &e.For, isAlive, facts.RPCVersion) // needs no lock
 		return label + " accepts connections, but every RPC that needs a lock hangs", checks.Certain
 	case facts.HangMidway:
-		if s := f.Pattern.Stall; f.Pattern.Stalled {
+		if s := f.Pattern.Stall; s != nil {
 			Addf(&e.For, "it answered at first; then %s hung for %s", units.Count(s.Hung, "call"), s.For)
 			Addf(&e.For, "Version (no locks) answered at first, then hung")
 		}

@@ -26,10 +26,9 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	var effect []string
 	other := 0 // the pid of a second daemon
 	severity, step, summary := checks.Critical, checks.Certain, ""
-	call, starting := facts.CallError(f, crictl.Unavailable, "not initialized")
-	if starting && !f.Calls.AnyList {
+	if call := facts.CallError(f, crictl.Unavailable, "not initialized"); call != nil && !f.Calls.AnyList {
 		summary = "it has not loaded its state yet"
-		Addf(&e.For, "%v: it is starting, not hung", call)
+		Addf(&e.For, "%v: it is starting, not hung", *call)
 	} else if f.Measurement.Status != nil {
 		summary, step = conditionFalse(f, facts.ConditionRuntimeReady, &e)
 	}
@@ -40,7 +39,7 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 		effect = besides(f, "no container can be started or stopped")
 		Addf(&e.For, "the default runtime handler needs %s, which is neither in the daemon's PATH nor where its "+
 			"configuration says", facts.Clean(units.List(programs)))
-	} else if summary == "" && !f.Calls.WentAway {
+	} else if summary == "" && f.Calls.Gone == nil {
 		if severity, summary, other = rival(f, &e); other != 0 {
 			step = checks.Certain
 		} else {
@@ -57,26 +56,24 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	if severity == checks.Critical {
 		step = raised(step, logOf(f, &e, signsOfDown...))
 	}
-	x := newFinding(severity, step, f.Target.Daemon.Label+": "+summary, e, *facts.DaemonSubject(f)).
-		advise(func(s *Steps, _ string) {
-			if len(programs) > 0 {
-				s.Look("ls -l /usr/bin/runc /usr/sbin/runc /usr/local/sbin/runc /usr/bin/containerd-shim-runc-v2",
-					"Find out what removed it, and reinstall its package (runc, containerd.io); no restart is needed")
-				return
-			}
-			if other != 0 {
-				s.Look(textf("ps -o pid,ppid,lstart,args -p %d,%d; cat /proc/%[2]d/cgroup", f.Target.Daemon.PID, other),
-					"Find out who started the other daemon; stop the one that no unit owns (its containers run on)")
-				AddService(f, s)
-				return
-			}
-			s.Look(facts.CrictlCommand(f, "info"), "Read the conditions that the runtime reports")
+	return newFinding(severity, step, f.Target.Daemon.Label+": "+summary, e, *facts.DaemonSubject(f)).
+		affects(effect...).advise(func(s *Steps, _ string) {
+		if len(programs) > 0 {
+			s.Look("ls -l /usr/bin/runc /usr/sbin/runc /usr/local/sbin/runc /usr/bin/containerd-shim-runc-v2",
+				"Find out what removed it, and reinstall its package (runc, containerd.io); no restart is needed")
+			return
+		}
+		if other != 0 {
+			s.Look(textf("ps -o pid,ppid,lstart,args -p %d,%d; cat /proc/%[2]d/cgroup", f.Target.Daemon.PID, other),
+				"Find out who started the other daemon; stop the one that no unit owns (its containers run on)")
 			AddService(f, s)
-			s.Look(facts.KdiagCommand(f, "runtime"), "Look again; while it loads its state, wait: a restart delays it")
-			addRestart(f, s, "Only if it is not loading its state, or if loading never ends.")
-		})
-	x.Effect = effect
-	return x
+			return
+		}
+		s.Look(facts.CrictlCommand(f, "info"), "Read the conditions that the runtime reports")
+		AddService(f, s)
+		s.Look(facts.KdiagCommand(f, "runtime"), "Look again; while it loads its state, wait: a restart delays it")
+		addRestart(f, s, "Only if it is not loading its state, or if loading never ends.")
+	})
 }
 
 // rival recognises another daemon beside the one that answers: on the path of its socket, which the later of them has
@@ -144,7 +141,7 @@ func unsteady(f *facts.Facts, e *checks.Evidence) (checks.Severity, string) {
 			Addf(&e.For, "%s failed, not later: %v", outOf(r.FailedCalls(), len(r.Calls), name+" call"), r.Calls[i])
 		}
 	}
-	refused := f.Sweep.Refused
+	refused := facts.InspectionsThat(f, facts.IsRefused)
 	isLater := func(i plegbench.Inspection) bool { return i.Call.OK() && i.Call.Start.After(refused[0].Call.Start) }
 	if len(refused) > 0 {
 		Addf(&e.For, "%s failed: %v", outOf(len(refused), len(f.Sweep.Made), "status call"), refused[0].Call)

@@ -45,7 +45,7 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	for _, r := range []facts.RPC{f.RPC[facts.RPCSandboxes], f.RPC[facts.RPCContainers]} {
 		addIf(r.Outcome == facts.Stalled, &e.For, "%s hung", outOf(r.HungCalls(), len(r.Calls), r.Name+" call"))
 	}
-	if s := p.Stall; p.Stalled && s.Recovered {
+	if s := p.Stall; s != nil && s.Recovered {
 		Addf(&e.For, "no reply to anything for %s (%s hung), then replies again", s.For, units.Count(s.Hung, "call"))
 	}
 	if known && quickest >= f.Limits.SlowList/facts.SlowCompanyFactor {
@@ -54,7 +54,7 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 		Addf(&e.Against, "Version took %s: the daemon is not starved", quickest)
 	}
 	if s := f.Summary; s != nil && s.ProjectedSeconds != nil {
-		e.For = append(e.For, projection(f))
+		Addf(&e.For, "a relist takes %s", Projection(f))
 	}
 	addGaps(f, &e, gapSweep)
 	pressureEvidence(f, &e)

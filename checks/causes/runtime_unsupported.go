@@ -33,9 +33,9 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 			summary += textf(": %s, and %s", f.Target.Daemon.Label, is)
 		}
 		Addf(&e.For, "it answers no HTTP/2: %s", facts.Clean(strings.TrimSpace(connect.FirstByte+" "+connect.Err)))
-	case f.Calls.IsNotCRI:
+	case f.Calls.NotCRI != nil:
 		summary = f.Target.Daemon.Label + " speaks gRPC, but serves no CRI v1: plugin off, too old, or another socket"
-		Addf(&e.For, "%v", f.Calls.NotCRI)
+		Addf(&e.For, "%v", *f.Calls.NotCRI)
 		addCalls(f, &e.Against, isAlive, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 	default:
 		return nil
@@ -50,7 +50,7 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 		subject.Processes = []checks.Process{*p}
 	}
 	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
-		d, grpc, socket := f.Target.Daemon, f.Calls.IsNotCRI, f.Target.SocketPath
+		d, grpc, socket := f.Target.Daemon, f.Calls.NotCRI != nil, f.Target.SocketPath
 		safe := facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)
 		s.lookIf(d.PID <= 1 && safe, "ss -xlp | grep -F "+socket, "Find out which process listens there")
 		if grpc && !strings.Contains(f.Target.Unit, "crio") {

@@ -39,18 +39,19 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		severity = choose(facts.AgeOf(f, p) >= facts.LastingWork, checks.Critical, severity)
 	}
 	for _, p := range stopped {
-		add(servingSubject(f, p, facts.OwnerOf(p)), "%s is stopped",
+		add(facts.ProcessSubject(f, p, facts.OwnerOf(p)), "%s is stopped",
 			processOwned(f, p.PID, p.Name, facts.OwnerOf(p)))
 		known := facts.IsListed(f, p.ObjectID) || facts.IsNamedBad(f, p.ObjectID)
-		tied := known || facts.IsTied(f, p.Address)
+		tied := known || p.Address != "" && facts.IsAsked(f, p.Address)
 		step = choose(known, checks.Certain, choose(tied || len(subjects) > 1, step, checks.Weak))
 		addIf(!tied, &e.Missing, "whether this runtime's lists hold what %v serves", p)
 	}
 	for _, p := range blocked {
-		add(servingSubject(f, p, facts.OwnerOf(p)), "%s does not run: all its %d threads are in uninterruptible sleep",
+		add(facts.ProcessSubject(f, p, facts.OwnerOf(p)), "%s does not run: all its %d threads are in uninterruptible sleep",
 			processOwned(f, p.PID, p.Name, facts.OwnerOf(p)), p.Threads)
 		tasks := f.Seen.Tasks.Value.Blocked
-		addTaskLine(f, &e, tasks[slices.IndexFunc(tasks, func(t host.BlockedTask) bool { return t.PID == p.PID })])
+		i := slices.IndexFunc(tasks, func(t host.BlockedTask) bool { return t.PID == p.PID })
+		e.For = append(e.For, TaskLine(f, tasks[i]))
 		step = checks.Certain
 	}
 	for _, s := range shims.Gone {
@@ -58,7 +59,7 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 			s.Pod, s.Name), choose(s.Kind == facts.KindSandbox, "ready", "running"))
 	}
 	for _, p := range gap.Orphans {
-		add(servingSubject(f, p, facts.OwnerOf(p)), "%v serves %s, which the runtime does not list: a leftover", p,
+		add(facts.ProcessSubject(f, p, facts.OwnerOf(p)), "%v serves %s, which the runtime does not list: a leftover", p,
 			facts.ShortID(p.ObjectID))
 		step = choose(len(subjects) == 1 && !facts.IsNamedBad(f, p.ObjectID), checks.Fair, step)
 	}

@@ -1,6 +1,8 @@
 package causes
 
 import (
+	"cmp"
+
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
@@ -19,33 +21,36 @@ var loggedSystemdWedged = fromRecords(hostTier, 0.75, "systemd or its bus does n
 	signature.SystemdUnresponsive)
 
 func recogniseSystemdWedged(f *facts.Facts) *Finding {
-	look, is := f.Seen.Systemd, f.Systemd
+	look, l := f.Seen.Systemd, f.Limits.Node
 	s := look.Value
+	silent := !s.Answered && (s.Hung || look.Hung && !look.OK)
+	busSilent := s.Answered && s.BusHung && !s.BusAnswered
+	unitsLeak := s.Inactive >= l.LeakedUnits
 	var e checks.Evidence
 	step, summary := checks.Certain, ""
 	subject := checks.Subject{Kind: "Process", ID: "1", Name: "systemd"}
 	switch {
-	case is.Silent:
+	case silent:
 		summary = "systemd does not answer over D-Bus"
 		Addf(&e.For, "systemd: no reply in %s", max(s.Took, look.Took))
-	case is.BusSilent:
+	case busSilent:
 		summary = "D-Bus does not answer, and containers are started through it; systemd itself answers"
 		subject = checks.Subject{Kind: "Unit", Name: "dbus.service"}
 		Addf(&e.For, "systemd answered in %s on its private socket; no reply over the system bus", s.Took)
-	case is.Slow:
+	case s.Answered && s.Took >= l.SlowSystemd:
 		summary = "systemd takes " + units.Duration(s.Took) + " to answer over D-Bus (normal: milliseconds)"
-	case is.UnitsLeak:
+	case unitsLeak:
 		summary = textf("systemd leaks units: %s that have ended are still loaded", units.Count(s.Inactive, "unit"))
-	case is.JobsWait:
+	case s.Jobs >= l.WaitingJobs && s.State != "starting" && s.State != "initializing":
 		step = checks.Strong
 		summary = textf("systemd is behind: %s are queued", units.Count(s.Jobs, "job"))
 	default:
 		return nil
 	}
-	addIf(is.UnitsLeak, &e.For, "%s of %s have ended: they leak", units.Number(s.Inactive), units.Count(s.Units,
+	addIf(unitsLeak, &e.For, "%s of %s have ended: they leak", units.Number(s.Inactive), units.Count(s.Units,
 		"unit"))
-	severity := criticalIf(is.Silent || is.BusSilent)
-	switch is.Driver {
+	severity := criticalIf(silent || busSilent)
+	switch containersDriver(f) {
 	case "systemd":
 		Addf(&e.For, "cgroup driver systemd: each container start and stop waits for it")
 	case "cgroupfs":
@@ -57,11 +62,21 @@ func recogniseSystemdWedged(f *facts.Facts) *Finding {
 	for _, p := range top(facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)) {
 		e.For = append(e.For, atWork(f, p))
 	}
-	advice := choose(is.BusSilent, adviseBusSilent, adviseSystemdWedged)
-	return newFinding(severity, step, summary, e, subject).advise(func(s *Steps, root string) { advice(f, s, root) })
+	return newFinding(severity, step, summary, e, subject).advise(func(s *Steps, root string) {
+		if busSilent {
+			adviseBusSilent(s, root)
+		} else {
+			adviseSystemdWedged(s, root, silent)
+		}
+	})
 }
 
-func adviseSystemdWedged(f *facts.Facts, s *Steps, root string) {
+// containersDriver is by what containers get their control groups: systemd, cgroupfs, or empty when it is not known.
+func containersDriver(f *facts.Facts) string {
+	return cmp.Or(f.Seen.RuntimeDriver.Value, f.Seen.Settings.Value.CgroupDriver)
+}
+
+func adviseSystemdWedged(s *Steps, root string, silent bool) {
 	s.Look("timeout 5 systemctl is-system-running; echo $?", "Check if it answers now (124: no).")
 	s.Look("ps -o pid,stat,wchan:32,pcpu,etime,comm -p 1; cat /proc/1/stack",
 		"Check if process 1 works or waits, and for what.")
@@ -74,11 +89,11 @@ func adviseSystemdWedged(f *facts.Facts, s *Steps, root string) {
 		return
 	}
 	s.Add(checks.TouchesSystemd, "timeout 90 systemctl daemon-reexec", "Restarts process 1; services keep running.")
-	s.addNodeIf(f.Systemd.Silent, "Reboot only if it does not answer at all. If this hangs: systemctl reboot -ff.")
+	s.addNodeIf(silent, "Reboot only if it does not answer at all. If this hangs: systemctl reboot -ff.")
 }
 
 // adviseBusSilent does without systemctl, which asks systemd on its own socket when root runs it, and finds it well.
-func adviseBusSilent(_ *facts.Facts, s *Steps, root string) {
+func adviseBusSilent(s *Steps, root string) {
 	s.Look("ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon,dbus-broker", "Check if it is stopped (T) or waits.")
 	s.Look("timeout 5 busctl status org.freedesktop.systemd1 > /dev/null; echo $?",
 		"Check if it answers now (124: no).")

@@ -17,8 +17,8 @@ var taskStuck = cause(TaskStuck, recogniseTaskStuck, loggedTaskStuck, "host.task
 var loggedTaskStuck = fromRecords(objectTier, 0.6, "A container's process cannot be killed: it waits in the kernel.",
 	signature.ProcessBlocked)
 
-// TaskName names a blocked task: java (pid 7011) of web/checkout-1 (app).
-func TaskName(f *facts.Facts, t host.BlockedTask) string {
+// taskName names a blocked task: java (pid 7011) of web/checkout-1 (app).
+func taskName(f *facts.Facts, t host.BlockedTask) string {
 	return processOwned(f, t.PID, t.Name, t.Owner)
 }
 
@@ -35,10 +35,10 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 		_, holds := facts.HeldBy(f, t)
 		critical = critical || holds || t.Role == host.RoleRuntime || t.Role == host.RoleKubelet
 		p := host.Process{PID: t.PID, Name: t.Name, Role: t.Role, State: 'D', Wchan: t.Wchan, Started: t.Started}
-		subjects = append(subjects, servingSubject(f, p, t.Owner))
+		subjects = append(subjects, facts.ProcessSubject(f, p, t.Owner))
 	}
 	for _, t := range top(stuck) {
-		addTaskLine(f, &e, t)
+		e.For = append(e.For, TaskLine(f, t))
 	}
 	Addf(&e.For, "it lasts: %s", facts.Corroboration(f, main))
 	step, unknown := choose(len(main.Stack) > 0, checks.Certain, checks.Strong), what == facts.WaitUnknown
@@ -48,16 +48,12 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 		Addf(&e.Missing, "whether it is this runtime's: the lists do not show it")
 	}
 	addIf(unknown, &e.Missing, "what it waits for: its kernel stack was not read, or is unknown to kdiag")
-	summary := textf("%s is stuck in the kernel and waits for %s", TaskName(f, main), what) +
+	summary := textf("%s is stuck in the kernel and waits for %s", taskName(f, main), what) +
 		andMore(len(stuck)-1, "task")
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, root string) {
 		for _, t := range stuck[:min(len(stuck), 2)] {
-			if t.PID <= 1 {
-				continue
-			}
-			dir := textf("/proc/%d/task/%d/", t.PID, max(t.TID, t.PID))
-			s.Look("cat "+dir+"stack "+dir+"wchan; grep State "+dir+"status", "Check whether it still waits there")
-			if facts.IsKillable(t) && t.Role == "" {
+			s.lookStack(max(t.TID, t.PID), "Check whether it still waits there")
+			if t.PID > 1 && facts.IsKillable(t) && t.Role == "" {
 				s.Add(checks.TouchesPod, textf("kill -KILL %d", t.PID), "End it: its sleep is killable")
 			}
 		}
@@ -73,15 +69,15 @@ func addTasks(f *facts.Facts, e *checks.Evidence, such func(host.BlockedTask) bo
 	for _, t := range f.Seen.Tasks.Value.Blocked {
 		if such(t) && len(e.For) < facts.MaxRelated {
 			found = true
-			addTaskLine(f, e, t)
+			e.For = append(e.For, TaskLine(f, t))
 		}
 	}
 	return found
 }
 
-// addTaskLine adds where a task waits.
-func addTaskLine(f *facts.Facts, e *checks.Evidence, t host.BlockedTask) {
+// TaskLine writes where a task waits.
+func TaskLine(f *facts.Facts, t host.BlockedTask) string {
 	where, w := cmp.Or(facts.WaitsIn(t), "the kernel"), facts.WaitOf(t)
-	Addf(&e.For, "%s is in uninterruptible sleep in two looks, in %s%s", TaskName(f, t), where,
+	return textf("%s is in uninterruptible sleep in two looks, in %s%s", taskName(f, t), where,
 		choose(w == facts.WaitUnknown, "", ": it waits for "+w.String()))
 }

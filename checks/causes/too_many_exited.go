@@ -96,6 +96,9 @@ func countSubjects(c facts.Census) []checks.Subject {
 			})
 		}
 	}
+	if len(subjects) == 0 { // each pod has one
+		subjects = append(subjects, ofNode("exited containers"))
+	}
 	return subjects
 }
 

@@ -14,7 +14,7 @@ import (
 // workSubject names a process that works for a pod as a culprit. A pod that is being set up is in no list yet; a
 // plugin's environment and a bundle name it.
 func workSubject(f *facts.Facts, p host.Process) checks.Subject {
-	s := servingSubject(f, p, facts.OwnerOf(p))
+	s := facts.ProcessSubject(f, p, facts.OwnerOf(p))
 	if s.Pod == "" {
 		s.Namespace, s.Pod = p.Serves.Namespace, p.Serves.Pod
 		s.PodUID = cmp.Or(s.PodUID, p.Serves.PodUID)

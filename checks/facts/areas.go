@@ -5,7 +5,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/host"
-	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/plegbench"
@@ -17,7 +16,6 @@ type Target struct {
 	KubeletUnit     string        // the unit of the kubelet, safe to paste
 	Name            string        // names the runtime: as it reports itself, else by its socket, else "the runtime"
 	NoSystemd       bool          // this host is known to have no systemd
-	NobodyServes    bool          // connections are not accepted, or accepted by the kernel alone
 	OtherEndpoint   bool          // the kubelet of this host uses another endpoint than the one that was asked
 	OtherProcess    *host.Process // the process that holds the socket where it is no runtime
 	RestartsKubelet bool          // the runtime's unit runs the kubelet too, so that restarting one restarts both
@@ -30,30 +28,24 @@ type Target struct {
 
 // Calls are the RPCs as a whole.
 type Calls struct {
-	AnyList        bool        // at least one of the two lists is answered
-	BothLists      bool        // both lists are whole, also where they were refused for their size and read in parts
-	Connected      bool        // the socket was there and spoke HTTP/2, so that RPCs mean something
-	Gone           crictl.Call // the call that found the runtime gone, if nothing was answered after it
-	WentAway       bool
+	AnyList        bool          // at least one of the two lists is answered
+	BothLists      bool          // both lists are whole, also where they were refused for their size and read in parts
+	Connected      bool          // the socket was there and spoke HTTP/2, so that RPCs mean something
+	Gone           *crictl.Call  // the call that found the runtime gone, if nothing was answered after it
 	HungLists      []RPC         // the lists that hang now, in the order in which a relist asks for them
 	Impatient      bool          // the deadline was so short that a slow runtime may only look hung
 	KubeletTimeout time.Duration // the kubelet's deadline for one call
-	ListMedian     time.Duration // the median time of one relist's lists
-	ListTimed      bool
-	NotCRI         crictl.Call // a call that shows that CRI v1 is not served
-	IsNotCRI       bool
+	ListMedian     time.Duration // the median time of one relist's lists; 0 when not timed
+	NotCRI         *crictl.Call  // a call that shows that CRI v1 is not served
 	Threshold      time.Duration // the age at which the kubelet calls its PLEG unhealthy
 }
 
 // Sweep is what became of the status calls.
 type Sweep struct {
-	Answered int                    // how many status calls brought a status
-	Failed   []plegbench.Inspection //
-	Hung     []plegbench.Inspection //
-	Made     []plegbench.Inspection // the status calls that were made, without those cut short
-	Median   time.Duration          // the median time of one answered status call
-	Timed    bool
-	Refused  []plegbench.Inspection  //
+	Answered int                     // how many status calls brought a status
+	Hung     []plegbench.Inspection  //
+	Made     []plegbench.Inspection  // the status calls that were made, without those cut short
+	Median   time.Duration           // the median time of one answered status call; 0 when not timed
 	Running  SweepCounts             // the status calls about what the newest lists call running or ready
 	Summary  *plegbench.SweepSummary // the summary of the sweep, nil if there was none
 }
@@ -71,37 +63,33 @@ type Lists struct {
 
 // Pattern is how the runtime as a whole behaves.
 type Pattern struct {
-	AllSlow       bool  // even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on
-	Crawls        bool  // nothing but Version came in time, and Version late
-	Hang          Hang  // in which way the whole runtime hangs, HangNone if it does not
-	ImagesHold    bool  // the image store explains the hung status calls
-	OnlyImageList bool  // listImages hangs alone: what watches the disk still answers
-	Slow          bool  // the runtime answers, but slowly or with pauses
-	SlowLists     bool  // the lists take too long for what they hold
-	SlowStatuses  bool  // status calls take too long
-	Stall         Stall // the first time after the probes in which nothing at all was answered
-	Stalled       bool
-	Stalls        bool // the runtime misses deadlines and goes on nevertheless
-	Well          bool // the runtime answered all that a relist needs: then it is not what the kubelet waits for
+	AllSlow       bool   // even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on
+	Crawls        bool   // nothing but Version came in time, and Version late
+	Hang          Hang   // in which way the whole runtime hangs, HangNone if it does not
+	ImagesHold    bool   // the image store explains the hung status calls
+	OnlyImageList bool   // listImages hangs alone: what watches the disk still answers
+	Slow          bool   // the runtime answers, but slowly or with pauses
+	SlowLists     bool   // the lists take too long for what they hold
+	SlowStatuses  bool   // status calls take too long
+	Stall         *Stall // the first time after the probes in which nothing at all was answered; nil for none
+	Stalls        bool   // the runtime misses deadlines and goes on nevertheless
+	Well          bool   // the runtime answered all that a relist needs: then it is not what the kubelet waits for
 }
 
 // Log is what the logs of the node hold.
 type Log struct {
 	APIFailure APIFailure // how the kubelet's calls to the API server fail
-	APIOutage  Interval   // the time for which the kubelet has not reached the API server
-	APIOut     bool
-	At         time.Time // the moment up to which the journal was read
-	From       time.Time // the moment from which on the journal was read
-	HungTasks  []LogTask // the tasks that the kernel reports as hung, and that may hang still
+	APIOutage  *Interval  // the time for which the kubelet has not reached the API server; nil where it does
+	At         time.Time  // the moment up to which the journal was read
+	From       time.Time  // the moment from which on the journal was read
+	HungTasks  []LogTask  // the tasks that the kernel reports as hung, and that may hang still
 	// the episodes of the journal in which PLEG was unhealthy and whose time is known
 	Incidents        []journal.Episode
 	KubeletElsewhere string   // why the kubelet's silence in what was read means nothing: it logs elsewhere
-	Named            []named  // the objects whose status the kubelet has not got
 	NodeVictims      []string // the victims that the node cannot do without
 	// the newest incident of PLEG may come from a victim that the node cannot do without
 	OOMBeforePLEG bool
 	OOMGlobal     bool             // a kill was for want of memory on the whole node, as far as the journal shows
-	OOMKills      int              // kills
 	OOMVictims    []LogTask        // the tasks that the kernel killed for memory, each once
 	PLEGNow       *journal.Episode // the incident that is going on
 	Read          bool             // there is a journal to be asked
@@ -112,23 +100,21 @@ type Log struct {
 	Window        time.Duration    // how far back the journal was read, in whole minutes
 
 	HungBefore []LogTask // the tasks that the kernel reported as hung and that run again, or are gone
-	OOMMended  bool      // each daemon that was killed has been started again, and has run since
 	// kills at the limit of one container, pod or service, and at that of a group which pods or daemons share
 	OOMOwn, OOMShared []journal.MemoryKill
 }
 
 // Agent is the state of the kubelet.
 type Agent struct {
-	APIQuiet      bool            // the kubelet's log would show that the API server is not reached, and does not
-	Gone          bool            // a node has no kubelet, where no service manager knows its unit
-	HealthHolder  *kubelet.Holder // the process that listens on the health port of a kubelet that runs, and is not it
-	HealthRefused bool            // nothing listens on the kubelet's health port
-	IsNode        bool            // a kubelet was set up on this host
-	LeaseFresh    bool            // the kubelet has renewed the node's lease a moment ago
-	LeaseStale    bool            // the node's lease is older than the control plane waits for it
-	LoopStands    bool            // by the kubelet itself its loop stands still
-	Minor         int             // the kubelet's minor version, 36 of 1.36; 0 when it is not known
-	NetworkReady  bool            // by the runtime the network is ready
+	APIQuiet      bool // the kubelet's log would show that the API server is not reached, and does not
+	Gone          bool // a node has no kubelet, where no service manager knows its unit
+	HealthRefused bool // nothing listens on the kubelet's health port
+	IsNode        bool // a kubelet was set up on this host
+	LeaseFresh    bool // the kubelet has renewed the node's lease a moment ago
+	LeaseStale    bool // the node's lease is older than the control plane waits for it
+	LoopStands    bool // by the kubelet itself its loop stands still
+	Minor         int  // the kubelet's minor version, 36 of 1.36; 0 when it is not known
+	NetworkReady  bool // by the runtime the network is ready
 	// the kubelet's process when it has been running for long and nothing listens on its health port
 	NeverCameUp *host.Process
 	NotSeen     bool          // the processes of the host were read and no kubelet is among them
@@ -180,8 +166,7 @@ type Disk struct {
 type Pressure struct {
 	Crowded        bool            // tasks wait for a CPU most of the time, for a minute at least
 	MemoryLow      bool            // little of the node's memory is available
-	MemorySeverity checks.Severity // how severe the shortage is; false when there is none
-	MemoryShort    bool
+	MemorySeverity checks.Severity // how severe the shortage is; empty when there is none
 	// the control groups of runtime and kubelet, and those above them, that were kept from running for much of the time
 	Throttled []host.Throttling
 
@@ -191,21 +176,8 @@ type Pressure struct {
 
 // Usage is which limits and counts are near their end.
 type Usage struct {
-	CgroupIDs        int           // how many ids of memory control groups are taken, as far as can be known
-	ClockJump        time.Duration // by how much the wall clock left the monotonic one while kdiag looked
-	ClockJumped      bool
 	Files            []host.ProcessFiles // the processes that are near their limit of open files, the nearest first
 	InotifyInstances host.Usage          // what root's processes hold of the two limits
 	InotifyWatches   host.Usage
 	PIDs             []PIDLimit // the limits that are nearly used up, those of the node and its daemons first
-}
-
-// Systemd is how systemd behaves.
-type Systemd struct {
-	BusSilent bool   // systemd answers on its own socket
-	Driver    string // by what containers get their cgroups: systemd, cgroupfs, or empty when it is not known
-	JobsWait  bool   // systemd is behind with what it was asked to do
-	Silent    bool   // systemd is there and does not answer
-	Slow      bool   // systemd took too long for an answer
-	UnitsLeak bool   // units pile up that are over
 }

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/host"
@@ -147,12 +150,6 @@ func DiskLine(d host.Disk) string {
 // Rate writes bytes per second without the unit of time.
 func Rate(bytes float64) string { return units.Size(uint64(min(max(bytes, 0), 1<<50))) }
 
-// WriterLabel names a process that writes, and its owner.
-func WriterLabel(f *Facts, w host.Writer) string {
-	return fmt.Sprintf("%s (pid %d)", Clean(w.Name), w.PID) +
-		OwnerSuffix(f, host.Owner{PodUID: w.PodUID, ObjectID: w.ObjectID})
-}
-
 // deadMounts returns the mounts that hang or have no server: hung ones first, then those of pods.
 func deadMounts(f *Facts) []host.Mount {
 	out := filter(f.Seen.Mounts.Value.Probed, func(m host.Mount) bool {
@@ -180,4 +177,188 @@ func silentMounts(f *Facts) []host.Mount {
 		out = append(out, m)
 	}
 	return out
+}
+
+// A Shortage is a file system that is short of space, or of inodes.
+type Shortage struct {
+	Space   host.Space
+	Signal  string // the kubelet's eviction signal that it is below; empty for none
+	Below   string // the threshold as the settings write it
+	Full    bool   // next to nothing is left, or a write was refused
+	Err     string // what a write got
+	Written bool   // timed writes went through all the same
+}
+
+// Severity of a full file system that the node needs is critical: nothing can be started there. Below a threshold the
+// kubelet evicts pods, which makes room or does not.
+func (s Shortage) Severity() checks.Severity {
+	if s.Full && Needed(s.Space.Folders) {
+		return checks.Critical
+	}
+	return checks.Warning
+}
+
+// Name names the file system: /var/lib/containerd (/dev/sdb on /data).
+func (s Shortage) Name() string {
+	folder := s.Space.Mount
+	if sorted := byRole(s.Space.Folders); len(sorted) > 0 {
+		folder = sorted[0].Path
+	}
+	if s.Space.Source == "" || s.Space.Mount == "" {
+		return Clean(folder)
+	}
+	return fmt.Sprintf("%s (%s on %s)", Clean(folder), Clean(s.Space.Source), Clean(s.Space.Mount))
+}
+
+// Left is how much of space or inodes is left.
+func (s Shortage) Left(inodes bool) string {
+	if inodes {
+		return fmt.Sprintf("%s of %s inodes are free (%s)", units.Number(s.Space.InodesFree),
+			units.Number(s.Space.Inodes), units.Percent(Share(s.Space.InodesFree, s.Space.Inodes)))
+	}
+	return fmt.Sprintf("%s of %s are free (%s)", units.Size(s.Space.Free), units.Size(s.Space.Size),
+		units.Percent(Share(s.Space.Free, s.Space.Size)))
+}
+
+// Subject names the file system as a culprit.
+func (s Shortage) Subject() checks.Subject {
+	return checks.Subject{Kind: "Filesystem", ID: Clean(s.Space.Source), Name: Clean(cmp.Or(s.Space.Mount, s.Name()))}
+}
+
+// Folder is the folder to look below: that which the node needs most.
+func (s Shortage) Folder() string {
+	for _, f := range append(byRole(s.Space.Folders), host.Folder{Path: s.Space.Mount}) {
+		if SafePath.MatchString(f.Path) {
+			return f.Path
+		}
+	}
+	return "/var"
+}
+
+// shortages returns the file systems that are short of space or of inodes, the full ones first. One that cannot be
+// written is never called full: an image that is mounted read-only has nothing free by nature.
+func shortages(f *Facts, inodes bool) []Shortage {
+	var out []Shortage
+	for _, s := range f.Seen.Spaces.Value {
+		total, free := s.Size, s.Free
+		if inodes {
+			total, free = s.Inodes, s.InodesFree
+		}
+		if s.ReadOnly || s.Hung || s.Err != "" || total == 0 || free > total || inodes && lacksSpaceForInodes(f, s) {
+			continue
+		}
+		short := Shortage{Space: s, Full: isFull(f, inodes, free, total)}
+		short.Signal, short.Below = evictionOf(f, s, inodes, free, total)
+		if short.Full || short.Signal != "" {
+			out = append(out, short)
+		}
+	}
+	out = noteWrites(f, out, inodes)
+	slices.SortStableFunc(out, func(a, b Shortage) int {
+		return cmp.Or(cmp.Compare(a.Severity(), b.Severity()), // critical comes before warning
+			cmp.Compare(Share(a.Space.Free, a.Space.Size), Share(b.Space.Free, b.Space.Size)))
+	})
+	return out
+}
+
+// lacksSpaceForInodes reports whether a file system that makes its inodes out of free space (XFS) has none left of
+// it: statfs shows few free inodes then, and what is short is space.
+func lacksSpaceForInodes(f *Facts, s host.Space) bool {
+	return s.Type == "xfs" && isFull(f, false, s.Free, s.Size)
+}
+
+// isFull reports whether next to nothing is left.
+func isFull(f *Facts, inodes bool, free, total uint64) bool {
+	l := f.Limits.Node
+	least := l.FullBytes
+	if inodes {
+		least = l.FullInodes
+	}
+	return free < min(uint64(l.FullShare*float64(total)), least) || free == 0
+}
+
+// evictionOf returns the eviction signal of the kubelet that a file system is below, with its threshold. The kubelet
+// watches no tmpfs, and without a kubelet there is no eviction. nodefs is the file system of --root-dir alone
+// (RootFsInfo in pkg/kubelet/cadvisor), whatever else lies elsewhere.
+func evictionOf(f *Facts, s host.Space, inodes bool, free, total uint64) (signal, threshold string) {
+	if f.Seen.Settings.Skipped || s.Type == "tmpfs" {
+		return "", ""
+	}
+	word := ".available"
+	if inodes {
+		word = ".inodesFree"
+	}
+	signals := map[string]string{host.FolderRuntime: "imagefs", host.FolderKubelet: "nodefs"}
+	for _, folder := range byRole(s.Folders) {
+		fs, watched := signals[folder.Role]
+		if least, written := EvictionBelow(f, fs+word, total); watched && free < least {
+			return fs + word, written
+		}
+	}
+	return "", ""
+}
+
+// EvictionBelow returns the amount below which this kubelet evicts pods for a signal, and how it is written; 0 where
+// that is turned off. Without its settings the kubelet's defaults stand.
+func EvictionBelow(f *Facts, signal string, total uint64) (uint64, string) {
+	l, settings := f.Limits.Node, f.Seen.Settings.Value
+	if slices.Contains(settings.EvictionOff, signal) {
+		return 0, ""
+	}
+	if len(settings.EvictionHard) > 0 {
+		written := settings.EvictionHard[signal]
+		return Amount(written, total), Clean(written)
+	}
+	if signal == "memory.available" {
+		return l.MemoryAvailable, units.Size(l.MemoryAvailable)
+	}
+	part := map[string]float64{
+		"nodefs.available": l.NodefsAvailable, "imagefs.available": l.ImagefsAvailable,
+		"nodefs.inodesFree": l.NodefsInodes, "imagefs.inodesFree": l.ImagefsInodes,
+	}[signal]
+	return uint64(part * float64(total)), units.Percent(part)
+}
+
+// Amount reads a threshold of the kubelet's settings as the kubelet does: a percentage of the total, or a quantity
+// such as 100Mi; 0 when it is neither.
+func Amount(written string, total uint64) uint64 {
+	number, percent := strings.CutSuffix(written, "%")
+	q, err := resource.ParseQuantity(number)
+	n := q.AsApproximateFloat64()
+	if percent {
+		n *= float64(total) / 100
+	}
+	if err != nil || n < 0 || n > 1<<62 {
+		return 0
+	}
+	return uint64(n)
+}
+
+// noteWrites notes what timed writes show of the file systems that are short. One that refuses a write though space
+// and inodes are left lacks space: a quota, the blocks that are reserved for root, or btrfs's metadata.
+func noteWrites(f *Facts, short []Shortage, inodes bool) []Shortage {
+	for _, w := range f.Seen.Writes.Value {
+		space := SpaceOf(f, w)
+		i := slices.IndexFunc(short, func(s Shortage) bool { return s.Space.Mount == space.Mount })
+		refused := Says(w.Err, "no space left on device", "disk quota exceeded")
+		switch {
+		case i >= 0 && refused:
+			short[i].Full, short[i].Err = true, w.Err
+		case i >= 0 && w.Err == "" && !w.Hung && len(w.Times) > 0:
+			short[i].Written = true
+		case refused && !inodes && (space.Inodes == 0 || !isFull(f, true, space.InodesFree, space.Inodes)):
+			short = append(short, Shortage{Space: space, Full: true, Err: w.Err})
+		}
+	}
+	return short
+}
+
+// SpaceOf returns the file system that was written to, as far as it is known.
+func SpaceOf(f *Facts, w host.Writes) host.Space {
+	for _, s := range f.Seen.Spaces.Value {
+		if s.Mount == w.Mount && w.Mount != "" || slices.Contains(s.Folders, w.Folder) {
+			return s
+		}
+	}
+	return host.Space{Folders: []host.Folder{w.Folder}, Mount: w.Mount}
 }

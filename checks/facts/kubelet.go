@@ -39,11 +39,6 @@ func deriveAgent(f *Facts) {
 	// A host that shows no process of a runtime either may be a container's view of itself.
 	a.NotSeen = f.HostMissing == "" && len(f.Processes) > 0 && !a.Runs
 	a.HealthRefused = h.Ping != nil && h.Ping.Status == 0 && !h.Ping.Hung && Says(h.Ping.Err, "refused")
-	for _, held := range h.Holders {
-		if held.Address == n.Settings.Value.HealthzAddress && f.Kubelet != nil {
-			a.HealthHolder = &held
-		}
-	}
 	// It has settings, or a certificate, or a health port, which is not asked where there are none of its files.
 	a.IsNode = len(n.Settings.Value.Files) > 0 || h.Ping != nil ||
 		slices.ContainsFunc(n.Certificates.Value, func(c kubelet.Certificate) bool {
@@ -92,12 +87,13 @@ func minorOf(version string) int {
 // apiOutage returns the time for which the kubelet has not reached the API server, if it does not now and a blip
 // cannot explain it. Where the lease is fresh, it is not the API server that fails but what it does not allow, such
 // as to list a Secret.
-func apiOutage(f *Facts) (Interval, bool) {
-	s, now := Ongoing(f, APIFresh, signature.APIServerFailed, signature.Unauthorized)
-	if !now || f.Agent.LeaseFresh || s.To.Sub(s.From) < LeaseLate || s.Records < leastTries {
-		return Interval{}, false
+func apiOutage(f *Facts) *Interval {
+	s := Ongoing(f, APIFresh, signature.APIServerFailed, signature.Unauthorized)
+	if s == nil || f.Agent.LeaseFresh || s.To.Sub(s.From) < LeaseLate || s.Records < leastTries ||
+		ReadySince(f, s.To) { // which means that a status was posted
+		return nil
 	}
-	return s, !ReadySince(f, s.To) // which means that a status was posted
+	return s
 }
 
 // NotReadyLine is a sentence on the node object's Ready condition; empty where that is True or was not read.

@@ -3,6 +3,7 @@ package facts
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"regexp"
 	"slices"
 	"strconv"
@@ -60,32 +61,25 @@ func (c Census) NewestOf() string {
 	return fmt.Sprintf("each but %s is the newest", units.Number(c.BeyondNewest+c.OldSandboxes))
 }
 
-// podKeyOf groups as the kubelet's garbage collection does: by pod UID and container name.
-type podKeyOf struct {
-	pod  crictl.Pod
-	name string
-}
-
 // takeCensus counts the exited containers and dead sandboxes of the newest lists.
 func takeCensus(f *Facts) Census {
 	var c Census
-	containers, sandboxes := map[podKeyOf]int{}, map[podKeyOf]int{}
+	// by pod UID and container name, as the kubelet's garbage collection does
+	containers, sandboxes := map[PodCount]int{}, map[PodCount]int{}
 	hourAgo := f.Now.Add(-time.Hour)
-	for _, k := range containersOf(f) {
-		if k.State != crictl.ContainerExited {
-			continue
-		}
-		c.Exited++
-		c.ExitedBytes += int(k.Size)
-		if k.Created().After(hourAgo) {
-			c.LastHour++
-		}
-		containers[podKeyOf{PodOf(k.Pod), k.Name}]++
-	}
-	for _, s := range sandboxesOf(f) {
-		if s.State == crictl.SandboxNotReady {
+	for e := range Entries(f, RPCSandboxes, RPCContainers) {
+		switch {
+		case !e.Dead:
+		case e.Kind == KindSandbox:
 			c.DeadSandboxes++
-			sandboxes[podKeyOf{PodOf(s.Pod), ""}]++
+			sandboxes[PodCount{Pod: e.Pod}]++
+		default:
+			c.Exited++
+			c.ExitedBytes += int(e.Size)
+			if time.Unix(0, e.CreatedAt).After(hourAgo) {
+				c.LastHour++
+			}
+			containers[PodCount{Pod: e.Pod, Name: e.Name}]++
 		}
 	}
 	c.BeyondNewest, c.OldSandboxes = c.Exited-len(containers), c.DeadSandboxes-len(sandboxes)
@@ -105,10 +99,11 @@ func takeCensus(f *Facts) Census {
 }
 
 // sorted lists counts, the largest first; equal ones by name.
-func sorted(counts map[podKeyOf]int) []PodCount {
+func sorted(counts map[PodCount]int) []PodCount {
 	out := make([]PodCount, 0, len(counts))
 	for k, n := range counts {
-		out = append(out, PodCount{k.pod, k.name, n})
+		k.Count = n
+		out = append(out, k)
 	}
 	slices.SortFunc(out, func(a, b PodCount) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Pod.Namespace, b.Pod.Namespace),
@@ -127,30 +122,19 @@ func PodOf(p *crictl.Pod) crictl.Pod {
 
 // Label names what has piled up: batch/report-28 (job).
 func (p PodCount) Label() string {
-	switch {
-	case p.Pod.Name == "":
-		return "containers that no kubelet made"
-	case p.Name == "":
-		return LabelOf(KindSandbox, "", p.Pod.Namespace, p.Pod.Name, "")
+	kind := KindContainer
+	if p.Name == "" {
+		kind = KindSandbox
 	}
-	return LabelOf(KindContainer, "", p.Pod.Namespace, p.Pod.Name, p.Name)
+	return LabelOf(kind, "", p.Pod.Namespace, p.Pod.Name, p.Name)
 }
 
-// SizesInError finds the two sizes in gRPC's words: larger than max (26300000 vs. 16777216).
-var SizesInError = regexp.MustCompile(`larger than max \((\d{1,12}) vs\. (\d{1,12})\)`)
-
-// ErrorSizes returns the size of the message and the limit that gRPC's error names, 0 where it names none.
-func ErrorSizes(c crictl.Call) (n, limit int) {
-	if m := SizesInError.FindStringSubmatch(c.Err); m != nil {
-		n, _ = strconv.Atoi(m[1])
-		limit, _ = strconv.Atoi(m[2])
-	}
-	return n, limit
-}
+// sizesInError finds the two sizes in gRPC's words: larger than max (26300000 vs. 16777216).
+var sizesInError = regexp.MustCompile(`larger than max \((\d{1,12}) vs\. (\d{1,12})\)`)
 
 // IsTooLarge reports whether a call failed because its message was over a limit.
 func IsTooLarge(c crictl.Call) bool {
-	return c.Code == crictl.ResourceExhausted && ContainsAny(c.Err, []string{"larger than max"})
+	return c.Code == crictl.ResourceExhausted && Says(c.Err, "larger than max")
 }
 
 // A ListSize is how large the larger list is, against the limit that applies.
@@ -159,7 +143,6 @@ type ListSize struct {
 	Bytes   int // 0 when only the refusal is known
 	Limit   int
 	Refused *crictl.Call // the call that the limit stopped; nil when kdiag got the list
-	AtLeast bool         // part of the list is missing
 }
 
 func listSize(f *Facts) (ListSize, bool) {
@@ -167,7 +150,7 @@ func listSize(f *Facts) (ListSize, bool) {
 	known := false
 	if sum := f.Summary; sum != nil && sum.ResponseBytes != nil {
 		s.RPC, s.Bytes = cmp.Or(sum.ResponseRPC, s.RPC), *sum.ResponseBytes
-		s.AtLeast, known = sum.ResponseTruncated, true
+		known = true
 	}
 	calls := slices.Concat(f.RPC[RPCSandboxes].Calls, f.RPC[RPCContainers].Calls)
 	if m := f.Measurement; m != nil && m.Sandboxes != nil {
@@ -181,11 +164,10 @@ func listSize(f *Facts) (ListSize, bool) {
 		return s, known
 	}
 	s.RPC, s.Refused = canonical(calls[i].Method), &calls[i]
-	if n, limit := ErrorSizes(calls[i]); n > 0 {
-		s.Bytes, s.AtLeast = max(n, s.Bytes), false
-		if limit > 0 {
-			s.Limit = min(s.Limit, limit)
-		}
+	if m := sizesInError.FindStringSubmatch(calls[i].Err); m != nil {
+		n, _ := strconv.Atoi(m[1])
+		limit, _ := strconv.Atoi(m[2])
+		s.Bytes, s.Limit = max(n, s.Bytes), min(s.Limit, cmp.Or(limit, s.Limit))
 	}
 	return s, true
 }
@@ -204,34 +186,45 @@ func MeanEntry(f *Facts, rpc string) float64 {
 		}
 		return *f.Summary.BytesPerContainer
 	}
-	all, sum := Entries(f, rpc), 0.0
-	for _, e := range all {
-		sum += float64(e.Size)
+	n, sum := 0, 0.0
+	for e := range Entries(f, rpc) {
+		n, sum = n+1, sum+float64(e.Size)
 	}
-	return sum / float64(max(len(all), 1))
+	return sum / float64(max(n, 1))
 }
 
 // A ListEntry is what a list holds of one container or sandbox.
 type ListEntry struct {
-	Kind, ID, Name string
-	Pod            crictl.Pod
-	Size           uint32 // bytes
+	Kind, ID, SandboxID, Name string
+	Pod                       crictl.Pod
+	Size                      uint32 // bytes
+	CreatedAt                 int64  // Unix nanoseconds
+	Runs                      bool   // running, or ready
+	Dead                      bool   // exited, or not ready
 }
 
 // Label names the container or sandbox.
 func (e ListEntry) Label() string { return LabelOf(e.Kind, e.ID, e.Pod.Namespace, e.Pod.Name, e.Name) }
 
-// Entries returns what a list holds.
-func Entries(f *Facts, rpc string) []ListEntry {
-	var out []ListEntry
-	if rpc == RPCSandboxes {
+// Entries yields what the newest lists of the RPCs hold, sandboxes first. They may be a hundred thousand, so no list of
+// them is made.
+func Entries(f *Facts, rpcs ...string) iter.Seq[ListEntry] {
+	return func(yield func(ListEntry) bool) {
 		for _, s := range sandboxesOf(f) {
-			out = append(out, ListEntry{KindSandbox, s.ID, "", PodOf(s.Pod), s.Size})
+			if slices.Contains(rpcs, RPCSandboxes) && !yield(ListEntry{
+				Kind: KindSandbox, ID: s.ID, SandboxID: s.ID, Pod: PodOf(s.Pod), Size: s.Size, CreatedAt: s.CreatedAt,
+				Runs: s.State == crictl.SandboxReady, Dead: s.State == crictl.SandboxNotReady,
+			}) {
+				return
+			}
 		}
-		return out
+		for _, c := range containersOf(f) {
+			if slices.Contains(rpcs, RPCContainers) && !yield(ListEntry{
+				Kind: KindContainer, ID: c.ID, SandboxID: c.SandboxID, Name: c.Name, Pod: PodOf(c.Pod), Size: c.Size,
+				CreatedAt: c.CreatedAt, Runs: c.State == crictl.ContainerRunning, Dead: c.State == crictl.ContainerExited,
+			}) {
+				return
+			}
+		}
 	}
-	for _, c := range containersOf(f) {
-		out = append(out, ListEntry{KindContainer, c.ID, c.Name, PodOf(c.Pod), c.Size})
-	}
-	return out
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -138,31 +139,6 @@ func LastOf(f *Facts, codes ...string) *time.Time {
 	return last
 }
 
-// FirstExample returns the first record of the first of the signatures that the journal holds, safe to print.
-func FirstExample(f *Facts, codes ...string) string {
-	for _, code := range codes {
-		if c := Logged(f, code); c != nil && c.Example != "" {
-			return Quote(f, c.Example)
-		}
-	}
-	return ""
-}
-
-// Newest returns the newest record of the signatures, as it was logged; empty without one.
-func Newest(f *Facts, codes ...string) string {
-	var newest *journal.Count
-	for _, code := range codes {
-		c := Logged(f, code)
-		if c != nil && (newest == nil || c.Last != nil && newest.Last != nil && c.Last.After(*newest.Last)) {
-			newest = c
-		}
-	}
-	if newest == nil {
-		return ""
-	}
-	return newest.Newest()
-}
-
 // Quote makes a record safe to print and short enough for a line of evidence. Its beginning has what failed and its
 // end why, so what is left out is in the middle.
 func Quote(f *Facts, record string) string {
@@ -172,6 +148,23 @@ func Quote(f *Facts, record string) string {
 		return Clean(strings.TrimSpace(string(s[:first])) + " ... " + strings.TrimSpace(string(s[len(s)-last:])))
 	}
 	return Clean(string(s))
+}
+
+// ErrorWords returns the error of a structured record, which may be cut, else the whole record.
+func ErrorWords(record string) string {
+	_, rest, found := strings.Cut(record, ` err="`)
+	if !found {
+		_, rest, found = strings.Cut(record, ` error="`)
+	}
+	if !found {
+		return record
+	}
+	quoted, _ := strconv.QuotedPrefix(`"` + rest)
+	words, err := strconv.Unquote(quoted)
+	if err != nil {
+		return strings.ReplaceAll(rest, `\"`, `"`)
+	}
+	return words
 }
 
 // An Interval is a time in which records of some kind came without a long pause.
@@ -218,13 +211,14 @@ func Intervals(r *journal.Report, gap time.Duration, codes ...string) []Interval
 // of many processes, and the last words of a kubelet are many lines.
 func occasions(f *Facts, code string) int { return len(Intervals(f.Journal, 2*time.Second, code)) }
 
-// Ongoing returns the newest interval of the signatures if it lasts until now: its last record is no older than gap.
-func Ongoing(f *Facts, gap time.Duration, codes ...string) (Interval, bool) {
+// Ongoing returns the newest interval of the signatures if it lasts until now: its last record is no older than gap. It
+// is nil if it does not.
+func Ongoing(f *Facts, gap time.Duration, codes ...string) *Interval {
 	all := Intervals(f.Journal, gap, codes...)
 	if len(all) == 0 || !Fresh(f, &all[len(all)-1].To, gap) {
-		return Interval{}, false
+		return nil
 	}
-	return all[len(all)-1], true
+	return &all[len(all)-1]
 }
 
 // incidents returns the episodes of the journal in which PLEG was unhealthy and whose time is known, the newest last.

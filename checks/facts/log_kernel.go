@@ -171,7 +171,7 @@ func deriveKills(f *Facts) {
 	for _, code := range []string{signature.OOMKill, signature.OOMInvoked} { // Linux before 4.19
 		c := Logged(f, code)
 		f.Log.OOMGlobal = f.Log.OOMGlobal || c != nil && (strings.Contains(c.Example, "Out of memory: Kill") ||
-			ContainsAny(strings.ToLower(c.Example), []string{"constraint_none", "global_oom"}))
+			Says(strings.ToLower(c.Example), "constraint_none", "global_oom"))
 	}
 }
 
@@ -216,9 +216,9 @@ func daemonOf(f *Facts, r Role) *host.Process {
 	return nil
 }
 
-// oomMended reports whether each daemon that was killed has been started again; one that was killed several times
+// OOMMended reports whether each daemon that was killed has been started again; one that was killed several times
 // of late must have run for a while since. A shim is not started again: its pod is, within that time.
-func oomMended(f *Facts) bool {
+func OOMMended(f *Facts) bool {
 	const settled, replaced = time.Minute, 5 * time.Minute
 	lasts := func(v LogTask) bool {
 		now, r := daemonOf(f, v.Role()), v.Role()
@@ -274,8 +274,8 @@ func OwnKills(f *Facts) []string {
 			names[key] = name
 		}
 	}
-	if f.Log.OOMKills > 0 && f.Log.Read && len(f.Journal.MemoryKills) == 0 && !f.Log.OOMGlobal {
-		counts[""], names[""] = f.Log.OOMKills, "a container" // which one, Linux before 4.19 does not log here
+	if kills := occasions(f, signature.OOMKill); kills > 0 && len(f.Journal.MemoryKills) == 0 && !f.Log.OOMGlobal {
+		counts[""], names[""] = kills, "a container" // which one, Linux before 4.19 does not log here
 	}
 	var lines []string
 	for _, key := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {

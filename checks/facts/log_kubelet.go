@@ -3,10 +3,14 @@ package facts
 import (
 	"fmt"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -68,11 +72,119 @@ var answers = []string{
 }
 
 func apiFailure(f *Facts) APIFailure {
-	a := APIFailure{Record: Newest(f, signature.APIServerFailed, signature.Unauthorized)}
+	codes, record := []string{signature.APIServerFailed, signature.Unauthorized}, ""
+	for _, code := range codes {
+		if c := Logged(f, code); record == "" && c != nil && c.Last == LastOf(f, codes...) {
+			record = c.Newest()
+		}
+	}
+	return FailureOf(record)
+}
+
+// FailureOf reads a record of a call to the API server that failed.
+func FailureOf(record string) APIFailure {
+	a := APIFailure{Record: record}
 	if m := failingWebhook.FindStringSubmatch(a.Record); m != nil {
 		a.Webhook = Clean(m[1])
 	}
 	a.NoNode = noNodeObject.MatchString(a.Record)
-	a.Answered = a.Webhook != "" || ContainsAny(a.Record, answers) && !strings.Contains(a.Record, "dial ")
+	a.Answered = a.Webhook != "" || Says(a.Record, answers...) && !strings.Contains(a.Record, "dial ")
 	return a
+}
+
+// A Role is what a task or unit is to the node.
+type Role = journal.Role
+
+const (
+	RoleOther   = journal.RoleOther
+	RoleRuntime = journal.RoleRuntime
+	RoleShim    = journal.RoleShim
+	RoleOCI     = journal.RoleOCI
+	RoleKubelet = journal.RoleKubelet
+)
+
+// UnitRole returns what a systemd unit runs, by its name or, where systemd logs only that, by its description.
+func UnitRole(name string) Role { return journal.UnitRole(name) }
+
+// subjectsOf returns the objects that records of a signature name most often.
+func subjectsOf(f *Facts, code string) []journal.SubjectCount {
+	if c := Logged(f, code); c != nil {
+		return slices.Clone(c.Subjects)
+	}
+	return nil
+}
+
+// UnitsOf returns what records of a signature say of units of a role.
+func UnitsOf(f *Facts, code string, want Role) []journal.SubjectCount {
+	return slices.DeleteFunc(subjectsOf(f, code), func(s journal.SubjectCount) bool { return UnitRole(s.ID) != want })
+}
+
+// kubeletUnit is the unit of the kubelet, safe to paste: as systemd has it, else the usual one beside this runtime.
+func kubeletUnit(f *Facts) string {
+	if u := f.Agent.Unit; u != nil && Safe(u.Name) {
+		return strings.TrimSuffix(u.Name, ".service")
+	}
+	if f.Target.RestartsKubelet && f.Target.Unit != "" {
+		return f.Target.Unit
+	}
+	if strings.Contains(f.Runtime.Endpoint, "microk8s") {
+		return "snap.microk8s.daemon-kubelite"
+	}
+	return "kubelet"
+}
+
+// KubeletLog is the command that prints what the kubelet has logged in the window.
+func KubeletLog(f *Facts) string {
+	var units []string
+	for _, u := range strings.Fields(f.Target.KubeletUnit) {
+		units = append(units, "-u "+u)
+	}
+	return "journalctl --no-pager " + strings.Join(units, " ") + " --since -15min"
+}
+
+// KubeletSubject names the kubelet as a culprit.
+func KubeletSubject(f *Facts) *checks.Subject {
+	s := &checks.Subject{Kind: "Unit", Name: f.Target.KubeletUnit + ".service"}
+	if strings.ContainsAny(s.Name, "' ") {
+		s.Name = "kubelet.service"
+	}
+	for _, p := range f.Processes {
+		if f.Kubelet != nil && p.PID == f.Kubelet.PID {
+			s.Processes = []checks.Process{ProcessOf(f, p)}
+		}
+	}
+	if f.Target.NoSystemd {
+		s.Kind, s.Name = "Process", "kubelet"
+		if f.Kubelet != nil {
+			s.ID, s.Name = strconv.Itoa(f.Kubelet.PID), Clean(f.Kubelet.Name)
+		}
+	}
+	return s
+}
+
+// A Named object is one that the kubelet's failing status calls name.
+type Named struct {
+	ID string
+	journal.SubjectCount
+}
+
+// NamedByKubelet returns the objects whose status the kubelet has not got, as far as it still may wait for them: each
+// relist tries again, and waits for each call.
+func NamedByKubelet(f *Facts) []Named {
+	var some []Named
+	for _, s := range subjectsOf(f, signature.InspectFailed) {
+		if Fresh(f, s.Last, 2*f.Log.RetryPause) {
+			some = append(some, Named{strings.TrimSpace(s.ID), s})
+		}
+	}
+	return some
+}
+
+// Is reports whether two ids are of the same object. A log may hold the head of one only.
+func (n Named) Is(id string) bool {
+	const head = 12
+	if len(n.ID) < head || len(id) < head {
+		return n.ID != "" && n.ID == id
+	}
+	return strings.HasPrefix(n.ID, id) || strings.HasPrefix(id, n.ID)
 }

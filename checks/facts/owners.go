@@ -1,8 +1,12 @@
 package facts
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/host"
@@ -73,7 +77,7 @@ func isOther(f *Facts, p host.Process) bool {
 	case strings.HasPrefix(p.Program, "conmon"):
 		return p.Namespace != kubernetes || strings.Contains(t.Name, "containerd")
 	case p.Address != "":
-		return !isAsked(f, p.Address) || p.Namespace != kubernetes
+		return !IsAsked(f, p.Address) || p.Namespace != kubernetes
 	case p.Daemon != 0 && known:
 		return p.Daemon != d.PID
 	}
@@ -85,11 +89,8 @@ func isOther(f *Facts, p host.Process) bool {
 // kubernetes is the namespace of CRI's containers in containerd.
 const kubernetes = "k8s.io"
 
-// IsTied reports whether the address that a shim was given is that of the socket that was asked.
-func IsTied(f *Facts, address string) bool { return address != "" && isAsked(f, address) }
-
-// isAsked reports whether a path is that of the socket that was asked, as this process or its daemon sees it.
-func isAsked(f *Facts, path string) bool {
+// IsAsked reports whether a path is that of the socket that was asked, as this process or its daemon sees it.
+func IsAsked(f *Facts, path string) bool {
 	plain := func(path string) string { // /var/run is /run
 		if strings.HasPrefix(path, "/var/run/") {
 			return strings.TrimPrefix(path, "/var")
@@ -103,7 +104,7 @@ func isAsked(f *Facts, path string) bool {
 
 // listensElsewhere reports whether a daemon serves other sockets, and not the one that was asked.
 func listensElsewhere(f *Facts, p host.Process) bool {
-	return len(p.Sockets) > 0 && !slices.ContainsFunc(p.Sockets, func(s string) bool { return isAsked(f, s) })
+	return len(p.Sockets) > 0 && !slices.ContainsFunc(p.Sockets, func(s string) bool { return IsAsked(f, s) })
 }
 
 // isRival reports whether a daemon listens on the path of another one's socket, which the later of them has replaced,
@@ -118,7 +119,7 @@ func isRival(f *Facts, p host.Process) bool {
 func SharesSocket(f *Facts, p host.Process) bool {
 	d := f.Target.Daemon.Process
 	return d != nil && d.PID != p.PID && p.MountNS == d.MountNS && slices.ContainsFunc(p.Sockets, func(s string) bool {
-		return isAsked(f, s) && slices.Contains(d.Sockets, s) && !strings.HasSuffix(s, ".ttrpc")
+		return IsAsked(f, s) && slices.Contains(d.Sockets, s) && !strings.HasSuffix(s, ".ttrpc")
 	})
 }
 
@@ -162,20 +163,11 @@ func HungObjectOf(f *Facts, o host.Owner) (plegbench.Inspection, bool) {
 // OwnedBy is the object of the runtime's lists that owns a process.
 func OwnedBy(f *Facts, o host.Owner) checks.Subject {
 	s := checks.Subject{PodUID: Clean(o.PodUID)}
-	named := func(p *crictl.Pod) {
-		if p != nil {
-			s.Namespace, s.Pod, s.PodUID = Clean(p.Namespace), Clean(p.Name), Clean(p.UID)
-		}
-	}
-	for _, b := range sandboxesOf(f) {
-		if o.ObjectID != "" && b.ID == o.ObjectID || o.PodUID != "" && b.Pod != nil && b.Pod.UID == o.PodUID {
-			named(b.Pod)
-		}
-	}
-	for _, c := range containersOf(f) {
-		if o.ObjectID != "" && c.ID == o.ObjectID {
-			named(c.Pod)
-			s.Name = Clean(c.Name)
+	for e := range Entries(f, RPCSandboxes, RPCContainers) {
+		sandbox := e.Kind == KindSandbox
+		if o.ObjectID != "" && e.ID == o.ObjectID || sandbox && o.PodUID != "" && e.Pod.UID == o.PodUID {
+			s.Namespace, s.Pod, s.PodUID = Clean(e.Pod.Namespace), Clean(e.Pod.Name), Clean(e.Pod.UID)
+			s.Name = Clean(e.Name)
 		}
 	}
 	return s
@@ -209,4 +201,115 @@ func OwnerSuffix(f *Facts, o host.Owner) string {
 		return " of " + l
 	}
 	return ""
+}
+
+// MostNamed is how many of many a report names.
+const MostNamed = 3
+
+// The kinds of objects that a runtime holds.
+const (
+	KindSandbox   = "PodSandbox"
+	KindContainer = "Container"
+)
+
+// MaxRelated is the most further culprits that a cause lists; the evidence counts the others.
+const MaxRelated = 20
+
+// LongOCI is the age from which a runc at work is stuck: it creates, starts or deletes within a second or two.
+const LongOCI = 10 * time.Second
+
+// Label names what an inspection was about: web/checkout-1 (app), sandbox of web/checkout-1, container 3f1c9a.
+func Label(i plegbench.Inspection) string {
+	return LabelOf(i.Kind, i.ID, i.Pod.Namespace, i.Pod.Name, i.Name)
+}
+
+// LabelOf names a sandbox or container as well as it is known.
+func LabelOf(kind, id, namespace, pod, name string) string {
+	if pod == "" {
+		what := "container "
+		if kind == KindSandbox {
+			what = "sandbox "
+		}
+		return what + ShortID(id)
+	}
+	where := Clean(pod)
+	if namespace != "" {
+		where = Clean(namespace) + "/" + where
+	}
+	switch {
+	case kind == KindSandbox:
+		return "sandbox of " + where
+	case name != "":
+		return where + " (" + Clean(name) + ")"
+	}
+	return where + " (" + ShortID(id) + ")"
+}
+
+// ShortID is the head of an id, as crictl prints it.
+func ShortID(id string) string {
+	id = Clean(id)
+	if len(id) > 13 {
+		return id[:13]
+	}
+	return id
+}
+
+// SubjectOf names the object of an inspection as a culprit, with its processes on this host.
+func SubjectOf(f *Facts, i plegbench.Inspection) checks.Subject {
+	s := checks.Subject{
+		Kind: i.Kind, ID: Clean(i.ID), Name: Clean(i.Name),
+		Namespace: Clean(i.Pod.Namespace), Pod: Clean(i.Pod.Name), PodUID: Clean(i.Pod.UID),
+	}
+	for _, p := range ProcessesServing(f, i.ID, i.SandboxID) {
+		s.Processes = append(s.Processes, ProcessOf(f, p))
+	}
+	return s
+}
+
+// ProcessesServing returns the host's processes that serve one of the ids, OCI runtimes first, then by pid.
+func ProcessesServing(f *Facts, ids ...string) []host.Process {
+	found := filter(f.Processes,
+		func(p host.Process) bool { return p.ObjectID != "" && slices.Contains(ids, p.ObjectID) })
+	slices.SortStableFunc(found, func(a, b host.Process) int {
+		return cmp.Or(first(a.Role == host.RoleOCI, b.Role == host.RoleOCI), a.PID-b.PID)
+	})
+	return found
+}
+
+// IsConmon reports whether a process watches one container for CRI-O. It is no shim of a pod: the container outlives
+// it, unsupervised.
+func IsConmon(p host.Process) bool { return strings.HasPrefix(p.Name, "conmon") }
+
+// ProcessLabel names a process: runc (pid 4720).
+func ProcessLabel(p host.Process) string { return fmt.Sprintf("%s (pid %d)", Clean(p.Name), p.PID) }
+
+// StateOf is a process's state and where it waits.
+func StateOf(p host.Process) string {
+	s := Clean(p.StateWord())
+	if p.Wchan != "" && p.Wchan != "0" {
+		s += " in " + Clean(p.Wchan)
+	}
+	if p.Lasting && IsUninterruptible(&p) {
+		s += " in two looks"
+	}
+	return s
+}
+
+// OldProcesses returns the processes of a role that have been running for at least d, the oldest first. Of a process
+// and what it started the first is meant; a zombie no longer runs.
+func OldProcesses(f *Facts, role host.Role, d time.Duration) []host.Process {
+	old := filter(f.Processes, func(p host.Process) bool {
+		return p.Role == role && p.State != 'Z' && AgeOf(f, p) >= d &&
+			!slices.ContainsFunc(f.Processes, func(o host.Process) bool { return o.PID == p.PPID && o.Role == role })
+	})
+	slices.SortStableFunc(old, func(a, b host.Process) int { return a.Started.Compare(b.Started) })
+	return old
+}
+
+// ProcessSubject names a process as a culprit, with the object and the pod that it serves.
+func ProcessSubject(f *Facts, p host.Process, o host.Owner) checks.Subject {
+	s := OwnedBy(f, o)
+	s.Kind, s.ID, s.Name = "Process", strconv.Itoa(p.PID), Clean(p.Name)
+	s.Processes = []checks.Process{ProcessOf(f, p)}
+	return s
 }

@@ -35,10 +35,10 @@ func derivePattern(f *Facts) {
 	f.Calls.Impatient = impatient(f)
 	list, n := f.Calls.ListMedian, f.Lists.Objects
 	honest := n >= ManyObjects && list <= time.Duration(n)*honestPerObject
-	p.SlowLists = f.Calls.ListTimed && list >= l.SlowList && !honest
-	p.SlowStatuses = f.Sweep.Timed && f.Sweep.Median >= l.SlowStatus
-	p.Stall, p.Stalled = stallOf(f)
-	p.Stalls = p.Crawls || p.Stalled && p.Stall.Recovered || f.RPC[RPCSandboxes].Outcome == Stalled ||
+	p.SlowLists = f.Calls.ListMedian > 0 && list >= l.SlowList && !honest
+	p.SlowStatuses = f.Sweep.Median > 0 && f.Sweep.Median >= l.SlowStatus
+	p.Stall = stallOf(f)
+	p.Stalls = p.Crawls || p.Stall != nil && p.Stall.Recovered || f.RPC[RPCSandboxes].Outcome == Stalled ||
 		f.RPC[RPCContainers].Outcome == Stalled || f.RPC[RPCVersion].Outcome == Hung && f.Calls.AnyList
 	p.Hang = wholeHang(f)
 	p.Slow = f.Calls.Connected && p.Hang == HangNone && (p.SlowLists || p.SlowStatuses || p.Stalls)
@@ -53,7 +53,7 @@ func derivePattern(f *Facts) {
 // and nothing shows that others are far quicker, or so short that a busy machine alone can explain it.
 func impatient(f *Facts) bool {
 	given, hung := f.Limits.RPCTimeout, f.Sweep.Hung
-	quick := len(hung) > 0 && len(f.Calls.HungLists) == 0 && f.Sweep.Timed &&
+	quick := len(hung) > 0 && len(f.Calls.HungLists) == 0 && f.Sweep.Median > 0 &&
 		f.Sweep.Median < given/quickCompanyFactor && len(hung) <= f.Sweep.Answered
 	silent := f.RPC[RPCVersion].Outcome == Hung // no slowness that is worth another name
 	return given < shortDeadline/2 || given < shortDeadline && !quick ||
@@ -107,7 +107,7 @@ func wholeHang(f *Facts) Hang {
 		return HangNone
 	case allHang(f):
 		return HangAll
-	case p.Stalled && !p.Stall.Recovered:
+	case p.Stall != nil && !p.Stall.Recovered:
 		return HangMidway
 	case mostHang(f) && f.Calls.AnyList && !p.ImagesHold:
 		return HangMost
@@ -144,14 +144,14 @@ type Stall struct {
 
 // stallOf finds the first time after the probes in which calls hung and the Version that was asked beside them
 // (plegbench.Measurement.Liveness) did too. A runtime of which only some objects hang answers Version.
-func stallOf(f *Facts) (Stall, bool) {
+func stallOf(f *Facts) *Stall {
 	m := f.Measurement
 	if m == nil || !slices.ContainsFunc(m.Probes, crictl.Call.OK) {
-		return Stall{}, false
+		return nil
 	}
 	i := slices.IndexFunc(m.Liveness, crictl.Call.Hung)
 	if i < 0 {
-		return Stall{}, false
+		return nil
 	}
 	version := m.Liveness[i]
 	s, until := Stall{From: version.Start}, end(version)
@@ -171,7 +171,7 @@ func stallOf(f *Facts) (Stall, bool) {
 		}
 	}
 	s.For = until.Sub(s.From)
-	return s, true
+	return &s
 }
 
 // end is when a call ended.

@@ -48,8 +48,8 @@ func deriveCalls(f *Facts) {
 	}
 	for _, name := range []string{RPCVersion, RPCStatus, RPCSandboxes, RPCContainers} {
 		last := f.RPC[name].Last()
-		if c.Connected && !c.AnyList && !c.IsNotCRI && last.Code == crictl.Unimplemented {
-			c.NotCRI, c.IsNotCRI = last, true
+		if c.Connected && !c.AnyList && c.NotCRI == nil && last.Code == crictl.Unimplemented {
+			c.NotCRI = &last
 		}
 	}
 	c.KubeletTimeout, c.Threshold = plegbench.RequestTimeout, plegbench.RelistThreshold
@@ -63,7 +63,7 @@ func deriveCalls(f *Facts) {
 		c.KubeletTimeout = cmp.Or(units.ToDuration(s.RequestTimeoutSeconds), c.KubeletTimeout)
 		c.Threshold = cmp.Or(units.ToDuration(s.ThresholdSeconds), c.Threshold)
 		if s.List != nil && s.List.P50Seconds != nil {
-			c.ListMedian, c.ListTimed = units.ToDuration(*s.List.P50Seconds), true
+			c.ListMedian = units.ToDuration(*s.List.P50Seconds)
 		}
 	}
 }
@@ -234,35 +234,36 @@ func EveryCall(f *Facts) iter.Seq[crictl.Call] {
 	}
 }
 
-// CallError returns the first call whose error has the code and one of the phrases; no phrase matches any text.
-func CallError(f *Facts, code crictl.Code, phrases ...string) (crictl.Call, bool) {
+// CallError returns the first call whose error has the code and one of the phrases; no phrase matches any text. It is
+// nil for none.
+func CallError(f *Facts, code crictl.Code, phrases ...string) *crictl.Call {
 	for c := range EveryCall(f) {
-		if c.Code == code && ContainsAny(c.Err, phrases) {
-			return c, true
+		if c.Code == code && Says(c.Err, phrases...) {
+			return &c
 		}
 	}
-	return crictl.Call{}, false
+	return nil
 }
 
 // wentAway returns the call that found the runtime gone, if nothing was answered after it.
-func wentAway(f *Facts) (crictl.Call, bool) {
-	gone, found := CallError(f, crictl.Unavailable, "connection refused", "no such file", "reading from server",
+func wentAway(f *Facts) *crictl.Call {
+	gone := CallError(f, crictl.Unavailable, "connection refused", "no such file", "reading from server",
 		"transport is closing", "connection reset", "broken pipe", "eof")
-	if !found || !f.Calls.Connected {
-		return crictl.Call{}, false
+	if gone == nil || !f.Calls.Connected {
+		return nil
 	}
 	for c := range EveryCall(f) {
-		if c.OK() && c.Start.Add(c.Elapsed).After(gone.Start.Add(gone.Elapsed)) {
-			return crictl.Call{}, false
+		if c.OK() && end(c).After(end(*gone)) {
+			return nil
 		}
 	}
-	return gone, true
+	return gone
 }
 
-// ContainsAny reports whether s holds one of the phrases, in any case. No phrase matches everything.
-func ContainsAny(s string, phrases []string) bool {
-	s = strings.ToLower(s)
-	return len(phrases) == 0 || slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(s, p) })
+// Says reports whether a text holds one of the phrases, in any case. No phrase matches everything.
+func Says(text string, phrases ...string) bool {
+	text = strings.ToLower(text)
+	return len(phrases) == 0 || slices.ContainsFunc(phrases, func(p string) bool { return strings.Contains(text, p) })
 }
 
 // ProcessesOf returns the host's processes of one role.
@@ -283,6 +284,12 @@ func ConnectProblem(c crictl.Connect) string {
 	switch {
 	case c.TTRPC:
 		return "the socket is containerd's ttrpc socket, for its shims, and not its CRI socket"
+	case c.State == crictl.ConnectBacklogged:
+		return "accepts no connections: its listen queue is full"
+	case c.State == crictl.ConnectSilent:
+		return "accepts connections but never replies (waited " + units.Duration(c.Elapsed) + ")"
+	case c.State == crictl.ConnectForeign:
+		return "the process that listens is no gRPC server"
 	case c.State == crictl.ConnectOK:
 		return ""
 	case c.State == crictl.ConnectDenied:
@@ -293,4 +300,130 @@ func ConnectProblem(c crictl.Connect) string {
 		return "the command ended before the socket answered"
 	}
 	return "the socket was found " + Clean(string(c.State)) + ": " + Clean(cmp.Or(c.Err, "no reason is known"))
+}
+
+// deriveSweep works out what became of the status calls.
+func deriveSweep(f *Facts) {
+	s := &f.Sweep
+	if m := f.Measurement; m != nil {
+		s.Made = m.Sweep.Inspections
+		cut := func(i plegbench.Inspection) bool { return i.Call.Code == "" || i.Call.Code == crictl.Canceled }
+		if slices.ContainsFunc(s.Made, cut) { // usually not: without a copy of what may be a hundred thousand
+			s.Made = slices.DeleteFunc(slices.Clone(s.Made), cut)
+		}
+	}
+	s.Answered = count(s.Made, IsAnswered)
+	s.Hung = InspectionsThat(f, isHung)
+	s.Running = sweepCounts(f)
+	if f.Summary != nil {
+		s.Summary = f.Summary.Sweep
+	}
+	if s.Summary != nil && s.Summary.P50Seconds != nil {
+		s.Median = units.ToDuration(*s.Summary.P50Seconds)
+	}
+	f.Calls.Gone = wentAway(f)
+}
+
+// InspectionsThat returns the made status calls for which ok is true.
+func InspectionsThat(f *Facts, ok func(plegbench.Inspection) bool) []plegbench.Inspection {
+	return filter(f.Sweep.Made, ok)
+}
+
+// isHung reports whether an inspection missed its deadline.
+func isHung(i plegbench.Inspection) bool { return i.Call.Hung() }
+
+// IsAnswered reports whether an inspection brought the status that was asked for.
+func IsAnswered(i plegbench.Inspection) bool { return i.Call.OK() }
+
+// isNotFound reports whether the runtime does not know the object: the ordinary race with a removal, unless it is many.
+func isNotFound(i plegbench.Inspection) bool { return i.Call.Code == crictl.NotFound }
+
+// IsRefused reports whether an inspection failed because of the runtime and not of the object: it is starting, or its
+// connection went away. A shim that is gone is Unavailable as well, in other words.
+func IsRefused(i plegbench.Inspection) bool {
+	return i.Call.Code == crictl.Unavailable && Says(i.Call.Err, "not initialized", "connection", "transport",
+		"reading from server", "broken pipe", "no such file", "eof")
+}
+
+// IsFailed reports whether an inspection came back with an error that is about its object.
+func IsFailed(i plegbench.Inspection) bool {
+	return IsFailure(i.Call) && !isNotFound(i) && !IsRefused(i)
+}
+
+// The number and the share of running objects that may be gone by the time that their status is asked: pods end while
+// kdiag looks. More than both is a runtime whose lists and statuses disagree.
+const (
+	fewGone     = 5
+	shareOfGone = 0.2
+)
+
+// SweepCounts is what became of the status calls about running containers and ready sandboxes.
+type SweepCounts struct {
+	All, Asked, Answered, Gone int
+}
+
+// Disagrees reports whether too many of the objects that the newest lists call running are not found by their id.
+func (r SweepCounts) Disagrees() bool {
+	return r.Gone > fewGone && float64(r.Gone) > shareOfGone*float64(r.Asked)
+}
+
+// Disagreement is the sentence that lists and statuses disagree.
+func (r SweepCounts) Disagreement() string {
+	return fmt.Sprintf("lists and statuses disagree: %s of %s that run by the lists %s not found by id",
+		units.Number(r.Gone), units.Count(r.Asked, "object"), units.Plural(r.Gone, "is", "are"))
+}
+
+// Problems lists what stands between these figures and a healthy node.
+func (r SweepCounts) Problems() []string {
+	var lines []string
+	if n := r.All - r.Answered - r.Gone; n > 0 {
+		lines = append(lines, fmt.Sprintf("the status of %s of %s that run was not asked or not answered",
+			units.Number(n), units.Count(r.All, "object")))
+	}
+	if r.Disagrees() {
+		lines = append(lines, r.Disagreement())
+	}
+	return lines
+}
+
+// sweepCounts counts the status calls about what the newest lists call running or ready.
+func sweepCounts(f *Facts) SweepCounts {
+	var all SweepCounts
+	asked := map[string]plegbench.Inspection{}
+	for _, i := range f.Sweep.Made {
+		asked[i.ID] = i
+	}
+	for e := range Entries(f, RPCSandboxes, RPCContainers) {
+		if !e.Runs {
+			continue
+		}
+		all.All++
+		i, ok := asked[e.ID]
+		if !ok {
+			continue
+		}
+		all.Asked++
+		if IsAnswered(i) {
+			all.Answered++
+		} else if isNotFound(i) {
+			all.Gone++
+		}
+	}
+	return all
+}
+
+// sandboxesOf returns the sandboxes of the newest list, none when it did not come.
+func sandboxesOf(f *Facts) []crictl.PodSandbox {
+	if f.Measurement == nil || f.Measurement.Sandboxes == nil {
+		return nil
+	}
+	return f.Measurement.Sandboxes.Sandboxes
+}
+
+// containersOf returns the containers of the newest list, none when it did not come.
+func containersOf(f *Facts) []crictl.Container {
+	if f.Measurement == nil || f.Measurement.Containers == nil {
+		return nil
+	}
+	return f.Measurement.Containers.Containers
 }

@@ -48,7 +48,7 @@ func deriveShims(f *Facts) {
 	replaced := slices.ContainsFunc(f.Processes, func(p host.Process) bool { return SharesSocket(f, p) })
 	s.Culprits = ShimGap{
 		Orphans: filter(s.Gap.Orphans, func(p host.Process) bool {
-			ours := isAsked(f, p.Address) && p.Namespace == kubernetes && p.Work == ""
+			ours := IsAsked(f, p.Address) && p.Namespace == kubernetes && p.Work == ""
 			return !replaced && ours || IsNamedBad(f, p.ObjectID)
 		}),
 		Shimless: filter(s.Gap.Shimless, func(b crictl.PodSandbox) bool { return IsNamedBad(f, b.ID) }),
@@ -60,30 +60,20 @@ func deriveShims(f *Facts) {
 // have each container's processes on this host, and only where the control groups of others in the lists were seen.
 func goneProcesses(f *Facts) (gone []checks.Subject) {
 	alive := f.Seen.Tasks.Value.Living
-	seen := func(id string) bool { return alive[id] }
 	runc := map[string]bool{}
 	for _, p := range ProcessesOf(f, host.RoleShim) {
 		runc[p.ObjectID] = strings.HasPrefix(p.Program, "containerd-shim-runc") && !IsStopped(&p) && p.Work == ""
 	}
-	settled := func(created int64) bool { return f.Now.Sub(time.Unix(0, created)) >= ShimSettled }
-	if !f.Shims.Comparable || len(alive) == 0 {
-		return nil
-	}
 	sandboxes := sandboxesOf(f)
-	if !slices.ContainsFunc(sandboxes, func(s crictl.PodSandbox) bool { return seen(s.ID) }) {
+	if !f.Shims.Comparable || len(alive) == 0 ||
+		!slices.ContainsFunc(sandboxes, func(s crictl.PodSandbox) bool { return alive[s.ID] }) {
 		return nil
 	}
-	for _, s := range sandboxes {
-		if s.State == crictl.SandboxReady && runc[s.ID] && settled(s.CreatedAt) && !seen(s.ID) {
-			o := OwnedBy(f, host.Owner{ObjectID: s.ID})
-			o.Kind, o.ID = KindSandbox, s.ID
-			gone = append(gone, o)
-		}
-	}
-	for _, c := range containersOf(f) {
-		if c.State == crictl.ContainerRunning && runc[c.SandboxID] && settled(c.CreatedAt) && !seen(c.ID) {
-			o := OwnedBy(f, host.Owner{ObjectID: c.ID})
-			o.Kind, o.ID = KindContainer, c.ID
+	for e := range Entries(f, RPCSandboxes, RPCContainers) {
+		settled := f.Now.Sub(time.Unix(0, e.CreatedAt)) >= ShimSettled
+		if e.Runs && runc[e.SandboxID] && settled && !alive[e.ID] {
+			o := OwnedBy(f, host.Owner{ObjectID: e.ID})
+			o.Kind, o.ID = e.Kind, e.ID
 			gone = append(gone, o)
 		}
 	}
@@ -143,7 +133,7 @@ func shimGap(f *Facts) (ShimGap, bool) {
 func IsNamedBad(f *Facts, id string) bool {
 	for _, code := range []string{signature.StopFailed, signature.RemoveFailed, signature.InspectFailed} {
 		for _, s := range subjectsOf(f, code) {
-			if (named{strings.TrimSpace(s.ID), s}).Is(id) {
+			if (Named{strings.TrimSpace(s.ID), s}).Is(id) {
 				return true
 			}
 		}

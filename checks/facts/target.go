@@ -20,10 +20,6 @@ func deriveTarget(f *Facts) {
 	if f.Node != nil && !t.Simulated { // where the runtime is kdiag's own, this host is not its node
 		f.Seen = f.Node
 	}
-	if f.Measurement != nil {
-		state := f.Measurement.Connect.State
-		t.NobodyServes = state == crictl.ConnectSilent || state == crictl.ConnectBacklogged
-	}
 	// A process that is no runtime by its name, and did not answer as one either.
 	if p := f.Peer; p != nil && p.PID > 1 && p.Role != host.RoleRuntime && p.Role != host.RoleKubelet &&
 		!f.RPC[RPCVersion].Outcome.Alive() {
@@ -213,7 +209,8 @@ func IsUninterruptible(p *host.Process) bool { return p.State == 'D' }
 // BeyondSignals reports whether the daemon is in uninterruptible sleep for good as far as can be seen: in two looks,
 // and with no process behind its socket. One that answers the transport has threads that run, and a signal reaches it.
 func BeyondSignals(f *Facts, p *host.Process) bool {
-	return p != nil && IsUninterruptible(p) && p.Lasting && f.Target.NobodyServes
+	return p != nil && IsUninterruptible(p) && p.Lasting && f.Measurement != nil &&
+		(f.Measurement.Connect.State == crictl.ConnectSilent || f.Measurement.Connect.State == crictl.ConnectBacklogged)
 }
 
 // DaemonSubject names the daemon as a culprit: its process if it is known, else its unit, else the socket.
@@ -221,7 +218,7 @@ func DaemonSubject(f *Facts) *checks.Subject {
 	d := f.Target.Daemon
 	switch {
 	case d.Process != nil:
-		return new(ProcessSubject(f, *d.Process))
+		return new(ProcessSubject(f, *d.Process, host.Owner{}))
 	case d.PID != 0:
 		return &checks.Subject{Kind: "Process", ID: strconv.Itoa(d.PID), Name: f.Target.Name}
 	case d.Unit != "" && !strings.ContainsAny(d.Unit, "' ") && !f.Target.NoSystemd:

@@ -67,9 +67,6 @@ func Worse(a, b checks.Severity) checks.Severity {
 	return checks.Warning
 }
 
-// PodLabel names a pod by its UID: web/checkout-1, or pod 6f1c... where the lists do not hold it.
-func PodLabel(f *Facts, uid string) string { return OwnerLabel(f, host.Owner{PodUID: uid}) }
-
 // InPod adds what is known of a pod to a subject.
 func InPod(f *Facts, s checks.Subject, uid string) checks.Subject {
 	pod := OwnedBy(f, host.Owner{PodUID: uid})
@@ -106,9 +103,6 @@ func Needed(folders []host.Folder) bool {
 func hold(folders []host.Folder, roles ...string) bool {
 	return slices.ContainsFunc(folders, func(f host.Folder) bool { return slices.Contains(roles, f.Role) })
 }
-
-// Says reports whether an error's text holds one of the phrases, in any case.
-func Says(text string, words ...string) bool { return ContainsAny(text, words) }
 
 // safeWord matches what may stand in a command that a person pastes: no space, quote, option or shell character.
 var safeWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)

@@ -30,20 +30,14 @@ func readConnect(f *facts.Facts) checks.Result {
 	}
 	c := f.Measurement.Connect
 	r := unknown("%s", facts.ConnectProblem(c))
-	switch {
-	case c.State == crictl.ConnectOK:
+	switch c.State {
+	case crictl.ConnectOK:
 		r = ok("answered in %s", units.Duration(c.Elapsed))
 		if p := facts.PeerOf(f); p != nil && p.Name != "" {
 			r.Summary += ", " + p.Name + ", " + p.State
 		}
-	case c.State == crictl.ConnectBacklogged:
-		r = critical("accepts no connections: its listen queue is full")
-	case c.State == crictl.ConnectSilent:
-		r = critical("accepts connections but never replies (waited %s)", units.Duration(c.Elapsed))
-	case c.State == crictl.ConnectForeign && c.TTRPC:
-		r = critical("it is containerd's ttrpc socket, for its shims; %s", facts.CRISocketBeside(f.Runtime.Endpoint))
-	case c.State == crictl.ConnectForeign:
-		r = critical("the process that listens is no gRPC server")
+	case crictl.ConnectBacklogged, crictl.ConnectSilent, crictl.ConnectForeign:
+		r.Status = checks.StatusCritical
 	}
 	return took(r, c.Elapsed)
 }
@@ -103,7 +97,7 @@ func readLists(f *facts.Facts) checks.Result {
 		return unknown("not both lists were read before --timeout")
 	}
 	p50 := f.Calls.ListMedian
-	if !f.Calls.ListTimed {
+	if f.Calls.ListMedian == 0 {
 		p50 = f.RPC[facts.RPCSandboxes].Last().Elapsed + f.RPC[facts.RPCContainers].Last().Elapsed
 	}
 	r := ok("%s in %s", inLists(f), units.Duration(p50))
@@ -119,15 +113,14 @@ func readLists(f *facts.Facts) checks.Result {
 // inLists counts what the newest lists hold.
 func inLists(f *facts.Facts) string {
 	sandboxes, running, containers := 0, 0, 0
-	if l := f.Measurement.Sandboxes; l != nil {
-		sandboxes = len(l.Sandboxes)
-	}
-	if l := f.Measurement.Containers; l != nil {
-		containers = len(l.Containers)
-		for i := range l.Containers {
-			if l.Containers[i].State == crictl.ContainerRunning {
-				running++
-			}
+	for e := range facts.Entries(f, facts.RPCSandboxes, facts.RPCContainers) {
+		if e.Kind == facts.KindSandbox {
+			sandboxes++
+			continue
+		}
+		containers++
+		if e.Runs {
+			running++
 		}
 	}
 	return fmt.Sprintf("%s, %s (%s running)", units.Count(sandboxes, "sandbox"), units.Count(containers, "container"),
@@ -217,14 +210,7 @@ func readProjection(f *facts.Facts) checks.Result {
 	age := max(now, causes.Optional(s.ProjectedAgeSeconds))
 	// the work, without the pause that the age contains
 	worst := max(now, causes.Optional(s.ChurnSeconds), causes.Optional(s.ColdSeconds))
-	line := units.Duration(now) + " now"
-	if s.ChurnSeconds != nil {
-		line += ", " + units.Seconds(*s.ChurnSeconds) + " in a rollout"
-	}
-	if s.ColdSeconds != nil {
-		line += ", " + units.Seconds(*s.ColdSeconds) + " after a kubelet restart"
-	}
-	line += "; limit " + units.Duration(limit)
+	line := causes.Projection(f)
 	switch {
 	case age > limit || len(f.Calls.HungLists) > 0:
 		return critical("%s", line)

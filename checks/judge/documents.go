@@ -1,9 +1,13 @@
 package judge
 
 import (
+	"slices"
+
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -52,18 +56,10 @@ func notes(f *facts.Facts) []string {
 	return all
 }
 
-// withoutJournal returns the facts without what the node's logs say: the verdict on a socket, or on a series of
-// relists, is not one on the node.
-func withoutJournal(in *facts.Input) *facts.Input {
-	alone := *in
-	alone.Journal, alone.JournalProblem = nil, ""
-	return &alone
-}
-
 // NewRuntimeProbe judges the facts and makes the document of kdiag runtime. That probe asks for no status of
 // containers, so the verdict does not wait for them.
 func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
-	j := judged(withoutJournal(in))
+	j := judged(in)
 	f, all := j.facts, owned(j)
 	v := verdict(f, all, scopeProbes)
 	p := &checks.RuntimeProbe{
@@ -99,7 +95,7 @@ func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 // NewRelistBenchmark judges the facts and makes the document of kdiag relist. Its verdict waits for the status of what
 // runs only if the benchmark asked for it.
 func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmark {
-	j := judged(withoutJournal(in))
+	j := judged(in)
 	f, all := j.facts, owned(j)
 	want := scopeProbes
 	if len(f.Sweep.Made) > 0 {
@@ -190,4 +186,25 @@ func owned(j judgement) []checks.Cause {
 		}
 	}
 	return noNil(j.causes)
+}
+
+// WhySilent is why a runtime gave no answer, in the words of the report on the node, by what a probe of its socket
+// found and what became of the first call. It is for the commands that go no further then.
+func WhySilent(r checks.Runtime, c crictl.Connect, call crictl.Call) string {
+	m := &plegbench.Measurement{Connect: c, Probes: []crictl.Call{call}}
+	f := &facts.Input{Runtime: r, Limits: checks.DefaultLimits(), Measurement: m}
+	for _, cause := range Judge(f) {
+		if slices.Contains([]string{causes.RuntimeDown, causes.RuntimeHung, causes.RuntimeUnsupported}, cause.Code) {
+			return cause.Code + ": " + cause.Summary
+		}
+	}
+	return "the runtime gave no answer: " + facts.CallLine(call)
+}
+
+// StepWhenSilent is what to do about that: the same runtime is diagnosed. command is kdiag pleg with its flags.
+func StepWhenSilent(command string) checks.NextStep {
+	return checks.NextStep{
+		Why: "Find the cause: the daemon, a shim, CNI or a disk.", Command: command,
+		Touches: checks.TouchesNothing,
+	}
 }

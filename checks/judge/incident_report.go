@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -159,7 +158,7 @@ func logFindings(r *journal.Report) []journal.Finding {
 		if f, ok := rule.find(r); ok {
 			f.Code = "kubelet ended"
 			if c := facts.CountOf(r, "KubeletFatal"); c != nil {
-				f.Words = errorWords(cmp.Or(c.Latest, c.Example))
+				f.Words = facts.ErrorWords(cmp.Or(c.Latest, c.Example))
 			}
 			ends = []journal.Finding{f}
 			break
@@ -195,7 +194,7 @@ func remarkable(r *journal.Report) []journal.Finding {
 			all = append(all, journal.Finding{
 				Code: c.Code, Cause: strings.Join(s.Implies[:min(len(s.Implies), 1)], ""), Summary: c.Title,
 				Count: c.Count, Unit: "record", First: c.First, Last: c.Last,
-				Words: errorWords(cmp.Or(c.Latest, c.Example)),
+				Words: facts.ErrorWords(cmp.Or(c.Latest, c.Example)),
 			})
 		}
 	}
@@ -243,57 +242,33 @@ func (l logRule) find(r *journal.Report) (journal.Finding, bool) {
 	if c.Count < l.when.from || l.when.long > 0 && c.Last.Sub(*c.First) < l.when.long {
 		return journal.Finding{}, false
 	}
+	ready := facts.CountOf(r, signature.NodeReady) // the kubelet writes that only when nothing stands against it
 	f := journal.Finding{
 		Code: l.code, Cause: l.cause, Summary: l.what, Count: c.Count, Unit: "record", First: c.First, Last: c.Last,
 		Ongoing: c.First != nil && c.Last != nil && r.To != nil && r.To.Sub(*c.Last) < oneStretch &&
-			c.Last.Sub(*c.First) >= longSkip && !readySince(r, *c.Last),
+			c.Last.Sub(*c.First) >= longSkip && (ready == nil || ready.Last == nil || !ready.Last.After(*c.Last)),
 	}
 	if len(names) > 0 {
 		f.Summary += ": " + units.List(names)
 	}
 	if l.when.words {
-		f.Words = errorWords(cmp.Or(c.Latest, c.Example))
+		f.Words = facts.ErrorWords(cmp.Or(c.Latest, c.Example))
 	}
 	if l.code == signature.APIServerFailed {
-		f.Summary = cmp.Or(answered(f.Words), answered(errorWords(c.Example)), f.Summary)
+		f.Summary = cmp.Or(answered(f.Words), answered(facts.ErrorWords(c.Example)), f.Summary)
 	}
 	return f, true
 }
 
-// readySince reports whether the node became Ready after an instant: the kubelet writes that only when nothing stands
-// against it.
-func readySince(r *journal.Report, at time.Time) bool {
-	c := facts.CountOf(r, signature.NodeReady)
-	return c != nil && c.Last != nil && c.Last.After(at)
-}
-
 // answered describes an error of the API server's own: it was reached, and refused the call. It is empty for others.
 func answered(words string) string {
-	_, webhook, _ := strings.Cut(words, "failed calling webhook ")
-	if name, err := strconv.QuotedPrefix(webhook); err == nil {
-		return "the API server was reached, but its webhook " + strings.Trim(name, `"`) + " rejects updates"
-	}
-	if strings.Contains(words, "node") && strings.Contains(words, "not found") {
+	switch a := facts.FailureOf(words); {
+	case a.Webhook != "":
+		return "the API server was reached, but its webhook " + a.Webhook + " rejects updates"
+	case a.NoNode:
 		return "the API server was reached, but it has no object for this node; the kubelet registers only at its start"
 	}
 	return ""
-}
-
-// errorWords returns the error of a structured record, which may be cut, else the whole record.
-func errorWords(record string) string {
-	_, rest, found := strings.Cut(record, ` err="`)
-	if !found {
-		_, rest, found = strings.Cut(record, ` error="`)
-	}
-	if !found {
-		return record
-	}
-	quoted, _ := strconv.QuotedPrefix(`"` + rest)
-	words, err := strconv.Unquote(quoted)
-	if err != nil {
-		return strings.ReplaceAll(rest, `\"`, `"`)
-	}
-	return words
 }
 
 // logSteps returns the commands that lead on from a report. None of them changes anything.
@@ -337,4 +312,30 @@ func journalctlCommand(sources []journal.Source, from, to time.Time) string {
 		command += " -D '" + strings.ReplaceAll(path.Dir(sources[0].Name), "'", `'\''`) + "'"
 	}
 	return command + " -o short-precise --since " + quote(from.Add(-before)) + " --until " + quote(to.Add(after))
+}
+
+// likelyRoot is the confidence from which a cause of a lower tier goes before a more certain one of a higher tier.
+const likelyRoot = 0.5
+
+// judgeIncident names the likely causes of an incident of a log, most likely first, and the objects that failing calls
+// name, by what the log holds around it. Without surroundings, as in a report that was saved, those that it has stay.
+func judgeIncident(e *journal.Episode) {
+	if e.Surroundings == nil {
+		return
+	}
+	in := causes.NewIncident(e)
+	all := in.FromLog()
+	// What is likely and can be the root of others goes first, then by confidence.
+	slices.SortFunc(all, func(a, b *causes.LogFinding) int {
+		byTier, byConfidence := cmp.Compare(a.Tier, b.Tier), cmp.Compare(b.Confidence, a.Confidence)
+		if a.Confidence >= likelyRoot && b.Confidence >= likelyRoot {
+			return cmp.Or(byTier, byConfidence, cmp.Compare(a.Code, b.Code))
+		}
+		return cmp.Or(byConfidence, byTier, cmp.Compare(a.Code, b.Code))
+	})
+	e.Causes, e.Culprits = make([]journal.Cause, 0, len(all)), in.Culprits()
+	for _, f := range all {
+		f.Confidence = min(max(f.Confidence, 0.05), 0.95)
+		e.Causes = append(e.Causes, f.Cause)
+	}
 }

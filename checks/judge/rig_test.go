@@ -2,13 +2,18 @@ package judge
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -202,14 +207,6 @@ func daemonIn(state byte, wchan string) tweak {
 	return func(f *facts.Input) { f.Processes[0].State, f.Processes[0].Wchan = state, wchan }
 }
 
-// blockedFor puts the runtime's process into uninterruptible sleep that both looks saw.
-func blockedFor(wchan string) tweak {
-	return func(f *facts.Input) {
-		daemonIn('D', wchan)(f)
-		f.Processes[0].Lasting = true
-	}
-}
-
 // exited adds dead containers, so many of each pod and name.
 func exited(total, perPod int, bytes uint32) tweak {
 	return func(f *facts.Input) {
@@ -252,4 +249,186 @@ func Results(in *facts.Input) []checks.Result { return results(judged(in)) }
 // VerdictOf sums up causes as a report of kdiag node does.
 func VerdictOf(in *facts.Input, all []checks.Cause) checks.Verdict {
 	return verdict(facts.New(in), all, scopeSweep)
+}
+
+// seen gives the node the recorded host that is well, and applies changes.
+func seen(changes ...func(*facts.Node)) tweak { return onHost("host_healthy", changes) }
+
+// surfaces gives the node a healthy host and kubelet, and applies changes.
+func surfaces(changes ...func(*facts.Node)) tweak {
+	return func(f *facts.Input) {
+		f.Processes = append(f.Processes, kubeletProcess('S'))
+		onHost("kubelet_healthy", changes)(f)
+	}
+}
+
+func onHost(name string, changes []func(*facts.Node)) tweak {
+	return func(f *facts.Input) {
+		f.Node = recordedCase(name).Node
+		f.Node.Pressure.Value.Memory = &host.Stall{}
+		for _, change := range changes {
+			change(f.Node)
+		}
+	}
+}
+
+// times10 is ten writes of the same time.
+func times10(d time.Duration) []time.Duration {
+	out := make([]time.Duration, 10)
+	for i := range out {
+		out[i] = d
+	}
+	return out
+}
+
+// notSeen gives the node looks that brought nothing: as a user without rights has them, or on a kernel without these
+// files.
+func notSeen(f *facts.Input) {
+	f.Node = &facts.Node{}
+	walkStrings(reflect.ValueOf(f.Node).Elem(), func(field string, v reflect.Value) {
+		if field == "Missing" {
+			v.SetString("permission denied")
+		}
+	})
+}
+
+// walkStrings visits every string below a value, with the name of its field. Values of maps are left alone.
+func walkStrings(v reflect.Value, visit func(string, reflect.Value)) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			walkStrings(v.Elem(), visit)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			walkStrings(v.Index(i), visit)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			f := v.Field(i)
+			if f.Kind() == reflect.String && f.CanSet() {
+				visit(v.Type().Field(i).Name, f)
+			} else if f.CanSet() {
+				walkStrings(f, visit)
+			}
+		}
+	}
+}
+
+func kubeletProcess(state byte) host.Process {
+	return host.Process{
+		PID: 812, PPID: 1, Name: "kubelet", Role: host.RoleKubelet, State: state,
+		Wchan: "futex_wait_queue", Started: now().Add(-72 * time.Hour),
+	}
+}
+
+func daemonProcess() host.Process {
+	return host.Process{
+		PID: 4711, PPID: 1, Name: "containerd", Role: host.RoleRuntime, State: 'S', Wchan: "ep_poll",
+		Started: now().Add(-72 * time.Hour),
+	}
+}
+
+// noKubelet takes the kubelet away, and with it what only a kubelet that runs is asked.
+func noKubelet(f *facts.Input) {
+	f.Kubelet = nil
+	f.Processes = []host.Process{daemonProcess()}
+	if f.Node != nil {
+		skipped := "no kubelet runs here"
+		f.Node.Settings = facts.Reading[kubelet.Settings]{Skipped: true, Missing: skipped}
+		f.Node.Health = facts.Reading[kubelet.Health]{Skipped: true, Missing: skipped}
+		f.Node.Server = facts.Reading[kubelet.Server]{Skipped: true, Missing: skipped}
+	}
+}
+
+// An entry adds something to a journal.
+type entry func(*journal.Report)
+
+// logs gives the node a journal that was read when the measurement began.
+func logs(entries ...entry) tweak {
+	return func(f *facts.Input) {
+		r := &journal.Report{APIVersion: journal.APIVersion, Kind: "JournalReport", GeneratedAt: readAt(), Lines: 4200}
+		for _, e := range entries {
+			e(r)
+		}
+		f.Journal = r
+	}
+}
+
+// readAt is when the journal was read.
+func readAt() time.Time { return now().Add(-2 * time.Second) }
+
+// ago is so long before the journal was read.
+func ago(d time.Duration) *time.Time { return new(readAt().Add(-d)) }
+
+// signs adds n records of a signature, the first and the last so long ago, about subjects such as "runc pid 7".
+func signs(code string, n int64, first, last time.Duration, example string, subjects ...string) entry {
+	return func(r *journal.Report) {
+		c := journal.Count{
+			Code: code, Title: "x", Lane: string(signature.Kubelet), Count: n, First: ago(first),
+			Last: ago(last), Example: example,
+		}
+		for _, s := range subjects {
+			subject := journal.SubjectCount{Kind: "Container", ID: s, Count: n, First: ago(first), Last: ago(last)}
+			if name, pid, ok := strings.Cut(s, " pid "); ok {
+				subject.Kind, subject.ID, subject.Name = "Process", pid, name
+			}
+			c.Subjects = append(c.Subjects, subject)
+		}
+		r.Signatures = append(r.Signatures, c)
+	}
+}
+
+// burst adds an event of a signature to the timeline.
+func burst(code string, n int64, from, to time.Duration, subject string) entry {
+	return func(r *journal.Report) {
+		r.Events = append(r.Events, journal.Event{
+			At: ago(from), Until: ago(to), Count: n, Code: code, What: code, Subject: subject,
+		})
+	}
+}
+
+// incident adds an episode in which PLEG was unhealthy, from and to so long ago, and its records.
+func incident(from, to time.Duration, changes ...func(*journal.Episode)) entry {
+	return func(r *journal.Report) {
+		e := journal.Episode{
+			Kind: journal.Incident, Start: ago(from), End: ago(to), Anchor: ago(from + 3*time.Minute),
+			Seconds: (from - to).Seconds(), Lines: int((from-to)/(5*time.Second)) + 1,
+			MaxLastSeenSeconds: (from - to + 3*time.Minute).Seconds(), ThresholdSeconds: 180,
+		}
+		for _, change := range changes {
+			change(&e)
+		}
+		r.Episodes = append(r.Episodes, e)
+		signs(signature.PLEGNotHealthy, int64(e.Lines), from, to,
+			`"Skipping pod synchronization" err="PLEG is not healthy: pleg was last seen active 3m1.2s ago"`)(r)
+	}
+}
+
+// recovered makes an episode one that ended so long ago.
+func recovered(at time.Duration) func(*journal.Episode) {
+	return func(e *journal.Episode) {
+		e.Recovered, e.RecoveredAt, e.RecoveredBy = true, ago(at), signature.SyncLoopActive
+	}
+}
+
+// The records that tests repeat, as a kubelet, systemd and the kernel write them.
+const (
+	refusedRelist = `"GenericPLEG: Unable to retrieve pods" err="rpc error: code = Unavailable desc = ` +
+		`connection error: desc = \"transport: Error while dialing: dial unix /run/containerd/containerd.sock: ` +
+		`connect: connection refused\""`
+	leaseTimeout = `"Failed to update lease" err="Put \"https://10.0.0.1:6443/apis/coordination.k8s.io/v1/namespaces/` +
+		`kube-node-lease/leases/node-7?timeout=10s\": dial tcp 10.0.0.1:6443: i/o timeout"`
+	scheduled = "kubelet.service: Scheduled restart job, restart counter is at 41."
+	memcgKill = "Memory cgroup out of memory: Killed process 7011 (java) total-vm:9000000kB, anon-rss:2000000kB"
+)
+
+// calm is what a healthy node's journal holds: nothing but the noise of its day.
+func calm() tweak {
+	return logs(signs(signature.SyncLoopActive, 320, 14*time.Minute, 3*time.Second, `"SyncLoop UPDATE" source="api"`),
+		signs(signature.UnitStarted, 4, 12*time.Minute, time.Minute, "Started logrotate.service", "logrotate.service"),
+		signs(signature.OOMKill, 1, 9*time.Minute, 9*time.Minute, memcgKill, "java"),
+		signs(signature.NodeReady, 1, 8*time.Minute, 8*time.Minute, "Node became ready"),
+		signs(signature.CreateFailed, 1, 5*time.Minute, 5*time.Minute, "CreatePodSandbox for pod failed"),
+		signs(signature.APIServerFailed, 2, 4*time.Minute, 4*time.Minute-time.Second, leaseTimeout))
 }
