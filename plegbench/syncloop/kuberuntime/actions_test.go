@@ -144,8 +144,6 @@ func TestSandboxChanged(t *testing.T) {
 	}
 }
 
-// TestActionsProperties compares the starts and kills of regular containers with naive rules. This table has the
-// reasons, the restart rules, pods without a sandbox, and init containers.
 func TestComputePodActions(t *testing.T) {
 	rules := func(op v1.ContainerRestartRuleOnExitCodesOperator) *v1.Pod {
 		return with(testPod("a"), func(p *v1.Pod) {
@@ -181,6 +179,11 @@ func TestComputePodActions(t *testing.T) {
 		{ownPolicy, "old a=exited:0 b=exited:0", "kill, sandbox 1, start 1"},
 		{ij(), "old a=running j=exited:0", "kill, sandbox 1, init 0"},
 		// Regular containers.
+		{ab(), "ready a=created b=exited:0", "start 0, start 1"},
+		{with(ab(), onFailure), "ready a=exited:0 b=exited:1", "start 1"},
+		{with(a(), onFailure), "ready a=exited:0", "kill"},
+		{with(ab(), never), "ready a=exited:1 b=running", ""},
+		{with(ab(), deleted), "ready a=exited:1 b=running", ""},
 		{a(), "ready a=unknown", "start 0, kill a: C" + tryKill},
 		{a(), "ready a=running:changed", "start 0, kill a: Container a definition changed, will be restarted"},
 		{a(), "ready a=running:liveness", "start 0, kill a: Container a failed liveness probe, will be restarted"},
