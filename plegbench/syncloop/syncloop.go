@@ -238,11 +238,7 @@ func (s *SyncLoop) watchOOM(ctx context.Context) error {
 	if s.cfg.Kmsg == "" {
 		return nil
 	}
-	err := eviction.WatchOOM(ctx, eviction.OOMConfig{
-		Kmsg: s.cfg.Kmsg, Recorder: s.recorder, NodeName: s.cfg.NodeName,
-		Log: s.log, Metrics: s.metrics,
-	})
-	if err != nil && ctx.Err() == nil {
+	if err := s.evictor.WatchOOM(ctx, s.cfg.Kmsg); err != nil && ctx.Err() == nil {
 		s.log.Error(err, "Unable to watch the kernel log for OOM kills", "path", s.cfg.Kmsg)
 	}
 	return nil
