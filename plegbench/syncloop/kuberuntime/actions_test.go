@@ -145,16 +145,6 @@ func TestSandboxChanged(t *testing.T) {
 }
 
 func TestComputePodActions(t *testing.T) {
-	rules := func(op v1.ContainerRestartRuleOnExitCodesOperator) *v1.Pod {
-		return with(testPod("a"), func(p *v1.Pod) {
-			p.Spec.Containers[0].RestartPolicy = new(v1.ContainerRestartPolicyNever)
-			p.Spec.Containers[0].RestartPolicyRules = []v1.ContainerRestartRule{{
-				Action:    v1.ContainerRestartRuleActionRestart,
-				ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: []int32{42}},
-			}}
-		})
-	}
-	in, notIn := v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn
 	withProbe := func(p *v1.Pod) { p.Spec.InitContainers[0].StartupProbe = &v1.Probe{} }
 	a, ab := func() *v1.Pod { return testPod("a") }, func() *v1.Pod { return testPod("a", "b") }
 	ij := func() *v1.Pod { return withInit(testPod("a"), "i", "j") }
@@ -190,9 +180,6 @@ func TestComputePodActions(t *testing.T) {
 		{with(ab(), never), "ready a=running:liveness b=running", "kill a: Container a failed liveness probe"},
 		{with(a(), never), "ready a=running:liveness", "kill"},
 		{a(), "ready a=running:startup", "start 0, kill a: Container a failed startup probe, will be restarted"},
-		{rules(in), "ready a=exited:42", "start 0"},
-		{rules(in), "ready a=exited:1", "kill"},
-		{rules(notIn), "ready a=exited:1", "start 0"},
 		{a(), "ready a=running a=exited:1", ""},
 		// Init containers.
 		{ij(), "ready", "init 0"},

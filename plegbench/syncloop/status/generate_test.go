@@ -88,15 +88,6 @@ func statuses(text string) (out []v1.ContainerStatus) {
 }
 
 func TestPhase(t *testing.T) {
-	onCode42 := func(p *v1.Pod) {
-		in42 := &v1.ContainerRestartRuleOnExitCodes{
-			Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42},
-		}
-		p.Spec.Containers[0].RestartPolicy = new(v1.ContainerRestartPolicyNever)
-		p.Spec.Containers[0].RestartPolicyRules = []v1.ContainerRestartRule{{
-			Action: v1.ContainerRestartRuleActionRestart, ExitCodes: in42,
-		}}
-	}
 	const pending, isRunning, succeeded, failed = v1.PodPending, v1.PodRunning, v1.PodSucceeded, v1.PodFailed
 	for _, tt := range []struct {
 		pod      *v1.Pod
@@ -121,8 +112,6 @@ func TestPhase(t *testing.T) {
 		{newPod(onFailure), "app=exited:1", false, isRunning},
 		{newPod(onFailure), "app=exited:0", false, succeeded},
 		{newPod(never), "app=crashed:0", false, failed},
-		{newPod(never, onCode42), "app=exited:42", false, isRunning},
-		{newPod(onCode42), "app=exited:1", false, failed},
 		{newPod(withInit("i")), "app=waits i=running", false, pending},
 		{newPod(withInit("i")), "app=running i=exited:0", false, isRunning},
 		{newPod(withInit("i")), "app=waits i=exited:1", false, pending},
