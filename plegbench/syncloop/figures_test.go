@@ -35,11 +35,11 @@ const (
 	allRunIn  = 2 * time.Minute       // for all containers to run
 )
 
-// BenchmarkPods runs 100 pods of one sleeping container on the host's network on
-// a containerd on the disk: by bare CRI calls with fixed numbers of pods at a time, by kdiag syncloop, and by a
-// kubelet. The last two have the same configuration and get the same manifests: once before their process starts, which
-// counts from there, and once when they have settled without any. A time ends when CRI lists all containers as running.
-// It is done three times. Run with -benchtime 1x.
+// BenchmarkPods runs 100 pods of one sleeping container on the host's network on a containerd on the disk: by bare CRI
+// calls with fixed numbers of pods at a time, by kdiag syncloop, and by a kubelet. The last two have the same
+// configuration and get the same manifests: once before their process starts, which counts from there, and once when
+// they have settled without any. A time ends when CRI lists all containers as running. It is done three times. Run with
+// -benchtime 1x.
 func BenchmarkPods(b *testing.B) {
 	if missing := nodebox.Missing(false); missing != "" {
 		b.Skip(missing)
