@@ -1,7 +1,6 @@
 package status
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -175,8 +174,7 @@ func TestContainerStatuses(t *testing.T) {
 	wasRunning := was(v1.ContainerState{Running: &v1.ContainerStateRunning{}})
 	killed := &v1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137}
 	wasKilled := was(v1.ContainerState{Terminated: killed})
-	//lint:ignore ST1008 the order is that of StartError
-	startError := func(name string) (error, string, bool) { return errors.New("CrashLoopBackOff"), "10s", name != "b" }
+	crashLoop := &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "10s"}
 	for _, tt := range []struct {
 		pod     *v1.Pod
 		old     v1.PodStatus
@@ -216,7 +214,7 @@ func TestContainerStatuses(t *testing.T) {
 			Pod: tt.pod, PodStatus: instances(tt.runtime), Old: tt.old, ShouldStart: kuberuntime.ShouldStart,
 		}
 		if tt.backOff {
-			in.StartError = startError
+			in.NotStarted = map[string]*v1.ContainerStateWaiting{"app": crashLoop, "i": crashLoop}
 		}
 		st := Generate(in)
 		var got []string
