@@ -209,19 +209,7 @@ func bind(t *testing.T, api server) *v1.Pod {
 	if err := errors.Join(err, settingsErr); err != nil {
 		t.Fatal(err)
 	}
-	p := newPod("bound", shell("c", "[ $COLOUR = green ] && grep -q '[.].*[.]' /token/token || exit 1; "+forever))
-	p.Spec.NodeName, p.Spec.ServiceAccountName, p.Spec.AutomountServiceAccountToken = e2eNode, "clerk", new(false)
-	p.Spec.RestartPolicy, p.Spec.DNSPolicy = v1.RestartPolicyAlways, v1.DNSDefault
-	p.Spec.Containers[0].EnvFrom = []v1.EnvFromSource{
-		{ConfigMapRef: &v1.ConfigMapEnvSource{LocalObjectReference: v1.LocalObjectReference{Name: settings.Name}}},
-	}
-	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "token", MountPath: "/token"}}
-	p.Spec.Volumes = []v1.Volume{{Name: "token", VolumeSource: v1.VolumeSource{Projected: &v1.ProjectedVolumeSource{
-		DefaultMode: new(int32(0o644)),
-		Sources: []v1.VolumeProjection{{ServiceAccountToken: &v1.ServiceAccountTokenProjection{
-			Path: "token", ExpirationSeconds: new(int64(3600)),
-		}}},
-	}}}}
+	p := podsOf(t, "bound.yaml")[0]
 	bound, err := api.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,8 +18,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -30,9 +29,10 @@ func TestEndToEndContainers(t *testing.T) {
 	n := newNode(t, 20)
 	n.cfg.Kubelet.ClusterDNS, n.cfg.Kubelet.ClusterDomain = []string{"192.0.2.53"}, "example.org"
 	web := newWeb(t)
-	pods := slices.Concat(crashing(), probed(web.port), ordered(), withoutImages(),
-		[]*v1.Pod{n.withVolumes(), grpcProbed(t), living()})
-	for _, p := range pods {
+	n.write(n.cfg.Objects, "settings", fmt.Appendf(nil, configMap, "green"))
+	n.write(n.cfg.Objects, "password", []byte(secret))
+	for _, p := range podsOf(t, "containers.yaml", "${WEB}", strconv.Itoa(web.port), "${SERVER}", healthServer(t),
+		"${GRPC}", strconv.Itoa(int(freePort(t)))) {
 		n.apply(p)
 	}
 	n.start()
@@ -46,19 +46,6 @@ func TestEndToEndContainers(t *testing.T) {
 	n.sub("liveness", n.checkLiveness)
 	n.sub("readiness", func() { n.checkReadiness(web) })
 	n.sub("gRPC", n.checkGRPC)
-}
-
-// living is a pod with an init container, and a main container that has its address and a postStart hook.
-func living() *v1.Pod {
-	main := shell("c", "trap 'echo bye > /dev/termination-log; exit 3' TERM; echo $GREETING; echo $(GREETING); "+
-		"while :; do sleep 0.1; done")
-	podIP := &v1.EnvVarSource{FieldRef: &v1.ObjectFieldSelector{FieldPath: "status.podIP"}}
-	main.Env = []v1.EnvVar{{Name: "IP", ValueFrom: podIP}, {Name: "GREETING", Value: "hello from $(IP)"}}
-	hook := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"sh", "-c", "> /started"}}}
-	main.Lifecycle = &v1.Lifecycle{PostStart: hook}
-	p := newPod("life", main)
-	p.Spec.InitContainers = []v1.Container{shell("init", "echo init works; exit 0")}
-	return p
 }
 
 // checkLife takes a pod through a crash, and through the death of its sandbox, in which everything begins again.
@@ -125,13 +112,6 @@ func newWeb(t *testing.T) *web {
 	return w
 }
 
-// crashing are a pod that ends and one that does not end in time.
-func crashing() []*v1.Pod {
-	late := newPod("late", shell("c", forever))
-	late.Spec.ActiveDeadlineSeconds = new(int64(2))
-	return []*v1.Pod{newPod("crash", shell("c", "echo no more; exit 3")), late}
-}
-
 func (n *node) checkDeadline() {
 	const message = "Pod was active on the node longer than the specified deadline"
 	n.awaitPod("the deadline", "late", func(p *v1.Pod) bool {
@@ -181,38 +161,6 @@ func (n *node) checkCrashLoop() {
 	}
 }
 
-// probe is one whose first failure counts, but not that it takes long.
-func probe(handler v1.ProbeHandler) *v1.Probe {
-	return &v1.Probe{
-		ProbeHandler: handler, PeriodSeconds: 1, FailureThreshold: 1, SuccessThreshold: 1,
-		TimeoutSeconds: int32(e2ePatience.Seconds()),
-	}
-}
-
-func execs(command ...string) v1.ProbeHandler {
-	return v1.ProbeHandler{Exec: &v1.ExecAction{Command: command}}
-}
-
-// probed are pods with each kind of probe. The servers are on the host, which pods with the stub network cannot reach.
-func probed(port int) []*v1.Pod {
-	at := intstr.FromInt(port)
-	tcp := v1.ProbeHandler{TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: at}}
-	const dies = "touch /tmp/alive; trap 'exit 0' TERM; sleep 2 & wait; rm /tmp/alive; sleep 1000000 & wait"
-	liveness := newPod("liveness", shell("c", dies))
-	liveness.Spec.Containers[0].LivenessProbe = probe(execs("sh", "-c", "[ -e /tmp/alive ]"))
-	readiness := newPod("readiness", shell("c", forever))
-	readiness.Spec.Containers[0].ReadinessProbe = probe(v1.ProbeHandler{
-		HTTPGet: &v1.HTTPGetAction{Host: "127.0.0.1", Port: at, Path: "/ready"},
-	})
-	readiness.Spec.Containers[0].LivenessProbe = probe(tcp)
-	readiness.Spec.Containers[0].StartupProbe = probe(execs("true"))
-	refused := newPod("refused", shell("c", forever))
-	refused.Spec.Containers[0].ReadinessProbe = probe(v1.ProbeHandler{
-		TCPSocket: &v1.TCPSocketAction{Host: "127.0.0.1", Port: intstr.FromInt(1)},
-	})
-	return []*v1.Pod{liveness, readiness, refused}
-}
-
 func (n *node) checkLiveness() {
 	n.awaitPod("a restart after a failed liveness probe", "liveness", func(p *v1.Pod) bool {
 		c := containerOf(p)
@@ -242,33 +190,6 @@ func (n *node) checkReadiness(w *web) {
 	}
 }
 
-// ordered are a pod with two init containers and one with a sidecar.
-func ordered() []*v1.Pod {
-	mounts := []v1.VolumeMount{{Name: "shared", MountPath: "/shared"}}
-	steps := newPod("steps", shell("main", "echo main >> /shared/order; cp /shared/order /dev/termination-log; exit 0"))
-	steps.Spec.InitContainers = []v1.Container{
-		shell("first", "sleep 1; echo first >> /shared/order"), shell("second", "echo second >> /shared/order"),
-	}
-	steps.Spec.RestartPolicy = v1.RestartPolicyNever
-	sidecar := newPod("sidecar", shell("main", "cat /shared/up > /dev/termination-log"))
-	sidecar.Spec.InitContainers = []v1.Container{shell("side", "echo up > /shared/up; "+forever)}
-	sidecar.Spec.InitContainers[0].RestartPolicy = new(v1.ContainerRestartPolicyAlways)
-	sidecar.Spec.InitContainers[0].StartupProbe = probe(execs("sh", "-c", "[ -e /shared/up ]"))
-	sidecar.Spec.InitContainers[0].StartupProbe.FailureThreshold = 60 // the first may be ahead of the script
-	sidecar.Spec.RestartPolicy = v1.RestartPolicyNever
-	for _, p := range []*v1.Pod{steps, sidecar} {
-		p.Spec.Volumes = []v1.Volume{
-			{Name: "shared", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}},
-		}
-		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
-			for i := range list {
-				list[i].VolumeMounts = mounts
-			}
-		}
-	}
-	return []*v1.Pod{steps, sidecar}
-}
-
 // succeeded waits for the end of a pod and returns the termination message of its main container.
 func (n *node) succeeded(name string) string {
 	n.t.Helper()
@@ -296,14 +217,6 @@ func (n *node) checkSidecar() {
 	}
 }
 
-func withoutImages() []*v1.Pod {
-	absent, never := newPod("absent", shell("c", forever)), newPod("never", shell("c", forever))
-	absent.Spec.Containers[0].Image = "127.0.0.1:1/none:1" // where no registry listens
-	never.Spec.Containers[0].Image = "docker.io/local/none:1"
-	never.Spec.Containers[0].ImagePullPolicy = v1.PullNever
-	return []*v1.Pod{absent, never}
-}
-
 func (n *node) checkImages() {
 	for _, wait := range [][2]string{
 		{"absent", "ErrImagePull"}, {"absent", "ImagePullBackOff"}, {"never", "ErrImageNeverPull"},
@@ -320,29 +233,6 @@ const (
 	configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: shop}\ndata: {colour: %s}\n"
 	secret    = "apiVersion: v1\nkind: Secret\nmetadata: {name: password, namespace: shop}\nstringData: {key: s3cret}\n"
 )
-
-func (n *node) withVolumes() *v1.Pod {
-	n.write(n.cfg.Objects, "settings", fmt.Appendf(nil, configMap, "green"))
-	n.write(n.cfg.Objects, "password", []byte(secret))
-	p := newPod("volumes", shell("c", forever))
-	p.Labels = map[string]string{"app": "volumes"}
-	name := v1.DownwardAPIVolumeFile{Path: "labels", FieldRef: &v1.ObjectFieldSelector{FieldPath: "metadata.labels"}}
-	size := resource.MustParse("1Mi")
-	sources := map[string]v1.VolumeSource{
-		"settings": {
-			ConfigMap: &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: "settings"}},
-		},
-		"password": {Secret: &v1.SecretVolumeSource{SecretName: "password", DefaultMode: new(int32(0o400))}},
-		"info":     {DownwardAPI: &v1.DownwardAPIVolumeSource{Items: []v1.DownwardAPIVolumeFile{name}}},
-		"memory":   {EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumMemory, SizeLimit: &size}},
-	}
-	c := &p.Spec.Containers[0]
-	for name, source := range sources {
-		p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: source})
-		c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: name, MountPath: "/v/" + name})
-	}
-	return p
-}
 
 func (n *node) checkVolumes() {
 	n.awaitReady("volumes")
@@ -373,34 +263,16 @@ func (n *node) checkVolumes() {
 	}
 }
 
-// grpcProbed is a pod on the host's network whose container is a gRPC server, built here, with all three probes.
-func grpcProbed(t *testing.T) *v1.Pod {
+// healthServer builds the gRPC server of the pod grpc and returns its folder.
+func healthServer(t *testing.T) (dir string) {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "health")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./testdata/health")
+	dir = t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "./testdata/health")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // the image has no libc
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the server: %v: %s", err, out)
 	}
-	port := freePort(t)
-	asks := func(service string) *v1.Probe {
-		return probe(v1.ProbeHandler{GRPC: &v1.GRPCAction{Port: port, Service: &service}})
-	}
-	c := shell("c", "")
-	c.Command = []string{"/server/health", fmt.Sprintf(":%d", port), "/tmp/ill"}
-	c.StartupProbe, c.LivenessProbe, c.ReadinessProbe = asks(""), asks("live"), asks("ready")
-	c.StartupProbe.FailureThreshold = 60
-	c.VolumeMounts = []v1.VolumeMount{{Name: "server", MountPath: "/server", ReadOnly: true}}
-	p := newPod("grpc", c)
-	p.Spec.HostNetwork = true
-	p.Spec.Volumes = []v1.Volume{
-		{
-			Name: "server", VolumeSource: v1.VolumeSource{
-				HostPath: &v1.HostPathVolumeSource{Path: filepath.Dir(program)},
-			},
-		},
-	}
-	return p
+	return dir
 }
 
 // freePort is a port that is free and below those that the kernel gives away by itself (ip_local_port_range, from 32768

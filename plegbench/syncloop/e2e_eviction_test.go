@@ -12,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kdiag/kdiag/plegbench/nodebox"
@@ -40,15 +39,8 @@ func TestEndToEndEviction(t *testing.T) {
 	n.cfg.Kubelet.EvictionHard = map[string]string{
 		"nodefs.available": resource.NewQuantity(threshold, resource.BinarySI).String(),
 	}
-	hog := withDisk("hog", "dd if=/dev/zero of=/data/file bs=1M count=20; "+forever)
-	modest := withDisk("modest", "dd if=/dev/zero of=/data/file bs=1M count=1; "+forever)
-	modest.Spec.Priority = new(int32(-10))
-	modest.Spec.Containers[0].Resources.Requests = v1.ResourceList{
-		v1.ResourceEphemeralStorage: resource.MustParse("8Mi"),
-	}
-	idle := withDisk("idle", forever)
-	idle.Spec.Priority = new(int32(10))
-	client := fake.New(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: e2eNode, UID: "uid-node"}}, hog, modest, idle)
+	pods := podsOf(t, "eviction.yaml")
+	client := fake.New(&v1.Node{ObjectMeta: metav1.ObjectMeta{Name: e2eNode, UID: "uid-node"}}, pods[0], pods[1], pods[2])
 	n.cfg.Client, n.cfg.Register, n.cfg.Objects = client, true, ""
 	get := func(name string) *v1.Pod {
 		p, err := client.GetPod(t.Context(), namespace, name)
@@ -95,8 +87,7 @@ func TestEndToEndEviction(t *testing.T) {
 		}
 		return nil
 	})
-	late := withDisk("late", forever)
-	if _, err := client.CreatePod(t.Context(), late); err != nil {
+	if _, err := client.CreatePod(t.Context(), pods[3]); err != nil {
 		t.Fatal(err)
 	}
 	await("a pod that comes under pressure to be rejected", "late", func(p *v1.Pod) bool {
@@ -107,16 +98,6 @@ func TestEndToEndEviction(t *testing.T) {
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("the others did not stay as they were:\n%s", diff)
 	}
-}
-
-// withDisk is a pod of the API server's with a volume on the node's disk.
-func withDisk(name, script string) *v1.Pod {
-	p := newPod(name, shell("c", script))
-	p.UID, p.Spec.NodeName = types.UID("uid-"+name), e2eNode
-	p.Spec.RestartPolicy, p.Spec.DNSPolicy = v1.RestartPolicyAlways, v1.DNSDefault
-	p.Spec.Volumes = []v1.Volume{{Name: "data", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
-	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "data", MountPath: "/data"}}
-	return p
 }
 
 // unharmed is the container of a pod that runs and was never restarted, or else empty.

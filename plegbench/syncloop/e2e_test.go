@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2/textlogger"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/nodebox"
@@ -233,6 +234,24 @@ func (n *node) write(dir, name string, data []byte) {
 	if err := errors.Join(err, os.Rename(tmp, filepath.Join(dir, name+".yaml"))); err != nil {
 		n.t.Fatal(err)
 	}
+}
+
+// podsOf reads the pods of a file in testdata, with values for some of its variables: ${NAME}, value, and so on.
+func podsOf(t *testing.T, file string, values ...string) (pods []*v1.Pod) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	values = append(values, "${BUSYBOX}", nodebox.ImageBusybox, "${FOREVER}", forever, "${NODE}", e2eNode)
+	for doc := range strings.SplitSeq(strings.NewReplacer(values...).Replace(string(data)), "\n---\n") {
+		p := &v1.Pod{}
+		if err := yaml.UnmarshalStrict([]byte(doc), p); err != nil {
+			t.Fatal(err)
+		}
+		pods = append(pods, p)
+	}
+	return pods
 }
 
 // remove removes a pod's manifest.

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -36,11 +35,11 @@ const (
 	allRunIn  = 2 * time.Minute       // for all containers to run
 )
 
-// BenchmarkPods runs 100 pods of one sleeping container on the host's network (KDIAG_BENCH_PODS changes the number) on
-// a containerd on the disk: by bare CRI calls with fixed numbers of pods at a time, by kdiag syncloop, and by a
-// kubelet. The last two have the same configuration and get the same manifests: once before their process starts, which
-// counts from there, and once when they have settled without any. A time ends when CRI lists all containers as running.
-// It is done three times (KDIAG_BENCH_ROUNDS). Run with -benchtime 1x.
+// BenchmarkPods runs 100 pods of one sleeping container on the host's network on a containerd on the disk: by bare CRI
+// calls with fixed numbers of pods at a time, by kdiag syncloop, and by a kubelet. The last two have the same
+// configuration and get the same manifests: once before their process starts, which counts from there, and once when
+// they have settled without any. A time ends when CRI lists all containers as running. It is done three times. Run with
+// -benchtime 1x.
 func BenchmarkPods(b *testing.B) {
 	if missing := nodebox.Missing(false); missing != "" {
 		b.Skip(missing)
@@ -53,7 +52,7 @@ func BenchmarkPods(b *testing.B) {
 		}
 	})
 	client := dialCRI(b, c.Endpoint())
-	pods := numberFrom("KDIAG_BENCH_PODS", 100)
+	const pods, rounds = 100, 3
 	type way struct {
 		name string
 		run  func(b *testing.B)
@@ -84,7 +83,7 @@ func BenchmarkPods(b *testing.B) {
 		}
 	}
 	// Round by round: a disk has better and worse minutes, and all shall have both.
-	for round := range numberFrom("KDIAG_BENCH_ROUNDS", 3) {
+	for round := range rounds {
 		for _, w := range ways {
 			b.Run(fmt.Sprintf("%s/%d", w.name, round+1), func(b *testing.B) {
 				for b.Loop() {
@@ -368,13 +367,6 @@ func (k *kubelet) removePods(b *testing.B, client *crictl.Client) {
 	if left := client.ListPodSandbox(b.Context(), crictl.Filter{}, ""); !left.Complete || len(left.Sandboxes) > 0 {
 		b.Fatalf("%d pods are left", len(left.Sandboxes))
 	}
-}
-
-func numberFrom(variable string, otherwise int) int {
-	if v, err := strconv.Atoi(os.Getenv(variable)); err == nil && v > 0 {
-		return v
-	}
-	return otherwise
 }
 
 func must(b *testing.B, err error) {

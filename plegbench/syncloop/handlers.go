@@ -125,7 +125,7 @@ func (s *SyncLoop) sawSource(source string) {
 
 // podsDue are the pods whose resync or back-off is over, and those beyond their active deadline.
 func (s *SyncLoop) podsDue() []*v1.Pod {
-	ready := s.workers.Queue.Ready()
+	ready := s.workers.Due()
 	return slices.DeleteFunc(s.pods.Pods(), func(p *v1.Pod) bool {
 		api, known := s.status.PodStatus(p.UID)
 		late := known && !pod.IsTerminal(api.Phase) && status.PastDeadline(p, &api, time.Now())

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench/syncloop/config"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
@@ -48,7 +49,7 @@ func spin(t *testing.T, broken error, play func(t *testing.T, r *rig)) {
 			liveness: probes(), readiness: probes(), startup: probes(), broken: broken,
 		}
 		r.loop = &loop{
-			handler: r, periods: DefaultPeriods(), updates: r.updates, events: r.events,
+			handler: r, periods: PeriodsFor(kubelet(t)), updates: r.updates, events: r.events,
 			livenessCh: r.liveness, readinessCh: r.readiness, startupCh: r.startup,
 			log: funcr.New(func(_, args string) {
 				r.mu.Lock()
@@ -232,24 +233,38 @@ func TestLoopHousekeeping(t *testing.T) {
 	})
 }
 
-// A shorter CrashLoopBackOff changes neither when it begins anew nor how long a failed pull waits (newCrashLoopBackOff
-// in pkg/kubelet/kubelet.go).
-func TestPeriods(t *testing.T) {
+// kubelet is the configuration of a kubelet that has none.
+func kubelet(t *testing.T) *kubeletconfig.Config {
+	t.Helper()
 	k, _, err := LoadKubelet("", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := DefaultPeriods()
-	if diff := cmp.Diff(want, PeriodsFor(k)); diff != "" {
+	return k
+}
+
+// A shorter CrashLoopBackOff changes neither when it begins anew nor how long a failed pull waits (newCrashLoopBackOff
+// in pkg/kubelet/kubelet.go).
+func TestPeriods(t *testing.T) {
+	k := kubelet(t)
+	p := PeriodsFor(k)
+	const second, minute = time.Second, time.Minute
+	got := []time.Duration{
+		p.Request, p.Resync, p.FileCheck, p.HTTPCheck, p.NodeStatus, p.NodeReport, p.CrashFirst, p.CrashMost,
+	}
+	want := []time.Duration{
+		2 * minute, minute, 20 * second, 20 * second, 10 * second, 5 * minute, 10 * second, 5 * minute,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration = 5 * time.Second
-	want.CrashFirst, want.CrashMost = 5*time.Second, 5*time.Second
-	if diff := cmp.Diff(want, PeriodsFor(k)); diff != "" {
+	k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration = 5 * second
+	p.CrashFirst, p.CrashMost = 5*second, 5*second
+	if diff := cmp.Diff(p, PeriodsFor(k)); diff != "" {
 		t.Error(diff)
 	}
-	p := want.Faster(60)
-	if p.RelistThreshold != 3*time.Second || p.Request != 2*time.Second || p.SkipFirst != leastPeriod {
+	p = p.Faster(60)
+	if p.RelistThreshold != 3*second || p.Request != 2*second || p.SkipFirst != leastPeriod {
 		t.Errorf("%+v", p)
 	}
 }

@@ -45,20 +45,23 @@ type Periods struct {
 	LoopStuck        time.Duration // /healthz/syncloop fails after this time, or two Resync, without an iteration
 }
 
-// DefaultPeriods are those of a kubelet with its default configuration.
-func DefaultPeriods() Periods {
+// PeriodsFor are the periods of a kubelet with this configuration.
+func PeriodsFor(k *kubeletconfig.Config) Periods {
+	crashMost := k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
 	return Periods{
 		Relist: time.Second, RelistThreshold: 3 * time.Minute,
 		EventedRelist: 5 * time.Minute, EventedThreshold: 10 * time.Minute,
 		Sync: time.Second, Housekeeping: 2 * time.Second,
 		SkipFirst: 100 * time.Millisecond, SkipMost: 5 * time.Second,
 		RuntimeStatus: 5 * time.Second, RuntimeDown: 30 * time.Second,
-		Request: 2 * time.Minute, Reconnect: 3 * time.Second, Resync: time.Minute, BackOff: 10 * time.Second,
-		CrashFirst: 10 * time.Second, CrashMost: 5 * time.Minute, CrashReset: 10 * time.Minute,
+		Request: k.RuntimeRequestTimeout.Duration, Reconnect: 3 * time.Second,
+		Resync: k.SyncFrequency.Duration, BackOff: 10 * time.Second,
+		CrashFirst: min(10*time.Second, crashMost), CrashMost: crashMost, CrashReset: 10 * time.Minute,
 		PullFirst: 10 * time.Second, PullMost: 5 * time.Minute,
-		FileCheck: 20 * time.Second, HTTPCheck: 20 * time.Second,
-		NodeStatus: 10 * time.Second, NodeReport: 5 * time.Minute, StatusManager: 10 * time.Second,
-		ContainerGC: time.Minute, ImageGC: 5 * time.Minute, Eviction: 10 * time.Second,
+		FileCheck: k.FileCheckFrequency.Duration, HTTPCheck: k.HTTPCheckFrequency.Duration,
+		NodeStatus: k.NodeStatusUpdateFrequency.Duration, NodeReport: k.NodeStatusReportFrequency.Duration,
+		StatusManager: 10 * time.Second,
+		ContainerGC:   time.Minute, ImageGC: 5 * time.Minute, Eviction: 10 * time.Second,
 		LoopStuck: 5 * time.Minute,
 	}
 }
@@ -73,17 +76,6 @@ func (p Periods) Faster(factor float64) Periods {
 		d := fields.Field(i).Addr().Interface().(*time.Duration)
 		*d = max(leastPeriod, time.Duration(float64(*d)/factor))
 	}
-	return p
-}
-
-// PeriodsFor are the periods of a kubelet with this configuration.
-func PeriodsFor(k *kubeletconfig.Config) Periods {
-	p := DefaultPeriods()
-	p.Request, p.Resync = k.RuntimeRequestTimeout.Duration, k.SyncFrequency.Duration
-	p.FileCheck, p.HTTPCheck = k.FileCheckFrequency.Duration, k.HTTPCheckFrequency.Duration
-	p.NodeStatus, p.NodeReport = k.NodeStatusUpdateFrequency.Duration, k.NodeStatusReportFrequency.Duration
-	p.CrashMost = k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration
-	p.CrashFirst = min(p.CrashFirst, p.CrashMost)
 	return p
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -54,7 +55,7 @@ func (s *SyncLoop) SyncPod(
 	s.prober.AddPod(p)
 	// Not cancelled with ctx: a call that is cancelled halfway would leave unknown objects behind.
 	result := s.runtime.SyncPod(context.WithoutCancel(ctx), p, running)
-	s.setReasons(p.UID, result)
+	s.setNotStarted(p.UID, result)
 	if result.Err == nil && result.Changed() {
 		s.pleg.RequestRelist(p.UID)
 	}
@@ -64,19 +65,20 @@ func (s *SyncLoop) SyncPod(
 	return false, result.Err
 }
 
-// setReasons records which containers could not be started. A container that was not tried keeps its reason.
-func (s *SyncLoop) setReasons(uid types.UID, result kuberuntime.Result) {
+// setNotStarted records which containers could not be started. A container that was not tried keeps its reason.
+func (s *SyncLoop) setNotStarted(uid types.UID, result kuberuntime.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.notStarted[uid] == nil {
+		s.notStarted[uid] = map[string]*v1.ContainerStateWaiting{}
+	}
 	for _, a := range result.Actions {
-		switch {
-		case a.Action != kuberuntime.ActionStartContainer:
-		case a.Err == nil:
-			delete(s.reasons[uid], a.Target)
-		case s.reasons[uid] == nil:
-			s.reasons[uid] = map[string]startResult{a.Target: {a.Err, a.Message}}
-		default:
-			s.reasons[uid][a.Target] = startResult{a.Err, a.Message}
+		if a.Action != kuberuntime.ActionStartContainer {
+			continue
+		}
+		delete(s.notStarted[uid], a.Target)
+		if a.Err != nil {
+			s.notStarted[uid][a.Target] = &v1.ContainerStateWaiting{Reason: a.Err.Error(), Message: a.Message}
 		}
 	}
 }
@@ -148,7 +150,7 @@ func (s *SyncLoop) SyncTerminatedPod(ctx context.Context, p *v1.Pod, running *co
 	}
 	s.removeCgroups(ctx, p)
 	s.mu.Lock()
-	delete(s.reasons, p.UID)
+	delete(s.notStarted, p.UID)
 	s.mu.Unlock()
 	s.status.TerminatePod(p)
 	return nil
@@ -164,15 +166,12 @@ func (s *SyncLoop) apiStatus(p *v1.Pod, running *container.PodStatus, isTerminal
 	if status.PastDeadline(p, &old, now) {
 		s.recorder.Event(p, v1.EventTypeNormal, status.DeadlineReason, status.DeadlineMessage)
 	}
+	s.mu.Lock()
+	notStarted := maps.Clone(s.notStarted[p.UID])
+	s.mu.Unlock()
 	return status.Generate(status.GenerateInput{
 		Pod: p, PodStatus: running, Old: old, Terminal: isTerminal || s.workers.IsPodKnownTerminated(p.UID),
-		//lint:ignore ST1008 the reason is the result, not an error of the call
-		StartError: func(name string) (error, string, bool) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			r, ok := s.reasons[p.UID][name]
-			return r.reason, r.message, ok
-		},
+		NotStarted:   notStarted,
 		ShouldStart:  kuberuntime.ShouldStart,
 		UpdateProbes: s.prober.UpdatePodStatus,
 		HostIPs:      s.hostIPs,

@@ -121,22 +121,17 @@ type SyncLoop struct {
 	ready                        chan struct{}  // closed when the runtime is ready for the first time
 	loop                         *loop
 
-	mu      sync.Mutex
-	seen    map[string]bool                      // sources of which the loop has handled an update
-	reasons map[types.UID]map[string]startResult // by pod and container: the last failure to start it
-}
-
-// A startResult is why a container could not be started, for the pod's status (reasonCache upstream).
-type startResult struct {
-	reason  error
-	message string
+	mu   sync.Mutex
+	seen map[string]bool // sources of which the loop has handled an update
+	// By pod and container: why it could not be started the last time (reasonCache upstream).
+	notStarted map[types.UID]map[string]*v1.ContainerStateWaiting
 }
 
 // New asks the runtime for its version, as a kubelet does first of all, and connects the parts. Nothing runs until Run.
 func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	s := &SyncLoop{
 		cfg: cfg, log: cfg.Log, recorder: cfg.Recorder, seen: map[string]bool{},
-		reasons: map[types.UID]map[string]startResult{}, ready: make(chan struct{}),
+		notStarted: map[types.UID]map[string]*v1.ContainerStateWaiting{}, ready: make(chan struct{}),
 	}
 	if err := os.MkdirAll(cfg.RootDir, 0o750); err != nil {
 		return nil, err
@@ -238,11 +233,7 @@ func (s *SyncLoop) watchOOM(ctx context.Context) error {
 	if s.cfg.Kmsg == "" {
 		return nil
 	}
-	err := eviction.WatchOOM(ctx, eviction.OOMConfig{
-		Kmsg: s.cfg.Kmsg, Recorder: s.recorder, NodeName: s.cfg.NodeName,
-		Log: s.log, Metrics: s.metrics,
-	})
-	if err != nil && ctx.Err() == nil {
+	if err := s.evictor.WatchOOM(ctx, s.cfg.Kmsg); err != nil && ctx.Err() == nil {
 		s.log.Error(err, "Unable to watch the kernel log for OOM kills", "path", s.cfg.Kmsg)
 	}
 	return nil

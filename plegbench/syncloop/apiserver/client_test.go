@@ -85,89 +85,72 @@ func TestCalls(t *testing.T) {
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions("uid")}
 	nowJSON := []byte(`{"kind":"DeleteOptions","apiVersion":"v1","gracePeriodSeconds":0,"preconditions":{"uid":"uid"}}`)
 	done := &metav1.Status{TypeMeta: kind("v1", "Status"), Status: "Success"}
-	ctx := t.Context()
+	ctx, r := t.Context(), &recorder{status: http.StatusOK}
+	c := serve(t, r, "application/json", Limits{QPS: 50, Burst: 100, EventQPS: 50, EventBurst: 100})
+	type object = runtime.Object
 	for _, tt := range []struct {
 		want   string
 		sent   any // the body's content, or nil
-		answer runtime.Object
-		call   func(c *Client) (runtime.Object, error)
+		answer object
+		call   func() (object, error)
 	}{
-		{
-			"GET " + shop +
-				"pods/web", nil, p, func(c *Client) (runtime.Object, error) { return c.GetPod(ctx, "shop", "web") },
-		},
-		{"POST " + shop + "pods", p, p, func(c *Client) (runtime.Object, error) { return c.CreatePod(ctx, p) }},
-		{"PATCH " + shop + "pods/web/status", patch, p, func(c *Client) (runtime.Object, error) {
+		{"GET " + shop + "pods/web", nil, p, func() (object, error) { return c.GetPod(ctx, "shop", "web") }},
+		{"POST " + shop + "pods", p, p, func() (object, error) { return c.CreatePod(ctx, p) }},
+		{"PATCH " + shop + "pods/web/status", patch, p, func() (object, error) {
 			return c.PatchPodStatus(ctx, "shop", "web", patch)
 		}},
-		{"DELETE " + shop + "pods/web", nowJSON, done, func(c *Client) (runtime.Object, error) {
+		{"DELETE " + shop + "pods/web", nowJSON, done, func() (object, error) {
 			return done, c.DeletePod(ctx, "shop", "web", now)
 		}},
 		{
 			"GET /api/v1/pods?fieldSelector=spec.nodeName%3Dn1&timeout=30s&timeoutSeconds=30", nil, pods,
-			func(c *Client) (runtime.Object, error) { return c.ListPods(ctx, ours) },
+			func() (object, error) { return c.ListPods(ctx, ours) },
 		},
-		{"GET /api/v1/nodes/n1", nil, node, func(c *Client) (runtime.Object, error) { return c.GetNode(ctx, "n1") }},
-		{"POST /api/v1/nodes", node, node, func(c *Client) (runtime.Object, error) { return c.CreateNode(ctx, node) }},
-		{"PATCH /api/v1/nodes/n1/status", patch, node, func(c *Client) (runtime.Object, error) {
+		{"GET /api/v1/nodes/n1", nil, node, func() (object, error) { return c.GetNode(ctx, "n1") }},
+		{"POST /api/v1/nodes", node, node, func() (object, error) { return c.CreateNode(ctx, node) }},
+		{"PATCH /api/v1/nodes/n1/status", patch, node, func() (object, error) {
 			return c.PatchNodeStatus(ctx, "n1", patch)
 		}},
-		{"GET " + leases + "/n1", nil, lease, func(c *Client) (runtime.Object, error) { return c.GetLease(ctx, "n1") }},
-		{"POST " + leases, lease, lease, func(c *Client) (runtime.Object, error) { return c.CreateLease(ctx, lease) }},
-		{
-			"PUT " + leases +
-				"/n1", lease, lease, func(c *Client) (runtime.Object, error) { return c.UpdateLease(ctx, lease) },
-		},
-		{"GET " + shop + "configmaps/settings", nil, settings, func(c *Client) (runtime.Object, error) {
+		{"GET " + leases + "/n1", nil, lease, func() (object, error) { return c.GetLease(ctx, "n1") }},
+		{"POST " + leases, lease, lease, func() (object, error) { return c.CreateLease(ctx, lease) }},
+		{"PUT " + leases + "/n1", lease, lease, func() (object, error) { return c.UpdateLease(ctx, lease) }},
+		{"GET " + shop + "configmaps/settings", nil, settings, func() (object, error) {
 			return c.GetConfigMap(ctx, "shop", "settings")
 		}},
-		{"GET " + shop + "secrets/key", nil, key, func(c *Client) (runtime.Object, error) {
-			return c.GetSecret(ctx, "shop", "key")
-		}},
-		{"POST " + shop + "serviceaccounts/clerk/token", token, token, func(c *Client) (runtime.Object, error) {
+		{"GET " + shop + "secrets/key", nil, key, func() (object, error) { return c.GetSecret(ctx, "shop", "key") }},
+		{"POST " + shop + "serviceaccounts/clerk/token", token, token, func() (object, error) {
 			return c.CreateToken(ctx, "shop", "clerk", token)
 		}},
-		{
-			"POST " + shop +
-				"events", event, event, func(c *Client) (runtime.Object, error) { return c.Events().Create(event) },
-		},
-		{"PUT " + shop + "events/web.1", event, event, func(c *Client) (runtime.Object, error) {
-			return c.Events().Update(event)
-		}},
-		{"PATCH " + shop + "events/web.1", patch, event, func(c *Client) (runtime.Object, error) {
+		{"POST " + shop + "events", event, event, func() (object, error) { return c.Events().Create(event) }},
+		{"PUT " + shop + "events/web.1", event, event, func() (object, error) { return c.Events().Update(event) }},
+		{"PATCH " + shop + "events/web.1", patch, event, func() (object, error) {
 			return c.Events().Patch(event, patch)
 		}},
 	} {
-		t.Run(tt.want, func(t *testing.T) {
-			r := &recorder{status: http.StatusOK, answer: tt.answer}
-			limits := Limits{QPS: 50, Burst: 100, EventQPS: 50, EventBurst: 100}
-			got, err := tt.call(serve(t, r, "application/json", limits))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff([]string{tt.want}, r.asked); diff != "" || r.identity != "Bearer secret" {
-				t.Errorf("%s came as %q", diff, r.identity)
-			}
-			// Decoding drops the kind.
-			got.GetObjectKind().SetGroupVersionKind(tt.answer.GetObjectKind().GroupVersionKind())
-			if diff := cmp.Diff(tt.answer, got); diff != "" {
-				t.Errorf("answer: %s", diff)
-			}
-			var want []byte
-			switch sent := tt.sent.(type) {
-			case []byte:
-				want = sent
-			case runtime.Object:
-				want, _ = json.Marshal(sent)
-			}
-			if diff := cmp.Diff(string(want), strings.TrimSpace(string(r.body))); diff != "" {
-				t.Errorf("sent: %s", diff)
-			}
-			patched := r.kind == string(types.StrategicMergePatchType)
-			if patched != strings.HasPrefix(tt.want, "PATCH") {
-				t.Errorf("sent as %q", r.kind)
-			}
-		})
+		r.answer, r.asked = tt.answer, nil
+		got, err := tt.call()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{tt.want}, r.asked); diff != "" || r.identity != "Bearer secret" {
+			t.Errorf("%s came as %q", diff, r.identity)
+		}
+		// Decoding drops the kind.
+		got.GetObjectKind().SetGroupVersionKind(tt.answer.GetObjectKind().GroupVersionKind())
+		if diff := cmp.Diff(tt.answer, got); diff != "" {
+			t.Errorf("%s: answer: %s", tt.want, diff)
+		}
+		want, ok := tt.sent.([]byte)
+		if !ok && tt.sent != nil {
+			want, _ = json.Marshal(tt.sent)
+		}
+		if diff := cmp.Diff(string(want), strings.TrimSpace(string(r.body))); diff != "" {
+			t.Errorf("%s: sent: %s", tt.want, diff)
+		}
+		patched := r.kind == string(types.StrategicMergePatchType)
+		if patched != strings.HasPrefix(tt.want, "PATCH") {
+			t.Errorf("%s: sent as %q", tt.want, r.kind)
+		}
 	}
 }
 

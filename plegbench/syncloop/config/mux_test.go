@@ -2,9 +2,6 @@ package config
 
 import (
 	"context"
-	"fmt"
-	"maps"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,99 +156,45 @@ func show(updates []PodUpdate) []string {
 	return out
 }
 
-// naive is the mux in another form: it keeps what it saw of each pod as text, in the order in which it came.
-type naive struct {
-	seen map[string]bool
-	pods map[string]map[types.UID][2]string // by source and UID: what counts for a change, and the status
-}
-
-func (n *naive) apply(source string, list []*v1.Pod) []string {
-	words := map[Op][]string{}
-	had := n.pods[source]
-	left := maps.Clone(had)
-	has := map[types.UID][2]string{}
-	for _, p := range list {
-		var notes []string
-		for k, v := range p.Annotations {
-			if !strings.HasPrefix(k, "kubernetes.io/config.") || k == pod.ConfigHashAnnotation {
-				notes = append(notes, k+"="+v)
+// TestMerge has the lists of one source, one after the other.
+func TestMerge(t *testing.T) {
+	mirrored := func(hash string) func(*v1.Pod) { return annotated(pod.ConfigMirrorAnnotation, hash) }
+	labelled := func(p *v1.Pod) { p.Labels = map[string]string{"k": "v"} }
+	shorter := func(p *v1.Pod) { deleted(p); *p.DeletionGracePeriodSeconds = 1 }
+	type pods []*v1.Pod
+	var had map[types.UID]*v1.Pod
+	for i, tt := range []struct {
+		list pods
+		want []string
+	}{
+		{nil, []string{"ADD"}}, // announces the source
+		{nil, nil},
+		{pods{testPod("a"), testPod("b"), testPod("c", mirrored("1"))}, []string{"ADD a b c"}},
+		{pods{testPod("a"), testPod("b"), testPod("c", mirrored("2"))}, nil},
+		{
+			pods{testPod("a", image("img:2")), testPod("b", running), testPod("d")},
+			[]string{"REMOVE c", "ADD d", "UPDATE a", "RECONCILE b"},
+		},
+		{pods{testPod("a", image("img:2")), testPod("b", running), testPod("d")}, nil},
+		{
+			pods{testPod("a", labelled), testPod("b", running, annotated("note", "x")), testPod("d", deleted, running)},
+			[]string{"UPDATE a b", "DELETE d"},
+		},
+		{
+			pods{testPod("b", running, annotated(pod.ConfigHashAnnotation, "1")), testPod("d", shorter, running)},
+			[]string{"REMOVE a", "UPDATE b", "DELETE d"},
+		},
+		{pods{testPod("d", shorter)}, []string{"REMOVE b", "RECONCILE d"}},
+	} {
+		has, changed := merge("api", had, tt.list, "t")
+		if diff := cmp.Diff(tt.want, show(updates("api", changed, had == nil))); diff != "" {
+			t.Errorf("list %d: %s", i, diff)
+		}
+		for _, p := range has { // what a change leaves out is kept, and is the kubelet's own
+			if p.Annotations[pod.ConfigSourceAnnotation] != "api" || p.Annotations[pod.ConfigFirstSeenAnnotation] != "t" {
+				t.Errorf("list %d: %s has the annotations %v", i, p.Name, p.Annotations)
 			}
 		}
-		slices.Sort(notes)
-		now := [2]string{fmt.Sprint(p.Spec, p.Labels, p.DeletionTimestamp, notes), fmt.Sprint(p.Status)}
-		old, known := had[p.UID]
-		delete(left, p.UID)
-		has[p.UID] = now
-		switch {
-		case !known:
-			words[Add] = append(words[Add], p.Name)
-		case old[0] != now[0] && p.DeletionTimestamp != nil:
-			words[Delete] = append(words[Delete], p.Name)
-		case old[0] != now[0]:
-			words[Update] = append(words[Update], p.Name)
-		case old[1] != now[1]:
-			words[Reconcile] = append(words[Reconcile], p.Name)
-		}
+		had = has
 	}
-	for uid := range left {
-		words[Remove] = append(words[Remove], string(uid))
-	}
-	n.pods[source] = has
-	announce := !n.seen[source] && words[Add] == nil && words[Update] == nil && words[Delete] == nil
-	n.seen[source] = true
-	var out []string
-	for _, op := range []Op{Remove, Add, Update, Delete, Reconcile} {
-		slices.Sort(words[op])
-		if len(words[op]) > 0 || op == Add && announce {
-			out = append(out, strings.TrimSpace(op.String()+" "+strings.Join(words[op], " ")))
-		}
-	}
-	return out
-}
-
-func TestMergeAgainstNaiveTwin(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 60 {
-		twin := &naive{map[string]bool{}, map[string]map[types.UID][2]string{}}
-		had := map[string]map[types.UID]*v1.Pod{}
-		for step := range 30 {
-			source := []string{"file", "http", "api"}[rng.IntN(3)]
-			var list []*v1.Pod
-			for _, name := range []string{"a", "b", "c", "d", "e"} {
-				if rng.IntN(3) > 0 {
-					list = append(list, randomPod(rng, name))
-				}
-			}
-			want := twin.apply(source, list)
-			before, seen := had[source]
-			has, changed := merge(source, before, list, "t")
-			had[source] = has
-			if diff := cmp.Diff(want, show(updates(source, changed, !seen))); diff != "" {
-				t.Fatalf("step %d: %s", step, diff)
-			}
-		}
-	}
-}
-
-func randomPod(rng *rand.Rand, name string) *v1.Pod {
-	p := testPod(name)
-	if rng.IntN(4) == 0 {
-		image("img:2")(p)
-	}
-	if rng.IntN(4) == 0 {
-		p.Labels = map[string]string{"k": "v"}
-	}
-	if rng.IntN(4) == 0 {
-		annotated("note", "x")(p)
-	}
-	if rng.IntN(4) == 0 {
-		annotated(pod.ConfigMirrorAnnotation, fmt.Sprint(rng.Int()))(p)
-	}
-	if rng.IntN(5) == 0 {
-		deleted(p)
-	}
-	if rng.IntN(2) == 0 {
-		running(p)
-	}
-	return p
 }

@@ -82,7 +82,6 @@ func SandboxState(s runtimeapi.PodSandboxState) State {
 type Container struct {
 	ID        ID
 	Name      string // empty for a sandbox
-	Image     string // as the spec has it
 	State     State
 	SandboxID string
 }

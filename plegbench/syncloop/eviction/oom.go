@@ -11,39 +11,24 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/record"
-
-	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
-	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
-
-// OOMConfig is what WatchOOM needs. All fields are required.
-type OOMConfig struct {
-	Kmsg     string // /dev/kmsg
-	NodeName string // for events
-	Recorder record.EventRecorder
-	Log      logr.Logger
-	Metrics  *metrics.Metrics
-}
 
 // WatchOOM reports the processes that the kernel kills from now on because the whole system is out of memory, until
 // ctx ends (pkg/kubelet/oom upstream). Containers that reach their own limit are reported by the runtime, with the
-// reason OOMKilled. It returns an error if the kernel's log cannot be read.
-func WatchOOM(ctx context.Context, cfg OOMConfig) error {
-	return watchKills(ctx, cfg.Kmsg, cfg.report)
+// reason OOMKilled. kmsg is /dev/kmsg. It returns an error if the kernel's log cannot be read.
+func (m *Manager) WatchOOM(ctx context.Context, kmsg string) error {
+	return watchKills(ctx, kmsg, m.reportKill)
 }
 
-func (cfg OOMConfig) report(k kill) {
+func (m *Manager) reportKill(k kill) {
 	if !k.global() {
 		return
 	}
-	cfg.Log.V(1).Info("Got sys oom event", "event", k)
-	cfg.Metrics.OOMEvents.Inc()
-	node := pod.NodeReference(cfg.NodeName)
-	cfg.Recorder.Eventf(node, v1.EventTypeWarning, "SystemOOM",
+	m.cfg.Log.V(1).Info("Got sys oom event", "event", k)
+	m.cfg.Metrics.OOMEvents.Inc()
+	m.cfg.Recorder.Eventf(m.node, v1.EventTypeWarning, "SystemOOM",
 		"System OOM encountered, victim process: %s, pid: %d", k.Process, k.PID)
 }
 

@@ -12,13 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/kdiag/kdiag/plegbench/nodebox"
-	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
 const (
@@ -58,18 +55,15 @@ func FuzzParseKill(f *testing.F) {
 }
 
 func TestWatchOOM(t *testing.T) {
-	recorder := record.NewFakeRecorder(10)
-	cfg := OOMConfig{
-		Kmsg: filepath.Join(t.TempDir(), "kmsg"), NodeName: "n", Recorder: recorder, Log: logr.Discard(),
-		Metrics: metrics.New(nil, nil),
-	}
-	if err := WatchOOM(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "the kernel's log") {
+	n := newNode(500, 500)
+	if err := n.WatchOOM(t.Context(), filepath.Join(t.TempDir(), "kmsg")); err == nil ||
+		!strings.Contains(err.Error(), "the kernel's log") {
 		t.Errorf("without a log: %v", err)
 	}
-	cfg.report(kill{"/kubepods/pod1", "stress", 42}) // only kills of the system are reported
-	cfg.report(kill{"", "my, app", 77})
+	n.reportKill(kill{"/kubepods/pod1", "stress", 42}) // only kills of the system are reported
+	n.reportKill(kill{"", "my, app", 77})
 	want := []string{"Warning SystemOOM System OOM encountered, victim process: my, app, pid: 77"}
-	if diff := cmp.Diff(want, events(recorder)); diff != "" {
+	if diff := cmp.Diff(want, events(n.recorder)); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -144,19 +144,7 @@ func TestSandboxChanged(t *testing.T) {
 	}
 }
 
-// TestActionsProperties compares the starts and kills of regular containers with naive rules. This table has the
-// reasons, the restart rules, pods without a sandbox, and init containers.
 func TestComputePodActions(t *testing.T) {
-	rules := func(op v1.ContainerRestartRuleOnExitCodesOperator) *v1.Pod {
-		return with(testPod("a"), func(p *v1.Pod) {
-			p.Spec.Containers[0].RestartPolicy = new(v1.ContainerRestartPolicyNever)
-			p.Spec.Containers[0].RestartPolicyRules = []v1.ContainerRestartRule{{
-				Action:    v1.ContainerRestartRuleActionRestart,
-				ExitCodes: &v1.ContainerRestartRuleOnExitCodes{Operator: op, Values: []int32{42}},
-			}}
-		})
-	}
-	in, notIn := v1.ContainerRestartRuleOnExitCodesOpIn, v1.ContainerRestartRuleOnExitCodesOpNotIn
 	withProbe := func(p *v1.Pod) { p.Spec.InitContainers[0].StartupProbe = &v1.Probe{} }
 	a, ab := func() *v1.Pod { return testPod("a") }, func() *v1.Pod { return testPod("a", "b") }
 	ij := func() *v1.Pod { return withInit(testPod("a"), "i", "j") }
@@ -181,15 +169,17 @@ func TestComputePodActions(t *testing.T) {
 		{ownPolicy, "old a=exited:0 b=exited:0", "kill, sandbox 1, start 1"},
 		{ij(), "old a=running j=exited:0", "kill, sandbox 1, init 0"},
 		// Regular containers.
+		{ab(), "ready a=created b=exited:0", "start 0, start 1"},
+		{with(ab(), onFailure), "ready a=exited:0 b=exited:1", "start 1"},
+		{with(a(), onFailure), "ready a=exited:0", "kill"},
+		{with(ab(), never), "ready a=exited:1 b=running", ""},
+		{with(ab(), deleted), "ready a=exited:1 b=running", ""},
 		{a(), "ready a=unknown", "start 0, kill a: C" + tryKill},
 		{a(), "ready a=running:changed", "start 0, kill a: Container a definition changed, will be restarted"},
 		{a(), "ready a=running:liveness", "start 0, kill a: Container a failed liveness probe, will be restarted"},
 		{with(ab(), never), "ready a=running:liveness b=running", "kill a: Container a failed liveness probe"},
 		{with(a(), never), "ready a=running:liveness", "kill"},
 		{a(), "ready a=running:startup", "start 0, kill a: Container a failed startup probe, will be restarted"},
-		{rules(in), "ready a=exited:42", "start 0"},
-		{rules(in), "ready a=exited:1", "kill"},
-		{rules(notIn), "ready a=exited:1", "start 0"},
 		{a(), "ready a=running a=exited:1", ""},
 		// Init containers.
 		{ij(), "ready", "init 0"},

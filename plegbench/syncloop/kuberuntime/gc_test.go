@@ -1,11 +1,8 @@
 package kuberuntime
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -161,83 +158,5 @@ func TestRunGC(t *testing.T) {
 		}
 		event := "Warning ContainerGCFailed down"
 		same(t, "events", []string{event, event, event}, r.recorded())
-	})
-}
-
-// naiveContainers states the rule without sorting: a dead container goes if its pod is removable, or if keep newer ones
-// are dead.
-func naiveContainers(all []*runtimeapi.Container, keep int, removable func(types.UID) bool) []string {
-	var gone []string
-	for _, c := range all {
-		uid := c.Labels[container.PodUIDLabel]
-		newer := 0
-		for _, o := range all {
-			later := cmp.Or(cmp.Compare(o.CreatedAt, c.CreatedAt), cmp.Compare(o.Id, c.Id)) > 0
-			sameUnit := o.Labels[container.PodUIDLabel] == uid && o.Metadata.Name == c.Metadata.Name
-			if later && sameUnit && o.State != running {
-				newer++
-			}
-		}
-		if c.State != running && (newer >= keep || removable(types.UID(uid))) {
-			gone = append(gone, c.Id)
-		}
-	}
-	return gone
-}
-
-func naiveSandboxes(
-	sandboxes []*runtimeapi.PodSandbox, containers []*runtimeapi.Container, removable func(types.UID) bool,
-) []string {
-	var gone []string
-	for _, s := range sandboxes {
-		inside := func(c *runtimeapi.Container) bool { return c.PodSandboxId == s.Id }
-		occupied := slices.ContainsFunc(containers, inside)
-		newer := slices.ContainsFunc(sandboxes, func(o *runtimeapi.PodSandbox) bool {
-			later := cmp.Or(cmp.Compare(o.CreatedAt, s.CreatedAt), cmp.Compare(o.Id, s.Id)) > 0
-			return later && o.Metadata.Uid == s.Metadata.Uid
-		})
-		if s.State != ready && !occupied && (newer || removable(types.UID(s.Metadata.Uid))) {
-			gone = append(gone, s.Id)
-		}
-	}
-	return gone
-}
-
-func FuzzChoiceAgainstNaive(f *testing.F) {
-	for seed := range uint64(500) {
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, seed uint64) {
-		r := rand.New(rand.NewPCG(seed, 2))
-		var containers []*runtimeapi.Container
-		var sandboxes []*runtimeapi.PodSandbox
-		for i := range r.IntN(40) {
-			containers = append(containers, &runtimeapi.Container{
-				Id: fmt.Sprintf("%03d", i), PodSandboxId: fmt.Sprintf("s%03d", r.IntN(20)),
-				Metadata: &runtimeapi.ContainerMetadata{Name: fmt.Sprint(r.IntN(3))},
-				State:    runtimeapi.ContainerState(r.IntN(4)), CreatedAt: r.Int64N(12),
-				Labels: map[string]string{container.PodUIDLabel: fmt.Sprint(r.IntN(4))},
-			})
-		}
-		for i := range r.IntN(15) {
-			sandboxes = append(sandboxes, &runtimeapi.PodSandbox{
-				Id: fmt.Sprintf("s%03d", i), Metadata: &runtimeapi.PodSandboxMetadata{Uid: fmt.Sprint(r.IntN(4))},
-				State: pick(r, ready, notReady, notReady), CreatedAt: r.Int64N(10),
-			})
-		}
-		gone, keep := []string{fmt.Sprint(r.IntN(6)), fmt.Sprint(r.IntN(6))}, r.IntN(3)
-		removable := func(uid types.UID) bool { return slices.Contains(gone, string(uid)) }
-		check := func(what string, want, got []string) {
-			slices.Sort(want)
-			slices.Sort(got)
-			same(t, what, want, got)
-		}
-		var chosen []string
-		for _, c := range chooseContainers(containers, keep, removable) {
-			chosen = append(chosen, c.Id)
-		}
-		check("containers", naiveContainers(containers, keep, removable), chosen)
-		check("sandboxes", naiveSandboxes(sandboxes, containers, removable),
-			chooseSandboxes(sandboxes, containers, removable))
 	})
 }

@@ -255,8 +255,8 @@ func (m *Manager) list(ctx context.Context, all bool, labels map[string]string) 
 	for _, c := range containers {
 		p := podOf(c.GetLabels(), c.GetLabels()[container.PodUIDLabel])
 		p.Containers = append(p.Containers, &container.Container{
-			ID: m.id(c.GetId()), Name: c.GetMetadata().GetName(), Image: c.GetImage().GetImage(),
-			State: container.ContainerState(c.GetState()), SandboxID: c.GetPodSandboxId(),
+			ID: m.id(c.GetId()), Name: c.GetMetadata().GetName(), State: container.ContainerState(c.GetState()),
+			SandboxID: c.GetPodSandboxId(),
 		})
 	}
 	if all && labels == nil {

@@ -20,43 +20,6 @@ func text(err error) string {
 	return err.Error()
 }
 
-func TestRuntimeErrors(t *testing.T) {
-	pleg := errors.New("pleg was last seen active 3m5s ago; threshold is 3m0s")
-	for _, tt := range []struct {
-		name   string
-		age    time.Duration // of the last sync; negative: never
-		checks []error
-		own    error
-		want   string
-	}{
-		{name: "new", age: -1, want: "container runtime status check may not have completed yet"},
-		{name: "well", age: 30*time.Second - 1},
-		{name: "down at thirty seconds", age: 30 * time.Second, want: "container runtime is down"},
-		{name: "pleg alone prints bare", checks: []error{pleg}, want: "PLEG is not healthy: " + pleg.Error()},
-		{
-			name: "all, in order", age: time.Minute, checks: []error{pleg, nil}, own: errors.New("not ready: x"),
-			want: "[container runtime is down, PLEG is not healthy: " + pleg.Error() + ", not ready: x]",
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				s := NewRuntimeState(RuntimeConfig{Down: 30 * time.Second})
-				if tt.age >= 0 {
-					s.lastSync = time.Now()
-					time.Sleep(tt.age)
-				}
-				for i, err := range tt.checks {
-					s.AddHealthCheck([]string{"PLEG", "EventedPLEG"}[i], func() error { return err })
-				}
-				s.runtime = tt.own
-				if got := text(s.RuntimeErrors()); got != tt.want {
-					t.Errorf("got %q, want %q", got, tt.want)
-				}
-			})
-		})
-	}
-}
-
 // runtimeStatus is an answer of a runtime; nil leaves a condition out.
 func runtimeStatus(runtime, network *bool) *runtimeapi.RuntimeStatus {
 	s := &runtimeapi.RuntimeStatus{}
@@ -77,9 +40,11 @@ func runtimeStatus(runtime, network *bool) *runtimeapi.RuntimeStatus {
 func TestUpdate(t *testing.T) {
 	const noCNI = "NetworkReady=false reason:NetworkPluginNotReady " +
 		"message:Network plugin returns error: cni plugin not initialized"
+	pleg := errors.New("pleg was last seen active 3m5s ago; threshold is 3m0s")
 	for name, tt := range map[string]struct {
 		status       *runtimeapi.RuntimeStatus
 		err          error
+		checks       []error // of health
 		runtime, net string
 		log          string
 		onReady      int
@@ -99,6 +64,16 @@ func TestUpdate(t *testing.T) {
 			runtime: "[container runtime is down, container runtime not ready: RuntimeReady=false reason:R message:M]",
 			log:     "Container runtime not ready",
 		},
+		"pleg alone prints bare": {
+			status: runtimeStatus(new(true), new(true)), checks: []error{pleg, nil}, onReady: 1,
+			runtime: "PLEG is not healthy: " + pleg.Error(),
+		},
+		"all, in order": {
+			status: runtimeStatus(new(false), new(true)), checks: []error{nil, pleg},
+			runtime: "[container runtime is down, EventedPLEG is not healthy: " + pleg.Error() +
+				", container runtime not ready: RuntimeReady=false reason:R message:M]",
+			log: "Container runtime not ready",
+		},
 		"error": {
 			err: errors.New("refused"), runtime: "container runtime is down", net: "network state unknown",
 			log: "Container runtime sanity check failed",
@@ -113,6 +88,9 @@ func TestUpdate(t *testing.T) {
 					Status: func(context.Context) (*runtimeapi.RuntimeStatus, error) { return tt.status, tt.err },
 					Log:    funcr.New(func(_, args string) { lines.WriteString(args) }, funcr.Options{}),
 				})
+				for i, err := range tt.checks {
+					state.AddHealthCheck([]string{"PLEG", "EventedPLEG"}[i], func() error { return err })
+				}
 				state.lastSync = time.Now()
 				time.Sleep(30 * time.Second)
 				state.Update(t.Context())

@@ -2,7 +2,6 @@ package pod
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"sync"
 
@@ -18,103 +17,92 @@ import (
 // have one full name and different UIDs, and are kept apart (basicManager in pkg/kubelet/pod/pod_manager.go upstream).
 // A Manager is safe for use by several goroutines. Its pods must not be changed.
 type Manager struct {
-	mu      sync.RWMutex
-	pods    map[types.UID]*v1.Pod
-	byName  map[string]*v1.Pod // of pods
-	mirrors map[string]*v1.Pod // by full name
+	mu   sync.RWMutex
+	pods map[types.UID]*v1.Pod // mirrors too
 }
 
 // NewManager returns a manager without pods.
-func NewManager() *Manager {
-	return &Manager{pods: map[types.UID]*v1.Pod{}, byName: map[string]*v1.Pod{}, mirrors: map[string]*v1.Pod{}}
-}
+func NewManager() *Manager { return &Manager{pods: map[types.UID]*v1.Pod{}} }
 
 // UpdatePod adds a pod or mirror, or replaces the one with its UID.
 func (m *Manager) UpdatePod(p *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	name := FullName(p)
-	if IsMirror(p) {
-		m.mirrors[name] = p
-	} else {
-		m.pods[p.UID], m.byName[name] = p, p
-	}
+	m.pods[p.UID] = p
 }
 
 // RemovePod removes a pod or mirror. The mirror of a removed static pod becomes an orphan.
 func (m *Manager) RemovePod(p *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if IsMirror(p) {
-		delete(m.mirrors, FullName(p))
-		return
-	}
 	delete(m.pods, p.UID)
-	delete(m.byName, FullName(p))
 }
 
 // Pods returns all pods but the mirrors, in no order.
 func (m *Manager) Pods() []*v1.Pod {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return slices.Collect(maps.Values(m.pods))
+	return m.which(func(p *v1.Pod) bool { return !IsMirror(p) })
 }
 
 // Mirrors returns all mirrors, in no order.
-func (m *Manager) Mirrors() []*v1.Pod {
+func (m *Manager) Mirrors() []*v1.Pod { return m.which(IsMirror) }
+
+func (m *Manager) which(match func(*v1.Pod) bool) (out []*v1.Pod) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return slices.Collect(maps.Values(m.mirrors))
+	for _, p := range m.pods {
+		if match(p) {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
 // PodByUID returns the pod of a UID. A mirror's UID is not found.
 func (m *Manager) PodByUID(uid types.UID) (*v1.Pod, bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	p, ok := m.pods[uid]
-	return p, ok
+	if p := m.pods[uid]; p != nil && !IsMirror(p) {
+		return p, true
+	}
+	return nil, false
 }
 
 // MirrorOf returns the mirror of a static pod.
-func (m *Manager) MirrorOf(static *v1.Pod) (*v1.Pod, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	p, ok := m.mirrors[FullName(static)]
-	return p, ok
-}
+func (m *Manager) MirrorOf(static *v1.Pod) (*v1.Pod, bool) { return m.twin(static, true) }
 
 // PodOf returns the static pod of a mirror.
-func (m *Manager) PodOf(mirror *v1.Pod) (*v1.Pod, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	p, ok := m.byName[FullName(mirror)]
-	return p, ok
+func (m *Manager) PodOf(mirror *v1.Pod) (*v1.Pod, bool) { return m.twin(mirror, false) }
+
+func (m *Manager) twin(of *v1.Pod, mirror bool) (*v1.Pod, bool) {
+	found := m.which(func(p *v1.Pod) bool {
+		return p.Name == of.Name && p.Namespace == of.Namespace && IsMirror(p) == mirror
+	})
+	if len(found) == 0 {
+		return nil, false
+	}
+	return found[0], true
 }
 
 // TranslateUID turns the UID of a mirror, which the API server knows, into that of its static pod. Other UIDs are
 // returned as they are.
 func (m *Manager) TranslateUID(uid types.UID) types.UID {
 	m.mu.RLock()
-	defer m.mu.RUnlock()
-	for name, mirror := range m.mirrors {
-		if static := m.byName[name]; mirror.UID == uid && static != nil {
+	p := m.pods[uid]
+	m.mu.RUnlock()
+	if p != nil && IsMirror(p) {
+		if static, ok := m.PodOf(p); ok {
 			return static.UID
 		}
 	}
 	return uid
 }
 
-// OrphanedMirrors returns the mirrors without a static pod, sorted by name.
+// OrphanedMirrors returns the mirrors without a static pod, in no order.
 func (m *Manager) OrphanedMirrors() []*v1.Pod {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	var orphans []*v1.Pod
-	for _, name := range slices.Sorted(maps.Keys(m.mirrors)) {
-		if m.byName[name] == nil {
-			orphans = append(orphans, m.mirrors[name])
-		}
-	}
-	return orphans
+	return slices.DeleteFunc(m.Mirrors(), func(mirror *v1.Pod) bool {
+		_, owned := m.PodOf(mirror)
+		return owned
+	})
 }
 
 // A Client is the pods of an API server.

@@ -118,7 +118,7 @@ func (h *history) next() {
 		h.trouble()
 	default:
 		time.Sleep(time.Duration(h.r.IntN(20)) * time.Second)
-		for uid := range h.Queue.Ready() {
+		for uid := range h.Due() {
 			if p := h.desired[uid]; p != nil {
 				h.UpdatePod(UpdateOptions{Type: Sync, Pod: p})
 			}

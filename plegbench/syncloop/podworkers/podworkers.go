@@ -94,21 +94,21 @@ type Config struct {
 // Workers are the workers of all pods.
 type Workers struct {
 	cfg    Config
-	Queue  *WorkQueue      // pods to be synced later
 	base   context.Context // of all goroutines
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	mu            sync.Mutex // guards what follows, and every worker
 	workers       map[types.UID]*worker
-	startedStatic map[string]types.UID // full name to the one static pod of that name that may run
-	podsSynced    bool                 // SyncKnownPods was called: pods without a worker do not run
+	due           map[types.UID]time.Time // pods to be synced later
+	startedStatic map[string]types.UID    // full name to the one static pod of that name that may run
+	podsSynced    bool                    // SyncKnownPods was called: pods without a worker do not run
 }
 
 // New makes Workers, which accept updates at once. Run ends them.
 func New(cfg Config) *Workers {
 	w := &Workers{
-		cfg: cfg, Queue: &WorkQueue{due: map[types.UID]time.Time{}}, workers: map[types.UID]*worker{},
+		cfg: cfg, workers: map[types.UID]*worker{}, due: map[types.UID]time.Time{},
 		startedStatic: map[string]types.UID{},
 	}
 	w.base, w.cancel = context.WithCancel(context.Background())

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -43,30 +42,21 @@ func (c *Config) requeueAfter(moved bool, err error) time.Duration {
 	return min(c.BackOff, c.ResyncInterval)
 }
 
-// A WorkQueue has the time at which each pod is due to be synced again.
-type WorkQueue struct {
-	mu  sync.Mutex
-	due map[types.UID]time.Time
+// enqueue makes a pod due after a delay, and not at an earlier or later time set before. The lock is held.
+func (w *Workers) enqueue(uid types.UID, delay time.Duration) {
+	w.due[uid] = time.Now().Add(jitter(delay))
 }
 
-// Enqueue makes a pod due after a delay, and not at an earlier or later time set before.
-func (q *WorkQueue) Enqueue(uid types.UID, delay time.Duration) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.due[uid] = time.Now().Add(delay)
-}
-
-// Ready removes the pods that are due and returns them.
-func (q *WorkQueue) Ready() map[types.UID]bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	now := time.Now()
-	ready := map[types.UID]bool{}
-	for uid, t := range q.due {
-		if !t.After(now) {
-			ready[uid] = true
-			delete(q.due, uid)
+// Due removes the pods that are due to be synced again from the queue, and returns them.
+func (w *Workers) Due() map[types.UID]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	due := map[types.UID]bool{}
+	for uid, at := range w.due {
+		if !at.After(time.Now()) {
+			due[uid] = true
+			delete(w.due, uid)
 		}
 	}
-	return ready
+	return due
 }

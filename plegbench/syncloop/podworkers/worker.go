@@ -203,7 +203,7 @@ func (w *Workers) take(k *worker) (j job, ok bool) {
 			return job{}, false
 		case static && w.startedStatic[k.name] != "" && w.startedStatic[k.name] != k.uid:
 			k.working = false // the update stays pending until the earlier pod of this name has ended
-			w.Queue.Enqueue(k.uid, jitter(w.cfg.BackOff))
+			w.enqueue(k.uid, w.cfg.BackOff)
 			return job{}, false
 		case static:
 			w.startedStatic[k.name] = k.uid
@@ -292,7 +292,7 @@ func (w *Workers) finish(k *worker, j job, terminal bool, err error) bool {
 		w.retire(k)
 		return true
 	}
-	w.Queue.Enqueue(k.uid, jitter(w.cfg.requeueAfter(moved, err)))
+	w.enqueue(k.uid, w.cfg.requeueAfter(moved, err))
 	k.since = time.Now()
 	if k.pending != nil {
 		k.notify()

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
@@ -96,20 +97,36 @@ func TestNewestUpdateWins(t *testing.T) {
 	})
 }
 
+// deleted is a pod that its source deletes with a grace period.
+func deleted(uid string, grace int64) *v1.Pod {
+	p := testPod(uid)
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.Now()), &grace
+	p.Spec.TerminationGracePeriodSeconds = new(int64(60))
+	return p
+}
+
+// Only a shorter grace period counts, whoever asks for it. The first request cancels the sync, a shorter one the
+// termination.
 func TestCancellation(t *testing.T) {
 	bubble(t, func(t *testing.T, b *bench) {
 		b.syncer.takes = time.Hour
 		start := time.Now()
 		b.create(testPod("p"))
-		for _, grace := range []int64{30, 40, 5} { // the first cancels the sync, the last the termination
+		synctest.Wait()
+		b.kill(testPod("p"), &KillOptions{GraceOverride: new(int64(30))})
+		synctest.Wait()
+		b.kill(testPod("p"), &KillOptions{GraceOverride: new(int64(40))})
+		for _, grace := range []int64{35, 20} {
 			synctest.Wait()
-			b.kill(testPod("p"), &KillOptions{GraceOverride: &grace})
+			b.UpdatePod(UpdateOptions{Type: Update, Pod: deleted("p", grace)})
 		}
-		b.did("sync p create", "terminating p grace=30", "terminating p grace=5")
+		synctest.Wait()
+		b.kill(deleted("p", 20), &KillOptions{GraceOverride: new(int64(0))})
+		b.did("sync p create", "terminating p grace=30", "terminating p grace=20", "terminating p grace=1")
 		if time.Since(start) != 0 || !b.logged(`"msg"="Sync exited with context cancellation error" "pod"=`) {
 			t.Error("not cancelled")
 		}
-		time.Sleep(3 * time.Hour)
+		time.Sleep(4 * time.Hour)
 		b.did("terminated p")
 	})
 }
@@ -133,12 +150,16 @@ func TestStuckInTheCache(t *testing.T) {
 	})
 }
 
-func TestTerminalAtTheStart(t *testing.T) {
+func TestEndAtTheStart(t *testing.T) {
 	bubble(t, func(_ *testing.T, b *bench) {
-		p := testPod("ended")
-		p.Status.Phase = v1.PodFailed
-		b.create(p)
-		b.did("terminating ended grace=1", "terminated ended")
+		failed := testPod("failed")
+		failed.Status.Phase = v1.PodFailed
+		b.create(failed)
+		b.did("terminating failed grace=1", "terminated failed")
+		b.create(deleted("deleted", 10))
+		b.did("terminating deleted grace=10", "terminated deleted")
+		b.create(deleted("at-once", 0))
+		b.did("terminating at-once grace=1", "terminated at-once")
 	})
 }
 
@@ -198,35 +219,6 @@ func TestOrphanOfTheRuntime(t *testing.T) {
 		b.did("terminating runtime o")
 		b.known(nil)
 	})
-}
-
-func TestEffectiveGrace(t *testing.T) {
-	n := func(i int64) *int64 { return &i }
-	for name, tt := range map[string]struct {
-		previous                 int64
-		deletion, spec, override *int64
-		want                     int64
-		shortened                bool
-	}{
-		"none requested":            {0, nil, nil, nil, 1, false},
-		"of the pod's spec":         {0, nil, n(30), nil, 30, false},
-		"of the source":             {0, n(10), n(30), nil, 10, false},
-		"eviction is faster":        {0, n(10), n(30), n(5), 5, false},
-		"eviction cannot be slower": {0, n(10), n(30), n(20), 10, false},
-		"at least a second":         {0, n(0), n(30), n(20), 1, false},
-		"zero of an override":       {0, nil, n(30), n(0), 1, false},
-		"stays":                     {30, nil, n(60), nil, 30, false},
-		"shrinks by source":         {30, n(10), n(60), nil, 10, true},
-		"shrinks by override":       {30, nil, n(60), n(10), 10, true},
-		"does not grow":             {10, n(30), n(60), n(40), 10, false},
-		"least does not shrink":     {1, n(0), nil, n(0), 1, false},
-	} {
-		p := &v1.Pod{}
-		p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds = tt.deletion, tt.spec
-		if got, shortened := effectiveGrace(tt.previous, p, tt.override); got != tt.want || shortened != tt.shortened {
-			t.Errorf("%s: %d, shortened %v; want %d, %v", name, got, shortened, tt.want, tt.shortened)
-		}
-	}
 }
 
 func TestRequeueAfter(t *testing.T) {

@@ -19,7 +19,7 @@ func containerStatuses(
 	for i := range specs {
 		st := observed(in, &specs[i], statusOf(old, specs[i].Name))
 		if !isInit || !settleInit(in, &specs[i], &st) {
-			setStartError(in, &specs[i], &st)
+			setNotStarted(in, &specs[i], &st)
 		}
 		out = append(out, st)
 	}
@@ -121,17 +121,14 @@ func settleInit(in *GenerateInput, spec *v1.Container, st *v1.ContainerStatus) b
 	return true
 }
 
-// setStartError makes a container wait that should be started and could not be, with the reason of the last attempt.
-func setStartError(in *GenerateInput, spec *v1.Container, st *v1.ContainerStatus) {
-	if in.StartError == nil || !in.ShouldStart(in.Pod, spec, in.PodStatus.Find(spec.Name)) {
-		return
-	}
-	reason, message, ok := in.StartError(spec.Name)
-	if !ok {
+// setNotStarted makes a container wait that should be started and could not be, with the reason of the last attempt.
+func setNotStarted(in *GenerateInput, spec *v1.Container, st *v1.ContainerStatus) {
+	waiting := in.NotStarted[spec.Name]
+	if waiting == nil || !in.ShouldStart(in.Pod, spec, in.PodStatus.Find(spec.Name)) {
 		return
 	}
 	if st.State.Terminated != nil {
 		st.LastTerminationState = st.State
 	}
-	st.State = v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: reason.Error(), Message: message}}
+	st.State = v1.ContainerState{Waiting: waiting}
 }

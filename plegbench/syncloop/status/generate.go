@@ -24,10 +24,10 @@ type GenerateInput struct {
 	PodStatus *container.PodStatus
 	Old       v1.PodStatus // the last one computed, or that of the pod if there is none
 	Terminal  bool         // its containers have ended and will not be started again
-	// StartError is why a container could not be started the last time; ok is false if it could.
-	StartError func(name string) (reason error, message string, ok bool)
+	// NotStarted is why containers could not be started the last time, by name.
+	NotStarted map[string]*v1.ContainerStateWaiting
 	// ShouldStart reports whether the next sync will start a container, whose newest instance it is given, nil if
-	// there is none. It is asked only if there is a StartError.
+	// there is none. It is asked for those of NotStarted only.
 	ShouldStart func(*v1.Pod, *v1.Container, *container.Status) bool
 	// UpdateProbes fills in started and ready of each container. Nil leaves them false.
 	UpdateProbes func(*v1.Pod, *v1.PodStatus)

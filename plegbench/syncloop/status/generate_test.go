@@ -1,7 +1,6 @@
 package status
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -88,15 +87,6 @@ func statuses(text string) (out []v1.ContainerStatus) {
 }
 
 func TestPhase(t *testing.T) {
-	onCode42 := func(p *v1.Pod) {
-		in42 := &v1.ContainerRestartRuleOnExitCodes{
-			Operator: v1.ContainerRestartRuleOnExitCodesOpIn, Values: []int32{42},
-		}
-		p.Spec.Containers[0].RestartPolicy = new(v1.ContainerRestartPolicyNever)
-		p.Spec.Containers[0].RestartPolicyRules = []v1.ContainerRestartRule{{
-			Action: v1.ContainerRestartRuleActionRestart, ExitCodes: in42,
-		}}
-	}
 	const pending, isRunning, succeeded, failed = v1.PodPending, v1.PodRunning, v1.PodSucceeded, v1.PodFailed
 	for _, tt := range []struct {
 		pod      *v1.Pod
@@ -121,8 +111,6 @@ func TestPhase(t *testing.T) {
 		{newPod(onFailure), "app=exited:1", false, isRunning},
 		{newPod(onFailure), "app=exited:0", false, succeeded},
 		{newPod(never), "app=crashed:0", false, failed},
-		{newPod(never, onCode42), "app=exited:42", false, isRunning},
-		{newPod(onCode42), "app=exited:1", false, failed},
 		{newPod(withInit("i")), "app=waits i=running", false, pending},
 		{newPod(withInit("i")), "app=running i=exited:0", false, isRunning},
 		{newPod(withInit("i")), "app=waits i=exited:1", false, pending},
@@ -186,8 +174,7 @@ func TestContainerStatuses(t *testing.T) {
 	wasRunning := was(v1.ContainerState{Running: &v1.ContainerStateRunning{}})
 	killed := &v1.ContainerStateTerminated{Reason: "OOMKilled", ExitCode: 137}
 	wasKilled := was(v1.ContainerState{Terminated: killed})
-	//lint:ignore ST1008 the order is that of StartError
-	startError := func(name string) (error, string, bool) { return errors.New("CrashLoopBackOff"), "10s", name != "b" }
+	crashLoop := &v1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "10s"}
 	for _, tt := range []struct {
 		pod     *v1.Pod
 		old     v1.PodStatus
@@ -227,7 +214,7 @@ func TestContainerStatuses(t *testing.T) {
 			Pod: tt.pod, PodStatus: instances(tt.runtime), Old: tt.old, ShouldStart: kuberuntime.ShouldStart,
 		}
 		if tt.backOff {
-			in.StartError = startError
+			in.NotStarted = map[string]*v1.ContainerStateWaiting{"app": crashLoop, "i": crashLoop}
 		}
 		st := Generate(in)
 		var got []string
