@@ -86,7 +86,7 @@ func isFrozen(f *Facts, t host.BlockedTask) bool {
 		case t.ObjectID != "" || t.PodUID != "":
 			return HoldsAllPods(g)
 		}
-		return g.Unit != "" && g.Unit == t.Unit
+		return g.Unit != "" && g.Unit == t.Unit || slices.Contains(g.Daemons, t.PID)
 	})
 }
 

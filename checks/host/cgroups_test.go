@@ -25,7 +25,7 @@ func TestReadCgroupsVersion2(t *testing.T) {
 		)
 		for dir, f := range map[string][3]string{
 			"": {"0", "0", ""}, "/pod7": {"1", "1", ""}, "/pod7/" + idA: {"1", "0", "71\n72\n"},
-			"/pod7/" + idB: {"1", "0", ""}, "/pod8": {"0", "1", "81\n"},
+			"/pod7/" + idB: {"1", "0", ""}, "/pod8": {"0", "1", "81\n"}, "/../lab": {"1", "1", "30\n31\n"},
 		} {
 			dir = cg + "kubepods" + dir
 			n.write(dir+"/cgroup.events", "populated 1\nfrozen "+f[0]+"\n", dir+"/cgroup.freeze", f[1]+"\n",
@@ -40,6 +40,7 @@ func TestReadCgroupsVersion2(t *testing.T) {
 		equal(t, "ReadCgroups", Cgroups{
 			Version: 2, Total: 612, Dying: 7,
 			Frozen: []FrozenCgroup{
+				{Path: "/lab", Self: true, Tasks: 2, Daemons: []int{30}},
 				{Path: "/kubepods/pod7", Self: true, Owner: Owner{PodUID: "7"}},
 				{Path: "/kubepods/pod8", Self: true, Freezing: true, Tasks: 1, Owner: Owner{PodUID: "8"}},
 				{Path: "/kubepods/pod7/" + idA, Tasks: 2, Owner: Owner{ObjectID: idA, PodUID: "7"}},

@@ -131,6 +131,20 @@ func TestEndToEndHostFaults(t *testing.T) {
 		}
 	})
 
+	t.Run("the daemon is frozen in a group that is no unit", func(t *testing.T) {
+		group := "/" + box + "/lab"
+		dir := makeCgroup(t, "freezer", group)
+		enter(t, dir, c.PID())
+		defer enter(t, filepath.Dir(filepath.Dir(dir)), c.PID())
+		state := filepath.Join(dir, "freezer.state")
+		apptest.Must(t, os.WriteFile(state, []byte("FROZEN"), 0))
+		defer func() { apptest.Must(t, os.WriteFile(state, []byte("THAWED"), 0)) }()
+		culprit := func(s checks.Subject) bool { return s.Kind == "Cgroup" && s.ID == group }
+		p.found(t, finding{
+			checks.Critical, "echo THAWED > '" + state + "'", culprit, []string{"CgroupFrozen", "RuntimeHung"},
+		}, "--rpc-timeout", "2s")
+	})
+
 	t.Run("a dead mount of a user", func(t *testing.T) {
 		dead := mountDead(t, "/home/somebody/cloud")
 		defer dead.cut()
