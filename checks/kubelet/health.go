@@ -165,12 +165,10 @@ func (c serverClient) askAll(ctx context.Context, s *Settings) Health {
 		}
 	}
 	all.Go(func() {
-		errMetrics = c.stream(ctx, "/metrics", func(resp *http.Response) (err error) {
-			if err = problem(resp.StatusCode); err == nil {
-				h.Metrics, err = parseMetrics(http.MaxBytesReader(nil, resp.Body, maxBody))
-			}
-			return err
-		})
+		var r reply
+		if r, errMetrics = c.getOK(ctx, "/metrics"); errMetrics == nil {
+			h.Metrics, errMetrics = parseMetrics(r.body)
+		}
 	})
 	if s != nil {
 		all.Go(func() {
@@ -191,7 +189,7 @@ func (c serverClient) askAll(ctx context.Context, s *Settings) Health {
 }
 
 func (c serverClient) health(ctx context.Context, path string) *Answer {
-	r, err := c.get(ctx, path, 2<<10)
+	r, err := c.get(ctx, path)
 	a := &Answer{URL: c.base + path, Took: r.took, Status: r.status}
 	// The kubelet asks the API server whether we are let in. Where it could not, it answers 500, which means nothing
 	// about the kubelet (InstallAuthFilter in pkg/kubelet/server/server.go).

@@ -49,7 +49,7 @@ func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 	}
 	c := newClient(strings.TrimSuffix(base.String(), "/"), conf)
 	defer c.client.CloseIdleConnections()
-	ready, err := c.get(ctx, "/readyz", 4<<10)
+	ready, err := c.get(ctx, "/readyz")
 	out.readReady(ready, err)
 	if !out.Reachable || unknown != nil {
 		if out.Reachable {
