@@ -94,16 +94,6 @@ func TestReadCgroupsHybrid(t *testing.T) {
 	})
 }
 
-func FuzzParseCPU(f *testing.F) {
-	f.Add("50000 100000\n")
-	f.Add("max 100000\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		if c := cores(text); c < 0 {
-			t.Errorf("%v cores of %q", c, text)
-		}
-	})
-}
-
 func mountsIn(text string) mountTable {
 	table, _ := parseMounts(strings.NewReader(text))
 	return table
@@ -158,27 +148,4 @@ func TestOwnerOfCgroup(t *testing.T) {
 	} {
 		equal(t, lines, want, ownerOfCgroups(parseMemberships(lines)))
 	}
-}
-
-func FuzzParseHierarchies(f *testing.F) {
-	f.Add(mountinfoV2)
-	f.Add(fixture(f, "mountinfo-hybrid"))
-	f.Fuzz(func(t *testing.T, text string) {
-		for _, h := range mountsIn(text).hierarchies("") {
-			if dir, err := h.folder("/../x"); err == nil {
-				t.Errorf("%+v leads to %s", h, dir)
-			}
-		}
-	})
-}
-
-func FuzzOwnerOfCgroup(f *testing.F) {
-	f.Add("/kubepods.slice/kubepods-pod1.slice/crio-" + idA + ".scope")
-	f.Add("/system.slice/kubelet.service (deleted)")
-	f.Fuzz(func(t *testing.T, cgroup string) {
-		o := ownerOfCgroup(cgroup)
-		if o.ObjectID != "" && !isID(o.ObjectID) || o.Unit != "" && !isUnit(o.Unit) {
-			t.Errorf("ownerOfCgroup(%q) = %+v", cgroup, o)
-		}
-	})
 }

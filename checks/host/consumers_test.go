@@ -366,12 +366,3 @@ func TestReadPIDs(t *testing.T) {
 	_, err = ReadPIDs(t.Context(), t.TempDir(), Population{})
 	failed(t, "of nothing", err, "counting tasks")
 }
-
-func FuzzParseLoadTasks(f *testing.F) {
-	f.Add("11.84 10.70 5.62 8/135 28837\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		if n, err := parseLoadTasks(text); n < 0 || err != nil && n != 0 {
-			t.Errorf("parseLoadTasks(%q) = %d, %v", text, n, err)
-		}
-	})
-}

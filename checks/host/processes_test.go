@@ -196,35 +196,3 @@ func TestReadStat(t *testing.T) {
 		failed(t, torn, err, "malformed stat")
 	}
 }
-
-func FuzzReadStat(f *testing.F) {
-	f.Add(statLine(stat{pid: 812, ppid: 1, comm: "containerd-shim", state: 'S'}))
-	f.Add(statLine(stat{pid: 9, ppid: 8, comm: "x) R 1 (y", state: 'T'}))
-	f.Add("1 () Z 0")
-	f.Fuzz(func(t *testing.T, line string) {
-		n := newNode(t)
-		n.write("proc/9/stat", line)
-		p := n.people()
-		p.processGroups(nil)
-		p.byWorth()
-		for pid, st := range p.all {
-			if st.pid != pid || st.ppid < 0 {
-				t.Errorf("%q is %+v", line, st)
-			}
-		}
-	})
-}
-
-func BenchmarkProcesses(b *testing.B) {
-	n := newNode(b)
-	for pid := range 2000 {
-		n.process(pid+10, 1, "nginx", 'S', "nginx")
-	}
-	for pid := range 100 {
-		n.process(pid+5000, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -namespace k8s.io -id "+idA)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		n.people()
-	}
-}

@@ -36,7 +36,7 @@ var testNames = Names{
 	DataDirs: []string{"/var/lib/containerd"}, StateDirs: []string{"/run/containerd"},
 }
 
-// TestMain lets a copy of this binary be a child, stay in vfork, or ask systemd.
+// TestMain lets a copy of this binary be a child, or stay in vfork.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == ChildArgument {
 		os.Exit(Serve(os.Args[2:], os.Stdout))
@@ -44,8 +44,6 @@ func TestMain(m *testing.M) {
 	switch {
 	case slices.Contains(os.Args, "vfork-until-stdin-ends"):
 		vforkUntilStdinEnds()
-	case slices.Contains(os.Args, "ask-systemd"):
-		askSystemdAsJSON()
 	default:
 		if code, ok := runApart(); ok {
 			os.Exit(code)

@@ -139,35 +139,6 @@ func TestParseStack(t *testing.T) {
 	equal(t, "a deep stack", maxFrames, len(parseStack(strings.Repeat("[<0>] f+0x1/0x2\n", 100))))
 }
 
-func FuzzParseStack(f *testing.F) {
-	f.Add("[<0>] __rpc_execute+0x107/0x370 [sunrpc]\n")
-	f.Add(fixture(f, "stack"))
-	f.Fuzz(func(t *testing.T, text string) {
-		for _, name := range parseStack(text) {
-			if !symbol.MatchString(name) {
-				t.Errorf("parseStack(%q) has %q", text, name)
-			}
-		}
-	})
-}
-
-func BenchmarkReadTasks(b *testing.B) {
-	n := newNode(b)
-	for pid := range 2000 {
-		n.process(pid+10, 1, "nginx", 'S', "nginx")
-	}
-	for i := range 50 {
-		pid := i*100 + 5000
-		args := "containerd-shim-runc-v2 -namespace k8s.io -id " + idA
-		n.threaded(pid, 1, "containerd-shim", args, 'S', pid+1, pid+2, pid+3)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		_, err := ReadTasks(b.Context(), n.people(), 0)
-		must(b, err)
-	}
-}
-
 // vforkUntilStdinEnds stays in vfork, which is uninterruptible sleep, until the child sees the end of standard input.
 func vforkUntilStdinEnds() {
 	os.Stdout.WriteString("up\n")
