@@ -92,23 +92,3 @@ func TestInstalled(t *testing.T) {
 		equal(t, want, c.installed(seenBy(h.root, 0), plugin))
 	}
 }
-
-func FuzzNetwork(f *testing.F) {
-	f.Add("10.conflist", []byte(calico))
-	f.Add("10.conf", []byte(`{"name":"n","type":"\u001b[31m"}`))
-	f.Add("10.conflist", []byte(`{"name":"n","plugins":[null]}`))
-	f.Add("10.json", []byte(`null`))
-	f.Fuzz(func(t *testing.T, name string, data []byte) {
-		list, err := parseNetwork(name, data)
-		if err != nil {
-			return
-		}
-		c := CNI{BinDirs: []string{"/"}}
-		c.fill(seenBy(t.TempDir(), 0), list)
-		for _, text := range append(c.Plugins, c.Name) {
-			if text != oneLine(text) {
-				t.Errorf("%q is not fit to be shown", text)
-			}
-		}
-	})
-}

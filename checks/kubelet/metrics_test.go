@@ -26,14 +26,3 @@ func TestParseMetrics(t *testing.T) {
 		}
 	}
 }
-
-func FuzzMetrics(f *testing.F) {
-	f.Add(kubeletMetrics)
-	f.Add("kubelet_pleg_last_seen_seconds 1e300\nkubelet_pleg_relist_duration_seconds_count NaN\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		m, err := parseMetrics([]byte(text))
-		if (err == nil) != (m != nil) || err != nil && err.Error() == "" {
-			t.Errorf("%+v, error %v", m, err)
-		}
-	})
-}

@@ -221,16 +221,3 @@ func TestParseKubeconfigHidesSecrets(t *testing.T) {
 		}
 	}
 }
-
-func FuzzKubeconfig(f *testing.F) {
-	f.Add([]byte(kubeconfig("https://10.0.0.1:6443", "token: x")))
-	f.Add([]byte(kubeconfig("https://10.0.0.1:6443", "exec: {command: aws}")))
-	f.Add([]byte("contexts: [{name: ''}]"))
-	f.Add([]byte("{"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		c, u, err := parseKubeconfig(data)
-		if (err == nil) != (c != nil && u != nil) || err != nil && err.Error() != oneLine(err.Error()) {
-			t.Errorf("%v, %v, error %v", c, u, err)
-		}
-	})
-}
