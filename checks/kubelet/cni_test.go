@@ -89,6 +89,6 @@ func TestInstalled(t *testing.T) {
 	h.link("/usr/lib/cni/real", "opt/cni/bin/link")
 	c := CNI{BinDirs: []string{"/opt/cni/bin"}}
 	for plugin, want := range map[string]bool{"link": true, "data": false, "real": false} {
-		equal(t, want, c.installed(seenBy(h.root, 0), plugin))
+		equal(t, want, c.installed(crictl.SeenBy(h.root, 0), plugin))
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
@@ -30,7 +31,7 @@ func FuzzText(f *testing.F) {
 		for _, name := range []string{"10.conflist", "10.conf"} {
 			if list, err := parseNetwork(name, []byte(text)); err == nil {
 				c := CNI{BinDirs: []string{"/"}}
-				c.fill(seenBy(t.TempDir(), 0), list)
+				c.fill(crictl.SeenBy(t.TempDir(), 0), list)
 				shown = append(shown, append(c.Plugins, c.Name)...)
 			}
 		}

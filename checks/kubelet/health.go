@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
@@ -114,7 +115,7 @@ func newServerClient(root string, s Settings, given Credentials) (serverClient, 
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 	c := newClient("https://"+host, conf)
 	c.token, c.given = given.Token, given.Token != "" || given.CertFile != ""
-	all := seenBy(root, s.PID)
+	all := crictl.SeenBy(root, s.PID)
 	own := filepath.Join(s.CertDir, clientFile)
 	u := &api.AuthInfo{ClientCertificate: own, ClientKey: own}
 	switch {
@@ -125,7 +126,7 @@ func newServerClient(root string, s Settings, given Credentials) (serverClient, 
 		c.credential = "certificate"
 		certificate, _ := filepath.Abs(given.CertFile)
 		key, _ := filepath.Abs(cmp.Or(given.KeyFile, given.CertFile))
-		all, u = seenBy("/", 0), &api.AuthInfo{ClientCertificate: certificate, ClientKey: key}
+		all, u = crictl.SeenBy("/", 0), &api.AuthInfo{ClientCertificate: certificate, ClientKey: key}
 	case s.Kubeconfig != "":
 		_, named, err := readKubeconfig(all, s.Kubeconfig)
 		if err == nil && (named.ClientCertificate != "" || len(named.ClientCertificateData) > 0) {
