@@ -84,7 +84,7 @@ func ReadCgroups(ctx context.Context, root string, people Population, between ti
 // Linux 4.14.
 func (c *Cgroups) count(at *position, all hierarchies) error {
 	if c.Version == 2 {
-		h, _ := all.unified()
+		h, _ := all.of("")
 		text, err := readSmall(h.root, h.point, "cgroup.stat")
 		if err != nil {
 			return fmt.Errorf("counting cgroups: %w", err)
@@ -124,7 +124,7 @@ func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies,
 		}
 		failed = errors.Join(failed, h.walk(ctx, at, h.base, func(cgroup, dir string, _ int) bool {
 			f, tasks := readFreezer(dir, h.unified)
-			f.Path, f.Owner, f.Tasks = cgroup, ownerOfCgroup(cgroup), len(tasks)
+			f.Path, f.Owner, f.Tasks = cgroup, OwnerOfCgroup(cgroup), len(tasks)
 			for _, daemon := range daemons {
 				if slices.Contains(tasks, strconv.Itoa(daemon.PID)) {
 					f.Daemons = append(f.Daemons, daemon.PID)
@@ -172,7 +172,7 @@ func readThrottling(g daemonGroup, unified bool) Throttling {
 		period, _ := readSmall(g.dir, "cpu.cfs_period_us")
 		limit = quota + " " + period
 	}
-	t := Throttling{Path: g.cgroup, Quota: cores(limit), Owner: ownerOfCgroup(g.cgroup)}
+	t := Throttling{Path: g.cgroup, Quota: cores(limit), Owner: OwnerOfCgroup(g.cgroup)}
 	t.Role = g.role
 	stat, _ := readSmall(g.dir, "cpu.stat")
 	t.Periods, _ = numberAfter(stat, "nr_periods")

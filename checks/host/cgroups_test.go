@@ -140,7 +140,7 @@ func TestOwnerOfCgroup(t *testing.T) {
 		},
 		"/system.slice/kubepods-pod1.slice:cri-containerd:" + idA: {ObjectID: idA},
 	} {
-		equal(t, cgroup, want, ownerOfCgroup(cgroup))
+		equal(t, cgroup, want, OwnerOfCgroup(cgroup))
 	}
 	for lines, want := range map[string]Owner{
 		"9:pids:/system.slice/containerd.service\n4:memory:/kubepods/pod7/" + idA + "\n": inPod,

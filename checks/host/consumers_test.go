@@ -265,7 +265,8 @@ func TestProcessGroups(t *testing.T) {
 		{"half have one parent", children(4, 4, 3, 2), ProcessGroup{Name: "x", Processes: 4, Threads: 4}},
 		{"more than half do", children(4, 4, 3), ProcessGroup{Name: "x", Processes: 3, Threads: 3, PID: 4}},
 		{
-			"threads of the kernel", []stat{kernel(2, "kthreadd"), kernel(7, "kworker/0:1"), kernel(8, "nfsd")},
+			"threads of the kernel",
+			[]stat{kernel(2, "kthreadd"), kernel(7, "kworker/0:1"), kernel(8, "nfsd")},
 			ProcessGroup{Name: "kernel threads", Processes: 3, Threads: 3, PID: 2, Parent: "kthreadd"},
 		},
 	} {

@@ -46,7 +46,7 @@ func FuzzText(f *testing.F) {
 		check("functions of a stack", !slices.ContainsFunc(parseStack(text), func(name string) bool {
 			return !symbol.MatchString(name)
 		}))
-		group := ownerOfCgroup(text)
+		group := OwnerOfCgroup(text)
 		check("a container", group.ObjectID == "" || isID(group.ObjectID))
 		check("a unit", group.Unit == "" || isUnit(group.Unit))
 		table := mountsIn(text)
