@@ -155,10 +155,12 @@ func TestHidden(t *testing.T) {
 
 func TestOne(t *testing.T) {
 	n := newNode(t)
-	n.process(29, 1, "python3", 'T', "python3 x")
+	n.process(29, 1, "python3", 't', "python3 x")
+	n.write("proc/29/status", "Name:\tpython3\nTracerPid:\t7\n")
 	got, err := n.people().One(29)
 	failed(t, "One", err, "")
-	equal(t, "One", Process{PID: 29, PPID: 1, Name: "python3", State: 'T', Threads: 1, Started: started(29)}, got)
+	want := Process{PID: 29, PPID: 1, Name: "python3", State: 't', Threads: 1, Started: started(29), Tracer: 7}
+	equal(t, "One", want, got)
 	_, err = n.people().One(30)
 	failed(t, "of none", err, "process 30")
 }
