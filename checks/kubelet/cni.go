@@ -47,6 +47,14 @@ func ReadCNI(ctx context.Context, root string, setup crictl.Setup) (CNI, error) 
 	c := CNI{ConfDir: usualConfDir, BinDirs: setup.BinDirs, Configured: len(setup.BinDirs) > 0}
 	c.lookFor(host, setup.Plugins)
 	c.Programs = missingPrograms(host, root, setup)
+	for _, dir := range setup.Folders {
+		if isAbsent(host, dir) && isAbsent(host, filepath.Dir(dir)) {
+			dir = filepath.Dir(dir)
+		}
+		if isAbsent(host, dir) {
+			c.Folders = append(c.Folders, oneLine(dir))
+		}
+	}
 	dirs := confDirs()
 	if setup.ConfDir != "" {
 		c.ConfDir, dirs = setup.ConfDir, []string{setup.ConfDir}
@@ -80,14 +88,11 @@ func ReadCNI(ctx context.Context, root string, setup crictl.Setup) (CNI, error) 
 	data, err := host.Read(filepath.Join(c.ConfDir, names[0]))
 	if err != nil {
 		c.Problem = c.File + " " + err.Error()
-		return c, ctx.Err()
-	}
-	list, err := parseNetwork(names[0], data)
-	if err != nil {
+	} else if list, err := parseNetwork(names[0], data); err != nil {
 		c.Problem = c.File + ": " + oneLine(err.Error())
-		return c, ctx.Err()
+	} else {
+		c.fill(host, list)
 	}
-	c.fill(host, list)
 	return c, ctx.Err()
 }
 
@@ -168,6 +173,12 @@ func missingPrograms(host crictl.HostFiles, root string, setup crictl.Setup) (mi
 		}
 	}
 	return missing
+}
+
+// isAbsent reports whether a file is known not to exist.
+func isAbsent(host crictl.HostFiles, name string) bool {
+	_, err := host.Stat(name)
+	return err != nil && err.Error() == crictl.Absent
 }
 
 // installed reports whether a plugin's program is there and may be run.

@@ -58,12 +58,9 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.RootDir = cmp.Or(kubeletconfig.Last(flags, "root-dir"), defaultRootDir)
 	s.CertDir = cmp.Or(kubeletconfig.Last(flags, "cert-dir"), defaultCertDir)
 	s.Kubeconfig = kubeletconfig.Last(flags, "kubeconfig")
-	gone := func(name string) bool {
-		_, err := all.Stat(name)
-		return name == "" || err != nil && err.Error() == crictl.Absent
-	}
-	s.KubeconfigGone = s.Kubeconfig != "" && gone(s.Kubeconfig) &&
-		gone(kubeletconfig.Last(flags, "bootstrap-kubeconfig"))
+	bootstrap := kubeletconfig.Last(flags, "bootstrap-kubeconfig")
+	s.KubeconfigGone = s.Kubeconfig != "" && isAbsent(all, s.Kubeconfig) &&
+		(bootstrap == "" || isAbsent(all, bootstrap))
 	s.NodeName = nodeName(all, &s, kubeletconfig.Last(flags, "hostname-override"))
 	s.Harmful = harmful(&s)
 	if hasRancherEviction(&s) {

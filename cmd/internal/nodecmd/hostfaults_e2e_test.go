@@ -145,6 +145,16 @@ func TestEndToEndHostFaults(t *testing.T) {
 		}, "--rpc-timeout", "2s")
 	})
 
+	for _, folder := range []string{"root", "state"} {
+		t.Run("the daemon's "+folder+" folder is moved away", func(t *testing.T) {
+			dir := filepath.Join(c.Dir(), folder)
+			apptest.Must(t, os.Rename(dir, dir+".away"))
+			defer func() { apptest.Must(t, os.Rename(dir+".away", dir)) }()
+			step := fmt.Sprintf("ls -l /proc/%d/fd", c.PID())
+			p.found(t, finding{checks.Critical, step, process(c.PID()), []string{"RuntimeNotReady"}})
+		})
+	}
+
 	t.Run("a dead mount of a user", func(t *testing.T) {
 		dead := mountDead(t, "/home/somebody/cloud")
 		defer dead.cut()
