@@ -92,3 +92,12 @@ func TestInstalled(t *testing.T) {
 		equal(t, want, c.installed(crictl.SeenBy(h.root, 0), plugin))
 	}
 }
+
+// TestLostFolders has one folder that is whole, one without its content, and one that is gone.
+func TestLostFolders(t *testing.T) {
+	h := newTree(t)
+	h.file("a/bolt/meta.db", "", "b/x", "")
+	got, err := ReadCNI(t.Context(), h.root, crictl.Setup{Folders: []string{"/a/bolt", "/b/task", "/c/task"}})
+	must(t, err)
+	equal(t, []string{"/b/task", "/c"}, got.Folders)
+}
