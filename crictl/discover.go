@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
@@ -151,7 +150,7 @@ func (k *Kubelet) title() string { return fmt.Sprintf("the running kubelet (pid 
 // fromConfig takes runtime-endpoint of crictl's configuration. The file that the environment names is the operator's,
 // and not below the host's root.
 func (d *discovery) fromConfig(ctx context.Context) bool {
-	name, read := CrictlConfig, seenBy(d.root, 0).Read
+	name, read := CrictlConfig, SeenBy(d.root, 0).Read
 	if d.config != "" {
 		name, read = d.config, kubeletconfig.ReadFile
 	}
@@ -183,7 +182,7 @@ func (d *discovery) fromConfig(ctx context.Context) bool {
 func (d *discovery) fromWellKnown(ctx context.Context) bool {
 	for _, in := range Installations() {
 		for _, path := range in.Sockets {
-			info, err := within(ctx, func() (fs.FileInfo, error) { return firstOf([]string{d.root}, path, os.Stat) })
+			info, err := within(ctx, func() (fs.FileInfo, error) { return SeenBy(d.root, 0).Stat(path) })
 			if err == nil && info.Mode().Type() != fs.ModeSocket {
 				err = errNotSocket
 			}
@@ -210,7 +209,7 @@ func (d *discovery) fromDefault() bool {
 // runtime exits.
 func (d *discovery) fromStopped(ctx context.Context) bool {
 	value, err := within(ctx, func() (string, error) {
-		host := seenBy(d.root, 0)
+		host := SeenBy(d.root, 0).Kubelet()
 		flags := kubeletconfig.ParseFlags(kubeletconfig.UnitArgs("kubelet.service", host))
 		if len(flags["config"]) == 0 {
 			flags["config"] = []string{kubeletConfigFile}

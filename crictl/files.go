@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -48,21 +49,45 @@ func InRoot(base, name string, look func(path string) error) error {
 	return look("/proc/self/fd/" + strconv.Itoa(fd))
 }
 
-// seenBy returns the files of a process: through its own root, which is the right one when it runs in a container,
-// and through the host's, for users who may not look through another's. Without a pid they are the host's.
-func seenBy(root string, pid int) kubeletconfig.Files {
-	bases := []string{root}
-	if pid != 0 {
-		bases = []string{filepath.Join(root, "proc", strconv.Itoa(pid), "root"), root}
-	}
-	return kubeletconfig.Files{
-		Read:    func(name string) ([]byte, error) { return firstOf(bases, name, kubeletconfig.ReadFile) },
-		DropIns: func(dir string) ([]string, error) { return firstOf(bases, dir, kubeletconfig.DropIns) },
-	}
+// HostFiles are the files that one process sees, or, without a process, the host. Their errors are worded for people,
+// without the name.
+type HostFiles struct {
+	bases []string
+	cwd   string // of the process, for names that are relative
 }
 
-// firstOf opens a name below the first base where that succeeds. Its error is worded for people, without the name.
-func firstOf[T any](bases []string, name string, open func(path string) (T, error)) (found T, err error) {
+// SeenBy returns the files of a process: through its own root, which is the right one when it runs in a container, and
+// through the host's, for users who may not look through another's. Without a pid they are the host's.
+func SeenBy(root string, pid int) HostFiles {
+	if pid <= 0 {
+		return HostFiles{bases: []string{root}}
+	}
+	proc := filepath.Join(root, "proc", strconv.Itoa(pid))
+	return HostFiles{[]string{filepath.Join(proc, "root"), root}, filepath.Join(proc, "cwd")}
+}
+
+// Read reads a regular file that is not large.
+func (f HostFiles) Read(name string) ([]byte, error) { return firstOf(f, name, kubeletconfig.ReadFile) }
+
+// Stat describes what a name leads to.
+func (f HostFiles) Stat(name string) (fs.FileInfo, error) { return firstOf(f, name, os.Stat) }
+
+// List lists a folder.
+func (f HostFiles) List(dir string) ([]fs.DirEntry, error) { return firstOf(f, dir, os.ReadDir) }
+
+// Kubelet returns the files for a kubelet's settings.
+func (f HostFiles) Kubelet() kubeletconfig.Files {
+	return kubeletconfig.Files{Read: f.Read, DropIns: func(dir string) ([]string, error) {
+		return firstOf(f, dir, kubeletconfig.DropIns)
+	}}
+}
+
+// firstOf opens a name below the first base where that succeeds.
+func firstOf[T any](f HostFiles, name string, open func(path string) (T, error)) (found T, err error) {
+	bases := f.bases
+	if !filepath.IsAbs(name) {
+		bases = []string{f.cwd}
+	}
 	var first error
 	for _, base := range bases {
 		err := InRoot(base, name, func(path string) (err error) {
@@ -80,11 +105,14 @@ func firstOf[T any](bases []string, name string, open func(path string) (T, erro
 	return found, errors.New(reasonOf(first))
 }
 
+// Absent is the error of a file that does not exist, as text.
+const Absent = "does not exist"
+
 // reasonOf words a failed look, without the path, which is shown beside it.
 func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ENOTDIR):
-		return "does not exist"
+		return Absent
 	case errors.Is(err, fs.ErrPermission):
 		return "may not be read by this user"
 	case errors.Is(err, deadline.ErrAbandoned):

@@ -145,7 +145,7 @@ func (k *KubeletProcess) Flags(more ...string) map[string][]string {
 }
 
 // Files returns the host's files as the kubelet sees them.
-func (k *KubeletProcess) Files() kubeletconfig.Files { return seenBy(k.root, k.pid) }
+func (k *KubeletProcess) Files() kubeletconfig.Files { return SeenBy(k.root, k.pid).Kubelet() }
 
 // mayBeKubelet reports whether the arguments of a process of this name are worth reading. The kubelets of kubeadm, RKE2
 // and k0s are processes; MicroK8s and k3s run theirs inside another.

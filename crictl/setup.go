@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -16,7 +17,9 @@ type Setup struct {
 	BinDirs []string // of the CNI plugins
 	Plugins []string // the CNI plugins that the loaded networks call, the one for the loopback interface among them
 	// Programs are the shim and the OCI runtime of the default handler: names, or paths that the configuration sets.
-	Programs     []string
+	Programs []string
+	// Folders are those that containerd makes when it starts in its root and in its state folder, and needs from then on.
+	Folders      []string
 	CgroupDriver string // systemd or cgroupfs, of the default handler
 	PID          int    // of the runtime's daemon; 0 when not known
 }
@@ -32,7 +35,8 @@ func (c *Client) Setup(ctx context.Context) (Setup, Call) {
 // setupIn reads the configuration of containerd's CRI plugin and of its CNI library (go-cni's ConfigResult), as JSON.
 func setupIn(config, cni string) (s Setup) {
 	var c struct {
-		Containerd struct {
+		ContainerdRootDir, StateDir string // the second is the CRI plugin's
+		Containerd                  struct {
 			DefaultRuntimeName string
 			Runtimes           map[string]struct {
 				RuntimeType, RuntimePath string
@@ -58,6 +62,12 @@ func setupIn(config, cni string) (s Setup) {
 		}
 	}
 	if json.Unmarshal([]byte(config), &c) == nil {
+		if c.ContainerdRootDir != "" && c.StateDir != "" {
+			s.Folders = []string{
+				filepath.Join(c.ContainerdRootDir, "io.containerd.metadata.v1.bolt"),
+				filepath.Join(filepath.Dir(c.StateDir), "io.containerd.runtime.v2.task"),
+			}
+		}
 		h, known := c.Containerd.Runtimes[c.Containerd.DefaultRuntimeName]
 		if known {
 			s.CgroupDriver = "cgroupfs"

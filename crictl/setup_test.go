@@ -37,6 +37,12 @@ func TestSetup(t *testing.T) {
 		{handler(`runtime.v1.linux","options":null`), cni, with("cgroupfs")},
 		{`{"sandboxImage":"registry.k8s.io/pause:3.9"}`, "", Setup{}}, // CRI-O
 		{`{"containerd":{"defaultRuntimeName":"y","runtimes":{"x":{"options":{"SystemdCgroup":true}}}}}`, cni, network},
+		{
+			`{"containerdRootDir":"/var/lib/containerd","rootDir":"/var/lib/containerd/io.containerd.grpc.v1.cri",
+			"stateDir":"/run/containerd/io.containerd.grpc.v1.cri"}`, "", Setup{Folders: []string{
+				"/var/lib/containerd/io.containerd.metadata.v1.bolt", "/run/containerd/io.containerd.runtime.v2.task",
+			}},
+		},
 		{"[]", cni, network},
 		{"", "", Setup{}},
 	} {

@@ -32,13 +32,17 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	} else if f.Measurement.Status != nil {
 		summary, step = conditionFalse(f, facts.ConditionRuntimeReady, &e)
 	}
-	programs := f.Seen.CNI.Value.Programs
+	programs, folders := f.Seen.CNI.Value.Programs, f.Seen.CNI.Value.Folders
 	if summary == "" && len(programs) > 0 {
 		step, summary = checks.Certain, facts.Clean(units.List(programs))+
 			units.Plural(len(programs), " is", " are")+" missing"
 		effect = besides(f, "no container can be started or stopped")
 		Addf(&e.For, "the default runtime handler needs %s, which is neither in the daemon's PATH nor where its "+
 			"configuration says", facts.Clean(units.List(programs)))
+	} else if list := facts.Clean(units.List(folders)); summary == "" && list != "" {
+		step, summary = checks.Certain, list+units.Plural(len(folders), " is", " are")+" gone"
+		effect = besides(f, "pods cannot be started or stopped")
+		Addf(&e.For, "containerd made %s when it started: moved or removed since", list)
 	} else if summary == "" && f.Calls.Gone == nil {
 		if severity, summary, other = rival(f, &e); other != 0 {
 			step = checks.Certain
@@ -61,6 +65,11 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 		if len(programs) > 0 {
 			s.Look("ls -l /usr/bin/runc /usr/sbin/runc /usr/local/sbin/runc /usr/bin/containerd-shim-runc-v2",
 				"Find out what removed it, and reinstall its package (runc, containerd.io); no restart is needed")
+			return
+		}
+		if len(folders) > 0 {
+			s.Look(textf("ls -l /proc/%d/fd | grep io.containerd | head -n 5", f.Target.Daemon.PID),
+				"Find out where its files are now, and move the folder back; no restart is needed")
 			return
 		}
 		if other != 0 {

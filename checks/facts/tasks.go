@@ -89,7 +89,7 @@ func isFrozen(f *Facts, t host.BlockedTask) bool {
 		case t.ObjectID != "" || t.PodUID != "":
 			return HoldsAllPods(g.Path)
 		}
-		return g.Unit != "" && g.Unit == t.Unit
+		return g.Unit != "" && g.Unit == t.Unit || slices.Contains(g.Daemons, t.PID)
 	})
 }
 
@@ -188,12 +188,17 @@ type Freeze struct {
 	Held              []host.FrozenCgroup // perhaps itself
 }
 
-// frozenCgroups returns the freezes that matter to the node: those that hold pods, or the units of runtime and
-// kubelet. Of a tree only the top is named. Those that hold daemons come first.
+// frozenCgroups returns the freezes that matter to the node: those that hold pods, the runtime or the kubelet, by their
+// units or in a group of any name. Of a tree only the top is named. Those that hold daemons come first.
 func frozenCgroups(f *Facts) []Freeze {
 	var out []Freeze
 	all := f.Seen.Cgroups.Value.Frozen
 	for _, g := range all {
+		for _, p := range f.Processes { // without those of another runtime
+			if slices.Contains(g.Daemons, p.PID) {
+				g.Role = p.Role
+			}
+		}
 		ours := IsOurs(g.Owner) || strings.Contains(g.Path, "kubepods") || UnitRole(g.Unit) != RoleOther
 		top, ok := freezerOf(all, g)
 		if g.Tasks == 0 || !ours || !ok || isForeign(f, g) || isForeign(f, top) {
@@ -201,6 +206,9 @@ func frozenCgroups(f *Facts) []Freeze {
 		}
 		i := slices.IndexFunc(out, func(z Freeze) bool { return z.Path == top.Path })
 		if i < 0 {
+			if top.Path == g.Path {
+				top.Role = g.Role
+			}
 			i, top.Tasks = len(out), 0
 			out = append(out, Freeze{FrozenCgroup: top})
 		}

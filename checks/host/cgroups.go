@@ -30,7 +30,8 @@ type FrozenCgroup struct {
 	Self bool // frozen itself, not by a parent
 	// Freezing is set when not all its tasks have stopped yet: one in uninterruptible sleep keeps version 2 from it.
 	Freezing bool
-	Tasks    int // threads
+	Tasks    int   // threads
+	Daemons  []int // runtimes and kubelets among them, by process id
 	Owner
 }
 
@@ -53,7 +54,7 @@ func ReadCgroups(ctx context.Context, root string, people Population, between ti
 			return Cgroups{}, err
 		}
 		c := Cgroups{Version: all.version(), Dying: -1}
-		err = errors.Join(people.gap(), c.count(at, all), c.findFrozen(ctx, at, all))
+		err = errors.Join(people.gap(), c.count(at, all), c.findFrozen(ctx, at, all, people.daemons()))
 		cpu, _ := all.of("cpu")
 		groups := slices.DeleteFunc(people.daemonGroups(at, cpu, "cpu"), func(g daemonGroup) bool {
 			return readThrottling(g, cpu.unified).Quota == 0
@@ -83,7 +84,7 @@ func ReadCgroups(ctx context.Context, root string, people Population, between ti
 // Linux 4.14.
 func (c *Cgroups) count(at *position, all hierarchies) error {
 	if c.Version == 2 {
-		h, _ := all.unified()
+		h, _ := all.of("")
 		text, err := readSmall(h.root, h.point, "cgroup.stat")
 		if err != nil {
 			return fmt.Errorf("counting cgroups: %w", err)
@@ -115,20 +116,22 @@ func (c *Cgroups) count(at *position, all hierarchies) error {
 }
 
 // findFrozen finds the frozen cgroups of every hierarchy that can freeze: a hybrid has two.
-func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies) error {
+func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies, daemons []Process) error {
 	var failed error
 	for _, h := range all {
-		read := readFreezer
-		if h.unified {
-			read = readFreeze
-		} else if !slices.Contains(h.options, "freezer") {
+		if !h.unified && !slices.Contains(h.options, "freezer") {
 			continue
 		}
 		failed = errors.Join(failed, h.walk(ctx, at, h.base, func(cgroup, dir string, _ int) bool {
-			f, ok := read(dir)
-			f.Path, f.Owner = cgroup, ownerOfCgroup(cgroup)
+			f, tasks := readFreezer(dir, h.unified)
+			f.Path, f.Owner, f.Tasks = cgroup, OwnerOfCgroup(cgroup), len(tasks)
+			for _, daemon := range daemons {
+				if slices.Contains(tasks, strconv.Itoa(daemon.PID)) {
+					f.Daemons = append(f.Daemons, daemon.PID)
+				}
+			}
 			// One without tasks that is not frozen itself lies between one that is and those with tasks.
-			if ok && len(c.Frozen) < maxFrozen && (f.Self || f.Tasks > 0) {
+			if len(c.Frozen) < maxFrozen && (f.Self || f.Tasks > 0) {
 				c.Frozen = append(c.Frozen, f)
 			}
 			return true
@@ -137,33 +140,27 @@ func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies)
 	return failed
 }
 
-// readFreezer reads the freezer of version 1. False for a cgroup that runs, and for the root, which has none.
-func readFreezer(dir string) (FrozenCgroup, bool) {
-	state, _ := readSmall(dir, "freezer.state")
-	if !strings.HasPrefix(state, "FR") { // FROZEN, FREEZING
-		return FrozenCgroup{}, false
+// readFreezer reads whether a cgroup is frozen, and the threads of one that is, as far as 64 KiB of their ids go. The
+// root has no freezer. In version 2 (since Linux 5.2) a task in uninterruptible sleep keeps a cgroup from being frozen.
+func readFreezer(dir string, unified bool) (f FrozenCgroup, tasks []string) {
+	self, list := "freezer.self_freezing", "tasks"
+	state, _ := readSmall(dir, "freezer.state") // THAWED, FREEZING, FROZEN
+	frozen := strings.HasPrefix(state, "FROZEN")
+	f.Freezing = strings.HasPrefix(state, "FREEZING")
+	if unified {
+		self, list = "cgroup.freeze", "cgroup.threads"
+		events, _ := readSmall(dir, "cgroup.events")
+		n, _ := numberAfter(events, "frozen")
+		frozen = n == 1
 	}
-	self, _ := readUint(dir, "freezer.self_freezing")
-	freezing := strings.HasPrefix(state, "FREEZING")
-	return FrozenCgroup{Self: self == 1, Freezing: freezing, Tasks: countTasks(dir, "tasks")}, true
-}
-
-// readFreeze reads the freezer of version 2 (since Linux 5.2), where a task in uninterruptible sleep keeps a cgroup
-// from being frozen.
-func readFreeze(dir string) (FrozenCgroup, bool) {
-	events, _ := readSmall(dir, "cgroup.events")
-	self, _ := readUint(dir, "cgroup.freeze")
-	frozen, _ := numberAfter(events, "frozen")
-	if self != 1 && frozen != 1 {
-		return FrozenCgroup{}, false
+	set, _ := readUint(dir, self)
+	f.Self = set == 1
+	f.Freezing = f.Freezing || f.Self && !frozen
+	if frozen || f.Freezing {
+		ids, _ := readSmall(dir, list)
+		tasks = strings.Fields(ids)
 	}
-	return FrozenCgroup{Self: self == 1, Freezing: frozen != 1, Tasks: countTasks(dir, "cgroup.threads")}, true
-}
-
-// countTasks counts the threads in a cgroup, as far as 64 KiB of their ids go.
-func countTasks(dir, file string) int {
-	ids, _ := readSmall(dir, file)
-	return len(strings.Fields(ids))
+	return f, tasks
 }
 
 // readThrottling reads cpu.stat, and the quota with its period, both in microseconds: of version 2 in one file, "50000
@@ -175,7 +172,7 @@ func readThrottling(g daemonGroup, unified bool) Throttling {
 		period, _ := readSmall(g.dir, "cpu.cfs_period_us")
 		limit = quota + " " + period
 	}
-	t := Throttling{Path: g.cgroup, Quota: cores(limit), Owner: ownerOfCgroup(g.cgroup)}
+	t := Throttling{Path: g.cgroup, Quota: cores(limit), Owner: OwnerOfCgroup(g.cgroup)}
 	t.Role = g.role
 	stat, _ := readSmall(g.dir, "cpu.stat")
 	t.Periods, _ = numberAfter(stat, "nr_periods")

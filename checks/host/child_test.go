@@ -225,50 +225,6 @@ func TestTimeWritesReal(t *testing.T) {
 	equal(t, "left behind", 0, len(names(well)))
 }
 
-// TestFrozenReal freezes a file system, as a backup does that then dies: a write hangs, statfs does not.
-func TestFrozenReal(t *testing.T) {
-	needsRoot(t)
-	dir := t.TempDir()
-	image, point := filepath.Join(dir, "image"), filepath.Join(dir, "frozen")
-	must(t, os.Mkdir(point, 0o755))
-	for _, args := range [][]string{
-		{"truncate", "-s", "16M", image},
-		{"mkfs.ext4", "-q", image},
-		{"mount", "-o", "loop", image, point},
-		{"fsfreeze", "-f", point},
-	} {
-		if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
-			nodebox.Need(t, fmt.Sprintf("%v: %v: %s", args, err, out))
-		}
-		if args[0] == "mount" {
-			// A child that was killed holds its file open for a moment after it can be seen no more.
-			t.Cleanup(func() { eventually(t, "unmounted", func() bool { return unix.Unmount(point, 0) == nil }) })
-		}
-	}
-	thaw := func() { _ = exec.Command("fsfreeze", "-u", point).Run() }
-	t.Cleanup(thaw)
-	folder := Folder{Path: point, Role: "runtime"}
-	var waited time.Duration
-	for run := range 2 {
-		// It waits as long as it may; the child's start is part of that.
-		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
-		w, err := TimeWrites(ctx, "/", hostPeople(t), folder, testChild(t))
-		cancel()
-		if err != nil || !w.Hung || w.Waiting <= waited || w.Mount != point || len(w.Times) != 0 {
-			t.Errorf("run %d: TimeWrites = %+v, %v", run, w, err)
-		}
-		waited = w.Waiting
-		equal(t, "children", 1, len(left(t, dir)))
-	}
-	spaces, err := ReadSpaces(limited(t), "/", hostPeople(t), []Folder{folder}, testChild(t))
-	if err != nil || len(spaces) != 1 || spaces[0].Hung || spaces[0].Size == 0 {
-		t.Errorf("ReadSpaces = %+v, %v", spaces, err)
-	}
-	thaw()
-	eventually(t, "the child is gone", func() bool { return len(left(t, dir)) == 0 })
-	equal(t, "left behind", []string{"lost+found"}, names(point))
-}
-
 // TestReadSpacesReal has a full file system, one without inodes, one that does not answer, and a folder that is absent.
 func TestReadSpacesReal(t *testing.T) {
 	dir := t.TempDir()

@@ -156,7 +156,7 @@ func readPIDUsage(cgroup, dir string) (CgroupUsage, bool) {
 	if errCurrent != nil || errLimit != nil {
 		return CgroupUsage{}, false
 	}
-	u := CgroupUsage{Path: cgroup, Usage: Usage{Current: current, Max: limit}, Owner: ownerOfCgroup(cgroup)}
+	u := CgroupUsage{Path: cgroup, Usage: Usage{Current: current, Max: limit}, Owner: OwnerOfCgroup(cgroup)}
 	events, _ := readSmall(dir, "pids.events")
 	u.Events, _ = numberAfter(events, "max")
 	return u, true
@@ -288,7 +288,7 @@ func (r groupReader) most(controller, below string) ([]Consumer, error) {
 
 // stalled finds the groups that wait for memory.
 func (r groupReader) stalled() ([]StalledGroup, error) {
-	h, err := r.all.unified()
+	h, err := r.all.of("")
 	if err != nil {
 		return nil, errors.New("control groups of version 1 do not show who waits for memory")
 	}
@@ -328,7 +328,7 @@ func (r groupReader) ownerGroups(h hierarchy, below string, visit func(cgroup, d
 			return true
 		}
 		dir, _ := h.folder(cgroup)
-		visit(cgroup, dir, ownerOfCgroup(cgroup))
+		visit(cgroup, dir, OwnerOfCgroup(cgroup))
 		return false
 	})
 }

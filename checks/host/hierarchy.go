@@ -69,7 +69,8 @@ func (all hierarchies) version() int {
 	return 1
 }
 
-// of returns the hierarchy that has a controller: that of version 1 if there is one, or the unified one.
+// of returns the hierarchy that has a controller: that of version 1 if there is one, or the unified one. No controller
+// means the unified one.
 func (all hierarchies) of(controller string) (hierarchy, error) {
 	i := slices.IndexFunc(all, func(h hierarchy) bool { return slices.Contains(h.options, controller) })
 	if i < 0 {
@@ -80,9 +81,6 @@ func (all hierarchies) of(controller string) (hierarchy, error) {
 	}
 	return all[i], nil
 }
-
-// unified returns the hierarchy of version 2.
-func (all hierarchies) unified() (hierarchy, error) { return all.of("") }
 
 // folder returns the folder of a cgroup as the host sees it.
 func (h hierarchy) folder(cgroup string) (string, error) {
@@ -189,7 +187,7 @@ func (h hierarchy) walk(
 func ownerOfCgroups(all []membership) Owner {
 	var unit Owner
 	for _, m := range all {
-		o := ownerOfCgroup(m.cgroup)
+		o := OwnerOfCgroup(m.cgroup)
 		if o.ObjectID != "" || o.PodUID != "" {
 			return o
 		}
@@ -200,15 +198,12 @@ func ownerOfCgroups(all []membership) Owner {
 	return unit
 }
 
-// OwnerOfCgroup returns what a control group belongs to, by its path.
-func OwnerOfCgroup(cgroup string) Owner { return ownerOfCgroup(cgroup) }
-
-// ownerOfCgroup reads from a cgroup's path the innermost container, its pod, and the innermost unit in it:
+// OwnerOfCgroup reads from a cgroup's path the innermost container, its pod, and the innermost unit in it:
 //
 //	/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1b2c_3d.slice/cri-containerd-<id>.scope
 //	/kubepods/burstable/pod1b2c-3d/<id>
 //	/system.slice/containerd.service
-func ownerOfCgroup(cgroup string) Owner {
+func OwnerOfCgroup(cgroup string) Owner {
 	var o Owner
 	for dir := path.Clean("/" + cgroup); dir != "/"; dir = path.Dir(dir) {
 		base := path.Base(dir)

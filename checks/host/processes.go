@@ -272,30 +272,21 @@ func (p Population) Again(ctx context.Context) ([]Process, error) {
 	if p.all == nil {
 		return nil, p.gap()
 	}
-	first := p.Processes()
-	var pids []int
-	for _, process := range first {
-		pids = append(pids, process.PID)
-	}
-	again, err := gather(ctx, pids, func(at *position, pid int) (Process, bool) {
-		now := p.roles[pid]
-		at.enter("process %d (%s)", pid, now.Name)
-		st, err := readStat(p.dir(pid))
-		if err != nil || st.start != p.all[pid].start {
-			return Process{}, true // ended meanwhile
+	var list []Process
+	for _, was := range p.Processes() {
+		now := was
+		if ctx.Err() == nil { // none of these files waits for the process
+			st, err := readStat(p.dir(was.PID))
+			if err != nil || st.start != p.all[was.PID].start {
+				continue // ended meanwhile
+			}
+			now.Name, now.PPID, now.State, now.Wchan = st.comm, st.ppid, st.state, wchan(p.dir(was.PID))
+			now.Tracer = p.tracer(st)
+			now.Lasting = now.State == 'D' && was.State == 'D' && now.Wchan == was.Wchan
 		}
-		was := now
-		now.Name, now.PPID, now.State, now.Wchan = st.comm, st.ppid, st.state, wchan(p.dir(pid))
-		now.Tracer = p.tracer(st)
-		now.Lasting = now.State == 'D' && was.State == 'D' && now.Wchan == was.Wchan
-		return now, true
-	})
-	for i, process := range first {
-		if now, ok := again[process.PID]; ok {
-			first[i] = now
-		}
+		list = append(list, now)
 	}
-	return slices.DeleteFunc(first, func(p Process) bool { return p.PID == 0 }), errors.Join(p.missing, err)
+	return list, errors.Join(p.missing, ctx.Err())
 }
 
 // One returns what /proc/PID/stat holds of a process, with its role by its name alone. It never waits for the

@@ -54,55 +54,36 @@ func TestProcesses(t *testing.T) {
 	)
 	must(t, os.MkdirAll(filepath.Join(n.root, "proc/98"), 0o755)) // vanished
 	cart := Object{Kind: KindPodSandbox, ID: idB, Namespace: "web", Pod: "cart-1", PodUID: "uid-1"}
+	cart2 := Object{Kind: KindPodSandbox, ID: idB, Namespace: "web", Pod: "cart-2"}
+	inK8s := func(p *Process) { p.Address, p.Namespace, p.Program = "/run/c.sock", "k8s.io", shim }
+	is := func(state byte, wchan string) func(*Process) {
+		return func(p *Process) { p.State, p.Wchan = state, wchan }
+	}
+	does := func(work string, serves Object, daemon int) func(*Process) {
+		return func(p *Process) { p.Work, p.Serves, p.Daemon = work, serves, daemon }
+	}
+	of := func(pid, ppid int, name string, role Role, id string, changes ...func(*Process)) Process {
+		p := Process{
+			PID: pid, PPID: ppid, Name: name, Role: role, ObjectID: id, State: 'S', Threads: 1, Started: started(pid),
+		}
+		for _, change := range changes {
+			change(&p)
+		}
+		return p
+	}
 	equal(t, "Processes", []Process{
-		{
-			PID: 50, PPID: 1, Name: "containerd", Role: RoleRuntime, State: 'S', Threads: 1, Started: started(50),
-			Config: "/etc/c.toml",
-		},
-		{
-			PID: 60, PPID: 50, Name: "bridge", Role: RoleCNI, ObjectID: idB, State: 'S', Threads: 1,
-			Started: started(60), Work: "ADD", Serves: cart, Daemon: 50,
-		},
-		{
-			PID: 61, PPID: 60, Name: "host-local", Role: RoleCNI, State: 'S', Threads: 1, Started: started(61),
-			Serves: cart, Daemon: 50,
-		},
-		{
-			PID: 63, PPID: 50, Name: "weird", Role: RoleCNI, ObjectID: idB, State: 'S', Threads: 1,
-			Started: started(63), Work: "DEL", Serves: Object{Kind: KindPodSandbox, ID: idB}, Daemon: 50,
-		},
-		{
-			PID: 70, PPID: 1, Name: "containerd-shim", Role: RoleShim, ObjectID: idA, State: 'T',
-			Wchan: "do_signal_stop", Threads: 1, Started: started(70), Address: "/run/c.sock", Namespace: "k8s.io",
-			Program: shim,
-		},
-		{
-			PID: 80, PPID: 70, Name: "runc", Role: RoleOCI, ObjectID: idA, State: 'D', Wchan: "rpc_wait_bit_killable",
-			Threads: 1, Started: started(80), Address: "/run/c.sock", Namespace: "k8s.io", Program: shim,
-		},
-		{
-			PID: 81, PPID: 80, Name: "runc:[2:INIT]", Role: RoleOCI, ObjectID: idA, State: 'S', Threads: 1,
-			Started: started(81), Address: "/run/c.sock", Namespace: "k8s.io", Program: shim,
-		},
-		{
-			PID: 86, PPID: 70, Name: "sh", Role: RoleOCI, ObjectID: idB, State: 'S', Threads: 1, Started: started(86),
-			Work: "create", Address: "/run/c.sock", Namespace: "k8s.io", Program: shim,
-			Serves: Object{Kind: KindPodSandbox, ID: idB, Namespace: "web", Pod: "cart-2"},
-		},
-		{
-			PID: 87, PPID: 86, Name: "sleep", Role: RoleOCI, ObjectID: idB, State: 'S', Threads: 1,
-			Started: started(87), Address: "/run/c.sock", Namespace: "k8s.io", Program: shim,
-			Serves: Object{Kind: KindPodSandbox, ID: idB, Namespace: "web", Pod: "cart-2"},
-		},
-		{
-			PID: 88, PPID: 50, Name: "containerd-shim", Role: RoleShim, ObjectID: idB, State: 'S', Threads: 1,
-			Started: started(88), Work: "start", Address: "/run/c.sock", Namespace: "k8s.io", Program: shim, Daemon: 50,
-		},
-		{
-			PID: 89, PPID: 1, Name: "containerd-shim", Role: RoleShim, ObjectID: idB, State: 'D', Threads: 1,
-			Started: started(89), Namespace: "k8s.io",
-		},
-		{PID: 90, PPID: 1, Name: "kubelet", Role: RoleKubelet, State: 'S', Threads: 1, Started: started(90)},
+		of(50, 1, "containerd", RoleRuntime, "", func(p *Process) { p.Config = "/etc/c.toml" }),
+		of(60, 50, "bridge", RoleCNI, idB, does("ADD", cart, 50)),
+		of(61, 60, "host-local", RoleCNI, "", does("", cart, 50)),
+		of(63, 50, "weird", RoleCNI, idB, does("DEL", Object{Kind: KindPodSandbox, ID: idB}, 50)),
+		of(70, 1, "containerd-shim", RoleShim, idA, inK8s, is('T', "do_signal_stop")),
+		of(80, 70, "runc", RoleOCI, idA, inK8s, is('D', "rpc_wait_bit_killable")),
+		of(81, 80, "runc:[2:INIT]", RoleOCI, idA, inK8s),
+		of(86, 70, "sh", RoleOCI, idB, inK8s, does("create", cart2, 0)),
+		of(87, 86, "sleep", RoleOCI, idB, inK8s, does("", cart2, 0)),
+		of(88, 50, "containerd-shim", RoleShim, idB, inK8s, does("start", Object{}, 50)),
+		of(89, 1, "containerd-shim", RoleShim, idB, is('D', ""), func(p *Process) { p.Namespace = "k8s.io" }),
+		of(90, 1, "kubelet", RoleKubelet, ""),
 	}, n.people().Processes())
 }
 
@@ -174,10 +155,12 @@ func TestHidden(t *testing.T) {
 
 func TestOne(t *testing.T) {
 	n := newNode(t)
-	n.process(29, 1, "python3", 'T', "python3 x")
+	n.process(29, 1, "python3", 't', "python3 x")
+	n.write("proc/29/status", "Name:\tpython3\nTracerPid:\t7\n")
 	got, err := n.people().One(29)
 	failed(t, "One", err, "")
-	equal(t, "One", Process{PID: 29, PPID: 1, Name: "python3", State: 'T', Threads: 1, Started: started(29)}, got)
+	want := Process{PID: 29, PPID: 1, Name: "python3", State: 't', Threads: 1, Started: started(29), Tracer: 7}
+	equal(t, "One", want, got)
 	_, err = n.people().One(30)
 	failed(t, "of none", err, "process 30")
 }
@@ -194,37 +177,5 @@ func TestReadStat(t *testing.T) {
 	for _, torn := range []string{"", "9 (x", "9 (x) S 1 2", "9 )x( S 1", odd} {
 		_, err := parseStat(torn)
 		failed(t, torn, err, "malformed stat")
-	}
-}
-
-func FuzzReadStat(f *testing.F) {
-	f.Add(statLine(stat{pid: 812, ppid: 1, comm: "containerd-shim", state: 'S'}))
-	f.Add(statLine(stat{pid: 9, ppid: 8, comm: "x) R 1 (y", state: 'T'}))
-	f.Add("1 () Z 0")
-	f.Fuzz(func(t *testing.T, line string) {
-		n := newNode(t)
-		n.write("proc/9/stat", line)
-		p := n.people()
-		p.processGroups(nil)
-		p.byWorth()
-		for pid, st := range p.all {
-			if st.pid != pid || st.ppid < 0 {
-				t.Errorf("%q is %+v", line, st)
-			}
-		}
-	})
-}
-
-func BenchmarkProcesses(b *testing.B) {
-	n := newNode(b)
-	for pid := range 2000 {
-		n.process(pid+10, 1, "nginx", 'S', "nginx")
-	}
-	for pid := range 100 {
-		n.process(pid+5000, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -namespace k8s.io -id "+idA)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		n.people()
 	}
 }

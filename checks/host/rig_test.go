@@ -36,22 +36,15 @@ var testNames = Names{
 	DataDirs: []string{"/var/lib/containerd"}, StateDirs: []string{"/run/containerd"},
 }
 
-// TestMain lets a copy of this binary be a child, stay in vfork, or ask systemd.
+// TestMain lets a copy of this binary be a child.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == ChildArgument {
 		os.Exit(Serve(os.Args[2:], os.Stdout))
 	}
-	switch {
-	case slices.Contains(os.Args, "vfork-until-stdin-ends"):
-		vforkUntilStdinEnds()
-	case slices.Contains(os.Args, "ask-systemd"):
-		askSystemdAsJSON()
-	default:
-		if code, ok := runApart(); ok {
-			os.Exit(code)
-		}
-		os.Exit(m.Run())
+	if code, ok := runApart(); ok {
+		os.Exit(code)
 	}
+	os.Exit(m.Run())
 }
 
 // runApart runs the tests again in their own mount namespace: what they mount and let hang disturbs nothing else, and
@@ -221,23 +214,17 @@ func (n *node) people() Population {
 	return people
 }
 
-// hostPeople is the processes of this machine.
-func hostPeople(t *testing.T) Population {
-	t.Helper()
-	return retried(t, func() (Population, error) { return ReadPopulation(t.Context(), "/", testNames) })
-}
-
-// retried reads again what had no time on a busy machine.
-func retried[T any](t *testing.T, read func() (T, error)) (got T) {
+// hostPeople is the processes of this machine. What had no time on a busy one is read again.
+func hostPeople(t *testing.T) (people Population) {
 	t.Helper()
 	var err error
 	for range 100 {
-		if got, err = read(); !errors.Is(err, context.DeadlineExceeded) {
+		if people, err = ReadPopulation(t.Context(), "/", testNames); !errors.Is(err, context.DeadlineExceeded) {
 			break
 		}
 	}
 	must(t, err)
-	return got
+	return people
 }
 
 // eventually waits until a condition holds, and gives up long after it should have.

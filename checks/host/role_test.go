@@ -77,23 +77,3 @@ func TestIdentify(t *testing.T) {
 		}
 	}
 }
-
-func FuzzIdentify(f *testing.F) {
-	f.Add("containerd-shim", "containerd-shim-runc-v2\x00-namespace\x00k8s.io\x00-id\x00"+idA+"\x00", "")
-	f.Add("runc", "runc\x00kill\x00"+idA+"\x009\x00", "shim")
-	f.Add("conmon", "conmon\x00-c", "runtime")
-	f.Add("3", "\x00\x00", "oci")
-	f.Add("bridge", "/opt/cni/bin/bridge", "runtime")
-	f.Fuzz(func(t *testing.T, comm, cmdline, parent string) {
-		role, id := testNames.identify(comm, strings.Split(strings.TrimRight(cmdline, "\x00"), "\x00"), Role(parent))
-		if id != "" && !plausibleID(id) {
-			t.Errorf("identify(%q, %q) gives the id %q, which is none", comm, cmdline, id)
-		}
-		if id != "" && !strings.Contains(cmdline, id) {
-			t.Errorf("identify(%q, %q) gives the id %q, which is not in the arguments", comm, cmdline, id)
-		}
-		if id != "" && role != RoleShim && role != RoleOCI {
-			t.Errorf("identify(%q, %q) = %q with an id", comm, cmdline, role)
-		}
-	})
-}

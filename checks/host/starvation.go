@@ -102,7 +102,7 @@ func (p Population) writeLimits(at *position, all hierarchies) (list []WriteLimi
 	for _, daemon := range p.daemons() {
 		group := h.cgroupOf(p.cgroups(at, daemon.PID), "blkio")
 		for dir, err := h.folder(group); err == nil && group != "/"; dir, err = h.folder(group) {
-			limit := WriteLimit{PID: daemon.PID, Path: group, Dir: dir, Owner: ownerOfCgroup(group)}
+			limit := WriteLimit{PID: daemon.PID, Path: group, Dir: dir, Owner: OwnerOfCgroup(group)}
 			limit.Role = daemon.Role
 			for _, file := range [][2]string{
 				{"io.max"},

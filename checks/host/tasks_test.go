@@ -2,17 +2,11 @@ package host
 
 import (
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
-	"unsafe"
 )
 
 // threaded adds a process with threads, all in one state but the main one, which sleeps.
@@ -137,88 +131,4 @@ func TestParseStack(t *testing.T) {
 	equal(t, "odd lines", []string{"x.isra.0", "old_kernel"}, parseStack("[<0>] x.isra.0+0x1/0x2\n"+
 		"[<0>] \x1b[31m+0x1/0x2\n[<0>] 0xffffffffffffffff\n[<ffffffff81000000>] old_kernel+0x3/0x4\nnothing\n"))
 	equal(t, "a deep stack", maxFrames, len(parseStack(strings.Repeat("[<0>] f+0x1/0x2\n", 100))))
-}
-
-func FuzzParseStack(f *testing.F) {
-	f.Add("[<0>] __rpc_execute+0x107/0x370 [sunrpc]\n")
-	f.Add(fixture(f, "stack"))
-	f.Fuzz(func(t *testing.T, text string) {
-		for _, name := range parseStack(text) {
-			if !symbol.MatchString(name) {
-				t.Errorf("parseStack(%q) has %q", text, name)
-			}
-		}
-	})
-}
-
-func BenchmarkReadTasks(b *testing.B) {
-	n := newNode(b)
-	for pid := range 2000 {
-		n.process(pid+10, 1, "nginx", 'S', "nginx")
-	}
-	for i := range 50 {
-		pid := i*100 + 5000
-		args := "containerd-shim-runc-v2 -namespace k8s.io -id " + idA
-		n.threaded(pid, 1, "containerd-shim", args, 'S', pid+1, pid+2, pid+3)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		_, err := ReadTasks(b.Context(), n.people(), 0)
-		must(b, err)
-	}
-}
-
-// vforkUntilStdinEnds stays in vfork, which is uninterruptible sleep, until the child sees the end of standard input.
-func vforkUntilStdinEnds() {
-	os.Stdout.WriteString("up\n")
-	var b byte
-	pid, _, _ := syscall.RawSyscall(syscall.SYS_CLONE, syscall.CLONE_VFORK|uintptr(syscall.SIGCHLD), 0, 0)
-	if pid == 0 { // the child has one thread and no scheduler: nothing but system calls
-		syscall.RawSyscall(syscall.SYS_READ, 0, uintptr(unsafe.Pointer(&b)), 1)
-		syscall.RawSyscall(syscall.SYS_EXIT_GROUP, 0, 0, 0)
-	}
-}
-
-// TestReadTasksReal has a kubelet in vfork, which a copy of this binary plays, and zombies.
-func TestReadTasksReal(t *testing.T) {
-	needsRoot(t)
-	self, err := os.ReadFile("/proc/self/exe")
-	must(t, err)
-	program := filepath.Join(t.TempDir(), "kubelet")
-	must(t, os.WriteFile(program, self, 0o755))
-	cmd := exec.Command(program, "vfork-until-stdin-ends")
-	stdin, errIn := cmd.StdinPipe()
-	stdout, errOut := cmd.StdoutPipe()
-	for _, err := range []error{errIn, errOut, cmd.Start()} {
-		must(t, err)
-	}
-	t.Cleanup(func() {
-		stdin.Close()
-		cmd.Wait()
-	})
-	_, err = io.ReadFull(stdout, make([]byte, 3))
-	must(t, err)
-	for range 3 { // they end, and are not waited for until the test ends
-		child := exec.Command("true")
-		must(t, child.Start())
-		defer child.Wait()
-	}
-	var b BlockedTask
-	var tasks Tasks
-	eventually(t, "the kubelet is blocked, and the others have ended", func() bool {
-		tasks = retried(t, func() (Tasks, error) { return ReadTasks(t.Context(), hostPeople(t), 100*time.Millisecond) })
-		i := slices.IndexFunc(tasks.Blocked, func(b BlockedTask) bool { return b.PID == cmd.Process.Pid })
-		if i >= 0 {
-			b = tasks.Blocked[i]
-		}
-		return i >= 0 && slices.ContainsFunc(tasks.ZombiesByParent, func(parent ZombieParent) bool {
-			return parent.PID == os.Getpid() && parent.Count == 3
-		})
-	})
-	forks := func(f string) bool { return strings.Contains(f, "clone") || strings.Contains(f, "fork") }
-	// Start times count in hundredths of a second from a time of boot in whole seconds.
-	if b.Name != "kubelet" || b.Role != RoleKubelet || b.TID == 0 || !slices.ContainsFunc(b.Stack, forks) ||
-		time.Since(b.Started).Abs() > 10*time.Minute || tasks.Threads < tasks.Processes {
-		t.Errorf("of a kubelet in vfork: %+v", b)
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kdiag/kdiag/crictl"
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
@@ -34,14 +35,14 @@ const (
 // stand in the same files, are passed over. A kubelet with a token or a program for a credential has no client
 // certificate; one that rotates it may have two, that of its kubeconfig first.
 func ReadCertificates(ctx context.Context, root string, s Settings) ([]Certificate, error) {
-	all := seenBy(root, s.PID)
+	all := crictl.SeenBy(root, s.PID)
 	var out []Certificate
 	path, data, err := clientPEM(all, &s)
 	if !errors.Is(err, errNoClientCertificate) {
 		out = append(out, newCertificate("client", path, data, err))
 	}
 	if given := rotatedPath(&s); given != "" && path != given {
-		if data, err := all.read(given); err == nil {
+		if data, err := all.Read(given); err == nil {
 			out = append(out, newCertificate("client", given, data, nil))
 		}
 	}
@@ -56,15 +57,15 @@ func ReadCertificates(ctx context.Context, root string, s Settings) ([]Certifica
 	if s.TLSCertFile != "" {
 		names = []string{s.TLSCertFile}
 	}
-	serving := Certificate{Err: absent}
+	serving := Certificate{Err: crictl.Absent}
 	for _, name := range names {
-		if serving.Err == absent {
-			data, err := all.read(name)
+		if serving.Err == crictl.Absent {
+			data, err := all.Read(name)
 			serving = newCertificate("serving", name, data, err)
 		}
 	}
 	out = append(out, serving)
-	if s.PID == 0 && !slices.ContainsFunc(out, func(c Certificate) bool { return c.Err != absent }) {
+	if s.PID == 0 && !slices.ContainsFunc(out, func(c Certificate) bool { return c.Err != crictl.Absent }) {
 		return nil, errors.New("reading certificates: no kubelet runs, and there are none where kubeadm puts them")
 	}
 	return out, nil
@@ -74,7 +75,7 @@ func ReadCertificates(ctx context.Context, root string, s Settings) ([]Certifica
 func newCertificate(role, path string, data []byte, err error) Certificate {
 	c := Certificate{Role: role, Path: oneLine(path)}
 	if err != nil {
-		c.Err = reasonOf(err)
+		c.Err = err.Error()
 	} else if leaf, err := parseCertificate(data); err != nil {
 		c.Err = err.Error()
 	} else {
@@ -88,7 +89,7 @@ var errNoClientCertificate = errors.New("the kubelet has no client certificate")
 
 // clientPEM reads the client certificate: in the file that the kubeconfig names, or in the kubeconfig itself, else
 // where the kubelet keeps the one that it was given.
-func clientPEM(all files, s *Settings) (path string, data []byte, err error) {
+func clientPEM(all crictl.HostFiles, s *Settings) (path string, data []byte, err error) {
 	name := s.Kubeconfig
 	if s.PID == 0 {
 		name = cmp.Or(name, defaultKubeconfig)
@@ -105,7 +106,7 @@ func clientPEM(all files, s *Settings) (path string, data []byte, err error) {
 		}
 	}
 	path = cmp.Or(named.ClientCertificate, filepath.Join(cmp.Or(s.CertDir, defaultCertDir), clientFile))
-	data, err = all.read(path)
+	data, err = all.Read(path)
 	// A kubeconfig may have a token or a program, and a standalone kubelet has no kubeconfig.
 	if err != nil && name == "" && named.ClientCertificate == "" {
 		err = errNoClientCertificate
@@ -123,7 +124,7 @@ func rotatedPath(s *Settings) string {
 
 // current returns the credential that the kubelet uses: one that renews its certificate uses the newest pair until that
 // expires, whatever stands in its kubeconfig (getCurrentCertificateOrBootstrap in k8s.io/client-go/util/certificate).
-func current(all files, s *Settings, named *api.AuthInfo) *api.AuthInfo {
+func current(all crictl.HostFiles, s *Settings, named *api.AuthInfo) *api.AuthInfo {
 	given := rotatedPath(s)
 	if given == "" {
 		return named
@@ -136,7 +137,7 @@ func current(all files, s *Settings, named *api.AuthInfo) *api.AuthInfo {
 }
 
 // clientPair is the node's own certificate with its key, for a TLS handshake.
-func clientPair(all files, u *api.AuthInfo) (tls.Certificate, error) {
+func clientPair(all crictl.HostFiles, u *api.AuthInfo) (tls.Certificate, error) {
 	certificate, err := either(all, u.ClientCertificateData, u.ClientCertificate)
 	if err != nil {
 		return tls.Certificate{}, err

@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"strings"
 	"testing"
 	"time"
 )
@@ -116,15 +115,4 @@ func TestReadCertificates(t *testing.T) {
 	if got, err := ReadCertificates(t.Context(), t.TempDir(), Settings{}); err == nil || got != nil {
 		t.Errorf("of nothing: %v, error %v", got, err)
 	}
-}
-
-func FuzzCertificate(f *testing.F) {
-	f.Add([]byte("-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"))
-	f.Add([]byte("-----BEGIN RSA PRIVATE KEY-----\nMAA=\n-----END RSA PRIVATE KEY-----\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		c := newCertificate("client", "/x", data, nil)
-		if c.Err != oneLine(c.Err) || c.Subject != oneLine(c.Subject) || strings.Contains(c.Err, "KEY") {
-			t.Errorf("%+v", c)
-		}
-	})
 }

@@ -37,16 +37,24 @@ func pluginDirs() []string {
 	}
 }
 
-// ReadCNI loads the network configuration as containerd does: of all files in the folder whose names end in .conf,
+// ReadCNI loads the network configuration as containerd does: of all crictl.HostFiles in the folder whose names end in .conf,
 // .conflist or .json the first by name, and if that one is broken none (go-cni's loadFromConfDir; CRI-O passes over
 // broken files). The folders are those that the runtime has configured. Where it reports none, the folder of the
 // configuration is the first of the well-known ones that holds a file, those of plugins are all well-known ones that
 // exist, and where none does, no plugin is called missing.
 func ReadCNI(ctx context.Context, root string, setup crictl.Setup) (CNI, error) {
-	host := seenBy(root, setup.PID)
+	host := crictl.SeenBy(root, setup.PID)
 	c := CNI{ConfDir: usualConfDir, BinDirs: setup.BinDirs, Configured: len(setup.BinDirs) > 0}
 	c.lookFor(host, setup.Plugins)
 	c.Programs = missingPrograms(host, root, setup)
+	for _, dir := range setup.Folders {
+		if isAbsent(host, dir) && isAbsent(host, filepath.Dir(dir)) {
+			dir = filepath.Dir(dir)
+		}
+		if isAbsent(host, dir) {
+			c.Folders = append(c.Folders, oneLine(dir))
+		}
+	}
 	dirs := confDirs()
 	if setup.ConfDir != "" {
 		c.ConfDir, dirs = setup.ConfDir, []string{setup.ConfDir}
@@ -54,8 +62,8 @@ func ReadCNI(ctx context.Context, root string, setup crictl.Setup) (CNI, error) 
 	var names []string
 	for _, dir := range dirs {
 		found, err := confFiles(host, dir)
-		if err != nil && reasonOf(err) != absent {
-			return c, fmt.Errorf("reading network configurations: %s %s", oneLine(dir), reasonOf(err))
+		if err != nil && err.Error() != crictl.Absent {
+			return c, fmt.Errorf("reading network configurations: %s %w", oneLine(dir), err)
 		}
 		if len(found) > 0 {
 			c.ConfDir, names = dir, found
@@ -64,7 +72,7 @@ func ReadCNI(ctx context.Context, root string, setup crictl.Setup) (CNI, error) 
 	}
 	if !c.Configured {
 		for _, dir := range pluginDirs() {
-			if info, err := host.stat(dir); err == nil && info.IsDir() {
+			if info, err := host.Stat(dir); err == nil && info.IsDir() {
 				c.BinDirs = append(c.BinDirs, dir)
 			}
 		}
@@ -77,23 +85,20 @@ func ReadCNI(ctx context.Context, root string, setup crictl.Setup) (CNI, error) 
 	for _, other := range names[1:] {
 		c.Others = append(c.Others, oneLine(other))
 	}
-	data, err := host.read(filepath.Join(c.ConfDir, names[0]))
+	data, err := host.Read(filepath.Join(c.ConfDir, names[0]))
 	if err != nil {
-		c.Problem = c.File + " " + reasonOf(err)
-		return c, ctx.Err()
-	}
-	list, err := parseNetwork(names[0], data)
-	if err != nil {
+		c.Problem = c.File + " " + err.Error()
+	} else if list, err := parseNetwork(names[0], data); err != nil {
 		c.Problem = c.File + ": " + oneLine(err.Error())
-		return c, ctx.Err()
+	} else {
+		c.fill(host, list)
 	}
-	c.fill(host, list)
 	return c, ctx.Err()
 }
 
 // confFiles lists the files with a configuration in a folder, by name.
-func confFiles(host files, dir string) ([]string, error) {
-	entries, err := host.list(dir)
+func confFiles(host crictl.HostFiles, dir string) ([]string, error) {
+	entries, err := host.List(dir)
 	var names []string
 	for _, e := range entries {
 		known := slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(e.Name()))
@@ -121,7 +126,7 @@ func parseNetwork(name string, data []byte) (*libcni.NetworkConfigList, error) {
 }
 
 // fill names the plugins, those for addresses (ipam) after the ones that call them, and looks for their programs.
-func (c *CNI) fill(host files, list *libcni.NetworkConfigList) {
+func (c *CNI) fill(host crictl.HostFiles, list *libcni.NetworkConfigList) {
 	c.Name = oneLine(list.Name)
 	for _, p := range list.Plugins {
 		for _, plugin := range []string{p.Network.Type, p.Network.IPAM.Type} {
@@ -135,7 +140,7 @@ func (c *CNI) fill(host files, list *libcni.NetworkConfigList) {
 }
 
 // lookFor notes which of the plugins have no program.
-func (c *CNI) lookFor(host files, plugins []string) {
+func (c *CNI) lookFor(host crictl.HostFiles, plugins []string) {
 	for _, plugin := range plugins {
 		if len(c.BinDirs) > 0 && !slices.Contains(c.Missing, oneLine(plugin)) && !c.installed(host, plugin) {
 			c.Missing = append(c.Missing, oneLine(plugin))
@@ -145,7 +150,7 @@ func (c *CNI) lookFor(host files, plugins []string) {
 
 // missingPrograms returns those of the runtime's programs that are not there. It looks for a name in the PATH of the
 // daemon's environment, of which nothing else is kept, and beside the daemon's own program.
-func missingPrograms(host files, root string, setup crictl.Setup) (missing []string) {
+func missingPrograms(host crictl.HostFiles, root string, setup crictl.Setup) (missing []string) {
 	proc := filepath.Join(root, "proc", strconv.Itoa(setup.PID))
 	environ, err := os.ReadFile(filepath.Join(proc, "environ"))
 	exe, errExe := os.Readlink(filepath.Join(proc, "exe"))
@@ -170,10 +175,16 @@ func missingPrograms(host files, root string, setup crictl.Setup) (missing []str
 	return missing
 }
 
+// isAbsent reports whether a file is known not to exist.
+func isAbsent(host crictl.HostFiles, name string) bool {
+	_, err := host.Stat(name)
+	return err != nil && err.Error() == crictl.Absent
+}
+
 // installed reports whether a plugin's program is there and may be run.
-func (c *CNI) installed(host files, plugin string) bool {
+func (c *CNI) installed(host crictl.HostFiles, plugin string) bool {
 	return slices.ContainsFunc(c.BinDirs, func(dir string) bool {
-		info, err := host.stat(filepath.Join(dir, plugin))
+		info, err := host.Stat(filepath.Join(dir, plugin))
 		return err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0
 	})
 }

@@ -89,26 +89,15 @@ func TestInstalled(t *testing.T) {
 	h.link("/usr/lib/cni/real", "opt/cni/bin/link")
 	c := CNI{BinDirs: []string{"/opt/cni/bin"}}
 	for plugin, want := range map[string]bool{"link": true, "data": false, "real": false} {
-		equal(t, want, c.installed(seenBy(h.root, 0), plugin))
+		equal(t, want, c.installed(crictl.SeenBy(h.root, 0), plugin))
 	}
 }
 
-func FuzzNetwork(f *testing.F) {
-	f.Add("10.conflist", []byte(calico))
-	f.Add("10.conf", []byte(`{"name":"n","type":"\u001b[31m"}`))
-	f.Add("10.conflist", []byte(`{"name":"n","plugins":[null]}`))
-	f.Add("10.json", []byte(`null`))
-	f.Fuzz(func(t *testing.T, name string, data []byte) {
-		list, err := parseNetwork(name, data)
-		if err != nil {
-			return
-		}
-		c := CNI{BinDirs: []string{"/"}}
-		c.fill(seenBy(t.TempDir(), 0), list)
-		for _, text := range append(c.Plugins, c.Name) {
-			if text != oneLine(text) {
-				t.Errorf("%q is not fit to be shown", text)
-			}
-		}
-	})
+// TestLostFolders has one folder that is whole, one without its content, and one that is gone.
+func TestLostFolders(t *testing.T) {
+	h := newTree(t)
+	h.file("a/bolt/meta.db", "", "b/x", "")
+	got, err := ReadCNI(t.Context(), h.root, crictl.Setup{Folders: []string{"/a/bolt", "/b/task", "/c/task"}})
+	must(t, err)
+	equal(t, []string{"/b/task", "/c"}, got.Folders)
 }

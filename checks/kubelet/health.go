@@ -17,6 +17,7 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
@@ -114,7 +115,7 @@ func newServerClient(root string, s Settings, given Credentials) (serverClient, 
 	conf := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 	c := newClient("https://"+host, conf)
 	c.token, c.given = given.Token, given.Token != "" || given.CertFile != ""
-	all := seenBy(root, s.PID)
+	all := crictl.SeenBy(root, s.PID)
 	own := filepath.Join(s.CertDir, clientFile)
 	u := &api.AuthInfo{ClientCertificate: own, ClientKey: own}
 	switch {
@@ -125,7 +126,7 @@ func newServerClient(root string, s Settings, given Credentials) (serverClient, 
 		c.credential = "certificate"
 		certificate, _ := filepath.Abs(given.CertFile)
 		key, _ := filepath.Abs(cmp.Or(given.KeyFile, given.CertFile))
-		all, u = seenBy("/", 0), &api.AuthInfo{ClientCertificate: certificate, ClientKey: key}
+		all, u = crictl.SeenBy("/", 0), &api.AuthInfo{ClientCertificate: certificate, ClientKey: key}
 	case s.Kubeconfig != "":
 		_, named, err := readKubeconfig(all, s.Kubeconfig)
 		if err == nil && (named.ClientCertificate != "" || len(named.ClientCertificateData) > 0) {
@@ -165,12 +166,10 @@ func (c serverClient) askAll(ctx context.Context, s *Settings) Health {
 		}
 	}
 	all.Go(func() {
-		errMetrics = c.stream(ctx, "/metrics", func(resp *http.Response) (err error) {
-			if err = problem(resp.StatusCode); err == nil {
-				h.Metrics, err = parseMetrics(http.MaxBytesReader(nil, resp.Body, maxBody))
-			}
-			return err
-		})
+		var r reply
+		if r, errMetrics = c.getOK(ctx, "/metrics"); errMetrics == nil {
+			h.Metrics, errMetrics = parseMetrics(r.body)
+		}
 	})
 	if s != nil {
 		all.Go(func() {
@@ -191,7 +190,7 @@ func (c serverClient) askAll(ctx context.Context, s *Settings) Health {
 }
 
 func (c serverClient) health(ctx context.Context, path string) *Answer {
-	r, err := c.get(ctx, path, 2<<10)
+	r, err := c.get(ctx, path)
 	a := &Answer{URL: c.base + path, Took: r.took, Status: r.status}
 	// The kubelet asks the API server whether we are let in. Where it could not, it answers 500, which means nothing
 	// about the kubelet (InstallAuthFilter in pkg/kubelet/server/server.go).

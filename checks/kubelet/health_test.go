@@ -276,7 +276,7 @@ func TestBodyIsBounded(t *testing.T) {
 	}
 	got, err := AskHealth(t.Context(), n.root, n.settings, n.given)
 	must(t, err)
-	equal(t, []string{"/metrics: reading the kubelet's metrics: http: request body too large"}, got.Unread)
+	equal(t, []string{"/metrics: reading the kubelet's metrics: none is a kubelet's"}, got.Unread)
 }
 
 func TestOnNode(t *testing.T) {

@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -22,8 +21,7 @@ const (
 	answerTimeout = 4 * time.Second
 	// leastHang is how long an answer that the end of the command cuts short must have been outstanding to hang.
 	leastHang = time.Second
-	maxBody   = 32 << 20  // bytes; /metrics of a kubelet with 500 pods has some 2 MiB
-	maxAnswer = 256 << 10 // bytes of an answer that is read whole; a lease has some 2 KiB
+	maxBody   = 16 << 20 // bytes; /metrics of a kubelet with 500 pods has some 2 MiB
 )
 
 // A serverClient asks one server. All of an answer has to arrive within timeout.
@@ -56,37 +54,9 @@ type reply struct {
 	took   time.Duration // until the header
 }
 
-// get reads up to limit bytes of an answer.
-func (c serverClient) get(ctx context.Context, path string, limit int64) (reply, error) {
-	r := reply{start: time.Now()}
-	err := c.stream(ctx, path, func(resp *http.Response) (err error) {
-		r.status, r.header, r.took = resp.StatusCode, resp.Header, time.Since(r.start)
-		r.body, err = io.ReadAll(io.LimitReader(resp.Body, limit))
-		return err
-	})
-	if r.status == 0 {
-		r.took = time.Since(r.start)
-	}
-	return r, err
-}
-
-// getOK is get where an answer other than 200 is an error.
-func (c serverClient) getOK(ctx context.Context, path string) (reply, error) {
-	r, err := c.get(ctx, path, maxAnswer)
-	return r, cmp.Or(err, problem(r.status))
-}
-
-// problem is the error of a status other than 200.
-func problem(status int) error {
-	if status == http.StatusOK {
-		return nil
-	}
-	return fmt.Errorf("%d %s", status, http.StatusText(status))
-}
-
-// stream hands the answer to one request to read as it arrives. Requests have goroutines of their own, so a panic is an
-// error.
-func (c serverClient) stream(ctx context.Context, path string, read func(*http.Response) error) (err error) {
+// get reads the answer to one request. Requests have goroutines of their own, so a panic is an error.
+func (c serverClient) get(ctx context.Context, path string) (r reply, err error) {
+	r.start = time.Now()
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("kdiag failed: %v", v)
@@ -96,17 +66,29 @@ func (c serverClient) stream(ctx context.Context, path string, read func(*http.R
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
 	if err != nil {
-		return err
+		return r, err
 	}
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	resp, err := c.client.Do(req)
+	r.took = time.Since(r.start)
 	if err != nil {
-		return err
+		return r, err
 	}
 	defer resp.Body.Close()
-	return read(resp)
+	r.status, r.header = resp.StatusCode, resp.Header
+	r.body, err = io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	return r, err
+}
+
+// getOK is get where an answer other than 200 is an error.
+func (c serverClient) getOK(ctx context.Context, path string) (reply, error) {
+	r, err := c.get(ctx, path)
+	if err == nil && r.status != http.StatusOK {
+		err = fmt.Errorf("%d %s", r.status, http.StatusText(r.status))
+	}
+	return r, err
 }
 
 // whyNoAnswer words a request that failed: either the server's certificate is not valid, or something else went wrong.

@@ -5,16 +5,17 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/kdiag/kdiag/crictl"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
 // readKubeconfig reads the server and the credential of a kubeconfig's current context, and makes the paths in them
 // absolute. The credential never leaves the package, and a program that gives one (EKS, GKE) is never run.
-func readKubeconfig(all files, name string) (*api.Cluster, *api.AuthInfo, error) {
-	data, err := all.read(name)
+func readKubeconfig(all crictl.HostFiles, name string) (*api.Cluster, *api.AuthInfo, error) {
+	data, err := all.Read(name)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s %s", oneLine(name), reasonOf(err))
+		return nil, nil, fmt.Errorf("%s %w", oneLine(name), err)
 	}
 	c, u, err := parseKubeconfig(data)
 	if err != nil {
@@ -44,13 +45,13 @@ func parseKubeconfig(data []byte) (*api.Cluster, *api.AuthInfo, error) {
 }
 
 // either returns data that stands in the kubeconfig itself, else reads the file that it names.
-func either(all files, data []byte, name string) ([]byte, error) {
+func either(all crictl.HostFiles, data []byte, name string) ([]byte, error) {
 	if len(data) > 0 || name == "" {
 		return data, nil
 	}
-	data, err := all.read(name)
+	data, err := all.Read(name)
 	if err != nil {
-		return nil, fmt.Errorf("%s %s", oneLine(name), reasonOf(err))
+		return nil, fmt.Errorf("%s %w", oneLine(name), err)
 	}
 	return data, nil
 }

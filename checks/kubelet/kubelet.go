@@ -176,4 +176,5 @@ type CNI struct {
 
 	Configured bool     // the folders are the runtime's own, as it reports them
 	Programs   []string // shim and OCI runtime of the runtime's default handler, where they are not there
+	Folders    []string // of the runtime's data or state, where they are not there
 }

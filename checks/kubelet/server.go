@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/crictl"
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
@@ -28,7 +29,7 @@ func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 	if apart(root, s.PID, "net") {
 		return Server{}, fmt.Errorf("asking the API server: %w", errOtherNetwork)
 	}
-	all := seenBy(root, s.PID)
+	all := crictl.SeenBy(root, s.PID)
 	cluster, u, err := readKubeconfig(all, s.Kubeconfig)
 	if err != nil {
 		return Server{}, fmt.Errorf("asking the API server: %w", err)
@@ -49,7 +50,7 @@ func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 	}
 	c := newClient(strings.TrimSuffix(base.String(), "/"), conf)
 	defer c.client.CloseIdleConnections()
-	ready, err := c.get(ctx, "/readyz", 4<<10)
+	ready, err := c.get(ctx, "/readyz")
 	out.readReady(ready, err)
 	if !out.Reachable || unknown != nil {
 		if out.Reachable {
@@ -114,7 +115,7 @@ func (s *Server) readLease(r reply, now time.Time) {
 }
 
 // handshake verifies the server of a kubeconfig as the kubelet does.
-func handshake(all files, c *api.Cluster) (*tls.Config, error) {
+func handshake(all crictl.HostFiles, c *api.Cluster) (*tls.Config, error) {
 	conf := &tls.Config{
 		MinVersion: tls.VersionTLS12, ServerName: c.TLSServerName, InsecureSkipVerify: c.InsecureSkipTLSVerify,
 	}
@@ -130,7 +131,7 @@ func handshake(all files, c *api.Cluster) (*tls.Config, error) {
 }
 
 // useCertificate adds the node's certificate to the handshake.
-func useCertificate(all files, u *api.AuthInfo, conf *tls.Config) error {
+func useCertificate(all crictl.HostFiles, u *api.AuthInfo, conf *tls.Config) error {
 	if u.ClientCertificate == "" && len(u.ClientCertificateData) == 0 {
 		if u.Exec != nil {
 			return errors.New("the kubelet gets its credential from a program, which kdiag does not run")

@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"k8s.io/client-go/tools/clientcmd/api"
 )
 
 // apiserver serves like one: its certificate is for that time, it knows nodes by their certificate, and its clock is
@@ -193,24 +192,6 @@ func TestAskServerCannot(t *testing.T) {
 	equal(t, "asking the API server: the kubelet has no kubeconfig", fmt.Sprint(err))
 }
 
-func TestReadKubeconfig(t *testing.T) {
-	path := "/var/lib/kubelet/pki/kubelet-client-current.pem"
-	for user, want := range map[string]api.AuthInfo{
-		"client-certificate: " + path + "\n    client-key: " + path: {ClientCertificate: path, ClientKey: path},
-		"client-certificate-data: Y2VydA==\n    client-key-data: a2V5": { // K3s
-			ClientCertificateData: []byte("cert"), ClientKeyData: []byte("key"),
-		},
-	} {
-		h := newTree(t)
-		h.file("etc/kubernetes/kubelet.conf", kubeconfig("https://10.0.0.1:6443", user))
-		c, u, err := readKubeconfig(seenBy(h.root, 0), "/etc/kubernetes/kubelet.conf")
-		must(t, err)
-		equal(t, "https://10.0.0.1:6443", c.Server)
-		equal(t, "/etc/kubernetes/ca.crt", c.CertificateAuthority)
-		equal(t, want, *u, cmpopts.IgnoreFields(api.AuthInfo{}, "Extensions"))
-	}
-}
-
 func TestParseKubeconfigHidesSecrets(t *testing.T) {
 	for _, text := range []string{
 		"users: [{user: {token: [geheim]}}]\n", "geheim: {\n", "users: geheim\n", "current-context: geheim\n",
@@ -220,17 +201,4 @@ func TestParseKubeconfigHidesSecrets(t *testing.T) {
 			t.Errorf("%q: error %v", text, err)
 		}
 	}
-}
-
-func FuzzKubeconfig(f *testing.F) {
-	f.Add([]byte(kubeconfig("https://10.0.0.1:6443", "token: x")))
-	f.Add([]byte(kubeconfig("https://10.0.0.1:6443", "exec: {command: aws}")))
-	f.Add([]byte("contexts: [{name: ''}]"))
-	f.Add([]byte("{"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		c, u, err := parseKubeconfig(data)
-		if (err == nil) != (c != nil && u != nil) || err != nil && err.Error() != oneLine(err.Error()) {
-			t.Errorf("%v, %v, error %v", c, u, err)
-		}
-	})
 }

@@ -40,7 +40,7 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	if p := process.Problem(); p != "" {
 		s.Problems = append(s.Problems, oneLine(p))
 	}
-	all := seenBy(root, pid)
+	all := crictl.SeenBy(root, pid)
 	if strings.HasPrefix(process.Name(), "k3s") {
 		s.Problems = append(s.Problems, k3s(all, flags))
 	}
@@ -49,7 +49,7 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 		s.Files = append(s.Files, oneLine(name))
 	}
 	for _, p := range read.Problems {
-		s.Problems = append(s.Problems, oneLine(p.Where)+" "+reasonOf(p.Err))
+		s.Problems = append(s.Problems, oneLine(p.Where)+" "+oneLine(p.Err.Error()))
 	}
 	if !read.IsSet("containerRuntimeEndpoint") {
 		read.ContainerRuntimeEndpoint = cmp.Or(process.Socket(), read.ContainerRuntimeEndpoint)
@@ -58,12 +58,9 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.RootDir = cmp.Or(kubeletconfig.Last(flags, "root-dir"), defaultRootDir)
 	s.CertDir = cmp.Or(kubeletconfig.Last(flags, "cert-dir"), defaultCertDir)
 	s.Kubeconfig = kubeletconfig.Last(flags, "kubeconfig")
-	gone := func(name string) bool {
-		_, err := all.stat(name)
-		return name == "" || err != nil && reasonOf(err) == absent
-	}
-	s.KubeconfigGone = s.Kubeconfig != "" && gone(s.Kubeconfig) &&
-		gone(kubeletconfig.Last(flags, "bootstrap-kubeconfig"))
+	bootstrap := kubeletconfig.Last(flags, "bootstrap-kubeconfig")
+	s.KubeconfigGone = s.Kubeconfig != "" && isAbsent(all, s.Kubeconfig) &&
+		(bootstrap == "" || isAbsent(all, bootstrap))
 	s.NodeName = nodeName(all, &s, kubeletconfig.Last(flags, "hostname-override"))
 	s.Harmful = harmful(&s)
 	if hasRancherEviction(&s) {
@@ -78,13 +75,13 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 
 // k3s adds the flags that K3s gives to the kubelet in its process and that have well-known values. It returns the
 // problem that there are more.
-func k3s(all files, flags map[string][]string) (problem string) {
+func k3s(all crictl.HostFiles, flags map[string][]string) (problem string) {
 	agent := filepath.Join(cmp.Or(kubeletconfig.Last(flags, "data-dir"), defaultK3sDir), "agent")
 	for flag, name := range map[string]string{
 		"kubeconfig": "kubelet.kubeconfig", "config-dir": "etc/kubelet.conf.d", "tls-cert-file": "serving-kubelet.crt",
 	} {
 		path := filepath.Join(agent, name)
-		if _, err := all.stat(path); err == nil && len(flags[flag]) == 0 {
+		if _, err := all.Stat(path); err == nil && len(flags[flag]) == 0 {
 			flags[flag] = []string{path}
 		}
 	}
@@ -133,7 +130,7 @@ func disabled(threshold string) bool {
 
 // nodeName is the name that the kubelet registers: that of its client certificate, which the API server goes by, else
 // that of its flag, else the host's, in small letters.
-func nodeName(all files, s *Settings, otherwise string) string {
+func nodeName(all crictl.HostFiles, s *Settings, otherwise string) string {
 	if _, pem, err := clientPEM(all, s); err == nil {
 		if leaf, err := parseCertificate(pem); err == nil {
 			if name, ok := strings.CutPrefix(leaf.Subject.CommonName, nodeUser); ok {
@@ -143,7 +140,7 @@ func nodeName(all files, s *Settings, otherwise string) string {
 	}
 	if otherwise == "" {
 		// In a pod, /proc/sys/kernel/hostname is the pod's. The host takes its name from this file at boot.
-		text, _ := all.read("/etc/hostname")
+		text, _ := all.Read("/etc/hostname")
 		otherwise = string(text)
 	}
 	return strings.ToLower(oneLine(otherwise))
@@ -167,10 +164,10 @@ func apart(root string, pid int, kind string) bool {
 // its unit or its configuration file names, else the default. That nobody listens there is an answer too. On a host
 // without a kubelet's files the error is ErrNoNode.
 func AskPing(ctx context.Context, root string) (Health, error) {
-	all := seenBy(root, 0)
+	all := crictl.SeenBy(root, 0)
 	setUp := []string{defaultConfig, defaultKubeconfig, filepath.Join(defaultCertDir, clientFile)}
 	if !slices.ContainsFunc(setUp, func(name string) bool {
-		info, err := all.stat(name)
+		info, err := all.Stat(name)
 		return err == nil && info.Mode().IsRegular()
 	}) {
 		return Health{}, ErrNoNode
@@ -178,9 +175,7 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 	if apart(root, 1, "net") {
 		return Health{}, fmt.Errorf("asking the kubelet: %w", errOtherNetwork)
 	}
-	from := kubeletconfig.Files{Read: all.read, DropIns: func(dir string) ([]string, error) {
-		return each(all, dir, kubeletconfig.DropIns)
-	}}
+	from := all.Kubelet()
 	flags := kubeletconfig.ParseFlags(kubeletconfig.UnitArgs("kubelet.service", from))
 	if len(flags["config"]) == 0 {
 		flags["config"] = []string{defaultConfig}

@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
 // plain are the settings of a kubelet that was given none.
@@ -218,29 +216,4 @@ func TestHarmfulTimeouts(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", timeout, got, want)
 		}
 	}
-}
-
-func FuzzSettings(f *testing.F) {
-	for _, text := range []string{
-		"", "maxPods: 1\n", "evictionHard: {memory.available: 0%}\nfeatureGates: {A: true}\n", "a: [\n", "kind: Pod\n",
-		`{"port":70000,"healthzPort":-1,"maxParallelImagePulls":-7}`, "a: &a [*a]\n", "address: \"\\e[31m\"\n",
-		"maxPods: many\n",
-	} {
-		f.Add([]byte(text), "1")
-	}
-	f.Fuzz(func(t *testing.T, text []byte, flag string) {
-		flags := map[string][]string{
-			"config": {"/k"}, "max-pods": {flag}, "eviction-hard": {flag}, "feature-gates": {flag},
-			"cgroup-driver": {flag},
-		}
-		read := kubeletconfig.Read(flags, kubeletconfig.Files{Read: func(string) ([]byte, error) { return text, nil }})
-		var s Settings
-		s.fill(&read.Config)
-		for _, text := range []string{s.Endpoint, s.CgroupDriver, s.Address, s.HealthzAddress} {
-			if text != oneLine(text) {
-				t.Errorf("%q is not fit to be shown", text)
-			}
-		}
-		harmful(&s)
-	})
 }

@@ -96,6 +96,30 @@ func TestEndToEndHostFaults(t *testing.T) {
 		}
 	})
 
+	t.Run("the daemon is frozen in a group that is no unit", func(t *testing.T) {
+		group := "/" + box + "/lab"
+		dir := makeCgroup(t, "freezer", group)
+		enter(t, dir, c.PID())
+		defer enter(t, filepath.Dir(filepath.Dir(dir)), c.PID())
+		state := filepath.Join(dir, "freezer.state")
+		apptest.Must(t, os.WriteFile(state, []byte("FROZEN"), 0))
+		defer func() { apptest.Must(t, os.WriteFile(state, []byte("THAWED"), 0)) }()
+		culprit := func(s checks.Subject) bool { return s.Kind == "Cgroup" && s.ID == group }
+		p.found(t, finding{
+			checks.Critical, "echo THAWED > '" + state + "'", culprit, []string{"CgroupFrozen", "RuntimeHung"},
+		}, "--rpc-timeout", "2s")
+	})
+
+	for _, folder := range []string{"root", "state"} {
+		t.Run("the daemon's "+folder+" folder is moved away", func(t *testing.T) {
+			dir := filepath.Join(c.Dir(), folder)
+			apptest.Must(t, os.Rename(dir, dir+".away"))
+			defer func() { apptest.Must(t, os.Rename(dir+".away", dir)) }()
+			step := fmt.Sprintf("ls -l /proc/%d/fd", c.PID())
+			p.found(t, finding{checks.Critical, step, process(c.PID()), []string{"RuntimeNotReady"}})
+		})
+	}
+
 	t.Run("a dead mount of a user", func(t *testing.T) {
 		dead := mountDead(t, "/home/somebody/cloud")
 		defer dead.cut()
