@@ -148,7 +148,7 @@ func TestStepsOfTheRuntime(t *testing.T) {
 		step("the oldest runc, where nothing is named", "RuntimeHung", "kill -KILL 52: one process",
 			"kill -KILL 51 | kill -KILL 53", hung, threeRuncs, noDaemon),
 		step("the limit of CRI-O", "ListTooLarge",
-			"grep -rnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio: nothing", "",
+			"grep -rsnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio: nothing", "",
 			limit(83886080), at(endpointCRIO)),
 		step("a benchmark's root", "RuntimeSlow", "grep . /proc/pressure", "", takes(3*time.Second, everyRPC()...)),
 	})
