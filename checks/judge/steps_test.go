@@ -2,6 +2,7 @@ package judge
 
 import (
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -430,6 +431,23 @@ func TestStepsWithoutSystemd(t *testing.T) {
 			mentions(got, "timedatectl") {
 			t.Errorf("%s: %q", name, got)
 		}
+	}
+}
+
+// TestStepsAreShell has a shell read every command of the recorded cases, without running it.
+func TestStepsAreShell(t *testing.T) {
+	var script strings.Builder
+	for _, f := range gallery() {
+		for _, c := range Judge(f) {
+			for _, s := range c.NextSteps {
+				fmt.Fprintln(&script, s.Command)
+			}
+		}
+	}
+	sh := exec.Command("sh", "-n")
+	sh.Stdin = strings.NewReader(script.String())
+	if out, err := sh.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s\n%s", err, out, script.String())
 	}
 }
 
