@@ -110,9 +110,9 @@ func adviseAPIServer(f *facts.Facts, s *Steps, gone bool) {
 			"-issuer -dates", "Read which certificate the API server has, and who signed it.")
 	default:
 		if net.ParseIP(name) == nil && facts.Safe(name) {
-			s.Look("getent hosts "+name, "Check whether its name resolves.")
+			s.Look("getent hosts "+name+" || echo it does not resolve", "Check whether its name resolves.")
 		}
-		s.Look("curl -sk --max-time 5 https://"+name+":"+port+"/healthz", "Check that it answers: ok, 401 or 403.")
+		s.Look("curl -skS --max-time 5 https://"+name+":"+port+"/healthz", "Check that it answers: ok, 401 or 403.")
 		s.lookIf(net.ParseIP(name) != nil, "ip route get "+name, "Check the route to it.")
 	}
 	s.Look(log, "Read how the kubelet's calls fail.")

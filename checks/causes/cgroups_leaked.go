@@ -35,7 +35,7 @@ func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 	}
 	addMost(&e.For, "%s for the controller %s", g.ByController)
 	return newFinding(severity, checks.Strong, summary, e, ofNode("control groups")).advise(func(s *Steps, _ string) {
-		s.Look("cat /proc/cgroups; cat /sys/fs/cgroup/cgroup.stat", "Count them again, and the dying ones")
+		s.Look("grep -s . /proc/cgroups /sys/fs/cgroup/cgroup.stat", "Count them again, and the dying ones")
 		s.Look("find /sys/fs/cgroup -maxdepth 4 -type d | cut -d/ -f5-6 | sort | uniq -c | sort -rn | head",
 			"Find out which part of the tree they are in")
 		s.cordon()

@@ -76,8 +76,9 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 			s.Look("stat -f "+point+" & sleep 5; jobs", "Check if the mount still hangs: then the command still runs. "+
 				"Enter no path below it in a shell.")
 			if m.Network && m.PID == 0 {
-				s.Add(checks.TouchesMount, "umount -f "+m.Point, "Only if the server is gone: unwritten data is lost.")
-				s.Add(checks.TouchesMount, "umount -l "+m.Point, "Hides the mount where -f was not enough.")
+				s.Add(checks.TouchesMount, "umount -f "+m.Point, "Only if the server is gone: unwritten data is lost. "+
+					"What waits gets an error, even if it says busy.")
+				s.Add(checks.TouchesMount, "umount -l "+m.Point, "Removes the mount, after -f, if that said busy.")
 			}
 			addDeletePod(f, s, podOf(f, m.PodUID), "The pod of the mount; it ends only after the mount answers.")
 		}

@@ -97,7 +97,7 @@ func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 			addCompletedPods(st, c)
 		}
 		st.Look(facts.CrictlCommand(f, "ps -q | wc -l"), "List only running containers; that may still work")
-		st.lookIf(s.Refused != nil, "grep -rnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio",
+		st.lookIf(s.Refused != nil, "grep -rsnE 'max_(send|recv)_(message|msg)_size' /etc/containerd /etc/crio",
 			"Check whether a limit below 16 MiB is set; raising it above does not help")
 	}
 	st.lookIf(blind && (f.Kubelet == nil || !f.Kubelet.CRIListStreaming), `kubectl get node "$(hostname)" -o wide`,

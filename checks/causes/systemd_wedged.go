@@ -80,11 +80,13 @@ func adviseSystemdWedged(s *Steps, root string, silent bool) {
 	s.Look("timeout 5 systemctl is-system-running; echo $?", "Check if it answers now (124: no).")
 	s.Look("ps -o pid,stat,wchan:32,pcpu,etime,comm -p 1; cat /proc/1/stack",
 		"Check if process 1 works or waits, and for what.")
-	s.Look("timeout 20 systemctl list-units --all --no-legend --plain | awk '{print $3, $4}' | sort | uniq -c | sort "+
-		"-rn | head", "Count units by state; thousands of inactive dead ones are a leak.")
 	s.Look("findmnt -n | wc -l", "Count mounts; tens of thousands keep systemd busy.")
-	s.Add(checks.TouchesSystemd, "timeout 20 systemctl reset-failed",
-		"Clears failed units; running ones are not touched.")
+	if !silent { // else both would only wait for it
+		s.Look("timeout 20 systemctl list-units --all --no-legend --plain | awk '{print $3, $4}' | sort | uniq -c | "+
+			"sort -rn | head", "Count units by state; thousands of inactive dead ones are a leak.")
+		s.Add(checks.TouchesSystemd, "timeout 20 systemctl reset-failed",
+			"Clears failed units; running ones are not touched.")
+	}
 	if root != "" {
 		return
 	}
@@ -92,11 +94,12 @@ func adviseSystemdWedged(s *Steps, root string, silent bool) {
 	s.addNodeIf(silent, "Reboot only if it does not answer at all. If this hangs: systemctl reboot -ff.")
 }
 
-// adviseBusSilent does without systemctl, which asks systemd on its own socket when root runs it, and finds it well.
+// adviseBusSilent asks with busctl: systemctl, when root runs it, asks systemd on its own socket, and finds it well.
 func adviseBusSilent(s *Steps, root string) {
 	s.Look("ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon,dbus-broker", "Check if it is stopped (T) or waits.")
 	s.Look("timeout 5 busctl status org.freedesktop.systemd1 > /dev/null; echo $?",
 		"Check if it answers now (124: no).")
 	s.Look("journalctl --no-pager -n 50 -u dbus -u dbus-broker", "Read the last log lines of the bus.")
+	s.Add(checks.TouchesProcess, "timeout 20 systemctl kill -s CONT dbus", "Resumes it if it is stopped (harmless).")
 	s.addNodeIf(root == "", "Reboot only if the bus stays silent. Do not restart dbus: its clients may not reconnect.")
 }

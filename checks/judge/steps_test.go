@@ -1,6 +1,8 @@
 package judge
 
 import (
+	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -86,9 +88,27 @@ func TestStepsWithoutSystemd(t *testing.T) {
 		Result:    canaryRun(canaryFailure(0, canary.Failed, "Unknown: read-only file system")),
 	}).NextSteps
 	for name, all := range steps {
-		if got := lines(all); len(got) == 0 || mentions(got, "systemctl ") || mentions(got, "journalctl ") {
+		if got := lines(all); len(got) == 0 || mentions(got, "systemctl ") || mentions(got, "journalctl ") ||
+			mentions(got, "timedatectl") {
 			t.Errorf("%s: %q", name, got)
 		}
+	}
+}
+
+// TestStepsAreShell has a shell read every command of the recorded cases, without running it.
+func TestStepsAreShell(t *testing.T) {
+	var script strings.Builder
+	for _, f := range gallery() {
+		for _, c := range Judge(f) {
+			for _, s := range c.NextSteps {
+				fmt.Fprintln(&script, s.Command)
+			}
+		}
+	}
+	sh := exec.Command("sh", "-n")
+	sh.Stdin = strings.NewReader(script.String())
+	if out, err := sh.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s\n%s", err, out, script.String())
 	}
 }
 

@@ -182,11 +182,28 @@ func blames(t *testing.T, o apptest.Outcome, code, step, subject string) checks.
 	return c
 }
 
-// both runs a check on the answers of kdiag node and kdiag pleg.
-func (n testNode) both(t *testing.T, check func(t *testing.T, o apptest.Outcome)) {
+// both runs a check on the answers of kdiag node and kdiag pleg, and the steps that only read between the two. It
+// returns the causes that the first names.
+func (n testNode) both(t *testing.T, check func(t *testing.T, o apptest.Outcome)) (causes []checks.Cause) {
 	t.Helper()
 	for _, command := range []string{"node", "pleg"} {
-		t.Run(command, func(t *testing.T) { check(t, n.kdiag(t, command)) })
+		t.Run(command, func(t *testing.T) {
+			o := n.kdiag(t, command)
+			check(t, o)
+			if command == "node" {
+				causes = own(o.Report(t)).Causes
+				n.steps().Check(t, causes...)
+			}
+		})
+	}
+	return causes
+}
+
+// steps runs next steps in the node.
+func (n testNode) steps() apptest.Steps {
+	return apptest.Steps{
+		Exec: func(argv ...string) ([]byte, error) { return n.box.Exec(context.Background(), argv...) },
+		Ask:  []string{"kdiag", "node", "-o", "json"},
 	}
 }
 
@@ -205,6 +222,7 @@ func TestEndToEndNodeBox(t *testing.T) {
 	t.Run("healthy", n.testHealthy)
 	t.Run("runtime stopped", n.testRuntimeStopped)
 	t.Run("runtime killed", n.testRuntimeKilled)
+	t.Run("folder in the socket's place", n.testFolderAtSocket)
 	t.Run("kubelet frozen", n.testKubeletFrozen)
 	t.Run("from a pod", n.testFromPod)
 	t.Run("kubelet stopped", n.testKubeletStopped)
@@ -240,12 +258,23 @@ func (n testNode) testHealthy(t *testing.T) {
 func (n testNode) testRuntimeStopped(t *testing.T) {
 	n.sh(t, "systemctl stop containerd")
 	defer n.sh(t, "systemctl start containerd")
-	n.both(t, func(t *testing.T, o apptest.Outcome) {
+	causes := n.both(t, func(t *testing.T, o apptest.Outcome) {
 		c := blames(t, o, "RuntimeDown", "systemctl status --no-pager containerd", "containerd.service")
 		if !strings.Contains(c.Summary, "containerd.service is inactive") {
 			t.Error(c.Summary)
 		}
 	})
+	n.steps().Repair(t, causes[0], "systemctl restart containerd")
+}
+
+// testFolderAtSocket has the runtime start in vain, until somebody removes the folder.
+func (n testNode) testFolderAtSocket(t *testing.T) {
+	const socket = "/run/containerd/containerd.sock"
+	n.sh(t, "systemctl stop containerd; rm -f "+socket+"; mkdir "+socket+"; systemctl start --no-block containerd")
+	defer n.sh(t, "rmdir "+socket+" || true; systemctl reset-failed containerd; systemctl start containerd")
+	c := blames(t, n.kdiag(t, "node"), "RuntimeDown", "ls -ld "+socket, "")
+	n.steps().Check(t, c)
+	n.steps().Repair(t, c, "rmdir "+socket)
 }
 
 // testRuntimeKilled kills a runtime that systemd starts again: it is well, and its restarts are counted.
@@ -266,7 +295,7 @@ func (n testNode) testKubeletFrozen(t *testing.T) {
 	pid := n.sh(t, "systemctl show -p MainPID --value kubelet")
 	n.sh(t, "systemctl kill -s STOP kubelet")
 	defer n.sh(t, "systemctl kill -s CONT kubelet")
-	n.both(t, func(t *testing.T, o apptest.Outcome) {
+	causes := n.both(t, func(t *testing.T, o apptest.Outcome) {
 		c := blames(t, o, "KubeletStalled", "grep -E 'State|TracerPid' /proc/"+pid+"/status", "kubelet.service")
 		if p := c.Subject.Processes; len(p) != 1 || strconv.Itoa(p[0].PID) != pid || p[0].State != "stopped" {
 			t.Errorf("processes %+v, want the stopped one, %s", p, pid)
@@ -275,6 +304,7 @@ func (n testNode) testKubeletFrozen(t *testing.T) {
 			t.Errorf("next steps %+v, want to continue it", steps)
 		}
 	})
+	n.steps().Repair(t, causes[0], "kill -CONT")
 }
 
 // inPod is how a privileged pod with hostPID sees a node: another root, with the host's under /host.
@@ -303,10 +333,11 @@ func (n testNode) testFromPod(t *testing.T) {
 func (n testNode) testKubeletStopped(t *testing.T) {
 	n.sh(t, "systemctl stop kubelet")
 	defer n.sh(t, "systemctl start kubelet")
-	n.both(t, func(t *testing.T, o apptest.Outcome) {
+	causes := n.both(t, func(t *testing.T, o apptest.Outcome) {
 		blames(t, o, "KubeletDown", "systemctl status --no-pager kubelet", "kubelet.service")
 		wantStatus(t, o, "kubelet.healthz", checks.StatusWarning, "connection refused")
 	})
+	n.steps().Repair(t, causes[0], "systemctl start kubelet")
 }
 
 // testKubeletCrashing lets the kubelet end at each start, for ever, and then until systemd gives up.
@@ -368,6 +399,7 @@ func (n testNode) testAPIServerRefused(t *testing.T) {
 	server.Close() // nobody listens there now
 	n.join(t, server.URL, server.Certificate().Raw, time.Now().Add(time.Hour))
 	c := blames(t, n.kdiag(t, "node"), "APIServerUnreachable", "curl -sk", "")
+	n.steps().Check(t, c)
 	if !strings.Contains(c.Summary, "connection refused") || !strings.Contains(c.NextSteps[0].Command, server.URL) {
 		t.Errorf("%s\n%+v", c.Summary, c.NextSteps)
 	}
@@ -389,6 +421,7 @@ func (n testNode) testCertificateExpired(t *testing.T) {
 	n.join(t, server.URL, server.Certificate().Raw, time.Now().Add(-time.Hour))
 	c := blames(t, n.kdiag(t, "node"), "CertificateExpired", "openssl x509",
 		"/var/lib/kubelet/pki/kubelet-client-current.pem")
+	n.steps().Check(t, c)
 	if !slices.Contains(c.Evidence.For, "the API server answers 401 Unauthorized") {
 		t.Errorf("evidence %+v", c.Evidence)
 	}
@@ -426,8 +459,10 @@ func clientPair(t *testing.T, until time.Time) string {
 func (n testNode) testBusFrozen(t *testing.T) {
 	n.sh(t, "systemctl kill -s STOP dbus")
 	defer n.sh(t, "systemctl kill -s CONT dbus")
-	blames(t, n.kdiag(t, "node"), "SystemdWedged", "ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon",
+	c := blames(t, n.kdiag(t, "node"), "SystemdWedged", "ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon",
 		"dbus.service")
+	n.steps().Check(t, c)
+	n.steps().Repair(t, c, "systemctl kill -s CONT dbus")
 }
 
 func (n testNode) testSystemdFrozen(t *testing.T) {
@@ -469,8 +504,7 @@ func TestEndToEndNodeUnified(t *testing.T) {
 		"e2e-" + filepath.Base(c.Dir()), id,
 	}
 	frozen := func(s checks.Subject) bool { return strings.HasSuffix(s.ID, id) || strings.HasSuffix(s.Name, id) }
-	for _, o := range []apptest.Outcome{p.node(t), p.pleg(t)} {
-		finding{checks.Warning, "cgroup.freeze", frozen, []string{"CgroupFrozen"}}.check(t, o)
-		wantStatus(t, o, "host.cgroups", checks.StatusOK, "")
-	}
+	cause := p.found(t, finding{checks.Warning, "cgroup.freeze", frozen, []string{"CgroupFrozen"}})
+	p.steps().Repair(t, cause, "echo 0 > ")
+	wantStatus(t, p.node(t), "host.cgroups", checks.StatusOK, "")
 }

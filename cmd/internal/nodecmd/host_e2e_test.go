@@ -33,7 +33,8 @@ func TestEndToEndNodeHost(t *testing.T) {
 		shim, err := c.Shim(victim.ID)
 		apptest.Must(t, err)
 		culprit := func(s checks.Subject) bool { return process(shim)(s) && ofPod(s) }
-		p.found(t, finding{checks.Warning, fmt.Sprintf("kill -CONT %d", shim), culprit, []string{"ShimStuck"}})
+		step := fmt.Sprintf("kill -CONT %d", shim)
+		p.steps().Repair(t, p.found(t, finding{checks.Warning, step, culprit, []string{"ShimStuck"}}), step)
 	})
 
 	t.Run("list held by a stopped shim", func(t *testing.T) {
@@ -43,9 +44,10 @@ func TestEndToEndNodeHost(t *testing.T) {
 		waitInKernel(t, cgroupDir(t, "freezer", cgroup)) // a process of the container holds no list
 		shim, err := c.Shim(victim.ID)
 		apptest.Must(t, err)
-		finding{
-			checks.Critical, fmt.Sprintf("kill -CONT %d", shim), process(shim), []string{"ShimStuck", "ListHang"},
-		}.check(t, p.node(t, "--rpc-timeout", "2s"))
+		step := fmt.Sprintf("kill -CONT %d", shim)
+		p.steps().Repair(t, p.seen(t, finding{
+			checks.Critical, step, process(shim), []string{"ShimStuck", "ListHang"},
+		}, "--rpc-timeout", "2s"), step)
 	})
 
 	// Settings of the container's control group.
@@ -64,7 +66,11 @@ func TestEndToEndNodeHost(t *testing.T) {
 			apptest.Must(t, os.WriteFile(file, []byte(tt.value), 0))
 			defer func() { apptest.Must(t, os.WriteFile(file, []byte(tt.before), 0)) }()
 			culprit := func(s checks.Subject) bool { return (s.ID == cgroup || s.Name == cgroup) && ofPod(s) }
-			p.found(t, finding{checks.Warning, fmt.Sprintf(tt.step, file), culprit, []string{tt.code}})
+			step := fmt.Sprintf(tt.step, file)
+			c := p.found(t, finding{checks.Warning, step, culprit, []string{tt.code}})
+			if !strings.HasPrefix(step, "kubectl") {
+				p.steps().Repair(t, c, step)
+			}
 		})
 	}
 
@@ -130,18 +136,20 @@ func TestEndToEndNodeDisk(t *testing.T) {
 		apptest.Must(t, os.WriteFile(filepath.Join(group, "blkio.throttle.write_iops_device"), []byte(device+" 4"), 0))
 		slow := p
 		slow.inside = []string{"/bin/sh", "-c", "echo $$ > " + group + `/cgroup.procs; exec "$@"`, "sh"}
-		finding{checks.Warning, "iostat -x", filesystem(point), []string{"IOStall"}}.check(t, slow.node(t))
+		slow.seen(t, finding{checks.Warning, "iostat -x", filesystem(point), []string{"IOStall"}})
 	})
 
 	t.Run("frozen", func(t *testing.T) {
 		sh("fsfreeze -f " + point)
-		defer sh("fsfreeze -u " + point)
-		for range 2 {
-			finding{checks.Critical, "fsfreeze -u " + point, filesystem(point), []string{"IOStall"}}.check(t, p.node(t))
-			if n := probesIn(point); n != 1 {
-				t.Errorf("%d children of kdiag's wait for the disk, want 1", n)
-			}
+		defer func() { _ = exec.Command("fsfreeze", "-u", point).Run() }() // it may be thawed
+		step := "fsfreeze -u " + point
+		f := finding{checks.Critical, step, filesystem(point), []string{"IOStall"}}
+		p.seen(t, f)
+		cause := f.check(t, p.node(t))
+		if n := probesIn(point); n != 1 {
+			t.Errorf("%d children of kdiag's wait for the disk, want 1", n)
 		}
+		p.steps().Repair(t, cause, step)
 	})
 	eventually(t, "no child of kdiag's is left", func() bool { return probesIn(point) == 0 })
 	t.Run("throttled by its control group", func(t *testing.T) { throttleWrites(t, c, p, sh("mountpoint -d "+point)) })
@@ -245,6 +253,7 @@ func nameConsumers(t *testing.T, p program, cgroup string) {
 		held := causes[slices.IndexFunc(causes, func(c checks.Cause) bool { return c.Code == "MemoryPressure" })]
 		finding{processes.Severity, "kubectl delete pod -n box pod-1", process(shell.Process.Pid), nil}.of(t, processes)
 		finding{held.Severity, "kubectl delete pod -n box pod-1", nil, nil}.of(t, held)
+		p.steps().Check(t, processes) // what has memory may have ended
 		if processes.Subject.Pod != "pod-1" || held.Subject.Pod != "pod-1" {
 			t.Errorf("PIDsExhausted blames %+v, MemoryPressure %+v", processes.Subject, held.Subject)
 		}
@@ -266,9 +275,10 @@ func takeInotify(t *testing.T, p program) {
 	limit := filepath.Join(t.TempDir(), "limit")
 	apptest.Must(t, os.WriteFile(limit, []byte(strconv.Itoa(held)+"\n"), 0o644))
 	p.inside = inMounts("mount --bind " + limit + " /proc/sys/fs/inotify/max_user_instances")
-	finding{
-		checks.Critical, "sysctl -w fs.inotify.max_user_instances=", process(os.Getpid()), []string{"InotifyExhausted"},
-	}.check(t, p.node(t))
+	const step = "sysctl -w fs.inotify.max_user_instances="
+	p.steps().Repair(t, p.seen(t, finding{
+		checks.Critical, step, process(os.Getpid()), []string{"InotifyExhausted"},
+	}), step)
 }
 
 // deadMount mounts a file system that never answers as a pod's volume, with a process of the container waiting in it,
@@ -294,13 +304,11 @@ func deadMount(t *testing.T, c *nodebox.Containerd, p program, victim nodebox.Po
 		return strings.Contains(string(stat), ") D ")
 	})
 
-	for range 2 {
-		p.found(t, finding{
-			checks.Critical, "stat -f " + point, filesystem(point), []string{"FilesystemHung", "TaskStuck"},
-		})
-		if n := probesIn(point); n != 1 {
-			t.Errorf("%d children of kdiag's wait in the mount, want 1", n)
-		}
+	cause := p.found(t, finding{
+		checks.Critical, "stat -f " + point, filesystem(point), []string{"FilesystemHung", "TaskStuck"},
+	})
+	if n := probesIn(point); n != 1 {
+		t.Errorf("%d children of kdiag's wait in the mount, want 1", n)
 	}
 	apptest.Must(t, c.Pause(t.Context()))
 	got := p.node(t, "--rpc-timeout", "1s")
@@ -311,7 +319,7 @@ func deadMount(t *testing.T, c *nodebox.Containerd, p program, victim nodebox.Po
 			t.Errorf("causes %v, want %s with a dead mount and a frozen runtime", apptest.Codes(r), code)
 		}
 	}
-	dead.cut()
+	p.steps().Repair(t, cause, "umount -f "+point, "umount -l "+point)
 	eventually(t, "no child of kdiag's is left", func() bool { return probesIn(point) == 0 })
 }
 

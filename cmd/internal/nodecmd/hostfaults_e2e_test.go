@@ -54,15 +54,17 @@ func TestEndToEndHostFaults(t *testing.T) {
 		defer enter(t, filepath.Dir(filepath.Dir(dir)), c.PID())
 		defer hogs(t, dir, c.PID())()
 		defer p.callers(t)()
-		for _, o := range []apptest.Outcome{p.node(t, "--rpc-timeout", "2s"), p.pleg(t, "--rpc-timeout", "2s")} {
-			starved(t, o, process(c.PID()))
-		}
+		starved(t, p.pleg(t, "--rpc-timeout", "2s"), process(c.PID()))
+		cause := starved(t, p.node(t, "--rpc-timeout", "2s"), process(c.PID()))
+		p.steps().Check(t, cause)
+		p.steps().Repair(t, cause, "renice")
 	})
 
 	t.Run("memory map locked", func(t *testing.T) {
 		pid := lockMap(t, cgroupDir(t, "freezer", cgroup))
 		for _, o := range []apptest.Outcome{p.node(t), p.pleg(t)} {
 			c := names(t, o, "TaskStuck")
+			p.steps().Check(t, c)
 			if c.Subject.ID != strconv.Itoa(pid) || c.Subject.Pod != "pod-1" ||
 				!strings.Contains(strings.Join(c.Evidence.For, " "), "memory map is locked") {
 				t.Errorf("%s: %+v %q", c.Summary, c.Subject, c.Evidence.For)
@@ -91,9 +93,8 @@ func TestEndToEndHostFaults(t *testing.T) {
 		defer enter(t, filepath.Dir(filepath.Dir(dir)), c.PID())
 		defer p.callers(t)()
 		culprit := func(s checks.Subject) bool { return s.Name == group }
-		for _, o := range []apptest.Outcome{p.node(t, "--rpc-timeout", "2s"), p.pleg(t, "--rpc-timeout", "2s")} {
-			starved(t, o, culprit)
-		}
+		p.steps().Check(t, starved(t, p.node(t, "--rpc-timeout", "2s"), culprit))
+		starved(t, p.pleg(t, "--rpc-timeout", "2s"), culprit)
 	})
 
 	t.Run("the daemon is frozen in a group that is no unit", func(t *testing.T) {
@@ -136,6 +137,8 @@ func TestEndToEndHostFaults(t *testing.T) {
 		if !strings.HasPrefix(string(names), "kdiag-") || strings.Count(string(names), "\n") != 1 {
 			t.Errorf("blocked threads of kdiag's: %q", names)
 		}
+		inside.steps().Check(t, c)
+		inside.steps().Repair(t, c, "umount -f", "umount -l")
 	})
 
 	t.Run("a dead mount that only a container sees", func(t *testing.T) {
@@ -155,6 +158,7 @@ func TestEndToEndHostFaults(t *testing.T) {
 				"busybox umount -f /cloud; busybox umount -l /cloud").Run()
 		}()
 		c := names(t, p.node(t), "FilesystemHung")
+		p.steps().Check(t, c)
 		if c.Severity != checks.Warning || c.Subject.Pod != "pod-1" || c.Subject.Name != "/cloud" {
 			t.Errorf("%s: %s; %+v", c.Severity, c.Summary, c.Subject)
 		}
@@ -173,7 +177,7 @@ func throttleWrites(t *testing.T, c *nodebox.Containerd, p program, device strin
 }
 
 // starved checks that a report has the CPU as the root, a culprit, and no hang beside it that is not a consequence.
-func starved(t *testing.T, o apptest.Outcome, culprit func(checks.Subject) bool) {
+func starved(t *testing.T, o apptest.Outcome, culprit func(checks.Subject) bool) checks.Cause {
 	t.Helper()
 	r := o.Report(t)
 	i := slices.Index(apptest.Codes(r), "CPUStarved")
@@ -188,6 +192,7 @@ func starved(t *testing.T, o apptest.Outcome, culprit func(checks.Subject) bool)
 			t.Errorf("%s is no consequence: %s", c.Code, c.Summary)
 		}
 	}
+	return r.Causes[i]
 }
 
 // hogs pins a process to one CPU, gives it the lowest priority there is, and starts others there which never pause, in

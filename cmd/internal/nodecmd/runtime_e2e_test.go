@@ -84,16 +84,36 @@ type finding struct {
 	codes    []string
 }
 
-// found checks a finding against the answers of kdiag node and kdiag pleg.
-func (p program) found(t *testing.T, f finding, args ...string) {
+// found checks a finding against the answers of kdiag node and kdiag pleg, and runs the steps that only read between
+// the two.
+func (p program) found(t *testing.T, f finding, args ...string) checks.Cause {
 	t.Helper()
-	f.check(t, p.node(t, args...))
+	c := p.seen(t, f, args...)
 	f.check(t, p.pleg(t, args...))
+	return c
 }
 
-func (f finding) check(t *testing.T, o apptest.Outcome) {
+// seen checks a finding against the answer of kdiag node, and runs the steps that only read.
+func (p program) seen(t *testing.T, f finding, args ...string) checks.Cause {
 	t.Helper()
-	f.of(t, names(t, o, f.codes...))
+	o := p.node(t, args...)
+	c := f.check(t, o)
+	p.steps().Check(t, slices.DeleteFunc(o.Report(t).Causes, func(c checks.Cause) bool {
+		return !slices.Contains(f.codes, c.Code)
+	})...)
+	return c
+}
+
+// steps runs next steps where kdiag runs.
+func (p program) steps() apptest.Steps {
+	return apptest.Here(p.path, p.inside, "node", "-o", "json", "--runtime-endpoint", p.endpoint)
+}
+
+func (f finding) check(t *testing.T, o apptest.Outcome) checks.Cause {
+	t.Helper()
+	c := names(t, o, f.codes...)
+	f.of(t, c)
+	return c
 }
 
 // of checks what a finding has beside the codes.
@@ -208,7 +228,7 @@ func TestEndToEndNodeRuntime(t *testing.T) {
 		apptest.Must(t, os.Rename(dir, dir+".away"))
 		apptest.Must(t, os.Mkdir(dir, 0o755))
 		apptest.Must(t, c.Restart(t.Context()))
-		finding{checks.Critical, "ls -l " + dir, nil, []string{"NetworkNotReady"}}.check(t, p.node(t))
+		p.seen(t, finding{checks.Critical, "ls -l " + dir, nil, []string{"NetworkNotReady"}})
 		apptest.Must(t, os.Remove(dir))
 		apptest.Must(t, os.Rename(dir+".away", dir))
 	})
@@ -221,15 +241,21 @@ func TestEndToEndNodeRuntime(t *testing.T) {
 	})
 
 	t.Run("full", func(t *testing.T) { brokenRoot(t, c, p) })
+	t.Run("read-only", func(t *testing.T) {
+		p, root := p, filepath.Join(c.Dir(), "root") // containerd itself goes on writing
+		p.inside = inMounts("mount -o remount,bind,ro " + root)
+		step := "mount -o remount,rw " + root
+		p.steps().Repair(t, p.seen(t, finding{checks.Critical, step, filesystem(root), []string{"IOStall"}}), step)
+	})
 	t.Run("no files", func(t *testing.T) { filesAtLimit(t, c, p) })
 	t.Run("no processes", func(t *testing.T) { runtimePIDsAtLimit(t, c, p) })
 
 	t.Run("frozen", func(t *testing.T) {
 		apptest.Must(t, c.Pause(t.Context()))
 		defer func() { apptest.Must(t, c.Resume()) }()
-		p.found(t, finding{
-			checks.Critical, fmt.Sprintf("kill -CONT %d", c.PID()), process(c.PID()), []string{"RuntimeHung"},
-		}, "--rpc-timeout", "1s")
+		step := fmt.Sprintf("kill -CONT %d", c.PID())
+		hung := finding{checks.Critical, step, process(c.PID()), []string{"RuntimeHung"}}
+		p.steps().Repair(t, p.found(t, hung, "--rpc-timeout", "1s"), step)
 	})
 
 	t.Run("stopped", func(t *testing.T) {
@@ -276,6 +302,8 @@ func filesAtLimit(t *testing.T, c *nodebox.Containerd, p program) {
 	}
 	step := fmt.Sprintf("prlimit --pid %d --nofile=%d", c.PID(), old.Max)
 	finding{checks.Critical, step, process(c.PID()), nil}.of(t, r.Causes[i])
+	p.steps().Check(t, r.Causes[i])
+	p.steps().Repair(t, r.Causes[i], step)
 }
 
 // crowd starts a shell in a control group of the controller pids, with so many children that sleep. They end with the
@@ -320,9 +348,9 @@ func runtimePIDsAtLimit(t *testing.T, c *nodebox.Containerd, p program) {
 	defer set(top, "cgroup.procs", strconv.Itoa(c.PID()))
 	crowd(t, dir, 180)
 	set(dir, "pids.max", "205") // of which the sleepers, the shell and containerd's own threads are over nine tenths
-	p.found(t, finding{
-		checks.Critical, "echo max > '" + dir + "/pids.max'",
-		func(s checks.Subject) bool { return s.Name == group },
-		[]string{"PIDsExhausted"},
+	step := "echo max > '" + dir + "/pids.max'"
+	full := p.found(t, finding{
+		checks.Critical, step, func(s checks.Subject) bool { return s.Name == group }, []string{"PIDsExhausted"},
 	})
+	p.steps().Repair(t, full, step)
 }
