@@ -124,6 +124,7 @@ func (r *podsRig) testNoFile(t *testing.T, plugin string) {
 		if !strings.Contains(c.Summary, plugin) || !strings.HasPrefix(strings.Join(c.Effect, ""), "PLEG is fine") {
 			t.Errorf("%s; effect %q", c.Summary, c.Effect)
 		}
+		r.steps().Check(t, c)
 	}
 }
 
@@ -143,6 +144,7 @@ func (r *podsRig) testOCIMissing(t *testing.T) {
 	apptest.Must(t, os.Rename(file, file+".away"))
 	defer func() { apptest.Must(t, os.Rename(file+".away", file)) }()
 	c := r.first(t, r.pleg(t), "RuntimeNotReady")
+	r.steps().Check(t, c)
 	if c.Severity != checks.Critical || !strings.Contains(c.Summary, "is missing") {
 		t.Errorf("%s: %s", c.Severity, c.Summary)
 	}
@@ -166,8 +168,10 @@ func (r *podsRig) testOthersShim(t *testing.T) {
 	if !strings.Contains(strings.Join(report.Notes, "\n"), fmt.Sprintf("(pid %d)", pid)) {
 		t.Errorf("notes %q, want the shim %d", report.Notes, pid)
 	}
-	c := r.first(t, program{path: r.path, endpoint: r.other.Endpoint()}.node(t), "ShimStuck")
+	other := program{path: r.path, endpoint: r.other.Endpoint()}
+	c := r.first(t, other.node(t), "ShimStuck")
 	finding{checks.Warning, fmt.Sprintf("kill -CONT %d", pid), process(pid), nil}.of(t, c)
+	other.steps().Repair(t, c, "kill -CONT")
 }
 
 // testShimAsleep freezes a shim alone, which leaves its threads in uninterruptible sleep.
@@ -192,6 +196,7 @@ func (r *podsRig) testShimAsleep(t *testing.T) {
 		return process(pid)(s) && s.Pod == r.pods[1].Config.GetMetadata().GetName()
 	}, nil}
 	f.of(t, c)
+	r.steps().Check(t, c)
 }
 
 func (r *podsRig) testCreateHangs(t *testing.T) {
@@ -207,6 +212,7 @@ func (r *podsRig) testCreateHangs(t *testing.T) {
 	if !strings.Contains(strings.Join(c.Effect, "\n"), "PLEG is fine, but box/slow-0 cannot start") {
 		t.Errorf("effect %q", c.Effect)
 	}
+	r.steps().Check(t, c)
 }
 
 func (r *podsRig) testCNIHangs(t *testing.T) {
@@ -222,6 +228,7 @@ func (r *podsRig) testCNIHangs(t *testing.T) {
 	c := r.first(t, r.pleg(t), "CNIHung")
 	culprit := func(s checks.Subject) bool { return s.Name == "zzz" && s.Pod == "net-0" }
 	finding{c.Severity, "kill -KILL", culprit, nil}.of(t, c)
+	r.steps().Check(t, c)
 }
 
 // testGone kills a container's process while a tracer holds it: a zombie whose end its shim is not told.
@@ -244,6 +251,7 @@ func (r *podsRig) testGone(t *testing.T) {
 	c := r.first(t, r.node(t), "ShimStuck")
 	gone := func(s checks.Subject) bool { return s.ID == r.pods[1].Containers[0].ID && s.Kind == "Container" }
 	finding{c.Severity, "kubectl delete pod", gone, nil}.of(t, c)
+	r.steps().Check(t, c)
 	var status syscall.WaitStatus
 	_, _ = syscall.Wait4(pid, &status, 0, nil)
 }
@@ -251,8 +259,9 @@ func (r *podsRig) testGone(t *testing.T) {
 // testKillHangs looks at the kill that has hung since the start.
 func (r *podsRig) testKillHangs(t *testing.T) {
 	awaitProcess(t, facts.LastingWork, r.dir, " kill ")
+	var c checks.Cause
 	for _, o := range []apptest.Outcome{r.node(t), r.pleg(t)} {
-		c := r.first(t, o, "ShimStuck")
+		c = r.first(t, o, "ShimStuck")
 		name := r.pods[0].Config.GetMetadata().GetName()
 		finding{checks.Critical, "kill -KILL", func(s checks.Subject) bool { return s.Pod == name }, nil}.of(t, c)
 		want := "PLEG is fine, but box/" + name + " (c0) cannot stop"
@@ -260,6 +269,7 @@ func (r *podsRig) testKillHangs(t *testing.T) {
 			t.Errorf("exit code %d, effect %q", o.Code, c.Effect)
 		}
 	}
+	r.steps().Check(t, c)
 }
 
 // testRival starts a second daemon with the same folder, or, with another one, on the same socket.
@@ -286,6 +296,7 @@ func (r *podsRig) testRival(t *testing.T, socket bool) {
 	want := map[bool]checks.Severity{true: checks.Critical, false: checks.Warning}[socket]
 	c := r.first(t, r.node(t), "RuntimeNotReady")
 	finding{want, "ps -o pid,ppid,lstart,args", nil, nil}.of(t, c)
+	r.steps().Check(t, c)
 }
 
 // peer returns the process behind the socket.
@@ -305,5 +316,6 @@ func (r *podsRig) testFolder(t *testing.T) {
 		if !strings.Contains(c.Summary, "not a socket") || o.Code != 1 {
 			t.Errorf("exit code %d: %s", o.Code, c.Summary)
 		}
+		r.steps().Check(t, c)
 	}
 }
