@@ -41,9 +41,17 @@ func deriveOthers(f *Facts) {
 		is := func(p host.Process) bool { return p.PID == t.PID }
 		return !slices.ContainsFunc(f.Others, is) && (t.Role != "" || !isStranger(f, t.Owner))
 	})
-	ours := func(d host.Folder) bool {
-		return d.PID == 0 || !slices.ContainsFunc(f.Others, func(p host.Process) bool { return p.PID == d.PID })
+	others := func(pid int) bool {
+		return slices.ContainsFunc(f.Others, func(p host.Process) bool { return p.PID == pid })
 	}
+	ours := func(d host.Folder) bool { return !others(d.PID) }
+	some := func(daemons []int) bool { // a group above all daemons holds another runtime's as well
+		return len(daemons) == 0 || slices.ContainsFunc(daemons, func(pid int) bool { return !others(pid) })
+	}
+	n.PIDs.Value.Cgroups = filter(n.PIDs.Value.Cgroups, func(u host.CgroupUsage) bool { return some(u.Daemons) })
+	n.Cgroups.Value.Throttled = filter(n.Cgroups.Value.Throttled,
+		func(t host.Throttling) bool { return some(t.Daemons) })
+	n.Files.Value.Processes = filter(n.Files.Value.Processes, func(p host.ProcessFiles) bool { return !others(p.PID) })
 	n.Folders.Value = filter(n.Folders.Value, ours)
 	n.Writes.Value = filter(n.Writes.Value, func(w host.Writes) bool { return ours(w.Folder) })
 	n.Spaces.Value, n.Disks.Value = slices.Clone(n.Spaces.Value), slices.Clone(n.Disks.Value)

@@ -251,7 +251,8 @@ func isForeign(f *Facts, g host.FrozenCgroup) bool {
 		})
 		return !known
 	}
-	return isStranger(f, g.Owner)
+	ofOther := func(p host.Process) bool { return p.PID == g.Shim }
+	return slices.ContainsFunc(f.Others, ofOther) || isStranger(f, g.Owner)
 }
 
 // HoldsDaemons reports whether the runtime, the kubelet, or all pods stand still: the node is then at stake.

@@ -32,6 +32,7 @@ type FrozenCgroup struct {
 	Freezing bool
 	Tasks    int   // threads
 	Daemons  []int // runtimes and kubelets among them, by process id
+	Shim     int   // the shim that one of them is below of; 0 for none
 	Owner
 }
 
@@ -42,6 +43,7 @@ type Throttling struct {
 	Periods   uint64        // periods that passed
 	Throttled uint64        // of them, throttled
 	Over      time.Duration // between the reads
+	Daemons   []int         // runtimes and kubelets in it and below, by process id
 	Owner
 }
 
@@ -54,7 +56,7 @@ func ReadCgroups(ctx context.Context, root string, people Population, between ti
 			return Cgroups{}, err
 		}
 		c := Cgroups{Version: all.version(), Dying: -1}
-		err = errors.Join(people.gap(), c.count(at, all), c.findFrozen(ctx, at, all, people.daemons()))
+		err = errors.Join(people.gap(), c.count(at, all), c.findFrozen(ctx, at, all, people))
 		cpu, _ := all.of("cpu")
 		groups := slices.DeleteFunc(people.daemonGroups(at, cpu, "cpu"), func(g daemonGroup) bool {
 			return readThrottling(g, cpu.unified).Quota == 0
@@ -116,7 +118,7 @@ func (c *Cgroups) count(at *position, all hierarchies) error {
 }
 
 // findFrozen finds the frozen cgroups of every hierarchy that can freeze: a hybrid has two.
-func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies, daemons []Process) error {
+func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies, people Population) error {
 	var failed error
 	for _, h := range all {
 		if !h.unified && !slices.Contains(h.options, "freezer") {
@@ -125,9 +127,14 @@ func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies,
 		failed = errors.Join(failed, h.walk(ctx, at, h.base, func(cgroup, dir string, _ int) bool {
 			f, tasks := readFreezer(dir, h.unified)
 			f.Path, f.Owner, f.Tasks = cgroup, OwnerOfCgroup(cgroup), len(tasks)
-			for _, daemon := range daemons {
-				if slices.Contains(tasks, strconv.Itoa(daemon.PID)) {
-					f.Daemons = append(f.Daemons, daemon.PID)
+			for _, process := range people.of(RoleRuntime, RoleKubelet) {
+				if slices.Contains(tasks, strconv.Itoa(process.PID)) {
+					f.Daemons = append(f.Daemons, process.PID)
+				}
+			}
+			for _, task := range tasks {
+				if pid, _ := strconv.Atoi(task); f.Shim == 0 {
+					f.Shim = people.shimOf(pid)
 				}
 			}
 			// One without tasks that is not frozen itself lies between one that is and those with tasks.
@@ -173,7 +180,7 @@ func readThrottling(g daemonGroup, unified bool) Throttling {
 		limit = quota + " " + period
 	}
 	t := Throttling{Path: g.cgroup, Quota: cores(limit), Owner: OwnerOfCgroup(g.cgroup)}
-	t.Role = g.role
+	t.Role, t.Daemons = g.role, g.daemons
 	stat, _ := readSmall(g.dir, "cpu.stat")
 	t.Periods, _ = numberAfter(stat, "nr_periods")
 	t.Throttled, _ = numberAfter(stat, "nr_throttled")

@@ -46,7 +46,7 @@ func TestReadCgroupsVersion2(t *testing.T) {
 				{Path: "/kubepods/pod7/" + idA, Tasks: 2, Owner: Owner{ObjectID: idA, PodUID: "7"}},
 			},
 			Throttled: []Throttling{
-				{Path: "/system.slice", Quota: 1.5, Periods: 10, Throttled: 9, Over: 2 * time.Second},
+				{Path: "/system.slice", Quota: 1.5, Periods: 10, Throttled: 9, Over: 2 * time.Second, Daemons: []int{30}},
 			},
 		}, got)
 	})
@@ -88,7 +88,7 @@ func TestReadCgroupsHybrid(t *testing.T) {
 			},
 			Throttled: []Throttling{{
 				Path: "/system.slice/containerd.service", Quota: 0.2, Over: time.Second,
-				Owner: Owner{Role: RoleRuntime, Unit: "containerd.service"},
+				Daemons: []int{20}, Owner: Owner{Role: RoleRuntime, Unit: "containerd.service"},
 			}},
 		}, got)
 	})

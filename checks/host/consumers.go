@@ -41,6 +41,8 @@ type PIDs struct {
 type CgroupUsage struct {
 	Path   string // below the controller's root, such as /system.slice/containerd.service
 	Events uint64 // pids.events max: how often the limit refused a fork
+	// Daemons are the runtimes and kubelets in it and below, by process id; nil for a group of pods.
+	Daemons []int
 	Usage
 	Owner
 }
@@ -131,6 +133,7 @@ func readPIDCgroups(ctx context.Context, at *position, root string, people Popul
 	var usages, pods []CgroupUsage
 	for _, g := range people.daemonGroups(at, h, "pids") {
 		u, ok := readPIDUsage(g.cgroup, g.dir)
+		u.Daemons = g.daemons
 		if u.Role = g.role; ok && (u.Role != "" || u.Max > 0) { // one above refuses a fork only with a limit
 			usages = append(usages, u)
 		}

@@ -324,17 +324,19 @@ func TestReadPIDs(t *testing.T) {
 	n.pidsIn(pods+"/kubepods-pod2.slice", 100, "100", 12)
 	n.pidsIn(pods+"/kubepods-pod3.slice", 79, "100", 0)
 	n.pidsIn(pods+"/kubepods-pod4.slice", 1, "max", 3) // a limit below it refused
-	usage := func(path string, current, limit, events uint64, o Owner) CgroupUsage {
-		return CgroupUsage{Path: path, Usage: Usage{current, limit}, Events: events, Owner: o}
+	usage := func(path string, current, limit, events uint64, o Owner, daemons ...int) CgroupUsage {
+		return CgroupUsage{Path: path, Usage: Usage{current, limit}, Events: events, Owner: o, Daemons: daemons}
 	}
 	got, err := ReadPIDs(t.Context(), n.root, n.people())
 	must(t, err)
 	equal(t, "ReadPIDs", PIDs{
 		Tasks: 135, PIDMax: 4194304, ThreadsMax: 192730,
 		Cgroups: []CgroupUsage{
-			usage("/system.slice/containerd.service", 400, 0, 0, Owner{Role: RoleRuntime, Unit: "containerd.service"}),
-			usage("/system.slice/kubelet.service", 40, 57818, 0, Owner{Role: RoleKubelet, Unit: "kubelet.service"}),
-			usage("/system.slice", 900, 1000, 2, Owner{}),
+			usage("/system.slice/containerd.service", 400, 0, 0, Owner{Role: RoleRuntime, Unit: "containerd.service"},
+				20),
+			usage("/system.slice/kubelet.service", 40, 57818, 0, Owner{Role: RoleKubelet, Unit: "kubelet.service"},
+				30),
+			usage("/system.slice", 900, 1000, 2, Owner{}, 20, 30),
 			usage("/kubepods.slice", 500, 32768, 0, Owner{}),
 			usage("/kubepods.slice/kubepods-pod2.slice", 100, 100, 12, Owner{PodUID: "2"}),
 			usage("/kubepods.slice/kubepods-pod1_a.slice", 90, 100, 0, Owner{PodUID: "1-a"}),
@@ -348,7 +350,7 @@ func TestReadPIDs(t *testing.T) {
 	n.pidsIn("/pids/kubelet", 8, "10", 1)
 	got, err = ReadPIDs(t.Context(), n.root, n.people())
 	must(t, err)
-	equal(t, "of a hybrid", []CgroupUsage{usage("/kubelet", 8, 10, 1, Owner{Role: RoleKubelet})}, got.Cgroups)
+	equal(t, "of a hybrid", []CgroupUsage{usage("/kubelet", 8, 10, 1, Owner{Role: RoleKubelet}, 30)}, got.Cgroups)
 
 	n = newNodeWithLimits(t, "22 27 0:21 / /proc rw,relatime - proc proc rw\n")
 	got, err = ReadPIDs(t.Context(), n.root, n.people())

@@ -10,9 +10,6 @@ import (
 	"github.com/prometheus/procfs/blockdevice"
 )
 
-const diskLine = " 259       0 nvme0n1 109676 10176 3657042 55697 25153 101974 15643616 48366 3 30428 105867 " +
-	"10981 35 7565456 1774 702 28\n"
-
 func TestDiskBetween(t *testing.T) {
 	var base blockdevice.Diskstats
 	base.MajorNumber, base.DeviceName = 8, "sda"

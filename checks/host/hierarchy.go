@@ -123,23 +123,28 @@ func (h hierarchy) cgroupOf(all []membership, controller string) string {
 type daemonGroup struct {
 	cgroup, dir string // dir below the root of the host's files
 	role        Role   // of the daemon that is in it; empty for one above
+	daemons     []int  // all daemons in it and below, by process id
 }
 
 // daemonGroups returns the cgroups of the runtime and the kubelet and those above them, each once.
 func (p Population) daemonGroups(at *position, h hierarchy, controller string) (list []daemonGroup) {
-	known := map[string]bool{"/": true}
-	add := func(cgroup string, role Role) {
-		if dir, err := h.folder(cgroup); err == nil && !known[cgroup] {
-			known[cgroup] = true
-			list = append(list, daemonGroup{cgroup, filepath.Join(h.root, dir), role})
+	add := func(cgroup string, role Role, daemons ...int) {
+		i := slices.IndexFunc(list, func(g daemonGroup) bool { return g.cgroup == cgroup })
+		if dir, err := h.folder(cgroup); i < 0 && err == nil {
+			i, list = len(list), append(list, daemonGroup{cgroup, filepath.Join(h.root, dir), role, nil})
+		}
+		if i >= 0 {
+			list[i].daemons = append(list[i].daemons, daemons...)
 		}
 	}
 	for _, daemon := range p.daemons() {
-		add(h.cgroupOf(p.cgroups(at, daemon.PID), controller), daemon.Role)
+		if cgroup := h.cgroupOf(p.cgroups(at, daemon.PID), controller); cgroup != "/" {
+			add(cgroup, daemon.Role, daemon.PID)
+		}
 	}
-	for _, g := range list {
+	for _, g := range slices.Clone(list) {
 		for above := path.Dir(g.cgroup); above != "/"; above = path.Dir(above) {
-			add(above, "")
+			add(above, "", g.daemons...)
 		}
 	}
 	return list

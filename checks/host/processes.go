@@ -165,6 +165,10 @@ func ReadPopulation(ctx context.Context, root string, names Names) (Population, 
 				roles[st.pid] = role
 			}
 		}
+		if role == "" && parent == RoleShim && all.isHelper(at, st) {
+			role = RoleOCI
+			roles[st.pid] = role
+		}
 		if role == "" {
 			return Process{}, true
 		}
@@ -205,10 +209,16 @@ func (p Population) detail(at *position, found *Process, argv []string) {
 		}
 	case RoleOCI:
 		found.Work = workOf(argv, ociWork)
-		if bundle := flagValue(argv, "bundle", "b"); filepath.IsAbs(bundle) && found.ObjectID != "" {
+		bundle, id := flagValue(argv, "bundle", "b"), found.ObjectID
+		cwd, _ := os.Readlink(filepath.Join(p.dir(found.PID), "cwd"))
+		if bundle == "" && strings.Contains(cwd, "/"+taskDir+"/") { // the sandbox's, in which its shim works
+			bundle, id = cwd, filepath.Base(cwd)
+			found.ObjectID = cmp.Or(found.ObjectID, id)
+		}
+		if filepath.IsAbs(bundle) && id != "" {
 			at.enter("the bundle of process %d (%s)", found.PID, found.Name)
 			config, _ := readLimited(filepath.Join(p.root, bundle, "config.json"), maxSpec)
-			found.Serves, _ = parseBundle(found.ObjectID, config)
+			found.Serves, _ = parseBundle(id, config)
 		}
 	}
 }
@@ -412,6 +422,30 @@ func (p Population) ancestors(st stat) []stat {
 		st = parent
 	}
 	return chain
+}
+
+// isHelper reports whether a child of runc's shim works for the shim: it is not in the mount namespace of a container. It
+// is an OCI runtime, whatever it is called; a wrapper may have become another program. Other shims (Kata, gVisor) have
+// helpers that live as long as the container does.
+func (p Population) isHelper(at *position, st stat) bool {
+	at.enter("cmdline of process %d (%s)", st.ppid, p.all[st.ppid].comm)
+	argv := nulSeparated(p.dir(st.ppid), "cmdline")
+	if len(argv) == 0 || filepath.Base(argv[0]) != "containerd-shim-runc-v2" {
+		return false
+	}
+	own, err := os.Readlink(filepath.Join(p.dir(st.pid), "ns/mnt"))
+	shims, _ := os.Readlink(filepath.Join(p.dir(st.ppid), "ns/mnt"))
+	return err == nil && own == shims
+}
+
+// shimOf returns the shim that a process is below of; 0 for none, and for a thread that is not its process's first.
+func (p Population) shimOf(pid int) int {
+	for _, above := range p.ancestors(p.all[pid]) {
+		if p.roles[above.pid].Role == RoleShim {
+			return above.pid
+		}
+	}
+	return 0
 }
 
 // foreign reports whether a daemon or shim is not this node's, whatever its name. It runs in a container (a shim is

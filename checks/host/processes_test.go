@@ -37,6 +37,11 @@ func TestProcesses(t *testing.T) {
 	n.write("run/bundle/config.json", `{"annotations":{"io.kubernetes.cri.container-type":"sandbox",`+
 		`"io.kubernetes.cri.sandbox-namespace":"web","io.kubernetes.cri.sandbox-name":"cart-2"}}`)
 	n.process(87, 86, "sleep", 'S', "sleep 1")
+	n.process(91, 70, "busybox", 'S', "busybox sleep 9") // a wrapper that became another program
+	for pid, link := range map[string]string{"70": "mnt:[1]", "83": "mnt:[2]", "91": "mnt:[1]"} {
+		must(t, os.MkdirAll(filepath.Join(n.root, "proc", pid, "ns"), 0o755))
+		must(t, os.Symlink(link, filepath.Join(n.root, "proc", pid, "ns/mnt")))
+	}
 	n.process(88, 50, "containerd-shim", 'S',
 		"/usr/bin/"+shim+" -namespace k8s.io -address /run/c.sock -id "+idB+" start")
 	n.process(89, 1, "containerd-shim", 'D', "-") // not read: its bundle is its working directory
@@ -84,6 +89,7 @@ func TestProcesses(t *testing.T) {
 		of(88, 50, "containerd-shim", RoleShim, idB, inK8s, does("start", Object{}, 50)),
 		of(89, 1, "containerd-shim", RoleShim, idB, is('D', ""), func(p *Process) { p.Namespace = "k8s.io" }),
 		of(90, 1, "kubelet", RoleKubelet, ""),
+		of(91, 70, "busybox", RoleOCI, idA, inK8s),
 	}, n.people().Processes())
 }
 
