@@ -39,8 +39,8 @@ func (s *Steps) lookIf(condition bool, command, why string) {
 	}
 }
 
-// lookBlocked appends a look at the tasks in uninterruptible sleep. ps would hang where one holds the lock of its memory
-// map, by reading its command line.
+// lookBlocked appends a look at the tasks in uninterruptible sleep. ps would hang where one holds the lock of its
+// memory map, by reading its command line.
 func (s *Steps) lookBlocked() {
 	s.Look("grep -s ') D ' /proc/[0-9]*/task/[0-9]*/stat | cut -d ' ' -f 1-3",
 		"List tasks in uninterruptible sleep, a few times: which stay?")

@@ -44,13 +44,14 @@ func working(f *facts.Facts, p host.Process) string {
 	return textf("%s has been running for %s (pid %d)", what, facts.AgeOf(f, p), p.PID)
 }
 
-// chainOf returns a process and what it waits for: its child of the same role, the oldest one, and so on.
+// chainOf returns a process and what it waits for: its child of the same role, the oldest one, and so on. A wrapper in
+// a loop starts children that are gone when a person reads of them; it waits for none of them.
 func chainOf(f *facts.Facts, p host.Process) []host.Process {
 	chain := []host.Process{p}
 	for len(chain) < 8 {
 		last := chain[len(chain)-1]
 		children := slices.DeleteFunc(facts.ProcessesOf(f, p.Role), func(c host.Process) bool {
-			return c.PPID != last.PID || c.State == 'Z'
+			return c.PPID != last.PID || c.State == 'Z' || facts.AgeOf(f, c) < facts.LongOCI
 		})
 		if len(children) == 0 {
 			break

@@ -26,8 +26,8 @@ type ruling struct {
 	confidence       float64
 }
 
-// rulings returns those of the recorded cases, and of the real faults in testdata/truth.tsv, which the end-to-end tests
-// write where KDIAG_TRUTH names it.
+// rulings returns those of the recorded cases, and of the real faults in testdata/truth.tsv: what the end-to-end tests
+// wrote where KDIAG_TRUTH named a file, and what was tried by hand.
 func rulings(t *testing.T) []ruling {
 	t.Helper()
 	var all []ruling
@@ -59,7 +59,7 @@ func rulings(t *testing.T) []ruling {
 		if err != nil {
 			t.Fatalf("truth.tsv: %v", err)
 		}
-		_, fault, _ := strings.Cut(column[0], "TestEndToEnd")
+		fault := strings.TrimPrefix(column[0], "TestEndToEnd")
 		all = append(all, ruling{"real: " + strings.ReplaceAll(fault, "_", " "), column[1], column[2], confidence})
 	}
 	return all
@@ -72,10 +72,12 @@ func TestTruth(t *testing.T) {
 	var doc, wrong bytes.Buffer
 	fmt.Fprintf(&doc, "# How often the first cause is right\n\n"+
 		"%d verdicts: the recorded cases of [checks/causes](../checks/causes) and [checks/judge](../checks/judge),\n"+
-		"and real faults, each with kdiag node and most with kdiag pleg, that the end-to-end tests make on a\n"+
-		"containerd or on a whole node. A verdict is right when the first cause is the fault that was made, and when\n"+
-		"nothing is named on a healthy node. `go test ./checks/judge -run TestTruth -update` writes this page,\n"+
-		"`KDIAG_TRUTH=FILE make e2e` its real faults.\n\n"+
+		"and real faults, each with kdiag node and most with kdiag pleg: those that the end-to-end tests make on a\n"+
+		"containerd or on a whole node, and others that were made by hand on two versions of containerd. A verdict is\n"+
+		"right when the first cause is the fault that was made, and when nothing is named on a healthy node. Most of\n"+
+		"these faults were known when the program was written: on others it is right less often.\n\n"+
+		"`go test ./checks/judge -run TestTruth -update` writes this page from testdata/truth.tsv there, to which\n"+
+		"`KDIAG_TRUTH=FILE make e2e` writes the verdicts of the tests.\n\n"+
 		"| confidence of the first cause | verdicts | right | goal |\n|---|---|---|---|\n", len(all))
 	for _, band := range []struct {
 		name      string

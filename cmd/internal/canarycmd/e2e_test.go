@@ -259,7 +259,7 @@ func wantsFine(t *testing.T, r *checks.CanaryReport, code int) {
 // kills a kdiag whose canary is there. The next run, once their time is over, removes both.
 func TestEndToEndCanaryLeft(t *testing.T) {
 	n := startNode(t)
-	const timeout = time.Minute // a busy machine takes ten seconds to make a sandbox
+	const timeout = 30 * time.Second // a busy machine takes ten to make a sandbox
 	frozen := n.linger(t, 1, "--timeout", timeout.String())
 	apptest.Must(t, n.Pause(t.Context()))
 	r, code := frozen.wait(t)
