@@ -6,8 +6,8 @@ DEADCODE    = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 
 # How many packages are tested at a time. The end-to-end tests break real nodes; on one machine those of another package
-# see some of that (load, records of the kernel), so make test PACKAGES=4 is quicker and less reliable.
-PACKAGES ?= 1
+# see some of that (load, records of the kernel), so more packages are quicker and less reliable.
+PACKAGES ?= 2
 
 # What only tests reach, and the check for dead code leaves out: nodebox makes real nodes for end-to-end tests and
 # docs/bench, apiserver/fake is the API server of the syncLoop's tests, faketest serves the embedded runtime in memory,

@@ -127,7 +127,9 @@ func isRival(f *Facts, p host.Process) bool {
 func SharesSocket(f *Facts, p host.Process) bool {
 	d := f.Target.Daemon.Process
 	return d != nil && d.PID != p.PID && p.MountNS == d.MountNS && slices.ContainsFunc(p.Sockets, func(s string) bool {
-		return IsAsked(f, s) && slices.Contains(d.Sockets, s) && !strings.HasSuffix(s, ".ttrpc")
+		// Every containerd 2 listens on the same socket for NRI plugins, of which the last one gets the connections.
+		return IsAsked(f, s) && slices.Contains(d.Sockets, s) && !strings.HasSuffix(s, ".ttrpc") &&
+			!strings.HasSuffix(s, "/nri.sock")
 	})
 }
 
