@@ -109,7 +109,7 @@ func TestTruth(t *testing.T) {
 		if band.goal > 0 {
 			goal = fmt.Sprintf("%.0f%%", 100*band.goal)
 		}
-		fmt.Fprintf(&doc, "| %s | %d | %d (%.0f%%) | %s |\n", band.name, n, right, 100*share, goal)
+		fmt.Fprintf(&doc, "| %s | %d | %d (%d%%) | %s |\n", band.name, n, right, int(100*share), goal)
 	}
 	if wrong.Len() == 0 {
 		wrong.WriteString("None.\n")
