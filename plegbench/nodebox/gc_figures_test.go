@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,19 +24,27 @@ const removeRounds = 3
 type remover func(b *testing.B, client *crictl.Client, plan gc.Plan)
 
 // BenchmarkRemoveExited removes 2,000 exited containers (KDIAG_BENCH_REMOVE changes the number) from a containerd on
-// the disk: at kdiag's own pace, and by crictl rm, if CRICTL names one. Beside it a second client makes relists as a
-// kubelet does; its percentiles are those before and during the removal. Run with -benchtime 1x.
+// the disk: at kdiag's own pace, with fixed numbers at a time, and by crictl rm, if CRICTL names one. Beside it a
+// second client makes relists as a kubelet does; its percentiles are those before and during the removal. Run with
+// -benchtime 1x.
 func BenchmarkRemoveExited(b *testing.B) {
 	n := number("KDIAG_BENCH_REMOVE", 2000)
 	c := benchContainerd(b, Options{Network: true})
-	ways := map[string]remover{"paced": paced}
+	type way struct {
+		name   string
+		remove remover
+	}
+	ways := []way{{"paced", paced}}
+	for _, workers := range []int{4, 8, 16, 32, 64} {
+		ways = append(ways, way{fmt.Sprintf("fixed-%d", workers), fixed(workers)})
+	}
 	if crictlPath := os.Getenv("CRICTL"); crictlPath != "" {
-		ways["crictl-rm"] = crictlRemove(c, crictlPath)
+		ways = append(ways, way{"crictl-rm", crictlRemove(c, crictlPath)})
 	}
 	// Round by round: a disk has better and worse minutes, and all shall have both.
 	for round := range removeRounds {
-		for name, remove := range ways {
-			b.Run(fmt.Sprintf("%s/%d", name, round+1), func(b *testing.B) { benchRemoval(b, c, n, remove) })
+		for _, w := range ways {
+			b.Run(fmt.Sprintf("%s/%d", w.name, round+1), func(b *testing.B) { benchRemoval(b, c, n, w.remove) })
 		}
 	}
 }
@@ -91,6 +100,31 @@ func paced(b *testing.B, client *crictl.Client, plan gc.Plan) {
 		b.Fatalf("%+v %v", result, err)
 	}
 	b.ReportMetric(float64(result.Most), "most-at-a-time")
+}
+
+// fixed removes with a fixed number of workers, which check each container before, as the paced run does.
+func fixed(workers int) remover {
+	return func(b *testing.B, client *crictl.Client, plan gc.Plan) {
+		ids := make(chan string)
+		var wg sync.WaitGroup
+		for range workers {
+			wg.Go(func() {
+				for id := range ids {
+					if _, call := client.ContainerStatus(b.Context(), id); !call.OK() {
+						b.Errorf("%+v", call)
+					}
+					if call := client.RemoveContainer(b.Context(), id); !call.OK() {
+						b.Errorf("%+v", call)
+					}
+				}
+			})
+		}
+		for i := range plan.Remove {
+			ids <- plan.Remove[i].ID
+		}
+		close(ids)
+		wg.Wait()
+	}
 }
 
 func crictlRemove(c *Containerd, path string) remover {
