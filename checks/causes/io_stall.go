@@ -88,18 +88,19 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		severity, step = checks.Warning, checks.Fair
 		summary = textf("requests to disk %s take %s", facts.Clean(d.Slow[0].Name), facts.Await(d.Slow[0]))
 	}
-	if len(d.Writers) > 0 && len(d.Failing)+len(d.Throttled) == 0 && !frozen {
-		summary += "; the heaviest writer is " + writer(d.Writers[0])
+	writers := d.Writers
+	if frozen {
+		writers = nil // it is not they who make the others wait
+	}
+	if len(writers) > 0 && len(d.Failing)+len(d.Throttled) == 0 {
+		summary += "; the heaviest writer is " + writer(writers[0])
 	}
 	stallEvidence(f, &e)
 	for _, slow := range d.Slow[:min(len(d.Slow), 2)] {
 		Addf(&e.For, "%s", facts.DiskLine(slow))
 		subjects = append(subjects, checks.Subject{Kind: "Disk", Name: slow.Name})
 	}
-	for _, w := range d.Writers {
-		if frozen {
-			break
-		}
+	for _, w := range writers {
 		Addf(&e.For, "%s writes %s/s", writer(w), facts.Rate(w.BytesPerSecond))
 		subjects = append(subjects, processSubject(f, w.PID, w.Name, w.PodUID))
 	}

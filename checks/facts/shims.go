@@ -16,9 +16,9 @@ import (
 // not read at the same moment, and a sandbox takes seconds to set up.
 const ShimSettled = 2 * time.Minute
 
-// StuckWork is the age from which the work of an OCI runtime or a CNI plugin, or the start of a shim, is stuck. It takes
-// a second or two, on a node that starts fifty pods at once up to ten. After LastingWork the kubelet's calls have failed
-// (2m each, 4m for a sandbox with its network).
+// StuckWork is the age from which the work of an OCI runtime or a CNI plugin, or the start of a shim, is stuck. It
+// takes a second or two, on a node that starts fifty pods at once up to ten. After LastingWork most of the kubelet's
+// calls have failed (2m each, 4m for a sandbox with its network).
 const (
 	StuckWork   = 30 * time.Second
 	LastingWork = 2 * time.Minute

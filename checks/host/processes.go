@@ -424,9 +424,9 @@ func (p Population) ancestors(st stat) []stat {
 	return chain
 }
 
-// isHelper reports whether a child of runc's shim works for the shim: it is not in the mount namespace of a container. It
-// is an OCI runtime, whatever it is called; a wrapper may have become another program. Other shims (Kata, gVisor) have
-// helpers that live as long as the container does.
+// isHelper reports whether a child of runc's shim works for the shim: it is not in the mount namespace of a container.
+// It is an OCI runtime, whatever it is called; a wrapper may have become another program. Other shims (Kata, gVisor)
+// have helpers that live as long as the container does.
 func (p Population) isHelper(at *position, st stat) bool {
 	at.enter("cmdline of process %d (%s)", st.ppid, p.all[st.ppid].comm)
 	argv := nulSeparated(p.dir(st.ppid), "cmdline")

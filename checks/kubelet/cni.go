@@ -37,7 +37,7 @@ func pluginDirs() []string {
 	}
 }
 
-// ReadCNI loads the network configuration as containerd does: of all crictl.HostFiles in the folder whose names end in .conf,
+// ReadCNI loads the network configuration as containerd does: of all files in the folder whose names end in .conf,
 // .conflist or .json the first by name, and if that one is broken none (go-cni's loadFromConfDir; CRI-O passes over
 // broken files). The folders are those that the runtime has configured. Where it reports none, the folder of the
 // configuration is the first of the well-known ones that holds a file, those of plugins are all well-known ones that

@@ -24,8 +24,8 @@ type Server struct {
 	stop     sync.Once
 }
 
-// A service answers runtime.v1.RuntimeService and runtime.v1.ImageService; its methods are spread over the files of this
-// package by subject.
+// A service answers runtime.v1.RuntimeService and runtime.v1.ImageService; its methods are spread over the files of
+// this package by subject.
 type service struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	runtimeapi.UnimplementedImageServiceServer

@@ -46,7 +46,8 @@ var notRun = map[string]string{
 // have, of kill about a child that has ended meanwhile, of umount -f, which cuts the connection all the same, and of ls
 // about what it was to look for.
 var forgiven = regexp.MustCompile(`(?m)^(sh: \d+: (crictl|iostat|ping|chronyc|curl|openssl): not found|` +
-	`sh: \d+: kill: No such process|umount: .*: (target is busy|not mounted)\.|ls: cannot .*: No such file or directory)\n`)
+	`sh: \d+: kill: No such process|umount: .*: (target is busy|not mounted)\.|` +
+	`ls: cannot .*: No such file or directory)\n`)
 
 // runAll runs each of its arguments in a shell, all at once, and writes of each the exit code, the complaints, and how
 // its output begins.
@@ -125,7 +126,9 @@ func namesObject(c checks.Cause, step checks.NextStep) bool {
 			names = append(names, strconv.Itoa(p.PID))
 		}
 	}
-	return slices.ContainsFunc(names, func(name string) bool { return name != "" && strings.Contains(step.Command, name) })
+	return slices.ContainsFunc(names, func(name string) bool {
+		return name != "" && strings.Contains(step.Command, name)
+	})
 }
 
 // repair runs a command in a folder of its own, writes its complaints, and runs kdiag.
@@ -151,7 +154,8 @@ func (s Steps) Repair(t *testing.T, c checks.Cause, parts ...string) {
 	}
 	var report string
 	for range 10 {
-		out, err := s.Exec(append([]string{"sh", "-c", step + `printf '\0'; "$@" 2>/dev/null; true`, "sh"}, s.Ask...)...)
+		script := step + `printf '\0'; "$@" 2>/dev/null; true`
+		out, err := s.Exec(append([]string{"sh", "-c", script, "sh"}, s.Ask...)...)
 		Must(t, err)
 		said, after, _ := strings.Cut(string(out), "\x00")
 		if said = strings.TrimSpace(forgiven.ReplaceAllString(said, "")); said != "" {
