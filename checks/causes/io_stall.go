@@ -68,8 +68,8 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		}
 		addTasks(f, &e, func(t host.BlockedTask) bool { return t.Role == limits[0].Role })
 	}
-	frozen := addTasks(f, &e, facts.WaitsForThaw)
-	if frozen {
+	if d.Frozen {
+		addTasks(f, &e, facts.WaitsForThaw)
 		severity, step = checks.Critical, checks.Certain
 		summary = "a file system that " + f.Target.Name + " writes to is frozen (fsfreeze)"
 		if len(subjects) == 0 {
@@ -89,7 +89,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		summary = textf("requests to disk %s take %s", facts.Clean(d.Slow[0].Name), facts.Await(d.Slow[0]))
 	}
 	writers := d.Writers
-	if frozen {
+	if d.Frozen {
 		writers = nil // it is not they who make the others wait
 	}
 	if len(writers) > 0 && len(d.Failing)+len(d.Throttled) == 0 {
@@ -119,17 +119,16 @@ func thawable(f *facts.Facts) []host.Space {
 }
 
 func adviseIOStall(f *facts.Facts, s *Steps) {
-	frozen := slices.ContainsFunc(f.Seen.Tasks.Value.Blocked, facts.WaitsForThaw)
 	hung := func(l facts.WriteLatency) bool { return l.Writes.Hung }
-	if frozen {
+	if f.Disk.Frozen {
 		s.lookBlocked()
 	}
-	if frozen || slices.ContainsFunc(f.Disk.Writes, hung) {
+	if f.Disk.Frozen || slices.ContainsFunc(f.Disk.Writes, hung) {
 		for _, space := range thawable(f) {
 			s.Add(checks.TouchesMount, "fsfreeze -u "+space.Mount, "Thaw the file system; it helps only if it is frozen")
 		}
 	}
-	if frozen {
+	if f.Disk.Frozen {
 		return
 	}
 	s.Look("grep . /proc/pressure/io; iostat -x 1 5", "Check if it goes on: w_await and f_await, not %util.")

@@ -143,9 +143,8 @@ func diskStands(f *facts.Facts) bool {
 		severity, _ := w.Severity(f.Limits.Node)
 		return severity == checks.Critical
 	})
-	held := slices.ContainsFunc(f.Disk.Throttled, facts.WritesStand) ||
-		slices.ContainsFunc(f.Seen.Tasks.Value.Blocked, facts.WaitsForThaw)
-	return (slow || held || len(f.Disk.Failing) > 0) && len(f.Disk.DeadMounts) == 0
+	held := slices.ContainsFunc(f.Disk.Throttled, facts.WritesStand)
+	return (slow || held || f.Disk.Frozen || len(f.Disk.Failing) > 0) && len(f.Disk.DeadMounts) == 0
 }
 
 var (

@@ -39,6 +39,7 @@ func deriveDisk(f *Facts) {
 	d.SilentMounts = silentMounts(f)
 	d.Short, d.ShortInodes = shortages(f, false), shortages(f, true)
 	d.Writes = latencies(f)
+	d.Frozen = slices.ContainsFunc(f.Seen.Tasks.Value.Blocked, WaitsForThaw)
 	for _, s := range f.Seen.Spaces.Value { // the kernel remounts one after an error
 		if s.ReadOnly && hold(s.Folders, host.FolderRuntime, host.FolderState, host.FolderKubelet) {
 			d.ReadOnly = append(d.ReadOnly, s)
