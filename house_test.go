@@ -66,7 +66,8 @@ func TestImports(t *testing.T) {
 		{"google.golang.org/protobuf", []string{"crictl"}},
 		{"k8s.io/cri-api", []string{"crictl", "plegbench"}},
 		{"os/exec", []string{"checks/host", "cmd/internal/apptest", "journal", "plegbench/nodebox"}},
-		{"github.com/klauspost/compress", []string{"journal"}},
+		{"github.com/klauspost/compress", []string{"checks/bundle", "journal"}},
+		{"github.com/maruel/panicparse", []string{"checks/stacks"}},
 		{"github.com/godbus/", []string{"checks/host"}},
 		{"github.com/coreos/go-systemd/", []string{
 			"checks/host", "crictl/kubeletconfig", "journal", "plegbench/syncloop",
@@ -128,7 +129,8 @@ func TestImports(t *testing.T) {
 		}},
 		{"checks", []string{"checks/units", "plegbench"}},
 		{"checks/facts", []string{
-			"checks", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal", "plegbench",
+			"checks", "checks/host", "checks/kubelet", "checks/stacks", "checks/units", "crictl", "journal",
+			"plegbench",
 		}},
 		{"checks/causes", []string{
 			"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal", "plegbench",
@@ -136,6 +138,14 @@ func TestImports(t *testing.T) {
 		{"checks/judge", []string{
 			"checks", "checks/causes", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl",
 			"journal", "plegbench",
+		}},
+		{"checks/stacks", []string{"checks", "checks/units", "journal/textlog"}},
+		{"checks/capture", []string{"checks", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal"}},
+		{"checks/redact", nil},
+		{"checks/bundle", []string{"checks", "checks/redact"}},
+		{"checks/collect", []string{
+			"checks", "checks/bundle", "checks/capture", "checks/facts", "checks/host", "checks/kubelet",
+			"checks/redact", "checks/stacks", "checks/units", "crictl", "journal",
 		}},
 		{"checks/probes", []string{
 			"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl",

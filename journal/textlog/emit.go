@@ -118,13 +118,13 @@ type part struct {
 
 // part joins split messages. It reports whether the record is a part of one.
 func (s *scanner) part(p *peeling) bool {
-	held := s.parts[p.stream]
-	if p.stream == "" || held == nil && !p.partial {
+	held := s.parts[p.Stream]
+	if p.Stream == "" || held == nil && !p.partial {
 		return false
 	}
 	if held == nil {
 		held = &part{record: *p.Record}
-		s.parts[p.stream] = held
+		s.parts[p.Stream] = held
 	}
 	if body := bytes.TrimRight(p.split, "\n"); len(held.text)+len(body) <= s.opts.maxRecord {
 		held.text = append(held.text, body...)
@@ -132,7 +132,7 @@ func (s *scanner) part(p *peeling) bool {
 		s.stats.addRange(Range{Offset: p.Offset, Bytes: int64(len(p.Raw)), Why: whyLong})
 	}
 	if !p.partial {
-		delete(s.parts, p.stream)
+		delete(s.parts, p.Stream)
 		s.givePart(held)
 	}
 	return true

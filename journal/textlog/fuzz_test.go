@@ -49,7 +49,7 @@ func FuzzScan(f *testing.F) {
 		f.Add([]byte(form))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, compression, err := unpack(bytes.NewReader(b))
+		_, compression, err := Unpack(bytes.NewReader(b))
 		if err != nil || compression != "" || len(b) > 16<<10 || len(b) > 0 && b[0] >= 0xfe { // packed, or UTF-16
 			return
 		}

@@ -85,43 +85,51 @@ func begin(b []byte) (k kind, sure bool) {
 
 // parseHead recognises the outermost wrapping of a text that is not empty.
 func parseHead(b []byte) head {
+	if h, ok := stampedHead(b); ok {
+		return h
+	}
+	return otherHead(b)
+}
+
+// stampedHead recognises what begins with a stamp, of a transport or a program, and JSON.
+func stampedHead(b []byte) (h head, ok bool) {
 	if known(b) {
-		return programHead(b)
+		return programHead(b), true
 	}
 	switch c := b[0]; {
 	case c == 0x1e && known(b[1:]): // journalctl -o json-seq
-		return head{kind: kindJSON, sure: true, rest: b[1:]}
+		return head{kind: kindJSON, sure: true, rest: b[1:]}, true
 	case c == 'd' && bytes.HasPrefix(b, []byte(`data: {"`)): // journalctl -o json-sse
-		return head{kind: kindJSON, sure: true, rest: b[6:]}
+		return head{kind: kindJSON, sure: true, rest: b[6:]}, true
 	case c == '<':
 		if m := priority.FindSubmatch(b); m != nil {
-			return priorityHead(b[len(m[1])+2:], string(m[1]))
+			return priorityHead(b[len(m[1])+2:], string(m[1])), true
 		}
 	case c == '[':
 		if s, rest, ok := parseBracket(b); ok {
-			return bracketHead(s, rest)
+			return bracketHead(s, rest), true
 		}
 	case c == '_' && exportBegins(b):
-		return head{kind: kindExport, rest: b, last: true}
+		return head{kind: kindExport, rest: b, last: true}, true
 	case digit(c):
 		if s, rest, ok := klog.ParseISO(b); ok && (len(rest) == 0 || bytes.IndexByte([]byte(" :\t]"), rest[0]) >= 0) {
-			return isoHead(s, rest)
+			return isoHead(s, rest), true
 		}
 		if s, rest, ok := parseUnix(b); ok {
-			return head{kind: kindSyslog, name: "syslog", stamp: s}.sent(rest)
+			return head{kind: kindSyslog, name: "syslog", stamp: s}.sent(rest), true
 		}
 	}
 	if s, rest, ok := parseMonthDay(b); ok {
-		return head{kind: kindSyslog, name: "syslog", stamp: s}.sent(rest)
+		return head{kind: kindSyslog, name: "syslog", stamp: s}.sent(rest), true
 	}
 	if s, rest, ok := parseWeekday(b); ok {
 		h := head{kind: kindSyslog, name: "syslog", stamp: s}.sent(rest)
 		if bytes.HasPrefix(rest, []byte("[s=")) {
 			h.kind, h.sure = kindVerbose, true
 		}
-		return h
+		return h, true
 	}
-	return otherHead(b)
+	return head{}, false
 }
 
 // programHead recognises what known does.

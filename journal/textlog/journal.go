@@ -65,11 +65,11 @@ func (p *peeling) entry(raw []byte, k kind) {
 		raw = rest
 		switch {
 		case ok && string(name) == "MESSAGE" && message == nil:
-			message = value
+			message = slices.Clip(value)
 		case ok:
 			p.field(string(name), string(value))
 		case last == "MESSAGE" && len(field) > 0:
-			message = append(append(slices.Clip(message), '\n'), field...)
+			message = append(append(message, '\n'), field...)
 		}
 		if ok {
 			last = string(name)

@@ -103,8 +103,8 @@ func journalValue(f klog.Field) string {
 // dockerJSON takes a line of docker's json-file log. A line without its line feed is continued by the next.
 func (p *peeling) dockerJSON(fields []klog.Field, log string) []byte {
 	p.about(fields)
-	p.stream, p.split = member(fields, "stream").Value, []byte(log)
-	p.partial = p.stream != "" && log != "" && !strings.HasSuffix(log, "\n")
+	p.Stream, p.split = member(fields, "stream").Value, []byte(log)
+	p.partial = p.Stream != "" && log != "" && !strings.HasSuffix(log, "\n")
 	return stripColour([]byte(strings.TrimRight(log, "\r\n")))
 }
 

@@ -22,8 +22,10 @@ const zstdWindow = 128 << 20
 // plain marks a reader that must not be unpacked.
 type plain struct{ io.Reader }
 
-// unpack returns the text in r, and how it was compressed: gzip, xz, zstd, bzip2, or empty.
-func unpack(r io.Reader) (io.ReadCloser, string, error) {
+// Unpack returns the text in r, and how it was compressed: gzip, xz, zstd, bzip2, or empty. Text in UTF-16 is returned
+// in UTF-8. Errors of the returned reader name the compression; a panic of an unpacker becomes one. Close ends the
+// goroutine that unpacks, after a read of r that is in progress; it does not close r.
+func Unpack(r io.Reader) (io.ReadCloser, string, error) {
 	if p, ok := r.(plain); ok {
 		return io.NopCloser(p.Reader), "", nil
 	}

@@ -14,7 +14,6 @@ const maxLayers = 6
 type peeling struct {
 	*Record
 	partial bool   // the rest of the message is in a record that follows
-	stream  string // the output of a container that the message is from
 	split   []byte // what the log of a container has of the message
 	layers  int
 }
@@ -49,18 +48,46 @@ func (p *peeling) unwrap(b []byte) (rest []byte, name string, more bool) {
 	case h.kind == kindBehind && p.layers > 0:
 		h.name = ""
 	}
+	p.facts(h)
+	return h.rest, h.name, !h.last
+}
+
+// facts takes what a layer states.
+func (p *peeling) facts(h head) {
 	p.stamp(h.stamp)
 	p.Host = cmp.Or(h.sender.host, p.Host)
 	p.Identifier = cmp.Or(h.sender.identifier, p.Identifier)
 	p.PID = cmp.Or(h.sender.pid, p.PID)
 	p.Kernel = p.Kernel || h.kernel || p.Identifier == "kernel" || h.name == "dmesg" && p.Identifier == ""
 	if h.stream != "" {
-		p.stream, p.partial, p.split = h.stream, h.partial, h.rest
+		p.Stream, p.partial, p.split = h.stream, h.partial, h.rest
 	}
 	if h.inner.Known {
 		p.Inner, p.InnerPID = h.inner, h.innerPID
 	}
-	return h.rest, h.name, !h.last
+}
+
+// Line takes the transport off one line of a log: the short forms of the journal or its JSON, syslog, the log of a
+// container; or off an entry of the journal's export format. Message is what follows, as it stands: a line without a
+// transport is all message, and one may be a piece of a record that its transport has split.
+func Line(b []byte) Record {
+	p := peeling{Record: &Record{Message: b}}
+	if len(b) == 0 {
+		return *p.Record
+	}
+	switch h, _ := stampedHead(b); h.kind {
+	case kindExport:
+		p.entry(b, h.kind)
+		p.Message = p.Raw
+	case kindSyslog, kindISO, kindCRI:
+		p.facts(h)
+		p.Message = h.rest
+	case kindJSON:
+		if rest, name, _ := p.json(h.rest); name == "docker" || name == "journal-json" {
+			p.Message = rest
+		}
+	}
+	return *p.Record
 }
 
 // stamp takes a stamp of a transport: the outermost counts, unless it only counts from the start of the machine.

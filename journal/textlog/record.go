@@ -17,8 +17,9 @@ type Record struct {
 	Host, Identifier string
 	Units            []string
 	PID              int
-	Kernel           bool // written by the kernel
-	InnerPID         int  // in klog's header
+	Stream           string // of a container that the message is from: stdout, stderr
+	Kernel           bool   // written by the kernel
+	InnerPID         int    // in klog's header
 	// Format names the layers from the outside in, such as "syslog+klog", "docker+klog", "cri+klog",
 	// "journal-json+klog", "klog-json", "logrus", "dmesg", "describe", "bare".
 	Format    string

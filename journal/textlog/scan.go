@@ -55,7 +55,7 @@ func Scan(ctx context.Context, r io.Reader, opts Options, yield func(*Record) bo
 	if opts.Live {
 		r = plain{r}
 	}
-	text, compression, err := unpack(r)
+	text, compression, err := Unpack(r)
 	s.stats.Compression = compression
 	if err != nil {
 		if compression == "" {

@@ -1,0 +1,203 @@
+package stacks
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+)
+
+const (
+	// leastApart is how far two dumps have to be apart for what stands still in between to mean something: a healthy
+	// daemon waits less than a second for a shim, a CNI plugin or the disk.
+	leastApart = 2 * time.Second
+	// maxIDs bounds the goroutines that a group or a picture lists.
+	maxIDs = 20
+	// shownFrames bounds the stack of a group or a holder.
+	shownFrames = 32
+)
+
+// An analysis is what is worked out about one dump.
+type analysis struct {
+	source int
+	dump   *Dump
+	still  map[int]*Stack // goroutines of another dump of the same process, by id
+	apart  time.Duration  // between the two; 0 if not known
+	fns    map[string]*function
+	places map[*Stack]*place
+	at     []*place // of each goroutine of the dump
+	idle   []bool   // for each goroutine, whether it waits as it should
+	locks  []*lock
+	waits  []*lock // for each goroutine, the lock that it waits for; nil if none
+	next   []int   // for each goroutine, the one that holds that lock; -1 if none or not known
+}
+
+// Analyse works out the report of dumps of any number of processes, without its header. What stands at the same place
+// in the dump before one counts as evidence. It is pure.
+func Analyse(dumps ...*Dump) *checks.StacksReport {
+	r := &checks.StacksReport{
+		Sources: []checks.StackSource{}, Waits: []checks.StackWait{}, Holders: []checks.StackHolder{},
+		Known: []checks.KnownPicture{},
+	}
+	for i, d := range dumps {
+		a := newAnalysis(i, d)
+		a.besideBefore()
+		source := d.Source
+		source.Goroutines, source.Idle = max(source.Goroutines, len(d.Goroutines)), 0
+		for _, idle := range a.idle {
+			if idle {
+				source.Idle++
+			}
+		}
+		r.Sources = append(r.Sources, source)
+		holders := a.findHolders()
+		r.Holders = append(r.Holders, holders...)
+		for _, w := range a.groups() {
+			r.Waits = append(r.Waits, w.StackWait)
+		}
+		r.Known = append(r.Known, a.pictures(holders)...)
+	}
+	slices.SortStableFunc(r.Waits, func(x, y checks.StackWait) int { return cmp.Compare(y.Count, x.Count) })
+	slices.SortStableFunc(r.Holders, func(x, y checks.StackHolder) int {
+		return cmp.Or(y.Blocks-x.Blocks, x.Source-y.Source, x.Goroutine-y.Goroutine)
+	})
+	return r
+}
+
+func newAnalysis(source int, d *Dump) *analysis {
+	a := &analysis{
+		source: source, dump: d, fns: map[string]*function{}, places: map[*Stack]*place{},
+		at: make([]*place, len(d.Goroutines)), idle: make([]bool, len(d.Goroutines)),
+	}
+	for i := range d.Goroutines {
+		g := &d.Goroutines[i]
+		a.at[i] = a.place(g.Stack)
+		a.idle[i] = a.at[i].idle || a.at[i].loop && slices.Contains(loopStates, g.State)
+	}
+	a.findLocks()
+	return a
+}
+
+// besideBefore notes what the dump before shows, if it is far enough apart.
+func (a *analysis) besideBefore() {
+	before := a.dump.Before
+	if before == nil {
+		return
+	}
+	if from, to := before.Source.CapturedAt, a.dump.Source.CapturedAt; from != nil && to != nil {
+		if a.apart = to.Sub(*from).Abs(); a.apart < leastApart {
+			return
+		}
+	}
+	a.still = byID(before)
+}
+
+func byID(d *Dump) map[int]*Stack {
+	ids := make(map[int]*Stack, len(d.Goroutines))
+	for i := range d.Goroutines {
+		ids[d.Goroutines[i].ID] = d.Goroutines[i].Stack
+	}
+	return ids
+}
+
+// stands reports whether goroutine i stands at the same place in another dump of the process.
+func (a *analysis) stands(i int) bool {
+	here := a.dump.Goroutines[i].Stack
+	there, ok := a.still[a.dump.Goroutines[i].ID]
+	return ok && slices.EqualFunc(there.Frames, here.Frames, func(x, y Frame) bool {
+		return x.Func == y.Func && x.Line == y.Line
+	})
+}
+
+// arg returns the first argument of a frame of goroutine i, of a method the receiver, or 0.
+func (a *analysis) arg(i, frame int) uint64 {
+	args := a.dump.Goroutines[i].Args
+	if frame < 0 || frame >= len(args) || len(args[frame]) == 0 || args[frame][0] < leastAddress {
+		return 0
+	}
+	return args[frame][0]
+}
+
+// leastAddress is above what is no pointer: the first page is never mapped.
+const leastAddress = 0x1000
+
+// A group is goroutines that wait for the same, and are no idle crowd.
+type group struct {
+	checks.StackWait
+	key     string
+	members []int // indexes
+}
+
+// groups returns the goroutines that do not wait for work, by what they wait for, in the order of the dump. Those that
+// wait for one lock or shim belong together whatever led there, the others if the functions around the wait are the
+// same.
+func (a *analysis) groups() []*group {
+	byKey := map[string]*group{}
+	var all []*group
+	for i, p := range a.at {
+		if a.idle[i] {
+			continue
+		}
+		word, on := a.waitsFor(i)
+		key := on
+		if a.waits[i] == nil && word != WaitsTTRPC {
+			key += p.key
+		}
+		w, ok := byKey[key]
+		if !ok {
+			w = &group{key: key}
+			w.Source, w.On, w.WaitsFor = a.source, on, word
+			byKey[key], all = w, append(all, w)
+		}
+		w.members = append(w.members, i)
+	}
+	for _, w := range all {
+		a.describe(w)
+	}
+	return all
+}
+
+// describe fills in what the members of a group have in common.
+func (a *analysis) describe(w *group) {
+	calls, states, places := map[string]int{}, map[string]int{}, map[*place]int{}
+	at := a.at[w.members[0]] // of most
+	for _, i := range w.members {
+		g, p := &a.dump.Goroutines[i], a.at[i]
+		states[g.State]++
+		if places[p]++; places[p] > places[at] {
+			at = p
+		}
+		if p.call != "" {
+			calls[p.call]++
+		}
+		if len(w.Goroutines) < maxIDs {
+			w.Goroutines = append(w.Goroutines, g.ID)
+		}
+		if s := seconds(g.Wait); s != nil {
+			if w.MinSeconds == nil || *s < *w.MinSeconds {
+				w.MinSeconds = s
+			}
+			if w.MaxSeconds == nil || *s > *w.MaxSeconds {
+				w.MaxSeconds = s
+			}
+		}
+	}
+	w.Count, w.State, w.Calls, w.Stack = len(w.members), most(states)[0], most(calls), at.names()
+}
+
+// most returns the keys, the largest count first.
+func most(counts map[string]int) []string {
+	keys := slices.AppendSeq([]string{}, maps.Keys(counts))
+	slices.SortFunc(keys, func(x, y string) int { return cmp.Or(counts[y]-counts[x], cmp.Compare(x, y)) })
+	return keys
+}
+
+// seconds returns how long a goroutine waits; nil below a minute, which dumps do not count.
+func seconds(d time.Duration) *float64 {
+	if d < time.Minute {
+		return nil
+	}
+	return new(d.Seconds())
+}

@@ -1,0 +1,484 @@
+package stacks
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks"
+)
+
+var update = flag.Bool("update", false, "write the reports of the dumps anew")
+
+// read reads the only dump in a file of testdata/dumps.
+func read(tb testing.TB, name string) *Dump {
+	tb.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", "dumps", name))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	d := parse(tb, string(b))
+	d.Source.Name = name
+	return d
+}
+
+// parse reads the only dump in a text.
+func parse(tb testing.TB, text string) *Dump {
+	tb.Helper()
+	dumps, err := Read(tb.Context(), "test", strings.NewReader(text))
+	if err != nil || len(dumps) != 1 {
+		tb.Fatalf("%d dumps (%v) in:\n%.1000s", len(dumps), err, text)
+	}
+	return dumps[0]
+}
+
+// oneGoroutine writes a goroutine with functions that are separated by spaces, all with the same first argument.
+func oneGoroutine(state, frames string) string {
+	text := "goroutine 1 [" + state + "]:\n"
+	for _, f := range strings.Fields(frames) {
+		text += f + "(0xc000001000)\n\ta.go:1 +0x1\n"
+	}
+	return text
+}
+
+var updateHangs = []string{"container-status-lock", "shim-ttrpc-dead"}
+
+// faults is what the dumps in testdata show; those not named here are of daemons that have nothing. All but crio-* and
+// kubelet-* were written by daemons with the fault: 1.6 is containerd 1.6.20, 2.4 a beta of 2.4, docker is 20.10.24.
+var faults = map[string]struct {
+	holder string // goroutine, whom it blocks, what for, the call that it serves
+	known  []string
+}{
+	"bolt-flock-1.6.txt.zst":          {"", []string{"bolt-file-lock"}},
+	"cni-add-1.6.txt.zst":             {"", []string{"sandbox-start-cni-add"}},
+	"cni-add-status-2.4.txt.zst":      {"234 blocks 5: cni, RunPodSandbox", []string{"sandbox-start-cni-add"}},
+	"cni-del-1.6.txt.zst":             {"", []string{"sandbox-stop-cni-del"}},
+	"cni-del-2.4.txt.zst":             {"", []string{"sandbox-stop-cni-del"}},
+	"crio-storage-lock.txt":           {"790020 blocks 2: disk, RemoveContainer", []string{"crio-storage-lock"}},
+	"docker-shim-stopped.txt.zst":     {"226 blocks 6: grpc, postContainersKill", []string{"docker-container-lock"}},
+	"event-queue-1.6.txt.zst":         {"", []string{"event-queue-blocked"}},
+	"event-queue-2.4.txt.zst":         {"", []string{"event-queue-blocked"}},
+	"fs-frozen-1.6.txt.zst":           {"329 blocks 3: disk, RunPodSandbox", []string{"bolt-write-lock"}},
+	"fs-frozen-2.4.txt.zst":           {"268 blocks 3: disk, RunPodSandbox", []string{"bolt-write-lock"}},
+	"kubelet-dead-mount.txt":          {"", []string{"volume-dead-mount"}},
+	"kubelet-pleg.txt":                {"", []string{"pleg-status-call", "pod-workers-newer-status"}},
+	"pull-hang-1.6.txt.zst":           {"255 blocks 3: channel, ", []string{"image-pull-lock"}},
+	"runc-create-1.6.txt.zst":         {"", []string{"shim-ttrpc-dead"}},
+	"runc-exec-kill-shim-1.6.txt.zst": {"15 blocks 6: runc, Kill", []string{"shim-runc"}},
+	"runc-exec-kill-shim-2.4.txt.zst": {"49 blocks 2: runc, Kill", []string{"shim-runc"}},
+	"shim-stopped-1.6.txt.zst":        {"", []string{"shim-ttrpc-dead"}},
+	"shim-stopped-2.4.txt.zst":        {"", []string{"shim-ttrpc-dead"}},
+	"update-runc-2.4.txt.zst":         {"338 blocks 9: ttrpc, UpdateContainerResources", updateHangs},
+	"update-runc-early-1.6.txt.zst":   {"381 blocks 9: ttrpc, UpdateContainerResources", updateHangs},
+	"update-runc-early-2.4.txt.zst":   {"338 blocks 9: ttrpc, UpdateContainerResources", updateHangs},
+	"update-stopped-shim-1.6.txt.zst": {"374 blocks 10: ttrpc, UpdateContainerResources", updateHangs},
+}
+
+func TestAnalyseFaults(t *testing.T) {
+	shown := map[string]bool{}
+	for name, want := range faults {
+		r := Analyse(read(t, name))
+		holder := ""
+		for _, h := range r.Holders {
+			holder += fmt.Sprintf("%d blocks %d: %s, %s", h.Goroutine, h.Blocks, h.WaitsFor, h.Call)
+		}
+		var known []string
+		for _, k := range r.Known {
+			known, shown[k.Pattern] = append(known, k.Pattern), true
+		}
+		if holder != want.holder || !slices.Equal(known, want.known) {
+			t.Errorf("%s: holder %q, known %v; want %q, %v", name, holder, known, want.holder, want.known)
+		}
+		golden(t, strings.TrimSuffix(strings.TrimSuffix(name, ".zst"), ".txt"), r)
+	}
+	for _, p := range Pictures() {
+		if !shown[p.ID] {
+			t.Errorf("no dump shows %s", p.ID)
+		}
+	}
+}
+
+func golden(t *testing.T, name string, r *checks.StacksReport) {
+	t.Helper()
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", " ")
+	if err := enc.Encode(r); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join("testdata", "reports", name+".json")
+	if *update {
+		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), b.String()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+// TestAnalyseHealthy wants no holder and no picture in the dumps of daemons that have nothing, and of what is not set
+// aside only what works: requests that are being served, and what they wait for at this moment.
+func TestAnalyseHealthy(t *testing.T) {
+	files, err := os.ReadDir(filepath.Join("testdata", "dumps"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	healthy := 0
+	for _, f := range files {
+		if _, ok := faults[f.Name()]; ok {
+			continue
+		}
+		healthy++
+		r := Analyse(read(t, f.Name()))
+		if len(r.Holders) > 0 || len(r.Known) > 0 {
+			t.Errorf("%s: holders %v, known %v; want none", f.Name(), r.Holders, r.Known)
+		}
+		for _, w := range r.Waits {
+			works := len(w.Calls) > 0 || strings.Contains(strings.Join(w.Stack, " "), "GarbageCollect")
+			if !works || !strings.HasPrefix(f.Name(), "busy-") || strings.HasPrefix(f.Name(), "busy-shim") {
+				t.Errorf("%s: %d wait for %s in %q; want them set aside", f.Name(), w.Count, w.On, w.Stack)
+			}
+		}
+	}
+	if healthy < 10 {
+		t.Errorf("only %d dumps of healthy daemons", healthy)
+	}
+}
+
+// mutexes writes a dump of goroutines that each hold one lock and wait for another: a lock is the address of an object
+// with two methods, Hold and Take.
+func mutexes(minutes int, pairs ...[2]int) string {
+	var b strings.Builder
+	for i, p := range pairs {
+		fmt.Fprintf(&b, "goroutine %d [sync.Mutex.Lock, %d minutes]:\n", i+1, minutes)
+		fmt.Fprintf(&b, "sync.(*Mutex).lockSlow(0xc%07x)\n\tmutex.go:1\n", p[1]<<12)
+		fmt.Fprintf(&b, "example.com/a.(*T%d).Take(0xc%07x)\n\ta.go:1\n", p[1], p[1]<<12)
+		if p[0] != 0 {
+			fmt.Fprintf(&b, "example.com/a.(*T%d).Hold(0xc%07x)\n\ta.go:2\n", p[0], p[0]<<12)
+		}
+		b.WriteString("main.main()\n\tmain.go:1\n\n")
+	}
+	return b.String()
+}
+
+func TestHolders(t *testing.T) {
+	tests := []struct {
+		name, dump string
+		want       []string // goroutine, blocks, cycle
+	}{
+		{"two wait for each other, and one for them", mutexes(3, [2]int{1, 2}, [2]int{2, 1}, [2]int{0, 1}), []string{
+			"1 blocks 2 [1 2]", "2 blocks 2 [2 1]",
+		}},
+		{"a chain without an end that is known", mutexes(3, [2]int{1, 2}, [2]int{2, 3}, [2]int{0, 1}), []string{
+			"2 blocks 2 []", "1 blocks 1 []",
+		}},
+		{"two that fit equally", mutexes(3, [2]int{1, 2}, [2]int{1, 3}, [2]int{0, 1}), nil},
+		{"a chain in a busy daemon", mutexes(0, [2]int{1, 2}, [2]int{2, 3}, [2]int{0, 1}), nil},
+		{"a deadlock is one from the start", mutexes(0, [2]int{1, 2}, [2]int{2, 1}), []string{
+			"1 blocks 1 [1 2]", "2 blocks 1 [2 1]",
+		}},
+		{"another method of the object, on the way of a call", `goroutine 7 [sync.RWMutex.RLock, 2 minutes]:
+sync.(*RWMutex).RLock(...)
+	mutex.go:1
+example.com/a.(*T).Get(0xc000001000)
+	a.go:1
+main.main()
+	main.go:1
+
+goroutine 8 [select, 2 minutes]:
+example.com/b.(*C).Call(0xc000002000)
+	b.go:1
+example.com/a.(*T).Set(0xc000001000)
+	a.go:1
+main.main()
+	main.go:1
+`, []string{"8 blocks 1 []"}},
+	}
+	for _, tt := range tests {
+		var got []string
+		for _, h := range Analyse(parse(t, tt.dump)).Holders {
+			got = append(got, fmt.Sprintf("%d blocks %d %v", h.Goroutine, h.Blocks, h.Cycle))
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// TestLoops wants loops of daemons that the tables do not know to be set aside, and what is on the way of a call not.
+func TestLoops(t *testing.T) {
+	tests := []struct {
+		state, frames string
+		want          bool
+	}{
+		{"select, 5 minutes", "example.com/a.(*T).loop example.com/a.Start.func1", true},
+		{"chan receive", "example.com/a.(*T).loop k8s.io/util/wait.Until example.com/a.Start.func1", true},
+		{"sync.Cond.Wait", "sync.runtime_notifyListWait sync.(*Cond).Wait example.com/a.(*T).loop", true},
+		{"chan send", "example.com/a.(*T).loop", false},
+		{"semacquire", "sync.runtime_SemacquireMutex sync.(*Mutex).lockSlow example.com/a.(*T).loop", false},
+		{"syscall", "syscall.Syscall os.Stat example.com/a.(*T).loop", false},
+		{"chan receive", "example.com/a.wait example.com/a.(*T).Do example.com/a.(*T).Serve", false},
+		{"running", "example.com/a.(*T).loop", false},
+	}
+	for _, tt := range tests {
+		if got := Analyse(parse(t, oneGoroutine(tt.state, tt.frames))).Sources[0].Idle == 1; got != tt.want {
+			t.Errorf("[%s] %s: idle %t, want %t", tt.state, tt.frames, got, tt.want)
+		}
+	}
+}
+
+// TestWaits has a stack for each word of the list.
+func TestWaits(t *testing.T) {
+	const table = `
+select | ttrpc.(*Client).Call ttrpc.(*Client).dispatch a.io/a.f | ttrpc | the shim's reply (ttrpc client 0xc000001000)
+select | a.io/v1.(*runtimeServiceClient).Status | grpc | the runtime's reply to Status (gRPC)
+select | a.io/grpc.(*ClientConn).Invoke a.io/c.Get | grpc | a reply over gRPC
+chan receive | a.io/reaper.(*Monitor).Wait a.io/go-runc.(*Runc).Kill | runc | runc kill
+syscall | os/exec.(*Cmd).Wait a.io/oci.(*runtimeOCI).StopContainer | runc | the OCI runtime (StopContainer)
+syscall | os/exec.(*Cmd).Wait a.io/libcni.(*CNIConfig).DelNetworkList | cni | a CNI plugin (DEL)
+syscall | os/exec.(*Cmd).Wait a.io/a.Do | child | a child process
+semacquire | sync.(*Mutex).lockSlow go.etcd.io/bbolt.(*DB).beginRWTx | bolt | write lock of a bolt database 0xc000001000
+sleep | time.Sleep go.etcd.io/bbolt.flock | flock | the file lock of a bolt database, which another process holds
+semacquire | sync.(*Mutex).lockSlow a.io/a.(*T).Do | lock | lock 0xc000001000 of T
+syscall | syscall.Fdatasync go.etcd.io/bbolt.fdatasync | fsync | the disk (fdatasync)
+syscall | syscall.fstatat os.statNolog os.Stat a.io/a.Do | disk | a file system (Stat)
+syscall | golang.org/x/sys/unix.Mount a.io/a.Do | mount | a mount
+syscall | golang.org/x/sys/unix.Unmount a.io/a.Do | umount | an unmount
+syscall | syscall.openat os.OpenFile a.io/fifo.openFifo.func2 | fifo | the other end of a FIFO
+select | net/http.(*persistConn).roundTrip a.io/docker.(*request).do | registry | an image registry
+select | net/http.(*persistConn).roundTrip a.io/b.f a.io/client.(*Client).Get | network | dockerd's reply to Get (HTTP)
+chan receive | k8s.io/container.(*cache).GetNewerThan | relist | a newer status in the pod cache (PLEG)
+select | a.io/server.(*criService).waitContainerStop | exit | the exit of a container
+chan send | a.io/a.Do | channel | a channel, to send
+sync.Cond.Wait | sync.(*Cond).Wait a.io/a.(*T).Do a.io/a.(*T).Call | condition | a condition
+semacquire | sync.(*WaitGroup).Wait a.io/a.Do | goroutine | goroutines that it started
+sleep | time.Sleep a.io/a.retry a.io/a.Do | sleep | a time
+syscall | syscall.Syscall6 a.io/a.Do | syscall | a system call
+running | a.io/a.Do | nothing | nothing: at work`
+	var shown []string
+	for line := range strings.Lines(strings.TrimSpace(table)) {
+		f := strings.Split(strings.TrimSpace(line), " | ")
+		w := Analyse(parse(t, oneGoroutine(f[0], f[1]))).Waits
+		if len(w) != 1 || w[0].WaitsFor != f[2] || w[0].On != f[3] {
+			t.Errorf("%s: %+v", line, w)
+		}
+		shown = append(shown, f[2])
+	}
+	for _, w := range allWords {
+		if !slices.Contains(shown, w) {
+			t.Errorf("no stack shows %s", w)
+		}
+	}
+}
+
+// TestStill wants a dump before to count where the newest has no times: the disk is waited for in each moment, but not
+// by the same goroutine at the same place.
+func TestStill(t *testing.T) {
+	at := func(at time.Time) *Dump {
+		d := read(t, "fs-frozen-1.6.txt.zst")
+		d.Source.CapturedAt = &at
+		for i := range d.Goroutines {
+			d.Goroutines[i].Wait = 0
+		}
+		return d
+	}
+	now := time.Now()
+	for _, tt := range []struct {
+		name   string
+		before *Dump
+		want   int
+	}{
+		{"no dump", nil, 0},
+		{"one of another process", read(t, "busy-3-1.6.txt.zst"), 0},
+		{"one of 1s", at(now.Add(-time.Second)), 0},
+		{"one of 3s", at(now.Add(-3 * time.Second)), 1},
+	} {
+		d := at(now)
+		d.Before = tt.before
+		if r := Analyse(d); len(r.Sources) != 1 || len(r.Holders) != tt.want || len(r.Known) != tt.want {
+			t.Errorf("%s before: holders %v, known %v; want %d", tt.name, r.Holders, r.Known, tt.want)
+		}
+	}
+}
+
+func TestCompare(t *testing.T) {
+	before, after := read(t, "update-runc-early-2.4.txt.zst"), read(t, "update-runc-2.4.txt.zst")
+	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	to := from.Add(205 * time.Second)
+	before.Source.CapturedAt, after.Source.CapturedAt = &from, &to
+	after.Goroutines = append(after.Goroutines, after.Goroutines[len(after.Goroutines)-1])
+	after.Goroutines[len(after.Goroutines)-1].ID = 1 << 20
+	c := Compare(before, after)
+	if *c.Seconds != 205 || c.New == 0 {
+		t.Errorf("%v seconds, %d new; want 205, some", *c.Seconds, c.New)
+	}
+	var still []string
+	for _, s := range c.Still {
+		still = append(still, fmt.Sprintf("%d to %d, %d the same: %s", s.Before, s.After, s.Same, s.On))
+	}
+	want := []string{
+		"9 to 9, 9 the same: lock of a container's status 0xd4db51f5400",
+		"1 to 1, 1 the same: the shim's reply to Update (ttrpc client 0xd4db51f7cb0)",
+	}
+	if diff := cmp.Diff(want, still); diff != "" {
+		t.Errorf("still (-want +got):\n%s", diff)
+	}
+	if c := Compare(before, before); c.New != 0 || c.Gone != 0 || len(c.Growing) != 0 {
+		t.Errorf("a dump compared with itself: %+v", c)
+	}
+	if c := Compare(&Dump{}, after); c.New != len(after.Goroutines) || len(c.Growing) == 0 || len(c.Still) != 0 {
+		t.Errorf("compared with nothing: %+v", c)
+	}
+}
+
+func TestTie(t *testing.T) {
+	pod := &checks.Subject{Kind: "PodSandbox", ID: "5b15"}
+	child := func(role string, pid, parent int, stuck string) Candidate {
+		p := checks.Process{PID: pid, Name: role, Role: role}
+		return Candidate{Process: p, Subject: pod, Parent: parent, Daemon: 10, Stuck: stuck}
+	}
+	runs, stopped, other := child("shim", 20, 1, ""), child("shim", 21, 1, "stopped"), child("shim", 22, 1, "stopped")
+	cni, del := child("cni", 40, 10, ""), child("cni", 42, 10, "")
+	del.Work = "DEL"
+	tests := []struct {
+		name, waitsFor string
+		own            int
+		all            []Candidate
+		pid            int
+		missing        string
+	}{
+		{"the stopped shim", WaitsTTRPC, 10, []Candidate{runs, stopped}, 21, ""},
+		{"no shim is stuck", WaitsTTRPC, 10, []Candidate{runs}, 0, "which shim: none looks stuck"},
+		{"two shims are", WaitsTTRPC, 10, []Candidate{stopped, other}, 0, "which shim: 2 fit (pid 21, 22)"},
+		{"the shim of another daemon", WaitsTTRPC, 11, []Candidate{stopped}, 0, "which shim: none looks stuck"},
+		{"runc below a shim", WaitsTTRPC, 10, []Candidate{runs, child("oci", 30, 20, "at work")}, 30, ""},
+		{"runc of this shim", WaitsRunc, 20, []Candidate{child("oci", 30, 20, ""), child("oci", 31, 21, "")}, 30, ""},
+		{"a plugin and the one that it started", WaitsCNI, 10, []Candidate{cni, child("cni", 41, 40, "")}, 40, ""},
+		{"a plugin that does something else", WaitsCNI, 10, []Candidate{cni, del}, 40, ""},
+		{"two plugins", WaitsCNI, 10, []Candidate{cni, cni}, 0, "which CNI plugin: 2 fit (pid 40, 40)"},
+		{"a lock is no process", WaitsLock, 10, []Candidate{stopped}, 0, ""},
+		{"a dump of an unknown process", WaitsTTRPC, 0, []Candidate{stopped}, 0, ""},
+	}
+	for _, tt := range tests {
+		r := &checks.StacksReport{
+			Sources: []checks.StackSource{{PID: tt.own}},
+			Holders: []checks.StackHolder{{WaitsFor: tt.waitsFor, Why: "it waits for a CNI plugin (ADD)"}},
+		}
+		Tie(r, tt.all)
+		h, pid := r.Holders[0], 0
+		if h.Process != nil {
+			pid = h.Process.PID
+		}
+		missing := strings.Join(h.Evidence.Missing, "; ")
+		if pid != tt.pid || missing != tt.missing || pid != 0 && (h.Subject != pod || len(h.Evidence.For) != 1) {
+			t.Errorf("%s: pid %d, missing %q; want %d, %q", tt.name, pid, missing, tt.pid, tt.missing)
+		}
+	}
+}
+
+// allWords is the list of WaitsFor.
+var allWords = []string{
+	WaitsTTRPC, WaitsGRPC, WaitsRunc, WaitsCNI, WaitsChild, WaitsBolt, WaitsFlock, WaitsLock, WaitsFsync, WaitsDisk,
+	WaitsMount, WaitsUmount, WaitsFIFO, WaitsRegistry, WaitsNetwork, WaitsRelist, WaitsExit, WaitsChannel,
+	WaitsCondition, WaitsGoroutines, WaitsSleep, WaitsSyscall, WaitsNothing,
+}
+
+func TestTables(t *testing.T) {
+	tab := tables()
+	if room := 64 * len(idSet{}); tab.count >= room {
+		t.Errorf("%d names, but idSet has room for %d", tab.count, room)
+	}
+	var used []string
+	for _, r := range tab.Waits {
+		used = append(used, r.Word)
+	}
+	for _, r := range tab.Holds {
+		used = append(used, r.Word)
+	}
+	for _, p := range tab.Pictures {
+		used = append(used, p.Words...)
+		if p.Title == "" || p.Means == "" || len(p.Links) == 0 || len(p.Causes) == 0 {
+			t.Errorf("%s lacks a title, a meaning, a link or a cause", p.ID)
+		}
+	}
+	for _, w := range used {
+		if !slices.Contains(allWords, w) {
+			t.Errorf("%q is no word of the list", w)
+		}
+	}
+}
+
+func TestNames(t *testing.T) {
+	for name, want := range map[string][2]string{
+		"a.io/store/container.(*T).Get":     {"container.(*T).Get", "container.(*T).Get"},
+		"a.io/a/eventq.New[...].func1":      {"eventq.New[...].func1", "eventq.New"},
+		"a.io/b.(*T[a.io/c/d.E]).Do-fm":     {"b.(*T[a.io/c/d.E]).Do-fm", "b.(*T[a.io/c/d.E]).Do"},
+		"a.io/grpc.(*Server).serve.func2.1": {"grpc.(*Server).serve.func2.1", "grpc.(*Server).serve"},
+		"a.io/b.(*T).function":              {"b.(*T).function", "b.(*T).function"},
+		"main.main":                         {"main.main", "main.main"},
+		"":                                  {"", ""},
+	} {
+		if f := tables().function(name); f.short != want[0] || f.base != want[1] {
+			t.Errorf("%q: %q, base %q; want %q", name, f.short, f.base, want)
+		}
+	}
+}
+
+func FuzzAnalyse(f *testing.F) {
+	for _, name := range []string{"crio-storage-lock.txt", "kubelet-pleg.txt", "kubelet-dead-mount.txt"} {
+		b, err := os.ReadFile(filepath.Join("testdata", "dumps", name)) // the others are too large to mutate
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Add([]byte(mutexes(3, [2]int{1, 2}, [2]int{2, 1}, [2]int{0, 1})))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dumps, _ := Read(t.Context(), "fuzz", bytes.NewReader(b))
+		r := Analyse(dumps...)
+		Tie(r, []Candidate{{Process: checks.Process{PID: 2, Role: "shim"}, Stuck: "stopped"}})
+		for _, h := range r.Holders {
+			if h.Blocks < 1 || len(h.Evidence.For) == 0 || h.Confidence <= 0 {
+				t.Errorf("a holder that blocks nobody, or for no reason: %+v", h)
+			}
+		}
+		for i := 1; i < len(dumps); i++ {
+			if c := Compare(dumps[i-1], dumps[i]); c.Gone < 0 || c.New < 0 {
+				t.Errorf("%d gone, %d new", c.Gone, c.New)
+			}
+		}
+	})
+}
+
+// BenchmarkAnalyse is of 10,000 goroutines at 10,000 places, of which each waits for one of 100 locks.
+func BenchmarkAnalyse(b *testing.B) {
+	var text strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&text, "goroutine %d [sync.Mutex.Lock, 3 minutes]:\n", i)
+		fmt.Fprintf(&text, "sync.(*Mutex).lockSlow(0xc%07x)\n\tm.go:1\n", i%100<<12)
+		fmt.Fprintf(&text, "example.com/a.(*T).Take(0xc%07x)\n\ta.go:1\n", i%100<<12)
+		for n := range 20 {
+			fmt.Fprintf(&text, "example.com/b.(*U%d).f%d(0xc%07x)\n\ta.go:%d\n", i%500, n, i<<12, i)
+		}
+		text.WriteString("main.main()\n\tmain.go:1\n\n")
+	}
+	d := parse(b, text.String())
+	for b.Loop() {
+		Analyse(d)
+	}
+}

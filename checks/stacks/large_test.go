@@ -1,0 +1,122 @@
+package stacks
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// made returns f(0) to f(n-1), made as they are read.
+func made(n int, f func(i int) []byte) io.Reader {
+	r, w := io.Pipe()
+	go func() {
+		for i := range n {
+			if _, err := w.Write(f(i)); err != nil {
+				return
+			}
+		}
+		w.Close()
+	}()
+	return r
+}
+
+var pointer = regexp.MustCompile(`0xc000[0-9a-f]{6}`)
+
+// largeDump returns a dump of n goroutines: the larger ones of the real dump again and again, each with an id of its
+// own and every seventh with pointers of its own.
+func largeDump(t testing.TB, n int) io.Reader {
+	var all []string
+	for g := range strings.SplitSeq(strings.TrimSpace(realDump(t)), "\n\n") {
+		if _, g, _ = strings.Cut(g, " ["); len(g) > 1200 {
+			all = append(all, g)
+		}
+	}
+	return made(n, func(i int) []byte {
+		g := all[i%len(all)]
+		if i%7 == 0 {
+			g = pointer.ReplaceAllString(g, fmt.Sprintf("0xc%09x", i<<4))
+		}
+		return fmt.Appendf(nil, "goroutine %d [%s\n\n", i+1, g)
+	})
+}
+
+// 10,000 goroutines are 17 MB.
+func BenchmarkRead(b *testing.B) {
+	text, err := io.ReadAll(largeDump(b, 10_000))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"bare":   string(text),
+		"logrus": logrus(string(text)),
+		"short":  each(string(text), prefixed(short)),
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if d := readAll(b, "x", text)[0]; len(d.Goroutines) != 10_000 || d.Source.Cut != "" {
+					b.Fatalf("%+v", d.Source)
+				}
+			}
+		})
+	}
+}
+
+// What is hostile, or larger than what is kept, is read to its end in bounded memory, and counted.
+func TestReadLarge(t *testing.T) {
+	repeat := func(n int, head, text string) io.Reader {
+		b := []byte(text)
+		return io.MultiReader(strings.NewReader(head), made(n, func(int) []byte { return b }))
+	}
+	const start = "goroutine 1 [select]:\nmain.f(0x1)\n\t/x/main.go:5 +0x1d\n"
+	block := strings.Repeat("0123456789abcde(", 4096)
+	for name, test := range map[string]struct {
+		r     io.Reader
+		count int // of goroutines
+		keeps int
+		cut   string
+		heap  int64 // MiB that are allocated in all, at most; 0: any number, since goroutines are kept
+	}{
+		"line of 300 MB":    {repeat(4600, "", block), 0, 0, "", 8},
+		"quote without end": {repeat(500, `msg="goroutine 1 [select]:\n`, block), 1, 1, "no end", 8},
+		"escapes":           {repeat(100_000, `msg="goroutine 1 [select]:\n`, `\\\\u00`), 1, 1, "no end", 8},
+		"million frames":    {repeat(1e6, start, start[22:]), 1, 1, "inside", 4},
+		"journal's entry":   {repeat(500, "__CURSOR=x\nMESSAGE\n\xff\xff\xff\x7f\x00\x00\x00\x00", block), 0, 0, "", 8},
+		"lines of an entry": {repeat(1e5, "__CURSOR=x\nMESSAGE=x\n", "x\n"), 0, 0, "", 8},
+		"100,000":           {largeDump(t, 100_000), 100_000, 100_000, "", 0},
+		"200,000": {made(200_000, func(i int) []byte {
+			return fmt.Appendf(nil, "goroutine %d [select]:\nmain.(*T).f(0xc%09x)\n\t/x/main.go:5\n", i+1, i)
+		}), 200_000, maxGoroutines, "50000 goroutines are counted but not kept", 0},
+		"all different": {made(30_000, func(i int) []byte {
+			return fmt.Appendf(nil, "goroutine %d [select]:\n%smain.f%d()\n\t/x/main.go:5\n"+
+				"created by main.main\n\t/x/main.go:5 +0x1\n", i+1, strings.Repeat(start[22:], i%9), i)
+		}), 30_000, 1000, "too many different stacks", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after, kept runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&before)
+			dumps, _ := Read(t.Context(), "x", test.r)
+			runtime.ReadMemStats(&after)
+			runtime.GC()
+			runtime.ReadMemStats(&kept)
+			allocated := int64(after.TotalAlloc-before.TotalAlloc) >> 20
+			held := (int64(kept.HeapAlloc) - int64(before.HeapAlloc)) >> 20
+			if t.Logf("%d MiB allocated, %d kept", allocated, held); held > 24 || test.heap > 0 && allocated > test.heap {
+				t.Errorf("%d MiB allocated, %d kept", allocated, held)
+			}
+			d := &Dump{}
+			if len(dumps) > 0 {
+				d = dumps[0]
+			}
+			if len(dumps) > 1 || d.Source.Goroutines != test.count || len(d.Goroutines) < test.keeps ||
+				!strings.Contains(d.Source.Cut, test.cut) {
+				t.Errorf("%d dumps, %d goroutines kept of %+v", len(dumps), len(d.Goroutines), d.Source)
+			}
+		})
+	}
+}

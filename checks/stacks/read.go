@@ -1,0 +1,411 @@
+package stacks
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"io"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/maruel/panicparse/v2/stack"
+)
+
+// What one Read keeps. The daemons of a node have some hundred different stacks, each of which is kept once.
+const (
+	maxGoroutines = 150_000
+	maxStackBytes = 8 << 20
+	maxArgBytes   = 6 << 20
+	maxFrames     = 128  // of a stack; the Go runtime writes 100
+	maxArgFrames  = 16   // of a goroutine, from the innermost on, of which arguments are kept
+	maxArgSets    = 2000 // different arguments at one stack; the goroutines behind keep fewer
+)
+
+// ErrNoDump is returned for input without a goroutine dump.
+var ErrNoDump = errors.New("no goroutine dump found")
+
+// Read reads all dumps in r: a file or a log, as journalctl, syslog, Docker and CRI write it, compressed or not. What
+// precedes, separates and follows the dumps is passed over. A dump that is cut, or too large to keep whole, is returned
+// with Source.Cut set. The error is that of r or of ctx, or wraps ErrNoDump; dumps that were read before it are
+// returned too.
+func Read(ctx context.Context, name string, r io.Reader) ([]*Dump, error) {
+	l := &log{
+		name: name, seed: maphash.MakeSeed(),
+		known: map[uint64]*interned{}, words: map[uint64][][]uint64{}, texts: map[string]string{},
+	}
+	err := l.read(ctx, r)
+	switch n := len(l.dumps); {
+	case err != nil && n > 0:
+		addCut(l.dumps[n-1], "reading stopped: "+err.Error())
+	case err == nil && n == 0 && l.hint != "":
+		err = fmt.Errorf("%w: %s", ErrNoDump, l.hint)
+	case err == nil && n == 0:
+		err = ErrNoDump
+	}
+	return l.dumps, err
+}
+
+// A log is the input of one Read, and what was read of it.
+type log struct {
+	name  string
+	dumps []*Dump
+	hint  string // why there may be no dump
+
+	// What the dumps share.
+	seed  maphash.Seed
+	known map[uint64]*interned  // stacks, by the hash of their text without arguments
+	words map[uint64][][]uint64 // arguments, by hash
+	texts map[string]string     // names of functions and files, states
+	kept  struct{ goroutines, stacks, args int }
+
+	unwrapper
+
+	dump     *Dump  // the one being read; nil between dumps
+	headless bool   // frames precede its first header
+	inside   string // why its last goroutine is not whole
+	lost     int    // of its goroutines
+	bare     int    // of its goroutines have lost arguments
+	program  string // of its main function
+
+	open  bool // a goroutine is being read
+	whole bool // all of it was read
+	g     Goroutine
+	text  []byte // its frames without arguments, as panicparse reads them
+	args  []byte // the arguments of its frames
+	ends  []int  // where those of each frame end in args
+	call  []byte // a line that waits for the line of its file; empty if none does
+	with  []byte // the arguments in that line
+}
+
+// An interned stack is what is known of goroutines at one place.
+type interned struct {
+	stack *Stack
+	want  []int // words of the arguments of each frame that are kept
+	sets  int   // different arguments kept
+}
+
+// header is the first line of a goroutine; GOTRACEBACK=system writes gp, m and mp too.
+const header = `goroutine (\d{1,18})(?: gp=\S+ m=\S+(?: mp=\S+)?)? \[([^\s,\]][^\n]{0,200}?)\]:`
+
+var headerLine = regexp.MustCompile("^" + header + "$")
+
+// line takes a line of a dump. Blanks before it do not matter: logs and pastes change them.
+func (l *log) line(b []byte) {
+	if len(b) >= maxLine {
+		return
+	}
+	b = bytes.TrimPrefix(b, []byte(`\t`)) // the only escape of most lines
+	if bytes.ContainsAny(b, `\#`) {
+		b = []byte(escapes.Replace(string(b)))
+	}
+	b = bytes.TrimSpace(b)
+	file, isFile := cutFile(b)
+	switch {
+	case len(b) == 0:
+	case bytes.HasPrefix(b, []byte("goroutine ")):
+		if m := headerLine.FindSubmatch(b); m != nil {
+			l.goroutine(m)
+		}
+	case bytes.HasPrefix(b, []byte("=== BEGIN goroutine")), bytes.HasPrefix(b, []byte("=== END goroutine")),
+		bytes.HasPrefix(b, []byte("SIGQUIT: ")):
+		l.finish()
+	case !l.open || l.whole:
+		l.headless = l.headless || l.dump == nil && isFile
+	case isFile:
+		if len(l.call) > 0 {
+			l.file(file)
+		}
+	case bytes.HasPrefix(b, []byte("created by ")):
+		name, parent, _ := bytes.Cut(b, []byte(" in goroutine "))
+		l.g.Parent, _ = strconv.Atoi(string(parent))
+		l.call = append(l.call[:0], name...)
+	default:
+		n := bytes.LastIndexByte(b, '(')
+		if n > 0 && b[len(b)-1] == ')' && !bytes.ContainsAny(b[:n], " \"=") && len(l.ends) < maxFrames {
+			l.call = append(l.call[:0], b[:n]...)
+			l.with = append(l.with[:0], b[n+1:len(b)-1]...)
+		}
+	}
+}
+
+// goroutine begins a goroutine at its header.
+func (l *log) goroutine(m [][]byte) {
+	l.close()
+	if l.dump == nil {
+		l.start()
+	}
+	l.open, l.whole = true, false
+	l.text, l.args, l.ends, l.call = l.text[:0], l.args[:0], l.ends[:0], l.call[:0]
+	state, rest, _ := strings.Cut(string(m[2]), ", ")
+	state = strings.TrimSuffix(strings.TrimSuffix(state, " (durable)"), " (scan)")
+	l.g = Goroutine{State: l.share(state)}
+	l.g.ID, _ = strconv.Atoi(string(m[1])) // has at most 18 digits
+	for item := range strings.SplitSeq(rest, ", ") {
+		if minutes, ok := strings.CutSuffix(item, " minutes"); ok {
+			n, _ := strconv.ParseInt(minutes, 10, 32)
+			l.g.Wait = time.Duration(n) * time.Minute
+		}
+		l.g.Locked = l.g.Locked || item == "locked to thread"
+	}
+}
+
+// start begins a dump.
+func (l *log) start() {
+	l.dump = &Dump{Source: l.source()}
+	l.dumps = append(l.dumps, l.dump)
+	l.lost, l.bare, l.program = 0, 0, ""
+	if l.headless {
+		l.headless = false
+		addCut(l.dump, "its beginning is missing")
+	}
+}
+
+// program matches the file of a main function in the layout of containerd, CRI-O, dockerd and Kubernetes.
+var program = regexp.MustCompile(`(?:^|/)cmd/([a-z][\w.-]*)/[^/]+\.go:`)
+
+// file takes the second line of a frame.
+func (l *log) file(file []byte) {
+	l.whole = bytes.HasPrefix(l.call, []byte("created by "))
+	if l.g.State == "running" && len(l.text) == 0 && !l.whole && l.dump.Source.Goroutines > 0 {
+		// The goroutine that writes a dump is its first, and alone has the state running and a stack.
+		l.open = false
+		l.finish()
+		l.start()
+		l.open = true
+	}
+	if string(l.call) == "main.main" {
+		if m := program.FindSubmatch(file); m != nil {
+			l.program = string(m[1])
+		}
+	}
+	l.text = append(l.text, l.call...)
+	if !l.whole {
+		l.text = append(l.text, "(...)"...)
+		l.args = append(l.args, l.with...)
+		l.ends = append(l.ends, len(l.args))
+	}
+	l.text = append(append(append(l.text, "\n\t"...), file...), '\n')
+	l.call = l.call[:0]
+}
+
+// cutFile returns the file and the line number at the beginning of the second line of a frame. Behind them may be the
+// offset in the function, and registers.
+func cutFile(b []byte) (file []byte, ok bool) {
+	file, _, _ = bytes.Cut(b, []byte(" "))
+	n := bytes.LastIndexByte(file, ':')
+	if n < 1 || n+1 == len(file) || len(file)-n > 10 || len(bytes.Trim(file[n+1:], "0123456789")) > 0 {
+		return nil, false
+	}
+	switch name := string(file[:n]); filepath.Ext(name) {
+	case ".go", ".s", ".c":
+		return file, len(name) > 3
+	default:
+		return file, name == "??" || name == "<autogenerated>"
+	}
+}
+
+// close ends the goroutine that is being read.
+func (l *log) close() {
+	if !l.open {
+		return
+	}
+	l.open, l.inside = false, ""
+	l.dump.Source.Goroutines++
+	e := l.intern()
+	// All but the first goroutine end with the function that started them.
+	if !l.whole && !bytes.Contains(l.text, []byte("main.main(...)")) {
+		l.inside = fmt.Sprintf("it ends inside goroutine %d", l.g.ID)
+	}
+	if e == nil || l.kept.goroutines >= maxGoroutines {
+		l.lost++
+		return
+	}
+	l.kept.goroutines++
+	l.g.Stack, l.g.Args = e.stack, l.arguments(e)
+	l.dump.Goroutines = append(l.dump.Goroutines, l.g)
+}
+
+// finish ends the dump that is being read.
+func (l *log) finish() {
+	l.close()
+	d := l.dump
+	if d == nil {
+		return
+	}
+	if l.inside != "" {
+		addCut(d, l.inside)
+	}
+	if l.lost > 0 {
+		addCut(d, fmt.Sprintf("%d goroutines are counted but not kept: too many, or too many different stacks", l.lost))
+	}
+	if l.bare > 0 {
+		addCut(d, fmt.Sprintf("arguments of %d goroutines are not kept: too many", l.bare))
+	}
+	s := &d.Source
+	isShim := strings.HasPrefix(l.program, shim) // it writes its dump into the log of containerd
+	if s.Process == "" || isShim && s.Process != l.program {
+		s.Process, s.PID = l.program, 0
+	}
+	if s.Role = roles[s.Process]; strings.HasPrefix(s.Process, shim) {
+		s.Role = "shim"
+	}
+	l.dump = nil
+}
+
+// roles are those of processes on a node, by program.
+var roles = map[string]string{
+	"containerd": "runtime", "crio": "runtime", "dockerd": "runtime", "cri-dockerd": "runtime", "kubelet": "kubelet",
+}
+
+// shim begins the names of containerd's shims.
+const shim = "containerd-shim"
+
+// addCut adds a reason why a dump is not whole.
+func addCut(d *Dump, why string) {
+	if d.Source.Cut != "" {
+		why = d.Source.Cut + "; " + why
+	}
+	d.Source.Cut = why
+}
+
+// intern returns the stack of the goroutine that is being read; nil if there is no room for another.
+func (l *log) intern() *interned {
+	key := maphash.Bytes(l.seed, l.text)
+	if e := l.known[key]; e != nil {
+		return e
+	}
+	if l.kept.stacks > maxStackBytes {
+		return nil
+	}
+	e := &interned{stack: &Stack{}}
+	l.known[key] = e
+	l.kept.stacks += 256 // with its place in the table
+	text := []byte("goroutine 1 [running]:\n")
+	if l.whole && len(l.ends) == 0 {
+		text = append(text, "\tgoroutine running on other thread; stack unavailable\n"...)
+	}
+	text = append(text, l.text...)
+	// An error is about a line that panicparse cannot read: the frames before it count.
+	snapshot, _, _ := stack.ScanSnapshot(bytes.NewReader(text), io.Discard, &stack.Opts{})
+	if snapshot == nil || len(snapshot.Goroutines) == 0 {
+		return e
+	}
+	g := snapshot.Goroutines[0]
+	for _, call := range g.Stack.Calls {
+		if call.RemoteSrcPath == "" || call.Func.Complete == "" { // cut by an error; no stack
+			break
+		}
+		name := l.share(call.Func.Complete)
+		file := l.share(cmp.Or(call.SrcName, call.RemoteSrcPath))
+		e.stack.Frames = append(e.stack.Frames, Frame{Func: name, File: file, Line: call.Line})
+		e.want = append(e.want, wantWords(name))
+		l.kept.stacks += 80
+	}
+	if len(g.CreatedBy.Calls) > 0 {
+		e.stack.CreatedBy = l.share(g.CreatedBy.Calls[0].Func.Complete)
+	}
+	return e
+}
+
+// share returns s, the same for all that are equal.
+func (l *log) share(s string) string {
+	if t, ok := l.texts[s]; ok {
+		return t
+	}
+	s = strings.Clone(s)
+	if l.kept.stacks += len(s) + 48; l.kept.stacks <= maxStackBytes {
+		l.texts[s] = s
+	}
+	return s
+}
+
+// wantWords returns how many words of the arguments of a function the analysis uses: of methods the receiver and one
+// more, of package sync what is waited on, of system calls the number and the process.
+func wantWords(name string) int {
+	pkg, rest, _ := strings.Cut(name[strings.LastIndexByte(name, '/')+1:], ".")
+	switch {
+	case pkg == "syscall" || pkg == "unix":
+		return 3
+	case pkg == "sync":
+		return 1
+	case strings.HasPrefix(rest, "("), strings.Contains(rest, ".") && !strings.Contains(rest, ".func"):
+		return 2
+	}
+	return 0
+}
+
+// arguments returns the words that are kept of the goroutine being read, the same slice for equal ones.
+func (l *log) arguments(e *interned) [][]uint64 {
+	frames, limit := maxArgFrames, 8
+	if e.sets >= maxArgSets {
+		frames, limit = 4, 1
+	}
+	found, counts := make([]uint64, 0, 3*maxArgFrames), make([]byte, 0, maxFrames) // words, and how many of each frame
+	from, last := 0, 0
+	for i, want := range e.want {
+		if frames == 0 || i >= len(l.ends) {
+			break
+		}
+		before := len(found)
+		found = words(found, l.args[from:l.ends[i]], min(want, limit))
+		counts = append(counts, byte(len(found)-before))
+		if len(found) > before {
+			frames, last = frames-1, i+1
+		}
+		from = l.ends[i]
+	}
+	if last == 0 {
+		return nil
+	}
+	counts = counts[:last]
+	h := maphash.Hash{}
+	h.SetSeed(l.seed)
+	_, _ = h.Write(counts) // never fails
+	for _, w := range found {
+		maphash.WriteComparable(&h, w)
+	}
+	if same, ok := l.words[h.Sum64()]; ok {
+		return same
+	}
+	size := 24*last + 8*len(found) + 48
+	if l.kept.args+size > maxArgBytes || e.sets >= 2*maxArgSets {
+		l.bare++
+		return nil
+	}
+	l.kept.args += size
+	e.sets++
+	all, rest := make([][]uint64, last), slices.Clone(found)
+	for i, n := range counts {
+		if n > 0 {
+			all[i], rest = rest[:n:n], rest[n:]
+		}
+	}
+	l.words[h.Sum64()] = all
+	return all
+}
+
+// words appends at most n words of the arguments of a call, those of structures too: 0xc000012340, {0x1?, _}, ...
+func words(all []uint64, b []byte, n int) []uint64 {
+	for len(b) > 0 && n > 0 {
+		var arg []byte
+		arg, b, _ = bytes.Cut(b, []byte(", "))
+		arg = bytes.TrimSuffix(bytes.Trim(arg, "{}"), []byte("?"))
+		if len(arg) == 0 { // an empty structure
+			continue
+		}
+		w, err := strconv.ParseUint(string(arg), 0, 64)
+		if err != nil && string(arg) != "_" { // "..."
+			break
+		}
+		all = append(all, w)
+		n--
+	}
+	return all
+}
