@@ -31,6 +31,8 @@ type Options struct {
 	RPCTimeout time.Duration // deadline of one call; 0 means DefaultRPCTimeout
 	// Dialer replaces the connection to the unix socket, for a runtime in this process. It is given the socket's path.
 	Dialer Dialer
+	// Late is called for each call that has been without an answer for half of its deadline, while it is under way.
+	Late func()
 }
 
 // A Client asks one runtime. It is safe for use by several goroutines and keeps one connection, made at the first call
@@ -39,6 +41,7 @@ type Client struct {
 	conn    *grpc.ClientConn
 	timeout time.Duration
 	dial    Dialer
+	late    func()
 	// noStream remembers per list that the runtime answered its streaming RPC with Unimplemented.
 	noSandboxStream   atomic.Bool
 	noContainerStream atomic.Bool
@@ -48,7 +51,7 @@ type Client struct {
 // Dial prepares a client for the socket at endpoint. It makes no connection: whatever is wrong with the socket shows in
 // the first call. The error is an *EndpointError when endpoint is not a unix socket address.
 func Dial(endpoint string, opts Options) (*Client, error) {
-	c := &Client{timeout: cmp.Or(opts.RPCTimeout, DefaultRPCTimeout), dial: opts.Dialer}
+	c := &Client{timeout: cmp.Or(opts.RPCTimeout, DefaultRPCTimeout), dial: opts.Dialer, late: opts.Late}
 	if c.dial == nil {
 		c.dial = dialUnix
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -85,14 +86,20 @@ func TestCallOutcomes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newClient(t, Options{}, map[string]handler{"Version": tc.server})
+				var late []time.Duration
+				start := time.Now()
+				c := newClient(t, Options{Late: func() { late = append(late, time.Since(start)) }},
+					map[string]handler{"Version": tc.server})
 				ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(tc.parent, time.Hour))
 				defer cancel()
 				if tc.cancel > 0 {
 					time.AfterFunc(tc.cancel, cancel)
 				}
-				start := time.Now()
 				v, call := c.Version(ctx)
+				synctest.Wait()
+				if want := 5 * time.Second / 2; tc.elapsed > want != slices.Equal(late, []time.Duration{want}) {
+					t.Errorf("it was late at %v", late)
+				}
 				if call.Method != "Version" || !call.Start.Equal(start) || call.Elapsed != tc.elapsed {
 					t.Errorf("got %+v, want it to take %v", call, tc.elapsed)
 				}

@@ -75,6 +75,12 @@ func (f HostFiles) Stat(name string) (fs.FileInfo, error) { return firstOf(f, na
 // List lists a folder.
 func (f HostFiles) List(dir string) ([]fs.DirEntry, error) { return firstOf(f, dir, os.ReadDir) }
 
+// Look has a name looked at, as path, below the first base where that succeeds.
+func (f HostFiles) Look(name string, look func(path string) error) error {
+	_, err := firstOf(f, name, func(path string) (struct{}, error) { return struct{}{}, look(path) })
+	return err
+}
+
 // Kubelet returns the files for a kubelet's settings.
 func (f HostFiles) Kubelet() kubeletconfig.Files {
 	return kubeletconfig.Files{Read: f.Read, DropIns: func(dir string) ([]string, error) {

@@ -65,6 +65,9 @@ func (c *Client) measure(
 	call := Call{Method: path.Base(req.method), Object: req.object, Start: time.Now(), Code: OK}
 	ctx, cancel := context.WithTimeout(parent, c.timeout)
 	defer cancel()
+	if c.late != nil {
+		defer time.AfterFunc(c.timeout/2, c.late).Stop()
+	}
 
 	r := &reply{into: into}
 	err := do(ctx, r)

@@ -477,3 +477,27 @@ func TestMeasureListTooLarge(t *testing.T) {
 		})
 	}
 }
+
+// TestPatience leaves time to find out whose status hangs where a list does, as far as there is any.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &run{opts: Options{RPCTimeout: 5 * time.Second}}
+		for _, tt := range []struct{ left, want time.Duration }{
+			{time.Minute, 10 * time.Second},
+			{16 * time.Second, 10 * time.Second},
+			{12 * time.Second, 6 * time.Second}, // a call alone: its deadline and a stall
+			{9 * time.Second, 5 * time.Second},  // beside others: half of that
+			{6 * time.Second, 5400 * time.Millisecond},
+			{2 * time.Second, 5 * time.Second},
+		} {
+			ctx, cancel := context.WithTimeout(t.Context(), tt.left)
+			if got := r.patience(ctx); got != tt.want {
+				t.Errorf("%v left: %v, want %v", tt.left, got, tt.want)
+			}
+			cancel()
+		}
+		if got := r.patience(t.Context()); got != 10*time.Second {
+			t.Errorf("without an end: %v", got)
+		}
+	})
+}

@@ -50,16 +50,20 @@ func closed(c crictl.Connect) bool {
 
 // patience is how long the first lists may take while Version and Status answer, twice as long as other calls: a slow
 // disk or a contended lock makes lists of many seconds, for which a kubelet waits. It leaves the time in which a status
-// call can be found to hang, or, where there is too little, as much as makes the verdict on the list sure.
+// call can be found to hang, beside others if need be, or, where there is too little, as much as makes the verdict on
+// the list sure.
 func (r *run) patience(ctx context.Context) time.Duration {
 	rpc := r.opts.RPCTimeout
 	deadline, ok := ctx.Deadline()
 	left := time.Until(deadline)
-	switch after := rpc + r.opts.stall(); {
-	case !ok || left >= 2*rpc+after:
+	alone, beside := rpc+r.opts.stall(), (rpc+r.opts.stall())/2
+	switch {
+	case !ok || left >= 2*rpc+alone:
 		return 2 * rpc
-	case left > rpc+after:
-		return left - after
+	case left > rpc+alone:
+		return left - alone
+	case left > rpc+beside:
+		return rpc
 	}
 	return max(left*9/10, rpc)
 }

@@ -252,10 +252,7 @@ func listProcesses(ctx context.Context, at *position, root string) (Population, 
 	if err != nil {
 		return p, fmt.Errorf("listing processes: %w", err)
 	}
-	text, _ := readLimited(filepath.Join(proc, "stat"), 1<<20)
-	if boot, ok := numberAfter(text, "btime"); ok {
-		p.boot = time.Unix(int64(boot), 0)
-	}
+	p.boot = bootTime(root)
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
 			return p, fmt.Errorf("reading %s: cut short: %w", proc, err)
@@ -268,6 +265,15 @@ func listProcesses(ctx context.Context, at *position, root string) (Population, 
 		}
 	}
 	return p, nil
+}
+
+// bootTime returns when the host was started; zero when that is not known.
+func bootTime(root string) time.Time {
+	text, _ := readLimited(filepath.Join(root, "proc/stat"), 1<<20)
+	if boot, ok := numberAfter(text, "btime"); ok {
+		return time.Unix(int64(boot), 0)
+	}
+	return time.Time{}
 }
 
 // dir is the folder of a process.

@@ -28,20 +28,14 @@ import (
 // Only addresses of this node are asked, and not from within another network namespace, where 127.0.0.1 is another
 // place.
 func AskHealth(ctx context.Context, root string, s Settings, given Credentials) (Health, error) {
-	if s.PID == 0 {
-		return Health{}, errors.New("asking the kubelet: no kubelet runs here")
-	}
-	if apart(root, s.PID, "net") {
-		return Health{}, fmt.Errorf("asking the kubelet: %w", errOtherNetwork)
+	if err := reachable(root, s); err != nil {
+		return Health{}, fmt.Errorf("asking the kubelet: %w", err)
 	}
 	ping := make(chan *Answer, 1)
 	held := holders(ctx, root, s)
 	go func() { ping <- askPing(ctx, s, held) }()
 	h := Health{}
-	c, err := newServerClient(root, s, given)
-	if stranger := holderOf(held, s.Address); stranger != nil { // a token is not for everybody
-		err = errors.New(stranger.String())
-	}
+	c, err := newServerClient(root, s, given, held)
 	if err != nil {
 		h.Missing = err.Error()
 	} else {
@@ -102,11 +96,33 @@ func (c serverClient) askEither(ctx context.Context, s Settings) Health {
 	return h
 }
 
+// reachable returns why no port of the kubelet can be asked; nil where one can.
+func reachable(root string, s Settings) error {
+	if s.PID == 0 {
+		return errors.New("no kubelet runs here")
+	}
+	if Apart(root, s.PID, "net") {
+		return errOtherNetwork
+	}
+	return nil
+}
+
+// openServer returns a client for 10250 where that can be asked.
+func openServer(ctx context.Context, root string, s Settings, given Credentials) (serverClient, error) {
+	if err := reachable(root, s); err != nil {
+		return serverClient{}, err
+	}
+	return newServerClient(root, s, given, holders(ctx, root, s))
+}
+
 // newServerClient chooses the credential for 10250. The server's certificate is not verified: the kubelet mostly
 // signs it itself, and the address is one of this node, of which we are root.
-func newServerClient(root string, s Settings, given Credentials) (serverClient, error) {
+func newServerClient(root string, s Settings, given Credentials, held []Holder) (serverClient, error) {
 	if s.Address == "" {
 		return serverClient{}, errors.New("the kubelet's server is turned off (enableServer)")
+	}
+	if stranger := holderOf(held, s.Address); stranger != nil { // a token is not for everybody
+		return serverClient{}, errors.New(stranger.String())
 	}
 	host, err := onNode(s.Address)
 	if err != nil {

@@ -240,7 +240,7 @@ func TestAskHealthHangs(t *testing.T) {
 		n.answers[path] = hang
 	}
 	n.settings.ReadOnlyAddress = n.readOnly.Listener.Addr().String()
-	c, err := newServerClient(n.root, n.settings, n.given)
+	c, err := newServerClient(n.root, n.settings, n.given, nil)
 	must(t, err)
 	c.timeout = 200 * time.Millisecond
 	got = c.askEither(t.Context(), n.settings)
@@ -261,7 +261,7 @@ func TestAskFromAnotherNetwork(t *testing.T) {
 	ours, err := os.Readlink("/proc/self/ns/net")
 	must(t, err)
 	h.link(ours, "proc/813/ns/net")
-	equal(t, false, apart(h.root, 813, "net"))
+	equal(t, false, Apart(h.root, 813, "net"))
 }
 
 func TestBodyIsBounded(t *testing.T) {

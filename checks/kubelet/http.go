@@ -32,11 +32,12 @@ type serverClient struct {
 	credential string // what opens the kubelet's server, in words
 	given      bool   // by a person, for this
 	timeout    time.Duration
+	most       int64 // bytes of a body
 }
 
 // newClient returns a client that asks where it was sent alone: no proxy, no redirect.
 func newClient(base string, conf *tls.Config) serverClient {
-	return serverClient{base: base, timeout: answerTimeout, client: &http.Client{
+	return serverClient{base: base, timeout: answerTimeout, most: maxBody, client: &http.Client{
 		Transport: &http.Transport{
 			TLSClientConfig: conf, MaxResponseHeaderBytes: 64 << 10, DisableCompression: true,
 			IdleConnTimeout: answerTimeout,
@@ -78,7 +79,7 @@ func (c serverClient) get(ctx context.Context, path string) (r reply, err error)
 	}
 	defer resp.Body.Close()
 	r.status, r.header = resp.StatusCode, resp.Header
-	r.body, err = io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	r.body, err = io.ReadAll(io.LimitReader(resp.Body, c.most))
 	return r, err
 }
 

@@ -23,32 +23,11 @@ const maxSkewTrip = 2 * time.Second
 // node's object and lease, all over one connection. It is the only connection that leaves the node, and it goes through
 // no proxy. Programs that give credentials are not run, and then object and lease may not be read.
 func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
-	if s.Kubeconfig == "" {
-		return Server{}, errors.New("asking the API server: the kubelet has no kubeconfig")
-	}
-	if apart(root, s.PID, "net") {
-		return Server{}, fmt.Errorf("asking the API server: %w", errOtherNetwork)
-	}
-	all := crictl.SeenBy(root, s.PID)
-	cluster, u, err := readKubeconfig(all, s.Kubeconfig)
-	if err != nil {
-		return Server{}, fmt.Errorf("asking the API server: %w", err)
-	}
-	base, err := url.Parse(cluster.Server)
-	if err != nil || base.Host == "" {
-		return Server{}, fmt.Errorf("asking the API server: %s names a server that is no URL", oneLine(s.Kubeconfig))
-	}
-	base.User = nil
-	out := Server{URL: oneLine(base.String())}
-	conf, err := handshake(all, cluster)
+	c, unknown, err := newAPIClient(root, s)
+	out := Server{URL: oneLine(c.base)}
 	if err != nil {
 		return out, fmt.Errorf("asking the API server: %w", err)
 	}
-	unknown := useCertificate(all, current(all, &s, u), conf)
-	if s.NodeName == "" {
-		unknown = errors.New("the node's name is not known")
-	}
-	c := newClient(strings.TrimSuffix(base.String(), "/"), conf)
 	defer c.client.CloseIdleConnections()
 	ready, err := c.get(ctx, "/readyz")
 	out.readReady(ready, err)
@@ -68,6 +47,37 @@ func AskServer(ctx context.Context, root string, s Settings) (Server, error) {
 		out.readLease(lease, time.Now())
 	}
 	return out, nil
+}
+
+// newAPIClient returns a client for the API server of the kubelet's kubeconfig, and, if it cannot ask as this node,
+// why. With an error only the address of the client may be known.
+func newAPIClient(root string, s Settings) (c serverClient, unknown, err error) {
+	if s.Kubeconfig == "" {
+		return c, nil, errors.New("the kubelet has no kubeconfig")
+	}
+	if Apart(root, s.PID, "net") {
+		return c, nil, errOtherNetwork
+	}
+	all := crictl.SeenBy(root, s.PID)
+	cluster, u, err := readKubeconfig(all, s.Kubeconfig)
+	if err != nil {
+		return c, nil, err
+	}
+	base, err := url.Parse(cluster.Server)
+	if err != nil || base.Host == "" {
+		return c, nil, fmt.Errorf("%s names a server that is no URL", oneLine(s.Kubeconfig))
+	}
+	base.User = nil
+	c.base = strings.TrimSuffix(base.String(), "/")
+	conf, err := handshake(all, cluster)
+	if err != nil {
+		return c, nil, err
+	}
+	unknown = useCertificate(all, current(all, &s, u), conf)
+	if s.NodeName == "" {
+		unknown = errors.New("the node's name is not known")
+	}
+	return newClient(c.base, conf), unknown, nil
 }
 
 // readReady takes over what /readyz answered, or why it did not.

@@ -150,8 +150,8 @@ func nodeName(all crictl.HostFiles, s *Settings, otherwise string) string {
 var errOtherNetwork = errors.New(
 	"the kubelet is in another network namespace than kdiag; run kdiag with the host's network")
 
-// apart reports whether a process is known to be in another namespace of a kind than kdiag.
-func apart(root string, pid int, kind string) bool {
+// Apart reports whether a process is known to be in another namespace of a kind than kdiag.
+func Apart(root string, pid int, kind string) bool {
 	ours, err := os.Readlink("/proc/self/ns/" + kind)
 	if err != nil {
 		return false
@@ -172,7 +172,7 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 	}) {
 		return Health{}, ErrNoNode
 	}
-	if apart(root, 1, "net") {
+	if Apart(root, 1, "net") {
 		return Health{}, fmt.Errorf("asking the kubelet: %w", errOtherNetwork)
 	}
 	from := all.Kubelet()

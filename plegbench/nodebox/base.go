@@ -19,8 +19,8 @@ const (
 	baseName = baseSuite + "-1"
 )
 
-// HasBase reports whether cacheDir holds the base tree, so that NewBox needs no network.
-func HasBase(cacheDir string) bool {
+// hasBase reports whether cacheDir holds the base tree, so that NewBox needs no network.
+func hasBase(cacheDir string) bool {
 	_, err := os.Stat(filepath.Join(cacheDir, baseName))
 	return err == nil
 }
@@ -39,7 +39,7 @@ func baseTree(ctx context.Context, cacheDir string) (tree string, err error) {
 		return "", err
 	}
 	tree = filepath.Join(cacheDir, baseName)
-	if HasBase(cacheDir) {
+	if hasBase(cacheDir) {
 		return tree, nil
 	}
 	if err := makeTree(ctx, tree); err != nil {

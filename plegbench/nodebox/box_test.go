@@ -14,21 +14,13 @@ import (
 
 func boot(t *testing.T) *Box {
 	t.Helper()
-	Need(t, Missing(true))
-	cache, err := os.UserCacheDir()
-	must(t, err)
-	cache = filepath.Join(cache, "kdiag", "nodebox")
-	if !HasBase(cache) && os.Getenv("KDIAG_E2E") == "" {
-		t.Skip("the base tree of nodes is not made yet; with KDIAG_E2E=1 it is made from the network")
-	}
-	b, err := NewBox(t.Context(), cache)
-	must(t, err)
-	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
-			t.Errorf("Close: %v", err)
+	var b *Box
+	t.Cleanup(func() { // after the node has ended
+		if b != nil {
+			checkNothingLeft(t, b.dir)
 		}
-		checkNothingLeft(t, b.dir)
 	})
+	b = TestBox(t)
 	must(t, b.Boot(t.Context()))
 	return b
 }

@@ -3,6 +3,7 @@ package nodebox
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -15,6 +16,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/crictl"
 )
@@ -140,6 +143,45 @@ func BenchmarkNodePleg(b *testing.B) {
 	program(b, "frozen-rpc-timeout-2s", nil, kdiag, "pleg", "--runtime-endpoint", c.Endpoint(), "-o", "json",
 		"--rpc-timeout", "2s")
 	must(b, c.Resume())
+}
+
+// BenchmarkNodeBundle times the whole of kdiag bundle on a healthy node with 100 containers, and on one where all
+// hangs: a CNI plugin, a mount, a shim, the runtime.
+func BenchmarkNodeBundle(b *testing.B) {
+	kdiag := os.Getenv("KDIAG")
+	if kdiag == "" {
+		b.Skip("KDIAG names no program to measure")
+	}
+	c := benchContainerd(b, inMemory())
+	pods, err := c.RunPods(b.Context(), Pods{Count: 50, Containers: 2, State: crictl.ContainerRunning})
+	must(b, err)
+	program(b, "healthy", nil, kdiag, "bundle", "--runtime-endpoint", c.Endpoint(), "-")
+	wedging, cancel := context.WithTimeout(b.Context(), 10*time.Second)
+	defer cancel()
+	if release, err := c.Wedge(wedging, pods[1].ID, pods[1].Containers[0].ID); err == nil { // containerd 1
+		program(b, "one-list-hangs", nil, kdiag, "bundle", "--runtime-endpoint", c.Endpoint(), "-")
+		must(b, release())
+	}
+	deadMount(b)
+	must(b, c.FreezeShim(b.Context(), pods[0].ID))
+	b.Cleanup(func() { must(b, c.ThawShim(pods[0].ID)) })
+	must(b, c.HangCNI())
+	b.Cleanup(func() { must(b, c.ReleaseCNI()) })
+	ctx, leave := context.WithCancel(b.Context())
+	defer leave()
+	go func() { _, _ = c.RunPods(ctx, Pods{Count: 1, Prefix: "late", PodNetwork: true}) }()
+	time.Sleep(2 * time.Second)
+	must(b, c.Pause(b.Context()))
+	b.Cleanup(func() { must(b, c.Resume()) })
+	program(b, "everything-hangs", nil, kdiag, "bundle", "--runtime-endpoint", c.Endpoint(), "-")
+}
+
+// deadMount mounts a file system that does not answer.
+func deadMount(b *testing.B) {
+	fuse, dir := OpenDeadFuse(b), b.TempDir()
+	must(b, unix.Mount("dead", dir, "fuse", 0, fuse.Options(fuse.Dev.Fd())))
+	go fuse.Serve()
+	b.Cleanup(func() { must(b, errors.Join(fuse.Dev.Close(), unix.Unmount(dir, unix.MNT_DETACH))) })
 }
 
 // program benchmarks a whole process: its time, its CPU time and its peak memory. Exit code 1 means that kdiag found

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,32 @@ func Need(t testing.TB, missing string) {
 	default:
 		t.Skip(missing)
 	}
+}
+
+// TestBox prepares a whole node for a test and ends it with the test. It is not booted yet. The first on a machine makes
+// the tree of all nodes from the network, which takes a minute: where KDIAG_E2E is not set, the test is skipped instead.
+func TestBox(t testing.TB) *Box {
+	t.Helper()
+	missing := Missing(true)
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache = filepath.Join(cache, "kdiag", "nodebox")
+	if missing == "" && !hasBase(cache) && os.Getenv("KDIAG_E2E") == "" {
+		missing = "the tree of nodes is not made yet; KDIAG_E2E=1 makes it from the network"
+	}
+	Need(t, missing)
+	b, err := NewBox(t.Context(), cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.Close(); err != nil {
+			t.Errorf("ending the node: %v", err)
+		}
+	})
+	return b
 }
 
 // poll calls done every few milliseconds until it returns true, ctx ends or patience is over. The error then wraps the

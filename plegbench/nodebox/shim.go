@@ -56,23 +56,12 @@ func (c *Containerd) Wedge(ctx context.Context, sandboxID, containerID string) (
 	if err := c.FreezeShim(ctx, sandboxID); err != nil {
 		return nil, err
 	}
-	pending, err := crictl.NewConn(c.Endpoint(), nil)
+	end, err := c.Update(ctx, containerID)
 	if err != nil {
 		return nil, err
 	}
-	updating, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = runtimeapi.NewRuntimeServiceClient(pending).UpdateContainerResources(updating,
-			&runtimeapi.UpdateContainerResourcesRequest{
-				ContainerId: containerID, Linux: &runtimeapi.LinuxContainerResources{CpuShares: 512},
-			})
-	}()
 	release = func() error {
-		cancel()
-		<-ended
-		pending.Close()
+		end()
 		return c.ThawShim(sandboxID)
 	}
 	cri, err := remote.Dial(c.Endpoint(), remote.Options{Timeout: lockedAfter})
@@ -88,4 +77,26 @@ func (c *Containerd) Wedge(ctx context.Context, sandboxID, containerID string) (
 		return nil, errors.Join(err, release())
 	}
 	return release, nil
+}
+
+// Update requests an update of a container's resources, which may hang, until end is called.
+func (c *Containerd) Update(ctx context.Context, containerID string) (end func(), err error) {
+	pending, err := crictl.NewConn(c.Endpoint(), nil)
+	if err != nil {
+		return nil, err
+	}
+	updating, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = runtimeapi.NewRuntimeServiceClient(pending).UpdateContainerResources(updating,
+			&runtimeapi.UpdateContainerResourcesRequest{
+				ContainerId: containerID, Linux: &runtimeapi.LinuxContainerResources{CpuShares: 512},
+			})
+	}()
+	return func() {
+		cancel()
+		<-ended
+		pending.Close()
+	}, nil
 }

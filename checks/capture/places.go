@@ -1,0 +1,278 @@
+package capture
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal/journalfile"
+)
+
+// A written is a dump and where it was found.
+type written struct {
+	name string
+	text []byte // nil for none
+	cut  string // why it is not whole
+}
+
+// A place is where a process may write its dump.
+type place struct {
+	name string         // for people
+	look func() written // returns as much as is there of what was written since the place was made
+}
+
+// await looks at the places, the best first, until one holds a whole dump that has stopped to grow. When the time is
+// over, the longest that is there is returned as cut.
+func await(ctx context.Context, where []place) (written, bool) {
+	sizes := make([]int, len(where))
+	for over := false; ; {
+		select {
+		case <-time.After(pollEvery):
+		case <-ctx.Done():
+			over = true
+		}
+		var longest written
+		for i, p := range where {
+			w := p.look()
+			whole, grows := isWhole(w.text), len(w.text) != sizes[i]
+			if whole && (over || !grows) {
+				return w, true
+			}
+			if sizes[i] = len(w.text); len(w.text) > len(longest.text) {
+				longest = w
+			}
+			if whole {
+				break // the next look is the last one, and other places would only cost memory
+			}
+		}
+		if over {
+			longest.cut = "it was not written to its end in time"
+			return longest, longest.text != nil
+		}
+	}
+}
+
+// isWhole reports whether a dump ends as one does, with the file of a frame, or is longer than what is kept:
+//
+//	created by main.main in goroutine 1
+//		/usr/src/main.go:12 +0x1d
+func isWhole(dump []byte) bool {
+	text := bytes.TrimRight(dump, "\n")
+	last := text[bytes.LastIndexByte(text, '\n')+1:]
+	return len(dump) > maxDump || len(text) < len(dump) && bytes.HasPrefix(last, []byte("\t"))
+}
+
+// dumpFiles are the folder and the pattern of the files into which daemons write their dumps: containerd (dumpStacks in
+// cmd/containerd/command/main.go), CRI-O (writeCrioGoroutineStacks in cmd/crio/main.go), and dockerd
+// (setupDumpStackTrap in daemon/debugtrap_unix.go of moby).
+var dumpFiles = map[string]struct{ dir, pattern string }{
+	"containerd": {"/tmp", "containerd.PID.stacks.log"},
+	"crio":       {"/tmp", "crio-goroutine-stacks-*.log"},
+	"dockerd":    {"/var/run/docker", "goroutine-stacks-*.log"},
+}
+
+// placesOf returns where a process writes its dump: a daemon into a file, containerd also into its log, and a shim into
+// the log of its containerd.
+func (in Input) placesOf(p, daemon host.Process) (list []place) {
+	if p.Role == host.RoleShim {
+		return in.log(daemon, p.PID)
+	}
+	if f, ok := dumpFiles[p.Name]; ok {
+		list = in.files(p, f.dir, strings.Replace(f.pattern, "PID", strconv.Itoa(p.PID), 1))
+	}
+	if p.Name == "containerd" {
+		list = append(list, in.log(p, 0)...)
+	}
+	return list
+}
+
+// proc is the folder of a process in proc.
+func (in Input) proc(p host.Process, elem ...string) string {
+	return filepath.Join(append([]string{in.Root, "proc", strconv.Itoa(p.PID)}, elem...)...)
+}
+
+// clockTick is by how much the clock of file systems, which moves with the kernel's ticks, lags at most.
+const clockTick = 10 * time.Millisecond
+
+// files is the place of files in a folder that a process sees; none where that cannot be opened. A dump is in one that
+// is written from now on, belongs to the process's user and is no link: anybody may make a file in /tmp.
+func (in Input) files(p host.Process, dir, pattern string) []place {
+	since, root := time.Now().Add(-clockTick), in.proc(p, "root")
+	self, err := os.Stat(in.proc(p))
+	if err != nil || crictl.InRoot(root, dir, func(string) error { return nil }) != nil {
+		return nil
+	}
+	owner := func(info fs.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }
+	return []place{{path.Join(dir, pattern), func() (w written) {
+		_ = crictl.InRoot(root, dir, func(at string) error { // which went well before
+			names, err := filepath.Glob(filepath.Join(at, pattern))
+			for _, name := range names {
+				info, err := os.Lstat(name)
+				if err == nil && info.Mode().IsRegular() && owner(info) == owner(self) && info.ModTime().After(since) {
+					w = written{name: path.Join(dir, info.Name()), text: readFrom(name, 0)}
+				}
+			}
+			return err
+		})
+		return w
+	}}}
+}
+
+// readFrom reads a file from an offset on, up to a byte more than a dump may have.
+func readFrom(name string, offset int64) []byte {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || info.Size() <= offset {
+		return nil
+	}
+	text := make([]byte, min(info.Size()-offset, maxDump+1))
+	n, _ := f.ReadAt(text, offset)
+	return text[:n]
+}
+
+// ask reads the dump of a containerd from its debug socket where it has one: nothing is signalled or written for that.
+// It is found by its name, which every guide has as debug.sock, among the sockets that the daemon listens on.
+func (in Input) ask(ctx context.Context, p host.Process) (written, bool) {
+	i := slices.IndexFunc(p.Sockets, func(name string) bool { return strings.Contains(path.Base(name), "debug") })
+	if i < 0 || p.Name != "containerd" {
+		return written{}, false
+	}
+	in.say("ask %s for its goroutines on its debug socket %s", label(p), p.Sockets[i])
+	w := written{name: "debug socket " + p.Sockets[i]}
+	err := crictl.InRoot(in.proc(p, "root"), p.Sockets[i], func(at string) error {
+		client := http.Client{Timeout: max(part(ctx, brief), pollEvery), Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+				return (&net.Dialer{}).DialContext(ctx, "unix", at)
+			},
+		}}
+		resp, err := client.Get("http://containerd/debug/pprof/goroutine?debug=2")
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		w.text, err = io.ReadAll(io.LimitReader(resp.Body, maxDump+1))
+		return err
+	})
+	return w, err == nil && isWhole(w.text)
+}
+
+// log is the place of a daemon's log, for a dump of itself or, with its pid, of a shim; none where it is not found.
+// It is what the daemon's standard error leads to: a file, or journald. Below k3s it is a pipe, and the file that k3s
+// writes to.
+func (in Input) log(p host.Process, shim int) []place {
+	at := in.proc(p, "fd/2")
+	name, _ := os.Readlink(at)
+	if strings.HasPrefix(name, "socket:") {
+		since := time.Now()
+		return []place{{"the journal", func() written {
+			return written{name: "the journal", text: inLog(in.journal(p.PID, since), shim)}
+		}}}
+	}
+	if strings.HasPrefix(name, "pipe:") && strings.HasSuffix(p.Config, "/agent/etc/containerd/config.toml") {
+		name = path.Join(path.Dir(p.Config), "../../containerd/containerd.log")
+		at = filepath.Join(in.proc(p, "root"), name)
+	}
+	info, err := os.Stat(at)
+	if err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	return []place{{name, func() written {
+		return written{name: name, text: inLog(readFrom(at, info.Size()), shim)}
+	}}}
+}
+
+// journal returns what a process has logged to journald since a moment. journald splits a long line; such a piece has
+// _LINE_BREAK=line-max (systemd.journal-fields(7)).
+func (in Input) journal(pid int, since time.Time) []byte {
+	var text bytes.Buffer
+	take := func(e *journalfile.Entry) bool {
+		from, end := false, "\n"
+		for label := range e.Labels() {
+			from = from || string(label) == "_PID="+strconv.Itoa(pid)
+			if string(label) == "_LINE_BREAK=line-max" {
+				end = ""
+			}
+		}
+		if from {
+			text.Write(e.Message)
+			text.WriteString(end)
+		}
+		return text.Len() <= maxDump
+	}
+	for _, dir := range []string{"run/log/journal", "var/log/journal"} {
+		names, _ := journalfile.Find(filepath.Join(in.Root, dir))
+		for _, name := range names {
+			if f, err := journalfile.Open(name); err == nil {
+				_, _ = f.Search(context.Background(), journalfile.Query{Since: uint64(since.UnixMicro())}, take)
+				_ = f.Close() // was only read
+			}
+		}
+	}
+	return text.Bytes()
+}
+
+// The lines around a dump in a log (dumpStacks in cmd/containerd/command/main.go and pkg/shim/shim.go of containerd).
+// The fields of a shim follow the second.
+const (
+	logBegin = "=== BEGIN goroutine stack dump ==="
+	logEnd   = "=== END goroutine stack dump ==="
+)
+
+// inLog returns the first whole dump of a daemon itself in its log, or of a shim by its pid; nil for none. containerd
+// copies what a shim writes as it reads it from a pipe, and its other records may be in between.
+func inLog(log []byte, shim int) []byte {
+	for {
+		_, rest, ok := bytes.Cut(log, []byte(logBegin))
+		if !ok {
+			return nil
+		}
+		dump, after, whole := bytes.Cut(foreignRecord.ReplaceAll(rest, nil), []byte(logEnd))
+		fields, _, ended := bytes.Cut(after, []byte("\n"))
+		if whole && ended && shimPID(fields) == shim {
+			return plain(dump)
+		}
+		log = rest
+	}
+}
+
+// foreignRecord is a record as text or JSON. It is not part of a dump, in which each quote has a backslash before it.
+var foreignRecord = regexp.MustCompile(`(?:time="[^"\\]*" level=|\{"[a-z]+":)[^\n]*\n`)
+
+// shimPID reads the pid in what follows a dump, as text or JSON; 0 for none:
+//
+//	" namespace=k8s.io path=/run/... pid=812 runtime=io.containerd.runc.v2
+func shimPID(fields []byte) (pid int) {
+	if m := pidField.FindSubmatch(fields); m != nil {
+		pid, _ = strconv.Atoi(string(m[1]))
+	}
+	return pid
+}
+
+var pidField = regexp.MustCompile(`[ ,"]pid"?[=:](\d+)`)
+
+// plain undoes the quoting of a log line.
+func plain(dump []byte) []byte {
+	if text, err := strconv.Unquote(`"` + string(dump) + `"`); err == nil {
+		dump = []byte(text)
+	}
+	return append(bytes.Trim(dump, "\n"), '\n')
+}

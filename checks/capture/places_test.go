@@ -1,0 +1,230 @@
+package capture
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks/host"
+)
+
+const (
+	dump    = "goroutine 1 [select]:\nmain.main(\"a\")\n\t/usr/src/main.go:12 +0x1d\n"
+	quoted  = `goroutine 1 [select]:\nmain.main(\"a\")\n\t/usr/src/main.go:12 +0x1d\n`
+	logHead = `time="2026-11-20T03:00:00Z" level=info msg="=== BEGIN goroutine stack dump ===\n`
+	logTail = `\n=== END goroutine stack dump ==="`
+	logged  = logHead + quoted + logTail + "\n"
+	before  = logHead + "of before" + logTail + "\n"
+	cut     = "it was not written to its end in time"
+)
+
+// TestFiles has a daemon with another root folder write its dump, and others what is no dump of it.
+func TestFiles(t *testing.T) {
+	const name = "its/tmp/containerd.812.stacks.log"
+	for _, tc := range []struct {
+		name   string
+		change func(r tree)
+		want   string // the places that have the dump
+	}{
+		{"to its file", func(r tree) { r.file(name, dump) }, "/tmp/containerd.812.stacks.log"},
+		{"to its log", func(r tree) { r.file("its/log", before+logged) }, "its/log"},
+		{"before", func(tree) {}, ""},
+		{"another process", func(r tree) { r.file("its/tmp/containerd.813.stacks.log", dump) }, ""},
+		{"another user", func(r tree) {
+			r.file(name, dump)
+			if os.Chown(filepath.Join(r.root, name), 65534, 65534) != nil {
+				must(r.t, os.Remove(filepath.Join(r.root, name))) // only root may
+			}
+		}, ""},
+		{"a link", func(r tree) {
+			r.file("its/tmp/secret", dump)
+			must(r.t, os.Remove(filepath.Join(r.root, name)))
+			r.link(name, "secret")
+		}, ""},
+	} {
+		r := newTree(t)
+		r.file(name, dump)
+		hour := time.Now().Add(-time.Hour)
+		must(t, os.Chtimes(filepath.Join(r.root, name), hour, hour))
+		r.file("its/log", before)
+		r.link("proc/812/root", filepath.Join(r.root, "its"))
+		r.link("proc/812/fd/2", filepath.Join(r.root, "its/log"))
+		p := host.Process{PID: 812, Name: "containerd"}
+		where := Input{Root: r.root}.placesOf(p, p)
+		tc.change(r)
+		got := ""
+		for _, place := range where {
+			if w := place.look(); string(w.text) == dump {
+				got += strings.TrimPrefix(w.name, r.root+"/")
+			} else if w.text != nil {
+				t.Errorf("%s: %s has %q", tc.name, w.name, w.text)
+			}
+		}
+		if got != tc.want || len(where) != 2 {
+			t.Errorf("%s: the dump is in %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestAwait has a file and a log show one length of a dump after the other.
+func TestAwait(t *testing.T) {
+	const most = 1100 * time.Millisecond
+	for _, tc := range []struct {
+		name     string
+		file     []int // bytes that are there; the last one again and again
+		log      int
+		want     written
+		duration time.Duration
+	}{
+		{"nothing", []int{0}, 0, written{cut: cut}, most},
+		{"the file comes first", []int{len(dump)}, len(dump), written{name: "file", text: []byte(dump)}, 2 * pollEvery},
+		{"only the log", []int{0}, len(dump), written{name: "log", text: []byte(dump)}, 2 * pollEvery},
+		{"it grows", []int{30, 30, len(dump)}, 0, written{name: "file", text: []byte(dump)}, 4 * pollEvery},
+		{"it stays cut", []int{1, 30}, 0, written{"file", []byte(dump[:30]), cut}, most},
+		{"at the last moment", []int{1, 2, 3, 4, 5, len(dump)}, 0, written{name: "file", text: []byte(dump)}, most},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), most)
+			defer cancel()
+			start := time.Now()
+			got, ok := await(ctx, []place{
+				{"file", func() written {
+					n := tc.file[0]
+					tc.file = tc.file[min(1, len(tc.file)-1):]
+					return written{name: "file", text: []byte(dump)[:n]}
+				}},
+				{"log", func() written { return written{name: "log", text: []byte(dump)[:tc.log]} }},
+			})
+			diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(written{}))
+			if diff != "" || ok != (tc.want.text != nil) || time.Since(start) != tc.duration {
+				t.Errorf("%s: await() %v after %v (-want +got)\n%s", tc.name, ok, time.Since(start), diff)
+			}
+		})
+	}
+}
+
+// TestPlacesOf is where daemons write.
+func TestPlacesOf(t *testing.T) {
+	r := newTree(t)
+	r.file("tmp/x", "")
+	r.file("k3s/agent/containerd/containerd.log", "")
+	const pipe = "/k3s/agent/etc/containerd/config.toml"
+	for i, tc := range []struct{ name, config, root, stderr, want string }{
+		{"crio", "", "/nowhere", "socket:[1]", ""},
+		{"crio", "", r.root, "socket:[1]", "/tmp/crio-goroutine-stacks-*.log"},
+		{"containerd", "", r.root, "/dev/null", "/tmp/containerd.12.stacks.log"},
+		{"containerd", "", r.root, "socket:[1]", "/tmp/containerd.13.stacks.log, the journal"},
+		{"containerd", pipe, r.root, "pipe:[1]", "/tmp/containerd.14.stacks.log, /k3s/agent/containerd/containerd.log"},
+	} {
+		p := host.Process{PID: 10 + i, Name: tc.name, Config: tc.config}
+		r.link("proc/"+strconv.Itoa(p.PID)+"/fd/2", tc.stderr)
+		r.link("proc/"+strconv.Itoa(p.PID)+"/root", tc.root)
+		var got []string
+		for _, place := range (Input{Root: r.root}).placesOf(p, p) {
+			got = append(got, place.name)
+		}
+		if strings.Join(got, ", ") != tc.want {
+			t.Errorf("%s writes to %v, want %s", p.Name, got, tc.want)
+		}
+	}
+}
+
+func TestInLog(t *testing.T) {
+	text := func(pid int) string {
+		return logHead + quoted + logTail + " namespace=k8s.io path=/run/a pid=" + strconv.Itoa(pid) + " runtime=x\n"
+	}
+	json := `{"level":"info","msg":"=== BEGIN goroutine stack dump ===\n` + quoted +
+		`\n=== END goroutine stack dump ===","namespace":"k8s.io","pid":77,"time":"2026-11-20T03:00:00Z"}` + "\n"
+	for _, tc := range []struct {
+		name, log string
+		shim      int
+		found     bool
+	}{
+		{"none", "level=info msg=hello\n", 0, false},
+		{"of the daemon, after a shim's", text(77) + logged, 0, true},
+		{"of a shim", logged + text(78) + text(77), 77, true},
+		{"of a shim, JSON", logged + json, 77, true},
+		{"of another shim", text(770), 77, false},
+		{"the pid is cut", strings.TrimSuffix(text(770), "0 runtime=x\n"), 77, false},
+		{"other records in it", text(77)[:120] + logged + text(77)[120:], 77, true},
+		{"another record in it, JSON", json[:80] + `{"level":"info","msg":"x"}` + "\n" + json[80:], 77, true},
+		{"not quoted", logBegin + "\n" + dump + logEnd + "\n", 0, true},
+		{"being written", logHead + quoted[:30], 0, false},
+	} {
+		want := map[bool]string{true: dump}[tc.found]
+		if diff := cmp.Diff(want, string(inLog([]byte(tc.log), tc.shim))); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", tc.name, diff)
+		}
+	}
+}
+
+// TestAsk has this test listen at the debug socket.
+func TestAsk(t *testing.T) {
+	socket := t.TempDir() + "/debug.sock"
+	l, err := net.Listen("unix", socket)
+	must(t, err)
+	reply := dump
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.RequestURI() != "/debug/pprof/goroutine?debug=2" {
+			w.WriteHeader(http.StatusNotFound)
+		}
+		_, _ = io.WriteString(w, reply)
+	})}
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+	p := host.Process{PID: os.Getpid(), Name: "containerd", Sockets: []string{"/run/containerd.sock", socket}}
+	in := Input{Root: "/"}
+	if w, ok := in.ask(t.Context(), p); !ok || string(w.text) != dump || w.name != "debug socket "+socket {
+		t.Errorf("ask() = %+v, %v", w, ok)
+	}
+	reply = dump[:len(dump)-10]
+	if w, ok := in.ask(t.Context(), p); ok {
+		t.Errorf("ask() for a dump that is cut = %+v", w)
+	}
+}
+
+func TestChoose(t *testing.T) {
+	now := time.Unix(10_000, 0)
+	old, young := now.Add(-stuckWork), now.Add(-stuckWork+time.Second)
+	in := Input{Processes: []host.Process{
+		{PID: 1, Role: host.RoleRuntime, State: 'T', ObjectID: "abcd0"},
+		{PID: 10, Role: host.RoleShim, State: 'S', ObjectID: "abcd1", Started: old},
+		{PID: 11, Role: host.RoleShim, State: 'T', ObjectID: "abcd2"},
+		{PID: 12, Role: host.RoleShim, State: 't', ObjectID: "1111111111"},
+		{PID: 13, Role: host.RoleShim, State: 'D', ObjectID: "e13"},
+		{PID: 14, Role: host.RoleShim, State: 'D', Lasting: true},
+		{PID: 15, Role: host.RoleShim, State: 'S', Work: "delete", Started: old},
+		{PID: 16, Role: host.RoleShim, State: 'S', Work: "start", Started: young},
+		{PID: 17, Role: host.RoleShim, State: 'S'},
+		{PID: 18, PPID: 17, Role: host.RoleOCI, State: 'S', Work: "update", Started: old},
+		{PID: 19, Role: host.RoleShim, State: 'S'},
+		{PID: 20, PPID: 19, Role: host.RoleOCI, State: 'Z', Work: "kill", Started: old},
+		{PID: 21, PPID: 19, Role: host.RoleOCI, State: 'S', Started: old},
+	}}
+	for _, tc := range []struct{ which, want, err string }{
+		{"stuck", "11, 12, 14, 15, 17", ""},
+		{"abcd2", "11", ""},
+		{"13", "13", ""},
+		{"1111", "12", ""},
+		{"abcd", "", "abcd fits several shims: 10, 11; give more of the id, or a pid"},
+		{"e13", "", "no shim on this host has the pid e13"},
+		{"abcd0", "", "no shim on this host has the pid abcd0"},
+		{"1", "", "begins so (at least 4 letters)"},
+	} {
+		got, err := in.choose(tc.which, now)
+		if pids(got) != tc.want || (err == nil) != (tc.err == "") || !strings.Contains(fmt.Sprint(err), tc.err) {
+			t.Errorf("choose(%s) = %s, %v; want %s, %s", tc.which, pids(got), err, tc.want, tc.err)
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package capture
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
+)
+
+// A tree is a host's root for a test.
+type tree struct {
+	t    *testing.T
+	root string
+}
+
+func newTree(t *testing.T) tree { return tree{t, t.TempDir()} }
+
+func (r tree) file(name, text string) {
+	r.t.Helper()
+	name = filepath.Join(r.root, name)
+	must(r.t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must(r.t, os.WriteFile(name, []byte(text), 0o644))
+}
+
+func (r tree) link(name, target string) {
+	r.t.Helper()
+	name = filepath.Join(r.root, name)
+	must(r.t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must(r.t, os.Symlink(target, name))
+}
+
+// A thread is one of process 812 for a test.
+type thread struct {
+	state byte
+	wchan string
+}
+
+// process makes process 812, which runs program as comm, was started 100 s after the boot at 1000, and has these masks
+// of signals.
+func (r tree) process(program, comm string, masks [3]string, threads ...thread) {
+	r.t.Helper()
+	r.file("proc/stat", "btime 1000\n")
+	stat := func(i int) string {
+		return fmt.Sprintf("%d (%s) %c 1%s 10000 0 0\n", 812+i, comm, threads[i].state, strings.Repeat(" 0", 17))
+	}
+	for i, th := range threads {
+		dir := "proc/812/task/" + strconv.Itoa(812+i)
+		r.file(dir+"/stat", stat(i))
+		r.file(dir+"/wchan", th.wchan)
+	}
+	r.file("proc/812/stat", stat(0))
+	r.file("proc/812/status", fmt.Sprintf("ShdPnd:\t%s\nSigBlk:\t%s\nSigCgt:\t%s\n", masks[0], masks[1], masks[2]))
+	r.link("proc/812/exe", program)
+}
+
+// What processes do with SIGUSR1: as in /proc/PID/status pending, blocked and caught signals.
+var (
+	catches = [3]string{"0000000000000000", "0000000000000000", "fffffffd7fc1feff"} // Go's
+	blocks  = [3]string{"0000000000000000", "0000000000000200", "fffffffd7fc1feff"}
+	ignores = [3]string{"0000000000000000", "0000000000000000", "fffffffd7fc1fcff"}
+	pending = [3]string{"0000000000000200", "0000000000000000", "fffffffd7fc1feff"}
+	dies    = [3]string{"0000000000000000", "0000000000000000", "0000000000000002"} // Python's
+)
+
+func TestProve(t *testing.T) {
+	running, stopped, disk := thread{'S', "futex_do_wait"}, thread{'T', "do_signal_stop"}, thread{'D', "io_schedule"}
+	const runc = "/usr/bin/containerd-shim-runc-v2"
+	for _, tc := range []struct {
+		name          string
+		role          host.Role // empty for the runtime
+		program, comm string    // empty for containerd
+		masks         [3]string // empty for those of Go
+		started       int64     // of the process as it was seen before; 0 for the same
+		threads       []thread  // nil for one that waits
+		want          string    // in the error; empty for none
+		stuck         bool      // there are the stacks in the kernel
+	}{
+		{name: "containerd"},
+		{name: "updated on disk", program: "/usr/bin/containerd (deleted)"},
+		{name: "the clock was set by a second", started: 1101},
+		{name: "another process of that id", started: 1090, want: "another process than before"},
+		{name: "another program", program: "/usr/bin/python3.11", want: "no known runtime"},
+		{name: "k3s as containerd", program: "/var/lib/rancher/k3s/data/1/bin/k3s"},
+		{name: "k3s", program: "/usr/local/bin/k3s", comm: "k3s-server", want: "no known runtime"},
+		{name: "a shim", role: host.RoleShim, program: runc},
+		{name: "conmon", role: host.RoleShim, program: "/usr/bin/conmon", want: "no known shim", stuck: true},
+		{name: "in Rust", role: host.RoleShim, program: runc, masks: dies, want: "does not handle", stuck: true},
+		{name: "no handler", masks: dies, want: "does not handle SIGUSR1"},
+		{name: "ignored", masks: ignores, want: "does not handle SIGUSR1"},
+		{name: "blocked", masks: blocks, want: "does not handle SIGUSR1"},
+		{name: "an earlier one is pending", masks: pending, want: "earlier SIGUSR1", stuck: true},
+		{name: "a zombie", threads: []thread{{'Z', ""}}, want: "zombie"},
+		{name: "stopped", threads: []thread{stopped, stopped}, want: "is stopped", stuck: true},
+		{name: "one thread is still to stop", threads: []thread{stopped, running}},
+		{name: "frozen, cgroup v2", threads: []thread{{'S', "do_freezer_trap"}}, want: "is frozen", stuck: true},
+		{name: "frozen, cgroup v1", threads: []thread{{'D', "__refrigerator"}, disk}, want: "is frozen", stuck: true},
+		{name: "all wait for a disk", threads: []thread{disk, disk}, want: "sleep with all 2 threads", stuck: true},
+		{name: "one waits for a disk", threads: []thread{disk, running}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			r := newTree(t)
+			if tc.masks[0] == "" {
+				tc.masks = catches
+			}
+			if tc.threads == nil {
+				tc.threads = []thread{running}
+			}
+			r.process(cmp.Or(tc.program, "/usr/bin/containerd"), cmp.Or(tc.comm, "containerd"), tc.masks, tc.threads...)
+			p := host.Process{PID: 812, Role: cmp.Or(tc.role, host.RoleRuntime), Name: "it"}
+			p.Started = time.Unix(cmp.Or(tc.started, 1100), 0)
+			err := Input{Root: r.root}.prove(t.Context(), p)
+			_, stuck := errors.AsType[stuckError](err)
+			if (err == nil) != (tc.want == "") || !strings.Contains(fmt.Sprint(err), tc.want) || stuck != tc.stuck {
+				t.Errorf("prove() = %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// child starts a copy of a program under the name containerd.
+func child(t *testing.T, program string, args ...string) *exec.Cmd {
+	t.Helper()
+	copied := filepath.Join(t.TempDir(), "containerd")
+	data, err := os.ReadFile(program)
+	must(t, err)
+	must(t, os.WriteFile(copied, data, 0o755))
+	cmd := exec.CommandContext(t.Context(), copied, args...)
+	cmd.Env = append(os.Environ(), "CAPTURE_TEST=silent")
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	return cmd
+}
+
+// TestMain is also a daemon that catches every signal, as each Go program does, and writes no dump; and what
+// TestEndToEndJournal runs in a node.
+func TestMain(m *testing.M) {
+	switch os.Getenv("CAPTURE_TEST") {
+	case "silent":
+		signal.Notify(make(chan os.Signal, 1), unix.SIGUSR1)
+		time.Sleep(time.Hour)
+	case "inside":
+		if err := inside(); err != nil {
+			fmt.Println(err)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestRuntimeSurvives sends no signal to what would die of it, and keeps to the deadline with what writes nothing.
+func TestRuntimeSurvives(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	must(t, err)
+	self, err := os.Executable()
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	for _, tc := range []struct {
+		name    string
+		cmd     *exec.Cmd
+		want    string
+		signals int
+	}{
+		{"no handler", child(t, sleep, "100"), "does not handle SIGUSR1 and could die of it", 0},
+		{"silent", child(t, self), "was sent SIGUSR1 and wrote no dump in time", 1},
+	} {
+		pid := tc.cmd.Process.Pid
+		for ready := false; !ready; time.Sleep(10 * time.Millisecond) { // until it has become the program
+			v, _ := host.ReadVitals("/", pid)
+			ready = v.Program == "containerd" && (tc.signals == 0 || v.Caught != 0)
+		}
+		s := &scene{}
+		s.in = Input{Root: "/", Socket: "/nowhere.sock", Say: func(line string) { s.said = append(s.said, line) }}
+		s.in.Processes = []host.Process{
+			{PID: pid, Role: host.RoleRuntime, Name: "containerd", Sockets: []string{"/nowhere.sock"}},
+			{PID: os.Getpid(), Role: host.RoleRuntime, Name: "other", Sockets: []string{"/else.sock"}},
+		}
+		d := Runtime(ctx, s.in)
+		if !strings.Contains(d.Source.Problem, tc.want) || s.signals() != tc.signals || len(d.Text) > 0 ||
+			(len(d.Source.Kernel) > 0) != (tc.signals > 0) {
+			t.Errorf("%s: %+v, %q", tc.name, d.Source, s.said)
+		}
+		if err := tc.cmd.Process.Signal(unix.Signal(0)); err != nil {
+			t.Errorf("%s: it has ended: %v", tc.name, err)
+		}
+	}
+}
+
+// TestRuntimeOfAnotherPeer has this test listen on the socket: it is no container runtime, and would end.
+func TestRuntimeOfAnotherPeer(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	must(t, err)
+	defer l.Close()
+	d := Runtime(t.Context(), Input{Root: "/", Socket: "unix://" + socket})
+	if d.Source.PID != os.Getpid() || !strings.Contains(d.Source.Problem, "is no known runtime") {
+		t.Errorf("Runtime() = %+v", d.Source)
+	}
+}
+
+// TestKubelet asks a server that hangs without a token, as this process: the kernel shows its threads.
+func TestKubelet(t *testing.T) {
+	hang := make(chan struct{})
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") == "" {
+			<-hang
+		}
+		_, _ = io.WriteString(w, dump)
+	}))
+	defer server.Close()
+	defer close(hang)
+	in := Input{Root: "/", Credentials: kubelet.Credentials{Token: "good"}}
+	in.Kubelet.PID, in.Kubelet.Address = os.Getpid(), server.Listener.Addr().String()
+	d := Kubelet(t.Context(), in)
+	if string(d.Text) != dump || d.Source.Problem != "" || !strings.HasPrefix(d.Source.Name, server.URL) {
+		t.Errorf("Kubelet() = %q, %+v", d.Text, d.Source)
+	}
+	in.Credentials.Token = ""
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	d = Kubelet(ctx, in)
+	if d.Source.Problem != "asking the kubelet for its goroutines: no answer in time" || len(d.Source.Kernel) == 0 {
+		t.Errorf("Kubelet() of one that hangs = %q, %+v", d.Text, d.Source)
+	}
+}

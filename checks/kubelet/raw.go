@@ -1,0 +1,64 @@
+package kubelet
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/url"
+)
+
+// A Document is what a server has of something, as JSON, and the URL that it came from.
+type Document struct {
+	URL  string
+	JSON []byte
+}
+
+// Configz returns the configuration that the kubelet runs with, from its server on 10250.
+func Configz(ctx context.Context, root string, s Settings, given Credentials) (Document, error) {
+	c, err := openServer(ctx, root, s, given)
+	if err != nil {
+		return Document{}, err
+	}
+	defer c.client.CloseIdleConnections()
+	d, err := c.document(ctx, "/configz")
+	var doc struct {
+		Config json.RawMessage `json:"kubeletconfig"`
+	}
+	if err == nil && (json.Unmarshal(d.JSON, &doc) != nil || len(doc.Config) == 0) {
+		err = errors.New("no configuration")
+	}
+	d.JSON = doc.Config
+	return d, err
+}
+
+// NodeDocuments asks the API server, as this node, for the node's object and the events about it. Each has its own
+// error: the node authorizer lets a node read its object and not the events.
+func NodeDocuments(ctx context.Context, root string, s Settings) (node, events Document, errNode, errEvents error) {
+	c, unknown, err := newAPIClient(root, s)
+	if err = errors.Join(err, unknown); err != nil {
+		return node, events, err, err
+	}
+	defer c.client.CloseIdleConnections()
+	node, errNode = c.document(ctx, "/api/v1/nodes/"+url.PathEscape(s.NodeName))
+	about := url.Values{
+		"fieldSelector": {"involvedObject.kind=Node,involvedObject.name=" + s.NodeName}, "limit": {"500"},
+	}
+	events, errEvents = c.document(ctx, "/api/v1/events?"+about.Encode())
+	return node, events, errNode, errEvents
+}
+
+// document asks for JSON, and indents it.
+func (c serverClient) document(ctx context.Context, path string) (Document, error) {
+	d := Document{URL: c.base + path}
+	r, err := c.getOK(ctx, path)
+	if err != nil {
+		return d, errors.New(reasonUnanswered(err))
+	}
+	var b bytes.Buffer
+	if err := json.Indent(&b, r.body, "", "  "); err != nil {
+		return d, errors.New("the answer is no JSON")
+	}
+	d.JSON = append(b.Bytes(), '\n')
+	return d, nil
+}
