@@ -1,0 +1,359 @@
+package bundle
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/redact"
+)
+
+// pack writes an archive of files, each a path and its content.
+func pack(t testing.TB, opts Options, files ...[2]string) ([]byte, *Manifest) {
+	t.Helper()
+	var out bytes.Buffer
+	w, err := newWriter(&out, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		format := redact.Text
+		if strings.HasSuffix(f[0], ".json") {
+			format = redact.JSON
+		}
+		if err := w.Add(f[0], "where "+f[0]+" was", format, strings.NewReader(f[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.Lacks("kernel log", "needs root")
+	m, err := w.Close(checks.Header{Host: "node-7", GeneratedAt: at(), Status: checks.Healthy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes(), m
+}
+
+// contents reads all files of a bundle.
+func contents(t testing.TB, b *Bundle) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, name := range b.Names("") {
+		f, err := b.File(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[name] = string(text)
+	}
+	return all
+}
+
+// TestRoundTrip reads what was packed, and has tar unpack it.
+func TestRoundTrip(t *testing.T) {
+	want := map[string]string{
+		"facts.json": "{}", "logs/kubelet.export": strings.Repeat("a line of a log\n", 200_000),
+		"logs/kubelet.export.x": "another", "empty": "", "just": noise(firstChunk),
+	}
+	var files [][2]string
+	for name, text := range want {
+		files = append(files, [2]string{name, text})
+	}
+	for format, flag := range map[string]string{Zst: "--zstd", Tgz: "-z"} {
+		packed, m := pack(t, Options{Format: format}, files...)
+		dir := t.TempDir()
+		cmd := exec.Command("tar", "-x", flag, "-C", dir)
+		cmd.Stdin = bytes.NewReader(packed)
+		if text, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, text)
+		}
+		for name, text := range want {
+			if got, err := os.ReadFile(filepath.Join(dir, name)); string(got) != text {
+				t.Errorf("tar: %s differs: %v", name, err)
+			}
+		}
+		b, err := Open(t.Context(), bytes.NewReader(packed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		if diff := cmp.Diff(m, &b.Manifest); diff != "" || !b.Intact {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff(want, contents(t, b)); diff != "" {
+			t.Errorf("%.2000s", diff)
+		}
+		if diff := cmp.Diff([]string{"logs/kubelet.export", "logs/kubelet.export.x"}, b.Names(LogsDir)); diff != "" {
+			t.Error(diff)
+		}
+		if _, err := b.File("none"); !errors.Is(err, fs.ErrNotExist) {
+			t.Error(err)
+		}
+	}
+}
+
+// TestCut cuts an archive at many places: what is before the cut is read, and the cut is named.
+func TestCut(t *testing.T) {
+	files := [][2]string{{"facts.json", "{}"}, {"log", noise(50_000)}, {"last", "end"}}
+	for _, format := range []string{Zst, Tgz} {
+		packed, m := pack(t, Options{Format: format}, files...)
+		whole := 0
+		for cut := 0; cut < len(packed)-60; cut += 97 {
+			b, err := Open(t.Context(), bytes.NewReader(packed[:cut]))
+			if err != nil {
+				if cut > 400 {
+					t.Errorf("%s at %d: %v", format, cut, err)
+				}
+				continue
+			}
+			got := contents(t, b)
+			for _, f := range files {
+				if !strings.HasPrefix(f[1], got[f[0]]) {
+					t.Errorf("%s at %d: %s differs", format, cut, f[0])
+				}
+			}
+			if cut > 400 && got["facts.json"] != "{}" || len(got) < whole {
+				t.Errorf("%s at %d: %d files", format, cut, len(got))
+			}
+			whole = len(got)
+			if b.Intact || len(b.Manifest.Problems) == 0 {
+				t.Errorf("%s at %d: the cut is not named", format, cut)
+			}
+			_ = b.Close()
+		}
+		if whole != len(m.Files) {
+			t.Errorf("%d files shortly before the end", whole)
+		}
+	}
+}
+
+// An evil archive has entries that no Writer writes.
+func evil(t testing.TB, entries ...tar.Header) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	z, err := zstd.NewWriter(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := tar.NewWriter(z)
+	for _, h := range entries {
+		if h.Mode = 0o777; h.Typeflag == 0 {
+			h.Typeflag = tar.TypeReg
+		}
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.CopyN(w, zeros{}, h.Size); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), z.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// hugeHeader has records of PAX that are larger than any reader takes.
+func hugeHeader(t *testing.T) []byte {
+	var plain bytes.Buffer
+	w := tar.NewWriter(&plain)
+	_ = w.WriteHeader(&tar.Header{Name: "x", Typeflag: tar.TypeReg, Size: 2 << 20})
+	_, _ = io.CopyN(w, zeros{}, 2<<20)
+	head := plain.Bytes()[:512]
+	head[156] = tar.TypeXHeader
+	sum := 8 * int(' ') // as which the sum counts itself
+	for i, c := range head {
+		if i < 148 || i >= 156 {
+			sum += int(c)
+		}
+	}
+	copy(head[148:], fmt.Sprintf("%06o\x00 ", sum))
+	z, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return z.EncodeAll(plain.Bytes(), nil)
+}
+
+func TestHostile(t *testing.T) {
+	reg := func(name string) tar.Header { return tar.Header{Name: name} }
+	var many []tar.Header
+	for i := range 12 {
+		many = append(many, reg(strings.Repeat("x", i+1)))
+	}
+	wide := bytes.Buffer{}
+	z, _ := zstd.NewWriter(&wide, zstd.WithWindowSize(64<<20))
+	_, _ = io.CopyN(z, zeros{}, 100<<20)
+	_ = z.Close()
+	var long bytes.Buffer
+	g := gzip.NewWriter(&long)
+	_, _ = io.CopyN(g, zeros{}, 1)
+	_ = g.Close()
+	link := func(kind byte) tar.Header { return tar.Header{Name: "a", Typeflag: kind, Linkname: "/etc/shadow"} }
+	above := tar.Header{Name: "../x/", Typeflag: tar.TypeDir}
+	const other = `"a" is neither a file nor a folder`
+	for name, tt := range map[string]struct {
+		archive []byte
+		want    string
+	}{
+		"absolute":     {evil(t, reg("/etc/passwd")), `"/etc/passwd" is no path of a file below it`},
+		"parent":       {evil(t, reg("a/../../b")), `"a/../../b" is no path of a file below it`},
+		"newline":      {evil(t, reg("a\nb")), `"a\nb" is no path of a file below it`},
+		"long":         {evil(t, reg(strings.Repeat("x", 300))), "a path in it is longer than 255 bytes"},
+		"symlink":      {evil(t, link(tar.TypeSymlink)), other},
+		"device":       {evil(t, link(tar.TypeBlock)), other},
+		"folder above": {evil(t, above), `"../x/" is no path of a file below it`},
+		"twice":        {evil(t, reg("a"), reg("a")), `"a" is in it twice`},
+		"many":         {evil(t, many...), "it has more than 10 entries"},
+		"large":        {evil(t, tar.Header{Name: "a", Size: 101 << 20}), "it unpacks to more than 100 MiB"},
+		"bomb":         {evil(t, tar.Header{Name: "a", Size: 90 << 20}), "it unpacks to more than 1000 times its size"},
+		"huge header":  {hugeHeader(t), "a header in it is too large"},
+		"wide window":  {wide.Bytes(), "it needs more than 8 MiB of memory to unpack"},
+		"no file":      {evil(t), "it holds no file"},
+		"no tar":       {long.Bytes(), "it is cut off or damaged before its first file ends: unexpected EOF"},
+		"text":         {[]byte("kdiag"), "it is neither a .tar.zst nor a .tgz"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, err := open(t.Context(), bytes.NewReader(tt.archive), 10, 100<<20)
+			if err == nil {
+				t.Fatalf("read: %v", b.Manifest)
+			}
+			if diff := cmp.Diff(tt.want, err.Error()); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Open(ctx, bytes.NewReader(evil(t, reg("a")))); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+}
+
+// TestRepacked reads what tar packed: folders, ./, no manifest.
+func TestRepacked(t *testing.T) {
+	b, err := Open(t.Context(), bytes.NewReader(evil(t, tar.Header{Name: "./", Typeflag: tar.TypeDir},
+		tar.Header{Name: "./a/", Typeflag: tar.TypeDir}, tar.Header{Name: "./a/b", Size: 3})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	want := []string{"the archive has no manifest.json: it was not written to its end"}
+	if diff := cmp.Diff(want, b.Manifest.Problems); diff != "" || b.Manifest.Status != checks.Unknown ||
+		len(b.Manifest.Files) != 1 || b.Manifest.Files[0].Path != "a/b" || b.Manifest.Files[0].Bytes != 3 {
+		t.Error(diff, b.Manifest)
+	}
+}
+
+// TestForged compares files with a manifest that does not fit them.
+func TestForged(t *testing.T) {
+	packed, _ := pack(t, Options{}, [2]string{"a", "one"}, [2]string{"b", "two"}, [2]string{"c", "three"})
+	d, err := zstd.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	unpacked, err := io.ReadAll(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		old, changed string
+		want         []string
+	}{
+		{"two", "TWO", []string{"b is not as it was packed"}},
+		{`"path": "c"`, `"path": "d"`, []string{"c is not as it was packed", "d is not as it was packed"}},
+		{`"BundleManifest"`, `"BundleManifesT"`, []string{`manifest.json: it is a "BundleManifesT" of "kdiag/v1"`}},
+	} {
+		z, _ := zstd.NewWriter(nil)
+		forged := z.EncodeAll(bytes.ReplaceAll(unpacked, []byte(tt.old), []byte(tt.changed)), nil)
+		b, err := Open(t.Context(), bytes.NewReader(forged))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		if diff := cmp.Diff(tt.want, b.Manifest.Problems); diff != "" || b.Intact || len(contents(t, b)) != 3 {
+			t.Error(diff)
+		}
+	}
+}
+
+func TestFiles(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, DefaultName("node_7/../x", at(), Zst))
+	f, err := Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	if info, err := os.Stat(name); err != nil || info.Mode() != 0o600 ||
+		filepath.Base(name) != "kdiag-node-7-..-x-20261123T031200Z.tar.zst" {
+		t.Error(name, info, err)
+	}
+	link, dangling, folder := filepath.Join(dir, "link"), filepath.Join(dir, "dangling"), filepath.Join(dir, "folder")
+	_ = errors.Join(os.Symlink(name, link), os.Symlink(filepath.Join(dir, "new"), dangling), os.Mkdir(folder, 0o755))
+	for _, path := range []string{name, link, dangling, folder} {
+		if _, err := Create(path); err == nil || !strings.Contains(err.Error(), "there already") {
+			t.Errorf("Create(%s): %v", path, err)
+		}
+	}
+	for _, path := range []string{link, dangling, folder, "/dev/null", filepath.Join(dir, "none")} {
+		if _, err := OpenFile(path); err == nil {
+			t.Errorf("OpenFile(%s) works", path)
+		}
+	}
+	left, _ := filepath.Glob(filepath.Join(dir, "*"))
+	if slices.Sort(left); len(left) != 4 {
+		t.Error(left)
+	}
+}
+
+// FuzzOpen reads archives of any bytes, compressed or not yet.
+func FuzzOpen(f *testing.F) {
+	packed, _ := pack(f, Options{}, [2]string{"facts.json", "{}"}, [2]string{"logs/x", "text"})
+	d, _ := zstd.NewReader(nil)
+	unpacked, _ := d.DecodeAll(packed, nil)
+	f.Add(packed)
+	f.Add(unpacked)
+	f.Add(evil(f, tar.Header{Name: "a", Typeflag: tar.TypeSymlink, Linkname: "b"}))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var compressed bytes.Buffer
+		g := gzip.NewWriter(&compressed)
+		_, _ = g.Write(data)
+		_ = g.Close()
+		for _, archive := range [][]byte{data, compressed.Bytes()} {
+			b, err := open(t.Context(), bytes.NewReader(archive), 100, 8<<20)
+			if err != nil {
+				continue
+			}
+			if len(contents(t, b)) != len(b.Names("")) || len(b.Manifest.Problems) == 0 && !b.Intact {
+				t.Error("not whole, and nothing says so")
+			}
+			_ = b.Close()
+		}
+	})
+}

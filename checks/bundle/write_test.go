@@ -1,0 +1,200 @@
+package bundle
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/redact"
+)
+
+func at() time.Time { return time.Date(2026, 11, 23, 3, 12, 0, 0, time.UTC) }
+
+// newWriter begins an archive with the usual redaction.
+func newWriter(w io.Writer, opts Options) (*Writer, error) {
+	opts.Now, opts.Redactor = at, redact.New(redact.Standard, nil)
+	return NewWriter(w, opts)
+}
+
+// noise is text that hardly compresses.
+func noise(n int) string {
+	const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789 \n"
+	b := make([]byte, n)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range b {
+		b[i] = letters[r.IntN(len(letters))]
+	}
+	return string(b)
+}
+
+// TestMaxBytes fills archives of many sizes: what fits is there, the rest is named, the size is kept.
+func TestMaxBytes(t *testing.T) {
+	for _, size := range []int64{11 << 10, 40 << 10, 512 << 10, 1 << 20, 5 << 19} {
+		packed, m := pack(t, Options{MaxBytes: size}, [2]string{"facts.json", "{}"},
+			[2]string{"large.json", noise(3 << 20)}, [2]string{"large", noise(2 << 20)}, [2]string{"later", "small"})
+		if int64(len(packed)) > size || int64(len(packed)) < min(size, 2<<20)*2/5 && size > 40<<10 {
+			t.Errorf("%d bytes, at most %d", len(packed), size)
+		}
+		b, err := Open(t.Context(), bytes.NewReader(packed))
+		if err != nil || !b.Intact {
+			t.Fatal(err, b)
+		}
+		got := contents(t, b)
+		if got["facts.json"] != "{}" || got["later"] != "small" {
+			t.Errorf("at most %d: small files are missing: %v", size, b.Names(""))
+		}
+		if got["large.json"] != "" { // it is whole or not there
+			t.Errorf("at most %d: large.json is cut", size)
+		}
+		missing, cut := m.NotCollected[1], ""
+		for _, f := range m.Files {
+			cut += f.Cut
+		}
+		switch {
+		case size > 2<<20:
+			if cut != "" || len(got["large"]) != 2<<20 {
+				t.Errorf("at most %d: %q", size, cut)
+			}
+		case got["large"] == "":
+			if missing != (Missing{"large", tooLarge}) {
+				t.Errorf("at most %d: %v", size, missing)
+			}
+		case cut != tooLarge:
+			t.Errorf("at most %d: %q", size, cut)
+		}
+		_ = b.Close()
+	}
+}
+
+// TestFullDisk writes to a file system that is full after the first files: what was written is whole, with a manifest.
+func TestFullDisk(t *testing.T) {
+	if os.Geteuid() != 0 && os.Getenv("KDIAG_E2E") == "" {
+		t.Skip("needs root, to mount a small file system")
+	}
+	dir := t.TempDir()
+	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m"); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Unmount(dir, 0)
+	out, err := Create(dir + "/x.tar.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	w, err := newWriter(out, Options{MaxBytes: 100 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range [][2]string{{"facts.json", "{}"}, {"large", noise(2 << 20)}, {"later", "small"}} {
+		if err := w.Add(f[0], "x", redact.Text, strings.NewReader(f[1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Close(checks.Header{}); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = out.Seek(0, io.SeekStart)
+	b, err := Open(t.Context(), out)
+	if err != nil || !b.Intact {
+		t.Fatal(err, b.Manifest)
+	}
+	defer b.Close()
+	got := contents(t, b)
+	if got["later"] != "small" || len(got["large"]) < 100<<10 || b.Manifest.Files[1].Cut != noSpace {
+		t.Error(b.Manifest.Files, b.Manifest.NotCollected)
+	}
+}
+
+// A pipe breaks after some bytes.
+type pipe struct {
+	bytes.Buffer
+	left int
+}
+
+func (p *pipe) Write(b []byte) (int, error) {
+	if p.left -= len(b); p.left < 0 {
+		return 0, syscall.EPIPE
+	}
+	return p.Buffer.Write(b)
+}
+
+func TestBrokenPipe(t *testing.T) {
+	out := &pipe{left: 300}
+	w, _ := newWriter(out, Options{})
+	first := w.Add("a", "x", redact.Text, strings.NewReader("one"))
+	second := w.Add("b", "x", redact.Text, strings.NewReader(noise(1000)))
+	third := w.Add("c", "x", redact.Text, strings.NewReader("three"))
+	m, err := w.Close(checks.Header{})
+	if first != nil || !errors.Is(second, syscall.EPIPE) || !errors.Is(third, syscall.EPIPE) ||
+		!errors.Is(err, syscall.EPIPE) || len(m.Files) != 1 || !strings.Contains(m.NotCollected[0].Why, "broken pipe") {
+		t.Error(first, second, third, err, m)
+	}
+	b, err := Open(t.Context(), &out.Buffer)
+	if err != nil || contents(t, b)["a"] != "one" {
+		t.Error(err)
+	}
+}
+
+// TestSources adds what fails and names that are bad.
+func TestSources(t *testing.T) {
+	broken := errors.New("input/output error")
+	text := func(s string) io.Reader { return strings.NewReader(s) }
+	var out bytes.Buffer
+	w, _ := newWriter(&out, Options{})
+	for _, f := range []struct {
+		name string
+		from io.Reader
+	}{
+		{"a", text("x")},
+		{"fails", iotest.ErrReader(broken)},
+		{"partly", io.MultiReader(text("some"), iotest.ErrReader(broken))},
+		{"a", text("x")},
+		{"../up", text("x")},
+		{"", text("x")},
+		{ManifestName, text("x")},
+	} {
+		if err := w.Add(f.name, "x", redact.Text, f.from); err != nil {
+			t.Error(f.name, err)
+		}
+	}
+	m, err := w.Close(checks.Header{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const there, bad = "the archive has a file of this name already", "its name does not fit into the archive"
+	lacks := []Missing{{"fails", broken.Error()}, {"a", there}, {"../up", bad}, {"", bad}, {ManifestName, there}}
+	if diff := cmp.Diff(lacks, m.NotCollected); diff != "" {
+		t.Error(diff)
+	}
+	cuts := map[string]string{}
+	for _, f := range m.Files {
+		cuts[f.Path] = f.Cut
+	}
+	want := map[string]string{"a": "", "partly": broken.Error()}
+	if diff := cmp.Diff(want, cuts); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestStrict checks that the manifest has pseudonyms too, of names however short.
+func TestStrict(t *testing.T) {
+	var out bytes.Buffer
+	w, _ := NewWriter(&out, Options{Redactor: redact.New(redact.Strict, []string{"vm"}), Now: at})
+	w.Lacks("the node", "no route to 10.1.2.3")
+	m, err := w.Close(checks.Header{Host: "vm"})
+	if err != nil || m.Host == "vm" || m.Host == "" || m.Kind != KindManifest ||
+		strings.Contains(m.NotCollected[0].Why, "10.1") {
+		t.Error(m, err)
+	}
+}
