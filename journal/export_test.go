@@ -1,0 +1,106 @@
+package journal
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// exportAll returns what Export hands over, by log.
+func exportAll(t *testing.T, root string, since time.Time, most int64) map[string]string {
+	t.Helper()
+	logs := map[string]string{}
+	err := Export(t.Context(), root, since, most, func(log, _ string, data []byte) { logs[log] += string(data) })
+	if err != nil && !strings.Contains(err.Error(), kmsgName) { // which not every user may read
+		t.Fatal(err)
+	}
+	delete(logs, ExportKmsg)
+	return logs
+}
+
+// TestExport reads a real journal and what Export makes of it: both hold the same signatures.
+func TestExport(t *testing.T) {
+	file := smallJournal(t)
+	root := t.TempDir()
+	dir := filepath.Join(root, "var/log/journal/0123456789abcdef0123456789abcdef")
+	must(t, os.MkdirAll(dir, 0o755))
+	must(t, os.Rename(file, filepath.Join(dir, "system.journal")))
+	want, err := Read(t.Context(), Options{Inputs: []Input{{Kind: Root, Path: root}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	logs := exportAll(t, root, time.Time{}, 1<<20)
+	var inputs []Input
+	for name, text := range logs {
+		if strings.Contains(text, "_CMDLINE=") || !strings.HasSuffix(text, "\n\n") {
+			t.Errorf("%s holds a command line, or does not end with an empty line", name)
+		}
+		inputs = append(inputs, Input{Kind: Stream, Path: name, Reader: strings.NewReader(text)})
+	}
+	got, err := Read(t.Context(), Options{Inputs: inputs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type count struct {
+		Code  string
+		Count int64
+		First time.Time
+	}
+	counts := func(r *Report) (all []count) {
+		for _, s := range r.Signatures {
+			all = append(all, count{s.Code, s.Count, *s.First})
+		}
+		return all
+	}
+	if diff := cmp.Diff(counts(want), counts(got)); diff != "" || len(got.Signatures) == 0 {
+		t.Errorf("signatures (-journal +export):\n%s", diff)
+	}
+	episodes := func(r *Report) string {
+		b, err := json.MarshalIndent(r.Episodes, "", " ")
+		must(t, err)
+		return string(b)
+	}
+	if diff := cmp.Diff(episodes(want), episodes(got)); diff != "" {
+		t.Errorf("episodes (-journal +export):\n%s", diff)
+	}
+	late := exportAll(t, root, want.To.Add(-time.Minute), 1<<20)
+	if n := len(late[ExportKubelet]); n == 0 || n >= len(logs[ExportKubelet]) {
+		t.Errorf("the last minute has %d of %d bytes", n, len(logs[ExportKubelet]))
+	}
+}
+
+// TestExportText copies the end of text logs from a whole line on, and neither older nor compressed ones.
+func TestExportText(t *testing.T) {
+	root, now := t.TempDir(), time.Now()
+	dir := filepath.Join(root, "var/log")
+	must(t, os.MkdirAll(dir, 0o755))
+	for name, text := range map[string]string{
+		"syslog": strings.Repeat("Nov 22 10:00:00 n kubelet[1]: a\n", 3), "kubelet.log": "I1122 b\nI1122 no line feed",
+		"messages": "old\n", "auth.log": "secret\n",
+	} {
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	old := now.Add(-2 * time.Hour)
+	must(t, os.Chtimes(filepath.Join(dir, "messages"), old, old))
+	got := exportAll(t, root, now.Add(-time.Hour), 40)
+	want := map[string]string{
+		"syslog.log": "Nov 22 10:00:00 n kubelet[1]: a\n", "kubelet.log": "I1122 b\nI1122 no line feed",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	must(t, os.WriteFile(filepath.Join(dir, "syslog.1.gz"), []byte("\x1f\x8b\x08\x00packed"), 0o600))
+	var all bytes.Buffer
+	err := Export(t.Context(), root, now.Add(-time.Hour), 40, func(_, _ string, data []byte) { all.Write(data) })
+	unread := err != nil && strings.Contains(err.Error(), "syslog.1.gz: compressed")
+	if !unread || bytes.Contains(all.Bytes(), []byte("packed")) {
+		t.Errorf("a compressed log: %v", err)
+	}
+}
