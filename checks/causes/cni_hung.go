@@ -43,13 +43,23 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		subjects = append(subjects, workSubject(f, p))
 		severity = choose(facts.AgeOf(f, p) >= facts.LastingWork, checks.Critical, severity)
 	}
+	holds := stackEvidence(f, &e, "", waitingFor("cni"))
+	if hangs && len(holds) == 0 && f.Stacks.Taken {
+		var other checks.Evidence
+		stackEvidence(f, &other, facts.RPCStatus, serving(facts.RPCStatus))
+		e.Against = append(e.Against, other.For[:min(len(other.For), 1)]...)
+		e.Missing = append(e.Missing, other.Missing...)
+	}
+	if ends := endsOf(holds); len(old) == 0 && len(ends) > 0 {
+		subjects = ends
+	}
 	addGaps(f, &e, gapHost)
 	agrees := hangs && fromLog(f, &e.For, calledDown)
 	if now := f.Log.PLEGNow; hangs && now != nil && f.Log.SameRuntime {
 		agrees = false
 		Addf(&e.Against, "PLEG is not healthy either, %s: more than Status fails", facts.SinceText(f, *now.Start))
 	}
-	agrees = fromLog(f, &e.For, signOfCNI) || agrees
+	agrees = fromLog(f, &e.For, signOfCNI) || agrees || len(holds) > 0
 	step = raised(step, agrees)
 	x := newFinding(severity, step, summary, e, subjects...).affects(workEffect(f, old)...)
 	return x.advise(func(s *Steps, _ string) {

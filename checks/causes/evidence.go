@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -265,3 +267,153 @@ func noRelist(f *facts.Facts) string {
 // noStatus is the effect of a runtime that answers nothing: its status fails long before its relists are too old
 // (kubelet.go: maxWaitForContainerRuntime).
 const noStatus = "kubelet: NotReady 30s after the last good Status; containers keep running, none starts or stops"
+
+// A fit picks what goroutine dumps show.
+type fit func(facts.Hold) bool
+
+// serving picks what goroutines wait for that serve one of the calls, and what such a goroutine waits for itself.
+func serving(calls ...string) fit {
+	return func(h facts.Hold) bool { return h.Serves(calls...) > 0 || h.MayServe(calls...) }
+}
+
+// waitingFor picks what ends at such a thing, by the words of package stacks.
+func waitingFor(things ...string) fit {
+	return func(h facts.Hold) bool { return slices.Contains(things, h.Last.WaitsFor) }
+}
+
+// behind picks what ends at one of the processes.
+func behind(processes ...host.Process) fit {
+	return func(h facts.Hold) bool {
+		p := h.Last.Process
+		return p != nil && slices.ContainsFunc(processes, func(o host.Process) bool { return o.PID == p.PID })
+	}
+}
+
+// aboutOne picks of what fits what ends at the pod of an inspection.
+func (is fit) aboutOne(i plegbench.Inspection) fit {
+	return func(h facts.Hold) bool {
+		s := h.Last.Subject
+		return is(h) && s != nil && s.Pod != "" && s.Pod == i.Pod.Name && s.Namespace == i.Pod.Namespace
+	}
+}
+
+// stackEvidence puts what goroutine dumps show before the other evidence: what the first fit picks that picks anything.
+// It returns what was picked. call is the RPC that hangs, empty for none.
+func stackEvidence(f *facts.Facts, e *checks.Evidence, call string, fits ...fit) (holds []facts.Hold) {
+	if !f.Stacks.Taken {
+		addIf(f.Stacks.Missing != "", &e.Missing, "goroutine dump: %s", f.Stacks.Missing)
+		for _, k := range f.Stacks.Kernel {
+			Addf(&e.For, "%s of it in state %s%s", units.Count(k.Threads, "thread"), facts.Clean(k.State),
+				facts.Clean(choose(len(k.Stack) > 0, " in "+strings.Join(k.Stack, " < "), "")))
+		}
+		return nil
+	}
+	for _, is := range fits {
+		if len(holds) == 0 {
+			holds = slices.DeleteFunc(slices.Clone(f.Stacks.Holds), func(h facts.Hold) bool { return !is(h) })
+		}
+	}
+	if i := slices.IndexFunc(holds, func(h facts.Hold) bool { return h.Call == "" }); i > 0 {
+		holds = holds[:i] // goroutines that those with a call started
+	}
+	addIf(len(holds) == 0 && call != "", &e.Missing, "goroutine dump: it does not show what holds up %s", call)
+	var lines []string
+	for _, h := range top(holds) {
+		lines = append(lines, holdLines(f, call, h)...)
+		for _, m := range h.Last.Evidence.Missing {
+			addIf(strings.HasPrefix(m, "which "), &e.Missing, "goroutine dump: %s", facts.Clean(m)) // shim or plugin
+		}
+	}
+	e.For = slices.Insert(e.For, 0, lines...) // what was there first is the summary
+	return top(holds)
+}
+
+// holdLines are the sentences about who holds up goroutines, who holds up that one in the end, and what they serve.
+func holdLines(f *facts.Facts, call string, h facts.Hold) []string {
+	lines := []string{GoroutineLine(f, h.StackHolder)}
+	if len(h.Known) > 0 {
+		lines[0] += " [" + h.Known[0].Pattern + "]"
+	}
+	if h.Last.Goroutine != h.Goroutine {
+		lines = append(lines, GoroutineLine(f, h.Last))
+	}
+	if len(h.Waits) == 0 {
+		return lines
+	}
+	var calls []string
+	count := 0
+	for _, w := range h.Waits {
+		count += w.Count
+		calls = append(calls, w.Calls...)
+	}
+	line := units.Count(count, "goroutine") + units.Plural(count, " waits", " wait") + " for it"
+	if len(calls) > 0 {
+		line += ", serving " + units.List(calls)
+	}
+	if more := f.Stacks.Serving(call) - h.Serves(call); more > 0 && h.Serves(call) > 0 {
+		line += textf("; %d more that serve %s wait elsewhere, and a dump does not show for which object", more, call)
+	}
+	return append(lines, facts.Clean(line))
+}
+
+// kubeletEvidence adds the known pictures of a cause that the kubelet's dump shows, and reports whether there are any.
+func kubeletEvidence(f *facts.Facts, e *checks.Evidence, code string) (found bool) {
+	r := cmp.Or(f.Input.Stacks, &checks.StacksReport{})
+	for i, s := range r.Sources {
+		if s.Role != string(host.RoleKubelet) {
+			continue
+		}
+		addIf(s.Problem != "", &e.Missing, "goroutine dump of the kubelet: %s", facts.Clean(s.Problem))
+		for _, k := range r.Known {
+			if k.Source == i && slices.Contains(k.Causes, code) && len(k.Goroutines) > 0 {
+				found = true
+				Addf(&e.For, "goroutine %d of the kubelet: %s [%s]", k.Goroutines[0], facts.Clean(k.Why), k.Pattern)
+			}
+		}
+	}
+	return found
+}
+
+// endsOf are the processes at the ends of holds, as culprits.
+func endsOf(holds []facts.Hold) (ends []checks.Subject) {
+	for _, h := range holds {
+		if p, s := h.Last.Process, h.Last.Subject; p != nil {
+			end := *cmp.Or(s, &checks.Subject{})
+			end.Kind, end.ID, end.Name = "Process", strconv.Itoa(p.PID), facts.Clean(p.Name)
+			end.Processes = []checks.Process{*p}
+			ends = append(ends, end)
+		}
+	}
+	return ends
+}
+
+// addresses matches what tells locks apart within a dump, and means nothing outside of it.
+var addresses = regexp.MustCompile(` \(ttrpc client 0x[0-9a-f]+\)| 0x[0-9a-f]+`)
+
+// GoroutineLine is the sentence about one goroutine: goroutine 84 of containerd (UpdateContainerResources, 4m) holds
+// the lock of a container's status and waits for the shim's reply to Update: containerd-shim (pid 88) of web/cart-1,
+// stopped.
+func GoroutineLine(f *facts.Facts, h checks.StackHolder) string {
+	line, source := textf("goroutine %d", h.Goroutine), facts.StackSource(f, h)
+	if source.Process != "" {
+		line += " of " + source.Process
+	}
+	if source.Role == string(host.RoleShim) {
+		line += textf(" (pid %d)", source.PID)
+	}
+	known := h.Call
+	if h.Seconds != nil {
+		known = strings.TrimPrefix(known+", "+units.Seconds(*h.Seconds), ", ")
+	}
+	if known != "" {
+		line += " (" + known + ")"
+	}
+	why := addresses.ReplaceAllString(strings.TrimPrefix(h.Why, "it "), "")
+	line += " " + strings.ReplaceAll(why, ", and ", " and ")
+	if p := h.Process; p != nil {
+		line += textf(": %s (pid %d)", p.Name, p.PID) + facts.ServedBy(h.Subject)
+		working := p.Role == string(host.RoleOCI) || p.Role == string(host.RoleCNI)
+		line += choose(working && p.Age != "", ", running for "+p.Age, ", "+p.State)
+	}
+	return facts.Clean(line)
+}

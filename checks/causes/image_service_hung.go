@@ -39,8 +39,9 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 		addCalls(f, &e.Against, isAlive, facts.RPCImages, facts.RPCImageFs)
 		addCalls(f, &e.Against, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 		addGaps(f, &e, gapPatience)
-		Addf(&e.Missing, "what holds the image store: snapshotters and pulls were not checked")
-		step = raised(step, fromLog(f, &e.For, signsOfImages...))
+		holds := stackEvidence(f, &e, names[0], serving(names...))
+		addIf(len(holds) == 0, &e.Missing, "what holds the image store: snapshotters and pulls were not checked")
+		step = raised(step, fromLog(f, &e.For, signsOfImages...) || len(holds) > 0)
 	}
 	var subjects []checks.Subject
 	for _, name := range names {

@@ -41,10 +41,12 @@ func recogniseInspectHang(f *facts.Facts) *Finding {
 		Addf(&e.Against, "%s", against)
 	} else {
 		named := hungEvidenceOf(f, &e, all)
+		holds := stackEvidence(f, &e, all[0].Call.Method, serving(all[0].Call.Method).aboutOne(all[0]),
+			serving(all[0].Call.Method))
 		lines, notReady := hangEffect(f, facts.PodsOf(all))
 		unhealthy := logOfPLEG(f, &e)
 		severity, effect = criticalIf(unhealthy || notReady), lines
-		step = raised(patientStep(f, checks.Certain), unhealthy || named)
+		step = raised(patientStep(f, checks.Certain), unhealthy || named || len(holds) > 0)
 	}
 	return newFinding(severity, step, summary, e, objectSubjects(f, all)...).affects(effect...).
 		advise(func(s *Steps, root string) { adviseInspectHang(f, s, all, root != "" || against != "") })

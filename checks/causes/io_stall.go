@@ -96,6 +96,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		summary += "; the heaviest writer is " + writer(writers[0])
 	}
 	stallEvidence(f, &e)
+	holds := stackEvidence(f, &e, "", waitingFor("fsync", "disk", "bolt", "umount"))
 	for _, slow := range d.Slow[:min(len(d.Slow), 2)] {
 		Addf(&e.For, "%s", facts.DiskLine(slow))
 		subjects = append(subjects, checks.Subject{Kind: "Disk", Name: slow.Name})
@@ -107,6 +108,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 	if len(subjects) == 0 {
 		subjects = []checks.Subject{{Kind: "Node", Name: "disks"}}
 	}
+	step = raised(step, len(holds) > 0)
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) { adviseIOStall(f, s) })
 }
 

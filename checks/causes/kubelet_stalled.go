@@ -53,6 +53,7 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 		return nil
 	}
 	standstillEvidence(f, &e)
+	step = raised(step, kubeletEvidence(f, &e, KubeletStalled))
 	return newFinding(checks.Critical, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, root string) {
 		if p := f.Agent.Stopped; p != nil && p.PID > 1 {
 			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID),

@@ -30,16 +30,27 @@ func recogniseListHang(f *facts.Facts) *Finding {
 	what := choose(len(lists) == 2, "both lists hang", lists[0].Name+" hangs")
 	subjects := []checks.Subject{{Kind: "RPC", Name: lists[0].Name}}
 	old := facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)
+	fits := []fit{serving(lists[0].Name)}
+	if len(hungs) > 0 {
+		fits = []fit{fits[0].aboutOne(hungs[0]), fits[0]}
+	}
+	holds := stackEvidence(f, &e, lists[0].Name, fits...)
 	if len(hungs) > 0 {
 		objectEvidence(f, &e, hungs)
 		step = choose(len(lists) == 1 && lists[0].Name == facts.RPCContainers, checks.Certain, step)
 		subjects = objectSubjects(f, hungs)
 		why = textf("the status lock of %v is held", hungs[0])
+		if len(holds) > 0 && holds[0].Call != "" {
+			why += " by " + facts.Clean(holds[0].Call)
+		}
 	} else {
 		if len(old) > 0 { // the oldest: the others may well wait behind it
 			e.For = append(e.For, atWork(f, old[0]))
 			subjects = []checks.Subject{facts.ProcessSubject(f, old[0], host.Owner{})}
 			why = "probably behind " + textf("%v, running for %s", old[0], facts.AgeOf(f, old[0]))
+		}
+		if culprits := endsOf(holds); len(culprits) > 0 {
+			subjects, why = culprits, textf("%s (pid %s) holds it up", culprits[0].Name, culprits[0].ID)
 		}
 		asked := slices.ContainsFunc(f.Sweep.Made,
 			func(i plegbench.Inspection) bool { return i.Kind == facts.KindContainer })
@@ -52,7 +63,7 @@ func recogniseListHang(f *facts.Facts) *Finding {
 	addGaps(f, &e, gapHost, gapPatience, gapDeadline, gapSweep)
 	agrees := logOf(f, &e, relistsFail)
 	agrees = len(hungs) > 0 && logOfObject(f, &e, hungs) || agrees
-	step, what = raised(patientStep(f, step), agrees), what+" while other calls answer: "+why
+	step, what = raised(patientStep(f, step), agrees || len(holds) > 0), what+" while other calls answer: "+why
 	found := newFinding(checks.Critical, step, what, e, subjects...).affects(noRelist(f))
 	return found.advise(func(s *Steps, _ string) {
 		addCapture(f, s)

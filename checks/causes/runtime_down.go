@@ -74,7 +74,12 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		}
 	}
 	endpointEvidence(f, &e)
-	step := raised(checks.Certain, logOf(f, &e, signsOfDown...))
+	holds := stackEvidence(f, &e, "", waitingFor("flock"))
+	ends := endsOf(holds)
+	if len(ends) > 0 {
+		summary += textf("; it waits for a database that %s (pid %s) has locked", ends[0].Name, ends[0].ID)
+	}
+	step := raised(checks.Certain, logOf(f, &e, signsOfDown...) || len(holds) > 0)
 	subject := facts.DaemonSubject(f)
 	if subject.Kind != "Unit" {
 		subject = facts.SocketSubject(f)
@@ -82,7 +87,8 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	if removed != nil {
 		subject = new(facts.ProcessSubject(f, *removed, facts.OwnerOf(*removed)))
 	}
-	return newFinding(checks.Critical, step, summary, e, *subject).affects(noStatus).advise(func(s *Steps, _ string) {
+	found := newFinding(checks.Critical, step, summary, e, append([]checks.Subject{*subject}, ends...)...)
+	return found.affects(noStatus).advise(func(s *Steps, _ string) {
 		none, safe := connect.State == crictl.ConnectNotSocket, facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)
 		s.lookIf(none && safe, "ls -ld "+f.Target.SocketPath+"; ls -A "+f.Target.SocketPath,
 			"Look what is there: a pod that mounts the path while the runtime is down makes a folder of it")

@@ -43,13 +43,16 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		step = min(step, checks.Strong) // what the process is doing was not seen
 	}
 	daemonState(f, &e, d)
+	holds := stackEvidence(f, &e, facts.RPCContainers,
+		serving(facts.RPCContainers, facts.RPCSandboxes, facts.RPCStatus),
+		func(h facts.Hold) bool { return len(h.Waits) > 0 })
 	addIf(runtimeStarves(f), &e.Against, "its threads wait for a CPU: it is starved and need not hang")
 	addGaps(f, &e, gapHost, gapPatience)
 	if !stopped {
 		pressureEvidence(f, &e)
 	}
-	step = raised(step, logOf(f, &e, signsOfDown...))
-	subjects := []checks.Subject{*facts.DaemonSubject(f)}
+	step = raised(step, logOf(f, &e, signsOfDown...) || len(holds)+len(f.Stacks.Kernel) > 0)
+	subjects := append([]checks.Subject{*facts.DaemonSubject(f)}, endsOf(holds)...)
 	// The daemon may hold a lock for an OCI runtime or CNI plugin that has been at work for too long.
 	runc := facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)
 	cni := facts.OldProcesses(f, host.RoleCNI, facts.StuckWork)

@@ -74,9 +74,10 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	}
 	summary := e.For[0] + andMore(len(subjects)-1, choose(len(work) > 0, "process", "shim"))
 	e.For = facts.Head(e.For, facts.MaxRelated)
+	holds := stackEvidence(f, &e, "", behind(slices.Concat(stopped, blocked, work)...))
 	disagree := len(gap.Orphans)+len(gap.Shimless) == len(subjects)
 	addIf(disagree, &e.Missing, "the shims' own lists (ctr -n k8s.io tasks ls)")
-	x := newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
+	x := newFinding(severity, raised(step, len(holds) > 0), summary, e, subjects...).advise(func(s *Steps, _ string) {
 		adviseShims(f, s)
 		if disagree {
 			AddService(f, s)

@@ -140,10 +140,12 @@ func Finish(f *facts.Facts, causes []checks.Cause) []checks.Cause {
 	return causes
 }
 
-// addCapture adds the goroutine dump of the runtime, which is gone after any restart. Only daemons that are known to
-// take SIGUSR1 for it get one: others would die of the signal. One that is stopped or sleeps uninterruptibly for good
-// would not act on it.
+// addCapture adds the goroutine dump of the runtime, which is gone after any restart, unless kdiag has it. Only daemons
+// that are known to write one are asked. One that is stopped or sleeps uninterruptibly for good would not act on it.
 func addCapture(f *facts.Facts, s *Steps) {
+	if f.Stacks.Taken {
+		return
+	}
 	d := f.Target.Daemon
 	name := strings.ReplaceAll(strings.ToLower(f.Target.Name), "cri-o", "crio")
 	if d.Process != nil {
@@ -154,19 +156,13 @@ func addCapture(f *facts.Facts, s *Steps) {
 	} else if f.Target.Unit == "containerd" {
 		name = "containerd"
 	}
-	where, known := map[string]string{
-		"containerd": "the log and /tmp",
-		"crio":       "/tmp",
-		"dockerd":    "/var/run/docker",
-	}[name]
-	if !known {
-		return
+	if slices.Contains([]string{"containerd", "crio", "cri-dockerd", "dockerd"}, name) {
+		command := "kdiag stacks --capture"
+		if !f.Target.Simulated { // there is none to capture: render makes it a comment
+			command = facts.KdiagCommand(f, "stacks --capture")
+		}
+		s.Add(checks.TouchesDump, command, "Capture the runtime's goroutines: who waits for whom")
 	}
-	command := "pkill -USR1 -x " + name
-	if d.Process != nil {
-		command = textf("kill -USR1 %d", d.PID)
-	}
-	s.Add(checks.TouchesDump, command, "Capture a goroutine dump (written to "+where+")")
 }
 
 // AddPressure adds a look at whether the host starves, where kdiag has not looked.

@@ -14,11 +14,8 @@ import (
 // workSubject names a process that works for a pod as a culprit. A pod that is being set up is in no list yet; a
 // plugin's environment and a bundle name it.
 func workSubject(f *facts.Facts, p host.Process) checks.Subject {
-	s := facts.ProcessSubject(f, p, facts.OwnerOf(p))
-	if s.Pod == "" {
-		s.Namespace, s.Pod = p.Serves.Namespace, p.Serves.Pod
-		s.PodUID = cmp.Or(s.PodUID, p.Serves.PodUID)
-	}
+	s, work := facts.ProcessSubject(f, p, facts.OwnerOf(p)), facts.WorkOf(f, p)
+	s.Namespace, s.Pod, s.PodUID = work.Namespace, work.Pod, work.PodUID
 	return s
 }
 

@@ -33,8 +33,13 @@ type Input struct {
 	Journal        *journal.Report
 	JournalProblem string // why the logs could not be read; empty when they were, or were not to be
 	// Node is what was seen of the host and of the kubelet besides; nil when only the runtime was asked.
-	Node   *Node
-	Limits checks.Limits // the zero value stands for checks.DefaultLimits
+	Node *Node
+	// Stacks are what the goroutine dumps of runtime, shims and kubelet show; nil when none were to be taken. Its
+	// sources have why there is none of a process.
+	Stacks *checks.StacksReport
+	// FileLocks are the locks of others on databases of the runtime's daemon, where a goroutine waits for one.
+	FileLocks []host.FileLock
+	Limits    checks.Limits // the zero value stands for checks.DefaultLimits
 }
 
 // Facts are what was collected and all that follows from it, each worked out once by New.
@@ -57,6 +62,7 @@ type Facts struct {
 	Disk     Disk
 	Pressure Pressure
 	Usage    Usage
+	Stacks   Stacks
 }
 
 // New works out the facts. It is pure, and keeps what in points to.
@@ -90,6 +96,7 @@ func New(in *Input) *Facts {
 	deriveDisk(f)
 	derivePressure(f)
 	deriveUsage(f)
+	deriveStacks(f)
 	return f
 }
 

@@ -2,7 +2,9 @@ package facts
 
 import (
 	"math"
+	"reflect"
 	"testing"
+	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
 )
@@ -73,5 +75,46 @@ func TestWaits(t *testing.T) {
 			got.String() == "" {
 			t.Errorf("%s %v: %q, want %q", tt.wchan, tt.stack, got, tt.want)
 		}
+	}
+}
+
+// TestInputIsPlain walks all that an Input may hold: a bundle has it as JSON, so what JSON leaves out must be nothing
+// that is judged.
+func TestInputIsPlain(t *testing.T) {
+	lost := map[string]string{
+		"checks.Runtime.Simulate":      "names the command for next steps",
+		"checks.Runtime.From":          "names the command for next steps",
+		"journal.Episode.Surroundings": "is judged when the log is read",
+		"journal.Report.Zone":          "is of how times are shown",
+		"host.Population":              "is what other readings are made of",
+	}
+	seen := map[reflect.Type]bool{reflect.TypeFor[time.Time](): true}
+	var walk func(ty reflect.Type)
+	walk = func(ty reflect.Type) {
+		switch ty.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Array, reflect.Map:
+			walk(ty.Elem())
+		case reflect.Interface, reflect.Func, reflect.Chan:
+			t.Errorf("%s is not kept", ty)
+		case reflect.Struct:
+			if seen[ty] || lost[ty.String()] != "" {
+				return
+			}
+			seen[ty] = true
+			for f := range ty.Fields() {
+				name := ty.String() + "." + f.Name
+				if lost[name] != "" {
+					continue
+				}
+				if !f.IsExported() && !f.Anonymous || f.Tag.Get("json") == "-" {
+					t.Errorf("%s is not kept", name)
+				}
+				walk(f.Type)
+			}
+		}
+	}
+	walk(reflect.TypeFor[Input]())
+	if len(seen) < 50 {
+		t.Errorf("%d types", len(seen))
 	}
 }

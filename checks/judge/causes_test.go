@@ -58,6 +58,7 @@ func judgeAll(t *testing.T, rows []scenario) {
 			for _, c := range Judge(f) {
 				checkCause(t, tt.name, c)
 			}
+			checkRedacted(t, f, NewReport(checks.Header{}, f))
 		})
 	}
 }

@@ -1,7 +1,9 @@
 package judge
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
@@ -50,10 +52,34 @@ func notes(f *facts.Facts) []string {
 	for _, t := range f.Log.HungBefore[:min(len(f.Log.HungBefore), facts.MostNamed)] {
 		all = append(all, "the kernel reported "+t.Label()+" as hung; it is not any more")
 	}
+	if r := f.Input.Stacks; f.Stacks.Taken && f.Pattern.Well {
+		all = append(all, stacksNote(f, r))
+	}
 	if t := f.Seen.Mounts.Value; len(t.Hidden) > 0 {
 		all = append(all, hiddenMounts(f, t))
 	}
 	return all
+}
+
+// stacksNote sums up the goroutine dumps of a runtime that answers; of one that does not, causes do.
+func stacksNote(f *facts.Facts, r *checks.StacksReport) string {
+	var dumps []string
+	for _, s := range r.Sources {
+		if s.Goroutines > 0 {
+			dumps = append(dumps, fmt.Sprintf("%s (pid %d): %s", facts.Clean(s.Process), s.PID,
+				units.Count(s.Goroutines, "goroutine")))
+		}
+	}
+	line := "goroutine dump: " + strings.Join(dumps, ", ")
+	if len(r.Holders) == 0 {
+		return line + "; none holds a lock that others wait for"
+	}
+	h := r.Holders[0]
+	line += "; " + causes.GoroutineLine(f, h)
+	if h.Blocks > 0 {
+		line += "; " + units.Count(h.Blocks, "other") + units.Plural(h.Blocks, " waits", " wait") + " for it"
+	}
+	return line
 }
 
 // NewRuntimeProbe judges the facts and makes the document of kdiag runtime. That probe asks for no status of

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/redact"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -45,6 +47,7 @@ func TestScenarios(t *testing.T) {
 			for line := range strings.SplitSeq(strings.TrimSpace(want), "\n> ") {
 				checkLine(t, in, report, line)
 			}
+			checkRedacted(t, in, report)
 		})
 	}
 	doc, err := os.ReadFile("../../docs/checks.md")
@@ -59,12 +62,42 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
+// checkRedacted judges facts as a bundle has them: as JSON, without secrets, and with pseudonyms.
+func checkRedacted(t *testing.T, in *facts.Input, report *checks.Report) {
+	for _, level := range []redact.Level{redact.Standard, redact.Strict} {
+		var text bytes.Buffer
+		if _, err := redact.New(level, nil).Copy(&text, bytes.NewReader(encode(t, in)), redact.JSON); err != nil {
+			t.Fatal(err)
+		}
+		var again facts.Input
+		if err := json.Unmarshal(text.Bytes(), &again); err != nil {
+			t.Fatal(err)
+		}
+		if diff := gocmp.Diff(essence(report), essence(NewReport(checks.Header{}, &again))); diff != "" {
+			t.Errorf("out of a bundle (%s): %s", level, diff)
+		}
+	}
+}
+
+// essence is what two reports must have in common of which one has pseudonyms.
+func essence(r *checks.Report) []string {
+	all := []string{string(r.Status)}
+	for _, c := range r.Causes {
+		all = append(all, fmt.Sprint(c.Code, c.Severity, c.Confidence, c.CausedBy, c.Subject.Kind))
+	}
+	for _, c := range r.Checks {
+		all = append(all, c.ID+" "+string(c.Status))
+	}
+	return all
+}
+
 // checkLine compares one line of what is found with the report.
 func checkLine(t *testing.T, in *facts.Input, report *checks.Report, line string) {
-	var steps, said, effects, blamed []string
+	var steps, said, effects, blamed, evidence []string
 	for _, c := range report.Causes {
 		steps, said = append(steps, lines(c.NextSteps)...), append(said, c.Summary)
 		effects = append(effects, c.Effect...)
+		evidence = slices.Concat(evidence, c.Evidence.For, c.Evidence.Against, c.Evidence.Missing)
 		for _, s := range append([]checks.Subject{*c.Subject}, c.Related...) {
 			name := cmp.Or(s.ID, s.Name)
 			if s.Kind == "Cgroup" {
@@ -87,6 +120,7 @@ func checkLine(t *testing.T, in *facts.Input, report *checks.Report, line string
 	if more := len(blamed) - 3; more > 0 {
 		blamed = append(blamed[:3], fmt.Sprint(more, " more"))
 	}
+	ends := func(line string) bool { return strings.HasSuffix(line, rest) }
 	var diff string
 	switch {
 	case strings.Contains(verb, "."):
@@ -99,7 +133,9 @@ func checkLine(t *testing.T, in *facts.Input, report *checks.Report, line string
 		diff = strings.Join(steps, "\n")
 	case verb == "says" && !mentions(said, rest):
 		diff = strings.Join(said, "\n")
-	case !slices.Contains([]string{"does", "never", "says"}, verb):
+	case verb == "shows" && !slices.ContainsFunc(evidence, ends):
+		diff = strings.Join(evidence, "\n")
+	case !slices.Contains([]string{"does", "never", "says", "shows"}, verb):
 		diff = gocmp.Diff(line, finds(in))
 	}
 	if diff != "" {
@@ -146,6 +182,8 @@ func changes(t *testing.T, defined map[string]string, text string) tweak {
 				named[line](f)
 			case defined[line] != "":
 				changes(t, defined, defined[line])(f)
+			case strings.HasPrefix(line, "stacks "):
+				dumped(t, f, line)
 			case strings.HasPrefix(line, "journal of "):
 				if f.Journal == nil {
 					logs()(f)
@@ -160,6 +198,25 @@ func changes(t *testing.T, defined map[string]string, text string) tweak {
 			}
 		}
 	}
+}
+
+// dumped enters what package stacks makes of a real dump, as one of the daemon or of another role.
+func dumped(t *testing.T, f *facts.Input, line string) {
+	words := strings.Fields(line)
+	text, err := os.ReadFile("../stacks/testdata/reports/" + words[1] + ".json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Stacks = &checks.StacksReport{}
+	if err := json.Unmarshal(text, f.Stacks); err != nil {
+		t.Fatal(err)
+	}
+	s := &f.Stacks.Sources[0]
+	s.Role, s.PID = "runtime", 4711
+	if len(words) > 2 {
+		s.Role = words[2]
+	}
+	facts.TieStacks(f)
 }
 
 // otherChange makes a tweak of a line about calls of the runtime, what it holds, or PLEG.

@@ -36,7 +36,7 @@ func TestLeastIsLostFirst(t *testing.T) {
 		word, _, _ := strings.Cut(s.Command, " -")
 		got = append(got, word+": "+s.Touches)
 	}
-	dump, deletes := slices.Index(got, "kill: a dump"), slices.Index(got, "kubectl delete pod: one pod")
+	dump, deletes := slices.Index(got, "kdiag stacks: a dump"), slices.Index(got, "kubectl delete pod: one pod")
 	kill := slices.Index(got, "kill: one pod")
 	if dump < 0 || deletes < dump || kill < deletes {
 		t.Errorf("%q", got)
