@@ -77,6 +77,7 @@ type Runtime struct {
 	Version        string `json:"version,omitempty"`
 	APIVersion     string `json:"apiVersion,omitempty"`
 	Simulate       string `json:"-"` // the value of --simulate as a shell takes it, for next steps
+	From           string `json:"-"` // the value of --from as a shell takes it
 }
 
 // A Report is the answer of kdiag pleg and kdiag node: the verdict on one node.

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/cmd/internal/bundlecmd"
 	"github.com/kdiag/kdiag/cmd/internal/canarycmd"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/exitedcmd"
@@ -31,6 +32,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/reproducecmd"
 	"github.com/kdiag/kdiag/cmd/internal/runtimecmd"
+	"github.com/kdiag/kdiag/cmd/internal/stackscmd"
 	"github.com/kdiag/kdiag/cmd/internal/syncloopcmd"
 	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/cmd/internal/versioncmd"
@@ -153,10 +155,12 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		exitedcmd.NewCommand(env),
 		gccmd.NewCommand(env),
 		journalcmd.NewCommand(env),
+		bundlecmd.NewCommand(env),
 		canarycmd.NewCommand(env),
 		reproducecmd.NewCommand(env),
 		syncloopcmd.NewCommand(env),
 		proxycmd.NewCommand(env),
+		stackscmd.NewCommand(env),
 		explaincmd.NewCommand(env),
 		versioncmd.NewCommand(env),
 	)

@@ -20,7 +20,7 @@ func (g group) has(name string) bool { return slices.Contains(strings.Split(g.na
 // commandGroups are the commands by what they are for. What is missing stands under Other.
 func commandGroups() []group {
 	return []group{
-		{"Diagnose", "pleg,node,runtime,relist,journal,exited,explain"},
+		{"Diagnose", "pleg,node,runtime,relist,journal,bundle,stacks,exited,explain"},
 		{"Act", "gc-exited,canary"},
 		{"Learn and test", "syncloop,reproduce,proxy,runtime serve"},
 	}
@@ -30,7 +30,7 @@ func commandGroups() []group {
 func flagGroups() []group {
 	return []group{
 		{"Flags", ""},
-		{"Target", "runtime-endpoint,simulate,host-root,kubelet-token,kubelet-cert,kubelet-key"},
+		{"Target", "runtime-endpoint,from,simulate,host-root,kubelet-token,kubelet-cert,kubelet-key"},
 		{"Filter", "namespace,pod,label,older-than,min-age,limit,since,until,unit,boot"},
 		{"Output", "output,color,details,all,fail-on,html,log,log-file,save,tui,verbose,v"},
 		{

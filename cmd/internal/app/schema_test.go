@@ -81,6 +81,8 @@ func TestSchemas(t *testing.T) {
 	log, blank := filepath.Join(box, "kubelet.log"), filepath.Join(box, "blank.log")
 	apptest.Must(t, os.WriteFile(log, []byte(incident), 0o600))
 	apptest.Must(t, os.WriteFile(blank, []byte("nothing of interest\n"), 0o600))
+	dump, archive := filepath.Join(box, "dump.txt"), filepath.Join(box, "b.tar.zst")
+	apptest.Must(t, os.WriteFile(dump, []byte(goroutines), 0o600))
 	saved := filepath.Join(box, "saved.json")
 	if o := apptest.Kdiag(t.Context(), "relist", "--simulate", "healthy", "--count", "2", "--interval", "1ms",
 		"--save", saved); o.Code != 0 {
@@ -97,8 +99,10 @@ func TestSchemas(t *testing.T) {
 		"gc-exited --simulate healthy", "gc-exited --simulate healthy --yes", "gc-exited --simulate runtime-down",
 		"journal " + log, "journal " + blank, "journal " + box + "/none", "canary --simulate healthy",
 		"canary --simulate runtime-hung --rpc-timeout 300ms", "canary -r " + box, "reproduce healthy --speed 200",
-		"reproduce nothing-like-it", "explain", "explain InspectHang", "version",
-		"explain Nonsense", "pleg --timeout 5", "plegg", "node --bad", "proxy --fault x", "syncloop --simulate healthy",
+		"reproduce nothing-like-it", "stacks " + dump, "stacks " + dump + " " + dump, "stacks", "stacks " + blank,
+		"bundle --simulate healthy " + archive, "bundle --list " + archive, "bundle --list " + blank,
+		"explain", "explain InspectHang", "version", "explain Nonsense",
+		"pleg --timeout 5", "plegg", "node --bad", "proxy --fault x", "syncloop --simulate healthy",
 	} {
 		o := apptest.Kdiag(t.Context(), append(strings.Fields(line), "-o", "json")...)
 		doc := *apptest.Decode[map[string]any](t, o)
@@ -136,4 +140,21 @@ E1121 03:12:09.000000     812 kubelet.go:2450] "Skipping pod synchronization" er
 	`pleg was last seen active 3m4.1s ago; threshold is 3m0s"
 E1121 03:12:14.000000     812 kubelet.go:2450] "Skipping pod synchronization" err="PLEG is not healthy: ` +
 	`pleg was last seen active 3m9.1s ago; threshold is 3m0s"
+`
+
+const goroutines = `goroutine 1 [select, 4 minutes]:
+main.main()
+	/src/main.go:12 +0x25
+
+goroutine 7 [sync.Mutex.Lock, 3 minutes]:
+sync.runtime_SemacquireMutex(0xc000012340, 0x0, 0x1)
+	/go/src/runtime/sema.go:95 +0x25
+sync.(*Mutex).lockSlow(0xc000012340)
+	/go/src/sync/mutex.go:173 +0x15d
+sync.(*Mutex).Lock(...)
+	/go/src/sync/mutex.go:92
+main.work(0xc000012340)
+	/src/main.go:20 +0x31
+created by main.main in goroutine 1
+	/src/main.go:10 +0x1a
 `

@@ -184,12 +184,7 @@ func RunPods(t *testing.T, c *nodebox.Containerd, p nodebox.Pods) []nodebox.Pod 
 // NewBox prepares a whole node, with kdiag in its path, that ends with the test. It is not booted yet.
 func NewBox(t *testing.T) *nodebox.Box {
 	t.Helper()
-	nodebox.Need(t, nodebox.Missing(true))
-	cache, err := os.UserCacheDir()
-	Must(t, err)
-	box, err := nodebox.NewBox(t.Context(), filepath.Join(cache, "kdiag", "nodebox"))
-	Must(t, err)
-	closeAfter(t, box.Close)
+	box := nodebox.TestBox(t)
 	Must(t, box.CopyIn(BuildKdiag(t), "/usr/local/bin/kdiag"))
 	return box
 }

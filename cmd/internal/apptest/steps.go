@@ -44,10 +44,10 @@ var notRun = map[string]string{
 
 // forgiven are complaints that are no fault of a step: of programs that Debian does not install, or the box does not
 // have, of kill about a child that has ended meanwhile, of umount -f, which cuts the connection all the same, and of ls
-// about what it was to look for.
+// about what it was to look for. kdiag stacks prints what it does before it does it.
 var forgiven = regexp.MustCompile(`(?m)^(sh: \d+: (crictl|iostat|ping|chronyc|curl|openssl): not found|` +
 	`sh: \d+: kill: No such process|umount: .*: (target is busy|not mounted)\.|` +
-	`ls: cannot .*: No such file or directory)\n`)
+	`ls: cannot .*: No such file or directory|kdiag: (once more, [^:]*: )?(send SIGUSR1|ask) .*)\n`)
 
 // runAll runs each of its arguments in a shell, all at once, and writes of each the exit code, the complaints, and how
 // its output begins.

@@ -20,6 +20,7 @@ type Env struct {
 	In       io.Reader
 	Out      io.Writer // results
 	Err      io.Writer // everything else
+	Log      io.Writer // a second place for kdiag's own log, at debug level; nil for none
 	Now      func() time.Time
 	Getenv   func(string) string
 	Hostname func() (string, error)

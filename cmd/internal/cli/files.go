@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -42,6 +43,18 @@ func regular(name string) (fs.FileInfo, error) {
 		err = errors.New(name + " is not a regular file")
 	}
 	return info, err
+}
+
+// HoldsText reports whether standard input is a file or a pipe, which a person put there to be read. It is neither a
+// terminal nor /dev/null, as under cron, systemd or the node problem detector; nor a socket, as in a command that ssh
+// runs, which stays open for as long as the caller's terminal.
+func HoldsText(in io.Reader) bool {
+	f, ok := in.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && (info.Mode().IsRegular() || info.Mode()&os.ModeNamedPipe != 0)
 }
 
 // A Destination is a file that a command will write at its end. It is opened before any work is done, so that an hour's

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Flags are the flags that mean the same on every command that has them.
@@ -24,7 +25,8 @@ type Flags struct {
 	Color      string
 	FailOn     string
 	HostRoot   string
-	Verbose    int // 0: no log
+	From       string // a bundle to read instead of the node; empty for none
+	Verbose    int    // 0: no log
 }
 
 // DefaultTimeout and DefaultRPCTimeout bound a read-only command and one RPC.
@@ -58,9 +60,14 @@ func (f *Flags) AddRuntime(cmd *cobra.Command, scenarios []string) {
 		"end the whole command by then, whatever hangs")
 	fs.DurationVar(&f.RPCTimeout, "rpc-timeout", cmp.Or(f.RPCTimeout, DefaultRPCTimeout),
 		"count a call that takes longer as hung")
-	fs.StringVar(&f.FailOn, "fail-on", "critical", "exit 1 from this severity on: critical or warning")
+	f.AddFailOn(cmd)
 	f.AddVerbose(cmd, "print kdiag's log to stderr")
 	complete(cmd, "simulate", append([]string{"help"}, scenarios...))
+}
+
+// AddFailOn adds --fail-on.
+func (f *Flags) AddFailOn(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.FailOn, "fail-on", "critical", "exit 1 from this severity on: critical or warning")
 	complete(cmd, "fail-on", severities())
 }
 
@@ -76,6 +83,35 @@ func (f *Flags) AddHostRoot(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.HostRoot, "host-root", "", "the host's root directory, such as /host in a pod (default /)")
 }
 
+// AddFrom adds --from.
+func (f *Flags) AddFrom(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.From, "from", "",
+		"read this archive of kdiag bundle instead of the node; - is standard input")
+}
+
+// CheckFrom returns an error of bad input for a flag that makes no sense beside --from: all but those of the output and
+// the named ones. args are the files that the command was given.
+func (f *Flags) CheckFrom(cmd *cobra.Command, args []string, may ...string) error {
+	if f.From == "" {
+		return RejectEmpty(cmd, "from")
+	}
+	may = append(may, "from", "output", "color", "details", "all", "fail-on", "timeout", "verbose")
+	other := ""
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if other == "" && !slices.Contains(may, flag.Name) {
+			other = "--" + flag.Name
+		}
+	})
+	if len(args) > 0 {
+		other = "FILE"
+	}
+	if !cmd.Flags().Changed("timeout") {
+		f.Timeout = time.Hour // an archive may arrive slowly, and needs no node that answers
+	}
+	return Reject(other != "", "--from excludes "+other,
+		"leave out "+other+": "+cmd.CommandPath()+" --from shows what was collected on the node")
+}
+
 // AddVerbose adds -v, which takes a number as kubectl's does, or none.
 func (f *Flags) AddVerbose(cmd *cobra.Command, usage string) {
 	cmd.Flags().CountVarP(&f.Verbose, "verbose", "v", usage+"; -v=N is accepted too")
@@ -87,24 +123,26 @@ func (f *Flags) Host(env Env) Env {
 	return env
 }
 
+// OneOf reports a flag of cmd that is none of some values.
+func OneOf(cmd *cobra.Command, name, value string, values []string) error {
+	return Reject(cmd.Flags().Lookup(name) != nil && !slices.Contains(values, value),
+		fmt.Sprintf("--%s %q is not one of %s", name, value, strings.Join(values, ", ")),
+		cmp.Or(DidYouMean("--"+name+" ", value, values),
+			fmt.Sprintf("for example: %s --%s %s", cmd.CommandPath(), name, values[0])))
+}
+
 // Check reports the first flag whose value makes no sense, before any work is done.
 func (f *Flags) Check(cmd *cobra.Command, _ []string) error {
 	has := func(name string) bool { return cmd.Flags().Lookup(name) != nil }
-	oneOf := func(name, value string, values []string) error {
-		return Reject(has(name) && !slices.Contains(values, value),
-			fmt.Sprintf("--%s %q is not one of %s", name, value, strings.Join(values, ", ")),
-			cmp.Or(DidYouMean("--"+name+" ", value, values),
-				fmt.Sprintf("for example: %s --%s %s", cmd.CommandPath(), name, values[0])))
-	}
 	// Below these a healthy runtime on a busy host cannot be told from one that hangs.
 	enough := func(name string, d, least, usual time.Duration) error {
 		return Reject(has(name) && d < least, fmt.Sprintf("--%s %s leaves no time to look", name, d),
 			fmt.Sprintf("give at least %s, such as --%s %s", least, name, usual))
 	}
 	return cmp.Or(
-		oneOf("output", f.Output, Formats),
-		oneOf("color", f.Color, colors()),
-		oneOf("fail-on", f.FailOn, severities()),
+		OneOf(cmd, "output", f.Output, Formats),
+		OneOf(cmd, "color", f.Color, colors()),
+		OneOf(cmd, "fail-on", f.FailOn, severities()),
 		enough("timeout", f.Timeout, 100*time.Millisecond, DefaultTimeout),
 		enough("rpc-timeout", f.RPCTimeout, 10*time.Millisecond, DefaultRPCTimeout),
 		RejectEmpty(cmd, "runtime-endpoint", "simulate"),

@@ -10,11 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
-	"github.com/kdiag/kdiag/checks/judge"
+	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
-	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/gc"
 	"github.com/kdiag/kdiag/plegbench"
@@ -47,6 +46,7 @@ limit and without a kubelet. Owners come from the labels of the sandboxes; no AP
 		},
 	}
 	opts.AddRuntime(cmd, fake.Names())
+	opts.AddFrom(cmd)
 	opts.AddOutput(cmd)
 	opts.AddSources(cmd)
 	cmd.Flags().DurationVar(&opts.watch, "watch", 0,
@@ -56,6 +56,7 @@ limit and without a kubelet. Owners come from the labels of the sandboxes; no AP
 
 func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(
+		o.CheckFrom(cmd, nil),
 		cli.Reject(o.watch < 0 || o.watch == 0 && cmd.Flags().Changed("watch"), "--watch must be > 0",
 			"for example --watch 60s"),
 		o.Check(cmd, nil), o.CheckSources(cmd),
@@ -73,6 +74,9 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 }
 
 func run(ctx context.Context, env cli.Env, opts options) error {
+	if opts.From != "" {
+		return stored(ctx, env, &opts)
+	}
 	env = opts.Host(env)
 	doc := &render.ExitedCensus{
 		Header: target.Header(env, "exited", "ExitedCensus"), Next: opts.next, Missing: []string{},
@@ -99,6 +103,29 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	return target.Exit(ctx, doc.Status, opts.FailOn)
 }
 
+// stored shows the census in a bundle.
+func stored(ctx context.Context, env cli.Env, opts *options) error {
+	s, err := target.OpenStored(ctx, env, &opts.Flags, "--from", opts.From)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	doc := &render.ExitedCensus{}
+	if err := s.Decode(bundle.ExitedName, doc); err != nil {
+		return err
+	}
+	// The steps are not those of the archive, which anybody may have written.
+	doc.Next, doc.NextSteps = opts.next, nil
+	if doc.Census != nil && doc.Total > 0 {
+		doc.NextSteps = target.CensusSteps(opts.next)
+	}
+	s.Say(env)
+	if err := render.Exited(env.Out, doc, target.Render(env, &opts.Flags)); err != nil {
+		return err
+	}
+	return target.Exit(ctx, doc.Status, opts.FailOn)
+}
+
 // take takes one or two censuses, and calls first between them. The error is why there was no runtime to ask.
 func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCensus, first func() error) error {
 	asking, _ := opts.Budget()
@@ -111,8 +138,8 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 	defer t.Close()
 	doc.Runtime = t.Runtime()
 	begun := time.Now()
-	look, census := once(within, env, opts, t)
-	conclude(ctx, env, opts, doc, look, census)
+	look, census := t.TakeCensus(within, env, opts.Sources)
+	target.ConcludeCensus(ctx, env, doc, look, census, opts.look)
 	if look.Problem != "" || opts.watch == 0 {
 		return nil
 	}
@@ -124,13 +151,13 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 		return nil
 	}
 	apart := time.Since(begun).Seconds()
-	again, second := once(within, env, opts, t)
+	again, second := t.TakeCensus(within, env, opts.Sources)
 	if again.Problem != "" {
 		doc.Problems = append(doc.Problems, "the second count: "+again.Problem)
 		return nil
 	}
 	second.Growth = gc.Grow(census, second, apart)
-	conclude(ctx, env, opts, doc, again, second)
+	target.ConcludeCensus(ctx, env, doc, again, second, opts.look)
 	return nil
 }
 
@@ -145,60 +172,4 @@ func wait(ctx context.Context, env cli.Env, d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	}
-}
-
-// conclude fills in the document from one census.
-func conclude(
-	ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCensus, look target.Snapshot, census *gc.Census,
-) {
-	doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
-	doc.Runtime.Name, doc.Runtime.Version = look.Runtime.RuntimeName, look.Runtime.RuntimeVersion
-	if look.Problem != "" {
-		doc.Problems = append(doc.Problems, look.Problem)
-		if !look.Denied && ctx.Err() == nil {
-			doc.Status = checks.Unhealthy // a runtime that gives no list is an answer
-			doc.NextSteps = []checks.NextStep{judge.StepWhenSilent(opts.look)}
-		}
-		return
-	}
-	doc.Census, doc.Missing = census, append([]string{}, look.Missing...)
-	if census.Total > 0 {
-		const why = "Show the removal plan (dry run)"
-		doc.NextSteps = []checks.NextStep{{Why: why, Command: opts.next, Touches: checks.TouchesNothing}}
-	}
-	doc.Status = verdict(census, checks.DefaultLimits())
-	if doc.Status == checks.Healthy && census.Partial {
-		doc.Status = checks.Unknown
-	}
-}
-
-func once(ctx context.Context, env cli.Env, opts *options, t *target.Target) (target.Snapshot, *gc.Census) {
-	progress := target.NewProgress(env)
-	defer progress.Done()
-	look := t.TakeSnapshot(ctx, env, opts.Sources, progress)
-	if look.Problem != "" {
-		return look, nil
-	}
-	var newest []gc.Candidate
-	for _, c := range gc.CountExited(look.Node.Containers) {
-		if c.PodUID != "" {
-			newest = append(newest, gc.Candidate{ID: c.NewestID, PodUID: c.PodUID})
-		}
-	}
-	ends, _ := gc.ReadEnds(ctx, t.Client, newest, func(asked int) {
-		progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(newest)})
-	})
-	return look, new(gc.TakeCensus(look.Node, ends, crictl.DefaultMessageLimit, env.Now()))
-}
-
-// verdict compares a census with the limits by which kdiag pleg finds TooManyExited and ListTooLarge.
-func verdict(c *gc.Census, l checks.Limits) checks.Verdict {
-	most := max(c.Total, c.Sandboxes)
-	switch {
-	case most >= l.ExitedCritical, c.ListOfLimit >= l.SizeCritical:
-		return checks.Unhealthy
-	case c.Total >= l.ExitedWarning, c.Sandboxes >= l.DeadSandboxes, c.ListOfLimit >= l.SizeWarning:
-		return checks.Degraded
-	}
-	return checks.Healthy
 }

@@ -4,12 +4,14 @@ package explaincmd
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
+	"github.com/kdiag/kdiag/checks/stacks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -21,9 +23,11 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [CAUSE]",
 		Short: "Explain a cause: what it means, how to confirm it, how to fix it",
-		Long:  "Explain a cause: what it means, how to confirm it, how to fix it. Without CAUSE, list all causes.",
+		Long: `Explain a cause: what it means, how to confirm it, how to fix it; or one of the known ways to hang that kdiag
+stacks recognises in a goroutine dump. Without CAUSE, list all.`,
 		Example: `  kdiag explain
-  kdiag explain InspectHang`,
+  kdiag explain InspectHang
+  kdiag explain container-status-lock`,
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: codes(),
 		PreRunE:   flags.Check,
@@ -39,9 +43,14 @@ func run(env cli.Env, flags *cli.Flags, args []string) error {
 	how, header := target.Render(env, flags), target.Header(env, "explain", "CauseDefinitionList")
 	header.Status = checks.Healthy
 	if len(args) == 0 {
-		return render.Definitions(env.Out, header, causes.Docs(), how)
+		return render.Definitions(env.Out, header, causes.Docs(), pictures(), how)
 	}
 	d, ok := causes.Doc(args[0])
+	for _, p := range pictures() {
+		if strings.EqualFold(p.Code, args[0]) {
+			d, ok = p, true
+		}
+	}
 	if !ok {
 		return cli.Usage(fmt.Sprintf("there is no cause %q", args[0]), suggest(args[0]))
 	}
@@ -49,18 +58,31 @@ func run(env cli.Env, flags *cli.Flags, args []string) error {
 	return render.Definition(env.Out, header, d, how)
 }
 
+// pictures are the known ways to hang, in the form of causes.
+func pictures() []checks.Definition {
+	list := []checks.Definition{}
+	capture := map[string]string{"runtime": "--capture", "shim": "--shim stuck", "kubelet": "--kubelet"}
+	for _, p := range stacks.Pictures() {
+		list = append(list, checks.Definition{
+			Code: p.ID, Title: p.Title, Area: "In goroutine dumps", Means: p.Means, RootOf: p.Causes, Sources: p.Links,
+			Confirm: []string{"kdiag stacks " + capture[p.Role] + ": captures a dump and shows which goroutines do this"},
+		})
+	}
+	return list
+}
+
 func codes() []string {
 	var list []string
-	for _, d := range causes.All() {
+	for _, d := range slices.Concat(causes.Docs(), pictures()) {
 		list = append(list, d.Code)
 	}
 	return list
 }
 
-// suggest returns the causes whose code or title holds what was typed.
+// suggest returns the causes and pictures with a code or title that holds what was typed.
 func suggest(typed string) string {
 	var like []string
-	for _, d := range causes.Docs() {
+	for _, d := range slices.Concat(causes.Docs(), pictures()) {
 		if strings.Contains(strings.ToLower(d.Code+" "+d.Title), strings.ToLower(typed)) {
 			like = append(like, d.Code)
 		}

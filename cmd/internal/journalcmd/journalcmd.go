@@ -4,8 +4,6 @@ package journalcmd
 import (
 	"cmp"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -54,6 +52,7 @@ const example = `  kdiag journal                                        # this n
   kdiag journal --root /mnt/dead --boot -1             # its disk, mounted; the boot before the last
   kdiag journal kubelet.log kubelet.log.1.gz           # text, rotated and compressed
   journalctl -u kubelet -o export | kdiag journal      # a pipe
+  kdiag journal --from kdiag-node-7.tar.zst            # the logs in an archive of kdiag bundle
   kdiag journal --since -24h --html incident.html      # a page for the post-mortem`
 
 // NewCommand returns kdiag journal.
@@ -70,6 +69,7 @@ func NewCommand(env cli.Env) *cobra.Command {
 			return run(cmd.Context(), opts.Host(env), &opts, args)
 		},
 	}
+	opts.AddFrom(cmd)
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&opts.since, "since", "", `only records since then, such as -15m, 03:12, "2026-11-21 03:12:09"`)
@@ -102,15 +102,15 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 		cli.Reject(given("root") && len(args)+len(o.directories)+len(o.files) > 0,
 			"--root excludes FILE, --file and --directory", "name the files below the root instead"),
 		cli.Reject(o.follow && given("until"), "--follow and --until exclude each other", "leave one of them out"),
-		o.Check(cmd, nil),
+		o.CheckFrom(cmd, args, "since", "until", "unit", "boot", "year", "zone", "html"), o.Check(cmd, nil),
 	)
 }
 
 // stdinName is how a person names standard input.
 const stdinName = "-"
 
-// reading turns the options into those of package journal.
-func (o *options) reading(env cli.Env, args []string) (r journal.Options, err error) {
+// reading turns the options into those of package journal. from are the logs of --from.
+func (o *options) reading(env cli.Env, args []string, from []journal.Input) (r journal.Options, err error) {
 	now := env.Now()
 	r = journal.Options{Units: o.units, Boot: o.boot, Now: env.Now, Local: now.Location(), Year: o.year}
 	if o.zone != "" {
@@ -133,26 +133,16 @@ func (o *options) reading(env cli.Env, args []string) (r journal.Options, err er
 		r.Inputs = append(r.Inputs, journal.Input{Kind: journal.Directory, Path: dir})
 	}
 	switch {
+	case from != nil:
+		r.Inputs = from
 	case o.root != "":
 		r.Inputs = []journal.Input{{Kind: journal.Root, Path: o.root}}
 	case len(r.Inputs) > 0:
-	case holdsText(env.In):
+	case cli.HoldsText(env.In):
 		r.Inputs = []journal.Input{stdin}
 	default:
 		r.Inputs = []journal.Input{{Kind: journal.Root, Path: env.Root}}
 		o.timed = o.timed || !o.follow // this node's own logs may be endless, or hang
 	}
 	return r, err
-}
-
-// holdsText reports whether standard input is a file or a pipe, which a person put there to be read. It is neither a
-// terminal nor /dev/null, as under cron, systemd or the node problem detector; nor a socket, as in a command that ssh
-// runs, which stays open for as long as the caller's terminal.
-func holdsText(in io.Reader) bool {
-	f, ok := in.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && (info.Mode().IsRegular() || info.Mode()&os.ModeNamedPipe != 0)
 }

@@ -34,7 +34,23 @@ type session struct {
 var errOutOfTime = errors.New("what was left after --timeout")
 
 func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
-	reading, err := opts.reading(env, args)
+	var from []journal.Input
+	if opts.From != "" {
+		b, err := target.OpenStored(ctx, env, &opts.Flags, "--from", opts.From)
+		if err != nil {
+			return err
+		}
+		defer b.Close()
+		if from, err = b.Logs(); err != nil {
+			return err
+		}
+		b.Say(env)
+		if !b.At.IsZero() {
+			at := b.At.In(env.Now().Location())
+			env.Now = func() time.Time { return at } // what lasts, lasted until then
+		}
+	}
+	reading, err := opts.reading(env, args, from)
 	if err != nil {
 		return err
 	}

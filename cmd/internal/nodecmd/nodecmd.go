@@ -4,16 +4,13 @@ package nodecmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
-	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -23,11 +20,9 @@ import (
 
 type options struct {
 	cli.Flags
-	tokenFile   string
-	certificate string
-	key         string
-	noAPIServer bool
-	deep        bool
+	target.KubeletAccess
+	deep   bool
+	stacks bool
 }
 
 // NewCommand returns kdiag node.
@@ -44,6 +39,10 @@ every check), then the verdict.
 Reads only, but for a few writes of 4 KiB into an unlinked file, which time the runtime's disk. Whatever hangs is left
 behind and named. As root it sees everything; without, each check says what it could not see.
 
+With --stacks the runtime writes a goroutine dump while a call hangs: kdiag sends SIGUSR1 to its daemon (into the log
+and /tmp; nothing stops) or reads its debug socket, sends it to shims that are stuck too, and reads the
+kubelet's goroutines from its endpoint. The report then names the goroutine that holds up the others, and why.
+
 From a pod: privileged, with hostPID, hostNetwork and the host's root mounted, kdiag node --host-root /host.
 
 The kubelet's server refuses the node's own certificate (403). A token that opens it, once for the cluster:
@@ -55,6 +54,7 @@ Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows
 		Example: `  kdiag node                        # on the sick node
   kdiag node -o brief               # one line
   kdiag node --host-root /host      # from a privileged pod
+  kdiag node --from x.tar.zst       # anywhere, out of an archive of kdiag bundle
   kdiag node --kubelet-token FILE   # with a token that may read nodes/metrics and nodes/healthz`,
 		Args:    cobra.NoArgs,
 		PreRunE: opts.check,
@@ -63,14 +63,12 @@ Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows
 		},
 	}
 	opts.AddRuntime(cmd, fake.Names())
+	opts.AddFrom(cmd)
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&opts.tokenFile, "kubelet-token", "", "a file with a bearer token for the kubelet's server")
-	fs.StringVar(&opts.certificate, "kubelet-cert", "",
-		"a client certificate (PEM) for the kubelet's server; default: the node's own")
-	fs.StringVar(&opts.key, "kubelet-key", "", "the key of --kubelet-cert, when it is not in the same file")
-	fs.BoolVar(&opts.noAPIServer, "no-api-server", false,
-		"do not ask the API server that the kubelet's kubeconfig names")
+	opts.AddKubeletAccess(cmd, "do not ask the API server that the kubelet's kubeconfig names")
+	fs.BoolVar(&opts.stacks, "stacks", false,
+		"take goroutine dumps too: SIGUSR1 to the runtime's daemon and stuck shims, and the kubelet's endpoint")
 	fs.BoolVar(&opts.Details, "details", false, "print all evidence, steps and measurements")
 	fs.BoolVar(&opts.All, "all", false, "print every check, also those that are ok")
 	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
@@ -78,35 +76,7 @@ Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows
 }
 
 func (o *options) check(cmd *cobra.Command, _ []string) error {
-	const hint = "see kdiag node --help"
-	return cmp.Or(
-		cli.RejectEmpty(cmd, "kubelet-token", "kubelet-cert", "kubelet-key"),
-		cli.Regular("kubelet-token", &o.tokenFile, hint),
-		cli.Regular("kubelet-cert", &o.certificate, hint),
-		cli.Regular("kubelet-key", &o.key, hint),
-		cli.Reject(o.key != "" && o.certificate == "", "--kubelet-key without --kubelet-cert",
-			"name both, or leave both out"),
-		o.Check(cmd, nil),
-	)
-}
-
-// maxToken bounds a file with a token, in bytes: service account tokens have one to two thousand.
-const maxToken = 64 << 10
-
-func (o *options) credentials() (kubelet.Credentials, error) {
-	c := kubelet.Credentials{CertFile: o.certificate, KeyFile: o.key}
-	if o.tokenFile == "" {
-		return c, nil
-	}
-	data, err := cli.ReadFile(o.tokenFile, maxToken)
-	c.Token = strings.TrimSpace(string(data))
-	if err == nil && c.Token == "" {
-		err = errors.New("the file is empty")
-	}
-	if err != nil {
-		err = cli.Usage("--kubelet-token: "+err.Error(), "")
-	}
-	return c, err
+	return cmp.Or(o.CheckFrom(cmd, nil), o.CheckKubeletAccess(cmd), o.Check(cmd, nil))
 }
 
 // garbagePercent makes the collector work more often than usual: a node that is short of memory has more use for some
@@ -115,7 +85,7 @@ const garbagePercent = 25
 
 func run(ctx context.Context, env cli.Env, opts options) error {
 	debug.SetGCPercent(garbagePercent)
-	credentials, err := opts.credentials()
+	credentials, err := opts.Credentials()
 	if err != nil {
 		return err
 	}
@@ -123,6 +93,6 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		Name:    "node",
 		Measure: plegbench.Options{Samples: 5, Pause: 50 * time.Millisecond, Deep: opts.deep},
 		Limits:  checks.DefaultLimits(),
-		Looks:   target.Looks{All: true, Credentials: credentials, APIServer: !opts.noAPIServer},
+		Looks:   target.Looks{All: true, Credentials: credentials, APIServer: !opts.NoAPIServer, Stacks: opts.stacks},
 	}, judge.NewReport, render.Node)
 }

@@ -75,8 +75,8 @@ func awaitProcess(t *testing.T, age time.Duration, words ...string) {
 	}
 }
 
-// TestEndToEndNodePods stops pods from starting and stopping, while PLEG is well, in one way after the other.
-func TestEndToEndNodePods(t *testing.T) {
+// newPodsRig starts a containerd without pods.
+func newPodsRig(t *testing.T) *podsRig {
 	nodebox.Need(t, nodebox.Missing(false))
 	dir, err := os.MkdirTemp("/tmp", "kdiag-oci-")
 	apptest.Must(t, err)
@@ -84,8 +84,14 @@ func TestEndToEndNodePods(t *testing.T) {
 	oci := filepath.Join(dir, "fastrun")
 	apptest.Must(t, os.WriteFile(oci, fmt.Appendf(nil, hangingOCI, dir), 0o755))
 	r := &podsRig{c: apptest.StartContainerd(t, nodebox.Options{Network: true, OCI: oci}), dir: dir}
-	r.other = apptest.StartContainerd(t, nodebox.Options{Network: true})
 	r.program = program{path: apptest.BuildKdiag(t), endpoint: r.c.Endpoint()}
+	return r
+}
+
+// TestEndToEndNodePods stops pods from starting and stopping, while PLEG is well, in one way after the other.
+func TestEndToEndNodePods(t *testing.T) {
+	r := newPodsRig(t)
+	r.other = apptest.StartContainerd(t, nodebox.Options{Network: true})
 	two := nodebox.Pods{Count: 2, Containers: 1, State: crictl.ContainerRunning}
 	r.pods, r.others = apptest.RunPods(t, r.c, two), apptest.RunPods(t, r.other, two)
 

@@ -24,6 +24,7 @@ type options struct {
 	deep          bool
 	exitedWarning int
 	noAPIServer   bool
+	stacks        bool
 }
 
 // NewCommand returns kdiag pleg.
@@ -37,9 +38,16 @@ sandboxes and containers, ask for the status of each, and work out how long the 
 Then name the cause, the culprit and the next command.
 
 Reads only. Needs the runtime's socket, so usually root; neither the API server nor the kubelet. Where the kubelet's
-client certificate opens the API server, this node's own object and lease are read too.`,
+client certificate opens the API server, this node's own object and lease are read too.
+
+With --stacks the runtime writes a goroutine dump while a call hangs: kdiag sends SIGUSR1 to its daemon (into the log
+and /tmp; nothing stops) or reads its debug socket, sends it to shims that are stuck too, and reads the
+kubelet's goroutines from its endpoint where its loop stands still. The report then names the goroutine that holds up
+the others, and why.`,
 		Example: `  kdiag pleg                           # on the sick node
   kdiag pleg --simulate inspect-hang   # anywhere: the embedded runtime with one hung container
+  kdiag pleg --from x.tar.zst          # anywhere, out of an archive of kdiag bundle
+  kdiag pleg --stacks                  # and who holds the lock: takes a goroutine dump of the runtime
   kdiag pleg -o brief                  # one line, for the node problem detector`,
 		Args:    cobra.NoArgs,
 		PreRunE: opts.check,
@@ -48,11 +56,14 @@ client certificate opens the API server, this node's own object and lease are re
 		},
 	}
 	opts.AddRuntime(cmd, fake.Names())
+	opts.AddFrom(cmd)
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
 	fs.IntVar(&opts.samples, "samples", 5, "number of relists to time")
 	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
 	fs.BoolVar(&opts.Details, "details", false, "print all evidence, steps, measurements and checks")
+	fs.BoolVar(&opts.stacks, "stacks", false,
+		"take goroutine dumps too: SIGUSR1 to the runtime's daemon and stuck shims, or its debug socket")
 	fs.BoolVar(&opts.noAPIServer, "no-api-server", false,
 		"do not ask the API server that the kubelet's kubeconfig names")
 	fs.IntVar(&opts.exitedWarning, "exited-warning", checks.DefaultLimits().ExitedWarning,
@@ -68,7 +79,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 	); err != nil {
 		return err
 	}
-	return o.Check(cmd, nil)
+	return cmp.Or(o.CheckFrom(cmd, nil), o.Check(cmd, nil))
 }
 
 // garbagePercent makes the collector work more often than usual. On a sick node memory is worth more than the
@@ -82,6 +93,6 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	return target.Diagnose(ctx, env, &opts.Flags, target.Question{
 		Name:    "pleg",
 		Measure: plegbench.Options{Samples: opts.samples, Pause: 50 * time.Millisecond, Deep: opts.deep},
-		Limits:  limits, Looks: target.Looks{Cheap: true, APIServer: !opts.noAPIServer},
+		Limits:  limits, Looks: target.Looks{Cheap: true, APIServer: !opts.noAPIServer, Stacks: opts.stacks},
 	}, judge.NewReport, render.Report)
 }

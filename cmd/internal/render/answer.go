@@ -47,6 +47,12 @@ func (p *page) conclude(c conclusion) {
 	for _, n := range c.notes {
 		p.flow([]span{{"Note", strong}, plain(": ")}, 6, plain(p.prose(n)))
 	}
+	p.fit(begin, func(f fold) { p.body(c, f) })
+}
+
+// fit has the rest of a conclusion written that began at a row: all of it where details are wanted, else as much as a
+// screen holds.
+func (p *page) fit(begin int, body func(fold)) {
 	folds := []fold{{3, 3, 5}, {3, 1, 5}, {2, 1, 5}, {2, 1, 4}, {2, 1, 3}, {1, 1, 3}, {1, 1, 2}}
 	if p.details {
 		folds = []fold{{unwrapped, unwrapped, unwrapped}}
@@ -55,7 +61,7 @@ func (p *page) conclude(c conclusion) {
 	for _, f := range folds {
 		p.out.Truncate(start)
 		p.rows = rows
-		if p.body(c, f); p.rows-begin <= screen {
+		if body(f); p.rows-begin <= screen {
 			return
 		}
 	}
@@ -88,9 +94,7 @@ func (p *page) body(c conclusion, f fold) {
 
 // cause writes the evidence, the culprit and the steps of a cause, and returns how many steps it left out.
 func (p *page) cause(c checks.Cause, f fold, numbers map[string]int) int {
-	p.folded("+", c.Evidence.For, f.supports)
-	p.folded("-", c.Evidence.Against, f.others)
-	p.folded("?", c.Evidence.Missing, f.others)
+	p.evidence(c.Evidence, f)
 	unnamed := func(name string) bool {
 		return !strings.Contains(p.prose(c.Summary), strings.TrimSuffix(name, ".service"))
 	}
@@ -106,23 +110,42 @@ func (p *page) cause(c checks.Cause, f fold, numbers map[string]int) int {
 	return len(c.NextSteps) - len(steps)
 }
 
+// evidence writes the signs for and against, and what is missing.
+func (p *page) evidence(e checks.Evidence, f fold) {
+	p.folded("+", e.For, f.supports)
+	p.folded("-", e.Against, f.others)
+	p.folded("?", e.Missing, f.others)
+}
+
 // moreLine writes where the rest is.
 func (p *page) moreLine(c conclusion, steps int) {
 	p.blank()
 	more := []string{"kdiag " + c.more}
 	switch r := c.runtime; {
+	case r.From != "":
+		more[0] += " --from " + p.clean(r.From)
 	case p.simulated && r.Simulate != "":
 		more[0] += " --simulate " + p.clean(r.Simulate)
 	case r.EndpointSource == "flag":
 		more[0] += " --runtime-endpoint " + p.clean(strings.TrimPrefix(r.Endpoint, "unix://"))
 	}
-	if steps > 0 {
-		more[0] += " (+" + units.Count(steps, "step") + ")"
-	}
+	more[0] += moreSteps(steps)
 	if len(c.causes) > 0 {
 		more = append(more, "kdiag explain "+p.prose(c.causes[0].Code))
 	}
-	more = append(more, "-o json")
+	p.moreOf(append(more, "-o json"))
+}
+
+// moreSteps is how many steps there are more, behind the command that shows them.
+func moreSteps(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return " (+" + units.Count(n, "step") + ")"
+}
+
+// moreOf writes the commands that show more.
+func (p *page) moreOf(more []string) {
 	for i, s := range more {
 		more[i] = strings.ReplaceAll(s, " ", glue) // each stays in one line
 	}
@@ -130,14 +153,14 @@ func (p *page) moreLine(c conclusion, steps int) {
 }
 
 // folded writes at most so many lines behind a sign, and how many there are more. A single one is cut where a terminal
-// ends.
+// ends, but not what a goroutine dump shows, which was asked for.
 func (p *page) folded(sign string, lines []string, most int) {
 	for i, s := range lines[:min(len(lines), most)] {
 		more := ""
 		if i == most-1 && len(lines) > most {
 			more = " (+" + units.Number(len(lines)-most) + glue + "more)"
 		}
-		if s = p.prose(s); most == 1 {
+		if s = p.prose(s); most == 1 && !strings.HasPrefix(s, "goroutine ") {
 			s = briefLine{p.cleaner, max(p.wrap-4-columns(more), leastSummary)}.cut(s)
 		}
 		p.item(2, plain(sign), s+more)

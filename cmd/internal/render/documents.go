@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -37,6 +38,7 @@ func Documents() map[string]any {
 		checks.KindRelistBenchmark: comparedBenchmark{}, checks.KindCanaryReport: checks.CanaryReport{},
 		"ExitedCensus": ExitedCensus{}, "GCReport": GCReport{}, "ReproductionReport": ReproductionReport{},
 		"JournalReport": journal.Report{}, "CauseDefinition": definitionDoc{}, "CauseDefinitionList": definitionsDoc{},
-		"Version": Version{}, "Error": Error{},
+		checks.KindStacksReport: checks.StacksReport{}, bundle.KindManifest: WrittenBundle{}, "Version": Version{},
+		"Error": Error{},
 	}
 }

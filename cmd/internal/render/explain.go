@@ -2,6 +2,7 @@ package render
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -20,6 +21,8 @@ type definitionDoc struct {
 type definitionsDoc struct {
 	checks.Header
 	Causes []checks.Definition `json:"causes"`
+	// Pictures are the known ways to hang that a goroutine dump can show; their rootOf are the causes that they support.
+	Pictures []checks.Definition `json:"pictures"`
 }
 
 // Definition prints the documentation of one cause.
@@ -30,15 +33,16 @@ func Definition(w io.Writer, h checks.Header, d checks.Definition, o Options) er
 	}})
 }
 
-// Definitions prints the list of causes that kdiag explain can explain.
-func Definitions(w io.Writer, h checks.Header, ds []checks.Definition, o Options) error {
-	doc := definitionsDoc{h, ds}
+// Definitions prints the lists of causes and of known pictures that kdiag explain can explain.
+func Definitions(w io.Writer, h checks.Header, ds, pictures []checks.Definition, o Options) error {
+	doc := definitionsDoc{h, ds, pictures}
 	t := table{align: "ll"}
-	for i, d := range ds {
-		if i > 0 && d.Area != ds[i-1].Area {
+	all := slices.Concat(ds, pictures)
+	for i, d := range all {
+		if i > 0 && d.Area != all[i-1].Area {
 			t.add("", "")
 		}
-		if d.Area != "" && (i == 0 || d.Area != ds[i-1].Area) {
+		if d.Area != "" && (i == 0 || d.Area != all[i-1].Area) {
 			t.add(d.Area, "")
 		}
 		t.rows = append(t.rows, []span{{d.Code, strong}, plain(d.Title)})

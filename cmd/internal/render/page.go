@@ -172,13 +172,14 @@ func (p *page) pair(label, text string) {
 const labelWidth = 10
 
 // command writes a command whole, on one line, so that it can be copied. One that is not kdiag's own does nothing when
-// it is pasted out of a simulation.
+// it is pasted out of a simulation; neither does a capture of dumps.
 func (p *page) command(indent int, command string) {
 	command = p.clean(strings.TrimSpace(command))
 	if strings.HasPrefix(command, "crictl ") {
 		command = shortIDs(command) // which it understands
 	}
-	if p.simulated && !strings.HasPrefix(command, "kdiag ") {
+	ours := strings.HasPrefix(command, "kdiag ") && !strings.HasPrefix(command, "kdiag stacks ")
+	if p.simulated && !ours {
 		command = "# " + command
 	}
 	p.put(plain(spaces(indent)), span{command, info})

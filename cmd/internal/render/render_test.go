@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
 )
 
 var update = flag.Bool("update", false, "write the goldens of this run")
@@ -62,6 +63,14 @@ func documents(t testing.TB) []document {
 		return Node(w, r, o)
 	})
 	details.name = "node-details"
+	dumps := func(w io.Writer, r *checks.StacksReport, o Options) error {
+		return Stacks(w, r, "kdiag stacks --capture --details", o)
+	}
+	stacks := saved(t, "testdata/stacks.json", func(w io.Writer, r *checks.StacksReport, o Options) error {
+		o.Details = true
+		return dumps(w, r, o)
+	})
+	stacks.name = "stacks-details"
 	return append(
 		journalDocuments(t), node, details, compared, explanations(),
 		saved(t, "testdata/healthy.json", Report),
@@ -70,10 +79,15 @@ func documents(t testing.TB) []document {
 		saved(t, "testdata/relist.json", alone),
 		saved(t, "testdata/relist-overloaded.json", alone),
 		saved(t, "testdata/exited.json", Exited),
+		saved(t, "testdata/bundle.json", func(w io.Writer, m *bundle.Manifest, o Options) error {
+			return BundleList(w, m, len(m.Problems) == 0, o)
+		}),
+		saved(t, "testdata/bundle-written.json", BundleWritten),
 		saved(t, "testdata/gc-plan.json", GC),
 		saved(t, "testdata/gc-partly.json", GC),
 		saved(t, "testdata/canary.json", Canary),
 		saved(t, "testdata/reproduction.json", Reproduction),
+		saved(t, "testdata/stacks.json", dumps), stacks,
 	)
 }
 
@@ -93,7 +107,7 @@ func explanations() document {
 		if err := Definition(&one, checks.Header{}, ds[0], o); err != nil || o.Format != Text && o.Format != "" {
 			return one.String(), err
 		}
-		err := Definitions(&all, checks.Header{}, ds, o)
+		err := Definitions(&all, checks.Header{}, ds, nil, o)
 		return one.String() + "\n" + all.String(), err
 	}}
 }

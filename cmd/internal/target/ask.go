@@ -33,27 +33,43 @@ func Diagnose[D checks.Answer](
 	ctx context.Context, env cli.Env, f *cli.Flags, q Question,
 	judge func(checks.Header, *facts.Input) D, show func(io.Writer, D, render.Options) error,
 ) error {
+	if f.From != "" {
+		return diagnoseStored(ctx, env, f, q.Name, judge, show)
+	}
 	env = f.Host(env)
-	in, problems, err := ask(ctx, env, f, q)
+	in, problems, err := Ask(ctx, env, f, q)
 	if err != nil {
 		return err
 	}
-	doc := judge(Header(env, q.Name, ""), in)
+	return conclude(ctx, env, f, judge(Header(env, q.Name, ""), in), problems, show)
+}
+
+// Complete adds to an answer what kept kdiag from looking, and what to do about the first cause.
+func Complete(doc checks.Answer, problems []string) {
 	head, _, causes := doc.Answer()
 	head.Problems = append(append([]string{}, problems...), head.Problems...) // [] in JSON where there are none
 	if len(causes) > 0 {
 		head.NextSteps = causes[0].NextSteps
 	}
+}
+
+// conclude completes and shows an answer, and maps its verdict to the exit code.
+func conclude[D checks.Answer](
+	ctx context.Context, env cli.Env, f *cli.Flags, doc D, problems []string,
+	show func(io.Writer, D, render.Options) error,
+) error {
+	Complete(doc, problems)
 	if err := show(env.Out, doc, Render(env, f)); err != nil {
 		return err
 	}
+	head, _, _ := doc.Answer()
 	return Exit(ctx, head.Status, f.FailOn)
 }
 
-// ask asks with progress on standard error, and returns what the judge needs and what kept kdiag from looking. It ends
+// Ask asks with progress on standard error, and returns what the judge needs and what kept kdiag from looking. It ends
 // with the flags' timeout whatever hangs. A runtime that cannot be found or opened is a fact for the report. The error
 // is one of usage, or of kdiag itself.
-func ask(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.Input, []string, error) {
+func Ask(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.Input, []string, error) {
 	progress := NewProgress(env)
 	q.Measure.Progress = progress.Update
 	in, err := gather(ctx, env, f, q)

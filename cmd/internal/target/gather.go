@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/capture"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/judge"
@@ -50,17 +51,24 @@ func gather(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.
 		if _, none := errors.AsType[*crictl.NoEndpointError](err); !none {
 			return in, err
 		}
-		t = &Target{}
+		t = newTarget()
 	}
 	defer t.Close()
 	var processes scan
 	if !t.Simulated() {
 		processes = scanProcesses(ctx, env.Root)
 	}
+	log := cli.Log(env, f.Verbose)
+	dumps := newDumper(env, t, processes, capture.Input{
+		Credentials: q.Looks.Credentials, APIServer: q.Looks.APIServer,
+		Say: func(what string) { log.Debug("goroutine dump", "next", what) },
+	})
+	dumps.start(ctx, q.Looks)
 	node := lookAtNode(ctx, env, t, processes, q.Looks)
 	if t.Client != nil {
 		t.measure(ctx, in, q.Measure, processes)
 	}
+	t.dumpNow(false)
 	if !t.Simulated() {
 		readProcesses(ctx, in, processes)
 	}
@@ -68,7 +76,8 @@ func gather(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.
 	in.Journal, in.JournalProblem = l.report, l.missing
 	in.Node = <-node
 	in.Now = env.Now()
-	logFacts(cli.Log(env, f.Verbose), t, in)
+	dumps.analyse(ctx, in)
+	logFacts(log, t, in)
 	return in, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/kdiag/kdiag/checks/capture"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
@@ -20,6 +21,11 @@ type Looks struct {
 	All         bool
 	Credentials kubelet.Credentials // for the kubelet's server
 	APIServer   bool                // the server in the kubelet's kubeconfig may be asked
+	// Stacks has goroutine dumps taken: of the runtime and of shims that are stuck, and of the kubelet with All, else
+	// where its loop stands still.
+	Stacks bool
+	// Dumps, when not nil, is called with the dumps as the processes wrote them.
+	Dumps func([]capture.Dump)
 }
 
 // betweenLooks is the time between two reads of the kernel's counters: long enough for a share of time to mean

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -33,6 +34,20 @@ type Target struct {
 	fake     *fake.Server // in a simulation
 	scenario string       // of a simulation, as it was given
 	close    []func()
+	once     sync.Once
+	late     chan struct{} // closed by dumpNow
+	hangs    bool          // a call hung when it was closed
+}
+
+func newTarget() *Target { return &Target{late: make(chan struct{})} }
+
+// dumpNow has goroutine dumps taken if they are asked for: when a call has been without an answer for half of its
+// deadline, else after the measurement.
+func (t *Target) dumpNow(hangs bool) {
+	t.once.Do(func() {
+		t.hangs = hangs
+		close(t.late)
+	})
 }
 
 // Simulated reports whether the runtime is the embedded one.
@@ -65,7 +80,7 @@ func (t *Target) Runtime() checks.Runtime {
 // *crictl.NoEndpointError when the host has no runtime that could be asked.
 func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
 	_, rpc := f.Budget()
-	t := &Target{}
+	t := newTarget()
 	if f.Simulate != "" {
 		if err := t.simulate(ctx, f.Simulate); err != nil {
 			return nil, err
@@ -77,7 +92,7 @@ func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
 	if !t.Simulated() {
 		t.socket = below(env.Root, t.Endpoint.URL)
 	}
-	client, err := crictl.Dial(t.socket, crictl.Options{RPCTimeout: rpc})
+	client, err := crictl.Dial(t.socket, crictl.Options{RPCTimeout: rpc, Late: func() { t.dumpNow(true) }})
 	if err != nil {
 		t.Close()
 		return nil, fmt.Errorf("preparing a connection to %s: %w", t.Endpoint.URL, err)

@@ -1,0 +1,243 @@
+package collect
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/redact"
+	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	must(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	must(t, os.WriteFile(name, []byte(text), 0o600))
+}
+
+// TestReadFile follows links of a configuration below its own folder and nowhere else, and opens nothing that blocks.
+func TestReadFile(t *testing.T) {
+	root := t.TempDir()
+	at := func(name string) string { return filepath.Join(root, name) }
+	write(t, at("etc/cni/net.d/a.conf"), "a")
+	write(t, at("etc/shadow"), "secret")
+	write(t, at("etc/cni/net.d/..data/b.conf"), "b")
+	for link, target := range map[string]string{
+		"etc/cni/net.d/volume.conf":   "..data/b.conf",
+		"etc/cni/net.d/up.conf":       "../../shadow",
+		"etc/cni/net.d/absolute.conf": "/etc/shadow",
+		"etc/cni/net.d/proc.conf":     "/proc/self/environ",
+		"etc/cni/net.d/folder":        "/etc",
+		"current":                     "/etc/cni", // of the root
+	} {
+		must(t, os.Symlink(target, at(link)))
+	}
+	must(t, unix.Mkfifo(at("etc/cni/net.d/fifo.conf"), 0o600))
+	const refused = "not followed out of its folder"
+	for _, tt := range []struct{ name, want, err string }{
+		{"/etc/cni/net.d/a.conf", "a", ""},
+		{"/etc/cni/net.d/volume.conf", "b", ""},
+		{"/current/net.d/a.conf", "a", ""},
+		{"/etc/cni/net.d/up.conf", "", refused},
+		{"/etc/cni/net.d/absolute.conf", "", refused},
+		{"/etc/cni/net.d/proc.conf", "", refused},
+		{"/etc/cni/net.d/fifo.conf", "", "is no regular file"},
+		{"/etc/cni/net.d/folder", "", refused},
+		{"/etc/cni/net.d/none.conf", "", "does not exist"},
+		{"/etc/cni", "", "is no regular file"},
+		{"relative.conf", "", "does not exist"},
+	} {
+		text, err := readFile(crictl.SeenBy(root, 0), tt.name, 10)
+		if tt.err != "" {
+			if err == nil || !strings.Contains(err.Error(), tt.err) {
+				t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		if string(text) != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, text, tt.want)
+		}
+	}
+}
+
+// TestImported finds what containerd's configuration imports.
+func TestImported(t *testing.T) {
+	root := t.TempDir()
+	for _, name := range []string{
+		"etc/containerd/conf.d/b.toml", "etc/containerd/conf.d/a.toml", "etc/x/c.toml", "etc/x/d",
+	} {
+		write(t, filepath.Join(root, name), "")
+	}
+	for text, want := range map[string][]string{
+		"version = 2":    nil,
+		"imports = []\n": nil,
+		"version = 2\n  imports = [\n  \"/etc/containerd/conf.d/*.toml\", 'c/../../x/*.toml',\n]\n[grpc]\n": {
+			"/etc/containerd/conf.d/a.toml", "/etc/containerd/conf.d/b.toml", "/etc/x/c.toml",
+		},
+		"# imports = [\"/etc/x/d\"]": nil,
+	} {
+		got := imported(&daemon{files: crictl.SeenBy(root, 0), config: "/etc/containerd/config.toml"}, text)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", text, diff)
+		}
+	}
+}
+
+// TestTail keeps the newest of a log, whole records, in bounded memory.
+func TestTail(t *testing.T) {
+	tl := &tail{}
+	record := strings.Repeat("x", 1000)
+	const records = 40_000
+	for i := range records {
+		tl.write([]byte(record[:999] + string(rune('a'+i%26))))
+	}
+	text, err := io.ReadAll(tl.reader())
+	must(t, err)
+	kept := len(text)
+	if kept+tl.dropped != records*1000 || kept > mostLog+2*pieceOf || kept < mostLog/2 || kept%1000 != 0 {
+		t.Errorf("%d bytes kept, %d dropped", kept, tl.dropped)
+	}
+	if last := text[len(text)-1]; last != byte('a'+(records-1)%26) {
+		t.Errorf("the last record ends with %c", last)
+	}
+	packed := 0
+	for _, p := range tl.pieces {
+		packed += len(p.packed)
+	}
+	if packed > mostLog/4 {
+		t.Errorf("%d bytes in memory", packed)
+	}
+}
+
+// slowly is a text that takes a second to redact.
+type slowly struct{}
+
+func (slowly) Read([]byte) (int, error) {
+	time.Sleep(time.Second)
+	return 0, nil
+}
+
+// TestRunLeavesBehind collects what it can where a part hangs, fails, panics or is too large.
+func TestRunLeavesBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var archive bytes.Buffer
+		w, err := bundle.NewWriter(&archive, bundle.Options{
+			Redactor: redact.New(redact.Standard, nil), Now: time.Now,
+		})
+		must(t, err)
+		forever := make(chan struct{})
+		part := func(id string, vital bool, collect func(context.Context, *Input, *files) error) Part {
+			return Part{ID: id, Paths: []string{id}, Limit: time.Second, Most: 10, Vital: vital, collect: collect}
+		}
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		failed, err := run(ctx, Input{Progress: func(string) {}}, w, []Part{
+			part("hangs", true, func(context.Context, *Input, *files) error { <-forever; return nil }),
+			part("panics", true, func(context.Context, *Input, *files) error { panic("no") }),
+			part("absent", true, func(context.Context, *Input, *files) error { return absence("there is none") }),
+			part("fails", false, func(context.Context, *Input, *files) error {
+				return errors.New("permission denied")
+			}),
+			part("large", true, func(_ context.Context, _ *Input, to *files) error {
+				to.add("large", "", redact.Text, strings.NewReader("0123456789more"))
+				return nil
+			}),
+			part("slow", false, func(_ context.Context, _ *Input, to *files) error {
+				to.add("slow", "", redact.Text, slowly{})
+				return nil
+			}),
+		})
+		must(t, err)
+		if took := time.Since(began); took > 6*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if diff := cmp.Diff([]string{"hangs", "panics"}, failed); diff != "" {
+			t.Errorf("failed (-want +got):\n%s", diff)
+		}
+		m, err := w.Close(checks.Header{})
+		must(t, err)
+		lacks := map[string]string{}
+		for _, l := range m.NotCollected {
+			lacks[l.What] = l.Why
+		}
+		want := map[string]string{
+			"hangs": "no answer in 1s; left behind", "absent": "there is none",
+			"panics": "internal error: no", "fails": "permission denied",
+			"large": "the rest: the part has reached its largest size",
+			"slow":  "the time for the whole bundle was up",
+		}
+		if diff := cmp.Diff(want, lacks); diff != "" {
+			t.Errorf("not collected (-want +got):\n%s", diff)
+		}
+		if len(m.Files) != 1 || m.Files[0].Path != "large" || m.Files[0].Bytes != 10 {
+			t.Errorf("files: %v", m.Files)
+		}
+		close(forever)
+		time.Sleep(time.Minute) // lets what was left behind end
+	})
+}
+
+// TestProcesses writes this machine's processes, and the arguments of none that is nothing to the runtime.
+func TestProcesses(t *testing.T) {
+	people, err := host.ReadPopulation(t.Context(), "/", host.Names{})
+	must(t, err)
+	rows, err := people.Table(t.Context())
+	must(t, err)
+	i := slices.IndexFunc(rows, func(r host.Row) bool { return r.PID == os.Getpid() })
+	if i < 0 || rows[i].PPID != os.Getppid() || rows[i].Threads == 0 || rows[i].RSS == 0 || rows[i].Cgroup == "" {
+		t.Fatalf("this process: %+v", rows[max(i, 0)])
+	}
+	for _, r := range rows {
+		if r.Role == "" && len(r.Args) > 0 {
+			t.Errorf("arguments of %s", r.Name)
+		}
+	}
+}
+
+// TestDocs compares the parts with their table in docs/bundle.md.
+func TestDocs(t *testing.T) {
+	text, err := os.ReadFile("../../docs/bundle.md")
+	must(t, err)
+	at := 0
+	for _, p := range Parts() {
+		i := strings.Index(string(text[at:]), "\n| "+p.ID+" |")
+		if i < 0 {
+			t.Errorf("docs/bundle.md has no row for %s after those before it", p.ID)
+			continue
+		}
+		at += i + 1
+		row, _, _ := strings.Cut(string(text[at:]), "\n")
+		for _, want := range append(slices.Clone(p.Paths), " "+units.Duration(p.Limit)[:1]+" s |") {
+			if !strings.Contains(row, want) {
+				t.Errorf("docs/bundle.md, %s: no %q in %q", p.ID, want, row)
+			}
+		}
+	}
+}

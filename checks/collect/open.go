@@ -1,0 +1,73 @@
+package collect
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// readFile reads at most so many bytes of a file of the host. Its folder may be reached through links, as on MicroK8s
+// and NixOS. The file itself may be a link only to a file below the same folder, as volumes of configurations have
+// them: pods write into some of these folders (CNI), and a link to /etc/shadow must not end in a bundle.
+func readFile(seen crictl.HostFiles, path string, most int64) (text []byte, _ error) {
+	dir, name := filepath.Split(path)
+	err := seen.Look(dir, func(folder string) error {
+		f, err := openBelow(folder, name)
+		if err != nil {
+			return err
+		}
+		defer f.Close() // was only read
+		text, err = io.ReadAll(io.LimitReader(f, most))
+		return err
+	})
+	return text, err
+}
+
+// openBelow opens a regular file below a folder. A FIFO does not block.
+func openBelow(folder, name string) (*os.File, error) {
+	dir, err := unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(dir)
+	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_BENEATH})
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or filtered
+		fd, err = unix.Openat(dir, name, flags|unix.O_NOFOLLOW, 0)
+	}
+	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ELOOP) {
+		target := make([]byte, 256)
+		n, _ := unix.Readlinkat(dir, name, target)
+		return nil, fmt.Errorf("is a link to %q, which is not followed out of its folder", target[:max(n, 0)])
+	}
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = f.Close() // was only opened
+		return nil, errors.Join(err, errors.New("is no regular file"))
+	}
+	return f, nil
+}
+
+// list returns the paths of the files of a folder whose names match a pattern, sorted; none where it does not exist.
+func list(seen crictl.HostFiles, dir, pattern string) (paths []string, _ error) {
+	entries, err := seen.List(dir)
+	if err != nil && err.Error() == crictl.Absent {
+		return nil, nil
+	}
+	for _, e := range entries {
+		match, _ := filepath.Match(pattern, e.Name()) // a bad pattern matches nothing
+		if match && !e.IsDir() && len(paths) < mostConfigs {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths, err
+}

@@ -1,0 +1,279 @@
+package bundlecmd
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/checks/capture"
+	"github.com/kdiag/kdiag/checks/collect"
+	"github.com/kdiag/kdiag/checks/judge"
+	"github.com/kdiag/kdiag/checks/redact"
+	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl/deadline"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// garbagePercent makes the collector work more often than usual: a sick node is short of memory.
+const garbagePercent = 25
+
+// How long the node is asked before its files are collected. A runtime that is frozen takes one call without an answer.
+// Where one list hangs this is the time for it and for finding out whose status hangs: a bundle is to be there in ten
+// seconds. Where a person gives --timeout it is a part of that.
+const (
+	askingUsual = 9 * time.Second
+	askingShare = 0.6
+)
+
+func run(ctx context.Context, env cli.Env, opts options) (err error) {
+	debug.SetGCPercent(garbagePercent)
+	env = opts.Host(env)
+	credentials, err := opts.Credentials()
+	if err != nil {
+		return err
+	}
+	dest, err := open(ctx, env, &opts)
+	if err != nil {
+		return err
+	}
+	defer func() { err = dest.close(err) }()
+	log := &logBuffer{}
+	env.Log = log
+	in := collect.Input{
+		Since: env.Now().Add(-opts.since), Credentials: credentials, APIServer: !opts.NoAPIServer,
+		Version: target.Version(), Log: log,
+	}
+	if opts.Simulate == "" {
+		in.Root = env.Root
+	}
+	if opts.noStacks {
+		in.NoDumps = "not asked for (--no-stacks)"
+	}
+	asked := opts.Flags
+	asked.Timeout, asked.Output = askingUsual, string(render.Text)
+	if opts.Timeout != defaultTimeout {
+		asked.Timeout = time.Duration(float64(opts.Timeout) * askingShare)
+	}
+	rest, cancel := context.WithTimeout(ctx, opts.Timeout-cli.Margin)
+	defer cancel()
+	node, problems, err := target.Ask(ctx, env, &asked, target.Question{
+		Name:    "node",
+		Measure: plegbench.Options{Samples: 5, Pause: 50 * time.Millisecond},
+		Limits:  checks.DefaultLimits(),
+		Looks: target.Looks{
+			All: true, Credentials: credentials, APIServer: !opts.NoAPIServer, Stacks: !opts.noStacks,
+			Dumps: func(all []capture.Dump) { in.Dumps = all },
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return cli.Fail(errors.New("interrupted before there was anything to write"), cli.ExitUnknown, "")
+	}
+	in.Facts, in.Report = node, judge.NewReport(target.Header(env, "node", ""), node)
+	target.Complete(in.Report, problems)
+	series := *node
+	series.Limits = checks.RuntimeLimits()
+	in.Relist = judge.NewRelistBenchmark(target.Header(env, "relist", ""), &series)
+	in.Census = func(ctx context.Context) (any, error) {
+		if m := node.Measurement; m == nil || m.Sandboxes == nil || m.Containers == nil {
+			return nil, errors.New("the runtime gives no list of containers")
+		}
+		return target.Census(ctx, env, &asked)
+	}
+	return write(rest, env, &opts, dest, in)
+}
+
+// write collects everything into the archive and prints what became of it.
+func write(ctx context.Context, env cli.Env, opts *options, dest *destination, in collect.Input) error {
+	level := redact.Level(opts.redact)
+	host, _ := env.Hostname() // empty where there is none
+	w, err := bundle.NewWriter(dest.out, bundle.Options{
+		Format: opts.format, MaxBytes: dest.most, Redact: level, Now: env.Now,
+		Redactor: redact.New(level, append(collect.Names(in.Facts), host)),
+	})
+	if err != nil {
+		return err
+	}
+	progress := target.NewProgress(env)
+	in.Progress = func(part string) { progress.Update(plegbench.Progress{Phase: "collecting " + part}) }
+	failed, err := collect.Run(ctx, in, w)
+	progress.Done()
+	header := target.Header(env, "bundle", bundle.KindManifest)
+	header.Status = checks.Healthy
+	if len(failed) > 0 {
+		header.Status = checks.Degraded
+		header.Problems = append(header.Problems, "not collected: "+strings.Join(failed, ", "))
+	}
+	manifest, errClose := w.Close(header)
+	dest.bytes = w.Bytes()
+	if err = cmp.Or(errClose, err); err != nil && dest.bytes == 0 {
+		return cli.Fail(err, cli.ExitUnknown, "")
+	}
+	doc := &render.WrittenBundle{Manifest: manifest, Archive: dest.name, ArchiveBytes: dest.bytes, Report: in.Report}
+	problems := lost(manifest)
+	if err != nil {
+		problems = append(problems, err.Error()+"; what was written before can be read")
+	}
+	if len(problems) > 0 {
+		doc.Status, doc.Problems = checks.Degraded, append(doc.Problems, problems...)
+	}
+	doc.NextSteps = []checks.NextStep{{
+		Why: "Read it again, on any machine", Touches: checks.TouchesNothing,
+		Command: "kdiag node --from " + target.Quote(filepath.Base(cmp.Or(dest.name, "FILE"))),
+	}}
+	out, how := env.Out, target.Render(env, &opts.Flags)
+	if dest.name == "" { // standard output is the archive
+		out, how.NoWrap = env.Err, !env.ErrTTY
+	}
+	if err := render.BundleWritten(out, doc, how); err != nil {
+		return err
+	}
+	if doc.Status != checks.Healthy {
+		return &cli.ExitError{Code: cli.ExitProblem}
+	}
+	return nil
+}
+
+// lost returns what is cut or missing of an archive although it was collected.
+func lost(m *bundle.Manifest) (problems []string) {
+	there := map[string]bool{}
+	for _, f := range m.Files {
+		there[f.Path] = true
+		if f.Cut != "" {
+			problems = append(problems, f.Path+" is cut: "+f.Cut)
+		}
+	}
+	for _, name := range []string{bundle.ReportName, bundle.FactsName} {
+		if !there[name] {
+			problems = append(problems, name+" is missing")
+		}
+	}
+	return problems
+}
+
+// A destination is where the archive goes.
+type destination struct {
+	out   io.Writer // a file as it is: the archive takes back what a full disk cut
+	file  *os.File  // nil for standard output
+	name  string    // of the file
+	most  int64     // bytes
+	bytes int64     // that were written
+}
+
+// close ends the file. One that holds nothing is removed.
+func (d *destination) close(err error) error {
+	if d.file == nil {
+		return err
+	}
+	if d.bytes == 0 {
+		_ = os.Remove(d.name) // the caller returns why it is empty
+	}
+	return cmp.Or(err, d.file.Close())
+}
+
+// spacePatience bounds the look at the destination's file system, which may hang.
+const spacePatience = 2 * time.Second
+
+// open prepares for writing before anything is collected.
+func open(ctx context.Context, env cli.Env, opts *options) (*destination, error) {
+	if opts.file == "-" {
+		// What else standard output is connected to is not truncated.
+		return &destination{out: struct{ io.Writer }{env.Out}, most: opts.maxBytes}, cli.Reject(env.OutTTY,
+			"standard output is a terminal", "for example: ssh node sudo kdiag bundle - > node.tar.zst")
+	}
+	name := opts.file
+	if name == "" {
+		host, _ := env.Hostname() // the name does without
+		if redact.Level(opts.redact) == redact.Strict {
+			host = ""
+		}
+		name = bundle.DefaultName(host, env.Now(), opts.format)
+	}
+	dir := filepath.Dir(name)
+	ctx, cancel := context.WithTimeout(ctx, spacePatience)
+	defer cancel()
+	d, err := deadline.Run(ctx, func(context.Context) (*destination, error) {
+		var st unix.Statfs_t
+		if err := unix.Statfs(dir, &st); err != nil {
+			return nil, fmt.Errorf("%s: %w", dir, err)
+		}
+		most, err := room(&st, opts.maxBytes)
+		if err != nil {
+			return nil, err
+		}
+		f, err := bundle.Create(name)
+		return &destination{out: f, file: f, name: name, most: most}, err
+	})
+	if errors.Is(err, deadline.ErrAbandoned) {
+		err = errors.New(dir + ": the file system does not answer")
+	}
+	if err != nil {
+		return nil, cli.Usage(err.Error(),
+			"name a new file in a folder that you may write to, or - for standard output")
+	}
+	if d.most < opts.maxBytes {
+		const line = "kdiag: little space left: the archive is limited to %s; - writes to standard output\n"
+		_, _ = fmt.Fprintf(env.Err, line, units.Size(d.most))
+	}
+	return d, nil
+}
+
+// keptPercent is what of a file system stays free for others: the share that ext4 keeps for root.
+const keptPercent = 5
+
+// room is how large an archive may become: half of what is free beyond keptPercent.
+func room(st *unix.Statfs_t, most int64) (int64, error) {
+	if st.Blocks == 0 { // it has no size
+		return most, nil
+	}
+	free := int64(st.Bavail) * st.Bsize
+	half := (free - int64(st.Blocks)*st.Bsize*keptPercent/100) / 2
+	if half < leastBytes {
+		return 0, fmt.Errorf("the disk is full: %s free of %s", units.Size(free), units.Size(int64(st.Blocks)*st.Bsize))
+	}
+	return min(most, half), nil
+}
+
+// maxLog bounds kdiag's own log: a line for each call, of some hundred bytes.
+const maxLog = 16 << 20
+
+// A logBuffer keeps kdiag's own log. Goroutines that were left behind may still write.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write adds a line.
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.text.Len() < maxLog {
+		l.text.Write(p)
+	}
+	return len(p), nil
+}
+
+// Read takes what was written.
+func (l *logBuffer) Read(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Read(p)
+}

@@ -1,0 +1,130 @@
+package render
+
+import (
+	"cmp"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/checks/units"
+)
+
+// A WrittenBundle is the document of kdiag bundle: the manifest of the archive, and where that is.
+type WrittenBundle struct {
+	*bundle.Manifest
+	Archive      string `json:"archive,omitempty"`      // its file; empty for standard output
+	ArchiveBytes int64  `json:"archiveBytes,omitempty"` // compressed
+
+	Report *checks.Report `json:"-"` // that is in it
+}
+
+// What text shows of what was not collected, reasons and files for each. --list shows all.
+const (
+	shownLacks    = 8
+	shownTogether = 4
+)
+
+// BundleWritten prints what kdiag bundle has written.
+func BundleWritten(w io.Writer, b *WrittenBundle, o Options) error {
+	word := span{"WRITTEN", strongly(good)}
+	if b.Status != checks.Healthy {
+		word = span{"PARTLY", strongly(bad)}
+	}
+	return write(w, o, view{b, func(p *page) { p.written(b, word) }, func(m briefLine) string {
+		return m.cut(word.text + " " + m.prose(b.Archive) + " " + size(b.ArchiveBytes))
+	}})
+}
+
+func (p *page) written(b *WrittenBundle, word span) {
+	p.headline(word, cmp.Or(b.Archive, "standard output"), size(b.ArchiveBytes), contentsOf(b.Manifest))
+	for _, problem := range b.Problems {
+		p.item(2, plain("?"), p.prose(problem))
+	}
+	if r := b.Report; r != nil {
+		p.blank()
+		p.headline(p.verdict(r.Status), where(r.Host, r.Runtime), p.sentence(r.Header, r.Causes, fineNode))
+	}
+	var reasons []string
+	lacks := map[string][]string{} // by reason
+	for _, m := range b.NotCollected {
+		why := p.prose(m.Why)
+		if lacks[why] == nil {
+			reasons = append(reasons, why)
+		}
+		lacks[why] = append(lacks[why], p.prose(m.What))
+	}
+	var lines []string
+	for _, why := range reasons {
+		what := lacks[why]
+		line := strings.Join(what[:min(len(what), shownTogether)], ", ")
+		if more := len(what) - shownTogether; more > 0 {
+			line += " and " + units.Number(more) + " more"
+		}
+		lines = append(lines, line+": "+why)
+	}
+	p.list("Not collected", plain("-"), lines, shownLacks)
+	p.steps(b.NextSteps, nil)
+}
+
+// BundleList prints what an archive holds. Intact is set when that is as its manifest has it.
+func BundleList(w io.Writer, m *bundle.Manifest, intact bool, o Options) error {
+	word := span{"INTACT", strongly(good)}
+	if !intact {
+		word = span{"DAMAGED", strongly(bad)}
+	}
+	return write(w, o, view{m, func(p *page) { p.bundle(m, word) }, func(b briefLine) string {
+		return b.cut(word.text + " " + b.prose(m.Host) + ": " + contentsOf(m))
+	}})
+}
+
+// contentsOf counts what an archive holds.
+func contentsOf(m *bundle.Manifest) string {
+	var bytes int64
+	redactions := 0
+	for _, f := range m.Files {
+		bytes += f.Bytes
+		redactions += f.Redactions
+	}
+	text := units.Count(len(m.Files), "file") + ", " + size(bytes) + " unpacked; "
+	if m.Redact == "" {
+		text += "redaction unknown"
+	} else {
+		text += units.Count(redactions, "redaction") + " (" + string(m.Redact) + ")"
+	}
+	if n := len(m.NotCollected); n > 0 {
+		text += "; " + units.Number(n) + " not collected"
+	}
+	return text
+}
+
+func (p *page) bundle(m *bundle.Manifest, word span) {
+	sentences := []string{p.prose(contentsOf(m))}
+	if !m.GeneratedAt.IsZero() {
+		line := "captured " + m.GeneratedAt.UTC().Format(time.RFC3339)
+		if m.Command != "" {
+			line += " by " + p.prose(m.Command+" "+m.KdiagVersion)
+		}
+		sentences = append(sentences, line)
+	}
+	p.headline(word, m.Host, sentences...)
+	for _, problem := range m.Problems {
+		p.item(2, plain("?"), p.prose(problem))
+	}
+	t := table{indent: 2, align: "lrrl", head: []string{"FILE", "BYTES", "REDACTED", "SOURCE"}}
+	for _, f := range m.Files {
+		source := p.prose(f.Source)
+		if f.Cut != "" {
+			source = strings.TrimSpace(source + " (cut: " + p.prose(f.Cut) + ")")
+		}
+		t.add(p.prose(f.Path), size(f.Bytes), units.Number(f.Redactions), source)
+	}
+	p.blank()
+	p.table(t)
+	var missing []string
+	for _, n := range m.NotCollected {
+		missing = append(missing, n.What+": "+n.Why)
+	}
+	p.list("Not collected", plain("-"), missing, len(missing))
+}

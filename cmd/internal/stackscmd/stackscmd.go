@@ -1,0 +1,108 @@
+// Package stackscmd is kdiag stacks: what the goroutines of runtime, shims and kubelet wait for, and who holds it.
+package stackscmd
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kdiag/kdiag/checks/judge"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+)
+
+type options struct {
+	cli.Flags
+	target.KubeletAccess
+	target.Dumps
+
+	next judge.StackCommands
+	more string // the command that prints all
+}
+
+const long = `Read goroutine dumps of containerd, CRI-O, dockerd, shims or the kubelet and show who waits for what,
+since when, and which goroutine probably holds it: the call that it serves, what it waits for itself, and the process
+behind that. A holder is named only with a reason.
+
+A FILE is what SIGUSR1 or SIGQUIT, /debug/pprof/goroutine?debug=2 or "ctr pprof goroutines" wrote: bare, or inside a
+journal, syslog or container log, compressed or not; "-" is standard input, which is also read when nothing is named and
+a pipe or a file is there. Of dumps of one process, given as two files or found in one, the newer is analysed, and
+compared with the older: what stands still, and what grows. Two dumps count as of one process when program and pid agree
+or are not known.
+
+--capture, --shim and --kubelet take dumps of what runs here; what is done is printed before. The runtime and shims get
+SIGUSR1, each only after it is proven to be what it seems and to handle that signal: any other process would die of it.
+They write their dumps into their logs, or below /tmp and /run. The kubelet is asked for its dump at its own server. Of
+a process that is too stuck to write a dump, the stacks of its threads in the kernel are shown.
+
+Exit codes: 0 no goroutine holds up others; 1 a holder, a deadlock, a known way to hang, or a process that is stopped; 2
+a dump could not be read or captured, and the others show nothing.`
+
+// NewCommand returns kdiag stacks.
+func NewCommand(env cli.Env) *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use:   "stacks [FILE...]",
+		Short: "Read or capture goroutine dumps: who waits for what, since when, and who holds it",
+		Long:  long,
+		Example: `  kdiag stacks --capture                        # the runtime that runs here
+  kdiag stacks --capture --shim stuck --kubelet # with the shims that are stuck, and the kubelet
+  kdiag stacks containerd.812.stacks.log        # a file
+  kdiag stacks --from kdiag-node-7.tar.zst      # the dumps in an archive of kdiag bundle
+  kdiag stacks before.txt after.txt             # what stands still, and what grows
+  journalctl -u containerd | kdiag stacks       # a dump in a log`,
+		Args:    cobra.ArbitraryArgs,
+		PreRunE: opts.check,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			env := opts.Host(env)
+			named := len(args) > 0 || opts.captures() || opts.From != ""
+			if !named && !cli.HoldsText(env.In) {
+				return cli.Usage("no dump was named", "kdiag stacks FILE reads one; "+
+					"sudo kdiag stacks --capture takes one of the running runtime")
+			}
+			if !named {
+				args = []string{stdinName}
+			}
+			return run(cmd.Context(), env, opts, args)
+		},
+	}
+	opts.AddFrom(cmd)
+	opts.AddOutput(cmd)
+	opts.AddEndpoint(cmd)
+	opts.AddHostRoot(cmd)
+	opts.AddFailOn(cmd)
+	opts.AddVerbose(cmd, "print kdiag's log to stderr")
+	opts.AddKubeletAccess(cmd, "do not ask the API server for the kubelet's dump where the kubelet refuses")
+	fs := cmd.Flags()
+	fs.BoolVar(&opts.Runtime, "capture", false, "capture a dump of the runtime: sends SIGUSR1 to its daemon")
+	fs.StringVar(&opts.Shims, "shim", "",
+		"capture dumps of shims: the id of a sandbox or container, a pid, or stuck: `ID|PID|stuck`")
+	fs.BoolVar(&opts.Kubelet, "kubelet", false, "capture a dump of the kubelet, from its own server")
+	fs.BoolVar(&opts.Details, "details", false, "print all waits, holders and stacks")
+	fs.DurationVarP(&opts.Timeout, "timeout", "t", cli.DefaultTimeout, "end the whole command by then, whatever hangs")
+	return cmd
+}
+
+func (o *options) captures() bool { return o.Dumps != (target.Dumps{}) }
+
+func (o *options) check(cmd *cobra.Command, args []string) error {
+	o.RPCTimeout = cli.DefaultRPCTimeout
+	runtime := target.RuntimeFlags()
+	o.next = judge.StackCommands{
+		Stacks: target.CommandLine(cmd, "stacks", runtime...), Pleg: target.CommandLine(cmd, "pleg", runtime...),
+		Bundle: target.CommandLine(cmd, "bundle", runtime...),
+	}
+	o.more = target.CommandLine(cmd, "stacks", append(runtime, "from", "capture", "shim", "kubelet", "kubelet-token",
+		"kubelet-cert", "kubelet-key", "no-api-server")...) + " --details"
+	o.more = strings.Replace(o.more, " --runtime-endpoint ", " -r ", 1) // it is to fit a line
+	for _, name := range args {
+		o.more += " " + target.Quote(name)
+	}
+	return cmp.Or(
+		cli.RejectEmpty(cmd, "shim"),
+		cli.Reject(strings.HasPrefix(o.Shims, "-"), "--shim "+o.Shims+" is no id, pid or the word stuck",
+			"for example --shim stuck"),
+		o.CheckFrom(cmd, args), o.CheckKubeletAccess(cmd), o.Check(cmd, nil),
+	)
+}

@@ -1,0 +1,99 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/judge"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/gc"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// TakeCensus counts what has exited, with progress on standard error. There is no census where the snapshot has a
+// problem.
+func (t *Target) TakeCensus(ctx context.Context, env cli.Env, src Sources) (Snapshot, *gc.Census) {
+	progress := NewProgress(env)
+	defer progress.Done()
+	look := t.TakeSnapshot(ctx, env, src, progress)
+	if look.Problem != "" {
+		return look, nil
+	}
+	var newest []gc.Candidate
+	for _, c := range gc.CountExited(look.Node.Containers) {
+		if c.PodUID != "" {
+			newest = append(newest, gc.Candidate{ID: c.NewestID, PodUID: c.PodUID})
+		}
+	}
+	ends, _ := gc.ReadEnds(ctx, t.Client, newest, func(asked int) {
+		progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(newest)})
+	})
+	return look, new(gc.TakeCensus(look.Node, ends, crictl.DefaultMessageLimit, env.Now()))
+}
+
+// ConcludeCensus fills in the document of kdiag exited from one census. pleg is the command that shows why a runtime
+// gives no list.
+func ConcludeCensus(
+	ctx context.Context, env cli.Env, doc *render.ExitedCensus, look Snapshot, census *gc.Census, pleg string,
+) {
+	doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
+	doc.Runtime.Name, doc.Runtime.Version = look.Runtime.RuntimeName, look.Runtime.RuntimeVersion
+	if look.Problem != "" {
+		doc.Problems = append(doc.Problems, look.Problem)
+		if !look.Denied && ctx.Err() == nil {
+			doc.Status = checks.Unhealthy // a runtime that gives no list is an answer
+			doc.NextSteps = []checks.NextStep{judge.StepWhenSilent(pleg)}
+		}
+		return
+	}
+	doc.Census, doc.Missing = census, append([]string{}, look.Missing...)
+	if census.Total > 0 {
+		doc.NextSteps = CensusSteps(doc.Next)
+	}
+	doc.Status = censusVerdict(census, checks.DefaultLimits())
+	if doc.Status == checks.Healthy && census.Partial {
+		doc.Status = checks.Unknown
+	}
+}
+
+// censusVerdict compares a census with the limits by which kdiag pleg finds TooManyExited and ListTooLarge.
+func censusVerdict(c *gc.Census, l checks.Limits) checks.Verdict {
+	most := max(c.Total, c.Sandboxes)
+	switch {
+	case most >= l.ExitedCritical, c.ListOfLimit >= l.SizeCritical:
+		return checks.Unhealthy
+	case c.Total >= l.ExitedWarning, c.Sandboxes >= l.DeadSandboxes, c.ListOfLimit >= l.SizeWarning:
+		return checks.Degraded
+	}
+	return checks.Healthy
+}
+
+// Census is the document of kdiag exited for the runtime that the flags mean.
+func Census(ctx context.Context, env cli.Env, f *cli.Flags) (*render.ExitedCensus, error) {
+	t, err := Open(ctx, env, f)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	doc := &render.ExitedCensus{
+		Header: Header(env, "exited", "ExitedCensus"), Next: "kdiag gc-exited", Missing: []string{},
+		Runtime: t.Runtime(),
+	}
+	look, census := t.TakeCensus(ctx, env, Sources{})
+	if look.Problem != "" {
+		return nil, errors.New(look.Problem)
+	}
+	ConcludeCensus(ctx, env, doc, look, census, "kdiag pleg")
+	return doc, nil
+}
+
+// CensusSteps are the next steps where something has exited. plan is the command that shows what could be removed.
+func CensusSteps(plan string) []checks.NextStep {
+	return []checks.NextStep{{
+		Why: "Show the removal plan (dry run)", Command: plan, Touches: checks.TouchesNothing,
+	}}
+}

@@ -1,0 +1,239 @@
+package target_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/checks/collect"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/judge"
+	"github.com/kdiag/kdiag/checks/redact"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/journal"
+)
+
+// pack writes a bundle of files, by path, and returns where it is.
+func pack(t *testing.T, level redact.Level, names []string, files map[string]string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "x.tar.zst")
+	out, err := bundle.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	w, err := bundle.NewWriter(out, bundle.Options{Redactor: redact.New(level, names), Redact: level, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range files {
+		format := redact.Text
+		if filepath.Ext(path) == ".json" {
+			format = redact.JSON
+		}
+		if err := w.Add(path, "test", format, strings.NewReader(text)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	head := checks.Header{Host: "node-7", GeneratedAt: time.Date(2026, 3, 14, 3, 9, 26, 0, time.UTC)}
+	if _, err := w.Close(head); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+// A found is what a report must have in common with that of the node.
+type found struct {
+	Status checks.Verdict
+	Causes []string
+	Checks []string
+}
+
+func essence(r *checks.Report) found {
+	f := found{Status: r.Status}
+	for _, c := range r.Causes {
+		kind := ""
+		if c.Subject != nil {
+			kind = c.Subject.Kind
+		}
+		f.Causes = append(f.Causes, strings.Join([]string{c.Code, string(c.Severity), kind, c.CausedBy}, " "))
+		f.Causes = append(f.Causes, strings.Repeat("*", int(c.Confidence*100)))
+	}
+	for _, c := range r.Checks {
+		f.Checks = append(f.Checks, c.ID+" "+string(c.Status))
+	}
+	return f
+}
+
+// elsewhere is a machine that is not the node.
+func elsewhere(out io.Writer) cli.Env {
+	return cli.Env{
+		In: strings.NewReader(""), Out: out, Err: io.Discard, Now: time.Now, Width: 100,
+		Getenv: func(string) string { return "" }, Hostname: func() (string, error) { return "elsewhere", nil },
+	}
+}
+
+// open opens a bundle as --from does.
+func open(t *testing.T, name string) *target.Stored {
+	t.Helper()
+	s, err := target.OpenStored(t.Context(), elsewhere(io.Discard), &cli.Flags{Timeout: time.Minute}, "--from", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// from reads a bundle as kdiag node --from does.
+func from(t *testing.T, name, output string) string {
+	t.Helper()
+	var out bytes.Buffer
+	err := target.Diagnose(t.Context(), elsewhere(&out), &cli.Flags{From: name, Output: output, Timeout: time.Minute},
+		target.Question{Name: "node"}, judge.NewReport, render.Node)
+	if err != nil && err.Error() != "" {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// TestFromGivesTheSameVerdict packs the facts of every recorded case and judges them out of the bundle.
+func TestFromGivesTheSameVerdict(t *testing.T) {
+	cases, _ := filepath.Glob("../../../checks/*/testdata/*/facts.json")
+	if len(cases) < 30 {
+		t.Fatalf("%d cases", len(cases))
+	}
+	for _, file := range cases {
+		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var in facts.Input
+			if err := json.Unmarshal(text, &in); err != nil {
+				t.Fatal(err)
+			}
+			want := judge.NewReport(checks.Header{}, &in)
+			for _, level := range []redact.Level{redact.Standard, redact.Strict} {
+				name := pack(t, level, append(collect.Names(&in), "node-7"), map[string]string{bundle.FactsName: string(text)})
+				var got checks.Report
+				if err := json.Unmarshal([]byte(from(t, name, "json")), &got); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(essence(want), essence(&got)); diff != "" {
+					t.Errorf("%s: %s", level, diff)
+				}
+				if (got.Host == "node-7") != (level == redact.Standard) || !got.GeneratedAt.Equal(in.Now.Truncate(time.Second)) ||
+					!strings.HasPrefix(got.Notes[0], "captured 2026-03-14T03:09:26Z in x.tar.zst") {
+					t.Error(got.Header, got.Notes)
+				}
+			}
+		})
+	}
+}
+
+// TestFromLogs reads the log of a real kubelet whose containerd was frozen, as it is and out of bundles.
+func TestFromLogs(t *testing.T) {
+	packed, err := os.Open("../../../journal/testdata/real/kubelet-1.36-containerd-frozen.log.zst")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packed.Close()
+	d, err := zstd.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	text, err := io.ReadAll(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	episodes := func(inputs []journal.Input) []string {
+		r, err := journal.Read(t.Context(), journal.Options{Inputs: inputs, Year: 2026, Local: time.UTC})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, e := range r.Episodes {
+			all = append(all, fmt.Sprint(e.Kind, e.Start, e.End, e.Lines, e.MaxLastSeenSeconds, e.Recovered))
+		}
+		return all
+	}
+	want := episodes([]journal.Input{{Kind: journal.Stream, Path: "kubelet.log", Reader: bytes.NewReader(text)}})
+	for _, level := range []redact.Level{redact.Standard, redact.Strict} {
+		s := open(t, pack(t, level, nil, map[string]string{"logs/kubelet.log": string(text)}))
+		logs, err := s.Logs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, episodes(logs)); diff != "" || len(want) < 2 {
+			t.Errorf("%s: %s", level, diff)
+		}
+	}
+}
+
+func TestFromStacks(t *testing.T) {
+	s := open(t, pack(t, redact.Standard, nil, map[string]string{
+		bundle.SourcesName: `{"runtime-1.txt": {"pid": 1, "role": "runtime"},
+			"shim-2.txt": {"pid": 2, "problem": "stopped"}}`,
+		"stacks/runtime-1.txt": "goroutine 1 [running]:\nmain.main()\n\t/main.go:1\n", "stacks/other.txt": "",
+	}))
+	all, err := s.Dumps(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []checks.StackSource
+	for _, d := range all.Dumps {
+		got = append(got, d.Source)
+	}
+	want := []checks.StackSource{
+		{Name: "other.txt", Problem: "empty"},
+		{Name: "runtime-1.txt", PID: 1, Role: "runtime", Goroutines: 1},
+		{PID: 2, Problem: "stopped"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || all.Node != nil {
+		t.Error(diff, all.Node)
+	}
+	if _, err := s.Logs(); err == nil || !strings.Contains(err.Error(), "holds no logs/") {
+		t.Error(err)
+	}
+}
+
+// TestFromForged reads facts that no node has: they are an error, or judged, and never a panic.
+func TestFromForged(t *testing.T) {
+	for _, text := range []string{
+		`{"Measurement": {"Containers": {"Containers": [{}]}, "Sandboxes": {"Sandboxes": [{}]}}}`, "{}", "null", "[]", "{",
+		`{"Now": "x"}`,
+	} {
+		var out bytes.Buffer
+		flags := &cli.Flags{From: pack(t, redact.Standard, nil, map[string]string{bundle.FactsName: text}), Output: "text"}
+		flags.Timeout = time.Minute
+		err := target.Diagnose(t.Context(), elsewhere(&out), flags, target.Question{}, judge.NewReport, render.Node)
+		if code, _, _ := cli.ExitCode(err); code != cli.ExitUnknown || out.Len() == 0 && err.Error() == "" {
+			t.Errorf("%s: exit code %d, %v\n%s", text, code, err, out.String())
+		}
+	}
+}
+
+// TestFromReport shows the report of the node where its facts are not whole, without the commands in it.
+func TestFromReport(t *testing.T) {
+	const report = `{"kind": "Report", "status": "unhealthy", "host": "node-7", "causes": [{"code": "RuntimeHung",
+		"summary": "it hangs", "nextSteps": [{"why": "x", "command": "reboot"}]}], "nextSteps": [{"command": "reboot"}]}`
+	name := pack(t, redact.Standard, nil, map[string]string{bundle.FactsName: `{"Now": `, bundle.ReportName: report})
+	if text := from(t, name, "text"); strings.Contains(text, "reboot") || !strings.Contains(text, "node-7  RuntimeHung") ||
+		!strings.Contains(text, "facts.json: it is cut off") || !strings.Contains(text, "as it was reported there") {
+		t.Error(text)
+	}
+}

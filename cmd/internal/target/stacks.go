@@ -1,0 +1,415 @@
+package target
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/capture"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/stacks"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/deadline"
+)
+
+// How long goroutine dumps may take beside a diagnosis: a daemon writes ten thousand goroutines in a second, and a
+// stuck one never does.
+const (
+	dumpTimeout = 8 * time.Second // of the runtime and the shims, from their begin; the measurement goes on beside it
+	lastTimeout = 5 * time.Second // of the kubelet, and of what is still under way when all else has ended
+)
+
+// betweenDumps is the time from a dump of the runtime without times to a second one: a healthy daemon waits less than a
+// second for a shim, a CNI plugin or the disk. The second may take as long.
+const betweenDumps = 3 * time.Second
+
+// Dumps select the processes of which goroutine dumps are captured.
+type Dumps struct {
+	Runtime bool
+	Shims   string // as capture.Shims takes it; empty for none
+	Kubelet bool
+}
+
+// A dumper captures goroutine dumps on this host: for a diagnosis beside everything else, as soon as a call has been
+// without an answer for half of its deadline, since the goroutine that serves it may end with it; else after the
+// measurement.
+type dumper struct {
+	now       func() time.Time
+	target    *Target
+	processes scan
+	input     capture.Input // without processes
+	looks     Looks
+	begun     chan []capture.Dump // of start
+}
+
+func newDumper(env cli.Env, t *Target, processes scan, in capture.Input) *dumper {
+	in.Root, in.Socket = env.Root, t.socket
+	return &dumper{now: env.Now, target: t, processes: processes, input: in, begun: make(chan []capture.Dump, 1)}
+}
+
+// take captures dumps of all selected processes at the same time. The error is about what d.Shims names.
+func (d *dumper) take(ctx context.Context, which Dumps) ([]capture.Dump, error) {
+	in := d.input
+	all, _ := d.processes(ctx)
+	in.Processes = all.Processes()
+	if which.Shims == "stuck" { // those of another runtime on this host are left alone
+		asked := &facts.Input{Now: d.now(), Runtime: d.target.Runtime(), Processes: in.Processes}
+		in.Processes = facts.New(asked).Processes
+	}
+	var runtime, shims, node []capture.Dump
+	var err error
+	var work sync.WaitGroup
+	if which.Runtime {
+		work.Go(func() { runtime = []capture.Dump{takeRuntime(ctx, in, d.target.hangs)} })
+	}
+	if which.Shims != "" {
+		work.Go(func() { shims, err = capture.Shims(ctx, in, which.Shims) })
+	}
+	if which.Kubelet {
+		work.Go(func() { node = takeKubelet(ctx, in, d.target.Kubelet) })
+	}
+	work.Wait()
+	return slices.Concat(runtime, shims, node), err
+}
+
+// takeRuntime captures a dump of the runtime. A dump has no times in the first minutes of a process: where goroutines
+// wait in it without one, a second dump shows which of them stand still. It is left out where little time is left, and
+// where nothing hangs and none waits for a lock or a CNI plugin.
+func takeRuntime(ctx context.Context, in capture.Input, hangs bool) capture.Dump {
+	first := capture.Runtime(ctx, in)
+	counts := []string{stacks.WaitsLock, stacks.WaitsBolt, stacks.WaitsCNI}
+	asks := func(w checks.StackWait) bool {
+		return w.MinSeconds == nil && (hangs && w.WaitsFor != stacks.WaitsNothing || slices.Contains(counts, w.WaitsFor))
+	}
+	end, bounded := ctx.Deadline()
+	if bounded && time.Until(end) < 2*betweenDumps ||
+		!slices.ContainsFunc(stacks.Analyse(readDump(ctx, first)).Waits, asks) {
+		return first
+	}
+	select {
+	case <-time.After(betweenDumps):
+	case <-ctx.Done():
+		return first
+	}
+	if say := in.Say; say != nil {
+		in.Say = func(what string) { say("once more, to see what stands still: " + what) }
+	}
+	ctx, cancel := context.WithTimeout(ctx, betweenDumps)
+	defer cancel()
+	second := capture.Runtime(ctx, in)
+	if len(second.Text) == 0 || second.Source.PID != first.Source.PID {
+		return first
+	}
+	second.Before = &first
+	return second
+}
+
+// noDump is the place of a dump that could not be taken.
+func noDump(role host.Role, problem string) []capture.Dump {
+	return []capture.Dump{{Source: checks.StackSource{Role: string(role), Problem: problem}}}
+}
+
+// takeKubelet captures a dump of the kubelet that was found, or is one of the processes.
+func takeKubelet(ctx context.Context, in capture.Input, found *crictl.Kubelet) []capture.Dump {
+	pid := 0
+	for _, p := range in.Processes {
+		if p.Role == host.RoleKubelet {
+			pid = p.PID
+		}
+	}
+	if found != nil {
+		pid = found.PID
+	}
+	if pid == 0 {
+		return noDump(host.RoleKubelet, "no kubelet runs here")
+	}
+	reading, cancel := context.WithTimeout(ctx, hostTimeout)
+	defer cancel()
+	in.Kubelet, _ = deadline.Run(reading, func(ctx context.Context) (kubelet.Settings, error) {
+		return kubelet.ReadSettings(ctx, in.Root, pid)
+	})
+	in.Kubelet.PID = pid // with an error, the rest is what could be read
+	return []capture.Dump{capture.Kubelet(ctx, in)}
+}
+
+// start begins with the dumps of the runtime and of shims that are stuck, for a diagnosis that looks.
+func (d *dumper) start(ctx context.Context, looks Looks) {
+	d.looks = looks
+	switch {
+	case !looks.Stacks:
+	case d.target.Simulated():
+		d.begun <- noDump(host.RoleRuntime, "the runtime is simulated")
+	default:
+		go func() {
+			<-d.target.late
+			ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
+			defer cancel()
+			dumps, _ := d.take(ctx, Dumps{Runtime: true, Shims: "stuck"}) // that none is stuck is no problem
+			d.begun <- dumps
+		}()
+	}
+}
+
+// analyse waits for the dumps, and enters what they show of the node that in describes.
+func (d *dumper) analyse(ctx context.Context, in *facts.Input) {
+	if !d.looks.Stacks {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, lastTimeout)
+	defer cancel()
+	own := make(chan []capture.Dump, 1)
+	if n := in.Node; n != nil && n.Settings.Value.PID > 0 && (d.looks.All || facts.New(in).Agent.LoopStands) {
+		go func() {
+			dumps, _ := d.take(ctx, Dumps{Kubelet: true})
+			own <- dumps
+		}()
+	} else {
+		own <- nil
+	}
+	dumps := slices.Concat(
+		within(ctx, d.begun, noDump(host.RoleRuntime, "it had not ended when all else had")),
+		within(ctx, own, noDump(host.RoleKubelet, "no reply in "+lastTimeout.String())),
+	)
+	if d.looks.Dumps != nil {
+		d.looks.Dumps(dumps)
+	}
+	all := Dumped{Root: d.input.Root, Node: in}
+	all.add(context.WithoutCancel(ctx), dumps)
+	all.Report(ctx)
+}
+
+// within receives what is there, or what arrives before ctx ends, else what is given.
+func within(ctx context.Context, from <-chan []capture.Dump, late []capture.Dump) []capture.Dump {
+	select {
+	case dumps := <-from:
+		return dumps
+	case <-ctx.Done():
+	}
+	select {
+	case dumps := <-from:
+		return dumps
+	default:
+		return late
+	}
+}
+
+// Dumped is goroutine dumps that were read, and what is known of their node.
+type Dumped struct {
+	Dumps    []*stacks.Dump // one without goroutines has a Problem
+	Root     string         // of the host that they are of; empty for another one
+	Node     *facts.Input   // the processes that goroutines may wait for; nil when not known
+	Problems []string
+}
+
+// errEmpty is the error of a text without a byte.
+var errEmpty = errors.New("empty")
+
+// IsNoDump reports whether an error of Read is that there is no dump in a text.
+func IsNoDump(err error) bool { return errors.Is(err, errEmpty) || errors.Is(err, stacks.ErrNoDump) }
+
+// Read reads the dumps in a text, of one process if known has its pid. Where there is none, one without goroutines
+// stands for it. What hangs is left behind when ctx ends.
+func (d *Dumped) Read(ctx context.Context, known checks.StackSource, open func() (io.ReadCloser, error)) error {
+	dumps, err := deadline.RunGrace(ctx, cli.Margin, func(ctx context.Context) ([]*stacks.Dump, error) {
+		src, err := open()
+		if err != nil {
+			return nil, err
+		}
+		defer src.Close()
+		text := bufio.NewReader(src)
+		if _, err := text.Peek(1); errors.Is(err, io.EOF) {
+			return nil, errEmpty
+		}
+		return stacks.Read(ctx, known.Name, text)
+	})
+	if err != nil && ctx.Err() != nil {
+		err = errors.New("there was more to read at the end of --timeout")
+	}
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		err = p.Err // the name stands before it
+	}
+	if known.PID > 0 && len(dumps) > 1 {
+		dumps = dumps[len(dumps)-1:]
+	}
+	switch {
+	case err == nil:
+	case len(dumps) == 0:
+		known.Problem = err.Error()
+		dumps = []*stacks.Dump{{}}
+	default:
+		d.Problems = append(d.Problems, known.Name+": "+err.Error())
+	}
+	for _, one := range dumps {
+		s := known // and what the dump shows of its process
+		s.Process, s.PID = cmp.Or(s.Process, one.Source.Process), cmp.Or(s.PID, one.Source.PID)
+		s.Role, s.Cut = cmp.Or(s.Role, one.Source.Role), cmp.Or(s.Cut, one.Source.Cut)
+		s.CapturedAt, s.Goroutines = cmp.Or(s.CapturedAt, one.Source.CapturedAt), one.Source.Goroutines
+		one.Source = s
+	}
+	d.Dumps = append(d.Dumps, dumps...)
+	return err
+}
+
+// add reads dumps that were captured.
+func (d *Dumped) add(ctx context.Context, captured []capture.Dump) {
+	for _, c := range captured {
+		d.Dumps = append(d.Dumps, readDump(ctx, c))
+	}
+}
+
+// readDump reads a dump that was captured. What is wrong with it is in its source.
+func readDump(ctx context.Context, c capture.Dump) *stacks.Dump {
+	if len(c.Text) == 0 {
+		return &stacks.Dump{Source: c.Source}
+	}
+	var d Dumped
+	err := d.Read(ctx, c.Source, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(c.Text)), nil })
+	one := d.Dumps[0]
+	if err != nil && one.Source.Problem == "" {
+		one.Source.Cut = cmp.Or(one.Source.Cut, err.Error())
+	}
+	if c.Before != nil {
+		one.Before = readDump(ctx, *c.Before)
+	}
+	return one
+}
+
+// Report works out who waits for whom, and for which processes of the node. It enters the report into what is known of
+// the node.
+func (d *Dumped) Report(ctx context.Context) *checks.StacksReport {
+	var read []*stacks.Dump
+	var without []checks.StackSource
+	for _, one := range d.Dumps {
+		if len(one.Goroutines) > 0 {
+			read = append(read, one)
+		} else {
+			without = append(without, one.Source)
+		}
+	}
+	r := report(read)
+	r.Sources = append(r.Sources, without...)
+	if d.Node == nil {
+		return r
+	}
+	d.Node.Stacks = r
+	for _, w := range r.Waits {
+		if pid := r.Sources[w.Source].PID; d.Root != "" && w.WaitsFor == stacks.WaitsFlock && pid > 0 {
+			d.Node.FileLocks, _ = host.LocksBefore(ctx, d.Root, pid) // else nobody is named
+		}
+	}
+	facts.TieStacks(d.Node)
+	return r
+}
+
+// report analyses dumps. Of several dumps of one process only the newest is, with the one before as evidence of what
+// stands still, and as what it is compared with. The sources hold it first, then the others, the newest first. Two are
+// of one process when program and pid agree as far as they are known; of more, the pid must be known.
+func report(dumps []*stacks.Dump) *checks.StacksReport {
+	var of checks.StackSource // what is known of the one process
+	same := len(dumps) > 1
+	for _, d := range dumps {
+		s := d.Source
+		same = same && agree(of.PID, s.PID) && agree(of.Process, s.Process) && agree(of.Role, s.Role) &&
+			(len(dumps) == 2 || s.PID != 0)
+		of.PID, of.Process, of.Role = cmp.Or(of.PID, s.PID), cmp.Or(of.Process, s.Process), cmp.Or(of.Role, s.Role)
+	}
+	if !same {
+		return stacks.Analyse(dumps...)
+	}
+	slices.SortStableFunc(dumps, func(a, b *stacks.Dump) int {
+		if a.Source.CapturedAt == nil || b.Source.CapturedAt == nil {
+			return 0 // as they were given, the older one first
+		}
+		return a.Source.CapturedAt.Compare(*b.Source.CapturedAt)
+	})
+	slices.Reverse(dumps)
+	for _, d := range dumps {
+		d.Source.PID, d.Source.Process = of.PID, of.Process
+	}
+	newest, older := dumps[0], dumps[1:]
+	newest.Before = older[0]
+	r := stacks.Analyse(newest)
+	for _, d := range older {
+		r.Sources = append(r.Sources, stacks.Analyse(d).Sources...)
+	}
+	r.Changes = stacks.Compare(older[0], newest)
+	return r
+}
+
+// agree reports whether two values are the same as far as they are known.
+func agree[T comparable](a, b T) bool {
+	var unknown T
+	return a == b || a == unknown || b == unknown
+}
+
+// CaptureDumps captures dumps of the selected processes for a person, and returns them with what was seen of the host
+// after that. say is called with what is about to be done, by several goroutines at once. The error is one of usage.
+func CaptureDumps(
+	ctx context.Context, env cli.Env, f *cli.Flags, which Dumps, access *KubeletAccess, say func(string),
+) (*Dumped, error) {
+	credentials, err := access.Credentials()
+	if err != nil {
+		return nil, err
+	}
+	t, err := Open(ctx, env, f)
+	if _, none := errors.AsType[*crictl.NoEndpointError](err); none && !which.Runtime {
+		err = nil // shims and the kubelet are found without the runtime's socket
+	}
+	d := &Dumped{Root: env.Root}
+	if d.Problems, err = Unopened(err, f.Output); err != nil {
+		return nil, err
+	}
+	if t == nil {
+		t = newTarget()
+	}
+	defer t.Close()
+	t.hangs = true // else nobody would ask
+	which.Runtime = which.Runtime && t.socket != ""
+	processes := scanProcesses(ctx, env.Root)
+	all, err := processes(ctx)
+	if err != nil {
+		d.Problems = append(d.Problems, "processes of this host: "+err.Error())
+	}
+	dumps, err := newDumper(env, t, processes, capture.Input{
+		Credentials: credentials, APIServer: !access.NoAPIServer, Say: say,
+	}).take(ctx, which)
+	if err != nil {
+		return nil, cli.Usage(err.Error(), "--shim takes the id of a sandbox or container, a pid, or stuck")
+	}
+	d.add(ctx, dumps)
+	failed := func(c capture.Dump) bool { return c.Source.Problem != "" }
+	if slices.ContainsFunc(dumps, failed) && os.Geteuid() != 0 {
+		d.Problems = append(d.Problems,
+			"without root, processes of others are not seen and not signalled: run with sudo")
+	}
+	d.Node = afterwards(ctx, env, t, all)
+	return d, nil
+}
+
+// afterwards reads once more, after the captures, the processes that goroutines may wait for. The names of what shims
+// serve come from the bundles on the disk: the runtime may hang.
+func afterwards(ctx context.Context, env cli.Env, t *Target, all host.Population) *facts.Input {
+	short, cancel := context.WithTimeout(ctx, againTimeout)
+	defer cancel()
+	again, _ := all.Again(short) // those that could not be read again are as before
+	objects, _ := deadline.Run(ctx, func(ctx context.Context) ([]host.Object, error) { return all.Objects(ctx), nil })
+	for i, p := range again {
+		served := func(o host.Object) bool { return o.ID != "" && o.ID == p.ObjectID }
+		if at := slices.IndexFunc(objects, served); at >= 0 && p.Serves.Pod == "" {
+			again[i].Serves = objects[at]
+		}
+	}
+	return &facts.Input{Now: env.Now(), Runtime: t.Runtime(), Processes: again, Limits: checks.DefaultLimits()}
+}
