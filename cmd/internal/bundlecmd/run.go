@@ -236,18 +236,22 @@ func open(ctx context.Context, env cli.Env, opts *options) (*destination, error)
 	return d, nil
 }
 
-// keptPercent is what of a file system stays free for others: the share that ext4 keeps for root.
-const keptPercent = 5
+// What of a file system stays free for others: the share that ext4 keeps for root, but no more than an archive can
+// matter to.
+const (
+	keptPercent = 5
+	mostKept    = 1 << 30 // bytes
+)
 
-// room is how large an archive may become: half of what is free beyond keptPercent.
+// room is how large an archive may become: half of what is free beyond that.
 func room(st *unix.Statfs_t, most int64) (int64, error) {
 	if st.Blocks == 0 { // it has no size
 		return most, nil
 	}
-	free := int64(st.Bavail) * st.Bsize
-	half := (free - int64(st.Blocks)*st.Bsize*keptPercent/100) / 2
+	free, size := int64(st.Bavail)*st.Bsize, int64(st.Blocks)*st.Bsize
+	half := (free - min(size/100*keptPercent, mostKept)) / 2
 	if half < leastBytes {
-		return 0, fmt.Errorf("the disk is full: %s free of %s", units.Size(free), units.Size(int64(st.Blocks)*st.Bsize))
+		return 0, fmt.Errorf("the disk is full: %s free of %s", units.Size(free), units.Size(size))
 	}
 	return min(most, half), nil
 }
