@@ -96,9 +96,10 @@ func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 		return d.Discovery, nil
 	}
 	d.Tried = append(d.Tried, aboutKubelet...)
+	found := ctx.Err() == nil && (d.fromKubelet() || d.fromConfig(ctx) || d.fromWellKnown(ctx) || d.fromDefault() ||
+		d.fromStopped(ctx) || d.fromShims(ctx))
 	switch {
-	case d.fromKubelet(), d.fromConfig(ctx), d.fromWellKnown(ctx), d.fromDefault(), d.fromStopped(ctx),
-		d.fromShims(ctx):
+	case found:
 		return d.Discovery, nil
 	case ctx.Err() != nil:
 		return d.Discovery, fmt.Errorf("looking for the runtime's endpoint: %w", ctx.Err())

@@ -144,7 +144,7 @@ func TestEndToEndNodeControls(t *testing.T) {
 			return limit("pids", "pids.max", "14")
 		}},
 		{"a container that the kernel kills for memory again and again", func() func() {
-			undo := limit("memory", "memory.limit_in_bytes", "16M")
+			undo := limit("memory", "memory.limit_in_bytes", "32M") // of which runc itself needs a half
 			for range 3 {
 				inside("tail /dev/zero")
 			}
