@@ -219,9 +219,10 @@ func TieStacks(in *Input) {
 	if in.Stacks == nil {
 		return
 	}
-	r := in.Stacks
-	stacks.Tie(r, Candidates(New(in)))
-	f := New(in)
+	r, f := in.Stacks, New(in)
+	stacks.Tie(r, Candidates(f))
+	f.Stacks = Stacks{}
+	deriveStacks(f) // of what is tied now
 	for _, h := range f.Stacks.Holds {
 		named := func(o checks.StackHolder) bool { return o.Process != nil && o.Process.PID == h.Process.PID }
 		amiss := func(p host.Process) bool { // and not at work as it should be
