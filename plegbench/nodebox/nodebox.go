@@ -65,8 +65,9 @@ func Need(t testing.TB, missing string) {
 	}
 }
 
-// TestBox prepares a whole node for a test and ends it with the test. It is not booted yet. The first on a machine makes
-// the tree of all nodes from the network, which takes a minute: where KDIAG_E2E is not set, the test is skipped instead.
+// TestBox prepares a whole node for a test and ends it with the test. It is not booted yet. The first on a machine
+// makes the tree of all nodes from the network, which takes a minute: where KDIAG_E2E is not set, the test is skipped
+// instead.
 func TestBox(t testing.TB) *Box {
 	t.Helper()
 	missing := Missing(true)

@@ -242,8 +242,8 @@ func (c cleaner) waitedProcess(h checks.StackHolder) string {
 	return text
 }
 
-// waitRows are who waits, first for what a holder holds; without details not the holders, which stand above, nor what is
-// at work.
+// waitRows are who waits, first for what a holder holds; without details not the holders, which stand above, nor what
+// is at work.
 func (p *page) waitRows(r *checks.StacksReport) (rows []row) {
 	waits := slices.Clone(r.Waits)
 	slices.SortStableFunc(waits, func(a, b checks.StackWait) int { return heldFirst(r, a.On, b.On) })
@@ -294,8 +294,8 @@ func heldFirst(r *checks.StacksReport, a, b string) int {
 	return free(a) - free(b)
 }
 
-// changeRows are what differs between two dumps of one process: what grows or only stands still, first for what a holder
-// holds.
+// changeRows are what differs between two dumps of one process: what grows or only stands still, first for what a
+// holder holds.
 func changeRows(r *checks.StacksReport) (rows []row) {
 	grows := r.Changes.Growing
 	all := slices.Concat(grows, slices.DeleteFunc(slices.Clone(r.Changes.Still), func(g checks.StackChange) bool {

@@ -46,8 +46,11 @@ main.f()
 		return name
 	}
 	files := map[string]string{
-		bundle.SourcesName:                 `{"runtime-9.txt": {"pid": 9, "role": "runtime"}, "runtime-9-before.txt": {"pid": 9, "role": "runtime"}}`,
 		bundle.StacksDir + "runtime-9.txt": dump,
+		bundle.SourcesName: `{
+			"runtime-9.txt":        {"pid": 9, "role": "runtime"},
+			"runtime-9-before.txt": {"pid": 9, "role": "runtime"}
+		}`,
 	}
 	for _, holders := range []int{0, 1} {
 		o := apptest.Kdiag(t.Context(), "stacks", "--from", pack(files), "-o", "json")
