@@ -2,6 +2,7 @@ package journal
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -24,6 +25,9 @@ const formatKmsg = "kmsg"
 // journalMagic is how a systemd journal file begins.
 const journalMagic = "LPKSHHRH"
 
+// headLength is how many bytes of a file are looked at to find out what it is.
+const headLength = 64
+
 // A job is one thing to read, and what reading it came to.
 type job struct {
 	name    string
@@ -32,6 +36,12 @@ type job struct {
 	reader  io.Reader // of a stream
 	size    int64
 	changed time.Time
+	id      string // of a file, under any name: the journal's own, else the inode and the first bytes
+
+	// Of a file that is followed: what holds what was read of it, and the entry of a journal, or byte of a text, that
+	// is to be read next.
+	collector *collector
+	next      *uint64
 
 	source *logSource // nil: nothing was read
 	bad    []Unreadable
@@ -130,7 +140,7 @@ func file(name string) *job {
 		return refused(name, err)[0]
 	}
 	defer f.Close() // was only read
-	head := make([]byte, len(journalMagic))
+	head := make([]byte, headLength)
 	n, err := f.ReadAt(head, 0)
 	switch {
 	case n == 0 && errors.Is(err, io.EOF):
@@ -139,8 +149,12 @@ func file(name string) *job {
 		return refused(name, err)[0]
 	}
 	j := &job{name: name, path: name, kind: jobText, size: info.Size(), changed: info.ModTime()}
-	if string(head[:n]) == journalMagic || isJournal(name) {
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		j.id = fmt.Sprint(st.Ino, string(head[:n]))
+	}
+	if strings.HasPrefix(string(head), journalMagic) || isJournal(name) {
 		j.kind = jobJournal
+		j.id = string(head[24:40]) // its file_id: systemd's docs/JOURNAL_FILE_FORMAT.md
 	}
 	return j
 }

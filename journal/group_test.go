@@ -158,7 +158,7 @@ func TestSettle(t *testing.T) {
 }
 
 func TestBurstsStayBounded(t *testing.T) {
-	st := newMatches()
+	st := newMatches(maxBursts)
 	for i := range 3 * maxBursts {
 		at := timestamp{inner: klog.Stamp{Micros: int64(i) * second, Known: true}, seq: uint32(i)}
 		key := burstKey{Code: "x", object: unique.Make(Object{ID: strconv.Itoa(i)})}

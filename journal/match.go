@@ -231,6 +231,7 @@ type matches struct {
 	unhealthy []unhealthy
 	bursts    []Burst
 	open      map[burstKey]int // the latest burst of each kind
+	most      int              // bursts
 	gap       int64            // µs within which records join a burst; grows when there are too many
 	stamps    []timestamp      // every n-th timestamp, and the latest
 	every     uint32
@@ -245,8 +246,8 @@ type example struct {
 	latest       []byte
 }
 
-func newMatches() *matches {
-	return &matches{open: map[burstKey]int{}, gap: 10 * second, every: 1, examples: map[string]*example{}}
+func newMatches(most int) *matches {
+	return &matches{open: map[burstKey]int{}, most: most, gap: 10 * second, every: 1, examples: map[string]*example{}}
 }
 
 // stamp keeps every n-th timestamp; the last place always holds the latest.
@@ -275,7 +276,7 @@ func (s *matches) stamp(t timestamp) {
 // in the end those of different objects too.
 func (s *matches) add(b Burst) {
 	s.put(b)
-	for len(s.bursts) >= maxBursts {
+	for len(s.bursts) >= s.most {
 		all := s.bursts
 		s.bursts, s.gap = all[:0], s.gap*6
 		clear(s.open)

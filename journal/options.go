@@ -39,7 +39,8 @@ type Options struct {
 	Local *time.Location   // zone of stamps that have none and that nothing dates; nil: time.Local
 	Year  int              // year of the last record of logs without years; 0: by the logs, else by Now
 
-	everySync bool // count each record that proves that the sync loop runs; there are very many
+	everySync  bool // count each record that proves that the sync loop runs; there are very many
+	mostBursts int  // kept of a source; 0: maxBursts
 
 	// Progress, when not nil, is called now and then with how far the reading is, from several goroutines but one at a
 	// time.

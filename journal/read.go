@@ -77,8 +77,10 @@ func (r *reading) run(ctx context.Context) {
 
 // one reads one job.
 func (r *reading) one(ctx context.Context, j *job) {
-	s := r.newSource(j)
-	c := r.newCollector(s)
+	if j.collector == nil {
+		j.collector = r.newCollector(r.newSource(j))
+	}
+	c, s := j.collector, j.collector.logSource
 	if j.kind == jobJournal {
 		j.err = r.journal(ctx, j, c)
 	} else {
@@ -102,7 +104,7 @@ func (r *reading) one(ctx context.Context, j *job) {
 
 // newSource returns a source with what is known of its stamps before it is read.
 func (r *reading) newSource(j *job) *logSource {
-	s := &logSource{Source: Source{Name: Clean(j.name, 1024)}, matches: newMatches()}
+	s := &logSource{Source: Source{Name: Clean(j.name, 1024)}, matches: newMatches(cmp.Or(r.opts.mostBursts, maxBursts))}
 	s.hint = calendarHint{
 		loc: r.opts.Local, notAfter: r.opts.Now(), how: "assumed: the last that is not in the future",
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -26,10 +27,12 @@ const sampleEvery = 256
 // text reads a file of text or a stream.
 func (r *reading) text(ctx context.Context, j *job, c *collector) error {
 	var in io.Reader
-	switch j.kind {
-	case jobStream:
+	switch {
+	case j.next != nil && (j.size <= int64(*j.next) || j.changed.Before(r.opts.Since)):
+		return nil
+	case j.kind == jobStream:
 		in = &pipeReader{ctx, j.reader}
-	case jobKmsg:
+	case j.kind == jobKmsg:
 		k, err := r.openKmsg()
 		if err != nil {
 			return err
@@ -43,6 +46,9 @@ func (r *reading) text(ctx context.Context, j *job, c *collector) error {
 		}
 		defer f.Close() // was only read
 		in = f
+		if j.next != nil {
+			in = io.NewSectionReader(f, int64(*j.next), math.MaxInt64)
+		}
 	}
 	b := bufio.NewReaderSize(in, 64<<10)
 	switch head, err := b.Peek(len(journalMagic)); {
@@ -61,8 +67,11 @@ func (r *reading) text(ctx context.Context, j *job, c *collector) error {
 			done = read
 		},
 	}, func(t *textlog.Record) bool { c.take(t); return true })
-	c.Lines, c.Bytes, c.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
-	c.Format, c.Compressed = stats.Format, stats.Compression
+	if j.next != nil {
+		*j.next += uint64(stats.Bytes)
+	}
+	c.Lines, c.Bytes, c.Unparsed = c.Lines+stats.Lines, c.Bytes+stats.Bytes, c.Unparsed+stats.Unparsed
+	c.Format, c.Compressed = cmp.Or(stats.Format, c.Format), stats.Compression
 	if j.kind == jobKmsg {
 		c.Format = formatKmsg
 	}
@@ -134,10 +143,12 @@ func (r *reading) journal(ctx context.Context, j *job, c *collector) error {
 		return plain(err)
 	}
 	defer f.Close() // was only read
-	stats, err := f.Search(ctx, r.query(c), func(e *journalfile.Entry) bool { c.entry(e); return true })
-	c.Lines, c.Bytes, c.skipped = stats.Entries, stats.Bytes, stats.Skipped
+	q := r.query(c)
+	q.Next = j.next
+	stats, err := f.Search(ctx, q, func(e *journalfile.Entry) bool { c.entry(e); return true })
+	c.Lines, c.Bytes, c.skipped = c.Lines+stats.Entries, stats.Bytes, stats.Skipped
 	if stats.From != 0 {
-		c.From, c.To = timeOf(int64(stats.From)), timeOf(int64(stats.To))
+		c.From, c.To = earlier(c.From, timeOf(int64(stats.From))), later(c.To, timeOf(int64(stats.To)))
 	}
 	for _, u := range stats.Unreadable {
 		j.bad = append(j.bad, Unreadable{Source: c.Name, Offset: u.Offset, Bytes: u.Bytes, Why: u.Why})

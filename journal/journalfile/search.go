@@ -16,6 +16,9 @@ type Query struct {
 	// Match tests the text of a message; nil takes all, in the order of the file. It must be safe for use by as many
 	// goroutines as there are searches with it.
 	Match func(message []byte) bool
+	// Next, when not nil, is the index of the entry to begin with, and is set to that of the next one to be written: a
+	// search with it finds what was added since the search before.
+	Next *uint64
 }
 
 // admits reports whether an entry at a time and of a boot is wanted. A time that was lost may be any.
@@ -165,13 +168,21 @@ func (s *search) byIndex() bool {
 	if l.n > 0 {
 		s.tail = l.at(l.n - 1)
 	}
-	if !l.whole() {
-		return false
+	lo, hi := uint64(0), l.n
+	if s.q.Next != nil {
+		lo, *s.q.Next = *s.q.Next, l.want
 	}
-	lo, hi := l.window(s.q.Since, s.q.Until)
-	// Measured on a million entries: this way takes 0.46 microseconds for each, the walk 0.30 for each of all.
-	if !s.inOrder && (hi-lo)*2 >= l.n {
-		return false
+	switch {
+	case !l.whole():
+		return lo > 0 // the walk would hand over again what was handed over before
+	case lo > 0:
+		s.mark = l.at(min(lo, hi) - 1)
+	default:
+		lo, hi = l.window(s.q.Since, s.q.Until)
+		// Measured on a million entries: this way takes 0.46 microseconds for each, the walk 0.30 for each of all.
+		if !s.inOrder && s.q.Next == nil && (hi-lo)*2 >= l.n {
+			return false
+		}
 	}
 	for i := lo; i < hi && !s.done(); i++ {
 		e, ok := l.entry(i)

@@ -264,3 +264,42 @@ func FuzzOpenSearch(f *testing.F) {
 		_, _ = tail.advance(&Query{}, nil)
 	})
 }
+
+// TestSearchNext searches a file that grows: each entry once, with the statistics of the new ones. What is broken is
+// searched whole at first, and not again.
+func TestSearchNext(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "system.journal")
+	w := newBuilder(true, true, objZSTD)
+	for i := range 10 {
+		w.log(i)
+	}
+	w.save(t, path)
+	next := uint64(0)
+	q := Query{Since: t0 + 4e6, Match: func([]byte) bool { return true }, Next: &next}
+	search := func(want int64) {
+		t.Helper()
+		f, err := Open(path)
+		must(t, err)
+		defer f.Close()
+		if found, stats := find(t, f, q); int64(len(found)) != want || stats.Entries != want || next != w.seqnum {
+			t.Errorf("%d of %d entries, want %d; the next is %d", len(found), stats.Entries, want, next)
+		}
+	}
+	search(6)
+	search(0)
+	for i := 10; i < 500; i++ {
+		w.log(i)
+	}
+	w.save(t, path)
+	search(490)
+	for i := 2; i < 5; i++ { // the clock was set back, two times before the range
+		w.log(i)
+	}
+	w.save(t, path)
+	search(1)
+	w.put(w.get(176), 0) // the list of all entries is gone
+	w.save(t, path)
+	search(0)
+	next = 0
+	search(497)
+}

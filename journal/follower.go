@@ -1,0 +1,94 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl/deadline"
+)
+
+const (
+	// startOver is how often a Follower reads the whole window again, which is how it forgets what is older.
+	startOver = 5 * time.Minute
+	// reportLimit bounds one Report. A healthy disk needs milliseconds, and who asks waits five seconds.
+	reportLimit = 3 * time.Second
+	// mostText bounds how much of a text log is read, in bytes, before it is followed: more than a node logs in a
+	// quarter of an hour.
+	mostText = 16 << 20
+	// mostFollowed bounds the bursts of a file: 3 MiB, of which a healthy node needs a hundredth.
+	mostFollowed = 10_000
+)
+
+// A Follower reads the logs of a machine for a service that asks again and again what they hold of the last minutes. It
+// reads a record at the first Report after it was written. Between two Reports it does nothing, and holds no file open.
+type Follower struct {
+	ctx    context.Context
+	root   string
+	window time.Duration
+	now    func() time.Time
+	last   atomic.Pointer[Report]
+	turn   chan struct{} // holds a value while a reading is under way, to which belongs what follows
+	*reading
+	began time.Time // with the whole window
+}
+
+// NewFollower returns a Follower of the last window of the machine whose root is given, until ctx ends. It has read
+// nothing yet.
+func NewFollower(ctx context.Context, root string, window time.Duration) *Follower {
+	return &Follower{ctx: ctx, root: root, window: window, now: time.Now, turn: make(chan struct{}, 1)}
+}
+
+// Report returns what Recent would return of the window, and of up to five minutes before. Files that appear are found,
+// and known under the names that rotation gives them; of a text log at most the last 16 MiB are read at once. With an
+// error, such as after three seconds in which the disk did not answer, it returns the latest report; nil if there is
+// none.
+func (f *Follower) Report() (*Report, error) {
+	select {
+	case f.turn <- struct{}{}:
+	default:
+		return f.last.Load(), errors.New("reading logs: the reading before has not ended yet")
+	}
+	ctx, cancel := context.WithTimeoutCause(f.ctx, reportLimit, fmt.Errorf("it took longer than %v", reportLimit))
+	defer cancel()
+	report, err := deadline.Run(ctx, func(ctx context.Context) (*Report, error) {
+		defer func() { <-f.turn }()
+		return f.read(ctx)
+	})
+	if report != nil {
+		f.last.Store(report)
+	}
+	return f.last.Load(), err
+}
+
+// read reads what was written since the reading before.
+func (f *Follower) read(ctx context.Context) (*Report, error) {
+	if d := f.now().Sub(f.began); d < 0 || d >= startOver { // the clock can be set back
+		f.began = f.now()
+		f.reading = newReading(&Options{
+			Inputs: []Input{{Kind: Root, Path: f.root}}, Since: f.began.Add(-f.window - recentLead), Now: f.now,
+			everySync: true, mostBursts: mostFollowed,
+		}, nil)
+	}
+	known := f.jobs
+	f.jobs = discover(f.opts.Inputs)
+	for _, j := range f.jobs {
+		i := slices.IndexFunc(known, func(k *job) bool { return k.id == j.id && k.err == nil })
+		switch {
+		case j.id == "":
+		case i >= 0:
+			j.collector, j.next, j.bad = known[i].collector, known[i].next, known[i].bad
+			j.collector.Name = Clean(j.name, 1024)
+			known = slices.Delete(known, i, i+1)
+		case j.kind == jobText:
+			j.next = new(uint64(max(0, j.size-mostText)))
+		default:
+			j.next = new(uint64)
+		}
+	}
+	f.run(ctx)
+	return f.report(), f.verdict(ctx)
+}

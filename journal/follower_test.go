@@ -1,0 +1,192 @@
+package journal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+	"github.com/klauspost/compress/zstd"
+)
+
+// follower returns a Follower of a root, a pointer to its clock, and what fails the test unless a Report holds exactly
+// what the files hold of a window that is not too wide.
+func follower(t *testing.T, root string) (f *Follower, clock *time.Time, same func(step string) *Report) {
+	clock = new(now())
+	f = NewFollower(t.Context(), root, 3*time.Minute)
+	f.now = func() time.Time { return *clock }
+	return f, clock, func(step string) *Report {
+		t.Helper()
+		got, err := f.read(t.Context()) // Report without its deadline
+		must(t, err)
+		since := f.opts.Since
+		if d := clock.Sub(since) - f.window - recentLead; d < 0 || d >= startOver {
+			t.Errorf("%s: it covers %v more than the window", step, d)
+		}
+		want, err := Read(t.Context(), Options{Inputs: f.opts.Inputs, Since: since, Now: f.now, everySync: true})
+		must(t, err)
+		a, err := json.MarshalIndent(want, "", " ")
+		b, err2 := json.MarshalIndent(got, "", " ")
+		must(t, errors.Join(err, err2))
+		if diff := cmp.Diff(string(a), string(b)); diff != "" {
+			t.Fatalf("%s (-read again +followed):\n%s", step, diff)
+		}
+		for i, e := range want.Episodes {
+			if !reflect.DeepEqual(e.Surroundings, got.Episodes[i].Surroundings) {
+				t.Errorf("%s: the surroundings of episode %d differ", step, i)
+			}
+		}
+		return got
+	}
+}
+
+// TestFollower follows what systemd writes of a kubelet's log, from before there is a journal, over rotation and
+// vacuum, and over each time that the window is read again.
+func TestFollower(t *testing.T) {
+	const remote = "/lib/systemd/systemd-journal-remote"
+	nodebox.NeedProgram(t, remote)
+	root := t.TempDir()
+	f, clock, same := follower(t, root)
+	if r, err := f.read(t.Context()); !errors.Is(err, ErrNoJournal) || r == nil {
+		t.Fatalf("without a journal: %v", err)
+	}
+	path := filepath.Join(root, "var/log/journal/0123456789abcdef0123456789abcdef/system.journal")
+	archive := filepath.Join(filepath.Dir(path), "system@1.journal")
+	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	var cmd *exec.Cmd
+	var in io.WriteCloser
+	begin := func() {
+		var err error
+		cmd = exec.CommandContext(t.Context(), remote, "-o", path, "-")
+		in, err = cmd.StdinPipe()
+		must(t, errors.Join(err, cmd.Start()))
+	}
+	end := func() { must(t, errors.Join(in.Close(), cmd.Wait())) }
+
+	packed, err := os.ReadFile("testdata/real/kubelet-1.36-containerd-frozen.log.zst")
+	must(t, err)
+	d, err := zstd.NewReader(nil)
+	must(t, err)
+	text, err := d.DecodeAll(packed, nil)
+	must(t, err)
+	const start, batch, rotated = 4200, 25, 4300 // the incident begins after the start of the kubelet
+	begin()
+	at, written, seen := time.Time{}, 0, ""
+	for line := range strings.Lines(strings.TrimSpace(string(text))) {
+		_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
+		if stamp, err := time.Parse("20060102 15:04:05.000000", "2026"+line[1:min(21, len(line))]); err == nil {
+			at = stamp
+		}
+		_, err := fmt.Fprintf(in, "__REALTIME_TIMESTAMP=%d\n__MONOTONIC_TIMESTAMP=%d\n_HOSTNAME=n1\n_PID=30256\n"+
+			"_BOOT_ID=0123456789abcdef0123456789abcdef\n_SYSTEMD_UNIT=kubelet.service\nMESSAGE=%s\n\n",
+			at.UnixMicro(), at.UnixMicro()-1e15, line)
+		must(t, err)
+		if written++; written < start || written%batch != 0 {
+			continue
+		}
+		for n := 0; n < written; time.Sleep(10 * time.Millisecond) { // until they are in the file
+			if r, err := Read(t.Context(), Options{Inputs: f.opts.Inputs, Now: now}); err == nil {
+				n = int(r.Lines)
+			}
+		}
+		*clock = at
+		r := same(fmt.Sprintf("after %d entries", written))
+		same("once more")
+		seen += briefs(r)
+		if written == rotated {
+			must(t, os.Rename(path, archive))
+			same("rotated")
+			end()
+			same("archived")
+			begin()
+		}
+	}
+	end()
+	if !strings.Contains(seen, "startup") || !strings.Contains(seen, "incident") {
+		t.Errorf("the reports held only%s", seen)
+	}
+	must(t, os.Remove(archive))
+	same("vacuumed")
+	*clock = clock.Add(-time.Hour)
+	same("the clock was set back")
+	*clock = clock.Add(24 * time.Hour)
+	if r := same("a day later"); len(r.Signatures)+len(r.Episodes) > 0 {
+		t.Errorf("a day later there is still %+v", r.Signatures)
+	}
+}
+
+// TestFollowerText follows RKE2's log over rotation, and keeps a bounded number of its objects.
+func TestFollowerText(t *testing.T) {
+	path := put(t, ownLog, "")
+	f, clock, same := follower(t, strings.TrimSuffix(path, ownLog))
+	log := func(text string) {
+		file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		must(t, err)
+		_, err = file.WriteString(text)
+		must(t, errors.Join(err, file.Close(), os.Chtimes(path, *clock, *clock)))
+	}
+	for i := range 3 {
+		*clock = time.Date(2026, 11, 21, 0, 52, 12+5*i, 0, time.UTC)
+		log(at(5 * i))
+		if r := same("appended"); lines(r) != int64(i+1) {
+			t.Errorf("%d unhealthy records after %d", lines(r), i+1)
+		}
+	}
+	same("nothing new")
+	must(t, os.Rename(path, path+"-old"))
+	log(at(15))
+	same("rotated")
+
+	var storm strings.Builder
+	for i := range 3 * mostFollowed {
+		fmt.Fprintf(&storm, "2026-11-21T00:52:30Z n1 kernel: Memory cgroup out of memory: Killed process %d (java)\n", i)
+	}
+	log(storm.String())
+	r, err := f.read(t.Context())
+	must(t, err)
+	if n := len(f.jobs[0].collector.matches.bursts); n > mostFollowed || r.Signatures[1].Count != 3*mostFollowed {
+		t.Errorf("%d bursts kept of %+v", n, r.Signatures)
+	}
+}
+
+// TestFollowerHangs reads a disk that does not answer: the latest report comes in time, and nothing is read twice at
+// the same time.
+func TestFollowerHangs(t *testing.T) {
+	root := strings.TrimSuffix(put(t, ownLog, unhealthyLine), ownLog)
+	synctest.Test(t, func(t *testing.T) {
+		f := NewFollower(t.Context(), root, time.Minute)
+		first, err := f.Report()
+		must(t, err)
+		var readings atomic.Int32
+		answer := make(chan bool)
+		f.now = func() time.Time {
+			readings.Add(1)
+			<-answer
+			return time.Now()
+		}
+		for range 3 {
+			if r, err := f.Report(); err == nil || r != first {
+				t.Errorf("%p, want %p of before; error %v", r, first, err)
+			}
+		}
+		if d := time.Since(first.GeneratedAt); d != reportLimit || readings.Load() != 1 {
+			t.Errorf("%v for %d readings, want %v for one", d, readings.Load(), reportLimit)
+		}
+		close(answer)
+		synctest.Wait()
+		if r, err := f.Report(); err != nil || r == first {
+			t.Errorf("the disk answers again: %v", err)
+		}
+	})
+}
