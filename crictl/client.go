@@ -39,6 +39,7 @@ type Options struct {
 // and made anew when it breaks.
 type Client struct {
 	conn    *grpc.ClientConn
+	peer    *atomic.Pointer[net.Conn] // the connection made last
 	timeout time.Duration
 	dial    Dialer
 	late    func()
@@ -51,13 +52,20 @@ type Client struct {
 // Dial prepares a client for the socket at endpoint. It makes no connection: whatever is wrong with the socket shows in
 // the first call. The error is an *EndpointError when endpoint is not a unix socket address.
 func Dial(endpoint string, opts Options) (*Client, error) {
-	c := &Client{timeout: cmp.Or(opts.RPCTimeout, DefaultRPCTimeout), dial: opts.Dialer, late: opts.Late}
+	c := &Client{
+		timeout: cmp.Or(opts.RPCTimeout, DefaultRPCTimeout), dial: opts.Dialer, late: opts.Late,
+		peer: &atomic.Pointer[net.Conn]{},
+	}
 	if c.dial == nil {
 		c.dial = dialUnix
 	}
 	var err error
 	c.conn, err = NewConn(endpoint, func(ctx context.Context, path string) (net.Conn, error) {
-		return connect(ctx, c.dial, path, math.MaxInt)
+		conn, err := connect(ctx, c.dial, path, math.MaxInt)
+		if err == nil {
+			c.peer.Store(&conn)
+		}
+		return conn, err
 	}, grpc.WithReadBufferSize(readBuffer), grpc.WithDefaultCallOptions(
 		grpc.MaxCallRecvMsgSize(receiveLimit),
 		grpc.ForceCodecV2(codec{}),
@@ -68,7 +76,20 @@ func Dial(endpoint string, opts Options) (*Client, error) {
 
 // WithTimeout returns a client over the same connection whose calls have another deadline. It ends with c.
 func (c *Client) WithTimeout(d time.Duration) *Client {
-	return &Client{conn: c.conn, timeout: d, dial: c.dial}
+	return &Client{conn: c.conn, peer: c.peer, timeout: d, dial: c.dial}
+}
+
+// Follow cuts a connection to another process than pid, which is the one that listens now, unless either is not known.
+// Calls that wait for the other process end with Unavailable, and the next one connects anew. A daemon that was killed
+// and cannot end keeps its connections.
+func (c *Client) Follow(pid int) {
+	conn := c.peer.Load()
+	if pid == 0 || conn == nil {
+		return
+	}
+	if old := peerOf(*conn); old != 0 && old != pid {
+		_ = (*conn).Close() // gRPC may have closed it
+	}
 }
 
 // Close closes the connection. It does not wait: gRPC sends a last frame to a peer that may not read.

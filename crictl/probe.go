@@ -155,6 +155,17 @@ func greet(ctx context.Context, conn net.Conn) Connect {
 	return c
 }
 
+// SocketID identifies a socket's file, which a daemon that starts makes anew. It is 0 when it cannot be looked up.
+func SocketID(ctx context.Context, endpoint string) uint64 {
+	url, _ := ParseEndpoint(endpoint) // what is no endpoint has no file
+	id, _ := deadline.Run(ctx, func(context.Context) (uint64, error) {
+		var s unix.Stat_t
+		err := unix.Stat(pathOf(url), &s)
+		return s.Ino ^ uint64(s.Ctim.Nano()), err // the number alone may be given again
+	})
+	return id
+}
+
 // isSettings reports whether b begins with the header of a server's first frame, which must be SETTINGS: a length
 // that is a multiple of six and at most 16 KiB, type 4, not an acknowledgement, stream 0 with any value of the
 // reserved bit.
@@ -165,7 +176,11 @@ func isSettings(b []byte) bool {
 
 // peerOf returns the process that listens; 0 when not known. For a socket that systemd opened it is systemd, pid 1.
 func peerOf(conn net.Conn) (pid int) {
-	raw, err := conn.(*net.UnixConn).SyscallConn()
+	unixConn, ok := conn.(*net.UnixConn)
+	if !ok {
+		return 0
+	}
+	raw, err := unixConn.SyscallConn()
 	if err != nil {
 		return 0
 	}

@@ -35,19 +35,16 @@ func Measure(ctx context.Context, endpoint string, client *crictl.Client, opts O
 	} else {
 		r.cut = ctx.Err() != nil
 	}
-	if r.m.Interrupted == "" && r.cut {
-		r.m.Interrupted = whyEnded(ctx)
-	}
-	r.m.Ended = time.Now()
-	return r.m
+	return r.end(ctx)
 }
 
-// A run is the state of one Measure. Its fields belong to Measure's goroutine; others only send to it.
+// A run is the state of one Measure or Look. Its fields belong to one goroutine; others only send to it.
 type run struct {
 	opts     Options
 	client   *crictl.Client
 	endpoint string
 	m        *Measurement
+	monitor  *Monitor // of a Look, else nil
 
 	mode    crictl.ListMode // of the samples, once the first has shown what the runtime has
 	history series          // snapshots to compare
@@ -55,6 +52,23 @@ type run struct {
 	hung    int             // calls so far without an answer, for Progress
 	waiting *Inspection     // for Progress
 	cut     bool            // something was left out or abandoned because ctx ended
+}
+
+// end ends the measurement.
+func (r *run) end(ctx context.Context) *Measurement {
+	if r.m.Interrupted == "" && r.cut {
+		r.m.Interrupted = whyEnded(ctx)
+	}
+	r.m.Ended = time.Now()
+	return r.m
+}
+
+// through makes a call: at once, or, in a Look, as its Monitor does. patient is ctx, or for a list what it may take.
+func (r *run) through(ctx, patient context.Context, k callKey, do func(context.Context) reply) reply {
+	if r.monitor == nil {
+		return do(patient)
+	}
+	return r.monitor.hold(ctx, patient, k, do)
 }
 
 // withMargin returns ctx with a deadline a little earlier.

@@ -6,6 +6,9 @@
 // duration of the kubelet's own relist, which is serial and waits two minutes for a call that hangs. Where the time was
 // too short to ask about all, those asked are a random sample, and the duration has a range.
 //
+// A Monitor measures again and again for a service: its looks are spread over minutes, and a call that hangs is not
+// made again.
+//
 // The package judges nothing and prints nothing. It compares with a threshold only to end a sweep early.
 package plegbench
 

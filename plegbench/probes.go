@@ -68,11 +68,18 @@ func (r *run) patience(ctx context.Context) time.Duration {
 	return max(left*9/10, rpc)
 }
 
-// A reply is the outcome of one of the probes. keep stores its result and is called on Measure's goroutine.
+// A reply is the outcome of a call. keep stores its result, is called on the goroutine of the measurement, and may be
+// nil.
 type reply struct {
 	at   int // place among Probes
 	call crictl.Call
-	keep func()
+	keep func(m *Measurement, first *Sample)
+}
+
+// A question is one of the probes.
+type question struct {
+	method string
+	ask    func(context.Context) reply
 }
 
 // askOnce makes every read-only RPC in parallel, while the probe of the socket may still run. It returns false when the
@@ -84,13 +91,24 @@ func (r *run) askOnce(ctx context.Context, socket <-chan crictl.Connect) bool {
 	if r.opts.Streaming {
 		first.Mode = crictl.ModeStream
 	}
-	patient, giveUp := context.WithCancel(ctx)
+	lists, limit := r.client.WithTimeout(r.patience(ctx)), forGood
+	if r.monitor != nil { // its calls go on
+		lists, limit = r.client, r.patience(ctx)
+	}
+	patient, giveUp := context.WithTimeout(ctx, limit)
 	defer giveUp()
-	asks := r.asks(ctx, patient, first.Mode, &first)
+	asks := asks(r.client, lists, first.Mode)
 	replies := make(chan reply, len(asks))
-	for i, ask := range asks {
+	for i, q := range asks {
 		go func() {
-			rep := ask()
+			wait := ctx
+			if i == sandboxProbe || i == containerProbe {
+				wait = patient
+			}
+			rep := r.through(ctx, wait, callKey{method: q.method}, q.ask)
+			if wait != ctx && rep.call.Code == crictl.Canceled && ctx.Err() == nil { // by the end of patient
+				rep.call.Code, rep.call.Err = crictl.DeadlineExceeded, context.DeadlineExceeded.Error()
+			}
 			rep.at = i
 			replies <- rep
 		}()
@@ -105,7 +123,9 @@ func (r *run) askOnce(ctx context.Context, socket <-chan crictl.Connect) bool {
 				giveUp()
 			}
 			probes[rep.at] = rep.call
-			rep.keep()
+			if rep.keep != nil {
+				rep.keep(r.m, &first)
+			}
 			r.note(rep.call)
 			r.progress("probe", done, len(asks))
 		case r.m.Connect = <-socket:
@@ -116,6 +136,7 @@ func (r *run) askOnce(ctx context.Context, socket <-chan crictl.Connect) bool {
 		}
 	}
 	r.m.Probes = probes
+	first.Sandboxes, first.Containers = probes[sandboxProbe], probes[containerProbe]
 	r.gone = !slices.ContainsFunc(probes, spoke)
 	r.took(first)
 	return true
@@ -131,42 +152,36 @@ func spoke(c crictl.Call) bool {
 	return !c.Hung()
 }
 
-// unlocked is how many of the probes, the first ones, need no lock: Version and Status.
-const unlocked = 2
+// Places among Measurement.Probes. The first ones, Version and Status, need no lock.
+const (
+	unlocked       = 2
+	sandboxProbe   = 2
+	containerProbe = 3
+)
 
-// asks returns the probes in the order of Measurement.Probes. Both lists, made in the given mode, are the first sample.
-// When patient ends before ctx, they have hung.
-func (r *run) asks(ctx, patient context.Context, mode crictl.ListMode, first *Sample) []func() reply {
-	c, m := r.client, r.m
-	lists := c.WithTimeout(r.patience(ctx))
-	late := func(call crictl.Call) crictl.Call {
-		if call.Code == crictl.Canceled && ctx.Err() == nil {
-			call.Code, call.Err = crictl.DeadlineExceeded, context.DeadlineExceeded.Error()
-		}
-		return call
-	}
-	return []func() reply{
-		func() reply {
+// asks returns the probes in the order of Measurement.Probes. Both lists, made by a client that is patient and in the
+// given mode, are the first sample. In a Monitor they outlive what is measured, and refer to nothing of it.
+func asks(c, lists *crictl.Client, mode crictl.ListMode) []question {
+	return []question{
+		{"Version", func(ctx context.Context) reply {
 			v, call := c.Version(ctx)
-			return reply{call: call, keep: func() { m.Version = v }}
-		},
-		func() reply {
+			return reply{call: call, keep: func(m *Measurement, _ *Sample) { m.Version = v }}
+		}},
+		{"Status", func(ctx context.Context) reply {
 			s, call := c.Status(ctx)
-			return reply{call: call, keep: func() { m.Status = s }}
-		},
-		func() reply {
-			got := sandboxes(patient, lists, mode, true)
-			got.call = late(got.call)
-			return reply{call: got.call, keep: func() {
-				m.Sandboxes, first.Sandboxes, first.Mode = got.list, got.call, got.mode
+			return reply{call: call, keep: func(m *Measurement, _ *Sample) { m.Status = s }}
+		}},
+		{"ListPodSandbox", func(ctx context.Context) reply {
+			got := sandboxes(ctx, lists, mode, true)
+			return reply{call: got.call, keep: func(m *Measurement, first *Sample) {
+				m.Sandboxes, first.Mode = got.list, got.mode
 			}}
-		},
-		func() reply {
-			got := containers(patient, lists, mode, true)
-			got.call = late(got.call)
-			return reply{call: got.call, keep: func() { m.Containers, first.Containers = got.list, got.call }}
-		},
-		func() reply { return reply{call: c.ListImages(ctx), keep: func() {}} },
-		func() reply { return reply{call: c.ImageFsInfo(ctx), keep: func() {}} },
+		}},
+		{"ListContainers", func(ctx context.Context) reply {
+			got := containers(ctx, lists, mode, true)
+			return reply{call: got.call, keep: func(m *Measurement, _ *Sample) { m.Containers = got.list }}
+		}},
+		{"ListImages", func(ctx context.Context) reply { return reply{call: c.ListImages(ctx)} }},
+		{"ImageFsInfo", func(ctx context.Context) reply { return reply{call: c.ImageFsInfo(ctx)} }},
 	}
 }

@@ -22,11 +22,11 @@ func (s *sweeper) cutShort() bool {
 	return (s.ctx.Err() != nil || s.stopped == stopEnded) && s.unfinished() > 0
 }
 
-// reach describes how far the sweep went and why it stopped.
-func (s *sweeper) reach() string {
-	total, finished := len(s.targets), 0
-	for i := range s.asked {
-		if s.asked[i].Call.Code != crictl.Canceled {
+// reach describes how far the calls went and why the sweep stopped. rest is when the others are made, if they are.
+func (s *sweeper) reach(total int, made []Inspection, rest string) string {
+	finished := 0
+	for i := range made {
+		if made[i].Call.Code != crictl.Canceled {
 			finished++
 		}
 	}
@@ -41,6 +41,8 @@ func (s *sweeper) reach() string {
 	case s.stopped == stopGone:
 	case s.stopped == stopMany:
 		why = fmt.Sprintf("%d calls were not answered", s.givenUp)
+	case rest != "":
+		why = rest
 	case s.stopped == stopDecided:
 		why = "enough to tell that inspecting all takes too long"
 	case s.stopped == stopBudgeted:

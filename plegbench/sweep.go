@@ -20,23 +20,12 @@ func (r *run) inspect(ctx context.Context) {
 		r.m.Sweep.Reach = "not asked for"
 		return
 	}
-	var hints []Hint
-	if !r.gone && ctx.Err() == nil {
-		hints = r.hints(ctx)
-	}
-	s := &sweeper{
-		run:     r,
-		ctx:     ctx,
-		targets: targets(r.m.Sandboxes, r.m.Containers, hints, newestExited),
-		began:   time.Now(),
-		look:    sampleTime,
-		results: make(chan result, maxOutstanding),
-	}
-	s.order = order(s.targets, r.opts.Shuffle)
+	all := targets(r.m.Sandboxes, r.m.Containers, r.hints(ctx), newestExited)
+	s := newSweeper(ctx, r, all, order(all, r.opts.Shuffle))
 	s.report()
 	s.sweep()
 	s.giveUp()
-	r.m.Sweep = Sweep{Total: len(s.targets), Inspections: s.sorted(), Reach: s.reach()}
+	r.m.Sweep = Sweep{Total: len(all), Inspections: s.sorted(), Reach: s.reach(len(all), s.asked, "")}
 	r.cut = r.cut || s.cutShort()
 }
 
@@ -59,6 +48,13 @@ type sweeper struct {
 	stalled  int // calls that stalled since the last one that was answered
 
 	liveness *livenessCall // nil when none is out
+}
+
+func newSweeper(ctx context.Context, r *run, all []target, order []int) *sweeper {
+	return &sweeper{
+		run: r, ctx: ctx, targets: all, order: order, began: time.Now(), look: sampleTime,
+		results: make(chan result, maxOutstanding),
+	}
 }
 
 // quickCompany is how many times longer than others a call must have been out, half of its deadline at least, to count
@@ -155,7 +151,8 @@ func (s *sweeper) markStalled() {
 
 // hasSlot reports whether another call may be made now. None is made while the liveness is being checked, or is to be.
 func (s *sweeper) hasSlot() bool {
-	if s.liveness != nil || s.stalled >= concurrency || len(s.calls) >= maxOutstanding {
+	full := s.givenUp < maxOutstanding && s.givenUp+len(s.calls) >= maxOutstanding // else it is time to stop
+	if s.liveness != nil || s.stalled >= concurrency || full {
 		return false
 	}
 	return len(s.calls)-s.stalledNow() < concurrency
@@ -226,14 +223,17 @@ func (s *sweeper) ask() {
 	i := s.targets[s.order[index]].inspection()
 	s.asked = append(s.asked, i)
 	s.calls = append(s.calls, pendingCall{index: index, since: time.Now()})
-	go func() {
-		var call crictl.Call
+	client := s.client // the call may outlive s, which holds the lists
+	status := func(ctx context.Context) (rep reply) {
 		if i.Kind == KindPodSandbox {
-			_, call = s.client.PodSandboxStatus(s.ctx, i.ID)
+			_, rep.call = client.PodSandboxStatus(ctx, i.ID)
 		} else {
-			_, call = s.client.ContainerStatus(s.ctx, i.ID)
+			_, rep.call = client.ContainerStatus(ctx, i.ID)
 		}
-		s.results <- result{index: index, call: call}
+		return rep
+	}
+	go func() {
+		s.results <- result{index: index, call: s.through(s.ctx, s.ctx, statusOf(&i), status).call}
 	}()
 }
 
@@ -291,11 +291,14 @@ type livenessCall struct {
 // startLiveness calls Version beside the calls in flight.
 func (r *run) startLiveness(ctx context.Context) *livenessCall {
 	ctx, cancel := context.WithCancel(ctx)
-	call := make(chan crictl.Call, 1)
+	call, client := make(chan crictl.Call, 1), r.client // the call may outlive r
 	go func() {
 		defer cancel()
-		_, c := r.client.Version(ctx)
-		call <- c
+		rep := r.through(ctx, ctx, versionCall, func(ctx context.Context) reply {
+			_, c := client.Version(ctx)
+			return reply{call: c}
+		})
+		call <- rep.call
 	}()
 	return &livenessCall{call: call, cancel: cancel}
 }

@@ -131,21 +131,26 @@ func hinted(hints []Hint, sandboxes *crictl.PodSandboxList, containers *crictl.C
 			listed[containers.Containers[i].ID] = true
 		}
 	}
-	open := map[string]bool{
-		KindPodSandbox: sandboxes == nil || !sandboxes.Complete,
-		KindContainer:  containers == nil || !containers.Complete,
-	}
+	has := complete(sandboxes, containers)
 	var ts []target
 	for _, kind := range []string{KindPodSandbox, KindContainer} {
 		for i := range hints {
 			h := &hints[i]
-			if h.Kind == kind && open[kind] && h.ID != "" && !listed[h.ID] {
+			if h.Kind == kind && !has[kind] && h.ID != "" && !listed[h.ID] {
 				listed[h.ID] = true
 				ts = append(ts, target{hint: h, sandboxID: readySandbox(h.Pod, sandboxes), turn: soon})
 			}
 		}
 	}
 	return ts
+}
+
+// complete returns the kinds of objects of which the list is there and complete.
+func complete(sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList) map[string]bool {
+	return map[string]bool{
+		KindPodSandbox: sandboxes != nil && sandboxes.Complete,
+		KindContainer:  containers != nil && containers.Complete,
+	}
 }
 
 // readySandbox returns the id of a pod's ready sandbox. The host often knows the pod's name only, not its UID.
@@ -177,11 +182,10 @@ func (t target) age() (created int64, id string) {
 	return t.container.CreatedAt, t.container.ID
 }
 
-// hints searches for hints when a list is missing or incomplete.
+// hints searches for hints when a list is missing or incomplete, if there is somebody to ask about them.
 func (r *run) hints(ctx context.Context) []Hint {
-	s, c := r.m.Sandboxes, r.m.Containers
-	whole := s != nil && s.Complete && c != nil && c.Complete
-	if r.opts.Hints == nil || whole {
+	has := complete(r.m.Sandboxes, r.m.Containers)
+	if r.gone || ctx.Err() != nil || r.opts.Hints == nil || has[KindPodSandbox] && has[KindContainer] {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, hintTime)

@@ -16,7 +16,11 @@ import (
 func (s *Server) unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
 ) (any, error) {
-	verdict := s.rules.Judge(path.Base(info.FullMethod), sync.OnceValue(func() Target { return s.store.target(req) }))
+	rpc, target := path.Base(info.FullMethod), sync.OnceValue(func() Target { return s.store.target(req) })
+	if s.Watch != nil {
+		defer s.Watch(rpc, target().ID)()
+	}
+	verdict := s.rules.Judge(rpc, target)
 	if err := verdict.Wait(ctx); err != nil {
 		return nil, err
 	}

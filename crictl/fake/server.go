@@ -22,6 +22,9 @@ type Server struct {
 	rules    *Rules
 	done     chan struct{} // closed by Stop
 	stop     sync.Once
+	// Watch, if set before Serve, is called when a unary call begins, with its RPC and the id of its object, and what it
+	// returns when the call has ended.
+	Watch func(rpc, id string) (ended func())
 }
 
 // A service answers runtime.v1.RuntimeService and runtime.v1.ImageService; its methods are spread over the files of

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -233,4 +235,58 @@ func peakMemory(pid int, ended <-chan struct{}) int {
 		case <-time.After(time.Millisecond):
 		}
 	}
+}
+
+// BenchmarkAgent measures three minutes from the start of kdiag agent and the five after, beside the way of the node
+// problem detector, which runs kdiag pleg -o brief each 30 s: with 100 containers, and with 1,000 and 5,000 that have
+// exited.
+func BenchmarkAgent(b *testing.B) {
+	kdiag := os.Getenv("KDIAG")
+	if kdiag == "" {
+		b.Skip("KDIAG names no program to measure")
+	}
+	c := benchContainerd(b, inMemory())
+	measure := func(name string) {
+		b.Run("agent/"+name, func(b *testing.B) {
+			for b.Loop() {
+				cmd := exec.CommandContext(b.Context(), kdiag, "agent", "--runtime-endpoint", c.Endpoint(),
+					"--data-dir", b.TempDir(), "--listen", "")
+				must(b, cmd.Start())
+				pid := cmd.Process.Pid
+				before := 0.0
+				for _, phase := range []struct {
+					name string
+					time time.Duration
+				}{
+					{"start-cpu-%", 3 * time.Minute}, // the first look asks about all, and causes make it look closer
+					{"cpu-%", 5 * time.Minute},
+				} {
+					time.Sleep(phase.time)
+					p, err := procfs.NewProc(pid)
+					must(b, err)
+					stat, err := p.Stat()
+					must(b, err)
+					b.ReportMetric(100*(stat.CPUTime()-before)/phase.time.Seconds(), phase.name)
+					before = stat.CPUTime()
+				}
+				p, err := procfs.NewProc(pid)
+				must(b, err)
+				status, err := p.NewStatus()
+				must(b, err)
+				b.ReportMetric(float64(status.RssAnon)/(1<<20), "anon-MiB")
+				b.ReportMetric(float64(status.VmHWM)/(1<<20), "peak-MiB")
+				must(b, cmd.Process.Signal(syscall.SIGTERM))
+				must(b, cmd.Wait())
+			}
+		})
+		program(b, "pleg/"+name, nil, kdiag, "pleg", "-o", "brief", "--runtime-endpoint", c.Endpoint())
+	}
+	_, err := c.RunPods(b.Context(), Pods{Count: 50, Containers: 2, State: crictl.ContainerRunning})
+	must(b, err)
+	measure("100")
+	_, err = c.RunPods(b.Context(), Pods{Count: 450, Containers: 2, State: crictl.ContainerRunning, Prefix: "more"})
+	must(b, err)
+	_, err = c.RunPods(b.Context(), Pods{Count: 50, Containers: 100, State: crictl.ContainerExited, Prefix: "exited"})
+	must(b, err)
+	measure("1000+5000")
 }

@@ -152,6 +152,25 @@ func (c *Client) PatchNodeStatus(ctx context.Context, name string, patch []byte)
 		Resource("nodes").Name(name).SubResource("status").Body(patch))
 }
 
+// ApplyNodeStatus applies fields of the status of a node server-side as manager, which takes them over from any other
+// one. It does not try again.
+func (c *Client) ApplyNodeStatus(ctx context.Context, name, manager string, fields []byte) error {
+	return c.heartbeats.Patch(types.ApplyPatchType).MaxRetries(0).Resource("nodes").Name(name).SubResource("status").
+		Param("fieldManager", manager).Param("force", "true").Body(fields).Do(ctx).Error()
+}
+
+// NodeByPatch returns a node as a patch does that changes nothing: it needs no right to read nodes. It does not try
+// again.
+func (c *Client) NodeByPatch(ctx context.Context, name string) (*v1.Node, error) {
+	return do[v1.Node](ctx, c.heartbeats.Patch(types.StrategicMergePatchType).MaxRetries(0).
+		Resource("nodes").Name(name).SubResource("status").Body([]byte("{}")))
+}
+
+// CreateEvent creates an event, and does not try again.
+func (c *Client) CreateEvent(ctx context.Context, e *v1.Event) error {
+	return c.events.Post().MaxRetries(0).Namespace(e.Namespace).Resource("events").Body(e).Do(ctx).Error()
+}
+
 // GetLease gets the lease of a node.
 func (c *Client) GetLease(ctx context.Context, node string) (*coordinationv1.Lease, error) {
 	return do[coordinationv1.Lease](ctx, c.leases.Get().Namespace(v1.NamespaceNodeLease).Resource("leases").Name(node))

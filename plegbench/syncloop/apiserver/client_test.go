@@ -111,6 +111,13 @@ func TestCalls(t *testing.T) {
 		{"PATCH /api/v1/nodes/n1/status", patch, node, func() (object, error) {
 			return c.PatchNodeStatus(ctx, "n1", patch)
 		}},
+		{"PATCH /api/v1/nodes/n1/status", []byte("{}"), node, func() (object, error) {
+			return c.NodeByPatch(ctx, "n1")
+		}},
+		{"PATCH /api/v1/nodes/n1/status?fieldManager=m&force=true", patch, node, func() (object, error) {
+			return node, c.ApplyNodeStatus(ctx, "n1", "m", patch)
+		}},
+		{"POST " + shop + "events", event, event, func() (object, error) { return event, c.CreateEvent(ctx, event) }},
 		{"GET " + leases + "/n1", nil, lease, func() (object, error) { return c.GetLease(ctx, "n1") }},
 		{"POST " + leases, lease, lease, func() (object, error) { return c.CreateLease(ctx, lease) }},
 		{"PUT " + leases + "/n1", lease, lease, func() (object, error) { return c.UpdateLease(ctx, lease) }},
@@ -148,6 +155,9 @@ func TestCalls(t *testing.T) {
 			t.Errorf("%s: sent: %s", tt.want, diff)
 		}
 		patched := r.kind == string(types.StrategicMergePatchType)
+		if strings.Contains(tt.want, "fieldManager") {
+			patched = r.kind == string(types.ApplyPatchType)
+		}
 		if patched != strings.HasPrefix(tt.want, "PATCH") {
 			t.Errorf("%s: sent as %q", tt.want, r.kind)
 		}
