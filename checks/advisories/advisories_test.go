@@ -1,0 +1,217 @@
+package advisories_test
+
+import (
+	"net/url"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks/advisories"
+	"github.com/kdiag/kdiag/checks/causes"
+)
+
+// rangeTerm is a term of a range: a sign with a version, or a word.
+var rangeTerm = regexp.MustCompile(`^([<>]=?|=)\d+([.-]\d+)*$|^[a-z][a-z0-9]*$`)
+
+func ids(list []advisories.Advisory) []string {
+	var out []string
+	for _, a := range list {
+		out = append(out, a.ID)
+	}
+	return out
+}
+
+// TestRows checks that every row is whole: it parses, its causes exist, no version with the fix is affected, and each
+// source is an address.
+func TestRows(t *testing.T) {
+	all := advisories.All()
+	if len(all) < 30 {
+		t.Errorf("%d advisories", len(all))
+	}
+	var components []string
+	seen := map[string]bool{}
+	for _, a := range all {
+		components = append(components, a.Component)
+		if seen[a.ID] {
+			t.Errorf("%s stands there twice", a.ID)
+		}
+		seen[a.ID] = true
+		if a.Title == "" || a.Symptom == "" || a.Fix == "" || len(a.Affected) == 0 || len(a.Causes) == 0 {
+			t.Errorf("%s is not complete", a.ID)
+		}
+		if len(a.Title) > 90 || strings.HasSuffix(a.Title, ".") {
+			t.Errorf("%s: the title is a sentence, or too long: %q", a.ID, a.Title)
+		}
+		for _, code := range a.Causes {
+			if _, ok := causes.Doc(code); !ok {
+				t.Errorf("%s: there is no cause %s", a.ID, code)
+			}
+		}
+		affects := func(v string) bool {
+			return slices.Contains(ids(advisories.Match(advisories.Versions{a.Component: v}, a.Causes...)), a.ID)
+		}
+		words := ""
+		for _, r := range a.Affected {
+			first := "0.1"
+			for term := range strings.FieldsSeq(r) {
+				if !rangeTerm.MatchString(term) {
+					t.Errorf("%s: %q of %q is no term", a.ID, term, r)
+				}
+				if v := strings.TrimLeft(term, ">="); v != term {
+					first = v
+				} else if !strings.HasPrefix(term, "<") {
+					words = "." + term
+				}
+			}
+			if !affects(first + words) {
+				t.Errorf("%s: %s is not in %q", a.ID, first+words, r)
+			}
+		}
+		for _, v := range a.Fixed {
+			if !rangeTerm.MatchString("<"+v) || affects(v+words) {
+				t.Errorf("%s: %s has the fix, and is in %q", a.ID, v, a.Affected)
+			}
+		}
+		for _, s := range a.Sources {
+			u, err := url.Parse(s)
+			if err != nil || u.Scheme != "https" || u.Host == "" || len(u.Path) < 5 {
+				t.Errorf("%s: source %q", a.ID, s)
+			}
+		}
+		if len(a.Sources) == 0 || a.Thread() == a.ID {
+			t.Errorf("%s names no thread", a.ID)
+		}
+		if _, err := time.Parse(time.DateOnly, a.Checked); err != nil {
+			t.Errorf("%s: %v", a.ID, err)
+		}
+	}
+	want := []string{"containerd", "cri-o", "docker", "kubelet", "kernel", "systemd", "runc"}
+	if diff := cmp.Diff(want, slices.Compact(components)); diff != "" {
+		t.Errorf("components (-want +got):\n%s", diff)
+	}
+}
+
+func TestMatch(t *testing.T) {
+	node := advisories.NodeVersions
+	for _, c := range []struct {
+		name string
+		have advisories.Versions
+		code string
+		want []string
+	}{
+		{
+			"a range with both ends before one without", node("containerd://1.7.4", "", ""), causes.InspectHang,
+			[]string{"containerd-9103", "ttrpc-168"},
+		},
+		{
+			"as the runtime writes it",
+			advisories.Versions{"containerd": "v1.7.3"},
+			causes.ShimStuck,
+			[]string{"containerd-7496", "containerd-13355"},
+		},
+		{
+			"a package of Debian",
+			advisories.Versions{"containerd": "1.6.20~ds1-1+deb12u1"},
+			causes.ShimStuck,
+			[]string{"containerd-7496", "containerd-13355"},
+		},
+		{
+			"another branch with the fix", node("containerd://1.6.24", "", ""), causes.InspectHang,
+			[]string{"containerd-9103"},
+		},
+		{"fixed", node("containerd://2.3.3", "", ""), causes.ShimStuck, nil},
+		{"a pre-release is not compared", node("containerd://2.0.0-rc.2", "", ""), causes.ShimStuck, nil},
+		{"another cause", node("containerd://1.6.20", "", ""), causes.DiskFull, nil},
+		{"CRI-O", node("cri-o://1.32.5", "", ""), causes.ListHang, []string{"cri-o-9188"}},
+		{"a kubelet of a vendor", node("", "v1.21.3-eks-bc4871b", ""), causes.CgroupFrozen, []string{"kubernetes-104280"}},
+		{"one version", node("", "v1.22.0", ""), causes.CgroupFrozen, []string{"kubernetes-104280"}},
+		{"not the next", node("", "v1.22.1", ""), causes.CgroupFrozen, nil},
+		{
+			"Amazon Linux 2", node("", "", "5.4.217-126.408.amzn2.x86_64"), causes.InspectHang,
+			[]string{"amazon-eks-ami-1071"},
+		},
+		{"its fix", node("", "", "5.4.219-126.411.amzn2.x86_64"), causes.InspectHang, nil},
+		{"the same numbers of another distribution", node("", "", "5.4.217-generic"), causes.InspectHang, nil},
+		{"builds of Ubuntu", node("", "", "5.4.0-132-generic"), causes.InspectHang, []string{"containerd-7717"}},
+		{"the build before", node("", "", "5.4.0-131-generic"), causes.InspectHang, nil},
+		{"CentOS 7", node("", "", "3.10.0-693.17.1.el7.x86_64"), causes.CgroupsLeaked, []string{"runc-1725"}},
+		{"Azure Linux", node("", "", "6.6.141.1-1.azl3"), causes.KernelHung, []string{"azurelinux-18443"}},
+		{"systemd of RHEL 8", advisories.Versions{"systemd": "239 (239-45.el8)"}, causes.SystemdWedged, nil},
+		{
+			"systemd of Ubuntu",
+			advisories.Versions{"systemd": "systemd 245 (245.4-4ubuntu3.2)"},
+			causes.SystemdWedged,
+			[]string{"systemd-8703"},
+		},
+		{"systemd of Debian", advisories.Versions{"systemd": "252.22-1~deb12u1"}, causes.SystemdWedged, nil},
+		{
+			"a release without a dot",
+			advisories.Versions{"systemd": "241"},
+			causes.SystemdWedged,
+			[]string{"systemd-8703", "systemd-11809"},
+		},
+		{"no version", node("containerd://", "", "unknown"), causes.ShimStuck, nil},
+	} {
+		if diff := cmp.Diff(c.want, ids(advisories.Match(c.have, c.code))); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", c.name, diff)
+		}
+	}
+}
+
+func TestLookup(t *testing.T) {
+	a, ok := advisories.Lookup("Containerd-7496")
+	if !ok || a.Thread() != "containerd#7496" {
+		t.Fatalf("%v %s", ok, a.Thread())
+	}
+	for have, want := range map[string]string{"1.6.20": "1.6.24", "v1.7.2": "1.7.4", "1.7.4": "", "?": ""} {
+		if got := a.FixedAfter(have); got != want {
+			t.Errorf("%s: fixed in %q", have, got)
+		}
+	}
+	if !a.Shows("a shim is fine", "a leftover") || a.Shows("a shim is stopped") {
+		t.Error("it is told by what is left over")
+	}
+	if !advisories.Packaged("1.6.20~ds1-1+deb12u1") || advisories.Packaged("v1.7.2") || advisories.Packaged("?") {
+		t.Error("only the first is a distribution's")
+	}
+}
+
+// TestPage checks that docs/advisories.md has each advisory; make generate writes it.
+func TestPage(t *testing.T) {
+	page, err := os.ReadFile("../../docs/advisories.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range advisories.All() {
+		for _, want := range []string{"### " + a.ID + "\n", a.Checked, a.Sources[0]} {
+			if !strings.Contains(string(page), want) {
+				t.Errorf("%s: the page lacks %q; run make generate", a.ID, want)
+			}
+		}
+	}
+}
+
+// FuzzMatch looks for versions that cannot be taken, and for one that is affected although it has the fix.
+func FuzzMatch(f *testing.F) {
+	for _, v := range []string{
+		"1.7.2", "v1.7.2", "1.6.20~ds1-1+deb12u1", "5.4.217-126.408.amzn2.x86_64", "252 (252.22-1~deb12u1)", "239",
+		"00.1", "1.-2", "18446744073709551616.1", "1.7.2-rc.1", "",
+	} {
+		f.Add(v)
+	}
+	f.Fuzz(func(t *testing.T, v string) {
+		for _, a := range advisories.All() {
+			have := advisories.Versions{a.Component: v}
+			hit := slices.Contains(ids(advisories.Match(have, a.Causes...)), a.ID)
+			if hit && len(a.Fixed) > 0 && a.FixedAfter(v) == "" {
+				t.Errorf("%q is affected by %s, and comes after all its fixes", v, a.ID)
+			}
+		}
+		advisories.Packaged(v)
+	})
+}
