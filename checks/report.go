@@ -3,7 +3,9 @@
 package checks
 
 import (
+	"cmp"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/plegbench"
@@ -88,6 +90,8 @@ type Report struct {
 	Relist  *plegbench.Summary `json:"relist,omitempty"`
 	Checks  []Result           `json:"checks"`
 	Notes   []string           `json:"notes,omitempty"` // what is worth knowing and no problem of the node
+	// Recorded is since when the agent of this node saw what goes on, for a person: an agent does not change documents.
+	Recorded string `json:"-"`
 }
 
 // A Cause is one diagnosed cause with its evidence and what to do.
@@ -123,6 +127,18 @@ type Subject struct {
 	PodUID    string    `json:"podUID,omitempty"`
 	Owner     string    `json:"owner,omitempty"`     // of the pod, by its sandbox's labels: ledger (StatefulSet)
 	Processes []Process `json:"processes,omitempty"` // on this host: its shim, its runc, or the process itself
+}
+
+// Label names a subject in a few words: payments/ledger-db-0 ledger. It is empty for nil.
+func (s *Subject) Label() string {
+	if s == nil {
+		return ""
+	}
+	pod, name := strings.TrimPrefix(s.Namespace+"/"+s.Pod, "/"), s.Name
+	if s.Pod == "" || name == s.Pod {
+		return cmp.Or(name, s.Pod, s.ID)
+	}
+	return strings.TrimSpace(pod + " " + name)
 }
 
 // A Process is a process that belongs to a subject.

@@ -1,0 +1,118 @@
+package checks
+
+import "time"
+
+// KindHistory is the kind of the document of kdiag history.
+const KindHistory = "History"
+
+// A History is what the agent recorded on a node.
+type History struct {
+	Header
+	From        time.Time      `json:"from"` // of what is there within the time asked for
+	To          time.Time      `json:"to"`
+	Samples     []LookSample   `json:"samples"`
+	Transitions []Transition   `json:"transitions"`
+	Captures    []TakenCapture `json:"captures"`
+	Gaps        []Gap          `json:"gaps"`
+	// Incidents are the transitions by the incident that they are of, by time.
+	Incidents []Incident `json:"incidents"`
+}
+
+// An Incident is a time in which a cause was there, with its consequences.
+type Incident struct {
+	// Began is when the first of its causes began, which is the Incident of its transitions.
+	Began time.Time `json:"began"`
+	// From and To are when the root cause began and was gone; To is that of the History while it is Open.
+	From     time.Time `json:"from"`
+	To       time.Time `json:"to"`
+	Open     bool      `json:"open"`
+	Cause    string    `json:"cause"` // code of the root
+	Severity Severity  `json:"severity"`
+	Summary  string    `json:"summary"`
+	// SlowSince is since when the runtime was slow when the root began.
+	SlowSince *time.Time `json:"slowSince,omitempty"`
+	// Hung is the call that hung first.
+	Hung *HungCall `json:"hung,omitempty"`
+}
+
+// A LookSample is what one look of the agent measured.
+type LookSample struct {
+	At     time.Time `json:"at"`
+	Status Verdict   `json:"status"`
+	// ListSeconds is how long both lists took; absent when one was not answered.
+	ListSeconds      *float64 `json:"listSeconds,omitempty"`
+	ProjectedSeconds *float64 `json:"projectedSeconds,omitempty"` // as in plegbench.Summary
+	ColdSeconds      *float64 `json:"coldSeconds,omitempty"`
+	SlowestSeconds   *float64 `json:"slowestSeconds,omitempty"` // the slowest status call since the sample before
+	Containers       *int     `json:"containers,omitempty"`
+	Exited           *int     `json:"exited,omitempty"` // of Containers
+	Sandboxes        *int     `json:"sandboxes,omitempty"`
+	ListBytes        *int     `json:"listBytes,omitempty"` // of the larger list
+	// Hung are the calls that have no answer yet, the oldest first.
+	Hung []HungCall `json:"hung,omitempty"`
+	// Causes are those of the look, most likely first.
+	Causes []LookCause `json:"causes,omitempty"`
+}
+
+// A HungCall is a call without an answer.
+type HungCall struct {
+	Method string    `json:"method"` // ContainerStatus
+	Object string    `json:"object,omitempty"`
+	Name   string    `json:"name,omitempty"` // of the object: payments/ledger-db-0 ledger
+	Since  time.Time `json:"since"`
+}
+
+// A LookCause is a cause in a sample.
+type LookCause struct {
+	Code       string   `json:"code"`
+	Severity   Severity `json:"severity"`
+	Confidence float64  `json:"confidence"`
+	Subject    string   `json:"subject,omitempty"`
+}
+
+// The states of a cause on a node.
+const (
+	CauseClear     = "clear"     // not there, or gone: two looks did not find it
+	CauseOnset     = "onset"     // one look found it
+	CauseConfirmed = "confirmed" // two did, or one where it cannot be mistaken
+)
+
+// A Transition is a change of the state of a cause.
+type Transition struct {
+	// At is when it happened, as exactly as is known: of an onset when the first call began that was not answered, or
+	// what a log dates; of the end the first look without the cause.
+	At time.Time `json:"at"`
+	// NotBefore is the last look at which it was otherwise; absent where there was none.
+	NotBefore *time.Time `json:"notBefore,omitempty"`
+	// Noticed is when the agent looked.
+	Noticed  time.Time `json:"noticed"`
+	From     string    `json:"from"` // clear, onset, confirmed; as To where a warning becomes critical
+	To       string    `json:"to"`
+	Cause    string    `json:"cause"` // code
+	Severity Severity  `json:"severity"`
+	Subject  string    `json:"subject,omitempty"` // payments/ledger-db-0 ledger
+	Summary  string    `json:"summary"`
+	// CausedBy is the code of the cause that it follows from.
+	CausedBy string `json:"causedBy,omitempty"`
+	// Incident is the time at which the incident began that this is a part of. A cause that comes back within ten
+	// minutes is of the same incident.
+	Incident time.Time `json:"incident"`
+}
+
+// A TakenCapture is an archive of kdiag bundle that the agent wrote.
+type TakenCapture struct {
+	At    time.Time `json:"at"`
+	Cause string    `json:"cause"`
+	Path  string    `json:"path"`
+	Bytes int64     `json:"bytes"`
+	Error string    `json:"error,omitempty"` // why there is none, or not all
+}
+
+// A Gap is a time without samples.
+type Gap struct {
+	From time.Time `json:"from"`
+	To   time.Time `json:"to"` // before From where the clock was set back
+	Why  string    `json:"why"`
+	// Restarted is true where the node was restarted in it.
+	Restarted bool `json:"restarted,omitempty"`
+}

@@ -1,0 +1,162 @@
+// Package incident turns the causes of looks that follow one another into states: onset, confirmed, gone. It is pure.
+package incident
+
+import (
+	"slices"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+)
+
+// sameIncident is the time after its end within which a cause comes back into the incident that it was of.
+const sameIncident = 10 * time.Minute
+
+// A Dating returns when a cause began, zero where nothing dates it. notBefore is the last look without the cause, zero
+// where there was none.
+type Dating func(c *checks.Cause, notBefore time.Time) time.Time
+
+// A Tracker follows the causes of one node, each by its code: what a cause is about may change from look to look. The
+// clock is that of the reports, and may be set back.
+type Tracker struct {
+	last   time.Time // of the latest look
+	causes []*state  // there, or gone not long ago; in the order of the latest report that has them
+}
+
+// A state is that of one cause.
+type state struct {
+	checks.Transition // that began it, with what the latest look that found it reports, and with the present state
+	// Since when looks do not find it, and the last that did; zero where the latest does.
+	cleared, seen time.Time
+	critical      bool // a transition since it began has this severity
+}
+
+// New returns a tracker of a node without causes.
+func New() *Tracker { return &Tracker{} }
+
+// Resume puts the tracker into the state that the last transitions of a recorder lead to, the latest last: an agent was
+// restarted.
+func (t *Tracker) Resume(past []checks.Transition) {
+	for _, p := range past {
+		s, noticed := t.state(p.Cause), p.Noticed
+		if s.cleared = (time.Time{}); p.To == checks.CauseClear {
+			s.cleared = p.At
+		}
+		if s.To != checks.CauseClear {
+			p.At, p.NotBefore, p.Noticed, p.From = s.At, s.NotBefore, s.Noticed, s.From
+		}
+		s.Transition, t.last = p, noticed
+		s.critical = p.To != checks.CauseClear && (s.critical || p.Severity == checks.Critical)
+	}
+}
+
+// state returns the state of a cause, which is clear where there was none.
+func (t *Tracker) state(code string) *state {
+	i := slices.IndexFunc(t.causes, func(s *state) bool { return s.Cause == code })
+	if i < 0 {
+		i = len(t.causes)
+		t.causes = append(t.causes, &state{Transition: checks.Transition{Cause: code, To: checks.CauseClear}})
+	}
+	return t.causes[i]
+}
+
+// Look takes the report of one look and returns what changed by it, causes before their consequences. Two looks in a
+// row confirm a cause, or end it. One that is certain of it (checks.Certain) confirms it, without an onset before. A
+// warning that becomes critical is confirmed once more. A report of status unknown changes nothing.
+func (t *Tracker) Look(r *checks.Report, began Dating) (changed []checks.Transition) {
+	now, before := r.GeneratedAt, t.last
+	if r.Status == checks.Unknown {
+		return nil
+	}
+	if t.last = now; before.After(now) { // the clock was set back
+		before = time.Time{}
+	}
+	var all []*state
+	for _, c := range r.Causes {
+		s := t.state(c.Code)
+		s.Severity, s.Subject, s.Summary, s.CausedBy = c.Severity, c.Subject.Label(), c.Summary, c.CausedBy
+		all = append(all, s)
+	}
+	for i, c := range r.Causes {
+		s, to := all[i], checks.CauseOnset
+		if c.Confidence >= checks.Certain || s.To == checks.CauseOnset && s.cleared.IsZero() {
+			to = checks.CauseConfirmed
+		}
+		switch {
+		case s.To == checks.CauseClear:
+			at := start(r.Causes[i:], began, before, now)
+			s.Incident = t.incident(s, at)
+			s.Transition = s.become(to, at, before, now)
+			changed = append(changed, s.Transition)
+		case s.To == checks.CauseOnset && to == checks.CauseConfirmed,
+			s.To == checks.CauseConfirmed && s.Severity == checks.Critical && !s.critical:
+			to = checks.CauseConfirmed
+			changed = append(changed, s.become(to, now, before, now))
+		}
+		s.cleared = time.Time{}
+	}
+	for _, s := range t.causes {
+		switch {
+		case slices.Contains(all, s), s.To == checks.CauseClear && now.Sub(s.cleared) > sameIncident:
+			continue
+		case s.cleared.IsZero(), now.Before(s.cleared):
+			s.cleared, s.seen = now, before
+		case s.To != checks.CauseClear:
+			changed = append(changed, s.become(checks.CauseClear, s.cleared, s.seen, now))
+		}
+		all = append(all, s)
+	}
+	t.causes = all
+	return changed
+}
+
+// become changes the state and returns the transition.
+func (s *state) become(to string, at, notBefore, noticed time.Time) checks.Transition {
+	changed := s.Transition
+	changed.From, changed.To, changed.At, changed.NotBefore, changed.Noticed = s.To, to, at, nil, noticed
+	s.critical = to != checks.CauseClear && (s.critical || s.Severity == checks.Critical)
+	if s.To = to; !notBefore.IsZero() {
+		changed.NotBefore = &notBefore
+	}
+	return changed
+}
+
+// start returns when the first of some causes began: no later than its consequences, which come behind it, as far as
+// the last look without it allows that.
+func start(causes []checks.Cause, began Dating, before, now time.Time) time.Time {
+	at := began(&causes[0], before)
+	if at.IsZero() || at.After(now) {
+		at = now
+	}
+	for i := 1; i < len(causes); i++ {
+		if causes[i].CausedBy == causes[0].Code {
+			if date := start(causes[i:], began, before, now); date.Before(at) && !date.Before(before) {
+				at = date
+			}
+		}
+	}
+	return at
+}
+
+// incident returns when the incident began of which a cause is that began at a time: the one that it was of before;
+// else that of a cause which was there then, and explains it, is explained by it or is critical; else its own.
+func (t *Tracker) incident(s *state, at time.Time) time.Time {
+	for _, o := range slices.Concat([]*state{s}, t.causes) {
+		related := o == s || o.Cause == s.CausedBy || o.CausedBy == s.Cause || o.Severity == checks.Critical
+		over := at.Sub(o.cleared)
+		if related && !o.Incident.IsZero() && (o.cleared.IsZero() || over <= 0 || o == s && over <= sameIncident) {
+			return o.Incident
+		}
+	}
+	return at
+}
+
+// Active returns the causes that are there now, with the transition that began each. To, severity, subject and summary
+// are those of now.
+func (t *Tracker) Active() (active []checks.Transition) {
+	for _, s := range t.causes {
+		if s.To != checks.CauseClear {
+			active = append(active, s.Transition)
+		}
+	}
+	return active
+}

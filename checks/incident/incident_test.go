@@ -1,0 +1,117 @@
+package incident
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/kdiag/kdiag/checks"
+)
+
+// at is a time of the day of the stories and the recorded cases; - is none.
+func at(clock string) time.Time {
+	t, err := time.Parse(time.DateTime, "2026-03-14 "+clock)
+	if err != nil && clock != "-" {
+		panic(err)
+	}
+	return t
+}
+
+// look parses one look of a story.
+func look(line string) (*checks.Report, Dating) {
+	fields := strings.Fields(line)
+	r := &checks.Report{Header: checks.Header{GeneratedAt: at(fields[0]), Status: checks.Healthy}}
+	dates := map[string]time.Time{}
+	for _, f := range fields[1:] {
+		code, more, _ := strings.Cut(f, ",")
+		c := checks.Cause{Code: code, Confidence: checks.Strong, Severity: checks.Warning}
+		for word := range strings.SplitSeq(more, ",") {
+			switch name, value, _ := strings.Cut(word, "="); name {
+			case "certain":
+				c.Confidence = checks.Certain
+			case "critical":
+				c.Severity = checks.Critical
+			case "by":
+				c.CausedBy = value
+			case "began":
+				dates[code] = at(value)
+			case "on":
+				c.Subject = &checks.Subject{Kind: "Container", ID: "1", Name: "app", Namespace: "shop", Pod: value}
+			}
+		}
+		if r.Causes, r.Status = append(r.Causes, c), checks.Degraded; code == "unknown" {
+			r.Causes, r.Status = nil, checks.Unknown
+		}
+	}
+	return r, func(c *checks.Cause, _ time.Time) time.Time { return dates[c.Code] }
+}
+
+// words writes a transition as the stories have it.
+func words(t checks.Transition) string {
+	s := t.Cause + " " + t.From + ">" + t.To + " " + t.At.Format(time.TimeOnly)
+	if t.NotBefore != nil {
+		s += " after " + t.NotBefore.Format(time.TimeOnly)
+	}
+	if t.Subject != "" {
+		s += " on " + t.Subject
+	}
+	return s + " of " + t.Incident.Format(time.TimeOnly)
+}
+
+func TestTracker(t *testing.T) {
+	archive, err := txtar.ParseFile("testdata/stories.txtar")
+	if err != nil || len(archive.Files) < 9 {
+		t.Fatalf("%d stories: %v", len(archive.Files), err)
+	}
+	for _, story := range archive.Files {
+		t.Run(story.Name, func(t *testing.T) {
+			tracker := New()
+			var all []checks.Transition
+			var got strings.Builder
+			for line := range strings.Lines(string(story.Data)) {
+				if strings.HasPrefix(line, ">") {
+					continue
+				}
+				if got.WriteString(line); line == "restart\n" {
+					before := tracker.Active()
+					tracker = New()
+					tracker.Resume(all)
+					if diff := cmp.Diff(before, tracker.Active()); diff != "" {
+						t.Errorf("active before and after the restart:\n%s", diff)
+					}
+					continue
+				}
+				r, began := look(line)
+				for _, changed := range tracker.Look(r, began) {
+					all = append(all, changed)
+					got.WriteString("> " + words(changed) + "\n")
+					if !changed.Noticed.Equal(r.GeneratedAt) {
+						t.Errorf("%s was noticed at %v", words(changed), changed.Noticed)
+					}
+				}
+			}
+			if diff := cmp.Diff(string(story.Data), got.String()); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestActive has what is there now, with the transition that began it and in the state of now, and nothing for long of
+// what is gone.
+func TestActive(t *testing.T) {
+	tracker := New()
+	for _, line := range []string{
+		"14:00:00", "14:00:30 A,on=web-1 B", "14:01:00 A,on=web-2", "14:01:30 A,critical,on=web-2", "15:00:00",
+	} {
+		tracker.Look(look(line))
+	}
+	active := tracker.Active()
+	want := "A clear>confirmed 14:00:30 after 14:00:00 on shop/web-2 app of 14:00:30"
+	if len(active) != 1 || words(active[0]) != want || active[0].Severity != checks.Critical || len(tracker.causes) != 1 {
+		t.Errorf("%d causes kept, active %+v, want %s", len(tracker.causes), active, want)
+	}
+}

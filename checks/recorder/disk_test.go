@@ -1,0 +1,179 @@
+package recorder
+
+import (
+	"context"
+	"crypto/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+	"golang.org/x/sys/unix"
+)
+
+// needRoot skips a test that mounts.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		nodebox.Need(t, "only root mounts a small file system")
+	}
+}
+
+// TestDiskFails has the disk below a recorder fail, and come back. In between records wait, and then are lost; what is
+// on the disk can be read. Afterwards those that waited are written.
+func TestDiskFails(t *testing.T) {
+	needRoot(t)
+	tmpfs := func(t *testing.T) string {
+		dir := t.TempDir()
+		must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"))
+		t.Cleanup(func() { must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+		return dir
+	}
+	for _, tt := range []struct {
+		name        string
+		mount       func(*testing.T) string
+		fail, back  []string // commands, in the folder
+		problem     string
+		least, most int // records that are on the disk while it fails
+	}{
+		{ // The segment at work has room, and the disk has some for a part of a record.
+			"full", tmpfs,
+			[]string{"sh", "-c", "! cp /dev/zero large; truncate -s -40K large"},
+			[]string{"rm", "large"},
+			"no space left on device", 2, 9,
+		},
+		{
+			"read-only", tmpfs,
+			[]string{"mount", "-o", "remount,ro", "."},
+			[]string{"mount", "-o", "remount,rw", "."},
+			"read-only file system", 1, 1,
+		},
+		{
+			"hangs", func(t *testing.T) string { return loopMount(t, filepath.Join(t.TempDir(), "disk")) },
+			[]string{"fsfreeze", "-f", "."},
+			[]string{"fsfreeze", "-u", "."},
+			"the disk hangs (no reply in ", 1, 1,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := tt.mount(t)
+			write(t, dir, 0)
+			run(t, dir, tt.fail...)
+			r := appender(t, dir)
+			kept, noise := 1, make([]byte, 100<<10)
+			for end := time.Now().Add(time.Minute); r.Lost() == 0 && time.Now().Before(end); kept++ {
+				_, _ = rand.Read(noise) // does not compress
+				r.Append(noon, KindSample, noise)
+				time.Sleep(time.Millisecond)
+			}
+			until(t, tt.problem, func() bool { return strings.Contains(r.Problem(), tt.problem) })
+			if got, damaged := read(t, dir); len(got) < tt.least || len(got) > tt.most || len(damaged) > 0 {
+				t.Errorf("%d records, damaged: %v", len(got), damaged)
+			}
+			if n, err := r.Room(t.Context(), 1<<20); n != 0 || err == nil {
+				t.Errorf("room: %d, %v", n, err)
+			}
+			run(t, dir, tt.back...)
+			until(t, "the problem to end", func() bool { return r.Problem() == "" && r.queued.Load() == 0 })
+			if got, damaged := read(t, dir); len(got) != kept-r.Lost() || len(damaged) > 0 {
+				t.Errorf("%d records, want %d; damaged: %v", len(got), kept-r.Lost(), damaged)
+			}
+			if n, err := r.Room(t.Context(), 1<<40); err != nil || tt.name != "hangs" && n > 1<<20 { // half of 2 MiB
+				t.Errorf("room: %d, %v", n, err)
+			}
+		})
+	}
+}
+
+// TestOpenHangs opens a folder that cannot be made now, and closes it before it can.
+func TestOpenHangs(t *testing.T) {
+	needRoot(t)
+	dir := loopMount(t, filepath.Join(t.TempDir(), "disk"))
+	run(t, dir, "fsfreeze", "-f", ".")
+	r := appender(t, dir+"/new")
+	r.Append(noon, KindSample, 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Close(ctx); err == nil {
+		t.Error("closed on a disk that hangs, without an error")
+	}
+	run(t, dir, "fsfreeze", "-u", ".")
+	finish(t, r)
+	wantRead(t, dir+"/new", "0")
+}
+
+// loopMount mounts a file with ext4, which it makes if it is not there.
+func loopMount(t *testing.T, image string) (dir string) {
+	t.Helper()
+	if _, err := os.Stat(image); err != nil {
+		run(t, "/", "truncate", "-s", "16M", image)
+		run(t, "/", "mkfs.ext4", "-q", image)
+	}
+	dir = t.TempDir()
+	run(t, "/", "mount", "-o", "loop", image, dir)
+	t.Cleanup(func() {
+		_ = exec.Command("fsfreeze", "-u", dir).Run() // where a test failed before
+		must(t, unix.Unmount(dir, unix.MNT_DETACH))
+	})
+	return dir
+}
+
+// run runs a command in a folder.
+func run(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+}
+
+// powerCut ends a file system as a power cut does: nothing more is written to its disk.
+func powerCut(t *testing.T, dir string) {
+	t.Helper()
+	f, err := os.Open(dir)
+	must(t, err)
+	defer f.Close()
+	const shutdown, noLogFlush = 0x8004587d, 2 // EXT4_IOC_SHUTDOWN and its flag, of linux/fs/ext4/ext4.h
+	must(t, unix.IoctlSetPointerInt(int(f.Fd()), shutdown, noLogFlush))
+}
+
+// TestPowerCut ends the file system below a recorder while it writes, without a last flush, and mounts what was on the
+// disk then. All records that were written are there, in order; at most the one at work may be damaged.
+func TestPowerCut(t *testing.T) {
+	needRoot(t)
+	for round := range 5 {
+		image := filepath.Join(t.TempDir(), "disk")
+		dir := loopMount(t, image)
+		r, err := Open(dir, Options{})
+		must(t, err)
+		var written atomic.Int64
+		go func() {
+			for n := 0; r.ctx.Err() == nil; time.Sleep(10 * time.Microsecond) {
+				if r.queued.Load() == 0 {
+					written.Store(int64(n))
+					r.Append(noon, KindSample, n)
+					n++
+				}
+			}
+		}()
+		until(t, "records", func() bool { return written.Load() > int64(20+10*round) })
+		want := int(written.Load())
+		powerCut(t, dir)
+		until(t, "a problem", func() bool { return strings.Contains(r.Problem(), "input/output error") })
+		if err := r.Close(t.Context()); err == nil {
+			t.Error("closed on a dead disk, without an error")
+		}
+		after := image + ".after"
+		run(t, "/", "cp", image, after)
+		got, damaged := read(t, loopMount(t, after))
+		wantNumbers(t, got, want)
+		if len(damaged) > 1 {
+			t.Errorf("damaged: %v", damaged)
+		}
+	}
+}

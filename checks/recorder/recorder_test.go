@@ -1,0 +1,438 @@
+package recorder
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+	"golang.org/x/sys/unix"
+)
+
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// appender makes a recorder that ends with the test.
+func appender(t testing.TB, dir string) *Recorder {
+	t.Helper()
+	r, err := Open(dir, Options{})
+	must(t, err)
+	t.Cleanup(func() { finish(t, r) })
+	return r
+}
+
+func must(t testing.TB, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func finish(t testing.TB, r *Recorder) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	must(t, r.Close(ctx))
+}
+
+// write opens a folder, appends numbers, and closes it.
+func write(t testing.TB, dir string, numbers ...int) {
+	t.Helper()
+	r := appender(t, dir)
+	for _, n := range numbers {
+		r.Append(noon.Add(time.Duration(n)*time.Second), KindSample, n)
+	}
+	finish(t, r)
+}
+
+// read returns the data of the records from since until until; of all without these.
+func read(t testing.TB, dir string, between ...time.Time) (data []string, damaged []Damage) {
+	t.Helper()
+	between = append(between, time.Time{}, time.Time{})
+	got, err := Read(t.Context(), dir, between[0], between[1], func(r Record) bool {
+		data = append(data, string(r.Data))
+		return true
+	})
+	must(t, err)
+	return data, got.Damaged
+}
+
+// wantNumbers wants the numbers from 0 on, at least so many.
+func wantNumbers(t testing.TB, got []string, least int) {
+	t.Helper()
+	for n, data := range got {
+		if data != strconv.Itoa(n) {
+			t.Fatalf("record %d is %s", n, data)
+		}
+	}
+	if len(got) < least {
+		t.Fatalf("%d records; %d were written", len(got), least)
+	}
+}
+
+func wantRead(t testing.TB, dir string, want ...string) {
+	t.Helper()
+	got, damaged := read(t, dir)
+	if diff := cmp.Diff(want, got); diff != "" || len(damaged) > 0 {
+		t.Errorf("read (-want +got):\n%s\ndamaged: %v", diff, damaged)
+	}
+}
+
+// until waits until something is so.
+func until(t testing.TB, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !so(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within a minute: %s", what)
+		}
+	}
+}
+
+func segmentPath(dir string, n int) string {
+	return filepath.Join(dir, segmentsDir, fmt.Sprintf(segmentName, n))
+}
+
+func TestRecords(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "kdiag")
+	r := appender(t, dir)
+	r.Append(noon, KindStart, Start{BootID: "b", Version: "v", IntervalSeconds: 30})
+	r.Append(noon, KindSample, func() {})                        // not JSON
+	r.Append(noon, KindSample, strings.Repeat("x", maxRecord))   // too large
+	r.Append(noon.In(time.FixedZone("", 3600)), KindSample, nil) // kept in UTC
+	finish(t, r)
+	r.Append(noon, KindSample, "closed")
+	finish(t, r) // again
+	var got []Record
+	_, err := Read(t.Context(), dir, time.Time{}, time.Time{}, func(r Record) bool { got = append(got, r); return true })
+	must(t, err)
+	want := []Record{
+		{noon, KindStart, json.RawMessage(`{"bootID":"b","version":"v","intervalSeconds":30}`)},
+		{noon, KindSample, json.RawMessage("null")},
+	}
+	if diff := cmp.Diff(want, got); diff != "" || r.Lost() != 3 {
+		t.Errorf("%d lost, want 3; read (-want +got):\n%s", r.Lost(), diff)
+	}
+	for path, mode := range map[string]os.FileMode{
+		dir: 0o700 | os.ModeDir, filepath.Join(dir, segmentsDir): 0o700 | os.ModeDir, segmentPath(dir, 1): 0o600,
+	} {
+		if info, err := os.Lstat(path); err != nil || info.Mode() != mode {
+			t.Errorf("%s: %v, %v; want %v", path, info.Mode(), err, mode)
+		}
+	}
+	f := frame(r.pack, []byte(`{"at":"2026-11-23T06:00:00Z","data":0,"kind":""}`+"\n")) // the least
+	if cap(r.queue)*len(f) < maxQueued {
+		t.Errorf("the queue has room for %d frames of %d bytes", cap(r.queue), len(f))
+	}
+}
+
+// TestZstdcat reads a segment with the tool that every distribution has.
+func TestZstdcat(t *testing.T) {
+	nodebox.NeedProgram(t, "zstdcat")
+	dir := t.TempDir()
+	write(t, dir, 1, 2)
+	out, err := exec.CommandContext(t.Context(), "zstdcat", segmentPath(dir, 1)).Output()
+	want := `{"at":"2026-11-23T12:00:01Z","data":1,"kind":"sample"}` + "\n" +
+		`{"at":"2026-11-23T12:00:02Z","data":2,"kind":"sample"}` + "\n"
+	if string(out) != want || err != nil {
+		t.Errorf("zstdcat: %s, %v", out, err)
+	}
+}
+
+func TestInUse(t *testing.T) {
+	dir := t.TempDir()
+	first := appender(t, dir)
+	if _, err := Open(dir, Options{}); !errors.Is(err, ErrInUse) {
+		t.Fatalf("a second opened with %v, want ErrInUse", err)
+	}
+	finish(t, first)
+	write(t, dir, 1)
+	wantRead(t, dir, "1")
+}
+
+// threeRecords returns a segment with three records, and where each ends.
+func threeRecords(t *testing.T, dir string) (path string, text []byte, ends []int) {
+	path = segmentPath(dir, 1)
+	for n := range 3 {
+		write(t, dir, n)
+		var err error
+		text, err = os.ReadFile(path)
+		must(t, err)
+		ends = append(ends, len(text))
+	}
+	return path, text, ends
+}
+
+// TestCut cuts the last record at every byte. Those before it are read, and so is what is written behind it.
+func TestCut(t *testing.T) {
+	dir := t.TempDir()
+	path, text, ends := threeRecords(t, dir)
+	for cut := ends[1]; cut < len(text); cut++ {
+		must(t, os.WriteFile(path, text[:cut], 0o600))
+		write(t, dir, 3)
+		got, damaged := read(t, dir)
+		want := []Damage{
+			{"records/00000001.zst", noon.Add(time.Second), noon.Add(3 * time.Second), int64(cut - ends[1]), 2, ""},
+		}
+		if cut == ends[1] {
+			want = nil
+		}
+		if diff := cmp.Diff([]string{"0", "1", "3"}, got) + cmp.Diff(want, damaged); diff != "" {
+			t.Errorf("cut at %d of %d (-want +got):\n%s", cut, len(text), diff)
+		}
+	}
+	must(t, os.Truncate(path, int64(ends[1])+1))
+	if got, damaged := read(t, dir); len(got) != 2 || len(damaged) != 1 || !damaged[0].To.IsZero() {
+		t.Errorf("read %s, damaged %v", got, damaged)
+	}
+}
+
+// TestFlip flips a bit in each byte of a segment: no more than the record that it is in is lost, and that is reported.
+func TestFlip(t *testing.T) {
+	dir := t.TempDir()
+	path, text, ends := threeRecords(t, dir)
+	for i := range text {
+		text[i] ^= 1 << (i % 8)
+		must(t, os.WriteFile(path, text, 0o600))
+		text[i] ^= 1 << (i % 8)
+		hit, _ := slices.BinarySearch(ends, i+1)
+		got, damaged := read(t, dir)
+		want := slices.Delete([]string{"0", "1", "2"}, hit, hit+1)
+		if !slices.Equal(got, want) || len(damaged) != 1 || damaged[0].AfterRecords != hit {
+			t.Fatalf("byte %d: read %s, damaged %v; want %s", i, got, damaged, want)
+		}
+	}
+}
+
+// TestTail has an agent write the second half of a record after a reader has read the first.
+func TestTail(t *testing.T) {
+	dir, seen := t.TempDir(), 0
+	path, text, ends := threeRecords(t, dir)
+	must(t, os.Truncate(path, int64(ends[1])+9))
+	got, err := Read(t.Context(), dir, time.Time{}, time.Time{}, func(Record) bool {
+		must(t, os.WriteFile(path, text, 0o600))
+		seen++
+		return true
+	})
+	if seen != 3 || len(got.Damaged) > 0 || err != nil {
+		t.Errorf("read %d of 3, damaged %v, %v", seen, got.Damaged, err)
+	}
+}
+
+// TestClock has the clock jump both ways: all is read in the order of writing, and a time selects by a record's own.
+func TestClock(t *testing.T) {
+	dir := t.TempDir()
+	for _, n := range []int{100, 101, -1e6, 50, 2e9, 102} { // each by another agent
+		write(t, dir, n)
+	}
+	wantRead(t, dir, "100", "101", "-1000000", "50", "2000000000", "102")
+	at := func(n int) time.Time { return noon.Add(time.Duration(n) * time.Second) }
+	for _, tt := range []struct {
+		since, until time.Time
+		want         []string
+	}{
+		{at(100), time.Time{}, []string{"100", "101", "2000000000", "102"}},
+		{at(50), at(101), []string{"100", "101", "50"}},
+		{time.Time{}, at(0), []string{"-1000000"}},
+	} {
+		got, _ := read(t, dir, tt.since, tt.until)
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("from %v until %v:\n%s", tt.since, tt.until, diff)
+		}
+	}
+}
+
+// TestBound appends far more than there is room for. The newest records stay, and the segments never exceed their
+// share.
+func TestBound(t *testing.T) {
+	dir := t.TempDir()
+	r := appender(t, dir)
+	noise := make([]byte, 100<<10) // does not compress
+	for n := range 60 {
+		_, _ = rand.Read(noise)
+		r.Append(noon, KindSample, map[string]any{"noise": noise, "n": n})
+		until(t, "written", func() bool { return r.queued.Load() == 0 })
+		files, _ := filepath.Glob(filepath.Join(dir, segmentsDir, "*"))
+		last, err := os.Stat(files[len(files)-1])
+		if must(t, err); len(files)*maxSegment > minBytes/4 || last.Size() > maxSegment {
+			t.Fatalf("after record %d: %v", n, files)
+		}
+	}
+	got, damaged := read(t, dir)
+	if len(got) < 10 || len(damaged) > 0 || !strings.HasPrefix(got[len(got)-1], `{"n":59,`) || r.Lost() > 0 {
+		t.Errorf("%d records, %d damages, %d lost", len(got), len(damaged), r.Lost())
+	}
+}
+
+func TestRoom(t *testing.T) {
+	dir := t.TempDir()
+	r := appender(t, dir)
+	if got, err := r.Room(t.Context(), 1<<40); got != minBytes*3/4 || err != nil {
+		t.Errorf("room: %d, %v", got, err)
+	}
+	captures := filepath.Join(dir, CapturesDir)
+	for i, name := range []string{"c", "a", "b"} { // the oldest first
+		must(t, os.WriteFile(filepath.Join(captures, name), make([]byte, 2<<20), 0o600))
+		must(t, os.Chtimes(filepath.Join(captures, name), noon, noon.Add(time.Duration(i)*time.Hour)))
+	}
+	if got, err := r.Room(t.Context(), 3<<20); got != 3<<20 || err != nil {
+		t.Errorf("room for 3 MiB: %d, %v", got, err)
+	}
+	left, err := filepath.Glob(captures + "/*")
+	if diff := cmp.Diff([]string{captures + "/b"}, left); diff != "" || err != nil {
+		t.Errorf("left: %v\n%s", err, diff)
+	}
+}
+
+// TestHostile reads what a hostile disk may have in place of segments.
+func TestHostile(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1)
+	secret := filepath.Join(t.TempDir(), "secret")
+	good, err := os.ReadFile(segmentPath(dir, 1))
+	must(t, err)
+	pack := appender(t, t.TempDir()).pack
+	bad := append(frame(pack, bytes.Repeat([]byte(" "), 100<<20)), frame(pack, []byte("null"))...)
+	must(
+		t,
+		os.WriteFile(secret, good, 0o600),
+		os.Symlink(secret, segmentPath(dir, 2)),
+		unix.Mkfifo(segmentPath(dir, 3), 0o600),
+		os.Mkdir(segmentPath(dir, 4), 0o700),
+		os.WriteFile(segmentPath(dir, 5), nil, 0o600),
+		os.Truncate(segmentPath(dir, 5), 1<<40),
+		os.WriteFile(segmentPath(dir, 6), append(slices.Clone(bad), good...), 0o600),
+		os.WriteFile(filepath.Join(dir, segmentsDir, "7.zst"), good, 0o600),
+	)
+	got, damaged := read(t, dir)
+	var in []string
+	for _, d := range damaged {
+		in = append(in, fmt.Sprintf("%s %d %t", filepath.Base(d.File), d.Bytes, d.Why != ""))
+	}
+	want := []string{
+		"00000002.zst 0 true", "00000003.zst 0 true", "00000004.zst 0 true", "00000005.zst 0 true",
+		fmt.Sprintf("00000006.zst %d false", len(bad)),
+	}
+	if diff := cmp.Diff(want, in); diff != "" || !slices.Equal(got, []string{"1", "1"}) {
+		t.Errorf("read %s, damaged:\n%s", got, diff)
+	}
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	must(t, unix.Mkfifo(fifo, 0o600))
+	for _, path := range []string{fifo, secret, dir + "/none"} {
+		if _, err := Read(t.Context(), path, time.Time{}, time.Time{}, nil); err == nil {
+			t.Errorf("%s was read", path)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := Read(ctx, dir, time.Time{}, time.Time{}, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("read after the end of the context: %v", err)
+	}
+}
+
+// TestReplaced replaces the folder of an agent at work.
+func TestReplaced(t *testing.T) {
+	dir := t.TempDir()
+	r := appender(t, dir)
+	must(t, os.RemoveAll(filepath.Join(dir, segmentsDir)), os.Mkdir(filepath.Join(dir, segmentsDir), 0o700))
+	r.Append(noon, KindSample, 1)
+	until(t, "written", func() bool { return r.queued.Load() == 0 })
+	wantRead(t, dir, "1")
+	if _, err := Open(dir, Options{}); !errors.Is(err, ErrInUse) {
+		t.Errorf("a second opened with %v, want ErrInUse", err)
+	}
+}
+
+// TestKill kills an agent again and again. Whatever a reader saw before is there after, in order, without a gap.
+func TestKill(t *testing.T) {
+	if dir := os.Getenv("KDIAG_TEST_APPEND"); dir != "" { // in the child
+		r := appender(t, dir)
+		data, _ := read(t, dir)
+		for n := len(data); ; n++ {
+			until(t, "a short queue", func() bool { return r.queued.Load() < 1000 })
+			r.Append(noon, KindSample, n)
+		}
+	}
+	dir, seen := t.TempDir(), 0
+	must(t, os.Mkdir(filepath.Join(dir, segmentsDir), 0o700))
+	for round := range 100 {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestKill$")
+		cmd.Env = append(os.Environ(), "KDIAG_TEST_APPEND="+dir)
+		must(t, cmd.Start())
+		more := seen + 1 + round%7
+		until(t, "records of the child", func() bool {
+			data, _ := read(t, dir)
+			seen = len(data)
+			return seen >= more
+		})
+		must(t, cmd.Process.Kill())
+		_ = cmd.Wait() // killed
+		data, _ := read(t, dir)
+		wantNumbers(t, data, seen)
+		seen = len(data)
+	}
+}
+
+// FuzzRead reads any bytes, and a record behind them, which must be found.
+func FuzzRead(f *testing.F) {
+	r := appender(f, f.TempDir())
+	good := frame(r.pack, []byte(`{"at":"2026-11-23T12:00:00Z","kind":"sample","data":"behind"}`))
+	for _, seed := range []string{"", marker, string(good), string(good[:len(good)-1]), string(good[:20]) + string(good)} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		dir := t.TempDir()
+		must(t, os.Mkdir(filepath.Join(dir, segmentsDir), 0o700))
+		must(t, os.WriteFile(segmentPath(dir, 1), append(text[:min(len(text), maxSegment/2)], good...), 0o600))
+		data, damaged := read(t, dir)
+		if len(data) == 0 || data[len(data)-1] != `"behind"` || len(data) == 1 && len(damaged) != min(1, len(text)) {
+			t.Errorf("read %s, damaged %v", data, damaged)
+		}
+	})
+}
+
+// sample is what a look of a healthy node has, some 400 bytes.
+func sample() any {
+	return map[string]any{
+		"at": time.Now(), "status": "healthy", "listSeconds": 0.00412, "projectedSeconds": 0.31234, "coldSeconds": 0.4123,
+		"slowestSeconds": 0.0123, "containers": 203, "exited": 41, "sandboxes": 105, "listBytes": 181234, "causes": []any{
+			map[string]any{"code": "TooManyExited", "severity": "warning", "confidence": 0.7, "subject": "web-0"},
+		},
+	}
+}
+
+// BenchmarkAppend includes the time until the record is on the disk.
+func BenchmarkAppend(b *testing.B) {
+	r := appender(b, b.TempDir())
+	b.ReportAllocs()
+	for b.Loop() {
+		r.Append(noon, KindSample, sample())
+		for r.queued.Load() > 0 {
+			time.Sleep(10 * time.Microsecond)
+		}
+	}
+}
+
+// BenchmarkRead reads 1,000 records.
+func BenchmarkRead(b *testing.B) {
+	dir := b.TempDir()
+	r := appender(b, dir)
+	for range 1000 {
+		r.Append(noon, KindSample, sample())
+	}
+	finish(b, r)
+	b.ReportAllocs()
+	for b.Loop() {
+		read(b, dir)
+	}
+}
