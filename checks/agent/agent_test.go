@@ -1,0 +1,126 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
+)
+
+// A script answers the looks of an agent, and notes what it does.
+type script struct {
+	began time.Time
+	sick  func(after time.Duration) bool
+	looks []string // when each was made, and how
+	taken []string
+}
+
+func (s *script) look(_ context.Context, closely bool) (*Look, error) {
+	after := time.Since(s.began)
+	how := ""
+	if closely {
+		how = " closely"
+	}
+	s.looks = append(s.looks, after.String()+how)
+	r := &checks.Report{Header: checks.Header{GeneratedAt: time.Now(), Status: checks.Healthy}}
+	if s.sick(after) {
+		r.Status = checks.Unhealthy
+		r.Causes = []checks.Cause{{
+			Code: "RuntimeHung", Severity: checks.Critical, Confidence: 0.8, Summary: "containerd is stopped",
+		}}
+	}
+	return &Look{Facts: &facts.Input{Now: time.Now()}, Report: r}, nil
+}
+
+func (s *script) capture(_ context.Context, _ *Look, cause string) checks.TakenCapture {
+	s.taken = append(s.taken, fmt.Sprintf("%v %s", time.Since(s.began), cause))
+	return checks.TakenCapture{At: time.Now(), Cause: cause}
+}
+
+// run runs an agent for a time.
+func (s *script) run(t *testing.T, d time.Duration, change func(*Config)) *Agent {
+	t.Helper()
+	s.began = time.Now()
+	cfg := Config{
+		Interval: 30 * time.Second, Look: s.look, Capture: s.capture, Metrics: NewMetrics("test"),
+		Log: slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	a := New(cfg, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	a.Run(ctx)
+	a.Wait(t.Context())
+	return a
+}
+
+// TestLoop looks closely for two minutes when something begins, and takes evidence once.
+func TestLoop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{sick: func(after time.Duration) bool { return after >= time.Minute && after < 5*time.Minute }}
+		a := s.run(t, 6*time.Minute-time.Second, nil)
+		if len(s.looks) < 20 {
+			t.Fatalf("%v", s.looks)
+		}
+		if diff := cmp.Diff([]string{"0s", "30s", "1m0s"}, s.looks[:3]); diff != "" {
+			t.Errorf("looks (-want +got):\n%s", diff)
+		}
+		closely := strings.Count(strings.Join(s.looks, ","), "closely")
+		if closely < 23 || closely > 26 {
+			t.Errorf("%d close looks: %v", closely, s.looks)
+		}
+		if diff := cmp.Diff([]string{"1m5s RuntimeHung"}, s.taken); diff != "" {
+			t.Errorf("evidence (-want +got):\n%s", diff)
+		}
+		if r := a.Last(); r == nil || r.Status != checks.Healthy || !a.Alive() {
+			t.Errorf("%+v, alive %v", r, a.Alive())
+		}
+	})
+}
+
+// TestCaptureEachHour takes evidence of a cause that comes back at most once in an hour.
+func TestCaptureEachHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{sick: func(after time.Duration) bool { return after%(20*time.Minute) > 15*time.Minute }}
+		s.run(t, 3*time.Hour, nil)
+		if n := len(s.taken); n < 2 || n > 3 {
+			t.Errorf("%d archives: %v", n, s.taken)
+		}
+	})
+}
+
+// TestEnds ends at once while a look hangs, and an agent that cannot look is still alive.
+func TestEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{sick: func(time.Duration) bool { return false }}
+		release := make(chan struct{})
+		began := time.Now()
+		a := s.run(t, time.Hour, func(c *Config) {
+			looks := 0
+			c.Look = func(ctx context.Context, _ bool) (*Look, error) {
+				if looks++; looks == 2 {
+					<-release
+				}
+				return nil, errors.New("no permission")
+			}
+		})
+		if took := time.Since(began); took != time.Hour {
+			t.Errorf("it ended after %v", took)
+		}
+		if r := a.Last(); a.Alive() || r == nil || r.Status != checks.Unknown || len(r.Problems) != 1 {
+			t.Errorf("alive %v, %+v", a.Alive(), r)
+		}
+		close(release)
+	})
+}

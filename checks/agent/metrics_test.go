@@ -1,0 +1,295 @@
+package agent
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/causes"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/judge"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal"
+)
+
+var update = flag.Bool("update", false, "rewrite the goldens")
+
+// lookedAt is when the looks of the tests were made.
+var lookedAt = time.Date(2025, 3, 14, 3, 9, 26, 500e6, time.UTC)
+
+// look gives the metrics a recorded node.
+func look(t *testing.T, m *Metrics, folder string, tweaks ...func(*facts.Input)) *facts.Input {
+	t.Helper()
+	text, err := os.ReadFile(folder + "/facts.json")
+	must(t, err)
+	var in facts.Input
+	must(t, json.Unmarshal(text, &in))
+	for _, tweak := range tweaks {
+		tweak(&in)
+	}
+	m.Look(judge.NewReport(checks.Header{GeneratedAt: lookedAt}, &in), &in, 120*time.Millisecond)
+	return &in
+}
+
+// Recorded nodes.
+const (
+	healthy = "../judge/testdata/host_healthy"
+	sick    = "../causes/testdata/inspect_hang"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scrape returns what the handler serves, in a format that the client accepts.
+func scrape(t *testing.T, m *Metrics, accept string) string {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	r.Header.Set("Accept", accept)
+	r.Header.Set("Accept-Encoding", "gzip, zstd")
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, r)
+	if enc := w.Header().Get("Content-Encoding"); w.Code != http.StatusOK || enc != "" {
+		t.Fatalf("%d, encoding %q: %s", w.Code, enc, w.Body)
+	}
+	return w.Body.String()
+}
+
+// TestExposition compares what a healthy and a sick node show with goldens, which have no zeros, no buckets and no
+// figures of this process.
+func TestExposition(t *testing.T) {
+	for name, folder := range map[string]string{"healthy": healthy, "sick": sick} {
+		m := NewMetrics("v1.2.3")
+		in := look(t, m, folder)
+		for _, c := range in.Measurement.Probes {
+			m.Call(c)
+		}
+		for _, i := range in.Measurement.Sweep.Inspections {
+			m.Call(i.Call)
+		}
+		m.Captured("InspectHang")
+		var got strings.Builder
+		for line := range strings.Lines(scrape(t, m, "text/plain")) {
+			if strings.Contains(line, "kdiag_") && !regexp.MustCompile(`_bucket| 0\n$`).MatchString(line) {
+				got.WriteString(regexp.MustCompile(`go[0-9.]+[^"]*`).ReplaceAllString(line, "GO"))
+			}
+		}
+		file := filepath.Join("testdata", name+".prom")
+		if *update {
+			must(t, os.WriteFile(file, []byte(got.String()), 0o644))
+		}
+		want, err := os.ReadFile(file)
+		must(t, err)
+		if diff := cmp.Diff(string(want), got.String()); diff != "" {
+			t.Errorf("%s:\n%s", name, diff)
+		}
+	}
+}
+
+// TestContract holds the names, types and labels that are fixed: what others alert on.
+func TestContract(t *testing.T) {
+	want := `
+kdiag_build_info GAUGE goversion version
+kdiag_captures_total COUNTER cause
+kdiag_cause GAUGE code severity
+kdiag_check_status GAUGE check
+kdiag_containers GAUGE state
+kdiag_journal_records_total COUNTER signature
+kdiag_last_run_timestamp_seconds GAUGE
+kdiag_list_bytes GAUGE method
+kdiag_list_limit_bytes GAUGE
+kdiag_pleg_threshold_seconds GAUGE
+kdiag_relist_cold_seconds GAUGE
+kdiag_relist_projected_seconds GAUGE
+kdiag_rpc_duration_seconds HISTOGRAM method
+kdiag_rpc_hung_total COUNTER method
+kdiag_run_duration_seconds GAUGE
+kdiag_runs_total COUNTER result
+kdiag_sandboxes GAUGE state
+kdiag_status GAUGE status
+`
+	m := NewMetrics("v1.2.3")
+	look(t, m, healthy)
+	families, err := m.node.Gather()
+	must(t, err)
+	got := "\n"
+	for _, f := range families {
+		got += f.GetName() + " " + f.GetType().String()
+		for _, label := range f.GetMetric()[0].GetLabel() {
+			got += " " + label.GetName()
+		}
+		got += "\n"
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	for line := range strings.Lines(scrape(t, m, "text/plain")) {
+		if !regexp.MustCompile(`^(# (HELP|TYPE) )?(kdiag|go|process)_`).MatchString(line) {
+			t.Errorf("%s is of neither kdiag, the process nor the Go runtime", line)
+		}
+	}
+}
+
+// TestBeforeTheFirstLook wants all that is fixed to be there, and nothing that was not measured.
+func TestBeforeTheFirstLook(t *testing.T) {
+	text := scrape(t, NewMetrics("v1.2.3"), "application/openmetrics-text")
+	var want []string
+	for _, d := range causes.All() {
+		want = append(want, `cause{code="`+d.Code+`",severity="critical"} 0.0`,
+			`cause{code="`+d.Code+`",severity="warning"} 0.0`, `captures_total{cause="`+d.Code+`"} 0.0`)
+	}
+	whole, err := os.ReadFile("../../docs/checks.md")
+	must(t, err)
+	page, _, _ := strings.Cut(string(whole), "\n# ")
+	for _, id := range regexp.MustCompile(`(?m)^## (.+)$`).FindAllStringSubmatch(page, -1) {
+		want = append(want, `check_status{check="`+id[1]+`"} 3.0`)
+	}
+	want = append(want, `journal_records_total{signature="PLEGNotHealthy"} 0.0`,
+		`rpc_hung_total{method="ContainerStatus"} 0.0`, `runs_total{result="unknown"} 0.0`,
+		`status{status="healthy"} 0.0`, `status{status="degraded"} 0.0`, `status{status="unhealthy"} 0.0`,
+		`status{status="unknown"} 1.0`)
+	for _, sample := range want {
+		if !strings.Contains(text, "\nkdiag_"+sample+"\n") {
+			t.Errorf("no kdiag_%s", sample)
+		}
+	}
+	made := regexp.MustCompile(`(?m)^kdiag_(relist|pleg_|containers|sandboxes|list_|run_|last_).*`)
+	if got := made.FindString(text); got != "" {
+		t.Errorf("%s, though nothing was measured", got)
+	}
+}
+
+// values returns the samples whose name or labels begin so, without zeros.
+func values(t *testing.T, m *Metrics, prefix string) string {
+	t.Helper()
+	var out []string
+	for line := range strings.Lines(scrape(t, m, "text/plain")) {
+		if sample, ok := strings.CutPrefix(line, prefix); ok && !strings.HasSuffix(line, " 0\n") {
+			out = append(out, strings.TrimSpace(sample))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+func TestCalls(t *testing.T) {
+	m := NewMetrics("v1.2.3")
+	for _, code := range []crictl.Code{
+		crictl.OK, crictl.NotFound, crictl.Unknown, crictl.DeadlineExceeded, crictl.Canceled, crictl.Unavailable,
+	} {
+		m.Call(crictl.Call{Method: "ContainerStatus", Code: code, Elapsed: 2 * time.Second})
+	}
+	got := values(t, m, "kdiag_rpc_hung_total") + values(t, m, "kdiag_rpc_duration_seconds_sum") +
+		values(t, m, "kdiag_rpc_duration_seconds_count")
+	if want := strings.ReplaceAll("{M} 1{M} 6{M} 3", "M", `method="ContainerStatus"`); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+func TestRuns(t *testing.T) {
+	m := NewMetrics("v1.2.3")
+	look(t, m, healthy)
+	look(t, m, healthy, func(in *facts.Input) { in.Measurement.Interrupted = "the time was up" })
+	look(t, m, healthy, func(in *facts.Input) { in.Measurement, in.Summary = nil, nil })
+	got := values(t, m, "kdiag_runs_total") + values(t, m, "kdiag_containers") + values(t, m, "kdiag_relist")
+	if want := `{result="complete"} 1 {result="interrupted"} 1 {result="unknown"} 1`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
+// TestRecords reads the last twenty minutes each half minute, of records in different rhythms, and wants each record to
+// be counted once.
+func TestRecords(t *testing.T) {
+	for name, c := range map[string]struct {
+		every, until time.Duration
+		more         int64   // records at the same time
+		inexact      float64 // what may be counted too many or too few
+	}{
+		"every five seconds":     {every: 5 * time.Second, until: 2 * time.Hour},
+		"each eight minutes":     {every: 8 * time.Minute, until: 2 * time.Hour, inexact: 1},
+		"rarer than the window":  {every: 30 * time.Minute, until: 2 * time.Hour},
+		"rare bursts":            {every: 25 * time.Minute, until: 2 * time.Hour, more: 9},
+		"a minute, long ago":     {every: time.Second, until: time.Minute},
+		"an hour, then no more":  {every: 7 * time.Second, until: time.Hour, inexact: 2},
+		"none since the service": {every: 9 * time.Hour, until: 2 * time.Hour},
+	} {
+		m := NewMetrics("v1.2.3")
+		m.countRecords(&journal.Report{Signatures: []journal.Count{{Code: "DiskFull", Count: 3}}}) // from before
+		for now := 30 * time.Second; now <= 2*time.Hour; now += 30 * time.Second {
+			s := journal.Count{Code: "PLEGNotHealthy"}
+			for d := c.every; d <= min(now, c.until); d += c.every {
+				if last := lookedAt.Add(d); d > now-20*time.Minute {
+					if s.Count, s.Last = s.Count+1+c.more, &last; s.First == nil {
+						s.First = &last
+					}
+				}
+			}
+			m.countRecords(&journal.Report{Signatures: []journal.Count{s}[:min(s.Count, 1)]})
+			m.countRecords(nil) // could not be read
+		}
+		got, want := 0.0, float64(int64(c.until/c.every)*(1+c.more))
+		_, _ = fmt.Sscanf(values(t, m, "kdiag_journal_records_total"), `{signature="PLEGNotHealthy"} %g`, &got)
+		if got < want-c.inexact || got > want+c.inexact {
+			t.Errorf("%s: counted %g of %g records", name, got, want)
+		}
+	}
+}
+
+// TestRecordsThatOnlyLeave has a window in which most records were early: none is new when these leave.
+func TestRecordsThatOnlyLeave(t *testing.T) {
+	first, second, last := lookedAt, lookedAt.Add(18*time.Minute), lookedAt.Add(20*time.Minute)
+	before := journal.Count{Count: 100, First: &first, Last: &last}
+	if got := newRecords(before, journal.Count{Count: 99, First: &second, Last: &last}); got != 0 {
+		t.Errorf("%d new records, want none", got)
+	}
+}
+
+func TestLists(t *testing.T) {
+	m := NewMetrics("v1.2.3")
+	look(t, m, healthy, func(in *facts.Input) {
+		in.Measurement.Containers.Complete, in.Summary.ResponseTruncated = false, true
+	})
+	if got, want := values(t, m, "kdiag_list_bytes"), `{method="ListPodSandbox"} 2700`; got != want {
+		t.Errorf("a part of a list: %s, want %s", got, want)
+	}
+	look(t, m, "../causes/testdata/list_too_large")
+	want := `{method="ListContainers"} 2.4006e+07 {method="ListPodSandbox"} 2700`
+	if got := values(t, m, "kdiag_list_bytes"); got != want {
+		t.Errorf("a list that was refused: %s, want %s", got, want)
+	}
+}
+
+func TestTextfile(t *testing.T) {
+	m, dir := NewMetrics("v1.2.3"), t.TempDir()
+	must(t, m.WriteTextfile(dir))
+	look(t, m, sick)
+	must(t, m.WriteTextfile(dir))
+	files, err := os.ReadDir(dir)
+	must(t, err)
+	info, err := os.Stat(filepath.Join(dir, "kdiag.prom"))
+	must(t, err)
+	if len(files) != 1 || info.Mode().Perm() != 0o644 {
+		t.Errorf("files %v, mode of kdiag.prom %v", files, info.Mode())
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "kdiag.prom"))
+	must(t, err)
+	if s := string(text); !strings.Contains(s, `kdiag_status{status="unhealthy"} 1`) || strings.Contains(s, "\ngo_") {
+		t.Errorf("kdiag.prom is\n%s", s)
+	}
+	if err := m.WriteTextfile(filepath.Join(dir, "none")); err == nil {
+		t.Error("no error without the folder")
+	}
+}

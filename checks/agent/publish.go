@@ -1,0 +1,309 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
+)
+
+const (
+	conditionType = "KdiagProblem"
+	manager       = "kdiag" // of the fields of the condition; component of the events
+	// heartbeat is how long a condition that does not change goes without a new lastHeartbeatTime: that of the kubelet
+	// (nodeStatusReportFrequency) and of node-problem-detector (--k8s-exporter-heartbeat-period).
+	heartbeat = 5 * time.Minute
+	// rewording is how long a new message alone waits. Most have figures, which change with each look.
+	rewording = time.Minute
+	// maxEvents is how many events are kept for an API server that is away, of about 1 KB each. A cause that comes and
+	// goes each hour makes three an hour, so this is two weeks.
+	maxEvents   = 1000
+	maxMessage  = 1024             // bytes; what the API server takes of an event in its newer form
+	callTimeout = 10 * time.Second // of one request
+	logAgain    = 30 * time.Minute // between log lines of what still fails
+)
+
+// retry is how long to wait after failures. Each pause is up to half as long again: 5,000 nodes do not return to a
+// server at once.
+var retry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 2 * time.Minute}
+
+// PublishOptions are where to publish. All but Kubeconfig are needed.
+type PublishOptions struct {
+	Kubeconfig string // empty: the service account of the pod
+	NodeName   string
+	Log        func(problem string)
+}
+
+// A Publisher keeps the condition KdiagProblem of a node up to date, and makes events of transitions.
+type Publisher struct {
+	opts   PublishOptions
+	client *apiserver.Client
+	wakes  [2]chan struct{}  // of the loops of Run
+	sent   *v1.NodeCondition // what the server has; nil until it was asked
+
+	mu      sync.Mutex
+	want    v1.NodeCondition // empty before the first report
+	active  map[string]bool  // codes of critical causes that have no end yet
+	queue   []*v1.Event      // the oldest first
+	dropped int              // of the queue, since the last event was delivered
+}
+
+// NewPublisher returns a publisher, which has asked nothing yet. The error is of the kubeconfig.
+func NewPublisher(opts PublishOptions) (*Publisher, error) {
+	cfg, err := rest.InClusterConfig() // client-go reads the token again each minute
+	if opts.Kubeconfig != "" {
+		cfg, err = clientcmd.BuildConfigFromFlags("", opts.Kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("finding the API server: %w", err)
+	}
+	cfg.UserAgent, cfg.WarningHandler = manager, rest.NoWarnings{}
+	client, err := apiserver.New(cfg, apiserver.Limits{}) // client-go's: 5 events a second
+	return &Publisher{
+		opts: opts, client: client, active: map[string]bool{},
+		wakes: [2]chan struct{}{make(chan struct{}, 1), make(chan struct{}, 1)},
+	}, err
+}
+
+// Publish queues the state of the node and what changed. It does not block.
+func (p *Publisher) Publish(r *checks.Report, changed []checks.Transition) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, t := range changed {
+		if t.To == checks.CauseClear {
+			delete(p.active, t.Cause)
+		} else if t.Severity == checks.Critical {
+			p.active[t.Cause] = true
+		}
+		p.queue = append(p.queue, eventOf(p.opts.NodeName, t))
+	}
+	over := max(0, len(p.queue)-maxEvents)
+	p.queue, p.dropped = slices.Delete(p.queue, 0, over), p.dropped+over
+	p.want = p.next(r, changed)
+	for _, wake := range p.wakes {
+		select {
+		case wake <- struct{}{}:
+		default: // is woken already
+		}
+	}
+}
+
+// next returns the condition after a report. A look that finds nothing does not end a cause before its transition.
+func (p *Publisher) next(r *checks.Report, changed []checks.Transition) v1.NodeCondition {
+	for _, c := range r.Causes {
+		if c.Severity != checks.Critical {
+			delete(p.active, c.Code)
+		}
+	}
+	c, last := conditionOf(r), p.want
+	if c.Status == v1.ConditionFalse && last.Status == v1.ConditionTrue && len(p.active) > 0 {
+		c.Status, c.Reason, c.Message = last.Status, last.Reason, last.Message
+	}
+	c.LastTransitionTime = last.LastTransitionTime
+	if c.Status != last.Status {
+		c.LastTransitionTime = metav1.NewTime(since(c.Status, r, changed))
+	}
+	return c
+}
+
+// Run delivers what was queued until ctx ends. While the API server is away it tries again, and then delivers all in
+// order, with the times at which they happened.
+func (p *Publisher) Run(ctx context.Context) {
+	var loops sync.WaitGroup
+	loops.Go(func() { p.repeat(ctx, "publishing the node condition", p.wakes[0], p.patch) })
+	loops.Go(func() { p.repeat(ctx, "publishing events", p.wakes[1], p.create) })
+	loops.Wait()
+}
+
+// repeat delivers when it is woken, until there is no more to do. After a failure it waits.
+func (p *Publisher) repeat(
+	ctx context.Context, what string, wake <-chan struct{}, deliver func(context.Context) (more bool, err error),
+) {
+	var logged time.Time // zero while it works
+	var reason metav1.StatusReason
+	delay := retry
+	for more := false; ctx.Err() == nil; {
+		if !more {
+			select {
+			case <-wake:
+			case <-ctx.Done():
+				return
+			}
+		}
+		call, cancel := context.WithTimeout(ctx, callTimeout)
+		left, err := deliver(call)
+		cancel()
+		if more = left || err != nil; err == nil {
+			if !logged.IsZero() {
+				p.opts.Log(what + " works again")
+			}
+			logged, delay = time.Time{}, retry
+			continue
+		}
+		if is := apierrors.ReasonForError(err); ctx.Err() == nil && (is != reason || time.Since(logged) >= logAgain) {
+			p.opts.Log(what + ": " + err.Error())
+			reason, logged = is, time.Now()
+		}
+		pause := delay.Step()
+		if apierrors.IsForbidden(err) && pause >= retry.Cap { // as at first after the server's start
+			pause = heartbeat
+		}
+		seconds, _ := apierrors.SuggestsClientDelay(err) // Retry-After
+		pause = max(pause, wait.Jitter(min(time.Duration(seconds)*time.Second, heartbeat), retry.Jitter))
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// patch brings the condition to the server, unless what the server has is good enough.
+func (p *Publisher) patch(ctx context.Context) (more bool, err error) {
+	if p.sent == nil {
+		if err := p.resume(ctx); err != nil {
+			return false, err
+		}
+	}
+	p.mu.Lock()
+	want := p.want
+	p.mu.Unlock()
+	age := want.LastHeartbeatTime.Sub(p.sent.LastHeartbeatTime.Time).Abs() // the clock may have been set back
+	same := want.Status == p.sent.Status && want.Reason == p.sent.Reason &&
+		(want.Message == p.sent.Message || age < rewording)
+	if same && age < wait.Jitter(heartbeat, 0.2) { // nodes that booted together do not stay together
+		return false, nil
+	}
+	// Nothing else of the node is named, so no other manager loses more than this condition.
+	fields, _ := json.Marshal(map[string]any{ // nothing that JSON lacks
+		"apiVersion": "v1", "kind": "Node", "metadata": map[string]string{"name": p.opts.NodeName},
+		"status": map[string]any{"conditions": []v1.NodeCondition{want}},
+	})
+	if err = p.client.ApplyNodeStatus(ctx, p.opts.NodeName, manager, fields); err == nil {
+		p.sent = &want
+	}
+	return false, err
+}
+
+// resume finds what an agent before this one published. A status that is the same has been so since then.
+func (p *Publisher) resume(ctx context.Context) error {
+	node, err := p.client.NodeByPatch(ctx, p.opts.NodeName)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sent = &v1.NodeCondition{}
+	for _, c := range node.Status.Conditions {
+		if c.Type == conditionType {
+			p.sent = &c
+		}
+	}
+	if p.sent.Status == p.want.Status {
+		p.want.LastTransitionTime = p.sent.LastTransitionTime
+	}
+	return nil
+}
+
+// create brings the oldest event to the server. One that exists was created by a request without an answer, or by an
+// agent before this one.
+func (p *Publisher) create(ctx context.Context) (more bool, err error) {
+	p.mu.Lock()
+	oldest, dropped := slices.Clone(p.queue[:min(1, len(p.queue))]), p.dropped
+	p.mu.Unlock()
+	if len(oldest) == 0 {
+		return false, nil
+	}
+	err = p.client.CreateEvent(ctx, oldest[0])
+	switch refused := apierrors.IsInvalid(err) || apierrors.IsBadRequest(err); {
+	case err != nil && !refused && !apierrors.IsAlreadyExists(err):
+		return false, err
+	case refused:
+		p.opts.Log("event dropped: " + err.Error())
+	case dropped > 0:
+		p.opts.Log(fmt.Sprintf("%d events dropped: the API server was away for too long", dropped))
+	}
+	p.mu.Lock()
+	p.queue, p.dropped = slices.DeleteFunc(p.queue, func(e *v1.Event) bool { return e == oldest[0] }), p.dropped-dropped
+	p.mu.Unlock()
+	return true, nil
+}
+
+// conditionOf returns the condition of a node by one report, without the time of its transition.
+func conditionOf(r *checks.Report) v1.NodeCondition {
+	c := v1.NodeCondition{
+		Type: conditionType, Status: v1.ConditionUnknown, Reason: "CouldNotTell", Message: "no cause found",
+		LastHeartbeatTime: metav1.NewTime(r.GeneratedAt),
+	}
+	switch {
+	case slices.ContainsFunc(r.Causes, func(c checks.Cause) bool { return c.Severity == checks.Critical }):
+		root := r.Causes[0]
+		c.Status, c.Reason, c.Message = v1.ConditionTrue, root.Code, root.Code+": "+root.Summary
+	case r.Status == checks.Healthy || r.Status == checks.Degraded:
+		c.Status, c.Reason, c.Message = v1.ConditionFalse, "NoProblemFound", "no critical cause found"
+	case len(r.Problems) > 0:
+		c.Message = r.Problems[0]
+	}
+	c.Message = cut(c.Message)
+	return c
+}
+
+// since returns when a status began: with the first critical cause, with the end of the last one, else with the look.
+func since(status v1.ConditionStatus, r *checks.Report, changed []checks.Transition) time.Time {
+	at := r.GeneratedAt
+	for _, t := range changed {
+		ended := t.To == checks.CauseClear
+		switch {
+		case t.Severity != checks.Critical:
+		case status == v1.ConditionTrue && !ended && t.At.Before(at), status == v1.ConditionFalse && ended:
+			at = t.At
+		}
+	}
+	return at
+}
+
+// eventOf returns the event of a transition. Its name follows from the transition alone, so the API server refuses
+// to have it twice. kubectl describe node looks for events with the node's UID and for those with its name instead
+// (before 1.21 only for these), in all namespaces, and with involvedObject.namespace empty; such an event can only be
+// in the namespace default. kubectl events --for wants the apiVersion.
+func eventOf(node string, t checks.Transition) *v1.Event {
+	id := fnv.New64a()
+	_, _ = fmt.Fprintf(id, "%q", []string{t.Cause, t.Subject, t.From, t.To, t.At.UTC().Format(time.RFC3339Nano)})
+	at := metav1.NewTime(t.At)
+	e := &v1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%016x", node, id.Sum64()), Namespace: "default"},
+		InvolvedObject: v1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: types.UID(node)},
+		Source:         v1.EventSource{Component: manager, Host: node}, ReportingController: manager,
+		ReportingInstance: node, FirstTimestamp: at, LastTimestamp: at, Count: 1,
+		Type: v1.EventTypeWarning, Reason: t.Cause, Message: cut(t.To + ": " + t.Summary),
+	}
+	switch t.To {
+	case checks.CauseClear:
+		e.Type, e.Message = v1.EventTypeNormal, cut("gone: "+t.Summary)
+	case t.From:
+		e.Message = cut("critical now: " + t.Summary)
+	}
+	return e
+}
+
+// cut shortens a message to maxMessage bytes, between two characters.
+func cut(s string) string {
+	if len(s) <= maxMessage {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxMessage-len("...")], "") + "..."
+}

@@ -1,0 +1,448 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
+)
+
+const (
+	nodeName = "node-7"
+	fine     = "no critical cause found"
+	hangs    = "True RuntimeHung 00:01:55 RuntimeHung: no RPC is answered"
+)
+
+// A server is an API server over HTTP: client-go's clientset in memory, which knows server-side apply and who owns
+// which field. What it checks besides, a real one does as well (TestEndToEndPublish).
+type server struct {
+	*fake.Clientset
+	mu sync.Mutex
+	// fault answers a request instead, if it wants to.
+	fault func(w http.ResponseWriter, r *http.Request) (answered bool)
+	asked map[string][]time.Duration // since start, by resource
+	start time.Time
+}
+
+// newNode returns a node with two conditions, of which KdiagProblem belongs to whoever creates it.
+func newNode() *v1.Node {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
+	node.Status.Conditions = []v1.NodeCondition{
+		{Type: v1.NodeReady, Status: v1.ConditionTrue}, {Type: conditionType, Status: v1.ConditionUnknown},
+	}
+	return node
+}
+
+func newServer() *server {
+	s := &server{Clientset: fake.NewClientset(), asked: map[string][]time.Duration{}, start: time.Now()}
+	_, err := s.CoreV1().Nodes().Create(context.Background(), newNode(), metav1.CreateOptions{FieldManager: "kubelet"})
+	if err != nil {
+		panic(err)
+	}
+	return s
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	resource := "nodes"
+	if r.Method == http.MethodPost {
+		resource = "events"
+	}
+	s.mu.Lock()
+	s.asked[resource] = append(s.asked[resource], time.Since(s.start))
+	s.mu.Unlock()
+	if s.fault != nil && s.fault(w, r) {
+		return
+	}
+	s.take(w, r)
+}
+
+func (s *server) take(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	var answer runtime.Object
+	switch at := r.Method + " " + r.URL.Path; at {
+	case "PATCH /api/v1/nodes/" + nodeName + "/status":
+		opts := metav1.PatchOptions{FieldManager: r.FormValue("fieldManager")}
+		if r.FormValue("force") == "true" {
+			opts.Force = new(true)
+		}
+		nodes := s.CoreV1().Nodes()
+		if answer, err = nodes.Get(r.Context(), nodeName, metav1.GetOptions{}); err == nil { // apply would create it
+			kind := types.PatchType(r.Header.Get("Content-Type"))
+			answer, err = nodes.Patch(r.Context(), nodeName, kind, body, opts, "status")
+		}
+	case "POST /api/v1/namespaces/default/events":
+		e := &v1.Event{}
+		if err = json.Unmarshal(body, e); err == nil && (e.InvolvedObject.Namespace != "" || e.Reason == "Invalid") {
+			err = apierrors.NewInvalid(e.GroupVersionKind().GroupKind(), e.Name, nil)
+		}
+		if err == nil {
+			answer, err = s.CoreV1().Events("default").Create(r.Context(), e, metav1.CreateOptions{})
+		}
+	default:
+		err = apierrors.NewForbidden(v1.Resource("any"), at, nil)
+	}
+	code := http.StatusOK
+	if err != nil {
+		status := err.(apierrors.APIStatus).Status()
+		status.Kind, status.APIVersion = "Status", "v1"
+		code, answer = int(status.Code), &status
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(answer)
+}
+
+// condition returns KdiagProblem. The other one must be as it was.
+func condition(t *testing.T, api kubernetes.Interface) v1.NodeCondition {
+	t.Helper()
+	node, err := api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := node.Status.Conditions
+	if len(c) != 2 || c[0].Type != v1.NodeReady || c[0].Status != v1.ConditionTrue || c[1].Type != conditionType {
+		t.Errorf("conditions: %+v", c)
+	}
+	return c[1]
+}
+
+// events returns the events as lines, in the order in which they happened.
+func events(t *testing.T, api kubernetes.Interface) []string {
+	t.Helper()
+	list, err := api.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
+		FieldSelector: "involvedObject.name=" + nodeName,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, e := range list.Items {
+		lines = append(lines, strings.Join([]string{clock(e.LastTimestamp), e.Type, e.Reason, e.Message}, " "))
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func clock(at metav1.Time) string { return at.UTC().Format(time.TimeOnly) }
+
+func line(c v1.NodeCondition) string {
+	return strings.Join([]string{string(c.Status), c.Reason, clock(c.LastTransitionTime), c.Message}, " ")
+}
+
+// at is a time of day. The fake clock of synctest starts on that day too.
+func at(clock string) time.Time {
+	t, err := time.Parse(time.DateTime, "2000-01-01 "+clock)
+	if err != nil {
+		panic(err)
+	}
+	return t
+}
+
+func report(clock string, status checks.Verdict, causes ...checks.Cause) *checks.Report {
+	return &checks.Report{Header: checks.Header{Status: status, GeneratedAt: at(clock)}, Causes: causes}
+}
+
+var (
+	hung = checks.Cause{Code: "RuntimeHung", Severity: checks.Critical, Summary: "no RPC is answered"}
+	disk = checks.Cause{Code: "DiskFull", Severity: checks.Warning, Summary: "/var is at 86%"}
+)
+
+// change is a transition of a cause.
+func change(clock string, c checks.Cause, from, to string) checks.Transition {
+	return checks.Transition{At: at(clock), Cause: c.Code, Severity: c.Severity, Summary: c.Summary, From: from, To: to}
+}
+
+var (
+	onset = change("00:01:55", hung, checks.CauseClear, checks.CauseOnset)
+	sure  = change("00:02:30", hung, checks.CauseOnset, checks.CauseConfirmed)
+	gone  = change("00:05:00", hung, checks.CauseConfirmed, checks.CauseClear)
+)
+
+// TestCondition follows a node through reports: status, reason, time of the transition, message.
+func TestCondition(t *testing.T) {
+	type step struct {
+		report  *checks.Report
+		changed []checks.Transition
+		want    string
+	}
+	unseen, milder, long := report("00:04:00", checks.Unknown), hung, hung
+	unseen.Problems = []string{"no runtime found"}
+	milder.Severity, long.Code, long.Summary = checks.Warning, "CC", strings.Repeat("é", 600)
+	full := report("00:01:00", checks.Unhealthy, disk, hung)
+	for name, steps := range map[string][]step{
+		"an incident": {
+			{report("00:01:30", checks.Healthy), nil, "False NoProblemFound 00:01:30 " + fine},
+			{report("00:02:00", checks.Unhealthy, hung), []checks.Transition{onset}, hangs},
+			{report("00:02:30", checks.Unhealthy, hung), []checks.Transition{sure}, hangs},
+			{report("00:05:00", checks.Healthy), nil, hangs},
+			{report("00:05:30", checks.Healthy), []checks.Transition{gone}, "False NoProblemFound 00:05:00 " + fine},
+		},
+		"it turns into a warning": {
+			{report("00:02:00", checks.Unhealthy, hung), []checks.Transition{onset}, hangs},
+			{report("00:03:00", checks.Degraded, milder), nil, "False NoProblemFound 00:03:00 " + fine},
+		},
+		"the root is a warning": {{full, nil, "True DiskFull 00:01:00 DiskFull: /var is at 86%"}},
+		"it could not look":     {{unseen, nil, "Unknown CouldNotTell 00:04:00 no runtime found"}},
+		"no cause": {{
+			report("00:01:00", checks.Unhealthy), nil, "Unknown CouldNotTell 00:01:00 no cause found",
+		}},
+		"cut between characters": {{
+			report("00:01:00", checks.Unhealthy, long), nil,
+			"True CC 00:01:00 CC: " + strings.Repeat("é", 508) + "...",
+		}},
+	} {
+		p, err := NewPublisher(PublishOptions{Kubeconfig: kubeconfig(t, "http://127.0.0.1:1"), NodeName: nodeName})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range steps {
+			p.Publish(s.report, s.changed)
+			if diff := cmp.Diff(s.want, line(p.want)); diff != "" {
+				t.Errorf("%s: %s", name, diff)
+			}
+		}
+	}
+}
+
+// kubeconfig writes a kubeconfig for a server. The token is in a file beside it.
+func kubeconfig(t *testing.T, url string) string {
+	name := filepath.Join(t.TempDir(), "kubeconfig")
+	write(t, name, `{clusters: [{name: a, cluster: {server: "`+url+`"}}], users: [{name: a, user: {tokenFile: token}}],
+		contexts: [{name: a, context: {cluster: a, user: a}}], current-context: a}`)
+	write(t, filepath.Join(filepath.Dir(name), "token"), "first")
+	return name
+}
+
+func write(t *testing.T, name, content string) {
+	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// pipes is a network within a bubble of synctest.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return &net.UnixAddr{} }
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	here, there := net.Pipe()
+	p <- there
+	return here, nil
+}
+
+// run starts a publisher that talks to s within a bubble. It ends with the test.
+func run(t *testing.T, s *server) (p *Publisher, logged *strings.Builder, token string) {
+	logged = &strings.Builder{}
+	lines := log.New(logged, "", 0)
+	config := kubeconfig(t, "http://api.test")
+	p, err := NewPublisher(PublishOptions{config, nodeName, func(line string) { lines.Print(line) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	network := make(pipes)
+	cfg.Dial = network.dial
+	if p.client, err = apiserver.New(cfg, apiserver.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	at := &http.Server{Handler: s}
+	ctx, cancel := context.WithCancel(t.Context())
+	var both sync.WaitGroup
+	both.Go(func() { _ = at.Serve(network) })
+	both.Go(func() { p.Run(ctx) })
+	t.Cleanup(func() { cancel(); _ = at.Close(); both.Wait() })
+	return p, logged, filepath.Join(filepath.Dir(config), "token")
+}
+
+// TestFaults publishes an incident to an API server with a fault: all of it arrives, once, with the times at which it
+// happened, and the server is not asked sooner than it wants.
+func TestFaults(t *testing.T) {
+	type fault func(s *server, w http.ResponseWriter, r *http.Request)
+	answer := func(code int, header ...string) fault {
+		return func(_ *server, w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Retry-After"] = header
+			http.Error(w, "no", code)
+		}
+	}
+	const s, m = time.Second, time.Minute
+	for name, tt := range map[string]struct {
+		fault  fault
+		lasts  time.Duration
+		pauses []time.Duration // at least, between requests for the same resource; each may be half as long again
+	}{
+		"none":              {func(s *server, w http.ResponseWriter, r *http.Request) { s.take(w, r) }, 0, nil},
+		"429":               {answer(429, "60"), 50 * s, []time.Duration{60 * s}},
+		"429, for years":    {answer(429, "999999999"), 50 * s, []time.Duration{5 * m}},
+		"503, for a moment": {answer(503, "1"), 6 * s, []time.Duration{1 * s, 2 * s, 4 * s}},
+		"conflict": {func(s *server, w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost { // of which it means that the event exists
+				answer(503)(s, w, r)
+				return
+			}
+			answer(409)(s, w, r)
+		}, s / 2, []time.Duration{s}},
+		"node deleted": {answer(404), s / 2, []time.Duration{s}},
+		"forbidden": {answer(403), 20 * m, []time.Duration{
+			s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 64 * s, 5 * m, 5 * m,
+		}},
+		"stalls": {func(_ *server, _ http.ResponseWriter, r *http.Request) {
+			_, _ = io.Copy(io.Discard, r.Body) // else the end of the connection is not seen
+			<-r.Context().Done()
+		}, s, []time.Duration{11 * s}},
+		"down for two hours": {func(*server, http.ResponseWriter, *http.Request) {
+			panic(http.ErrAbortHandler)
+		}, 2 * time.Hour, []time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 64 * s, 2 * m, 2 * m}},
+		"taken, no answer": {func(s *server, _ http.ResponseWriter, r *http.Request) {
+			s.take(httptest.NewRecorder(), r)
+			panic(http.ErrAbortHandler)
+		}, s / 2, []time.Duration{s}},
+		"token expired": {func(s *server, w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") == "Bearer second" {
+				s.take(w, r)
+				return
+			}
+			http.Error(w, "no", http.StatusUnauthorized)
+		}, 30 * m, []time.Duration{s, 2 * s, 4 * s}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := newServer()
+				api.fault = func(w http.ResponseWriter, r *http.Request) bool {
+					if time.Since(api.start) >= tt.lasts {
+						return false
+					}
+					tt.fault(api, w, r)
+					return true
+				}
+				p, logged, token := run(t, api)
+				p.Publish(report("00:02:00", checks.Unhealthy, hung), []checks.Transition{onset})
+				p.Publish(report("00:02:30", checks.Unhealthy, hung), []checks.Transition{sure})
+				time.Sleep(90 * s)
+				write(t, token, "second")
+				p.Publish(report("00:05:30", checks.Healthy), []checks.Transition{gone})
+				time.Sleep(3 * time.Hour)
+				synctest.Wait()
+				if diff := cmp.Diff([]string{
+					"False NoProblemFound 00:05:00 " + fine,
+					"00:01:55 Warning RuntimeHung onset: no RPC is answered",
+					"00:02:30 Warning RuntimeHung confirmed: no RPC is answered",
+					"00:05:00 Normal RuntimeHung gone: no RPC is answered",
+				}, append([]string{line(condition(t, api))}, events(t, api)...)); diff != "" {
+					t.Error(diff)
+				}
+				for resource, at := range api.asked {
+					for i, least := range tt.pauses {
+						if got := at[i+1] - at[i]; got < least || got > least*3/2+s {
+							t.Errorf("%s: asked again after %v, want %v", resource, got, least)
+						}
+					}
+				}
+				lines := 4 + 2*int(tt.lasts/(31*m)) // of each loop: fails, fails half an hour later, works
+				if got := logged.String(); strings.Count(got, "\n") != lines && tt.lasts > 0 {
+					t.Errorf("logged:\n%s", got)
+				}
+			})
+		})
+	}
+}
+
+// TestBound publishes more events than are kept while the server is away. One of them the server does not take.
+func TestBound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := newServer()
+		api.fault = func(w http.ResponseWriter, _ *http.Request) bool {
+			if time.Since(api.start) > time.Hour {
+				return false
+			}
+			http.Error(w, "no", http.StatusBadGateway)
+			return true
+		}
+		p, logged, _ := run(t, api)
+		for i := range maxEvents + 3 {
+			c := change("00:01:00", checks.Cause{Code: "C", Summary: fmt.Sprint(i)}, "clear", "onset")
+			c.Subject = c.Summary
+			if i == 500 {
+				c.Cause = "Invalid"
+			}
+			p.Publish(report("00:01:00", checks.Healthy), []checks.Transition{c})
+		}
+		time.Sleep(2 * time.Hour)
+		synctest.Wait()
+		got := events(t, api)
+		if len(got) != maxEvents-1 || slices.Contains(got, "00:01:00 Warning C onset: 2") {
+			t.Errorf("%d events: %s ...", len(got), got[0])
+		}
+		for _, want := range []string{"3 events dropped: the API", "event dropped: Event \"" + nodeName} {
+			if strings.Count(logged.String(), want) != 1 {
+				t.Errorf("%q is missing in %s", want, logged)
+			}
+		}
+	})
+}
+
+// TestHeartbeats looks at a node for two hours: how often does the API server have to write?
+func TestHeartbeats(t *testing.T) {
+	for name, tt := range map[string]struct {
+		summary     func(look int) string
+		least, most int
+	}{
+		"nothing changes":      {func(int) string { return "same" }, 20, 25},
+		"each look is another": {func(look int) string { return fmt.Sprint(look) }, 115, 121},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			api := newServer()
+			p, _, _ := run(t, api)
+			for look := range 240 {
+				c := checks.Cause{Code: "C", Severity: checks.Critical, Summary: tt.summary(look)}
+				r := report("00:00:00", checks.Unhealthy, c)
+				r.GeneratedAt = time.Now()
+				p.Publish(r, nil)
+				time.Sleep(30 * time.Second)
+			}
+			if got := len(api.asked["nodes"]) - 1; got < tt.least || got > tt.most { // the first asks what is there
+				t.Errorf("%s: %d writes", name, got)
+			}
+			if late := time.Since(condition(t, api).LastHeartbeatTime.Time); late > 7*time.Minute {
+				t.Errorf("%s: last heartbeat %v ago", name, late)
+			}
+		})
+	}
+}
