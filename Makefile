@@ -45,7 +45,7 @@ vulncheck:
 	  *"fetching vulnerabilities"*) echo "NOT CHECKED for vulnerabilities: the database cannot be reached from here" ;; \
 	  *) echo "$$out"; exit 1 ;; esac
 
-# docs/reference, docs/man, docs/schema, docs/causes.md out of the live commands and lists.
+# docs/reference, docs/man, docs/schema, docs/causes.md, docs/advisories.md out of the live commands and lists.
 generate:
 	go run ./cmd/gendocs/lists
 	go run ./cmd/gendocs docs

@@ -66,25 +66,27 @@ func TestImports(t *testing.T) {
 		{"google.golang.org/protobuf", []string{"crictl"}},
 		{"k8s.io/cri-api", []string{"crictl", "plegbench"}},
 		{"os/exec", []string{"checks/host", "cmd/internal/apptest", "journal", "plegbench/nodebox"}},
-		{"github.com/klauspost/compress", []string{"checks/bundle", "journal"}},
+		{"github.com/klauspost/compress", []string{"checks/bundle", "checks/recorder", "journal"}},
 		{"github.com/maruel/panicparse", []string{"checks/stacks"}},
 		{"github.com/godbus/", []string{"checks/host"}},
 		{"github.com/coreos/go-systemd/", []string{
-			"checks/host", "crictl/kubeletconfig", "journal", "plegbench/syncloop",
+			"checks/host", "cmd/internal/agentcmd", "crictl/kubeletconfig", "journal", "plegbench/syncloop",
 		}},
 		{"github.com/pierrec/lz4", []string{"journal/journalfile"}},
 		{"github.com/ulikunitz/xz", []string{"journal"}},
 		{"github.com/fsnotify/fsnotify", []string{"plegbench/syncloop/config"}},
-		{"github.com/prometheus/", []string{"checks/host", "plegbench/nodebox", "plegbench/syncloop"}},
+		{"github.com/prometheus/", []string{"checks/agent", "checks/host", "plegbench/nodebox", "plegbench/syncloop"}},
 		{"github.com/go-logr/", []string{"crictl/remote", "plegbench/syncloop", "cmd/internal/syncloopcmd"}},
-		{"k8s.io/api/", []string{"plegbench/syncloop"}},
-		{"k8s.io/apimachinery", []string{"checks/facts", "plegbench/syncloop"}},
-		{"k8s.io/client-go", []string{"checks/kubelet", "plegbench/syncloop", "cmd/internal/syncloopcmd"}},
+		{"k8s.io/api/", []string{"checks/agent", "plegbench/syncloop"}},
+		{"k8s.io/apimachinery", []string{"checks/advisories", "checks/agent", "checks/facts", "plegbench/syncloop"}},
+		{"k8s.io/client-go", []string{
+			"checks/agent", "checks/kubelet", "plegbench/syncloop", "cmd/internal/syncloopcmd",
+		}},
 		{"k8s.io/client-go/kubernetes", []string{"plegbench/syncloop/apiserver/fake"}},
 		{"k8s.io/klog", []string{"plegbench/syncloop", "cmd/internal/syncloopcmd"}},
 		{"k8s.io/kubelet", []string{"checks/kubelet", "plegbench/syncloop"}},
 		{"github.com/containernetworking/", []string{"checks/kubelet"}},
-		{"log/slog", []string{"cmd/internal"}},
+		{"log/slog", []string{"checks/agent", "cmd/internal"}},
 	}
 	// What each folder of ours may import of ours. The longest matching folder decides.
 	allowed := []struct {
@@ -135,9 +137,10 @@ func TestImports(t *testing.T) {
 		{"checks/causes", []string{
 			"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal", "plegbench",
 		}},
+		{"checks/advisories", nil},
 		{"checks/judge", []string{
-			"checks", "checks/causes", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl",
-			"journal", "plegbench",
+			"checks", "checks/advisories", "checks/causes", "checks/facts", "checks/host", "checks/kubelet",
+			"checks/units", "crictl", "journal", "plegbench",
 		}},
 		{"checks/stacks", []string{"checks", "checks/units", "journal/textlog"}},
 		{"checks/capture", []string{"checks", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal"}},
@@ -146,6 +149,12 @@ func TestImports(t *testing.T) {
 		{"checks/collect", []string{
 			"checks", "checks/bundle", "checks/capture", "checks/facts", "checks/host", "checks/kubelet",
 			"checks/redact", "checks/stacks", "checks/units", "crictl", "journal",
+		}},
+		{"checks/recorder", []string{"checks", "crictl/deadline"}},
+		{"checks/incident", []string{"checks", "checks/causes", "checks/facts"}},
+		{"checks/agent", []string{
+			"checks", "checks/causes", "checks/facts", "checks/incident", "checks/judge", "checks/recorder",
+			"checks/units", "crictl", "journal", "plegbench", "plegbench/syncloop/apiserver",
 		}},
 		{"checks/probes", []string{
 			"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl",
@@ -158,7 +167,7 @@ func TestImports(t *testing.T) {
 		{"cmd/internal/screen", []string{"cmd/internal/cli"}},
 		{"cmd/internal/render", []string{"checks", "checks/units", "crictl/gc", "journal", "plegbench"}},
 		{"cmd/internal/target", []string{
-			"cmd/internal/cli", "cmd/internal/render", "checks", "crictl", "journal", "plegbench",
+			"cmd/internal/cli", "cmd/internal/render", "cmd/internal/screen", "checks", "crictl", "journal", "plegbench",
 		}},
 		{"cmd/internal/app", []string{"cmd/internal", "checks"}},
 		{"cmd/internal/apptest", []string{"cmd/internal/app", "cmd/internal/cli", "checks", "plegbench/nodebox"}},
@@ -239,7 +248,7 @@ func TestRootFolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rooms := []string{"bin", "checks", "cmd", "crictl", "docs", "journal", "plegbench"}
+	rooms := []string{"bin", "checks", "cmd", "crictl", "deploy", "docs", "journal", "plegbench"}
 	for _, e := range entries {
 		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !slices.Contains(rooms, e.Name()) {
 			t.Errorf("%s/: the house has these rooms: %v", e.Name(), rooms)

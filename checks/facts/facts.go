@@ -28,6 +28,7 @@ type Input struct {
 	Peer      *host.Process
 	NotTaken  []crictl.Tried // processes that call themselves kubelet and were not taken for the node's
 	NoSystemd bool           // something else than systemd runs this host
+	Kernel    string         `json:",omitempty"` // its release, as uname -r prints it; empty when not known
 	// Journal is what the node's own logs hold of the last minutes (Limits.JournalWindow). It supports, contradicts,
 	// dates and names; what the runtime answers now decides. Nil when the logs were not read.
 	Journal        *journal.Report

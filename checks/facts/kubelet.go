@@ -57,11 +57,7 @@ func deriveAgent(f *Facts) {
 		c, ok := f.Measurement.Status.Condition(ConditionNetworkReady)
 		a.NetworkReady = ok && c.Status
 	}
-	if node := n.Server.Value.Node; n.Server.OK && node != nil {
-		a.Minor = minorOf(node.Status.NodeInfo.KubeletVersion)
-	} else if m := h.Metrics; m != nil {
-		a.Minor = minorOf(m.Version)
-	}
+	a.Minor = minorOf(KubeletVersion(f))
 	if m := h.Metrics; m != nil && m.PLEGLastSeen.Unix() > 0 && !m.PLEGLastSeen.After(f.Now) {
 		a.PLEGAge, a.PLEGKnown = f.Now.Sub(m.PLEGLastSeen), true
 	}
@@ -75,6 +71,17 @@ func deriveAgent(f *Facts) {
 			a.NeverCameUp = &p
 		}
 	}
+}
+
+// KubeletVersion is the kubelet's version as it reports it, such as v1.36.2; empty when it is not known.
+func KubeletVersion(f *Facts) string {
+	if node := f.Seen.Server.Value.Node; f.Seen.Server.OK && node != nil {
+		return node.Status.NodeInfo.KubeletVersion
+	}
+	if m := f.Seen.Health.Value.Metrics; m != nil {
+		return m.Version
+	}
+	return ""
 }
 
 // minorOf returns the minor version of such as v1.36.2, 0 if it is none.

@@ -6,6 +6,18 @@
 // process leaves the package.
 package host
 
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// KernelRelease returns what uname -r prints, such as 5.15.0-105-generic; empty where it cannot be read.
+func KernelRelease(root string) string {
+	release, _ := os.ReadFile(filepath.Join(root, "proc/sys/kernel/osrelease"))
+	return strings.TrimSpace(string(release))
+}
+
 // A Role is what a process is to a container runtime.
 type Role string
 

@@ -46,7 +46,7 @@ func judged(in *facts.Input) judgement {
 	roots := relate(f, defs, shown)
 	raiseRoots(shown, roots)
 	all := order(advise(defs, shown, roots), roots)
-	return judgement{f, found, causes.Finish(f, all)}
+	return judgement{f, found, withAdvisories(f, causes.Finish(f, all))}
 }
 
 // unhidden returns the findings that no other finding hides.

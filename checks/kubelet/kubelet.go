@@ -141,7 +141,7 @@ type NodeObject struct {
 	}
 	Status struct {
 		Conditions []NodeCondition
-		NodeInfo   struct{ KubeletVersion string } // such as v1.36.2
+		NodeInfo   struct{ KubeletVersion, ContainerRuntimeVersion string } // such as v1.36.2, containerd://2.1.4
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra/doc"
 
+	"github.com/kdiag/kdiag/checks/advisories"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/cmd/internal/app"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
@@ -54,6 +55,9 @@ func generate(dir string) error {
 	if err := writePage(dir, "causes.md", causes.Docs()); err != nil {
 		return err
 	}
+	if err := writePage(dir, "advisories.md", advisories.All()); err != nil {
+		return err
+	}
 	lanes := map[signature.Lane][]signature.Signature{}
 	for _, s := range signature.Catalogue() {
 		lanes[s.Lane] = append(lanes[s.Lane], s)
@@ -61,7 +65,7 @@ func generate(dir string) error {
 	return writePage(dir, "signatures.md", lanes)
 }
 
-// templates are those of docs/causes.md and docs/signatures.md.
+// templates are those of docs/causes.md, docs/advisories.md and docs/signatures.md.
 //
 //go:embed *.md.tmpl
 var templates embed.FS

@@ -1,5 +1,5 @@
-// Command gendocs writes the pages that are made from the live command tree and the lists of causes and signatures:
-// docs/reference, docs/man, docs/schema, docs/causes.md and docs/signatures.md.
+// Command gendocs writes the pages that are made from the live command tree and the lists of causes, known bugs and
+// signatures: docs/reference, docs/man, docs/schema, docs/causes.md, docs/advisories.md and docs/signatures.md.
 package main
 
 import (

@@ -18,12 +18,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/cmd/internal/agentcmd"
 	"github.com/kdiag/kdiag/cmd/internal/bundlecmd"
 	"github.com/kdiag/kdiag/cmd/internal/canarycmd"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/exitedcmd"
 	"github.com/kdiag/kdiag/cmd/internal/explaincmd"
 	"github.com/kdiag/kdiag/cmd/internal/gccmd"
+	"github.com/kdiag/kdiag/cmd/internal/historycmd"
 	"github.com/kdiag/kdiag/cmd/internal/journalcmd"
 	"github.com/kdiag/kdiag/cmd/internal/nodecmd"
 	"github.com/kdiag/kdiag/cmd/internal/plegcmd"
@@ -43,7 +45,8 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 	if len(args) > 0 && args[0] == host.ChildArgument {
 		return host.Serve(args[1:], env.Out) // kdiag's own child, for looks that may never return
 	}
-	ctx, stop := interruptible(ctx)
+	reloads := len(args) > 0 && args[0] == "agent" // on SIGHUP
+	ctx, stop := interruptible(ctx, !reloads)
 	defer stop()
 	args = verbosity(args)
 
@@ -79,16 +82,17 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 // wanted matches the arguments of whoever wants a document for a program, also where they make no sense otherwise.
 var wanted = regexp.MustCompile(`(?m)^(?:-o[=\n]?|--output[=\n])(json|yaml)$`)
 
-// interruptible returns a context that ends with SIGINT, SIGTERM or SIGHUP, so that each command cleans up. A second
-// SIGINT or SIGTERM kills the process; a second SIGHUP does not, as shell and kernel may both send one. SIGPIPE does
-// nothing: a socket of a dead runtime raises it too. The write that failed tells the two apart; see output.
-func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+// interruptible returns a context that ends with SIGINT, SIGTERM or, if it is to, SIGHUP, so that each command cleans
+// up. A second SIGINT or SIGTERM kills the process; a second SIGHUP does not, as shell and kernel may both send one.
+// SIGPIPE does nothing: a socket of a dead runtime raises it too. The write that failed tells the two apart; see
+// output.
+func interruptible(ctx context.Context, byHangup bool) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	ctx, cancel := context.WithCancel(ctx)
 	hangup, pipe := make(chan os.Signal, 1), make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
-	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+	if byHangup && !signal.Ignored(syscall.SIGHUP) { // as under nohup
 		signal.Notify(hangup, syscall.SIGHUP)
 	}
 	go func() {
@@ -155,7 +159,9 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		exitedcmd.NewCommand(env),
 		gccmd.NewCommand(env),
 		journalcmd.NewCommand(env),
+		historycmd.NewCommand(env),
 		bundlecmd.NewCommand(env),
+		agentcmd.NewCommand(env),
 		canarycmd.NewCommand(env),
 		reproducecmd.NewCommand(env),
 		syncloopcmd.NewCommand(env),

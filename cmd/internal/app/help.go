@@ -21,6 +21,7 @@ func (g group) has(name string) bool { return slices.Contains(strings.Split(g.na
 func commandGroups() []group {
 	return []group{
 		{"Diagnose", "pleg,node,runtime,relist,journal,bundle,stacks,exited,explain"},
+		{"Watch", "agent,history"},
 		{"Act", "gc-exited,canary"},
 		{"Learn and test", "syncloop,reproduce,proxy,runtime serve"},
 	}

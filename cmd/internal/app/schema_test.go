@@ -9,7 +9,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/recorder"
 	"github.com/kdiag/kdiag/cmd/internal/apptest"
 )
 
@@ -88,6 +91,11 @@ func TestSchemas(t *testing.T) {
 		"--save", saved); o.Code != 0 {
 		t.Fatal(o)
 	}
+	agent, err := recorder.Open(filepath.Join(box, "agent"), recorder.Options{})
+	apptest.Must(t, err)
+	now := time.Now()
+	agent.Append(now, recorder.KindSample, checks.LookSample{At: now, Status: checks.Healthy, ListSeconds: new(0.004)})
+	apptest.Must(t, agent.Close(t.Context()))
 	seen := map[string]bool{}
 	for _, line := range []string{
 		"pleg --simulate healthy", "pleg --simulate inspect-hang", "pleg --simulate runtime-down",
@@ -101,7 +109,8 @@ func TestSchemas(t *testing.T) {
 		"canary --simulate runtime-hung --rpc-timeout 300ms", "canary -r " + box, "reproduce healthy --speed 200",
 		"reproduce nothing-like-it", "stacks " + dump, "stacks " + dump + " " + dump, "stacks", "stacks " + blank,
 		"bundle --simulate healthy " + archive, "bundle --list " + archive, "bundle --list " + blank,
-		"explain", "explain InspectHang", "version", "explain Nonsense",
+		"history --data-dir " + box + "/agent", "history --data-dir " + box,
+		"explain", "explain InspectHang", "explain advisories", "explain runc-2404", "version", "explain Nonsense",
 		"pleg --timeout 5", "plegg", "node --bad", "proxy --fault x", "syncloop --simulate healthy",
 	} {
 		o := apptest.Kdiag(t.Context(), append(strings.Fields(line), "-o", "json")...)

@@ -3,10 +3,6 @@ package bundlecmd
 
 import (
 	"cmp"
-	"fmt"
-	"regexp"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -96,13 +92,15 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		o.file = args[0]
 	}
+	var err error
+	o.maxBytes, err = cli.ParseSize("max-size", o.size, leastBytes)
 	return cmp.Or(
 		cli.RejectEmpty(cmd, "list", "max-size"),
 		cli.Reject(len(args) > 0 && o.file == "", "FILE is empty", "leave it out for a name by host and time"),
 		cli.Reject(o.list != "" && len(args) > 0, "--list takes the archive itself: "+o.file+" is one too many",
 			"for example: kdiag bundle --list "+o.list),
 		cli.OneOf(cmd, "format", o.format, formats()), cli.OneOf(cmd, "redact", o.redact, levels()),
-		o.checkSize(),
+		err,
 		cli.Reject(o.since <= 0, "--since must be > 0", "for example --since 2h"),
 		o.CheckKubeletAccess(cmd), o.Check(cmd, nil),
 	)
@@ -110,18 +108,3 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 
 // leastBytes is the smallest archive that is worth writing: the report and the manifest.
 const leastBytes = 64 << 10
-
-var sizes = regexp.MustCompile(`^(\d{1,12})\s*([KMG]?)(?:i?B)?$`)
-
-// checkSize parses --max-size: a number of bytes, or with K, M or G, each 1024 of the one before.
-func (o *options) checkSize() error {
-	const hint = "for example --max-size " + defaultSize
-	m := sizes.FindStringSubmatch(strings.TrimSpace(o.size))
-	if m == nil {
-		return cli.Usage(fmt.Sprintf("--max-size %q is not a size", o.size), hint)
-	}
-	n, _ := strconv.ParseInt(m[1], 10, 64) // digits
-	o.maxBytes = n << map[string]int{"K": 10, "M": 20, "G": 30}[m[2]]
-	return cli.Reject(o.maxBytes < leastBytes || o.maxBytes>>40 > 0,
-		"--max-size "+o.size+" must be between 64KiB and 1024GiB", hint)
-}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
@@ -103,38 +102,14 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 
 // write collects everything into the archive and prints what became of it.
 func write(ctx context.Context, env cli.Env, opts *options, dest *destination, in collect.Input) error {
-	level := redact.Level(opts.redact)
-	host, _ := env.Hostname() // empty where there is none
-	w, err := bundle.NewWriter(dest.out, bundle.Options{
-		Format: opts.format, MaxBytes: dest.most, Redact: level, Now: env.Now,
-		Redactor: redact.New(level, append(collect.Names(in.Facts), host)),
-	})
-	if err != nil {
-		return err
-	}
 	progress := target.NewProgress(env)
 	in.Progress = func(part string) { progress.Update(plegbench.Progress{Phase: "collecting " + part}) }
-	failed, err := collect.Run(ctx, in, w)
+	manifest, n, err := target.Archive(ctx, env, dest.out, opts.format, dest.most, redact.Level(opts.redact), in)
 	progress.Done()
-	header := target.Header(env, "bundle", bundle.KindManifest)
-	header.Status = checks.Healthy
-	if len(failed) > 0 {
-		header.Status = checks.Degraded
-		header.Problems = append(header.Problems, "not collected: "+strings.Join(failed, ", "))
-	}
-	manifest, errClose := w.Close(header)
-	dest.bytes = w.Bytes()
-	if err = cmp.Or(errClose, err); err != nil && dest.bytes == 0 {
+	if dest.bytes = n; err != nil && n == 0 {
 		return cli.Fail(err, cli.ExitUnknown, "")
 	}
-	doc := &render.WrittenBundle{Manifest: manifest, Archive: dest.name, ArchiveBytes: dest.bytes, Report: in.Report}
-	problems := lost(manifest)
-	if err != nil {
-		problems = append(problems, err.Error()+"; what was written before can be read")
-	}
-	if len(problems) > 0 {
-		doc.Status, doc.Problems = checks.Degraded, append(doc.Problems, problems...)
-	}
+	doc := &render.WrittenBundle{Manifest: manifest, Archive: dest.name, ArchiveBytes: n, Report: in.Report}
 	doc.NextSteps = []checks.NextStep{{
 		Why: "Read it again, on any machine", Touches: checks.TouchesNothing,
 		Command: "kdiag node --from " + target.Quote(filepath.Base(cmp.Or(dest.name, "FILE"))),
@@ -150,23 +125,6 @@ func write(ctx context.Context, env cli.Env, opts *options, dest *destination, i
 		return &cli.ExitError{Code: cli.ExitProblem}
 	}
 	return nil
-}
-
-// lost returns what is cut or missing of an archive although it was collected.
-func lost(m *bundle.Manifest) (problems []string) {
-	there := map[string]bool{}
-	for _, f := range m.Files {
-		there[f.Path] = true
-		if f.Cut != "" {
-			problems = append(problems, f.Path+" is cut: "+f.Cut)
-		}
-	}
-	for _, name := range []string{bundle.ReportName, bundle.FactsName} {
-		if !there[name] {
-			problems = append(problems, name+" is missing")
-		}
-	}
-	return problems
 }
 
 // A destination is where the archive goes.

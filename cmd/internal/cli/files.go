@@ -92,8 +92,26 @@ func OpenDestination(flag, name string) (*Destination, error) {
 	return d, nil
 }
 
-// Write puts the file in place so that a reader sees the old one or the whole new one, never a part.
+// OpenPage prepares for writing the page that --html names; nil without a name. It replaces nothing but *.html: a log
+// that was asked about, above all.
+func OpenPage(name string) (*Destination, error) {
+	if name == "" {
+		return nil, nil
+	}
+	d, err := OpenDestination("--html", name)
+	if err == nil && d.Exists && filepath.Ext(name) != ".html" {
+		d.Close()
+		return nil, Usage("--html "+name+" exists", "only a file named *.html is replaced")
+	}
+	return d, err
+}
+
+// Write puts the file, if there is to be one, in place so that a reader sees the old one or the whole new one, never a
+// part.
 func (d *Destination) Write(data []byte) error {
+	if d == nil {
+		return nil
+	}
 	_, err := d.tmp.Write(data)
 	if closeErr := d.tmp.Close(); err == nil {
 		err = closeErr
@@ -109,6 +127,9 @@ func (d *Destination) Write(data []byte) error {
 
 // Close removes what Write did not turn into a file.
 func (d *Destination) Close() {
+	if d == nil {
+		return
+	}
 	_ = d.tmp.Close()
 	_ = os.Remove(d.tmp.Name())
 }

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +29,9 @@ type Flags struct {
 	HostRoot   string
 	From       string // a bundle to read instead of the node; empty for none
 	Verbose    int    // 0: no log
+
+	Watch        bool // look again and again
+	UntilHealthy bool // until nothing is wrong any more
 }
 
 // DefaultTimeout and DefaultRPCTimeout bound a read-only command and one RPC.
@@ -87,6 +92,24 @@ func (f *Flags) AddHostRoot(cmd *cobra.Command) {
 func (f *Flags) AddFrom(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.From, "from", "",
 		"read this archive of kdiag bundle instead of the node; - is standard input")
+}
+
+// AddWatch adds --watch and --until-healthy.
+func (f *Flags) AddWatch(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.BoolVarP(&f.Watch, "watch", "w", false, "look again each 5 s and show what changes; --timeout bounds one look")
+	fs.BoolVar(&f.UntilHealthy, "until-healthy", false, "watch, and exit 0 as soon as nothing is wrong any more")
+}
+
+// CheckWatch returns an error of bad input for a flag that makes no sense beside --watch.
+func (f *Flags) CheckWatch(cmd *cobra.Command) error {
+	f.Watch = f.Watch || f.UntilHealthy
+	for _, name := range []string{"from", "stacks", "deep", "samples"} {
+		if flag := cmd.Flags().Lookup(name); f.Watch && flag != nil && flag.Changed {
+			return Usage("--watch excludes --"+name, "leave out --"+name+", or --watch")
+		}
+	}
+	return nil
 }
 
 // CheckFrom returns an error of bad input for a flag that makes no sense beside --from: all but those of the output and
@@ -170,6 +193,23 @@ func (f *Flags) checkRoot(cmd *cobra.Command) error {
 	f.HostRoot = root
 	return Reject(err != nil, "--host-root "+root+" has no proc: not the root of a running host",
 		"mount the host's / there, with its /proc; kdiag journal --root reads a dead node's disk")
+}
+
+var sizes = regexp.MustCompile(`^(\d{1,12})\s*([KMG]?)(?:i?B)?$`)
+
+// ParseSize parses the size that a flag was given: bytes, or with K, M or G, each 1024 of the one before. The error is
+// one of usage.
+func ParseSize(flag, text string, least int64) (int64, error) {
+	const example = "100MiB"
+	hint := "for example --" + flag + " " + example
+	m := sizes.FindStringSubmatch(strings.TrimSpace(text))
+	if m == nil {
+		return 0, Usage(fmt.Sprintf("--%s %q is not a size", flag, text), hint)
+	}
+	n, _ := strconv.ParseInt(m[1], 10, 64) // digits
+	n <<= map[string]int{"K": 10, "M": 20, "G": 30}[m[2]]
+	return n, Reject(n < least || n>>40 > 0,
+		fmt.Sprintf("--%s %s must be between %dKiB and 1024GiB", flag, text, least>>10), hint)
 }
 
 func colors() []string { return []string{"auto", "always", "never"} }

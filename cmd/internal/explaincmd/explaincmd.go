@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/advisories"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/stacks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
@@ -17,17 +18,23 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/target"
 )
 
+// knownBugs is the argument that lists the known bugs.
+const knownBugs = "advisories"
+
 // NewCommand returns kdiag explain.
 func NewCommand(env cli.Env) *cobra.Command {
 	var flags cli.Flags
 	cmd := &cobra.Command{
 		Use:   "explain [CAUSE]",
 		Short: "Explain a cause: what it means, how to confirm it, how to fix it",
-		Long: `Explain a cause: what it means, how to confirm it, how to fix it; or one of the known ways to hang that kdiag
-stacks recognises in a goroutine dump. Without CAUSE, list all.`,
+		Long: `Explain a cause: what it means, how to confirm it, how to fix it; one of the known ways to hang that kdiag
+stacks recognises in a goroutine dump; or a known bug of a runtime, kernel, systemd or kubelet. Without CAUSE, list the
+first two; advisories lists the known bugs.`,
 		Example: `  kdiag explain
   kdiag explain InspectHang
-  kdiag explain container-status-lock`,
+  kdiag explain container-status-lock
+  kdiag explain advisories
+  kdiag explain containerd-7496`,
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: codes(),
 		PreRunE:   flags.Check,
@@ -44,6 +51,14 @@ func run(env cli.Env, flags *cli.Flags, args []string) error {
 	header.Status = checks.Healthy
 	if len(args) == 0 {
 		return render.Definitions(env.Out, header, causes.Docs(), pictures(), how)
+	}
+	if strings.EqualFold(args[0], knownBugs) {
+		header.Kind = "AdvisoryList"
+		return render.Advisories(env.Out, header, advisories.All(), how)
+	}
+	if a, ok := advisories.Lookup(args[0]); ok {
+		header.Kind = "Advisory"
+		return render.Advisory(env.Out, header, a, how)
 	}
 	d, ok := causes.Doc(args[0])
 	for _, p := range pictures() {
@@ -72,7 +87,10 @@ func pictures() []checks.Definition {
 }
 
 func codes() []string {
-	var list []string
+	list := []string{knownBugs}
+	for _, a := range advisories.All() {
+		list = append(list, a.ID)
+	}
 	for _, d := range slices.Concat(causes.Docs(), pictures()) {
 		list = append(list, d.Code)
 	}

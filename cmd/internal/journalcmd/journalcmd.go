@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -118,7 +119,7 @@ func (o *options) reading(env cli.Env, args []string, from []journal.Input) (r j
 			return r, err
 		}
 	}
-	r.Since, r.Until, err = parseRange(o.since, o.until, now.In(r.Local))
+	r.Since, r.Until, err = cli.ParseRange(o.since, o.until, now.In(r.Local))
 	stdin := journal.Input{Kind: journal.Stream, Path: stdinName, Reader: env.In}
 	for _, name := range args {
 		r.Inputs = append(r.Inputs, journal.Input{Kind: journal.Path, Path: name})
@@ -145,4 +146,18 @@ func (o *options) reading(env cli.Env, args []string, from []journal.Input) (r j
 		o.timed = o.timed || !o.follow // this node's own logs may be endless, or hang
 	}
 	return r, err
+}
+
+// parseZone reads the name of a zone, or how far it is from UTC.
+func parseZone(s string) (*time.Location, error) {
+	if at, err := time.Parse("Z07:00", s); err == nil {
+		_, offset := at.Zone()
+		return time.FixedZone(s, offset), nil
+	}
+	zone, err := time.LoadLocation(s)
+	if err != nil {
+		return nil, cli.Usage(fmt.Sprintf("--zone: %q is no zone", s),
+			"give the distance from UTC, such as --zone +08:00, or a name such as Europe/Berlin")
+	}
+	return zone, nil
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -55,16 +54,10 @@ func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 		return err
 	}
 	s := &session{env: env, opts: opts, how: target.Render(env, &opts.Flags)}
-	if opts.html != "" {
-		if s.page, err = cli.OpenDestination("--html", opts.html); err != nil {
-			return err
-		}
-		defer s.page.Close()
-		if s.page.Exists && filepath.Ext(opts.html) != ".html" { // it may be the very log that was asked about
-			const hint = "only a file named *.html is replaced"
-			return cli.Usage("--html "+opts.html+" exists", hint)
-		}
+	if s.page, err = cli.OpenPage(opts.html); err != nil {
+		return err
 	}
+	defer s.page.Close()
 	limited, cancel := context.WithCancel(ctx)
 	if opts.timed {
 		asking, _ := opts.Budget()
@@ -191,10 +184,10 @@ func rangeNote(r *journal.Report, reading journal.Options) string {
 		return ""
 	}
 	if !since.IsZero() {
-		text += " after " + since.Format(zoned)
+		text += " after " + since.Format(cli.Zoned)
 	}
 	if !until.IsZero() {
-		text += " before " + until.Format(zoned)
+		text += " before " + until.Format(cli.Zoned)
 	}
 	text += " count"
 	if r.From == nil || r.To == nil || r.To.Before(since) || !until.IsZero() && r.From.After(until) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+	_ "time/tzdata" // the machine may have none
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -65,7 +67,7 @@ func TestExitCodes(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			env := cli.Env{Out: &stdout, Err: &stderr, Now: threeAtNight}
+			env := cli.Env{Out: &stdout, Err: &stderr, Now: time.Now}
 			s := &session{env: env, opts: &options{follow: tt.follow}, how: render.Options{Format: render.Text}}
 			ctx, interrupt := context.WithCancel(t.Context())
 			defer interrupt()
@@ -95,5 +97,18 @@ func TestExitCodes(t *testing.T) {
 				t.Errorf("stdout %q, want %q", stdout.String(), tt.stdout)
 			}
 		})
+	}
+}
+
+func TestParseZone(t *testing.T) {
+	at := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string]string{
+		"+08:00": "20:00 +0800", "-03:30": "08:30 -0330", "UTC": "12:00 +0000", "Asia/Tokyo": "21:00 +0900",
+		"Middle/Earth": "", "8": "", "../etc/passwd": "", "+99:00": "",
+	} {
+		zone, err := parseZone(text)
+		if (err == nil) != (want != "") || err == nil && at.In(zone).Format("15:04 -0700") != want {
+			t.Errorf("%q: %v, %v, want %s", text, zone, err, want)
+		}
 	}
 }

@@ -12,10 +12,8 @@ import (
 	"fmt"
 	"io"
 	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -30,111 +28,19 @@ import (
 	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
-// The unit of a kubelet in a box: kdiag's own syncLoop, under the kubelet's name. It is started again whenever it ends.
-const kubeletUnit = `[Unit]
-Description=Kubernetes Kubelet
-StartLimitIntervalSec=0
-[Service]
-EnvironmentFile=-/etc/default/kubelet
-ExecStart=/usr/local/bin/kubelet syncloop --config /var/lib/kubelet/config.yaml \
-  --root-dir /var/lib/kubelet $KUBELET_ARGS
-Restart=always
-RestartSec=100ms
-[Install]
-WantedBy=multi-user.target
-`
-
-// kubeletConfig lets the syncLoop serve at one port what a kubelet serves at three. It has no TLS, so kdiag is let in
-// at the one that is read only.
-const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
-cgroupDriver: systemd
-staticPodPath: /etc/kubernetes/manifests
-port: %[1]d
-healthzPort: %[1]d
-readOnlyPort: %[1]d
-`
-
 // A testNode is a whole node, with a kubelet.
-type testNode struct {
-	box *nodebox.Box
-}
-
-// bootNode boots a node in a box and waits until its kubelet is at work.
-func bootNode(t *testing.T) testNode {
-	t.Helper()
-	box := apptest.NewBox(t)
-	n := testNode{box}
-	bin := filepath.Join(box.Root(), "usr/local/bin")
-	apptest.Must(t, os.Link(filepath.Join(bin, "kdiag"), filepath.Join(bin, "kubelet")))
-	n.write(t, "etc/systemd/system/kubelet.service", kubeletUnit)
-	n.write(t, "etc/systemd/system/containerd.service.d/soon.conf",
-		"[Unit]\nStartLimitIntervalSec=0\n[Service]\nRestartSec=100ms\n")
-	n.write(t, "etc/cni/net.d/10-none.conflist", `{"cniVersion":"0.4.0","name":"none","plugins":[{"type":"loopback"}]}`)
-	n.write(t, "opt/cni/bin/loopback", "#!/bin/sh\n")
-	runtime, err := os.ReadFile(filepath.Join(box.Root(), "etc/containerd/config.toml"))
-	apptest.Must(t, err)
-	n.write(t, "etc/containerd/config.toml", string(runtime)+systemdCgroup)
-	apptest.Must(t, os.MkdirAll(filepath.Join(box.Root(), "etc/kubernetes/manifests"), 0o755))
-	n.write(t, "var/lib/kubelet/config.yaml", fmt.Sprintf(kubeletConfig, freePort(t)))
-	apptest.Must(t, box.Boot(t.Context()))
-	n.sh(t, "systemctl enable --now kubelet")
-	n.awaitKubelet(t)
-	n.await(t, "kdiag node -o json | grep 'the last good relist began'") // PLEG's first
-	return n
-}
-
-// freePort returns a port of the loopback at which nobody listens. A box shares the network.
-func freePort(t *testing.T) int {
-	t.Helper()
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	apptest.Must(t, err)
-	defer lis.Close()
-	return lis.Addr().(*net.TCPAddr).Port
-}
-
-// write writes a file that only root may read but where it is a program.
-func (n testNode) write(t *testing.T, name, content string) {
-	t.Helper()
-	path := filepath.Join(n.box.Root(), name)
-	apptest.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	apptest.Must(t, os.WriteFile(path, []byte(content), 0o755))
-}
-
-// sh runs a command in the node.
-func (n testNode) sh(t *testing.T, command string) string {
-	t.Helper()
-	out, err := n.box.Exec(t.Context(), "sh", "-c", command)
-	if err != nil {
-		t.Fatalf("%s: %v\n%s", command, err, out)
-	}
-	return strings.TrimSpace(string(out))
-}
-
-// await repeats a command until it succeeds.
-func (n testNode) await(t *testing.T, command string) {
-	t.Helper()
-	n.sh(t, "for i in $(seq 3000); do out=$( { "+command+"; } 2>&1 ) && exit; sleep 0.1; done; echo \"$out\"; exit 1")
-}
-
-// awaitKubelet waits until the kubelet that was started last is at work.
-func (n testNode) awaitKubelet(t *testing.T) {
-	t.Helper()
-	n.await(t, "journalctl _SYSTEMD_INVOCATION_ID=$(systemctl show -p InvocationID --value kubelet) | "+
-		"grep 'Starting kubelet main sync loop' || { journalctl -n 5 -u kubelet >&2; false; }")
-}
+type testNode struct{ apptest.Node }
 
 // kdiag runs kdiag in the node, which has to end in time.
 func (n testNode) kdiag(t *testing.T, command string) apptest.Outcome {
 	t.Helper()
 	const limits = " --timeout 40s --rpc-timeout 8s" // nothing but a busy machine makes this runtime slow
-	o := outcome(t, n.sh(t, "timeout 120 kdiag "+command+limits+
+	o := outcome(t, n.Sh(t, "timeout 120 kdiag "+command+limits+
 		" -o json 2> /run/kdiag.err; code=$?; echo; echo $code"))
 	if testing.Verbose() {
-		t.Log(n.sh(t, "kdiag "+command+limits+" --color never || true")) // what a person would read
+		t.Log(n.Sh(t, "kdiag "+command+limits+" --color never || true")) // what a person would read
 	}
-	o.Stderr = n.sh(t, "cat /run/kdiag.err")
+	o.Stderr = n.Sh(t, "cat /run/kdiag.err")
 	return o
 }
 
@@ -202,7 +108,7 @@ func (n testNode) both(t *testing.T, check func(t *testing.T, o apptest.Outcome)
 // steps runs next steps in the node.
 func (n testNode) steps() apptest.Steps {
 	return apptest.Steps{
-		Exec: func(argv ...string) ([]byte, error) { return n.box.Exec(context.Background(), argv...) },
+		Exec: func(argv ...string) ([]byte, error) { return n.Box.Exec(context.Background(), argv...) },
 		Ask:  []string{"kdiag", "node", "-o", "json"},
 	}
 }
@@ -218,7 +124,7 @@ func wantStatus(t *testing.T, o apptest.Outcome, id string, want checks.Status, 
 // TestEndToEndNodeBox breaks a whole node, with systemd and a kubelet, in one way after the other.
 func TestEndToEndNodeBox(t *testing.T) {
 	t.Parallel() // it waits for systemd
-	n := bootNode(t)
+	n := testNode{apptest.BootNode(t)}
 	t.Run("healthy", n.testHealthy)
 	t.Run("runtime stopped", n.testRuntimeStopped)
 	t.Run("runtime killed", n.testRuntimeKilled)
@@ -256,8 +162,8 @@ func (n testNode) testHealthy(t *testing.T) {
 }
 
 func (n testNode) testRuntimeStopped(t *testing.T) {
-	n.sh(t, "systemctl stop containerd")
-	defer n.sh(t, "systemctl start containerd")
+	n.Sh(t, "systemctl stop containerd")
+	defer n.Sh(t, "systemctl start containerd")
 	causes := n.both(t, func(t *testing.T, o apptest.Outcome) {
 		c := blames(t, o, "RuntimeDown", "systemctl status --no-pager containerd", "containerd.service")
 		if !strings.Contains(c.Summary, "containerd.service is inactive") {
@@ -270,8 +176,8 @@ func (n testNode) testRuntimeStopped(t *testing.T) {
 // testFolderAtSocket has the runtime start in vain, until somebody removes the folder.
 func (n testNode) testFolderAtSocket(t *testing.T) {
 	const socket = "/run/containerd/containerd.sock"
-	n.sh(t, "systemctl stop containerd; rm -f "+socket+"; mkdir "+socket+"; systemctl start --no-block containerd")
-	defer n.sh(t, "rmdir "+socket+" || true; systemctl reset-failed containerd; systemctl start containerd")
+	n.Sh(t, "systemctl stop containerd; rm -f "+socket+"; mkdir "+socket+"; systemctl start --no-block containerd")
+	defer n.Sh(t, "rmdir "+socket+" || true; systemctl reset-failed containerd; systemctl start containerd")
 	c := blames(t, n.kdiag(t, "node"), "RuntimeDown", "ls -ld "+socket, "")
 	n.steps().Check(t, c)
 	n.steps().Repair(t, c, "rmdir "+socket)
@@ -280,8 +186,8 @@ func (n testNode) testFolderAtSocket(t *testing.T) {
 // testRuntimeKilled kills a runtime that systemd starts again: it is well, and its restarts are counted.
 func (n testNode) testRuntimeKilled(t *testing.T) {
 	for i := range 4 {
-		n.sh(t, "systemctl kill -s KILL containerd")
-		n.await(t, fmt.Sprintf("systemctl show -p NRestarts --value containerd | grep -x %d && "+
+		n.Sh(t, "systemctl kill -s KILL containerd")
+		n.Await(t, fmt.Sprintf("systemctl show -p NRestarts --value containerd | grep -x %d && "+
 			"systemctl is-active containerd", i+1))
 	}
 	o := n.kdiag(t, "node")
@@ -292,9 +198,9 @@ func (n testNode) testRuntimeKilled(t *testing.T) {
 }
 
 func (n testNode) testKubeletFrozen(t *testing.T) {
-	pid := n.sh(t, "systemctl show -p MainPID --value kubelet")
-	n.sh(t, "systemctl kill -s STOP kubelet")
-	defer n.sh(t, "systemctl kill -s CONT kubelet")
+	pid := n.Sh(t, "systemctl show -p MainPID --value kubelet")
+	n.Sh(t, "systemctl kill -s STOP kubelet")
+	defer n.Sh(t, "systemctl kill -s CONT kubelet")
 	causes := n.both(t, func(t *testing.T, o apptest.Outcome) {
 		c := blames(t, o, "KubeletStalled", "grep -E 'State|TracerPid' /proc/"+pid+"/status", "kubelet.service")
 		if p := c.Subject.Processes; len(p) != 1 || strconv.Itoa(p[0].PID) != pid || p[0].State != "stopped" {
@@ -315,7 +221,7 @@ const inPod = `unshare --mount sh -c '
 
 // testFromPod asks from a privileged pod, while all is well and while the kubelet is stopped.
 func (n testNode) testFromPod(t *testing.T) {
-	o := outcome(t, n.sh(t, inPod))
+	o := outcome(t, n.Sh(t, inPod))
 	if r := own(o.Report(t)); len(r.Causes) != 0 {
 		t.Errorf("causes %v of a node that is well\n%s", apptest.Codes(r), o.Stdout)
 	}
@@ -325,14 +231,14 @@ func (n testNode) testFromPod(t *testing.T) {
 	} {
 		wantStatus(t, o, id, checks.StatusOK, "")
 	}
-	n.sh(t, "systemctl kill -s STOP kubelet")
-	defer n.sh(t, "systemctl kill -s CONT kubelet")
-	blames(t, outcome(t, n.sh(t, inPod)), "KubeletStalled", "grep", "")
+	n.Sh(t, "systemctl kill -s STOP kubelet")
+	defer n.Sh(t, "systemctl kill -s CONT kubelet")
+	blames(t, outcome(t, n.Sh(t, inPod)), "KubeletStalled", "grep", "")
 }
 
 func (n testNode) testKubeletStopped(t *testing.T) {
-	n.sh(t, "systemctl stop kubelet")
-	defer n.sh(t, "systemctl start kubelet")
+	n.Sh(t, "systemctl stop kubelet")
+	defer n.Sh(t, "systemctl start kubelet")
 	causes := n.both(t, func(t *testing.T, o apptest.Outcome) {
 		blames(t, o, "KubeletDown", "systemctl status --no-pager kubelet", "kubelet.service")
 		wantStatus(t, o, "kubelet.healthz", checks.StatusWarning, "connection refused")
@@ -342,19 +248,19 @@ func (n testNode) testKubeletStopped(t *testing.T) {
 
 // testKubeletCrashing lets the kubelet end at each start, for ever, and then until systemd gives up.
 func (n testNode) testKubeletCrashing(t *testing.T) {
-	n.sh(t, "sleep 1; journalctl --quiet --rotate --vacuum-time=1s") // forgets the API server's outage
-	n.write(t, "etc/default/kubelet", "KUBELET_ARGS=--config /var/lib/kubelet/none.yaml\n")
-	defer n.sh(t, "rm /etc/default/kubelet /etc/systemd/system/kubelet.service.d/limit.conf; systemctl daemon-reload; "+
+	n.Sh(t, "sleep 1; journalctl --quiet --rotate --vacuum-time=1s") // forgets the API server's outage
+	n.Write(t, "etc/default/kubelet", "KUBELET_ARGS=--config /var/lib/kubelet/none.yaml\n")
+	defer n.Sh(t, "rm /etc/default/kubelet /etc/systemd/system/kubelet.service.d/limit.conf; systemctl daemon-reload; "+
 		"systemctl reset-failed kubelet; systemctl start kubelet")
-	n.sh(t, "systemctl restart kubelet || true")
-	n.await(t, "test $(systemctl show -p NRestarts --value kubelet) -ge 4")
+	n.Sh(t, "systemctl restart kubelet || true")
+	n.Await(t, "test $(systemctl show -p NRestarts --value kubelet) -ge 4")
 	n.both(t, func(t *testing.T, o apptest.Outcome) {
 		blames(t, o, "KubeletCrashLooping", "systemctl status --no-pager kubelet", "")
 	})
-	n.write(t, "etc/systemd/system/kubelet.service.d/limit.conf",
+	n.Write(t, "etc/systemd/system/kubelet.service.d/limit.conf",
 		"[Unit]\nStartLimitIntervalSec=60\nStartLimitBurst=3\n")
-	n.sh(t, "systemctl daemon-reload")
-	n.await(t, "systemctl is-failed kubelet")
+	n.Sh(t, "systemctl daemon-reload")
+	n.Await(t, "systemctl is-failed kubelet")
 	wantChain(t, own(n.kdiag(t, "node").Report(t)), "KubeletCrashLooping", "KubeletDown")
 }
 
@@ -382,14 +288,14 @@ current-context: x
 // ends then.
 func (n testNode) join(t *testing.T, server string, certificate []byte, until time.Time) {
 	t.Helper()
-	n.write(t, "etc/kubernetes/pki/ca.crt", block("CERTIFICATE", certificate))
-	n.write(t, "var/lib/kubelet/pki/kubelet-client-current.pem", clientPair(t, until))
-	n.write(t, "etc/kubernetes/kubelet.conf", fmt.Sprintf(kubeconfig, server))
-	n.write(t, "etc/default/kubelet", "KUBELET_ARGS=--kubeconfig /etc/kubernetes/kubelet.conf\n")
-	n.sh(t, "systemctl restart kubelet")
-	n.await(t, "grep -x kubelet /proc/$(systemctl show -p MainPID --value kubelet)/comm") // systemd forks first
+	n.Write(t, "etc/kubernetes/pki/ca.crt", block("CERTIFICATE", certificate))
+	n.Write(t, "var/lib/kubelet/pki/kubelet-client-current.pem", clientPair(t, until))
+	n.Write(t, "etc/kubernetes/kubelet.conf", fmt.Sprintf(kubeconfig, server))
+	n.Write(t, "etc/default/kubelet", "KUBELET_ARGS=--kubeconfig /etc/kubernetes/kubelet.conf\n")
+	n.Sh(t, "systemctl restart kubelet")
+	n.Await(t, "grep -x kubelet /proc/$(systemctl show -p MainPID --value kubelet)/comm") // systemd forks first
 	t.Cleanup(func() {
-		_, _ = n.box.Exec(context.Background(), "sh", "-c", "rm /etc/default/kubelet /etc/kubernetes/kubelet.conf "+
+		_, _ = n.Box.Exec(context.Background(), "sh", "-c", "rm /etc/default/kubelet /etc/kubernetes/kubelet.conf "+
 			"/var/lib/kubelet/pki/kubelet-client-current.pem; systemctl restart kubelet")
 	})
 }
@@ -457,8 +363,8 @@ func clientPair(t *testing.T, until time.Time) string {
 }
 
 func (n testNode) testBusFrozen(t *testing.T) {
-	n.sh(t, "systemctl kill -s STOP dbus")
-	defer n.sh(t, "systemctl kill -s CONT dbus")
+	n.Sh(t, "systemctl kill -s STOP dbus")
+	defer n.Sh(t, "systemctl kill -s CONT dbus")
 	c := blames(t, n.kdiag(t, "node"), "SystemdWedged", "ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon",
 		"dbus.service")
 	n.steps().Check(t, c)
@@ -466,8 +372,8 @@ func (n testNode) testBusFrozen(t *testing.T) {
 }
 
 func (n testNode) testSystemdFrozen(t *testing.T) {
-	apptest.Must(t, syscall.Kill(n.box.Leader(), syscall.SIGSTOP))
-	defer func() { apptest.Must(t, syscall.Kill(n.box.Leader(), syscall.SIGCONT)) }()
+	apptest.Must(t, syscall.Kill(n.Box.Leader(), syscall.SIGSTOP))
+	defer func() { apptest.Must(t, syscall.Kill(n.Box.Leader(), syscall.SIGCONT)) }()
 	n.both(t, func(t *testing.T, o apptest.Outcome) {
 		blames(t, o, "SystemdWedged", "timeout 5 systemctl is-system-running", "1")
 		wantStatus(t, o, "kubelet.unit", checks.StatusUnknown, "")

@@ -91,9 +91,9 @@ func (c *controlPlane) answer(w http.ResponseWriter, r *http.Request) {
 
 // TestEndToEndKubeletBox breaks what is between a kubelet, its API server, its ports and its runtime.
 func TestEndToEndKubeletBox(t *testing.T) {
-	n := bootNode(t)
+	n := testNode{apptest.BootNode(t)}
 	t.Run("API server", n.testControlPlane)
-	n.sh(t, "sleep 1; journalctl --quiet --rotate --vacuum-time=1s") // forgets the webhook
+	n.Sh(t, "sleep 1; journalctl --quiet --rotate --vacuum-time=1s") // forgets the webhook
 	t.Run("health port held by another process", n.testHealthPortHeld)
 	t.Run("wrong cgroup driver", n.testCgroupDriver)
 }
@@ -121,7 +121,7 @@ func (n testNode) well(t *testing.T) {
 func (n testNode) testControlPlane(t *testing.T) {
 	c := newControlPlane(t)
 	n.join(t, c.URL, c.Certificate().Raw, time.Now().Add(time.Hour))
-	n.awaitKubelet(t)
+	n.AwaitKubelet(t)
 	t.Run("well", func(t *testing.T) {
 		n.well(t)
 		wantStatus(t, n.kdiag(t, "node"), "kubelet.node", checks.StatusOK, "Ready since")
@@ -142,18 +142,18 @@ func (n testNode) testControlPlane(t *testing.T) {
 	})
 	c.set("")
 	t.Run("API server with another authority", func(t *testing.T) {
-		n.write(t, "etc/kubernetes/pki/ca.crt", clientPair(t, time.Now().Add(time.Hour)))
-		defer n.write(t, "etc/kubernetes/pki/ca.crt", block("CERTIFICATE", c.Certificate().Raw))
+		n.Write(t, "etc/kubernetes/pki/ca.crt", clientPair(t, time.Now().Add(time.Hour)))
+		defer n.Write(t, "etc/kubernetes/pki/ca.crt", block("CERTIFICATE", c.Certificate().Raw))
 		n.says(t, "APIServerUnreachable", "certificate signed by unknown authority", "openssl s_client")
 	})
 	t.Run("API server's name does not resolve", func(t *testing.T) {
-		n.write(t, "etc/kubernetes/kubelet.conf", fmt.Sprintf(kubeconfig, "https://kdiag.invalid:6443"))
-		defer n.write(t, "etc/kubernetes/kubelet.conf", fmt.Sprintf(kubeconfig, c.URL))
+		n.Write(t, "etc/kubernetes/kubelet.conf", fmt.Sprintf(kubeconfig, "https://kdiag.invalid:6443"))
+		defer n.Write(t, "etc/kubernetes/kubelet.conf", fmt.Sprintf(kubeconfig, c.URL))
 		n.says(t, "APIServerUnreachable", "DNS: kdiag.invalid does not resolve", "getent hosts kdiag.invalid")
 	})
 	t.Run("kubeconfig gone while the kubelet runs", func(t *testing.T) {
-		n.sh(t, "rm /etc/kubernetes/kubelet.conf")
-		defer n.write(t, "etc/kubernetes/kubelet.conf", fmt.Sprintf(kubeconfig, c.URL))
+		n.Sh(t, "rm /etc/kubernetes/kubelet.conf")
+		defer n.Write(t, "etc/kubernetes/kubelet.conf", fmt.Sprintf(kubeconfig, c.URL))
 		n.both(t, func(t *testing.T, o apptest.Outcome) {
 			r := own(o.Report(t))
 			if len(r.Causes) != 1 || r.Causes[0].Code != "KubeletDown" || r.Status != checks.Degraded ||
@@ -184,21 +184,21 @@ my $l = IO::Socket::INET->new(LocalAddr => "127.0.0.1", LocalPort => $ARGV[0], L
 while (my $c = $l->accept) { sysread $c, my $b, 4096; print $c "HTTP/1.0 200 OK\r\n\r\nok"; close $c }`
 
 func (n testNode) testHealthPortHeld(t *testing.T) {
-	port := freePort(t)
-	n.write(t, "run-stranger.pl", stranger)
-	n.sh(t, fmt.Sprintf("systemd-run --unit stranger perl /run-stranger.pl %d", port))
-	n.await(t, fmt.Sprintf("perl -MIO::Socket::INET -e 'IO::Socket::INET->new(%q) or die'",
+	port := apptest.FreePort(t)
+	n.Write(t, "run-stranger.pl", stranger)
+	n.Sh(t, fmt.Sprintf("systemd-run --unit stranger perl /run-stranger.pl %d", port))
+	n.Await(t, fmt.Sprintf("perl -MIO::Socket::INET -e 'IO::Socket::INET->new(%q) or die'",
 		fmt.Sprintf("127.0.0.1:%d", port)))
-	defer n.sh(t, "systemctl stop stranger")
-	config := n.sh(t, "cat /var/lib/kubelet/config.yaml")
+	defer n.Sh(t, "systemctl stop stranger")
+	config := n.Sh(t, "cat /var/lib/kubelet/config.yaml")
 	var lines []string
 	for line := range strings.Lines(config) {
 		if !strings.HasPrefix(line, "healthzPort") {
 			lines = append(lines, line)
 		}
 	}
-	n.write(t, "var/lib/kubelet/config.yaml", strings.Join(lines, "")+fmt.Sprintf("\nhealthzPort: %d\n", port))
-	defer n.write(t, "var/lib/kubelet/config.yaml", config+"\n")
+	n.Write(t, "var/lib/kubelet/config.yaml", strings.Join(lines, "")+fmt.Sprintf("\nhealthzPort: %d\n", port))
+	defer n.Write(t, "var/lib/kubelet/config.yaml", config+"\n")
 	n.both(t, func(t *testing.T, o apptest.Outcome) {
 		wantStatus(t, o, "kubelet.healthz", checks.StatusWarning, "not the kubelet")
 		r := own(o.Report(t))
@@ -212,17 +212,17 @@ func (n testNode) testHealthPortHeld(t *testing.T) {
 // testCgroupDriver gives the kubelet another driver than the runtime has, and a pod that cannot start for it.
 func (n testNode) testCgroupDriver(t *testing.T) {
 	wantStatus(t, n.kdiag(t, "node"), "kubelet.cgroupdriver", checks.StatusOK, "both use systemd")
-	config := n.sh(t, "cat /var/lib/kubelet/config.yaml")
-	n.write(t, "var/lib/kubelet/config.yaml",
+	config := n.Sh(t, "cat /var/lib/kubelet/config.yaml")
+	n.Write(t, "var/lib/kubelet/config.yaml",
 		strings.Replace(config, "cgroupDriver: systemd", "cgroupDriver: cgroupfs", 1)+"\n")
 	n.both(t, func(t *testing.T, o apptest.Outcome) {
 		blames(t, o, "CgroupDriverMismatch", "grep -i cgroupDriver", "kubelet.service")
 	})
-	n.sh(t, "systemctl restart kubelet")
-	n.awaitKubelet(t) // the one before would still start the pod
-	n.write(t, "etc/kubernetes/manifests/lone.yaml", fmt.Sprintf(lonePod, nodebox.ImageBusybox))
-	n.await(t, "journalctl -u containerd | grep 'expected cgroupsPath'")
-	n.write(t, "var/lib/kubelet/config.yaml", config+"\n") // which a kubelet that runs does not read
+	n.Sh(t, "systemctl restart kubelet")
+	n.AwaitKubelet(t) // the one before would still start the pod
+	n.Write(t, "etc/kubernetes/manifests/lone.yaml", fmt.Sprintf(lonePod, nodebox.ImageBusybox))
+	n.Await(t, "journalctl -u containerd | grep 'expected cgroupsPath'")
+	n.Write(t, "var/lib/kubelet/config.yaml", config+"\n") // which a kubelet that runs does not read
 	n.both(t, func(t *testing.T, o apptest.Outcome) {
 		c := blames(t, o, "CgroupDriverMismatch", "grep -i cgroupDriver", "kubelet.service")
 		if !strings.Contains(c.Summary, "no new pod starts") || c.Confidence < 0.9 {
@@ -230,13 +230,6 @@ func (n testNode) testCgroupDriver(t *testing.T) {
 		}
 	})
 }
-
-// systemdCgroup makes containerd 1 have systemd make the control groups of containers.
-const systemdCgroup = `[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
-runtime_type = "io.containerd.runc.v2"
-[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
-SystemdCgroup = true
-`
 
 const lonePod = `apiVersion: v1
 kind: Pod

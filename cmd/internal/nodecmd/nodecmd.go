@@ -65,6 +65,7 @@ Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddFrom(cmd)
 	opts.AddOutput(cmd)
+	opts.AddWatch(cmd)
 	fs := cmd.Flags()
 	opts.AddKubeletAccess(cmd, "do not ask the API server that the kubelet's kubeconfig names")
 	fs.BoolVar(&opts.stacks, "stacks", false,
@@ -76,7 +77,7 @@ Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows
 }
 
 func (o *options) check(cmd *cobra.Command, _ []string) error {
-	return cmp.Or(o.CheckFrom(cmd, nil), o.CheckKubeletAccess(cmd), o.Check(cmd, nil))
+	return cmp.Or(o.CheckWatch(cmd), o.CheckFrom(cmd, nil), o.CheckKubeletAccess(cmd), o.Check(cmd, nil))
 }
 
 // garbagePercent makes the collector work more often than usual: a node that is short of memory has more use for some
@@ -89,7 +90,11 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	return target.Diagnose(ctx, env, &opts.Flags, target.Question{
+	ask := target.Diagnose[*checks.Report]
+	if opts.Watch {
+		ask = target.DiagnoseAgain
+	}
+	return ask(ctx, env, &opts.Flags, target.Question{
 		Name:    "node",
 		Measure: plegbench.Options{Samples: 5, Pause: 50 * time.Millisecond, Deep: opts.deep},
 		Limits:  checks.DefaultLimits(),

@@ -58,6 +58,7 @@ the others, and why.`,
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddFrom(cmd)
 	opts.AddOutput(cmd)
+	opts.AddWatch(cmd)
 	fs := cmd.Flags()
 	fs.IntVar(&opts.samples, "samples", 5, "number of relists to time")
 	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
@@ -79,7 +80,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 	); err != nil {
 		return err
 	}
-	return cmp.Or(o.CheckFrom(cmd, nil), o.Check(cmd, nil))
+	return cmp.Or(o.CheckWatch(cmd), o.CheckFrom(cmd, nil), o.Check(cmd, nil))
 }
 
 // garbagePercent makes the collector work more often than usual. On a sick node memory is worth more than the
@@ -90,7 +91,11 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	debug.SetGCPercent(garbagePercent)
 	limits := checks.DefaultLimits()
 	limits.ExitedWarning = opts.exitedWarning
-	return target.Diagnose(ctx, env, &opts.Flags, target.Question{
+	ask := target.Diagnose[*checks.Report]
+	if opts.Watch {
+		ask = target.DiagnoseAgain
+	}
+	return ask(ctx, env, &opts.Flags, target.Question{
 		Name:    "pleg",
 		Measure: plegbench.Options{Samples: opts.samples, Pause: 50 * time.Millisecond, Deep: opts.deep},
 		Limits:  limits, Looks: target.Looks{Cheap: true, APIServer: !opts.noAPIServer, Stacks: opts.stacks},

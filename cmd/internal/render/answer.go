@@ -132,6 +132,11 @@ func (p *page) moreLine(c conclusion, steps int) {
 	more[0] += moreSteps(steps)
 	if len(c.causes) > 0 {
 		more = append(more, "kdiag explain "+p.prose(c.causes[0].Code))
+		all := c.causes[0].NextSteps
+		if last := all[max(len(all)-1, 0):]; steps > 0 && len(last) > 0 &&
+			strings.HasPrefix(last[0].Command, "kdiag explain ") { // that of a known bug, which is not printed
+			more = append(more, p.clean(last[0].Command)+" (known bug)")
+		}
 	}
 	p.moreOf(append(more, "-o json"))
 }

@@ -37,8 +37,9 @@ func Documents() map[string]any {
 		checks.KindReport: checks.Report{}, checks.KindRuntimeProbe: checks.RuntimeProbe{},
 		checks.KindRelistBenchmark: comparedBenchmark{}, checks.KindCanaryReport: checks.CanaryReport{},
 		"ExitedCensus": ExitedCensus{}, "GCReport": GCReport{}, "ReproductionReport": ReproductionReport{},
+		"Advisory": advisoryDoc{}, "AdvisoryList": advisoriesDoc{},
 		"JournalReport": journal.Report{}, "CauseDefinition": definitionDoc{}, "CauseDefinitionList": definitionsDoc{},
-		checks.KindStacksReport: checks.StacksReport{}, bundle.KindManifest: WrittenBundle{}, "Version": Version{},
-		"Error": Error{},
+		checks.KindHistory: checks.History{}, checks.KindStacksReport: checks.StacksReport{},
+		bundle.KindManifest: WrittenBundle{}, "Version": Version{}, "Error": Error{},
 	}
 }

@@ -50,7 +50,8 @@ func Definitions(w io.Writer, h checks.Header, ds, pictures []checks.Definition,
 	return write(w, o, view{doc, func(p *page) {
 		p.table(t)
 		p.blank()
-		p.text(0, "More: kdiag explain CODE shows what it means, how to confirm it and how to fix it.")
+		p.text(0, "More: kdiag explain CODE shows what it means, how to confirm it and how to fix it; kdiag explain "+
+			"advisories lists known bugs.")
 	}, func(m briefLine) string {
 		return m.cut(units.Number(len(ds)) + " causes; kdiag explain CODE explains one")
 	}})

@@ -86,7 +86,7 @@ func FuzzHostile(f *testing.F) {
 		bench, census, clean := filled[checks.RelistBenchmark](fill), filled[ExitedCensus](fill), filled[GCReport](fill)
 		bench.Causes, clean.Problems = nil, clean.Problems[:2*(n&1)]
 		played := &ReproductionReport{report.Header, filled[reproduce.Report](fill)}
-		def := filled[checks.Definition](fill)
+		def, told := filled[checks.Definition](fill), filled[checks.History](fill)
 		for name, print := range map[string]func(io.Writer, Options) error{
 			"report": func(w io.Writer, o Options) error { return Report(w, report, o) },
 			"node":   func(w io.Writer, o Options) error { return Node(w, report, o) },
@@ -96,6 +96,7 @@ func FuzzHostile(f *testing.F) {
 			"census": func(w io.Writer, o Options) error { return Exited(w, census, o) },
 			"gc":     func(w io.Writer, o Options) error { return GC(w, clean, o) },
 			"canary": func(w io.Writer, o Options) error { return Canary(w, canary, o) },
+			"told":   func(w io.Writer, o Options) error { return History(w, told, "kdiag history", o) },
 			"played": func(w io.Writer, o Options) error { return Reproduction(w, played, o) },
 		} {
 			t.Run(name, func(t *testing.T) { checkPrinted(t, s, print, width) })

@@ -87,8 +87,8 @@ func JournalHeadline(w io.Writer, r *journal.Report, o Options) error {
 	return write(w, o, view{text: func(p *page) { textOf(p, r).top() }})
 }
 
-// A journalView shows the parts of a journal's answer: a page of text, or of HTML.
-type journalView interface {
+// A storyView shows the parts of what happened over time: a page of text, or of HTML.
+type storyView interface {
 	headline(word span, host string, sentences ...string)
 	heading(title string, more ...span)
 	pair(label, text string)
@@ -101,7 +101,7 @@ type journalView interface {
 
 // A journalDoc is the answer of kdiag journal on its way to a view.
 type journalDoc struct {
-	journalView
+	storyView
 	cleaner
 	calendar
 	*journal.Report

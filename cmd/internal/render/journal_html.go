@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	_ "embed" // for the head of the page
 	"fmt"
 	"html"
@@ -23,12 +24,21 @@ var journalHead string
 // elsewhere.
 func JournalHTML(w io.Writer, r *journal.Report) error {
 	const most = 200
-	h := &htmlPage{}
+	return writePage(w, checks.Header{
+		Command: "kdiag journal", Host: r.Host, KdiagVersion: r.KdiagVersion, GeneratedAt: r.GeneratedAt,
+	}, func(h *htmlPage) {
+		(&journalDoc{h, h.cleaner, calendarOf(r), r, most, most, most, true}).write()
+	})
+}
+
+// writePage writes the page of a document.
+func writePage(w io.Writer, doc checks.Header, body func(*htmlPage)) error {
+	h := &htmlPage{command: doc.Command}
 	h.WriteString(journalHead)
-	h.raw("<title>kdiag journal: %s</title>\n</head>\n<body>\n", h.prose(r.Host))
-	(&journalDoc{h, h.cleaner, calendarOf(r), r, most, most, most, true}).write()
-	h.raw("<footer>kdiag journal %s, %s</footer>\n</body>\n</html>\n", h.prose(r.KdiagVersion),
-		r.GeneratedAt.UTC().Format("2006-01-02 15:04:05 UTC"))
+	h.raw("<title>%s: %s</title>\n</head>\n<body>\n", doc.Command, h.prose(doc.Host))
+	body(h)
+	h.raw("<footer>%s %s, %s</footer>\n</body>\n</html>\n", doc.Command, h.prose(doc.KdiagVersion),
+		doc.GeneratedAt.UTC().Format("2006-01-02 15:04:05 UTC"))
 	_, err := io.WriteString(w, h.String())
 	return err
 }
@@ -37,6 +47,7 @@ func JournalHTML(w io.Writer, r *journal.Report) error {
 type htmlPage struct {
 	cleaner
 	strings.Builder
+	command string // that makes it
 }
 
 // raw writes markup; arguments are escaped.
@@ -90,7 +101,7 @@ func (h *htmlPage) list(title string, sign span, lines []string, most int) {
 
 func (h *htmlPage) more(n int) {
 	if n > 0 {
-		h.raw("<p>and %s more; kdiag journal -o json has all</p>\n", units.Number(n))
+		h.raw("<p>and %s more; %s -o json has all</p>\n", units.Number(n), h.command)
 	}
 }
 
@@ -134,7 +145,6 @@ func (h *htmlPage) sign(name string) span {
 // The measures of a picture, in its own units; it is scaled to the width of the page.
 const (
 	svgWidth = 1000
-	svgLeft  = 72 // what the names of the lanes take
 	svgRight = 16 // room for what goes on beyond
 	svgLane  = 24
 	svgChar  = 7 // columns of the axis' labels
@@ -142,29 +152,31 @@ const (
 
 // picture draws a timeline: an axis, one lane under the other, and what the signs mean.
 func (h *htmlPage) picture(t timeline, c calendar) {
-	const wide = svgWidth - svgLeft - svgRight
-	height := svgLane * (1 + len(lanes()))
+	svgLeft := float64(svgChar*t.laneWidth() - 5) // what the names of the lanes take
+	wide := svgWidth - svgLeft - svgRight
+	height := svgLane * (1 + len(t.lanes))
 	tenth := func(v float64) float64 { return math.Round(10*v) / 10 }
 	h.raw("<figure><svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"timeline\">\n", svgWidth, height)
-	for _, tick := range c.ticks(t.from, t.to, wide/svgChar) {
+	for _, tick := range c.ticks(t.from, t.to, int(wide/svgChar)) {
 		x := tenth(svgLeft + t.at(tick.at, wide))
 		h.raw("<line x1=\"%g\" x2=\"%g\" y1=\"18\" y2=\"%d\"/><text x=\"%g\" y=\"13\">%s</text>\n", x, x, height,
 			min(x, svgWidth-8*svgChar), tick.label)
 	}
 	used := map[string]bool{}
-	for i, lane := range lanes() {
+	for i, lane := range t.lanes {
 		y := svgLane * (i + 1)
 		h.raw("<text x=\"0\" y=\"%d\">%s</text>\n", y+16, lane)
 		for _, m := range slices.Backward(t.of(lane)) {
-			used[m.sign.name] = true
+			used[m.sign.name] = m.sign.text != ""
 			title := h.prose(m.title) + ", " + c.span(&m.from, &m.to)
 			if m.number > 0 {
 				title = "#" + units.Number(m.number) + " " + title
 			}
 			x, length := tenth(svgLeft+t.at(m.from, wide)), tenth(t.at(m.to, wide)-t.at(m.from, wide))
-			if lane == lanePLEG && length > 0 {
-				h.raw("<rect class=\"%s\" x=\"%g\" y=\"%d\" width=\"%g\" height=\"18\"><title>%s</title></rect>\n",
-					m.sign.ink, x, y+3, max(length, 3), title)
+			if m.broad && (length > 0 || m.sign.level > 0) {
+				high := 18 * cmp.Or(m.sign.level, levels) / levels
+				h.raw("<rect class=\"%s\" x=\"%g\" y=\"%d\" width=\"%g\" height=\"%d\"><title>%s</title></rect>\n",
+					m.sign.ink, x, y+21-high, max(length, 3), high, title)
 				continue
 			}
 			if length > 0 {

@@ -132,6 +132,32 @@ func TestJournalHTML(t *testing.T) {
 	}
 }
 
+// TestHistoryHTML checks that the text of a history fits one screen, and that its page is sound and has its hung calls,
+// causes, gaps and archives.
+func TestHistoryHTML(t *testing.T) {
+	told := saved(t, "testdata/history.json", func(w io.Writer, h *checks.History, o Options) error {
+		return History(w, h, "kdiag history --details", o)
+	})
+	if text := printed(t, told, Options{}); strings.Count(text, "\n") > screen {
+		t.Errorf("more than a screen:\n%s", text)
+	}
+	page := printed(t, saved(t, "testdata/history.json", func(w io.Writer, h *checks.History, _ Options) error {
+		return HistoryHTML(w, h)
+	}), Options{})
+	checkPage(t, page)
+	page = strings.ReplaceAll(page, glue, " ")
+	for _, want := range []string{
+		"<title>kdiag history: node-7</title>", "RuntimeHung from 2026-11-23 14:05:12 UTC to 14:10:40 (5m28s)",
+		"<h2>Zoom", `<rect class="bad"`, "<title>call hangs, 14:05:20 to 14:10:40</title>",
+		"<title>relist 15.4s, 14:04:10", "because of RuntimeHung", "<td class=\"warn\">restart</td>",
+		"<pre>kdiag node --from /var/lib/kdiag/captures/20261123T140530Z-RuntimeHung.tar.zst</pre>",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %s", want)
+		}
+	}
+}
+
 // checkPage checks that a page needs nothing else, that its tags are balanced, that nothing acts on a terminal, and
 // that it suits a narrow screen without breaking names.
 func checkPage(t *testing.T, page string) {

@@ -21,9 +21,16 @@ func calendarOf(r *journal.Report) calendar {
 		c.zone = r.Zone
 	}
 	if first, last, ok := bounds(r); ok {
-		c.days = c.date(first) != c.date(last)
-		c.years = first.In(c.zone).Year() != last.In(c.zone).Year()
+		c = newCalendar(c.zone, first, last)
 	}
+	return c
+}
+
+// newCalendar returns the calendar of the times from first to last.
+func newCalendar(zone *time.Location, first, last time.Time) calendar {
+	c := calendar{zone: zone}
+	c.days = c.date(first) != c.date(last)
+	c.years = first.In(zone).Year() != last.In(zone).Year()
 	return c
 }
 

@@ -14,6 +14,7 @@ import (
 type timeline struct {
 	from, to       time.Time  // the axis
 	logFrom, logTo *time.Time // what of it the logs cover
+	lanes          []string   // the rows from top to bottom
 	marks          []mark     // by rank of their signs, the highest first
 	marked         bool       // only lanes with marks are drawn
 }
@@ -25,6 +26,7 @@ type mark struct {
 	from, to time.Time
 	number   int // of the incident, from 1; 0 for none
 	title    string
+	broad    bool // the sign fills the time from one end to the other
 }
 
 // A sign is how a mark is drawn.
@@ -32,25 +34,26 @@ type sign struct {
 	name        string
 	char, ascii rune
 	ink         ink
-	text        string // in the legend
+	text        string // in the legend; empty for a sign that is not in it
+	level       int    // of levels, how high it is drawn; 0: all of the lane
 }
 
 // signs are all signs. Where two fall into one place, the earlier one hides the later. The characters are also in the
 // fonts of plain consoles.
 func signs() []sign {
-	return []sign{
-		{"open", '►', '>', bad, "still open"},
-		{"recovery", '√', '+', good, "recovery"},
-		{"unhealthy", '█', '#', bad, "PLEG not healthy"},
-		{"notready", '▓', '%', bad, "node NotReady"},
-		{"starting", '▒', '=', info, "kubelet starting"},
-		{"stuck", '░', '-', warn, "relist stuck (not reported yet)"},
-		{"restart", '♦', 'R', warn, "restart"},
-		{"stop", '▼', 'v', bad, "stop"},
-		{"start", '▲', '^', good, "start"},
-		{"error", '×', 'x', bad, "error"},
-		{"warning", '!', '!', warn, "warning"},
-	}
+	return append([]sign{
+		{"open", '►', '>', bad, "still open", 0},
+		{"recovery", '√', '+', good, "recovery", 0},
+		{"unhealthy", '█', '#', bad, "PLEG not healthy", 0},
+		{"notready", '▓', '%', bad, "node NotReady", 0},
+		{"starting", '▒', '=', info, "kubelet starting", 0},
+		{"stuck", '░', '-', warn, "relist stuck (not reported yet)", 0},
+		{"restart", '♦', 'R', warn, "restart", 0},
+		{"stop", '▼', 'v', bad, "stop", 0},
+		{"start", '▲', '^', good, "start", 0},
+		{"error", '×', 'x', bad, "error", 0},
+		{"warning", '!', '!', warn, "warning", 0},
+	}, historySigns()...)
 }
 
 // signOf returns the sign with a name; one of a space for an unknown name.
@@ -75,23 +78,29 @@ func timelinesOf(r *journal.Report) []timeline {
 	if !ok || len(r.Episodes)+len(r.Events) == 0 {
 		return nil
 	}
+	var begin, end time.Time
+	if e := r.Headline(); e != nil {
+		begin, end, _ = e.Span()
+	}
+	return zoomed(from, to, begin, end, func(from, to time.Time) timeline { return timelineOf(r, from, to) })
+}
+
+// zoomed returns the picture of a time and, where that shows a part too small, one of the part. A zero time is no part.
+func zoomed(from, to, begin, end time.Time, draw func(from, to time.Time) timeline) []timeline {
+	const tooSmall = 3
 	if to.Sub(from) < time.Second {
 		from, to = from.Add(-10*time.Second), to.Add(10*time.Second)
 	}
-	pictures := []timeline{timelineOf(r, from, to)}
-	if e := r.Headline(); e != nil {
-		const tooSmall = 3
-		begin, end, ok := e.Span()
-		around := max(end.Sub(begin)/8, 15*time.Second)
-		if part := end.Sub(begin) + 2*around; ok && to.Sub(from) > tooSmall*part {
-			pictures = append(pictures, timelineOf(r, begin.Add(-around), end.Add(around)))
-		}
+	pictures := []timeline{draw(from, to)}
+	around := max(end.Sub(begin)/8, 15*time.Second)
+	if part := end.Sub(begin) + 2*around; !begin.IsZero() && to.Sub(from) > tooSmall*part {
+		pictures = append(pictures, draw(begin.Add(-around), end.Add(around)))
 	}
 	return pictures
 }
 
 func timelineOf(r *journal.Report, from, to time.Time) timeline {
-	t := timeline{from: from, to: to, logFrom: r.From, logTo: r.To}
+	t := timeline{from: from, to: to, logFrom: r.From, logTo: r.To, lanes: lanes()}
 	number := 0
 	for _, e := range r.Episodes {
 		if e.Kind == journal.Incident {
@@ -107,9 +116,17 @@ func timelineOf(r *journal.Report, from, to time.Time) timeline {
 			t.add(mark{lane: e.Lane, sign: s, from: *e.At, to: e.End(), title: eventText(e)})
 		}
 	}
-	rank := func(m mark) int { return slices.IndexFunc(signs(), func(s sign) bool { return s.name == m.sign.name }) }
-	slices.SortStableFunc(t.marks, func(a, b mark) int { return cmp.Compare(rank(a), rank(b)) })
+	t.rank()
 	return t
+}
+
+// rank sorts the marks.
+func (t *timeline) rank() {
+	ranks := map[string]int{}
+	for i, s := range signs() {
+		ranks[s.name] = i
+	}
+	slices.SortStableFunc(t.marks, func(a, b mark) int { return cmp.Compare(ranks[a.sign.name], ranks[b.sign.name]) })
 }
 
 // addEpisode adds the marks of an episode: stuck, then unhealthy, then recovered or not.
@@ -119,7 +136,7 @@ func (t *timeline) addEpisode(e journal.Episode, number int) {
 	}
 	add := func(name string, from, to *time.Time, number int) {
 		s := signOf(name)
-		t.add(mark{lanePLEG, s, *from, *to, number, s.text})
+		t.add(mark{lanePLEG, s, *from, *to, number, s.text, true})
 	}
 	end := cmp.Or(e.End, e.Start)
 	switch e.Kind {
@@ -133,7 +150,7 @@ func (t *timeline) addEpisode(e journal.Episode, number int) {
 			add("stuck", e.Anchor, e.Start, 0)
 		}
 		if e.NotReady != "" {
-			t.add(mark{"node", signOf("notready"), *e.Start, *end, number, signOf("notready").text})
+			t.add(mark{"node", signOf("notready"), *e.Start, *end, number, signOf("notready").text, false})
 		} else {
 			add("unhealthy", e.Start, end, number)
 		}
@@ -190,15 +207,22 @@ func (p *page) char(s sign) span {
 }
 
 // laneWidth is the width of what stands before a picture: two columns of indentation, a lane's name, two more.
-const laneWidth = 2 + 7 + 2
+func (t timeline) laneWidth() int {
+	width := 7
+	for _, lane := range t.lanes {
+		width = max(width, columns(lane))
+	}
+	return 2 + width + 2
+}
 
 // picture draws a timeline: an axis, one lane under the other, and what the signs mean.
 func (p *page) picture(t timeline, c calendar) {
+	laneWidth := t.laneWidth()
 	width := p.width - laneWidth - 1
 	column := func(at time.Time) int { return min(int(t.at(at, float64(width))), width-1) }
 	p.axis(t, c, width, column)
 	used := map[string]bool{}
-	for _, lane := range lanes() {
+	for _, lane := range t.lanes {
 		row := make([]span, width)
 		for i := range row {
 			row[i] = plain(" ")
@@ -206,9 +230,9 @@ func (p *page) picture(t timeline, c calendar) {
 		marks := t.of(lane)
 		for _, m := range slices.Backward(marks) {
 			first, last := column(m.from), column(m.to)
-			used[m.sign.name] = true
+			used[m.sign.name] = m.sign.text != ""
 			for x := first + 1; x < last; x++ {
-				if lane == lanePLEG {
+				if m.broad {
 					row[x] = p.char(m.sign)
 				} else if row[x].text == " " {
 					row[x] = plain(p.line())
@@ -280,7 +304,7 @@ func (p *page) axis(t timeline, c calendar, width int, column func(time.Time) in
 	}
 	for _, row := range []string{string(labels), string(line), string(numbers)} {
 		if strings.TrimSpace(row) != "" {
-			p.put(plain(spaces(laneWidth)), plain(row))
+			p.put(plain(spaces(t.laneWidth())), plain(row))
 		}
 	}
 }

@@ -71,11 +71,16 @@ func (v LoopView) Draw(width, height int, o Options) []string {
 	p.oneLine(nil, span{title, strong})
 	out := slices.Collect(strings.Lines(p.out.String()))
 	out = append(out, lines[max(0, len(lines)-max(0, height-len(out))):]...)
-	cut := lipgloss.NewStyle().Inline(true).MaxWidth(max(width-1, 1)) // a command is not wrapped
-	for i, line := range out {
-		out[i] = cut.Render(line)
+	return Fit(out[:min(len(out), height)], width)
+}
+
+// Fit cuts each line to a screen of so many columns: a command is not wrapped.
+func Fit(lines []string, width int) []string {
+	cut := lipgloss.NewStyle().Inline(true).MaxWidth(max(width-1, 1))
+	for i, line := range lines {
+		lines[i] = cut.Render(line)
 	}
-	return out[:min(len(out), height)]
+	return lines
 }
 
 // since is how long ago something was, at the kubelet's pace.

@@ -71,6 +71,14 @@ func documents(t testing.TB) []document {
 		return dumps(w, r, o)
 	})
 	stacks.name = "stacks-details"
+	story := func(w io.Writer, h *checks.History, o Options) error {
+		return History(w, h, "kdiag history --details", o)
+	}
+	history := saved(t, "testdata/history.json", func(w io.Writer, h *checks.History, o Options) error {
+		o.Details = true
+		return story(w, h, o)
+	})
+	history.name = "history-details"
 	return append(
 		journalDocuments(t), node, details, compared, explanations(),
 		saved(t, "testdata/healthy.json", Report),
@@ -87,7 +95,7 @@ func documents(t testing.TB) []document {
 		saved(t, "testdata/gc-partly.json", GC),
 		saved(t, "testdata/canary.json", Canary),
 		saved(t, "testdata/reproduction.json", Reproduction),
-		saved(t, "testdata/stacks.json", dumps), stacks,
+		saved(t, "testdata/stacks.json", dumps), stacks, saved(t, "testdata/history.json", story), history,
 	)
 }
 

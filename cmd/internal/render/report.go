@@ -32,7 +32,7 @@ func (p *page) node(r *checks.Report, all bool) {
 // report writes a conclusion, and all that was measured where details are wanted.
 func (p *page) report(r *checks.Report, more string) {
 	p.conclude(conclusion{
-		Header: r.Header, runtime: r.Runtime, causes: r.Causes, notes: r.Notes,
+		Header: r.Header, runtime: r.Runtime, causes: r.Causes, notes: recorded(r),
 		fine: fineRelist(fineNode, r.Relist), looked: p.prose(p.runtimeName(r.Runtime) + " " + r.Runtime.Endpoint),
 		more: more,
 	})
@@ -185,4 +185,12 @@ func countOf(n int, what string) string {
 		return ""
 	}
 	return ", " + units.Number(n) + " " + what
+}
+
+// recorded returns the notes of a report, after what the agent recorded.
+func recorded(r *checks.Report) []string {
+	if r.Recorded == "" {
+		return r.Notes
+	}
+	return append([]string{"recorded: " + r.Recorded + " (kdiag history)"}, r.Notes...)
 }

@@ -37,11 +37,16 @@ func Diagnose[D checks.Answer](
 		return diagnoseStored(ctx, env, f, q.Name, judge, show)
 	}
 	env = f.Host(env)
+	since := recorded(ctx, env, f)
 	in, problems, err := Ask(ctx, env, f, q)
 	if err != nil {
 		return err
 	}
-	return conclude(ctx, env, f, judge(Header(env, q.Name, ""), in), problems, show)
+	doc := judge(Header(env, q.Name, ""), in)
+	if r, ok := any(doc).(*checks.Report); ok && len(r.Causes) > 0 {
+		r.Recorded = since()
+	}
+	return conclude(ctx, env, f, doc, problems, show)
 }
 
 // Complete adds to an answer what kept kdiag from looking, and what to do about the first cause.
@@ -74,6 +79,11 @@ func Ask(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.Inp
 	q.Measure.Progress = progress.Update
 	in, err := gather(ctx, env, f, q)
 	progress.Done()
+	return asked(in, err, f.Output)
+}
+
+// asked returns what kept kdiag from asking, for a document of a format.
+func asked(in *facts.Input, err error, format string) (*facts.Input, []string, error) {
 	if err == nil {
 		switch c := in.Measurement.Connect; {
 		case c.State == crictl.ConnectDenied:
@@ -83,7 +93,7 @@ func Ask(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.Inp
 				facts.CRISocketBeside(in.Runtime.Endpoint))
 		}
 	}
-	problems, err := Unopened(err, f.Output)
+	problems, err := Unopened(err, format)
 	return in, problems, err
 }
 

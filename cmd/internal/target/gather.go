@@ -38,6 +38,33 @@ type scan func(context.Context) (host.Population, error)
 // gather collects the facts. When the runtime cannot be found the error is a *crictl.NoEndpointError, and the logs and
 // the host are all that there is.
 func gather(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.Input, error) {
+	s := session{
+		logs: journal.Recent,
+		open: func(ctx context.Context) (*Target, func(), error) {
+			t, err := Open(ctx, env, f)
+			if err != nil {
+				return nil, nil, err
+			}
+			return t, t.Close, nil
+		},
+		measure: func(ctx context.Context, t *Target, opts plegbench.Options) *plegbench.Measurement {
+			return plegbench.Measure(ctx, t.socket, t.Client, opts)
+		},
+	}
+	return s.gather(ctx, env, f, q)
+}
+
+// A session is how a node is asked: for one answer, or again and again by a Watch.
+type session struct {
+	open    func(context.Context) (t *Target, release func(), _ error)
+	measure func(context.Context, *Target, plegbench.Options) *plegbench.Measurement
+	logs    readLogs
+}
+
+// readLogs reads what the logs below a root hold since an instant.
+type readLogs = func(ctx context.Context, root string, since time.Time) (*journal.Report, error)
+
+func (s *session) gather(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.Input, error) {
 	asking, rpc := f.Budget()
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
@@ -45,18 +72,18 @@ func gather(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.
 	in := &facts.Input{
 		Now: env.Now(), Limits: q.Limits, NoSystemd: NoSystemd(env), HostMissing: "the runtime is simulated",
 	}
-	logs := lookAtJournal(ctx, env, f, q.Limits.JournalWindow, journal.Recent)
-	t, err := Open(ctx, env, f)
+	logs := lookAtJournal(ctx, env, f, q.Limits.JournalWindow, s.logs)
+	t, release, err := s.open(ctx)
 	if err != nil {
 		if _, none := errors.AsType[*crictl.NoEndpointError](err); !none {
 			return in, err
 		}
-		t = newTarget()
+		t, release = newTarget(), func() {}
 	}
-	defer t.Close()
+	defer release()
 	var processes scan
 	if !t.Simulated() {
-		processes = scanProcesses(ctx, env.Root)
+		processes, in.Kernel = scanProcesses(ctx, env.Root), host.KernelRelease(env.Root)
 	}
 	log := cli.Log(env, f.Verbose)
 	dumps := newDumper(env, t, processes, capture.Input{
@@ -66,7 +93,7 @@ func gather(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.
 	dumps.start(ctx, q.Looks)
 	node := lookAtNode(ctx, env, t, processes, q.Looks)
 	if t.Client != nil {
-		t.measure(ctx, in, q.Measure, processes)
+		s.ask(ctx, t, in, q.Measure, processes)
 	}
 	t.dumpNow(false)
 	if !t.Simulated() {
@@ -81,12 +108,12 @@ func gather(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.
 	return in, err
 }
 
-// measure has the runtime asked.
-func (t *Target) measure(ctx context.Context, in *facts.Input, opts plegbench.Options, processes scan) {
+// ask has the runtime asked.
+func (s *session) ask(ctx context.Context, t *Target, in *facts.Input, opts plegbench.Options, processes scan) {
 	in.Runtime, in.Kubelet, in.NotTaken = t.Runtime(), t.Kubelet, t.NotTaken
 	opts.Hints = func(ctx context.Context) []plegbench.Hint { return t.hints(ctx, processes) }
 	opts.Streaming = t.Kubelet != nil && t.Kubelet.CRIListStreaming
-	in.Measurement = plegbench.Measure(ctx, t.socket, t.Client, opts)
+	in.Measurement = s.measure(ctx, t, opts)
 	in.Summary = plegbench.Summarize(in.Measurement, t.Kubelet)
 	if v := in.Measurement.Version; v != nil {
 		in.Runtime.Name = shorten(v.RuntimeName)
@@ -184,8 +211,7 @@ type journalView struct {
 // lookAtJournal reads the node's logs of the last window beside everything else, with read, which is journal.Recent
 // outside tests. It answers within its own deadline, whatever hangs; what still reads then is abandoned.
 func lookAtJournal(
-	ctx context.Context, env cli.Env, f *cli.Flags, window time.Duration,
-	read func(ctx context.Context, root string, since time.Time) (*journal.Report, error),
+	ctx context.Context, env cli.Env, f *cli.Flags, window time.Duration, read readLogs,
 ) <-chan journalView {
 	out := make(chan journalView, 1)
 	switch {
@@ -203,7 +229,7 @@ func lookAtJournal(
 		defer cancel()
 		report, err := deadline.Run(ctx, func(ctx context.Context) (*journal.Report, error) {
 			report, err := read(ctx, env.Root, now.Add(-window))
-			if report != nil {
+			if report != nil && report.Status == "" { // a Watch may have the one of the look before again
 				judge.Journal(report)
 				if report.GeneratedAt.IsZero() {
 					report.GeneratedAt = now

@@ -1,18 +1,16 @@
-package journalcmd
+package cli
 
 import (
 	"fmt"
 	"strings"
 	"time"
-
-	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
 // maxAgo bounds how far back a time may lie: no log is older.
 const maxAgo = 100 * 365 * 24 * time.Hour
 
-// zoned is how a time is shown with its zone.
-const zoned = time.DateTime + " -07:00"
+// Zoned is how a time is shown with its zone.
+const Zoned = time.DateTime + " -07:00"
 
 // parseWhen reads a time:
 //
@@ -41,22 +39,9 @@ func parseWhen(text string, now time.Time) (time.Time, error) {
 	return now.Add(-d), nil
 }
 
-// parseZone reads the name of a zone, or how far it is from UTC.
-func parseZone(s string) (*time.Location, error) {
-	if at, err := time.Parse("Z07:00", s); err == nil {
-		_, offset := at.Zone()
-		return time.FixedZone(s, offset), nil
-	}
-	zone, err := time.LoadLocation(s)
-	if err != nil {
-		return nil, cli.Usage(fmt.Sprintf("--zone: %q is no zone", s),
-			"give the distance from UTC, such as --zone +08:00, or a name such as Europe/Berlin")
-	}
-	return zone, nil
-}
-
-// parseRange reads --since and --until; a zero time is no limit.
-func parseRange(since, until string, now time.Time) (from, to time.Time, err error) {
+// ParseRange reads --since and --until at a time, in its zone; what is empty is a zero time: no limit. The error is of
+// usage.
+func ParseRange(since, until string, now time.Time) (from, to time.Time, err error) {
 	for _, f := range []struct {
 		flag, text string
 		at         *time.Time
@@ -65,14 +50,14 @@ func parseRange(since, until string, now time.Time) (from, to time.Time, err err
 			continue
 		}
 		if *f.at, err = parseWhen(f.text, now); err != nil {
-			return from, to, cli.Usage(f.flag+": "+err.Error(),
+			return from, to, Usage(f.flag+": "+err.Error(),
 				`for example -15m, 03:12, "2026-11-21 03:12:09", 2026-11-21T03:12:09Z`)
 		}
 	}
 	if to.IsZero() || from.Before(to) {
 		return from, to, nil
 	}
-	return from, to, cli.Usage(
-		fmt.Sprintf("--since %s is not before --until %s", from.Format(zoned), to.Format(zoned)),
+	return from, to, Usage(
+		fmt.Sprintf("--since %s is not before --until %s", from.Format(Zoned), to.Format(Zoned)),
 		"a time of day means the last time that it was that late")
 }

@@ -1,0 +1,125 @@
+package agentcmd_test
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/recorder"
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+)
+
+// unit has the agent look each two seconds, so that an incident of a minute has a story, and lets it use the CPU for
+// that.
+const unit = `[Service]
+CPUQuota=
+Environment="KDIAG_AGENT_ARGS=--interval 2s --rpc-timeout 2s --listen 127.0.0.1:%PORT --capture-stacks"
+`
+
+// TestEndToEndAgent runs the agent as its unit in a whole node, with a real kubelet's part, journald and systemd.
+// containerd is frozen until Prometheus fires alerts, and thawed; the box loses its power while the agent writes, and
+// its disk tells the story.
+func TestEndToEndAgent(t *testing.T) {
+	n := apptest.BootNode(t)
+	shipped, err := os.ReadFile("../../../deploy/systemd/kdiag-agent.service")
+	apptest.Must(t, err)
+	n.Write(t, "etc/systemd/system/kdiag-agent.service", string(shipped))
+	port := strconv.Itoa(apptest.FreePort(t))
+	n.Write(t, "etc/systemd/system/kdiag-agent.service.d/often.conf", strings.ReplaceAll(unit, "%PORT", port))
+	n.Sh(t, "systemctl daemon-reload && systemctl enable --now kdiag-agent")
+	n.Await(t, "systemctl status kdiag-agent | grep -E 'Status: \"(HEALTHY|DEGRADED)'")
+	get := func(path string) string { // a box shares the network
+		resp, err := http.Get("http://127.0.0.1:" + port + path)
+		apptest.Must(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		apptest.Must(t, err)
+		return string(text)
+	}
+	if got := get("/healthz"); got != "ok\n" {
+		t.Errorf("/healthz: %q", got)
+	}
+	if report := get("/report"); strings.Contains(report, "not permitted") || strings.Contains(report, "permission") {
+		t.Errorf("the unit forbids what the agent looks at:\n%s", report)
+	}
+	// The keys of the back-off are of systemd 254; older ones leave them out.
+	for line := range strings.Lines(n.Sh(t, "systemd-analyze verify kdiag-agent.service 2>&1")) {
+		if strings.Contains(line, "kdiag-agent") && !strings.Contains(line, "'Restart") &&
+			!strings.Contains(line, "executable") { // as all files of the test are
+			t.Error(line)
+		}
+	}
+	t.Log(n.Sh(t, "systemd-analyze security kdiag-agent | tail -1"))
+
+	prometheus := nodebox.StartPrometheus(t, "../../../deploy/prometheus/rules.yaml", "127.0.0.1:"+port)
+	prometheus.Finds(t, `kdiag_last_run_timestamp_seconds > 0`)
+	frozen := time.Now()
+	n.Sh(t, "kill -STOP $(pidof containerd)")
+	n.Await(t, "kdiag history -o json | grep -q '\"to\": \"confirmed\"'")
+	n.Await(t, "ls /var/lib/kdiag/captures/*-RuntimeHung.tar.zst")
+	if metrics := get("/metrics"); !strings.Contains(metrics, `kdiag_status{status="unhealthy"} 1`) {
+		t.Errorf("the metrics while containerd is frozen:\n%s", metrics)
+	}
+	n.Sh(t, "systemctl reload kdiag-agent")
+	for _, alert := range []string{"KdiagCriticalCause", "KdiagCallsHung"} { // after a minute
+		prometheus.Finds(t, `ALERTS{alertname="`+alert+`", alertstate="firing"}`)
+	}
+	if got := get("/healthz"); got != "ok\n" {
+		t.Errorf("/healthz after a minute in which containerd was frozen, and a reload: %q", got)
+	}
+	// No two calls of one kind were sent while containerd could not answer.
+	if metrics := get("/metrics"); !strings.Contains(metrics, "\nkdiag_rpc_hung_total{method=\"Version\"} 1\n") {
+		t.Errorf("not one Version hung:\n%s", metrics)
+	}
+
+	n.Sh(t, "systemctl restart kdiag-agent") // which goes on with the incident
+	if log := n.Sh(t, "journalctl -u kdiag-agent"); strings.Contains(log, "timed out") {
+		t.Errorf("the agent did not end in time:\n%s", log)
+	}
+	thawed := time.Now()
+	n.Sh(t, "kill -CONT $(pidof containerd)")
+	n.Await(t, "systemctl status kdiag-agent | grep -E 'Status: \"(HEALTHY|DEGRADED)'")
+	n.Await(t, "kdiag history -o json | grep -q '\"to\": \"clear\"'")
+
+	apptest.Must(t, syscall.Kill(n.Box.Leader(), syscall.SIGKILL)) // a power cut
+	o := apptest.Kdiag(t.Context(), "history", "--root", n.Box.Root(), "--since", "24h", "-o", "json")
+	h := apptest.Decode[checks.History](t, o)
+	var onset, clear *checks.Transition
+	for i := range h.Transitions {
+		tr := &h.Transitions[i]
+		switch {
+		case tr.Cause != "RuntimeHung":
+		case tr.To == checks.CauseClear:
+			clear = tr
+		case onset == nil:
+			onset = tr
+		}
+	}
+	if onset == nil || clear == nil {
+		t.Fatalf("no onset or no end in %s", o.Stdout)
+	}
+	const within = 4 * time.Second // two looks; and the last good relist began before
+	if d := onset.At.Sub(frozen); d < -3*time.Second || d > within {
+		t.Errorf("the onset is %v after containerd was frozen", d)
+	}
+	if d := clear.At.Sub(thawed); d < -time.Second || d > 2*within {
+		t.Errorf("the end is %v after containerd was thawed", d)
+	}
+	if len(h.Captures) == 0 {
+		t.Fatalf("no capture: %s", o.Stdout)
+	}
+	again := apptest.Kdiag(t.Context(), "node", "--from",
+		filepath.Join(n.Box.Root(), "var/lib/kdiag", recorder.CapturesDir, filepath.Base(h.Captures[0].Path)), "-o", "json")
+	if got := apptest.Codes(again.Report(t)); len(got) == 0 || got[0] != "RuntimeHung" {
+		t.Errorf("the archive shows %v", got)
+	}
+	t.Log(apptest.Kdiag(t.Context(), "history", "--root", n.Box.Root(), "--since", "24h").Stdout)
+}

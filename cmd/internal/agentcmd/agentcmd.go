@@ -1,0 +1,124 @@
+// Package agentcmd is kdiag agent: the diagnosis as a service, with a recorder.
+package agentcmd
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl/fake"
+)
+
+type options struct {
+	cli.Flags
+	target.KubeletAccess
+	interval, sweep time.Duration
+	listen          string
+	dataDir         string
+	dataSize        string
+	dataBytes       int64
+	textfileDir     string
+	publish         bool
+	nodeName        string
+	kubeconfig      string
+	captureStacks   bool
+}
+
+// The defaults, of the contract.
+const (
+	defaultInterval = 30 * time.Second
+	defaultSweep    = 5 * time.Minute
+	defaultListen   = "127.0.0.1:9478"
+	defaultDataSize = "64MiB"
+	leastData       = 4 << 20
+)
+
+// NewCommand returns kdiag agent.
+func NewCommand(env cli.Env) *cobra.Command {
+	var opts options
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run the diagnosis as a service: metrics, node condition, and a record of what happened",
+		Long: `Look at this node again and again: every --interval both lists, Version, Status, what changed and what takes
+little; the status of all objects spread over --sweep-interval. Where something begins, look each 5 s for two minutes,
+with everything that kdiag node does. A call that hangs is never made again while it hangs.
+
+What was seen is kept in --data-dir, for kdiag history, also from the disk of a dead node. When a critical cause
+begins, the evidence is packed there as kdiag bundle does, before anything restarts; goroutine dumps by signal only with
+--capture-stacks.
+
+Metrics are served at --listen (/metrics, /healthz, /report, /history) and written into --textfile-dir. With --publish
+the node gets the condition KdiagProblem, and events of what begins and ends.
+
+SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and without a runtime, and waits for them.`,
+		Example: `  kdiag agent                                    # as root; kdiag history shows what it recorded
+  kdiag agent --publish --node-name worker-3     # in a pod, with --host-root /host
+  kdiag agent --listen 0.0.0.0:9478 --textfile-dir /var/lib/node_exporter/textfile_collector`,
+		Args:    cobra.NoArgs,
+		PreRunE: opts.check,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), env, opts) },
+	}
+	opts.AddRuntime(cmd, fake.Names())
+	opts.AddKubeletAccess(cmd, "do not ask the API server that the kubelet's kubeconfig names")
+	fs := cmd.Flags()
+	_ = fs.MarkHidden("fail-on") // nothing fails
+	fs.DurationVar(&opts.interval, "interval", defaultInterval, "time between two looks")
+	fs.DurationVar(&opts.sweep, "sweep-interval", defaultSweep, "time in which each object is asked about once")
+	fs.StringVar(&opts.listen, "listen", defaultListen, "address of the metrics; empty for none")
+	fs.StringVar(&opts.dataDir, "data-dir", target.DefaultDataDir, "folder of the records; empty for none")
+	fs.StringVar(&opts.dataSize, "data-size", defaultDataSize, "largest size of the records and archives")
+	fs.StringVar(&opts.textfileDir, "textfile-dir", "", "write kdiag.prom for node_exporter into this folder")
+	fs.BoolVar(&opts.publish, "publish", false, "keep the node's condition KdiagProblem, and make events")
+	fs.StringVar(&opts.nodeName, "node-name", "", "name of the node object (default: $NODE_NAME, the host's name)")
+	fs.StringVar(&opts.kubeconfig, "kubeconfig", "", "how to reach the API server (default: the pod's service account)")
+	fs.BoolVar(&opts.captureStacks, "capture-stacks", false,
+		"take goroutine dumps for archives too: SIGUSR1 to the runtime's daemon and stuck shims")
+	return cmd
+}
+
+func (o *options) check(cmd *cobra.Command, _ []string) error {
+	var err error
+	o.dataBytes, err = cli.ParseSize("data-size", o.dataSize, leastData)
+	return cmp.Or(
+		err,
+		cli.Reject(o.interval < time.Second, "--interval must be at least 1s", "for example --interval 30s"),
+		cli.Reject(o.sweep < o.interval, "--sweep-interval must be at least --interval",
+			"for example --sweep-interval 5m"),
+		o.checkListen(),
+		cli.Reject(!o.publish && o.kubeconfig != "", "--kubeconfig is for --publish", "add --publish"),
+		o.checkFolder("textfile-dir", o.textfileDir),
+		cli.RejectEmpty(cmd, "node-name", "kubeconfig", "textfile-dir"),
+		o.CheckKubeletAccess(cmd), o.Check(cmd, nil),
+	)
+}
+
+func (o *options) checkListen() error {
+	if o.listen == "" {
+		return nil
+	}
+	_, _, err := net.SplitHostPort(o.listen)
+	return cli.Reject(err != nil, fmt.Sprintf("--listen %q is no address", o.listen),
+		"for example --listen "+defaultListen+", or :9478 for all of the host's")
+}
+
+// checkFolder returns an error for a folder that is not there.
+func (o *options) checkFolder(flag, name string) error {
+	if name == "" {
+		return nil
+	}
+	info, err := os.Stat(name)
+	if err == nil && !info.IsDir() {
+		return cli.Usage("--"+flag+" "+name+" is no folder", "name the folder that node_exporter reads")
+	}
+	if err != nil {
+		return cli.Usage("--"+flag+": "+strings.TrimPrefix(err.Error(), "stat "), "make it, or correct the name")
+	}
+	return nil
+}

@@ -1,0 +1,315 @@
+package agentcmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/agent"
+	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/checks/collect"
+	"github.com/kdiag/kdiag/checks/judge"
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/checks/recorder"
+	"github.com/kdiag/kdiag/checks/redact"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl/deadline"
+)
+
+// Memory: little is kept from look to look, and the limit of the unit leaves room for one archive.
+const (
+	garbagePercent = 40
+	memoryLimit    = 96 << 20 // soft, of Go's heap
+)
+
+const (
+	// lookTime bounds one look.
+	lookTime = 20 * time.Second
+	// endTime is what the end may take, whatever hangs.
+	endTime = time.Second
+	// diskTime bounds the opening of the records on a disk that may hang.
+	diskTime = 5 * time.Second
+	// pastTime is how far back the transitions of the agent before count.
+	pastTime = 24 * time.Hour
+)
+
+// A service is what a running agent consists of.
+type service struct {
+	env         cli.Env
+	opts        *options
+	log         *slog.Logger
+	credentials kubelet.Credentials
+	watch       *target.Watch
+	metrics     *agent.Metrics
+	recorder    *recorder.Recorder // nil without a folder, or where it cannot be used
+	agent       *agent.Agent
+	writing     atomic.Bool // the text file
+}
+
+func run(ctx context.Context, env cli.Env, opts options) error {
+	if os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(memoryLimit)
+	}
+	debug.SetGCPercent(garbagePercent)
+	opts.Timeout, opts.Output = min(opts.Timeout, lookTime), "json" // documents, which have problems as facts
+	env = opts.Host(env)
+	s := &service{env: env, opts: &opts, log: newLog(env), metrics: agent.NewMetrics(target.Version())}
+	if err := beIdle(); err != nil {
+		s.log.Warn("the priority stays as it is", "error", err)
+	}
+	var err error
+	if s.credentials, err = opts.Credentials(); err != nil {
+		return err
+	}
+	past, err := s.openRecords(ctx)
+	if err != nil {
+		return err
+	}
+	publisher, err := s.publisher(ctx)
+	if err != nil {
+		return err
+	}
+	limits := checks.DefaultLimits()
+	s.watch = target.NewWatch(ctx, env, &opts.Flags, target.WatchOptions{
+		Interval: opts.interval, Sweep: opts.sweep, Done: s.metrics.Call,
+		Question: target.Question{
+			Name: "agent", Limits: limits,
+			Looks: target.Looks{Credentials: s.credentials, APIServer: !opts.NoAPIServer},
+		},
+	})
+	cfg := agent.Config{
+		Interval: opts.interval, Look: s.look, Metrics: s.metrics, Recorder: s.recorder, Publisher: publisher,
+		Log: s.log, Looked: s.looked,
+	}
+	if s.recorder != nil {
+		cfg.Capture = s.capture
+	}
+	s.agent = agent.New(cfg, past)
+	if err := s.serve(ctx); err != nil {
+		return err
+	}
+	go s.watchdog(ctx)
+	go s.reload(ctx)
+	notify(daemon.SdNotifyReady)
+	s.log.Info("kdiag agent runs", "version", target.Version(), "interval", opts.interval, "records", opts.dataDir,
+		"metrics", opts.listen)
+	s.agent.Run(ctx)
+	notify(daemon.SdNotifyStopping)
+	return s.end()
+}
+
+// end ends what may be at work, and leaves behind what hangs.
+func (s *service) end() error {
+	ctx, cancel := context.WithTimeout(context.Background(), endTime)
+	defer cancel()
+	s.agent.Wait(ctx)
+	if s.recorder == nil {
+		return nil
+	}
+	s.recorder.Append(time.Now(), recorder.KindStop, struct{}{})
+	if err := s.recorder.Close(ctx); err != nil {
+		s.log.Error("the last records were not written", "error", err)
+	}
+	return nil
+}
+
+// openRecords opens the recorder, and returns the transitions of the agent before. A disk that cannot be written is
+// no reason not to watch the node.
+func (s *service) openRecords(ctx context.Context) (past []checks.Transition, _ error) {
+	dir := s.opts.dataDir
+	if dir == "" {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, diskTime)
+	defer cancel()
+	opened, err := deadline.Run(ctx, func(ctx context.Context) (*recorder.Recorder, error) {
+		h, err := recorder.History(ctx, dir, time.Now().Add(-pastTime), time.Time{})
+		if err == nil {
+			past = h.Transitions
+		}
+		return recorder.Open(dir, recorder.Options{MaxBytes: s.opts.dataBytes})
+	})
+	switch {
+	case errors.Is(err, recorder.ErrInUse):
+		return nil, cli.Usage("--data-dir "+dir+": "+err.Error(), "end that agent, or name another folder")
+	case err != nil:
+		s.log.Error("nothing is recorded", "folder", dir, "error", err)
+		return nil, nil
+	}
+	s.recorder = opened
+	boot, _ := os.ReadFile(filepath.Join(s.env.Root, "proc/sys/kernel/random/boot_id")) // empty in a sandbox
+	s.recorder.Append(time.Now(), recorder.KindStart, recorder.Start{
+		BootID: strings.TrimSpace(string(boot)), Version: target.Version(),
+		IntervalSeconds: s.opts.interval.Seconds(),
+	})
+	return past, nil
+}
+
+// publisher starts publishing where it is asked for.
+func (s *service) publisher(ctx context.Context) (*agent.Publisher, error) {
+	if !s.opts.publish {
+		return nil, nil
+	}
+	host, _ := s.env.Hostname()
+	name := cmp.Or(s.opts.nodeName, s.env.Getenv("NODE_NAME"), strings.ToLower(host))
+	p, err := agent.NewPublisher(agent.PublishOptions{
+		Kubeconfig: s.opts.kubeconfig, NodeName: name,
+		Log: func(problem string) { s.log.Warn("publishing", "problem", problem) },
+	})
+	if err != nil {
+		return nil, cli.Usage("--publish: "+err.Error(), "name a --kubeconfig, or run in a pod with a service account")
+	}
+	go p.Run(ctx)
+	return p, nil
+}
+
+// look looks at the node.
+func (s *service) look(ctx context.Context, closely bool) (*agent.Look, error) {
+	in, problems, err := s.watch.Look(ctx, closely)
+	if err != nil {
+		return nil, err
+	}
+	r := judge.NewReport(target.Header(s.env, "agent", ""), in)
+	target.Complete(r, problems)
+	return &agent.Look{Facts: in, Report: r}, nil
+}
+
+// looked shows systemd and node_exporter the state.
+func (s *service) looked(r *checks.Report) {
+	status := agent.Headline(r)
+	if s.recorder != nil && s.recorder.Problem() != "" {
+		status += fmt.Sprintf("; %d records lost: %s", s.recorder.Lost(), s.recorder.Problem())
+	}
+	notify("STATUS=" + strings.ReplaceAll(status, "\n", " "))
+	if s.opts.textfileDir == "" || !s.writing.CompareAndSwap(false, true) {
+		return
+	}
+	go func() { // the disk may hang
+		defer s.writing.Store(false)
+		if err := s.metrics.WriteTextfile(s.opts.textfileDir); err != nil {
+			s.log.Error("--textfile-dir", "error", err)
+		}
+	}()
+}
+
+// capture writes an archive from what was seen. The runtime is not asked again.
+func (s *service) capture(ctx context.Context, of *agent.Look, cause string) checks.TakenCapture {
+	taken := checks.TakenCapture{At: time.Now().UTC().Truncate(time.Second), Cause: cause}
+	fail := func(err error) checks.TakenCapture {
+		taken.Error = err.Error()
+		return taken
+	}
+	most, err := s.recorder.Room(ctx, s.opts.dataBytes/2)
+	if err != nil {
+		return fail(err)
+	}
+	taken.Path = filepath.Join(recorder.CapturesDir, taken.At.Format("20060102T150405Z")+"-"+cause+".tar.zst")
+	f, err := bundle.Create(filepath.Join(s.opts.dataDir, taken.Path))
+	if err != nil {
+		return fail(err)
+	}
+	in := collect.Input{
+		Since: taken.At.Add(-time.Hour), Facts: of.Facts, Report: of.Report, Credentials: s.credentials,
+		APIServer: !s.opts.NoAPIServer, Version: target.Version(), Log: strings.NewReader(""),
+		NoDumps: "not asked for (--capture-stacks)", Progress: func(string) {},
+		Census: func(context.Context) (any, error) { return nil, errors.New("the runtime was not asked again") },
+	}
+	if s.opts.Simulate == "" {
+		in.Root = s.env.Root
+	}
+	series := *of.Facts
+	series.Limits = checks.RuntimeLimits()
+	in.Relist = judge.NewRelistBenchmark(target.Header(s.env, "relist", ""), &series)
+	if s.opts.captureStacks {
+		in.NoDumps = ""
+		in.Dumps = s.watch.Dumps(ctx)
+	}
+	_, taken.Bytes, err = target.Archive(ctx, s.env, f, bundle.Zst, most, redact.Standard, in)
+	if err = cmp.Or(err, f.Sync(), f.Close()); err != nil {
+		return fail(err)
+	}
+	return taken
+}
+
+// reload has the runtime and the kubelet searched anew on SIGHUP.
+func (s *service) reload(ctx context.Context) {
+	hup := make(chan os.Signal, 1)
+	signal.Notify(hup, syscall.SIGHUP)
+	defer signal.Stop(hup)
+	for {
+		select {
+		case <-hup:
+			s.watch.Forget()
+			s.log.Info("the runtime and the kubelet are searched anew")
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// watchdog tells systemd that the loop runs, as long as it does.
+func (s *service) watchdog(ctx context.Context) {
+	every, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || every <= 0 {
+		return
+	}
+	tick := time.NewTicker(every / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if s.agent.Alive() {
+				notify(daemon.SdNotifyWatchdog)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// notify tells systemd, where it waits for that.
+func notify(state string) { _, _ = daemon.SdNotify(false, state) }
+
+// newLog returns the agent's log, on standard error. For journald each line begins with its priority.
+func newLog(env cli.Env) *slog.Logger {
+	journald := env.Getenv("JOURNAL_STREAM") != ""
+	opts := &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if journald && len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
+			return slog.Attr{}
+		}
+		return a
+	}}
+	text := slog.NewTextHandler(env.Err, opts)
+	if !journald {
+		return slog.New(text)
+	}
+	return slog.New(prioritized{text, env.Err})
+}
+
+// prioritized writes lines as sd-daemon(3) has them: <3> for errors.
+type prioritized struct {
+	slog.Handler
+	out io.Writer
+}
+
+// Handle writes a record.
+func (p prioritized) Handle(ctx context.Context, r slog.Record) error {
+	priority := map[slog.Level]int{slog.LevelError: 3, slog.LevelWarn: 4, slog.LevelInfo: 6}[r.Level]
+	_, _ = fmt.Fprintf(p.out, "<%d>", priority)
+	return p.Handler.Handle(ctx, r)
+}

@@ -1,0 +1,117 @@
+package agentcmd
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/recorder"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/target"
+)
+
+// serve serves the metrics and documents until ctx ends.
+func (s *service) serve(ctx context.Context) error {
+	if s.opts.listen == "" {
+		return nil
+	}
+	lis, err := net.Listen("tcp", s.opts.listen)
+	if err != nil {
+		return cli.Usage("--listen: "+err.Error(), "name another address, or --listen '' for none")
+	}
+	server := &http.Server{
+		Handler: s.handler(), ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}
+	go func() {
+		<-ctx.Done()
+		_ = server.Close() // nothing is to be written any more
+	}()
+	go func() { _ = server.Serve(lis) }() // ends with Close
+	return nil
+}
+
+func (s *service) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", s.metrics.Handler())
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		if !s.agent.Alive() {
+			http.Error(w, "the loop has not run for three intervals", http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	mux.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) {
+		if r := s.agent.Last(); r != nil {
+			answer(w, r)
+			return
+		}
+		http.Error(w, "no look has ended yet", http.StatusServiceUnavailable)
+	})
+	mux.HandleFunc("GET /history", func(w http.ResponseWriter, req *http.Request) {
+		since := 2 * time.Hour
+		if text := req.FormValue("since"); text != "" {
+			d, err := time.ParseDuration(text)
+			if err != nil || d <= 0 {
+				http.Error(w, "since is a duration, such as 2h", http.StatusBadRequest)
+				return
+			}
+			since = d
+		}
+		if s.recorder == nil {
+			http.Error(w, "nothing is recorded", http.StatusNotFound)
+			return
+		}
+		h, err := recorder.History(req.Context(), s.opts.dataDir, time.Now().Add(-since), time.Time{})
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		status, problems := h.Status, h.Problems
+		h.Header = target.Header(s.env, "agent", checks.KindHistory)
+		h.Status, h.Problems = status, problems
+		answer(w, h)
+	})
+	return mux
+}
+
+// answer writes a document.
+func answer(w http.ResponseWriter, doc any) {
+	w.Header().Set("Content-Type", "application/json")
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	_ = enc.Encode(doc) // the client may have gone
+}
+
+// The priority of the agent: behind all else.
+const (
+	niceness    = 10
+	ioprioClass = 3 << 13 // IOPRIO_CLASS_IDLE, ioprio_set(2)
+	ioprioWho   = 1       // IOPRIO_WHO_PROCESS: one thread
+)
+
+// beIdle gives all threads the idle class of I/O and a low priority. Threads that start later inherit both.
+func beIdle() error {
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return err
+	}
+	for _, t := range threads {
+		tid, _ := strconv.Atoi(filepath.Base(t.Name()))
+		if err := unix.Setpriority(unix.PRIO_PROCESS, tid, niceness); err != nil {
+			return err
+		}
+		if _, _, errno := unix.Syscall(unix.SYS_IOPRIO_SET, ioprioWho, uintptr(tid), ioprioClass); errno != 0 {
+			return errno
+		}
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+package historycmd_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/recorder"
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
+	"github.com/kdiag/kdiag/cmd/internal/render"
+)
+
+var update = flag.Bool("update", false, "write the document that package render prints")
+
+// A story is what an agent records.
+type story struct {
+	*recorder.Recorder
+	day time.Time
+	now time.Time
+	// What the looks find.
+	status checks.Verdict
+	list   float64
+	hung   []checks.HungCall
+	causes []checks.LookCause
+}
+
+// tell opens a recorder and closes it when the story is told.
+func tell(t *testing.T, dir string, told func(s *story)) {
+	t.Helper()
+	r, err := recorder.Open(dir, recorder.Options{MaxBytes: 8 << 20})
+	apptest.Must(t, err)
+	day := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
+	told(&story{Recorder: r, day: day, now: day, status: checks.Healthy, list: 0.004})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	apptest.Must(t, r.Close(ctx))
+}
+
+// at returns a time of the day, such as 14:05:12.
+func (s *story) at(clock string) time.Time {
+	at, err := time.Parse(time.TimeOnly, clock)
+	if err != nil {
+		panic(err)
+	}
+	return s.day.Add(time.Duration(at.Hour()*3600+at.Minute()*60+at.Second()) * time.Second)
+}
+
+// start is the start of an agent after a boot.
+func (s *story) start(clock, boot string) {
+	s.now = s.at(clock)
+	s.Append(s.now, recorder.KindStart, recorder.Start{BootID: boot, Version: "v1", IntervalSeconds: 60})
+}
+
+// looks are the looks until a time.
+func (s *story) looks(until string, every time.Duration) {
+	for end := s.at(until); s.now.Before(end); s.now = s.now.Add(every) {
+		sample := checks.LookSample{At: s.now, Status: s.status, Hung: s.hung, Causes: s.causes, Containers: new(112)}
+		if s.hung == nil {
+			v := s.list * (1 + float64(s.now.Second()%7)/10)
+			sample.ListSeconds, sample.ProjectedSeconds = new(v), new(v*3)
+		}
+		s.Append(s.now, recorder.KindSample, sample)
+	}
+}
+
+// becomes is a change of a cause that the present look noticed.
+func (s *story) becomes(at, from, to, cause string, by, summary, incident string) {
+	severity := checks.Critical
+	if cause == "RuntimeSlow" {
+		severity = checks.Warning
+	}
+	s.Append(s.now, recorder.KindTransition, checks.Transition{
+		At: s.at(at), Noticed: s.now, From: from, To: to, Cause: cause, Severity: severity, Summary: summary,
+		CausedBy: by, Incident: s.at(incident),
+	})
+}
+
+const ledger = "payments/ledger-db-0 ledger"
+
+// incident is a runtime that becomes slow, hangs, is thawed, and a node that loses its power later.
+func incident(s *story) {
+	const slow, hung, unhealthy = "relists take 9s", "containerd accepts calls and answers none",
+		"the kubelet reports that PLEG is not healthy"
+	s.start("13:10:00", "boot-a")
+	s.looks("13:35:00", time.Minute)
+	s.Append(s.now, recorder.KindStop, nil)
+	s.start("13:41:10", "boot-a")
+	s.looks("14:02:00", time.Minute)
+	s.list, s.status = 3.2, checks.Degraded
+	s.becomes("14:02:10", checks.CauseClear, checks.CauseOnset, "RuntimeSlow", "", slow, "14:02:10")
+	s.looks("14:05:14", 10*time.Second)
+	s.status = checks.Unhealthy
+	s.hung = []checks.HungCall{
+		{Method: "ContainerStatus", Object: "177fd5b7c16fc", Name: ledger, Since: s.at("14:05:12")},
+		{Method: "ListContainers", Since: s.at("14:05:14")},
+	}
+	s.causes = []checks.LookCause{{Code: "RuntimeHung", Severity: checks.Critical, Confidence: 0.9}}
+	s.becomes("14:05:12", checks.CauseClear, checks.CauseOnset, "RuntimeHung", "", hung, "14:02:10")
+	s.becomes("14:05:12", checks.CauseOnset, checks.CauseClear, "RuntimeSlow", "", slow, "14:02:10")
+	s.looks("14:05:24", 10*time.Second)
+	s.becomes("14:05:12", checks.CauseOnset, checks.CauseConfirmed, "RuntimeHung", "", hung, "14:02:10")
+	s.Append(s.now, recorder.KindCapture, checks.TakenCapture{
+		At: s.now, Cause: "RuntimeHung", Path: "captures/20261123T140530Z-RuntimeHung.tar.zst", Bytes: 1_310_720,
+	})
+	s.looks("14:08:14", 10*time.Second)
+	s.becomes("14:08:12", checks.CauseClear, checks.CauseConfirmed, "PLEGUnhealthy", "RuntimeHung",
+		unhealthy, "14:02:10")
+	s.looks("14:10:40", 10*time.Second)
+	s.status, s.hung, s.causes, s.list = checks.Healthy, nil, nil, 0.004
+	s.looks("14:10:50", 10*time.Second)
+	s.becomes("14:10:40", checks.CauseConfirmed, checks.CauseClear, "RuntimeHung", "", hung, "14:02:10")
+	s.becomes("14:10:40", checks.CauseConfirmed, checks.CauseClear, "PLEGUnhealthy", "RuntimeHung",
+		unhealthy, "14:02:10")
+	s.looks("14:18:00", time.Minute)
+	s.start("14:21:40", "boot-b")
+	s.looks("14:25:00", time.Minute)
+}
+
+// TestHistory tells the story of an incident that nobody watched out of its records. Package render prints the
+// document.
+func TestHistory(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "var/lib/kdiag")
+	apptest.Must(t, os.MkdirAll(dir, 0o700))
+	tell(t, dir, incident)
+	apptest.Must(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
+	apptest.Must(t, os.WriteFile(filepath.Join(root, "etc/hostname"), []byte("node-7\n"), 0o644))
+	archive := filepath.Join(dir, recorder.CapturesDir, "20261123T140530Z-RuntimeHung.tar.zst")
+	apptest.Must(t, os.MkdirAll(filepath.Dir(archive), 0o700))
+	apptest.Must(t, os.WriteFile(archive, nil, 0o600))
+	out := apptest.Kdiag(t.Context(), "history", "--root", root, "-o", "json")
+	if out.Code != 1 {
+		t.Fatalf("exit code %d\n%s%s", out.Code, out.Stdout, out.Stderr)
+	}
+	h := apptest.Decode[checks.History](t, out)
+	if len(h.NextSteps) != 1 || h.NextSteps[0].Command != "kdiag node --from "+archive {
+		t.Errorf("no step reads %s: %v", archive, h.NextSteps)
+	}
+	h.KdiagVersion, h.GeneratedAt = "v0.0.0", h.To
+	const printed = "../render/testdata/history.json"
+	var doc bytes.Buffer
+	apptest.Must(t, render.History(&doc, h, "", render.Options{Format: render.JSON}))
+	got := strings.ReplaceAll(doc.String(), root, "")
+	if *update {
+		apptest.Must(t, os.WriteFile(printed, []byte(got), 0o644))
+	}
+	want, err := os.ReadFile(printed)
+	apptest.Must(t, err)
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", printed, diff)
+	}
+}
+
+// TestExitCodes has stories that are shorter, and the codes of their history.
+func TestExitCodes(t *testing.T) {
+	well := func(s *story) {
+		s.start("12:00:00", "a")
+		s.looks("12:30:00", time.Minute)
+	}
+	slow := func(s *story) {
+		well(s)
+		s.status = checks.Degraded
+		s.becomes("12:29:10", checks.CauseClear, checks.CauseOnset, "RuntimeSlow", "", "slow", "12:29:10")
+		s.looks("12:40:00", time.Minute)
+	}
+	for _, tt := range []struct {
+		name, flags, want string
+		told              func(*story)
+		code              int
+	}{
+		{"well", "", "HEALTHY for 29m until Nov 23 12:29:00Z", well, 0},
+		{"slow", "", "DEGRADED RuntimeSlow, Nov 23 12:29:10Z for 9m50s, slow", slow, 0},
+		{"an incident", "", "RECOVERED RuntimeHung, Nov 23 14:05:12Z for 5m28s, " + ledger, incident, 1},
+		{
+			"the hang", "--until 2026-11-23T14:08:00Z",
+			"UNHEALTHY RuntimeHung, Nov 23 14:05:12Z for 2m48s, " + ledger, incident, 1,
+		},
+		{"before", "--until 2026-11-23T13:59:00Z", "HEALTHY for 48m10s until Nov 23 13:58:10Z", incident, 0},
+		{"after it", "--since -3m", "HEALTHY for 3m until Nov 23 14:24:40Z", incident, 0},
+		{"nothing then", "--since 2026-11-23T13:36:00Z --until 2026-11-23T13:40:00Z", "", incident, 2},
+	} {
+		dir := t.TempDir()
+		tell(t, dir, tt.told)
+		args := append([]string{"history", "-o", "brief", "--data-dir", dir}, strings.Fields(tt.flags)...)
+		out := apptest.Kdiag(t.Context(), args...)
+		if out.Code != tt.code || strings.TrimSpace(out.Stdout) != tt.want || (tt.code == 2) != (out.Stderr != "") {
+			t.Errorf("%s: %+v, want exit code %d, %q", tt.name, out, tt.code, tt.want)
+		}
+	}
+}

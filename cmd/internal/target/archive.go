@@ -1,0 +1,64 @@
+package target
+
+import (
+	"cmp"
+	"context"
+	"io"
+	"strings"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/checks/collect"
+	"github.com/kdiag/kdiag/checks/redact"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+)
+
+// Archive collects the evidence of in into an archive of a format and of at most so many bytes, within ctx. It returns
+// the manifest, with what is missing or cut of the vital parts as problems, and how many bytes were written. With an
+// error and more than none, what was written can be read.
+func Archive(
+	ctx context.Context, env cli.Env, out io.Writer, format string, most int64, level redact.Level, in collect.Input,
+) (*bundle.Manifest, int64, error) {
+	host, _ := env.Hostname() // empty where there is none
+	w, err := bundle.NewWriter(out, bundle.Options{
+		Format: format, MaxBytes: most, Redact: level, Now: env.Now,
+		Redactor: redact.New(level, append(collect.Names(in.Facts), host)),
+	})
+	if err != nil {
+		return nil, 0, err
+	}
+	failed, err := collect.Run(ctx, in, w)
+	header := Header(env, "bundle", bundle.KindManifest)
+	header.Status = checks.Healthy
+	if len(failed) > 0 {
+		header.Status = checks.Degraded
+		header.Problems = append(header.Problems, "not collected: "+strings.Join(failed, ", "))
+	}
+	manifest, errClose := w.Close(header)
+	err = cmp.Or(errClose, err)
+	problems := lost(manifest)
+	if err != nil {
+		problems = append(problems, err.Error()+"; what was written before can be read")
+	}
+	if len(problems) > 0 { // the archive is closed: these are for who made it
+		manifest.Status, manifest.Problems = checks.Degraded, append(manifest.Problems, problems...)
+	}
+	return manifest, w.Bytes(), err
+}
+
+// lost returns what is cut or missing of an archive although it was collected.
+func lost(m *bundle.Manifest) (problems []string) {
+	there := map[string]bool{}
+	for _, f := range m.Files {
+		there[f.Path] = true
+		if f.Cut != "" {
+			problems = append(problems, f.Path+" is cut: "+f.Cut)
+		}
+	}
+	for _, name := range []string{bundle.ReportName, bundle.FactsName} {
+		if !there[name] {
+			problems = append(problems, name+" is missing")
+		}
+	}
+	return problems
+}

@@ -1,0 +1,127 @@
+package target
+
+import (
+	"context"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/kdiag/kdiag/checks/capture"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// A Watch asks one runtime and its node again and again. It never repeats a call that hangs. It is not for several
+// goroutines.
+type Watch struct {
+	env  cli.Env
+	f    *cli.Flags
+	opts WatchOptions
+
+	session   session
+	target    *Target // nil until a runtime is found
+	monitor   *plegbench.Monitor
+	connected atomic.Bool // at the last look
+	closely   bool        // the look that is under way
+	hints     func(context.Context) []plegbench.Hint
+}
+
+// WatchOptions are how a Watch asks.
+type WatchOptions struct {
+	Interval, Sweep time.Duration     // of looks, and in which each object is asked about once
+	Question        Question          // Looks.All is added for closer looks
+	Done            func(crictl.Call) // as in plegbench.MonitorOptions
+}
+
+// NewWatch returns a Watch, which has asked nothing yet. The logs are followed until ctx ends.
+func NewWatch(ctx context.Context, env cli.Env, f *cli.Flags, opts WatchOptions) *Watch {
+	w := &Watch{env: f.Host(env), f: f, opts: opts}
+	w.session = session{open: w.open, measure: w.measure}
+	if f.Simulate == "" {
+		logs := journal.NewFollower(ctx, w.env.Root, opts.Question.Limits.JournalWindow)
+		w.session.logs = func(context.Context, string, time.Time) (*journal.Report, error) { return logs.Report() }
+	}
+	return w
+}
+
+// Look asks once; a closer look makes the expensive probes too. What it returns is that of Ask, for a document.
+func (w *Watch) Look(ctx context.Context, closely bool) (*facts.Input, []string, error) {
+	q := w.opts.Question
+	q.Looks.Cheap, q.Looks.All = true, closely
+	w.closely = closely
+	in, err := w.session.gather(ctx, w.env, w.f, q)
+	w.connected.Store(err == nil && in.Measurement.Connect.State == crictl.ConnectOK)
+	return asked(in, err, "")
+}
+
+// Close abandons what is under way.
+func (w *Watch) Close() {
+	if w.target != nil {
+		w.monitor.Close()
+		w.target.Close()
+	}
+}
+
+// Forget has the next look search the runtime and the kubelet anew. It may be called by another goroutine.
+func (w *Watch) Forget() { w.connected.Store(false) }
+
+// Dumps captures goroutine dumps of the runtime and of shims that are stuck. The runtime is not asked.
+func (w *Watch) Dumps(ctx context.Context) []capture.Dump {
+	if w.target == nil || w.target.Simulated() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
+	defer cancel()
+	in := capture.Input{Credentials: w.opts.Question.Looks.Credentials}
+	d := newDumper(w.env, w.target, scanProcesses(ctx, w.env.Root), in)
+	dumps, _ := d.take(ctx, Dumps{Runtime: true, Shims: "stuck"}) // that none is stuck is no problem
+	return dumps
+}
+
+// open returns the runtime that was found before, unless its socket or the kubelet is gone. Where there is another one
+// now, that is asked from now on.
+func (w *Watch) open(ctx context.Context) (*Target, func(), error) {
+	keep := func() {}
+	old := w.target
+	if old != nil && (old.Simulated() || w.connected.Load() && w.kubeletRuns()) {
+		return old, keep, nil
+	}
+	t, err := Open(ctx, w.env, w.f)
+	switch {
+	case err != nil && old != nil: // of a socket that is gone nothing else may be left
+		return old, keep, nil
+	case err != nil:
+		return nil, nil, err
+	case old != nil && old.Endpoint.URL == t.Endpoint.URL: // what hangs there is not asked again
+		old.Kubelet, old.NotTaken = t.Kubelet, t.NotTaken
+		t.Close()
+		return old, keep, nil
+	}
+	w.Close()
+	_, rpc := w.f.Budget()
+	w.target = t
+	w.monitor = plegbench.NewMonitor(t.socket, t.Client, plegbench.MonitorOptions{
+		RPCTimeout: rpc, Interval: w.opts.Interval, Sweep: w.opts.Sweep, Done: w.opts.Done,
+		Streaming: t.Kubelet != nil && t.Kubelet.CRIListStreaming,
+		Hints:     func(ctx context.Context) []plegbench.Hint { return w.hints(ctx) },
+	})
+	return t, keep, nil
+}
+
+// kubeletRuns reports whether the kubelet that was found still runs.
+func (w *Watch) kubeletRuns() bool {
+	k := w.target.Kubelet
+	return k != nil && crictl.InRoot(w.env.Root, filepath.Join("/proc", strconv.Itoa(k.PID)), func(string) error {
+		return nil
+	}) == nil
+}
+
+// measure has the monitor look.
+func (w *Watch) measure(ctx context.Context, _ *Target, opts plegbench.Options) *plegbench.Measurement {
+	w.hints = opts.Hints
+	return w.monitor.Look(ctx, w.closely)
+}
