@@ -108,6 +108,7 @@ func TestProve(t *testing.T) {
 		{name: "an earlier one is pending", masks: pending, want: "earlier SIGUSR1", stuck: true},
 		{name: "a zombie", threads: []thread{{'Z', ""}}, want: "zombie"},
 		{name: "stopped", threads: []thread{stopped, stopped}, want: "is stopped", stuck: true},
+		{name: "stopped, one waits for a disk", threads: []thread{stopped, disk}, want: "is stopped", stuck: true},
 		{name: "one thread is still to stop", threads: []thread{stopped, running}},
 		{name: "frozen, cgroup v2", threads: []thread{{'S', "do_freezer_trap"}}, want: "is frozen", stuck: true},
 		{name: "frozen, cgroup v1", threads: []thread{{'D', "__refrigerator"}, disk}, want: "is frozen", stuck: true},

@@ -132,10 +132,10 @@ func stands(ctx context.Context, root string, pid int) (why string) {
 		switch n := len(threads); {
 		case n == 0 || stopped+frozen+asleep < n:
 			return ""
-		case stopped == n:
-			return "is stopped"
 		case frozen > 0:
 			return "is frozen by its control group"
+		case stopped > 0: // the others stop when their disk answers
+			return "is stopped"
 		default:
 			why = fmt.Sprintf("is in uninterruptible sleep with all %d threads", n)
 		}
