@@ -28,27 +28,6 @@ func within[T any](ctx context.Context, look func() (T, error)) (T, error) {
 	return deadline.Run(ctx, func(context.Context) (T, error) { return look() })
 }
 
-// InRoot opens a name with base as its root, for symbolic links too: kubelet-client-current.pem is a link with an
-// absolute target, which would lead out of a host's root that is mounted at /host. Only a handle is opened, so a FIFO
-// does not block; look gets a path that leads through the handle.
-func InRoot(base, name string, look func(path string) error) error {
-	dir, err := unix.Open(base, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	defer unix.Close(dir)
-	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_IN_ROOT}
-	fd, err := unix.Openat2(dir, strings.TrimLeft(name, "/"), &how)
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or filtered
-		return look(filepath.Join(base, name))
-	}
-	if err != nil {
-		return &fs.PathError{Op: "open", Path: name, Err: err}
-	}
-	defer unix.Close(fd)
-	return look("/proc/self/fd/" + strconv.Itoa(fd))
-}
-
 // HostFiles are the files that one process sees, or, without a process, the host. Their errors are worded for people,
 // without the name.
 type HostFiles struct {

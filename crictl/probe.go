@@ -185,9 +185,7 @@ func peerOf(conn net.Conn) (pid int) {
 		return 0
 	}
 	_ = raw.Control(func(fd uintptr) {
-		if cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
-			pid = int(cred.Pid)
-		}
+		pid = peerPID(int(fd))
 	})
 	return pid
 }

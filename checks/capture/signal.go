@@ -27,7 +27,7 @@ func (in Input) order(ctx context.Context, p, daemon host.Process) (written, err
 		return written{}, unsent("kdiag is in another pid namespace than the processes in %s",
 			filepath.Join(in.Root, "proc"))
 	}
-	fd, err := unix.PidfdOpen(p.PID, 0)
+	fd, err := openProcess(p.PID)
 	if err != nil {
 		return written{}, unsent("a handle (pidfd) of %s cannot be opened (%v)", label(p), err)
 	}
@@ -54,7 +54,7 @@ func (in Input) order(ctx context.Context, p, daemon host.Process) (written, err
 	if ctx.Err() != nil {
 		return written{}, unsent("%s: the time is over", label(p))
 	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGUSR1, nil, 0); err != nil {
+	if err := sendDump(fd); err != nil {
 		return written{}, unsent("%s: %v", label(p), err)
 	}
 	w, ok := await(ctx, where)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -31,25 +32,18 @@ func readFile(seen crictl.HostFiles, path string, most int64) (text []byte, _ er
 
 // openBelow opens a regular file below a folder. A FIFO does not block.
 func openBelow(folder, name string) (*os.File, error) {
-	dir, err := unix.Open(folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	root, err := os.OpenRoot(folder)
 	if err != nil {
 		return nil, err
 	}
-	defer unix.Close(dir)
-	const flags = unix.O_RDONLY | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
-	fd, err := unix.Openat2(dir, name, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_BENEATH})
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // before Linux 5.6, or filtered
-		fd, err = unix.Openat(dir, name, flags|unix.O_NOFOLLOW, 0)
-	}
-	if errors.Is(err, unix.EXDEV) || errors.Is(err, unix.ELOOP) {
-		target := make([]byte, 256)
-		n, _ := unix.Readlinkat(dir, name, target)
-		return nil, fmt.Errorf("is a link to %q, which is not followed out of its folder", target[:max(n, 0)])
-	}
+	defer root.Close()
+	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
 	if err != nil {
+		if to, _ := root.Readlink(name); to != "" && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			return nil, fmt.Errorf("is a link to %q, which is not followed out of its folder", to)
+		}
 		return nil, err
 	}
-	f := os.NewFile(uintptr(fd), name)
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		_ = f.Close() // was only opened
 		return nil, errors.Join(err, errors.New("is no regular file"))

@@ -70,7 +70,7 @@ func (c Child) start(verb, base string, paths []string) (*running, error) {
 	cmd.Stdout = w
 	cmd.Dir = "/"
 	cmd.Env = []string{}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = childAttributes()
 	if err := cmd.Start(); err != nil {
 		r.Close()
 		return nil, fmt.Errorf("starting a child: %w", err)

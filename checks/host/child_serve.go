@@ -64,30 +64,6 @@ func Serve(args []string, out io.Writer) int {
 	return 0
 }
 
-// measure asks a file system for its size, as df does, and for the attributes of a folder, as ls does; of those a
-// server is asked rather than the cache. O_PATH opens nothing on the file system itself.
-func measure(name string) reply {
-	fd, err := unix.Open(name, unix.O_PATH|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return reply{Err: err.Error()}
-	}
-	defer unix.Close(fd)
-	var st unix.Statfs_t
-	if err := unix.Fstatfs(fd, &st); err != nil {
-		return reply{Err: err.Error()}
-	}
-	unit := uint64(max(cmp.Or(st.Frsize, st.Bsize), 0))
-	got := reply{
-		Size: st.Blocks * unit, Free: st.Bavail * unit,
-		Inodes: st.Files, InodesFree: min(st.Ffree, st.Files),
-	}
-	const flags = unix.AT_EMPTY_PATH | unix.AT_STATX_FORCE_SYNC | unix.AT_NO_AUTOMOUNT
-	if err := unix.Statx(fd, "", flags, unix.STATX_BASIC_STATS, &unix.Statx_t{}); err != nil {
-		got.Err = err.Error()
-	}
-	return got
-}
-
 const (
 	// maxWrites is how many writes are timed: enough for a median, and less than half a second on a slow disk (50 ms
 	// each).
@@ -134,7 +110,7 @@ const writeName = ".kdiag-timed-write"
 
 // openUnlinked makes a file without a name.
 func openUnlinked(folder string) (*os.File, error) {
-	f, err := os.OpenFile(folder, unix.O_TMPFILE|os.O_WRONLY, 0o600)
+	f, err := openTemporary(folder)
 	if !errors.Is(err, unix.EOPNOTSUPP) {
 		return f, err
 	}

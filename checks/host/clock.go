@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // A Clock is the state of the wall clock.
@@ -24,14 +22,14 @@ func ReadClock(ctx context.Context, between time.Duration) (Clock, error) {
 	if err != nil {
 		return Clock{}, err
 	}
-	var tx unix.Timex // Modes 0 changes nothing
-	if _, err := unix.Adjtimex(&tx); err != nil {
+	synchronised, maxError, err := discipline()
+	if err != nil {
 		return Clock{}, fmt.Errorf("asking for the clock's discipline: %w", err)
 	}
 	over := after.Sub(before) // by the monotonic clock, which Round drops
 	return Clock{
-		Synchronised: tx.Status&unix.STA_UNSYNC == 0,
-		MaxError:     time.Duration(tx.Maxerror) * time.Microsecond,
+		Synchronised: synchronised,
+		MaxError:     maxError,
 		Jumped:       after.Round(0).Sub(before.Round(0)) - over,
 		Over:         over,
 	}, nil

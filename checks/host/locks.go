@@ -46,7 +46,7 @@ func LocksBefore(ctx context.Context, root string, pid int) ([]FileLock, error) 
 			at.enter("%s", path)
 			var st unix.Stat_t
 			err := unix.Stat(name, &st)
-			holder := holders[fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)]
+			holder := holders[fmt.Sprintf("%02x:%02x:%d", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev)), st.Ino)]
 			if err != nil || holder <= 0 || holder == pid {
 				continue
 			}

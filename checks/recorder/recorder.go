@@ -271,7 +271,7 @@ func (r *Recorder) append(frame []byte) error {
 	if size == 0 {
 		// The blocks of the whole segment are taken while there are some, for the day when the disk is full. A file
 		// system that cannot do so does without. Then the name of the new file is made to last.
-		_ = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, maxSegment)
+		allocate(f, maxSegment)
 		err = r.lock.Sync()
 	}
 	_, writeErr := f.WriteAt(frame, size)

@@ -5,12 +5,7 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strconv"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/recorder"
@@ -89,29 +84,4 @@ func answer(w http.ResponseWriter, doc any) {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	_ = enc.Encode(doc) // the client may have gone
-}
-
-// The priority of the agent: behind all else.
-const (
-	niceness    = 10
-	ioprioClass = 3 << 13 // IOPRIO_CLASS_IDLE, ioprio_set(2)
-	ioprioWho   = 1       // IOPRIO_WHO_PROCESS: one thread
-)
-
-// beIdle gives all threads the idle class of I/O and a low priority. Threads that start later inherit both.
-func beIdle() error {
-	threads, err := os.ReadDir("/proc/self/task")
-	if err != nil {
-		return err
-	}
-	for _, t := range threads {
-		tid, _ := strconv.Atoi(filepath.Base(t.Name()))
-		if err := unix.Setpriority(unix.PRIO_PROCESS, tid, niceness); err != nil {
-			return err
-		}
-		if _, _, errno := unix.Syscall(unix.SYS_IOPRIO_SET, ioprioWho, uintptr(tid), ioprioClass); errno != 0 {
-			return errno
-		}
-	}
-	return nil
 }

@@ -206,7 +206,7 @@ func room(st *unix.Statfs_t, most int64) (int64, error) {
 	if st.Blocks == 0 { // it has no size
 		return most, nil
 	}
-	free, size := int64(st.Bavail)*st.Bsize, int64(st.Blocks)*st.Bsize
+	free, size := int64(st.Bavail)*int64(st.Bsize), int64(st.Blocks)*int64(st.Bsize)
 	half := (free - min(size/100*keptPercent, mostKept)) / 2
 	if half < leastBytes {
 		return 0, fmt.Errorf("the disk is full: %s free of %s", units.Size(free), units.Size(size))

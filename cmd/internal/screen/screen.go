@@ -112,13 +112,13 @@ func (s *Screen) listen(leave func()) {
 
 // mute makes a terminal pass on each key at once, without an echo. Ctrl-C stays a signal.
 func mute(fd int) (restore func()) {
-	before, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	before, err := unix.IoctlGetTermios(fd, getTermios)
 	if err != nil {
 		return func() {}
 	}
 	quiet := *before
 	quiet.Lflag &^= unix.ICANON | unix.ECHO
 	quiet.Cc[unix.VMIN], quiet.Cc[unix.VTIME] = 1, 0
-	_ = unix.IoctlSetTermios(fd, unix.TCSETS, &quiet)
-	return func() { _ = unix.IoctlSetTermios(fd, unix.TCSETSF, before) } // what was typed meanwhile is dropped
+	_ = unix.IoctlSetTermios(fd, setTermios, &quiet)
+	return func() { _ = unix.IoctlSetTermios(fd, setTermiosFlushed, before) } // what was typed meanwhile is dropped
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -81,6 +82,10 @@ func (t *Target) Runtime() checks.Runtime {
 func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
 	_, rpc := f.Budget()
 	t := newTarget()
+	if runtime.GOOS != "linux" && f.Simulate == "" && f.Endpoint == "" {
+		return nil, cli.Usage("this machine is no node: it does not run Linux",
+			"run kdiag on the node, or read here what came from it: --from BUNDLE; --simulate SCENARIO needs no node")
+	}
 	if f.Simulate != "" {
 		if err := t.simulate(ctx, f.Simulate); err != nil {
 			return nil, err

@@ -327,7 +327,7 @@ func device(dir string) uint64 {
 	if unix.Stat(dir, &st) != nil {
 		return 0
 	}
-	return st.Dev
+	return uint64(st.Dev) // of another type on other systems
 }
 
 // size adds up a directory, at most once a minute. One that is not there is empty.
@@ -357,7 +357,7 @@ func measure(dir string) *statsapi.FsStats {
 		switch {
 		case !ok || seen[st.Ino]:
 			return nil
-		case st.Dev != own && d.IsDir():
+		case uint64(st.Dev) != own && d.IsDir():
 			return filepath.SkipDir
 		}
 		seen[st.Ino] = true

@@ -22,7 +22,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/procfs"
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -295,7 +294,7 @@ func makeDir(dir string, k kind) error {
 	if err != nil || !k.memory || slices.Contains(mounts, dir) {
 		return err
 	}
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, k.options); err != nil {
+	if err := mountTmpfs(dir, k.options); err != nil {
 		return &os.PathError{Op: "mounting a tmpfs", Path: dir, Err: err}
 	}
 	return nil
@@ -330,7 +329,7 @@ func remove(podDir, path string) error {
 		if filepath.Dir(filepath.Dir(at)) != filepath.Join(podDir, "volumes") { // not volumes/PLUGIN/NAME
 			return fmt.Errorf("something is mounted at %s", at)
 		}
-		if err := unix.Unmount(at, unix.UMOUNT_NOFOLLOW); err != nil {
+		if err := unmount(at); err != nil {
 			return &os.PathError{Op: "unmounting", Path: at, Err: err}
 		}
 	}

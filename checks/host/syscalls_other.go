@@ -1,0 +1,20 @@
+//go:build !linux
+
+package host
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Nodes run Linux. Elsewhere kdiag reads logs, dumps, archives and clusters, and looks at no host.
+
+func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
+func measure(string) reply { return reply{Err: errors.ErrUnsupported.Error()} }
+
+func openTemporary(string) (*os.File, error) { return nil, syscall.EOPNOTSUPP }
+
+func discipline() (bool, time.Duration, error) { return false, 0, errors.ErrUnsupported }
