@@ -14,7 +14,9 @@ type Version struct {
 	GoVersion string `json:"goVersion"`
 	Platform  string `json:"platform"`
 	Revision  string `json:"revision,omitempty"` // commit that it was built from, where the Go command knew it
-	CRI       string `json:"criAPI,omitempty"`   // version of k8s.io/cri-api that it is built with
+	// CommittedAt is when that commit was made, RFC 3339.
+	CommittedAt string `json:"committedAt,omitempty"`
+	CRI         string `json:"criAPI,omitempty"` // version of k8s.io/cri-api that it is built with
 }
 
 // PrintVersion prints the answer of kdiag version.

@@ -186,9 +186,15 @@ func Header(env cli.Env, command, kind string) checks.Header {
 	}
 }
 
-// Version returns kdiag's version: the module's, as the Go command stamps it into the binary, with the commit where it
-// is no release.
+// version is that of a release: -ldflags "-X github.com/kdiag/kdiag/cmd/internal/target.version=v1.2.3".
+var version string
+
+// Version returns kdiag's version: that of the release, else the module's, as the Go command stamps it into the
+// binary, with the commit where it is no release.
 func Version() string {
+	if version != "" {
+		return version
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
 		return "devel"

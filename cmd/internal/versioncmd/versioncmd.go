@@ -39,8 +39,11 @@ func run(env cli.Env, flags *cli.Flags) error {
 	v.Status = checks.Healthy
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
+			switch s.Key {
+			case "vcs.revision":
 				v.Revision = s.Value
+			case "vcs.time":
+				v.CommittedAt = s.Value
 			}
 		}
 		for _, d := range info.Deps {

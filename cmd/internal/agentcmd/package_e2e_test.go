@@ -1,0 +1,137 @@
+package agentcmd_test
+
+import (
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kdiag/kdiag/cmd/internal/apptest"
+	"github.com/kdiag/kdiag/plegbench/nodebox"
+)
+
+// nfpm is what goreleaser makes packages with.
+const nfpm = "github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.45.0"
+
+// A packager makes packages as .goreleaser.yaml describes them, of a program that is there already.
+type packager struct {
+	dir    string
+	config map[string]any
+}
+
+func newPackager(t *testing.T) packager {
+	t.Helper()
+	text, err := os.ReadFile("../../../.goreleaser.yaml")
+	apptest.Must(t, err)
+	var releases struct {
+		Packages []map[string]any `json:"nfpms"`
+	}
+	apptest.Must(t, yaml.Unmarshal(text, &releases))
+	p := packager{t.TempDir(), releases.Packages[0]}
+	completions := filepath.Join(p.dir, "completions")
+	apptest.Must(t, os.Mkdir(completions, 0o755))
+	for _, shell := range []string{"bash", "zsh", "fish"} {
+		o := apptest.Kdiag(t.Context(), "completion", shell)
+		apptest.Must(t, os.WriteFile(filepath.Join(completions, "kdiag."+shell), []byte(o.Stdout), 0o644))
+	}
+	for _, key := range []string{"package_name", "file_name_template", "formats", "mtime", "umask"} {
+		delete(p.config, key)
+	}
+	contents := p.config["contents"].([]any)
+	for _, c := range contents {
+		file := c.(map[string]any)
+		file["src"] = strings.Replace(file["src"].(string), "bin/completions", completions, 1)
+	}
+	p.config["contents"] = append(contents, map[string]any{
+		"src": apptest.BuildKdiag(t), "dst": "/usr/bin/kdiag", "file_info": map[string]any{"mode": 0o755},
+	})
+	p.config["name"], p.config["arch"], p.config["platform"] = "kdiag", runtime.GOARCH, "linux"
+	return p
+}
+
+// make makes a package of a format and version, and returns its path.
+func (p packager) make(t *testing.T, format, version string) string {
+	t.Helper()
+	p.config["version"] = version
+	text, err := yaml.Marshal(p.config)
+	apptest.Must(t, err)
+	config, path := filepath.Join(p.dir, "nfpm.yaml"), filepath.Join(p.dir, "kdiag_"+version+"."+format)
+	apptest.Must(t, os.WriteFile(config, text, 0o644))
+	cmd := exec.CommandContext(t.Context(), "go", "run", nfpm, "package", "-f", config, "-p", format, "-t", path)
+	cmd.Dir = "../../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return path
+}
+
+// TestEndToEndPackage installs, upgrades, removes and purges the package on a Debian with systemd.
+func TestEndToEndPackage(t *testing.T) {
+	n := apptest.Node{Box: nodebox.TestBox(t)}
+	apptest.Must(t, n.Box.Boot(t.Context()))
+	before := ours(t, n.Box.Root())
+	p := newPackager(t)
+	install := func(version string) {
+		apptest.Must(t, n.Box.CopyIn(p.make(t, "deb", version), "/tmp/k.deb"))
+		n.Sh(t, "dpkg -i /tmp/k.deb && rm /tmp/k.deb")
+	}
+
+	install("1.0.0")
+	n.Sh(t, "kdiag pleg --simulate healthy && test -s /usr/share/man/man1/kdiag-pleg.1")
+	n.Sh(t, "bash -c '. /usr/share/bash-completion/completions/kdiag && complete -p kdiag'")
+	if got := n.Sh(t, "systemctl is-enabled kdiag-agent; systemctl is-active kdiag-agent || true"); got != "disabled\ninactive" {
+		t.Errorf("the agent after installation: %q", got)
+	}
+	const setting = `KDIAG_AGENT_ARGS="--listen 127.0.0.1:`
+	n.Sh(t, "echo '"+setting+strconv.Itoa(apptest.FreePort(t))+`"' >> /etc/default/kdiag-agent`)
+	n.Sh(t, "systemctl enable --now kdiag-agent")
+	first := n.Sh(t, "systemctl show -p MainPID --value kdiag-agent")
+
+	install("1.1.0")
+	second := n.Sh(t, "systemctl show -p MainPID --value kdiag-agent")
+	if first == second || second == "0" {
+		t.Errorf("the agent was process %s before the upgrade, and %s after it", first, second)
+	}
+	n.Sh(t, "systemctl is-active kdiag-agent && kdiag history | grep NetworkNotReady && grep -F '"+setting+"' /etc/default/kdiag-agent")
+
+	n.Sh(t, "dpkg -r kdiag")
+	n.Sh(t, "! pidof kdiag && ! test -e /usr/bin/kdiag && test -s /etc/default/kdiag-agent && test -d /var/lib/kdiag")
+	n.Sh(t, "dpkg -P kdiag")
+	for name := range ours(t, n.Box.Root()) {
+		if !before[name] {
+			t.Errorf("%s is left after purging", name)
+		}
+	}
+
+	nodebox.NeedProgram(t, "rpm")
+	rpm := p.make(t, "rpm", "1.0.0")
+	listed, err := exec.CommandContext(t.Context(), "rpm", "-qlp", "--scripts", rpm).CombinedOutput()
+	apptest.Must(t, err)
+	for _, want := range []string{"/usr/bin/kdiag", "/usr/lib/systemd/system/kdiag-agent.service", "try-restart"} {
+		if !strings.Contains(string(listed), want) {
+			t.Errorf("the rpm lacks %q:\n%s", want, listed)
+		}
+	}
+}
+
+// ours returns the files in a tree that are kdiag's by their name, by path.
+func ours(t *testing.T, root string) map[string]bool {
+	t.Helper()
+	found := map[string]bool{}
+	apptest.Must(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		switch name, _ := filepath.Rel(root, path); {
+		case err != nil || name == "proc" || name == "sys" || name == "run":
+			return filepath.SkipDir
+		case strings.Contains(d.Name(), "kdiag"):
+			found[name] = true
+		}
+		return nil
+	}))
+	return found
+}
