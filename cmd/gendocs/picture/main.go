@@ -1,0 +1,94 @@
+// Command picture reads what a command printed to a terminal of 80 columns and writes it as SVG:
+//
+//	kdiag pleg --simulate inspect-hang --color always | go run ./cmd/gendocs/picture 'kdiag pleg' > docs/pleg.svg
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"html"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+)
+
+const (
+	columns     = 80
+	charWidth   = 8.4 // pixels, of a monospaced font of 14
+	lineHeight  = 19
+	margin      = 16
+	font        = "ui-monospace,SFMono-Regular,Menlo,Consolas,'Liberation Mono',monospace"
+	background  = "#0d1117"
+	foreground  = "#e6edf3"
+	boldAttrs   = ` font-weight="bold"`
+	promptColor = "#8b949e"
+)
+
+// colors are those of a terminal, by the parameter that selects one (ECMA-48, SGR).
+var colors = map[string]string{"31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "35": "#d2a8ff", "36": "#79c0ff"}
+
+var sgr = regexp.MustCompile("\x1b\\[([0-9;]*)m")
+
+func main() {
+	command := ""
+	if len(os.Args) > 1 {
+		command = os.Args[1]
+	}
+	if err := draw(os.Stdout, os.Stdin, command); err != nil {
+		fmt.Fprintln(os.Stderr, "picture:", err)
+		os.Exit(1)
+	}
+}
+
+// draw writes a picture of the lines of in, below a prompt with the command that printed them.
+func draw(out io.Writer, in io.Reader, command string) error {
+	lines := []string{`<tspan fill="` + promptColor + `"># </tspan>` + html.EscapeString(command)}
+	scan := bufio.NewScanner(in)
+	for attrs := ""; scan.Scan(); {
+		var line string
+		line, attrs = spans(scan.Text(), attrs)
+		lines = append(lines, line)
+	}
+	if err := scan.Err(); err != nil {
+		return err
+	}
+	w, h := int(columns*charWidth)+2*margin, len(lines)*lineHeight+2*margin
+	_, err := fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d">
+<rect width="100%%" height="100%%" rx="8" fill="%s"/>
+<g font-family="%s" font-size="14" fill="%s" xml:space="preserve">
+`, w, h, background, font, foreground)
+	for i, line := range lines {
+		if err == nil {
+			_, err = fmt.Fprintf(out, "<text x=\"%d\" y=\"%d\">%s</text>\n", margin, margin+(i+1)*lineHeight-5, line)
+		}
+	}
+	if err == nil {
+		_, err = io.WriteString(out, "</g>\n</svg>\n")
+	}
+	return err
+}
+
+// spans returns a line with the attributes that its escape sequences set, from those of the line before.
+func spans(line, attrs string) (marked, after string) {
+	var b strings.Builder
+	write := func(text string) {
+		if text != "" {
+			fmt.Fprintf(&b, "<tspan%s>%s</tspan>", attrs, html.EscapeString(text))
+		}
+	}
+	from := 0
+	for _, m := range sgr.FindAllStringSubmatchIndex(line, -1) {
+		write(line[from:m[0]])
+		from, attrs = m[1], ""
+		for _, p := range strings.Split(line[m[2]:m[3]], ";") {
+			if p == "1" {
+				attrs += boldAttrs
+			} else if c := colors[p]; c != "" {
+				attrs += ` fill="` + c + `"`
+			}
+		}
+	}
+	write(line[from:])
+	return b.String(), attrs
+}
