@@ -136,12 +136,32 @@ func privileged(c v1.Container) bool {
 	return c.SecurityContext != nil && ptr.Deref(c.SecurityContext.Privileged, false)
 }
 
+func capabilities(c *v1.Capabilities) *runtimeapi.Capability {
+	if c == nil {
+		return nil
+	}
+	names := func(list []v1.Capability) (out []string) {
+		for _, name := range list {
+			out = append(out, string(name))
+		}
+		return out
+	}
+	return &runtimeapi.Capability{AddCapabilities: names(c.Add), DropCapabilities: names(c.Drop)}
+}
+
+// propagation is that of mounts which appear below a mount later.
+var propagation = map[v1.MountPropagationMode]runtimeapi.MountPropagation{
+	v1.MountPropagationHostToContainer: runtimeapi.MountPropagation_PROPAGATION_HOST_TO_CONTAINER,
+	v1.MountPropagationBidirectional:   runtimeapi.MountPropagation_PROPAGATION_BIDIRECTIONAL,
+}
+
 // containerSecurity is the security context of a container. The runtime takes the image's user if the pod names none.
 func containerSecurity(p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSecurityContext {
 	own := cmp.Or(c.SecurityContext, &v1.SecurityContext{})
 	pod := cmp.Or(p.Spec.SecurityContext, &v1.PodSecurityContext{})
 	return &runtimeapi.LinuxContainerSecurityContext{
 		Privileged: privileged(*c), ReadonlyRootfs: ptr.Deref(own.ReadOnlyRootFilesystem, false),
+		Capabilities:     capabilities(own.Capabilities),
 		NamespaceOptions: namespaces(p),
 		RunAsUser:        int64Value(cmp.Or(own.RunAsUser, pod.RunAsUser)),
 		RunAsGroup:       int64Value(cmp.Or(own.RunAsGroup, pod.RunAsGroup)),
@@ -330,7 +350,7 @@ func (s *syncing) containerMounts(c *v1.Container) ([]*runtimeapi.Mount, error) 
 		ownHosts = ownHosts && path != hostsPath
 		mounts = append(mounts, &runtimeapi.Mount{
 			ContainerPath: path, HostPath: volume.HostPath, Readonly: vm.ReadOnly || volume.ReadOnly,
-			SelinuxRelabel: volume.Managed,
+			SelinuxRelabel: volume.Managed, Propagation: propagation[ptr.Deref(vm.MountPropagation, "")],
 		})
 	}
 	dir := filepath.Join(s.RootDir, "pods", string(s.pod.UID))
