@@ -31,29 +31,12 @@ var ErrNoNode = errors.New("no kubelet runs here, and none was set up where kube
 // ReadSettings reads what the kubelet with this pid runs with: its configuration file, under its drop-ins, under its
 // flags, over the kubelet's defaults. With an error they are a part; their Problems are why.
 func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
-	process, err := crictl.OpenKubelet(root, pid)
+	read, err := readGiven(root, pid)
 	if err != nil {
-		return Settings{}, fmt.Errorf("reading the kubelet's arguments: %w", err)
+		return Settings{}, err
 	}
-	flags := process.Flags("data-dir")
-	s := Settings{PID: pid}
-	if p := process.Problem(); p != "" {
-		s.Problems = append(s.Problems, oneLine(p))
-	}
-	all := crictl.SeenBy(root, pid)
-	if strings.HasPrefix(process.Name(), "k3s") {
-		s.Problems = append(s.Problems, k3s(all, flags))
-	}
-	read := kubeletconfig.Read(flags, process.Files())
-	for _, name := range read.Files {
-		s.Files = append(s.Files, oneLine(name))
-	}
-	for _, p := range read.Problems {
-		s.Problems = append(s.Problems, oneLine(p.Where)+" "+oneLine(p.Err.Error()))
-	}
-	if !read.IsSet("containerRuntimeEndpoint") {
-		read.ContainerRuntimeEndpoint = cmp.Or(process.Socket(), read.ContainerRuntimeEndpoint)
-	}
+	s := Settings{PID: pid, Files: read.files, Problems: read.problems}
+	all, flags := crictl.SeenBy(root, pid), read.flags
 	s.fill(&read.Config)
 	s.RootDir = cmp.Or(kubeletconfig.Last(flags, "root-dir"), defaultRootDir)
 	s.CertDir = cmp.Or(kubeletconfig.Last(flags, "cert-dir"), defaultCertDir)
@@ -71,6 +54,39 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 		return s, fmt.Errorf("reading the kubelet's configuration: %s", strings.Join(s.Problems, "; "))
 	}
 	return s, ctx.Err()
+}
+
+// A given is what a kubelet was given: flags and files.
+type given struct {
+	*kubeletconfig.Settings
+	process         *crictl.KubeletProcess
+	flags           map[string][]string
+	files, problems []string // in a line each
+}
+
+// readGiven reads what the kubelet with this pid was given, over the kubelet's defaults.
+func readGiven(root string, pid int) (g given, err error) {
+	if g.process, err = crictl.OpenKubelet(root, pid); err != nil {
+		return g, fmt.Errorf("reading the kubelet's arguments: %w", err)
+	}
+	g.flags = g.process.Flags("data-dir")
+	if p := g.process.Problem(); p != "" {
+		g.problems = append(g.problems, oneLine(p))
+	}
+	if strings.HasPrefix(g.process.Name(), "k3s") {
+		g.problems = append(g.problems, k3s(crictl.SeenBy(root, pid), g.flags))
+	}
+	g.Settings = kubeletconfig.Read(g.flags, g.process.Files())
+	for _, name := range g.Files {
+		g.files = append(g.files, oneLine(name))
+	}
+	for _, p := range g.Problems {
+		g.problems = append(g.problems, oneLine(p.Where)+" "+oneLine(p.Err.Error()))
+	}
+	if !g.IsSet("containerRuntimeEndpoint") {
+		g.ContainerRuntimeEndpoint = cmp.Or(g.process.Socket(), g.ContainerRuntimeEndpoint)
+	}
+	return g, nil
 }
 
 // k3s adds the flags that K3s gives to the kubelet in its process and that have well-known values. It returns the

@@ -37,6 +37,7 @@ type Config struct {
 	} `json:"crashLoopBackOff"`
 
 	ContainerRuntimeEndpoint string   `json:"containerRuntimeEndpoint"`
+	ImageServiceEndpoint     string   `json:"imageServiceEndpoint"` // empty: that of the runtime
 	CgroupDriver             string   `json:"cgroupDriver"`
 	CgroupRoot               string   `json:"cgroupRoot"`
 	MaxPods                  int32    `json:"maxPods"`
@@ -61,6 +62,8 @@ type Config struct {
 	ImageMinimumGCAge           Duration `json:"imageMinimumGCAge"`
 	ImageGCHighThresholdPercent int32    `json:"imageGCHighThresholdPercent"`
 	ImageGCLowThresholdPercent  int32    `json:"imageGCLowThresholdPercent"`
+	ContainerLogMaxSize         string   `json:"containerLogMaxSize"`
+	VolumeStatsAggPeriod        Duration `json:"volumeStatsAggPeriod"` // below 0: never
 
 	EvictionHard                     map[string]string `json:"evictionHard"`
 	EvictionSoft                     map[string]string `json:"evictionSoft"`
@@ -69,6 +72,11 @@ type Config struct {
 	EvictionPressureTransitionPeriod Duration          `json:"evictionPressureTransitionPeriod"`
 	EvictionMaxPodGracePeriod        int32             `json:"evictionMaxPodGracePeriod"` // in seconds
 	MergeDefaultEvictionSettings     bool              `json:"mergeDefaultEvictionSettings"`
+
+	FailSwapOn     bool              `json:"failSwapOn"`
+	FailCgroupV1   bool              `json:"failCgroupV1"`
+	KubeReserved   map[string]string `json:"kubeReserved"`
+	SystemReserved map[string]string `json:"systemReserved"`
 
 	FeatureGates map[string]bool `json:"featureGates"`
 	Logging      struct {
@@ -135,6 +143,10 @@ func Defaults() Config {
 			"imagefs.available": "15%", "imagefs.inodesFree": "5%",
 		},
 		EvictionPressureTransitionPeriod: Duration{5 * time.Minute},
+		ContainerLogMaxSize:              "10Mi",
+		VolumeStatsAggPeriod:             Duration{time.Minute},
+		FailSwapOn:                       true,
+		FailCgroupV1:                     true,
 	}
 	c.CrashLoopBackOff.MaxContainerRestartPeriod = Duration{5 * time.Minute}
 	return c
@@ -148,6 +160,6 @@ func zeroCounts() []string {
 		"resolvConf",
 		"registerNode", "kubeAPIQPS", "eventRecordQPS", "registryPullQPS", "serializeImagePulls", "nodeStatusMaxImages",
 		"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "evictionHard",
-		"featureGates",
+		"featureGates", "failSwapOn", "failCgroupV1",
 	}
 }

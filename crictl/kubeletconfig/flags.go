@@ -101,6 +101,13 @@ func Flags() []Flag {
 		{"rotate-certificates", "", "rotateCertificates", Switch},
 		{"rotate-server-certificates", "", "serverTLSBootstrap", Switch},
 		{"pod-max-pids", "", "podPidsLimit", Number},
+		{"image-service-endpoint", "", "imageServiceEndpoint", Text},
+		{"container-log-max-size", "", "containerLogMaxSize", Text},
+		{"volume-stats-agg-period", "", "volumeStatsAggPeriod", Period},
+		{"fail-swap-on", "", "failSwapOn", Switch},
+		{"fail-cgroupv1", "", "failCgroupV1", Switch},
+		{"kube-reserved", "", "kubeReserved", Pairs},
+		{"system-reserved", "", "systemReserved", Pairs},
 		{"config", "", "", Text},
 		{"config-dir", "", "", Text},
 		{"root-dir", "", "", Text},
@@ -108,7 +115,9 @@ func Flags() []Flag {
 		{"kubeconfig", "", "", Text},
 		{"hostname-override", "", "", Text},
 		{"maximum-dead-containers-per-container", "", "", Number},
+		{"maximum-dead-containers", "", "", Number},
 		{"minimum-container-ttl-duration", "", "", Period},
+		{"housekeeping-interval", "", "", Period},
 	}
 }
 
@@ -175,6 +184,7 @@ func (s *Settings) applyFlags(flags map[string][]string) {
 		default:
 			s.set[field] = value
 		}
+		s.note("--"+f.Name, map[string]any{field: value})
 	}
 }
 

@@ -73,7 +73,8 @@ type Settings struct {
 	Other    []string // fields that are set and that Config does not have, with dots inside other fields
 	Problems []Problem
 
-	set map[string]any
+	set  map[string]any
+	from map[string]string // the file or flag that was the last to set a field, also one inside another
 }
 
 // A Problem is a file, flag or field that could not be used. The rest of the settings holds without it.
@@ -93,13 +94,34 @@ func (s *Settings) IsSet(field string) bool {
 	return ok && (!isZero(value) || slices.Contains(zeroCounts(), field))
 }
 
+// Origin returns the flag, as --name, or the file that sets a field of KubeletConfiguration, with a dot inside another
+// field; empty where none does.
+func (s *Settings) Origin(field string) string {
+	if outer, _, _ := strings.Cut(field, "."); !s.IsSet(outer) {
+		return ""
+	}
+	return s.from[field]
+}
+
+// note notes where fields are set.
+func (s *Settings) note(where string, fields map[string]any) {
+	for field, value := range fields {
+		s.from[field] = where
+		inner, _ := value.(map[string]any)
+		for name := range inner {
+			s.from[field+"."+name] = where
+		}
+	}
+}
+
 // Read reads the files that the flags --config and --config-dir name, and puts the flags over them. Flags are as
 // ParseFlags returns them.
 func Read(flags map[string][]string, files Files) *Settings {
-	s := &Settings{set: map[string]any{}}
+	s := &Settings{set: map[string]any{}, from: map[string]string{}}
 	file := Last(flags, "config")
 	if file != "" {
 		s.apply(file, files)
+		s.settle()
 	}
 	if dir := Last(flags, "config-dir"); dir != "" {
 		names, err := files.DropIns(dir)
@@ -113,6 +135,21 @@ func Read(flags map[string][]string, files Files) *Settings {
 	s.applyFlags(flags)
 	s.decode()
 	return s
+}
+
+// settle fills in what the kubelet derives from its file before it looks at drop-ins and flags (loadConfigFile in
+// cmd/kubelet/app/server.go upstream): drop-ins are merged over the default thresholds of eviction.
+func (s *Settings) settle() {
+	if s.set["evictionHard"] == nil {
+		thresholds := map[string]any{}
+		for signal, threshold := range Defaults().EvictionHard {
+			thresholds[signal] = threshold
+		}
+		s.set["evictionHard"] = thresholds
+	}
+	if isZero(s.set["nodeStatusReportFrequency"]) && !isZero(s.set["nodeStatusUpdateFrequency"]) {
+		s.set["nodeStatusReportFrequency"] = s.set["nodeStatusUpdateFrequency"]
+	}
 }
 
 // apply merges one file into what is set, by RFC 7396 as the kubelet does (mergeKubeletConfigurations in
@@ -129,6 +166,7 @@ func (s *Settings) apply(name string, files Files) {
 	}
 	s.Files = append(s.Files, name)
 	mergePatch(s.set, doc)
+	s.note(name, doc)
 }
 
 // parse reads a KubeletConfiguration as YAML or JSON.
@@ -195,9 +233,6 @@ func (s *Settings) decode() {
 	}
 	if !s.IsSet("serializeImagePulls") {
 		s.SerializeImagePulls = s.MaxParallelImagePulls < 2
-	}
-	if isZero(s.set["nodeStatusReportFrequency"]) && !isZero(s.set["nodeStatusUpdateFrequency"]) {
-		s.NodeStatusReportFrequency = s.NodeStatusUpdateFrequency
 	}
 }
 

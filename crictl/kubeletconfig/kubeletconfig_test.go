@@ -112,11 +112,25 @@ func TestRead(t *testing.T) {
 				"nodeStatusUpdateFrequency": "3s", "nodeStatusReportFrequency": "3s"}`,
 		},
 		{
+			name: "a drop-in is merged over what follows from the file",
+			file: lines("nodeStatusUpdateFrequency: 3s"),
+			dropIns: map[string]string{"1.conf": lines("evictionHard: {memory.available: 5%}",
+				"nodeStatusUpdateFrequency: 4s")},
+			want: `{"evictionHard": {"memory.available": "5%", "nodefs.available": "10%", "nodefs.inodesFree": "5%",
+				"imagefs.available": "15%", "imagefs.inodesFree": "5%"},
+				"nodeStatusUpdateFrequency": "4s", "nodeStatusReportFrequency": "3s"}`,
+		},
+		{
+			name: "nothing follows from a flag",
+			args: []string{"--node-status-update-frequency=3s"},
+			want: `{"nodeStatusUpdateFrequency": "3s"}`,
+		},
+		{
 			name: "other fields",
-			file: lines("failSwapOn: true", "MaxPods: 7", "logging: {format: json, verbosity: 1}",
+			file: lines("protectKernelDefaults: true", "MaxPods: 7", "logging: {format: json, verbosity: 1}",
 				"authentication: {anonymous: {enabled: true}}"),
 			want:  `{"logging": {"verbosity": 1}}`,
-			other: []string{"MaxPods", "authentication", "failSwapOn", "logging.format"},
+			other: []string{"MaxPods", "authentication", "logging.format", "protectKernelDefaults"},
 		},
 		{
 			name: "what is bad costs nothing else",
@@ -161,6 +175,24 @@ func TestRead(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestOrigin(t *testing.T) {
+	s := Read(ParseFlags([]string{"--config=/k.yaml", "--config-dir=/d", "--max-pods=9", "--feature-gates=C=true"}),
+		inMemory(map[string]string{
+			"/k.yaml":     lines("maxPods: 7", "featureGates: {A: true, B: true}", "syncFrequency: 2m", "port: 0"),
+			"/d/1.conf":   lines("featureGates: {B: false}", "crashLoopBackOff: {maxContainerRestartPeriod: 1m}"),
+			"/d/not.yaml": "",
+		}))
+	for field, want := range map[string]string{
+		"maxPods": "--max-pods", "syncFrequency": "/k.yaml", "port": "", "evictionHard": "", "readOnlyPort": "",
+		"featureGates.A": "/k.yaml", "featureGates.B": "/d/1.conf", "featureGates.C": "--feature-gates",
+		"featureGates.D": "", "crashLoopBackOff.maxContainerRestartPeriod": "/d/1.conf",
+	} {
+		if got := s.Origin(field); got != want {
+			t.Errorf("%s is set by %q, want %q", field, got, want)
+		}
 	}
 }
 

@@ -98,9 +98,10 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 	}
 	c, noEffect = &s.Config, s.Other
 	for _, field := range []string{
-		"enableServer", "evictionMaxPodGracePeriod", "evictionMinimumReclaim", "evictionSoft",
-		"evictionSoftGracePeriod", "healthzBindAddress", "healthzPort", "podPidsLimit", "readOnlyPort", "resolvConf",
-		"rotateCertificates", "seccompDefault", "serverTLSBootstrap", "tlsCertFile",
+		"containerLogMaxSize", "enableServer", "evictionMaxPodGracePeriod", "evictionMinimumReclaim", "evictionSoft",
+		"evictionSoftGracePeriod", "failCgroupV1", "failSwapOn", "healthzBindAddress", "healthzPort",
+		"imageServiceEndpoint", "kubeReserved", "podPidsLimit", "readOnlyPort", "resolvConf", "rotateCertificates",
+		"seccompDefault", "serverTLSBootstrap", "systemReserved", "tlsCertFile", "volumeStatsAggPeriod",
 	} {
 		if s.IsSet(field) {
 			noEffect = append(noEffect, field)

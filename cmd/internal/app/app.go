@@ -197,7 +197,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 func complete(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		check, run := cmd.Args, cmd.RunE
-		if cmd.HasSubCommands() {
+		if cmd.HasSubCommands() && len(cmd.ValidArgs) == 0 {
 			check = unknownCommand
 		}
 		cmd.Args = func(cmd *cobra.Command, args []string) error { return argsError(cmd, args, check(cmd, args)) }
@@ -215,7 +215,7 @@ func complete(root *cobra.Command) {
 }
 
 func flagError(cmd *cobra.Command, err error) error {
-	if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
+	if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(cmd.ValidArgs) == 0 && len(args) > 0 {
 		return unknownCommand(cmd, args)
 	}
 	hint := cmd.CommandPath() + " --help lists the flags"

@@ -110,7 +110,8 @@ func TestSchemas(t *testing.T) {
 		"reproduce nothing-like-it", "stacks " + dump, "stacks " + dump + " " + dump, "stacks", "stacks " + blank,
 		"bundle --simulate healthy " + archive, "bundle --list " + archive, "bundle --list " + blank,
 		"history --data-dir " + box + "/agent", "history --data-dir " + box,
-		"explain", "explain InspectHang", "explain advisories", "explain runc-2404", "version", "explain Nonsense",
+		"explain", "explain InspectHang", "explain advisories", "explain runc-2404", "version",
+		"explain settings", "explain settings maxPods", "explain settings nothing", "explain Nonsense",
 		"pleg --timeout 5", "plegg", "node --bad", "proxy --fault x", "syncloop --simulate healthy",
 	} {
 		o := apptest.Kdiag(t.Context(), append(strings.Fields(line), "-o", "json")...)

@@ -29,12 +29,13 @@ func NewCommand(env cli.Env) *cobra.Command {
 		Short: "Explain a cause: what it means, how to confirm it, how to fix it",
 		Long: `Explain a cause: what it means, how to confirm it, how to fix it; one of the known ways to hang that kdiag
 stacks recognises in a goroutine dump; or a known bug of a runtime, kernel, systemd or kubelet. Without CAUSE, list the
-first two; advisories lists the known bugs.`,
+first two; advisories lists the known bugs, and settings the kubelet's settings.`,
 		Example: `  kdiag explain
   kdiag explain InspectHang
   kdiag explain container-status-lock
   kdiag explain advisories
-  kdiag explain containerd-7496`,
+  kdiag explain containerd-7496
+  kdiag explain settings`,
 		Args:      cobra.MaximumNArgs(1),
 		ValidArgs: codes(),
 		PreRunE:   flags.Check,
@@ -43,6 +44,7 @@ first two; advisories lists the known bugs.`,
 		},
 	}
 	flags.AddOutput(cmd)
+	cmd.AddCommand(newSettings(env))
 	return cmd
 }
 
@@ -106,7 +108,7 @@ func suggest(typed string) string {
 		}
 	}
 	if len(like) == 0 {
-		return cmp.Or(cli.DidYouMean("kdiag explain ", typed, codes()), "kdiag explain lists them")
+		return cmp.Or(cli.DidYouMean("kdiag explain ", typed, append(codes(), "settings")), "kdiag explain lists them")
 	}
 	return "did you mean " + strings.Join(like, ", ") + "?"
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/checks/kubelet"
 )
 
 var update = flag.Bool("update", false, "write the goldens of this run")
@@ -80,7 +81,7 @@ func documents(t testing.TB) []document {
 	})
 	history.name = "history-details"
 	return append(
-		journalDocuments(t), node, details, compared, explanations(),
+		journalDocuments(t), node, details, compared, explanations(), settings(false), settings(true),
 		saved(t, "testdata/healthy.json", Report),
 		saved(t, "testdata/inspect-hang.json", Report),
 		saved(t, "testdata/probe.json", RuntimeProbe),
@@ -117,6 +118,40 @@ func explanations() document {
 		}
 		err := Definitions(&all, checks.Header{}, ds, nil, o)
 		return one.String() + "\n" + all.String(), err
+	}}
+}
+
+// settings are those of a kubelet, as a table or with their texts.
+func settings(details bool) document {
+	e := kubelet.Explanation{
+		PID: 812, Process: "kubelet", Files: []string{"/var/lib/kubelet/config.yaml"},
+		Settings: []kubelet.Explained{
+			{
+				Name: "containerRuntimeEndpoint", Field: "containerRuntimeEndpoint", Flag: "--container-runtime-endpoint",
+				Value: "unix:///var/run/\x1b[31m/crio.sock", From: "flag", Where: "--container-runtime-endpoint",
+				Default: "unix:///run/containerd/containerd.sock", Versions: "until 1.26 only the flag sets it",
+				Means: "Socket of the runtime.",
+			},
+			{
+				Name: "evictionHard", Field: "evictionHard", Value: "memory.available: 5%, pid.available: 10%",
+				From: "drop-in", Where: "/d/1.conf", Default: "memory.available: 100Mi, nodefs.available: 10%",
+				Means: "Thresholds at which pods are evicted.",
+			},
+			{
+				Name: "maximum-dead-containers-per-container", Value: "1", From: "default", Default: "1",
+				Means: "Dead instances.",
+			},
+			{Name: "kubeReserved", Value: "-", From: "default", Default: "-", Means: "For the daemons."},
+		},
+		Constants: []kubelet.Constant{{Name: "housekeepingPeriod", Value: "2s", Means: "Two lists."}},
+	}
+	name := map[bool]string{false: "settings", true: "settings-details"}[details]
+	return document{name: name, print: func(o Options) (string, error) {
+		var b strings.Builder
+		o.Details = o.Details || details
+		h := checks.Header{Kind: "KubeletSettings", Problems: []string{"/d/2.conf does not exist"}}
+		err := KubeletSettings(&b, h, e, o)
+		return b.String(), err
 	}}
 }
 
