@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"net/http"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
@@ -25,6 +26,7 @@ func Connect(cfg *rest.Config) (*Cluster, error) {
 	scheme := apiserver.Scheme()
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent, cfg.WarningHandler = "kdiag", rest.NoWarnings{}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return metered{next} })
 	cfg.QPS = -1 // a few requests, and the server has its own limits
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	cfg.AcceptContentTypes, cfg.ContentType = runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON, runtime.ContentTypeJSON

@@ -11,11 +11,15 @@ import (
 
 // A Snapshot is what the API server has of the nodes at one time.
 type Snapshot struct {
-	At      time.Time // the server's clock, by the Date of its first answer
-	Version string    // of the API server, v1.37.2; empty where it was not asked
-	Nodes   []Node    // by name
-	Pods    bool      // whether pods were read
+	// At is when the leases had been read, or all else where they could not, by the server's clock. It is that of the
+	// Date of its answers, so up to a second too early.
+	At      time.Time
+	Version string // of the API server, v1.37.2; empty where it was not asked
+	Nodes   []Node // by name
+	Pods    bool   // whether pods were read
 	Cost    checks.FleetRequests
+	// ResourceVersion is that of the list of nodes, from which they are watched.
+	ResourceVersion string
 	// Problems are what could not be read, each with the reason. Nodes could, or there is no Snapshot.
 	Problems []string
 }
