@@ -263,7 +263,7 @@ func checkLeases(_ context.Context, s *Snapshot) checks.Result {
 	}{
 		{checks.StatusWarning, late, "Ready, and the lease is older than " + units.Duration(leaseOld) +
 			": the kubelet has stopped or cannot reach the API server"},
-		{checks.StatusCritical, unposted, "Unknown, and the lease is renewed: the kubelet runs, but does not post its status"},
+		{checks.StatusCritical, unposted, "Unknown, and the lease is renewed: the kubelet runs, and posts no status"},
 		{checks.StatusCritical, alive, "not Ready, and the lease is renewed: the kubelet runs, and its runtime, PLEG or " +
 			"network is at fault"},
 	} {

@@ -140,7 +140,7 @@ func TestCheck(t *testing.T) {
 				aged("d", "False", 40*time.Second, v), aged("e", "Unknown", time.Hour, v), aged("f", "False", 0, v),
 			},
 			summary: "2 nodes (a and f): not Ready, and the lease is renewed: the kubelet runs, and its runtime, PLEG or network " +
-				"is at fault; 1 node (b): Unknown, and the lease is renewed: the kubelet runs, but does not post its status; " +
+				"is at fault; 1 node (b): Unknown, and the lease is renewed: the kubelet runs, and posts no status; " +
 				"1 node (c): Ready, and the lease is older than 40s: the kubelet has stopped or cannot reach the API server",
 		},
 		{

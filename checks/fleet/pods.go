@@ -6,12 +6,10 @@ import (
 	"errors"
 	"iter"
 	"slices"
-	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 )
 
@@ -24,50 +22,29 @@ type podsOf struct {
 // unfinished are the pods that kubectl describe node counts.
 const unfinished = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 
-// readPods counts the pods of each node. Metadata alone lacks the name of the node, and a Table is JSON, which costs the
-// server several times more than the pods in protobuf. Nothing of these is decoded but three fields: 150,000 pods have
-// some 30 million strings.
+// readPods counts the pods of each node. Metadata alone lacks the name of the node, and a Table is JSON that has the
+// metadata as well. So these are whole pods in protobuf, of which three fields are looked at: to decode 150,000 would
+// make tens of millions of strings.
 func (r *reading) readPods(ctx context.Context) (func(), error) {
 	pods := map[string]*podsOf{}
-	names := map[string]string{} // of DaemonSets: one string each, not one for each pod
-	count := func(namespace, node, daemon []byte) {
-		p := pods[string(node)]
-		if p == nil {
-			p = &podsOf{}
-			pods[string(node)] = p
-		}
-		if p.count++; len(daemon) == 0 {
-			return
-		}
-		key := slices.Concat(namespace, []byte("/"), daemon)
-		if _, ok := names[string(key)]; !ok {
-			names[string(key)] = string(key)
-		}
-		p.daemons = append(p.daemons, names[string(key)])
-	}
 	opts := metav1.ListOptions{FieldSelector: unfinished}
 	_, err := r.cluster.list(ctx, r.cluster.core, "", "pods", opts,
 		func(answer rest.Result) (metav1.ListMeta, error) {
-			var kind string
-			if answer.ContentType(&kind); strings.HasPrefix(kind, runtime.ContentTypeProtobuf) {
-				body, err := answer.Raw()
-				if err != nil {
-					return metav1.ListMeta{}, err
+			var w wire
+			body, err := answer.Raw()
+			list, ok := bytes.CutPrefix(body, []byte("k8s\x00"))
+			if ok {
+				list = w.last(list, 2) // of a runtime.Unknown
+			} else if err == nil { // JSON
+				var decoded v1.PodList
+				if err = answer.Into(&decoded); err == nil {
+					list, err = decoded.Marshal()
 				}
-				return scanPods(body, count)
 			}
-			var list v1.PodList
-			err := answer.Into(&list)
-			for _, p := range list.Items {
-				var daemon string
-				for _, o := range p.OwnerReferences {
-					if o.Kind == "DaemonSet" {
-						daemon = o.Name
-					}
-				}
-				count([]byte(p.Namespace), []byte(p.Spec.NodeName), []byte(daemon))
+			if err != nil {
+				return metav1.ListMeta{}, err
 			}
-			return list.ListMeta, err
+			return w.scanPods(list, pods)
 		})
 	for _, p := range pods {
 		slices.Sort(p.daemons)
@@ -76,32 +53,31 @@ func (r *reading) readPods(ctx context.Context) (func(), error) {
 	return func() { r.pods = pods }, err
 }
 
-var errMalformed = errors.New("the API server's answer is malformed protobuf")
+// A wire reads fields of protobuf messages, by their numbers in the generated.proto of k8s.io/api/core/v1 and
+// k8s.io/apimachinery/pkg/apis/meta/v1.
+type wire struct{ malformed bool }
 
-// scanPods gives count the namespace, the node and the DaemonSet of each pod of a list. The numbers are those of the
-// fields in the generated.proto of k8s.io/api/core/v1 and k8s.io/apimachinery/pkg/apis/meta/v1.
-func scanPods(body []byte, count func(namespace, node, daemon []byte)) (meta metav1.ListMeta, err error) {
-	body, ok := bytes.CutPrefix(body, []byte("k8s\x00"))
-	w := wire{malformed: !ok}
-	list := w.last(body, 2) // of a runtime.Unknown
+// scanPods adds the pods of a PodList to those of their nodes.
+func (w *wire) scanPods(list []byte, pods map[string]*podsOf) (meta metav1.ListMeta, err error) {
 	for pod := range w.all(list, 2) {
-		meta := w.last(pod, 1)
-		var daemon []byte
+		meta, node := w.last(pod, 1), w.last(w.last(pod, 2), 10)
+		on := pods[string(node)]
+		if on == nil {
+			on = &podsOf{}
+			pods[string(node)] = on
+		}
+		on.count++
 		for owner := range w.all(meta, 13) {
 			if string(w.last(owner, 1)) == "DaemonSet" {
-				daemon = w.last(owner, 3)
+				on.daemons = append(on.daemons, string(w.last(meta, 3))+"/"+string(w.last(owner, 3)))
 			}
 		}
-		count(w.last(meta, 3), w.last(w.last(pod, 2), 10), daemon)
 	}
 	if err = meta.Unmarshal(w.last(list, 1)); w.malformed {
-		err = errMalformed
+		err = errors.New("the API server's answer is malformed protobuf")
 	}
 	return meta, err
 }
-
-// A wire reads fields of protobuf messages.
-type wire struct{ malformed bool }
 
 // all returns the values of a field that is a message or a text.
 func (w *wire) all(message []byte, number protowire.Number) iter.Seq[[]byte] {

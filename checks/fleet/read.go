@@ -129,8 +129,8 @@ func (r *reading) report(what string, err error) {
 	r.problems[what], r.fresh = err.Error(), true
 }
 
-// list lists a resource in chunks, each of which add takes and returns the metadata of, and returns the resource version
-// of the first. A list that takes minutes may expire; the server then offers to go on with what it has now, and one
+// list lists a resource in chunks, each of which add takes and returns the metadata of. It returns the resource version of
+// the first. A list that takes minutes may expire; the server then offers to go on with what it has now, and one
 // such offer is taken.
 func (c *Cluster) list(
 	ctx context.Context, from rest.Interface, namespace, resource string, opts metav1.ListOptions,
@@ -220,19 +220,14 @@ func (r *reading) readEvents(ctx context.Context) (func(), error) {
 	return func() { r.events = events }, err
 }
 
-// eventOf returns an event with the time at which it was last seen, which three fields may have.
+// eventOf returns an event with the time at which it was last seen, which one of several fields has.
 func eventOf(e *v1.Event) checks.FleetNodeEvent {
 	out := checks.FleetNodeEvent{
-		At: e.LastTimestamp.Time, Reason: e.Reason, Message: strings.TrimSpace(e.Message), Count: max(1, int(e.Count)),
-	}
-	if out.At.IsZero() {
-		out.At = e.EventTime.Time
+		At:     cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time),
+		Reason: e.Reason, Message: strings.TrimSpace(e.Message), Count: max(1, int(e.Count)),
 	}
 	if e.Series != nil {
 		out.At, out.Count = e.Series.LastObservedTime.Time, max(out.Count, int(e.Series.Count))
-	}
-	if out.At.IsZero() {
-		out.At = e.CreationTimestamp.Time
 	}
 	return out
 }

@@ -163,15 +163,3 @@ func forbids(resources ...string) func(*http.Request) *metav1.Status {
 		return nil
 	}
 }
-
-// encode returns a list as a server with protobuf does.
-func encode(t testing.TB, list runtime.Object) []byte {
-	t.Helper()
-	codecs := serializer.NewCodecFactory(apiserver.Scheme())
-	info, _ := runtime.SerializerInfoForMediaType(codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
-	body, err := runtime.Encode(codecs.EncoderForVersion(info.Serializer, v1.SchemeGroupVersion), list)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return body
-}

@@ -27,11 +27,9 @@ const (
 // retry is how long to wait after failures.
 var retry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: listTimeout}
 
-var errShort = errors.New("the API server ended the watch at once")
-
-// Watch keeps a snapshot of Read with the same options up to date, and calls changed with a new one at most once a second.
-// While the API server is away, what was read last stays, with a problem. Watch returns when ctx has ended, with its
-// error.
+// Watch keeps a snapshot of Read with the same options up to date, and calls changed with a new one at most once a
+// second. While the API server is away, what was read last stays, with a problem. Watch returns when ctx has ended,
+// with its error.
 func (c *Cluster) Watch(ctx context.Context, opts Options, s *Snapshot, changed func(*Snapshot)) error {
 	r := readingOf(c, opts, s)
 	ctx = r.meter.in(ctx)
@@ -109,6 +107,11 @@ func (r *reading) follow(ctx context.Context) {
 		if useful {
 			delay = retry
 		}
+		if err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) { // to list is all that these take
+			r.mu.Lock()
+			r.report("watch", fmt.Errorf("watching nodes: %w", err))
+			r.mu.Unlock()
+		}
 		for err != nil && sleep(ctx, delay.Step()) {
 			err = r.again(ctx, r.nodesPart())
 		}
@@ -117,24 +120,16 @@ func (r *reading) follow(ctx context.Context) {
 
 // watchNodes watches until the server ends that, which is no error, and reports whether there were events.
 func (r *reading) watchNodes(ctx context.Context) (useful bool, err error) {
-	r.mu.Lock()
-	version := r.version
-	r.mu.Unlock()
-	defer func() {
-		gone := apierrors.IsResourceExpired(err) || apierrors.IsGone(err) // after an outage; a list is all it takes
-		if err != nil && !gone {
-			r.mu.Lock()
-			r.report("watch", fmt.Errorf("watching nodes: %w", err))
-			r.mu.Unlock()
-		}
-	}()
 	ctx, cancel := context.WithTimeout(ctx, watchTimeout+listTimeout) // a connection may be dead
 	defer cancel()
 	start := time.Now()
-	w, err := r.cluster.core.Get().Resource("nodes").VersionedParams(&metav1.ListOptions{
-		Watch: true, AllowWatchBookmarks: true, LabelSelector: r.opts.Selector, ResourceVersion: version,
+	r.mu.Lock()
+	opts := metav1.ListOptions{
+		Watch: true, AllowWatchBookmarks: true, LabelSelector: r.opts.Selector, ResourceVersion: r.version,
 		TimeoutSeconds: new(int64(watchTimeout.Seconds())),
-	}, r.cluster.params).Watch(ctx)
+	}
+	r.mu.Unlock()
+	w, err := r.cluster.core.Get().Resource("nodes").VersionedParams(&opts, r.cluster.params).Watch(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -143,16 +138,15 @@ func (r *reading) watchNodes(ctx context.Context) (useful bool, err error) {
 	r.report("watch", nil)
 	r.mu.Unlock()
 	for e := range w.ResultChan() {
-		if e.Type == watch.Error {
+		n, ok := e.Object.(*v1.Node)
+		if !ok {
 			return useful, apierrors.FromObject(e.Object)
 		}
-		if n, ok := e.Object.(*v1.Node); ok {
-			useful = true
-			r.apply(e.Type, n)
-		}
+		useful = true
+		r.apply(e.Type, n)
 	}
 	if time.Since(start) < shortest {
-		return useful, errShort
+		return useful, errors.New("the API server ended the watch at once")
 	}
 	return useful, ctx.Err()
 }

@@ -42,10 +42,6 @@ var (
 // checkWebhooks looks for webhooks without which kubelets cannot post their status or renew their leases.
 func (c *Cluster) checkWebhooks(ctx context.Context, s *Snapshot) checks.Result {
 	status, found := checks.StatusOK, []string(nil)
-	namespace := v1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Labels: map[string]string{v1.LabelMetadataName: v1.NamespaceNodeLease}, // all that it has as a rule
-	}}
-	_ = c.get(ctx, "/api/v1/namespaces/"+v1.NamespaceNodeLease, nil, &namespace)
 	for _, kind := range []string{"mutating", "validating"} {
 		var list struct {
 			Items []struct{ Webhooks []webhook }
@@ -56,7 +52,7 @@ func (c *Cluster) checkWebhooks(ctx context.Context, s *Snapshot) checks.Result 
 		}
 		for _, config := range list.Items {
 			for _, w := range config.Webhooks {
-				asked := w.asked(s, namespace.Labels)
+				asked := w.asked(s)
 				if w.FailurePolicy == "Ignore" || len(asked) == 0 {
 					continue
 				}
@@ -103,8 +99,9 @@ func (c *Cluster) describe(ctx context.Context, kind string, w *webhook, asked [
 }
 
 // asked returns the heartbeats that a webhook is asked about, on one node at least.
-func (w *webhook) asked(s *Snapshot, leaseNamespace labels.Set) []string {
+func (w *webhook) asked(s *Snapshot) []string {
 	var out []string
+	leaseNamespace := labels.Set{v1.LabelMetadataName: v1.NamespaceNodeLease} // all that the server gives it
 	onNode := func(n Node) bool { return selects(w.ObjectSelector, n.Labels) }
 	// The selector of namespaces does not count for objects that are in none.
 	if w.matches(statusPatch) && slices.ContainsFunc(s.Nodes, onNode) {
