@@ -63,7 +63,7 @@ func TestImports(t *testing.T) {
 		{"github.com/spf13/pflag", []string{"cmd"}},
 		{"github.com/charmbracelet/", []string{"cmd/internal/render"}},
 		{"google.golang.org/grpc", []string{"crictl", "plegbench/nodebox"}},
-		{"google.golang.org/protobuf", []string{"crictl"}},
+		{"google.golang.org/protobuf", []string{"checks/fleet", "crictl"}},
 		{"k8s.io/cri-api", []string{"crictl", "plegbench"}},
 		{"os/exec", []string{"checks/host", "cmd/internal/apptest", "journal", "plegbench/nodebox"}},
 		{"github.com/klauspost/compress", []string{"checks/bundle", "checks/recorder", "journal"}},
@@ -77,10 +77,13 @@ func TestImports(t *testing.T) {
 		{"github.com/fsnotify/fsnotify", []string{"plegbench/syncloop/config"}},
 		{"github.com/prometheus/", []string{"checks/agent", "checks/host", "plegbench/nodebox", "plegbench/syncloop"}},
 		{"github.com/go-logr/", []string{"crictl/remote", "plegbench/syncloop", "cmd/internal/syncloopcmd"}},
-		{"k8s.io/api/", []string{"checks/agent", "plegbench/syncloop"}},
-		{"k8s.io/apimachinery", []string{"checks/advisories", "checks/agent", "checks/facts", "plegbench/syncloop"}},
+		{"k8s.io/api/", []string{"checks/agent", "checks/fleet", "plegbench/syncloop"}},
+		{"k8s.io/apimachinery", []string{
+			"checks/advisories", "checks/agent", "checks/facts", "checks/fleet", "plegbench/syncloop",
+		}},
 		{"k8s.io/client-go", []string{
-			"checks/agent", "checks/kubelet", "plegbench/syncloop", "cmd/internal/syncloopcmd",
+			"checks/agent", "checks/fleet", "checks/kubelet", "plegbench/syncloop", "cmd/internal/syncloopcmd",
+			"cmd/internal/target",
 		}},
 		{"k8s.io/client-go/kubernetes", []string{"plegbench/syncloop/apiserver/fake"}},
 		{"k8s.io/klog", []string{"plegbench/syncloop", "cmd/internal/syncloopcmd"}},
@@ -155,6 +158,10 @@ func TestImports(t *testing.T) {
 		{"checks/agent", []string{
 			"checks", "checks/causes", "checks/facts", "checks/incident", "checks/judge", "checks/recorder",
 			"checks/units", "crictl", "journal", "plegbench", "plegbench/syncloop/apiserver",
+		}},
+		{"checks/fleet", []string{
+			"checks", "checks/advisories", "checks/causes", "checks/units", "journal/signature",
+			"plegbench/syncloop/apiserver",
 		}},
 		{"checks/probes", []string{
 			"checks", "checks/facts", "checks/host", "checks/kubelet", "checks/units", "crictl",

@@ -1,0 +1,197 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kdiag/kdiag/checks"
+)
+
+const (
+	e2eLabel = "kdiag-e2e"
+	e2eNodes = 3
+)
+
+func e2eName(i int) string { return fmt.Sprintf("kdiag-e2e-%d", i) }
+
+// TestEndToEndFleet reads, watches and checks nodes on a real API server, to which KUBECONFIG_E2E names an
+// administrator's kubeconfig. They have no kubelets: it renews their leases itself.
+func TestEndToEndFleet(t *testing.T) {
+	admin := os.Getenv("KUBECONFIG_E2E")
+	if admin == "" {
+		t.Skip("KUBECONFIG_E2E is not set")
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := kubernetes.NewForConfigOrDie(cfg)
+	removeE2E(t, api) // of a run that was cut short
+	t.Cleanup(func() { removeE2E(t, api) })
+	createE2E(t, api)
+	c, err := Connect(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts := Options{Selector: e2eLabel + "=x", Pods: true, Events: true}
+	s, err := c.Read(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, n := range s.Nodes {
+		age := s.At.Sub(n.Renewed).Round(time.Minute)
+		got = append(got, fmt.Sprintf("%s %s %s %d %v %d",
+			n.Name, n.Condition(v1.NodeReady).Status, age, n.Pods, n.DaemonSets, len(n.Events)))
+	}
+	want := []string{
+		"kdiag-e2e-0 False 0s 1 [default/net] 1", "kdiag-e2e-1 True 0s 0 [] 0", "kdiag-e2e-2 True 1h0m0s 0 [] 0",
+	}
+	if diff := cmp.Diff(want, got); diff != "" || s.Problems != nil {
+		t.Errorf("%s\nproblems %q", diff, s.Problems)
+	}
+	testE2EChecks(t, c, s)
+	testE2EWatch(t, api, c, opts, s)
+	nobody := rest.AnonymousClientConfig(cfg)
+	if c, err = Connect(nobody); err != nil {
+		t.Fatal(err)
+	}
+	if _, err = c.Read(t.Context(), Options{}); !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err) {
+		t.Errorf("without rights: %v", err)
+	}
+}
+
+func testE2EChecks(t *testing.T, c *Cluster, s *Snapshot) {
+	t.Helper()
+	got := map[string]checks.Result{}
+	for _, r := range c.Check(t.Context(), s) {
+		got[r.ID] = r
+	}
+	for id, want := range map[string]checks.Status{
+		"cluster.skew": checks.StatusCritical, "cluster.leases": checks.StatusCritical, "cluster.clocks": checks.StatusOK,
+		"cluster.webhooks": checks.StatusCritical,
+	} {
+		if got[id].Status != want {
+			t.Errorf("%s: %s, want %s", id, got[id].Status, want)
+		}
+		t.Logf("%s: %s: %s", id, got[id].Status, got[id].Summary)
+	}
+	t.Logf("cluster.metrics: %+v", got["cluster.metrics"])
+}
+
+// testE2EWatch makes a node Ready and removes another.
+func testE2EWatch(t *testing.T, api kubernetes.Interface, c *Cluster, opts Options, s *Snapshot) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	last := s
+	watched := make(chan error)
+	go func() {
+		watched <- c.Watch(ctx, opts, s, func(next *Snapshot) {
+			last = next
+			if len(next.Nodes) == e2eNodes-1 && next.Nodes[0].Condition(v1.NodeReady).Status == v1.ConditionTrue {
+				cancel()
+			}
+		})
+	}()
+	nodes := api.CoreV1().Nodes()
+	n, err := nodes.Get(ctx, e2eName(0), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Status.Conditions[0].Status = v1.ConditionTrue
+	if _, err = nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{}); err == nil {
+		err = nodes.Delete(ctx, e2eName(2), metav1.DeleteOptions{})
+	}
+	if ended := <-watched; err != nil || ended != context.Canceled {
+		t.Errorf("%v; the watch ended with %v and %d nodes, problems %q", err, ended, len(last.Nodes), last.Problems)
+	}
+}
+
+func createE2E(t *testing.T, api kubernetes.Interface) {
+	t.Helper()
+	_, err := api.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: v1.NamespaceNodeLease},
+	}, metav1.CreateOptions{})
+	for i := range e2eNodes {
+		n, renewed := kubeNode(e2eName(i), v1.ConditionTrue), time.Now()
+		n.Labels, n.OwnerReferences, n.Status.NodeInfo.KubeletVersion = map[string]string{e2eLabel: "x"}, nil, "v1.99.0"
+		switch i {
+		case 0:
+			n.Status.Conditions[0].Status = v1.ConditionFalse
+		case 2:
+			renewed = renewed.Add(-time.Hour)
+		}
+		if err == nil || apierrors.IsAlreadyExists(err) {
+			_, err = api.CoreV1().Nodes().Create(t.Context(), &n, metav1.CreateOptions{})
+		}
+		if l := lease(n.Name, renewed); err == nil {
+			_, err = api.CoordinationV1().Leases(l.Namespace).Create(t.Context(), &l, metav1.CreateOptions{})
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := kubePod(e2eLabel, e2eName(0), "DaemonSet", "net")
+	pod.Namespace, pod.OwnerReferences[0].APIVersion, pod.OwnerReferences[0].UID = "default", "apps/v1", "u"
+	e := warned(e2eName(0), "Tried", 0)
+	e.Name, e.Type, e.LastTimestamp = e2eLabel, v1.EventTypeWarning, metav1.Now()
+	if _, err = api.CoreV1().Pods("default").Create(t.Context(), &pod, metav1.CreateOptions{}); err == nil {
+		_, err = api.CoreV1().Events("default").Create(t.Context(), &e, metav1.CreateOptions{})
+	}
+	// It would block the nodes of this test, but for its condition.
+	none := admissionv1.SideEffectClassNone
+	hook := &admissionv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: e2eLabel},
+		Webhooks: []admissionv1.ValidatingWebhook{{
+			Name: "guard.kdiag.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
+			ClientConfig: admissionv1.WebhookClientConfig{
+				Service: &admissionv1.ServiceReference{Namespace: "default", Name: e2eLabel},
+			},
+			Rules: []admissionv1.RuleWithOperations{{
+				Operations: []admissionv1.OperationType{"UPDATE"},
+				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes/status"}},
+			}},
+			MatchConditions: []admissionv1.MatchCondition{{Name: "none", Expression: "false"}},
+		}},
+	}
+	if err == nil {
+		_, err = api.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), hook, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// removeE2E also runs when the test has ended.
+func removeE2E(t *testing.T, api kubernetes.Interface) {
+	t.Helper()
+	ctx, at := context.Background(), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
+	errs := []error{
+		api.AdmissionregistrationV1().ValidatingWebhookConfigurations().Delete(ctx, e2eLabel, at),
+		api.CoreV1().Pods("default").Delete(ctx, e2eLabel, at),
+		api.CoreV1().Events("default").Delete(ctx, e2eLabel, at),
+	}
+	for i := range e2eNodes {
+		errs = append(errs, api.CoreV1().Nodes().Delete(ctx, e2eName(i), at),
+			api.CoordinationV1().Leases(v1.NamespaceNodeLease).Delete(ctx, e2eName(i), at))
+	}
+	for _, err := range slices.DeleteFunc(errs, apierrors.IsNotFound) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,260 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kdiag/kdiag/checks"
+)
+
+const (
+	// chunk is kubectl's. A list without a resource version is served in chunks by all versions, since 1.34 out of the
+	// watch cache; with resourceVersion=0 the limit is ignored, and the server has the whole answer in memory.
+	chunk          = 500
+	eventsOf       = time.Hour
+	maxEvents      = 5              // of a node
+	agentCondition = "KdiagProblem" // that kdiag agent publishes
+)
+
+// Options are which nodes are read, and what besides them and their leases.
+type Options struct {
+	Selector string // of labels; empty: all nodes
+	Pods     bool
+	Events   bool // of nodes that are sick
+}
+
+// Read reads the nodes, their leases, and what opts asks for, side by side. The error is of the nodes; what else could
+// not be read is a problem of the snapshot.
+func (c *Cluster) Read(ctx context.Context, opts Options) (*Snapshot, error) {
+	r := &reading{cluster: c, opts: opts, meter: &meter{}}
+	start := time.Now()
+	ctx, cancel := context.WithCancel(r.meter.in(ctx))
+	var others sync.WaitGroup
+	for _, p := range r.parts() {
+		others.Go(func() { _ = r.refresh(ctx, p) })
+	}
+	err := r.refresh(ctx, r.nodesPart())
+	if err != nil {
+		cancel()
+	}
+	others.Wait()
+	cancel()
+	if err != nil {
+		return nil, err
+	}
+	s := r.snapshot()
+	s.Cost = checks.FleetRequests{
+		Requests: int(r.meter.requests.Load()), Bytes: r.meter.bytes.Load(), Seconds: time.Since(start).Seconds(),
+	}
+	return s, nil
+}
+
+// A reading is what has been read so far, by the names of nodes.
+type reading struct {
+	cluster *Cluster
+	opts    Options
+	meter   *meter
+
+	mu       sync.Mutex
+	at       time.Time // when the leases had been read, by the server's clock
+	version  string    // of the nodes
+	nodes    map[string]Node
+	leases   map[string]time.Time // nil while they could not be read
+	pods     map[string]*podsOf
+	events   map[string][]checks.FleetNodeEvent
+	problems map[string]string // by what could not be read
+	fresh    bool              // since the last snapshot, there is something new
+}
+
+// A part is what is listed of a cluster. read returns what is to be done with it.
+type part struct {
+	name  string
+	every time.Duration // between two lists, while the cluster is watched
+	read  func(ctx context.Context) (keep func(), err error)
+}
+
+func (r *reading) nodesPart() part { return part{"nodes", 0, r.readNodes} }
+
+// parts are those besides the nodes. Leases are not watched: 5,000 are renewed 500 times a second, and a list in
+// between costs the server less than these events.
+func (r *reading) parts() []part {
+	parts := []part{{"leases", 15 * time.Second, r.readLeases}}
+	if r.opts.Events {
+		parts = append(parts, part{"events", time.Minute, r.readEvents})
+	}
+	if r.opts.Pods {
+		parts = append(parts, part{"pods", 5 * time.Minute, r.readPods})
+	}
+	return parts
+}
+
+// refresh reads a part again. What was read of it before stays where that fails.
+func (r *reading) refresh(ctx context.Context, p part) error {
+	keep, err := p.read(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		err = fmt.Errorf("listing %s: %w", p.name, err)
+	} else {
+		keep()
+		r.fresh = true
+	}
+	r.report(p.name, err)
+	return err
+}
+
+// report sets or ends a problem. The lock is held.
+func (r *reading) report(what string, err error) {
+	if _, had := r.problems[what]; err == nil {
+		delete(r.problems, what)
+		r.fresh = r.fresh || had
+		return
+	}
+	if r.problems == nil {
+		r.problems = map[string]string{}
+	}
+	r.problems[what], r.fresh = err.Error(), true
+}
+
+// list lists a resource in chunks, each of which add takes and returns the metadata of. It returns the resource version of
+// the first. A list that takes minutes may expire; the server then offers to go on with what it has now, and one
+// such offer is taken.
+func (c *Cluster) list(
+	ctx context.Context, from rest.Interface, namespace, resource string, opts metav1.ListOptions,
+	add func(rest.Result) (metav1.ListMeta, error),
+) (version string, err error) {
+	opts.Limit = chunk
+	for expired := false; ; {
+		answer := from.Get().Namespace(namespace).Resource(resource).VersionedParams(&opts, c.params).Do(ctx)
+		meta, err := metav1.ListMeta{}, answer.Error()
+		if err == nil {
+			meta, err = add(answer)
+		}
+		if status := apierrors.APIStatus(nil); apierrors.IsResourceExpired(err) && errors.As(err, &status) && !expired {
+			if meta = status.Status().ListMeta; meta.Continue != "" {
+				expired, err = true, nil
+			}
+		} else if version == "" {
+			version = meta.ResourceVersion
+		}
+		if opts.Continue = meta.Continue; err != nil || opts.Continue == "" {
+			return version, err
+		}
+	}
+}
+
+func (r *reading) readNodes(ctx context.Context) (func(), error) {
+	nodes := map[string]Node{}
+	version, err := r.cluster.list(ctx, r.cluster.core, "", "nodes", metav1.ListOptions{LabelSelector: r.opts.Selector},
+		func(answer rest.Result) (metav1.ListMeta, error) {
+			var list v1.NodeList
+			err := answer.Into(&list)
+			for i := range list.Items {
+				nodes[list.Items[i].Name] = nodeOf(&list.Items[i])
+			}
+			return list.ListMeta, err
+		})
+	return func() { r.nodes, r.version = nodes, version }, err
+}
+
+// nodeOf keeps what is needed of a node. Most of the rest are the names of its images.
+func nodeOf(n *v1.Node) Node {
+	out := Node{
+		Name: n.Name, Created: n.CreationTimestamp.Time, Labels: n.Labels, ProviderID: n.Spec.ProviderID,
+		Unschedulable: n.Spec.Unschedulable, Info: n.Status.NodeInfo, Conditions: n.Status.Conditions,
+	}
+	if len(n.OwnerReferences) > 0 {
+		out.Owner = n.OwnerReferences[0].Kind + "/" + n.OwnerReferences[0].Name
+	}
+	return out
+}
+
+func (r *reading) readLeases(ctx context.Context) (func(), error) {
+	leases := map[string]time.Time{}
+	_, err := r.cluster.list(ctx, r.cluster.leases, v1.NamespaceNodeLease, "leases", metav1.ListOptions{},
+		func(answer rest.Result) (metav1.ListMeta, error) {
+			var list coordinationv1.LeaseList
+			err := answer.Into(&list)
+			for _, l := range list.Items {
+				if l.Spec.RenewTime != nil {
+					leases[l.Name] = l.Spec.RenewTime.Time
+				}
+			}
+			return list.ListMeta, err
+		})
+	at := r.meter.now()
+	return func() { r.leases, r.at = leases, at }, err
+}
+
+func (r *reading) readEvents(ctx context.Context) (func(), error) {
+	events := map[string][]checks.FleetNodeEvent{}
+	opts := metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,type=" + v1.EventTypeWarning}
+	_, err := r.cluster.list(ctx, r.cluster.core, "", "events", opts,
+		func(answer rest.Result) (metav1.ListMeta, error) {
+			var list v1.EventList
+			err := answer.Into(&list)
+			for i := range list.Items {
+				e, node := eventOf(&list.Items[i]), list.Items[i].InvolvedObject.Name
+				if r.meter.now().Sub(e.At) > eventsOf {
+					continue
+				}
+				last := append(events[node], e)
+				slices.SortStableFunc(last, func(a, b checks.FleetNodeEvent) int { return b.At.Compare(a.At) })
+				events[node] = last[:min(len(last), maxEvents)]
+			}
+			return list.ListMeta, err
+		})
+	return func() { r.events = events }, err
+}
+
+// eventOf returns an event with the time at which it was last seen, which one of several fields has.
+func eventOf(e *v1.Event) checks.FleetNodeEvent {
+	out := checks.FleetNodeEvent{
+		At:     cmp.Or(e.LastTimestamp.Time, e.EventTime.Time, e.CreationTimestamp.Time),
+		Reason: e.Reason, Message: strings.TrimSpace(e.Message), Count: max(1, int(e.Count)),
+	}
+	if e.Series != nil {
+		out.At, out.Count = e.Series.LastObservedTime.Time, max(out.Count, int(e.Series.Count))
+	}
+	return out
+}
+
+// snapshot returns what has been read. Nothing of it changes later.
+func (r *reading) snapshot() *Snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fresh = false
+	s := &Snapshot{At: r.at, ResourceVersion: r.version, Pods: r.pods != nil, Nodes: make([]Node, 0, len(r.nodes))}
+	if r.leases == nil {
+		s.At = r.meter.now()
+	}
+	for name, n := range r.nodes {
+		n.Renewed, n.Events, n.Pods, n.DaemonSets = r.leases[name], nil, 0, nil
+		ready, issue := n.Condition(v1.NodeReady).Status, n.Condition(agentCondition).Status
+		if ready != v1.ConditionTrue || issue == v1.ConditionTrue {
+			n.Events = r.events[name]
+		}
+		if p := r.pods[name]; p != nil {
+			n.Pods, n.DaemonSets = p.count, p.daemons
+		}
+		s.Nodes = append(s.Nodes, n)
+	}
+	slices.SortFunc(s.Nodes, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	for _, what := range slices.Sorted(maps.Keys(r.problems)) {
+		s.Problems = append(s.Problems, r.problems[what])
+	}
+	return s
+}

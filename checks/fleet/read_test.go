@@ -1,0 +1,272 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kdiag/kdiag/checks"
+)
+
+const (
+	nodesPath  = "/api/v1/nodes"
+	podsPath   = "/api/v1/pods"
+	eventsPath = "/api/v1/events"
+	leasesPath = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+)
+
+// noon is the time of the server, whose clock is not that of the test.
+var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+func atNoon() time.Time { return noon }
+
+func kubeNode(name string, ready v1.ConditionStatus, more ...v1.NodeCondition) v1.Node {
+	return v1.Node{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Labels: map[string]string{"team": "shop"}, CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour).Local()),
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Machine", Name: "m-" + name}},
+		},
+		Spec: v1.NodeSpec{ProviderID: "aws:///" + name, Unschedulable: name == "n0001"},
+		Status: v1.NodeStatus{
+			NodeInfo:   v1.NodeSystemInfo{KubeletVersion: "v1.36.2"},
+			Conditions: append([]v1.NodeCondition{{Type: v1.NodeReady, Status: ready}}, more...),
+			Images:     []v1.ContainerImage{{Names: []string{"registry.example/shop:1"}}},
+		},
+	}
+}
+
+func lease(name string, renewed time.Time) coordinationv1.Lease {
+	at := metav1.NewMicroTime(renewed)
+	return coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: v1.NamespaceNodeLease},
+		Spec:       coordinationv1.LeaseSpec{RenewTime: &at},
+	}
+}
+
+func kubePod(name, node, ownerKind, owner string) v1.Pod {
+	return v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: "kube-system", OwnerReferences: []metav1.OwnerReference{{Kind: ownerKind, Name: owner}},
+		},
+		Spec: v1.PodSpec{NodeName: node, Containers: []v1.Container{{Name: "c", Image: "i"}}},
+	}
+}
+
+func warned(node, reason string, age time.Duration) v1.Event {
+	return v1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: node + reason, Namespace: "default"},
+		InvolvedObject: v1.ObjectReference{Kind: "Node", Name: node}, Reason: reason, Message: reason + " happened\n",
+		LastTimestamp: metav1.NewTime(noon.Add(-age)),
+	}
+}
+
+// large returns a server with 1,200 nodes: n0000 is not ready, n0001 has a problem by its agent.
+func large() *server {
+	nodes, leases, pods, events := &v1.NodeList{}, &coordinationv1.LeaseList{}, &v1.PodList{}, &v1.EventList{}
+	for i := range 1200 {
+		n := kubeNode(fmt.Sprintf("n%04d", i), v1.ConditionTrue)
+		switch i {
+		case 0:
+			n = kubeNode(n.Name, v1.ConditionFalse)
+		case 1:
+			n = kubeNode(n.Name, v1.ConditionTrue, v1.NodeCondition{Type: agentCondition, Status: v1.ConditionTrue})
+		}
+		nodes.Items = append(nodes.Items, n)
+		leases.Items = append(leases.Items, lease(n.Name, noon.Add(-time.Duration(i)*time.Second)))
+	}
+	leases.Items[2].Spec.RenewTime = nil
+	pods.Items = []v1.Pod{
+		kubePod("a", "n0000", "ReplicaSet", "web"), kubePod("b", "n0000", "DaemonSet", "proxy"),
+		kubePod("c", "n0000", "DaemonSet", "net"), kubePod("d", "n0000", "DaemonSet", "net"),
+		kubePod("e", "n0002", "DaemonSet", "net"), kubePod("f", "elsewhere", "Job", "sum"),
+	}
+	for i := range 7 {
+		events.Items = append(events.Items, warned("n0000", fmt.Sprintf("R%d", i), time.Duration(i)*11*time.Minute))
+	}
+	series := warned("n0001", "Series", 0)
+	series.LastTimestamp, series.Series = metav1.Time{}, &v1.EventSeries{
+		Count: 9, LastObservedTime: metav1.NewMicroTime(noon.Add(-time.Minute)),
+	}
+	events.Items = append(events.Items, series, warned("n0003", "Healthy", time.Minute))
+	return &server{clock: atNoon, lists: map[string]runtime.Object{
+		nodesPath: nodes, leasesPath: leases, podsPath: pods, eventsPath: events,
+	}}
+}
+
+func TestRead(t *testing.T) {
+	for _, json := range []bool{false, true} {
+		t.Run(fmt.Sprintf("JSON %t", json), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // a clock that is behind by decades
+				api := large()
+				api.json = json
+				s, err := connect(t, api).Read(t.Context(), Options{Selector: "team=shop", Pods: true, Events: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				testSnapshot(t, s)
+				slices.Sort(api.asked)
+				want := []string{
+					eventsPath + "?fieldSelector=involvedObject.kind%3DNode%2Ctype%3DWarning&limit=500",
+					nodesPath + "?continue=1000&labelSelector=team%3Dshop&limit=500",
+					nodesPath + "?continue=500&labelSelector=team%3Dshop&limit=500",
+					nodesPath + "?labelSelector=team%3Dshop&limit=500",
+					podsPath + "?fieldSelector=spec.nodeName%21%3D%2Cstatus.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed&limit=500",
+					leasesPath + "?continue=1000&limit=500", leasesPath + "?continue=500&limit=500", leasesPath + "?limit=500",
+				}
+				if diff := cmp.Diff(want, api.asked); diff != "" || s.Cost.Requests != len(want) || s.Cost.Bytes < 100_000 {
+					t.Errorf("%s\ncost %+v", diff, s.Cost)
+				}
+			})
+		})
+	}
+}
+
+func testSnapshot(t *testing.T, s *Snapshot) {
+	t.Helper()
+	if !s.At.Equal(noon) || s.ResourceVersion != "7" || !s.Pods || s.Problems != nil || len(s.Nodes) != 1200 {
+		t.Fatalf("at %s, version %s, pods %t, problems %q, %d nodes", s.At, s.ResourceVersion, s.Pods, s.Problems, len(s.Nodes))
+	}
+	node := func(name string) Node {
+		return Node{
+			Name: name, Created: noon.Add(-time.Hour), Labels: map[string]string{"team": "shop"}, ProviderID: "aws:///" + name,
+			Owner: "Machine/m-" + name, Info: v1.NodeSystemInfo{KubeletVersion: "v1.36.2"},
+			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
+		}
+	}
+	want := []Node{node("n0000"), node("n0001"), node("n0002"), node("n0003")}
+	want[0].Conditions[0].Status = v1.ConditionFalse
+	want[0].Renewed, want[1].Renewed, want[3].Renewed = noon, noon.Add(-time.Second), noon.Add(-3*time.Second)
+	want[0].Pods, want[0].DaemonSets = 4, []string{"kube-system/net", "kube-system/proxy"}
+	want[2].Pods, want[2].DaemonSets = 1, []string{"kube-system/net"}
+	for i := range 5 {
+		reason := fmt.Sprintf("R%d", i)
+		want[0].Events = append(want[0].Events, checks.FleetNodeEvent{
+			At: noon.Add(-time.Duration(i) * 11 * time.Minute), Reason: reason, Message: reason + " happened", Count: 1,
+		})
+	}
+	want[1].Unschedulable = true
+	want[1].Conditions = append(want[1].Conditions, v1.NodeCondition{Type: agentCondition, Status: v1.ConditionTrue})
+	want[1].Events = []checks.FleetNodeEvent{
+		{At: noon.Add(-time.Minute), Reason: "Series", Message: "Series happened", Count: 9},
+	}
+	if diff := cmp.Diff(want, s.Nodes[:4]); diff != "" {
+		t.Error(diff)
+	}
+	if last := s.Nodes[1199]; last.Name != "n1199" || !last.Renewed.Equal(noon.Add(-1199*time.Second)) {
+		t.Errorf("the last node is %+v", last)
+	}
+}
+
+func TestReadForbidden(t *testing.T) {
+	api := large()
+	api.fail(forbids("leases", "events", "pods"))
+	s, err := connect(t, api).Read(t.Context(), Options{Pods: true, Events: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`listing events: events is forbidden: User "eve" cannot list it`,
+		`listing leases: leases is forbidden: User "eve" cannot list it`,
+		`listing pods: pods is forbidden: User "eve" cannot list it`,
+	}
+	if diff := cmp.Diff(want, s.Problems); diff != "" || s.Pods || len(s.Nodes) != 1200 || !s.Nodes[0].Renewed.IsZero() {
+		t.Errorf("%s\npods %t, %d nodes", diff, s.Pods, len(s.Nodes))
+	}
+	if off := s.At.Sub(noon).Abs(); off > time.Minute {
+		t.Errorf("at %s, %s from the server's clock", s.At, off)
+	}
+}
+
+type unreachable struct{}
+
+func (unreachable) RoundTrip(*http.Request) (*http.Response, error) {
+	return nil, errors.New("connection refused")
+}
+
+func TestReadFails(t *testing.T) {
+	denied := large()
+	denied.fail(forbids("nodes"))
+	for _, tt := range []struct {
+		api  http.RoundTripper
+		want string
+	}{
+		{denied, `listing nodes: nodes is forbidden: User "eve" cannot list it`},
+		{unreachable{}, `listing nodes: Get "http://server/api/v1/nodes?limit=500": connection refused`},
+	} {
+		s, err := connect(t, tt.api).Read(t.Context(), Options{})
+		if s != nil || err == nil || err.Error() != tt.want {
+			t.Errorf("got %v, want %s", err, tt.want)
+		}
+	}
+}
+
+// TestReadExpired lets the second chunk expire. The server offers to go on.
+func TestReadExpired(t *testing.T) {
+	for _, tt := range []struct {
+		times int
+		offer string
+		want  string
+	}{
+		{1, "500", ""},
+		{1, "", "listing nodes: too old"},
+		{2, "500", "listing nodes: too old"},
+	} {
+		api := large()
+		api.fail(func(req *http.Request) *metav1.Status {
+			if req.URL.Path != nodesPath || !req.URL.Query().Has("continue") || tt.times == 0 {
+				return nil
+			}
+			tt.times--
+			return &metav1.Status{
+				Code: 410, Reason: metav1.StatusReasonExpired, Message: "too old", ListMeta: metav1.ListMeta{Continue: tt.offer},
+			}
+		})
+		s, err := connect(t, api).Read(t.Context(), Options{})
+		switch {
+		case tt.want == "" && (err != nil || len(s.Nodes) != 1200):
+			t.Errorf("%v: %+v", err, s)
+		case tt.want != "" && (err == nil || err.Error() != tt.want):
+			t.Errorf("%v, want %s", err, tt.want)
+		}
+	}
+}
+
+// TestScanPods wants an error, and no panic, of each list that is cut short within a pod.
+func TestScanPods(t *testing.T) {
+	list := &v1.PodList{ListMeta: metav1.ListMeta{Continue: "next"}, Items: []v1.Pod{kubePod("a", "n1", "DaemonSet", "net")}}
+	body, err := list.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := range body {
+		var whole, part wire
+		pods := map[string]*podsOf{}
+		meta, err := whole.scanPods(body, pods)
+		if got := pods["n1"]; err != nil || meta.Continue != "next" || len(pods) != 1 || got.daemons[0] != "kube-system/net" {
+			t.Fatalf("%+v of %+v, %v", got, meta, err)
+		}
+		if _, err = part.scanPods(body[:cut], pods); err == nil && cut > strings.Index(string(body), "next")+len("next") {
+			t.Errorf("no error of %d of %d bytes", cut, len(body))
+		}
+	}
+}
+
+func FuzzScanPods(f *testing.F) {
+	body, _ := (&v1.PodList{Items: []v1.Pod{kubePod("a", "n1", "DaemonSet", "net")}}).Marshal()
+	f.Add(body)
+	f.Fuzz(func(_ *testing.T, body []byte) {
+		var w wire
+		_, _ = w.scanPods(body, map[string]*podsOf{})
+	})
+}

@@ -1,0 +1,219 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// line is what a snapshot shows of its nodes, in one line.
+func line(s *Snapshot) string {
+	var out []string
+	for _, n := range s.Nodes {
+		age := "none"
+		if !n.Renewed.IsZero() {
+			age = s.At.Sub(n.Renewed).String()
+		}
+		out = append(out, fmt.Sprintf("%s %s %s %d", n.Name, n.Condition(v1.NodeReady).Status, age, len(n.Events)))
+	}
+	return strings.Join(append(out, s.Problems...), ", ")
+}
+
+// watched returns what Watch made of a server within a time, each with the time since its start.
+func watched(t *testing.T, api *server, opts Options, length time.Duration) (got []string) {
+	t.Helper()
+	api.clock = time.Now
+	c := connect(t, api)
+	s, err := c.Read(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), length)
+	defer cancel()
+	err = c.Watch(ctx, opts, s, func(s *Snapshot) {
+		got = append(got, fmt.Sprintf("%s: %s", time.Since(start), line(s)))
+	})
+	if err != context.DeadlineExceeded {
+		t.Errorf("Watch ended with %v", err)
+	}
+	synctest.Wait() // for the server
+	return got
+}
+
+func small(nodes ...v1.Node) *server {
+	leases := &coordinationv1.LeaseList{}
+	for _, n := range nodes {
+		leases.Items = append(leases.Items, lease(n.Name, time.Now()))
+	}
+	return &server{lists: map[string]runtime.Object{
+		nodesPath: &v1.NodeList{Items: nodes}, leasesPath: leases, eventsPath: &v1.EventList{Items: []v1.Event{
+			{InvolvedObject: v1.ObjectReference{Name: "a"}, LastTimestamp: metav1.Now()},
+		}},
+	}}
+}
+
+// event writes an event of a watch of nodes, JSON.
+func event(w http.ResponseWriter, kind string, object any) {
+	_ = json.NewEncoder(w).Encode(map[string]any{"type": kind, "object": object})
+}
+
+func nodeEvent(w http.ResponseWriter, kind, version string, n v1.Node) {
+	n.TypeMeta, n.ResourceVersion = metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, version
+	event(w, kind, n)
+}
+
+// hold keeps a watch open without events.
+func hold(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() }
+
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := kubeNode("a", v1.ConditionTrue), kubeNode("b", v1.ConditionTrue)
+		api := small(a, b)
+		var versions []string
+		api.watch = func(w http.ResponseWriter, req *http.Request) {
+			versions = append(versions, req.URL.Query().Get("resourceVersion"))
+			if len(versions) > 1 {
+				hold(w, req)
+				return
+			}
+			time.Sleep(100 * time.Millisecond)
+			for range 50 {
+				nodeEvent(w, "MODIFIED", "8", kubeNode("b", v1.ConditionFalse))
+			}
+			nodeEvent(w, "MODIFIED", "9", kubeNode("a", v1.ConditionUnknown))
+			time.Sleep(3 * time.Second)
+			nodeEvent(w, "DELETED", "10", b)
+			nodeEvent(w, "ADDED", "11", kubeNode("c", v1.ConditionTrue))
+			time.Sleep(time.Second)
+			nodeEvent(w, "BOOKMARK", "20", v1.Node{})
+		}
+		got := watched(t, api, Options{Events: true}, 20*time.Second)
+		want := []string{
+			"1s: a Unknown 0s 0, b False 0s 0",
+			"4s: a Unknown 0s 0, c True none 0",
+			"16s: a Unknown 15s 0, c True none 0",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+		if diff := cmp.Diff([]string{"7", "20"}, versions); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// TestWatchOutages lets the watch fail, end, and expire. The nodes that were read last stay until they are listed again.
+func TestWatchOutages(t *testing.T) {
+	jitter := retry.Jitter
+	retry.Jitter = 0
+	t.Cleanup(func() { retry.Jitter = jitter })
+	away := &metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError, Message: "etcd is away"}
+	for _, tt := range []struct {
+		name    string
+		first   func(api *server, w http.ResponseWriter) // the first watch
+		later   http.HandlerFunc                         // nil: none ends
+		length  time.Duration
+		want    []string
+		watches int
+	}{
+		{
+			name: "gone: listed again without a problem",
+			first: func(api *server, w http.ResponseWriter) {
+				api.lists[nodesPath].(*v1.NodeList).Items[0] = kubeNode("a", v1.ConditionFalse)
+				event(w, "ERROR", metav1.Status{
+					TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: 410, Reason: "Expired",
+				})
+			},
+			length: 10 * time.Second,
+			want:   []string{"a False 0s 0"}, watches: 2,
+		},
+		{
+			name: "away: nodes and leases stay, with problems",
+			first: func(api *server, _ http.ResponseWriter) {
+				time.Sleep(10 * time.Second)
+				api.fail(func(*http.Request) *metav1.Status { return away })
+				time.AfterFunc(30*time.Second, func() { api.fail(nil) })
+			},
+			length: time.Minute + 10*time.Second,
+			want: []string{
+				"a True 0s 0, watching nodes: etcd is away",
+				"a True 0s 0, listing nodes: etcd is away, watching nodes: etcd is away",
+				"a True 0s 0, listing leases: etcd is away, listing nodes: etcd is away, watching nodes: etcd is away",
+				"a True 0s 0, listing leases: etcd is away",
+				"a True 45s 0",
+				"a True 1m0s 0",
+			},
+			watches: 2,
+		},
+		{
+			name:  "a watch that ends at once: nodes are listed more and more seldom",
+			first: func(*server, http.ResponseWriter) {}, later: func(http.ResponseWriter, *http.Request) {},
+			length:  14 * time.Second,
+			want:    []string{"a True 0s 0, watching nodes: the API server ended the watch at once"},
+			watches: 4,
+		},
+		{
+			name:    "a watch that is in order for its time",
+			first:   func(_ *server, _ http.ResponseWriter) { time.Sleep(5 * time.Second) },
+			length:  14 * time.Second,
+			watches: 2,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api, watches := small(kubeNode("a", v1.ConditionTrue)), 0
+				api.watch = func(w http.ResponseWriter, req *http.Request) {
+					if watches++; watches == 1 {
+						tt.first(api, w)
+					} else if tt.later != nil {
+						tt.later(w, req)
+					} else {
+						hold(w, req)
+					}
+				}
+				var got []string
+				for _, l := range watched(t, api, Options{}, tt.length) {
+					if _, l, _ = strings.Cut(l, ": "); len(got) == 0 || l != got[len(got)-1] {
+						got = append(got, l)
+					}
+				}
+				if diff := cmp.Diff(tt.want, got); diff != "" || watches != tt.watches {
+					t.Errorf("%s\n%d watches", diff, watches)
+				}
+			})
+		})
+	}
+}
+
+// TestWatchKeepsProblems wants what Read could not read to stay a problem until it is listed.
+func TestWatchKeepsProblems(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := small(kubeNode("a", v1.ConditionFalse))
+		api.watch = func(w http.ResponseWriter, req *http.Request) {
+			nodeEvent(w, "MODIFIED", "8", kubeNode("a", v1.ConditionFalse))
+			hold(w, req)
+		}
+		api.fail(forbids("leases"))
+		time.AfterFunc(10*time.Second, func() { api.fail(nil) })
+		got := watched(t, api, Options{Events: true}, 20*time.Second)
+		want := []string{
+			`1s: a False none 1, listing leases: leases is forbidden: User "eve" cannot list it`,
+			"16s: a False 15s 1",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
