@@ -98,8 +98,8 @@ type FleetShare struct {
 type FleetCounts struct {
 	Nodes     int `json:"nodes"`
 	Ready     int `json:"ready"`
-	NotReady  int `json:"notReady"` // the kubelet posts False
-	Silent    int `json:"silent"`   // Ready is Unknown
+	NotReady  int `json:"notReady"`  // the kubelet posts False
+	Silent    int `json:"silent"`    // Ready is Unknown
 	Diagnosed int `json:"diagnosed"` // have an agent that published within a quarter of an hour
-	Problems  int `json:"problems"` // Ready, and the agent found a critical cause
+	Problems  int `json:"problems"`  // Ready, and the agent found a critical cause
 }
