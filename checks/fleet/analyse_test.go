@@ -1,9 +1,13 @@
 package fleet
 
 import (
+	"bytes"
+	"encoding/json"
+	"flag"
 	"fmt"
 	"math"
 	"math/big"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +19,8 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 )
+
+var update = flag.Bool("update", false, "write the document that package render prints")
 
 var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
@@ -250,6 +256,51 @@ func TestNoChance(t *testing.T) {
 		if len(g.Common) > 0 {
 			t.Errorf("%s: %+v", g.Cause, g.Common)
 		}
+	}
+}
+
+// TestDocument writes the document that package render prints in its tests.
+func TestDocument(t *testing.T) {
+	nodes := append(fleetOf(38)[31:], fleetOf(54)[38:]...)
+	nodes[8].Unschedulable = true
+	for i := range nodes[9:11] {
+		nodes[9+i].Info.ContainerRuntimeVersion = "containerd://2.1.4"
+	}
+	for i := range nodes {
+		nodes[i].Name = fmt.Sprintf("ip-10-0-%d-%d.eu-west-1.compute.internal", i*37%256, i*91%256)
+	}
+	nodes[0].Events = []checks.FleetNodeEvent{{
+		At: now.Add(-20 * time.Minute), Reason: "ListHang", Message: "confirmed: ListContainers hangs", Count: 3,
+	}}
+	r := Report(&Snapshot{
+		At: now, Version: "v1.37.2", Nodes: nodes, Problems: []string{"events: forbidden"},
+		Cost: checks.FleetRequests{Requests: 3, Seconds: 0.25, Bytes: 81920},
+	})
+	r.APIVersion, r.Kind, r.Command = checks.APIVersion, checks.KindFleetReport, "kdiag fleet"
+	r.KdiagVersion, r.Cluster = "v0.0.0", "prod-eu"
+	r.Checks = []checks.Result{
+		{ID: "cluster.skew", Status: checks.StatusOK, Summary: "kubelets 1.36 of API server 1.37"},
+		{ID: "cluster.metrics", Status: checks.StatusCritical, Summary: "v1beta1.metrics.k8s.io is not available"},
+	}
+	var got bytes.Buffer
+	enc := json.NewEncoder(&got)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(r); err != nil {
+		t.Fatal(err)
+	}
+	const file = "../../cmd/internal/render/testdata/fleet.json"
+	if *update {
+		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
 	}
 }
 

@@ -39,6 +39,7 @@ func Documents() map[string]any {
 		"ExitedCensus": ExitedCensus{}, "GCReport": GCReport{}, "ReproductionReport": ReproductionReport{},
 		"Advisory": advisoryDoc{}, "AdvisoryList": advisoriesDoc{},
 		"JournalReport": journal.Report{}, "CauseDefinition": definitionDoc{}, "CauseDefinitionList": definitionsDoc{},
+		checks.KindFleetReport: checks.FleetReport{},
 		checks.KindHistory: checks.History{}, checks.KindStacksReport: checks.StacksReport{},
 		bundle.KindManifest: WrittenBundle{}, "Version": Version{}, "Error": Error{},
 	}
