@@ -119,14 +119,7 @@ func (p *page) fleet(r *checks.FleetReport, o FleetOptions) {
 			}
 		}
 		if !p.details && len(r.Groups) > 1 {
-			p.heading("Also")
-			for i, g := range r.Groups[1:min(len(r.Groups), 1+f.supports)] {
-				about := ", " + units.Count(len(g.Nodes), "node")
-				if left := len(r.Groups) - 1 - f.supports; i == f.supports-1 && left > 0 {
-					about += " (+" + units.Number(left) + " more)"
-				}
-				p.oneLine([]span{plain("  "), {p.prose(g.Cause), bad}, plain(about + ": ")}, plain(p.prose(g.Summary)))
-			}
+			p.otherGroups(r.Groups[1:], f.supports)
 		}
 		p.clusterChecks(r.Checks, f.supports)
 		if len(problems) > 0 {
@@ -151,15 +144,31 @@ func (p *page) fleet(r *checks.FleetReport, o FleetOptions) {
 	})
 }
 
+// otherGroups writes at most so many groups, in a line each.
+func (p *page) otherGroups(groups []checks.FleetGroup, most int) {
+	p.blank()
+	for i, g := range groups[:min(len(groups), most)] {
+		about := "  " + units.Count(len(g.Nodes), "node")
+		if left := len(groups) - most; i == most-1 && left > 0 {
+			about += " (+" + units.Number(left) + " more)"
+		}
+		p.oneLine([]span{{p.prose(g.Cause), strongly(bad)}, plain(about + ": ")}, plain(p.prose(g.Summary)))
+	}
+}
+
 // group writes a group: what its nodes have in common, known bugs, and what to do.
 func (p *page) group(g checks.FleetGroup, f fold) {
 	p.blank()
 	p.flow([]span{{p.prose(g.Cause), strongly(bad)}, plain("  ")}, 2,
 		plain(units.Count(len(g.Nodes), "node")+": "+p.prose(g.Summary)))
-	label := "in common"
-	for _, c := range g.Common[:min(len(g.Common), f.supports)] {
-		p.pair(label, p.prose(c.Key)+" "+p.prose(c.Value)+": "+share(c.InGroup)+", and "+share(c.Elsewhere)+
-			" healthy nodes ("+chance(c.P)+")")
+	label, shown := "in common", min(len(g.Common), f.supports+1)
+	for i, c := range g.Common[:shown] {
+		line := p.prose(c.Key) + " " + p.prose(c.Value) + ": " + share(c.InGroup) + ", healthy " + share(c.Elsewhere) +
+			" (" + chance(c.P) + ")"
+		if left := len(g.Common) - shown; i == shown-1 && left > 0 {
+			line += " (+" + units.Number(left) + glue + "more)"
+		}
+		p.pair(label, line)
 		label = ""
 	}
 	p.pair("known bugs", p.prose(strings.Join(g.Advisories, ", ")))
