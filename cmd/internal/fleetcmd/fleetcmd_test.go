@@ -96,7 +96,7 @@ func TestOutcomes(t *testing.T) {
 		{
 			"leases forbidden", cluster(t, well, map[string]any{
 				leasesPath: http.StatusForbidden, "/apis/coordination.k8s.io/v1/leases": http.StatusForbidden,
-			}), "", 0, "HEALTHY  prod-eu  2 nodes, all ready\n\nNot read\n  ? ", "",
+			}), "", 0, "HEALTHY  prod-eu  2 nodes, all ready\n\n  ? ", "",
 		},
 		{
 			"forbidden", cluster(t, nil, map[string]any{nodesPath: http.StatusForbidden}),

@@ -40,7 +40,7 @@ func Documents() map[string]any {
 		"Advisory": advisoryDoc{}, "AdvisoryList": advisoriesDoc{},
 		"JournalReport": journal.Report{}, "CauseDefinition": definitionDoc{}, "CauseDefinitionList": definitionsDoc{},
 		checks.KindFleetReport: checks.FleetReport{},
-		checks.KindHistory: checks.History{}, checks.KindStacksReport: checks.StacksReport{},
+		checks.KindHistory:     checks.History{}, checks.KindStacksReport: checks.StacksReport{},
 		bundle.KindManifest: WrittenBundle{}, "Version": Version{}, "Error": Error{},
 	}
 }

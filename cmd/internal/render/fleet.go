@@ -118,20 +118,16 @@ func (p *page) fleet(r *checks.FleetReport, o FleetOptions) {
 				p.group(g, f)
 			}
 		}
+		p.blank()
 		if !p.details && len(r.Groups) > 1 {
 			p.otherGroups(r.Groups[1:], f.supports)
 		}
 		p.clusterChecks(r.Checks, f.supports)
-		if len(problems) > 0 {
-			p.heading("Not read")
-			p.folded("?", problems, f.supports)
-		}
+		p.folded("?", problems, f.supports)
 		nodes := sick(r)
 		left := len(nodes) - f.others
-		if len(nodes) > 0 {
-			p.heading("Nodes", plain(units.Number(len(nodes))+" sick, worst first"))
-			p.nodes(r, nodes[:min(len(nodes), f.others)], o.Bare, 2)
-		}
+		p.blank()
+		p.nodes(r, nodes[:min(len(nodes), f.others)], o.Bare, 2)
 		if left > 0 {
 			p.text(2, "and "+units.Number(left)+" more: -o wide")
 		}
@@ -146,7 +142,6 @@ func (p *page) fleet(r *checks.FleetReport, o FleetOptions) {
 
 // otherGroups writes at most so many groups, in a line each.
 func (p *page) otherGroups(groups []checks.FleetGroup, most int) {
-	p.blank()
 	for i, g := range groups[:min(len(groups), most)] {
 		about := "  " + units.Count(len(g.Nodes), "node")
 		if left := len(groups) - most; i == most-1 && left > 0 {
@@ -187,24 +182,25 @@ func chance(p float64) string {
 	return "p" + glue + strconv.FormatFloat(p, 'g', 1, 64)
 }
 
-// clusterChecks writes the checks of the cluster: with details all, else those that are not well, or that all are.
+// clusterChecks writes the checks of the cluster in a line each: with details all, else those that are not well.
 func (p *page) clusterChecks(all []checks.Result, most int) {
-	t := table{indent: 2, align: "lll"}
-	for _, c := range all {
-		if p.details || c.Status != checks.StatusOK && c.Status != checks.StatusSkipped {
-			t.rows = append(t.rows, []span{
-				plain(p.prose(c.ID)), {p.prose(string(c.Status)), statusInk(c.Status)}, plain(p.prose(c.Summary)),
-			})
+	if !p.details {
+		all = slices.DeleteFunc(slices.Clone(all), func(c checks.Result) bool {
+			return c.Status == checks.StatusOK || c.Status == checks.StatusSkipped
+		})
+	}
+	for i, c := range all[:min(len(all), most)] {
+		about := ": "
+		if left := len(all) - most; i == most-1 && left > 0 {
+			about = " (+" + units.Number(left) + " more): "
+		}
+		lead := []span{plain(p.prose(c.ID) + "  "), {p.prose(string(c.Status)), statusInk(c.Status)}, plain(about)}
+		if text := plain(p.prose(c.Summary)); p.details {
+			p.flow(lead, 2, text)
+		} else {
+			p.oneLine(lead, text)
 		}
 	}
-	if len(all) > 0 {
-		p.heading("Checks", plain(units.Number(len(all))+" of the cluster, "+units.Number(len(t.rows))+
-			map[bool]string{true: " shown", false: " not well"}[p.details]))
-	}
-	left := len(t.rows) - most
-	t.rows = t.rows[:min(len(t.rows), most)]
-	p.table(t)
-	p.more(left)
 }
 
 // nodes writes a table of nodes. A terminal gets the first columns, and names cut in the middle where there is no room;
