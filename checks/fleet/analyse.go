@@ -17,7 +17,6 @@ import (
 )
 
 const (
-	agentCondition = "KdiagProblem" // that kdiag agent publishes
 	// stale is the age from which on a condition of the agent does not count: it writes each 5 minutes at the latest.
 	stale = 15 * time.Minute
 	// leaseAlive is the age of a lease that a running kubelet has at most: it renews each 10 s, for 40 s.

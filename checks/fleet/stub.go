@@ -11,6 +11,8 @@ import (
 	"github.com/kdiag/kdiag/checks"
 )
 
+const agentCondition = "KdiagProblem" // that kdiag agent publishes
+
 // Options are what to read.
 type Options struct {
 	Selector     string

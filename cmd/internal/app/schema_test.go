@@ -96,7 +96,7 @@ func TestSchemas(t *testing.T) {
 	now := time.Now()
 	agent.Append(now, recorder.KindSample, checks.LookSample{At: now, Status: checks.Healthy, ListSeconds: new(0.004)})
 	apptest.Must(t, agent.Close(t.Context()))
-	nodes := apptest.Cluster(t, map[string]any{
+	nodes := apptest.Kube(t, map[string]any{
 		"/api/v1/nodes": apptest.NodeList(map[string]string{"a": "", "b": "PLEG is not healthy", "c": "?"}),
 	})
 	seen := map[string]bool{}

@@ -90,7 +90,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 		return cli.Usage(err.Error(), "look at the cluster and the user of this context in the kubeconfig")
 	}
 	failed := func(err error) error {
-		return cli.Fail(fmt.Errorf("reading the nodes from %s: %w", cfg.Host, err), cli.ExitUnknown, fleet.Hint(err))
+		return cli.Fail(fmt.Errorf("asking %s: %w", cfg.Host, err), cli.ExitUnknown, fleet.Hint(err))
 	}
 	asking, _ := opts.Budget()
 	within, cancel := context.WithTimeout(ctx, asking)

@@ -31,7 +31,7 @@ func cluster(t *testing.T, nodes map[string]string, more map[string]any) string 
 		"/version":                            map[string]any{"major": "1", "minor": "37", "gitVersion": "v1.37.2"},
 	}
 	maps.Copy(answers, more)
-	return apptest.Cluster(t, answers)
+	return apptest.Kube(t, answers)
 }
 
 // TestFormats has each format of a cluster with two causes.
@@ -108,7 +108,7 @@ func TestOutcomes(t *testing.T) {
 		},
 		{
 			"refused", apptest.Kubeconfig(t, "http://127.0.0.1:1"), "", 2, "",
-			"kdiag: reading the nodes from http://127.0.0.1:1: ",
+			"kdiag: asking http://127.0.0.1:1: ",
 		},
 		{"no server", apptest.Kubeconfig(t, "http://%zz"), "", 2, "", "kdiag: "},
 		{"other context", cluster(t, well, nil), "--context other", 2, "", `context "other" does not exist`},

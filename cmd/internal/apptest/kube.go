@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// Cluster serves documents as an API server would, by their paths; those of other paths are not found. An answer that
+// Kube serves documents as an API server would, by their paths; those of other paths are not found. An answer that
 // is a number is the code of an error. It returns a kubeconfig whose context is named prod-eu.
-func Cluster(t *testing.T, answers map[string]any) (kubeconfig string) {
+func Kube(t *testing.T, answers map[string]any) (kubeconfig string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
