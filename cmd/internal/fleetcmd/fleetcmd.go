@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -143,7 +144,7 @@ type view struct {
 // mostChanges is how many changes are kept for a screen.
 const mostChanges = 100
 
-// take analyses a snapshot, and reports whether a node became sick, or well, or has another cause.
+// take analyses a snapshot, and reports whether a node became sick, or well, has another cause, came or went.
 func (v *view) take(s *fleet.Snapshot) bool {
 	r := fleet.Report(s)
 	head := target.Header(v.env, "fleet", checks.KindFleetReport)
@@ -156,18 +157,24 @@ func (v *view) take(s *fleet.Snapshot) bool {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	before := map[string]string{}
+	before, changed := map[string]string{}, v.last == nil
+	note := func(node, what string) {
+		changed = true
+		v.changes = append(v.changes, r.GeneratedAt.Format(time.TimeOnly)+" "+node+" "+what)
+	}
 	if v.last != nil {
 		for _, n := range v.last.Nodes {
 			before[n.Name] = state(n)
 		}
 	}
-	changed := v.last == nil || len(before) != len(r.Nodes)
 	for _, n := range r.Nodes {
 		if now := state(n); v.last != nil && before[n.Name] != now {
-			changed = true
-			v.changes = append(v.changes, r.GeneratedAt.Format(time.TimeOnly)+" "+n.Name+" "+now)
+			note(n.Name, now)
 		}
+		delete(before, n.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		note(name, "deleted")
 	}
 	v.changes = v.changes[max(0, len(v.changes)-mostChanges):]
 	v.last = r
@@ -239,7 +246,7 @@ func (v *view) draw(width, height int) []string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	o := v.options()
-	o.Width, o.NoWrap = min(width, o.Width), false
+	o.Width, o.NoWrap = min(width-1, o.Width), false // as wide as Fit leaves it
 	var text bytes.Buffer
 	if err := v.print(&text, o); err != nil {
 		return []string{err.Error()}
