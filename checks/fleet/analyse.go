@@ -24,14 +24,7 @@ const (
 	mostAdvisories = 3 // of a group
 )
 
-// Causes of nodes that are no cause codes. The first two are reasons that the node controller sets.
-const (
-	silentNode     = "NodeStatusUnknown"
-	neverUpdated   = "NodeStatusNeverUpdated"
-	statusNotTaken = "NodeStatusNotUpdated" // the lease is renewed, the status is not
-)
-
-// zones and pools are the labels with the zone and the pool of a node; the first that it has counts.
+// zones, types and pools are the labels with the zone, the instance type and the pool of a node.
 var (
 	zones = []string{v1.LabelTopologyZone, v1.LabelFailureDomainBetaZone}
 	types = []string{v1.LabelInstanceTypeStable, v1.LabelInstanceType}
@@ -40,12 +33,12 @@ var (
 		"cloud.google.com/gke-nodepool",               // GKE
 		"kubernetes.azure.com/agentpool", "agentpool", // AKS, and before
 		"karpenter.sh/nodepool", "karpenter.sh/provisioner-name", // Karpenter, and before 0.32
-		"kops.k8s.io/instancegroup", "node.openshift.io/machine-pool", "doks.digitalocean.com/node-pool",
-		"topology.cluster.x-k8s.io/deployment-name", "cluster.x-k8s.io/deployment-name", // Cluster API, where synced
-		"cluster.x-k8s.io/pool-name",
+		"kops.k8s.io/instancegroup", "doks.digitalocean.com/node-pool",
+		"topology.cluster.x-k8s.io/deployment-name", "cluster.x-k8s.io/deployment-name", // Cluster API, if synced
 	}
 )
 
+// label returns the first of some labels that a node has.
 func label(n *Node, names []string) string {
 	for _, name := range names {
 		if v := n.Labels[name]; v != "" {
@@ -69,12 +62,13 @@ var roots = []struct{ signature, cause string }{
 	{"StatusCheckPending", "StatusCheckPending"},
 }
 
-// code matches the code of a cause. The API server accepts anything as the reason of a condition, and this one becomes a
-// part of a command.
+// code matches the code of a cause. The API server accepts anything as the reason of a condition, and this one becomes
+// a part of a command.
 var code = regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
 
 // An illness is why a node is sick.
 type illness struct {
+	*Node
 	cause   string   // the group of the node
 	codes   []string // of causes that it may be; none where it is no cause of kdiag's
 	summary string
@@ -85,41 +79,29 @@ type illness struct {
 type analysis struct {
 	*Snapshot
 	matcher *signature.Matcher
-	report  *checks.FleetReport
-	ill     map[string]illness // by node
-	byName  map[string]*Node
-	healthy []*Node
+	counts  checks.FleetCounts
+	groups  map[string][]illness // by cause; nodes by name
+	well    []*Node
 }
 
 // Report analyses a snapshot. Of the header it sets the time, which is the server's, status, problems and next steps.
 func Report(s *Snapshot) *checks.FleetReport {
-	cost := s.Cost
-	a := &analysis{
-		Snapshot: s, matcher: signature.NewMatcher(), ill: map[string]illness{}, byName: map[string]*Node{},
-		report: &checks.FleetReport{Nodes: []checks.FleetNode{}, Groups: []checks.FleetGroup{}, Server: &cost},
-	}
-	r := a.report
+	a := &analysis{Snapshot: s, matcher: signature.NewMatcher(), groups: map[string][]illness{}}
+	r := &checks.FleetReport{Nodes: []checks.FleetNode{}, Groups: []checks.FleetGroup{}, Server: new(s.Cost)}
 	r.GeneratedAt, r.Status = s.At.UTC().Truncate(time.Second), checks.Healthy
 	r.Problems = append([]string{}, s.Problems...) // [] in JSON
 	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		a.byName[n.Name] = n
-		r.Nodes = append(r.Nodes, a.node(n))
+		r.Nodes = append(r.Nodes, a.node(&s.Nodes[i]))
 	}
-	r.Counts.Nodes = len(r.Nodes)
-	members := map[string][]string{}
-	for name, ill := range a.ill {
-		members[ill.cause] = append(members[ill.cause], name)
-	}
-	healthy := a.count(a.healthy)
-	for cause, names := range members {
-		slices.Sort(names)
-		r.Groups = append(r.Groups, a.group(cause, names, healthy))
+	r.Counts = a.counts
+	healthy := a.count(a.well)
+	for cause, nodes := range a.groups {
+		r.Groups = append(r.Groups, a.group(cause, nodes, healthy))
 	}
 	slices.SortFunc(r.Groups, func(x, y checks.FleetGroup) int {
 		return cmp.Or(len(y.Nodes)-len(x.Nodes), cmp.Compare(x.Cause, y.Cause))
 	})
-	a.sort()
+	sortNodes(r)
 	switch {
 	case len(r.Groups) > 0:
 		r.Status, r.NextSteps = checks.Unhealthy, r.Groups[0].NextSteps
@@ -129,26 +111,25 @@ func Report(s *Snapshot) *checks.FleetReport {
 	return r
 }
 
-// sort orders the nodes: groups as in the report, in each the silent nodes, those that post NotReady, those that are
-// Ready, and the longest so first; then the nodes that are not sick.
-func (a *analysis) sort() {
-	rank := map[string]int{"": len(a.report.Groups)}
-	for i, g := range a.report.Groups {
+// sortNodes orders nodes that are sorted by name: groups as in the report, in each the silent nodes, those that post
+// NotReady, those that are Ready, and the longest so first; then the nodes that are not sick.
+func sortNodes(r *checks.FleetReport) {
+	rank := map[string]int{"": len(r.Groups)}
+	for i, g := range r.Groups {
 		rank[g.Cause] = i
 	}
+	since := func(n checks.FleetNode) time.Time {
+		if n.Since == nil {
+			return time.Time{}
+		}
+		return *n.Since
+	}
 	states := []string{"", string(v1.ConditionUnknown), string(v1.ConditionFalse), string(v1.ConditionTrue)}
-	slices.SortFunc(a.report.Nodes, func(x, y checks.FleetNode) int {
-		if c := cmp.Compare(rank[x.Cause], rank[y.Cause]); c != 0 || x.Cause == "" {
-			return cmp.Or(c, cmp.Compare(x.Name, y.Name))
+	slices.SortStableFunc(r.Nodes, func(x, y checks.FleetNode) int {
+		if x.Cause == "" || x.Cause != y.Cause {
+			return rank[x.Cause] - rank[y.Cause]
 		}
-		var since [2]time.Time
-		for i, n := range []checks.FleetNode{x, y} {
-			if n.Since != nil {
-				since[i] = *n.Since
-			}
-		}
-		return cmp.Or(cmp.Compare(slices.Index(states, x.Ready), slices.Index(states, y.Ready)),
-			since[0].Compare(since[1]), cmp.Compare(x.Name, y.Name))
+		return cmp.Or(slices.Index(states, x.Ready)-slices.Index(states, y.Ready), since(x).Compare(since(y)))
 	})
 }
 
@@ -170,22 +151,22 @@ func (a *analysis) node(n *Node) checks.FleetNode {
 	if a.Pods {
 		out.Pods = new(n.Pods)
 	}
-	counts := &a.report.Counts
 	found := out.Diagnosis != nil && out.Diagnosis.Status == checks.Unhealthy
+	a.counts.Nodes++
 	if a.fresh(n) {
-		counts.Diagnosed++
+		a.counts.Diagnosed++
 	}
 	switch {
 	case ready.Status == v1.ConditionFalse:
-		counts.NotReady++
+		a.counts.NotReady++
 	case ready.Status != v1.ConditionTrue:
-		counts.Silent++
+		a.counts.Silent++
 	case found:
-		counts.Ready++
-		counts.Problems++
+		a.counts.Ready++
+		a.counts.Problems++
 	default:
-		counts.Ready++
-		a.healthy = append(a.healthy, n)
+		a.counts.Ready++
+		a.well = append(a.well, n)
 		return out
 	}
 	ill := a.illness(n, ready)
@@ -193,7 +174,8 @@ func (a *analysis) node(n *Node) checks.FleetNode {
 		cause := out.Diagnosis.Cause
 		ill = illness{cause: cause, codes: []string{cause}, summary: cmp.Or(out.Diagnosis.Summary, cause)}
 	}
-	a.ill[n.Name] = ill
+	ill.Node = n
+	a.groups[ill.cause] = append(a.groups[ill.cause], ill)
 	out.Cause, out.Events = ill.cause, n.Events
 	return out
 }
@@ -222,7 +204,7 @@ func (a *analysis) diagnosis(n *Node) *checks.FleetDiagnosis {
 	return d
 }
 
-// illness tells why a node is not ready from its Ready condition alone.
+// illness returns why a node is not ready by its condition Ready alone.
 func (a *analysis) illness(n *Node, ready v1.NodeCondition) illness {
 	if ready.Status == v1.ConditionFalse {
 		const posts = "the kubelet posts NotReady: "
@@ -230,99 +212,88 @@ func (a *analysis) illness(n *Node, ready v1.NodeCondition) illness {
 		for _, root := range roots {
 			for _, m := range matches {
 				if m.Signature.Code == root.signature {
-					return illness{
-						cause: root.cause, codes: m.Signature.Implies, summary: posts + m.Signature.Title,
-					}
+					return illness{cause: root.cause, codes: m.Signature.Implies, summary: posts + m.Signature.Title}
 				}
 			}
 		}
 		cause := cmp.Or(ready.Reason, "NotReady")
 		return illness{cause: cause, summary: posts + cmp.Or(ready.Message, cause)}
 	}
-	cause := cmp.Or(ready.Reason, silentNode)
-	switch age := a.At.Sub(n.Renewed); {
+	switch {
 	case ready.Status == "":
-		return illness{cause: neverUpdated, summary: "the node has no condition Ready: no kubelet has posted its status"}
-	case age <= leaseAlive:
-		return illness{cause: statusNotTaken, summary: "the kubelet renews its lease, but its status does not change: " +
-			"the API server or a webhook refuses it, or the kubelet has only just come back"}
+		return illness{
+			cause: "NodeStatusNeverUpdated", summary: "there is no condition Ready: no kubelet has posted its status",
+		}
+	case a.At.Sub(n.Renewed) <= leaseAlive:
+		return illness{cause: "NodeStatusNotUpdated", summary: "the kubelet renews its lease, but its status does not " +
+			"change: the API server or a webhook refuses it, or the kubelet has only just come back"}
 	}
 	return illness{
-		cause: cause, summary: "the kubelet is silent: it is down, or the machine or its network is",
-		silent: true,
+		cause:   cmp.Or(ready.Reason, "NodeStatusUnknown"),
+		summary: "the kubelet is silent: it is down, or the machine or its network is", silent: true,
 	}
 }
 
 // group describes the nodes with one cause.
-func (a *analysis) group(cause string, names []string, healthy map[property]int) checks.FleetGroup {
-	g := checks.FleetGroup{Cause: cause, Nodes: names, Common: a.common(names, healthy), Advisories: a.advisories(names)}
-	first, times := map[string]string{}, map[string]int{}
-	known, agents := false, 0 // to kdiag explain; of silent nodes
-	for _, name := range names {
-		ill := a.ill[name]
-		if times[ill.summary]++; first[ill.summary] == "" {
-			first[ill.summary] = name
+func (a *analysis) group(cause string, nodes []illness, healthy map[property]int) checks.FleetGroup {
+	g := checks.FleetGroup{Cause: cause, Common: a.common(nodes, healthy), Advisories: knownBugs(nodes)}
+	first, times := map[string]string{}, map[string]int{} // of the summaries
+	known, agent, alive := false, "", 0
+	for _, n := range nodes {
+		g.Nodes = append(g.Nodes, n.Name)
+		if times[n.summary]++; first[n.summary] == "" {
+			first[n.summary] = n.Name
 		}
-		known = known || slices.Contains(ill.codes, cause) && code.MatchString(cause)
-		if ill.silent && a.fresh(a.byName[name]) {
-			agents++
-		}
-	}
-	g.Summary = slices.MinFunc(slices.Sorted(maps.Keys(times)), func(x, y string) int { return times[y] - times[x] })
-	if times[g.Summary] < len(names) {
-		g.Summary += " (" + first[g.Summary] + ")"
-	}
-	if agents > 0 {
-		g.Summary += "; on " + units.Number(agents) + " of them kdiag agent publishes, so machine and network work"
-	}
-	g.NextSteps = a.steps(&g, known)
-	return g
-}
-
-// advisories returns the known bugs that fit at least half of some nodes, those that fit most first.
-func (a *analysis) advisories(names []string) []string {
-	type build struct{ runtime, kubelet, kernel string }
-	nodes, texts, codes := map[build]int{}, map[build][]string{}, map[build][]string{}
-	for _, name := range names {
-		n, ill := a.byName[name], a.ill[name]
-		b := build{n.Info.ContainerRuntimeVersion, n.Info.KubeletVersion, n.Info.KernelVersion}
-		nodes[b]++
-		texts[b] = append(texts[b], ill.summary, n.Condition(v1.NodeReady).Message)
-		codes[b] = append(codes[b], ill.codes...)
-	}
-	fits := map[string]int{}
-	for b, n := range nodes {
-		for _, bug := range advisories.Match(advisories.NodeVersions(b.runtime, b.kubelet, b.kernel), codes[b]...) {
-			if bug.Shows(texts[b]...) {
-				fits[bug.ID] += n
+		known = known || slices.Contains(n.codes, cause) && code.MatchString(cause)
+		if a.fresh(n.Node) {
+			agent = cmp.Or(agent, n.Name)
+			if n.silent {
+				alive++
 			}
 		}
 	}
-	maps.DeleteFunc(fits, func(_ string, n int) bool { return 2*n < len(names) })
-	ids := slices.SortedFunc(maps.Keys(fits), func(x, y string) int {
-		return cmp.Or(fits[y]-fits[x], cmp.Compare(x, y))
-	})
-	return ids[:min(len(ids), mostAdvisories)]
-}
-
-// steps returns what to do about a group, at one of its nodes: one with an agent, where there is one.
-func (a *analysis) steps(g *checks.FleetGroup, known bool) (all []checks.NextStep) {
-	add := func(why, command, touches string) {
-		all = append(all, checks.NextStep{Why: why, Command: command, Touches: touches})
+	g.Summary = slices.MinFunc(slices.Sorted(maps.Keys(times)), func(x, y string) int { return times[y] - times[x] })
+	if times[g.Summary] < len(nodes) {
+		g.Summary += " (" + first[g.Summary] + ")"
 	}
-	name := g.Nodes[0]
-	if i := slices.IndexFunc(g.Nodes, func(name string) bool { return a.fresh(a.byName[name]) }); i >= 0 {
-		name = g.Nodes[i]
+	if alive > 0 {
+		g.Summary += "; on " + units.Number(alive) + " of them kdiag agent publishes, so machine and network work"
+	}
+	add := func(why, command, touches string) {
+		g.NextSteps = append(g.NextSteps, checks.NextStep{Why: why, Command: command, Touches: touches})
+	}
+	name := cmp.Or(agent, g.Nodes[0])
+	if agent != "" {
 		add("Read what the agent of one of them found", "kdiag fleet report "+name, checks.TouchesNothing)
-	} else if a.byName[name].Condition(v1.NodeReady).Status == v1.ConditionFalse {
+	} else if nodes[0].Condition(v1.NodeReady).Status == v1.ConditionFalse {
 		add("Diagnose one of them in a debug pod", "kdiag node "+name, checks.TouchesNewPod)
 	}
 	add("Look at its conditions and events", "kubectl describe node "+name, checks.TouchesNothing)
 	if known {
-		add("Read about the cause", "kdiag explain "+g.Cause, checks.TouchesNothing)
+		add("Read about the cause", "kdiag explain "+cause, checks.TouchesNothing)
 	}
 	for _, id := range g.Advisories {
 		add("Read about a known bug that fits cause and versions", "kdiag explain "+id, checks.TouchesNothing)
 	}
-	return all
+	return g
+}
+
+// knownBugs returns the advisories that fit the versions that most of some nodes have, the best first.
+func knownBugs(nodes []illness) (ids []string) {
+	builds := map[[3]string]int{}
+	var texts, codes []string
+	for _, n := range nodes {
+		builds[[3]string{n.Info.ContainerRuntimeVersion, n.Info.KubeletVersion, n.Info.KernelVersion}]++
+		texts = append(texts, n.summary, n.Condition(v1.NodeReady).Message)
+		codes = append(codes, n.codes...)
+	}
+	most := slices.MaxFunc(slices.Collect(maps.Keys(builds)), func(x, y [3]string) int {
+		return cmp.Or(builds[x]-builds[y], slices.Compare(x[:], y[:]))
+	})
+	for _, bug := range advisories.Match(advisories.NodeVersions(most[0], most[1], most[2]), codes...) {
+		if len(ids) < mostAdvisories && bug.Shows(texts...) {
+			ids = append(ids, bug.ID)
+		}
+	}
+	return ids
 }

@@ -269,6 +269,7 @@ func TestDocument(t *testing.T) {
 	for i := range nodes {
 		nodes[i].Name = fmt.Sprintf("ip-10-0-%d-%d.eu-west-1.compute.internal", i*37%256, i*91%256)
 	}
+	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	nodes[0].Events = []checks.FleetNodeEvent{{
 		At: now.Add(-20 * time.Minute), Reason: "ListHang", Message: "confirmed: ListContainers hangs", Count: 3,
 	}}

@@ -63,16 +63,16 @@ func (a *analysis) count(nodes []*Node) map[property]int {
 
 // common returns what a group has in common that the nodes that are not sick have less often, the least likely by
 // chance first. Values that one node alone or all nodes have are not compared, as they cannot be significant.
-func (a *analysis) common(names []string, healthy map[property]int) []checks.FleetCommon {
+func (a *analysis) common(sick []illness, healthy map[property]int) []checks.FleetCommon {
 	type finding struct {
 		checks.FleetCommon
 		log float64 // of p, which may be too small for a float64
 	}
-	group := make([]*Node, len(names))
-	for i, name := range names {
-		group[i] = a.byName[name]
+	group := make([]*Node, len(sick))
+	for i, n := range sick {
+		group[i] = n.Node
 	}
-	in, rest := len(group), len(a.healthy)
+	in, rest := len(group), len(a.well)
 	if in < leastGroup || rest == 0 {
 		return []checks.FleetCommon{}
 	}

@@ -3,10 +3,12 @@ package apptest
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +62,8 @@ current-context: prod-eu
 // its name. A message that begins with a question mark is of a node that is silent.
 func NodeList(messages map[string]string) any {
 	var items []any
-	for name, message := range messages {
+	for _, name := range slices.Sorted(maps.Keys(messages)) {
+		message := messages[name]
 		status, reason := "False", "KubeletNotReady"
 		if message == "" {
 			status, reason, message = "True", "KubeletReady", "kubelet is posting ready status"

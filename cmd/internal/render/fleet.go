@@ -143,12 +143,18 @@ func (p *page) fleet(r *checks.FleetReport, o FleetOptions) {
 // otherGroups writes at most so many groups, in a line each.
 func (p *page) otherGroups(groups []checks.FleetGroup, most int) {
 	for i, g := range groups[:min(len(groups), most)] {
-		about := "  " + units.Count(len(g.Nodes), "node")
-		if left := len(groups) - most; i == most-1 && left > 0 {
-			about += " (+" + units.Number(left) + " more)"
-		}
-		p.oneLine([]span{{p.prose(g.Cause), strongly(bad)}, plain(about + ": ")}, plain(p.prose(g.Summary)))
+		lead := []span{{p.prose(g.Cause), strongly(bad)}, plain("  " + units.Count(len(g.Nodes), "node"))}
+		p.oneOf(i, most, len(groups), lead, g.Summary)
 	}
+}
+
+// oneOf writes one of some lines; the last that is shown has how many there are more.
+func (p *page) oneOf(i, most, all int, lead []span, text string) {
+	about := ": "
+	if i == most-1 && all > most {
+		about = " (+" + units.Number(all-most) + " more): "
+	}
+	p.oneLine(append(lead, plain(about)), plain(p.prose(text)))
 }
 
 // group writes a group: what its nodes have in common, known bugs, and what to do.
@@ -190,15 +196,11 @@ func (p *page) clusterChecks(all []checks.Result, most int) {
 		})
 	}
 	for i, c := range all[:min(len(all), most)] {
-		about := ": "
-		if left := len(all) - most; i == most-1 && left > 0 {
-			about = " (+" + units.Number(left) + " more): "
-		}
-		lead := []span{plain(p.prose(c.ID) + "  "), {p.prose(string(c.Status)), statusInk(c.Status)}, plain(about)}
-		if text := plain(p.prose(c.Summary)); p.details {
-			p.flow(lead, 2, text)
+		lead := []span{plain(p.prose(c.ID) + "  "), {p.prose(string(c.Status)), statusInk(c.Status)}}
+		if p.details {
+			p.flow(append(lead, plain(": ")), 2, plain(p.prose(c.Summary)))
 		} else {
-			p.oneLine(lead, text)
+			p.oneOf(i, most, len(all), lead, c.Summary)
 		}
 	}
 }
