@@ -168,6 +168,7 @@ const (
 	TouchesExited    = "exited only"   // removes what no longer runs
 	TouchesProcess   = "one process"   // a runc, a plugin, a stopped daemon
 	TouchesPod       = "one pod"       // deletes it, or ends what its containers need
+	TouchesNewPod    = "a new pod"     // starts one, and removes it
 	TouchesMount     = "a mount"       // unmounts, remounts or thaws it
 	TouchesSystemd   = "process 1"     // systemd executes itself anew; services go on
 	TouchesRuntime   = "the runtime"   // restarts a daemon; running containers survive it

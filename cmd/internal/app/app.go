@@ -24,6 +24,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/exitedcmd"
 	"github.com/kdiag/kdiag/cmd/internal/explaincmd"
+	"github.com/kdiag/kdiag/cmd/internal/fleetcmd"
 	"github.com/kdiag/kdiag/cmd/internal/gccmd"
 	"github.com/kdiag/kdiag/cmd/internal/historycmd"
 	"github.com/kdiag/kdiag/cmd/internal/journalcmd"
@@ -69,7 +70,7 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 	}
 	if format := wanted.FindStringSubmatch(strings.Join(args, "\n")); format != nil && !wrote {
 		cmd, _, _ := root.Find(args)
-		command := strings.TrimPrefix(cmd.CommandPath()[len("kdiag"):], " ")
+		command := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), root.CommandPath()))
 		doc := &render.Error{Header: target.Header(env, command, "Error")}
 		doc.Problems = slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" })
 		if err := render.PrintError(env.Out, doc, render.Options{Format: render.Format(format[1])}); err != nil {
@@ -146,6 +147,9 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		Args:                       unknownCommand,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	if env.Plugin {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl kdiag"}
+	}
 	root.SetIn(env.In)
 	root.SetOut(env.Out)
 	root.SetErr(env.Err)
@@ -160,6 +164,7 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		gccmd.NewCommand(env),
 		journalcmd.NewCommand(env),
 		historycmd.NewCommand(env),
+		fleetcmd.NewCommand(env),
 		bundlecmd.NewCommand(env),
 		agentcmd.NewCommand(env),
 		canarycmd.NewCommand(env),
@@ -238,7 +243,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	path := cmd.CommandPath()
-	_, name, _ := strings.Cut(path+" "+args[0], " ")
+	name := strings.TrimSpace(strings.TrimPrefix(path, cmd.Root().CommandPath()) + " " + args[0])
 	hint := path + " --help lists the commands"
 	if !cmd.HasAvailableSubCommands() {
 		hint = path + " --help shows its use"

@@ -20,7 +20,7 @@ func (g group) has(name string) bool { return slices.Contains(strings.Split(g.na
 // commandGroups are the commands by what they are for. What is missing stands under Other.
 func commandGroups() []group {
 	return []group{
-		{"Diagnose", "pleg,node,runtime,relist,journal,bundle,stacks,exited,explain"},
+		{"Diagnose", "pleg,node,fleet,runtime,relist,journal,bundle,stacks,exited,explain"},
 		{"Watch", "agent,history"},
 		{"Act", "gc-exited,canary"},
 		{"Learn and test", "syncloop,reproduce,proxy,runtime serve"},
@@ -31,9 +31,9 @@ func commandGroups() []group {
 func flagGroups() []group {
 	return []group{
 		{"Flags", ""},
-		{"Target", "runtime-endpoint,from,simulate,host-root,kubelet-token,kubelet-cert,kubelet-key"},
-		{"Filter", "namespace,pod,label,older-than,min-age,limit,since,until,unit,boot"},
-		{"Output", "output,color,details,all,fail-on,html,log,log-file,save,tui,verbose,v"},
+		{"Target", "context,kubeconfig,runtime-endpoint,from,simulate,host-root,kubelet-token,kubelet-cert,kubelet-key"},
+		{"Filter", "selector,namespace,pod,label,older-than,min-age,limit,since,until,unit,boot"},
+		{"Output", "output,no-headers,color,details,all,fail-on,html,log,log-file,save,tui,verbose,v"},
 		{
 			"Safety",
 			"yes,plan,apply,audit,keep,rate,ignore-pod-liveness,cleanup,no-api-server,timeout,rpc-timeout",

@@ -96,6 +96,9 @@ func TestSchemas(t *testing.T) {
 	now := time.Now()
 	agent.Append(now, recorder.KindSample, checks.LookSample{At: now, Status: checks.Healthy, ListSeconds: new(0.004)})
 	apptest.Must(t, agent.Close(t.Context()))
+	nodes := apptest.Kube(t, map[string]any{
+		"/api/v1/nodes": apptest.NodeList(map[string]string{"a": "", "b": "PLEG is not healthy", "c": "?"}),
+	})
 	seen := map[string]bool{}
 	for _, line := range []string{
 		"pleg --simulate healthy", "pleg --simulate inspect-hang", "pleg --simulate runtime-down",
@@ -110,6 +113,7 @@ func TestSchemas(t *testing.T) {
 		"reproduce nothing-like-it", "stacks " + dump, "stacks " + dump + " " + dump, "stacks", "stacks " + blank,
 		"bundle --simulate healthy " + archive, "bundle --list " + archive, "bundle --list " + blank,
 		"history --data-dir " + box + "/agent", "history --data-dir " + box,
+		"fleet --kubeconfig " + nodes, "fleet --checks --kubeconfig " + nodes, "fleet --kubeconfig " + box,
 		"explain", "explain InspectHang", "explain advisories", "explain runc-2404", "version",
 		"explain settings", "explain settings maxPods", "explain settings nothing", "explain Nonsense",
 		"pleg --timeout 5", "plegg", "node --bad", "proxy --fault x", "syncloop --simulate healthy",

@@ -23,13 +23,12 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == host.ChildArgument {
 		os.Exit(host.Serve(os.Args[2:], os.Stdout)) // the tests' kdiag starts itself anew too
 	}
-	testscript.Main(m, map[string]func(){
-		"kdiag": func() {
-			env := cli.System()
-			env.Root = cmp.Or(os.Getenv("HOST_ROOT"), env.Root)
-			os.Exit(app.Main(context.Background(), env, os.Args[1:]))
-		},
-	})
+	kdiag := func() {
+		env := cli.System()
+		env.Root = cmp.Or(os.Getenv("HOST_ROOT"), env.Root)
+		os.Exit(app.Main(context.Background(), env, os.Args[1:]))
+	}
+	testscript.Main(m, map[string]func(){"kdiag": kdiag, "kubectl-kdiag": kdiag})
 }
 
 // TestScripts runs kdiag as a person does. Beside testscript's own commands, "code N kdiag ..." runs a command and

@@ -25,6 +25,7 @@ type Env struct {
 	Getenv   func(string) string
 	Hostname func() (string, error)
 	Root     string // the host's file system as this process sees it; "/" outside tests
+	Plugin   bool   // this program was started as a plugin of kubectl, by the name kubectl-kdiag
 	Self     string // this program, to be started anew for what may hang; empty where that must not be
 	InTTY    bool   // In is a terminal, at which somebody may be asked
 	OutTTY   bool   // Out is a terminal

@@ -22,8 +22,9 @@ type Flags struct {
 	Timeout    time.Duration
 	RPCTimeout time.Duration
 	Output     string
-	Details    bool // text of a report: all evidence, steps and measurements
-	All        bool // text of a report on a node: every check
+	Formats    []string // values of --output that only this command has
+	Details    bool     // text of a report: all evidence, steps and measurements
+	All        bool     // text of a report on a node: every check
 	Color      string
 	FailOn     string
 	HostRoot   string
@@ -43,15 +44,18 @@ const (
 // Formats are the values of --output.
 var Formats = []string{"text", "json", "yaml", "brief"}
 
-// AddOutput adds --output and --color.
+// AddOutput adds --output and --color. Formats is set before.
 func (f *Flags) AddOutput(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVarP(&f.Output, "output", "o", "text",
-		"output format: text, json, yaml, or brief (one line of at most 80 characters)")
+	fs.StringVarP(&f.Output, "output", "o", "text", "output format: "+strings.Join(append([]string{
+		"text", "json", "yaml",
+	}, f.Formats...), ", ")+", or brief (one line of at most 80 characters)")
 	fs.StringVar(&f.Color, "color", "auto", "colour text: auto, always or never; NO_COLOR is honoured")
-	complete(cmd, "output", Formats)
+	complete(cmd, "output", f.formats())
 	complete(cmd, "color", colors())
 }
+
+func (f *Flags) formats() []string { return slices.Concat(Formats, f.Formats) }
 
 // AddRuntime adds the flags of a command that asks a runtime. scenarios are the names offered for --simulate. Timeouts
 // that are set already are the defaults.
@@ -163,7 +167,7 @@ func (f *Flags) Check(cmd *cobra.Command, _ []string) error {
 			fmt.Sprintf("give at least %s, such as --%s %s", least, name, usual))
 	}
 	return cmp.Or(
-		OneOf(cmd, "output", f.Output, Formats),
+		OneOf(cmd, "output", f.Output, f.formats()),
 		OneOf(cmd, "color", f.Color, colors()),
 		OneOf(cmd, "fail-on", f.FailOn, severities()),
 		enough("timeout", f.Timeout, 100*time.Millisecond, DefaultTimeout),

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -13,7 +14,7 @@ func System() Env {
 	env := Env{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		Now: time.Now, Getenv: os.Getenv, Hostname: os.Hostname,
-		Root: "/", Self: "/proc/self/exe",
+		Root: "/", Self: "/proc/self/exe", Plugin: filepath.Base(os.Args[0]) == "kubectl-kdiag",
 		InTTY:  term.IsTerminal(int(os.Stdin.Fd())),
 		OutTTY: term.IsTerminal(int(os.Stdout.Fd())),
 		ErrTTY: term.IsTerminal(int(os.Stderr.Fd())),

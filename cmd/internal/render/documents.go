@@ -40,8 +40,8 @@ func Documents() map[string]any {
 		checks.KindRelistBenchmark: comparedBenchmark{}, checks.KindCanaryReport: checks.CanaryReport{},
 		"ExitedCensus": ExitedCensus{}, "GCReport": GCReport{}, "ReproductionReport": ReproductionReport{},
 		"Advisory": advisoryDoc{}, "AdvisoryList": advisoriesDoc{},
-		"KubeletSettings": settingsDoc{},
-		"JournalReport":   journal.Report{}, "CauseDefinition": definitionDoc{}, "CauseDefinitionList": definitionsDoc{},
+		"KubeletSettings": settingsDoc{}, checks.KindFleetReport: checks.FleetReport{},
+		"JournalReport": journal.Report{}, "CauseDefinition": definitionDoc{}, "CauseDefinitionList": definitionsDoc{},
 		checks.KindHistory: checks.History{}, checks.KindStacksReport: checks.StacksReport{},
 		bundle.KindManifest: WrittenBundle{}, "Version": Version{}, "Error": Error{},
 	}

@@ -86,6 +86,7 @@ func FuzzHostile(f *testing.F) {
 		bench, census, clean := filled[checks.RelistBenchmark](fill), filled[ExitedCensus](fill), filled[GCReport](fill)
 		bench.Causes, clean.Problems = nil, clean.Problems[:2*(n&1)]
 		played := &ReproductionReport{report.Header, filled[reproduce.Report](fill)}
+		nodes := filled[checks.FleetReport](fill)
 		def, told := filled[checks.Definition](fill), filled[checks.History](fill)
 		for name, print := range map[string]func(io.Writer, Options) error{
 			"report": func(w io.Writer, o Options) error { return Report(w, report, o) },
@@ -97,6 +98,10 @@ func FuzzHostile(f *testing.F) {
 			"gc":     func(w io.Writer, o Options) error { return GC(w, clean, o) },
 			"canary": func(w io.Writer, o Options) error { return Canary(w, canary, o) },
 			"told":   func(w io.Writer, o Options) error { return History(w, told, "kdiag history", o) },
+			"fleet": func(w io.Writer, o Options) error {
+				o.Details = n&1 == 1
+				return Fleet(w, nodes, FleetOptions{Options: o, More: "kdiag fleet"})
+			},
 			"played": func(w io.Writer, o Options) error { return Reproduction(w, played, o) },
 		} {
 			t.Run(name, func(t *testing.T) { checkPrinted(t, s, print, width) })

@@ -80,6 +80,14 @@ func documents(t testing.TB) []document {
 		return story(w, h, o)
 	})
 	history.name = "history-details"
+	nodes := func(w io.Writer, r *checks.FleetReport, o Options) error {
+		return Fleet(w, r, FleetOptions{Options: o, More: "kdiag fleet"})
+	}
+	fleet := saved(t, "testdata/fleet.json", func(w io.Writer, r *checks.FleetReport, o Options) error {
+		o.Details = true
+		return nodes(w, r, o)
+	})
+	fleet.name = "fleet-details"
 	return append(
 		journalDocuments(t), node, details, compared, explanations(), settings(false), settings(true),
 		saved(t, "testdata/healthy.json", Report),
@@ -97,6 +105,7 @@ func documents(t testing.TB) []document {
 		saved(t, "testdata/canary.json", Canary),
 		saved(t, "testdata/reproduction.json", Reproduction),
 		saved(t, "testdata/stacks.json", dumps), stacks, saved(t, "testdata/history.json", story), history,
+		saved(t, "testdata/fleet.json", nodes), fleet,
 	)
 }
 

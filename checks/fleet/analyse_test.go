@@ -1,0 +1,356 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math"
+	"math/big"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kdiag/kdiag/checks"
+)
+
+var update = flag.Bool("update", false, "write the document that package render prints")
+
+var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
+
+// condition is a condition of a node that has not changed for an hour, and was last written so long ago.
+func condition(kind, status, reason, message string, age time.Duration) v1.NodeCondition {
+	return v1.NodeCondition{
+		Type: v1.NodeConditionType(kind), Status: v1.ConditionStatus(status), Reason: reason, Message: message,
+		LastTransitionTime: metav1.NewTime(now.Add(-time.Hour)), LastHeartbeatTime: metav1.NewTime(now.Add(-age)),
+	}
+}
+
+// machine is a node with a lease that is 5 s old.
+func machine(name string, conditions ...v1.NodeCondition) Node {
+	return Node{
+		Name: name, Created: now.Add(-30 * 24 * time.Hour), Renewed: now.Add(-5 * time.Second), Conditions: conditions,
+		Labels: map[string]string{v1.LabelTopologyZone: "a", v1.LabelInstanceTypeStable: "m5.large"},
+		Info: v1.NodeSystemInfo{
+			KubeletVersion: "v1.36.2", ContainerRuntimeVersion: "containerd://2.1.4", KernelVersion: "6.8.0-1021-aws",
+			OSImage: "Ubuntu 24.04.3 LTS",
+		},
+	}
+}
+
+// The messages and reasons of Ready as kubelets and the node controller write them.
+const (
+	pleg = "PLEG is not healthy: pleg was last seen active 3m5.9s ago; threshold is 3m0s"
+	cni  = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:Network " +
+		"plugin returns error: cni plugin not initialized"
+	down = "container runtime is down"
+)
+
+func healthy(name string) Node {
+	return machine(name, condition("Ready", "True", "KubeletReady", "kubelet is posting ready status", 0))
+}
+
+func notReady(name, message string, more ...v1.NodeCondition) Node {
+	return machine(name, append(more, condition("Ready", "False", "KubeletNotReady", message, 0))...)
+}
+
+func silent(name string, lease time.Duration, more ...v1.NodeCondition) Node {
+	n := machine(name, append(more, condition("Ready", "Unknown", "NodeStatusUnknown",
+		"Kubelet stopped posting node status.", 0))...)
+	n.Renewed = now.Add(-lease)
+	return n
+}
+
+func report(nodes ...Node) *checks.FleetReport { return Report(&Snapshot{At: now, Nodes: nodes}) }
+
+// TestCause has the group of each way to be sick.
+func TestCause(t *testing.T) {
+	found := condition("KdiagProblem", "True", "ListHang", "ListHang: ListContainers hangs", 0)
+	fine := condition("KdiagProblem", "False", "NoProblemFound", "no critical cause found", 0)
+	for _, tt := range []struct {
+		name    string
+		node    Node
+		want    string // empty where the node is not sick
+		summary string // a part of it
+		first   string // command
+	}{
+		{"well", healthy("n"), "", "", ""},
+		{"PLEG", notReady("n", pleg), "PLEGUnhealthy", "PLEG is not healthy", "kdiag node n"},
+		{"down before PLEG", notReady("n", "["+down+", "+pleg+"]"), "RuntimeDown", down, "kdiag node n"},
+		{"of 1.13", notReady("n", pleg+","+down), "RuntimeDown", "", ""},
+		{"network before PLEG", notReady("n", "["+pleg+", "+cni+"]"), "NetworkNotReady", "", ""},
+		{"network", notReady("n", cni), "NetworkNotReady", "", "kdiag node n"},
+		{
+			"runtime", notReady("n", "container runtime not ready: RuntimeReady=false reason:X message:y"),
+			"RuntimeNotReady", "RuntimeReady=false", "",
+		},
+		{"shutdown", notReady("n", "["+pleg+", node is shutting down]"), "NodeShutdown", "shutting down", ""},
+		{"other", notReady("n", "CSINode is not yet initialized"), "KubeletNotReady", "NotReady: CSINode", ""},
+		{"silent", silent("n", 5*time.Minute), "NodeStatusUnknown", "silent", "kubectl describe node n"},
+		{"status refused", silent("n", 3*time.Second), "NodeStatusNotUpdated", "renews its lease", ""},
+		{"never", machine("n"), "NodeStatusNeverUpdated", "no condition Ready", ""},
+		{"agent", notReady("n", pleg, found), "ListHang", "ListContainers hangs", "kdiag fleet report n"},
+		{"agent alone", machine("n", append(healthy("").Conditions, found)...), "ListHang", "", "kdiag fleet report n"},
+		{"agent finds nothing", notReady("n", pleg, fine), "PLEGUnhealthy", "", "kdiag fleet report n"},
+		{"agent of a silent node", silent("n", time.Hour, fine), "NodeStatusUnknown", "1 of them kdiag agent", ""},
+		{"silent, with a cause", silent("n", time.Hour, found), "ListHang", "", ""},
+		{
+			"stale agent", notReady("n", pleg, condition("KdiagProblem", "True", "ListHang", "ListHang: x", time.Hour)),
+			"PLEGUnhealthy", "", "kdiag node n",
+		},
+		{
+			"stale agent of a well node",
+			machine("n", append(healthy("").Conditions, condition("KdiagProblem", "True", "X", "X: x", 16*time.Minute))...),
+			"", "", "",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := report(tt.node)
+			if tt.want == "" {
+				if len(r.Groups) > 0 || r.Status != checks.Healthy || r.Nodes[0].Cause != "" {
+					t.Errorf("sick: %+v", r.Groups)
+				}
+				return
+			}
+			if len(r.Groups) != 1 || r.Groups[0].Cause != tt.want || r.Nodes[0].Cause != tt.want ||
+				r.Status != checks.Unhealthy {
+				t.Fatalf("groups %+v, want %s", r.Groups, tt.want)
+			}
+			g := r.Groups[0]
+			if !strings.Contains(g.Summary, tt.summary) || !strings.HasPrefix(g.NextSteps[0].Command, tt.first) {
+				t.Errorf("summary %q, steps %v", g.Summary, g.NextSteps)
+			}
+		})
+	}
+}
+
+// TestHostileReason keeps what is no code out of commands.
+func TestHostileReason(t *testing.T) {
+	r := report(notReady("n", pleg, condition("KdiagProblem", "True", "X;reboot", "X", 0)))
+	for _, s := range r.NextSteps {
+		if strings.Contains(s.Command, "reboot") {
+			t.Errorf("a step is %q", s.Command)
+		}
+	}
+}
+
+// TestNodes checks what is taken of a node, the counts and the order.
+func TestNodes(t *testing.T) {
+	stale := condition("KdiagProblem", "True", "ListHang", "ListHang: x", 2*time.Hour)
+	early := notReady("z", pleg)
+	early.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-2 * time.Hour))
+	cordoned := machine("b", append(healthy("").Conditions, stale)...)
+	cordoned.Unschedulable = true
+	cordoned.Labels = map[string]string{
+		v1.LabelFailureDomainBetaZone: "old", v1.LabelInstanceType: "t", "agentpool": "aks", "x": "y",
+	}
+	s := &Snapshot{At: now, Problems: []string{"leases: forbidden"}, Pods: true, Nodes: []Node{
+		healthy("a"), cordoned, silent("c", time.Minute), notReady("d", pleg), early,
+		notReady("e", pleg, condition("KdiagProblem", "False", "NoProblemFound", "no critical cause found", 0)),
+		machine("f", append(healthy("").Conditions, condition("KdiagProblem", "True", "DiskFull", "DiskFull: /", 0))...),
+	}}
+	r := Report(s)
+	var order []string
+	for _, n := range r.Nodes {
+		order = append(order, n.Name)
+	}
+	if diff := cmp.Diff([]string{"z", "d", "e", "f", "c", "a", "b"}, order); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
+	}
+	want := checks.FleetCounts{Nodes: 7, Ready: 3, NotReady: 3, Silent: 1, Diagnosed: 2, Problems: 1}
+	if diff := cmp.Diff(want, r.Counts); diff != "" {
+		t.Errorf("counts (-want +got):\n%s", diff)
+	}
+	got := r.Nodes[6]
+	hour := now.Add(-time.Hour)
+	if diff := cmp.Diff(checks.FleetNode{
+		Name: "b", Ready: "True", Reason: "KubeletReady", Message: "kubelet is posting ready status", Since: &hour,
+		LeaseAgeSeconds: new(5.0), Kubelet: "v1.36.2", Runtime: "containerd://2.1.4", Kernel: "6.8.0-1021-aws",
+		OSImage: "Ubuntu 24.04.3 LTS", Zone: "old", InstanceType: "t", Pool: "aks", Created: cordoned.Created,
+		Unschedulable: true, Pods: new(0), Diagnosis: &checks.FleetDiagnosis{
+			Status: checks.Unknown, Summary: "stale since 2h: ListHang: x", At: now.Add(-2 * time.Hour),
+		},
+	}, got); diff != "" {
+		t.Errorf("node (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(s.Problems, r.Problems); diff != "" {
+		t.Errorf("problems (-want +got):\n%s", diff)
+	}
+	if none := report(); none.Status != checks.Unknown || len(none.Problems) != 1 {
+		t.Errorf("of no nodes: %s, %v", none.Status, none.Problems)
+	}
+}
+
+// fleetOf is a cluster in which 37 sick nodes, and 3 of those that are well, run an old containerd.
+func fleetOf(nodes int) (all []Node) {
+	for i := range nodes {
+		name := fmt.Sprintf("n%04d", i)
+		n := healthy(name)
+		switch {
+		case i < 37:
+			n = notReady(name, pleg, condition("KdiagProblem", "True", "ListHang",
+				fmt.Sprintf("ListHang: ListContainers answers nothing for %ds", i/20), 0))
+		case i < 40:
+			n = silent(name, 5*time.Minute)
+		}
+		if i < 37 || i >= 40 && i < 43 {
+			n.Info.ContainerRuntimeVersion = "containerd://1.7.5"
+		}
+		n.Owner, n.DaemonSets = "Machine/"+name, []string{"kube-system/kube-proxy"}
+		n.Labels[v1.LabelTopologyZone] = string(rune('a' + i%3))
+		all = append(all, n)
+	}
+	return all
+}
+
+// TestCommon has what a group has in common named, and nothing that chance explains.
+func TestCommon(t *testing.T) {
+	r := report(fleetOf(500)...)
+	if len(r.Groups) != 2 || len(r.Groups[0].Nodes) != 37 {
+		t.Fatalf("%d groups", len(r.Groups))
+	}
+	g := r.Groups[0]
+	want := []checks.FleetCommon{{
+		Key: "runtime", Value: "containerd://1.7.5", InGroup: checks.FleetShare{Nodes: 37, Of: 37},
+		Elsewhere: checks.FleetShare{Nodes: 3, Of: 460},
+	}}
+	ignoreP := cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".P" }, cmp.Ignore())
+	if diff := cmp.Diff(want, g.Common, ignoreP); diff != "" {
+		t.Errorf("in common (-want +got):\n%s", diff)
+	}
+	// Two runtimes and three zones are compared; all else is of one node or of all.
+	if p, exact := g.Common[0].P, 5*exactFisher(37, 37, 3, 460); math.Abs(p/exact-1) > 1e-9 {
+		t.Errorf("p is %g, want %g", p, exact)
+	}
+	if want := "ListContainers answers nothing for 0s (n0000)"; g.Summary != want {
+		t.Errorf("summary %q, want %q", g.Summary, want)
+	}
+	if len(r.Groups[1].Common) != 0 {
+		t.Errorf("3 nodes have in common %v", r.Groups[1].Common)
+	}
+	if !slices.Contains(g.Advisories, "containerd-9103") {
+		t.Errorf("known bugs %v", g.Advisories)
+	}
+	for _, n := range [][]Node{fleetOf(40), append(fleetOf(2), fleetOf(60)[43:]...)} { // none is well; too few are sick
+		if r := report(n...); len(r.Groups) == 0 || len(r.Groups[0].Common) != 0 {
+			t.Errorf("%d nodes: %+v", len(n), r.Groups[0].Common)
+		}
+	}
+}
+
+// TestNoChance compares many values that say nothing.
+func TestNoChance(t *testing.T) {
+	nodes := fleetOf(400)
+	for i := range nodes {
+		nodes[i].Info.ContainerRuntimeVersion = "containerd://1.7.5"
+		nodes[i].Info.KernelVersion = fmt.Sprint("6.8.", i*7919%200)
+		nodes[i].DaemonSets = []string{fmt.Sprint("a/", i%11), fmt.Sprint("b/", i*31%17)}
+	}
+	for _, g := range report(nodes...).Groups {
+		if len(g.Common) > 0 {
+			t.Errorf("%s: %+v", g.Cause, g.Common)
+		}
+	}
+}
+
+// TestDocument writes the document that package render prints in its tests.
+func TestDocument(t *testing.T) {
+	nodes := append(fleetOf(38)[31:], fleetOf(54)[38:]...)
+	nodes[8].Unschedulable = true
+	for i := range nodes[9:11] {
+		nodes[9+i].Info.ContainerRuntimeVersion = "containerd://2.1.4"
+	}
+	for i := range nodes {
+		nodes[i].Name = fmt.Sprintf("ip-10-0-%d-%d.eu-west-1.compute.internal", i*37%256, i*91%256)
+	}
+	slices.SortFunc(nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
+	nodes[0].Events = []checks.FleetNodeEvent{{
+		At: now.Add(-20 * time.Minute), Reason: "ListHang", Message: "confirmed: ListContainers hangs", Count: 3,
+	}}
+	r := Report(&Snapshot{
+		At: now, Version: "v1.37.2", Nodes: nodes, Problems: []string{"events: forbidden"},
+		Cost: checks.FleetRequests{Requests: 3, Seconds: 0.25, Bytes: 81920},
+	})
+	r.APIVersion, r.Kind, r.Command = checks.APIVersion, checks.KindFleetReport, "kdiag fleet"
+	r.KdiagVersion, r.Cluster = "v0.0.0", "prod-eu"
+	r.Checks = []checks.Result{
+		{ID: "cluster.skew", Status: checks.StatusOK, Summary: "kubelets 1.36 of API server 1.37"},
+		{ID: "cluster.metrics", Status: checks.StatusCritical, Summary: "v1beta1.metrics.k8s.io is not available"},
+	}
+	var got bytes.Buffer
+	enc := json.NewEncoder(&got)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(r); err != nil {
+		t.Fatal(err)
+	}
+	const file = "../../cmd/internal/render/testdata/fleet.json"
+	if *update {
+		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
+	}
+}
+
+// exactFisher is the probability in exact arithmetic.
+func exactFisher(a, in, b, rest int64) float64 {
+	sum, n := new(big.Int), a+b
+	for k := a; k <= min(in, n); k++ {
+		if n-k > rest {
+			continue
+		}
+		sum.Add(sum, new(big.Int).Mul(new(big.Int).Binomial(in, k), new(big.Int).Binomial(rest, n-k)))
+	}
+	p, _ := new(big.Rat).SetFrac(sum, new(big.Int).Binomial(in+rest, n)).Float64()
+	return p
+}
+
+// TestFisher compares with exact arithmetic: all tables of up to 12 and 12 nodes, and some large ones.
+func TestFisher(t *testing.T) {
+	check := func(a, in, b, rest int) {
+		got, want := math.Exp(fisher(a, in, b, rest)), exactFisher(int64(a), int64(in), int64(b), int64(rest))
+		if math.Abs(got-want) > 1e-9*want {
+			t.Errorf("%d of %d and %d of %d: %g, want %g", a, in, b, rest, got, want)
+		}
+	}
+	for in := range 13 {
+		for rest := range 13 {
+			for a := range in + 1 {
+				for b := range rest + 1 {
+					check(a, in, b, rest)
+				}
+			}
+		}
+	}
+	check(37, 40, 3, 4960)
+	check(20, 40, 2480, 4960)
+	check(1000, 2000, 10, 3000)
+	check(0, 2000, 0, 3000)
+	check(700, 2000, 1050, 3000)
+	if p := fisher(2500, 2500, 0, 2500); math.IsInf(p, 0) || p > -3000 {
+		t.Errorf("the logarithm of p of two halves is %g", p)
+	}
+}
+
+func BenchmarkReport(b *testing.B) {
+	s := &Snapshot{At: now, Nodes: fleetOf(5000)}
+	for i := range s.Nodes {
+		s.Nodes[i].DaemonSets = []string{"a/1", "a/2", "a/3", "a/4", "a/5", fmt.Sprint("b/", i%50)}
+	}
+	for b.Loop() {
+		Report(s)
+	}
+}

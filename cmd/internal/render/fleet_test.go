@@ -1,0 +1,141 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+)
+
+func fleetText(t *testing.T, r *checks.FleetReport, o FleetOptions) string {
+	t.Helper()
+	var b strings.Builder
+	if err := Fleet(&b, r, o); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+func savedFleet(t *testing.T) *checks.FleetReport {
+	t.Helper()
+	data, err := os.ReadFile("testdata/fleet.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := new(checks.FleetReport)
+	if err := json.Unmarshal(data, r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestFleetScreen checks that a terminal of 80 columns and 24 lines shows the headline, what the first group has in
+// common and its first command when the command ends, also where all that can be long is.
+func TestFleetScreen(t *testing.T) {
+	long := savedFleet(t)
+	g := long.Groups[0]
+	for i := range 4 {
+		c := g.Common[0]
+		c.Key, c.Value = "daemonset", fmt.Sprintf("monitoring/a-daemonset-with-a-name-of-some-length-%d", i)
+		g.Common = append(g.Common, c)
+		long.Groups = append(long.Groups, long.Groups[1])
+		long.Problems = append(long.Problems, strings.Repeat("not read ", 20))
+		long.Checks = append(long.Checks, long.Checks[1])
+	}
+	long.Groups[0] = g
+	long.Groups[0].Summary = strings.Repeat("ListContainers hangs ", 6)
+	for _, r := range []*checks.FleetReport{savedFleet(t), long} {
+		text := fleetText(t, r, FleetOptions{More: "kdiag fleet"})
+		rows := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
+		screen := "\n" + strings.Join(rows[max(0, len(rows)-23):], "")
+		for _, want := range []string{
+			"\nUNHEALTHY  prod-eu", "\n  in common   runtime ", "\n  1. ", "\n       kdiag fleet report ", "\n  NODE ", "\nMore: ",
+		} {
+			if !strings.Contains(screen, want) {
+				t.Errorf("%q is not on the last screen:\n%s", want, text)
+			}
+		}
+	}
+}
+
+// TestFleetTables checks the formats that are for other programs.
+func TestFleetTables(t *testing.T) {
+	r := savedFleet(t)
+	r.Nodes[0].Name, r.Nodes[1].Zone = "\x1b[31mred", "\u202ezone"
+	for format, want := range map[Format]int{Wide: len(r.Nodes), Name: 9} {
+		text := fleetText(t, r, FleetOptions{Options: Options{Format: format, Width: 40}, Bare: true})
+		checkHarmless(t, text, false)
+		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
+		if len(lines) != want || !strings.Contains(lines[0], `\x1b[31mred`) {
+			t.Errorf("%s has %d lines, want %d:\n%s", format, len(lines), want, text)
+		}
+		for _, line := range lines {
+			if n := len(strings.Fields(line)); n < 15 && format == Wide {
+				t.Errorf("%d fields, want 15 or more: %s", n, line)
+			}
+		}
+	}
+	r.Nodes = slices.DeleteFunc(r.Nodes, func(n checks.FleetNode) bool { return n.Cause != "" })
+	if text := fleetText(t, r, FleetOptions{Options: Options{Format: Name}}); text != "" {
+		t.Errorf("names of no node: %q", text)
+	}
+}
+
+// TestFleetHeadline has the sentence of each kind of fleet.
+func TestFleetHeadline(t *testing.T) {
+	groups := func(n int) (all []checks.FleetGroup) {
+		for i := range n {
+			all = append(all, checks.FleetGroup{Cause: fmt.Sprint("Cause", i), Nodes: []string{"n"}})
+		}
+		return all
+	}
+	cordoned := []checks.FleetNode{{Name: "n", Ready: "True", Unschedulable: true}}
+	warning := []checks.Result{{ID: "x", Status: checks.StatusOK}, {ID: "y", Status: checks.StatusWarning, Summary: "z"}}
+	for _, tt := range []struct {
+		r    checks.FleetReport
+		want string
+	}{
+		{
+			checks.FleetReport{Counts: checks.FleetCounts{Nodes: 5000, NotReady: 6}, Groups: groups(6)},
+			"6 of 5,000 nodes not ready: 1 Cause0, 1 Cause1, 1 Cause2, 1 Cause3, 2 other causes",
+		},
+		{
+			checks.FleetReport{Counts: checks.FleetCounts{Nodes: 9, Silent: 1, Problems: 1}, Groups: groups(2)},
+			"1 of 9 nodes not ready, 1 ready but sick: 1 Cause0, 1 Cause1",
+		},
+		{
+			checks.FleetReport{Counts: checks.FleetCounts{Nodes: 9, Problems: 1}, Groups: groups(1)},
+			"1 of 9 nodes ready but sick: 1 Cause0",
+		},
+		{
+			checks.FleetReport{Counts: checks.FleetCounts{Nodes: 1, Diagnosed: 1}, Nodes: cordoned, Checks: warning},
+			"1 node, all ready; kdiag agent on 1 finds nothing critical; 1 cordoned; y: z",
+		},
+		{
+			checks.FleetReport{Header: checks.Header{Status: checks.Unknown, Problems: []string{"no such nodes"}}},
+			"no such nodes",
+		},
+	} {
+		if got := (cleaner{}).fleet(&tt.r); got != tt.want {
+			t.Errorf("got  %q\nwant %q", got, tt.want)
+		}
+	}
+}
+
+// TestFleetNames checks that only names that have no room are cut.
+func TestFleetNames(t *testing.T) {
+	r := savedFleet(t)
+	r.GeneratedAt = r.GeneratedAt.Add(1000 * time.Hour)
+	r.Nodes[0].Name = "a-node-with-a-name-that-is-as-long-as-some.are.eu-west-1.compute.internal"
+	for width, whole := range map[int]bool{80: false, 140: true} {
+		text := fleetText(t, r, FleetOptions{Options: Options{Width: width}})
+		if got := strings.Contains(text, "\n  "+r.Nodes[0].Name+" "); got != whole {
+			t.Errorf("%d columns: the name is whole: %v\n%s", width, got, text)
+		}
+	}
+}
