@@ -3,6 +3,8 @@ package agentcmd
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -13,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/checks/recorder"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -79,7 +82,61 @@ func (s *service) handler() http.Handler {
 		h.Status, h.Problems = status, problems
 		answer(w, h)
 	})
+	if s.opts.serveCaptures {
+		mux.HandleFunc("GET /captures/{$}", s.listCaptures)
+		mux.HandleFunc("GET /captures/{name}", s.sendCapture)
+	}
 	return mux
+}
+
+// captureTime is what a client may take for one archive.
+const captureTime = 10 * time.Minute
+
+// captures lists the archives in the folder.
+func (s *service) captures() ([]checks.Capture, error) {
+	entries, err := os.ReadDir(filepath.Join(s.opts.dataDir, recorder.CapturesDir))
+	if errors.Is(err, fs.ErrNotExist) { // nothing was captured yet
+		err = nil
+	}
+	captures := []checks.Capture{}
+	for _, e := range entries {
+		c, ok := checks.ParseCapture(e.Name())
+		info, err := e.Info()
+		if ok && err == nil && info.Mode().IsRegular() { // else it was removed meanwhile, or is not the agent's
+			c.Bytes = info.Size()
+			captures = append(captures, c)
+		}
+	}
+	return captures, err
+}
+
+func (s *service) listCaptures(w http.ResponseWriter, _ *http.Request) {
+	captures, err := s.captures()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	list := &checks.CaptureList{Header: target.Header(s.env, "agent", checks.KindCaptureList), Captures: captures}
+	list.Status = checks.Healthy
+	answer(w, list)
+}
+
+// sendCapture sends an archive of the list. Nothing else has such a name.
+func (s *service) sendCapture(w http.ResponseWriter, req *http.Request) {
+	c, ok := checks.ParseCapture(req.PathValue("name"))
+	if !ok {
+		http.Error(w, "no capture has such a name", http.StatusNotFound)
+		return
+	}
+	f, err := bundle.OpenFile(filepath.Join(s.opts.dataDir, recorder.CapturesDir, c.Name))
+	if err != nil {
+		http.Error(w, "there is no capture "+c.Name, http.StatusNotFound)
+		return
+	}
+	defer f.Close()
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(captureTime)) // that of the server is a minute
+	w.Header().Set("Content-Type", "application/zstd")
+	http.ServeContent(w, req, "", c.At, f)
 }
 
 // answer writes a document.

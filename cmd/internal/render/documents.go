@@ -39,7 +39,8 @@ func Documents() map[string]any {
 		"ExitedCensus": ExitedCensus{}, "GCReport": GCReport{}, "ReproductionReport": ReproductionReport{},
 		"Advisory": advisoryDoc{}, "AdvisoryList": advisoriesDoc{},
 		"JournalReport": journal.Report{}, "CauseDefinition": definitionDoc{}, "CauseDefinitionList": definitionsDoc{},
-		checks.KindHistory: checks.History{}, checks.KindStacksReport: checks.StacksReport{},
+		checks.KindHistory: checks.History{}, checks.KindCaptureList: checks.CaptureList{},
+		checks.KindStacksReport: checks.StacksReport{},
 		bundle.KindManifest: WrittenBundle{}, "Version": Version{}, "Error": Error{},
 	}
 }
