@@ -24,6 +24,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/exitedcmd"
 	"github.com/kdiag/kdiag/cmd/internal/explaincmd"
+	"github.com/kdiag/kdiag/cmd/internal/fleetcmd"
 	"github.com/kdiag/kdiag/cmd/internal/gccmd"
 	"github.com/kdiag/kdiag/cmd/internal/historycmd"
 	"github.com/kdiag/kdiag/cmd/internal/journalcmd"
@@ -162,6 +163,7 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		historycmd.NewCommand(env),
 		bundlecmd.NewCommand(env),
 		agentcmd.NewCommand(env),
+		fleetcmd.NewCommand(env),
 		canarycmd.NewCommand(env),
 		reproducecmd.NewCommand(env),
 		syncloopcmd.NewCommand(env),
