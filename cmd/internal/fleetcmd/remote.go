@@ -149,6 +149,7 @@ func (r *remote) history(ctx context.Context, env cli.Env) error {
 	if age := env.Now().Sub(h.To); age > oldRecord {
 		h.Problems = append(h.Problems, "the last record is "+units.Duration(age)+" old: the agent stands still")
 	}
+	h.NextSteps = nil
 	for _, c := range slices.Backward(h.Captures) {
 		if c.Error == "" {
 			h.NextSteps = append(h.NextSteps, checks.NextStep{
