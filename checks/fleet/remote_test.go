@@ -253,7 +253,10 @@ func TestRead(t *testing.T) {
 		if !ok || e.Problem != tt.want || !strings.Contains(e.Hint, tt.hint) {
 			t.Errorf("%s: %#v", tt.name, err)
 		}
-		if last := a.asked[len(a.asked)-1]; last != "GET "+proxy {
+		a.mu.Lock()
+		last := a.asked[len(a.asked)-1]
+		a.mu.Unlock()
+		if last != "GET "+proxy {
 			t.Errorf("%s: asked %s", tt.name, last)
 		}
 	}
