@@ -154,5 +154,8 @@ func ParseCapture(name string) (c Capture, ok bool) {
 	cause, ok := strings.CutSuffix(rest, captureEnding)
 	at, err := time.Parse(captureTime, stamp)
 	foreign := func(r rune) bool { return !unicode.IsLetter(r) }
-	return Capture{Name: name, At: at, Cause: cause}, ok && err == nil && !strings.ContainsFunc(cause, foreign)
+	if !ok || err != nil || strings.ContainsFunc(cause, foreign) {
+		return c, false
+	}
+	return Capture{Name: name, At: at, Cause: cause}, true
 }

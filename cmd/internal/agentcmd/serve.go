@@ -92,45 +92,32 @@ func (s *service) handler() http.Handler {
 // captureTime is what a client may take for one archive.
 const captureTime = 10 * time.Minute
 
-// captures lists the archives in the folder.
-func (s *service) captures() ([]checks.Capture, error) {
+// listCaptures lists the archives in the folder.
+func (s *service) listCaptures(w http.ResponseWriter, _ *http.Request) {
 	entries, err := os.ReadDir(filepath.Join(s.opts.dataDir, recorder.CapturesDir))
-	if errors.Is(err, fs.ErrNotExist) { // nothing was captured yet
-		err = nil
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // nothing was captured yet
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
 	}
-	captures := []checks.Capture{}
+	list := &checks.CaptureList{Header: target.Header(s.env, "agent", checks.KindCaptureList)}
+	list.Status, list.Captures = checks.Healthy, []checks.Capture{}
 	for _, e := range entries {
 		c, ok := checks.ParseCapture(e.Name())
 		info, err := e.Info()
 		if ok && err == nil && info.Mode().IsRegular() { // else it was removed meanwhile, or is not the agent's
 			c.Bytes = info.Size()
-			captures = append(captures, c)
+			list.Captures = append(list.Captures, c)
 		}
 	}
-	return captures, err
-}
-
-func (s *service) listCaptures(w http.ResponseWriter, _ *http.Request) {
-	captures, err := s.captures()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	list := &checks.CaptureList{Header: target.Header(s.env, "agent", checks.KindCaptureList), Captures: captures}
-	list.Status = checks.Healthy
 	answer(w, list)
 }
 
 // sendCapture sends an archive of the list. Nothing else has such a name.
 func (s *service) sendCapture(w http.ResponseWriter, req *http.Request) {
 	c, ok := checks.ParseCapture(req.PathValue("name"))
-	if !ok {
-		http.Error(w, "no capture has such a name", http.StatusNotFound)
-		return
-	}
 	f, err := bundle.OpenFile(filepath.Join(s.opts.dataDir, recorder.CapturesDir, c.Name))
-	if err != nil {
-		http.Error(w, "there is no capture "+c.Name, http.StatusNotFound)
+	if !ok || err != nil {
+		http.Error(w, "there is no such capture", http.StatusNotFound)
 		return
 	}
 	defer f.Close()

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -96,6 +97,13 @@ func TestSchemas(t *testing.T) {
 	now := time.Now()
 	agent.Append(now, recorder.KindSample, checks.LookSample{At: now, Status: checks.Healthy, ListSeconds: new(0.004)})
 	apptest.Must(t, agent.Close(t.Context()))
+	cluster := apptest.Cluster(t, map[string]http.HandlerFunc{
+		"GET /api/v1/pods": apptest.JSON(`{"kind":"PodList","apiVersion":"v1","items":[
+{"metadata":{"name":"a","namespace":"b"},"status":{"phase":"Running"}}]}`),
+		"GET /api/v1/namespaces/b/pods/a:9478/proxy/captures/": apptest.JSON(`{"apiVersion":"kdiag/v1","kind":"CaptureList",
+"command":"kdiag agent","generatedAt":"2026-11-23T14:05:12Z","kdiagVersion":"v1","status":"healthy","problems":[],
+"captures":[{"name":"n","at":"2026-11-23T14:05:12Z","cause":"RuntimeHung","bytes":7}]}`),
+	})
 	seen := map[string]bool{}
 	for _, line := range []string{
 		"pleg --simulate healthy", "pleg --simulate inspect-hang", "pleg --simulate runtime-down",
@@ -110,6 +118,7 @@ func TestSchemas(t *testing.T) {
 		"reproduce nothing-like-it", "stacks " + dump, "stacks " + dump + " " + dump, "stacks", "stacks " + blank,
 		"bundle --simulate healthy " + archive, "bundle --list " + archive, "bundle --list " + blank,
 		"history --data-dir " + box + "/agent", "history --data-dir " + box,
+		"fleet bundle n1 --list --kubeconfig " + cluster, "fleet report n1 --kubeconfig " + cluster,
 		"explain", "explain InspectHang", "explain advisories", "explain runc-2404", "version", "explain Nonsense",
 		"pleg --timeout 5", "plegg", "node --bad", "proxy --fault x", "syncloop --simulate healthy",
 	} {

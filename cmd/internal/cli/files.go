@@ -113,24 +113,16 @@ func (d *Destination) Write(data []byte) error {
 		return nil
 	}
 	_, err := d.tmp.Write(data)
+	if closeErr := d.tmp.Close(); err == nil {
+		err = closeErr
+	}
 	if err == nil {
-		err = d.Commit()
+		err = os.Rename(d.tmp.Name(), d.Path)
 	}
 	if err != nil {
 		return Fail(fmt.Errorf("saving to %s: %w", d.Path, err), ExitUnknown, "the result above is all there is")
 	}
 	return nil
-}
-
-// File is what Commit makes the file.
-func (d *Destination) File() *os.File { return d.tmp }
-
-// Commit puts what was written to File in place.
-func (d *Destination) Commit() error {
-	if err := d.tmp.Close(); err != nil {
-		return err
-	}
-	return os.Rename(d.tmp.Name(), d.Path)
 }
 
 // Close removes what Write did not turn into a file.

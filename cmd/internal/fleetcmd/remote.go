@@ -44,56 +44,35 @@ type remote struct {
 
 // newRemoteCommands returns fleet report, history and bundle.
 func newRemoteCommands(env cli.Env, cluster *target.Cluster) []*cobra.Command {
-	return []*cobra.Command{newReport(env, cluster), newHistory(env, cluster), newBundle(env, cluster)}
-}
-
-func newReport(env cli.Env, cluster *target.Cluster) *cobra.Command {
-	r := &remote{cluster: cluster}
-	cmd := r.command(env, r.report, &cobra.Command{
-		Use:   "report NODE",
-		Short: "Show the last report of a node's agent, as kdiag pleg does on the node",
+	r, h, b := &remote{cluster: cluster}, &remote{cluster: cluster}, &remote{cluster: cluster}
+	b.Timeout = bundleTime
+	report := r.command(env, r.report, &cobra.Command{
+		Use: "report NODE", Short: "Show the last report of a node's agent, as kdiag pleg does on the node",
 		Long: `Get the last report of kdiag agent on a node through the API server, and print it as kdiag pleg does there.
-The kubelet takes no part in that: the agent's pod is on the host's network, so this works while the kubelet is dead.
-
-It takes the rights to list pods and to get pods/proxy where the agents run. Exit codes are those of kdiag pleg.`,
-		Example: "  kdiag fleet report worker-7\n  kdiag fleet report worker-7 -o json",
-		Args:    cobra.ExactArgs(1),
+This works while the node's kubelet is dead, since the agent's pod is on the host's network. It takes the rights to list
+pods and to get pods/proxy where the agents run. Exit codes are those of kdiag pleg.`,
+		Example: "  kdiag fleet report worker-7", Args: cobra.ExactArgs(1),
 	})
-	cmd.Flags().BoolVar(&r.Details, "details", false, "print all evidence, steps, measurements and checks")
-	return cmd
-}
-
-func newHistory(env cli.Env, cluster *target.Cluster) *cobra.Command {
-	r := &remote{cluster: cluster}
-	cmd := r.command(env, r.history, &cobra.Command{
-		Use:     "history NODE",
-		Short:   "Show what a node's agent recorded, as kdiag history does on the node",
-		Example: "  kdiag fleet history worker-7\n  kdiag fleet history worker-7 --since -24h --details",
-		Args:    cobra.ExactArgs(1),
+	report.Flags().BoolVar(&r.Details, "details", false, "print all evidence, steps, measurements and checks")
+	history := h.command(env, h.history, &cobra.Command{
+		Use: "history NODE", Short: "Show what a node's agent recorded, as kdiag history does on the node",
+		Example: "  kdiag fleet history worker-7 --since -24h --details", Args: cobra.ExactArgs(1),
 	})
-	cmd.Flags().StringVar(&r.since, "since", "", "only what was recorded since then, such as -24h, 03:12 (default -2h)")
-	cmd.Flags().BoolVar(&r.Details, "details", false, "print all incidents, causes and transitions")
-	return cmd
-}
-
-func newBundle(env cli.Env, cluster *target.Cluster) *cobra.Command {
-	r := &remote{cluster: cluster, Flags: cli.Flags{Timeout: bundleTime}}
-	cmd := r.command(env, r.bundle, &cobra.Command{
-		Use:   "bundle NODE [FILE]",
-		Short: "Fetch an archive of evidence that a node's agent captured",
+	history.Flags().StringVar(&h.since, "since", "", "only what was recorded since then, such as -24h (default -2h)")
+	history.Flags().BoolVar(&h.Details, "details", false, "print all incidents, causes and transitions")
+	fetch := b.command(env, b.bundle, &cobra.Command{
+		Use: "bundle NODE [FILE]", Short: "Fetch an archive of evidence that a node's agent captured",
 		Long: `Fetch the newest archive that kdiag agent captured on a node, or the one that --capture names, and check that
 it is whole. FILE is a new file, by default of the archive's own name in this folder; - is standard output. The agent
 must run with --serve-captures, as that of deploy/kubernetes does.
 
 Exit codes: 0 written; 1 written, and the archive is damaged or lacks a vital part; 2 nothing written.`,
-		Example: `  kdiag fleet bundle worker-7 --list
-  kdiag fleet bundle worker-7              # the newest, into this folder
-  kdiag fleet bundle worker-7 - | kdiag node --from -`,
-		Args: cobra.RangeArgs(1, 2),
+		Example: "  kdiag fleet bundle worker-7 --list\n  kdiag fleet bundle worker-7 - | kdiag node --from -",
+		Args:    cobra.RangeArgs(1, 2),
 	})
-	cmd.Flags().BoolVar(&r.list, "list", false, "list the archives of the node instead")
-	cmd.Flags().StringVar(&r.capture, "capture", "", "name of the archive to fetch (default the newest)")
-	return cmd
+	fetch.Flags().BoolVar(&b.list, "list", false, "list the archives of the node instead")
+	fetch.Flags().StringVar(&b.capture, "capture", "", "name of the archive to fetch (default the newest)")
+	return []*cobra.Command{report, history, fetch}
 }
 
 // command gives a command what all three have.
@@ -130,8 +109,8 @@ func (r *remote) command(
 }
 
 func (r *remote) report(ctx context.Context, env cli.Env) error {
-	report, err := target.AgentReport(ctx, r.agent)
-	if err != nil {
+	report := &checks.Report{}
+	if err := r.agent.Read(ctx, "report", nil, checks.KindReport, report); err != nil {
 		return err
 	}
 	return target.ShowRemote(ctx, env, &r.Flags, report, r.line("fleet report"), render.Report)
@@ -178,19 +157,14 @@ func (r *remote) bundle(ctx context.Context, env cli.Env) error {
 	if r.list {
 		return render.CaptureList(env.Out, list, target.Render(env, &r.Flags))
 	}
-	named := func(c checks.Capture) bool { return c.Name == cmp.Or(r.capture, c.Name) }
-	newest := -1
-	for i, c := range list.Captures {
-		if named(c) && (newest < 0 || !c.At.Before(list.Captures[newest].At)) {
-			newest = i
+	var c checks.Capture // the newest
+	for _, other := range list.Captures {
+		if (r.capture == "" || other.Name == r.capture) && !other.At.Before(c.At) {
+			c = other
 		}
 	}
-	if newest < 0 {
+	if _, ok := checks.ParseCapture(c.Name); !ok { // also a path, which would be one here
 		return cli.Usage("the agent on "+r.node+" has no such archive", r.line("fleet bundle")+" --list shows what it has")
-	}
-	c := list.Captures[newest]
-	if _, ok := checks.ParseCapture(c.Name); !ok { // it becomes a file here
-		return cli.Usage(fmt.Sprintf("the agent on %s has an archive of a strange name: %q", r.node, c.Name), "")
 	}
 	return r.fetch(ctx, env, c)
 }
@@ -198,56 +172,53 @@ func (r *remote) bundle(ctx context.Context, env cli.Env) error {
 // fetch copies an archive into a temporary file, checks it, and puts it in place.
 func (r *remote) fetch(ctx context.Context, env cli.Env, c checks.Capture) error {
 	name, toOut := cmp.Or(r.file, c.Name), r.file == "-"
-	if toOut {
-		name = filepath.Join(os.TempDir(), c.Name) // never put there
-	}
-	to, err := cli.OpenDestination("FILE", name)
-	if err != nil {
-		return err
-	}
-	defer to.Close()
+	_, there := os.Lstat(name)
 	if err := cmp.Or(
 		cli.Reject(toOut && env.OutTTY, "standard output is a terminal", "name a file, or pipe it into kdiag node --from -"),
-		cli.Reject(to.Exists && !toOut, name+" is there already", "name a new file"),
+		cli.Reject(!toOut && there == nil, name+" is there already", "name a new file"),
 	); err != nil {
 		return err
 	}
-	if err := r.agent.Copy(ctx, "captures/"+c.Name, nil, to.File(), min(c.Bytes, maxArchive)); err != nil {
+	dir := filepath.Dir(name)
+	if toOut {
+		dir = ""
+	}
+	tmp, err := os.CreateTemp(dir, ".kdiag-*")
+	if err != nil {
+		return cli.Usage(err.Error(), "name a file in a folder that you may write to")
+	}
+	defer os.Remove(tmp.Name())
+	defer tmp.Close()
+	if err := r.agent.Copy(ctx, "captures/"+c.Name, nil, tmp, min(c.Bytes, maxArchive)); err != nil {
 		return err
 	}
-	_, _ = to.File().Seek(0, io.SeekStart) // a file
-	b, err := bundle.Open(ctx, to.File())
+	_, _ = tmp.Seek(0, io.SeekStart) // a file
+	b, err := bundle.Open(ctx, tmp)
 	if err != nil {
 		return cli.Fail(fmt.Errorf("%s arrived damaged: %w", c.Name, err), cli.ExitUnknown, "fetch it again")
 	}
 	defer b.Close()
-	doc := &render.WrittenBundle{Manifest: &b.Manifest, Archive: name, ArchiveBytes: c.Bytes, Report: &checks.Report{}}
-	if (&target.Stored{Bundle: b}).Decode(bundle.ReportName, doc.Report) != nil {
-		doc.Report = nil
-	}
-	if !b.Intact {
-		doc.Status = checks.Degraded
-	}
+	doc := &render.WrittenBundle{Manifest: &b.Manifest, Archive: name, ArchiveBytes: c.Bytes}
 	out, how := env.Out, target.Render(env, &r.Flags)
 	if toOut { // standard output is the archive
 		out, how.NoWrap, doc.Archive = env.Err, !env.ErrTTY, ""
-		_, _ = to.File().Seek(0, io.SeekStart)
-		_, err = io.Copy(env.Out, to.File())
+		_, _ = tmp.Seek(0, io.SeekStart)
+		_, err = io.Copy(env.Out, tmp)
 	} else {
-		err = to.Commit()
+		err = os.Rename(tmp.Name(), name)
 	}
 	if err != nil {
 		return err
+	}
+	if !b.Intact {
+		doc.Status = checks.Degraded
 	}
 	doc.NextSteps = []checks.NextStep{{
 		Why: "Read it, on any machine", Command: "kdiag node --from " + target.Quote(cmp.Or(doc.Archive, "FILE")),
 		Touches: checks.TouchesNothing,
 	}}
-	if err := render.BundleWritten(out, doc, how); err != nil {
+	if err := render.BundleWritten(out, doc, how); err != nil || doc.Status == checks.Healthy {
 		return err
 	}
-	if doc.Status != checks.Healthy {
-		return &cli.ExitError{Code: cli.ExitProblem}
-	}
-	return nil
+	return &cli.ExitError{Code: cli.ExitProblem}
 }

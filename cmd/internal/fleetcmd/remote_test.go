@@ -75,13 +75,14 @@ func TestRemote(t *testing.T) {
 		{[]string{"fleet", "history", "n1"}, flags, 1, "--capture 20261123T140530Z-RuntimeHung.tar.zst", " --from ", ""},
 		{[]string{"fleet", "history", "n1"}, flags, 1, "old: the agent stands still", "", ""},
 		{[]string{"fleet", "history", "n1", "--since", "soon"}, flags, 2, "", "", `"soon" is no time`},
-		{[]string{"fleet", "bundle", "n1", "--list"}, flags, 0, newer, "", ""},
+		{[]string{"fleet", "bundle", "n1", "--list"}, flags, 0, "2 archives  n1.example\n\nCAPTURED  ", "", ""},
 		{[]string{"fleet", "bundle", "n1", "--list", "-o", "brief"}, flags, 0, "n1.example 2 archives\n", "", ""},
 		{[]string{"fleet", "bundle", "n1", "--list", "x"}, flags, 2, "", "", "--list fetches nothing"},
 		{[]string{"fleet", "bundle", "n1", "--capture", older}, flags, 2, "", "", older + " arrived damaged: "},
 		{[]string{"fleet", "bundle", "n1", "--capture", "../" + newer}, flags, 2, "", "", "has no such archive"},
 		{[]string{"fleet", "report", ""}, flags, 2, "", "", "an argument is empty"},
 		{[]string{"fleet", "report", "n2"}, []string{"--kubeconfig", "none"}, 2, "", "", "finding the API server: "},
+		{[]string{"fleet", "bundle", "n1", "none/x"}, flags, 2, "", "", "no such file or directory"},
 		{[]string{"fleet", "bundle", "n1"}, flags, 0, "WRITTEN  " + newer, "", ""},
 		{[]string{"fleet", "bundle", "n1"}, flags, 2, "", "", newer + " is there already"},
 		{[]string{"fleet", "bundle", "n1", "-"}, flags, 0, "\x28\xb5\x2f\xfd", "WRITTEN", "WRITTEN"},
@@ -101,7 +102,7 @@ func TestRemote(t *testing.T) {
 	// A name that is a path must not become one here.
 	answers[agent+"captures/"] = apptest.JSON(`{"kind":"CaptureList","captures":[{"name":"../x","bytes":3}]}`)
 	if o := apptest.Kdiag(t.Context(), append(flags, "fleet", "bundle", "n1")...); o.Code != 2 ||
-		!strings.Contains(o.Stderr, "strange name") {
+		!strings.Contains(o.Stderr, "has no such archive") {
 		t.Errorf("a path: %+v", o)
 	}
 	left, err := os.ReadDir(".")

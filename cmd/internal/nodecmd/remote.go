@@ -70,27 +70,24 @@ func (o *options) lookAt(cmd *cobra.Command, env cli.Env, node string) error {
 	asking, _ := o.Budget()
 	ctx, cancel := context.WithTimeout(cmd.Context(), asking)
 	defer cancel()
-	r, err := o.reportOf(ctx, env, node)
+	r := &checks.Report{}
+	cluster, agent, err := o.cluster.Agent(ctx, node)
+	why, _ := errors.AsType[*fleet.NodeError](err)
+	switch {
+	case err == nil:
+		err = agent.Read(ctx, "report", nil, checks.KindReport, r)
+	case why != nil && why.NoAgent:
+		progress := target.NewProgress(env)
+		progress.Update(plegbench.Progress{Phase: "running kdiag in a pod on " + node})
+		r, err = cluster.Debug(ctx, fleet.DebugOptions{
+			Node: node, Image: o.image, Start: o.start,
+			Left: func(problem string) { _, _ = fmt.Fprintln(env.Err, "kdiag: "+render.Printable(problem)) },
+		})
+		progress.Done()
+	}
 	if err != nil {
 		return target.RemoteError(cmd.Context(), err)
 	}
 	more := target.CommandLine(cmd, "node "+target.Quote(node), remoteFlags()...)
 	return target.ShowRemote(ctx, env, &o.Flags, r, more, render.Node)
-}
-
-func (o *options) reportOf(ctx context.Context, env cli.Env, node string) (*checks.Report, error) {
-	cluster, agent, err := o.cluster.Agent(ctx, node)
-	if err == nil {
-		return target.AgentReport(ctx, agent)
-	}
-	if why, ok := errors.AsType[*fleet.NodeError](err); !ok || !why.NoAgent {
-		return nil, err
-	}
-	progress := target.NewProgress(env)
-	defer progress.Done()
-	progress.Update(plegbench.Progress{Phase: "running kdiag in a pod on " + node})
-	return cluster.Debug(ctx, fleet.DebugOptions{
-		Node: node, Image: o.image, Start: o.start,
-		Left: func(problem string) { _, _ = fmt.Fprintln(env.Err, "kdiag: "+render.Printable(problem)) },
-	})
 }

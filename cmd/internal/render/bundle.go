@@ -84,7 +84,7 @@ func CaptureList(w io.Writer, l *checks.CaptureList, o Options) error {
 	t := table{align: "lllr", head: []string{"CAPTURED", "CAUSE", "NAME", "SIZE"}}
 	have := units.Count(len(l.Captures), "archive")
 	return write(w, o, view{l, func(p *page) {
-		p.headline(span{have, strong}, l.Host)
+		p.put(span{have, strong}, plain("  "+p.prose(l.Host)))
 		p.blank()
 		for _, c := range l.Captures {
 			t.add(c.At.UTC().Format(time.RFC3339), p.prose(c.Cause), p.clean(c.Name), size(c.Bytes))

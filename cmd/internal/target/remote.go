@@ -30,12 +30,6 @@ func (c *Cluster) Agent(ctx context.Context, node string) (*fleet.Cluster, *flee
 	return cluster, agent, err
 }
 
-// AgentReport gets the agent's last report.
-func AgentReport(ctx context.Context, agent *fleet.Agent) (*checks.Report, error) {
-	r := &checks.Report{}
-	return r, agent.Read(ctx, "report", nil, checks.KindReport, r)
-}
-
 // ShowRemote shows the report of another node, and maps its verdict to the exit code. more is the command that prints
 // all of it.
 func ShowRemote(
