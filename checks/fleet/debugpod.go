@@ -39,11 +39,12 @@ type DebugOptions struct {
 	Node  string
 	Image string        // of kdiag; empty for that of an agent anywhere in the cluster
 	Start time.Duration // for the pod to run
+	Run   time.Duration // --timeout of kdiag node in it
 	Left  func(string)  // gets the problem of a pod that could not be removed
 }
 
-// Debug runs kdiag node in a pod on a node until ctx ends, and returns its report. The pod is removed in every case. The
-// error is a *NodeError, or that of ctx.
+// Debug runs kdiag node in a pod on a node, and returns its report. The pod is removed in every case, also when ctx
+// ends. The error is a *NodeError, or that of ctx.
 func (c *Cluster) Debug(ctx context.Context, o DebugOptions) (*checks.Report, error) {
 	node, err := c.node(ctx, o.Node)
 	if err != nil {
@@ -125,7 +126,7 @@ func (c *Cluster) debugPod(ctx context.Context, o DebugOptions, byHand string) (
 		pod.Spec.ImagePullSecrets = agent.Spec.ImagePullSecrets
 	}
 	pod.Name, pod.Spec.NodeName = fmt.Sprintf("kdiag-node-%08x", rand.Uint32()), o.Node
-	pod.Spec.Containers[0].Image = o.Image
+	pod.Spec.Containers[0].Image, pod.Spec.Containers[0].Args = o.Image, []string{"--timeout", o.Run.String()}
 	if end, ok := ctx.Deadline(); ok { // the kubelet ends it also where this process could not
 		pod.Spec.ActiveDeadlineSeconds = new(int64(time.Until(end)/time.Second) + 1)
 	}
@@ -166,7 +167,8 @@ func (c *Cluster) report(ctx context.Context, pod *v1.Pod, byHand string) (*chec
 		log, err = io.ReadAll(io.LimitReader(from, maxDocument))
 	}
 	if err != nil {
-		return nil, refused(err, "reading the log of kdiag on "+pod.Spec.NodeName, "get pods/log in "+pod.Namespace, byHand)
+		what := "reading the log of kdiag on " + pod.Spec.NodeName
+		return nil, refused(err, what, "get pods/log in "+pod.Namespace, byHand)
 	}
 	r := &checks.Report{}
 	begin := max(bytes.Index(append([]byte("\n"), log...), []byte("\n{")), 0)

@@ -221,7 +221,9 @@ func TestDebugImage(t *testing.T) {
 		a := &api{pods: tt.pods, play: ended(0, ""), log: reportLog}
 		play := a.play
 		a.play = func(p *v1.Pod) { made = p.DeepCopy(); play(p) }
-		_, err := connect(t, a).Debug(t.Context(), DebugOptions{Node: "n2", Image: tt.image, Start: time.Minute})
+		_, err := connect(t, a).Debug(t.Context(), DebugOptions{
+			Node: "n2", Image: tt.image, Start: time.Minute, Run: 30 * time.Second,
+		})
 		got := ""
 		if err != nil {
 			got = err.Error()
@@ -231,8 +233,11 @@ func TestDebugImage(t *testing.T) {
 				got += "{" + s.Name + "}"
 			}
 			got += "]"
-			if made.Spec.NodeName != "n2" || !strings.HasPrefix(made.Name, "kdiag-node-") {
-				t.Errorf("%s: %s on %s", tt.name, made.Name, made.Spec.NodeName)
+			c := made.Spec.Containers[0]
+			line := strings.Join(append(c.Command, c.Args...), " ")
+			if made.Spec.NodeName != "n2" || !strings.HasPrefix(made.Name, "kdiag-node-") ||
+				line != "kdiag node --host-root=/host -o json --timeout 30s" {
+				t.Errorf("%s: %s on %s: %s", tt.name, made.Name, made.Spec.NodeName, line)
 			}
 		}
 		if got != tt.want {

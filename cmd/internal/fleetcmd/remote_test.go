@@ -42,12 +42,13 @@ func cluster(t *testing.T, age time.Duration) (flags []string, answers map[strin
 	}
 	data, err := os.ReadFile(archive)
 	apptest.Must(t, err)
+	past := strings.ReplaceAll(string(history), "2026-11-23T", "2026-11-20T")
 	list := fmt.Sprintf(`{"kind":"CaptureList","host":"n1.example","status":"healthy","captures":[
 {"name":%q,"at":"2026-11-23T15:05:12Z","cause":"RuntimeHung","bytes":%d},
 {"name":%q,"at":"2026-11-23T14:05:12Z","cause":"ListHang","bytes":3}]}`, newer, len(data), older)
 	answers = map[string]http.HandlerFunc{
 		"GET /api/v1/pods": apptest.JSON(pods), agent + "report": apptest.JSON(strings.Join(lines, "\n")),
-		agent + "history": apptest.JSON(strings.ReplaceAll(string(history), "2026-11-23T", "2026-11-20T")), agent + "captures/": apptest.JSON(list),
+		agent + "history": apptest.JSON(past), agent + "captures/": apptest.JSON(list),
 		agent + "captures/" + older: apptest.JSON("bad"), agent + "captures/" + newer: apptest.JSON(string(data)),
 	}
 	return []string{"--kubeconfig", apptest.Cluster(t, answers)}, answers
@@ -70,6 +71,7 @@ func TestRemote(t *testing.T) {
 		{[]string{"fleet", "report", "n1"}, flags, 1, "Note: next steps are for n1.example\n", "", ""},
 		{[]string{"fleet", "report", "n1"}, old, 1, "Note: this report is 12m", "", ""},
 		{[]string{"fleet", "report", "n1", "-o", "brief"}, flags, 1, "UNHEALTHY InspectHang (0.", "", ""},
+		{[]string{"fleet", "report", "n1", "-o", "brief"}, old, 1, "UNHEALTHY InspectHang (0.", "", "report is 12m"},
 		{[]string{"fleet", "report", "n1", "-o", "json"}, flags, 1, `"host": "n1.example"`, "", ""},
 		{[]string{"fleet", "history", "n1", "--since", "-24h"}, flags, 1, "RECOVERED  node-7  RuntimeHung from ", "", ""},
 		{[]string{"fleet", "history", "n1"}, flags, 1, "--capture 20261123T140530Z-RuntimeHung.tar.zst", " --from ", ""},

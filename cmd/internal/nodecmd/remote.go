@@ -80,7 +80,7 @@ func (o *options) lookAt(cmd *cobra.Command, env cli.Env, node string) error {
 		progress := target.NewProgress(env)
 		progress.Update(plegbench.Progress{Phase: "running kdiag in a pod on " + node})
 		r, err = cluster.Debug(ctx, fleet.DebugOptions{
-			Node: node, Image: o.image, Start: o.start,
+			Node: node, Image: o.image, Start: o.start, Run: min(cli.DefaultTimeout, (o.Timeout-o.start)/2),
 			Left: func(problem string) { _, _ = fmt.Fprintln(env.Err, "kdiag: "+render.Printable(problem)) },
 		})
 		progress.Done()

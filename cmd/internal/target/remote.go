@@ -3,6 +3,7 @@ package target
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
@@ -37,7 +38,11 @@ func ShowRemote(
 	show func(io.Writer, *checks.Report, render.Options) error,
 ) error {
 	if age := env.Now().Sub(r.GeneratedAt); age > oldReport {
-		r.Notes = append([]string{"this report is " + units.Duration(age) + " old: the agent stands still"}, r.Notes...)
+		note := "this report is " + units.Duration(age) + " old: the agent stands still, or a clock is wrong"
+		r.Notes = append([]string{note}, r.Notes...)
+		if f.Output == string(render.Brief) { // a line without notes
+			_, _ = fmt.Fprintln(env.Err, "kdiag: "+note)
+		}
 	}
 	if len(r.Causes) > 0 {
 		r.Notes = append(r.Notes, "next steps are for "+r.Host)
