@@ -81,7 +81,11 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		answer = a.created
 		if r.Method == http.MethodDelete {
-			a.created = nil
+			var how metav1.DeleteOptions
+			_ = json.NewDecoder(r.Body).Decode(&how)
+			if grace := how.GracePeriodSeconds; grace != nil && *grace == 0 { // else a dead kubelet would have to agree
+				a.created = nil
+			}
 		}
 	default:
 		err = apierrors.NewNotFound(schema.GroupResource{Resource: "things"}, path)
