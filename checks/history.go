@@ -1,6 +1,10 @@
 package checks
 
-import "time"
+import (
+	"strings"
+	"time"
+	"unicode"
+)
 
 // KindHistory is the kind of the document of kdiag history.
 const KindHistory = "History"
@@ -115,4 +119,43 @@ type Gap struct {
 	Why  string    `json:"why"`
 	// Restarted is true where the node was restarted in it.
 	Restarted bool `json:"restarted,omitempty"`
+}
+
+// KindCaptureList is the kind of the document of kdiag fleet bundle --list, and of the agent's /captures/.
+const KindCaptureList = "CaptureList"
+
+// A CaptureList are the archives in the agent's folder, the oldest first.
+type CaptureList struct {
+	Header
+	Captures []Capture `json:"captures"`
+}
+
+// A Capture is an archive of kdiag bundle in the agent's folder.
+type Capture struct {
+	Name  string    `json:"name"` // of the file
+	At    time.Time `json:"at"`
+	Cause string    `json:"cause"` // code
+	Bytes int64     `json:"bytes"`
+}
+
+const (
+	captureTime   = "20060102T150405Z"
+	captureEnding = ".tar.zst"
+)
+
+// CaptureName returns the file name of a capture: 20261123T140512Z-RuntimeHung.tar.zst.
+func CaptureName(at time.Time, cause string) string {
+	return at.UTC().Format(captureTime) + "-" + cause + captureEnding
+}
+
+// ParseCapture reads such a name. It is not ok for any other, above all for a path.
+func ParseCapture(name string) (c Capture, ok bool) {
+	stamp, rest, _ := strings.Cut(name, "-")
+	cause, ok := strings.CutSuffix(rest, captureEnding)
+	at, err := time.Parse(captureTime, stamp)
+	foreign := func(r rune) bool { return !unicode.IsLetter(r) }
+	if !ok || err != nil || strings.ContainsFunc(cause, foreign) {
+		return c, false
+	}
+	return Capture{Name: name, At: at, Cause: cause}, true
 }

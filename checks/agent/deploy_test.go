@@ -44,7 +44,7 @@ func TestKustomize(t *testing.T) {
 		t.Fatalf("%d objects", len(all))
 	}
 	const want = "kdiag agent --host-root=/host --data-dir=/var/lib/kdiag --listen=[$(POD_IP)]:9478 --publish " +
-		"--node-name=$(NODE_NAME)"
+		"--node-name=$(NODE_NAME) --serve-captures"
 	c := agent.Spec.Template.Spec.Containers[0]
 	if diff := cmp.Diff(want, strings.Join(append(c.Command, c.Args...), " ")); diff != "" {
 		t.Error(diff)

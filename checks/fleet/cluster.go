@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -33,6 +34,12 @@ func Connect(cfg *rest.Config) (*Cluster, error) {
 	transport, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+	}
+	transport.CheckRedirect = func(to *http.Request, via []*http.Request) error {
+		if to.URL.Host != via[0].URL.Host || to.URL.Scheme != via[0].URL.Scheme {
+			return errors.New("redirected elsewhere") // by a pod behind the proxy: the credentials would go there
+		}
+		return nil
 	}
 	c := &Cluster{params: runtime.NewParameterCodec(scheme)}
 	for _, group := range []struct {

@@ -29,6 +29,7 @@ type options struct {
 	nodeName        string
 	kubeconfig      string
 	captureStacks   bool
+	serveCaptures   bool
 }
 
 // The defaults, of the contract.
@@ -54,8 +55,9 @@ What was seen is kept in --data-dir, for kdiag history, also from the disk of a 
 begins, the evidence is packed there as kdiag bundle does, before anything restarts; goroutine dumps by signal only with
 --capture-stacks.
 
-Metrics are served at --listen (/metrics, /healthz, /report, /history) and written into --textfile-dir. With --publish
-the node gets the condition KdiagProblem, and events of what begins and ends.
+Metrics are served at --listen (/metrics, /healthz, /report, /history) and written into --textfile-dir. With
+--serve-captures the archives are served too. With --publish the node gets the condition KdiagProblem, and events of
+what begins and ends.
 
 SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and without a runtime, and waits for them.`,
 		Example: `  kdiag agent                                    # as root; kdiag history shows what it recorded
@@ -80,6 +82,8 @@ SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and wit
 	fs.StringVar(&opts.kubeconfig, "kubeconfig", "", "how to reach the API server (default: the pod's service account)")
 	fs.BoolVar(&opts.captureStacks, "capture-stacks", false,
 		"take goroutine dumps for archives too: SIGUSR1 to the runtime's daemon and stuck shims")
+	fs.BoolVar(&opts.serveCaptures, "serve-captures", false,
+		"serve the archives too, at /captures/ of --listen, for kdiag fleet bundle")
 	return cmd
 }
 
@@ -92,6 +96,8 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		cli.Reject(o.sweep < o.interval, "--sweep-interval must be at least --interval",
 			"for example --sweep-interval 5m"),
 		o.checkListen(),
+		cli.Reject(o.serveCaptures && (o.listen == "" || o.dataDir == ""),
+			"--serve-captures needs --listen and --data-dir", "give both a value, or leave out --serve-captures"),
 		cli.Reject(!o.publish && o.kubeconfig != "", "--kubeconfig is for --publish", "add --publish"),
 		o.checkFolder("textfile-dir", o.textfileDir),
 		cli.RejectEmpty(cmd, "node-name", "kubeconfig", "textfile-dir"),

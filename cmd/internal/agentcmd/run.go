@@ -218,8 +218,9 @@ func (s *service) capture(ctx context.Context, of *agent.Look, cause string) che
 	if err != nil {
 		return fail(err)
 	}
-	taken.Path = filepath.Join(recorder.CapturesDir, taken.At.Format("20060102T150405Z")+"-"+cause+".tar.zst")
-	f, err := bundle.Create(filepath.Join(s.opts.dataDir, taken.Path))
+	taken.Path = filepath.Join(recorder.CapturesDir, checks.CaptureName(taken.At, cause))
+	path := filepath.Join(s.opts.dataDir, taken.Path)
+	f, err := bundle.Create(path + ".part") // it is listed when it is whole
 	if err != nil {
 		return fail(err)
 	}
@@ -240,7 +241,7 @@ func (s *service) capture(ctx context.Context, of *agent.Look, cause string) che
 		in.Dumps = s.watch.Dumps(ctx)
 	}
 	_, taken.Bytes, err = target.Archive(ctx, s.env, f, bundle.Zst, most, redact.Standard, in)
-	if err = cmp.Or(err, f.Sync(), f.Close()); err != nil {
+	if err = cmp.Or(err, f.Sync(), f.Close(), os.Rename(f.Name(), path)); err != nil {
 		return fail(err)
 	}
 	return taken

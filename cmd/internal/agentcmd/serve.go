@@ -3,11 +3,14 @@ package agentcmd
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"net"
 	"net/http"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/checks/recorder"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/target"
@@ -74,7 +77,48 @@ func (s *service) handler() http.Handler {
 		h.Status, h.Problems = status, problems
 		answer(w, h)
 	})
+	if s.opts.serveCaptures {
+		mux.HandleFunc("GET /captures/{$}", s.listCaptures)
+		mux.HandleFunc("GET /captures/{name}", s.sendCapture)
+	}
 	return mux
+}
+
+// captureTime is what a client may take for one archive.
+const captureTime = 10 * time.Minute
+
+// listCaptures lists the archives in the folder.
+func (s *service) listCaptures(w http.ResponseWriter, _ *http.Request) {
+	entries, err := os.ReadDir(filepath.Join(s.opts.dataDir, recorder.CapturesDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // nothing was captured yet
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	list := &checks.CaptureList{Header: target.Header(s.env, "agent", checks.KindCaptureList)}
+	list.Status, list.Captures = checks.Healthy, []checks.Capture{}
+	for _, e := range entries {
+		c, ok := checks.ParseCapture(e.Name())
+		info, err := e.Info()
+		if ok && err == nil && info.Mode().IsRegular() { // else it was removed meanwhile, or is not the agent's
+			c.Bytes = info.Size()
+			list.Captures = append(list.Captures, c)
+		}
+	}
+	answer(w, list)
+}
+
+// sendCapture sends an archive of the list. Nothing else has such a name.
+func (s *service) sendCapture(w http.ResponseWriter, req *http.Request) {
+	c, ok := checks.ParseCapture(req.PathValue("name"))
+	f, err := bundle.OpenFile(filepath.Join(s.opts.dataDir, recorder.CapturesDir, c.Name))
+	if !ok || err != nil {
+		http.Error(w, "there is no such capture", http.StatusNotFound)
+		return
+	}
+	defer f.Close()
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(captureTime)) // that of the server is a minute
+	w.Header().Set("Content-Type", "application/zstd")
+	http.ServeContent(w, req, "", c.At, f)
 }
 
 // answer writes a document.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -99,6 +100,13 @@ func TestSchemas(t *testing.T) {
 	nodes := apptest.Kube(t, map[string]any{
 		"/api/v1/nodes": apptest.NodeList(map[string]string{"a": "", "b": "PLEG is not healthy", "c": "?"}),
 	})
+	cluster := apptest.Cluster(t, map[string]http.HandlerFunc{
+		"GET /api/v1/pods": apptest.JSON(`{"kind":"PodList","apiVersion":"v1","items":[
+{"metadata":{"name":"a","namespace":"b"},"status":{"phase":"Running"}}]}`),
+		"GET /api/v1/namespaces/b/pods/a:9478/proxy/captures/": apptest.JSON(`{"apiVersion":"kdiag/v1","kind":"CaptureList",
+"command":"kdiag agent","generatedAt":"2026-11-23T14:05:12Z","kdiagVersion":"v1","status":"healthy","problems":[],
+"captures":[{"name":"n","at":"2026-11-23T14:05:12Z","cause":"RuntimeHung","bytes":7}]}`),
+	})
 	seen := map[string]bool{}
 	for _, line := range []string{
 		"pleg --simulate healthy", "pleg --simulate inspect-hang", "pleg --simulate runtime-down",
@@ -114,6 +122,7 @@ func TestSchemas(t *testing.T) {
 		"bundle --simulate healthy " + archive, "bundle --list " + archive, "bundle --list " + blank,
 		"history --data-dir " + box + "/agent", "history --data-dir " + box,
 		"fleet --kubeconfig " + nodes, "fleet --checks --kubeconfig " + nodes, "fleet --kubeconfig " + box,
+		"fleet bundle n1 --list --kubeconfig " + cluster, "fleet report n1 --kubeconfig " + cluster,
 		"explain", "explain InspectHang", "explain advisories", "explain runc-2404", "version",
 		"explain settings", "explain settings maxPods", "explain settings nothing", "explain Nonsense",
 		"pleg --timeout 5", "plegg", "node --bad", "proxy --fault x", "syncloop --simulate healthy",

@@ -122,13 +122,7 @@ func (f *Flags) CheckFrom(cmd *cobra.Command, args []string, may ...string) erro
 	if f.From == "" {
 		return RejectEmpty(cmd, "from")
 	}
-	may = append(may, "from", "output", "color", "details", "all", "fail-on", "timeout", "verbose")
-	other := ""
-	cmd.Flags().Visit(func(flag *pflag.Flag) {
-		if other == "" && !slices.Contains(may, flag.Name) {
-			other = "--" + flag.Name
-		}
-	})
+	other := Other(cmd, append(may, "from")...)
 	if len(args) > 0 {
 		other = "FILE"
 	}
@@ -137,6 +131,18 @@ func (f *Flags) CheckFrom(cmd *cobra.Command, args []string, may ...string) erro
 	}
 	return Reject(other != "", "--from excludes "+other,
 		"leave out "+other+": "+cmd.CommandPath()+" --from shows what was collected on the node")
+}
+
+// Other returns the first flag that cmd was given and that is neither one of the output nor one of the named; empty where
+// there is none.
+func Other(cmd *cobra.Command, may ...string) (other string) {
+	may = append(may, "output", "color", "details", "all", "fail-on", "timeout", "verbose")
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if other == "" && !slices.Contains(may, flag.Name) {
+			other = "--" + flag.Name
+		}
+	})
+	return other
 }
 
 // AddVerbose adds -v, which takes a number as kubectl's does, or none.

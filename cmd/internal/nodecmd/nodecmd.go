@@ -21,6 +21,7 @@ import (
 type options struct {
 	cli.Flags
 	target.KubeletAccess
+	remote
 	deep   bool
 	stacks bool
 }
@@ -29,7 +30,7 @@ type options struct {
 func NewCommand(env cli.Env) *cobra.Command {
 	var opts options
 	cmd := &cobra.Command{
-		Use:   "node",
+		Use:   "node [NODE]",
 		Short: "Check everything around PLEG on this node: host, systemd, runtime, kubelet, logs",
 		Long: `Look at all that makes a node NotReady: pressure, disks, mounts, stuck processes, limits, cgroups and
 the clock of the host; systemd and its units; the runtime, as kdiag pleg does; the kubelet's settings, health,
@@ -50,15 +51,23 @@ The kubelet's server refuses the node's own certificate (403). A token that open
   kubectl create clusterrole kdiag --verb=get --resource=nodes/metrics,nodes/healthz,nodes/configz
   kubectl create clusterrolebinding kdiag --clusterrole=kdiag --serviceaccount=kube-system:kdiag
   kubectl create token -n kube-system kdiag > FILE
-Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows exec.`,
+Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows exec.
+
+With NODE another node of the cluster is looked at, from anywhere: what its agent last saw, as kdiag fleet report has
+it; without an agent by a pod there, with the rights that the agent has, which is removed again. Where the node starts
+no pods, the commands are printed that copy kdiag to it.`,
 		Example: `  kdiag node                        # on the sick node
   kdiag node -o brief               # one line
   kdiag node --host-root /host      # from a privileged pod
   kdiag node --from x.tar.zst       # anywhere, out of an archive of kdiag bundle
-  kdiag node --kubelet-token FILE   # with a token that may read nodes/metrics and nodes/healthz`,
-		Args:    cobra.NoArgs,
+  kdiag node --kubelet-token FILE   # with a token that may read nodes/metrics and nodes/healthz
+  kdiag node worker-7               # another node, by its agent or a pod`,
+		Args:    cobra.MaximumNArgs(1),
 		PreRunE: opts.check,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return opts.lookAt(cmd, env, args[0])
+			}
 			return run(cmd.Context(), env, opts)
 		},
 	}
@@ -66,6 +75,7 @@ Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows
 	opts.AddFrom(cmd)
 	opts.AddOutput(cmd)
 	opts.AddWatch(cmd)
+	opts.addRemote(cmd)
 	fs := cmd.Flags()
 	opts.AddKubeletAccess(cmd, "do not ask the API server that the kubelet's kubeconfig names")
 	fs.BoolVar(&opts.stacks, "stacks", false,
@@ -76,8 +86,8 @@ Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows
 	return cmd
 }
 
-func (o *options) check(cmd *cobra.Command, _ []string) error {
-	return cmp.Or(o.CheckWatch(cmd), o.CheckFrom(cmd, nil), o.CheckKubeletAccess(cmd), o.Check(cmd, nil))
+func (o *options) check(cmd *cobra.Command, args []string) error {
+	return cmp.Or(o.checkRemote(cmd, args), o.CheckWatch(cmd), o.CheckFrom(cmd, nil), o.CheckKubeletAccess(cmd), o.Check(cmd, nil))
 }
 
 // garbagePercent makes the collector work more often than usual: a node that is short of memory has more use for some

@@ -122,6 +122,8 @@ func (p *page) moreLine(c conclusion, steps int) {
 	p.blank()
 	more := []string{"kdiag " + c.more}
 	switch r := c.runtime; {
+	case p.again != "":
+		more[0] = p.clean(p.again)
 	case r.From != "":
 		more[0] += " --from " + p.clean(r.From)
 	case p.simulated && r.Simulate != "":

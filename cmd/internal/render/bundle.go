@@ -79,6 +79,20 @@ func BundleList(w io.Writer, m *bundle.Manifest, intact bool, o Options) error {
 	}})
 }
 
+// CaptureList prints the archives that the agent of a node has.
+func CaptureList(w io.Writer, l *checks.CaptureList, o Options) error {
+	t := table{align: "lllr", head: []string{"CAPTURED", "CAUSE", "NAME", "SIZE"}}
+	have := units.Count(len(l.Captures), "archive")
+	return write(w, o, view{l, func(p *page) {
+		p.put(span{have, strong}, plain("  "+p.prose(l.Host)))
+		p.blank()
+		for _, c := range l.Captures {
+			t.add(c.At.UTC().Format(time.RFC3339), p.prose(c.Cause), p.clean(c.Name), size(c.Bytes))
+		}
+		p.table(t)
+	}, func(b briefLine) string { return b.cut(b.prose(l.Host) + " " + have) }})
+}
+
 // contentsOf counts what an archive holds.
 func contentsOf(m *bundle.Manifest) string {
 	var bytes int64

@@ -42,7 +42,8 @@ func Documents() map[string]any {
 		"Advisory": advisoryDoc{}, "AdvisoryList": advisoriesDoc{},
 		"KubeletSettings": settingsDoc{}, checks.KindFleetReport: checks.FleetReport{},
 		"JournalReport": journal.Report{}, "CauseDefinition": definitionDoc{}, "CauseDefinitionList": definitionsDoc{},
-		checks.KindHistory: checks.History{}, checks.KindStacksReport: checks.StacksReport{},
+		checks.KindHistory: checks.History{}, checks.KindCaptureList: checks.CaptureList{},
+		checks.KindStacksReport: checks.StacksReport{},
 		bundle.KindManifest: WrittenBundle{}, "Version": Version{}, "Error": Error{},
 	}
 }

@@ -20,7 +20,8 @@ type page struct {
 	styles    map[ink]lipgloss.Style
 	glyph     glyphs
 	details   bool
-	simulated bool // what is printed is about no real node, so its commands must not act on one
+	again     string // the command that prints more; empty where that follows from the document
+	simulated bool   // what is printed is about no real node, so its commands must not act on one
 }
 
 // unwrapped is the width of text that is not wrapped.
@@ -45,6 +46,7 @@ func newPage(w io.Writer, o Options) *page {
 		styles:  newStyles(w, o.Color),
 		glyph:   newGlyphs(o.ASCII),
 		details: o.Details,
+		again:   o.More,
 	}
 	if p.wrap = p.width; o.NoWrap {
 		p.wrap = unwrapped
