@@ -32,6 +32,7 @@ type Trace struct {
 	report func(Step)
 
 	mu            sync.Mutex
+	added         string // the line with which it began
 	start         time.Time
 	follows       bool
 	last, longest Step
@@ -55,7 +56,7 @@ const patience = 10 * time.Second
 func (t *Trace) late(pods []*v1.Pod) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.start.IsZero() {
+	if t.added != "" {
 		return
 	}
 	seen := "none"
@@ -159,6 +160,8 @@ func (s traceSink) Error(err error, msg string, kv ...any) {
 	s.LogSink.Error(err, msg, kv...)
 }
 
+const mostValue = 1000 // bytes; statuses are longer
+
 // line takes a line of the log. That of a new status has the phase and whether the pod is ready.
 func (t *Trace) line(msg string, kv []any) {
 	text, ours, ready, phase := msg, false, false, v1.PodPhase("")
@@ -176,14 +179,15 @@ func (t *Trace) line(msg string, kv []any) {
 		case "phase":
 			phase, _ = kv[i+1].(v1.PodPhase)
 		}
-		if value := fmt.Sprintf("%+v", kv[i+1]); value != "" {
+		if value := fmt.Sprintf("%+v", kv[i+1]); value != "" && len(value) < mostValue {
 			text += fmt.Sprintf(" %v=%s", kv[i], value)
 		}
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if ours && strings.HasPrefix(msg, "SyncLoop ADD") {
-		t.start, t.follows, t.last, t.longest = time.Now(), true, Step{}, Step{}
+	mirror := t.added != "" && t.added != text && strings.HasSuffix(text, "="+pod.APIServerSource)
+	if ours && strings.HasPrefix(msg, "SyncLoop ADD") && !mirror {
+		t.added, t.start, t.follows, t.last, t.longest = text, time.Now(), true, Step{}, Step{}
 		t.logged, t.ids = map[string]bool{}, map[string]string{}
 	}
 	if !ours || !t.follows || t.logged[text] || msg == "Ignoring same status for pod" {

@@ -53,6 +53,7 @@ touches nothing else on the socket; but a real kubelet on the same socket kills 
 pods running and takes them over when it is started again. docs/syncloop.md lists what differs from a kubelet.`,
 		Example: `  kdiag syncloop --manifests ./pods --runtime-endpoint /run/containerd/containerd.sock
   kdiag syncloop --manifests ./pods --simulate healthy --tui
+  kdiag syncloop --manifests ./pods --trace shop/web --log-file log
   kdiag syncloop --kubeconfig ~/.kube/config --node-name lab-1
   kdiag syncloop --cleanup`,
 		Args:    cobra.NoArgs,
