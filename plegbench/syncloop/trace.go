@@ -25,8 +25,8 @@ type Step struct {
 	Took       time.Duration // by a call, or since the step before
 }
 
-// A Trace follows each creation of one pod until the pod is ready or has ended: by what is logged about the pod at any
-// verbosity up to 5, the CRI calls for it, and its status.
+// A Trace follows each creation of one pod until the pod is ready or has ended, by what is logged about it at any
+// verbosity and the CRI calls for it.
 type Trace struct {
 	names  []string // namespace/name
 	report func(Step)
