@@ -43,6 +43,8 @@ type Options struct {
 	Log       logr.Logger
 	// Observe is called when a call has ended, with the kubelet's name for the operation, such as list_podsandbox.
 	Observe func(operation string, took time.Duration, err error)
+	// Trace is called before each call, and the function that it returns after it. Both may be nil.
+	Trace func(req any) (ended func(resp any, err error))
 	// Dialer replaces the connection to the unix socket, for a runtime in this process. It is given the socket's path.
 	Dialer crictl.Dialer
 }
@@ -55,6 +57,7 @@ type Service struct {
 	timeout time.Duration
 	log     logr.Logger
 	observe func(operation string, took time.Duration, err error)
+	trace   func(req any) (ended func(resp any, err error))
 
 	mu     sync.Mutex
 	logged map[string]loggedError // by object
@@ -70,7 +73,7 @@ type loggedError struct {
 // when it breaks.
 func Dial(endpoint string, opts Options) (*Service, error) {
 	s := &Service{
-		timeout: cmp.Or(opts.Timeout, DefaultTimeout), log: opts.Log, observe: opts.Observe,
+		timeout: cmp.Or(opts.Timeout, DefaultTimeout), log: opts.Log, observe: opts.Observe, trace: opts.Trace,
 		logged: map[string]loggedError{},
 	}
 	if s.observe == nil {
@@ -112,6 +115,11 @@ func call[Q, R any](
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
+	}
+	if s.trace != nil {
+		if ended := s.trace(req); ended != nil {
+			defer func() { ended(resp, err) }()
+		}
 	}
 	start := time.Now()
 	defer func() { s.observe(operation, time.Since(start), err) }()

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
@@ -78,6 +79,8 @@ type Config struct {
 	Recorder record.EventRecorder
 	// Notify is called with each event, by several goroutines. It must not block, and may be nil.
 	Notify func(Event)
+	Trace  *Trace                                                     // nil: none
+	Dialer func(ctx context.Context, socket string) (net.Conn, error) // of a runtime in this process; nil: none
 }
 
 // An Event is an event in the life of a syncLoop, for a timeline.
@@ -129,6 +132,9 @@ type SyncLoop struct {
 
 // New asks the runtime for its version, as a kubelet does first of all, and connects the parts. Nothing runs until Run.
 func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
+	if cfg.Trace != nil {
+		cfg.Log = cfg.Log.WithSink(traceSink{cfg.Log.WithCallDepth(1).GetSink(), cfg.Trace, nil})
+	}
 	s := &SyncLoop{
 		cfg: cfg, log: cfg.Log, recorder: cfg.Recorder, seen: map[string]bool{},
 		notStarted: map[types.UID]map[string]*v1.ContainerStateWaiting{}, ready: make(chan struct{}),
@@ -154,7 +160,7 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	var err error
 	s.service, err = remote.Dial(cfg.Endpoint, remote.Options{
 		Timeout: cfg.Periods.Request, Reconnect: cfg.Periods.Reconnect, Log: cfg.Log,
-		Observe: s.metrics.Observe,
+		Observe: s.metrics.Observe, Trace: cfg.Trace.call, Dialer: cfg.Dialer,
 	})
 	if err != nil {
 		return nil, err
@@ -170,6 +176,9 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	s.takeCgroupDriver(ctx)
 	if err := s.wire(registry, probes); err != nil {
 		return nil, errors.Join(err, s.service.Close())
+	}
+	if cfg.Trace != nil {
+		time.AfterFunc(patience, func() { cfg.Trace.late(s.pods.Pods()) })
 	}
 	return s, nil
 }

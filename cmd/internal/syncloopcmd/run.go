@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/screen"
@@ -103,6 +104,9 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	defer recorder.Shutdown()
+	if opts.trace != "" {
+		cfg.Trace = syncloop.NewTrace(opts.trace, opts.nodeName, printStep(env.Out))
+	}
 	s, err := syncloop.New(ctx, cfg)
 	if err != nil {
 		return notStarted(ctx, t, err)
@@ -127,6 +131,19 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		_, _ = fmt.Fprintf(env.Err, text, opts.nodeName)
 	}
 	return err
+}
+
+// printStep returns a function that writes a step in one line.
+func printStep(out io.Writer) func(syncloop.Step) {
+	return func(s syncloop.Step) {
+		line, at, took := render.Printable(s.Text), units.Duration(s.At), units.Duration(s.Took)
+		if s.N > 0 {
+			line = fmt.Sprintf("%2d  +%-6s %-6s %-13s  %s", s.N, at, took, s.Part, line)
+		} else if s.At > 0 {
+			line += ", " + took + " of " + at
+		}
+		_, _ = fmt.Fprintln(out, line)
+	}
 }
 
 // complete fills in what follows from the host.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -30,6 +31,7 @@ type options struct {
 	speed      float64
 	evented    bool
 	tui        bool
+	trace      string
 	cleanup    bool
 	labels     map[string]string
 
@@ -51,6 +53,7 @@ touches nothing else on the socket; but a real kubelet on the same socket kills 
 pods running and takes them over when it is started again. docs/syncloop.md lists what differs from a kubelet.`,
 		Example: `  kdiag syncloop --manifests ./pods --runtime-endpoint /run/containerd/containerd.sock
   kdiag syncloop --manifests ./pods --simulate healthy --tui
+  kdiag syncloop --manifests ./pods --trace shop/web --log-file log
   kdiag syncloop --kubeconfig ~/.kube/config --node-name lab-1
   kdiag syncloop --cleanup`,
 		Args:    cobra.NoArgs,
@@ -79,6 +82,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.Float64Var(&o.speed, "speed", 1, "shorten the kubelet's periods by this factor: with 60, 3m become 3s")
 	fs.BoolVar(&o.evented, "evented", false, "let PLEG use the runtime's events: --feature-gates EventedPLEG=true")
 	fs.BoolVar(&o.tui, "tui", false, "show the loop, PLEG, the pods and their workers in the terminal; q leaves")
+	fs.StringVar(&o.trace, "trace", "", "show how this pod is created, as [NAMESPACE/]NAME, step by step")
 	fs.BoolVar(&o.cleanup, "cleanup", false, "remove all that a syncloop with this node name left, and end")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with, as key=value")
 	for _, f := range kubeletconfig.Flags() {
@@ -106,7 +110,10 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(
 		o.Check(cmd, nil),
 		cli.RejectEmpty(cmd, "manifests", "objects", "kubeconfig", "node-name", "root-dir", "log-dir", "config",
-			"status-file", "log-file", "container-runtime-endpoint"),
+			"status-file", "log-file", "container-runtime-endpoint", "trace"),
+		cli.Reject(strings.Count(o.trace, "/") > 1 || strings.HasPrefix(o.trace, "/") || strings.HasSuffix(o.trace, "/"),
+			fmt.Sprintf("--trace %q is no pod", o.trace), "give NAMESPACE/NAME, or NAME of one in default"),
+		cli.Reject(o.trace != "" && (o.tui || o.cleanup), "--trace excludes --tui and --cleanup", "leave one of them out"),
 		cli.Reject(math.IsNaN(o.speed) || o.speed <= 0 || o.speed > 1000,
 			fmt.Sprintf("--speed %v makes no sense", o.speed), "give a factor from 1 to 1000, such as --speed 60"),
 	); err != nil {

@@ -204,6 +204,9 @@ func (m *Manager) update(p *v1.Pod, st v1.PodStatus, force, finished bool) {
 	next.version++
 	next.finished = finished || old.finished && !pod.IsStatic(p)
 	m.pods[p.UID] = next
+	ready := cmp.Or(condition(st.Conditions, v1.PodReady), &v1.PodCondition{}) // the kubelet's line has the containers
+	m.cfg.Log.V(3).Info("updateStatusInternal", "version", next.version, "pod", klog.KObj(p), "podUID", p.UID,
+		"phase", st.Phase, "ready", ready.Status == v1.ConditionTrue, "why", ready.Message)
 	m.wakeUp()
 }
 

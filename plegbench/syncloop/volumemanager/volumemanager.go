@@ -100,6 +100,7 @@ func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error 
 	if err := m.makeDataDirs(pod.UID); err != nil {
 		return fmt.Errorf("error making pod data directories: %w", err)
 	}
+	m.cfg.Log.V(5).Info("Pod directories are made", "pod", klog.KObj(pod))
 	for _, v := range pod.Spec.Volumes {
 		if _, err := kindOf(&v); err != nil {
 			return fmt.Errorf("unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%[1]s]: "+

@@ -1,0 +1,216 @@
+package syncloop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
+)
+
+const tracedPod = `
+metadata: {name: web-lab, namespace: shop, uid: u1, annotations: {kubernetes.io/config.source: file}}
+spec:
+  volumes: [{name: config, configMap: {name: web}}]
+  initContainers: [{name: setup, image: "busybox:1"}]
+  restartPolicy: Never
+  containers:
+  - name: web
+    image: "nginx:1"
+    lifecycle: {postStart: {exec: {command: [x]}}}
+    readinessProbe: {exec: {command: [x]}, periodSeconds: 1, timeoutSeconds: 1, successThreshold: 1}
+`
+
+// traced runs a syncLoop with the pod on the embedded runtime for a minute, and returns the steps of a Trace of name.
+func traced(t *testing.T, runtime fake.Scenario, name string) (steps []Step) {
+	t.Helper()
+	dir, p := t.TempDir(), &v1.Pod{}
+	if err := errors.Join(yaml.UnmarshalStrict([]byte(tracedPod), p), os.WriteFile(filepath.Join(dir, "web.yaml"),
+		[]byte("kind: ConfigMap\nmetadata: {name: web, namespace: shop}"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		k := kubelet(t)
+		k.ImageGCHighThresholdPercent, k.EvictionHard = 100, nil
+		s, err := New(t.Context(), Config{
+			Endpoint: "unix:///run/fake.sock", NodeName: "lab", RootDir: dir + "/root", LogDir: dir + "/log",
+			Objects: dir, Kubelet: k, Periods: PeriodsFor(k), Recorder: record.NewFakeRecorder(1000),
+			Log: funcr.New(func(string, string) {}, funcr.Options{}), Dialer: faketest.Serve(t, runtime),
+			Trace: NewTrace(name, "Lab", func(s Step) { steps = append(steps, s) }),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.sources = []source{{pod.FileSource, func(ctx context.Context, send func([]*v1.Pod)) error {
+			send([]*v1.Pod{p})
+			<-ctx.Done()
+			return ctx.Err()
+		}}}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Minute, cancel)
+		if err := s.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return steps
+}
+
+// inOrder are the steps whose order is that of one goroutine, as text without ids and numbers.
+func inOrder(steps []Step) (out []string) {
+	other := regexp.MustCompile(`PLEG|\(probe\)|^cri (PodSandbox|Container)Status|\(SYNC\)`)
+	vary := regexp.MustCompile(`[0-9a-f]{64}|\b[0-9]+,`)
+	for _, s := range steps {
+		if line := strings.TrimSpace(s.Part + " " + s.Text); !other.MatchString(line) || s.N == 0 {
+			out = append(out, vary.ReplaceAllString(line, "N"))
+		}
+	}
+	return out
+}
+
+func second(n int) fake.Duration { return fake.Duration(time.Duration(n) * time.Second) }
+
+func TestTrace(t *testing.T) {
+	const unready = " ready=false why=containers with unready status: [web]"
+	begin := []string{
+		"syncloop SyncLoop ADD source=file",
+		"podworkers Pod is being synced for the first time updateType=create",
+		"status updateStatusInternal phase=Pending" + unready,
+		"volumemanager Pod directories are made",
+		"volumemanager MountVolume.SetUp succeeded for volume volumeName=config",
+		"kuberuntime No sandbox for pod can be found. Need to start a new one",
+		"kuberuntime computePodActions got for pod podActions={KillPod:true CreateSandbox:true SandboxID: Attempt:0 " +
+			"Why:No sandbox for pod can be found. Need to start a new one ContainersToKill:[] InitToStart:[0] " +
+			"ContainersToStart:[]}",
+		"cri RunPodSandbox",
+	}
+	actions := func(toStart, init string) string {
+		return "kuberuntime computePodActions got for pod podActions={KillPod:false CreateSandbox:false SandboxID:N " +
+			"Attempt:0 Why: ContainersToKill:[] InitToStart:[" + init + "] ContainersToStart:[" + toStart + "]}"
+	}
+	setup := []string{"cri PullImage busybox:1", "cri CreateContainer setup (hash 389f4d54)", "cri StartContainer setup"}
+	failed := `podworkers Error syncing pod, skipping err=failed to "StartContainer" for "setup" with `
+	for _, tt := range []struct {
+		name    string
+		runtime fake.Scenario
+		end     []string
+	}{
+		{
+			"ready after a slow pull",
+			fake.Scenario{
+				Latency: []fake.Latency{{RPC: "PullImage", Base: second(8)}},
+				Exits:   []fake.Exit{{Object: fake.Object{Container: "setup"}, After: second(5)}},
+			},
+			slices.Concat(setup, []string{
+				actions("", ""), actions("0", ""),
+				"cri PullImage nginx:1", "cri CreateContainer web (hash 855627a5)", "cri StartContainer web",
+				"cri ExecSync web (hook)", "status updateStatusInternal phase=Running" + unready,
+				"status updateStatusInternal phase=Running ready=true",
+				"Ready; slowest step: N PullImage busybox:1",
+			}),
+		},
+		{
+			"the init container fails after a while",
+			fake.Scenario{Exits: []fake.Exit{{After: second(5), Code: 1}}},
+			slices.Concat(setup, []string{
+				actions("", ""),
+				"status updateStatusInternal phase=Failed ready=false",
+				"Failed; slowest step: the wait before N PodSandboxStatus",
+			}),
+		},
+		{
+			"the pull fails",
+			fake.Scenario{Faults: []fake.Fault{{RPC: "PullImage", Error: "NotFound: no such image"}}},
+			[]string{
+				"cri PullImage busybox:1 failed",
+				failed + `ErrImagePull: "rpc error: code = NotFound desc = no such image"`,
+				actions("", "0"),
+				failed + `ImagePullBackOff: "Back-off pulling image \"busybox:1\": ErrImagePull: rpc error: code = ` +
+					`NotFound desc = no such image"`,
+				"cri PullImage busybox:1 failed", "cri PullImage busybox:1 failed",
+			},
+		},
+		{
+			"the pull hangs",
+			fake.Scenario{Faults: []fake.Fault{{RPC: "PullImage", Hang: true, Until: second(61), Thaw: true}}},
+			slices.Concat([]string{"PullImage busybox:1 has no answer after 10s"}, setup),
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			steps := traced(t, tt.runtime, "shop/web")
+			if diff := cmp.Diff(slices.Concat(begin, tt.end), inOrder(steps)); diff != "" {
+				t.Error(diff)
+			}
+			n, at := 0, time.Duration(0)
+			for _, s := range steps {
+				if s.N > 0 && (s.N != n+1 || s.At < at) {
+					t.Errorf("step %+v comes after %d", s, n)
+				}
+				n, at = max(n, s.N), max(at, s.At)
+			}
+		})
+	}
+}
+
+// TestTraceOfAnotherPod gives the name of a pod that does not come, and one of the pod's full name.
+func TestTraceOfAnotherPod(t *testing.T) {
+	want := []Step{{Text: "no pod default/web yet; pods seen: shop/web-lab"}}
+	if diff := cmp.Diff(want, traced(t, fake.Scenario{}, "web")); diff != "" {
+		t.Error(diff)
+	}
+	if got := traced(t, fake.Scenario{}, "shop/web-lab"); len(got) < 10 {
+		t.Errorf("only %+v", got)
+	}
+}
+
+// TestTraceRestarts has a static pod, its mirror, and the pod again after a change of its manifest.
+func TestTraceRestarts(t *testing.T) {
+	var got []string
+	trace := NewTrace("shop/web", "Lab", func(s Step) { got = append(got, fmt.Sprint(s.N, " ", s.Text)) })
+	static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-lab"}}
+	log := funcr.New(func(string, string) {}, funcr.Options{})
+	log = log.WithSink(traceSink{log.GetSink(), trace, nil})
+	add := func(source string) {
+		log.Info("SyncLoop ADD", "source", source, "pods", klog.KObjSlice([]*v1.Pod{static}))
+	}
+	report := func(phase v1.PodPhase, ready bool) {
+		log.V(3).Info("updateStatusInternal", "pod", klog.KObj(static), "phase", phase, "ready", ready)
+	}
+	add("file")
+	add("api")
+	report(v1.PodPending, false)
+	report(v1.PodPending, false)
+	report(v1.PodRunning, true)
+	add("api")
+	report(v1.PodRunning, false)
+	add("file")
+	log.WithValues("pod", klog.KObj(static)).Error(errors.New("x"), "failed", "status", strings.Repeat("long", mostValue))
+	want := []string{
+		"1 SyncLoop ADD source=file", "2 SyncLoop ADD source=api",
+		"3 updateStatusInternal phase=Pending ready=false", "4 updateStatusInternal phase=Running ready=true",
+		"0 Ready", "1 SyncLoop ADD source=file", "2 failed err=x",
+	}
+	for i := range got {
+		got[i], _, _ = strings.Cut(got[i], ";") // what took longest varies
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
