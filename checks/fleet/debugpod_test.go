@@ -221,7 +221,7 @@ func TestDebugImage(t *testing.T) {
 		a := &api{pods: tt.pods, play: ended(0, ""), log: reportLog}
 		play := a.play
 		a.play = func(p *v1.Pod) { made = p.DeepCopy(); play(p) }
-		_, err := connect(t, a).Debug(t.Context(), DebugOptions{
+		_, err := connectAPI(t, a).Debug(t.Context(), DebugOptions{
 			Node: "n2", Image: tt.image, Start: time.Minute, Run: 30 * time.Second,
 		})
 		got := ""

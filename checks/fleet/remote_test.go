@@ -112,7 +112,7 @@ func forbidden(what string) error {
 }
 
 // connect serves an api over HTTP.
-func connect(t *testing.T, a *api) *Cluster {
+func connectAPI(t *testing.T, a *api) *Cluster {
 	t.Helper()
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
@@ -173,7 +173,7 @@ func TestAgent(t *testing.T) {
 		},
 		{"no path", "../n1", nil, nil, "reading the node ../n1: invalid resource name \"../n1\": [may not contain '/']"},
 	} {
-		c := connect(t, &api{pods: tt.pods, refuse: tt.refuse})
+		c := connectAPI(t, &api{pods: tt.pods, refuse: tt.refuse})
 		agent, err := c.Agent(t.Context(), tt.node)
 		got := ""
 		if err != nil {
@@ -192,7 +192,7 @@ func TestAgent(t *testing.T) {
 }
 
 // TestRead has what the proxy can answer.
-func TestRead(t *testing.T) {
+func TestAgentRead(t *testing.T) {
 	text := func(code int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, body, code) }
 	}
@@ -239,7 +239,7 @@ func TestRead(t *testing.T) {
 		if tt.refuse != nil {
 			a.refuse = map[string]error{"GET " + proxy: tt.refuse}
 		}
-		found, err := connect(t, a).Agent(t.Context(), "n1")
+		found, err := connectAPI(t, a).Agent(t.Context(), "n1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -270,7 +270,7 @@ func TestCopyIsBounded(t *testing.T) {
 	a := &api{pods: []v1.Pod{agentPod("a", 1, nil)}, proxy: func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "12345678")
 	}}
-	agent, err := connect(t, a).Agent(t.Context(), "n1")
+	agent, err := connectAPI(t, a).Agent(t.Context(), "n1")
 	if err != nil {
 		t.Fatal(err)
 	}

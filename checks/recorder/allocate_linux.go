@@ -7,4 +7,6 @@ import (
 )
 
 // allocate takes blocks for a file, where the file system can; its size stays.
-func allocate(f *os.File, bytes int64) { _ = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, bytes) }
+func allocate(f *os.File, bytes int64) {
+	_ = unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, bytes)
+}

@@ -22,7 +22,7 @@ const (
 )
 
 // cluster has a node whose agent has a report of some age, the history of package render, and two captures.
-func cluster(t *testing.T, age time.Duration) (flags []string, answers map[string]http.HandlerFunc) {
+func agentCluster(t *testing.T, age time.Duration) (flags []string, answers map[string]http.HandlerFunc) {
 	t.Helper()
 	report := apptest.Kdiag(t.Context(), "pleg", "--simulate", "inspect-hang", "--rpc-timeout", "300ms", "-o", "json")
 	lines := strings.Split(strings.ReplaceAll(report.Stdout, `"simulated"`, `"flag"`), "\n")
@@ -56,8 +56,8 @@ func cluster(t *testing.T, age time.Duration) (flags []string, answers map[strin
 
 // TestRemote runs each command, and looks for what it prints on standard output and standard error.
 func TestRemote(t *testing.T) {
-	flags, answers := cluster(t, 10*time.Second)
-	old, _ := cluster(t, 12*time.Minute)
+	flags, answers := agentCluster(t, 10*time.Second)
+	old, _ := agentCluster(t, 12*time.Minute)
 	for _, tt := range []struct {
 		args, flags    []string
 		code           int
@@ -116,7 +116,7 @@ func TestRemote(t *testing.T) {
 
 // TestCutShort ends a transfer early: nothing is written.
 func TestCutShort(t *testing.T) {
-	flags, answers := cluster(t, 0)
+	flags, answers := agentCluster(t, 0)
 	t.Chdir(t.TempDir())
 	whole := answers[agent+"captures/"+newer]
 	answers[agent+"captures/"+newer] = func(w http.ResponseWriter, r *http.Request) {
@@ -133,7 +133,7 @@ func TestCutShort(t *testing.T) {
 
 // TestNothingThere has documents of the right kind with nothing in them, as an older or a false agent may send.
 func TestNothingThere(t *testing.T) {
-	flags, answers := cluster(t, 0)
+	flags, answers := agentCluster(t, 0)
 	for name, kind := range map[string]string{
 		"report": checks.KindReport, "history": checks.KindHistory, "captures/": checks.KindCaptureList,
 	} {

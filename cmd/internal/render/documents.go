@@ -44,6 +44,6 @@ func Documents() map[string]any {
 		"JournalReport": journal.Report{}, "CauseDefinition": definitionDoc{}, "CauseDefinitionList": definitionsDoc{},
 		checks.KindHistory: checks.History{}, checks.KindCaptureList: checks.CaptureList{},
 		checks.KindStacksReport: checks.StacksReport{},
-		bundle.KindManifest: WrittenBundle{}, "Version": Version{}, "Error": Error{},
+		bundle.KindManifest:     WrittenBundle{}, "Version": Version{}, "Error": Error{},
 	}
 }
