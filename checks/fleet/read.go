@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// chunk is kubectl's. A list without a resource version is served in chunks by all versions, since 1.34 out of the
-	// watch cache; with resourceVersion=0 the limit is ignored, and the server has the whole answer in memory.
+	// chunk is kubectl's. Lists have no resource version: with resourceVersion=0 the server ignores the limit, and has
+	// the whole answer in memory.
 	chunk          = 500
 	eventsOf       = time.Hour
 	maxEvents      = 5              // of a node
