@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// chunk is kubectl's. A list without a resource version is served in chunks by all versions, since 1.34 out of the
-	// watch cache; with resourceVersion=0 the limit is ignored, and the server has the whole answer in memory.
+	// chunk is kubectl's. Lists have no resource version: with resourceVersion=0 the server ignores the limit, and has
+	// the whole answer in memory.
 	chunk          = 500
 	eventsOf       = time.Hour
 	maxEvents      = 5              // of a node
@@ -129,9 +129,9 @@ func (r *reading) report(what string, err error) {
 	r.problems[what], r.fresh = err.Error(), true
 }
 
-// list lists a resource in chunks, each of which add takes and returns the metadata of. It returns the resource version of
-// the first. A list that takes minutes may expire; the server then offers to go on with what it has now, and one
-// such offer is taken.
+// list lists a resource in chunks, each of which add takes and returns the metadata of. It returns the resource version
+// of the first. A list that takes minutes may expire; the server then offers to go on with what it has now, and one such
+// offer is taken.
 func (c *Cluster) list(
 	ctx context.Context, from rest.Interface, namespace, resource string, opts metav1.ListOptions,
 	add func(rest.Result) (metav1.ListMeta, error),
