@@ -23,7 +23,6 @@ import (
 
 const (
 	checkTimeout = 5 * time.Second
-	leaseOld     = 40 * time.Second // the duration of a kubelet's lease
 	clockAhead   = 2 * time.Second
 	shown        = 3 // names, where there are more
 )
@@ -242,7 +241,7 @@ func checkLeases(_ context.Context, s *Snapshot) checks.Result {
 			continue
 		}
 		leases++
-		fresh := s.At.Sub(n.Renewed) < leaseOld
+		fresh := s.At.Sub(n.Renewed) < leaseAlive
 		switch status := n.Condition(v1.NodeReady).Status; {
 		case fresh && status == v1.ConditionFalse:
 			alive = append(alive, n.Name)
@@ -261,7 +260,7 @@ func checkLeases(_ context.Context, s *Snapshot) checks.Result {
 		nodes  []string
 		text   string
 	}{
-		{checks.StatusWarning, late, "Ready, and the lease is older than " + units.Duration(leaseOld) +
+		{checks.StatusWarning, late, "Ready, and the lease is older than " + units.Duration(leaseAlive) +
 			": the kubelet has stopped or cannot reach the API server"},
 		{checks.StatusCritical, unposted, "Unknown, and the lease is renewed: the kubelet runs, and posts no status"},
 		{checks.StatusCritical, alive, "not Ready, and the lease is renewed: the kubelet runs, and its runtime, PLEG or " +
