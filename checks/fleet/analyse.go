@@ -19,7 +19,8 @@ import (
 const (
 	// stale is the age from which on a condition of the agent does not count: it writes each 5 minutes at the latest.
 	stale = 15 * time.Minute
-	// leaseAlive is the age of a lease that a running kubelet has at most: it renews each 10 s, for 40 s (nodeLeaseDurationSeconds).
+	// leaseAlive is the age of a lease that a running kubelet has at most: it renews each 10 s, for 40 s
+	// (nodeLeaseDurationSeconds).
 	leaseAlive     = 40 * time.Second
 	mostAdvisories = 3 // of a group
 )

@@ -82,19 +82,22 @@ func TestCheck(t *testing.T) {
 		{
 			name: "a crash loop", id: "cluster.metrics", status: critical,
 			docs: map[string]string{
-				apiServicePath: `{"spec": {"service": {"namespace": "kube-system", "name": "metrics-server"}}, "status": {"conditions":
+				apiServicePath: `{"spec": {"service": {"namespace": "kube-system", "name": "metrics-server"}},
+"status": {"conditions":
 					[{"type": "Available", "status": "False", "reason": "MissingEndpoints", "message": "no addresses"}]}}`,
 				metricsPath: "", endpointsPath: nobody,
 				podsOfPath: `{"items": [{"metadata": {"name": "m-1"}, "spec": {"nodeName": "a"}, "status": {"phase": "Running",
 					"containerStatuses": [{"state": {"waiting": {"reason": "CrashLoopBackOff"}}}]}}, {"metadata": {"name": "m-2"},
 					"status": {"phase": "Pending"}}]}`,
 			},
-			summary: "APIService v1beta1.metrics.k8s.io is not available: MissingEndpoints: no addresses; a request fails after " +
+			summary: "APIService v1beta1.metrics.k8s.io is not available: MissingEndpoints: no addresses; a request " +
+				"fails after " +
 				"10ms: not found; Service kube-system/metrics-server has no ready endpoint; pod m-1 on a is CrashLoopBackOff; " +
 				"pod m-2 on no node is Pending",
 		},
 		{
-			name: "no Service", docs: map[string]string{metricsPath: "", servicePath: ""}, id: "cluster.metrics", status: critical,
+			name: "no Service", docs: map[string]string{metricsPath: "", servicePath: ""}, id: "cluster.metrics",
+			status:  critical,
 			summary: "a request fails after 10ms: not found; Service kube-system/metrics-server does not exist",
 		},
 		{
@@ -119,13 +122,15 @@ func TestCheck(t *testing.T) {
 				aged("d", "True", 0, "v1.32.1"), aged("e", "True", 0, "v1.32.1"), aged("f", "True", 0, "v1.32.1"),
 				aged("g", "True", 0, ""),
 			},
-			summary: "the API server is 1.36, which supports its own and the 3 minor versions before: kubelet v1.32.1 on 4 nodes " +
+			summary: "the API server is 1.36, which supports its own and the 3 minor versions before: kubelet v1.32.1 on " +
+				"4 nodes " +
 				"(c, d, e and 1 more) is too old; v1.37.0 on 1 node (a) is newer",
 		},
 		{
 			name: "an old server", docs: map[string]string{"/version": `{"major": "1", "minor": "27"}`}, id: "cluster.skew",
 			nodes: []Node{aged("a", "True", 0, "v1.25.0"), aged("b", "True", 0, "v1.24.0")}, status: warning,
-			summary: "the API server is 1.27, which supports its own and the 2 minor versions before: kubelet v1.24.0 on 1 node " +
+			summary: "the API server is 1.27, which supports its own and the 2 minor versions before: kubelet v1.24.0 on " +
+				"1 node " +
 				"(b) is too old",
 		},
 		{
@@ -139,13 +144,15 @@ func TestCheck(t *testing.T) {
 				aged("a", "False", 39*time.Second, v), aged("b", "Unknown", 5*time.Second, v), aged("c", "True", 40*time.Second, v),
 				aged("d", "False", 40*time.Second, v), aged("e", "Unknown", time.Hour, v), aged("f", "False", 0, v),
 			},
-			summary: "2 nodes (a and f): not Ready, and the lease is renewed: the kubelet runs, and its runtime, PLEG or network " +
+			summary: "2 nodes (a and f): not Ready, and the lease is renewed: the kubelet runs, and its runtime, PLEG or " +
+				"network " +
 				"is at fault; 1 node (b): Unknown, and the lease is renewed: the kubelet runs, and posts no status; " +
 				"1 node (c): Ready, and the lease is older than 40s: the kubelet has stopped or cannot reach the API server",
 		},
 		{
 			name: "late only", id: "cluster.leases", status: warning, nodes: []Node{aged("c", "True", time.Hour, v)},
-			summary: "1 node (c): Ready, and the lease is older than 40s: the kubelet has stopped or cannot reach the API server",
+			summary: "1 node (c): Ready, and the lease is older than 40s: the kubelet has stopped or cannot reach the " +
+				"API server",
 		},
 		{
 			name: "none", id: "cluster.leases", status: unknown, nodes: []Node{{Name: "a"}},
@@ -195,7 +202,10 @@ func TestCheck(t *testing.T) {
 		{id: "cluster.clocks", status: ok, summary: "no heartbeat is ahead of the API server's clock"},
 		{
 			name: "ahead", id: "cluster.clocks", status: warning,
-			nodes:   []Node{aged("a", "True", -2*time.Second, v), aged("b", "True", -3*time.Second, v), aged("c", "True", -time.Hour, v)},
+			nodes: []Node{
+				aged("a", "True", -2*time.Second, v), aged("b", "True", -3*time.Second, v),
+				aged("c", "True", -time.Hour, v),
+			},
 			summary: "the clock of 2 nodes is ahead of the API server's: c by 1h and b by 3s",
 		},
 		{
@@ -245,7 +255,8 @@ func (mute) RoundTrip(req *http.Request) (*http.Response, error) {
 func TestCheckIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, got := time.Now(), map[string]checks.Status{}
-		for _, r := range connect(t, mute{}).Check(t.Context(), &Snapshot{At: noon, Nodes: []Node{aged("a", "True", 0, "v1.1.1")}}) {
+		s := &Snapshot{At: noon, Nodes: []Node{aged("a", "True", 0, "v1.1.1")}}
+		for _, r := range connect(t, mute{}).Check(t.Context(), s) {
 			got[r.ID] = r.Status
 		}
 		want := map[string]checks.Status{

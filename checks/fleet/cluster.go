@@ -30,7 +30,8 @@ func Connect(cfg *rest.Config) (*Cluster, error) {
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return metered{next} })
 	cfg.QPS = -1 // a few requests, and the server has its own limits
 	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
-	cfg.AcceptContentTypes, cfg.ContentType = runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	cfg.ContentType = runtime.ContentTypeJSON
 	transport, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)

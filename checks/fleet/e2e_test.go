@@ -163,13 +163,16 @@ func createE2E(t *testing.T, api kubernetes.Interface) {
 			},
 			Rules: []admissionv1.RuleWithOperations{{
 				Operations: []admissionv1.OperationType{"UPDATE"},
-				Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes/status"}},
+				Rule: admissionv1.Rule{
+					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes/status"},
+				},
 			}},
 			MatchConditions: []admissionv1.MatchCondition{{Name: "none", Expression: "false"}},
 		}},
 	}
 	if err == nil {
-		_, err = api.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), hook, metav1.CreateOptions{})
+		hooks := api.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+		_, err = hooks.Create(t.Context(), hook, metav1.CreateOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)

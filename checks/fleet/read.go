@@ -130,8 +130,8 @@ func (r *reading) report(what string, err error) {
 }
 
 // list lists a resource in chunks, each of which add takes and returns the metadata of. It returns the resource version
-// of the first. A list that takes minutes may expire; the server then offers to go on with what it has now, and one such
-// offer is taken.
+// of the first. A list that takes minutes may expire; the server then offers to go on with what it has now, and one
+// such offer is taken.
 func (c *Cluster) list(
 	ctx context.Context, from rest.Interface, namespace, resource string, opts metav1.ListOptions,
 	add func(rest.Result) (metav1.ListMeta, error),

@@ -34,8 +34,9 @@ func atNoon() time.Time { return noon }
 func kubeNode(name string, ready v1.ConditionStatus, more ...v1.NodeCondition) v1.Node {
 	return v1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: name, Labels: map[string]string{"team": "shop"}, CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour).Local()),
-			OwnerReferences: []metav1.OwnerReference{{Kind: "Machine", Name: "m-" + name}},
+			Name: name, Labels: map[string]string{"team": "shop"},
+			CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour).Local()),
+			OwnerReferences:   []metav1.OwnerReference{{Kind: "Machine", Name: "m-" + name}},
 		},
 		Spec: v1.NodeSpec{ProviderID: "aws:///" + name, Unschedulable: name == "n0001"},
 		Status: v1.NodeStatus{
@@ -135,7 +136,8 @@ func TestRead(t *testing.T) {
 func testSnapshot(t *testing.T, s *Snapshot) {
 	t.Helper()
 	if !s.At.Equal(noon) || s.ResourceVersion != "7" || !s.Pods || s.Problems != nil || len(s.Nodes) != 1200 {
-		t.Fatalf("at %s, version %s, pods %t, problems %q, %d nodes", s.At, s.ResourceVersion, s.Pods, s.Problems, len(s.Nodes))
+		t.Fatalf("at %s, version %s, pods %t, problems %q, %d nodes",
+			s.At, s.ResourceVersion, s.Pods, s.Problems, len(s.Nodes))
 	}
 	node := func(name string) Node {
 		return Node{
@@ -244,7 +246,9 @@ func TestReadExpired(t *testing.T) {
 
 // TestScanPods wants an error, and no panic, of each list that is cut short within a pod.
 func TestScanPods(t *testing.T) {
-	list := &v1.PodList{ListMeta: metav1.ListMeta{Continue: "next"}, Items: []v1.Pod{kubePod("a", "n1", "DaemonSet", "net")}}
+	list := &v1.PodList{
+		ListMeta: metav1.ListMeta{Continue: "next"}, Items: []v1.Pod{kubePod("a", "n1", "DaemonSet", "net")},
+	}
 	body, err := list.Marshal()
 	if err != nil {
 		t.Fatal(err)

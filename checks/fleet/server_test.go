@@ -24,8 +24,8 @@ import (
 // latency of answers keeps lists and snapshots of one second apart.
 const latency = 10 * time.Millisecond
 
-// A server is an API server of lists, which it gives out in chunks, and of documents. It is reached without a network, so
-// also in fake time.
+// A server is an API server of lists, which it gives out in chunks, and of documents. It is reached without a network,
+// so also in fake time.
 type server struct {
 	lists map[string]runtime.Object // by path
 	docs  map[string]string         // JSON, by path

@@ -114,7 +114,8 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestWatchOutages lets the watch fail, end, and expire. The nodes that were read last stay until they are listed again.
+// TestWatchOutages lets the watch fail, end, and expire. The nodes that were read last stay until they are listed
+// again.
 func TestWatchOutages(t *testing.T) {
 	jitter := retry.Jitter
 	retry.Jitter = 0

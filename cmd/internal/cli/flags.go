@@ -133,8 +133,8 @@ func (f *Flags) CheckFrom(cmd *cobra.Command, args []string, may ...string) erro
 		"leave out "+other+": "+cmd.CommandPath()+" --from shows what was collected on the node")
 }
 
-// Other returns the first flag that cmd was given and that is neither one of the output nor one of the named; empty where
-// there is none.
+// Other returns the first flag that cmd was given and that is neither one of the output nor one of the named; empty
+// where there is none.
 func Other(cmd *cobra.Command, may ...string) (other string) {
 	may = append(may, "output", "color", "details", "all", "fail-on", "timeout", "verbose")
 	cmd.Flags().Visit(func(flag *pflag.Flag) {

@@ -42,8 +42,8 @@ func NewCommand(env cli.Env) *cobra.Command {
 		Short: "Show all nodes of a cluster, the sick ones by cause, and what these have in common",
 		Long: `Read the nodes of a cluster and their leases from its API server, and group those that are not ready, or
 whose kdiag agent found a critical cause, by cause. It works without agents, from what the kubelets post; with them the
-causes are those of kdiag node. What the nodes of a group have in common (versions, zone, pool, age) is shown where nodes
-that are well have it less often than chance explains. That is no cause.
+causes are those of kdiag node. What the nodes of a group have in common (versions, zone, pool, age) is shown where
+nodes that are well have it less often than chance explains. That is no cause.
 
 It only reads, needs no root, and makes a few requests however many nodes there are.
 

@@ -45,7 +45,9 @@ func TestFormats(t *testing.T) {
 	}{
 		{"-o brief", []string{"UNHEALTHY prod-eu 3 of 5 nodes not ready: 2 PLEGUnhealthy, 1 NodeStatusUnknown\n"}},
 		{"-o name", []string{"node/b\nnode/c\nnode/d\n"}},
-		{"-o wide --no-headers", []string{"b  NotReady  1h  ", "v1.36.2  containerd://2.1.4", "\nc ", "\nd ", "\na ", "\ne "}},
+		{"-o wide --no-headers", []string{
+			"b  NotReady  1h  ", "v1.36.2  containerd://2.1.4", "\nc ", "\nd ", "\na ", "\ne ",
+		}},
 		{"-o wide", []string{"NODE  READY     SINCE  LEASE  CAUSE ", "\nb  "}},
 		{"-o yaml", []string{"groups:\n- cause: PLEGUnhealthy\n"}},
 		{"", []string{
@@ -117,7 +119,8 @@ func TestOutcomes(t *testing.T) {
 		{"empty", cluster(t, well, nil), "--selector=", 2, "", "--selector is empty"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			out := apptest.Kdiag(t.Context(), append([]string{"fleet", "--kubeconfig", tt.config}, strings.Fields(tt.flags)...)...)
+			args := append([]string{"fleet", "--kubeconfig", tt.config}, strings.Fields(tt.flags)...)
+			out := apptest.Kdiag(t.Context(), args...)
 			if out.Code != tt.code || !strings.HasPrefix(out.Stdout, tt.stdout) || tt.stdout == "" && out.Stdout != "" ||
 				!strings.Contains(out.Stderr, tt.stderr) || (tt.stderr == "") != (out.Stderr == "") {
 				t.Errorf("%+v", out)
@@ -134,7 +137,8 @@ func TestHangs(t *testing.T) {
 		{blocked, "--timeout 300ms", "wait longer with --timeout"}, {config, "--timeout 1ms", "leaves no time to look"},
 	} {
 		began := time.Now()
-		out := apptest.Kdiag(t.Context(), append([]string{"fleet", "--kubeconfig", tt.config}, strings.Fields(tt.flags)...)...)
+		args := append([]string{"fleet", "--kubeconfig", tt.config}, strings.Fields(tt.flags)...)
+		out := apptest.Kdiag(t.Context(), args...)
 		if out.Code != 2 || !strings.Contains(out.Stderr, tt.want) || time.Since(began) > time.Minute {
 			t.Errorf("%s: %+v", tt.flags, out)
 		}

@@ -92,7 +92,9 @@ func TestDraw(t *testing.T) {
 func TestPlugin(t *testing.T) {
 	for plugin, want := range map[bool][]string{
 		false: {"kdiag node a --context c", "kubectl describe node a --context c", "kdiag explain RuntimeDown"},
-		true:  {"kubectl kdiag node a --context c", "kubectl describe node a --context c", "kubectl kdiag explain RuntimeDown"},
+		true: {
+			"kubectl kdiag node a --context c", "kubectl describe node a --context c", "kubectl kdiag explain RuntimeDown",
+		},
 	} {
 		v := testView(new(bytes.Buffer), plugin)
 		v.take(snapshot("a", "container runtime is down"))

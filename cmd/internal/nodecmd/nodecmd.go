@@ -87,7 +87,8 @@ no pods, the commands are printed that copy kdiag to it.`,
 }
 
 func (o *options) check(cmd *cobra.Command, args []string) error {
-	return cmp.Or(o.checkRemote(cmd, args), o.CheckWatch(cmd), o.CheckFrom(cmd, nil), o.CheckKubeletAccess(cmd), o.Check(cmd, nil))
+	return cmp.Or(o.checkRemote(cmd, args), o.CheckWatch(cmd), o.CheckFrom(cmd, nil), o.CheckKubeletAccess(cmd),
+		o.Check(cmd, nil))
 }
 
 // garbagePercent makes the collector work more often than usual: a node that is short of memory has more use for some

@@ -54,7 +54,8 @@ func TestFleetScreen(t *testing.T) {
 		rows := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
 		screen := "\n" + strings.Join(rows[max(0, len(rows)-23):], "")
 		for _, want := range []string{
-			"\nUNHEALTHY  prod-eu", "\n  in common   runtime ", "\n  1. ", "\n       kdiag fleet report ", "\n  NODE ", "\nMore: ",
+			"\nUNHEALTHY  prod-eu", "\n  in common   runtime ", "\n  1. ", "\n       kdiag fleet report ",
+			"\n  NODE ", "\nMore: ",
 		} {
 			if !strings.Contains(screen, want) {
 				t.Errorf("%q is not on the last screen:\n%s", want, text)
