@@ -251,13 +251,6 @@ func (v *view) draw(width, height int) []string {
 	if err := v.print(&text, o); err != nil {
 		return []string{err.Error()}
 	}
-	const foot = 2
-	changes := slices.Clone(v.changes[max(0, len(v.changes)-max(height/4, 1)):])
-	lines := strings.Split(strings.TrimRight(text.String(), "\n"), "\n")
-	lines = lines[:min(len(lines), max(height-len(changes)-foot, 0))]
-	for i, c := range changes {
-		changes[i] = render.Printable(c)
-	}
 	last := "read at " + v.last.GeneratedAt.Format(time.TimeOnly) + " UTC; q ends"
-	return render.Fit(slices.Concat(lines, []string{""}, changes, []string{last}), width)
+	return render.Above(text.String(), v.changes, last, width, height)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -158,14 +157,7 @@ func (w *watching) draw(width, height int) []string {
 	if err := w.show(&text, w.last, how); err != nil {
 		return []string{err.Error()}
 	}
-	const foot = 2
-	changes := slices.Clone(w.changes[max(0, len(w.changes)-max(height/4, 1)):])
-	lines := strings.Split(strings.TrimRight(text.String(), "\n"), "\n")
-	lines = lines[:min(len(lines), max(height-len(changes)-foot, 0))]
-	for i, c := range changes {
-		changes[i] = render.Printable(c)
-	}
 	last := "looked at " + w.last.GeneratedAt.Format(time.TimeOnly) + " UTC, again each " + watchInterval.String() +
 		"; q ends"
-	return render.Fit(slices.Concat(lines, []string{""}, changes, []string{last}), width)
+	return render.Above(text.String(), w.changes, last, width, height)
 }
