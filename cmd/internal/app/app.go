@@ -167,7 +167,6 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		fleetcmd.NewCommand(env),
 		bundlecmd.NewCommand(env),
 		agentcmd.NewCommand(env),
-		fleetcmd.NewCommand(env),
 		canarycmd.NewCommand(env),
 		reproducecmd.NewCommand(env),
 		syncloopcmd.NewCommand(env),
