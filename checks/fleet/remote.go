@@ -124,7 +124,7 @@ func refused(err error, what, right, hint string) error {
 	why := err.Error()
 	switch {
 	case errors.Is(err, context.Canceled):
-		return err
+		return context.Canceled
 	case errors.Is(err, context.DeadlineExceeded):
 		why = "no answer in time"
 	case apierrors.IsForbidden(err):
