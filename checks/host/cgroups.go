@@ -126,6 +126,9 @@ func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies,
 		}
 		failed = errors.Join(failed, h.walk(ctx, at, h.base, func(cgroup, dir string, _ int) bool {
 			f, tasks := readFreezer(dir, h.unified)
+			if len(tasks) == 0 && !f.Self { // also between one that is frozen and those with tasks
+				return true
+			}
 			f.Path, f.Owner, f.Tasks = cgroup, OwnerOfCgroup(cgroup), len(tasks)
 			for _, process := range people.of(RoleRuntime, RoleKubelet) {
 				if slices.Contains(tasks, strconv.Itoa(process.PID)) {
@@ -137,8 +140,7 @@ func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies,
 					f.Shim = people.shimOf(pid)
 				}
 			}
-			// One without tasks that is not frozen itself lies between one that is and those with tasks.
-			if len(c.Frozen) < maxFrozen && (f.Self || f.Tasks > 0) {
+			if len(c.Frozen) < maxFrozen {
 				c.Frozen = append(c.Frozen, f)
 			}
 			return true
@@ -152,6 +154,9 @@ func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies,
 func readFreezer(dir string, unified bool) (f FrozenCgroup, tasks []string) {
 	self, list := "freezer.self_freezing", "tasks"
 	state, _ := readSmall(dir, "freezer.state") // THAWED, FREEZING, FROZEN
+	if strings.HasPrefix(state, "THAWED") {
+		return f, nil
+	}
 	frozen := strings.HasPrefix(state, "FROZEN")
 	f.Freezing = strings.HasPrefix(state, "FREEZING")
 	if unified {

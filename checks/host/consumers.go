@@ -133,7 +133,7 @@ func readPIDCgroups(ctx context.Context, at *position, root string, people Popul
 	var usages, pods []CgroupUsage
 	for _, g := range people.daemonGroups(at, h, "pids") {
 		u, ok := readPIDUsage(g.cgroup, g.dir)
-		u.Daemons = g.daemons
+		u.Owner, u.Daemons = OwnerOfCgroup(g.cgroup), g.daemons
 		if u.Role = g.role; ok && (u.Role != "" || u.Max > 0) { // one above refuses a fork only with a limit
 			usages = append(usages, u)
 		}
@@ -145,6 +145,7 @@ func readPIDCgroups(ctx context.Context, at *position, root string, people Popul
 		case !inKubepods(cgroup) && isKubepods(cgroup):
 			usages = append(usages, u)
 		case inKubepods(cgroup) && (u.Events > 0 || u.share() >= nearLimit):
+			u.Owner = OwnerOfCgroup(cgroup)
 			pods = append(pods, u)
 		}
 		return true
@@ -159,7 +160,7 @@ func readPIDUsage(cgroup, dir string) (CgroupUsage, bool) {
 	if errCurrent != nil || errLimit != nil {
 		return CgroupUsage{}, false
 	}
-	u := CgroupUsage{Path: cgroup, Usage: Usage{Current: current, Max: limit}, Owner: OwnerOfCgroup(cgroup)}
+	u := CgroupUsage{Path: cgroup, Usage: Usage{Current: current, Max: limit}}
 	events, _ := readSmall(dir, "pids.events")
 	u.Events, _ = numberAfter(events, "max")
 	return u, true
