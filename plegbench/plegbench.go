@@ -71,6 +71,14 @@ func (m *Measurement) Stopped() bool {
 	return len(m.Liveness) > 0 && m.Liveness[len(m.Liveness)-1].Hung() && slices.ContainsFunc(m.Probes, answered)
 }
 
+// Answered reports whether no call hung, and all but those about objects, which may be gone or broken, succeeded.
+func (m *Measurement) Answered() bool {
+	return m != nil && m.Connect.State == crictl.ConnectOK &&
+		!slices.ContainsFunc(m.Probes, func(c crictl.Call) bool { return c.Hung() || failed(c) }) &&
+		!slices.ContainsFunc(m.Samples, func(s Sample) bool { return !s.OK() }) &&
+		!slices.ContainsFunc(m.Sweep.Inspections, func(i Inspection) bool { return i.Call.Hung() })
+}
+
 // A Sample is one relist: both lists, one after the other. The two lists of the first sample were requested in
 // parallel.
 type Sample struct {

@@ -17,10 +17,8 @@ import (
 const (
 	// maxThreads bounds the threads of one process that are read.
 	maxThreads = 512
-	// userHZ is the unit of start times in /proc/PID/stat, in ticks a second: 100 on every architecture of Go.
-	userHZ = 100
-	// kernelThread is PF_KTHREAD of include/linux/sched.h.
-	kernelThread = 0x0020_0000
+	// settled is the age from which a process does not change what it is: it has its last program and its sockets.
+	settled = time.Minute
 )
 
 // A Process is a process that matters to the runtime.
@@ -67,55 +65,13 @@ func (p Process) StateWord() string {
 	return word
 }
 
-// A stat is what is kept of /proc/PID/stat.
-type stat struct {
-	pid, ppid int
-	comm      string // at most 15 bytes, for kernel threads more
-	state     byte
-	start     uint64 // ticks after boot
-	kernel    bool   // a kernel thread
-	threads   int    // of the whole process, whichever thread's file was read
-	rss       int    // resident memory in bytes
-}
-
-// readStat reads stat of a process or a thread by its folder, in less than half of the time that procfs takes.
-func readStat(dir string) (stat, error) {
-	text, err := readSmall(dir, "stat")
-	if err != nil {
-		return stat{}, err
-	}
-	return parseStat(text)
-}
-
-// parseStat parses a stat file (proc_pid_stat(5)). A comm may hold spaces and parentheses.
-func parseStat(text string) (stat, error) {
-	const state, ppid, flags, threads, start, rss = 0, 1, 6, 17, 19, 21 // counted from behind comm
-	before, rest, _ := strings.Cut(text, " (")
-	end := strings.LastIndex(rest, ") ")
-	f := strings.Fields(rest[end+1:])
-	if end < 0 || len(f) <= rss || len(f[state]) != 1 {
-		return stat{}, errors.New("malformed stat")
-	}
-	var failed error
-	number := func(s string) int {
-		n, err := strconv.ParseUint(s, 10, 48)
-		failed = errors.Join(failed, err)
-		return int(n)
-	}
-	st := stat{
-		pid: number(before), ppid: number(f[ppid]), comm: rest[:end], state: f[state][0],
-		start: uint64(number(f[start])), kernel: number(f[flags])&kernelThread != 0, threads: number(f[threads]),
-		rss: number(f[rss]) * os.Getpagesize(),
-	}
-	return st, failed
-}
-
 // A Population is the processes of a node at one moment, and which of them have a role. It is read once in a run, and
 // every reader that needs processes filters it. The zero value is a population that could not be read.
 type Population struct {
 	root    string
 	names   Names
 	boot    time.Time // zero when not known
+	at      time.Time // when it was read
 	all     map[int]stat
 	roles   map[int]Process
 	missing error // why some roles are not known
@@ -129,6 +85,12 @@ type Population struct {
 // get their roles by name alone, and so do all that were not reached within gatherPatience: the error names where the
 // reader was abandoned. Processes that vanish or may not be read are left out, without an error.
 func ReadPopulation(ctx context.Context, root string, names Names) (Population, error) {
+	return Population{}.Next(ctx, root, names)
+}
+
+// Next is ReadPopulation for a service, which has read this population before: only the state is read again of a
+// process that is still there.
+func (before Population) Next(ctx context.Context, root string, names Names) (Population, error) {
 	p, err := within(ctx, func(at *position) (Population, error) { return listProcesses(ctx, at, root) })
 	if err != nil {
 		return Population{missing: err}, err
@@ -149,6 +111,12 @@ func ReadPopulation(ctx context.Context, root string, names Names) (Population, 
 		}
 	}
 	found, err := gather(ctx, order, func(at *position, st stat) (Process, bool) {
+		if known, ok := before.settled(st); ok {
+			roles[st.pid] = known.Role
+			now := all.describe(st, known.Role, known.ObjectID)
+			known.State, known.Wchan, known.Threads, known.Tracer = now.State, now.Wchan, now.Threads, now.Tracer
+			return known, true
+		}
 		parent := roles[st.ppid]
 		if st.state == 'D' || names.role(st.comm) == "" && (parent == "" || parent == RoleKubelet) {
 			return Process{}, false
@@ -186,6 +154,14 @@ func ReadPopulation(ctx context.Context, root string, names Names) (Population, 
 	p.inherit()
 	p.missing = errors.Join(err, Hidden(root))
 	return p, p.missing
+}
+
+// settled returns what is known of a process, of which only the state can have changed since. The zero value is one
+// without a role.
+func (p Population) settled(now stat) (Process, bool) {
+	was, started := p.all[now.pid], p.started(now.start)
+	same := was.start == now.start && was.ppid == now.ppid && was.comm == now.comm
+	return p.roles[now.pid], same && p.missing == nil && !started.IsZero() && p.at.Sub(started) >= settled
 }
 
 // detail adds what the arguments of a process tell, and where a runtime's daemon listens.
@@ -245,7 +221,7 @@ func (p Population) listens(pid int) (paths []string) {
 }
 
 func listProcesses(ctx context.Context, at *position, root string) (Population, error) {
-	p := Population{root: root, all: map[int]stat{}, roles: map[int]Process{}}
+	p := Population{root: root, at: time.Now(), all: map[int]stat{}, roles: map[int]Process{}}
 	proc := filepath.Join(root, "proc")
 	at.enter("the list of processes in %s", proc)
 	entries, err := os.ReadDir(proc)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestProcesses(t *testing.T) {
@@ -126,6 +127,44 @@ func TestAgain(t *testing.T) {
 	}
 	equal(t, "lasting", map[int]bool{50: true, 51: false, 52: false, 55: true, 60: false}, got)
 	equal(t, "the configuration", "/etc/c.toml", again[len(again)-1].Config)
+}
+
+// TestNext reads of what has been there for a minute nothing but the state: what it is has been read before.
+func TestNext(t *testing.T) {
+	n := newNode(t)
+	n.process(50, 1, "containerd", 'S', "containerd -c /etc/c.toml")
+	n.process(51, 1, "containerd", 'S', "containerd -c /etc/c.toml")
+	n.process(60, 50, "sh", 'S', "sh -c x")
+	n.process(61, 50, "sh", 'S', "sh -c x")
+	before := n.people()
+	n.stat(stat{pid: 50, ppid: 1, comm: "containerd", state: 'D'})
+	n.stat(stat{pid: 51, ppid: 1, comm: "containerd", state: 'S', start: 99999})
+	for _, pid := range []int{50, 51} {
+		n.write(proc(pid, "cmdline"), "containerd\x00-c\x00/etc/new.toml\x00")
+	}
+	for _, pid := range []int{60, 61} {
+		n.write(proc(pid, "environ"), "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00")
+	}
+	n.stat(stat{pid: 61, ppid: 50, comm: "bridge", state: 'S'})
+	for _, young := range []bool{false, true} {
+		if young {
+			before.at = started(50).Add(59 * time.Second)
+		}
+		people, err := before.Next(t.Context(), n.root, testNames)
+		must(t, err)
+		got := map[int]string{}
+		for _, p := range people.Processes() {
+			got[p.PID] = string(p.State) + p.Config + string(p.Role)
+		}
+		want := map[int]string{
+			50: "D/etc/c.toml" + string(RoleRuntime), 51: "S/etc/new.toml" + string(RoleRuntime),
+			61: "S" + string(RoleCNI),
+		}
+		if young {
+			want[50], want[60] = "D"+string(RoleRuntime), "S"+string(RoleCNI)
+		}
+		equal(t, "processes", want, got)
+	}
 }
 
 // TestProcessesBlocked holds the reader in a command line that never ends: the roles are known by name. That of a

@@ -27,12 +27,12 @@ func processProbes() []Probe {
 		probe(Probe{ID: populationID, Limit: patientOne, Cheap: true},
 			func(n *facts.Node) *facts.Reading[host.Population] { return &n.Population },
 			func(ctx context.Context, s *Input, _ facts.Node) (host.Population, error) { return s.Population(ctx) }),
-		probe(Probe{ID: "host.tasks", Limit: 2 * patientOne, Cheap: true, After: afterAll},
+		probe(Probe{ID: "host.tasks", Limit: 2 * patientOne, Cheap: true, Walks: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.Tasks] { return &n.Tasks },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Tasks, error) {
 				return host.ReadTasks(ctx, seen.Population.Value, s.Between)
 			}),
-		probe(Probe{ID: "host.cgroups", Limit: patientOne, Cheap: true, After: afterAll},
+		probe(Probe{ID: "host.cgroups", Limit: patientOne, Cheap: true, Walks: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.Cgroups] { return &n.Cgroups },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Cgroups, error) {
 				return host.ReadCgroups(ctx, s.Root, seen.Population.Value, throttleLook)
@@ -56,15 +56,14 @@ func processProbes() []Probe {
 
 // resourceProbes are those of memory, CPU, disks and mounts.
 func resourceProbes() []Probe {
+	afterSettings := []string{populationID, "kubelet.settings"}
 	return []Probe{
-		probe(
-			Probe{ID: "host.folders", Limit: quickLook, Cheap: true, After: []string{populationID, "kubelet.settings"}},
+		probe(Probe{ID: "host.folders", Limit: quickLook, Cheap: true, Walks: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[[]host.Folder] { return &n.Folders },
 			func(_ context.Context, s *Input, seen facts.Node) ([]host.Folder, error) {
 				k := seen.Settings.Value
 				return host.Folders(s.Root, seen.Population.Value, k.RootDir, k.PodLogsDir), nil
-			},
-		),
+			}),
 		probe(Probe{ID: "host.pressure", Limit: quickLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[host.Pressure] { return &n.Pressure },
 			func(_ context.Context, s *Input, _ facts.Node) (host.Pressure, error) {
@@ -73,7 +72,7 @@ func resourceProbes() []Probe {
 		probe(Probe{ID: "host.memory", Limit: quickLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[host.Memory] { return &n.Memory },
 			func(_ context.Context, s *Input, _ facts.Node) (host.Memory, error) { return host.ReadMemory(s.Root) }),
-		probe(Probe{ID: "host.spaces", Limit: patientOne, Cheap: true, After: []string{"host.folders"}},
+		probe(Probe{ID: "host.spaces", Limit: patientOne, Cheap: true, Walks: true, After: []string{"host.folders"}},
 			func(n *facts.Node) *facts.Reading[[]host.Space] { return &n.Spaces },
 			func(ctx context.Context, s *Input, seen facts.Node) ([]host.Space, error) {
 				return host.ReadSpaces(ctx, s.Root, seen.Population.Value, seen.Folders.Value, s.Child)
@@ -85,19 +84,17 @@ func resourceProbes() []Probe {
 			func(ctx context.Context, s *Input, seen facts.Node) ([]host.Disk, error) {
 				return host.ReadDisks(ctx, s.Root, seen.Folders.Value, s.Between)
 			}),
-		probe(Probe{ID: "host.writers", Limit: patientOne, After: []string{populationID}},
+		probe(Probe{ID: "host.writers", Limit: patientOne, Walks: true, After: []string{populationID}},
 			func(n *facts.Node) *facts.Reading[[]host.Writer] { return &n.Writers },
 			func(ctx context.Context, s *Input, seen facts.Node) ([]host.Writer, error) {
 				return host.ReadWriters(ctx, seen.Population.Value, s.Between)
 			}),
-		probe(
-			Probe{ID: "host.mounts", Limit: patientOne, Cheap: true, After: []string{populationID, "kubelet.settings"}},
+		probe(Probe{ID: "host.mounts", Limit: patientOne, Cheap: true, Walks: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[host.MountTable] { return &n.Mounts },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.MountTable, error) {
 				kubeletDir := cmp.Or(seen.Settings.Value.RootDir, "/var/lib/kubelet") // the default of --root-dir
 				return host.ProbeMounts(ctx, s.Root, seen.Population.Value, kubeletDir, s.Child)
-			},
-		),
+			}),
 	}
 }
 
@@ -105,24 +102,24 @@ func resourceProbes() []Probe {
 func limitProbes() []Probe {
 	afterAll := []string{populationID}
 	return []Probe{
-		probe(Probe{ID: "host.pids", Limit: quickLook, Cheap: true, After: afterAll},
+		probe(Probe{ID: "host.pids", Limit: quickLook, Cheap: true, Walks: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.PIDs] { return &n.PIDs },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.PIDs, error) {
 				return host.ReadPIDs(ctx, s.Root, seen.Population.Value)
 			}),
 		probe(Probe{
-			ID: "host.consumers", Limit: patientOne, Cheap: true,
+			ID: "host.consumers", Limit: patientOne, Cheap: true, Walks: true,
 			After: []string{populationID, "host.pressure", "host.pids"},
 		}, func(n *facts.Node) *facts.Reading[host.Consumers] { return &n.Consumers },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Consumers, error) {
 				return host.ReadConsumers(ctx, s.Root, seen.Population.Value, seen.Pressure.Value, seen.PIDs.Value)
 			}),
-		probe(Probe{ID: "host.files", Limit: quickLook, Cheap: true, After: afterAll},
+		probe(Probe{ID: "host.files", Limit: quickLook, Cheap: true, Walks: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.Files] { return &n.Files },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Files, error) {
 				return host.ReadFiles(ctx, s.Root, seen.Population.Value)
 			}),
-		probe(Probe{ID: "host.inotify", Limit: patientOne, After: afterAll},
+		probe(Probe{ID: "host.inotify", Limit: patientOne, Walks: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.Inotify] { return &n.Inotify },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Inotify, error) {
 				return host.ReadInotify(ctx, s.Root, seen.Population.Value)

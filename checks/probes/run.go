@@ -35,18 +35,25 @@ type Input struct {
 	Setup func(context.Context) (crictl.Setup, error)
 	// Between is the time between two looks at what is counted.
 	Between time.Duration
+	// Before is what a service found in the look before; nil to make every look that is wanted. What the probes that
+	// walk found is taken from it, unless Walks, which may wait, returns true.
+	Before *facts.Node
+	Walks  func() bool
 }
 
 // A Probe is one look at the node. It measures; the checks and causes judge what it found.
 type Probe struct {
 	ID    string
 	Cheap bool          // kdiag pleg does it as well
+	Walks bool          // it reads all threads, control groups or mounts, of which a node may have thousands
 	After []string      // ids of probes whose findings it uses; it runs without them when they hang
 	Limit time.Duration // by then it is left behind
 	// Start looks, and returns how to note what was found. It may never return.
 	Start func(context.Context, *Input, facts.Node) func(*facts.Node, time.Duration)
 	// without notes that there is nothing, and why.
 	without func(*facts.Node, facts.Reading[struct{}])
+	// keep notes what was found before.
+	keep func(n, before *facts.Node)
 }
 
 // skip is the error of a look that does not apply here.
@@ -75,6 +82,7 @@ func probe[T any](p Probe, field func(*facts.Node) *facts.Reading[T],
 	p.without = func(n *facts.Node, l facts.Reading[struct{}]) {
 		*field(n) = facts.Reading[T]{Missing: l.Missing, Skipped: l.Skipped, Hung: l.Hung, Took: l.Took}
 	}
+	p.keep = func(n, before *facts.Node) { *field(n) = *field(before) }
 	return p
 }
 
@@ -111,6 +119,14 @@ func run(ctx context.Context, probes []Probe, s Input, wanted func(Probe) bool) 
 				case <-ended[id]:
 				case <-ctx.Done():
 				}
+			}
+			if p.Walks && s.Before != nil && !s.Walks() {
+				mu.Lock()
+				defer mu.Unlock()
+				if p.keep(&node, s.Before); slices.Contains(s.Before.Hung, p.ID) {
+					node.Hung = append(node.Hung, p.ID)
+				}
+				return
 			}
 			mu.Lock()
 			seen := node

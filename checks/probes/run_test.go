@@ -84,6 +84,31 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestRunKeeps has what walks left out where that may be: what it found before stays, and others read anew.
+func TestRunKeeps(t *testing.T) {
+	walking := clockLook(func(context.Context) (host.Clock, error) { return host.Clock{MaxError: 2}, nil })
+	walking.Walks = true
+	other := memoryLook(nil, func(context.Context, facts.Node) (host.Memory, error) { return host.Memory{Total: 2}, nil })
+	before := &facts.Node{Hung: []string{"clock", "memory"}}
+	before.Clock.Value.MaxError, before.Memory.Value.Total = 1, 1
+	for _, tt := range []struct {
+		before *facts.Node
+		walks  bool
+		want   time.Duration
+		hung   []string
+	}{
+		{nil, false, 2, nil},
+		{before, true, 2, nil},
+		{before, false, 1, []string{"clock"}},
+	} {
+		in := Input{Before: tt.before, Walks: func() bool { return tt.walks }}
+		n := run(t.Context(), []Probe{walking, other}, in, everything)
+		if n.Clock.Value.MaxError != tt.want || n.Memory.Value.Total != 2 || !slices.Equal(n.Hung, tt.hung) {
+			t.Errorf("%+v: clock %+v, memory %+v, hung %v", tt, n.Clock, n.Memory, n.Hung)
+		}
+	}
+}
+
 // TestRunDepends checks that a probe sees what those before it found, and does not wait for ever when they hang.
 func TestRunDepends(t *testing.T) {
 	for _, hang := range []time.Duration{time.Second, time.Minute} {

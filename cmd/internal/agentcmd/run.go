@@ -38,6 +38,9 @@ const (
 )
 
 const (
+	// walkEvery is how often what takes most of a look is read while nothing is wrong: all threads, control groups
+	// and mounts. A container or mount more or less is seen that much later; what hangs is not.
+	walkEvery = 2 * time.Minute
 	// lookTime bounds one look.
 	lookTime = 20 * time.Second
 	// endTime is what the end may take, whatever hangs.
@@ -86,7 +89,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	limits := checks.DefaultLimits()
 	s.watch = target.NewWatch(ctx, env, &opts.Flags, target.WatchOptions{
-		Interval: opts.interval, Sweep: opts.sweep, Done: s.metrics.Call,
+		Interval: opts.interval, Sweep: opts.sweep, Walk: walkEvery, Done: s.metrics.Call,
 		Question: target.Question{
 			Name: "agent", Limits: limits,
 			Looks: target.Looks{Credentials: s.credentials, APIServer: !opts.NoAPIServer},

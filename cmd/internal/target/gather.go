@@ -59,6 +59,9 @@ type session struct {
 	open    func(context.Context) (t *Target, release func(), _ error)
 	measure func(context.Context, *Target, plegbench.Options) *plegbench.Measurement
 	logs    readLogs
+	before  *facts.Node // of a Watch, where what takes long to read need not be read again; else nil
+	walked  bool        // it was
+	people  host.Population
 }
 
 // readLogs reads what the logs below a root hold since an instant.
@@ -83,7 +86,7 @@ func (s *session) gather(ctx context.Context, env cli.Env, f *cli.Flags, q Quest
 	defer release()
 	var processes scan
 	if !t.Simulated() {
-		processes, in.Kernel = scanProcesses(ctx, env.Root), host.KernelRelease(env.Root)
+		processes, in.Kernel = scanProcesses(ctx, env.Root, s.people), host.KernelRelease(env.Root)
 	}
 	log := cli.Log(env, f.Verbose)
 	dumps := newDumper(env, t, processes, capture.Input{
@@ -91,13 +94,15 @@ func (s *session) gather(ctx context.Context, env cli.Env, f *cli.Flags, q Quest
 		Say: func(what string) { log.Debug("goroutine dump", "next", what) },
 	})
 	dumps.start(ctx, q.Looks)
-	node := lookAtNode(ctx, env, t, processes, q.Looks)
+	answered := make(chan bool, 1)
+	node := s.lookAtNode(ctx, env, t, processes, q.Looks, answered)
 	if t.Client != nil {
 		s.ask(ctx, t, in, q.Measure, processes)
 	}
+	answered <- in.Measurement.Answered()
 	t.dumpNow(false)
 	if !t.Simulated() {
-		readProcesses(ctx, in, processes)
+		s.people = readProcesses(ctx, in, processes)
 	}
 	l := <-logs
 	in.Journal, in.JournalProblem = l.report, l.missing
@@ -123,8 +128,8 @@ func (s *session) ask(ctx context.Context, t *Target, in *facts.Input, opts pleg
 
 // readProcesses reads the processes that matter a second time: their states are worth most at the moment at which calls
 // hang, which may be after the start. The peer is the process that listens on the socket, where it is none of them.
-func readProcesses(ctx context.Context, in *facts.Input, processes scan) {
-	all, _ := processes(ctx)
+func readProcesses(ctx context.Context, in *facts.Input, processes scan) (all host.Population) {
+	all, _ = processes(ctx)
 	short, cancel := context.WithTimeout(ctx, againTimeout)
 	defer cancel()
 	again, err := all.Again(short)
@@ -133,15 +138,16 @@ func readProcesses(ctx context.Context, in *facts.Input, processes scan) {
 		in.HostMissing = fmt.Sprintf("processes of this host: %v", err)
 	}
 	if in.Measurement == nil {
-		return
+		return all
 	}
 	pid := in.Measurement.Connect.PeerPID
 	if pid <= 1 || slices.ContainsFunc(again, func(p host.Process) bool { return p.PID == pid }) {
-		return
+		return all
 	}
 	if p, err := all.One(pid); err == nil {
 		in.Peer = &p
 	}
+	return all
 }
 
 // NoSystemd reports whether something else than systemd runs this host, for what is to be typed there.
@@ -150,8 +156,8 @@ func NoSystemd(env cli.Env) bool { return errors.Is(host.FindSystemd(env.Root), 
 // shorten bounds what a runtime calls itself. No real one comes near; a broken one must not fill the report.
 func shorten(s string) string { return crictl.Shorten(s, 128) }
 
-// scanProcesses starts the scan of /proc.
-func scanProcesses(ctx context.Context, root string) scan {
+// scanProcesses starts the scan of /proc. A service passes that of the look before.
+func scanProcesses(ctx context.Context, root string, before host.Population) scan {
 	var names host.Names
 	for _, in := range crictl.Installations() {
 		names.Runtimes = append(names.Runtimes, in.Processes...)
@@ -167,7 +173,7 @@ func scanProcesses(ctx context.Context, root string) scan {
 		ctx, cancel := context.WithTimeout(ctx, hostTimeout)
 		defer cancel()
 		all, err = deadline.Run(ctx, func(ctx context.Context) (host.Population, error) {
-			return host.ReadPopulation(ctx, root, names)
+			return before.Next(ctx, root, names)
 		})
 	}()
 	return func(ctx context.Context) (host.Population, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/capture"
@@ -32,25 +33,42 @@ type Looks struct {
 // something (a tick has 4 to 10 ms), short beside what a person waits.
 const betweenLooks = 500 * time.Millisecond
 
-// lookAtNode runs the probes beside everything else. It answers before the command's time is up, whatever hangs.
-func lookAtNode(ctx context.Context, env cli.Env, t *Target, processes scan, looks Looks) <-chan *facts.Node {
+// answerTime is how long a runtime that is well may take for all calls of a look.
+const answerTime = 2 * time.Second
+
+// lookAtNode runs the probes beside everything else. It answers before the command's time is up, whatever hangs. The
+// probes that walk are left out where they may be, unless the runtime has not answered everything.
+func (s *session) lookAtNode(
+	ctx context.Context, env cli.Env, t *Target, processes scan, looks Looks, answered <-chan bool,
+) <-chan *facts.Node {
 	out := make(chan *facts.Node, 1)
 	if t.Simulated() || !looks.All && !looks.Cheap {
 		out <- nil
 		return out
 	}
-	s := probes.Input{
+	in := probes.Input{
 		Root: env.Root, Population: processes, Child: host.NewChild(env.Self), Credentials: looks.Credentials,
-		APIServer: looks.APIServer, Between: betweenLooks,
+		APIServer: looks.APIServer, Between: betweenLooks, Before: s.before,
 	}
 	if t.Client != nil {
-		s.RuntimeDriver, s.SandboxImage, s.Setup = t.cgroupDriver, t.sandboxImage, t.setup
+		in.RuntimeDriver, in.SandboxImage, in.Setup = t.cgroupDriver, t.sandboxImage, t.setup
 	}
 	if t.Kubelet != nil {
-		s.KubeletPID = t.Kubelet.PID
+		in.KubeletPID = t.Kubelet.PID
 	}
+	s.walked = s.before == nil
+	in.Walks = sync.OnceValue(func() bool {
+		select {
+		case all := <-answered:
+			s.walked = !all
+		case <-time.After(answerTime):
+			s.walked = true
+		case <-ctx.Done():
+		}
+		return s.walked
+	})
 	go func() {
-		out <- probes.Run(ctx, s, func(p probes.Probe) bool { return looks.All || p.Cheap })
+		out <- probes.Run(ctx, in, func(p probes.Probe) bool { return looks.All || p.Cheap })
 	}()
 	return out
 }

@@ -377,7 +377,7 @@ func CaptureDumps(
 	defer t.Close()
 	t.hangs = true // else nobody would ask
 	which.Runtime = which.Runtime && t.socket != ""
-	processes := scanProcesses(ctx, env.Root)
+	processes := scanProcesses(ctx, env.Root, host.Population{})
 	all, err := processes(ctx)
 	if err != nil {
 		d.Problems = append(d.Problems, "processes of this host: "+err.Error())

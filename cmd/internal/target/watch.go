@@ -9,6 +9,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks/capture"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal"
@@ -27,12 +28,16 @@ type Watch struct {
 	monitor   *plegbench.Monitor
 	connected atomic.Bool // at the last look
 	closely   bool        // the look that is under way
+	node      *facts.Node // at the last look
+	walked    time.Time   // when the probes that walk were last made, with the runtime well; zero to make them now
+	whole     bool        // the expensive ones too
 	hints     func(context.Context) []plegbench.Hint
 }
 
 // WatchOptions are how a Watch asks.
 type WatchOptions struct {
 	Interval, Sweep time.Duration     // of looks, and in which each object is asked about once
+	Walk            time.Duration     // how often the probes that walk are made; closer looks make them each Interval
 	Question        Question          // Looks.All is added for closer looks
 	Done            func(crictl.Call) // as in plegbench.MonitorOptions
 }
@@ -48,12 +53,28 @@ func NewWatch(ctx context.Context, env cli.Env, f *cli.Flags, opts WatchOptions)
 	return w
 }
 
-// Look asks once; a closer look makes the expensive probes too. What it returns is that of Ask, for a document.
+// Look asks once; a closer look makes the expensive probes too. While the runtime answers, the findings of the probes
+// that walk (through all threads, control groups, mounts) are taken again until they are due. What Look returns is that
+// of Ask, for a document.
 func (w *Watch) Look(ctx context.Context, closely bool) (*facts.Input, []string, error) {
 	q := w.opts.Question
 	q.Looks.Cheap, q.Looks.All = true, closely
+	every := w.opts.Walk
+	if closely {
+		every = w.opts.Interval
+	}
+	w.session.before = nil
+	if (w.whole || !closely) && time.Since(w.walked) < every-w.opts.Interval/2 {
+		w.session.before = w.node
+	}
 	w.closely = closely
 	in, err := w.session.gather(ctx, w.env, w.f, q)
+	switch w.node = in.Node; {
+	case !in.Measurement.Answered():
+		w.walked = time.Time{} // the end of it is to be seen at once
+	case w.session.walked:
+		w.walked, w.whole = in.Now, closely
+	}
 	w.connected.Store(err == nil && in.Measurement.Connect.State == crictl.ConnectOK)
 	return asked(in, err, "")
 }
@@ -77,7 +98,7 @@ func (w *Watch) Dumps(ctx context.Context) []capture.Dump {
 	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
 	in := capture.Input{Credentials: w.opts.Question.Looks.Credentials}
-	d := newDumper(w.env, w.target, scanProcesses(ctx, w.env.Root), in)
+	d := newDumper(w.env, w.target, scanProcesses(ctx, w.env.Root, host.Population{}), in)
 	dumps, _ := d.take(ctx, Dumps{Runtime: true, Shims: "stuck"}) // that none is stuck is no problem
 	return dumps
 }

@@ -1,0 +1,82 @@
+package target
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/crictl/fake"
+)
+
+// TestWatchWalks has a folder come or go before each look. The walks, of which one sees it, are made when they are due,
+// in the first closer look, when the runtime does not answer, and once after that.
+func TestWatchWalks(t *testing.T) {
+	healthy, err := fake.Parse([]byte("name: w\nsummary: w\nextends: healthy\n"))
+	must(t, err)
+	socket, root := filepath.Join(t.TempDir(), "cri.sock"), t.TempDir()
+	must(t, os.Mkdir(filepath.Join(root, "proc"), 0o755))
+	var stop func()
+	listen := func() {
+		server, err := fake.New(healthy)
+		must(t, err)
+		stop, err = fake.Listen(t.Context(), server, socket)
+		must(t, err)
+	}
+	env := cli.System()
+	env.Err = io.Discard
+	flags := &cli.Flags{
+		Endpoint: "unix://" + socket, HostRoot: root, Timeout: 20 * time.Second, RPCTimeout: 10 * time.Second,
+	}
+	w := NewWatch(t.Context(), env, flags, WatchOptions{
+		Interval: time.Minute, Sweep: time.Hour, Walk: time.Hour, Question: Question{Limits: checks.DefaultLimits()},
+	})
+	defer w.Close()
+	nothing := func() {}
+	recovered := func() {
+		for answered := false; !answered; {
+			in, _, err := w.Look(t.Context(), false)
+			must(t, err)
+			answered = in.Measurement.Answered()
+		}
+	}
+	folder := filepath.Join(root, "run/crio")
+	there, seen := false, false
+	for _, tt := range []struct {
+		name           string
+		before         func()
+		closely, walks bool
+	}{
+		{"first", listen, false, true},
+		{"usual", nothing, false, false},
+		{"closer", nothing, true, true},
+		{"closer again", nothing, true, false},
+		{"usual after that", nothing, false, false},
+		{"no runtime", func() { stop() }, false, true},
+		{"the runtime is back", listen, false, true},
+		{"all is well again", recovered, false, false},
+	} {
+		tt.before()
+		switch {
+		case seen != there: // the change before is still to be seen
+		case there:
+			must(t, os.Remove(folder))
+			there = false
+		default:
+			must(t, os.MkdirAll(folder, 0o755))
+			there = true
+		}
+		in, _, err := w.Look(t.Context(), tt.closely)
+		must(t, err)
+		seen = slices.ContainsFunc(in.Node.Folders.Value, func(f host.Folder) bool { return f.Path == "/run/crio" })
+		if (seen == there) != tt.walks {
+			t.Errorf("%s: it walked: %v, want %v", tt.name, !tt.walks, tt.walks)
+		}
+	}
+	stop()
+}
