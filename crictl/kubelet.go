@@ -23,7 +23,7 @@ type Kubelet struct {
 	Endpoint         string        // --container-runtime-endpoint or containerRuntimeEndpoint
 	EndpointFrom     string        // which of the two, or "built-in default" for a distribution that embeds its kubelet
 	RequestTimeout   time.Duration // runtimeRequestTimeout; 0 means the default, 2m
-	EventedPLEG      bool          // feature gate
+	EventedPLEG      bool          // feature gate; false where it is known to change no period
 	CRIListStreaming bool          // feature gate
 	Collection       Collection    // garbage collection, and where its pods come from
 	Unreadable       string        // what of it could not be read, and why; empty when all could

@@ -23,7 +23,7 @@ import (
 const (
 	RelistPeriod           = time.Second      // pause after a relist before the next
 	RelistThreshold        = 3 * time.Minute  // PLEG is unhealthy when the last successful relist started longer ago
-	EventedRelistPeriod    = 5 * time.Minute  // the pause with the feature gate EventedPLEG
+	EventedRelistPeriod    = 5 * time.Minute  // the pause with the feature gate EventedPLEG until 1.36
 	EventedRelistThreshold = 10 * time.Minute // the threshold with it
 	RequestTimeout         = 2 * time.Minute  // runtimeRequestTimeout, the deadline of one status or list call
 )

@@ -3,7 +3,7 @@ package plegbench
 // A Summary is the arithmetic over one Measurement. It is the "relist" object of kdiag's JSON reports: seconds are
 // floating-point numbers, sizes are bytes, and what could not be measured is absent.
 type Summary struct {
-	ThresholdSeconds float64       `json:"thresholdSeconds"` // 180, or 600 with evented PLEG
+	ThresholdSeconds float64       `json:"thresholdSeconds"` // 180, or 600 with evented PLEG until 1.36
 	List             *ListSummary  `json:"list,omitempty"`   // absent when no list was tried
 	Sweep            *SweepSummary `json:"sweep,omitempty"`  // absent when no status was asked
 

@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench"
 )
 
 func TestAmount(t *testing.T) {
@@ -44,6 +47,34 @@ func FuzzAmount(f *testing.F) {
 }
 
 // TestWaits checks what a task waits for by its kernel functions.
+// TestSummarizeByVersion has the threshold of a kubelet with EventedPLEG follow from its version, in the facts too.
+func TestSummarizeByVersion(t *testing.T) {
+	for version, want := range map[string]time.Duration{
+		"": plegbench.EventedRelistThreshold, "none": plegbench.EventedRelistThreshold,
+		"v1.36.2": plegbench.EventedRelistThreshold, "v1.37.0": plegbench.RelistThreshold,
+		"v1.38.0-rc.1+k3s1": plegbench.RelistThreshold,
+	} {
+		k := &crictl.Kubelet{EventedPLEG: true}
+		var byMetrics, byObject Node
+		byMetrics.Health.Value.Metrics = &kubelet.Metrics{Version: version}
+		byObject.Server.OK, byObject.Server.Value.Node = true, &kubelet.NodeObject{}
+		byObject.Server.Value.Node.Status.NodeInfo.KubeletVersion = version
+		for _, n := range []*Node{&byMetrics, &byObject} {
+			in := &Input{Kubelet: k, Measurement: &plegbench.Measurement{}, Node: n}
+			in.Summarize()
+			summary, calls := in.Summary.ThresholdSeconds, New(&Input{Kubelet: in.Kubelet, Node: n}).Calls.Threshold
+			if summary != want.Seconds() || calls != want || !k.EventedPLEG {
+				t.Errorf("%q: %v s, %v, want %v; %+v", version, summary, calls, want, k)
+			}
+		}
+	}
+	for _, in := range []*Input{{}, {Kubelet: &crictl.Kubelet{EventedPLEG: true}}} { // nothing asked, no node seen
+		if in.Summarize(); in.Summary != nil || in.Kubelet != nil && !in.Kubelet.EventedPLEG {
+			t.Errorf("%+v", in)
+		}
+	}
+}
+
 func TestWaits(t *testing.T) {
 	for _, tt := range []struct {
 		wchan string

@@ -8,6 +8,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/journal/signature"
+	"github.com/kdiag/kdiag/plegbench"
 )
 
 // How long ago the node's lease was renewed, by the control plane's patience (node-monitor-grace-period): it calls the
@@ -57,7 +58,7 @@ func deriveAgent(f *Facts) {
 		c, ok := f.Measurement.Status.Condition(ConditionNetworkReady)
 		a.NetworkReady = ok && c.Status
 	}
-	a.Minor = minorOf(KubeletVersion(f))
+	a.Minor = minorOf(KubeletVersion(f.Seen))
 	if m := h.Metrics; m != nil && m.PLEGLastSeen.Unix() > 0 && !m.PLEGLastSeen.After(f.Now) {
 		a.PLEGAge, a.PLEGKnown = f.Now.Sub(m.PLEGLastSeen), true
 	}
@@ -74,11 +75,11 @@ func deriveAgent(f *Facts) {
 }
 
 // KubeletVersion is the kubelet's version as it reports it, such as v1.36.2; empty when it is not known.
-func KubeletVersion(f *Facts) string {
-	if node := f.Seen.Server.Value.Node; f.Seen.Server.OK && node != nil {
+func KubeletVersion(n *Node) string {
+	if node := n.Server.Value.Node; n.Server.OK && node != nil {
 		return node.Status.NodeInfo.KubeletVersion
 	}
-	if m := f.Seen.Health.Value.Metrics; m != nil {
+	if m := n.Health.Value.Metrics; m != nil {
 		return m.Version
 	}
 	return ""
@@ -89,6 +90,17 @@ func minorOf(version string) int {
 	minor := 0
 	_, _ = fmt.Sscanf(version, "v1.%d", &minor)
 	return minor
+}
+
+// Summarize does the arithmetic over what was measured. From 1.37 on EventedPLEG changes neither the period nor the
+// threshold of relists (kubernetes/kubernetes#139262): in a kubelet of which that version was seen it counts as off.
+func (in *Input) Summarize() {
+	if k := in.Kubelet; k != nil && k.EventedPLEG && in.Node != nil && minorOf(KubeletVersion(in.Node)) >= 37 {
+		off := *k // the target keeps its own for the next look
+		off.EventedPLEG = false
+		in.Kubelet = &off
+	}
+	in.Summary = plegbench.Summarize(in.Measurement, in.Kubelet)
 }
 
 // apiOutage returns the time for which the kubelet has not reached the API server, if it does not now and a blip

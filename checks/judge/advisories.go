@@ -23,7 +23,7 @@ func withAdvisories(f *facts.Facts, all []checks.Cause) []checks.Cause {
 	if node := f.Seen.Server.Value.Node; r.Version == "" && node != nil { // a runtime that hangs does not report it
 		runtime = node.Status.NodeInfo.ContainerRuntimeVersion
 	}
-	have := advisories.NodeVersions(runtime, facts.KubeletVersion(f), f.Kernel)
+	have := advisories.NodeVersions(runtime, facts.KubeletVersion(f.Seen), f.Kernel)
 	have["systemd"] = f.Seen.Systemd.Value.Version
 	for i := range all {
 		c := &all[i]

@@ -36,7 +36,7 @@ func node(tweaks ...tweak) *facts.Input {
 		t(f)
 	}
 	if f.Measurement != nil && f.Summary == nil {
-		f.Summary = plegbench.Summarize(f.Measurement, f.Kubelet)
+		f.Summarize()
 	}
 	return f
 }
@@ -229,7 +229,7 @@ func exited(total, perPod int, bytes uint32) tweak {
 // summary overrides figures of the summary, which is worked out first.
 func figures(change func(*plegbench.Summary)) tweak {
 	return func(f *facts.Input) {
-		f.Summary = plegbench.Summarize(f.Measurement, f.Kubelet)
+		f.Summarize()
 		change(f.Summary)
 	}
 }

@@ -26,7 +26,7 @@ const (
 
 const evented = "This alpha feature has started containers twice and broken static pods " +
 	"(kubernetes/kubernetes#121003, kubernetes/kubernetes#122697), " +
-	"and PLEG is called unhealthy after 10 minutes only."
+	"and up to Kubernetes 1.36 PLEG is called unhealthy after 10 minutes only."
 
 // unevicted is what happens where a signal has no threshold.
 var unevicted = map[string]string{

@@ -107,6 +107,7 @@ func (s *session) gather(ctx context.Context, env cli.Env, f *cli.Flags, q Quest
 	l := <-logs
 	in.Journal, in.JournalProblem = l.report, l.missing
 	in.Node = <-node
+	in.Summarize()
 	in.Now = env.Now()
 	dumps.analyse(ctx, in)
 	logFacts(log, t, in)
@@ -119,7 +120,6 @@ func (s *session) ask(ctx context.Context, t *Target, in *facts.Input, opts pleg
 	opts.Hints = func(ctx context.Context) []plegbench.Hint { return t.hints(ctx, processes) }
 	opts.Streaming = t.Kubelet != nil && t.Kubelet.CRIListStreaming
 	in.Measurement = s.measure(ctx, t, opts)
-	in.Summary = plegbench.Summarize(in.Measurement, t.Kubelet)
 	if v := in.Measurement.Version; v != nil {
 		in.Runtime.Name = shorten(v.RuntimeName)
 		in.Runtime.Version, in.Runtime.APIVersion = shorten(v.RuntimeVersion), shorten(v.RuntimeAPIVersion)
