@@ -215,7 +215,7 @@ func (d *discovery) fromStopped(ctx context.Context) bool {
 		if len(flags["config"]) == 0 {
 			flags["config"] = []string{kubeletConfigFile}
 		}
-		s := kubeletconfig.Read(flags, host)
+		s := kubeletconfig.Read(flags, host, true)
 		if !s.IsSet("containerRuntimeEndpoint") {
 			return "", nil
 		}

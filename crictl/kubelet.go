@@ -271,7 +271,7 @@ func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 // settings reads what the kubelet runs with.
 func (k *KubeletProcess) settings() *Kubelet {
 	flags := k.Flags()
-	s := kubeletconfig.Read(flags, k.Files())
+	s := kubeletconfig.Read(flags, k.Files(), k.socket == "")
 	out := &Kubelet{
 		PID: k.pid, Name: k.name, ConfigPath: kubeletconfig.Last(flags, "config"),
 		EventedPLEG: s.Gate("EventedPLEG"), CRIListStreaming: s.Gate("CRIListStreaming"),

@@ -61,6 +61,13 @@ func TestKubelet(t *testing.T) {
 				EventedPLEG: true, CRIListStreaming: true, RequestTimeout: 9 * time.Second,
 			},
 		},
+		{
+			"k3s without a file, which hands more on than is seen",
+			host{"5 k3s-server": "k3s server"},
+			&Kubelet{
+				PID: 5, Name: "k3s-server", Endpoint: "unix://" + k3sSocket, EndpointFrom: "built-in default",
+			},
+		},
 		{"k3s without an agent", host{"5 k3s-server": "k3s server --disable-agent"}, nil},
 		{
 			"RKE2's kubelet before RKE2",
@@ -68,7 +75,10 @@ func TestKubelet(t *testing.T) {
 				"5 rke2":     "/usr/local/bin/rke2 server",
 				"60 kubelet": "kubelet --container-runtime-endpoint=unix:///run/k3s/containerd/containerd.sock",
 			},
-			&Kubelet{PID: 60, Name: "kubelet", Endpoint: "unix://" + k3sSocket, EndpointFrom: flag},
+			&Kubelet{
+				PID: 60, Name: "kubelet", Endpoint: "unix://" + k3sSocket, EndpointFrom: flag,
+				Collection: Collection{ReadOnlyPort: 10255},
+			},
 		},
 		{
 			"MicroK8s's arguments in a file",

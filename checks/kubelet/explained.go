@@ -86,10 +86,7 @@ func Explain(root string, pid int) (Explanation, error) {
 	}
 	e.PID, e.Process, e.Files, e.Problems = pid, oneLine(g.process.Name()), g.files, g.problems
 	file, embedded := oneLine(kubeletconfig.Last(g.flags, "config")), g.process.Socket() != ""
-	fields, older := fieldsOf(&g.Config), map[string]string{}
-	if file == "" && !embedded { // applyLegacyDefaults in cmd/kubelet/app/options, loadConfigFile in .../app upstream
-		older = map[string]string{"readOnlyPort": "10255", "evictionHard": "-"}
-	}
+	fields := fieldsOf(&g.Config)
 	for i := range e.Settings {
 		s := &e.Settings[i]
 		value := fields[s.Field]
@@ -101,8 +98,6 @@ func Explain(root string, pid int) (Explanation, error) {
 			value, s.Where = last, s.Flag
 		case isGate && value == nil && s.Default == "false" && g.Gate(gate):
 			value, s.Where = true, oneLine(g.Origin("featureGates.AllAlpha"))
-		case s.Where == "" && older[s.Field] != "":
-			value, s.Where = older[s.Field], "without --config"
 		}
 		if value != nil {
 			s.Value = valueText(value)

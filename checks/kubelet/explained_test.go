@@ -90,6 +90,14 @@ func TestExplain(t *testing.T) {
 			0,
 		},
 		{
+			"but flags count", "kubelet", "--read-only-port=0 --eviction-hard=memory.available<5%", nil,
+			map[string]Explained{
+				"readOnlyPort": {Value: "0", Where: "--read-only-port", From: "flag"},
+				"evictionHard": {Value: "memory.available: 5%", Where: "--eviction-hard", From: "flag"},
+			},
+			0,
+		},
+		{
 			"each origin", "kubelet", "--config=/k.yaml --config-dir=/d --housekeeping-interval 1h0m0s --max-pods=120",
 			[]string{
 				"k.yaml", "maxPods: 7\nsyncFrequency: 0s\nkubeReserved: {cpu: '1', memory: 1Gi}\nreadOnlyPort: 10255\n" +

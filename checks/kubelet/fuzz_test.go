@@ -50,7 +50,7 @@ func FuzzText(f *testing.F) {
 		var s Settings
 		s.fill(&kubeletconfig.Read(flags, kubeletconfig.Files{
 			Read: func(string) ([]byte, error) { return []byte(text), nil },
-		}).Config)
+		}, true).Config)
 		harmful(&s)
 		for _, text := range append(shown, s.Endpoint, s.CgroupDriver, s.Address, s.HealthzAddress) {
 			if text != oneLine(text) {

@@ -45,7 +45,7 @@ func harmful(s *Settings) []Setting {
 		out = append(out, Setting{Name: name, Value: fmt.Sprint(value), Harm: fmt.Sprintf(harm, args...)})
 	}
 	for _, signal := range s.EvictionOff { // by name
-		if harm := unevicted[signal]; harm != "" && !hasRancherEviction(s) {
+		if harm := unevicted[signal]; harm != "" && s.Own == "" {
 			add("evictionHard."+signal, cmp.Or(oneLine(s.EvictionHard[signal]), "not named"), "%s", harm)
 		}
 	}

@@ -231,7 +231,7 @@ func compareConfigz(body []byte, s *Settings) ([]Difference, error) {
 	}
 	read := kubeletconfig.Read(map[string][]string{"config": {"/configz"}}, kubeletconfig.Files{
 		Read: func(string) ([]byte, error) { return doc.Config, nil },
-	})
+	}, true)
 	if len(read.Files) == 0 {
 		return nil, errors.New(oneLine(read.Problems[0].Error()))
 	}

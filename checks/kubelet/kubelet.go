@@ -39,7 +39,7 @@ type Settings struct {
 	RotateServing   bool
 	NodeName        string
 	Harmful         []Setting
-	Own             string // what would be among them, but is the distribution's default; one sentence
+	Own             string // what would be among them, but is the kubelet's or the distribution's default; one sentence
 	FeatureGates    map[string]bool
 }
 

@@ -45,11 +45,15 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	s.KubeconfigGone = s.Kubeconfig != "" && isAbsent(all, s.Kubeconfig) &&
 		(bootstrap == "" || isAbsent(all, bootstrap))
 	s.NodeName = nodeName(all, &s, kubeletconfig.Last(flags, "hostname-override"))
-	s.Harmful = harmful(&s)
-	if hasRancherEviction(&s) {
+	switch {
+	case hasRancherEviction(&s):
 		s.Own = "evictionHard names imagefs.available and nodefs.available alone, " +
 			"as K3s and RKE2 have it by default: nothing is evicted for want of memory or inodes"
+	case read.Origin("evictionHard") == kubeletconfig.WithoutConfig:
+		s.Own = "evictionHard names nothing, as a kubelet without --config has it by default: " +
+			"nothing is evicted for want of memory, disk or inodes"
 	}
+	s.Harmful = harmful(&s)
 	if len(read.Problems) > 0 {
 		return s, fmt.Errorf("reading the kubelet's configuration: %s", strings.Join(s.Problems, "; "))
 	}
@@ -76,7 +80,7 @@ func readGiven(root string, pid int) (g given, err error) {
 	if strings.HasPrefix(g.process.Name(), "k3s") {
 		g.problems = append(g.problems, k3s(crictl.SeenBy(root, pid), g.flags))
 	}
-	g.Settings = kubeletconfig.Read(g.flags, g.process.Files())
+	g.Settings = kubeletconfig.Read(g.flags, g.process.Files(), g.process.Socket() == "")
 	for _, name := range g.Files {
 		g.files = append(g.files, oneLine(name))
 	}
@@ -197,7 +201,7 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 		flags["config"] = []string{defaultConfig}
 	}
 	var s Settings
-	s.fill(&kubeletconfig.Read(flags, from).Config)
+	s.fill(&kubeletconfig.Read(flags, from, true).Config)
 	held := holders(ctx, root, s)
 	return Health{Missing: "no kubelet runs here", Ping: askPing(ctx, s, held), Holders: held}, nil
 }

@@ -22,6 +22,16 @@ func plain() Settings {
 	}
 }
 
+// bare makes them those of a kubelet without --config.
+func bare(s *Settings) {
+	s.ReadOnlyAddress, s.EvictionHard = "0.0.0.0:10255", map[string]string{}
+	s.EvictionOff = []string{
+		"imagefs.available", "imagefs.inodesFree", "memory.available", "nodefs.available", "nodefs.inodesFree",
+	}
+	s.Own = "evictionHard names nothing, as a kubelet without --config has it by default: " +
+		"nothing is evicted for want of memory, disk or inodes"
+}
+
 // rancher gives them the thresholds of K3s and RKE2.
 func rancher(s *Settings) {
 	s.EvictionHard = map[string]string{"imagefs.available": "5%", "nodefs.available": "5%"}
@@ -37,7 +47,7 @@ func TestReadSettings(t *testing.T) {
 		files  []string
 		change func(*Settings)
 	}{
-		{"given none", "", nil, func(*Settings) {}},
+		{"given none", "", nil, bare},
 		{
 			"what kubeadm writes: zeros mean the default",
 			"--kubeconfig=/etc/kubernetes/kubelet.conf --config=/var/lib/kubelet/config.yaml",
@@ -89,7 +99,10 @@ func TestReadSettings(t *testing.T) {
 				"kubelet.conf", kubeconfig("https://127.0.0.1:1", "client-certificate: /n.pem\n    client-key: /n.pem"),
 				"n.pem", key + certificate,
 			},
-			func(s *Settings) { s.Kubeconfig, s.NodeName = "/kubelet.conf", "ip-10-0-0-7.ec2.internal" },
+			func(s *Settings) {
+				bare(s)
+				s.Kubeconfig, s.NodeName = "/kubelet.conf", "ip-10-0-0-7.ec2.internal"
+			},
 		},
 		{
 			"K3s", "/usr/local/bin/k3s server --kubelet-arg=max-pods=99",
@@ -107,7 +120,8 @@ func TestReadSettings(t *testing.T) {
 		},
 		{
 			"RKE2, with as many pods as EKS has",
-			"--config-dir=/d/agent/etc/kubelet.conf.d --kubeconfig=/d/agent/kubelet.kubeconfig --max-pods=737",
+			"--config-dir=/d/agent/etc/kubelet.conf.d --kubeconfig=/d/agent/kubelet.kubeconfig --max-pods=737 " +
+				"--read-only-port=0",
 			[]string{
 				"d/agent/kubelet.kubeconfig", "", "d/agent/etc/kubelet.conf.d/00-rke2-defaults.conf",
 				"evictionHard: {imagefs.available: 5%, nodefs.available: 5%}\n",
@@ -125,6 +139,7 @@ func TestReadSettings(t *testing.T) {
 			"--eviction-hard=imagefs.available<5%,nodefs.available<5%", nil,
 			func(s *Settings) {
 				rancher(s)
+				s.ReadOnlyAddress = "0.0.0.0:10255"
 				s.Harmful = []Setting{
 					{"evictionHard.memory.available", "not named", noMemory},
 					{"evictionHard.nodefs.inodesFree", "not named", noInodes},

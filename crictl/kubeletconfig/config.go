@@ -153,13 +153,13 @@ func Defaults() Config {
 }
 
 // zeroCounts lists the fields in which 0, false or an empty value differs from no value: upstream has pointers or
-// maps there. Anywhere else the kubelet takes its default for it.
+// maps there, or the default is another without --config. Anywhere else the kubelet takes its default for it.
 func zeroCounts() []string {
 	return []string{
 		"enableServer", "healthzPort", "enableDebuggingHandlers", "enableProfilingHandler", "podPidsLimit",
 		"resolvConf",
 		"registerNode", "kubeAPIQPS", "eventRecordQPS", "registryPullQPS", "serializeImagePulls", "nodeStatusMaxImages",
 		"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "evictionHard",
-		"featureGates", "failSwapOn", "failCgroupV1",
+		"featureGates", "failSwapOn", "failCgroupV1", "readOnlyPort",
 	}
 }

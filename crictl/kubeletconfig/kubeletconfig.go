@@ -94,8 +94,11 @@ func (s *Settings) IsSet(field string) bool {
 	return ok && (!isZero(value) || slices.Contains(zeroCounts(), field))
 }
 
+// WithoutConfig is the origin of what a kubelet command without --config has otherwise than one with it.
+const WithoutConfig = "without --config"
+
 // Origin returns the flag, as --name, or the file that sets a field of KubeletConfiguration, with a dot inside another
-// field; empty where none does.
+// field, or WithoutConfig; empty where none does.
 func (s *Settings) Origin(field string) string {
 	if outer, _, _ := strings.Cut(field, "."); !s.IsSet(outer) {
 		return ""
@@ -115,13 +118,17 @@ func (s *Settings) note(where string, fields map[string]any) {
 }
 
 // Read reads the files that the flags --config and --config-dir name, and puts the flags over them. Flags are as
-// ParseFlags returns them.
-func Read(flags map[string][]string, files Files) *Settings {
+// ParseFlags returns them. With command they are all that the kubelet command is given: without --config its defaults
+// are a read-only port and no thresholds of eviction (applyLegacyDefaults in cmd/kubelet/app/options upstream).
+func Read(flags map[string][]string, files Files, command bool) *Settings {
 	s := &Settings{set: map[string]any{}, from: map[string]string{}}
 	file := Last(flags, "config")
 	if file != "" {
 		s.apply(file, files)
 		s.settle()
+	} else if command {
+		s.set["readOnlyPort"], s.set["evictionHard"] = 10255, map[string]any{}
+		s.note(WithoutConfig, s.set)
 	}
 	if dir := Last(flags, "config-dir"); dir != "" {
 		names, err := files.DropIns(dir)
@@ -140,11 +147,13 @@ func Read(flags map[string][]string, files Files) *Settings {
 // settle fills in what the kubelet derives from its file before it looks at drop-ins and flags (loadConfigFile in
 // cmd/kubelet/app/server.go upstream): drop-ins are merged over the default thresholds of eviction.
 func (s *Settings) settle() {
-	if s.set["evictionHard"] == nil {
+	given, ok := s.set["evictionHard"].(map[string]any)
+	if s.set["evictionHard"] == nil || ok && s.set["mergeDefaultEvictionSettings"] == true {
 		thresholds := map[string]any{}
 		for signal, threshold := range Defaults().EvictionHard {
 			thresholds[signal] = threshold
 		}
+		maps.Copy(thresholds, given)
 		s.set["evictionHard"] = thresholds
 	}
 	if isZero(s.set["nodeStatusReportFrequency"]) && !isZero(s.set["nodeStatusUpdateFrequency"]) {
@@ -227,8 +236,7 @@ func (s *Settings) decode() {
 			s.Problems = append(s.Problems, Problem{field, errWrongValue})
 		}
 	}
-	if s.EvictionHard == nil || s.MergeDefaultEvictionSettings {
-		maps.Copy(defaults.EvictionHard, s.EvictionHard)
+	if s.EvictionHard == nil {
 		s.EvictionHard = defaults.EvictionHard
 	}
 	if !s.IsSet("serializeImagePulls") {

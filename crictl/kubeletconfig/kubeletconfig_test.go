@@ -121,6 +121,12 @@ func TestRead(t *testing.T) {
 				"nodeStatusUpdateFrequency": "4s", "nodeStatusReportFrequency": "3s"}`,
 		},
 		{
+			name:    "only a file merges the default thresholds",
+			file:    lines("evictionHard: {memory.available: 5%}"),
+			dropIns: map[string]string{"1.conf": lines("mergeDefaultEvictionSettings: true")},
+			want:    `{"evictionHard": {"memory.available": "5%"}, "mergeDefaultEvictionSettings": true}`,
+		},
+		{
 			name: "nothing follows from a flag",
 			args: []string{"--node-status-update-frequency=3s"},
 			want: `{"nodeStatusUpdateFrequency": "3s"}`,
@@ -157,7 +163,7 @@ func TestRead(t *testing.T) {
 			for name, text := range c.dropIns {
 				files["/d/"+name] = text
 			}
-			s := Read(ParseFlags(args), inMemory(files))
+			s := Read(ParseFlags(args), inMemory(files), false)
 			want := Defaults()
 			if strings.Contains(c.want, "evictionHard") {
 				want.EvictionHard = nil // json merges into it
@@ -178,13 +184,40 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestReadWithoutConfig reads what has another default without --config, and where it comes from.
+func TestReadWithoutConfig(t *testing.T) {
+	type read struct {
+		port                     int32
+		thresholds               map[string]string
+		portFrom, thresholdsFrom string
+	}
+	files := inMemory(map[string]string{
+		"/k.yaml":   "",
+		"/d/1.conf": lines("readOnlyPort: 0", "evictionHard: {a: 5%}", "mergeDefaultEvictionSettings: true"),
+	})
+	for args, want := range map[string]read{
+		"":                                       {10255, map[string]string{}, WithoutConfig, WithoutConfig},
+		"--max-pods=7":                           {10255, map[string]string{}, WithoutConfig, WithoutConfig},
+		"--config=/k.yaml":                       {0, Defaults().EvictionHard, "", ""},
+		"--config-dir=/d":                        {0, map[string]string{"a": "5%"}, "/d/1.conf", "/d/1.conf"},
+		"--read-only-port=0 --eviction-hard=a<1": {0, map[string]string{"a": "1"}, "--read-only-port", "--eviction-hard"},
+		"--config-dir=/d --read-only-port=7":     {7, map[string]string{"a": "5%"}, "--read-only-port", "/d/1.conf"},
+	} {
+		s := Read(ParseFlags(strings.Fields(args)), files, true)
+		got := read{s.ReadOnlyPort, s.EvictionHard, s.Origin("readOnlyPort"), s.Origin("evictionHard")}
+		if diff := gocmp.Diff(want, got, gocmp.AllowUnexported(read{})); diff != "" || len(s.Problems) > 0 {
+			t.Errorf("%q: %v (-want +got):\n%s", args, s.Problems, diff)
+		}
+	}
+}
+
 func TestOrigin(t *testing.T) {
 	s := Read(ParseFlags([]string{"--config=/k.yaml", "--config-dir=/d", "--max-pods=9", "--feature-gates=C=true"}),
 		inMemory(map[string]string{
 			"/k.yaml":     lines("maxPods: 7", "featureGates: {A: true, B: true}", "syncFrequency: 2m", "port: 0"),
 			"/d/1.conf":   lines("featureGates: {B: false}", "crashLoopBackOff: {maxContainerRestartPeriod: 1m}"),
 			"/d/not.yaml": "",
-		}))
+		}), true)
 	for field, want := range map[string]string{
 		"maxPods": "--max-pods", "syncFrequency": "/k.yaml", "port": "", "evictionHard": "", "readOnlyPort": "",
 		"featureGates.A": "/k.yaml", "featureGates.B": "/d/1.conf", "featureGates.C": "--feature-gates",
@@ -252,7 +285,7 @@ func TestHostFiles(t *testing.T) {
 	if diff := gocmp.Diff([]string{"10/b.conf", "20.conf"}, names); diff != "" || err != nil {
 		t.Error(err, diff)
 	}
-	if s := Read(map[string][]string{"config-dir": {filepath.Join(dir, "d")}}, HostFiles()); s.MaxPods != 2 ||
+	if s := Read(map[string][]string{"config-dir": {filepath.Join(dir, "d")}}, HostFiles(), false); s.MaxPods != 2 ||
 		len(s.Files) != 2 || !s.IsSet("maxPods") || s.IsSet("port") {
 		t.Errorf("%+v", s)
 	}
@@ -280,7 +313,7 @@ func FuzzRead(f *testing.F) {
 		if flag != "config" && flag != "config-dir" {
 			flags[flag] = []string{value}
 		}
-		s := Read(flags, inMemory(map[string]string{"/k.yaml": string(data)}))
+		s := Read(flags, inMemory(map[string]string{"/k.yaml": string(data)}), true)
 		if s.EvictionHard == nil {
 			t.Error("no eviction thresholds")
 		}

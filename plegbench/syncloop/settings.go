@@ -91,7 +91,7 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 		flags = maps.Clone(flags)
 		flags["config"] = []string{file}
 	}
-	s := kubeletconfig.Read(flags, kubeletconfig.HostFiles())
+	s := kubeletconfig.Read(flags, kubeletconfig.HostFiles(), false)
 	var errs []error
 	for _, p := range s.Problems {
 		errs = append(errs, p)
