@@ -48,16 +48,12 @@ func histogramOf(samples []checks.RelistSample) []plegbench.Bucket {
 }
 
 func (p *page) rpcTable(rpcs []plegbench.RPCSummary) {
-	if len(rpcs) == 0 {
-		return
-	}
-	p.heading("RPCs")
 	t := table{indent: 2, align: "lrrrrrr", head: []string{"name", "calls", "p50", "p90", "p99", "max", "errors"}}
 	for _, c := range rpcs {
 		t.add(p.prose(c.Name), units.Number(c.Count), seconds(c.P50Seconds), seconds(c.P90Seconds),
 			seconds(c.P99Seconds), seconds(c.MaxSeconds), units.Number(c.Errors))
 	}
-	p.table(t)
+	p.section("RPCs", t, len(rpcs))
 }
 
 // forecast writes when growth reaches a limit; nothing where no list arrived.

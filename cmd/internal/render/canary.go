@@ -58,10 +58,6 @@ func (p *page) canary(r *checks.CanaryReport) {
 
 // canarySteps writes each step with its time, as number and bar; the error of a failed one stands below.
 func (p *page) canarySteps(r *checks.CanaryReport) {
-	if len(r.Steps) == 0 {
-		return
-	}
-	p.heading("Steps (total " + units.Seconds(r.Seconds) + ")")
 	slowest := 0.0
 	for _, s := range r.Steps {
 		slowest = max(slowest, s.Seconds)
@@ -81,7 +77,7 @@ func (p *page) canarySteps(r *checks.CanaryReport) {
 			{words[s.Status], statusInk(s.Status)},
 		})
 	}
-	p.table(t)
+	p.section("Steps (total "+units.Seconds(r.Seconds)+")", t, len(r.Steps))
 	for _, s := range r.Steps {
 		if why := s.Error + s.Skipped; why != "" && !strings.Contains(r.Summary, why) {
 			p.flow([]span{plain("  " + p.prose(s.Name) + ": ")}, 4, plain(p.prose(why)))

@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -87,11 +88,7 @@ func Printable(s string) string { return briefLine{width: maxPrintable}.cut(clea
 
 // isUnit reports whether a word belongs to the number before it.
 func isUnit(word string) bool {
-	switch strings.TrimRight(word, ".,;:)") {
-	case "us", "ms", "s", "B", "KiB", "MiB", "GiB":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"us", "ms", "s", "B", "KiB", "MiB", "GiB"}, strings.TrimRight(word, ".,;:)"))
 }
 
 func (c cleaner) keeps(r rune) bool {

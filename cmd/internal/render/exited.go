@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"io"
 	"slices"
 	"strconv"
@@ -167,10 +168,7 @@ func (p *page) unitName(namespace, pod, container string) string {
 }
 
 func (c cleaner) ending(reason string, code int32) string {
-	if reason == "" {
-		reason = "exit code"
-	}
-	return c.prose(reason) + glue + "(" + strconv.Itoa(int(code)) + ")"
+	return c.prose(cmp.Or(reason, "exit code")) + glue + "(" + strconv.Itoa(int(code)) + ")"
 }
 
 // listSize draws the list of containers, and the share of the exited ones, against the limit of one message.

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"io"
 	"slices"
 	"strconv"
@@ -56,10 +57,7 @@ func Fleet(w io.Writer, r *checks.FleetReport, o FleetOptions) error {
 
 // sick returns the nodes that are in a group; they come first.
 func sick(r *checks.FleetReport) []checks.FleetNode {
-	if i := slices.IndexFunc(r.Nodes, func(n checks.FleetNode) bool { return n.Cause == "" }); i >= 0 {
-		return r.Nodes[:i]
-	}
-	return r.Nodes
+	return slices.DeleteFunc(slices.Clone(r.Nodes), func(n checks.FleetNode) bool { return n.Cause == "" })
 }
 
 // fleet puts the nodes and their causes into a sentence.
@@ -144,17 +142,8 @@ func (p *page) fleet(r *checks.FleetReport, o FleetOptions) {
 func (p *page) otherGroups(groups []checks.FleetGroup, most int) {
 	for i, g := range groups[:min(len(groups), most)] {
 		lead := []span{{p.prose(g.Cause), strongly(bad)}, plain("  " + units.Count(len(g.Nodes), "node"))}
-		p.oneOf(i, most, len(groups), lead, g.Summary)
+		p.oneLine(append(lead, plain(andMore(i, most, len(groups))+": ")), plain(p.prose(g.Summary)))
 	}
-}
-
-// oneOf writes one of some lines; the last that is shown has how many there are more.
-func (p *page) oneOf(i, most, all int, lead []span, text string) {
-	about := ": "
-	if i == most-1 && all > most {
-		about = " (+" + units.Number(all-most) + " more): "
-	}
-	p.oneLine(append(lead, plain(about)), plain(p.prose(text)))
 }
 
 // group writes a group: what its nodes have in common, known bugs, and what to do.
@@ -166,10 +155,7 @@ func (p *page) group(g checks.FleetGroup, f fold) {
 	for i, c := range g.Common[:shown] {
 		line := p.prose(c.Key) + " " + p.prose(c.Value) + ": " + share(c.InGroup) + ", healthy " + share(c.Elsewhere) +
 			" (" + chance(c.P) + ")"
-		if left := len(g.Common) - shown; i == shown-1 && left > 0 {
-			line += " (+" + units.Number(left) + glue + "more)"
-		}
-		p.pair(label, line)
+		p.pair(label, line+andMore(i, shown, len(g.Common)))
 		label = ""
 	}
 	p.pair("known bugs", p.prose(strings.Join(g.Advisories, ", ")))
@@ -200,7 +186,7 @@ func (p *page) clusterChecks(all []checks.Result, most int) {
 		if p.details {
 			p.flow(append(lead, plain(": ")), 2, plain(p.prose(c.Summary)))
 		} else {
-			p.oneOf(i, most, len(all), lead, c.Summary)
+			p.oneLine(append(lead, plain(andMore(i, most, len(all))+": ")), plain(p.prose(c.Summary)))
 		}
 	}
 }
@@ -223,9 +209,7 @@ func (p *page) nodes(r *checks.FleetReport, nodes []checks.FleetNode, bare bool,
 	for _, n := range nodes {
 		row := p.nodeRow(r.GeneratedAt, n)[:shown]
 		for i := range row {
-			if row[i].text == "" {
-				row[i].text = "-"
-			}
+			row[i].text = cmp.Or(row[i].text, "-")
 			widths[i] = max(widths[i], columns(row[i].text), len(t.head[i]))
 		}
 		t.rows = append(t.rows, row)
@@ -252,10 +236,8 @@ func (p *page) nodeRow(now time.Time, n checks.FleetNode) []span {
 		}
 		return units.Duration(now.Sub(*t))
 	}
-	ready := map[string]span{"True": {"Ready", good}, "False": {"NotReady", bad}}[n.Ready]
-	if ready.text == "" {
-		ready = span{"Unknown", unknown}
-	}
+	states := map[string]span{"True": {"Ready", good}, "False": {"NotReady", bad}}
+	ready := cmp.Or(states[n.Ready], span{"Unknown", unknown})
 	if n.Unschedulable {
 		ready.text += ",cordoned"
 	}

@@ -122,11 +122,7 @@ func textOf(p *page, r *journal.Report) *journalDoc {
 func (j *journalDoc) write() {
 	j.top()
 	for i, t := range timelinesOf(j.Report) {
-		title := "Timeline"
-		if i > 0 {
-			title = "Zoom"
-		}
-		j.heading(title, plain(j.calendar.full(t.from, t.to)))
+		j.heading([]string{"Timeline", "Zoom"}[i], plain(j.calendar.full(t.from, t.to)))
 		j.picture(t, j.calendar)
 	}
 	if j.Failing != nil {

@@ -115,16 +115,6 @@ type tick struct {
 	label string
 }
 
-// tickSteps are the distances of ticks that a person can count with.
-func tickSteps() []time.Duration {
-	const day = 24 * time.Hour
-	return []time.Duration{
-		time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute,
-		10 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour,
-		day, 2 * day, 7 * day, 28 * day, 364 * day, 3640 * day,
-	}
-}
-
 // ticks returns the marks of an axis that is width characters long.
 func (c calendar) ticks(from, to time.Time, width int) []tick {
 	const between, most = 4, 400 // characters between labels at least; ticks
@@ -132,7 +122,12 @@ func (c calendar) ticks(from, to time.Time, width int) []tick {
 	if length <= 0 {
 		return nil
 	}
-	steps := tickSteps()
+	const day = 24 * time.Hour
+	steps := []time.Duration{ // which a person can count with
+		time.Second, 5 * time.Second, 10 * time.Second, 30 * time.Second, time.Minute, 2 * time.Minute, 5 * time.Minute,
+		10 * time.Minute, 30 * time.Minute, time.Hour, 2 * time.Hour, 6 * time.Hour, 12 * time.Hour,
+		day, 2 * day, 7 * day, 28 * day, 364 * day, 3640 * day,
+	}
 	fits := func(step time.Duration) bool {
 		return float64(width)*float64(step) >= float64(len(labelLayout(step))+between)*float64(length)
 	}

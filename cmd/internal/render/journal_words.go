@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"strings"
 	"time"
 
@@ -107,10 +108,7 @@ func age(e journal.Episode) string {
 
 // eventText describes an event: its words, else its code, and its subject.
 func eventText(e journal.Event) string {
-	text := e.What
-	if text == "" {
-		text = e.Code
-	}
+	text := cmp.Or(e.What, e.Code)
 	if e.Subject != "" {
 		text += ": " + e.Subject
 	}

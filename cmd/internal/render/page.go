@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"strings"
 
@@ -36,13 +37,9 @@ type span struct {
 func plain(s string) span { return span{text: s} }
 
 func newPage(w io.Writer, o Options) *page {
-	width := o.Width
-	if width == 0 {
-		width = defaultWidth
-	}
 	p := &page{
 		cleaner: cleaner{ascii: o.ASCII},
-		width:   max(width, minWidth),
+		width:   max(cmp.Or(o.Width, defaultWidth), minWidth),
 		styles:  newStyles(w, o.Color),
 		glyph:   newGlyphs(o.ASCII),
 		details: o.Details,
@@ -257,8 +254,5 @@ func size[T int | int64 | float64](bytes T) string {
 
 // seconds formats a duration that may be absent; absent is a dash, never zero.
 func seconds(v *float64) string {
-	if v == nil {
-		return "-"
-	}
-	return units.Seconds(*v)
+	return figure{value: v, print: units.Seconds}.text()
 }

@@ -87,10 +87,6 @@ func (p *page) histogram(title string, buckets []plegbench.Bucket) {
 			first, last, most = min(first, i), i, max(most, b.Count)
 		}
 	}
-	if last < 0 {
-		return
-	}
-	p.heading(title)
 	t := table{indent: 2, align: "rrl"}
 	for i := first; i <= last; i++ {
 		b := buckets[i]
@@ -104,5 +100,5 @@ func (p *page) histogram(title string, buckets []plegbench.Bucket) {
 			t.add("<= "+units.Seconds(*b.LeSeconds), units.Number(b.Count), bar)
 		}
 	}
-	p.table(t)
+	p.section(title, t, len(t.rows))
 }

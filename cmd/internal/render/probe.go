@@ -15,9 +15,6 @@ const callBar = 12
 func (p *page) probe(r *checks.RuntimeProbe) {
 	p.runtime(r.Runtime)
 	p.connect(r.Connect)
-	if len(r.Conditions) > 0 {
-		p.heading("Conditions")
-	}
 	t := table{indent: 2, align: "lll"}
 	for _, c := range r.Conditions {
 		state := span{"false", bad}
@@ -27,7 +24,7 @@ func (p *page) probe(r *checks.RuntimeProbe) {
 		why := strings.Trim(c.Reason+": "+c.Message, ": ")
 		t.rows = append(t.rows, []span{plain(p.prose(c.Type)), state, plain(p.prose(why))})
 	}
-	p.table(t)
+	p.section("Conditions", t, len(r.Conditions))
 	p.rpcs(r.RPCs)
 	p.answer(r, p.fineProbe(r))
 }
@@ -60,10 +57,6 @@ func (p *page) connect(c checks.ConnectInfo) {
 
 // rpcs writes each call with its latency, as number and bar; the error of a failed one stands below.
 func (p *page) rpcs(rpcs []checks.RPC) {
-	if len(rpcs) == 0 {
-		return
-	}
-	p.heading("RPCs (one call each)")
 	slowest := 0.0
 	for _, c := range rpcs {
 		slowest = max(slowest, c.Seconds)
@@ -86,7 +79,7 @@ func (p *page) rpcs(rpcs []checks.RPC) {
 			{p.prose(c.Code), ink},
 		})
 	}
-	p.table(t)
+	p.section("RPCs (one call each)", t, len(rpcs))
 	for _, c := range rpcs {
 		if c.Error != "" {
 			p.flow([]span{plain("  " + p.prose(c.Name) + ": ")}, 4, plain(p.prose(c.Error)))

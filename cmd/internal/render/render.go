@@ -7,11 +7,18 @@
 package render
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/journal"
 )
 
 // A Format is a way to print a document.
@@ -114,4 +121,90 @@ func (v view) bytes(w io.Writer, o Options) ([]byte, error) {
 	p := newPage(w, o)
 	v.text(p)
 	return p.bytes(), nil
+}
+
+// A Version is the document of kdiag version.
+type Version struct {
+	checks.Header
+	GoVersion string `json:"goVersion"`
+	Platform  string `json:"platform"`
+	Revision  string `json:"revision,omitempty"` // commit that it was built from, where the Go command knew it
+	// CommittedAt is when that commit was made, RFC 3339.
+	CommittedAt string `json:"committedAt,omitempty"`
+	CRI         string `json:"criAPI,omitempty"` // version of k8s.io/cri-api that it is built with
+}
+
+// PrintVersion prints the answer of kdiag version.
+func PrintVersion(w io.Writer, v *Version, o Options) error {
+	line := "kdiag " + v.KdiagVersion + " (" + v.GoVersion + ", " + v.Platform + ", CRI v1 of cri-api " + v.CRI + ")"
+	return write(w, o, view{v, func(p *page) { p.put(plain(line)) }, func(m briefLine) string {
+		return m.cut(line)
+	}})
+}
+
+// An Error is the document of a command that ended without another: bad usage, or an error of kdiag itself.
+type Error struct{ checks.Header }
+
+// PrintError prints an Error as JSON or YAML. For a person there is a message on standard error.
+func PrintError(w io.Writer, e *Error, o Options) error { return write(w, o, view{doc: e}) }
+
+// Documents returns a value of each document that kdiag prints, by its kind.
+func Documents() map[string]any {
+	return map[string]any{
+		checks.KindReport: checks.Report{}, checks.KindRuntimeProbe: checks.RuntimeProbe{},
+		checks.KindRelistBenchmark: comparedBenchmark{}, checks.KindCanaryReport: checks.CanaryReport{},
+		"ExitedCensus": ExitedCensus{}, "GCReport": GCReport{}, "ReproductionReport": ReproductionReport{},
+		"Advisory": advisoryDoc{}, "AdvisoryList": advisoriesDoc{},
+		"KubeletSettings": settingsDoc{}, checks.KindFleetReport: checks.FleetReport{},
+		"JournalReport": journal.Report{}, "CauseDefinition": definitionDoc{}, "CauseDefinitionList": definitionsDoc{},
+		checks.KindHistory: checks.History{}, checks.KindCaptureList: checks.CaptureList{},
+		checks.KindStacksReport: checks.StacksReport{},
+		bundle.KindManifest:     WrittenBundle{}, "Version": Version{}, "Error": Error{},
+	}
+}
+
+// encodeJSON returns v as one indented document that ends with a newline. Characters that a terminal might act on are
+// written as JSON escapes, so the document is safe to look at and has the same meaning.
+func encodeJSON(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	return escapeJSON(buf.Bytes()), nil
+}
+
+// escapeJSON escapes what encoding/json leaves as it is: DEL, the C1 controls, and everything else that does not
+// print. Outside strings, JSON is plain ASCII, so no such character can stand there.
+func escapeJSON(doc []byte) []byte {
+	out := make([]byte, 0, len(doc))
+	for len(doc) > 0 {
+		r, size := utf8.DecodeRune(doc)
+		switch {
+		case r == '\n' || harmless(r):
+			out = append(out, doc[:size]...)
+		case r > 0xffff:
+			r -= 0x10000
+			out = fmt.Appendf(out, `\u%04x\u%04x`, 0xd800+r>>10, 0xdc00+r&0x3ff)
+		default:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		}
+		doc = doc[size:]
+	}
+	return out
+}
+
+// encodeYAML returns v as YAML, by way of its JSON form. YAML is read by eye as often as by a program, and its writer
+// lets characters through that turn a terminal's text around; so it is cleaned as text is, except for line ends. So is
+// the JSON before: the reader of YAML accepts the escapes, and not all the characters.
+func encodeYAML(v any) ([]byte, error) {
+	doc, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	c := cleaner{lines: true}
+	doc, err = yaml.JSONToYAML([]byte(c.clean(string(doc))))
+	return []byte(c.clean(string(doc))), err
 }
