@@ -274,7 +274,7 @@ func TestDocument(t *testing.T) {
 		At: now.Add(-20 * time.Minute), Reason: "ListHang", Message: "confirmed: ListContainers hangs", Count: 3,
 	}}
 	r := Report(&Snapshot{
-		At: now, Version: "v1.37.2", Nodes: nodes, Problems: []string{"events: forbidden"},
+		At: now, Nodes: nodes, Problems: []string{"events: forbidden"},
 		Cost: checks.FleetRequests{Requests: 3, Seconds: 0.25, Bytes: 81920},
 	})
 	r.APIVersion, r.Kind, r.Command = checks.APIVersion, checks.KindFleetReport, "kdiag fleet"

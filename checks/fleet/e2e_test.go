@@ -49,7 +49,7 @@ func TestEndToEndFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opts := Options{Selector: e2eLabel + "=x", Pods: true, Events: true}
+	opts := Options{Selector: e2eLabel + "=x", Pods: true}
 	s, err := c.Read(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestEndToEndFleet(t *testing.T) {
 		t.Errorf("%s\nproblems %q", diff, s.Problems)
 	}
 	testE2EChecks(t, c, s)
-	testE2EWatch(t, api, c, opts, s)
+	testE2EWatch(t, api, s)
 	nobody := rest.AnonymousClientConfig(cfg)
 	if c, err = Connect(nobody); err != nil {
 		t.Fatal(err)
@@ -96,14 +96,14 @@ func testE2EChecks(t *testing.T, c *Cluster, s *Snapshot) {
 }
 
 // testE2EWatch makes a node Ready and removes another.
-func testE2EWatch(t *testing.T, api kubernetes.Interface, c *Cluster, opts Options, s *Snapshot) {
+func testE2EWatch(t *testing.T, api kubernetes.Interface, s *Snapshot) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	last := s
 	watched := make(chan error)
 	go func() {
-		watched <- c.Watch(ctx, opts, s, func(next *Snapshot) {
+		watched <- s.Watch(ctx, func(next *Snapshot) {
 			last = next
 			if len(next.Nodes) == e2eNodes-1 && next.Nodes[0].Condition(v1.NodeReady).Status == v1.ConditionTrue {
 				cancel()

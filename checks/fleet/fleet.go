@@ -13,15 +13,14 @@ import (
 type Snapshot struct {
 	// At is when the leases had been read, or all else where they could not, by the server's clock. It is that of the
 	// Date of its answers, so up to a second too early.
-	At      time.Time
-	Version string // of the API server, v1.37.2; empty where it was not asked
-	Nodes   []Node // by name
-	Pods    bool   // whether pods were read
-	Cost    checks.FleetRequests
-	// ResourceVersion is that of the list of nodes, from which they are watched.
-	ResourceVersion string
+	At    time.Time
+	Nodes []Node // by name
+	Pods  bool   // whether pods were read
+	Cost  checks.FleetRequests
 	// Problems are what could not be read, each with the reason. Nodes could, or there is no Snapshot.
 	Problems []string
+
+	reading *reading // that it is of, which Watch goes on with
 }
 
 // A Node is what is kept of a Node object, its lease, its events and its pods.
@@ -29,7 +28,6 @@ type Node struct {
 	Name          string
 	Created       time.Time
 	Labels        map[string]string
-	ProviderID    string
 	Unschedulable bool
 	Owner         string // Kind/name of its first owner
 	Info          v1.NodeSystemInfo

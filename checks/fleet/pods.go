@@ -28,7 +28,7 @@ const unfinished = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed
 func (r *reading) readPods(ctx context.Context) (func(), error) {
 	pods := map[string]*podsOf{}
 	opts := metav1.ListOptions{FieldSelector: unfinished}
-	_, err := r.cluster.list(ctx, r.cluster.core, "", "pods", opts,
+	_, err := r.cluster.list(ctx, "/api/v1/pods", opts,
 		func(answer rest.Result) (metav1.ListMeta, error) {
 			var w wire
 			body, err := answer.Raw()

@@ -29,11 +29,10 @@ const (
 	agentCondition = "KdiagProblem" // that kdiag agent publishes
 )
 
-// Options are which nodes are read, and what besides them and their leases.
+// Options are which nodes are read, and what besides them, their leases and events.
 type Options struct {
 	Selector string // of labels; empty: all nodes
 	Pods     bool
-	Events   bool // of nodes that are sick
 }
 
 // Read reads the nodes, their leases, and what opts asks for, side by side. The error is of the nodes; what else could
@@ -91,10 +90,7 @@ func (r *reading) nodesPart() part { return part{"nodes", 0, r.readNodes} }
 // parts are those besides the nodes. Leases are not watched: 5,000 are renewed 500 times a second, and a list in
 // between costs the server less than these events.
 func (r *reading) parts() []part {
-	parts := []part{{"leases", 15 * time.Second, r.readLeases}}
-	if r.opts.Events {
-		parts = append(parts, part{"events", time.Minute, r.readEvents})
-	}
+	parts := []part{{"leases", 15 * time.Second, r.readLeases}, {"events", time.Minute, r.readEvents}}
 	if r.opts.Pods {
 		parts = append(parts, part{"pods", 5 * time.Minute, r.readPods})
 	}
@@ -129,16 +125,15 @@ func (r *reading) report(what string, err error) {
 	r.problems[what], r.fresh = err.Error(), true
 }
 
-// list lists a resource in chunks, each of which add takes and returns the metadata of. It returns the resource version
+// list lists what is at a path in chunks, each of which add takes and returns the metadata of. It returns the resource version
 // of the first. A list that takes minutes may expire; the server then offers to go on with what it has now, and one
 // such offer is taken.
 func (c *Cluster) list(
-	ctx context.Context, from rest.Interface, namespace, resource string, opts metav1.ListOptions,
-	add func(rest.Result) (metav1.ListMeta, error),
+	ctx context.Context, path string, opts metav1.ListOptions, add func(rest.Result) (metav1.ListMeta, error),
 ) (version string, err error) {
 	opts.Limit = chunk
 	for expired := false; ; {
-		answer := from.Get().Namespace(namespace).Resource(resource).VersionedParams(&opts, c.params).Do(ctx)
+		answer := c.core.Get().AbsPath(path).VersionedParams(&opts, c.params).Do(ctx)
 		meta, err := metav1.ListMeta{}, answer.Error()
 		if err == nil {
 			meta, err = add(answer)
@@ -158,7 +153,7 @@ func (c *Cluster) list(
 
 func (r *reading) readNodes(ctx context.Context) (func(), error) {
 	nodes := map[string]Node{}
-	version, err := r.cluster.list(ctx, r.cluster.core, "", "nodes", metav1.ListOptions{LabelSelector: r.opts.Selector},
+	version, err := r.cluster.list(ctx, "/api/v1/nodes", metav1.ListOptions{LabelSelector: r.opts.Selector},
 		func(answer rest.Result) (metav1.ListMeta, error) {
 			var list v1.NodeList
 			err := answer.Into(&list)
@@ -173,8 +168,8 @@ func (r *reading) readNodes(ctx context.Context) (func(), error) {
 // nodeOf keeps what is needed of a node. Most of the rest are the names of its images.
 func nodeOf(n *v1.Node) Node {
 	out := Node{
-		Name: n.Name, Created: n.CreationTimestamp.Time, Labels: n.Labels, ProviderID: n.Spec.ProviderID,
-		Unschedulable: n.Spec.Unschedulable, Info: n.Status.NodeInfo, Conditions: n.Status.Conditions,
+		Name: n.Name, Created: n.CreationTimestamp.Time, Labels: n.Labels, Unschedulable: n.Spec.Unschedulable,
+		Info: n.Status.NodeInfo, Conditions: n.Status.Conditions,
 	}
 	if len(n.OwnerReferences) > 0 {
 		out.Owner = n.OwnerReferences[0].Kind + "/" + n.OwnerReferences[0].Name
@@ -184,7 +179,8 @@ func nodeOf(n *v1.Node) Node {
 
 func (r *reading) readLeases(ctx context.Context) (func(), error) {
 	leases := map[string]time.Time{}
-	_, err := r.cluster.list(ctx, r.cluster.leases, v1.NamespaceNodeLease, "leases", metav1.ListOptions{},
+	const path = "/apis/coordination.k8s.io/v1/namespaces/" + v1.NamespaceNodeLease + "/leases"
+	_, err := r.cluster.list(ctx, path, metav1.ListOptions{},
 		func(answer rest.Result) (metav1.ListMeta, error) {
 			var list coordinationv1.LeaseList
 			err := answer.Into(&list)
@@ -202,7 +198,7 @@ func (r *reading) readLeases(ctx context.Context) (func(), error) {
 func (r *reading) readEvents(ctx context.Context) (func(), error) {
 	events := map[string][]checks.FleetNodeEvent{}
 	opts := metav1.ListOptions{FieldSelector: "involvedObject.kind=Node,type=" + v1.EventTypeWarning}
-	_, err := r.cluster.list(ctx, r.cluster.core, "", "events", opts,
+	_, err := r.cluster.list(ctx, "/api/v1/events", opts,
 		func(answer rest.Result) (metav1.ListMeta, error) {
 			var list v1.EventList
 			err := answer.Into(&list)
@@ -237,7 +233,7 @@ func (r *reading) snapshot() *Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fresh = false
-	s := &Snapshot{At: r.at, ResourceVersion: r.version, Pods: r.pods != nil, Nodes: make([]Node, 0, len(r.nodes))}
+	s := &Snapshot{At: r.at, Pods: r.pods != nil, Nodes: make([]Node, 0, len(r.nodes)), reading: r}
 	if r.leases == nil {
 		s.At = r.meter.now()
 	}
@@ -257,4 +253,19 @@ func (r *reading) snapshot() *Snapshot {
 		s.Problems = append(s.Problems, r.problems[what])
 	}
 	return s
+}
+
+// Hint is what to do about an error of Read or Watch.
+func Hint(err error) string {
+	switch {
+	case apierrors.IsForbidden(err):
+		return "kdiag fleet needs to list nodes and leases; docs/fleet.md has the ClusterRole"
+	case apierrors.IsUnauthorized(err):
+		return "the API server does not accept the credentials of this context: log in again, or try another --context"
+	case apierrors.IsBadRequest(err):
+		return "for example -l topology.kubernetes.io/zone=eu-west-1a"
+	case errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+		return "wait longer with --timeout 2m; kubectl get --raw /readyz shows how the API server is"
+	}
+	return "kubectl get --raw /readyz shows whether the API server can be reached; --context NAME means another one"
 }

@@ -38,7 +38,7 @@ func kubeNode(name string, ready v1.ConditionStatus, more ...v1.NodeCondition) v
 			CreationTimestamp: metav1.NewTime(noon.Add(-time.Hour).Local()),
 			OwnerReferences:   []metav1.OwnerReference{{Kind: "Machine", Name: "m-" + name}},
 		},
-		Spec: v1.NodeSpec{ProviderID: "aws:///" + name, Unschedulable: name == "n0001"},
+		Spec: v1.NodeSpec{Unschedulable: name == "n0001"},
 		Status: v1.NodeStatus{
 			NodeInfo:   v1.NodeSystemInfo{KubeletVersion: "v1.36.2"},
 			Conditions: append([]v1.NodeCondition{{Type: v1.NodeReady, Status: ready}}, more...),
@@ -111,7 +111,7 @@ func TestRead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // a clock that is behind by decades
 				api := large()
 				api.json = json
-				s, err := connect(t, api).Read(t.Context(), Options{Selector: "team=shop", Pods: true, Events: true})
+				s, err := connect(t, api).Read(t.Context(), Options{Selector: "team=shop", Pods: true})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -135,13 +135,13 @@ func TestRead(t *testing.T) {
 
 func testSnapshot(t *testing.T, s *Snapshot) {
 	t.Helper()
-	if !s.At.Equal(noon) || s.ResourceVersion != "7" || !s.Pods || s.Problems != nil || len(s.Nodes) != 1200 {
+	if !s.At.Equal(noon) || s.reading.version != "7" || !s.Pods || s.Problems != nil || len(s.Nodes) != 1200 {
 		t.Fatalf("at %s, version %s, pods %t, problems %q, %d nodes",
-			s.At, s.ResourceVersion, s.Pods, s.Problems, len(s.Nodes))
+			s.At, s.reading.version, s.Pods, s.Problems, len(s.Nodes))
 	}
 	node := func(name string) Node {
 		return Node{
-			Name: name, Created: noon.Add(-time.Hour), Labels: map[string]string{"team": "shop"}, ProviderID: "aws:///" + name,
+			Name: name, Created: noon.Add(-time.Hour), Labels: map[string]string{"team": "shop"},
 			Owner: "Machine/m-" + name, Info: v1.NodeSystemInfo{KubeletVersion: "v1.36.2"},
 			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}},
 		}
@@ -173,7 +173,7 @@ func testSnapshot(t *testing.T, s *Snapshot) {
 func TestReadForbidden(t *testing.T) {
 	api := large()
 	api.fail(forbids("leases", "events", "pods"))
-	s, err := connect(t, api).Read(t.Context(), Options{Pods: true, Events: true})
+	s, err := connect(t, api).Read(t.Context(), Options{Pods: true})
 	if err != nil {
 		t.Fatal(err)
 	}

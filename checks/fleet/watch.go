@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,8 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-
-	"github.com/kdiag/kdiag/checks"
 )
 
 const (
@@ -27,11 +24,10 @@ const (
 // retry is how long to wait after failures.
 var retry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: listTimeout}
 
-// Watch keeps a snapshot of Read with the same options up to date, and calls changed with a new one at most once a
-// second. While the API server is away, what was read last stays, with a problem. Watch returns when ctx has ended,
-// with its error.
-func (c *Cluster) Watch(ctx context.Context, opts Options, s *Snapshot, changed func(*Snapshot)) error {
-	r := readingOf(c, opts, s)
+// Watch keeps a snapshot of Read up to date, and calls changed with a new one at most once a second. While the API
+// server is away, what was read last stays, with a problem. Watch returns when ctx has ended, with its error.
+func (s *Snapshot) Watch(ctx context.Context, changed func(*Snapshot)) error {
+	r := s.reading
 	ctx = r.meter.in(ctx)
 	var loops sync.WaitGroup
 	loops.Go(func() { r.follow(ctx) })
@@ -48,40 +44,12 @@ func (c *Cluster) Watch(ctx context.Context, opts Options, s *Snapshot, changed 
 		r.mu.Unlock()
 		if fresh {
 			next := r.snapshot()
-			next.Version, next.Cost = s.Version, s.Cost
+			next.Cost = s.Cost
 			changed(next)
 		}
 	}
 	loops.Wait()
 	return ctx.Err()
-}
-
-// readingOf returns the reading that a snapshot came from. Its problems stay until the part is listed again.
-func readingOf(c *Cluster, opts Options, s *Snapshot) *reading {
-	r := &reading{
-		cluster: c, opts: opts, meter: &meter{}, at: s.At, version: s.ResourceVersion, nodes: map[string]Node{},
-		events: map[string][]checks.FleetNodeEvent{}, problems: map[string]string{},
-	}
-	r.meter.ahead.Store(int64(time.Until(s.At)))
-	for _, p := range s.Problems {
-		what, _, _ := strings.Cut(strings.TrimPrefix(p, "listing "), ":")
-		r.problems[what] = p
-	}
-	if s.Pods {
-		r.pods = map[string]*podsOf{}
-	}
-	for _, n := range s.Nodes {
-		if r.nodes[n.Name], r.events[n.Name] = n, n.Events; s.Pods {
-			r.pods[n.Name] = &podsOf{n.Pods, n.DaemonSets}
-		}
-		if !n.Renewed.IsZero() {
-			if r.leases == nil {
-				r.leases = map[string]time.Time{}
-			}
-			r.leases[n.Name] = n.Renewed
-		}
-	}
-	return r
 }
 
 // sleep reports whether ctx still goes on.

@@ -42,7 +42,7 @@ func watched(t *testing.T, api *server, opts Options, length time.Duration) (got
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
-	err = c.Watch(ctx, opts, s, func(s *Snapshot) {
+	err = s.Watch(ctx, func(s *Snapshot) {
 		got = append(got, fmt.Sprintf("%s: %s", time.Since(start), line(s)))
 	})
 	if err != context.DeadlineExceeded {
@@ -99,11 +99,11 @@ func TestWatch(t *testing.T) {
 			time.Sleep(time.Second)
 			nodeEvent(w, "BOOKMARK", "20", v1.Node{})
 		}
-		got := watched(t, api, Options{Events: true}, 20*time.Second)
+		got := watched(t, api, Options{}, 20*time.Second)
 		want := []string{
-			"1s: a Unknown 0s 0, b False 0s 0",
-			"4s: a Unknown 0s 0, c True none 0",
-			"16s: a Unknown 15s 0, c True none 0",
+			"1s: a Unknown 0s 1, b False 0s 0",
+			"4s: a Unknown 0s 1, c True none 0",
+			"16s: a Unknown 15s 1, c True none 0",
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
@@ -138,7 +138,7 @@ func TestWatchOutages(t *testing.T) {
 				})
 			},
 			length: 10 * time.Second,
-			want:   []string{"a False 0s 0"}, watches: 2,
+			want:   []string{"a False 0s 1"}, watches: 2,
 		},
 		{
 			name: "away: nodes and leases stay, with problems",
@@ -208,7 +208,7 @@ func TestWatchKeepsProblems(t *testing.T) {
 		}
 		api.fail(forbids("leases"))
 		time.AfterFunc(10*time.Second, func() { api.fail(nil) })
-		got := watched(t, api, Options{Events: true}, 20*time.Second)
+		got := watched(t, api, Options{}, 20*time.Second)
 		want := []string{
 			`1s: a False none 1, listing leases: leases is forbidden: User "eve" cannot list it`,
 			"16s: a False 15s 1",

@@ -96,8 +96,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	asking, _ := opts.Budget()
 	within, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
-	what := fleet.Options{Selector: opts.selector, Pods: opts.pods, Events: true}
-	s, err := cluster.Read(within, what)
+	s, err := cluster.Read(within, fleet.Options{Selector: opts.selector, Pods: opts.pods})
 	switch {
 	case ctx.Err() != nil:
 		return &cli.ExitError{Code: cli.ExitUnknown}
@@ -108,7 +107,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	v.take(s)
 	if opts.Watch {
 		err = v.watch(ctx, func(ctx context.Context, changed func(*fleet.Snapshot)) error {
-			if err := cluster.Watch(ctx, what, s, changed); ctx.Err() == nil {
+			if err := s.Watch(ctx, changed); ctx.Err() == nil {
 				return failed(err)
 			}
 			return nil
