@@ -32,9 +32,8 @@ func BundleWritten(w io.Writer, b *WrittenBundle, o Options) error {
 	if b.Status != checks.Healthy {
 		word = span{"PARTLY", strongly(bad)}
 	}
-	return write(w, o, view{b, func(p *page) { p.written(b, word) }, func(m briefLine) string {
-		return m.cut(word.text + " " + m.prose(b.Archive) + " " + size(b.ArchiveBytes))
-	}})
+	line := word.text + " " + o.brief().prose(b.Archive) + " " + size(b.ArchiveBytes)
+	return write(w, o, view{b, func(p *page) { p.written(b, word) }, line})
 }
 
 func (p *page) written(b *WrittenBundle, word span) {
@@ -74,9 +73,8 @@ func BundleList(w io.Writer, m *bundle.Manifest, intact bool, o Options) error {
 	if !intact {
 		word = span{"DAMAGED", strongly(bad)}
 	}
-	return write(w, o, view{m, func(p *page) { p.bundle(m, word) }, func(b briefLine) string {
-		return b.cut(word.text + " " + b.prose(m.Host) + ": " + contentsOf(m))
-	}})
+	line := word.text + " " + o.brief().prose(m.Host) + ": " + contentsOf(m)
+	return write(w, o, view{m, func(p *page) { p.bundle(m, word) }, line})
 }
 
 // CaptureList prints the archives that the agent of a node has.
@@ -90,7 +88,7 @@ func CaptureList(w io.Writer, l *checks.CaptureList, o Options) error {
 			t.add(c.At.UTC().Format(time.RFC3339), p.prose(c.Cause), p.clean(c.Name), size(c.Bytes))
 		}
 		p.table(t)
-	}, func(b briefLine) string { return b.cut(b.prose(l.Host) + " " + have) }})
+	}, o.brief().prose(l.Host) + " " + have})
 }
 
 // contentsOf counts what an archive holds.

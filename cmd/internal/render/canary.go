@@ -11,17 +11,15 @@ import (
 
 // Canary prints the answer of kdiag canary.
 func Canary(w io.Writer, r *checks.CanaryReport, o Options) error {
-	return write(w, o, view{r, func(p *page) { p.canary(r) }, func(m briefLine) string {
-		text := r.Summary
-		if r.Status == checks.Healthy {
-			text = "canary created, started, stopped, removed in " + units.Seconds(r.Seconds)
-		}
-		line := m.verdict(r.Status).text + " " + m.prose(middle(m.prose(r.Host), mostName)+" "+text)
-		if r.Status == checks.Unhealthy { // why it failed stands at the end
-			return middle(line, m.width)
-		}
-		return m.cut(line)
-	}})
+	m, text := o.brief(), r.Summary
+	if r.Status == checks.Healthy {
+		text = "canary created, started, stopped, removed in " + units.Seconds(r.Seconds)
+	}
+	line := m.verdict(r.Status).text + " " + m.prose(middle(m.prose(r.Host), mostName)+" "+text)
+	if r.Status == checks.Unhealthy { // why it failed stands at the end
+		line = middle(line, m.width)
+	}
+	return write(w, o, view{r, func(p *page) { p.canary(r) }, line})
 }
 
 // canary writes the answer of kdiag canary.

@@ -26,9 +26,8 @@ const topRows = 10
 
 // Exited prints the answer of kdiag exited.
 func Exited(w io.Writer, c *ExitedCensus, o Options) error {
-	return write(w, o, view{c, func(p *page) { p.census(c) }, func(m briefLine) string {
-		return m.cut(m.verdict(c.Status).text + " " + m.censusSentence(c))
-	}})
+	m := o.brief()
+	return write(w, o, view{c, func(p *page) { p.census(c) }, m.verdict(c.Status).text + " " + m.censusSentence(c)})
 }
 
 // ExitedAgain prints, in text, what a second census adds to one that was printed.

@@ -32,15 +32,12 @@ type definitionsDoc struct {
 
 // Definition prints the documentation of one cause.
 func Definition(w io.Writer, h checks.Header, d checks.Definition, o Options) error {
-	doc := definitionDoc{h, d}
-	return write(w, o, view{doc, func(p *page) { p.definition(d) }, func(m briefLine) string {
-		return m.cut(m.prose(d.Code + ": " + d.Title))
-	}})
+	line := o.brief().prose(d.Code + ": " + d.Title)
+	return write(w, o, view{definitionDoc{h, d}, func(p *page) { p.definition(d) }, line})
 }
 
 // Definitions prints the lists of causes and of known pictures that kdiag explain can explain.
 func Definitions(w io.Writer, h checks.Header, ds, pictures []checks.Definition, o Options) error {
-	doc := definitionsDoc{h, ds, pictures}
 	t := table{align: "ll"}
 	all := slices.Concat(ds, pictures)
 	for i, d := range all {
@@ -52,14 +49,12 @@ func Definitions(w io.Writer, h checks.Header, ds, pictures []checks.Definition,
 		}
 		t.rows = append(t.rows, []span{{d.Code, strong}, plain(d.Title)})
 	}
-	return write(w, o, view{doc, func(p *page) {
+	return write(w, o, view{definitionsDoc{h, ds, pictures}, func(p *page) {
 		p.table(t)
 		p.blank()
 		p.text(0, "More: kdiag explain CODE shows what it means, how to confirm it and how to fix it; kdiag explain "+
 			"advisories lists known bugs.")
-	}, func(m briefLine) string {
-		return m.cut(units.Number(len(ds)) + " causes; kdiag explain CODE explains one")
-	}})
+	}, units.Number(len(ds)) + " causes; kdiag explain CODE explains one"})
 }
 
 // definition writes what a cause means, how to confirm it and what helps.
@@ -124,9 +119,8 @@ type advisoriesDoc struct {
 
 // Advisory prints a known bug.
 func Advisory(w io.Writer, h checks.Header, a advisories.Advisory, o Options) error {
-	return write(w, o, view{advisoryDoc{h, a}, func(p *page) { p.advisory(a) }, func(m briefLine) string {
-		return m.cut(m.prose(a.ID + ": " + a.Title))
-	}})
+	line := o.brief().prose(a.ID + ": " + a.Title)
+	return write(w, o, view{advisoryDoc{h, a}, func(p *page) { p.advisory(a) }, line})
 }
 
 // Advisories prints the list of known bugs, which are grouped by component.
@@ -141,9 +135,7 @@ func Advisories(w io.Writer, h checks.Header, list []advisories.Advisory, o Opti
 		}
 		p.blank()
 		p.text(0, "More: kdiag explain ID shows one with its symptom, fix and sources.")
-	}, func(m briefLine) string {
-		return m.cut(units.Number(len(list)) + " known bugs; kdiag explain ID explains one")
-	}})
+	}, units.Number(len(list)) + " known bugs; kdiag explain ID explains one"})
 }
 
 func (p *page) advisory(a advisories.Advisory) {
@@ -171,10 +163,9 @@ type settingsDoc struct {
 
 // KubeletSettings prints what a kubelet runs with: as a table; a single setting, and with Details each, with its text.
 func KubeletSettings(w io.Writer, h checks.Header, e kubelet.Explanation, o Options) error {
-	return write(w, o, view{settingsDoc{h, e}, func(p *page) { p.settings(h, e) }, func(m briefLine) string {
-		other := slices.DeleteFunc(slices.Clone(e.Settings), func(s kubelet.Explained) bool { return s.Value == s.Default })
-		return m.cut(units.Count(len(other), "setting") + " not at the default; kdiag explain settings NAME explains one")
-	}})
+	other := slices.DeleteFunc(slices.Clone(e.Settings), func(s kubelet.Explained) bool { return s.Value == s.Default })
+	line := units.Count(len(other), "setting") + " not at the default; kdiag explain settings NAME explains one"
+	return write(w, o, view{settingsDoc{h, e}, func(p *page) { p.settings(h, e) }, line})
 }
 
 func (p *page) settings(h checks.Header, e kubelet.Explanation) {

@@ -36,23 +36,22 @@ func Fleet(w io.Writer, r *checks.FleetReport, o FleetOptions) error {
 	case Name:
 		var names strings.Builder
 		for _, n := range sick(r) {
-			names.WriteString("node/" + (cleaner{ascii: o.ASCII}).clean(n.Name) + "\n")
+			names.WriteString("node/" + o.brief().clean(n.Name) + "\n")
 		}
 		_, err := io.WriteString(w, names.String())
 		return err
 	case Wide:
 		o.NoWrap = true
 	}
+	m := o.brief()
+	line := strings.TrimSpace(middle(m.prose(r.Cluster), mostName) + " " + m.fleet(r))
 	return write(w, o.Options, view{r, func(p *page) {
 		if o.Format == Wide {
 			p.nodes(r, r.Nodes, o.Bare, 0)
 			return
 		}
 		p.fleet(r, o)
-	}, func(m briefLine) string {
-		cluster := middle(m.prose(r.Cluster), mostName)
-		return m.cut(m.verdict(r.Status).text + " " + strings.TrimSpace(cluster+" "+m.fleet(r)))
-	}})
+	}, m.verdict(r.Status).text + " " + line})
 }
 
 // sick returns the nodes that are in a group; they come first.

@@ -12,7 +12,7 @@ import (
 
 // History prints the answer of kdiag history. More is the command that prints all of it.
 func History(w io.Writer, h *checks.History, more string, o Options) error {
-	return write(w, o, view{h, func(p *page) { p.history(h, more) }, func(m briefLine) string { return m.history(h) }})
+	return write(w, o, view{h, func(p *page) { p.history(h, more) }, o.brief().history(h)})
 }
 
 // HistoryHTML writes a history as one page of HTML that needs nothing else.
@@ -261,14 +261,14 @@ func (d *historyDoc) events() (all []event) {
 }
 
 // history puts a history into one line.
-func (m briefLine) history(h *checks.History) string {
-	d := historyOf(h, nil, m.cleaner, false)
+func (c cleaner) history(h *checks.History) string {
+	d := historyOf(h, nil, c, false)
 	i := d.main
 	if i == nil {
-		return m.cut(d.state().text + " for " + lasted(h.From, h.To) + " until " + d.short(h.To))
+		return d.state().text + " for " + lasted(h.From, h.To) + " until " + d.short(h.To)
 	}
-	line := d.state().text + " " + m.prose(i.Cause) + ", " + d.short(i.From) + " for " + lasted(i.From, i.To)
-	return m.cut(line + ", " + d.first(i))
+	line := d.state().text + " " + c.prose(i.Cause) + ", " + d.short(i.From) + " for " + lasted(i.From, i.To)
+	return line + ", " + d.first(i)
 }
 
 // levels is how many heights a sparkline has.

@@ -20,7 +20,7 @@ func JournalReport(w io.Writer, r *journal.Report, o Options, details bool) erro
 		} else {
 			p.journal(r)
 		}
-	}, func(m briefLine) string { return m.journal(r) }})
+	}, o.brief().journal(r)})
 }
 
 // journal prints a journal's answer on one screen. The picture is left to the details where there is no room for it.

@@ -185,5 +185,5 @@ func (m briefLine) journal(r *journal.Report) string {
 			line += since(e.Start)
 		}
 	}
-	return m.cut(line)
+	return line
 }

@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strings"
 	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
@@ -55,11 +54,14 @@ type Options struct {
 	ASCII  bool // print nothing but ASCII: for a terminal whose locale is not UTF-8
 }
 
+// brief is what makes a brief line.
+func (o Options) brief() briefLine { return briefLine{cleaner{ascii: o.ASCII}, BriefWidth} }
+
 // A view is one document and the ways to show it to a person.
 type view struct {
-	doc   any                    // what JSON and YAML print
-	text  func(*page)            // what text prints
-	brief func(briefLine) string // what brief prints, before it is cut
+	doc   any         // what JSON and YAML print
+	text  func(*page) // what text prints
+	brief string      // what brief prints, before it is cut
 }
 
 // Node prints the answer of kdiag node.
@@ -74,7 +76,7 @@ func Report(w io.Writer, r *checks.Report, o Options) error {
 
 // RuntimeProbe prints the answer of kdiag runtime.
 func RuntimeProbe(w io.Writer, r *checks.RuntimeProbe, o Options) error {
-	return writeAnswer(w, r, cleaner{ascii: o.ASCII}.fineProbe(r), o, func(p *page) { p.probe(r) })
+	return writeAnswer(w, r, o.brief().fineProbe(r), o, func(p *page) { p.probe(r) })
 }
 
 // comparedBenchmark is the document of kdiag relist --against: the benchmark, and the one that it is held against.
@@ -93,7 +95,7 @@ func RelistBenchmark(w io.Writer, r, against *checks.RelistBenchmark, o Options)
 
 // writeAnswer writes a diagnosis, of which brief prints the first cause, or what was fine.
 func writeAnswer(w io.Writer, a checks.Answer, fine string, o Options, text func(*page)) error {
-	return write(w, o, view{a, text, func(m briefLine) string { return m.answer(a, fine) }})
+	return write(w, o, view{a, text, o.brief().answer(a, fine)})
 }
 
 // write makes the whole document first, so that a reader gets all of it or an error.
@@ -115,8 +117,7 @@ func (v view) bytes(w io.Writer, o Options) ([]byte, error) {
 	case YAML:
 		return encodeYAML(v.doc)
 	case Brief:
-		line := v.brief(briefLine{cleaner{ascii: o.ASCII}, BriefWidth})
-		return []byte(strings.ReplaceAll(line, glue, " ") + "\n"), nil
+		return []byte(o.brief().cut(v.brief) + "\n"), nil
 	}
 	p := newPage(w, o)
 	v.text(p)
@@ -137,9 +138,7 @@ type Version struct {
 // PrintVersion prints the answer of kdiag version.
 func PrintVersion(w io.Writer, v *Version, o Options) error {
 	line := "kdiag " + v.KdiagVersion + " (" + v.GoVersion + ", " + v.Platform + ", CRI v1 of cri-api " + v.CRI + ")"
-	return write(w, o, view{v, func(p *page) { p.put(plain(line)) }, func(m briefLine) string {
-		return m.cut(line)
-	}})
+	return write(w, o, view{v, func(p *page) { p.put(plain(line)) }, line})
 }
 
 // An Error is the document of a command that ended without another: bad usage, or an error of kdiag itself.

@@ -19,9 +19,8 @@ type ReproductionReport struct {
 // Reproduction prints the answer of kdiag reproduce. As text it is only what follows the timeline, which a Timeline has
 // printed as it happened.
 func Reproduction(w io.Writer, r *ReproductionReport, o Options) error {
-	return write(w, o, view{r, func(p *page) { p.reproduced(r) }, func(m briefLine) string {
-		return m.cut(reproducedWord(r).text + " " + m.reproducedSentence(r))
-	}})
+	line := reproducedWord(r).text + " " + o.brief().reproducedSentence(r)
+	return write(w, o, view{r, func(p *page) { p.reproduced(r) }, line})
 }
 
 // A Timeline prints the events of a reproduction as they happen, each beside a bar of time. It is for one goroutine.

@@ -13,9 +13,9 @@ import (
 
 // Stacks prints the answer of kdiag stacks. More is the command that prints all of it.
 func Stacks(w io.Writer, r *checks.StacksReport, more string, o Options) error {
-	return write(w, o, view{r, func(p *page) { p.stacks(r, more) }, func(m briefLine) string {
-		return m.cut(m.verdict(r.Status).text + " " + strings.Join(m.stackSentences(r), "; "))
-	}})
+	m := o.brief()
+	line := m.verdict(r.Status).text + " " + strings.Join(m.stackSentences(r), "; ")
+	return write(w, o, view{r, func(p *page) { p.stacks(r, more) }, line})
 }
 
 // stacks writes the report.
