@@ -2,11 +2,21 @@
 package fleet
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/rest"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
 )
 
 // A Snapshot is what the API server has of the nodes at one time.
@@ -46,4 +56,84 @@ func (n *Node) Condition(kind v1.NodeConditionType) v1.NodeCondition {
 		}
 	}
 	return v1.NodeCondition{}
+}
+
+// A Cluster is a way to the API server of a cluster. It is safe for use by several goroutines.
+type Cluster struct {
+	core   rest.Interface // /api/v1; its AbsPath reaches all else
+	params runtime.ParameterCodec
+}
+
+// Connect returns a Cluster, which has asked nothing yet. The error is of the configuration.
+func Connect(cfg *rest.Config) (*Cluster, error) {
+	scheme := apiserver.Scheme()
+	cfg = rest.CopyConfig(cfg)
+	cfg.UserAgent, cfg.WarningHandler = "kdiag", rest.NoWarnings{}
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return metered{next} })
+	cfg.QPS = -1 // a few requests, and the server has its own limits
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
+	cfg.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	cfg.ContentType = runtime.ContentTypeJSON
+	transport, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+	}
+	transport.CheckRedirect = func(to *http.Request, via []*http.Request) error {
+		if to.URL.Host != via[0].URL.Host || to.URL.Scheme != via[0].URL.Scheme {
+			return errors.New("redirected elsewhere") // by a pod behind the proxy: the credentials would go there
+		}
+		return nil
+	}
+	cfg.APIPath, cfg.GroupVersion = "/api", &v1.SchemeGroupVersion
+	core, err := rest.RESTClientForConfigAndClient(cfg, transport)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
+	}
+	return &Cluster{core, runtime.NewParameterCodec(scheme)}, nil
+}
+
+// A meter counts what requests cost whose context has it, and compares the clocks. It is safe for use by several
+// goroutines.
+type meter struct {
+	requests, bytes atomic.Int64 // bytes of the answers, after decompression
+	ahead           atomic.Int64 // nanoseconds by which the server's clock is before ours; 0 while that is not known
+}
+
+type meterKey struct{}
+
+func (m *meter) in(ctx context.Context) context.Context { return context.WithValue(ctx, meterKey{}, m) }
+
+// now returns the time by the server's clock, up to a second too early: Date has whole seconds.
+func (m *meter) now() time.Time { return time.Now().Add(time.Duration(m.ahead.Load())).UTC() }
+
+// metered is a transport that feeds meters.
+type metered struct{ next http.RoundTripper }
+
+// RoundTrip does a request.
+func (t metered) RoundTrip(req *http.Request) (*http.Response, error) {
+	m, ok := req.Context().Value(meterKey{}).(*meter)
+	if !ok {
+		return t.next.RoundTrip(req)
+	}
+	m.requests.Add(1)
+	resp, err := t.next.RoundTrip(req)
+	if err != nil {
+		return resp, err
+	}
+	if date, err := http.ParseTime(resp.Header.Get("Date")); err == nil {
+		m.ahead.Store(int64(time.Until(date)))
+	}
+	resp.Body = counted{resp.Body, &m.bytes}
+	return resp, nil
+}
+
+type counted struct {
+	io.ReadCloser
+	bytes *atomic.Int64
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.ReadCloser.Read(b)
+	c.bytes.Add(int64(n))
+	return n, err
 }

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
 	"html"
 	"io"
@@ -35,38 +34,35 @@ func main() {
 	if len(os.Args) > 1 {
 		command = os.Args[1]
 	}
-	if err := draw(os.Stdout, os.Stdin, command); err != nil {
+	printed, err := io.ReadAll(os.Stdin)
+	if err == nil {
+		_, err = io.WriteString(os.Stdout, draw(command, string(printed)))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "picture:", err)
 		os.Exit(1)
 	}
 }
 
-// draw writes a picture of the lines of in, below a prompt with the command that printed them.
-func draw(out io.Writer, in io.Reader, command string) error {
+// draw returns a picture of what was printed, below a prompt with the command that printed it.
+func draw(command, printed string) string {
 	lines := []string{`<tspan fill="` + promptColor + `"># </tspan>` + html.EscapeString(command)}
-	scan := bufio.NewScanner(in)
-	for attrs := ""; scan.Scan(); {
-		var line string
-		line, attrs = spans(scan.Text(), attrs)
+	attrs := ""
+	for line := range strings.Lines(printed) {
+		line, attrs = spans(strings.TrimSuffix(line, "\n"), attrs)
 		lines = append(lines, line)
 	}
-	if err := scan.Err(); err != nil {
-		return err
-	}
 	w, h := int(columns*charWidth)+2*margin, len(lines)*lineHeight+2*margin
-	_, err := fmt.Fprintf(out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d">
+	var out strings.Builder
+	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d">
 <rect width="100%%" height="100%%" rx="8" fill="%s"/>
 <g font-family="%s" font-size="14" fill="%s" xml:space="preserve">
 `, w, h, background, font, foreground)
 	for i, line := range lines {
-		if err == nil {
-			_, err = fmt.Fprintf(out, "<text x=\"%d\" y=\"%d\">%s</text>\n", margin, margin+(i+1)*lineHeight-5, line)
-		}
+		fmt.Fprintf(&out, "<text x=\"%d\" y=\"%d\">%s</text>\n", margin, margin+(i+1)*lineHeight-5, line)
 	}
-	if err == nil {
-		_, err = io.WriteString(out, "</g>\n</svg>\n")
-	}
-	return err
+	out.WriteString("</g>\n</svg>\n")
+	return out.String()
 }
 
 // spans returns a line with the attributes that its escape sequences set, from those of the line before.

@@ -8,20 +8,17 @@ import (
 )
 
 func TestDraw(t *testing.T) {
-	var b strings.Builder
 	const in = "\x1b[1;31mUNHEALTHY\x1b[0m  a<b & c\n  \x1b[36mtwo\nlines\x1b[0m\n"
-	if err := draw(&b, strings.NewReader(in), "kdiag pleg"); err != nil {
-		t.Fatal(err)
-	}
+	got := draw("kdiag pleg", in)
 	for _, want := range []string{
 		`<tspan font-weight="bold" fill="#ff7b72">UNHEALTHY</tspan><tspan>  a&lt;b &amp; c</tspan>`,
 		`<tspan>  </tspan><tspan fill="#79c0ff">two</tspan>`, `<tspan fill="#79c0ff">lines</tspan>`, "kdiag pleg</text>",
 	} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("the picture lacks %s:\n%s", want, b.String())
+		if !strings.Contains(got, want) {
+			t.Errorf("the picture lacks %s:\n%s", want, got)
 		}
 	}
-	for d := xml.NewDecoder(strings.NewReader(b.String())); ; {
+	for d := xml.NewDecoder(strings.NewReader(got)); ; {
 		if _, err := d.Token(); err == io.EOF {
 			break
 		} else if err != nil {

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -141,4 +142,47 @@ func (p *page) steps(steps []checks.NextStep, numbers map[string]int) {
 		}
 		p.text(2, "plus "+units.Plural(len(again), "step ", "steps ")+units.List(names)+" above")
 	}
+}
+
+// answer puts a verdict and its first cause into one line. Verdict, code and culprit are never cut away: what is left
+// of the room goes to the summary. Of a healthy host it is what was fine.
+func (m briefLine) answer(a checks.Answer, fine string) string {
+	head, _, causes := a.Answer()
+	word := middle(m.verdict(head.Status).text, mostName)
+	if len(causes) == 0 {
+		fine = strings.TrimSpace(middle(m.prose(head.Host), mostName) + " " + fine)
+		return m.cut(word + " " + m.sentence(*head, nil, fine))
+	}
+	c, more := causes[0], ""
+	if len(causes) > 1 {
+		more = " (+" + units.Number(len(causes)-1) + ")"
+	}
+	rest := briefLine{m.cleaner, m.width - len(more)}
+	start, summary, culprit := word+" "+middle(m.prose(c.Code), mostName), m.prose(c.Summary), m.culprit(c.Subject)
+	if c.Confidence < unsure {
+		start += fmt.Sprintf(" (%.2f)", c.Confidence)
+	}
+	line := rest.cut(start + ": " + summary)
+	if slices.ContainsFunc(culprit, func(name string) bool { return !strings.Contains(line, name) }) {
+		line = start + " " + middle(strings.Join(culprit, "/"), rest.width-len(start)-1)
+		if rest.width-len(line) >= leastSummary {
+			line = rest.cut(line + ": " + summary)
+		}
+	}
+	return m.cut(line + more)
+}
+
+// culprit returns the fewest names by which a subject can be found: pod and name, or its id.
+func (c cleaner) culprit(s *checks.Subject) []string {
+	if s == nil {
+		return nil
+	}
+	name, pod := c.prose(s.Name), c.podName(*s)
+	if s.Name == s.Pod && pod != "" {
+		name = ""
+	}
+	if name == "" && pod == "" {
+		name = c.prose(s.ID)
+	}
+	return slices.DeleteFunc([]string{pod, name}, func(s string) bool { return s == "" })
 }

@@ -132,3 +132,57 @@ func head(s string, width, size int) (string, string) {
 	}
 	return s, ""
 }
+
+// A briefLine fits text into one line of at most width columns and as many bytes, because the node problem detector
+// counts those.
+type briefLine struct {
+	cleaner
+	width int
+}
+
+// The least that is worth beginning a summary for, and the most of a name, in columns.
+const (
+	leastSummary = 20
+	mostName     = 24
+)
+
+// unsure is the confidence below which a cause is shown with it: others are more likely than this one.
+const unsure = 0.5
+
+// ellipsis stands for what was cut; ASCII, because it must not cost three bytes.
+const ellipsis = "..."
+
+// fits reports whether a clean string has room.
+func (m briefLine) fits(s string) bool {
+	s = strings.ReplaceAll(s, glue, " ")
+	return len(s) <= m.width && columns(s) <= m.width
+}
+
+// cut shortens s at the end of a word where one is near, and marks that with an ellipsis.
+func (m briefLine) cut(s string) string {
+	s = strings.TrimSpace(strings.ReplaceAll(s, glue, " "))
+	if m.fits(s) {
+		return s
+	}
+	most := max(m.width-len(ellipsis), 0)
+	part, _ := head(s, most, most)
+	if i := strings.LastIndexByte(part, ' '); i > most-16 {
+		part = part[:i]
+	}
+	return strings.TrimRight(part, " ,;:") + ellipsis
+}
+
+// middle shortens s to width by leaving out its middle: names differ at both ends.
+func middle(s string, width int) string {
+	if (briefLine{width: width}).fits(s) {
+		return s
+	}
+	most := max(width-len(ellipsis), 2)
+	front, _ := head(s, most-most/2, most-most/2)
+	rest := briefLine{width: most / 2}
+	back := s[max(0, len(s)-rest.width):] // what is longer in bytes has no room
+	for !utf8.ValidString(back) || !rest.fits(back) {
+		back = back[1:]
+	}
+	return front + ellipsis + back
+}
