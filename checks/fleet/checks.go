@@ -282,27 +282,20 @@ func checkLeases(_ context.Context, s *Snapshot) checks.Result {
 // The time in Ready stands in where no lease could be read: with leases, nodes may have been read later than s.At.
 func checkClocks(_ context.Context, s *Snapshot) checks.Result {
 	leases := slices.ContainsFunc(s.Nodes, func(n Node) bool { return !n.Renewed.IsZero() })
-	type skewed struct {
-		node  string
-		ahead time.Duration
-	}
-	var found []skewed
-	for _, n := range s.Nodes {
-		at := n.Renewed
-		if !leases {
-			at = n.Condition(v1.NodeReady).LastHeartbeatTime.Time
+	ahead := func(n Node) time.Duration {
+		if leases {
+			return n.Renewed.Sub(s.At)
 		}
-		if ahead := at.Sub(s.At); !at.IsZero() && ahead > clockAhead {
-			found = append(found, skewed{n.Name, ahead})
-		}
+		return n.Condition(v1.NodeReady).LastHeartbeatTime.Sub(s.At)
 	}
+	found := slices.DeleteFunc(slices.Clone(s.Nodes), func(n Node) bool { return ahead(n) <= clockAhead })
 	if len(found) == 0 {
 		return result(checks.StatusOK, "no heartbeat is ahead of the API server's clock")
 	}
-	slices.SortStableFunc(found, func(a, b skewed) int { return cmp.Compare(b.ahead, a.ahead) })
+	slices.SortStableFunc(found, func(a, b Node) int { return cmp.Compare(ahead(b), ahead(a)) })
 	names := make([]string, len(found))
-	for i, f := range found {
-		names[i] = fmt.Sprintf("%s by %s", f.node, units.Duration(f.ahead))
+	for i, n := range found {
+		names[i] = n.Name + " by " + units.Duration(ahead(n))
 	}
 	return result(checks.StatusWarning, "the clock of %s is ahead of the API server's: %s",
 		units.Count(len(found), "node"), some(names))

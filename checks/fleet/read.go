@@ -38,7 +38,7 @@ type Options struct {
 // Read reads the nodes, their leases, and what opts asks for, side by side. The error is of the nodes; what else could
 // not be read is a problem of the snapshot.
 func (c *Cluster) Read(ctx context.Context, opts Options) (*Snapshot, error) {
-	r := &reading{cluster: c, opts: opts, meter: &meter{}}
+	r := &reading{cluster: c, opts: opts, meter: &meter{}, problems: map[string]string{}}
 	start := time.Now()
 	ctx, cancel := context.WithCancel(r.meter.in(ctx))
 	var others sync.WaitGroup
@@ -118,9 +118,6 @@ func (r *reading) report(what string, err error) {
 		delete(r.problems, what)
 		r.fresh = r.fresh || had
 		return
-	}
-	if r.problems == nil {
-		r.problems = map[string]string{}
 	}
 	r.problems[what], r.fresh = err.Error(), true
 }
