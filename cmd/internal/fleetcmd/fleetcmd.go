@@ -200,15 +200,16 @@ func (v *view) command(line string) string {
 }
 
 // options are how to print.
-func (v *view) options() render.FleetOptions {
-	o := render.FleetOptions{Options: target.Render(v.env, &v.opts.Flags), More: v.opts.more, Bare: v.opts.bare}
+func (v *view) options() render.Options {
+	o := target.Render(v.env, &v.opts.Flags)
+	o.More, o.Bare = v.opts.more+" --details", v.opts.bare
 	if v.env.Plugin {
 		o.More = "kubectl " + o.More
 	}
 	return o
 }
 
-func (v *view) print(w io.Writer, o render.FleetOptions) error { return render.Fleet(w, v.last, o) }
+func (v *view) print(w io.Writer, o render.Options) error { return render.Fleet(w, v.last, o) }
 
 // watch shows what changes until ctx ends. In a terminal the answer stays on top, with what changed below. Else the
 // first answer is printed, and then what changes, in a line each; in other formats the answer, for each change.

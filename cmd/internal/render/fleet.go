@@ -18,20 +18,13 @@ const (
 	Name Format = "name" // node/NAME of each sick node, a line each
 )
 
-// FleetOptions are how to print the answer of kdiag fleet.
-type FleetOptions struct {
-	Options
-	More string // the command that was typed, without its format
-	Bare bool   // leave out the names of columns
-}
-
 const (
 	leastName  = 16 // columns of a node's name that is cut
 	mostGroups = 4  // in the headline
 )
 
 // Fleet prints the answer of kdiag fleet.
-func Fleet(w io.Writer, r *checks.FleetReport, o FleetOptions) error {
+func Fleet(w io.Writer, r *checks.FleetReport, o Options) error {
 	switch o.Format {
 	case Name:
 		var names strings.Builder
@@ -45,12 +38,12 @@ func Fleet(w io.Writer, r *checks.FleetReport, o FleetOptions) error {
 	}
 	m := o.brief()
 	line := strings.TrimSpace(middle(m.prose(r.Cluster), mostName) + " " + m.fleet(r))
-	return write(w, o.Options, view{r, func(p *page) {
+	return write(w, o, view{r, func(p *page) {
 		if o.Format == Wide {
 			p.nodes(r, r.Nodes, o.Bare, 0)
 			return
 		}
-		p.fleet(r, o)
+		p.fleet(r, o.Bare)
 	}, m.verdict(r.Status).text + " " + line})
 }
 
@@ -103,7 +96,7 @@ func (c cleaner) fleet(r *checks.FleetReport) string {
 }
 
 // fleet prints the nodes of a cluster on one screen, or with all details.
-func (p *page) fleet(r *checks.FleetReport, o FleetOptions) {
+func (p *page) fleet(r *checks.FleetReport, bare bool) {
 	begin, problems := p.rows, r.Problems
 	p.headline(p.verdict(r.Status), r.Cluster, p.cleaner.fleet(r))
 	if r.Status == checks.Unknown && len(problems) > 0 {
@@ -124,7 +117,7 @@ func (p *page) fleet(r *checks.FleetReport, o FleetOptions) {
 		nodes := sick(r)
 		left := len(nodes) - f.others
 		p.blank()
-		p.nodes(r, nodes[:min(len(nodes), f.others)], o.Bare, 2)
+		p.nodes(r, nodes[:min(len(nodes), f.others)], bare, 2)
 		if left > 0 {
 			p.text(2, "and "+units.Number(left)+" more: -o wide")
 		}
@@ -133,7 +126,7 @@ func (p *page) fleet(r *checks.FleetReport, o FleetOptions) {
 			return
 		}
 		p.blank()
-		p.moreOf([]string{o.More + " --details", "-o wide", "-o json"})
+		p.moreOf([]string{p.again, "-o wide", "-o json"})
 	})
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 )
 
-func fleetText(t *testing.T, r *checks.FleetReport, o FleetOptions) string {
+func fleetText(t *testing.T, r *checks.FleetReport, o Options) string {
 	t.Helper()
 	var b strings.Builder
 	if err := Fleet(&b, r, o); err != nil {
@@ -50,7 +50,7 @@ func TestFleetScreen(t *testing.T) {
 	long.Groups[0] = g
 	long.Groups[0].Summary = strings.Repeat("ListContainers hangs ", 6)
 	for _, r := range []*checks.FleetReport{savedFleet(t), long} {
-		text := fleetText(t, r, FleetOptions{More: "kdiag fleet"})
+		text := fleetText(t, r, Options{More: "kdiag fleet --details"})
 		rows := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
 		screen := "\n" + strings.Join(rows[max(0, len(rows)-23):], "")
 		for _, want := range []string{
@@ -69,7 +69,7 @@ func TestFleetTables(t *testing.T) {
 	r := savedFleet(t)
 	r.Nodes[0].Name, r.Nodes[1].Zone = "\x1b[31mred", "\u202ezone"
 	for format, want := range map[Format]int{Wide: len(r.Nodes), Name: 9} {
-		text := fleetText(t, r, FleetOptions{Options: Options{Format: format, Width: 40}, Bare: true})
+		text := fleetText(t, r, Options{Format: format, Width: 40, Bare: true})
 		checkHarmless(t, text, false)
 		lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 		if len(lines) != want || !strings.Contains(lines[0], `\x1b[31mred`) {
@@ -82,7 +82,7 @@ func TestFleetTables(t *testing.T) {
 		}
 	}
 	r.Nodes = slices.DeleteFunc(r.Nodes, func(n checks.FleetNode) bool { return n.Cause != "" })
-	if text := fleetText(t, r, FleetOptions{Options: Options{Format: Name}}); text != "" {
+	if text := fleetText(t, r, Options{Format: Name}); text != "" {
 		t.Errorf("names of no node: %q", text)
 	}
 }
@@ -134,7 +134,7 @@ func TestFleetNames(t *testing.T) {
 	r.GeneratedAt = r.GeneratedAt.Add(1000 * time.Hour)
 	r.Nodes[0].Name = "a-node-with-a-name-that-is-as-long-as-some.are.eu-west-1.compute.internal"
 	for width, whole := range map[int]bool{80: false, 140: true} {
-		text := fleetText(t, r, FleetOptions{Options: Options{Width: width}})
+		text := fleetText(t, r, Options{Width: width})
 		if got := strings.Contains(text, "\n  "+r.Nodes[0].Name+" "); got != whole {
 			t.Errorf("%d columns: the name is whole: %v\n%s", width, got, text)
 		}

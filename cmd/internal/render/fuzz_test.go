@@ -100,7 +100,8 @@ func FuzzHostile(f *testing.F) {
 			"told":   func(w io.Writer, o Options) error { return History(w, told, "kdiag history", o) },
 			"fleet": func(w io.Writer, o Options) error {
 				o.Details = n&1 == 1
-				return Fleet(w, nodes, FleetOptions{Options: o, More: "kdiag fleet"})
+				o.More = "kdiag fleet --details"
+				return Fleet(w, nodes, o)
 			},
 			"played": func(w io.Writer, o Options) error { return Reproduction(w, played, o) },
 		} {

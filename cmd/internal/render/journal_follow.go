@@ -14,14 +14,8 @@ import (
 type JournalFollower struct {
 	w     io.Writer
 	o     Options
-	known []followed
-	begun bool // the first report was printed
-}
-
-// A followed is what was printed of an incident.
-type followed struct {
-	recovered bool
-	minutes   int // of its worst age
+	known []journal.Episode // the incidents as they were last
+	begun bool              // the first report was printed
 }
 
 // NewJournalFollower returns a follower that prints text to w.
@@ -47,9 +41,7 @@ func (f *JournalFollower) Update(r *journal.Report, e journal.Event) error {
 			j.top()
 		}
 		p.text(0, "Waiting for records; Ctrl-C ends.")
-		for _, e := range r.Incidents() {
-			f.known = append(f.known, followedOf(e))
-		}
+		f.known = r.Incidents()
 	}
 	if e.Code != "" && e.Code != plegNotHealthy {
 		when := j.stamp(cmp.Or(e.At, r.To)) // without a time, it has just come in
@@ -64,34 +56,24 @@ func (f *JournalFollower) Update(r *journal.Report, e journal.Event) error {
 	return err
 }
 
-func followedOf(e journal.Episode) followed {
-	return followed{e.Recovered, int(math.Floor(e.MaxLastSeenSeconds / 60))}
-}
-
 // incidents prints how incidents changed since the last time.
 func (f *JournalFollower) incidents(j *journalDoc, p *page) {
-	all := j.Incidents()
-	f.known = f.known[:min(len(f.known), len(all))] // two may turn out to be one
+	all, minutes := j.Incidents(), func(e journal.Episode) float64 { return math.Floor(e.MaxLastSeenSeconds / 60) }
 	for i, e := range all {
-		now, text := followedOf(e), ""
+		text := ""
 		word, at := span{checks.LogUnhealthy, verdictInk(checks.Unhealthy)}, e.End
-		isNew := i == len(f.known)
-		if isNew {
-			f.known = append(f.known, now)
-		}
-		switch was := f.known[i]; {
-		case isNew:
+		switch {
+		case i >= len(f.known):
 			text, at = "PLEG is not healthy", e.Start
 			if e.NotReady != "" {
 				text = "the node is NotReady"
 			}
-		case now.recovered && !was.recovered:
+		case e.Recovered && !f.known[i].Recovered:
 			text = "after " + units.Seconds(e.Seconds)
 			word, at = span{checks.LogRecovered, verdictInk(checks.Degraded)}, cmp.Or(e.RecoveredAt, e.End)
-		case !now.recovered && (was.recovered || now.minutes > was.minutes):
+		case !e.Recovered && (f.known[i].Recovered || minutes(e) > minutes(f.known[i])):
 			text = "still not healthy"
 		}
-		f.known[i] = now
 		if text == "" {
 			continue
 		}
@@ -101,4 +83,5 @@ func (f *JournalFollower) incidents(j *journalDoc, p *page) {
 		}
 		p.flow([]span{plain(j.stamp(at) + "  "), word, plain(" ")}, followHang, plain(text))
 	}
+	f.known = all // fewer than before where two turn out to be one
 }

@@ -50,14 +50,11 @@ type htmlPage struct {
 	command string // that makes it
 }
 
-// raw writes markup; arguments are escaped.
+// raw writes markup; strings among the arguments are escaped.
 func (h *htmlPage) raw(markup string, args ...any) {
 	for i, a := range args {
-		switch s := a.(type) {
-		case string:
+		if s, ok := a.(string); ok {
 			args[i] = html.EscapeString(s)
-		case ink:
-			args[i] = html.EscapeString(string(s))
 		}
 	}
 	fmt.Fprintf(h, markup, args...)

@@ -235,7 +235,7 @@ func (p *page) picture(t timeline, c calendar) {
 				if m.broad {
 					row[x] = p.char(m.sign)
 				} else if row[x].text == " " {
-					row[x] = plain(p.line())
+					row[x] = plain(p.glyph.line)
 				}
 			}
 			row[first], row[last] = p.char(m.sign), p.char(m.sign)
@@ -272,18 +272,10 @@ func joined(row []span) []span {
 	return all
 }
 
-// line is what the axis and the middle of a burst are made of.
-func (p *page) line() string {
-	if p.ascii {
-		return "-"
-	}
-	return "─"
-}
-
 // axis draws the labels, the line below them, dotted where the logs do not cover it, and the numbers of the incidents.
 // A label that has no room beside the one before is left out.
 func (p *page) axis(t timeline, c calendar, width int, column func(time.Time) int) {
-	labels, line, numbers := []rune(spaces(width)), []rune(strings.Repeat(p.line(), width)), []rune(spaces(width))
+	labels, line, numbers := []rune(spaces(width)), []rune(strings.Repeat(p.glyph.line, width)), []rune(spaces(width))
 	for x := range line {
 		if t.logFrom != nil && x < column(*t.logFrom) || t.logTo != nil && x > column(*t.logTo) {
 			line[x] = []rune(p.glyph.track)[0]

@@ -308,13 +308,13 @@ type glyphs struct {
 	track      string // what a bar leaves empty below its limit
 	mark       string // the limit
 	over       string // of a bar beyond its limit
-	more       string // a bar that goes on beyond the picture
+	line       string // of an axis, and the middle of a burst
 	dot        string // between things in one line
 }
 
 func newGlyphs(ascii bool) glyphs {
 	if ascii {
-		return glyphs{full: "#", half: "-", track: ".", mark: "|", over: "!", more: ">", dot: "|"}
+		return glyphs{full: "#", half: "-", track: ".", mark: "|", over: "!", line: "-", dot: "|"}
 	}
-	return glyphs{full: "█", half: "▌", track: "·", mark: "│", over: "▓", more: ">", dot: "·"}
+	return glyphs{full: "█", half: "▌", track: "·", mark: "│", over: "▓", line: "─", dot: "·"}
 }

@@ -32,7 +32,7 @@ func (g glyphs) limitBar(share float64, width int) (under, beyond string) {
 	if over := math.Ceil((share - 1) * float64(below)); over <= float64(above) {
 		return under, strings.Repeat(g.over, int(over))
 	}
-	return under, strings.Repeat(g.over, above-1) + g.more
+	return under, strings.Repeat(g.over, above-1) + ">"
 }
 
 // A gauge is one figure and the limit that it is held against.

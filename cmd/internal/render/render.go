@@ -47,6 +47,7 @@ type Options struct {
 	Details bool   // text of a report: all evidence, steps and measurements
 	All     bool   // text of a report on a node: every check
 	More    string // text of a report: the command that prints more, where it was not made on this node
+	Bare    bool   // text of kdiag fleet: tables without the names of their columns
 
 	Color  bool // use the 16 colours of a terminal; meaning is in the words, colour repeats it
 	Width  int  // columns of text; 0 means 80, and less than 40 means 40

@@ -81,7 +81,8 @@ func documents(t testing.TB) []document {
 	})
 	history.name = "history-details"
 	nodes := func(w io.Writer, r *checks.FleetReport, o Options) error {
-		return Fleet(w, r, FleetOptions{Options: o, More: "kdiag fleet"})
+		o.More = "kdiag fleet --details"
+		return Fleet(w, r, o)
 	}
 	fleet := saved(t, "testdata/fleet.json", func(w io.Writer, r *checks.FleetReport, o Options) error {
 		o.Details = true

@@ -108,15 +108,12 @@ func (p *page) limits(s *plegbench.Summary) {
 // limited returns what of a summary has a limit.
 func limited(s *plegbench.Summary) []gauge {
 	var all []gauge
-	for _, g := range []struct {
-		label string
-		value *float64
-	}{
-		{"relist now", s.ProjectedSeconds},
-		{"relist now (kubelet <= 1.35)", s.OlderProjectedSeconds},
-		{"in a rollout", s.ChurnSeconds},
-		{"after a kubelet restart", s.ColdSeconds},
-		{"last seen active", s.ProjectedAgeSeconds},
+	for _, g := range []figure{
+		{label: "relist now", value: s.ProjectedSeconds},
+		{label: "relist now (kubelet <= 1.35)", value: s.OlderProjectedSeconds},
+		{label: "in a rollout", value: s.ChurnSeconds},
+		{label: "after a kubelet restart", value: s.ColdSeconds},
+		{label: "last seen active", value: s.ProjectedAgeSeconds},
 	} {
 		if g.value != nil && !listsFail(s) {
 			all = append(all, gauge{g.label, *g.value, s.ThresholdSeconds, units.Seconds})
