@@ -33,7 +33,7 @@ func BundleWritten(w io.Writer, b *WrittenBundle, o Options) error {
 		word = span{"PARTLY", strongly(bad)}
 	}
 	line := word.text + " " + o.brief().prose(b.Archive) + " " + size(b.ArchiveBytes)
-	return write(w, o, view{b, func(p *page) { p.written(b, word) }, line})
+	return write(w, o, b, func(p *page) { p.written(b, word) }, line)
 }
 
 func (p *page) written(b *WrittenBundle, word span) {
@@ -74,21 +74,21 @@ func BundleList(w io.Writer, m *bundle.Manifest, intact bool, o Options) error {
 		word = span{"DAMAGED", strongly(bad)}
 	}
 	line := word.text + " " + o.brief().prose(m.Host) + ": " + contentsOf(m)
-	return write(w, o, view{m, func(p *page) { p.bundle(m, word) }, line})
+	return write(w, o, m, func(p *page) { p.bundle(m, word) }, line)
 }
 
 // CaptureList prints the archives that the agent of a node has.
 func CaptureList(w io.Writer, l *checks.CaptureList, o Options) error {
 	t := table{align: "lllr", head: []string{"CAPTURED", "CAUSE", "NAME", "SIZE"}}
 	have := units.Count(len(l.Captures), "archive")
-	return write(w, o, view{l, func(p *page) {
+	return write(w, o, l, func(p *page) {
 		p.put(span{have, strong}, plain("  "+p.prose(l.Host)))
 		p.blank()
 		for _, c := range l.Captures {
 			t.add(c.At.UTC().Format(time.RFC3339), p.prose(c.Cause), p.clean(c.Name), size(c.Bytes))
 		}
 		p.table(t)
-	}, o.brief().prose(l.Host) + " " + have})
+	}, o.brief().prose(l.Host)+" "+have)
 }
 
 // contentsOf counts what an archive holds.

@@ -19,7 +19,7 @@ func Canary(w io.Writer, r *checks.CanaryReport, o Options) error {
 	if r.Status == checks.Unhealthy { // why it failed stands at the end
 		line = middle(line, m.width)
 	}
-	return write(w, o, view{r, func(p *page) { p.canary(r) }, line})
+	return write(w, o, r, func(p *page) { p.canary(r) }, line)
 }
 
 // canary writes the answer of kdiag canary.

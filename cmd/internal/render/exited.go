@@ -27,18 +27,18 @@ const topRows = 10
 // Exited prints the answer of kdiag exited.
 func Exited(w io.Writer, c *ExitedCensus, o Options) error {
 	m := o.brief()
-	return write(w, o, view{c, func(p *page) { p.census(c) }, m.verdict(c.Status).text + " " + m.censusSentence(c)})
+	return write(w, o, c, func(p *page) { p.census(c) }, m.verdict(c.Status).text+" "+m.censusSentence(c))
 }
 
 // ExitedAgain prints, in text, what a second census adds to one that was printed.
 func ExitedAgain(w io.Writer, c *ExitedCensus, o Options) error {
-	return write(w, o, view{text: func(p *page) {
+	return write(w, o, nil, func(p *page) {
 		p.out.WriteByte('\n') // apart from the first
 		p.censusHead(c)
 		if c.Census != nil {
 			p.growth(c.Growth)
 		}
-	}})
+	}, "")
 }
 
 // censusSentence sums up the census in one sentence.

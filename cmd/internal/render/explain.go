@@ -33,7 +33,7 @@ type definitionsDoc struct {
 // Definition prints the documentation of one cause.
 func Definition(w io.Writer, h checks.Header, d checks.Definition, o Options) error {
 	line := o.brief().prose(d.Code + ": " + d.Title)
-	return write(w, o, view{definitionDoc{h, d}, func(p *page) { p.definition(d) }, line})
+	return write(w, o, definitionDoc{h, d}, func(p *page) { p.definition(d) }, line)
 }
 
 // Definitions prints the lists of causes and of known pictures that kdiag explain can explain.
@@ -49,12 +49,12 @@ func Definitions(w io.Writer, h checks.Header, ds, pictures []checks.Definition,
 		}
 		t.rows = append(t.rows, []span{{d.Code, strong}, plain(d.Title)})
 	}
-	return write(w, o, view{definitionsDoc{h, ds, pictures}, func(p *page) {
+	return write(w, o, definitionsDoc{h, ds, pictures}, func(p *page) {
 		p.table(t)
 		p.blank()
 		p.text(0, "More: kdiag explain CODE shows what it means, how to confirm it and how to fix it; kdiag explain "+
 			"advisories lists known bugs.")
-	}, units.Number(len(ds)) + " causes; kdiag explain CODE explains one"})
+	}, units.Number(len(ds))+" causes; kdiag explain CODE explains one")
 }
 
 // definition writes what a cause means, how to confirm it and what helps.
@@ -120,12 +120,12 @@ type advisoriesDoc struct {
 // Advisory prints a known bug.
 func Advisory(w io.Writer, h checks.Header, a advisories.Advisory, o Options) error {
 	line := o.brief().prose(a.ID + ": " + a.Title)
-	return write(w, o, view{advisoryDoc{h, a}, func(p *page) { p.advisory(a) }, line})
+	return write(w, o, advisoryDoc{h, a}, func(p *page) { p.advisory(a) }, line)
 }
 
 // Advisories prints the list of known bugs, which are grouped by component.
 func Advisories(w io.Writer, h checks.Header, list []advisories.Advisory, o Options) error {
-	return write(w, o, view{advisoriesDoc{h, list}, func(p *page) {
+	return write(w, o, advisoriesDoc{h, list}, func(p *page) {
 		for i, a := range list {
 			if i == 0 || a.Component != list[i-1].Component {
 				p.heading(a.Component)
@@ -135,7 +135,7 @@ func Advisories(w io.Writer, h checks.Header, list []advisories.Advisory, o Opti
 		}
 		p.blank()
 		p.text(0, "More: kdiag explain ID shows one with its symptom, fix and sources.")
-	}, units.Number(len(list)) + " known bugs; kdiag explain ID explains one"})
+	}, units.Number(len(list))+" known bugs; kdiag explain ID explains one")
 }
 
 func (p *page) advisory(a advisories.Advisory) {
@@ -165,7 +165,7 @@ type settingsDoc struct {
 func KubeletSettings(w io.Writer, h checks.Header, e kubelet.Explanation, o Options) error {
 	other := slices.DeleteFunc(slices.Clone(e.Settings), func(s kubelet.Explained) bool { return s.Value == s.Default })
 	line := units.Count(len(other), "setting") + " not at the default; kdiag explain settings NAME explains one"
-	return write(w, o, view{settingsDoc{h, e}, func(p *page) { p.settings(h, e) }, line})
+	return write(w, o, settingsDoc{h, e}, func(p *page) { p.settings(h, e) }, line)
 }
 
 func (p *page) settings(h checks.Header, e kubelet.Explanation) {

@@ -38,13 +38,13 @@ func Fleet(w io.Writer, r *checks.FleetReport, o Options) error {
 	}
 	m := o.brief()
 	line := strings.TrimSpace(middle(m.prose(r.Cluster), mostName) + " " + m.fleet(r))
-	return write(w, o, view{r, func(p *page) {
+	return write(w, o, r, func(p *page) {
 		if o.Format == Wide {
 			p.nodes(r, r.Nodes, o.Bare, 0)
 			return
 		}
 		p.fleet(r, o.Bare)
-	}, m.verdict(r.Status).text + " " + line})
+	}, m.verdict(r.Status).text+" "+line)
 }
 
 // sick returns the nodes that are in a group; they come first.

@@ -26,7 +26,7 @@ type GCReport struct {
 
 // GC prints the answer of kdiag gc-exited.
 func GC(w io.Writer, r *GCReport, o Options) error {
-	return write(w, o, view{r, func(p *page) { p.cleanup(r) }, gcWord(r).text + " " + o.brief().gcSentence(r)})
+	return write(w, o, r, func(p *page) { p.cleanup(r) }, gcWord(r).text+" "+o.brief().gcSentence(r))
 }
 
 // gcWord is the verdict on a clean-up in one word.

@@ -12,7 +12,7 @@ import (
 
 // History prints the answer of kdiag history. More is the command that prints all of it.
 func History(w io.Writer, h *checks.History, more string, o Options) error {
-	return write(w, o, view{h, func(p *page) { p.history(h, more) }, o.brief().history(h)})
+	return write(w, o, h, func(p *page) { p.history(h, more) }, o.brief().history(h))
 }
 
 // HistoryHTML writes a history as one page of HTML that needs nothing else.

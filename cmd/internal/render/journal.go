@@ -14,13 +14,13 @@ import (
 
 // JournalReport prints the answer of kdiag journal: text on one screen, or with all details.
 func JournalReport(w io.Writer, r *journal.Report, o Options, details bool) error {
-	return write(w, o, view{r, func(p *page) {
+	return write(w, o, r, func(p *page) {
 		if details {
 			textOf(p, r).write()
 		} else {
 			p.journal(r)
 		}
-	}, o.brief().journal(r)})
+	}, o.brief().journal(r))
 }
 
 // journal prints a journal's answer on one screen. The picture is left to the details where there is no room for it.
@@ -84,7 +84,7 @@ func (j *journalDoc) next() {
 // JournalHeadline prints only the first lines of a report in text: how it is now.
 func JournalHeadline(w io.Writer, r *journal.Report, o Options) error {
 	o.Format = Text
-	return write(w, o, view{text: func(p *page) { textOf(p, r).top() }})
+	return write(w, o, nil, func(p *page) { textOf(p, r).top() }, "")
 }
 
 // A storyView shows the parts of what happened over time: a page of text, or of HTML.

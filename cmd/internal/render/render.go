@@ -58,13 +58,6 @@ type Options struct {
 // brief is what makes a brief line.
 func (o Options) brief() briefLine { return briefLine{cleaner{ascii: o.ASCII}, BriefWidth} }
 
-// A view is one document and the ways to show it to a person.
-type view struct {
-	doc   any         // what JSON and YAML print
-	text  func(*page) // what text prints
-	brief string      // what brief prints, before it is cut
-}
-
 // Node prints the answer of kdiag node.
 func Node(w io.Writer, r *checks.Report, o Options) error {
 	return writeAnswer(w, r, fineRelist(fineNode, r.Relist), o, func(p *page) { p.node(r, o.All) })
@@ -96,12 +89,26 @@ func RelistBenchmark(w io.Writer, r, against *checks.RelistBenchmark, o Options)
 
 // writeAnswer writes a diagnosis, of which brief prints the first cause, or what was fine.
 func writeAnswer(w io.Writer, a checks.Answer, fine string, o Options, text func(*page)) error {
-	return write(w, o, view{a, text, o.brief().answer(a, fine)})
+	return write(w, o, a, text, o.brief().answer(a, fine))
 }
 
-// write makes the whole document first, so that a reader gets all of it or an error.
-func write(w io.Writer, o Options, v view) error {
-	out, err := v.bytes(w, o)
+// write writes a document: doc as JSON and YAML, else what text writes, or a brief line, which is cut. It makes all of it
+// first, so that a reader gets that or an error.
+func write(w io.Writer, o Options, doc any, text func(*page), brief string) error {
+	var out []byte
+	var err error
+	switch o.Format {
+	case JSON:
+		out, err = encodeJSON(doc)
+	case YAML:
+		out, err = encodeYAML(doc)
+	case Brief:
+		out = []byte(o.brief().cut(brief) + "\n")
+	default:
+		p := newPage(w, o)
+		text(p)
+		out = p.bytes()
+	}
 	if err != nil {
 		return fmt.Errorf("encoding the answer: %w", err)
 	}
@@ -109,20 +116,6 @@ func write(w io.Writer, o Options, v view) error {
 		return fmt.Errorf("writing the answer: %w", err)
 	}
 	return nil
-}
-
-func (v view) bytes(w io.Writer, o Options) ([]byte, error) {
-	switch o.Format {
-	case JSON:
-		return encodeJSON(v.doc)
-	case YAML:
-		return encodeYAML(v.doc)
-	case Brief:
-		return []byte(o.brief().cut(v.brief) + "\n"), nil
-	}
-	p := newPage(w, o)
-	v.text(p)
-	return p.bytes(), nil
 }
 
 // A Version is the document of kdiag version.
@@ -139,14 +132,14 @@ type Version struct {
 // PrintVersion prints the answer of kdiag version.
 func PrintVersion(w io.Writer, v *Version, o Options) error {
 	line := "kdiag " + v.KdiagVersion + " (" + v.GoVersion + ", " + v.Platform + ", CRI v1 of cri-api " + v.CRI + ")"
-	return write(w, o, view{v, func(p *page) { p.put(plain(line)) }, line})
+	return write(w, o, v, func(p *page) { p.put(plain(line)) }, line)
 }
 
 // An Error is the document of a command that ended without another: bad usage, or an error of kdiag itself.
 type Error struct{ checks.Header }
 
 // PrintError prints an Error as JSON or YAML. For a person there is a message on standard error.
-func PrintError(w io.Writer, e *Error, o Options) error { return write(w, o, view{doc: e}) }
+func PrintError(w io.Writer, e *Error, o Options) error { return write(w, o, e, nil, "") }
 
 // Documents returns a value of each document that kdiag prints, by its kind.
 func Documents() map[string]any {

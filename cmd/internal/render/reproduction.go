@@ -20,7 +20,7 @@ type ReproductionReport struct {
 // printed as it happened.
 func Reproduction(w io.Writer, r *ReproductionReport, o Options) error {
 	line := reproducedWord(r).text + " " + o.brief().reproducedSentence(r)
-	return write(w, o, view{r, func(p *page) { p.reproduced(r) }, line})
+	return write(w, o, r, func(p *page) { p.reproduced(r) }, line)
 }
 
 // A Timeline prints the events of a reproduction as they happen, each beside a bar of time. It is for one goroutine.

@@ -15,7 +15,7 @@ import (
 func Stacks(w io.Writer, r *checks.StacksReport, more string, o Options) error {
 	m := o.brief()
 	line := m.verdict(r.Status).text + " " + strings.Join(m.stackSentences(r), "; ")
-	return write(w, o, view{r, func(p *page) { p.stacks(r, more) }, line})
+	return write(w, o, r, func(p *page) { p.stacks(r, more) }, line)
 }
 
 // stacks writes the report.
