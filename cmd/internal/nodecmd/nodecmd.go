@@ -24,9 +24,13 @@ import (
 type options struct {
 	cli.Flags
 	target.KubeletAccess
-	remote
 	deep   bool
 	stacks bool
+
+	// With NODE:
+	cluster target.Cluster
+	image   string
+	start   time.Duration
 }
 
 // NewCommand returns kdiag node.
@@ -78,8 +82,10 @@ no pods, the commands are printed that copy kdiag to it.`,
 	opts.AddFrom(cmd)
 	opts.AddOutput(cmd)
 	opts.AddWatch(cmd)
-	opts.addRemote(cmd)
+	opts.cluster.AddCluster(cmd)
 	fs := cmd.Flags()
+	fs.StringVar(&opts.image, "image", "", "image of kdiag for a pod on NODE (default that of an agent in the cluster)")
+	fs.DurationVar(&opts.start, "start-timeout", startTime, "time for a pod on NODE to start")
 	opts.AddKubeletAccess(cmd, "do not ask the API server that the kubelet's kubeconfig names")
 	fs.BoolVar(&opts.stacks, "stacks", false,
 		"take goroutine dumps too: SIGUSR1 to the runtime's daemon and stuck shims, and the kubelet's endpoint")
@@ -121,21 +127,7 @@ const (
 	runTime   = time.Minute      // for kdiag node in it, and to read its log
 )
 
-// A remote has the flags of kdiag node NODE.
-type remote struct {
-	cluster target.Cluster
-	image   string
-	start   time.Duration
-}
-
 func remoteFlags() []string { return []string{"context", "kubeconfig", "image", "start-timeout"} }
-
-func (r *remote) addRemote(cmd *cobra.Command) {
-	r.cluster.AddCluster(cmd)
-	cmd.Flags().StringVar(&r.image, "image", "",
-		"image of kdiag for a pod on NODE (default that of an agent in the cluster)")
-	cmd.Flags().DurationVar(&r.start, "start-timeout", startTime, "time for a pod on NODE to start")
-}
 
 // checkRemote reports a flag that makes no sense with NODE, or without.
 func (o *options) checkRemote(cmd *cobra.Command, args []string) error {
