@@ -39,9 +39,7 @@ func (p *page) conclude(c conclusion) {
 	p.blank()
 	begin, sentences := p.rows, []string{p.sentence(c.Header, c.causes, c.fine)}
 	if len(c.causes) > 0 {
-		for _, line := range c.causes[0].Effect {
-			sentences = append(sentences, p.prose(line))
-		}
+		sentences = append(sentences, each(c.causes[0].Effect, p.prose)...)
 	} else if c.Status != checks.Healthy && len(c.Problems) > 0 {
 		c.Problems = c.Problems[1:] // the headline has the first
 	}

@@ -134,9 +134,6 @@ func (p *page) bundle(m *bundle.Manifest, word span) {
 	}
 	p.blank()
 	p.table(t)
-	var missing []string
-	for _, n := range m.NotCollected {
-		missing = append(missing, n.What+": "+n.Why)
-	}
+	missing := each(m.NotCollected, func(n bundle.Missing) string { return n.What + ": " + n.Why })
 	p.list("Not collected", plain("-"), missing, len(missing))
 }

@@ -49,17 +49,14 @@ func (p *page) canary(r *checks.CanaryReport) {
 	if n := len(r.Earlier); n > 0 {
 		p.text(2, "removed "+units.Count(n, "leftover")+" of earlier canaries")
 	}
-	problems := slices.DeleteFunc(slices.Clone(r.Problems), func(s string) bool { return s == r.Summary })
+	problems := only(r.Problems, func(s string) bool { return s != r.Summary })
 	p.list("", plain("?"), problems, len(problems))
 	p.steps(r.NextSteps, nil)
 }
 
 // canarySteps writes each step with its time, as number and bar; the error of a failed one stands below.
 func (p *page) canarySteps(r *checks.CanaryReport) {
-	slowest := 0.0
-	for _, s := range r.Steps {
-		slowest = max(slowest, s.Seconds)
-	}
+	slowest := slices.Max(append(each(r.Steps, func(s checks.CanaryStep) float64 { return s.Seconds }), 0))
 	words := map[checks.Status]string{
 		checks.StatusOK: "ok", checks.StatusWarning: "slow", checks.StatusCritical: "failed",
 		checks.StatusSkipped: "skipped",

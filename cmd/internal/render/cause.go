@@ -136,11 +136,8 @@ func (p *page) steps(steps []checks.NextStep, numbers map[string]int) {
 		p.step(n, s)
 	}
 	if len(again) > 0 {
-		var names []string
-		for _, n := range slices.Sorted(slices.Values(again)) {
-			names = append(names, strconv.Itoa(n))
-		}
-		p.text(2, "plus "+units.Plural(len(again), "step ", "steps ")+units.List(names)+" above")
+		slices.Sort(again)
+		p.text(2, "plus "+units.Plural(len(again), "step ", "steps ")+units.List(each(again, strconv.Itoa))+" above")
 	}
 }
 

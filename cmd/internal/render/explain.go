@@ -163,7 +163,7 @@ type settingsDoc struct {
 
 // KubeletSettings prints what a kubelet runs with: as a table; a single setting, and with Details each, with its text.
 func KubeletSettings(w io.Writer, h checks.Header, e kubelet.Explanation, o Options) error {
-	other := slices.DeleteFunc(slices.Clone(e.Settings), func(s kubelet.Explained) bool { return s.Value == s.Default })
+	other := only(e.Settings, func(s kubelet.Explained) bool { return s.Value != s.Default })
 	line := units.Count(len(other), "setting") + " not at the default; kdiag explain settings NAME explains one"
 	return write(w, o, settingsDoc{h, e}, func(p *page) { p.settings(h, e) }, line)
 }

@@ -3,7 +3,6 @@ package render
 import (
 	"cmp"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,16 +48,14 @@ func Fleet(w io.Writer, r *checks.FleetReport, o Options) error {
 
 // sick returns the nodes that are in a group; they come first.
 func sick(r *checks.FleetReport) []checks.FleetNode {
-	return slices.DeleteFunc(slices.Clone(r.Nodes), func(n checks.FleetNode) bool { return n.Cause == "" })
+	return only(r.Nodes, func(n checks.FleetNode) bool { return n.Cause != "" })
 }
 
 // fleet puts the nodes and their causes into a sentence.
 func (c cleaner) fleet(r *checks.FleetReport) string {
 	all, n := units.Count(r.Counts.Nodes, "node"), r.Counts
-	var parts []string
-	for _, g := range r.Groups[:min(len(r.Groups), mostGroups)] {
-		parts = append(parts, units.Number(len(g.Nodes))+" "+c.prose(g.Cause))
-	}
+	group := func(g checks.FleetGroup) string { return units.Number(len(g.Nodes)) + " " + c.prose(g.Cause) }
+	parts := each(r.Groups[:min(len(r.Groups), mostGroups)], group)
 	if more := len(r.Groups) - len(parts); more > 0 {
 		parts = append(parts, units.Number(more)+" other causes")
 	}
@@ -77,14 +74,8 @@ func (c cleaner) fleet(r *checks.FleetReport) string {
 	if n.Diagnosed > 0 {
 		parts = append(parts, "kdiag agent on "+units.Number(n.Diagnosed)+" finds nothing critical")
 	}
-	cordoned := 0
-	for _, n := range r.Nodes {
-		if n.Unschedulable {
-			cordoned++
-		}
-	}
-	if cordoned > 0 {
-		parts = append(parts, units.Number(cordoned)+" cordoned")
+	if n := len(only(r.Nodes, func(n checks.FleetNode) bool { return n.Unschedulable })); n > 0 {
+		parts = append(parts, units.Number(n)+" cordoned")
 	}
 	for _, check := range r.Checks {
 		if check.Status == checks.StatusWarning || check.Status == checks.StatusCritical {
@@ -169,9 +160,7 @@ func chance(p float64) string {
 // clusterChecks writes the checks of the cluster in a line each: with details all, else those that are not well.
 func (p *page) clusterChecks(all []checks.Result, most int) {
 	if !p.details {
-		all = slices.DeleteFunc(slices.Clone(all), func(c checks.Result) bool {
-			return c.Status == checks.StatusOK || c.Status == checks.StatusSkipped
-		})
+		all = only(all, func(c checks.Result) bool { return c.Status != checks.StatusOK && c.Status != checks.StatusSkipped })
 	}
 	for i, c := range all[:min(len(all), most)] {
 		lead := []span{plain(p.prose(c.ID) + "  "), {p.prose(string(c.Status)), statusInk(c.Status)}}

@@ -3,7 +3,6 @@ package render
 import (
 	"bytes"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -55,8 +54,8 @@ func (j *journalDoc) outline() {
 		j.list("", plain("-"), c.Evidence.Against[:min(len(c.Evidence.Against), 1)], 1)
 	}
 	j.notRead()
-	notes := slices.DeleteFunc(slices.Clone(j.Notes), func(n string) bool { // how stamps were understood
-		return strings.Contains(n, ": year ") || strings.Contains(n, ": time zone ")
+	notes := only(j.Notes, func(n string) bool { // not how stamps were understood
+		return !strings.Contains(n, ": year ") && !strings.Contains(n, ": time zone ")
 	})
 	for _, n := range notes[max(0, len(notes)-j.rows):] {
 		j.heading("Note", plain(j.prose(n)))
@@ -161,18 +160,16 @@ func (j *journalDoc) top() {
 		sentences = append(sentences, j.prose(c.Code+": "+c.Summary))
 	}
 	word := span{j.Verdict, verdictInk(checks.Verdict(j.Status))}
-	var findings []string
-	for _, f := range j.Findings {
-		findings = append(findings, j.finding(f))
-		word.text = j.Verdict + ", but"
+	if len(j.Findings) > 0 {
+		word.text += ", but"
 	}
 	j.headline(word, j.Host, sentences...)
-	j.list("", j.sign("error"), findings, j.rows)
+	j.list("", j.sign("error"), each(j.Findings, j.finding), j.rows)
 }
 
 // ofKind returns the episodes of a kind.
 func (j *journalDoc) ofKind(kind string) []journal.Episode {
-	return slices.DeleteFunc(slices.Clone(j.Episodes), func(e journal.Episode) bool { return e.Kind != kind })
+	return only(j.Episodes, func(e journal.Episode) bool { return e.Kind == kind })
 }
 
 // startsIn counts the starts of the kubelet in episodes of its start-up: of one that does not stay up, an episode holds
@@ -180,11 +177,7 @@ func (j *journalDoc) ofKind(kind string) []journal.Episode {
 func startsIn(all []journal.Episode) int {
 	n := len(all)
 	for _, e := range all {
-		for _, r := range e.Restarts {
-			if r.Code == "KubeletStarted" {
-				n++
-			}
-		}
+		n += len(only(e.Restarts, func(r journal.Event) bool { return r.Code == "KubeletStarted" }))
 	}
 	return n
 }
@@ -319,16 +312,13 @@ func (j *journalDoc) causes(causes []journal.Cause, missing bool) {
 	if missing {
 		j.list("", plain("?"), c.Evidence.Missing, j.rows)
 	}
-	var others []string
-	for _, c := range causes[1:] {
-		others = append(others, j.prose(c.Code)+", "+confidence(c.Confidence))
-	}
+	others := each(causes[1:], func(c journal.Cause) string { return j.prose(c.Code) + ", " + confidence(c.Confidence) })
 	j.pair("or", strings.Join(others, "; "))
 }
 
 // unread returns the sources that were not read, or not to their end.
 func unread(r *journal.Report) []journal.Source {
-	return slices.DeleteFunc(slices.Clone(r.Sources), func(s journal.Source) bool { return s.Problem == "" })
+	return only(r.Sources, func(s journal.Source) bool { return s.Problem != "" })
 }
 
 // unreadLines lists what was not read, and where.

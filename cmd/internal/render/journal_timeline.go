@@ -174,12 +174,12 @@ func (t *timeline) add(m mark) {
 
 // of returns the marks of a lane.
 func (t timeline) of(lane string) []mark {
-	return slices.DeleteFunc(slices.Clone(t.marks), func(m mark) bool { return m.lane != lane })
+	return only(t.marks, func(m mark) bool { return m.lane == lane })
 }
 
 // numbered returns the incidents by time, if they need numbers: there are several.
 func (t timeline) numbered() []mark {
-	all := slices.DeleteFunc(slices.Clone(t.marks), func(m mark) bool { return m.number == 0 })
+	all := only(t.marks, func(m mark) bool { return m.number > 0 })
 	slices.SortFunc(all, func(a, b mark) int { return a.number - b.number })
 	if len(all) < 2 {
 		return nil

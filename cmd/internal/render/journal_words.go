@@ -21,11 +21,8 @@ func (j *journalDoc) summary() string {
 	case j.Verdict == checks.LogUnknown:
 		return nothingRead(j.cleaner, j.Report)
 	case len(j.Findings) > 0:
-		var all []string
-		for _, f := range j.Findings[:min(len(j.Findings), 3)] {
-			all = append(all, j.prose(f.Summary)+" ("+units.Number(f.Count)+")")
-		}
-		return strings.Join(all, "; ")
+		found := func(f journal.Finding) string { return j.prose(f.Summary) + " (" + units.Number(f.Count) + ")" }
+		return strings.Join(each(j.Findings[:min(len(j.Findings), 3)], found), "; ")
 	case e == nil && j.Lines == 0:
 		return "there is no record in what was looked at"
 	case e == nil:

@@ -86,11 +86,8 @@ func Fit(lines []string, width int) []string {
 // Above lays out an answer on a screen, with the newest of some changes below it, and a last line. Of an answer that is
 // too long the beginning is shown.
 func Above(answer string, changes []string, last string, width, height int) []string {
-	changes = slices.Clone(changes[max(0, len(changes)-max(height/4, 1)):])
-	for i, c := range changes {
-		changes[i] = Printable(c)
-	}
-	below := slices.Concat([]string{""}, changes, []string{last})
+	newest := each(changes[max(0, len(changes)-max(height/4, 1)):], Printable)
+	below := slices.Concat([]string{""}, newest, []string{last})
 	lines := strings.Split(strings.TrimRight(answer, "\n"), "\n")
 	return Fit(append(lines[:min(len(lines), max(height-len(below), 0))], below...), width)
 }

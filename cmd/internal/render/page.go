@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/charmbracelet/lipgloss"
@@ -239,6 +240,19 @@ func fill(text string, used, hang, width int) []string {
 	}
 	flush()
 	return lines
+}
+
+// only returns those that are to be kept.
+func only[T any](all []T, keep func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(all), func(x T) bool { return !keep(x) })
+}
+
+// each returns what f makes of each.
+func each[T, U any](all []T, f func(T) U) (made []U) {
+	for _, x := range all {
+		made = append(made, f(x))
+	}
+	return made
 }
 
 func spaces(n int) string { return strings.Repeat(" ", max(n, 0)) }

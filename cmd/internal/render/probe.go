@@ -1,6 +1,7 @@
 package render
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -30,13 +31,8 @@ func (p *page) probe(r *checks.RuntimeProbe) {
 }
 
 func (c cleaner) fineProbe(r *checks.RuntimeProbe) string {
-	answered := 0
-	for _, c := range r.RPCs {
-		if c.Code == "OK" {
-			answered++
-		}
-	}
-	calls := units.Number(answered) + " of " + units.Count(len(r.RPCs), "RPC")
+	answered := only(r.RPCs, func(c checks.RPC) bool { return c.Code == "OK" })
+	calls := units.Number(len(answered)) + " of " + units.Count(len(r.RPCs), "RPC")
 	return strings.TrimSpace(c.runtimeName(r.Runtime) + " answers " + calls)
 }
 
@@ -57,10 +53,7 @@ func (p *page) connect(c checks.ConnectInfo) {
 
 // rpcs writes each call with its latency, as number and bar; the error of a failed one stands below.
 func (p *page) rpcs(rpcs []checks.RPC) {
-	slowest := 0.0
-	for _, c := range rpcs {
-		slowest = max(slowest, c.Seconds)
-	}
+	slowest := slices.Max(append(each(rpcs, func(c checks.RPC) float64 { return c.Seconds }), 0))
 	t := table{indent: 2, align: "lrlrrl", head: []string{"name", "time", "", "size", "items", "outcome"}}
 	for _, c := range rpcs {
 		bytes, items, ink := "-", "-", bad

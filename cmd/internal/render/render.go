@@ -92,8 +92,8 @@ func writeAnswer(w io.Writer, a checks.Answer, fine string, o Options, text func
 	return write(w, o, a, text, o.brief().answer(a, fine))
 }
 
-// write writes a document: doc as JSON and YAML, else what text writes, or a brief line, which is cut. It makes all of it
-// first, so that a reader gets that or an error.
+// write writes a document: doc as JSON or YAML, what text writes, or brief as one line, cut to its length. It makes all
+// of it first, so that a reader gets that or an error.
 func write(w io.Writer, o Options, doc any, text func(*page), brief string) error {
 	var out []byte
 	var err error

@@ -22,8 +22,8 @@ func Stacks(w io.Writer, r *checks.StacksReport, more string, o Options) error {
 func (p *page) stacks(r *checks.StacksReport, more string) {
 	begin, sentences := p.rows, p.stackSentences(r)
 	p.headline(p.verdict(r.Status), r.Host, sentences...)
-	said := func(problem string) bool { return slices.Contains(sentences, p.prose(problem)) }
-	e := checks.Evidence{Missing: slices.DeleteFunc(slices.Clone(r.Problems), said)}
+	unsaid := func(problem string) bool { return !slices.Contains(sentences, p.prose(problem)) }
+	e := checks.Evidence{Missing: only(r.Problems, unsaid)}
 	if len(r.Holders) > 0 {
 		h := r.Holders[0]
 		p.heading("Why", plain(confidence(h.Confidence)))
@@ -54,11 +54,8 @@ func (p *page) stackBody(r *checks.StacksReport, e checks.Evidence, more string,
 	p.listing("Also", "", also, f.supports)
 	p.listing("Waits", "goroutines, longest, calls: what they wait for", p.waitRows(r), f.others)
 	if p.details { // else the headline has the first
-		var known []row
-		for _, k := range r.Known {
-			known = append(known, row{text: k.Pattern + ": " + k.Why, more: k.Links})
-		}
-		p.listing("Known as", "", known, f.others)
+		known := func(k checks.KnownPicture) row { return row{text: k.Pattern + ": " + k.Why, more: k.Links} }
+		p.listing("Known as", "", each(r.Known, known), f.others)
 	}
 	for _, s := range r.Sources {
 		p.listing("Threads of "+p.stackSource(s)+" in the kernel", "", kernelRows(s), f.supports)
@@ -200,11 +197,7 @@ func (c cleaner) holder(r *checks.StacksReport, h checks.StackHolder) (who, why 
 	}
 	switch {
 	case len(h.Cycle) > 1:
-		var ids []string
-		for _, id := range h.Cycle {
-			ids = append(ids, strconv.Itoa(id))
-		}
-		who = where + ": deadlock: goroutines " + units.List(ids) + " wait for each other"
+		who = where + ": deadlock: goroutines " + units.List(each(h.Cycle, strconv.Itoa)) + " wait for each other"
 	case h.Process != nil && h.Blocks > 0:
 		who = c.waitedProcess(h) + " holds up " + units.Count(h.Blocks, "goroutine") + " of " + where
 		why = name + ": " + why
@@ -298,8 +291,8 @@ func heldFirst(r *checks.StacksReport, a, b string) int {
 // holder holds.
 func changeRows(r *checks.StacksReport) (rows []row) {
 	grows := r.Changes.Growing
-	all := slices.Concat(grows, slices.DeleteFunc(slices.Clone(r.Changes.Still), func(g checks.StackChange) bool {
-		return slices.ContainsFunc(grows, func(o checks.StackChange) bool { return o.On == g.On })
+	all := slices.Concat(grows, only(r.Changes.Still, func(g checks.StackChange) bool {
+		return !slices.ContainsFunc(grows, func(o checks.StackChange) bool { return o.On == g.On })
 	}))
 	slices.SortStableFunc(all, func(a, b checks.StackChange) int { return heldFirst(r, a.On, b.On) })
 	for _, g := range all {

@@ -15,11 +15,7 @@ type table struct {
 
 // add adds a row of cells without ink.
 func (t *table) add(cells ...string) {
-	row := make([]span, len(cells))
-	for i, c := range cells {
-		row[i] = plain(c)
-	}
-	t.rows = append(t.rows, row)
+	t.rows = append(t.rows, each(cells, plain))
 }
 
 // table writes t. Where it does not fit the page, each row becomes a paragraph: the first cell, then the others with
