@@ -153,10 +153,8 @@ func moreSteps(n int) string {
 
 // moreOf writes the commands that show more.
 func (p *page) moreOf(more []string) {
-	for i, s := range more {
-		more[i] = strings.ReplaceAll(s, " ", glue) // each stays in one line
-	}
-	p.flow([]span{{"More", strong}, plain(": ")}, 6, plain(strings.Join(more, " "+p.glyph.dot+" ")))
+	whole := each(more, func(s string) string { return strings.ReplaceAll(s, " ", glue) }) // each stays in one line
+	p.flow([]span{{"More", strong}, plain(": ")}, 6, plain(strings.Join(whole, " "+p.glyph.dot+" ")))
 }
 
 // folded writes at most so many lines behind a sign, and how many there are more. A single one is cut where a terminal

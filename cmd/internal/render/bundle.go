@@ -38,9 +38,7 @@ func BundleWritten(w io.Writer, b *WrittenBundle, o Options) error {
 
 func (p *page) written(b *WrittenBundle, word span) {
 	p.headline(word, cmp.Or(b.Archive, "standard output"), size(b.ArchiveBytes), contentsOf(b.Manifest))
-	for _, problem := range b.Problems {
-		p.item(2, plain("?"), p.prose(problem))
-	}
+	p.list("", plain("?"), b.Problems, len(b.Problems))
 	if r := b.Report; r != nil {
 		p.blank()
 		p.headline(p.verdict(r.Status), where(r.Host, r.Runtime), p.sentence(r.Header, r.Causes, fineNode))

@@ -59,11 +59,8 @@ func (c cleaner) censusSentence(e *ExitedCensus) string {
 func (p *page) censusHead(e *ExitedCensus) {
 	sentence := p.censusSentence(e)
 	p.headline(p.verdict(e.Status), where(e.Host, e.Runtime), sentence)
-	for _, problem := range e.Problems {
-		if problem = p.prose(problem); problem != sentence {
-			p.item(2, plain("?"), problem)
-		}
-	}
+	others := only(e.Problems, func(problem string) bool { return p.prose(problem) != sentence })
+	p.list("", plain("?"), others, len(others))
 }
 
 func (p *page) census(e *ExitedCensus) {

@@ -141,12 +141,9 @@ func (j *journalDoc) write() {
 	j.notRead()
 	j.signatures()
 	j.list("Read: "+units.Count(j.Lines, "record")+", "+units.Size(j.Bytes), plain("-"), j.sources(), j.rows)
-	var notes []string
-	for _, n := range j.Notes {
-		if len(j.Sources) == 1 {
-			n = strings.TrimPrefix(n, j.Sources[0].Name+": ")
-		}
-		notes = append(notes, n)
+	notes := j.Notes
+	if len(j.Sources) == 1 {
+		notes = each(notes, func(n string) string { return strings.TrimPrefix(n, j.Sources[0].Name+": ") })
 	}
 	j.list("Notes", plain("-"), notes, j.rows)
 	j.next()
@@ -327,9 +324,8 @@ func (j *journalDoc) unreadLines() []string {
 	if j.Unparsed > 0 {
 		lines = append(lines, units.Count(j.Unparsed, "record")+" in a form that kdiag does not know")
 	}
-	for _, s := range unread(j.Report) {
-		lines = append(lines, s.Name+": "+s.Problem)
-	}
+	problem := func(s journal.Source) string { return s.Name + ": " + s.Problem }
+	lines = append(lines, each(unread(j.Report), problem)...)
 	for _, u := range j.Unreadable {
 		where := units.Count(u.Bytes, "byte") + " at offset " + units.Number(u.Offset)
 		lines = append(lines, u.Source+": "+where+": "+u.Why)

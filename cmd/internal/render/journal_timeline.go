@@ -208,11 +208,7 @@ func (p *page) char(s sign) span {
 
 // laneWidth is the width of what stands before a picture: two columns of indentation, a lane's name, two more.
 func (t timeline) laneWidth() int {
-	width := 7
-	for _, lane := range t.lanes {
-		width = max(width, columns(lane))
-	}
-	return 2 + width + 2
+	return 2 + slices.Max(append(each(t.lanes, columns), 7)) + 2
 }
 
 // picture draws a timeline: an axis, one lane under the other, and what the signs mean.

@@ -39,6 +39,11 @@ type span struct {
 
 func plain(s string) span { return span{text: s} }
 
+// bare returns a line without inks.
+func bare(line []span) string {
+	return strings.Join(each(line, func(s span) string { return s.text }), "")
+}
+
 func newPage(w io.Writer, o Options) *page {
 	p := &page{
 		cleaner: cleaner{ascii: o.ASCII},
@@ -100,10 +105,7 @@ func (p *page) heading(title string, more ...span) {
 // flow writes text after lead, wrapped at the page's width; further lines are indented by hang.
 func (p *page) flow(lead []span, hang int, text span) {
 	hang = min(hang, p.wrap/2)
-	used := 0
-	for _, s := range lead {
-		used += columns(s.text)
-	}
+	used := columns(bare(lead))
 	switch {
 	case used > p.wrap:
 		lead, text = unstyled(lead, text)
@@ -122,11 +124,7 @@ func (p *page) flow(lead []span, hang int, text span) {
 
 // unstyled makes a lead that is wider than the page a part of the text, all but its indentation.
 func unstyled(lead []span, text span) ([]span, span) {
-	var b strings.Builder
-	for _, s := range lead {
-		b.WriteString(s.text)
-	}
-	all := b.String()
+	all := bare(lead)
 	words := strings.TrimLeft(all, " ")
 	return []span{plain(all[:len(all)-len(words)])}, plain(strings.Join(strings.FieldsFunc(
 		words+" "+text.text, func(r rune) bool { return r == ' ' }), " "))
@@ -189,10 +187,7 @@ func (p *page) command(indent int, command string) {
 
 // oneLine writes text in one line behind a lead, cut where a terminal ends, unless that left too little of it.
 func (p *page) oneLine(lead []span, text span) {
-	free := p.wrap
-	for _, s := range lead {
-		free -= columns(s.text)
-	}
+	free := p.wrap - columns(bare(lead))
 	if free < leastSummary {
 		p.flow(lead, 4, text)
 		return

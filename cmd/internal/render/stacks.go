@@ -96,14 +96,7 @@ func (p *page) listing(title, about string, rows []row, most int) {
 	if len(rows) == 0 {
 		return
 	}
-	if n := len(rows) - most; n > 0 {
-		about = strings.TrimLeft(about+" (+"+units.Number(n)+" more)", " ")
-	}
-	var more []span
-	if about != "" {
-		more = []span{plain(about)}
-	}
-	p.heading(title, more...)
+	p.heading(title, plain(strings.TrimLeft(about+andMore(most-1, most, len(rows)), " ")))
 	for _, r := range rows[:min(len(rows), most)] {
 		lead := []span{plain("  " + r.lead)}
 		if !p.details {
@@ -316,12 +309,8 @@ func (p *page) sourceRows(sources []checks.StackSource) (rows []row) {
 		if s.CapturedAt != nil {
 			text += ", at " + s.CapturedAt.Format("2006-01-02 15:04:05 MST")
 		}
-		for _, more := range []string{s.Name, s.ObjectID, s.Cut, s.Problem} {
-			if more != "" {
-				text += "; " + more
-			}
-		}
-		rows = append(rows, row{text: text})
+		parts := only([]string{text, s.Name, s.ObjectID, s.Cut, s.Problem}, func(part string) bool { return part != "" })
+		rows = append(rows, row{text: strings.Join(parts, "; ")})
 	}
 	return rows
 }

@@ -26,9 +26,7 @@ func (p *page) table(t table) {
 	}
 	rows := t.rows
 	if t.head != nil {
-		named := table{}
-		named.add(t.head...)
-		rows = append(named.rows, rows...)
+		rows = append([][]span{each(t.head, plain)}, rows...)
 	}
 	last := len(t.align) - 1
 	widths := make([]int, last+1)
