@@ -74,16 +74,11 @@ func (c cleaner) gcSentence(r *GCReport) string {
 
 // candidates describes candidates by their number and kind.
 func candidates(all []gc.Candidate) string {
-	counts := map[string]int{}
-	for i := range all {
-		counts[all[i].Kind]++
-	}
 	var parts []string
-	if n := counts[gc.KindContainer]; n > 0 {
-		parts = append(parts, units.Count(n, "exited container"))
-	}
-	if n := counts[gc.KindSandbox]; n > 0 {
-		parts = append(parts, units.Count(n, "dead sandbox"))
+	for _, kind := range [][2]string{{gc.KindContainer, "exited container"}, {gc.KindSandbox, "dead sandbox"}} {
+		if n := len(only(all, func(c gc.Candidate) bool { return c.Kind == kind[0] })); n > 0 {
+			parts = append(parts, units.Count(n, kind[1]))
+		}
 	}
 	return units.List(parts)
 }
