@@ -101,9 +101,10 @@ func testE2EWatch(t *testing.T, api kubernetes.Interface, s *Snapshot) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	last := s
-	watched := make(chan error)
+	watched := make(chan struct{})
 	go func() {
-		watched <- s.Watch(ctx, func(next *Snapshot) {
+		defer close(watched)
+		s.Watch(ctx, func(next *Snapshot) {
 			last = next
 			if len(next.Nodes) == e2eNodes-1 && next.Nodes[0].Condition(v1.NodeReady).Status == v1.ConditionTrue {
 				cancel()
@@ -119,8 +120,8 @@ func testE2EWatch(t *testing.T, api kubernetes.Interface, s *Snapshot) {
 	if _, err = nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{}); err == nil {
 		err = nodes.Delete(ctx, e2eName(2), metav1.DeleteOptions{})
 	}
-	if ended := <-watched; err != nil || ended != context.Canceled {
-		t.Errorf("%v; the watch ended with %v and %d nodes, problems %q", err, ended, len(last.Nodes), last.Problems)
+	if <-watched; err != nil || ctx.Err() != context.Canceled {
+		t.Errorf("%v; the watch ended by %v with %d nodes, problems %q", err, ctx.Err(), len(last.Nodes), last.Problems)
 	}
 }
 

@@ -25,8 +25,8 @@ const (
 var retry = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: listTimeout}
 
 // Watch keeps a snapshot of Read up to date, and calls changed with a new one at most once a second. While the API
-// server is away, what was read last stays, with a problem. Watch returns when ctx has ended, with its error.
-func (s *Snapshot) Watch(ctx context.Context, changed func(*Snapshot)) error {
+// server is away, what was read last stays, with a problem. Watch returns when ctx has ended.
+func (s *Snapshot) Watch(ctx context.Context, changed func(*Snapshot)) {
 	r := s.reading
 	ctx = r.meter.in(ctx)
 	var loops sync.WaitGroup
@@ -49,7 +49,6 @@ func (s *Snapshot) Watch(ctx context.Context, changed func(*Snapshot)) error {
 		}
 	}
 	loops.Wait()
-	return ctx.Err()
 }
 
 // sleep reports whether ctx still goes on.

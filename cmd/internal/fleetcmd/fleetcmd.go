@@ -90,9 +90,6 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	if err != nil {
 		return cli.Usage(err.Error(), "look at the cluster and the user of this context in the kubeconfig")
 	}
-	failed := func(err error) error {
-		return cli.Fail(fmt.Errorf("asking %s: %w", cfg.Host, err), cli.ExitUnknown, fleet.Hint(err))
-	}
 	asking, _ := opts.Budget()
 	within, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
@@ -101,18 +98,12 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	case ctx.Err() != nil:
 		return &cli.ExitError{Code: cli.ExitUnknown}
 	case err != nil:
-		return failed(err)
+		return cli.Fail(fmt.Errorf("asking %s: %w", cfg.Host, err), cli.ExitUnknown, fleet.Hint(err))
 	}
 	v := &view{env: env, opts: opts, name: name}
 	v.take(s)
 	if opts.Watch {
-		err = v.watch(ctx, func(ctx context.Context, changed func(*fleet.Snapshot)) error {
-			if err := s.Watch(ctx, changed); ctx.Err() == nil {
-				return failed(err)
-			}
-			return nil
-		})
-		if err != nil {
+		if err := v.watch(ctx, s); err != nil {
 			return err
 		}
 		return target.Exit(context.WithoutCancel(ctx), v.last.Status, "")
@@ -213,13 +204,14 @@ func (v *view) print(w io.Writer, o render.Options) error { return render.Fleet(
 
 // watch shows what changes until ctx ends. In a terminal the answer stays on top, with what changed below. Else the
 // first answer is printed, and then what changes, in a line each; in other formats the answer, for each change.
-func (v *view) watch(ctx context.Context, work func(context.Context, func(*fleet.Snapshot)) error) error {
+func (v *view) watch(ctx context.Context, s *fleet.Snapshot) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	text := v.opts.Output == string(render.Text)
 	if terminal, err := screen.Open(v.env); err == nil && text {
 		err = terminal.Show(ctx, leave, v.draw, func(ctx context.Context) error {
-			return work(ctx, func(s *fleet.Snapshot) { v.take(s) })
+			s.Watch(ctx, func(s *fleet.Snapshot) { v.take(s) })
+			return nil
 		})
 		return cmp.Or(err, v.print(v.env.Out, v.options()))
 	}
@@ -227,7 +219,7 @@ func (v *view) watch(ctx context.Context, work func(context.Context, func(*fleet
 	if err != nil {
 		return err
 	}
-	return cmp.Or(work(ctx, func(s *fleet.Snapshot) {
+	s.Watch(ctx, func(s *fleet.Snapshot) {
 		switch changed := v.take(s); {
 		case !changed:
 		case text:
@@ -238,7 +230,8 @@ func (v *view) watch(ctx context.Context, work func(context.Context, func(*fleet
 			err = cmp.Or(err, v.print(v.env.Out, v.options()))
 		}
 		v.changes = nil
-	}), err)
+	})
+	return err
 }
 
 // draw draws the answer, and below it what changed, the newest last.
