@@ -105,17 +105,47 @@ func (f *following) collector(name, format string) *collector {
 	return c
 }
 
-// journals follows the journal files of some directories.
+// journals follows the journal files of some directories: it looks again and again for entries that were added.
 func (f *following) journals(ctx context.Context, dirs []string, began time.Time) error {
 	c := f.collector("journal", formatJournal)
 	q := f.query(c)
 	q.Since, q.Until = uint64(began.UnixMicro()), 0
-	return journalfile.Follow(ctx, dirs, q, func(e *journalfile.Entry) bool {
+	next := map[string]*uint64{} // entry of each file, by its id: rotation gives it another name
+	for ctx.Err() == nil {
+		for _, dir := range dirs {
+			names, _ := journalfile.Find(dir) // what cannot be read is tried again
+			for _, j := range files(names) {
+				if next[j.id] == nil {
+					next[j.id] = new(uint64)
+				}
+				q.Next = next[j.id]
+				f.added(ctx, j, q, c)
+			}
+		}
+		select {
+		case <-time.After(tailPause):
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err()
+}
+
+// added takes the entries that were added to a journal file. A file that cannot be read is tried again.
+func (f *following) added(ctx context.Context, j *job, q journalfile.Query, c *collector) {
+	if j.kind != jobJournal {
+		return
+	}
+	file, err := journalfile.Open(j.path)
+	if err != nil {
+		return
+	}
+	defer file.Close() // was only read
+	_, _ = file.Search(ctx, q, func(e *journalfile.Entry) bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		c.Lines++
 		c.entry(e)
-		return true
+		return ctx.Err() == nil
 	})
 }
 

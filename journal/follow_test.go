@@ -2,10 +2,17 @@ package journal
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 // at writes an unhealthy line n seconds later, with the age grown as much.
@@ -54,6 +61,68 @@ func TestFollowFile(t *testing.T) {
 			t.Errorf("event at %s, want %s", got, want)
 		}
 	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFollowJournal follows what systemd writes, over rotation: each record once, in order, and none of before.
+func TestFollowJournal(t *testing.T) {
+	const remote = "/lib/systemd/systemd-journal-remote"
+	nodebox.NeedProgram(t, remote)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "system.journal")
+	var cmd *exec.Cmd
+	var in io.WriteCloser
+	begin := func() {
+		var err error
+		cmd = exec.CommandContext(t.Context(), remote, "-o", path, "-")
+		in, err = cmd.StdinPipe()
+		must(t, errors.Join(err, cmd.Start()))
+	}
+	started := now()
+	write := func(second int) {
+		stamp := started.Add(time.Duration(second) * time.Second).UnixMicro()
+		message := strings.ReplaceAll(unhealthyLine, "3m3.949212651s", fmt.Sprintf("3m%ds", second))
+		_, err := fmt.Fprintf(in, "__REALTIME_TIMESTAMP=%d\n__MONOTONIC_TIMESTAMP=%d\n_BOOT_ID=%032x\nMESSAGE=%s\n\n",
+			stamp, second, 1, strings.TrimSpace(message))
+		must(t, err)
+	}
+	end := func() { must(t, errors.Join(in.Close(), cmd.Wait())) }
+	begin()
+	write(-30)
+	end()
+	begin()
+
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	seen, done := make(chan string, 100), make(chan error, 1)
+	go func() {
+		opts := Options{Inputs: []Input{{Kind: Directory, Path: dir}}, Now: func() time.Time { return started }}
+		done <- Follow(ctx, opts, func(_ *Report, e Event) {
+			if e.Code == "PLEGNotHealthy" || e.Code == "" && ctx.Err() == nil {
+				seen <- e.What
+			}
+		})
+	}()
+	expect := func(second int) {
+		t.Helper()
+		if got, want := <-seen, fmt.Sprintf("last seen active 3m%ds ago", second); !strings.Contains(got, want) {
+			t.Fatalf("%q, want %q", got, want)
+		}
+	}
+	<-seen // what was there is read
+	for second := range 9 {
+		write(second + 1)
+		if second == 4 {
+			must(t, os.Rename(path, filepath.Join(dir, "system@1.journal")))
+			end()
+			begin()
+		}
+		expect(second + 1)
+	}
+	end()
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -245,3 +245,7 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+func (w *builder) log(i int) {
+	w.entry(t0+uint64(i)*1e6, 1, fmt.Sprintf("MESSAGE=record %d", i), "_SYSTEMD_UNIT=kubelet.service")
+}

@@ -175,7 +175,4 @@ func TestTruncated(t *testing.T) {
 	if _, stats := find(t, f, Query{Match: pleg}); len(stats.Unreadable) == 0 {
 		t.Errorf("Search: %+v", stats)
 	}
-	if err := f.Refresh(); err != nil {
-		t.Errorf("Refresh: %v", err)
-	}
 }

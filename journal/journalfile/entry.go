@@ -14,9 +14,8 @@ type Entry struct {
 	Offset   uint64 // of the entry in the file, or of the text if it belongs to none
 	Message  []byte // the text: the value of the field MESSAGE that matched
 
-	file   *File // nil if the text belongs to no entry
-	obj    object
-	seqnum uint64
+	file *File // nil if the text belongs to no entry
+	obj  object
 }
 
 // messageWord is "MESSAGE=" as a little-endian word.
@@ -26,10 +25,7 @@ const messageLen = 8
 
 // fill makes e the entry at o.
 func (f *File) fill(e *Entry, o object) {
-	m := f.img
-	*e = Entry{
-		Realtime: m.realtime(o), Offset: o.off, file: f, obj: o, seqnum: m.u64(o.off + 16),
-	}
+	*e = Entry{Realtime: f.img.realtime(o), Offset: o.off, file: f, obj: o}
 }
 
 // Labels returns the fields that are not compressed, FIELD=value, in the order of the file. The fields that name a

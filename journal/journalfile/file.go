@@ -18,7 +18,7 @@ type File struct {
 	img    *image
 	mapped bool
 	empty  bool  // no header: nothing was ever written, or all of it was lost
-	size   int64 // of the file when it was opened or last refreshed
+	size   int64 // of the file when it was opened
 	unpack unpacker
 }
 
@@ -72,16 +72,12 @@ func (f *File) mapFile() error {
 	if err != nil {
 		return fmt.Errorf("mapping: %w", err)
 	}
-	old := f.img
 	if off, faulted := protect(b, func() { err = f.load(b) }); faulted {
 		err = fmt.Errorf("reading offset %d: %w", off, ErrFault)
 	}
 	if err != nil {
 		_ = unix.Munmap(b) // a map that exists can be removed
 		return err
-	}
-	if f.mapped && old != nil {
-		_ = unix.Munmap(old.b[:cap(old.b)])
 	}
 	f.mapped = true
 	return nil
@@ -97,7 +93,7 @@ func (f *File) load(b []byte) error {
 	if err != nil {
 		return err
 	}
-	f.empty, f.img = false, newImage(b, h)
+	f.img = newImage(b, h)
 	return nil
 }
 
@@ -108,23 +104,6 @@ func (f *File) Close() error {
 	}
 	f.mapped, f.empty, f.img = false, true, newImage(nil, header{})
 	return f.fd.Close()
-}
-
-// Refresh reads the header anew and maps what was added to the file.
-func (f *File) Refresh() error {
-	info, err := f.fd.Stat()
-	if err != nil {
-		return err
-	}
-	if info.Size() != f.size || !f.mapped {
-		err = f.mapFile()
-	} else if off, faulted := f.protect(func() { err = f.load(f.img.b) }); faulted {
-		err = fmt.Errorf("at offset %d: %w", off, ErrFault)
-	}
-	if err != nil {
-		return fmt.Errorf("reading %s again: %w", f.path, err)
-	}
-	return nil
 }
 
 // protect runs fn and survives a fault in the map: another process cut the file, or the disk could not deliver a

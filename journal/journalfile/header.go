@@ -26,11 +26,9 @@ const (
 	flagsKnown  = flagXZ | flagLZ4 | flagKeyed | flagZSTD | flagCompact
 )
 
-// The states that journald leaves a file in. A machine that lost power leaves its files online.
-const (
-	online   = 1 // being written, or not closed cleanly
-	archived = 2 // rotated: it will not grow any more
-)
+// online is the state of a file that is being written, or was not closed cleanly: a machine that lost power leaves its
+// files so.
+const online = 1
 
 // An ID is one of the 128-bit ids of systemd.
 type ID = [16]byte
@@ -39,8 +37,6 @@ type ID = [16]byte
 type header struct {
 	incompatible uint32 // flags
 	state        byte
-	fileID       ID // stays the same when the file is renamed
-	seqnumID     ID // sequence numbers count within it, across files
 	entries      uint64
 	headRealtime uint64
 	tailRealtime uint64
@@ -69,8 +65,6 @@ func parseHeader(b []byte) (header, error) {
 	h := header{
 		incompatible: le.Uint32(b[12:]),
 		state:        b[16],
-		fileID:       ID(b[24:40]),
-		seqnumID:     ID(b[72:88]),
 		headerSize:   le.Uint64(b[88:]),
 		tailObject:   le.Uint64(b[136:]),
 		entries:      le.Uint64(b[152:]),
