@@ -30,10 +30,9 @@ type logSource struct {
 // A collector turns the records of one source into matches.
 type collector struct {
 	*logSource
-	m       matchers
-	opts    *Options
-	found   *atomic.Int64
-	onEvent func(Event) // nil, or called with each match
+	m     matchers
+	opts  *Options
+	found *atomic.Int64
 
 	active         atomic.Pointer[signature.Matcher]
 	seq            uint32
@@ -159,14 +158,14 @@ func (c *collector) keep(m *signature.Match, r *textlog.Record, t timestamp) {
 
 // live hands on a record while a log is followed. Its time is that of the record, or else now.
 func (c *collector) live(b Burst, s *signature.Signature, what string) {
-	if c.onEvent == nil {
+	if c.opts.onEvent == nil {
 		return
 	}
 	at, known := (&calendar{hint: c.hint}).instant(b.first)
 	if !known {
 		at = time.Now().UnixMicro()
 	}
-	c.onEvent(Event{
+	c.opts.onEvent(Event{
 		At: timeOf(at), Count: 1, Lane: string(s.Lane), Code: b.Code, Marker: string(s.Marker),
 		What: b.title(s.Title) + what, Subject: Clean(b.Object().Label(), 120),
 	})

@@ -5,20 +5,20 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
+	"math"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl/deadline"
-	"github.com/kdiag/kdiag/journal/journalfile"
 	"github.com/kdiag/kdiag/journal/textlog"
 )
 
 // reportEvery is how often at most the report is made anew while a log is followed.
 const reportEvery = time.Second
+
+// pollEvery is how often files are looked at for more.
+const pollEvery = 500 * time.Millisecond
 
 // A following is one run of Follow.
 type following struct {
@@ -35,46 +35,41 @@ type following struct {
 // one another.
 func Follow(ctx context.Context, opts Options, update func(*Report, Event)) error {
 	jobs := discover(opts.Inputs)
-	stream := func(j *job) bool { return j.kind == jobStream }
-	for _, j := range jobs {
-		if errors.Is(j.err, ErrEmpty) {
-			*j = job{name: j.name, path: j.name, kind: jobStream, reader: &tail{path: j.name}}
-		}
-	}
-	r := newReading(&opts, slices.DeleteFunc(slices.Clone(jobs), stream))
+	isStream := func(j *job) bool { return j.kind == jobStream }
+	r := newReading(&opts, slices.DeleteFunc(slices.Clone(jobs), isStream))
 	if err := r.findBoot(ctx); err != nil {
 		return err
 	}
-	began := opts.Now()
+	for _, j := range r.jobs {
+		if j.id != "" {
+			j.next = new(uint64)
+		}
+	}
 	r.run(ctx)
-	if err := r.verdict(ctx); err != nil && !slices.ContainsFunc(jobs, stream) && ctx.Err() == nil {
+	canCome := func(j *job) bool { return isStream(j) || errors.Is(j.err, ErrEmpty) }
+	if err := r.verdict(ctx); err != nil && !slices.ContainsFunc(jobs, canCome) && ctx.Err() == nil {
 		return err
 	}
 	f := &following{reading: r, update: update}
 	f.event(Event{})
-	return f.follow(ctx, jobs, began)
+	return f.follow(ctx, slices.DeleteFunc(jobs, func(j *job) bool { return !isStream(j) }))
 }
 
-// follow watches all jobs at the same time.
-func (f *following) follow(ctx context.Context, jobs []*job, began time.Time) error {
+// follow reads streams as they come in, and looks again and again for what was added to files, where there are any.
+func (f *following) follow(ctx context.Context, streams []*job) error {
+	files := len(f.jobs) > 0
+	f.opts.onEvent = f.event
 	var wg sync.WaitGroup
-	var dirs []string // of journal files
-	errs := make([]error, len(jobs)+1)
-	for i, j := range jobs {
-		switch {
-		case j.kind == jobJournal:
-			if dir := filepath.Dir(j.path); !slices.Contains(dirs, dir) {
-				dirs = append(dirs, dir)
-			}
-		case j.kind == jobStream:
-			wg.Go(func() { errs[i] = f.lines(ctx, j) })
-		case j.kind == jobText && j.source != nil && j.source.Compressed == "":
-			j.reader = &tail{path: j.path, at: j.source.Bytes}
-			wg.Go(func() { errs[i] = f.lines(ctx, j) })
-		}
+	errs := make([]error, len(streams))
+	for i, j := range streams {
+		wg.Go(func() { errs[i] = f.lines(ctx, j) })
 	}
-	if len(dirs) > 0 {
-		wg.Go(func() { errs[len(jobs)] = f.journals(ctx, dirs, began) })
+	for files && ctx.Err() == nil {
+		f.added(ctx)
+		select {
+		case <-time.After(pollEvery):
+		case <-ctx.Done():
+		}
 	}
 	wg.Wait()
 	f.made = time.Time{}
@@ -92,66 +87,36 @@ func (f *following) event(e Event) {
 	f.update(f.last, e)
 }
 
-// collector adds a source that grows.
-func (f *following) collector(name, format string) *collector {
+// added reads what was added to files, and hands its events on in the order of time.
+func (f *following) added(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	j := &job{name: name}
+	var events []Event
+	var mu sync.Mutex
+	f.opts.onEvent = func(e Event) {
+		mu.Lock()
+		defer mu.Unlock()
+		events = append(events, e)
+	}
+	for _, j := range f.again(ctx, math.MaxInt64) {
+		if j.source != nil && j.err == nil { // what was read of streams, and of files that are no more, still counts
+			f.jobs = append(f.jobs, j)
+		}
+	}
+	f.opts.onEvent = f.event
+	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(*b.At) })
+	for _, e := range events {
+		f.event(e)
+	}
+}
+
+// lines reads records of a stream as they come in.
+func (f *following) lines(ctx context.Context, j *job) error {
+	f.mu.Lock()
 	j.source = f.newSource(j)
-	j.source.Format = format
 	f.jobs = append(f.jobs, j)
 	c := f.newCollector(j.source)
-	c.onEvent = f.event
-	return c
-}
-
-// journals follows the journal files of some directories: it looks again and again for entries that were added.
-func (f *following) journals(ctx context.Context, dirs []string, began time.Time) error {
-	c := f.collector("journal", formatJournal)
-	q := f.query(c)
-	q.Since, q.Until = uint64(began.UnixMicro()), 0
-	next := map[string]*uint64{} // entry of each file, by its id: rotation gives it another name
-	for ctx.Err() == nil {
-		for _, dir := range dirs {
-			names, _ := journalfile.Find(dir) // what cannot be read is tried again
-			for _, j := range files(names) {
-				if next[j.id] == nil {
-					next[j.id] = new(uint64)
-				}
-				q.Next = next[j.id]
-				f.added(ctx, j, q, c)
-			}
-		}
-		select {
-		case <-time.After(tailPause):
-		case <-ctx.Done():
-		}
-	}
-	return ctx.Err()
-}
-
-// added takes the entries that were added to a journal file. A file that cannot be read is tried again.
-func (f *following) added(ctx context.Context, j *job, q journalfile.Query, c *collector) {
-	if j.kind != jobJournal {
-		return
-	}
-	file, err := journalfile.Open(j.path)
-	if err != nil {
-		return
-	}
-	defer file.Close() // was only read
-	_, _ = file.Search(ctx, q, func(e *journalfile.Entry) bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		c.Lines++
-		c.entry(e)
-		return ctx.Err() == nil
-	})
-}
-
-// lines reads records of text as they come in.
-func (f *following) lines(ctx context.Context, j *job) error {
-	c := f.collector(j.name, "")
+	f.mu.Unlock()
 	opts := textlog.Options{Next: c.next, Longest: c.m.full.Longest(), All: true, Live: true}
 	stats, err := textlog.Scan(ctx, &pipeReader{ctx, j.reader}, opts, func(t *textlog.Record) bool {
 		f.mu.Lock()
@@ -166,43 +131,6 @@ func (f *following) lines(ctx context.Context, j *job) error {
 	defer f.mu.Unlock()
 	c.Lines, c.Bytes, c.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
 	return cmp.Or(ctx.Err(), err)
-}
-
-// A tail reads a file that grows, from an offset on; a file that was replaced or cut is read from its beginning.
-type tail struct {
-	path string
-	at   int64
-	file *os.File
-}
-
-// tailPause is how often a file is looked at for more.
-const tailPause = 500 * time.Millisecond
-
-// Read returns no bytes and no error where there is nothing new.
-func (t *tail) Read(b []byte) (int, error) {
-	info, err := os.Stat(t.path)
-	if err == nil && t.file != nil {
-		if old, statErr := t.file.Stat(); statErr != nil || !os.SameFile(old, info) || info.Size() < t.at {
-			_ = t.file.Close() // was only read
-			t.file, t.at = nil, 0
-		}
-	}
-	if err == nil && t.file == nil {
-		t.file, err = os.Open(t.path)
-	}
-	if t.file == nil || err != nil && !errors.Is(err, fs.ErrNotExist) { // between two files of a rotation there is none
-		time.Sleep(tailPause)
-		return 0, nil
-	}
-	n, err := t.file.ReadAt(b, t.at)
-	t.at += int64(n)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	if n == 0 && err == nil {
-		time.Sleep(tailPause)
-	}
-	return n, err
 }
 
 // A pipeReader reads a pipe until ctx ends, also where a Read waits for more.

@@ -73,22 +73,31 @@ func (f *Follower) read(ctx context.Context) (*Report, error) {
 			everySync: true, mostBursts: mostFollowed,
 		}, nil)
 	}
-	known := f.jobs
-	f.jobs = discover(f.opts.Inputs)
-	for _, j := range f.jobs {
-		i := slices.IndexFunc(known, func(k *job) bool { return k.id == j.id && k.err == nil })
+	f.again(ctx, mostText)
+	return f.report(), f.verdict(ctx)
+}
+
+// again finds anew what there is to read, and reads what was added to each file since the reading before: of a new text
+// file the last most bytes. It returns the jobs of before that are no more.
+func (r *reading) again(ctx context.Context, most int64) (gone []*job) {
+	gone = r.jobs
+	r.jobs = slices.DeleteFunc(discover(r.opts.Inputs), func(j *job) bool {
+		return j.kind == jobStream || j.kind == jobKmsg && r.opts.onEvent != nil // its events would come again
+	})
+	for _, j := range r.jobs {
+		i := slices.IndexFunc(gone, func(k *job) bool { return k.id == j.id && k.err == nil })
 		switch {
 		case j.id == "":
 		case i >= 0:
-			j.collector, j.next, j.bad = known[i].collector, known[i].next, known[i].bad
+			j.collector, j.next, j.bad = gone[i].collector, gone[i].next, gone[i].bad
 			j.collector.Name = Clean(j.name, 1024)
-			known = slices.Delete(known, i, i+1)
+			gone = slices.Delete(gone, i, i+1)
 		case j.kind == jobText:
-			j.next = new(uint64(max(0, j.size-mostText)))
+			j.next = new(uint64(max(0, j.size-most)))
 		default:
 			j.next = new(uint64)
 		}
 	}
-	f.run(ctx)
-	return f.report(), f.verdict(ctx)
+	r.run(ctx)
+	return gone
 }

@@ -42,6 +42,8 @@ type Options struct {
 	everySync  bool // count each record that proves that the sync loop runs; there are very many
 	mostBursts int  // kept of a source; 0: maxBursts
 
+	onEvent func(Event) // nil, or called with each match
+
 	// Progress, when not nil, is called now and then with how far the reading is, from several goroutines but one at a
 	// time.
 	Progress func(Progress)
