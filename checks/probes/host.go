@@ -65,13 +65,9 @@ func resourceProbes() []Probe {
 				return host.Folders(s.Root, seen.Population.Value, k.RootDir, k.PodLogsDir), nil
 			}),
 		probe(Probe{ID: "host.pressure", Limit: quickLook, Cheap: true},
-			func(n *facts.Node) *facts.Reading[host.Pressure] { return &n.Pressure },
-			func(_ context.Context, s *Input, _ facts.Node) (host.Pressure, error) {
-				return host.ReadPressure(s.Root)
-			}),
+			func(n *facts.Node) *facts.Reading[host.Pressure] { return &n.Pressure }, ofRoot(host.ReadPressure)),
 		probe(Probe{ID: "host.memory", Limit: quickLook, Cheap: true},
-			func(n *facts.Node) *facts.Reading[host.Memory] { return &n.Memory },
-			func(_ context.Context, s *Input, _ facts.Node) (host.Memory, error) { return host.ReadMemory(s.Root) }),
+			func(n *facts.Node) *facts.Reading[host.Memory] { return &n.Memory }, ofRoot(host.ReadMemory)),
 		probe(Probe{ID: "host.spaces", Limit: patientOne, Cheap: true, Walks: true, After: []string{"host.folders"}},
 			func(n *facts.Node) *facts.Reading[[]host.Space] { return &n.Spaces },
 			func(ctx context.Context, s *Input, seen facts.Node) ([]host.Space, error) {
@@ -103,10 +99,7 @@ func limitProbes() []Probe {
 	afterAll := []string{populationID}
 	return []Probe{
 		probe(Probe{ID: "host.pids", Limit: quickLook, Cheap: true, Walks: true, After: afterAll},
-			func(n *facts.Node) *facts.Reading[host.PIDs] { return &n.PIDs },
-			func(ctx context.Context, s *Input, seen facts.Node) (host.PIDs, error) {
-				return host.ReadPIDs(ctx, s.Root, seen.Population.Value)
-			}),
+			func(n *facts.Node) *facts.Reading[host.PIDs] { return &n.PIDs }, ofAll(host.ReadPIDs)),
 		probe(Probe{
 			ID: "host.consumers", Limit: patientOne, Cheap: true, Walks: true,
 			After: []string{populationID, "host.pressure", "host.pids"},
@@ -115,25 +108,30 @@ func limitProbes() []Probe {
 				return host.ReadConsumers(ctx, s.Root, seen.Population.Value, seen.Pressure.Value, seen.PIDs.Value)
 			}),
 		probe(Probe{ID: "host.files", Limit: quickLook, Cheap: true, Walks: true, After: afterAll},
-			func(n *facts.Node) *facts.Reading[host.Files] { return &n.Files },
-			func(ctx context.Context, s *Input, seen facts.Node) (host.Files, error) {
-				return host.ReadFiles(ctx, s.Root, seen.Population.Value)
-			}),
+			func(n *facts.Node) *facts.Reading[host.Files] { return &n.Files }, ofAll(host.ReadFiles)),
 		probe(Probe{ID: "host.inotify", Limit: patientOne, Walks: true, After: afterAll},
-			func(n *facts.Node) *facts.Reading[host.Inotify] { return &n.Inotify },
-			func(ctx context.Context, s *Input, seen facts.Node) (host.Inotify, error) {
-				return host.ReadInotify(ctx, s.Root, seen.Population.Value)
-			}),
+			func(n *facts.Node) *facts.Reading[host.Inotify] { return &n.Inotify }, ofAll(host.ReadInotify)),
 		probe(Probe{ID: "host.conntrack", Limit: quickLook},
-			func(n *facts.Node) *facts.Reading[host.Conntrack] { return &n.Conntrack },
-			func(_ context.Context, s *Input, _ facts.Node) (host.Conntrack, error) {
-				return host.ReadConntrack(s.Root)
-			}),
+			func(n *facts.Node) *facts.Reading[host.Conntrack] { return &n.Conntrack }, ofRoot(host.ReadConntrack)),
 		probe(Probe{ID: "host.clock", Limit: quickLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[host.Clock] { return &n.Clock },
 			func(ctx context.Context, s *Input, _ facts.Node) (host.Clock, error) {
 				return host.ReadClock(ctx, s.Between)
 			}),
+	}
+}
+
+// ofRoot reads what depends on the host's files alone.
+func ofRoot[T any](read func(root string) (T, error)) func(context.Context, *Input, facts.Node) (T, error) {
+	return func(_ context.Context, s *Input, _ facts.Node) (T, error) { return read(s.Root) }
+}
+
+// ofAll reads what depends on all processes too.
+func ofAll[T any](
+	read func(ctx context.Context, root string, people host.Population) (T, error),
+) func(context.Context, *Input, facts.Node) (T, error) {
+	return func(ctx context.Context, s *Input, seen facts.Node) (T, error) {
+		return read(ctx, s.Root, seen.Population.Value)
 	}
 }
 
