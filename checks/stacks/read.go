@@ -123,8 +123,7 @@ func (l *log) line(b []byte) {
 			l.file(file)
 		}
 	case bytes.HasPrefix(b, []byte("created by ")):
-		name, parent, _ := bytes.Cut(b, []byte(" in goroutine "))
-		l.g.Parent, _ = strconv.Atoi(string(parent))
+		name, _, _ := bytes.Cut(b, []byte(" in goroutine "))
 		l.call = append(l.call[:0], name...)
 	default:
 		n := bytes.LastIndexByte(b, '(')
@@ -152,7 +151,6 @@ func (l *log) goroutine(m [][]byte) {
 			n, _ := strconv.ParseInt(minutes, 10, 32)
 			l.g.Wait = time.Duration(n) * time.Minute
 		}
-		l.g.Locked = l.g.Locked || item == "locked to thread"
 	}
 }
 
@@ -307,9 +305,6 @@ func (l *log) intern() *interned {
 		e.stack.Frames = append(e.stack.Frames, Frame{Func: name, File: file, Line: call.Line})
 		e.want = append(e.want, wantWords(name))
 		l.kept.stacks += 80
-	}
-	if len(g.CreatedBy.Calls) > 0 {
-		e.stack.CreatedBy = l.share(g.CreatedBy.Calls[0].Func.Complete)
 	}
 	return e
 }

@@ -13,23 +13,19 @@ type Frame struct {
 	Func string // with its import path: github.com/containerd/ttrpc.(*Client).dispatch
 	File string // base name
 	Line int
-	Args []uint64 // the first words of the arguments as the dump has them; of a method, the receiver first
 }
 
 // A Stack is what goroutines at one place have in common. Goroutines share it; it must not be changed.
 type Stack struct {
-	Frames    []Frame // the innermost first, without Args
-	CreatedBy string  // the function that started the goroutine; empty for the first
+	Frames []Frame // the innermost first
 }
 
 // A Goroutine is one goroutine of a dump.
 type Goroutine struct {
-	ID     int
-	State  string        // as the Go runtime writes it: running, select, sync.Mutex.Lock, IO wait, syscall
-	Wait   time.Duration // whole minutes; 0 below the first
-	Locked bool          // to its thread
-	Parent int           // the goroutine that started it; 0 when not known
-	Stack  *Stack
+	ID    int
+	State string        // as the Go runtime writes it: running, select, sync.Mutex.Lock, IO wait, syscall
+	Wait  time.Duration // whole minutes; 0 below the first
+	Stack *Stack
 	// Args are the first words of the arguments of frames of Stack, in its order: of methods two, of package sync one,
 	// of system calls three. It is shorter than Frames, and nil where the dump has none or there was no room for them.
 	// A word that the dump marks with a question mark may be outdated. Goroutines share it; it must not be changed.
