@@ -34,7 +34,6 @@ var readers = []reader{
 	{"unit", readUnit},           // systemd unit, its role, how it ended
 	{"sizes", readSizes},
 	{"took", readTook},
-	{"owner", readOwner}, // of a certificate
 }
 
 func isWord(c byte) bool {

@@ -50,10 +50,6 @@ func (m *Match) set(name, value string) {
 		m.Limit = leadingInt(value)
 	case "sending":
 		m.Sending = true
-	case "kubelet":
-		m.Owner = KubeletParty
-	case "server":
-		m.Owner = APIServer
 	default:
 		*map[string]*string{
 			"process": &m.Process, "path": &m.Path, "limiter": &m.Limiter, "device": &m.Device,
@@ -85,10 +81,6 @@ var (
 	readSizes = named(`(?P<sending>trying to send message )?larger than max \(?(?P<size>\d+)(?: vs\. (?P<limit>\d+))?`)
 	readTook  = named(`actual="?(?P<took>[0-9.hmsuµn]+)`, `seconds="?(?P<took>[0-9.]+)`,
 		`(?:dirs took|longer than) (?P<took>[0-9.hmsuµn]+)`)
-	// An alert that comes from remote, and words of a client certificate, are about the kubelet's own certificate; what
-	// the kubelet fails to verify in a call to the API is the server's. Those of registries and others are left out.
-	readOwner = named(`(?P<kubelet>remote error: tls: expired certificate|client certificate)`,
-		`(?P<server>/apis?/|:6443).*x509: `, `x509: .*(?P<server>/apis?/|:6443)`)
 	// Runtimes make names of a pod's: container_pod_namespace_uid_attempt, pod_namespace_uid_attempt, both with or
 	// without k8s_ in front.
 	readReserved = named(

@@ -40,15 +40,6 @@ type Signature struct {
 	Example  string   // a record
 }
 
-// A Party is one end of the connection between kubelet and API server.
-type Party string
-
-// The parties.
-const (
-	KubeletParty Party = "kubelet"
-	APIServer    Party = "API server"
-)
-
 // A Match is one signature that a record matches, with what the record names. A field that the record does not have, or
 // has in a form that could not be read, is zero.
 type Match struct {
@@ -86,10 +77,6 @@ type Match struct {
 	Device string // block or network device
 	Unit   string // systemd unit, or its description if the record has only that
 	Role   Lane   // what Unit is: Kubelet, Runtime, or empty
-
-	// Owner is the owner of the certificate that has expired: KubeletParty for the client certificate of the kubelet,
-	// APIServer for the serving certificate of the API server; empty if the text does not show it.
-	Owner Party
 
 	Size    int64 // message too large: its bytes
 	Limit   int64 // message too large: the limit in bytes
