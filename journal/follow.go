@@ -98,11 +98,8 @@ func (f *following) added(ctx context.Context) {
 		defer mu.Unlock()
 		events = append(events, e)
 	}
-	for _, j := range f.again(ctx, math.MaxInt64) {
-		if j.source != nil && j.err == nil { // what was read of streams, and of files that are no more, still counts
-			f.jobs = append(f.jobs, j)
-		}
-	}
+	gone := slices.DeleteFunc(f.again(ctx, math.MaxInt64), func(j *job) bool { return j.source == nil || j.err != nil })
+	f.jobs = append(gone, f.jobs...) // what was read of streams, and of files that are no more, still counts
 	f.opts.onEvent = f.event
 	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(*b.At) })
 	for _, e := range events {
