@@ -27,10 +27,16 @@ func TestDocuments(t *testing.T) {
 	files, err := filepath.Glob("../../../docs/*.md")
 	apptest.Must(t, err)
 	files = append(files, "../../../README.md", "../../../CONTRIBUTING.md", "../../../CHANGELOG.md")
-	ran := map[string]bool{}
+	var texts [][]byte
 	for _, path := range files {
 		text, err := os.ReadFile(path)
 		apptest.Must(t, err)
+		texts = append(texts, text)
+	}
+	t.Chdir(t.TempDir()) // kdiag bundle writes into the folder
+	ran := map[string]bool{}
+	for i, path := range files {
+		text := texts[i]
 		var lines []string
 		for _, m := range inText.FindAllSubmatch(text, -1) {
 			lines = append(lines, string(m[1]))
