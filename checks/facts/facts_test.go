@@ -46,7 +46,6 @@ func FuzzAmount(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, written string, total uint64) { _ = Amount(written, total) })
 }
 
-// TestWaits checks what a task waits for by its kernel functions.
 // TestSummarizeByVersion has the threshold of a kubelet with EventedPLEG follow from its version, in the facts too.
 func TestSummarizeByVersion(t *testing.T) {
 	for version, want := range map[string]time.Duration{
@@ -75,6 +74,7 @@ func TestSummarizeByVersion(t *testing.T) {
 	}
 }
 
+// TestWaits checks what a task waits for by its kernel functions.
 func TestWaits(t *testing.T) {
 	for _, tt := range []struct {
 		wchan string

@@ -122,7 +122,7 @@ func (r *reading) report(what string, err error) {
 	r.problems[what], r.fresh = err.Error(), true
 }
 
-// list lists what is at a path in chunks, each of which add takes and returns the metadata of. It returns the resource version
+// list lists what is at a path in chunks, each of which add takes and returns the metadata of. It returns the version
 // of the first. A list that takes minutes may expire; the server then offers to go on with what it has now, and one
 // such offer is taken.
 func (c *Cluster) list(
