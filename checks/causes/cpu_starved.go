@@ -59,14 +59,14 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 	}
 	missing(f.Seen.Cgroups, &e, "throttling of the runtime and the kubelet")
 	return newFinding(criticalIf(critical), step, summary, e, subject).advise(func(s *Steps, _ string) {
-		s.Look("grep . /proc/pressure/cpu; vmstat 1 5", "Check if it goes on; st is CPU time that the hypervisor took.")
+		s.Look("grep . /proc/pressure/cpu; vmstat 1 5", "Check if the pressure continues; st is CPU time that the hypervisor took.")
 		s.Look("ps -eo pid,ni,cls,pcpu,etime,comm --sort=-pcpu | head -n 15",
 			"List who uses the CPUs, with priorities.")
 		if pid := f.Target.Daemon.PID; starved && len(throttled) == 0 && pid > 1 {
 			s.Look(textf("ps -o pid,ni,cls,psr,comm -p %d; taskset -pc %[1]d", pid),
 				"Check its priority (NI above 0, class IDL) and the CPUs that it may use.")
-			s.Add(checks.TouchesRuntime, textf("chrt -a -o -p 0 %d; renice -n 0 $(ls /proc/%[1]d/task)", pid),
-				"Gives it a normal priority again. Nothing is restarted.")
+			s.Add(checks.TouchesProcess, textf("chrt -a -o -p 0 %d; renice -n 0 $(ls /proc/%[1]d/task)", pid),
+				"Sets its usual priority again, without a restart.")
 		}
 		if facts.Safe(unit) {
 			s.Look("systemctl show "+unit+" -p CPUQuotaPerSecUSec -p Slice",

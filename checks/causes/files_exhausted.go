@@ -46,7 +46,7 @@ func recogniseFilesExhausted(f *facts.Facts) *Finding {
 				"| head", p.PID), "Count open sockets, pipes and files by kind; a restart destroys this evidence.")
 			if p.Hard > p.Max {
 				s.Add(checks.TouchesLimit, textf("prlimit --pid %d --nofile=%d:%d", p.PID, p.Hard, p.Hard),
-					"Raises the soft limit of the running process, without a restart; a leak goes on.")
+					"Raises the soft limit of the running process, without a restart; a leak continues.")
 			}
 			if p.Role == host.RoleRuntime {
 				addCapture(f, s)

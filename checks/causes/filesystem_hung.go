@@ -77,8 +77,8 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 				"Enter no path below it in a shell.")
 			if m.Network && m.PID == 0 {
 				s.Add(checks.TouchesMount, "umount -f "+m.Point, "Only if the server is gone: unwritten data is lost. "+
-					"What waits gets an error, even if it says busy.")
-				s.Add(checks.TouchesMount, "umount -l "+m.Point, "Removes the mount, after -f, if that said busy.")
+					"Waiting processes get an error, even if umount reports busy.")
+				s.Add(checks.TouchesMount, "umount -l "+m.Point, "Removes the mount, after -f, if that reported busy.")
 			}
 			addDeletePod(f, s, podOf(f, m.PodUID), "The pod of the mount; it ends only after the mount answers.")
 		}

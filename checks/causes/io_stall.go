@@ -133,7 +133,7 @@ func adviseIOStall(f *facts.Facts, s *Steps) {
 	if f.Disk.Frozen {
 		return
 	}
-	s.Look("grep . /proc/pressure/io; iostat -x 1 5", "Check if it goes on: w_await and f_await, not %util.")
+	s.Look("grep . /proc/pressure/io; iostat -x 1 5", "Check if the pressure continues: w_await and f_await, not %util.")
 	s.Look("journalctl --no-pager -k --since -1h | grep -iE 'I/O error|read-only|blocked for|reset controller'",
 		"Check if the disk fails or is only slow.")
 	s.lookBlocked()

@@ -80,7 +80,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 }
 
 // untilBoot is what lifting a limit does.
-const untilBoot = "Lifts the limit until the next boot, without a restart; a leak goes on."
+const untilBoot = "Lifts the limit until the next boot, without a restart; a leak continues."
 
 // zombieParent is the process with most zombies, where they are many; else nil.
 func zombieParent(f *facts.Facts) *host.ZombieParent {

@@ -34,7 +34,7 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 		summary += textf("%s %s for one status call", choose(p.SlowLists, ",", ":"), status)
 	}
 	if p.Stalls {
-		summary = label + " hangs for seconds at a time and then goes on"
+		summary = label + " hangs for seconds at a time, then continues"
 	}
 	if p.Crawls {
 		summary = textf("%s is starved: even Version took %s, lists take longer than %s", label, quickest,

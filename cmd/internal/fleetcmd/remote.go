@@ -126,7 +126,7 @@ func (r *remote) history(ctx context.Context, env cli.Env) error {
 		return err
 	}
 	if age := env.Now().Sub(h.To); age > oldRecord {
-		h.Problems = append(h.Problems, "the last record is "+units.Duration(age)+" old: the agent stands still")
+		h.Problems = append(h.Problems, "the last record is "+units.Duration(age)+" old: the agent is stuck")
 	}
 	h.NextSteps = nil
 	for _, c := range slices.Backward(h.Captures) {

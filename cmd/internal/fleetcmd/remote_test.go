@@ -75,7 +75,7 @@ func TestRemote(t *testing.T) {
 		{[]string{"fleet", "report", "n1", "-o", "json"}, flags, 1, `"host": "n1.example"`, "", ""},
 		{[]string{"fleet", "history", "n1", "--since", "-24h"}, flags, 1, "RECOVERED  node-7  RuntimeHung from ", "", ""},
 		{[]string{"fleet", "history", "n1"}, flags, 1, "--capture 20261123T140530Z-RuntimeHung.tar.zst", " --from ", ""},
-		{[]string{"fleet", "history", "n1"}, flags, 1, "old: the agent stands still", "", ""},
+		{[]string{"fleet", "history", "n1"}, flags, 1, "old: the agent is stuck", "", ""},
 		{[]string{"fleet", "history", "n1", "--since", "soon"}, flags, 2, "", "", `"soon" is no time`},
 		{[]string{"fleet", "bundle", "n1", "--list"}, flags, 0, "2 archives  n1.example\n\nCAPTURED  ", "", ""},
 		{[]string{"fleet", "bundle", "n1", "--list", "-o", "brief"}, flags, 0, "n1.example 2 archives\n", "", ""},

@@ -76,7 +76,7 @@ before its removal; fewer are removed at a time when the runtime becomes slow. I
 
 func (o *options) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.BoolVarP(&o.yes, "yes", "y", false, "remove without asking")
+	fs.BoolVarP(&o.yes, "yes", "y", false, "remove what the plan names (default: only print the plan)")
 	fs.IntVar(&o.Keep, "keep", 0,
 		"keep this many of each pod and container name (default: the kubelet's setting; can only raise it)")
 	fs.DurationVar(&o.MinAge, "min-age", 0, "keep what ended less than this ago")

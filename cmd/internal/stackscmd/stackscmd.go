@@ -77,7 +77,7 @@ func NewCommand(env cli.Env) *cobra.Command {
 	fs := cmd.Flags()
 	fs.BoolVar(&opts.Runtime, "capture", false, "capture a dump of the runtime: sends SIGUSR1 to its daemon")
 	fs.StringVar(&opts.Shims, "shim", "",
-		"capture dumps of shims: the id of a sandbox or container, a pid, or stuck: `ID|PID|stuck`")
+		"capture dumps of shims: `ID|PID|stuck` (of a sandbox or container, a process, or all that are stuck)")
 	fs.BoolVar(&opts.Kubelet, "kubelet", false, "capture a dump of the kubelet, from its own server")
 	fs.BoolVar(&opts.Details, "details", false, "print all waits, holders and stacks")
 	fs.DurationVarP(&opts.Timeout, "timeout", "t", cli.DefaultTimeout, "end the whole command by then, whatever hangs")

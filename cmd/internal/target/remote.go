@@ -38,7 +38,7 @@ func ShowRemote(
 	show func(io.Writer, *checks.Report, render.Options) error,
 ) error {
 	if age := env.Now().Sub(r.GeneratedAt); age > oldReport {
-		note := "this report is " + units.Duration(age) + " old: the agent stands still, or a clock is wrong"
+		note := "this report is " + units.Duration(age) + " old: the agent is stuck, or a clock is wrong"
 		r.Notes = append([]string{note}, r.Notes...)
 		if f.Output == string(render.Brief) { // a line without notes
 			_, _ = fmt.Fprintln(env.Err, "kdiag: "+note)
