@@ -4,6 +4,7 @@ GOFUMPT     = go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE    = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.1.4
+GORELEASER  = CGO_ENABLED=0 go run github.com/goreleaser/goreleaser/v2@v2.15.4
 
 # How many packages are tested at a time. The end-to-end tests break real nodes; on one machine those of another package
 # see some of that (load, records of the kernel), so more packages are quicker and less reliable.
@@ -14,7 +15,7 @@ PACKAGES ?= 2
 # apptest runs kdiag's commands. Everything else must be reachable from a program.
 TEST_ONLY   = plegbench/nodebox/|plegbench/syncloop/apiserver/fake/|crictl/fake/faketest/|cmd/internal/apptest/
 
-.PHONY: all build test check vulncheck generate bench e2e fuzz
+.PHONY: all build test check vulncheck generate bench e2e fuzz snapshot reproducible
 
 all: build check test
 
@@ -49,6 +50,24 @@ vulncheck:
 generate:
 	go run ./cmd/gendocs/lists
 	go run ./cmd/gendocs docs
+
+# The systems that snapshot builds for. TARGETS=. is all of them; each compiles everything anew, for minutes.
+TARGETS ?= linux_$(shell go env GOARCH)|darwin_arm64
+
+# A release in dist/ that nobody publishes, without SBOM and image: what of .goreleaser.yaml needs no other program.
+snapshot:
+	$(GORELEASER) check
+	@mkdir -p bin
+	sed -E '/^ *- (linux|darwin)_/{/$(TARGETS)/!d}' .goreleaser.yaml >bin/goreleaser.yaml
+	IMAGE=none $(GORELEASER) release --snapshot --clean --skip=sbom,docker -f bin/goreleaser.yaml
+	tar -xzf dist/kdiag_*_linux_$$(go env GOARCH).tar.gz -C dist kdiag && dist/kdiag version
+
+# The last commit, cloned and built as for a release in two folders, must be the same bytes.
+reproducible:
+	@dir=$$(mktemp -d) && trap "rm -rf $$dir" EXIT && for clone in a longer/b; do \
+	  git clone -q . $$dir/$$clone && (cd $$dir/$$clone && \
+	    IMAGE=none $(GORELEASER) build --snapshot --single-target --skip=before -o $$dir/$$(basename $$clone).out) || exit 1; \
+	done && sha256sum $$dir/*.out && cmp $$dir/*.out
 
 # The tests that need root and a real containerd; the node box too. docs/testing.md says what they install.
 e2e:
