@@ -56,7 +56,7 @@ func processes(ctx context.Context, root string) ([]host.Process, error) {
 	for _, in := range crictl.Installations() {
 		names.Runtimes, names.Shims = append(names.Runtimes, in.Processes...), append(names.Shims, in.Shims...)
 	}
-	all, err := host.ReadPopulation(ctx, root, names)
+	all, err := host.ReadPopulation(ctx, root, names, host.Population{})
 	return all.Processes(), err
 }
 

@@ -59,7 +59,8 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 	}
 	missing(f.Seen.Cgroups, &e, "throttling of the runtime and the kubelet")
 	return newFinding(criticalIf(critical), step, summary, e, subject).advise(func(s *Steps, _ string) {
-		s.Look("grep . /proc/pressure/cpu; vmstat 1 5", "Check if the pressure continues; st is CPU time that the hypervisor took.")
+		s.Look("grep . /proc/pressure/cpu; vmstat 1 5",
+			"Check if the pressure continues; st is CPU time that the hypervisor took.")
 		s.Look("ps -eo pid,ni,cls,pcpu,etime,comm --sort=-pcpu | head -n 15",
 			"List who uses the CPUs, with priorities.")
 		if pid := f.Target.Daemon.PID; starved && len(throttled) == 0 && pid > 1 {

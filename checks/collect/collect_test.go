@@ -206,7 +206,7 @@ func TestRunLeavesBehind(t *testing.T) {
 
 // TestProcesses writes this machine's processes, and the arguments of none that is nothing to the runtime.
 func TestProcesses(t *testing.T) {
-	people, err := host.ReadPopulation(t.Context(), "/", host.Names{})
+	people, err := host.ReadPopulation(t.Context(), "/", host.Names{}, host.Population{})
 	must(t, err)
 	rows, err := people.Table(t.Context())
 	must(t, err)

@@ -84,13 +84,10 @@ type Population struct {
 // Reading the command line of a process whose memory map is locked never returns. So processes in uninterruptible sleep
 // get their roles by name alone, and so do all that were not reached within gatherPatience: the error names where the
 // reader was abandoned. Processes that vanish or may not be read are left out, without an error.
-func ReadPopulation(ctx context.Context, root string, names Names) (Population, error) {
-	return Population{}.Next(ctx, root, names)
-}
-
-// Next is ReadPopulation for a service, which has read this population before: only the state is read again of a
-// process that is still there.
-func (before Population) Next(ctx context.Context, root string, names Names) (Population, error) {
+//
+// A service passes the population that it has read before, others the zero value: of a process that is still there only
+// the state is read again.
+func ReadPopulation(ctx context.Context, root string, names Names, before Population) (Population, error) {
 	p, err := within(ctx, func(at *position) (Population, error) { return listProcesses(ctx, at, root) })
 	if err != nil {
 		return Population{missing: err}, err

@@ -95,13 +95,13 @@ func TestProcesses(t *testing.T) {
 }
 
 func TestProcessesWithoutProc(t *testing.T) {
-	if _, err := ReadPopulation(t.Context(), t.TempDir(), testNames); !errors.Is(err, os.ErrNotExist) {
+	if _, err := ReadPopulation(t.Context(), t.TempDir(), testNames, Population{}); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("without /proc: error %v", err)
 	}
 	if _, err := (Population{}).Again(t.Context()); err == nil {
 		t.Error("of processes that were not listed: no error")
 	}
-	if _, err := ReadPopulation(canceled(t), newNode(t).root, testNames); !errors.Is(err, context.Canceled) {
+	if _, err := ReadPopulation(canceled(t), newNode(t).root, testNames, Population{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a canceled context: error %v", err)
 	}
 }
@@ -129,8 +129,8 @@ func TestAgain(t *testing.T) {
 	equal(t, "the configuration", "/etc/c.toml", again[len(again)-1].Config)
 }
 
-// TestNext reads of what has been there for a minute nothing but the state: what it is has been read before.
-func TestNext(t *testing.T) {
+// TestNextPopulation reads of what has been there for a minute nothing but the state: what it is has been read before.
+func TestNextPopulation(t *testing.T) {
 	n := newNode(t)
 	n.process(50, 1, "containerd", 'S', "containerd -c /etc/c.toml")
 	n.process(51, 1, "containerd", 'S', "containerd -c /etc/c.toml")
@@ -150,7 +150,7 @@ func TestNext(t *testing.T) {
 		if young {
 			before.at = started(50).Add(59 * time.Second)
 		}
-		people, err := before.Next(t.Context(), n.root, testNames)
+		people, err := ReadPopulation(t.Context(), n.root, testNames, before)
 		must(t, err)
 		got := map[int]string{}
 		for _, p := range people.Processes() {
@@ -176,7 +176,7 @@ func TestProcessesBlocked(t *testing.T) {
 	n.process(71, 70, "runc", 'S', "runc kill "+idB)
 	n.process(72, 1, "conmon", 'D', "-")
 	n.fifo("proc/72/cmdline")
-	people, err := ReadPopulation(untilRead(t, n.fifo("proc/70/cmdline")), n.root, testNames)
+	people, err := ReadPopulation(untilRead(t, n.fifo("proc/70/cmdline")), n.root, testNames, Population{})
 	failed(t, "blocked", err, "cmdline of process 70 (containerd-shim)")
 	equal(t, "Processes", []Process{
 		{PID: 50, PPID: 1, Name: "containerd", Role: RoleRuntime, State: 'S', Threads: 1, Started: started(50)},
@@ -191,7 +191,7 @@ func TestHidden(t *testing.T) {
 	n := newNode(t)
 	n.process(50, 1, "containerd", 'S', "/usr/bin/containerd")
 	n.link("proc/self", "50")
-	people, err := ReadPopulation(t.Context(), n.root, testNames)
+	people, err := ReadPopulation(t.Context(), n.root, testNames, Population{})
 	failed(t, "hidden", err, "hidepid")
 	equal(t, "processes", 1, len(people.Processes()))
 	n.process(1, 0, "systemd", 'S', "/sbin/init") // only root sees it, who sees all

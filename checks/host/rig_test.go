@@ -209,7 +209,7 @@ func proc(pid int, name string) string { return fmt.Sprintf("proc/%d/%s", pid, n
 // people is what can be seen of the node's processes.
 func (n *node) people() Population {
 	n.t.Helper()
-	people, err := ReadPopulation(n.t.Context(), n.root, testNames)
+	people, err := ReadPopulation(n.t.Context(), n.root, testNames, Population{})
 	must(n.t, err)
 	return people
 }
@@ -219,7 +219,8 @@ func hostPeople(t *testing.T) (people Population) {
 	t.Helper()
 	var err error
 	for range 100 {
-		if people, err = ReadPopulation(t.Context(), "/", testNames); !errors.Is(err, context.DeadlineExceeded) {
+		people, err = ReadPopulation(t.Context(), "/", testNames, Population{})
+		if !errors.Is(err, context.DeadlineExceeded) {
 			break
 		}
 	}

@@ -173,7 +173,7 @@ func scanProcesses(ctx context.Context, root string, before host.Population) sca
 		ctx, cancel := context.WithTimeout(ctx, hostTimeout)
 		defer cancel()
 		all, err = deadline.Run(ctx, func(ctx context.Context) (host.Population, error) {
-			return before.Next(ctx, root, names)
+			return host.ReadPopulation(ctx, root, names, before)
 		})
 	}()
 	return func(ctx context.Context) (host.Population, error) {
