@@ -95,7 +95,7 @@ func TestReadCgroupsHybrid(t *testing.T) {
 }
 
 func mountsIn(text string) mountTable {
-	table, _ := parseMounts(strings.NewReader(text))
+	table, _ := parseMounts(strings.NewReader(text), "")
 	return table
 }
 

@@ -129,7 +129,7 @@ func isPartition(root, device string) bool {
 
 // foldersOn returns the folders that lie on each disk, by the disk's name.
 func foldersOn(root string, folders []Folder, disks diskCounters) (map[string][]Folder, error) {
-	table, err := readMounts(root)
+	table, err := readMounts(root, "")
 	if err != nil {
 		return nil, err
 	}

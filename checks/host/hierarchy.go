@@ -29,7 +29,7 @@ type hierarchies []hierarchy
 
 // readHierarchies reads where the host has its cgroups mounted.
 func readHierarchies(root string) (hierarchies, error) {
-	table, err := readMounts(root)
+	table, err := readMounts(root, "cgroup")
 	if err != nil {
 		return nil, fmt.Errorf("finding the control groups: %w", err)
 	}

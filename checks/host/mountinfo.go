@@ -2,6 +2,7 @@ package host
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -92,8 +93,9 @@ func parseMountLine(line string) (mountLine, error) {
 var escapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#")
 
 // readMounts reads the host's mount table: this process's where it runs on the host, else that of the host's first
-// process. A line that is not understood is counted and not kept.
-func readMounts(root string) (mountTable, error) {
+// process. With a kind it reads only mounts whose type begins with that: a node may have thousands of others. A line that
+// is not understood is counted and not kept.
+func readMounts(root, kind string) (mountTable, error) {
 	of := "proc/1/mountinfo"
 	if filepath.Clean(root) == "/" {
 		of = "proc/self/mountinfo"
@@ -103,18 +105,21 @@ func readMounts(root string) (mountTable, error) {
 		return mountTable{}, fmt.Errorf("reading the mount table: %w", err)
 	}
 	defer f.Close()
-	t, err := parseMounts(f)
+	t, err := parseMounts(f, kind)
 	if err != nil {
 		return t, fmt.Errorf("reading the mount table: %w", err)
 	}
 	return t, nil
 }
 
-func parseMounts(r io.Reader) (mountTable, error) {
+func parseMounts(r io.Reader, kind string) (mountTable, error) {
 	t := mountTable{byType: map[string]int{}}
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, maxMountLine)
 	for lines.Scan() {
+		if kind != "" && !bytes.Contains(lines.Bytes(), []byte(" - "+kind)) {
+			continue
+		}
 		t.total++
 		m, err := parseMountLine(lines.Text())
 		t.byType[cmp.Or(m.kind, unknownType)]++

@@ -56,7 +56,7 @@ type HiddenMount struct {
 func ProbeMounts(
 	ctx context.Context, root string, people Population, kubeletDir string, child Child,
 ) (MountTable, error) {
-	table, err := readMounts(root)
+	table, err := readMounts(root, "")
 	if err != nil {
 		return MountTable{}, err
 	}
@@ -140,7 +140,7 @@ func (p Population) innerMounts(ctx context.Context, hosts mountTable) ([]mountL
 	tables, err := gather(ctx, slices.Sorted(maps.Keys(owners)), func(at *position, pid int) (mountTable, bool) {
 		at.enter("the mounts of process %d (%s)", pid, p.all[pid].comm)
 		text, _ := readLimited(filepath.Join(p.dir(pid), "mountinfo"), 1<<20)
-		t, err := parseMounts(strings.NewReader(text))
+		t, err := parseMounts(strings.NewReader(text), "")
 		o := owners[pid]
 		return t, err == nil && (o.Role != "" || o.ObjectID != "" || o.PodUID != "")
 	})
@@ -218,7 +218,7 @@ type Space struct {
 // followed as the host would; a folder that does not exist is left out. With an error beside spaces, not all were
 // asked, and those have an Err.
 func ReadSpaces(ctx context.Context, root string, people Population, folders []Folder, child Child) ([]Space, error) {
-	table, err := readMounts(root)
+	table, err := readMounts(root, "")
 	if err != nil {
 		return nil, err
 	}
@@ -277,7 +277,7 @@ type Writes struct {
 // ended when ctx nearly has hangs, and none is started where one of an earlier run still does.
 func TimeWrites(ctx context.Context, root string, people Population, folder Folder, child Child) (Writes, error) {
 	w := Writes{Folder: folder}
-	table, err := readMounts(root)
+	table, err := readMounts(root, "")
 	if err != nil {
 		return w, err
 	}

@@ -58,7 +58,7 @@ func TestHiddenMounts(t *testing.T) {
 6 5 0:43 / /var/lib/kubelet/pods/2222/volumes/kubernetes.io~csi/c/mount rw - nfs4 filer:/c rw
 7 4 0:44 / /var/lib/kubelet/pods/2222/volumes/kubernetes.io~csi/b/mount rw - tmpfs over rw
 8 2 8:2 /lib/kubelet /srv/kubelet rw - ext4 /dev/sda2 rw
-`))
+`), "")
 	failed(t, "the table", err, "")
 	const pod = "/var/lib/kubelet/pods/2222"
 	hidden := HiddenMount{pod + "/volumes/kubernetes.io~csi/b/mount", "2222", pod} // and one that lies on it
