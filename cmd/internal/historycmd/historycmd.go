@@ -113,6 +113,9 @@ func (o *options) read(ctx context.Context, env cli.Env) (*checks.History, error
 	case errors.Is(err, fs.ErrPermission):
 		return nil, cli.Fail(err, cli.ExitUnknown, "run kdiag as root: sudo kdiag history ...")
 	case err != nil:
+		if at, ok := errors.AsType[*fs.PathError](err); ok && errors.Is(err, fs.ErrNotExist) {
+			err = errors.New("no records in " + filepath.Join(o.root, strings.TrimPrefix(at.Path, o.root)))
+		}
 		return nil, cli.Fail(err, cli.ExitUnknown,
 			"kdiag agent records; name its folder with --data-dir DIR, or another node's disk with --root DIR")
 	}
