@@ -15,7 +15,7 @@ PACKAGES ?= 2
 # apptest runs kdiag's commands. Everything else must be reachable from a program.
 TEST_ONLY   = plegbench/nodebox/|plegbench/syncloop/apiserver/fake/|crictl/fake/faketest/|cmd/internal/apptest/
 
-.PHONY: all build test check vulncheck generate bench e2e fuzz snapshot reproducible
+.PHONY: all build test check vulncheck generate bench e2e fuzz goreleaser snapshot reproducible
 
 all: build check test
 
@@ -53,6 +53,10 @@ generate:
 
 # The systems that snapshot builds for. TARGETS=. is all of them; each compiles everything anew, for minutes.
 TARGETS ?= linux_$(shell go env GOARCH)|darwin_arm64
+
+# Whether goreleaser can be fetched and built.
+goreleaser:
+	@$(GORELEASER) --version >/dev/null
 
 # A release in dist/ that nobody publishes, without SBOM and image: what of .goreleaser.yaml needs no other program.
 snapshot:
