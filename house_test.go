@@ -255,10 +255,11 @@ func TestRootFolders(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rooms := []string{"bin", "checks", "cmd", "crictl", "deploy", "docs", "journal", "plegbench"}
+	// bin and dist are what make build and make snapshot leave.
+	known := []string{"bin", "checks", "cmd", "crictl", "deploy", "dist", "docs", "journal", "plegbench"}
 	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !slices.Contains(rooms, e.Name()) {
-			t.Errorf("%s/: the house has these rooms: %v", e.Name(), rooms)
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !slices.Contains(known, e.Name()) {
+			t.Errorf("%s/ is none of the folders %v", e.Name(), known)
 		}
 	}
 }
