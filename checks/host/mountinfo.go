@@ -93,8 +93,8 @@ func parseMountLine(line string) (mountLine, error) {
 var escapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#")
 
 // readMounts reads the host's mount table: this process's where it runs on the host, else that of the host's first
-// process. With a kind it reads only mounts whose type begins with that: a node may have thousands of others. A line that
-// is not understood is counted and not kept.
+// process. With a kind it reads only mounts whose type begins with that: a node may have thousands of others. A line
+// that is not understood is counted and not kept.
 func readMounts(root, kind string) (mountTable, error) {
 	of := "proc/1/mountinfo"
 	if filepath.Clean(root) == "/" {
