@@ -228,10 +228,10 @@ func TestRecords(t *testing.T) {
 	} {
 		m := NewMetrics("v1.2.3")
 		m.countRecords(&journal.Report{Signatures: []journal.Count{{Code: "DiskFull", Count: 3}}}) // from before
-		for now := 30 * time.Second; now <= 2*time.Hour; now += 30 * time.Second {
+		for passed := 30 * time.Second; passed <= 2*time.Hour; passed += 30 * time.Second {
 			s := journal.Count{Code: "PLEGNotHealthy"}
-			for d := c.every; d <= min(now, c.until); d += c.every {
-				if last := lookedAt.Add(d); d > now-20*time.Minute {
+			for d := c.every; d <= min(passed, c.until); d += c.every {
+				if last := lookedAt.Add(d); d > passed-20*time.Minute {
 					if s.Count, s.Last = s.Count+1+c.more, &last; s.First == nil {
 						s.First = &last
 					}

@@ -18,8 +18,8 @@ var (
 	inShell  = regexp.MustCompile(`(?m)(?:^|[|;&(]|sudo |/)[ \t]*kdiag ([^|;&()>#'·\n]+)`)
 	fenced   = regexp.MustCompile("(?ms)^```\n(.*?)^```")
 	brackets = strings.NewReplacer("[", " ", "]", " ", "--help", "")
-	// placeholder is what stands for a name.
-	placeholder = regexp.MustCompile(`\b(SCENARIO|CAUSE|CODE|NAME)\b|\./`)
+	// metavariable is what stands for a name.
+	metavariable = regexp.MustCompile(`\b(SCENARIO|CAUSE|CODE|NAME)\b|\./`)
 	// notHere is what stands for a file, a node or an object, another node, and what this node's kubelet does not serve.
 	notHere = regexp.MustCompile(`\b(NODE|FILE|ID|OLD|NEW|X)\b|worker-7|^stacks .*--kubelet`)
 )
@@ -86,7 +86,7 @@ func TestDocuments(t *testing.T) {
 	all := documentedCommands(t)
 	t.Chdir(t.TempDir()) // kdiag bundle writes into the folder
 	for _, d := range all {
-		if !d.needsNoNode() || d.mentioned || placeholder.MatchString(d.line) {
+		if !d.needsNoNode() || d.mentioned || metavariable.MatchString(d.line) {
 			continue
 		}
 		if o := apptest.Kdiag(t.Context(), d.args...); o.Code == cli.ExitUnknown {
@@ -135,7 +135,7 @@ func TestEndToEndDocuments(t *testing.T) {
 	t.Logf("%d commands", ran)
 }
 
-// placed gives values to placeholders that flags would refuse.
+// placed gives values to metavariables that flags would refuse.
 func placed(args []string) []string {
 	out := slices.Clone(args)
 	for i, a := range out {
