@@ -2,17 +2,12 @@ package journal
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 // at writes an unhealthy line n seconds later, with the age grown as much.
@@ -69,18 +64,9 @@ func TestFollowFile(t *testing.T) {
 
 // TestFollowJournal follows what systemd writes, over rotation: each record once, in order, and none of before.
 func TestFollowJournal(t *testing.T) {
-	const remote = "/lib/systemd/systemd-journal-remote"
-	nodebox.NeedProgram(t, remote)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "system.journal")
-	var cmd *exec.Cmd
-	var in io.WriteCloser
-	begin := func() {
-		var err error
-		cmd = exec.CommandContext(t.Context(), remote, "-o", path, "-")
-		in, err = cmd.StdinPipe()
-		must(t, errors.Join(err, cmd.Start()))
-	}
+	in, end := journalRemote(t, path)
 	started := now()
 	write := func(second int) {
 		stamp := started.Add(time.Duration(second) * time.Second).UnixMicro()
@@ -89,11 +75,9 @@ func TestFollowJournal(t *testing.T) {
 			stamp, second, 1, strings.TrimSpace(message))
 		must(t, err)
 	}
-	end := func() { must(t, errors.Join(in.Close(), cmd.Wait())) }
-	begin()
 	write(-30)
 	end()
-	begin()
+	in, end = journalRemote(t, path)
 
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
@@ -118,7 +102,7 @@ func TestFollowJournal(t *testing.T) {
 		if second == 4 {
 			must(t, os.Rename(path, filepath.Join(dir, "system@1.journal")))
 			end()
-			begin()
+			in, end = journalRemote(t, path)
 		}
 		expect(second + 1)
 	}

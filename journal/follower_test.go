@@ -51,11 +51,20 @@ func follower(t *testing.T, root string) (f *Follower, clock *time.Time, same fu
 	}
 }
 
+// journalRemote has systemd write what comes in into a journal file, until end is called.
+func journalRemote(t *testing.T, path string) (in io.Writer, end func()) {
+	t.Helper()
+	const program = "/lib/systemd/systemd-journal-remote"
+	nodebox.NeedProgram(t, program)
+	cmd := exec.CommandContext(t.Context(), program, "-o", path, "-")
+	pipe, err := cmd.StdinPipe()
+	must(t, errors.Join(err, cmd.Start()))
+	return pipe, func() { must(t, errors.Join(pipe.Close(), cmd.Wait())) }
+}
+
 // TestFollower follows what systemd writes of a kubelet's log, from before there is a journal, over rotation and
 // vacuum, and over each time that the window is read again.
 func TestFollower(t *testing.T) {
-	const remote = "/lib/systemd/systemd-journal-remote"
-	nodebox.NeedProgram(t, remote)
 	root := t.TempDir()
 	f, clock, same := follower(t, root)
 	if r, err := f.read(t.Context()); !errors.Is(err, ErrNoJournal) || r == nil {
@@ -64,15 +73,6 @@ func TestFollower(t *testing.T) {
 	path := filepath.Join(root, "var/log/journal/0123456789abcdef0123456789abcdef/system.journal")
 	archive := filepath.Join(filepath.Dir(path), "system@1.journal")
 	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
-	var cmd *exec.Cmd
-	var in io.WriteCloser
-	begin := func() {
-		var err error
-		cmd = exec.CommandContext(t.Context(), remote, "-o", path, "-")
-		in, err = cmd.StdinPipe()
-		must(t, errors.Join(err, cmd.Start()))
-	}
-	end := func() { must(t, errors.Join(in.Close(), cmd.Wait())) }
 
 	packed, err := os.ReadFile("testdata/real/kubelet-1.36-containerd-frozen.log.zst")
 	must(t, err)
@@ -81,7 +81,7 @@ func TestFollower(t *testing.T) {
 	text, err := d.DecodeAll(packed, nil)
 	must(t, err)
 	const start, batch, rotated = 4200, 25, 4300 // the incident begins after the start of the kubelet
-	begin()
+	in, end := journalRemote(t, path)
 	at, written, seen := time.Time{}, 0, ""
 	for line := range strings.Lines(strings.TrimSpace(string(text))) {
 		_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
@@ -109,7 +109,7 @@ func TestFollower(t *testing.T) {
 			same("rotated")
 			end()
 			same("archived")
-			begin()
+			in, end = journalRemote(t, path)
 		}
 	}
 	end()

@@ -13,25 +13,16 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 const journalRemote = "/lib/systemd/systemd-journal-remote"
 
-// need ends the test if a program is missing: with a failure where the end-to-end tests must run.
-func need(t testing.TB, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		if os.Getenv("KDIAG_E2E") != "" {
-			t.Fatalf("%s is missing", program)
-		}
-		t.Skipf("%s is missing", program)
-	}
-}
-
 // sameAsJournalctl compares all entries with a message in a file with what journalctl reads in it.
 func sameAsJournalctl(t *testing.T, path string) {
 	t.Helper()
-	need(t, "journalctl")
+	nodebox.NeedProgram(t, "journalctl")
 	args := []string{"-q", "--no-pager", "-a", "-o", "json", "--file", path}
 	out, err := exec.CommandContext(t.Context(), "journalctl", args...).Output()
 	must(t, err)
@@ -60,7 +51,7 @@ func sameAsJournalctl(t *testing.T, path string) {
 // remote lets systemd-journal-remote write a journal of an export stream.
 func remote(t testing.TB, path string, export []byte, env ...string) {
 	t.Helper()
-	need(t, journalRemote)
+	nodebox.NeedProgram(t, journalRemote)
 	cmd := exec.CommandContext(t.Context(), journalRemote, "-o", path, "-")
 	cmd.Stdin, cmd.Env = bytes.NewReader(export), append(os.Environ(), env...)
 	if out, err := cmd.CombinedOutput(); err != nil {
