@@ -62,6 +62,8 @@ func (w *Watch) Look(ctx context.Context, closely bool) (*facts.Input, []string,
 	every := w.opts.Walk
 	if closely {
 		every = w.opts.Interval
+	} else {
+		w.whole = false // what this look does not make, the next closer one cannot take from it
 	}
 	w.session.before = nil
 	if (w.whole || !closely) && time.Since(w.walked) < every-w.opts.Interval/2 {

@@ -57,6 +57,7 @@ func TestWatchWalks(t *testing.T) {
 		{"closer", nothing, true, true},
 		{"closer again", nothing, true, false},
 		{"usual after that", nothing, false, false},
+		{"closer anew", nothing, true, true},
 		{"no runtime", func() { stop() }, false, true},
 		{"the runtime is back", listen, false, true},
 		{"all is well again", recovered, false, false},
