@@ -70,7 +70,11 @@ func TestEndToEndMonitor(t *testing.T) {
 		}
 		return errors.Join(err, resp.Body.Close(), box.ThawShim(pods[0].ID))
 	}
-	pause, kill := func() error { return box.Pause(ctx) }, func() error { return box.Kill(ctx) }
+	pause := func() error { return box.Pause(ctx) }
+	kill := func() error {
+		defer time.Sleep(time.Second) // until Version has failed too: while it hangs, a look lists once more
+		return box.Kill(ctx)
+	}
 	another := func() error {
 		must(os.Remove(box.Socket()))
 		srv, err := fake.New(node(1, 0))
