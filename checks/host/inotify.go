@@ -91,8 +91,11 @@ func (p Population) inotify(ctx context.Context, at *position) Inotify {
 		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, syscall.ESRCH) { // else gone meanwhile
 			total.Unread++
 		}
+		if instances == 0 {
+			continue
+		}
 		uids := status(p.dir(st.pid), "Uid")
-		if instances == 0 || len(uids) < 2 {
+		if len(uids) < 2 {
 			continue
 		}
 		uid, _ := strconv.Atoi(uids[1])

@@ -102,21 +102,24 @@ func ReadPopulation(ctx context.Context, root string, names Names, before Popula
 		roles[st.pid] = role
 		return role, id
 	}
+	byName := map[int]Role{}
 	for _, st := range order {
 		if role, _ := identify(st, nil); role != "" {
-			p.roles[st.pid] = p.describe(st, role, "")
+			byName[st.pid] = role
 		}
 	}
-	found, err := gather(ctx, order, func(at *position, st stat) (Process, bool) {
+	found, err := gather(ctx, order, func(at *position, st stat) (*Process, bool) {
 		if known, ok := before.settled(st); ok {
-			roles[st.pid] = known.Role
+			if roles[st.pid] = known.Role; known.Role == "" {
+				return nil, true
+			}
 			now := all.describe(st, known.Role, known.ObjectID)
 			known.State, known.Wchan, known.Threads, known.Tracer = now.State, now.Wchan, now.Threads, now.Tracer
-			return known, true
+			return &known, true
 		}
 		parent := roles[st.ppid]
 		if st.state == 'D' || names.role(st.comm) == "" && (parent == "" || parent == RoleKubelet) {
-			return Process{}, false
+			return nil, false
 		}
 		at.enter("cmdline of process %d (%s)", st.pid, st.comm)
 		argv := nulSeparated(all.dir(st.pid), "cmdline")
@@ -135,17 +138,18 @@ func ReadPopulation(ctx context.Context, root string, names Names, before Popula
 			roles[st.pid] = role
 		}
 		if role == "" {
-			return Process{}, true
+			return nil, true
 		}
 		found := all.describe(st, role, id)
 		found.Work, found.Serves = plugin.work, plugin.serves
 		all.detail(at, &found, argv)
-		return found, true
+		return &found, true
 	})
-	for st, process := range found {
-		delete(p.roles, st.pid)
-		if process.Role != "" {
-			p.roles[st.pid] = process
+	for _, st := range order {
+		if process, ok := found[st]; process != nil {
+			p.roles[st.pid] = *process
+		} else if role := byName[st.pid]; !ok && role != "" {
+			p.roles[st.pid] = p.describe(st, role, "")
 		}
 	}
 	p.inherit()
@@ -269,8 +273,10 @@ func (p Population) Again(ctx context.Context) ([]Process, error) {
 			if err != nil || st.start != p.all[was.PID].start {
 				continue // ended meanwhile
 			}
-			now.Name, now.PPID, now.State, now.Wchan = st.comm, st.ppid, st.state, wchan(p.dir(was.PID))
-			now.Tracer = p.tracer(st)
+			now.Name, now.PPID, now.State, now.Tracer = st.comm, st.ppid, st.state, p.tracer(st)
+			if now.State != was.State || now.State == 'D' { // else it most likely waits where it did
+				now.Wchan = wchan(p.dir(was.PID))
+			}
 			now.Lasting = now.State == 'D' && was.State == 'D' && now.Wchan == was.Wchan
 		}
 		list = append(list, now)
