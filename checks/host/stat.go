@@ -50,7 +50,8 @@ func parseStat(text string) (stat, error) {
 		return int(n)
 	}
 	st := stat{
-		pid: number(before), ppid: number(f[ppid]), comm: rest[:end], state: f[state][0],
+		pid: number(before), ppid: number(f[ppid]), state: f[state][0],
+		comm:  strings.Clone(rest[:end]), // which would keep all of the text
 		start: uint64(number(f[start])), kernel: number(f[flags])&kernelThread != 0, threads: number(f[threads]),
 		rss: number(f[rss]) * os.Getpagesize(),
 	}
