@@ -31,8 +31,8 @@ faults:
 `
 
 // BenchmarkWeek runs the agent for as many looks as it has in a week, without a pause between them, while pods come and
-// go and the runtime freezes now and then. It prints heap, goroutines and files in use on the way: none may grow.
-// WEEK_LOOKS has another number of looks.
+// go and the runtime freezes now and then. The kernel's counters are read twice with hardly a pause too. It prints
+// heap, goroutines and files in use on the way: none may grow. WEEK_LOOKS has another number of looks.
 func BenchmarkWeek(b *testing.B) {
 	looks := 7 * 24 * 120.0
 	_, _ = fmt.Sscan(os.Getenv("WEEK_LOOKS"), &looks)

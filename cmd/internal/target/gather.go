@@ -39,7 +39,7 @@ type scan func(context.Context) (host.Population, error)
 // the host are all that there is.
 func gather(ctx context.Context, env cli.Env, f *cli.Flags, q Question) (*facts.Input, error) {
 	s := session{
-		logs: journal.Recent,
+		logs: journal.Recent, between: betweenLooks,
 		open: func(ctx context.Context) (*Target, func(), error) {
 			t, err := Open(ctx, env, f)
 			if err != nil {
@@ -59,8 +59,9 @@ type session struct {
 	open    func(context.Context) (t *Target, release func(), _ error)
 	measure func(context.Context, *Target, plegbench.Options) *plegbench.Measurement
 	logs    readLogs
-	before  *facts.Node // of a Watch, where what takes long to read need not be read again; else nil
-	walked  bool        // it was
+	between time.Duration // of two reads of the kernel's counters
+	before  *facts.Node   // of a Watch, where what takes long to read need not be read again; else nil
+	walked  bool          // it was
 	people  host.Population
 }
 

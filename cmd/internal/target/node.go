@@ -48,7 +48,7 @@ func (s *session) lookAtNode(
 	}
 	in := probes.Input{
 		Root: env.Root, Population: processes, Child: host.NewChild(env.Self), Credentials: looks.Credentials,
-		APIServer: looks.APIServer, Between: betweenLooks, Before: s.before,
+		APIServer: looks.APIServer, Between: s.between, Before: s.before,
 	}
 	if t.Client != nil {
 		in.RuntimeDriver, in.SandboxImage, in.Setup = t.cgroupDriver, t.sandboxImage, t.setup

@@ -42,10 +42,11 @@ type WatchOptions struct {
 	Done            func(crictl.Call) // as in plegbench.MonitorOptions
 }
 
-// NewWatch returns a Watch, which has asked nothing yet. The logs are followed until ctx ends.
+// NewWatch returns a Watch, which has asked nothing yet. The logs are followed until ctx ends. Where looks follow one
+// another within a second, counters are read half of their interval apart.
 func NewWatch(ctx context.Context, env cli.Env, f *cli.Flags, opts WatchOptions) *Watch {
 	w := &Watch{env: f.Host(env), f: f, opts: opts}
-	w.session = session{open: w.open, measure: w.measure}
+	w.session = session{open: w.open, measure: w.measure, between: min(betweenLooks, opts.Interval/2)}
 	if f.Simulate == "" {
 		logs := journal.NewFollower(ctx, w.env.Root, opts.Question.Limits.JournalWindow)
 		w.session.logs = func(context.Context, string, time.Time) (*journal.Report, error) { return logs.Report() }
