@@ -60,6 +60,7 @@ type held struct {
 func (h *held) hold(ctx, patient context.Context, k callKey, do func(context.Context) reply) reply {
 	for {
 		c, mine := h.start(k, do)
+		left := max(time.Until(c.start.Add(h.timeout)), 1) // timers that are due crash Go 1.26's synctest with -race
 		select {
 		case <-c.done:
 			if mine {
@@ -68,7 +69,7 @@ func (h *held) hold(ctx, patient context.Context, k callKey, do func(context.Con
 			continue // of the look before, which did not wait for it
 		case <-ctx.Done():
 			return reply{call: h.soFar(c)}
-		case <-time.After(time.Until(c.start.Add(h.timeout))):
+		case <-time.After(left):
 		}
 		if mine && patient != ctx {
 			select {
