@@ -2,8 +2,8 @@ package host
 
 import "testing"
 
-// BenchmarkReadPopulation reads the processes of this machine: for the first time, again as a service does, and as
-// often as one look of it does.
+// BenchmarkReadPopulation reads the processes of this machine: for the first time, and again, as a service does at each
+// look.
 func BenchmarkReadPopulation(b *testing.B) {
 	first, err := ReadPopulation(b.Context(), "/", testNames, Population{})
 	if err != nil {

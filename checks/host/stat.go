@@ -51,7 +51,7 @@ func parseStat(text string) (stat, error) {
 	}
 	st := stat{
 		pid: number(before), ppid: number(f[ppid]), state: f[state][0],
-		comm:  strings.Clone(rest[:end]), // which would keep all of the text
+		comm:  strings.Clone(rest[:end]), // a part of text would keep all of it
 		start: uint64(number(f[start])), kernel: number(f[flags])&kernelThread != 0, threads: number(f[threads]),
 		rss: number(f[rss]) * os.Getpagesize(),
 	}
