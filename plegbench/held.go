@@ -60,7 +60,6 @@ type held struct {
 func (h *held) hold(ctx, patient context.Context, k callKey, do func(context.Context) reply) reply {
 	for {
 		c, mine := h.start(k, do)
-		left := max(time.Until(c.start.Add(h.timeout)), 1) // timers that are due crash Go 1.26's synctest with -race
 		select {
 		case <-c.done:
 			if mine {
@@ -69,7 +68,7 @@ func (h *held) hold(ctx, patient context.Context, k callKey, do func(context.Con
 			continue // of the look before, which did not wait for it
 		case <-ctx.Done():
 			return reply{call: h.soFar(c)}
-		case <-time.After(left):
+		case <-after(time.Until(c.start.Add(h.timeout))):
 		}
 		if mine && patient != ctx {
 			select {
@@ -82,6 +81,17 @@ func (h *held) hold(ctx, patient context.Context, k callKey, do func(context.Con
 		defer h.mu.Unlock()
 		return reply{call: h.found(c)}
 	}
+}
+
+// after is time.After, but makes no timer where d has passed: goroutines that wait for timers that are due crash Go
+// 1.26's synctest with -race.
+func after(d time.Duration) <-chan time.Time {
+	if d > 0 {
+		return time.After(d)
+	}
+	past := make(chan time.Time)
+	close(past)
+	return past
 }
 
 // found returns a call that hangs, and notes it once. h is locked.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -346,9 +347,10 @@ func TestMonitorHints(t *testing.T) {
 				t.Errorf("%v: asked about %d times", k, n)
 			}
 		}
-		searches, goOn := 0, make(chan bool)
+		var searches atomic.Int32
+		goOn := make(chan bool)
 		b.hints = func() []Hint {
-			searches++
+			searches.Add(1)
 			<-goOn
 			return nil
 		}
@@ -360,8 +362,8 @@ func TestMonitorHints(t *testing.T) {
 			"1m30s 0s, " + one + "; swept all 20, 1 hung: Container web-3",
 			"11m0s 2s, " + one + "; swept all 11, 1 hung: Container web-3",
 		}
-		if diff := cmp.Diff(want, got); diff != "" || searches != 1 {
-			t.Errorf("%d searches that hang; %s", searches, diff)
+		if diff := cmp.Diff(want, got); diff != "" || searches.Load() != 1 {
+			t.Errorf("%d searches that hang; %s", searches.Load(), diff)
 		}
 	})
 }

@@ -124,7 +124,7 @@ func (s *sweeper) wait() {
 	}
 	var stalls <-chan time.Time
 	if i := slices.IndexFunc(s.calls, func(f pendingCall) bool { return !f.stalled }); i >= 0 {
-		stalls = time.After(max(time.Until(s.calls[i].since.Add(s.opts.stall())), 1)) // as in hold
+		stalls = after(time.Until(s.calls[i].since.Add(s.opts.stall())))
 	}
 	select {
 	case res := <-s.results:
