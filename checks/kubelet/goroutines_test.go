@@ -17,7 +17,10 @@ func TestAskGoroutines(t *testing.T) {
 	certificate, key := authority.node()
 	const proxy, right = "/api/v1/nodes/worker-1/proxy/debug", "; the right to get nodes/proxy is needed"
 	const off = ": enableProfilingHandler or enableDebuggingHandlers is false"
-	hang := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
+	hang := func(_ http.ResponseWriter, r *http.Request) {
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler) // or the answer could still arrive
+	}
 	for _, tc := range []struct {
 		name   string
 		status int              // of the kubelet; 0 for a dump
