@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +14,8 @@ import (
 // process that uses it sleeps until the connection is cut; no signal ends that, because the server has the request
 // already.
 type DeadFuse struct {
-	Dev *os.File // the server's side, /dev/fuse; closed, and with the mount gone, the connection is cut
+	Dev  *os.File     // the server's side, /dev/fuse; closed, and with the mount gone, the connection is cut
+	Held atomic.Int32 // the requests that Serve has read and does not answer
 }
 
 // OpenDeadFuse opens the server's side. Mounting it, with Options, and Serve are left to the test.
@@ -25,7 +27,7 @@ func OpenDeadFuse(t testing.TB) *DeadFuse {
 	if err != nil {
 		Need(t, "needs "+name+": "+err.Error())
 	}
-	return &DeadFuse{os.NewFile(uintptr(fd), name)}
+	return &DeadFuse{Dev: os.NewFile(uintptr(fd), name)}
 }
 
 // Options are those of mount(2) for a process that has Dev under this number.
@@ -44,6 +46,7 @@ func (f *DeadFuse) Serve() {
 			return
 		}
 		if binary.LittleEndian.Uint32(b[4:]) != opInit {
+			f.Held.Add(1)
 			continue
 		}
 		out := make([]byte, headerOut+initOut)

@@ -293,10 +293,11 @@ func deadMount(t *testing.T, c *nodebox.Containerd, p program, victim nodebox.Po
 		"echo $$ > "+cgroupDir(t, "freezer", cgroup)+"/cgroup.procs; exec busybox stat "+point)...)
 	apptest.Must(t, reader.Start())
 	defer func() { dead.cut(); _ = reader.Wait() }()
-	// It sleeps interruptibly until a signal comes, as that of a pod's end does, and then until the server answers.
+	// It sleeps interruptibly until a signal comes, as that of a pod's end does, and then, if the server has its
+	// request, until that answers.
 	eventually(t, "a process in the dead mount", func() bool {
 		stack, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", reader.Process.Pid))
-		return strings.Contains(string(stack), "request_wait_answer")
+		return strings.Contains(string(stack), "request_wait_answer") && dead.Held.Load() > 0
 	})
 	apptest.Must(t, reader.Process.Kill())
 	eventually(t, "the process in uninterruptible sleep", func() bool {
