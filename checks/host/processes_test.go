@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,9 +52,10 @@ func TestProcesses(t *testing.T) {
 	n.process(95, 1, "kubelet", 'T', "/usr/bin/kubelet") // of a node that is a container on this host
 	n.process(96, 1, "kubelet", 'S', "/usr/bin/kubelet") // of another user, who becomes root
 	n.process(97, 1, "containerd", 'S', "/usr/bin/containerd")
+	other := os.Geteuid() + 1
 	n.write(
-		"proc/96/status", "Name:\tkubelet\nUid:\t65534\t0\t0\t0\n",
-		"proc/97/status", "Name:\tcontainerd\nUid:\t65534\t65534\t65534\t65534\n",
+		"proc/96/status", fmt.Sprintf("Name:\tkubelet\nUid:\t%d\t0\t0\t0\n", other),
+		"proc/97/status", fmt.Sprintf("Name:\tcontainerd\nUid:\t%d\t%[1]d\t%[1]d\t%[1]d\n", other),
 		"proc/90/status", "Name:\tkubelet\nUid:\t0\t0\t0\t0\nNSpid:\t90\n",
 		"proc/95/status", "Name:\tkubelet\nNSpid:\t95\t7\n",
 		"proc/99/stat", "garbage", "proc/self/stat", statLine(stat{pid: 100, ppid: 1, comm: "containerd", state: 'S'}),
