@@ -13,7 +13,7 @@ PACKAGES ?= 2
 # What only tests reach, and the check for dead code leaves out: nodebox makes real nodes for end-to-end tests and
 # docs/bench, apiserver/fake is the API server of the syncLoop's tests, faketest serves the embedded runtime in memory,
 # apptest runs kdiag's commands. Everything else must be reachable from a program.
-TEST_ONLY   = plegbench/nodebox/|plegbench/syncloop/apiserver/fake/|crictl/fake/faketest/|cmd/internal/apptest/
+TEST_ONLY   = cmd/e2e/nodebox/|plegbench/syncloop/apiserver/fake/|crictl/fake/faketest/|cmd/internal/apptest/
 
 .PHONY: all build test check vulncheck generate bench e2e fuzz goreleaser snapshot reproducible
 

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 

@@ -13,9 +13,9 @@ import (
 	"testing"
 
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal"
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 const deploy = "../../deploy/prometheus/"

@@ -15,7 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/kdiag/kdiag/plegbench/nodebox"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 )
 
 // TestStuckChildren has a child that is stuck, with its first thread dead, one that merely works, and a process of

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kdiag/kdiag/plegbench/nodebox"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"golang.org/x/sys/unix"
 )
 

@@ -9,9 +9,9 @@ import (
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 // TestEndToEnd takes pods through their whole life on a real containerd behind the proxy, and injects each fault.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kdiag/kdiag/plegbench/nodebox"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 )
 
 const journalRemote = "/lib/systemd/systemd-journal-remote"

@@ -23,8 +23,8 @@ import (
 	"k8s.io/klog/v2/textlogger"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl/remote"
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )

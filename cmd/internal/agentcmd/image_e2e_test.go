@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/cmd/internal/apptest"
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 // TestEndToEndImage builds the image and has the kubelet of a whole node run it as the pod of the DaemonSet, but for

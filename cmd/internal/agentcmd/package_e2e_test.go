@@ -12,8 +12,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/cmd/internal/apptest"
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 // nfpm is what goreleaser makes packages with.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/cmd/internal/apptest"
 	"github.com/kdiag/kdiag/crictl"
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 // TestEndToEndDaemon breaks one containerd in every way in which a daemon as a whole can be broken, and asks kdiag.

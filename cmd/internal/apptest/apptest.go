@@ -16,9 +16,9 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/cmd/internal/app"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 // An Outcome is what one run of kdiag left.

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kdiag/kdiag/plegbench/nodebox"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 )
 
 // The unit of a kubelet in a box: kdiag's own syncLoop, under the kubelet's name. It is started again whenever it ends.

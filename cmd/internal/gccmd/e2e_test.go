@@ -16,12 +16,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/cmd/internal/apptest"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/gc"
 	"github.com/kdiag/kdiag/crictl/remote"
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 // A gcNode is a containerd on which things have exited, and a client that looks at it.

@@ -17,8 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/cmd/internal/apptest"
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 // TestEndToEndHostFaults starves a containerd in one way after the other, and breaks what lies around it.

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/cmd/internal/apptest"
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 // A controlPlane answers like an API server that has one node, and is in one of several states at a time.

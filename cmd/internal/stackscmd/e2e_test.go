@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/cmd/internal/apptest"
 	"github.com/kdiag/kdiag/crictl"
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 // TestEndToEndCapture captures dumps of one containerd: well, waiting for a stopped shim, and stopped.

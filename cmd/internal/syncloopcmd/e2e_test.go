@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/cmd/internal/apptest"
-	"github.com/kdiag/kdiag/plegbench/nodebox"
 )
 
 const systemdCgroups = `
