@@ -37,7 +37,13 @@ type AuditRecord struct {
 // only append.
 type Audit struct {
 	mu   sync.Mutex
-	file *os.File
+	file auditFile
+}
+
+// An auditFile is the part of *os.File that an Audit writes with.
+type auditFile interface {
+	io.WriteCloser
+	Sync() error
 }
 
 // OpenAudit opens or creates the audit file at path, for a run that removes at most count candidates. It syncs a first

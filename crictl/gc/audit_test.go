@@ -1,28 +1,12 @@
 package gc
 
 import (
-	"encoding/json"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 )
-
-// auditRecords reads the records of an audit file; a line that is none is an error unless it is cut short.
-func auditRecords(t *testing.T, path string) []AuditRecord {
-	t.Helper()
-	var all []AuditRecord
-	for line := range strings.Lines(get(t, path)) {
-		var r AuditRecord
-		if err := json.Unmarshal([]byte(line), &r); err == nil {
-			all = append(all, r)
-		} else if !strings.HasPrefix(line, `{"at":`) {
-			t.Errorf("%q: %v", line, err)
-		}
-	}
-	return all
-}
 
 // FuzzOpenAudit opens any file as an audit file: what it holds stays, and nothing is written to one that is refused.
 func FuzzOpenAudit(f *testing.F) {

@@ -180,11 +180,13 @@ func (r *trial) String() string {
 	return text
 }
 
-func audit(t *testing.T, count int) *Audit {
+// audit opens a new audit file.
+func audit(t *testing.T) (a *Audit, path string) {
 	t.Helper()
-	a, err := OpenAudit(filepath.Join(t.TempDir(), "audit"), here(), count, time.Now())
+	path = filepath.Join(t.TempDir(), "audit")
+	a, err := OpenAudit(path, here(), 0, time.Now())
 	must(t, err)
-	return a
+	return a, path
 }
 
 func here() Identity {
