@@ -12,12 +12,7 @@ import (
 // the generated types get it in one piece, which gRPC's own codec would first have to make.
 func BenchmarkDecodeContainers(b *testing.B) {
 	const pods, attempts = 5000, 20
-	list := &runtimeapi.ListContainersResponse{}
-	for a := range attempts {
-		for p := range pods {
-			list.Containers = append(list.Containers, kubeletContainer(p, a))
-		}
-	}
+	list, _ := kubeletLists(b, pods, attempts)
 	data := mustMarshal(b, list)
 	list = nil
 	b.Run("kdiag", func(b *testing.B) {

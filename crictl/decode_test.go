@@ -2,66 +2,41 @@ package crictl
 
 import (
 	gocmp "cmp"
-	"fmt"
 	"reflect"
-	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
 )
 
-// kubeletContainer is an entry as a kubelet's containers have it, of about 900 bytes.
-func kubeletContainer(pod, attempt int) *runtimeapi.Container {
-	uid := fmt.Sprintf("5f0c1d2e-%04x-4b6a-9c3d-%012x", pod&0xffff, pod)
-	n := strconv.Itoa(attempt)
-	return &runtimeapi.Container{
-		Id:           fmt.Sprintf("%032x%032x", uint64(pod)*0x9e3779b97f4a7c15, uint64(attempt)*0xbf58476d1ce4e5b9),
-		PodSandboxId: fmt.Sprintf("%064x", uint64(pod)*0x94d049bb133111eb),
-		Metadata:     &runtimeapi.ContainerMetadata{Name: "worker", Attempt: uint32(attempt)},
-		Image: &runtimeapi.ImageSpec{
-			Image:              fmt.Sprintf("sha256:%064x", 0xabcdef),
-			UserSpecifiedImage: "registry.example.net/team/worker:v1.24.3",
-		},
-		ImageRef:  fmt.Sprintf("sha256:%064x", 0xabcdef),
-		ImageId:   fmt.Sprintf("sha256:%064x", 0xabcdef),
-		State:     runtimeapi.ContainerState_CONTAINER_EXITED,
-		CreatedAt: 1767225600_000000000 + int64(pod)*1e9 + int64(attempt)*60e9,
-		Labels: map[string]string{
-			LabelContainerName: "worker",
-			LabelPodName:       fmt.Sprintf("report-worker-7d9c5b6f4-%05d", pod),
-			LabelPodNamespace:  "batch-" + strconv.Itoa(pod%20),
-			LabelPodUID:        uid,
-		},
-		Annotations: map[string]string{
-			"io.kubernetes.container.hash":                     "5d41402a",
-			AnnotationRestartCount:                             n,
-			"io.kubernetes.container.terminationMessagePath":   "/dev/termination-log",
-			"io.kubernetes.container.terminationMessagePolicy": "File",
-			"io.kubernetes.pod.terminationGracePeriod":         "30",
-		},
-	}
-}
-
-func kubeletSandbox(pod, attempt int) *runtimeapi.PodSandbox {
-	c := kubeletContainer(pod, attempt)
-	return &runtimeapi.PodSandbox{
-		Id: c.PodSandboxId,
-		Metadata: &runtimeapi.PodSandboxMetadata{
-			Name: c.Labels[LabelPodName], Namespace: c.Labels[LabelPodNamespace], Uid: c.Labels[LabelPodUID],
-			Attempt: uint32(attempt),
-		},
-		State:     runtimeapi.PodSandboxState_SANDBOX_NOTREADY,
-		CreatedAt: c.CreatedAt,
-		Labels:    c.Labels,
-		Annotations: map[string]string{
-			AnnotationConfigSource:      "api",
-			"kubernetes.io/config.seen": "2026-01-01T00:00:00Z",
-		},
-	}
+// kubeletLists are the lists of so many pods, with a dead sandbox and so many exited containers each: entries as a
+// kubelet's objects have them, of about 900 bytes.
+func kubeletLists(
+	t testing.TB, pods, exited int,
+) (*runtimeapi.ListContainersResponse, *runtimeapi.ListPodSandboxResponse) {
+	t.Helper()
+	conn, err := NewConn("/run/fake.sock", faketest.Serve(t, fake.Scenario{
+		Name: "lists", Limits: fake.MessageLimits{Send: 1 << 30},
+		Pods: []fake.PodGroup{{
+			Name: "report-worker", Count: pods, DeadBefore: 1,
+			Containers: []fake.ContainerGroup{{Name: "worker", State: "exited", Exited: exited - 1}},
+		}},
+	}), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)))
+	must(t, err)
+	defer conn.Close()
+	runtime := runtimeapi.NewRuntimeServiceClient(conn)
+	containers, err := runtime.ListContainers(t.Context(), &runtimeapi.ListContainersRequest{})
+	must(t, err)
+	sandboxes, err := runtime.ListPodSandbox(t.Context(), &runtimeapi.ListPodSandboxRequest{})
+	must(t, err)
+	return containers, sandboxes
 }
 
 func mustMarshal(t testing.TB, m proto.Message) []byte {
@@ -240,8 +215,8 @@ func oddContainers() map[string][]byte {
 }
 
 func TestDecodeTruncated(t *testing.T) {
-	one := []*runtimeapi.Container{kubeletContainer(1, 0)}
-	data := mustMarshal(t, &runtimeapi.ListContainersResponse{Containers: one})
+	one, _ := kubeletLists(t, 1, 1)
+	data := mustMarshal(t, one)
 	for n := 1; n < len(data); n++ {
 		if err := newContainerDecoder().decode(cut(data[:n], 100)); err == nil {
 			t.Errorf("the first %d of %d bytes were accepted", n, len(data))
@@ -251,7 +226,7 @@ func TestDecodeTruncated(t *testing.T) {
 
 // seedLists adds lists of good and odd entries, the odd ones alone and between two good ones, so that an error in the
 // middle and the sizes around it show.
-func seedLists(f *testing.F, good func(pod, attempt int) proto.Message) {
+func seedLists[M proto.Message](f *testing.F, good []M) {
 	list := func(entries ...[]byte) (out []byte) {
 		for _, e := range entries {
 			out = protowire.AppendBytes(protowire.AppendTag(out, 1, protowire.BytesType), e)
@@ -259,8 +234,8 @@ func seedLists(f *testing.F, good func(pod, attempt int) proto.Message) {
 		return out
 	}
 	var many [][]byte
-	for i := range 60 {
-		many = append(many, mustMarshal(f, good(i/10, i%10)))
+	for _, m := range good {
+		many = append(many, mustMarshal(f, m))
 	}
 	f.Add(list(many...), uint64(2))
 	for _, entry := range oddContainers() {
@@ -271,7 +246,8 @@ func seedLists(f *testing.F, good func(pod, attempt int) proto.Message) {
 }
 
 func FuzzDecodeContainers(f *testing.F) {
-	seedLists(f, func(pod, attempt int) proto.Message { return kubeletContainer(pod, attempt) })
+	good, _ := kubeletLists(f, 6, 10)
+	seedLists(f, good.GetContainers())
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
 		want, err := naiveContainers(t, data)
 		compare(t, data, seed, newContainerDecoder, want, err)
@@ -279,7 +255,8 @@ func FuzzDecodeContainers(f *testing.F) {
 }
 
 func FuzzDecodeSandboxes(f *testing.F) {
-	seedLists(f, func(pod, attempt int) proto.Message { return kubeletSandbox(pod, attempt) })
+	_, good := kubeletLists(f, 30, 1)
+	seedLists(f, good.GetItems())
 	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
 		want, err := naiveSandboxes(t, data)
 		compare(t, data, seed, newSandboxDecoder, want, err)

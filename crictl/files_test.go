@@ -24,6 +24,10 @@ func TestHostFiles(t *testing.T) {
 	if err := unix.Mkfifo(filepath.Join(root, "data/fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	denied := SeenBy(root, 0).Look("/data/target", func(string) error { return unix.EACCES })
+	if want := "may not be read by this user"; denied == nil || denied.Error() != want {
+		t.Errorf("%v, want %q", denied, want)
+	}
 	for pid, names := range map[int]map[string]string{
 		0: {
 			"/data/target": "inside", "/data/absolute": "inside", "/data/up": "inside", "/data/out": Absent,

@@ -1,6 +1,7 @@
 package crictl
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,17 +12,12 @@ import (
 
 // TestFollow has a call that hangs end when another process listens, and not before. The next call is answered.
 func TestFollow(t *testing.T) {
-	srv, err := fake.New(fake.Scenario{Name: "test", Faults: []fake.Fault{{RPC: "Version", Hang: true}}})
-	must(t, err)
 	began := make(chan bool, 1)
-	srv.Watch = func(string, string) func() {
-		began <- true
-		return func() {}
-	}
-	path := filepath.Join(t.TempDir(), "cri.sock")
-	stop, err := fake.Listen(t.Context(), srv, path)
-	must(t, err)
-	defer stop()
+	path := listen(t, fake.Scenario{Name: "test", Faults: []fake.Fault{{RPC: "Version", Hang: true}}},
+		func(string, string) func() {
+			began <- true
+			return func() {}
+		})
 	c, err := Dial(path, Options{})
 	must(t, err)
 	defer c.Close()
@@ -45,6 +41,19 @@ func TestFollow(t *testing.T) {
 	if _, call := c.Status(t.Context()); !call.OK() {
 		t.Errorf("the call after it: %+v", call)
 	}
+}
+
+// listen serves a scenario at a new socket until the test ends.
+func listen(t *testing.T, s fake.Scenario, watch func(rpc, id string) (ended func())) (path string) {
+	t.Helper()
+	srv, err := fake.New(s)
+	must(t, err)
+	srv.Watch = watch
+	path = socketPath(t)
+	stop, err := fake.Listen(context.Background(), srv, path)
+	must(t, err)
+	t.Cleanup(stop)
+	return path
 }
 
 func TestSocketID(t *testing.T) {

@@ -1,8 +1,6 @@
 package crictl
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -110,19 +108,6 @@ func TestKubelet(t *testing.T) {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestKubeletForbiddenConfig(t *testing.T) {
-	if !asNobody(t) {
-		return
-	}
-	root := host{"5 kubelet": "kubelet --config=/k.yaml", "k.yaml": ""}.root(t)
-	must(t, os.Chmod(filepath.Join(root, "k.yaml"), 0))
-	d := &discovery{root: root}
-	d.findKubelet(t.Context())
-	if want := "/k.yaml may not be read by this user"; d.Kubelet.Unreadable != want {
-		t.Errorf("got %q", d.Kubelet.Unreadable)
 	}
 }
 

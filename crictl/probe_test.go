@@ -2,6 +2,7 @@ package crictl
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -14,7 +15,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
+
+	"github.com/kdiag/kdiag/crictl/deadline"
+	"github.com/kdiag/kdiag/crictl/fake"
 )
 
 // A due is a context whose deadline passes when the one in it is cancelled, and not by the clock.
@@ -131,13 +134,7 @@ func TestProbe(t *testing.T) {
 			return path + ".ttrpc"
 		}, ConnectForeign, ""},
 		{"gRPC", func(t *testing.T) string {
-			path := socketPath(t)
-			lis, err := net.Listen("unix", path)
-			must(t, err)
-			s := grpc.NewServer()
-			go func() { _ = s.Serve(lis) }()
-			t.Cleanup(s.Stop)
-			return path
+			return listen(t, fake.Scenario{Name: "x"}, nil)
 		}, ConnectOK, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -188,13 +185,14 @@ func TestProbeEnds(t *testing.T) {
 	}
 }
 
-func TestProbeDenied(t *testing.T) {
-	if !asNobody(t) {
-		return
-	}
-	path := serve(t, nil)
-	must(t, os.Chmod(path, 0))
-	if got := Probe(t.Context(), path); got.State != ConnectDenied {
-		t.Errorf("got %+v", got)
+// TestFailedConnect has errors that no test can provoke as every user.
+func TestFailedConnect(t *testing.T) {
+	for err, want := range map[error]ConnectState{
+		unix.EACCES: ConnectDenied, unix.ENOTDIR: ConnectMissing, unix.EPROTOTYPE: ConnectForeign,
+		deadline.ErrAbandoned: ConnectFailed,
+	} {
+		if got := failedConnect(t.Context(), fmt.Errorf("connect: %w", err)); got.State != want || got.Err == "" {
+			t.Errorf("%v: %+v, want %s", err, got, want)
+		}
 	}
 }
