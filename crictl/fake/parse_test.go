@@ -10,43 +10,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestParse(t *testing.T) {
-	text := `
-name: mine # a comment
-summary: "two: pods"
-latency:
-  - {rpc: "List*", base: 5ms, perItem: 1us}
-faults:
-  - rpc: ContainerStatus
-    hang: true
-    object: {pod: web-1, container: app}
-    first: 3
-pods:
-  - name: web
-    count: 2
-    labels: {app: web, canary: "true"}
-    age: 1h30m
-    containers:
-      - {name: app, exited: 4, exitCode: 1}
-`
-	want := Scenario{
-		Name: "mine", Summary: "two: pods",
-		Latency: []Latency{{RPC: "List*", Base: Duration(5 * time.Millisecond), PerItem: Duration(time.Microsecond)}},
-		Faults: []Fault{
-			{RPC: "ContainerStatus", Hang: true, Object: Object{Pod: "web-1", Container: "app"}, First: 3},
-		},
-		Pods: []PodGroup{{
-			Name: "web", Count: 2, Labels: map[string]string{"app": "web", "canary": "true"},
-			Age:        Duration(90 * time.Minute),
-			Containers: []ContainerGroup{{Name: "app", Exited: 4, ExitCode: 1}},
-		}},
-	}
-	got := must(Parse([]byte(text)))(t)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
 func TestExtends(t *testing.T) {
 	healthy, _ := Builtin("healthy")
 	got := must(Parse([]byte(`
