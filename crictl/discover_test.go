@@ -57,9 +57,12 @@ const (
 )
 
 func TestDiscover(t *testing.T) {
+	named := filepath.Join(t.TempDir(), "crictl.yaml")
+	must(t, os.WriteFile(named, []byte("runtime-endpoint: /run/named.sock\n"), 0o600))
 	for _, tc := range []struct {
 		name      string
 		flag, env string
+		config    string // CRI_CONFIG_FILE
 		host      host
 		want      Endpoint // Reason: a part of it; the zero Endpoint for none
 		tried     []string // what was tried and set, with the beginning of why it was not taken; nil is not compared
@@ -202,10 +205,22 @@ func TestDiscover(t *testing.T) {
 			want:  Endpoint{"unix://" + containerdSocket, SourceWellKnown, ""},
 			tried: []string{"the running kubelet: no kubelet runs", "/etc/crictl.yaml: does not exist"},
 		},
+		{
+			name: "crictl.yaml where the variable names it", config: named,
+			host: host{"etc/crictl.yaml": "runtime-endpoint: /run/other.sock\n"},
+			want: Endpoint{"unix:///run/named.sock", SourceConfig, named},
+		},
+		{
+			name: "nothing where the variable names it", config: named + ".none",
+			host: host{"etc/crictl.yaml": "runtime-endpoint: /run/other.sock\n", containerdSocket: "socket"},
+			want: Endpoint{"unix://" + containerdSocket, SourceWellKnown, ""},
+		},
 		{name: "nothing", host: host{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			opts := DiscoverOptions{Flag: tc.flag, Root: tc.host.root(t), Getenv: func(string) string { return tc.env }}
+			opts := DiscoverOptions{Flag: tc.flag, Root: tc.host.root(t), Getenv: func(key string) string {
+				return map[string]string{EndpointEnv: tc.env, CrictlConfigEnv: tc.config}[key]
+			}}
 			got, err := Discover(t.Context(), opts)
 			none, _ := errors.AsType[*NoEndpointError](err)
 			if tc.want == (Endpoint{}) && (none == nil || len(none.Tried) != len(got.Tried)) ||
@@ -247,22 +262,5 @@ func TestDiscoverFails(t *testing.T) {
 	cancel()
 	if _, err := Discover(ctx, DiscoverOptions{Root: root}); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
-	}
-}
-
-// TestDiscoverByCrictlsVariable has crictl's configuration where CRI_CONFIG_FILE names it, which need not exist.
-func TestDiscoverByCrictlsVariable(t *testing.T) {
-	root := host{"etc/crictl.yaml": "runtime-endpoint: /run/other.sock\n", containerdSocket: "socket"}.root(t)
-	file := filepath.Join(t.TempDir(), "crictl.yaml")
-	must(t, os.WriteFile(file, []byte("runtime-endpoint: /run/named.sock\n"), 0o600))
-	for name, want := range map[string]string{
-		"": "unix:///run/other.sock", file: "unix:///run/named.sock", file + ".none": "unix://" + containerdSocket,
-	} {
-		d, err := Discover(t.Context(), DiscoverOptions{Root: root, Getenv: func(key string) string {
-			return map[string]string{CrictlConfigEnv: name}[key]
-		}})
-		if err != nil || d.Endpoint.URL != want || name == file && !strings.Contains(d.Endpoint.Reason, file) {
-			t.Errorf("%s: %+v, %v, want %s", name, d.Endpoint, err, want)
-		}
 	}
 }

@@ -199,16 +199,6 @@ func TestMonitor(t *testing.T) {
 			},
 		},
 		{
-			name: "restarted while frozen", scenario: node(20, 3, hangFrom("*", from, to)), cut: to,
-			want: []string{
-				all, "10m30s 5s, 1 samples, 1 of them hung; " + nothing, found,
-				"10m35s ListContainers DeadlineExceeded x1", "10m35s ListPodSandbox DeadlineExceeded x1",
-				"10m35s Status DeadlineExceeded x1", "10m35s Version DeadlineExceeded x1",
-				"40m30s ListContainers Unavailable x1", "40m30s ListPodSandbox Unavailable x1",
-				"40m30s Status Unavailable x1", "40m30s Version Unavailable x1",
-			},
-		},
-		{
 			name: "restarted while one container hangs from the first look on", cut: to,
 			scenario: node(20, 3, fake.Fault{
 				RPC: "ContainerStatus", Object: fake.Object{Pod: "web-7"}, Hang: true, Until: fake.Duration(to),

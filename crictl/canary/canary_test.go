@@ -302,7 +302,6 @@ func TestImages(t *testing.T) {
 		want    want
 		skipped string // step
 	}{
-		{name: "named", images: []string{"app:2", box}, image: "app:2", ran: "app:2", want: done},
 		{name: "not there", images: []string{box}, image: "nginx:1", ran: "nginx:1", want: want{spoiled: NoImage}},
 		{name: "pulled", image: "nginx:1", pull: true, ran: "nginx:1", want: done},
 		{

@@ -66,7 +66,6 @@ func TestFaultTimes(t *testing.T) {
 			Fault{Error: "Unavailable", From: 5 * s, Every: 40 * s, For: 15 * s},
 			"0s OK, 5s Unavailable, 19s Unavailable, 20s OK, 44s OK, 45s Unavailable",
 		},
-		{"first", Fault{Error: "Unavailable", First: 1}, "0s Unavailable, 0s OK, 0s OK"},
 		{"after and first", Fault{Error: "Unavailable", After: 1, First: 1}, "0s OK, 0s Unavailable, 0s OK"},
 		{
 			"calls before From do not count",
