@@ -180,103 +180,106 @@ func TestReconnects(t *testing.T) {
 	})
 }
 
+// TestCalls compares each request byte by byte with the kubelet's, and what is kept of the answer. The kubelet's lists
+// have an empty filter, not none.
 func TestCalls(t *testing.T) {
-	created := time.Unix(1767225600, 5)
-	images := &runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "a"}, {Id: "b"}}}
-	handlers := map[string]handler{}
-	for method, m := range map[string]proto.Message{
-		"Version": &runtimeapi.VersionResponse{
-			RuntimeName: "containerd", RuntimeVersion: "v2",
-			RuntimeApiVersion: "v1",
-		},
-		"Status": &runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{
-			Conditions: []*runtimeapi.RuntimeCondition{{
-				Type: "NetworkReady", Reason: "NetworkPluginNotReady",
-				Message: "m",
-			}},
-		}},
-		"PodSandboxStatus": &runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
-			Id: "s", Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u", Attempt: 2},
-			State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY, CreatedAt: created.UnixNano(),
-		}},
-		"ContainerStatus": &runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
-			Id: "c", Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: 4},
-			State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: created.UnixNano(),
-			FinishedAt: time.Time{}.UnixNano(), ExitCode: 137, Reason: "OOMKilled",
-			Labels: map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u"},
-		}},
-		"ListImages":    images,
-		"ImageFsInfo":   &runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{}}},
-		"ImageStatus":   &runtimeapi.ImageStatusResponse{Image: images.Images[0]},
-		"RuntimeConfig": &runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{}},
-	} {
-		handlers[method] = answer(t, m)
-	}
-	type answered struct {
+	type kept struct {
 		Answer any
 		Object string
 		Items  int
 	}
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, Options{}, handlers)
-		of := func(answer any, call Call) answered { return answered{answer, call.Object, call.Items} }
-		got := []answered{
-			of(c.Version(t.Context())), of(c.Status(t.Context())), of(c.PodSandboxStatus(t.Context(), "s")),
-			of(c.ContainerStatus(t.Context(), "c")), of(c.HasImage(t.Context(), "i")), of(c.CgroupDriver(t.Context())),
-			of(nil, c.ListImages(t.Context())), of(nil, c.ImageFsInfo(t.Context())),
-		}
-		pod := Pod{Namespace: "n", Name: "p", UID: "u"}
-		want := []answered{
-			{Answer: &Version{"containerd", "v2", "v1"}},
-			{Answer: &Status{Conditions: []Condition{{"NetworkReady", false, "NetworkPluginNotReady", "m"}}}},
-			{
-				&PodSandbox{ID: "s", Pod: &pod, State: SandboxNotReady, CreatedAt: created.UnixNano(), Attempt: 2}, "s",
-				0,
-			},
-			{&ContainerStatus{
+	of := func(answer any, call Call) kept { return kept{answer, call.Object, call.Items} }
+	ctx, pod, created := t.Context(), Pod{Namespace: "n", Name: "p", UID: "u"}, time.Unix(1767225600, 5).UnixNano()
+	image := &runtimeapi.ImageSpec{Image: "i"}
+	for _, tt := range []struct {
+		method           string
+		call             func(c *Client) kept
+		request, respond proto.Message
+		want             kept
+	}{
+		{
+			"Version", func(c *Client) kept { return of(c.Version(ctx)) }, &runtimeapi.VersionRequest{Version: "0.1.0"},
+			&runtimeapi.VersionResponse{RuntimeName: "containerd", RuntimeVersion: "v2", RuntimeApiVersion: "v1"},
+			kept{Answer: &Version{"containerd", "v2", "v1"}},
+		},
+		{
+			"Status", func(c *Client) kept { return of(c.Status(ctx)) }, &runtimeapi.StatusRequest{},
+			&runtimeapi.StatusResponse{Status: &runtimeapi.RuntimeStatus{
+				Conditions: []*runtimeapi.RuntimeCondition{{Type: "NetworkReady", Reason: "NoCNI", Message: "m"}},
+			}},
+			kept{Answer: &Status{Conditions: []Condition{{"NetworkReady", false, "NoCNI", "m"}}}},
+		},
+		{
+			"PodSandboxStatus", func(c *Client) kept { return of(c.PodSandboxStatus(ctx, "s")) },
+			&runtimeapi.PodSandboxStatusRequest{PodSandboxId: "s"},
+			&runtimeapi.PodSandboxStatusResponse{Status: &runtimeapi.PodSandboxStatus{
+				Id: "s", Metadata: &runtimeapi.PodSandboxMetadata{Name: "p", Namespace: "n", Uid: "u", Attempt: 2},
+				State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY, CreatedAt: created,
+			}},
+			kept{&PodSandbox{ID: "s", Pod: &pod, State: SandboxNotReady, CreatedAt: created, Attempt: 2}, "s", 0},
+		},
+		{
+			"ContainerStatus", func(c *Client) kept { return of(c.ContainerStatus(ctx, "c")) },
+			&runtimeapi.ContainerStatusRequest{ContainerId: "c"},
+			&runtimeapi.ContainerStatusResponse{Status: &runtimeapi.ContainerStatus{
+				Id: "c", Metadata: &runtimeapi.ContainerMetadata{Name: "app", Attempt: 4},
+				State: runtimeapi.ContainerState_CONTAINER_EXITED, CreatedAt: created,
+				FinishedAt: time.Time{}.UnixNano(), ExitCode: 137, Reason: "OOMKilled",
+				Labels: map[string]string{LabelPodName: "p", LabelPodNamespace: "n", LabelPodUID: "u"},
+			}},
+			kept{&ContainerStatus{
 				Container: Container{
-					ID: "c", Name: "app", Pod: &pod, State: ContainerExited,
-					CreatedAt: created.UnixNano(), Attempt: 4,
+					ID: "c", Name: "app", Pod: &pod, State: ContainerExited, CreatedAt: created, Attempt: 4,
 				},
 				ExitCode: 137, Reason: "OOMKilled",
 			}, "c", 0},
-			{true, "i", 0},
-			{Answer: "systemd"},
-			{Items: 2},
-			{Items: 1},
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-	})
-}
-
-// TestRequestsLookLikeTheKubelets compares requests byte by byte. The kubelet's lists have an empty filter, not none.
-func TestRequestsLookLikeTheKubelets(t *testing.T) {
-	want, got, handlers := map[string]string{}, map[string]string{}, map[string]handler{}
-	for method, m := range map[string]proto.Message{
-		"Version":          &runtimeapi.VersionRequest{Version: "0.1.0"},
-		"ContainerStatus":  &runtimeapi.ContainerStatusRequest{ContainerId: "c"},
-		"PodSandboxStatus": &runtimeapi.PodSandboxStatusRequest{PodSandboxId: "s"},
-		"ListContainers":   &runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{}},
-		"ListPodSandbox":   &runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{}},
+		},
+		{
+			"ListImages", func(c *Client) kept { return of(nil, c.ListImages(ctx)) }, &runtimeapi.ListImagesRequest{},
+			&runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "a"}, {Id: "b"}}}, kept{Items: 2},
+		},
+		{
+			"ImageFsInfo", func(c *Client) kept { return of(nil, c.ImageFsInfo(ctx)) }, &runtimeapi.ImageFsInfoRequest{},
+			&runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{}}}, kept{Items: 1},
+		},
+		{
+			"ImageStatus", func(c *Client) kept { return of(c.HasImage(ctx, "i")) },
+			&runtimeapi.ImageStatusRequest{Image: image},
+			&runtimeapi.ImageStatusResponse{Image: &runtimeapi.Image{Id: "a"}}, kept{true, "i", 0},
+		},
+		{
+			"RuntimeConfig", func(c *Client) kept { return of(c.CgroupDriver(ctx)) },
+			&runtimeapi.RuntimeConfigRequest{},
+			&runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{}}, kept{Answer: "systemd"},
+		},
+		{
+			"ListContainers", func(c *Client) kept {
+				return of(nil, c.ListContainers(ctx, Filter{}, ModeUnary).Calls[0])
+			},
+			&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{}},
+			&runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{{Id: "c"}}}, kept{Items: 1},
+		},
+		{
+			"ListPodSandbox", func(c *Client) kept {
+				return of(nil, c.ListPodSandbox(ctx, Filter{}, ModeUnary).Calls[0])
+			},
+			&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{}},
+			&runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: "s"}}}, kept{Items: 1},
+		},
 	} {
-		want[method] = string(mustMarshal(t, m))
-		handlers[method] = func(_ context.Context, req []byte, send func([]byte) error) error {
-			got[method] = string(req)
-			return send(nil)
-		}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, Options{}, handlers)
-		c.Version(t.Context())
-		c.ContainerStatus(t.Context(), "c")
-		c.PodSandboxStatus(t.Context(), "s")
-		c.ListContainers(t.Context(), Filter{}, ModeUnary)
-		c.ListPodSandbox(t.Context(), Filter{}, ModeUnary)
-	})
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-kubelet +kdiag):\n%s", diff)
+		t.Run(tt.method, func(t *testing.T) {
+			c := newClient(t, Options{RPCTimeout: time.Minute}, map[string]handler{
+				tt.method: func(ctx context.Context, req []byte, send func([]byte) error) error {
+					if diff := cmp.Diff(string(mustMarshal(t, tt.request)), string(req)); diff != "" {
+						t.Errorf("request (-kubelet +kdiag):\n%s", diff)
+					}
+					return answer(t, tt.respond)(ctx, req, send)
+				},
+			})
+			if diff := cmp.Diff(tt.want, tt.call(c)); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
