@@ -59,7 +59,11 @@ func TestTargets(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
 			for _, target := range targets(tt.sandboxes, tt.containers, tt.hints, 2) {
-				id := target.inspection().ID
+				i := target.inspection()
+				if (i.State == StateHinted) != (target.hint != nil) || i.Kind == "" {
+					t.Errorf("%+v", i)
+				}
+				id := i.ID
 				if target.turn == must {
 					id += "*"
 				}
