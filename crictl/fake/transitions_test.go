@@ -2,12 +2,14 @@ package fake
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
@@ -56,44 +58,77 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
+// TestLifeOfAPod makes, stops and removes a pod. Two clients get the events of it.
 func TestLifeOfAPod(t *testing.T) {
-	c := serve(t, Scenario{Name: "empty"})
-	sandboxID, id := c.start(t)
-	log := c.status(t, id).GetLogPath()
-	if got := c.status(t, id); got.GetStartedAt() != 0 || !strings.HasSuffix(log, "/main/0.log") {
-		t.Errorf("created: started at %d, log %q", got.GetStartedAt(), log)
-	}
-	must(c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}))(t)
-	must(c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"true"}}))(t)
-	if _, err := os.Stat(log); err != nil {
-		t.Error(err)
-	}
-	must(c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandboxID}))(t)
-	got := c.status(t, id)
-	if got.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || got.GetExitCode() != 137 ||
-		got.GetReason() != "Error" {
-		t.Errorf("after StopPodSandbox: %v", got)
-	}
-	if got.GetCreatedAt() > got.GetStartedAt() || got.GetStartedAt() > got.GetFinishedAt() {
-		t.Errorf("times out of order: %d, %d, %d", got.GetCreatedAt(), got.GetStartedAt(), got.GetFinishedAt())
-	}
-	_, err := c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
-		PodSandboxId: sandboxID,
-		Config:       &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "late"}},
+	synctest.Test(t, func(t *testing.T) {
+		c := serve(t, Scenario{Name: "empty"})
+		streams := make([]runtimeapi.RuntimeService_GetContainerEventsClient, 2)
+		for i := range streams {
+			streams[i] = must(c.GetContainerEvents(t.Context(), &runtimeapi.GetEventsRequest{}))(t)
+		}
+		synctest.Wait() // both have subscribed
+		sandboxID, id := c.start(t)
+		log := c.status(t, id).GetLogPath()
+		if got := c.status(t, id); got.GetStartedAt() != 0 || !strings.HasSuffix(log, "/main/0.log") {
+			t.Errorf("created: started at %d, log %q", got.GetStartedAt(), log)
+		}
+		time.Sleep(time.Second)
+		must(c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}))(t)
+		must(c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"true"}}))(t)
+		if _, err := os.Stat(log); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		must(c.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: sandboxID}))(t)
+		got := c.status(t, id)
+		if got.GetState() != runtimeapi.ContainerState_CONTAINER_EXITED || got.GetExitCode() != 137 ||
+			got.GetReason() != "Error" {
+			t.Errorf("after StopPodSandbox: %v", got)
+		}
+		if second := int64(time.Second); got.GetStartedAt()-got.GetCreatedAt() != second ||
+			got.GetFinishedAt()-got.GetStartedAt() != second {
+			t.Errorf("times: %d, %d, %d", got.GetCreatedAt(), got.GetStartedAt(), got.GetFinishedAt())
+		}
+		_, err := c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
+			PodSandboxId: sandboxID,
+			Config:       &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "late"}},
+		})
+		if codeOf(err) != codes.FailedPrecondition {
+			t.Errorf("CreateContainer in a stopped sandbox: %v", err)
+		}
+		for range 2 { // the second time it is gone, which is no error
+			must(c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandboxID}))(t)
+		}
+		if n := len(c.containers(t, nil)) + len(c.sandboxes(t)); n != 0 {
+			t.Errorf("%d objects left", n)
+		}
+		if _, err := c.ContainerStatus(t.Context(),
+			&runtimeapi.ContainerStatusRequest{ContainerId: id}); codeOf(err) != codes.NotFound {
+			t.Errorf("status of a removed container: %v", err)
+		}
+		names := map[string]string{sandboxID: "sandbox", id: "container"}
+		want := []string{
+			"sandbox CREATED, 0 containers", "sandbox STARTED, 0 containers",
+			"container CREATED, 1 containers", "container STARTED, 1 containers", "container STOPPED, 1 containers",
+			"sandbox STOPPED, 1 containers", "container DELETED, 0 containers", "sandbox DELETED, 0 containers",
+		}
+		for i, stream := range streams {
+			var got []string
+			for range want {
+				event := must(stream.Recv())(t)
+				kind := strings.TrimSuffix(strings.TrimPrefix(event.GetContainerEventType().String(), "CONTAINER_"),
+					"_EVENT")
+				got = append(got, fmt.Sprintf("%s %s, %d containers", names[event.GetContainerId()], kind,
+					len(event.GetContainersStatuses())))
+				if event.GetPodSandboxStatus().GetMetadata().GetUid() != "u-1" || event.GetCreatedAt() == 0 {
+					t.Errorf("event without its sandbox or its time: %v", event)
+				}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("subscriber %d (-want +got):\n%s", i, diff)
+			}
+		}
 	})
-	if codeOf(err) != codes.FailedPrecondition {
-		t.Errorf("CreateContainer in a stopped sandbox: %v", err)
-	}
-	for range 2 { // the second time it is gone, which is no error
-		must(c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandboxID}))(t)
-	}
-	if n := len(c.containers(t, nil)) + len(c.sandboxes(t)); n != 0 {
-		t.Errorf("%d objects left", n)
-	}
-	if _, err := c.ContainerStatus(t.Context(),
-		&runtimeapi.ContainerStatusRequest{ContainerId: id}); codeOf(err) != codes.NotFound {
-		t.Errorf("status of a removed container: %v", err)
-	}
 }
 
 // TestExits has one container that ends by itself, and one that was removed before.
