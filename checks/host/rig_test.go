@@ -2,10 +2,8 @@ package host
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,9 +13,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"golang.org/x/sys/unix"
-
-	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 )
 
 const (
@@ -36,34 +31,17 @@ var testNames = Names{
 	DataDirs: []string{"/var/lib/containerd"}, StateDirs: []string{"/run/containerd"},
 }
 
-// TestMain lets a copy of this binary be a child.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == ChildArgument {
-		os.Exit(Serve(os.Args[2:], os.Stdout))
+// beChild lets a copy of this binary be a child, and stop where a real one would hang.
+func beChild() {
+	if len(os.Args) < 2 || os.Args[1] != ChildArgument {
+		return
 	}
-	if code, ok := runApart(); ok {
-		os.Exit(code)
+	args := os.Args[2:]
+	if i := slices.Index(args, "/stops"); i >= 0 {
+		_ = Serve(args[:i], os.Stdout)
+		_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 	}
-	os.Exit(m.Run())
-}
-
-// runApart runs the tests again in their own mount namespace: what they mount and let hang disturbs nothing else, and
-// goes when they end, however they do.
-func runApart() (code int, ok bool) {
-	const mark = "KDIAG_TEST_APART"
-	if os.Geteuid() != 0 || os.Getenv(mark) != "" {
-		return 0, false
-	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Args[0] = os.Args[0]
-	cmd.Env = append(os.Environ(), mark+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	if cmd.Start() != nil { // not root enough
-		return 0, false
-	}
-	_ = cmd.Wait()
-	return cmd.ProcessState.ExitCode(), true
+	os.Exit(Serve(args, os.Stdout))
 }
 
 // equal compares whole values.
@@ -214,66 +192,14 @@ func (n *node) people() Population {
 	return people
 }
 
-// hostPeople is the processes of this machine. What had no time on a busy one is read again.
-func hostPeople(t *testing.T) (people Population) {
-	t.Helper()
-	var err error
-	for range 100 {
-		people, err = ReadPopulation(t.Context(), "/", testNames, Population{})
-		if !errors.Is(err, context.DeadlineExceeded) {
-			break
-		}
-	}
-	must(t, err)
-	return people
-}
-
-// eventually waits until a condition holds, and gives up long after it should have.
+// eventually waits until a condition holds, for a minute.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for range 10_000 {
-		if holds() {
-			return
+	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("still not: %s", what)
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
-	t.Fatalf("still not: %s", what)
-}
-
-// needsRoot skips a test that this machine cannot run, and fails it where that is promised.
-func needsRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		nodebox.Need(t, "needs root")
-	}
-}
-
-// mount mounts a file system at a new folder below dir until the test ends.
-func mount(t *testing.T, source, dir, name, kind, options string) (point string) {
-	t.Helper()
-	needsRoot(t)
-	point = filepath.Join(dir, name)
-	must(t, os.MkdirAll(point, 0o755))
-	if err := unix.Mount(source, point, kind, 0, options); err != nil {
-		nodebox.Need(t, fmt.Sprintf("mounting %s: %v", kind, err))
-	}
-	t.Cleanup(func() { _ = unix.Unmount(point, unix.MNT_FORCE|unix.MNT_DETACH) })
-	return point
-}
-
-// mountDeadFuse mounts a file system that never answers. Cut ends the connection, and all that wait in it.
-func mountDeadFuse(t *testing.T, dir, name string) (point string, cut func()) {
-	t.Helper()
-	needsRoot(t)
-	f := nodebox.OpenDeadFuse(t)
-	point = mount(t, "dead.example:/bucket", dir, name, "fuse.dead", f.Options(f.Dev.Fd()))
-	cut = func() {
-		_ = unix.Unmount(point, unix.MNT_FORCE|unix.MNT_DETACH)
-		_ = f.Dev.Close()
-	}
-	t.Cleanup(cut)
-	go f.Serve()
-	return point, cut
 }
 
 // testChild is this test's program as a child: see TestMain.
@@ -282,20 +208,4 @@ func testChild(t *testing.T) Child {
 	self, err := os.Executable()
 	must(t, err)
 	return NewChild(self)
-}
-
-// left returns the children that are stuck in a path below dir.
-func left(t *testing.T, dir string) (pids []int) {
-	t.Helper()
-	people := hostPeople(t)
-	stuck := people.stuckChildren()
-	for pid, st := range people.all {
-		for _, thread := range people.threads(pid) { // of a dead first thread the arguments are empty
-			args := strings.Join(nulSeparated(thread, "cmdline"), " ")
-			if stuck[st.comm] > 0 && strings.Contains(args, dir) && !slices.Contains(pids, pid) {
-				pids = append(pids, pid)
-			}
-		}
-	}
-	return pids
 }
