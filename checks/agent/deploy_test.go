@@ -16,19 +16,11 @@ import (
 
 const manifests = "../../deploy/kubernetes"
 
-// TestKustomize builds the manifests as kubectl does. Each object has only fields of its type.
-func TestKustomize(t *testing.T) {
-	all := strings.Split(kubectl(t, "kustomize", manifests), "\n---\n")
-	// kubectl has components since 1.21, and Debian 12 has 1.20: those are read as they are.
-	for _, component := range []string{"own-node/policy", "podmonitor/podmonitor"} {
-		data, err := os.ReadFile(manifests + "/components/" + component + ".yaml")
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, strings.Split(string(data), "\n---\n")...)
-	}
+// decode reads manifests, whose objects have only fields of their types, and returns the agent's.
+func decode(t *testing.T, manifests string) (objects int, agent *appsv1.DaemonSet) {
+	t.Helper()
 	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
-	var agent *appsv1.DaemonSet
+	all := strings.Split(manifests, "\n---\n")
 	for _, doc := range all {
 		object, _, err := strict.Decode([]byte(doc), nil, nil)
 		if runtime.IsNotRegisteredError(err) && strings.Contains(doc, "kind: PodMonitor\n") { // Prometheus Operator's
@@ -40,8 +32,21 @@ func TestKustomize(t *testing.T) {
 			agent = set
 		}
 	}
-	if len(all) != 11 || agent == nil {
-		t.Fatalf("%d objects", len(all))
+	return len(all), agent
+}
+
+func TestManifests(t *testing.T) {
+	var all []string
+	for _, name := range []string{
+		"namespace", "rbac", "daemonset", "components/own-node/policy", "components/podmonitor/podmonitor",
+	} {
+		data, err := os.ReadFile(manifests + "/" + name + ".yaml")
+		must(t, err)
+		all = append(all, string(data))
+	}
+	n, agent := decode(t, strings.Join(all, "\n---\n"))
+	if n != 11 || agent == nil {
+		t.Fatalf("%d objects", n)
 	}
 	const want = "kdiag agent --host-root=/host --data-dir=/var/lib/kdiag --listen=[$(POD_IP)]:9478 --publish " +
 		"--node-name=$(NODE_NAME) --serve-captures"

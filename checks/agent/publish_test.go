@@ -26,6 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kdiag/kdiag/checks"
@@ -60,6 +62,9 @@ func newNode() *v1.Node {
 
 func newServer() *server {
 	s := &server{Clientset: fake.NewClientset(), asked: map[string][]time.Duration{}, start: time.Now()}
+	// For each object that the clientset's own tracker takes, it works out the fields of all types.
+	events := clienttesting.NewObjectTracker(scheme.Scheme, scheme.Codecs.UniversalDecoder())
+	s.PrependReactor("*", "events", clienttesting.ObjectReaction(events))
 	_, err := s.CoreV1().Nodes().Create(context.Background(), newNode(), metav1.CreateOptions{FieldManager: "kubelet"})
 	if err != nil {
 		panic(err)
@@ -381,6 +386,57 @@ func TestFaults(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestPublish follows an incident over three agents, of which none knows what was published before.
+func TestPublish(t *testing.T) {
+	api := newServer()
+	at := httptest.NewServer(api)
+	t.Cleanup(at.Close)
+	testPublish(t, api, kubeconfig(t, at.URL))
+}
+
+func testPublish(t *testing.T, api kubernetes.Interface, kubeconfig string) {
+	for i, agent := range []struct {
+		report    *checks.Report
+		changed   []checks.Transition
+		condition string
+	}{
+		{report("00:02:00", checks.Unhealthy, hung), []checks.Transition{onset}, hangs},
+		{report("00:12:00", checks.Unhealthy, hung), []checks.Transition{sure}, hangs},
+		{report("00:15:30", checks.Healthy), []checks.Transition{sure, gone}, "False NoProblemFound 00:05:00 " + fine},
+	} {
+		p, err := NewPublisher(PublishOptions{kubeconfig, nodeName, func(line string) { t.Error(line) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() { p.Run(ctx); close(ended) }()
+		p.Publish(agent.report, agent.changed)
+		await(t, func() error {
+			got, events := condition(t, api), events(t, api)
+			patched := got.LastHeartbeatTime.Equal(new(metav1.NewTime(agent.report.GeneratedAt)))
+			if !patched || line(got) != agent.condition || len(events) != i+1 {
+				return fmt.Errorf("%s, want %s; %v", got, agent.condition, events)
+			}
+			return nil
+		})
+		cancel()
+		<-ended
+	}
+}
+
+// await repeats a check for a minute.
+func await(t *testing.T, check func() error) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		if err := check(); err == nil {
+			return
+		} else if time.Now().After(end) {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -1,3 +1,5 @@
+//go:build e2e
+
 package agent
 
 import (
@@ -30,8 +32,7 @@ func promtool(t *testing.T, stdin string, args ...string) {
 	}
 }
 
-func TestPromtool(t *testing.T) {
-	nodebox.NeedProgram(t, "promtool")
+func TestEndToEndPromtool(t *testing.T) {
 	m := NewMetrics("v1.2.3")
 	look(t, m, sick)
 	promtool(t, scrape(t, m, "text/plain"), "check", "metrics")
