@@ -6,9 +6,9 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
-	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -18,9 +18,9 @@ import (
 // documented returns the defaults that the kubelet's type has in its comments, by field.
 func documented(t *testing.T) map[string]string {
 	t.Helper()
-	dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "k8s.io/kubelet/config/v1beta1").Output()
-	must(t, err)
-	path := filepath.Join(strings.TrimSpace(string(dir)), "types.go")
+	method := reflect.ValueOf((*kubeletconfigv1beta1.KubeletConfiguration).DeepCopy).Pointer()
+	source, _ := runtime.FuncForPC(method).FileLine(method)
+	path := filepath.Join(filepath.Dir(source), "types.go")
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
 	must(t, err)
 	all := map[string]string{}

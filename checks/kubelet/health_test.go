@@ -11,7 +11,9 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -27,6 +29,18 @@ type node struct {
 	allow                  func(*http.Request) int     // the status for a request at server
 	settings               Settings
 	given                  Credentials
+	connections            *atomic.Int32 // to server
+}
+
+// counted counts the connections that a server accepts. It is called before the start.
+func counted(s *httptest.Server) *atomic.Int32 {
+	var count atomic.Int32
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			count.Add(1)
+		}
+	}
+	return &count
 }
 
 func answer(status int, body string) http.HandlerFunc {
@@ -61,6 +75,7 @@ func newNode(t *testing.T, i issuer) *node {
 	n.server = httptest.NewUnstartedServer(serve(true))
 	n.server.TLS = i.serving(time.Now().Add(-time.Hour), time.Now().Add(-time.Minute)) // expired: it is not verified
 	n.server.Config.ErrorLog = quiet()
+	n.connections = counted(n.server)
 	n.server.StartTLS()
 	for _, s := range []*httptest.Server{n.ping, n.readOnly, n.server} {
 		t.Cleanup(func() {
@@ -208,43 +223,67 @@ func TestAskHealth(t *testing.T) {
 	}
 }
 
+// A transport answers requests without a network, so also in fake time.
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// client asks by a transport, with a credential that a person gave.
+func (f transport) client() serverClient {
+	return serverClient{
+		client: &http.Client{Transport: f}, base: "https://node", given: true, timeout: answerTimeout, most: maxBody,
+	}
+}
+
 func TestAskHealthHangs(t *testing.T) {
-	n, all := newNode(t, newIssuer(t)), newNode(t, newIssuer(t))
-	done := make(chan struct{})
-	t.Cleanup(func() { close(done) })
-	hang := func(_ http.ResponseWriter, r *http.Request) {
-		if r.TLS == nil {
-			t.Errorf("%s asked on the read-only port", r.URL.Path)
-		}
-		<-done
-	}
-	n.answers["/healthz/syncloop"] = hang
-	n.settings.HealthzAddress, n.given.Token = "", "x"
-	soon, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	got, err := AskHealth(soon, n.root, n.settings, n.given)
-	if err != nil || got.SyncLoop.Hung || got.SyncLoop.Err != "no answer in time" {
-		t.Errorf("cut short by the end of the command: %+v, error %v", got.SyncLoop, err)
-	}
-	// The end of the command comes before the kubelet's time for an answer is up.
-	ctx, cancel := context.WithTimeout(t.Context(), leastHang+(answerTimeout-leastHang)*9/10)
-	defer cancel()
-	got, err = AskHealth(ctx, n.root, n.settings, n.given)
-	if err != nil || !got.SyncLoop.Hung || got.SyncLoop.Err != "no answer in time" || got.Metrics == nil {
-		t.Errorf("one that hangs: %+v, %+v, error %v", got.SyncLoop, got, err)
-	}
-	// Where all hangs, the read-only port is not asked.
-	n = all
-	n.settings.HealthzAddress, n.given.Token = "", "x"
-	for path := range n.answers {
-		n.answers[path] = hang
-	}
+	n := newNode(t, newIssuer(t))
 	n.settings.ReadOnlyAddress = n.readOnly.Listener.Addr().String()
-	c, err := newServerClient(n.root, n.settings, n.given, nil)
-	must(t, err)
-	c.timeout = 200 * time.Millisecond
-	got = c.askEither(t.Context(), n.settings)
-	equal(t, [2]string{"", "the kubelet's server: no answer in time"}, [2]string{got.Credential, got.Missing})
+	n.answers["/healthz/syncloop"] = func(http.ResponseWriter, *http.Request) {
+		t.Error("where the server hangs, the read-only port is asked")
+	}
+	loop := func(r *http.Request) bool { return r.URL.Path == "/healthz/syncloop" }
+	all := func(*http.Request) bool { return true }
+	for _, tc := range []struct {
+		name          string
+		given         bool
+		lasts         time.Duration // of the command
+		hangs         func(*http.Request) bool
+		hung, metrics bool
+	}{
+		{"cut short by the end of the command", true, leastHang - 1, loop, false, true},
+		{"long enough, and then cut short", true, leastHang, loop, true, true},
+		{"the loop alone", true, time.Minute, loop, true, true},
+		{"the loop alone, with the node's certificate", false, time.Minute, loop, true, true},
+		{"everything", true, time.Minute, all, true, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := transport(func(r *http.Request) (*http.Response, error) {
+				if tc.hangs(r) {
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}
+				w := httptest.NewRecorder()
+				n.answers["/metrics"](w, r)
+				return w.Result(), nil
+			}).client()
+			c.given = tc.given
+			ctx, cancel := context.WithTimeout(t.Context(), tc.lasts)
+			defer cancel()
+			s := n.settings
+			if !tc.hung {
+				s.ReadOnlyAddress = ""
+			}
+			began := time.Now()
+			got := c.askEither(ctx, s)
+			if got.SyncLoop.Hung != tc.hung || got.SyncLoop.Err != "no answer in time" ||
+				(got.Metrics != nil) != tc.metrics || time.Since(began) != min(tc.lasts, answerTimeout) {
+				t.Errorf("%s: %+v, %+v after %v", tc.name, got.SyncLoop, got, time.Since(began))
+			}
+			if missing := "the kubelet's server: no answer in time"; tc.metrics == (got.Missing == missing) {
+				t.Errorf("%s: missing %q", tc.name, got.Missing)
+			}
+		})
+	}
 }
 
 func TestAskFromAnotherNetwork(t *testing.T) {
@@ -265,18 +304,13 @@ func TestAskFromAnotherNetwork(t *testing.T) {
 }
 
 func TestBodyIsBounded(t *testing.T) {
-	n := newNode(t, newIssuer(t))
-	n.given.Token = "x"
-	n.answers["/metrics"] = func(w http.ResponseWriter, _ *http.Request) {
-		for chunk := []byte(strings.Repeat("# HELP gigantic\n", 4096)); ; {
-			if _, err := w.Write(chunk); err != nil {
-				return
-			}
-		}
-	}
-	got, err := AskHealth(t.Context(), n.root, n.settings, n.given)
+	c := transport(func(*http.Request) (*http.Response, error) {
+		zeros, err := os.Open("/dev/zero")
+		return &http.Response{StatusCode: 200, Body: zeros}, err
+	}).client()
+	r, err := c.get(t.Context(), "/metrics")
 	must(t, err)
-	equal(t, []string{"/metrics: reading the kubelet's metrics: none is a kubelet's"}, got.Unread)
+	equal(t, maxBody, len(r.body))
 }
 
 func TestOnNode(t *testing.T) {
@@ -290,13 +324,9 @@ func TestOnNode(t *testing.T) {
 	}
 }
 
-type panics struct{}
-
-func (panics) RoundTrip(*http.Request) (*http.Response, error) { panic("boom") }
-
 // TestAskAllPanics checks that a panic in a goroutine is an error.
 func TestAskAllPanics(t *testing.T) {
-	c := serverClient{client: &http.Client{Transport: panics{}}, timeout: time.Second, given: true}
+	c := transport(func(*http.Request) (*http.Response, error) { panic("boom") }).client()
 	if h := c.askAll(t.Context(), nil); !strings.Contains(h.SyncLoop.Err, "boom") || len(h.Unread) != 1 {
 		t.Errorf("%+v", h)
 	}

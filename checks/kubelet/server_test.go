@@ -16,7 +16,9 @@ import (
 
 // apiserver serves like one: its certificate is for that time, it knows nodes by their certificate, and its clock is
 // off by skew.
-func apiserver(t *testing.T, i issuer, from, to time.Time, skew time.Duration) *httptest.Server {
+func apiserver(
+	t *testing.T, i issuer, from, to time.Time, skew time.Duration,
+) (url string, connections *atomic.Int32) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Date", time.Now().Add(skew).UTC().Format(http.TimeFormat))
@@ -46,26 +48,19 @@ func apiserver(t *testing.T, i issuer, from, to time.Time, skew time.Duration) *
 	}))
 	server.TLS = i.serving(from, to)
 	server.Config.ErrorLog = quiet()
-	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
-			connections.Add(1)
-		}
-	}
+	connections = counted(server)
 	server.StartTLS()
 	t.Cleanup(server.Close)
-	return server
+	return server.URL, connections
 }
-
-// connections counts those to any apiserver.
-var connections atomic.Int32
 
 func TestAskServer(t *testing.T) {
 	authority := newIssuer(t)
 	before, after := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	good := apiserver(t, authority, before, after, -10*time.Minute).URL
+	good, _ := apiserver(t, authority, before, after, -10*time.Minute)
 	year := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
-	expired := apiserver(t, authority, year, year.AddDate(1, 0, 0), 0).URL
-	foreign := apiserver(t, newIssuer(t), before, after, 0).URL
+	expired, _ := apiserver(t, authority, year, year.AddDate(1, 0, 0), 0)
+	foreign, _ := apiserver(t, newIssuer(t), before, after, 0)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	must(t, l.Close()) // nothing listens there
@@ -130,25 +125,24 @@ func TestAskServer(t *testing.T) {
 // TestAskServerForADeletedNode checks that a 404 of an API server is an answer, and that all goes over one connection.
 func TestAskServerForADeletedNode(t *testing.T) {
 	authority := newIssuer(t)
-	server := apiserver(t, authority, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), 0)
-	before := connections.Load()
+	server, connections := apiserver(t, authority, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), 0)
 	certificate, key := authority.node()
 	h := newTree(t)
-	h.file("kubelet.conf", kubeconfig(server.URL, embedded(certificate, key)), "ca.crt", authority.pem)
+	h.file("kubelet.conf", kubeconfig(server, embedded(certificate, key)), "ca.crt", authority.pem)
 	got, err := AskServer(t.Context(), h.root, Settings{Kubeconfig: "/kubelet.conf", NodeName: "deleted"})
 	must(t, err)
 	want := Server{
-		URL: server.URL, Reachable: true, Status: 200, SkewKnown: true, NodeGone: true, NodeErr: "404 Not Found",
+		URL: server, Reachable: true, Status: 200, SkewKnown: true, NodeGone: true, NodeErr: "404 Not Found",
 		LeaseErr: "404 Not Found",
 	}
 	equal(t, want, got, cmpopts.IgnoreFields(Server{}, "Took", "Skew"))
-	equal(t, before+1, connections.Load())
+	equal(t, int32(1), connections.Load())
 }
 
 // TestAskServerAsTheKubeletDoes has an old pair in the kubeconfig, and the newest where the kubelet keeps it.
 func TestAskServerAsTheKubeletDoes(t *testing.T) {
 	authority := newIssuer(t)
-	server := apiserver(t, authority, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), 0)
+	server, _ := apiserver(t, authority, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), 0)
 	certificate, key := authority.node()
 	outdated, outdatedKey := authority.expired()
 	for _, tc := range []struct {
@@ -162,7 +156,7 @@ func TestAskServerAsTheKubeletDoes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newTree(t)
-			h.file("kubelet.conf", kubeconfig(server.URL, tc.kubeconfig), "ca.crt", authority.pem)
+			h.file("kubelet.conf", kubeconfig(server, tc.kubeconfig), "ca.crt", authority.pem)
 			if tc.newest != "" {
 				h.file("pki/kubelet-client-current.pem", tc.newest)
 			}
