@@ -166,9 +166,11 @@ func (in Input) isStuck(p host.Process, now time.Time) bool {
 
 // Kubelet takes a dump of the kubelet from its own server, or, where that refuses and in.APIServer is set, through the
 // API server. Of a kubelet that does not answer there are the stacks in the kernel.
-func Kubelet(ctx context.Context, in Input) Dump {
+func Kubelet(ctx context.Context, in Input) Dump { return in.kubelet(ctx, patience) }
+
+func (in Input) kubelet(ctx context.Context, limit time.Duration) Dump {
 	d := Dump{Source: checks.StackSource{Process: "kubelet", PID: in.Kubelet.PID, Role: string(host.RoleKubelet)}}
-	waiting, cancel := context.WithTimeout(ctx, part(ctx, patience))
+	waiting, cancel := context.WithTimeout(ctx, part(ctx, limit))
 	defer cancel()
 	if in.Kubelet.PID != 0 {
 		in.say("ask the kubelet (pid %d) for its goroutines at %s", in.Kubelet.PID, in.Kubelet.Address)

@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -20,9 +21,26 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
 )
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A scene is the input of captures on this host, and what they said.
+type scene struct {
+	in   Input
+	said []string
+}
+
+// signals counts the signals that were announced.
+func (s *scene) signals() int { return strings.Count(strings.Join(s.said, "\n"), "send SIGUSR1 to ") }
 
 // A tree is a host's root for a test.
 type tree struct {
@@ -136,72 +154,77 @@ func TestProve(t *testing.T) {
 	}
 }
 
-// child starts a copy of a program under the name containerd.
-func child(t *testing.T, program string, args ...string) *exec.Cmd {
-	t.Helper()
-	copied := filepath.Join(t.TempDir(), "containerd")
-	data, err := os.ReadFile(program)
-	must(t, err)
-	must(t, os.WriteFile(copied, data, 0o755))
-	cmd := exec.CommandContext(t.Context(), copied, args...)
-	cmd.Env = append(os.Environ(), "CAPTURE_TEST=silent")
-	must(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	return cmd
-}
-
-// TestMain is also a daemon that catches every signal, as each Go program does, and writes no dump; and what
-// TestEndToEndJournal runs in a node.
-func TestMain(m *testing.M) {
+// beDaemon lets a copy of this binary be a daemon that writes no dump: a silent one catches every signal, as each Go
+// program does, and tells of the first, and a deaf one ignores SIGUSR1.
+func beDaemon() {
+	signals := make(chan os.Signal, 1)
 	switch os.Getenv("CAPTURE_TEST") {
-	case "silent":
-		signal.Notify(make(chan os.Signal, 1), unix.SIGUSR1)
-		time.Sleep(time.Hour)
-	case "inside":
-		if err := inside(); err != nil {
-			fmt.Println(err)
-		}
+	case "":
 		return
+	case "silent":
+		signal.Notify(signals, unix.SIGUSR1)
+	case "deaf":
+		signal.Ignore(unix.SIGUSR1)
 	}
-	os.Exit(m.Run())
+	fmt.Println("ready")
+	fmt.Println(<-signals)
+	select {}
 }
 
-// TestRuntimeSurvives sends no signal to what would die of it, and keeps to the deadline with what writes nothing.
-func TestRuntimeSurvives(t *testing.T) {
-	sleep, err := exec.LookPath("sleep")
-	must(t, err)
+// daemon starts a copy of this binary under the name containerd. It returns what the daemon prints next.
+func daemon(t *testing.T, kind string) (pid int, next func() string) {
+	t.Helper()
 	self, err := os.Executable()
 	must(t, err)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-	defer cancel()
-	for _, tc := range []struct {
-		name    string
-		cmd     *exec.Cmd
-		want    string
-		signals int
-	}{
-		{"no handler", child(t, sleep, "100"), "does not handle SIGUSR1 and could die of it", 0},
-		{"silent", child(t, self), "was sent SIGUSR1 and wrote no dump in time", 1},
-	} {
-		pid := tc.cmd.Process.Pid
-		for ready := false; !ready; time.Sleep(10 * time.Millisecond) { // until it has become the program
-			v, _ := host.ReadVitals("/", pid)
-			ready = v.Program == "containerd" && (tc.signals == 0 || v.Caught&(1<<(unix.SIGUSR1-1)) != 0)
-		}
-		s := &scene{}
-		s.in = Input{Root: "/", Socket: "/nowhere.sock", Say: func(line string) { s.said = append(s.said, line) }}
-		s.in.Processes = []host.Process{
-			{PID: pid, Role: host.RoleRuntime, Name: "containerd", Sockets: []string{"/nowhere.sock"}},
-			{PID: os.Getpid(), Role: host.RoleRuntime, Name: "other", Sockets: []string{"/else.sock"}},
-		}
-		d := Runtime(ctx, s.in)
-		if !strings.Contains(d.Source.Problem, tc.want) || s.signals() != tc.signals || len(d.Text) > 0 ||
-			(len(d.Source.Kernel) > 0) != (tc.signals > 0) {
-			t.Errorf("%s: %+v, %q", tc.name, d.Source, s.said)
-		}
-		if err := tc.cmd.Process.Signal(unix.Signal(0)); err != nil {
-			t.Errorf("%s: it has ended: %v", tc.name, err)
-		}
+	data, err := os.ReadFile(self)
+	must(t, err)
+	copied := filepath.Join(t.TempDir(), "containerd")
+	must(t, os.WriteFile(copied, data, 0o755))
+	cmd := exec.CommandContext(t.Context(), copied)
+	cmd.Env = append(os.Environ(), "CAPTURE_TEST="+kind)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	lines := bufio.NewScanner(out)
+	next = func() string { lines.Scan(); return lines.Text() }
+	if got := next(); got != "ready" {
+		t.Fatalf("the daemon says %q", got)
+	}
+	return cmd.Process.Pid, next
+}
+
+// TestRuntimeSurvives sends no signal to what would die of it.
+func TestRuntimeSurvives(t *testing.T) {
+	pid, _ := daemon(t, "deaf")
+	s := &scene{}
+	s.in = Input{Root: "/", Socket: "/nowhere.sock", Say: func(line string) { s.said = append(s.said, line) }}
+	s.in.Processes = []host.Process{
+		{PID: pid, Role: host.RoleRuntime, Name: "containerd", Sockets: []string{"/nowhere.sock"}},
+		{PID: os.Getpid(), Role: host.RoleRuntime, Name: "other", Sockets: []string{"/else.sock"}},
+	}
+	d := Runtime(t.Context(), s.in)
+	if !strings.Contains(d.Source.Problem, "does not handle SIGUSR1 and could die of it") || s.signals() != 0 ||
+		len(d.Text) > 0 || len(d.Source.Kernel) > 0 {
+		t.Errorf("%+v, %q", d.Source, s.said)
+	}
+	must(t, unix.Kill(pid, 0))
+}
+
+// TestSilentDaemon keeps to the deadline with what gets the signal and writes nothing.
+func TestSilentDaemon(t *testing.T) {
+	pid, next := daemon(t, "silent")
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { next(); cancel() }()
+	s := &scene{}
+	p := host.Process{PID: pid, Role: host.RoleRuntime, Name: "containerd"}
+	in := Input{Root: "/", Say: func(line string) { s.said = append(s.said, line) }}
+	d := Dump{Source: checks.StackSource{PID: pid}}
+	w, err := in.order(ctx, p, p)
+	d.fill(t.Context(), "/", w, err)
+	if !strings.Contains(d.Source.Problem, "was sent SIGUSR1 and wrote no dump in time") || s.signals() != 1 ||
+		len(d.Text) > 0 || len(d.Source.Kernel) == 0 {
+		t.Errorf("%+v, %q", d.Source, s.said)
 	}
 }
 
@@ -211,6 +234,11 @@ func TestRuntimeOfAnotherPeer(t *testing.T) {
 	l, err := net.Listen("unix", socket)
 	must(t, err)
 	defer l.Close()
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			_ = c.Close()
+		}
+	}()
 	d := Runtime(t.Context(), Input{Root: "/", Socket: "unix://" + socket})
 	if d.Source.PID != os.Getpid() || !strings.Contains(d.Source.Problem, "is no known runtime") {
 		t.Errorf("Runtime() = %+v", d.Source)
@@ -235,9 +263,7 @@ func TestKubelet(t *testing.T) {
 		t.Errorf("Kubelet() = %q, %+v", d.Text, d.Source)
 	}
 	in.Credentials.Token = ""
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	d = Kubelet(ctx, in)
+	d = in.kubelet(t.Context(), 50*time.Millisecond)
 	if d.Source.Problem != "asking the kubelet for its goroutines: no answer in time" || len(d.Source.Kernel) == 0 {
 		t.Errorf("Kubelet() of one that hangs = %q, %+v", d.Text, d.Source)
 	}

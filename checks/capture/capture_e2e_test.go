@@ -1,3 +1,5 @@
+//go:build e2e
+
 package capture
 
 import (
@@ -19,17 +21,16 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-func must(t *testing.T, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
+// TestMain is also what TestEndToEndJournal runs in a node.
+func TestMain(m *testing.M) {
+	if os.Getenv("CAPTURE_TEST") == "inside" {
+		if err := inside(); err != nil {
+			fmt.Println(err)
+		}
+		return
 	}
-}
-
-// A scene is the input of captures on this host, and what they said.
-type scene struct {
-	in   Input
-	said []string
+	beDaemon()
+	os.Exit(m.Run())
 }
 
 func newScene(t *testing.T, root, socket string) *scene {
@@ -60,9 +61,6 @@ func processes(ctx context.Context, root string) ([]host.Process, error) {
 	return all.Processes(), err
 }
 
-// signals counts the signals that were announced.
-func (s *scene) signals() int { return strings.Count(strings.Join(s.said, "\n"), "send SIGUSR1 to ") }
-
 func goroutines(text []byte) int {
 	return bytes.Count(append([]byte("\n"), text...), []byte("\ngoroutine "))
 }
@@ -70,7 +68,9 @@ func goroutines(text []byte) int {
 // TestEndToEndCapture takes dumps of a private containerd and its shims: from the debug socket, from its file, from its
 // log; and none where they are stopped.
 func TestEndToEndCapture(t *testing.T) {
-	nodebox.Need(t, nodebox.Missing(false))
+	if missing := nodebox.Missing(false); missing != "" {
+		t.Fatal(missing)
+	}
 	ctx := t.Context()
 	box, err := nodebox.Start(ctx, nodebox.Options{Debug: true})
 	must(t, err)
@@ -111,6 +111,7 @@ func TestEndToEndCapture(t *testing.T) {
 	shims("stuck", 0)
 
 	must(t, box.FreezeShim(ctx, pods[1].ID))
+	s.awaitStopped(t, host.RoleShim, pods[1].ID)
 	s.look(t)
 	d = shims("stuck", 1)[0]
 	if stuck("of a stopped shim", d, "is stopped"); d.Source.ObjectID != pods[1].ID {
@@ -118,18 +119,27 @@ func TestEndToEndCapture(t *testing.T) {
 	}
 	must(t, box.ThawShim(pods[1].ID))
 
-	before, err := os.Stat(file)
-	must(t, err)
 	logged := dumpsIn(t, box.Log())
 	must(t, box.Pause(ctx))
+	s.awaitStopped(t, host.RoleRuntime, "")
 	stuck("of a stopped daemon", Runtime(ctx, s.in), "is stopped")
 	stuck("of a shim with a stopped daemon", shims(pods[0].ID, 1)[0], "which is stopped")
 	must(t, box.Resume())
-	time.Sleep(time.Second) // in which a signal would be acted on
-	after, err := os.Stat(file)
-	must(t, err)
-	if after.ModTime() != before.ModTime() || dumpsIn(t, box.Log()) != logged {
-		t.Error("after it goes on, a dump was written")
+	// A signal that was sent meanwhile would make another dump.
+	check("after it goes on", Runtime(ctx, s.in), ".stacks.log", 20, 1)
+	if n := dumpsIn(t, box.Log()) - logged; n != 1 {
+		t.Errorf("after it goes on, %d dumps were written", n)
+	}
+}
+
+// awaitStopped waits until all threads of a process are stopped.
+func (s *scene) awaitStopped(t *testing.T, role host.Role, id string) {
+	t.Helper()
+	p := s.in.with(role, func(p host.Process) bool { return p.ObjectID == id })[0]
+	for end := time.Now().Add(time.Minute); stands(t.Context(), "/", p.PID) != "is stopped"; {
+		if time.Now().After(end) {
+			t.Fatalf("%+v is not stopped", p)
+		}
 	}
 }
 
