@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"strings"
 	"testing"
@@ -16,7 +15,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 )
 
@@ -50,15 +48,6 @@ func TestDebugPodHasTheAgentsRights(t *testing.T) {
 	if got.Labels["app.kubernetes.io/name"] == set.Spec.Selector.MatchLabels["app.kubernetes.io/name"] {
 		t.Error("the DaemonSet would adopt the pod")
 	}
-}
-
-// direct answers requests without a network, so that a bubble of synctest has no other goroutines.
-type direct struct{ http.Handler }
-
-func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
-	w := httptest.NewRecorder()
-	d.ServeHTTP(w, r)
-	return w.Result(), r.Context().Err()
 }
 
 // waiting, running and ended are the lives of the pod.
@@ -173,12 +162,8 @@ func TestDebug(t *testing.T) {
 				}
 				a.ServeHTTP(w, r)
 			})
-			c, err := Connect(&rest.Config{Host: "http://api", BearerToken: "secret", Transport: direct{handler}})
-			if err != nil {
-				t.Fatal(err)
-			}
 			began := time.Now()
-			r, err := c.Debug(ctx, DebugOptions{
+			r, err := connectAPI(t, handler).Debug(ctx, DebugOptions{
 				Node: "n2", Image: "registry/kdiag:2", Start: 45 * time.Second,
 				Left: func(problem string) { t.Errorf("%s: %s", tt.name, problem) },
 			})

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -111,12 +112,18 @@ func forbidden(what string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: what}, "", errors.New("no"))
 }
 
-// connect serves an api over HTTP.
-func connectAPI(t *testing.T, a *api) *Cluster {
+// direct answers requests without a network, so that a bubble of synctest has no other goroutines.
+type direct struct{ http.Handler }
+
+func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	d.ServeHTTP(w, r)
+	return w.Result(), r.Context().Err()
+}
+
+func connectAPI(t *testing.T, a http.Handler) *Cluster {
 	t.Helper()
-	server := httptest.NewServer(a)
-	t.Cleanup(server.Close)
-	c, err := Connect(&rest.Config{Host: server.URL, BearerToken: "secret"})
+	c, err := Connect(&rest.Config{Host: "http://api", BearerToken: "secret", Transport: direct{a}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,16 +198,11 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// TestRead has what the proxy can answer.
+// TestAgentRead has the answers of the proxy.
 func TestAgentRead(t *testing.T) {
 	text := func(code int, body string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, body, code) }
 	}
-	stranger := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		t.Errorf("%s got %q", r.URL, r.Header.Get("Authorization"))
-		_, _ = io.WriteString(w, `{"kind":"Report"}`)
-	}))
-	defer stranger.Close()
 	const agent, proxy = "the agent on n1 (kdiag/a)", "/namespaces/kdiag/pods/a:9478/proxy/report"
 	down := apierrors.NewServiceUnavailable("error trying to reach service: dial tcp 10.0.0.1:9478: i/o timeout")
 	for _, tt := range []struct {
@@ -231,38 +233,34 @@ func TestAgentRead(t *testing.T) {
 			agent + " does not answer: no answer in time", "describe node n1",
 		},
 		{
-			"sent elsewhere", http.RedirectHandler(stranger.URL, http.StatusFound).ServeHTTP, nil,
-			agent + ` does not answer: Get "` + stranger.URL + `": redirected elsewhere`, "describe",
+			"sent elsewhere", http.RedirectHandler("http://stranger", http.StatusFound).ServeHTTP, nil,
+			agent + ` does not answer: Get "http://stranger": redirected elsewhere`, "describe",
 		},
 	} {
 		a := &api{pods: []v1.Pod{agentPod("a", 1, nil)}, proxy: tt.proxy}
 		if tt.refuse != nil {
 			a.refuse = map[string]error{"GET " + proxy: tt.refuse}
 		}
-		found, err := connectAPI(t, a).Agent(t.Context(), "n1")
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		var r checks.Report
-		err = found.Read(ctx, "report", url.Values{"since": {"2h"}}, checks.KindReport, &r)
-		cancel()
-		if tt.want == "" {
-			if err != nil || r.Host != "h" {
+		synctest.Test(t, func(t *testing.T) {
+			found, err := connectAPI(t, a).Agent(t.Context(), "n1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			var r checks.Report
+			err = found.Read(ctx, "report", url.Values{"since": {"2h"}}, checks.KindReport, &r)
+			if e, ok := errors.AsType[*NodeError](err); tt.want != "" {
+				if !ok || e.Problem != tt.want || !strings.Contains(e.Hint, tt.hint) {
+					t.Errorf("%s: %#v", tt.name, err)
+				}
+			} else if err != nil || r.Host != "h" {
 				t.Errorf("%s: %+v, %v", tt.name, r, err)
 			}
-			continue
-		}
-		e, ok := errors.AsType[*NodeError](err)
-		if !ok || e.Problem != tt.want || !strings.Contains(e.Hint, tt.hint) {
-			t.Errorf("%s: %#v", tt.name, err)
-		}
-		a.mu.Lock()
-		last := a.asked[len(a.asked)-1]
-		a.mu.Unlock()
-		if last != "GET "+proxy {
-			t.Errorf("%s: asked %s", tt.name, last)
-		}
+			if last := a.asked[len(a.asked)-1]; last != "GET "+proxy { // a stranger would be the last
+				t.Errorf("%s: asked %s", tt.name, last)
+			}
+		})
 	}
 }
 
