@@ -80,15 +80,11 @@ func TestNodeProblemDetector(t *testing.T) {
 		Rules            []rule
 	}
 	file, err := os.Open("../../deploy/node-problem-detector/kdiag.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
 	strict := json.NewDecoder(file)
 	strict.DisallowUnknownFields()
-	if err := strict.Decode(&got); err != nil {
-		t.Fatal(err)
-	}
+	must(t, strict.Decode(&got))
 	c, r := got.PluginConfig, got.Rules[0]
 	if got.Plugin != "custom" || c.MaxOutput != 80 || c.MessageChange || len(got.Rules) != 1 || r.Type != "permanent" ||
 		r.Condition != got.Conditions[0].Type || r.Condition == conditionType {

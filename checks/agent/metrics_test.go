@@ -70,7 +70,7 @@ func scrape(t *testing.T, m *Metrics, accept string) string {
 }
 
 // TestExposition compares what a healthy and a sick node show with goldens, which have no zeros, no buckets and no
-// figures of this process.
+// figures of this process. Their names, types and labels are fixed: others alert on them.
 func TestExposition(t *testing.T) {
 	for name, folder := range map[string]string{"healthy": healthy, "sick": sick} {
 		m := NewMetrics("v1.2.3")
@@ -84,6 +84,9 @@ func TestExposition(t *testing.T) {
 		m.Captured("InspectHang")
 		var got strings.Builder
 		for line := range strings.Lines(scrape(t, m, "text/plain")) {
+			if !regexp.MustCompile(`^(# (HELP|TYPE) )?(kdiag|go|process)_`).MatchString(line) {
+				t.Errorf("%s is of neither kdiag, the process nor the Go runtime", line)
+			}
 			if strings.Contains(line, "kdiag_") && !regexp.MustCompile(`_bucket| 0\n$`).MatchString(line) {
 				got.WriteString(regexp.MustCompile(`go[0-9.]+[^"]*`).ReplaceAllString(line, "GO"))
 			}
@@ -96,50 +99,6 @@ func TestExposition(t *testing.T) {
 		must(t, err)
 		if diff := cmp.Diff(string(want), got.String()); diff != "" {
 			t.Errorf("%s:\n%s", name, diff)
-		}
-	}
-}
-
-// TestContract holds the names, types and labels that are fixed: what others alert on.
-func TestContract(t *testing.T) {
-	want := `
-kdiag_build_info GAUGE goversion version
-kdiag_captures_total COUNTER cause
-kdiag_cause GAUGE code severity
-kdiag_check_status GAUGE check
-kdiag_containers GAUGE state
-kdiag_journal_records_total COUNTER signature
-kdiag_last_run_timestamp_seconds GAUGE
-kdiag_list_bytes GAUGE method
-kdiag_list_limit_bytes GAUGE
-kdiag_pleg_threshold_seconds GAUGE
-kdiag_relist_cold_seconds GAUGE
-kdiag_relist_projected_seconds GAUGE
-kdiag_rpc_duration_seconds HISTOGRAM method
-kdiag_rpc_hung_total COUNTER method
-kdiag_run_duration_seconds GAUGE
-kdiag_runs_total COUNTER result
-kdiag_sandboxes GAUGE state
-kdiag_status GAUGE status
-`
-	m := NewMetrics("v1.2.3")
-	look(t, m, healthy)
-	families, err := m.node.Gather()
-	must(t, err)
-	got := "\n"
-	for _, f := range families {
-		got += f.GetName() + " " + f.GetType().String()
-		for _, label := range f.GetMetric()[0].GetLabel() {
-			got += " " + label.GetName()
-		}
-		got += "\n"
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
-	for line := range strings.Lines(scrape(t, m, "text/plain")) {
-		if !regexp.MustCompile(`^(# (HELP|TYPE) )?(kdiag|go|process)_`).MatchString(line) {
-			t.Errorf("%s is of neither kdiag, the process nor the Go runtime", line)
 		}
 	}
 }
@@ -185,28 +144,46 @@ func values(t *testing.T, m *Metrics, prefix string) string {
 	return strings.Join(out, " ")
 }
 
-func TestCalls(t *testing.T) {
-	m := NewMetrics("v1.2.3")
-	for _, code := range []crictl.Code{
-		crictl.OK, crictl.NotFound, crictl.Unknown, crictl.DeadlineExceeded, crictl.Canceled, crictl.Unavailable,
+// TestSamples checks what a look or a call adds to the samples with a prefix.
+func TestSamples(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		build func(m *Metrics)
+		want  map[string]string // by the name of the metric without kdiag_
+	}{
+		{"calls", func(m *Metrics) {
+			for _, code := range []crictl.Code{
+				crictl.OK, crictl.NotFound, crictl.Unknown, crictl.DeadlineExceeded, crictl.Canceled, crictl.Unavailable,
+			} {
+				m.Call(crictl.Call{Method: "Status", Code: code, Elapsed: 2 * time.Second})
+			}
+		}, map[string]string{
+			"rpc_hung_total": `{method="Status"} 1`, "rpc_duration_seconds_sum": `{method="Status"} 6`,
+			"rpc_duration_seconds_count": `{method="Status"} 3`,
+		}},
+		{"looks, of which the last found nothing", func(m *Metrics) {
+			look(t, m, healthy)
+			look(t, m, healthy, func(in *facts.Input) { in.Measurement.Interrupted = "the time was up" })
+			look(t, m, healthy, func(in *facts.Input) { in.Measurement, in.Summary = nil, nil })
+		}, map[string]string{
+			"runs_total": `{result="complete"} 1 {result="interrupted"} 1 {result="unknown"} 1`, "containers": "", "relist": "",
+		}},
+		{"a part of a list", func(m *Metrics) {
+			look(t, m, healthy, func(in *facts.Input) {
+				in.Measurement.Containers.Complete, in.Summary.ResponseTruncated = false, true
+			})
+		}, map[string]string{"list_bytes": `{method="ListPodSandbox"} 2700`}},
+		{"a list that was refused", func(m *Metrics) {
+			look(t, m, "../causes/testdata/list_too_large")
+		}, map[string]string{"list_bytes": `{method="ListContainers"} 2.4006e+07 {method="ListPodSandbox"} 2700`}},
 	} {
-		m.Call(crictl.Call{Method: "ContainerStatus", Code: code, Elapsed: 2 * time.Second})
-	}
-	got := values(t, m, "kdiag_rpc_hung_total") + values(t, m, "kdiag_rpc_duration_seconds_sum") +
-		values(t, m, "kdiag_rpc_duration_seconds_count")
-	if want := strings.ReplaceAll("{M} 1{M} 6{M} 3", "M", `method="ContainerStatus"`); got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-func TestRuns(t *testing.T) {
-	m := NewMetrics("v1.2.3")
-	look(t, m, healthy)
-	look(t, m, healthy, func(in *facts.Input) { in.Measurement.Interrupted = "the time was up" })
-	look(t, m, healthy, func(in *facts.Input) { in.Measurement, in.Summary = nil, nil })
-	got := values(t, m, "kdiag_runs_total") + values(t, m, "kdiag_containers") + values(t, m, "kdiag_relist")
-	if want := `{result="complete"} 1 {result="interrupted"} 1 {result="unknown"} 1`; got != want {
-		t.Errorf("got %s, want %s", got, want)
+		m := NewMetrics("v1.2.3")
+		tt.build(m)
+		for name, want := range tt.want {
+			if diff := cmp.Diff(want, values(t, m, "kdiag_"+name)); diff != "" {
+				t.Errorf("%s: %s (-want +got):\n%s", tt.name, name, diff)
+			}
+		}
 	}
 }
 
@@ -254,21 +231,6 @@ func TestRecordsThatOnlyLeave(t *testing.T) {
 	before := journal.Count{Count: 100, First: &first, Last: &last}
 	if got := newRecords(before, journal.Count{Count: 99, First: &second, Last: &last}); got != 0 {
 		t.Errorf("%d new records, want none", got)
-	}
-}
-
-func TestLists(t *testing.T) {
-	m := NewMetrics("v1.2.3")
-	look(t, m, healthy, func(in *facts.Input) {
-		in.Measurement.Containers.Complete, in.Summary.ResponseTruncated = false, true
-	})
-	if got, want := values(t, m, "kdiag_list_bytes"), `{method="ListPodSandbox"} 2700`; got != want {
-		t.Errorf("a part of a list: %s, want %s", got, want)
-	}
-	look(t, m, "../causes/testdata/list_too_large")
-	want := `{method="ListContainers"} 2.4006e+07 {method="ListPodSandbox"} 2700`
-	if got := values(t, m, "kdiag_list_bytes"); got != want {
-		t.Errorf("a list that was refused: %s, want %s", got, want)
 	}
 }
 

@@ -68,27 +68,21 @@ func TestEndToEndPublish(t *testing.T) {
 func agentOn(t *testing.T, admin, node string) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, user := range config.AuthInfos {
 		user.Impersonate = "system:serviceaccount:kdiag:kdiag"
 		user.ImpersonateGroups = []string{"system:serviceaccounts", "system:authenticated"}
 		user.ImpersonateUserExtra = map[string][]string{"authentication.kubernetes.io/node-name": {node}}
 	}
 	name := filepath.Join(t.TempDir(), "kubeconfig")
-	if err := clientcmd.WriteToFile(*config, name); err != nil {
-		t.Fatal(err)
-	}
+	must(t, clientcmd.WriteToFile(*config, name))
 	return name
 }
 
 func clients(t *testing.T, kubeconfig string) kubernetes.Interface {
 	t.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return kubernetes.NewForConfigOrDie(cfg)
 }
 

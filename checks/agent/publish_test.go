@@ -129,9 +129,7 @@ func (s *server) take(w http.ResponseWriter, r *http.Request) {
 func condition(t *testing.T, api kubernetes.Interface) v1.NodeCondition {
 	t.Helper()
 	node, err := api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	c := node.Status.Conditions
 	if len(c) != 2 || c[0].Type != v1.NodeReady || c[0].Status != v1.ConditionTrue || c[1].Type != conditionType {
 		t.Errorf("conditions: %+v", c)
@@ -145,9 +143,7 @@ func events(t *testing.T, api kubernetes.Interface) []string {
 	list, err := api.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{
 		FieldSelector: "involvedObject.name=" + nodeName,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var lines []string
 	for _, e := range list.Items {
 		lines = append(lines, strings.Join([]string{clock(e.LastTimestamp), e.Type, e.Reason, e.Message}, " "))
@@ -225,9 +221,7 @@ func TestCondition(t *testing.T) {
 		}},
 	} {
 		p, err := NewPublisher(PublishOptions{Kubeconfig: kubeconfig(t, "http://127.0.0.1:1"), NodeName: nodeName})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, s := range steps {
 			p.Publish(s.report, s.changed)
 			if diff := cmp.Diff(s.want, line(p.want)); diff != "" {
@@ -247,9 +241,7 @@ func kubeconfig(t *testing.T, url string) string {
 }
 
 func write(t *testing.T, name, content string) {
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(name, []byte(content), 0o600))
 }
 
 // pipes is a network within a bubble of synctest.
@@ -276,13 +268,9 @@ func run(t *testing.T, s *server) (p *Publisher, logged *strings.Builder, token 
 	lines := log.New(logged, "", 0)
 	config := kubeconfig(t, "http://api.test")
 	p, err := NewPublisher(PublishOptions{config, nodeName, func(line string) { lines.Print(line) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	cfg, err := clientcmd.BuildConfigFromFlags("", config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	network := make(pipes)
 	cfg.Dial = network.dial
 	if p.client, err = apiserver.New(cfg, apiserver.Limits{}); err != nil {
@@ -408,9 +396,7 @@ func testPublish(t *testing.T, api kubernetes.Interface, kubeconfig string) {
 		{report("00:15:30", checks.Healthy), []checks.Transition{sure, gone}, "False NoProblemFound 00:05:00 " + fine},
 	} {
 		p, err := NewPublisher(PublishOptions{kubeconfig, nodeName, func(line string) { t.Error(line) }})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { p.Run(ctx); close(ended) }()
