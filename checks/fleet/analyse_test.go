@@ -287,19 +287,13 @@ func TestDocument(t *testing.T) {
 	enc := json.NewEncoder(&got)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, enc.Encode(r))
 	const file = "../../cmd/internal/render/testdata/fleet.json"
 	if *update {
-		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, got.Bytes(), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(string(want), got.String()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", file, diff)
 	}

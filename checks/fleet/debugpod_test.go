@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"errors"
-	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -26,9 +25,7 @@ func TestDebugPodHasTheAgentsRights(t *testing.T) {
 		err = yaml.UnmarshalStrict(manifest, &set)
 	}
 	var got v1.Pod
-	if err := errors.Join(err, yaml.UnmarshalStrict(debugPod, &got)); err != nil {
-		t.Fatal(err)
-	}
+	must(t, errors.Join(err, yaml.UnmarshalStrict(debugPod, &got)))
 	want := set.Spec.Template.Spec
 	type rights struct {
 		HostPID, HostNetwork, HostIPC bool
@@ -149,21 +146,12 @@ func TestDebug(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 90*time.Second)
 			defer cancel()
-			a := &api{play: tt.play, log: tt.log, refuse: map[string]error{}}
+			a := &api{play: tt.play, log: tt.log, refuse: tt.refuse}
 			if tt.name == "interrupted" {
 				time.AfterFunc(5*time.Second, cancel)
 			}
-			handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				for what, err := range tt.refuse { // names of pods are random
-					path := strings.TrimPrefix(r.URL.Path, "/api/v1")
-					if strings.Contains(path, "/pods") && (r.Method == what || strings.HasSuffix(path, "/"+what)) {
-						a.refuse[r.Method+" "+path] = err
-					}
-				}
-				a.ServeHTTP(w, r)
-			})
 			began := time.Now()
-			r, err := connectAPI(t, handler).Debug(ctx, DebugOptions{
+			r, err := connect(t, a).Debug(ctx, DebugOptions{
 				Node: "n2", Image: "registry/kdiag:2", Start: 45 * time.Second,
 				Left: func(problem string) { t.Errorf("%s: %s", tt.name, problem) },
 			})
@@ -206,7 +194,7 @@ func TestDebugImage(t *testing.T) {
 		a := &api{pods: tt.pods, play: ended(0, ""), log: reportLog}
 		play := a.play
 		a.play = func(p *v1.Pod) { made = p.DeepCopy(); play(p) }
-		_, err := connectAPI(t, a).Debug(t.Context(), DebugOptions{
+		_, err := connect(t, a).Debug(t.Context(), DebugOptions{
 			Node: "n2", Image: tt.image, Start: time.Minute, Run: 30 * time.Second,
 		})
 		got := ""

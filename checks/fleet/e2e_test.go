@@ -38,22 +38,16 @@ func TestEndToEndFleet(t *testing.T) {
 		t.Fatal("KUBECONFIG_E2E is not set")
 	}
 	cfg, err := clientcmd.BuildConfigFromFlags("", admin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	api := kubernetes.NewForConfigOrDie(cfg)
 	removeE2E(t, api) // of a run that was cut short
 	t.Cleanup(func() { removeE2E(t, api) })
 	createE2E(t, api)
 	c, err := Connect(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	opts := Options{Selector: e2eLabel + "=x", Pods: true}
 	s, err := c.Read(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got []string
 	for _, n := range s.Nodes {
 		age := s.At.Sub(n.Renewed).Round(time.Minute)
@@ -113,9 +107,7 @@ func testE2EWatch(t *testing.T, api kubernetes.Interface, s *Snapshot) {
 	}()
 	nodes := api.CoreV1().Nodes()
 	n, err := nodes.Get(ctx, e2eName(0), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	n.Status.Conditions[0].Status = v1.ConditionTrue
 	if _, err = nodes.UpdateStatus(ctx, n, metav1.UpdateOptions{}); err == nil {
 		err = nodes.Delete(ctx, e2eName(2), metav1.DeleteOptions{})
@@ -146,9 +138,7 @@ func createE2E(t *testing.T, api kubernetes.Interface) {
 			_, err = api.CoordinationV1().Leases(l.Namespace).Create(t.Context(), &l, metav1.CreateOptions{})
 		}
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pod := kubePod(e2eLabel, e2eName(0), "DaemonSet", "net")
 	pod.Namespace, pod.OwnerReferences[0].APIVersion, pod.OwnerReferences[0].UID = "default", "apps/v1", "u"
 	e := warned(e2eName(0), "Tried", 0)
@@ -178,9 +168,7 @@ func createE2E(t *testing.T, api kubernetes.Interface) {
 		hooks := api.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 		_, err = hooks.Create(t.Context(), hook, metav1.CreateOptions{})
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 }
 
 // removeE2E also runs when the test has ended.

@@ -112,9 +112,7 @@ func TestRead(t *testing.T) {
 				api := large()
 				api.json = json
 				s, err := connect(t, api).Read(t.Context(), Options{Selector: "team=shop", Pods: true})
-				if err != nil {
-					t.Fatal(err)
-				}
+				must(t, err)
 				testSnapshot(t, s)
 				slices.Sort(api.asked)
 				want := []string{
@@ -174,9 +172,7 @@ func TestReadForbidden(t *testing.T) {
 	api := large()
 	api.fail(forbids("leases", "events", "pods"))
 	s, err := connect(t, api).Read(t.Context(), Options{Pods: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	want := []string{
 		`listing events: events is forbidden: User "eve" cannot list it`,
 		`listing leases: leases is forbidden: User "eve" cannot list it`,
@@ -250,9 +246,7 @@ func TestScanPods(t *testing.T) {
 		ListMeta: metav1.ListMeta{Continue: "next"}, Items: []v1.Pod{kubePod("a", "n1", "DaemonSet", "net")},
 	}
 	body, err := list.Marshal()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for cut := range body {
 		var whole, part wire
 		pods := map[string]*podsOf{}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -20,7 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 
 	"github.com/kdiag/kdiag/checks"
 )
@@ -28,7 +26,7 @@ import (
 // An api is an API server with a few objects: nodes n1 and n2, and pods.
 type api struct {
 	pods   []v1.Pod         // of agents, whatever is asked for
-	refuse map[string]error // answers, by method and path without /api/v1
+	refuse map[string]error // answers, by method and path without /api/v1; of pods also by one of both
 	proxy  http.HandlerFunc // what is behind the proxy of any pod
 	log    string           // of any pod
 	play   func(*v1.Pod)    // changes a created pod at each look
@@ -48,7 +46,13 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var answer any
-	err := a.refuse[r.Method+" "+path]
+	var err error
+	for what, refusal := range a.refuse { // names of pods are random
+		ofPods := strings.Contains(path, "/pods") && (what == r.Method || strings.HasSuffix(path, "/"+what))
+		if ofPods || what == r.Method+" "+path {
+			err = refusal
+		}
+	}
 	switch {
 	case err != nil:
 	case strings.Contains(path, "/proxy/"):
@@ -96,11 +100,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if !ok {
 			status = apierrors.NewInternalError(err)
 		}
-		s := status.Status()
-		s.TypeMeta = kind("Status")
-		answer = s
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(int(s.Code))
+		writeStatus(w, &status.ErrStatus)
+		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(answer)
@@ -112,23 +113,7 @@ func forbidden(what string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: what}, "", errors.New("no"))
 }
 
-// direct answers requests without a network, so that a bubble of synctest has no other goroutines.
-type direct struct{ http.Handler }
-
-func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
-	w := httptest.NewRecorder()
-	d.ServeHTTP(w, r)
-	return w.Result(), r.Context().Err()
-}
-
-func connectAPI(t *testing.T, a http.Handler) *Cluster {
-	t.Helper()
-	c, err := Connect(&rest.Config{Host: "http://api", BearerToken: "secret", Transport: direct{a}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
+func (a *api) RoundTrip(req *http.Request) (*http.Response, error) { return serve(a, req) }
 
 // agentPod returns a pod of an agent that was made some minutes ago.
 func agentPod(name string, minutes int, change func(*v1.Pod)) v1.Pod {
@@ -180,7 +165,7 @@ func TestAgent(t *testing.T) {
 		},
 		{"no path", "../n1", nil, nil, "reading the node ../n1: invalid resource name \"../n1\": [may not contain '/']"},
 	} {
-		c := connectAPI(t, &api{pods: tt.pods, refuse: tt.refuse})
+		c := connect(t, &api{pods: tt.pods, refuse: tt.refuse})
 		agent, err := c.Agent(t.Context(), tt.node)
 		got := ""
 		if err != nil {
@@ -242,10 +227,8 @@ func TestAgentRead(t *testing.T) {
 			a.refuse = map[string]error{"GET " + proxy: tt.refuse}
 		}
 		synctest.Test(t, func(t *testing.T) {
-			found, err := connectAPI(t, a).Agent(t.Context(), "n1")
-			if err != nil {
-				t.Fatal(err)
-			}
+			found, err := connect(t, a).Agent(t.Context(), "n1")
+			must(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			var r checks.Report
@@ -268,10 +251,8 @@ func TestCopyIsBounded(t *testing.T) {
 	a := &api{pods: []v1.Pod{agentPod("a", 1, nil)}, proxy: func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, "12345678")
 	}}
-	agent, err := connectAPI(t, a).Agent(t.Context(), "n1")
-	if err != nil {
-		t.Fatal(err)
-	}
+	agent, err := connect(t, a).Agent(t.Context(), "n1")
+	must(t, err)
 	for most, want := range map[int64]string{8: "", 7: "the answer of the agent on n1 (kdiag/a) has more than 7 B"} {
 		var got bytes.Buffer
 		problem := ""

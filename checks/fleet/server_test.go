@@ -106,12 +106,14 @@ func (s *server) page(w http.ResponseWriter, req *http.Request, list runtime.Obj
 	_ = codecs.EncoderForVersion(info.Serializer, gv).Encode(list, w)
 }
 
-// RoundTrip serves a request. Its body ends with the context.
-func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
+func (s *server) RoundTrip(req *http.Request) (*http.Response, error) { return serve(s, req) }
+
+// serve has a handler answer a request without a network. The body ends with the context.
+func serve(h http.Handler, req *http.Request) (*http.Response, error) {
 	body, out := io.Pipe()
 	a := &answer{PipeWriter: out, header: http.Header{}, ready: make(chan int, 1)}
 	go func() {
-		s.ServeHTTP(a, req)
+		h.ServeHTTP(a, req)
 		a.WriteHeader(http.StatusOK)
 		_ = out.Close()
 	}()
@@ -142,12 +144,17 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.PipeWriter.Write(b)
 }
 
-func connect(t *testing.T, s http.RoundTripper) *Cluster {
+func must(t *testing.T, err error) {
 	t.Helper()
-	c, err := Connect(&rest.Config{Host: "http://server", Transport: s})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func connect(t *testing.T, s http.RoundTripper) *Cluster {
+	t.Helper()
+	c, err := Connect(&rest.Config{Host: "http://server", BearerToken: "secret", Transport: s})
+	must(t, err)
 	return c
 }
 

@@ -36,9 +36,7 @@ func watched(t *testing.T, api *server, opts Options, length time.Duration) (got
 	api.clock = time.Now
 	c := connect(t, api)
 	s, err := c.Read(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(t.Context(), length)
 	defer cancel()
@@ -114,8 +112,8 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// TestWatchOutages lets the watch fail, end, and expire. The nodes that were read last stay until they are listed
-// again.
+// TestWatchOutages lets the watch fail, end, and expire, and lists fail. The nodes that were read last stay until they
+// are listed again.
 func TestWatchOutages(t *testing.T) {
 	jitter := retry.Jitter
 	retry.Jitter = 0
@@ -123,15 +121,16 @@ func TestWatchOutages(t *testing.T) {
 	away := &metav1.Status{Code: 500, Reason: metav1.StatusReasonInternalError, Message: "etcd is away"}
 	for _, tt := range []struct {
 		name    string
-		first   func(api *server, w http.ResponseWriter) // the first watch
-		later   http.HandlerFunc                         // nil: none ends
+		forbid  []string                                                    // from lists, until 10 s have passed
+		first   func(api *server, w http.ResponseWriter, req *http.Request) // the first watch
+		later   http.HandlerFunc                                            // nil: none ends
 		length  time.Duration
 		want    []string
 		watches int
 	}{
 		{
 			name: "gone: listed again without a problem",
-			first: func(api *server, w http.ResponseWriter) {
+			first: func(api *server, w http.ResponseWriter, _ *http.Request) {
 				api.lists[nodesPath].(*v1.NodeList).Items[0] = kubeNode("a", v1.ConditionFalse)
 				event(w, "ERROR", metav1.Status{
 					TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Code: 410, Reason: "Expired",
@@ -142,7 +141,7 @@ func TestWatchOutages(t *testing.T) {
 		},
 		{
 			name: "away: nodes and leases stay, with problems",
-			first: func(api *server, _ http.ResponseWriter) {
+			first: func(api *server, _ http.ResponseWriter, _ *http.Request) {
 				time.Sleep(10 * time.Second)
 				api.fail(func(*http.Request) *metav1.Status { return away })
 				time.AfterFunc(30*time.Second, func() { api.fail(nil) })
@@ -160,16 +159,28 @@ func TestWatchOutages(t *testing.T) {
 		},
 		{
 			name:  "a watch that ends at once: nodes are listed more and more seldom",
-			first: func(*server, http.ResponseWriter) {}, later: func(http.ResponseWriter, *http.Request) {},
+			first: func(*server, http.ResponseWriter, *http.Request) {}, later: func(http.ResponseWriter, *http.Request) {},
 			length:  14 * time.Second,
 			want:    []string{"a True 0s 0, watching nodes: the API server ended the watch at once"},
 			watches: 4,
 		},
 		{
 			name:    "a watch that is in order for its time",
-			first:   func(_ *server, _ http.ResponseWriter) { time.Sleep(5 * time.Second) },
+			first:   func(*server, http.ResponseWriter, *http.Request) { time.Sleep(5 * time.Second) },
 			length:  14 * time.Second,
 			watches: 2,
+		},
+		{
+			name: "what could not be read stays a problem until it is listed", forbid: []string{"leases"},
+			first: func(_ *server, w http.ResponseWriter, req *http.Request) {
+				nodeEvent(w, "MODIFIED", "8", kubeNode("a", v1.ConditionFalse))
+				hold(w, req)
+			},
+			length: 20 * time.Second,
+			want: []string{
+				`a False none 1, listing leases: leases is forbidden: User "eve" cannot list it`, "a False 15s 1",
+			},
+			watches: 1,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -177,12 +188,16 @@ func TestWatchOutages(t *testing.T) {
 				api, watches := small(kubeNode("a", v1.ConditionTrue)), 0
 				api.watch = func(w http.ResponseWriter, req *http.Request) {
 					if watches++; watches == 1 {
-						tt.first(api, w)
+						tt.first(api, w, req)
 					} else if tt.later != nil {
 						tt.later(w, req)
 					} else {
 						hold(w, req)
 					}
+				}
+				if tt.forbid != nil {
+					api.fail(forbids(tt.forbid...))
+					time.AfterFunc(10*time.Second, func() { api.fail(nil) })
 				}
 				var got []string
 				for _, l := range watched(t, api, Options{}, tt.length) {
@@ -196,25 +211,4 @@ func TestWatchOutages(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestWatchKeepsProblems wants what Read could not read to stay a problem until it is listed.
-func TestWatchKeepsProblems(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		api := small(kubeNode("a", v1.ConditionFalse))
-		api.watch = func(w http.ResponseWriter, req *http.Request) {
-			nodeEvent(w, "MODIFIED", "8", kubeNode("a", v1.ConditionFalse))
-			hold(w, req)
-		}
-		api.fail(forbids("leases"))
-		time.AfterFunc(10*time.Second, func() { api.fail(nil) })
-		got := watched(t, api, Options{}, 20*time.Second)
-		want := []string{
-			`1s: a False none 1, listing leases: leases is forbidden: User "eve" cannot list it`,
-			"16s: a False 15s 1",
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
-	})
 }
