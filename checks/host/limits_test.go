@@ -31,25 +31,6 @@ func TestReadFiles(t *testing.T) {
 	failed(t, "of nothing", err, "counting open files")
 }
 
-func TestReadConntrack(t *testing.T) {
-	n := newNode(t)
-	for _, step := range []struct {
-		name, file, content string
-		want                Usage
-		err                 string
-	}{
-		{"without the module", "x", "", Usage{}, ""},
-		{"without the limit", "nf_conntrack_count", "261000\n", Usage{}, "no such file"},
-		{"whole", "nf_conntrack_max", "262144\n", Usage{261000, 262144}, ""},
-		{"nonsense", "nf_conntrack_count", "many\n", Usage{}, "is not a number"},
-	} {
-		n.write("proc/sys/net/netfilter/"+step.file, step.content)
-		got, err := ReadConntrack(n.root)
-		failed(t, step.name, err, step.err)
-		equal(t, step.name, Conntrack{step.want}, got)
-	}
-}
-
 // watcher adds a process of a user with inotify instances of two watches each, among other descriptors.
 func (n *node) watcher(pid, uid, instances int, comm, args string) {
 	n.process(pid, 1, comm, 'S', args)
@@ -87,44 +68,63 @@ func TestReadInotify(t *testing.T) {
 	failed(t, "of too many", err, "too many descriptors")
 }
 
-func TestReadMemory(t *testing.T) {
-	n := newNode(t)
-	_, err := ReadMemory(n.root)
-	failed(t, "no file", err, "no such file")
-	for text, want := range map[string]Memory{
-		"MemTotal:       49368168 kB\nMemAvailable:   2048 kB\nHugePages_Total:       0\nSUnreclaim:     8 kB\n" +
-			"Shmem:          7 kB\nShmemHugePages: 6 kB\n": {49368168 << 10, 2 << 20, 8 << 10, 7 << 10},
-		fixture(t, "node/meminfo"): {24684092 << 10, 22975324 << 10, 54052 << 10, 8860 << 10},
-		"MemTotal: 5 kB\n":         {}, "MemTotal: 5 kB\nMemAvailable: x kB\n": {},
-	} {
-		n.write("proc/meminfo", text)
-		got, err := ReadMemory(n.root)
-		equal(t, text, want, got)
-		if (err == nil) != (want != Memory{}) {
-			t.Errorf("%q: error %v", text, err)
-		}
-	}
-}
-
-func TestReadPressure(t *testing.T) {
-	n := newNode(t)
-	_, err := ReadPressure(n.root)
-	failed(t, "a kernel without PSI", err, "no such file")
-	const some = "some avg10=0.22 avg60=0.17 avg300=1.11 total=58761459\n"
+// TestReadNumbers reads files of the kernel one after the other, of a host that has none of them at first.
+func TestReadNumbers(t *testing.T) {
+	const (
+		counted, limit = "proc/sys/net/netfilter/nf_conntrack_count", "proc/sys/net/netfilter/nf_conntrack_max"
+		meminfo, psi   = "proc/meminfo", "proc/pressure/io"
+		some           = "some avg10=0.22 avg60=0.17 avg300=1.11 total=58761459\n"
+	)
 	ofSome := Stall{Some: Averages{0.22, 0.17, 1.11}}
-	for text, want := range map[string]*Stall{
-		some + "full avg10=0.00 avg60=0.13 avg300=0.96 total=57261459\n": {ofSome.Some, Averages{0, 0.13, 0.96}},
+	stalls := func(s Stall) Pressure { return Pressure{IO: &s} }
+	n := newNode(t)
+	for _, step := range []struct {
+		file, content string
+		want          any
+		err           string // empty where all is read
+	}{
+		{"x", "", Conntrack{}, ""}, // without the module
+		{"x", "", Memory{}, "no such file"},
+		{"x", "", Pressure{}, "no such file"},
 
-		some: &ofSome, some + "most avg10=x\n": &ofSome,
-		"": nil, strings.Replace(some, "some", "full", 1): nil, "some avg10=0.22 avg60=0.17\n": nil,
-		strings.Replace(some, "0.22", "NaN", 1): nil, strings.Replace(some, "0.22", "-1", 1): nil,
+		{counted, "261000\n", Conntrack{}, "no such file"},
+		{limit, "262144\n", Conntrack{Usage{261000, 262144}}, ""},
+		{counted, "many\n", Conntrack{}, "is not a number"},
+
+		{
+			meminfo, "MemTotal:       49368168 kB\nMemAvailable:   2048 kB\nHugePages_Total:       0\n" +
+				"SUnreclaim:     8 kB\nShmem:          7 kB\nShmemHugePages: 6 kB\n",
+			Memory{49368168 << 10, 2 << 20, 8 << 10, 7 << 10}, "",
+		},
+		{meminfo, fixture(t, "node/meminfo"), Memory{24684092 << 10, 22975324 << 10, 54052 << 10, 8860 << 10}, ""},
+		{meminfo, "MemTotal: 5 kB\n", Memory{}, "no line"},
+		{meminfo, "MemTotal: 5 kB\nMemAvailable: x kB\n", Memory{}, "no line"},
+
+		{
+			psi, some + "full avg10=0.00 avg60=0.13 avg300=0.96 total=57261459\n",
+			stalls(Stall{ofSome.Some, Averages{0, 0.13, 0.96}}), "",
+		},
+		{psi, some, stalls(ofSome), ""},
+		{psi, some + "most avg10=x\n", stalls(ofSome), ""},
+		{psi, "", Pressure{}, "pressure"},
+		{psi, strings.Replace(some, "some", "full", 1), Pressure{}, "pressure"},
+		{psi, "some avg10=0.22 avg60=0.17\n", Pressure{}, "pressure"},
+		{psi, strings.Replace(some, "0.22", "NaN", 1), Pressure{}, "pressure"},
+		{psi, strings.Replace(some, "0.22", "-1", 1), Pressure{}, "pressure"},
 	} {
-		n.write("proc/pressure/io", text)
-		got, err := ReadPressure(n.root)
-		equal(t, text, Pressure{IO: want}, got)
-		if (err == nil) != (want != nil) {
-			t.Errorf("%q: error %v", text, err)
+		n.write(step.file, step.content)
+		var got any
+		var err error
+		switch step.want.(type) {
+		case Conntrack:
+			got, err = ReadConntrack(n.root)
+		case Memory:
+			got, err = ReadMemory(n.root)
+		case Pressure:
+			got, err = ReadPressure(n.root)
 		}
+		failed(t, step.file+": "+step.content, err, step.err)
+		equal(t, step.file+": "+step.content, step.want, got)
 	}
 }
 

@@ -66,31 +66,25 @@ func TestHiddenMounts(t *testing.T) {
 }
 
 func TestParseMountLine(t *testing.T) {
-	for line, want := range map[string]mountLine{
-		"31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n": {
-			id: 31, parent: 23, device: "0:28", root: "/", point: "/sys/fs/cgroup", kind: "tmpfs", source: "tmpfs",
-			options: "rw,mode=755",
-		},
-		"36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 shared:2 - ext3 /dev/root rw,errors=remount-ro": {
-			id: 36, parent: 35, device: "98:0", root: "/mnt1", point: "/mnt2", kind: "ext3", source: "/dev/root",
-			options: "rw,errors=remount-ro",
-		},
-		`36 35 0:44 / /a\040b\011c\012d\134e\043f\9g\04 rw - fuse.x\040y a\040b rw`: {
-			id: 36, parent: 35, device: "0:44", root: "/", point: "/a b\tc\nd\\e#f\\9g\\04", kind: "fuse.x y",
-			source:  "a b",
-			options: "rw",
-		},
-		"36 35 0:44 / /a rw - fuse.s3fs  rw": {
-			id: 36, parent: 35, device: "0:44", root: "/", point: "/a", kind: "fuse.s3fs", options: "rw",
-		},
-		"36 35 0:44 / /a ro,nosuid - nfs x rw": {
+	like := func(change func(*mountLine)) mountLine {
+		m := mountLine{
 			id: 36, parent: 35, device: "0:44", root: "/", point: "/a", kind: "nfs", source: "x", options: "rw",
-			readOnly: true,
-		},
-		"36 35 0:44 / /a rw - ext4 x rw,emergency_ro": {
-			id: 36, parent: 35, device: "0:44", root: "/", point: "/a", kind: "ext4", source: "x",
-			options: "rw,emergency_ro", readOnly: true,
-		},
+		}
+		change(&m)
+		return m
+	}
+	for line, want := range map[string]mountLine{
+		"36 35 0:44 /mnt1 /a rw,noatime master:1 shared:2 - nfs x rw,errors=remount-ro": like(func(m *mountLine) {
+			m.root, m.options = "/mnt1", "rw,errors=remount-ro"
+		}),
+		`36 35 0:44 / /a\040b\011c\012d\134e\043f\9g\04 rw - fuse.x\040y a\040b rw`: like(func(m *mountLine) {
+			m.point, m.kind, m.source = "/a b\tc\nd\\e#f\\9g\\04", "fuse.x y", "a b"
+		}),
+		"36 35 0:44 / /a rw - nfs  rw":         like(func(m *mountLine) { m.source = "" }),
+		"36 35 0:44 / /a ro,nosuid - nfs x rw": like(func(m *mountLine) { m.readOnly = true }),
+		"36 35 0:44 / /a rw - nfs x rw,emergency_ro": like(func(m *mountLine) {
+			m.options, m.readOnly = "rw,emergency_ro", true
+		}),
 	} {
 		got, err := parseMountLine(line)
 		failed(t, line, err, "")

@@ -25,3 +25,10 @@ func TestReadLimited(t *testing.T) {
 		}
 	}
 }
+
+func TestKernelRelease(t *testing.T) {
+	n := newNode(t)
+	equal(t, "without the file", "", KernelRelease(n.root))
+	n.write("proc/sys/kernel/osrelease", "6.6.141.1-1.azl3\n")
+	equal(t, "with it", "6.6.141.1-1.azl3", KernelRelease(n.root))
+}

@@ -15,12 +15,10 @@ func TestIdentify(t *testing.T) {
 		{"containerd", "/usr/bin/containerd", "", RoleRuntime, ""},
 		{"containerd", "containerd -c /var/lib/rancher/k3s/agent/config.toml", RoleKubelet, RoleRuntime, ""},
 		{"containerd", "/usr/bin/containerd --address /run/c.sock publish --topic /tasks/exit", RoleShim, "", ""},
-		{"crio", "/usr/bin/crio", "", RoleRuntime, ""},
 		{"cri-dockerd", "/usr/bin/cri-dockerd", "", RoleRuntime, ""},
 		{"containerd-stre", "containerd-stress -a x", "", "", ""},
 
 		{"containerd-shim", "containerd-shim-runc-v2 -namespace k8s.io -id " + idA + " -debug", "", RoleShim, idA},
-		{"containerd-shim", "/usr/bin/containerd-shim-runsc-v1 -id " + idA, "", RoleShim, idA},
 		{"containerd-shim", "containerd-shim-runc-v2 -id my-task.1", "", RoleShim, "my-task.1"},
 		{"containerd-shim", "containerd-shim-runc-v2 -id \x1b[31m", "", RoleShim, ""},
 		{"containerd-shim", "", "", RoleShim, ""}, // a zombie
