@@ -33,52 +33,67 @@ func everything(Probe) bool { return true }
 
 func TestRun(t *testing.T) {
 	fine := func(context.Context) (host.Clock, error) { return host.Clock{Synchronised: true}, nil }
-	tests := []struct {
-		name  string
-		clock func(context.Context) (host.Clock, error)
-		want  facts.Reading[host.Clock]
-		hung  []string
-	}{
-		{"found", fine, facts.Reading[host.Clock]{Value: host.Clock{Synchronised: true}, OK: true}, nil},
-		{
-			"a part", func(context.Context) (host.Clock, error) {
-				return host.Clock{MaxError: 1},
-					errors.New("no permission")
-			},
-			facts.Reading[host.Clock]{Value: host.Clock{MaxError: 1}, Missing: "no permission"},
-			nil,
-		},
-		{
-			"does not apply", func(context.Context) (host.Clock, error) { return host.Clock{}, skip{"none here"} },
-			facts.Reading[host.Clock]{Skipped: true, Missing: "none here"},
-			nil,
-		},
-		{
-			"panics", func(context.Context) (host.Clock, error) { panic("boom") },
-			facts.Reading[host.Clock]{Missing: "kdiag's own fault: boom"},
-			nil,
-		},
-		{
-			"late", func(ctx context.Context) (host.Clock, error) {
-				<-ctx.Done()
-				time.Sleep(time.Second)
-				return fine(ctx)
-			},
-			facts.Reading[host.Clock]{Hung: true, Missing: "outstanding for 2s", Took: 2 * time.Second},
-			[]string{"clock"},
-		},
+	// late ends some time after its context.
+	late := func(by time.Duration) func(context.Context) (host.Clock, error) {
+		return func(ctx context.Context) (host.Clock, error) {
+			<-ctx.Done()
+			time.Sleep(by)
+			return host.Clock{MaxError: 1}, ctx.Err()
+		}
 	}
-	for _, tt := range tests {
+	for _, tt := range []struct {
+		name   string
+		read   func(context.Context) (host.Clock, error)
+		want   facts.Reading[host.Clock]
+		hung   []string
+		cancel time.Duration // of the command; 0 for never
+	}{
+		{name: "found", read: fine, want: facts.Reading[host.Clock]{Value: host.Clock{Synchronised: true}, OK: true}},
+		{
+			name: "a part",
+			read: func(context.Context) (host.Clock, error) { return host.Clock{MaxError: 1}, errors.New("no permission") },
+			want: facts.Reading[host.Clock]{Value: host.Clock{MaxError: 1}, Missing: "no permission"},
+		},
+		{
+			name: "does not apply",
+			read: func(context.Context) (host.Clock, error) { return host.Clock{}, skip{"none here"} },
+			want: facts.Reading[host.Clock]{Skipped: true, Missing: "none here"},
+		},
+		{
+			name: "panics", read: func(context.Context) (host.Clock, error) { panic("boom") },
+			want: facts.Reading[host.Clock]{Missing: "kdiag's own fault: boom"},
+		},
+		{
+			name: "hangs", read: late(time.Second), hung: []string{"clock"},
+			want: facts.Reading[host.Clock]{Hung: true, Missing: "outstanding for 2s", Took: 2 * time.Second},
+		},
+		{
+			name: "returns a part when its time is up", read: late(50 * time.Millisecond),
+			want: facts.Reading[host.Clock]{
+				Value: host.Clock{MaxError: 1}, Missing: "context deadline exceeded", Took: 1950 * time.Millisecond,
+			},
+		},
+		{
+			name: "hangs when the command ends", read: late(time.Second), cancel: 300 * time.Millisecond,
+			want: facts.Reading[host.Clock]{Missing: "the command ended first", Took: 300 * time.Millisecond},
+		},
+		{name: "left out", want: facts.Reading[host.Clock]{Skipped: true, Missing: "this command does not look at it"}},
+	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := run(t.Context(), []Probe{clockLook(tt.clock)}, Input{}, everything)
+				ctx, cancel := context.WithCancel(t.Context())
+				if tt.cancel > 0 {
+					time.AfterFunc(tt.cancel, cancel)
+				}
+				n := run(ctx, []Probe{clockLook(tt.read)}, Input{}, func(Probe) bool { return tt.read != nil })
 				if diff := cmp.Diff(tt.want, n.Clock); diff != "" {
 					t.Error(diff)
 				}
 				if !slices.Equal(n.Hung, tt.hung) {
 					t.Errorf("hung %v, want %v", n.Hung, tt.hung)
 				}
-				time.Sleep(time.Second) // what is late ends within the bubble
+				time.Sleep(time.Second) // what hangs ends within the bubble
+				cancel()
 			})
 		})
 	}
@@ -155,45 +170,6 @@ func TestRunEnds(t *testing.T) {
 		}
 		close(release)
 	})
-}
-
-// TestRunInterrupted checks that a look that the command's end cuts short is not called hung.
-func TestRunInterrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		release := make(chan struct{})
-		clock := clockLook(func(context.Context) (host.Clock, error) { <-release; return host.Clock{}, nil })
-		time.AfterFunc(300*time.Millisecond, cancel)
-		n := run(ctx, []Probe{clock}, Input{}, everything)
-		want := facts.Reading[host.Clock]{Missing: "the command ended first", Took: 300 * time.Millisecond}
-		if diff := cmp.Diff(want, n.Clock); diff != "" || len(n.Hung) > 0 {
-			t.Errorf("hung %v, clock (-want +got):\n%s", n.Hung, diff)
-		}
-		close(release)
-	})
-}
-
-// TestRunHandsIn checks that what a look returns when its context ends is kept.
-func TestRunHandsIn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		clock := clockLook(func(ctx context.Context) (host.Clock, error) {
-			<-ctx.Done()
-			time.Sleep(50 * time.Millisecond)
-			return host.Clock{MaxError: 1}, ctx.Err()
-		})
-		n := run(t.Context(), []Probe{clock}, Input{}, everything)
-		if n.Clock.Value.MaxError != 1 || n.Clock.Hung {
-			t.Errorf("clock %+v", n.Clock)
-		}
-	})
-}
-
-// TestRunLeavesOut checks that what the command leaves out is skipped, with the reason.
-func TestRunLeavesOut(t *testing.T) {
-	n := run(t.Context(), []Probe{clockLook(nil)}, Input{}, func(Probe) bool { return false })
-	if !n.Clock.Skipped || n.Clock.Missing == "" || n.Clock.OK {
-		t.Errorf("%+v", n.Clock)
-	}
 }
 
 // TestProbes checks that docs/checks.md describes each probe with its limit, and that each waits for probes that exist
