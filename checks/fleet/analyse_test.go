@@ -244,21 +244,6 @@ func TestCommon(t *testing.T) {
 	}
 }
 
-// TestNoChance compares many values that say nothing.
-func TestNoChance(t *testing.T) {
-	nodes := fleetOf(400)
-	for i := range nodes {
-		nodes[i].Info.ContainerRuntimeVersion = "containerd://1.7.5"
-		nodes[i].Info.KernelVersion = fmt.Sprint("6.8.", i*7919%200)
-		nodes[i].DaemonSets = []string{fmt.Sprint("a/", i%11), fmt.Sprint("b/", i*31%17)}
-	}
-	for _, g := range report(nodes...).Groups {
-		if len(g.Common) > 0 {
-			t.Errorf("%s: %+v", g.Cause, g.Common)
-		}
-	}
-}
-
 // TestDocument writes the document that package render prints in its tests.
 func TestDocument(t *testing.T) {
 	nodes := append(fleetOf(38)[31:], fleetOf(54)[38:]...)

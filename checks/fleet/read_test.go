@@ -192,7 +192,21 @@ func (unreachable) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, errors.New("connection refused")
 }
 
+// TestReadFails also lets the second chunk expire, once or more often. The server may offer to go on.
 func TestReadFails(t *testing.T) {
+	expired := func(times int, offer string) *server {
+		api := large()
+		api.fail(func(req *http.Request) *metav1.Status {
+			if req.URL.Path != nodesPath || !req.URL.Query().Has("continue") || times == 0 {
+				return nil
+			}
+			times--
+			return &metav1.Status{
+				Code: 410, Reason: metav1.StatusReasonExpired, Message: "too old", ListMeta: metav1.ListMeta{Continue: offer},
+			}
+		})
+		return api
+	}
 	denied := large()
 	denied.fail(forbids("nodes"))
 	for _, tt := range []struct {
@@ -201,40 +215,15 @@ func TestReadFails(t *testing.T) {
 	}{
 		{denied, `listing nodes: nodes is forbidden: User "eve" cannot list it`},
 		{unreachable{}, `listing nodes: Get "http://server/api/v1/nodes?limit=500": connection refused`},
+		{expired(1, "500"), ""},
+		{expired(1, ""), "listing nodes: too old"},
+		{expired(2, "500"), "listing nodes: too old"},
 	} {
 		s, err := connect(t, tt.api).Read(t.Context(), Options{})
-		if s != nil || err == nil || err.Error() != tt.want {
-			t.Errorf("got %v, want %s", err, tt.want)
-		}
-	}
-}
-
-// TestReadExpired lets the second chunk expire. The server offers to go on.
-func TestReadExpired(t *testing.T) {
-	for _, tt := range []struct {
-		times int
-		offer string
-		want  string
-	}{
-		{1, "500", ""},
-		{1, "", "listing nodes: too old"},
-		{2, "500", "listing nodes: too old"},
-	} {
-		api := large()
-		api.fail(func(req *http.Request) *metav1.Status {
-			if req.URL.Path != nodesPath || !req.URL.Query().Has("continue") || tt.times == 0 {
-				return nil
-			}
-			tt.times--
-			return &metav1.Status{
-				Code: 410, Reason: metav1.StatusReasonExpired, Message: "too old", ListMeta: metav1.ListMeta{Continue: tt.offer},
-			}
-		})
-		s, err := connect(t, api).Read(t.Context(), Options{})
 		switch {
 		case tt.want == "" && (err != nil || len(s.Nodes) != 1200):
 			t.Errorf("%v: %+v", err, s)
-		case tt.want != "" && (err == nil || err.Error() != tt.want):
+		case tt.want != "" && (err == nil || err.Error() != tt.want || s != nil):
 			t.Errorf("%v, want %s", err, tt.want)
 		}
 	}

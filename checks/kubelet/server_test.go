@@ -57,7 +57,7 @@ func apiserver(
 func TestAskServer(t *testing.T) {
 	authority := newIssuer(t)
 	before, after := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	good, _ := apiserver(t, authority, before, after, -10*time.Minute)
+	good, connections := apiserver(t, authority, before, after, -10*time.Minute)
 	year := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	expired, _ := apiserver(t, authority, year, year.AddDate(1, 0, 0), 0)
 	foreign, _ := apiserver(t, newIssuer(t), before, after, 0)
@@ -67,7 +67,7 @@ func TestAskServer(t *testing.T) {
 	certificate, key := authority.node()
 	byCertificate := "client-certificate: n.pem\n    client-key: n.pem"
 	answered := Server{Reachable: true, Status: 200, Skew: -10 * time.Minute, SkewKnown: true}
-	leased, byProgram, noFile := answered, answered, answered
+	leased, byProgram, noFile, deleted := answered, answered, answered, answered
 	leased.LeaseRead, leased.LeaseAge = true, time.Minute
 	leased.Node = &NodeObject{Kind: "Node"}
 	leased.Node.Spec.Taints = []struct{ Key, Effect string }{{"dedicated", "NoSchedule"}}
@@ -80,10 +80,12 @@ func TestAskServer(t *testing.T) {
 	byProgram.LeaseErr = "the kubelet gets its credential from a program, which kdiag does not run"
 	noFile.LeaseErr = "/none.pem does not exist"
 	byProgram.NodeErr, noFile.NodeErr = byProgram.LeaseErr, noFile.LeaseErr
+	deleted.NodeGone, deleted.NodeErr, deleted.LeaseErr = true, "404 Not Found", "404 Not Found"
 	for _, tc := range []struct {
 		name, url, user string
 		want            Server
 	}{
+		{"a node that was deleted", good, byCertificate, deleted},
 		{"by certificate", good, byCertificate, leased},
 		{"by a program", good, "exec: {command: aws}", byProgram},
 		{"by a certificate that is absent", good, "client-certificate: none.pem\n    client-key: n.pem", noFile},
@@ -108,8 +110,16 @@ func TestAskServer(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newTree(t)
 			h.file("kubelet.conf", kubeconfig(tc.url, tc.user), "ca.crt", authority.pem, "n.pem", certificate+key)
-			got, err := AskServer(t.Context(), h.root, Settings{Kubeconfig: "/kubelet.conf", NodeName: "worker-1"})
+			settings := Settings{Kubeconfig: "/kubelet.conf", NodeName: "worker-1"}
+			if tc.want.NodeGone {
+				settings.NodeName = "deleted"
+			}
+			connections.Store(0)
+			got, err := AskServer(t.Context(), h.root, settings)
 			must(t, err)
+			if n := connections.Load(); tc.want.Reachable && n != 1 {
+				t.Errorf("%d connections", n)
+			}
 			tc.want.URL = tc.url
 			within := cmp.Comparer(func(a, b time.Duration) bool { return (a - b).Abs() <= 5*time.Second })
 			ends := cmp.FilterPath(func(p cmp.Path) bool {
@@ -120,23 +130,6 @@ func TestAskServer(t *testing.T) {
 			equal(t, tc.want, got, cmpopts.IgnoreFields(Server{}, "Took"), within, ends)
 		})
 	}
-}
-
-// TestAskServerForADeletedNode checks that a 404 of an API server is an answer, and that all goes over one connection.
-func TestAskServerForADeletedNode(t *testing.T) {
-	authority := newIssuer(t)
-	server, connections := apiserver(t, authority, time.Now().Add(-time.Hour), time.Now().Add(time.Hour), 0)
-	certificate, key := authority.node()
-	h := newTree(t)
-	h.file("kubelet.conf", kubeconfig(server, embedded(certificate, key)), "ca.crt", authority.pem)
-	got, err := AskServer(t.Context(), h.root, Settings{Kubeconfig: "/kubelet.conf", NodeName: "deleted"})
-	must(t, err)
-	want := Server{
-		URL: server, Reachable: true, Status: 200, SkewKnown: true, NodeGone: true, NodeErr: "404 Not Found",
-		LeaseErr: "404 Not Found",
-	}
-	equal(t, want, got, cmpopts.IgnoreFields(Server{}, "Took", "Skew"))
-	equal(t, int32(1), connections.Load())
 }
 
 // TestAskServerAsTheKubeletDoes has an old pair in the kubeconfig, and the newest where the kubelet keeps it.
