@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/checks"
 )
@@ -122,6 +123,9 @@ func createE2E(t *testing.T, api kubernetes.Interface) {
 	_, err := api.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: v1.NamespaceNodeLease},
 	}, metav1.CreateOptions{})
+	if !apierrors.IsAlreadyExists(err) {
+		must(t, err)
+	}
 	for i := range e2eNodes {
 		n, renewed := kubeNode(e2eName(i), v1.ConditionTrue), time.Now()
 		n.Labels, n.OwnerReferences, n.Status.NodeInfo.KubeletVersion = map[string]string{e2eLabel: "x"}, nil, "v1.99.0"
@@ -131,43 +135,34 @@ func createE2E(t *testing.T, api kubernetes.Interface) {
 		case 2:
 			renewed = renewed.Add(-time.Hour)
 		}
-		if err == nil || apierrors.IsAlreadyExists(err) {
-			_, err = api.CoreV1().Nodes().Create(t.Context(), &n, metav1.CreateOptions{})
-		}
-		if l := lease(n.Name, renewed); err == nil {
-			_, err = api.CoordinationV1().Leases(l.Namespace).Create(t.Context(), &l, metav1.CreateOptions{})
-		}
+		_, err = api.CoreV1().Nodes().Create(t.Context(), &n, metav1.CreateOptions{})
+		must(t, err)
+		l := lease(n.Name, renewed)
+		_, err = api.CoordinationV1().Leases(l.Namespace).Create(t.Context(), &l, metav1.CreateOptions{})
+		must(t, err)
 	}
-	must(t, err)
 	pod := kubePod(e2eLabel, e2eName(0), "DaemonSet", "net")
 	pod.Namespace, pod.OwnerReferences[0].APIVersion, pod.OwnerReferences[0].UID = "default", "apps/v1", "u"
+	_, err = api.CoreV1().Pods("default").Create(t.Context(), &pod, metav1.CreateOptions{})
+	must(t, err)
 	e := warned(e2eName(0), "Tried", 0)
 	e.Name, e.Type, e.LastTimestamp = e2eLabel, v1.EventTypeWarning, metav1.Now()
-	if _, err = api.CoreV1().Pods("default").Create(t.Context(), &pod, metav1.CreateOptions{}); err == nil {
-		_, err = api.CoreV1().Events("default").Create(t.Context(), &e, metav1.CreateOptions{})
-	}
+	_, err = api.CoreV1().Events("default").Create(t.Context(), &e, metav1.CreateOptions{})
+	must(t, err)
 	// It would block the nodes of this test, but for its condition.
-	none := admissionv1.SideEffectClassNone
-	hook := &admissionv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: e2eLabel},
-		Webhooks: []admissionv1.ValidatingWebhook{{
-			Name: "guard.kdiag.example.com", SideEffects: &none, AdmissionReviewVersions: []string{"v1"},
-			ClientConfig: admissionv1.WebhookClientConfig{
-				Service: &admissionv1.ServiceReference{Namespace: "default", Name: e2eLabel},
-			},
-			Rules: []admissionv1.RuleWithOperations{{
-				Operations: []admissionv1.OperationType{"UPDATE"},
-				Rule: admissionv1.Rule{
-					APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"nodes/status"},
-				},
-			}},
-			MatchConditions: []admissionv1.MatchCondition{{Name: "none", Expression: "false"}},
-		}},
-	}
-	if err == nil {
-		hooks := api.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-		_, err = hooks.Create(t.Context(), hook, metav1.CreateOptions{})
-	}
+	var blocks admissionv1.ValidatingWebhookConfiguration
+	must(t, yaml.UnmarshalStrict([]byte(`
+metadata: {name: `+e2eLabel+`}
+webhooks:
+- name: guard.kdiag.example.com
+  sideEffects: None
+  admissionReviewVersions: [v1]
+  clientConfig: {service: {namespace: default, name: `+e2eLabel+`}}
+  rules: [{operations: [UPDATE], apiGroups: [""], apiVersions: [v1], resources: [nodes/status]}]
+  matchConditions: [{name: none, expression: "false"}]
+`), &blocks))
+	hooks := api.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	_, err = hooks.Create(t.Context(), &blocks, metav1.CreateOptions{})
 	must(t, err)
 }
 
