@@ -105,7 +105,10 @@ func TestAskServer(t *testing.T) {
 			"refused", "https://" + l.Addr().String(), byCertificate,
 			Server{Err: "connection refused: nothing listens there"},
 		},
-		{"no such name", "https://kdiag.invalid:1", byCertificate, Server{Err: "DNS: kdiag.invalid does not resolve"}},
+		{
+			"no name, so no resolver is asked", "https://kdiag..invalid:1", byCertificate,
+			Server{Err: "DNS: kdiag..invalid does not resolve"},
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newTree(t)
