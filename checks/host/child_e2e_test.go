@@ -19,21 +19,25 @@ import (
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 )
 
-// TestMain runs the tests again in their own mount namespace: what they mount and let hang disturbs nothing else, and
-// goes when they end, however they do.
+// TestMain runs the tests again in namespaces of their own: what they mount and let hang disturbs nothing else, and goes
+// when they end, however they do. Children that the tests of another package leave behind are not seen.
 func TestMain(m *testing.M) {
 	beChild()
 	const mark = "KDIAG_TEST_APART"
 	if os.Getenv(mark) != "" {
+		if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+			fmt.Fprintln(os.Stderr, "mounting proc:", err)
+			os.Exit(1)
+		}
 		os.Exit(m.Run())
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), mark+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Cloneflags: syscall.CLONE_NEWPID}
 	if err := cmd.Run(); cmd.ProcessState == nil {
-		fmt.Fprintln(os.Stderr, "starting the tests in a mount namespace:", err)
+		fmt.Fprintln(os.Stderr, "starting the tests in namespaces, which needs root:", err)
 		os.Exit(1)
 	}
 	os.Exit(cmd.ProcessState.ExitCode())
@@ -155,32 +159,8 @@ func holdsNothing(t *testing.T, pid int) {
 	}
 }
 
-// ownPIDs runs a test in its own PID namespace, apart from the children that the tests of another package leave behind.
-// It reports whether this is there.
-func ownPIDs(t *testing.T) bool {
-	t.Helper()
-	const mark = "KDIAG_TEST_OWN_PIDS"
-	if os.Getenv(mark) != "" {
-		if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
-			t.Fatal("mounting proc: ", err)
-		}
-		return true
-	}
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v")
-	cmd.Env = append(os.Environ(), mark+"=1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID | syscall.CLONE_NEWNS}
-	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()+" ") {
-		t.Errorf("%v\n%s", err, out)
-	}
-	return false
-}
-
 // TestEndToEndManyDeadMounts has more dead mounts than children may be.
 func TestEndToEndManyDeadMounts(t *testing.T) {
-	if !ownPIDs(t) {
-		return
-	}
 	dir := t.TempDir()
 	var cuts []func()
 	for i := range maxChildren + 3 {
