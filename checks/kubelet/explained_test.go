@@ -2,12 +2,15 @@ package kubelet
 
 import (
 	"encoding/json"
+	"flag"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"maps"
+	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"runtime"
 	"strings"
 	"testing"
@@ -15,8 +18,37 @@ import (
 	kubeletconfigv1beta1 "k8s.io/kubelet/config/v1beta1"
 )
 
-// documented returns the defaults that the kubelet's type has in its comments, by field.
+var update = flag.Bool("update", false, "write the defaults that the kubelet's type documents")
+
+// documented returns the defaults that the kubelet's type has in its comments, by field. They are in testdata, with the
+// line of go.mod that they are from: the source may be out of a user's reach.
 func documented(t *testing.T) map[string]string {
+	t.Helper()
+	type defaults struct {
+		Module   string
+		Defaults map[string]string
+	}
+	gomod, err := os.ReadFile("../../go.mod")
+	must(t, err)
+	module := regexp.MustCompile(`k8s\.io/kubelet v\S+`).FindString(string(gomod))
+	const golden = "testdata/defaults.json"
+	if *update {
+		text, err := json.MarshalIndent(defaults{module, commented(t)}, "", "  ")
+		must(t, err)
+		must(t, os.WriteFile(golden, append(text, '\n'), 0o644))
+	}
+	text, err := os.ReadFile(golden)
+	must(t, err)
+	var got defaults
+	must(t, json.Unmarshal(text, &got))
+	if got.Module != module {
+		t.Errorf("%s is of %s, and go.mod has %s: write it anew with -update", golden, got.Module, module)
+	}
+	return got.Defaults
+}
+
+// commented reads them from the type's source.
+func commented(t *testing.T) map[string]string {
 	t.Helper()
 	method := reflect.ValueOf((*kubeletconfigv1beta1.KubeletConfiguration).DeepCopy).Pointer()
 	source, _ := runtime.FuncForPC(method).FileLine(method)
