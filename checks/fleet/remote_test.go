@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -113,7 +114,12 @@ func forbidden(what string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: what}, "", errors.New("no"))
 }
 
-func (a *api) RoundTrip(req *http.Request) (*http.Response, error) { return serve(a, req) }
+// RoundTrip serves a request before it returns.
+func (a *api) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	return w.Result(), r.Context().Err()
+}
 
 // agentPod returns a pod of an agent that was made some minutes ago.
 func agentPod(name string, minutes int, change func(*v1.Pod)) v1.Pod {

@@ -106,14 +106,12 @@ func (s *server) page(w http.ResponseWriter, req *http.Request, list runtime.Obj
 	_ = codecs.EncoderForVersion(info.Serializer, gv).Encode(list, w)
 }
 
-func (s *server) RoundTrip(req *http.Request) (*http.Response, error) { return serve(s, req) }
-
-// serve has a handler answer a request without a network. The body ends with the context.
-func serve(h http.Handler, req *http.Request) (*http.Response, error) {
+// RoundTrip serves a request. Its body ends with the context.
+func (s *server) RoundTrip(req *http.Request) (*http.Response, error) {
 	body, out := io.Pipe()
 	a := &answer{PipeWriter: out, header: http.Header{}, ready: make(chan int, 1)}
 	go func() {
-		h.ServeHTTP(a, req)
+		s.ServeHTTP(a, req)
 		a.WriteHeader(http.StatusOK)
 		_ = out.Close()
 	}()
