@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // visible reads what a container would see: the files by the names at the top that do not begin with dots, and their
@@ -95,7 +97,7 @@ func TestWriteSwapsAllAtOnce(t *testing.T) {
 // TestWriteStaysInside has a volume whose links lead out of it.
 func TestWriteStaysInside(t *testing.T) {
 	outside := t.TempDir()
-	put(t, filepath.Join(outside, "a"), "precious")
+	looptest.Write(t, filepath.Join(outside, "a"), "precious")
 	for name, target := range map[string]string{
 		dataLink: outside, "a": filepath.Join(outside, "a"), dataLink + "_tmp": outside,
 	} {

@@ -4,6 +4,6 @@ package volumemanager
 
 import "errors"
 
-func mountTmpfs(string, string) error { return errors.ErrUnsupported }
+func (kernel) tmpfs(string, string) error { return errors.ErrUnsupported }
 
-func unmount(string) error { return errors.ErrUnsupported }
+func (kernel) unmount(string) error { return errors.ErrUnsupported }

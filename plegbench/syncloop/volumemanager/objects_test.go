@@ -3,7 +3,6 @@ package volumemanager
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // TestTokenLife requests a token of one hour repeatedly: it is the same for 48 minutes, and then a new one.
@@ -58,9 +58,8 @@ func TestTokenLife(t *testing.T) {
 
 // TestTokenOfANewPod has an API server that knows a pod a moment after the node does: there is no event about that.
 func TestTokenOfANewPod(t *testing.T) {
-	needRoot(t)
 	synctest.Test(t, func(t *testing.T) {
-		m, recorder := newManager(t)
+		m := newHarness(t)
 		client, born := fake.New(), time.Now()
 		client.PrependReactor("create", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {
 			if time.Since(born) < 50*time.Millisecond {
@@ -72,19 +71,12 @@ func TestTokenOfANewPod(t *testing.T) {
 		})
 		m.cfg.Objects = NewAPIObjects(client)
 		pod := newPod()
-		decode(t, "[{name: token, projected: {sources: [{serviceAccountToken: {path: token}}]}}]", &pod.Spec.Volumes)
+		looptest.Decode(t, "[{name: token, projected: {sources: [{serviceAccountToken: {path: token}}]}}]", &pod.Spec.Volumes)
 		m.mount(t, pod)
-		if took := time.Since(born); len(recorder.Events) != 0 || took != mountPeriod {
-			t.Errorf("%d events, mounted after %v", len(recorder.Events), took)
+		if took := time.Since(born); len(m.events.Events) != 0 || took != mountPeriod {
+			t.Errorf("%d events, mounted after %v", len(m.events.Events), took)
 		}
 	})
-}
-
-func put(t *testing.T, path, text string) {
-	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func TestFileObjects(t *testing.T) {
@@ -97,9 +89,9 @@ func TestFileObjects(t *testing.T) {
 		}
 	}
 	missing("shop", "settings") // without a folder
-	put(t, filepath.Join(dir, "all.yaml"), testdata(t, "two.yaml"))
-	put(t, filepath.Join(dir, ".hidden.yaml"), "kind: nonsense")
-	put(t, filepath.Join(dir, "notes.txt"), "kind: nonsense")
+	looptest.Write(t, filepath.Join(dir, "all.yaml"), testdata(t, "two.yaml"))
+	looptest.Write(t, filepath.Join(dir, ".hidden.yaml"), "kind: nonsense")
+	looptest.Write(t, filepath.Join(dir, "notes.txt"), "kind: nonsense")
 	missing("default", "settings")
 	s, err := o.GetSecret(t.Context(), "default", "key")
 	if diff := cmp.Diff(map[string][]byte{"a": []byte("one"), "b": []byte("two")}, s.Data); diff != "" || err != nil {
@@ -110,30 +102,15 @@ func TestFileObjects(t *testing.T) {
 		t.Errorf("config map: %+v, %v", c, err)
 	}
 	// A document that cannot be read does not hide those before it, and the error names its file.
-	put(t, filepath.Join(dir, "f.yaml"), "kind: ConfigMap\nmetadata: {name: good}\n---\n"+
+	looptest.Write(t, filepath.Join(dir, "f.yaml"), "kind: ConfigMap\nmetadata: {name: good}\n---\n"+
 		"kind: Secret\nmetadata: {name: bad}\ndate: {}\n---\n{")
 	if _, err := o.GetConfigMap(t.Context(), "default", "good"); err != nil {
 		t.Errorf("the good document is lost: %v", err)
 	}
 	for name, want := range map[string]string{"bad": "unknown field", "none": "f.yaml"} {
 		_, err := o.GetSecret(t.Context(), "default", name)
-		if apierrors.IsNotFound(err) || !strings.Contains(text(err), want) {
+		if apierrors.IsNotFound(err) || !strings.Contains(looptest.Text(err), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}
-}
-
-func FuzzObjectFile(f *testing.F) {
-	f.Add([]byte(testdata(f, "two.yaml")))
-	f.Add([]byte("{"))
-	f.Add([]byte("---\n---\n"))
-	f.Add([]byte("apiVersion: v1\nkind: Secret\nmetadata: {name: key}\ndata: {a: 1}\n"))
-	dir := f.TempDir()
-	f.Fuzz(func(t *testing.T, data []byte) {
-		put(t, filepath.Join(dir, "f.yaml"), string(data))
-		s, err := NewFileObjects(dir).GetSecret(t.Context(), "default", "key")
-		if err == nil && (s.Name != "key" || s.Namespace != "" && s.Namespace != "default" || s.StringData != nil) {
-			t.Errorf("%s/%s, %v", s.Namespace, s.Name, s.StringData)
-		}
-	})
 }

@@ -58,10 +58,21 @@ type Config struct {
 
 // A Manager has the volumes of all pods. Several goroutines may use it, for one pod one at a time.
 type Manager struct {
-	cfg  Config
-	mu   sync.Mutex
-	pods map[types.UID]map[string]mounted
+	cfg    Config
+	mounts mounter
+	mu     sync.Mutex
+	pods   map[types.UID]map[string]mounted
 }
+
+// A mounter mounts what is in memory. The kernel's needs root; tests have one without.
+type mounter interface {
+	tmpfs(dir, options string) error
+	unmount(dir string) error
+	below(dir string) ([]string, error) // in the order of mounting
+}
+
+// kernel is the mounter of this machine.
+type kernel struct{}
 
 // A mounted is a volume that is there, and the files in it; or one that could not be made yet, without a path.
 type mounted struct {
@@ -73,7 +84,7 @@ type mounted struct {
 
 // New makes a Manager.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, pods: map[types.UID]map[string]mounted{}}
+	return &Manager{cfg: cfg, mounts: kernel{}, pods: map[types.UID]map[string]mounted{}}
 }
 
 // Mounts returns the volumes that a pod has, by name.
@@ -177,7 +188,7 @@ func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume, before mo
 		}
 	}
 	if before.HostPath == "" {
-		if err := makeDir(dir, k); err != nil {
+		if err := m.makeDir(dir, k); err != nil {
 			return now, err
 		}
 	}
@@ -208,7 +219,7 @@ func (m *Manager) Unmount(pod *v1.Pod) error {
 	m.mu.Lock()
 	delete(m.pods, pod.UID)
 	m.mu.Unlock()
-	return remove(m.podDir(pod.UID), filepath.Join(m.podDir(pod.UID), "volumes"))
+	return m.remove(m.podDir(pod.UID), filepath.Join(m.podDir(pod.UID), "volumes"))
 }
 
 // PodDirs lists the pods that have a folder with this node's mark.
@@ -237,7 +248,7 @@ func (m *Manager) CleanupOrphans(keep map[types.UID]bool) error {
 		found++
 		err := errors.New("its volumes are set up")
 		if len(m.Mounts(uid)) == 0 {
-			err = remove(m.podDir(uid), m.podDir(uid))
+			err = m.remove(m.podDir(uid), m.podDir(uid))
 		}
 		if err != nil {
 			err = fmt.Errorf("orphaned pod %q found, but its folder could not be removed: %w", uid, err)
@@ -284,26 +295,26 @@ func kindOf(v *v1.Volume) (kind, error) {
 
 // makeDir makes a volume's folder, open to all as upstream's are: the folders above it restrict access. What an earlier
 // run made stays as it is.
-func makeDir(dir string, k kind) error {
+func (m *Manager) makeDir(dir string, k kind) error {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		err := errors.Join(os.MkdirAll(dir, 0o750), os.Chmod(dir, 0o777)) // whatever the umask is
 		if err != nil {
 			return err
 		}
 	}
-	mounts, err := mountsBelow(filepath.Dir(dir))
+	mounts, err := m.mounts.below(filepath.Dir(dir))
 	if err != nil || !k.memory || slices.Contains(mounts, dir) {
 		return err
 	}
-	if err := mountTmpfs(dir, k.options); err != nil {
+	if err := m.mounts.tmpfs(dir, k.options); err != nil {
 		return &os.PathError{Op: "mounting a tmpfs", Path: dir, Err: err}
 	}
 	return nil
 }
 
-// mountsBelow lists what is mounted below a folder, in the order of mounting. The paths begin with dir even if a link
+// below lists what is mounted below a folder, in the order of mounting. The paths begin with dir even if a link
 // leads there.
-func mountsBelow(dir string) (paths []string, err error) {
+func (kernel) below(dir string) (paths []string, err error) {
 	real, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return nil, err
@@ -319,8 +330,8 @@ func mountsBelow(dir string) (paths []string, err error) {
 
 // remove unmounts the volumes in a pod's folder, also those that an earlier run made, and removes what is at path.
 // Nothing is removed as long as something else is mounted inside.
-func remove(podDir, path string) error {
-	mounts, err := mountsBelow(podDir)
+func (m *Manager) remove(podDir, path string) error {
+	mounts, err := m.mounts.below(podDir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	} else if err != nil {
@@ -330,7 +341,7 @@ func remove(podDir, path string) error {
 		if filepath.Dir(filepath.Dir(at)) != filepath.Join(podDir, "volumes") { // not volumes/PLUGIN/NAME
 			return fmt.Errorf("something is mounted at %s", at)
 		}
-		if err := unmount(at); err != nil {
+		if err := m.mounts.unmount(at); err != nil {
 			return &os.PathError{Op: "unmounting", Path: at, Err: err}
 		}
 	}

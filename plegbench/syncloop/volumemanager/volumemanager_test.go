@@ -1,9 +1,9 @@
 package volumemanager
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,43 +18,56 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
-	"sigs.k8s.io/yaml"
 
-	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
 
-func newManager(t *testing.T) (*Manager, *record.FakeRecorder) {
-	t.Helper()
-	dir, recorder := t.TempDir(), record.NewFakeRecorder(1000)
-	put(t, filepath.Join(dir, "objects", "all.yaml"), testdata(t, "objects.yaml"))
-	m := New(Config{
-		NodeName: "node-1", RootDir: filepath.Join(dir, "root"), Recorder: recorder, Log: logr.Discard(),
-		Objects: NewFileObjects(filepath.Join(dir, "objects")),
-		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
-	})
-	t.Cleanup(func() {
-		for _, mount := range slices.Backward(m.mounted(t)) {
-			if err := unix.Unmount(mount, 0); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	return m, recorder
+// memory is a mounter that needs no root: it keeps the options by the path. What the kernel has mounted counts too.
+type memory map[string]string
+
+func (m memory) tmpfs(dir, options string) error {
+	m[dir] = options
+	return nil
 }
 
-// mounted is what is mounted below the manager's folders.
-func (m *Manager) mounted(t *testing.T) []string {
-	t.Helper()
-	mounts, err := mountsBelow(m.cfg.RootDir)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		t.Fatal(err)
+func (m memory) unmount(dir string) error {
+	delete(m, dir)
+	return nil
+}
+
+func (m memory) below(dir string) ([]string, error) {
+	all, err := kernel{}.below(dir)
+	for _, path := range slices.Sorted(maps.Keys(m)) {
+		if strings.HasPrefix(path, dir+"/") {
+			all = append(all, path)
+		}
 	}
-	return mounts
+	return all, err
+}
+
+// A harness is a Manager whose mounts are in memory.
+type harness struct {
+	*Manager
+	mounts  memory
+	events  *record.FakeRecorder
+	objects string // folder
+}
+
+func newHarness(t *testing.T) *harness {
+	t.Helper()
+	dir := t.TempDir()
+	h := &harness{mounts: memory{}, events: record.NewFakeRecorder(1000), objects: filepath.Join(dir, "objects")}
+	looptest.Write(t, filepath.Join(h.objects, "all.yaml"), testdata(t, "objects.yaml"))
+	h.Manager = New(Config{
+		NodeName: "node-1", RootDir: filepath.Join(dir, "root"), Recorder: h.events, Log: logr.Discard(),
+		Objects: NewFileObjects(h.objects), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
+	})
+	h.Manager.mounts = h.mounts
+	return h
 }
 
 // mount makes the volumes of a pod.
@@ -70,20 +83,10 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		nodebox.Need(t, "mounting needs root")
-	}
-}
-
 func newPod(volumes ...v1.Volume) *v1.Pod {
-	return &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "web", Namespace: "default", UID: "uid-1", Labels: map[string]string{"app": "web"},
-		},
-		Spec: v1.PodSpec{Volumes: volumes},
-	}
+	return looptest.Pod("web", func(p *v1.Pod) {
+		p.Namespace, p.Labels, p.Spec.Volumes = "default", map[string]string{"app": "web"}, volumes
+	})
 }
 
 func volume(name string, source v1.VolumeSource) v1.Volume {
@@ -93,14 +96,6 @@ func volume(name string, source v1.VolumeSource) v1.Volume {
 func configMapVolume(name, object string) v1.Volume {
 	from := &v1.ConfigMapVolumeSource{LocalObjectReference: v1.LocalObjectReference{Name: object}}
 	return volume(name, v1.VolumeSource{ConfigMap: from})
-}
-
-// decode reads YAML.
-func decode(t *testing.T, text string, into any) {
-	t.Helper()
-	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // testdata is the text of a file.
@@ -115,18 +110,17 @@ func testdata(t testing.TB, name string) string {
 
 func allKinds(t *testing.T, host string) (volumes []v1.Volume) {
 	t.Helper()
-	decode(t, testdata(t, "volumes.yaml"), &volumes)
+	looptest.Decode(t, testdata(t, "volumes.yaml"), &volumes)
 	volumes[2].HostPath.Path = host
 	return volumes
 }
 
-func TestAllKindsOnARealDisk(t *testing.T) {
-	needRoot(t)
-	m, _ := newManager(t)
+func TestAllKinds(t *testing.T) {
+	m := newHarness(t)
 	host := filepath.Join(t.TempDir(), "made")
 	pod := newPod(allKinds(t, host)...)
 	m.mount(t, pod)
-	mounts, mounted := m.Mounts(pod.UID), m.mounted(t)
+	mounts := m.Mounts(pod.UID)
 	for name, want := range map[string]struct {
 		folder  string
 		memory  bool
@@ -137,7 +131,7 @@ func TestAllKindsOnARealDisk(t *testing.T) {
 		"config": {"configmap", false, map[string]string{"mode": "-rw-r--r-- fast", "size": "-rw-r--r-- small"}},
 		"secret": {"secret", true, map[string]string{"sub/pass": "-r--r----- word"}},
 		"down": {"downward-api", true, map[string]string{
-			"labels": `-rw-r--r-- app="web"`, "uid": "-r-------- uid-1",
+			"labels": `-rw-r--r-- app="web"`, "uid": "-r-------- web",
 		}},
 		"both": {"projected", true, map[string]string{
 			"mode": "-rw------- fast", "pass": "-rw------- word", "labels": `-rw------- app="web"`,
@@ -151,25 +145,22 @@ func TestAllKindsOnARealDisk(t *testing.T) {
 		if diff := cmp.Diff(want.content, visible(t, path), cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if slices.Contains(mounted, path) != want.memory {
-			t.Errorf("%s: want one in memory %v, mounted are %v", name, want.memory, mounted)
+		if _, mounted := m.mounts[path]; mounted != want.memory {
+			t.Errorf("%s: want one in memory %v, mounted are %v", name, want.memory, m.mounts)
 		}
 	}
 	if want := (source.Volume{HostPath: host}); mounts["host"] != want {
 		t.Errorf("host path %+v, want %+v", mounts["host"], want)
 	}
-	var st unix.Statfs_t
-	if err := unix.Statfs(mounts["memory"].HostPath, &st); err != nil || int64(st.Blocks)*st.Bsize != 1<<20 {
-		t.Errorf("%d blocks of %d bytes, %v, want 1 MiB", st.Blocks, st.Bsize, err)
-	}
-	put(t, filepath.Join(mounts["disk"].HostPath, "written by a container"), "x")
-	put(t, filepath.Join(host, "of the host"), "x")
+	looptest.Equal(t, "options", "size=1048576", m.mounts[mounts["memory"].HostPath])
+	looptest.Write(t, filepath.Join(mounts["disk"].HostPath, "written by a container"), "x")
+	looptest.Write(t, filepath.Join(host, "of the host"), "x")
 	if err := m.Unmount(pod); err != nil {
 		t.Fatal(err)
 	}
 	volumes, _ := filepath.Glob(filepath.Join(m.podDir(pod.UID), "volumes", "*", "*"))
-	if left := m.mounted(t); len(left)+len(volumes)+len(m.Mounts(pod.UID)) > 0 {
-		t.Errorf("left are mounts %v, folders %v, volumes %v", left, volumes, m.Mounts(pod.UID))
+	if len(m.mounts)+len(volumes)+len(m.Mounts(pod.UID)) > 0 {
+		t.Errorf("left are mounts %v, folders %v, volumes %v", m.mounts, volumes, m.Mounts(pod.UID))
 	}
 	if !exists(filepath.Join(host, "of the host")) {
 		t.Error("the host's file was removed with the pod")
@@ -178,18 +169,23 @@ func TestAllKindsOnARealDisk(t *testing.T) {
 
 // TestAdoptsWhatAnEarlierRunMade runs a second manager over the folders of the first.
 func TestAdoptsWhatAnEarlierRunMade(t *testing.T) {
-	needRoot(t)
-	first, _ := newManager(t)
-	second, pod := New(first.cfg), newPod(allKinds(t, t.TempDir())...)
+	first := newHarness(t)
+	again := func() *Manager {
+		m := New(first.cfg)
+		m.mounts = first.mounts
+		return m
+	}
+	second, pod := again(), newPod(allKinds(t, t.TempDir())...)
 	first.mount(t, pod)
-	before := first.mounted(t)
 	for _, name := range []string{"disk", "memory"} { // as a container leaves them
 		dir := first.Mounts(pod.UID)[name].HostPath
-		put(t, filepath.Join(dir, "kept"), "x")
+		looptest.Write(t, filepath.Join(dir, "kept"), "x")
 		if err := os.Chmod(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
+	first.mounts[first.Mounts(pod.UID)["memory"].HostPath] += ",of the first run" // which mounting again would replace
+	before := maps.Clone(first.mounts)
 	second.mount(t, pod)
 	for _, name := range []string{"disk", "memory"} {
 		dir := second.Mounts(pod.UID)[name].HostPath
@@ -197,41 +193,35 @@ func TestAdoptsWhatAnEarlierRunMade(t *testing.T) {
 			t.Errorf("%s has changed: %v, %v", name, info, err)
 		}
 	}
-	if diff := cmp.Diff(before, second.mounted(t)); diff != "" {
-		t.Errorf("mounted twice (-before +after):\n%s", diff)
-	}
-	if err := New(first.cfg).Unmount(pod); err != nil { // a third, which did not mount them
-		t.Error(err)
-	}
-	if left := first.mounted(t); len(left) > 0 {
-		t.Errorf("still mounted: %v", left)
+	looptest.Equal(t, "mounts", before, first.mounts)
+	if err := again().Unmount(pod); err != nil || len(first.mounts) > 0 { // a third, which did not mount them
+		t.Errorf("%v, still mounted: %v", err, first.mounts)
 	}
 }
 
 func TestMissingObjectIsWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m, recorder := newManager(t)
+		m := newHarness(t)
 		pod := newPod(configMapVolume("config", "late"), volume("disk", v1.VolumeSource{}))
 		start := time.Now()
 		err := m.WaitForAttachAndMount(t.Context(), pod)
 		const want = "unmounted volumes=[config], unattached volumes=[], failed to process volumes=[]: " +
 			"context deadline exceeded"
-		if text(err) != want || time.Since(start) != mountTimeout {
+		if looptest.Text(err) != want || time.Since(start) != mountTimeout {
 			t.Errorf("after %v: %v, want %s", time.Since(start), err, want)
 		}
-		if n := len(recorder.Events); n != 8 { // at once and after .5, 1.5, 3.5, ... 63.5 s
+		if n := len(m.events.Events); n != 8 { // at once and after .5, 1.5, 3.5, ... 63.5 s
 			t.Errorf("%d events, want 8", n)
 		}
 		// The next call goes on with the pauses of the last one.
-		if err := m.WaitForAttachAndMount(t.Context(), pod); err == nil || len(recorder.Events) != 9 { // after 127.5 s
-			t.Errorf("%v and %d events, want 9", err, len(recorder.Events))
+		if err := m.WaitForAttachAndMount(t.Context(), pod); err == nil || len(m.events.Events) != 9 { // after 127.5 s
+			t.Errorf("%v and %d events, want 9", err, len(m.events.Events))
 		}
 		const event = `Warning FailedMount MountVolume.SetUp failed for volume "config" : configmap "late" not found`
-		if got := <-recorder.Events; got != event {
+		if got := <-m.events.Events; got != event {
 			t.Errorf("event %q, want %q", got, event)
 		}
-		objects := filepath.Join(m.cfg.RootDir, "..", "objects")
-		put(t, filepath.Join(objects, "more.yaml"), "kind: ConfigMap\nmetadata: {name: late}\n")
+		looptest.Write(t, filepath.Join(m.objects, "more.yaml"), "kind: ConfigMap\nmetadata: {name: late}\n")
 		err = m.WaitForAttachAndMount(t.Context(), pod)
 		if at := time.Since(start).Round(time.Second); err != nil || at != 250*time.Second {
 			t.Errorf("after %v: %v, want success at the try after 249.5 s", at, err)
@@ -240,7 +230,7 @@ func TestMissingObjectIsWaitedFor(t *testing.T) {
 }
 
 func TestUnsupportedEndsAtOnce(t *testing.T) {
-	m, _ := newManager(t)
+	m := newHarness(t)
 	for name, source := range map[string]v1.VolumeSource{
 		"claim": {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}},
 		"huge":  {EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages}},
@@ -261,8 +251,7 @@ func TestUnsupportedEndsAtOnce(t *testing.T) {
 
 // TestEachSyncRefreshes changes an object and a label behind the volumes of a pod that runs.
 func TestEachSyncRefreshes(t *testing.T) {
-	needRoot(t)
-	m, recorder := newManager(t)
+	m := newHarness(t)
 	kinds := allKinds(t, t.TempDir())
 	pod := newPod(kinds[3], kinds[5])
 	// sync syncs the pod and returns where its config map is.
@@ -281,13 +270,13 @@ func TestEachSyncRefreshes(t *testing.T) {
 	if after := sync("fast", `app="web"`); before != after || before == "" {
 		t.Errorf("unchanged content was written again: from %q to %q", before, after)
 	}
-	objects := filepath.Join(m.cfg.RootDir, "..", "objects", "all.yaml")
-	put(t, objects, strings.ReplaceAll(testdata(t, "objects.yaml"), "fast", "slower"))
+	objects := filepath.Join(m.objects, "all.yaml")
+	looptest.Write(t, objects, strings.ReplaceAll(testdata(t, "objects.yaml"), "fast", "slower"))
 	pod.Labels["app"] = "shop"
 	sync("slower", `app="shop"`)
-	put(t, objects, "")
+	looptest.Write(t, objects, "")
 	sync("slower", `app="shop"`) // it stays, with an event
-	if got := <-recorder.Events; !strings.Contains(got, `FailedMount MountVolume.SetUp failed for volume "config"`) {
+	if got := <-m.events.Events; !strings.Contains(got, `FailedMount MountVolume.SetUp failed for volume "config"`) {
 		t.Errorf("event %q", got)
 	}
 	if err := m.Unmount(pod); err != nil {
@@ -296,53 +285,58 @@ func TestEachSyncRefreshes(t *testing.T) {
 }
 
 func TestMountInsideKeepsAVolume(t *testing.T) {
-	needRoot(t)
-	m, _ := newManager(t)
+	m := newHarness(t)
 	pod := newPod(volume("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}))
 	m.mount(t, pod)
-	precious := t.TempDir()
-	put(t, filepath.Join(precious, "file"), "x")
 	inside := filepath.Join(m.Mounts(pod.UID)["disk"].HostPath, "inside")
-	put(t, filepath.Join(inside, "hidden"), "x")
-	if err := unix.Mount(precious, inside, "", unix.MS_BIND, ""); err != nil {
-		t.Fatal(err)
-	}
-	if err, want := m.Unmount(pod), "something is mounted at "+inside; text(err) != want {
+	looptest.Write(t, filepath.Join(inside, "precious"), "x")
+	m.mounts[inside] = ""
+	if err, want := m.Unmount(pod), "something is mounted at "+inside; looptest.Text(err) != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if err := m.CleanupOrphans(nil); err == nil {
 		t.Error("a pod with a mount inside of its volume was taken for clean")
 	}
-	if !exists(filepath.Join(precious, "file")) {
+	if !exists(filepath.Join(inside, "precious")) {
 		t.Fatal("a folder behind a mount was emptied")
 	}
-	if err := unix.Unmount(inside, 0); err != nil {
-		t.Fatal(err)
-	}
+	delete(m.mounts, inside)
 	if err := m.CleanupOrphans(nil); err != nil || exists(m.podDir(pod.UID)) {
 		t.Errorf("when it is unmounted: %v, want it gone", err)
 	}
 }
 
-func text(err error) string {
-	if err == nil {
-		return ""
+// refused is a mounter that the kernel refuses everything.
+type refused struct{ memory }
+
+func (refused) tmpfs(string, string) error { return unix.EPERM }
+func (refused) unmount(string) error       { return unix.EBUSY }
+
+func TestRefusedMounts(t *testing.T) {
+	h := newHarness(t)
+	h.Manager.mounts = refused{h.mounts}
+	pod := newPod()
+	if err := h.Unmount(pod); err != nil {
+		t.Errorf("without a folder: %v", err)
 	}
-	return err.Error()
+	dir := filepath.Join(h.podDir(pod.UID), "volumes", "plugin", "name")
+	err := h.makeDir(dir, kind{memory: true})
+	looptest.Equal(t, "mount", "mounting a tmpfs "+dir+": operation not permitted", looptest.Text(err))
+	h.mounts[dir] = ""
+	looptest.Equal(t, "unmount", "unmounting "+dir+": device or resource busy", looptest.Text(h.Unmount(pod)))
 }
 
 func TestCleanupOrphans(t *testing.T) {
-	needRoot(t)
-	m, _ := newManager(t)
+	m := newHarness(t)
 	pods := map[types.UID]*v1.Pod{}
 	for _, uid := range []types.UID{"kept", "in-use", "ended", "earlier-run"} {
 		pods[uid] = newPod(allKinds(t, t.TempDir())...)
 		pods[uid].UID = uid
 		m.mount(t, pods[uid])
-		put(t, filepath.Join(m.podDir(uid), "etc-hosts"), "x")
+		looptest.Write(t, filepath.Join(m.podDir(uid), "etc-hosts"), "x")
 	}
-	put(t, filepath.Join(m.podDir("of-a-real-kubelet"), "volumes", "file"), "x")
-	put(t, filepath.Join(m.podDir("of-another-node"), ownerMark), "node-2")
+	looptest.Write(t, filepath.Join(m.podDir("of-a-real-kubelet"), "volumes", "file"), "x")
+	looptest.Write(t, filepath.Join(m.podDir("of-another-node"), ownerMark), "node-2")
 	if err := m.Unmount(pods["ended"]); err != nil {
 		t.Fatal(err)
 	}
@@ -369,7 +363,7 @@ func TestCleanupOrphans(t *testing.T) {
 
 func TestHostPathTypes(t *testing.T) {
 	dir := t.TempDir()
-	put(t, filepath.Join(dir, "file"), "x")
+	looptest.Write(t, filepath.Join(dir, "file"), "x")
 	for _, tt := range []struct {
 		kind v1.HostPathType
 		path string
@@ -394,7 +388,7 @@ func TestHostPathTypes(t *testing.T) {
 }
 
 func TestContentErrors(t *testing.T) {
-	m, _ := newManager(t)
+	m := newHarness(t)
 	for from, want := range map[string]string{ // "" is an empty volume
 		"configMap: {name: settings, items: [{key: none, path: x}]}":                 "non-existent config key: none",
 		"configMap: {name: settings, items: [{key: none, path: x}], optional: true}": "",
@@ -406,9 +400,9 @@ func TestContentErrors(t *testing.T) {
 		"downwardAPI: {items: [{path: x, resourceFieldRef: {resource: limits.cpu}}]}": "unsupported fieldPath",
 	} {
 		var v v1.Volume
-		decode(t, "{name: v, projected: {sources: [{"+from+"}]}}", &v)
+		looptest.Decode(t, "{name: v, projected: {sources: [{"+from+"}]}}", &v)
 		got, err := m.content(t.Context(), newPod(v), &v)
-		if (err == nil) != (want == "") || !strings.Contains(text(err), want) || len(got) > 0 {
+		if (err == nil) != (want == "") || !strings.Contains(looptest.Text(err), want) || len(got) > 0 {
 			t.Errorf("%s: %v, %v, want %q", from, got, err, want)
 		}
 	}

@@ -1,0 +1,133 @@
+// Package looptest has the fixtures that the tests of the syncLoop's parts share. Only tests use it.
+package looptest
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+)
+
+// Pod returns a pod of the namespace shop, changed by edits. Its UID is its name, and its one container is app.
+func Pod(name string, edits ...func(*v1.Pod)) *v1.Pod {
+	p := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID(name)},
+		Spec: v1.PodSpec{
+			RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "app", Image: "app:1"}},
+		},
+	}
+	for _, edit := range edits {
+		edit(p)
+	}
+	return p
+}
+
+// Deleted is an edit of a pod that its source deletes with a grace period, in seconds.
+func Deleted(grace int64) func(*v1.Pod) {
+	return func(p *v1.Pod) {
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.Now()), &grace
+	}
+}
+
+// Annotated is an edit of a pod that sets an annotation.
+func Annotated(key, value string) func(*v1.Pod) {
+	return func(p *v1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value) }
+}
+
+// Drain returns what waits in a channel.
+func Drain[T any](ch <-chan T) (all []T) {
+	for {
+		select {
+		case one := <-ch:
+			all = append(all, one)
+		default:
+			return all
+		}
+	}
+}
+
+// Run runs a part until stop is called or the test ends. Its error must be that of its context.
+func Run(t *testing.T, run func(context.Context) error) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run ended with %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// Equal fails the test if what the code made is not as wanted.
+func Equal(t *testing.T, what string, want, got any, opts ...cmp.Option) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, opts...); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// Text is an error's text, empty without an error.
+func Text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// Decode reads YAML without unknown fields.
+func Decode(t testing.TB, text string, into any) {
+	t.Helper()
+	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Write writes a file, and makes the folders above it.
+func Write(t testing.TB, path, text string) {
+	t.Helper()
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A Log keeps the lines of its Logger.
+type Log struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+// Logger returns a logger up to a verbosity.
+func (l *Log) Logger(verbosity int) logr.Logger {
+	return funcr.New(func(_, line string) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.lines = append(l.lines, line)
+	}, funcr.Options{Verbosity: verbosity})
+}
+
+// Lines returns the lines that contain a text.
+func (l *Log) Lines(text string) (found []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, line := range l.lines {
+		if strings.Contains(line, text) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
