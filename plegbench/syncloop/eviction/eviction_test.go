@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -21,13 +20,16 @@ import (
 	"k8s.io/client-go/tools/record"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
-// A node has so much memory and disk left, of 1000 each, and runs two pods, of which large uses more of both.
-type node struct {
+// A harness is the Manager of a node that has so much memory and disk left, of 1000 each, and runs two pods, of which
+// large uses more of both.
+type harness struct {
 	*Manager
 	recorder *record.FakeRecorder
+	log      looptest.Log
 
 	mu           sync.Mutex
 	memory, disk uint64
@@ -40,11 +42,10 @@ type node struct {
 	reclaimed []string
 	killed    []string
 	status    v1.PodStatus // of the last that was killed
-	log       string
 }
 
-func newNode(memory, disk uint64) *node {
-	n := &node{memory: memory, disk: disk, recorder: record.NewFakeRecorder(100)}
+func newHarness(memory, disk uint64) *harness {
+	n := &harness{memory: memory, disk: disk, recorder: record.NewFakeRecorder(100)}
 	n.pods = []*v1.Pod{testPod("small", 0, "", ""), testPod("large", 0, "", "")}
 	reclaim := func(what string) func(context.Context) error {
 		return func(context.Context) error {
@@ -64,19 +65,19 @@ func newNode(memory, disk uint64) *node {
 		Thresholds: []Threshold{
 			{Signal: MemoryAvailable, Quantity: quantity("100")}, {Signal: NodeFsAvailable, Share: 0.1},
 		},
-		Log: funcr.New(func(_, line string) { n.log += line + "\n" }, funcr.Options{}),
+		Log: n.log.Logger(0),
 	})
 	return n
 }
 
-func (n *node) summary(context.Context) (*statsapi.Summary, error) {
+func (n *harness) summary(context.Context) (*statsapi.Summary, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.seen++
 	return summary(n.seen, n.memory, n.disk, figures("small", 100, 10), figures("large", 700, 20)), n.err
 }
 
-func (n *node) kill(_ context.Context, p *v1.Pod, override func(*v1.PodStatus)) error {
+func (n *harness) kill(_ context.Context, p *v1.Pod, override func(*v1.PodStatus)) error {
 	n.killed = append(n.killed, p.Name)
 	n.status = v1.PodStatus{}
 	override(&n.status)
@@ -85,7 +86,7 @@ func (n *node) kill(_ context.Context, p *v1.Pod, override func(*v1.PodStatus)) 
 }
 
 // run runs the manager for so long.
-func (n *node) run(t *testing.T, d time.Duration) {
+func (n *harness) run(t *testing.T, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -94,18 +95,10 @@ func (n *node) run(t *testing.T, d time.Duration) {
 	}
 }
 
-func events(recorder *record.FakeRecorder) []string {
-	var out []string
-	for len(recorder.Events) > 0 {
-		out = append(out, <-recorder.Events)
-	}
-	return out
-}
-
 func TestOnePass(t *testing.T) {
 	for name, tt := range map[string]struct {
 		memory, disk uint64
-		change       func(n *node)
+		change       func(n *harness)
 		killed       []string
 		reclaimed    []string // of what belongs to no pod
 		log          string
@@ -113,31 +106,31 @@ func TestOnePass(t *testing.T) {
 		"enough": {500, 500, nil, nil, nil, ""},
 		"memory": {50, 500, nil, []string{"large"}, nil, "pods ranked for eviction"},
 		"a disk, and a reclaim frees enough": {
-			500, 50, func(n *node) { n.free = 100 }, nil,
+			500, 50, func(n *harness) { n.free = 100 }, nil,
 			[]string{"containers", "images"},
 			"able to reduce resource pressure without evicting pods.",
 		},
 		"a disk, and a reclaim frees too little": {
-			500, 50, func(n *node) { n.free = 1 }, []string{"large"}, []string{"containers", "images"}, "",
+			500, 50, func(n *harness) { n.free = 1 }, []string{"large"}, []string{"containers", "images"}, "",
 		},
 		"the runtime hangs": {
-			1, 500, func(n *node) { n.err = errors.New("deadline exceeded") }, nil, nil,
+			1, 500, func(n *harness) { n.err = errors.New("deadline exceeded") }, nil, nil,
 			"Eviction manager: failed to synchronize",
 		},
 		"a critical pod is passed over": {
-			1, 500, func(n *node) { n.pods[1].Spec.Priority = new(int32(2_000_000_000)) },
+			1, 500, func(n *harness) { n.pods[1].Spec.Priority = new(int32(2_000_000_000)) },
 			[]string{"small"},
 			nil,
 			"",
 		},
 		"critical pods alone": {
-			1, 500, func(n *node) {
+			1, 500, func(n *harness) {
 				n.pods = n.pods[1:]
 				n.pods[0].Spec.Priority = new(int32(2_000_000_000))
 			}, nil, nil, "unable to evict any pods from the node",
 		},
 		"a pod that does not end counts as evicted": {
-			1, 500, func(n *node) { n.killErr = errors.New("timeout waiting to kill pod") },
+			1, 500, func(n *harness) { n.killErr = errors.New("timeout waiting to kill pod") },
 			[]string{"large"},
 			nil,
 			"Eviction manager: pod failed to evict",
@@ -145,7 +138,7 @@ func TestOnePass(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(tt.memory, tt.disk)
+				n := newHarness(tt.memory, tt.disk)
 				if tt.change != nil {
 					tt.change(n)
 				}
@@ -153,8 +146,8 @@ func TestOnePass(t *testing.T) {
 				if !slices.Equal(n.killed, tt.killed) || !slices.Equal(n.reclaimed, tt.reclaimed) {
 					t.Errorf("killed %q, reclaimed %q", n.killed, n.reclaimed)
 				}
-				if !strings.Contains(n.log, tt.log) {
-					t.Errorf("the log has no %q:\n%s", tt.log, n.log)
+				if len(n.log.Lines(tt.log)) == 0 && tt.log != "" {
+					t.Errorf("the log has no %q:\n%s", tt.log, n.log.Lines(""))
 				}
 			})
 		})
@@ -164,18 +157,21 @@ func TestOnePass(t *testing.T) {
 // After an eviction the next pass waits for the pod's end, at most 30 s.
 func TestCleanup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := newNode(50, 500)
+		n := newHarness(50, 500)
 		n.dirty = true
 		n.run(t, 29*time.Second)
-		if diff := cmp.Diff([]string{"large"}, n.killed); diff != "" {
-			t.Error(diff)
+		looptest.Equal(t, "killed", []string{"large"}, n.killed)
+		const why = "The node was low on resource: memory. Threshold quantity: 100, available: 50. "
+		c := n.status.Conditions
+		if len(c) != 1 || c[0].Type != v1.DisruptionTarget || n.status.Phase != v1.PodFailed || n.status.Message != why {
+			t.Errorf("status %+v", n.status)
 		}
-		n = newNode(50, 500)
+		n = newHarness(50, 500)
 		n.dirty = true
 		n.run(t, 31*time.Second)
-		if diff := cmp.Diff([]string{"large", "small"}, n.killed); diff != "" ||
-			!strings.Contains(n.log, "timed out waiting") {
-			t.Error(diff, n.log)
+		looptest.Equal(t, "killed", []string{"large", "small"}, n.killed)
+		if len(n.log.Lines("timed out waiting")) == 0 {
+			t.Error(n.log.Lines(""))
 		}
 	})
 }
@@ -199,7 +195,7 @@ func TestAdmit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				n := newNode(tt.memory, tt.disk)
+				n := newHarness(tt.memory, tt.disk)
 				if ok, _, _ := n.Admit(tt.pod); !ok {
 					t.Error("not admitted before the first pass")
 				}
@@ -275,30 +271,17 @@ func summary(at, memory, disk uint64, pods ...statsapi.PodStats) *statsapi.Summa
 	}}
 }
 
-func TestObserve(t *testing.T) {
-	at := second(7)
-	amount := func(left int64, format resource.Format) observation {
-		return observation{resource.NewQuantity(left, format), resource.NewQuantity(1000, format), at}
-	}
-	want := observations{
-		MemoryAvailable: amount(300, resource.BinarySI), NodeFsAvailable: amount(200, resource.BinarySI),
-		ImageFsAvailable: amount(200, resource.BinarySI), NodeFsInodesFree: amount(500, resource.DecimalSI),
-		ImageFsInodesFree: amount(500, resource.DecimalSI),
-	}
-	if diff := cmp.Diff(want, observe(summary(7, 300, 200)), cmp.AllowUnexported(observation{})); diff != "" {
-		t.Error(diff)
-	}
-	memory := &statsapi.MemoryStats{AvailableBytes: new(uint64(1))}
-	if o := observe(&statsapi.Summary{Node: statsapi.NodeStats{Memory: memory, Fs: &statsapi.FsStats{}}}); len(o) != 0 {
-		t.Errorf("observed %v", o)
-	}
-}
-
 func TestNext(t *testing.T) {
 	mem, dsk := []v1.NodeConditionType{v1.NodeMemoryPressure}, []v1.NodeConditionType{v1.NodeDiskPressure}
 	both := []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure}
 	hard := Threshold{Signal: MemoryAvailable, Quantity: quantity("100")}
 	disk := Threshold{Signal: NodeFsAvailable, Share: 0.1}
+	inodes := Threshold{Signal: NodeFsInodesFree, Share: 0.6}
+	all := []Threshold{inodes, {Signal: ImageFsInodesFree, Share: 0.6}, disk, {Signal: ImageFsAvailable, Share: 1}, hard}
+	memory := &statsapi.MemoryStats{AvailableBytes: new(uint64(1))}
+	if o := observe(&statsapi.Summary{Node: statsapi.NodeStats{Memory: memory, Fs: &statsapi.FsStats{}}}); len(o) != 0 {
+		t.Errorf("observed %v", o)
+	}
 	// A step is one pass over a node with so much memory and disk left.
 	type step struct {
 		memory, disk uint64
@@ -326,6 +309,10 @@ func TestNext(t *testing.T) {
 		"old figures": {[]Threshold{hard}, []step{
 			{50, 500, 5, "memory.available", mem}, {50, 500, 5, "", mem}, {50, 500, 6, "memory.available", mem},
 		}},
+		"all signals": {all, []step{{
+			50, 50, 0,
+			"memory.available nodefs.inodesFree imagefs.inodesFree nodefs.available imagefs.available", both,
+		}}},
 		"not seen": {[]Threshold{{Signal: pidAvailable, Quantity: quantity("1")}}, []step{{1, 1, 0, "", nil}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -341,9 +328,7 @@ func TestNext(t *testing.T) {
 				if got := strings.Join(signals, " "); got != st.starved {
 					t.Errorf("step %d: starved of %s, want %s", i, got, st.starved)
 				}
-				if diff := cmp.Diff(st.conditions, s.conditions(25*time.Second, now)); diff != "" {
-					t.Errorf("step %d: %s", i, diff)
-				}
+				looptest.Equal(t, "conditions of step "+strconv.Itoa(i), st.conditions, s.conditions(25*time.Second, now))
 			}
 		})
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 const (
@@ -45,7 +45,7 @@ func FuzzParseKill(f *testing.F) {
 }
 
 func TestWatchOOM(t *testing.T) {
-	n := newNode(500, 500)
+	n := newHarness(500, 500)
 	if err := n.WatchOOM(t.Context(), filepath.Join(t.TempDir(), "kmsg")); err == nil ||
 		!strings.Contains(err.Error(), "the kernel's log") {
 		t.Errorf("without a log: %v", err)
@@ -53,7 +53,5 @@ func TestWatchOOM(t *testing.T) {
 	n.reportKill(kill{"/kubepods/pod1", "stress", 42}) // only kills of the system are reported
 	n.reportKill(kill{"", "my, app", 77})
 	want := []string{"Warning SystemOOM System OOM encountered, victim process: my, app, pid: 77"}
-	if diff := cmp.Diff(want, events(n.recorder)); diff != "" {
-		t.Error(diff)
-	}
+	looptest.Equal(t, "events", want, looptest.Drain(n.recorder.Events))
 }

@@ -11,6 +11,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // A stream hands out what is put into it, and ends with each error put into it.
@@ -56,16 +57,16 @@ func event(kind runtimeapi.ContainerEventType, pod, id, owner string) *runtimeap
 }
 
 // evented runs a test in a bubble, one second after an Evented has started.
-func evented(t *testing.T, play func(*testing.T, *bench, *Evented, *stream)) {
+func evented(t *testing.T, play func(*testing.T, *harness, *Evented, *stream)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, 5*time.Minute)
+		b := newHarness(t, 5*time.Minute)
 		s := &stream{events: make(chan *runtimeapi.ContainerEventResponse), ends: make(chan error)}
 		e := &Evented{
 			Generic: b.Generic, Stream: s, Owner: "node", FallbackPeriod: time.Second, FallbackThreshold: time.Minute,
 		}
-		background(t, b.Run)
-		background(t, e.Run)
+		looptest.Run(t, b.Run)
+		looptest.Run(t, e.Run)
 		time.Sleep(time.Second)
 		play(t, b, e, s)
 	})
@@ -98,13 +99,13 @@ func TestEventedEvents(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			evented(t, func(t *testing.T, b *bench, _ *Evented, s *stream) {
+			evented(t, func(t *testing.T, b *harness, _ *Evented, s *stream) {
 				b.runtime.put("p", "a", container.Running)
 				s.events <- tt.event
 				synctest.Wait()
 				b.sent(tt.want...)
 				b.cached("p", tt.cached)
-				if strings.Contains(strings.Join(b.lines, ""), "hidden") {
+				if len(b.log.Lines("hidden")) > 0 {
 					t.Error("the log has a pod's annotations")
 				}
 				b.logged(tt.log)
@@ -115,7 +116,7 @@ func TestEventedEvents(t *testing.T) {
 
 // The last sandbox of a pod is gone, and with it the pod's status; a pod with another sandbox is inspected instead.
 func TestEventedSandboxDeleted(t *testing.T) {
-	evented(t, func(_ *testing.T, b *bench, _ *Evented, s *stream) {
+	evented(t, func(_ *testing.T, b *harness, _ *Evented, s *stream) {
 		b.runtime.put("other", "a", container.Running)
 		for uid, ids := range map[string][]string{"last": {"last-sandbox"}, "other": {"newer", "other-sandbox"}} {
 			st := &container.PodStatus{Name: uid}
@@ -133,7 +134,7 @@ func TestEventedSandboxDeleted(t *testing.T) {
 
 // A relist that began before an event and inspects after it has the newer status; one that inspected before it has not.
 func TestEventedAndRelist(t *testing.T) {
-	evented(t, func(t *testing.T, b *bench, _ *Evented, _ *stream) {
+	evented(t, func(t *testing.T, b *harness, _ *Evented, _ *stream) {
 		b.runtime.put("p", "a", container.Running)
 		b.runtime.lists(10*time.Second, nil)
 		go b.Relist(t.Context())
@@ -151,7 +152,7 @@ func TestEventedAndRelist(t *testing.T) {
 }
 
 func TestEventedFallsBack(t *testing.T) {
-	evented(t, func(t *testing.T, b *bench, e *Evented, s *stream) {
+	evented(t, func(t *testing.T, b *harness, e *Evented, s *stream) {
 		start := time.Now()
 		if _, err := b.Cache.GetNewerThan(t.Context(), "p", start); err != nil {
 			t.Fatal(err)

@@ -11,13 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
-	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
@@ -102,89 +101,59 @@ func (f *fakeRuntime) GetPodStatus(_ context.Context, p *container.Pod) (*contai
 	return st, nil
 }
 
-// A bench is a Generic on a fakeRuntime.
-type bench struct {
+// A harness is a Generic on a fakeRuntime.
+type harness struct {
 	*Generic
 	t       *testing.T
 	runtime *fakeRuntime
-	mu      sync.Mutex
-	lines   []string // of the log
+	log     looptest.Log
 }
 
-func newBench(t *testing.T, period time.Duration) *bench {
+func newHarness(t *testing.T, period time.Duration) *harness {
 	t.Helper()
-	b := &bench{t: t}
+	b := &harness{t: t}
 	b.runtime = &fakeRuntime{pods: map[types.UID]*container.Pod{}, statusErr: map[types.UID]error{}}
 	b.Generic = NewGeneric(GenericConfig{
 		Runtime: b.runtime, Cache: NewCache(), Metrics: metrics.New(nil, nil), OnDemand: true,
-		Period: period, Threshold: 3 * time.Minute, Log: funcr.New(func(_, args string) {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.lines = append(b.lines, args)
-		}, funcr.Options{Verbosity: 5}),
+		Period: period, Threshold: 3 * time.Minute, Log: b.log.Logger(5),
 	})
 	return b
 }
 
-// background runs a part until the test's end.
-func background(t *testing.T, run func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run: %v", err)
-		}
-	})
-}
-
 // sent takes all events out of the channel and compares them, sorted by pod, the order within a pod kept.
-func (b *bench) sent(want ...string) {
+func (b *harness) sent(want ...string) {
 	b.t.Helper()
-	var out []Event
-	for len(b.events) > 0 {
-		out = append(out, <-b.events)
-	}
+	out := looptest.Drain(b.events)
 	slices.SortStableFunc(out, func(a, b Event) int { return cmp.Compare(a.ID, b.ID) })
 	var lines []string
 	for _, e := range out {
 		lines = append(lines, fmt.Sprintf("%s %s %s", e.ID, e.Type, e.Data))
 	}
-	if diff := gocmp.Diff(want, lines); diff != "" {
-		b.t.Error(diff)
-	}
+	looptest.Equal(b.t, "events", want, lines)
 }
 
 // inspected compares the pods that were inspected since the last time.
-func (b *bench) inspected(want ...types.UID) {
+func (b *harness) inspected(want ...types.UID) {
 	b.t.Helper()
 	b.runtime.mu.Lock()
 	defer b.runtime.mu.Unlock()
 	slices.Sort(b.runtime.inspected)
-	if diff := gocmp.Diff(want, b.runtime.inspected); diff != "" {
-		b.t.Error(diff)
-	}
+	looptest.Equal(b.t, "inspected", want, b.runtime.inspected)
 	b.runtime.inspected = nil
 }
 
-// logged takes the log, in which each text must be.
-func (b *bench) logged(texts ...string) {
+// logged looks for each text in the log.
+func (b *harness) logged(texts ...string) {
 	b.t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	all := strings.Join(b.lines, "\n")
 	for _, text := range texts {
-		if !strings.Contains(all, text) {
-			b.t.Errorf("no %s in\n%s", text, all)
+		if len(b.log.Lines(text)) == 0 && text != "" {
+			b.t.Errorf("no %s in\n%s", text, strings.Join(b.log.Lines(""), "\n"))
 		}
 	}
-	b.lines = nil
 }
 
 // cached compares the name of a container, or else of the pod, in the cached status of a pod: empty if there is none.
-func (b *bench) cached(uid types.UID, want string) {
+func (b *harness) cached(uid types.UID, want string) {
 	b.t.Helper()
 	st, err := b.Cache.Get(uid)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 func TestKeptIPs(t *testing.T) {
@@ -35,7 +36,7 @@ func TestKeptIPs(t *testing.T) {
 }
 
 func TestRelistSendsEventsAndInspectsWhatChanged(t *testing.T) {
-	b := newBench(t, time.Second)
+	b := newHarness(t, time.Second)
 	b.runtime.put("p", "a", container.Running)
 	b.runtime.put("q", "c", container.Created)
 	b.runtime.put("r", "d", container.Running)
@@ -67,7 +68,7 @@ func TestRelistSendsEventsAndInspectsWhatChanged(t *testing.T) {
 // A pod cannot be inspected: its error is cached, its events wait, the others go on.
 func TestFailedInspectionFreezesRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, time.Second)
+		b := newHarness(t, time.Second)
 		b.runtime.put("sick", "a", container.Running)
 		b.runtime.put("well", "b", container.Running)
 		b.runtime.statusErr["sick"] = errSick
@@ -97,7 +98,7 @@ func TestFailedInspectionFreezesRecord(t *testing.T) {
 }
 
 func TestFullChannelLosesEvents(t *testing.T) {
-	b := newBench(t, time.Second)
+	b := newHarness(t, time.Second)
 	for i := range eventCapacity + 1 {
 		b.runtime.put("p", fmt.Sprint(i), container.Running)
 	}
@@ -119,7 +120,7 @@ func TestFullChannelLosesEvents(t *testing.T) {
 // The incident: lists that fail after two minutes each. Health counts from the start of the last good one.
 func TestHealthWhileListsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, time.Second)
+		b := newHarness(t, time.Second)
 		healthy := func(want string) {
 			t.Helper()
 			got := ""
@@ -131,7 +132,7 @@ func TestHealthWhileListsHang(t *testing.T) {
 			}
 		}
 		healthy("pleg has yet to be successful")
-		background(t, b.Run)
+		looptest.Run(t, b.Run)
 		synctest.Wait()
 		healthy("")
 		if got, want := gauge(t, b.Metrics.PLEGLastSeen), time.Now().Unix(); got != float64(want) {
@@ -152,8 +153,8 @@ func TestHealthWhileListsHang(t *testing.T) {
 
 func TestOnDemand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, time.Hour)
-		background(t, b.Run)
+		b := newHarness(t, time.Hour)
+		looptest.Run(t, b.Run)
 		time.Sleep(time.Second)
 		b.runtime.put("p", "a", container.Running)
 		lastSync := time.Now()

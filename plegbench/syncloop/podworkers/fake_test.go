@@ -6,36 +6,27 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 var errSick = errors.New("sick")
 
-func testPod(uid string) *v1.Pod {
-	p := &v1.Pod{}
-	p.UID, p.Name, p.Namespace = types.UID(uid), uid, "ns"
-	return p
-}
-
 // staticPod is one whose name is shared with others of other UIDs.
 func staticPod(uid, name string) *v1.Pod {
-	p := testPod(uid)
-	p.Name = name
-	p.Annotations = map[string]string{pod.ConfigSourceAnnotation: pod.FileSource}
+	p := looptest.Pod(name, looptest.Annotated(pod.ConfigSourceAnnotation, pod.FileSource))
+	p.UID = types.UID(uid)
 	return p
 }
 
@@ -146,70 +137,48 @@ func (s *fakeSyncer) set(change func(s *fakeSyncer)) {
 	change(s)
 }
 
-type bench struct {
+// A harness is Workers whose syncer and cache a test sets.
+type harness struct {
 	*Workers
 	t      *testing.T
 	syncer *fakeSyncer
 	cache  *fakeCache
-	stop   context.CancelFunc
-	logMu  sync.Mutex
-	lines  []string
+	log    looptest.Log
 }
 
-// newBench makes workers that live as long as the bubble's test function.
-func newBench(t *testing.T) *bench {
+// newHarness makes workers that live as long as the bubble's test function.
+func newHarness(t *testing.T) *harness {
 	t.Helper()
-	b := &bench{t: t, syncer: newSyncer(t), cache: &fakeCache{}}
+	b := &harness{t: t, syncer: newSyncer(t), cache: &fakeCache{}}
 	b.Workers = New(Config{
 		Syncer: b.syncer, Cache: b.cache, Recorder: record.NewFakeRecorder(10000), Metrics: metrics.New(nil, nil),
 		ResyncInterval: time.Minute, BackOff: 10 * time.Second, TransientBackOff: time.Second,
-		Log: funcr.New(func(_, line string) {
-			b.logMu.Lock()
-			defer b.logMu.Unlock()
-			b.lines = append(b.lines, line)
-		}, funcr.Options{Verbosity: 4}),
+		Log: b.log.Logger(4),
 	})
-	var ctx context.Context
-	ctx, b.stop = context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- b.Run(ctx) }()
-	t.Cleanup(func() {
-		b.stop()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run: %v", err)
-		}
-	})
+	looptest.Run(t, b.Run)
 	return b
 }
 
 // did waits until no worker can go on without time or an update, and compares the steps since the last time.
-func (b *bench) did(want ...string) {
+func (b *harness) did(want ...string) {
 	b.t.Helper()
 	synctest.Wait()
 	b.syncer.mu.Lock()
 	defer b.syncer.mu.Unlock()
-	if diff := cmp.Diff(want, b.syncer.calls); diff != "" {
-		b.t.Error(diff)
-	}
+	looptest.Equal(b.t, "steps", want, b.syncer.calls)
 	b.syncer.calls = nil
 }
 
-func (b *bench) create(p *v1.Pod) {
+func (b *harness) create(p *v1.Pod) {
 	b.UpdatePod(UpdateOptions{Type: Create, Pod: p, StartTime: time.Now()})
 }
 
-func (b *bench) kill(p *v1.Pod, k *KillOptions) {
+func (b *harness) kill(p *v1.Pod, k *KillOptions) {
 	b.UpdatePod(UpdateOptions{Type: Kill, Pod: p, Kill: k})
 }
 
-func (b *bench) logged(part string) bool {
-	b.logMu.Lock()
-	defer b.logMu.Unlock()
-	return slices.ContainsFunc(b.lines, func(l string) bool { return strings.Contains(l, part) })
-}
-
 // answers compares the predicates that hold for a pod.
-func (b *bench) answers(uid types.UID, want ...string) {
+func (b *harness) answers(uid types.UID, want ...string) {
 	b.t.Helper()
 	synctest.Wait()
 	var got []string
@@ -226,16 +195,11 @@ func (b *bench) answers(uid types.UID, want ...string) {
 		}
 	}
 	slices.Sort(got)
-	if diff := cmp.Diff(want, got); diff != "" {
-		b.t.Error(diff)
-	}
+	looptest.Equal(b.t, "predicates of "+string(uid), want, got)
 }
 
 // known runs a housekeeping with desired pods and compares the pods that still have a worker.
-func (b *bench) known(desired []*v1.Pod, want ...types.UID) {
+func (b *harness) known(desired []*v1.Pod, want ...types.UID) {
 	b.t.Helper()
-	got := slices.Sorted(maps.Keys(b.SyncKnownPods(desired)))
-	if diff := cmp.Diff(want, got); diff != "" {
-		b.t.Error(diff)
-	}
+	looptest.Equal(b.t, "known", want, slices.Sorted(maps.Keys(b.SyncKnownPods(desired))))
 }

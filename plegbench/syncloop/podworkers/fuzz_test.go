@@ -8,10 +8,10 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // Whatever comes in, in whatever order and however slow and faulty each step is: no pod is in two steps at a time, none
@@ -23,7 +23,7 @@ func FuzzEveryWorkerEnds(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, steps int) {
 		synctest.Test(t, func(t *testing.T) {
-			h := &history{bench: newBench(t), r: rand.New(rand.NewPCG(seed, 2)), desired: map[types.UID]*v1.Pod{}}
+			h := &history{harness: newHarness(t), r: rand.New(rand.NewPCG(seed, 2)), desired: map[types.UID]*v1.Pod{}}
 			for range min(max(steps, 0), 1000) {
 				h.next()
 			}
@@ -56,7 +56,7 @@ func FuzzEveryWorkerEnds(f *testing.F) {
 
 // A history is a random one.
 type history struct {
-	*bench
+	*harness
 	r       *rand.Rand
 	n       int // of incarnations: a UID that was used up is not used again, but for static pods created twice
 	desired map[types.UID]*v1.Pod
@@ -74,7 +74,7 @@ func (h *history) next() {
 	switch p := h.pick(); h.r.IntN(12) {
 	case 0, 1:
 		h.n++
-		fresh := testPod(fmt.Sprintf("p%d", h.n))
+		fresh := looptest.Pod(fmt.Sprintf("p%d", h.n))
 		if h.r.IntN(2) == 0 {
 			fresh = staticPod(fmt.Sprintf("s%d", h.n), fmt.Sprintf("web%d", h.r.IntN(2)))
 		}
@@ -89,8 +89,7 @@ func (h *history) next() {
 		}
 	case 4:
 		if p != nil {
-			now, grace := metav1.Now(), int64(h.r.IntN(30))
-			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &grace
+			looptest.Deleted(int64(h.r.IntN(30)))(p)
 			h.desired[p.UID] = p
 			h.UpdatePod(UpdateOptions{Type: Update, Pod: p})
 		}

@@ -7,23 +7,22 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
-func bubble(t *testing.T, f func(t *testing.T, b *bench)) {
+func bubble(t *testing.T, f func(t *testing.T, b *harness)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, newBench(t)) })
+	synctest.Test(t, func(t *testing.T) { f(t, newHarness(t)) })
 }
 
 func TestLifeOfAPod(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
-		p := testPod("p")
+	bubble(t, func(t *testing.T, b *harness) {
+		p := looptest.Pod("p")
 		p.Spec.TerminationGracePeriodSeconds = new(int64(30))
 		b.answers("p", "could run") // before the first housekeeping
 		b.create(p)
@@ -57,30 +56,30 @@ func TestLifeOfAPod(t *testing.T) {
 }
 
 func TestEviction(t *testing.T) {
-	bubble(t, func(_ *testing.T, b *bench) {
-		b.create(testPod("p"))
+	bubble(t, func(_ *testing.T, b *harness) {
+		b.create(looptest.Pod("p"))
 		b.did("sync p create")
 		b.syncer.set(func(s *fakeSyncer) { s.err["terminating"] = errSick })
-		b.kill(testPod("p"), &KillOptions{
+		b.kill(looptest.Pod("p"), &KillOptions{
 			Evict: true, GraceOverride: new(int64(0)), StatusOverride: func(st *v1.PodStatus) { st.Reason = "Evicted" },
 		})
 		b.did("terminating p grace=1 reason=Evicted")
 		b.answers("p", "content removed", "could run", "requested")
 		// A retry keeps the options, though the update that brings it does not have them.
 		b.syncer.set(func(s *fakeSyncer) { clear(s.err) })
-		b.UpdatePod(UpdateOptions{Type: Sync, Pod: testPod("p")})
+		b.UpdatePod(UpdateOptions{Type: Sync, Pod: looptest.Pod("p")})
 		b.did("terminating p grace=1 reason=Evicted", "terminated p")
 	})
 }
 
 func TestNewestUpdateWins(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
+	bubble(t, func(t *testing.T, b *harness) {
 		b.syncer.takes = 10 * time.Second
-		b.create(testPod("p"))
+		b.create(looptest.Pod("p"))
 		synctest.Wait()
 		for _, mirror := range []string{"m1", "m2"} {
 			b.UpdatePod(UpdateOptions{
-				Type: Update, Pod: testPod("p"), MirrorPod: testPod(mirror), StartTime: time.Now(),
+				Type: Update, Pod: looptest.Pod("p"), MirrorPod: looptest.Pod(mirror), StartTime: time.Now(),
 			})
 			time.Sleep(time.Second)
 		}
@@ -99,8 +98,7 @@ func TestNewestUpdateWins(t *testing.T) {
 
 // deleted is a pod that its source deletes with a grace period.
 func deleted(uid string, grace int64) *v1.Pod {
-	p := testPod(uid)
-	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.Now()), &grace
+	p := looptest.Pod(uid, looptest.Deleted(grace))
 	p.Spec.TerminationGracePeriodSeconds = new(int64(60))
 	return p
 }
@@ -108,14 +106,14 @@ func deleted(uid string, grace int64) *v1.Pod {
 // Only a shorter grace period counts, whoever asks for it. The first request cancels the sync, a shorter one the
 // termination.
 func TestCancellation(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
+	bubble(t, func(t *testing.T, b *harness) {
 		b.syncer.takes = time.Hour
 		start := time.Now()
-		b.create(testPod("p"))
+		b.create(looptest.Pod("p"))
 		synctest.Wait()
-		b.kill(testPod("p"), &KillOptions{GraceOverride: new(int64(30))})
+		b.kill(looptest.Pod("p"), &KillOptions{GraceOverride: new(int64(30))})
 		synctest.Wait()
-		b.kill(testPod("p"), &KillOptions{GraceOverride: new(int64(40))})
+		b.kill(looptest.Pod("p"), &KillOptions{GraceOverride: new(int64(40))})
 		for _, grace := range []int64{35, 20} {
 			synctest.Wait()
 			b.UpdatePod(UpdateOptions{Type: Update, Pod: deleted("p", grace)})
@@ -123,7 +121,7 @@ func TestCancellation(t *testing.T) {
 		synctest.Wait()
 		b.kill(deleted("p", 20), &KillOptions{GraceOverride: new(int64(0))})
 		b.did("sync p create", "terminating p grace=30", "terminating p grace=20", "terminating p grace=1")
-		if time.Since(start) != 0 || !b.logged(`"msg"="Sync exited with context cancellation error" "pod"=`) {
+		if time.Since(start) != 0 || len(b.log.Lines(`"msg"="Sync exited with context cancellation error" "pod"=`)) == 0 {
 			t.Error("not cancelled")
 		}
 		time.Sleep(4 * time.Hour)
@@ -133,16 +131,14 @@ func TestCancellation(t *testing.T) {
 
 // While PLEG is stuck a worker waits, and not even a kill ends the wait.
 func TestStuckInTheCache(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
+	bubble(t, func(t *testing.T, b *harness) {
 		b.cache.gate = make(chan struct{})
-		b.create(testPod("p"))
+		b.create(looptest.Pod("p"))
 		since := time.Now()
 		time.Sleep(time.Hour)
-		want := []WorkerState{{UID: "p", Name: "ns/p", Step: "sync", WaitingInCache: true, Busy: true, Since: since}}
-		if diff := cmp.Diff(want, b.Snapshot()); diff != "" {
-			t.Error(diff)
-		}
-		b.kill(testPod("p"), nil)
+		want := []WorkerState{{UID: "p", Name: "shop/p", Step: "sync", WaitingInCache: true, Busy: true, Since: since}}
+		looptest.Equal(t, "workers", want, b.Snapshot())
+		b.kill(looptest.Pod("p"), nil)
 		time.Sleep(time.Hour)
 		b.did()
 		close(b.cache.gate)
@@ -151,8 +147,8 @@ func TestStuckInTheCache(t *testing.T) {
 }
 
 func TestEndAtTheStart(t *testing.T) {
-	bubble(t, func(_ *testing.T, b *bench) {
-		failed := testPod("failed")
+	bubble(t, func(_ *testing.T, b *harness) {
+		failed := looptest.Pod("failed")
 		failed.Status.Phase = v1.PodFailed
 		b.create(failed)
 		b.did("terminating failed grace=1", "terminated failed")
@@ -164,24 +160,24 @@ func TestEndAtTheStart(t *testing.T) {
 }
 
 func TestRestartUnderTheSameUID(t *testing.T) {
-	bubble(t, func(_ *testing.T, b *bench) {
-		b.create(testPod("p"))
+	bubble(t, func(_ *testing.T, b *harness) {
+		b.create(looptest.Pod("p"))
 		b.did("sync p create")
 		b.syncer.set(func(s *fakeSyncer) { s.takes = time.Minute })
-		b.kill(testPod("p"), nil)
-		b.create(testPod("p"))
-		b.known([]*v1.Pod{testPod("p")}, "p")
+		b.kill(looptest.Pod("p"), nil)
+		b.create(looptest.Pod("p"))
+		b.known([]*v1.Pod{looptest.Pod("p")}, "p")
 		time.Sleep(3 * time.Minute)
 		b.did("terminating p grace=1", "terminated p")
-		b.known([]*v1.Pod{testPod("p")})
+		b.known([]*v1.Pod{looptest.Pod("p")})
 		b.syncer.set(func(s *fakeSyncer) { s.takes = 0; clear(s.furthest) })
-		b.create(testPod("p"))
+		b.create(looptest.Pod("p"))
 		b.did("sync p create")
 	})
 }
 
 func TestStaticPodsOfOneName(t *testing.T) {
-	bubble(t, func(t *testing.T, b *bench) {
+	bubble(t, func(t *testing.T, b *harness) {
 		first, second, third := staticPod("1", "web"), staticPod("2", "web"), staticPod("3", "web")
 		for _, p := range []*v1.Pod{first, second, third} {
 			b.create(p)
@@ -191,10 +187,10 @@ func TestStaticPodsOfOneName(t *testing.T) {
 		b.syncer.set(func(s *fakeSyncer) { s.takes = time.Second })
 		b.kill(first, nil)
 		synctest.Wait()
-		terminating := b.IsPodForMirrorPodTerminatingByFullName("web_ns")
+		terminating := b.IsPodForMirrorPodTerminatingByFullName("web_shop")
 		time.Sleep(10 * time.Second)
 		b.did("terminating 1 grace=1", "terminated 1")
-		if after := b.IsPodForMirrorPodTerminatingByFullName("web_ns"); !terminating || after {
+		if after := b.IsPodForMirrorPodTerminatingByFullName("web_shop"); !terminating || after {
 			t.Errorf("the first is terminating: %v, after its end: %v", terminating, after)
 		}
 		b.kill(second, nil) // ends before it began
@@ -207,7 +203,7 @@ func TestStaticPodsOfOneName(t *testing.T) {
 }
 
 func TestOrphanOfTheRuntime(t *testing.T) {
-	bubble(t, func(_ *testing.T, b *bench) {
+	bubble(t, func(_ *testing.T, b *harness) {
 		b.cache.gate = make(chan struct{}) // no status of it is awaited
 		b.syncer.set(func(s *fakeSyncer) { s.err["terminating"] = errSick })
 		b.UpdatePod(UpdateOptions{Type: Kill, RunningPod: &container.Pod{UID: "o", Name: "o", Namespace: "ns"}})
