@@ -11,11 +11,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
@@ -83,7 +83,7 @@ func TestCollect(t *testing.T) {
 		}
 		g, recorder := newGC(s)
 		s.disk += 11
-		if err := g.CollectNow(t.Context()); err == nil || len(s.removed) != 0 || len(drain(recorder)) != 1 {
+		if err := g.CollectNow(t.Context()); err == nil || len(s.removed) != 0 || len(looptest.Drain(recorder.Events)) != 1 {
 			t.Fatalf("at the first look, at 90 %%: %v, removed %v", err, s.removed)
 		}
 		s.disk -= 11
@@ -96,10 +96,8 @@ func TestCollect(t *testing.T) {
 		if err := g.CollectNow(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if diff := gocmp.Diff([]string{"a", "b", "was"}, s.removed); diff != "" {
-			t.Error(diff)
-		}
-		if events := drain(recorder); events != nil {
+		looptest.Equal(t, "removed", []string{"a", "b", "was"}, s.removed)
+		if events := looptest.Drain(recorder.Events); events != nil {
 			t.Error(events)
 		}
 		// For an eviction all goes that is not used, but what was pulled again meanwhile is new.
@@ -114,9 +112,7 @@ func TestCollect(t *testing.T) {
 		if err := g.DeleteUnused(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if diff := gocmp.Diff([]string{"used", "tagged"}, s.removed); diff != "" {
-			t.Error(diff)
-		}
+		looptest.Equal(t, "removed", []string{"used", "tagged"}, s.removed)
 		s.fail = map[string]error{"list": errors.New("no list")}
 		if err := g.DeleteUnused(t.Context()); err == nil {
 			t.Error("no list is no error")
@@ -168,7 +164,7 @@ func TestCollectFails(t *testing.T) {
 				if tt.event {
 					want = []string{"Warning FreeDiskSpaceFailed " + tt.want}
 				}
-				if events := drain(recorder); !slices.Equal(want, events) {
+				if events := looptest.Drain(recorder.Events); !slices.Equal(want, events) {
 					t.Errorf("events %q, want %q", events, want)
 				}
 			})
@@ -190,7 +186,7 @@ func TestRun(t *testing.T) {
 		if err := g.Run(ctx); err != nil {
 			t.Error(err)
 		}
-		events := drain(recorder) // FreeDiskSpaceFailed each time
+		events := looptest.Drain(recorder.Events) // FreeDiskSpaceFailed each time
 		if len(events) != 5 || !strings.HasPrefix(events[2], "Warning ImageGCFailed Insufficient") {
 			t.Errorf("events %q", events)
 		}

@@ -14,10 +14,10 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // A registry is the runtime's image service with what it may pull.
@@ -62,20 +62,8 @@ func newManager(r *registry, cfg Config) (*Manager, *record.FakeRecorder) {
 
 // ensure ensures an image for a pod, and returns the reason.
 func ensure(ctx context.Context, m *Manager, uid, image string) error {
-	_, _, reason := m.EnsureImage(ctx, testPod(uid), &v1.Container{Image: image}, nil)
+	_, _, reason := m.EnsureImage(ctx, looptest.Pod(uid), &v1.Container{Image: image}, nil)
 	return reason
-}
-
-func drain(recorder *record.FakeRecorder) []string {
-	var events []string
-	for len(recorder.Events) > 0 {
-		events = append(events, <-recorder.Events)
-	}
-	return events
-}
-
-func testPod(uid string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p" + uid, UID: types.UID(uid)}}
 }
 
 func TestEnsureImage(t *testing.T) {
@@ -122,7 +110,7 @@ func TestEnsureImage(t *testing.T) {
 					return tt.pull
 				}}, Config{})
 				c := &v1.Container{Image: tt.image, ImagePullPolicy: v1.PullPolicy(tt.policy)}
-				ref, message, reason := m.EnsureImage(t.Context(), testPod("1"), c, nil)
+				ref, message, reason := m.EnsureImage(t.Context(), looptest.Pod("1"), c, nil)
 				got := ref + "  " + message
 				if reason != nil {
 					got = ref + " " + reason.Error() + " " + message
@@ -130,9 +118,7 @@ func TestEnsureImage(t *testing.T) {
 				if got != tt.want {
 					t.Errorf("got  %s\nwant %s", got, tt.want)
 				}
-				if diff := cmp.Diff(tt.events, drain(recorder)); diff != "" {
-					t.Error(diff)
-				}
+				looptest.Equal(t, "events", tt.events, looptest.Drain(recorder.Events))
 			})
 		})
 	}
@@ -150,10 +136,10 @@ func TestBackOff(t *testing.T) {
 			switch {
 			case errors.Is(reason, ErrImagePull):
 				pulled = append(pulled, second)
-			case !slices.Contains(drain(recorder), `Normal BackOff Back-off pulling image "x:1"`):
+			case !slices.Contains(looptest.Drain(recorder.Events), `Normal BackOff Back-off pulling image "x:1"`):
 				t.Fatalf("no event of back-off after %d s, but %v", second, reason)
 			}
-			drain(recorder)
+			looptest.Drain(recorder.Events)
 			time.Sleep(time.Second)
 		}
 		if diff := cmp.Diff([]int{0, 10, 30, 70, 150, 310, 610, 910}, pulled); diff != "" || len(r.pulls) != 8 {

@@ -12,26 +12,18 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"sigs.k8s.io/yaml"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
 
 func TestHash(t *testing.T) { // the first is a kubelet's
 	c := &v1.Container{Name: "test_container", Image: "foo/image:v1", Command: []string{"x"}}
-	same(t, "hash", "8e45cbd0", fmt.Sprintf("%x", ContainerHash(c)))
-}
-
-// decode reads YAML.
-func decode(t *testing.T, text string, into any) {
-	t.Helper()
-	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Equal(t, "hash", "8e45cbd0", fmt.Sprintf("%x", ContainerHash(c)))
 }
 
 func TestResources(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	r.CgroupV2 = true
 	for text, want := range map[string][4]int64{ // CPU shares and quota, memory, OOM score
 		"{}":                                     {2, 0, 0, 1000},
@@ -42,8 +34,8 @@ func TestResources(t *testing.T) {
 		"{requests: {cpu: 1000}}":                                          {262144, 0, 0, 999},
 	} {
 		p := testPod("main")
-		decode(t, text, &p.Spec.Containers[0].Resources)
-		same(t, text, &runtimeapi.LinuxContainerResources{
+		looptest.Decode(t, text, &p.Spec.Containers[0].Resources)
+		looptest.Equal(t, text, &runtimeapi.LinuxContainerResources{
 			CpuPeriod: 100000, CpuShares: want[0], CpuQuota: want[1], MemoryLimitInBytes: want[2],
 			OomScoreAdj: want[3], Unified: map[string]string{"memory.oom.group": "1"},
 		}, r.linuxResources(p, &p.Spec.Containers[0]), protocmp.Transform())
@@ -56,7 +48,7 @@ func TestContainerSecurity(t *testing.T) {
 	if len(hidden.MaskedPaths) == 0 || hidden.NoNewPrivs || hidden.Privileged || hidden.RunAsUser != nil {
 		t.Errorf("by default: %v", hidden)
 	}
-	decode(t, `
+	looptest.Decode(t, `
 hostPID: true
 hostIPC: true
 hostNetwork: true
@@ -65,13 +57,13 @@ containers:
 - securityContext: {runAsUser: 3, privileged: true, readOnlyRootFilesystem: true, allowPrivilegeEscalation: false}
 `, &p.Spec)
 	n := runtimeapi.NamespaceMode_NODE
-	same(t, "security context", &runtimeapi.LinuxContainerSecurityContext{
+	looptest.Equal(t, "security context", &runtimeapi.LinuxContainerSecurityContext{
 		Privileged: true, ReadonlyRootfs: true, NoNewPrivs: true, RunAsUser: &runtimeapi.Int64Value{Value: 3},
 		RunAsGroup: &runtimeapi.Int64Value{Value: 2}, MaskedPaths: hidden.GetMaskedPaths(),
 		ReadonlyPaths:    hidden.GetReadonlyPaths(),
 		NamespaceOptions: &runtimeapi.NamespaceOption{Network: n, Pid: n, Ipc: n},
 	}, containerSecurity(p, &p.Spec.Containers[0]), protocmp.Transform())
-	if !newRig(t).sandboxConfig(p, 0).GetLinux().GetSecurityContext().GetPrivileged() {
+	if !newHarness(t).sandboxConfig(p, 0).GetLinux().GetSecurityContext().GetPrivileged() {
 		t.Error("a privileged container is in a sandbox that is not")
 	}
 }
@@ -95,9 +87,9 @@ func TestVerifyNonRoot(t *testing.T) {
 		{"{runAsUser: 0}", "{runAsNonRoot: true}", nil, "container's runAsUser breaks non-root policy" + where},
 		{"{runAsUser: 0, runAsNonRoot: true}", "{runAsUser: 5}", nil, ""},
 	} {
-		r, p := newRig(t), testPod("main")
-		decode(t, tt.pod, &p.Spec.SecurityContext)
-		decode(t, tt.container, &p.Spec.Containers[0].SecurityContext)
+		r, p := newHarness(t), testPod("main")
+		looptest.Decode(t, tt.pod, &p.Spec.SecurityContext)
+		looptest.Decode(t, tt.container, &p.Spec.Containers[0].SecurityContext)
 		p.Spec.Containers[0].TerminationMessagePath = "/dev/termination-log"
 		r.cri.image = tt.image
 		r.cri.fail["CreateContainer"] = errors.New("no disk")
@@ -115,15 +107,15 @@ func TestEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c v1.Container
-	decode(t, string(data), &c)
+	looptest.Decode(t, string(data), &c)
 	p := testPod("main")
 	p.Spec.ServiceAccountName = "robot"
-	s := &syncing{Manager: newRig(t).Manager, pod: p, ip: "10.1.0.5"}
+	s := &syncing{Manager: newHarness(t).Manager, pod: p, ip: "10.1.0.5"}
 	env, err := s.environment(t.Context(), &c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "environment", map[string]string{
+	looptest.Equal(t, "environment", map[string]string{
 		"APP": "web", "FROM_CM": "$(mode)", "FROM_SECRET": "word", "HOST": "192.0.2.1", "IP": "10.1.0.5",
 		"LATER": "x", "NODE_NAME": "node-a", "PLAIN": "fast word $(LATER) $(mode)", "SA": "robot", "S_pass": "word",
 		"mode": "own", "size": "$(mode)",
@@ -141,7 +133,7 @@ func TestEnvironment(t *testing.T) {
 		"envFrom: [{prefix: x}]": `configmap "" not found`,
 	} {
 		var c v1.Container
-		decode(t, text, &c)
+		looptest.Decode(t, text, &c)
 		if _, err := s.environment(t.Context(), &c); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -149,7 +141,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestMounts(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	r.volumes = map[string]source.Volume{
 		"disk": {HostPath: "/d", Managed: true}, "config": {HostPath: "/c", Managed: true, ReadOnly: true},
 		"host": {HostPath: "/h"},
@@ -166,7 +158,7 @@ func TestMounts(t *testing.T) {
 	}
 	dir := filepath.Join(r.RootDir, "pods", "uid-1")
 	log := got[4].HostPath
-	same(t, "mounts", []*runtimeapi.Mount{
+	looptest.Equal(t, "mounts", []*runtimeapi.Mount{
 		{ContainerPath: "/again", HostPath: "/d", SelinuxRelabel: true, Readonly: true},
 		{ContainerPath: "/config", HostPath: "/c", SelinuxRelabel: true, Readonly: true},
 		{ContainerPath: "/host", HostPath: "/h"},

@@ -11,18 +11,17 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
@@ -261,8 +260,8 @@ func (o *objects) GetSecret(_ context.Context, namespace, name string) (*v1.Secr
 	return nil, apierrors.NewNotFound(v1.Resource("secrets"), name)
 }
 
-// A rig is a Manager with fakes around it.
-type rig struct {
+// A harness is a Manager with fakes around it.
+type harness struct {
 	*Manager
 	cri              *fakeCRI
 	imageErr         error
@@ -271,9 +270,9 @@ type rig struct {
 	events           *record.FakeRecorder
 }
 
-func newRig(t *testing.T) *rig {
+func newHarness(t *testing.T) *harness {
 	t.Helper()
-	r := &rig{events: record.NewFakeRecorder(1000), cri: &fakeCRI{
+	r := &harness{events: record.NewFakeRecorder(1000), cri: &fakeCRI{
 		inSandbox: map[string]string{}, configs: map[string]*runtimeapi.ContainerConfig{}, fail: map[string]error{},
 		takes: map[string]time.Duration{}, stops: map[string]time.Duration{},
 	}}
@@ -302,15 +301,10 @@ func newRig(t *testing.T) *rig {
 }
 
 // recorded returns the events since the last time.
-func (r *rig) recorded() (all []string) {
-	for len(r.events.Events) > 0 {
-		all = append(all, <-r.events.Events)
-	}
-	return all
-}
+func (r *harness) recorded() []string { return looptest.Drain(r.events.Events) }
 
 // now is the pod as the runtime has it.
-func (r *rig) now(t *testing.T, p *v1.Pod) *container.PodStatus {
+func (r *harness) now(t *testing.T, p *v1.Pod) *container.PodStatus {
 	t.Helper()
 	defer r.cri.took()
 	listed, err := r.GetPod(t.Context(), p.UID)
@@ -325,13 +319,13 @@ func (r *rig) now(t *testing.T, p *v1.Pod) *container.PodStatus {
 }
 
 // sync syncs a pod once, in the state that it is in.
-func (r *rig) sync(t *testing.T, p *v1.Pod) Result {
+func (r *harness) sync(t *testing.T, p *v1.Pod) Result {
 	t.Helper()
 	return r.SyncPod(t.Context(), p, r.now(t, p))
 }
 
 // running starts a pod's containers, sidecars too, and returns it as the lists have it.
-func (r *rig) running(t *testing.T, p *v1.Pod) *container.Pod {
+func (r *harness) running(t *testing.T, p *v1.Pod) *container.Pod {
 	t.Helper()
 	for res := r.sync(t, p); res.Changed(); res = r.sync(t, p) {
 		if res.Err != nil {
@@ -344,12 +338,9 @@ func (r *rig) running(t *testing.T, p *v1.Pod) *container.Pod {
 
 // testPod is a pod with regular containers.
 func testPod(names ...string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name: "web", Namespace: "shop", UID: "uid-1", Labels: map[string]string{"app": "web"},
-		Annotations: map[string]string{"note": "x"},
-	}}
-	p.Spec.TerminationGracePeriodSeconds = new(int64(30))
-	p.Spec.RestartPolicy, p.Spec.DNSPolicy = v1.RestartPolicyAlways, v1.DNSDefault
+	p := looptest.Pod("web", looptest.Annotated("note", "x"))
+	p.UID, p.Labels, p.Spec.Containers = "uid-1", map[string]string{"app": "web"}, nil
+	p.Spec.TerminationGracePeriodSeconds, p.Spec.DNSPolicy = new(int64(30)), v1.DNSDefault
 	for _, n := range names {
 		p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: n, Image: "image:1"})
 	}
@@ -368,17 +359,8 @@ func withInit(p *v1.Pod, names ...string) *v1.Pod {
 	return p
 }
 
-func same(t *testing.T, what string, want, got any, opts ...gocmp.Option) {
-	t.Helper()
-	if diff := gocmp.Diff(want, got, opts...); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", what, diff)
-	}
-}
-
 // failsWith expects an error's text.
 func failsWith(t *testing.T, want string, r Result) {
 	t.Helper()
-	if r.Err == nil || r.Err.Error() != want {
-		t.Errorf("error %v\nwant  %s", r.Err, want)
-	}
+	looptest.Equal(t, "error", want, looptest.Text(r.Err))
 }

@@ -15,6 +15,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // owned are the labels of something that belongs to a pod of this node.
@@ -26,15 +27,12 @@ func owned(uid, name string) map[string]string {
 }
 
 // addContainer adds a container of this node, created so many seconds after the epoch, with a log.
-func (r *rig) addContainer(
+func (r *harness) addContainer(
 	t *testing.T, id, uid string, state runtimeapi.ContainerState, second int64,
 ) *runtimeapi.ContainerStatus {
 	t.Helper()
 	log := filepath.Join(r.podLogs("shop", uid, types.UID(uid)), id+".log")
-	err := errors.Join(os.MkdirAll(filepath.Dir(log), 0o755), os.WriteFile(log, nil, 0o644))
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Write(t, log, "")
 	s := &runtimeapi.ContainerStatus{
 		Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: state, CreatedAt: second * 1e9,
 		Labels: owned(uid, uid), LogPath: log,
@@ -44,7 +42,7 @@ func (r *rig) addContainer(
 	return s
 }
 
-func (r *rig) addSandbox(id, uid string, state runtimeapi.PodSandboxState) *runtimeapi.PodSandboxStatus {
+func (r *harness) addSandbox(id, uid string, state runtimeapi.PodSandboxState) *runtimeapi.PodSandboxStatus {
 	s := &runtimeapi.PodSandboxStatus{
 		Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Uid: uid}, State: state, Labels: owned(uid, uid),
 		CreatedAt: int64(len(r.cri.sandboxes)),
@@ -54,7 +52,7 @@ func (r *rig) addSandbox(id, uid string, state runtimeapi.PodSandboxState) *runt
 }
 
 // left returns what is left: containers, sandboxes and log files.
-func (r *rig) left(t *testing.T) []string {
+func (r *harness) left(t *testing.T) []string {
 	t.Helper()
 	var out []string
 	for _, c := range r.cri.containers {
@@ -93,7 +91,7 @@ func TestCollectGarbage(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t)
+			r := newHarness(t)
 			r.SourcesReady = func() bool { return !tt.unseen }
 			r.gone, r.terminated = map[types.UID]bool{"gone": true, "foreign": true}, map[types.UID]bool{"over": true}
 			for second, id := range []string{"a0", "a1", "a2"} {
@@ -111,7 +109,7 @@ func TestCollectGarbage(t *testing.T) {
 			if err := tt.collect(r.Manager, t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			same(t, "left", strings.Fields(tt.want), r.left(t))
+			looptest.Equal(t, "left", strings.Fields(tt.want), r.left(t))
 		})
 	}
 }
@@ -119,12 +117,10 @@ func TestCollectGarbage(t *testing.T) {
 // TestCollectionOrder checks the order of the kubelet's calls: containers, then sandboxes, each stopped before it is
 // removed. A failure does not stop the rest, and a log outside of the folder of logs is left alone.
 func TestCollectionOrder(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	r.gone = map[types.UID]bool{"gone": true}
 	outside := filepath.Join(t.TempDir(), "0.log")
-	if err := os.WriteFile(outside, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Write(t, outside, "")
 	for i, id := range []string{"c0", "c1", "c2"} {
 		c := r.addContainer(t, id, "gone", exited, int64(i))
 		c.Metadata.Name, c.LogPath = id, outside
@@ -137,7 +133,7 @@ func TestCollectionOrder(t *testing.T) {
 	if err := r.CollectGarbage(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "calls", []string{
+	looptest.Equal(t, "calls", []string{
 		"ListContainers", "ContainerStatus c0", "ContainerStatus c1", "RemoveContainer c1", "ContainerStatus c2",
 		"RemoveContainer c2", "ListContainers", "ListPodSandbox", "StopPodSandbox s0", "StopPodSandbox s1",
 		"RemovePodSandbox s1",
@@ -149,7 +145,7 @@ func TestCollectionOrder(t *testing.T) {
 
 func TestRunGC(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newHarness(t)
 		r.cri.fail["ListContainers"] = errors.New("down")
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute+time.Second)
 		defer cancel()
@@ -157,6 +153,6 @@ func TestRunGC(t *testing.T) {
 			t.Error(err)
 		}
 		event := "Warning ContainerGCFailed down"
-		same(t, "events", []string{event, event, event}, r.recorded())
+		looptest.Equal(t, "events", []string{event, event, event}, r.recorded())
 	})
 }

@@ -10,6 +10,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 func seconds(n int64) *int64 { return &n }
@@ -41,7 +43,7 @@ func TestKillPod(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, p := newRig(t), testPod("main")
+				r, p := newHarness(t), testPod("main")
 				p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PreStop: tt.hook}
 				live := r.running(t, p)
 				if p.DeletionGracePeriodSeconds = tt.deletion; tt.noOwn {
@@ -51,9 +53,9 @@ func TestKillPod(t *testing.T) {
 				if res := r.KillPod(t.Context(), p, live, tt.grace); res.Err != nil {
 					t.Fatal(res.Err)
 				}
-				same(t, "grace", map[string]time.Duration{"main": tt.want * time.Second}, r.cri.stops)
+				looptest.Equal(t, "grace", map[string]time.Duration{"main": tt.want * time.Second}, r.cri.stops)
 				killing := "Normal Killing Stopping container main"
-				same(t, "events", append([]string{killing}, tt.events...), r.recorded())
+				looptest.Equal(t, "events", append([]string{killing}, tt.events...), r.recorded())
 			})
 		})
 	}
@@ -71,7 +73,7 @@ func TestKillPodOrder(t *testing.T) {
 		{seconds(10), times{"a": 3600}, times{"a": 10, "b": 10, "s2": 2, "s1": 2}},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t)
+			r := newHarness(t)
 			p := withInit(testPod("a", "b"), "s1", "s2")
 			live := r.running(t, p)
 			for name, s := range tt.takes {
@@ -83,19 +85,19 @@ func TestKillPodOrder(t *testing.T) {
 			}
 			calls := r.cri.took()
 			slices.Sort(calls[:2]) // both at once
-			same(t, "calls", []string{
+			looptest.Equal(t, "calls", []string{
 				"StopContainer a", "StopContainer b", "StopContainer s2", "StopContainer s1", "StopPodSandbox sb1",
 			}, calls)
-			same(t, "duration", 10*time.Second, time.Since(start))
+			looptest.Equal(t, "duration", 10*time.Second, time.Since(start))
 			for name, s := range tt.want {
-				same(t, "grace of "+name, s*time.Second, r.cri.stops[name])
+				looptest.Equal(t, "grace of "+name, s*time.Second, r.cri.stops[name])
 			}
 		})
 	}
 }
 
 func TestKillPodFailures(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	p := testPod("a", "b")
 	live := r.running(t, p)
 	r.cri.fail["StopContainer a"] = errors.New("stuck")
@@ -110,5 +112,5 @@ func TestKillPodFailures(t *testing.T) {
 	if res := r.KillPod(t.Context(), nil, live, seconds(4)); res.Err != nil {
 		t.Errorf("an object that is gone already is an error: %v", res.Err)
 	}
-	same(t, "grace", map[string]time.Duration{"a": 4 * time.Second}, r.cri.stops)
+	looptest.Equal(t, "grace", map[string]time.Duration{"a": 4 * time.Second}, r.cri.stops)
 }

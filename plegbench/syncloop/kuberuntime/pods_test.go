@@ -3,23 +3,22 @@ package kuberuntime
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 func TestGetPods(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	sandbox := func(id, uid string, attempt uint32, at int64, labels map[string]string) {
 		r.cri.sandboxes = append(r.cri.sandboxes, &runtimeapi.PodSandboxStatus{
 			Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Uid: uid, Attempt: attempt}, CreatedAt: at, Labels: labels,
@@ -63,9 +62,9 @@ func TestGetPods(t *testing.T) {
 		}
 		return out
 	}
-	same(t, "all", []string{"web_shop: s2 s1 c3(s2) c2(s2) c1(s1)", "db_shop: s3", "orphan_shop: c9(gone)"}, get(true))
-	same(t, "running", []string{"web_shop: s2 s1 c3(s2) c2(s2)", "db_shop: s3", "orphan_shop: c9(gone)"}, get(false))
-	same(t, "foreign pods", 2, r.Foreign())
+	looptest.Equal(t, "all", []string{"web_shop: s2 s1 c3(s2) c2(s2) c1(s1)", "db_shop: s3", "orphan_shop: c9(gone)"}, get(true))
+	looptest.Equal(t, "running", []string{"web_shop: s2 s1 c3(s2) c2(s2)", "db_shop: s3", "orphan_shop: c9(gone)"}, get(false))
+	looptest.Equal(t, "foreign pods", 2, r.Foreign())
 	if one, err := r.GetPod(t.Context(), "u2"); err != nil || one.Name != "db" {
 		t.Errorf("one pod: %+v, %v", one, err)
 	}
@@ -79,18 +78,14 @@ func TestGetPods(t *testing.T) {
 	if _, err := r.GetPods(t.Context(), true); err == nil || err.Error() != "hung" {
 		t.Errorf("error %v", err)
 	}
-	same(t, "calls after a failed list", []string{"ListPodSandbox"}, r.cri.took())
+	looptest.Equal(t, "calls after a failed list", []string{"ListPodSandbox"}, r.cri.took())
 }
 
 func TestGetPodStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
-		logged := 0
-		r.Log = funcr.New(func(_, line string) {
-			if strings.Contains(line, "getPodContainerStatuses for pod failed") {
-				logged++
-			}
-		}, funcr.Options{})
+		r := newHarness(t)
+		var log looptest.Log
+		r.Log = log.Logger(0)
 		p := testPod("a")
 		r.running(t, p)
 		listed, err := r.GetPod(t.Context(), p.UID)
@@ -104,7 +99,7 @@ func TestGetPodStatus(t *testing.T) {
 		if err != nil || len(st.ContainerStatuses) != 1 || len(st.SandboxStatuses) != 1 {
 			t.Fatalf("%+v, %v", st, err)
 		}
-		same(t, "calls", []string{
+		looptest.Equal(t, "calls", []string{
 			"PodSandboxStatus sb1", "PodSandboxStatus gone", "ContainerStatus a", "ContainerStatus gone",
 		}, r.cri.took())
 		a := st.Find("a")
@@ -118,7 +113,7 @@ func TestGetPodStatus(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		same(t, "lines about the error in 70 s", 2, logged)
+		looptest.Equal(t, "lines about the error in 70 s", 2, len(log.Lines("getPodContainerStatuses for pod failed")))
 		r.cri.fail["PodSandboxStatus"] = errors.New("hung")
 		if _, err := r.GetPodStatus(t.Context(), listed); err == nil {
 			t.Error("a sandbox without status is no error")
@@ -129,9 +124,7 @@ func TestGetPodStatus(t *testing.T) {
 func TestTerminationMessage(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"message": "I am done\n", "long": strings.Repeat("x", 5000) + "end"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Write(t, filepath.Join(dir, name), text)
 	}
 	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o666); err != nil {
 		t.Fatal(err)
@@ -144,7 +137,7 @@ func TestTerminationMessage(t *testing.T) {
 		{"pipe", "why", "why"}, // nobody writes into it
 		{".", "why", "why"},
 	} {
-		got := newRig(t).status(&runtimeapi.ContainerStatus{
+		got := newHarness(t).status(&runtimeapi.ContainerStatus{
 			State: exited, ExitCode: 1, Message: tt.message,
 			Annotations: map[string]string{container.TerminationMessagePathAnnotation: "/dev/termination-log"},
 			Mounts: []*runtimeapi.Mount{
@@ -152,6 +145,6 @@ func TestTerminationMessage(t *testing.T) {
 				{ContainerPath: "/dev/termination-log", HostPath: filepath.Join(dir, tt.file)},
 			},
 		})
-		same(t, tt.file, tt.want, got.Message)
+		looptest.Equal(t, tt.file, tt.want, got.Message)
 	}
 }

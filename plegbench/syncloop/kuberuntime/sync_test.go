@@ -17,10 +17,11 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 func TestSyncConfigs(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	p := testPod("main")
 	c := &p.Spec.Containers[0]
 	c.Env = []v1.EnvVar{{Name: "WHO", Value: "you"}}
@@ -34,13 +35,13 @@ func TestSyncConfigs(t *testing.T) {
 		"io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "shop", "io.kubernetes.pod.uid": "uid-1",
 		"io.kubernetes.container.name": "main", container.OwnerLabel: node,
 	}
-	same(t, "labels", labels, config.GetLabels())
-	same(t, "annotations", map[string]string{
+	looptest.Equal(t, "labels", labels, config.GetLabels())
+	looptest.Equal(t, "annotations", map[string]string{
 		"io.kubernetes.container.hash": "1442d99e", "io.kubernetes.container.restartCount": "0",
 		"io.kubernetes.container.terminationMessagePath": "/dev/termination-log",
 	}, config.GetAnnotations())
-	same(t, "arguments", []string{"you", "$(WHO)", "$(NOBODY)"}, config.GetArgs())
-	same(t, "log path", "main/0.log", config.GetLogPath())
+	looptest.Equal(t, "arguments", []string{"you", "$(WHO)", "$(NOBODY)"}, config.GetArgs())
+	looptest.Equal(t, "log path", "main/0.log", config.GetLogPath())
 	delete(labels, "io.kubernetes.container.name")
 	labels["app"] = "web"
 	r.ClusterDNS, r.ClusterDomain, p.Spec.DNSPolicy = []string{"10.0.0.10"}, "cluster.local", v1.DNSClusterFirst
@@ -57,9 +58,9 @@ func TestSyncConfigs(t *testing.T) {
 			Seccomp:          &runtimeapi.SecurityProfile{},
 		}},
 	}
-	same(t, "sandbox", want, r.sandboxConfig(p, 3), protocmp.Transform())
+	looptest.Equal(t, "sandbox", want, r.sandboxConfig(p, 3), protocmp.Transform())
 	p.Name = strings.Repeat("n", 62) + "-x"
-	same(t, "host name of a long name", strings.Repeat("n", 62), r.sandboxConfig(p, 0).GetHostname())
+	looptest.Equal(t, "host name of a long name", strings.Repeat("n", 62), r.sandboxConfig(p, 0).GetHostname())
 }
 
 // TestDNSPolicy checks which pods get the cluster's name servers.
@@ -75,7 +76,7 @@ func TestDNSPolicy(t *testing.T) {
 		{v1.DNSClusterFirstWithHostNet, true, []string{"10.0.0.10"}, true},
 		{v1.DNSClusterFirst, false, nil, false},
 	} {
-		r, p := newRig(t), testPod("main")
+		r, p := newHarness(t), testPod("main")
 		r.ClusterDNS, p.Spec.DNSPolicy, p.Spec.HostNetwork = tt.server, tt.policy, tt.host
 		if got := r.dns(p) != nil; got != tt.want {
 			t.Errorf("%+v: got %v", tt, got)
@@ -121,26 +122,26 @@ func TestSyncFailures(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			r, p := newRig(t), testPod("main", "side")
+			r, p := newHarness(t), testPod("main", "side")
 			r.cri.fail[tt.call], r.imageErr = full, tt.image
 			if tt.env != "" {
-				decode(t, "[{configMapRef: {name: "+tt.env+"}}]", &p.Spec.Containers[0].EnvFrom)
+				looptest.Decode(t, "[{configMapRef: {name: "+tt.env+"}}]", &p.Spec.Containers[0].EnvFrom)
 				p.Spec.Containers[1].EnvFrom = p.Spec.Containers[0].EnvFrom
 			}
 			failsWith(t, tt.want, r.sync(t, p))
-			same(t, "calls", "RunPodSandbox 0, PodSandboxStatus sb1"+tt.calls, strings.Join(r.cri.took(), ", "))
-			same(t, "first event", tt.event, r.recorded()[0])
+			looptest.Equal(t, "calls", "RunPodSandbox 0, PodSandboxStatus sb1"+tt.calls, strings.Join(r.cri.took(), ", "))
+			looptest.Equal(t, "first event", tt.event, r.recorded()[0])
 		})
 	}
-	r, p := newRig(t), withInit(testPod("main"), "s", "init")
+	r, p := newHarness(t), withInit(testPod("main"), "s", "init")
 	r.sync(t, p)
 	r.cri.fail["CreateContainer init"] = full
 	failsWith(t, `failed to "StartContainer" for "init" with CreateContainerError: "disk full"`, r.sync(t, p))
-	same(t, "calls after an init container that fails", []string{"CreateContainer init"}, r.cri.took())
+	looptest.Equal(t, "calls after an init container that fails", []string{"CreateContainer init"}, r.cri.took())
 }
 
 func TestSyncReplacesSandbox(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	p := withInit(testPod("main"), "init")
 	r.sync(t, p)
 	r.cri.sandboxes[0].State = notReady
@@ -148,23 +149,23 @@ func TestSyncReplacesSandbox(t *testing.T) {
 	if res := r.sync(t, p); res.Err != nil {
 		t.Fatal(res.Err)
 	}
-	same(t, "calls", []string{
+	looptest.Equal(t, "calls", []string{
 		"StopContainer init", "StopPodSandbox sb1", "ContainerStatus init", "RemoveContainer init",
 		"RunPodSandbox 1", "PodSandboxStatus sb3", "CreateContainer init", "StartContainer init",
 	}, r.cri.took())
 	const event = "Normal SandboxChanged Pod sandbox changed, it will be killed and re-created."
-	same(t, "event", event, r.recorded()[0])
-	same(t, "restart count", uint32(1), r.cri.configs["init"].GetMetadata().GetAttempt())
+	looptest.Equal(t, "event", event, r.recorded()[0])
+	looptest.Equal(t, "restart count", uint32(1), r.cri.configs["init"].GetMetadata().GetAttempt())
 	// A pod that cannot be killed is not started.
 	r.cri.sandboxes[1].State = notReady
 	r.cri.fail["StopContainer"] = errors.New("stuck")
 	failsWith(t, `failed to "KillContainer" for "init" with KillContainerError: "stuck"`, r.sync(t, p))
-	same(t, "calls", []string{"StopContainer init", "StopPodSandbox sb3", "StopPodSandbox sb1"}, r.cri.took())
+	looptest.Equal(t, "calls", []string{"StopContainer init", "StopPodSandbox sb3", "StopPodSandbox sb1"}, r.cri.took())
 }
 
 func TestSyncCrashLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newHarness(t)
 		p := testPod("main")
 		crash := func() {
 			time.Sleep(time.Second)
@@ -193,7 +194,7 @@ func TestSyncCrashLoop(t *testing.T) {
 		if events := r.recorded(); !slices.Contains(events, event) {
 			t.Errorf("events %q", events)
 		}
-		same(t, "log path", "main/8.log", r.cri.configs["main"].GetLogPath())
+		looptest.Equal(t, "log path", "main/8.log", r.cri.configs["main"].GetLogPath())
 		// One that ran long enough begins anew.
 		time.Sleep(11 * time.Minute)
 		crash()
@@ -204,7 +205,7 @@ func TestSyncCrashLoop(t *testing.T) {
 }
 
 func TestPostStart(t *testing.T) {
-	r := newRig(t)
+	r := newHarness(t)
 	p := testPod("main")
 	hook := &v1.LifecycleHandler{Exec: &v1.ExecAction{Command: []string{"true"}}}
 	p.Spec.Containers[0].Lifecycle = &v1.Lifecycle{PostStart: hook}
@@ -212,11 +213,11 @@ func TestPostStart(t *testing.T) {
 	failsWith(t, `failed to "StartContainer" for "main" with PostStartHookError: "lifecycle hook for Container `+
 		`\"main\" in Pod \"web_shop(uid-1)\" failed - error: command 'true' exited with 3: err, message: \"outerr\""`,
 		r.sync(t, p))
-	same(t, "calls", []string{
+	looptest.Equal(t, "calls", []string{
 		"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "StartContainer main",
 		"ExecSync main [true] 0s", "StopContainer main",
 	}, r.cri.took())
-	same(t, "events", []string{
+	looptest.Equal(t, "events", []string{
 		"Normal Created Container created", "Normal Started Container started",
 		"Warning FailedPostStartHook PostStartHook failed", "Normal Killing FailedPostStartHook",
 	}, r.recorded())
@@ -226,7 +227,7 @@ func TestPostStart(t *testing.T) {
 // the next.
 func TestNewPodsOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t)
+		r := newHarness(t)
 		r.starting = make(gate, 1)
 		r.cri.takes["RunPodSandbox"] = 100 * time.Millisecond // in which the other could begin
 		one := testPod("main")
@@ -237,7 +238,7 @@ func TestNewPodsOneByOne(t *testing.T) {
 		both.Go(func() { r.SyncPod(t.Context(), one, oneNow) })
 		both.Go(func() { r.SyncPod(t.Context(), two, twoNow) })
 		both.Wait()
-		same(t, "calls", []string{
+		looptest.Equal(t, "calls", []string{
 			"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "StartContainer main",
 			"RunPodSandbox 0", "PodSandboxStatus sb3", "CreateContainer main", "StartContainer main",
 		}, r.cri.took())

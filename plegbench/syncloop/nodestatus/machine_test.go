@@ -1,13 +1,11 @@
 package nodestatus
 
 import (
-	"errors"
-	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 func TestReadMachine(t *testing.T) {
@@ -20,11 +18,7 @@ func TestReadMachine(t *testing.T) {
 		"etc/os-release":                 "NAME=\"X\"\nPRETTY_NAME=\"Debian GNU/Linux 13 (trixie)\"\n",
 		"sys/class/dmi/id/product_uuid":  "9c-11\n",
 	} {
-		path := filepath.Join(root, name)
-		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o644))
-		if err != nil {
-			t.Fatal(err)
-		}
+		looptest.Write(t, filepath.Join(root, name), content)
 	}
 	got, err := ReadMachine(root, 1<<40)
 	if err != nil {
@@ -34,9 +28,7 @@ func TestReadMachine(t *testing.T) {
 		MachineID: "4d2a", SystemUUID: "9c-11", BootID: "7f1d", KernelVersion: "6.18.44",
 		OSImage: "Debian GNU/Linux 13 (trixie)", Cores: runtime.NumCPU(), Memory: 24684096 << 10, Storage: 1 << 40,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	looptest.Equal(t, "machine", want, got)
 	if _, err := ReadMachine(t.TempDir(), 0); err == nil {
 		t.Error("no error without proc")
 	}

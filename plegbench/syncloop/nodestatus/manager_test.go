@@ -23,13 +23,14 @@ import (
 	"k8s.io/klog/v2/textlogger"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // criTimeout is the kubelet's runtimeRequestTimeout.
 const criTimeout = 2 * time.Minute
 
-// A rig is a manager with a runtime and an API server that a test breaks.
-type rig struct {
+// A harness is a manager with a runtime and an API server that a test breaks.
+type harness struct {
 	*Manager
 	client *fake.Client // nil: standalone
 	events *record.FakeRecorder
@@ -44,30 +45,30 @@ type rig struct {
 }
 
 // Write takes lines of the log.
-func (r *rig) Write(p []byte) (int, error) {
+func (r *harness) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.log.Write(p)
 }
 
 // logged counts the occurrences of a text in the log.
-func (r *rig) logged(text string) int {
+func (r *harness) logged(text string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return strings.Count(r.log.String(), text)
 }
 
-func (r *rig) set(do func()) {
+func (r *harness) set(do func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	do()
 }
 
 // breaks makes the runtime fail, or answer if err is nil.
-func (r *rig) breaks(err error) { r.set(func() { r.err, r.hung = err, false }) }
+func (r *harness) breaks(err error) { r.set(func() { r.err, r.hung = err, false }) }
 
 // call is a call to the runtime: one that hangs ends with its deadline.
-func (r *rig) call(ctx context.Context) error {
+func (r *harness) call(ctx context.Context) error {
 	r.mu.Lock()
 	hung, err := r.hung, r.err
 	r.mu.Unlock()
@@ -80,10 +81,10 @@ func (r *rig) call(ctx context.Context) error {
 	return fmt.Errorf("rpc error: code = DeadlineExceeded desc = %w", ctx.Err())
 }
 
-// newRig makes a rig that runs until the test ends. With an API server, objects are what it has.
-func newRig(t *testing.T, api bool, objects ...kruntime.Object) *rig {
+// newHarness makes a harness that runs until the test ends. With an API server, objects are what it has.
+func newHarness(t *testing.T, api bool, objects ...kruntime.Object) *harness {
 	t.Helper()
-	r := &rig{events: record.NewFakeRecorder(10000)}
+	r := &harness{events: record.NewFakeRecorder(10000)}
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(r), textlogger.Verbosity(2)))
 	r.state = NewRuntimeState(RuntimeConfig{
 		Period: 5 * time.Second, Down: 30 * time.Second, Log: log, OnReady: func() {},
@@ -121,29 +122,21 @@ func newRig(t *testing.T, api bool, objects ...kruntime.Object) *rig {
 }
 
 // fails makes calls to the API server fail as long as err returns an error.
-func (r *rig) fails(verb string, err func() error) {
+func (r *harness) fails(verb string, err func() error) {
 	r.client.PrependReactor(verb, "nodes", func(clienttesting.Action) (bool, kruntime.Object, error) {
 		err := err()
 		return err != nil, nil, err
 	})
 }
 
-// start runs the manager and the updater until the test ends, and checks that both end then.
-func (r *rig) start(t *testing.T) {
+// start runs the manager and the updater until the test ends.
+func (r *harness) start(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	for _, run := range []func(context.Context) error{r.Run, r.state.Run} {
-		wg.Go(func() {
-			if err := run(ctx); !errors.Is(err, context.Canceled) {
-				t.Errorf("ended with %v", err)
-			}
-		})
-	}
-	t.Cleanup(func() { cancel(); wg.Wait() })
+	looptest.Run(t, r.Run)
+	looptest.Run(t, r.state.Run)
 }
 
-func (r *rig) stored(t *testing.T) *v1.Node {
+func (r *harness) stored(t *testing.T) *v1.Node {
 	t.Helper()
 	node, err := r.client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
 	if err != nil {
@@ -154,7 +147,7 @@ func (r *rig) stored(t *testing.T) *v1.Node {
 
 // ready checks the Ready condition, at the API server or without one by Node. An empty message stands for a node that
 // is ready.
-func (r *rig) ready(t *testing.T, when, notReady string) {
+func (r *harness) ready(t *testing.T, when, notReady string) {
 	t.Helper()
 	node := r.Node()
 	if r.client != nil {
@@ -169,22 +162,20 @@ func (r *rig) ready(t *testing.T, when, notReady string) {
 		want.Status, want.Reason, want.Message = v1.ConditionFalse, "KubeletNotReady", notReady
 	}
 	got.LastHeartbeatTime, got.LastTransitionTime = metav1.Time{}, metav1.Time{}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s (-want +got):\n%s", when, diff)
-	}
+	looptest.Equal(t, when, want, got)
 }
 
 // both runs a test with an API server and without.
-func both(t *testing.T, test func(t *testing.T, r *rig)) {
+func both(t *testing.T, test func(t *testing.T, r *harness)) {
 	for name, api := range map[string]bool{"API server": true, "standalone": false} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(t, newRig(t, api)) })
+			synctest.Test(t, func(t *testing.T) { test(t, newHarness(t, api)) })
 		})
 	}
 }
 
 func TestRuntimeDiesAndComesBack(t *testing.T) {
-	both(t, func(t *testing.T, r *rig) {
+	both(t, func(t *testing.T, r *harness) {
 		r.start(t)
 		time.Sleep(time.Minute)
 		r.ready(t, "at the start", "")
@@ -211,29 +202,21 @@ func TestRuntimeDiesAndComesBack(t *testing.T) {
 		} {
 			want = append(want, "Normal "+event+" Node node-1 status is now: "+event)
 		}
-		var got []string
-		for len(r.events.Events) > 0 {
-			got = append(got, <-r.events.Events)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Error(diff)
-		}
+		looptest.Equal(t, "events", want, looptest.Drain(r.events.Events))
 		const isReady = "true kubelet is posting ready status"
-		if diff := cmp.Diff([]string{isReady, "false container runtime is down", isReady}, r.changes); diff != "" {
-			t.Error(diff)
-		}
+		looptest.Equal(t, "changes", []string{isReady, "false container runtime is down", isReady}, r.changes)
 	})
 }
 
 // TestRuntimeHangs checks that a hung runtime delays Version, and with it the whole pass, for its two minutes: the node
 // becomes not ready only then.
 func TestRuntimeHangs(t *testing.T) {
-	both(t, func(t *testing.T, r *rig) {
+	both(t, func(t *testing.T, r *harness) {
 		r.start(t)
 		time.Sleep(time.Minute)
 		r.set(func() { r.hung = true })
 		time.Sleep(100 * time.Second)
-		if text(r.state.RuntimeErrors()) != "container runtime is down" {
+		if looptest.Text(r.state.RuntimeErrors()) != "container runtime is down" {
 			t.Error("the runtime is not down after 100 s")
 		}
 		r.ready(t, "before Version gave up", "")
@@ -252,7 +235,7 @@ func TestRuntimeHangs(t *testing.T) {
 }
 
 func TestFastStart(t *testing.T) {
-	both(t, func(t *testing.T, r *rig) {
+	both(t, func(t *testing.T, r *harness) {
 		r.breaks(errors.New("refused"))
 		r.start(t)
 		time.Sleep(33 * time.Second)
@@ -263,7 +246,7 @@ func TestFastStart(t *testing.T) {
 		r.ready(t, "300 ms after the runtime came", "")
 	})
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, true)
+		r := newHarness(t, true)
 		r.breaks(errors.New("refused"))
 		r.start(t)
 		time.Sleep(121 * time.Second)
@@ -275,7 +258,7 @@ func TestFastStart(t *testing.T) {
 
 func TestPatchesOnlyForNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, true)
+		r := newHarness(t, true)
 		r.start(t)
 		time.Sleep(time.Minute)
 		patches := func(after time.Duration, least, most int) {
@@ -301,7 +284,7 @@ func TestPatchesOnlyForNews(t *testing.T) {
 
 func TestRegistration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, true)
+		r := newHarness(t, true)
 		tries := 0
 		r.fails("create", func() error {
 			if tries++; tries < 4 {
@@ -317,16 +300,14 @@ func TestRegistration(t *testing.T) {
 			node.Status.Capacity.Pods().Value(), node.Status.DaemonEndpoints.KubeletEndpoint.Port,
 			r.logged("Attempting to register node"), r.logged("Unable to register node with API server"),
 		}
-		if diff := cmp.Diff([]any{"a", "node-1", 1, int64(110), int32(10250), 4, 3}, got); diff != "" {
-			t.Error(diff)
-		}
+		looptest.Equal(t, "node and tries", []any{"a", "node-1", 1, int64(110), int32(10250), 4, 3}, got)
 	})
 	forbidden := apierrors.NewForbidden(v1.Resource("nodes"), "node-1", errors.New("no"))
 	for name, createErr := range map[string]error{"exists": nil, "must not create": forbidden} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				labels := map[string]string{v1.LabelHostname: "old", "zone": "b"}
-				r := newRig(t, true, &v1.Node{
+				r := newHarness(t, true, &v1.Node{
 					ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: labels},
 					Spec:       v1.NodeSpec{PodCIDR: "10.0.0.0/24"},
 					Status:     v1.NodeStatus{Capacity: v1.ResourceList{"example.com/device": resource.MustParse("1")}},
@@ -349,7 +330,7 @@ func TestRegistration(t *testing.T) {
 
 func TestLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, true)
+		r := newHarness(t, true)
 		r.start(t)
 		time.Sleep(time.Minute)
 		r.set(func() { r.hung = true })
@@ -372,9 +353,9 @@ func TestLease(t *testing.T) {
 // TestServerGone checks that the node is judged without an API server as well.
 func TestServerGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, true)
+		r := newHarness(t, true)
 		r.fails("*", func() error {
-			if text(r.call(t.Context())) == "" {
+			if looptest.Text(r.call(t.Context())) == "" {
 				return nil
 			}
 			return errors.New("no route to host")

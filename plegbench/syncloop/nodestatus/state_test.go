@@ -3,22 +3,14 @@ package nodestatus
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-)
 
-func text(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+)
 
 // runtimeStatus is an answer of a runtime; nil leaves a condition out.
 func runtimeStatus(runtime, network *bool) *runtimeapi.RuntimeStatus {
@@ -81,12 +73,12 @@ func TestUpdate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var lines strings.Builder
+				var log looptest.Log
 				readies := 0
 				state := NewRuntimeState(RuntimeConfig{
 					Down: 30 * time.Second, OnReady: func() { readies++ },
 					Status: func(context.Context) (*runtimeapi.RuntimeStatus, error) { return tt.status, tt.err },
-					Log:    funcr.New(func(_, args string) { lines.WriteString(args) }, funcr.Options{}),
+					Log:    log.Logger(0),
 				})
 				for i, err := range tt.checks {
 					state.AddHealthCheck([]string{"PLEG", "EventedPLEG"}[i], func() error { return err })
@@ -95,12 +87,10 @@ func TestUpdate(t *testing.T) {
 				time.Sleep(30 * time.Second)
 				state.Update(t.Context())
 				state.Update(t.Context())
-				got := []any{text(state.RuntimeErrors()), text(state.NetworkErrors()), readies}
-				if diff := cmp.Diff([]any{tt.runtime, tt.net, tt.onReady}, got); diff != "" {
-					t.Error(diff)
-				}
-				if !strings.Contains(lines.String(), tt.log) || tt.log == "" && lines.Len() > 0 {
-					t.Errorf("logged %q, want %q", lines.String(), tt.log)
+				got := []any{looptest.Text(state.RuntimeErrors()), looptest.Text(state.NetworkErrors()), readies}
+				looptest.Equal(t, "errors and calls of OnReady", []any{tt.runtime, tt.net, tt.onReady}, got)
+				if lines := log.Lines(""); (len(log.Lines(tt.log)) > 0) != (tt.log != "") {
+					t.Errorf("logged %q, want %q", lines, tt.log)
 				}
 			})
 		})

@@ -28,6 +28,7 @@ import (
 
 	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
@@ -40,10 +41,10 @@ func exit(code int) error {
 	return exec.CodeExitError{Err: fmt.Errorf("exited with %d", code), Code: code}
 }
 
-// A stage is a Manager with the status and the exec that a test gives it.
-type stage struct {
+// A harness is a Manager with the status and the exec that a test gives it.
+type harness struct {
 	*Manager
-	cancel   context.CancelFunc
+	stop     func() // ends Run
 	recorder *record.FakeRecorder
 
 	mu     sync.Mutex
@@ -53,10 +54,10 @@ type stage struct {
 }
 
 // perform runs a test in a bubble, with the pod's probes under way, and ends the Manager after it.
-func perform(t *testing.T, p *v1.Pod, started bool, play func(t *testing.T, s *stage)) {
+func perform(t *testing.T, p *v1.Pod, started bool, play func(t *testing.T, s *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{status: live(started), recorder: record.NewFakeRecorder(1000)}
+		s := &harness{status: live(started), recorder: record.NewFakeRecorder(1000)}
 		s.Manager = New(Config{
 			Liveness: NewResults(), Readiness: NewResults(), Startup: NewResults(),
 			Exec: s.exec, Recorder: s.recorder, Log: logr.Discard(), Metrics: metrics.New(nil, nil),
@@ -66,21 +67,14 @@ func perform(t *testing.T, p *v1.Pod, started bool, play func(t *testing.T, s *s
 				return *s.status.DeepCopy(), true
 			},
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		s.cancel = cancel
 		s.AddPod(p)
 		s.AddPod(p) // the second time without effect
-		ended := make(chan error)
-		go func() { ended <- s.Run(ctx) }()
+		s.stop = looptest.Run(t, s.Run)
 		play(t, s)
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("Run ended with %v", err)
-		}
 	})
 }
 
-func (s *stage) exec(ctx context.Context, _ container.ID, _ []string, _ time.Duration) ([]byte, error) {
+func (s *harness) exec(ctx context.Context, _ container.ID, _ []string, _ time.Duration) ([]byte, error) {
 	s.mu.Lock()
 	s.calls++
 	answer := s.answer
@@ -96,7 +90,7 @@ func (s *stage) exec(ctx context.Context, _ container.ID, _ []string, _ time.Dur
 var errHangs = errors.New("hangs")
 
 // change changes the answer and the status, and lets time pass until nothing moves. It returns the number of probes.
-func (s *stage) change(answer error, change func(*v1.PodStatus), d time.Duration) int {
+func (s *harness) change(answer error, change func(*v1.PodStatus), d time.Duration) int {
 	s.mu.Lock()
 	before := s.calls
 	s.answer = answer
@@ -112,20 +106,17 @@ func (s *stage) change(answer error, change func(*v1.PodStatus), d time.Duration
 }
 
 // lastEvent takes all events and returns the last.
-func (s *stage) lastEvent() (last string) {
-	for len(s.recorder.Events) > 0 {
-		last = <-s.recorder.Events
-	}
-	return last
+func (s *harness) lastEvent() string {
+	all := append([]string{""}, looptest.Drain(s.recorder.Events)...)
+	return all[len(all)-1]
 }
 
 // updates are those that wait, of all kinds.
-func (s *stage) updates() string {
+func (s *harness) updates() string {
 	var out []string
 	names := map[Result]string{Unknown: "Unknown", Success: "Success", Failure: "Failure"}
 	for k, r := range []*Results{s.Liveness, s.Readiness, s.Startup} {
-		for len(r.Updates()) > 0 {
-			u := <-r.Updates()
+		for _, u := range looptest.Drain(r.Updates()) {
 			out = append(out, fmt.Sprint(kind(k), " ", u.ContainerID.ID, " ", names[u.Result]))
 		}
 	}
@@ -133,7 +124,7 @@ func (s *stage) updates() string {
 }
 
 // workersLeft are the probes that go on, with their containers.
-func (s *stage) workersLeft() string {
+func (s *harness) workersLeft() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []string
@@ -156,12 +147,10 @@ func execProbe(change ...func(*v1.Probe)) *v1.Probe {
 }
 
 func newPod(change func(*v1.Pod, *v1.Container)) *v1.Pod {
-	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u1"},
-		Spec:       v1.PodSpec{RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "app"}}},
-	}
-	change(p, &p.Spec.Containers[0])
-	return p
+	return looptest.Pod("web", func(p *v1.Pod) {
+		p.UID = "u1"
+		change(p, &p.Spec.Containers[0])
+	})
 }
 
 // live is the status of a pod whose container app runs since now, as instance a.
@@ -272,7 +261,7 @@ func TestProbes(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			perform(t, newPod(tt.pod), tt.started, func(t *testing.T, s *stage) {
+			perform(t, newPod(tt.pod), tt.started, func(t *testing.T, s *harness) {
 				for i, step := range tt.steps {
 					probes := s.change(step.answer, step.change, step.wait)
 					if got := s.updates(); got != step.updates || probes != step.probes {
@@ -292,14 +281,14 @@ func TestPodEnds(t *testing.T) {
 	const all = "app Liveness, app Readiness, app Startup, side Liveness"
 	for _, tt := range []struct {
 		name string
-		end  func(s *stage, p *v1.Pod)
+		end  func(s *harness, p *v1.Pod)
 		want string
 	}{
-		{"terminating", func(s *stage, p *v1.Pod) { s.StopLivenessAndStartup(p) }, "app Readiness, side Liveness"},
-		{"removed", func(s *stage, p *v1.Pod) { s.RemovePod(p) }, ""},
-		{"not desired", func(s *stage, _ *v1.Pod) { s.CleanupPods(nil) }, ""},
-		{"desired", func(s *stage, _ *v1.Pod) { s.CleanupPods(map[types.UID]bool{"u1": true}) }, all},
-		{"failed", func(s *stage, _ *v1.Pod) {
+		{"terminating", func(s *harness, p *v1.Pod) { s.StopLivenessAndStartup(p) }, "app Readiness, side Liveness"},
+		{"removed", func(s *harness, p *v1.Pod) { s.RemovePod(p) }, ""},
+		{"not desired", func(s *harness, _ *v1.Pod) { s.CleanupPods(nil) }, ""},
+		{"desired", func(s *harness, _ *v1.Pod) { s.CleanupPods(map[types.UID]bool{"u1": true}) }, all},
+		{"failed", func(s *harness, _ *v1.Pod) {
 			s.change(nil, func(st *v1.PodStatus) { st.Phase = v1.PodFailed }, 0)
 		}, ""},
 	} {
@@ -311,7 +300,7 @@ func TestPodEnds(t *testing.T) {
 					{Name: "side", RestartPolicy: new(v1.ContainerRestartPolicyAlways), LivenessProbe: execProbe()},
 				}
 			})
-			perform(t, p, true, func(t *testing.T, s *stage) {
+			perform(t, p, true, func(t *testing.T, s *harness) {
 				s.change(nil, func(st *v1.PodStatus) {
 					side := *st.ContainerStatuses[0].DeepCopy()
 					side.Name, side.ContainerID = "side", "containerd://s"
@@ -341,7 +330,7 @@ func TestBackPressure(t *testing.T) {
 	p := newPod(func(_ *v1.Pod, c *v1.Container) {
 		c.ReadinessProbe = execProbe(func(p *v1.Probe) { p.FailureThreshold, p.PeriodSeconds = 1, 1 })
 	})
-	perform(t, p, true, func(t *testing.T, s *stage) {
+	perform(t, p, true, func(t *testing.T, s *harness) {
 		probes := 0
 		for i := range 60 {
 			probes += s.change([]error{nil, exit(1)}[i%2], nil, time.Second)
@@ -361,8 +350,8 @@ func TestBackPressure(t *testing.T) {
 // A probe that the syncLoop's end cuts short is no failure.
 func TestEndIsNoFailure(t *testing.T) {
 	p := newPod(func(_ *v1.Pod, c *v1.Container) { c.LivenessProbe = execProbe() })
-	perform(t, p, true, func(t *testing.T, s *stage) {
-		time.AfterFunc(period, s.cancel)
+	perform(t, p, true, func(t *testing.T, s *harness) {
+		time.AfterFunc(period, s.stop)
 		s.change(errHangs, nil, 2*period)
 		if got := s.lastEvent(); got != "" {
 			t.Errorf("event %s", got)
@@ -414,7 +403,7 @@ func TestUpdatePodStatus(t *testing.T) {
 					p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers, nil
 				}
 			})
-			perform(t, p, false, func(t *testing.T, s *stage) {
+			perform(t, p, false, func(t *testing.T, s *harness) {
 				st, id := live(false), container.ID{Type: "containerd", ID: "a"}
 				for _, c := range p.Spec.Containers {
 					if r := tt.result; r != Unknown && c.ReadinessProbe != nil {

@@ -7,39 +7,28 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 func noon() time.Time { return time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC) }
 
-// A podOption changes a pod of a test.
-type podOption func(*v1.Pod)
-
 // newPod is a pod web with the container app.
-func newPod(opts ...podOption) *v1.Pod {
-	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", UID: "u1"},
-		Spec: v1.PodSpec{
-			RestartPolicy: v1.RestartPolicyAlways, Containers: []v1.Container{{Name: "app", Image: "app:1"}},
-		},
-	}
-	for _, o := range opts {
-		o(p)
-	}
-	return p
+func newPod(edits ...func(*v1.Pod)) *v1.Pod {
+	uid := func(p *v1.Pod) { p.UID = "u1" }
+	return looptest.Pod("web", append([]func(*v1.Pod){uid}, edits...)...)
 }
 
 func withB(p *v1.Pod) { p.Spec.Containers = append(p.Spec.Containers, v1.Container{Name: "b"}) }
 
 // withInit adds init containers. One named s is a sidecar.
-func withInit(names ...string) podOption {
+func withInit(names ...string) func(*v1.Pod) {
 	return func(p *v1.Pod) {
 		for _, n := range names {
 			c := v1.Container{Name: n}
@@ -338,9 +327,7 @@ func TestConditions(t *testing.T) {
 			for _, c := range st.Conditions {
 				got[c.Type] = strings.TrimSpace(fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message))
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
+			looptest.Equal(t, "conditions", want, got)
 		})
 	}
 }

@@ -21,11 +21,12 @@ import (
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// A world is a Manager between the pods that a test desires, what the workers report, and an API server.
-type world struct {
+// A harness is a Manager between the pods that a test desires, what the workers report, and an API server.
+type harness struct {
 	*Manager
 	desired  *pod.Manager
 	couldRun bool
@@ -34,9 +35,9 @@ type world struct {
 
 const interval = 10 * time.Second
 
-// newWorld makes a world with an API server that has these pods.
-func newWorld(pods ...*v1.Pod) *world {
-	w := &world{desired: pod.NewManager(), api: fake.New()}
+// newHarness makes a harness with an API server that has these pods.
+func newHarness(pods ...*v1.Pod) *harness {
+	w := &harness{desired: pod.NewManager(), api: fake.New()}
 	for _, p := range pods {
 		if err := w.api.Tracker().Add(p.DeepCopy()); err != nil {
 			panic(err)
@@ -50,7 +51,7 @@ func newWorld(pods ...*v1.Pod) *world {
 }
 
 // runFor runs the Manager for a time.
-func (w *world) runFor(t *testing.T, d time.Duration) {
+func (w *harness) runFor(t *testing.T, d time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
@@ -60,7 +61,7 @@ func (w *world) runFor(t *testing.T, d time.Duration) {
 }
 
 // wrote checks the calls other than GET that the API server has got since the last time.
-func (w *world) wrote(t *testing.T, want ...string) {
+func (w *harness) wrote(t *testing.T, want ...string) {
 	t.Helper()
 	var got []string
 	for _, a := range w.api.Actions() {
@@ -74,7 +75,7 @@ func (w *world) wrote(t *testing.T, want ...string) {
 	}
 }
 
-func (w *world) status(t *testing.T) v1.PodStatus {
+func (w *harness) status(t *testing.T) v1.PodStatus {
 	t.Helper()
 	p, err := w.api.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
@@ -98,7 +99,7 @@ func TestReport(t *testing.T) {
 			p.Generation = 7
 			p.Status.Conditions = []v1.PodCondition{{Type: "lb", Status: v1.ConditionTrue}}
 		})
-		w := newWorld(p)
+		w := newHarness(p)
 		w.desired.UpdatePod(p)
 		w.SetPodStatus(p, up(p))
 		w.SetPodStatus(p, up(p)) // no change
@@ -136,7 +137,7 @@ func TestReportFailures(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, w := newPod(), newWorld(tt.there...)
+				p, w := newPod(), newHarness(tt.there...)
 				w.desired.UpdatePod(p)
 				failing := true
 				if tt.failing != "" {
@@ -178,7 +179,7 @@ func TestDeletion(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(tt.pod)
+				w := newHarness(tt.pod)
 				w.couldRun = tt.couldRun
 				w.desired.UpdatePod(tt.pod)
 				w.SetPodStatus(tt.pod, done(tt.pod, "0"))
@@ -202,9 +203,7 @@ func TestDeletion(t *testing.T) {
 				want := &metav1.DeleteOptions{
 					GracePeriodSeconds: new(int64), Preconditions: metav1.NewUIDPreconditions("u1"),
 				}
-				if diff := cmp.Diff(want, options); diff != "" {
-					t.Error(diff)
-				}
+				looptest.Equal(t, "options", want, options)
 				if _, known := w.PodStatus("u1"); known {
 					t.Error("the deleted pod is still known")
 				}
@@ -215,7 +214,7 @@ func TestDeletion(t *testing.T) {
 
 func TestStaticPod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, w := newPod(static), newWorld()
+		p, w := newPod(static), newHarness()
 		w.desired.UpdatePod(p)
 		w.SetPodStatus(p, up(p))
 		w.runFor(t, time.Minute)
@@ -241,7 +240,7 @@ func TestStaticPod(t *testing.T) {
 func TestProbesAndStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPod()
-		w := newWorld(p)
+		w := newHarness(p)
 		id := container.ID{Type: "containerd", ID: "app0"}
 		w.SetContainerReadiness("u1", id, true) // a pod that is not desired
 		w.desired.UpdatePod(p)
@@ -275,7 +274,7 @@ func TestProbesAndStatus(t *testing.T) {
 func TestFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "status.json")
-		w := newWorld()
+		w := newHarness()
 		w.cfg.Client, w.cfg.File = nil, path
 		p, other := newPod(), newPod(func(p *v1.Pod) { p.Name, p.UID = "api", "u2" })
 		// holds runs the Manager and checks the document in the file.
