@@ -12,20 +12,19 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench/syncloop/config"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
 )
 
-// A rig is a loop whose handler records its calls.
-type rig struct {
+// A harness is a loop whose handler records its calls.
+type harness struct {
 	loop   *loop
 	start  time.Time
 	mu     sync.Mutex
@@ -40,11 +39,11 @@ type rig struct {
 }
 
 // spin runs a test in a bubble, with a loop whose runtime has that error, and ends the loop after it.
-func spin(t *testing.T, broken error, play func(t *testing.T, r *rig)) {
+func spin(t *testing.T, broken error, play func(t *testing.T, r *harness)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		probes := func() chan prober.Update { return make(chan prober.Update, 1) }
-		r := &rig{
+		r := &harness{
 			start: time.Now(), updates: make(chan config.PodUpdate, 1), events: make(chan pleg.Event, 1),
 			liveness: probes(), readiness: probes(), startup: probes(), broken: broken,
 		}
@@ -57,59 +56,47 @@ func spin(t *testing.T, broken error, play func(t *testing.T, r *rig)) {
 				r.lines = append(r.lines, fmt.Sprintf("%.1f %s", time.Since(r.start).Seconds(), args))
 			}, funcr.Options{Verbosity: 5}),
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- r.loop.run(ctx) }()
+		looptest.Run(t, r.loop.run)
 		play(t, r)
-		cancel()
-		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("the loop ended with %v", err)
-		}
 	})
 }
 
-func named(name string) *v1.Pod {
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
-}
-
-func (r *rig) note(format string, args ...any) {
+func (r *harness) note(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls = append(r.calls, fmt.Sprintf(format, args...))
 }
 
 // took compares the calls since the last time, sorted since the order of the channels is random.
-func (r *rig) took(t *testing.T, want ...string) {
+func (r *harness) took(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	slices.Sort(r.calls)
-	if diff := cmp.Diff(want, r.calls); diff != "" {
-		t.Error(diff)
-	}
+	looptest.Equal(t, "calls", want, r.calls)
 	r.calls = nil
 }
 
-func (r *rig) breakRuntime(err error) {
+func (r *harness) breakRuntime(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.broken = err
 }
 
-func (r *rig) handlePods(op config.Op, pods []*v1.Pod) {
+func (r *harness) handlePods(op config.Op, pods []*v1.Pod) {
 	for _, p := range pods {
 		r.note("%s %s", op, p.Name)
 	}
 }
 
-func (r *rig) syncPods(pods ...*v1.Pod) {
+func (r *harness) syncPods(pods ...*v1.Pod) {
 	for _, p := range pods {
 		r.note("sync %s", p.Name)
 	}
 }
 
-func (r *rig) cleanUpPods(ctx context.Context) error {
+func (r *harness) cleanUpPods(ctx context.Context) error {
 	r.mu.Lock()
 	clean := r.clean
 	r.mu.Unlock()
@@ -117,27 +104,27 @@ func (r *rig) cleanUpPods(ctx context.Context) error {
 	return nil
 }
 
-func (r *rig) runtimeErrors() error {
+func (r *harness) runtimeErrors() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.broken
 }
 
-func (r *rig) podByUID(uid types.UID) (*v1.Pod, bool) {
-	return named(string(uid)), strings.HasPrefix(string(uid), "pod")
+func (r *harness) podByUID(uid types.UID) (*v1.Pod, bool) {
+	return looptest.Pod(string(uid)), strings.HasPrefix(string(uid), "pod")
 }
-func (r *rig) podsDue() []*v1.Pod         { return nil }
-func (r *rig) sourcesReady() bool         { return true }
-func (r *rig) sawSource(source string)    { r.note("saw %s", source) }
-func (r *rig) notify(what, detail string) { r.note("event %s %s", what, detail) }
-func (r *rig) probed(probe string, uid types.UID, _ container.ID, ok bool) {
+func (r *harness) podsDue() []*v1.Pod         { return nil }
+func (r *harness) sourcesReady() bool         { return true }
+func (r *harness) sawSource(source string)    { r.note("saw %s", source) }
+func (r *harness) notify(what, detail string) { r.note("event %s %s", what, detail) }
+func (r *harness) probed(probe string, uid types.UID, _ container.ID, ok bool) {
 	r.note("%s %s %v", probe, uid, ok)
 }
 
 func TestLoopDispatch(t *testing.T) {
-	spin(t, nil, func(t *testing.T, r *rig) {
+	spin(t, nil, func(t *testing.T, r *harness) {
 		for _, op := range []config.Op{config.Remove, config.Add, config.Update, config.Delete, config.Reconcile} {
-			r.updates <- config.PodUpdate{Op: op, Source: "file", Pods: []*v1.Pod{named("a"), named("b")}}
+			r.updates <- config.PodUpdate{Op: op, Source: "file", Pods: []*v1.Pod{looptest.Pod("a"), looptest.Pod("b")}}
 			r.took(t, op.String()+" a", op.String()+" b", "saw file")
 		}
 		for _, tt := range []struct {
@@ -174,8 +161,8 @@ func TestLoopDispatch(t *testing.T) {
 
 // While the runtime has errors the loop takes nothing, logs them with growing pauses, and leaves its monitor as it was.
 func TestLoopSkips(t *testing.T) {
-	spin(t, errors.New("container runtime is down"), func(t *testing.T, r *rig) {
-		r.updates <- config.PodUpdate{Op: config.Add, Source: "file", Pods: []*v1.Pod{named("a")}}
+	spin(t, errors.New("container runtime is down"), func(t *testing.T, r *harness) {
+		r.updates <- config.PodUpdate{Op: config.Add, Source: "file", Pods: []*v1.Pod{looptest.Pod("a")}}
 		r.events <- pleg.Event{ID: "pod1", Type: pleg.ContainerStarted}
 		time.Sleep(22 * time.Second)
 		r.took(t, "event skip container runtime is down")
@@ -187,9 +174,7 @@ func TestLoopSkips(t *testing.T) {
 			}
 		}
 		want := []string{"0.0", "0.1", "0.3", "0.7", "1.5", "3.1", "6.3", "11.3", "16.3", "21.3"}
-		if diff := cmp.Diff(want, at); diff != "" {
-			t.Error(diff)
-		}
+		looptest.Equal(t, "times", want, at)
 		if err := r.loop.healthy(); err != nil {
 			t.Errorf("before its first turn the loop is not healthy: %v", err)
 		}
@@ -213,12 +198,12 @@ func TestLoopSkips(t *testing.T) {
 
 // A housekeeping that hangs holds up everything else, and is logged when it ends.
 func TestLoopHousekeeping(t *testing.T) {
-	spin(t, nil, func(t *testing.T, r *rig) {
+	spin(t, nil, func(t *testing.T, r *harness) {
 		r.mu.Lock()
 		r.clean = 2 * time.Minute
 		r.mu.Unlock()
 		time.Sleep(3 * time.Second) // it has begun
-		r.updates <- config.PodUpdate{Op: config.Add, Source: "file", Pods: []*v1.Pod{named("a")}}
+		r.updates <- config.PodUpdate{Op: config.Add, Source: "file", Pods: []*v1.Pod{looptest.Pod("a")}}
 		time.Sleep(time.Minute)
 		r.took(t)
 		time.Sleep(time.Minute)
@@ -255,14 +240,10 @@ func TestPeriods(t *testing.T) {
 	want := []time.Duration{
 		2 * minute, minute, 20 * second, 20 * second, 10 * second, 5 * minute, 10 * second, 5 * minute,
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	looptest.Equal(t, "times", want, got)
 	k.CrashLoopBackOff.MaxContainerRestartPeriod.Duration = 5 * second
 	p.CrashFirst, p.CrashMost = 5*second, 5*second
-	if diff := cmp.Diff(p, PeriodsFor(k)); diff != "" {
-		t.Error(diff)
-	}
+	looptest.Equal(t, "times", p, PeriodsFor(k))
 	p = p.Faster(60)
 	if p.RelistThreshold != 3*second || p.Request != 2*second || p.SkipFirst != leastPeriod {
 		t.Errorf("%+v", p)

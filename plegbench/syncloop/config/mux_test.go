@@ -12,10 +12,10 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
@@ -24,28 +24,13 @@ func newMux(sources ...string) (*Mux, *record.FakeRecorder) {
 	return New(Config{Log: logr.Discard(), Recorder: events, Sources: sources}), events
 }
 
-// drain returns what waits in the channel of updates.
-func drain(m *Mux) []PodUpdate {
-	var out []PodUpdate
-	for {
-		select {
-		case u := <-m.Updates():
-			out = append(out, u)
-		default:
-			return out
-		}
-	}
-}
-
 func TestMux(t *testing.T) {
 	m, events := newMux("file", "api")
-	twin := testPod("a", func(p *v1.Pod) { p.UID = "other" })
-	m.Apply(t.Context(), "file", []*v1.Pod{testPod("a"), twin, testPod("b")})
-	updates := drain(m)
-	if diff := cmp.Diff([]string{"ADD a b"}, show(updates)); diff != "" {
-		t.Error(diff)
-	}
-	want := "Warning FailedValidation Error validating pod a_default(other) from file due to duplicate pod name " +
+	twin := looptest.Pod("a", func(p *v1.Pod) { p.UID = "other" })
+	m.Apply(t.Context(), "file", []*v1.Pod{looptest.Pod("a"), twin, looptest.Pod("b")})
+	updates := looptest.Drain(m.Updates())
+	looptest.Equal(t, "updates", []string{"ADD a b"}, show(updates))
+	want := "Warning FailedValidation Error validating pod a_shop(other) from file due to duplicate pod name " +
 		`"a", ignoring`
 	if got := <-events.Events; got != want {
 		t.Errorf("event %q, want %q", got, want)
@@ -59,11 +44,9 @@ func TestMux(t *testing.T) {
 	}
 
 	a.Spec.Containers[0].Image = "the receiver may do what it likes"
-	m.Apply(t.Context(), "file", []*v1.Pod{testPod("a"), testPod("b")})
+	m.Apply(t.Context(), "file", []*v1.Pod{looptest.Pod("a"), looptest.Pod("b")})
 	m.Apply(t.Context(), "api", nil)
-	if diff := cmp.Diff([]string{"ADD"}, show(drain(m))); diff != "" {
-		t.Error(diff)
-	}
+	looptest.Equal(t, "updates", []string{"ADD"}, show(looptest.Drain(m.Updates())))
 }
 
 func TestSeenAllSources(t *testing.T) {
@@ -90,13 +73,13 @@ func TestMuxBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, _ := newMux()
 		for i := range updatesCap {
-			m.Apply(t.Context(), "api", []*v1.Pod{testPod("a", image(strconv.Itoa(i)))})
+			m.Apply(t.Context(), "api", []*v1.Pod{looptest.Pod("a", image(strconv.Itoa(i)))})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan string, 2)
 		for _, source := range []string{"file", "http"} {
 			go func() {
-				m.Apply(ctx, source, []*v1.Pod{testPod("x"), testPod("y")})
+				m.Apply(ctx, source, []*v1.Pod{looptest.Pod("x"), looptest.Pod("y")})
 				ended <- source
 			}()
 		}
@@ -109,35 +92,14 @@ func TestMuxBlocks(t *testing.T) {
 		cancel()
 		<-ended
 		<-ended
-		if n := len(drain(m)); n != updatesCap {
+		if n := len(looptest.Drain(m.Updates())); n != updatesCap {
 			t.Errorf("%d updates waited, want %d", n, updatesCap)
 		}
 	})
 }
 
-// testPod makes a pod by its name, which is its UID too unless an edit says otherwise.
-func testPod(name string, edits ...func(*v1.Pod)) *v1.Pod {
-	p := &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: "c", Image: "img:1"}}},
-	}
-	for _, edit := range edits {
-		edit(p)
-	}
-	return p
-}
-
 func image(image string) func(*v1.Pod) {
 	return func(p *v1.Pod) { p.Spec.Containers[0].Image = image }
-}
-
-func annotated(key, value string) func(*v1.Pod) {
-	return func(p *v1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value) }
-}
-
-func deleted(p *v1.Pod) {
-	p.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)}
-	p.DeletionGracePeriodSeconds = new(int64(30))
 }
 
 func running(p *v1.Pod) { p.Status.Phase = v1.PodRunning }
@@ -158,9 +120,9 @@ func show(updates []PodUpdate) []string {
 
 // TestMerge has the lists of one source, one after the other.
 func TestMerge(t *testing.T) {
-	mirrored := func(hash string) func(*v1.Pod) { return annotated(pod.ConfigMirrorAnnotation, hash) }
+	mirrored := func(hash string) func(*v1.Pod) { return looptest.Annotated(pod.ConfigMirrorAnnotation, hash) }
 	labelled := func(p *v1.Pod) { p.Labels = map[string]string{"k": "v"} }
-	shorter := func(p *v1.Pod) { deleted(p); *p.DeletionGracePeriodSeconds = 1 }
+	deleted, shorter := looptest.Deleted(30), looptest.Deleted(1)
 	type pods []*v1.Pod
 	var had map[types.UID]*v1.Pod
 	for i, tt := range []struct {
@@ -169,22 +131,22 @@ func TestMerge(t *testing.T) {
 	}{
 		{nil, []string{"ADD"}}, // announces the source
 		{nil, nil},
-		{pods{testPod("a"), testPod("b"), testPod("c", mirrored("1"))}, []string{"ADD a b c"}},
-		{pods{testPod("a"), testPod("b"), testPod("c", mirrored("2"))}, nil},
+		{pods{looptest.Pod("a"), looptest.Pod("b"), looptest.Pod("c", mirrored("1"))}, []string{"ADD a b c"}},
+		{pods{looptest.Pod("a"), looptest.Pod("b"), looptest.Pod("c", mirrored("2"))}, nil},
 		{
-			pods{testPod("a", image("img:2")), testPod("b", running), testPod("d")},
+			pods{looptest.Pod("a", image("img:2")), looptest.Pod("b", running), looptest.Pod("d")},
 			[]string{"REMOVE c", "ADD d", "UPDATE a", "RECONCILE b"},
 		},
-		{pods{testPod("a", image("img:2")), testPod("b", running), testPod("d")}, nil},
+		{pods{looptest.Pod("a", image("img:2")), looptest.Pod("b", running), looptest.Pod("d")}, nil},
 		{
-			pods{testPod("a", labelled), testPod("b", running, annotated("note", "x")), testPod("d", deleted, running)},
+			pods{looptest.Pod("a", labelled), looptest.Pod("b", running, looptest.Annotated("note", "x")), looptest.Pod("d", deleted, running)},
 			[]string{"UPDATE a b", "DELETE d"},
 		},
 		{
-			pods{testPod("b", running, annotated(pod.ConfigHashAnnotation, "1")), testPod("d", shorter, running)},
+			pods{looptest.Pod("b", running, looptest.Annotated(pod.ConfigHashAnnotation, "1")), looptest.Pod("d", shorter, running)},
 			[]string{"REMOVE a", "UPDATE b", "DELETE d"},
 		},
-		{pods{testPod("d", shorter)}, []string{"REMOVE b", "RECONCILE d"}},
+		{pods{looptest.Pod("d", shorter)}, []string{"REMOVE b", "RECONCILE d"}},
 	} {
 		has, changed := merge("api", had, tt.list, "t")
 		if diff := cmp.Diff(tt.want, show(updates("api", changed, had == nil))); diff != "" {

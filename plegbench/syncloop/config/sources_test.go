@@ -15,17 +15,17 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 func TestAPIServer(t *testing.T) {
-	client := fake.New(testPod("a"))
+	client := fake.New(looptest.Pod("a"))
 	changes := watch.NewFake()
 	client.PrependWatchReactor("pods", clienttesting.DefaultWatchReactor(changes, nil))
 	asked := 0
@@ -35,9 +35,9 @@ func TestAPIServer(t *testing.T) {
 	}}
 	until := background(t, source.Run)
 	until("a")
-	changes.Add(testPod("b"))
+	changes.Add(looptest.Pod("b"))
 	until("a b")
-	changes.Delete(testPod("a"))
+	changes.Delete(looptest.Pod("a"))
 	until("b")
 	for _, a := range client.Actions() {
 		var fields string
@@ -63,9 +63,7 @@ func names(pods []*v1.Pod) []string {
 
 func write(t *testing.T, path, name string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(strings.Replace(minimal, "web", name, 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Write(t, path, strings.Replace(minimal, "web", name, 1))
 }
 
 func TestFileList(t *testing.T) {
@@ -74,41 +72,29 @@ func TestFileList(t *testing.T) {
 		write(t, filepath.Join(dir, name), strings.TrimPrefix(name, "."))
 	}
 	write(t, filepath.Join(dir, "z-same-pod-as-a"), "a")
-	for path, content := range map[string][]byte{
-		"broken": []byte("a: ["), "config": []byte("apiVersion: v1\nkind: ConfigMap\n"),
+	for path, content := range map[string]string{
+		"broken": "a: [", "config": "apiVersion: v1\nkind: ConfigMap\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, path), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Write(t, filepath.Join(dir, path), content)
 	}
 	if err := errors.Join(os.Mkdir(filepath.Join(dir, "folder"), 0o700),
 		os.Symlink("nowhere", filepath.Join(dir, "link"))); err != nil {
 		t.Fatal(err)
 	}
-	var lines []string
-	log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
-	f := &File{Interval: 20 * time.Second, Path: dir, NodeName: "n", Log: log}
+	var log looptest.Log
+	f := &File{Interval: 20 * time.Second, Path: dir, NodeName: "n", Log: log.Logger(0)}
 	read := func(changed string, want ...string) {
 		t.Helper()
 		if err := f.read(changed); err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, names(f.sorted())); diff != "" {
-			t.Error(diff)
-		}
+		looptest.Equal(t, "pods", want, names(f.sorted()))
 	}
 	read("", "a-n", "b-n", "a-n")
-	all := strings.Join(lines, "\n")
-	for _, want := range []string{
-		`"Could not process manifest file" "error"="` + dir + `/broken: this is neither YAML nor JSON`,
-		`"Could not process manifest file" "error"="` + dir + `/folder: not a regular file`,
-	} {
-		if !strings.Contains(all, want) {
-			t.Errorf("no line with %s in\n%s", want, all)
-		}
-	}
-	if len(lines) != 2 {
-		t.Errorf("%d lines:\n%s", len(lines), all)
+	const could = `"Could not process manifest file" "error"="`
+	broken, folder := could+dir+`/broken: this is neither YAML nor JSON`, could+dir+`/folder: not a regular file`
+	if len(log.Lines(broken)) != 1 || len(log.Lines(folder)) != 1 || len(log.Lines("")) != 2 {
+		t.Errorf("logged %q", log.Lines(""))
 	}
 
 	write(t, filepath.Join(dir, "broken"), "mended")
@@ -126,10 +112,9 @@ func TestFileList(t *testing.T) {
 // background runs a source until the test's end, and returns a function that waits until it has sent these pods.
 func background(t *testing.T, run func(context.Context, func([]*v1.Pod)) error) (until func(want string)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	sent, ended := make(chan string), make(chan error, 1)
-	go func() {
-		ended <- run(ctx, func(pods []*v1.Pod) {
+	sent := make(chan string)
+	looptest.Run(t, func(ctx context.Context) error {
+		return run(ctx, func(pods []*v1.Pod) {
 			all := names(pods)
 			slices.Sort(all)
 			select {
@@ -137,12 +122,6 @@ func background(t *testing.T, run func(context.Context, func([]*v1.Pod)) error) 
 			case <-ctx.Done():
 			}
 		})
-	}()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("ended with %v", err)
-		}
 	})
 	return func(want string) {
 		t.Helper()
@@ -152,7 +131,7 @@ func background(t *testing.T, run func(context.Context, func([]*v1.Pod)) error) 
 				if got == want {
 					return
 				}
-			case <-ctx.Done():
+			case <-time.After(time.Minute):
 				t.Fatalf("%q was never sent", want)
 			}
 		}
@@ -231,11 +210,10 @@ func TestHTTP(t *testing.T) {
 			"200 " + minimal, "200 " + minimal, "500 " + minimal, "200 " + list, "200 a: [", "200 a: [", "200 ",
 			"200 {}", "200 b: [",
 		}}
-		var lines []string
-		log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{Verbosity: 4})
+		var log looptest.Log
 		h := &HTTP{
 			Interval: 20 * time.Second,
-			URL:      "http://host/pods", Header: http.Header{"X-Node": {"a", "b"}}, NodeName: "n", Log: log,
+			URL:      "http://host/pods", Header: http.Header{"X-Node": {"a", "b"}}, NodeName: "n", Log: log.Logger(4),
 		}
 		h.client.Transport = a
 		var got []string
@@ -245,9 +223,7 @@ func TestHTTP(t *testing.T) {
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("ended with %v", err)
 		}
-		if diff := cmp.Diff([]string{"web-n", "a-n b-n", ""}, got); diff != "" {
-			t.Error(diff)
-		}
+		looptest.Equal(t, "sent", []string{"web-n", "a-n b-n", ""}, got)
 		if len(a.asked) != 11 || a.asked[1] != 20*time.Second {
 			t.Errorf("asked at %v", a.asked)
 		}
@@ -260,6 +236,7 @@ func TestHTTP(t *testing.T) {
 			failed + `"zero-length data received from http://host/pods"`,
 			failed, failed, failed, `"level"=4 "msg"="Failed to read pods from URL" "err"=`,
 		}
+		lines := log.Lines("")
 		for i, want := range wants {
 			if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
 				t.Fatalf("line %d of %q does not begin with %s", i, lines, want)

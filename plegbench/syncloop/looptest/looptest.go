@@ -35,9 +35,8 @@ func Pod(name string, edits ...func(*v1.Pod)) *v1.Pod {
 
 // Deleted is an edit of a pod that its source deletes with a grace period, in seconds.
 func Deleted(grace int64) func(*v1.Pod) {
-	return func(p *v1.Pod) {
-		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(metav1.Now()), &grace
-	}
+	now := metav1.Now()
+	return func(p *v1.Pod) { p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &grace }
 }
 
 // Annotated is an edit of a pod that sets an annotation.

@@ -11,12 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 func made(name string, uid types.UID, annotations ...string) *v1.Pod {
-	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", UID: uid, Annotations: map[string]string{}}}
+	p := looptest.Pod(name)
+	p.UID = uid
 	for i := 0; i < len(annotations); i += 2 {
-		p.Annotations[annotations[i]] = annotations[i+1]
+		looptest.Annotated(annotations[i], annotations[i+1])(p)
 	}
 	return p
 }

@@ -10,11 +10,12 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // start runs a server until the test ends.
@@ -25,16 +26,8 @@ func start(t *testing.T, cfg Config) (base string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("ended with %v", err)
-		}
-		http.DefaultClient.CloseIdleConnections()
-	})
+	looptest.Run(t, s.Run)
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	return "http://" + s.Addr().String()
 }
 
@@ -60,10 +53,10 @@ func get(t *testing.T, url, host string) (code int, text string) {
 
 func TestHealthz(t *testing.T) {
 	const reason = "sync Loop took longer than expected"
-	var log strings.Builder
+	var log looptest.Log
 	sick := full()
 	sick.Healthy = func() error { return errors.New(reason) }
-	sick.Log = funcr.New(func(_, args string) { log.WriteString(args) }, funcr.Options{Verbosity: 2})
+	sick.Log = log.Logger(2)
 	for _, tt := range []struct {
 		cfg  Config
 		path string
@@ -83,8 +76,8 @@ func TestHealthz(t *testing.T) {
 			}
 		})
 	}
-	if !strings.Contains(log.String(), "syncloop check failed: healthz\\n[-]syncloop failed: "+reason) {
-		t.Errorf("the reason is not in the log: %s", log.String())
+	if len(log.Lines("syncloop check failed: healthz\\n[-]syncloop failed: "+reason)) == 0 {
+		t.Errorf("the reason is not in the log: %s", log.Lines(""))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // A fakeCRI answers with what a test put in, and notes the selectors of the lists.
@@ -107,14 +108,6 @@ func newProvider(t *testing.T, cri CRI) (p *Provider, rootDir, logDir string) {
 	return p, rootDir, logDir
 }
 
-func write(t *testing.T, path string, bytes int) {
-	t.Helper()
-	err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, make([]byte, bytes), 0o644))
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 func summary(t *testing.T, p *Provider) *statsapi.Summary {
 	t.Helper()
 	s, err := p.Summary(t.Context())
@@ -150,9 +143,9 @@ func TestNode(t *testing.T) {
 func TestPods(t *testing.T) {
 	cri := newFake(t.TempDir())
 	p, rootDir, logDir := newProvider(t, cri)
-	write(t, filepath.Join(logDir, "ns_web_u2/app/0.log"), 5000)
+	looptest.Write(t, filepath.Join(logDir, "ns_web_u2/app/0.log"), strings.Repeat("x", 5000))
 	cache := filepath.Join(rootDir, "pods/u2/volumes/kubernetes.io~empty-dir/cache")
-	write(t, filepath.Join(cache, "a"), 9000)
+	looptest.Write(t, filepath.Join(cache, "a"), strings.Repeat("x", 9000))
 	if err := os.Link(filepath.Join(cache, "a"), filepath.Join(cache, "again")); err != nil {
 		t.Fatal(err)
 	}
