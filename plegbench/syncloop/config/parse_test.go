@@ -109,17 +109,6 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-func TestLatest(t *testing.T) {
-	for image, want := range map[string]bool{
-		"web": true, "web:latest": true, "reg:5000/web": true, "web:1": false, "reg:5000/web:1": false,
-		"web@sha256:abc": false, "web:latest@sha256:abc": true, "": true,
-	} {
-		if got := latest(image); got != want {
-			t.Errorf("latest(%q) = %v", image, got)
-		}
-	}
-}
-
 func FuzzParsePod(f *testing.F) {
 	for _, seed := range []string{
 		minimal, "{}", "a: [", "---\n---\n", "&a [*a]",

@@ -34,16 +34,6 @@ func TestParseKill(t *testing.T) {
 	}
 }
 
-func FuzzParseKill(f *testing.F) {
-	f.Add(inContainer)
-	f.Add(inSystem)
-	f.Fuzz(func(t *testing.T, record string) {
-		if k, ok := parseKill(record); ok && (k.PID < 0 || !strings.Contains(record, "task="+k.Process+",pid=")) {
-			t.Errorf("%+v from %q", k, record)
-		}
-	})
-}
-
 func TestWatchOOM(t *testing.T) {
 	n := newHarness(500, 500)
 	if err := n.WatchOOM(t.Context(), filepath.Join(t.TempDir(), "kmsg")); err == nil ||

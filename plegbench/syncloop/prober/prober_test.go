@@ -359,73 +359,71 @@ func TestEndIsNoFailure(t *testing.T) {
 	})
 }
 
+// TestUpdatePodStatus has a pod with a container for each case, whose name is its id as well.
 func TestUpdatePodStatus(t *testing.T) {
-	none := func(*v1.Container) {}
-	ready := func(c *v1.Container) { c.ReadinessProbe = execProbe() }
-	start := func(c *v1.Container) { c.StartupProbe = execProbe() }
-	stopped := func(c *v1.ContainerStatus) { c.State = v1.ContainerState{} }
-	ended := func(code int32) func(*v1.ContainerStatus) {
-		return func(c *v1.ContainerStatus) {
-			c.State = v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code}}
-		}
+	running, stopped := v1.ContainerState{Running: &v1.ContainerStateRunning{}}, v1.ContainerState{}
+	ended := func(code int32) v1.ContainerState {
+		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code}}
 	}
-	for name, tt := range map[string]struct {
-		probes         func(*v1.Container)
-		init           bool // it is an init container
-		status         func(*v1.ContainerStatus)
-		result         Result // of its probe
-		started, ready bool
+	cases := []struct {
+		name, probe string // probe is of readiness or startup
+		state       v1.ContainerState
+		result      Result // of the probe
+		want        string
 	}{
-		"no probes":         {probes: none, result: Unknown, started: true, ready: true},
-		"not running":       {probes: none, status: stopped, result: Unknown},
-		"readiness unknown": {probes: ready, result: Unknown, started: true},
-		"readiness good":    {probes: ready, result: Success, started: true, ready: true},
-		"readiness bad":     {probes: ready, result: Failure, started: true},
-		"startup unknown":   {probes: start, result: Unknown},
-		"startup good":      {probes: start, result: Success, started: true, ready: true},
-		"startup bad":       {probes: start, result: Failure},
-		"was started before the syncLoop": {
-			probes: start, status: func(c *v1.ContainerStatus) { c.Started = new(true) }, result: Unknown,
-			started: true, ready: true,
-		},
-		"init, done":    {probes: none, init: true, status: ended(0), ready: true},
-		"init, failed":  {probes: none, init: true, status: ended(1)},
-		"init, running": {probes: none, init: true, started: true},
-		"sidecar": {
-			probes: func(c *v1.Container) { c.RestartPolicy = new(v1.ContainerRestartPolicyAlways) }, init: true,
-			started: true, ready: true,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			p := newPod(func(p *v1.Pod, c *v1.Container) {
-				tt.probes(c)
-				if tt.init {
-					p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers, nil
-				}
-			})
-			perform(t, p, false, func(t *testing.T, s *harness) {
-				st, id := live(false), container.ID{Type: "containerd", ID: "a"}
-				for _, c := range p.Spec.Containers {
-					if r := tt.result; r != Unknown && c.ReadinessProbe != nil {
-						s.Readiness.Set(t.Context(), id, "u1", r)
-					} else if r != Unknown {
-						s.Startup.Set(t.Context(), id, "u1", r)
-					}
-				}
-				c := &st.ContainerStatuses[0]
-				if tt.status != nil {
-					tt.status(c)
-				}
-				if tt.init {
-					st.InitContainerStatuses, st.ContainerStatuses = st.ContainerStatuses, nil
-				}
-				s.UpdatePodStatus(p, st)
-				if *c.Started != tt.started || c.Ready != tt.ready {
-					t.Errorf("started %v, ready %v", *c.Started, c.Ready)
-				}
-			})
-		})
+		{"no probes", "", running, Unknown, "started ready"},
+		{"not running", "", stopped, Unknown, ""},
+		{"readiness unknown", "readiness", running, Unknown, "started"},
+		{"readiness good", "readiness", running, Success, "started ready"},
+		{"readiness bad", "readiness", running, Failure, "started"},
+		{"startup unknown", "startup", running, Unknown, ""},
+		{"startup good", "startup", running, Success, "started ready"},
+		{"startup bad", "startup", running, Failure, ""},
+		{"was started before the syncLoop", "startup", running, Unknown, "started ready"},
+		{"init, done", "", ended(0), Unknown, "ready"},
+		{"init, failed", "", ended(1), Unknown, ""},
+		{"init, running", "", running, Unknown, "started"},
+		{"sidecar", "", running, Unknown, "started ready"},
 	}
+	var st v1.PodStatus
+	p := newPod(func(p *v1.Pod, _ *v1.Container) {
+		p.Spec.Containers = nil
+		for _, tt := range cases {
+			c, now := v1.Container{Name: tt.name}, v1.ContainerStatus{
+				Name: tt.name, ContainerID: "containerd://" + tt.name, State: tt.state,
+				Started: new(strings.HasPrefix(tt.name, "was started")),
+			}
+			switch tt.probe {
+			case "readiness":
+				c.ReadinessProbe = execProbe()
+			case "startup":
+				c.StartupProbe = execProbe()
+			}
+			if tt.name == "sidecar" {
+				c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
+			}
+			if strings.HasPrefix(tt.name, "init") || c.RestartPolicy != nil {
+				p.Spec.InitContainers = append(p.Spec.InitContainers, c)
+				st.InitContainerStatuses = append(st.InitContainerStatuses, now)
+				continue
+			}
+			p.Spec.Containers = append(p.Spec.Containers, c)
+			st.ContainerStatuses = append(st.ContainerStatuses, now)
+		}
+	})
+	perform(t, p, false, func(t *testing.T, s *harness) {
+		for _, tt := range cases {
+			if tt.result != Unknown {
+				results := map[string]*Results{"readiness": s.Readiness, "startup": s.Startup}[tt.probe]
+				results.Set(t.Context(), container.ID{Type: "containerd", ID: tt.name}, p.UID, tt.result)
+			}
+		}
+		s.UpdatePodStatus(p, &st)
+		for i, c := range slices.Concat(st.ContainerStatuses, st.InitContainerStatuses) {
+			got := map[bool]string{true: "started"}[*c.Started] + map[bool]string{true: " ready"}[c.Ready]
+			looptest.Equal(t, c.Name, cases[i].want, strings.TrimSpace(got))
+		}
+	})
 }
 
 func handle(w http.ResponseWriter, r *http.Request) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -51,36 +52,6 @@ func get(t *testing.T, url, host string) (code int, text string) {
 	return resp.StatusCode, string(data)
 }
 
-func TestHealthz(t *testing.T) {
-	const reason = "sync Loop took longer than expected"
-	var log looptest.Log
-	sick := full()
-	sick.Healthy = func() error { return errors.New(reason) }
-	sick.Log = log.Logger(2)
-	for _, tt := range []struct {
-		cfg  Config
-		path string
-		code int
-		want string
-	}{
-		{full(), "/healthz", 200, "ok"},
-		{full(), "/healthz/syncloop", 200, "ok"},
-		{sick, "/healthz", 500, "[+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n"},
-		{sick, "/healthz/syncloop", 500, "internal server error: " + reason + "\n"},
-		{sick, "/healthz/ping", 200, "ok"},
-		{full(), "/healthz/none", 404, "404 page not found\n"},
-	} {
-		t.Run(tt.path, func(t *testing.T) {
-			if code, text := get(t, start(t, tt.cfg)+tt.path, ""); code != tt.code || text != tt.want {
-				t.Errorf("code %d, %q", code, text)
-			}
-		})
-	}
-	if len(log.Lines("syncloop check failed: healthz\\n[-]syncloop failed: "+reason)) == 0 {
-		t.Errorf("the reason is not in the log: %s", log.Lines(""))
-	}
-}
-
 // A gathered is a gatherer with one counter in it.
 func gathered(name string) prometheus.Gatherer {
 	r := prometheus.NewRegistry()
@@ -102,9 +73,13 @@ func full() Config {
 	}
 }
 
+// TestPaths asks a server, and one without debugging whose syncLoop is sick.
 func TestPaths(t *testing.T) {
+	const reason = "sync Loop took longer than expected"
+	var log looptest.Log
 	limited := full()
-	limited.Debugging = false
+	limited.Debugging, limited.Log = false, log.Logger(2)
+	limited.Healthy = func() error { return errors.New(reason) }
 	base, limitedBase := start(t, full()), start(t, limited)
 	for path, want := range map[string]string{
 		"/pods": `{"kind":"PodList","apiVersion":"v1","metadata":{},` +
@@ -115,6 +90,8 @@ func TestPaths(t *testing.T) {
 		"/metrics/probes":                "\nprobes 0\n",
 		"/debug/pprof/":                  "goroutine",
 		"/debug/pprof/goroutine?debug=2": "goroutine 1 [",
+		"/healthz":                       "ok",
+		"/healthz/syncloop":              "ok",
 	} {
 		code, text := get(t, base+path, "")
 		if code != http.StatusOK || !strings.Contains(text, want) {
@@ -124,6 +101,18 @@ func TestPaths(t *testing.T) {
 		if code, _ := get(t, limitedBase+path, ""); (code == http.StatusNotFound) != debugging {
 			t.Errorf("%s without debugging: %d", path, code)
 		}
+	}
+	for path, want := range map[string]string{
+		"/healthz":          "500 [+]ping ok\n[+]log ok\n[-]syncloop failed: reason withheld\nhealthz check failed\n",
+		"/healthz/syncloop": "500 internal server error: " + reason + "\n",
+		"/healthz/ping":     "200 ok",
+		"/healthz/none":     "404 404 page not found\n",
+	} {
+		code, text := get(t, limitedBase+path, "")
+		looptest.Equal(t, path, want, fmt.Sprint(code, " ", text))
+	}
+	if len(log.Lines("syncloop check failed: healthz\\n[-]syncloop failed: "+reason)) == 0 {
+		t.Errorf("the reason is not in the log: %s", log.Lines(""))
 	}
 }
 
