@@ -5,75 +5,22 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
-	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
-// A store is the runtime's images on a disk.
-type store struct {
-	Service
-	mu      sync.Mutex
-	images  []*runtimeapi.Image
-	used    map[string]bool
-	disk    uint64 // what is used apart from images
-	size    uint64
-	removed []string
-	fail    map[string]error // "list", "used", or of the removal of an image by its id
-}
-
-func (s *store) ListImages(context.Context) ([]*runtimeapi.Image, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.images), s.fail["list"]
-}
-
-func (s *store) RemoveImage(_ context.Context, id string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.fail[id] == nil {
-		s.removed = append(s.removed, id)
-		s.images = slices.DeleteFunc(s.images, func(i *runtimeapi.Image) bool { return i.GetId() == id })
-	}
-	return s.fail[id]
-}
-
-func (s *store) free(context.Context) (capacity, available uint64, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	used := s.disk
-	for _, i := range s.images {
-		used += i.GetSize()
-	}
-	return s.size, s.size - used, nil
-}
-
 func sized(id string, size uint64) *runtimeapi.Image { return &runtimeapi.Image{Id: id, Size: size} }
-
-func newGC(s *store) (*Manager, *record.FakeRecorder) {
-	recorder := record.NewFakeRecorder(100)
-	return New(Config{
-		Service: s, Disk: s.free, High: 85, Low: 80, MinAge: 2 * time.Minute, Period: 5 * time.Minute,
-		InUse:    func(context.Context) (map[string]bool, error) { return s.used, s.fail["used"] },
-		NodeName: "n", Recorder: recorder, Log: logr.Discard(),
-		Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
-	}), recorder
-}
 
 // TestCollect removes, at 90 of 100, the longest unused images until 80 is reached. What is used, pinned or new stays.
 func TestCollect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tagged := &runtimeapi.Image{Id: "tagged", RepoTags: []string{"docker.io/tagged:1"}, Size: 5}
-		s := &store{
+		s := &fakeService{
 			size: 100, disk: 50, used: map[string]bool{"used": true, "docker.io/tagged:1": true, "was": true},
 			images: []*runtimeapi.Image{
 				sized("used", 5), tagged,
@@ -81,7 +28,7 @@ func TestCollect(t *testing.T) {
 				sized("was", 5), sized("b", 5), sized("a", 4),
 			},
 		}
-		g, recorder := newGC(s)
+		g, recorder := newManager(s, Config{})
 		s.disk += 11
 		if err := g.CollectNow(t.Context()); err == nil || len(s.removed) != 0 || len(looptest.Drain(recorder.Events)) != 1 {
 			t.Fatalf("at the first look, at 90 %%: %v, removed %v", err, s.removed)
@@ -121,18 +68,16 @@ func TestCollect(t *testing.T) {
 }
 
 func TestCollectFails(t *testing.T) {
+	const insufficient = "Insufficient free disk space on the node's image filesystem (91% of 10.0 GiB used). " +
+		"Failed to free sufficient space by deleting unused images (freed 2097152 bytes). " +
+		"Investigate disk usage, as it could be used by active images, logs, volumes, or other data."
 	for name, tt := range map[string]struct {
-		fail  string // a key of store.fail
-		disk  func(context.Context) (capacity, available uint64, err error)
-		want  string
-		event bool
+		fail   string // a key of fakeService.fail
+		disk   func(context.Context) (capacity, available uint64, err error)
+		want   string
+		events []string
 	}{
-		"not enough": {
-			want: "Insufficient free disk space on the node's image filesystem (91% of 10.0 GiB used). " +
-				"Failed to free sufficient space by deleting unused images (freed 2097152 bytes). " +
-				"Investigate disk usage, as it could be used by active images, logs, volumes, or other data.",
-			event: true,
-		},
+		"not enough": {want: insufficient, events: []string{"Warning FreeDiskSpaceFailed " + insufficient}},
 		"no removal": {
 			fail: "a",
 			want: "wanted to free 1075838976 bytes, but freed 1048576 bytes space with errors in image deletion: no a",
@@ -145,28 +90,16 @@ func TestCollectFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				images := []*runtimeapi.Image{sized("a", 1<<20), sized("b", 1<<20)}
-				s := &store{size: 10 << 30, disk: 9 << 30, images: images}
-				g, recorder := newGC(s)
+				s := &fakeService{size: 10 << 30, disk: 9 << 30, images: images}
+				g, recorder := newManager(s, Config{})
 				_, _ = g.detect(t.Context())
 				time.Sleep(2 * time.Minute)
 				s.fail = map[string]error{tt.fail: errors.New("no " + tt.fail)}
 				if tt.disk != nil {
 					g.Disk = tt.disk
 				}
-				got := ""
-				if err := g.CollectNow(t.Context()); err != nil {
-					got = err.Error()
-				}
-				if got != tt.want {
-					t.Errorf("error %s\nwant  %s", got, tt.want)
-				}
-				var want []string
-				if tt.event {
-					want = []string{"Warning FreeDiskSpaceFailed " + tt.want}
-				}
-				if events := looptest.Drain(recorder.Events); !slices.Equal(want, events) {
-					t.Errorf("events %q, want %q", events, want)
-				}
+				looptest.Equal(t, "error", tt.want, looptest.Text(g.CollectNow(t.Context())))
+				looptest.Equal(t, "events", tt.events, looptest.Drain(recorder.Events))
 			})
 		})
 	}
@@ -179,8 +112,8 @@ func disk(capacity, available uint64) func(context.Context) (uint64, uint64, err
 // TestRun collects each 5 m, reports a second failure in a row by an event, and ends with its context.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &store{size: 100, disk: 95, images: []*runtimeapi.Image{sized("a", 1)}}
-		g, recorder := newGC(s)
+		s := &fakeService{size: 100, disk: 95, images: []*runtimeapi.Image{sized("a", 1)}}
+		g, recorder := newManager(s, Config{})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
 		defer cancel()
 		if err := g.Run(ctx); err != nil {

@@ -13,50 +13,87 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
-// A registry is the runtime's image service with what it may pull.
-type registry struct {
-	Service
-	mu            sync.Mutex
-	inspect       error
+// A fakeService is the runtime's images on a disk, and what it may pull.
+type fakeService struct {
+	mu      sync.Mutex
+	images  []*runtimeapi.Image
+	used    map[string]bool
+	disk    uint64 // what is used apart from images
+	size    uint64
+	removed []string
+	fail    map[string]error // of "list", "used" and "inspect", and of the removal of an image by its id
+
 	pull          func(ctx context.Context, image string) error
 	pulls         []string
 	running, most int
 }
 
-// ImageStatus has the images of the repository here.
-func (r *registry) ImageStatus(_ context.Context, image string) (*runtimeapi.Image, error) {
-	if strings.HasPrefix(image, "here:") {
-		return &runtimeapi.Image{Id: "sha256:" + image}, r.inspect
-	}
-	return nil, r.inspect
+func (s *fakeService) ListImages(context.Context) ([]*runtimeapi.Image, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.images), s.fail["list"]
 }
 
-func (r *registry) PullImage(
+func (s *fakeService) RemoveImage(_ context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fail[id] == nil {
+		s.removed = append(s.removed, id)
+		s.images = slices.DeleteFunc(s.images, func(i *runtimeapi.Image) bool { return i.GetId() == id })
+	}
+	return s.fail[id]
+}
+
+// ImageStatus has the images of the repository here.
+func (s *fakeService) ImageStatus(_ context.Context, image string) (*runtimeapi.Image, error) {
+	if strings.HasPrefix(image, "here:") {
+		return &runtimeapi.Image{Id: "sha256:" + image}, s.fail["inspect"]
+	}
+	return nil, s.fail["inspect"]
+}
+
+func (s *fakeService) PullImage(
 	ctx context.Context, image *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig,
 ) (string, error) {
-	r.mu.Lock()
-	r.pulls = append(r.pulls, image.GetImage())
-	r.running++
-	r.most = max(r.most, r.running)
-	r.mu.Unlock()
-	err := r.pull(ctx, image.GetImage())
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.running--
+	s.mu.Lock()
+	s.pulls = append(s.pulls, image.GetImage())
+	s.running++
+	s.most = max(s.most, s.running)
+	s.mu.Unlock()
+	err := s.pull(ctx, image.GetImage())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
 	return "sha256:" + image.GetImage(), err
 }
 
-func newManager(r *registry, cfg Config) (*Manager, *record.FakeRecorder) {
+func (s *fakeService) free(context.Context) (capacity, available uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	used := s.disk
+	for _, i := range s.images {
+		used += i.GetSize()
+	}
+	return s.size, s.size - used, nil
+}
+
+// newManager makes a Manager; the limits of pulls are those of cfg.
+func newManager(s *fakeService, cfg Config) (*Manager, *record.FakeRecorder) {
 	recorder := record.NewFakeRecorder(1000)
-	cfg.Service, cfg.Recorder, cfg.Log = r, recorder, logr.Discard()
+	cfg.Service, cfg.Recorder, cfg.Log, cfg.NodeName, cfg.Disk = s, recorder, logr.Discard(), "n", s.free
 	cfg.BackOff, cfg.MaxBackOff = 10*time.Second, 5*time.Minute
+	cfg.High, cfg.Low, cfg.MinAge, cfg.Period = 85, 80, 2*time.Minute, 5*time.Minute
+	cfg.InUse = func(context.Context) (map[string]bool, error) { return s.used, s.fail["used"] }
+	cfg.Metrics = metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry())
 	return New(cfg), recorder
 }
 
@@ -105,7 +142,7 @@ func TestEnsureImage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m, recorder := newManager(&registry{inspect: tt.inspect, pull: func(context.Context, string) error {
+				m, recorder := newManager(&fakeService{fail: map[string]error{"inspect": tt.inspect}, pull: func(context.Context, string) error {
 					time.Sleep(2 * time.Second)
 					return tt.pull
 				}}, Config{})
@@ -128,7 +165,7 @@ func TestEnsureImage(t *testing.T) {
 // image by itself.
 func TestBackOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &registry{pull: func(context.Context, string) error { return errors.New("no") }}
+		r := &fakeService{pull: func(context.Context, string) error { return errors.New("no") }}
 		m, recorder := newManager(r, Config{})
 		var pulled []int
 		for second := range 1000 {
@@ -163,7 +200,7 @@ func TestParallelPulls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := &registry{pull: func(context.Context, string) error { time.Sleep(time.Minute); return nil }}
+				r := &fakeService{pull: func(context.Context, string) error { time.Sleep(time.Minute); return nil }}
 				m, _ := newManager(r, tt.config)
 				var wg sync.WaitGroup
 				for i := range 20 {
@@ -182,7 +219,7 @@ func TestParallelPulls(t *testing.T) {
 // worker gives up.
 func TestStuckPullBlocksLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &registry{pull: func(ctx context.Context, image string) error {
+		r := &fakeService{pull: func(ctx context.Context, image string) error {
 			if image == "stuck:1" {
 				<-ctx.Done()
 			}
@@ -236,20 +273,4 @@ func TestWithTag(t *testing.T) {
 			t.Errorf("withTag(%q) = %q without an error", bad, got)
 		}
 	}
-}
-
-// A name that is accepted gives one that is accepted again and does not change.
-func FuzzWithTag(f *testing.F) {
-	for _, s := range []string{"busybox", "a/b:1", "h:5/x@" + digest, "[::1]:5000/x:1", "index.docker.io/b"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, image string) {
-		name, err := withTag(image)
-		if err != nil {
-			return
-		}
-		if again, err := withTag(name); err != nil || again != name || !strings.HasPrefix(name, image) {
-			t.Errorf("withTag(%q) = %q, again %q, %v", image, name, again, err)
-		}
-	})
 }
