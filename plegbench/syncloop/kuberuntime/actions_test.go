@@ -11,46 +11,59 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
-func sandboxIs(attempt uint32, state runtimeapi.PodSandboxState) *runtimeapi.PodSandboxStatus {
-	return &runtimeapi.PodSandboxStatus{
-		Id: fmt.Sprintf("sb%d", attempt), Metadata: &runtimeapi.PodSandboxMetadata{Attempt: attempt}, State: state,
+// sandboxIs reads a sandbox, such as "ready:2": attempt 2 is ready. After that may stand host for the host's network,
+// noip for no address, and nonet for no network at all.
+func sandboxIs(text string) *runtimeapi.PodSandboxStatus {
+	words := strings.Split(text, ":")
+	s := &runtimeapi.PodSandboxStatus{
+		Id: "sb0", Metadata: &runtimeapi.PodSandboxMetadata{},
+		State:   map[string]runtimeapi.PodSandboxState{"ready": ready, "old": notReady}[words[0]],
 		Network: &runtimeapi.PodSandboxNetworkStatus{Ip: "10.0.0.1"},
 	}
-}
-
-// containerIs is a status of a container whose spec did not change.
-func containerIs(name string, state container.State, exitCode int) *container.Status {
-	return &container.Status{
-		ID: container.ID{Type: "fake", ID: name}, Name: name, State: state, ExitCode: exitCode,
-		Hash: ContainerHash(&v1.Container{Name: name, Image: "image:1"}),
+	for _, w := range words[1:] {
+		switch w {
+		case "host":
+			s.Linux = &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{
+				Options: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
+			}}
+		case "noip":
+			s.Network.Ip = ""
+		case "nonet":
+			s.Network = nil
+		default:
+			n, _ := strconv.Atoi(w)
+			s.Id, s.Metadata.Attempt = "sb"+w, uint32(n)
+		}
 	}
+	return s
 }
 
-// probed are results of probes: whether the probe of the container with that id has failed.
-func probed(failed map[string]bool) ProbeResult {
-	return func(id container.ID) (bool, bool) {
-		f, known := failed[id.ID]
-		return f, known
-	}
-}
-
-// inputOf reads the state of a pod: "ready" or "old" for a sandbox, and containers, the newest first, as "a=exited:1".
+// inputOf reads the state of a pod: sandboxes as sandboxIs does, and containers, the newest first, as "a=exited:1".
 // After the state may stand an exit code, OOMKilled, changed for another hash, and liveness, startup or started for
 // the result of a probe.
 func inputOf(p *v1.Pod, text string) actionInput {
 	liveness, startup := map[string]bool{}, map[string]bool{}
+	probed := func(failed map[string]bool) ProbeResult {
+		return func(id container.ID) (bool, bool) {
+			f, known := failed[id.ID]
+			return f, known
+		}
+	}
 	in := actionInput{pod: p, status: &container.PodStatus{}, liveness: probed(liveness), startup: probed(startup)}
 	for _, word := range strings.Fields(text) {
 		name, rest, isContainer := strings.Cut(word, "=")
 		if !isContainer {
-			state := map[string]runtimeapi.PodSandboxState{"ready": ready, "old": notReady}[word]
-			in.status.SandboxStatuses = append(in.status.SandboxStatuses, sandboxIs(0, state))
+			in.status.SandboxStatuses = append(in.status.SandboxStatuses, sandboxIs(word))
 			continue
 		}
 		words := strings.Split(rest, ":")
-		s := containerIs(name, container.State(words[0]), 0)
+		s := &container.Status{
+			ID: container.ID{Type: "fake", ID: name}, Name: name, State: container.State(words[0]),
+			Hash: ContainerHash(&v1.Container{Name: name, Image: "image:1"}),
+		}
 		for _, w := range words[1:] {
 			switch w {
 			case "OOMKilled":
@@ -102,42 +115,23 @@ func never(p *v1.Pod)     { p.Spec.RestartPolicy = v1.RestartPolicyNever }
 func deleted(p *v1.Pod)   { p.DeletionTimestamp = &metav1.Time{} }
 
 func TestSandboxChanged(t *testing.T) {
-	host, private := runtimeapi.NamespaceMode_NODE, runtimeapi.NamespaceMode_POD
-	sandbox := func(network runtimeapi.NamespaceMode, ip string) *runtimeapi.PodSandboxStatus {
-		s := sandboxIs(1, ready)
-		s.Network.Ip = ip
-		s.Linux = &runtimeapi.LinuxPodSandboxStatus{Namespaces: &runtimeapi.Namespace{
-			Options: &runtimeapi.NamespaceOption{Network: network},
-		}}
-		return s
-	}
-	noNetwork := sandboxIs(1, ready)
-	noNetwork.Network = nil
 	hostPod := with(testPod("a"), func(p *v1.Pod) { p.Spec.HostNetwork = true })
-	type sandboxes []*runtimeapi.PodSandboxStatus
 	const again = ". Need to start a new one"
 	for _, tt := range []struct {
-		pod       *v1.Pod
-		sandboxes sandboxes
-		want      string // attempt, id, why
+		pod         *v1.Pod
+		state, want string // want is the attempt, id and why
 	}{
-		{testPod("a"), nil, "0  No sandbox for pod can be found" + again},
-		{
-			testPod("a"),
-			sandboxes{sandboxIs(3, ready), sandboxIs(2, ready)},
-			"4 sb3 Multiple sandboxes are ready for Pod. Need to reconcile them",
-		},
-		{testPod("a"), sandboxes{sandboxIs(1, notReady)}, "2 sb1 No ready sandbox for pod can be found" + again},
-		{testPod("a"), sandboxes{sandbox(host, "10.0.0.1")}, "2  Sandbox for pod has changed" + again},
-		{testPod("a"), sandboxes{sandbox(private, "")}, "2 sb1 Sandbox for pod has no IP address" + again},
-		{testPod("a"), sandboxes{noNetwork}, "1 sb1 "},
-		{hostPod, sandboxes{sandbox(host, "")}, "1 sb1 "},
-		{testPod("a"), sandboxes{sandboxIs(3, ready), sandboxIs(2, notReady)}, "3 sb3 "},
+		{testPod("a"), "", "0  No sandbox for pod can be found" + again},
+		{testPod("a"), "ready:3 ready:2", "4 sb3 Multiple sandboxes are ready for Pod. Need to reconcile them"},
+		{testPod("a"), "old:1", "2 sb1 No ready sandbox for pod can be found" + again},
+		{testPod("a"), "ready:1:host", "2  Sandbox for pod has changed" + again},
+		{testPod("a"), "ready:1:noip", "2 sb1 Sandbox for pod has no IP address" + again},
+		{testPod("a"), "ready:1:nonet", "1 sb1 "},
+		{hostPod, "ready:1:host:noip", "1 sb1 "},
+		{testPod("a"), "ready:3 old:2", "3 sb3 "},
 	} {
-		a := sandboxChanged(tt.pod, &container.PodStatus{SandboxStatuses: tt.sandboxes})
-		if got := fmt.Sprint(a.Attempt, " ", a.SandboxID, " ", a.Why); got != tt.want {
-			t.Errorf("got %s\nwant %s", got, tt.want)
-		}
+		a := sandboxChanged(tt.pod, inputOf(tt.pod, tt.state).status)
+		looptest.Equal(t, tt.state, tt.want, fmt.Sprint(a.Attempt, " ", a.SandboxID, " ", a.Why))
 		if want := a.Why != ""; a.KillPod != want || a.CreateSandbox != want {
 			t.Errorf("%s: kill %v, create %v", tt.want, a.KillPod, a.CreateSandbox)
 		}

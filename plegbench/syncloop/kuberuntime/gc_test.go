@@ -26,22 +26,30 @@ func owned(uid, name string) map[string]string {
 	}
 }
 
-// addContainer adds a container of this node, created so many seconds after the epoch, with a log.
+// addContainer adds a container of this node, created so many seconds after the epoch.
 func (r *harness) addContainer(
-	t *testing.T, id, uid string, state runtimeapi.ContainerState, second int64,
+	id, sandbox string, state runtimeapi.ContainerState, second int64, labels map[string]string,
 ) *runtimeapi.ContainerStatus {
-	t.Helper()
-	log := filepath.Join(r.podLogs("shop", uid, types.UID(uid)), id+".log")
-	looptest.Write(t, log, "")
 	s := &runtimeapi.ContainerStatus{
-		Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: state, CreatedAt: second * 1e9,
-		Labels: owned(uid, uid), LogPath: log,
+		Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: state, CreatedAt: second * 1e9, Labels: labels,
 	}
 	r.cri.containers = append(r.cri.containers, s)
-	r.cri.inSandbox[id] = "sb-" + uid
+	r.cri.inSandbox[id] = sandbox
 	return s
 }
 
+// addLogged adds a container of a pod, with a log.
+func (r *harness) addLogged(
+	t *testing.T, id, uid string, state runtimeapi.ContainerState, second int64,
+) *runtimeapi.ContainerStatus {
+	t.Helper()
+	s := r.addContainer(id, "sb-"+uid, state, second, owned(uid, uid))
+	s.LogPath = filepath.Join(r.podLogs("shop", uid, types.UID(uid)), id+".log")
+	looptest.Write(t, s.LogPath, "")
+	return s
+}
+
+// addSandbox adds one of this node, created later than those before it.
 func (r *harness) addSandbox(id, uid string, state runtimeapi.PodSandboxState) *runtimeapi.PodSandboxStatus {
 	s := &runtimeapi.PodSandboxStatus{
 		Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Uid: uid}, State: state, Labels: owned(uid, uid),
@@ -95,12 +103,12 @@ func TestCollectGarbage(t *testing.T) {
 			r.SourcesReady = func() bool { return !tt.unseen }
 			r.gone, r.terminated = map[types.UID]bool{"gone": true, "foreign": true}, map[types.UID]bool{"over": true}
 			for second, id := range []string{"a0", "a1", "a2"} {
-				r.addContainer(t, id, "live", exited, int64(second))
+				r.addLogged(t, id, "live", exited, int64(second))
 			}
-			r.addContainer(t, "a3", "live", running, 9)
-			r.addContainer(t, "g0", "gone", exited, 0)
-			r.addContainer(t, "o0", "over", exited, 0)
-			r.addContainer(t, "f0", "foreign", exited, 0).Labels[container.OwnerLabel] = "other"
+			r.addLogged(t, "a3", "live", running, 9)
+			r.addLogged(t, "g0", "gone", exited, 0)
+			r.addLogged(t, "o0", "over", exited, 0)
+			r.addLogged(t, "f0", "foreign", exited, 0).Labels[container.OwnerLabel] = "other"
 			r.addSandbox("old", "live", notReady)
 			r.addSandbox("sb-live", "live", ready)
 			r.addSandbox("sb-gone", "gone", notReady)
@@ -122,7 +130,7 @@ func TestCollectionOrder(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "0.log")
 	looptest.Write(t, outside, "")
 	for i, id := range []string{"c0", "c1", "c2"} {
-		c := r.addContainer(t, id, "gone", exited, int64(i))
+		c := r.addLogged(t, id, "gone", exited, int64(i))
 		c.Metadata.Name, c.LogPath = id, outside
 	}
 	r.addSandbox("s0", "gone", notReady)

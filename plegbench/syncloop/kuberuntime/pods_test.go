@@ -19,29 +19,18 @@ import (
 
 func TestGetPods(t *testing.T) {
 	r := newHarness(t)
-	sandbox := func(id, uid string, attempt uint32, at int64, labels map[string]string) {
-		r.cri.sandboxes = append(r.cri.sandboxes, &runtimeapi.PodSandboxStatus{
-			Id: id, Metadata: &runtimeapi.PodSandboxMetadata{Uid: uid, Attempt: attempt}, CreatedAt: at, Labels: labels,
-		})
-	}
-	add := func(id, sandbox string, at int64, labels map[string]string, state runtimeapi.ContainerState) {
-		r.cri.containers = append(r.cri.containers, &runtimeapi.ContainerStatus{
-			Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: "main"}, CreatedAt: at, Labels: labels, State: state,
-		})
-		r.cri.inSandbox[id] = sandbox
-	}
 	unowned, others := map[string]string{container.PodUIDLabel: "u3"}, owned("u4", "other-node")
 	others[container.OwnerLabel] = "node-b"
-	sandbox("s1", "u1", 0, 500, owned("u1", "web")) // created later than the next, but of an older attempt
-	sandbox("s2", "u1", 1, 400, owned("u1", "web"))
-	sandbox("s3", "u2", 0, 450, owned("u2", "db"))
-	sandbox("x1", "u3", 0, 1, unowned)
-	sandbox("x2", "u4", 0, 1, others)
-	add("c1", "s1", 10, owned("u1", "web"), exited)
-	add("c3", "s2", 20, owned("u1", "web"), running)
-	add("c2", "s2", 20, owned("u1", "web"), running)
-	add("c9", "gone", 20, owned("u9", "orphan"), running)
-	add("x3", "x1", 20, unowned, running)
+	r.addSandbox("s2", "u1", ready).Metadata.Attempt = 1
+	r.addSandbox("s1", "u1", ready) // created later, but of an older attempt
+	r.addSandbox("s3", "u2", ready)
+	r.addSandbox("x1", "u3", ready).Labels = unowned
+	r.addSandbox("x2", "u4", ready).Labels = others
+	r.addContainer("c1", "s1", exited, 10, owned("u1", "u1"))
+	r.addContainer("c3", "s2", running, 20, owned("u1", "u1"))
+	r.addContainer("c2", "s2", running, 20, owned("u1", "u1"))
+	r.addContainer("c9", "gone", running, 20, owned("u9", "u9"))
+	r.addContainer("x3", "x1", running, 20, unowned)
 
 	// get returns the pods in one line each.
 	get := func(all bool) []string {
@@ -62,10 +51,10 @@ func TestGetPods(t *testing.T) {
 		}
 		return out
 	}
-	looptest.Equal(t, "all", []string{"web_shop: s2 s1 c3(s2) c2(s2) c1(s1)", "db_shop: s3", "orphan_shop: c9(gone)"}, get(true))
-	looptest.Equal(t, "running", []string{"web_shop: s2 s1 c3(s2) c2(s2)", "db_shop: s3", "orphan_shop: c9(gone)"}, get(false))
+	looptest.Equal(t, "all", []string{"u1_shop: s2 s1 c3(s2) c2(s2) c1(s1)", "u2_shop: s3", "u9_shop: c9(gone)"}, get(true))
+	looptest.Equal(t, "running", []string{"u1_shop: s2 s1 c3(s2) c2(s2)", "u2_shop: s3", "u9_shop: c9(gone)"}, get(false))
 	looptest.Equal(t, "foreign pods", 2, r.Foreign())
-	if one, err := r.GetPod(t.Context(), "u2"); err != nil || one.Name != "db" {
+	if one, err := r.GetPod(t.Context(), "u2"); err != nil || one.Name != "u2" {
 		t.Errorf("one pod: %+v, %v", one, err)
 	}
 	for _, uid := range []types.UID{"u3", "u4", "u5"} {
