@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -34,6 +35,8 @@ type CleanupConfig struct {
 	NodeName        string
 	RootDir, LogDir string
 	Timeout         time.Duration // of a call, and of the attempts to remove a sandbox; 0 means 30 s
+	// Dialer connects to a runtime in this process; nil: none.
+	Dialer func(ctx context.Context, socket string) (net.Conn, error)
 }
 
 // Cleaned is what was removed.
@@ -49,7 +52,9 @@ func Cleanup(ctx context.Context, cfg CleanupConfig) (Cleaned, error) {
 		cfg.Timeout = 30 * time.Second
 	}
 	var done Cleaned
-	service, err := remote.Dial(cfg.Endpoint, remote.Options{Timeout: cfg.Timeout, Log: logr.Discard()})
+	service, err := remote.Dial(cfg.Endpoint, remote.Options{
+		Timeout: cfg.Timeout, Log: logr.Discard(), Dialer: cfg.Dialer,
+	})
 	if err != nil {
 		return done, err
 	}

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -14,30 +15,27 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
 	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
+// inMemory is the endpoint of embedded runtimes: their dialers ignore it.
+const inMemory = "unix:///run/fake.sock"
+
 // serveFake serves an embedded runtime until the test ends.
-func serveFake(t *testing.T, s fake.Scenario) (endpoint string, service *remote.Service) {
+func serveFake(t *testing.T, s fake.Scenario) (crictl.Dialer, *remote.Service) {
 	t.Helper()
-	server, err := fake.New(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "cri.sock")
-	stop, err := fake.Listen(t.Context(), server, path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stop)
-	service, err = remote.Dial("unix://"+path, remote.Options{Log: logr.Discard()})
+	dialer := faketest.Serve(t, s)
+	service, err := remote.Dial(inMemory, remote.Options{Log: logr.Discard(), Dialer: dialer})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = service.Close() })
-	return "unix://" + path, service
+	return dialer, service
 }
 
 // tree makes a new folder with folders, and files where a name has content after an equals sign.
@@ -46,15 +44,9 @@ func tree(t *testing.T, names ...string) string {
 	root := t.TempDir()
 	for _, name := range names {
 		path, content, isFile := strings.Cut(filepath.Join(root, name), "=")
-		dir := path
 		if isFile {
-			dir = filepath.Dir(path)
-		}
-		err := os.MkdirAll(dir, 0o755)
-		if isFile {
-			err = errors.Join(err, os.WriteFile(path, []byte(content), 0o600))
-		}
-		if err != nil {
+			looptest.Write(t, path, content)
+		} else if err := os.MkdirAll(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -87,28 +79,31 @@ func TestCleanupTriesAgain(t *testing.T) {
 		{5, 10 * time.Minute, 1},
 		{1 << 20, time.Second, 0},
 	} {
-		endpoint, service := serveFake(t, fake.Scenario{Name: "busy", Faults: []fake.Fault{
-			{RPC: "RemovePodSandbox", Error: "Unknown: container is already in removing state", First: tt.refused},
-		}})
-		sandbox := &runtimeapi.PodSandboxConfig{
-			Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "shop", Uid: "1"},
-			Labels:   map[string]string{container.OwnerLabel: "node"},
-		}
-		if _, err := service.RunPodSandbox(t.Context(), sandbox, ""); err != nil {
-			t.Fatal(err)
-		}
-		done, err := Cleanup(t.Context(), CleanupConfig{
-			Endpoint: endpoint, NodeName: "node", RootDir: t.TempDir(), LogDir: t.TempDir(), Timeout: tt.within,
+		synctest.Test(t, func(t *testing.T) {
+			dialer, service := serveFake(t, fake.Scenario{Name: "busy", Faults: []fake.Fault{
+				{RPC: "RemovePodSandbox", Error: "Unknown: container is already in removing state", First: tt.refused},
+			}})
+			sandbox := &runtimeapi.PodSandboxConfig{
+				Metadata: &runtimeapi.PodSandboxMetadata{Name: "web", Namespace: "shop", Uid: "1"},
+				Labels:   map[string]string{container.OwnerLabel: "node"},
+			}
+			if _, err := service.RunPodSandbox(t.Context(), sandbox, ""); err != nil {
+				t.Fatal(err)
+			}
+			done, err := Cleanup(t.Context(), CleanupConfig{
+				Endpoint: inMemory, NodeName: "node", RootDir: t.TempDir(), LogDir: t.TempDir(), Timeout: tt.within,
+				Dialer: dialer,
+			})
+			if done.Sandboxes != tt.removed || (err == nil) != (tt.removed == 1) {
+				t.Errorf("refused %d times: removed %d, %v", tt.refused, done.Sandboxes, err)
+			}
 		})
-		if done.Sandboxes != tt.removed || (err == nil) != (tt.removed == 1) {
-			t.Errorf("refused %d times: removed %d, %v", tt.refused, done.Sandboxes, err)
-		}
 	}
 }
 
 // TestCleanupFolders removes this node's folders, and no others' files in them.
 func TestCleanupFolders(t *testing.T) {
-	endpoint, _ := serveFake(t, fake.Scenario{Name: "idle"})
+	dialer, _ := serveFake(t, fake.Scenario{Name: "idle"})
 	const ours, others = "log/" + logMark + "=lab", "log/" + logMark + "=other"
 	for name, tt := range map[string]struct{ files, removed, left []string }{
 		"nothing there":        {},
@@ -126,7 +121,7 @@ func TestCleanupFolders(t *testing.T) {
 				removed = append(removed, filepath.Join(dir, f))
 			}
 			done, err := Cleanup(t.Context(), CleanupConfig{
-				Endpoint: endpoint, NodeName: "lab", RootDir: dir + "/root", LogDir: dir + "/log",
+				Endpoint: inMemory, NodeName: "lab", RootDir: dir + "/root", LogDir: dir + "/log", Dialer: dialer,
 			})
 			want, got := [][]string{removed, tt.left}, [][]string{done.Folders, leaves(t, dir)}
 			if diff := cmp.Diff(want, got); diff != "" || err != nil {

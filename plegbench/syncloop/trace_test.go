@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -19,10 +18,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
@@ -43,15 +42,13 @@ spec:
 func traced(t *testing.T, runtime fake.Scenario, name string) (steps []Step) {
 	t.Helper()
 	dir, p := t.TempDir(), &v1.Pod{}
-	if err := errors.Join(yaml.UnmarshalStrict([]byte(tracedPod), p), os.WriteFile(filepath.Join(dir, "web.yaml"),
-		[]byte("kind: ConfigMap\nmetadata: {name: web, namespace: shop}"), 0o600)); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Decode(t, tracedPod, p)
+	looptest.Write(t, filepath.Join(dir, "web.yaml"), "kind: ConfigMap\nmetadata: {name: web, namespace: shop}")
 	synctest.Test(t, func(t *testing.T) {
 		k := kubelet(t)
 		k.ImageGCHighThresholdPercent, k.EvictionHard = 100, nil
 		s, err := New(t.Context(), Config{
-			Endpoint: "unix:///run/fake.sock", NodeName: "lab", RootDir: dir + "/root", LogDir: dir + "/log",
+			Endpoint: inMemory, NodeName: "lab", RootDir: dir + "/root", LogDir: dir + "/log",
 			Objects: dir, Kubelet: k, Periods: PeriodsFor(k), Recorder: record.NewFakeRecorder(1000),
 			Log: funcr.New(func(string, string) {}, funcr.Options{}), Dialer: faketest.Serve(t, runtime),
 			Trace: NewTrace(name, "Lab", func(s Step) { steps = append(steps, s) }),
