@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -23,6 +22,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager"
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
 
@@ -240,26 +240,6 @@ func (f *fakeCRI) ExecSync(
 	}
 }
 
-// objects are config maps and secrets by namespace/name.
-type objects struct {
-	configMaps map[string]map[string]string
-	secrets    map[string]map[string][]byte
-}
-
-func (o *objects) GetConfigMap(_ context.Context, namespace, name string) (*v1.ConfigMap, error) {
-	if data, ok := o.configMaps[namespace+"/"+name]; ok {
-		return &v1.ConfigMap{Data: data}, nil
-	}
-	return nil, apierrors.NewNotFound(v1.Resource("configmaps"), name)
-}
-
-func (o *objects) GetSecret(_ context.Context, namespace, name string) (*v1.Secret, error) {
-	if data, ok := o.secrets[namespace+"/"+name]; ok {
-		return &v1.Secret{Data: data}, nil
-	}
-	return nil, apierrors.NewNotFound(v1.Resource("secrets"), name)
-}
-
 // A harness is a Manager with fakes around it.
 type harness struct {
 	*Manager
@@ -284,11 +264,8 @@ func newHarness(t *testing.T) *harness {
 		) {
 			return "sha256:1", "no such image", r.imageErr
 		},
-		Objects: &objects{
-			configMaps: map[string]map[string]string{"shop/settings": {"mode": "fast", "size": "$(mode)"}},
-			secrets:    map[string]map[string][]byte{"shop/key": {"pass": []byte("word")}},
-		},
-		Log: logr.Discard(), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
+		Objects: volumemanager.NewFileObjects("testdata/objects"),
+		Log:     logr.Discard(), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
 		NodeName: node, RuntimeName: "fake", RootDir: t.TempDir(), LogDir: t.TempDir(),
 		MemoryCapacity: 1 << 30, Liveness: noResult, Startup: noResult,
 		BackOff:      NewBackOff(10*time.Second, 5*time.Minute, 10*time.Minute),

@@ -18,6 +18,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
@@ -28,26 +29,6 @@ func staticPod(uid, name string) *v1.Pod {
 	p := looptest.Pod(name, looptest.Annotated(pod.ConfigSourceAnnotation, pod.FileSource))
 	p.UID = types.UID(uid)
 	return p
-}
-
-// A fakeCache answers at once, or once its gate is closed.
-type fakeCache struct {
-	gate chan struct{} // nil: open
-	mu   sync.Mutex
-	err  error
-}
-
-func (c *fakeCache) GetNewerThan(ctx context.Context, uid types.UID, _ time.Time) (*container.PodStatus, error) {
-	if c.gate != nil {
-		select {
-		case <-c.gate:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return &container.PodStatus{UID: uid}, c.err
 }
 
 // A fakeSyncer notes each step, takes its time, and fails as set. It fails the test when a pod is synced twice at a
@@ -137,19 +118,23 @@ func (s *fakeSyncer) set(change func(s *fakeSyncer)) {
 	change(s)
 }
 
-// A harness is Workers whose syncer and cache a test sets.
+// A harness is Workers whose syncer a test sets. Their cache is newer than any sync, unless a test says otherwise.
 type harness struct {
 	*Workers
 	t      *testing.T
 	syncer *fakeSyncer
-	cache  *fakeCache
+	cache  *pleg.Cache
 	log    looptest.Log
 }
+
+// always is later than any time of a test.
+var always = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // newHarness makes workers that live as long as the bubble's test function.
 func newHarness(t *testing.T) *harness {
 	t.Helper()
-	b := &harness{t: t, syncer: newSyncer(t), cache: &fakeCache{}}
+	b := &harness{t: t, syncer: newSyncer(t), cache: pleg.NewCache()}
+	b.cache.UpdateTime(always)
 	b.Workers = New(Config{
 		Syncer: b.syncer, Cache: b.cache, Recorder: record.NewFakeRecorder(10000), Metrics: metrics.New(nil, nil),
 		ResyncInterval: time.Minute, BackOff: 10 * time.Second, TransientBackOff: time.Second,

@@ -23,14 +23,15 @@ func FuzzEveryWorkerEnds(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, steps int) {
 		synctest.Test(t, func(t *testing.T) {
-			h := &history{harness: newHarness(t), r: rand.New(rand.NewPCG(seed, 2)), desired: map[types.UID]*v1.Pod{}}
+			h := &history{harness: newHarness(t), r: rand.New(rand.NewPCG(seed, 2)), desired: map[types.UID]*v1.Pod{}, sick: map[types.UID]bool{}}
 			for range min(max(steps, 0), 1000) {
 				h.next()
 			}
 			h.syncer.set(func(s *fakeSyncer) { clear(s.err); clear(s.terminal); s.takes = 0 })
-			h.cache.mu.Lock()
-			h.cache.err = nil
-			h.cache.mu.Unlock()
+			for uid := range h.sick {
+				h.cache.Delete(uid)
+			}
+			h.cache.UpdateTime(always)
 			for range 3 {
 				synctest.Wait()
 				h.SyncKnownPods(nil)
@@ -61,6 +62,7 @@ type history struct {
 	n       int // of incarnations: a UID that was used up is not used again, but for static pods created twice
 	desired map[types.UID]*v1.Pod
 	waits   []chan struct{}
+	sick    map[types.UID]bool // pods that PLEG cannot inspect
 }
 
 func (h *history) pick() *v1.Pod {
@@ -149,10 +151,11 @@ func (h *history) trouble() {
 		s.takes = time.Duration(h.r.IntN(3)) * 5 * time.Second
 		s.terminal[uid] = true
 	})
-	h.cache.mu.Lock()
-	defer h.cache.mu.Unlock()
-	h.cache.err = nil
-	if h.r.IntN(4) == 0 {
-		h.cache.err = errSick
+	h.cache.UpdateTime([]time.Time{{}, time.Now(), always, always}[h.r.IntN(4)])
+	sick := types.UID(fmt.Sprintf("%c%d", "ps"[h.r.IntN(2)], h.r.IntN(h.n+1)))
+	if h.sick[sick] = !h.sick[sick]; h.sick[sick] {
+		h.cache.Set(sick, nil, errSick, time.Now())
+	} else {
+		h.cache.Delete(sick)
 	}
 }

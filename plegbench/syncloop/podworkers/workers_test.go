@@ -132,7 +132,7 @@ func TestCancellation(t *testing.T) {
 // While PLEG is stuck a worker waits, and not even a kill ends the wait.
 func TestStuckInTheCache(t *testing.T) {
 	bubble(t, func(t *testing.T, b *harness) {
-		b.cache.gate = make(chan struct{})
+		b.cache.UpdateTime(time.Time{})
 		b.create(looptest.Pod("p"))
 		since := time.Now()
 		time.Sleep(time.Hour)
@@ -141,7 +141,7 @@ func TestStuckInTheCache(t *testing.T) {
 		b.kill(looptest.Pod("p"), nil)
 		time.Sleep(time.Hour)
 		b.did()
-		close(b.cache.gate)
+		b.cache.UpdateTime(always)
 		b.did("sync p create", "terminating p grace=1", "terminated p")
 	})
 }
@@ -204,7 +204,7 @@ func TestStaticPodsOfOneName(t *testing.T) {
 
 func TestOrphanOfTheRuntime(t *testing.T) {
 	bubble(t, func(_ *testing.T, b *harness) {
-		b.cache.gate = make(chan struct{}) // no status of it is awaited
+		b.cache.UpdateTime(time.Time{}) // no status of it is awaited
 		b.syncer.set(func(s *fakeSyncer) { s.err["terminating"] = errSick })
 		b.UpdatePod(UpdateOptions{Type: Kill, RunningPod: &container.Pod{UID: "o", Name: "o", Namespace: "ns"}})
 		b.did("terminating runtime o")
