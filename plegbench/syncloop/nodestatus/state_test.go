@@ -51,16 +51,11 @@ func TestUpdate(t *testing.T) {
 			runtime: "[container runtime is down, container runtime not ready: <nil>]",
 			log:     "Container runtime not ready",
 		},
-		"not ready does not refresh the clock": {
-			status:  runtimeStatus(new(false), new(true)),
-			runtime: "[container runtime is down, container runtime not ready: RuntimeReady=false reason:R message:M]",
-			log:     "Container runtime not ready",
-		},
 		"pleg alone prints bare": {
 			status: runtimeStatus(new(true), new(true)), checks: []error{pleg, nil}, onReady: 1,
 			runtime: "PLEG is not healthy: " + pleg.Error(),
 		},
-		"all, in order": {
+		"not ready does not refresh the clock; all, in order": {
 			status: runtimeStatus(new(false), new(true)), checks: []error{nil, pleg},
 			runtime: "[container runtime is down, EventedPLEG is not healthy: " + pleg.Error() +
 				", container runtime not ready: RuntimeReady=false reason:R message:M]",

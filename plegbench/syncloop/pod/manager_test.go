@@ -14,21 +14,16 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
-func made(name string, uid types.UID, annotations ...string) *v1.Pod {
-	p := looptest.Pod(name)
-	p.UID = uid
-	for i := 0; i < len(annotations); i += 2 {
-		looptest.Annotated(annotations[i], annotations[i+1])(p)
-	}
-	return p
+func made(name string, uid types.UID, annotations map[string]string) *v1.Pod {
+	return looptest.Pod(name, func(p *v1.Pod) { p.UID, p.Annotations = uid, annotations })
 }
 
 func static(name string, uid types.UID) *v1.Pod {
-	return made(name, uid, ConfigSourceAnnotation, FileSource, ConfigHashAnnotation, string(uid))
+	return made(name, uid, map[string]string{ConfigSourceAnnotation: FileSource, ConfigHashAnnotation: string(uid)})
 }
 
 func mirror(name string, uid types.UID, hash string) *v1.Pod {
-	return made(name, uid, ConfigSourceAnnotation, APIServerSource, ConfigMirrorAnnotation, hash)
+	return made(name, uid, map[string]string{ConfigSourceAnnotation: APIServerSource, ConfigMirrorAnnotation: hash})
 }
 
 func uids(pods []*v1.Pod) string {
@@ -56,7 +51,7 @@ func TestManager(t *testing.T) {
 	state("|m|m|m")
 	s := static("web", "s")
 	m.UpdatePod(s)
-	m.UpdatePod(made("bound", "b", ConfigSourceAnnotation, APIServerSource))
+	m.UpdatePod(made("bound", "b", map[string]string{ConfigSourceAnnotation: APIServerSource}))
 	state("b s|m||s")
 	if p, ok := m.MirrorOf(s); !ok || p != ofWeb {
 		t.Errorf("mirror of s: %v", p)

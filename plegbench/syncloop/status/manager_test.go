@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -277,32 +276,30 @@ func TestFile(t *testing.T) {
 		w := newHarness()
 		w.cfg.Client, w.cfg.File = nil, path
 		p, other := newPod(), newPod(func(p *v1.Pod) { p.Name, p.UID = "api", "u2" })
-		// holds runs the Manager and checks the document in the file.
-		holds := func(d time.Duration, want ...map[string]any) os.FileInfo {
+		// holds runs the Manager and checks the pods of the document in the file.
+		holds := func(d time.Duration, want ...string) os.FileInfo {
 			t.Helper()
 			w.runFor(t, d)
 			content, readErr := os.ReadFile(path)
 			info, statErr := os.Stat(path)
 			var list struct {
 				APIVersion, Kind string
-				Items            []struct{ Metadata map[string]any }
+				Items            []struct{ Metadata struct{ Namespace, Name, UID string } }
 			}
 			if err := errors.Join(readErr, statErr, json.Unmarshal(content, &list)); err != nil {
 				t.Fatal(err)
 			}
-			got := []map[string]any{}
+			got := []string{list.APIVersion + " " + list.Kind}
 			for _, i := range list.Items {
-				got = append(got, i.Metadata)
+				got = append(got, i.Metadata.Namespace+"/"+i.Metadata.Name+" "+i.Metadata.UID)
 			}
-			if diff := cmp.Diff(want, got); diff != "" || list.APIVersion+list.Kind != "kdiag/v1PodStatusList" {
-				t.Errorf("%s %s (-want +got):\n%s", list.APIVersion, list.Kind, diff)
-			}
+			looptest.Equal(t, "file", append([]string{"kdiag/v1 PodStatusList"}, want...), got)
 			return info
 		}
 		w.SetPodStatus(p, up(p))
 		w.SetPodStatus(other, done(other, "1"))
-		api := map[string]any{"namespace": "shop", "name": "api", "uid": "u2"}
-		before := holds(time.Second, api, map[string]any{"namespace": "shop", "name": "web", "uid": "u1"})
+		const api = "shop/api u2"
+		before := holds(time.Second, api, "shop/web u1")
 		w.RemoveOrphanedStatuses(map[types.UID]bool{"u2": true})
 		if after := holds(time.Second, api); os.SameFile(before, after) {
 			t.Error("the file was not replaced as a whole")
