@@ -284,7 +284,9 @@ func TestFile(t *testing.T) {
 			info, statErr := os.Stat(path)
 			var list struct {
 				APIVersion, Kind string
-				Items            []struct{ Metadata struct{ Namespace, Name, UID string } }
+				Items            []struct {
+					Metadata struct{ Namespace, Name, UID string }
+				}
 			}
 			if err := errors.Join(readErr, statErr, json.Unmarshal(content, &list)); err != nil {
 				t.Fatal(err)
