@@ -139,11 +139,17 @@ func TestMerge(t *testing.T) {
 		},
 		{pods{looptest.Pod("a", image("img:2")), looptest.Pod("b", running), looptest.Pod("d")}, nil},
 		{
-			pods{looptest.Pod("a", labelled), looptest.Pod("b", running, looptest.Annotated("note", "x")), looptest.Pod("d", deleted, running)},
+			pods{
+				looptest.Pod("a", labelled), looptest.Pod("b", running, looptest.Annotated("note", "x")),
+				looptest.Pod("d", deleted, running),
+			},
 			[]string{"UPDATE a b", "DELETE d"},
 		},
 		{
-			pods{looptest.Pod("b", running, looptest.Annotated(pod.ConfigHashAnnotation, "1")), looptest.Pod("d", shorter, running)},
+			pods{
+				looptest.Pod("b", running, looptest.Annotated(pod.ConfigHashAnnotation, "1")),
+				looptest.Pod("d", shorter, running),
+			},
 			[]string{"REMOVE a", "UPDATE b", "DELETE d"},
 		},
 		{pods{looptest.Pod("d", shorter)}, []string{"REMOVE b", "RECONCILE d"}},

@@ -162,9 +162,10 @@ func TestCleanup(t *testing.T) {
 		n.run(t, 29*time.Second)
 		looptest.Equal(t, "killed", []string{"large"}, n.killed)
 		const why = "The node was low on resource: memory. Threshold quantity: 100, available: 50. "
-		c := n.status.Conditions
-		if len(c) != 1 || c[0].Type != v1.DisruptionTarget || n.status.Phase != v1.PodFailed || n.status.Message != why {
-			t.Errorf("status %+v", n.status)
+		s := n.status
+		if len(s.Conditions) != 1 || s.Conditions[0].Type != v1.DisruptionTarget || s.Phase != v1.PodFailed ||
+			s.Message != why {
+			t.Errorf("status %+v", s)
 		}
 		n = newHarness(50, 500)
 		n.dirty = true
@@ -261,7 +262,9 @@ func TestNext(t *testing.T) {
 	hard := Threshold{Signal: MemoryAvailable, Quantity: quantity("100")}
 	disk := Threshold{Signal: NodeFsAvailable, Share: 0.1}
 	inodes := Threshold{Signal: NodeFsInodesFree, Share: 0.6}
-	all := []Threshold{inodes, {Signal: ImageFsInodesFree, Share: 0.6}, disk, {Signal: ImageFsAvailable, Share: 1}, hard}
+	all := []Threshold{
+		inodes, {Signal: ImageFsInodesFree, Share: 0.6}, disk, {Signal: ImageFsAvailable, Share: 1}, hard,
+	}
 	memory := &statsapi.MemoryStats{AvailableBytes: new(uint64(1))}
 	if o := observe(&statsapi.Summary{Node: statsapi.NodeStats{Memory: memory, Fs: &statsapi.FsStats{}}}); len(o) != 0 {
 		t.Errorf("observed %v", o)
@@ -312,7 +315,8 @@ func TestNext(t *testing.T) {
 				if got := strings.Join(signals, " "); got != st.starved {
 					t.Errorf("step %d: starved of %s, want %s", i, got, st.starved)
 				}
-				looptest.Equal(t, "conditions of step "+strconv.Itoa(i), st.conditions, s.conditions(25*time.Second, now))
+				what := "conditions of step " + strconv.Itoa(i)
+				looptest.Equal(t, what, st.conditions, s.conditions(25*time.Second, now))
 			}
 		})
 	}

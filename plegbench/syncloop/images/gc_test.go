@@ -30,7 +30,8 @@ func TestCollect(t *testing.T) {
 		}
 		g, recorder := newManager(s, Config{})
 		s.disk += 11
-		if err := g.CollectNow(t.Context()); err == nil || len(s.removed) != 0 || len(looptest.Drain(recorder.Events)) != 1 {
+		err := g.CollectNow(t.Context())
+		if err == nil || len(s.removed) != 0 || len(looptest.Drain(recorder.Events)) != 1 {
 			t.Fatalf("at the first look, at 90 %%: %v, removed %v", err, s.removed)
 		}
 		s.disk -= 11

@@ -142,10 +142,12 @@ func TestEnsureImage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				m, recorder := newManager(&fakeService{fail: map[string]error{"inspect": tt.inspect}, pull: func(context.Context, string) error {
+				s := &fakeService{fail: map[string]error{"inspect": tt.inspect}}
+				s.pull = func(context.Context, string) error {
 					time.Sleep(2 * time.Second)
 					return tt.pull
-				}}, Config{})
+				}
+				m, recorder := newManager(s, Config{})
 				c := &v1.Container{Image: tt.image, ImagePullPolicy: v1.PullPolicy(tt.policy)}
 				ref, message, reason := m.EnsureImage(t.Context(), looptest.Pod("1"), c, nil)
 				got := ref + "  " + message

@@ -31,7 +31,8 @@ func (r *harness) addContainer(
 	id, sandbox string, state runtimeapi.ContainerState, second int64, labels map[string]string,
 ) *runtimeapi.ContainerStatus {
 	s := &runtimeapi.ContainerStatus{
-		Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: state, CreatedAt: second * 1e9, Labels: labels,
+		Id: id, Metadata: &runtimeapi.ContainerMetadata{Name: "a"}, State: state, CreatedAt: second * 1e9,
+		Labels: labels,
 	}
 	r.cri.containers = append(r.cri.containers, s)
 	r.cri.inSandbox[id] = sandbox

@@ -23,7 +23,10 @@ func FuzzEveryWorkerEnds(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, seed uint64, steps int) {
 		synctest.Test(t, func(t *testing.T) {
-			h := &history{harness: newHarness(t), r: rand.New(rand.NewPCG(seed, 2)), desired: map[types.UID]*v1.Pod{}, sick: map[types.UID]bool{}}
+			h := &history{
+				harness: newHarness(t), r: rand.New(rand.NewPCG(seed, 2)), desired: map[types.UID]*v1.Pod{},
+				sick: map[types.UID]bool{},
+			}
 			for range min(max(steps, 0), 1000) {
 				h.next()
 			}

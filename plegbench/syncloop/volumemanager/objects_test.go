@@ -71,7 +71,8 @@ func TestTokenOfANewPod(t *testing.T) {
 		})
 		m.cfg.Objects = NewAPIObjects(client)
 		pod := newPod()
-		looptest.Decode(t, "[{name: token, projected: {sources: [{serviceAccountToken: {path: token}}]}}]", &pod.Spec.Volumes)
+		const token = "[{name: token, projected: {sources: [{serviceAccountToken: {path: token}}]}}]"
+		looptest.Decode(t, token, &pod.Spec.Volumes)
 		m.mount(t, pod)
 		if took := time.Since(born); len(m.events.Events) != 0 || took != mountPeriod {
 			t.Errorf("%d events, mounted after %v", len(m.events.Events), took)
