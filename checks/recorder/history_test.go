@@ -19,10 +19,7 @@ import (
 func recorded(t *testing.T, write func(*Recorder)) string {
 	t.Helper()
 	dir := t.TempDir()
-	r, err := Open(dir, Options{MaxBytes: 64 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := appender(t, dir)
 	write(r)
 	if finish(t, r); r.Lost() > 0 {
 		t.Fatalf("%d records lost", r.Lost())
@@ -30,12 +27,12 @@ func recorded(t *testing.T, write func(*Recorder)) string {
 	return dir
 }
 
-func mustHistory(t *testing.T, dir string, since time.Time) *checks.History {
+// history returns the history between two times, the second of which can be left out.
+func history(t *testing.T, dir string, between ...time.Time) *checks.History {
 	t.Helper()
-	h, err := History(t.Context(), dir, since, time.Time{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	between = append(between, time.Time{})
+	h, err := History(t.Context(), dir, between[0], between[1])
+	must(t, err)
 	return h
 }
 
@@ -81,7 +78,7 @@ func TestGaps(t *testing.T) {
 			}
 		})
 		var got []string
-		for _, g := range mustHistory(t, dir, noon.Add(time.Duration(tt.since)*time.Second)).Gaps {
+		for _, g := range history(t, dir, noon.Add(time.Duration(tt.since)*time.Second)).Gaps {
 			seconds := func(at time.Time) string { return strconv.Itoa(int(at.Sub(noon).Seconds())) }
 			why := " "
 			if g.Restarted {
@@ -158,10 +155,8 @@ func TestIncidents(t *testing.T) {
 		}
 	})
 	kept := filepath.Join(dir, CapturesDir, "kept")
-	if err := errors.Join(os.MkdirAll(filepath.Dir(kept), 0o700), os.WriteFile(kept, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	h := mustHistory(t, dir, time.Time{})
+	must(t, os.MkdirAll(filepath.Dir(kept), 0o700), os.WriteFile(kept, nil, 0o600))
+	h := history(t, dir, time.Time{})
 	want := []checks.Incident{
 		{
 			Began: at(2), From: at(5), To: at(10), Cause: "RuntimeHung", Severity: checks.Critical,
@@ -193,14 +188,11 @@ func TestIncidents(t *testing.T) {
 		t.Errorf("Since: %q", got)
 	}
 
-	late := mustHistory(t, dir, at(20))
+	late := history(t, dir, at(20))
 	if diff := cmp.Diff(want[1:], late.Incidents); diff != "" || len(late.Transitions) != 1 {
 		t.Errorf("of the last minutes: %d transitions, incidents (-want +got):\n%s", len(late.Transitions), diff)
 	}
-	during, err := History(t.Context(), dir, at(6), at(8))
-	if err != nil {
-		t.Fatal(err)
-	}
+	during := history(t, dir, at(6), at(8))
 	want[0].Open, want[0].To = true, at(7) // the last record
 	if diff := cmp.Diff(want[:1], during.Incidents); diff != "" {
 		t.Errorf("of the minutes of the hang: incidents (-want +got):\n%s", diff)
@@ -222,21 +214,11 @@ func TestDamagedHistory(t *testing.T) {
 			r.Append(s.At, KindSample, s)
 		}
 	})
-	segments, err := filepath.Glob(filepath.Join(dir, segmentsDir, segmentPattern))
-	if err != nil || len(segments) != 1 {
-		t.Fatal(segments, err)
-	}
-	text, err := os.ReadFile(segments[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := len(text) / 3; i < len(text)*2/3; i++ {
-		text[i] = 0
-	}
-	if err := os.WriteFile(segments[0], text, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	h := mustHistory(t, dir, time.Time{})
+	text, err := os.ReadFile(segmentPath(dir, 1))
+	must(t, err)
+	clear(text[len(text)/3 : len(text)*2/3])
+	must(t, os.WriteFile(segmentPath(dir, 1), text, 0o600))
+	h := history(t, dir, time.Time{})
 	if len(h.Gaps) != 1 || !strings.HasPrefix(h.Gaps[0].Why, "records are missing: ") || len(h.Problems) != 1 {
 		t.Errorf("gaps %+v, problems %q", h.Gaps, h.Problems)
 	}

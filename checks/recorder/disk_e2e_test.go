@@ -1,3 +1,5 @@
+//go:build e2e
+
 package recorder
 
 import (
@@ -11,22 +13,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"golang.org/x/sys/unix"
 )
 
-// needRoot skips a test that mounts.
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		nodebox.Need(t, "only root mounts a small file system")
-	}
-}
-
-// TestDiskFails has the disk below a recorder fail, and come back. In between records wait, and then are lost; what is
+// TestEndToEndDiskFails has the disk below a recorder fail, and come back. In between records wait, and then are lost; what is
 // on the disk can be read. Afterwards those that waited are written.
-func TestDiskFails(t *testing.T) {
-	needRoot(t)
+func TestEndToEndDiskFails(t *testing.T) {
 	tmpfs := func(t *testing.T) string {
 		dir := t.TempDir()
 		must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"))
@@ -89,9 +81,8 @@ func TestDiskFails(t *testing.T) {
 	}
 }
 
-// TestOpenHangs opens a folder that cannot be made now, and closes it before it can.
-func TestOpenHangs(t *testing.T) {
-	needRoot(t)
+// TestEndToEndOpenHangs opens a folder that cannot be made now, and closes it before it can.
+func TestEndToEndOpenHangs(t *testing.T) {
 	dir := loopMount(t, filepath.Join(t.TempDir(), "disk"))
 	run(t, dir, "fsfreeze", "-f", ".")
 	r := appender(t, dir+"/new")
@@ -142,10 +133,9 @@ func powerCut(t *testing.T, dir string) {
 	must(t, unix.IoctlSetPointerInt(int(f.Fd()), shutdown, noLogFlush))
 }
 
-// TestPowerCut ends the file system below a recorder while it writes, without a last flush, and mounts what was on the
+// TestEndToEndPowerCut ends the file system below a recorder while it writes, without a last flush, and mounts what was on the
 // disk then. All records that were written are there, in order; at most the one at work may be damaged.
-func TestPowerCut(t *testing.T) {
-	needRoot(t)
+func TestEndToEndPowerCut(t *testing.T) {
 	for round := range 5 {
 		image := filepath.Join(t.TempDir(), "disk")
 		dir := loopMount(t, image)
@@ -175,5 +165,17 @@ func TestPowerCut(t *testing.T) {
 		if len(damaged) > 1 {
 			t.Errorf("damaged: %v", damaged)
 		}
+	}
+}
+
+// TestEndToEndZstdcat reads a segment with the tool that every distribution has.
+func TestEndToEndZstdcat(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, 1, 2)
+	out, err := exec.CommandContext(t.Context(), "zstdcat", segmentPath(dir, 1)).Output()
+	want := `{"at":"2026-11-23T12:00:01Z","data":1,"kind":"sample"}` + "\n" +
+		`{"at":"2026-11-23T12:00:02Z","data":2,"kind":"sample"}` + "\n"
+	if string(out) != want || err != nil {
+		t.Errorf("zstdcat: %s, %v", out, err)
 	}
 }
