@@ -45,12 +45,9 @@ func TestMaxBytes(t *testing.T) {
 		if int64(len(packed)) > size || int64(len(packed)) < min(size, 2<<20)*2/5 && size > 40<<10 {
 			t.Errorf("%d bytes, at most %d", len(packed), size)
 		}
-		b, err := Open(t.Context(), bytes.NewReader(packed))
-		if err != nil || !b.Intact {
-			t.Fatal(err, b)
-		}
+		b := opened(t, packed)
 		got := contents(t, b)
-		if got["facts.json"] != "{}" || got["later"] != "small" {
+		if got["facts.json"] != "{}" || got["later"] != "small" || !b.Intact {
 			t.Errorf("at most %d: small files are missing: %v", size, b.Names(""))
 		}
 		if got["large.json"] != "" { // it is whole or not there
@@ -72,7 +69,6 @@ func TestMaxBytes(t *testing.T) {
 		case cut != tooLarge:
 			t.Errorf("at most %d: %q", size, cut)
 		}
-		_ = b.Close()
 	}
 }
 
@@ -103,31 +99,15 @@ func (d *fullDisk) Truncate(size int64) error {
 // one is that of TestEndToEndBundleFull.
 func TestFullDisk(t *testing.T) {
 	file, err := Create(t.TempDir() + "/x.tar.zst")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer file.Close()
-	out := &fullDisk{file, 1 << 20}
-	w, err := newWriter(out, Options{MaxBytes: 100 << 20})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range [][2]string{{"facts.json", "{}"}, {"large", noise(2 << 20)}, {"later", "small"}} {
-		if err := w.Add(f[0], "x", redact.Text, strings.NewReader(f[1])); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := w.Close(checks.Header{}); err != nil {
-		t.Fatal(err)
-	}
-	_, _ = out.Seek(0, io.SeekStart)
-	b, err := Open(t.Context(), out)
-	if err != nil || !b.Intact {
-		t.Fatal(err, b.Manifest)
-	}
-	defer b.Close()
+	packTo(t, &fullDisk{file, 1 << 20}, Options{MaxBytes: 100 << 20},
+		[2]string{"facts.json", "{}"}, [2]string{"large", noise(2 << 20)}, [2]string{"later", "small"})
+	packed, err := os.ReadFile(file.Name())
+	must(t, err)
+	b := opened(t, packed)
 	got := contents(t, b)
-	if got["later"] != "small" || len(got["large"]) < 100<<10 || b.Manifest.Files[1].Cut != noSpace {
+	if !b.Intact || got["later"] != "small" || len(got["large"]) < 100<<10 || b.Manifest.Files[1].Cut != noSpace {
 		t.Error(b.Manifest.Files, b.Manifest.NotCollected)
 	}
 }
@@ -156,9 +136,8 @@ func TestBrokenPipe(t *testing.T) {
 		!errors.Is(err, syscall.EPIPE) || len(m.Files) != 1 || !strings.Contains(m.NotCollected[0].Why, "broken pipe") {
 		t.Error(first, second, third, err, m)
 	}
-	b, err := Open(t.Context(), &out.Buffer)
-	if err != nil || contents(t, b)["a"] != "one" {
-		t.Error(err)
+	if got := contents(t, opened(t, out.Bytes())); got["a"] != "one" {
+		t.Errorf("read %q", got)
 	}
 }
 
