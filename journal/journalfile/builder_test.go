@@ -14,8 +14,8 @@ import (
 	"github.com/ulikunitz/xz"
 )
 
-// builder writes journal files as journald lays them out: small ones, in every mode. systemd 252 itself only writes
-// ZSTD; with this journalctl can be asked what it reads in files with XZ and LZ4.
+// builder writes journal files as journald lays them out, in every mode. systemd 252 itself only writes ZSTD.
+// TestEndToEndJournalctl compares what it writes with what journalctl reads in it.
 type builder struct {
 	b       []byte
 	compact bool
@@ -23,6 +23,7 @@ type builder struct {
 	data    map[string]uint64
 	tails   map[uint64][2]uint64
 	seqnum  uint64
+	lines   []line // with a message, as they were written
 }
 
 const builderBuckets = 7
@@ -151,7 +152,7 @@ func (w *builder) link(pointer, entry uint64) {
 }
 
 // entry appends an entry at a time, in microseconds, of a boot, with fields in the form FIELD=value.
-func (w *builder) entry(realtime uint64, boot byte, fields ...string) uint64 {
+func (w *builder) entry(realtime uint64, boot byte, fields ...string) {
 	w.seqnum++
 	body := make([]byte, 48)
 	le := binary.LittleEndian
@@ -190,7 +191,16 @@ func (w *builder) entry(realtime uint64, boot byte, fields ...string) uint64 {
 	w.put(192, realtime)
 	w.put(200, realtime-1e15)
 	copy(w.b[56:72], w.b[e+40:e+56])
-	return e
+	l := line{Realtime: realtime}
+	for _, f := range fields {
+		switch name, value, _ := strings.Cut(f, "="); name {
+		case "_SYSTEMD_UNIT":
+			l.Unit = value
+		case "MESSAGE":
+			l.Message = value
+			w.lines = append(w.lines, l)
+		}
+	}
 }
 
 // save writes the file in place, so that whoever has it open sees the new content.
@@ -236,6 +246,17 @@ func sample(compact, keyed bool, pack byte, entries int) *builder {
 		w.entry(t0+uint64(i)*1e6, boot, fields...)
 	}
 	return w
+}
+
+// modes are a file in every layout that a file may have, by a name.
+func modes(entries int) map[string]*builder {
+	all := map[string]*builder{}
+	for _, compact := range []bool{false, true} {
+		for pack, name := range map[byte]string{0: "none", objXZ: "xz", objLZ4: "lz4", objZSTD: "zstd"} {
+			all[fmt.Sprintf("compact=%v/%s", compact, name)] = sample(compact, pack&1 == 0, pack, entries)
+		}
+	}
+	return all
 }
 
 // must ends a test or a benchmark that cannot go on.
