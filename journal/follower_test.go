@@ -4,9 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"strings"
@@ -16,8 +14,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
-	"github.com/klauspost/compress/zstd"
 )
 
 // follower returns a Follower of a root, a pointer to its clock, and what fails the test unless a Report holds exactly
@@ -51,71 +47,29 @@ func follower(t *testing.T, root string) (f *Follower, clock *time.Time, same fu
 	}
 }
 
-// journalRemote has systemd write what comes in into a journal file, until end is called.
-func journalRemote(t *testing.T, path string) (in io.Writer, end func()) {
-	t.Helper()
-	const program = "/lib/systemd/systemd-journal-remote"
-	nodebox.NeedProgram(t, program)
-	cmd := exec.CommandContext(t.Context(), program, "-o", path, "-")
-	pipe, err := cmd.StdinPipe()
-	must(t, errors.Join(err, cmd.Start()))
-	return pipe, func() { must(t, errors.Join(pipe.Close(), cmd.Wait())) }
-}
-
-// TestFollower follows what systemd writes of a kubelet's log, from before there is a journal, over rotation and
-// vacuum, and over each time that the window is read again.
+// TestFollower follows a journal from before there is one, over rotation and vacuum, and over each time that the window
+// is read again. TestSearchNext of package journalfile has one that grows.
 func TestFollower(t *testing.T) {
 	root := t.TempDir()
 	f, clock, same := follower(t, root)
 	if r, err := f.read(t.Context()); !errors.Is(err, ErrNoJournal) || r == nil {
 		t.Fatalf("without a journal: %v", err)
 	}
-	path := filepath.Join(root, "var/log/journal/0123456789abcdef0123456789abcdef/system.journal")
-	archive := filepath.Join(filepath.Dir(path), "system@1.journal")
-	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
-
-	packed, err := os.ReadFile("testdata/real/kubelet-1.36-containerd-frozen.log.zst")
-	must(t, err)
-	d, err := zstd.NewReader(nil)
-	must(t, err)
-	text, err := d.DecodeAll(packed, nil)
-	must(t, err)
-	const start, batch, rotated = 4200, 25, 4300 // the incident begins after the start of the kubelet
-	in, end := journalRemote(t, path)
-	at, written, seen := time.Time{}, 0, ""
-	for line := range strings.Lines(strings.TrimSpace(string(text))) {
-		_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
-		if stamp, err := time.Parse("20060102 15:04:05.000000", "2026"+line[1:min(21, len(line))]); err == nil {
-			at = stamp
-		}
-		_, err := fmt.Fprintf(in, "__REALTIME_TIMESTAMP=%d\n__MONOTONIC_TIMESTAMP=%d\n_HOSTNAME=n1\n_PID=30256\n"+
-			"_BOOT_ID=0123456789abcdef0123456789abcdef\n_SYSTEMD_UNIT=kubelet.service\nMESSAGE=%s\n\n",
-			at.UnixMicro(), at.UnixMicro()-1e15, line)
-		must(t, err)
-		if written++; written < start || written%batch != 0 {
-			continue
-		}
-		for n := 0; n < written; time.Sleep(10 * time.Millisecond) { // until they are in the file
-			if r, err := Read(t.Context(), Options{Inputs: f.opts.Inputs, Now: now}); err == nil {
-				n = int(r.Lines)
-			}
-		}
-		*clock = at
-		r := same(fmt.Sprintf("after %d entries", written))
-		same("once more")
-		seen += briefs(r)
-		if written == rotated {
-			must(t, os.Rename(path, archive))
-			same("rotated")
-			end()
-			same("archived")
-			in, end = journalRemote(t, path)
-		}
+	dir := filepath.Join(root, "var/log/journal/0123456789abcdef0123456789abcdef")
+	path, archive := filepath.Join(dir, "system.journal"), filepath.Join(dir, "system@1.journal")
+	text, err := os.ReadFile(smallJournal(t))
+	must(t, errors.Join(err, os.MkdirAll(dir, 0o700), os.WriteFile(path, text, 0o600)))
+	*clock = time.Date(2023, 7, 3, 12, 2, 0, 0, time.UTC)
+	if r := same("the first report"); lines(r) != 16 {
+		t.Errorf("%d unhealthy records, want 16", lines(r))
 	}
-	end()
-	if !strings.Contains(seen, "startup") || !strings.Contains(seen, "incident") {
-		t.Errorf("the reports held only%s", seen)
-	}
+	*clock = clock.Add(time.Minute)
+	same("nothing new")
+	must(t, os.Rename(path, archive))
+	same("archived")
+	text[24]++ // another file by its id
+	must(t, os.WriteFile(path, text, 0o600))
+	same("rotated")
 	must(t, os.Remove(archive))
 	same("vacuumed")
 	*clock = clock.Add(-time.Hour)
