@@ -33,7 +33,7 @@ func TestReadCut(t *testing.T) {
 	text := realDump(t)
 	whole := readAll(t, "x", text)[0].Goroutines
 	record := logrus(text)
-	for n := 997; n < strings.LastIndex(text, "\n\ngoroutine"); n += 997 {
+	for n := 997; n < strings.LastIndex(text, "\n\ngoroutine"); n += 5 * 997 {
 		d := readAll(t, "x", text[:n])[0]
 		seen := strings.Count("\n"+text[:n], "]:\n")
 		if got := len(d.Goroutines); got != seen || d.Source.Goroutines != seen {
