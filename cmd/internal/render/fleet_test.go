@@ -1,9 +1,7 @@
 package render
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -15,22 +13,14 @@ import (
 func fleetText(t *testing.T, r *checks.FleetReport, o Options) string {
 	t.Helper()
 	var b strings.Builder
-	if err := Fleet(&b, r, o); err != nil {
-		t.Fatal(err)
-	}
+	must(t, Fleet(&b, r, o))
 	return b.String()
 }
 
 func savedFleet(t *testing.T) *checks.FleetReport {
 	t.Helper()
-	data, err := os.ReadFile("testdata/fleet.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := new(checks.FleetReport)
-	if err := json.Unmarshal(data, r); err != nil {
-		t.Fatal(err)
-	}
+	load(t, "testdata/fleet.json", r)
 	return r
 }
 

@@ -4,9 +4,6 @@ import (
 	"encoding/xml"
 	"errors"
 	"io"
-	"maps"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,10 +24,7 @@ func readLog(t testing.TB, name, until string) *journal.Report {
 		Now: func() time.Time { return time.Date(2026, 11, 23, 5, 0, 0, 0, time.UTC) },
 	}
 	if until != "" {
-		var err error
-		if opts.Until, err = time.Parse(time.RFC3339, until); err != nil {
-			t.Fatal(err)
-		}
+		opts.Until = instant(t, until)
 	}
 	r, err := journal.Read(t.Context(), opts)
 	if err != nil && len(r.Sources) == 0 {
@@ -47,6 +41,13 @@ func readLog(t testing.TB, name, until string) *journal.Report {
 	return r
 }
 
+func instant(t testing.TB, text string) time.Time {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, text)
+	must(t, err)
+	return at
+}
+
 // journalReports are one incident; three that return; relists that fail at the end; none; nothing read; records
 // without a time; a broken node without an incident.
 func journalReports(t testing.TB) map[string]*journal.Report {
@@ -61,53 +62,10 @@ func journalReports(t testing.TB) map[string]*journal.Report {
 	}
 }
 
-func journalDocuments(t testing.TB) []document {
-	t.Helper()
-	reports := journalReports(t)
-	var all []document
-	for _, name := range slices.Sorted(maps.Keys(reports)) {
-		print := func(details bool) func(Options) (string, error) {
-			return func(o Options) (string, error) {
-				var b strings.Builder
-				err := JournalReport(&b, reports[name], o, details)
-				return b.String(), err
-			}
-		}
-		all = append(all, document{name: name, print: print(false)})
-		if name == "journal-frozen" || name == "journal-flapping" {
-			all = append(all, document{name: name + "-details", print: print(true)})
-		}
-	}
-	return all
-}
-
-// TestOneScreen wants the whole answer on one screen of 24 lines, the prompt included.
-func TestOneScreen(t *testing.T) {
-	all := journalReports(t)
-	names, err := filepath.Glob("../../../journal/testdata/incidents/*.log.gz")
-	if err != nil || len(names) < 9 {
-		t.Fatal(names, err)
-	}
-	for _, n := range names {
-		all[n] = readLog(t, "incidents/"+filepath.Base(n), "")
-	}
-	for name, r := range all {
-		var b strings.Builder
-		if err := JournalReport(&b, r, Options{Width: 80}, false); err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(b.String(), "\n"); n > screen {
-			t.Errorf("%s: %d lines:\n%s", name, n, &b)
-		}
-	}
-}
-
 func journalPage(t testing.TB, r *journal.Report) string {
 	t.Helper()
 	var b strings.Builder
-	if err := JournalHTML(&b, r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, JournalHTML(&b, r))
 	return b.String()
 }
 
@@ -132,18 +90,12 @@ func TestJournalHTML(t *testing.T) {
 	}
 }
 
-// TestHistoryHTML checks that the text of a history fits one screen, and that its page is sound and has its hung calls,
-// causes, gaps and archives.
+// TestHistoryHTML checks that the page of a history is sound and has its hung calls, causes, gaps and archives.
 func TestHistoryHTML(t *testing.T) {
-	told := saved(t, "testdata/history.json", func(w io.Writer, h *checks.History, o Options) error {
-		return History(w, h, "kdiag history --details", o)
-	})
-	if text := printed(t, told, Options{}); strings.Count(text, "\n") > screen {
-		t.Errorf("more than a screen:\n%s", text)
-	}
-	page := printed(t, saved(t, "testdata/history.json", func(w io.Writer, h *checks.History, _ Options) error {
-		return HistoryHTML(w, h)
-	}), Options{})
+	told, out := new(checks.History), new(strings.Builder)
+	load(t, "testdata/history.json", told)
+	must(t, HistoryHTML(out, told))
+	page := out.String()
 	checkPage(t, page)
 	page = strings.ReplaceAll(page, glue, " ")
 	for _, want := range []string{
@@ -222,14 +174,7 @@ func TestTicks(t *testing.T) {
 		{"ages", "1026-11-21T08:00:00Z", "2026-11-21T08:00:00Z", 20, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			from, err := time.Parse(time.RFC3339, tt.from)
-			if err != nil {
-				t.Fatal(err)
-			}
-			to, err := time.Parse(time.RFC3339, tt.to)
-			if err != nil {
-				t.Fatal(err)
-			}
+			from, to := instant(t, tt.from), instant(t, tt.to)
 			c := calendarOf(&journal.Report{From: &from, To: &to, Zone: from.Location()})
 			var labels []string
 			for _, tick := range c.ticks(from, to, tt.width) {
@@ -252,11 +197,7 @@ func TestMany(t *testing.T) {
 	for len(r.Episodes) < 30 {
 		r.Episodes = append([]journal.Episode{r.Episodes[0]}, r.Episodes...)
 	}
-	var b strings.Builder
-	if err := JournalReport(&b, r, Options{}, true); err != nil {
-		t.Fatal(err)
-	}
-	got := b.String()
+	got := document{printer: "journal", doc: r}.print(t, Options{Details: true})
 	if strings.Count(got, "\nIncident #") != 1 || !strings.Contains(got, "\nIncident #30 of 30  still open") ||
 		!strings.Contains(got, "and 10 more") {
 		t.Errorf("%s", got)
@@ -297,9 +238,7 @@ func TestJournalFollower(t *testing.T) {
 	f := NewJournalFollower(&b, Options{Width: 80})
 	update := func(r *journal.Report, e journal.Event) {
 		t.Helper()
-		if err := f.Update(r, e); err != nil {
-			t.Fatal(err)
-		}
+		must(t, f.Update(r, e))
 	}
 	incident := full.Incidents()[0]
 	at := func(age float64, recovered bool) *journal.Report {

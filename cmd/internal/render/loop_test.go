@@ -1,9 +1,7 @@
 package render
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -70,14 +68,8 @@ func hung(pods int) LoopView {
 // stories are views of an incident that was recorded at 15x speed, by the step in which it is.
 func stories(t *testing.T) map[string]LoopView {
 	t.Helper()
-	data, err := os.ReadFile("testdata/reproduction.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var doc ReproductionReport
-	if err := json.Unmarshal(data, &doc); err != nil {
-		t.Fatal(err)
-	}
+	load(t, "testdata/reproduction.json", &doc)
 	views := map[string]LoopView{}
 	until := func(name string, last reproduce.What) {
 		v := hung(6)
@@ -131,8 +123,8 @@ func TestDrawFits(t *testing.T) {
 	views := stories(t)
 	views["hung"], views["empty"] = hung(30), LoopView{}
 	for name, v := range views {
-		for width := 2; width < 200; width += 7 {
-			for height := 1; height < 60; height += 3 {
+		for width := 2; width < 200; width += 13 {
+			for height := 1; height < 60; height += 7 {
 				lines := v.Draw(width, height, Options{})
 				if len(lines) > height {
 					t.Fatalf("%s, %dx%d: %d lines", name, width, height, len(lines))

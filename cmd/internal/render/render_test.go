@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,149 +21,156 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
-	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/journal"
 )
 
 var update = flag.Bool("update", false, "write the goldens of this run")
 
-// A document is an answer of one of the commands, and how to print it.
-type document struct {
-	name  string
-	file  string // the saved JSON; empty for one that is made here
-	print func(o Options) (string, error)
-}
-
-// saved decodes a saved answer and refuses fields that the types do not have, so that a stale one shows.
-func saved[T any](t testing.TB, file string, print func(io.Writer, *T, Options) error) document {
+// load decodes a saved document and refuses fields that the types do not have, so that a stale one shows.
+func load(t testing.TB, file string, doc any) {
 	t.Helper()
 	data, err := os.ReadFile(file)
+	must(t, err)
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(doc); err != nil {
+		t.Fatalf("%s: %v", file, err)
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var doc T
-	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&doc); err != nil {
-		t.Fatalf("%s: %v", file, err)
-	}
-	return document{strings.TrimSuffix(filepath.Base(file), ".json"), file, func(o Options) (string, error) {
-		var b strings.Builder
-		err := print(&b, &doc, o)
-		return b.String(), err
-	}}
 }
 
-// documents are answers of each command, as kdiag recorded them with --simulate, and what journal reads in logs.
+// A printer prints documents of one type.
+type printer struct {
+	empty func() any // a pointer to a new document
+	print func(w io.Writer, doc any, o Options) error
+}
+
+func printerOf[T any](print func(io.Writer, *T, Options) error) printer {
+	return printer{
+		func() any { return new(T) },
+		func(w io.Writer, doc any, o Options) error { return print(w, doc.(*T), o) },
+	}
+}
+
+// printers are those of each kind of document, and of each command with a layout of its own.
+var printers = map[string]printer{
+	"report": printerOf(Report), "node": printerOf(Node), "probe": printerOf(RuntimeProbe),
+	"exited": printerOf(Exited), "gc": printerOf(GC),
+	"canary": printerOf(Canary), "reproduction": printerOf(Reproduction), "fleet": printerOf(Fleet),
+	"written": printerOf(BundleWritten), "captures": printerOf(CaptureList), "version": printerOf(PrintVersion),
+	"relist": printerOf(func(w io.Writer, r *checks.RelistBenchmark, o Options) error {
+		return RelistBenchmark(w, r, nil, o)
+	}),
+	"relist against": printerOf(func(w io.Writer, r *checks.RelistBenchmark, o Options) error {
+		return RelistBenchmark(w, r, r, o)
+	}),
+	"bundle": printerOf(func(w io.Writer, m *bundle.Manifest, o Options) error {
+		return BundleList(w, m, len(m.Problems) == 0, o)
+	}),
+	"stacks": printerOf(func(w io.Writer, r *checks.StacksReport, o Options) error {
+		return Stacks(w, r, "kdiag stacks --capture --details", o)
+	}),
+	"history": printerOf(func(w io.Writer, h *checks.History, o Options) error {
+		return History(w, h, "kdiag history --details", o)
+	}),
+	"journal": printerOf(func(w io.Writer, r *journal.Report, o Options) error {
+		return JournalReport(w, r, o, o.Details)
+	}),
+	"cause": printerOf(func(w io.Writer, d *definitionDoc, o Options) error {
+		return Definition(w, d.Header, d.Definition, o)
+	}),
+	"causes": printerOf(func(w io.Writer, d *definitionsDoc, o Options) error {
+		return Definitions(w, d.Header, d.Causes, d.Pictures, o)
+	}),
+	"advisory": printerOf(func(w io.Writer, d *advisoryDoc, o Options) error {
+		return Advisory(w, d.Header, d.Advisory, o)
+	}),
+	"advisories": printerOf(func(w io.Writer, d *advisoriesDoc, o Options) error {
+		return Advisories(w, d.Header, d.Advisories, o)
+	}),
+	"settings": printerOf(func(w io.Writer, d *settingsDoc, o Options) error {
+		return KubeletSettings(w, d.Header, d.Explanation, o)
+	}),
+}
+
+// A document is an answer of one of the commands, and how it is printed.
+type document struct {
+	name, file string // the saved JSON; no file for what journal reads in a log
+	doc        any
+	printer    string
+	opts       Options
+}
+
+// print prints a document, with options beside its own.
+func (d document) print(t testing.TB, o Options) string {
+	t.Helper()
+	o.Details, o.All, o.More = o.Details || d.opts.Details, d.opts.All, d.opts.More
+	var b strings.Builder
+	must(t, printers[d.printer].print(&b, d.doc, o))
+	return b.String()
+}
+
+// saved are answers of each command, as kdiag recorded them with --simulate.
+var saved = []document{
+	{name: "healthy", printer: "report"},
+	{name: "inspect-hang", printer: "report"},
+	{name: "node", file: "inspect-hang", printer: "node"},
+	{name: "node-details", file: "inspect-hang", printer: "node", opts: Options{Details: true, All: true}},
+	{name: "probe", printer: "probe"},
+	{name: "relist", printer: "relist"},
+	{name: "relist-overloaded", printer: "relist"},
+	{name: "relist-against", file: "relist-overloaded", printer: "relist against"},
+	{name: "exited", printer: "exited"},
+	{name: "bundle", printer: "bundle"},
+	{name: "bundle-written", printer: "written"},
+	{name: "captures", printer: "captures"},
+	{name: "gc-plan", printer: "gc"},
+	{name: "gc-partly", printer: "gc"},
+	{name: "canary", printer: "canary"},
+	{name: "reproduction", printer: "reproduction"},
+	{name: "stacks", printer: "stacks"},
+	{name: "stacks-details", file: "stacks", printer: "stacks", opts: Options{Details: true}},
+	{name: "history", printer: "history"},
+	{name: "history-details", file: "history", printer: "history", opts: Options{Details: true}},
+	{name: "fleet", printer: "fleet", opts: Options{More: "kdiag fleet --details"}},
+	{name: "fleet-details", file: "fleet", printer: "fleet", opts: Options{Details: true}},
+	{name: "explain", printer: "cause"},
+	{name: "causes", printer: "causes"},
+	{name: "advisory", printer: "advisory"},
+	{name: "advisories", printer: "advisories"},
+	{name: "settings", printer: "settings"},
+	{name: "settings-details", file: "settings", printer: "settings", opts: Options{Details: true}},
+	{name: "version", printer: "version"},
+}
+
+// documents are the saved answers, and those of journal to logs.
 func documents(t testing.TB) []document {
 	t.Helper()
-	alone := func(w io.Writer, r *checks.RelistBenchmark, o Options) error { return RelistBenchmark(w, r, nil, o) }
-	twice := func(w io.Writer, r *checks.RelistBenchmark, o Options) error { return RelistBenchmark(w, r, r, o) }
-	node, compared := saved(t, "testdata/inspect-hang.json", Node), saved(t, "testdata/relist-overloaded.json", twice)
-	node.name, compared.name, compared.file = "node", "relist-against", ""
-	details := saved(t, "testdata/inspect-hang.json", func(w io.Writer, r *checks.Report, o Options) error {
-		o.Details, o.All = true, true
-		return Node(w, r, o)
-	})
-	details.name = "node-details"
-	dumps := func(w io.Writer, r *checks.StacksReport, o Options) error {
-		return Stacks(w, r, "kdiag stacks --capture --details", o)
-	}
-	stacks := saved(t, "testdata/stacks.json", func(w io.Writer, r *checks.StacksReport, o Options) error {
-		o.Details = true
-		return dumps(w, r, o)
-	})
-	stacks.name = "stacks-details"
-	story := func(w io.Writer, h *checks.History, o Options) error {
-		return History(w, h, "kdiag history --details", o)
-	}
-	history := saved(t, "testdata/history.json", func(w io.Writer, h *checks.History, o Options) error {
-		o.Details = true
-		return story(w, h, o)
-	})
-	history.name = "history-details"
-	nodes := func(w io.Writer, r *checks.FleetReport, o Options) error {
-		o.More = "kdiag fleet --details"
-		return Fleet(w, r, o)
-	}
-	fleet := saved(t, "testdata/fleet.json", func(w io.Writer, r *checks.FleetReport, o Options) error {
-		o.Details = true
-		return nodes(w, r, o)
-	})
-	fleet.name = "fleet-details"
-	return append(
-		journalDocuments(t), node, details, compared, explanations(), settings(false), settings(true),
-		saved(t, "testdata/healthy.json", Report),
-		saved(t, "testdata/inspect-hang.json", Report),
-		saved(t, "testdata/probe.json", RuntimeProbe),
-		saved(t, "testdata/relist.json", alone),
-		saved(t, "testdata/relist-overloaded.json", alone),
-		saved(t, "testdata/exited.json", Exited),
-		saved(t, "testdata/bundle.json", func(w io.Writer, m *bundle.Manifest, o Options) error {
-			return BundleList(w, m, len(m.Problems) == 0, o)
-		}),
-		saved(t, "testdata/bundle-written.json", BundleWritten),
-		saved(t, "testdata/gc-plan.json", GC),
-		saved(t, "testdata/gc-partly.json", GC),
-		saved(t, "testdata/canary.json", Canary),
-		saved(t, "testdata/reproduction.json", Reproduction),
-		saved(t, "testdata/stacks.json", dumps), stacks, saved(t, "testdata/history.json", story), history,
-		saved(t, "testdata/fleet.json", nodes), fleet,
-	)
-}
-
-func explanations() document {
-	ds := []checks.Definition{
-		{
-			Code: "ListHang", Title: "one list hangs", Means: "The list waits for a lock.\n\nThe relist waits with it.",
-			Confirm:  []string{"ps -C runc: what is old is stuck.", "The log repeats the same id."},
-			Fix:      []string{"Kill the stuck runc: the lock is freed."},
-			Mistaken: "RuntimeHung: there nothing answers.",
-			Sources:  []string{"kubernetes/kubernetes#45419"}, RootOf: []string{"RelistOverloaded"},
-		},
-		{Code: "RuntimeDown", Title: "nothing listens", Means: "The daemon is stopped."},
-	}
-	return document{name: "explain", print: func(o Options) (string, error) {
-		var one, all strings.Builder
-		if err := Definition(&one, checks.Header{}, ds[0], o); err != nil || o.Format != Text && o.Format != "" {
-			return one.String(), err
+	var all []document
+	for _, d := range saved {
+		if d.file == "" {
+			d.file = d.name
 		}
-		err := Definitions(&all, checks.Header{}, ds, nil, o)
-		return one.String() + "\n" + all.String(), err
-	}}
-}
-
-// settings are those of a kubelet, as a table or with their texts.
-func settings(details bool) document {
-	e := kubelet.Explanation{
-		PID: 812, Process: "kubelet", Files: []string{"/var/lib/kubelet/config.yaml"},
-		Settings: []kubelet.Explained{
-			{
-				Name: "containerRuntimeEndpoint", Field: "containerRuntimeEndpoint", Flag: "--container-runtime-endpoint",
-				Value: "unix:///var/run/\x1b[31m/crio.sock", From: "flag", Where: "--container-runtime-endpoint",
-				Default: "unix:///run/containerd/containerd.sock", Versions: "until 1.26 only the flag sets it",
-				Means: "Socket of the runtime.",
-			},
-			{
-				Name: "evictionHard", Field: "evictionHard", Value: "memory.available: 5%, pid.available: 10%",
-				From: "drop-in", Where: "/d/1.conf", Default: "memory.available: 100Mi, nodefs.available: 10%",
-				Means: "Thresholds at which pods are evicted.",
-			},
-			{
-				Name: "maximum-dead-containers-per-container", Value: "1", From: "default", Default: "1",
-				Means: "Dead instances.",
-			},
-			{Name: "kubeReserved", Value: "-", From: "default", Default: "-", Means: "For the daemons."},
-		},
-		Constants: []kubelet.Constant{{Name: "housekeepingPeriod", Value: "2s", Means: "Two lists."}},
+		d.file = filepath.Join("testdata", d.file+".json")
+		d.doc = printers[d.printer].empty()
+		load(t, d.file, d.doc)
+		all = append(all, d)
 	}
-	name := map[bool]string{false: "settings", true: "settings-details"}[details]
-	return document{name: name, print: func(o Options) (string, error) {
-		var b strings.Builder
-		o.Details = o.Details || details
-		h := checks.Header{Kind: "KubeletSettings", Problems: []string{"/d/2.conf does not exist"}}
-		err := KubeletSettings(&b, h, e, o)
-		return b.String(), err
-	}}
+	reports := journalReports(t)
+	for _, name := range slices.Sorted(maps.Keys(reports)) {
+		r := reports[name]
+		all = append(all, document{name: name, doc: r, printer: "journal"})
+		if name == "journal-frozen" || name == "journal-flapping" {
+			all = append(all, document{name: name + "-details", doc: r, printer: "journal", opts: Options{Details: true}})
+		}
+	}
+	return all
 }
 
 // golden compares got with a file under testdata, or writes it.
@@ -170,91 +178,84 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", "golden", name+".txt")
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(path, []byte(got), 0o644))
 		return
 	}
 	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", path, diff)
 	}
 }
 
-func printed(t *testing.T, d document, o Options) string {
-	t.Helper()
-	got, err := d.print(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return got
-}
-
-// TestGoldens has one golden for each command and layout: text of 80 columns, and the brief line below it.
+// TestGoldens has one golden for each command and layout, text of 80 columns, and one of all brief lines.
 func TestGoldens(t *testing.T) {
+	lines := ""
 	for _, d := range documents(t) {
-		t.Run(d.name, func(t *testing.T) {
-			golden(t, d.name, printed(t, d, Options{})+"\n"+printed(t, d, Options{Format: Brief}))
-		})
+		t.Run(d.name, func(t *testing.T) { golden(t, d.name, d.print(t, Options{})) })
+		lines += d.name + ": " + d.print(t, Options{Format: Brief})
 	}
+	golden(t, "brief", lines)
 }
 
-// TestEveryAnswer checks what holds for every answer, that of each recorded cause among them: colour only decorates,
-// text fits, brief is one line, YAML is the JSON, and JSON is what was saved.
+// TestEveryAnswer checks what holds for every answer, that of each recorded cause and incident among them.
 func TestEveryAnswer(t *testing.T) {
 	all := documents(t)
 	causes, err := filepath.Glob("../../../checks/causes/testdata/*/report.json")
-	if err != nil || len(causes) < 30 {
-		t.Fatalf("%d recorded causes, %v", len(causes), err)
+	must(t, err)
+	incidents, err := filepath.Glob("../../../journal/testdata/incidents/*.log.gz")
+	must(t, err)
+	if len(causes) < 30 || len(incidents) < 9 {
+		t.Fatalf("%d recorded causes, %d incidents", len(causes), len(incidents))
 	}
 	for _, file := range causes {
-		d := saved(t, file, Report)
-		d.name = filepath.Base(filepath.Dir(file))
-		all = append(all, d)
+		r := new(checks.Report)
+		load(t, file, r)
+		name := filepath.Base(filepath.Dir(file))
+		all = append(all, document{name: name, file: file, doc: r, printer: "report"},
+			document{name: name + "-node", file: file, doc: r, printer: "node"})
+	}
+	for _, file := range incidents {
+		r := readLog(t, "incidents/"+filepath.Base(file), "")
+		all = append(all, document{name: filepath.Base(file), doc: r, printer: "journal"})
 	}
 	for _, d := range all {
 		t.Run(d.name, func(t *testing.T) {
-			doc := printed(t, d, Options{Format: JSON})
-			var want, got any
-			if err := json.Unmarshal([]byte(doc), &want); err != nil {
-				t.Fatal(err)
-			}
-			colored := printed(t, d, Options{Color: true})
-			if !strings.Contains(colored, "\x1b[") {
-				t.Error("no colour in the coloured text")
-			}
-			if diff := cmp.Diff(printed(t, d, Options{}), stripColor(colored)); diff != "" {
-				t.Errorf("colour changes the text (-plain +colored):\n%s", diff)
-			}
+			doc, whole := d.print(t, Options{Format: JSON}), d.print(t, Options{Details: true, Width: 250})
+			commands := commandsIn(t, doc)
 			for _, width := range []int{0, 1, 50, 60, 132, 250} {
-				o := Options{Width: width, ASCII: width%4 == 0}
-				checkText(t, printed(t, d, o), o, commandsIn(want)...)
-				o.Details = true
-				text := printed(t, d, o)
-				checkText(t, text, o, commandsIn(want)...)
-				for _, c := range commandsIn(want) {
-					if c = shown(c, o); c != "" && !strings.Contains(text, " "+c+"\n") {
-						t.Errorf("no line holds the command %q and nothing else", c)
-					}
+				checkForms(t, d, width, commands...)
+			}
+			for _, c := range commands {
+				if c = shown(c, Options{}); c != "" && !strings.Contains(whole, " "+c+"\n") && d.printer != "relist against" {
+					t.Errorf("no line holds the command %q and nothing else", c)
 				}
 			}
-			checkBrief(t, printed(t, d, Options{Format: Brief}))
-			if err := yaml.Unmarshal([]byte(printed(t, d, Options{Format: YAML})), &got); err != nil {
-				t.Fatal(err)
+			colored := d.print(t, Options{Color: true})
+			if !strings.Contains(colored, "\x1b[") && d.name != "version" {
+				t.Error("no colour in the coloured text")
 			}
-			if diff := cmp.Diff(want, got); diff != "" {
-				t.Errorf("YAML differs from JSON (-JSON +YAML):\n%s", diff)
+			text, line := d.print(t, Options{}), d.print(t, Options{Format: Brief})
+			if diff := cmp.Diff(text, colors.ReplaceAllString(colored, "")); diff != "" {
+				t.Errorf("colour changes the text (-plain +colored):\n%s", diff)
 			}
-			if d.file == "" {
+			verdict := verdicts.FindString(line)
+			if !strings.Contains("\n"+text, "\n"+verdict) {
+				t.Errorf("the brief line begins with %q, the text has no such verdict:\n%s", verdict, text)
+			}
+			if !d.opts.Details && slices.Contains([]string{"report", "node", "journal", "history", "fleet"}, d.printer) {
+				checkScreen(t, verdict, text)
+			}
+			for _, code := range codes.FindAllString(line, -1) {
+				if !strings.Contains(whole, code) {
+					t.Errorf("%q of the brief line is not in the text: %s\n%s", code, line, whole)
+				}
+			}
+			if d.file == "" || d.printer == "relist against" {
 				return
 			}
 			before, err := os.ReadFile(d.file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			if diff := cmp.Diff(string(before), doc); diff != "" {
 				t.Errorf("%s (-saved +printed):\n%s", d.file, diff)
 			}
@@ -262,37 +263,58 @@ func TestEveryAnswer(t *testing.T) {
 	}
 }
 
-// commandsIn returns the commands of a JSON document.
-func commandsIn(doc any) []string {
-	var all []string
-	switch doc := doc.(type) {
-	case []any:
-		for _, v := range doc {
-			all = append(all, commandsIn(v)...)
+var (
+	colors   = regexp.MustCompile("\x1b\\[[0-9;]*m")
+	verdicts = regexp.MustCompile(`^[A-Z]{2,}( [A-Z]{2,})*\b`)
+	codes    = regexp.MustCompile(`\b[A-Z][a-z]+[A-Z]\w+`)
+)
+
+// checkScreen checks that a terminal of 80 columns and 24 lines shows verdict and first step when a command ends.
+func checkScreen(t *testing.T, verdict, text string) {
+	t.Helper()
+	var rows []string
+	for line := range strings.Lines(text) {
+		for n := columns(strings.TrimRight(line, "\n")); n > 80; n -= 80 {
+			rows = append(rows, line)
 		}
-	case map[string]any:
-		for name, v := range doc {
-			_, frame := doc["apiVersion"] // whose command is what was typed
-			if command, ok := v.(string); ok && name == "command" && !frame {
-				all = append(all, command)
-			}
-			all = append(all, commandsIn(v)...)
-		}
+		rows = append(rows, line)
 	}
-	return all
+	screen := "\n" + strings.Join(rows[max(0, len(rows)-23):], "")
+	if !strings.Contains(screen, "\n"+verdict) ||
+		strings.Contains(text, "\nNext\n") && !strings.Contains(screen, "\n  1. ") {
+		t.Errorf("the last screen is\n%s", screen)
+	}
 }
 
-// stripColor takes the escape sequences of colours out of s.
-func stripColor(s string) string {
-	var b strings.Builder
-	for {
-		before, rest, found := strings.Cut(s, "\x1b[")
-		b.WriteString(before)
-		if !found {
-			return b.String()
-		}
-		_, s, _ = strings.Cut(rest, "m")
+// checkForms checks what holds for every document, whatever is in it: text fits, brief is one line, YAML is the JSON.
+// Commands are those that text shows whole.
+func checkForms(t *testing.T, d document, width int, commands ...string) {
+	t.Helper()
+	doc, out := d.print(t, Options{Format: JSON}), d.print(t, Options{Format: YAML})
+	checkHarmless(t, doc, false)
+	checkHarmless(t, out, false)
+	var want, got any
+	must(t, json.Unmarshal([]byte(doc), &want))
+	must(t, yaml.Unmarshal([]byte(out), &got))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("YAML differs from JSON (-JSON +YAML):\n%s", diff)
 	}
+	checkBrief(t, d.print(t, Options{Format: Brief}))
+	for _, o := range []Options{{}, {Details: true}, {ASCII: true}, {Details: true, ASCII: true}} {
+		o.Width = width
+		checkText(t, d.print(t, o), o, commands...)
+	}
+}
+
+// commandsIn returns the commands of a JSON document, without that with which it was made.
+func commandsIn(t *testing.T, doc string) (all []string) {
+	t.Helper()
+	for _, m := range regexp.MustCompile(`(?m)^ {4,}"command": (".*?"),?$`).FindAllStringSubmatch(doc, -1) {
+		var c string
+		must(t, json.Unmarshal([]byte(m[1]), &c))
+		all = append(all, c)
+	}
+	return all
 }
 
 // shown returns a command as text shows it.
@@ -388,41 +410,11 @@ func TestBriefNames(t *testing.T) {
 		},
 		{nil, "UNHEALTHY no permission"},
 	} {
-		var b strings.Builder
-		r := &checks.Report{
+		d := document{printer: "report", doc: &checks.Report{
 			Header: checks.Header{Status: checks.Unhealthy, Problems: []string{"no permission"}}, Causes: tt.causes,
-		}
-		if err := Report(&b, r, Options{Format: Brief}); err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.TrimSpace(b.String()); got != tt.want {
+		}}
+		if got := d.print(t, Options{Format: Brief}); got != tt.want+"\n" {
 			t.Errorf("got  %q\nwant %q", got, tt.want)
-		}
-	}
-}
-
-// TestScreen checks that a terminal of 80 columns and 24 lines shows verdict and first command when a command ends,
-// whatever was found.
-func TestScreen(t *testing.T) {
-	files, err := filepath.Glob("../../../checks/causes/testdata/*/report.json")
-	if err != nil || len(files) < 30 {
-		t.Fatalf("%d recorded causes, %v", len(files), err)
-	}
-	for _, file := range append(files, "testdata/inspect-hang.json", "testdata/healthy.json") {
-		for _, print := range []func(io.Writer, *checks.Report, Options) error{Report, Node} {
-			text := printed(t, saved(t, file, print), Options{})
-			var rows []string
-			for line := range strings.Lines(text) {
-				for n := columns(strings.TrimRight(line, "\n")); n > 80; n -= 80 {
-					rows = append(rows, line)
-				}
-				rows = append(rows, line)
-			}
-			screen := "\n" + strings.Join(rows[max(0, len(rows)-23):], "")
-			verdict := regexp.MustCompile(`\n(UN)?HEALTHY |\nDEGRADED |\nUNKNOWN `).MatchString(screen)
-			if !verdict || strings.Contains(text, "\nNext\n") && !strings.Contains(screen, "\n  1. ") {
-				t.Errorf("%s: the last screen is\n%s", file, screen)
-			}
 		}
 	}
 }
@@ -436,16 +428,13 @@ func TestRelated(t *testing.T) {
 		Code: "TaskStuck", Subject: new(process("11", "u")),
 		Related: []checks.Subject{process("12", "u"), process("13", "u"), process("14", "v")},
 	}}}
-	var b strings.Builder
-	if err := Report(&b, r, Options{Width: 120, Details: true}); err != nil {
-		t.Fatal(err)
-	}
+	text := document{printer: "report", doc: r}.print(t, Options{Width: 120, Details: true})
 	for _, want := range []string{
 		"Culprit  process runc of shop/web, pid 11", "also process runc of shop/web, pid 12, pod uid u\n",
 		"pid 14, pod uid v\n",
 	} {
-		if !strings.Contains(b.String(), want) {
-			t.Errorf("%q is missing in:\n%s", want, b.String())
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
 		}
 	}
 }
