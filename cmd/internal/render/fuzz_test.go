@@ -102,7 +102,7 @@ func FuzzHostile(f *testing.F) {
 			}
 			t.Run(name, func(t *testing.T) {
 				d := document{doc: doc, printer: name, opts: Options{Details: n&1 == 1, More: "kdiag fleet --details"}}
-				checkForms(t, d, max(width, 0), s)
+				checkForms(t, d, []int{max(width, 0), max(width, 0) ^ 1}, s)
 			})
 		}
 	})
