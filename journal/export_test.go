@@ -32,9 +32,7 @@ func TestExport(t *testing.T) {
 	must(t, os.MkdirAll(dir, 0o755))
 	must(t, os.Rename(file, filepath.Join(dir, "system.journal")))
 	want, err := Read(t.Context(), Options{Inputs: []Input{{Kind: Root, Path: root}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	logs := exportAll(t, root, time.Time{}, 1<<20)
 	var inputs []Input
 	for name, text := range logs {
@@ -44,9 +42,7 @@ func TestExport(t *testing.T) {
 		inputs = append(inputs, Input{Kind: Stream, Path: name, Reader: strings.NewReader(text)})
 	}
 	got, err := Read(t.Context(), Options{Inputs: inputs})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	type count struct {
 		Code  string
 		Count int64

@@ -164,9 +164,7 @@ func TestSources(t *testing.T) {
 		}
 	}
 	m, err := w.Close(checks.Header{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	const there, bad = "the archive has a file of this name already", "its name does not fit into the archive"
 	lacks := []Missing{{"fails", broken.Error()}, {"a", there}, {"../up", bad}, {"", bad}, {ManifestName, there}}
 	if diff := cmp.Diff(lacks, m.NotCollected); diff != "" {

@@ -25,13 +25,18 @@ func formatOf(name string) Format {
 	return Text
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func redacted(t testing.TB, text []byte, level Level, format Format) (string, int) {
 	t.Helper()
 	var b bytes.Buffer
 	n, err := New(level, nil).Copy(&b, bytes.NewReader(text), format)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return b.String(), n
 }
 
@@ -45,9 +50,7 @@ func TestCorpus(t *testing.T) {
 	for _, name := range files {
 		t.Run(filepath.Base(name), func(t *testing.T) {
 			text, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			format := formatOf(name)
 			got, _ := redacted(t, text, Standard, format)
 			for _, leak := range secret.FindAllString(got, -1) {
@@ -84,17 +87,13 @@ func TestCorpus(t *testing.T) {
 // TestOrdinary copies text that only resembles secrets.
 func TestOrdinary(t *testing.T) {
 	text, err := os.ReadFile("testdata/ordinary.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for line := range strings.Lines(string(text)) {
 		if got, _ := redacted(t, []byte(line), Standard, Text); got != line {
 			t.Error(cmp.Diff(line, got))
 		}
 		document, err := json.Marshal(map[string]string{"message": line})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if got, _ := redacted(t, document, Standard, JSON); got != string(document) {
 			t.Error(cmp.Diff(string(document), got))
 		}
@@ -146,9 +145,7 @@ func TestRules(t *testing.T) {
 // TestDocumented wants each rule in docs/redaction.md, as the table there says it.
 func TestDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/redaction.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var want, got []string
 	for _, rule := range Rules {
 		level := "standard"
@@ -210,9 +207,7 @@ func TestStrict(t *testing.T) {
 		"image=registry.example.com/team/ledger:1.2", "billing", "frontend",
 	})
 	cases, err := os.ReadFile("testdata/strict.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	pairs := regexp.MustCompile(`(?m)^(\w+): (.*)\n-> (.*)$`).FindAllStringSubmatch(string(cases), -1)
 	if 2*len(pairs) != bytes.Count(cases, []byte("\n")) {
 		t.Fatal("not all lines of testdata/strict.txt are pairs")
@@ -252,9 +247,7 @@ func FuzzCopy(f *testing.F) {
 	files, _ := filepath.Glob("testdata/corpus/*")
 	for i, name := range append(files, "testdata/ordinary.txt") {
 		text, err := os.ReadFile(name)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(text, []byte("x"), uint(i), uint(i))
 	}
 	f.Fuzz(func(t *testing.T, head, tail []byte, rule, size uint) {

@@ -23,9 +23,7 @@ var update = flag.Bool("update", false, "write the reports of the dumps anew")
 func read(tb testing.TB, name string) *Dump {
 	tb.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", "dumps", name))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return parse(tb, name, string(b))
 }
 
@@ -54,9 +52,7 @@ func oneGoroutine(state, frames string) string {
 // beta of 2.4, docker is 20.10.24.
 func TestAnalyse(t *testing.T) {
 	files, err := os.ReadDir(filepath.Join("testdata", "dumps"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	healthy, shown := 0, map[string]bool{}
 	for _, f := range files {
 		r := Analyse(read(t, f.Name()))
@@ -95,19 +91,13 @@ func golden(t *testing.T, name string, r *checks.StacksReport) {
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", " ")
-	if err := enc.Encode(r); err != nil {
-		t.Fatal(err)
-	}
+	must(t, enc.Encode(r))
 	file := filepath.Join("testdata", "reports", name)
 	if *update {
-		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must(t, os.WriteFile(file, b.Bytes(), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if diff := cmp.Diff(string(want), b.String()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", file, diff)
 	}
@@ -395,9 +385,7 @@ func TestNames(t *testing.T) {
 func FuzzAnalyse(f *testing.F) {
 	for _, name := range []string{"crio-storage-lock.txt", "kubelet-pleg.txt", "kubelet-dead-mount.txt"} {
 		b, err := os.ReadFile(filepath.Join("testdata", "dumps", name)) // the others are too large to mutate
-		if err != nil {
-			f.Fatal(err)
-		}
+		must(f, err)
 		f.Add(b)
 	}
 	f.Add([]byte(mutexes(3, [2]int{1, 2}, [2]int{2, 1}, [2]int{0, 1})))

@@ -17,22 +17,23 @@ import (
 	"github.com/kdiag/kdiag/journal/textlog"
 )
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // realDump returns the dump of a containerd 1.6.20 in which eleven calls wait for the lock of a container.
 func realDump(t testing.TB) string {
 	t.Helper()
 	packed, err := os.ReadFile("testdata/dumps/update-stopped-shim-1.6.txt.zst")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	r, _, err := textlog.Unpack(bytes.NewReader(packed))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer r.Close()
 	b, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return string(b)
 }
 
