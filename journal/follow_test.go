@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -65,5 +66,32 @@ func TestFollowFile(t *testing.T) {
 			}
 		}
 		end()
+	})
+}
+
+// TestFollowJournal follows a directory of journals over rotation: each record of the new file once, in order, and none
+// of before. TestEndToEndFollower has files that grow.
+func TestFollowJournal(t *testing.T) {
+	path := smallJournal(t)
+	text, err := os.ReadFile(path)
+	must(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		seen, end := followed(t, Options{Inputs: []Input{{Kind: Directory, Path: filepath.Dir(path)}}, Now: now})
+		text[24]++ // another file by its id
+		must(t, os.Rename(path, strings.Replace(path, "small", "small@1", 1)))
+		must(t, os.WriteFile(path, text, 0o600))
+		last := <-seen
+		for range 15 {
+			e := <-seen
+			if e.At.Before(*last.At) {
+				t.Errorf("%v after %v", e.At, last.At)
+			}
+			last = e
+		}
+		time.Sleep(10 * pollEvery)
+		end()
+		if len(seen) > 0 {
+			t.Errorf("%d events more than the 16 of the new file", len(seen))
+		}
 	})
 }
