@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/crictl"
@@ -105,6 +106,22 @@ func TestWaits(t *testing.T) {
 		if got := WaitOf(host.BlockedTask{Wchan: tt.wchan, Stack: tt.stack}); got != tt.want ||
 			got.String() == "" {
 			t.Errorf("%s %v: %q, want %q", tt.wchan, tt.stack, got, tt.want)
+		}
+	}
+}
+
+// TestKdiagCommand checks that next steps are about the runtime that was asked, and a simulation's never about the node
+// at hand.
+func TestKdiagCommand(t *testing.T) {
+	for want, r := range map[string]checks.Runtime{
+		"kdiag pleg": {Endpoint: "unix:///run/x.sock", EndpointSource: "well-known"},
+		"kdiag pleg --runtime-endpoint unix:///run/x.sock": {Endpoint: "unix:///run/x.sock", EndpointSource: "flag"},
+		"kdiag pleg --simulate exited-flood":               {EndpointSource: "simulated", Simulate: "exited-flood"},
+		"kdiag pleg --simulate './a b.yaml'":               {EndpointSource: "simulated", Simulate: "'./a b.yaml'"},
+		"kdiag pleg --simulate SCENARIO":                   {EndpointSource: "simulated"},
+	} {
+		if got := KdiagCommand(New(&Input{Runtime: r}), "pleg"); got != want {
+			t.Errorf("%s, want %s", got, want)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestPresent(t *testing.T) {
 					until.WriteString(line)
 				}
 			}
-			in := node()
+			in := node(t, "")
 			in.Now = now
 			in.Journal, err = journal.Read(t.Context(), journal.Options{
 				Inputs: []journal.Input{{Kind: journal.Stream, Reader: strings.NewReader(until.String())}},
