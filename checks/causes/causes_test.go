@@ -1,0 +1,255 @@
+package causes
+
+import (
+	"bytes"
+	"encoding/json"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
+)
+
+// read decodes a file of the case that is recorded for a cause. A field that was renamed must not be lost.
+func read(t *testing.T, d Definition, name string, into any) {
+	t.Helper()
+	folders, _ := filepath.Glob("testdata/*") // which is good
+	i := slices.IndexFunc(folders, func(f string) bool {
+		return strings.EqualFold(strings.ReplaceAll(filepath.Base(f), "_", ""), d.Code)
+	})
+	if i < 0 {
+		t.Fatalf("testdata holds no case of %s", d.Code)
+	}
+	text, err := os.ReadFile(filepath.Join(folders[i], name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(into); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRecognise recognises the causes of each recorded case, the one for which it is recorded among them, and compares
+// what each shows and advises with the report of the case. Any other must be hidden by one of them.
+func TestRecognise(t *testing.T) {
+	for _, of := range All() {
+		t.Run(of.Code, func(t *testing.T) {
+			var in facts.Input
+			var report checks.Report
+			read(t, of, "facts.json", &in)
+			read(t, of, "report.json", &report)
+			if !slices.ContainsFunc(report.Causes, func(c checks.Cause) bool { return c.Code == of.Code }) {
+				t.Errorf("%s is not in its own report", of.Code)
+			}
+			f := facts.New(&in)
+			found := map[string]*Finding{}
+			for _, d := range All() {
+				if x := d.Recognise(f); x != nil {
+					found[d.Code] = x
+				}
+			}
+			for _, c := range report.Causes {
+				if found[c.Code] == nil {
+					t.Errorf("%s is not recognised", c.Code)
+					continue
+				}
+				compareCause(t, f, found[c.Code], c)
+				delete(found, c.Code)
+			}
+			for code := range found {
+				d, _ := Lookup(code)
+				if !slices.ContainsFunc(d.Hidden, func(r Root) bool {
+					return slices.ContainsFunc(report.Causes, func(c checks.Cause) bool { return c.Code == r.Code })
+				}) {
+					t.Errorf("%s is recognised, and not in the report", code)
+				}
+			}
+		})
+	}
+}
+
+// compareCause compares a finding with the cause that the judge makes of it: it may add a known bug of the runtime, and
+// what to wait for.
+func compareCause(t *testing.T, f *facts.Facts, x *Finding, c checks.Cause) {
+	t.Helper()
+	var steps Steps
+	if root, _ := Lookup(c.CausedBy); root.Past {
+		x.Advise(&steps, "")
+	} else {
+		x.Advise(&steps, c.CausedBy)
+	}
+	advised := Finish(f, []checks.Cause{{NextSteps: steps.Done()}})[0].NextSteps
+	for i := range advised {
+		advised[i].Why = ""
+	}
+	for i := range c.NextSteps {
+		c.NextSteps[i].Why = ""
+	}
+	known := func(s string) bool { return strings.HasPrefix(s, "known bug of ") }
+	explains := func(s checks.NextStep) bool { return strings.HasPrefix(s.Command, "kdiag explain ") }
+	c.Evidence.For = slices.DeleteFunc(c.Evidence.For, known)
+	c.NextSteps = slices.DeleteFunc(c.NextSteps, explains)
+	got := checks.Cause{
+		Code: c.Code, Severity: x.Severity, Confidence: checks.Confidence(x.Step, x.Evidence), Summary: x.Summary,
+		Effect: x.Effect, Evidence: x.Evidence, Subject: x.Subject, Related: x.Related, CausedBy: c.CausedBy,
+		NextSteps: slices.DeleteFunc(advised, explains),
+	}
+	if c.Severity == checks.Critical { // as what follows from it may be
+		got.Severity = checks.Critical
+	}
+	if diff := cmp.Diff(c, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s (-report +found):\n%s", c.Code, diff)
+	}
+}
+
+// TestNoCauseWithoutItsSignal takes the records of a cause that the logs show out of each recorded case: the cause must
+// go.
+func TestNoCauseWithoutItsSignal(t *testing.T) {
+	for code, codes := range map[string][]string{
+		KubeletCrashLooping:  {signature.UnitRestarted, signature.KubeletFatal, signature.WatchdogTimeout},
+		APIServerUnreachable: {signature.APIServerFailed, signature.Unauthorized},
+		OOMKilled:            {signature.OOMKill, signature.UnitOOMKilled},
+		KernelHung:           {signature.HungTask, signature.SoftLockup, signature.RCUStall},
+		PLEGUnhealthy:        {signature.PLEGNotHealthy},
+	} {
+		d, _ := Lookup(code)
+		seen := false
+		for _, of := range All() {
+			var in facts.Input
+			read(t, of, "facts.json", &in)
+			if in.Journal == nil || d.Recognise(facts.New(&in)) == nil {
+				continue
+			}
+			seen = true
+			in.Journal.Signatures = slices.DeleteFunc(in.Journal.Signatures,
+				func(c journal.Count) bool { return slices.Contains(codes, c.Code) })
+			in.Journal.Events = slices.DeleteFunc(in.Journal.Events,
+				func(e journal.Event) bool { return slices.Contains(codes, e.Code) })
+			if code == PLEGUnhealthy {
+				in.Journal.Episodes = nil
+			}
+			if d.Recognise(facts.New(&in)) != nil {
+				t.Errorf("the case of %s: %s without %v", of.Code, code, codes)
+			}
+		}
+		if !seen {
+			t.Errorf("no recorded case shows %s by its logs", code)
+		}
+	}
+}
+
+func TestPages(t *testing.T) {
+	for _, d := range All() {
+		if doc, ok := Doc(d.Code); !ok || doc.Title == "" || doc.Means == "" || len(doc.Confirm) == 0 ||
+			len(doc.Fix) == 0 || doc.Mistaken == "" || len(doc.Sources) == 0 {
+			t.Errorf("the page of %s is not whole: %+v", d.Code, doc)
+		}
+	}
+	if _, ok := Doc("NoSuchCause"); ok {
+		t.Error("a cause that there is not has a page")
+	}
+}
+
+// isCause reports whether a code is that of a cause, as it is written there.
+func isCause(code string) bool {
+	return slices.ContainsFunc(All(), func(d Definition) bool { return d.Code == code })
+}
+
+// TestRelations checks that every code in the relations is that of a cause, that no cause explains another by two of
+// them, of which the judge would take the first, and that following them from root to root comes to an end, as the judge
+// does.
+func TestRelations(t *testing.T) {
+	for code := range onPurpose {
+		if !isCause(code) {
+			t.Errorf("%s is made on purpose, and is no cause", code)
+		}
+	}
+	for code, by := range hidden {
+		for _, r := range by {
+			if !isCause(code) || !isCause(r.Code) {
+				t.Errorf("%s hides %s: both must be causes", r.Code, code)
+			}
+		}
+	}
+	explained := map[[2]string]bool{}
+	for _, r := range relations {
+		for _, code := range r.explains {
+			pair := [2]string{r.root, code}
+			if !isCause(r.root) || !isCause(code) {
+				t.Errorf("%s explains %s: both must be causes", r.root, code)
+			}
+			if explained[pair] {
+				t.Errorf("%s explains %s twice", r.root, code)
+			}
+			explained[pair] = true
+		}
+	}
+	done := map[string]bool{}
+	var follow func(code string, path []string)
+	follow = func(code string, path []string) {
+		if slices.Contains(path, code) {
+			t.Fatalf("a cycle: %s", strings.Join(append(path, code), " < "))
+		}
+		if done[code] {
+			return
+		}
+		for _, r := range rootsOf(code) {
+			follow(r.Code, append(path, code))
+		}
+		done[code] = true
+	}
+	for _, d := range All() {
+		follow(d.Code, nil)
+	}
+}
+
+// TestCodesElsewhere reads the source of packages that write codes of causes as strings, since they are not to depend on
+// this one: each that looks like one must be one.
+func TestCodesElsewhere(t *testing.T) {
+	looksSo := regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
+	for path, others := range map[string]string{
+		"../fleet/analyse.go": "NodeShutdown NodeStatusNeverUpdated NodeStatusNotUpdated NodeStatusUnknown NotReady " +
+			"RuntimeRecovering StatusCheckPending",
+		"../recorder/history.go": "",
+	} {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		ast.Inspect(file, func(n ast.Node) bool {
+			literal, ok := n.(*ast.BasicLit)
+			if !ok || literal.Kind != token.STRING {
+				return true
+			}
+			text, err := strconv.Unquote(literal.Value)
+			switch {
+			case err != nil:
+				t.Error(err)
+			case isCause(text):
+				found++
+			case looksSo.MatchString(text) && !slices.Contains(strings.Fields(others), text):
+				t.Errorf("%s: %q is no cause", path, text)
+			}
+			return true
+		})
+		if found == 0 {
+			t.Errorf("%s has no code of a cause", path)
+		}
+	}
+}
