@@ -3,13 +3,9 @@ package judge
 import (
 	"bufio"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/journal"
@@ -17,27 +13,9 @@ import (
 
 // TestIncidents judges the logs of testdata/incidents.txtar, which describes them, and compares what is found.
 func TestIncidents(t *testing.T) {
-	const file = "testdata/incidents.txtar"
-	archive, err := txtar.ParseFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, c := range archive.Files {
-		t.Run(c.Name, func(t *testing.T) {
-			log, want, _ := strings.Cut(string(c.Data), "\n>")
-			log = strings.TrimSuffix(log, "\n") + "\n"
-			got := foundIn(t, readLog(t, log))
-			archive.Files[i].Data = []byte(log + got)
-			if diff := cmp.Diff(">"+want, got); diff != "" && !*update {
-				t.Error(diff)
-			}
-		})
-	}
-	if *update {
-		if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	golden(t, "testdata/incidents.txtar", func(t *testing.T, lines string) string {
+		return foundIn(t, readLog(t, lines))
+	})
 }
 
 // foundIn writes what the judge found in a log.
