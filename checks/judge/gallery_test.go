@@ -75,8 +75,8 @@ func TestRecordedCases(t *testing.T) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {
 			report := NewReport(checks.Header{Host: "node-7", KdiagVersion: "test"}, in)
 			checkReport(t, report)
-			got, file := encode(t, report), filepath.Join(dir, "report.json")
-			compareFile(t, file, got)
+			checkTexts(t, report)
+			compareFile(t, filepath.Join(dir, "report.json"), encode(t, report))
 			var again facts.Input
 			if err := decode(encode(t, in), &again); err != nil {
 				t.Fatal(err)
@@ -124,11 +124,6 @@ func checkReport(t *testing.T, r *checks.Report) {
 		placed[c.Code] = true
 		checkCause(t, c)
 	}
-	for _, c := range r.Checks {
-		if c.Summary == "" || strings.Contains(c.Summary, "%!") {
-			t.Errorf("%s: summary %q", c.ID, c.Summary)
-		}
-	}
 }
 
 func checkCause(t *testing.T, c checks.Cause) {
@@ -159,9 +154,21 @@ func checkCause(t *testing.T, c checks.Cause) {
 			t.Errorf("%s < %s: %q: %s", d.Code, c.CausedBy, s.Command, s.Why)
 		}
 	}
-	for i, s := range slices.Concat(c.Evidence.For, c.Evidence.Against, c.Evidence.Missing, []string{c.Summary}) {
+}
+
+// checkTexts checks the texts of a report on names that are not empty.
+func checkTexts(t *testing.T, r *checks.Report) {
+	t.Helper()
+	var all []string
+	for _, c := range r.Causes {
+		all = slices.Concat(all, c.Evidence.For, c.Evidence.Against, c.Evidence.Missing, []string{c.Summary})
+	}
+	for _, c := range r.Checks {
+		all = append(all, strings.Join(strings.Fields(c.Summary), " ")) // where a name may be empty
+	}
+	for _, s := range all {
 		if strings.TrimSpace(s) != s || s == "" || strings.Contains(s, "  ") || strings.Contains(s, "%!") {
-			t.Errorf("%s: text %d is %q", c.Code, i, s)
+			t.Errorf("text %q", s)
 		}
 	}
 }

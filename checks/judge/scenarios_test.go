@@ -29,6 +29,7 @@ func TestScenarios(t *testing.T) {
 			in := node(t, lines)
 			report := NewReport(checks.Header{}, in)
 			checkReport(t, report)
+			checkTexts(t, report)
 			for line := range strings.SplitSeq(strings.TrimSpace(want), "\n> ") {
 				if diff := compare(t, lines, in, report, line); diff != "" {
 					t.Errorf("%s:\n%s", line, diff)
