@@ -65,7 +65,10 @@ const (
 
 // Probe looks at a socket's file, connects, and waits for the server's first HTTP/2 frame. It makes no RPC. The
 // context, which must have a deadline, bounds it: when that is reached after connecting, the socket is ConnectSilent.
-func Probe(ctx context.Context, endpoint string) (c Connect) {
+func Probe(ctx context.Context, endpoint string) Connect { return Dialer(nil).Probe(ctx, endpoint) }
+
+// Probe is the function Probe where dial is nil. Else there is no file to look at.
+func (dial Dialer) Probe(ctx context.Context, endpoint string) (c Connect) {
 	start := time.Now()
 	defer func() { c.Elapsed = time.Since(start) }()
 	url, err := ParseEndpoint(endpoint)
@@ -75,6 +78,9 @@ func Probe(ctx context.Context, endpoint string) (c Connect) {
 	path := pathOf(url)
 	// The lookup of the path can hang in the kernel. What follows ends with the context.
 	conn, err := deadline.RunGrace(ctx, probeGrace, func(ctx context.Context) (net.Conn, error) {
+		if dial != nil {
+			return dial(ctx, path)
+		}
 		info, err := os.Stat(path)
 		if err != nil {
 			return nil, err

@@ -19,7 +19,7 @@ func Listen(ctx context.Context, s *Server, path string) (stop func(), err error
 		}
 		return s.Stop, nil
 	}
-	lis, err := Bind(ctx, path)
+	lis, err := s.Listen.Bind(ctx, path)
 	if err != nil {
 		return nil, err
 	}

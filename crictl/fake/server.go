@@ -25,6 +25,8 @@ type Server struct {
 	// Watch, if set before Serve, is called when a unary call begins, with its RPC and the id of its object, and what it
 	// returns when the call has ended.
 	Watch func(rpc, id string) (ended func())
+	// Listen, if set before the function Listen, makes the socket.
+	Listen ListenFunc
 }
 
 // A service answers runtime.v1.RuntimeService and runtime.v1.ImageService; its methods are spread over the files of

@@ -20,9 +20,21 @@ const connectTimeout = time.Second
 // A Socket is a listener on a unix socket and the file that it made. Closing it leaves the file, as a dying daemon
 // does.
 type Socket struct {
-	*net.UnixListener
+	net.Listener
 	path string
 	made os.FileInfo
+}
+
+// A ListenFunc makes the listener of a socket. Tests replace the kernel's, which is nil, by one in memory.
+type ListenFunc func(path string) (net.Listener, error)
+
+// Bind is the function Bind where listen is nil. Else there is no file.
+func (listen ListenFunc) Bind(ctx context.Context, path string) (*Socket, error) {
+	if listen == nil {
+		return Bind(ctx, path)
+	}
+	lis, err := listen(path)
+	return &Socket{Listener: lis}, err
 }
 
 // Bind makes a socket at path, mode 0600, and listens on it. A socket that refuses connections is replaced; any other
@@ -49,8 +61,8 @@ func bind(ctx context.Context, path string) (*Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Socket{UnixListener: lis.(*net.UnixListener), path: path}
-	s.SetUnlinkOnClose(false) // Unlink checks that the file is still ours
+	lis.(*net.UnixListener).SetUnlinkOnClose(false) // Unlink checks that the file is still ours
+	s := &Socket{Listener: lis, path: path}
 	if s.made, err = os.Lstat(path); err != nil {
 		return nil, errors.Join(err, lis.Close())
 	}

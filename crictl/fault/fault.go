@@ -31,8 +31,10 @@ import (
 
 // Config is the configuration of a Proxy.
 type Config struct {
-	Backend string // the runtime's socket: a path or unix:// and a path
-	Listen  string // the proxy's own, likewise
+	Backend string          // the runtime's socket: a path or unix:// and a path
+	Listen  string          // the proxy's own, likewise
+	Dialer  crictl.Dialer   // of a runtime in this process; nil: none
+	Socket  fake.ListenFunc // makes the proxy's socket; nil: the kernel
 	Faults  []fake.Fault
 	Latency []fake.Latency
 	Log     func(Injection) // called for each fault that is injected; nil for none. It must not block
@@ -50,6 +52,7 @@ type Proxy struct {
 
 	mu      sync.Mutex
 	path    string
+	listen  fake.ListenFunc
 	socket  *fake.Socket
 	lis     net.Listener // the socket with its connections
 	ended   bool
@@ -66,12 +69,12 @@ type ruleSet struct {
 // New makes a proxy and its socket, mode 0600, and serves there until Run ends, which must follow. A stale socket file
 // is replaced if nobody listens on it; any other file is left alone and an error. The times of faults count from now.
 func New(cfg Config) (*Proxy, error) {
-	p := &Proxy{log: cfg.Log, path: strings.TrimPrefix(cfg.Listen, "unix://")}
+	p := &Proxy{log: cfg.Log, path: strings.TrimPrefix(cfg.Listen, "unix://"), listen: cfg.Socket}
 	if err := p.SetFaults(cfg.Faults, cfg.Latency); err != nil {
 		return nil, err
 	}
 	var err error
-	p.conn, err = crictl.NewConn(cfg.Backend, nil,
+	p.conn, err = crictl.NewConn(cfg.Backend, cfg.Dialer,
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)))
 	if err != nil {
 		return nil, err
@@ -101,7 +104,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 
 // serve makes the socket and serves there until it is closed.
 func (p *Proxy) serve() error {
-	socket, err := fake.Bind(context.Background(), p.path)
+	socket, err := p.listen.Bind(context.Background(), p.path)
 	if err != nil {
 		return err
 	}

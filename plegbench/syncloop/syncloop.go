@@ -64,6 +64,7 @@ type Config struct {
 	Periods  Periods
 
 	Manifests      string // folder or file; empty: none
+	PollManifests  bool   // as in config.File
 	ManifestURL    string
 	ManifestHeader http.Header
 	Objects        string // folder with ConfigMaps and Secrets for pods that no API server stands behind
@@ -325,7 +326,7 @@ func (s *SyncLoop) wire(registry, probes *prometheus.Registry) error {
 func (s *SyncLoop) wireSources() {
 	c, p := &s.cfg, &s.cfg.Periods
 	if c.Manifests != "" {
-		f := &config.File{Path: c.Manifests, NodeName: c.NodeName, Interval: p.FileCheck, Log: s.log}
+		f := &config.File{Path: c.Manifests, NodeName: c.NodeName, Interval: p.FileCheck, Log: s.log, Polled: c.PollManifests}
 		s.sources = append(s.sources, source{pod.FileSource, f.Run})
 	}
 	if c.ManifestURL != "" {

@@ -49,8 +49,14 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 	reloads := len(args) > 0 && args[0] == "agent" // on SIGHUP
 	ctx, stop := interruptible(ctx, !reloads)
 	defer stop()
-	args = verbosity(args)
+	return run(ctx, env, args)
+}
 
+// run is Main without signals.
+func run(ctx context.Context, env cli.Env, args []string) int {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	args = verbosity(args)
 	out := &output{Writer: env.Out, gone: stop}
 	env.Out, env.Err = out, &output{Writer: env.Err, gone: stop}
 	root := Root(env)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/recorder"
-	"github.com/kdiag/kdiag/cmd/internal/apptest"
 )
 
 // A validator checks a document against a schema of docs/schema, and that the schema knows all of its fields.
@@ -83,41 +81,41 @@ func (v *validator) check(at string, s map[string]any, doc any) {
 func TestSchemas(t *testing.T) {
 	box := t.TempDir()
 	log, blank := filepath.Join(box, "kubelet.log"), filepath.Join(box, "blank.log")
-	apptest.Must(t, os.WriteFile(log, []byte(incident), 0o600))
-	apptest.Must(t, os.WriteFile(blank, []byte("nothing of interest\n"), 0o600))
+	must(t, os.WriteFile(log, []byte(incidentLog), 0o600))
+	must(t, os.WriteFile(blank, []byte("nothing of interest\n"), 0o600))
 	dump, archive := filepath.Join(box, "dump.txt"), filepath.Join(box, "b.tar.zst")
-	apptest.Must(t, os.WriteFile(dump, []byte(goroutines), 0o600))
+	must(t, os.WriteFile(dump, []byte(goroutines), 0o600))
 	saved := filepath.Join(box, "saved.json")
-	if o := apptest.Kdiag(t.Context(), "relist", "--simulate", "healthy", "--count", "2", "--interval", "1ms",
-		"--save", saved); o.Code != 0 {
+	if o := kdiag(t.Context(), "relist", "--simulate", "healthy", "--count", "2", "--interval", "1ms",
+		"--save", saved); o.code != 0 {
 		t.Fatal(o)
 	}
 	agent, err := recorder.Open(filepath.Join(box, "agent"), recorder.Options{})
-	apptest.Must(t, err)
+	must(t, err)
 	now := time.Now()
 	agent.Append(now, recorder.KindSample, checks.LookSample{At: now, Status: checks.Healthy, ListSeconds: new(0.004)})
-	apptest.Must(t, agent.Close(t.Context()))
-	nodes := apptest.Kube(t, map[string]any{
-		"/api/v1/nodes": apptest.NodeList(map[string]string{"a": "", "b": "PLEG is not healthy", "c": "?"}),
+	must(t, agent.Close(t.Context()))
+	nodes := cluster(t, map[string]any{
+		"/api/v1/nodes": nodeList(map[string]string{"a": "", "b": "PLEG is not healthy", "c": "?"}),
 	})
-	cluster := apptest.Cluster(t, map[string]http.HandlerFunc{
-		"GET /api/v1/pods": apptest.JSON(`{"kind":"PodList","apiVersion":"v1","items":[
-{"metadata":{"name":"a","namespace":"b"},"status":{"phase":"Running"}}]}`),
-		"GET /api/v1/namespaces/b/pods/a:9478/proxy/captures/": apptest.JSON(`{"apiVersion":"kdiag/v1","kind":"CaptureList",
+	cluster := cluster(t, map[string]any{
+		"/api/v1/pods": `{"kind":"PodList","apiVersion":"v1","items":[
+{"metadata":{"name":"a","namespace":"b"},"status":{"phase":"Running"}}]}`,
+		"/api/v1/namespaces/b/pods/a:9478/proxy/captures/": `{"apiVersion":"kdiag/v1","kind":"CaptureList",
 "command":"kdiag agent","generatedAt":"2026-11-23T14:05:12Z","kdiagVersion":"v1","status":"healthy","problems":[],
-"captures":[{"name":"n","at":"2026-11-23T14:05:12Z","cause":"RuntimeHung","bytes":7}]}`),
+"captures":[{"name":"n","at":"2026-11-23T14:05:12Z","cause":"RuntimeHung","bytes":7}]}`,
 	})
 	seen := map[string]bool{}
 	for _, line := range []string{
 		"pleg --simulate healthy", "pleg --simulate inspect-hang", "pleg --simulate runtime-down",
-		"node --simulate runtime-hung --rpc-timeout 300ms", "node --timeout 8s",
+		"node --simulate runtime-hung", "node --timeout 8s",
 		"runtime --simulate healthy", "runtime --simulate network-not-ready", "runtime -r " + box,
 		"relist --simulate healthy --count 2 --interval 1ms --deep --against " + saved,
 		"relist --simulate runtime-down",
 		"exited --simulate healthy --watch 10ms", "exited --simulate runtime-down", "exited -r " + box,
 		"gc-exited --simulate healthy", "gc-exited --simulate healthy --yes", "gc-exited --simulate runtime-down",
 		"journal " + log, "journal " + blank, "journal " + box + "/none", "canary --simulate healthy",
-		"canary --simulate runtime-hung --rpc-timeout 300ms", "canary -r " + box, "reproduce healthy --speed 200",
+		"canary --simulate runtime-hung", "canary -r " + box, "reproduce healthy",
 		"reproduce nothing-like-it", "stacks " + dump, "stacks " + dump + " " + dump, "stacks", "stacks " + blank,
 		"bundle --simulate healthy " + archive, "bundle --list " + archive, "bundle --list " + blank,
 		"history --data-dir " + box + "/agent", "history --data-dir " + box,
@@ -127,14 +125,20 @@ func TestSchemas(t *testing.T) {
 		"explain settings", "explain settings maxPods", "explain settings nothing", "explain Nonsense",
 		"pleg --timeout 5", "plegg", "node --bad", "proxy --fault x", "syncloop --simulate healthy",
 	} {
-		o := apptest.Kdiag(t.Context(), append(strings.Fields(line), "-o", "json")...)
-		doc := *apptest.Decode[map[string]any](t, o)
+		args := append(strings.Fields(line), "-o", "json")
+		var o outcome
+		if slices.Contains(args, "--simulate") || args[0] == "reproduce" {
+			inFakeTime(t, func(_ *testing.T, kdiag func(args ...string) outcome) { o = kdiag(args...) })
+		} else {
+			o = kdiag(t.Context(), args...)
+		}
+		doc := *decode[map[string]any](t, o)
 		kind, _ := doc["kind"].(string)
 		seen[kind+".json"] = true
 		text, err := os.ReadFile("../../../docs/schema/" + kind + ".json")
-		apptest.Must(t, err)
+		must(t, err)
 		var schema map[string]any
-		apptest.Must(t, json.Unmarshal(text, &schema))
+		must(t, json.Unmarshal(text, &schema))
 		v := &validator{defs: schema["$defs"].(map[string]any)}
 		v.check(kind, schema, doc)
 		for _, field := range []string{"command", "generatedAt", "kdiagVersion", "status", "problems"} {
@@ -142,7 +146,7 @@ func TestSchemas(t *testing.T) {
 				v.problems = append(v.problems, field+" is missing in the frame")
 			}
 		}
-		if problems, _ := doc["problems"].([]any); o.Code == 2 && (doc["status"] != "unknown" || len(problems) == 0) {
+		if problems, _ := doc["problems"].([]any); o.code == 2 && (doc["status"] != "unknown" || len(problems) == 0) {
 			v.problems = append(v.problems, fmt.Sprintf("exit code 2, status %v, problems %v", doc["status"], problems))
 		}
 		if len(v.problems) > 0 {
@@ -150,7 +154,7 @@ func TestSchemas(t *testing.T) {
 		}
 	}
 	all, err := filepath.Glob("../../../docs/schema/*.json")
-	apptest.Must(t, err)
+	must(t, err)
 	for _, file := range all {
 		if !seen[filepath.Base(file)] {
 			t.Errorf("no command printed a document for %s", file)
@@ -158,7 +162,7 @@ func TestSchemas(t *testing.T) {
 	}
 }
 
-const incident = `I1121 03:00:00.000000     812 kubelet_node_status.go:1] "Fine"
+const incidentLog = `I1121 03:00:00.000000     812 kubelet_node_status.go:1] "Fine"
 E1121 03:12:09.000000     812 kubelet.go:2450] "Skipping pod synchronization" err="PLEG is not healthy: ` +
 	`pleg was last seen active 3m4.1s ago; threshold is 3m0s"
 E1121 03:12:14.000000     812 kubelet.go:2450] "Skipping pod synchronization" err="PLEG is not healthy: ` +

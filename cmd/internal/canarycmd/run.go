@@ -50,7 +50,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, 
 	cleanup := max(asking, 0) / cleanupShare
 	rpc = min(rpc, cleanup/2)
 	cri, err := remote.Dial(t.Socket(), remote.Options{
-		Timeout: rpc,
+		Timeout: rpc, Dialer: env.Sockets.Dial,
 		Observe: func(operation string, took time.Duration, err error) {
 			log.Debug("call", "operation", operation, "took", took, "err", err)
 		},
@@ -71,7 +71,7 @@ func take(ctx context.Context, env cli.Env, opts *options) (*judge.CanaryFacts, 
 	facts.Result = canary.Run(ctx, cri, o)
 	progress.Done()
 	if facts.Result.Version == (crictl.Version{}) {
-		facts.Connect, err = target.Probe(ctx, t.Socket()) // why, where that is not the runtime's doing
+		facts.Connect, err = target.Probe(ctx, env, t.Socket()) // why, where that is not the runtime's doing
 	}
 	return facts, err
 }

@@ -3,7 +3,9 @@
 package cli
 
 import (
+	"context"
 	"io"
+	"net"
 	"time"
 )
 
@@ -14,6 +16,12 @@ const (
 	ExitProblem = 1 // a problem was found, or part of the work failed
 	ExitUnknown = 2 // could not tell: bad usage, no permission, no runtime to ask, interrupted
 )
+
+// Sockets are those of a runtime in this process. Tests replace the kernel's, which are nil, by some in memory.
+type Sockets struct {
+	Listen func(path string) (net.Listener, error)
+	Dial   func(ctx context.Context, path string) (net.Conn, error)
+}
 
 // Env is the process's surroundings. Commands reach the outside world through it only, so that a test can replace it.
 type Env struct {
@@ -31,4 +39,5 @@ type Env struct {
 	OutTTY   bool   // Out is a terminal
 	ErrTTY   bool   // Err is a terminal
 	Width    int    // columns of the terminal; 80 when not known
+	Sockets  Sockets
 }

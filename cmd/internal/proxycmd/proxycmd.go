@@ -101,7 +101,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	defer t.Close()
-	if _, err := target.Probe(ctx, t.Socket()); err != nil {
+	if _, err := target.Probe(ctx, env, t.Socket()); err != nil {
 		return err
 	}
 	if err := cli.Reject(sameSocket(listen, t.Socket()), "--listen is the socket of the runtime itself",

@@ -200,6 +200,7 @@ func play(
 	}
 	cfg := reproduce.Config{
 		Scenario: s, Pods: opts.pods, Exited: opts.exited, Image: opts.image, Speed: opts.speed, Dir: os.TempDir(),
+		Listen: env.Sockets.Listen, Dialer: env.Sockets.Dial,
 	}
 	on := "the embedded runtime"
 	if opts.Endpoint != "" {
@@ -207,7 +208,7 @@ func play(
 		if err != nil {
 			return nil, err
 		}
-		if _, err := target.Probe(ctx, url); err != nil { // nothing can answer there
+		if _, err := target.Probe(ctx, env, url); err != nil { // nothing can answer there
 			return nil, err
 		}
 		cfg.Endpoint, on = url, url

@@ -60,7 +60,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	defer t.Close()
 	if !t.Simulated() {
-		c, err := target.Probe(ctx, t.Endpoint.URL)
+		c, err := target.Probe(ctx, env, t.Endpoint.URL)
 		if c.State == crictl.ConnectDenied {
 			err = cli.Usage(t.Endpoint.URL+": permission denied", "run kdiag as root")
 		}

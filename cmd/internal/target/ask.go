@@ -136,10 +136,10 @@ func denied(endpoint string) string {
 const ProbeTimeout = time.Second
 
 // Probe connects to an endpoint once, without an RPC. The error is one of usage for what is not a socket.
-func Probe(ctx context.Context, endpoint string) (crictl.Connect, error) {
+func Probe(ctx context.Context, env cli.Env, endpoint string) (crictl.Connect, error) {
 	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
-	c := crictl.Probe(ctx, endpoint)
+	c := crictl.Dialer(env.Sockets.Dial).Probe(ctx, endpoint)
 	return c, cli.Reject(c.State == crictl.ConnectNotSocket, fmt.Sprintf("%s is not a socket: %s", endpoint, c.Err),
 		"the socket of containerd is usually /run/containerd/containerd.sock, that of CRI-O /run/crio/crio.sock")
 }

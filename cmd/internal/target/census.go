@@ -42,7 +42,7 @@ func (t *Target) TakeSnapshot(ctx context.Context, env cli.Env, src Sources, pro
 	}
 	cancel()
 	if !call.OK() {
-		c, _ := Probe(ctx, t.socket)
+		c, _ := Probe(ctx, env, t.socket)
 		switch {
 		case c.State == crictl.ConnectDenied:
 			s.Problem, s.Denied = denied(t.Endpoint.URL), true

@@ -73,6 +73,7 @@ func (s *session) gather(ctx context.Context, env cli.Env, f *cli.Flags, q Quest
 	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	q.Limits.RPCTimeout, q.Measure.RPCTimeout = rpc, rpc
+	q.Measure.Probe = crictl.Dialer(env.Sockets.Dial).Probe
 	in := &facts.Input{
 		Now: env.Now(), Limits: q.Limits, NoSystemd: NoSystemd(env), HostMissing: "the runtime is simulated",
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // simulate starts the embedded runtime.
-func (t *Target) simulate(ctx context.Context, name string) error {
+func (t *Target) simulate(ctx context.Context, env cli.Env, name string) error {
 	scenario, err := Scenario(ctx, name)
 	if err != nil {
 		return err
@@ -25,6 +25,7 @@ func (t *Target) simulate(ctx context.Context, name string) error {
 	if err != nil {
 		return cli.Usage(err.Error(), "kdiag pleg --simulate help lists the scenarios")
 	}
+	server.Listen = env.Sockets.Listen
 	base := os.TempDir()
 	if len(base) > 60 {
 		base = "/tmp" // the kernel allows a socket's path 107 bytes

@@ -87,7 +87,7 @@ func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
 			"run kdiag on the node, or read here what came from it: --from BUNDLE; --simulate SCENARIO needs no node")
 	}
 	if f.Simulate != "" {
-		if err := t.simulate(ctx, f.Simulate); err != nil {
+		if err := t.simulate(ctx, env, f.Simulate); err != nil {
 			return nil, err
 		}
 	} else if err := t.discover(ctx, env, f.Endpoint); err != nil {
@@ -97,7 +97,9 @@ func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
 	if !t.Simulated() {
 		t.socket = below(env.Root, t.Endpoint.URL)
 	}
-	client, err := crictl.Dial(t.socket, crictl.Options{RPCTimeout: rpc, Late: func() { t.dumpNow(true) }})
+	client, err := crictl.Dial(t.socket, crictl.Options{
+		RPCTimeout: rpc, Late: func() { t.dumpNow(true) }, Dialer: env.Sockets.Dial,
+	})
 	if err != nil {
 		t.Close()
 		return nil, fmt.Errorf("preparing a connection to %s: %w", t.Endpoint.URL, err)

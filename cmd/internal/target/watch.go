@@ -130,6 +130,7 @@ func (w *Watch) open(ctx context.Context) (*Target, func(), error) {
 	w.target = t
 	w.monitor = plegbench.NewMonitor(t.socket, t.Client, plegbench.MonitorOptions{
 		RPCTimeout: rpc, Interval: w.opts.Interval, Sweep: w.opts.Sweep, Done: w.opts.Done,
+		Probe:     crictl.Dialer(w.env.Sockets.Dial).Probe,
 		Streaming: t.Kubelet != nil && t.Kubelet.CRIListStreaming,
 		Hints:     func(ctx context.Context) []plegbench.Hint { return w.hints(ctx) },
 	})

@@ -42,6 +42,7 @@ type File struct {
 	Path     string // a folder, whose files are read without those in folders below, or a single file
 	NodeName string
 	Interval time.Duration // between readings of everything: fileCheckFrequency
+	Polled   bool          // only read at each interval: there is no inotify in fake time
 	Log      logr.Logger
 
 	pods map[string][]*v1.Pod // by path, as last read
@@ -51,15 +52,18 @@ type File struct {
 // ends with ctx, whose error it returns. A watch that broke is made again at the next interval.
 func (f *File) Run(ctx context.Context, send func([]*v1.Pod)) error {
 	f.Log.V(1).Info("Watching path", "path", f.Path)
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("unable to create inotify: %w", err)
+	watcher := &fsnotify.Watcher{}
+	if !f.Polled {
+		var err error
+		if watcher, err = fsnotify.NewWatcher(); err != nil {
+			return fmt.Errorf("unable to create inotify: %w", err)
+		}
+		defer func() { _ = watcher.Close() }()
 	}
-	defer func() { _ = watcher.Close() }()
 	tick := time.NewTicker(f.Interval)
 	defer tick.Stop()
 	for changed := ""; ; {
-		if changed == "" { // before the reading, to miss nothing in between
+		if changed == "" && !f.Polled { // before the reading, to miss nothing in between
 			if err := watcher.Add(f.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				f.Log.Error(err, "Unable to create inotify", "path", f.Path)
 			}

@@ -29,7 +29,7 @@ type RuntimeConfig struct {
 // updateRuntimeUp in kubelet.go upstream). It is safe for use by several goroutines.
 type RuntimeState struct {
 	cfg    RuntimeConfig
-	asking sync.Mutex // held during a call
+	asking chan struct{} // full during a call; fake time goes on while one waits for it
 
 	mu       sync.RWMutex
 	lastSync time.Time // of the last good Status
@@ -41,7 +41,7 @@ type RuntimeState struct {
 
 // NewRuntimeState makes a state in which nothing is known yet.
 func NewRuntimeState(cfg RuntimeConfig) *RuntimeState {
-	return &RuntimeState{cfg: cfg, network: errors.New("network state unknown")}
+	return &RuntimeState{cfg: cfg, network: errors.New("network state unknown"), asking: make(chan struct{}, 1)}
 }
 
 // AddHealthCheck adds a check whose errors are runtime errors. It is called often and must not wait for the runtime.
@@ -95,8 +95,8 @@ func (s *RuntimeState) Run(ctx context.Context) error {
 
 // Update calls Status once. Other callers wait for that call and then make their own.
 func (s *RuntimeState) Update(ctx context.Context) {
-	s.asking.Lock()
-	defer s.asking.Unlock()
+	s.asking <- struct{}{}
+	defer func() { <-s.asking }()
 	status, err := s.cfg.Status(ctx)
 	if ctx.Err() != nil { // the end of the syncLoop, not a failure
 		return

@@ -88,7 +88,7 @@ type Generic struct {
 	requests chan request
 	rearm    chan struct{} // signals a changed period: relist now
 
-	relisting sync.Mutex // held during a relist; guards records
+	relisting chan struct{} // full during a relist, which guards records; fake time goes on while one waits for it
 	records   map[types.UID]*record
 
 	mu        sync.Mutex // guards the rest; never held during a call to the runtime
@@ -111,6 +111,7 @@ func NewGeneric(cfg GenericConfig) *Generic {
 		events:        make(chan Event, eventCapacity),
 		requests:      make(chan request, requestCapacity),
 		rearm:         make(chan struct{}, 1),
+		relisting:     make(chan struct{}, 1),
 		records:       map[types.UID]*record{},
 		period:        cfg.Period,
 		threshold:     cfg.Threshold,
@@ -205,8 +206,8 @@ func (g *Generic) setPeriod(period, threshold time.Duration) {
 
 // Relist lists all pods and inspects those that changed, one after the other. It waits for a relist under way.
 func (g *Generic) Relist(ctx context.Context) {
-	g.relisting.Lock()
-	defer g.relisting.Unlock()
+	g.relisting <- struct{}{}
+	defer func() { <-g.relisting }()
 	g.Log.V(5).Info("GenericPLEG: Relisting")
 	start := g.begin()
 	defer g.end(start)
@@ -232,8 +233,8 @@ func (g *Generic) Relist(ctx context.Context) {
 // relistPod does for one pod what Relist does for all. It does not change the time of the last relist, since it proves
 // nothing about the other pods.
 func (g *Generic) relistPod(ctx context.Context, uid types.UID) {
-	g.relisting.Lock()
-	defer g.relisting.Unlock()
+	g.relisting <- struct{}{}
+	defer func() { <-g.relisting }()
 	g.Log.V(5).Info("GenericPLEG: Relisting Pod", "podUID", uid)
 	start := time.Now()
 	defer func() { g.Metrics.PLEGPodRelistDuration.Observe(time.Since(start).Seconds()) }()

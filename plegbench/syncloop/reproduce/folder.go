@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 
@@ -77,7 +78,7 @@ func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
 		endpoint, _ := os.ReadFile(f.path("endpoint"))
 		if err == nil && len(endpoint) > 0 {
 			var removed syncloop.Cleaned
-			removed, err = f.clean(ctx, string(endpoint))
+			removed, err = f.clean(ctx, string(endpoint), nil)
 			done.Sandboxes += removed.Sandboxes
 			done.Containers += removed.Containers
 		}
@@ -94,8 +95,10 @@ func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
 }
 
 // clean removes what the run made in a runtime, with its cgroups.
-func (f *folder) clean(ctx context.Context, endpoint string) (syncloop.Cleaned, error) {
+func (f *folder) clean(
+	ctx context.Context, endpoint string, dialer func(context.Context, string) (net.Conn, error),
+) (syncloop.Cleaned, error) {
 	return syncloop.Cleanup(ctx, syncloop.CleanupConfig{
-		Endpoint: endpoint, NodeName: f.node(), RootDir: f.path("root"), LogDir: f.path("log"),
+		Endpoint: endpoint, NodeName: f.node(), RootDir: f.path("root"), LogDir: f.path("log"), Dialer: dialer,
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"strings"
 	"time"
 
@@ -37,6 +38,9 @@ type Config struct {
 	Made     func(*syncloop.SyncLoop) // is called with the syncLoop before it runs; may be nil
 	// Fault replaces what the scenario does at the proxy, such as by freezing the runtime's process. It may be nil.
 	Fault func(ctx context.Context, on bool) error
+	// Listen and Dialer make and reach the sockets of the embedded runtime and the proxy in memory; nil: the kernel's.
+	Listen fake.ListenFunc
+	Dialer func(ctx context.Context, socket string) (net.Conn, error)
 }
 
 const (
@@ -109,6 +113,7 @@ func (r *run) surround(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		server.Listen = r.cfg.Listen
 		path := r.folder.path("cri.sock")
 		r.endpoint = "unix://" + path
 		stop, err := fake.Listen(apart, server, path)
@@ -118,14 +123,16 @@ func (r *run) surround(ctx context.Context) error {
 		defer stop()
 	}
 	var err error
-	if r.direct, err = remote.Dial(r.endpoint, remote.Options{Timeout: cleaning / 4, Log: logr.Discard()}); err != nil {
+	if r.direct, err = remote.Dial(r.endpoint, remote.Options{Timeout: cleaning / 4, Log: logr.Discard(), Dialer: r.cfg.Dialer}); err != nil {
 		return err
 	}
 	defer r.direct.Close()
 	if err := r.prepare(ctx); err != nil { // nothing has been made in the runtime yet
 		return err
 	}
-	r.proxy, err = fault.New(fault.Config{Backend: r.endpoint, Listen: r.folder.path("proxy.sock")})
+	r.proxy, err = fault.New(fault.Config{
+		Backend: r.endpoint, Listen: r.folder.path("proxy.sock"), Dialer: r.cfg.Dialer, Socket: r.cfg.Listen,
+	})
 	if err != nil {
 		return err
 	}
@@ -185,11 +192,14 @@ func (r *run) withLoop(ctx context.Context) error {
 		k.CgroupRoot = "/" + r.folder.node() // apart from a kubelet's, and easily removed
 	}
 	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&r.timeline), textlogger.Verbosity(verbosity)))
+	recorder := syncloop.NewRecorder(nil, r.folder.node(), log)
+	defer recorder.Shutdown()
 	r.loop, err = syncloop.New(ctx, syncloop.Config{
 		Endpoint: "unix://" + r.folder.path("proxy.sock"), NodeName: r.folder.node(), RootDir: r.folder.path("root"),
 		LogDir:  r.folder.path("log"),
 		Kubelet: k, Periods: syncloop.PeriodsFor(k).Faster(r.cfg.Speed), Manifests: r.folder.path("manifests"),
-		Log: log, Recorder: syncloop.NewRecorder(nil, r.folder.node(), log), Notify: r.timeline.notified,
+		Log: log, Recorder: recorder, Notify: r.timeline.notified,
+		Dialer: r.cfg.Dialer, PollManifests: r.cfg.Dialer != nil,
 	})
 	if err != nil {
 		return err
@@ -374,7 +384,7 @@ func (r *run) wait(ctx context.Context, d time.Duration) error {
 func (r *run) clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cleaning)
 	defer cancel()
-	done, err := r.folder.clean(ctx, r.endpoint)
+	done, err := r.folder.clean(ctx, r.endpoint, r.cfg.Dialer)
 	if err != nil {
 		return fmt.Errorf("cleaning up: %w", err)
 	}

@@ -1,9 +1,8 @@
-package historycmd_test
+package app_test
 
 import (
 	"bytes"
 	"context"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,11 +13,8 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/recorder"
-	"github.com/kdiag/kdiag/cmd/internal/apptest"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 )
-
-var update = flag.Bool("update", false, "write the document that package render prints")
 
 // A story is what an agent records.
 type story struct {
@@ -36,12 +32,12 @@ type story struct {
 func tell(t *testing.T, dir string, told func(s *story)) {
 	t.Helper()
 	r, err := recorder.Open(dir, recorder.Options{MaxBytes: 8 << 20})
-	apptest.Must(t, err)
+	must(t, err)
 	day := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
 	told(&story{Recorder: r, day: day, now: day, status: checks.Healthy, list: 0.004})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	apptest.Must(t, r.Close(ctx))
+	must(t, r.Close(ctx))
 }
 
 // at returns a time of the day, such as 14:05:12.
@@ -129,38 +125,38 @@ func incident(s *story) {
 func TestHistory(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "var/lib/kdiag")
-	apptest.Must(t, os.MkdirAll(dir, 0o700))
+	must(t, os.MkdirAll(dir, 0o700))
 	tell(t, dir, incident)
-	apptest.Must(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
-	apptest.Must(t, os.WriteFile(filepath.Join(root, "etc/hostname"), []byte("node-7\n"), 0o644))
+	must(t, os.MkdirAll(filepath.Join(root, "etc"), 0o755))
+	must(t, os.WriteFile(filepath.Join(root, "etc/hostname"), []byte("node-7\n"), 0o644))
 	archive := filepath.Join(dir, recorder.CapturesDir, "20261123T140530Z-RuntimeHung.tar.zst")
-	apptest.Must(t, os.MkdirAll(filepath.Dir(archive), 0o700))
-	apptest.Must(t, os.WriteFile(archive, nil, 0o600))
-	out := apptest.Kdiag(t.Context(), "history", "--root", root, "-o", "json")
-	if out.Code != 1 {
-		t.Fatalf("exit code %d\n%s%s", out.Code, out.Stdout, out.Stderr)
+	must(t, os.MkdirAll(filepath.Dir(archive), 0o700))
+	must(t, os.WriteFile(archive, nil, 0o600))
+	out := kdiag(t.Context(), "history", "--root", root, "-o", "json")
+	if out.code != 1 {
+		t.Fatalf("exit code %d\n%s%s", out.code, out.stdout, out.stderr)
 	}
-	h := apptest.Decode[checks.History](t, out)
+	h := decode[checks.History](t, out)
 	if len(h.NextSteps) != 1 || h.NextSteps[0].Command != "kdiag node --from "+archive {
 		t.Errorf("no step reads %s: %v", archive, h.NextSteps)
 	}
 	h.KdiagVersion, h.GeneratedAt = "v0.0.0", h.To
 	const printed = "../render/testdata/history.json"
 	var doc bytes.Buffer
-	apptest.Must(t, render.History(&doc, h, "", render.Options{Format: render.JSON}))
+	must(t, render.History(&doc, h, "", render.Options{Format: render.JSON}))
 	got := strings.ReplaceAll(doc.String(), root, "")
 	if *update {
-		apptest.Must(t, os.WriteFile(printed, []byte(got), 0o644))
+		must(t, os.WriteFile(printed, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(printed)
-	apptest.Must(t, err)
+	must(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", printed, diff)
 	}
 }
 
-// TestExitCodes has stories that are shorter, and the codes of their history.
-func TestExitCodes(t *testing.T) {
+// TestHistoryExitCodes has stories that are shorter, and the codes of their history.
+func TestHistoryExitCodes(t *testing.T) {
 	well := func(s *story) {
 		s.start("12:00:00", "a")
 		s.looks("12:30:00", time.Minute)
@@ -190,8 +186,8 @@ func TestExitCodes(t *testing.T) {
 		dir := t.TempDir()
 		tell(t, dir, tt.told)
 		args := append([]string{"history", "-o", "brief", "--data-dir", dir}, strings.Fields(tt.flags)...)
-		out := apptest.Kdiag(t.Context(), args...)
-		if out.Code != tt.code || strings.TrimSpace(out.Stdout) != tt.want || (tt.code == 2) != (out.Stderr != "") {
+		out := kdiag(t.Context(), args...)
+		if out.code != tt.code || strings.TrimSpace(out.stdout) != tt.want || (tt.code == 2) != (out.stderr != "") {
 			t.Errorf("%s: %+v, want exit code %d, %q", tt.name, out, tt.code, tt.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package nodecmd_test
+package app_test
 
 import (
 	"context"
@@ -8,8 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/kdiag/kdiag/cmd/internal/apptest"
 )
 
 const (
@@ -30,33 +28,37 @@ type life struct {
 func (l *life) cluster(t *testing.T) string {
 	t.Helper()
 	var mu sync.Mutex
-	answers := map[string]http.HandlerFunc{
-		"GET /api/v1/pods": apptest.JSON(`{"kind":"PodList","apiVersion":"v1"}`),
-		"GET /api/v1/nodes/n1": apptest.JSON(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1"},
-"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.7"}]}}`),
+	answers := map[string]any{
+		"/api/v1/pods": `{"kind":"PodList","apiVersion":"v1"}`,
+		"/api/v1/nodes/n1": `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1"},
+"status":{"addresses":[{"type":"InternalIP","address":"10.0.0.7"}]}}`,
 	}
 	answers["POST "+pods] = func(w http.ResponseWriter, r *http.Request) {
 		var pod struct{ Metadata struct{ Name string } }
 		_ = json.NewDecoder(r.Body).Decode(&pod)
-		path, object := pods+"/"+pod.Metadata.Name, apptest.JSON(fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":
+		path, object := pods+"/"+pod.Metadata.Name, fmt.Sprintf(`{"kind":"Pod","apiVersion":"v1","metadata":
 {"name":%q,"namespace":"kube-system"},"status":%s,"spec":{"nodeName":"n1","containers":[{"image":"x"}]}}`,
-			pod.Metadata.Name, l.status))
+			pod.Metadata.Name, l.status)
 		mu.Lock()
 		defer mu.Unlock()
-		answers["GET "+path], answers["GET "+path+"/log"] = object, apptest.JSON(l.log)
-		answers["DELETE "+path] = func(w http.ResponseWriter, r *http.Request) {
+		answers[path], answers[path+"/log"] = object, l.log
+		answers["DELETE "+path] = func(w http.ResponseWriter, _ *http.Request) {
 			l.removed = true
-			object(w, r)
+			_, _ = w.Write([]byte(object))
 		}
-		object(w, r)
+		_, _ = w.Write([]byte(object))
 		close(l.made)
 	}
-	return apptest.Cluster(t, answers)
+	return cluster(t, answers)
 }
 
 // TestOtherNode looks at a node in a pod, with the report of a real node as its log.
 func TestOtherNode(t *testing.T) {
-	log := apptest.Kdiag(t.Context(), "node", "--simulate", "inspect-hang", "--rpc-timeout", "300ms", "-o", "json").Stdout
+	t.Parallel() // it waits for the end of seconds
+	var log string
+	inFakeTime(t, func(_ *testing.T, kdiag func(args ...string) outcome) {
+		log = kdiag("node", "--simulate", "inspect-hang", "-o", "json").stdout
+	})
 	const byHand = "scp $(command -v kdiag) 10.0.0.7:/tmp/ && ssh 10.0.0.7 sudo /tmp/kdiag node"
 	for _, tt := range []struct {
 		name, status   string
@@ -73,8 +75,8 @@ func TestOtherNode(t *testing.T) {
 	} {
 		l := &life{status: tt.status, log: log, made: make(chan struct{})}
 		args := append([]string{"node", "n1", "--image", "x", "--kubeconfig", l.cluster(t)}, tt.args...)
-		o := apptest.Kdiag(t.Context(), args...)
-		if o.Code != tt.code || !strings.Contains(o.Stdout, tt.stdout) || !strings.Contains(o.Stderr, tt.stderr) ||
+		o := kdiag(t.Context(), args...)
+		if o.code != tt.code || !strings.Contains(o.stdout, tt.stdout) || !strings.Contains(o.stderr, tt.stderr) ||
 			!l.removed {
 			t.Errorf("%s: removed %v, %+v", tt.name, l.removed, o)
 		}
@@ -85,8 +87,8 @@ func TestOtherNode(t *testing.T) {
 		<-l.made
 		interrupt()
 	}()
-	if o := apptest.Kdiag(ctx, "node", "n1", "--image", "x", "--kubeconfig", l.cluster(t)); o.Code != 2 || !l.removed ||
-		o.Stderr != "kdiag: interrupted\n" {
+	if o := kdiag(ctx, "node", "n1", "--image", "x", "--kubeconfig", l.cluster(t)); o.code != 2 || !l.removed ||
+		o.stderr != "kdiag: interrupted\n" {
 		t.Errorf("interrupted: removed %v, %+v", l.removed, o)
 	}
 	for line, want := range map[string]string{
@@ -100,7 +102,7 @@ func TestOtherNode(t *testing.T) {
 		if strings.HasPrefix(line, "n") {
 			args = append(args, "--kubeconfig", (&life{}).cluster(t))
 		}
-		if o := apptest.Kdiag(t.Context(), args...); o.Code != 2 || !strings.HasPrefix(o.Stderr, "kdiag: "+want) {
+		if o := kdiag(t.Context(), args...); o.code != 2 || !strings.HasPrefix(o.stderr, "kdiag: "+want) {
 			t.Errorf("%s: %+v", line, o)
 		}
 	}

@@ -1,4 +1,4 @@
-package fleetcmd_test
+package app_test
 
 import (
 	"fmt"
@@ -10,22 +10,28 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
-	"github.com/kdiag/kdiag/cmd/internal/apptest"
 )
 
 const (
-	older = "20261123T140512Z-ListHang.tar.zst"
-	newer = "20261123T150512Z-RuntimeHung.tar.zst"
-	agent = "GET /api/v1/namespaces/kdiag/pods/a:9478/proxy/"
-	pods  = `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a","namespace":"kdiag"},
+	older     = "20261123T140512Z-ListHang.tar.zst"
+	newer     = "20261123T150512Z-RuntimeHung.tar.zst"
+	agent     = "/api/v1/namespaces/kdiag/pods/a:9478/proxy/"
+	agentPods = `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a","namespace":"kdiag"},
 "status":{"phase":"Running"}}]}`
 )
 
 // cluster has a node whose agent has a report of some age, the history of package render, and two captures.
-func agentCluster(t *testing.T, age time.Duration) (flags []string, answers map[string]http.HandlerFunc) {
+func agentCluster(t *testing.T, age time.Duration) (flags []string, answers map[string]any) {
 	t.Helper()
-	report := apptest.Kdiag(t.Context(), "pleg", "--simulate", "inspect-hang", "--rpc-timeout", "300ms", "-o", "json")
-	lines := strings.Split(strings.ReplaceAll(report.Stdout, `"simulated"`, `"flag"`), "\n")
+	archive := filepath.Join(t.TempDir(), newer)
+	var report outcome
+	inFakeTime(t, func(t *testing.T, kdiag func(args ...string) outcome) {
+		report = kdiag("pleg", "--simulate", "inspect-hang", "-o", "json")
+		if o := kdiag("bundle", "--simulate", "healthy", archive); o.code != 0 {
+			t.Fatal(o)
+		}
+	})
+	lines := strings.Split(strings.ReplaceAll(report.stdout, `"simulated"`, `"flag"`), "\n")
 	for i, line := range lines {
 		switch {
 		case strings.HasPrefix(line, `  "generatedAt"`):
@@ -35,29 +41,26 @@ func agentCluster(t *testing.T, age time.Duration) (flags []string, answers map[
 		}
 	}
 	history, err := os.ReadFile("../render/testdata/history.json")
-	apptest.Must(t, err)
-	archive := filepath.Join(t.TempDir(), newer)
-	if o := apptest.Kdiag(t.Context(), "bundle", "--simulate", "healthy", archive); o.Code != 0 {
-		t.Fatal(o)
-	}
+	must(t, err)
 	data, err := os.ReadFile(archive)
-	apptest.Must(t, err)
+	must(t, err)
 	past := strings.ReplaceAll(string(history), "2026-11-23T", "2026-11-20T")
 	list := fmt.Sprintf(`{"kind":"CaptureList","host":"n1.example","status":"healthy","captures":[
 {"name":%q,"at":"2026-11-23T15:05:12Z","cause":"RuntimeHung","bytes":%d},
 {"name":%q,"at":"2026-11-23T14:05:12Z","cause":"ListHang","bytes":3}]}`, newer, len(data), older)
-	answers = map[string]http.HandlerFunc{
-		"GET /api/v1/pods": apptest.JSON(pods), agent + "report": apptest.JSON(strings.Join(lines, "\n")),
-		agent + "history": apptest.JSON(past), agent + "captures/": apptest.JSON(list),
-		agent + "captures/" + older: apptest.JSON("bad"), agent + "captures/" + newer: apptest.JSON(string(data)),
+	answers = map[string]any{
+		"/api/v1/pods": agentPods, agent + "report": strings.Join(lines, "\n"),
+		agent + "history": past, agent + "captures/": list,
+		agent + "captures/" + older: "bad", agent + "captures/" + newer: string(data),
 	}
-	return []string{"--kubeconfig", apptest.Cluster(t, answers)}, answers
+	return []string{"--kubeconfig", cluster(t, answers)}, answers
 }
 
-// TestRemote runs each command, and looks for what it prints on standard output and standard error.
-func TestRemote(t *testing.T) {
+// TestFleetRemote runs each command, and looks for what it prints on standard output and standard error.
+func TestFleetRemote(t *testing.T) {
 	flags, answers := agentCluster(t, 10*time.Second)
 	old, _ := agentCluster(t, 12*time.Minute)
+	t.Chdir(t.TempDir())
 	for _, tt := range []struct {
 		args, flags    []string
 		code           int
@@ -70,8 +73,8 @@ func TestRemote(t *testing.T) {
 		{[]string{"fleet", "report", "n1"}, flags, 1, "\nMore: kdiag fleet report n1 --kubeconfig ", "runtime-endpoint", ""},
 		{[]string{"fleet", "report", "n1"}, flags, 1, "Note: next steps are for n1.example\n", "", ""},
 		{[]string{"fleet", "report", "n1"}, old, 1, "Note: this report is 12m", "", ""},
-		{[]string{"fleet", "report", "n1", "-o", "brief"}, flags, 1, "UNHEALTHY InspectHang (0.", "", ""},
-		{[]string{"fleet", "report", "n1", "-o", "brief"}, old, 1, "UNHEALTHY InspectHang (0.", "", "report is 12m"},
+		{[]string{"fleet", "report", "n1", "-o", "brief"}, flags, 1, "UNHEALTHY InspectHang: ", "", ""},
+		{[]string{"fleet", "report", "n1", "-o", "brief"}, old, 1, "UNHEALTHY InspectHang: ", "", "report is 12m"},
 		{[]string{"fleet", "report", "n1", "-o", "json"}, flags, 1, `"host": "n1.example"`, "", ""},
 		{[]string{"fleet", "history", "n1", "--since", "-24h"}, flags, 1, "RECOVERED  node-7  RuntimeHung from ", "", ""},
 		{[]string{"fleet", "history", "n1"}, flags, 1, "--capture 20261123T140530Z-RuntimeHung.tar.zst", " --from ", ""},
@@ -89,61 +92,57 @@ func TestRemote(t *testing.T) {
 		{[]string{"fleet", "bundle", "n1"}, flags, 2, "", "", newer + " is there already"},
 		{[]string{"fleet", "bundle", "n1", "-"}, flags, 0, "\x28\xb5\x2f\xfd", "WRITTEN", "WRITTEN"},
 	} {
-		if tt.args[1] == "bundle" && tt.args[2] == "n1" && tt.code == 0 && len(tt.args) == 3 {
-			t.Chdir(t.TempDir()) // for it and those that follow
-		}
-		o := apptest.Kdiag(t.Context(), append(tt.args, tt.flags...)...)
-		if o.Code != tt.code || !strings.Contains(o.Stdout, tt.stdout) || !strings.Contains(o.Stderr, tt.stderr) ||
-			tt.absent != "" && strings.Contains(o.Stdout, tt.absent) || tt.stderr == "" && o.Stderr != "" {
+		o := kdiag(t.Context(), append(tt.args, tt.flags...)...)
+		if o.code != tt.code || !strings.Contains(o.stdout, tt.stdout) || !strings.Contains(o.stderr, tt.stderr) ||
+			tt.absent != "" && strings.Contains(o.stdout, tt.absent) || tt.stderr == "" && o.stderr != "" {
 			t.Errorf("%v: %+v", tt.args, o)
 		}
 	}
-	if o := apptest.Kdiag(t.Context(), "node", "--from", newer, "-o", "brief"); !strings.HasPrefix(o.Stdout, "HEALTHY ") {
+	if o := kdiag(t.Context(), "node", "--from", newer, "-o", "brief"); !strings.HasPrefix(o.stdout, "HEALTHY ") {
 		t.Errorf("the archive that was fetched: %+v", o)
 	}
 	// A name that is a path must not become one here.
-	answers[agent+"captures/"] = apptest.JSON(`{"kind":"CaptureList","captures":[{"name":"../x","bytes":3}]}`)
-	if o := apptest.Kdiag(t.Context(), append(flags, "fleet", "bundle", "n1")...); o.Code != 2 ||
-		!strings.Contains(o.Stderr, "has no such archive") {
+	answers[agent+"captures/"] = `{"kind":"CaptureList","captures":[{"name":"../x","bytes":3}]}`
+	if o := kdiag(t.Context(), append(flags, "fleet", "bundle", "n1")...); o.code != 2 ||
+		!strings.Contains(o.stderr, "has no such archive") {
 		t.Errorf("a path: %+v", o)
 	}
 	left, err := os.ReadDir(".")
-	apptest.Must(t, err)
+	must(t, err)
 	if len(left) != 1 || left[0].Name() != newer {
 		t.Errorf("left in the folder: %v", left)
 	}
 }
 
-// TestCutShort ends a transfer early: nothing is written.
-func TestCutShort(t *testing.T) {
+// TestFleetCutShort ends a transfer early: nothing is written.
+func TestFleetCutShort(t *testing.T) {
 	flags, answers := agentCluster(t, 0)
 	t.Chdir(t.TempDir())
-	whole := answers[agent+"captures/"+newer]
-	answers[agent+"captures/"+newer] = func(w http.ResponseWriter, r *http.Request) {
+	answers[agent+"captures/"+newer] = func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Length", "1000000")
-		whole(w, r)
+		_, _ = w.Write([]byte("begun"))
 	}
-	o := apptest.Kdiag(t.Context(), append(flags, "fleet", "bundle", "n1")...)
+	o := kdiag(t.Context(), append(flags, "fleet", "bundle", "n1")...)
 	left, err := os.ReadDir(".")
-	apptest.Must(t, err)
-	if o.Code != 2 || !strings.Contains(o.Stderr, "does not answer") || len(left) != 0 {
+	must(t, err)
+	if o.code != 2 || !strings.Contains(o.stderr, "does not answer") || len(left) != 0 {
 		t.Errorf("%+v, left %v", o, left)
 	}
 }
 
-// TestNothingThere has documents of the right kind with nothing in them, as an older or a false agent may send.
-func TestNothingThere(t *testing.T) {
+// TestFleetNothingThere has documents of the right kind with nothing in them, as an older or a false agent may send.
+func TestFleetNothingThere(t *testing.T) {
 	flags, answers := agentCluster(t, 0)
 	for name, kind := range map[string]string{
 		"report": checks.KindReport, "history": checks.KindHistory, "captures/": checks.KindCaptureList,
 	} {
-		answers[agent+name] = apptest.JSON(`{"kind":"` + kind + `"}`)
+		answers[agent+name] = `{"kind":"` + kind + `"}`
 	}
 	for line, code := range map[string]int{
 		"fleet report n1": 0, "fleet report n1 --details": 0, "fleet history n1": 0, "fleet history n1 --details": 0,
 		"fleet bundle n1 --list": 0, "fleet bundle n1": 2, "node n1": 0,
 	} {
-		if o := apptest.Kdiag(t.Context(), append(strings.Fields(line), flags...)...); o.Code != code {
+		if o := kdiag(t.Context(), append(strings.Fields(line), flags...)...); o.code != code {
 			t.Errorf("%s: %+v", line, o)
 		}
 	}

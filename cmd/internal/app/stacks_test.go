@@ -1,4 +1,4 @@
-package stackscmd_test
+package app_test
 
 import (
 	"path/filepath"
@@ -9,7 +9,6 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/checks/redact"
-	"github.com/kdiag/kdiag/cmd/internal/apptest"
 )
 
 // TestFromBefore reads a bundle with two dumps of one process: the earlier is evidence of what stands still, without
@@ -34,15 +33,15 @@ main.f()
 	pack := func(files map[string]string) string {
 		name := filepath.Join(t.TempDir(), "x.tar.zst")
 		out, err := bundle.Create(name)
-		apptest.Must(t, err)
+		must(t, err)
 		defer out.Close()
 		w, err := bundle.NewWriter(out, bundle.Options{Redactor: redact.New(redact.Standard, nil), Now: time.Now})
-		apptest.Must(t, err)
+		must(t, err)
 		for path, text := range files {
-			apptest.Must(t, w.Add(path, "test", redact.Text, strings.NewReader(text)))
+			must(t, w.Add(path, "test", redact.Text, strings.NewReader(text)))
 		}
 		_, err = w.Close(checks.Header{})
-		apptest.Must(t, err)
+		must(t, err)
 		return name
 	}
 	files := map[string]string{
@@ -53,8 +52,8 @@ main.f()
 		}`,
 	}
 	for _, holders := range []int{0, 1} {
-		o := apptest.Kdiag(t.Context(), "stacks", "--from", pack(files), "-o", "json")
-		r := apptest.Decode[checks.StacksReport](t, o)
+		o := kdiag(t.Context(), "stacks", "--from", pack(files), "-o", "json")
+		r := decode[checks.StacksReport](t, o)
 		if len(r.Holders) != holders || holders == 1 && len(r.Sources) != 1 {
 			t.Errorf("holders %+v of %+v, want %d", r.Holders, r.Sources, holders)
 		}

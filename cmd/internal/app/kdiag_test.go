@@ -1,0 +1,136 @@
+package app_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/internal/app"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+)
+
+// An outcome is what one run of kdiag left.
+type outcome struct {
+	code           int
+	stdout, stderr string
+}
+
+// kdiag runs a command in this process, with nothing of the caller's environment.
+func kdiag(ctx context.Context, args ...string) outcome {
+	env, stdout, stderr := surroundings(cli.Sockets{})
+	code := app.Main(ctx, env, args)
+	return outcome{code, stdout.String(), stderr.String()}
+}
+
+// inFakeTime runs a test in fake time. Its kdiag reaches simulated runtimes in memory; it must not ask a real one, nor
+// any server.
+func inFakeTime(t *testing.T, test func(t *testing.T, kdiag func(args ...string) outcome)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		sockets := inMemory()
+		test(t, func(args ...string) outcome {
+			env, stdout, stderr := surroundings(sockets)
+			code := app.Run(t.Context(), env, args)
+			return outcome{code, stdout.String(), stderr.String()}
+		})
+	})
+}
+
+func surroundings(sockets cli.Sockets) (env cli.Env, stdout, stderr *bytes.Buffer) {
+	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
+	return cli.Env{
+		In: bytes.NewReader(nil), Out: stdout, Err: stderr,
+		Now:      time.Now,
+		Getenv:   func(string) string { return "" },
+		Hostname: os.Hostname,
+		Root:     "/",
+		Width:    80,
+		Sockets:  sockets,
+	}, stdout, stderr
+}
+
+func inMemory() cli.Sockets {
+	m := &memory{listeners: map[string]*bufconn.Listener{}}
+	return cli.Sockets{Listen: m.listen, Dial: m.dial}
+}
+
+// memory has sockets in memory, by their paths.
+type memory struct {
+	mu        sync.Mutex
+	listeners map[string]*bufconn.Listener
+}
+
+func (m *memory) listen(path string) (net.Listener, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.listeners[path] = bufconn.Listen(1 << 20)
+	return m.listeners[path], nil
+}
+
+func (m *memory) dial(ctx context.Context, path string) (net.Conn, error) {
+	m.mu.Lock()
+	lis := m.listeners[path]
+	m.mu.Unlock()
+	if lis == nil {
+		return nil, syscall.ENOENT
+	}
+	conn, err := lis.DialContext(ctx)
+	if err != nil && ctx.Err() == nil {
+		return nil, syscall.ECONNREFUSED
+	}
+	return conn, err
+}
+
+// decode decodes the one JSON document that a run printed, and fails the test when it printed anything else.
+func decode[T any](t *testing.T, o outcome) *T {
+	t.Helper()
+	dec := json.NewDecoder(bytes.NewReader([]byte(o.stdout)))
+	dec.DisallowUnknownFields()
+	var doc T
+	if err := dec.Decode(&doc); err != nil {
+		t.Fatalf("stdout is no %T: %v\nstdout: %s\nstderr: %s", doc, err, o.stdout, o.stderr)
+	}
+	if dec.More() {
+		t.Fatalf("more than one document on stdout:\n%s", o.stdout)
+	}
+	return &doc
+}
+
+// codes returns the codes of a report's causes, in their order.
+func codes(r *checks.Report) []string {
+	var list []string
+	for _, c := range r.Causes {
+		list = append(list, c.Code)
+	}
+	return list
+}
+
+// sequence returns what of the list is wanted, in the order in which it is wanted, as far as it is there.
+func sequence[T comparable](list, want []T) (got []T) {
+	for _, w := range want {
+		i := slices.Index(list, w)
+		if i < 0 {
+			break
+		}
+		got, list = append(got, w), list[i+1:]
+	}
+	return got
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
