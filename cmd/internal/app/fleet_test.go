@@ -11,7 +11,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/app"
-	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
 const (
@@ -163,7 +162,7 @@ func TestFleetWatch(t *testing.T) {
 	for message, code := range map[string]int{"": 0, pleg: 1} {
 		ctx, stop := context.WithCancel(t.Context())
 		out := &stopper{stop: stop}
-		env, _, stderr := surroundings(cli.Sockets{})
+		env, _, stderr := surroundings()
 		env.Out = out
 		got := app.Main(ctx, env, []string{
 			"fleet", "-w", "-o", "brief", "--kubeconfig", nodesOf(t, map[string]string{"a": message}, nil),

@@ -28,26 +28,24 @@ type outcome struct {
 
 // kdiag runs a command in this process, with nothing of the caller's environment.
 func kdiag(ctx context.Context, args ...string) outcome {
-	env, stdout, stderr := surroundings(cli.Sockets{})
+	env, stdout, stderr := surroundings()
 	code := app.Main(ctx, env, args)
 	return outcome{code, stdout.String(), stderr.String()}
 }
 
-// inFakeTime runs a test in fake time. Its kdiag reaches simulated runtimes in memory; it must not ask a real one, nor
-// any server.
+// inFakeTime runs a test in fake time.
 func inFakeTime(t *testing.T, test func(t *testing.T, kdiag func(args ...string) outcome)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		sockets := inMemory()
 		test(t, func(args ...string) outcome {
-			env, stdout, stderr := surroundings(sockets)
+			env, stdout, stderr := timeless()
 			code := app.Run(t.Context(), env, args)
 			return outcome{code, stdout.String(), stderr.String()}
 		})
 	})
 }
 
-func surroundings(sockets cli.Sockets) (env cli.Env, stdout, stderr *bytes.Buffer) {
+func surroundings() (env cli.Env, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
 	return cli.Env{
 		In: bytes.NewReader(nil), Out: stdout, Err: stderr,
@@ -56,13 +54,17 @@ func surroundings(sockets cli.Sockets) (env cli.Env, stdout, stderr *bytes.Buffe
 		Hostname: os.Hostname,
 		Root:     "/",
 		Width:    80,
-		Sockets:  sockets,
 	}, stdout, stderr
 }
 
-func inMemory() cli.Sockets {
+// timeless are surroundings for fake time, which stands still as long as anything waits for the kernel: the sockets of
+// simulated runtimes are in memory. No command in it may ask a real runtime, a server, or this host, whose processes may
+// hang.
+func timeless() (env cli.Env, stdout, stderr *bytes.Buffer) {
 	m := &memory{listeners: map[string]*bufconn.Listener{}}
-	return cli.Sockets{Listen: m.listen, Dial: m.dial}
+	env, stdout, stderr = surroundings()
+	env.Sockets = cli.Sockets{Listen: m.listen, Dial: m.dial}
+	return env, stdout, stderr
 }
 
 // memory has sockets in memory, by their paths.

@@ -7,8 +7,13 @@ import (
 	"flag"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -31,11 +36,23 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"kdiag": kdiag, "kubectl-kdiag": kdiag})
 }
 
-// TestScripts runs kdiag as a person does. Beside testscript's own commands, "code N kdiag ..." runs a command and
-// checks its exit code.
+// A scriptT is a script's test, which its commands can get at.
+type scriptT struct{ *testing.T }
+
+func (t scriptT) Run(name string, run func(testscript.T)) {
+	t.T.Run(name, func(t *testing.T) { run(scriptT{t}) })
+}
+
+func (t scriptT) Verbose() bool { return testing.Verbose() }
+
+// TestScripts runs kdiag as a person does. Beside testscript's own commands there are two, which check the exit code:
+// "code N kdiag ..." runs the program, "sim N ..." the command in this process, in fake time, and "sim N@1m ..." interrupts
+// it after a minute.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+	dir, err := filepath.Abs("testdata/script")
+	must(t, err)
+	testscript.RunT(scriptT{t}, testscript.Params{
+		Dir:                 dir,
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		Setup: func(env *testscript.Env) error {
@@ -45,26 +62,61 @@ func TestScripts(t *testing.T) {
 			env.Setenv("CONTAINER_RUNTIME_ENDPOINT", "")
 			env.Setenv("TMPDIR", "/tmp")
 			env.Setenv("ESC", "\x1b[31mred")
+			env.Values[scriptT{}] = env.T()
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": func(ts *testscript.TestScript, neg bool, args []string) {
-				if neg || len(args) < 2 {
-					ts.Fatalf("usage: code N command [args...]")
-				}
-				want, err := strconv.Atoi(args[0])
-				ts.Check(err)
-				err = ts.Exec(args[1], args[2:]...)
-				got := 0
-				if exit, ok := errors.AsType[*exec.ExitError](err); ok {
-					got = exit.ExitCode()
-				} else {
-					ts.Check(err)
-				}
-				if got != want {
-					ts.Fatalf("exit code %d, want %d", got, want)
-				}
-			},
-		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": code, "sim": sim},
 	})
+}
+
+// code runs a program.
+func code(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: code N command [args...]")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	got := 0
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	wantsCode(ts, args[0], got)
+}
+
+// inFolder is locked as long as this process is in the folder of a script.
+var inFolder sync.Mutex
+
+// sim runs a command of kdiag.
+func sim(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: sim N command [args...]")
+	}
+	inFolder.Lock()
+	defer inFolder.Unlock()
+	back, err := os.Getwd()
+	ts.Check(err)
+	ts.Check(os.Chdir(ts.MkAbs(".")))
+	defer func() { ts.Check(os.Chdir(back)) }()
+	want, after, _ := strings.Cut(args[0], "@")
+	limit, err := time.ParseDuration(cmp.Or(after, "24h"))
+	ts.Check(err)
+	got := 0
+	synctest.Test(ts.Value(scriptT{}).(scriptT).T, func(t *testing.T) {
+		env, stdout, stderr := timeless()
+		env.Getenv, env.Root = ts.Getenv, cmp.Or(ts.Getenv("HOST_ROOT"), env.Root)
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer time.AfterFunc(limit, interrupt).Stop()
+		defer interrupt()
+		got = app.Run(ctx, env, args[1:])
+		_, _ = stdout.WriteTo(ts.Stdout())
+		_, _ = stderr.WriteTo(ts.Stderr())
+	})
+	wantsCode(ts, want, got)
+}
+
+func wantsCode(ts *testscript.TestScript, want string, got int) {
+	if n, err := strconv.Atoi(want); err != nil || n != got {
+		ts.Fatalf("exit code %d, want %s", got, want)
+	}
 }

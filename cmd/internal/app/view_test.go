@@ -86,7 +86,7 @@ func TestView(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				terminal := newTerminal(t, tt.seen)
 				before := lflag(t, terminal.File)
-				env, _, _ := surroundings(inMemory())
+				env, _, _ := timeless()
 				env.In, env.Out, env.Err, env.InTTY, env.OutTTY = terminal, terminal, terminal, true, true
 				code := app.Run(t.Context(), env, []string{"reproduce", tt.scenario, "--tui", "--color", "never"})
 				_, text, left := strings.Cut(terminal.shown.String(), "\x1b[?1049l")
