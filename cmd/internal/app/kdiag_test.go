@@ -4,20 +4,16 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"net"
 	"os"
 	"slices"
-	"sync"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc/test/bufconn"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/app"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
 )
 
 // An outcome is what one run of kdiag left.
@@ -61,37 +57,10 @@ func surroundings() (env cli.Env, stdout, stderr *bytes.Buffer) {
 // simulated runtimes are in memory. No command in it may ask a real runtime, a server, or this host, whose processes may
 // hang.
 func timeless() (env cli.Env, stdout, stderr *bytes.Buffer) {
-	m := &memory{listeners: map[string]*bufconn.Listener{}}
+	var sockets faketest.Sockets
 	env, stdout, stderr = surroundings()
-	env.Sockets = cli.Sockets{Listen: m.listen, Dial: m.dial}
+	env.Sockets = cli.Sockets{Listen: sockets.Listen, Dial: sockets.Dial}
 	return env, stdout, stderr
-}
-
-// memory has sockets in memory, by their paths.
-type memory struct {
-	mu        sync.Mutex
-	listeners map[string]*bufconn.Listener
-}
-
-func (m *memory) listen(path string) (net.Listener, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.listeners[path] = bufconn.Listen(1 << 20)
-	return m.listeners[path], nil
-}
-
-func (m *memory) dial(ctx context.Context, path string) (net.Conn, error) {
-	m.mu.Lock()
-	lis := m.listeners[path]
-	m.mu.Unlock()
-	if lis == nil {
-		return nil, syscall.ENOENT
-	}
-	conn, err := lis.DialContext(ctx)
-	if err != nil && ctx.Err() == nil {
-		return nil, syscall.ECONNREFUSED
-	}
-	return conn, err
 }
 
 // decode decodes the one JSON document that a run printed, and fails the test when it printed anything else.

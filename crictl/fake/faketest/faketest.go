@@ -4,6 +4,8 @@ package faketest
 import (
 	"context"
 	"net"
+	"sync"
+	"syscall"
 	"testing"
 
 	"google.golang.org/grpc/test/bufconn"
@@ -37,4 +39,27 @@ func ServeWatched(
 		}
 	})
 	return func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }
+}
+
+// Sockets are sockets in memory, by their paths.
+type Sockets struct{ listeners sync.Map }
+
+// Listen makes a socket. One that was there before is replaced.
+func (s *Sockets) Listen(path string) (net.Listener, error) {
+	lis := bufconn.Listen(1 << 20)
+	s.listeners.Store(path, lis)
+	return lis, nil
+}
+
+// Dial connects to a socket. One whose listener is closed refuses.
+func (s *Sockets) Dial(ctx context.Context, path string) (net.Conn, error) {
+	lis, ok := s.listeners.Load(path)
+	if !ok {
+		return nil, syscall.ENOENT
+	}
+	conn, err := lis.(*bufconn.Listener).DialContext(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = syscall.ECONNREFUSED
+	}
+	return conn, err
 }

@@ -7,56 +7,52 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
 // TestInterrupt ends a run while the runtime hangs and the node does not show it yet. What the kubelet sees of its
 // own end is none of the incident's.
 func TestInterrupt(t *testing.T) {
-	dir, err := os.MkdirTemp("/tmp", "kdiag-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	s, _ := Find("runtime-hung")
-	s.Hold = fake.Duration(2 * time.Hour) // the interrupt ends it, however late that comes
-	const speed = 60
-	ctx, interrupt := context.WithCancel(t.Context())
-	report, err := Run(ctx, Config{Scenario: s, Pods: 2, Speed: speed, Dir: dir, Notify: func(e Event) {
-		// After 30 s; the runtime counts as down soon, and a pass over the node's status hangs for 2 m. On a busy
-		// machine a relist may be stuck before the fault as well.
-		if e.What == RelistStuck && e.Fault {
-			time.AfterFunc(30*time.Second/speed, interrupt)
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := Find("runtime-hung")
+		var sockets faketest.Sockets
+		ctx, interrupt := context.WithCancel(t.Context())
+		defer interrupt()
+		report, err := Run(ctx, Config{
+			Scenario: s, Pods: 2, Speed: 1, Dir: t.TempDir(), Listen: sockets.Listen, Dialer: sockets.Dial,
+			Notify: func(e Event) {
+				// After 30 s; the runtime counts as down soon, and a pass over the node's status hangs for 2 m.
+				if e.What == RelistStuck {
+					time.AfterFunc(30*time.Second, interrupt)
+				}
+			},
+		})
+		if !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
 		}
-	}})
-	if !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(report.Events, func(e Event) bool { return e.What == Lifted })
-	if i < 0 {
-		t.Fatalf("the fault is not lifted: %+v", report.Events)
-	}
-	var after []What
-	for _, e := range report.Events[i+1:] {
-		after = append(after, e.What)
-	}
-	if diff := cmp.Diff([]What{CleanedUp}, after); diff != "" || !report.CleanedUp {
-		t.Errorf("after the fault: %s%+v", diff, report.Events)
-	}
+		i := slices.IndexFunc(report.Events, func(e Event) bool { return e.What == Lifted })
+		if i < 0 {
+			t.Fatalf("the fault is not lifted: %+v", report.Events)
+		}
+		var after []What
+		for _, e := range report.Events[i+1:] {
+			after = append(after, e.What)
+		}
+		if diff := cmp.Diff([]What{CleanedUp}, after); diff != "" || !report.CleanedUp {
+			t.Errorf("after the fault: %s%+v", diff, report.Events)
+		}
+	})
 }
 
 // TestCleanup removes the folder of a run that was killed and leaves that of one that lives.
 func TestCleanup(t *testing.T) {
-	parent, err := os.MkdirTemp("/tmp", "kdiag-test-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(parent) })
+	parent := t.TempDir()
 	alive, err := newFolder(parent, "")
 	killed, killedErr := newFolder(parent, "")
 	if err := errors.Join(err, killedErr); err != nil {
