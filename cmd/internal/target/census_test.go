@@ -2,49 +2,43 @@ package target
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
 )
-
-// deaf is a socket at which nothing ever answers.
-func deaf(t *testing.T, network, addr string) net.Listener {
-	t.Helper()
-	lis, err := net.Listen(network, addr)
-	must(t, err)
-	t.Cleanup(func() { _ = lis.Close() })
-	return lis
-}
 
 // TestSnapshotHung asks a runtime that hangs: the answer comes within the time of the first call, whatever the
 // command's. One that is interrupted in that call names it.
 func TestSnapshotHung(t *testing.T) {
-	lis := deaf(t, "unix", filepath.Join(t.TempDir(), "cri.sock"))
-	client, err := crictl.Dial(lis.Addr().String(), crictl.Options{RPCTimeout: 300 * time.Millisecond})
-	must(t, err)
-	defer client.Close()
-	k := &Target{Client: client, Endpoint: crictl.Endpoint{URL: "unix://" + lis.Addr().String()}}
-	start := time.Now()
-	s := k.TakeSnapshot(t.Context(), cli.Env{Root: t.TempDir(), Now: time.Now}, Sources{}, &render.Progress{})
-	if !strings.Contains(s.Problem, "Version hangs") || s.Denied {
-		t.Errorf("%q, denied: %v", s.Problem, s.Denied)
-	}
-	if took := time.Since(start); took > helloTimeout {
-		t.Errorf("after %v", took)
-	}
-	ctx, interrupt := context.WithCancel(t.Context())
-	interrupt()
-	s = k.TakeSnapshot(ctx, cli.Env{}, Sources{}, &render.Progress{})
-	if s.Problem != "interrupted before Version replied" || s.Denied {
-		t.Errorf("%q, denied %v", s.Problem, s.Denied)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		hung, _ := fake.Builtin("runtime-hung")
+		dialer := faketest.Serve(t, hung)
+		client, err := crictl.Dial("unix:///run/cri.sock", crictl.Options{RPCTimeout: time.Minute, Dialer: dialer})
+		must(t, err)
+		defer client.Close()
+		k := &Target{Client: client, Endpoint: crictl.Endpoint{URL: "unix:///run/cri.sock"}}
+		env := cli.Env{Root: t.TempDir(), Now: time.Now, Sockets: cli.Sockets{Dial: dialer}}
+		start := time.Now()
+		s := k.TakeSnapshot(t.Context(), env, Sources{}, &render.Progress{})
+		if took := time.Since(start); took != helloTimeout || !strings.Contains(s.Problem, "Version hangs") || s.Denied {
+			t.Errorf("after %v: %q, denied: %v", took, s.Problem, s.Denied)
+		}
+		ctx, interrupt := context.WithCancel(t.Context())
+		interrupt()
+		s = k.TakeSnapshot(ctx, env, Sources{}, &render.Progress{})
+		if s.Problem != "interrupted before Version replied" || s.Denied {
+			t.Errorf("%q, denied %v", s.Problem, s.Denied)
+		}
+	})
 }
 
 // TestUnknownKeep has kubelets whose number is known, and others.

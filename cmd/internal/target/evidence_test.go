@@ -88,8 +88,12 @@ func write(t *testing.T, name, text string) {
 
 // TestEvidence counts a pod as gone only when all three sources are there, are this node's, and do not have it.
 func TestEvidence(t *testing.T) {
+	t.Parallel() // it waits for a kubelet that hangs
 	sandboxes := []crictl.PodSandbox{{Pod: &crictl.Pod{UID: "live"}}, {Pod: &crictl.Pod{UID: "dead"}}}
-	hung := deaf(t, "tcp", "127.0.0.1:0").Addr().(*net.TCPAddr)
+	deaf, err := net.Listen("tcp", "127.0.0.1:0") // nobody accepts
+	must(t, err)
+	t.Cleanup(func() { _ = deaf.Close() })
+	hung := deaf.Addr().(*net.TCPAddr)
 	port := func(status int) int {
 		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if w.WriteHeader(status); r.URL.Path == "/pods" {

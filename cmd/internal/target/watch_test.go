@@ -17,6 +17,7 @@ import (
 // TestWatchWalks has a folder come or go before each look. The walks, of which one sees it, are made when they are due,
 // in the first closer look, when the runtime does not answer, and once after that.
 func TestWatchWalks(t *testing.T) {
+	t.Parallel() // it waits for a runtime that is gone
 	healthy, err := fake.Parse([]byte("name: w\nsummary: w\nextends: healthy\n"))
 	must(t, err)
 	socket, root := filepath.Join(t.TempDir(), "cri.sock"), t.TempDir()
