@@ -4,34 +4,74 @@ GOFUMPT     = go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE    = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.1.4
-GORELEASER  = CGO_ENABLED=0 go run github.com/goreleaser/goreleaser/v2@v2.15.4
+GORELEASER  = go run github.com/goreleaser/goreleaser/v2@v2.15.4
 
-# How many packages are tested at a time. The end-to-end tests break real nodes; on one machine those of another package
-# see some of that (load, records of the kernel), so more packages are quicker and less reliable.
-PACKAGES ?= 2
+# What only tests reach, and the check for dead code leaves out: apiserver/fake is the API server of the syncLoop's tests,
+# faketest serves the embedded runtime in memory. Everything else must be reachable from a program.
+TEST_ONLY   = plegbench/syncloop/apiserver/fake/|crictl/fake/faketest/
 
-# What only tests reach, and the check for dead code leaves out: nodebox makes real nodes for end-to-end tests and
-# docs/bench, apiserver/fake is the API server of the syncLoop's tests, faketest serves the embedded runtime in memory,
-# apptest runs kdiag's commands. Everything else must be reachable from a program.
-TEST_ONLY   = cmd/e2e/nodebox/|plegbench/syncloop/apiserver/fake/|crictl/fake/faketest/|cmd/internal/apptest/
+# The program that runs tests: "go test" or another that takes its arguments.
+GOTEST ?= go test
 
-.PHONY: all build test check vulncheck generate bench e2e fuzz goreleaser snapshot reproducible
+# How many packages of end-to-end tests run at a time. Most of their time is waiting.
+PACKAGES ?= 3
+
+# The packages that have end-to-end tests; hosts has those that break what all packages share, packages those of deb, rpm
+# and image.
+E2E     = $(shell grep -rl --include='*_test.go' '^//go:build e2e$$' . | xargs -n 1 dirname | sort -u)
+HOST    = ./cmd/e2e/host
+SHIPPED = ./cmd/e2e/packages
+
+export CGO_ENABLED = 0
+
+.PHONY: all build test race check vulncheck generate bench e2e package stress fuzz goreleaser snapshot reproducible
 
 all: build check test
 
 # A static, stripped binary. grpcnotrace leaves out gRPC's trace pages: their html/template calls methods by name, so
 # that the linker would have to keep every exported method of every dependency (7 MB).
 build:
-	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags '-s -w' -o bin/kdiag ./cmd/kdiag
+	go build -trimpath -tags grpcnotrace -ldflags '-s -w' -o bin/kdiag ./cmd/kdiag
 
+# Everything that needs no node: no root, no C compiler, no program but Go.
 test:
-	go test -p $(PACKAGES) -race -shuffle=on -timeout 30m $(TESTFLAGS) ./...
+	$(GOTEST) -vet=off $(TESTFLAGS) ./...
+
+# The same with the race detector, which needs a C compiler, and in a random order.
+race:
+	CGO_ENABLED=1 $(GOTEST) -vet=off -race -shuffle=on $(TESTFLAGS) ./...
+
+# The tests that need root and a real runtime or node. docs/testing.md says what they install.
+e2e: build
+	KDIAG_BIN=$(CURDIR)/bin/kdiag $(GOTEST) -tags e2e -vet=off -count=1 -p $(PACKAGES) -timeout 30m -run '^TestEndToEnd' \
+	  $(TESTFLAGS) $(filter-out $(HOST) $(SHIPPED),$(E2E))
+	KDIAG_BIN=$(CURDIR)/bin/kdiag $(GOTEST) -tags e2e -vet=off -count=1 -timeout 30m -run '^TestEndToEnd' $(TESTFLAGS) $(HOST)
+
+# What is shipped: the deb, the rpm and the image in a whole node, a release that nobody publishes, and whether two builds
+# are the same bytes.
+package: build snapshot reproducible
+	KDIAG_BIN=$(CURDIR)/bin/kdiag $(GOTEST) -tags e2e -vet=off -count=1 -timeout 30m -run '^TestEndToEnd' $(TESTFLAGS) $(SHIPPED)
+
+# The tests of packages RUNS times, in random order, on one to four processors, beside LOAD busy processes:
+# make stress PACKAGE=./journal/..., or make stress PACKAGE=./cmd/e2e/gc TAGS=e2e RUNS=5.
+RUNS ?= 50
+LOAD ?= 4
+stress: build
+	@load=; trap 'kill $$load' EXIT; for i in $$(seq $(LOAD)); do sh -c 'while :; do :; done' & load="$$load $$!"; done; \
+	for p in $$(go list -tags '$(TAGS)' $(PACKAGE)); do \
+	  rm -f bin/stress.test; go test -tags '$(TAGS)' -vet=off -c -o bin/stress.test $$p || exit; [ -e bin/stress.test ] || continue; \
+	  failed=0; for i in $$(seq $(RUNS)); do \
+	    (cd $$(go list -tags '$(TAGS)' -f '{{.Dir}}' $$p) && GOMAXPROCS=$$((i % 4 + 1)) KDIAG_BIN=$(CURDIR)/bin/kdiag \
+	      $(CURDIR)/bin/stress.test -test.shuffle=on -test.timeout=30m $(if $(TAGS),-test.run=^TestEndToEnd)) >bin/stress.log 2>&1 || \
+	    { failed=$$((failed + 1)); grep -avE '^(PASS|=== )' bin/stress.log | head -n 60; }; \
+	  done; echo "$$p: $(RUNS) runs, $$failed failed"; all=$$((all + failed)); \
+	done; [ $$all -eq 0 ]
 
 # Everything that must hold before a commit, short of the tests.
 check:
 	@out=$$($(GOFUMPT) -l .); if [ -n "$$out" ]; then echo "not gofumpt'ed:" $$out; exit 1; fi
-	go vet ./...
-	$(STATICCHECK) ./...
+	go vet -tags e2e ./...
+	$(STATICCHECK) -tags e2e ./...
 	@out=$$($(DEADCODE) ./...) || exit 1; out=$$(echo "$$out" | grep -vE '^($(TEST_ONLY))'); \
 	 if [ -n "$$out" ]; then echo "dead code:"; echo "$$out"; exit 1; fi
 	@$(MAKE) --no-print-directory vulncheck
@@ -72,10 +112,6 @@ reproducible:
 	  git clone -q . $$dir/$$clone && (cd $$dir/$$clone && \
 	    IMAGE=none $(GORELEASER) build --snapshot --single-target --skip=before -o $$dir/$$(basename $$clone).out) || exit 1; \
 	done && sha256sum $$dir/*.out && cmp $$dir/*.out
-
-# The tests that need root and a real containerd; the node box too. docs/testing.md says what they install.
-e2e:
-	KDIAG_E2E=1 go test -count=1 -timeout 30m -run 'TestNode|TestEndToEnd' ./...
 
 # Figures, with their date, into docs/bench.
 bench:

@@ -1,3 +1,5 @@
+//go:build e2e
+
 package fault_test
 
 import (
@@ -16,7 +18,6 @@ import (
 
 // TestEndToEnd takes pods through their whole life on a real containerd behind the proxy, and injects each fault.
 func TestEndToEnd(t *testing.T) {
-	nodebox.Need(t, nodebox.Missing(false))
 	box, err := nodebox.Start(t.Context(), nodebox.Options{})
 	must(t, err)
 	t.Cleanup(func() {

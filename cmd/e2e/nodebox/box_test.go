@@ -1,3 +1,5 @@
+//go:build e2e
+
 package nodebox
 
 import (
@@ -32,7 +34,7 @@ func (b *Box) must(t *testing.T, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-func TestNodeBoxBoots(t *testing.T) {
+func TestEndToEndNodeBoxBoots(t *testing.T) {
 	b := boot(t)
 	if got := b.must(t, "systemctl", "is-active", "containerd", "systemd-journald",
 		"dbus"); got != "active\nactive\nactive" {
@@ -81,7 +83,7 @@ func TestNodeBoxBoots(t *testing.T) {
 }
 
 // TestNodeBoxUnplugged closes a box that runs pods, with its containerd frozen.
-func TestNodeBoxUnplugged(t *testing.T) {
+func TestEndToEndNodeBoxUnplugged(t *testing.T) {
 	b := boot(t)
 	if _, err := RunPods(t.Context(), b.Endpoint(), Pods{
 		Count: 1, Containers: 1,

@@ -1,3 +1,5 @@
+//go:build e2e
+
 package nodebox
 
 import (
@@ -106,7 +108,7 @@ func states(t *testing.T, client *crictl.Client) map[crictl.ContainerState]int {
 	return n
 }
 
-func TestNodeRunsPods(t *testing.T) {
+func TestEndToEndNodeRunsPods(t *testing.T) {
 	c := start(t, Options{Network: true, RootSize: 1 << 30})
 	client := dial(t, c, time.Minute)
 	status, call := client.Status(t.Context())
@@ -142,7 +144,7 @@ func TestNodeRunsPods(t *testing.T) {
 		client.StopPodSandbox(t.Context(), net[0].ID), client.RemovePodSandbox(t.Context(), net[0].ID))
 }
 
-func TestNodeFrozen(t *testing.T) {
+func TestEndToEndNodeFrozen(t *testing.T) {
 	c := start(t, Options{})
 	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 	must(t, c.Pause(t.Context()))
@@ -155,7 +157,7 @@ func TestNodeFrozen(t *testing.T) {
 	must(t, c.Pause(t.Context()))
 }
 
-func TestNodeStoppedAndRestarted(t *testing.T) {
+func TestEndToEndNodeStoppedAndRestarted(t *testing.T) {
 	c := start(t, Options{RootSize: 256 << 20})
 	mustRun(t, c, Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 	first := c.PID()
@@ -179,13 +181,13 @@ func TestNodeStoppedAndRestarted(t *testing.T) {
 	// Cleaned up dead, with the container still running.
 }
 
-func TestNodeWithoutCRI(t *testing.T) {
+func TestEndToEndNodeWithoutCRI(t *testing.T) {
 	c := start(t, Options{DisabledPlugins: []string{PluginCRI}})
 	_, call := dial(t, c, time.Minute).Version(t.Context())
 	answered(t, crictl.Unimplemented, call)
 }
 
-func TestNodeLargeList(t *testing.T) {
+func TestEndToEndNodeLargeList(t *testing.T) {
 	c := start(t, Options{RootSize: 1 << 30})
 	_, err := c.MakeLargeList(t.Context(), 17<<20)
 	must(t, err)
@@ -195,7 +197,7 @@ func TestNodeLargeList(t *testing.T) {
 	}
 }
 
-func TestNodeWedged(t *testing.T) {
+func TestEndToEndNodeWedged(t *testing.T) {
 	c := start(t, Options{})
 	pods := mustRun(t, c, Pods{Count: 2, Containers: 1, State: crictl.ContainerRunning})
 	victim, other := pods[0].Containers[0].ID, pods[1].Containers[0].ID
@@ -224,7 +226,7 @@ func TestNodeWedged(t *testing.T) {
 	}
 }
 
-func TestNodeHungCNI(t *testing.T) {
+func TestEndToEndNodeHungCNI(t *testing.T) {
 	c := start(t, Options{Network: true})
 	must(t, c.HangCNI())
 	hung := make(chan error, 1)
@@ -242,7 +244,7 @@ func TestNodeHungCNI(t *testing.T) {
 	}
 }
 
-func TestNodeSweepsAfterADeadOwner(t *testing.T) {
+func TestEndToEndNodeSweepsAfterADeadOwner(t *testing.T) {
 	Need(t, Missing(false))
 	parent, err := os.MkdirTemp("", "kdiag-sweep-")
 	must(t, err)

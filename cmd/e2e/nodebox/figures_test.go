@@ -1,3 +1,5 @@
+//go:build e2e
+
 package nodebox
 
 import (
@@ -34,7 +36,7 @@ func TestMain(m *testing.M) {
 	if endpoint := os.Getenv(oneListEnv); endpoint != "" {
 		os.Exit(oneList(endpoint))
 	}
-	os.Exit(m.Run())
+	Main(m)
 }
 
 func oneList(endpoint string) int {

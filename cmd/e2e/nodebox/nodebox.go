@@ -1,3 +1,5 @@
+//go:build e2e
+
 // Package nodebox makes disposable real nodes for end-to-end tests and benches.
 //
 // A Containerd is a private containerd with its CRI plugin: its own folder, socket, images and pods, next to whatever

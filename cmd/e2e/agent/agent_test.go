@@ -1,0 +1,136 @@
+//go:build e2e
+
+package agent
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/recorder"
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+)
+
+// unit has the agent look each two seconds, so that an incident of a minute has a story, and lets it use the CPU for
+// that.
+const unit = `[Service]
+CPUQuota=
+Environment="KDIAG_AGENT_ARGS=--interval 2s --rpc-timeout 2s --listen 127.0.0.1:%PORT --capture-stacks"
+`
+
+// transition is a command that fails until RuntimeHung has become a state.
+const transition = `kdiag history -o json | tr -d ' \n' | grep -q '"to":"%s","cause":"RuntimeHung"'`
+
+// TestEndToEndAgent runs the agent as its unit in a whole node, with a real kubelet's part, journald and systemd.
+// containerd is frozen until Prometheus fires alerts, and thawed; the box loses its power while the agent writes, and
+// its disk tells the story.
+func TestEndToEndAgent(t *testing.T) {
+	n := e2etest.BootNode(t)
+	shipped, err := os.ReadFile("../../../deploy/systemd/kdiag-agent.service")
+	e2etest.Must(t, err)
+	n.Write(t, "etc/systemd/system/kdiag-agent.service", string(shipped))
+	port := strconv.Itoa(e2etest.FreePort(t))
+	n.Write(t, "etc/systemd/system/kdiag-agent.service.d/often.conf", strings.ReplaceAll(unit, "%PORT", port))
+	n.Sh(t, "systemctl daemon-reload && systemctl enable --now kdiag-agent")
+	n.Await(t, "systemctl status kdiag-agent | grep -E 'Status: \"(HEALTHY|DEGRADED)'")
+	get := func(path string) string { // a box shares the network
+		resp, err := http.Get("http://127.0.0.1:" + port + path)
+		e2etest.Must(t, err)
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		e2etest.Must(t, err)
+		return string(text)
+	}
+	if got := get("/healthz"); got != "ok\n" {
+		t.Errorf("/healthz: %q", got)
+	}
+	if report := get("/report"); strings.Contains(report, "not permitted") || strings.Contains(report, "permission") {
+		t.Errorf("the unit forbids what the agent looks at:\n%s", report)
+	}
+	// The keys of the back-off are of systemd 254; older ones leave them out.
+	for line := range strings.Lines(n.Sh(t, "systemd-analyze verify kdiag-agent.service 2>&1")) {
+		if strings.Contains(line, "kdiag-agent") && !strings.Contains(line, "'Restart") &&
+			!strings.Contains(line, "executable") { // as all files of the test are
+			t.Error(line)
+		}
+	}
+	t.Log(n.Sh(t, "systemd-analyze security kdiag-agent | tail -1"))
+
+	prometheus := nodebox.StartPrometheus(t, "../../../deploy/prometheus/rules.yaml", "127.0.0.1:"+port)
+	prometheus.Finds(t, `kdiag_last_run_timestamp_seconds > 0`)
+	hung := func() string { // calls of Version; none unless the box booted on a busy machine
+		return regexp.MustCompile(`kdiag_rpc_hung_total\{method="Version"\} (\d+)|$`).FindStringSubmatch(get("/metrics"))[1]
+	}
+	before, _ := strconv.Atoi(hung())
+	frozen := time.Now()
+	n.Sh(t, "kill -STOP $(pidof containerd)")
+	n.Await(t, fmt.Sprintf(transition, "confirmed"))
+	n.Await(t, "ls /var/lib/kdiag/captures/*-RuntimeHung.tar.zst")
+	if metrics := get("/metrics"); !strings.Contains(metrics, `kdiag_status{status="unhealthy"} 1`) {
+		t.Errorf("the metrics while containerd is frozen:\n%s", metrics)
+	}
+	n.Sh(t, "systemctl reload kdiag-agent")
+	for _, alert := range []string{"KdiagCriticalCause", "KdiagCallsHung"} { // after a minute
+		prometheus.Finds(t, `ALERTS{alertname="`+alert+`", alertstate="firing"}`)
+	}
+	if got := get("/healthz"); got != "ok\n" {
+		t.Errorf("/healthz after a minute in which containerd was frozen, and a reload: %q", got)
+	}
+	// No two calls of one kind were sent while containerd could not answer.
+	if now := hung(); now != strconv.Itoa(before+1) {
+		t.Errorf("%q calls of Version hung, want one after %d", now, before)
+	}
+
+	n.Sh(t, "systemctl restart kdiag-agent") // which goes on with the incident
+	if log := n.Sh(t, "journalctl -u kdiag-agent"); strings.Contains(log, "timed out") {
+		t.Errorf("the agent did not end in time:\n%s", log)
+	}
+	thawed := time.Now()
+	n.Sh(t, "kill -CONT $(pidof containerd)")
+	n.Await(t, "systemctl status kdiag-agent | grep -E 'Status: \"(HEALTHY|DEGRADED)'")
+	n.Await(t, fmt.Sprintf(transition, "clear"))
+
+	e2etest.Must(t, syscall.Kill(n.Box.Leader(), syscall.SIGKILL)) // a power cut
+	o := e2etest.Kdiag(t.Context(), t, "history", "--root", n.Box.Root(), "--since", "24h", "-o", "json")
+	h := e2etest.Decode[checks.History](t, o)
+	var onset, clear *checks.Transition
+	for i := range h.Transitions {
+		tr := &h.Transitions[i]
+		switch {
+		case tr.Cause != "RuntimeHung":
+		case tr.To == checks.CauseClear:
+			clear = tr
+		case onset == nil:
+			onset = tr
+		}
+	}
+	if onset == nil || clear == nil {
+		t.Fatalf("no onset or no end in %s", o.Stdout)
+	}
+	const within = 8 * time.Second // two looks, on a busy machine; and the last good relist began before
+	if d := onset.At.Sub(frozen); d < -3*time.Second || d > within {
+		t.Errorf("the onset is %v after containerd was frozen", d)
+	}
+	if d := clear.At.Sub(thawed); d < -time.Second || d > 2*within {
+		t.Errorf("the end is %v after containerd was thawed", d)
+	}
+	if len(h.Captures) == 0 {
+		t.Fatalf("no capture: %s", o.Stdout)
+	}
+	again := e2etest.Kdiag(t.Context(), t, "node", "--from",
+		filepath.Join(n.Box.Root(), "var/lib/kdiag", recorder.CapturesDir, filepath.Base(h.Captures[0].Path)), "-o", "json")
+	if got := e2etest.Codes(again.Report(t)); len(got) == 0 || got[0] != "RuntimeHung" {
+		t.Errorf("the archive shows %v", got)
+	}
+	t.Log(e2etest.Kdiag(t.Context(), t, "history", "--root", n.Box.Root(), "--since", "24h").Stdout)
+}

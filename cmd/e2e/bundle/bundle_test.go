@@ -1,0 +1,286 @@
+//go:build e2e
+
+package bundle
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// The secrets that tests plant where a bundle must not have them from.
+const (
+	inNetwork     = "n3tw0rk-Passw0rd-4711"
+	inLink        = "root:$6$shadow-4712"
+	inEnvironment = "env-t0ken-4713"
+	inArguments   = "arg-t0ken-4714"
+	inJournal     = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiI0NzE1In0.c2lnbmF0dXJlLTQ3MTU"
+	inConfig      = "registry-Passw0rd-4716"
+	inKubelet     = "kubelet-t0ken-4717"
+)
+
+// openBundle opens an archive and returns the text of its files by path.
+func openBundle(t *testing.T, path string) (*bundle.Bundle, map[string]string) {
+	t.Helper()
+	f, err := bundle.OpenFile(path)
+	e2etest.Must(t, err)
+	defer f.Close()
+	b, err := bundle.Open(t.Context(), f)
+	e2etest.Must(t, err)
+	t.Cleanup(func() { e2etest.Must(t, b.Close()) })
+	if !b.Intact {
+		t.Errorf("the archive is not intact: %v", b.Manifest.Problems)
+	}
+	manifest, err := json.Marshal(b.Manifest)
+	e2etest.Must(t, err)
+	files := map[string]string{bundle.ManifestName: string(manifest)}
+	for _, name := range b.Names("") {
+		r, err := b.File(name)
+		e2etest.Must(t, err)
+		text, err := io.ReadAll(r)
+		e2etest.Must(t, err)
+		files[name] = string(text)
+	}
+	return b, files
+}
+
+// holdsNone fails the test where a file of an archive holds a secret, as it is or encoded.
+func holdsNone(t *testing.T, files map[string]string, secrets ...string) {
+	t.Helper()
+	for name, text := range files {
+		for _, s := range secrets {
+			for _, form := range []string{s, base64.StdEncoding.EncodeToString([]byte(s))} {
+				if i := strings.Index(text, form); i >= 0 {
+					t.Errorf("%s holds %q: %q", name, s, text[max(0, i-80):i+len(form)])
+				}
+			}
+		}
+	}
+}
+
+// why returns why an archive lacks something.
+func why(b *bundle.Bundle, what string) string {
+	i := slices.IndexFunc(b.Manifest.NotCollected, func(m bundle.Missing) bool { return m.What == what })
+	if i < 0 {
+		return ""
+	}
+	return b.Manifest.NotCollected[i].Why
+}
+
+// sameVerdict reads the archive elsewhere, and compares with the report in it.
+func sameVerdict(t *testing.T, path string, files map[string]string, want string) {
+	t.Helper()
+	var there checks.Report
+	e2etest.Must(t, json.Unmarshal([]byte(files[bundle.ReportName]), &there))
+	copied := filepath.Join(t.TempDir(), "copied")
+	text, err := os.ReadFile(path)
+	e2etest.Must(t, err)
+	e2etest.Must(t, os.WriteFile(copied, text, 0o600))
+	here := e2etest.Kdiag(t.Context(), t, "node", "--from", copied, "-o", "json").Report(t)
+	if !slices.Contains(e2etest.Codes(&there), want) {
+		t.Errorf("causes on the node: %v, want %s", e2etest.Codes(&there), want)
+	}
+	if there.Status != here.Status || !slices.Equal(e2etest.Codes(&there), e2etest.Codes(here)) {
+		t.Errorf("%s %v on the node, %s %v out of the archive", there.Status, e2etest.Codes(&there), here.Status,
+			e2etest.Codes(here))
+	}
+	for i := range min(len(there.Causes), len(here.Causes)) {
+		if there.Causes[i].Summary != here.Causes[i].Summary {
+			t.Errorf("%q on the node, %q out of the archive", there.Causes[i].Summary, here.Causes[i].Summary)
+		}
+	}
+}
+
+// TestEndToEndBundle packs the evidence of a real containerd with a stopped shim and a pending update, and of one that
+// is frozen.
+func TestEndToEndBundle(t *testing.T) {
+	c := e2etest.StartContainerd(t, nodebox.Options{Network: true})
+	pods := e2etest.RunPods(t, c, nodebox.Pods{Count: 3, Containers: 1, State: crictl.ContainerRunning})
+	network := filepath.Join(c.Dir(), "cni/net.d")
+	secret := filepath.Join(t.TempDir(), "shadow")
+	e2etest.Must(t, os.WriteFile(secret, []byte(inLink), 0o600))
+	e2etest.Must(t, os.WriteFile(filepath.Join(network, "50-x.conf"),
+		[]byte(`{"cniVersion":"0.4.0","name":"x","type":"bridge","password":"`+inNetwork+`"}`), 0o600))
+	e2etest.Must(t, os.Symlink(secret, filepath.Join(network, "60-link.conf")))
+	e2etest.Must(t, os.Symlink("50-x.conf", filepath.Join(network, "70-own.conf")))
+	stranger := exec.Command("sleep", "1000.4714")
+	stranger.Args[0] = "sleep-" + inArguments
+	stranger.Env = []string{"TOKEN=" + inEnvironment}
+	e2etest.Must(t, stranger.Start())
+	t.Cleanup(func() { _ = stranger.Process.Kill(); _ = stranger.Wait() })
+
+	release, err := c.Wedge(t.Context(), pods[0].ID, pods[0].Containers[0].ID)
+	e2etest.Must(t, err)
+	path := filepath.Join(t.TempDir(), "wedged.tar.zst")
+	began := time.Now()
+	out := e2etest.Kdiag(t.Context(), t, "bundle", "-r", c.Endpoint(), path)
+	t.Logf("%v\n%s%s", time.Since(began), out.Stdout, out.Stderr)
+	e2etest.Must(t, release())
+	if out.Code != 0 || !strings.Contains(out.Stdout, "WRITTEN  "+path) || !strings.Contains(out.Stdout, "UNHEALTHY") {
+		t.Errorf("exit code %d", out.Code)
+	}
+	b, files := openBundle(t, path)
+	holdsNone(t, files, inNetwork, inLink, inEnvironment, inArguments)
+	sameVerdict(t, path, files, "ListHang")
+	for _, name := range []string{
+		bundle.ReportName, bundle.FactsName, "relist.json", "host/processes.txt", "host/mounts", "host/meminfo",
+		"host/disks", "config/runtime.toml", "config/cni/50-x.conf", "config/cni/70-own.conf", "versions", "kdiag.log",
+		bundle.SourcesName,
+	} {
+		if files[name] == "" {
+			t.Errorf("%s is missing: %s", name, why(b, name))
+		}
+	}
+	if got := why(b, "config/cni/60-link.conf"); !strings.Contains(got, "not followed out of its folder") {
+		t.Errorf("a link out of the folder: %q", got)
+	}
+	if got := why(b, bundle.ExitedName); !strings.Contains(got, "no list") {
+		t.Errorf("the census: %q", got)
+	}
+	if table := files["host/processes.txt"]; !strings.Contains(table, "T  ") || !strings.Contains(table, pods[0].ID) {
+		t.Error("the table of processes lacks the shim that is stopped")
+	}
+	dump := slices.IndexFunc(b.Names(bundle.StacksDir), func(n string) bool { return strings.Contains(n, "runtime-") })
+	if dump < 0 || !strings.Contains(files[b.Names(bundle.StacksDir)[dump]], "goroutine 1 [") {
+		t.Errorf("no dump of the runtime: %v %v", b.Names(bundle.StacksDir), b.Manifest.NotCollected)
+	}
+
+	// Without an answer of the runtime, its configuration names the folder of the network.
+	e2etest.Must(t, c.Pause(t.Context()))
+	path = filepath.Join(t.TempDir(), "frozen.tgz")
+	out = e2etest.Kdiag(t.Context(), t, "bundle", "-r", c.Endpoint(), "--format", "tgz", path)
+	e2etest.Must(t, c.Resume())
+	t.Log(out.Stdout)
+	b, files = openBundle(t, path)
+	sameVerdict(t, path, files, "RuntimeHung")
+	if out.Code != 0 || files["config/cni/50-x.conf"] == "" {
+		t.Errorf("exit code %d; network: %s", out.Code, why(b, "config/cni/"))
+	}
+	runtime := slices.IndexFunc(b.Manifest.NotCollected, func(m bundle.Missing) bool {
+		return strings.HasPrefix(m.What, "stacks/runtime-") && strings.Contains(m.Why, "stopped")
+	})
+	if runtime < 0 {
+		t.Errorf("no reason for the dump of a stopped runtime: %v", b.Manifest.NotCollected)
+	}
+}
+
+// TestEndToEndBundleFull writes onto a disk that is nearly full, and onto one that fills up.
+func TestEndToEndBundleFull(t *testing.T) {
+	c := e2etest.StartContainerd(t, nodebox.Options{})
+	dir := t.TempDir()
+	mountTmpfs(t, dir, "1500k")
+	fill := filepath.Join(dir, "fill")
+	e2etest.Must(t, os.WriteFile(fill, bytes.Repeat([]byte("x"), 1150<<10), 0o600))
+	path := filepath.Join(dir, "x.tar.zst")
+	out := e2etest.Kdiag(t.Context(), t, "bundle", "-r", c.Endpoint(), path)
+	info, err := os.Stat(path)
+	e2etest.Must(t, err)
+	if !strings.Contains(out.Stderr, "little space left") || info.Size() > 200<<10 || info.Mode().Perm() != 0o600 {
+		t.Errorf("%d bytes, exit code %d\n%s%s", info.Size(), out.Code, out.Stdout, out.Stderr)
+	}
+	if _, files := openBundle(t, path); files[bundle.ReportName] == "" {
+		t.Error("no report")
+	}
+	_ = os.WriteFile(filepath.Join(dir, "more"), bytes.Repeat([]byte("x"), 1<<20), 0o600) // as far as it goes
+	out = e2etest.Kdiag(t.Context(), t, "bundle", "-r", c.Endpoint(), filepath.Join(dir, "y.tar.zst"))
+	if _, err := os.Stat(filepath.Join(dir, "y.tar.zst")); out.Code != 2 || err == nil ||
+		!strings.Contains(out.Stderr, "the disk is full") || !strings.Contains(out.Stderr, "- for standard output") {
+		t.Errorf("exit code %d\n%s", out.Code, out.Stderr)
+	}
+}
+
+// mountTmpfs mounts a file system of that size for the test.
+func mountTmpfs(t *testing.T, dir, size string) {
+	t.Helper()
+	e2etest.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size))
+	t.Cleanup(func() { e2etest.Must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
+}
+
+// The kubelet of a box: kdiag's own syncLoop under the kubelet's name, with a secret in its configuration.
+const (
+	kubeletUnit = `[Service]
+ExecStart=/usr/local/bin/kubelet syncloop --config /var/lib/kubelet/config.yaml --root-dir /var/lib/kubelet
+`
+	kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
+kind: KubeletConfiguration
+containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
+staticPodPath: /etc/kubernetes/manifests
+healthzPort: 0
+readOnlyPort: 0
+enableServer: false
+staticPodURLHeader: {Authorization: ["Bearer ` + inKubelet + `"]}
+`
+)
+
+// TestEndToEndBundleNode packs a whole node, with systemd, a journal and a kubelet.
+func TestEndToEndBundleNode(t *testing.T) {
+	box := e2etest.NewBox(t)
+	write := func(name, content string) {
+		path := filepath.Join(box.Root(), name)
+		e2etest.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		e2etest.Must(t, os.WriteFile(path, []byte(content), 0o600))
+	}
+	bin := filepath.Join(box.Root(), "usr/local/bin")
+	e2etest.Must(t, os.Link(filepath.Join(bin, "kdiag"), filepath.Join(bin, "kubelet")))
+	write("etc/systemd/system/kubelet.service", kubeletUnit)
+	write("var/lib/kubelet/config.yaml", kubeletConfig)
+	e2etest.Must(t, os.MkdirAll(filepath.Join(box.Root(), "etc/kubernetes/manifests"), 0o755))
+	config, err := os.ReadFile(filepath.Join(box.Root(), "etc/containerd/config.toml"))
+	e2etest.Must(t, err)
+	write("etc/containerd/config.toml", "imports = [\n  \"/etc/containerd/conf.d/*.toml\",\n]\n"+string(config))
+	write("etc/containerd/conf.d/mirror.toml", "version = 2\n"+
+		"[plugins.\"io.containerd.grpc.v1.cri\".registry.configs.\"r.example\".auth]\npassword = \""+inConfig+"\"\n")
+	e2etest.Must(t, box.Boot(t.Context()))
+	sh := func(command string) string {
+		out, err := box.Exec(t.Context(), "sh", "-c", command)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		return string(out)
+	}
+	sh("systemctl start kubelet")
+	sh("for i in $(seq 300); do journalctl -u kubelet | grep -q 'sync loop' && break; sleep 0.1; done")
+	sh("systemd-run -q --wait -u crio.service echo 'Authorization: Bearer " + inJournal + "'")
+	sh("systemd-run -q --wait -u stranger.service echo 'not for a bundle'")
+	t.Log(sh("cd; kdiag bundle x.tar.zst && COLUMNS=100 kdiag bundle --list x.tar.zst"))
+	b, files := openBundle(t, filepath.Join(box.Root(), "root/x.tar.zst"))
+	holdsNone(t, files, inJournal, inConfig, inKubelet)
+	for name, want := range map[string]string{
+		"logs/kubelet.export":          "_SYSTEMD_UNIT=kubelet.service",
+		"logs/runtime.export":          "_SYSTEMD_UNIT=containerd.service",
+		"units":                        "kubelet.service",
+		"config/kubelet.yaml":          "staticPodURLHeader",
+		"config/runtime.d/mirror.toml": "password",
+		"host/processes.txt":           "syncloop --config /var/lib/kubelet/config.yaml",
+		"versions":                     "Debian",
+	} {
+		if !strings.Contains(files[name], want) {
+			t.Errorf("%s lacks %q: %s\n%.500s", name, want, why(b, name), files[name])
+		}
+	}
+	for name, text := range files {
+		if strings.Contains(text, "not for a bundle") {
+			t.Errorf("%s holds a record of another unit", name)
+		}
+	}
+	out := e2etest.Kdiag(t.Context(), t, "journal", "--from", filepath.Join(box.Root(), "root/x.tar.zst"), "-o", "json")
+	if !strings.Contains(out.Stdout, `"lines"`) {
+		t.Errorf("the logs cannot be read: %s%s", out.Stdout, out.Stderr)
+	}
+}

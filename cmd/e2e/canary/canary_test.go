@@ -1,0 +1,295 @@
+//go:build e2e
+
+package canary
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fault"
+	"github.com/kdiag/kdiag/crictl/remote"
+)
+
+// A node is a private containerd, the program, and a client that lists what is there.
+type node struct {
+	*nodebox.Containerd
+	kdiag, temp string
+	cri         *remote.Service
+}
+
+func startNode(t *testing.T) *node {
+	t.Helper()
+	box := e2etest.StartContainerd(t, nodebox.Options{Network: true})
+	n := &node{Containerd: box, kdiag: e2etest.Program(t), temp: t.TempDir()}
+	var err error
+	n.cri, err = remote.Dial(box.Endpoint(), remote.Options{Timeout: 10 * time.Second})
+	e2etest.Must(t, err)
+	t.Cleanup(func() { _ = n.cri.Close() })
+	return n
+}
+
+// A run is kdiag canary as a process.
+type run struct{ *e2etest.Process }
+
+func (n *node) start(t *testing.T, args ...string) run {
+	t.Helper()
+	all := append([]string{"canary", "-v", "-o", "json", "--runtime-endpoint", n.Endpoint()}, args...)
+	return run{e2etest.Start(t, []string{"TMPDIR=" + n.temp}, all...)}
+}
+
+// linger starts a canary whose ExecSync takes its time, which a proxy sees to, and waits until so many sandboxes are
+// there.
+func (n *node) linger(t *testing.T, sandboxes int, args ...string) run {
+	t.Helper()
+	socket := filepath.Join(filepath.Dir(n.kdiag), fmt.Sprintf("slow%d.sock", sandboxes))
+	slow := []fake.Fault{{RPC: "ExecSync", Delay: fake.Duration(20 * time.Second)}}
+	proxy, err := fault.New(fault.Config{Backend: n.Endpoint(), Listen: socket, Faults: slow})
+	e2etest.Must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- proxy.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("the proxy: %v", err)
+		}
+	})
+	r := n.start(t, append(args, "--runtime-endpoint", "unix://"+socket)...)
+	for range 10_000 {
+		if len(n.canaries(t)) == sandboxes {
+			return r
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatal("no canary came up")
+	return r
+}
+
+// wait returns the report and the exit code.
+func (r run) wait(t *testing.T) (*checks.CanaryReport, int) {
+	t.Helper()
+	o := r.Wait()
+	return e2etest.Decode[checks.CanaryReport](t, o), o.Code
+}
+
+// canaries are what is left in the runtime: of canaries, or of anything at all.
+func (n *node) canaries(t *testing.T) []*runtimeapi.PodSandbox {
+	t.Helper()
+	list, err := n.cri.ListPodSandbox(t.Context(), nil)
+	e2etest.Must(t, err)
+	return list
+}
+
+// wantsClean checks that the runtime and the folder of temporary files are empty.
+func (n *node) wantsClean(t *testing.T) {
+	t.Helper()
+	if left := n.canaries(t); len(left) > 0 {
+		t.Errorf("sandboxes are left: %v", left)
+	}
+	containers, err := n.cri.ListContainers(t.Context(), nil)
+	if err != nil || len(containers) > 0 {
+		t.Errorf("containers are left: %v (%v)", containers, err)
+	}
+	if entries, err := os.ReadDir(n.temp); err != nil || len(entries) > 0 {
+		t.Errorf("files are left: %v (%v)", entries, err)
+	}
+}
+
+// TestEndToEndCanary runs canaries on a real containerd: well, frozen in the midst, interrupted, and killed.
+func TestEndToEndCanary(t *testing.T) {
+	n := startNode(t)
+	for _, network := range []string{"host", "cni"} {
+		t.Run(network, func(t *testing.T) {
+			r, code := n.start(t, "--cni="+map[string]string{"host": "false", "cni": "true"}[network]).wait(t)
+			wantsFine(t, r, code)
+			if len(r.Steps) != 11 || r.Network != network {
+				t.Errorf("%+v", r)
+			}
+			if r.Image != nodebox.ImageBusybox || r.Runtime.Name != "containerd" {
+				t.Errorf("image %s, runtime %+v", r.Image, r.Runtime)
+			}
+			n.wantsClean(t)
+		})
+	}
+	t.Run("pause image", func(t *testing.T) {
+		r, code := n.start(t, "--image", nodebox.ImagePause).wait(t)
+		wantsFine(t, r, code)
+		if len(r.Steps) != 11 || r.Steps[5].Status != checks.StatusSkipped {
+			t.Errorf("%+v", r)
+		}
+		n.wantsClean(t)
+	})
+	for summary, args := range map[string][]string{
+		"the image docker.io/local/none:1 is not on this node": {"--image", "docker.io/local/none:1"},
+		"cannot run `/bin/none`":                               {"--image", nodebox.ImageBusybox, "--", "/bin/none"},
+		"the container exited with code 1":                     {"--image", nodebox.ImageBusybox, "--", "false"},
+	} {
+		t.Run(summary, func(t *testing.T) {
+			r, code := n.start(t, args...).wait(t)
+			if r.Status != checks.Unknown || code != 2 || !strings.Contains(r.Summary, summary) {
+				t.Errorf("exit code %d, %+v", code, r)
+			}
+			n.wantsClean(t)
+		})
+	}
+	t.Run("the image it chose cannot run", func(t *testing.T) {
+		// It is small, and its name promises a shell; but it is empty.
+		const liar = "docker.io/library/alpine:0"
+		layer := make([]byte, 1024) // the end of a tar
+		var archive bytes.Buffer
+		w := tar.NewWriter(&archive)
+		for name, content := range map[string]string{
+			"layer.tar": string(layer),
+			"config.json": fmt.Sprintf(`{"architecture":%q,"os":"linux","config":{},"rootfs":{"type":"layers",`+
+				`"diff_ids":["sha256:%x"]}}`, runtime.GOARCH, sha256.Sum256(layer)),
+			"manifest.json": `[{"Config":"config.json","RepoTags":["` + liar + `"],"Layers":["layer.tar"]}]`,
+		} {
+			e2etest.Must(t, w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))}))
+			_, err := w.Write([]byte(content))
+			e2etest.Must(t, err)
+		}
+		e2etest.Must(t, w.Close())
+		load := exec.CommandContext(t.Context(), "ctr", "-a", strings.TrimPrefix(n.Endpoint(), "unix://"),
+			"-n", "k8s.io", "images", "import", "-")
+		load.Stdin = &archive
+		if out, err := load.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		var r *checks.CanaryReport
+		code := 0
+		for range 50 { // until the CRI plugin lists it
+			if r, code = n.start(t).wait(t); len(r.Problems) > 0 {
+				break
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		wantsFine(t, r, code)
+		if r.Image == liar || !strings.Contains(strings.Join(r.Problems, "\n"), "tried another image, because "+liar) {
+			t.Errorf("%+v", r)
+		}
+		n.wantsClean(t)
+	})
+	for name, signals := range map[string][]os.Signal{
+		"interrupted": {syscall.SIGINT}, "hung up": {syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGHUP},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run := n.linger(t, 1)
+			for _, s := range signals {
+				e2etest.Must(t, run.Cmd.Process.Signal(s))
+			}
+			r, code := run.wait(t)
+			if code != 2 || r.Status != checks.Unknown || !r.CleanedUp {
+				t.Errorf("exit code %d, %+v", code, r)
+			}
+			n.wantsClean(t)
+		})
+	}
+	t.Run("no network", func(t *testing.T) {
+		e2etest.Must(t, n.HangCNI())
+		r, code := n.start(t, "--cni", "--timeout", "12s").wait(t)
+		e2etest.Must(t, n.ReleaseCNI())
+		if r.Status != checks.Unhealthy || code != 1 || !strings.Contains(r.Summary, "RunPodSandbox hangs") {
+			t.Errorf("exit code %d, %+v", code, r)
+		}
+		for quiet := 0; quiet < 20; quiet++ { // what comes to be late, until nothing comes any more
+			for _, s := range n.canaries(t) {
+				e2etest.Must(t, n.cri.StopPodSandbox(t.Context(), s.GetId()))
+				e2etest.Must(t, n.cri.RemovePodSandbox(t.Context(), s.GetId()))
+				quiet = 0
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+	t.Run("stopped by somebody else", func(t *testing.T) {
+		stop := make(chan struct{})
+		stopped := make(chan struct{})
+		go func() { // as a kubelet's housekeeping would, but always
+			defer close(stopped)
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(5 * time.Millisecond):
+				}
+				list, _ := n.cri.ListPodSandbox(t.Context(), nil)
+				for _, s := range list {
+					_ = n.cri.StopPodSandbox(t.Context(), s.GetId())
+				}
+			}
+		}()
+		defer func() { close(stop); <-stopped }()
+		for range 5 { // it may come too late, when all is done
+			r, code := n.start(t).wait(t)
+			if !r.CleanedUp || (code == 0) != (r.Status == checks.Healthy || r.Status == checks.Degraded) {
+				t.Errorf("exit code %d, %+v", code, r)
+			}
+			n.wantsClean(t)
+			if r.Attempts > 1 {
+				return
+			}
+		}
+		t.Error("no canary noticed that its sandbox was stopped")
+	})
+}
+
+// wantsFine checks that a canary went well, however slow this machine is.
+func wantsFine(t *testing.T, r *checks.CanaryReport, code int) {
+	t.Helper()
+	if r.Status != checks.Healthy && r.Status != checks.Degraded || code != 0 || !r.CleanedUp {
+		t.Errorf("exit code %d, %+v", code, r)
+	}
+}
+
+// TestEndToEndCanaryLeft stops the daemon while a canary is there: kdiag ends in time and names what is left. Then it
+// kills a kdiag whose canary is there. The next run, once their time is over, removes both.
+func TestEndToEndCanaryLeft(t *testing.T) {
+	n := startNode(t)
+	const timeout = 30 * time.Second // a busy machine takes ten to make a sandbox
+	frozen := n.linger(t, 1, "--timeout", timeout.String())
+	e2etest.Must(t, n.Pause(t.Context()))
+	r, code := frozen.wait(t)
+	e2etest.Must(t, n.Resume())
+	if code != 1 || r.CleanedUp || r.Status != checks.Unhealthy || len(r.Left) != 1 {
+		t.Errorf("exit code %d, %+v", code, r)
+	}
+	var commands []string
+	for _, s := range r.NextSteps {
+		commands = append(commands, s.Command)
+	}
+	if want := "rmp -f " + r.SandboxID; !strings.Contains(strings.Join(commands, "\n"), want) {
+		t.Errorf("%q is not in %q", want, commands)
+	}
+
+	killed := n.linger(t, 2, "--timeout", timeout.String())
+	e2etest.Must(t, killed.Cmd.Process.Kill())
+	killed.Wait()
+
+	left := n.canaries(t)
+	if len(left) != 2 {
+		t.Fatalf("left in the runtime: %v", left)
+	}
+	time.Sleep(timeout)
+	r, code = n.start(t).wait(t)
+	wantsFine(t, r, code)
+	if len(r.Earlier) != 2 {
+		t.Errorf("removed of earlier runs: %v", r.Earlier)
+	}
+	n.wantsClean(t)
+}

@@ -1,0 +1,207 @@
+//go:build e2e
+
+// Package e2etest runs kdiag on real runtimes and nodes, and checks its reports. Each package of end-to-end tests has its
+// own namespaces, see Main.
+package e2etest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+)
+
+// An Outcome is what one run of kdiag left.
+type Outcome struct {
+	Code           int
+	Stdout, Stderr string
+}
+
+// Kdiag runs a command, with nothing of the caller's environment but the path. The end of ctx interrupts it.
+func Kdiag(ctx context.Context, t testing.TB, args ...string) Outcome {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, Program(t), args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); cmd.ProcessState == nil {
+		t.Fatalf("starting kdiag: %v", err)
+	}
+	return Outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// A Process is kdiag as a program that runs.
+type Process struct {
+	*exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+// Start starts kdiag, with more in its environment.
+func Start(t *testing.T, env []string, args ...string) *Process {
+	t.Helper()
+	p := &Process{Cmd: exec.CommandContext(t.Context(), Program(t), args...)}
+	p.Env = append(os.Environ(), env...)
+	p.Stdout, p.Stderr = &p.stdout, &p.stderr
+	Must(t, p.Start())
+	return p
+}
+
+// Wait waits for the end of the program.
+func (p *Process) Wait() Outcome {
+	_ = p.Cmd.Wait() // the exit code shows how it ended
+	return Outcome{p.ProcessState.ExitCode(), p.stdout.String(), p.stderr.String()}
+}
+
+// Decode decodes the one JSON document that a run printed, and fails the test when it printed anything else.
+func Decode[T any](t *testing.T, o Outcome) *T {
+	t.Helper()
+	dec := json.NewDecoder(bytes.NewReader([]byte(o.Stdout)))
+	dec.DisallowUnknownFields()
+	var doc T
+	if err := dec.Decode(&doc); err != nil {
+		t.Fatalf("stdout is no %T: %v\nstdout: %s\nstderr: %s", doc, err, o.Stdout, o.Stderr)
+	}
+	if dec.More() {
+		t.Fatalf("more than one document on stdout:\n%s", o.Stdout)
+	}
+	return &doc
+}
+
+// Report decodes the report of kdiag pleg or node.
+func (o Outcome) Report(t *testing.T) *checks.Report {
+	t.Helper()
+	return Decode[checks.Report](t, o)
+}
+
+// Wants checks the first cause, the verdict and the exit code together: they must not contradict each other. Causes
+// that other tests may make real on this machine are left out, see OfTheMachine.
+func (o Outcome) Wants(t *testing.T, code string) *checks.Report {
+	t.Helper()
+	r := o.Report(t)
+	r.Causes = slices.DeleteFunc(r.Causes, func(c checks.Cause) bool { return c.Code != code && OfTheMachine(c.Code) })
+	if got := Codes(r); len(got) == 0 || got[0] != code {
+		t.Errorf("causes %v, want %s first\n%s\n%s", got, code, o.Stdout, o.Stderr)
+	}
+	if wantExit := ExitOf(r.Status); o.Code != wantExit {
+		t.Errorf("exit code %d with status %s, want %d", o.Code, r.Status, wantExit)
+	}
+	return r
+}
+
+// Record appends a verdict to the file that KDIAG_TRUTH names, as a line of tab-separated columns: the fault, which is
+// the name of the test; the cause that it is, "none" for none; and of what the report names first the code, the
+// confidence and the severity. Package judge makes docs/truth.md of it.
+func Record(t *testing.T, r *checks.Report, want string) {
+	t.Helper()
+	path := os.Getenv("KDIAG_TRUTH")
+	if path == "" {
+		return
+	}
+	got := checks.Cause{Code: "none"}
+	if len(r.Causes) > 0 {
+		got = r.Causes[0]
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	Must(t, err)
+	_, err = fmt.Fprintf(f, "%s\t%s\t%s\t%.2f\t%s\n", t.Name(), want, got.Code, got.Confidence, got.Severity)
+	Must(t, errors.Join(err, f.Close()))
+}
+
+// ExitOf returns the exit code of a verdict.
+func ExitOf(v checks.Verdict) int {
+	return map[checks.Verdict]int{checks.Unhealthy: cli.ExitProblem, checks.Unknown: cli.ExitUnknown}[v]
+}
+
+// CouldNotTell reports whether a run could not judge the runtime. It may name a cause of the machine all the same.
+func (o Outcome) CouldNotTell(t *testing.T) bool {
+	t.Helper()
+	r := o.Report(t)
+	return r.Status == checks.Unknown && o.Code == 2 ||
+		len(r.Causes) > 0 && !slices.ContainsFunc(Codes(r), OfThisRuntime)
+}
+
+// Codes returns the codes of a report's causes, in their order.
+func Codes(r *checks.Report) []string {
+	var list []string
+	for _, c := range r.Causes {
+		list = append(list, c.Code)
+	}
+	return list
+}
+
+// OfTheMachine reports whether a cause may be what other tests make real on this machine at the same time: stopped
+// shims, dead mounts, kills for memory.
+func OfTheMachine(code string) bool { return !OfThisRuntime(code) }
+
+// OfThisRuntime reports whether a cause can only come from the runtime that a test asked about.
+func OfThisRuntime(code string) bool {
+	return slices.Contains([]string{
+		"RuntimeDown", "RuntimeHung", "RuntimeSlow", "RuntimeNotReady", "RuntimeUnsupported", "NetworkNotReady",
+		"CNIHung", "ListHang", "InspectHang", "ImageServiceHung", "ListTooLarge", "TooManyExited", "RelistOverloaded",
+		"KubeletDown", "KubeletStalled", "KubeletCrashLooping", "PLEGUnhealthy", "CertificateExpired",
+		"APIServerUnreachable", "SystemdWedged", "CgroupDriverMismatch", "ClockJumped", "MountsExploded",
+		"CgroupsLeaked",
+	}, code)
+}
+
+// Must fails the test on an error.
+func Must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// StartContainerd starts a private containerd that ends with the test.
+func StartContainerd(t *testing.T, opts nodebox.Options) *nodebox.Containerd {
+	t.Helper()
+	c, err := nodebox.Start(t.Context(), opts)
+	Must(t, err)
+	closeAfter(t, c.Close)
+	return c
+}
+
+// RunPods creates pods in a containerd.
+func RunPods(t *testing.T, c *nodebox.Containerd, p nodebox.Pods) []nodebox.Pod {
+	t.Helper()
+	pods, err := c.RunPods(t.Context(), p)
+	Must(t, err)
+	return pods
+}
+
+// NewBox prepares a whole node, with kdiag in its path, that ends with the test. It is not booted yet.
+func NewBox(t *testing.T) *nodebox.Box {
+	t.Helper()
+	box := nodebox.TestBox(t)
+	Must(t, box.CopyIn(Program(t), "/usr/local/bin/kdiag"))
+	return box
+}
+
+func closeAfter(t *testing.T, end func() error) {
+	t.Cleanup(func() {
+		if err := end(); err != nil {
+			t.Errorf("cleaning up: %v", err)
+		}
+	})
+}
+
+// Program returns the path of kdiag, which make built once.
+func Program(t testing.TB) string {
+	t.Helper()
+	path := os.Getenv("KDIAG_BIN")
+	if !strings.HasPrefix(path, "/") {
+		t.Fatal("KDIAG_BIN is not the absolute path of kdiag: run make e2e")
+	}
+	return path
+}

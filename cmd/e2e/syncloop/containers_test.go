@@ -1,0 +1,317 @@
+//go:build e2e
+
+package syncloop
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+// What containers do and what is done to them then: all on one node, because most of the time is spent waiting.
+func TestEndToEndContainers(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 20)
+	n.cfg.Kubelet.ClusterDNS, n.cfg.Kubelet.ClusterDomain = []string{"192.0.2.53"}, "example.org"
+	web := newWeb(t)
+	n.write(n.cfg.Objects, "settings", fmt.Appendf(nil, configMap, "green"))
+	n.write(n.cfg.Objects, "password", []byte(secret))
+	for _, p := range podsOf(t, "containers.yaml", "${WEB}", strconv.Itoa(web.port), "${SERVER}", healthServer(t),
+		"${GRPC}", strconv.Itoa(int(freePort(t)))) {
+		n.apply(p)
+	}
+	n.start()
+	n.sub("deadline", n.checkDeadline)
+	n.sub("crash loop", n.checkCrashLoop)
+	n.sub("life", n.checkLife)
+	n.sub("volumes", n.checkVolumes)
+	n.sub("images", n.checkImages)
+	n.sub("init containers", n.checkInit)
+	n.sub("sidecar", n.checkSidecar)
+	n.sub("liveness", n.checkLiveness)
+	n.sub("readiness", func() { n.checkReadiness(web) })
+	n.sub("gRPC", n.checkGRPC)
+}
+
+// checkLife takes a pod through a crash, and through the death of its sandbox, in which everything begins again.
+func (n *node) checkLife() {
+	n.awaitReady("life")
+	uid, ip := string(n.pod("life").UID), n.pod("life").Status.PodIP
+	want := ip + "\tlife-" + e2eNode + "\nsearch shop.svc.example.org svc.example.org example.org\n" +
+		"nameserver 192.0.2.53\noptions ndots:5\n"
+	if got := n.exec("life", "test -e /started && tail -1 /etc/hosts; cat /etc/resolv.conf"); got != want {
+		n.t.Errorf("hosts and resolv.conf are %q", got)
+	}
+	logged := func(file, text string, times int) {
+		n.t.Helper()
+		n.await("the log "+file, func() error {
+			files, _ := filepath.Glob(filepath.Join(n.cfg.LogDir, "pods", "*_"+uid, file))
+			data, err := os.ReadFile(strings.Join(files, ""))
+			if strings.Count(string(data), text) != times {
+				return fmt.Errorf("%v holds %q, %w", files, data, err)
+			}
+			return nil
+		})
+	}
+	logged("init/0.log", " stdout F init works\n", 1)
+	logged("c/0.log", " stdout F hello from "+ip+"\n", 2) // its trap is set now
+	restarted := func(times int32) func(*v1.Pod) bool {
+		return func(p *v1.Pod) bool { return containerOf(p).RestartCount == times && isReady(p) }
+	}
+	if err := n.cri.StopContainer(n.t.Context(), n.running("life")["c of "+uid], e2ePatience); err != nil {
+		n.t.Fatal(err)
+	}
+	p := n.awaitPod("the restart after a crash", "life", restarted(1))
+	last := containerOf(p).LastTerminationState.Terminated
+	if last == nil || last.ExitCode != 3 || last.Message != "bye\n" {
+		n.t.Errorf("the instance that crashed is %+v", last)
+	}
+	logged("c/1.log", " stdout F hello from "+ip+"\n", 2)
+
+	labels := map[string]string{container.PodUIDLabel: uid}
+	sandboxes, _ := n.list(n.t.Context(), labels)
+	if err := n.cri.StopPodSandbox(n.t.Context(), sandboxes[0].GetId()); err != nil {
+		n.t.Fatal(err)
+	}
+	p = n.awaitPod("the new sandbox", "life", restarted(2))
+	sandboxes, _ = n.list(n.t.Context(), labels)
+	second := func(s *runtimeapi.PodSandbox) bool { return s.GetMetadata().GetAttempt() == 1 }
+	if !slices.ContainsFunc(sandboxes, second) || p.Status.InitContainerStatuses[0].RestartCount != 1 {
+		n.t.Errorf("sandboxes %v, init containers %+v", sandboxes, p.Status.InitContainerStatuses)
+	}
+}
+
+// A web is a server whose answer to probes can be chosen.
+type web struct {
+	port int
+	code atomic.Int64
+}
+
+func newWeb(t *testing.T) *web {
+	w := &web{}
+	w.code.Store(http.StatusNoContent)
+	answer := func(rw http.ResponseWriter, _ *http.Request) { rw.WriteHeader(int(w.code.Load())) }
+	server := httptest.NewServer(http.HandlerFunc(answer))
+	t.Cleanup(server.Close)
+	w.port = server.Listener.Addr().(*net.TCPAddr).Port
+	return w
+}
+
+func (n *node) checkDeadline() {
+	const message = "Pod was active on the node longer than the specified deadline"
+	n.awaitPod("the deadline", "late", func(p *v1.Pod) bool {
+		s := p.Status
+		return s.Phase == v1.PodFailed && s.Reason == "DeadlineExceeded" && s.Message == message &&
+			len(n.running("late")) == 0
+	})
+	n.event("late", "DeadlineExceeded", message)
+}
+
+// checkCrashLoop looks whether the pauses between restarts double, up to the longest one.
+func (n *node) checkCrashLoop() {
+	n.awaitPod("the status of a crash loop", "crash", func(p *v1.Pod) bool {
+		c := containerOf(p)
+		last, w := c.LastTerminationState.Terminated, c.State.Waiting
+		return w != nil && w.Reason == "CrashLoopBackOff" && strings.HasPrefix(w.Message, "back-off ") &&
+			last != nil && last.ExitCode == 3 && last.Reason == "Error"
+	})
+	// The log has them all: one that is short is over before a slow machine has looked.
+	var pauses []time.Duration
+	n.await("three pauses", func() error {
+		pauses = nil
+		for _, line := range n.log.lines(`"Back-off restarting failed container" err="back-off `) {
+			_, text, _ := strings.Cut(line, ` err="back-off `)
+			text, of, _ := strings.Cut(text, " ")
+			pause, err := time.ParseDuration(text)
+			if err != nil {
+				return fmt.Errorf("%s: %w", line, err)
+			}
+			if strings.Contains(of, "pod=crash-"+e2eNode) && !slices.Contains(pauses, pause) {
+				pauses = append(pauses, pause)
+			}
+		}
+		if len(pauses) < 3 {
+			return fmt.Errorf("the pauses are %v so far", pauses)
+		}
+		return nil
+	})
+	want, most := n.cfg.Periods.CrashFirst, n.cfg.Periods.CrashMost
+	for _, pause := range pauses {
+		for want < min(pause, most) { // one that was over before the pod was synced again is not reported
+			want = min(2*want, most)
+		}
+		if pause != want {
+			n.t.Errorf("the pauses %v do not double", pauses)
+		}
+	}
+}
+
+func (n *node) checkLiveness() {
+	n.awaitPod("a restart after a failed liveness probe", "liveness", func(p *v1.Pod) bool {
+		c := containerOf(p)
+		return c.RestartCount > 0 && c.State.Running != nil
+	})
+	n.event("liveness", "Unhealthy", "Liveness probe failed")
+	n.event("liveness", "Killing", "failed liveness probe, will be restarted")
+}
+
+func (n *node) checkReadiness(w *web) {
+	n.awaitReady("readiness")
+	before := n.running("readiness")
+	w.code.Store(http.StatusBadGateway)
+	n.awaitPod("the pod not to be ready", "readiness", func(p *v1.Pod) bool {
+		return !hasCondition(p, v1.PodReady) && !hasCondition(p, v1.ContainersReady) && p.Status.Phase == v1.PodRunning
+	})
+	w.code.Store(http.StatusFound)
+	n.awaitReady("readiness")
+	diff := cmp.Diff(before, n.running("readiness"))
+	if restarts := containerOf(n.pod("readiness")).RestartCount; diff != "" || restarts != 0 {
+		n.t.Errorf("readiness restarted a container %d times:\n%s", restarts, diff)
+	}
+	n.event("readiness", "Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 502")
+	n.event("refused", "Unhealthy", "connection refused")
+	if p := n.pod("refused"); hasCondition(p, v1.PodReady) || len(n.running("refused")) != 1 {
+		n.t.Errorf("where nobody listens: ready, or not running: %+v", p.Status)
+	}
+}
+
+// succeeded waits for the end of a pod and returns the termination message of its main container.
+func (n *node) succeeded(name string) string {
+	n.t.Helper()
+	p := n.awaitPod(name+" to succeed", name, func(p *v1.Pod) bool { return p.Status.Phase == v1.PodSucceeded })
+	return containerOf(p).State.Terminated.Message
+}
+
+func (n *node) checkInit() {
+	if got := n.succeeded("steps"); got != "first\nsecond\nmain\n" {
+		n.t.Errorf("the order was %q", got)
+	}
+	for _, c := range n.pod("steps").Status.InitContainerStatuses {
+		if end := c.State.Terminated; end == nil || end.Reason != "Completed" || !c.Ready {
+			n.t.Errorf("%s: %+v", c.Name, c)
+		}
+	}
+}
+
+func (n *node) checkSidecar() {
+	if got := n.succeeded("sidecar"); got != "up\n" {
+		n.t.Errorf("when main ran the sidecar had written %q", got)
+	}
+	if left := n.running("sidecar"); len(left) > 0 {
+		n.t.Errorf("after the end of main there runs %v", left)
+	}
+}
+
+func (n *node) checkImages() {
+	for _, wait := range [][2]string{
+		{"absent", "ErrImagePull"}, {"absent", "ImagePullBackOff"}, {"never", "ErrImageNeverPull"},
+	} {
+		n.awaitPod(wait[1], wait[0], func(p *v1.Pod) bool {
+			w := containerOf(p).State.Waiting
+			return w != nil && w.Reason == wait[1]
+		})
+	}
+	n.event("absent", "BackOff", "Back-off pulling image")
+}
+
+const (
+	configMap = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: shop}\ndata: {colour: %s}\n"
+	secret    = "apiVersion: v1\nkind: Secret\nmetadata: {name: password, namespace: shop}\nstringData: {key: s3cret}\n"
+)
+
+func (n *node) checkVolumes() {
+	n.awaitReady("volumes")
+	uid := string(n.pod("volumes").UID)
+	read := func(script string) string { return strings.TrimSpace(n.exec("volumes", script)) }
+	for script, want := range map[string]string{
+		"cat /v/settings/colour":                                  "green",
+		"cat /v/password/key; stat -Lc %a /v/password/key":        "s3cret400",
+		"cat /v/info/labels":                                      `app="volumes"`,
+		"grep -o '/v/memory tmpfs' /proc/mounts":                  "/v/memory tmpfs",
+		"df -k /v/memory | tail -n 1 | tr -s ' ' | cut -d' ' -f2": "1024",
+		"echo kept > /v/memory/file; cat /v/memory/file":          "kept",
+	} {
+		if got := read(script); got != want {
+			n.t.Errorf("%s: %q, want %q", script, got, want)
+		}
+	}
+	n.write(n.cfg.Objects, "settings", fmt.Appendf(nil, configMap, "blue"))
+	n.await("the changed ConfigMap", func() error {
+		if got := read("cat /v/settings/colour"); got != "blue" {
+			return fmt.Errorf("it has %s", got)
+		}
+		return nil
+	})
+	dir := filepath.Join(n.cfg.RootDir, "pods", uid, "volumes", "kubernetes.io~empty-dir", "memory", "file")
+	if files, err := filepath.Glob(dir); err != nil || len(files) != 1 {
+		n.t.Errorf("%s: %v, %v", dir, files, err)
+	}
+}
+
+// healthServer builds the gRPC server of the pod grpc and returns its folder.
+func healthServer(t *testing.T) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "./testdata/health")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0") // the image has no libc
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the server: %v: %s", err, out)
+	}
+	return dir
+}
+
+// freePort is a port that is free and below those that the kernel gives away by itself (ip_local_port_range, from 32768
+// on), so that no connection and no other test takes it before a server does.
+func freePort(t testing.TB) int32 {
+	t.Helper()
+	for range 1000 {
+		port := 20000 + rand.Int32N(10000)
+		if l, err := net.Listen("tcp", fmt.Sprintf(":%d", port)); err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return 0
+}
+
+func (n *node) checkGRPC() {
+	n.awaitReady("grpc")
+	before := n.running("grpc")
+	n.exec("grpc", "touch /tmp/ill")
+	n.awaitPod("the pod not to be ready", "grpc", func(p *v1.Pod) bool { return !hasCondition(p, v1.PodReady) })
+	n.event("grpc", "Unhealthy", `Readiness probe failed: service unhealthy (responded with "NOT_SERVING")`)
+	n.exec("grpc", "rm /tmp/ill")
+	n.awaitReady("grpc")
+	if diff := cmp.Diff(before, n.running("grpc")); diff != "" {
+		n.t.Errorf("the server was restarted:\n%s", diff)
+	}
+}
+
+// exec runs a script in the container c of a pod and returns what it wrote.
+func (n *node) exec(name, script string) string {
+	n.t.Helper()
+	resp, err := n.cri.ExecSync(n.t.Context(), n.running(name)["c of "+string(n.pod(name).UID)],
+		[]string{"sh", "-c", script}, e2ePatience)
+	if err != nil || resp.GetExitCode() != 0 {
+		n.t.Fatalf("%s in %s: %v, %v", script, name, resp, err)
+	}
+	return string(resp.GetStdout())
+}

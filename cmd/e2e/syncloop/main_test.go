@@ -1,0 +1,11 @@
+//go:build e2e
+
+package syncloop
+
+import (
+	"testing"
+
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+)
+
+func TestMain(m *testing.M) { nodebox.Main(m) }

@@ -1,0 +1,196 @@
+//go:build e2e
+
+package syncloop
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/status"
+)
+
+// 30 manifests come up; one is edited, one deleted, one gets another image.
+func TestEndToEndThirtyPods(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 20)
+	pods := make([]*v1.Pod, 30)
+	for i := range pods {
+		pods[i] = newPod(fmt.Sprintf("web-%d", i), shell("c", forever))
+		pods[i].Spec.HostNetwork = i%3 == 0
+		n.apply(pods[i])
+	}
+	n.start()
+	for _, p := range pods {
+		n.awaitReady(p.Name)
+	}
+	for i, p := range pods {
+		if got := n.running(p.Name); len(got) != 1 {
+			t.Errorf("%s: running %v", p.Name, got)
+		}
+		if got := n.pod(p.Name).Status; i%3 != 0 && got.PodIP != "192.0.2.2" {
+			t.Errorf("%s has the address %q, which is not the plugin's", p.Name, got.PodIP)
+		}
+	}
+	n.checkStatusFile(len(pods))
+	n.checkServer(len(pods))
+	n.sub("edit", func() { n.edit(pods[0]) })
+	n.sub("delete", func() { n.deletePod(pods[1]) })
+	n.sub("hash", func() { n.changeImage(pods[2]) })
+}
+
+// edit makes another pod of a static one.
+func (n *node) edit(p *v1.Pod) {
+	uid := n.pod(p.Name).UID
+	p.Spec.Containers[0].Env = []v1.EnvVar{{Name: "EDITED", Value: "yes"}}
+	n.apply(p)
+	n.awaitPod("the edited pod", p.Name, func(now *v1.Pod) bool {
+		got := n.running(p.Name)
+		return now.UID != uid && isReady(now) && len(got) == 1 && got["c of "+string(now.UID)] != ""
+	})
+	n.await("the old pod's leftovers to go", func() error { return n.gone(uid) })
+}
+
+// deletePod removes a manifest.
+func (n *node) deletePod(p *v1.Pod) {
+	uid := n.pod(p.Name).UID
+	if len(n.cgroups("kubepods/*/pod"+string(uid))) == 0 {
+		n.t.Errorf("%s has no cgroup while it runs", p.Name)
+	}
+	n.remove(p.Name)
+	n.await("the deleted pod's leftovers to go", func() error { return n.gone(uid) })
+}
+
+// gone complains of what is left of a pod anywhere.
+func (n *node) gone(uid types.UID) error {
+	labels := map[string]string{container.PodUIDLabel: string(uid)}
+	if sandboxes, containers := n.list(n.t.Context(), labels); len(sandboxes)+len(containers) > 0 {
+		return fmt.Errorf("sandboxes %v, containers %v", sandboxes, containers)
+	}
+	for _, pattern := range []string{
+		filepath.Join(n.cfg.RootDir, "pods", string(uid)), filepath.Join(n.cfg.LogDir, "pods", "*_"+string(uid)),
+	} {
+		if left, err := filepath.Glob(pattern); err != nil || len(left) > 0 {
+			return fmt.Errorf("files %v, %w", left, err)
+		}
+	}
+	if left := n.cgroups("kubepods/*/pod" + string(uid)); len(left) > 0 {
+		return fmt.Errorf("cgroups %v", left)
+	}
+	for _, w := range n.Snapshot().Workers {
+		if w.UID == uid {
+			return fmt.Errorf("its worker: %+v", w)
+		}
+	}
+	return nil
+}
+
+// changeImage changes the hash of a container whose pod keeps its UID, which a manifest can give.
+func (n *node) changeImage(p *v1.Pod) {
+	p.UID = "8d1f0c4e-hash"
+	n.apply(p)
+	n.awaitPod("the pod with its own UID", p.Name, func(now *v1.Pod) bool { return now.UID == p.UID && isReady(now) })
+	before := n.running(p.Name)
+	p.Spec.Containers[0].Image = nodebox.ImagePause // the same program, with the command of the manifest
+	n.apply(p)
+	n.awaitPod("the container with the other image", p.Name, func(now *v1.Pod) bool {
+		after, c := n.running(p.Name), containerOf(now)
+		return len(after) == 1 && !maps.Equal(before, after) && c.RestartCount == 1 && c.Image == nodebox.ImagePause &&
+			isReady(now)
+	})
+	n.event(p.Name, "Killing", "definition changed")
+	labels := map[string]string{container.PodUIDLabel: string(p.UID)}
+	if sandboxes, _ := n.list(n.t.Context(), labels); len(sandboxes) != 1 {
+		n.t.Errorf("the pod has the sandboxes %v, not its first one only", sandboxes)
+	}
+}
+
+// checkStatusFile looks whether the file has the statuses of all pods.
+func (n *node) checkStatusFile(pods int) {
+	n.t.Helper()
+	n.await("the status file", func() error {
+		data, err := os.ReadFile(n.cfg.StatusFile)
+		if err != nil {
+			return err
+		}
+		var list status.List
+		if err := json.Unmarshal(data, &list); err != nil {
+			return err
+		}
+		for _, item := range list.Items {
+			if !isReady(&v1.Pod{Status: item.Status}) {
+				return fmt.Errorf("%+v", item)
+			}
+		}
+		if len(list.Items) != pods {
+			return fmt.Errorf("%d pods, want %d", len(list.Items), pods)
+		}
+		return nil
+	})
+}
+
+// checkServer asks the server what others ask a kubelet.
+func (n *node) checkServer(pods int) {
+	n.t.Helper()
+	n.get("/healthz", nil)
+	var list v1.PodList
+	n.get("/pods", &list)
+	if len(list.Items) != pods {
+		n.t.Errorf("/pods has %d pods, want %d", len(list.Items), pods)
+	}
+	metrics := n.get("/metrics", nil)
+	for _, name := range []string{
+		"kubelet_pod_worker_start_duration_seconds_count", "kubelet_pod_start_duration_seconds_count",
+	} {
+		_, value, _ := strings.Cut(metrics, "\n"+name+" ")
+		// A pod starts when it is first known and again when it first runs: upstream counts both.
+		if count, err := strconv.Atoi(strings.SplitN(value, "\n", 2)[0]); err != nil || count < pods {
+			n.t.Errorf("%s is %d (%v) with %d pods", name, count, err, pods)
+		}
+	}
+	n.await("the stats of all pods", func() error {
+		var summary statsapi.Summary
+		n.get("/stats/summary", &summary)
+		for _, p := range summary.Pods {
+			if p.CPU == nil || p.Memory == nil || len(p.Containers) != 1 || p.Containers[0].Rootfs == nil {
+				return fmt.Errorf("%s: %+v", p.PodRef.Name, p)
+			}
+		}
+		if len(summary.Pods) != pods {
+			return fmt.Errorf("%d pods, want %d", len(summary.Pods), pods)
+		}
+		return nil
+	})
+}
+
+// get returns an answer of the server, which is decoded as JSON unless into is nil.
+func (n *node) get(path string, into any) string {
+	n.t.Helper()
+	resp, err := http.Get("http://" + n.Addr().String() + path)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if into != nil {
+		err = errors.Join(err, json.Unmarshal(body, into))
+	}
+	if err != nil || resp.StatusCode != http.StatusOK {
+		n.t.Fatalf("%s: %s, %v", path, resp.Status, err)
+	}
+	return string(body)
+}

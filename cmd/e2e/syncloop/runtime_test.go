@@ -1,0 +1,283 @@
+//go:build e2e
+
+package syncloop
+
+import (
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+)
+
+// A syncLoop that is started again takes over what runs and ends what is not wanted any more; so it does with a
+// containerd that is started again. What others run on the same socket is left alone.
+func TestEndToEndRestarts(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 20)
+	foreign, err := n.box.RunPods(t.Context(), nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{"a", "b", "unwanted"}
+	for _, name := range names {
+		n.apply(newPod(name, shell("c", forever)))
+	}
+	n.start()
+	before := n.allRunning(names)
+
+	n.stop()
+	n.remove("unwanted")
+	n.start()
+	ended := func(*v1.Pod) bool { return len(n.running("unwanted")) == 0 }
+	n.awaitPod("the unwanted pod to be ended", "unwanted", ended)
+	names = names[:2]
+	delete(before, "unwanted")
+	n.unchanged("the restart of the syncLoop", names, before)
+	if !n.log.has("Clean up containers for orphaned pod we had not seen before") {
+		t.Error("the log has no line about the orphan")
+	}
+
+	if err := n.box.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.unchanged("the restart of containerd", names, before)
+	n.apply(newPod("late", shell("c", forever)))
+	n.awaitReady("late")
+
+	n.stop()
+	n.cfg.Kubelet.MaxPods = 1
+	n.start()
+	for _, name := range []string{"b", "late"} {
+		n.awaitPod("a pod that runs and is not admitted any more to be ended", name, func(p *v1.Pod) bool {
+			return p.Status.Reason == "OutOfpods" && len(n.running(name)) == 0
+		})
+	}
+	names = names[:1]
+	delete(before, "b")
+	n.unchanged("the restart with --max-pods 1", names, before)
+	var configz struct {
+		KubeletConfig struct{ ContainerRuntimeEndpoint string }
+	}
+	if n.get("/configz", &configz); configz.KubeletConfig.ContainerRuntimeEndpoint != n.cfg.Endpoint {
+		t.Errorf("/configz has %+v", configz)
+	}
+
+	got, err := n.cri.ContainerStatus(t.Context(), foreign[0].Containers[0].ID)
+	if err != nil || got.GetState() != runtimeapi.ContainerState_CONTAINER_RUNNING {
+		t.Errorf("the container of another is %v, %v", got, err)
+	}
+	if got := n.Snapshot().Foreign; got != 1 {
+		t.Errorf("%d pods of others were counted, want 1", got)
+	}
+}
+
+// allRunning waits until the pods are ready and returns what runs of them.
+func (n *node) allRunning(names []string) map[string]map[string]string {
+	n.t.Helper()
+	out := map[string]map[string]string{}
+	for _, name := range names {
+		n.awaitReady(name)
+		out[name] = n.running(name)
+		if len(out[name]) != 1 {
+			n.t.Fatalf("%s has the running containers %v", name, out[name])
+		}
+	}
+	return out
+}
+
+// unchanged waits for the syncLoop to have looked around and complains if it started anything anew.
+func (n *node) unchanged(after string, names []string, before map[string]map[string]string) {
+	n.t.Helper()
+	relists, turns := n.Snapshot().PLEG.Relists, n.Snapshot().Loop.Turns
+	n.await("the loop to turn after "+after, func() error {
+		if s := n.Snapshot(); s.PLEG.Relists < relists+10 || s.Loop.Turns < turns+10 || !s.Loop.SkippingSince.IsZero() {
+			return fmt.Errorf("%d relists, %d turns, skipping since %v", s.PLEG.Relists-relists, s.Loop.Turns-turns,
+				s.Loop.SkippingSince)
+		}
+		return n.nodeReady()
+	})
+	if diff := cmp.Diff(before, n.allRunning(names)); diff != "" {
+		n.t.Errorf("after %s (-before +after):\n%s", after, diff)
+	}
+	for _, name := range names {
+		if got := containerOf(n.pod(name)).RestartCount; got != 0 {
+			n.t.Errorf("after %s: %s has %d restarts", after, name, got)
+		}
+	}
+}
+
+// readyCondition is the node's.
+func (n *node) readyCondition() v1.NodeCondition {
+	for _, c := range n.Snapshot().Conditions {
+		if c.Type == v1.NodeReady {
+			return c
+		}
+	}
+	return v1.NodeCondition{}
+}
+
+func (n *node) nodeReady() error {
+	if c := n.readyCondition(); c.Status != v1.ConditionTrue {
+		return fmt.Errorf("the node's condition is %+v", c)
+	}
+	return nil
+}
+
+// containerd stands still for more than the three minutes, shortened, after which PLEG counts as unhealthy.
+func TestEndToEndFrozenRuntime(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 8)                       // not more: a sandbox must be made within the shortened deadline of a call
+	n.cfg.Periods.Request = 15 * time.Second // two minutes by the same factor
+	n.apply(newPod("a", shell("c", forever)))
+	n.apply(newPod("b", shell("c", forever)))
+	n.start()
+	before := n.allRunning([]string{"a", "b"})
+	n.await("the node to be ready", n.nodeReady)
+
+	if err := n.box.Pause(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"container runtime is down", "PLEG is not healthy: pleg was last seen active ", " ago; threshold is 22.5s",
+	}
+	n.await("the node to be not ready", func() error {
+		c := n.readyCondition()
+		for _, text := range want {
+			if c.Status != v1.ConditionFalse || c.Reason != "KubeletNotReady" || !strings.Contains(c.Message, text) {
+				return fmt.Errorf("%+v lacks %q", c, text)
+			}
+		}
+		return nil
+	})
+	if s := n.Snapshot().Loop; s.SkippingSince.IsZero() || !strings.Contains(s.Why, "PLEG is not healthy") {
+		t.Errorf("the loop is not skipping: %+v", s)
+	}
+	for _, text := range []string{"container runtime is down", "[container runtime is down, PLEG is not healthy: "} {
+		if !n.log.has(`"Skipping pod synchronization" err="` + text) {
+			t.Errorf("the loop was not skipped with %s", text)
+		}
+	}
+	n.apply(newPod("a", shell("c", "true; "+forever)))
+
+	if err := n.box.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	n.await("the node to be ready again", n.nodeReady)
+	n.awaitPod("the pod that was edited meanwhile", "a", func(p *v1.Pod) bool {
+		now := n.running("a")
+		return len(now) == 1 && !maps.Equal(now, before["a"]) && isReady(p)
+	})
+	if diff := cmp.Diff(before["b"], n.running("b")); diff != "" {
+		t.Errorf("the other pod (-before +after):\n%s", diff)
+	}
+}
+
+// The runtime's events alone drive the pods, for the next relist is minutes away: a start, a death, a crash loop, the
+// end of a pod, a death while no syncLoop ran. A runtime that has no events, or is started again, makes the evented
+// PLEG fall back to relisting.
+func TestEndToEndEventedPLEG(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 20)
+	n.cfg.Kubelet.FeatureGates = map[string]bool{"EventedPLEG": true}
+	n.cfg.Periods.EventedRelist = 4 * e2ePatience // it must not be what notices
+	n.cfg.Periods.EventedThreshold = 8 * e2ePatience
+	n.apply(newPod("a", shell("c", forever)))
+	n.apply(newPod("crash", shell("c", "exit 3")))
+	n.start()
+	n.awaitReady("a")
+	n.killOnly("a")
+	restarted := func(times int32) func(*v1.Pod) bool {
+		return func(p *v1.Pod) bool {
+			c := containerOf(p)
+			return c.RestartCount == times && c.State.Running != nil
+		}
+	}
+	n.awaitPod("the death to be noticed", "a", restarted(1))
+	n.awaitPod("the crash loop", "crash", func(p *v1.Pod) bool { return containerOf(p).RestartCount >= 2 })
+	n.remove("crash")
+	n.awaitPod("the end of the pod", "crash", func(p *v1.Pod) bool { return p.Name == "" })
+
+	version, err := n.cri.Version(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const line = "Fall back to Generic PLEG relisting since Evented PLEG is not working"
+	if strings.HasPrefix(version.GetRuntimeVersion(), "1.6.") { // containerd has events since 1.7
+		if !n.log.has(line) {
+			t.Errorf("the log has no %q", line)
+		}
+		return
+	}
+	if relists := n.Snapshot().PLEG.Relists; n.log.has(line) || relists != 1 {
+		t.Errorf("%d relists, want the first alone; fallen back: %v", relists, n.log.has(line))
+	}
+	n.stop()
+	n.killOnly("a")
+	n.start()
+	n.awaitPod("the death before the start to be noticed", "a", restarted(2))
+
+	if err := n.box.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	n.awaitPod("the fall-back", "a", func(*v1.Pod) bool { return n.log.has(line) })
+	n.killOnly("a")
+	n.awaitPod("the death after it to be noticed", "a", restarted(3))
+}
+
+// killOnly ends the one container of a pod that runs, behind the syncLoop's back.
+func (n *node) killOnly(name string) {
+	n.t.Helper()
+	ids := slices.Collect(maps.Values(n.running(name)))
+	if len(ids) != 1 {
+		n.t.Fatalf("%s has the running containers %v", name, ids)
+	}
+	if err := n.cri.StopContainer(n.t.Context(), ids[0], 0); err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// 500 exited containers are collected: all of pods that are not desired, and all but the newest of one that is wanted.
+func TestEndToEnd500ExitedContainers(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, 20)
+	n.start() // an earlier one, which left what follows
+	n.stop()
+	pods, err := nodebox.RunPods(t.Context(), n.cfg.Endpoint, nodebox.Pods{
+		Count: 10, Containers: 1, Attempts: 50, State: crictl.ContainerExited, NeverRan: true, Parallel: 4,
+		Labels: ours(), CgroupParent: "/" + filepath.Base(n.box.Dir()) + "/kubepods/besteffort",
+		LogDirectory: n.cfg.LogDir + "/pods",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := pods[0].Config.GetMetadata()
+	wanted := newPod("wanted", shell(pods[0].Containers[0].Name, forever))
+	wanted.UID = types.UID(first.GetUid())
+	n.apply(wanted)
+	n.start()
+	n.awaitReady(wanted.Name)
+	n.await("the garbage to be collected", func() error {
+		left := map[string]int{}
+		sandboxes, containers := n.list(t.Context(), ours())
+		for _, c := range containers {
+			left[c.GetLabels()[container.PodUIDLabel]]++
+		}
+		// What runs, and at most one that has ended.
+		if want := map[string]int{first.GetUid(): 2}; !maps.Equal(left, want) || len(sandboxes) > 2 {
+			return fmt.Errorf("left are %v and %d sandboxes, want %v", left, len(sandboxes), want)
+		}
+		return nil
+	})
+}
