@@ -16,22 +16,26 @@ GOTEST ?= go test
 # How many packages of end-to-end tests run at a time. Most of their time is waiting.
 PACKAGES ?= 3
 
-# The packages that have end-to-end tests; hosts has those that break what all packages share, packages those of deb, rpm
-# and image.
+# The packages that have end-to-end tests. HOST has those that break what all packages share, SHIPPED those of
+# the deb, the rpm and the image.
 E2E     = $(shell grep -rl --include='*_test.go' '^//go:build e2e$$' . | xargs -n 1 dirname | sort -u)
 HOST    = ./cmd/e2e/host
 SHIPPED = ./cmd/e2e/packages
 
+# Every target compiles with the same flags, so that each package is compiled once. grpcnotrace leaves out gRPC's trace
+# pages: their html/template calls methods by name, so that the linker would have to keep every exported method of every
+# dependency (7 MB).
 export CGO_ENABLED = 0
+export GOFLAGS += -trimpath -tags=grpcnotrace
+E2ETAGS = e2e,grpcnotrace
 
 .PHONY: all build test race check vulncheck generate bench e2e package stress fuzz goreleaser snapshot reproducible
 
 all: build check test
 
-# A static, stripped binary. grpcnotrace leaves out gRPC's trace pages: their html/template calls methods by name, so
-# that the linker would have to keep every exported method of every dependency (7 MB).
+# A static, stripped binary.
 build:
-	go build -trimpath -tags grpcnotrace -ldflags '-s -w' -o bin/kdiag ./cmd/kdiag
+	go build -ldflags '-s -w' -o bin/kdiag ./cmd/kdiag
 
 # Everything that needs no node: no root, no C compiler, no program but Go.
 test:
@@ -43,25 +47,25 @@ race:
 
 # The tests that need root and a real runtime or node. docs/testing.md says what they install.
 e2e: build
-	KDIAG_BIN=$(CURDIR)/bin/kdiag $(GOTEST) -tags e2e -vet=off -count=1 -p $(PACKAGES) -timeout 30m -run '^TestEndToEnd' \
+	KDIAG_BIN=$(CURDIR)/bin/kdiag $(GOTEST) -tags $(E2ETAGS) -vet=off -count=1 -p $(PACKAGES) -timeout 30m -run '^TestEndToEnd' \
 	  $(TESTFLAGS) $(filter-out $(HOST) $(SHIPPED),$(E2E))
-	KDIAG_BIN=$(CURDIR)/bin/kdiag $(GOTEST) -tags e2e -vet=off -count=1 -timeout 30m -run '^TestEndToEnd' $(TESTFLAGS) $(HOST)
+	KDIAG_BIN=$(CURDIR)/bin/kdiag $(GOTEST) -tags $(E2ETAGS) -vet=off -count=1 -timeout 30m -run '^TestEndToEnd' $(TESTFLAGS) $(HOST)
 
 # What is shipped: the deb, the rpm and the image in a whole node, a release that nobody publishes, and whether two builds
 # are the same bytes.
 package: build snapshot reproducible
-	KDIAG_BIN=$(CURDIR)/bin/kdiag $(GOTEST) -tags e2e -vet=off -count=1 -timeout 30m -run '^TestEndToEnd' $(TESTFLAGS) $(SHIPPED)
+	KDIAG_BIN=$(CURDIR)/bin/kdiag $(GOTEST) -tags $(E2ETAGS) -vet=off -count=1 -timeout 30m -run '^TestEndToEnd' $(TESTFLAGS) $(SHIPPED)
 
 # The tests of packages RUNS times, in random order, on one to four processors, beside LOAD busy processes:
 # make stress PACKAGE=./journal/..., or make stress PACKAGE=./cmd/e2e/gc TAGS=e2e RUNS=5.
 RUNS ?= 50
 LOAD ?= 4
 stress: build
-	@load=; trap 'kill $$load' EXIT; for i in $$(seq $(LOAD)); do sh -c 'while :; do :; done' & load="$$load $$!"; done; \
-	for p in $$(go list -tags '$(TAGS)' $(PACKAGE)); do \
-	  rm -f bin/stress.test; go test -tags '$(TAGS)' -vet=off -c -o bin/stress.test $$p || exit; [ -e bin/stress.test ] || continue; \
+	@load= all=0; trap 'kill $$load' EXIT; for i in $$(seq $(LOAD)); do sh -c 'while :; do :; done' & load="$$load $$!"; done; \
+	for p in $$(go list -tags 'grpcnotrace,$(TAGS)' $(PACKAGE)); do \
+	  rm -f bin/stress.test; go test -tags 'grpcnotrace,$(TAGS)' -vet=off -c -o bin/stress.test $$p || exit; [ -e bin/stress.test ] || continue; \
 	  failed=0; for i in $$(seq $(RUNS)); do \
-	    (cd $$(go list -tags '$(TAGS)' -f '{{.Dir}}' $$p) && GOMAXPROCS=$$((i % 4 + 1)) KDIAG_BIN=$(CURDIR)/bin/kdiag \
+	    (cd $$(go list -tags 'grpcnotrace,$(TAGS)' -f '{{.Dir}}' $$p) && GOMAXPROCS=$$((i % 4 + 1)) KDIAG_BIN=$(CURDIR)/bin/kdiag \
 	      $(CURDIR)/bin/stress.test -test.shuffle=on -test.timeout=30m $(if $(TAGS),-test.run=^TestEndToEnd)) >bin/stress.log 2>&1 || \
 	    { failed=$$((failed + 1)); grep -avE '^(PASS|=== )' bin/stress.log | head -n 60; }; \
 	  done; echo "$$p: $(RUNS) runs, $$failed failed"; all=$$((all + failed)); \
@@ -70,8 +74,8 @@ stress: build
 # Everything that must hold before a commit, short of the tests.
 check:
 	@out=$$($(GOFUMPT) -l .); if [ -n "$$out" ]; then echo "not gofumpt'ed:" $$out; exit 1; fi
-	go vet -tags e2e ./...
-	$(STATICCHECK) -tags e2e ./...
+	go vet -tags $(E2ETAGS) ./...
+	$(STATICCHECK) -tags $(E2ETAGS) ./...
 	@out=$$($(DEADCODE) ./...) || exit 1; out=$$(echo "$$out" | grep -vE '^($(TEST_ONLY))'); \
 	 if [ -n "$$out" ]; then echo "dead code:"; echo "$$out"; exit 1; fi
 	@$(MAKE) --no-print-directory vulncheck

@@ -27,11 +27,12 @@ type listed struct {
 	ImportPath string
 	Doc        string
 	Imports    []string
+	GoFiles    []string
 }
 
 func packages(t *testing.T) []listed {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-json=ImportPath,Doc,Imports", "./...").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-tags=e2e", "-json=ImportPath,Doc,Imports,GoFiles", "./...").Output()
 	if err != nil {
 		t.Fatalf("listing packages: %v", err)
 	}
@@ -65,7 +66,7 @@ func TestImports(t *testing.T) {
 		{"google.golang.org/grpc", []string{"crictl", "cmd/e2e/nodebox"}},
 		{"google.golang.org/protobuf", []string{"checks/fleet", "crictl"}},
 		{"k8s.io/cri-api", []string{"cmd/e2e/nodebox", "crictl", "plegbench"}},
-		{"os/exec", []string{"checks/host", "cmd/internal/apptest", "journal", "cmd/e2e/nodebox"}},
+		{"os/exec", []string{"checks/host", "cmd/e2e", "journal"}},
 		{"github.com/klauspost/compress", []string{"checks/bundle", "checks/recorder", "journal"}},
 		{"github.com/maruel/panicparse", []string{"checks/stacks"}},
 		{"github.com/godbus/", []string{"checks/host"}},
@@ -114,7 +115,6 @@ func TestImports(t *testing.T) {
 		{"journal/journalfile", nil},
 		{"journal/textlog", []string{"journal/klog"}},
 		{"plegbench", []string{"crictl"}},
-		{"cmd/e2e/nodebox", []string{"crictl"}},
 		{"plegbench/syncloop", []string{"crictl/kubeletconfig", "crictl/remote", "plegbench/syncloop"}},
 		{"plegbench/syncloop/apiserver", nil},
 		{"plegbench/syncloop/container", nil},
@@ -177,7 +177,9 @@ func TestImports(t *testing.T) {
 			"cmd/internal/cli", "cmd/internal/render", "cmd/internal/screen", "checks", "crictl", "journal", "plegbench",
 		}},
 		{"cmd/internal/app", []string{"cmd/internal", "checks"}},
-		{"cmd/internal/apptest", []string{"cmd/internal/app", "cmd/internal/cli", "checks", "cmd/e2e/nodebox"}},
+		{"cmd/e2e/nodebox", []string{"crictl"}},
+		{"cmd/e2e/e2etest", []string{"cmd/e2e/nodebox", "cmd/internal/cli", "checks", "crictl"}},
+		{"cmd/e2e", []string{"cmd/e2e", "cmd/internal/cli", "checks", "crictl", "journal", "plegbench"}},
 		{"cmd/internal", []string{
 			"cmd/internal/cli", "cmd/internal/render", "cmd/internal/screen", "cmd/internal/target",
 			"checks", "crictl", "journal", "plegbench",
@@ -244,7 +246,7 @@ func TestTheProgramIsSmall(t *testing.T) {
 
 func TestPackageDocs(t *testing.T) {
 	for _, p := range packages(t) {
-		if len(p.Doc) < 20 && p.ImportPath != module {
+		if len(p.Doc) < 20 && len(p.GoFiles) > 0 {
 			t.Errorf("%s: the package comment is missing, or says nothing", p.ImportPath)
 		}
 	}
@@ -319,6 +321,36 @@ func TestPackageNames(t *testing.T) {
 	goFiles(t, func(name string, _ *token.FileSet, file *ast.File) {
 		if slices.Contains(empty, file.Name.Name) {
 			t.Errorf("%s: package %s names nothing of the field", name, file.Name.Name)
+		}
+	})
+}
+
+// TestTagsOfTests keeps apart what needs a node and what does not: a test named TestEndToEnd is behind the tag
+// e2e, as everything below cmd/e2e is, and no test is skipped.
+func TestTagsOfTests(t *testing.T) {
+	skips := regexp.MustCompile(`\bt\.Skip(f|Now)?\(`)
+	goFiles(t, func(name string, _ *token.FileSet, file *ast.File) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tag, _, _ := strings.Cut(string(text), "\n")
+		tagged := tag == "//go:build e2e" || tag == "//go:build apiserver"
+		if strings.HasPrefix(name, "cmd/e2e/") && !tagged {
+			t.Errorf("%s begins with %q, want //go:build e2e", name, tag)
+		}
+		if skip := skips.Find(text); skip != nil {
+			t.Errorf("%s: %s: a test that lacks something must fail, and is behind the tag e2e", name, skip)
+		}
+		for _, d := range file.Decls {
+			fn, ok := d.(*ast.FuncDecl)
+			if !ok || !strings.HasSuffix(name, "_test.go") || !strings.HasPrefix(fn.Name.Name, "Test") ||
+				fn.Name.Name == "TestMain" {
+				continue
+			}
+			if strings.HasPrefix(fn.Name.Name, "TestEndToEnd") != tagged {
+				t.Errorf("%s: %s: tests behind the tag e2e, and they alone, are named TestEndToEnd", name, fn.Name.Name)
+			}
 		}
 	})
 }
