@@ -136,7 +136,7 @@ func TestEndToEndCapture(t *testing.T) {
 func (s *scene) awaitStopped(t *testing.T, role host.Role, id string) {
 	t.Helper()
 	p := s.in.with(role, func(p host.Process) bool { return p.ObjectID == id })[0]
-	for end := time.Now().Add(time.Minute); stands(t.Context(), "/", p.PID) != "is stopped"; {
+	for end := time.Now().Add(time.Minute); stands(t.Context(), "/", p.PID) != "is stopped"; time.Sleep(pollEvery) {
 		if time.Now().After(end) {
 			t.Fatalf("%+v is not stopped", p)
 		}
