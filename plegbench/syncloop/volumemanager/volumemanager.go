@@ -64,7 +64,7 @@ type Manager struct {
 	pods   map[types.UID]map[string]mounted
 }
 
-// A mounter mounts what is in memory. The kernel's needs root; tests have one without.
+// A mounter mounts file systems in memory. The kernel's needs root; tests replace it.
 type mounter interface {
 	tmpfs(dir, options string) error
 	unmount(dir string) error

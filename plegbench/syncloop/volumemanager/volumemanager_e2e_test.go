@@ -23,7 +23,7 @@ func TestEndToEndVolumes(t *testing.T) {
 	h.mount(t, pod)
 	mounts := h.Mounts(pod.UID)
 	inside, precious := filepath.Join(mounts["disk"].HostPath, "inside"), t.TempDir()
-	t.Cleanup(func() { // of what a failure left
+	t.Cleanup(func() { // a failure may leave mounts
 		left, err := kernel{}.below(h.cfg.RootDir)
 		if err != nil || len(left) > 0 {
 			t.Errorf("left are mounts %v, %v", left, err)

@@ -26,7 +26,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
 
-// memory is a mounter that needs no root: it keeps the options by the path. What the kernel has mounted counts too.
+// memory is a mounter that needs no root: the options of each mount by its path. The mounts of the kernel count too.
 type memory map[string]string
 
 func (m memory) tmpfs(dir, options string) error {
@@ -306,7 +306,7 @@ func TestMountInsideKeepsAVolume(t *testing.T) {
 	}
 }
 
-// refused is a mounter that the kernel refuses everything.
+// refused is a mounter whose mounts and unmounts fail.
 type refused struct{ memory }
 
 func (refused) tmpfs(string, string) error { return unix.EPERM }
