@@ -171,8 +171,8 @@ func isCause(code string) bool {
 }
 
 // TestRelations checks that every code in the relations is that of a cause, that no cause explains another by two of
-// them, of which the judge would take the first, and that following them from root to root comes to an end, as the judge
-// does.
+// them, of which the judge would take the first, and that they hold no cycle: the judge follows them from root to
+// root.
 func TestRelations(t *testing.T) {
 	for code := range onPurpose {
 		if !isCause(code) {
@@ -218,8 +218,8 @@ func TestRelations(t *testing.T) {
 	}
 }
 
-// TestCodesElsewhere reads the source of packages that write codes of causes as strings, since they are not to depend on
-// this one: each that looks like one must be one.
+// TestCodesElsewhere reads the source of packages that write codes of causes as strings, since they are not to depend
+// on this one: each that looks like one must be one.
 func TestCodesElsewhere(t *testing.T) {
 	looksSo := regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
 	for path, others := range map[string]string{

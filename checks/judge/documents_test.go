@@ -66,7 +66,7 @@ func TestConfidence(t *testing.T) {
 	} {
 		got := checks.Confidence(tt.step, checks.Evidence{Against: lines(tt.against), Missing: lines(tt.missing)})
 		if got != tt.want {
-			t.Errorf("Confidence(%v, %d against, %d missing) = %v, want %v", tt.step, tt.against, tt.missing, got, tt.want)
+			t.Errorf("%+v: %v", tt, got)
 		}
 	}
 }

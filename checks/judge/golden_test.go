@@ -69,7 +69,8 @@ func TestCanary(t *testing.T) {
 	golden(t, "testdata/canary.txtar", func(t *testing.T, lines string) string {
 		f := CanaryFacts{Result: &canary.Result{
 			Version: crictl.Version{RuntimeName: "containerd", RuntimeVersion: "v2.1.4", RuntimeAPIVersion: "v1"},
-			Image:   "docker.io/library/busybox:1", SandboxID: strings.Repeat("5f0e1d2c", 8), Attempts: 1, CleanedUp: true,
+			Image:   "docker.io/library/busybox:1", SandboxID: strings.Repeat("5f0e1d2c", 8), Attempts: 1,
+			CleanedUp: true,
 		}}
 		const names = "RunPodSandbox CreateContainer StartContainer StopPodSandbox RemovePodSandbox"
 		for name := range strings.FieldsSeq(names) {

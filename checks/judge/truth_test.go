@@ -141,8 +141,8 @@ func rule(fault, want string, in *facts.Input) ruling {
 	return r
 }
 
-// TestTruth judges the recorded cases and the runs, and compares how often the first cause is right with its confidence.
-// docs/truth.md has the table, and every wrong one by name.
+// TestTruth judges the recorded cases and the runs, and compares how often the first cause is right with its
+// confidence. docs/truth.md has the table, and every wrong one by name.
 func TestTruth(t *testing.T) {
 	const folder = "testdata/truth"
 	if *importFrom != "" {
