@@ -52,8 +52,7 @@ func Folders(root string, people Population, kubeletDir, logsDir string) []Folde
 		Folder{Path: cmp.Or(kubeletDir, "/var/lib/kubelet"), Role: FolderKubelet},
 		Folder{Path: cmp.Or(logsDir, "/var/log/pods"), Role: FolderLogs}, Folder{Path: "/var/log", Role: FolderLogs},
 		Folder{Path: "/", Role: FolderRoot})
-	// --pod-logs-dir may be /var/log itself.
-	return slices.CompactFunc(all, func(a, b Folder) bool { return a.Path == b.Path && a.Role == b.Role })
+	return slices.Compact(all) // --pod-logs-dir may be /var/log itself
 }
 
 // maxShims bounds the shims that are asked where containerd keeps its state. A node has one or two such places.

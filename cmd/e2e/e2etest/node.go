@@ -3,10 +3,12 @@
 package e2etest
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -68,6 +70,16 @@ func BootNode(t *testing.T) Node {
 	return n
 }
 
+// Place is where kdiag runs in the node.
+func (n Node) Place() Place {
+	return Place{
+		Program: "/usr/local/bin/kdiag", Limits: Patient,
+		Inside: []string{
+			"nsenter", "--target", strconv.Itoa(n.Box.Leader()), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--",
+		},
+	}
+}
+
 // FreePort returns a port of the loopback at which nobody listens. A box shares the network.
 func FreePort(t *testing.T) int {
 	t.Helper()
@@ -85,10 +97,10 @@ func (n Node) Write(t *testing.T, name, content string) {
 	Must(t, os.WriteFile(path, []byte(content), 0o755))
 }
 
-// Sh runs a command in the node.
+// Sh runs a command of a shell in the node, also when the test ends.
 func (n Node) Sh(t *testing.T, command string) string {
 	t.Helper()
-	out, err := n.Box.Exec(t.Context(), "sh", "-c", command)
+	out, err := n.Box.Exec(context.Background(), "sh", "-c", command)
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", command, err, out)
 	}

@@ -8,11 +8,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 
@@ -85,11 +82,11 @@ func (o Outcome) Report(t *testing.T) *checks.Report {
 }
 
 // Wants checks the first cause, the verdict and the exit code together: they must not contradict each other. Causes
-// that other tests may make real on this machine are left out, see OfTheMachine.
+// that other tests may make real on this machine are left out, see Own.
 func (o Outcome) Wants(t *testing.T, code string) *checks.Report {
 	t.Helper()
 	r := o.Report(t)
-	r.Causes = slices.DeleteFunc(r.Causes, func(c checks.Cause) bool { return c.Code != code && OfTheMachine(c.Code) })
+	r.Causes = Own(r, code)
 	if got := Codes(r); len(got) == 0 || got[0] != code {
 		t.Errorf("causes %v, want %s first\n%s\n%s", got, code, o.Stdout, o.Stderr)
 	}
@@ -99,36 +96,9 @@ func (o Outcome) Wants(t *testing.T, code string) *checks.Report {
 	return r
 }
 
-// Record appends a verdict to the file that KDIAG_TRUTH names, as a line of tab-separated columns: the fault, which is
-// the name of the test; the cause that it is, "none" for none; and of what the report names first the code, the
-// confidence and the severity. Package judge makes docs/truth.md of it.
-func Record(t *testing.T, r *checks.Report, want string) {
-	t.Helper()
-	path := os.Getenv("KDIAG_TRUTH")
-	if path == "" {
-		return
-	}
-	got := checks.Cause{Code: "none"}
-	if len(r.Causes) > 0 {
-		got = r.Causes[0]
-	}
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	Must(t, err)
-	_, err = fmt.Fprintf(f, "%s\t%s\t%s\t%.2f\t%s\n", t.Name(), want, got.Code, got.Confidence, got.Severity)
-	Must(t, errors.Join(err, f.Close()))
-}
-
 // ExitOf returns the exit code of a verdict.
 func ExitOf(v checks.Verdict) int {
 	return map[checks.Verdict]int{checks.Unhealthy: cli.ExitProblem, checks.Unknown: cli.ExitUnknown}[v]
-}
-
-// CouldNotTell reports whether a run could not judge the runtime. It may name a cause of the machine all the same.
-func (o Outcome) CouldNotTell(t *testing.T) bool {
-	t.Helper()
-	r := o.Report(t)
-	return r.Status == checks.Unknown && o.Code == 2 ||
-		len(r.Causes) > 0 && !slices.ContainsFunc(Codes(r), OfThisRuntime)
 }
 
 // Codes returns the codes of a report's causes, in their order.
@@ -138,21 +108,6 @@ func Codes(r *checks.Report) []string {
 		list = append(list, c.Code)
 	}
 	return list
-}
-
-// OfTheMachine reports whether a cause may be what other tests make real on this machine at the same time: stopped
-// shims, dead mounts, kills for memory.
-func OfTheMachine(code string) bool { return !OfThisRuntime(code) }
-
-// OfThisRuntime reports whether a cause can only come from the runtime that a test asked about.
-func OfThisRuntime(code string) bool {
-	return slices.Contains([]string{
-		"RuntimeDown", "RuntimeHung", "RuntimeSlow", "RuntimeNotReady", "RuntimeUnsupported", "NetworkNotReady",
-		"CNIHung", "ListHang", "InspectHang", "ImageServiceHung", "ListTooLarge", "TooManyExited", "RelistOverloaded",
-		"KubeletDown", "KubeletStalled", "KubeletCrashLooping", "PLEGUnhealthy", "CertificateExpired",
-		"APIServerUnreachable", "SystemdWedged", "CgroupDriverMismatch", "ClockJumped", "MountsExploded",
-		"CgroupsLeaked",
-	}, code)
 }
 
 // Must fails the test on an error.

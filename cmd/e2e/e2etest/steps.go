@@ -3,35 +3,16 @@
 package e2etest
 
 import (
-	"os"
-	"os/exec"
-	"path/filepath"
+	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kdiag/kdiag/checks"
 )
-
-// Steps runs next steps where the fault is that they were printed for.
-type Steps struct {
-	Exec func(argv ...string) ([]byte, error) // runs a command there, and returns what it prints
-	Ask  []string                             // kdiag for a report, as it is asked there
-}
-
-// Here runs steps on this machine, or where a command leads, with the program at path as kdiag.
-func Here(path string, inside []string, ask ...string) Steps {
-	return Steps{Ask: append([]string{path}, ask...), Exec: func(argv ...string) ([]byte, error) {
-		argv = append(slices.Clone(inside), argv...)
-		cmd := exec.Command(argv[0], argv[1:]...)
-		cmd.Env = []string{"PATH=" + filepath.Dir(path) + ":" + os.Getenv("PATH")}
-		cmd.Dir = os.TempDir()
-		return cmd.Output()
-	}}
-}
 
 // notRun are parts of commands that only read, or write a dump, and are not run all the same, and why. Of them, and of
 // what changes something and is not the repair, such as drain and reboot, the syntax is checked, and that the object is
@@ -62,10 +43,10 @@ wait
 for i in $(seq $n); do cat $i.code; printf '\0'; cat $i.err; printf '\0'; head -c 400 $i.out; printf '\0'; done
 rm -r "$dir"`
 
-// Check runs all steps of causes that only read, and those that write a dump. Each must end in time and complain of
+// runSteps runs all steps of causes that only read, and those that write a dump. Each must end in time and complain of
 // nothing; what reads prints something, unless it filters. The others must have no error of syntax, and name what they
 // are about.
-func (s Steps) Check(t *testing.T, causes ...checks.Cause) {
+func (p Place) runSteps(t *testing.T, causes []checks.Cause) {
 	t.Helper()
 	var commands []string
 	var steps []checks.NextStep
@@ -84,7 +65,7 @@ func (s Steps) Check(t *testing.T, causes ...checks.Cause) {
 	if len(commands) == 0 {
 		return
 	}
-	out, err := s.Exec(append([]string{"sh", "-c", runAll, "sh"}, commands...)...)
+	out, err := p.command(context.Background(), append([]string{"sh", "-c", runAll, "sh"}, commands...)...).Output()
 	Must(t, err)
 	fields := strings.Split(string(out), "\x00")
 	if len(fields) != 3*len(commands)+1 {
@@ -137,37 +118,34 @@ func namesObject(c checks.Cause, step checks.NextStep) bool {
 const repair = `cd "$(mktemp -d)" && { %s
 } 2>&1 >/dev/null; rm -r "$PWD"; cd /; `
 
-// Repair runs the steps of a cause that have these parts. After them, soon, kdiag must not name the cause any more, and
-// nothing critical of this runtime.
-func (s Steps) Repair(t *testing.T, c checks.Cause, parts ...string) {
+// repair runs the steps of the first cause that end the fault. After them, soon, kdiag must not name the cause any more,
+// and nothing critical.
+func (p Place) repair(t *testing.T, w Want) {
 	t.Helper()
+	c := w.causes(p, p.Ask(t, p.question("node", w.Flags...)...).Report(t))[0]
 	var commands []string
-	for _, part := range parts {
+	for _, part := range w.Repair {
 		i := slices.IndexFunc(c.NextSteps, func(s checks.NextStep) bool { return strings.Contains(s.Command, part) })
 		if i < 0 || runs(c.NextSteps[i]) {
 			t.Fatalf("%s advises %+v, want %q", c.Code, c.NextSteps, part)
 		}
 		commands = append(commands, c.NextSteps[i].Command)
 	}
-	step := strings.Replace(repair, "%s", strings.Join(commands, "\n"), 1)
 	remains := func(now checks.Cause) bool {
-		return now.Severity == checks.Critical && OfThisRuntime(now.Code) || now.Code == c.Code &&
+		return now.Severity == checks.Critical || now.Code == c.Code &&
 			(c.Subject == nil || now.Subject.ID == c.Subject.ID && now.Subject.Name == c.Subject.Name)
 	}
+	step, ask := fmt.Sprintf(repair, strings.Join(commands, "\n")), append([]string{p.Program}, p.question("node")...)
 	var report string
-	for range 10 {
+	Eventually(t, fmt.Sprintf("%q repairs %s", commands, c.Code), func() bool {
 		script := step + `printf '\0'; "$@" 2>/dev/null; true`
-		out, err := s.Exec(append([]string{"sh", "-c", script, "sh"}, s.Ask...)...)
+		out, err := p.command(context.Background(), append([]string{"sh", "-c", script, "sh"}, ask...)...).Output()
 		Must(t, err)
 		said, after, _ := strings.Cut(string(out), "\x00")
 		if said = strings.TrimSpace(forgiven.ReplaceAllString(said, "")); said != "" {
 			t.Errorf("%q: %s", commands, said)
 		}
-		if report = after; !slices.ContainsFunc(Outcome{Stdout: report}.Report(t).Causes, remains) {
-			return
-		}
-		time.Sleep(time.Second)
-		step = ""
-	}
-	t.Errorf("%q does not repair %s:\n%s", commands, c.Code, report)
+		report, step = after, "" // once is enough
+		return !slices.ContainsFunc(p.own(Outcome{Stdout: report}.Report(t), c.Code), remains)
+	})
 }

@@ -1,0 +1,281 @@
+//go:build e2e
+
+package e2etest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
+)
+
+// A Fault is one way in which a node is broken, or odd, and what kdiag has to say.
+type Fault struct {
+	Name string
+	Make Maker
+	Want Want
+}
+
+// A Maker makes a fault, and undoes it when the test ends. It may change where kdiag runs. It returns the id or the name
+// of the culprit where that is known only now; CULPRIT stands for it in a Want.
+type Maker func(t *testing.T, at *Place) (culprit string)
+
+// A Want is what kdiag must report of a fault. An empty field is not checked, but for Codes.
+type Want struct {
+	Codes    []string          // the causes, roots first; the other fields are about the first
+	Harmless bool              // any causes, of which none is critical
+	Unknown  bool              // kdiag cannot tell
+	Among    bool              // other causes may be there, which are consequences where they are critical
+	Severity checks.Severity   // of the first
+	Culprits []string          // each is an id, a name or a pod of one and the same subject
+	Lines    []string          // each matches "SEVERITY CONFIDENCE SUMMARY", or a line of the effect or the evidence
+	Steps    []string          // parts of next steps in their order, of which the first is a part of the first step
+	Notes    []string          // each matches a note
+	Problems []string          // each matches a problem
+	Results  map[string]string // each matches "STATUS SUMMARY" of the check
+	Stacks   []string          // each matches, as Lines do, what kdiag pleg --stacks reports
+	NoStacks string            // matches nothing that kdiag pleg --stacks reports
+	Repair   []string          // parts of the steps that end the fault
+	Only     string            // the command that is asked, where it is not node and pleg
+	Flags    []string          // of each question
+	Also     func(t *testing.T, r *checks.Report)
+}
+
+// Check makes one fault after the other, checks what kdiag reports of it, runs the next steps and the repair, undoes the
+// fault, and waits until kdiag finds the node well again.
+func (p Place) Check(t *testing.T, faults []Fault) {
+	for _, f := range faults {
+		t.Run(f.Name, func(t *testing.T) { p.check(t, f) })
+	}
+}
+
+// CheckControls is Check for what is odd and harmless: kdiag must name nothing critical.
+func (p Place) CheckControls(t *testing.T, controls []Fault) {
+	for _, c := range controls {
+		c.Want.Harmless = true
+		t.Run(c.Name, func(t *testing.T) { p.check(t, c) })
+	}
+}
+
+func (p Place) check(t *testing.T, f Fault) {
+	t.Cleanup(func() { p.recovers(t, f.Want) }) // after all that Make undoes
+	at := p
+	w := f.Want.of(f.Make(t, &at))
+	if w.Only != "pleg" {
+		r := w.check(t, at, at.Ask(t, at.question("node", w.Flags...)...))
+		at.runSteps(t, w.causes(at, r))
+	}
+	if w.Only != "node" {
+		r := w.check(t, at, at.Ask(t, at.question("pleg", w.Flags...)...))
+		if w.Only == "pleg" {
+			at.runSteps(t, w.causes(at, r))
+		}
+	}
+	if len(w.Stacks) > 0 || w.NoStacks != "" {
+		w.checkStacks(t, at, at.Ask(t, at.question("pleg", append(w.Flags, "--stacks")...)...))
+	}
+	at.record(t, w)
+	if len(w.Repair) > 0 && !t.Failed() {
+		at.repair(t, w)
+	}
+}
+
+// of returns what is wanted with the culprit in its place.
+func (w Want) of(culprit string) Want {
+	fill := func(list []string, culprit string) []string {
+		list = slices.Clone(list)
+		for i := range list {
+			list[i] = strings.ReplaceAll(list[i], "CULPRIT", culprit)
+		}
+		return list
+	}
+	pattern := regexp.QuoteMeta(culprit)
+	w.Culprits, w.Steps, w.Repair = fill(w.Culprits, culprit), fill(w.Steps, culprit), fill(w.Repair, culprit)
+	w.Lines, w.Notes, w.Stacks = fill(w.Lines, pattern), fill(w.Notes, pattern), fill(w.Stacks, pattern)
+	results := map[string]string{}
+	for id, text := range w.Results {
+		results[id] = strings.ReplaceAll(text, "CULPRIT", pattern)
+	}
+	w.Results = results
+	return w
+}
+
+// causes returns those that are wanted.
+func (w Want) causes(p Place, r *checks.Report) []checks.Cause {
+	return slices.DeleteFunc(p.own(r, w.Codes...), func(c checks.Cause) bool { return !slices.Contains(w.Codes, c.Code) })
+}
+
+func (w Want) check(t *testing.T, p Place, o Outcome) *checks.Report {
+	t.Helper()
+	r := o.Report(t)
+	if want := ExitOf(r.Status); o.Code != want {
+		t.Errorf("exit code %d with status %s, want %d", o.Code, r.Status, want)
+	}
+	if w.Unknown != (r.Status == checks.Unknown) {
+		t.Errorf("status %s, problems %q", r.Status, r.Problems)
+	}
+	w.checkCodes(t, p, r)
+	if causes := w.causes(p, r); len(w.Codes) > 0 && len(causes) > 0 {
+		w.checkFirst(t, p, causes)
+	}
+	matches(t, "notes", r.Notes, w.Notes)
+	matches(t, "problems", r.Problems, w.Problems)
+	for id, pattern := range w.Results {
+		var lines []string
+		for _, c := range r.Checks {
+			if c.ID == id {
+				lines = append(lines, string(c.Status)+" "+c.Summary)
+			}
+		}
+		matches(t, "check "+id, lines, []string{pattern})
+	}
+	if w.Also != nil {
+		w.Also(t, r)
+	}
+	if t.Failed() {
+		t.Log(o.Stdout, o.Stderr)
+	}
+	return r
+}
+
+func (w Want) checkCodes(t *testing.T, p Place, r *checks.Report) {
+	t.Helper()
+	got := []string{}
+	for _, c := range p.own(r, w.Codes...) {
+		switch {
+		case slices.Contains(w.Codes, c.Code), !w.Harmless && !w.Among:
+			got = append(got, c.Code)
+		case c.Severity == checks.Critical && (w.Harmless || c.CausedBy == ""):
+			t.Errorf("%s is critical (%.2f): %s\n%s", c.Code, c.Confidence, c.Summary, strings.Join(c.Evidence.For, "\n"))
+		}
+	}
+	if diff := cmp.Diff(append([]string{}, w.Codes...), got); diff != "" {
+		t.Errorf("causes (-want +got):\n%s", diff)
+	}
+}
+
+// checkFirst checks the first cause, and the lines of all.
+func (w Want) checkFirst(t *testing.T, p Place, causes []checks.Cause) {
+	t.Helper()
+	c := causes[0]
+	if w.Severity != "" && c.Severity != w.Severity {
+		t.Errorf("%s is %s, want %s", c.Code, c.Severity, w.Severity)
+	}
+	if c.CausedBy != "" && (p.Alone || shared[c.CausedBy] == "") {
+		t.Errorf("%s is caused by %s, want a root", c.Code, c.CausedBy)
+	}
+	for _, c := range causes[1:] {
+		if c.CausedBy == "" && c.Severity == checks.Critical && w.Among {
+			t.Errorf("%s is no consequence: %s", c.Code, c.Summary)
+		}
+	}
+	var subjects []checks.Subject
+	if c.Subject != nil {
+		subjects = append(subjects, *c.Subject)
+	}
+	if subjects = append(subjects, c.Related...); !slices.ContainsFunc(subjects, w.blames) {
+		t.Errorf("%s blames %+v, want %q", c.Code, subjects, w.Culprits)
+	}
+	rest := c.NextSteps
+	for i, part := range w.Steps {
+		at := slices.IndexFunc(rest, func(s checks.NextStep) bool { return strings.Contains(s.Command, part) })
+		if at < 0 || i == 0 && at > 0 {
+			t.Errorf("%s advises %+v, want %q", c.Code, c.NextSteps, w.Steps)
+			break
+		}
+		rest = rest[at:]
+	}
+	matches(t, "causes", said(causes), w.Lines)
+}
+
+func (w Want) blames(s checks.Subject) bool {
+	names := []string{s.ID, s.Name, s.Pod}
+	for _, p := range s.Processes {
+		names = append(names, strconv.Itoa(p.PID))
+	}
+	return !slices.ContainsFunc(w.Culprits, func(name string) bool { return !slices.Contains(names, name) })
+}
+
+// said returns all lines of causes.
+func said(causes []checks.Cause) (lines []string) {
+	for _, c := range causes {
+		lines = append(lines, fmt.Sprintf("%s %.2f %s", c.Severity, c.Confidence, c.Summary))
+		lines = slices.Concat(lines, c.Effect, c.Evidence.For, c.Evidence.Missing)
+	}
+	return lines
+}
+
+func matches(t *testing.T, what string, lines, patterns []string) {
+	t.Helper()
+	for _, p := range patterns {
+		if !slices.ContainsFunc(lines, regexp.MustCompile(p).MatchString) {
+			t.Errorf("%s: nothing matches %q:\n%s", what, p, strings.Join(lines, "\n"))
+		}
+	}
+}
+
+// checkStacks checks what is reported with goroutine dumps. The dump that was taken is advised no more.
+func (w Want) checkStacks(t *testing.T, p Place, o Outcome) {
+	t.Helper()
+	r := o.Report(t)
+	causes := w.causes(p, r)
+	matches(t, "stacks", append(said(causes), r.Notes...), w.Stacks)
+	for _, c := range causes {
+		for _, s := range c.NextSteps {
+			if strings.Contains(s.Command, "stacks --capture") {
+				t.Errorf("%s advises %q", c.Code, s.Command)
+			}
+		}
+	}
+	if w.NoStacks != "" && strings.Contains(o.Stdout, w.NoStacks) {
+		t.Errorf("stacks show %q:\n%s", w.NoStacks, o.Stdout)
+	}
+}
+
+// recovers waits until kdiag names neither the causes of a fault any more nor a critical one.
+func (p Place) recovers(t *testing.T, w Want) {
+	var last Outcome
+	Eventually(t, "the node is well again", func() bool {
+		last = p.Ask(t, p.question("node")...)
+		r := last.Report(t)
+		return r.Status != checks.Unknown && !slices.ContainsFunc(p.own(r), func(c checks.Cause) bool {
+			return c.Severity == checks.Critical || slices.Contains(w.Codes, c.Code)
+		})
+	})
+}
+
+// record writes the facts of a fault, as kdiag bundle collects them, and the cause that it is, into the folder that
+// KDIAG_TRUTH names. Package judge makes docs/truth.md of them.
+func (p Place) record(t *testing.T, w Want) {
+	t.Helper()
+	dir := os.Getenv("KDIAG_TRUTH")
+	if dir == "" || w.Unknown {
+		return
+	}
+	o := p.Ask(t, append([]string{"bundle", "-", "--no-stacks"}, p.Args...)...)
+	b, err := bundle.Open(t.Context(), strings.NewReader(o.Stdout))
+	Must(t, err)
+	defer b.Close()
+	r, err := b.File(bundle.FactsName)
+	Must(t, err)
+	facts, err := io.ReadAll(r)
+	Must(t, err)
+	document, err := json.Marshal(map[string]any{
+		"fault": t.Name(), "want": append(w.Codes, "none")[0], "facts": json.RawMessage(bytes.TrimSpace(facts)),
+	})
+	Must(t, err)
+	name := strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestEndToEnd"), "/", "-") + ".json"
+	Must(t, os.WriteFile(filepath.Join(dir, name), document, 0o644))
+}

@@ -1,0 +1,75 @@
+//go:build e2e
+
+package e2etest
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+)
+
+// A Place is where kdiag runs, and what it is asked about.
+type Place struct {
+	Program string   // path of kdiag there
+	Inside  []string // the command that runs another one there; empty for here
+	Args    []string // of each question, such as --runtime-endpoint
+	Limits  []string // of each question, such as --timeout
+	Alone   bool     // no other test runs on the machine, so that no cause is ignored
+}
+
+// Patient are limits in which nothing but a fault makes a runtime fail on a busy machine.
+var Patient = []string{"--timeout", "40s", "--rpc-timeout", "8s"}
+
+// command returns a command that runs there, with nothing of the caller's environment but the path.
+func (p Place) command(ctx context.Context, argv ...string) *exec.Cmd {
+	argv = slices.Concat(p.Inside, argv)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env, cmd.Dir = []string{"PATH=" + filepath.Dir(p.Program) + ":" + os.Getenv("PATH")}, "/"
+	return cmd
+}
+
+// Ask runs a command of kdiag. One that has not ended long after its --timeout fails the test.
+func (p Place) Ask(t *testing.T, args ...string) Outcome {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	cmd := p.command(ctx, append([]string{p.Program}, args...)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	_ = cmd.Run() // the exit code shows how it ended
+	if cmd.ProcessState == nil || ctx.Err() != nil {
+		t.Fatalf("kdiag %s did not end: %s", strings.Join(args, " "), &stderr)
+	}
+	return Outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
+}
+
+// Question returns the arguments with which kdiag is asked for a report.
+func (p Place) question(command string, flags ...string) []string {
+	return slices.Concat([]string{command, "-o", "json"}, p.Args, p.Limits, flags)
+}
+
+// own returns the causes that count.
+func (p Place) own(r *checks.Report, wanted ...string) []checks.Cause {
+	if p.Alone {
+		return r.Causes
+	}
+	return Own(r, wanted...)
+}
+
+// Eventually waits until something is so, and fails the test when that takes longer than any busy machine explains.
+func Eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Minute); !so(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not so: %s", what)
+		}
+	}
+}

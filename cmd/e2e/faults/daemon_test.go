@@ -1,0 +1,280 @@
+//go:build e2e
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// A rig is a private containerd with methods that break it. Each undoes what it did when the test ends.
+type rig struct{ *e2etest.Rig }
+
+// TestEndToEndDaemonFaults breaks a containerd as a whole.
+func TestEndToEndDaemonFaults(t *testing.T) {
+	r := rig{e2etest.StartRig(t, nodebox.Options{})}
+	hung := []string{"--rpc-timeout", "2s"}
+	lab := "/" + filepath.Base(r.Dir()) + "/lab"
+	full := "/" + filepath.Base(r.Dir()) + "/daemon"
+	r.Check(t, []fault{
+		{Name: "nothing", Make: none, Want: want{Results: healthy(), Only: "node"}},
+		{Name: "kdiag is not root", Make: r.asNobody, Want: want{Unknown: true, Problems: []string{"run with sudo"}}},
+		{Name: "restarted four times", Make: r.restart, Want: want{}},
+		{Name: "no network configuration", Make: r.noNetwork, Want: want{
+			Codes: []string{"NetworkNotReady"}, Severity: checks.Critical,
+			Steps: []string{"ls -l " + r.Dir() + "/cni/net.d"},
+		}},
+		{Name: "the bridge plugin is missing", Make: r.away("cni/bin/bridge"), Want: missingPlugin(r.Dir(), "bridge")},
+		{Name: "the loopback plugin is missing", Make: r.away("cni/bin/loopback"), Want: missingPlugin(r.Dir(), "loopback")},
+		{Name: "the OCI runtime is missing", Make: r.away(r.Folder + "/fastrun"), Want: want{
+			Codes: []string{"RuntimeNotReady"}, Severity: checks.Critical, Lines: []string{"is missing"},
+			Steps: []string{"/usr/bin/runc"},
+		}},
+		{Name: "the root folder is moved away", Make: r.away("root"), Want: movedAway},
+		{Name: "the state folder is moved away", Make: r.away("state"), Want: movedAway},
+		{Name: "two daemons in one folder", Make: r.rival(false), Want: want{
+			Codes: []string{"RuntimeNotReady"}, Severity: checks.Warning, Steps: []string{"ps -o pid,ppid,lstart,args"},
+		}},
+		{Name: "no files are left", Make: r.filesAtLimit, Want: want{
+			Codes: []string{"FilesExhausted"}, Among: true, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
+			Steps:  []string{"ls -l /proc/CULPRIT/fd"},
+			Repair: []string{"prlimit --pid CULPRIT --nofile="}, Flags: hung,
+		}},
+		{Name: "no processes are left", Make: r.processesAtLimit(full), Want: want{
+			Codes: []string{"PIDsExhausted"}, Severity: checks.Critical, Culprits: []string{full},
+			Steps:  []string{"grep . '/sys/fs/cgroup/pids" + full},
+			Repair: []string{"echo max > '/sys/fs/cgroup/pids" + full + "/pids.max'"},
+		}},
+		{Name: "frozen in a group that is no unit", Make: r.freezeIn(lab), Want: want{
+			Codes: []string{"CgroupFrozen", "RuntimeHung"}, Severity: checks.Critical, Culprits: []string{lab},
+			Steps:  []string{"cat '/sys/fs/cgroup/freezer" + lab},
+			Repair: []string{"echo THAWED > '/sys/fs/cgroup/freezer" + lab + "/freezer.state'"}, Flags: hung,
+		}},
+		{Name: "stopped by a signal", Make: r.pause, Want: want{
+			Codes: []string{"RuntimeHung"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"}, Flags: hung,
+			Steps: []string{"kill -CONT CULPRIT"}, Repair: []string{"kill -CONT CULPRIT"},
+			Stacks: []string{
+				`goroutine dump: containerd \(pid CULPRIT\) is stopped`, `threads of it in state T.*do_signal_stop`,
+			},
+		}},
+		{Name: "not running", Make: r.stop, Want: want{
+			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Steps: []string{"kdiag pleg", "ss -xlp"},
+		}},
+		{Name: "a folder in the socket's place", Make: r.folderAtSocket, Want: want{
+			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Lines: []string{"not a socket"},
+			Steps: []string{"ls -ld " + r.Socket()},
+		}},
+		{Name: "another process has the database", Make: r.lockDatabase, Want: want{
+			Codes: []string{"RuntimeDown"}, Only: "pleg", Stacks: []string{
+				`goroutine \d+ of containerd waits for the lock of the database .*/meta.db: \S+ \(pid CULPRIT\)`,
+			},
+		}},
+		{Name: "two daemons on one socket", Make: r.rival(true), Want: want{ // the last: it takes the socket with it
+			Codes: []string{"RuntimeNotReady"}, Severity: checks.Critical, Steps: []string{"ps -o pid,ppid,lstart,args"},
+		}},
+	})
+}
+
+func none(*testing.T, *place) string { return "" }
+
+// healthy are the results of a node on which nothing is broken.
+func healthy() map[string]string {
+	results := map[string]string{}
+	for _, id := range []string{"connect", "version", "status", "network", "lists", "inspect"} {
+		results["runtime."+id] = "^ok "
+	}
+	for _, id := range []string{"memory", "clock", "mounts", "writes", "tasks", "cgroups"} {
+		results["host."+id] = "^(ok|warning|critical|skipped)"
+	}
+	return results
+}
+
+func missingPlugin(dir, plugin string) want {
+	return want{
+		Codes: []string{"NetworkNotReady"}, Severity: checks.Critical, Culprits: []string{dir + "/cni/bin"},
+		Lines: []string{"^critical .*" + plugin, "^PLEG is fine"}, Steps: []string{"ls -l " + dir},
+	}
+}
+
+var movedAway = want{
+	Codes: []string{"RuntimeNotReady"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
+	Steps: []string{"ls -l /proc/CULPRIT/fd"},
+}
+
+// pid is the culprit where that is the daemon.
+func (r rig) pid() string { return strconv.Itoa(r.PID()) }
+
+func (r rig) asNobody(t *testing.T, at *place) string {
+	e2etest.Must(t, os.Chmod(r.Dir(), 0o755))
+	e2etest.Must(t, os.Chmod(r.Socket(), 0o600))
+	t.Cleanup(func() { e2etest.Must(t, os.Chmod(r.Socket(), 0o660)) })
+	at.Inside = []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"}
+	return ""
+}
+
+func (r rig) restart(t *testing.T, _ *place) string {
+	for range 4 {
+		e2etest.Must(t, r.Restart(t.Context()))
+	}
+	return ""
+}
+
+func (r rig) noNetwork(t *testing.T, _ *place) string {
+	dir := filepath.Join(r.Dir(), "cni/net.d")
+	t.Cleanup(func() { e2etest.Must(t, r.Restart(context.Background())) })
+	e2etest.Away(t, dir)
+	e2etest.Must(t, os.Mkdir(dir, 0o755))
+	t.Cleanup(func() { e2etest.Must(t, os.Remove(dir)) })
+	e2etest.Must(t, r.Restart(t.Context()))
+	return ""
+}
+
+// away moves away a file or a folder, by its path in the daemon's folder or its whole path.
+func (r rig) away(name string) e2etest.Maker {
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(r.Dir(), name)
+	}
+	return func(t *testing.T, _ *place) string {
+		e2etest.Away(t, name)
+		return r.pid()
+	}
+}
+
+// rival starts a second daemon with the same folder, or, with another one, on the same socket.
+func (r rig) rival(socket bool) e2etest.Maker {
+	return func(t *testing.T, _ *place) string {
+		text, err := os.ReadFile(filepath.Join(r.Dir(), "config.toml"))
+		e2etest.Must(t, err)
+		dir := t.TempDir()
+		config := string(text)
+		if socket {
+			t.Cleanup(func() { e2etest.Must(t, r.Restart(context.Background())) })
+			config = strings.NewReplacer(r.Dir()+"/root", dir+"/root", r.Dir()+"/state", dir+"/state").Replace(config)
+		}
+		file := filepath.Join(dir, "config.toml")
+		e2etest.Must(t, os.WriteFile(file, []byte(config), 0o600))
+		cmd := exec.Command("containerd", "--config", file)
+		e2etest.Must(t, cmd.Start())
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+		e2etest.Eventually(t, "it has its database or its socket", func() bool {
+			if socket {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				return crictl.Probe(ctx, r.Endpoint()).PeerPID == cmd.Process.Pid
+			}
+			links, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", cmd.Process.Pid))
+			return slices.ContainsFunc(links, func(name string) bool {
+				target, _ := os.Readlink(name)
+				return strings.HasSuffix(target, "/meta.db")
+			})
+		})
+		return ""
+	}
+}
+
+// filesAtLimit sets the daemon's limit of open files to what it has open.
+func (r rig) filesAtLimit(t *testing.T, _ *place) string {
+	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.PID()))
+	e2etest.Must(t, err)
+	var old unix.Rlimit
+	e2etest.Must(t, unix.Prlimit(r.PID(), unix.RLIMIT_NOFILE, nil, &old))
+	e2etest.Must(t, unix.Prlimit(r.PID(), unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(len(open)), Max: old.Max}, nil))
+	t.Cleanup(func() { e2etest.Must(t, unix.Prlimit(r.PID(), unix.RLIMIT_NOFILE, &old, nil)) })
+	return r.pid()
+}
+
+// crowd starts a shell in a control group of the controller pids, with so many children that sleep.
+func crowd(t *testing.T, dir string, children int) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("/bin/busybox", "sh", "-c", fmt.Sprintf("echo $$ > %s/cgroup.procs; i=0; "+
+		"while [ $i -lt %d ]; do busybox sleep 1000 & i=$((i+1)); done; echo up; wait", dir, children))
+	e2etest.StartUntilUp(t, cmd)
+	return cmd
+}
+
+// processesAtLimit gives the daemon a control group that others have all but filled. The last threads are left to it: it
+// ends when it needs one more and gets none.
+func (r rig) processesAtLimit(group string) e2etest.Maker {
+	return func(t *testing.T, _ *place) string {
+		dir := e2etest.MakeCgroup(t, "pids", group)
+		e2etest.Enter(t, dir, r.PID())
+		crowd(t, dir, 180)
+		// The sleepers, the shell and the daemon's own threads are over nine tenths of it.
+		e2etest.SetFile(t, filepath.Join(dir, "pids.max"), "205")
+		return ""
+	}
+}
+
+func (r rig) freezeIn(group string) e2etest.Maker {
+	return func(t *testing.T, _ *place) string {
+		dir := e2etest.MakeCgroup(t, "freezer", group)
+		e2etest.Enter(t, dir, r.PID())
+		e2etest.SetFile(t, filepath.Join(dir, "freezer.state"), "FROZEN")
+		return ""
+	}
+}
+
+func (r rig) pause(t *testing.T, _ *place) string {
+	e2etest.Must(t, r.Pause(t.Context()))
+	t.Cleanup(func() { e2etest.Must(t, r.Resume()) })
+	return r.pid()
+}
+
+func (r rig) stop(t *testing.T, _ *place) string {
+	e2etest.Must(t, r.Stop(t.Context()))
+	t.Cleanup(func() { e2etest.Must(t, r.Restart(context.Background())) })
+	return ""
+}
+
+func (r rig) folderAtSocket(t *testing.T, at *place) string {
+	r.stop(t, at)
+	e2etest.Must(t, os.Mkdir(r.Socket(), 0o755))
+	t.Cleanup(func() { e2etest.Must(t, os.Remove(r.Socket())) })
+	return ""
+}
+
+// lockDatabase starts the daemon while this process has the lock of its database.
+func (r rig) lockDatabase(t *testing.T, _ *place) string {
+	e2etest.Must(t, r.Stop(t.Context()))
+	db, err := os.OpenFile(filepath.Join(r.Dir(), "root/io.containerd.metadata.v1.bolt/meta.db"), os.O_RDWR, 0)
+	e2etest.Must(t, err)
+	e2etest.Must(t, unix.Flock(int(db.Fd()), unix.LOCK_EX))
+	started := make(chan error, 1)
+	go func() { started <- r.Restart(context.Background()) }()
+	t.Cleanup(func() {
+		e2etest.Must(t, db.Close())
+		e2etest.Must(t, <-started)
+	})
+	r.await(t, 2*time.Second, r.Dir()+"/config.toml")
+	return strconv.Itoa(os.Getpid())
+}
+
+// await waits until a process with such arguments has run for so long.
+func (r rig) await(t *testing.T, age time.Duration, words ...string) {
+	t.Helper()
+	e2etest.Eventually(t, fmt.Sprintf("%q has run for %s", words, age), func() bool {
+		out, err := exec.Command("ps", "-eo", "etimes=,args=").Output()
+		e2etest.Must(t, err)
+		return slices.ContainsFunc(slices.Collect(strings.Lines(string(out))), func(line string) bool {
+			var seconds int
+			_, _ = fmt.Sscan(line, &seconds)
+			missing := func(word string) bool { return !strings.Contains(line, word) }
+			return time.Duration(seconds)*time.Second > age && !slices.ContainsFunc(words, missing)
+		})
+	})
+}

@@ -1,0 +1,163 @@
+//go:build e2e
+
+package faults
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/remote"
+)
+
+// TestEndToEndHangs has pods that do not start or stop, while PLEG is well: kdiag takes nothing for stuck that is young,
+// so this waits.
+func TestEndToEndHangs(t *testing.T) {
+	t.Parallel() // it waits for minutes
+	r := rig{e2etest.StartRig(t, nodebox.Options{})}
+	create := `goroutine \d+ of containerd .*\(RunPodSandbox\b.*\).*shim's reply to Create`
+	runc := `goroutine \d+ of containerd-shim.*\(Create\b.*\).*waits for runc create: .* \(pid \d+\) of .*box/slow-0`
+	r.Check(t, []fault{
+		{Name: "pods come and go", Make: r.busy, Want: want{Stacks: []string{"goroutine"}, NoStacks: "holds the"}},
+		{Name: "runc kill hangs", Make: r.killHangs, Want: want{
+			Codes: []string{"ShimStuck"}, Severity: checks.Critical, Culprits: []string{"pod-0"},
+			Lines: []string{`PLEG is fine, but box/pod-0 \(c0\) cannot stop`}, Steps: []string{"", "kill -KILL"},
+		}},
+		{Name: "a container without a process", Make: r.gone, Want: want{
+			Codes: []string{"ShimStuck"}, Culprits: []string{r.Pods[1].Containers[0].ID},
+			Steps: []string{"", "kubectl delete pod"},
+		}},
+		{Name: "runc update hangs", Make: r.updateHangs, Want: want{
+			Codes: []string{"ListHang"}, Among: true, Stacks: []string{
+				`goroutine \d+ .*\(UpdateContainerResources\b.*\) holds the lock of a container's status .*` +
+					`reply to Update: \w+ \(pid \d+\) of box/update-0`,
+			},
+		}},
+		{Name: "runc create hangs", Make: r.createHangs, Want: want{
+			Codes: []string{"ShimStuck"}, Culprits: []string{"slow-0"}, Steps: []string{"", "kill -KILL"},
+			Lines: []string{"PLEG is fine, but box/slow-0 cannot start"}, Stacks: []string{create, runc},
+		}},
+		{Name: "a CNI plugin of any name hangs", Make: r.cniHangs, Want: want{
+			Codes: []string{"CNIHung"}, Culprits: []string{"zzz", "net-0"}, Steps: []string{"", "kill -KILL"},
+			Stacks: []string{
+				`goroutine \d+ .*\(RunPodSandbox\b.*\).*CNI plugin \(ADD\): \w+ \(pid \d+\) of box/net-0`,
+				`goroutine \d+ .*\(StopPodSandbox\b.*\).*CNI plugin \(DEL\): \w+ \(pid \d+\) of box/gone-0`,
+			},
+		}},
+	})
+}
+
+// busy makes pods for as long as the test runs.
+func (r rig) busy(t *testing.T, _ *place) string {
+	e2etest.Behind(t, func(ctx context.Context) {
+		for i := 0; ctx.Err() == nil; i++ {
+			_, _ = r.Run(ctx, nodebox.Pods{
+				Prefix: fmt.Sprint("busy", i), Count: 2, Containers: 1, Attempts: 2, State: crictl.ContainerExited,
+			})
+		}
+	})
+	return ""
+}
+
+func (r rig) killHangs(t *testing.T, _ *place) string {
+	r.Hang(t, "kill")
+	e2etest.Behind(t, func(ctx context.Context) {
+		id := r.Pods[0].Containers[0].ID
+		_ = exec.CommandContext(ctx, "ctr", "-a", r.Socket(), "-n", "k8s.io", "tasks", "kill", id).Run()
+	})
+	r.await(t, facts.LastingWork, r.Folder, " kill ")
+	return ""
+}
+
+// gone kills a container's process while a tracer holds it: a zombie whose end its shim is not told.
+func (r rig) gone(t *testing.T, _ *place) string {
+	r.await(t, facts.ShimSettled, r.Pods[1].ID)
+	out, err := exec.Command("pgrep", "-x", "-P", fmt.Sprint(r.shim(t)), "sleep").Output()
+	e2etest.Must(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	e2etest.Must(t, err)
+	runtime.LockOSThread()
+	t.Cleanup(func() {
+		var status syscall.WaitStatus
+		_, _ = syscall.Wait4(pid, &status, 0, nil)
+		runtime.UnlockOSThread()
+	})
+	e2etest.Must(t, unix.PtraceSeize(pid))
+	e2etest.Must(t, unix.Kill(pid, unix.SIGKILL))
+	e2etest.Eventually(t, "it is a zombie", func() bool { return e2etest.StateOf(pid, "Z") })
+	return ""
+}
+
+// updateHangs holds the lists, also where those of the runtime do not wait for a stopped shim, as in containerd 2.
+func (r rig) updateHangs(t *testing.T, _ *place) string {
+	pod := r.start(t, nodebox.Pods{Prefix: "update"})
+	r.Hang(t, "update")
+	end, err := r.Update(t.Context(), pod.Containers[0].ID)
+	e2etest.Must(t, err)
+	t.Cleanup(end)
+	r.await(t, facts.LongOCI, r.Folder, " update ")
+	return ""
+}
+
+// start makes one running pod.
+func (r rig) start(t *testing.T, pods nodebox.Pods) nodebox.Pod {
+	t.Helper()
+	pods.Count, pods.Containers, pods.State = 1, 1, crictl.ContainerRunning
+	made, err := r.Run(t.Context(), pods)
+	e2etest.Must(t, err)
+	return made[0]
+}
+
+func (r rig) createHangs(t *testing.T, _ *place) string {
+	r.Hang(t, "create")
+	r.RunBehind(t, nodebox.Pods{Prefix: "slow"})
+	r.await(t, facts.StuckWork, r.Folder, " create ")
+	return ""
+}
+
+// cniHangs has a plugin hang of which the configuration alone has the name, while a pod starts and another one stops.
+func (r rig) cniHangs(t *testing.T, _ *place) string {
+	bin, conf := r.Dir()+"/cni/bin", r.Dir()+"/cni/net.d/10-stub.conflist"
+	before, err := os.ReadFile(conf)
+	e2etest.Must(t, err)
+	e2etest.Must(t, os.Link(filepath.Join(bin, "bridge"), filepath.Join(bin, "zzz")))
+	write := func(text []byte) {
+		e2etest.Must(t, os.WriteFile(conf, text, 0o644))
+		e2etest.Must(t, r.Restart(context.Background())) // which reads it
+	}
+	write([]byte(`{"cniVersion":"0.4.0","name":"n","plugins":[{"type":"zzz"}]}`))
+	t.Cleanup(func() { write(before) })
+	gone := r.start(t, nodebox.Pods{Prefix: "gone", PodNetwork: true})
+	e2etest.Must(t, r.HangCNI())
+	r.RunBehind(t, nodebox.Pods{Prefix: "net", PodNetwork: true})
+	e2etest.Behind(t, func(ctx context.Context) {
+		cri, err := remote.Dial(r.Endpoint(), remote.Options{Timeout: time.Hour})
+		if err == nil {
+			defer cri.Close()
+			_ = cri.StopPodSandbox(ctx, gone.ID)
+		}
+	})
+	t.Cleanup(func() { e2etest.Must(t, r.ReleaseCNI()) })
+	r.await(t, facts.StuckWork, bin)
+	e2etest.Eventually(t, "both plugins are stuck", func() bool {
+		out, _ := exec.Command("pgrep", "-c", "-f", bin, "-O", fmt.Sprint(int(facts.StuckWork.Seconds()))).Output()
+		n, _ := strconv.Atoi(strings.TrimSpace(string(out)))
+		return n >= 2
+	})
+	return ""
+}

@@ -1,0 +1,140 @@
+//go:build e2e
+
+package faults
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+)
+
+// vforkEnv and mapEnv make the test binary the process that waitInKernel or lockMap starts: TestMain looks for them.
+const (
+	vforkEnv = "KDIAG_TEST_VFORK"
+	mapEnv   = "KDIAG_TEST_MAP" // names a file
+)
+
+// vfork stays in vfork, which is uninterruptible sleep, until its child is killed.
+func vfork() {
+	os.Stdout.WriteString("up\n")
+	flags := syscall.CLONE_VFORK | uintptr(syscall.SIGCHLD)
+	if pid, _, _ := syscall.RawSyscall(syscall.SYS_CLONE, flags, 0, 0); pid == 0 {
+		// The child has one thread and no scheduler: nothing but system calls.
+		syscall.RawSyscall6(syscall.SYS_PPOLL, 0, 0, 0, 0, 0, 0)
+	}
+	os.Exit(0)
+}
+
+// waitInKernel puts a process into the second pod's container that sleeps uninterruptibly.
+func (r rig) waitInKernel(t *testing.T, _ *place) string {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), vforkEnv+"=1")
+	e2etest.StartUntilUp(t, cmd)
+	e2etest.Enter(t, e2etest.Cgroup(t, "freezer", r.Group), cmd.Process.Pid)
+	e2etest.Eventually(t, "a thread in vfork", func() bool { return e2etest.StateOf(cmd.Process.Pid, "D") })
+	return strconv.Itoa(cmd.Process.Pid)
+}
+
+// holdMap changes a page of a shared mapping of the file, and maps something else over it. The kernel writes the page
+// first, while it holds the lock of the process's memory map.
+func holdMap(name string) {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		panic(err)
+	}
+	const size = 1 << 12
+	page, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		panic(err)
+	}
+	page[0] = 1
+	os.Stdout.WriteString("up\n")
+	syscall.Syscall6(syscall.SYS_MMAP, uintptr(unsafe.Pointer(&page[0])), size, unix.PROT_READ,
+		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED, ^uintptr(0), 0)
+}
+
+// lockMap puts a process into the second pod's container whose memory map stays locked: it has a page to write to a file
+// system that takes none.
+func (r rig) lockMap(t *testing.T, _ *place) string {
+	fuse, point := nodebox.OpenDeadFuse(t), t.TempDir()
+	e2etest.Must(t, unix.Mount("dead", point, "fuse", 0, fuse.Options(fuse.Dev.Fd())))
+	unmount := func() {
+		_ = unix.Unmount(point, unix.MNT_FORCE)
+		_ = unix.Unmount(point, unix.MNT_DETACH)
+		_ = fuse.Dev.Close()
+	}
+	t.Cleanup(unmount)
+	go serveReads(fuse.Dev)
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), mapEnv+"="+point+"/file")
+	e2etest.StartUntilUp(t, cmd)
+	t.Cleanup(unmount) // before the process ends, or it would not
+	e2etest.Enter(t, e2etest.Cgroup(t, "freezer", r.Group), cmd.Process.Pid)
+	e2etest.Eventually(t, "it writes its page", func() bool {
+		stack, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", cmd.Process.Pid))
+		return strings.Contains(string(stack), "vm_mmap")
+	})
+	return strconv.Itoa(cmd.Process.Pid)
+}
+
+// serveReads serves a file system with one file of zeros that takes no write (include/uapi/linux/fuse.h).
+func serveReads(dev *os.File) {
+	const headerIn, headerOut, attrSize = 40, 16, 88
+	put := binary.LittleEndian
+	attributes := func(reply []byte, inode uint64, mode uint32) []byte {
+		a := reply[len(reply)-attrSize:]
+		put.PutUint64(a, inode)
+		put.PutUint64(a[8:], 1<<20) // bytes
+		put.PutUint32(a[60:], mode)
+		put.PutUint32(a[64:], 1) // links
+		return reply
+	}
+	b := make([]byte, 1<<20)
+	for {
+		if n, err := dev.Read(b); err != nil || n < headerIn {
+			return
+		}
+		var reply []byte
+		errno := uint32(0)
+		switch put.Uint32(b[4:]) {
+		case 26: // INIT
+			reply = make([]byte, 64)
+			put.PutUint32(reply, 7)
+			put.PutUint32(reply[4:], 31)
+			put.PutUint32(reply[20:], 1<<17)
+		case 1: // LOOKUP
+			reply = attributes(make([]byte, 40+attrSize), 2, unix.S_IFREG|0o644)
+			put.PutUint64(reply, 2)
+		case 3: // GETATTR
+			mode := uint32(unix.S_IFREG | 0o644)
+			if put.Uint64(b[16:]) == 1 {
+				mode = unix.S_IFDIR | 0o755
+			}
+			reply = attributes(make([]byte, 16+attrSize), put.Uint64(b[16:]), mode)
+		case 14: // OPEN
+			reply = make([]byte, 16)
+		case 15: // READ
+			reply = make([]byte, put.Uint32(b[headerIn+16:]))
+		case 16, 2, 42: // WRITE, and FORGET, which has no reply
+			continue
+		default:
+			errno = uint32(1<<32 - int64(unix.ENOSYS))
+		}
+		out := make([]byte, headerOut, headerOut+len(reply))
+		put.PutUint32(out, uint32(headerOut+len(reply)))
+		put.PutUint32(out[4:], errno)
+		copy(out[8:16], b[8:16])
+		_, _ = dev.Write(append(out, reply...))
+	}
+}

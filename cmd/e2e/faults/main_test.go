@@ -1,0 +1,29 @@
+//go:build e2e
+
+// Package faults breaks private containerds, and what is around them, in one way after the other.
+package faults
+
+import (
+	"os"
+	"testing"
+
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+)
+
+type (
+	fault = e2etest.Fault
+	place = e2etest.Place
+	want  = e2etest.Want
+)
+
+// TestMain becomes the process that waitInKernel or lockMap starts, where the environment has it.
+func TestMain(m *testing.M) {
+	if os.Getenv(vforkEnv) != "" {
+		vfork()
+	}
+	if name := os.Getenv(mapEnv); name != "" {
+		holdMap(name)
+	}
+	nodebox.Main(m)
+}

@@ -1,0 +1,290 @@
+//go:build e2e
+
+package faults
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// TestEndToEndPodFaults breaks what belongs to the pods of a healthy containerd, and what is mounted around them.
+func TestEndToEndPodFaults(t *testing.T) {
+	r := rig{e2etest.StartRig(t, nodebox.Options{})}
+	freezer := "/sys/fs/cgroup/freezer" + r.Group
+	volumes := "/var/lib/kubelet/pods/" + r.Pods[1].Config.Metadata.Uid + "/volumes"
+	volume := volumes + "/kubernetes.io~csi/data/mount"
+	const cloud = "/home/somebody/cloud"
+	r.Check(t, []fault{
+		{Name: "a stopped shim", Make: r.freezeShim, Want: want{
+			Codes: []string{"ShimStuck"}, Severity: checks.Warning, Culprits: []string{"CULPRIT", "pod-1"},
+			Steps: []string{"TracerPid' /proc/CULPRIT/status", "kill -CONT CULPRIT"}, Repair: []string{"kill -CONT CULPRIT"},
+		}},
+		{Name: "a list held by a stopped shim", Make: r.wedge, Want: want{
+			Codes: []string{"ShimStuck", "ListHang"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
+			Steps: []string{"TracerPid' /proc/CULPRIT/status", "kill -CONT CULPRIT"}, Repair: []string{"kill -CONT CULPRIT"},
+			Flags: []string{"--rpc-timeout", "2s"}, Stacks: []string{
+				`goroutine \d+ .*\(UpdateContainerResources\b.*\).*lock of a container's status.*shim's reply to Update`,
+				`goroutines? waits? for it, serving .*ListContainers`,
+				`\(pid CULPRIT\) of box/pod-1.*stopped`,
+			},
+		}},
+		{Name: "every thread of a shim waits in the kernel", Make: r.shimAsleep, Want: want{
+			Codes: []string{"ShimStuck"}, Severity: checks.Warning, Culprits: []string{"CULPRIT", "pod-1"},
+			Steps: []string{"/proc/CULPRIT/stack"},
+		}},
+		{Name: "a frozen container", Make: r.limit("freezer", "freezer.state", "FROZEN"), Want: want{
+			Codes: []string{"CgroupFrozen"}, Severity: checks.Warning, Culprits: []string{r.Group, "pod-1"},
+			Steps:  []string{"cat '" + freezer},
+			Repair: []string{"echo THAWED > '" + freezer + "/freezer.state'"},
+		}},
+		{Name: "a frozen container under cgroup version 2", Make: r.freezeUnified, Want: want{
+			Codes: []string{"CgroupFrozen"}, Severity: checks.Warning, Culprits: []string{"CULPRIT"},
+			Steps: []string{"cgroup.freeze'"}, Repair: []string{"echo 0 > "},
+		}},
+		{Name: "a pod at its limit of processes", Make: r.limit("pids", "pids.max", "1"), Want: want{
+			Codes: []string{"PIDsExhausted"}, Severity: checks.Warning, Culprits: []string{r.Group, "pod-1"},
+			Steps: []string{"grep . '/sys/fs/cgroup/pids" + r.Group, "kubectl delete pod -n box pod-1"},
+		}},
+		{Name: "a short wait in the kernel", Make: r.waitInKernel, Want: want{
+			Results: map[string]string{"host.tasks": "^warning .*CULPRIT.*box/pod-1"},
+		}},
+		{Name: "a locked memory map", Make: r.lockMap, Want: want{
+			Codes: []string{"TaskStuck"}, Culprits: []string{"CULPRIT", "pod-1"}, Lines: []string{"memory map is locked"},
+			Steps: []string{"/proc/CULPRIT/stack"},
+		}},
+		{Name: "no inotify instances are left", Make: takeInotify, Want: want{
+			Codes: []string{"InotifyExhausted"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
+			Steps:  []string{"-lname anon_inode:inotify"},
+			Repair: []string{"sysctl -w fs.inotify.max_user_instances="}, Only: "node",
+		}},
+		{Name: "a volume under another mount", Make: hideVolume(volumes, volume), Want: want{
+			Results: map[string]string{"host.mounts": "^warning .*" + volume + ".*box/pod-1"},
+		}},
+		{Name: "a dead volume of a pod", Make: r.deadVolume(volume), Want: want{
+			Codes: []string{"FilesystemHung", "TaskStuck"}, Severity: checks.Critical, Culprits: []string{volume},
+			Steps: []string{"dmesg -T", "stat -f " + volume}, Repair: []string{"umount -f " + volume, "umount -l " + volume},
+			Also: func(t *testing.T, _ *checks.Report) { probes(t, volume) },
+		}},
+		{Name: "a dead volume and a stopped daemon", Make: func(t *testing.T, at *place) string {
+			r.deadVolume(volume)(t, at)
+			return r.pause(t, at)
+		}, Want: want{
+			Codes: []string{"FilesystemHung", "RuntimeHung", "TaskStuck"}, Flags: []string{"--rpc-timeout", "1s"},
+		}},
+		{Name: "a dead mount of a user", Make: deadMount(cloud), Want: want{
+			Codes: []string{"FilesystemHung"}, Severity: checks.Warning, Culprits: []string{cloud},
+			Steps: []string{"dmesg -T"}, Repair: []string{"umount -f", "umount -l"},
+			Also: func(t *testing.T, r *checks.Report) {
+				probes(t, cloud)
+				if r.Status != checks.Degraded {
+					t.Errorf("status %s", r.Status)
+				}
+			},
+		}},
+		{Name: "a dead mount that only a container sees", Make: r.deadInside, Want: want{
+			Codes: []string{"FilesystemHung"}, Severity: checks.Warning, Culprits: []string{"/cloud", "pod-1"},
+			Steps: []string{"dmesg -T"},
+		}},
+		{Name: "another containerd, stopped, with a stopped shim", Make: others, Want: want{Notes: []string{`\(pid CULPRIT\)`}}},
+	})
+}
+
+// freezeShim stops the shim of the second pod.
+func (r rig) freezeShim(t *testing.T, _ *place) string {
+	e2etest.Must(t, r.FreezeShim(t.Context(), r.Pods[1].ID))
+	t.Cleanup(func() { e2etest.Must(t, r.ThawShim(r.Pods[1].ID)) })
+	return strconv.Itoa(r.shim(t))
+}
+
+// shim returns the process id of the second pod's shim.
+func (r rig) shim(t *testing.T) int {
+	t.Helper()
+	pid, err := r.Shim(r.Pods[1].ID)
+	e2etest.Must(t, err)
+	return pid
+}
+
+// wedge has the lists wait for a stopped shim, while a process of its container waits too, which is no cause.
+func (r rig) wedge(t *testing.T, at *place) string {
+	release, err := r.Wedge(t.Context(), r.Pods[1].ID, r.Pods[1].Containers[0].ID)
+	e2etest.Must(t, err)
+	t.Cleanup(func() { e2etest.Must(t, release()) })
+	r.waitInKernel(t, at)
+	return strconv.Itoa(r.shim(t))
+}
+
+// shimAsleep freezes a shim alone, which leaves its threads in uninterruptible sleep.
+func (r rig) shimAsleep(t *testing.T, _ *place) string {
+	group := e2etest.MakeCgroup(t, "freezer", filepath.Base(r.Folder))
+	pid := r.shim(t)
+	e2etest.Enter(t, group, pid)
+	e2etest.SetFile(t, filepath.Join(group, "freezer.state"), "FROZEN")
+	return strconv.Itoa(pid)
+}
+
+// limit writes a setting of the container's control group.
+func (r rig) limit(controller, file, value string) e2etest.Maker {
+	return func(t *testing.T, _ *place) string {
+		e2etest.SetFile(t, filepath.Join(e2etest.Cgroup(t, controller, r.Group), file), value)
+		return ""
+	}
+}
+
+// onUnified runs a command where cgroup version 2 alone is mounted, in its usual place, with a frozen group of the
+// container $1 in it.
+const onUnified = `
+	set -e
+	umount -R /sys/fs/cgroup
+	mount -t cgroup2 none /sys/fs/cgroup
+	pod=/sys/fs/cgroup/$0/kubepods/pod33333333-3333-4333-8333-333333333333
+	container=$pod/$1
+	shift
+	mkdir -p $container
+	sleep 1000 & sleeper=$!
+	trap 'code=$?; kill -9 $sleeper; wait
+		rmdir $container $pod /sys/fs/cgroup/$0/kubepods /sys/fs/cgroup/$0; exit $code' EXIT
+	echo $sleeper > $container/cgroup.procs
+	echo 1 > $container/cgroup.freeze
+	until grep -q "frozen 1" $container/cgroup.events; do sleep 0.1; done
+	set +e
+	"$@"`
+
+func (r rig) freezeUnified(_ *testing.T, at *place) string {
+	id := r.Pods[1].Containers[0].ID
+	at.Inside = []string{
+		"unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", onUnified,
+		"e2e-" + filepath.Base(r.Dir()), id,
+	}
+	return "/e2e-" + filepath.Base(r.Dir()) + "/kubepods/pod33333333-3333-4333-8333-333333333333/" + id
+}
+
+// takeInotify holds inotify instances, and shows kdiag alone a limit of as many: others on this machine need some too.
+func takeInotify(t *testing.T, at *place) string {
+	const held = 20
+	for range held {
+		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+		e2etest.Must(t, err)
+		t.Cleanup(func() { unix.Close(fd) })
+	}
+	limit := filepath.Join(t.TempDir(), "limit")
+	e2etest.Must(t, os.WriteFile(limit, []byte(strconv.Itoa(held)+"\n"), 0o644))
+	at.Inside = e2etest.InMounts("mount --bind " + limit + " /proc/sys/fs/inotify/max_user_instances")
+	return strconv.Itoa(os.Getpid())
+}
+
+func hideVolume(volumes, volume string) e2etest.Maker {
+	return func(_ *testing.T, at *place) string {
+		at.Inside = e2etest.InMounts("mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet && mkdir -p " +
+			volume + " && mount -t tmpfs none " + volume + " && mount -t tmpfs none " + volumes)
+		return ""
+	}
+}
+
+// deadMount mounts a file system that never answers, in a mount namespace that only kdiag sees.
+func deadMount(point string) e2etest.Maker {
+	return func(t *testing.T, at *place) string {
+		mountDead(t, at, point)
+		return ""
+	}
+}
+
+// mountDead returns the server of a dead mount. The kubelet's folder is another one in there, so that nothing of the
+// machine's is touched.
+func mountDead(t *testing.T, at *place, point string) *nodebox.DeadFuse {
+	t.Helper()
+	fuse := nodebox.OpenDeadFuse(t)
+	mounter := exec.Command("unshare", "-m", "/bin/sh", "-c",
+		`mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet && mkdir -p "$1" &&
+		mount -i -t fuse -o "$2" dead.example:/bucket "$1" && exec 3>&- && echo up && exec sleep 1000`,
+		"sh", point, fuse.Options(3))
+	mounter.ExtraFiles = []*os.File{fuse.Dev}
+	e2etest.StartUntilUp(t, mounter)
+	at.Inside = []string{"nsenter", "-t", strconv.Itoa(mounter.Process.Pid), "-m", "--"}
+	enter := slices.Clone(at.Inside)
+	t.Cleanup(func() { // all that wait get an error, and end
+		_ = exec.Command(enter[0], append(enter[1:], "umount", "-c", "-f", point)...).Run() // it may be gone
+		_ = fuse.Dev.Close()
+		e2etest.Eventually(t, "no child of kdiag's is left", func() bool { return e2etest.ProbesIn(point) == 0 })
+	})
+	go fuse.Serve()
+	return fuse
+}
+
+// deadVolume mounts a dead volume of the second pod, with a process of its container that waits in it.
+func (r rig) deadVolume(point string) e2etest.Maker {
+	return func(t *testing.T, at *place) string {
+		reader := exec.Command("true")
+		t.Cleanup(func() { _ = reader.Wait() }) // when the mount is cut
+		fuse := mountDead(t, at, point)
+		reader = exec.Command(at.Inside[0], append(at.Inside[1:], "/bin/busybox", "sh", "-c",
+			"echo $$ > "+e2etest.Cgroup(t, "freezer", r.Group)+"/cgroup.procs; exec busybox stat "+point)...)
+		e2etest.Must(t, reader.Start())
+		// It sleeps interruptibly until a signal comes, as that of a pod's end does, and then, if the server has its
+		// request, until that answers.
+		e2etest.Eventually(t, "a process in the dead mount", func() bool {
+			stack, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", reader.Process.Pid))
+			return strings.Contains(string(stack), "request_wait_answer") && fuse.Held.Load() > 0
+		})
+		e2etest.Must(t, reader.Process.Kill())
+		e2etest.Eventually(t, "the process in uninterruptible sleep", func() bool {
+			return e2etest.StateOf(reader.Process.Pid, "D")
+		})
+		return ""
+	}
+}
+
+// probes checks that one child of kdiag's waits in a mount, under the name by which the kernel's reports of it are left
+// out, however often kdiag has looked.
+func probes(t *testing.T, point string) {
+	t.Helper()
+	if n := e2etest.ProbesIn(point); n != 1 {
+		t.Errorf("%d children of kdiag's wait in %s, want 1", n, point)
+	}
+}
+
+// deadInside mounts a dead file system in the second pod's container.
+func (r rig) deadInside(t *testing.T, _ *place) string {
+	procs, err := os.ReadFile(filepath.Join(e2etest.Cgroup(t, "freezer", r.Group), "cgroup.procs"))
+	e2etest.Must(t, err)
+	inside := func(command string) *exec.Cmd {
+		return exec.Command("nsenter", "-t", strings.Fields(string(procs))[0], "-m", "/bin/busybox", "sh", "-c", command)
+	}
+	fuse := nodebox.OpenDeadFuse(t)
+	t.Cleanup(func() {
+		// The first cuts the connection, and kdiag's child may still be there.
+		_ = inside("busybox umount -f /cloud; busybox umount -l /cloud").Run()
+		_ = fuse.Dev.Close()
+	})
+	mount := inside("busybox mkdir -p /cloud && busybox mount -i -t fuse -o " + fuse.Options(3) +
+		" dead.example:/bucket /cloud")
+	mount.ExtraFiles = []*os.File{fuse.Dev}
+	if out, err := mount.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	go fuse.Serve()
+	return ""
+}
+
+// others stops another containerd, and a shim of it.
+func others(t *testing.T, _ *place) string {
+	other := e2etest.StartContainerd(t, nodebox.Options{})
+	pod := e2etest.RunPods(t, other, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})[0]
+	e2etest.Must(t, other.FreezeShim(t.Context(), pod.ID))
+	e2etest.Must(t, other.Pause(t.Context()))
+	pid, err := other.Shim(pod.ID)
+	e2etest.Must(t, err)
+	return strconv.Itoa(pid)
+}

@@ -1,0 +1,152 @@
+//go:build e2e
+
+package host
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+)
+
+// A disk is what a rig has its folder on.
+type disk struct {
+	rig
+	point, device string
+}
+
+// TestEndToEndDisk has the runtime's folder on a disk that is slow, and then takes no write at all.
+func TestEndToEndDisk(t *testing.T) {
+	dir, err := os.MkdirTemp("/tmp", "kdiag-") // a socket's path is short
+	e2etest.Must(t, err)
+	t.Cleanup(func() { e2etest.Must(t, os.RemoveAll(dir)) })
+	point := filepath.Join(dir, "disk")
+	e2etest.Must(t, os.Mkdir(point, 0o755))
+	image := point + ".image"
+	e2etest.Sh(t, "truncate -s 128M "+image+" && mkfs.ext4 -q "+image+" && mount -o loop "+image+" "+point)
+	// A child that was killed holds its file open for a moment after it can be seen no more.
+	t.Cleanup(func() { e2etest.Eventually(t, "unmounted", func() bool { return unix.Unmount(point, 0) == nil }) })
+	d := disk{startRig(t, nodebox.Options{Parent: point}), point, e2etest.Sh(t, "mountpoint -d "+point)}
+	slow := "/" + filepath.Base(d.Dir()) + "/slow"
+	d.Check(t, []fault{
+		{Name: "slow for kdiag", Make: d.slowHere, Want: want{
+			Codes: []string{"IOStall"}, Severity: checks.Warning, Culprits: []string{point}, Only: "node",
+			Steps: []string{"iostat -x"},
+		}},
+		{Name: "throttled by the daemon's control group", Make: d.throttleWrites(slow), Want: want{
+			Codes: []string{"IOStall"}, Severity: checks.Critical, Culprits: []string{slow},
+			Steps: []string{"iostat -x", "/sys/fs/cgroup/blkio" + slow},
+		}},
+		{Name: "frozen", Make: d.freeze, Want: want{
+			Codes: []string{"IOStall"}, Severity: checks.Critical, Culprits: []string{point}, Only: "node",
+			Steps: []string{"iostat -x"}, Repair: []string{"fsfreeze -u " + point},
+			Also: func(t *testing.T, _ *checks.Report) {
+				if n := e2etest.ProbesIn(point); n != 1 {
+					t.Errorf("%d children of kdiag's wait for the disk, want 1", n)
+				}
+			},
+		}},
+		{Name: "frozen while the daemon writes", Make: d.freezeWrite, Want: want{
+			Codes: []string{"IOStall"}, Among: true, Only: "pleg",
+			Stacks: []string{`goroutine \d+ of containerd.* waits for (the disk|a file system)`},
+		}},
+	})
+}
+
+// slowHere has kdiag in a control group that writes hardly anything.
+func (d disk) slowHere(t *testing.T, at *place) string {
+	group := e2etest.MakeCgroup(t, "blkio", "/"+filepath.Base(d.Folder))
+	d.throttle(t, group)
+	at.Inside = []string{"/bin/sh", "-c", "echo $$ > " + group + `/cgroup.procs; exec "$@"`, "sh"}
+	return ""
+}
+
+func (d disk) throttle(t *testing.T, group string) {
+	t.Helper()
+	e2etest.Must(t, os.WriteFile(filepath.Join(group, "blkio.throttle.write_iops_device"), []byte(d.device+" 4"), 0))
+}
+
+// throttleWrites lets the daemon alone write hardly anything. What kdiag writes is quick.
+func (d disk) throttleWrites(group string) e2etest.Maker {
+	return func(t *testing.T, _ *place) string {
+		dir := e2etest.MakeCgroup(t, "blkio", group)
+		d.throttle(t, dir)
+		e2etest.Enter(t, dir, d.PID())
+		return ""
+	}
+}
+
+func (d disk) freeze(t *testing.T, _ *place) string {
+	e2etest.Sh(t, "fsfreeze -f "+d.point)
+	t.Cleanup(func() {
+		_ = exec.Command("fsfreeze", "-u", d.point).Run() // it may be thawed
+		e2etest.Eventually(t, "no child of kdiag's is left", func() bool { return e2etest.ProbesIn(d.point) == 0 })
+	})
+	return ""
+}
+
+// freezeWrite has the daemon write to its database, and its log, with the goroutine dump, elsewhere.
+func (d disk) freezeWrite(t *testing.T, at *place) string {
+	log := filepath.Join(t.TempDir(), "log")
+	e2etest.Must(t, os.WriteFile(log, nil, 0o600))
+	e2etest.Must(t, unix.Mount(log, d.Log(), "", unix.MS_BIND, ""))
+	t.Cleanup(func() {
+		e2etest.Must(t, unix.Unmount(d.Log(), unix.MNT_DETACH))
+		e2etest.Must(t, d.Restart(context.Background()))
+	})
+	e2etest.Must(t, d.Restart(t.Context()))
+	written := make(chan struct{})
+	t.Cleanup(func() { <-written })
+	d.freeze(t, at)
+	go func() {
+		defer close(written)
+		_ = exec.CommandContext(context.Background(), "ctr", "-a", d.Socket(), "namespaces", "create", "frozen").Run()
+	}()
+	e2etest.Eventually(t, "the daemon waits for the disk", func() bool { return e2etest.StateOf(d.PID(), "D") })
+	return ""
+}
+
+// TestEndToEndFull takes the last byte, the last inode and the permission to write from the runtime's root folder.
+func TestEndToEndFull(t *testing.T) {
+	r := startRig(t, nodebox.Options{RootSize: 64 << 20})
+	root := filepath.Join(r.Dir(), "root")
+	r.Check(t, []fault{
+		{Name: "no byte is left", Make: func(t *testing.T, _ *place) string {
+			filler := filepath.Join(root, "filler")
+			t.Cleanup(func() { e2etest.Must(t, os.Remove(filler)) })
+			_ = exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=4k").Run() // until the disk is full
+			return ""
+		}, Want: want{
+			Codes: []string{"DiskFull"}, Severity: checks.Critical, Culprits: []string{root},
+			Steps: []string{"df -h " + root, "du -x"},
+		}},
+		{Name: "no inode is left", Make: func(t *testing.T, _ *place) string {
+			var fs unix.Statfs_t
+			e2etest.Must(t, unix.Statfs(root, &fs))
+			inodes := func(n uint64) error {
+				return unix.Mount("", root, "", unix.MS_REMOUNT, fmt.Sprintf("nr_inodes=%d", n))
+			}
+			e2etest.Must(t, inodes(fs.Files-fs.Ffree))
+			t.Cleanup(func() { e2etest.Must(t, inodes(fs.Files)) })
+			return ""
+		}, Want: want{
+			Codes: []string{"InodesExhausted"}, Severity: checks.Critical, Culprits: []string{root},
+			Steps: []string{"df -i " + root, "inodes"},
+		}},
+		{Name: "no write is allowed", Make: func(_ *testing.T, at *place) string {
+			at.Inside = e2etest.InMounts("mount -o remount,bind,ro " + root) // the daemon's own files are open for writing
+			return ""
+		}, Want: want{
+			Codes: []string{"IOStall"}, Severity: checks.Critical, Culprits: []string{root},
+			Steps: []string{"iostat -x", "/proc/mounts"}, Repair: []string{"mount -o remount,rw " + root},
+		}},
+	})
+}

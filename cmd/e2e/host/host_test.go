@@ -1,0 +1,291 @@
+//go:build e2e
+
+// Package host makes faults, and load that is no fault, which the one kernel shows to all that runs on the machine: it
+// must run alone.
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/remote"
+)
+
+type (
+	fault = e2etest.Fault
+	place = e2etest.Place
+	want  = e2etest.Want
+)
+
+func TestMain(m *testing.M) { nodebox.Main(m) }
+
+// A rig is a private containerd with methods that starve it.
+type rig struct{ *e2etest.Rig }
+
+func startRig(t *testing.T, opts nodebox.Options) rig {
+	t.Helper()
+	r := rig{e2etest.StartRig(t, opts)}
+	r.Alone = true
+	return r
+}
+
+// TestEndToEndStarvation takes processors and memory from a containerd and its pods.
+func TestEndToEndStarvation(t *testing.T) {
+	r := startRig(t, nodebox.Options{})
+	throttled := "/" + filepath.Base(r.Dir()) + "/throttled"
+	starved := func(culprit string, repair ...string) want {
+		return want{
+			Codes: []string{"CPUStarved"}, Among: true, Severity: checks.Critical, Culprits: []string{culprit},
+			Lines: []string{`^critical (0\.[89]|1)`}, Steps: []string{"/proc/pressure/cpu"},
+			Flags: []string{"--rpc-timeout", "2s"}, Repair: repair,
+		}
+	}
+	r.Check(t, []fault{
+		{Name: "a pod that is OOM-killed again and again", Make: r.killForMemory, Want: want{
+			Notes:   []string{`box/pod-1 \(c0\) was OOM-killed `},
+			Results: map[string]string{"journal.kernel": "kill"}, Only: "node",
+		}},
+		{Name: "processor hogs beside a niced daemon", Make: r.hogs, Want: starved("CULPRIT", "renice")},
+		{Name: "a CPU quota of 1 percent", Make: r.throttle(throttled), Want: starved(throttled)},
+		{Name: "a pod that has the memory and the processes", Make: r.consume, Want: want{
+			Codes: []string{"PIDsExhausted", "MemoryPressure"}, Culprits: []string{"CULPRIT", "pod-1"},
+			Lines: []string{"box/pod-1 has 30", "MiB are tmpfs or shared memory"},
+			Steps: []string{"pid_max", "kubectl delete pod -n box pod-1"},
+			Also:  advisesDelete,
+		}},
+	})
+}
+
+// advisesDelete checks that the pod is blamed for the memory too.
+func advisesDelete(t *testing.T, r *checks.Report) {
+	for _, c := range r.Causes {
+		deletes := false
+		for _, s := range c.NextSteps {
+			deletes = deletes || strings.Contains(s.Command, "kubectl delete pod -n box pod-1")
+		}
+		if c.Subject.Pod != "pod-1" || !deletes {
+			t.Errorf("%s blames %+v and advises %+v", c.Code, c.Subject, c.NextSteps)
+		}
+	}
+}
+
+// TestEndToEndLoad makes load that is no fault.
+func TestEndToEndLoad(t *testing.T) {
+	r := startRig(t, nodebox.Options{})
+	r.CheckControls(t, []fault{
+		{Name: "nothing", Make: func(*testing.T, *place) string { return "" }},
+		{Name: "a rollout of 50 pods", Make: r.rollout},
+		{Name: "50 pods that terminate", Make: r.terminate},
+		{Name: "batch load on all processors", Make: func(t *testing.T, _ *place) string {
+			for range 4 {
+				r.Exec(t, "timeout 12 busybox sh -c 'while :; do :; done'")
+			}
+			return ""
+		}},
+		{Name: "batch load of the host", Make: func(t *testing.T, _ *place) string {
+			many(t, 4, "nice", "-n", "5", "busybox", "sh", "-c", "while :; do :; done")
+			return ""
+		}},
+		{Name: "a container over its CPU quota", Make: func(t *testing.T, _ *place) string {
+			dir := e2etest.Cgroup(t, "cpu", r.Group)
+			e2etest.SetFile(t, filepath.Join(dir, "cpu.cfs_quota_us"), "2000")
+			r.Exec(t, "timeout 8 busybox sh -c 'while :; do :; done'")
+			awaitCount(t, dir+"/cpu.stat", "nr_throttled", 20)
+			return ""
+		}},
+		{Name: "a container that the kernel kills for memory again and again", Make: func(t *testing.T, _ *place) string {
+			dir := e2etest.Cgroup(t, "memory", r.Group)
+			e2etest.SetFile(t, filepath.Join(dir, "memory.limit_in_bytes"), "32M") // of which runc itself needs a half
+			for range 3 {
+				r.Exec(t, "tail /dev/zero")
+			}
+			awaitCount(t, dir+"/memory.oom_control", "oom_kill", 3)
+			return ""
+		}},
+		{Name: "much writing to the disk", Make: func(t *testing.T, _ *place) string {
+			file := filepath.Join(t.TempDir(), "copy")
+			e2etest.Behind(t, func(ctx context.Context) {
+				_ = exec.CommandContext(ctx, "/bin/busybox", "dd", "if=/dev/zero", "of="+file, "bs=1M", "count=300",
+					"conv=fsync").Run()
+			})
+			e2etest.Eventually(t, "it writes", func() bool { s, err := os.Stat(file); return err == nil && s.Size() > 0 })
+			return ""
+		}},
+	})
+}
+
+// awaitCount waits until a file of the kernel's has a line of a name and at least this number.
+func awaitCount(t *testing.T, file, name string, least int) {
+	t.Helper()
+	e2etest.Eventually(t, fmt.Sprintf("%s has %s %d", file, name, least), func() bool {
+		text, err := os.ReadFile(file)
+		e2etest.Must(t, err)
+		for line := range strings.Lines(string(text)) {
+			if value, found := strings.CutPrefix(line, name+" "); found {
+				n, _ := strconv.Atoi(strings.TrimSpace(value))
+				return n >= least
+			}
+		}
+		return false
+	})
+}
+
+// killForMemory has a process of the second pod's container need more than its limit, four times.
+func (r rig) killForMemory(t *testing.T, _ *place) string {
+	dir := e2etest.Cgroup(t, "memory", r.Group)
+	e2etest.SetFile(t, filepath.Join(dir, "memory.limit_in_bytes"), "16M")
+	for range 4 {
+		// tail keeps the last line of what has none. The shell is the one that enters.
+		hog := exec.CommandContext(t.Context(), "/bin/busybox", "sh", "-c",
+			"echo $$ > "+dir+"/cgroup.procs; exec busybox tail /dev/zero")
+		if out, err := hog.CombinedOutput(); err == nil {
+			t.Fatalf("was not killed: %s", out)
+		}
+	}
+	return ""
+}
+
+// many runs a command many times at once.
+func many(t *testing.T, n int, command ...string) {
+	t.Helper()
+	for range n {
+		cmd := exec.Command(command[0], command[1:]...)
+		e2etest.Must(t, cmd.Start())
+		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	}
+}
+
+// callers keep the daemon busy, as a kubelet does.
+func (r rig) callers(t *testing.T) {
+	many(t, 3, "nice", r.Program, "relist", "--for", "10m", "--interval", "1ms", "--runtime-endpoint", r.Endpoint())
+}
+
+// hogs pins the daemon to one processor, gives it the lowest priority there is, and starts others there which never
+// pause, in one control group, so that the other work of the machine gets its share.
+func (r rig) hogs(t *testing.T, _ *place) string {
+	dir := e2etest.MakeCgroup(t, "cpu", "/"+filepath.Base(r.Dir())+"/crowd")
+	e2etest.Enter(t, dir, r.PID()) // without it the kernel gives each session its share (autogroup)
+	e2etest.Sh(t, fmt.Sprintf("taskset -apc 0 %d && chrt -a -i -p 0 %[1]d", r.PID()))
+	t.Cleanup(func() { e2etest.Sh(t, fmt.Sprintf("chrt -a -o -p 0 %d && taskset -apc 0-1 %[1]d", r.PID())) })
+	many(t, 40, "taskset", "-c", "0", "busybox", "sh", "-c", "echo $$ > "+dir+"/cgroup.procs; while :; do :; done")
+	r.callers(t)
+	before := waited(r.PID())
+	e2etest.Eventually(t, "the daemon waits for a processor", func() bool { return waited(r.PID()) > before+3e9 })
+	return strconv.Itoa(r.PID())
+}
+
+// waited returns for how many nanoseconds the threads of a process have waited for a processor.
+func waited(pid int) int {
+	sum := 0
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, name := range threads {
+		var ran, waited int
+		text, _ := os.ReadFile(name)
+		_, _ = fmt.Sscan(string(text), &ran, &waited)
+		sum += waited
+	}
+	return sum
+}
+
+// throttle gives the daemon hardly any processor time.
+func (r rig) throttle(group string) e2etest.Maker {
+	return func(t *testing.T, _ *place) string {
+		dir := e2etest.MakeCgroup(t, "cpu", group)
+		e2etest.Must(t, os.WriteFile(filepath.Join(dir, "cpu.cfs_quota_us"), []byte("1000"), 0)) // of 100,000
+		e2etest.Enter(t, dir, r.PID())
+		r.callers(t)
+		awaitCount(t, dir+"/cpu.stat", "nr_throttled", 30)
+		return ""
+	}
+}
+
+// consume has a container start 300 processes and leave 300 MiB in a tmpfs, which no process shows. It makes kdiag alone
+// see a machine of a gibibyte and 1,000 process ids, on which nobody else has memory.
+func (r rig) consume(t *testing.T, at *place) string {
+	pids, memory := e2etest.Cgroup(t, "pids", r.Group), e2etest.Cgroup(t, "memory", r.Group)
+	shell := exec.Command("/bin/busybox", "sh", "-c", "echo $$ > "+pids+"/cgroup.procs; i=0; "+
+		"while [ $i -lt 300 ]; do busybox sleep 1000 & i=$((i+1)); done; echo up; wait")
+	e2etest.StartUntilUp(t, shell)
+	dir := t.TempDir()
+	for name, content := range map[string]string{
+		"meminfo": "MemTotal: 1048576 kB\nMemFree: 51200 kB\nMemAvailable: 51200 kB\nShmem: 307200 kB\n",
+		"loadavg": "1.00 1.00 1.00 1/950 4711\n", "pid_max": "1000\n",
+	} {
+		e2etest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
+	}
+	e2etest.Must(t, os.Mkdir(filepath.Join(dir, "tmpfs"), 0o755))
+	at.Inside = e2etest.InMounts("cd " + dir + " && mount -t tmpfs none tmpfs && echo $$ > " + memory + `/cgroup.procs &&
+		dd if=/dev/zero of=tmpfs/file bs=1M count=300 2>/dev/null && echo $$ > /sys/fs/cgroup/memory/cgroup.procs &&
+		for other in /sys/fs/cgroup/memory/*/; do
+			case "$other" in */` + strings.Split(r.Group, "/")[1] + `/) ;; *) mount -t tmpfs none "$other" ;; esac
+		done
+		mount --bind meminfo /proc/meminfo && mount --bind loadavg /proc/loadavg &&
+		mount --bind pid_max /proc/sys/kernel/pid_max`)
+	return strconv.Itoa(shell.Process.Pid)
+}
+
+// rollout makes pods, which stay, while kdiag looks.
+func (r rig) rollout(t *testing.T, _ *place) string {
+	done := make(chan error, 1)
+	go func() {
+		_, err := r.Run(context.Background(), nodebox.Pods{
+			Count: 50, Containers: 1, State: crictl.ContainerRunning, Prefix: "rollout",
+		})
+		done <- err
+	}()
+	t.Cleanup(func() { e2etest.Must(t, <-done) })
+	e2etest.Eventually(t, "the first pods are there", func() bool { return len(r.sandboxes(t)) > 4 })
+	return ""
+}
+
+// terminate stops and removes the pods of the rollout, while kdiag looks.
+func (r rig) terminate(t *testing.T, _ *place) string {
+	all := r.sandboxes(t)
+	done := make(chan error, 1)
+	go func() {
+		cri, err := remote.Dial(r.Endpoint(), remote.Options{Timeout: 2 * time.Minute})
+		if err != nil {
+			done <- err
+			return
+		}
+		g, ctx := errgroup.WithContext(context.Background())
+		g.SetLimit(8)
+		for _, id := range all {
+			g.Go(func() error { return errors.Join(cri.StopPodSandbox(ctx, id), cri.RemovePodSandbox(ctx, id)) })
+		}
+		done <- errors.Join(g.Wait(), cri.Close())
+	}()
+	t.Cleanup(func() { e2etest.Must(t, <-done) })
+	e2etest.Eventually(t, "the first pods are gone", func() bool { return len(r.sandboxes(t)) < len(all) })
+	return ""
+}
+
+// sandboxes returns the sandboxes of the rollout.
+func (r rig) sandboxes(t *testing.T) (ids []string) {
+	t.Helper()
+	cri, err := remote.Dial(r.Endpoint(), remote.Options{Timeout: time.Minute})
+	e2etest.Must(t, err)
+	defer cri.Close()
+	all, err := cri.ListPodSandbox(t.Context(), nil)
+	e2etest.Must(t, err)
+	for _, s := range all {
+		if strings.HasPrefix(s.GetMetadata().GetName(), "rollout") {
+			ids = append(ids, s.GetId())
+		}
+	}
+	return ids
+}
