@@ -28,9 +28,19 @@ type Fault struct {
 	Want Want
 }
 
-// A Maker makes a fault, and undoes it when the test ends. It may change where kdiag runs. It returns the id or the name
-// of the culprit where that is known only now; CULPRIT stands for it in a Want.
-type Maker func(t *testing.T, at *Place) (culprit string)
+// A Maker makes a fault, and undoes it when the test ends. It may change where kdiag runs, and name the culprit.
+type Maker func(t *testing.T, at *Place)
+
+// Shell makes a fault with a command of a shell, and undoes it with another.
+func Shell(make, undo string) Maker {
+	return func(t *testing.T, _ *Place) {
+		t.Cleanup(func() { Sh(t, undo) })
+		Sh(t, make)
+	}
+}
+
+// Nothing is the Maker of what is no fault.
+func Nothing(*testing.T, *Place) {}
 
 // A Want is what kdiag must report of a fault. An empty field is not checked, but for Codes.
 type Want struct {
@@ -53,8 +63,8 @@ type Want struct {
 	Also     func(t *testing.T, r *checks.Report)
 }
 
-// Check makes one fault after the other, checks what kdiag reports of it, runs the next steps and the repair, undoes the
-// fault, and waits until kdiag finds the node well again.
+// Check makes one fault after the other, checks what kdiag reports of it, runs the next steps and the repair, undoes
+// the fault, and waits until kdiag finds the node well again.
 func (p Place) Check(t *testing.T, faults []Fault) {
 	for _, f := range faults {
 		t.Run(f.Name, func(t *testing.T) { p.check(t, f) })
@@ -72,15 +82,16 @@ func (p Place) CheckControls(t *testing.T, controls []Fault) {
 func (p Place) check(t *testing.T, f Fault) {
 	t.Cleanup(func() { p.recovers(t, f.Want) }) // after all that Make undoes
 	at := p
-	w := f.Want.of(f.Make(t, &at))
+	f.Make(t, &at)
+	w := f.Want.of(at.Culprit)
 	if w.Only != "pleg" {
 		r := w.check(t, at, at.Ask(t, at.question("node", w.Flags...)...))
-		at.runSteps(t, w.causes(at, r))
+		at.runSteps(t, w.causes(r))
 	}
 	if w.Only != "node" {
 		r := w.check(t, at, at.Ask(t, at.question("pleg", w.Flags...)...))
 		if w.Only == "pleg" {
-			at.runSteps(t, w.causes(at, r))
+			at.runSteps(t, w.causes(r))
 		}
 	}
 	if len(w.Stacks) > 0 || w.NoStacks != "" {
@@ -113,8 +124,10 @@ func (w Want) of(culprit string) Want {
 }
 
 // causes returns those that are wanted.
-func (w Want) causes(p Place, r *checks.Report) []checks.Cause {
-	return slices.DeleteFunc(p.own(r, w.Codes...), func(c checks.Cause) bool { return !slices.Contains(w.Codes, c.Code) })
+func (w Want) causes(r *checks.Report) []checks.Cause {
+	return slices.DeleteFunc(slices.Clone(r.Causes), func(c checks.Cause) bool {
+		return !slices.Contains(w.Codes, c.Code)
+	})
 }
 
 func (w Want) check(t *testing.T, p Place, o Outcome) *checks.Report {
@@ -127,7 +140,7 @@ func (w Want) check(t *testing.T, p Place, o Outcome) *checks.Report {
 		t.Errorf("status %s, problems %q", r.Status, r.Problems)
 	}
 	w.checkCodes(t, p, r)
-	if causes := w.causes(p, r); len(w.Codes) > 0 && len(causes) > 0 {
+	if causes := w.causes(r); len(w.Codes) > 0 && len(causes) > 0 {
 		w.checkFirst(t, p, causes)
 	}
 	matches(t, "notes", r.Notes, w.Notes)
@@ -158,7 +171,7 @@ func (w Want) checkCodes(t *testing.T, p Place, r *checks.Report) {
 		case slices.Contains(w.Codes, c.Code), !w.Harmless && !w.Among:
 			got = append(got, c.Code)
 		case c.Severity == checks.Critical && (w.Harmless || c.CausedBy == ""):
-			t.Errorf("%s is critical (%.2f): %s\n%s", c.Code, c.Confidence, c.Summary, strings.Join(c.Evidence.For, "\n"))
+			t.Errorf("%s is critical: %s", c.Code, strings.Join(said([]checks.Cause{c}), "\n"))
 		}
 	}
 	if diff := cmp.Diff(append([]string{}, w.Codes...), got); diff != "" {
@@ -230,7 +243,7 @@ func matches(t *testing.T, what string, lines, patterns []string) {
 func (w Want) checkStacks(t *testing.T, p Place, o Outcome) {
 	t.Helper()
 	r := o.Report(t)
-	causes := w.causes(p, r)
+	causes := w.causes(r)
 	matches(t, "stacks", append(said(causes), r.Notes...), w.Stacks)
 	for _, c := range causes {
 		for _, s := range c.NextSteps {

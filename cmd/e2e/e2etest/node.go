@@ -75,7 +75,8 @@ func (n Node) Place() Place {
 	return Place{
 		Program: "/usr/local/bin/kdiag", Limits: Patient,
 		Inside: []string{
-			"nsenter", "--target", strconv.Itoa(n.Box.Leader()), "--mount", "--uts", "--ipc", "--net", "--pid", "--cgroup", "--",
+			"nsenter", "--target", strconv.Itoa(n.Box.Leader()), "--mount", "--uts", "--ipc", "--net", "--pid",
+			"--cgroup", "--",
 		},
 	}
 }

@@ -106,20 +106,22 @@ func (r *Rig) Hang(t *testing.T, verb string) {
 	t.Cleanup(func() { _ = os.Remove(file) })
 }
 
-// Away renames a file or a folder until the test ends.
-func Away(t *testing.T, name string) {
-	t.Helper()
-	Must(t, os.Rename(name, name+".away"))
-	t.Cleanup(func() { Must(t, os.Rename(name+".away", name)) })
+// Shell makes a fault with a command of a shell that has the daemon's pid as $pid and that of the second pod's shim as
+// $shim, and undoes it with another. The daemon is the culprit.
+func (r *Rig) Shell(make, undo string) Maker {
+	return func(t *testing.T, at *Place) {
+		at.Culprit = strconv.Itoa(r.PID())
+		known := fmt.Sprintf("set -e; pid=%d shim=%s; ", r.PID(), r.SecondShim(t))
+		Shell(known+make, known+undo)(t, at)
+	}
 }
 
-// SetFile writes a file of the kernel's, and what it held before when the test ends.
-func SetFile(t *testing.T, name, value string) {
+// SecondShim returns the process id of the second pod's shim.
+func (r *Rig) SecondShim(t *testing.T) string {
 	t.Helper()
-	before, err := os.ReadFile(name)
+	pid, err := r.Shim(r.Pods[1].ID)
 	Must(t, err)
-	Must(t, os.WriteFile(name, []byte(value), 0))
-	t.Cleanup(func() { Must(t, os.WriteFile(name, before, 0)) })
+	return strconv.Itoa(pid)
 }
 
 // Cgroup returns where a control group lies in the hierarchy of a controller, version 1.
@@ -150,6 +152,15 @@ func Enter(t *testing.T, dir string, pid int) {
 	Must(t, enter(dir))
 	top := strings.Join(strings.Split(dir, "/")[:5], "/")
 	t.Cleanup(func() { _ = enter(top) }) // it may have ended
+}
+
+// Crowd starts a shell in the control group dir of the controller pids, with so many children that sleep.
+func Crowd(t *testing.T, dir string, children int) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command("/bin/busybox", "sh", "-c", fmt.Sprintf("echo $$ > %s/cgroup.procs; i=0; "+
+		"while [ $i -lt %d ]; do busybox sleep 1000 & i=$((i+1)); done; echo up; wait", dir, children))
+	StartUntilUp(t, cmd)
+	return cmd
 }
 
 // InMounts returns the command that runs another in a mount namespace, after some commands of a shell.

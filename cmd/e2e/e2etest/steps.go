@@ -118,11 +118,11 @@ func namesObject(c checks.Cause, step checks.NextStep) bool {
 const repair = `cd "$(mktemp -d)" && { %s
 } 2>&1 >/dev/null; rm -r "$PWD"; cd /; `
 
-// repair runs the steps of the first cause that end the fault. After them, soon, kdiag must not name the cause any more,
-// and nothing critical.
+// repair runs the steps of the first cause that end the fault. After them, soon, kdiag must not name the cause any
+// more, and nothing critical.
 func (p Place) repair(t *testing.T, w Want) {
 	t.Helper()
-	c := w.causes(p, p.Ask(t, p.question("node", w.Flags...)...).Report(t))[0]
+	c := w.causes(p.Ask(t, p.question("node", w.Flags...)...).Report(t))[0]
 	var commands []string
 	for _, part := range w.Repair {
 		i := slices.IndexFunc(c.NextSteps, func(s checks.NextStep) bool { return strings.Contains(s.Command, part) })

@@ -31,26 +31,29 @@ func TestEndToEndDaemonFaults(t *testing.T) {
 	hung := []string{"--rpc-timeout", "2s"}
 	lab := "/" + filepath.Base(r.Dir()) + "/lab"
 	full := "/" + filepath.Base(r.Dir()) + "/daemon"
+	plugins := r.Dir() + "/cni/bin"
 	r.Check(t, []fault{
-		{Name: "nothing", Make: none, Want: want{Results: healthy(), Only: "node"}},
+		{Name: "nothing", Make: e2etest.Nothing, Want: want{Results: healthy(), Only: "node"}},
 		{Name: "kdiag is not root", Make: r.asNobody, Want: want{Unknown: true, Problems: []string{"run with sudo"}}},
 		{Name: "restarted four times", Make: r.restart, Want: want{}},
 		{Name: "no network configuration", Make: r.noNetwork, Want: want{
 			Codes: []string{"NetworkNotReady"}, Severity: checks.Critical,
 			Steps: []string{"ls -l " + r.Dir() + "/cni/net.d"},
 		}},
-		{Name: "the bridge plugin is missing", Make: r.away("cni/bin/bridge"), Want: missingPlugin(r.Dir(), "bridge")},
-		{Name: "the loopback plugin is missing", Make: r.away("cni/bin/loopback"), Want: missingPlugin(r.Dir(), "loopback")},
+		{Name: "the bridge plugin is missing", Make: r.away(plugins + "/bridge"), Want: missing(plugins, "bridge")},
+		{Name: "the loopback plugin is missing", Make: r.away(plugins + "/loopback"),
+			Want: missing(plugins, "loopback")},
 		{Name: "the OCI runtime is missing", Make: r.away(r.Folder + "/fastrun"), Want: want{
 			Codes: []string{"RuntimeNotReady"}, Severity: checks.Critical, Lines: []string{"is missing"},
 			Steps: []string{"/usr/bin/runc"},
 		}},
-		{Name: "the root folder is moved away", Make: r.away("root"), Want: movedAway},
-		{Name: "the state folder is moved away", Make: r.away("state"), Want: movedAway},
+		{Name: "the root folder is moved away", Make: r.away(r.Dir() + "/root"), Want: movedAway},
+		{Name: "the state folder is moved away", Make: r.away(r.Dir() + "/state"), Want: movedAway},
 		{Name: "two daemons in one folder", Make: r.rival(false), Want: want{
 			Codes: []string{"RuntimeNotReady"}, Severity: checks.Warning, Steps: []string{"ps -o pid,ppid,lstart,args"},
 		}},
-		{Name: "no files are left", Make: r.filesAtLimit, Want: want{
+		{Name: "no files are left", Make: r.Shell("prlimit --pid $pid --nofile=$(ls /proc/$pid/fd | wc -l):",
+			"prlimit --pid $pid --nofile=20000:"), Want: want{
 			Codes: []string{"FilesExhausted"}, Among: true, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
 			Steps:  []string{"ls -l /proc/CULPRIT/fd"},
 			Repair: []string{"prlimit --pid CULPRIT --nofile="}, Flags: hung,
@@ -60,7 +63,7 @@ func TestEndToEndDaemonFaults(t *testing.T) {
 			Steps:  []string{"grep . '/sys/fs/cgroup/pids" + full},
 			Repair: []string{"echo max > '/sys/fs/cgroup/pids" + full + "/pids.max'"},
 		}},
-		{Name: "frozen in a group that is no unit", Make: r.freezeIn(lab), Want: want{
+		{Name: "frozen in a group that is no unit", Make: r.freeze("$pid", lab), Want: want{
 			Codes: []string{"CgroupFrozen", "RuntimeHung"}, Severity: checks.Critical, Culprits: []string{lab},
 			Steps:  []string{"cat '/sys/fs/cgroup/freezer" + lab},
 			Repair: []string{"echo THAWED > '/sys/fs/cgroup/freezer" + lab + "/freezer.state'"}, Flags: hung,
@@ -85,12 +88,11 @@ func TestEndToEndDaemonFaults(t *testing.T) {
 			},
 		}},
 		{Name: "two daemons on one socket", Make: r.rival(true), Want: want{ // the last: it takes the socket with it
-			Codes: []string{"RuntimeNotReady"}, Severity: checks.Critical, Steps: []string{"ps -o pid,ppid,lstart,args"},
+			Codes: []string{"RuntimeNotReady"}, Severity: checks.Critical,
+			Steps: []string{"ps -o pid,ppid,lstart,args"},
 		}},
 	})
 }
-
-func none(*testing.T, *place) string { return "" }
 
 // healthy are the results of a node on which nothing is broken.
 func healthy() map[string]string {
@@ -104,10 +106,11 @@ func healthy() map[string]string {
 	return results
 }
 
-func missingPlugin(dir, plugin string) want {
+// missing is what is wanted where a CNI plugin is missing.
+func missing(dir, plugin string) want {
 	return want{
-		Codes: []string{"NetworkNotReady"}, Severity: checks.Critical, Culprits: []string{dir + "/cni/bin"},
-		Lines: []string{"^critical .*" + plugin, "^PLEG is fine"}, Steps: []string{"ls -l " + dir},
+		Codes: []string{"NetworkNotReady"}, Severity: checks.Critical, Culprits: []string{dir},
+		Lines: []string{"^critical .*" + plugin, "^PLEG is fine"}, Steps: []string{dir},
 	}
 }
 
@@ -116,48 +119,42 @@ var movedAway = want{
 	Steps: []string{"ls -l /proc/CULPRIT/fd"},
 }
 
-// pid is the culprit where that is the daemon.
-func (r rig) pid() string { return strconv.Itoa(r.PID()) }
-
-func (r rig) asNobody(t *testing.T, at *place) string {
+func (r rig) asNobody(t *testing.T, at *place) {
 	e2etest.Must(t, os.Chmod(r.Dir(), 0o755))
 	e2etest.Must(t, os.Chmod(r.Socket(), 0o600))
 	t.Cleanup(func() { e2etest.Must(t, os.Chmod(r.Socket(), 0o660)) })
 	at.Inside = []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"}
-	return ""
 }
 
-func (r rig) restart(t *testing.T, _ *place) string {
+func (r rig) restart(t *testing.T, _ *place) {
 	for range 4 {
 		e2etest.Must(t, r.Restart(t.Context()))
 	}
-	return ""
 }
 
-func (r rig) noNetwork(t *testing.T, _ *place) string {
+func (r rig) noNetwork(t *testing.T, at *place) {
 	dir := filepath.Join(r.Dir(), "cni/net.d")
 	t.Cleanup(func() { e2etest.Must(t, r.Restart(context.Background())) })
-	e2etest.Away(t, dir)
-	e2etest.Must(t, os.Mkdir(dir, 0o755))
-	t.Cleanup(func() { e2etest.Must(t, os.Remove(dir)) })
+	r.Shell("mv "+dir+" "+dir+".away; mkdir "+dir, "rmdir "+dir+"; mv "+dir+".away "+dir)(t, at)
 	e2etest.Must(t, r.Restart(t.Context()))
-	return ""
 }
 
-// away moves away a file or a folder, by its path in the daemon's folder or its whole path.
+// away moves away a file or a folder.
 func (r rig) away(name string) e2etest.Maker {
-	if !filepath.IsAbs(name) {
-		name = filepath.Join(r.Dir(), name)
-	}
-	return func(t *testing.T, _ *place) string {
-		e2etest.Away(t, name)
-		return r.pid()
-	}
+	return r.Shell("mv "+name+" "+name+".away", "mv "+name+".away "+name)
+}
+
+// freeze freezes a process in a group of its own.
+func (r rig) freeze(pid, group string) e2etest.Maker {
+	const top = "/sys/fs/cgroup/freezer"
+	dir := top + group
+	return r.Shell("mkdir "+dir+"; echo "+pid+" >"+dir+"/cgroup.procs; echo FROZEN >"+dir+"/freezer.state",
+		"echo THAWED >"+dir+"/freezer.state; echo "+pid+" >"+top+"/cgroup.procs; rmdir "+dir)
 }
 
 // rival starts a second daemon with the same folder, or, with another one, on the same socket.
 func (r rig) rival(socket bool) e2etest.Maker {
-	return func(t *testing.T, _ *place) string {
+	return func(t *testing.T, _ *place) {
 		text, err := os.ReadFile(filepath.Join(r.Dir(), "config.toml"))
 		e2etest.Must(t, err)
 		dir := t.TempDir()
@@ -183,73 +180,39 @@ func (r rig) rival(socket bool) e2etest.Maker {
 				return strings.HasSuffix(target, "/meta.db")
 			})
 		})
-		return ""
 	}
 }
 
-// filesAtLimit sets the daemon's limit of open files to what it has open.
-func (r rig) filesAtLimit(t *testing.T, _ *place) string {
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.PID()))
-	e2etest.Must(t, err)
-	var old unix.Rlimit
-	e2etest.Must(t, unix.Prlimit(r.PID(), unix.RLIMIT_NOFILE, nil, &old))
-	e2etest.Must(t, unix.Prlimit(r.PID(), unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(len(open)), Max: old.Max}, nil))
-	t.Cleanup(func() { e2etest.Must(t, unix.Prlimit(r.PID(), unix.RLIMIT_NOFILE, &old, nil)) })
-	return r.pid()
-}
-
-// crowd starts a shell in a control group of the controller pids, with so many children that sleep.
-func crowd(t *testing.T, dir string, children int) *exec.Cmd {
-	t.Helper()
-	cmd := exec.Command("/bin/busybox", "sh", "-c", fmt.Sprintf("echo $$ > %s/cgroup.procs; i=0; "+
-		"while [ $i -lt %d ]; do busybox sleep 1000 & i=$((i+1)); done; echo up; wait", dir, children))
-	e2etest.StartUntilUp(t, cmd)
-	return cmd
-}
-
-// processesAtLimit gives the daemon a control group that others have all but filled. The last threads are left to it: it
-// ends when it needs one more and gets none.
+// processesAtLimit gives the daemon a control group that others have all but filled. The last threads are left to it:
+// it ends when it needs one more and gets none.
 func (r rig) processesAtLimit(group string) e2etest.Maker {
-	return func(t *testing.T, _ *place) string {
+	return func(t *testing.T, _ *place) {
 		dir := e2etest.MakeCgroup(t, "pids", group)
 		e2etest.Enter(t, dir, r.PID())
-		crowd(t, dir, 180)
+		e2etest.Crowd(t, dir, 180)
 		// The sleepers, the shell and the daemon's own threads are over nine tenths of it.
-		e2etest.SetFile(t, filepath.Join(dir, "pids.max"), "205")
-		return ""
+		e2etest.Must(t, os.WriteFile(filepath.Join(dir, "pids.max"), []byte("205"), 0))
 	}
 }
 
-func (r rig) freezeIn(group string) e2etest.Maker {
-	return func(t *testing.T, _ *place) string {
-		dir := e2etest.MakeCgroup(t, "freezer", group)
-		e2etest.Enter(t, dir, r.PID())
-		e2etest.SetFile(t, filepath.Join(dir, "freezer.state"), "FROZEN")
-		return ""
-	}
-}
-
-func (r rig) pause(t *testing.T, _ *place) string {
+func (r rig) pause(t *testing.T, at *place) {
 	e2etest.Must(t, r.Pause(t.Context()))
 	t.Cleanup(func() { e2etest.Must(t, r.Resume()) })
-	return r.pid()
+	at.Culprit = strconv.Itoa(r.PID())
 }
 
-func (r rig) stop(t *testing.T, _ *place) string {
+func (r rig) stop(t *testing.T, _ *place) {
 	e2etest.Must(t, r.Stop(t.Context()))
 	t.Cleanup(func() { e2etest.Must(t, r.Restart(context.Background())) })
-	return ""
 }
 
-func (r rig) folderAtSocket(t *testing.T, at *place) string {
+func (r rig) folderAtSocket(t *testing.T, at *place) {
 	r.stop(t, at)
-	e2etest.Must(t, os.Mkdir(r.Socket(), 0o755))
-	t.Cleanup(func() { e2etest.Must(t, os.Remove(r.Socket())) })
-	return ""
+	e2etest.Shell("mkdir "+r.Socket(), "rmdir "+r.Socket())(t, at)
 }
 
 // lockDatabase starts the daemon while this process has the lock of its database.
-func (r rig) lockDatabase(t *testing.T, _ *place) string {
+func (r rig) lockDatabase(t *testing.T, at *place) {
 	e2etest.Must(t, r.Stop(t.Context()))
 	db, err := os.OpenFile(filepath.Join(r.Dir(), "root/io.containerd.metadata.v1.bolt/meta.db"), os.O_RDWR, 0)
 	e2etest.Must(t, err)
@@ -261,7 +224,7 @@ func (r rig) lockDatabase(t *testing.T, _ *place) string {
 		e2etest.Must(t, <-started)
 	})
 	r.await(t, 2*time.Second, r.Dir()+"/config.toml")
-	return strconv.Itoa(os.Getpid())
+	at.Culprit = strconv.Itoa(os.Getpid())
 }
 
 // await waits until a process with such arguments has run for so long.

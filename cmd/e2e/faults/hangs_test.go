@@ -25,8 +25,8 @@ import (
 	"github.com/kdiag/kdiag/crictl/remote"
 )
 
-// TestEndToEndHangs has pods that do not start or stop, while PLEG is well: kdiag takes nothing for stuck that is young,
-// so this waits.
+// TestEndToEndHangs has pods that do not start or stop, while PLEG is well. Nothing that is young counts as stuck, so
+// this waits.
 func TestEndToEndHangs(t *testing.T) {
 	t.Parallel() // it waits for minutes
 	r := rig{e2etest.StartRig(t, nodebox.Options{})}
@@ -43,7 +43,7 @@ func TestEndToEndHangs(t *testing.T) {
 			Steps: []string{"", "kubectl delete pod"},
 		}},
 		{Name: "runc update hangs", Make: r.updateHangs, Want: want{
-			Codes: []string{"ListHang"}, Among: true, Stacks: []string{
+			Codes: []string{"ShimStuck", "ListHang"}, Flags: []string{"--rpc-timeout", "2s"}, Stacks: []string{
 				`goroutine \d+ .*\(UpdateContainerResources\b.*\) holds the lock of a container's status .*` +
 					`reply to Update: \w+ \(pid \d+\) of box/update-0`,
 			},
@@ -63,7 +63,7 @@ func TestEndToEndHangs(t *testing.T) {
 }
 
 // busy makes pods for as long as the test runs.
-func (r rig) busy(t *testing.T, _ *place) string {
+func (r rig) busy(t *testing.T, _ *place) {
 	e2etest.Behind(t, func(ctx context.Context) {
 		for i := 0; ctx.Err() == nil; i++ {
 			_, _ = r.Run(ctx, nodebox.Pods{
@@ -71,23 +71,21 @@ func (r rig) busy(t *testing.T, _ *place) string {
 			})
 		}
 	})
-	return ""
 }
 
-func (r rig) killHangs(t *testing.T, _ *place) string {
+func (r rig) killHangs(t *testing.T, _ *place) {
 	r.Hang(t, "kill")
 	e2etest.Behind(t, func(ctx context.Context) {
 		id := r.Pods[0].Containers[0].ID
 		_ = exec.CommandContext(ctx, "ctr", "-a", r.Socket(), "-n", "k8s.io", "tasks", "kill", id).Run()
 	})
 	r.await(t, facts.LastingWork, r.Folder, " kill ")
-	return ""
 }
 
 // gone kills a container's process while a tracer holds it: a zombie whose end its shim is not told.
-func (r rig) gone(t *testing.T, _ *place) string {
+func (r rig) gone(t *testing.T, _ *place) {
 	r.await(t, facts.ShimSettled, r.Pods[1].ID)
-	out, err := exec.Command("pgrep", "-x", "-P", fmt.Sprint(r.shim(t)), "sleep").Output()
+	out, err := exec.Command("pgrep", "-x", "-P", r.SecondShim(t), "sleep").Output()
 	e2etest.Must(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
 	e2etest.Must(t, err)
@@ -100,18 +98,16 @@ func (r rig) gone(t *testing.T, _ *place) string {
 	e2etest.Must(t, unix.PtraceSeize(pid))
 	e2etest.Must(t, unix.Kill(pid, unix.SIGKILL))
 	e2etest.Eventually(t, "it is a zombie", func() bool { return e2etest.StateOf(pid, "Z") })
-	return ""
 }
 
 // updateHangs holds the lists, also where those of the runtime do not wait for a stopped shim, as in containerd 2.
-func (r rig) updateHangs(t *testing.T, _ *place) string {
+func (r rig) updateHangs(t *testing.T, _ *place) {
 	pod := r.start(t, nodebox.Pods{Prefix: "update"})
 	r.Hang(t, "update")
 	end, err := r.Update(t.Context(), pod.Containers[0].ID)
 	e2etest.Must(t, err)
 	t.Cleanup(end)
 	r.await(t, facts.LongOCI, r.Folder, " update ")
-	return ""
 }
 
 // start makes one running pod.
@@ -123,15 +119,14 @@ func (r rig) start(t *testing.T, pods nodebox.Pods) nodebox.Pod {
 	return made[0]
 }
 
-func (r rig) createHangs(t *testing.T, _ *place) string {
+func (r rig) createHangs(t *testing.T, _ *place) {
 	r.Hang(t, "create")
 	r.RunBehind(t, nodebox.Pods{Prefix: "slow"})
 	r.await(t, facts.StuckWork, r.Folder, " create ")
-	return ""
 }
 
 // cniHangs has a plugin hang of which the configuration alone has the name, while a pod starts and another one stops.
-func (r rig) cniHangs(t *testing.T, _ *place) string {
+func (r rig) cniHangs(t *testing.T, _ *place) {
 	bin, conf := r.Dir()+"/cni/bin", r.Dir()+"/cni/net.d/10-stub.conflist"
 	before, err := os.ReadFile(conf)
 	e2etest.Must(t, err)
@@ -159,5 +154,4 @@ func (r rig) cniHangs(t *testing.T, _ *place) string {
 		n, _ := strconv.Atoi(strings.TrimSpace(string(out)))
 		return n >= 2
 	})
-	return ""
 }

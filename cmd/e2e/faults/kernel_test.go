@@ -37,13 +37,13 @@ func vfork() {
 }
 
 // waitInKernel puts a process into the second pod's container that sleeps uninterruptibly.
-func (r rig) waitInKernel(t *testing.T, _ *place) string {
+func (r rig) waitInKernel(t *testing.T, at *place) {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), vforkEnv+"=1")
 	e2etest.StartUntilUp(t, cmd)
 	e2etest.Enter(t, e2etest.Cgroup(t, "freezer", r.Group), cmd.Process.Pid)
 	e2etest.Eventually(t, "a thread in vfork", func() bool { return e2etest.StateOf(cmd.Process.Pid, "D") })
-	return strconv.Itoa(cmd.Process.Pid)
+	at.Culprit = strconv.Itoa(cmd.Process.Pid)
 }
 
 // holdMap changes a page of a shared mapping of the file, and maps something else over it. The kernel writes the page
@@ -64,9 +64,9 @@ func holdMap(name string) {
 		unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_FIXED, ^uintptr(0), 0)
 }
 
-// lockMap puts a process into the second pod's container whose memory map stays locked: it has a page to write to a file
-// system that takes none.
-func (r rig) lockMap(t *testing.T, _ *place) string {
+// lockMap puts a process into the second pod's container whose memory map stays locked: it has a page to write to a
+// file system that takes none.
+func (r rig) lockMap(t *testing.T, at *place) {
 	fuse, point := nodebox.OpenDeadFuse(t), t.TempDir()
 	e2etest.Must(t, unix.Mount("dead", point, "fuse", 0, fuse.Options(fuse.Dev.Fd())))
 	unmount := func() {
@@ -85,7 +85,7 @@ func (r rig) lockMap(t *testing.T, _ *place) string {
 		stack, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", cmd.Process.Pid))
 		return strings.Contains(string(stack), "vm_mmap")
 	})
-	return strconv.Itoa(cmd.Process.Pid)
+	at.Culprit = strconv.Itoa(cmd.Process.Pid)
 }
 
 // serveReads serves a file system with one file of zeros that takes no write (include/uapi/linux/fuse.h).

@@ -33,16 +33,17 @@ func TestEndToEndMeasure(t *testing.T) {
 		e2etest.Must(t, <-ended)
 	})
 	proxied := func(faults ...fake.Fault) e2etest.Maker {
-		return func(t *testing.T, _ *place) string {
+		return func(t *testing.T, _ *place) {
 			e2etest.Must(t, proxy.SetFaults(faults, nil))
 			t.Cleanup(func() { e2etest.Must(t, proxy.SetFaults(nil, nil)) })
-			return ""
 		}
 	}
 	hang := func(rpc, pod string) fake.Fault {
 		return fake.Fault{RPC: rpc, Hang: true, Object: fake.Object{Pod: pod}}
 	}
-	delay := func(rpc string, by time.Duration) fake.Fault { return fake.Fault{RPC: rpc, Delay: fake.Duration(by)} }
+	slow := func(rpc string, ms time.Duration) fake.Fault {
+		return fake.Fault{RPC: rpc, Delay: fake.Duration(ms * time.Millisecond)}
+	}
 	// looks is what is wanted of kdiag pleg with so much time.
 	looks := func(timeout, code string, severity checks.Severity, lines ...string) want {
 		w := want{
@@ -62,11 +63,14 @@ func TestEndToEndMeasure(t *testing.T) {
 		}
 		return w
 	}
-	seldom := []string{"hang", "kubelet <= 1.35: NotReady about every 4m", "kubelet >= 1.36: Ready, pod updates 2m late"}
-	slowList := delay("ListContainers", 6*time.Second)
+	seldom := []string{
+		"hang", "kubelet <= 1.35: NotReady about every 4m", "kubelet >= 1.36: Ready, pod updates 2m late",
+	}
+	slowList := slow("ListContainers", 6000)
 	e2etest.Place{Program: e2etest.Program(t), Args: []string{"--runtime-endpoint", listen}}.Check(t, []fault{
 		{Name: "healthy", Make: proxied(), Want: looks("5s", "", "")},
-		{Name: "one status hangs", Make: proxied(hang("ContainerStatus", "pod-3")), Want: looks("5s", "InspectHang", checks.Critical, seldom...)},
+		{Name: "one status hangs", Make: proxied(hang("ContainerStatus", "pod-3")),
+			Want: looks("5s", "InspectHang", checks.Critical, seldom...)},
 		{
 			Name: "ten statuses hang in one pod", Make: proxied(hang("*Status", "pod-3")),
 			Want: looks("20s", "InspectHang", checks.Critical,
@@ -80,18 +84,20 @@ func TestEndToEndMeasure(t *testing.T) {
 		},
 		{
 			Name: "too many status calls for the time",
-			Make: proxied(delay("ContainerStatus", 1500*time.Millisecond), delay("PodSandboxStatus", 1500*time.Millisecond)),
+			Make: proxied(slow("ContainerStatus", 1500), slow("PodSandboxStatus", 1500)),
 			Want: looks("8s", "RelistOverloaded", checks.Warning, "after a kubelet restart"),
 		},
 		// On a busy machine these two are critical.
-		{Name: "a list of six seconds", Make: proxied(slowList), Want: looks("20s", "RuntimeSlow", "", "for the two lists of a relist")},
-		{Name: "a list of six seconds in eight", Make: proxied(slowList), Want: looks("8s", "RuntimeSlow", "", "for the two lists of a relist")},
+		{Name: "a list of six seconds", Make: proxied(slowList),
+			Want: looks("20s", "RuntimeSlow", "", "for the two lists of a relist")},
+		{Name: "a list of six seconds in eight", Make: proxied(slowList),
+			Want: looks("8s", "RuntimeSlow", "", "for the two lists of a relist")},
 		{
 			Name: "a list of six seconds in five", Make: proxied(slowList),
 			Want: looks("5s", "ListHang", checks.Critical, `^critical 0\.[0-4].* or the list is slow`),
 		},
 		{
-			Name: "all is slow, in five seconds", Make: proxied(delay("Version", time.Second), delay("*", 3500*time.Millisecond)),
+			Name: "all is slow, in five seconds", Make: proxied(slow("Version", 1000), slow("*", 3500)),
 			Want: looks("5s", "RuntimeSlow", checks.Critical, "even Version took 1"),
 		},
 		{

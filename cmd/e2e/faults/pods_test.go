@@ -23,38 +23,42 @@ import (
 // TestEndToEndPodFaults breaks what belongs to the pods of a healthy containerd, and what is mounted around them.
 func TestEndToEndPodFaults(t *testing.T) {
 	r := rig{e2etest.StartRig(t, nodebox.Options{})}
-	freezer := "/sys/fs/cgroup/freezer" + r.Group
+	freezer := "/sys/fs/cgroup/freezer" + r.Group + "/freezer.state"
 	volumes := "/var/lib/kubelet/pods/" + r.Pods[1].Config.Metadata.Uid + "/volumes"
 	volume := volumes + "/kubernetes.io~csi/data/mount"
 	const cloud = "/home/somebody/cloud"
 	r.Check(t, []fault{
 		{Name: "a stopped shim", Make: r.freezeShim, Want: want{
 			Codes: []string{"ShimStuck"}, Severity: checks.Warning, Culprits: []string{"CULPRIT", "pod-1"},
-			Steps: []string{"TracerPid' /proc/CULPRIT/status", "kill -CONT CULPRIT"}, Repair: []string{"kill -CONT CULPRIT"},
+			Steps:  []string{"TracerPid' /proc/CULPRIT/status", "kill -CONT CULPRIT"},
+			Repair: []string{"kill -CONT CULPRIT"},
 		}},
 		{Name: "a list held by a stopped shim", Make: r.wedge, Want: want{
 			Codes: []string{"ShimStuck", "ListHang"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
-			Steps: []string{"TracerPid' /proc/CULPRIT/status", "kill -CONT CULPRIT"}, Repair: []string{"kill -CONT CULPRIT"},
-			Flags: []string{"--rpc-timeout", "2s"}, Stacks: []string{
-				`goroutine \d+ .*\(UpdateContainerResources\b.*\).*lock of a container's status.*shim's reply to Update`,
+			Steps:  []string{"TracerPid' /proc/CULPRIT/status", "kill -CONT CULPRIT"},
+			Repair: []string{"kill -CONT CULPRIT"},
+			Flags:  []string{"--rpc-timeout", "2s"}, Stacks: []string{
+				`goroutine \d+ .*\(UpdateContainerResources\b.*\).*lock of a container's status.*reply to Update`,
 				`goroutines? waits? for it, serving .*ListContainers`,
 				`\(pid CULPRIT\) of box/pod-1.*stopped`,
 			},
 		}},
-		{Name: "every thread of a shim waits in the kernel", Make: r.shimAsleep, Want: want{
-			Codes: []string{"ShimStuck"}, Severity: checks.Warning, Culprits: []string{"CULPRIT", "pod-1"},
-			Steps: []string{"/proc/CULPRIT/stack"},
-		}},
-		{Name: "a frozen container", Make: r.limit("freezer", "freezer.state", "FROZEN"), Want: want{
-			Codes: []string{"CgroupFrozen"}, Severity: checks.Warning, Culprits: []string{r.Group, "pod-1"},
-			Steps:  []string{"cat '" + freezer},
-			Repair: []string{"echo THAWED > '" + freezer + "/freezer.state'"},
-		}},
+		{Name: "every thread of a shim waits in the kernel", Make: r.freeze("$shim", "/"+filepath.Base(r.Folder)),
+			Want: want{
+				Codes: []string{"ShimStuck"}, Severity: checks.Warning, Culprits: []string{"pod-1"},
+				Steps: []string{"/stack"},
+			}},
+		{Name: "a frozen container", Make: e2etest.Shell("echo FROZEN >"+freezer, "echo THAWED >"+freezer),
+			Want: want{
+				Codes: []string{"CgroupFrozen"}, Severity: checks.Warning, Culprits: []string{r.Group, "pod-1"},
+				Steps:  []string{"cat '" + freezer},
+				Repair: []string{"echo THAWED > '" + freezer},
+			}},
 		{Name: "a frozen container under cgroup version 2", Make: r.freezeUnified, Want: want{
 			Codes: []string{"CgroupFrozen"}, Severity: checks.Warning, Culprits: []string{"CULPRIT"},
 			Steps: []string{"cgroup.freeze'"}, Repair: []string{"echo 0 > "},
 		}},
-		{Name: "a pod at its limit of processes", Make: r.limit("pids", "pids.max", "1"), Want: want{
+		{Name: "a pod at its limit of processes", Make: r.limitProcesses("1"), Want: want{
 			Codes: []string{"PIDsExhausted"}, Severity: checks.Warning, Culprits: []string{r.Group, "pod-1"},
 			Steps: []string{"grep . '/sys/fs/cgroup/pids" + r.Group, "kubectl delete pod -n box pod-1"},
 		}},
@@ -62,7 +66,8 @@ func TestEndToEndPodFaults(t *testing.T) {
 			Results: map[string]string{"host.tasks": "^warning .*CULPRIT.*box/pod-1"},
 		}},
 		{Name: "a locked memory map", Make: r.lockMap, Want: want{
-			Codes: []string{"TaskStuck"}, Culprits: []string{"CULPRIT", "pod-1"}, Lines: []string{"memory map is locked"},
+			Codes: []string{"TaskStuck"}, Culprits: []string{"CULPRIT", "pod-1"},
+			Lines: []string{"memory map is locked"},
 			Steps: []string{"/proc/CULPRIT/stack"},
 		}},
 		{Name: "no inotify instances are left", Make: takeInotify, Want: want{
@@ -75,12 +80,13 @@ func TestEndToEndPodFaults(t *testing.T) {
 		}},
 		{Name: "a dead volume of a pod", Make: r.deadVolume(volume), Want: want{
 			Codes: []string{"FilesystemHung", "TaskStuck"}, Severity: checks.Critical, Culprits: []string{volume},
-			Steps: []string{"dmesg -T", "stat -f " + volume}, Repair: []string{"umount -f " + volume, "umount -l " + volume},
-			Also: func(t *testing.T, _ *checks.Report) { probes(t, volume) },
+			Steps:  []string{"dmesg -T", "stat -f " + volume},
+			Repair: []string{"umount -f " + volume, "umount -l " + volume},
+			Also:   func(t *testing.T, _ *checks.Report) { probes(t, volume) },
 		}},
-		{Name: "a dead volume and a stopped daemon", Make: func(t *testing.T, at *place) string {
+		{Name: "a dead volume and a stopped daemon", Make: func(t *testing.T, at *place) {
 			r.deadVolume(volume)(t, at)
-			return r.pause(t, at)
+			r.pause(t, at)
 		}, Want: want{
 			Codes: []string{"FilesystemHung", "RuntimeHung", "TaskStuck"}, Flags: []string{"--rpc-timeout", "1s"},
 		}},
@@ -98,49 +104,30 @@ func TestEndToEndPodFaults(t *testing.T) {
 			Codes: []string{"FilesystemHung"}, Severity: checks.Warning, Culprits: []string{"/cloud", "pod-1"},
 			Steps: []string{"dmesg -T"},
 		}},
-		{Name: "another containerd, stopped, with a stopped shim", Make: others, Want: want{Notes: []string{`\(pid CULPRIT\)`}}},
+		{Name: "another containerd, stopped, with a stopped shim", Make: others,
+			Want: want{Notes: []string{`\(pid CULPRIT\)`}}},
 	})
 }
 
 // freezeShim stops the shim of the second pod.
-func (r rig) freezeShim(t *testing.T, _ *place) string {
+func (r rig) freezeShim(t *testing.T, at *place) {
 	e2etest.Must(t, r.FreezeShim(t.Context(), r.Pods[1].ID))
 	t.Cleanup(func() { e2etest.Must(t, r.ThawShim(r.Pods[1].ID)) })
-	return strconv.Itoa(r.shim(t))
-}
-
-// shim returns the process id of the second pod's shim.
-func (r rig) shim(t *testing.T) int {
-	t.Helper()
-	pid, err := r.Shim(r.Pods[1].ID)
-	e2etest.Must(t, err)
-	return pid
+	at.Culprit = r.SecondShim(t)
 }
 
 // wedge has the lists wait for a stopped shim, while a process of its container waits too, which is no cause.
-func (r rig) wedge(t *testing.T, at *place) string {
+func (r rig) wedge(t *testing.T, at *place) {
 	release, err := r.Wedge(t.Context(), r.Pods[1].ID, r.Pods[1].Containers[0].ID)
 	e2etest.Must(t, err)
 	t.Cleanup(func() { e2etest.Must(t, release()) })
 	r.waitInKernel(t, at)
-	return strconv.Itoa(r.shim(t))
+	at.Culprit = r.SecondShim(t)
 }
 
-// shimAsleep freezes a shim alone, which leaves its threads in uninterruptible sleep.
-func (r rig) shimAsleep(t *testing.T, _ *place) string {
-	group := e2etest.MakeCgroup(t, "freezer", filepath.Base(r.Folder))
-	pid := r.shim(t)
-	e2etest.Enter(t, group, pid)
-	e2etest.SetFile(t, filepath.Join(group, "freezer.state"), "FROZEN")
-	return strconv.Itoa(pid)
-}
-
-// limit writes a setting of the container's control group.
-func (r rig) limit(controller, file, value string) e2etest.Maker {
-	return func(t *testing.T, _ *place) string {
-		e2etest.SetFile(t, filepath.Join(e2etest.Cgroup(t, controller, r.Group), file), value)
-		return ""
-	}
+func (r rig) limitProcesses(most string) e2etest.Maker {
+	file := "/sys/fs/cgroup/pids" + r.Group + "/pids.max"
+	return e2etest.Shell("echo "+most+" >"+file, "echo max >"+file)
 }
 
 // onUnified runs a command where cgroup version 2 alone is mounted, in its usual place, with a frozen group of the
@@ -162,17 +149,17 @@ const onUnified = `
 	set +e
 	"$@"`
 
-func (r rig) freezeUnified(_ *testing.T, at *place) string {
+func (r rig) freezeUnified(_ *testing.T, at *place) {
 	id := r.Pods[1].Containers[0].ID
 	at.Inside = []string{
 		"unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", onUnified,
 		"e2e-" + filepath.Base(r.Dir()), id,
 	}
-	return "/e2e-" + filepath.Base(r.Dir()) + "/kubepods/pod33333333-3333-4333-8333-333333333333/" + id
+	at.Culprit = "/e2e-" + filepath.Base(r.Dir()) + "/kubepods/pod33333333-3333-4333-8333-333333333333/" + id
 }
 
 // takeInotify holds inotify instances, and shows kdiag alone a limit of as many: others on this machine need some too.
-func takeInotify(t *testing.T, at *place) string {
+func takeInotify(t *testing.T, at *place) {
 	const held = 20
 	for range held {
 		fd, err := unix.InotifyInit1(unix.IN_CLOEXEC)
@@ -182,22 +169,20 @@ func takeInotify(t *testing.T, at *place) string {
 	limit := filepath.Join(t.TempDir(), "limit")
 	e2etest.Must(t, os.WriteFile(limit, []byte(strconv.Itoa(held)+"\n"), 0o644))
 	at.Inside = e2etest.InMounts("mount --bind " + limit + " /proc/sys/fs/inotify/max_user_instances")
-	return strconv.Itoa(os.Getpid())
+	at.Culprit = strconv.Itoa(os.Getpid())
 }
 
 func hideVolume(volumes, volume string) e2etest.Maker {
-	return func(_ *testing.T, at *place) string {
+	return func(_ *testing.T, at *place) {
 		at.Inside = e2etest.InMounts("mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet && mkdir -p " +
 			volume + " && mount -t tmpfs none " + volume + " && mount -t tmpfs none " + volumes)
-		return ""
 	}
 }
 
 // deadMount mounts a file system that never answers, in a mount namespace that only kdiag sees.
 func deadMount(point string) e2etest.Maker {
-	return func(t *testing.T, at *place) string {
+	return func(t *testing.T, at *place) {
 		mountDead(t, at, point)
-		return ""
 	}
 }
 
@@ -225,7 +210,7 @@ func mountDead(t *testing.T, at *place, point string) *nodebox.DeadFuse {
 
 // deadVolume mounts a dead volume of the second pod, with a process of its container that waits in it.
 func (r rig) deadVolume(point string) e2etest.Maker {
-	return func(t *testing.T, at *place) string {
+	return func(t *testing.T, at *place) {
 		reader := exec.Command("true")
 		t.Cleanup(func() { _ = reader.Wait() }) // when the mount is cut
 		fuse := mountDead(t, at, point)
@@ -242,7 +227,6 @@ func (r rig) deadVolume(point string) e2etest.Maker {
 		e2etest.Eventually(t, "the process in uninterruptible sleep", func() bool {
 			return e2etest.StateOf(reader.Process.Pid, "D")
 		})
-		return ""
 	}
 }
 
@@ -256,11 +240,12 @@ func probes(t *testing.T, point string) {
 }
 
 // deadInside mounts a dead file system in the second pod's container.
-func (r rig) deadInside(t *testing.T, _ *place) string {
+func (r rig) deadInside(t *testing.T, _ *place) {
 	procs, err := os.ReadFile(filepath.Join(e2etest.Cgroup(t, "freezer", r.Group), "cgroup.procs"))
 	e2etest.Must(t, err)
 	inside := func(command string) *exec.Cmd {
-		return exec.Command("nsenter", "-t", strings.Fields(string(procs))[0], "-m", "/bin/busybox", "sh", "-c", command)
+		first := strings.Fields(string(procs))[0]
+		return exec.Command("nsenter", "-t", first, "-m", "/bin/busybox", "sh", "-c", command)
 	}
 	fuse := nodebox.OpenDeadFuse(t)
 	t.Cleanup(func() {
@@ -275,16 +260,15 @@ func (r rig) deadInside(t *testing.T, _ *place) string {
 		t.Fatalf("%v: %s", err, out)
 	}
 	go fuse.Serve()
-	return ""
 }
 
 // others stops another containerd, and a shim of it.
-func others(t *testing.T, _ *place) string {
+func others(t *testing.T, at *place) {
 	other := e2etest.StartContainerd(t, nodebox.Options{})
 	pod := e2etest.RunPods(t, other, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})[0]
 	e2etest.Must(t, other.FreezeShim(t.Context(), pod.ID))
 	e2etest.Must(t, other.Pause(t.Context()))
 	pid, err := other.Shim(pod.ID)
 	e2etest.Must(t, err)
-	return strconv.Itoa(pid)
+	at.Culprit = strconv.Itoa(pid)
 }

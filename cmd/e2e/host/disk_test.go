@@ -4,7 +4,6 @@ package host
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,11 +61,10 @@ func TestEndToEndDisk(t *testing.T) {
 }
 
 // slowHere has kdiag in a control group that writes hardly anything.
-func (d disk) slowHere(t *testing.T, at *place) string {
+func (d disk) slowHere(t *testing.T, at *place) {
 	group := e2etest.MakeCgroup(t, "blkio", "/"+filepath.Base(d.Folder))
 	d.throttle(t, group)
 	at.Inside = []string{"/bin/sh", "-c", "echo $$ > " + group + `/cgroup.procs; exec "$@"`, "sh"}
-	return ""
 }
 
 func (d disk) throttle(t *testing.T, group string) {
@@ -76,25 +74,23 @@ func (d disk) throttle(t *testing.T, group string) {
 
 // throttleWrites lets the daemon alone write hardly anything. What kdiag writes is quick.
 func (d disk) throttleWrites(group string) e2etest.Maker {
-	return func(t *testing.T, _ *place) string {
+	return func(t *testing.T, _ *place) {
 		dir := e2etest.MakeCgroup(t, "blkio", group)
 		d.throttle(t, dir)
 		e2etest.Enter(t, dir, d.PID())
-		return ""
 	}
 }
 
-func (d disk) freeze(t *testing.T, _ *place) string {
+func (d disk) freeze(t *testing.T, _ *place) {
 	e2etest.Sh(t, "fsfreeze -f "+d.point)
 	t.Cleanup(func() {
 		_ = exec.Command("fsfreeze", "-u", d.point).Run() // it may be thawed
 		e2etest.Eventually(t, "no child of kdiag's is left", func() bool { return e2etest.ProbesIn(d.point) == 0 })
 	})
-	return ""
 }
 
 // freezeWrite has the daemon write to its database, and its log, with the goroutine dump, elsewhere.
-func (d disk) freezeWrite(t *testing.T, at *place) string {
+func (d disk) freezeWrite(t *testing.T, at *place) {
 	log := filepath.Join(t.TempDir(), "log")
 	e2etest.Must(t, os.WriteFile(log, nil, 0o600))
 	e2etest.Must(t, unix.Mount(log, d.Log(), "", unix.MS_BIND, ""))
@@ -111,39 +107,28 @@ func (d disk) freezeWrite(t *testing.T, at *place) string {
 		_ = exec.CommandContext(context.Background(), "ctr", "-a", d.Socket(), "namespaces", "create", "frozen").Run()
 	}()
 	e2etest.Eventually(t, "the daemon waits for the disk", func() bool { return e2etest.StateOf(d.PID(), "D") })
-	return ""
 }
 
 // TestEndToEndFull takes the last byte, the last inode and the permission to write from the runtime's root folder.
 func TestEndToEndFull(t *testing.T) {
 	r := startRig(t, nodebox.Options{RootSize: 64 << 20})
 	root := filepath.Join(r.Dir(), "root")
+	const inodes, used = "mount -o remount,nr_inodes=", "$(($(stat -f -c %c-%d "
+	filler := root + "/filler"
 	r.Check(t, []fault{
-		{Name: "no byte is left", Make: func(t *testing.T, _ *place) string {
-			filler := filepath.Join(root, "filler")
-			t.Cleanup(func() { e2etest.Must(t, os.Remove(filler)) })
-			_ = exec.Command("dd", "if=/dev/zero", "of="+filler, "bs=4k").Run() // until the disk is full
-			return ""
-		}, Want: want{
-			Codes: []string{"DiskFull"}, Severity: checks.Critical, Culprits: []string{root},
-			Steps: []string{"df -h " + root, "du -x"},
-		}},
-		{Name: "no inode is left", Make: func(t *testing.T, _ *place) string {
-			var fs unix.Statfs_t
-			e2etest.Must(t, unix.Statfs(root, &fs))
-			inodes := func(n uint64) error {
-				return unix.Mount("", root, "", unix.MS_REMOUNT, fmt.Sprintf("nr_inodes=%d", n))
-			}
-			e2etest.Must(t, inodes(fs.Files-fs.Ffree))
-			t.Cleanup(func() { e2etest.Must(t, inodes(fs.Files)) })
-			return ""
-		}, Want: want{
-			Codes: []string{"InodesExhausted"}, Severity: checks.Critical, Culprits: []string{root},
-			Steps: []string{"df -i " + root, "inodes"},
-		}},
-		{Name: "no write is allowed", Make: func(_ *testing.T, at *place) string {
-			at.Inside = e2etest.InMounts("mount -o remount,bind,ro " + root) // the daemon's own files are open for writing
-			return ""
+		{Name: "no byte is left", Make: e2etest.Shell("! dd if=/dev/zero bs=4k of="+filler, "rm "+filler),
+			Want: want{
+				Codes: []string{"DiskFull"}, Severity: checks.Critical, Culprits: []string{root},
+				Steps: []string{"df -h " + root, "du -x"},
+			}},
+		{Name: "no inode is left", Make: e2etest.Shell(inodes+used+root+"))) "+root, inodes+"100000 "+root),
+			Want: want{
+				Codes: []string{"InodesExhausted"}, Severity: checks.Critical, Culprits: []string{root},
+				Steps: []string{"df -i " + root, "inodes"},
+			}},
+		{Name: "no write is allowed", Make: func(_ *testing.T, at *place) {
+			// Only kdiag sees it: the daemon's own files are open for writing.
+			at.Inside = e2etest.InMounts("mount -o remount,bind,ro " + root)
 		}, Want: want{
 			Codes: []string{"IOStall"}, Severity: checks.Critical, Culprits: []string{root},
 			Steps: []string{"iostat -x", "/proc/mounts"}, Repair: []string{"mount -o remount,rw " + root},

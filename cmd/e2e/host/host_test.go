@@ -87,43 +87,40 @@ func advisesDelete(t *testing.T, r *checks.Report) {
 func TestEndToEndLoad(t *testing.T) {
 	r := startRig(t, nodebox.Options{})
 	r.CheckControls(t, []fault{
-		{Name: "nothing", Make: func(*testing.T, *place) string { return "" }},
+		{Name: "nothing", Make: e2etest.Nothing},
 		{Name: "a rollout of 50 pods", Make: r.rollout},
 		{Name: "50 pods that terminate", Make: r.terminate},
-		{Name: "batch load on all processors", Make: func(t *testing.T, _ *place) string {
+		{Name: "batch load on all processors", Make: func(t *testing.T, _ *place) {
 			for range 4 {
 				r.Exec(t, "timeout 12 busybox sh -c 'while :; do :; done'")
 			}
-			return ""
 		}},
-		{Name: "batch load of the host", Make: func(t *testing.T, _ *place) string {
+		{Name: "batch load of the host", Make: func(t *testing.T, _ *place) {
 			many(t, 4, "nice", "-n", "5", "busybox", "sh", "-c", "while :; do :; done")
-			return ""
 		}},
-		{Name: "a container over its CPU quota", Make: func(t *testing.T, _ *place) string {
+		{Name: "a container over its CPU quota", Make: func(t *testing.T, _ *place) {
 			dir := e2etest.Cgroup(t, "cpu", r.Group)
-			e2etest.SetFile(t, filepath.Join(dir, "cpu.cfs_quota_us"), "2000")
+			e2etest.Shell("echo 2000 >"+dir+"/cpu.cfs_quota_us", "echo -1 >"+dir+"/cpu.cfs_quota_us")(t, nil)
 			r.Exec(t, "timeout 8 busybox sh -c 'while :; do :; done'")
 			awaitCount(t, dir+"/cpu.stat", "nr_throttled", 20)
-			return ""
 		}},
-		{Name: "a container that the kernel kills for memory again and again", Make: func(t *testing.T, _ *place) string {
-			dir := e2etest.Cgroup(t, "memory", r.Group)
-			e2etest.SetFile(t, filepath.Join(dir, "memory.limit_in_bytes"), "32M") // of which runc itself needs a half
+		{Name: "a container that the kernel kills for memory again and again", Make: func(t *testing.T, _ *place) {
+			dir := r.limitMemory(t, "32M") // of which runc itself needs a half
 			for range 3 {
 				r.Exec(t, "tail /dev/zero")
 			}
 			awaitCount(t, dir+"/memory.oom_control", "oom_kill", 3)
-			return ""
 		}},
-		{Name: "much writing to the disk", Make: func(t *testing.T, _ *place) string {
+		{Name: "much writing to the disk", Make: func(t *testing.T, _ *place) {
 			file := filepath.Join(t.TempDir(), "copy")
 			e2etest.Behind(t, func(ctx context.Context) {
 				_ = exec.CommandContext(ctx, "/bin/busybox", "dd", "if=/dev/zero", "of="+file, "bs=1M", "count=300",
 					"conv=fsync").Run()
 			})
-			e2etest.Eventually(t, "it writes", func() bool { s, err := os.Stat(file); return err == nil && s.Size() > 0 })
-			return ""
+			e2etest.Eventually(t, "it writes", func() bool {
+				info, err := os.Stat(file)
+				return err == nil && info.Size() > 0
+			})
 		}},
 	})
 }
@@ -144,10 +141,17 @@ func awaitCount(t *testing.T, file, name string, least int) {
 	})
 }
 
-// killForMemory has a process of the second pod's container need more than its limit, four times.
-func (r rig) killForMemory(t *testing.T, _ *place) string {
+// limitMemory limits the memory of the second pod's container, and returns its control group.
+func (r rig) limitMemory(t *testing.T, most string) string {
+	t.Helper()
 	dir := e2etest.Cgroup(t, "memory", r.Group)
-	e2etest.SetFile(t, filepath.Join(dir, "memory.limit_in_bytes"), "16M")
+	e2etest.Shell("echo "+most+" >"+dir+"/memory.limit_in_bytes", "echo -1 >"+dir+"/memory.limit_in_bytes")(t, nil)
+	return dir
+}
+
+// killForMemory has a process of the second pod's container need more than its limit, four times.
+func (r rig) killForMemory(t *testing.T, _ *place) {
+	dir := r.limitMemory(t, "16M")
 	for range 4 {
 		// tail keeps the last line of what has none. The shell is the one that enters.
 		hog := exec.CommandContext(t.Context(), "/bin/busybox", "sh", "-c",
@@ -156,7 +160,6 @@ func (r rig) killForMemory(t *testing.T, _ *place) string {
 			t.Fatalf("was not killed: %s", out)
 		}
 	}
-	return ""
 }
 
 // many runs a command many times at once.
@@ -176,7 +179,7 @@ func (r rig) callers(t *testing.T) {
 
 // hogs pins the daemon to one processor, gives it the lowest priority there is, and starts others there which never
 // pause, in one control group, so that the other work of the machine gets its share.
-func (r rig) hogs(t *testing.T, _ *place) string {
+func (r rig) hogs(t *testing.T, at *place) {
 	dir := e2etest.MakeCgroup(t, "cpu", "/"+filepath.Base(r.Dir())+"/crowd")
 	e2etest.Enter(t, dir, r.PID()) // without it the kernel gives each session its share (autogroup)
 	e2etest.Sh(t, fmt.Sprintf("taskset -apc 0 %d && chrt -a -i -p 0 %[1]d", r.PID()))
@@ -185,7 +188,7 @@ func (r rig) hogs(t *testing.T, _ *place) string {
 	r.callers(t)
 	before := waited(r.PID())
 	e2etest.Eventually(t, "the daemon waits for a processor", func() bool { return waited(r.PID()) > before+3e9 })
-	return strconv.Itoa(r.PID())
+	at.Culprit = strconv.Itoa(r.PID())
 }
 
 // waited returns for how many nanoseconds the threads of a process have waited for a processor.
@@ -203,23 +206,20 @@ func waited(pid int) int {
 
 // throttle gives the daemon hardly any processor time.
 func (r rig) throttle(group string) e2etest.Maker {
-	return func(t *testing.T, _ *place) string {
+	return func(t *testing.T, _ *place) {
 		dir := e2etest.MakeCgroup(t, "cpu", group)
 		e2etest.Must(t, os.WriteFile(filepath.Join(dir, "cpu.cfs_quota_us"), []byte("1000"), 0)) // of 100,000
 		e2etest.Enter(t, dir, r.PID())
 		r.callers(t)
 		awaitCount(t, dir+"/cpu.stat", "nr_throttled", 30)
-		return ""
 	}
 }
 
-// consume has a container start 300 processes and leave 300 MiB in a tmpfs, which no process shows. It makes kdiag alone
-// see a machine of a gibibyte and 1,000 process ids, on which nobody else has memory.
-func (r rig) consume(t *testing.T, at *place) string {
+// consume has a container start 300 processes and leave 300 MiB in a tmpfs, which no process shows. It makes kdiag
+// alone see a machine of a gibibyte and 1,000 process ids, on which nobody else has memory.
+func (r rig) consume(t *testing.T, at *place) {
 	pids, memory := e2etest.Cgroup(t, "pids", r.Group), e2etest.Cgroup(t, "memory", r.Group)
-	shell := exec.Command("/bin/busybox", "sh", "-c", "echo $$ > "+pids+"/cgroup.procs; i=0; "+
-		"while [ $i -lt 300 ]; do busybox sleep 1000 & i=$((i+1)); done; echo up; wait")
-	e2etest.StartUntilUp(t, shell)
+	shell := e2etest.Crowd(t, pids, 300)
 	dir := t.TempDir()
 	for name, content := range map[string]string{
 		"meminfo": "MemTotal: 1048576 kB\nMemFree: 51200 kB\nMemAvailable: 51200 kB\nShmem: 307200 kB\n",
@@ -228,18 +228,19 @@ func (r rig) consume(t *testing.T, at *place) string {
 		e2etest.Must(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644))
 	}
 	e2etest.Must(t, os.Mkdir(filepath.Join(dir, "tmpfs"), 0o755))
-	at.Inside = e2etest.InMounts("cd " + dir + " && mount -t tmpfs none tmpfs && echo $$ > " + memory + `/cgroup.procs &&
+	at.Inside = e2etest.InMounts("cd " + dir + " && mount -t tmpfs none tmpfs && " +
+		"echo $$ > " + memory + `/cgroup.procs &&
 		dd if=/dev/zero of=tmpfs/file bs=1M count=300 2>/dev/null && echo $$ > /sys/fs/cgroup/memory/cgroup.procs &&
 		for other in /sys/fs/cgroup/memory/*/; do
 			case "$other" in */` + strings.Split(r.Group, "/")[1] + `/) ;; *) mount -t tmpfs none "$other" ;; esac
 		done
 		mount --bind meminfo /proc/meminfo && mount --bind loadavg /proc/loadavg &&
 		mount --bind pid_max /proc/sys/kernel/pid_max`)
-	return strconv.Itoa(shell.Process.Pid)
+	at.Culprit = strconv.Itoa(shell.Process.Pid)
 }
 
 // rollout makes pods, which stay, while kdiag looks.
-func (r rig) rollout(t *testing.T, _ *place) string {
+func (r rig) rollout(t *testing.T, _ *place) {
 	done := make(chan error, 1)
 	go func() {
 		_, err := r.Run(context.Background(), nodebox.Pods{
@@ -249,11 +250,10 @@ func (r rig) rollout(t *testing.T, _ *place) string {
 	}()
 	t.Cleanup(func() { e2etest.Must(t, <-done) })
 	e2etest.Eventually(t, "the first pods are there", func() bool { return len(r.sandboxes(t)) > 4 })
-	return ""
 }
 
 // terminate stops and removes the pods of the rollout, while kdiag looks.
-func (r rig) terminate(t *testing.T, _ *place) string {
+func (r rig) terminate(t *testing.T, _ *place) {
 	all := r.sandboxes(t)
 	done := make(chan error, 1)
 	go func() {
@@ -271,7 +271,6 @@ func (r rig) terminate(t *testing.T, _ *place) string {
 	}()
 	t.Cleanup(func() { e2etest.Must(t, <-done) })
 	e2etest.Eventually(t, "the first pods are gone", func() bool { return len(r.sandboxes(t)) < len(all) })
-	return ""
 }
 
 // sandboxes returns the sandboxes of the rollout.

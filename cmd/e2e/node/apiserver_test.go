@@ -79,10 +79,10 @@ func (n node) checkWithAPIServer(t *testing.T) {
 	n.joins(c.Server, time.Hour)(t, nil)
 	n.AwaitKubelet(t)
 	in := func(state string) e2etest.Maker {
-		return func(t *testing.T, _ *place) string { c.set(t, state); return "" }
+		return func(t *testing.T, _ *place) { c.set(t, state) }
 	}
 	n.Place().Check(t, []fault{
-		{Name: "nothing, with an API server", Make: none, Want: want{
+		{Name: "nothing, with an API server", Make: e2etest.Nothing, Want: want{
 			Results: map[string]string{"kubelet.node": "^ok .*Ready since"},
 		}},
 		{Name: "DiskPressure after the shortage", Make: in(diskPressure), Want: want{
@@ -93,29 +93,26 @@ func (n node) checkWithAPIServer(t *testing.T) {
 			Want: unreachable("has not renewed the node's lease for 1m", "curl")},
 		{Name: "an API server of another authority", Make: n.changes(authority, pair(t, time.Hour)),
 			Want: unreachable("certificate signed by unknown authority", "openssl s_client")},
-		{Name: "the API server's name does not resolve", Make: n.changes(kubeconfig, settings("https://kdiag.invalid:6443")),
+		{Name: "the API server's name does not resolve", Make: n.changes(kubeconfig, settings("https://kdiag.invalid")),
 			Want: unreachable("DNS: kdiag.invalid does not resolve", "getent hosts kdiag.invalid")},
-		{Name: "the kubeconfig is gone while the kubelet runs", Make: func(t *testing.T, _ *place) string {
-			n.Sh(t, "mv /"+kubeconfig+" /"+kubeconfig+".away")
-			n.after(t, "mv /"+kubeconfig+".away /"+kubeconfig)
-			return ""
-		}, Want: want{
+		{Name: "the kubeconfig is gone while the kubelet runs", Make: n.shell(
+			"mv /"+kubeconfig+" /"+kubeconfig+".away", "mv /"+kubeconfig+".away /"+kubeconfig), Want: want{
 			Codes: []string{"KubeletDown"}, Severity: checks.Warning,
 			Lines:   []string{"kubelet.conf is missing: it cannot start again"},
 			Results: map[string]string{"kubelet.apiserver": "^unknown .*does not exist"},
 		}},
-		{Name: "the node object is deleted", Make: in(nodeDeleted),
-			Want: unreachable("no Node object for this node", "kubectl get node node")},
-		{Name: "a webhook refuses the lease", Make: func(t *testing.T, _ *place) string {
+		{Name: "the node object is deleted", Make: func(t *testing.T, _ *place) {
+			c.set(t, nodeDeleted)
+			n.Await(t, "test $(ps -o etimes= -p $("+kubeletPID+")) -ge 21") // one that is younger is about to make it
+		}, Want: unreachable("no Node object for this node", "kubectl get node node")},
+		{Name: "a webhook refuses the lease", Make: func(t *testing.T, _ *place) {
 			c.set(t, webhookFails)
 			n.awaitOutage(t, "failed calling webhook")
-			return ""
 		}, Want: unreachable("admission webhook bad.example.com fails", "kubectl get validatingwebhook")},
-		{Name: "an API server that has just recovered", Make: func(t *testing.T, _ *place) string {
+		{Name: "an API server that has just recovered", Make: func(t *testing.T, _ *place) {
 			c.set(t, webhookFails)
 			n.awaitOutage(t, "failed calling webhook")
 			c.state.Store(well)
-			return ""
 		}},
 	})
 }
@@ -130,7 +127,7 @@ func (n node) awaitOutage(t *testing.T, failure string) {
 
 // joins gives the kubelet an API server to report to, that server's certificate, and its own, which ends in so long.
 func (n node) joins(server *httptest.Server, ends time.Duration) e2etest.Maker {
-	return func(t *testing.T, _ *place) string {
+	return func(t *testing.T, _ *place) {
 		n.Write(t, authority, block("CERTIFICATE", server.Certificate().Raw))
 		n.Write(t, certificate, pair(t, ends))
 		n.Write(t, kubeconfig, settings(server.URL))
@@ -140,24 +137,21 @@ func (n node) joins(server *httptest.Server, ends time.Duration) e2etest.Maker {
 		})
 		n.Sh(t, "systemctl restart kubelet")
 		n.Await(t, "grep -x kubelet /proc/$("+kubeletPID+")/comm") // systemd forks first
-		return ""
 	}
 }
 
 // expired has the API server refuse the kubelet's certificate for as long as it takes to be an outage.
 func (n node) expired(c *controlPlane) e2etest.Maker {
-	return func(t *testing.T, _ *place) string {
+	return func(t *testing.T, _ *place) {
 		n.joins(c.Server, -time.Hour)(t, nil)
 		n.awaitOutage(t, "Unauthorized")
-		return ""
 	}
 }
 
 // changes writes another content into a file.
 func (n node) changes(name, content string) e2etest.Maker {
-	return func(t *testing.T, _ *place) string {
+	return func(t *testing.T, _ *place) {
 		n.rewrite(t, name, func(string) string { return content })
-		return ""
 	}
 }
 

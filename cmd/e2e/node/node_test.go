@@ -40,35 +40,41 @@ func TestEndToEndNode(t *testing.T) {
 		"kubelet.server", "kubelet.metrics", "kubelet.cni", "host.processes", "host.mounts", "journal.kubelet",
 	}
 	n.Place().Check(t, []fault{
-		{Name: "nothing", Make: none, Want: want{Results: results(ok), Only: "node", Also: noProblems}},
-		{Name: "nothing, from a pod", Make: n.fromPod, Want: want{Results: results(slices.DeleteFunc(ok, func(id string) bool {
-			return !slices.Contains([]string{
-				"systemd.answer", "runtime.status", "kubelet.unit", "kubelet.server", "kubelet.cni", "host.mounts",
-				"journal.kubelet",
-			}, id)
-		})), Only: "node"}},
-		{Name: "the runtime is stopped", Make: n.stopped("containerd"), Want: want{
-			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Culprits: []string{"containerd.service"},
-			Lines: []string{"containerd.service is inactive"}, Steps: []string{"systemctl status --no-pager containerd"},
-			Repair: []string{"systemctl restart containerd"},
-		}},
+		{Name: "nothing", Make: e2etest.Nothing, Want: want{Results: results(ok), Only: "node", Also: noProblems}},
+		{Name: "nothing, from a pod", Make: n.fromPod,
+			Want: want{Results: results(slices.DeleteFunc(ok, func(id string) bool {
+				return !slices.Contains([]string{
+					"systemd.answer", "runtime.status", "kubelet.unit", "kubelet.server", "kubelet.cni", "host.mounts",
+					"journal.kubelet",
+				}, id)
+			})), Only: "node"}},
+		{Name: "the runtime is stopped", Make: n.shell("systemctl stop containerd", "systemctl start containerd"),
+			Want: want{
+				Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Culprits: []string{"containerd.service"},
+				Lines:  []string{"containerd.service is inactive"},
+				Steps:  []string{"systemctl status --no-pager containerd"},
+				Repair: []string{"systemctl restart containerd"},
+			}},
 		{Name: "the runtime was killed four times", Make: n.killRuntime, Want: want{
 			Results: map[string]string{"runtime.unit": "^warning .*restarted 4 times"}, Only: "node",
 		}},
-		{Name: "a folder in the socket's place", Make: n.folderAtSocket, Want: want{
+		{Name: "a folder in the socket's place", Make: n.shell( // the runtime starts in vain until somebody removes it
+			"systemctl stop containerd; rm -f "+socket+"; mkdir "+socket+"; systemctl start --no-block containerd",
+			"rmdir "+socket+" || true; systemctl reset-failed containerd; systemctl start containerd"), Want: want{
 			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Steps: []string{"ls -ld " + socket},
 			Repair: []string{"rmdir " + socket},
 		}},
 		{Name: "a stopped kubelet", Make: n.stopKubelet, Want: stalled("kill -CONT CULPRIT")},
-		{Name: "a stopped kubelet, from a pod", Make: func(t *testing.T, at *place) string {
+		{Name: "a stopped kubelet, from a pod", Make: func(t *testing.T, at *place) {
 			n.fromPod(t, at)
-			return n.stopKubelet(t, at)
+			n.stopKubelet(t, at)
 		}, Want: stalled()},
-		{Name: "the kubelet does not run", Make: n.stopped("kubelet"), Want: want{
-			Codes: []string{"KubeletDown"}, Severity: checks.Critical, Culprits: []string{"kubelet.service"},
-			Steps: []string{"systemctl status --no-pager kubelet"}, Repair: []string{"systemctl start kubelet"},
-			Results: map[string]string{"kubelet.healthz": "^warning .*connection refused"},
-		}},
+		{Name: "the kubelet does not run", Make: n.shell("systemctl stop kubelet", "systemctl start kubelet"),
+			Want: want{
+				Codes: []string{"KubeletDown"}, Severity: checks.Critical, Culprits: []string{"kubelet.service"},
+				Steps: []string{"systemctl status --no-pager kubelet"}, Repair: []string{"systemctl start kubelet"},
+				Results: map[string]string{"kubelet.healthz": "^warning .*connection refused"},
+			}},
 		{Name: "another process has the health port", Make: n.holdHealthPort, Want: want{
 			Codes: []string{"KubeletDown"}, Culprits: []string{"perl"}, Lines: []string{`^\w+ [0-9.]+ perl \(pid `},
 			Steps:   []string{"ps -o pid,ppid,user,lstart,comm"},
@@ -82,31 +88,29 @@ func TestEndToEndNode(t *testing.T) {
 			Codes: []string{"CgroupDriverMismatch"}, Severity: checks.Critical, Culprits: []string{"kubelet.service"},
 			Steps: []string{"grep -i cgroupDriver"}, Lines: []string{`^critical (0\.9|1).*no new pod starts`},
 		}},
-		{Name: "a stopped message bus", Make: n.stopBus, Want: want{
-			Codes: []string{"SystemdWedged"}, Severity: checks.Critical, Culprits: []string{"dbus.service"},
-			Steps:  []string{"ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon"},
-			Repair: []string{"systemctl kill -s CONT dbus"}, Only: "node",
-		}},
+		{Name: "a stopped message bus", Make: n.shell("systemctl kill -s STOP dbus", "systemctl kill -s CONT dbus"),
+			Want: want{
+				Codes: []string{"SystemdWedged"}, Severity: checks.Critical, Culprits: []string{"dbus.service"},
+				Steps:  []string{"ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon"},
+				Repair: []string{"systemctl kill -s CONT dbus"}, Only: "node",
+			}},
 		{Name: "a stopped systemd", Make: n.stopSystemd, Want: want{
 			Codes: []string{"SystemdWedged"}, Severity: checks.Critical, Culprits: []string{"1"},
 			Steps:   []string{"timeout 5 systemctl is-system-running"},
 			Results: map[string]string{"kubelet.unit": "^unknown"},
 		}},
 	})
-	n.checkWithAPIServer(t)
+	t.Run("with an API server", n.checkWithAPIServer)
 	n.Place().Check(t, []fault{ // the last, since its restarts stay in the log
-		{Name: "a kubelet that ends at each start", Make: n.crashKubelet(""), Want: want{
+		{Name: "a kubelet that ends at each start", Make: n.crashKubelet(0), Want: want{
 			Codes: []string{"KubeletCrashLooping"}, Severity: checks.Critical,
 			Steps: []string{"systemctl status --no-pager kubelet"},
 		}},
-		{Name: "a kubelet that systemd does not start again", Make: n.crashKubelet("[Unit]\nStartLimitIntervalSec=60\n" +
-			"StartLimitBurst=3\n"), Want: want{
+		{Name: "a kubelet that systemd does not start again", Make: n.crashKubelet(60), Want: want{
 			Codes: []string{"KubeletCrashLooping", "KubeletDown"}, Severity: checks.Critical, Also: chain,
 		}},
 	})
 }
-
-func none(*testing.T, *place) string { return "" }
 
 // results are those of a node that is well.
 func results(ok []string) map[string]string {
@@ -137,9 +141,12 @@ func stalled(repair ...string) want {
 	}
 }
 
-// after runs a command in the node when the test ends.
-func (n node) after(t *testing.T, command string) {
-	t.Cleanup(func() { n.Sh(t, command) })
+// shell makes a fault with a command of a shell in the node, and undoes it with another.
+func (n node) shell(make, undo string) e2etest.Maker {
+	return func(t *testing.T, _ *place) {
+		t.Cleanup(func() { n.Sh(t, undo) })
+		n.Sh(t, make)
+	}
 }
 
 // rewrite writes a file, and what it held before when the test ends.
@@ -150,68 +157,38 @@ func (n node) rewrite(t *testing.T, name string, change func(before string) stri
 	t.Cleanup(func() { n.Write(t, name, before) })
 }
 
-// inPod is how a privileged pod with hostPID sees a node: another root, with the host's under /host. Other programs than
-// kdiag run outside of it.
+// inPod is how a privileged pod with hostPID sees a node: another root, with the host's under /host. Other programs
+// than kdiag run outside of it.
 const inPod = `
 	[ "$1" = /kdiag ] || exec "$@"
 	mkdir -p /run/pod && mount -t tmpfs pod /run/pod && cd /run/pod && mkdir dev host proc tmp &&
-	mount --rbind / host && mount --rbind /dev dev && mount -t proc proc proc && cp /usr/local/bin/kdiag . && exec chroot . "$@" --host-root /host`
+	mount --rbind / host && mount --rbind /dev dev && mount -t proc proc proc && cp /usr/local/bin/kdiag . &&
+	exec chroot . "$@" --host-root /host`
 
-func (n node) fromPod(_ *testing.T, at *place) string {
+func (n node) fromPod(_ *testing.T, at *place) {
 	at.Program = "/kdiag"
 	at.Inside = slices.Concat(at.Inside, []string{"unshare", "--mount", "sh", "-c", inPod, "sh"})
-	return ""
-}
-
-// stopped stops a unit.
-func (n node) stopped(unit string) e2etest.Maker {
-	return func(t *testing.T, _ *place) string {
-		n.after(t, "systemctl start "+unit)
-		n.Sh(t, "systemctl stop "+unit)
-		return ""
-	}
 }
 
 // killRuntime kills a runtime that systemd starts again: it is well, and its restarts are counted.
-func (n node) killRuntime(t *testing.T, _ *place) string {
+func (n node) killRuntime(t *testing.T, _ *place) {
 	n.Sh(t, "systemctl restart containerd") // the count begins anew
 	for i := range 4 {
 		n.Sh(t, "systemctl kill -s KILL containerd")
 		n.Await(t, fmt.Sprintf("systemctl show -p NRestarts --value containerd | grep -x %d && "+
 			"systemctl is-active containerd", i+1))
 	}
-	return ""
 }
 
-// folderAtSocket has the runtime start in vain, until somebody removes the folder.
-func (n node) folderAtSocket(t *testing.T, _ *place) string {
-	n.after(t, "rmdir "+socket+" || true; systemctl reset-failed containerd; systemctl start containerd")
-	n.Sh(t, "systemctl stop containerd; rm -f "+socket+"; mkdir "+socket+"; systemctl start --no-block containerd")
-	return ""
-}
-
-// signalUnit stops a unit's processes, and continues them when the test ends.
-func (n node) signalUnit(t *testing.T, unit string) {
-	t.Helper()
-	n.after(t, "systemctl kill -s CONT "+unit)
-	n.Sh(t, "systemctl kill -s STOP "+unit)
-}
-
-func (n node) stopKubelet(t *testing.T, _ *place) string {
+func (n node) stopKubelet(t *testing.T, at *place) {
 	n.AwaitKubelet(t)
-	n.signalUnit(t, "kubelet")
-	return n.Sh(t, kubeletPID)
+	n.shell("systemctl kill -s STOP kubelet", "systemctl kill -s CONT kubelet")(t, at)
+	at.Culprit = n.Sh(t, kubeletPID)
 }
 
-func (n node) stopBus(t *testing.T, _ *place) string {
-	n.signalUnit(t, "dbus")
-	return ""
-}
-
-func (n node) stopSystemd(t *testing.T, _ *place) string {
+func (n node) stopSystemd(t *testing.T, _ *place) {
 	e2etest.Must(t, syscall.Kill(n.Box.Leader(), syscall.SIGSTOP))
 	t.Cleanup(func() { e2etest.Must(t, syscall.Kill(n.Box.Leader(), syscall.SIGCONT)) })
-	return ""
 }
 
 // stranger is a program that answers 200 to every request at a port.
@@ -220,25 +197,23 @@ my $l = IO::Socket::INET->new(LocalAddr => "127.0.0.1", LocalPort => $ARGV[0], L
 while (my $c = $l->accept) { sysread $c, my $b, 4096; print $c "HTTP/1.0 200 OK\r\n\r\nok"; close $c }`
 
 // holdHealthPort has another process listen at the kubelet's health port.
-func (n node) holdHealthPort(t *testing.T, _ *place) string {
+func (n node) holdHealthPort(t *testing.T, _ *place) {
 	port := e2etest.FreePort(t)
 	n.Write(t, "run-stranger.pl", stranger)
-	n.after(t, "systemctl stop stranger")
-	n.Sh(t, fmt.Sprintf("systemd-run --unit stranger perl /run-stranger.pl %d", port))
+	n.shell(fmt.Sprintf("systemd-run --unit stranger perl /run-stranger.pl %d", port),
+		"systemctl stop stranger")(t, nil)
 	n.Await(t, fmt.Sprintf("perl -MIO::Socket::INET -e 'IO::Socket::INET->new(%q) or die'",
 		fmt.Sprintf("127.0.0.1:%d", port)))
 	n.rewrite(t, config, func(before string) string {
 		return strings.Replace(before, "\nhealthzPort:", fmt.Sprintf("\nhealthzPort: %d #", port), 1)
 	})
-	return ""
 }
 
 // otherDriver gives the kubelet's settings another cgroup driver than the runtime has.
-func (n node) otherDriver(t *testing.T, _ *place) string {
+func (n node) otherDriver(t *testing.T, _ *place) {
 	n.rewrite(t, config, func(before string) string {
 		return strings.Replace(before, "cgroupDriver: systemd", "cgroupDriver: cgroupfs", 1)
 	})
-	return ""
 }
 
 const lonePod = `apiVersion: v1
@@ -250,7 +225,7 @@ spec:
 `
 
 // noPodStarts has a kubelet run with the other driver, which settings that were mended since do not show.
-func (n node) noPodStarts(t *testing.T, at *place) string {
+func (n node) noPodStarts(t *testing.T, at *place) {
 	t.Run("start", func(t *testing.T) {
 		n.otherDriver(t, at)
 		n.Sh(t, "systemctl restart kubelet")
@@ -262,7 +237,6 @@ func (n node) noPodStarts(t *testing.T, at *place) string {
 		n.Sh(t, "rm /etc/kubernetes/manifests/lone.yaml")
 		n.forget(t, "systemctl restart kubelet")
 	})
-	return ""
 }
 
 // forget removes all records, as the next fault is to be the only one, and runs a command that starts the kubelet.
@@ -272,22 +246,22 @@ func (n node) forget(t *testing.T, command string) {
 	n.AwaitKubelet(t)
 }
 
-// crashKubelet lets the kubelet end at each start, for ever, or until systemd gives up, as a drop-in of its unit says.
-func (n node) crashKubelet(limit string) e2etest.Maker {
+// crashKubelet lets the kubelet end at each start, for ever, or until systemd gives up after three within so many
+// seconds.
+func (n node) crashKubelet(seconds int) e2etest.Maker {
 	const dropIn = "etc/systemd/system/kubelet.service.d/limit.conf"
-	return func(t *testing.T, _ *place) string {
-		n.Write(t, dropIn, limit)
+	return func(t *testing.T, _ *place) {
+		n.Write(t, dropIn, fmt.Sprintf("[Unit]\nStartLimitIntervalSec=%d\nStartLimitBurst=3\n", seconds))
 		n.Write(t, "etc/default/kubelet", "KUBELET_ARGS=--config /var/lib/kubelet/none.yaml\n")
 		t.Cleanup(func() {
-			n.forget(t, "rm /etc/default/kubelet /"+dropIn+"; systemctl daemon-reload; systemctl reset-failed kubelet; "+
-				"systemctl start kubelet")
+			n.forget(t, "rm /etc/default/kubelet /"+dropIn+"; systemctl daemon-reload; "+
+				"systemctl reset-failed kubelet; systemctl start kubelet")
 		})
 		n.Sh(t, "systemctl daemon-reload; systemctl restart kubelet || true")
-		if limit == "" {
+		if seconds == 0 {
 			n.Await(t, "test $(systemctl show -p NRestarts --value kubelet) -ge 4")
 		} else {
 			n.Await(t, "systemctl is-failed kubelet")
 		}
-		return ""
 	}
 }
