@@ -193,15 +193,14 @@ func Sh(t *testing.T, command string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// StateOf reports whether a thread of a process is in a state, such as D.
-func StateOf(pid int, state string) bool {
-	names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	for _, name := range names {
-		if stat, _ := os.ReadFile(name); strings.Contains(string(stat), ") "+state+" ") {
-			return true
-		}
-	}
-	return false
+// ThreadHas reports whether a file in /proc of a thread of a process has these words: stat has ") D " in
+// uninterruptible sleep.
+func ThreadHas(pid int, file, words string) bool {
+	names, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/%s", pid, file))
+	return slices.ContainsFunc(names, func(name string) bool {
+		text, _ := os.ReadFile(name)
+		return strings.Contains(string(text), words)
+	})
 }
 
 // ProbesIn counts kdiag's children that wait in a mount. The first thread of one may be dead already.

@@ -18,7 +18,6 @@ import (
 // TestEndToEndControls makes what is odd and no fault of the node. kdiag must exit with 0 each time and name nothing
 // critical. The load that is no fault either is in package host.
 func TestEndToEndControls(t *testing.T) {
-	t.Parallel()
 	r := rig{e2etest.StartRig(t, nodebox.Options{})}
 	inside := func(times int, command string) e2etest.Maker {
 		return func(t *testing.T, _ *place) {

@@ -97,7 +97,7 @@ func (r rig) gone(t *testing.T, _ *place) {
 	})
 	e2etest.Must(t, unix.PtraceSeize(pid))
 	e2etest.Must(t, unix.Kill(pid, unix.SIGKILL))
-	e2etest.Eventually(t, "it is a zombie", func() bool { return e2etest.StateOf(pid, "Z") })
+	e2etest.Eventually(t, "it is a zombie", func() bool { return e2etest.ThreadHas(pid, "stat", ") Z ") })
 }
 
 // updateHangs holds the lists, also where those of the runtime do not wait for a stopped shim, as in containerd 2.

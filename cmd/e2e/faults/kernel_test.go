@@ -4,11 +4,9 @@ package faults
 
 import (
 	"encoding/binary"
-	"fmt"
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -42,7 +40,7 @@ func (r rig) waitInKernel(t *testing.T, at *place) {
 	cmd.Env = append(os.Environ(), vforkEnv+"=1")
 	e2etest.StartUntilUp(t, cmd)
 	e2etest.Enter(t, e2etest.Cgroup(t, "freezer", r.Group), cmd.Process.Pid)
-	e2etest.Eventually(t, "a thread in vfork", func() bool { return e2etest.StateOf(cmd.Process.Pid, "D") })
+	e2etest.Eventually(t, "a thread in vfork", func() bool { return e2etest.ThreadHas(cmd.Process.Pid, "stat", ") D ") })
 	at.Culprit = strconv.Itoa(cmd.Process.Pid)
 }
 
@@ -82,8 +80,7 @@ func (r rig) lockMap(t *testing.T, at *place) {
 	t.Cleanup(unmount) // before the process ends, or it would not
 	e2etest.Enter(t, e2etest.Cgroup(t, "freezer", r.Group), cmd.Process.Pid)
 	e2etest.Eventually(t, "it writes its page", func() bool {
-		stack, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", cmd.Process.Pid))
-		return strings.Contains(string(stack), "vm_mmap")
+		return e2etest.ThreadHas(cmd.Process.Pid, "stack", "vm_mmap") // Go chooses the thread
 	})
 	at.Culprit = strconv.Itoa(cmd.Process.Pid)
 }

@@ -3,7 +3,6 @@
 package faults
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -220,12 +219,11 @@ func (r rig) deadVolume(point string) e2etest.Maker {
 		// It sleeps interruptibly until a signal comes, as that of a pod's end does, and then, if the server has its
 		// request, until that answers.
 		e2etest.Eventually(t, "a process in the dead mount", func() bool {
-			stack, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stack", reader.Process.Pid))
-			return strings.Contains(string(stack), "request_wait_answer") && fuse.Held.Load() > 0
+			return e2etest.ThreadHas(reader.Process.Pid, "stack", "request_wait_answer") && fuse.Held.Load() > 0
 		})
 		e2etest.Must(t, reader.Process.Kill())
 		e2etest.Eventually(t, "the process in uninterruptible sleep", func() bool {
-			return e2etest.StateOf(reader.Process.Pid, "D")
+			return e2etest.ThreadHas(reader.Process.Pid, "stat", ") D ")
 		})
 	}
 }
