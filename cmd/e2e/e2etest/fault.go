@@ -84,14 +84,16 @@ func (p Place) check(t *testing.T, f Fault) {
 	at := p
 	f.Make(t, &at)
 	w := f.Want.of(at.Culprit)
-	if w.Only != "pleg" {
-		r := w.check(t, at, at.Ask(t, at.question("node", w.Flags...)...))
-		at.runSteps(t, w.causes(r))
+	commands := []string{"node", "pleg"}
+	if w.Only != "" {
+		commands = []string{w.Only}
 	}
-	if w.Only != "node" {
-		r := w.check(t, at, at.Ask(t, at.question("pleg", w.Flags...)...))
-		if w.Only == "pleg" {
-			at.runSteps(t, w.causes(r))
+	var causes []checks.Cause
+	for i, command := range commands {
+		r := w.check(t, at, at.Ask(t, at.question(command, w.Flags...)...))
+		if i == 0 {
+			causes = w.causes(r)
+			at.runSteps(t, causes)
 		}
 	}
 	if len(w.Stacks) > 0 || w.NoStacks != "" {
@@ -99,7 +101,7 @@ func (p Place) check(t *testing.T, f Fault) {
 	}
 	at.record(t, w)
 	if len(w.Repair) > 0 && !t.Failed() {
-		at.repair(t, w)
+		at.repair(t, causes[0], w.Repair)
 	}
 }
 

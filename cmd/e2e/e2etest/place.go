@@ -52,7 +52,7 @@ func (p Place) Ask(t *testing.T, args ...string) Outcome {
 	return Outcome{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
 
-// Question returns the arguments with which kdiag is asked for a report.
+// question returns the arguments with which kdiag is asked for a report.
 func (p Place) question(command string, flags ...string) []string {
 	return slices.Concat([]string{command, "-o", "json"}, p.Args, p.Limits, flags)
 }

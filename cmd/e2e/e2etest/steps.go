@@ -118,13 +118,12 @@ func namesObject(c checks.Cause, step checks.NextStep) bool {
 const repair = `cd "$(mktemp -d)" && { %s
 } 2>&1 >/dev/null; rm -r "$PWD"; cd /; `
 
-// repair runs the steps of the first cause that end the fault. After them, soon, kdiag must not name the cause any
+// repair runs the steps of a cause that have these parts. After them, soon, kdiag must not name the cause any
 // more, and nothing critical.
-func (p Place) repair(t *testing.T, w Want) {
+func (p Place) repair(t *testing.T, c checks.Cause, parts []string) {
 	t.Helper()
-	c := w.causes(p.Ask(t, p.question("node", w.Flags...)...).Report(t))[0]
 	var commands []string
-	for _, part := range w.Repair {
+	for _, part := range parts {
 		i := slices.IndexFunc(c.NextSteps, func(s checks.NextStep) bool { return strings.Contains(s.Command, part) })
 		if i < 0 || runs(c.NextSteps[i]) {
 			t.Fatalf("%s advises %+v, want %q", c.Code, c.NextSteps, part)
@@ -136,16 +135,15 @@ func (p Place) repair(t *testing.T, w Want) {
 			(c.Subject == nil || now.Subject.ID == c.Subject.ID && now.Subject.Name == c.Subject.Name)
 	}
 	step, ask := fmt.Sprintf(repair, strings.Join(commands, "\n")), append([]string{p.Program}, p.question("node")...)
-	var report string
 	Eventually(t, fmt.Sprintf("%q repairs %s", commands, c.Code), func() bool {
 		script := step + `printf '\0'; "$@" 2>/dev/null; true`
 		out, err := p.command(context.Background(), append([]string{"sh", "-c", script, "sh"}, ask...)...).Output()
 		Must(t, err)
-		said, after, _ := strings.Cut(string(out), "\x00")
+		said, report, _ := strings.Cut(string(out), "\x00")
 		if said = strings.TrimSpace(forgiven.ReplaceAllString(said, "")); said != "" {
 			t.Errorf("%q: %s", commands, said)
 		}
-		report, step = after, "" // once is enough
+		step = "" // once is enough
 		return !slices.ContainsFunc(p.own(Outcome{Stdout: report}.Report(t), c.Code), remains)
 	})
 }
