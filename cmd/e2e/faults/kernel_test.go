@@ -40,7 +40,9 @@ func (r rig) waitInKernel(t *testing.T, at *place) {
 	cmd.Env = append(os.Environ(), vforkEnv+"=1")
 	e2etest.StartUntilUp(t, cmd)
 	e2etest.Enter(t, e2etest.Cgroup(t, "freezer", r.Group), cmd.Process.Pid)
-	e2etest.Eventually(t, "a thread in vfork", func() bool { return e2etest.ThreadHas(cmd.Process.Pid, "stat", ") D ") })
+	e2etest.Eventually(t, "a thread in vfork", func() bool {
+		return e2etest.ThreadHas(cmd.Process.Pid, "stat", ") D ")
+	})
 	at.Culprit = strconv.Itoa(cmd.Process.Pid)
 }
 

@@ -106,7 +106,9 @@ func (d disk) freezeWrite(t *testing.T, at *place) {
 		defer close(written)
 		_ = exec.CommandContext(context.Background(), "ctr", "-a", d.Socket(), "namespaces", "create", "frozen").Run()
 	}()
-	e2etest.Eventually(t, "the daemon waits for the disk", func() bool { return e2etest.ThreadHas(d.PID(), "stat", ") D ") })
+	e2etest.Eventually(t, "the daemon waits for the disk", func() bool {
+		return e2etest.ThreadHas(d.PID(), "stat", ") D ")
+	})
 }
 
 // TestEndToEndFull takes the last byte, the last inode and the permission to write from the runtime's root folder.

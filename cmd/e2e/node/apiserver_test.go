@@ -93,7 +93,8 @@ func (n node) checkWithAPIServer(t *testing.T) {
 			Want: unreachable("has not renewed the node's lease for 1m", "curl")},
 		{Name: "an API server of another authority", Make: n.changes(authority, pair(t, time.Hour)),
 			Want: unreachable("certificate signed by unknown authority", "openssl s_client")},
-		{Name: "the API server's name does not resolve", Make: n.changes(kubeconfig, settings("https://kdiag.invalid:443")),
+		{Name: "the API server's name does not resolve",
+			Make: n.changes(kubeconfig, settings("https://kdiag.invalid:443")),
 			Want: unreachable("DNS: kdiag.invalid does not resolve", "getent hosts kdiag.invalid")},
 		{Name: "the kubeconfig is gone while the kubelet runs", Make: n.shell(
 			"mv /"+kubeconfig+" /"+kubeconfig+".away", "mv /"+kubeconfig+".away /"+kubeconfig), Want: want{
