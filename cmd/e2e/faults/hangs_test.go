@@ -107,7 +107,7 @@ func (r rig) updateHangs(t *testing.T, _ *place) {
 	end, err := r.Update(t.Context(), pod.Containers[0].ID)
 	e2etest.Must(t, err)
 	t.Cleanup(end)
-	r.await(t, facts.LongOCI, r.Folder, " update ")
+	r.await(t, facts.StuckWork, r.Folder, " update ")
 }
 
 // start makes one running pod.
