@@ -75,11 +75,11 @@ func (r rig) busy(t *testing.T, _ *place) {
 
 func (r rig) killHangs(t *testing.T, _ *place) {
 	r.Hang(t, "kill")
+	id := r.Pods[0].Containers[0].ID
 	e2etest.Behind(t, func(ctx context.Context) {
-		id := r.Pods[0].Containers[0].ID
 		_ = exec.CommandContext(ctx, "ctr", "-a", r.Socket(), "-n", "k8s.io", "tasks", "kill", id).Run()
 	})
-	r.await(t, facts.LastingWork, r.Folder, " kill ")
+	r.await(t, facts.LastingWork, r.Folder, " kill ", id)
 }
 
 // gone kills a container's process while a tracer holds it: a zombie whose end its shim is not told.
@@ -107,7 +107,7 @@ func (r rig) updateHangs(t *testing.T, _ *place) {
 	end, err := r.Update(t.Context(), pod.Containers[0].ID)
 	e2etest.Must(t, err)
 	t.Cleanup(end)
-	r.await(t, facts.StuckWork, r.Folder, " update ")
+	r.await(t, facts.StuckWork, r.Folder, " update ", pod.Containers[0].ID)
 }
 
 // start makes one running pod.
