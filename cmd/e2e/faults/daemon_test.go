@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/checks"
@@ -223,21 +224,31 @@ func (r rig) lockDatabase(t *testing.T, at *place) {
 		e2etest.Must(t, db.Close())
 		e2etest.Must(t, <-started)
 	})
-	r.await(t, 2*time.Second, r.Dir()+"/config.toml")
+	await(t, 1, 2*time.Second, r.Dir()+"/config.toml")
 	at.Culprit = strconv.Itoa(os.Getpid())
 }
 
-// await waits until a process with such arguments has run for so long.
-func (r rig) await(t *testing.T, age time.Duration, words ...string) {
+// await waits until so many processes with such arguments have run for so long.
+func await(t *testing.T, least int, age time.Duration, words ...string) {
 	t.Helper()
-	e2etest.Eventually(t, fmt.Sprintf("%q has run for %s", words, age), func() bool {
-		out, err := exec.Command("ps", "-eo", "etimes=,args=").Output()
+	e2etest.Eventually(t, fmt.Sprintf("%d %q have run for %s", least, words, age), func() bool {
+		procs, err := procfs.AllProcs()
 		e2etest.Must(t, err)
-		return slices.ContainsFunc(slices.Collect(strings.Lines(string(out))), func(line string) bool {
-			var seconds int
-			_, _ = fmt.Sscan(line, &seconds)
+		n := 0
+		for _, p := range procs {
+			args, _ := p.CmdLine()
+			line := strings.Join(args, " ")
 			missing := func(word string) bool { return !strings.Contains(line, word) }
-			return time.Duration(seconds)*time.Second > age && !slices.ContainsFunc(words, missing)
-		})
+			stat, err := p.Stat()
+			if err != nil || slices.ContainsFunc(words, missing) { // it may have ended
+				continue
+			}
+			started, err := stat.StartTime()
+			e2etest.Must(t, err)
+			if time.Since(time.Unix(int64(started), 0)) > age+time.Second {
+				n++
+			}
+		}
+		return n >= least
 	})
 }
