@@ -42,8 +42,10 @@ func TestEndToEndDaemonFaults(t *testing.T) {
 			Steps: []string{"ls -l " + r.Dir() + "/cni/net.d"},
 		}},
 		{Name: "the bridge plugin is missing", Make: r.away(plugins + "/bridge"), Want: missing(plugins, "bridge")},
-		{Name: "the loopback plugin is missing", Make: r.away(plugins + "/loopback"),
-			Want: missing(plugins, "loopback")},
+		{
+			Name: "the loopback plugin is missing", Make: r.away(plugins + "/loopback"),
+			Want: missing(plugins, "loopback"),
+		},
 		{Name: "the OCI runtime is missing", Make: r.away(r.Folder + "/fastrun"), Want: want{
 			Codes: []string{"RuntimeNotReady"}, Severity: checks.Critical, Lines: []string{"is missing"},
 			Steps: []string{"/usr/bin/runc"},

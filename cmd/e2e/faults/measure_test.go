@@ -69,8 +69,10 @@ func TestEndToEndMeasure(t *testing.T) {
 	slowList := slow("ListContainers", 6000)
 	e2etest.Place{Program: e2etest.Program(t), Args: []string{"--runtime-endpoint", listen}}.Check(t, []fault{
 		{Name: "healthy", Make: proxied(), Want: looks("5s", "", "")},
-		{Name: "one status hangs", Make: proxied(hang("ContainerStatus", "pod-3")),
-			Want: looks("5s", "InspectHang", checks.Critical, seldom...)},
+		{
+			Name: "one status hangs", Make: proxied(hang("ContainerStatus", "pod-3")),
+			Want: looks("5s", "InspectHang", checks.Critical, seldom...),
+		},
 		{
 			Name: "ten statuses hang in one pod", Make: proxied(hang("*Status", "pod-3")),
 			Want: looks("20s", "InspectHang", checks.Critical,
@@ -88,10 +90,14 @@ func TestEndToEndMeasure(t *testing.T) {
 			Want: looks("8s", "RelistOverloaded", checks.Warning, "after a kubelet restart"),
 		},
 		// On a busy machine these two are critical.
-		{Name: "a list of six seconds", Make: proxied(slowList),
-			Want: looks("20s", "RuntimeSlow", "", "for the two lists of a relist")},
-		{Name: "a list of six seconds in eight", Make: proxied(slowList),
-			Want: looks("8s", "RuntimeSlow", "", "for the two lists of a relist")},
+		{
+			Name: "a list of six seconds", Make: proxied(slowList),
+			Want: looks("20s", "RuntimeSlow", "", "for the two lists of a relist"),
+		},
+		{
+			Name: "a list of six seconds in eight", Make: proxied(slowList),
+			Want: looks("8s", "RuntimeSlow", "", "for the two lists of a relist"),
+		},
 		{
 			Name: "a list of six seconds in five", Make: proxied(slowList),
 			Want: looks("5s", "ListHang", checks.Critical, `^critical 0\.[0-4].* or the list is slow`),

@@ -42,17 +42,21 @@ func TestEndToEndPodFaults(t *testing.T) {
 				`\(pid CULPRIT\) of box/pod-1.*stopped`,
 			},
 		}},
-		{Name: "every thread of a shim waits in the kernel", Make: r.freeze("$shim", "/"+filepath.Base(r.Folder)),
+		{
+			Name: "every thread of a shim waits in the kernel", Make: r.freeze("$shim", "/"+filepath.Base(r.Folder)),
 			Want: want{
 				Codes: []string{"ShimStuck"}, Severity: checks.Warning, Culprits: []string{"pod-1"},
 				Steps: []string{"/stack"},
-			}},
-		{Name: "a frozen container", Make: e2etest.Shell("echo FROZEN >"+freezer, "echo THAWED >"+freezer),
+			},
+		},
+		{
+			Name: "a frozen container", Make: e2etest.Shell("echo FROZEN >"+freezer, "echo THAWED >"+freezer),
 			Want: want{
 				Codes: []string{"CgroupFrozen"}, Severity: checks.Warning, Culprits: []string{r.Group, "pod-1"},
 				Steps:  []string{"cat '" + freezer},
 				Repair: []string{"echo THAWED > '" + freezer},
-			}},
+			},
+		},
 		{Name: "a frozen container under cgroup version 2", Make: r.freezeUnified, Want: want{
 			Codes: []string{"CgroupFrozen"}, Severity: checks.Warning, Culprits: []string{"CULPRIT"},
 			Steps: []string{"cgroup.freeze'"}, Repair: []string{"echo 0 > "},
@@ -103,8 +107,10 @@ func TestEndToEndPodFaults(t *testing.T) {
 			Codes: []string{"FilesystemHung"}, Severity: checks.Warning, Culprits: []string{"/cloud", "pod-1"},
 			Steps: []string{"dmesg -T"},
 		}},
-		{Name: "another containerd, stopped, with a stopped shim", Make: others,
-			Want: want{Notes: []string{`\(pid CULPRIT\)`}}},
+		{
+			Name: "another containerd, stopped, with a stopped shim", Make: others,
+			Want: want{Notes: []string{`\(pid CULPRIT\)`}},
+		},
 	})
 }
 

@@ -118,16 +118,20 @@ func TestEndToEndFull(t *testing.T) {
 	const inodes, used = "mount -o remount,nr_inodes=", "$(($(stat -f -c %c-%d "
 	filler := root + "/filler"
 	r.Check(t, []fault{
-		{Name: "no byte is left", Make: e2etest.Shell("! dd if=/dev/zero bs=4k of="+filler, "rm "+filler),
+		{
+			Name: "no byte is left", Make: e2etest.Shell("! dd if=/dev/zero bs=4k of="+filler, "rm "+filler),
 			Want: want{
 				Codes: []string{"DiskFull"}, Severity: checks.Critical, Culprits: []string{root},
 				Steps: []string{"df -h " + root, "du -x"},
-			}},
-		{Name: "no inode is left", Make: e2etest.Shell(inodes+used+root+"))) "+root, inodes+"100000 "+root),
+			},
+		},
+		{
+			Name: "no inode is left", Make: e2etest.Shell(inodes+used+root+"))) "+root, inodes+"100000 "+root),
 			Want: want{
 				Codes: []string{"InodesExhausted"}, Severity: checks.Critical, Culprits: []string{root},
 				Steps: []string{"df -i " + root, "inodes"},
-			}},
+			},
+		},
 		{Name: "no write is allowed", Make: func(_ *testing.T, at *place) {
 			// Only kdiag sees it: the daemon's own files are open for writing.
 			at.Inside = e2etest.InMounts("mount -o remount,bind,ro " + root)

@@ -61,8 +61,10 @@ func (n node) checkWithAPIServer(t *testing.T) {
 	gone := httptest.NewTLSServer(nil)
 	gone.Close() // nobody listens there now
 	n.Place().Check(t, []fault{
-		{Name: "the API server refuses connections", Make: n.joins(gone, time.Hour),
-			Want: unreachable("^critical .*connection refused", "curl -skS --max-time 5 "+gone.URL)},
+		{
+			Name: "the API server refuses connections", Make: n.joins(gone, time.Hour),
+			Want: unreachable("^critical .*connection refused", "curl -skS --max-time 5 "+gone.URL),
+		},
 		{Name: "the kubelet's certificate has expired", Make: n.expired(c), Want: want{
 			Codes: []string{"CertificateExpired", "APIServerUnreachable"}, Severity: checks.Critical,
 			Culprits: []string{"/" + certificate}, Steps: []string{"openssl x509"},
@@ -89,13 +91,19 @@ func (n node) checkWithAPIServer(t *testing.T) {
 			Codes: []string{"DiskFull"}, Results: map[string]string{"kubelet.node": "^warning .*DiskPressure since"},
 			Lines: []string{"^warning"},
 		}},
-		{Name: "the node is Unknown", Make: in(nodeUnknown),
-			Want: unreachable("has not renewed the node's lease for 1m", "curl")},
-		{Name: "an API server of another authority", Make: n.changes(authority, pair(t, time.Hour)),
-			Want: unreachable("certificate signed by unknown authority", "openssl s_client")},
-		{Name: "the API server's name does not resolve",
+		{
+			Name: "the node is Unknown", Make: in(nodeUnknown),
+			Want: unreachable("has not renewed the node's lease for 1m", "curl"),
+		},
+		{
+			Name: "an API server of another authority", Make: n.changes(authority, pair(t, time.Hour)),
+			Want: unreachable("certificate signed by unknown authority", "openssl s_client"),
+		},
+		{
+			Name: "the API server's name does not resolve",
 			Make: n.changes(kubeconfig, settings("https://kdiag.invalid:443")),
-			Want: unreachable("DNS: kdiag.invalid does not resolve", "getent hosts kdiag.invalid")},
+			Want: unreachable("DNS: kdiag.invalid does not resolve", "getent hosts kdiag.invalid"),
+		},
 		{Name: "the kubeconfig is gone while the kubelet runs", Make: n.shell(
 			"mv /"+kubeconfig+" /"+kubeconfig+".away", "mv /"+kubeconfig+".away /"+kubeconfig), Want: want{
 			Codes: []string{"KubeletDown"}, Severity: checks.Warning,

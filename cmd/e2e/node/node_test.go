@@ -42,13 +42,15 @@ func TestEndToEndNode(t *testing.T) {
 	n.Place().Check(t, []fault{
 		{Name: "nothing", Make: e2etest.Nothing, Want: want{Results: results(ok), Only: "node", Also: noProblems}},
 		{Name: "nothing, from a pod", Make: n.fromPod, Want: want{Results: results(ok), Only: "node"}},
-		{Name: "the runtime is stopped", Make: n.shell("systemctl stop containerd", "systemctl start containerd"),
+		{
+			Name: "the runtime is stopped", Make: n.shell("systemctl stop containerd", "systemctl start containerd"),
 			Want: want{
 				Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Culprits: []string{"containerd.service"},
 				Lines:  []string{"containerd.service is inactive"},
 				Steps:  []string{"systemctl status --no-pager containerd"},
 				Repair: []string{"systemctl restart containerd"},
-			}},
+			},
+		},
 		{Name: "the runtime was killed four times", Make: n.killRuntime, Want: want{
 			Results: map[string]string{"runtime.unit": "^warning .*restarted 4 times"}, Only: "node",
 		}},
@@ -63,12 +65,14 @@ func TestEndToEndNode(t *testing.T) {
 			n.fromPod(t, at)
 			n.stopKubelet(t, at)
 		}, Want: stalled()},
-		{Name: "the kubelet does not run", Make: n.shell("systemctl stop kubelet", "systemctl start kubelet"),
+		{
+			Name: "the kubelet does not run", Make: n.shell("systemctl stop kubelet", "systemctl start kubelet"),
 			Want: want{
 				Codes: []string{"KubeletDown"}, Severity: checks.Critical, Culprits: []string{"kubelet.service"},
 				Steps: []string{"systemctl status --no-pager kubelet"}, Repair: []string{"systemctl start kubelet"},
 				Results: map[string]string{"kubelet.healthz": "^warning .*connection refused"},
-			}},
+			},
+		},
 		{Name: "another process has the health port", Make: n.holdHealthPort, Want: want{
 			Codes: []string{"KubeletDown"}, Culprits: []string{"perl"}, Lines: []string{`^\w+ [0-9.]+ perl \(pid `},
 			Steps:   []string{"ps -o pid,ppid,user,lstart,comm"},
@@ -82,12 +86,14 @@ func TestEndToEndNode(t *testing.T) {
 			Codes: []string{"CgroupDriverMismatch"}, Severity: checks.Critical, Culprits: []string{"kubelet.service"},
 			Steps: []string{"grep -i cgroupDriver"}, Lines: []string{`^critical (0\.9|1).*no new pod starts`},
 		}},
-		{Name: "a stopped message bus", Make: n.shell("systemctl kill -s STOP dbus", "systemctl kill -s CONT dbus"),
+		{
+			Name: "a stopped message bus", Make: n.shell("systemctl kill -s STOP dbus", "systemctl kill -s CONT dbus"),
 			Want: want{
 				Codes: []string{"SystemdWedged"}, Severity: checks.Critical, Culprits: []string{"dbus.service"},
 				Steps:  []string{"ps -o pid,stat,wchan:32,pcpu,etime,comm -C dbus-daemon"},
 				Repair: []string{"systemctl kill -s CONT dbus"}, Only: "node",
-			}},
+			},
+		},
 		{Name: "a stopped systemd", Make: n.stopSystemd, Want: want{
 			Codes: []string{"SystemdWedged"}, Severity: checks.Critical, Culprits: []string{"1"},
 			Steps:   []string{"timeout 5 systemctl is-system-running"},
