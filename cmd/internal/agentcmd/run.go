@@ -1,6 +1,7 @@
 package agentcmd
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -244,10 +245,28 @@ func (s *service) capture(ctx context.Context, of *agent.Look, cause string) che
 		in.Dumps = s.watch.Dumps(ctx)
 	}
 	_, taken.Bytes, err = target.Archive(ctx, s.env, f, bundle.Zst, most, redact.Standard, in)
-	if err = cmp.Or(err, f.Sync(), f.Close(), os.Rename(f.Name(), path)); err != nil {
+	if err := publish(f, path, err); err != nil {
 		return fail(err)
 	}
 	return taken
+}
+
+// publish closes a file that was written, and gives it its name, unless writing it failed, as err says: then it is
+// removed.
+func publish(f *os.File, path string, err error) error {
+	if err == nil {
+		err = f.Sync()
+	}
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name()) // the first error is returned
+	}
+	return err
 }
 
 // reload has the runtime and the kubelet searched anew on SIGHUP.
@@ -291,29 +310,27 @@ func notify(state string) { _, _ = daemon.SdNotify(false, state) }
 
 // newLog returns the agent's log, on standard error. For journald each line begins with its priority.
 func newLog(env cli.Env) *slog.Logger {
-	journald := env.Getenv("JOURNAL_STREAM") != ""
-	opts := &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-		if journald && len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
-			return slog.Attr{}
-		}
-		return a
-	}}
-	text := slog.NewTextHandler(env.Err, opts)
-	if !journald {
-		return slog.New(text)
+	if env.Getenv("JOURNAL_STREAM") == "" {
+		return slog.New(slog.NewTextHandler(env.Err, nil))
 	}
-	return slog.New(prioritized{text, env.Err})
+	return slog.New(slog.NewTextHandler(journald{env.Err}, &slog.HandlerOptions{
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.TimeKey {
+				return slog.Attr{} // journald has it
+			}
+			return a
+		},
+	}))
 }
 
-// prioritized writes lines as sd-daemon(3) has them: <3> for errors.
-type prioritized struct {
-	slog.Handler
-	out io.Writer
-}
+// journald writes a line of slog that begins with its level as sd-daemon(3) has it: <3> for errors. A handler writes
+// each line at once.
+type journald struct{ io.Writer }
 
-// Handle writes a record.
-func (p prioritized) Handle(ctx context.Context, r slog.Record) error {
-	priority := map[slog.Level]int{slog.LevelError: 3, slog.LevelWarn: 4, slog.LevelInfo: 6}[r.Level]
-	_, _ = fmt.Fprintf(p.out, "<%d>", priority)
-	return p.Handler.Handle(ctx, r)
+var priorities = strings.NewReplacer("level=ERROR ", "<3>", "level=WARN ", "<4>", "level=INFO ", "<6>")
+
+func (w journald) Write(line []byte) (int, error) {
+	level, rest, _ := bytes.Cut(line, []byte(" "))
+	_, err := w.Writer.Write(append([]byte(priorities.Replace(string(level)+" ")), rest...))
+	return len(line), err
 }
