@@ -62,6 +62,7 @@ func HoldsText(in io.Reader) bool {
 type Destination struct {
 	Path   string // what will be replaced, links followed
 	Exists bool   // something is there already
+	mode   fs.FileMode
 	tmp    *os.File
 }
 
@@ -79,7 +80,7 @@ func OpenDestination(flag, name string) (*Destination, error) {
 	case !info.Mode().IsRegular():
 		return nil, bad(name + " is there and is no regular file")
 	default:
-		d.Exists = true
+		d.Exists, d.mode = true, info.Mode().Perm()
 	}
 	if target, err := filepath.EvalSymlinks(name); err == nil {
 		d.Path = target
@@ -107,12 +108,18 @@ func OpenPage(name string) (*Destination, error) {
 }
 
 // Write puts the file, if there is to be one, in place so that a reader sees the old one or the whole new one, never a
-// part.
+// part. A file that is replaced keeps its mode; a new one is for its owner only.
 func (d *Destination) Write(data []byte) error {
 	if d == nil {
 		return nil
 	}
 	_, err := d.tmp.Write(data)
+	if err == nil && d.Exists {
+		err = d.tmp.Chmod(d.mode)
+	}
+	if err == nil {
+		err = d.tmp.Sync()
+	}
 	if closeErr := d.tmp.Close(); err == nil {
 		err = closeErr
 	}
