@@ -55,8 +55,10 @@ var ErrInUse = errors.New("another agent writes there")
 const CapturesDir = "captures"
 
 const (
-	minBytes  = 8 << 20   // of Options.MaxBytes: four segments
-	maxRecord = 256 << 10 // bytes of a record as JSON; a sample with 1,000 hung calls has 200 KiB
+	minBytes = 8 << 20 // of Options.MaxBytes: four segments
+	// usualArchive is more than most archives of an incident take.
+	usualArchive = 4 << 20
+	maxRecord    = 256 << 10 // bytes of a record as JSON; a sample with 1,000 hung calls has 200 KiB
 	// maxQueued is how many bytes of compressed records wait for the disk: a day of looks each 30 s. What comes when
 	// they are full is lost, not what waits: an incident is explained by its onset.
 	maxQueued  = 1 << 20
@@ -148,9 +150,10 @@ func (r *Recorder) Problem() string {
 // Lost is how many records could not be written.
 func (r *Recorder) Lost() int { return int(r.lost.Load()) }
 
-// Room makes room for an archive of so many bytes by removing the oldest archives, and reports how many bytes it may
-// have: at most three quarters of Options.MaxBytes, and half of what the disk has free. It tries nothing while there is
-// a Problem. The error is that, of the file system, or the cause of the end of ctx.
+// Room reports how many bytes an archive may have: at most the given number, what the other archives leave of three
+// quarters of Options.MaxBytes, and half of what the disk has free. It removes the oldest archives until they leave an
+// eighth of Options.MaxBytes, or 4 MiB, which is more than most archives need. It tries nothing while there is a Problem. The error is that, of the file system, or
+// the cause of the end of ctx.
 func (r *Recorder) Room(ctx context.Context, most int64) (int64, error) {
 	if problem := r.Problem(); problem != "" {
 		return 0, errors.New(problem)
@@ -168,7 +171,7 @@ func (r *Recorder) Room(ctx context.Context, most int64) (int64, error) {
 			}
 		}
 		slices.SortFunc(archives, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
-		for ; err == nil && free < most && len(archives) > 0; archives = archives[1:] {
+		for ; err == nil && free < min(most, max(r.most/8, usualArchive)) && len(archives) > 0; archives = archives[1:] {
 			free += archives[0].Size()
 			err = os.Remove(filepath.Join(path, archives[0].Name()))
 		}

@@ -323,6 +323,21 @@ func TestRoom(t *testing.T) {
 	}
 }
 
+// TestRoomKeepsEvidence removes no archive where there is room for another, though not for the largest that could be.
+func TestRoomKeepsEvidence(t *testing.T) {
+	dir := t.TempDir()
+	r, err := Open(dir, Options{MaxBytes: 64 << 20})
+	must(t, err)
+	defer finish(t, r)
+	captures := filepath.Join(dir, CapturesDir)
+	must(t, os.Mkdir(captures, 0o700), os.WriteFile(captures+"/a", nil, 0o600), os.Truncate(captures+"/a", 40<<20))
+	if got, err := r.Room(t.Context(), 32<<20); got != 8<<20 || err != nil {
+		t.Errorf("room beside 40 of 48 MiB: %d, %v, want 8 MiB", got, err)
+	}
+	_, err = os.Stat(captures + "/a")
+	must(t, err)
+}
+
 // TestHostile reads what a hostile disk may have in place of segments.
 func TestHostile(t *testing.T) {
 	dir := t.TempDir()
