@@ -94,9 +94,14 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	if err != nil {
 		return err
 	}
+	if err := render.History(env.Out, h, opts.more, target.Render(env, &opts.Flags)); err != nil {
+		return err
+	}
 	var text bytes.Buffer
-	if err := cmp.Or(render.History(env.Out, h, opts.more, target.Render(env, &opts.Flags)),
-		render.HistoryHTML(&text, h), page.Write(text.Bytes())); err != nil {
+	if err := render.HistoryHTML(&text, h); err != nil {
+		return err
+	}
+	if err := page.Write(text.Bytes()); err != nil {
 		return err
 	}
 	verdict := checks.Healthy
