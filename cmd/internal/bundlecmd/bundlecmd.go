@@ -25,6 +25,8 @@ type options struct {
 	since    time.Duration
 	list     string
 	file     string // empty for a name by host and time, - for standard output
+
+	timeoutGiven bool // as a flag
 }
 
 // The defaults: a node where everything hangs has its bundle within ten seconds, and a slow disk gets more.
@@ -92,6 +94,7 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		o.file = args[0]
 	}
+	o.timeoutGiven = cmd.Flags().Changed("timeout")
 	var err error
 	o.maxBytes, err = cli.ParseSize("max-size", o.size, leastBytes)
 	return cmp.Or(

@@ -66,7 +66,7 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 	}
 	asked := opts.Flags
 	asked.Timeout, asked.Output = askingUsual, string(render.Text)
-	if opts.Timeout != defaultTimeout {
+	if opts.timeoutGiven {
 		asked.Timeout = time.Duration(float64(opts.Timeout) * askingShare)
 	}
 	rest, cancel := context.WithTimeout(ctx, opts.Timeout-cli.Margin)
@@ -108,6 +108,14 @@ func write(ctx context.Context, env cli.Env, opts *options, dest *destination, i
 	progress.Done()
 	if dest.bytes = n; err != nil && n == 0 {
 		return cli.Fail(err, cli.ExitUnknown, "")
+	}
+	if dest.file != nil {
+		// The advice that follows may be a restart of the machine.
+		_, err := deadline.Run(ctx, func(context.Context) (struct{}, error) { return struct{}{}, dest.file.Sync() })
+		if err != nil {
+			return cli.Fail(fmt.Errorf("writing %s to disk: %w", dest.name, err), cli.ExitProblem,
+				"copy it to another machine before a reboot")
+		}
 	}
 	doc := &render.WrittenBundle{Manifest: manifest, Archive: dest.name, ArchiveBytes: n, Report: in.Report}
 	doc.NextSteps = []checks.NextStep{{
