@@ -156,7 +156,7 @@ func (d *discovery) fromConfig(ctx context.Context) bool {
 		name, read = d.config, kubeletconfig.ReadFile
 	}
 	what := printable(name, errLimit)
-	value, err := within(ctx, func() (string, error) {
+	value, err := within(ctx, "reading "+name, func() (string, error) {
 		data, err := read(name)
 		if err != nil {
 			return "", err
@@ -183,7 +183,7 @@ func (d *discovery) fromConfig(ctx context.Context) bool {
 func (d *discovery) fromWellKnown(ctx context.Context) bool {
 	for _, in := range Installations() {
 		for _, path := range in.Sockets {
-			info, err := within(ctx, func() (fs.FileInfo, error) { return SeenBy(d.root, 0).Stat(path) })
+			info, err := within(ctx, "looking up "+path, func() (fs.FileInfo, error) { return SeenBy(d.root, 0).Stat(path) })
 			if err == nil && info.Mode().Type() != fs.ModeSocket {
 				err = errNotSocket
 			}
@@ -209,7 +209,7 @@ func (d *discovery) fromDefault() bool {
 // fromStopped takes what the unit and the configuration file of a kubelet name that does not run: a kubelet without a
 // runtime exits.
 func (d *discovery) fromStopped(ctx context.Context) bool {
-	value, err := within(ctx, func() (string, error) {
+	value, err := within(ctx, "reading kubelet.service", func() (string, error) {
 		host := SeenBy(d.root, 0).Kubelet()
 		flags := kubeletconfig.ParseFlags(kubeletconfig.UnitArgs("kubelet.service", host))
 		if len(flags["config"]) == 0 {
@@ -231,7 +231,7 @@ func (d *discovery) fromStopped(ctx context.Context) bool {
 // its socket when it ends, but shims go on. The address is on their command line (-namespace k8s.io -address
 // /run/containerd/containerd.sock). Those of other users do not count.
 func (d *discovery) fromShims(ctx context.Context) bool {
-	all, _ := within(ctx, func() ([]process, error) {
+	all, _ := within(ctx, "listing shims", func() ([]process, error) {
 		return processes(d.root, func(comm string) bool { return strings.HasPrefix(comm, "containerd-shim") })
 	})
 	for _, p := range all {

@@ -21,11 +21,11 @@ import (
 // /proc or a file can hang on a node with stuck processes or a dead disk; the next source may still answer.
 const lookTimeout = 2 * time.Second
 
-// within runs one look at the host within lookTimeout.
-func within[T any](ctx context.Context, look func() (T, error)) (T, error) {
+// within runs one look at the host within lookTimeout. The name is that of deadline.Run.
+func within[T any](ctx context.Context, name string, look func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	return deadline.Run(ctx, func(context.Context) (T, error) { return look() })
+	return deadline.Run(ctx, name, func(context.Context) (T, error) { return look() })
 }
 
 // HostFiles are the files that one process sees, or, without a process, the host. Their errors are worded for people,

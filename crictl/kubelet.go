@@ -227,7 +227,7 @@ func (k *KubeletProcess) readArgsFile() {
 // below this one belong to other nodes (kind, k3d) on this kernel; their sockets are not at the same path here. Any
 // user may call a process kubelet: those of others than root are passed over.
 func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
-	all, err := within(ctx, func() (found []*KubeletProcess, err error) {
+	all, err := within(ctx, "listing kubelets", func() (found []*KubeletProcess, err error) {
 		all, err := processes(d.root, mayBeKubelet)
 		for _, p := range all {
 			if k := newKubeletProcess(d.root, p); k != nil {
@@ -261,7 +261,7 @@ func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 		}
 		return tried
 	}
-	d.Kubelet, err = within(ctx, func() (*Kubelet, error) { return chosen.settings(), nil })
+	d.Kubelet, err = within(ctx, "reading the kubelet's settings", func() (*Kubelet, error) { return chosen.settings(), nil })
 	if err != nil {
 		d.Kubelet = &Kubelet{PID: chosen.pid, Name: chosen.name, Unreadable: "its configuration file: " + reasonOf(err)}
 	}

@@ -77,7 +77,7 @@ func (dial Dialer) Probe(ctx context.Context, endpoint string) (c Connect) {
 	}
 	path := pathOf(url)
 	// The lookup of the path can hang in the kernel. What follows ends with the context.
-	conn, err := deadline.RunGrace(ctx, probeGrace, func(ctx context.Context) (net.Conn, error) {
+	conn, err := deadline.RunGrace(ctx, "connecting to "+path, probeGrace, func(ctx context.Context) (net.Conn, error) {
 		if dial != nil {
 			return dial(ctx, path)
 		}
@@ -164,7 +164,7 @@ func greet(ctx context.Context, conn net.Conn) Connect {
 // SocketID identifies a socket's file, which a daemon that starts makes anew. It is 0 when it cannot be looked up.
 func SocketID(ctx context.Context, endpoint string) uint64 {
 	url, _ := ParseEndpoint(endpoint) // what is no endpoint has no file
-	id, _ := deadline.Run(ctx, func(context.Context) (uint64, error) {
+	id, _ := deadline.Run(ctx, "looking up "+pathOf(url), func(context.Context) (uint64, error) {
 		var s unix.Stat_t
 		err := unix.Stat(pathOf(url), &s)
 		return s.Ino ^ uint64(s.Ctim.Nano()), err // the number alone may be given again

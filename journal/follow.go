@@ -137,7 +137,7 @@ type pipeReader struct {
 }
 
 func (p *pipeReader) Read(b []byte) (int, error) {
-	block, err := deadline.Run(p.ctx, func(context.Context) ([]byte, error) {
+	block, err := deadline.Run(p.ctx, "reading a pipe", func(context.Context) ([]byte, error) {
 		block := make([]byte, len(b)) // b is the caller's again once ctx has ended
 		n, err := p.in.Read(block)
 		return block[:n], err

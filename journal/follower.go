@@ -54,7 +54,7 @@ func (f *Follower) Report() (*Report, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(f.ctx, reportLimit, fmt.Errorf("it took longer than %v", reportLimit))
 	defer cancel()
-	report, err := deadline.Run(ctx, func(ctx context.Context) (*Report, error) {
+	report, err := deadline.Run(ctx, "reading the logs", func(ctx context.Context) (*Report, error) {
 		defer func() { <-f.turn }()
 		return f.read(ctx)
 	})

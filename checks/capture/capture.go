@@ -189,7 +189,7 @@ func (in Input) take(ctx context.Context, p, daemon host.Process, limit time.Dur
 	d := Dump{Source: checks.StackSource{Process: p.Name, PID: p.PID, Role: string(p.Role), ObjectID: p.ObjectID}}
 	waiting, cancel := context.WithTimeout(ctx, part(ctx, limit))
 	defer cancel()
-	w, err := deadline.RunGrace(waiting, 2*pollEvery, func(ctx context.Context) (written, error) {
+	w, err := deadline.RunGrace(waiting, "dumping "+label(p), 2*pollEvery, func(ctx context.Context) (written, error) {
 		return in.order(ctx, p, daemon)
 	})
 	if errors.Is(err, deadline.ErrAbandoned) {

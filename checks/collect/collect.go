@@ -117,7 +117,7 @@ func start(ctx context.Context, p Part, in *Input) <-chan outcome {
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, p.Limit)
 		defer cancel()
-		got, err := deadline.RunGrace(ctx, lastMoment, func(ctx context.Context) (files, error) {
+		got, err := deadline.RunGrace(ctx, "collecting "+p.ID, lastMoment, func(ctx context.Context) (files, error) {
 			if why := p.absent(in); why != "" {
 				return files{}, absence(why)
 			}

@@ -50,7 +50,7 @@ type Throttling struct {
 // ReadCgroups reads how many control groups there are, which of them are frozen, and what the CPU controller takes away
 // from the runtime and the kubelet between two reads. With an error there may be a part of it.
 func ReadCgroups(ctx context.Context, root string, people Population, between time.Duration) (Cgroups, error) {
-	return within(ctx, func(at *position) (Cgroups, error) {
+	return within(ctx, "counting control groups", func(at *position) (Cgroups, error) {
 		all, err := readHierarchies(root)
 		if err != nil {
 			return Cgroups{}, err

@@ -103,7 +103,7 @@ func ReadPIDs(ctx context.Context, root string, people Population) (PIDs, error)
 	if err := cmp.Or(errLoad, errTasks, errPIDs, errThreads); err != nil {
 		return PIDs{}, fmt.Errorf("counting tasks: %w", err)
 	}
-	cgroups, err := within(ctx, func(at *position) ([]CgroupUsage, error) {
+	cgroups, err := within(ctx, "reading limits of processes", func(at *position) ([]CgroupUsage, error) {
 		return readPIDCgroups(ctx, at, root, people)
 	})
 	return PIDs{Tasks: tasks, PIDMax: pidMax, ThreadsMax: threadsMax, Cgroups: cgroups}, err
@@ -211,7 +211,7 @@ func ReadConsumers(
 		Consumers
 		members map[int]bool // of the cgroup below; nil for the whole node
 	}
-	found, err := within(short, func(at *position) (groups, error) {
+	found, err := within(short, "reading what control groups use", func(at *position) (groups, error) {
 		all, err := readHierarchies(root)
 		if err != nil {
 			return groups{}, err

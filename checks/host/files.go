@@ -32,7 +32,7 @@ type ProcessFiles struct {
 // ReadFiles reads how many files are open on the host and in the processes of the runtime and the kubelet, against
 // their limits. With an error there may be a part of it.
 func ReadFiles(ctx context.Context, root string, people Population) (Files, error) {
-	return within(ctx, func(at *position) (Files, error) {
+	return within(ctx, "counting open files", func(at *position) (Files, error) {
 		text, err := readSmall(root, "proc/sys/fs/file-nr")
 		system, errSystem := parseFileNr(text)
 		if err := cmp.Or(err, errSystem); err != nil {

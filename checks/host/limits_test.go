@@ -207,18 +207,18 @@ func TestWithin(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		release := make(chan struct{})
-		_, err := within(ctx, func(at *position) (int, error) {
+		_, err := within(ctx, "counting", func(at *position) (int, error) {
 			at.enter("the cgroup of process %d", 7)
 			<-release
 			return 1, nil
 		})
 		failed(t, "of a read that does not end", err, "the cgroup of process 7")
 		close(release)
-		got, err := within(ctx, func(*position) (int, error) { return 2, ctx.Err() })
+		got, err := within(ctx, "counting", func(*position) (int, error) { return 2, ctx.Err() })
 		if got != 2 || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("of a read that ends at its deadline: %d, %v", got, err)
 		}
-		_, err = within(t.Context(), func(at *position) (int, error) {
+		_, err = within(t.Context(), "counting", func(at *position) (int, error) {
 			at.enter("the cgroup of process %d", 7)
 			panic("boom")
 		})

@@ -22,7 +22,7 @@ type FileLock struct {
 // LocksBefore returns the locks that others hold on the databases, files of the name *.db, that a process has open: at
 // its start a daemon waits for them.
 func LocksBefore(ctx context.Context, root string, pid int) ([]FileLock, error) {
-	return within(ctx, func(at *position) ([]FileLock, error) {
+	return within(ctx, "reading file locks", func(at *position) ([]FileLock, error) {
 		at.enter("/proc/locks")
 		text, err := readLimited(filepath.Join(root, "proc/locks"), 8<<20)
 		if err != nil {

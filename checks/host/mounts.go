@@ -137,7 +137,7 @@ func (p Population) innerMounts(ctx context.Context, hosts mountTable) ([]mountL
 		}
 	}
 	errOwners := p.setOwners(ctx, pids)
-	tables, err := gather(ctx, slices.Sorted(maps.Keys(owners)), func(at *position, pid int) (mountTable, bool) {
+	tables, err := gather(ctx, "reading mount tables", slices.Sorted(maps.Keys(owners)), func(at *position, pid int) (mountTable, bool) {
 		at.enter("the mounts of process %d (%s)", pid, p.all[pid].comm)
 		text, _ := readLimited(filepath.Join(p.dir(pid), "mountinfo"), 1<<20)
 		t, err := parseMounts(strings.NewReader(text), "")

@@ -88,9 +88,12 @@ type Population struct {
 // A service passes the population that it has read before, others the zero value: of a process that is still there only
 // the state is read again.
 func ReadPopulation(ctx context.Context, root string, names Names, before Population) (Population, error) {
-	p, err := within(ctx, func(at *position) (Population, error) { return listProcesses(ctx, at, root) })
+	p, err := within(ctx, "listing processes", func(at *position) (Population, error) {
+		return listProcesses(ctx, at, root)
+	})
 	if err != nil {
-		return Population{missing: err}, err
+		before.missing = err
+		return before, err
 	}
 	p.names = names
 	all, roles, order := p, map[int]Role{}, p.order() // a goroutine that is abandoned goes on with them
@@ -108,13 +111,12 @@ func ReadPopulation(ctx context.Context, root string, names Names, before Popula
 			byName[st.pid] = role
 		}
 	}
-	found, err := gather(ctx, order, func(at *position, st stat) (*Process, bool) {
-		if known, ok := before.settled(st); ok {
+	found, err := gather(ctx, "reading processes", order, func(at *position, st stat) (*Process, bool) {
+		if known, ok := before.known(st); ok && before.missing == nil {
 			if roles[st.pid] = known.Role; known.Role == "" {
 				return nil, true
 			}
-			now := all.describe(st, known.Role, known.ObjectID)
-			known.State, known.Wchan, known.Threads, known.Tracer = now.State, now.Wchan, now.Threads, now.Tracer
+			known = all.refreshed(known, st)
 			return &known, true
 		}
 		parent := roles[st.ppid]
@@ -145,9 +147,11 @@ func ReadPopulation(ctx context.Context, root string, names Names, before Popula
 		all.detail(at, &found, argv)
 		return &found, true
 	})
-	for _, st := range order {
+	for _, st := range order { // of those that were not reached by what is known of them
 		if process, ok := found[st]; process != nil {
 			p.roles[st.pid] = *process
+		} else if was, known := before.known(st); !ok && known && was.Role != "" {
+			p.roles[st.pid] = p.refreshed(was, st)
 		} else if role := byName[st.pid]; !ok && role != "" {
 			p.roles[st.pid] = p.describe(st, role, "")
 		}
@@ -157,12 +161,19 @@ func ReadPopulation(ctx context.Context, root string, names Names, before Popula
 	return p, p.missing
 }
 
-// settled returns what is known of a process, of which only the state can have changed since. The zero value is one
+// known returns what is known of a process, of which only the state can have changed since. The zero value is one
 // without a role.
-func (p Population) settled(now stat) (Process, bool) {
+func (p Population) known(now stat) (Process, bool) {
 	was, started := p.all[now.pid], p.started(now.start)
 	same := was.start == now.start && was.ppid == now.ppid && was.comm == now.comm
-	return p.roles[now.pid], same && p.missing == nil && !started.IsZero() && p.at.Sub(started) >= settled
+	return p.roles[now.pid], same && !started.IsZero() && p.at.Sub(started) >= settled
+}
+
+// refreshed returns a known process with what can have changed.
+func (p Population) refreshed(known Process, st stat) Process {
+	now := p.describe(st, known.Role, known.ObjectID)
+	known.State, known.Wchan, known.Threads, known.Tracer = now.State, now.Wchan, now.Threads, now.Tracer
+	return known
 }
 
 // detail adds what the arguments of a process tell, and where a runtime's daemon listens.
@@ -552,7 +563,7 @@ func (p Population) of(roles ...Role) []Process {
 // can be read.
 func (p Population) setOwners(ctx context.Context, pids map[*Owner]int) error {
 	each := slices.Compact(slices.Sorted(maps.Values(pids)))
-	owners, err := gather(ctx, each, func(at *position, pid int) (Owner, bool) {
+	owners, err := gather(ctx, "reading the control groups of processes", each, func(at *position, pid int) (Owner, bool) {
 		return ownerOfCgroups(p.cgroups(at, pid)), !p.all[pid].kernel
 	})
 	for owner, pid := range pids {

@@ -40,10 +40,11 @@ func (p *position) String() string {
 
 // within runs read in its own goroutine and waits for it no longer than ctx lives. A read that does not end is
 // abandoned: /proc/PID/cgroup and /proc/cgroups wait for the lock of all control groups, /proc/PID/cmdline for the
-// memory map of the process, and the fdinfo of an inotify instance for the lock of its marks.
-func within[T any](ctx context.Context, read func(at *position) (T, error)) (T, error) {
+// memory map of the process, and the fdinfo of an inotify instance for the lock of its marks. The name is that of
+// deadline.Run.
+func within[T any](ctx context.Context, name string, read func(at *position) (T, error)) (T, error) {
 	at := &position{}
-	v, err := deadline.RunGrace(ctx, lastMoment, func(context.Context) (T, error) { return read(at) })
+	v, err := deadline.RunGrace(ctx, name, lastMoment, func(context.Context) (T, error) { return read(at) })
 	_, panicked := errors.AsType[*deadline.PanicError](err)
 	if panicked || errors.Is(err, deadline.ErrAbandoned) {
 		err = fmt.Errorf("reading %s: %w", at, err)
@@ -54,13 +55,13 @@ func within[T any](ctx context.Context, read func(at *position) (T, error)) (T, 
 // gather calls ask for one key after the other in a goroutine that may be abandoned, and returns the values of the keys
 // for which ask returned true within gatherPatience. The error names what was being read.
 func gather[K comparable, V any](
-	ctx context.Context, keys []K, ask func(at *position, key K) (V, bool),
+	ctx context.Context, name string, keys []K, ask func(at *position, key K) (V, bool),
 ) (map[K]V, error) {
 	var mu sync.Mutex
 	values := make(map[K]V, len(keys))
 	ctx, cancel := context.WithTimeout(ctx, gatherPatience)
 	defer cancel()
-	_, err := within(ctx, func(at *position) (struct{}, error) {
+	_, err := within(ctx, name, func(at *position) (struct{}, error) {
 		for _, key := range keys {
 			if ctx.Err() != nil {
 				return struct{}{}, fmt.Errorf("reading %s: cut short: %w", at, ctx.Err())

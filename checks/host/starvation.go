@@ -44,7 +44,7 @@ type WriteLimit struct {
 func ReadStarvation(
 	ctx context.Context, root string, people Population, between time.Duration,
 ) (Starvation, error) {
-	return within(ctx, func(at *position) (Starvation, error) {
+	return within(ctx, "reading waits for a CPU", func(at *position) (Starvation, error) {
 		var s Starvation
 		before, after, over, err := twice(ctx, between, func() (all []map[string]schedule, _ error) {
 			for _, daemon := range people.daemons() {

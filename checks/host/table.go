@@ -23,7 +23,7 @@ func (p Population) Table(ctx context.Context) ([]Row, error) {
 	}
 	order := p.byWorth()
 	order = order[:min(len(order), maxEntries)]
-	found, err := gather(ctx, order, func(at *position, st stat) (r Row, ok bool) {
+	found, err := gather(ctx, "reading the table of processes", order, func(at *position, st stat) (r Row, ok bool) {
 		if st.kernel {
 			return r, false
 		}

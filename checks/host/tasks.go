@@ -100,7 +100,7 @@ func (p Population) living(ctx context.Context) map[string]bool {
 			pids = append(pids, pid)
 		}
 	}
-	found, err := gather(ctx, pids, func(at *position, pid int) (string, bool) {
+	found, err := gather(ctx, "reading the control groups of processes", pids, func(at *position, pid int) (string, bool) {
 		id := ownerOfCgroups(p.cgroups(at, pid)).ObjectID
 		return id, id != ""
 	})
@@ -198,7 +198,7 @@ func (p Population) explain(ctx context.Context, tasks *Tasks) error {
 		dirs[i] = filepath.Join(p.dir(t.PID), "task", strconv.Itoa(t.TID))
 	}
 	// A stack waits for an exec of its process to end (lock_trace in fs/proc/base.c).
-	stacks, err := gather(ctx, dirs, func(at *position, dir string) ([]string, bool) {
+	stacks, err := gather(ctx, "reading kernel stacks", dirs, func(at *position, dir string) ([]string, bool) {
 		at.enter("%s/stack", dir)
 		text, err := readSmall(dir, "stack")
 		return parseStack(text), err == nil
@@ -220,7 +220,7 @@ func (p Population) explain(ctx context.Context, tasks *Tasks) error {
 func (p Population) mapLocked(ctx context.Context, pid int) bool {
 	ctx, cancel := context.WithTimeout(ctx, mapPatience)
 	defer cancel()
-	_, err := within(ctx, func(at *position) (struct{}, error) {
+	_, err := within(ctx, "reading a locked command line", func(at *position) (struct{}, error) {
 		at.enter("cmdline of process %d", pid)
 		nulSeparated(p.dir(pid), "cmdline")
 		return struct{}{}, nil

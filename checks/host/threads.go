@@ -22,7 +22,7 @@ type Thread struct {
 // there may be a part of them.
 func ReadThreads(ctx context.Context, root string, pid int) ([]Thread, error) {
 	dirs := Population{root: root}.threads(pid)
-	found, err := gather(ctx, dirs, func(at *position, dir string) (Thread, bool) {
+	found, err := gather(ctx, "reading kernel stacks", dirs, func(at *position, dir string) (Thread, bool) {
 		st, err := readStat(dir)
 		at.enter("%s/stack", dir)
 		text, _ := readSmall(dir, "stack")

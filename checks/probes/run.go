@@ -16,6 +16,7 @@ import (
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
 // Input is what the probes need besides the host's own files.
@@ -151,16 +152,30 @@ const (
 	leastHang = time.Second
 )
 
-// look makes one look and returns how to note it.
+// look makes one look and returns how to note it. A look of before that is still under way, as the Guard of the context
+// knows, is not repeated.
 func look(ctx context.Context, p Probe, s *Input, seen facts.Node) func(*facts.Node) {
+	hung := func(took time.Duration) func(*facts.Node) {
+		return func(n *facts.Node) {
+			p.without(n, facts.Reading[struct{}]{
+				Hung: true, Missing: "outstanding for " + units.Duration(took), Took: took,
+			})
+			n.Hung = append(n.Hung, p.ID)
+		}
+	}
 	began := time.Now()
+	if since, ok := deadline.Outstanding(ctx, p.ID); ok {
+		return hung(began.Sub(since))
+	}
 	limit, cancel := context.WithTimeout(ctx, p.Limit)
 	defer cancel()
 	end, _ := limit.Deadline()
 	early, cancelEarly := context.WithDeadline(limit, end.Add(-min(handIn, time.Until(end)/4)))
 	defer cancelEarly()
 	done := make(chan func(*facts.Node, time.Duration), 1)
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		defer func() {
 			if v := recover(); v != nil {
 				done <- func(n *facts.Node, took time.Duration) {
@@ -182,16 +197,13 @@ func look(ctx context.Context, p Probe, s *Input, seen facts.Node) func(*facts.N
 		return func(n *facts.Node) { note(n, took) }
 	default:
 	}
+	deadline.Abandon(ctx, p.ID, began, ended)
 	if ctx.Err() != nil && took < leastHang {
 		return func(n *facts.Node) {
 			p.without(n, facts.Reading[struct{}]{Missing: "the command ended first", Took: took})
 		}
 	}
-	return func(n *facts.Node) {
-		p.without(n,
-			facts.Reading[struct{}]{Hung: true, Missing: "outstanding for " + units.Duration(took), Took: took})
-		n.Hung = append(n.Hung, p.ID)
-	}
+	return hung(took)
 }
 
 // The time that probes get. Reading /proc takes milliseconds; a disk that is throttled takes seconds for a write and is

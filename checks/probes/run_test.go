@@ -14,6 +14,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
 // memoryLook and clockLook are probes that a test supplies.
@@ -207,4 +208,34 @@ func TestProbes(t *testing.T) {
 	for id := range after {
 		waits(id, 0)
 	}
+}
+
+// TestRunRepeatsNothingThatHangs makes a look each second for an hour, as a service does, at what hangs in the kernel: it
+// is started once, and its age is the finding. When it has ended it is started again.
+func TestRunRepeatsNothingThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g deadline.Guard
+		started, release := 0, make(chan struct{})
+		clock := clockLook(func(context.Context) (host.Clock, error) {
+			started++
+			<-release
+			return host.Clock{Synchronised: true}, nil
+		})
+		look := func() *facts.Node {
+			return run(deadline.WithGuard(t.Context(), &g), []Probe{clock}, Input{}, everything)
+		}
+		var last *facts.Node
+		for range 3600 {
+			last = look()
+			time.Sleep(time.Second)
+		}
+		if started != 1 || !last.Clock.Hung || last.Clock.Took < time.Hour || !slices.Equal(last.Hung, []string{"clock"}) {
+			t.Errorf("started %d times, hung %v: %+v", started, last.Hung, last.Clock)
+		}
+		close(release)
+		synctest.Wait()
+		if n := look(); started != 2 || !n.Clock.OK {
+			t.Errorf("after its end started %d times: %+v", started, n.Clock)
+		}
+	})
 }

@@ -158,7 +158,7 @@ func (r *Recorder) Room(ctx context.Context, most int64) (int64, error) {
 	if problem := r.Problem(); problem != "" {
 		return 0, errors.New(problem)
 	}
-	return deadline.Run(ctx, func(context.Context) (int64, error) {
+	return deadline.Run(ctx, "making room for an archive", func(context.Context) (int64, error) {
 		path := filepath.Join(r.dir, CapturesDir)
 		_ = os.MkdirAll(path, 0o700) // ReadDir has the error
 		entries, err := os.ReadDir(path)

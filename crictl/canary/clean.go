@@ -144,6 +144,6 @@ func (c *canaryRun) removeLogs(ctx context.Context, run string) bool {
 func onDisk(ctx context.Context, work func() error) bool {
 	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
-	_, err := deadline.Run(ctx, func(context.Context) (struct{}, error) { return struct{}{}, work() })
+	_, err := deadline.Run(ctx, "working on a disk", func(context.Context) (struct{}, error) { return struct{}{}, work() })
 	return err == nil
 }

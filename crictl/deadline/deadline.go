@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -20,24 +21,101 @@ type PanicError struct{ Value any }
 
 func (e *PanicError) Error() string { return fmt.Sprintf("internal error: %v", e.Value) }
 
+// A Guard belongs to a service, which does the same work again and again. Work that was abandoned is not started again
+// before it has ended, so that a service holds at most one stuck goroutine for each name. The zero Guard is ready.
+type Guard struct {
+	mu        sync.Mutex
+	abandoned map[string]stuck
+}
+
+// stuck is abandoned work of one name.
+type stuck struct {
+	since time.Time // the oldest
+	count int
+}
+
+type guardKey struct{}
+
+// WithGuard returns a context in which Run and RunGrace keep to the guard.
+func WithGuard(ctx context.Context, g *Guard) context.Context {
+	return context.WithValue(ctx, guardKey{}, g)
+}
+
+func guardOf(ctx context.Context) *Guard {
+	g, _ := ctx.Value(guardKey{}).(*Guard)
+	return g
+}
+
+// Outstanding returns since when abandoned work of this name has been under way, if the context has a Guard that knows
+// of such work.
+func Outstanding(ctx context.Context, name string) (since time.Time, ok bool) {
+	g := guardOf(ctx)
+	if g == nil {
+		return time.Time{}, false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s, ok := g.abandoned[name]
+	return s.since, ok
+}
+
+// Abandon tells the context's Guard, if it has one, that work which began then is abandoned, until ended is closed.
+func Abandon(ctx context.Context, name string, began time.Time, ended <-chan struct{}) {
+	g := guardOf(ctx)
+	if g == nil {
+		return
+	}
+	g.add(name, began, 1)
+	go func() { // it has no thread of its own while it waits
+		<-ended
+		g.add(name, began, -1)
+	}()
+}
+
+func (g *Guard) add(name string, began time.Time, n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.abandoned == nil {
+		g.abandoned = map[string]stuck{}
+	}
+	s, ok := g.abandoned[name]
+	if s.count += n; !ok || began.Before(s.since) {
+		s.since = began
+	}
+	if g.abandoned[name] = s; s.count == 0 {
+		delete(g.abandoned, name)
+	}
+}
+
 // Run calls f in its own goroutine and returns f's result, or, if ctx ends first, the zero value and an error that
-// wraps ErrAbandoned and the cause of the context's end. A panic of f is returned as a *PanicError.
+// wraps ErrAbandoned and the cause of the context's end. A panic of f is returned as a *PanicError. The name says what
+// is done, such as "listing the processes": while work of that name that was abandoned before is still under way, a
+// context with a Guard makes Run return an error that wraps ErrAbandoned at once.
 //
-// An abandoned f still runs, so it must not write to variables that the caller reads without a lock. Whoever repeats
-// Run should first make sure that the call before has ended, or stuck goroutines pile up.
-func Run[T any](ctx context.Context, f func(context.Context) (T, error)) (T, error) {
-	return RunGrace(ctx, 0, f)
+// An abandoned f still runs, so it must not write to variables that the caller reads without a lock.
+func Run[T any](ctx context.Context, name string, f func(context.Context) (T, error)) (T, error) {
+	return RunGrace(ctx, name, 0, f)
 }
 
 // RunGrace is Run for an f that returns what it has gathered when ctx ends: it waits for grace longer before it
 // abandons f.
-func RunGrace[T any](ctx context.Context, grace time.Duration, f func(context.Context) (T, error)) (T, error) {
+func RunGrace[T any](
+	ctx context.Context, name string, grace time.Duration, f func(context.Context) (T, error),
+) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
+	var zero T
+	if since, ok := Outstanding(ctx, name); ok {
+		return zero, fmt.Errorf("%w: %s has been under way for %v", ErrAbandoned, name,
+			time.Since(since).Round(time.Second))
+	}
+	began := time.Now()
 	done := make(chan result, 1) // buffered: an abandoned f has no receiver
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		var r result
 		defer func() {
 			if v := recover(); v != nil {
@@ -63,7 +141,7 @@ func RunGrace[T any](ctx context.Context, grace time.Duration, f func(context.Co
 	case r := <-done: // f and ctx ended together: prefer the result
 		return r.value, r.err
 	default:
-		var zero T
-		return zero, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))
 	}
+	Abandon(ctx, name, began, ended)
+	return zero, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))
 }

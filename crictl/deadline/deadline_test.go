@@ -45,7 +45,7 @@ func TestRun(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errCause)
 				defer cancel()
 				began := time.Now()
-				got, err := deadline.RunGrace(ctx, tt.grace, tt.f)
+				got, err := deadline.RunGrace(ctx, "working", tt.grace, tt.f)
 				if got != tt.want || (err == nil) != (len(tt.wantErr) == 0) {
 					t.Errorf("RunGrace() = %d, %v; want %d, %v", got, err, tt.want, tt.wantErr)
 				}
@@ -67,7 +67,7 @@ func TestRun(t *testing.T) {
 // program.
 func TestRunPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, err := deadline.Run(t.Context(), func(context.Context) (string, error) { panic("boom") })
+		_, err := deadline.Run(t.Context(), "working", func(context.Context) (string, error) { panic("boom") })
 		var p *deadline.PanicError
 		if !errors.As(err, &p) || p.Value != "boom" {
 			t.Errorf("Run() error = %v, want a PanicError", err)
@@ -78,7 +78,7 @@ func TestRunPanic(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		_, err = deadline.Run(ctx, func(context.Context) (string, error) {
+		_, err = deadline.Run(ctx, "working", func(context.Context) (string, error) {
 			time.Sleep(time.Minute)
 			panic("late")
 		})
@@ -86,5 +86,41 @@ func TestRunPanic(t *testing.T) {
 			t.Errorf("Run() error = %v, want ErrAbandoned", err)
 		}
 		time.Sleep(time.Hour) // past the late panic
+	})
+}
+
+// TestGuard repeats work that hangs: it is started once, until it has ended. Work of other names is not affected.
+func TestGuard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g deadline.Guard
+		started, release := 0, make(chan struct{})
+		try := func(name string) (int, error) {
+			ctx, cancel := context.WithTimeout(deadline.WithGuard(t.Context(), &g), time.Second)
+			defer cancel()
+			return deadline.Run(ctx, name, func(context.Context) (int, error) {
+				if started++; name == "hangs" {
+					<-release
+				}
+				return started, nil
+			})
+		}
+		for range 3 {
+			if _, err := try("hangs"); !errors.Is(err, deadline.ErrAbandoned) || started != 1 {
+				t.Errorf("error %v after %d starts, want ErrAbandoned after one", err, started)
+			}
+			time.Sleep(time.Minute)
+		}
+		_, err := try("hangs")
+		if want := "no answer in time: hangs has been under way for 3m1s"; fmt.Sprint(err) != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+		if _, err := try("other"); err != nil || started != 2 {
+			t.Errorf("other work: %v after %d starts", err, started)
+		}
+		close(release)
+		synctest.Wait()
+		if _, err := try("hangs"); err != nil || started != 3 {
+			t.Errorf("work that has ended: %v after %d starts", err, started)
+		}
 	})
 }

@@ -40,7 +40,7 @@ func (r *run) attempt(ctx context.Context, j *job) outcome {
 	}
 	// A disk that hangs must not hold up the end of the run.
 	_, err := deadline.Run(
-		ctx,
+		ctx, "writing the audit",
 		func(context.Context) (struct{}, error) { return struct{}{}, r.opts.Audit.removed(j.of) },
 	)
 	if err != nil {

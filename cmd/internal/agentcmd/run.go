@@ -72,6 +72,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	debug.SetGCPercent(garbagePercent)
 	opts.Timeout, opts.Output = min(opts.Timeout, lookTime), "json" // documents, which have problems as facts
 	env = opts.Host(env)
+	ctx = deadline.WithGuard(ctx, new(deadline.Guard)) // of captures; looks have one of their own
 	s := &service{env: env, opts: &opts, log: newLog(env), metrics: agent.NewMetrics(target.Version())}
 	if err := beIdle(); err != nil {
 		s.log.Warn("the priority stays as it is", "error", err)
@@ -141,7 +142,7 @@ func (s *service) openRecords(ctx context.Context) (past []checks.Transition, _ 
 	}
 	ctx, cancel := context.WithTimeout(ctx, diskTime)
 	defer cancel()
-	opened, err := deadline.Run(ctx, func(ctx context.Context) (*recorder.Recorder, error) {
+	opened, err := deadline.Run(ctx, "opening "+dir, func(ctx context.Context) (*recorder.Recorder, error) {
 		h, err := recorder.History(ctx, dir, time.Now().Add(-pastTime), time.Time{})
 		if err == nil {
 			past = h.Transitions

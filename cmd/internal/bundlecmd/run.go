@@ -111,7 +111,7 @@ func write(ctx context.Context, env cli.Env, opts *options, dest *destination, i
 	}
 	if dest.file != nil {
 		// The advice that follows may be a restart of the machine.
-		_, err := deadline.Run(ctx, func(context.Context) (struct{}, error) { return struct{}{}, dest.file.Sync() })
+		_, err := deadline.Run(ctx, "syncing "+dest.name, func(context.Context) (struct{}, error) { return struct{}{}, dest.file.Sync() })
 		if err != nil {
 			return cli.Fail(fmt.Errorf("writing %s to disk: %w", dest.name, err), cli.ExitProblem,
 				"copy it to another machine before a reboot")
@@ -176,7 +176,7 @@ func open(ctx context.Context, env cli.Env, opts *options) (*destination, error)
 	dir := filepath.Dir(name)
 	ctx, cancel := context.WithTimeout(ctx, spacePatience)
 	defer cancel()
-	d, err := deadline.Run(ctx, func(context.Context) (*destination, error) {
+	d, err := deadline.Run(ctx, "opening "+name, func(context.Context) (*destination, error) {
 		var st unix.Statfs_t
 		if err := unix.Statfs(dir, &st); err != nil {
 			return nil, fmt.Errorf("%s: %w", dir, err)

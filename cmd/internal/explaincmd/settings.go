@@ -84,7 +84,7 @@ func readSettings(ctx context.Context, root string) kubelet.Explanation {
 		}
 	}
 	if found.Kubelet != nil {
-		all, err := deadline.Run(ctx, func(context.Context) (kubelet.Explanation, error) {
+		all, err := deadline.Run(ctx, "reading the kubelet's settings", func(context.Context) (kubelet.Explanation, error) {
 			return kubelet.Explain(root, found.Kubelet.PID)
 		})
 		if err == nil {

@@ -118,7 +118,7 @@ func (s *session) unable(ctx context.Context, problem string) {
 
 // readPlan reads the file of --apply, and takes its rules.
 func (s *session) readPlan(ctx context.Context) error {
-	file, err := deadline.Run(ctx, func(context.Context) (*gc.PlanFile, error) {
+	file, err := deadline.Run(ctx, "reading the plan", func(context.Context) (*gc.PlanFile, error) {
 		f, err := os.Open(s.opts.apply)
 		if err != nil {
 			return nil, err
@@ -240,5 +240,5 @@ func disk[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	if end, ok := ctx.Deadline(); ok {
 		grace = min(grace, max(0, time.Until(end))+cli.Margin*2/3)
 	}
-	return deadline.RunGrace(ctx, grace, func(context.Context) (T, error) { return f() })
+	return deadline.RunGrace(ctx, "writing to disk", grace, func(context.Context) (T, error) { return f() })
 }

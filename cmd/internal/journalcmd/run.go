@@ -80,7 +80,7 @@ func (s *session) read(ctx context.Context, reading journal.Options) (*journal.R
 	progress := target.NewProgress(s.env)
 	defer progress.Done()
 	reading.Progress = func(p journal.Progress) { progress.Reading(p.Source, p.Read, p.Total, p.Records) }
-	return deadline.RunGrace(ctx, cli.Margin, func(ctx context.Context) (*journal.Report, error) {
+	return deadline.RunGrace(ctx, "reading the logs", cli.Margin, func(ctx context.Context) (*journal.Report, error) {
 		return journal.Read(ctx, reading)
 	})
 }

@@ -58,7 +58,7 @@ func run(ctx context.Context, env cli.Env, opts options, files []string) error {
 	if opts.Output == string(render.Text) && !opts.captures() && none && unread != nil && ctx.Err() == nil {
 		return cli.Fail(unread, cli.ExitUnknown, hint(unread))
 	}
-	r, err := deadline.Run(within, func(ctx context.Context) (*checks.StacksReport, error) {
+	r, err := deadline.Run(within, "analysing the dumps", func(ctx context.Context) (*checks.StacksReport, error) {
 		return all.Report(ctx), nil
 	})
 	if err != nil {

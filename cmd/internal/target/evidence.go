@@ -148,7 +148,7 @@ var errSimulated = errors.New("the runtime is simulated")
 func (t *Target) pods(ctx context.Context, env cli.Env, src Sources) ([]gc.KubeletPod, error) {
 	switch {
 	case src.Pods != "":
-		return deadline.Run(ctx, func(context.Context) ([]gc.KubeletPod, error) {
+		return deadline.Run(ctx, "reading "+src.Pods, func(context.Context) ([]gc.KubeletPod, error) {
 			return podsFromFile(src.Pods, env.Now())
 		})
 	case t.Simulated():

@@ -58,7 +58,7 @@ func OpenStored(ctx context.Context, env cli.Env, f *cli.Flags, flag, name strin
 	} else if env.InTTY {
 		return nil, cli.Usage(flag+" - reads standard input, which is a terminal", flag+" FILE reads a file")
 	}
-	b, err := deadline.Run(ctx, func(ctx context.Context) (*bundle.Bundle, error) { return bundle.Open(ctx, from) })
+	b, err := deadline.Run(ctx, "reading the bundle", func(ctx context.Context) (*bundle.Bundle, error) { return bundle.Open(ctx, from) })
 	if err != nil {
 		hint := "kdiag reads what kdiag bundle wrote; nothing was unpacked"
 		if _, system := errors.AsType[syscall.Errno](err); system {
@@ -224,7 +224,7 @@ func diagnoseStored[D checks.Answer](
 	h := Header(env, command, "")
 	h.Host, h.GeneratedAt, in.Runtime.From = s.Host, in.Now.UTC().Truncate(time.Second), Quote(f.From)
 	// Facts that no node has, made by hand, are an error and not the end of the program.
-	doc, err := deadline.Run(ctx, func(context.Context) (D, error) { return judge(h, &in), nil })
+	doc, err := deadline.Run(ctx, "judging the bundle", func(context.Context) (D, error) { return judge(h, &in), nil })
 	if err != nil {
 		return cli.Usage(fmt.Sprintf("%s: %s: %v", s.Name, bundle.FactsName, err), hintCheck)
 	}

@@ -174,7 +174,7 @@ func scanProcesses(ctx context.Context, root string, before host.Population) sca
 		defer close(done)
 		ctx, cancel := context.WithTimeout(ctx, hostTimeout)
 		defer cancel()
-		all, err = deadline.Run(ctx, func(ctx context.Context) (host.Population, error) {
+		all, err = deadline.Run(ctx, "listing the processes", func(ctx context.Context) (host.Population, error) {
 			return host.ReadPopulation(ctx, root, names, before)
 		})
 	}()
@@ -203,7 +203,7 @@ func (t *Target) hints(ctx context.Context, processes scan) []plegbench.Hint {
 		return list
 	}
 	all, _ := processes(ctx) // what is missing of it means fewer hints
-	objects, _ := deadline.Run(ctx, func(ctx context.Context) ([]host.Object, error) { return all.Objects(ctx), nil })
+	objects, _ := deadline.Run(ctx, "reading the bundles of shims", func(ctx context.Context) ([]host.Object, error) { return all.Objects(ctx), nil })
 	for _, o := range objects {
 		add(o.Kind, o.ID, o.Name, o.Namespace, o.Pod, o.PodUID)
 	}
@@ -235,7 +235,7 @@ func lookAtJournal(
 	go func() {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		report, err := deadline.Run(ctx, func(ctx context.Context) (*journal.Report, error) {
+		report, err := deadline.Run(ctx, "reading the logs", func(ctx context.Context) (*journal.Report, error) {
 			report, err := read(ctx, env.Root, now.Add(-window))
 			if report != nil && report.Status == "" { // a Watch may have the one of the look before again
 				judge.Journal(report)

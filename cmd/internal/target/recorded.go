@@ -30,7 +30,7 @@ func recorded(ctx context.Context, env cli.Env, f *cli.Flags) func() string {
 	since := make(chan string, 1)
 	go func() {
 		defer cancel()
-		h, err := deadline.Run(ctx, func(ctx context.Context) (*checks.History, error) {
+		h, err := deadline.Run(ctx, "reading the agent's records", func(ctx context.Context) (*checks.History, error) {
 			dir := filepath.Join(env.Root, DefaultDataDir)
 			return recorder.History(ctx, dir, env.Now().Add(-recordedWithin), time.Time{})
 		})

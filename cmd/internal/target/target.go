@@ -146,7 +146,7 @@ func (t *Target) discover(ctx context.Context, env cli.Env, flag string) error {
 	// Reading another process's files can block when it is stuck in the kernel.
 	ctx, cancel := context.WithTimeout(ctx, discoverTimeout)
 	defer cancel()
-	d, err := deadline.Run(ctx, func(ctx context.Context) (crictl.Discovery, error) {
+	d, err := deadline.Run(ctx, "searching the runtime", func(ctx context.Context) (crictl.Discovery, error) {
 		return crictl.Discover(ctx, crictl.DiscoverOptions{Flag: flag, Getenv: env.Getenv, Root: env.Root})
 	})
 	if bad, ok := errors.AsType[*crictl.EndpointError](err); ok {

@@ -12,17 +12,19 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// A Watch asks one runtime and its node again and again. It never repeats a call that hangs. It is not for several
+// A Watch asks one runtime and its node again and again. It never repeats a call or a read that hangs. It is not for several
 // goroutines.
 type Watch struct {
 	env  cli.Env
 	f    *cli.Flags
 	opts WatchOptions
 
+	guard     deadline.Guard
 	session   session
 	target    *Target // nil until a runtime is found
 	monitor   *plegbench.Monitor
@@ -71,7 +73,7 @@ func (w *Watch) Look(ctx context.Context, closely bool) (*facts.Input, []string,
 		w.session.before = w.node
 	}
 	w.closely = closely
-	in, err := w.session.gather(ctx, w.env, w.f, q)
+	in, err := w.session.gather(deadline.WithGuard(ctx, &w.guard), w.env, w.f, q)
 	switch w.node = in.Node; {
 	case !in.Measurement.Answered():
 		w.walked = time.Time{} // the end of it is to be seen at once
