@@ -203,12 +203,20 @@ func (p Population) detail(at *position, found *Process, argv []string) {
 			bundle, id = cwd, filepath.Base(cwd)
 			found.ObjectID = cmp.Or(found.ObjectID, id)
 		}
-		if filepath.IsAbs(bundle) && id != "" {
+		// A process in a pod may have any name, and name any path.
+		if filepath.IsAbs(bundle) && id != "" && p.inHostMounts(found.PID) {
 			at.enter("the bundle of process %d (%s)", found.PID, found.Name)
-			config, _ := readLimited(filepath.Join(p.root, bundle, "config.json"), maxSpec)
+			config, _ := readUntrusted(p.root, filepath.Join(bundle, "config.json"), maxSpec)
 			found.Serves, _ = parseBundle(id, config)
 		}
 	}
+}
+
+// inHostMounts reports whether a process has the mount namespace of process 1, as far as that can be seen.
+func (p Population) inHostMounts(pid int) bool {
+	first, err := os.Readlink(filepath.Join(p.dir(1), "ns/mnt"))
+	own, _ := os.Readlink(filepath.Join(p.dir(pid), "ns/mnt"))
+	return err != nil || own == first
 }
 
 // listens returns the paths of the unix sockets at which a process accepts connections: those that it has open and that
