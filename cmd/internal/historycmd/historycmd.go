@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -146,8 +145,7 @@ func (o *options) read(ctx context.Context, env cli.Env) (*checks.History, error
 		h.Problems = append(h.Problems, "the last record is "+units.Duration(age)+" old: is kdiag agent running?")
 	}
 	if o.root != "" { // not this node
-		name, _ := os.ReadFile(filepath.Join(o.root, "etc/hostname")) // empty where there is none
-		h.Host = strings.TrimSpace(string(name))
+		h.Host = hostname(o.root)
 	}
 	for _, c := range slices.Backward(h.Captures) {
 		if c.Error == "" {
@@ -158,6 +156,12 @@ func (o *options) read(ctx context.Context, env cli.Env) (*checks.History, error
 		}
 	}
 	return h, nil
+}
+
+// hostname returns the name of the node whose disk is mounted at root; empty where it has none. Its links stay on it.
+func hostname(root string) string {
+	name, _ := crictl.SeenBy(root, 0).Read("/etc/hostname")
+	return strings.TrimSpace(string(name))
 }
 
 // last returns where the records are, as a person would type it, and the time of the last.
