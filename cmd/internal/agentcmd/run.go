@@ -46,7 +46,7 @@ const (
 	lookTime = 20 * time.Second
 	// endTime is what the end may take, whatever hangs.
 	endTime = time.Second
-	// diskTime bounds the opening of the records on a disk that may hang.
+	// diskTime bounds each reading of the records and archives, on a disk that may hang.
 	diskTime = 5 * time.Second
 	// pastTime is how far back the transitions of the agent before count.
 	pastTime = 24 * time.Hour
@@ -62,7 +62,8 @@ type service struct {
 	metrics     *agent.Metrics
 	recorder    *recorder.Recorder // nil without a folder, or where it cannot be used
 	agent       *agent.Agent
-	writing     atomic.Bool // the text file
+	writing     atomic.Bool    // the text file
+	disk        deadline.Guard // of readings of the data folder
 }
 
 func run(ctx context.Context, env cli.Env, opts options) error {
@@ -140,15 +141,7 @@ func (s *service) openRecords(ctx context.Context) (past []checks.Transition, _ 
 	if dir == "" {
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, diskTime)
-	defer cancel()
-	opened, err := deadline.Run(ctx, "opening "+dir, func(ctx context.Context) (*recorder.Recorder, error) {
-		h, err := recorder.History(ctx, dir, time.Now().Add(-pastTime), time.Time{})
-		if err == nil {
-			past = h.Transitions
-		}
-		return recorder.Open(dir, recorder.Options{MaxBytes: s.opts.dataBytes})
-	})
+	opened, err := recorder.Open(dir, recorder.Options{MaxBytes: s.opts.dataBytes}) // waits for no disk that hangs
 	switch {
 	case errors.Is(err, recorder.ErrInUse):
 		return nil, cli.Usage("--data-dir "+dir+": "+err.Error(), "end that agent, or name another folder")
@@ -162,7 +155,21 @@ func (s *service) openRecords(ctx context.Context) (past []checks.Transition, _ 
 		BootID: strings.TrimSpace(string(boot)), Version: target.Version(),
 		IntervalSeconds: s.opts.interval.Seconds(),
 	})
+	h, err := s.history(ctx, time.Now().Add(-pastTime))
+	switch {
+	case err == nil:
+		past = h.Transitions
+	case !errors.Is(err, recorder.ErrNoRecords):
+		s.log.Warn("what was before is not known", "folder", dir, "error", err)
+	}
 	return past, nil
+}
+
+// history reads the records since a time, within diskTime. A reading that hangs is not begun again.
+func (s *service) history(ctx context.Context, since time.Time) (*checks.History, error) {
+	return onDisk(ctx, &s.disk, "reading the records", func(ctx context.Context) (*checks.History, error) {
+		return recorder.History(ctx, s.opts.dataDir, since, time.Time{})
+	})
 }
 
 // publisher starts publishing where it is asked for.

@@ -16,6 +16,7 @@ import (
 	"github.com/kdiag/kdiag/checks/recorder"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
 // serve serves the metrics and documents until ctx ends.
@@ -69,7 +70,7 @@ func (s *service) handler() http.Handler {
 			http.Error(w, "nothing is recorded", http.StatusNotFound)
 			return
 		}
-		h, err := recorder.History(req.Context(), s.opts.dataDir, time.Now().Add(-since), time.Time{})
+		h, err := s.history(req.Context(), time.Now().Add(-since))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -90,30 +91,52 @@ func (s *service) handler() http.Handler {
 const captureTime = 10 * time.Minute
 
 // listCaptures lists the archives in the folder.
-func (s *service) listCaptures(w http.ResponseWriter, _ *http.Request) {
-	entries, err := os.ReadDir(filepath.Join(s.opts.dataDir, recorder.CapturesDir))
-	if err != nil && !errors.Is(err, fs.ErrNotExist) { // nothing was captured yet
+func (s *service) listCaptures(w http.ResponseWriter, req *http.Request) {
+	captures, err := onDisk(req.Context(), &s.disk, "listing the archives", func(context.Context) ([]checks.Capture, error) {
+		entries, err := os.ReadDir(filepath.Join(s.opts.dataDir, recorder.CapturesDir))
+		if errors.Is(err, fs.ErrNotExist) { // nothing was captured yet
+			err = nil
+		}
+		all := []checks.Capture{}
+		for _, e := range entries {
+			c, ok := checks.ParseCapture(e.Name())
+			info, err := e.Info()
+			if ok && err == nil && info.Mode().IsRegular() { // else it was removed meanwhile, or is not the agent's
+				c.Bytes = info.Size()
+				all = append(all, c)
+			}
+		}
+		return all, err
+	})
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	list := &checks.CaptureList{Header: target.Header(s.env, "agent", checks.KindCaptureList)}
-	list.Status, list.Captures = checks.Healthy, []checks.Capture{}
-	for _, e := range entries {
-		c, ok := checks.ParseCapture(e.Name())
-		info, err := e.Info()
-		if ok && err == nil && info.Mode().IsRegular() { // else it was removed meanwhile, or is not the agent's
-			c.Bytes = info.Size()
-			list.Captures = append(list.Captures, c)
-		}
-	}
+	list.Status, list.Captures = checks.Healthy, captures
 	answer(w, list)
+}
+
+// onDisk does work on a disk that may hang, within diskTime. Work that hangs is not begun again.
+func onDisk[T any](
+	ctx context.Context, g *deadline.Guard, name string, work func(context.Context) (T, error),
+) (T, error) {
+	ctx, cancel := context.WithTimeout(deadline.WithGuard(ctx, g), diskTime)
+	defer cancel()
+	return deadline.Run(ctx, name, work)
 }
 
 // sendCapture sends an archive of the list. Nothing else has such a name.
 func (s *service) sendCapture(w http.ResponseWriter, req *http.Request) {
 	c, ok := checks.ParseCapture(req.PathValue("name"))
-	f, err := bundle.OpenFile(filepath.Join(s.opts.dataDir, recorder.CapturesDir, c.Name))
-	if !ok || err != nil {
+	if !ok {
+		http.Error(w, "there is no such capture", http.StatusNotFound)
+		return
+	}
+	f, err := onDisk(req.Context(), &s.disk, "opening an archive", func(context.Context) (*os.File, error) {
+		return bundle.OpenFile(filepath.Join(s.opts.dataDir, recorder.CapturesDir, c.Name))
+	})
+	if err != nil {
 		http.Error(w, "there is no such capture", http.StatusNotFound)
 		return
 	}
