@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 )
 
 // A Watch asks one runtime and its node again and again. It never repeats a call or a read that hangs. It is not for several
-// goroutines.
+// goroutines, but for Forget and Dumps.
 type Watch struct {
 	env  cli.Env
 	f    *cli.Flags
@@ -26,7 +27,8 @@ type Watch struct {
 
 	guard     deadline.Guard
 	session   session
-	target    *Target // nil until a runtime is found
+	mu        sync.Mutex // held to change the target, and by Dumps to read it
+	target    *Target    // nil until a runtime is found
 	monitor   *plegbench.Monitor
 	connected atomic.Bool // at the last look
 	closely   bool        // the look that is under way
@@ -97,15 +99,30 @@ func (w *Watch) Forget() { w.connected.Store(false) }
 
 // Dumps captures goroutine dumps of the runtime and of shims that are stuck. The runtime is not asked.
 func (w *Watch) Dumps(ctx context.Context) []capture.Dump {
-	if w.target == nil || w.target.Simulated() {
+	t := w.found()
+	if t == nil || t.Simulated() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
 	in := capture.Input{Credentials: w.opts.Question.Looks.Credentials}
-	d := newDumper(w.env, w.target, scanProcesses(ctx, w.env.Root, host.Population{}), in)
+	d := newDumper(w.env, t, scanProcesses(ctx, w.env.Root, host.Population{}), in)
 	dumps, _ := d.take(ctx, Dumps{Runtime: true, Shims: "stuck"}) // that none is stuck is no problem
 	return dumps
+}
+
+// found returns a copy of the runtime that was found last, without its connection, as one of which a call hangs: what
+// stands still in its goroutines is worth a second dump.
+func (w *Watch) found() *Target {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.target == nil {
+		return nil
+	}
+	return &Target{
+		Endpoint: w.target.Endpoint, Kubelet: w.target.Kubelet, socket: w.target.socket, scenario: w.target.scenario,
+		hangs: true,
+	}
 }
 
 // open returns the runtime that was found before, unless its socket or the kubelet is gone. Where there is another one
@@ -123,13 +140,17 @@ func (w *Watch) open(ctx context.Context) (*Target, func(), error) {
 	case err != nil:
 		return nil, nil, err
 	case old != nil && old.Endpoint.URL == t.Endpoint.URL: // what hangs there is not asked again
+		w.mu.Lock()
 		old.Kubelet, old.NotTaken = t.Kubelet, t.NotTaken
+		w.mu.Unlock()
 		t.Close()
 		return old, keep, nil
 	}
 	w.Close()
 	_, rpc := w.f.Budget()
+	w.mu.Lock()
 	w.target = t
+	w.mu.Unlock()
 	w.monitor = plegbench.NewMonitor(t.socket, t.Client, plegbench.MonitorOptions{
 		RPCTimeout: rpc, Interval: w.opts.Interval, Sweep: w.opts.Sweep, Done: w.opts.Done,
 		Probe:     crictl.Dialer(w.env.Sockets.Dial).Probe,

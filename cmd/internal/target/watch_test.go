@@ -82,3 +82,36 @@ func TestWatchWalks(t *testing.T) {
 	}
 	stop()
 }
+
+// TestWatchDumps takes dumps beside looks that find a runtime; the race detector sees to it that they share nothing.
+func TestWatchDumps(t *testing.T) {
+	socket, root := filepath.Join(t.TempDir(), "cri.sock"), t.TempDir()
+	must(t, os.Mkdir(filepath.Join(root, "proc"), 0o755))
+	server, err := fake.New(fake.Scenario{Name: "w", Summary: "w"})
+	must(t, err)
+	stop, err := fake.Listen(t.Context(), server, socket)
+	must(t, err)
+	defer stop()
+	env := cli.System()
+	env.Err = io.Discard
+	flags := &cli.Flags{
+		Endpoint: "unix://" + socket, HostRoot: root, Timeout: 20 * time.Second, RPCTimeout: 10 * time.Second,
+	}
+	w := NewWatch(t.Context(), env, flags, WatchOptions{
+		Interval: time.Minute, Sweep: time.Hour, Walk: time.Hour, Question: Question{Limits: checks.DefaultLimits()},
+	})
+	defer w.Close()
+	taken := make(chan int)
+	go func() {
+		n := 0
+		for w.found() == nil || n == 0 {
+			n = len(w.Dumps(t.Context()))
+		}
+		taken <- n
+	}()
+	_, _, err = w.Look(t.Context(), false)
+	must(t, err)
+	if n := <-taken; n != 1 {
+		t.Errorf("%d dumps, want that of the runtime, which has no process", n)
+	}
+}
