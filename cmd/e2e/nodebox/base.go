@@ -21,18 +21,12 @@ const (
 	baseName = baseSuite + "-1"
 )
 
-// hasBase reports whether cacheDir holds the base tree, so that NewBox needs no network.
-func hasBase(cacheDir string) bool {
-	_, err := os.Stat(filepath.Join(cacheDir, baseName))
-	return err == nil
-}
-
-// baseTree returns the base tree in cacheDir and makes it if it is not there. Others who need it at the same time wait.
-func baseTree(ctx context.Context, cacheDir string) (tree string, err error) {
-	if err := os.MkdirAll(cacheDir, 0o755); err != nil {
+// baseTree returns the base tree in a folder and makes it if it is not there. Others who need it at the same time wait.
+func baseTree(ctx context.Context, cache string) (tree string, err error) {
+	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	lock, err := os.OpenFile(filepath.Join(cacheDir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return "", err
 	}
@@ -40,8 +34,8 @@ func baseTree(ctx context.Context, cacheDir string) (tree string, err error) {
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return "", err
 	}
-	tree = filepath.Join(cacheDir, baseName)
-	if hasBase(cacheDir) {
+	tree = filepath.Join(cache, baseName)
+	if _, err := os.Stat(tree); err == nil {
 		return tree, nil
 	}
 	if err := makeTree(ctx, tree); err != nil {

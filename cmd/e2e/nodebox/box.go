@@ -37,10 +37,10 @@ type Box struct {
 	leader int             // process id of its systemd, as the machine sees it
 }
 
-// NewBox prepares a node under the folder of temporary files. cacheDir keeps the base tree for later boxes; making it
+// NewBox prepares a node under the folder of temporary files. A folder keeps the base tree for later boxes; making it
 // takes about a minute and the network, but only the first time.
-func NewBox(ctx context.Context, cacheDir string) (*Box, error) {
-	base, err := baseTree(ctx, cacheDir)
+func NewBox(ctx context.Context, cache string) (*Box, error) {
+	base, err := baseTree(ctx, cache)
 	if err != nil {
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func OpenDeadFuse(t testing.TB) *DeadFuse {
 	// os.Open would poll it, which does not work before the mount
 	fd, err := unix.Open(name, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		Need(t, "needs "+name+": "+err.Error())
+		t.Fatalf("opening %s: %v", name, err)
 	}
 	return &DeadFuse{Dev: os.NewFile(uintptr(fd), name)}
 }

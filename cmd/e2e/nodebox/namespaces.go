@@ -3,6 +3,7 @@
 package nodebox
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -23,10 +26,22 @@ const apart = "KDIAG_E2E_APART"
 // package sees the stopped shims, mounts, ports or killed daemons of another. The processes of a package end with it,
 // however it ends. The kernel, its log, the load and the disks are shared.
 //
-// The network is shared where KUBECONFIG_E2E names an API server, which may be anywhere.
+// The network is shared where KUBECONFIG_E2E names an API server, which may be anywhere. What whole nodes are made of
+// comes from the network, and is therefore made before.
 func Main(m *testing.M) {
+	network := "--net"
+	if os.Getenv("KUBECONFIG_E2E") != "" {
+		network = ""
+	}
+	main(m, network)
+}
+
+// MainOnline is Main with the network of the machine, for a package whose tests fetch something.
+func MainOnline(m *testing.M) { main(m, "") }
+
+func main(m *testing.M, network string) {
 	if os.Getenv(apart) == "" {
-		code, err := runApart()
+		code, err := runApart(network)
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "running apart: %v\n", err)
 			code = 1
@@ -60,20 +75,32 @@ set +e
 "$@"
 exit $?`
 
+// groupPrefix begins the names of the control groups. The process id of their owner ends them.
+const groupPrefix = "kdiag-e2e-"
+
 // runApart runs this program again in the namespaces, and returns its exit code.
-func runApart() (code int, err error) {
+func runApart(network string) (code int, err error) {
 	runtime.LockOSThread() // the child gets its signal when this thread ends
 	self, err := os.Executable()
 	if err != nil {
 		return 0, err
 	}
-	group := fmt.Sprintf("kdiag-e2e-%d", os.Getpid())
-	if err := makeGroups(group); err != nil {
+	if missing := Missing(true); missing != "" {
+		return 0, errors.New(missing)
+	}
+	cache, err := cacheDir()
+	if err != nil {
 		return 0, err
 	}
-	network := "--net"
-	if os.Getenv("KUBECONFIG_E2E") != "" {
-		network = ""
+	if _, err := baseTree(context.Background(), cache); err != nil {
+		return 0, err
+	}
+	if err := sweepGroups(); err != nil {
+		return 0, err
+	}
+	group := groupPrefix + strconv.Itoa(os.Getpid())
+	if err := makeGroups(group); err != nil {
+		return 0, err
 	}
 	cmd := exec.Command("sh", slices.Concat([]string{"-c", enter, inside, group, network, self}, os.Args[1:])...)
 	cmd.Env = append(os.Environ(), apart+"=1")
@@ -131,6 +158,23 @@ func makeGroups(name string) error {
 	return nil
 }
 
+// sweepGroups removes the groups of owners that were killed. What ran in them has been killed with them.
+func sweepGroups() error {
+	roots, err := hierarchies()
+	errs := []error{err}
+	for _, root := range roots {
+		left, err := filepath.Glob(filepath.Join(root, groupPrefix+"*"))
+		errs = append(errs, err)
+		for _, group := range left {
+			name := filepath.Base(group)
+			if _, err := os.Stat("/proc/" + strings.TrimPrefix(name, groupPrefix)); errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, removeGroups(name))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // removeGroups removes groups in which nothing runs any more.
 func removeGroups(name string) error {
 	roots, err := hierarchies()
@@ -143,9 +187,13 @@ func removeGroups(name string) error {
 			}
 			return err
 		})
-		errs = append(errs, err)
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // another may sweep, too
+			errs = append(errs, err)
+		}
 		for _, group := range slices.Backward(groups) {
-			errs = append(errs, os.Remove(group))
+			if err := os.Remove(group); err != nil && !errors.Is(err, os.ErrNotExist) {
+				errs = append(errs, err)
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -54,34 +54,27 @@ func Missing(needBox bool) string {
 	return "a real node needs " + strings.Join(lack, ", ")
 }
 
-// Need ends a test if missing, as returned by Missing, is not empty: it fails where KDIAG_E2E is set, because all tests
-// must run there, and is skipped elsewhere.
+// Need fails a test if missing, as returned by Missing, is not empty.
 func Need(t testing.TB, missing string) {
 	t.Helper()
-	switch {
-	case missing == "":
-	case os.Getenv("KDIAG_E2E") != "":
+	if missing != "" {
 		t.Fatal(missing)
-	default:
-		t.Skip(missing)
 	}
 }
 
-// TestBox prepares a whole node for a test and ends it with the test. It is not booted yet. The first on a machine
-// makes the tree of all nodes from the network, which takes a minute: where KDIAG_E2E is not set, the test is skipped
-// instead.
+// cacheDir returns the folder that keeps the tree of all nodes, which takes a minute and the network to make.
+func cacheDir() (string, error) {
+	dir, err := os.UserCacheDir()
+	return filepath.Join(dir, "kdiag", "nodebox"), err
+}
+
+// TestBox prepares a whole node for a test and ends it with the test. It is not booted yet.
 func TestBox(t testing.TB) *Box {
 	t.Helper()
-	missing := Missing(true)
-	cache, err := os.UserCacheDir()
+	cache, err := cacheDir()
 	if err != nil {
 		t.Fatal(err)
 	}
-	cache = filepath.Join(cache, "kdiag", "nodebox")
-	if missing == "" && !hasBase(cache) && os.Getenv("KDIAG_E2E") == "" {
-		missing = "the tree of nodes is not made yet; KDIAG_E2E=1 makes it from the network"
-	}
-	Need(t, missing)
 	b, err := NewBox(t.Context(), cache)
 	if err != nil {
 		t.Fatal(err)

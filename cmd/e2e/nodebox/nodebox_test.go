@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestOfBox(t *testing.T) {
+func TestEndToEndOfBox(t *testing.T) {
 	const dir = "/tmp/kdiag-box-1"
 	tests := []struct {
 		args string
@@ -35,7 +35,7 @@ func TestOfBox(t *testing.T) {
 	}
 }
 
-func TestSweepTrustsOnlyOwnFolders(t *testing.T) {
+func TestEndToEndSweepTrustsOnlyOwnFolders(t *testing.T) {
 	parent := t.TempDir()
 	for _, name := range []string{"box-locked", "box-dead", "box-new", "other"} {
 		must(t, os.Mkdir(filepath.Join(parent, name), 0o755))
@@ -57,8 +57,8 @@ func TestSweepTrustsOnlyOwnFolders(t *testing.T) {
 	}
 }
 
-// TestSweepBesideNewBoxes has one owner sweep all the time while another makes boxes and removes them.
-func TestSweepBesideNewBoxes(t *testing.T) {
+// TestEndToEndSweepBesideNewBoxes has one owner sweep all the time while another makes boxes and removes them.
+func TestEndToEndSweepBesideNewBoxes(t *testing.T) {
 	parent := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())
 	var sweeping sync.WaitGroup

@@ -8,4 +8,4 @@ import (
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 )
 
-func TestMain(m *testing.M) { nodebox.Main(m) }
+func TestMain(m *testing.M) { nodebox.MainOnline(m) }

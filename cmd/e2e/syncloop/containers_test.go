@@ -16,7 +16,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
@@ -124,7 +123,6 @@ func (n *node) checkDeadline() {
 	n.event("late", "DeadlineExceeded", message)
 }
 
-// checkCrashLoop looks whether the pauses between restarts double, up to the longest one.
 func (n *node) checkCrashLoop() {
 	n.awaitPod("the status of a crash loop", "crash", func(p *v1.Pod) bool {
 		c := containerOf(p)
@@ -132,35 +130,6 @@ func (n *node) checkCrashLoop() {
 		return w != nil && w.Reason == "CrashLoopBackOff" && strings.HasPrefix(w.Message, "back-off ") &&
 			last != nil && last.ExitCode == 3 && last.Reason == "Error"
 	})
-	// The log has them all: one that is short is over before a slow machine has looked.
-	var pauses []time.Duration
-	n.await("three pauses", func() error {
-		pauses = nil
-		for _, line := range n.log.lines(`"Back-off restarting failed container" err="back-off `) {
-			_, text, _ := strings.Cut(line, ` err="back-off `)
-			text, of, _ := strings.Cut(text, " ")
-			pause, err := time.ParseDuration(text)
-			if err != nil {
-				return fmt.Errorf("%s: %w", line, err)
-			}
-			if strings.Contains(of, "pod=crash-"+e2eNode) && !slices.Contains(pauses, pause) {
-				pauses = append(pauses, pause)
-			}
-		}
-		if len(pauses) < 3 {
-			return fmt.Errorf("the pauses are %v so far", pauses)
-		}
-		return nil
-	})
-	want, most := n.cfg.Periods.CrashFirst, n.cfg.Periods.CrashMost
-	for _, pause := range pauses {
-		for want < min(pause, most) { // one that was over before the pod was synced again is not reported
-			want = min(2*want, most)
-		}
-		if pause != want {
-			n.t.Errorf("the pauses %v do not double", pauses)
-		}
-	}
 }
 
 func (n *node) checkLiveness() {

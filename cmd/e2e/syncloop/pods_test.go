@@ -24,11 +24,11 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/status"
 )
 
-// 30 manifests come up; one is edited, one deleted, one gets another image.
-func TestEndToEndThirtyPods(t *testing.T) {
+// 12 manifests come up; one is edited, one deleted, one gets another image.
+func TestEndToEndPods(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
-	pods := make([]*v1.Pod, 30)
+	pods := make([]*v1.Pod, 12)
 	for i := range pods {
 		pods[i] = newPod(fmt.Sprintf("web-%d", i), shell("c", forever))
 		pods[i].Spec.HostNetwork = i%3 == 0

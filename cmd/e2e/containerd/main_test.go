@@ -1,6 +1,6 @@
 //go:build e2e
 
-package reproduce
+package containerd
 
 import (
 	"testing"

@@ -1,6 +1,6 @@
 //go:build e2e
 
-package bundle
+package wholenode
 
 import (
 	"bytes"
@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -107,8 +106,8 @@ func sameVerdict(t *testing.T, path string, files map[string]string, want string
 	}
 }
 
-// TestEndToEndBundle packs the evidence of a real containerd with a stopped shim and a pending update, and of one that
-// is frozen.
+// TestEndToEndBundle packs the evidence of a real containerd with a stopped shim and a pending update, and when it is
+// frozen, onto disks with and without room.
 func TestEndToEndBundle(t *testing.T) {
 	c := e2etest.StartContainerd(t, nodebox.Options{Network: true})
 	pods := e2etest.RunPods(t, c, nodebox.Pods{Count: 3, Containers: 1, State: crictl.ContainerRunning})
@@ -128,9 +127,8 @@ func TestEndToEndBundle(t *testing.T) {
 	release, err := c.Wedge(t.Context(), pods[0].ID, pods[0].Containers[0].ID)
 	e2etest.Must(t, err)
 	path := filepath.Join(t.TempDir(), "wedged.tar.zst")
-	began := time.Now()
 	out := e2etest.Kdiag(t.Context(), t, "bundle", "-r", c.Endpoint(), path)
-	t.Logf("%v\n%s%s", time.Since(began), out.Stdout, out.Stderr)
+	t.Logf("%s%s", out.Stdout, out.Stderr)
 	e2etest.Must(t, release())
 	if out.Code != 0 || !strings.Contains(out.Stdout, "WRITTEN  "+path) || !strings.Contains(out.Stdout, "UNHEALTHY") {
 		t.Errorf("exit code %d", out.Code)
@@ -178,13 +176,14 @@ func TestEndToEndBundle(t *testing.T) {
 	if runtime < 0 {
 		t.Errorf("no reason for the dump of a stopped runtime: %v", b.Manifest.NotCollected)
 	}
+	t.Run("full disk", func(t *testing.T) { onFullDisk(t, c) })
 }
 
-// TestEndToEndBundleFull writes onto a disk that is nearly full, and onto one that fills up.
-func TestEndToEndBundleFull(t *testing.T) {
-	c := e2etest.StartContainerd(t, nodebox.Options{})
+// onFullDisk writes onto a disk that is nearly full, and onto one that fills up.
+func onFullDisk(t *testing.T, c *nodebox.Containerd) {
 	dir := t.TempDir()
-	mountTmpfs(t, dir, "1500k")
+	e2etest.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1500k"))
+	t.Cleanup(func() { e2etest.Must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
 	fill := filepath.Join(dir, "fill")
 	e2etest.Must(t, os.WriteFile(fill, bytes.Repeat([]byte("x"), 1150<<10), 0o600))
 	path := filepath.Join(dir, "x.tar.zst")
@@ -205,62 +204,26 @@ func TestEndToEndBundleFull(t *testing.T) {
 	}
 }
 
-// mountTmpfs mounts a file system of that size for the test.
-func mountTmpfs(t *testing.T, dir, size string) {
-	t.Helper()
-	e2etest.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size))
-	t.Cleanup(func() { e2etest.Must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-}
-
-// The kubelet of a box: kdiag's own syncLoop under the kubelet's name, with a secret in its configuration.
-const (
-	kubeletUnit = `[Service]
-ExecStart=/usr/local/bin/kubelet syncloop --config /var/lib/kubelet/config.yaml --root-dir /var/lib/kubelet
-`
-	kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
-kind: KubeletConfiguration
-containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
-staticPodPath: /etc/kubernetes/manifests
-healthzPort: 0
-readOnlyPort: 0
-enableServer: false
-staticPodURLHeader: {Authorization: ["Bearer ` + inKubelet + `"]}
-`
-)
-
-// TestEndToEndBundleNode packs a whole node, with systemd, a journal and a kubelet.
-func TestEndToEndBundleNode(t *testing.T) {
-	box := e2etest.NewBox(t)
-	write := func(name, content string) {
-		path := filepath.Join(box.Root(), name)
-		e2etest.Must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-		e2etest.Must(t, os.WriteFile(path, []byte(content), 0o600))
+// packNode packs a whole node, with systemd, a journal and a kubelet.
+func packNode(t *testing.T, n e2etest.Node) {
+	const kubelet, runtime = "var/lib/kubelet/config.yaml", "etc/containerd/config.toml"
+	read := func(name string) string {
+		text, err := os.ReadFile(filepath.Join(n.Box.Root(), name))
+		e2etest.Must(t, err)
+		return string(text)
 	}
-	bin := filepath.Join(box.Root(), "usr/local/bin")
-	e2etest.Must(t, os.Link(filepath.Join(bin, "kdiag"), filepath.Join(bin, "kubelet")))
-	write("etc/systemd/system/kubelet.service", kubeletUnit)
-	write("var/lib/kubelet/config.yaml", kubeletConfig)
-	e2etest.Must(t, os.MkdirAll(filepath.Join(box.Root(), "etc/kubernetes/manifests"), 0o755))
-	config, err := os.ReadFile(filepath.Join(box.Root(), "etc/containerd/config.toml"))
-	e2etest.Must(t, err)
-	write("etc/containerd/config.toml", "imports = [\n  \"/etc/containerd/conf.d/*.toml\",\n]\n"+string(config))
-	write("etc/containerd/conf.d/mirror.toml", "version = 2\n"+
+	before := read(runtime)
+	n.Write(t, kubelet, read(kubelet)+"staticPodURLHeader: {Authorization: [\"Bearer "+inKubelet+"\"]}\n")
+	n.Write(t, runtime, "imports = [\n  \"/etc/containerd/conf.d/*.toml\",\n]\n"+before)
+	n.Write(t, "etc/containerd/conf.d/mirror.toml", "version = 2\n"+
 		"[plugins.\"io.containerd.grpc.v1.cri\".registry.configs.\"r.example\".auth]\npassword = \""+inConfig+"\"\n")
-	e2etest.Must(t, box.Boot(t.Context()))
-	sh := func(command string) string {
-		out, err := box.Exec(t.Context(), "sh", "-c", command)
-		if err != nil {
-			t.Fatalf("%s: %v\n%s", command, err, out)
-		}
-		return string(out)
-	}
-	sh("systemctl start kubelet")
-	sh("for i in $(seq 300); do journalctl -u kubelet | grep -q 'sync loop' && break; sleep 0.1; done")
-	sh("systemd-run -q --wait -u crio.service echo 'Authorization: Bearer " + inJournal + "'")
-	sh("systemd-run -q --wait -u stranger.service echo 'not for a bundle'")
-	t.Log(sh("cd; kdiag bundle x.tar.zst && COLUMNS=100 kdiag bundle --list x.tar.zst"))
-	b, files := openBundle(t, filepath.Join(box.Root(), "root/x.tar.zst"))
-	holdsNone(t, files, inJournal, inConfig, inKubelet)
+	defer n.Write(t, runtime, before)
+	n.Sh(t, "systemd-run -q --wait -u crio.service echo 'Authorization: Bearer "+inJournal+"'")
+	n.Sh(t, "systemd-run -q --wait -u stranger.service echo 'not for a bundle'")
+	t.Log(n.Sh(t, "cd; kdiag bundle x.tar.zst && COLUMNS=100 kdiag bundle --list x.tar.zst"))
+	path := filepath.Join(n.Box.Root(), "root/x.tar.zst")
+	b, files := openBundle(t, path)
+	holdsNone(t, files, inJournal, inConfig, inKubelet, "not for a bundle")
 	for name, want := range map[string]string{
 		"logs/kubelet.export":          "_SYSTEMD_UNIT=kubelet.service",
 		"logs/runtime.export":          "_SYSTEMD_UNIT=containerd.service",
@@ -274,12 +237,7 @@ func TestEndToEndBundleNode(t *testing.T) {
 			t.Errorf("%s lacks %q: %s\n%.500s", name, want, why(b, name), files[name])
 		}
 	}
-	for name, text := range files {
-		if strings.Contains(text, "not for a bundle") {
-			t.Errorf("%s holds a record of another unit", name)
-		}
-	}
-	out := e2etest.Kdiag(t.Context(), t, "journal", "--from", filepath.Join(box.Root(), "root/x.tar.zst"), "-o", "json")
+	out := e2etest.Kdiag(t.Context(), t, "journal", "--from", path, "-o", "json")
 	if !strings.Contains(out.Stdout, `"lines"`) {
 		t.Errorf("the logs cannot be read: %s%s", out.Stdout, out.Stderr)
 	}

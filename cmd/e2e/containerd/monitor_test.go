@@ -1,24 +1,28 @@
 //go:build e2e
 
-package monitor
+package containerd
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // TestEndToEndMonitor looks at a private containerd in which the lock of a container's status is held and released;
@@ -27,16 +31,11 @@ import (
 func TestEndToEndMonitor(t *testing.T) {
 	must := func(err error) {
 		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+		e2etest.Must(t, err)
 	}
 	ctx := t.Context()
-	box, err := nodebox.Start(ctx, nodebox.Options{Debug: true})
-	must(err)
-	t.Cleanup(func() { must(box.Close()) })
-	pods, err := box.RunPods(ctx, nodebox.Pods{Count: 3, Containers: 1, State: crictl.ContainerRunning})
-	must(err)
+	box := e2etest.StartContainerd(t, nodebox.Options{Debug: true})
+	pods := e2etest.RunPods(t, box, nodebox.Pods{Count: 3, Containers: 1, State: crictl.ContainerRunning})
 	client, err := crictl.Dial(box.Endpoint(), crictl.Options{})
 	must(err)
 	defer client.Close()
@@ -49,6 +48,15 @@ func TestEndToEndMonitor(t *testing.T) {
 		},
 	})
 	defer m.Close()
+	dial := func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", box.DebugSocket()) }
+	debug := http.Client{Transport: &http.Transport{DialContext: dial}}
+	goroutines := func() []string {
+		resp, err := debug.Get("http://containerd/debug/pprof/goroutine?debug=2")
+		must(err)
+		dump, err := io.ReadAll(resp.Body)
+		must(errors.Join(err, resp.Body.Close()))
+		return strings.Split(string(dump), "\n\n")
+	}
 	hold := func() error {
 		cri, err := crictl.NewConn(box.Endpoint(), nil)
 		must(err)
@@ -58,24 +66,30 @@ func TestEndToEndMonitor(t *testing.T) {
 			ContainerId: pods[0].Containers[0].ID, Linux: &runtimeapi.LinuxContainerResources{CpuShares: 100},
 		}
 		go func() { _, _ = runtimeapi.NewRuntimeServiceClient(cri).UpdateContainerResources(ctx, update) }()
-		time.Sleep(time.Second) // until it waits for the shim
+		e2etest.Poll(t, "the update to wait for the shim", func() bool {
+			return slices.ContainsFunc(goroutines(), func(g string) bool {
+				return strings.Contains(g, "UpdateContainerResources") && strings.Contains(g, "ttrpc.(*Client).Call")
+			})
+		})
 		return nil
 	}
 	release := func() error {
-		dial := func(context.Context, string, string) (net.Conn, error) { return net.Dial("unix", box.DebugSocket()) }
-		debug := http.Client{Transport: &http.Transport{DialContext: dial}}
-		resp, err := debug.Get("http://containerd/debug/pprof/goroutine?debug=2")
-		must(err)
-		dump, err := io.ReadAll(resp.Body)
-		if n := bytes.Count(dump, []byte("_ListContainers_Handler(")); n != 1 {
+		listing := func(g string) bool { return strings.Contains(g, "_ListContainers_Handler(") }
+		if n := len(slices.DeleteFunc(goroutines(), func(g string) bool { return !listing(g) })); n != 1 {
 			t.Errorf("containerd serves %d ListContainers", n)
 		}
-		return errors.Join(err, resp.Body.Close(), box.ThawShim(pods[0].ID))
+		return box.ThawShim(pods[0].ID)
 	}
 	pause := func() error { return box.Pause(ctx) }
-	kill := func() error {
-		defer time.Sleep(time.Second) // until Version has failed too: while it hangs, a look lists once more
-		return box.Kill(ctx)
+	kill := func() error { // Version hangs until it fails, and while it does a look may list once more
+		must(box.Kill(ctx))
+		e2etest.Poll(t, "the socket to refuse", func() bool {
+			return m.Look(ctx, true).Connect.State == crictl.ConnectRefused
+		})
+		if lists[crictl.Unavailable] == 0 {
+			t.Errorf("the list that hung did not fail: %v", lists)
+		}
+		return nil
 	}
 	another := func() error {
 		must(os.Remove(box.Socket()))
@@ -101,7 +115,7 @@ func TestEndToEndMonitor(t *testing.T) {
 		{"stopped", pause, crictl.ConnectSilent, map[crictl.Code]int{crictl.DeadlineExceeded: 1}},
 		{"goes on", box.Resume, crictl.ConnectOK, map[crictl.Code]int{crictl.OK: 1}},
 		{"stopped again", pause, crictl.ConnectSilent, map[crictl.Code]int{crictl.DeadlineExceeded: 1}},
-		{"killed", kill, crictl.ConnectRefused, map[crictl.Code]int{crictl.Unavailable: 1}},
+		{"killed", kill, crictl.ConnectRefused, map[crictl.Code]int{}},
 		{"starts again", func() error { return box.Restart(ctx) }, crictl.ConnectOK, map[crictl.Code]int{}},
 		{"stopped at last", pause, crictl.ConnectSilent, map[crictl.Code]int{crictl.DeadlineExceeded: 1}},
 		{"another's socket", another, crictl.ConnectOK, map[crictl.Code]int{crictl.Unavailable: 1}},
@@ -109,9 +123,12 @@ func TestEndToEndMonitor(t *testing.T) {
 		must(step.do())
 		clear(lists)
 		var now *plegbench.Measurement
-		for range 5 { // what ends a call may come after the next look began
+		e2etest.Poll(t, step.name, func() bool { // what ends a call may come after the next look began
 			now = m.Look(ctx, true)
-			time.Sleep(200 * time.Millisecond)
+			return now.Connect.State == step.state && maps.Equal(step.want, lists)
+		})
+		for range 3 { // nothing more comes
+			now = m.Look(ctx, true)
 		}
 		if diff := cmp.Diff(step.want, lists); diff != "" || now.Connect.State != step.state {
 			t.Errorf("%s: %s; calls: %s", step.name, now.Connect.State, diff)

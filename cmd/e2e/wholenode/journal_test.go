@@ -1,0 +1,154 @@
+//go:build e2e
+
+package wholenode
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/journalfile"
+)
+
+// replay writes what a kubelet writes: it starts, syncs, and while /run/frozen is there its relist is stuck, so that
+// it skips with the kubelet's back-off of 100 ms to 5 s. Its last good relist is then three minutes ago, to save the
+// test that time. It writes the number of its PLEG records and the time of the relist, the first and the last of them
+// to /run/replayed, and goes on when it is well again.
+const replay = `
+line() {
+  printf -v day '%(%m%d %H:%M:%S)T' "${now%??????}"
+  printf '%s%s.%s %7d %s] %s\n' "$1" "$day" "${now: -6}" $$ "$2" "$3"
+}
+tick() { now=${EPOCHREALTIME/./}; }
+tick; line I server.go:527 '"Kubelet version" kubeletVersion="v1.36.3"'
+tick; line I kubelet.go:2637 '"Starting kubelet main sync loop"'
+tick; line I cpu_manager.go:225 '"Starting" policy="none"'
+until [ -e /run/frozen ]; do sleep 0.1; done
+tick; first=$now last=$((now - 181000000)) count=0 delay=100
+while [ -e /run/frozen ]; do
+  tick; age=$((now - last))
+  printf -v ago '%dm%d.%06ds' $((age / 60000000)) $((age / 1000000 % 60)) $((age % 1000000))
+  line E kubelet.go:2661 "\"Skipping pod synchronization\" err=\"[container runtime is down, PLEG is not healthy: pleg "\
+"was last seen active $ago ago; threshold is 3m0s]\""
+  echo $((++count)) $last $first $now > /run/replayed.new && mv /run/replayed.new /run/replayed
+  printf -v pause '%d.%03d' $((delay / 1000)) $((delay % 1000))
+  sleep $pause
+  [ $((delay *= 2)) -le 5000 ] || delay=5000
+done
+tick; line I kubelet.go:2566 '"SyncLoop (PLEG): event for pod" pod="default/a" '\
+'event={"ID":"3d8f","Type":"ContainerStarted","Data":"77aa"}'
+sleep infinity
+`
+
+const replayUnit = `[Unit]
+Description=Kubernetes Kubelet
+[Service]
+ExecStart=/bin/bash /usr/local/bin/replay
+SyslogIdentifier=kubelet
+`
+
+// TestEndToEndJournal freezes the containerd of a whole node while a replayed kubelet fills the journal, and asks kdiag:
+// on the node while it lasts and afterwards, and from outside with the node switched off.
+func TestEndToEndJournal(t *testing.T) {
+	n := e2etest.Node{Box: e2etest.NewBox(t)}
+	logs := filepath.Join(n.Box.Root(), "var", "log", "journal")
+	n.Write(t, "usr/local/bin/replay", replay)
+	n.Write(t, "etc/systemd/system/kubelet.service", replayUnit)
+	e2etest.Must(t, n.Box.Boot(t.Context()))
+	report := func(o e2etest.Outcome) *journal.Report { return e2etest.Decode[journal.Report](t, o) }
+	records := func(text string) { n.Await(t, "journalctl -u kubelet | grep -F '"+text+"'") }
+
+	n.Sh(t, "systemctl start kubelet")
+	records("Starting kubelet main sync loop")
+	n.Sh(t, "systemctl kill -s STOP containerd && touch /run/frozen")
+	n.Await(t, "read count rest </run/replayed && test $count -ge 5")
+	records("PLEG is not healthy")
+	out := n.Sh(t, "kdiag pleg -o json --rpc-timeout 1s || true")
+	if !strings.Contains(out, `"RuntimeHung"`) || !strings.Contains(out, "PLEG is not healthy") {
+		t.Errorf("kdiag pleg during the incident:\n%s", out)
+	}
+	live := report(e2etest.Outcome{Stdout: n.Sh(t, "kdiag journal -o json || true")}).Incidents()
+	if len(live) != 1 || live[0].Recovered {
+		t.Errorf("during the incident: %+v, want one incident that has not recovered", live)
+	}
+	n.Sh(t, "rm /run/frozen && systemctl kill -s CONT containerd")
+	records("SyncLoop (PLEG)")
+
+	var lines int
+	var anchor, start, end int64 // microseconds
+	_, err := fmt.Sscan(n.Sh(t, "cat /run/replayed"), &lines, &anchor, &start, &end)
+	e2etest.Must(t, err)
+	check := func(where string, r *journal.Report) {
+		t.Helper()
+		all := r.Incidents()
+		if len(all) != 1 || len(r.Episodes) != 1 {
+			t.Errorf("%s: %d incidents of %d episodes, want 1 of 1: %+v", where, len(all), len(r.Episodes), r.Episodes)
+			return
+		}
+		e := all[0]
+		if e.Start == nil || e.End == nil || e.Anchor == nil || e.Lines != lines || !e.Recovered || len(e.Stalls) > 1 {
+			t.Errorf("%s: want %d records of one stall, recovered: %+v", where, lines, e)
+			return
+		}
+		got, want := []time.Time{*e.Anchor, *e.Start, *e.End}, []int64{anchor, start, end}
+		for i, what := range []string{"anchor", "first record", "last record"} {
+			if d := got[i].Sub(time.UnixMicro(want[i])); d.Abs() > time.Second {
+				t.Errorf("%s: the %s is %v off", where, what, d)
+			}
+		}
+	}
+	after := report(e2etest.Outcome{Stdout: n.Sh(t, "kdiag journal -o json || true")})
+	check("on the node", after)
+	if !slices.ContainsFunc(after.Incidents(), func(e journal.Episode) bool {
+		return slices.ContainsFunc(e.Causes, func(c journal.Cause) bool {
+			return c.Code == "RuntimeHung" && strings.Contains(strings.Join(c.Evidence.For, "\n"),
+				"systemd sent SIGSTOP to containerd")
+		})
+	}) {
+		t.Errorf("no cause names the signal: %+v", after.Incidents())
+	}
+	if text := n.Sh(t, "kdiag journal --color never --details || true"); !strings.Contains(text, "RuntimeHung") {
+		t.Errorf("the text names no cause:\n%s", text)
+	}
+
+	e2etest.Must(t, n.Box.Poweroff(t.Context()))
+	check("from outside", report(e2etest.Kdiag(t.Context(), t, "journal", "--root", n.Box.Root(), "-o", "json")))
+	check("by directory", report(e2etest.Kdiag(t.Context(), t, "journal", "--directory", logs, "-o", "json")))
+	sameAsJournalctl(t, logs)
+}
+
+// sameAsJournalctl compares the messages of each file that journald wrote with what journalctl prints.
+func sameAsJournalctl(t *testing.T, dir string) {
+	t.Helper()
+	files, err := journalfile.Find(dir)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no journal below %s: %v", dir, err)
+	}
+	for _, path := range files {
+		args := []string{"--file", path, "-o", "cat", "--no-pager", "-q"}
+		want, err := exec.CommandContext(t.Context(), "journalctl", args...).Output()
+		e2etest.Must(t, err)
+		var got bytes.Buffer
+		f, err := journalfile.Open(path)
+		e2etest.Must(t, err)
+		_, err = f.Search(t.Context(), journalfile.Query{}, func(e *journalfile.Entry) bool {
+			if e.Message != nil {
+				got.Write(e.Message)
+				got.WriteByte('\n')
+			}
+			return true
+		})
+		f.Close()
+		e2etest.Must(t, err)
+		if !bytes.Equal(got.Bytes(), want) {
+			t.Errorf("%s: %d bytes, journalctl has %d and they differ", filepath.Base(path), got.Len(), len(want))
+		}
+	}
+}
