@@ -43,7 +43,7 @@ func TestEndToEndHangs(t *testing.T) {
 			Steps: []string{"", "kubectl delete pod"},
 		}},
 		{Name: "runc update hangs", Make: r.updateHangs, Want: want{
-			Codes: []string{"ShimStuck", "ListHang"}, Stacks: []string{
+			Codes: []string{"ShimStuck", "ListHang"}, Flags: []string{"--rpc-timeout", "2s"}, Stacks: []string{
 				`goroutine \d+ .*\(UpdateContainerResources\b.*\) holds the lock of a container's status .*` +
 					`reply to Update: \w+ \(pid \d+\) of box/update-0`,
 			},

@@ -36,7 +36,7 @@ func TestEndToEndPodFaults(t *testing.T) {
 			Codes: []string{"ShimStuck", "ListHang"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
 			Steps:  []string{"TracerPid' /proc/CULPRIT/status", "kill -CONT CULPRIT"},
 			Repair: []string{"kill -CONT CULPRIT"},
-			Stacks: []string{
+			Flags:  []string{"--rpc-timeout", "2s"}, Stacks: []string{
 				`goroutine \d+ .*\(UpdateContainerResources\b.*\).*lock of a container's status.*reply to Update`,
 				`goroutines? waits? for it, serving .*ListContainers`,
 				`\(pid CULPRIT\) of box/pod-1.*stopped`,
