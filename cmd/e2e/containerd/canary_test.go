@@ -56,12 +56,11 @@ func (n *node) start(t *testing.T, args ...string) run {
 	return run{e2etest.Start(t, []string{"TMPDIR=" + n.temp}, all...)}
 }
 
-// linger starts a canary whose ExecSync takes its time, which a proxy sees to, and waits until so many sandboxes are
-// there.
-func (n *node) linger(t *testing.T, sandboxes int, args ...string) run {
+// slow starts a proxy in which ExecSync takes its time, and returns its endpoint.
+func (n *node) slow(t *testing.T, delay time.Duration) string {
 	t.Helper()
-	socket := filepath.Join(filepath.Dir(n.kdiag), fmt.Sprintf("slow%d.sock", sandboxes))
-	slow := []fake.Fault{{RPC: "ExecSync", Delay: fake.Duration(20 * time.Second)}}
+	socket := filepath.Join(t.TempDir(), "slow.sock")
+	slow := []fake.Fault{{RPC: "ExecSync", Delay: fake.Duration(delay)}}
 	proxy, err := fault.New(fault.Config{Backend: n.Endpoint(), Listen: socket, Faults: slow})
 	e2etest.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -73,7 +72,13 @@ func (n *node) linger(t *testing.T, sandboxes int, args ...string) run {
 			t.Errorf("the proxy: %v", err)
 		}
 	})
-	r := n.start(t, append(args, "--runtime-endpoint", "unix://"+socket)...)
+	return "unix://" + socket
+}
+
+// linger starts a canary whose ExecSync takes its time, and waits until so many sandboxes are there.
+func (n *node) linger(t *testing.T, sandboxes int, args ...string) run {
+	t.Helper()
+	r := n.start(t, append(args, "--runtime-endpoint", n.slow(t, 20*time.Second))...)
 	e2etest.Poll(t, "a canary to come up", func() bool { return len(n.canaries(t)) == sandboxes })
 	return r
 }
@@ -144,6 +149,14 @@ func TestEndToEndCanary(t *testing.T) {
 			n.wantsClean(t)
 		})
 	}
+	t.Run("exits by itself", func(t *testing.T) { // before ExecSync
+		r, code := n.start(t, "--runtime-endpoint", n.slow(t, 2*time.Second), "--image", nodebox.ImageBusybox, "--",
+			"false").wait(t)
+		if r.Status != checks.Unknown || code != 2 || !strings.Contains(r.Summary, "the container exited with code 1") {
+			t.Errorf("exit code %d, %+v", code, r)
+		}
+		n.wantsClean(t)
+	})
 	t.Run("the image it chose cannot run", func(t *testing.T) {
 		// It is small, and its name promises a shell; but it is empty.
 		const liar = "docker.io/library/alpine:0"
