@@ -236,35 +236,41 @@ func TestCalls(t *testing.T) {
 		},
 		{
 			"ListImages", func(c *Client) kept { return of(nil, c.ListImages(ctx)) }, &runtimeapi.ListImagesRequest{},
-			&runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "a"}, {Id: "b"}}}, kept{Items: 2},
+			&runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "a"}, {Id: "b"}}},
+			kept{Items: 2},
 		},
 		{
 			"ImageFsInfo", func(c *Client) kept { return of(nil, c.ImageFsInfo(ctx)) }, &runtimeapi.ImageFsInfoRequest{},
-			&runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{}}}, kept{Items: 1},
+			&runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{}}},
+			kept{Items: 1},
 		},
 		{
 			"ImageStatus", func(c *Client) kept { return of(c.HasImage(ctx, "i")) },
 			&runtimeapi.ImageStatusRequest{Image: image},
-			&runtimeapi.ImageStatusResponse{Image: &runtimeapi.Image{Id: "a"}}, kept{true, "i", 0},
+			&runtimeapi.ImageStatusResponse{Image: &runtimeapi.Image{Id: "a"}},
+			kept{true, "i", 0},
 		},
 		{
 			"RuntimeConfig", func(c *Client) kept { return of(c.CgroupDriver(ctx)) },
 			&runtimeapi.RuntimeConfigRequest{},
-			&runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{}}, kept{Answer: "systemd"},
+			&runtimeapi.RuntimeConfigResponse{Linux: &runtimeapi.LinuxRuntimeConfiguration{}},
+			kept{Answer: "systemd"},
 		},
 		{
 			"ListContainers", func(c *Client) kept {
 				return of(nil, c.ListContainers(ctx, Filter{}, ModeUnary).Calls[0])
 			},
 			&runtimeapi.ListContainersRequest{Filter: &runtimeapi.ContainerFilter{}},
-			&runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{{Id: "c"}}}, kept{Items: 1},
+			&runtimeapi.ListContainersResponse{Containers: []*runtimeapi.Container{{Id: "c"}}},
+			kept{Items: 1},
 		},
 		{
 			"ListPodSandbox", func(c *Client) kept {
 				return of(nil, c.ListPodSandbox(ctx, Filter{}, ModeUnary).Calls[0])
 			},
 			&runtimeapi.ListPodSandboxRequest{Filter: &runtimeapi.PodSandboxFilter{}},
-			&runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: "s"}}}, kept{Items: 1},
+			&runtimeapi.ListPodSandboxResponse{Items: []*runtimeapi.PodSandbox{{Id: "s"}}},
+			kept{Items: 1},
 		},
 	} {
 		t.Run(tt.method, func(t *testing.T) {

@@ -94,7 +94,8 @@ func TestReadNumbers(t *testing.T) {
 		{
 			meminfo, "MemTotal:       49368168 kB\nMemAvailable:   2048 kB\nHugePages_Total:       0\n" +
 				"SUnreclaim:     8 kB\nShmem:          7 kB\nShmemHugePages: 6 kB\n",
-			Memory{49368168 << 10, 2 << 20, 8 << 10, 7 << 10}, "",
+			Memory{49368168 << 10, 2 << 20, 8 << 10, 7 << 10},
+			"",
 		},
 		{meminfo, fixture(t, "node/meminfo"), Memory{24684092 << 10, 22975324 << 10, 54052 << 10, 8860 << 10}, ""},
 		{meminfo, "MemTotal: 5 kB\n", Memory{}, "no line"},

@@ -37,17 +37,23 @@ func TestMake(t *testing.T) {
 	}{
 		{"the newest exited stays, oldest first", loop(), Rules{}, []string{"c5", "c4"}, []Kept{{KeptNewest, 1}}},
 		{
-			"min age counts from the end", loop(), Rules{MinAge: 5*hour - 30*time.Second},
-			[]string{}, []Kept{{KeptNewest, 1}, {KeptYoung, 2}},
+			"min age counts from the end", loop(),
+			Rules{MinAge: 5*hour - 30*time.Second},
+			[]string{},
+			[]Kept{{KeptNewest, 1}, {KeptYoung, 2}},
 		},
 		{
-			"beyond the limit no end is needed", unknown, Rules{Limit: 1},
-			[]string{"c5"}, []Kept{{KeptNewest, 1}, {KeptLimit, 1}},
+			"beyond the limit no end is needed", unknown,
+			Rules{Limit: 1},
+			[]string{"c5"},
+			[]Kept{{KeptNewest, 1}, {KeptLimit, 1}},
 		},
 		{"init only, by name", initial, Rules{}, []string{}, []Kept{{KeptNewest, 1}, {KeptStarting, 1}}},
 		{
-			"dead sandbox emptied by the plan", dead, Rules{},
-			[]string{"c", "s1"}, []Kept{{KeptNewest, 1}, {KeptOccupied, 1}},
+			"dead sandbox emptied by the plan", dead,
+			Rules{},
+			[]string{"c", "s1"},
+			[]Kept{{KeptNewest, 1}, {KeptOccupied, 1}},
 		},
 	} {
 		plan := Make(tt.world.node, tt.rules, noon())

@@ -60,11 +60,12 @@ func (r *run) removeContainer(ctx context.Context, j *job) outcome {
 	return j.answered(r.client.RemoveContainer(ctx, j.of.ID))
 }
 
-// differs returns in what a container differs from what was planned; empty for nothing. cri-dockerd lists whole
-// seconds.
+// differs returns in what a container differs from what was planned; empty for nothing. The time of its creation is not
+// compared: CRI-O lists when it made the container's object, and has in the status when runc had made the container,
+// seconds later on a loaded node (internal/oci/container.go); cri-dockerd lists whole seconds.
 func (c *Candidate) differs(st *crictl.ContainerStatus) string {
 	switch {
-	case st.ID != c.ID || c.CreatedAt.Unix() != st.Created().Unix() || st.Pod.UID != c.PodUID || st.Name != c.Container:
+	case st.ID != c.ID || st.Pod.UID != c.PodUID || st.Name != c.Container || st.Attempt != c.Attempt:
 		return "now another container with this id"
 	case st.State != crictl.ContainerExited:
 		return "now " + st.State.String()
@@ -79,7 +80,7 @@ func (r *run) removeSandbox(ctx context.Context, j *job) outcome {
 		return j.unchecked(call)
 	}
 	switch {
-	case st.ID != c.ID || c.CreatedAt.Unix() != st.Created().Unix() || st.Pod.UID != c.PodUID:
+	case st.ID != c.ID || st.Pod.UID != c.PodUID || st.Attempt != c.Attempt:
 		return outcome{verdict: changed, why: "now another sandbox with this id"}
 	case st.State == crictl.SandboxReady:
 		return outcome{verdict: changed, why: "now ready"}

@@ -164,12 +164,12 @@ func TestRunSandboxLast(t *testing.T) {
 		var plan Plan
 		for _, k := range n.Containers {
 			plan.Remove = append(plan.Remove, Candidate{
-				Kind: KindContainer, ID: k.ID, PodUID: k.Pod.UID, Container: k.Name, CreatedAt: k.Created(),
+				Kind: KindContainer, ID: k.ID, PodUID: k.Pod.UID, Container: k.Name, Attempt: k.Attempt,
 			})
 		}
 		last := &n.Sandboxes[0]
 		plan.Remove = append(plan.Remove, Candidate{
-			Kind: KindSandbox, ID: last.ID, PodUID: last.Pod.UID, CreatedAt: last.Created(),
+			Kind: KindSandbox, ID: last.ID, PodUID: last.Pod.UID, Attempt: last.Attempt,
 		})
 		if r := tryPlan(t, t.Context(), c, n, plan, Options{}); r.Removed != len(plan.Remove) || r.Most < 4 {
 			t.Error(r)
@@ -191,13 +191,12 @@ func TestRunLooksAgain(t *testing.T) {
 		for _, k := range before.Containers {
 			if k.State == crictl.ContainerRunning {
 				all[0] = Candidate{
-					Kind: KindContainer, ID: k.ID, PodUID: k.Pod.UID, Container: k.Name,
-					CreatedAt: k.Created(),
+					Kind: KindContainer, ID: k.ID, PodUID: k.Pod.UID, Container: k.Name, Attempt: k.Attempt,
 				}
 			}
 		}
 		change(&all[0], "now running", func() {})
-		change(&all[1], other, func() { all[1].CreatedAt = all[1].CreatedAt.Add(time.Second) })
+		change(&all[1], other, func() { all[1].Attempt++ })
 		change(&all[2], other, func() { all[2].PodUID = "x" })
 		change(&all[3], other, func() { all[3].Container = "x" })
 		change(&all[4], "already gone", func() { all[4].ID = "nobody" })
@@ -205,10 +204,13 @@ func TestRunLooksAgain(t *testing.T) {
 		change(last, "now ready", func() {
 			for _, s := range before.Sandboxes {
 				if s.State == crictl.SandboxReady {
-					last.ID, last.PodUID, last.CreatedAt = s.ID, s.Pod.UID, s.Created()
+					last.ID, last.PodUID, last.Attempt = s.ID, s.Pod.UID, s.Attempt
 				}
 			}
 		})
+		for i := range all { // CRI-O has another time in the status
+			all[i].CreatedAt = all[i].CreatedAt.Add(5 * time.Second)
+		}
 		r := tryPlan(t, t.Context(), c, before, plan, Options{Concurrency: 1})
 		if diff := cmp.Diff(want, r.Skipped); diff != "" {
 			t.Errorf("skipped (-want +got):\n%s", diff)

@@ -227,10 +227,16 @@ func (s *session) remove(ctx, within context.Context) (err error) {
 	switch {
 	case ctx.Err() != nil:
 		s.doc.Status = checks.Unknown
-	case s.doc.Stopped != "" || len(result.Failed)+result.Left > 0:
+	case s.doc.Stopped != "" || !done(result, len(s.doc.Plan.Remove)):
 		s.doc.Status = checks.Degraded
 	}
 	return nil
+}
+
+// done reports whether a run did what was planned. What has gone or changed meanwhile need not be removed, but a run that
+// removed nothing at all did not do its work.
+func done(r gc.Result, planned int) bool {
+	return len(r.Failed)+r.Left == 0 && (r.Removed > 0 || planned == 0)
 }
 
 // disk runs what may block on a dead disk. It waits a little longer than ctx, because what was removed should be

@@ -40,6 +40,8 @@ func gcWord(r *GCReport) span {
 		return span{"PLAN", strongly(warn)}
 	case r.Stopped != "":
 		return span{"STOPPED", strongly(bad)}
+	case r.Removed == 0 && len(r.Plan.Remove) > 0:
+		return span{"NOTHING DONE", strongly(bad)}
 	case len(r.Failed)+r.Left+r.EndsMissed > 0:
 		return span{"PARTLY", strongly(bad)}
 	}
