@@ -54,14 +54,6 @@ func Missing(needBox bool) string {
 	return "a real node needs " + strings.Join(lack, ", ")
 }
 
-// Need fails a test if missing, as returned by Missing, is not empty.
-func Need(t testing.TB, missing string) {
-	t.Helper()
-	if missing != "" {
-		t.Fatal(missing)
-	}
-}
-
 // cacheDir returns the folder that keeps the tree of all nodes, which takes a minute and the network to make.
 func cacheDir() (string, error) {
 	dir, err := os.UserCacheDir()

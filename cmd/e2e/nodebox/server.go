@@ -24,14 +24,6 @@ func check(tb testing.TB, err error) {
 	}
 }
 
-// NeedProgram ends the test if a program is missing, as Need does.
-func NeedProgram(tb testing.TB, name string) {
-	tb.Helper()
-	if _, err := exec.LookPath(name); err != nil {
-		Need(tb, name+" is missing")
-	}
-}
-
 // A Server is a program that serves HTTP on a port of this machine: host:port.
 type Server string
 
