@@ -78,8 +78,10 @@ func TestFollowJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen, end := followed(t, Options{Inputs: []Input{{Kind: Directory, Path: filepath.Dir(path)}}, Now: now})
 		text[24]++ // another file by its id
+		must(t, os.WriteFile(path+".new", text, 0o600))
+		synctest.Wait() // between two readings
 		must(t, os.Rename(path, strings.Replace(path, "small", "small@1", 1)))
-		must(t, os.WriteFile(path, text, 0o600))
+		must(t, os.Rename(path+".new", path))
 		last := <-seen
 		for range 15 {
 			e := <-seen
@@ -94,4 +96,27 @@ func TestFollowJournal(t *testing.T) {
 			t.Errorf("%d events more than the 16 of the new file", len(seen))
 		}
 	})
+}
+
+// TestRotatedBeforeItIsRead puts another journal in the place of one between the search for files and the reading. Its
+// records are read once it has been found itself.
+func TestRotatedBeforeItIsRead(t *testing.T) {
+	path := smallJournal(t)
+	text, err := os.ReadFile(path)
+	must(t, err)
+	before := file(path)
+	text[24]++ // another file by its id
+	must(t, os.WriteFile(path, text, 0o600))
+	r := newReading(&Options{Now: now}, nil)
+	for _, tt := range []struct {
+		found *job
+		read  bool
+	}{{before, false}, {file(path), true}} {
+		tt.found.next = new(uint64)
+		c := r.newCollector(r.newSource(tt.found))
+		must(t, r.journal(t.Context(), tt.found, c))
+		if (c.Lines > 0) != tt.read {
+			t.Errorf("%d records, want some: %t", c.Lines, tt.read)
+		}
+	}
 }

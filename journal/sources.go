@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math"
 	"os"
@@ -139,10 +140,16 @@ func (r *reading) journal(ctx context.Context, j *job, c *collector) error {
 	if errors.Is(err, journalfile.ErrUnknownFormat) {
 		return fmt.Errorf("%w; journalctl -o export --file FILE | kdiag journal reads it", err)
 	}
+	if j.next != nil && errors.Is(err, fs.ErrNotExist) {
+		return nil // renamed since it was found
+	}
 	if err != nil {
 		return plain(err)
 	}
 	defer f.Close() // was only read
+	if id := f.FileID(); j.next != nil && id != "" && id != j.id {
+		return nil // another file has its name since it was found: the next reading finds both
+	}
 	q := r.query(c)
 	q.Next = j.next
 	stats, err := f.Search(ctx, q, func(e *journalfile.Entry) bool { c.entry(e); return true })

@@ -97,6 +97,9 @@ func (f *File) load(b []byte) error {
 	return nil
 }
 
+// FileID returns the 16 bytes that identify the file under any name; empty for an empty file.
+func (f *File) FileID() string { return f.img.head.fileID }
+
 // Close releases the map. Entries that were handed out are invalid from then on.
 func (f *File) Close() error {
 	if f.mapped {

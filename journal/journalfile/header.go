@@ -37,6 +37,7 @@ type ID = [16]byte
 type header struct {
 	incompatible uint32 // flags
 	state        byte
+	fileID       string
 	entries      uint64
 	headRealtime uint64
 	tailRealtime uint64
@@ -65,6 +66,7 @@ func parseHeader(b []byte) (header, error) {
 	h := header{
 		incompatible: le.Uint32(b[12:]),
 		state:        b[16],
+		fileID:       string(b[24:40]),
 		headerSize:   le.Uint64(b[88:]),
 		tailObject:   le.Uint64(b[136:]),
 		entries:      le.Uint64(b[152:]),
