@@ -146,8 +146,13 @@ func write(root *os.Root, p payload) (err error) {
 		top, _, _ := strings.Cut(name, "/")
 		tops[top] = true
 		at, mode := path.Join(folder, name), os.FileMode(f.mode).Perm()
-		err := errors.Join(root.MkdirAll(path.Dir(at), 0o755), root.WriteFile(at, []byte(f.data), mode),
-			root.Chmod(at, mode)) // whatever the umask is
+		err := root.MkdirAll(path.Dir(at), 0o755)
+		if err == nil {
+			err = root.WriteFile(at, []byte(f.data), mode)
+		}
+		if err == nil {
+			err = root.Chmod(at, mode) // whatever the umask is
+		}
 		if err != nil {
 			return err
 		}
