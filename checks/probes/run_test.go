@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -215,9 +216,10 @@ func TestProbes(t *testing.T) {
 func TestRunRepeatsNothingThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g deadline.Guard
-		started, release := 0, make(chan struct{})
+		var started atomic.Int64
+		release := make(chan struct{})
 		clock := clockLook(func(context.Context) (host.Clock, error) {
-			started++
+			started.Add(1)
 			<-release
 			return host.Clock{Synchronised: true}, nil
 		})
@@ -229,13 +231,13 @@ func TestRunRepeatsNothingThatHangs(t *testing.T) {
 			last = look()
 			time.Sleep(time.Second)
 		}
-		if started != 1 || !last.Clock.Hung || last.Clock.Took < time.Hour || !slices.Equal(last.Hung, []string{"clock"}) {
-			t.Errorf("started %d times, hung %v: %+v", started, last.Hung, last.Clock)
+		if started.Load() != 1 || !last.Clock.Hung || last.Clock.Took < time.Hour || !slices.Equal(last.Hung, []string{"clock"}) {
+			t.Errorf("started %d times, hung %v: %+v", started.Load(), last.Hung, last.Clock)
 		}
 		close(release)
 		synctest.Wait()
-		if n := look(); started != 2 || !n.Clock.OK {
-			t.Errorf("after its end started %d times: %+v", started, n.Clock)
+		if n := look(); started.Load() != 2 || !n.Clock.OK {
+			t.Errorf("after its end started %d times: %+v", started.Load(), n.Clock)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,20 +94,22 @@ func TestRunPanic(t *testing.T) {
 func TestGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g deadline.Guard
-		started, release := 0, make(chan struct{})
-		try := func(name string) (int, error) {
+		var started atomic.Int64
+		release := make(chan struct{})
+		try := func(name string) (int64, error) {
 			ctx, cancel := context.WithTimeout(deadline.WithGuard(t.Context(), &g), time.Second)
 			defer cancel()
-			return deadline.Run(ctx, name, func(context.Context) (int, error) {
-				if started++; name == "hangs" {
+			return deadline.Run(ctx, name, func(context.Context) (int64, error) {
+				n := started.Add(1)
+				if name == "hangs" {
 					<-release
 				}
-				return started, nil
+				return n, nil
 			})
 		}
 		for range 3 {
-			if _, err := try("hangs"); !errors.Is(err, deadline.ErrAbandoned) || started != 1 {
-				t.Errorf("error %v after %d starts, want ErrAbandoned after one", err, started)
+			if _, err := try("hangs"); !errors.Is(err, deadline.ErrAbandoned) || started.Load() != 1 {
+				t.Errorf("error %v after %d starts, want ErrAbandoned after one", err, started.Load())
 			}
 			time.Sleep(time.Minute)
 		}
@@ -114,13 +117,13 @@ func TestGuard(t *testing.T) {
 		if want := "no answer in time: hangs has been under way for 3m1s"; fmt.Sprint(err) != want {
 			t.Errorf("error %v, want %s", err, want)
 		}
-		if _, err := try("other"); err != nil || started != 2 {
-			t.Errorf("other work: %v after %d starts", err, started)
+		if _, err := try("other"); err != nil || started.Load() != 2 {
+			t.Errorf("other work: %v after %d starts", err, started.Load())
 		}
 		close(release)
 		synctest.Wait()
-		if _, err := try("hangs"); err != nil || started != 3 {
-			t.Errorf("work that has ended: %v after %d starts", err, started)
+		if _, err := try("hangs"); err != nil || started.Load() != 3 {
+			t.Errorf("work that has ended: %v after %d starts", err, started.Load())
 		}
 	})
 }
