@@ -261,7 +261,8 @@ func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 		}
 		return tried
 	}
-	d.Kubelet, err = within(ctx, "reading the kubelet's settings", func() (*Kubelet, error) { return chosen.settings(), nil })
+	d.Kubelet, err = within(ctx, "reading the kubelet's settings",
+		func() (*Kubelet, error) { return chosen.settings(), nil })
 	if err != nil {
 		d.Kubelet = &Kubelet{PID: chosen.pid, Name: chosen.name, Unreadable: "its configuration file: " + reasonOf(err)}
 	}

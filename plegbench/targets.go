@@ -190,7 +190,8 @@ func (r *run) hints(ctx context.Context) []Hint {
 	}
 	ctx, cancel := context.WithTimeout(ctx, hintTime)
 	defer cancel()
-	found, err := deadline.Run(ctx, "listing the runtime's objects on disk", func(ctx context.Context) ([]Hint, error) { return r.opts.Hints(ctx), nil })
+	found, err := deadline.Run(ctx, "listing the runtime's objects on disk",
+		func(ctx context.Context) ([]Hint, error) { return r.opts.Hints(ctx), nil })
 	if err != nil {
 		return nil // hints are optional
 	}

@@ -60,7 +60,8 @@ func ReadInotify(ctx context.Context, root string, people Population) (Inotify, 
 	if people.all == nil {
 		return seen, fmt.Errorf("counting inotify instances: %w", missing)
 	}
-	counted, err := within(ctx, "counting inotify instances", func(at *position) (Inotify, error) { return people.inotify(ctx, at), ctx.Err() })
+	counted, err := within(ctx, "counting inotify instances",
+		func(at *position) (Inotify, error) { return people.inotify(ctx, at), ctx.Err() })
 	if err != nil {
 		missing = errors.Join(missing, fmt.Errorf("counting inotify instances: %w", err))
 	}

@@ -137,13 +137,14 @@ func (p Population) innerMounts(ctx context.Context, hosts mountTable) ([]mountL
 		}
 	}
 	errOwners := p.setOwners(ctx, pids)
-	tables, err := gather(ctx, "reading mount tables", slices.Sorted(maps.Keys(owners)), func(at *position, pid int) (mountTable, bool) {
-		at.enter("the mounts of process %d (%s)", pid, p.all[pid].comm)
-		text, _ := readLimited(filepath.Join(p.dir(pid), "mountinfo"), 1<<20)
-		t, err := parseMounts(strings.NewReader(text), "")
-		o := owners[pid]
-		return t, err == nil && (o.Role != "" || o.ObjectID != "" || o.PodUID != "")
-	})
+	tables, err := gather(ctx, "reading mount tables", slices.Sorted(maps.Keys(owners)),
+		func(at *position, pid int) (mountTable, bool) {
+			at.enter("the mounts of process %d (%s)", pid, p.all[pid].comm)
+			text, _ := readLimited(filepath.Join(p.dir(pid), "mountinfo"), 1<<20)
+			t, err := parseMounts(strings.NewReader(text), "")
+			o := owners[pid]
+			return t, err == nil && (o.Role != "" || o.ObjectID != "" || o.PodUID != "")
+		})
 	var all []mountLine
 	for pid, t := range tables {
 		for _, m := range t.lines {

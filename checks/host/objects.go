@@ -47,7 +47,8 @@ func (p Population) Objects(ctx context.Context) []Object {
 		dirs = append(dirs, filepath.Join(p.root, dir, taskDir, "k8s.io"))
 	}
 	// An error here means fewer objects, and there is nothing that the caller could do about it.
-	found, _ := gather(ctx, "reading the bundles of shims", dirs, func(_ *position, dir string) ([]Object, bool) { return bundles(dir), true })
+	found, _ := gather(ctx, "reading the bundles of shims", dirs,
+		func(_ *position, dir string) ([]Object, bool) { return bundles(dir), true })
 	all := slices.Concat(slices.Collect(maps.Values(found))...)
 	slices.SortFunc(all, func(a, b Object) int {
 		return cmp.Or(

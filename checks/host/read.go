@@ -152,7 +152,8 @@ func readLimited(name string, limit int) (string, error) {
 	return string(text), nil
 }
 
-// readUntrusted reads up to limit bytes of a file whose path somebody in a pod may have chosen. It follows no link, also not
+// readUntrusted reads up to limit bytes of a file whose path somebody in a pod may have chosen. It follows no link,
+// also not
 // in the folders above, does not wait where a pipe stands in the file's place, and reads regular files only.
 func readUntrusted(root, path string, limit int) (string, error) {
 	failed := func(err error) (string, error) { return "", &os.PathError{Op: "open", Path: path, Err: err} }

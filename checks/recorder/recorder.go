@@ -152,7 +152,8 @@ func (r *Recorder) Lost() int { return int(r.lost.Load()) }
 
 // Room reports how many bytes an archive may have: at most the given number, what the other archives leave of three
 // quarters of Options.MaxBytes, and half of what the disk has free. It removes the oldest archives until they leave an
-// eighth of Options.MaxBytes, or 4 MiB, which is more than most archives need. It tries nothing while there is a Problem. The error is that, of the file system, or
+// eighth of Options.MaxBytes, or 4 MiB, which is more than most archives need. It tries nothing while there is a
+// Problem. The error is that, of the file system, or
 // the cause of the end of ctx.
 func (r *Recorder) Room(ctx context.Context, most int64) (int64, error) {
 	if problem := r.Problem(); problem != "" {

@@ -1,6 +1,7 @@
 //go:build e2e
 
-// Package e2etest breaks real runtimes and nodes, runs kdiag on them, and checks its reports. Each package of end-to-end
+// Package e2etest breaks real runtimes and nodes, runs kdiag on them, and checks its reports. Each package of
+// end-to-end
 // tests has its own namespaces: see nodebox.Main.
 package e2etest
 

@@ -92,22 +92,23 @@ const captureTime = 10 * time.Minute
 
 // listCaptures lists the archives in the folder.
 func (s *service) listCaptures(w http.ResponseWriter, req *http.Request) {
-	captures, err := onDisk(req.Context(), &s.disk, "listing the archives", func(context.Context) ([]checks.Capture, error) {
-		entries, err := os.ReadDir(filepath.Join(s.opts.dataDir, recorder.CapturesDir))
-		if errors.Is(err, fs.ErrNotExist) { // nothing was captured yet
-			err = nil
-		}
-		all := []checks.Capture{}
-		for _, e := range entries {
-			c, ok := checks.ParseCapture(e.Name())
-			info, err := e.Info()
-			if ok && err == nil && info.Mode().IsRegular() { // else it was removed meanwhile, or is not the agent's
-				c.Bytes = info.Size()
-				all = append(all, c)
+	captures, err := onDisk(req.Context(), &s.disk, "listing the archives",
+		func(context.Context) ([]checks.Capture, error) {
+			entries, err := os.ReadDir(filepath.Join(s.opts.dataDir, recorder.CapturesDir))
+			if errors.Is(err, fs.ErrNotExist) { // nothing was captured yet
+				err = nil
 			}
-		}
-		return all, err
-	})
+			all := []checks.Capture{}
+			for _, e := range entries {
+				c, ok := checks.ParseCapture(e.Name())
+				info, err := e.Info()
+				if ok && err == nil && info.Mode().IsRegular() { // else it was removed meanwhile, or is not the agent's
+					c.Bytes = info.Size()
+					all = append(all, c)
+				}
+			}
+			return all, err
+		})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -111,7 +111,8 @@ func write(ctx context.Context, env cli.Env, opts *options, dest *destination, i
 	}
 	if dest.file != nil {
 		// The advice that follows may be a restart of the machine.
-		_, err := deadline.Run(ctx, "syncing "+dest.name, func(context.Context) (struct{}, error) { return struct{}{}, dest.file.Sync() })
+		_, err := deadline.Run(ctx, "syncing "+dest.name,
+			func(context.Context) (struct{}, error) { return struct{}{}, dest.file.Sync() })
 		if err != nil {
 			return cli.Fail(fmt.Errorf("writing %s to disk: %w", dest.name, err), cli.ExitProblem,
 				"copy it to another machine before a reboot")

@@ -233,7 +233,8 @@ func (s *session) remove(ctx, within context.Context) (err error) {
 	return nil
 }
 
-// done reports whether a run did what was planned. What has gone or changed meanwhile need not be removed, but a run that
+// done reports whether a run did what was planned. What has gone or changed meanwhile need not be removed, but a run
+// that
 // removed nothing at all did not do its work.
 func done(r gc.Result, planned int) bool {
 	return len(r.Failed)+r.Left == 0 && (r.Removed > 0 || planned == 0)

@@ -89,7 +89,8 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	asking, _ := opts.Budget()
 	within, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
-	h, err := deadline.Run(within, "reading the records", func(ctx context.Context) (*checks.History, error) { return opts.read(ctx, env) })
+	h, err := deadline.Run(within, "reading the records",
+		func(ctx context.Context) (*checks.History, error) { return opts.read(ctx, env) })
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,8 @@ func OpenStored(ctx context.Context, env cli.Env, f *cli.Flags, flag, name strin
 	} else if env.InTTY {
 		return nil, cli.Usage(flag+" - reads standard input, which is a terminal", flag+" FILE reads a file")
 	}
-	b, err := deadline.Run(ctx, "reading the bundle", func(ctx context.Context) (*bundle.Bundle, error) { return bundle.Open(ctx, from) })
+	b, err := deadline.Run(ctx, "reading the bundle",
+		func(ctx context.Context) (*bundle.Bundle, error) { return bundle.Open(ctx, from) })
 	if err != nil {
 		hint := "kdiag reads what kdiag bundle wrote; nothing was unpacked"
 		if _, system := errors.AsType[syscall.Errno](err); system {

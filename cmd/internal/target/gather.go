@@ -203,7 +203,8 @@ func (t *Target) hints(ctx context.Context, processes scan) []plegbench.Hint {
 		return list
 	}
 	all, _ := processes(ctx) // what is missing of it means fewer hints
-	objects, _ := deadline.Run(ctx, "reading the bundles of shims", func(ctx context.Context) ([]host.Object, error) { return all.Objects(ctx), nil })
+	objects, _ := deadline.Run(ctx, "reading the bundles of shims",
+		func(ctx context.Context) ([]host.Object, error) { return all.Objects(ctx), nil })
 	for _, o := range objects {
 		add(o.Kind, o.ID, o.Name, o.Namespace, o.Pod, o.PodUID)
 	}

@@ -61,7 +61,8 @@ func Scenario(ctx context.Context, name string) (fake.Scenario, error) {
 			cli.DidYouMean("", name, fake.Names()),
 			"kdiag pleg --simulate help lists them; a file needs a path, such as ./mine.yaml"))
 	}
-	data, err := deadline.Run(ctx, "reading "+name, func(context.Context) ([]byte, error) { return cli.ReadFile(name, maxScenario) })
+	data, err := deadline.Run(ctx, "reading "+name,
+		func(context.Context) ([]byte, error) { return cli.ReadFile(name, maxScenario) })
 	if err != nil {
 		return fake.Scenario{}, cli.Usage("reading the scenario: "+err.Error(),
 			"kdiag pleg --simulate help lists the built-in scenarios")

@@ -137,9 +137,10 @@ func takeKubelet(ctx context.Context, in capture.Input, found *crictl.Kubelet) [
 	}
 	reading, cancel := context.WithTimeout(ctx, hostTimeout)
 	defer cancel()
-	in.Kubelet, _ = deadline.Run(reading, "reading the kubelet's settings", func(ctx context.Context) (kubelet.Settings, error) {
-		return kubelet.ReadSettings(ctx, in.Root, pid)
-	})
+	in.Kubelet, _ = deadline.Run(reading, "reading the kubelet's settings",
+		func(ctx context.Context) (kubelet.Settings, error) {
+			return kubelet.ReadSettings(ctx, in.Root, pid)
+		})
 	in.Kubelet.PID = pid // with an error, the rest is what could be read
 	return []capture.Dump{capture.Kubelet(ctx, in)}
 }
@@ -222,18 +223,19 @@ func IsNoDump(err error) bool { return errors.Is(err, errEmpty) || errors.Is(err
 // Read reads the dumps in a text, of one process if known has its pid. Where there is none, one without goroutines
 // stands for it. What hangs is left behind when ctx ends.
 func (d *Dumped) Read(ctx context.Context, known checks.StackSource, open func() (io.ReadCloser, error)) error {
-	dumps, err := deadline.RunGrace(ctx, "parsing the dumps", cli.Margin, func(ctx context.Context) ([]*stacks.Dump, error) {
-		src, err := open()
-		if err != nil {
-			return nil, err
-		}
-		defer src.Close()
-		text := bufio.NewReader(src)
-		if _, err := text.Peek(1); errors.Is(err, io.EOF) {
-			return nil, errEmpty
-		}
-		return stacks.Read(ctx, known.Name, text)
-	})
+	dumps, err := deadline.RunGrace(ctx, "parsing the dumps", cli.Margin,
+		func(ctx context.Context) ([]*stacks.Dump, error) {
+			src, err := open()
+			if err != nil {
+				return nil, err
+			}
+			defer src.Close()
+			text := bufio.NewReader(src)
+			if _, err := text.Peek(1); errors.Is(err, io.EOF) {
+				return nil, errEmpty
+			}
+			return stacks.Read(ctx, known.Name, text)
+		})
 	if err != nil && ctx.Err() != nil {
 		err = errors.New("there was more to read at the end of --timeout")
 	}
@@ -404,7 +406,8 @@ func afterwards(ctx context.Context, env cli.Env, t *Target, all host.Population
 	short, cancel := context.WithTimeout(ctx, againTimeout)
 	defer cancel()
 	again, _ := all.Again(short) // those that could not be read again are as before
-	objects, _ := deadline.Run(ctx, "reading the bundles of shims", func(ctx context.Context) ([]host.Object, error) { return all.Objects(ctx), nil })
+	objects, _ := deadline.Run(ctx, "reading the bundles of shims",
+		func(ctx context.Context) ([]host.Object, error) { return all.Objects(ctx), nil })
 	for i, p := range again {
 		served := func(o host.Object) bool { return o.ID != "" && o.ID == p.ObjectID }
 		if at := slices.IndexFunc(objects, served); at >= 0 && p.Serves.Pod == "" {

@@ -18,7 +18,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// A Watch asks one runtime and its node again and again. It never repeats a call or a read that hangs. It is not for several
+// A Watch asks one runtime and its node again and again. It never repeats a call or a read that hangs. It is not for
+// several
 // goroutines, but for Forget and Dumps.
 type Watch struct {
 	env  cli.Env

@@ -123,7 +123,9 @@ func (r *run) surround(ctx context.Context) error {
 		defer stop()
 	}
 	var err error
-	if r.direct, err = remote.Dial(r.endpoint, remote.Options{Timeout: cleaning / 4, Log: logr.Discard(), Dialer: r.cfg.Dialer}); err != nil {
+	if r.direct, err = remote.Dial(r.endpoint, remote.Options{
+		Timeout: cleaning / 4, Log: logr.Discard(), Dialer: r.cfg.Dialer,
+	}); err != nil {
 		return err
 	}
 	defer r.direct.Close()
