@@ -81,7 +81,8 @@ func runAgent(t *testing.T, n e2etest.Node) {
 	before, _ := strconv.Atoi(hung())
 	seconds, err := strconv.ParseFloat(lastRun.FindStringSubmatch(get("/metrics"))[1], 64)
 	e2etest.Must(t, err)
-	healthy := time.Unix(int64(seconds), 0)
+	// The kubelet's last good relist, which dates the cause, may be this much before the last look (incident.tolerance).
+	healthy := time.Unix(int64(seconds), 0).Add(-3 * time.Second)
 	n.Sh(t, "kill -STOP $(pidof containerd)")
 	n.Await(t, fmt.Sprintf(transition, "confirmed"))
 	confirmed := time.Now()
