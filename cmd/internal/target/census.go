@@ -37,8 +37,9 @@ func (t *Target) TakeSnapshot(ctx context.Context, env cli.Env, src Sources, pro
 	waitFor("the runtime: Version")
 	hello, cancel := context.WithTimeout(ctx, helloTimeout)
 	version, call := t.Client.Version(hello)
-	if call.Code == crictl.Canceled && hello.Err() != nil && ctx.Err() == nil {
-		call.Code = crictl.DeadlineExceeded // the hello's, not the command's
+	due, _ := hello.Deadline()
+	if end, limited := ctx.Deadline(); call.Code == crictl.Canceled && ctx.Err() == nil && (!limited || end.After(due)) {
+		call.Code = crictl.DeadlineExceeded // the deadline of this call, which the runtime may see first; not the command's
 	}
 	cancel()
 	if !call.OK() {
