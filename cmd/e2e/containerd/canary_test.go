@@ -75,10 +75,11 @@ func (n *node) slow(t *testing.T, delay time.Duration) string {
 	return "unix://" + socket
 }
 
-// linger starts a canary whose ExecSync takes its time, and waits until so many sandboxes are there.
+// linger starts a canary whose ExecSync takes its time, and waits until so many sandboxes are there. The image is given:
+// the canary's own choice may be one without a program for ExecSync.
 func (n *node) linger(t *testing.T, sandboxes int, args ...string) run {
 	t.Helper()
-	r := n.start(t, append(args, "--runtime-endpoint", n.slow(t, 20*time.Second))...)
+	r := n.start(t, append(args, "--image", nodebox.ImageBusybox, "--runtime-endpoint", n.slow(t, 20*time.Second))...)
 	e2etest.Poll(t, "a canary to come up", func() bool { return len(n.canaries(t)) == sandboxes })
 	return r
 }
