@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -196,6 +197,10 @@ func TestEndToEndCanary(t *testing.T) {
 		"interrupted": {syscall.SIGINT}, "hung up": {syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGHUP},
 	} {
 		t.Run(name, func(t *testing.T) {
+			// Below nohup this process ignores SIGHUP, and kdiag would inherit that. What is caught is not inherited.
+			caught := make(chan os.Signal, 1)
+			signal.Notify(caught, syscall.SIGHUP)
+			defer signal.Stop(caught)
 			run := n.linger(t, 1)
 			for _, s := range signals {
 				e2etest.Must(t, run.Cmd.Process.Signal(s))
