@@ -165,6 +165,7 @@ func beDaemon() {
 		signal.Notify(signals, unix.SIGUSR1)
 	case "deaf":
 		signal.Ignore(unix.SIGUSR1)
+		signal.Notify(signals, unix.SIGUSR2) // else the program ends: it would wait for nothing that can happen
 	}
 	fmt.Println("ready")
 	fmt.Println(<-signals)
