@@ -37,7 +37,8 @@ const evicted = "Evicted"
 
 // Config is what a Manager is made of.
 type Config struct {
-	Summary func(ctx context.Context) (*statsapi.Summary, error)
+	// Summary measures the node and its pods: now if fresh, else at most 10 s ago.
+	Summary func(ctx context.Context, fresh bool) (*statsapi.Summary, error)
 	Pods    func() []*v1.Pod // that may have something running
 	// Kill ends a pod and returns when it has ended, or when that takes too long, with an error. override completes
 	// its status.
@@ -105,7 +106,7 @@ func (m *Manager) awaitCleanup(ctx context.Context, p *v1.Pod) {
 // is evicted.
 func (m *Manager) pass(ctx context.Context) (*v1.Pod, error) {
 	pods := m.cfg.Pods()
-	summary, err := m.cfg.Summary(ctx)
+	summary, err := m.cfg.Summary(ctx, true)
 	if err != nil {
 		return nil, fmt.Errorf("eviction manager: failed to get summary stats: %w", err)
 	}
@@ -158,7 +159,7 @@ func (m *Manager) reclaim(ctx context.Context, signal Signal) bool {
 				"resourceName", signal.resource(), "err", err)
 		}
 	}
-	summary, err := m.cfg.Summary(ctx)
+	summary, err := m.cfg.Summary(ctx, true)
 	if err != nil {
 		m.cfg.Log.Error(err, "Eviction manager: failed to get summary stats after resource reclaim")
 		return false

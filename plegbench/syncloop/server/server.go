@@ -27,7 +27,7 @@ type Config struct {
 	Address         string       // host and port; only loopback is served
 	Healthy         func() error // of the syncLoop, for /healthz
 	Pods            func() []*v1.Pod
-	Summary         func(ctx context.Context) (*statsapi.Summary, error)
+	Summary         func(ctx context.Context, fresh bool) (*statsapi.Summary, error)
 	Metrics, Probes prometheus.Gatherer // of /metrics and /metrics/probes
 	Configz         any                 // the KubeletConfiguration
 	Debugging       bool                // enableDebuggingHandlers: serve /configz and /debug too
@@ -126,7 +126,7 @@ func (s *Server) routes() *http.ServeMux {
 		}
 		return list, nil
 	})
-	get("/stats/summary", func(ctx context.Context) (any, error) { return s.cfg.Summary(ctx) })
+	get("/stats/summary", func(ctx context.Context) (any, error) { return s.cfg.Summary(ctx, false) })
 	if !s.cfg.Debugging {
 		return mux
 	}

@@ -69,16 +69,17 @@ func New(cfg Config) (*Provider, error) {
 	return &Provider{cfg: cfg, proc: proc, turn: make(chan struct{}, 1)}, nil
 }
 
-// Summary measures, or returns what was measured less than 10 s ago, which must not be changed. It fails if any part
-// cannot be measured, as upstream: while a runtime hangs there are no stats, and therefore no evictions.
-func (p *Provider) Summary(ctx context.Context) (*statsapi.Summary, error) {
+// Summary measures, or, unless it has to be fresh, returns what was measured less than 10 s ago, which must not be
+// changed. It fails if any part cannot be measured, as upstream: while a runtime hangs there are no stats, and therefore
+// no evictions.
+func (p *Provider) Summary(ctx context.Context, fresh bool) (*statsapi.Summary, error) {
 	select {
 	case p.turn <- struct{}{}:
 		defer func() { <-p.turn }()
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if p.last != nil && time.Since(p.lastAt) < freshFor {
+	if !fresh && p.last != nil && time.Since(p.lastAt) < freshFor {
 		return p.last, nil
 	}
 	node, err := p.node()
