@@ -185,7 +185,7 @@ func (s *SyncLoop) cleanUpPods(ctx context.Context) error {
 		s.log.Error(err, "Failed cleaning up orphaned pod directories")
 	}
 	s.deleteOrphanedMirrors(ctx)
-	s.restart(desired, working)
+	s.restart(working)
 	for _, r := range running {
 		if working[r.UID] { // a desired pod without a worker was not admitted
 			continue
@@ -202,15 +202,12 @@ func (s *SyncLoop) cleanUpPods(ctx context.Context) error {
 	return nil
 }
 
-// restart creates the worker of each desired pod that has none, and adds it to working: its UID was used again while
-// the earlier pod ended.
-func (s *SyncLoop) restart(desired []*v1.Pod, working map[types.UID]bool) {
-	for _, p := range desired {
-		if working[p.UID] || pod.IsTerminal(p.Status.Phase) {
+// restart creates the worker of each active pod that has none, and adds it to working: its UID was used again while
+// the earlier pod ended. A pod whose phase is terminal has ended or was not admitted, and never runs again.
+func (s *SyncLoop) restart(working map[types.UID]bool) {
+	for _, p := range s.activePods() {
+		if working[p.UID] {
 			continue
-		}
-		if _, known := s.status.PodStatus(p.UID); known && s.workers.ShouldPodBeFinished(p.UID) {
-			continue // it has ended, and is not yet removed from its source
 		}
 		s.log.V(3).Info("Pod will be restarted because it is in the desired set and not known to the pod workers",
 			"podUID", p.UID)

@@ -12,14 +12,17 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench/syncloop/config"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
 )
 
@@ -248,4 +251,25 @@ func TestPeriods(t *testing.T) {
 	if p.RelistThreshold != 3*second || p.Request != 2*second || p.SkipFirst != leastPeriod {
 		t.Errorf("%+v", p)
 	}
+}
+
+// TestStaticPodComesBack takes a static pod away and puts it back unchanged while it terminates: it runs again, once.
+func TestStaticPodComesBack(t *testing.T) {
+	slowStop := fake.Scenario{Latency: []fake.Latency{{RPC: "StopContainer", Base: second(10)}}}
+	onFake(t, slowStop, nil, func(t *testing.T, s *SyncLoop, send func(...*v1.Pod)) {
+		p := looptest.Pod("web", looptest.Annotated(pod.ConfigSourceAnnotation, pod.FileSource))
+		for _, pods := range [][]*v1.Pod{{p}, nil, {p}} {
+			send(pods...)
+			time.Sleep(5 * time.Second)
+		}
+		time.Sleep(time.Minute)
+		running, err := s.runtime.GetPods(t.Context(), false)
+		if err != nil || len(running) != 1 || len(running[0].Containers) != 1 {
+			t.Errorf("running: %+v, %v", running, err)
+		}
+		var m dto.Metric
+		if err := s.metrics.RestartedPods.WithLabelValues("true").Write(&m); err != nil || m.GetCounter().GetValue() != 1 {
+			t.Errorf("restarted: %v, %v", &m, err)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package syncloop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
-	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
@@ -38,11 +38,12 @@ spec:
     readinessProbe: {exec: {command: [x]}, periodSeconds: 1, timeoutSeconds: 1, successThreshold: 1}
 `
 
-// traced runs a syncLoop with the pod on the embedded runtime for a minute, and returns the steps of a Trace of name.
-func traced(t *testing.T, runtime fake.Scenario, name string) (steps []Step) {
+// onFake runs a syncLoop on the embedded runtime, in a bubble, while play sends the pods of its one source.
+func onFake(
+	t *testing.T, runtime fake.Scenario, trace *Trace, play func(t *testing.T, s *SyncLoop, send func(...*v1.Pod)),
+) {
 	t.Helper()
-	dir, p := t.TempDir(), &v1.Pod{}
-	looptest.Decode(t, tracedPod, p)
+	dir := t.TempDir()
 	looptest.Write(t, filepath.Join(dir, "web.yaml"), "kind: ConfigMap\nmetadata: {name: web, namespace: shop}")
 	synctest.Test(t, func(t *testing.T) {
 		k := kubelet(t)
@@ -50,23 +51,37 @@ func traced(t *testing.T, runtime fake.Scenario, name string) (steps []Step) {
 		s, err := New(t.Context(), Config{
 			Endpoint: inMemory, NodeName: "lab", RootDir: dir + "/root", LogDir: dir + "/log",
 			Objects: dir, Kubelet: k, Periods: PeriodsFor(k), Recorder: record.NewFakeRecorder(1000),
-			Log: funcr.New(func(string, string) {}, funcr.Options{}), Dialer: faketest.Serve(t, runtime),
-			Trace: NewTrace(name, "Lab", func(s Step) { steps = append(steps, s) }),
+			Log: funcr.New(func(string, string) {}, funcr.Options{}), Dialer: faketest.Serve(t, runtime), Trace: trace,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
+		pods := make(chan []*v1.Pod)
 		s.sources = []source{{pod.FileSource, func(ctx context.Context, send func([]*v1.Pod)) error {
-			send([]*v1.Pod{p})
-			<-ctx.Done()
-			return ctx.Err()
+			for {
+				select {
+				case p := <-pods:
+					send(p)
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}
 		}}}
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Minute, cancel)
-		if err := s.Run(ctx); err != nil {
-			t.Error(err)
-		}
+		looptest.Run(t, func(ctx context.Context) error { return cmp.Or(s.Run(ctx), ctx.Err()) })
+		play(t, s, func(p ...*v1.Pod) { pods <- p })
 	})
+}
+
+// traced runs a syncLoop with the pod on the embedded runtime for a minute, and returns the steps of a Trace of name.
+func traced(t *testing.T, runtime fake.Scenario, name string) (steps []Step) {
+	t.Helper()
+	p := &v1.Pod{}
+	looptest.Decode(t, tracedPod, p)
+	onFake(t, runtime, NewTrace(name, "Lab", func(s Step) { steps = append(steps, s) }),
+		func(_ *testing.T, _ *SyncLoop, send func(...*v1.Pod)) {
+			send(p)
+			time.Sleep(time.Minute)
+		})
 	return steps
 }
 
@@ -152,9 +167,7 @@ func TestTrace(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			steps := traced(t, tt.runtime, "shop/web")
-			if diff := cmp.Diff(slices.Concat(begin, tt.end), inOrder(steps)); diff != "" {
-				t.Error(diff)
-			}
+			looptest.Equal(t, "steps", slices.Concat(begin, tt.end), inOrder(steps))
 			n, at := 0, time.Duration(0)
 			for _, s := range steps {
 				if s.N > 0 && (s.N != n+1 || s.At < at) {
@@ -169,9 +182,7 @@ func TestTrace(t *testing.T) {
 // TestTraceOfAnotherPod gives the name of a pod that does not come, and one of the pod's full name.
 func TestTraceOfAnotherPod(t *testing.T) {
 	want := []Step{{Text: "no pod default/web yet; pods seen: shop/web-lab"}}
-	if diff := cmp.Diff(want, traced(t, fake.Scenario{}, "web")); diff != "" {
-		t.Error(diff)
-	}
+	looptest.Equal(t, "steps", want, traced(t, fake.Scenario{}, "web"))
 	if got := traced(t, fake.Scenario{}, "shop/web-lab"); len(got) < 10 {
 		t.Errorf("only %+v", got)
 	}
@@ -207,7 +218,5 @@ func TestTraceRestarts(t *testing.T) {
 	for i := range got {
 		got[i], _, _ = strings.Cut(got[i], ";") // what took longest varies
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Error(diff)
-	}
+	looptest.Equal(t, "steps", want, got)
 }
