@@ -273,3 +273,18 @@ func TestStaticPodComesBack(t *testing.T) {
 		}
 	})
 }
+
+// TestSafeServer checks what local users, whom the server does not authenticate, are not told unless one asks for it.
+func TestSafeServer(t *testing.T) {
+	k := kubelet(t)
+	if k.EnableDebuggingHandlers {
+		t.Error("the debugging handlers are on")
+	}
+	if k, _, err := LoadKubelet("", map[string][]string{"enable-debugging-handlers": {"true"}}); err != nil ||
+		!k.EnableDebuggingHandlers {
+		t.Errorf("the debugging handlers cannot be switched on: %v", err)
+	}
+	k.StaticPodURLHeader = map[string][]string{"Authorization": {"Bearer secret"}}
+	looptest.Equal(t, "header", map[string][]string{"Authorization": {"<masked>"}}, configz(k).StaticPodURLHeader)
+	looptest.Equal(t, "header in use", []string{"Bearer secret"}, k.StaticPodURLHeader["Authorization"])
+}

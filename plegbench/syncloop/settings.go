@@ -82,7 +82,8 @@ func (p Periods) Faster(factor float64) Periods {
 // LoadKubelet reads the kubelet's configuration file, none if its name is empty, and puts the kubelet's flags over
 // it, by name with the values in the order given. It also returns the fields that are set and that a syncLoop does
 // not act on. What cannot be read, understood or valid is an error. Unlike a kubelet, a syncLoop serves on loopback
-// only, at any free port unless one is set, and has no default endpoint.
+// only, at any free port unless one is set, without the debugging handlers unless they are switched on, since its server
+// has no authentication, and has no default endpoint.
 func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Config, noEffect []string, err error) {
 	if file != "" {
 		if file, err = filepath.Abs(file); err != nil {
@@ -116,6 +117,7 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 	if !s.IsSet("port") {
 		c.Port = 0
 	}
+	c.EnableDebuggingHandlers = c.EnableDebuggingHandlers && s.IsSet("enableDebuggingHandlers")
 	if !s.IsSet("containerRuntimeEndpoint") {
 		c.ContainerRuntimeEndpoint = ""
 	}
@@ -148,4 +150,14 @@ func validate(c *kubeletconfig.Config) error {
 	driver := c.CgroupDriver
 	rule("cgroupDriver", driver, driver == "cgroupfs" || driver == "systemd", "cgroupfs or systemd")
 	return errors.Join(errs...)
+}
+
+// configz returns the configuration for /configz, without the credentials in staticPodURLHeader.
+func configz(k *kubeletconfig.Config) *kubeletconfig.Config {
+	masked := *k
+	masked.StaticPodURLHeader = map[string][]string{}
+	for name := range k.StaticPodURLHeader {
+		masked.StaticPodURLHeader[name] = []string{"<masked>"}
+	}
+	return &masked
 }

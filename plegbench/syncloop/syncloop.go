@@ -315,7 +315,7 @@ func (s *SyncLoop) wire(registry, probes *prometheus.Registry) error {
 		s.server, err = server.New(server.Config{
 			Address: s.cfg.Address, Healthy: s.loop.healthy, Pods: s.PodsWithStatus, Summary: s.stats.Summary,
 			Metrics: registry, Probes: probes,
-			Configz: s.cfg.Kubelet, Debugging: s.cfg.Kubelet.EnableDebuggingHandlers,
+			Configz: configz(s.cfg.Kubelet), Debugging: s.cfg.Kubelet.EnableDebuggingHandlers,
 			Profiling: s.cfg.Kubelet.EnableProfilingHandler, Log: s.log,
 		})
 	}

@@ -71,7 +71,9 @@ func newNode(t *testing.T, faster float64) *node {
 	t.Helper()
 	n := &node{t: t, box: startBox(t, nodebox.Options{Network: true}), log: &journal{}}
 	dir := t.TempDir()
-	kubelet, _, err := syncloop.LoadKubelet("", map[string][]string{"cgroup-root": {filepath.Base(n.box.Dir())}})
+	kubelet, _, err := syncloop.LoadKubelet("", map[string][]string{
+		"cgroup-root": {filepath.Base(n.box.Dir())}, "enable-debugging-handlers": {"true"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -112,7 +112,10 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return notStarted(ctx, t, err)
 	}
 	if a := s.Addr(); a != nil {
-		const paths = "/healthz /pods /metrics /stats/summary /configz /debug/pprof"
+		paths := "/healthz /pods /metrics /stats/summary"
+		if kubelet.EnableDebuggingHandlers {
+			paths += " /configz /debug/pprof"
+		}
 		_, _ = fmt.Fprintf(env.Err, "kdiag: serving http://%s: %s\n", a, paths)
 	}
 	if opts.tui {

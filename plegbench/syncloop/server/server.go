@@ -29,7 +29,7 @@ type Config struct {
 	Pods            func() []*v1.Pod
 	Summary         func(ctx context.Context, fresh bool) (*statsapi.Summary, error)
 	Metrics, Probes prometheus.Gatherer // of /metrics and /metrics/probes
-	Configz         any                 // the KubeletConfiguration
+	Configz         any                 // the KubeletConfiguration, without secrets
 	Debugging       bool                // enableDebuggingHandlers: serve /configz and /debug too
 	Profiling       bool                // enableProfilingHandler: serve /debug/pprof too
 	Log             logr.Logger
@@ -122,7 +122,7 @@ func (s *Server) routes() *http.ServeMux {
 	get("/pods", func(context.Context) (any, error) {
 		list := &v1.PodList{TypeMeta: metav1.TypeMeta{Kind: "PodList", APIVersion: "v1"}, Items: []v1.Pod{}}
 		for _, p := range s.cfg.Pods() {
-			list.Items = append(list.Items, *p)
+			list.Items = append(list.Items, *masked(p))
 		}
 		return list, nil
 	})
@@ -137,6 +137,22 @@ func (s *Server) routes() *http.ServeMux {
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
 	return mux
+}
+
+// masked returns a pod without the values of environment variables, which may be secrets: the server does not know who
+// asks.
+func masked(p *v1.Pod) *v1.Pod {
+	p = p.DeepCopy()
+	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+		for _, c := range list {
+			for i := range c.Env {
+				if c.Env[i].Value != "" {
+					c.Env[i].Value = "<masked>"
+				}
+			}
+		}
+	}
+	return p
 }
 
 // healthz serves the checks of a kubelet together and each by its name (k8s.io/apiserver/pkg/server/healthz upstream).

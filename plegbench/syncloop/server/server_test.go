@@ -61,6 +61,8 @@ func gathered(name string) prometheus.Gatherer {
 
 func full() Config {
 	web := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "ns"}}
+	env := []v1.EnvVar{{Name: "TOKEN", Value: "secret"}}
+	web.Spec.Containers = []v1.Container{{Name: "app", Env: env}}
 	pod := statsapi.PodStats{PodRef: statsapi.PodReference{Name: "web"}, EphemeralStorage: &statsapi.FsStats{}}
 	return Config{
 		Pods: func() []*v1.Pod { return []*v1.Pod{web} },
@@ -83,7 +85,8 @@ func TestPaths(t *testing.T) {
 	base, limitedBase := start(t, full()), start(t, limited)
 	for path, want := range map[string]string{
 		"/pods": `{"kind":"PodList","apiVersion":"v1","metadata":{},` +
-			`"items":[{"metadata":{"name":"web","namespace":"ns"}`,
+			`"items":[{"metadata":{"name":"web","namespace":"ns"},` +
+			`"spec":{"containers":[{"name":"app","env":[{"name":"TOKEN","value":"\u003cmasked\u003e"}]`,
 		"/stats/summary":                 `"ephemeral-storage"`,
 		"/configz":                       `{"kubeletconfig":{"syncFrequency":"1m0s"}}`,
 		"/metrics":                       "\nmain 0\n",
