@@ -109,6 +109,9 @@ func TestEventedEvents(t *testing.T) {
 					t.Error("the log has a pod's annotations")
 				}
 				b.logged(tt.log)
+				if b.Relist(t.Context()); b.Snapshot().Uninspected != 0 {
+					t.Error("a pod waits to be inspected after a relist")
+				}
 			})
 		})
 	}

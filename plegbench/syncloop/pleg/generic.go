@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -226,6 +227,10 @@ func (g *Generic) Relist(ctx context.Context) {
 	for uid, r := range g.records {
 		g.reconcile(ctx, uid, r, start)
 	}
+	g.mu.Lock()
+	// Pods without a record are gone: one that comes is inspected in any case.
+	maps.DeleteFunc(g.reinspect, func(uid types.UID, _ bool) bool { return g.records[uid] == nil })
+	g.mu.Unlock()
 	// Also after failed inspections: their errors are in the cache.
 	g.Cache.UpdateTime(start)
 }
