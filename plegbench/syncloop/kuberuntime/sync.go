@@ -247,14 +247,15 @@ func (s *syncing) containerConfig(
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Join(s.config.GetLogDirectory(), c.Name), 0o755); err != nil {
+	logDir := filepath.Join(s.config.GetLogDirectory(), c.Name)
+	if err := os.MkdirAll(logDir, 0o755); err != nil {
 		return nil, fmt.Errorf("create container log directory for container %s failed: %w", c.Name, err)
 	}
 	var envs []*runtimeapi.KeyValue
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		envs = append(envs, &runtimeapi.KeyValue{Key: name, Value: []byte(env[name])})
 	}
-	restarts, labels := 0, s.identity(s.pod)
+	restarts, labels := restartsByLogs(logDir), s.identity(s.pod)
 	labels[container.ContainerNameLabel] = c.Name
 	if old := s.status.Find(c.Name); old != nil {
 		restarts = old.RestartCount + 1
@@ -270,6 +271,19 @@ func (s *syncing) containerConfig(
 			Resources: s.linuxResources(s.pod, c), SecurityContext: containerSecurity(s.pod, c),
 		},
 	}, nil
+}
+
+// restartsByLogs returns the number after that of a container's newest log, which may be rotated, so that a runtime that
+// has lost the container does not write into that log again (calcRestartCountByLogDir upstream).
+func restartsByLogs(dir string) (next int) {
+	logs, _ := os.ReadDir(dir) // which was just made
+	for _, log := range logs {
+		number, _, _ := strings.Cut(log.Name(), ".log")
+		if n, err := strconv.Atoi(number); err == nil {
+			next = max(next, n+1)
+		}
+	}
+	return next
 }
 
 // event records an event about a container.

@@ -27,6 +27,10 @@ func TestSyncConfigs(t *testing.T) {
 	c.Env = []v1.EnvVar{{Name: "WHO", Value: "you"}}
 	c.Command, c.Args = []string{"echo"}, []string{"$(WHO)", "$$(WHO)", "$(NOBODY)"}
 	c.TerminationMessagePath = "/dev/termination-log"
+	// The runtime has lost its containers, not their logs.
+	for _, log := range []string{"0.log", "3.log.20261124-080000.gz", "x.log"} {
+		looptest.Write(t, filepath.Join(r.podLogs(p.Namespace, p.Name, p.UID), "main", log), "")
+	}
 	if res := r.sync(t, p); res.Err != nil {
 		t.Fatal(res.Err)
 	}
@@ -37,11 +41,11 @@ func TestSyncConfigs(t *testing.T) {
 	}
 	looptest.Equal(t, "labels", labels, config.GetLabels())
 	looptest.Equal(t, "annotations", map[string]string{
-		"io.kubernetes.container.hash": "1442d99e", "io.kubernetes.container.restartCount": "0",
+		"io.kubernetes.container.hash": "1442d99e", "io.kubernetes.container.restartCount": "4",
 		"io.kubernetes.container.terminationMessagePath": "/dev/termination-log",
 	}, config.GetAnnotations())
 	looptest.Equal(t, "arguments", []string{"you", "$(WHO)", "$(NOBODY)"}, config.GetArgs())
-	looptest.Equal(t, "log path", "main/0.log", config.GetLogPath())
+	looptest.Equal(t, "log path", "main/4.log", config.GetLogPath())
 	delete(labels, "io.kubernetes.container.name")
 	labels["app"] = "web"
 	r.ClusterDNS, r.ClusterDomain, p.Spec.DNSPolicy = []string{"10.0.0.10"}, "cluster.local", v1.DNSClusterFirst
