@@ -24,7 +24,8 @@ func (s *SyncLoop) update(t podworkers.UpdateType, p *v1.Pod, start time.Time) {
 	s.workers.UpdatePod(podworkers.UpdateOptions{Type: t, Pod: p, MirrorPod: mirror, StartTime: start})
 }
 
-// handlePods handles pods that a source has sent. The change of a mirror is one of its static pod.
+// handlePods handles pods that a source has sent. The change of a mirror is one of its static pod. Where only the status
+// differs nothing is to do: the status manager mends it, and readiness gates, for which a kubelet syncs, are left out.
 func (s *SyncLoop) handlePods(op config.Op, pods []*v1.Pod) {
 	start := time.Now()
 	if op == config.Add { // oldest first, so that a node that comes back admits earlier pods first
@@ -38,13 +39,12 @@ func (s *SyncLoop) handlePods(op config.Op, pods []*v1.Pod) {
 		} else {
 			s.pods.UpdatePod(p)
 		}
+		if op == config.Reconcile {
+			continue
+		}
 		if pod.IsMirror(p) {
-			t := podworkers.Update
-			if op == config.Reconcile {
-				t = podworkers.Sync
-			}
 			if static, ok := s.pods.PodOf(p); ok {
-				s.update(t, static, start)
+				s.update(podworkers.Update, static, start)
 			} else {
 				s.log.V(4).Info("Unable to find pod for mirror pod, skipping", "mirrorPod", klog.KObj(p))
 			}
@@ -62,7 +62,6 @@ func (s *SyncLoop) handlePods(op config.Op, pods []*v1.Pod) {
 				s.log.V(2).Info("Failed to delete pod", "pod", klog.KObj(p),
 					"err", "skipping delete because sources aren't ready yet")
 			}
-		case config.Reconcile: // the status manager mends a status that differs at the API server
 		default: // a deletion too: the pod is removed only after it has ended within its grace period
 			s.update(podworkers.Update, p, start)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
+	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
 	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
 )
 
@@ -287,4 +289,35 @@ func TestSafeServer(t *testing.T) {
 	k.StaticPodURLHeader = map[string][]string{"Authorization": {"Bearer secret"}}
 	looptest.Equal(t, "header", map[string][]string{"Authorization": {"<masked>"}}, configz(k).StaticPodURLHeader)
 	looptest.Equal(t, "header in use", []string{"Bearer secret"}, k.StaticPodURLHeader["Authorization"])
+}
+
+// TestMirrorStatus changes the status of a mirror, as each report of the node does: its static pod is not synced again.
+func TestMirrorStatus(t *testing.T) {
+	onFake(t, fake.Scenario{}, nil, func(t *testing.T, s *SyncLoop, send func(...*v1.Pod)) {
+		send(looptest.Pod("web", looptest.Annotated(pod.ConfigSourceAnnotation, pod.FileSource)))
+		mirror := looptest.Pod("web", looptest.Annotated(pod.ConfigMirrorAnnotation, "hash"))
+		mirror.UID = "mirror"
+		s.mux.Apply(t.Context(), pod.APIServerSource, []*v1.Pod{mirror.DeepCopy()})
+		time.Sleep(10 * time.Second)
+		before := syncs(t, s)
+		mirror.Status.Phase = v1.PodRunning
+		s.mux.Apply(t.Context(), pod.APIServerSource, []*v1.Pod{mirror})
+		time.Sleep(10 * time.Second)
+		if after := syncs(t, s); before == 0 || after != before {
+			t.Errorf("%d syncs, and %d after a report", before, after)
+		}
+	})
+}
+
+// syncs counts the syncs of all pods.
+func syncs(t *testing.T, s *SyncLoop) (n uint64) {
+	t.Helper()
+	for _, kind := range []podworkers.UpdateType{podworkers.Create, podworkers.Update, podworkers.Sync} {
+		var m dto.Metric
+		if err := s.metrics.PodWorkerDuration.WithLabelValues(string(kind)).(prometheus.Metric).Write(&m); err != nil {
+			t.Fatal(err)
+		}
+		n += m.GetHistogram().GetSampleCount()
+	}
+	return n
 }
