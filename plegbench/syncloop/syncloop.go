@@ -72,6 +72,7 @@ type Config struct {
 	Register       bool   // the node at the API server
 	Labels         map[string]string
 	StatusFile     string // of the pods' statuses; empty: none
+	Unlimited      bool   // start any number of new pods at a time, as a kubelet does
 	Version        string // of this kubelet, for the node's status
 	Address        string // the server's, on loopback; empty: no server
 	Kmsg           string // the kernel's log, for the OOM watcher; empty: none
@@ -380,7 +381,7 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 	})
 	s.runtime = kuberuntime.New(kuberuntime.Config{
 		CRI: s.service, EnsureImage: s.images.EnsureImage, Mounts: s.volumes.Mounts, Objects: s.objects,
-		Liveness: result(s.liveness), Startup: result(s.startup),
+		Liveness: result(s.liveness), Startup: result(s.startup), UnlimitedStarts: s.cfg.Unlimited,
 		BackOff: s.backOff, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir, HostIPs: s.hostIPs,
 		ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain,

@@ -174,7 +174,8 @@ func (o *options) syncloopConfig(
 		Periods:   syncloop.PeriodsFor(kubelet).Faster(o.speed),
 		Manifests: cmp.Or(o.manifests, kubelet.StaticPodPath), ManifestURL: kubelet.StaticPodURL,
 		ManifestHeader: http.Header(kubelet.StaticPodURLHeader), Objects: o.objects, Register: kubelet.RegisterNode,
-		Labels: o.labels, StatusFile: o.statusFile, Version: target.Version(), Kmsg: "/dev/kmsg", Log: log,
+		Labels: o.labels, StatusFile: o.statusFile, Unlimited: o.unlimited, Version: target.Version(),
+		Kmsg: "/dev/kmsg", Log: log,
 		Address: net.JoinHostPort(kubelet.Address, strconv.Itoa(int(kubelet.Port))),
 	}
 	var events record.EventSink

@@ -29,6 +29,7 @@ type options struct {
 	statusFile string
 	logFile    string
 	speed      float64
+	unlimited  bool
 	evented    bool
 	tui        bool
 	trace      string
@@ -80,6 +81,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.statusFile, "status-file", "", "keep the pods' statuses in this file, as JSON")
 	fs.StringVar(&o.logFile, "log-file", "", "write the log there instead of to standard error")
 	fs.Float64Var(&o.speed, "speed", 1, "shorten the kubelet's periods by this factor: with 60, 3m become 3s")
+	fs.BoolVar(&o.unlimited, "unlimited-starts", false, "start any number of new pods at a time, as a kubelet does")
 	fs.BoolVar(&o.evented, "evented", false, "let PLEG use the runtime's events: --feature-gates EventedPLEG=true")
 	fs.BoolVar(&o.tui, "tui", false, "show the loop, PLEG, the pods and their workers in the terminal; q leaves")
 	fs.StringVar(&o.trace, "trace", "", "show how this pod is created, as [NAMESPACE/]NAME, step by step")

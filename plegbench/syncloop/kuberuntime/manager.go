@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,9 +74,11 @@ type Config struct {
 	Liveness ProbeResult
 	Startup  ProbeResult
 	BackOff  *flowcontrol.Backoff // of containers that ended, see NewBackOff
-	Recorder record.EventRecorder
-	Log      logr.Logger
-	Metrics  *metrics.Metrics
+
+	UnlimitedStarts bool // start any number of new pods at a time, as a kubelet does
+	Recorder        record.EventRecorder
+	Log             logr.Logger
+	Metrics         *metrics.Metrics
 
 	NodeName       string   // value of container.OwnerLabel
 	RuntimeName    string   // as Version returns it: containerd
@@ -106,7 +109,11 @@ type Manager struct {
 
 // New makes a Manager.
 func New(c Config) *Manager {
-	return &Manager{Config: c, reduced: logreduction.NewLogReduction(time.Minute), starting: newGate()}
+	places := startsPerCPU * runtime.GOMAXPROCS(0)
+	if c.UnlimitedStarts {
+		places = 0
+	}
+	return &Manager{Config: c, reduced: logreduction.NewLogReduction(time.Minute), starting: newGate(places)}
 }
 
 // NewBackOff makes the back-off of containers that ended: the first restart is immediate, the second waits first, and

@@ -227,24 +227,29 @@ func TestPostStart(t *testing.T) {
 	}, r.recorded())
 }
 
-// TestNewPodsOneByOne checks that a pod keeps its place from its sandbox to its first container, and then leaves it to
-// the next.
-func TestNewPodsOneByOne(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newHarness(t)
-		r.starting = make(gate, 1)
-		r.cri.takes["RunPodSandbox"] = 100 * time.Millisecond // in which the other could begin
-		one := testPod("main")
-		two := one.DeepCopy()
-		two.Name, two.UID = "two", "uid-2"
-		oneNow, twoNow := r.now(t, one), r.now(t, two)
-		var both sync.WaitGroup
-		both.Go(func() { r.SyncPod(t.Context(), one, oneNow) })
-		both.Go(func() { r.SyncPod(t.Context(), two, twoNow) })
-		both.Wait()
-		looptest.Equal(t, "calls", []string{
-			"RunPodSandbox 0", "PodSandboxStatus sb1", "CreateContainer main", "StartContainer main",
-			"RunPodSandbox 0", "PodSandboxStatus sb3", "CreateContainer main", "StartContainer main",
-		}, r.cri.took())
-	})
+// TestStartsAtATime checks that a pod keeps its place from its sandbox to its first container, and then leaves it to the
+// next, and that without a limit both start at once.
+func TestStartsAtATime(t *testing.T) {
+	for places, want := range []string{"Run Run Start Start", "Run Start Run Start"} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newHarness(t)
+			r.starting = newGate(places)
+			r.cri.takes["RunPodSandbox"] = 100 * time.Millisecond // in which the other could begin
+			one := testPod("main")
+			two := one.DeepCopy()
+			two.Name, two.UID = "two", "uid-2"
+			oneNow, twoNow := r.now(t, one), r.now(t, two)
+			var both sync.WaitGroup
+			both.Go(func() { r.SyncPod(t.Context(), one, oneNow) })
+			both.Go(func() { r.SyncPod(t.Context(), two, twoNow) })
+			both.Wait()
+			var calls []string
+			for _, call := range r.cri.took() {
+				if name, _, _ := strings.Cut(call, " "); name == "RunPodSandbox" || name == "StartContainer" {
+					calls = append(calls, strings.TrimSuffix(strings.TrimSuffix(name, "PodSandbox"), "Container"))
+				}
+			}
+			looptest.Equal(t, "calls", want, strings.Join(calls, " "))
+		})
+	}
 }
