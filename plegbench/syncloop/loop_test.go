@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -320,4 +321,26 @@ func syncs(t *testing.T, s *SyncLoop) (n uint64) {
 		n += m.GetHistogram().GetSampleCount()
 	}
 	return n
+}
+
+// TestFeatureGates has gates of a command and of a kubelet's file. The file may have gates that only a kubelet knows.
+func TestFeatureGates(t *testing.T) {
+	const refused, known = "unrecognized feature gate: ", ": here are AllAlpha, EventedPLEG, PLEGOnDemandRelist"
+	for _, tt := range []struct{ file, flag, noEffect, want string }{
+		{"", "EventedPLEG=true,AllAlpha=false", "", ""},
+		{"", "EventedPLEg=true", "", refused + "EventedPLEg" + known},
+		{"", "NodeSwap=true", "", refused + "NodeSwap" + known},
+		{"NodeSwap: true", "", "featureGates.NodeSwap", ""},
+		{"eventedPLEG: true", "", "", refused + "eventedPLEG" + known},
+	} {
+		file, flags := filepath.Join(t.TempDir(), "kubelet.yaml"), map[string][]string{}
+		looptest.Write(t, file, "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"+
+			"featureGates: {"+tt.file+"}")
+		if tt.flag != "" {
+			flags["feature-gates"] = []string{tt.flag}
+		}
+		_, noEffect, err := LoadKubelet(file, flags)
+		got := []string{strings.Join(noEffect, " "), looptest.Text(err)}
+		looptest.Equal(t, fmt.Sprint(tt), []string{tt.noEffect, tt.want}, got)
+	}
 }

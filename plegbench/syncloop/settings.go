@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
@@ -108,6 +109,18 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 			noEffect = append(noEffect, field)
 		}
 	}
+	for _, gate := range slices.Sorted(maps.Keys(c.FeatureGates)) {
+		field := "featureGates." + gate
+		switch {
+		case slices.Contains(knownGates(), gate):
+		case strings.HasPrefix(s.Origin(field), "--"),
+			slices.ContainsFunc(knownGates(), func(known string) bool { return strings.EqualFold(known, gate) }):
+			errs = append(errs, fmt.Errorf("unrecognized feature gate: %s: here are %s", gate,
+				strings.Join(knownGates(), ", ")))
+		default: // a kubelet's file may have any
+			noEffect = append(noEffect, field)
+		}
+	}
 	if ip := net.ParseIP(c.Address); ip == nil || !ip.IsLoopback() {
 		if s.IsSet("address") {
 			noEffect = append(noEffect, "address")
@@ -124,6 +137,9 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 	slices.Sort(noEffect)
 	return c, noEffect, errors.Join(append(errs, validate(c))...)
 }
+
+// knownGates are the feature gates that a syncLoop acts on.
+func knownGates() []string { return []string{"AllAlpha", "EventedPLEG", "PLEGOnDemandRelist"} }
 
 // validate refuses what the kubelet refuses of the settings that a syncLoop would not survive
 // (pkg/kubelet/apis/config/validation upstream).
