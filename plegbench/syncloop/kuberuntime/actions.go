@@ -1,11 +1,13 @@
 package kuberuntime
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
@@ -29,6 +31,7 @@ type Kill struct {
 	ID      container.ID
 	Name    string
 	Message string // of the event
+	Grace   int64  // seconds, of the probe that failed; 0: the pod's
 }
 
 // end makes the actions those of a pod that is done: it is killed and nothing is started, not even a sidecar.
@@ -37,8 +40,11 @@ func (a *PodActions) end() {
 	a.ContainersToKill, a.InitToStart, a.ContainersToStart = nil, nil, nil
 }
 
-func (a *PodActions) kill(s *container.Status, format string, args ...any) {
+func (a *PodActions) kill(s *container.Status, failed *v1.Probe, format string, args ...any) {
 	k := Kill{ID: s.ID, Name: s.Name, Message: fmt.Sprintf(format, args...)}
+	if failed != nil {
+		k.Grace = ptr.Deref(failed.TerminationGracePeriodSeconds, 0)
+	}
 	a.ContainersToKill = append(a.ContainersToKill, k)
 }
 
@@ -113,35 +119,36 @@ func (in actionInput) regular(a *PodActions, i int) bool {
 		a.ContainersToStart = append(a.ContainersToStart, i)
 		if s != nil && s.State == container.Unknown {
 			// It may run, and two instances must not.
-			a.kill(s, "Container is in %q state, try killing it before restart", s.State)
+			a.kill(s, nil, "Container is in %q state, try killing it before restart", s.State)
 		}
 		return false
 	}
-	why, probed := in.unfit(c, s)
+	why, probe := in.unfit(c, s)
 	if why == "" {
 		return true
 	}
 	message := fmt.Sprintf("Container %s %s", c.Name, why)
 	// With a changed definition it is another container, which starts with any policy.
-	if pod.RestartPolicy(in.pod, c) != v1.RestartPolicyNever || !probed {
+	if pod.RestartPolicy(in.pod, c) != v1.RestartPolicyNever || probe == nil {
 		message += ", will be restarted"
 		a.ContainersToStart = append(a.ContainersToStart, i)
 	}
-	a.kill(s, "%s", message)
+	a.kill(s, probe, "%s", message)
 	return false
 }
 
-// unfit returns why a running container has to be killed, and whether that is a probe. why is empty if it may run on.
-func (in actionInput) unfit(c *v1.Container, s *container.Status) (why string, probed bool) {
+// unfit returns why a running container has to be killed, and the probe that failed if that is why. why is empty if it
+// may run on.
+func (in actionInput) unfit(c *v1.Container, s *container.Status) (why string, failed *v1.Probe) {
 	switch {
 	case s.Hash != ContainerHash(c):
-		return "definition changed", false
+		return "definition changed", nil
 	case hasFailed(in.liveness, s.ID):
-		return "failed liveness probe", true
+		return "failed liveness probe", cmp.Or(c.LivenessProbe, &v1.Probe{})
 	case hasFailed(in.startup, s.ID):
-		return "failed startup probe", true
+		return "failed startup probe", cmp.Or(c.StartupProbe, &v1.Probe{})
 	}
-	return "", false
+	return "", nil
 }
 
 func hasFailed(v ProbeResult, id container.ID) bool {
@@ -220,8 +227,8 @@ func (in actionInput) initContainers(a *PodActions) (initialised bool) {
 		case s == nil, s.State == container.Created, s.State == container.Exited && sidecar:
 			again()
 		case s.State == container.Running:
-			if why, _ := in.unfit(c, s); sidecar && why != "" {
-				a.kill(s, "Init container %s %s", c.Name, why)
+			if why, probe := in.unfit(c, s); sidecar && why != "" {
+				a.kill(s, probe, "Init container %s %s", c.Name, why)
 				again()
 			}
 			// The next container waits for the startup probe of a sidecar, but not for its liveness probe.
@@ -235,7 +242,7 @@ func (in actionInput) initContainers(a *PodActions) (initialised bool) {
 			return false
 		default:
 			if s.State == container.Unknown {
-				a.kill(s, "Init container is in %q state, try killing it before restart", s.State)
+				a.kill(s, nil, "Init container is in %q state, try killing it before restart", s.State)
 			}
 			again()
 		}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
@@ -58,6 +59,21 @@ func TestKillPod(t *testing.T) {
 				looptest.Equal(t, "events", append([]string{killing}, tt.events...), r.recorded())
 			})
 		})
+	}
+}
+
+// TestProbeGrace checks that a container whose probe failed gets the probe's grace period, unless the pod is deleted.
+func TestProbeGrace(t *testing.T) {
+	for want, deletion := range map[time.Duration]*int64{5 * time.Second: nil, 9 * time.Second: seconds(9)} {
+		r, p := newHarness(t), testPod("main")
+		p.Spec.Containers[0].LivenessProbe = &v1.Probe{TerminationGracePeriodSeconds: seconds(5)}
+		r.running(t, p)
+		r.Liveness = func(container.ID) (failed, known bool) { return true, true }
+		p.DeletionGracePeriodSeconds = deletion
+		if res := r.sync(t, p); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+		looptest.Equal(t, "grace", want, r.cri.stops["main"])
 	}
 }
 

@@ -409,12 +409,16 @@ func turn(p *v1.Pod, name string) int {
 }
 
 // killContainer stops one container. What it has waited for its turn, in seconds, its preStop hook and its own end
-// share the grace period: grace, or that of the pod's deletion, or of the pod.
+// share the grace period: grace, or that of the pod's deletion, of the probe that failed, or of the pod.
 func (m *Manager) killContainer(ctx context.Context, p *v1.Pod, k Kill, grace *int64, waited int64) error {
 	c := cmp.Or(pod.Container(p.Spec.Containers, k.Name), pod.Container(p.Spec.InitContainers, k.Name),
 		&v1.Container{Name: k.Name})
 	m.event(p, c, v1.EventTypeNormal, "Killing", cmp.Or(k.Message, "Stopping container "+c.Name))
-	left := *cmp.Or(grace, p.DeletionGracePeriodSeconds, p.Spec.TerminationGracePeriodSeconds,
+	var probe *int64
+	if k.Grace > 0 {
+		probe = &k.Grace
+	}
+	left := *cmp.Or(grace, p.DeletionGracePeriodSeconds, probe, p.Spec.TerminationGracePeriodSeconds,
 		new(int64(leastGrace))) - waited
 	if c.Lifecycle != nil && c.Lifecycle.PreStop != nil && left > 0 {
 		left -= m.preStop(ctx, p, c, k.ID, left)
