@@ -4,12 +4,10 @@ package syncloop
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -32,12 +30,10 @@ func TestEndToEndContainers(t *testing.T) {
 	web := newWeb(t)
 	n.write(n.cfg.Objects, "settings", fmt.Appendf(nil, configMap, "green"))
 	n.write(n.cfg.Objects, "password", []byte(secret))
-	for _, p := range podsOf(t, "containers.yaml", "${WEB}", strconv.Itoa(web.port), "${SERVER}", healthServer(t),
-		"${GRPC}", strconv.Itoa(int(freePort(t)))) {
+	for _, p := range podsOf(t, "containers.yaml", "${WEB}", strconv.Itoa(web.port)) {
 		n.apply(p)
 	}
 	n.start()
-	n.sub("deadline", n.checkDeadline)
 	n.sub("crash loop", n.checkCrashLoop)
 	n.sub("life", n.checkLife)
 	n.sub("volumes", n.checkVolumes)
@@ -46,7 +42,6 @@ func TestEndToEndContainers(t *testing.T) {
 	n.sub("sidecar", n.checkSidecar)
 	n.sub("liveness", n.checkLiveness)
 	n.sub("readiness", func() { n.checkReadiness(web) })
-	n.sub("gRPC", n.checkGRPC)
 }
 
 // checkLife takes a pod through a crash, and through the death of its sandbox, in which everything begins again.
@@ -111,16 +106,6 @@ func newWeb(t *testing.T) *web {
 	t.Cleanup(server.Close)
 	w.port = server.Listener.Addr().(*net.TCPAddr).Port
 	return w
-}
-
-func (n *node) checkDeadline() {
-	const message = "Pod was active on the node longer than the specified deadline"
-	n.awaitPod("the deadline", "late", func(p *v1.Pod) bool {
-		s := p.Status
-		return s.Phase == v1.PodFailed && s.Reason == "DeadlineExceeded" && s.Message == message &&
-			len(n.running("late")) == 0
-	})
-	n.event("late", "DeadlineExceeded", message)
 }
 
 func (n *node) checkCrashLoop() {
@@ -231,46 +216,6 @@ func (n *node) checkVolumes() {
 	dir := filepath.Join(n.cfg.RootDir, "pods", uid, "volumes", "kubernetes.io~empty-dir", "memory", "file")
 	if files, err := filepath.Glob(dir); err != nil || len(files) != 1 {
 		n.t.Errorf("%s: %v, %v", dir, files, err)
-	}
-}
-
-// healthServer builds the gRPC server of the pod grpc and returns its folder.
-func healthServer(t *testing.T) (dir string) {
-	t.Helper()
-	dir = t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "./testdata/health")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0") // the image has no libc
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the server: %v: %s", err, out)
-	}
-	return dir
-}
-
-// freePort is a port that is free and below those that the kernel gives away by itself (ip_local_port_range, from 32768
-// on), so that no connection and no other test takes it before a server does.
-func freePort(t testing.TB) int32 {
-	t.Helper()
-	for range 1000 {
-		port := 20000 + rand.Int32N(10000)
-		if l, err := net.Listen("tcp", fmt.Sprintf(":%d", port)); err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return 0
-}
-
-func (n *node) checkGRPC() {
-	n.awaitReady("grpc")
-	before := n.running("grpc")
-	n.exec("grpc", "touch /tmp/ill")
-	n.awaitPod("the pod not to be ready", "grpc", func(p *v1.Pod) bool { return !hasCondition(p, v1.PodReady) })
-	n.event("grpc", "Unhealthy", `Readiness probe failed: service unhealthy (responded with "NOT_SERVING")`)
-	n.exec("grpc", "rm /tmp/ill")
-	n.awaitReady("grpc")
-	if diff := cmp.Diff(before, n.running("grpc")); diff != "" {
-		n.t.Errorf("the server was restarted:\n%s", diff)
 	}
 }
 

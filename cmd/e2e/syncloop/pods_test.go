@@ -9,10 +9,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,7 +18,6 @@ import (
 
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
-	"github.com/kdiag/kdiag/plegbench/syncloop/status"
 )
 
 // 12 manifests come up; one is edited, one deleted, one gets another image.
@@ -46,7 +42,6 @@ func TestEndToEndPods(t *testing.T) {
 			t.Errorf("%s has the address %q, which is not the plugin's", p.Name, got.PodIP)
 		}
 	}
-	n.checkStatusFile(len(pods))
 	n.checkServer(len(pods))
 	n.sub("edit", func() { n.edit(pods[0]) })
 	n.sub("delete", func() { n.deletePod(pods[1]) })
@@ -119,49 +114,9 @@ func (n *node) changeImage(p *v1.Pod) {
 	}
 }
 
-// checkStatusFile looks whether the file has the statuses of all pods.
-func (n *node) checkStatusFile(pods int) {
-	n.t.Helper()
-	n.await("the status file", func() error {
-		data, err := os.ReadFile(n.cfg.StatusFile)
-		if err != nil {
-			return err
-		}
-		var list status.List
-		if err := json.Unmarshal(data, &list); err != nil {
-			return err
-		}
-		for _, item := range list.Items {
-			if !isReady(&v1.Pod{Status: item.Status}) {
-				return fmt.Errorf("%+v", item)
-			}
-		}
-		if len(list.Items) != pods {
-			return fmt.Errorf("%d pods, want %d", len(list.Items), pods)
-		}
-		return nil
-	})
-}
-
-// checkServer asks the server what others ask a kubelet.
+// checkServer asks the server for the figures of all pods.
 func (n *node) checkServer(pods int) {
 	n.t.Helper()
-	n.get("/healthz", nil)
-	var list v1.PodList
-	n.get("/pods", &list)
-	if len(list.Items) != pods {
-		n.t.Errorf("/pods has %d pods, want %d", len(list.Items), pods)
-	}
-	metrics := n.get("/metrics", nil)
-	for _, name := range []string{
-		"kubelet_pod_worker_start_duration_seconds_count", "kubelet_pod_start_duration_seconds_count",
-	} {
-		_, value, _ := strings.Cut(metrics, "\n"+name+" ")
-		// A pod starts when it is first known and again when it first runs: upstream counts both.
-		if count, err := strconv.Atoi(strings.SplitN(value, "\n", 2)[0]); err != nil || count < pods {
-			n.t.Errorf("%s is %d (%v) with %d pods", name, count, err, pods)
-		}
-	}
 	n.await("the stats of all pods", func() error {
 		var summary statsapi.Summary
 		n.get("/stats/summary", &summary)

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -22,13 +21,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
-	"k8s.io/klog/v2/textlogger"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 const (
@@ -45,15 +44,16 @@ type node struct {
 	box                *nodebox.Containerd
 	cri                *remote.Service
 	cfg                syncloop.Config
-	log                *journal
+	log                looptest.Log
 	cancel             context.CancelFunc
 	ended              chan error
 }
 
-// startBox starts a containerd that is removed after the test, or skips it.
-func startBox(t *testing.T, opts nodebox.Options) *nodebox.Containerd {
+// newNode makes a node whose syncLoop is not started. Its periods are shortened by a factor, but for the deadline of a
+// call. After the test all that is left of it is removed, and looked for.
+func newNode(t *testing.T, faster float64) *node {
 	t.Helper()
-	box, err := nodebox.Start(t.Context(), opts)
+	box, err := nodebox.Start(t.Context(), nodebox.Options{Network: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,25 +62,16 @@ func startBox(t *testing.T, opts nodebox.Options) *nodebox.Containerd {
 			t.Error(err)
 		}
 	})
-	return box
-}
-
-// newNode makes a node whose syncLoop is not started. Its periods are shortened by a factor, but for the deadline of a
-// call. After the test all that is left of it is removed, and looked for.
-func newNode(t *testing.T, faster float64) *node {
-	t.Helper()
-	n := &node{t: t, box: startBox(t, nodebox.Options{Network: true}), log: &journal{}}
+	n := &node{t: t, box: box}
 	dir := t.TempDir()
-	kubelet, _, err := syncloop.LoadKubelet("", map[string][]string{
-		"cgroup-root": {filepath.Base(n.box.Dir())}, "enable-debugging-handlers": {"true"},
-	})
+	kubelet, _, err := syncloop.LoadKubelet("", map[string][]string{"cgroup-root": {filepath.Base(n.box.Dir())}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	// How full the disk of the tests is must not matter.
 	kubelet.EvictionHard = map[string]string{"memory.available": "1Mi"}
 	kubelet.ImageGCHighThresholdPercent = 100
-	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(n.log), textlogger.Verbosity(4)))
+	log := n.log.Logger(4)
 	n.cfg = syncloop.Config{
 		Endpoint: n.box.Endpoint(), NodeName: e2eNode, Kubelet: kubelet,
 		Periods: syncloop.PeriodsFor(kubelet).Faster(faster),
@@ -131,7 +122,7 @@ func (n *node) end() {
 		n.t.Errorf("after the cleanup cgroups are left: %v", left)
 	}
 	if n.t.Failed() {
-		all := n.log.lines("")
+		all := n.log.Lines("")
 		n.t.Logf("the log ends with:\n%s", strings.Join(all[max(0, len(all)-200):], "\n"))
 	}
 }
@@ -328,11 +319,11 @@ func (n *node) running(name string) map[string]string {
 // event waits for an event with this reason for a pod whose message has the text.
 func (n *node) event(name, reason, text string) {
 	n.t.Helper()
-	about := fmt.Sprintf(`"Event occurred" object="%s/%s-%s" `, namespace, name, e2eNode)
+	about := fmt.Sprintf(`"msg"="Event occurred" "object"="%s/%s-%s" `, namespace, name, e2eNode)
 	quoted := strconv.Quote(text)
 	n.await("event "+reason+" of "+name, func() error { // the recorder's goroutine logs it
-		for _, line := range n.log.lines(about) {
-			if strings.Contains(line, fmt.Sprintf(" reason=%q message=", reason)) &&
+		for _, line := range n.log.Lines(about) {
+			if strings.Contains(line, fmt.Sprintf(`"reason"=%q "message"=`, reason)) &&
 				strings.Contains(line, quoted[1:len(quoted)-1]) {
 				return nil
 			}
@@ -340,29 +331,6 @@ func (n *node) event(name, reason, text string) {
 		return fmt.Errorf("none with %q", text)
 	})
 }
-
-// A journal keeps the log of a syncLoop.
-type journal struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (j *journal) Write(line []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.text = append(j.text, line...)
-	return len(line), nil
-}
-
-// lines are those that have a text.
-func (j *journal) lines(text string) []string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	all := strings.Split(strings.TrimSpace(string(j.text)), "\n")
-	return slices.DeleteFunc(all, func(line string) bool { return !strings.Contains(line, text) })
-}
-
-func (j *journal) has(text string) bool { return len(j.lines(text)) > 0 }
 
 // forever is a script that ends on SIGTERM.
 const forever = "trap 'exit 0' TERM; sleep 1000000 & wait"
