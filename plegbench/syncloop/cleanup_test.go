@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
-	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -144,40 +143,6 @@ func TestClaimLogs(t *testing.T) {
 	}
 }
 
-func TestLargestImages(t *testing.T) {
-	all := []*runtimeapi.Image{
-		{RepoTags: []string{"small:1"}, Size: 1},
-		{RepoTags: []string{"large:1", "large:2", "large:3"}, RepoDigests: []string{"a", "b", "c"}, Size: 3},
-		{RepoTags: []string{"middle:1"}, Size: 2},
-	}
-	want := []v1.ContainerImage{
-		{Names: []string{"a", "b", "c", "large:1", "large:2"}, SizeBytes: 3},
-		{Names: []string{"middle:1"}, SizeBytes: 2},
-		{Names: []string{"small:1"}, SizeBytes: 1},
-	}
-	for most, n := range map[int]int{-1: 3, 2: 2, 50: 3} {
-		if diff := cmp.Diff(want[:n], largestImages(all, most)); diff != "" {
-			t.Errorf("at most %d (-want +got):\n%s", most, diff)
-		}
-	}
-}
-
-// TestImagesInUse has the image of a container and that of the sandboxes, which none of the node's containers uses.
-func TestImagesInUse(t *testing.T) {
-	const image = "docker.io/library/app:1"
-	_, service := serveFake(t, fake.Scenario{Name: "images", Pods: []fake.PodGroup{
-		{Namespace: "web", Name: "shop", Containers: []fake.ContainerGroup{{Name: "app", Image: image}}},
-	}})
-	sandbox, err := service.SandboxImage(t.Context())
-	if err != nil || sandbox == "" {
-		t.Fatalf("the image of sandboxes is %q, %v", sandbox, err)
-	}
-	used, err := (&SyncLoop{service: service}).imagesInUse(t.Context())
-	if err != nil || !used[sandbox] || !used[image] || used[""] {
-		t.Errorf("in use: %v, %v; want %s and the container's", used, err, sandbox)
-	}
-}
-
 // A file stands for processes: like them it keeps its folder from being removed.
 func TestForgetCgroups(t *testing.T) {
 	for root, tt := range map[string]struct{ cgroups, left, stopped []string }{
@@ -215,23 +180,5 @@ func TestForgetCgroups(t *testing.T) {
 				t.Errorf("left and stopped (-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-func TestCgroupParent(t *testing.T) {
-	for _, tt := range []struct {
-		root    string
-		systemd bool
-		class   v1.PodQOSClass
-		want    string
-	}{
-		{"", false, v1.PodQOSBestEffort, "/kubepods/besteffort/poda-b"},
-		{"/kdiag", false, v1.PodQOSGuaranteed, "/kdiag/kubepods/poda-b"},
-		{"/", true, v1.PodQOSBurstable, "kubepods-burstable-poda_b.slice"},
-		{"/k-diag.slice", true, v1.PodQOSGuaranteed, "k_diag-kubepods-poda_b.slice"},
-	} {
-		if got := cgroupParent(tt.root, tt.systemd, tt.class, "a-b"); got != tt.want {
-			t.Errorf("%+v: %s", tt, got)
-		}
 	}
 }

@@ -3,8 +3,6 @@ package syncloop
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,9 +13,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
@@ -186,37 +182,4 @@ func TestTraceOfAnotherPod(t *testing.T) {
 	if got := traced(t, fake.Scenario{}, "shop/web-lab"); len(got) < 10 {
 		t.Errorf("only %+v", got)
 	}
-}
-
-// TestTraceRestarts has a static pod, its mirror, and the pod again after a change of its manifest.
-func TestTraceRestarts(t *testing.T) {
-	var got []string
-	trace := NewTrace("shop/web", "Lab", func(s Step) { got = append(got, fmt.Sprint(s.N, " ", s.Text)) })
-	static := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web-lab"}}
-	log := funcr.New(func(string, string) {}, funcr.Options{})
-	log = log.WithSink(traceSink{log.GetSink(), trace, nil})
-	add := func(source string) {
-		log.Info("SyncLoop ADD", "source", source, "pods", klog.KObjSlice([]*v1.Pod{static}))
-	}
-	report := func(phase v1.PodPhase, ready bool) {
-		log.V(3).Info("updateStatusInternal", "pod", klog.KObj(static), "phase", phase, "ready", ready)
-	}
-	add("file")
-	add("api")
-	report(v1.PodPending, false)
-	report(v1.PodPending, false)
-	report(v1.PodRunning, true)
-	add("api")
-	report(v1.PodRunning, false)
-	add("file")
-	log.WithValues("pod", klog.KObj(static)).Error(errors.New("x"), "failed", "status", strings.Repeat("long", mostValue))
-	want := []string{
-		"1 SyncLoop ADD source=file", "2 SyncLoop ADD source=api",
-		"3 updateStatusInternal phase=Pending ready=false", "4 updateStatusInternal phase=Running ready=true",
-		"0 Ready", "1 SyncLoop ADD source=file", "2 failed err=x",
-	}
-	for i := range got {
-		got[i], _, _ = strings.Cut(got[i], ";") // what took longest varies
-	}
-	looptest.Equal(t, "steps", want, got)
 }

@@ -319,7 +319,7 @@ func (n *node) running(name string) map[string]string {
 // event waits for an event with this reason for a pod whose message has the text.
 func (n *node) event(name, reason, text string) {
 	n.t.Helper()
-	about := fmt.Sprintf(`"msg"="Event occurred" "object"="%s/%s-%s" `, namespace, name, e2eNode)
+	about := fmt.Sprintf(`"Event occurred" "object"={"name"="%s-%s" "namespace"="%s"} `, name, e2eNode, namespace)
 	quoted := strconv.Quote(text)
 	n.await("event "+reason+" of "+name, func() error { // the recorder's goroutine logs it
 		for _, line := range n.log.Lines(about) {

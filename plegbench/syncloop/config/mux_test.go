@@ -1,12 +1,9 @@
 package config
 
 import (
-	"context"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -47,55 +44,6 @@ func TestMux(t *testing.T) {
 	m.Apply(t.Context(), "file", []*v1.Pod{looptest.Pod("a"), looptest.Pod("b")})
 	m.Apply(t.Context(), "api", nil)
 	looptest.Equal(t, "updates", []string{"ADD"}, show(looptest.Drain(m.Updates())))
-}
-
-func TestSeenAllSources(t *testing.T) {
-	m, _ := newMux("file", "api")
-	both := map[string]bool{"file": true, "api": true}
-	m.Apply(t.Context(), "file", nil)
-	if m.SeenAllSources(both) {
-		t.Error("api has not delivered")
-	}
-	m.Apply(t.Context(), "api", nil)
-	if m.SeenAllSources(map[string]bool{"file": true}) {
-		t.Error("the syncLoop has not seen api")
-	}
-	if !m.SeenAllSources(both) {
-		t.Error("both are there")
-	}
-	if none, _ := newMux(); !none.SeenAllSources(nil) {
-		t.Error("without sources there is nothing to wait for")
-	}
-}
-
-// A syncLoop that skips reads nothing. Its sources wait for it, in turn and in order, and are let go when it ends.
-func TestMuxBlocks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m, _ := newMux()
-		for i := range updatesCap {
-			m.Apply(t.Context(), "api", []*v1.Pod{looptest.Pod("a", image(strconv.Itoa(i)))})
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan string, 2)
-		for _, source := range []string{"file", "http"} {
-			go func() {
-				m.Apply(ctx, source, []*v1.Pod{looptest.Pod("x"), looptest.Pod("y")})
-				ended <- source
-			}()
-		}
-		time.Sleep(time.Hour)
-		select {
-		case source := <-ended:
-			t.Fatalf("%s got through a full channel", source)
-		default:
-		}
-		cancel()
-		<-ended
-		<-ended
-		if n := len(looptest.Drain(m.Updates())); n != updatesCap {
-			t.Errorf("%d updates waited, want %d", n, updatesCap)
-		}
-	})
 }
 
 func image(image string) func(*v1.Pod) {

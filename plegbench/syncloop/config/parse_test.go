@@ -51,37 +51,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestUID(t *testing.T) {
-	uid := func(manifest, source, origin, node string) string {
-		pods, err := parse([]byte(manifest), source, origin, node)
-		if err != nil || pods[0].Annotations[pod.ConfigHashAnnotation] != string(pods[0].UID) {
-			t.Fatal(pods, err)
-		}
-		return string(pods[0].UID)
-	}
-	first := uid(minimal, "file", "/m/a", "n")
-	if len(first) != 32 || strings.Trim(first, "0123456789abcdef") != "" {
-		t.Errorf("UID %q is not the hexadecimal form of 128 bits", first)
-	}
-	withDefault := strings.Replace(minimal, "spec:\n", "spec:\n  restartPolicy: Always\n", 1)
-	for what, same := range map[string]string{
-		"comment": uid("# edited\n"+minimal, "file", "/m/a", "n"), "default": uid(withDefault, "file", "/m/a", "n"),
-	} {
-		if same != first {
-			t.Errorf("%s: another UID", what)
-		}
-	}
-	for what, other := range map[string]string{
-		"edited":     uid(strings.Replace(minimal, ":1", ":2", 1), "file", "/m/a", "n"),
-		"other file": uid(minimal, "file", "/m/b", "n"), "other node": uid(minimal, "file", "/m/a", "o"),
-		"URL": uid(minimal, "http", "/m/a", "n"),
-	} {
-		if other == first {
-			t.Errorf("%s: the same UID", what)
-		}
-	}
-}
-
 func TestParseErrors(t *testing.T) {
 	const head = "{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: "
 	const kind, twins = "write a pod, with apiVersion: v1 and kind: Pod", "initContainers: [{name: c, image: i}], "

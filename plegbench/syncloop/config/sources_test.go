@@ -138,19 +138,6 @@ func background(t *testing.T, run func(context.Context, func([]*v1.Pod)) error) 
 	}
 }
 
-// TestFileSingle has a manifest that comes, and goes with its content.
-func TestFileSingle(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "web.yaml")
-	until := background(t, (&File{Path: path, NodeName: "n", Interval: 10 * time.Millisecond, Log: logr.Discard()}).Run)
-	until("")
-	write(t, path, "late")
-	until("late-n")
-	if err := os.Truncate(path, 0); err != nil {
-		t.Fatal(err)
-	}
-	until("")
-}
-
 // TestFileWatches changes a folder, which is noticed before the next full reading, and replaces it, which is noticed
 // with it.
 func TestFileWatches(t *testing.T) {

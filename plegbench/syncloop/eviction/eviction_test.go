@@ -184,38 +184,6 @@ func TestCleanup(t *testing.T) {
 	})
 }
 
-func TestAdmit(t *testing.T) {
-	bestEffort, burstable := testPod("p", 0, "", ""), testPod("p", 0, "1Mi", "")
-	critical := testPod("p", 2_000_000_000, "", "")
-	bestEffort.Spec.InitContainers = nil // whose requests count
-	for _, tt := range []struct {
-		memory, disk uint64
-		pod          *v1.Pod
-		pressure     string
-	}{
-		{500, 500, bestEffort, ""},
-		{1, 500, bestEffort, "MemoryPressure"},
-		{1, 500, burstable, ""},
-		{500, 1, burstable, "DiskPressure"},
-		{1, 1, burstable, "MemoryPressure DiskPressure"},
-		{1, 1, critical, ""},
-	} {
-		synctest.Test(t, func(t *testing.T) {
-			n := newHarness(tt.memory, tt.disk)
-			if ok, _, _ := n.Admit(tt.pod); !ok {
-				t.Error("not admitted before the first pass")
-			}
-			n.run(t, 500*time.Millisecond)
-			ok, reason, message := n.Admit(tt.pod)
-			want := []any{true, "", ""}
-			if tt.pressure != "" {
-				want = []any{false, "Evicted", "The node had condition: [" + tt.pressure + "]. "}
-			}
-			looptest.Equal(t, "admission", want, []any{ok, reason, message})
-		})
-	}
-}
-
 func quantity(s string) *resource.Quantity {
 	q := resource.MustParse(s)
 	return &q

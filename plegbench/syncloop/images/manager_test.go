@@ -3,7 +3,6 @@ package images
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -163,33 +161,6 @@ func TestEnsureImage(t *testing.T) {
 	}
 }
 
-// TestBackOff syncs each second. The pulls are at 0, 10, 30, 70, 150, 310 and from then on every 300 s; each pod and
-// image by itself.
-func TestBackOff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &fakeService{pull: func(context.Context, string) error { return errors.New("no") }}
-		m, recorder := newManager(r, Config{})
-		var pulled []int
-		for second := range 1000 {
-			reason := ensure(t.Context(), m, "1", "x:1")
-			switch {
-			case errors.Is(reason, ErrImagePull):
-				pulled = append(pulled, second)
-			case !slices.Contains(looptest.Drain(recorder.Events), `Normal BackOff Back-off pulling image "x:1"`):
-				t.Fatalf("no event of back-off after %d s, but %v", second, reason)
-			}
-			looptest.Drain(recorder.Events)
-			time.Sleep(time.Second)
-		}
-		if diff := cmp.Diff([]int{0, 10, 30, 70, 150, 310, 610, 910}, pulled); diff != "" || len(r.pulls) != 8 {
-			t.Errorf("%d pulls %s", len(r.pulls), diff)
-		}
-		if reason := ensure(t.Context(), m, "2", "x:1"); !errors.Is(reason, ErrImagePull) {
-			t.Errorf("another pod waits: %v", reason)
-		}
-	})
-}
-
 func TestParallelPulls(t *testing.T) {
 	for name, tt := range map[string]struct {
 		config      Config
@@ -215,44 +186,6 @@ func TestParallelPulls(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestStuckPullBlocksLater has a pull that hangs in the serial queue. It stops all that come later, until its pod's
-// worker gives up.
-func TestStuckPullBlocksLater(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &fakeService{pull: func(ctx context.Context, image string) error {
-			if image == "stuck:1" {
-				<-ctx.Done()
-			}
-			return ctx.Err()
-		}}
-		m, _ := newManager(r, Config{Serialize: true})
-		stuck, cancel := context.WithCancel(t.Context())
-		waiting, giveUp := context.WithCancel(t.Context())
-		ended := make(chan string, 4)
-		pull := func(ctx context.Context, image string) {
-			go func() { ended <- fmt.Sprint(image, " ", ensure(ctx, m, image, image)) }()
-			synctest.Wait()
-		}
-		pull(stuck, "stuck:1")
-		pull(t.Context(), "b:1")
-		pull(t.Context(), "c:1")
-		pull(waiting, "d:1")
-		time.Sleep(time.Hour)
-		if len(ended) != 0 || len(r.pulls) != 1 {
-			t.Errorf("%d ended, pulls %v while one hangs", len(ended), r.pulls)
-		}
-		giveUp()
-		if first := <-ended; first != "d:1 ErrImagePull" {
-			t.Errorf("the one that gave up: %s", first)
-		}
-		cancel()
-		synctest.Wait()
-		if diff := cmp.Diff([]string{"stuck:1", "b:1", "c:1"}, r.pulls); diff != "" || len(ended) != 3 {
-			t.Errorf("%d ended, pulls (-want +got):\n%s", len(ended), diff)
-		}
-	})
 }
 
 const digest = "sha256:" + "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"

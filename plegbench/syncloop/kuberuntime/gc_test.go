@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -150,18 +148,4 @@ func TestCollectionOrder(t *testing.T) {
 	if _, err := os.Stat(outside); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestRunGC(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newHarness(t)
-		r.cri.fail["ListContainers"] = errors.New("down")
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute+time.Second)
-		defer cancel()
-		if err := r.RunGC(ctx); err != nil {
-			t.Error(err)
-		}
-		event := "Warning ContainerGCFailed down"
-		looptest.Equal(t, "events", []string{event, event, event}, r.recorded())
-	})
 }

@@ -2,7 +2,6 @@ package kuberuntime
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -10,66 +9,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
-
-func TestGetPods(t *testing.T) {
-	r := newHarness(t)
-	unowned, others := map[string]string{container.PodUIDLabel: "u3"}, owned("u4", "other-node")
-	others[container.OwnerLabel] = "node-b"
-	r.addSandbox("s2", "u1", ready).Metadata.Attempt = 1
-	r.addSandbox("s1", "u1", ready) // created later, but of an older attempt
-	r.addSandbox("s3", "u2", ready)
-	r.addSandbox("x1", "u3", ready).Labels = unowned
-	r.addSandbox("x2", "u4", ready).Labels = others
-	r.addContainer("c1", "s1", exited, 10, owned("u1", "u1"))
-	r.addContainer("c3", "s2", running, 20, owned("u1", "u1"))
-	r.addContainer("c2", "s2", running, 20, owned("u1", "u1"))
-	r.addContainer("c9", "gone", running, 20, owned("u9", "u9"))
-	r.addContainer("x3", "x1", running, 20, unowned)
-
-	// get returns the pods in one line each.
-	get := func(all bool) []string {
-		pods, err := r.GetPods(t.Context(), all)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out []string
-		for _, p := range pods {
-			line := p.FullName() + ":"
-			for _, s := range p.Sandboxes {
-				line += " " + s.ID.ID
-			}
-			for _, s := range p.Containers {
-				line += fmt.Sprintf(" %s(%s)", s.ID.ID, s.SandboxID)
-			}
-			out = append(out, line)
-		}
-		return out
-	}
-	const live, second, orphan = "u1_shop: s2 s1 c3(s2) c2(s2)", "u2_shop: s3", "u9_shop: c9(gone)"
-	looptest.Equal(t, "all", []string{live + " c1(s1)", second, orphan}, get(true))
-	looptest.Equal(t, "running", []string{live, second, orphan}, get(false))
-	looptest.Equal(t, "foreign pods", 2, r.Foreign())
-	if one, err := r.GetPod(t.Context(), "u2"); err != nil || one.Name != "u2" {
-		t.Errorf("one pod: %+v, %v", one, err)
-	}
-	for _, uid := range []types.UID{"u3", "u4", "u5"} {
-		if _, err := r.GetPod(t.Context(), uid); !errors.Is(err, ErrPodNotFound) {
-			t.Errorf("pod %s: %v", uid, err)
-		}
-	}
-	r.cri.took()
-	r.cri.fail["ListPodSandbox"] = errors.New("hung")
-	if _, err := r.GetPods(t.Context(), true); err == nil || err.Error() != "hung" {
-		t.Errorf("error %v", err)
-	}
-	looptest.Equal(t, "calls after a failed list", []string{"ListPodSandbox"}, r.cri.took())
-}
 
 func TestGetPodStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -67,27 +67,6 @@ func TestSyncConfigs(t *testing.T) {
 	looptest.Equal(t, "host name of a long name", strings.Repeat("n", 62), r.sandboxConfig(p, 0).GetHostname())
 }
 
-// TestDNSPolicy checks which pods get the cluster's name servers.
-func TestDNSPolicy(t *testing.T) {
-	for _, tt := range []struct {
-		policy v1.DNSPolicy
-		host   bool
-		server []string
-		want   bool
-	}{
-		{v1.DNSDefault, false, []string{"10.0.0.10"}, false},
-		{v1.DNSClusterFirst, true, []string{"10.0.0.10"}, false},
-		{v1.DNSClusterFirstWithHostNet, true, []string{"10.0.0.10"}, true},
-		{v1.DNSClusterFirst, false, nil, false},
-	} {
-		r, p := newHarness(t), testPod("main")
-		r.ClusterDNS, p.Spec.DNSPolicy, p.Spec.HostNetwork = tt.server, tt.policy, tt.host
-		if got := r.dns(p) != nil; got != tt.want {
-			t.Errorf("%+v: got %v", tt, got)
-		}
-	}
-}
-
 func TestSyncFailures(t *testing.T) {
 	full := status.Error(codes.Unknown, "disk full")
 	const sandbox = `failed to "CreatePodSandbox" for "web_shop(uid-1)" with CreatePodSandboxError: ` +
@@ -142,29 +121,6 @@ func TestSyncFailures(t *testing.T) {
 	r.cri.fail["CreateContainer init"] = full
 	failsWith(t, `failed to "StartContainer" for "init" with CreateContainerError: "disk full"`, r.sync(t, p))
 	looptest.Equal(t, "calls after an init container that fails", []string{"CreateContainer init"}, r.cri.took())
-}
-
-func TestSyncReplacesSandbox(t *testing.T) {
-	r := newHarness(t)
-	p := withInit(testPod("main"), "init")
-	r.sync(t, p)
-	r.cri.sandboxes[0].State = notReady
-	r.recorded()
-	if res := r.sync(t, p); res.Err != nil {
-		t.Fatal(res.Err)
-	}
-	looptest.Equal(t, "calls", []string{
-		"StopContainer init", "StopPodSandbox sb1", "ContainerStatus init", "RemoveContainer init",
-		"RunPodSandbox 1", "PodSandboxStatus sb3", "CreateContainer init", "StartContainer init",
-	}, r.cri.took())
-	const event = "Normal SandboxChanged Pod sandbox changed, it will be killed and re-created."
-	looptest.Equal(t, "event", event, r.recorded()[0])
-	looptest.Equal(t, "restart count", uint32(1), r.cri.configs["init"].GetMetadata().GetAttempt())
-	// A pod that cannot be killed is not started.
-	r.cri.sandboxes[1].State = notReady
-	r.cri.fail["StopContainer"] = errors.New("stuck")
-	failsWith(t, `failed to "KillContainer" for "init" with KillContainerError: "stuck"`, r.sync(t, p))
-	looptest.Equal(t, "calls", []string{"StopContainer init", "StopPodSandbox sb3", "StopPodSandbox sb1"}, r.cri.took())
 }
 
 func TestSyncCrashLoop(t *testing.T) {

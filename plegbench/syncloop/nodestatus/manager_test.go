@@ -208,54 +208,6 @@ func TestRuntimeDiesAndComesBack(t *testing.T) {
 	})
 }
 
-// TestRuntimeHangs checks that a hung runtime delays Version, and with it the whole pass, for its two minutes: the node
-// becomes not ready only then.
-func TestRuntimeHangs(t *testing.T) {
-	both(t, func(t *testing.T, r *harness) {
-		r.start(t)
-		time.Sleep(time.Minute)
-		r.set(func() { r.hung = true })
-		time.Sleep(100 * time.Second)
-		if looptest.Text(r.state.RuntimeErrors()) != "container runtime is down" {
-			t.Error("the runtime is not down after 100 s")
-		}
-		r.ready(t, "before Version gave up", "")
-		time.Sleep(40 * time.Second)
-		r.ready(t, "after Version gave up", "container runtime is down")
-		if got := r.Node().Status.NodeInfo.ContainerRuntimeVersion; got != "containerd://Unknown" {
-			t.Errorf("version %s", got)
-		}
-		r.breaks(nil)
-		time.Sleep(criTimeout + 30*time.Second)
-		r.ready(t, "in the end", "")
-		if got := r.Node().Status.NodeInfo.ContainerRuntimeVersion; got != "containerd://2.1.4" {
-			t.Errorf("version %s", got)
-		}
-	})
-}
-
-func TestFastStart(t *testing.T) {
-	both(t, func(t *testing.T, r *harness) {
-		r.breaks(errors.New("refused"))
-		r.start(t)
-		time.Sleep(33 * time.Second)
-		const unknown = "[container runtime status check may not have completed yet, network state unknown]"
-		r.ready(t, "without a runtime", unknown)
-		r.breaks(nil)
-		time.Sleep(300 * time.Millisecond)
-		r.ready(t, "300 ms after the runtime came", "")
-	})
-	synctest.Test(t, func(t *testing.T) {
-		r := newHarness(t, true)
-		r.breaks(errors.New("refused"))
-		r.start(t)
-		time.Sleep(121 * time.Second)
-		if n := r.logged("Node not becoming ready in time after startup"); n != 1 {
-			t.Errorf("%d lines", n)
-		}
-	})
-}
-
 func TestPatchesOnlyForNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newHarness(t, true)

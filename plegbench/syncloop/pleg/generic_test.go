@@ -8,32 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
-	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
-
-func TestKeptIPs(t *testing.T) {
-	before := &container.PodStatus{IPs: []string{"10.0.0.1"}}
-	ready := []*runtimeapi.PodSandboxStatus{{State: runtimeapi.PodSandboxState_SANDBOX_READY}}
-	notReady := []*runtimeapi.PodSandboxStatus{{State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY}}
-	for name, tt := range map[string]struct {
-		status *container.PodStatus
-		want   []string
-	}{
-		"new ones":          {&container.PodStatus{IPs: []string{"10.0.0.2"}}, []string{"10.0.0.2"}},
-		"torn down":         {&container.PodStatus{SandboxStatuses: notReady}, before.IPs},
-		"ready without":     {&container.PodStatus{SandboxStatuses: ready}, nil},
-		"no sandbox at all": {&container.PodStatus{}, before.IPs},
-	} {
-		if diff := cmp.Diff(tt.want, keptIPs(tt.status, before)); diff != "" {
-			t.Errorf("%s: %s", name, diff)
-		}
-	}
-}
 
 func TestRelistSendsEventsAndInspectsWhatChanged(t *testing.T) {
 	b := newHarness(t, time.Second)
@@ -115,76 +93,6 @@ func TestFullChannelLosesEvents(t *testing.T) {
 	}
 	b.Relist(t.Context())
 	b.sent() // a lost event does not come back
-}
-
-// The incident: lists that fail after two minutes each. Health counts from the start of the last good one.
-func TestHealthWhileListsHang(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newHarness(t, time.Second)
-		healthy := func(want string) {
-			t.Helper()
-			got := ""
-			if err := b.Healthy(); err != nil {
-				got = err.Error()
-			}
-			if got != want {
-				t.Errorf("health is %q, want %q", got, want)
-			}
-		}
-		healthy("pleg has yet to be successful")
-		looptest.Run(t, b.Run)
-		synctest.Wait()
-		healthy("")
-		if got, want := gauge(t, b.Metrics.PLEGLastSeen), time.Now().Unix(); got != float64(want) {
-			t.Errorf("last seen %v, want %v", got, want)
-		}
-		b.runtime.lists(2*time.Minute, errSick)
-		time.Sleep(3*time.Minute + 3*time.Second)
-		healthy("pleg was last seen active 3m3s ago; threshold is 3m0s")
-		s := b.Snapshot()
-		if got := time.Since(s.InProgressSince); got != time.Minute+time.Second || s.Failures != 1 || s.Relists != 2 {
-			t.Errorf("in progress for %v, %+v", got, s) // 1 s idle, 2 m failed, 1 s idle, 1 m 1 s into the next
-		}
-		b.runtime.lists(90*time.Second, nil)
-		time.Sleep(time.Minute) // the call under way keeps its two minutes, but succeeds
-		healthy("")
-	})
-}
-
-func TestOnDemand(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newHarness(t, time.Hour)
-		looptest.Run(t, b.Run)
-		time.Sleep(time.Second)
-		b.runtime.put("p", "a", container.Running)
-		lastSync := time.Now()
-		time.Sleep(time.Second)
-		b.RequestRelist("p")
-		synctest.Wait()
-		b.sent("p ContainerStarted a")
-		b.inspected("p")
-		if s, err := b.Cache.GetNewerThan(t.Context(), "p", lastSync); err != nil || s.Find("a") == nil {
-			t.Errorf("%v %v", s, err)
-		}
-		time.Sleep(time.Second)
-		b.RequestRelist("p") // nothing changed: observed, not inspected
-		synctest.Wait()
-		b.inspected()
-		if _, err := b.Cache.GetNewerThan(t.Context(), "p", time.Now().Add(-time.Millisecond)); err != nil {
-			t.Errorf("not observed: %v", err)
-		}
-		if got := time.Since(b.Snapshot().LastRelist); got != 3*time.Second {
-			t.Errorf("health was refreshed: %v", got)
-		}
-		b.RequestRelist("unknown")
-		synctest.Wait()
-		b.logged(`"GenericPLEG: Unable to retrieve pod" "error"="pod sandboxes not found" "podUID"="unknown"`)
-		b.OnDemand = false
-		b.RequestRelist("p")
-		if len(b.requests) != 0 {
-			t.Error("a relist is requested of a PLEG without them")
-		}
-	})
 }
 
 func TestCacheNewerThan(t *testing.T) {

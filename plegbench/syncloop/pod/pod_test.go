@@ -1,7 +1,6 @@
 package pod
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -54,27 +53,6 @@ func TestExpand(t *testing.T) {
 	if got := ExpandAll([]string{"$(A)", "$(X)"}, values); !cmp.Equal(got, []string{"1", "$(X)"}) {
 		t.Errorf("a command became %q", got)
 	}
-}
-
-func FuzzExpand(f *testing.F) {
-	for _, s := range []string{
-		"", "$", "$$", "$(A)", "$$(A)", "$(B", "a$(A)b$(A)", "$()", "$A", "$(($(A)", "$$$(A)", "$($(A))", "$\xff(A)",
-	} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		plain := Expand(text, nil)
-		// A variable that is its own reference changes nothing but what is escaped.
-		if got := Expand(text, map[string]string{"A": "$(A)"}); got != plain {
-			t.Errorf("%q: %q with $(A)=$(A), %q without", text, got, plain)
-		}
-		if !strings.Contains(text, "$$") && plain != text {
-			t.Errorf("%q became %q without a variable or an escape", text, plain)
-		}
-		if got := Expand(strings.ReplaceAll(text, "$", "$$"), map[string]string{"A": "1"}); got != text {
-			t.Errorf("%q escaped and expanded is %q", text, got)
-		}
-	})
 }
 
 func TestQOSClass(t *testing.T) {

@@ -11,7 +11,6 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
@@ -147,36 +146,6 @@ func TestStuckInTheCache(t *testing.T) {
 	})
 }
 
-func TestEndAtTheStart(t *testing.T) {
-	bubble(t, func(_ *testing.T, b *harness) {
-		failed := looptest.Pod("failed")
-		failed.Status.Phase = v1.PodFailed
-		b.create(failed)
-		b.did("terminating failed grace=1", "terminated failed")
-		b.create(deleted("deleted", 10))
-		b.did("terminating deleted grace=10", "terminated deleted")
-		b.create(deleted("at-once", 0))
-		b.did("terminating at-once grace=1", "terminated at-once")
-	})
-}
-
-func TestRestartUnderTheSameUID(t *testing.T) {
-	bubble(t, func(_ *testing.T, b *harness) {
-		b.create(looptest.Pod("p"))
-		b.did("sync p create")
-		b.syncer.set(func(s *fakeSyncer) { s.takes = time.Minute })
-		b.kill(looptest.Pod("p"), nil)
-		b.create(looptest.Pod("p"))
-		b.known([]*v1.Pod{looptest.Pod("p")}, "p")
-		time.Sleep(3 * time.Minute)
-		b.did("terminating p grace=1", "terminated p")
-		b.known([]*v1.Pod{looptest.Pod("p")})
-		b.syncer.set(func(s *fakeSyncer) { s.takes = 0; clear(s.furthest) })
-		b.create(looptest.Pod("p"))
-		b.did("sync p create")
-	})
-}
-
 func TestStaticPodsOfOneName(t *testing.T) {
 	bubble(t, func(t *testing.T, b *harness) {
 		first, second, third := staticPod("1", "web"), staticPod("2", "web"), staticPod("3", "web")
@@ -200,21 +169,6 @@ func TestStaticPodsOfOneName(t *testing.T) {
 		if !b.ShouldPodBeFinished("2") {
 			t.Error("the second has not ended")
 		}
-	})
-}
-
-func TestOrphanOfTheRuntime(t *testing.T) {
-	bubble(t, func(_ *testing.T, b *harness) {
-		b.cache.UpdateTime(time.Time{}) // no status of it is awaited
-		b.syncer.set(func(s *fakeSyncer) { s.err["terminating"] = errSick })
-		b.UpdatePod(UpdateOptions{Type: Kill, RunningPod: &container.Pod{UID: "o", Name: "o", Namespace: "ns"}})
-		b.did("terminating runtime o")
-		b.known(nil, "o")
-		b.did("terminating runtime o") // housekeeping tries again
-		b.syncer.set(func(s *fakeSyncer) { clear(s.err) })
-		b.known(nil, "o")
-		b.did("terminating runtime o")
-		b.known(nil)
 	})
 }
 

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -276,55 +275,6 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// A pod has a container with all three probes, a sidecar, and an init container that is not probed.
-func TestPodEnds(t *testing.T) {
-	const all = "app Liveness, app Readiness, app Startup, side Liveness"
-	for _, tt := range []struct {
-		name string
-		end  func(s *harness, p *v1.Pod)
-		want string
-	}{
-		{"terminating", func(s *harness, p *v1.Pod) { s.StopLivenessAndStartup(p) }, "app Readiness, side Liveness"},
-		{"removed", func(s *harness, p *v1.Pod) { s.RemovePod(p) }, ""},
-		{"not desired", func(s *harness, _ *v1.Pod) { s.CleanupPods(nil) }, ""},
-		{"desired", func(s *harness, _ *v1.Pod) { s.CleanupPods(map[types.UID]bool{"u1": true}) }, all},
-		{"failed", func(s *harness, _ *v1.Pod) {
-			s.change(nil, func(st *v1.PodStatus) { st.Phase = v1.PodFailed }, 0)
-		}, ""},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			p := newPod(func(p *v1.Pod, c *v1.Container) {
-				c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = execProbe(), execProbe(), execProbe()
-				p.Spec.InitContainers = []v1.Container{
-					{Name: "init", LivenessProbe: execProbe()},
-					{Name: "side", RestartPolicy: new(v1.ContainerRestartPolicyAlways), LivenessProbe: execProbe()},
-				}
-			})
-			perform(t, p, true, func(t *testing.T, s *harness) {
-				s.change(nil, func(st *v1.PodStatus) {
-					side := *st.ContainerStatuses[0].DeepCopy()
-					side.Name, side.ContainerID = "side", "containerd://s"
-					st.InitContainerStatuses = []v1.ContainerStatus{side}
-				}, 0)
-				if probes := s.change(nil, nil, 2*period); probes != 6 {
-					t.Errorf("%d probes, want two periods of three", probes)
-				}
-				tt.end(s, p)
-				s.change(nil, nil, period)
-				if got := s.workersLeft(); got != tt.want {
-					t.Errorf("workers %q, want %q", got, tt.want)
-				}
-				_, ok := s.Readiness.Get(container.ID{Type: "containerd", ID: "a"})
-				series := make(chan prometheus.Metric, 100)
-				s.Metrics.ProbesTotal.Collect(series)
-				if tt.want == "" && (ok || len(series) != 0) {
-					t.Errorf("left behind: result %v, %d counters", ok, len(series))
-				}
-			})
-		})
-	}
-}
-
 // When the syncLoop takes no updates, the workers stand still; when it takes them again, they go on.
 func TestBackPressure(t *testing.T) {
 	p := newPod(func(_ *v1.Pod, c *v1.Container) {
@@ -343,85 +293,6 @@ func TestBackPressure(t *testing.T) {
 		}
 		if s.change(nil, nil, 5*time.Second) == 0 {
 			t.Error("no probe after the updates were taken")
-		}
-	})
-}
-
-// A probe that the syncLoop's end cuts short is no failure.
-func TestEndIsNoFailure(t *testing.T) {
-	p := newPod(func(_ *v1.Pod, c *v1.Container) { c.LivenessProbe = execProbe() })
-	perform(t, p, true, func(t *testing.T, s *harness) {
-		time.AfterFunc(period, s.stop)
-		s.change(errHangs, nil, 2*period)
-		if got := s.lastEvent(); got != "" {
-			t.Errorf("event %s", got)
-		}
-	})
-}
-
-// TestUpdatePodStatus has a pod with a container for each case, whose name is its id as well.
-func TestUpdatePodStatus(t *testing.T) {
-	running, stopped := v1.ContainerState{Running: &v1.ContainerStateRunning{}}, v1.ContainerState{}
-	ended := func(code int32) v1.ContainerState {
-		return v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: code}}
-	}
-	cases := []struct {
-		name, probe string // probe is of readiness or startup
-		state       v1.ContainerState
-		result      Result // of the probe
-		want        string
-	}{
-		{"no probes", "", running, Unknown, "started ready"},
-		{"not running", "", stopped, Unknown, ""},
-		{"readiness unknown", "readiness", running, Unknown, "started"},
-		{"readiness good", "readiness", running, Success, "started ready"},
-		{"readiness bad", "readiness", running, Failure, "started"},
-		{"startup unknown", "startup", running, Unknown, ""},
-		{"startup good", "startup", running, Success, "started ready"},
-		{"startup bad", "startup", running, Failure, ""},
-		{"was started before the syncLoop", "startup", running, Unknown, "started ready"},
-		{"init, done", "", ended(0), Unknown, "ready"},
-		{"init, failed", "", ended(1), Unknown, ""},
-		{"init, running", "", running, Unknown, "started"},
-		{"sidecar", "", running, Unknown, "started ready"},
-	}
-	var st v1.PodStatus
-	p := newPod(func(p *v1.Pod, _ *v1.Container) {
-		p.Spec.Containers = nil
-		for _, tt := range cases {
-			c, now := v1.Container{Name: tt.name}, v1.ContainerStatus{
-				Name: tt.name, ContainerID: "containerd://" + tt.name, State: tt.state,
-				Started: new(strings.HasPrefix(tt.name, "was started")),
-			}
-			switch tt.probe {
-			case "readiness":
-				c.ReadinessProbe = execProbe()
-			case "startup":
-				c.StartupProbe = execProbe()
-			}
-			if tt.name == "sidecar" {
-				c.RestartPolicy = new(v1.ContainerRestartPolicyAlways)
-			}
-			if strings.HasPrefix(tt.name, "init") || c.RestartPolicy != nil {
-				p.Spec.InitContainers = append(p.Spec.InitContainers, c)
-				st.InitContainerStatuses = append(st.InitContainerStatuses, now)
-				continue
-			}
-			p.Spec.Containers = append(p.Spec.Containers, c)
-			st.ContainerStatuses = append(st.ContainerStatuses, now)
-		}
-	})
-	perform(t, p, false, func(t *testing.T, s *harness) {
-		for _, tt := range cases {
-			if tt.result != Unknown {
-				results := map[string]*Results{"readiness": s.Readiness, "startup": s.Startup}[tt.probe]
-				results.Set(t.Context(), container.ID{Type: "containerd", ID: tt.name}, p.UID, tt.result)
-			}
-		}
-		s.UpdatePodStatus(p, &st)
-		for i, c := range slices.Concat(st.ContainerStatuses, st.InitContainerStatuses) {
-			got := map[bool]string{true: "started"}[*c.Started] + map[bool]string{true: " ready"}[c.Ready]
-			looptest.Equal(t, c.Name, cases[i].want, strings.TrimSpace(got))
 		}
 	})
 }
@@ -563,18 +434,4 @@ func lateError(t *testing.T) error {
 	defer service.Close()
 	_, err = service.ExecSync(t.Context(), "a", []string{"true"}, time.Millisecond)
 	return err
-}
-
-func FuzzHTTPRequest(f *testing.F) {
-	for _, path := range []string{"", "healthz?x=1", "http://elsewhere/x", "//elsewhere/x", "/a%zz", "A:00", "\x00"} {
-		f.Add(path)
-	}
-	f.Fuzz(func(t *testing.T, path string) {
-		get := &v1.HTTPGetAction{Path: path, Port: intstr.FromInt32(80)}
-		req, err := request(t.Context(), get, &v1.Container{}, "192.0.2.1")
-		// A path that looks like a whole URL may lose the host, which is a failure; it cannot choose another.
-		if err == nil && req.URL.Host != "" && req.URL.Host != "192.0.2.1:80" {
-			t.Errorf("%q goes to %s", path, req.URL.Host)
-		}
-	})
 }

@@ -2,7 +2,6 @@ package stats
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -201,52 +200,6 @@ func TestSummaryIsKept(t *testing.T) {
 			t.Errorf("%d sizes are remembered, and %d when all is gone, %v", before, len(p.sizes), err)
 		}
 	})
-}
-
-// TestSummaryOfHungRuntime checks that while a runtime hangs nobody gets a summary, and nobody waits beyond a deadline.
-func TestSummaryOfHungRuntime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cri := newFake("/nowhere")
-		cri.hang = true
-		p, _, _ := newProvider(t, cri)
-		start := time.Now()
-		go func() {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-			defer cancel()
-			if _, err := p.Summary(ctx, false); err == nil || !strings.HasPrefix(err.Error(), "getting imageFs stats: ") {
-				t.Errorf("got %v", err)
-			}
-		}()
-		synctest.Wait()
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := p.Summary(ctx, false); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
-			t.Errorf("%v after %v", err, time.Since(start))
-		}
-		time.Sleep(2 * time.Minute)
-	})
-}
-
-func TestSummaryErrors(t *testing.T) {
-	cri := newFake("/nowhere")
-	p, rootDir, _ := newProvider(t, cri)
-	fails := func(want string) {
-		t.Helper()
-		if _, err := p.Summary(t.Context(), false); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
-	cri.err = errors.New("too large")
-	fails("listing pod stats: too large")
-	cri.imageFs = nil
-	fails("getting imageFs stats: the runtime has no image filesystem")
-	if err := os.Remove(rootDir); err != nil {
-		t.Fatal(err)
-	}
-	fails("measuring the file system of " + rootDir)
-	if _, err := New(Config{Root: rootDir}); err == nil {
-		t.Error("a root without proc is no error")
-	}
 }
 
 func TestImageDisk(t *testing.T) {

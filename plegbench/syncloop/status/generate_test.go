@@ -9,7 +9,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
@@ -246,84 +245,5 @@ func probes(isReady bool) func(*v1.Pod, *v1.PodStatus) {
 				list[i].Started = new(list[i].Ready)
 			}
 		}
-	}
-}
-
-func TestConditions(t *testing.T) {
-	sandbox := func(state runtimeapi.PodSandboxState, ip string) *runtimeapi.PodSandboxStatus {
-		return &runtimeapi.PodSandboxStatus{State: state, Network: &runtimeapi.PodSandboxNetworkStatus{Ip: ip}}
-	}
-	up := sandbox(runtimeapi.PodSandboxState_SANDBOX_READY, "10.0.0.1")
-	down := sandbox(runtimeapi.PodSandboxState_SANDBOX_NOTREADY, "")
-	noIP := sandbox(runtimeapi.PodSandboxState_SANDBOX_READY, "")
-	initializedBefore := v1.PodCondition{Type: v1.PodInitialized, Status: v1.ConditionTrue}
-	disrupted := v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: "TerminationByKubelet"}
-	unready := func(name string) string {
-		return "False ContainersNotReady containers with unready status: [" + name + "]"
-	}
-	for name, tt := range map[string]struct {
-		pod      *v1.Pod
-		runtime  string
-		sandbox  *runtimeapi.PodSandboxStatus
-		old      v1.PodCondition
-		terminal bool
-		notReady bool
-		// PodReadyToStartContainers, Initialized, and Ready as well as ContainersReady
-		start, initialized, ready string
-	}{
-		"ready": {
-			pod: newPod(), runtime: "app0=running", sandbox: up, start: "True", initialized: "True", ready: "True",
-		},
-		"not ready": {
-			pod: newPod(), runtime: "app0=running", sandbox: up, notReady: true, start: "True", initialized: "True",
-			ready: unready("app"),
-		},
-		"initializing": {
-			pod: newPod(withInit("i")), sandbox: down, start: "False", ready: unready("app"),
-			initialized: "False ContainersNotInitialized containers with incomplete status: [i]",
-		},
-		"initialized once": {
-			pod: newPod(withInit("i")), sandbox: down, old: initializedBefore, start: "False", initialized: "True",
-			ready: unready("app"),
-		},
-		"sidecar not ready": {
-			pod: newPod(withInit("s")), runtime: "app0=running", sandbox: noIP, start: "False", initialized: "True",
-			ready: unready("s"),
-		},
-		"completed": {
-			pod: newPod(never), runtime: "app0=exited:0", start: "False", initialized: "True PodCompleted",
-			ready: "False PodCompleted",
-		},
-		"failed": {
-			pod: newPod(), terminal: true, runtime: "app0=exited:2", start: "False", initialized: "True",
-			ready: "False PodFailed",
-		},
-		"evicted": {
-			pod: newPod(), runtime: "app0=running", sandbox: up, old: disrupted, start: "True", initialized: "True",
-			ready: "True",
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			running := instances(tt.runtime)
-			if tt.sandbox != nil {
-				running.SandboxStatuses = []*runtimeapi.PodSandboxStatus{tt.sandbox, up}
-			}
-			want := map[v1.PodConditionType]string{
-				v1.PodReadyToStartContainers: tt.start, v1.PodInitialized: tt.initialized, v1.PodReady: tt.ready,
-				v1.ContainersReady: tt.ready, v1.PodScheduled: "True",
-			}
-			if tt.old.Type == v1.DisruptionTarget {
-				want[v1.DisruptionTarget] = "True TerminationByKubelet"
-			}
-			st := Generate(GenerateInput{
-				Pod: tt.pod, Terminal: tt.terminal, PodStatus: running, UpdateProbes: probes(!tt.notReady),
-				Old: v1.PodStatus{Conditions: []v1.PodCondition{tt.old}},
-			})
-			got := map[v1.PodConditionType]string{}
-			for _, c := range st.Conditions {
-				got[c.Type] = strings.TrimSpace(fmt.Sprint(c.Status, " ", c.Reason, " ", c.Message))
-			}
-			looptest.Equal(t, "conditions", want, got)
-		})
 	}
 }

@@ -19,7 +19,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
@@ -123,45 +122,6 @@ func TestReport(t *testing.T) {
 	})
 }
 
-func TestReportFailures(t *testing.T) {
-	for _, tt := range []struct {
-		name, failing string // a verb
-		there         []*v1.Pod
-		known, later  bool // the status is kept, and sent once nothing fails
-	}{
-		{name: "get fails", failing: "get", there: []*v1.Pod{newPod()}, known: true, later: true},
-		{name: "patch fails", failing: "patch", there: []*v1.Pod{newPod()}, known: true, later: true},
-		{name: "gone", known: true},
-		{name: "created anew", there: []*v1.Pod{newPod(func(p *v1.Pod) { p.UID = "u2" })}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p, w := newPod(), newHarness(tt.there...)
-				w.desired.UpdatePod(p)
-				failing := true
-				if tt.failing != "" {
-					w.api.PrependReactor(tt.failing, "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
-						return failing, nil, errors.New("boom")
-					})
-				}
-				w.SetPodStatus(p, up(p))
-				w.runFor(t, time.Second)
-				if _, known := w.PodStatus("u1"); known != tt.known {
-					t.Errorf("known: %v", known)
-				}
-				failing = false
-				w.api.ClearActions()
-				w.runFor(t, interval+time.Second)
-				if tt.later {
-					w.wrote(t, "patch")
-				} else {
-					w.wrote(t)
-				}
-			})
-		})
-	}
-}
-
 func TestDeletion(t *testing.T) {
 	mirror := func(p *v1.Pod) { p.Annotations = map[string]string{pod.ConfigMirrorAnnotation: "h"} }
 	for _, tt := range []struct {
@@ -232,40 +192,6 @@ func TestStaticPod(t *testing.T) {
 		w.TerminatePod(p)
 		if st, ok := w.PodStatus("m1"); !ok || st.Phase != v1.PodRunning { // it could never run again otherwise
 			t.Errorf("status by the mirror's UID: %v %s", ok, st.Phase)
-		}
-	})
-}
-
-func TestProbesAndStatus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPod()
-		w := newHarness(p)
-		id := container.ID{Type: "containerd", ID: "app0"}
-		w.SetContainerReadiness("u1", id, true) // a pod that is not desired
-		w.desired.UpdatePod(p)
-		w.SetContainerReadiness("u1", id, true) // one that has not been synced
-		if _, known := w.PodStatus("u1"); known {
-			t.Fatal("a status came from a probe alone")
-		}
-		w.SetPodStatus(p, up(p))
-		time.Sleep(time.Minute)
-		w.SetContainerReadiness("u1", container.ID{Type: "containerd", ID: "other"}, false)
-		w.SetContainerReadiness("u1", id, false)
-		w.SetContainerReadiness("u1", id, false)
-		w.SetContainerStartup("u1", id, true)
-		st, _ := w.PodStatus("u1")
-		for _, c := range st.Conditions {
-			isReady := c.Type == v1.PodReady || c.Type == v1.ContainersReady
-			if (c.Status == v1.ConditionFalse) != (isReady || c.Type == v1.PodReadyToStartContainers) {
-				t.Errorf("%s is %s", c.Type, c.Status)
-			}
-			if changed := time.Since(c.LastTransitionTime.Time) < time.Second; changed != isReady {
-				t.Errorf("%s changed at %v", c.Type, c.LastTransitionTime)
-			}
-		}
-		w.SetContainerStartup("u1", id, false)
-		if st, _ := w.PodStatus("u1"); *st.ContainerStatuses[0].Started || w.pods["u1"].version != 3 {
-			t.Errorf("version %d, %+v", w.pods["u1"].version, st.ContainerStatuses[0])
 		}
 	})
 }

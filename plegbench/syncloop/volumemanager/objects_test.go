@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -53,30 +52,6 @@ func TestTokenLife(t *testing.T) {
 		down = true
 		at(49+47, "a", "token-2")
 		at(49+49, "a", "")
-	})
-}
-
-// TestTokenOfANewPod has an API server that knows a pod a moment after the node does: there is no event about that.
-func TestTokenOfANewPod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newHarness(t)
-		client, born := fake.New(), time.Now()
-		client.PrependReactor("create", "serviceaccounts", func(clienttesting.Action) (bool, runtime.Object, error) {
-			if time.Since(born) < 50*time.Millisecond {
-				return true, nil, apierrors.NewNotFound(v1.Resource("pods"), "web")
-			}
-			return true, &authenticationv1.TokenRequest{Status: authenticationv1.TokenRequestStatus{
-				Token: "t", ExpirationTimestamp: metav1.NewTime(born.Add(time.Hour)),
-			}}, nil
-		})
-		m.cfg.Objects = NewAPIObjects(client)
-		pod := newPod()
-		const token = "[{name: token, projected: {sources: [{serviceAccountToken: {path: token}}]}}]"
-		looptest.Decode(t, token, &pod.Spec.Volumes)
-		m.mount(t, pod)
-		if took := time.Since(born); len(m.events.Events) != 0 || took != mountPeriod {
-			t.Errorf("%d events, mounted after %v", len(m.events.Events), took)
-		}
 	})
 }
 

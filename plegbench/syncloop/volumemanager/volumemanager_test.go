@@ -1,8 +1,6 @@
 package volumemanager
 
 import (
-	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,7 +14,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
@@ -229,26 +226,6 @@ func TestMissingObjectIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestUnsupportedEndsAtOnce(t *testing.T) {
-	m := newHarness(t)
-	for name, source := range map[string]v1.VolumeSource{
-		"claim": {PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}},
-		"huge":  {EmptyDir: &v1.EmptyDirVolumeSource{Medium: v1.StorageMediumHugePages}},
-	} {
-		err := m.WaitForAttachAndMount(t.Context(), newPod(configMapVolume("config", "settings"), volume(name, source)))
-		want := fmt.Sprintf("unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%[1]s]: "+
-			"failed to get Plugin from volumeSpec for volume %[1]q err=no volume plugin matched", name)
-		if err == nil || err.Error() != want {
-			t.Errorf("got %v, want %s", err, want)
-		}
-	}
-	pod := newPod()
-	pod.UID = "../../out"
-	if err := m.WaitForAttachAndMount(t.Context(), pod); err == nil {
-		t.Error("a uid that leads out of the root directory was taken")
-	}
-}
-
 // TestEachSyncRefreshes changes an object and a label behind the volumes of a pod that runs.
 func TestEachSyncRefreshes(t *testing.T) {
 	m := newHarness(t)
@@ -306,25 +283,6 @@ func TestMountInsideKeepsAVolume(t *testing.T) {
 	}
 }
 
-// refused is a mounter whose mounts and unmounts fail.
-type refused struct{ memory }
-
-func (refused) tmpfs(string, string) error { return unix.EPERM }
-func (refused) unmount(string) error       { return unix.EBUSY }
-
-func TestRefusedMounts(t *testing.T) {
-	h := newHarness(t)
-	h.Manager.mounts = refused{h.mounts}
-	pod := newPod()
-	if err := h.Unmount(pod); err != nil {
-		t.Errorf("without a folder: %v", err)
-	}
-	dir := filepath.Join(h.podDir(pod.UID), "volumes", "plugin", "name")
-	err := h.makeDir(dir, kind{memory: true})
-	looptest.Equal(t, "mount", "mounting a tmpfs "+dir+": operation not permitted", looptest.Text(err))
-	h.mounts[dir] = ""
-	looptest.Equal(t, "unmount", "unmounting "+dir+": device or resource busy", looptest.Text(h.Unmount(pod)))
-}
 
 func TestCleanupOrphans(t *testing.T) {
 	m := newHarness(t)
@@ -358,32 +316,6 @@ func TestCleanupOrphans(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, left); diff != "" {
 		t.Errorf("files left (-want +got):\n%s", diff)
-	}
-}
-
-func TestHostPathTypes(t *testing.T) {
-	dir := t.TempDir()
-	looptest.Write(t, filepath.Join(dir, "file"), "x")
-	for _, tt := range []struct {
-		kind v1.HostPathType
-		path string
-		ok   bool
-		made fs.FileMode // of what is there then
-	}{
-		{"", "missing", true, 0},
-		{v1.HostPathDirectory, "missing", false, 0},
-		{v1.HostPathFile, "file", true, 0},
-		{v1.HostPathFileOrCreate, "file", true, 0},
-		{v1.HostPathDirectoryOrCreate, "new/dir", true, fs.ModeDir},
-		{v1.HostPathFileOrCreate, "new/file", true, 0},
-	} {
-		path := filepath.Join(dir, tt.path)
-		if err := checkHostPath(&v1.HostPathVolumeSource{Path: path, Type: &tt.kind}); (err == nil) != tt.ok {
-			t.Errorf("%s %s: %v, want ok %v", tt.kind, tt.path, err, tt.ok)
-		}
-		if info, err := os.Stat(path); tt.path != "missing" && (err != nil || info.Mode().Type() != tt.made) {
-			t.Errorf("%s %s: %v, %v", tt.kind, tt.path, info, err)
-		}
 	}
 }
 
