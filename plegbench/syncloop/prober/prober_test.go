@@ -275,6 +275,67 @@ func TestProbes(t *testing.T) {
 	}
 }
 
+// TestPodEnds ends probes of a container with all three.
+func TestPodEnds(t *testing.T) {
+	p := newPod(func(_ *v1.Pod, c *v1.Container) {
+		c.LivenessProbe, c.ReadinessProbe, c.StartupProbe = execProbe(), execProbe(), execProbe()
+	})
+	desired := map[types.UID]bool{p.UID: true}
+	for _, tt := range []struct {
+		end  func(s *harness)
+		want string
+	}{
+		{func(s *harness) { s.StopLivenessAndStartup(p) }, "app Readiness"},
+		{func(s *harness) { s.RemovePod(p) }, ""},
+		{func(s *harness) { s.CleanupPods(nil) }, ""},
+		{func(s *harness) { s.CleanupPods(desired) }, "app Liveness, app Readiness, app Startup"},
+		{func(s *harness) { s.change(nil, func(st *v1.PodStatus) { st.Phase = v1.PodFailed }, 0) }, ""},
+	} {
+		perform(t, p, true, func(t *testing.T, s *harness) {
+			tt.end(s)
+			s.change(nil, nil, 2*period)
+			looptest.Equal(t, "workers", tt.want, s.workersLeft())
+		})
+	}
+}
+
+func TestUpdatePodStatus(t *testing.T) {
+	for _, tt := range []struct {
+		probe      string
+		result     Result
+		wasStarted bool // before this syncLoop
+		want       string
+	}{
+		{"", Unknown, false, "started true, ready true"},
+		{"readiness", Unknown, false, "started true, ready false"},
+		{"readiness", Success, false, "started true, ready true"},
+		{"readiness", Failure, false, "started true, ready false"},
+		{"startup", Unknown, false, "started false, ready false"},
+		{"startup", Success, false, "started true, ready true"},
+		{"startup", Failure, false, "started false, ready false"},
+		{"startup", Unknown, true, "started true, ready true"},
+	} {
+		p := newPod(func(_ *v1.Pod, c *v1.Container) {
+			switch tt.probe {
+			case "readiness":
+				c.ReadinessProbe = execProbe()
+			case "startup":
+				c.StartupProbe = execProbe()
+			}
+		})
+		perform(t, p, true, func(t *testing.T, s *harness) {
+			st := live(tt.wasStarted)
+			st.ContainerStatuses[0].ContainerID = "containerd://x"
+			if results := map[string]*Results{"readiness": s.Readiness, "startup": s.Startup}[tt.probe]; tt.result != Unknown {
+				results.Set(t.Context(), container.ID{Type: "containerd", ID: "x"}, p.UID, tt.result)
+			}
+			s.UpdatePodStatus(p, st)
+			c := st.ContainerStatuses[0]
+			looptest.Equal(t, fmt.Sprint(tt), tt.want, fmt.Sprintf("started %v, ready %v", *c.Started, c.Ready))
+		})
+	}
+}
+
 // When the syncLoop takes no updates, the workers stand still; when it takes them again, they go on.
 func TestBackPressure(t *testing.T) {
 	p := newPod(func(_ *v1.Pod, c *v1.Container) {
