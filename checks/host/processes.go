@@ -204,19 +204,12 @@ func (p Population) detail(at *position, found *Process, argv []string) {
 			found.ObjectID = cmp.Or(found.ObjectID, id)
 		}
 		// A process in a pod may have any name, and name any path.
-		if filepath.IsAbs(bundle) && id != "" && p.inHostMounts(found.PID) {
+		if filepath.IsAbs(bundle) && id != "" && p.sameMounts(found.PID, 1) {
 			at.enter("the bundle of process %d (%s)", found.PID, found.Name)
 			config, _ := readUntrusted(p.root, filepath.Join(bundle, "config.json"), maxSpec)
 			found.Serves, _ = parseBundle(id, config)
 		}
 	}
-}
-
-// inHostMounts reports whether a process has the mount namespace of process 1, as far as that can be seen.
-func (p Population) inHostMounts(pid int) bool {
-	first, err := os.Readlink(filepath.Join(p.dir(1), "ns/mnt"))
-	own, _ := os.Readlink(filepath.Join(p.dir(pid), "ns/mnt"))
-	return err != nil || own == first
 }
 
 // listens returns the paths of the unix sockets at which a process accepts connections: those that it has open and that
@@ -303,14 +296,21 @@ func (p Population) Again(ctx context.Context) ([]Process, error) {
 	return list, errors.Join(p.missing, ctx.Err())
 }
 
-// One returns what /proc/PID/stat holds of a process, with its role by its name alone. It never waits for the
-// process.
+// One returns what /proc/PID/stat holds of a process, with its role by its name and its place alone. It never waits for
+// the process.
 func (p Population) One(pid int) (Process, error) {
 	st, err := readStat(p.dir(pid))
 	if err != nil {
 		return Process{}, fmt.Errorf("reading process %d: %w", pid, err)
 	}
+	roles := map[int]Role{}
+	for pid, known := range p.roles {
+		roles[pid] = known.Role
+	}
 	role, _ := p.names.identify(st.comm, nil, "")
+	if p.foreign(st, role, roles) {
+		role = ""
+	}
 	return p.describe(st, role, ""), nil
 }
 
@@ -452,26 +452,39 @@ func (p Population) shimOf(pid int) int {
 	return 0
 }
 
-// foreign reports whether a daemon or shim is not this node's, whatever its name. It runs in a container (a shim is
-// among its ancestors), or it is neither root's nor this user's: anybody may start a program that becomes root under
-// another name, so the real user counts too. A kubelet in a container counts unless it has its own pid namespace:
-// then it belongs to another node (kind, k3d).
+// foreign reports whether a process is not this node's, whatever its name, which anybody may choose. It is neither
+// root's nor this user's (a program may become root under another name, so the real user counts too), has a pid
+// namespace of its own, or is below a shim. Below a shim are also what it runs for its containers, in its own mounts,
+// and the kubelet of a node whose parts are containers of Docker. What runc started may be in a container already.
 func (p Population) foreign(st stat, role Role, roles map[int]Role) bool {
-	switch role {
-	case RoleRuntime, RoleKubelet:
-		uids := status(p.dir(st.pid), "Uid")
-		own := []string{"0", strconv.Itoa(os.Geteuid())}
-		if slices.ContainsFunc(uids[:min(len(uids), 2)], func(uid string) bool { return !slices.Contains(own, uid) }) {
-			return true
-		}
-		if role == RoleKubelet {
-			return len(status(p.dir(st.pid), "NSpid")) > 1
-		}
-	case RoleShim:
-	default:
+	if role == "" || role == RoleOCI && roles[st.ppid] == RoleOCI {
 		return false
 	}
-	return slices.ContainsFunc(p.ancestors(st), func(a stat) bool { return roles[a.pid] == RoleShim })
+	own := []string{"0", strconv.Itoa(os.Geteuid())}
+	uids := status(p.dir(st.pid), "Uid")
+	if len(status(p.dir(st.pid), "NSpid")) > 1 ||
+		slices.ContainsFunc(uids[:min(len(uids), 2)], func(uid string) bool { return !slices.Contains(own, uid) }) {
+		return true
+	}
+	ancestors := p.ancestors(st)
+	i := slices.IndexFunc(ancestors, func(a stat) bool { return roles[a.pid] == RoleShim })
+	switch {
+	case i < 0:
+		return false
+	case role == RoleKubelet:
+		cwd, err := os.Readlink(filepath.Join(p.dir(ancestors[i].pid), "cwd"))
+		return err == nil && !strings.Contains(cwd, "/"+taskDir+"/moby/")
+	case role == RoleOCI || role == RoleCNI:
+		return !p.sameMounts(st.pid, ancestors[i].pid)
+	}
+	return true
+}
+
+// sameMounts reports whether two processes have one mount namespace, as far as that can be seen.
+func (p Population) sameMounts(a, b int) bool {
+	first, err := os.Readlink(filepath.Join(p.dir(a), "ns/mnt"))
+	second, err2 := os.Readlink(filepath.Join(p.dir(b), "ns/mnt"))
+	return err != nil || err2 != nil || first == second
 }
 
 // A call is what a process was started to do, and for what.

@@ -2,6 +2,7 @@ package host
 
 import (
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -39,23 +40,54 @@ func TestReadUntrusted(t *testing.T) {
 	}
 }
 
-// TestPodCallsItselfRunc has a process in a pod take the name of the runtime's tool, and name a bundle that is a pipe,
-// and one on the host. Neither is read.
-func TestPodCallsItselfRunc(t *testing.T) {
+// TestPodsWithNamesOfTheRuntime has processes of pods take names and arguments of the runtime's parts. None has a role,
+// what their arguments name is not read, and what the runtime started itself has one.
+func TestPodsWithNamesOfTheRuntime(t *testing.T) {
 	n := newNode(t)
 	n.link(proc(1, "ns/mnt"), "mnt:[1]")
-	n.process(50, 1, "runc", 'S', "runc create --bundle /run/pod/"+idA+" "+idA)
-	n.process(51, 1, "runc", 'S', "runc create --bundle /run/real/"+idB+" "+idB)
-	n.process(52, 1, "runc", 'S', "runc create --bundle /run/real/"+idB+" "+idB)
-	n.link(proc(50, "ns/mnt"), "mnt:[1]")
-	n.link(proc(51, "ns/mnt"), "mnt:[1]")
-	n.link(proc(52, "ns/mnt"), "mnt:[2]")
-	n.fifo("run/pod/" + idA + "/config.json")
-	n.write("run/real/"+idB+"/config.json", `{"annotations": {"io.kubernetes.cri.container-type": "sandbox",
-		"io.kubernetes.cri.sandbox-name": "web-1", "io.kubernetes.cri.sandbox-namespace": "shop"}}`)
-	serves := map[int]string{}
-	for _, p := range n.people().Processes() {
-		serves[p.PID] = p.Serves.Pod
+	named := " create --bundle /run/bundle " + idB
+	add := func(pid, ppid int, name, args, mounts string, status ...string) {
+		n.process(pid, ppid, name, 'S', args)
+		n.link(proc(pid, "ns/mnt"), mounts)
+		n.write(proc(pid, "status"), "Name:\tx\nUid:\t0\t0\t0\t0\n"+strings.Join(status, ""))
 	}
-	equal(t, "pods", map[int]string{50: "", 51: "web-1", 52: ""}, serves)
+	const inPod = "NSpid:\t1000\t7\n"
+	n.write("run/bundle/config.json", `{"annotations": {"io.kubernetes.cri.container-type": "sandbox",
+		"io.kubernetes.cri.sandbox-name": "web-1", "io.kubernetes.cri.sandbox-namespace": "shop"}}`)
+	add(10, 1, "containerd", "containerd", "mnt:[1]")
+	add(11, 1, "containerd-shim", "containerd-shim-runc-v2 -namespace k8s.io -id "+idA, "mnt:[1]")
+	n.link(proc(11, "cwd"), "/run/containerd/"+taskDir+"/k8s.io/"+idA)
+	add(12, 11, "runc", "runc"+named, "mnt:[1]")
+	add(13, 12, "runc:[2:INIT]", "runc init", "mnt:[2]", inPod)
+	add(14, 1, "runc", "runc"+named, "mnt:[2]") // of a runtime with mounts of its own: its bundle is another's
+	add(20, 11, "runc", "runc"+named, "mnt:[2]", inPod)
+	add(21, 11, "sh", "sh --root /r"+named, "mnt:[2]", inPod)
+	for i, mine := range []string{inPod, ""} { // the second is of a pod in the host's pid namespace
+		pid := 30 + 20*i
+		add(pid, 11, "sleep", "sleep 1", "mnt:[2]", mine)
+		add(pid+1, pid, "runc", "runc"+named, "mnt:[2]", mine)
+		add(pid+2, pid+1, "runc:[2:INIT]", "runc x", "mnt:[2]", mine)
+		add(pid+3, pid, "bridge", "/opt/cni/bin/bridge", "mnt:[2]", mine)
+		n.write(proc(pid+3, "environ"), "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00")
+		add(pid+4, pid, "containerd-shim", "containerd-shim-runc-v2 -id "+idB, "mnt:[2]", mine)
+		add(pid+5, pid, "conmon", "conmon -c "+idB, "mnt:[2]", mine)
+		add(pid+6, pid, "kubelet", "kubelet", "mnt:[2]", mine)
+		add(pid+7, pid, "crio", "crio", "mnt:[2]", mine)
+	}
+	add(70, 1, "containerd", "containerd", "mnt:[3]", inPod) // its shim has ended
+	add(80, 1, "containerd-shim", "containerd-shim-runc-v2 -namespace moby -id "+idB, "mnt:[1]")
+	n.link(proc(80, "cwd"), "/run/containerd/"+taskDir+"/moby/"+idB)
+	add(81, 80, "kubelet", "kubelet", "mnt:[2]") // a container is the kubelet's, as Rancher has it
+	roles, serves := map[int]Role{}, map[int]string{}
+	people := n.people()
+	for _, p := range people.Processes() {
+		roles[p.PID], serves[p.PID] = p.Role, p.Serves.Pod
+	}
+	peer, err := people.One(37)
+	failed(t, "One", err, "")
+	equal(t, "the role of a crio in a pod", Role(""), peer.Role)
+	equal(t, "roles", map[int]Role{
+		10: RoleRuntime, 11: RoleShim, 12: RoleOCI, 13: RoleOCI, 14: RoleOCI, 80: RoleShim, 81: RoleKubelet,
+	}, roles)
+	equal(t, "pods", map[int]string{10: "", 11: "", 12: "web-1", 13: "web-1", 14: "", 80: "", 81: ""}, serves)
 }
