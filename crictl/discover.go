@@ -229,14 +229,15 @@ func (d *discovery) fromStopped(ctx context.Context) bool {
 
 // fromShims takes the address of the runtime that one of containerd's shims of Kubernetes was given: containerd removes
 // its socket when it ends, but shims go on. The address is on their command line (-namespace k8s.io -address
-// /run/containerd/containerd.sock). Those of other users do not count.
+// /run/containerd/containerd.sock). Those of other users and of pods do not count.
 func (d *discovery) fromShims(ctx context.Context) bool {
 	all, _ := within(ctx, "listing shims", func() ([]process, error) {
 		return processes(d.root, func(comm string) bool { return strings.HasPrefix(comm, "containerd-shim") })
 	})
 	for _, p := range all {
 		i, j := slices.Index(p.argv, "-namespace"), slices.Index(p.argv, "-address")
-		if p.otherUser() == "" && min(i, j) > 0 && max(i, j)+1 < len(p.argv) && p.argv[i+1] == "k8s.io" {
+		own := p.otherUser() == "" && len(p.statusFields("NSpid:")) <= 1 && p.shimAbove(d.root) == 0
+		if own && min(i, j) > 0 && max(i, j)+1 < len(p.argv) && p.argv[i+1] == "k8s.io" {
 			return d.take(SourceWellKnown, "the running shims", p.argv[j+1],
 				"the address given to a running shim of Kubernetes")
 		}

@@ -3,6 +3,7 @@ package crictl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -50,6 +51,9 @@ func (h host) root(t *testing.T) string {
 	}
 	return root
 }
+
+// child is the status of a process of root's.
+func child(of int) string { return fmt.Sprintf("PPid:\t%d\nUid:\t0\t0\t0\t0\n", of) }
 
 const (
 	containerdSocket = "/run/containerd/containerd.sock"
@@ -157,6 +161,21 @@ func TestDiscover(t *testing.T) {
 			notTaken: 3,
 		},
 		{
+			name: "kubelets of a pod in the host's pid namespace, the kubelet in a container of Docker",
+			host: host{
+				"11 containerd-shim": "", "proc/11/cwd": "-> /run/containerd/task/k8s.io/1",
+				"12 containerd-shim": "", "proc/12/cwd": "-> /run/containerd/task/moby/2",
+				"20 containerd-shim": "", "proc/20/cwd": "-> /moby/", "proc/20/status": child(11),
+				"700 kubelet":     "kubelet --container-runtime-endpoint=/run/evil.sock",
+				"proc/700/status": child(20),
+				"812 kubelet":     "kubelet --container-runtime-endpoint=/run/good.sock",
+				"proc/812/status": child(12),
+			},
+			want:     Endpoint{"unix:///run/good.sock", SourceKubelet, "of the running kubelet (pid 812)"},
+			tried:    []string{"kubelet (pid 700): runs in a pod"},
+			notTaken: 1,
+		},
+		{
 			name: "neither kubelet nor socket, but the kubelet's file",
 			host: host{
 				"var/lib/kubelet/config.yaml": "containerRuntimeEndpoint: unix:///run/left.sock\n",
@@ -181,7 +200,11 @@ func TestDiscover(t *testing.T) {
 			name: "nothing but shims",
 			host: host{
 				"901 containerd-shim": "shim -namespace moby -id 1 -address /run/docker.sock",
-				"902 containerd-shim": "shim -namespace k8s.io -id 2 -address /run/x/containerd.sock",
+				"903 containerd-shim": "shim -namespace k8s.io -id 2 -address /run/x/containerd.sock",
+				"870 containerd-shim": "shim -namespace k8s.io -id 3 -address /run/evil.sock", // in pods
+				"proc/870/status":     "Uid:\t0\t0\t0\t0\nNSpid:\t870\t7\n",
+				"880 containerd-shim": "shim -namespace k8s.io -id 4 -address /run/evil.sock",
+				"proc/880/status":     child(903),
 			},
 			want: Endpoint{"unix:///run/x/containerd.sock", SourceWellKnown, "given to a running shim of Kubernetes"},
 		},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,15 +66,25 @@ func processes(root string, want func(comm string) bool) (out []process, err err
 }
 
 func readProcess(root string, pid int, want func(comm string) bool) (process, bool) {
-	dir := filepath.Join(root, "proc", strconv.Itoa(pid))
-	comm, err := os.ReadFile(filepath.Join(dir, "comm"))
+	comm, err := readProc(root, pid, "comm")
 	name := strings.TrimSpace(string(comm))
 	if err != nil || !want(name) {
 		return process{}, false // gone meanwhile, or another program
 	}
-	cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
-	status, _ := os.ReadFile(filepath.Join(dir, "status"))
+	cmdline, err := readProc(root, pid, "cmdline")
+	status, _ := readProc(root, pid, "status")
 	return process{pid: pid, name: name, argv: splitCmdline(cmdline), status: string(status)}, err == nil
+}
+
+// readProc reads up to 1 MiB of a file of a process: a process may declare any part of its memory to be its arguments
+// (PR_SET_MM of prctl(2)).
+func readProc(root string, pid int, file string) ([]byte, error) {
+	f, err := os.Open(filepath.Join(root, "proc", strconv.Itoa(pid), file))
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, 1<<20))
 }
 
 // splitCmdline splits the contents of /proc/PID/cmdline. A process that wrote its own title has blanks instead of NULs.
@@ -109,6 +120,32 @@ func (p *process) otherUser() string {
 		return "unknown"
 	}
 	return ""
+}
+
+// shimAbove returns the topmost shim among the ancestors of a process; 0 for none. All processes of a pod are below one.
+func (p *process) shimAbove(root string) (shim int) {
+	above := *p
+	for range 64 { // process ids are read one after the other: a reused one could close a circle
+		parent, err := strconv.Atoi(strings.Join(above.statusFields("PPid:"), ""))
+		comm, errComm := readProc(root, parent, "comm")
+		status, errStatus := readProc(root, parent, "status")
+		if errors.Join(err, errComm, errStatus) != nil {
+			break
+		}
+		if strings.HasPrefix(string(comm), "containerd-shim") || strings.HasPrefix(string(comm), "conmon") {
+			shim = parent
+		}
+		above.status = string(status)
+	}
+	return shim
+}
+
+// isPods reports whether a process is a pod's. Docker's shims, which work in folders of this name, also have kubelets
+// below them where all parts of a node are containers.
+func (p *process) isPods(root string) bool {
+	shim := p.shimAbove(root)
+	cwd, err := os.Readlink(filepath.Join(root, "proc", strconv.Itoa(shim), "cwd"))
+	return shim != 0 && err == nil && !strings.Contains(cwd, "/moby/")
 }
 
 // A KubeletProcess is a process that is, or contains, a kubelet.
@@ -225,7 +262,7 @@ func (k *KubeletProcess) readArgsFile() {
 //
 // It prefers a process that is a kubelet to one that contains one, and the oldest by number. Kubelets in pid namespaces
 // below this one belong to other nodes (kind, k3d) on this kernel; their sockets are not at the same path here. Any
-// user may call a process kubelet: those of others than root are passed over.
+// user and any pod may call a process kubelet: those of others than root, and those of pods, are passed over.
 func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 	all, err := within(ctx, "listing kubelets", func() (found []*KubeletProcess, err error) {
 		all, err := processes(d.root, mayBeKubelet)
@@ -250,6 +287,8 @@ func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 				d.NotTaken,
 				Tried{SourceKubelet, what, "runs as user " + user + ", and a node's kubelet as root"},
 			)
+		case k.isPods(d.root):
+			d.NotTaken = append(d.NotTaken, Tried{SourceKubelet, what, "runs in a pod"})
 		case chosen == nil || chosen.socket != "" && k.socket == "":
 			chosen = k
 		}
