@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal/journalfile"
@@ -121,10 +123,15 @@ func (in Input) files(p host.Process, dir, pattern string) []place {
 		_ = crictl.InRoot(root, dir, func(at string) error { // which went well before
 			names, err := filepath.Glob(filepath.Join(at, pattern))
 			for _, name := range names {
-				info, err := os.Lstat(name)
-				if err == nil && info.Mode().IsRegular() && owner(info) == owner(self) && info.ModTime().After(since) {
-					w = written{name: path.Join(dir, info.Name()), text: readFrom(name, 0)}
+				f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+				if err != nil {
+					continue
 				}
+				info, err := f.Stat()
+				if err == nil && owner(info) == owner(self) && info.ModTime().After(since) {
+					w = written{name: path.Join(dir, filepath.Base(name)), text: readFrom(f, 0)}
+				}
+				_ = f.Close() // was only read
 			}
 			return err
 		})
@@ -132,15 +139,10 @@ func (in Input) files(p host.Process, dir, pattern string) []place {
 	}}}
 }
 
-// readFrom reads a file from an offset on, up to a byte more than a dump may have.
-func readFrom(name string, offset int64) []byte {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
+// readFrom reads a regular file from an offset on, up to a byte more than a dump may have.
+func readFrom(f *os.File, offset int64) []byte {
 	info, err := f.Stat()
-	if err != nil || info.Size() <= offset {
+	if err != nil || !info.Mode().IsRegular() || info.Size() <= offset {
 		return nil
 	}
 	text := make([]byte, min(info.Size()-offset, maxDump+1))
@@ -196,7 +198,12 @@ func (in Input) log(p host.Process, shim int) []place {
 		return nil
 	}
 	return []place{{name, func() written {
-		return written{name: name, text: inLog(readFrom(at, info.Size()), shim)}
+		f, err := os.OpenFile(at, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		if err != nil {
+			return written{name: name}
+		}
+		defer f.Close()
+		return written{name: name, text: inLog(readFrom(f, info.Size()), shim)}
 	}}}
 }
 

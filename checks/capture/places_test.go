@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,6 +52,10 @@ func TestFiles(t *testing.T) {
 			r.file("its/tmp/secret", dump)
 			must(r.t, os.Remove(filepath.Join(r.root, name)))
 			r.link(name, "secret")
+		}, ""},
+		{"a pipe", func(r tree) {
+			must(r.t, os.Remove(filepath.Join(r.root, name)))
+			must(r.t, syscall.Mkfifo(filepath.Join(r.root, name), 0o600))
 		}, ""},
 	} {
 		r := newTree(t)

@@ -107,6 +107,7 @@ func TestProve(t *testing.T) {
 		masks         [3]string // empty for those of Go
 		started       int64     // of the process as it was seen before; 0 for the same
 		threads       []thread  // nil for one that waits
+		namespace     string    // of process ids; empty for this one
 		want          string    // in the error; empty for none
 		stuck         bool      // there are the stacks in the kernel
 	}{
@@ -124,6 +125,7 @@ func TestProve(t *testing.T) {
 		{name: "ignored", masks: ignores, want: "does not handle SIGUSR1"},
 		{name: "blocked", masks: blocks, want: "does not handle SIGUSR1"},
 		{name: "an earlier one is pending", masks: pending, want: "earlier SIGUSR1", stuck: true},
+		{name: "a containerd in a pod", namespace: "pid:[1]", want: "pid namespace of its own"},
 		{name: "a zombie", threads: []thread{{'Z', ""}}, want: "zombie"},
 		{name: "stopped", threads: []thread{stopped, stopped}, want: "is stopped", stuck: true},
 		{name: "stopped, one waits for a disk", threads: []thread{stopped, disk}, want: "is stopped", stuck: true},
@@ -143,6 +145,9 @@ func TestProve(t *testing.T) {
 				tc.threads = []thread{running}
 			}
 			r.process(cmp.Or(tc.program, "/usr/bin/containerd"), cmp.Or(tc.comm, "containerd"), tc.masks, tc.threads...)
+			if tc.namespace != "" {
+				r.link("proc/812/ns/pid", tc.namespace)
+			}
 			p := host.Process{PID: 812, Role: cmp.Or(tc.role, host.RoleRuntime), Name: "it"}
 			p.Started = time.Unix(cmp.Or(tc.started, 1100), 0)
 			err := Input{Root: r.root}.prove(t.Context(), p)
