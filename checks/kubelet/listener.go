@@ -57,12 +57,19 @@ func holders(ctx context.Context, root string, s Settings) []Holder {
 				break
 			}
 		}
-		// A kubelet that starts at this moment, or that of another node on this kernel, is no stranger.
-		if ctx.Err() == nil && h.Name != "kubelet" && (s.PID != 0 || h.PID != 0) {
+		// A kubelet that starts at this moment is no stranger. A pod may have a process of that name.
+		starts := h.Name == "kubelet" && mounts(root, h.PID) == mounts(root, max(s.PID, 1))
+		if ctx.Err() == nil && !starts && (s.PID != 0 || h.PID != 0) {
 			out = append(out, h)
 		}
 	}
 	return out
+}
+
+// mounts returns the mount namespace of a process; empty where it may not be read.
+func mounts(root string, pid int) string {
+	namespace, _ := os.Readlink(filepath.Join(root, "proc", strconv.Itoa(pid), "ns/mnt"))
+	return namespace
 }
 
 // listening returns the sockets, as /proc/PID/fd shows them, that listen at a port in the network of a process.

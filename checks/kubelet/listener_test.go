@@ -76,6 +76,22 @@ func TestPortHeldByAStranger(t *testing.T) {
 	equal(t, 200, own.Ping.Status)
 }
 
+// TestPortHeldByANamesake has the kubelet's port be held by another process of its name: one that starts, and a pod's.
+func TestPortHeldByANamesake(t *testing.T) {
+	for mounts, want := range map[string][]Holder{
+		"mnt:[1]": nil, "mnt:[2]": {{Address: "127.0.0.1:10248", Name: "kubelet", PID: 900}},
+	} {
+		h := newTree(t)
+		h.process("812", "kubelet", "kubelet")
+		h.process("900", "kubelet", "kubelet")
+		h.file("proc/812/net/tcp", "  0: 0100007F:2808 00000000:0000 0A 0:0 0:0 0 0 0 77\n", "proc/812/fd/1", "")
+		h.link("socket:[77]", "proc/900/fd/3")
+		h.link("mnt:[1]", "proc/812/ns/mnt")
+		h.link(mounts, "proc/900/ns/mnt")
+		equal(t, want, holders(t.Context(), h.root, Settings{PID: 812, HealthzAddress: "127.0.0.1:10248"}))
+	}
+}
+
 // TestRefusedOnce checks that a kubelet which refuses the node's certificate has one request and one connection
 // to log.
 func TestRefusedOnce(t *testing.T) {
