@@ -134,6 +134,8 @@ func TestOwnerOfCgroup(t *testing.T) {
 		"/kubepods/pod7/" + idA + "/system.slice/sshd.service": {
 			ObjectID: idA, PodUID: "7", Unit: "sshd.service",
 		},
+		"/kubepods/pod7/" + idA + "/kubepods/pod8/" + idB:         inPod, // it is the pod that chose these names
+		"/kubepods/pod7/" + idA + "/" + idB:                       inPod,
 		"/system.slice/kubepods-pod1.slice:cri-containerd:" + idA: {ObjectID: idA},
 	} {
 		equal(t, cgroup, want, OwnerOfCgroup(cgroup))

@@ -203,24 +203,29 @@ func ownerOfCgroups(all []membership) Owner {
 	return unit
 }
 
-// OwnerOfCgroup reads from a cgroup's path the innermost container, its pod, and the innermost unit in it:
+// OwnerOfCgroup reads from a cgroup's path the pod and its container, else the innermost container, and the innermost
+// unit in it:
 //
 //	/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1b2c_3d.slice/cri-containerd-<id>.scope
 //	/kubepods/burstable/pod1b2c-3d/<id>
 //	/system.slice/containerd.service
 func OwnerOfCgroup(cgroup string) Owner {
 	var o Owner
+	inner := "" // the container of the group below
 	for dir := path.Clean("/" + cgroup); dir != "/"; dir = path.Dir(dir) {
 		base := path.Base(dir)
-		id := idOfCgroup(base)
+		id, uid := idOfCgroup(base), uidOfCgroup(base)
 		switch {
+		case uid != "" && inKubepods(dir): // the outermost: in its own groups a pod may use any names
+			o.PodUID, o.ObjectID = uid, inner
 		case o.ObjectID == "" && id != "":
 			o.ObjectID = id
 		case o.ObjectID == "" && o.Unit == "" && isUnit(base):
 			o.Unit = base
-		case o.PodUID == "" && (o.ObjectID != "" || inKubepods(dir)):
-			o.PodUID = uidOfCgroup(base)
+		case o.PodUID == "" && o.ObjectID != "":
+			o.PodUID = uid
 		}
+		inner = id
 	}
 	return o
 }
