@@ -35,6 +35,7 @@ type Pods struct {
 	State      crictl.ContainerState // ContainerCreated, ContainerRunning (sleeping) or ContainerExited (with code 0)
 	Prefix     string                // of the pods' names, which end in their number; empty means "pod"
 	PodNetwork bool                  // a network namespace and CNI for each, instead of the host's network
+	HostPID    bool                  // the host's pid namespace
 	// NeverRan makes containers fail at their start: the sandbox is stopped first, so that the runtime refuses to start
 	// them and marks them exited, with code 128 and reason StartError. Nothing is executed for them, so it is several
 	// times as fast. State must be ContainerExited.
@@ -201,6 +202,9 @@ func (p Pods) sandbox(i int) *runtimeapi.PodSandboxConfig {
 	} else {
 		host := &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE}
 		config.Linux.SecurityContext.NamespaceOptions = host
+		if p.HostPID {
+			host.Pid = runtimeapi.NamespaceMode_NODE
+		}
 	}
 	return config
 }
