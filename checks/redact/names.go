@@ -104,6 +104,14 @@ func (n *names) of(kind string, text []byte) string {
 	return as
 }
 
+// isKnown reports whether a word is a name, which it need not be in every text.
+func (n *names) isKnown(word []byte) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, known := n.as[string(word)]
+	return known && !protected[string(word)]
+}
+
 // anywhere returns the pseudonym of a word of a text, if it is surely a name.
 func (n *names) anywhere(word []byte) string {
 	if len(word) < 4 {
@@ -178,6 +186,8 @@ var (
 	segmentName = regexp.MustCompile(`^/([a-z0-9][a-z0-9.-]*)`)
 	podUID      = regexp.MustCompile(`^[0-9a-f]{32}$|^[0-9a-f]{8}-[0-9a-f]{4}-`)
 	dashedIP    = regexp.MustCompile(`^ip-\d+-\d+-\d+-\d+$`)
+	quotedName  = regexp.MustCompile(`^ \\*["']([a-z0-9][a-z0-9.-]*)\\*["']`)
+	pairedName  = regexp.MustCompile(`^[/_]([a-z0-9][a-z0-9.-]*)`)
 	versionHead = regexp.MustCompile(`(?i)(?:[a-z0-9]/|(?:version|release)[ "'=:(\\]*)$`)
 )
 
@@ -222,7 +232,7 @@ func (w *pseudonymizer) word(from, to int) {
 				lower[i] += 'a' - 'A'
 			}
 		}
-		if kind, ok := kinds[string(lower[:n])]; ok && w.field(kind, to) {
+		if kind, ok := kinds[string(lower[:n])]; ok && (w.field(kind, to) || w.quoted(kind, to)) {
 			return
 		}
 		if kind := inPath[string(lower[:n])]; kind != "" && w.segment(kind, to) {
@@ -241,6 +251,9 @@ func (w *pseudonymizer) word(from, to int) {
 		if w.put(from, from+len(image), w.names.anywhere(image)) {
 			return
 		}
+	}
+	if w.pair(from, to) {
+		return
 	}
 	word = bytes.TrimRight(word, ".-")
 	as := w.names.anywhere(word)
@@ -283,6 +296,30 @@ func (w *pseudonymizer) field(kind string, i int) bool {
 	}
 	w.put(from, from+len(value), w.names.of(kind, value))
 	return true
+}
+
+// quoted replaces the name in quotes behind the word for its kind that ends at i: namespace "shop".
+func (w *pseudonymizer) quoted(kind string, i int) bool {
+	m := quotedName.FindSubmatchIndex(w.line[i:min(len(w.line), i+256)])
+	return m != nil && w.put(i+m[2], i+m[3], w.names.of(kind, w.line[i+m[2]:i+m[3]]))
+}
+
+// pair replaces line[from:to] and the words behind it where they are names, also short ones: shop/db, and db_shop in the
+// names that Docker gives to containers.
+func (w *pseudonymizer) pair(from, to int) (found bool) {
+	for w.names.isKnown(w.line[from:to]) {
+		m := pairedName.FindSubmatchIndex(w.line[to:min(len(w.line), to+256)])
+		next := m != nil && w.names.isKnown(w.line[to+m[2]:to+m[3]])
+		if !next && !found {
+			break
+		}
+		found = w.put(from, to, w.names.of("", w.line[from:to]))
+		if !next {
+			break
+		}
+		from, to = to+m[2], to+m[3]
+	}
+	return found
 }
 
 // segment replaces the name in a path of the API behind line[:i]. Folders of the kubelet are UIDs, and stay.
