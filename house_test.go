@@ -355,6 +355,28 @@ func TestTagsOfTests(t *testing.T) {
 	})
 }
 
+// TestSecurityIsTested wants each test that docs/security.md names.
+func TestSecurityIsTested(t *testing.T) {
+	page, err := os.ReadFile("docs/security.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := map[string]bool{}
+	for _, m := range regexp.MustCompile("`((?:Test|Fuzz)[A-Z]\\w+)`").FindAllStringSubmatch(string(page), -1) {
+		named[m[1]] = true
+	}
+	goFiles(t, func(name string, _ *token.FileSet, file *ast.File) {
+		for _, d := range file.Decls {
+			if fn, ok := d.(*ast.FuncDecl); ok && strings.HasSuffix(name, "_test.go") {
+				delete(named, fn.Name.Name)
+			}
+		}
+	})
+	for name := range named {
+		t.Errorf("docs/security.md names the test %s, which does not exist", name)
+	}
+}
+
 // TestCausesAreDocumented wants a section of docs/causes.md for each cause that the judge can name, in its order.
 func TestCausesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("docs/causes.md")
