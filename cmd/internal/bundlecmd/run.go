@@ -40,6 +40,13 @@ const (
 	askingShare = 0.6
 )
 
+func (o *options) asking() time.Duration {
+	if o.timeoutGiven {
+		return time.Duration(float64(o.Timeout) * askingShare)
+	}
+	return askingUsual
+}
+
 func run(ctx context.Context, env cli.Env, opts options) (err error) {
 	debug.SetGCPercent(garbagePercent)
 	env = opts.Host(env)
@@ -65,10 +72,7 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 		in.NoDumps = "not asked for (--no-stacks)"
 	}
 	asked := opts.Flags
-	asked.Timeout, asked.Output = askingUsual, string(render.Text)
-	if opts.timeoutGiven {
-		asked.Timeout = time.Duration(float64(opts.Timeout) * askingShare)
-	}
+	asked.Timeout, asked.Output = opts.asking(), string(render.Text)
 	rest, cancel := context.WithTimeout(ctx, opts.Timeout-cli.Margin)
 	defer cancel()
 	node, problems, err := target.Ask(ctx, env, &asked, target.Question{
