@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,24 +100,4 @@ func TestChild(t *testing.T) {
 	failed(t, "ReadSpaces without a child", err, "no program")
 	_, err = TimeWrites(limited(t), n.root, n.people(), folders[0], Child{})
 	failed(t, "TimeWrites without a child", err, "no program")
-}
-
-// TestChildHangs reads from a child that has stopped: it hangs in its first path.
-func TestChildHangs(t *testing.T) {
-	q := inquiry{testChild(t), "/", verbSpace, time.Millisecond, []spot{{"/stops"}, {"/"}}, make([]outcome, 2)}
-	child, err := q.child.start(q.verb, "/", []string{"/stops", "/"})
-	must(t, err)
-	t.Cleanup(func() { child.kill() })
-	eventually(t, "the child has stopped", func() bool {
-		threads := Population{root: "/"}.threads(child.cmd.Process.Pid)
-		return !slices.ContainsFunc(threads, func(thread string) bool {
-			st, err := readStat(thread)
-			return err != nil || st.state != 'T'
-		})
-	})
-	done, err := q.read(limited(t), child, []int{0, 1})
-	must(t, err)
-	if got := q.outcomes[0]; done != 1 || !got.asked || !got.hung || got.waiting < q.patience {
-		t.Errorf("after %d paths the outcome is %+v", done, got)
-	}
 }

@@ -205,10 +205,7 @@ func TestConsumersUnknown(t *testing.T) {
 		return "32 31 0:29 / /sys/fs/cgroup/x rw - cgroup cgroup rw," + controller + "\n"
 	}
 	for _, tt := range []struct{ name, mounts, below, err string }{
-		{"no control groups", "22 27 0:21 / /proc rw,relatime - proc proc rw\n", "", "none among the host's mounts"},
 		{"no memory controller", v1("pids"), "", "has the memory controller"},
-		{"memory is not turned on", mountinfoV2, "", "no control group has memory.current"},
-		{"no pids controller", v1("cpu"), "", "has the pids controller"},
 		{"version 1 does not show who waits", v1("memory"), "", "version 1 do not show"},
 		{"a group that is gone", mountinfoV2, "/kubepods/podgone", "no such file"},
 		{"a group that leads away", mountinfoV2, "/../../../proc", "outside of what is mounted"},
@@ -278,27 +275,6 @@ func TestProcessGroups(t *testing.T) {
 	}
 }
 
-// TestHeaviestReadsFew checks that the order is that of the working sets, and that no more groups are read than that
-// takes.
-func TestHeaviestReadsFew(t *testing.T) {
-	var groups []Consumer
-	for i := range 100 {
-		groups = append(groups, Consumer{Path: fmt.Sprint(i), Usage: Usage{Current: uint64(i)}})
-	}
-	var read, names []string
-	for _, g := range heaviest(groups, func(g *Consumer) bool {
-		read = append(read, g.Path)
-		if g.Path == "99" {
-			g.Current = 1
-		}
-		return g.Path != "98" // gone meanwhile
-	}) {
-		names = append(names, g.Path)
-	}
-	equal(t, "the heaviest", []string{"97", "96", "95"}, names)
-	equal(t, "read", []string{"99", "98", "97", "96", "95"}, read)
-}
-
 // newNodeWithLimits has the kernel's limits of tasks, recorded from a node.
 func newNodeWithLimits(t *testing.T, mounts string) *node {
 	n := newNode(t)
@@ -351,11 +327,4 @@ func TestReadPIDs(t *testing.T) {
 	got, err = ReadPIDs(t.Context(), n.root, n.people())
 	must(t, err)
 	equal(t, "of a hybrid", []CgroupUsage{usage("/kubelet", 8, 10, 1, Owner{Role: RoleKubelet}, 30)}, got.Cgroups)
-
-	n = newNodeWithLimits(t, "22 27 0:21 / /proc rw,relatime - proc proc rw\n")
-	got, err = ReadPIDs(t.Context(), n.root, n.people())
-	failed(t, "without cgroups", err, "none among")
-	equal(t, "without cgroups", 135, got.Tasks)
-	_, err = ReadPIDs(t.Context(), t.TempDir(), Population{})
-	failed(t, "of nothing", err, "counting tasks")
 }

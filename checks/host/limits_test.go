@@ -97,8 +97,6 @@ func TestReadNumbers(t *testing.T) {
 			Memory{49368168 << 10, 2 << 20, 8 << 10, 7 << 10},
 			"",
 		},
-		{meminfo, fixture(t, "node/meminfo"), Memory{24684092 << 10, 22975324 << 10, 54052 << 10, 8860 << 10}, ""},
-		{meminfo, "MemTotal: 5 kB\n", Memory{}, "no line"},
 		{meminfo, "MemTotal: 5 kB\nMemAvailable: x kB\n", Memory{}, "no line"},
 
 		{
@@ -106,12 +104,7 @@ func TestReadNumbers(t *testing.T) {
 			stalls(Stall{ofSome.Some, Averages{0, 0.13, 0.96}}), "",
 		},
 		{psi, some, stalls(ofSome), ""},
-		{psi, some + "most avg10=x\n", stalls(ofSome), ""},
-		{psi, "", Pressure{}, "pressure"},
-		{psi, strings.Replace(some, "some", "full", 1), Pressure{}, "pressure"},
-		{psi, "some avg10=0.22 avg60=0.17\n", Pressure{}, "pressure"},
 		{psi, strings.Replace(some, "0.22", "NaN", 1), Pressure{}, "pressure"},
-		{psi, strings.Replace(some, "0.22", "-1", 1), Pressure{}, "pressure"},
 	} {
 		n.write(step.file, step.content)
 		var got any
@@ -126,15 +119,6 @@ func TestReadNumbers(t *testing.T) {
 		}
 		failed(t, step.file+": "+step.content, err, step.err)
 		equal(t, step.file+": "+step.content, step.want, got)
-	}
-}
-
-// TestReadClockReal cannot know whether a client keeps this machine's clock; between two reads it does not jump by
-// hours.
-func TestReadClockReal(t *testing.T) {
-	c, err := ReadClock(t.Context(), time.Millisecond)
-	if err != nil || c.Over < time.Millisecond || c.Jumped.Abs() > time.Hour {
-		t.Errorf("ReadClock = %+v, %v", c, err)
 	}
 }
 

@@ -6,21 +6,6 @@ import (
 	"testing"
 )
 
-func TestVolumeOf(t *testing.T) {
-	const dir = "/var/lib/kubelet"
-	for point, want := range map[string]Mount{
-		dir + "/pods/U/volumes/kubernetes.io~csi/pv-1/mount": {PodUID: "U", Driver: "kubernetes.io~csi"},
-		dir + "/pods/U/volumes/kubernetes.io~nfs/share":      {PodUID: "U", Driver: "kubernetes.io~nfs"},
-		dir + "/pods/U/volume-subpaths/pv-1/app/0":           {PodUID: "U"},
-
-		dir + "/plugins/kubernetes.io/csi/ebs.csi.aws.com/9f/globalmount": {Driver: "ebs.csi.aws.com"},
-
-		dir + "/plugins/other": {}, dir: {}, dir + "2/pods/U": {}, "/mnt/nas": {},
-	} {
-		equal(t, point, want, volumeOf(point, dir))
-	}
-}
-
 func TestProbable(t *testing.T) {
 	systems, left := mountsIn(fixture(t, "node/mountinfo-kubelet")).probable("/var/lib/kubelet")
 	var got []string
@@ -80,7 +65,6 @@ func TestParseMountLine(t *testing.T) {
 		`36 35 0:44 / /a\040b\011c\012d\134e\043f\9g\04 rw - fuse.x\040y a\040b rw`: like(func(m *mountLine) {
 			m.point, m.kind, m.source = "/a b\tc\nd\\e#f\\9g\\04", "fuse.x y", "a b"
 		}),
-		"36 35 0:44 / /a rw - nfs  rw":         like(func(m *mountLine) { m.source = "" }),
 		"36 35 0:44 / /a ro,nosuid - nfs x rw": like(func(m *mountLine) { m.readOnly = true }),
 		"36 35 0:44 / /a rw - nfs x rw,emergency_ro": like(func(m *mountLine) {
 			m.options, m.readOnly = "rw,emergency_ro", true
@@ -96,17 +80,6 @@ func TestParseMountLine(t *testing.T) {
 	} {
 		_, err := parseMountLine(line)
 		failed(t, line, err, text)
-	}
-}
-
-func TestMountOf(t *testing.T) {
-	table := mountsIn(fixture(t, "node/mountinfo-kubelet"))
-	for name, want := range map[string]string{
-		"/": "ext4", "/database": "ext4", "/data": "xfs", "/data/x": "xfs", "/var/lib/kubelet/pods/": "ext4",
-		"/mnt/nas/x": "nfs", // the later lies over the earlier
-	} {
-		m, _ := table.of(name)
-		equal(t, name, want, m.kind)
 	}
 }
 

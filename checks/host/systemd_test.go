@@ -12,18 +12,6 @@ import (
 	"time"
 )
 
-func TestNewUnit(t *testing.T) {
-	// Recorded of a kubelet that crashes, under systemd 252.
-	equal(t, "newUnit", Unit{
-		Name: "kubelet.service", Load: "loaded", Active: "activating", Sub: "auto-restart", Result: "exit-code",
-		Since: time.UnixMicro(1_794_000_000_072_324), Restarts: 3, ExitStatus: 7, Enabled: "disabled",
-	}, newUnit("kubelet.service", map[string]any{
-		"LoadState": "loaded", "ActiveState": "activating", "SubState": "auto-restart", "UnitFileState": "disabled",
-		"StateChangeTimestamp": uint64(1_794_000_000_072_324), "Result": "exit-code", "NRestarts": uint32(3),
-		"ExecMainStatus": int32(7),
-	}))
-}
-
 func TestCompareConns(t *testing.T) {
 	well := &conn{answered: true, took: time.Millisecond, version: "252"}
 	hung := &conn{hung: true, took: answerPatience, err: syscall.EAGAIN}

@@ -90,18 +90,6 @@ func TestReadTasks(t *testing.T) {
 	})
 }
 
-// TestReadTasksKeepsWhatItHas holds the reader in a cgroup that never ends: the blocked task is there all the same.
-func TestReadTasksKeepsWhatItHas(t *testing.T) {
-	n := newNode(t)
-	n.threaded(20, 1, "kubelet", "kubelet", 'D', 21)
-	people := n.people()
-	got, err := ReadTasks(untilRead(t, n.fifo("proc/20/cgroup")), people, 0)
-	failed(t, "ReadTasks", err, "reading the cgroup of process 20 (kubelet): no answer in time")
-	equal(t, "blocked", []BlockedTask{{
-		PID: 20, TID: 21, Name: "kubelet", Wchan: "nfs_wait", Started: started(21), Owner: Owner{Role: RoleKubelet},
-	}}, got.Blocked)
-}
-
 // TestReadOrder checks that daemons come first, and their threads before those of others where not all are read.
 func TestReadOrder(t *testing.T) {
 	n := newNode(t)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -40,7 +41,7 @@ func TestReadUntrusted(t *testing.T) {
 	}
 }
 
-// TestPodsWithNamesOfTheRuntime has processes of pods take names and arguments of the runtime's parts. None has a role,
+// TestPodsWithNamesOfTheRuntime has processes of pods and of users take names and arguments of the runtime's parts. None has a role,
 // what their arguments name is not read, and what the runtime started itself has one.
 func TestPodsWithNamesOfTheRuntime(t *testing.T) {
 	n := newNode(t)
@@ -74,7 +75,11 @@ func TestPodsWithNamesOfTheRuntime(t *testing.T) {
 		add(pid+6, pid, "kubelet", "kubelet", "mnt:[2]", mine)
 		add(pid+7, pid, "crio", "crio", "mnt:[2]", mine)
 	}
-	add(70, 1, "containerd", "containerd", "mnt:[3]", inPod) // its shim has ended
+	add(70, 1, "containerd", "containerd", "mnt:[3]", inPod)                           // its shim has ended
+	for pid, uids := range map[int]string{75: "%d\t0", 76: "0\t%d", 77: "%d\t%[1]d"} { // of users
+		add(pid, 1, []string{"kubelet", "containerd", "runc"}[pid-75], "runc"+named, "mnt:[1]")
+		n.write(proc(pid, "status"), fmt.Sprintf("Uid:\t"+uids+"\t0\t0\n", os.Geteuid()+1))
+	}
 	add(80, 1, "containerd-shim", "containerd-shim-runc-v2 -namespace moby -id "+idB, "mnt:[1]")
 	n.link(proc(80, "cwd"), "/run/containerd/"+taskDir+"/moby/"+idB)
 	add(81, 80, "kubelet", "kubelet", "mnt:[2]") // a container is the kubelet's, as Rancher has it
