@@ -41,15 +41,6 @@ func TestReadCertificates(t *testing.T) {
 			[]Certificate{of("client", current), of("serving", "/"+pki+"kubelet.crt")},
 		},
 		{
-			"no kubelet runs: where kubeadm has them",
-			[]string{
-				"etc/kubernetes/kubelet.conf", kubeadm, current, key + client,
-				pki + "kubelet-server-current.pem", serving,
-			},
-			Settings{},
-			[]Certificate{of("client", current), of("serving", "/"+pki+"kubelet-server-current.pem")},
-		},
-		{
 			"EKS: a program instead of a certificate, and a file for serving",
 			[]string{"kubeconfig", kubeconfig("https://127.0.0.1:1", "exec: {command: aws}"), "etc/s.crt", serving},
 			Settings{PID: 1, Kubeconfig: "/kubeconfig", CertDir: "/pki", TLSCertFile: "/etc/s.crt"},
@@ -71,18 +62,6 @@ func TestReadCertificates(t *testing.T) {
 			[]Certificate{of("serving", "/pki/kubelet.crt")},
 		},
 		{
-			"one for serving that the kubelet asked for",
-			[]string{"pki/kubelet-server-current.pem", serving, "pki/kubelet.crt", client},
-			Settings{PID: 1, CertDir: "/pki", RotateServing: true},
-			[]Certificate{of("serving", "/pki/kubelet-server-current.pem")},
-		},
-		{
-			"one for serving, and whether the kubelet asks for it is not known",
-			[]string{"pki/kubelet-server-current.pem", serving, "pki/kubelet.crt", client},
-			Settings{PID: 1, CertDir: "/pki", Problems: []string{"/k.yaml may not be read by this user"}},
-			[]Certificate{of("serving", "/pki/kubelet-server-current.pem")},
-		},
-		{
 			"what cannot be read",
 			[]string{
 				"kubeconfig", kubeconfig("https://127.0.0.1:1", "client-certificate: /none.pem"),
@@ -92,15 +71,6 @@ func TestReadCertificates(t *testing.T) {
 			[]Certificate{
 				{Role: "client", Path: "/none.pem", Err: "does not exist"},
 				{Role: "serving", Path: "/pki/kubelet.crt", Err: "holds no certificate"},
-			},
-		},
-		{
-			"one that is there and cannot be read is not one that is absent",
-			[]string{pki + "kubelet.crt/folder", ""},
-			Settings{},
-			[]Certificate{
-				{Role: "client", Path: current, Err: "does not exist"},
-				{Role: "serving", Path: "/" + pki + "kubelet.crt", Err: "is not a regular file"},
 			},
 		},
 	} {

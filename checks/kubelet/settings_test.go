@@ -32,12 +32,6 @@ func bare(s *Settings) {
 		"nothing is evicted for want of memory, disk or inodes"
 }
 
-// rancher gives them the thresholds of K3s and RKE2.
-func rancher(s *Settings) {
-	s.EvictionHard = map[string]string{"imagefs.available": "5%", "nodefs.available": "5%"}
-	s.EvictionOff = []string{"imagefs.inodesFree", "memory.available", "nodefs.inodesFree"}
-}
-
 func TestReadSettings(t *testing.T) {
 	noMemory, noInodes := unevicted["memory.available"], unevicted["nodefs.inodesFree"]
 	certificate, key := newIssuer(t).pair("system:node:ip-10-0-0-7.ec2.internal", time.Now(), time.Now())
@@ -89,11 +83,6 @@ func TestReadSettings(t *testing.T) {
 			},
 		},
 		{
-			"in a container: its files, through its root", "--config=/k.yaml",
-			[]string{"k.yaml", "maxPods: 1\n", "proc/812/root/k.yaml", "maxPods: 2\n"},
-			func(s *Settings) { s.Files, s.MaxPods = []string{"/k.yaml"}, 2 },
-		},
-		{
 			"the node's name is that of its certificate", "--kubeconfig=/kubelet.conf --hostname-override=x",
 			[]string{
 				"kubelet.conf", kubeconfig("https://127.0.0.1:1", "client-certificate: /n.pem\n    client-key: /n.pem"),
@@ -116,34 +105,6 @@ func TestReadSettings(t *testing.T) {
 				s.Files = []string{"/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf"}
 				s.Kubeconfig = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig"
 				s.MaxPods, s.PodPidsLimit, s.Endpoint = 99, 7, "unix:///run/k3s/containerd/containerd.sock"
-			},
-		},
-		{
-			"RKE2, with as many pods as EKS has",
-			"--config-dir=/d/agent/etc/kubelet.conf.d --kubeconfig=/d/agent/kubelet.kubeconfig --max-pods=737 " +
-				"--read-only-port=0",
-			[]string{
-				"d/agent/kubelet.kubeconfig", "", "d/agent/etc/kubelet.conf.d/00-rke2-defaults.conf",
-				"evictionHard: {imagefs.available: 5%, nodefs.available: 5%}\n",
-			},
-			func(s *Settings) {
-				s.Files = []string{"/d/agent/etc/kubelet.conf.d/00-rke2-defaults.conf"}
-				s.Kubeconfig, s.MaxPods = "/d/agent/kubelet.kubeconfig", 737
-				s.Own = "evictionHard names imagefs.available and nodefs.available alone, " +
-					"as K3s and RKE2 have it by default: nothing is evicted for want of memory or inodes"
-				rancher(s)
-			},
-		},
-		{
-			"the same thresholds, which an operator chose",
-			"--eviction-hard=imagefs.available<5%,nodefs.available<5%", nil,
-			func(s *Settings) {
-				rancher(s)
-				s.ReadOnlyAddress = "0.0.0.0:10255"
-				s.Harmful = []Setting{
-					{"evictionHard.memory.available", "not named", noMemory},
-					{"evictionHard.nodefs.inodesFree", "not named", noInodes},
-				}
 			},
 		},
 		{
@@ -216,19 +177,5 @@ func TestReadSettings(t *testing.T) {
 	_, err := ReadSettings(t.Context(), h.root, 812)
 	if err == nil || !strings.HasPrefix(err.Error(), "reading the kubelet's arguments: no kubelet") {
 		t.Errorf("of another process: error %v", err)
-	}
-}
-
-func TestHarmfulTimeouts(t *testing.T) {
-	for timeout, want := range map[time.Duration]string{
-		2 * time.Minute: "", 30 * time.Second: "", 3*time.Minute - 1: "", 3 * time.Minute: "past PLEG's threshold",
-		30*time.Second - 1: "are ended after",
-	} {
-		s := plain()
-		s.RequestTimeout = timeout
-		got := append(harmful(&s), Setting{})
-		if (len(got) > 1) != (want != "") || !strings.Contains(got[0].Harm, want) {
-			t.Errorf("%s: %+v, want %q", timeout, got, want)
-		}
 	}
 }
