@@ -95,8 +95,8 @@ func (d *fullDisk) Truncate(size int64) error {
 	return err
 }
 
-// TestFullDisk writes to a disk that is full after the first files: what was written is whole, with a manifest. A real
-// one is that of TestEndToEndBundleFull.
+// TestFullDisk writes to a disk that is full after the first files: what was written is whole, with a manifest. For a
+// real one see TestEndToEndBundle.
 func TestFullDisk(t *testing.T) {
 	file, err := Create(t.TempDir() + "/x.tar.zst")
 	must(t, err)

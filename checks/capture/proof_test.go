@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -231,23 +230,6 @@ func TestSilentDaemon(t *testing.T) {
 	if !strings.Contains(d.Source.Problem, "was sent SIGUSR1 and wrote no dump in time") || s.signals() != 1 ||
 		len(d.Text) > 0 || len(d.Source.Kernel) == 0 {
 		t.Errorf("%+v, %q", d.Source, s.said)
-	}
-}
-
-// TestRuntimeOfAnotherPeer has this test listen on the socket: it is no container runtime, and would end.
-func TestRuntimeOfAnotherPeer(t *testing.T) {
-	socket := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", socket)
-	must(t, err)
-	defer l.Close()
-	go func() {
-		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
-			_ = c.Close()
-		}
-	}()
-	d := Runtime(t.Context(), Input{Root: "/", Socket: "unix://" + socket})
-	if d.Source.PID != os.Getpid() || !strings.Contains(d.Source.Problem, "is no known runtime") {
-		t.Errorf("Runtime() = %+v", d.Source)
 	}
 }
 

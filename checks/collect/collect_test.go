@@ -18,7 +18,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
-	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/redact"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
@@ -202,23 +201,6 @@ func TestRunLeavesBehind(t *testing.T) {
 		close(forever)
 		time.Sleep(time.Minute) // lets what was left behind end
 	})
-}
-
-// TestProcesses writes this machine's processes, and the arguments of none that is nothing to the runtime.
-func TestProcesses(t *testing.T) {
-	people, err := host.ReadPopulation(t.Context(), "/", host.Names{}, host.Population{})
-	must(t, err)
-	rows, err := people.Table(t.Context())
-	must(t, err)
-	i := slices.IndexFunc(rows, func(r host.Row) bool { return r.PID == os.Getpid() })
-	if i < 0 || rows[i].PPID != os.Getppid() || rows[i].Threads == 0 || rows[i].RSS == 0 || rows[i].Cgroup == "" {
-		t.Fatalf("this process: %+v", rows[max(i, 0)])
-	}
-	for _, r := range rows {
-		if r.Role == "" && len(r.Args) > 0 {
-			t.Errorf("arguments of %s", r.Name)
-		}
-	}
 }
 
 // TestDocs compares the parts with their table in docs/bundle.md.

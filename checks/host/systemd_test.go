@@ -29,8 +29,6 @@ func TestCompareConns(t *testing.T) {
 		{"well", well, well, on(answered, true, false)},
 		{"the bus hangs", well, hung, on(answered, false, true)},
 		{"no bus", well, gone, answered},
-		{"not root", gone, well, on(answered, true, false)},
-		{"not root, the bus hangs", gone, hung, on(Systemd{Hung: true, Took: answerPatience}, false, true)},
 		{"hangs", hung, hung, on(Systemd{Hung: true, Took: answerPatience}, false, true)},
 		{"none", gone, gone, Systemd{}},
 	} {

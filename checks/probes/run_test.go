@@ -152,28 +152,6 @@ func TestRunDepends(t *testing.T) {
 	}
 }
 
-// TestRunEnds checks that the end of the context ends every probe, also one that waits for another.
-func TestRunEnds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		release := make(chan struct{})
-		clock := clockLook(func(context.Context) (host.Clock, error) { <-release; return host.Clock{}, nil })
-		memory := memoryLook([]string{"clock"}, func(ctx context.Context, _ facts.Node) (host.Memory, error) {
-			<-ctx.Done()
-			<-release
-			return host.Memory{}, nil
-		})
-		began := time.Now()
-		n := run(ctx, []Probe{clock, memory}, Input{}, everything)
-		if took := time.Since(began); took != time.Second || !n.Clock.Hung || n.Memory.Hung || n.Memory.OK {
-			t.Errorf("after %v: clock %+v, memory %+v; want the one that had a second to hang, and not the other",
-				took, n.Clock, n.Memory)
-		}
-		close(release)
-	})
-}
-
 // TestProbes checks that docs/checks.md describes each probe with its limit, and that each waits for probes that exist
 // and do not wait for it.
 func TestProbes(t *testing.T) {
