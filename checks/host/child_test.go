@@ -9,33 +9,6 @@ import (
 	"time"
 )
 
-// TestStuckChildren has a child that is stuck, with its first thread dead, one that merely works, and a process of
-// another namespace with the name of a child.
-func TestStuckChildren(t *testing.T) {
-	own, err := os.Readlink("/proc/self/ns/pid")
-	must(t, err)
-	name := childName(verbSpace, "/b")
-	if len(name) > commLen || name == childName(verbMount, "/b") || name == childName(verbSpace, "/c") {
-		t.Errorf("the name %s is cut, or not the child's alone", name)
-	}
-	n := newNode(t)
-	for pid, state := range map[int]byte{40: 'D', 50: 'S', 60: 'D'} {
-		n.process(pid, 1, name, 'Z', "")
-		n.write(proc(pid, "task/99/stat"), statLine(stat{pid: 99, comm: "kdiag", state: state}))
-		if pid != 60 {
-			n.link(proc(pid, "ns/pid"), own)
-		}
-	}
-	got := n.people().stuckChildren()
-	if len(got) != 1 || got[name] < time.Hour { // the fixture's boot was long ago
-		t.Errorf("found %+v, want one", got)
-	}
-	n.write(proc(40, "task/99/stat"), statLine(stat{pid: 99, comm: "kdiag", state: 'S'}))
-	if got := n.people().stuckChildren(); len(got) != 0 {
-		t.Errorf("found %+v among those that work", got)
-	}
-}
-
 func TestServe(t *testing.T) {
 	comm, err := os.ReadFile("/proc/self/comm")
 	must(t, err)

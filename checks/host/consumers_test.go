@@ -2,7 +2,6 @@ package host
 
 import (
 	"fmt"
-	"os"
 	"testing"
 )
 
@@ -11,14 +10,6 @@ func (n *node) memoryIn(dir string, usage, inactive, shmem int, limit string) {
 	dir = cgroupRoot + dir
 	n.write(dir+"/memory.current", fmt.Sprintln(usage<<20), dir+"/memory.max", limit+"\n",
 		dir+"/memory.stat", fmt.Sprintf("anon 1\ninactive_file %d\nshmem %d\n", inactive<<20, shmem<<20))
-}
-
-// memoryInV1 is memoryIn for version 1. The numbers of the group without what is below it differ.
-func (n *node) memoryInV1(dir string, usage, inactive, shmem int, limit string) {
-	dir = cgroupRoot + "/memory" + dir
-	n.write(dir+"/memory.usage_in_bytes", fmt.Sprintln(usage<<20), dir+"/memory.limit_in_bytes", limit+"\n",
-		dir+"/memory.stat", fmt.Sprintf("shmem 7\ninactive_file 5\ntotal_shmem %d\ntotal_inactive_file %d\n",
-			shmem<<20, inactive<<20))
 }
 
 // pidsIn adds a cgroup with the files of the pids controller.
@@ -30,68 +21,37 @@ func (n *node) pidsIn(dir string, current int, limit string, refused int) {
 
 func TestMemoryConsumers(t *testing.T) {
 	const (
-		uid       = "0f4f4cd2-7b1a-4d4c-9b3f-b0c1d2e3f405"
 		burstable = "/kubepods.slice/kubepods-burstable.slice"
-		pod       = burstable + "/kubepods-burstable-pod0f4f4cd2_7b1a_4d4c_9b3f_b0c1d2e3f405.slice"
-		none      = "9223372036854771712"
+		pod       = burstable + "/kubepods-burstable-pod0f4f_7b1a.slice"
 	)
-	consumer := func(dir, path string, mib, limit uint64, o Owner) Consumer {
-		return Consumer{Path: path, Dir: "/" + cgroupRoot + dir + path, Usage: Usage{mib << 20, limit}, Owner: o}
+	consumer := func(path string, mib uint64, o Owner) Consumer {
+		return Consumer{Path: path, Dir: "/" + cgroupRoot + path, Usage: Usage{Current: mib << 20}, Owner: o}
 	}
-	withShmem := func(c Consumer) Consumer {
-		c.Shmem = 700 << 20
-		return c
-	}
-	for _, tt := range []struct {
-		name  string
-		build func(*node)
-		want  []Consumer
-	}{
-		{"version 2, systemd", func(n *node) {
-			n.write("proc/1/mountinfo", mountinfoV2,
-				cgroupRoot+"/system.slice/gone.service/memory.current", "999999999999\n")
-			n.memoryIn("/kubepods.slice", 9000, 0, 0, "max")
-			n.memoryIn(burstable, 8000, 0, 0, "max")
-			n.memoryIn(pod, 900, 100, 700, "1073741824")
-			n.memoryIn(pod+"/cri-containerd-"+idA+".scope", 890, 0, 0, "max")
-			n.memoryIn(burstable+"/kubepods-burstable-pod1.slice", 3000, 2900, 0, "max") // nearly all can be dropped
-			n.memoryIn("/kubepods.slice/kubepods-pod2.slice", 300, 0, 0, "max")
-			n.memoryIn("/kubepods.slice/kubepods-pod3.slice", 200, 0, 0, "max")
-			n.memoryIn("/system.slice", 2000, 0, 0, "max")
-			n.memoryIn("/system.slice/containerd.service", 400, 150, 0, "max")
-			n.memoryIn("/user.slice/user-0.slice/user@0.service", 120, 0, 0, "max")
-			n.memoryIn("/user.slice/user-0.slice/user@0.service/app.slice", 119, 0, 0, "max")
-			n.memoryIn("/init.scope", 0, 0, 0, "max")
-		}, []Consumer{
-			withShmem(consumer("", pod, 800, 1<<30, Owner{PodUID: uid})),
-			consumer("", "/kubepods.slice/kubepods-pod2.slice", 300, 0, Owner{PodUID: "2"}),
-			consumer("", "/system.slice/containerd.service", 250, 0, Owner{Unit: "containerd.service"}),
-			consumer("", "/kubepods.slice/kubepods-pod3.slice", 200, 0, Owner{PodUID: "3"}),
-			consumer("", "/user.slice/user-0.slice/user@0.service", 120, 0, Owner{Unit: "user@0.service"}),
-		}},
-		{"version 1, cgroupfs", func(n *node) {
-			n.write("proc/1/mountinfo", fixture(n.t, "mountinfo-hybrid"), cgroupRoot+"/pids/cgroup.procs", "")
-			n.memoryInV1("", 9000, 0, 0, none)
-			n.memoryInV1("/kubepods", 8000, 0, 0, none)
-			n.memoryInV1("/kubepods/burstable/pod"+uid, 900, 100, 700, "1073741824")
-			n.memoryInV1("/kubepods/burstable/pod"+uid+"/"+idA, 900, 100, 0, "1073741824")
-			n.memoryInV1("/kubepods/pod2", 30, 40, 0, none) // between two reads it may look so
-			n.memoryInV1("/kubelet", 50, 0, 0, none)
-			n.memoryInV1("/docker/"+idB, 60, 0, 0, none)
-			n.memoryInV1("/docker/"+idB+"/inside", 59, 0, 0, none)
-		}, []Consumer{
-			withShmem(consumer("/memory", "/kubepods/burstable/pod"+uid, 800, 1<<30, Owner{PodUID: uid})),
-			consumer("/memory", "/docker/"+idB, 60, 0, Owner{ObjectID: idB}),
-			consumer("/memory", "/kubelet", 50, 0, Owner{}),
-			consumer("/memory", "/kubepods/pod2", 0, 0, Owner{PodUID: "2"}),
-		}},
-	} {
-		n := newNode(t)
-		tt.build(n)
-		got, err := ReadConsumers(t.Context(), n.root, n.people(), Pressure{}, PIDs{})
-		failed(t, tt.name, err, "")
-		equal(t, tt.name, Consumers{Memory: tt.want}, got)
-	}
+	first := consumer(pod, 800, Owner{PodUID: "0f4f-7b1a"})
+	first.Max, first.Shmem = 1<<30, 700<<20
+	n := newNodeV2(t)
+	n.write(cgroupRoot+"/system.slice/gone.service/memory.current", "999999999999\n")
+	n.memoryIn("/kubepods.slice", 9000, 0, 0, "max")
+	n.memoryIn(burstable, 8000, 0, 0, "max")
+	n.memoryIn(pod, 900, 100, 700, "1073741824")
+	n.memoryIn(pod+"/cri-containerd-"+idA+".scope", 890, 0, 0, "max")
+	n.memoryIn(burstable+"/kubepods-burstable-pod1.slice", 3000, 2900, 0, "max") // nearly all can be dropped
+	n.memoryIn("/kubepods.slice/kubepods-pod2.slice", 300, 0, 0, "max")
+	n.memoryIn("/kubepods.slice/kubepods-pod3.slice", 200, 0, 0, "max")
+	n.memoryIn("/system.slice", 2000, 0, 0, "max")
+	n.memoryIn("/system.slice/containerd.service", 400, 150, 0, "max")
+	n.memoryIn("/user.slice/user-0.slice/user@0.service", 120, 0, 0, "max")
+	n.memoryIn("/user.slice/user-0.slice/user@0.service/app.slice", 119, 0, 0, "max")
+	n.memoryIn("/init.scope", 0, 0, 0, "max")
+	got, err := ReadConsumers(t.Context(), n.root, n.people(), Pressure{}, PIDs{})
+	failed(t, "ReadConsumers", err, "")
+	equal(t, "ReadConsumers", Consumers{Memory: []Consumer{
+		first,
+		consumer("/kubepods.slice/kubepods-pod2.slice", 300, Owner{PodUID: "2"}),
+		consumer("/system.slice/containerd.service", 250, Owner{Unit: "containerd.service"}),
+		consumer("/kubepods.slice/kubepods-pod3.slice", 200, Owner{PodUID: "3"}),
+		consumer("/user.slice/user-0.slice/user@0.service", 120, Owner{Unit: "user@0.service"}),
+	}}, got)
 }
 
 func TestPIDConsumers(t *testing.T) {
@@ -225,20 +185,6 @@ func TestConsumersUnknown(t *testing.T) {
 	}
 	_, err := ReadConsumers(t.Context(), t.TempDir(), Population{}, Pressure{}, PIDs{})
 	failed(t, "no processes", err, "could not be listed")
-}
-
-// TestConsumersLeaveBehind checks that the processes are named though a file of a control group never ends.
-func TestConsumersLeaveBehind(t *testing.T) {
-	n := newNodeV2(t)
-	n.memoryIn("/system.slice/a.service", 10, 0, 0, "max")
-	n.stat(stat{pid: 40, ppid: 1, comm: "java", state: 'S', rss: 1000 * os.Getpagesize()})
-	people := n.people()
-	fifo := n.fifo(cgroupRoot + "/system.slice/a.service/memory.stat")
-	got, err := ReadConsumers(untilRead(t, fifo), n.root, people, Pressure{}, PIDs{})
-	failed(t, "ReadConsumers", err, "a.service: no answer in time")
-	if len(got.Resident) != 1 || got.Memory != nil {
-		t.Errorf("ReadConsumers = %+v, want the process alone", got)
-	}
 }
 
 func TestProcessGroups(t *testing.T) {

@@ -122,6 +122,15 @@ func TestReadNumbers(t *testing.T) {
 	}
 }
 
+// TestReadClockReal cannot know whether a client keeps this machine's clock; between two reads it does not jump by
+// hours.
+func TestReadClockReal(t *testing.T) {
+	c, err := ReadClock(t.Context(), time.Millisecond)
+	if err != nil || c.Over < time.Millisecond || c.Jumped.Abs() > time.Hour {
+		t.Errorf("ReadClock = %+v, %v", c, err)
+	}
+}
+
 // TestFolders has a containerd whose database is open at another place than the usual one.
 func TestFolders(t *testing.T) {
 	n := newNode(t)

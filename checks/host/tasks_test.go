@@ -2,7 +2,6 @@ package host
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -88,27 +87,6 @@ func TestReadTasks(t *testing.T) {
 			Living: map[string]bool{idA: true},
 		}, got)
 	})
-}
-
-// TestReadOrder checks that daemons come first, and their threads before those of others where not all are read.
-func TestReadOrder(t *testing.T) {
-	n := newNode(t)
-	n.threaded(10, 1, "java", "java", 'D', 11, 12)
-	n.process(20, 1, "containerd", 'S', "containerd")
-	n.process(30, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -id x")
-	n.process(31, 30, "sleep", 'S', "sleep")
-	n.threaded(40, 1, "kubelet", "kubelet", 'D', 41, 42)
-	n.stat(stat{pid: 2, comm: "kthreadd", state: 'S', kernel: true})
-	var order, tids []int
-	for _, st := range n.people().byWorth() {
-		order = append(order, st.pid)
-	}
-	equal(t, "order", []int{20, 40, 30, 10, 31, 2}, order)
-	for _, s := range n.people().suspects(t.Context(), 3) {
-		tids = append(tids, s.TID)
-	}
-	slices.Sort(tids)
-	equal(t, "threads", []int{41, 42}, tids)
 }
 
 func TestParseStack(t *testing.T) {
