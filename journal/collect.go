@@ -23,7 +23,8 @@ type logSource struct {
 	hint    calendarHint
 	cal     *calendar
 
-	blank   bool // a text without a line that holds anything
+	blank   bool  // a text without a line that holds anything
+	binary  int64 // lines of a text that are not text
 	skipped bool // a journal file that by its header holds nothing of the time asked for
 }
 

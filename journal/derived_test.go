@@ -1,13 +1,20 @@
 package journal
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // TestDerived reads one excerpt in every form that journalctl can print and others wrap it in: 16 records, three flaps,
@@ -66,5 +73,39 @@ func TestReal(t *testing.T) {
 	}
 	if at := r.Episodes[1].Anchor.Format("15:04:05.000"); at != "00:49:08.541" {
 		t.Errorf("the relist that got stuck began at %s, want 00:49:08.541", at)
+	}
+}
+
+// bare matches the logs of which no line has a header.
+var bare = regexp.MustCompile(`/025-|/041-|/083-`)
+
+// TestHealthyLogs reads each log, and its last two thirds, as if kdiag knew no signature: a log in which nothing is
+// found is still a log.
+func TestHealthyLogs(t *testing.T) {
+	names, err := filepath.Glob("testdata/*/*.[lg]*") // all but the index
+	if err != nil || len(names) < 90 {
+		t.Fatalf("%d files: %v", len(names), err)
+	}
+	for _, name := range names {
+		opts := Options{Now: now, Local: time.UTC, Inputs: []Input{{Path: name}}}
+		if text, err := os.ReadFile(name); strings.HasSuffix(name, ".log") {
+			must(t, err)
+			_, tail, _ := bytes.Cut(text[len(text)/3:], []byte("\n"))
+			if bytes.Count(tail, []byte("\n")) > 3 {
+				opts.Inputs = append(opts.Inputs, Input{Kind: Stream, Reader: bytes.NewReader(tail)})
+			}
+		}
+		r := newReading(&opts, discover(opts.Inputs))
+		var all []string
+		for _, s := range signature.Catalogue() {
+			all = append(all, s.Code)
+		}
+		r.m = matchers{signature.NewMatcher(all...), signature.NewMatcher(all...)}
+		r.run(t.Context())
+		for _, j := range r.jobs {
+			if bare.MatchString(name) != errors.Is(j.err, ErrNotLog) {
+				t.Errorf("%s: %s: %v", name, j.name, j.err)
+			}
+		}
 	}
 }

@@ -85,7 +85,9 @@ func (r *reading) again(ctx context.Context, most int64) (gone []*job) {
 		return j.kind == jobStream || j.kind == jobKmsg && r.opts.onEvent != nil // its events would come again
 	})
 	for _, j := range r.jobs {
-		i := slices.IndexFunc(gone, func(k *job) bool { return k.id == j.id && k.err == nil })
+		i := slices.IndexFunc(gone, func(k *job) bool {
+			return k.id == j.id && (k.err == nil || errors.Is(k.err, ErrNotLog)) // the next lines may be records
+		})
 		switch {
 		case j.id == "":
 		case i >= 0:

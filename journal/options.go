@@ -66,8 +66,8 @@ var (
 	ErrNoJournal = errors.New("no journal below /var/log/journal and /run/log/journal, and no text logs below /var/log")
 	// ErrEmpty means that an input has no content but blanks.
 	ErrEmpty = errors.New("it is empty")
-	// ErrNotLog means that a file is text, and no line of it looks like a record of a log.
-	ErrNotLog = errors.New("no line in it looks like a record of a log")
+	// ErrNotLog means that a file is binary, or a text in which hardly a line looks like a record of a log.
+	ErrNotLog = errors.New("it does not look like a log")
 	// ErrNoMatch means that a glob matches no file.
 	ErrNoMatch = errors.New("no file matches")
 	// ErrNoBoot means that the journal holds no boot of that number or ID.

@@ -118,17 +118,23 @@ func (r *reading) newSource(j *job) *logSource {
 }
 
 // blind returns why a source that was read to its end shows nothing at all, so that finding nothing in it means
-// nothing.
+// nothing. A text is no log if most of its lines are binary, such as those of a program that has the texts of
+// signatures in it; or if nothing was found in it, and it has no record with a time, or most lines are no records.
+// Those of "kubectl describe node" are not, and events have no times.
 func (r *reading) blind(s *logSource, bad []Unreadable) error {
+	found, timed := len(s.matches.unhealthy)+len(s.matches.bursts) > 0, len(s.matches.stamps) > 0
+	most, kubectl := s.Unparsed <= s.Lines/2, s.Format == "describe"
 	switch {
-	case s.skipped || len(s.matches.unhealthy)+len(s.matches.bursts)+len(s.matches.stamps) > 0:
+	case s.binary > s.Lines/2:
+		return ErrNotLog
+	case s.skipped || found || timed && most || kubectl && (timed || most):
 		return nil
 	case s.Lines == 0 && len(bad) > 0 && r.opts.window().open():
 		return fmt.Errorf("nothing in it can be read: %s", bad[0].Why)
-	case s.Lines > 0 && s.Unparsed == s.Lines:
-		return ErrNotLog
 	case s.blank:
 		return ErrEmpty
+	case s.Lines > 0 && s.Format != formatJournal:
+		return ErrNotLog
 	}
 	return nil
 }

@@ -72,6 +72,7 @@ func (r *reading) text(ctx context.Context, j *job, c *collector) error {
 		*j.next += uint64(stats.Bytes)
 	}
 	c.Lines, c.Bytes, c.Unparsed = c.Lines+stats.Lines, c.Bytes+stats.Bytes, c.Unparsed+stats.Unparsed
+	c.binary += stats.Binary
 	c.Format, c.Compressed = cmp.Or(stats.Format, c.Format), stats.Compression
 	if j.kind == jobKmsg {
 		c.Format = formatKmsg

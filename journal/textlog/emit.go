@@ -75,7 +75,7 @@ func (s *scanner) found(r *Record) bool {
 // offer yields a record if it is selected; due is set if a sample is.
 func (s *scanner) offer(r *Record, due bool) {
 	found := s.found(r)
-	if due && stamped(r) {
+	if due && (stamped(r) || r.Format == "describe") { // events have ages, no times
 		s.samples.begun, s.samples.since = true, 0
 		r.Sample = !found
 	} else if !found && !s.opts.All {

@@ -55,6 +55,7 @@ type Stats struct {
 	// Unparsed counts the lines that are not empty, do not begin a record of a known form and do not continue one,
 	// except bare ones with a literal in them.
 	Unparsed    int64
+	Binary      int64  // of these, the lines that are not text
 	Records     int64  // beginnings seen
 	Format      string // of most of the records that were yielded; of the first sample if there was none
 	Compression string // gzip, xz, zstd, bzip2, or empty

@@ -95,6 +95,7 @@ func (s *scanner) follow(from, to int) {
 	case !empty && s.cur.kind != kindExport && garbage(line):
 		s.close()
 		s.stats.Unparsed++
+		s.stats.Binary++
 		s.stats.addRange(Range{Offset: s.base + int64(from), Bytes: int64(to - from), Why: "bytes that are not text"})
 	case s.cur.lines > 0 && to-s.cur.start <= s.opts.maxRecord:
 		if !empty || s.cur.kind == kindVerbose || s.cur.kind == kindExport {

@@ -245,6 +245,8 @@ func hint(err error) string {
 		{journal.ErrNoLogs, "name a folder that holds *.journal files or text logs, or the files themselves"},
 		{journal.ErrNoMatch, "quote the pattern, and try it with ls"},
 		{journal.ErrNoBoot, "journalctl --list-boots lists the boots; --boot 0 is the last"},
+		{journal.ErrNotLog, "name a log of the kubelet, the runtime or the kernel, such as that of journalctl -u kubelet > " +
+			"kubelet.log; --from FILE reads an archive of kdiag bundle"},
 		{journal.ErrEmpty, "was it copied whole? kdiag journal </dev/null reads this node's own logs"},
 	} {
 		if errors.Is(err, h.err) || strings.Contains(err.Error(), h.err.Error()) {
