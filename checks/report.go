@@ -272,7 +272,7 @@ const (
 	LogBroken    = "NO PLEG INCIDENT" // but other records of interest
 	LogPartial   = "INCOMPLETE"       // nothing found, and the reading was cut short
 	LogRecovered = "RECOVERED"        // incidents, and all of them have ended
-	LogFailing   = "FAILING"          // no incident that goes on, but relists that fail until the log ends
+	LogFailing   = "FAILING"          // no open incident, but relists or starts of the kubelet fail until the log ends
 	LogUnhealthy = "UNHEALTHY"        // an incident whose end the log does not show
 )
 

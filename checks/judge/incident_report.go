@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -30,11 +31,12 @@ func Journal(r *journal.Report) {
 		judgeIncident(r.Failing)
 	}
 	r.Findings, r.Problems = nil, []string{}
-	broken := checks.Degraded
+	crashing := false // until the log ends
 	if incidents == 0 && r.Failing == nil {
 		if r.Findings = logFindings(r); len(r.Findings) == 0 {
-			r.Findings, broken = remarkable(r), checks.Healthy
+			r.Findings = remarkable(r)
 		}
+		crashing = len(r.Findings) > 0 && r.Findings[0].Ongoing && r.Findings[0].Cause == causes.KubeletCrashLooping
 	}
 	unread := 0
 	for _, f := range r.Findings {
@@ -49,14 +51,14 @@ func Journal(r *journal.Report) {
 	switch {
 	case open:
 		r.Verdict, r.Status = checks.LogUnhealthy, string(checks.Unhealthy)
-	case r.Failing != nil:
+	case r.Failing != nil || crashing:
 		r.Verdict, r.Status = checks.LogFailing, string(checks.Unhealthy)
 	case incidents > 0:
 		r.Verdict, r.Status = checks.LogRecovered, string(checks.Degraded)
 	case r.Lines <= r.Unparsed && unread == len(r.Sources):
 		r.Verdict, r.Status = checks.LogUnknown, string(checks.Unknown)
 	case len(r.Findings) > 0:
-		r.Verdict, r.Status = checks.LogBroken, string(broken)
+		r.Verdict, r.Status = checks.LogBroken, string(checks.Degraded)
 	case r.Partial:
 		r.Verdict, r.Status = checks.LogPartial, string(checks.Unknown)
 	default:
@@ -71,6 +73,7 @@ const (
 	longSkip     = 30 * time.Second // as long again as the runtime may be away (kubelet.go: maxWaitForContainerRuntime)
 	someTries    = 3                // failing calls that are no accident
 	manyRestarts = 3                // from which a kubelet is in a loop
+	restartPause = 10 * time.Minute // how far apart the restarts of a loop may be: a watchdog needs minutes
 )
 
 // A logRule makes a finding of the records of a signature.
@@ -160,6 +163,8 @@ func logFindings(r *journal.Report) []journal.Finding {
 			if c := facts.CountOf(r, "KubeletFatal"); c != nil {
 				f.Words = facts.ErrorWords(cmp.Or(c.Latest, c.Example))
 			}
+			all := facts.Intervals(r, restartPause, rule.code)
+			f.Ongoing = f.Ongoing && len(all) > 0 && all[len(all)-1].Records >= manyRestarts
 			ends = []journal.Finding{f}
 			break
 		}
@@ -192,7 +197,7 @@ func remarkable(r *journal.Report) []journal.Finding {
 		s := signature.Catalogue()[i]
 		if s.Marker == signature.Error || s.Marker == signature.Warning && c.Count >= someTries {
 			all = append(all, journal.Finding{
-				Code: c.Code, Cause: strings.Join(s.Implies[:min(len(s.Implies), 1)], ""), Summary: c.Title,
+				Code: c.Code, Cause: likeliest(c, s), Summary: c.Title,
 				Count: c.Count, Unit: "record", First: c.First, Last: c.Last,
 				Words: facts.ErrorWords(cmp.Or(c.Latest, c.Example)),
 			})
@@ -200,6 +205,40 @@ func remarkable(r *journal.Report) []journal.Finding {
 	}
 	slices.SortStableFunc(all, func(a, b journal.Finding) int { return cmp.Compare(b.Count, a.Count) })
 	return all
+}
+
+// likeliest returns the cause that records of a signature stand for; empty if they do not tell.
+func likeliest(c journal.Count, s signature.Signature) string {
+	switch {
+	case s.Code == signature.EvictionPressure:
+		return cmp.Or(shortage(c.Latest), shortage(c.Example))
+	case len(s.Implies) == 0,
+		// Another error is often of the pod itself.
+		s.Code == signature.CreateFailed && !strings.Contains(c.Newest(), "DeadlineExceeded"):
+		return ""
+	}
+	return s.Implies[0]
+}
+
+// scarce matches what a record of the eviction manager, an event or a condition says that a node is short of: the names
+// of resources and signals in pkg/kubelet/eviction/helpers.go, and the reasons in pkg/kubelet/nodestatus/setters.go.
+var scarce = regexp.MustCompile(`(?:resourceName="|reclaim |low on resource: \[?|[Ii]nsufficient|Has)` +
+	`(memory|Memory|\w*\.?inodes|pid|PID|ephemeral-storage|nodefs|imagefs|containerfs|DiskPressure)`)
+
+// shortage returns the cause for what a record says that a node is short of; empty where it does not say that.
+func shortage(record string) string {
+	m := scarce.FindStringSubmatch(record)
+	switch {
+	case m == nil:
+		return ""
+	case strings.HasSuffix(m[1], "inodes"):
+		return causes.InodesExhausted
+	case strings.EqualFold(m[1], "pid"):
+		return causes.PIDsExhausted
+	case strings.EqualFold(m[1], "memory"):
+		return causes.MemoryPressure
+	}
+	return causes.DiskFull
 }
 
 // ordinary are the signatures of errors and warnings that healthy nodes write too: at a start, and now and then.

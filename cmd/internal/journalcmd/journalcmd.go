@@ -45,8 +45,9 @@ that PLEG is not healthy, until its first relist; that is no incident.
 Times are shown in the zone of the log. --since and --until take RFC 3339, "2026-11-21 03:12:09", 03:12 (the last time
 that it was that late) and -15m; what names no zone is in --zone, else in this machine's.
 
-Exit codes: 0 no incident found; 1 there was an incident, recovered or not, or relists fail until the log ends; 2
-nothing could be looked at, bad usage, or interrupted or out of time before an incident was found.`
+Exit codes: 0 no incident found; 1 there was an incident, recovered or not, or relists fail or the kubelet crashes again
+and again until the log ends; 2 nothing could be looked at, bad usage, or interrupted or out of time before an incident
+was found.`
 
 const example = `  kdiag journal                                        # this node, all that its journal has
   kdiag journal -f --unit kubelet --unit containerd    # live

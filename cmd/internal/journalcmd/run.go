@@ -145,7 +145,7 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 	switch {
 	case interrupted:
 		return &cli.ExitError{Code: cli.ExitUnknown}
-	case r.Headline() != nil:
+	case r.Headline() != nil || r.Status == string(checks.Unhealthy):
 		return &cli.ExitError{Code: cli.ExitProblem}
 	case err != nil && !s.opts.follow:
 		return cli.Fail(err, cli.ExitUnknown, hint(err))

@@ -157,7 +157,7 @@ func (j *journalDoc) top() {
 		sentences = append(sentences, j.prose(c.Code+": "+c.Summary))
 	}
 	word := span{j.Verdict, verdictInk(checks.Verdict(j.Status))}
-	if len(j.Findings) > 0 {
+	if j.Verdict == checks.LogBroken {
 		word.text += ", but"
 	}
 	j.headline(word, j.Host, sentences...)

@@ -157,7 +157,10 @@ func (m briefLine) journal(r *journal.Report) string {
 		line += nothingRead(m.cleaner, r)
 	case len(r.Findings) > 0:
 		f := r.Findings[0]
-		line = r.Verdict + ", but " + units.Number(f.Count) + "x " + m.prose(f.Code)
+		if r.Verdict == checks.LogBroken {
+			line = r.Verdict + ", but "
+		}
+		line += units.Number(f.Count) + "x " + m.prose(f.Code)
 		if f.First != nil {
 			line += ", " + c.short(*f.First)
 		}
