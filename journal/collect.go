@@ -25,7 +25,7 @@ type logSource struct {
 
 	blank   bool  // a text without a line that holds anything
 	binary  int64 // lines of a text that are not text
-	skipped bool // a journal file that by its header holds nothing of the time asked for
+	skipped bool  // a journal file that by its header holds nothing of the time asked for
 }
 
 // A collector turns the records of one source into matches.
@@ -212,7 +212,7 @@ func (c *collector) unhealthy(m *signature.Match, r *textlog.Record, t timestamp
 		c.matches.add(*c.pending) // in a log that runs backwards, this one came after
 		c.pending = nil
 	}
-	c.matches.unhealthy = append(c.matches.unhealthy, newUnhealthy(m, t, cmp.Or(r.InnerPID, r.PID), host))
+	c.matches.addUnhealthy(newUnhealthy(m, t, cmp.Or(r.InnerPID, r.PID), host))
 	c.afterUnhealthy = true
 	c.active.Store(c.m.full)
 }

@@ -47,7 +47,7 @@ func (h *history) counts() []Count {
 		c.First, c.Last = earlier(c.First, first), later(c.Last, last)
 	}
 	for _, u := range h.unhealthy {
-		see(signature.PLEGNotHealthy, u.time(), u.time(), 1)
+		see(signature.PLEGNotHealthy, u.time(), u.time(), 1+int64(u.folded))
 	}
 	podded := map[Object]bool{} // the kernel names the control group of a kill in another record than the kill
 	for i := range h.bursts {

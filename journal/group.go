@@ -47,6 +47,7 @@ func (u *unhealthy) fresh() bool {
 // A stallBuilder gathers the records of one stall.
 type stallBuilder struct {
 	recs     []*unhealthy
+	lines    int
 	episode  *episodeBuilder
 	anchor   int64 // latest, on the clock
 	wall     int64 // latest, on the wall clock
@@ -71,6 +72,7 @@ func (s *stallBuilder) matches(u *unhealthy) bool {
 // add puts a record into the stall.
 func (s *stallBuilder) add(u *unhealthy) {
 	s.recs = append(s.recs, u)
+	s.lines += 1 + int(u.folded)
 	if u.kind&hasAge == 0 {
 		return
 	}
@@ -261,7 +263,7 @@ type episodeBuilder struct {
 
 func (e *episodeBuilder) add(u *unhealthy) {
 	e.recs = append(e.recs, u)
-	e.lines++
+	e.lines += 1 + int(u.folded)
 	e.threshold = max(e.threshold, int64(u.threshold))
 	e.neverOnly = e.neverOnly && u.kind&never != 0
 	if u.kind&hasAge != 0 {
@@ -323,7 +325,7 @@ func (e *episodeBuilder) stallList() []Stall {
 		first, last := s.recs[0], s.recs[len(s.recs)-1]
 		out = append(out, Stall{
 			Anchor: *timeOf(first.anchor(first.at)), First: *timeOf(first.at), Last: *timeOf(last.at),
-			Lines:              len(s.recs),
+			Lines:              s.lines,
 			MaxLastSeenSeconds: time.Duration(s.maxAge).Seconds(), SpreadSeconds: float64(s.max-s.min) / 1e6,
 		})
 	}

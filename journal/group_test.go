@@ -174,6 +174,26 @@ func TestBurstsStayBounded(t *testing.T) {
 	}
 }
 
+// TestUnhealthyStayBounded reads a relist that hangs for days. Its report is that of all its records.
+func TestUnhealthyStayBounded(t *testing.T) {
+	const n = maxUnhealthy + 5000
+	var log strings.Builder
+	for i := range n {
+		log.WriteString(at(5 * i))
+	}
+	opts := Options{Now: now, Local: time.UTC, Inputs: []Input{{Kind: Stream, Reader: strings.NewReader(log.String())}}}
+	r := newReading(&opts, discover(opts.Inputs))
+	r.run(t.Context())
+	if kept := len(r.jobs[0].source.matches.unhealthy); kept > maxUnhealthy+100 {
+		t.Errorf("%d of %d records kept", kept, n)
+	}
+	got := r.report()
+	if len(got.Episodes) != 1 || got.Episodes[0].Lines != n || lines(got) != n ||
+		got.Episodes[0].MaxLastSeenSeconds != 183+5*(n-1) {
+		t.Errorf("%d of %d records counted%s", lines(got), n, briefs(got))
+	}
+}
+
 // TestRelists checks which relists follow each other directly. The last of 17 lines stands 4 s before the relist ends.
 func TestRelists(t *testing.T) {
 	for pid, want := range map[int32]time.Duration{1: 240 * time.Second, 2: 0} {

@@ -29,6 +29,7 @@ type unhealthy struct {
 	reasons   unique.Handle[string] // what else the record lists, joined by separator
 	threshold uint32                // ms
 	kind      uint8
+	folded    int32 // records of the same stall before this one that were counted and not kept
 }
 
 // newUnhealthy makes a match of an unhealthy record.
@@ -220,13 +221,14 @@ func objectOf(m *signature.Match) Object {
 
 // Bounds of what is kept of one source.
 const (
-	maxBursts   = 100_000
-	maxStamps   = 4_096
-	maxBurstGap = 7 * 24 * hour
+	maxUnhealthy = 20_000 // one by one: a day of the kubelet's 5 s cadence has 17,280
+	maxBursts    = 100_000
+	maxStamps    = 4_096
+	maxBurstGap  = 7 * 24 * hour
 )
 
-// The matches of one source: unhealthy records one by one, of which a day of the kubelet's 5 s cadence has 17,280, all
-// others in bursts, whose number is bounded.
+// The matches of one source: unhealthy records one by one, and from the bound on only the first and last ones of each
+// stall; all others in bursts, whose number is bounded.
 type matches struct {
 	unhealthy []unhealthy
 	bursts    []Burst
@@ -270,6 +272,28 @@ func (s *matches) stamp(t timestamp) {
 		}
 	}
 	s.stamps, s.every = kept, 2*s.every
+}
+
+// addUnhealthy keeps an unhealthy record. Beyond the bound it leaves out one of the middle of a stall.
+func (s *matches) addUnhealthy(u unhealthy) {
+	const ends = 10 // records of a stall that are kept at its end; at its beginning 3 count
+	s.unhealthy = append(s.unhealthy, u)
+	k := len(s.unhealthy) - ends
+	if k < maxUnhealthy-ends {
+		return
+	}
+	if it, next := &s.unhealthy[k], &s.unhealthy[k+1]; it.sameStall(&s.unhealthy[k-3]) && it.sameStall(next) {
+		next.folded += it.folded + 1
+		s.unhealthy = slices.Delete(s.unhealthy, k, k+1)
+	}
+}
+
+// sameStall reports whether two records of one source state the same relist and the same reasons.
+func (u *unhealthy) sameStall(o *unhealthy) bool {
+	at, ok := u.raw()
+	other, known := o.raw()
+	return ok && known && u.kind == o.kind && u.kind&hasAge != 0 && u.pid == o.pid && u.host == o.host &&
+		u.reasons == o.reasons && u.threshold == o.threshold && abs(u.anchor(at)-o.anchor(other)) <= anchorTolerance
 }
 
 // add counts records of any other kind. When there are too many bursts, those farther and farther apart become one, and

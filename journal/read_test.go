@@ -63,7 +63,7 @@ func TestReadRefuses(t *testing.T) {
 		{"a module's go.mod", Input{Path: "../go.mod"}, ErrNotLog},
 		{"a program", Input{Path: "/proc/self/exe"}, ErrNotLog}, // it has the texts of all signatures
 		{"random bytes", Input{Path: put(t, "a.log", string(random))}, ErrNotLog},
-		{"a note with one record", Input{Path: put(t, "a.log", strings.Repeat("a note\n", 9) + startLine)}, ErrNotLog},
+		{"a note with one record", Input{Path: put(t, "a.log", strings.Repeat("a note\n", 9)+startLine)}, ErrNotLog},
 		{"glob", Input{Kind: Glob, Path: "/nonexistent/*.log"}, ErrNoMatch},
 		{"directory without logs", Input{Kind: Directory, Path: t.TempDir()}, ErrNoLogs},
 		{"root without logs", Input{Kind: Root, Path: t.TempDir()}, ErrNoJournal},
