@@ -36,7 +36,7 @@ type job struct {
 	reader  io.Reader // of a stream
 	size    int64
 	changed time.Time
-	id      string // of a file, under any name: the journal's own, else the inode and the first bytes
+	id      string // of a file, under any name: the journal's own, else the inode and up to headLength first bytes
 
 	// Of a file that is followed: what holds what was read of it, and the entry of a journal, or byte of a text, that
 	// is to be read next.
@@ -150,7 +150,7 @@ func file(name string) *job {
 	}
 	j := &job{name: name, path: name, kind: jobText, size: info.Size(), changed: info.ModTime()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		j.id = fmt.Sprint(st.Ino, string(head[:n]))
+		j.id = fmt.Sprint(st.Ino, " ") + string(head[:n])
 	}
 	if strings.HasPrefix(string(head), journalMagic) || isJournal(name) {
 		j.kind = jobJournal

@@ -34,22 +34,25 @@ func TestFollowStream(t *testing.T) {
 }
 
 // followed follows inputs until end is called, and sends on the unhealthy records that come once it has read what was
-// there.
-func followed(t *testing.T, opts Options) (seen chan Event, end func()) {
+// there. end returns the last report.
+func followed(t *testing.T, opts Options) (seen chan Event, end func() *Report) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	seen, done := make(chan Event, 100), make(chan error, 1)
+	var last *Report
 	go func() {
-		done <- Follow(ctx, opts, func(_ *Report, e Event) {
+		done <- Follow(ctx, opts, func(r *Report, e Event) {
+			last = r
 			if e.Code == "PLEGNotHealthy" || e.Code == "" && ctx.Err() == nil {
 				seen <- e
 			}
 		})
 	}()
 	<-seen
-	return seen, func() {
+	return seen, func() *Report {
 		cancel()
 		must(t, <-done)
+		return last
 	}
 }
 
@@ -66,6 +69,20 @@ func TestFollowFile(t *testing.T) {
 			}
 		}
 		end()
+	})
+}
+
+// TestFollowShortFile follows a file that is shorter than what it is known by, and counts each record of it once.
+func TestFollowShortFile(t *testing.T) {
+	const short = "E1121 00:52:11.000000 1 a.go:1] Started kubelet\n"
+	name := put(t, "kubelet.log", short)
+	synctest.Test(t, func(t *testing.T) {
+		seen, end := followed(t, Options{Inputs: []Input{{Path: name}}, Now: now, Local: time.UTC})
+		must(t, os.WriteFile(name, []byte(short+at(0)), 0o600))
+		<-seen
+		if r := end(); len(r.Signatures) != 2 || r.Signatures[0].Count != 1 {
+			t.Errorf("%+v, want one record of each", r.Signatures)
+		}
 	})
 }
 

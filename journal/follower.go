@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -86,7 +87,8 @@ func (r *reading) again(ctx context.Context, most int64) (gone []*job) {
 	})
 	for _, j := range r.jobs {
 		i := slices.IndexFunc(gone, func(k *job) bool {
-			return k.id == j.id && (k.err == nil || errors.Is(k.err, ErrNotLog)) // the next lines may be records
+			same := k.id != "" && strings.HasPrefix(j.id, k.id) // a short file has grown
+			return same && (k.err == nil || errors.Is(k.err, ErrNotLog)) // the next lines may be records
 		})
 		switch {
 		case j.id == "":
