@@ -122,6 +122,11 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 			Sources: []journal.Source{}, Unreadable: []journal.Unreadable{},
 		}
 	}
+	for i := range r.Sources { // the next record may be the first of an empty file
+		if s.opts.follow && err == nil && r.Sources[i].Problem == journal.ErrEmpty.Error() {
+			r.Sources[i].Problem = ""
+		}
+	}
 	if quiet {
 		r.Notes = []string{"nothing was logged while kdiag followed"}
 	}

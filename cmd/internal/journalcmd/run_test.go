@@ -34,6 +34,7 @@ func TestExitCodes(t *testing.T) {
 		{Name: "a", Problem: "permission denied"},
 		{Name: "b", Problem: "is a socket"},
 	}}
+	empty := &journal.Report{Sources: []journal.Source{{Name: "a", Problem: journal.ErrEmpty.Error()}}}
 	missing := fmt.Errorf("reading x: %w", syscall.ENOENT)
 	for _, tt := range []struct {
 		name    string
@@ -63,6 +64,7 @@ func TestExitCodes(t *testing.T) {
 		{"interrupted, and found", found(), nil, interrupted, false, 2, "", "", "UNHEALTHY"},
 		{"following, and found", found(), nil, interrupted, true, 1, "", "", "UNHEALTHY"},
 		{"following, and none", quiet(), nil, interrupted, true, 0, "", "", "NOTHING FOUND"},
+		{"following an empty file", empty, nil, interrupted, true, 0, "", "", "NOTHING FOUND"},
 		{"following a quiet log", nil, nil, interrupted, true, 0, "", "", "nothing was logged"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
