@@ -37,7 +37,7 @@ const (
 // DebugOptions are how kdiag node runs in a pod.
 type DebugOptions struct {
 	Node  string
-	Image string        // of kdiag; empty for that of an agent anywhere in the cluster
+	Image string        // of kdiag; empty for that of the DaemonSet kdiag in the namespace kdiag
 	Start time.Duration // for the pod to run
 	Run   time.Duration // --timeout of kdiag node in it
 	Left  func(string)  // gets the problem of a pod that could not be removed
@@ -113,12 +113,16 @@ func (c *Cluster) debugPod(ctx context.Context, o DebugOptions, byHand string) (
 		if err != nil {
 			return nil, err
 		}
-		// Anybody can give a pod the label. The image gets rights that the agent's pod must have already.
-		n := slices.IndexFunc(agents, func(p v1.Pod) bool { return p.Spec.HostPID && p.Spec.HostNetwork })
+		n := slices.IndexFunc(agents, trusted)
 		if n < 0 {
+			hint := "name one that " + o.Node + " can pull with --image IMAGE"
+			if len(agents) > 0 {
+				p := agents[0]
+				hint += " (" + p.Namespace + "/" + p.Name + " runs " + p.Spec.Containers[0].Image + ")"
+			}
 			return nil, &NodeError{
-				Problem: "no agent runs in this cluster, so no image of kdiag is known",
-				Hint:    "name one that " + o.Node + " can pull with --image IMAGE; or " + byHand,
+				Problem: "no image of kdiag is known: no DaemonSet " + agentName + " runs in the namespace " + agentName,
+				Hint:    hint + "; or " + byHand,
 			}
 		}
 		agent := agents[n]
@@ -131,6 +135,15 @@ func (c *Cluster) debugPod(ctx context.Context, o DebugOptions, byHand string) (
 		pod.Spec.ActiveDeadlineSeconds = new(int64(time.Until(end)/time.Second) + 1)
 	}
 	return pod, nil
+}
+
+// trusted reports whether the image and the pull secrets of an agent's pod may be used for a pod with the rights of
+// the host: it is of the DaemonSet of deploy/kubernetes. Anybody who may create pods somewhere can give one the label, but
+// only administrators can create pods in that namespace.
+func trusted(p v1.Pod) bool {
+	owner := metav1.GetControllerOf(&p)
+	return p.Namespace == agentName && owner != nil && owner.Kind == "DaemonSet" && owner.Name == agentName &&
+		p.Spec.HostPID && p.Spec.HostNetwork
 }
 
 // of makes a request one about a pod.

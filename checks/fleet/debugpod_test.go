@@ -175,20 +175,31 @@ func TestDebug(t *testing.T) {
 	}
 }
 
-// TestDebugImage has where the image comes from: never from a pod that anybody could make.
+// TestDebugImage has where the image comes from: never from a pod that a user of another namespace could make.
 func TestDebugImage(t *testing.T) {
 	host := func(p *v1.Pod) {
 		p.Spec.HostPID, p.Spec.HostNetwork = true, true
 		p.Spec.ImagePullSecrets = []v1.LocalObjectReference{{Name: "pull"}}
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Name: "kdiag", Controller: new(true)}}
 	}
-	impostor := agentPod("impostor", 0, func(p *v1.Pod) { p.Namespace, p.Spec.Containers[0].Image = "shop", "evil" })
+	impostor := agentPod("impostor", 0, func(p *v1.Pod) {
+		host(p)
+		p.Namespace, p.Spec.Containers[0].Image = "shop", "evil"
+	})
+	alone := agentPod("alone", 0, func(p *v1.Pod) {
+		host(p)
+		p.OwnerReferences = nil
+	})
+	const unknown = "no image of kdiag is known: no DaemonSet kdiag runs in the namespace kdiag"
 	for _, tt := range []struct {
-		name, image, want string
-		pods              []v1.Pod
+		name, image, want, hint string
+		pods                    []v1.Pod
 	}{
-		{"given", "mine", "kube-system mine []", []v1.Pod{agentPod("a", 1, host)}},
-		{"of an agent", "", "kdiag registry/kdiag:1 [{pull}]", []v1.Pod{impostor, agentPod("a", 1, host)}},
-		{"of none", "", "no agent runs in this cluster, so no image of kdiag is known", []v1.Pod{impostor}},
+		{"given", "mine", "kube-system mine []", "", []v1.Pod{agentPod("a", 1, host)}},
+		{"of an agent", "", "kdiag registry/kdiag:1 [{pull}]", "", []v1.Pod{impostor, agentPod("a", 1, host)}},
+		{"elsewhere", "", unknown, "shop/impostor runs evil", []v1.Pod{impostor}},
+		{"of no DaemonSet", "", unknown, "kdiag/alone runs registry/kdiag:1", []v1.Pod{alone}},
+		{"of none", "", unknown, "name one that n2 can pull", nil},
 	} {
 		var made *v1.Pod
 		a := &api{pods: tt.pods, play: ended(0, ""), log: reportLog}
@@ -200,6 +211,9 @@ func TestDebugImage(t *testing.T) {
 		got := ""
 		if err != nil {
 			got = err.Error()
+			if e, ok := errors.AsType[*NodeError](err); !ok || !strings.Contains(e.Hint, tt.hint) {
+				t.Errorf("%s: %#v", tt.name, err)
+			}
 		} else {
 			got = strings.Join([]string{made.Namespace, made.Spec.Containers[0].Image}, " ") + " ["
 			for _, s := range made.Spec.ImagePullSecrets {

@@ -23,6 +23,7 @@ import (
 
 // What deploy/kubernetes gives the agent's pods.
 const (
+	agentName  = "kdiag" // of the DaemonSet and of its namespace
 	agentLabel = "app.kubernetes.io/name=kdiag"
 	agentPort  = 9478
 	portName   = "metrics"

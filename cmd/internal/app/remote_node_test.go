@@ -92,7 +92,7 @@ func TestOtherNode(t *testing.T) {
 		t.Errorf("interrupted: removed %v, %+v", l.removed, o)
 	}
 	for line, want := range map[string]string{
-		"n1": "no agent runs in this cluster, so no image of kdiag is known", "n2": "there is no node n2",
+		"n1": "no image of kdiag is known: no DaemonSet kdiag runs", "n2": "there is no node n2",
 		"n1 --deep": "NODE excludes --deep", "n1 --from x": "NODE excludes --from", "n1 -w": "NODE excludes --watch",
 		"n1 --simulate healthy": "NODE excludes --simulate", "--image x": "--image is for another node",
 		"--context x": "--context is for another node", "n1 --image=": "--image is empty",
