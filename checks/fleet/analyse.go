@@ -267,7 +267,11 @@ func (a *analysis) group(cause string, nodes []illness, healthy map[property]int
 	if agent != "" {
 		add("Read what the agent of one of them found", "kdiag fleet report "+name, checks.TouchesNothing)
 	} else if nodes[0].Condition(v1.NodeReady).Status == v1.ConditionFalse {
-		add("Diagnose one of them in a debug pod", "kdiag node "+name, checks.TouchesNewPod)
+		if a.counts.Diagnosed > 0 {
+			add("Diagnose one of them in a debug pod", "kdiag node "+name, checks.TouchesNewPod)
+		} else { // no image of kdiag is known
+			add("Copy kdiag to one of them and diagnose it there", byHand(name, nodes[0].Addresses), checks.TouchesNothing)
+		}
 	}
 	add("Look at its conditions and events", "kubectl describe node "+name, checks.TouchesNothing)
 	if known {

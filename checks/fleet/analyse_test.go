@@ -72,6 +72,7 @@ func report(nodes ...Node) *checks.FleetReport { return Report(&Snapshot{At: now
 // TestCause has the group of each way to be sick.
 func TestCause(t *testing.T) {
 	found := condition("KdiagProblem", "True", "ListHang", "ListHang: ListContainers hangs", 0)
+	const byHandN = "scp $(command -v kdiag) n:/tmp/ && ssh n sudo /tmp/kdiag node" // no image is known without agents
 	fine := condition("KdiagProblem", "False", "NoProblemFound", "no critical cause found", 0)
 	for _, tt := range []struct {
 		name    string
@@ -81,11 +82,11 @@ func TestCause(t *testing.T) {
 		first   string // command
 	}{
 		{"well", healthy("n"), "", "", ""},
-		{"PLEG", notReady("n", pleg), "PLEGUnhealthy", "PLEG is not healthy", "kdiag node n"},
-		{"down before PLEG", notReady("n", "["+down+", "+pleg+"]"), "RuntimeDown", down, "kdiag node n"},
+		{"PLEG", notReady("n", pleg), "PLEGUnhealthy", "PLEG is not healthy", byHandN},
+		{"down before PLEG", notReady("n", "["+down+", "+pleg+"]"), "RuntimeDown", down, byHandN},
 		{"of 1.13", notReady("n", pleg+","+down), "RuntimeDown", "", ""},
 		{"network before PLEG", notReady("n", "["+pleg+", "+cni+"]"), "NetworkNotReady", "", ""},
-		{"network", notReady("n", cni), "NetworkNotReady", "", "kdiag node n"},
+		{"network", notReady("n", cni), "NetworkNotReady", "", byHandN},
 		{
 			"runtime", notReady("n", "container runtime not ready: RuntimeReady=false reason:X message:y"),
 			"RuntimeNotReady", "RuntimeReady=false", "",
@@ -102,7 +103,7 @@ func TestCause(t *testing.T) {
 		{"silent, with a cause", silent("n", time.Hour, found), "ListHang", "", ""},
 		{
 			"stale agent", notReady("n", pleg, condition("KdiagProblem", "True", "ListHang", "ListHang: x", time.Hour)),
-			"PLEGUnhealthy", "", "kdiag node n",
+			"PLEGUnhealthy", "", byHandN,
 		},
 		{
 			"stale agent of a well node",
@@ -127,6 +128,15 @@ func TestCause(t *testing.T) {
 				t.Errorf("summary %q, steps %v", g.Summary, g.NextSteps)
 			}
 		})
+	}
+}
+
+// TestFirstStep has a pod as the first step for a node without an agent, if an agent elsewhere has an image of kdiag.
+func TestFirstStep(t *testing.T) {
+	agent := condition("KdiagProblem", "False", "NoProblemFound", "no critical cause found", 0)
+	r := report(notReady("a", pleg), machine("b", append(healthy("").Conditions, agent)...))
+	if got := r.NextSteps[0].Command; got != "kdiag node a" {
+		t.Errorf("the first step is %q", got)
 	}
 }
 

@@ -50,7 +50,7 @@ func (c *Cluster) Debug(ctx context.Context, o DebugOptions) (*checks.Report, er
 	if err != nil {
 		return nil, err
 	}
-	byHand := byHand(o.Node, node)
+	byHand := byHand(o.Node, node.Status.Addresses)
 	pod, err := c.debugPod(ctx, o, byHand)
 	if err != nil {
 		return nil, err
@@ -89,9 +89,9 @@ func (c *Cluster) Debug(ctx context.Context, o DebugOptions) (*checks.Report, er
 }
 
 // byHand is how to run kdiag on a node that starts no pods.
-func byHand(host string, node *v1.Node) string {
+func byHand(host string, addresses []v1.NodeAddress) string {
 	to := host
-	for _, a := range node.Status.Addresses {
+	for _, a := range addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == v1.NodeInternalIP {
 			if host, to = ip.String(), ip.String(); ip.Is6() {
 				to = "[" + to + "]"

@@ -240,9 +240,8 @@ func TestByHand(t *testing.T) {
 		"fd00::9":   "scp $(command -v kdiag) [fd00::9]:/tmp/ && ssh fd00::9 sudo /tmp/kdiag node",
 		"$(reboot)": "scp $(command -v kdiag) n1:/tmp/ && ssh n1 sudo /tmp/kdiag node",
 	} {
-		node := &v1.Node{}
-		node.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}
-		if diff := cmp.Diff(want, byHand("n1", node)); diff != "" {
+		addresses := []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}
+		if diff := cmp.Diff(want, byHand("n1", addresses)); diff != "" {
 			t.Error(diff)
 		}
 	}

@@ -39,6 +39,7 @@ type Node struct {
 	Created       time.Time
 	Labels        map[string]string
 	Unschedulable bool
+	Addresses     []v1.NodeAddress
 	Owner         string // Kind/name of its first owner
 	Info          v1.NodeSystemInfo
 	Conditions    []v1.NodeCondition

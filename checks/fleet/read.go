@@ -166,7 +166,7 @@ func (r *reading) readNodes(ctx context.Context) (func(), error) {
 func nodeOf(n *v1.Node) Node {
 	out := Node{
 		Name: n.Name, Created: n.CreationTimestamp.Time, Labels: n.Labels, Unschedulable: n.Spec.Unschedulable,
-		Info: n.Status.NodeInfo, Conditions: n.Status.Conditions,
+		Addresses: n.Status.Addresses, Info: n.Status.NodeInfo, Conditions: n.Status.Conditions,
 	}
 	if len(n.OwnerReferences) > 0 {
 		out.Owner = n.OwnerReferences[0].Kind + "/" + n.OwnerReferences[0].Name

@@ -51,12 +51,12 @@ func TestFleetFormats(t *testing.T) {
 		{"-o yaml", []string{"groups:\n- cause: PLEGUnhealthy\n"}},
 		{"", []string{
 			"UNHEALTHY  prod-eu  3 of 5", "\nPLEGUnhealthy  2 nodes: ",
-			"\n       kdiag node b --kubeconfig " + config + "\n",
+			"\n       scp $(command -v kdiag) b:/tmp/ && ssh b sudo /tmp/kdiag node\n",
 			"\n       kubectl describe node b --kubeconfig " + config + "\n", "\n       kdiag explain PLEGUnhealthy\n",
 			"\nNodeStatusUnknown  1 node: ", "\n  NODE  READY ", "\n  d     Unknown",
 			"\nMore: kdiag fleet --kubeconfig " + config + " --details",
 		}},
-		{"--context prod-eu --details", []string{"\n       kdiag node b --context prod-eu --kubeconfig "}},
+		{"--context prod-eu --details", []string{"\n       kubectl describe node b --context prod-eu --kubeconfig "}},
 	} {
 		out := kdiag(t.Context(), append([]string{"fleet", "--kubeconfig", config}, strings.Fields(tt.flags)...)...)
 		if out.code != 1 || out.stderr != "" || strings.Contains(out.stdout, "\x1b") {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/fleet"
@@ -67,6 +68,7 @@ Exit codes: 0 no node is sick; 1 at least one is; 2 the nodes could not be read,
 	fs.BoolVar(&opts.Details, "details", false, "print all groups, sick nodes, columns and events")
 	fs.BoolVar(&opts.bare, "no-headers", false, "print tables without the names of their columns")
 	fs.DurationVarP(&opts.Timeout, "timeout", "t", cli.DefaultTimeout, "end by then, whatever hangs")
+	opts.AddVerbose(cmd, "print kdiag's log to stderr")
 	cmd.AddCommand(newRemoteCommands(env, &opts.cluster)...)
 	return cmd
 }
@@ -75,8 +77,10 @@ Exit codes: 0 no node is sick; 1 at least one is; 2 the nodes could not be read,
 func (o *options) check(cmd *cobra.Command) error {
 	o.more = target.CommandLine(cmd, "fleet", "context", "kubeconfig", "selector", "checks", "pods")
 	o.same = strings.TrimPrefix(target.CommandLine(cmd, "", "context", "kubeconfig"), "kdiag ")
+	_, err := labels.Parse(o.selector)
 	return cmp.Or(
 		o.Check(cmd, nil), cli.RejectEmpty(cmd, "context", "kubeconfig", "selector"),
+		cli.Reject(err != nil, fmt.Sprintf("--selector %q: %v", o.selector, err), "for example -l pool=batch,arch!=arm64"),
 		cli.Reject(o.Watch && o.checks, "--watch excludes --checks", "leave out --watch to check the cluster once"),
 	)
 }
@@ -94,6 +98,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	within, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	s, err := cluster.Read(within, fleet.Options{Selector: opts.selector, Pods: opts.pods})
+	cli.Log(env, opts.Verbose).Debug("read", "server", cfg.Host, "context", name, "selector", opts.selector, "err", err)
 	switch {
 	case ctx.Err() != nil:
 		return &cli.ExitError{Code: cli.ExitUnknown}
@@ -181,7 +186,7 @@ func state(n checks.FleetNode) string {
 
 // command returns a command that means the same cluster, and this program.
 func (v *view) command(line string) string {
-	if !strings.HasPrefix(line, "kdiag explain ") {
+	if !strings.HasPrefix(line, "kdiag explain ") && !strings.HasPrefix(line, "scp ") {
 		line += v.opts.same
 	}
 	if v.env.Plugin && strings.HasPrefix(line, "kdiag ") {

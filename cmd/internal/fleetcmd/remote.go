@@ -51,12 +51,12 @@ func newRemoteCommands(env cli.Env, cluster *target.Cluster) []*cobra.Command {
 		Long: `Get the last report of kdiag agent on a node through the API server, and print it as kdiag pleg does there.
 This works while the node's kubelet is dead, since the agent's pod is on the host's network. It takes the rights to list
 pods and to get pods/proxy where the agents run. Exit codes are those of kdiag pleg.`,
-		Example: "  kdiag fleet report worker-7", Args: cobra.ExactArgs(1),
+		Example: "  kdiag fleet report worker-7", Args: nodeAnd(0),
 	})
 	report.Flags().BoolVar(&r.Details, "details", false, "print all evidence, steps, measurements and checks")
 	history := h.command(env, h.history, &cobra.Command{
 		Use: "history NODE", Short: "Show what a node's agent recorded, as kdiag history does on the node",
-		Example: "  kdiag fleet history worker-7 --since -24h --details", Args: cobra.ExactArgs(1),
+		Example: "  kdiag fleet history worker-7 --since -24h --details", Args: nodeAnd(0),
 	})
 	history.Flags().StringVar(&h.since, "since", "", "only what was recorded since then, such as -24h (default -2h)")
 	history.Flags().BoolVar(&h.Details, "details", false, "print all incidents, causes and transitions")
@@ -68,11 +68,25 @@ must run with --serve-captures, as that of deploy/kubernetes does.
 
 Exit codes: 0 written; 1 written, and the archive is damaged or lacks a vital part; 2 nothing written.`,
 		Example: "  kdiag fleet bundle worker-7 --list\n  kdiag fleet bundle worker-7 - | kdiag node --from -",
-		Args:    cobra.RangeArgs(1, 2),
+		Args:    nodeAnd(1),
 	})
 	fetch.Flags().BoolVar(&b.list, "list", false, "list the archives of the node instead")
 	fetch.Flags().StringVar(&b.capture, "capture", "", "name of the archive to fetch (default the newest)")
 	return []*cobra.Command{report, history, fetch}
+}
+
+// nodeAnd expects the name of a node, and at most so many more arguments.
+func nodeAnd(more int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch {
+		case len(args) == 0:
+			return cli.Usage("the name of a node is missing",
+				"kubectl get nodes lists the nodes; for example "+cmd.CommandPath()+" worker-7")
+		case len(args) > 1+more:
+			return cli.Usage(fmt.Sprintf("%q is one argument too many", args[1+more]), cmd.CommandPath()+" --help")
+		}
+		return nil
+	}
 }
 
 // command gives a command what all three have.
@@ -98,6 +112,7 @@ func (r *remote) command(
 		defer cancel()
 		var err error
 		if _, r.agent, err = r.cluster.Agent(ctx, r.node); err == nil {
+			cli.Log(env, r.Verbose).Debug("found", "agent", r.agent)
 			err = run(ctx, env)
 		}
 		return target.RemoteError(cmd.Context(), err)
@@ -105,6 +120,7 @@ func (r *remote) command(
 	r.AddOutput(cmd)
 	cmd.Flags().DurationVarP(&r.Timeout, "timeout", "t", cmp.Or(r.Timeout, cli.DefaultTimeout),
 		"end by then, whatever hangs")
+	r.AddVerbose(cmd, "print kdiag's log to stderr")
 	return cmd
 }
 

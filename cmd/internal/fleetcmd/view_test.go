@@ -90,11 +90,10 @@ func TestDraw(t *testing.T) {
 
 // TestPlugin has commands that are printed begin as the person typed them, and mean the same cluster.
 func TestPlugin(t *testing.T) {
+	const copied = "scp $(command -v kdiag) a:/tmp/ && ssh a sudo /tmp/kdiag node"
 	for plugin, want := range map[bool][]string{
-		false: {"kdiag node a --context c", "kubectl describe node a --context c", "kdiag explain RuntimeDown"},
-		true: {
-			"kubectl kdiag node a --context c", "kubectl describe node a --context c", "kubectl kdiag explain RuntimeDown",
-		},
+		false: {copied, "kubectl describe node a --context c", "kdiag explain RuntimeDown"},
+		true:  {copied, "kubectl describe node a --context c", "kubectl kdiag explain RuntimeDown"},
 	} {
 		v := testView(new(bytes.Buffer), plugin)
 		v.take(snapshot("a", "container runtime is down"))
