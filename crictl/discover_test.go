@@ -111,7 +111,7 @@ func TestDiscover(t *testing.T) {
 			},
 			want: Endpoint{"unix://" + crioSocket, SourceWellKnown, "CRI-O"},
 			tried: []string{
-				"the running kubelet: no kubelet runs", "/etc/crictl.yaml: is malformed",
+				"the running kubelet: no kubelet is visible", "/etc/crictl.yaml: is malformed",
 				containerdSocket + ": it is another kind of file",
 			},
 		},
@@ -226,7 +226,7 @@ func TestDiscover(t *testing.T) {
 			name:  "a link that leads out of the root",
 			host:  host{"etc/crictl.yaml": "-> /etc/passwd", containerdSocket: "socket"},
 			want:  Endpoint{"unix://" + containerdSocket, SourceWellKnown, ""},
-			tried: []string{"the running kubelet: no kubelet runs", "/etc/crictl.yaml: does not exist"},
+			tried: []string{"the running kubelet: no kubelet is visible", "/etc/crictl.yaml: does not exist"},
 		},
 		{
 			name: "crictl.yaml where the variable names it", config: named,

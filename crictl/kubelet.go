@@ -296,7 +296,7 @@ func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 	tried = append(tried, d.NotTaken...)
 	if chosen == nil {
 		if len(tried) == 0 {
-			tried = []Tried{{SourceKubelet, "the running kubelet", "no kubelet runs on this host"}}
+			tried = []Tried{{SourceKubelet, "the running kubelet", "no kubelet is visible from here"}}
 		}
 		return tried
 	}

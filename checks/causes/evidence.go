@@ -116,7 +116,8 @@ func addGaps(f *facts.Facts, e *checks.Evidence, gaps ...gap) {
 	for _, g := range gaps {
 		switch g {
 		case gapHost:
-			addIf(f.HostMissing != "", &e.Missing, "host processes: not read (%s)", facts.Clean(f.HostMissing))
+			addIf(f.HostMissing != "", &e.Missing, "host processes: %s (%s)",
+				choose(f.Target.Simulated, "not read", "not visible from here"), facts.Clean(f.HostMissing))
 		case gapKubelet:
 			addIf(f.Kubelet == nil && !f.Target.Simulated, &e.Missing,
 				"no kubelet was seen; assuming its default limit of %s", calls.Threshold)

@@ -179,14 +179,24 @@ func TestProcessesBlocked(t *testing.T) {
 
 // TestHidden checks that what a user sees of its own processes does not count as all.
 func TestHidden(t *testing.T) {
-	n := newNode(t)
+	n := &node{t, t.TempDir()}
+	of := func() (Population, error) { return ReadPopulation(t.Context(), n.root, testNames, Population{}) }
+	n.path("proc/x")
+	_, err := of()
+	failed(t, "none", err, "proc is empty")
 	n.process(50, 1, "containerd", 'S', "/usr/bin/containerd")
 	n.link("proc/self", "50")
-	people, err := ReadPopulation(t.Context(), n.root, testNames, Population{})
+	people, err := of()
 	failed(t, "hidden", err, "hidepid")
 	equal(t, "processes", 1, len(people.Processes()))
-	n.process(1, 0, "systemd", 'S', "/sbin/init") // only root sees it, who sees all
-	n.people()
+	n.process(1, 0, "sh", 'S', "sh") // only root sees it, who sees all
+	n.link("proc/1/ns/pid", "pid:[4026532500]")
+	n.people() // a node in a PID namespace, as k3d makes them
+	n.process(50, 1, "kdiag", 'S', "kdiag pleg")
+	_, err = of()
+	failed(t, "a pod's", err, "another PID namespace, of sh")
+	n.process(1, 0, "systemd", 'S', "/sbin/init")
+	n.people() // as kind makes them, where nothing runs any more
 }
 
 func TestOne(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/kdiag/kdiag/checks/facts"
-	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
 )
 
@@ -45,7 +44,7 @@ func readSettings(ctx context.Context, s *Input, _ facts.Node) (kubelet.Settings
 	if s.KubeletPID != 0 {
 		return kubelet.ReadSettings(ctx, s.Root, s.KubeletPID)
 	}
-	if err := host.Hidden(s.Root); err != nil {
+	if _, err := s.Population(ctx); err != nil {
 		return kubelet.Settings{}, err
 	}
 	return kubelet.Settings{}, skip{"no kubelet runs here"}

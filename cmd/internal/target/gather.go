@@ -137,7 +137,7 @@ func readProcesses(ctx context.Context, in *facts.Input, processes scan) (all ho
 	again, err := all.Again(short)
 	in.Processes, in.HostMissing = again, ""
 	if err != nil {
-		in.HostMissing = fmt.Sprintf("processes of this host: %v", err)
+		in.HostMissing = err.Error()
 	}
 	if in.Measurement == nil {
 		return all
