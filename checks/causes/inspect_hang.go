@@ -135,8 +135,6 @@ func hungSummaryOf(f *facts.Facts, all []plegbench.Inspection) string {
 	return line + choose(f.Calls.Impatient, textf(" (no reply in %s)", f.Limits.RPCTimeout), "")
 }
 
-const deletePodWhy = "Delete the pod; a Deployment's replacement can start elsewhere (here the stop may hang)"
-
 // adviseInspectHang adds only looks for an object that holds nobody up, or that waits for a root that is known.
 func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, looks bool) {
 	main := all[0]
@@ -155,7 +153,7 @@ func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, loo
 		return
 	}
 	addProcesses(f, s, main)
-	addDeletePod(f, s, main.Pod, deletePodWhy)
+	addDeletePod(f, s, main.Pod, "")
 	for _, i := range all[1:min(len(all), 3)] {
 		addProcesses(f, s, i)
 	}

@@ -69,7 +69,7 @@ func recogniseListHang(f *facts.Facts) *Finding {
 		addCapture(f, s)
 		if len(hungs) > 0 {
 			addProcesses(f, s, hungs[0])
-			addDeletePod(f, s, hungs[0].Pod, deletePodWhy)
+			addDeletePod(f, s, hungs[0].Pod, "")
 		} else {
 			if len(old) > 0 {
 				addKill(f, s, old[0], "its container")

@@ -126,8 +126,7 @@ func adviseShims(f *facts.Facts, s *Steps) {
 
 // deletePodOf adds the deletion of the pod of a subject.
 func deletePodOf(f *facts.Facts, s *Steps, o checks.Subject) {
-	addDeletePod(f, s, crictl.Pod{Namespace: o.Namespace, Name: o.Pod, UID: o.PodUID},
-		"Delete the pod; a replacement can start elsewhere")
+	addDeletePod(f, s, crictl.Pod{Namespace: o.Namespace, Name: o.Pod, UID: o.PodUID}, "")
 }
 
 func loggedShimStuck(in *Incident) *LogFinding {

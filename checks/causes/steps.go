@@ -253,15 +253,26 @@ func addKill(f *facts.Facts, s *Steps, p host.Process, what string) {
 	}
 }
 
-// addDeletePod adds the deletion of one pod. A static pod lives as long as its manifest: only its mirror can be
-// deleted.
+// addDeletePod adds the deletion of one pod: why, empty for a pod that hangs, and when its owner replaces it. A static
+// pod lives as long as its manifest: only its mirror can be deleted.
 func addDeletePod(f *facts.Facts, s *Steps, pod crictl.Pod, why string) {
 	switch {
 	case !facts.Safe(pod.Namespace, pod.Name):
 	case facts.IsStaticPod(f, pod.UID):
 		s.Look("ls -l /etc/kubernetes/manifests", "Find the manifest of this static pod; moved away, it ends the pod")
 	default:
-		s.Add(checks.TouchesPod, textf("kubectl delete pod -n %s %s --wait=false", pod.Namespace, pod.Name), why)
+		text := cmp.Or(strings.TrimSuffix(why, "."), "Delete the pod")
+		switch owner := facts.WorkloadOf(f, pod.UID); {
+		case owner.Kind == "StatefulSet":
+			text += "; its StatefulSet waits until it is gone (the stop may hang; --force risks two writers)"
+		case owner.Kind == "DaemonSet":
+			text += "; its DaemonSet replaces it here only, once it is gone (the stop may hang)"
+		case why != "":
+			text = why
+		default:
+			text += "; a Deployment's replacement can start elsewhere (here the stop may hang)"
+		}
+		s.Add(checks.TouchesPod, textf("kubectl delete pod -n %s %s --wait=false", pod.Namespace, pod.Name), text)
 	}
 }
 

@@ -20,6 +20,16 @@ func IsStaticPod(f *Facts, uid string) bool {
 		func(s crictl.PodSandbox) bool { return isStatic(s) && s.Pod != nil && s.Pod.UID == uid })
 }
 
+// WorkloadOf is the workload of a pod, as far as the labels of its sandbox show it.
+func WorkloadOf(f *Facts, uid string) crictl.Owner {
+	for _, s := range sandboxesOf(f) {
+		if uid != "" && s.Pod != nil && s.Pod.UID == uid {
+			return s.Owner
+		}
+	}
+	return crictl.Owner{}
+}
+
 func isStatic(s crictl.PodSandbox) bool { return s.ConfigSource != "" && s.ConfigSource != "api" }
 
 // IsOurs reports whether a process belongs to what the node needs: the runtime, the kubelet, a shim, a container.

@@ -194,21 +194,17 @@ func noNil[T any](s []T) []T {
 
 // owned returns the causes with the workloads of the pods that they name.
 func owned(j judgement) []checks.Cause {
-	owners := map[string]string{}
-	if m := j.facts.Measurement; m != nil && m.Sandboxes != nil {
-		for i := range m.Sandboxes.Sandboxes {
-			if s := &m.Sandboxes.Sandboxes[i]; s.Owner.Kind != "" {
-				owners[s.Pod.UID] = facts.Clean(s.Owner.Name) + " (" + s.Owner.Kind + ")"
-			}
+	name := func(s *checks.Subject) {
+		if w := facts.WorkloadOf(j.facts, s.PodUID); w.Kind != "" {
+			s.Owner = facts.Clean(w.Name) + " (" + w.Kind + ")"
 		}
 	}
-	for i := range j.causes {
-		c := &j.causes[i]
+	for _, c := range j.causes {
 		if c.Subject != nil {
-			c.Subject.Owner = owners[c.Subject.PodUID]
+			name(c.Subject)
 		}
 		for k := range c.Related {
-			c.Related[k].Owner = owners[c.Related[k].PodUID]
+			name(&c.Related[k])
 		}
 	}
 	return noNil(j.causes)
