@@ -135,9 +135,27 @@ func Finish(f *facts.Facts, causes []checks.Cause) []checks.Cause {
 				s.Why = strings.TrimSuffix(s.Why, ".") + ". If run elsewhere, replace $(hostname) with the node name"
 			}
 		}
-		causes[k].NextSteps = PlainSteps(f, causes[k].NextSteps)
+		causes[k].NextSteps = PlainSteps(f, withBundle(f, causes[k].NextSteps))
 	}
 	return causes
+}
+
+// withBundle adds kdiag bundle where a step ends a pod or more, and with that what explains the fault. The archive
+// holds the goroutine dump of the runtime, so that step is left out. What is judged out of an archive needs no other.
+func withBundle(f *facts.Facts, all []checks.NextStep) []checks.NextStep {
+	radii := BlastRadii()
+	ends := func(s checks.NextStep) bool {
+		return slices.Index(radii, s.Touches) >= slices.Index(radii, checks.TouchesPod)
+	}
+	if f.Runtime.From != "" || !slices.ContainsFunc(all, ends) {
+		return all
+	}
+	s := Steps(slices.DeleteFunc(all, func(s checks.NextStep) bool {
+		return strings.HasPrefix(s.Command, "kdiag stacks --capture")
+	}))
+	s.Add(checks.TouchesDump, facts.KdiagCommand(f, "bundle"),
+		"Save logs, facts and dumps; the steps below destroy them")
+	return s.Done()
 }
 
 // addCapture adds the goroutine dump of the runtime, which is gone after any restart, unless kdiag has it. Only daemons

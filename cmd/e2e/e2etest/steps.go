@@ -22,6 +22,7 @@ var notRun = map[string]string{
 	"exited --watch": "it takes a minute, as it says",
 	"relist --count": "it takes a second for each",
 	"sysrq-trigger":  "other tests read the kernel's log",
+	"kdiag bundle":   "its own tests run it, and it says what it does",
 	"kdiag pleg":     "it asks for the runtime of a kubelet, and the machine has none",
 }
 
