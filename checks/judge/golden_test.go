@@ -95,8 +95,11 @@ func TestCanary(t *testing.T) {
 func TestStacks(t *testing.T) {
 	golden(t, "testdata/stacks.txtar", func(t *testing.T, lines string) string {
 		var r checks.StacksReport
-		setPaths(t, &r, lines)
-		Stacks(&r, StackCommands{Stacks: "kdiag stacks", Pleg: "kdiag pleg", Bundle: "kdiag bundle"})
+		file, ofFile := strings.CutPrefix(lines, "of a file\n")
+		setPaths(t, &r, file)
+		Stacks(&r, StackCommands{
+			Stacks: "kdiag stacks", Pleg: "kdiag pleg", Bundle: "kdiag bundle", Elsewhere: ofFile,
+		})
 		return stated(r.Header, "", r.NextSteps)
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 // StackCommands are kdiag's own commands for the same node, with its flags, for next steps.
@@ -31,7 +32,7 @@ func Stacks(r *checks.StacksReport, c StackCommands) {
 			r.Problems = append(r.Problems, strings.TrimPrefix(s.Name+": ", ": ")+s.Problem)
 		}
 	}
-	long := func(w checks.StackWait) bool { return waitsLong(w, "lock", "bolt") }
+	long := func(w checks.StackWait) bool { return waitsLong(w, "lock", "bolt", "ttrpc") }
 	switch {
 	case len(r.Holders) > 0 || len(r.Known) > 0 || still:
 		r.Status = checks.Unhealthy
@@ -39,6 +40,11 @@ func Stacks(r *checks.StacksReport, c StackCommands) {
 		r.Status = checks.Unknown
 	case slices.ContainsFunc(r.Waits, long):
 		r.Status = checks.Degraded
+	case ageless(r, c) > 0:
+		r.Status = checks.Degraded
+		n := ageless(r, c)
+		r.Problems = append(r.Problems, units.Count(n, "call")+units.Plural(n, " waits", " wait")+
+			" for a shim, its age is unknown; take a second dump")
 	default:
 		r.Status = checks.Healthy
 	}
@@ -66,6 +72,16 @@ func waitsLong(w checks.StackWait, things ...string) bool {
 	return w.MaxSeconds != nil && *w.MaxSeconds >= longWait && slices.Contains(things, w.WaitsFor)
 }
 
+// ageless is how many calls wait for a shim, nobody knows since when. A capture looks twice, and knows.
+func ageless(r *checks.StacksReport, c StackCommands) (n int) {
+	for _, w := range r.Waits {
+		if c.Elsewhere && r.Changes == nil && w.WaitsFor == "ttrpc" && w.MaxSeconds == nil {
+			n += w.Count
+		}
+	}
+	return n
+}
+
 // stackSteps are what to do about the holders, the processes that they wait for, and those without a dump.
 func stackSteps(r *checks.StacksReport, c StackCommands) []checks.NextStep {
 	var s causes.Steps
@@ -90,7 +106,7 @@ func stackSteps(r *checks.StacksReport, c StackCommands) []checks.NextStep {
 		}
 	}
 	if forShim := func(w checks.StackWait) bool { return waitsLong(w, "ttrpc") }; !named &&
-		slices.ContainsFunc(r.Waits, forShim) {
+		(ageless(r, c) > 0 || slices.ContainsFunc(r.Waits, forShim)) {
 		s.Add(checks.TouchesDump, c.Stacks+" --capture --shim stuck", on("Find the shim that does not reply"))
 	}
 	if r.Status == checks.Healthy {

@@ -135,6 +135,8 @@ func (c cleaner) stackSentences(r *checks.StacksReport) []string {
 	case frozen >= 0 && r.Status == checks.Unhealthy:
 		s := r.Sources[frozen]
 		return []string{c.stackSource(s) + ": too stuck to write a dump", c.prose(s.Problem)}
+	case r.Status == checks.Degraded && len(r.Problems) > 0:
+		return []string{c.prose(r.Problems[0])}
 	case r.Status == checks.Degraded && len(r.Waits) > 0:
 		w := r.Waits[0]
 		return []string{c.sourceAt(r, w.Source) + ": " + units.Count(w.Count, "goroutine") + " wait for " +
