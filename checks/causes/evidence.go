@@ -137,7 +137,8 @@ func addGaps(f *facts.Facts, e *checks.Evidence, gaps ...gap) {
 			addIf(f.Journal == nil && f.JournalProblem != "" && !f.Target.Simulated, &e.Missing,
 				"the kubelet's own log was not read: %s", facts.Clean(f.JournalProblem))
 		case gapPatience:
-			addIf(calls.Impatient, &e.Missing, "too little time to tell slow from hung: give a --timeout of 8s or more")
+			addIf(calls.Impatient, &e.Missing,
+				"too little time to tell slow from hung: give --rpc-timeout 5s and --timeout 8s, or more")
 		case gapDeadline:
 			waited := limits.RPCTimeout
 			if len(calls.HungLists) > 0 {
@@ -157,10 +158,13 @@ func partOfLists(f *facts.Facts) bool {
 // impatientStep is below all others: slowness is more likely than a hang.
 const impatientStep = 0.5
 
-// patientStep is the step from which a hang starts: a short deadline leaves slowness as another cause.
+// patientStep is the step from which a hang starts: a deadline below kdiag's usual one leaves slowness as another cause.
 func patientStep(f *facts.Facts, step float64) float64 {
-	if f.Calls.Impatient {
+	switch {
+	case f.Calls.Impatient:
 		return min(step, impatientStep)
+	case f.Limits.RPCTimeout < checks.DefaultLimits().RPCTimeout:
+		return min(step, checks.Strong)
 	}
 	return step
 }
