@@ -305,14 +305,14 @@ func podOf(f *facts.Facts, uid string) crictl.Pod {
 
 // AddService adds a look at the runtime's unit and its log.
 func AddService(f *facts.Facts, s *Steps) {
-	unit, pid := f.Target.Unit, f.Target.Daemon.PID
+	unit, d := f.Target.Unit, f.Target.Daemon
 	switch {
 	case unit != "":
 		s.Look("systemctl status --no-pager "+unit, "Check whether the unit runs, and since when")
 		s.Look("journalctl --no-pager -n 100 -u "+strings.Join(strings.Fields(unit), " -u "), "Read its last records")
-	case pid > 1:
+	case d.PID > 1 && !d.Guessed:
 		s.Look(textf("ls -l /proc/%d/exe; cat /proc/%[1]d/cgroup; ps -o pid,ppid,user,lstart,stat,comm -p %[1]d",
-			pid), "Check which program holds the socket, and who started it")
+			d.PID), "Check which program holds the socket, and who started it")
 	default:
 		s.Look("ss -xlp", "See which process listens on which socket; the runtime's unit is unknown")
 	}

@@ -267,7 +267,7 @@ func OwnKills(f *Facts) []string {
 		if o.PodUID != "" && OwnedBy(f, o).Pod == "" {
 			o.ObjectID = "" // the container is gone, the pod may be there
 		}
-		name := cmp.Or(OwnerLabel(f, o), Clean(k.Limit))
+		name := cmp.Or(OwnerLabel(f, o), "control group "+Clean(k.Limit))
 		key := cmp.Or(o.PodUID, name)
 		counts[key] += int(k.Count)
 		if names[key] == "" || OwnedBy(f, o).Name != "" && !strings.HasSuffix(names[key], ")") {

@@ -108,7 +108,8 @@ func essence(r *checks.Report) []string {
 // compare returns how one line of what is found differs from the report on a node that was made of lines.
 func compare(t *testing.T, lines string, in *facts.Input, report *checks.Report, line string) string {
 	t.Helper()
-	var steps, commands, said, effects, blamed, evidence []string
+	var steps, commands, effects, blamed, evidence []string
+	said := slices.Clone(report.Notes)
 	for _, c := range report.Causes {
 		for _, s := range c.NextSteps {
 			commands = append(commands, s.Command)
