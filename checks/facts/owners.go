@@ -98,6 +98,8 @@ func isOther(f *Facts, p host.Process) bool {
 		return !IsAsked(f, p.Address) || p.Namespace != kubernetes
 	case p.Daemon != 0 && known:
 		return p.Daemon != d.PID
+	case p.Role == host.RoleShim && p.ObjectID == "" && p.Daemon == 0 && !IsUninterruptible(&p):
+		return true // whoever has the name of a shim; the arguments of one in uninterruptible sleep are not read
 	}
 	// Only the lists show whose shim it is, and they and the processes are not read at the same moment.
 	return p.Role == host.RoleShim && p.ObjectID != "" && AgeOf(f, p) >= ShimSettled && f.Shims.Comparable &&
