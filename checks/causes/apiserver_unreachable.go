@@ -15,8 +15,8 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// serverInRecord finds the API server in a record of its client.
-var serverInRecord = regexp.MustCompile(`https://([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:]{2,39}\]):(\d{1,5})\b`)
+// serverInRecord finds the API server in a record of its client, with its port unless that is 443.
+var serverInRecord = regexp.MustCompile(`https://([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:]{2,39}\])(?::(\d{1,5}))?\b`)
 
 // APIServerUnreachable is the code of this cause.
 const APIServerUnreachable = "APIServerUnreachable"
@@ -179,7 +179,7 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 func apiServer(f *facts.Facts) (host, port string) {
 	for _, name := range []string{f.Seen.Server.Value.URL, f.Log.APIFailure.Record} {
 		if m := serverInRecord.FindStringSubmatch(name); m != nil && !strings.HasPrefix(m[1], "-") {
-			return m[1], m[2]
+			return m[1], cmp.Or(m[2], "443")
 		}
 	}
 	return "", ""
