@@ -1,6 +1,8 @@
 package causes
 
 import (
+	"slices"
+
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
@@ -61,7 +63,11 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 	}
 	agrees = fromLog(f, &e.For, signOfCNI) || agrees || len(holds) > 0
 	step = raised(step, agrees)
-	x := newFinding(severity, step, summary, e, subjects...).affects(workEffect(f, old)...)
+	effect := workEffect(f, old)
+	if hangs {
+		effect = slices.Insert(effect, 0, noStatus)
+	}
+	x := newFinding(severity, step, summary, e, subjects...).affects(effect...)
 	return x.advise(func(s *Steps, _ string) {
 		if len(old) == 0 {
 			addCapture(f, s)

@@ -47,7 +47,8 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 	for _, name := range names {
 		subjects = append(subjects, checks.Subject{Kind: "RPC", Name: name})
 	}
-	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
+	effect := "kubelet: Ready" + choose(severity == checks.Critical, ", but creates no container and watches no disk", "")
+	return newFinding(severity, step, summary, e, subjects...).affects(effect).advise(func(s *Steps, _ string) {
 		addCapture(f, s)
 		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "Query it once more, with a longer timeout")
 		s.Look("systemctl list-units --no-pager '*snapshotter*' '*stargz*' '*nydus*'",

@@ -37,8 +37,9 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	summary, step := conditionFalse(f, facts.ConditionNetworkReady, &e)
 	_, runtimeReported := f.Measurement.Status.Condition(facts.ConditionRuntimeReady)
 	_, reported := f.Measurement.Status.Condition(facts.ConditionNetworkReady)
-	switch lacks := f.Seen.CNI.OK && n.Configured && len(n.Missing) > 0 && len(n.BinDirs) > 0; {
-	case summary == "" && lacks:
+	lacks := summary == "" && f.Seen.CNI.OK && n.Configured && len(n.Missing) > 0 && len(n.BinDirs) > 0
+	switch {
+	case lacks:
 		step, summary = checks.Certain, textf("CNI plugins are missing in %s: %s",
 			facts.Clean(units.List(n.BinDirs)), facts.Clean(units.List(top(n.Missing))))
 		Addf(&e.For, "the runtime has loaded a network that calls %s", facts.Clean(units.List(top(n.Missing))))
@@ -47,6 +48,8 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	case summary == "" || !reported && !runtimeReported: // an empty Status is RuntimeNotReady
 		return nil
 	default:
+		effect = []string{`kubelet: NotReady at once ("container runtime network not ready"); of new pods only those on ` +
+			"the host's network start"}
 		if why := CNIEvidence(f, &e); why != "" {
 			summary += "; " + why
 		}
@@ -54,7 +57,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	step = raised(step, fromLog(f, &e.For, signOfNetwork))
 	subject := choose(f.Target.OtherEndpoint && !n.Configured, *facts.SocketSubject(f),
 		checks.Subject{Kind: "Filesystem", ID: cniFolders(f)[0], Name: "CNI configuration"})
-	if len(effect) > 0 {
+	if lacks {
 		subject.ID, subject.Name = n.BinDirs[0], "CNI plugins"
 	}
 	x := newFinding(checks.Critical, step, summary, e, subject).affects(effect...)

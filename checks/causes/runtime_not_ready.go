@@ -27,10 +27,13 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	other := 0 // the pid of a second daemon
 	severity, step, summary := checks.Critical, checks.Certain, ""
 	if call := facts.CallError(f, crictl.Unavailable, "not initialized"); call != nil && !f.Calls.AnyList {
-		summary = "it has not loaded its state yet"
+		summary, effect = "it has not loaded its state yet", []string{noStatus}
 		Addf(&e.For, "%v: it is starting, not hung", *call)
 	} else if f.Measurement.Status != nil {
-		summary, step = conditionFalse(f, facts.ConditionRuntimeReady, &e)
+		if summary, step = conditionFalse(f, facts.ConditionRuntimeReady, &e); summary != "" {
+			effect = []string{`kubelet: NotReady at once ("container runtime not ready"); containers keep running, ` +
+				"none starts or stops"}
+		}
 	}
 	programs, folders := f.Seen.CNI.Value.Programs, f.Seen.CNI.Value.Folders
 	if summary == "" && len(programs) > 0 {
@@ -49,6 +52,13 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 		} else {
 			step = checks.Strong
 			severity, summary = erring(f, &e)
+			switch {
+			case severity != checks.Critical:
+			case f.RPC[facts.RPCStatus].Outcome == facts.Failed:
+				effect = []string{noStatus}
+			default:
+				effect = []string{noRelist(f)}
+			}
 		}
 		if summary == "" {
 			severity, summary = unsteady(f, &e)
