@@ -1,9 +1,11 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -74,7 +76,7 @@ func (t *Target) TakeSnapshot(ctx context.Context, env cli.Env, src Sources, pro
 	waitFor("the kubelet's pods")
 	evidence := t.evidence(ctx, env, src, s.Node.Sandboxes)
 	s.Node.Pods = gc.NewLiveness(&evidence)
-	s.Missing, s.Keep = s.Node.Pods.Missing(), t.unknownKeep()
+	s.Missing, s.Keep = s.Node.Pods.Missing(), t.unknownKeep(env.Root)
 	if keep := t.collection().DeadPerContainer; keep != nil {
 		s.Node.Kubelet.Keep = *keep
 	}
@@ -83,7 +85,7 @@ func (t *Target) TakeSnapshot(ctx context.Context, env cli.Env, src Sources, pro
 }
 
 // unknownKeep returns why it is not known how many exited containers the kubelet of this runtime keeps.
-func (t *Target) unknownKeep() string {
+func (t *Target) unknownKeep(root string) string {
 	switch k := t.Kubelet; {
 	case t.Simulated():
 		return ""
@@ -91,19 +93,29 @@ func (t *Target) unknownKeep() string {
 		return "no kubelet runs here"
 	case k.Unreadable != "" && k.Collection.DeadPerContainer == nil:
 		return "cannot read the kubelet's settings: " + shorten(k.Unreadable)
-	case k.Endpoint != "" && realSocket(k.Endpoint) != realSocket(t.Endpoint.URL):
+	case !t.kubelets(root):
 		return "the kubelet here uses another runtime, " + shorten(k.Endpoint)
 	}
 	return ""
 }
 
-// realSocket is the path of a socket with all links followed.
-func realSocket(endpoint string) string {
-	path := strings.TrimPrefix(endpoint, "unix://")
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		return real
+// kubelets reports whether the runtime is that of the kubelet which runs here: the same socket, maybe by another name.
+func (t *Target) kubelets(root string) bool {
+	if t.Kubelet == nil {
+		return false
 	}
-	return path
+	a, b := strings.TrimPrefix(cmp.Or(t.Kubelet.Endpoint, t.Endpoint.URL), "unix://"),
+		strings.TrimPrefix(t.Endpoint.URL, "unix://")
+	if a == b {
+		return true
+	}
+	host := crictl.SeenBy(root, 0)
+	first, err := host.Stat(a)
+	if err != nil {
+		return false
+	}
+	second, err := host.Stat(b)
+	return err == nil && os.SameFile(first, second)
 }
 
 // Selected returns the UIDs of the pods that have the labels, by their sandboxes: lists carry none.

@@ -41,13 +41,14 @@ func TestSnapshotHung(t *testing.T) {
 	})
 }
 
-// TestUnknownKeep has kubelets whose number is known, and others.
+// TestUnknownKeep has kubelets whose number is known, and others. The host's /var/run is a link, as seen from a pod.
 func TestUnknownKeep(t *testing.T) {
-	dir := t.TempDir()
-	for _, link := range []string{"a", "b"} {
-		must(t, os.Symlink(filepath.Join(dir, "real"), filepath.Join(dir, link)))
-	}
-	write(t, filepath.Join(dir, "real"), "")
+	root := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
+	write(t, filepath.Join(root, "run/cri.sock"), "")
+	write(t, filepath.Join(root, "run/other.sock"), "")
+	must(t, os.Mkdir(filepath.Join(root, "var"), 0o755))
+	must(t, os.Symlink("/run", filepath.Join(root, "var/run")))
 	five := crictl.Collection{DeadPerContainer: new(5)}
 	for _, tt := range []struct {
 		name    string
@@ -64,11 +65,11 @@ func TestUnknownKeep(t *testing.T) {
 			"of another runtime", &crictl.Kubelet{Endpoint: "unix:///run/other.sock"},
 			"the kubelet here uses another runtime, unix:///run/other.sock",
 		},
-		{"of this one, by a link", &crictl.Kubelet{Endpoint: filepath.Join(dir, "b")}, ""},
+		{"of this one, by a link", &crictl.Kubelet{Endpoint: "/var/run/cri.sock"}, ""},
 		{"of this one", &crictl.Kubelet{}, ""},
 	} {
-		k := &Target{Kubelet: tt.kubelet, Endpoint: crictl.Endpoint{URL: "unix://" + filepath.Join(dir, "a")}}
-		if got := k.unknownKeep(); got != tt.want {
+		k := &Target{Kubelet: tt.kubelet, Endpoint: crictl.Endpoint{URL: "unix:///run/cri.sock"}}
+		if got := k.unknownKeep(root); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
