@@ -37,6 +37,7 @@ type Collection struct {
 	DeadPerContainer *int
 	MinAge           time.Duration // --minimum-container-ttl-duration, counted from a container's creation
 	RootDir          string        // --root-dir; empty means /var/lib/kubelet
+	PodLogsDir       string        // podLogsDir; empty means /var/log/pods
 	StaticPodPath    string        // staticPodPath or --pod-manifest-path; empty when it runs no static pods from files
 	StaticPodURL     string        // staticPodURL or --manifest-url; empty when it runs no static pods from there
 	ReadOnlyPort     int           // of its HTTP server without authentication; 0 means none
@@ -328,6 +329,9 @@ func (k *KubeletProcess) settings() *Kubelet {
 			"containerRuntimeEndpoint in the configuration file"
 	case k.socket != "":
 		out.Endpoint, out.EndpointFrom = k.socket, "built-in default"
+	}
+	if s.IsSet("podLogsDir") {
+		out.Collection.PodLogsDir = s.PodLogsDir
 	}
 	if s.IsSet("runtimeRequestTimeout") {
 		out.RequestTimeout = s.RuntimeRequestTimeout.Duration

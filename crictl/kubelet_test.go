@@ -24,14 +24,15 @@ func TestKubelet(t *testing.T) {
 				"812 kubelet": "kubelet --config=/etc/k.yaml --config-dir=/etc/k.d --root-dir=/data/kubelet " +
 					"--maximum-dead-containers-per-container=3 --minimum-container-ttl-duration 2m " +
 					"--read-only-port=0 --manifest-url=http://localhost/pods",
-				"etc/k.yaml":      "staticPodPath: /etc/kubernetes/manifests\nreadOnlyPort: 10255\nstaticPodURL: x\n",
+				"etc/k.yaml": "staticPodPath: /etc/kubernetes/manifests\nreadOnlyPort: 10255\nstaticPodURL: x\n" +
+					"podLogsDir: /data/logs\n",
 				"etc/k.d/10.conf": "staticPodPath: /etc/static\n",
 			},
 			&Kubelet{
 				PID: 812, Name: "kubelet", ConfigPath: "/etc/k.yaml", Collection: Collection{
 					DeadPerContainer: new(3), MinAge: 2 * time.Minute, RootDir: "/data/kubelet",
 					StaticPodPath: "/etc/static",
-					StaticPodURL:  "http://localhost/pods",
+					StaticPodURL:  "http://localhost/pods", PodLogsDir: "/data/logs",
 				},
 			},
 		},

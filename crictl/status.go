@@ -14,6 +14,7 @@ type ContainerStatus struct {
 	FinishedAt time.Time
 	ExitCode   int32  // meaningful when State is ContainerExited
 	Reason     string // such as Completed, Error, OOMKilled
+	LogPath    string
 }
 
 // unixNano turns CRI's Unix nanoseconds into a time; 0, and the negative value that a zero Go time becomes, mean none.
@@ -52,6 +53,7 @@ func containerStatusOf(resp *runtimeapi.ContainerStatusResponse) *ContainerStatu
 		FinishedAt: unixNano(in.GetFinishedAt()),
 		ExitCode:   in.GetExitCode(),
 		Reason:     in.GetReason(),
+		LogPath:    in.GetLogPath(),
 	}
 }
 

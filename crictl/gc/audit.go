@@ -30,7 +30,8 @@ type AuditRecord struct {
 	Made  *Identity `json:"runtime,omitempty"` // of a start
 	Count int       `json:"count,omitempty"`   // of a start: candidates; of an end: removed
 
-	*Candidate // of a removal
+	*Candidate          // of a removal
+	Logs       []string `json:"logs,omitempty"` // the files of a container's log that were removed with it
 }
 
 // An Audit is a file of what was removed, one JSON object per line. Bytes that are in the file are never changed: runs
@@ -70,8 +71,8 @@ func OpenAudit(path string, made Identity, count int, now time.Time) (*Audit, er
 }
 
 // removed records that a candidate was removed, and returns once the record is on the disk.
-func (a *Audit) removed(c *Candidate) error {
-	return a.write(AuditRecord{At: time.Now(), Event: auditRemoved, Candidate: c})
+func (a *Audit) removed(c *Candidate, logs []string) error {
+	return a.write(AuditRecord{At: time.Now(), Event: auditRemoved, Candidate: c, Logs: logs})
 }
 
 // write appends a record and syncs it.

@@ -8,8 +8,8 @@
 // checks each candidate again right before the removal, times a small list on the side, and records each removal in an
 // audit file on the disk before it counts it.
 //
-// The package leaves out images, logs, and the symbolic links in /var/log/containers, all of which the kubelet looks
-// after. It kills nothing: a container that runs, or whose state is unknown, is never a candidate.
+// With a container goes its log, as when the kubelet removes it. Images and the folders of logs stay, which the kubelet
+// looks after. Nothing is killed: a container that runs, or whose state is unknown, is never a candidate.
 package gc
 
 import (
@@ -80,6 +80,7 @@ type Candidate struct {
 	CreatedAt  time.Time `json:"createdAt"`
 	FinishedAt time.Time `json:"finishedAt,omitzero"` // of containers
 	Bytes      int64     `json:"bytes,omitempty"`     // of its entry in the runtime's list
+	LogBytes   int64     `json:"logBytes,omitempty"`  // of its log and the rotations, see Logs
 	Why        string    `json:"why"`
 }
 
@@ -89,11 +90,13 @@ type Plan struct {
 	Remove []Candidate `json:"remove"`
 	Keep   int         `json:"keep"` // exited containers and sandboxes that are not ready, and stay
 	// Keep by reason, in the order of the rules; reasons that kept nothing are left out
-	KeptBy []Kept    `json:"keptBy"`
-	Bytes  int64     `json:"bytes"`  // of the candidates' entries in the runtime's two lists
-	Newest int       `json:"newest"` // exited instances kept per pod UID and container name; 0 means all of them
-	Rules  Rules     `json:"rules"`  // by which it was made
-	MadeAt time.Time `json:"madeAt"` // the now of Make
+	KeptBy []Kept `json:"keptBy"`
+	Bytes  int64  `json:"bytes"` // of the candidates' entries in the runtime's two lists
+	// LogBytes are those of the candidates' logs; 0 where they stay or their size is not known.
+	LogBytes int64     `json:"logBytes"`
+	Newest   int       `json:"newest"` // exited instances kept per pod UID and container name; 0 means all of them
+	Rules    Rules     `json:"rules"`  // by which it was made
+	MadeAt   time.Time `json:"madeAt"` // the now of Make
 }
 
 // A Kept counts what one rule kept.

@@ -25,9 +25,10 @@ type outcome struct {
 	why     string
 	down    bool // the runtime could not be reached
 	hung    bool // a call was not answered in time
+	log     removedLog
 }
 
-// attempt checks a candidate again, removes it if it is still what was planned, and records that.
+// attempt checks a candidate again, removes it if it is still what was planned, then its log, and records that.
 func (r *run) attempt(ctx context.Context, j *job) outcome {
 	remove := r.removeContainer
 	if j.of.Kind == KindSandbox {
@@ -35,17 +36,28 @@ func (r *run) attempt(ctx context.Context, j *job) outcome {
 	}
 	out := remove(ctx, j)
 	out.job = j
-	if out.verdict != removed || r.opts.Audit == nil {
+	withLog := r.opts.Logs.Dir != "" && j.log != ""
+	if out.verdict != removed || r.opts.Audit == nil && !withLog {
 		return out
 	}
-	// A disk that hangs must not hold up the end of the run.
-	_, err := deadline.Run(
-		ctx, "writing the audit",
-		func(context.Context) (struct{}, error) { return struct{}{}, r.opts.Audit.removed(j.of) },
-	)
-	if err != nil {
-		return outcome{job: j, verdict: unrecorded, why: err.Error()}
+	record := func(context.Context) (log removedLog, err error) {
+		if withLog {
+			log = r.opts.Logs.remove(j.of, j.log)
+		}
+		if r.opts.Audit != nil {
+			err = r.opts.Audit.removed(j.of, log.files)
+		}
+		return log, err
 	}
+	// A disk that hangs must not hold up the end of the run.
+	log, err := deadline.Run(ctx, "removing the log and writing the audit", record)
+	switch {
+	case err != nil && r.opts.Audit == nil:
+		log.err = err
+	case err != nil:
+		out.verdict, out.why = unrecorded, err.Error()
+	}
+	out.log = log
 	return out
 }
 
@@ -57,6 +69,7 @@ func (r *run) removeContainer(ctx context.Context, j *job) outcome {
 	if why := j.of.differs(st); why != "" {
 		return outcome{verdict: changed, why: why}
 	}
+	j.log = st.LogPath
 	return j.answered(r.client.RemoveContainer(ctx, j.of.ID))
 }
 

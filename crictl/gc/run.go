@@ -21,6 +21,7 @@ type Options struct {
 	Concurrency int            // most removals at a time; 0 means 32: more only wait for the runtime's database
 	Rate        float64        // most removals per second; 0 means DefaultRate
 	Audit       *Audit         // nil keeps no record; the caller closes it
+	Logs        Logs           // of the containers, which are removed with them; the zero value leaves them
 	Progress    func(Progress) // called from one goroutine; must not block
 }
 
@@ -56,6 +57,11 @@ type Result struct {
 	Stopped string    `json:"stopped,omitempty"` // why the run ended before the plan was done
 	Pauses  int       `json:"pauses"`            // how often the run waited for the runtime
 	Most    int       `json:"concurrency"`       // the most removals at a time
+	// LogFiles counts the files that were removed with containers: logs, their rotations, and links to them.
+	LogFiles int   `json:"logFiles"`
+	LogBytes int64 `json:"logBytes"`
+	// LogsLeft are the containers that were removed without their log, and why.
+	LogsLeft []Failed `json:"logsLeft,omitempty"`
 	*Speed
 }
 
@@ -160,6 +166,7 @@ type job struct {
 	tries  int
 	unsure bool   // its removal was asked for and not answered
 	err    string // of the last attempt
+	log    string // where the runtime has the log of a container that it was asked to remove
 }
 
 // A podState is what a run knows about a pod.
@@ -263,6 +270,11 @@ func (r *run) start(work context.Context) {
 func (r *run) settle(out outcome) {
 	j := out.job
 	r.running--
+	r.result.LogFiles += len(out.log.files)
+	r.result.LogBytes += out.log.bytes
+	if out.log.err != nil {
+		r.result.LogsLeft = append(r.result.LogsLeft, Failed{ID: j.of.ID, Error: out.log.err.Error()})
+	}
 	switch out.verdict {
 	case removed:
 		r.done(j)

@@ -5,10 +5,8 @@ package containerd
 import (
 	"bytes"
 	"encoding/json"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -67,6 +65,7 @@ func (n *gcNode) fill(t *testing.T, prefix string, pods, exited int) (mustGo map
 	mustGo = map[string]bool{}
 	made := e2etest.RunPods(t, n.Containerd, nodebox.Pods{
 		Count: pods, Containers: 1, Attempts: exited, State: crictl.ContainerExited, NeverRan: true, Prefix: prefix,
+		LogDirectory: podLogs,
 	})
 	for i, pod := range made {
 		last := len(pod.Containers) - 1
@@ -196,20 +195,25 @@ func awaitAudited(t *testing.T, name string, lines int) {
 	})
 }
 
-func logFiles(t *testing.T, dir string) []string {
+// podLogs is where a kubelet has logs, and kdiag looks for them.
+const podLogs = "/var/log/pods"
+
+// logFiles returns the names of the logs.
+func logFiles(t *testing.T) map[string]bool {
 	t.Helper()
-	var all []string
-	e2etest.Must(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(name, ".log") {
-			all = append(all, name)
-		}
-		return err
-	}))
+	names, err := filepath.Glob(podLogs + "/*/*/*.log*")
+	e2etest.Must(t, err)
+	all := map[string]bool{}
+	for _, name := range names {
+		all[name] = true
+	}
 	return all
 }
 
 // TestEndToEndGC cleans up a real containerd, undisturbed and disturbed in every way that the run must survive.
 func TestEndToEndGC(t *testing.T) {
+	e2etest.Must(t, unix.Mount("tmpfs", "/var/log", "tmpfs", 0, ""))
+	t.Cleanup(func() { e2etest.Must(t, unix.Unmount("/var/log", unix.MNT_DETACH)) })
 	n := &gcNode{Containerd: e2etest.StartContainerd(t, nodebox.Options{Network: true, RootSize: 1 << 30})}
 	var err error
 	n.client, err = crictl.Dial(n.Endpoint(), crictl.Options{RPCTimeout: time.Minute})
@@ -233,21 +237,33 @@ func (n *gcNode) flood(t *testing.T) {
 	mustGo := n.fill(t, "loop", 20, 15)
 	n.emptySandboxes(t, 5, mustGo)
 	ran := e2etest.RunPods(t, n.Containerd,
-		nodebox.Pods{Count: 4, Containers: 1, Attempts: 4, State: crictl.ContainerExited, Prefix: "ran"})
+		nodebox.Pods{
+			Count: 4, Containers: 1, Attempts: 4, State: crictl.ContainerExited, Prefix: "ran", LogDirectory: podLogs,
+		})
 	for _, pod := range ran {
 		for _, c := range pod.Containers[:len(pod.Containers)-1] {
 			mustGo[c.ID] = true
 		}
 	}
-	before, logs := n.inventory(t), logFiles(t, filepath.Join(n.Dir(), "logs"))
+	before, logs := n.inventory(t), logFiles(t)
+	for id := range mustGo {
+		if st, call := n.client.ContainerStatus(t.Context(), id); call.OK() {
+			delete(logs, st.LogPath)
+		}
+	}
+	rotated := filepath.Join(ran[0].Config.LogDirectory, ran[0].Containers[0].Name, "0.log.20261124-101530")
+	e2etest.Must(t, os.WriteFile(rotated, make([]byte, 4096), 0o600))
 
 	report, code := n.start(t, "--yes").wait(t)
 	checkLeft(t, before, n.inventory(t), mustGo)
 	if code != 0 || report.Removed != len(mustGo) || len(report.Failed)+len(report.Skipped) > 0 || report.DryRun {
 		t.Errorf("exit code %d, want %d removed: %+v", code, len(mustGo), report.Result)
 	}
-	if left := logFiles(t, filepath.Join(n.Dir(), "logs")); len(logs) == 0 || !slices.Equal(logs, left) {
-		t.Errorf("%d logs before, %d after", len(logs), len(left))
+	if diff := cmp.Diff(logs, logFiles(t)); diff != "" || len(logs) < 4 {
+		t.Errorf("logs that are left (-want +got):\n%.2000s", diff)
+	}
+	if report.LogFiles < 4*3+1 || report.LogBytes < 4096 || report.LogBytes != report.Plan.LogBytes {
+		t.Errorf("%d logs removed, %d bytes of %d", report.LogFiles, report.LogBytes, report.Plan.LogBytes)
 	}
 	again, code := n.start(t, "--yes").wait(t)
 	if code != 0 || len(again.Plan.Remove) != 0 {

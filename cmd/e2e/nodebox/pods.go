@@ -44,8 +44,8 @@ type Pods struct {
 	Padding  int               // bytes of an extra annotation on each container, to make lists large
 	Parallel int               // pods made at a time; 0 means 8
 
-	// CgroupParent and LogDirectory are where the pods' cgroups and logs go; Containerd.RunPods sets them. Without a
-	// log directory the output of containers is discarded.
+	// CgroupParent and LogDirectory are where the pods' cgroups and logs go. Containerd.RunPods sets the first, and the
+	// second where it is empty. Without a log directory the output of containers is discarded.
 	CgroupParent string
 	LogDirectory string
 }
@@ -66,7 +66,7 @@ type Container struct {
 
 // RunPods creates the pods in this runtime, with their cgroups and logs where Close removes them.
 func (c *Containerd) RunPods(ctx context.Context, p Pods) ([]Pod, error) {
-	p.CgroupParent, p.LogDirectory = "/"+filepath.Base(c.dir), c.path("logs")
+	p.CgroupParent, p.LogDirectory = "/"+filepath.Base(c.dir), cmp.Or(p.LogDirectory, c.path("logs"))
 	return RunPods(ctx, c.Endpoint(), p)
 }
 

@@ -35,6 +35,7 @@ type options struct {
 	plan      string
 	apply     string
 	audit     string
+	keepLogs  bool
 	rate      float64
 	// Command lines with the flags of this one: this command, with and without the flags that make a plan, and kdiag
 	// pleg.
@@ -49,9 +50,9 @@ func NewCommand(env cli.Env) *cobra.Command {
 		Short: "Remove exited containers and dead sandboxes that the kubelet may remove; " +
 			"shows the plan unless --yes",
 		Long: `Show what the kubelet's garbage collection may remove, and with --yes remove it: exited containers,
-except the newest of each pod and container name, and dead sandboxes without containers, except the newest of a pod.
-Never more than the kubelet itself. A pod counts as gone only when the kubelet's pods, its pod folders and its static
-manifests all agree.
+except the newest of each pod and container name, with their logs, and dead sandboxes without containers, except
+the newest of a pod. Never more than the kubelet itself. A pod counts as gone only when the kubelet's pods, its pod
+folders and its static manifests all agree.
 
 Works when the container list is over 16 MiB and the kubelet can no longer read it. Each object is checked again right
 before its removal; fewer are removed at a time when the runtime becomes slow. Interrupting the command is safe.`,
@@ -91,6 +92,7 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.plan, "plan", "", "write the plan to this file; remove nothing")
 	fs.StringVar(&o.apply, "apply", "", "re-check the plan in this file and remove it")
 	fs.StringVar(&o.audit, "audit", "", "append each removal to this file as a line of JSON; runs may share a file")
+	fs.BoolVar(&o.keepLogs, "keep-logs", false, "keep the logs of the removed containers")
 	fs.Float64Var(&o.rate, "rate", gc.DefaultRate, "remove at most this many per second")
 	cmd.MarkFlagsMutuallyExclusive("plan", "yes")
 	cmd.MarkFlagsMutuallyExclusive("plan", "apply")
@@ -133,7 +135,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	o.IgnorePodLiveness, o.MinAge = o.liveness != "", max(o.MinAge, o.olderThan)
-	same := append(append(target.RuntimeFlags(), target.SourceFlags()...), "timeout", "rpc-timeout", "rate")
+	same := append(append(target.RuntimeFlags(), target.SourceFlags()...), "timeout", "rpc-timeout", "rate", "keep-logs")
 	o.same = target.CommandLine(cmd, "gc-exited", same...)
 	o.again = target.CommandLine(cmd, "gc-exited", append(narrowing(), same...)...)
 	o.pleg = target.CommandLine(cmd, "pleg", target.RuntimeFlags()...)

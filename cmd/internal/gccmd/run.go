@@ -26,6 +26,7 @@ type session struct {
 	t      *target.Target
 	look   target.Snapshot
 	older  *gc.Plan // that of --apply
+	logs   gc.Logs
 	doc    *render.GCReport
 	paused string // why the run pauses
 }
@@ -68,6 +69,9 @@ func (s *session) run(ctx, within context.Context) (err error) {
 	progress := target.NewProgress(s.env)
 	s.look = s.t.TakeSnapshot(within, s.env, s.opts.Sources, progress)
 	progress.Done()
+	if !s.opts.keepLogs {
+		s.logs = s.t.Logs(s.env.Root)
+	}
 	s.doc.Runtime.Name, s.doc.Runtime.Version = s.look.Runtime.RuntimeName, s.look.Runtime.RuntimeVersion
 	if s.look.Problem != "" {
 		s.unable(ctx, s.look.Problem)
@@ -136,6 +140,9 @@ func (s *session) readPlan(ctx context.Context) error {
 		"give it again: --ignore-pod-liveness="+livenessKnown)
 }
 
+// measureLogs bounds the look at the sizes of the logs.
+const measureLogs = 10 * time.Second
+
 // spareEnds is for how many containers more than --limit the runtime is asked when they ended: some may be too young.
 const spareEnds = 64
 
@@ -161,11 +168,17 @@ func (s *session) makePlan(ctx context.Context) {
 		narrowed.Keep, narrowed.KeptBy = plan.Keep, plan.KeptBy
 		plan, s.doc.Skipped = narrowed, skipped
 	}
+	soon, cancel := context.WithTimeout(ctx, measureLogs)
+	defer cancel()
+	err := s.logs.Measure(soon, &plan)
 	s.doc.Plan, s.doc.EndsMissed, s.doc.Notes = plan, missed.Count, []string{}
 	note := func(format string, args ...any) { s.doc.Notes = append(s.doc.Notes, fmt.Sprintf(format, args...)) }
 	if missed.Count > 0 {
 		note("end time unknown for %d containers, so they are kept: %s", missed.Count,
 			cmp.Or(missed.First, "--timeout was reached"))
+	}
+	if err != nil {
+		note("size of the logs unknown: %v", err)
 	}
 	if s.look.Keep != "" && rules.Keep == 0 {
 		note("kubelet retention unknown (%s), assuming %d (--keep N)", s.look.Keep, plan.Newest)
@@ -203,7 +216,7 @@ func (s *session) remove(ctx, within context.Context) (err error) {
 	}
 	progress := target.NewProgress(s.env)
 	result, err := gc.Run(within, s.t.Client, plan, gc.Options{
-		Rate: s.opts.rate, Audit: audit, Progress: func(now gc.Progress) {
+		Rate: s.opts.rate, Audit: audit, Logs: s.logs, Progress: func(now gc.Progress) {
 			progress.Removing(now)
 			if now.Paused != s.paused && now.Paused != "" && !s.env.ErrTTY {
 				_, _ = fmt.Fprintf(s.env.Err, "kdiag: paused: %s (%d of %d removed)\n", now.Paused, now.Removed,
@@ -234,10 +247,9 @@ func (s *session) remove(ctx, within context.Context) (err error) {
 }
 
 // done reports whether a run did what was planned. What has gone or changed meanwhile need not be removed, but a run
-// that
-// removed nothing at all did not do its work.
+// that removed nothing at all did not do its work.
 func done(r gc.Result, planned int) bool {
-	return len(r.Failed)+r.Left == 0 && (r.Removed > 0 || planned == 0)
+	return len(r.Failed)+len(r.LogsLeft)+r.Left == 0 && (r.Removed > 0 || planned == 0)
 }
 
 // disk runs what may block on a dead disk. It waits a little longer than ctx, because what was removed should be

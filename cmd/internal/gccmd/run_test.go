@@ -19,6 +19,7 @@ func TestDone(t *testing.T) {
 		{"one changed meanwhile", gc.Result{Removed: 1, Skipped: skipped[:1]}, 2, true},
 		{"all changed meanwhile", gc.Result{Skipped: skipped}, 2, false},
 		{"one failed", gc.Result{Removed: 1, Failed: []gc.Failed{{ID: "c"}}}, 2, false},
+		{"one log left", gc.Result{Removed: 2, LogsLeft: []gc.Failed{{ID: "a"}}}, 2, false},
 		{"one left", gc.Result{Removed: 1, Left: 1}, 2, false},
 	} {
 		if got := done(tt.result, tt.planned); got != tt.want {

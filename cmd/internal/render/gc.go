@@ -42,7 +42,7 @@ func gcWord(r *GCReport) span {
 		return span{"STOPPED", strongly(bad)}
 	case r.Removed == 0 && len(r.Plan.Remove) > 0:
 		return span{"NOTHING DONE", strongly(bad)}
-	case len(r.Failed)+r.Left+r.EndsMissed > 0:
+	case len(r.Failed)+len(r.LogsLeft)+r.Left+r.EndsMissed > 0:
 		return span{"PARTLY", strongly(bad)}
 	}
 	return span{"DONE", strongly(good)}
@@ -61,17 +61,25 @@ func (c cleaner) gcSentence(r *GCReport) string {
 		return "nothing to remove; " + units.Number(r.Plan.Keep) + " kept" + missed
 	case r.DryRun:
 		return candidates(r.Plan.Remove) + " to remove" + missed + ", " + units.Number(r.Plan.Keep) + " kept; frees " +
-			size(r.Plan.Bytes) + " of the lists"
+			size(r.Plan.Bytes) + " of the lists" + ofLogs(" and ", r.Plan.LogBytes)
 	}
 	text := "removed " + units.Number(r.Removed) + " of " + units.Number(len(r.Plan.Remove))
 	if r.Speed != nil && r.Removed > 0 {
 		text += " in " + units.Seconds(r.Seconds)
 	}
 	text += countOf(len(r.Failed), "failed") + countOf(len(r.Skipped), "skipped") + countOf(r.Left, "left") + missed
+	text += countOf(len(r.LogsLeft), "of their logs left") + ofLogs("; freed ", r.LogBytes)
 	if r.Stopped != "" {
 		text += ": " + c.prose(r.Stopped)
 	}
 	return text
+}
+
+func ofLogs(before string, bytes int64) string {
+	if bytes == 0 {
+		return ""
+	}
+	return before + size(bytes) + " of logs"
 }
 
 // candidates describes candidates by their number and kind.
@@ -103,6 +111,8 @@ func (p *page) cleanup(r *GCReport) {
 	failed := byWhy(r.Failed, func(f gc.Failed) (string, string) { return f.ID, f.Error })
 	p.list(title, plain("-"), skipped, topRows)
 	p.list("Failed", span{"!", bad}, failed, topRows)
+	logs := byWhy(r.LogsLeft, func(f gc.Failed) (string, string) { return f.ID, f.Error })
+	p.list("Logs left", span{"!", bad}, logs, topRows)
 	p.kept(r.Plan)
 	p.list("Unknown", plain("?"), r.Notes, topRows)
 	switch {

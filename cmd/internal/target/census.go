@@ -15,6 +15,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/gc"
+	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -116,6 +117,15 @@ func (t *Target) kubelets(root string) bool {
 	}
 	second, err := host.Stat(b)
 	return err == nil && os.SameFile(first, second)
+}
+
+// Logs returns where the kubelet has the logs of this runtime's containers. A simulation has none, and neither has a
+// runtime that the kubelet here does not use.
+func (t *Target) Logs(root string) gc.Logs {
+	if t.Simulated() || t.Kubelet != nil && !t.kubelets(root) {
+		return gc.Logs{}
+	}
+	return gc.Logs{Root: root, Dir: cmp.Or(t.collection().PodLogsDir, kubeletconfig.Defaults().PodLogsDir)}
 }
 
 // Selected returns the UIDs of the pods that have the labels, by their sandboxes: lists carry none.

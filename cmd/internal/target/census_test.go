@@ -14,6 +14,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
+	"github.com/kdiag/kdiag/crictl/gc"
 )
 
 // TestSnapshotHung asks a runtime that hangs: the answer comes within the time of the first call, whatever the
@@ -50,27 +51,33 @@ func TestUnknownKeep(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(root, "var"), 0o755))
 	must(t, os.Symlink("/run", filepath.Join(root, "var/run")))
 	five := crictl.Collection{DeadPerContainer: new(5)}
+	here := gc.Logs{Root: root, Dir: "/var/log/pods"}
 	for _, tt := range []struct {
 		name    string
 		kubelet *crictl.Kubelet
 		want    string
+		logs    gc.Logs
 	}{
-		{"none", nil, "no kubelet runs here"},
+		{"none", nil, "no kubelet runs here", here},
 		{
 			"unreadable", &crictl.Kubelet{Unreadable: "no permission"},
-			"cannot read the kubelet's settings: no permission",
+			"cannot read the kubelet's settings: no permission", here,
 		},
-		{"unreadable in part", &crictl.Kubelet{Unreadable: "x", Collection: five}, ""},
+		{"unreadable in part", &crictl.Kubelet{Unreadable: "x", Collection: five}, "", here},
 		{
 			"of another runtime", &crictl.Kubelet{Endpoint: "unix:///run/other.sock"},
 			"the kubelet here uses another runtime, unix:///run/other.sock",
+			gc.Logs{},
 		},
-		{"of this one, by a link", &crictl.Kubelet{Endpoint: "/var/run/cri.sock"}, ""},
-		{"of this one", &crictl.Kubelet{}, ""},
+		{"of this one, by a link", &crictl.Kubelet{Endpoint: "/var/run/cri.sock"}, "", here},
+		{
+			"of this one", &crictl.Kubelet{Collection: crictl.Collection{PodLogsDir: "/data/logs"}}, "",
+			gc.Logs{Root: root, Dir: "/data/logs"},
+		},
 	} {
 		k := &Target{Kubelet: tt.kubelet, Endpoint: crictl.Endpoint{URL: "unix:///run/cri.sock"}}
-		if got := k.unknownKeep(root); got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		if got := k.unknownKeep(root); got != tt.want || k.Logs(root) != tt.logs {
+			t.Errorf("%s: %q, want %q; logs in %+v", tt.name, got, tt.want, k.Logs(root))
 		}
 	}
 }

@@ -1,0 +1,167 @@
+package gc
+
+import (
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestLogs removes the log of a container in a folder that others have put files into, and nothing but that log.
+func TestLogs(t *testing.T) {
+	const pods, folder, id = "/var/log/pods", "/var/log/pods/shop_web_u-1/app", "0123456789abcdef"
+	const log, link = folder + "/3.log", "/var/log/containers/web_shop_app-" + id + ".log"
+	own := Candidate{
+		Kind: KindContainer, ID: id, Namespace: "shop", Pod: "web", PodUID: "u-1", Container: "app", Attempt: 3,
+	}
+	other := []string{
+		folder + "/13.log", folder + "/3.logs", folder + "/4.log", folder + "/3.log.d/x", "/var/log/pods/3.log",
+		"/var/log/pods/shop_web_u-1/3.log", "/var/log/pods/shop_web_u-2/app/3.log", "/etc/3.log",
+	}
+	for _, tt := range []struct {
+		name  string
+		at    string // where the runtime has the log
+		edit  func(c *Candidate)
+		links map[string]string // besides the kubelet's
+		want  []string          // is removed
+		bytes int64
+		err   string
+	}{
+		{
+			name: "with rotations", at: log, bytes: 3 * 5,
+			want: []string{link, log, log + ".20261124-101530", log + ".20261124-101529.gz"},
+		},
+		{name: "of another container", at: folder + "/4.log", err: `the runtime had it at "` + folder + `/4.log", a kubelet`},
+		{name: "elsewhere", at: "/etc/3.log", err: "the runtime had it at"},
+		{name: "a way around", at: folder + "/../app/3.log", err: "the runtime had it at"},
+		{
+			name: "of the pod's folder", at: pods + "/shop_web_u-1/3.log",
+			edit: func(c *Candidate) { c.Container = "." }, err: "not the name",
+		},
+		{name: "through a name", at: "/etc/3.log", edit: func(c *Candidate) { c.PodUID = "u/../.." }, err: "not the name"},
+		{
+			name: "pod's folder is a link", at: pods + "/shop_web_u-3/app/3.log",
+			edit: func(c *Candidate) { c.PodUID = "u-3" }, links: map[string]string{pods + "/shop_web_u-3": "shop_web_u-1"},
+			want: []string{link}, err: "not a directory",
+		},
+		{
+			name: "container's folder is a link", at: pods + "/shop_web_u-2/c/3.log",
+			edit:  func(c *Candidate) { c.PodUID, c.Container = "u-2", "c" },
+			links: map[string]string{pods + "/shop_web_u-2/c": "../shop_web_u-1/app"}, err: "not a directory",
+		},
+		{
+			name: "log is a link", at: pods + "/shop_web_u-2/app/5.log",
+			edit:  func(c *Candidate) { c.PodUID, c.Attempt = "u-2", 5 },
+			links: map[string]string{pods + "/shop_web_u-2/app/5.log": "/etc/3.log"}, want: []string{link},
+		},
+		{
+			name: "gone with its pod", at: pods + "/shop_web_u-9/app/3.log", edit: func(c *Candidate) { c.PodUID = "u-9" },
+			want: []string{link},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			root := t.TempDir()
+			// The folder of logs is a link with an absolute target, which leads to the host's.
+			links := map[string]string{"/var/log": "/data", link: log}
+			maps.Copy(links, tt.links)
+			must(t, os.MkdirAll(filepath.Join(root, "data/containers"), 0o755))
+			must(t, os.Mkdir(filepath.Join(root, "var"), 0o755))
+			real := func(name string) string {
+				return filepath.Join(root, strings.Replace(name, "/var/log/", "/data/", 1))
+			}
+			for _, name := range append(slices.Clone(other), log, log+".20261124-101530", log+".20261124-101529.gz") {
+				put(t, real(name), "12345")
+			}
+			for name, to := range links {
+				must(t, os.Symlink(to, real(name)))
+			}
+			before := filesBelow(t, root)
+			c := own
+			if tt.edit != nil {
+				tt.edit(&c)
+			}
+			logs := Logs{Root: root, Dir: pods}
+			plan := Plan{Remove: []Candidate{c}}
+			measured := logs.Measure(t.Context(), &plan)
+			got := logs.remove(&c, tt.at)
+			slices.Sort(got.files)
+			if diff := cmp.Diff(slices.Sorted(slices.Values(tt.want)), got.files); diff != "" || got.bytes != tt.bytes {
+				t.Errorf("removed %d bytes (-want +got):\n%s", got.bytes, diff)
+			}
+			for _, name := range got.files {
+				delete(before, real(name))
+			}
+			if diff := cmp.Diff(before, filesBelow(t, root)); diff != "" {
+				t.Errorf("what is left (-want +got):\n%s", diff)
+			}
+			if got.err == nil && tt.err != "" || got.err != nil && (tt.err == "" || !strings.Contains(got.err.Error(), tt.err)) {
+				t.Errorf("%v, want %q", got.err, tt.err)
+			}
+			if got.err == nil && (measured != nil || plan.LogBytes != tt.bytes) {
+				t.Errorf("planned %d bytes, %v", plan.LogBytes, measured)
+			}
+		})
+	}
+}
+
+func filesBelow(t *testing.T, dir string) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	must(t, filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if !d.IsDir() {
+			all[name] = true
+		}
+		return err
+	}))
+	return all
+}
+
+// TestRunLogs removes the logs of the containers that are removed, and records them. One log cannot be removed.
+func TestRunLogs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := serve(t, flood())
+		before, plan := look(t, c, Rules{})
+		logs, want, stays := Logs{Root: t.TempDir(), Dir: "/var/log/pods"}, map[string]bool{}, plan.Remove[0].ID
+		logOf := func(id string) string {
+			st, call := c.ContainerStatus(t.Context(), id)
+			if !call.OK() {
+				t.Fatalf("%+v", call)
+			}
+			return filepath.Join(logs.Root, st.LogPath)
+		}
+		for _, k := range before.Containers {
+			put(t, logOf(k.ID), "123")
+			want[logOf(k.ID)] = true
+		}
+		for _, v := range plan.Remove {
+			if v.Kind == KindContainer && v.ID != stays {
+				delete(want, logOf(v.ID))
+			}
+		}
+		plan.Remove[0].Namespace = "other" // the runtime has the log elsewhere
+		must(t, logs.Measure(t.Context(), &plan))
+		a, path := audit(t)
+		r := tryPlan(t, t.Context(), c, before, plan, Options{Audit: a, Logs: logs})
+		must(t, a.Close(0, time.Now()))
+		if diff := cmp.Diff(want, filesBelow(t, logs.Root)); diff != "" {
+			t.Errorf("logs that are left (-want +got):\n%s", diff)
+		}
+		gone := len(before.Containers) - len(want)
+		if r.LogFiles != gone || r.LogBytes != int64(3*gone) || r.LogBytes != plan.LogBytes || r.Removed != len(plan.Remove) {
+			t.Errorf("%d logs, %d bytes, want %d, planned %d: %s", r.LogFiles, r.LogBytes, gone, plan.LogBytes, r)
+		}
+		if len(r.LogsLeft) != 1 || r.LogsLeft[0].ID != stays {
+			t.Errorf("left %+v", r.LogsLeft)
+		}
+		if got := strings.Count(get(t, path), `"logs":["/var/log/pods/`); got != gone {
+			t.Errorf("%d logs in the audit file, want %d", got, gone)
+		}
+	})
+}
