@@ -57,12 +57,12 @@ func (n *node) start(t *testing.T, args ...string) run {
 	return run{e2etest.Start(t, []string{"TMPDIR=" + n.temp}, all...)}
 }
 
-// slow starts a proxy in which ExecSync takes its time, and returns its endpoint.
-func (n *node) slow(t *testing.T, delay time.Duration) string {
+// holdExec starts a proxy in which ExecSync hangs until release, and returns its endpoint.
+func (n *node) holdExec(t *testing.T) (endpoint string, release func()) {
 	t.Helper()
-	socket := filepath.Join(t.TempDir(), "slow.sock")
-	slow := []fake.Fault{{RPC: "ExecSync", Delay: fake.Duration(delay)}}
-	proxy, err := fault.New(fault.Config{Backend: n.Endpoint(), Listen: socket, Faults: slow})
+	socket := filepath.Join(t.TempDir(), "held.sock")
+	held := []fake.Fault{{RPC: "ExecSync", Hang: true}}
+	proxy, err := fault.New(fault.Config{Backend: n.Endpoint(), Listen: socket, Faults: held})
 	e2etest.Must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -73,14 +73,15 @@ func (n *node) slow(t *testing.T, delay time.Duration) string {
 			t.Errorf("the proxy: %v", err)
 		}
 	})
-	return "unix://" + socket
+	return "unix://" + socket, func() { e2etest.Must(t, proxy.SetFaults(nil, nil)) }
 }
 
-// linger starts a canary whose ExecSync takes its time, and waits until so many sandboxes are there. The image is given:
-// the canary's own choice may be one without a program for ExecSync.
+// linger starts a canary whose ExecSync hangs, and waits until so many sandboxes are there. The image is given: the
+// canary's own choice may be one without a program for ExecSync.
 func (n *node) linger(t *testing.T, sandboxes int, args ...string) run {
 	t.Helper()
-	r := n.start(t, append(args, "--image", nodebox.ImageBusybox, "--runtime-endpoint", n.slow(t, 20*time.Second))...)
+	endpoint, _ := n.holdExec(t)
+	r := n.start(t, append(args, "--image", nodebox.ImageBusybox, "--runtime-endpoint", endpoint)...)
 	e2etest.Poll(t, "a canary to come up", func() bool { return len(n.canaries(t)) == sandboxes })
 	return r
 }
@@ -152,8 +153,15 @@ func TestEndToEndCanary(t *testing.T) {
 		})
 	}
 	t.Run("exits by itself", func(t *testing.T) { // before ExecSync
-		r, code := n.start(t, "--runtime-endpoint", n.slow(t, 2*time.Second), "--image", nodebox.ImageBusybox, "--",
-			"false").wait(t)
+		endpoint, release := n.holdExec(t)
+		run := n.start(t, "--rpc-timeout", "1m", "--timeout", "5m", "--runtime-endpoint", endpoint,
+			"--image", nodebox.ImageBusybox, "--", "false")
+		e2etest.Poll(t, "the container to exit", func() bool {
+			all, err := n.cri.ListContainers(t.Context(), nil)
+			return err == nil && len(all) == 1 && all[0].GetState() == runtimeapi.ContainerState_CONTAINER_EXITED
+		})
+		release()
+		r, code := run.wait(t)
 		if r.Status != checks.Unknown || code != 2 || !strings.Contains(r.Summary, "the container exited with code 1") {
 			t.Errorf("exit code %d, %+v", code, r)
 		}
