@@ -92,6 +92,11 @@ func (f *Flags) AddHostRoot(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.HostRoot, "host-root", "", "the host's root directory, such as /host in a pod (default /)")
 }
 
+// AddDetails adds --details.
+func (f *Flags) AddDetails(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&f.Details, "details", false, "print all tables and rows; a terminal gets what 24 lines hold")
+}
+
 // AddFrom adds --from.
 func (f *Flags) AddFrom(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.From, "from", "",

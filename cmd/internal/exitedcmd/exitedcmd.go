@@ -48,6 +48,7 @@ limit and without a kubelet. Owners come from the labels of the sandboxes; no AP
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddFrom(cmd)
 	opts.AddOutput(cmd)
+	opts.AddDetails(cmd)
 	opts.AddSources(cmd)
 	cmd.Flags().DurationVar(&opts.watch, "watch", 0,
 		"count again after this time and show the growth; extends --timeout")

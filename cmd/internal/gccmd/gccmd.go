@@ -70,6 +70,7 @@ before its removal; fewer are removed at a time when the runtime becomes slow. I
 	}
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddOutput(cmd)
+	opts.AddDetails(cmd)
 	opts.AddSources(cmd)
 	opts.addFlags(cmd)
 	return cmd

@@ -51,6 +51,7 @@ Save a healthy node's figures and compare a sick one with them. Reads only.`,
 	}
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddOutput(cmd)
+	opts.AddDetails(cmd)
 	fs := cmd.Flags()
 	fs.IntVar(&opts.count, "count", 10, "number of relists to time")
 	fs.DurationVar(&opts.duration, "for", 0, "time relists for this long instead of --count; extends --timeout")

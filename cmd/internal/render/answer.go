@@ -25,13 +25,13 @@ type conclusion struct {
 // A fold is how much of a conclusion is shown: lines of evidence for the cause and of the other signs, and steps.
 type fold struct{ supports, others, steps int }
 
-// screen is the most lines of a conclusion: a terminal of 24 lines shows them with the command and the prompt.
+// screen is the most rows of an answer: a terminal of 24 lines shows them with the command and the prompt.
 const screen = 22
 
-// answer writes the conclusion of an answer whose details kdiag pleg has.
-func (p *page) answer(a checks.Answer, fine string) {
+// answer writes the conclusion of an answer about a runtime.
+func (p *page) answer(a checks.Answer, command, fine string) {
 	head, runtime, causes := a.Answer()
-	p.conclude(conclusion{Header: *head, runtime: runtime, causes: causes, fine: fine, more: "pleg --details"})
+	p.conclude(conclusion{Header: *head, runtime: runtime, causes: causes, fine: fine, more: command + " --details"})
 }
 
 // conclude writes the verdict, why, and what to do next: all of it where details are wanted, else what a screen holds.
@@ -61,7 +61,7 @@ func (p *page) fit(begin int, body func(fold)) {
 	for _, f := range folds {
 		p.out.Truncate(start)
 		p.rows = rows
-		if body(f); p.rows-begin <= screen {
+		if body(f); p.rows-begin <= p.screen {
 			return
 		}
 	}
@@ -117,21 +117,25 @@ func (p *page) evidence(e checks.Evidence, f fold) {
 	p.folded("?", e.Missing, f.others)
 }
 
+// again is a command that asks the same runtime.
+func (p *page) again(command string, r checks.Runtime) string {
+	switch {
+	case p.rerun != "":
+		return p.clean(p.rerun)
+	case r.From != "":
+		return command + " --from " + p.clean(r.From)
+	case p.simulated && r.Simulate != "":
+		return command + " --simulate " + p.clean(r.Simulate)
+	case r.EndpointSource == "flag":
+		return command + " --runtime-endpoint " + p.clean(strings.TrimPrefix(r.Endpoint, "unix://"))
+	}
+	return command
+}
+
 // moreLine writes where the rest is.
 func (p *page) moreLine(c conclusion, steps int) {
 	p.blank()
-	more := []string{"kdiag " + c.more}
-	switch r := c.runtime; {
-	case p.again != "":
-		more[0] = p.clean(p.again)
-	case r.From != "":
-		more[0] += " --from " + p.clean(r.From)
-	case p.simulated && r.Simulate != "":
-		more[0] += " --simulate " + p.clean(r.Simulate)
-	case r.EndpointSource == "flag":
-		more[0] += " --runtime-endpoint " + p.clean(strings.TrimPrefix(r.Endpoint, "unix://"))
-	}
-	more[0] += moreSteps(steps)
+	more := []string{p.again("kdiag "+c.more, c.runtime) + moreSteps(steps)}
 	if len(c.causes) > 0 {
 		more = append(more, "kdiag explain "+p.prose(c.causes[0].Code))
 		all := c.causes[0].NextSteps
@@ -141,6 +145,12 @@ func (p *page) moreLine(c conclusion, steps int) {
 		}
 	}
 	p.moreOf(append(more, "-o json"))
+}
+
+// moreAbout writes where the rest of an answer is that has no cause.
+func (p *page) moreAbout(command string, r checks.Runtime) {
+	p.blank()
+	p.moreOf([]string{p.again(command+" --details", r), "-o json"})
 }
 
 // moreSteps is how many steps there are more, behind the command that shows them.

@@ -10,21 +10,27 @@ import (
 
 // benchmark writes the answer of kdiag relist.
 func (p *page) benchmark(r, against *checks.RelistBenchmark) {
-	p.answer(r, fineRelist(fineRuntime, r.Relist))
+	const compared = 10 // rows of a comparison, which is always shown
+	if against != nil {
+		p.screen -= compared
+	}
+	p.answer(r, "relist", fineRelist(fineRuntime, r.Relist))
 	if against != nil {
 		p.comparison(r, against)
+		p.screen += compared
 	}
-	p.histogram("Relists by latency", histogramOf(r.Samples))
-	p.rpcTable(r.RPCs)
-	if s := r.Relist; s != nil {
-		p.limits(s)
-		p.forecast(s, r.Forecast)
-		p.heading("Measured")
-		p.figures(s)
-	} else {
-		p.blank()
+	s := r.Relist
+	if s != nil {
+		p.sections(func() { p.limits(s) })
 	}
-	p.runtime(r.Runtime)
+	p.sections(func() { p.histogram("Relists by latency", histogramOf(r.Samples)) }, func() { p.rpcTable(r.RPCs) })
+	if s != nil {
+		p.sections(func() { p.forecast(s, r.Forecast) }, func() {
+			p.heading("Measured")
+			p.figures(s)
+		})
+	}
+	p.sections(func() { p.runtime(r.Runtime) })
 }
 
 // histogramOf counts answered relists by latency, in steps of 1, 2 and 5, and those without an answer.

@@ -29,11 +29,6 @@ func (p *page) canary(r *checks.CanaryReport) {
 		sentence += " in " + units.Seconds(r.Seconds)
 	}
 	p.headline(p.verdict(r.Status), where(r.Host, r.Runtime), sentence)
-	p.blank()
-	p.runtime(r.Runtime)
-	p.pair("image", p.prose(r.Image))
-	p.pair("network", p.prose(r.Network))
-	p.pair("sandbox", p.prose(r.SandboxID))
 	p.canarySteps(r)
 	if r.Attempts > 0 {
 		p.blank()
@@ -52,6 +47,13 @@ func (p *page) canary(r *checks.CanaryReport) {
 	problems := only(r.Problems, func(s string) bool { return s != r.Summary })
 	p.list("", plain("?"), problems, len(problems))
 	p.steps(r.NextSteps, nil)
+	p.sections(func() {
+		p.blank()
+		p.runtime(r.Runtime)
+		p.pair("image", p.prose(r.Image))
+		p.pair("network", p.prose(r.Network))
+		p.pair("sandbox", p.prose(r.SandboxID))
+	})
 }
 
 // canarySteps writes each step with its time, as number and bar; the error of a failed one stands below.

@@ -10,9 +10,6 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// mostRelated is how many further culprits of the same kind text names; JSON names all.
-const mostRelated = 5
-
 // causeHeading writes what a further cause is: the headline has that of the first.
 func (p *page) causeHeading(c checks.Cause) {
 	text := confidence(c.Confidence)
@@ -42,10 +39,9 @@ func confidence(v float64) string {
 
 // related writes further culprits.
 func (p *page) related(subjects []checks.Subject) {
-	for _, s := range subjects[:min(len(subjects), mostRelated)] {
+	for _, s := range subjects {
 		p.flow([]span{plain("    ")}, 6, plain("also "+p.subjectLine(s)))
 	}
-	p.more(len(subjects) - mostRelated)
 }
 
 func (p *page) processes(processes []checks.Process) {

@@ -21,8 +21,16 @@ type ExitedCensus struct {
 	Next       string         `json:"next,omitempty"` // the command that shows what could be removed
 }
 
-// topRows is how many rows of a table text shows; JSON has all.
+// topRows is how many rows of a table text shows without --details; JSON has all.
 const topRows = 10
+
+// top returns the rows that are shown.
+func top[T any](p *page, rows []T) []T {
+	if p.details {
+		return rows
+	}
+	return rows[:min(len(rows), topRows)]
+}
 
 // Exited prints the answer of kdiag exited.
 func Exited(w io.Writer, c *ExitedCensus, o Options) error {
@@ -65,12 +73,17 @@ func (p *page) censusHead(e *ExitedCensus) {
 
 func (p *page) census(e *ExitedCensus) {
 	p.censusHead(e)
+	p.steps(e.NextSteps, nil)
+	p.moreAbout("kdiag exited", e.Runtime)
 	if e.Census != nil {
+		p.sections(func() { p.growth(e.Growth) }, func() { p.listSize(e) })
 		p.censusTables(e)
-		p.listSize(e)
-		p.growth(e.Growth)
 	}
-	p.missing(e.Missing)
+	p.sections(func() { p.missing(e.Missing) }, func() { p.censusMeasured(e) })
+}
+
+// censusMeasured writes what was counted, and in which runtime.
+func (p *page) censusMeasured(e *ExitedCensus) {
 	p.heading("Measured")
 	if e.Census != nil {
 		s := e.States
@@ -83,13 +96,12 @@ func (p *page) census(e *ExitedCensus) {
 		}
 	}
 	p.runtime(e.Runtime)
-	p.steps(e.NextSteps, nil)
 }
 
 // censusTables writes the exited containers by pod, owner, namespace, reason and age.
 func (p *page) censusTables(e *ExitedCensus) {
 	pods := table{indent: 2, align: "lrll"}
-	worst := e.ByPod[:min(len(e.ByPod), topRows)]
+	worst := top(p, e.ByPod)
 	short := !slices.ContainsFunc(worst, func(u gc.PodCount) bool {
 		return columns(p.unitName(u.Namespace, u.Pod, u.Container)) > p.width/2
 	})
@@ -113,19 +125,19 @@ func (p *page) censusTables(e *ExitedCensus) {
 	p.section("Most exited containers", pods, len(e.ByPod))
 
 	owners := table{indent: 2, align: "lrrr", head: []string{"owner", "exited", "pods", "bytes"}}
-	for _, o := range e.ByOwner[:min(len(e.ByOwner), topRows)] {
+	for _, o := range top(p, e.ByOwner) {
 		owners.add(p.unitName(o.Namespace, o.Name, o.Kind), units.Number(o.Count), units.Number(o.Pods), size(o.Bytes))
 	}
 	p.section("By owner", owners, len(e.ByOwner))
 
 	namespaces := table{indent: 2, align: "lrrr", head: []string{"namespace", "exited", "pods", "bytes"}}
-	for _, n := range e.ByNamespace[:min(len(e.ByNamespace), topRows)] {
+	for _, n := range top(p, e.ByNamespace) {
 		namespaces.add(p.prose(n.Namespace), units.Number(n.Count), units.Number(n.Pods), size(n.Bytes))
 	}
 	p.section("By namespace", namespaces, len(e.ByNamespace))
 
 	reasons := table{indent: 2, align: "lrr", head: []string{"last exit of a container", "containers", "exited"}}
-	for _, r := range e.ByReason[:min(len(e.ByReason), topRows)] {
+	for _, r := range top(p, e.ByReason) {
 		reasons.add(p.ending(r.Reason, r.ExitCode), units.Number(r.Count), units.Number(r.Exited))
 	}
 	p.section("By reason (exit code)", reasons, len(e.ByReason))
@@ -134,7 +146,7 @@ func (p *page) censusTables(e *ExitedCensus) {
 	for _, a := range e.ByAge {
 		label := "older"
 		if a.UpToSeconds > 0 {
-			label = "<= " + units.Seconds(a.UpToSeconds)
+			label = "up to " + units.Seconds(a.UpToSeconds)
 		}
 		if a.Count > 0 {
 			ages.add(label, units.Number(a.Count), p.glyph.bar(float64(a.Count), float64(e.Total), min(24, p.width/4)))
@@ -143,14 +155,24 @@ func (p *page) censusTables(e *ExitedCensus) {
 	p.section("By age", ages, len(ages.rows))
 }
 
-// section writes a table below a title, and how many of all rows it leaves out; nothing when it is empty.
+// section writes a table below a title, and how many of all rows it leaves out; nothing when it is empty. A screen that
+// does not hold all rows gets fewer, or nothing.
 func (p *page) section(title string, t table, all int) {
+	const worth = 3 // rows
+	if p.folds() {
+		free := p.screen - p.rows - 3 - min(len(t.head), 1) // blank line, title, and how many more
+		if len(t.rows) > free+1 && free >= worth {
+			t.rows = t.rows[:free]
+		}
+	}
 	if len(t.rows) == 0 {
 		return
 	}
-	p.heading(title)
-	p.table(t)
-	p.more(all - len(t.rows))
+	p.sections(func() {
+		p.heading(title)
+		p.table(t)
+		p.more(all - len(t.rows))
+	})
 }
 
 // unitName is the name of one container of one pod, or of an owner and its kind. It is never cut: it is what a person

@@ -117,7 +117,7 @@ func (p *page) fleet(r *checks.FleetReport, bare bool) {
 			return
 		}
 		p.blank()
-		p.moreOf([]string{p.again, "-o wide", "-o json"})
+		p.moreOf([]string{p.rerun, "-o wide", "-o json"})
 	})
 }
 

@@ -102,19 +102,6 @@ func (p *page) cleanup(r *GCReport) {
 		p.steps(r.NextSteps, nil)
 		return
 	}
-	title := "Skipped"
-	if r.DryRun {
-		title = "No longer removable from the saved plan"
-		p.candidates(r)
-	}
-	skipped := byWhy(r.Skipped, func(s gc.Skipped) (string, string) { return s.ID, s.Why })
-	failed := byWhy(r.Failed, func(f gc.Failed) (string, string) { return f.ID, f.Error })
-	p.list(title, plain("-"), skipped, topRows)
-	p.list("Failed", span{"!", bad}, failed, topRows)
-	logs := byWhy(r.LogsLeft, func(f gc.Failed) (string, string) { return f.ID, f.Error })
-	p.list("Logs left", span{"!", bad}, logs, topRows)
-	p.kept(r.Plan)
-	p.list("Unknown", plain("?"), r.Notes, topRows)
 	switch {
 	case !r.DryRun:
 	case r.Plan.Rules.IgnorePodLiveness:
@@ -123,6 +110,31 @@ func (p *page) cleanup(r *GCReport) {
 	default:
 		p.missing(r.Missing)
 	}
+	if r.DryRun && len(r.Plan.Remove) > 0 {
+		p.heading("Dry run: nothing was removed")
+	}
+	p.steps(r.NextSteps, nil)
+	p.moreAbout("kdiag gc-exited", r.Runtime)
+	title := "Skipped"
+	if r.DryRun {
+		title = "No longer removable from the saved plan"
+		p.candidates(r)
+	}
+	skipped := byWhy(r.Skipped, func(s gc.Skipped) (string, string) { return s.ID, s.Why })
+	failed := byWhy(r.Failed, func(f gc.Failed) (string, string) { return f.ID, f.Error })
+	logs := byWhy(r.LogsLeft, func(f gc.Failed) (string, string) { return f.ID, f.Error })
+	p.sections(
+		func() { p.list(title, plain("-"), skipped, topRows) },
+		func() { p.list("Failed", span{"!", bad}, failed, topRows) },
+		func() { p.list("Logs left", span{"!", bad}, logs, topRows) },
+		func() { p.kept(r.Plan) },
+		func() { p.list("Unknown", plain("?"), r.Notes, topRows) },
+		func() { p.gcMeasured(r) },
+	)
+}
+
+// gcMeasured writes how long a clean-up took, and in which runtime.
+func (p *page) gcMeasured(r *GCReport) {
 	p.heading("Measured")
 	if r.Speed != nil {
 		p.pair("took", units.Seconds(r.Seconds)+", at most "+units.Number(r.Most)+" at a time")
@@ -131,16 +143,12 @@ func (p *page) cleanup(r *GCReport) {
 		p.pair("paused", units.Times(r.Pauses)+" (the runtime was slow)")
 	}
 	p.runtime(r.Runtime)
-	if r.DryRun && len(r.Plan.Remove) > 0 {
-		p.heading("Dry run: nothing was removed")
-	}
-	p.steps(r.NextSteps, nil)
 }
 
 // candidates writes what is to be removed, by pod and container.
 func (p *page) candidates(r *GCReport) {
 	t, all := table{indent: 2, align: "lrrl", head: []string{"pod (container)", "count", "created", ""}}, r.Plan.Count()
-	for _, c := range all[:min(len(all), topRows)] {
+	for _, c := range top(p, all) {
 		t.add(p.unitName(c.Namespace, c.Pod, cmp.Or(c.Container, "sandbox")), units.Number(c.Count),
 			agoRange(r.GeneratedAt, c.Oldest, c.Newest),
 			p.glyph.bar(float64(c.Count), float64(all[0].Count), min(20, p.width/5)))

@@ -71,11 +71,11 @@ func (v LoopView) Draw(width, height int, o Options) []string {
 	p.oneLine(nil, span{title, strong})
 	out := slices.Collect(strings.Lines(p.out.String()))
 	out = append(out, lines[max(0, len(lines)-max(0, height-len(out))):]...)
-	return Fit(out[:min(len(out), height)], width)
+	return crop(out[:min(len(out), height)], width)
 }
 
-// Fit cuts each line to a screen of so many columns: a command is not wrapped.
-func Fit(lines []string, width int) []string {
+// crop cuts each line to a screen of so many columns: a command is not wrapped.
+func crop(lines []string, width int) []string {
 	cut := lipgloss.NewStyle().Inline(true).MaxWidth(max(width-1, 1))
 	for i, line := range lines {
 		lines[i] = cut.Render(line)
@@ -83,13 +83,24 @@ func Fit(lines []string, width int) []string {
 	return lines
 }
 
-// Above lays out an answer on a screen, with the newest of some changes below it, and a last line. Of an answer that is
-// too long the beginning is shown.
+// Above lays out an answer on a screen, with the newest of some changes below it, and a last line. A longer line of the
+// answer, a command, stays whole: the terminal continues it in the next row, so that it can be copied. What does not
+// fit is left out.
 func Above(answer string, changes []string, last string, width, height int) []string {
-	newest := each(changes[max(0, len(changes)-max(height/4, 1)):], Printable)
-	below := slices.Concat([]string{""}, newest, []string{last})
-	lines := strings.Split(strings.TrimRight(answer, "\n"), "\n")
-	return Fit(append(lines[:min(len(lines), max(height-len(below), 0))], below...), width)
+	var out []string
+	room := height - 2
+	for line := range strings.SplitSeq(strings.TrimRight(answer, "\n"), "\n") {
+		if n := lipgloss.Width(line); n > 0 && n%width == 0 {
+			line += " " // what erases the rest of a row would erase its last column
+		}
+		if room -= 1 + max(lipgloss.Width(line)-1, 0)/width; room < 0 {
+			break
+		}
+		out = append(out, line)
+	}
+	newest := each(changes[max(0, len(changes)-max(room, 0)):], Printable)
+	out = append(append(out, ""), crop(append(newest, last), width)...)
+	return out[max(0, len(out)-height):]
 }
 
 // since is how long ago something was, at the kubelet's pace.

@@ -20,11 +20,12 @@ type page struct {
 	out       bytes.Buffer
 	width     int // of pictures
 	wrap      int // where text is wrapped
-	rows      int // of a terminal; a command may take several
+	rows      int // of a terminal, written so far; a command may take several
+	screen    int // the most rows of a conclusion
 	styles    map[ink]lipgloss.Style
 	glyph     glyphs
 	details   bool
-	again     string // the command that prints more; empty where that follows from the document
+	rerun     string // the command that prints more; empty where that follows from the document
 	simulated bool   // what is printed is about no real node, so its commands must not act on one
 }
 
@@ -51,13 +52,29 @@ func newPage(w io.Writer, o Options) *page {
 		styles:  newStyles(w, o.Color),
 		glyph:   newGlyphs(o.ASCII),
 		details: o.Details,
-		again:   o.More,
+		rerun:   o.More,
+		screen:  cmp.Or(o.Rows, screen),
 	}
 	if p.wrap = p.width; o.NoWrap {
 		p.wrap = unwrapped
 	}
 	return p
 }
+
+// sections writes one section after the other. In a terminal, where no details are wanted, those that a screen does not
+// hold any more are left out: what was written before must not scroll away.
+func (p *page) sections(all ...func()) {
+	for _, section := range all {
+		length, rows := p.out.Len(), p.rows
+		if section(); p.rows > p.screen && p.folds() {
+			p.out.Truncate(length)
+			p.rows = rows
+		}
+	}
+}
+
+// folds reports whether an answer is cut to a screen.
+func (p *page) folds() bool { return !p.details && p.wrap != unwrapped }
 
 // bytes returns the page, which ends with exactly one newline.
 func (p *page) bytes() []byte {
@@ -145,6 +162,9 @@ func (p *page) item(indent int, sign span, text string) {
 func (p *page) list(title string, sign span, lines []string, most int) {
 	if len(lines) > 0 && title != "" {
 		p.heading(title)
+	}
+	if p.details {
+		most = len(lines)
 	}
 	for _, s := range lines[:min(len(lines), most)] {
 		p.item(2, sign, p.prose(s))

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,10 +13,17 @@ import (
 // callBar is the width of the bars beside the latencies of calls.
 const callBar = 12
 
-// probe writes the answer of kdiag runtime: what was measured, then the verdict, so that a terminal shows it last.
+// probe writes the answer of kdiag runtime.
 func (p *page) probe(r *checks.RuntimeProbe) {
-	p.runtime(r.Runtime)
-	p.connect(r.Connect)
+	p.answer(r, "runtime", p.fineProbe(r))
+	p.sections(func() {
+		p.blank()
+		p.runtime(r.Runtime)
+		p.connect(r.Connect)
+	}, func() { p.conditions(r) }, func() { p.rpcs(r.RPCs) })
+}
+
+func (p *page) conditions(r *checks.RuntimeProbe) {
 	t := table{indent: 2, align: "lll"}
 	for _, c := range r.Conditions {
 		state := span{"false", bad}
@@ -26,8 +34,6 @@ func (p *page) probe(r *checks.RuntimeProbe) {
 		t.rows = append(t.rows, []span{plain(p.prose(c.Type)), state, plain(p.prose(why))})
 	}
 	p.section("Conditions", t, len(r.Conditions))
-	p.rpcs(r.RPCs)
-	p.answer(r, p.fineProbe(r))
 }
 
 func (c cleaner) fineProbe(r *checks.RuntimeProbe) string {
@@ -51,7 +57,7 @@ func (p *page) connect(c checks.ConnectInfo) {
 	p.pair("connect", text)
 }
 
-// rpcs writes each call with its latency, as number and bar; the error of a failed one stands below.
+// rpcs writes each call with its latency, as number and bar; the errors stand below, each once.
 func (p *page) rpcs(rpcs []checks.RPC) {
 	slowest := slices.Max(append(each(rpcs, func(c checks.RPC) float64 { return c.Seconds }), 0))
 	t := table{indent: 2, align: "lrlrrl", head: []string{"name", "time", "", "size", "items", "outcome"}}
@@ -73,9 +79,12 @@ func (p *page) rpcs(rpcs []checks.RPC) {
 		})
 	}
 	p.section("RPCs (one call each)", t, len(rpcs))
+	failed := map[string][]string{}
 	for _, c := range rpcs {
-		if c.Error != "" {
-			p.flow([]span{plain("  " + p.prose(c.Name) + ": ")}, 4, plain(p.prose(c.Error)))
-		}
+		failed[c.Error] = append(failed[c.Error], c.Name)
+	}
+	delete(failed, "")
+	for _, text := range slices.Sorted(maps.Keys(failed)) {
+		p.flow([]span{plain("  ")}, 4, plain(p.prose(strings.Join(failed[text], ", ")+": "+text)))
 	}
 }

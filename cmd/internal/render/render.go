@@ -51,6 +51,7 @@ type Options struct {
 
 	Color  bool // use the 16 colours of a terminal; meaning is in the words, colour repeats it
 	Width  int  // columns of text; 0 means 80, and less than 40 means 40
+	Rows   int  // of a terminal, that a conclusion may take; 0 means 22, for a terminal of 24
 	NoWrap bool // for a program: lines of text are as long as they are, and Width is that of pictures alone
 	ASCII  bool // print nothing but ASCII: for a terminal whose locale is not UTF-8
 }

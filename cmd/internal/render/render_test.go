@@ -241,8 +241,14 @@ func TestEveryAnswer(t *testing.T) {
 			if !strings.Contains("\n"+text, "\n"+verdict) {
 				t.Errorf("the brief line begins with %q, the text has no such verdict:\n%s", verdict, text)
 			}
-			if !d.opts.Details && slices.Contains([]string{"report", "node", "journal", "history", "fleet"}, d.printer) {
+			if !d.opts.Details && slices.Contains([]string{
+				"report", "node", "probe", "relist", "relist against", "exited", "gc", "canary", "stacks", "journal",
+				"history", "fleet",
+			}, d.printer) {
 				checkScreen(t, verdict, text)
+			}
+			if d.printer == "report" {
+				checkWatch(t, d.print(t, Options{Width: 79, Rows: 20}))
 			}
 			for _, code := range codes.FindAllString(line, -1) {
 				if !strings.Contains(whole, code) {
@@ -266,6 +272,21 @@ var (
 	verdicts = regexp.MustCompile(`^[A-Z]{2,}( [A-Z]{2,})*\b`)
 	codes    = regexp.MustCompile(`\b[A-Z][a-z]+[A-Z]\w+`)
 )
+
+// checkWatch checks that --watch shows the whole answer and what changed on a terminal of 80 columns and 24 lines, each
+// command in one line, which the terminal wraps.
+func checkWatch(t *testing.T, answer string) {
+	t.Helper()
+	lines := Above(answer, []string{"A begins", "B is gone"}, "q ends", 80, 24)
+	rows := 0
+	for _, line := range lines {
+		rows += 1 + max(columns(line)-1, 0)/80
+	}
+	shown := strings.ReplaceAll(strings.Join(lines, "\n"), " \n", "\n") + "\n"
+	if want := answer + "\nA begins\nB is gone\nq ends\n"; rows > 24 || shown != want {
+		t.Errorf("%d rows of 24 (-want +got):\n%s", rows, cmp.Diff(want, shown))
+	}
+}
 
 // checkScreen checks that a terminal of 80 columns and 24 lines shows verdict and first step when a command ends.
 func checkScreen(t *testing.T, verdict, text string) {

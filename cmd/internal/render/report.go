@@ -19,14 +19,17 @@ func (p *page) pleg(r *checks.Report) {
 	}
 }
 
-// node writes the answer of kdiag node: the checks that are not ok, or all; then the verdict, so that it is what a
-// terminal shows last.
+// node writes the answer of kdiag node, then the checks that are not ok, or all. Their number is always shown.
 func (p *page) node(r *checks.Report, all bool) {
-	p.checks(r.Checks, all)
+	const kept = 2
+	p.screen -= kept
+	p.report(r, "node --details")
+	p.screen += kept
+	p.blank()
 	if len(r.Checks) > 0 {
 		p.pair("checks", tally(r.Checks))
 	}
-	p.report(r, "node --details")
+	p.checks(r.Checks, all)
 }
 
 // report writes a conclusion, and all that was measured where details are wanted.
@@ -68,13 +71,23 @@ func (p *page) checks(results []checks.Result, all bool) {
 		}
 	}
 	for _, r := range found {
-		status := span{pad(p.prose(string(r.Status)), len(checks.StatusCritical)), statusInk(r.Status)}
-		lead, text := []span{plain("  "), status, plain("  ")}, p.prose(r.ID+": "+r.Summary)
-		if p.details {
-			p.flow(lead, len(checks.StatusCritical)+4, plain(text))
+		write := func() { p.check(r) }
+		if all {
+			write()
 		} else {
-			p.oneLine(lead, plain(text))
+			p.sections(write)
 		}
+	}
+}
+
+// check writes one check.
+func (p *page) check(r checks.Result) {
+	status := span{pad(p.prose(string(r.Status)), len(checks.StatusCritical)), statusInk(r.Status)}
+	lead, text := []span{plain("  "), status, plain("  ")}, p.prose(r.ID+": "+r.Summary)
+	if p.details {
+		p.flow(lead, len(checks.StatusCritical)+4, plain(text))
+	} else {
+		p.oneLine(lead, plain(text))
 	}
 }
 

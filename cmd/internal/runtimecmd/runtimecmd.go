@@ -37,6 +37,7 @@ Reads only.`,
 	}
 	flags.AddRuntime(cmd, fake.Names())
 	flags.AddOutput(cmd)
+	flags.AddDetails(cmd)
 	cmd.AddCommand(newServe(env))
 	return cmd
 }

@@ -124,8 +124,11 @@ func (w *watching) take(r *checks.Report, in *facts.Input) bool {
 	return differs
 }
 
-// mostChanges is how many changes are kept for the screen.
-const mostChanges = 100
+// How many changes are kept for the screen, and how many are shown before a longer answer.
+const (
+	mostChanges  = 100
+	leastChanges = 2
+)
 
 // print prints the answer, or, in text and not for the first time, what changed.
 func (w *watching) print(again bool) error {
@@ -152,7 +155,8 @@ func (w *watching) draw(width, height int) []string {
 		return []string{"looking..."}
 	}
 	how := Render(w.env, w.f)
-	how.Width, how.NoWrap = min(width, widest), false
+	how.Width, how.NoWrap = min(width-1, widest), false
+	how.Rows = max(height-2-min(len(w.changes), leastChanges), 1)
 	var text bytes.Buffer
 	if err := w.show(&text, w.last, how); err != nil {
 		return []string{err.Error()}
