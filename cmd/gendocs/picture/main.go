@@ -55,8 +55,9 @@ func draw(command, printed string) string {
 	w, h := int(columns*charWidth)+2*margin, len(lines)*lineHeight+2*margin
 	var out strings.Builder
 	fmt.Fprintf(&out, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d">
+<style>text{white-space:pre}</style>
 <rect width="100%%" height="100%%" rx="8" fill="%s"/>
-<g font-family="%s" font-size="14" fill="%s" xml:space="preserve">
+<g font-family="%s" font-size="14" fill="%s">
 `, w, h, background, font, foreground)
 	for i, line := range lines {
 		fmt.Fprintf(&out, "<text x=\"%d\" y=\"%d\">%s</text>\n", margin, margin+(i+1)*lineHeight-5, line)

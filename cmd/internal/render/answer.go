@@ -53,7 +53,7 @@ func (p *page) conclude(c conclusion) {
 // fit has the rest of a conclusion written that began at a row: all of it where details are wanted, else as much as a
 // screen holds.
 func (p *page) fit(begin int, body func(fold)) {
-	folds := []fold{{3, 3, 5}, {3, 1, 5}, {2, 1, 5}, {2, 1, 4}, {2, 1, 3}, {1, 1, 3}, {1, 1, 2}}
+	folds := []fold{{3, 3, 5}, {3, 1, 5}, {2, 1, 5}, {2, 1, 4}, {2, 1, 3}, {1, 1, 3}, {1, 1, 2}, {1, 0, 1}}
 	if p.details {
 		folds = []fold{{unwrapped, unwrapped, unwrapped}}
 	}
@@ -72,7 +72,7 @@ func (p *page) body(c conclusion, f fold) {
 	left, numbers := 0, map[string]int{}
 	for i, x := range c.causes {
 		if i == 0 {
-			p.heading("Why", plain(confidence(x.Confidence)))
+			p.heading("Evidence", plain(certainty(x.Confidence)))
 			x.Evidence.Missing = slices.Concat(c.Problems, x.Evidence.Missing)
 			left = p.cause(x, f, numbers)
 		} else if p.details {
@@ -163,6 +163,13 @@ func moreSteps(n int) string {
 
 // moreOf writes the commands that show more.
 func (p *page) moreOf(more []string) {
+	if slices.ContainsFunc(more, func(s string) bool { return columns(s) > p.wrap-6 }) {
+		p.put(span{"More", strong}, plain(": "+more[0])) // the terminal wraps what is too long, so that it can be copied
+		for _, s := range more[1:] {
+			p.put(plain("      " + s))
+		}
+		return
+	}
 	whole := each(more, func(s string) string { return strings.ReplaceAll(s, " ", glue) }) // each stays in one line
 	p.flow([]span{{"More", strong}, plain(": ")}, 6, plain(strings.Join(whole, " "+p.glyph.dot+" ")))
 }

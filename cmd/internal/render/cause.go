@@ -37,6 +37,9 @@ func confidence(v float64) string {
 	return word + " (" + strconv.FormatFloat(v, 'f', 2, 64) + ")"
 }
 
+// certainty returns a confidence as it stands behind a title.
+func certainty(v float64) string { return strings.Replace(confidence(v), "(", "(confidence ", 1) }
+
 // related writes further culprits.
 func (p *page) related(subjects []checks.Subject) {
 	for _, s := range subjects {

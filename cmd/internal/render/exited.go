@@ -143,10 +143,13 @@ func (p *page) censusTables(e *ExitedCensus) {
 	p.section("By reason (exit code)", reasons, len(e.ByReason))
 
 	ages := table{indent: 2, align: "lrl"}
-	for _, a := range e.ByAge {
+	for i, a := range e.ByAge {
 		label := "older"
-		if a.UpToSeconds > 0 {
-			label = "up to " + units.Seconds(a.UpToSeconds)
+		switch to := units.Seconds(a.UpToSeconds); {
+		case a.UpToSeconds > 0 && i > 0:
+			label = units.Seconds(e.ByAge[i-1].UpToSeconds) + " to " + to
+		case a.UpToSeconds > 0:
+			label = "under " + to
 		}
 		if a.Count > 0 {
 			ages.add(label, units.Number(a.Count), p.glyph.bar(float64(a.Count), float64(e.Total), min(24, p.width/4)))

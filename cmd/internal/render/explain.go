@@ -131,7 +131,7 @@ func Advisories(w io.Writer, h checks.Header, list []advisories.Advisory, o Opti
 				p.heading(a.Component)
 			}
 			p.flow([]span{plain("  "), {a.ID, strong}, plain("  ")}, 4, plain(a.Title))
-			p.text(4, "affected "+versions(a)+"; checked "+a.Checked)
+			p.text(4, versions(a)+"; checked "+a.Checked)
 		}
 		p.blank()
 		p.text(0, "More: kdiag explain ID shows one with its symptom, fix and sources.")
@@ -152,7 +152,14 @@ func (p *page) advisory(a advisories.Advisory) {
 
 // versions returns the affected versions and those with the fix.
 func versions(a advisories.Advisory) string {
-	return strings.Join(a.Affected, ", ") + "; fixed in " + cmp.Or(strings.Join(a.Fixed, ", "), "no release")
+	affected := strings.Join(a.Affected, ", ")
+	if affected == ">=0" {
+		affected = "all versions"
+	}
+	if len(a.Fixed) == 0 {
+		return affected + "; not fixed yet"
+	}
+	return affected + "; fixed in " + strings.Join(a.Fixed, ", ")
 }
 
 // A settingsDoc is the document of kdiag explain settings.
@@ -200,7 +207,7 @@ func (p *page) settings(h checks.Header, e kubelet.Explanation) {
 	for _, c := range e.Constants {
 		constants.add(c.Name, c.Value, c.Means)
 	}
-	p.section("Not to be set", constants, len(e.Constants))
+	p.section("Fixed in the kubelet's code (no setting)", constants, len(e.Constants))
 	if brief {
 		p.blank()
 		p.text(0, "More: kdiag explain settings NAME shows what one means for PLEG and NotReady, --details all.")

@@ -136,8 +136,11 @@ func (p *page) group(g checks.FleetGroup, f fold) {
 		plain(units.Count(len(g.Nodes), "node")+": "+p.prose(g.Summary)))
 	label, shown := "in common", min(len(g.Common), f.supports+1)
 	for i, c := range g.Common[:shown] {
-		line := p.prose(c.Key) + " " + p.prose(c.Value) + ": " + share(c.InGroup) + ", healthy " + share(c.Elsewhere) +
-			" (" + chance(c.P) + ")"
+		line := p.prose(c.Key) + " " + p.prose(c.Value) + ": " + share(c.InGroup) + "; of the healthy nodes " +
+			share(c.Elsewhere)
+		if p.details {
+			line += " (" + chance(c.P) + ")"
+		}
 		p.pair(label, line+andMore(i, shown, len(g.Common)))
 		label = ""
 	}
@@ -147,7 +150,13 @@ func (p *page) group(g checks.FleetGroup, f fold) {
 	}
 }
 
-func share(s checks.FleetShare) string { return units.Number(s.Nodes) + " of " + units.Number(s.Of) }
+// share returns such as "4 of 5,000", or "all 37".
+func share(s checks.FleetShare) string {
+	if s.Nodes == s.Of {
+		return "all " + units.Number(s.Of)
+	}
+	return units.Number(s.Nodes) + " of " + units.Number(s.Of)
+}
 
 // chance writes a probability with one digit.
 func chance(p float64) string {

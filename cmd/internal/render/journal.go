@@ -49,7 +49,7 @@ func (p *page) journal(r *journal.Report) {
 func (j *journalDoc) outline() {
 	if e := j.Headline(); e != nil && len(e.Causes) > 0 {
 		c := e.Causes[0]
-		j.heading("Why", plain(confidence(c.Confidence)))
+		j.heading("Evidence", plain(certainty(c.Confidence)))
 		j.list("", plain("+"), c.Evidence.For[:min(len(c.Evidence.For), 3)], 3)
 		j.list("", plain("-"), c.Evidence.Against[:min(len(c.Evidence.Against), 1)], 1)
 	}

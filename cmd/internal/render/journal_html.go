@@ -139,9 +139,12 @@ func (h *htmlPage) sign(name string) span {
 	return span{string(s.char), s.ink}
 }
 
-// The measures of a picture, in its own units; it is scaled to the width of the page.
+// The measures of a picture, in its own units; it is scaled to the width of the page. There is one for a window, and
+// one for a telephone.
 const (
-	svgWidth = 1000
+	svgWidth  = 1000
+	svgNarrow = 360
+
 	svgRight = 16 // room for what goes on beyond
 	svgLane  = 24
 	svgChar  = 7 // columns of the axis' labels
@@ -149,22 +152,50 @@ const (
 
 // picture draws a timeline: an axis, one lane under the other, and what the signs mean.
 func (h *htmlPage) picture(t timeline, c calendar) {
+	h.raw("<figure>")
+	h.drawing(t, c, "wide", svgWidth)
+	used := h.drawing(t, c, "narrow", svgNarrow)
+	h.raw("<figcaption>")
+	for _, s := range signs() {
+		if m, ok := used[s.name]; ok && s.text != "" {
+			if m.broad && (m.to.After(m.from) || s.level > 0) {
+				h.legend("swatch "+string(s.ink), "", s.text)
+			} else {
+				h.legend(string(s.ink), string(s.char), s.text)
+			}
+		}
+	}
+	if slices.ContainsFunc(t.marks, func(m mark) bool { return m.lane == laneRelist && m.sign.ink == info }) {
+		h.legend("swatch info", "", "a relist: the higher, the longer")
+	}
+	h.raw("</figcaption></figure>\n")
+}
+
+// legend writes what a sign means.
+func (h *htmlPage) legend(class, char, text string) {
+	h.raw("<span class=\"key\"><span class=\"%s\">%s</span> %s</span> ", class, char, text)
+}
+
+// drawing draws a timeline so wide, and returns a mark of each sign that it holds.
+func (h *htmlPage) drawing(t timeline, c calendar, class string, width int) (used map[string]mark) {
 	svgLeft := float64(svgChar*t.laneWidth() - 5) // what the names of the lanes take
-	wide := svgWidth - svgLeft - svgRight
+	wide := float64(width) - svgLeft - svgRight
 	height := svgLane * (1 + len(t.lanes))
 	tenth := func(v float64) float64 { return math.Round(10*v) / 10 }
-	h.raw("<figure><svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"timeline\">\n", svgWidth, height)
+	h.raw("<svg class=\"%s\" viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"timeline\">\n", class, width, height)
 	for _, tick := range c.ticks(t.from, t.to, int(wide/svgChar)) {
 		x := tenth(svgLeft + t.at(tick.at, wide))
 		h.raw("<line x1=\"%g\" x2=\"%g\" y1=\"18\" y2=\"%d\"/><text x=\"%g\" y=\"13\">%s</text>\n", x, x, height,
-			min(x, svgWidth-8*svgChar), tick.label)
+			min(x, float64(width-8*svgChar)), tick.label)
 	}
-	used := map[string]bool{}
+	used = map[string]mark{}
 	for i, lane := range t.lanes {
 		y := svgLane * (i + 1)
 		h.raw("<text x=\"0\" y=\"%d\">%s</text>\n", y+16, lane)
 		for _, m := range slices.Backward(t.of(lane)) {
-			used[m.sign.name] = m.sign.text != ""
+			if old := used[m.sign.name]; !old.to.After(old.from) {
+				used[m.sign.name] = m
+			}
 			title := h.prose(m.title) + ", " + c.span(&m.from, &m.to)
 			if m.number > 0 {
 				title = "#" + units.Number(m.number) + " " + title
@@ -184,11 +215,6 @@ func (h *htmlPage) picture(t timeline, c calendar) {
 				string(m.sign.char), title)
 		}
 	}
-	h.raw("</svg>\n<figcaption>")
-	for _, s := range signs() {
-		if used[s.name] {
-			h.raw("<span class=\"%s\">%s</span> %s &emsp;", s.ink, string(s.char), s.text)
-		}
-	}
-	h.raw("</figcaption></figure>\n")
+	h.raw("</svg>\n")
+	return used
 }

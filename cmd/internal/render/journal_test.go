@@ -102,6 +102,8 @@ func TestHistoryHTML(t *testing.T) {
 		"<title>kdiag history: node-7</title>", "RuntimeHung from 2026-11-23 14:05:12 UTC to 14:10:40 (5m28s)",
 		"<h2>Zoom", `<rect class="bad"`, "<title>call hangs, 14:05:20 to 14:10:40</title>",
 		"<title>relist 15.4s, 14:04:10", "because of RuntimeHung", "<td class=\"warn\">restart</td>",
+		`<svg class="narrow" viewBox="0 0 360`, `<span class="swatch bad"></span> call hangs`,
+		`<span class="swatch info"></span> a relist: the higher, the longer`,
 		"<pre>kdiag node --from /var/lib/kdiag/captures/20261123T140530Z-RuntimeHung.tar.zst</pre>",
 	} {
 		if !strings.Contains(page, want) {

@@ -97,8 +97,17 @@ func (p *page) histogram(title string, buckets []plegbench.Bucket) {
 		case b.LeSeconds == nil:
 			t.rows = append(t.rows, []span{plain("no answer"), plain(units.Number(b.Count)), {bar, bad}})
 		default:
-			t.add("<= "+units.Seconds(*b.LeSeconds), units.Number(b.Count), bar)
+			t.add(between(buckets, i), units.Number(b.Count), bar)
 		}
 	}
 	p.section(title, t, len(t.rows))
+}
+
+// between returns the latencies of a bucket, such as "2 to 5ms".
+func between(buckets []plegbench.Bucket, i int) string {
+	to := units.Seconds(*buckets[i].LeSeconds)
+	if i == 0 {
+		return "under " + to
+	}
+	return units.Seconds(*buckets[i-1].LeSeconds) + " to " + to
 }

@@ -353,7 +353,7 @@ func checkText(t *testing.T, got string, o Options, commands ...string) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSuffix(got, "\n"), "\n")
 	for i, line := range lines {
-		text := strings.TrimPrefix(strings.TrimLeft(line, " "), "# ")
+		text := strings.TrimPrefix(strings.TrimPrefix(strings.TrimLeft(line, " "), "# "), "More: ")
 		if slices.ContainsFunc(commands, func(c string) bool { return shown(c, o) == text }) ||
 			strings.HasPrefix(text, "kdiag ") || strings.HasPrefix(text, "journalctl ") {
 			continue

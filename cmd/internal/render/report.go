@@ -123,10 +123,10 @@ func limited(s *plegbench.Summary) []gauge {
 	var all []gauge
 	for _, g := range []figure{
 		{label: "relist now", value: s.ProjectedSeconds},
-		{label: "relist now (kubelet <= 1.35)", value: s.OlderProjectedSeconds},
-		{label: "in a rollout", value: s.ChurnSeconds},
-		{label: "after a kubelet restart", value: s.ColdSeconds},
-		{label: "last seen active", value: s.ProjectedAgeSeconds},
+		{label: "relist, kubelet 1.35 and older", value: s.OlderProjectedSeconds},
+		{label: "relist in a rollout", value: s.ChurnSeconds},
+		{label: "relist after kubelet restart", value: s.ColdSeconds},
+		{label: "age that the kubelet logs", value: s.ProjectedAgeSeconds},
 	} {
 		if g.value != nil && !listsFail(s) {
 			all = append(all, gauge{g.label, *g.value, s.ThresholdSeconds, units.Seconds})

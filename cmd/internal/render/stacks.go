@@ -26,7 +26,7 @@ func (p *page) stacks(r *checks.StacksReport, more string) {
 	e := checks.Evidence{Missing: only(r.Problems, unsaid)}
 	if len(r.Holders) > 0 {
 		h := r.Holders[0]
-		p.heading("Why", plain(confidence(h.Confidence)))
+		p.heading("Evidence", plain(certainty(h.Confidence)))
 		e = checks.Evidence{
 			For: h.Evidence.For, Against: h.Evidence.Against, Missing: slices.Concat(e.Missing, h.Evidence.Missing),
 		}
@@ -60,15 +60,8 @@ func (p *page) stackBody(r *checks.StacksReport, e checks.Evidence, more string,
 	for _, s := range r.Sources {
 		p.listing("Threads of "+p.stackSource(s)+" in the kernel", "", kernelRows(s), f.supports)
 	}
-	if c := r.Changes; c != nil {
-		since := "since the older dump"
-		if c.Seconds != nil {
-			since = "in " + units.Seconds(*c.Seconds)
-		}
-		p.listing("Changes", since+": "+units.Count(c.Gone, "goroutine")+" ended, "+units.Number(c.New)+" new",
-			changeRows(r), f.others)
-	}
 	if p.details {
+		p.changes(r, f.others)
 		p.listing("Sources", "", p.sourceRows(r.Sources), f.others)
 	}
 	steps := foremost(r.NextSteps, f.steps)
@@ -82,6 +75,21 @@ func (p *page) stackBody(r *checks.StacksReport, e checks.Evidence, more string,
 		rest = append(rest, "kdiag explain "+p.prose(r.Known[0].Pattern))
 	}
 	p.moreOf(append(rest, "-o json"))
+	p.sections(func() { p.changes(r, f.others) })
+}
+
+// changes writes what differs from an older dump.
+func (p *page) changes(r *checks.StacksReport, most int) {
+	c := r.Changes
+	if c == nil {
+		return
+	}
+	since := "since the older dump"
+	if c.Seconds != nil {
+		since = "in " + units.Seconds(*c.Seconds)
+	}
+	p.listing("Changes", since+": "+units.Count(c.Gone, "goroutine")+" ended, "+units.Number(c.New)+" new",
+		changeRows(r), most)
 }
 
 // A row is one of a list: a line behind a lead, and what stands below it where details are wanted.
