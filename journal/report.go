@@ -18,6 +18,14 @@ type Report struct {
 	KdiagVersion string    `json:"kdiagVersion,omitempty"`
 	Command      string    `json:"command,omitempty"` // kdiag journal
 
+	// What judge.Journal of package checks/judge makes of what follows. Reading leaves it empty.
+	Status    string     `json:"status,omitempty"`    // healthy, degraded, unhealthy or unknown
+	Verdict   string     `json:"verdict,omitempty"`   // in a word or three, such as RECOVERED
+	Partial   bool       `json:"partial,omitempty"`   // the reading was cut short
+	Problems  []string   `json:"problems"`            // the findings, and what was not read, in a sentence each
+	NextSteps []NextStep `json:"nextSteps,omitempty"` // commands that only read
+	Findings  []Finding  `json:"findings,omitempty"`  // what broke the node without an incident, most serious first
+
 	Lines    int64      `json:"lines"` // records looked at: journal entries, or lines of text
 	Bytes    int64      `json:"bytes"` // read, after decompression
 	From     *time.Time `json:"from,omitempty"`
@@ -32,14 +40,6 @@ type Report struct {
 	Unparsed   int64        `json:"unparsed"`   // records in a form that kdiag does not know
 	Unreadable []Unreadable `json:"unreadable"`
 	Notes      []string     `json:"notes,omitempty"` // what was assumed, or limits the answer, for a person
-
-	// What judge.Journal of package checks/judge makes of the above. Reading leaves it empty.
-	Status    string     `json:"status,omitempty"`    // healthy, degraded, unhealthy or unknown
-	Verdict   string     `json:"verdict,omitempty"`   // in a word or three, such as RECOVERED
-	Partial   bool       `json:"partial,omitempty"`   // the reading was cut short
-	Findings  []Finding  `json:"findings,omitempty"`  // what broke the node without an incident, most serious first
-	Problems  []string   `json:"problems"`            // the findings, and what was not read, in a sentence each
-	NextSteps []NextStep `json:"nextSteps,omitempty"` // commands that only read
 
 	// MemoryKills are where the kernel killed for memory, the most often first; bounded.
 	MemoryKills []MemoryKill `json:"memoryKills,omitempty"`

@@ -21,6 +21,7 @@ func writeSchemas(dir string) error {
 		g := generator{defs: schema{}}
 		root := g.object(reflect.TypeOf(doc))
 		root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+		root["$id"] = "https://raw.githubusercontent.com/kdiag/kdiag/main/docs/schema/" + kind + ".json"
 		root["title"] = kind
 		root["$defs"] = g.defs
 		root["properties"].(schema)["apiVersion"] = schema{"const": checks.APIVersion}

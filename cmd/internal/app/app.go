@@ -77,8 +77,8 @@ func run(ctx context.Context, env cli.Env, args []string) int {
 	if format := wanted.FindStringSubmatch(strings.Join(args, "\n")); format != nil && !wrote {
 		cmd, _, _ := root.Find(args)
 		command := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), root.CommandPath()))
-		doc := &render.Error{Header: target.Header(env, command, "Error")}
-		doc.Problems = slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" })
+		doc := &render.Error{Header: target.Header(env, command, "Error"), Hint: hint}
+		doc.Problems = []string{message}
 		if err := render.PrintError(env.Out, doc, render.Options{Format: render.Format(format[1])}); err != nil {
 			report("kdiag: ", err.Error())
 		}

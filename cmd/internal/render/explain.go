@@ -131,7 +131,7 @@ func Advisories(w io.Writer, h checks.Header, list []advisories.Advisory, o Opti
 				p.heading(a.Component)
 			}
 			p.flow([]span{plain("  "), {a.ID, strong}, plain("  ")}, 4, plain(a.Title))
-			p.text(4, versions(a)+"; checked "+a.Checked)
+			p.text(4, "affects "+versions(a)+"; checked "+a.Checked)
 		}
 		p.blank()
 		p.text(0, "More: kdiag explain ID shows one with its symptom, fix and sources.")

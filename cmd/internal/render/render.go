@@ -137,7 +137,10 @@ func PrintVersion(w io.Writer, v *Version, o Options) error {
 }
 
 // An Error is the document of a command that ended without another: bad usage, or an error of kdiag itself.
-type Error struct{ checks.Header }
+type Error struct {
+	checks.Header
+	Hint string `json:"hint,omitempty"` // what to type instead
+}
 
 // PrintError prints an Error as JSON or YAML. For a person there is a message on standard error.
 func PrintError(w io.Writer, e *Error, o Options) error { return write(w, o, e, nil, "") }

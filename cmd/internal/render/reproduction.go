@@ -13,6 +13,7 @@ import (
 // A ReproductionReport is the document of kdiag reproduce.
 type ReproductionReport struct {
 	checks.Header
+	Hint string `json:"hint,omitempty"` // what to do about the problems
 	*reproduce.Report
 }
 

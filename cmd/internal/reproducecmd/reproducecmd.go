@@ -8,7 +8,6 @@ import (
 	"io"
 	"math"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -165,13 +164,14 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	case style.Format == render.Text:
 		return err
 	}
-	if _, message, hint := cli.ExitCode(err); err != nil && message != "" {
-		header.Problems = slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" })
+	_, message, hint := cli.ExitCode(err)
+	if message != "" {
+		header.Problems = []string{message}
 		if !report.Interrupted {
 			err = &cli.ExitError{Code: cli.ExitUnknown}
 		}
 	}
-	doc := &render.ReproductionReport{Header: header, Report: report}
+	doc := &render.ReproductionReport{Header: header, Hint: hint, Report: report}
 	doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
 	if printErr := render.Reproduction(env.Out, doc, style); printErr != nil {
 		return printErr
