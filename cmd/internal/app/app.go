@@ -63,8 +63,8 @@ func run(ctx context.Context, env cli.Env, args []string) int {
 	root.SetArgs(args)
 	code, message, hint := cli.ExitCode(out.lost(root.ExecuteContext(ctx)))
 	wrote, left := out.state()
-	if left {
-		return 128 + int(syscall.SIGPIPE)
+	if left { // whoever read: the command was interrupted
+		return cli.ExitUnknown
 	}
 	if message == "" {
 		return code
@@ -266,8 +266,15 @@ func argsError(cmd *cobra.Command, args []string, err error) error {
 	switch {
 	case err == nil, usage:
 		return err
-	case strings.HasPrefix(err.Error(), "unknown command "): // of cobra.NoArgs
+	case strings.HasPrefix(err.Error(), "unknown command ") && cmd.HasAvailableSubCommands(): // of cobra.NoArgs
 		return unknownCommand(cmd, args)
 	}
-	return cli.Usage(err.Error(), cmd.CommandPath()+" --help shows its use")
+	path := cmd.CommandPath()
+	problem, hint := path+" takes no arguments", path+" --help shows its use"
+	if _, takes, ok := strings.Cut(cmd.Use, " "); ok && len(args) == 0 {
+		problem = path + " needs " + takes
+	} else if ok {
+		problem = fmt.Sprintf("%s takes %s, not %d arguments", path, takes, len(args))
+	}
+	return cli.Usage(problem, hint)
 }

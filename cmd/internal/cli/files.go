@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 )
 
+// TempHint is what to do where no temporary folder can be made.
+const TempHint = "name a folder that you may write to, such as TMPDIR=/tmp"
+
 // ReadFile reads a regular file of at most so many bytes: a device or a pipe may never end.
 func ReadFile(name string, most int64) ([]byte, error) {
 	info, err := regular(name)

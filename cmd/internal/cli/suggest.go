@@ -31,6 +31,8 @@ func ValueHint(f *pflag.Flag, typed string) string {
 	name := "--" + f.Name + " "
 	parts := amount.FindStringSubmatch(typed)
 	switch {
+	case f.Value.Type() == "duration" && parts != nil && parts[2] != "" && parts[1]+parts[2] == typed:
+		return "give at most " + name + "2562047h"
 	case f.Value.Type() == "duration" && parts != nil:
 		return "did you mean " + name + parts[1] + cmp.Or(parts[2], "s") + "?"
 	case f.Value.Type() == "duration":

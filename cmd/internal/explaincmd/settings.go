@@ -93,6 +93,6 @@ func readSettings(ctx context.Context, root string) kubelet.Explanation {
 		why = append(why, err.Error())
 	}
 	all := kubelet.ExplainDefaults()
-	all.Problems = []string{"These are the kubelet's defaults: " + strings.Join(why, "; ")}
+	all.Problems = []string{"These are the defaults of Kubernetes 1.37: " + strings.Join(why, "; ")}
 	return all
 }

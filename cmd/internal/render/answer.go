@@ -53,7 +53,10 @@ func (p *page) conclude(c conclusion) {
 // fit has the rest of a conclusion written that began at a row: all of it where details are wanted, else as much as a
 // screen holds.
 func (p *page) fit(begin int, body func(fold)) {
-	folds := []fold{{3, 3, 5}, {3, 1, 5}, {2, 1, 5}, {2, 1, 4}, {2, 1, 3}, {1, 1, 3}, {1, 1, 2}, {1, 0, 1}}
+	folds := []fold{{3, 3, 5}, {3, 1, 5}, {2, 1, 5}, {2, 1, 4}, {2, 1, 3}, {1, 1, 3}, {1, 1, 2}}
+	if p.tight {
+		folds = append(folds, fold{1, 0, 1})
+	}
 	if p.details {
 		folds = []fold{{unwrapped, unwrapped, unwrapped}}
 	}

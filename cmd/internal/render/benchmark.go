@@ -11,8 +11,9 @@ import (
 // benchmark writes the answer of kdiag relist.
 func (p *page) benchmark(r, against *checks.RelistBenchmark) {
 	const compared = 10 // rows of a comparison, which is always shown
+	p.short = true
 	if against != nil {
-		p.screen -= compared
+		p.screen, p.tight = p.screen-compared, true
 	}
 	p.answer(r, "relist", fineRelist(fineRuntime, r.Relist))
 	if against != nil {

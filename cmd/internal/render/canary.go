@@ -47,6 +47,7 @@ func (p *page) canary(r *checks.CanaryReport) {
 	problems := only(r.Problems, func(s string) bool { return s != r.Summary })
 	p.list("", plain("?"), problems, len(problems))
 	p.steps(r.NextSteps, nil)
+	p.short = true
 	p.sections(func() {
 		p.blank()
 		p.runtime(r.Runtime)

@@ -128,7 +128,7 @@ func (p *page) steps(steps []checks.NextStep, numbers map[string]int) {
 		}
 		return n > 0
 	})
-	p.heading("Next")
+	p.nextHeading(steps)
 	for _, s := range fresh {
 		n := len(numbers) + 1
 		numbers[s.Command] = n
@@ -138,6 +138,15 @@ func (p *page) steps(steps []checks.NextStep, numbers map[string]int) {
 		slices.Sort(again)
 		p.text(2, "plus "+units.Plural(len(again), "step ", "steps ")+units.List(each(again, strconv.Itoa))+" above")
 	}
+}
+
+// nextHeading begins the next steps. In a simulation it explains the # before those that would act on a node.
+func (p *page) nextHeading(steps []checks.NextStep) {
+	if p.simulated && slices.ContainsFunc(steps, func(s checks.NextStep) bool { return s.Command != "" && !ours(s.Command) }) {
+		p.heading("Next", plain("(simulated: lines with # would act on a real node; do not run them here)"))
+		return
+	}
+	p.heading("Next")
 }
 
 // answer puts a verdict and its first cause into one line. Verdict, code and culprit are never cut away: what is left

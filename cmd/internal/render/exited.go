@@ -72,6 +72,7 @@ func (p *page) censusHead(e *ExitedCensus) {
 }
 
 func (p *page) census(e *ExitedCensus) {
+	p.short = true
 	p.censusHead(e)
 	p.steps(e.NextSteps, nil)
 	p.moreAbout("kdiag exited", e.Runtime)

@@ -94,6 +94,7 @@ func candidates(all []gc.Candidate) string {
 }
 
 func (p *page) cleanup(r *GCReport) {
+	p.short = true
 	p.headline(gcWord(r), where(r.Host, r.Runtime), p.gcSentence(r))
 	if len(r.Problems) > 0 {
 		p.list("", plain("?"), r.Problems[1:], len(r.Problems))

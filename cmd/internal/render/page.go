@@ -18,10 +18,12 @@ import (
 type page struct {
 	cleaner
 	out       bytes.Buffer
-	width     int // of pictures
-	wrap      int // where text is wrapped
-	rows      int // of a terminal, written so far; a command may take several
-	screen    int // the most rows of a conclusion
+	width     int  // of pictures
+	wrap      int  // where text is wrapped
+	rows      int  // of a terminal, written so far; a command may take several
+	screen    int  // the most rows of a conclusion
+	tight     bool // rather leave out evidence and steps than take more
+	short     bool // leave out sections and rows that a screen does not hold, where no details are wanted
 	styles    map[ink]lipgloss.Style
 	glyph     glyphs
 	details   bool
@@ -54,6 +56,7 @@ func newPage(w io.Writer, o Options) *page {
 		details: o.Details,
 		rerun:   o.More,
 		screen:  cmp.Or(o.Rows, screen),
+		tight:   o.Rows > 0,
 	}
 	if p.wrap = p.width; o.NoWrap {
 		p.wrap = unwrapped
@@ -61,8 +64,8 @@ func newPage(w io.Writer, o Options) *page {
 	return p
 }
 
-// sections writes one section after the other. In a terminal, where no details are wanted, those that a screen does not
-// hold any more are left out: what was written before must not scroll away.
+// sections writes one section after the other, but for those that are to be left out: what was written before must not
+// scroll away.
 func (p *page) sections(all ...func()) {
 	for _, section := range all {
 		length, rows := p.out.Len(), p.rows
@@ -73,8 +76,8 @@ func (p *page) sections(all ...func()) {
 	}
 }
 
-// folds reports whether an answer is cut to a screen.
-func (p *page) folds() bool { return !p.details && p.wrap != unwrapped }
+// folds reports whether sections may be left out. A program gets all.
+func (p *page) folds() bool { return p.short && !p.details && p.wrap != unwrapped }
 
 // bytes returns the page, which ends with exactly one newline.
 func (p *page) bytes() []byte {
@@ -198,11 +201,15 @@ func (p *page) command(indent int, command string) {
 	if strings.HasPrefix(command, "crictl ") {
 		command = shortIDs(command) // which it understands
 	}
-	ours := strings.HasPrefix(command, "kdiag ") && !strings.HasPrefix(command, "kdiag stacks ")
-	if p.simulated && !ours {
+	if p.simulated && !ours(command) {
 		command = "# " + command
 	}
 	p.put(plain(spaces(indent)), span{command, info})
+}
+
+// ours reports whether a command only runs kdiag, and takes no dumps.
+func ours(command string) bool {
+	return strings.HasPrefix(command, "kdiag ") && !strings.HasPrefix(command, "kdiag stacks ")
 }
 
 // oneLine writes text in one line behind a lead, cut where a terminal ends, unless that left too little of it.

@@ -15,6 +15,7 @@ const callBar = 12
 
 // probe writes the answer of kdiag runtime.
 func (p *page) probe(r *checks.RuntimeProbe) {
+	p.short = true
 	p.answer(r, "runtime", p.fineProbe(r))
 	p.sections(func() {
 		p.blank()

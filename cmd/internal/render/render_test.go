@@ -300,7 +300,7 @@ func checkScreen(t *testing.T, verdict, text string) {
 	}
 	screen := "\n" + strings.Join(rows[max(0, len(rows)-23):], "")
 	if !strings.Contains(screen, "\n"+verdict) ||
-		strings.Contains(text, "\nNext\n") && !strings.Contains(screen, "\n  1. ") {
+		strings.Contains(text, "\nNext") && !strings.Contains(screen, "\n  1. ") {
 		t.Errorf("the last screen is\n%s", screen)
 	}
 }

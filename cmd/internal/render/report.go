@@ -22,6 +22,7 @@ func (p *page) pleg(r *checks.Report) {
 // node writes the answer of kdiag node, then the checks that are not ok, or all. Their number is always shown.
 func (p *page) node(r *checks.Report, all bool) {
 	const kept = 2
+	p.short = true
 	p.screen -= kept
 	p.report(r, "node --details")
 	p.screen += kept

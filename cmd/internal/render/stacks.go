@@ -20,6 +20,7 @@ func Stacks(w io.Writer, r *checks.StacksReport, more string, o Options) error {
 
 // stacks writes the report.
 func (p *page) stacks(r *checks.StacksReport, more string) {
+	p.tight = true
 	begin, sentences := p.rows, p.stackSentences(r)
 	p.headline(p.verdict(r.Status), r.Host, sentences...)
 	unsaid := func(problem string) bool { return !slices.Contains(sentences, p.prose(problem)) }
@@ -52,7 +53,7 @@ func (p *page) stackBody(r *checks.StacksReport, e checks.Evidence, more string,
 			h.Evidence.Missing, h.Stack)})
 	}
 	p.listing("Also", "", also, f.supports)
-	p.listing("Waits", "goroutines, longest, calls: what they wait for", p.waitRows(r), f.others)
+	p.listing("Waits", "goroutines, longest, calls: what they wait for", p.waitRows(r), max(f.others, 1))
 	if p.details { // else the headline has the first
 		known := func(k checks.KnownPicture) row { return row{text: k.Pattern + ": " + k.Why, more: k.Links} }
 		p.listing("Known as", "", each(r.Known, known), f.others)
@@ -60,8 +61,8 @@ func (p *page) stackBody(r *checks.StacksReport, e checks.Evidence, more string,
 	for _, s := range r.Sources {
 		p.listing("Threads of "+p.stackSource(s)+" in the kernel", "", kernelRows(s), f.supports)
 	}
+	p.changes(r, max(f.others, 1))
 	if p.details {
-		p.changes(r, f.others)
 		p.listing("Sources", "", p.sourceRows(r.Sources), f.others)
 	}
 	steps := foremost(r.NextSteps, f.steps)
@@ -75,7 +76,6 @@ func (p *page) stackBody(r *checks.StacksReport, e checks.Evidence, more string,
 		rest = append(rest, "kdiag explain "+p.prose(r.Known[0].Pattern))
 	}
 	p.moreOf(append(rest, "-o json"))
-	p.sections(func() { p.changes(r, f.others) })
 }
 
 // changes writes what differs from an older dump.

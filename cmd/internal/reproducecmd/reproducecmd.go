@@ -4,8 +4,10 @@ package reproducecmd
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"time"
@@ -50,7 +52,7 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reproduce SCENARIO",
 		Short: "Replay an incident end to end: runtime, syncLoop, fault, NotReady, recovery",
-		Long: `Start a small kubelet with some pods, put a fault between it and the runtime, and print events as they
+		Long: `Start a small kubelet, which behaves as that of Kubernetes 1.36, with some pods, put a fault between it and the runtime, and print events as they
 happen: relists get stuck, PLEG events stop, the loop skips, the node turns NotReady, and recovers when the fault ends.
 
 The runtime is the embedded one, or a real one with --runtime-endpoint. On a real one the pods use the host's network
@@ -58,7 +60,8 @@ and an image that is on the node; the fault is in a proxy before the runtime, so
 the end everything created is removed, also after Ctrl-C or --timeout; --cleanup removes what a killed run left.
 
 The embedded runtime runs at 60x speed; a real one at the kubelet's own, where an incident takes about five minutes.
---speed changes that. "help" as SCENARIO lists the scenarios.
+--speed changes that. "help" as SCENARIO lists the scenarios. They are those of --simulate, as incidents: where one
+differs in size from the node that kdiag pleg --simulate shows, the list names both.
 
 --tui shows the run in the terminal as it goes on: the present step and what to look at, the loop, the age of PLEG's
 last relist against its limit, the node's condition, the pods, the events, and at the end the verdict. q or Ctrl-C
@@ -242,9 +245,12 @@ func play(
 	if report != nil {
 		report.Log = opts.log
 	}
+	hint := "kdiag reproduce --cleanup removes what is left; kdiag runtime shows whether the runtime answers"
+	if _, ok := errors.AsType[*fs.PathError](err); ok && report == nil {
+		hint = cli.TempHint
+	}
 	if err != nil {
-		err = cli.Fail(err, cli.ExitUnknown,
-			"kdiag reproduce --cleanup removes what is left; kdiag runtime shows whether the runtime answers")
+		err = cli.Fail(err, cli.ExitUnknown, hint)
 	}
 	return report, err
 }

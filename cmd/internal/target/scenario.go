@@ -32,7 +32,7 @@ func (t *Target) simulate(ctx context.Context, env cli.Env, name string) error {
 	}
 	dir, err := os.MkdirTemp(base, "kdiag-")
 	if err != nil {
-		return fmt.Errorf("making a folder for the embedded runtime's socket: %w", err)
+		return cli.Usage("making a folder for the embedded runtime's socket: "+err.Error(), cli.TempHint)
 	}
 	path := filepath.Join(dir, "cri.sock")
 	// The runtime outlives ctx until Close: a node does not go away because kdiag's time is up.
