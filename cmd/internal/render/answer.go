@@ -139,6 +139,9 @@ func (p *page) again(command string, r checks.Runtime) string {
 func (p *page) moreLine(c conclusion, steps int) {
 	p.blank()
 	more := []string{p.again("kdiag "+c.more, c.runtime) + moreSteps(steps)}
+	if c.Status == checks.Healthy && p.rerun == "" && strings.HasPrefix(c.more, "pleg ") {
+		more = append(more, p.again("kdiag node", c.runtime)) // the cause may lie elsewhere
+	}
 	if len(c.causes) > 0 {
 		more = append(more, "kdiag explain "+p.prose(c.causes[0].Code))
 		all := c.causes[0].NextSteps

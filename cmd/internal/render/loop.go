@@ -98,7 +98,9 @@ func Above(answer string, changes []string, last string, width, height int) []st
 		}
 		out = append(out, line)
 	}
-	newest := each(changes[max(0, len(changes)-max(room, 0)):], Printable)
+	newest := each(changes[max(0, len(changes)-max(room, 0)):], func(s string) string {
+		return briefLine{width: max(width-1, 1)}.cut(cleaner{}.prose(s))
+	})
 	out = append(append(out, ""), crop(append(newest, last), width)...)
 	return out[max(0, len(out)-height):]
 }
