@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kdiag/kdiag/checks"
 )
@@ -22,36 +21,6 @@ func savedFleet(t *testing.T) *checks.FleetReport {
 	r := new(checks.FleetReport)
 	load(t, "testdata/fleet.json", r)
 	return r
-}
-
-// TestFleetScreen checks that a terminal of 80 columns and 24 lines shows the headline, what the first group has in
-// common and its first command when the command ends, also where all that can be long is.
-func TestFleetScreen(t *testing.T) {
-	long := savedFleet(t)
-	g := long.Groups[0]
-	for i := range 4 {
-		c := g.Common[0]
-		c.Key, c.Value = "daemonset", fmt.Sprintf("monitoring/a-daemonset-with-a-name-of-some-length-%d", i)
-		g.Common = append(g.Common, c)
-		long.Groups = append(long.Groups, long.Groups[1])
-		long.Problems = append(long.Problems, strings.Repeat("not read ", 20))
-		long.Checks = append(long.Checks, long.Checks[1])
-	}
-	long.Groups[0] = g
-	long.Groups[0].Summary = strings.Repeat("ListContainers hangs ", 6)
-	for _, r := range []*checks.FleetReport{savedFleet(t), long} {
-		text := fleetText(t, r, Options{More: "kdiag fleet --details"})
-		rows := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
-		screen := "\n" + strings.Join(rows[max(0, len(rows)-23):], "")
-		for _, want := range []string{
-			"\nUNHEALTHY  prod-eu", "\n  in common   runtime ", "\n  1. ", "\n       kdiag fleet report ",
-			"\n  NODE ", "\nMore: ",
-		} {
-			if !strings.Contains(screen, want) {
-				t.Errorf("%q is not on the last screen:\n%s", want, text)
-			}
-		}
-	}
 }
 
 // TestFleetTables checks the formats that are for other programs.
@@ -114,19 +83,6 @@ func TestFleetHeadline(t *testing.T) {
 	} {
 		if got := (cleaner{}).fleet(&tt.r); got != tt.want {
 			t.Errorf("got  %q\nwant %q", got, tt.want)
-		}
-	}
-}
-
-// TestFleetNames checks that only names that have no room are cut.
-func TestFleetNames(t *testing.T) {
-	r := savedFleet(t)
-	r.GeneratedAt = r.GeneratedAt.Add(1000 * time.Hour)
-	r.Nodes[0].Name = "a-node-with-a-name-that-is-as-long-as-some.are.eu-west-1.compute.internal"
-	for width, whole := range map[int]bool{80: false, 140: true} {
-		text := fleetText(t, r, Options{Width: width})
-		if got := strings.Contains(text, "\n  "+r.Nodes[0].Name+" "); got != whole {
-			t.Errorf("%d columns: the name is whole: %v\n%s", width, got, text)
 		}
 	}
 }

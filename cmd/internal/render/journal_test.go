@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/checks/units"
@@ -190,46 +188,6 @@ func TestTicks(t *testing.T) {
 				t.Errorf("%d ticks %.400s, want %s", len(labels), got, tt.want)
 			}
 		})
-	}
-}
-
-// TestMany lists many incidents, and shows the one that matters in full.
-func TestMany(t *testing.T) {
-	r := readLog(t, "derived/d01-short.log", "")
-	for len(r.Episodes) < 30 {
-		r.Episodes = append([]journal.Episode{r.Episodes[0]}, r.Episodes...)
-	}
-	got := document{printer: "journal", doc: r}.print(t, Options{Details: true})
-	if strings.Count(got, "\nIncident #") != 1 || !strings.Contains(got, "\nIncident #30 of 30  still open") ||
-		!strings.Contains(got, "and 10 more") {
-		t.Errorf("%s", got)
-	}
-}
-
-// TestEventsAround joins errors and warnings of a kind into one event; what starts or stops is shown each time.
-func TestEventsAround(t *testing.T) {
-	at := func(s int) *time.Time { return new(time.Unix(int64(s), 0).UTC()) }
-	event := func(marker, code string, from, to int, n int64) journal.Event {
-		return journal.Event{
-			Lane: "kubelet", Marker: marker, Code: code, What: code, At: at(from), Until: at(to), Count: n,
-		}
-	}
-	r := &journal.Report{Events: []journal.Event{
-		event("error", "ListFailed", 1, 3, 2), event("restart", "KubeletStarted", 2, 2, 1),
-		event("error", "InspectFailed", 3, 3, 1), event("error", "ListFailed", 5, 5, 1),
-		event("error", "InspectFailed", 6, 9, 4), event("restart", "KubeletStarted", 7, 7, 1),
-		event("error", "ListFailed", 1000, 1000, 1),
-	}}
-	const want = `What happened
-  00:00:01  kubelet  ×  ListFailed, 3 records to 00:00:05
-  00:00:02  kubelet  ♦  KubeletStarted
-  00:00:03  kubelet  ×  InspectFailed, 5 records to 00:00:09
-  00:00:07  kubelet  ♦  KubeletStarted
-`
-	p := newPage(io.Discard, Options{})
-	textOf(p, r).happened(journal.Episode{Start: at(4), End: at(8)})
-	if diff := cmp.Diff(want, p.out.String()); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

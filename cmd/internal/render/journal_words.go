@@ -83,7 +83,7 @@ func nothingRead(c cleaner, r *journal.Report) string {
 func (j *journalDoc) lookedAt() string {
 	text := "Looked at " + units.Count(j.Lines, "record")
 	if len(j.Sources) == 1 {
-		text += " of " + middle(j.prose(path.Base(j.Sources[0].Name)), mostName)
+		text += " of " + middle(j.prose(path.Base(j.Sources[0].Name)), 2*mostName)
 	} else {
 		text += " of " + units.Count(len(j.Sources), "source")
 	}

@@ -439,23 +439,3 @@ func TestBriefNames(t *testing.T) {
 		}
 	}
 }
-
-// TestRelated has processes of one name and pod in one line.
-func TestRelated(t *testing.T) {
-	process := func(pid, uid string) checks.Subject {
-		return checks.Subject{Kind: "Process", ID: pid, Name: "runc", Namespace: "shop", Pod: "web", PodUID: uid}
-	}
-	r := &checks.Report{Header: checks.Header{Status: checks.Unhealthy}, Causes: []checks.Cause{{
-		Code: "TaskStuck", Subject: new(process("11", "u")),
-		Related: []checks.Subject{process("12", "u"), process("13", "u"), process("14", "v")},
-	}}}
-	text := document{printer: "report", doc: r}.print(t, Options{Width: 120, Details: true})
-	for _, want := range []string{
-		"Culprit  process runc of shop/web, pid 11", "also process runc of shop/web, pid 12, pod uid u\n",
-		"pid 14, pod uid v\n",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is missing in:\n%s", want, text)
-		}
-	}
-}

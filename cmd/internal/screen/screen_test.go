@@ -9,8 +9,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
 // TestShow checks that the picture moves, and that the terminal is restored however the work ends.
@@ -78,24 +76,3 @@ func TestShow(t *testing.T) {
 		})
 	}
 }
-
-// TestOpen wants a terminal.
-func TestOpen(t *testing.T) {
-	for _, env := range []cli.Env{
-		{Out: &strings.Builder{}, OutTTY: true},
-		{Out: file{}},
-		{Out: file{}, OutTTY: true, Getenv: func(string) string { return "dumb" }},
-	} {
-		if env.Getenv == nil {
-			env.Getenv = func(string) string { return "xterm" }
-		}
-		_, err := Open(env)
-		if code, message, hint := cli.ExitCode(err); code != cli.ExitUnknown || message == "" || hint == "" {
-			t.Errorf("%+v: exit code %d, %q, %q", env, code, message, hint)
-		}
-	}
-}
-
-type file struct{ io.Writer }
-
-func (file) Fd() uintptr { return ^uintptr(0) }
