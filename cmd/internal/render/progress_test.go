@@ -1,7 +1,6 @@
 package render
 
 import (
-	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -139,14 +138,5 @@ func TestProgress(t *testing.T) {
 			t.Errorf("Done took %s, want %s", got, doneWithin)
 		}
 		close(w.block)
-	})
-	onTerminal(t, "a terminal that is closed", func(t *testing.T, w *terminal, p *Progress) {
-		w.err = errors.New("gone")
-		p.Update(probe)
-		time.Sleep(3 * time.Second)
-		p.Done()
-		if got := w.all(); len(got) != 1 {
-			t.Errorf("%d attempts to write: %q", len(got), got)
-		}
 	})
 }

@@ -412,12 +412,6 @@ func TestBriefNames(t *testing.T) {
 		want   string
 	}{
 		{
-			[]checks.Cause{{
-				Code: "InspectHang", Confidence: 0.8, Summary: "payments/ledger-db-0 (ledger) hangs", Subject: pod,
-			}},
-			"UNHEALTHY InspectHang: payments/ledger-db-0 (ledger) hangs",
-		},
-		{
 			[]checks.Cause{{Code: "InspectHang", Confidence: 0.8, Summary: long, Subject: pod}, {}},
 			"UNHEALTHY InspectHang payments/ledger-db-0/ledger: very long very long... (+1)",
 		},
