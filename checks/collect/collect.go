@@ -160,22 +160,32 @@ type files struct {
 type file struct {
 	path, source string
 	format       redact.Format
-	text         io.Reader
+	text         io.Reader // or
+	doc          any
+	indent       string
 }
 
 // add adds a file. Reading text must not block.
 func (f *files) add(path, source string, format redact.Format, text io.Reader) {
-	f.all = append(f.all, file{path, source, format, text})
+	f.all = append(f.all, file{path: path, source: source, format: format, text: text})
 }
 
-// addJSON adds a document. Facts with thousands of containers are not indented.
-func (f *files) addJSON(path, source string, doc any, indent string) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", indent)
-	f.add(path, source, redact.JSON, &b)
-	return enc.Encode(doc)
+// addJSON adds a document, which is encoded when it is written: in memory is the text of one at a time. Facts with
+// thousands of containers are not indented.
+func (f *files) addJSON(path, source string, doc any, indent string) {
+	f.all = append(f.all, file{path: path, source: source, format: redact.JSON, doc: doc, indent: indent})
+}
+
+// encode returns the text of a document. Closed, it is encoded no further.
+func encode(doc any, indent string) *io.PipeReader {
+	text, to := io.Pipe()
+	go func() {
+		enc := json.NewEncoder(to)
+		enc.SetEscapeHTML(false)
+		enc.SetIndent("", indent)
+		_ = to.CloseWithError(enc.Encode(doc)) // never fails
+	}()
+	return text
 }
 
 // addFile adds a file of the host. One that cannot be read is noted.
@@ -199,9 +209,15 @@ func (f *files) write(ctx context.Context, w *bundle.Writer, most int64) error {
 		w.Lacks(l.What, l.Why)
 	}
 	for _, file := range f.all {
-		text := &io.LimitedReader{R: file.text, N: most}
+		from := file.text
+		if file.doc != nil {
+			doc := encode(file.doc, file.indent)
+			defer doc.Close() // has no error
+			from = doc
+		}
+		text := &io.LimitedReader{R: from, N: most}
 		if file.format == redact.Text {
-			text.R = timed{ctx, file.text}
+			text.R = timed{ctx, from}
 		}
 		if err := w.Add(file.path, file.source, file.format, text); err != nil {
 			return err
@@ -209,7 +225,7 @@ func (f *files) write(ctx context.Context, w *bundle.Writer, most int64) error {
 		if most = text.N; most > 0 {
 			continue
 		}
-		if n, _ := file.text.Read(make([]byte, 1)); n > 0 {
+		if n, _ := from.Read(make([]byte, 1)); n > 0 {
 			w.Lacks(file.path, "the rest: the part has reached its largest size")
 		}
 	}

@@ -98,7 +98,10 @@ func Parts() []Part {
 
 // document adds a part of the input as JSON.
 func document(name, source, indent string, of func(*Input) any) func(context.Context, *Input, *files) error {
-	return func(_ context.Context, in *Input, to *files) error { return to.addJSON(name, source, of(in), indent) }
+	return func(_ context.Context, in *Input, to *files) error {
+		to.addJSON(name, source, of(in), indent)
+		return nil
+	}
 }
 
 // census adds that of kdiag exited.
@@ -107,7 +110,8 @@ func census(ctx context.Context, in *Input, to *files) error {
 	if err != nil {
 		return err
 	}
-	return to.addJSON(bundle.ExitedName, "kdiag exited", doc, "  ")
+	to.addJSON(bundle.ExitedName, "kdiag exited", doc, "  ")
+	return nil
 }
 
 // dumps adds the dumps as the processes wrote them, and what is known of each. Where everything hangs there was no
@@ -141,7 +145,8 @@ func dumps(ctx context.Context, in *Input, to *files) error {
 			put(before, bundle.BeforeSuffix)
 		}
 	}
-	return to.addJSON(bundle.SourcesName, "kdiag stacks", sources, "  ")
+	to.addJSON(bundle.SourcesName, "kdiag stacks", sources, "  ")
+	return nil
 }
 
 // nodeDocuments adds what the API server has of the node.
