@@ -15,6 +15,7 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/incident"
 	"github.com/kdiag/kdiag/checks/recorder"
+	"github.com/kdiag/kdiag/checks/units"
 )
 
 // How closely the agent looks at a node where something begins.
@@ -63,23 +64,31 @@ type Agent struct {
 	closer   map[string]time.Time // by cause, when closer looks were begun for it; by the empty one, for slow calls
 	slow     bool                 // something was at the last look
 	past     []checks.Transition  // that may not have been published before a restart
-	work     sync.WaitGroup       // captures
+	work     sync.WaitGroup       // the look and the capture that are under way
 
 	mu     sync.Mutex
 	last   *checks.Report
 	looked time.Time
 }
 
-// New returns an agent that knows what its recorder's transitions say of the time before.
-func New(cfg Config, past []checks.Transition) *Agent {
+// New returns an agent that knows what its recorder has of the time before; nil is nothing.
+func New(cfg Config, past *checks.History) *Agent {
 	a := &Agent{
 		cfg: cfg, tracker: incident.New(), busy: make(chan struct{}, 1),
 		captured: map[string]time.Time{}, closer: map[string]time.Time{},
 	}
-	a.tracker.Resume(past)
-	for _, t := range past {
+	if past == nil {
+		return a
+	}
+	a.tracker.Resume(past.Transitions)
+	for _, t := range past.Transitions {
 		if time.Since(t.Noticed) < publishedAgain {
 			a.past = append(a.past, t)
+		}
+	}
+	for _, c := range past.Captures {
+		if c.Error == "" {
+			a.captured[c.Cause] = c.At
 		}
 	}
 	return a
@@ -91,10 +100,10 @@ func (a *Agent) Run(ctx context.Context) {
 	for {
 		began := time.Now()
 		done := make(chan struct{})
-		go func() {
+		a.work.Go(func() {
 			defer close(done)
 			a.look(ctx, began.Before(a.closely))
-		}()
+		})
 		select {
 		case <-done:
 		case <-ctx.Done():
@@ -119,11 +128,11 @@ func (a *Agent) Last() *checks.Report {
 	return a.last
 }
 
-// Alive reports whether the loop ran within the last three intervals.
+// Alive reports whether the loop runs: the last look is not longer ago than recorder.Late allows.
 func (a *Agent) Alive() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return time.Since(a.looked) < 3*a.cfg.Interval
+	return time.Since(a.looked) < recorder.Late(a.cfg.Interval)
 }
 
 func (a *Agent) setLooked(r *checks.Report) {
@@ -146,6 +155,10 @@ func (a *Agent) look(ctx context.Context, closely bool) {
 			Problems: []string{err.Error()},
 		}}}
 	}
+	since := map[string]time.Time{}
+	for _, t := range a.tracker.Active() {
+		since[t.Cause] = t.At
+	}
 	changed := a.tracker.Look(l.Report, incident.Began(l.Facts))
 	a.cfg.Metrics.Look(l.Report, l.Facts, time.Since(began))
 	if r := a.cfg.Recorder; r != nil {
@@ -159,7 +172,11 @@ func (a *Agent) look(ctx context.Context, closely bool) {
 		a.past = nil
 	}
 	for _, t := range changed {
-		a.cfg.Log.Warn(t.Summary, "cause", t.Cause, "from", t.From, "to", t.To, "at", t.At)
+		level, text := slog.LevelWarn, t.Summary
+		if t.To == checks.CauseClear {
+			level, text = slog.LevelInfo, t.Cause+" is gone after "+units.Duration(t.At.Sub(since[t.Cause]))
+		}
+		a.cfg.Log.Log(ctx, level, text, "cause", t.Cause, "from", t.From, "to", t.To, "at", t.At)
 	}
 	slow := isSlow(l.Facts)
 	if slow && !a.slow {
@@ -171,7 +188,7 @@ func (a *Agent) look(ctx context.Context, closely bool) {
 			a.lookCloser(t.Cause)
 		}
 	}
-	a.capture(ctx, l, changed)
+	a.capture(ctx, l)
 	a.setLooked(l.Report)
 	if a.cfg.Looked != nil {
 		a.cfg.Looked(l.Report)
@@ -195,12 +212,15 @@ func isSlow(in *facts.Input) bool {
 	return list || s.Sweep != nil && s.Sweep.Hung > 0
 }
 
-// capture has an archive made of the first critical cause that was confirmed now and is no consequence of another, in
-// the background, before anything restarts. One is made at a time.
-func (a *Agent) capture(ctx context.Context, l *Look, changed []checks.Transition) {
-	i := slices.IndexFunc(changed, func(t checks.Transition) bool {
+// capture has an archive made of the first critical cause that is confirmed, is no consequence of another and has none
+// yet, in the background, before anything restarts. One is made at a time. Of a cause whose archive was being made when
+// an agent was killed, the next agent makes one.
+func (a *Agent) capture(ctx context.Context, l *Look) {
+	all := a.tracker.Active()
+	i := slices.IndexFunc(all, func(t checks.Transition) bool {
 		return t.To == checks.CauseConfirmed && t.Severity == checks.Critical && t.CausedBy == "" &&
-			time.Since(a.captured[t.Cause]) >= captureEvery
+			t.Noticed.Sub(a.captured[t.Cause]) >= captureEvery &&
+			slices.ContainsFunc(l.Report.Causes, func(c checks.Cause) bool { return c.Code == t.Cause })
 	})
 	if i < 0 || a.cfg.Capture == nil {
 		return
@@ -210,7 +230,7 @@ func (a *Agent) capture(ctx context.Context, l *Look, changed []checks.Transitio
 	default:
 		return
 	}
-	cause := changed[i].Cause
+	cause := all[i].Cause
 	a.captured[cause] = time.Now()
 	a.work.Go(func() {
 		defer func() { <-a.busy }()
@@ -271,8 +291,8 @@ func sample(l *Look) checks.LookSample {
 // mostHung bounds the hung calls of a sample: the oldest show where it began.
 const mostHung = 8
 
-// Wait waits until archives are written that are being made, or ctx ends.
-func (a *Agent) Wait(ctx context.Context) {
+// Wait waits until the look and the archive that were begun have ended. The error is that of ctx, if it ends first.
+func (a *Agent) Wait(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -280,7 +300,9 @@ func (a *Agent) Wait(ctx context.Context) {
 	}()
 	select {
 	case <-done:
+		return nil
 	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

@@ -61,7 +61,6 @@ func (s *script) run(t *testing.T, d time.Duration, change func(*Config)) *Agent
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
 	a.Run(ctx)
-	a.Wait(t.Context())
 	return a
 }
 

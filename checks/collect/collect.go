@@ -36,6 +36,7 @@ type Input struct {
 	// Dumps were taken of the runtime, of stuck shims and of the kubelet. Where none were to be taken, NoDumps is why.
 	Dumps   []capture.Dump
 	NoDumps string
+	NoFacts string // why Facts are not packed; empty where they are
 
 	Credentials kubelet.Credentials // for the kubelet's server
 	APIServer   bool                // the server in the kubelet's kubeconfig may be asked
@@ -63,6 +64,8 @@ func (p *Part) absent(in *Input) string {
 	switch {
 	case p.ID == stacksID && in.NoDumps != "":
 		return in.NoDumps
+	case p.ID == factsID && in.NoFacts != "":
+		return in.NoFacts
 	case p.Needs != "" && (in.Root == "" || in.Facts.Node == nil):
 		return "the runtime is simulated"
 	}

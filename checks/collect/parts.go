@@ -27,7 +27,11 @@ const (
 	mib      = 1 << 20
 )
 
-const stacksID = "stacks"
+// The parts that may be left out.
+const (
+	factsID  = "facts"
+	stacksID = "stacks"
+)
 
 // Parts returns all parts, the most valuable first.
 func Parts() []Part {
@@ -38,7 +42,7 @@ func Parts() []Part {
 			collect: document(bundle.ReportName, "kdiag node", "  ", func(in *Input) any { return in.Report }),
 		},
 		{
-			ID: "facts", Paths: []string{bundle.FactsName}, Limit: 2 * patience, Most: 128 * mib, Vital: true,
+			ID: factsID, Paths: []string{bundle.FactsName}, Limit: 2 * patience, Most: 128 * mib, Vital: true,
 			collect: document(bundle.FactsName, "kdiag node", "", func(in *Input) any { return in.Facts }),
 		},
 		{

@@ -55,9 +55,12 @@ func History(ctx context.Context, dir string, since, until time.Time) (*checks.H
 
 const (
 	mostSamples = 4000 // of a History: a terminal has 100 columns, a page 1,000
-	missedLooks = 3    // intervals without a sample that are no gap yet
 	interval    = 30   // seconds, of an agent without a record of its start: the default of --interval
 )
+
+// Late returns how long an agent that looks at each interval is at most without a look, unless it stands still: three
+// intervals, or where these are short 45 seconds, as a look takes up to 20 while calls hang.
+func Late(interval time.Duration) time.Duration { return max(3*interval, 45*time.Second) }
 
 // A builder makes a History of records in the order in which they were written.
 type builder struct {
@@ -111,7 +114,8 @@ func (b *builder) gap(at time.Time, causes []checks.LookCause) {
 	jumped := func(c checks.LookCause) bool { return c.Code == "ClockJumped" }
 	restarted := b.next != nil && b.wrote.BootID != "" && b.next.BootID != b.wrote.BootID
 	why := ""
-	switch missing := at.Sub(b.last).Seconds(); {
+	late := Late(time.Duration(cmp.Or(b.wrote.IntervalSeconds, interval) * float64(time.Second)))
+	switch missing := at.Sub(b.last); {
 	case b.last.IsZero():
 	case restarted && b.stopped:
 		why = "the node was shut down or restarted"
@@ -119,7 +123,7 @@ func (b *builder) gap(at time.Time, causes []checks.LookCause) {
 		why = "the node restarted without a shutdown: power cut, reset or crash"
 	case missing < 0:
 		why = "the clock was set back"
-	case missing <= missedLooks*cmp.Or(b.wrote.IntervalSeconds, interval):
+	case missing <= late:
 	case b.stopped:
 		why = "the agent was stopped"
 	case slices.ContainsFunc(causes, jumped):

@@ -35,7 +35,7 @@ import (
 // Memory: little is kept from look to look, and the limit of the unit leaves room for one archive.
 const (
 	garbagePercent = 40
-	memoryLimit    = 96 << 20 // soft, of Go's heap
+	memoryLimit    = 96 << 20 // soft, of Go's heap: half of the limit of the unit and the DaemonSet
 )
 
 const (
@@ -123,7 +123,9 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 func (s *service) end() error {
 	ctx, cancel := context.WithTimeout(context.Background(), endTime)
 	defer cancel()
-	s.agent.Wait(ctx)
+	if s.agent.Wait(ctx) == nil {
+		s.watch.Close()
+	}
 	if s.recorder == nil {
 		return nil
 	}
@@ -134,9 +136,9 @@ func (s *service) end() error {
 	return nil
 }
 
-// openRecords opens the recorder, and returns the transitions of the agent before. A disk that cannot be written is
-// no reason not to watch the node.
-func (s *service) openRecords(ctx context.Context) (past []checks.Transition, _ error) {
+// openRecords opens the recorder, and returns what is recorded of the time before. A disk that cannot be written is no
+// reason not to watch the node.
+func (s *service) openRecords(ctx context.Context) (past *checks.History, _ error) {
 	dir := s.opts.dataDir
 	if dir == "" {
 		return nil, nil
@@ -155,11 +157,8 @@ func (s *service) openRecords(ctx context.Context) (past []checks.Transition, _ 
 		BootID: strings.TrimSpace(string(boot)), Version: target.Version(),
 		IntervalSeconds: s.opts.interval.Seconds(),
 	})
-	h, err := s.history(ctx, time.Now().Add(-pastTime))
-	switch {
-	case err == nil:
-		past = h.Transitions
-	case !errors.Is(err, recorder.ErrNoRecords):
+	past, err = s.history(ctx, time.Now().Add(-pastTime))
+	if err != nil && !errors.Is(err, recorder.ErrNoRecords) {
 		s.log.Warn("what was before is not known", "folder", dir, "error", err)
 	}
 	return past, nil
@@ -232,7 +231,9 @@ func (s *service) capture(ctx context.Context, of *agent.Look, cause string) che
 	}
 	taken.Path = filepath.Join(recorder.CapturesDir, checks.CaptureName(taken.At, cause))
 	path := filepath.Join(s.opts.dataDir, taken.Path)
-	f, err := bundle.Create(path + ".part") // it is listed when it is whole
+	// What an agent left that was killed while it packed. Perhaps it took too much memory: the facts take most.
+	left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*-"+cause+".*"+part)) // the pattern is sound
+	f, err := bundle.Create(path + part)                                              // it is listed when it is whole
 	if err != nil {
 		return fail(err)
 	}
@@ -245,6 +246,9 @@ func (s *service) capture(ctx context.Context, of *agent.Look, cause string) che
 	if s.opts.Simulate == "" {
 		in.Root = s.env.Root
 	}
+	if len(left) > 0 {
+		in.NoFacts = "kdiag agent was killed when it made this archive before"
+	}
 	series := *of.Facts
 	series.Limits = checks.RuntimeLimits()
 	in.Relist = judge.NewRelistBenchmark(target.Header(s.env, "relist", ""), &series)
@@ -256,8 +260,14 @@ func (s *service) capture(ctx context.Context, of *agent.Look, cause string) che
 	if err := publish(f, path, err); err != nil {
 		return fail(err)
 	}
+	for _, name := range left {
+		_ = os.Remove(name) // else it is removed when room is needed
+	}
 	return taken
 }
+
+// part ends the name of an archive that is being made.
+const part = ".part"
 
 // publish closes a file that was written, and gives it its name, unless writing it failed, as err says: then it is
 // removed.
