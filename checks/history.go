@@ -121,6 +121,13 @@ type Gap struct {
 	Restarted bool `json:"restarted,omitempty"`
 }
 
+// A request for archives has the token of an agent in the header CapturesToken. In a cluster the token is the value of
+// token in the secret CapturesSecret, in the namespace of the agent.
+const (
+	CapturesToken  = "Kdiag-Captures-Token"
+	CapturesSecret = "kdiag-captures"
+)
+
 // KindCaptureList is the kind of the document of kdiag fleet bundle --list, and of the agent's /captures/.
 const KindCaptureList = "CaptureList"
 

@@ -19,6 +19,9 @@ const manifests = "../../deploy/kubernetes"
 // decode reads manifests, whose objects have only fields of their types, and returns the agent's.
 func decode(t *testing.T, manifests string) (objects int, agent *appsv1.DaemonSet) {
 	t.Helper()
+	if i := strings.Index(manifests, "kind: PodMonitor\n"); i >= 0 && !strings.Contains(manifests[i:], "targetLabel: instance\n") {
+		t.Error("the rules and the dashboard take instance for the node's name")
+	}
 	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 	all := strings.Split(manifests, "\n---\n")
 	for _, doc := range all {
@@ -49,7 +52,7 @@ func TestManifests(t *testing.T) {
 		t.Fatalf("%d objects", n)
 	}
 	const want = "kdiag agent --host-root=/host --data-dir=/var/lib/kdiag --listen=[$(POD_IP)]:9478 --publish " +
-		"--node-name=$(NODE_NAME) --serve-captures"
+		"--node-name=$(NODE_NAME) --serve-captures --captures-token=/etc/kdiag/token"
 	c := agent.Spec.Template.Spec.Containers[0]
 	if diff := cmp.Diff(want, strings.Join(append(c.Command, c.Args...), " ")); diff != "" {
 		t.Error(diff)

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -50,6 +51,7 @@ type Agent struct {
 
 	cluster *Cluster
 	proxy   string // path of its server on the API server
+	token   string // for its archives
 }
 
 // Agent finds the agent of a node: of the pods that run there with the agent's label the newest. The error is a
@@ -156,9 +158,24 @@ func (a *Agent) Read(ctx context.Context, path string, query url.Values, kind st
 	return nil
 }
 
+// Authorize reads the token for the agent's archives. Where it may not be read or there is none, the agent refuses later.
+func (a *Agent) Authorize(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	var s v1.Secret
+	core := a.cluster.core
+	err := core.Get().Namespace(a.Namespace).Resource("secrets").Name(checks.CapturesSecret).Do(ctx).Into(&s)
+	if err == nil {
+		a.token = strings.TrimSpace(string(s.Data["token"]))
+	}
+}
+
 // Copy copies a file of at most so many bytes from the agent. The error is as of Read.
 func (a *Agent) Copy(ctx context.Context, path string, query url.Values, to io.Writer, most int64) error {
 	r := a.cluster.core.Get().MaxRetries(0).AbsPath(a.proxy + path)
+	if a.token != "" {
+		r.SetHeader(checks.CapturesToken, a.token)
+	}
 	for name := range query {
 		r.Param(name, query.Get(name))
 	}
@@ -191,6 +208,12 @@ func (a *Agent) failed(err error) error {
 		return &NodeError{
 			Problem: a.String() + " answers: " + own.Message,
 			Hint:    "it may be of an older version, or run without --serve-captures or --data-dir",
+		}
+	case byAgent && apierrors.IsUnauthorized(err):
+		return &NodeError{
+			Problem: a.String() + " answers: " + own.Message,
+			Hint: "kubectl get secret -n " + a.Namespace + " " + checks.CapturesSecret +
+				" shows whether there is one that you may read; docs/fleet-node.md has how to make it",
 		}
 	case byAgent:
 		return &NodeError{Problem: a.String() + " answers: " + own.Message}

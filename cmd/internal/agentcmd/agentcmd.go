@@ -30,6 +30,7 @@ type options struct {
 	kubeconfig      string
 	captureStacks   bool
 	serveCaptures   bool
+	capturesToken   string
 }
 
 // The defaults, of the contract.
@@ -56,8 +57,8 @@ begins, the evidence is packed there as kdiag bundle does, before anything resta
 --capture-stacks.
 
 Metrics are served at --listen (/metrics, /healthz, /report, /history) and written into --textfile-dir. With
---serve-captures the archives are served too. With --publish the node gets the condition KdiagProblem, and events of
-what begins and ends.
+--serve-captures the archives are served too: to programs on this host, and to others that know the token in
+--captures-token. With --publish the node gets the condition KdiagProblem, and events of what begins and ends.
 
 SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and without a runtime, and waits for them.`,
 		Example: `  kdiag agent                                    # as root; kdiag history shows what it recorded
@@ -84,6 +85,8 @@ SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and wit
 		"take goroutine dumps for archives too: SIGUSR1 to the runtime's daemon and stuck shims")
 	fs.BoolVar(&opts.serveCaptures, "serve-captures", false,
 		"serve the archives too, at /captures/ of --listen, for kdiag fleet bundle")
+	fs.StringVar(&opts.capturesToken, "captures-token", "",
+		"file with the token that requests for archives from other hosts must have (default: they are refused)")
 	return cmd
 }
 
@@ -98,9 +101,11 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		o.checkListen(),
 		cli.Reject(o.serveCaptures && (o.listen == "" || o.dataDir == ""),
 			"--serve-captures needs --listen and --data-dir", "give both a value, or leave out --serve-captures"),
+		cli.Reject(o.capturesToken != "" && !o.serveCaptures, "--captures-token is for --serve-captures",
+			"add --serve-captures"),
 		cli.Reject(!o.publish && o.kubeconfig != "", "--kubeconfig is for --publish", "add --publish"),
 		o.checkFolder("textfile-dir", o.textfileDir),
-		cli.RejectEmpty(cmd, "node-name", "kubeconfig", "textfile-dir"),
+		cli.RejectEmpty(cmd, "node-name", "kubeconfig", "textfile-dir", "captures-token"),
 		o.CheckKubeletAccess(cmd), o.Check(cmd, nil),
 	)
 }

@@ -1,12 +1,15 @@
 package agentcmd
 
 import (
+	"bytes"
 	"context"
+	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"io/fs"
 	"net"
 	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"time"
@@ -44,7 +47,7 @@ func (s *service) handler() http.Handler {
 	mux.Handle("GET /metrics", s.metrics.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if !s.agent.Alive() {
-			http.Error(w, "the loop has not run for three intervals", http.StatusServiceUnavailable)
+			http.Error(w, "the loop stands still", http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = w.Write([]byte("ok\n"))
@@ -81,11 +84,33 @@ func (s *service) handler() http.Handler {
 		answer(w, h)
 	})
 	if s.opts.serveCaptures {
-		mux.HandleFunc("GET /captures/{$}", s.listCaptures)
-		mux.HandleFunc("GET /captures/{name}", s.sendCapture)
+		mux.HandleFunc("GET /captures/{$}", s.permitted(s.listCaptures))
+		mux.HandleFunc("GET /captures/{name}", s.permitted(s.sendCapture))
 	}
 	return mux
 }
+
+// permitted answers requests for archives from this host, and those that have the token. The file of the token is read
+// for each: a secret may be made, and changed, while the agent runs.
+func (s *service) permitted(answer http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, req *http.Request) {
+		from, err := netip.ParseAddrPort(req.RemoteAddr)
+		if err == nil && from.Addr().Unmap().IsLoopback() {
+			answer(w, req)
+			return
+		}
+		text, _ := cli.ReadFile(s.opts.capturesToken, maxToken) // without a file there is no token
+		token := bytes.TrimSpace(text)
+		if len(token) == 0 || subtle.ConstantTimeCompare(token, []byte(req.Header.Get(checks.CapturesToken))) != 1 {
+			http.Error(w, "archives take the token of --captures-token", http.StatusUnauthorized)
+			return
+		}
+		answer(w, req)
+	}
+}
+
+// maxToken bounds the file of the token, in bytes.
+const maxToken = 4 << 10
 
 // captureTime is what a client may take for one archive.
 const captureTime = 10 * time.Minute

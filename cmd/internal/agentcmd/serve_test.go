@@ -2,6 +2,7 @@ package agentcmd
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http/httptest"
@@ -74,11 +75,23 @@ func TestCaptures(t *testing.T) {
 			t.Errorf("%s: %s", path, got)
 		}
 	}
-	if got := serve(&options{dataDir: t.TempDir(), serveCaptures: true})("/captures/"); !strings.Contains(got,
-		`"captures": []`) {
-		t.Errorf("nothing captured yet: %s", got)
-	}
-	if got := serve(&options{dataDir: dir})("/captures/" + name); !strings.HasPrefix(got, "HTTP/1.0 404") {
-		t.Errorf("without --serve-captures: %s", got)
+	token := filepath.Join(dir, "token")
+	for _, tt := range []struct{ from, file, sent, want string }{
+		{"127.0.0.1:1", "", "", "200"}, {"[::1]:1", "", "", "200"},
+		{"192.0.2.1:1", "secret\n", "secret", "200"},
+		{"192.0.2.1:1", "secret\n", "guessed", "401"}, {"192.0.2.1:1", "secret\n", "", "401"},
+		{"192.0.2.1:1", "\n", "", "401"}, {"192.0.2.1:1", "", "", "401"},
+	} {
+		must(t, os.WriteFile(token, []byte(tt.file), 0o600))
+		s := &service{env: cli.System(), opts: &options{dataDir: dir, serveCaptures: true, capturesToken: token}}
+		s.metrics = agent.NewMetrics("v1")
+		for _, path := range []string{"/captures/", "/captures/" + name} {
+			req, w := httptest.NewRequest("GET", path, nil), httptest.NewRecorder()
+			req.RemoteAddr = tt.from
+			req.Header.Set(checks.CapturesToken, tt.sent)
+			if s.handler().ServeHTTP(w, req); fmt.Sprint(w.Code) != tt.want {
+				t.Errorf("%+v: %s answers %d: %s", tt, path, w.Code, w.Body)
+			}
+		}
 	}
 }

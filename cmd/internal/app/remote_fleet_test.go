@@ -16,6 +16,7 @@ const (
 	older     = "20261123T140512Z-ListHang.tar.zst"
 	newer     = "20261123T150512Z-RuntimeHung.tar.zst"
 	agent     = "/api/v1/namespaces/kdiag/pods/a:9478/proxy/"
+	captures  = "/api/v1/namespaces/kdiag/secrets/" + checks.CapturesSecret
 	agentPods = `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":"a","namespace":"kdiag"},
 "status":{"phase":"Running"}}]}`
 )
@@ -51,7 +52,15 @@ func agentCluster(t *testing.T, age time.Duration) (flags []string, answers map[
 	answers = map[string]any{
 		"/api/v1/pods": agentPods, agent + "report": strings.Join(lines, "\n"),
 		agent + "history": past, agent + "captures/": list,
-		agent + "captures/" + older: "bad", agent + "captures/" + newer: string(data),
+		agent + "captures/" + older: "bad",
+		agent + "captures/" + newer: func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get(checks.CapturesToken) != "token" {
+				http.Error(w, "archives take a token", http.StatusUnauthorized)
+				return
+			}
+			_, _ = w.Write(data)
+		},
+		captures: `{"kind":"Secret","apiVersion":"v1","data":{"token":"dG9rZW4K"}}`,
 	}
 	return []string{"--kubeconfig", cluster(t, answers)}, answers
 }
@@ -100,6 +109,11 @@ func TestFleetRemote(t *testing.T) {
 	}
 	if o := kdiag(t.Context(), "node", "--from", newer, "-o", "brief"); !strings.HasPrefix(o.stdout, "HEALTHY ") {
 		t.Errorf("the archive that was fetched: %+v", o)
+	}
+	answers[captures] = http.StatusForbidden
+	if o := kdiag(t.Context(), append(flags, "fleet", "bundle", "n1", "new")...); o.code != 2 ||
+		!strings.Contains(o.stderr, "archives take a token") || !strings.Contains(o.stderr, "kubectl get secret -n kdiag") {
+		t.Errorf("without the right to read the secret: %+v", o)
 	}
 	// A name that is a path must not become one here.
 	answers[agent+"captures/"] = `{"kind":"CaptureList","captures":[{"name":"../x","bytes":3}]}`

@@ -64,7 +64,7 @@ pods and to get pods/proxy where the agents run. Exit codes are those of kdiag p
 		Use: "bundle NODE [FILE]", Short: "Fetch an archive of evidence that a node's agent captured",
 		Long: `Fetch the newest archive that kdiag agent captured on a node, or the one that --capture names, and check that
 it is whole. FILE is a new file, by default of the archive's own name in this folder; - is standard output. The agent
-must run with --serve-captures, as that of deploy/kubernetes does.
+serves archives to who knows the token in the secret kdiag-captures; docs/fleet-node.md has how to make it.
 
 Exit codes: 0 written; 1 written, and the archive is damaged or lacks a vital part; 2 nothing written.`,
 		Example: "  kdiag fleet bundle worker-7 --list\n  kdiag fleet bundle worker-7 - | kdiag node --from -",
@@ -166,6 +166,7 @@ func (r *remote) history(ctx context.Context, env cli.Env) error {
 }
 
 func (r *remote) bundle(ctx context.Context, env cli.Env) error {
+	r.agent.Authorize(ctx)
 	list := &checks.CaptureList{}
 	if err := r.agent.Read(ctx, "captures/", nil, checks.KindCaptureList, list); err != nil {
 		return err
