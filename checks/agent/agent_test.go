@@ -69,6 +69,7 @@ func TestLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{sick: func(after time.Duration) bool { return after >= time.Minute && after < 5*time.Minute }}
 		a := s.run(t, 6*time.Minute-time.Second, nil)
+		must(t, a.Wait(t.Context()))
 		if len(s.looks) < 20 {
 			t.Fatalf("%v", s.looks)
 		}
@@ -92,10 +93,28 @@ func TestLoop(t *testing.T) {
 func TestCaptureEachHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{sick: func(after time.Duration) bool { return after%(20*time.Minute) > 15*time.Minute }}
-		s.run(t, 3*time.Hour, nil)
+		must(t, s.run(t, 3*time.Hour, nil).Wait(t.Context()))
 		if n := len(s.taken); n < 2 || n > 3 {
 			t.Errorf("%d archives: %v", n, s.taken)
 		}
+	})
+}
+
+// TestAlive has looks each second that take as long as they may.
+func TestAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{sick: func(time.Duration) bool { return false }}
+		a := s.run(t, 79*time.Second, func(c *Config) {
+			c.Interval = time.Second
+			c.Look = func(ctx context.Context, closely bool) (*Look, error) {
+				time.Sleep(20 * time.Second)
+				return s.look(ctx, closely)
+			}
+		})
+		if !a.Alive() {
+			t.Error("not alive while calls hang")
+		}
+		must(t, a.Wait(t.Context()))
 	})
 }
 

@@ -301,10 +301,8 @@ func TestFaults(t *testing.T) {
 		lasts  time.Duration
 		pauses []time.Duration // at least, between requests for the same resource; each may be half as long again
 	}{
-		"none":              {func(s *server, w http.ResponseWriter, r *http.Request) { s.take(w, r) }, 0, nil},
-		"429":               {answer(429, "60"), 50 * s, []time.Duration{60 * s}},
-		"429, for years":    {answer(429, "999999999"), 50 * s, []time.Duration{5 * m}},
-		"503, for a moment": {answer(503, "1"), 6 * s, []time.Duration{1 * s, 2 * s, 4 * s}},
+		"none": {func(s *server, w http.ResponseWriter, r *http.Request) { s.take(w, r) }, 0, nil},
+		"429":  {answer(429, "60"), 50 * s, []time.Duration{60 * s}},
 		"conflict": {func(s *server, w http.ResponseWriter, r *http.Request) {
 			if r.Method == http.MethodPost { // of which it means that the event exists
 				answer(503)(s, w, r)
@@ -312,7 +310,6 @@ func TestFaults(t *testing.T) {
 			}
 			answer(409)(s, w, r)
 		}, s / 2, []time.Duration{s}},
-		"node deleted": {answer(404), s / 2, []time.Duration{s}},
 		"forbidden": {answer(403), 20 * m, []time.Duration{
 			s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 64 * s, 5 * m, 5 * m,
 		}},
@@ -323,10 +320,6 @@ func TestFaults(t *testing.T) {
 		"down for two hours": {func(*server, http.ResponseWriter, *http.Request) {
 			panic(http.ErrAbortHandler)
 		}, 2 * time.Hour, []time.Duration{s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 64 * s, 2 * m, 2 * m}},
-		"taken, no answer": {func(s *server, _ http.ResponseWriter, r *http.Request) {
-			s.take(httptest.NewRecorder(), r)
-			panic(http.ErrAbortHandler)
-		}, s / 2, []time.Duration{s}},
 		"token expired": {func(s *server, w http.ResponseWriter, r *http.Request) {
 			if r.Header.Get("Authorization") == "Bearer second" {
 				s.take(w, r)
@@ -426,7 +419,7 @@ func await(t *testing.T, check func() error) {
 	}
 }
 
-// TestBound publishes more events than are kept while the server is away. One of them the server does not take.
+// TestBound publishes more events than are kept while the server is away.
 func TestBound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		api := newServer()
@@ -441,21 +434,14 @@ func TestBound(t *testing.T) {
 		for i := range maxEvents + 3 {
 			c := change("00:01:00", checks.Cause{Code: "C", Summary: fmt.Sprint(i)}, "clear", "onset")
 			c.Subject = c.Summary
-			if i == 500 {
-				c.Cause = "Invalid"
-			}
 			p.Publish(report("00:01:00", checks.Healthy), []checks.Transition{c})
 		}
 		time.Sleep(2 * time.Hour)
 		synctest.Wait()
 		got := events(t, api)
-		if len(got) != maxEvents-1 || slices.Contains(got, "00:01:00 Warning C onset: 2") {
-			t.Errorf("%d events: %s ...", len(got), got[0])
-		}
-		for _, want := range []string{"3 events dropped: the API", "event dropped: Event \"" + nodeName} {
-			if strings.Count(logged.String(), want) != 1 {
-				t.Errorf("%q is missing in %s", want, logged)
-			}
+		if len(got) != maxEvents || slices.Contains(got, "00:01:00 Warning C onset: 2") ||
+			!strings.Contains(logged.String(), "3 events dropped: the API") {
+			t.Errorf("%d events: %s ...; logged: %s", len(got), got[0], logged)
 		}
 	})
 }

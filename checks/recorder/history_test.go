@@ -37,7 +37,7 @@ func history(t *testing.T, dir string, between ...time.Time) *checks.History {
 }
 
 // TestGaps has records as words: the seconds of a look, with a j where it finds that the clock jumped; A or B for the
-// start of an agent after that boot; ! for its stop.
+// start of an agent after that boot, a for one with an interval of 5 seconds; ! for its stop.
 func TestGaps(t *testing.T) {
 	for _, tt := range []struct {
 		records, want string
@@ -46,6 +46,8 @@ func TestGaps(t *testing.T) {
 		{"A 0 30 60 90 180", "", 0},
 		{"A 0 30 121", "30-121 nothing was written", 0},
 		{"0 90 181", "90-181 nothing was written", 0}, // the start is no longer there: each 30 s
+		{"a 0 5 50", "", 0},                           // each 5 s, and calls hang
+		{"a 0 5 51", "5-51 nothing was written", 0},
 		{"A 0 30 ! A 130", "30-130 the agent was stopped", 0},
 		{"A 0 30 ! A 40", "", 0},
 		{"A 0 30 !", "30-30 the agent was stopped; no record since", 0},
@@ -66,7 +68,11 @@ func TestGaps(t *testing.T) {
 				case word == "!":
 					r.Append(at.Add(time.Second), KindStop, nil)
 				case err != nil:
-					r.Append(at.Add(2*time.Second), KindStart, Start{BootID: word, IntervalSeconds: 30})
+					start := Start{BootID: word, IntervalSeconds: 30}
+					if word == "a" {
+						start.IntervalSeconds = 5
+					}
+					r.Append(at.Add(2*time.Second), KindStart, start)
 				default:
 					at = noon.Add(time.Duration(n) * time.Second)
 					s := checks.LookSample{At: at, Status: checks.Healthy}

@@ -14,30 +14,40 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
+// watch returns a Watch of a runtime on a host below a root, which it makes.
+func watch(t *testing.T, socket, root string) *Watch {
+	t.Helper()
+	must(t, os.Mkdir(filepath.Join(root, "proc"), 0o755))
+	env := cli.System()
+	env.Err = io.Discard
+	w := NewWatch(t.Context(), env, &cli.Flags{
+		Endpoint: "unix://" + socket, HostRoot: root, Timeout: 20 * time.Second, RPCTimeout: 10 * time.Second,
+	}, WatchOptions{
+		Interval: time.Minute, Sweep: time.Hour, Walk: time.Hour, Question: Question{Limits: checks.DefaultLimits()},
+	})
+	t.Cleanup(w.Close)
+	return w
+}
+
+// listen serves a healthy runtime.
+func listen(t *testing.T, socket string) (stop func()) {
+	t.Helper()
+	healthy, _ := fake.Builtin("healthy")
+	server, err := fake.New(healthy)
+	must(t, err)
+	stop, err = fake.Listen(t.Context(), server, socket)
+	must(t, err)
+	return stop
+}
+
 // TestWatchWalks has a folder come or go before each look. The walks, of which one sees it, are made when they are due,
 // in the first closer look, when the runtime does not answer, and once after that.
 func TestWatchWalks(t *testing.T) {
 	t.Parallel() // it waits for a runtime that is gone
-	healthy, err := fake.Parse([]byte("name: w\nsummary: w\nextends: healthy\n"))
-	must(t, err)
 	socket, root := filepath.Join(t.TempDir(), "cri.sock"), t.TempDir()
-	must(t, os.Mkdir(filepath.Join(root, "proc"), 0o755))
 	var stop func()
-	listen := func() {
-		server, err := fake.New(healthy)
-		must(t, err)
-		stop, err = fake.Listen(t.Context(), server, socket)
-		must(t, err)
-	}
-	env := cli.System()
-	env.Err = io.Discard
-	flags := &cli.Flags{
-		Endpoint: "unix://" + socket, HostRoot: root, Timeout: 20 * time.Second, RPCTimeout: 10 * time.Second,
-	}
-	w := NewWatch(t.Context(), env, flags, WatchOptions{
-		Interval: time.Minute, Sweep: time.Hour, Walk: time.Hour, Question: Question{Limits: checks.DefaultLimits()},
-	})
-	defer w.Close()
+	listen := func() { stop = listen(t, socket) }
+	w := watch(t, socket, root)
 	nothing := func() {}
 	recovered := func() {
 		for answered := false; !answered; {
@@ -86,21 +96,8 @@ func TestWatchWalks(t *testing.T) {
 // TestWatchDumps takes dumps beside looks that find a runtime; the race detector sees to it that they share nothing.
 func TestWatchDumps(t *testing.T) {
 	socket, root := filepath.Join(t.TempDir(), "cri.sock"), t.TempDir()
-	must(t, os.Mkdir(filepath.Join(root, "proc"), 0o755))
-	server, err := fake.New(fake.Scenario{Name: "w", Summary: "w"})
-	must(t, err)
-	stop, err := fake.Listen(t.Context(), server, socket)
-	must(t, err)
-	defer stop()
-	env := cli.System()
-	env.Err = io.Discard
-	flags := &cli.Flags{
-		Endpoint: "unix://" + socket, HostRoot: root, Timeout: 20 * time.Second, RPCTimeout: 10 * time.Second,
-	}
-	w := NewWatch(t.Context(), env, flags, WatchOptions{
-		Interval: time.Minute, Sweep: time.Hour, Walk: time.Hour, Question: Question{Limits: checks.DefaultLimits()},
-	})
-	defer w.Close()
+	defer listen(t, socket)()
+	w := watch(t, socket, root)
 	taken := make(chan int)
 	go func() {
 		n := 0
@@ -109,7 +106,7 @@ func TestWatchDumps(t *testing.T) {
 		}
 		taken <- n
 	}()
-	_, _, err = w.Look(t.Context(), false)
+	_, _, err := w.Look(t.Context(), false)
 	must(t, err)
 	if n := <-taken; n != 1 {
 		t.Errorf("%d dumps, want that of the runtime, which has no process", n)
