@@ -169,10 +169,15 @@ func (d *historyDoc) body(f fold) {
 	}
 	d.happened(most)
 	d.list("Missing", plain("?"), d.Problems, f.supports)
-	if len(d.NextSteps) > 0 {
-		d.heading("Captures", plain(units.Count(len(d.NextSteps), "archive")))
+	all, shown := len(d.NextSteps), min(len(d.NextSteps), f.others)
+	if all > 0 {
+		count := units.Count(all, "archive")
+		if shown < all {
+			count = "the newest of " + count
+		}
+		d.heading("Captures", plain(count))
 	}
-	for n, s := range d.NextSteps[:min(len(d.NextSteps), f.others)] {
+	for n, s := range d.NextSteps[:shown] {
 		d.step(n+1, s)
 	}
 }
