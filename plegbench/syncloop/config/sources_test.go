@@ -138,30 +138,6 @@ func background(t *testing.T, run func(context.Context, func([]*v1.Pod)) error) 
 	}
 }
 
-// TestFileWatches changes a folder, which is noticed before the next full reading, and replaces it, which is noticed
-// with it.
-func TestFileWatches(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "manifests")
-	away := dir + "-away"
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	until := background(t, (&File{Path: dir, NodeName: "n", Interval: 2 * time.Second, Log: logr.Discard()}).Run)
-	until("")
-	write(t, filepath.Join(dir, "a"), "a")
-	until("a-n")
-	err := os.Rename(dir, away)
-	write(t, filepath.Join(away, "b"), "b")
-	if err := errors.Join(err, os.Rename(away, dir)); err != nil {
-		t.Fatal(err)
-	}
-	until("a-n b-n") // after the watch was made again, with a reading of all
-	if err := os.Remove(filepath.Join(dir, "a")); err != nil {
-		t.Fatal(err)
-	}
-	until("b-n")
-}
-
 // answers is a server that gives one answer after the other, as status and body.
 type answers struct {
 	t     *testing.T

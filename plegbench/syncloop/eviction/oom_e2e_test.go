@@ -41,43 +41,25 @@ func TestEndToEndCgroupOOM(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = os.WriteFile(filepath.Join(dir, "memory.swap.max"), []byte("0"), 0o644) // there may be no swap
-	kills := make(chan kill, 10)
-	ended := make(chan error, 1)
+	kills, ended := make(chan kill, 1000), make(chan error, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	go func() {
-		ended <- watchKills(ctx, "/dev/kmsg", func(k kill) {
-			select {
-			case kills <- k:
-			case <-ctx.Done():
-			}
-		})
-	}()
-	for { // the watch may not have begun when the first dies
+	go func() { ended <- watchKills(ctx, "/dev/kmsg", func(k kill) { kills <- k }) }()
+	for found := false; !found; { // the watch may not have begun when the first dies, and others die on this machine
 		script := "echo $$ > " + dir + "/cgroup.procs && head -c 64M /dev/zero | tail -c 48M > /dev/null"
 		if err := exec.CommandContext(ctx, "/bin/sh", "-c", script).Run(); err == nil {
 			t.Fatal("the process was not killed")
 		}
-		again := time.After(time.Second)
-		for waits := true; waits; {
-			select {
-			case k := <-kills:
-				if filepath.Base(k.Memcg) != filepath.Base(dir) {
-					continue // another's on this machine
-				}
-				cancel()
-				if err := <-ended; err != nil {
-					t.Errorf("the watch ended with %v", err)
-				}
-				return
-			case err := <-ended:
-				if ctx.Err() != nil {
-					t.Fatal("no kill was reported")
-				}
-				t.Fatalf("the kernel's log cannot be read: %v", err)
-			case <-again:
-				waits = false
-			}
+		select {
+		case k := <-kills:
+			found = filepath.Base(k.Memcg) == filepath.Base(dir)
+		case err := <-ended:
+			t.Fatalf("the watch ended before a kill was reported: %v", err)
+		case <-time.After(100 * time.Millisecond):
 		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("the watch ended with %v", err)
 	}
 }

@@ -3,8 +3,6 @@ package images
 import (
 	"context"
 	"errors"
-	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,24 +106,4 @@ func TestCollectFails(t *testing.T) {
 
 func disk(capacity, available uint64) func(context.Context) (uint64, uint64, error) {
 	return func(context.Context) (uint64, uint64, error) { return capacity, available, nil }
-}
-
-// TestRun collects each 5 m, reports a second failure in a row by an event, and ends with its context.
-func TestRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &fakeService{size: 100, disk: 95, images: []*runtimeapi.Image{sized("a", 1)}}
-		g, recorder := newManager(s, Config{})
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute+time.Second)
-		defer cancel()
-		if err := g.Run(ctx); err != nil {
-			t.Error(err)
-		}
-		events := looptest.Drain(recorder.Events) // FreeDiskSpaceFailed each time
-		if len(events) != 5 || !strings.HasPrefix(events[2], "Warning ImageGCFailed Insufficient") {
-			t.Errorf("events %q", events)
-		}
-		if got := g.Images(); !slices.Equal(s.removed, []string{"a"}) || len(got) != 0 {
-			t.Errorf("removed %v, images %v", s.removed, got)
-		}
-	})
 }

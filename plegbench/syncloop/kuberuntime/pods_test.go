@@ -1,12 +1,9 @@
 package kuberuntime
 
 import (
-	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"golang.org/x/sys/unix"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -14,46 +11,6 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
-
-func TestGetPodStatus(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newHarness(t)
-		var log looptest.Log
-		r.Log = log.Logger(0)
-		p := testPod("a")
-		r.running(t, p)
-		listed, err := r.GetPod(t.Context(), p.UID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		listed.Sandboxes = append(listed.Sandboxes, &container.Container{ID: r.id("gone")})
-		listed.Containers = append(listed.Containers, &container.Container{ID: r.id("gone")})
-		r.cri.took()
-		st, err := r.GetPodStatus(t.Context(), listed)
-		if err != nil || len(st.ContainerStatuses) != 1 || len(st.SandboxStatuses) != 1 {
-			t.Fatalf("%+v, %v", st, err)
-		}
-		looptest.Equal(t, "calls", []string{
-			"PodSandboxStatus sb1", "PodSandboxStatus gone", "ContainerStatus a", "ContainerStatus gone",
-		}, r.cri.took())
-		a := st.Find("a")
-		if !st.TimeStamp.Equal(time.Now()) || a.SandboxID != "sb1" || a.State != container.Running {
-			t.Errorf("status %+v", st)
-		}
-		r.cri.fail["ContainerStatus a"] = errors.New("hung")
-		for range 70 {
-			if _, err := r.GetPodStatus(t.Context(), listed); err == nil {
-				t.Fatal("no error")
-			}
-			time.Sleep(time.Second)
-		}
-		looptest.Equal(t, "lines about the error in 70 s", 2, len(log.Lines("getPodContainerStatuses for pod failed")))
-		r.cri.fail["PodSandboxStatus"] = errors.New("hung")
-		if _, err := r.GetPodStatus(t.Context(), listed); err == nil {
-			t.Error("a sandbox without status is no error")
-		}
-	})
-}
 
 func TestTerminationMessage(t *testing.T) {
 	dir := t.TempDir()

@@ -165,49 +165,6 @@ func (r *harness) ready(t *testing.T, when, notReady string) {
 	looptest.Equal(t, when, want, got)
 }
 
-// both runs a test with an API server and without.
-func both(t *testing.T, test func(t *testing.T, r *harness)) {
-	for name, api := range map[string]bool{"API server": true, "standalone": false} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { test(t, newHarness(t, api)) })
-		})
-	}
-}
-
-func TestRuntimeDiesAndComesBack(t *testing.T) {
-	both(t, func(t *testing.T, r *harness) {
-		r.start(t)
-		time.Sleep(time.Minute)
-		r.ready(t, "at the start", "")
-		r.breaks(errors.New("connection refused"))
-		time.Sleep(24 * time.Second) // less than 30 s since the last good Status
-		r.ready(t, "after 24 s", "")
-		time.Sleep(20 * time.Second)
-		r.ready(t, "after 44 s", "container runtime is down")
-		for _, line := range []string{
-			`"Node became not ready" node="node-1" condition={"type":"Ready","status":"False","lastHeartbeatTime":"`,
-			`"reason":"KubeletNotReady","message":"container runtime is down"}`,
-			`"Recording event message for node" node="node-1" event="NodeNotReady"`,
-		} {
-			if n := r.logged(line); n != 1 {
-				t.Errorf("%d lines with %s", n, line)
-			}
-		}
-		r.breaks(nil)
-		time.Sleep(20 * time.Second)
-		r.ready(t, "20 s after it came back", "")
-		want := []string{"Normal Starting Starting kubelet."}
-		for _, event := range []string{
-			"NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID", "NodeNotReady", "NodeReady",
-		} {
-			want = append(want, "Normal "+event+" Node node-1 status is now: "+event)
-		}
-		looptest.Equal(t, "events", want, looptest.Drain(r.events.Events))
-		const isReady = "true kubelet is posting ready status"
-		looptest.Equal(t, "changes", []string{isReady, "false container runtime is down", isReady}, r.changes)
-	})
-}
-
 func TestPatchesOnlyForNews(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newHarness(t, true)

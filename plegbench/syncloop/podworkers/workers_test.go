@@ -129,23 +129,6 @@ func TestCancellation(t *testing.T) {
 	})
 }
 
-// While PLEG is stuck a worker waits, and not even a kill ends the wait.
-func TestStuckInTheCache(t *testing.T) {
-	bubble(t, func(t *testing.T, b *harness) {
-		b.cache.UpdateTime(time.Time{})
-		b.create(looptest.Pod("p"))
-		since := time.Now()
-		time.Sleep(time.Hour)
-		want := []WorkerState{{UID: "p", Name: "shop/p", Step: "sync", WaitingInCache: true, Busy: true, Since: since}}
-		looptest.Equal(t, "workers", want, b.Snapshot())
-		b.kill(looptest.Pod("p"), nil)
-		time.Sleep(time.Hour)
-		b.did()
-		b.cache.UpdateTime(always)
-		b.did("sync p create", "terminating p grace=1", "terminated p")
-	})
-}
-
 func TestStaticPodsOfOneName(t *testing.T) {
 	bubble(t, func(t *testing.T, b *harness) {
 		first, second, third := staticPod("1", "web"), staticPod("2", "web"), staticPod("3", "web")

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
 )
@@ -53,27 +52,6 @@ func TestJudge(t *testing.T) {
 	} {
 		if got := judge(c.want, c.message, c.notReady); (got == "") != c.ok {
 			t.Errorf("%+v: judged %q", c, got)
-		}
-	}
-}
-
-// TestWhy names why a pod does not run: in the runtime's words, or that its image does not run by itself.
-func TestWhy(t *testing.T) {
-	waiting := v1.ContainerState{Waiting: &v1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "refused"}}
-	ended := v1.ContainerState{Terminated: &v1.ContainerStateTerminated{ExitCode: 2}}
-	of := func(now, last v1.ContainerState) v1.PodStatus {
-		c := v1.ContainerStatus{Image: "x:1", State: now, LastTerminationState: last}
-		return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{c}}
-	}
-	for want, status := range map[string]v1.PodStatus{
-		"":                             {},
-		": OutOfpods, full":            {Reason: "OutOfpods", Message: "full"},
-		": ErrImagePull, refused":      of(waiting, v1.ContainerState{}),
-		": x:1 ended with exit code 2": of(ended, v1.ContainerState{}),
-		": ErrImagePull, refused: x:1 ended with exit code 2": of(waiting, ended),
-	} {
-		if got := why(&v1.Pod{Status: status}); got != want {
-			t.Errorf("got %q, want %q", got, want)
 		}
 	}
 }

@@ -122,6 +122,33 @@ func TestReport(t *testing.T) {
 	})
 }
 
+// TestReportFailures has an API server on which a call fails, or that has another pod of the name: the status is sent when
+// the call works again, or forgotten.
+func TestReportFailures(t *testing.T) {
+	for verb, want := range map[string][]string{"get": {"patch"}, "patch": {"patch"}, "": nil} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newPod()
+			w, failing := newHarness(p), verb != ""
+			if verb == "" {
+				w = newHarness(newPod(func(p *v1.Pod) { p.UID = "u2" }))
+			}
+			w.api.PrependReactor(verb, "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return failing, nil, errors.New("boom")
+			})
+			w.desired.UpdatePod(p)
+			w.SetPodStatus(p, up(p))
+			w.runFor(t, time.Second)
+			if _, known := w.PodStatus("u1"); known != failing {
+				t.Errorf("%s: known %v", verb, known)
+			}
+			failing = false
+			w.api.ClearActions()
+			w.runFor(t, interval+time.Second)
+			w.wrote(t, want...)
+		})
+	}
+}
+
 func TestDeletion(t *testing.T) {
 	mirror := func(p *v1.Pod) { p.Annotations = map[string]string{pod.ConfigMirrorAnnotation: "h"} }
 	for _, tt := range []struct {
@@ -169,31 +196,6 @@ func TestDeletion(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestStaticPod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, w := newPod(static), newHarness()
-		w.desired.UpdatePod(p)
-		w.SetPodStatus(p, up(p))
-		w.runFor(t, time.Minute)
-		if got := w.api.Actions(); len(got) != 0 {
-			t.Errorf("calls %v about a pod without a mirror", got)
-		}
-		mirror := newPod(static, func(m *v1.Pod) { m.UID, m.Annotations[pod.ConfigMirrorAnnotation] = "m1", "h" })
-		if err := w.api.Tracker().Add(mirror.DeepCopy()); err != nil {
-			t.Fatal(err)
-		}
-		w.desired.UpdatePod(mirror)
-		w.runFor(t, interval+time.Second)
-		if got := w.status(t).Phase; got != v1.PodRunning {
-			t.Errorf("the mirror's phase is %q", got)
-		}
-		w.TerminatePod(p)
-		if st, ok := w.PodStatus("m1"); !ok || st.Phase != v1.PodRunning { // it could never run again otherwise
-			t.Errorf("status by the mirror's UID: %v %s", ok, st.Phase)
-		}
-	})
 }
 
 func TestFile(t *testing.T) {

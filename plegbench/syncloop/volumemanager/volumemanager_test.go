@@ -226,41 +226,6 @@ func TestMissingObjectIsWaitedFor(t *testing.T) {
 	})
 }
 
-// TestEachSyncRefreshes changes an object and a label behind the volumes of a pod that runs.
-func TestEachSyncRefreshes(t *testing.T) {
-	m := newHarness(t)
-	kinds := allKinds(t, t.TempDir())
-	pod := newPod(kinds[3], kinds[5])
-	// sync syncs the pod and returns where its config map is.
-	sync := func(mode, labels string) (folder string) {
-		t.Helper()
-		m.mount(t, pod)
-		config := m.Mounts(pod.UID)["config"].HostPath
-		got := []string{visible(t, config)["mode"], visible(t, m.Mounts(pod.UID)["down"].HostPath)["labels"]}
-		if diff := cmp.Diff([]string{"-rw-r--r-- " + mode, "-rw-r--r-- " + labels}, got); diff != "" {
-			t.Errorf("(-want +got):\n%s", diff)
-		}
-		folder, _ = os.Readlink(filepath.Join(config, dataLink))
-		return folder
-	}
-	before := sync("fast", `app="web"`)
-	if after := sync("fast", `app="web"`); before != after || before == "" {
-		t.Errorf("unchanged content was written again: from %q to %q", before, after)
-	}
-	objects := filepath.Join(m.objects, "all.yaml")
-	looptest.Write(t, objects, strings.ReplaceAll(testdata(t, "objects.yaml"), "fast", "slower"))
-	pod.Labels["app"] = "shop"
-	sync("slower", `app="shop"`)
-	looptest.Write(t, objects, "")
-	sync("slower", `app="shop"`) // it stays, with an event
-	if got := <-m.events.Events; !strings.Contains(got, `FailedMount MountVolume.SetUp failed for volume "config"`) {
-		t.Errorf("event %q", got)
-	}
-	if err := m.Unmount(pod); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestMountInsideKeepsAVolume(t *testing.T) {
 	m := newHarness(t)
 	pod := newPod(volume("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}))
