@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 

@@ -248,7 +248,6 @@ func TestMountInsideKeepsAVolume(t *testing.T) {
 	}
 }
 
-
 func TestCleanupOrphans(t *testing.T) {
 	m := newHarness(t)
 	pods := map[types.UID]*v1.Pod{}
