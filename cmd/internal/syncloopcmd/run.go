@@ -112,11 +112,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return notStarted(ctx, t, err)
 	}
 	if a := s.Addr(); a != nil {
-		paths := "/healthz /pods /metrics /stats/summary"
-		if kubelet.EnableDebuggingHandlers {
-			paths += " /configz /debug/pprof"
-		}
-		_, _ = fmt.Fprintf(env.Err, "kdiag: serving http://%s: %s\n", a, paths)
+		_, _ = fmt.Fprintf(env.Err, "kdiag: serving http://%s: %s\n", a, served(kubelet))
 	}
 	if opts.tui {
 		ctx, leave := context.WithCancel(ctx)
@@ -134,6 +130,15 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		_, _ = fmt.Fprintf(env.Err, text, opts.nodeName)
 	}
 	return err
+}
+
+// served names what the server serves.
+func served(kubelet *kubeletconfig.Config) string {
+	paths := "/healthz /pods /metrics /stats/summary"
+	if kubelet.EnableDebuggingHandlers {
+		paths += " /configz /debug/pprof"
+	}
+	return paths
 }
 
 // printStep returns a function that writes a step in one line.
