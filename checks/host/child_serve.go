@@ -43,7 +43,7 @@ func Serve(args []string, out io.Writer) int {
 	if len(args) < 2 {
 		return usage
 	}
-	do := map[string]func(string) reply{verbSpace: measure, verbMount: measure, verbWrite: timeWrites}[args[0]]
+	do := map[string]func(base, name string) reply{verbSpace: measure, verbMount: measure, verbWrite: timeWrites}[args[0]]
 	if do == nil {
 		return usage
 	}
@@ -56,7 +56,7 @@ func Serve(args []string, out io.Writer) int {
 		for _, comm := range []string{"/proc/self/comm", "/proc/thread-self/comm"} {
 			_ = os.WriteFile(comm, []byte(childName(args[0], name)), 0)
 		}
-		err = cmp.Or(err, lines.Encode(do(filepath.Join(args[1], name))))
+		err = cmp.Or(err, lines.Encode(do(args[1], name)))
 	}
 	if err != nil {
 		return 1
@@ -75,7 +75,8 @@ const (
 )
 
 // timeWrites times some writes with fsync, each into its own file without a name, until one fails.
-func timeWrites(folder string) (got reply) {
+func timeWrites(base, name string) (got reply) {
+	folder := filepath.Join(base, name)
 	for began := time.Now(); len(got.Times) < maxWrites && time.Since(began) < writesTime; {
 		took, err := timeWrite(folder)
 		if err != nil {

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -14,7 +15,10 @@ func TestServe(t *testing.T) {
 	must(t, err)
 	defer os.WriteFile("/proc/self/comm", comm, 0)
 	var out strings.Builder
-	if code := Serve([]string{verbSpace, t.TempDir(), "/", "/none"}, &out); code != 0 {
+	dir := t.TempDir()
+	must(t, os.Symlink("/", dir+"/link"))
+	inner := fmt.Sprintf("/proc/%d/root%s", os.Getpid(), dir)
+	if code := Serve([]string{verbMount, "/", dir, dir + "/none", inner, inner + "/link"}, &out); code != 0 {
 		t.Fatalf("exit code %d", code)
 	}
 	var got []reply
@@ -23,7 +27,8 @@ func TestServe(t *testing.T) {
 		must(t, dec.Decode(&r))
 		got = append(got, r)
 	}
-	if len(got) != 3 || got[1].Err != "" || got[1].Size == 0 || got[2].Err != "no such file or directory" {
+	if len(got) != 5 || got[1].Err != "" || got[1].Size == 0 || got[2].Err != "no such file or directory" ||
+		got[3].Err != "" || got[4].Err != "too many levels of symbolic links" {
 		t.Errorf("wrote %+v", got)
 	}
 	for _, bad := range [][]string{nil, {verbSpace}, {"rm", "/", "/"}} {

@@ -1,11 +1,9 @@
 package host
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -150,37 +148,6 @@ func readLimited(name string, limit int) (string, error) {
 		text = text[:len(text)+max(n, 0)]
 	}
 	return string(text), nil
-}
-
-// readUntrusted reads up to limit bytes of a file whose path somebody in a pod may have chosen. It follows no link,
-// also not
-// in the folders above, does not wait where a pipe stands in the file's place, and reads regular files only.
-func readUntrusted(root, path string, limit int) (string, error) {
-	failed := func(err error) (string, error) { return "", &os.PathError{Op: "open", Path: path, Err: err} }
-	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return failed(err)
-	}
-	elements := strings.Split(strings.Trim(filepath.Clean("/"+path), "/"), "/")
-	for i, name := range elements {
-		flags := unix.O_PATH | unix.O_DIRECTORY
-		if i == len(elements)-1 {
-			flags = unix.O_RDONLY | unix.O_NONBLOCK
-		}
-		fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		_ = unix.Close(dir)
-		if err != nil {
-			return failed(err)
-		}
-		dir = fd
-	}
-	f := os.NewFile(uintptr(dir), path)
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return failed(cmp.Or(err, errors.New("not a regular file")))
-	}
-	text, err := io.ReadAll(io.LimitReader(f, int64(limit)))
-	return string(text), err
 }
 
 // names lists a directory in the directory's order, up to maxEntries. A directory that does not exist has none.

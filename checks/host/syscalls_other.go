@@ -13,8 +13,10 @@ import (
 
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-func measure(string) reply { return reply{Err: errors.ErrUnsupported.Error()} }
+func measure(string, string) reply { return reply{Err: errors.ErrUnsupported.Error()} }
 
 func openTemporary(string) (*os.File, error) { return nil, syscall.EOPNOTSUPP }
 
 func discipline() (bool, time.Duration, error) { return false, 0, errors.ErrUnsupported }
+
+func readUntrusted(string, string, int) (string, error) { return "", errors.ErrUnsupported }
