@@ -117,24 +117,3 @@ func TestMonotonicOnly(t *testing.T) {
 		t.Errorf("seconds since boot alone became %v", time.UnixMicro(us))
 	}
 }
-
-func TestConditionTime(t *testing.T) {
-	for _, tt := range []struct{ msg, want string }{
-		{"{LastHeartbeatTime:2022-10-14 17:14:48.8471639 -0700 PDT m=+2.98 Last", "2022-10-15T00:14:48.847163Z"},
-		{"{LastHeartbeatTime:2017-09-02 22:02:03.18 +0800 CST LastTransitionTime:", "2017-09-02T14:02:03.18Z"},
-		{`condition={"type":"Ready","lastHeartbeatTime":"2026-11-21T00:52:12Z","last`, "2026-11-21T00:52:12Z"},
-		{`"condition={\"lastHeartbeatTime\":\"2026-11-21T00:52:12Z\",`, "2026-11-21T00:52:12Z"},
-		{"LastHeartbeatTime:2017-09", ""},
-		{"lastHeartbeatTime", ""},
-		{"no time", ""},
-	} {
-		s, ok := conditionTime([]byte(tt.msg))
-		got := ""
-		if ok {
-			got = time.UnixMicro(s.Micros).UTC().Format(time.RFC3339Nano)
-		}
-		if got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.msg, got, tt.want)
-		}
-	}
-}

@@ -87,7 +87,7 @@ func (r *reading) again(ctx context.Context, most int64) (gone []*job) {
 	})
 	for _, j := range r.jobs {
 		i := slices.IndexFunc(gone, func(k *job) bool {
-			same := k.id != "" && strings.HasPrefix(j.id, k.id) // a short file has grown
+			same := k.id != "" && strings.HasPrefix(j.id, k.id)          // a short file has grown
 			return same && (k.err == nil || errors.Is(k.err, ErrNotLog)) // the next lines may be records
 		})
 		switch {

@@ -59,61 +59,6 @@ func (s *unhealthyLog) read(kind uint8, records string) {
 	}
 }
 
-// TestGroup checks lines per stall, episodes apart by |.
-func TestGroup(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		build func(s *unhealthyLog)
-		want  string
-	}{
-		{"one stall", func(s *unhealthyLog) { s.flap(0, 20, 0) }, "| 20"},
-		{"three flaps", func(s *unhealthyLog) { s.flap(0, 5, 0); s.flap(241, 5, 0); s.flap(482, 5, 0) }, "| 5| 5| 5"},
-		{
-			"slow relists without a pause move the anchor",
-			func(s *unhealthyLog) { s.read(0, "200/200 205/205 210/190 215/195") }, "| 2 2",
-		},
-		{"a hole in the middle of a stall", func(s *unhealthyLog) { s.read(0, "190/190 195/195 4000/4000") }, "| 3"},
-		{"the clock goes forward an hour", func(s *unhealthyLog) {
-			s.flap(0, 12, 0)
-			s.read(0, "3816.5/216.5 3821.5/221.5 3826.5/226.5 3831.5/231.5 3836.5/236.5")
-		}, "| 17"},
-		{
-			"the clock goes back ten minutes within a stall",
-			func(s *unhealthyLog) { s.read(0, "1000/200 1005/205 410/210 415/215") }, "| 4",
-		},
-		{
-			"the clock goes forward early in a stall",
-			func(s *unhealthyLog) { s.read(0, "180.2/180.2 180.3/180.3 3780.5/180.5 3780.9/180.9") }, "| 4",
-		},
-		{
-			"the clock goes back between flaps, so that the second seems to lie inside the first",
-			func(s *unhealthyLog) { s.flap(0, 20, 0); s.flap(341, 5, -300) }, "| 20| 5",
-		},
-		{
-			"whole seconds only",
-			func(s *unhealthyLog) { s.read(coarse, "200/200.7 205/205.7 210/210.7 215/215.7") }, "| 4",
-		},
-		{
-			"no times: rising ages are one stall, a fresh one begins another",
-			func(s *unhealthyLog) { s.read(0, "-1/185 -1/190 -1/181 -1/186") }, "| 2| 2",
-		},
-		{"no ages: the two-minute rule", func(s *unhealthyLog) { s.read(0, "0 119 240") }, "| 1 1| 1"},
-	} {
-		var s unhealthyLog
-		tt.build(&s)
-		got := ""
-		for _, e := range s.group(true).episodes {
-			got += "|"
-			for _, s := range e.stalls {
-				got += fmt.Sprintf(" %d", len(s.recs))
-			}
-		}
-		if got != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
-}
-
 // TestSettle checks which episodes are starts, by records of a kubelet that has not relisted yet, "time/process" each.
 func TestSettle(t *testing.T) {
 	lasting := ""
@@ -191,27 +136,5 @@ func TestUnhealthyStayBounded(t *testing.T) {
 	if len(got.Episodes) != 1 || got.Episodes[0].Lines != n || lines(got) != n ||
 		got.Episodes[0].MaxLastSeenSeconds != 183+5*(n-1) {
 		t.Errorf("%d of %d records counted%s", lines(got), n, briefs(got))
-	}
-}
-
-// TestRelists checks which relists follow each other directly. The last of 17 lines stands 4 s before the relist ends.
-func TestRelists(t *testing.T) {
-	for pid, want := range map[int32]time.Duration{1: 240 * time.Second, 2: 0} {
-		var s unhealthyLog
-		s.flap(0, 17, 0)
-		s.flap(241, 17, 0)
-		for _, u := range s.records[17:] {
-			u.pid = pid
-		}
-		g := s.group(true)
-		for stall, lengths := range g.relists() {
-			var got time.Duration
-			for _, d := range *lengths {
-				got += d
-			}
-			if got.Round(time.Second) != want {
-				t.Errorf("stall of %d lines, second process %d: %v, want %v", len(stall.recs), pid, *lengths, want)
-			}
-		}
 	}
 }

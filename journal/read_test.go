@@ -79,23 +79,6 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func TestReadNothingFound(t *testing.T) {
-	r := readText(t, strings.ReplaceAll(unhealthyLine, "PLEG", "peg"), Options{})
-	b, err := json.Marshal(r)
-	if err != nil || len(r.Episodes) != 0 || r.Lines != 1 || strings.Contains(string(b), ":null") {
-		t.Errorf("%d lines, and lists are never null: %s %v%s", r.Lines, b, err, briefs(r))
-	}
-}
-
-func TestReadUnits(t *testing.T) {
-	for unit, want := range map[string]int{"kubelet": 1, "kubelet.service": 1, "containerd": 0} {
-		r := readText(t, "Nov 21 00:52:12 n1 kubelet[1]: "+unhealthyLine, Options{Units: []string{unit}})
-		if len(r.Episodes) != want {
-			t.Errorf("%s: %d episodes, want %d", unit, len(r.Episodes), want)
-		}
-	}
-}
-
 // TestReadRoot reads the text logs of a node that has no journal, and RKE2's own.
 func TestReadRoot(t *testing.T) {
 	messages := filepath.Dir(put(t, "var/log/messages", unhealthyLine))

@@ -64,51 +64,6 @@ func TestRecovery(t *testing.T) {
 	}
 }
 
-func TestHosts(t *testing.T) {
-	const unhealthy = " PLEG is not healthy: pleg was last seen active 3m5s ago; threshold is 3m0s"
-	r := report(t, "0/n1"+unhealthy, "1/n2"+unhealthy, "2/n1"+unhealthy, "3/n2"+unhealthy)
-	if len(r.Episodes) != 2 || r.Episodes[0].Lines != 2 || r.Episodes[0].Host != "n1" || r.Episodes[1].Host != "n2" ||
-		r.Host != "" {
-		t.Errorf("two hosts in one log:%s", briefs(r))
-	}
-}
-
-func TestFailing(t *testing.T) {
-	const refused = ` "GenericPLEG: Unable to retrieve pods" err="rpc error: code = Unavailable desc = connection ` +
-		`error: desc = \"transport: Error while dialing: dial unix /run/x.sock: connect: connection refused\""`
-	const down = ` "Skipping pod synchronization" err="container runtime is down"`
-	fails := func(from, n int) []string {
-		var out []string
-		for i := range n {
-			out = append(out, fmt.Sprintf("%d%s", from+i, refused))
-		}
-		return out
-	}
-	const sync = ` "SyncLoop (PLEG): event for pod" pod="ns/p" event={"ID":"a","Type":"ContainerDied","Data":"b"}`
-	old := append(skips(0, 3), "200"+sync)
-	for _, tt := range []struct {
-		name     string
-		messages []string
-		want     bool
-	}{
-		{"relists fail", fails(1000, 10), true},
-		{"beside an incident that ended", append(old, fails(1000, 10)...), true},
-		{"once or twice", fails(1000, 2), false},
-		{"the log goes on", append(fails(1000, 10), `1030 "SyncLoop ADD" source="file" pods=["a/b"]`), false},
-		{"an incident goes on", append(fails(1000, 10), skips(825, 1)...), false},
-		{"the loop does no work", []string{"1000" + down, "1005" + down, "1010" + down}, true},
-	} {
-		r := report(t, tt.messages...)
-		if got := r.Failing != nil; got != tt.want {
-			t.Errorf("%s: %+v, want %v%s", tt.name, r.Failing, tt.want, briefs(r))
-		}
-		if e := r.Failing; e != nil && (e.Kind != Failing || e.Lines < failingFrom ||
-			e.Start.UnixMicro() != zero+1000*second) {
-			t.Errorf("%s: %+v", tt.name, e)
-		}
-	}
-}
-
 // hangLog writes skip lines each 5 s from 03:03:00 on, and then the same kubelet's other lines. At the sixth line its
 // clock is set by step.
 func hangLog(step time.Duration, between string) string {

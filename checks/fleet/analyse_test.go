@@ -150,53 +150,6 @@ func TestHostileReason(t *testing.T) {
 	}
 }
 
-// TestNodes checks what is taken of a node, the counts and the order.
-func TestNodes(t *testing.T) {
-	stale := condition("KdiagProblem", "True", "ListHang", "ListHang: x", 2*time.Hour)
-	early := notReady("z", pleg)
-	early.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-2 * time.Hour))
-	cordoned := machine("b", append(healthy("").Conditions, stale)...)
-	cordoned.Unschedulable = true
-	cordoned.Labels = map[string]string{
-		v1.LabelFailureDomainBetaZone: "old", v1.LabelInstanceType: "t", "agentpool": "aks", "x": "y",
-	}
-	s := &Snapshot{At: now, Problems: []string{"leases: forbidden"}, Pods: true, Nodes: []Node{
-		healthy("a"), cordoned, silent("c", time.Minute), notReady("d", pleg), early,
-		notReady("e", pleg, condition("KdiagProblem", "False", "NoProblemFound", "no critical cause found", 0)),
-		machine("f", append(healthy("").Conditions, condition("KdiagProblem", "True", "DiskFull", "DiskFull: /", 0))...),
-	}}
-	r := Report(s)
-	var order []string
-	for _, n := range r.Nodes {
-		order = append(order, n.Name)
-	}
-	if diff := cmp.Diff([]string{"z", "d", "e", "f", "c", "a", "b"}, order); diff != "" {
-		t.Errorf("order (-want +got):\n%s", diff)
-	}
-	want := checks.FleetCounts{Nodes: 7, Ready: 3, NotReady: 3, Silent: 1, Diagnosed: 2, Problems: 1}
-	if diff := cmp.Diff(want, r.Counts); diff != "" {
-		t.Errorf("counts (-want +got):\n%s", diff)
-	}
-	got := r.Nodes[6]
-	hour := now.Add(-time.Hour)
-	if diff := cmp.Diff(checks.FleetNode{
-		Name: "b", Ready: "True", Reason: "KubeletReady", Message: "kubelet is posting ready status", Since: &hour,
-		LeaseAgeSeconds: new(5.0), Kubelet: "v1.36.2", Runtime: "containerd://2.1.4", Kernel: "6.8.0-1021-aws",
-		OSImage: "Ubuntu 24.04.3 LTS", Zone: "old", InstanceType: "t", Pool: "aks", Created: cordoned.Created,
-		Unschedulable: true, Pods: new(0), Diagnosis: &checks.FleetDiagnosis{
-			Status: checks.Unknown, Summary: "stale since 2h: ListHang: x", At: now.Add(-2 * time.Hour),
-		},
-	}, got); diff != "" {
-		t.Errorf("node (-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(s.Problems, r.Problems); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
-	}
-	if none := report(); none.Status != checks.Unknown || len(none.Problems) != 1 {
-		t.Errorf("of no nodes: %s, %v", none.Status, none.Problems)
-	}
-}
-
 // fleetOf is a cluster in which 37 sick nodes, and 3 of those that are well, run an old containerd.
 func fleetOf(nodes int) (all []Node) {
 	for i := range nodes {
@@ -331,15 +284,5 @@ func TestFisher(t *testing.T) {
 	check(700, 2000, 1050, 3000)
 	if p := fisher(2500, 2500, 0, 2500); math.IsInf(p, 0) || p > -3000 {
 		t.Errorf("the logarithm of p of two halves is %g", p)
-	}
-}
-
-func BenchmarkReport(b *testing.B) {
-	s := &Snapshot{At: now, Nodes: fleetOf(5000)}
-	for i := range s.Nodes {
-		s.Nodes[i].DaemonSets = []string{"a/1", "a/2", "a/3", "a/4", "a/5", fmt.Sprint("b/", i%50)}
-	}
-	for b.Loop() {
-		Report(s)
 	}
 }

@@ -2,7 +2,6 @@ package journalfile
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -138,20 +137,6 @@ func TestSearchClockStep(t *testing.T) {
 	got, _ := find(t, openBytes(t, w.b), Query{Since: since, Until: until, Match: pleg})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func TestSearchStops(t *testing.T) {
-	f := openBytes(t, sample(true, true, 0, 100).b)
-	calls := 0
-	stop := func(*Entry) bool { calls++; return false }
-	if _, err := f.Search(t.Context(), Query{Match: pleg}, stop); err != nil || calls != 1 {
-		t.Errorf("%d calls, %v; want 1 and no error", calls, err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := f.Search(ctx, Query{Match: pleg}, stop); !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v, want context.Canceled", err)
 	}
 }
 

@@ -49,13 +49,3 @@ func TestParseHeader(t *testing.T) {
 		}
 	}
 }
-
-func TestCutBareCaller(t *testing.T) {
-	for line, want := range map[string]string{
-		"kubelet.go:1821] skipping": "skipping", " a/b.go:1]x": "x", "kubelet.s:1] x": "", "a b.go:1] x": "", ".go:] x": "",
-	} {
-		if msg, ok := CutBareCaller([]byte(line)); ok != (want != "") || ok && string(msg) != want {
-			t.Errorf("CutBareCaller(%q) = %q, %v, want %q", line, msg, ok, want)
-		}
-	}
-}

@@ -28,22 +28,6 @@ func agree(t *testing.T, m *Matcher, b []byte) {
 	}
 }
 
-// TestNextEveryLiteral tries each literal at each alignment, at the very beginning and the very end, and cut by one
-// byte.
-func TestNextEveryLiteral(t *testing.T) {
-	m := NewMatcher()
-	for _, l := range m.filter.literals {
-		for pad := range 2 * stride {
-			for _, tail := range []string{"", ".", strings.Repeat(".", pad)} {
-				agree(t, m, []byte(strings.Repeat("-", pad)+l+tail))
-			}
-			agree(t, m, []byte(strings.Repeat("-", pad)+l[1:]))
-			agree(t, m, []byte(strings.Repeat("-", pad)+l[:len(l)-1]))
-		}
-		agree(t, m, []byte(strings.Repeat("-", 200)+l))
-	}
-}
-
 // FuzzNext has a seed for each literal, behind ordinary text that ends at any alignment and before another literal.
 func FuzzNext(f *testing.F) {
 	m := NewMatcher()

@@ -3,14 +3,12 @@ package signature
 import (
 	"bytes"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -76,21 +74,6 @@ func TestFacts(t *testing.T) {
 		}
 		if diff := cmp.Diff(strings.TrimPrefix(lines[i+1], "\t"), got); diff != "" {
 			t.Errorf("%s (-want +got)\n%s", lines[i], diff)
-		}
-	}
-}
-
-func TestDuration(t *testing.T) {
-	for s, want := range map[string]time.Duration{
-		"3m0s": 3 * time.Minute, "3m0s.": 3 * time.Minute, "0s": 0, "850ms": 850 * time.Millisecond, "91.598µs": 91598,
-		"91.598us": 91598, "12ns": 12, "3m21.3659944s": 201365994400, "3m5.5": 185500 * time.Millisecond,
-		"27h14m51.413818128s ago":  27*time.Hour + 14*time.Minute + 51413818128,
-		"2562047h47m16.854775807s": math.MaxInt64,
-		"":                         -1, "x": -1, "3": -1, "3m": -1, "3m5": -1, "3m5.": -1, "3 m5s": -1, "-3s": -1,
-		"9999999h0m0s": -1, "3h5m": -1,
-	} {
-		if got, ok := duration(s); ok != (want >= 0) || ok && got != want {
-			t.Errorf("duration(%q) = %v, %v, want %v", s, got, ok, want)
 		}
 	}
 }

@@ -1,11 +1,9 @@
 package textlog
 
 import (
-	"errors"
 	"io"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -63,20 +61,6 @@ func TestLive(t *testing.T) {
 		}
 		if diff := cmp.Diff(tt.want, got); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", tt.name, diff)
-		}
-	}
-}
-
-func TestBrokenStream(t *testing.T) {
-	broken := errors.New("input/output error")
-	for _, live := range []bool{false, true} {
-		in := io.MultiReader(strings.NewReader(line+line[:len(line)-1]), iotest.ErrReader(broken))
-		n := 0
-		opts := search()
-		opts.Live = live
-		_, err := Scan(t.Context(), in, opts, func(*Record) bool { n++; return true })
-		if !errors.Is(err, broken) || n != 2 {
-			t.Errorf("live %v: %d records, %v", live, n, err)
 		}
 	}
 }

@@ -1,13 +1,9 @@
 package textlog
 
 import (
-	"bytes"
-	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"testing"
 	"unicode/utf16"
@@ -27,20 +23,6 @@ func TestDamagedCompression(t *testing.T) {
 			st.Truncated[0].Bytes != -1 || st.Compression != format {
 			t.Errorf("%s: %+v %+v", format, got, st)
 		}
-	}
-}
-
-func TestLongLine(t *testing.T) {
-	long := strings.Repeat("0123456789abcdef", 200_000)
-	in := line + "E0703 19:59:05.000000 1 a.go:1] " + needle + long + "\n" + line + "goroutine 1:\n" +
-		strings.Repeat("x.go:1 +0x1\n", 200_000) + line
-	st := scan(t, in, search(), func(r *Record) {
-		if len(r.Raw) > defaultMaxRecord || !bytes.Contains(r.Raw, []byte(needle)) {
-			t.Errorf("record of %d bytes: %.80s", len(r.Raw), r.Raw)
-		}
-	})
-	if st.Records != 4 || st.Lines != 200_005 || st.Unparsed != 0 || len(st.Truncated) != 2 {
-		t.Errorf("%+v", st)
 	}
 }
 
@@ -111,25 +93,6 @@ func TestOddText(t *testing.T) {
 	}
 }
 
-func TestSamples(t *testing.T) {
-	var in strings.Builder
-	for i := range 1000 {
-		fmt.Fprintf(&in, "I0703 19:%02d:%02d.000000 1 a.go:1] nothing\n", i/60, i%60)
-	}
-	var got []int64
-	opts := search()
-	opts.SampleEvery = 300
-	scan(t, in.String(), opts, func(r *Record) {
-		if !r.Sample {
-			t.Errorf("given: %q", r.Raw)
-		}
-		got = append(got, r.Offset/int64(in.Len()/1000)+1)
-	})
-	if diff := cmp.Diff([]int64{1, 301, 601, 901, 1000}, got); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
@@ -160,24 +123,5 @@ func TestFiles(t *testing.T) {
 	}
 	if _, err := Files(filepath.Join(dir, "none")); err == nil {
 		t.Error("no error for a directory that is not there")
-	}
-}
-
-func TestStops(t *testing.T) {
-	many := strings.Repeat(line, 20000)
-	ctx, cancel := context.WithCancel(t.Context())
-	n := 0
-	in := io.MultiReader(strings.NewReader(many), strings.NewReader(many))
-	if _, err := Scan(ctx, in, Options{All: true}, func(*Record) bool {
-		n++
-		cancel()
-		return true
-	}); err == nil || n == 40000 {
-		t.Errorf("%d records after the end, %v", n, err)
-	}
-	n = 0
-	stop := func(*Record) bool { n++; return false }
-	if _, err := Scan(t.Context(), strings.NewReader(many), Options{All: true}, stop); err != nil || n != 1 {
-		t.Errorf("%d records, %v", n, err)
 	}
 }

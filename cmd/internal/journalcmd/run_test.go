@@ -101,16 +101,3 @@ func TestExitCodes(t *testing.T) {
 		})
 	}
 }
-
-func TestParseZone(t *testing.T) {
-	at := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
-	for text, want := range map[string]string{
-		"+08:00": "20:00 +0800", "-03:30": "08:30 -0330", "UTC": "12:00 +0000", "Asia/Tokyo": "21:00 +0900",
-		"Middle/Earth": "", "8": "", "../etc/passwd": "", "+99:00": "",
-	} {
-		zone, err := parseZone(text)
-		if (err == nil) != (want != "") || err == nil && at.In(zone).Format("15:04 -0700") != want {
-			t.Errorf("%q: %v, %v, want %s", text, zone, err, want)
-		}
-	}
-}
