@@ -10,7 +10,6 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-
 var zero = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).UnixMicro()
 
 func TestBurstsStayBounded(t *testing.T) {
