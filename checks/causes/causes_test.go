@@ -3,19 +3,12 @@ package causes
 import (
 	"bytes"
 	"encoding/json"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -44,8 +37,8 @@ func read(t *testing.T, d Definition, name string, into any) {
 	}
 }
 
-// TestRecognise recognises the causes of each recorded case, the one for which it is recorded among them, and compares
-// what each shows and advises with the report of the case. Any other must be hidden by one of them.
+// TestRecognise recognises the causes of each recorded case, the one for which it is recorded among them. Any other must
+// be hidden by one of them. Package judge compares the whole reports.
 func TestRecognise(t *testing.T) {
 	for _, of := range All() {
 		t.Run(of.Code, func(t *testing.T) {
@@ -64,11 +57,9 @@ func TestRecognise(t *testing.T) {
 				}
 			}
 			for _, c := range report.Causes {
-				if found[c.Code] == nil {
-					t.Errorf("%s is not recognised", c.Code)
-					continue
+				if x := found[c.Code]; x == nil || x.Summary != c.Summary {
+					t.Errorf("%s is not recognised as %q: %+v", c.Code, c.Summary, x)
 				}
-				compareCause(t, f, found[c.Code], c)
 				delete(found, c.Code)
 			}
 			for code := range found {
@@ -80,40 +71,6 @@ func TestRecognise(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// compareCause compares a finding with the cause that the judge makes of it: it may add a known bug of the runtime, and
-// what to wait for.
-func compareCause(t *testing.T, f *facts.Facts, x *Finding, c checks.Cause) {
-	t.Helper()
-	var steps Steps
-	if root, _ := Lookup(c.CausedBy); root.Past {
-		x.Advise(&steps, "")
-	} else {
-		x.Advise(&steps, c.CausedBy)
-	}
-	advised := Finish(f, []checks.Cause{{NextSteps: steps.Done()}})[0].NextSteps
-	for i := range advised {
-		advised[i].Why = ""
-	}
-	for i := range c.NextSteps {
-		c.NextSteps[i].Why = ""
-	}
-	known := func(s string) bool { return strings.HasPrefix(s, "known bug of ") }
-	explains := func(s checks.NextStep) bool { return strings.HasPrefix(s.Command, "kdiag explain ") }
-	c.Evidence.For = slices.DeleteFunc(c.Evidence.For, known)
-	c.NextSteps = slices.DeleteFunc(c.NextSteps, explains)
-	got := checks.Cause{
-		Code: c.Code, Severity: x.Severity, Confidence: checks.Confidence(x.Step, x.Evidence), Summary: x.Summary,
-		Effect: x.Effect, Evidence: x.Evidence, Subject: x.Subject, Related: x.Related, CausedBy: c.CausedBy,
-		NextSteps: slices.DeleteFunc(advised, explains),
-	}
-	if c.Severity == checks.Critical { // as what follows from it may be
-		got.Severity = checks.Critical
-	}
-	if diff := cmp.Diff(c, got, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("%s (-report +found):\n%s", c.Code, diff)
 	}
 }
 
@@ -218,36 +175,27 @@ func TestRelations(t *testing.T) {
 	}
 }
 
-// TestCodesElsewhere reads the source of packages that write codes of causes as strings, since they are not to depend
-// on this one: each that looks like one must be one.
+// TestCodesElsewhere looks for words that have the form of a cause's code in packages that write such codes as strings,
+// since they are not to depend on this one: each must be one.
 func TestCodesElsewhere(t *testing.T) {
-	looksSo := regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
+	looksSo := regexp.MustCompile(`"([A-Z][A-Za-z]+)"`)
 	for path, others := range map[string]string{
 		"../fleet/analyse.go": "NodeShutdown NodeStatusNeverUpdated NodeStatusNotUpdated NodeStatusUnknown NotReady " +
 			"RuntimeRecovering StatusCheckPending",
 		"../recorder/history.go": "",
 	} {
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
 		found := 0
-		ast.Inspect(file, func(n ast.Node) bool {
-			literal, ok := n.(*ast.BasicLit)
-			if !ok || literal.Kind != token.STRING {
-				return true
-			}
-			text, err := strconv.Unquote(literal.Value)
-			switch {
-			case err != nil:
-				t.Error(err)
-			case isCause(text):
+		for _, m := range looksSo.FindAllStringSubmatch(string(text), -1) {
+			if isCause(m[1]) {
 				found++
-			case looksSo.MatchString(text) && !slices.Contains(strings.Fields(others), text):
-				t.Errorf("%s: %q is no cause", path, text)
+			} else if !slices.Contains(strings.Fields(others), m[1]) {
+				t.Errorf("%s: %q is no cause", path, m[1])
 			}
-			return true
-		})
+		}
 		if found == 0 {
 			t.Errorf("%s has no code of a cause", path)
 		}

@@ -2,7 +2,6 @@ package judge
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 
 	"github.com/kdiag/kdiag/checks"
@@ -49,24 +48,3 @@ func TestMeasured(t *testing.T) {
 	}
 }
 
-func TestConfidence(t *testing.T) {
-	lines := func(n int) []string { return slices.Repeat([]string{"x"}, n) }
-	for _, tt := range []struct {
-		step             float64
-		against, missing int
-		want             float64
-	}{
-		{checks.Certain, 0, 0, 0.95},
-		{checks.Certain + checks.Agreement, 0, 0, 0.95},
-		{checks.Certain, 0, 1, 0.9},
-		{checks.Strong, 1, 2, 0.55},
-		{checks.Fair, 0, 3, 0.45},
-		{checks.Fair, 0, 30, 0.45},
-		{checks.Weak, 5, 5, 0.1},
-	} {
-		got := checks.Confidence(tt.step, checks.Evidence{Against: lines(tt.against), Missing: lines(tt.missing)})
-		if got != tt.want {
-			t.Errorf("%+v: %v", tt, got)
-		}
-	}
-}

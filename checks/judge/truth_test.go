@@ -90,43 +90,6 @@ func pack(from, to string) error {
 	return nil
 }
 
-// TestPack packs a run twice, and reads it: it is judged as the facts that were recorded.
-func TestPack(t *testing.T) {
-	in := readCase("../causes/testdata/inspect_hang")
-	write := func(want string) (folder string) {
-		folder = t.TempDir()
-		text := encode(t, run{"a shim is stopped", want, *in})
-		if err := os.WriteFile(folder+"/shim.json", text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return folder
-	}
-	from, to := write(causes.InspectHang), t.TempDir()
-	var before []byte
-	for range 2 {
-		if err := pack(from, to); err != nil {
-			t.Fatal(err)
-		}
-		packed, err := os.ReadFile(to + "/shim.json.zst")
-		if err != nil || before != nil && !bytes.Equal(before, packed) {
-			t.Fatalf("packed anew: %d and %d bytes, %v", len(before), len(packed), err)
-		}
-		before = packed
-	}
-	r, err := readRun(to + "/shim.json.zst")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := rule(r.Fault, r.Want, &r.Facts); got != rule("a shim is stopped", causes.InspectHang, in) {
-		t.Errorf("packed: %+v", got)
-	}
-	for _, want := range []string{"", "inspect-hang", "NoSuchCause"} {
-		if err := pack(write(want), to); err == nil {
-			t.Errorf("a fault of the cause %q is taken", want)
-		}
-	}
-}
-
 // A ruling is the first cause that is named of a fault, none for no cause.
 type ruling struct {
 	fault, want, got string

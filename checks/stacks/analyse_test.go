@@ -366,22 +366,6 @@ func TestTables(t *testing.T) {
 	}
 }
 
-func TestNames(t *testing.T) {
-	for name, want := range map[string][2]string{
-		"a.io/store/container.(*T).Get":     {"container.(*T).Get", "container.(*T).Get"},
-		"a.io/a/eventq.New[...].func1":      {"eventq.New[...].func1", "eventq.New"},
-		"a.io/b.(*T[a.io/c/d.E]).Do-fm":     {"b.(*T[a.io/c/d.E]).Do-fm", "b.(*T[a.io/c/d.E]).Do"},
-		"a.io/grpc.(*Server).serve.func2.1": {"grpc.(*Server).serve.func2.1", "grpc.(*Server).serve"},
-		"a.io/b.(*T).function":              {"b.(*T).function", "b.(*T).function"},
-		"main.main":                         {"main.main", "main.main"},
-		"":                                  {"", ""},
-	} {
-		if f := tables().function(name); f.short != want[0] || f.base != want[1] {
-			t.Errorf("%q: %q, base %q; want %q", name, f.short, f.base, want)
-		}
-	}
-}
-
 func FuzzAnalyse(f *testing.F) {
 	for _, name := range []string{"crio-storage-lock.txt", "kubelet-pleg.txt", "kubelet-dead-mount.txt"} {
 		b, err := os.ReadFile(filepath.Join("testdata", "dumps", name)) // the others are too large to mutate
