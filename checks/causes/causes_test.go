@@ -12,8 +12,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
-	"github.com/kdiag/kdiag/journal"
-	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // read decodes a file of the case that is recorded for a cause. A field that was renamed must not be lost.
@@ -71,42 +69,6 @@ func TestRecognise(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-// TestNoCauseWithoutItsSignal takes the records of a cause that the logs show out of each recorded case: the cause must
-// go.
-func TestNoCauseWithoutItsSignal(t *testing.T) {
-	for code, codes := range map[string][]string{
-		KubeletCrashLooping:  {signature.UnitRestarted, signature.KubeletFatal, signature.WatchdogTimeout},
-		APIServerUnreachable: {signature.APIServerFailed, signature.Unauthorized},
-		OOMKilled:            {signature.OOMKill, signature.UnitOOMKilled},
-		KernelHung:           {signature.HungTask, signature.SoftLockup, signature.RCUStall},
-		PLEGUnhealthy:        {signature.PLEGNotHealthy},
-	} {
-		d, _ := Lookup(code)
-		seen := false
-		for _, of := range All() {
-			var in facts.Input
-			read(t, of, "facts.json", &in)
-			if in.Journal == nil || d.Recognise(facts.New(&in)) == nil {
-				continue
-			}
-			seen = true
-			in.Journal.Signatures = slices.DeleteFunc(in.Journal.Signatures,
-				func(c journal.Count) bool { return slices.Contains(codes, c.Code) })
-			in.Journal.Events = slices.DeleteFunc(in.Journal.Events,
-				func(e journal.Event) bool { return slices.Contains(codes, e.Code) })
-			if code == PLEGUnhealthy {
-				in.Journal.Episodes = nil
-			}
-			if d.Recognise(facts.New(&in)) != nil {
-				t.Errorf("the case of %s: %s without %v", of.Code, code, codes)
-			}
-		}
-		if !seen {
-			t.Errorf("no recorded case shows %s by its logs", code)
-		}
 	}
 }
 

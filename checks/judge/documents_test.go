@@ -47,4 +47,3 @@ func TestMeasured(t *testing.T) {
 		t.Errorf("of nothing: %+v", r)
 	}
 }
-
