@@ -66,7 +66,7 @@ func (e *NoEndpointError) Error() string {
 // Probe to find out.
 //
 // The settings of the running kubelet are read in any case. The error is an *EndpointError when the flag or the
-// variable is not the address of a unix socket, a *NoEndpointError when nothing was found, or the context's; the
+// variable is not the address of a unix socket, or names a regular file, a *NoEndpointError when nothing was found, or the context's; the
 // Discovery then holds what was learnt.
 func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 	d := &discovery{root: cmp.Or(opts.Root, "/")}
@@ -92,6 +92,15 @@ func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 			bad.Source = given.source
 			return d.Discovery, bad
 		}
+		info, err := within(ctx, "looking up "+url, func() (fs.FileInfo, error) {
+			return SeenBy(d.root, 0).Stat(pathOf(url))
+		})
+		if err == nil && info.Mode().IsRegular() { // a folder may have taken the place of a runtime's socket
+			return d.Discovery, &EndpointError{
+				Value: given.value, Source: given.source, Problem: "is a file, not a socket",
+				Hint: "leave it out to ask the runtime of this node's kubelet",
+			}
+		}
 		d.Endpoint = Endpoint{URL: url, Source: given.source, Reason: given.reason}
 		return d.Discovery, nil
 	}
@@ -100,6 +109,9 @@ func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 		d.fromStopped(ctx) || d.fromShims(ctx))
 	switch {
 	case found:
+		if d.badConfig != "" {
+			d.Endpoint.Reason += "; passed over " + d.badConfig
+		}
 		return d.Discovery, nil
 	case ctx.Err() != nil:
 		return d.Discovery, fmt.Errorf("looking for the runtime's endpoint: %w", ctx.Err())
@@ -110,8 +122,9 @@ func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 // A discovery is a Discovery in the making.
 type discovery struct {
 	Discovery
-	root   string
-	config string // $CRI_CONFIG_FILE
+	root      string
+	config    string // $CRI_CONFIG_FILE
+	badConfig string // crictl's configuration and what is wrong with it
 }
 
 // take takes an endpoint if value is one.
@@ -169,14 +182,19 @@ func (d *discovery) fromConfig(ctx context.Context) bool {
 			RuntimeEndpoint string `json:"runtime-endpoint"`
 		}
 		if err := yaml.Unmarshal(data, &config); err != nil {
-			return "", fmt.Errorf("is malformed: %w", err)
+			return "", fmt.Errorf("malformed: %w", err)
 		}
 		return config.RuntimeEndpoint, nil
 	})
 	if err != nil {
-		return d.reject(SourceConfig, what, reasonOf(err))
+		d.reject(SourceConfig, what, reasonOf(err))
+	} else if d.take(SourceConfig, what, value, "runtime-endpoint in "+what) {
+		return true
 	}
-	return d.take(SourceConfig, what, value, "runtime-endpoint in "+what)
+	if why := d.Tried[len(d.Tried)-1].Why; why != Absent && (err != nil || value != "") {
+		d.badConfig = what + ": " + why
+	}
+	return false
 }
 
 // fromWellKnown takes the first well-known socket that exists.

@@ -109,9 +109,11 @@ func TestDiscover(t *testing.T) {
 				"etc/crictl.yaml": "runtime-endpoint: [\x1b\n", containerdSocket: "",
 				crioSocket: "socket", "/run/k0s/containerd.sock": "socket",
 			},
-			want: Endpoint{"unix://" + crioSocket, SourceWellKnown, "CRI-O"},
+			want: Endpoint{
+				"unix://" + crioSocket, SourceWellKnown, "that of CRI-O; passed over /etc/crictl.yaml: malformed: ",
+			},
 			tried: []string{
-				"the running kubelet: no kubelet is visible", "/etc/crictl.yaml: is malformed",
+				"the running kubelet: no kubelet is visible", "/etc/crictl.yaml: malformed",
 				containerdSocket + ": it is another kind of file",
 			},
 		},
@@ -274,7 +276,7 @@ func TestDiscoverFails(t *testing.T) {
 	root := host{containerdSocket: "socket"}.root(t)
 	for source, opts := range map[Source]DiscoverOptions{
 		SourceFlag: {Flag: "tcp://1.2.3.4:1", Root: root},
-		SourceEnv:  {Getenv: func(string) string { return "relative" }, Root: root},
+		SourceEnv:  {Getenv: func(string) string { return "/proc/version" }, Root: root},
 	} {
 		_, err := Discover(t.Context(), opts)
 		if e, ok := errors.AsType[*EndpointError](err); !ok || e.Source != source {

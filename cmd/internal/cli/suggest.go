@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -34,7 +35,11 @@ func ValueHint(f *pflag.Flag, typed string) string {
 	case f.Value.Type() == "duration" && parts != nil && parts[2] != "" && parts[1]+parts[2] == typed:
 		return "give at most " + name + "2562047h"
 	case f.Value.Type() == "duration" && parts != nil:
-		return "did you mean " + name + parts[1] + cmp.Or(parts[2], "s") + "?"
+		meant := parts[1] + cmp.Or(parts[2], "s")
+		if _, err := time.ParseDuration(meant); err != nil { // too large
+			return "give at most " + name + "2562047h"
+		}
+		return "did you mean " + name + meant + "?"
 	case f.Value.Type() == "duration":
 		return "give a duration, such as " + name + "5s or " + name + "2m"
 	case f.DefValue == "" || f.DefValue == "[]":
