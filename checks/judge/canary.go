@@ -158,7 +158,7 @@ func (c *judgedCanary) judge(r *checks.CanaryReport) {
 	case c.failed != nil:
 		r.Summary = name + " failed after " + units.Seconds(c.failed.Seconds) + ": " + why
 		if c.failed.Hung {
-			r.Summary = name + " hangs (no reply in " + units.Seconds(c.failed.Seconds) + ")"
+			r.Summary = name + " hangs (" + why + ")"
 		}
 		c.addForStep(&s)
 	case !c.Result.CleanedUp:

@@ -68,6 +68,7 @@ answer is unknown.`,
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddOutput(cmd)
 	fs := cmd.Flags()
+	fs.Lookup("rpc-timeout").Usage = "count a call that takes longer as hung, and RunPodSandbox after twice as long"
 	fs.StringVar(&opts.image, "image", "",
 		"run this image (default: one on the node with sleep, else the pause image)")
 	fs.BoolVar(&opts.pull, "pull", false, "pull --image if it is not on the node; it is kept")
