@@ -1,6 +1,10 @@
 package crictl
 
-import "time"
+import (
+	"cmp"
+	"encoding/json"
+	"time"
+)
 
 // Labels and annotations of the kubelet that kdiag reads.
 const (
@@ -103,6 +107,16 @@ type ContainerList struct {
 	Complete   bool   // false when some part could not be had; Containers then holds what could
 }
 
+// UnmarshalJSON reads a list from a bundle, in which a container may lack its pod.
+func (l *ContainerList) UnmarshalJSON(data []byte) error {
+	type list ContainerList
+	err := json.Unmarshal(data, (*list)(l))
+	for i := range l.Containers {
+		l.Containers[i].Pod = cmp.Or(l.Containers[i].Pod, &Pod{})
+	}
+	return err
+}
+
 // A PodSandboxList is a decoded list of pod sandboxes and the calls that it took.
 type PodSandboxList struct {
 	Sandboxes []PodSandbox
@@ -110,6 +124,16 @@ type PodSandboxList struct {
 	Calls     []Call
 	Bytes     int
 	Complete  bool
+}
+
+// UnmarshalJSON is as that of ContainerList.
+func (l *PodSandboxList) UnmarshalJSON(data []byte) error {
+	type list PodSandboxList
+	err := json.Unmarshal(data, (*list)(l))
+	for i := range l.Sandboxes {
+		l.Sandboxes[i].Pod = cmp.Or(l.Sandboxes[i].Pod, &Pod{})
+	}
+	return err
 }
 
 // A Filter narrows a list on the runtime's side. The zero Filter asks for everything.

@@ -3,6 +3,7 @@ package plegbench
 import (
 	"math"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -41,7 +42,7 @@ func (d distribution) histogram(unanswered int) []Bucket {
 	rest := d
 	for step := 0; len(rest) > 0; step++ {
 		bound := histogramBound(step)
-		n, _ := slices.BinarySearch(rest, bound+1)
+		n := sort.Search(len(rest), func(i int) bool { return rest[i] > bound })
 		if n > 0 || len(buckets) > 0 {
 			buckets = append(buckets, Bucket{LeSeconds: new(bound.Seconds()), Count: n})
 		}
@@ -54,6 +55,9 @@ func (d distribution) histogram(unanswered int) []Bucket {
 func histogramBound(step int) time.Duration {
 	bound := [...]time.Duration{1, 2, 5}[step%3] * time.Millisecond
 	for range step / 3 {
+		if bound > math.MaxInt64/10 { // a bundle may hold any time
+			return math.MaxInt64
+		}
 		bound *= 10
 	}
 	return bound
