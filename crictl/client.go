@@ -46,7 +46,7 @@ type Client struct {
 	// noStream remembers per list that the runtime answered its streaming RPC with Unimplemented.
 	noSandboxStream   atomic.Bool
 	noContainerStream atomic.Bool
-	closed            atomic.Bool
+	closed            *atomic.Bool // the connection, by whichever client
 }
 
 // Dial prepares a client for the socket at endpoint. It makes no connection: whatever is wrong with the socket shows in
@@ -54,7 +54,7 @@ type Client struct {
 func Dial(endpoint string, opts Options) (*Client, error) {
 	c := &Client{
 		timeout: cmp.Or(opts.RPCTimeout, DefaultRPCTimeout), dial: opts.Dialer, late: opts.Late,
-		peer: &atomic.Pointer[net.Conn]{},
+		peer: &atomic.Pointer[net.Conn]{}, closed: &atomic.Bool{},
 	}
 	if c.dial == nil {
 		c.dial = dialUnix
@@ -76,7 +76,7 @@ func Dial(endpoint string, opts Options) (*Client, error) {
 
 // WithTimeout returns a client over the same connection whose calls have another deadline. It ends with c.
 func (c *Client) WithTimeout(d time.Duration) *Client {
-	return &Client{conn: c.conn, peer: c.peer, timeout: d, dial: c.dial}
+	return &Client{conn: c.conn, peer: c.peer, closed: c.closed, timeout: d, dial: c.dial}
 }
 
 // Follow cuts a connection to another process than pid, which is the one that listens now, unless either is not known.

@@ -106,6 +106,23 @@ func TestCallOutcomes(t *testing.T) {
 	}
 }
 
+// TestClose cuts a call of a client that shares the connection with the one that is closed.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newClient(t, Options{}, map[string]handler{"Version": hang})
+		ended := make(chan Call, 1)
+		go func() {
+			_, call := c.WithTimeout(time.Hour).Version(t.Context())
+			ended <- call
+		}()
+		synctest.Wait()
+		must(t, c.Close())
+		if call := <-ended; call.Code != Canceled {
+			t.Errorf("%+v", call)
+		}
+	})
+}
+
 func TestDialOutcomes(t *testing.T) {
 	fails := func(errno unix.Errno) Dialer {
 		return func(context.Context, string) (net.Conn, error) {

@@ -74,7 +74,7 @@ func (st *store) buildPod(g *PodGroup, namespace, name string, start time.Time) 
 	maps.Copy(annots, g.Annotations)
 	pad(annots, g.Padding)
 	options := &runtimeapi.NamespaceOption{Pid: runtimeapi.NamespaceMode_CONTAINER}
-	address := podAddress(len(st.sandboxes.ids) + 1)
+	address := podAddress(len(st.sandboxes.byID) + 1)
 	if g.HostNetwork {
 		options.Network, address = runtimeapi.NamespaceMode_NODE, ""
 	}

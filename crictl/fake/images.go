@@ -178,7 +178,7 @@ func (s *service) ImageFsInfo(
 		Timestamp:  time.Now().UnixNano(),
 		FsId:       s.filesystem(),
 		UsedBytes:  &runtimeapi.UInt64Value{Value: used},
-		InodesUsed: &runtimeapi.UInt64Value{Value: 1000 * uint64(len(s.store.images.byID.ids))},
+		InodesUsed: &runtimeapi.UInt64Value{Value: 1000 * uint64(len(s.store.images.byID.byID))},
 	}
 	return &runtimeapi.ImageFsInfoResponse{
 		ImageFilesystems:     []*runtimeapi.FilesystemUsage{usage},

@@ -72,7 +72,7 @@ func (s *service) RunPodSandbox(
 		ready:   true,
 	}
 	if !hostNetwork {
-		sb.address = podAddress(len(st.sandboxes.ids) + st.made)
+		sb.address = podAddress(len(st.sandboxes.byID) + st.made)
 	}
 	st.sandboxes.add(sb.id, sb)
 	st.publish(sb, sb.id, runtimeapi.ContainerEventType_CONTAINER_CREATED_EVENT)

@@ -13,14 +13,15 @@ import (
 // to use. It does no locking.
 type table[T any] struct {
 	byID map[string]T
-	ids  []string // in the order in which they were added
+	at   map[string]int
+	ids  []string // in the order in which they were added; empty for one that was removed
 }
 
 func (t *table[T]) add(id string, object T) {
 	if t.byID == nil {
-		t.byID = map[string]T{}
+		t.byID, t.at = map[string]T{}, map[string]int{}
 	}
-	t.byID[id] = object
+	t.byID[id], t.at[id] = object, len(t.ids)
 	t.ids = append(t.ids, id)
 }
 
@@ -48,9 +49,16 @@ func (t *table[T]) find(id string) (found T, err error) {
 }
 
 func (t *table[T]) remove(id string) {
+	if i, ok := t.at[id]; ok {
+		t.ids[i] = ""
+	}
 	delete(t.byID, id)
-	if i := slices.Index(t.ids, id); i >= 0 {
-		t.ids = slices.Delete(t.ids, i, i+1)
+	delete(t.at, id)
+	if len(t.ids) > 2*len(t.byID) {
+		t.ids = slices.DeleteFunc(t.ids, func(id string) bool { return id == "" })
+		for i, id := range t.ids {
+			t.at[id] = i
+		}
 	}
 }
 
@@ -58,7 +66,7 @@ func (t *table[T]) remove(id string) {
 func (t *table[T]) all() iter.Seq[T] {
 	return func(yield func(T) bool) {
 		for _, id := range t.ids {
-			if !yield(t.byID[id]) {
+			if id != "" && !yield(t.byID[id]) {
 				return
 			}
 		}

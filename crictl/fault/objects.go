@@ -17,14 +17,35 @@ const askTimeout = 2 * time.Second
 // An objectCache resolves ids to names by asking the runtime.
 type objectCache struct {
 	runtime runtimeapi.RuntimeServiceClient
-	known   sync.Map // fake.Target by id, abbreviated ones as well
+
+	mu    sync.Mutex
+	known map[string]fake.Target // by id, abbreviated ones as well
+}
+
+// mostKnown is how many objects a proxy remembers before it begins anew: it may run for months.
+const mostKnown = 10_000
+
+func (o *objectCache) recall(id string) (fake.Target, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	found, ok := o.known[id]
+	return found, ok
+}
+
+func (o *objectCache) remember(id string, found fake.Target) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.known == nil || len(o.known) >= mostKnown {
+		o.known = map[string]fake.Target{}
+	}
+	o.known[id] = found
 }
 
 // target returns the object of a request. With ask, the runtime is asked for ids that are not cached.
 func (o *objectCache) target(ctx context.Context, request proto.Message, ask bool) fake.Target {
 	resolve := func(given fake.Target, find func(context.Context, string) (fake.Target, bool)) fake.Target {
-		if known, ok := o.known.Load(given.ID); ok {
-			return known.(fake.Target)
+		if known, ok := o.recall(given.ID); ok {
+			return known
 		}
 		if !ask {
 			return given
@@ -35,7 +56,7 @@ func (o *objectCache) target(ctx context.Context, request proto.Message, ask boo
 		if !ok {
 			return given
 		}
-		o.known.Store(given.ID, found)
+		o.remember(given.ID, found)
 		return found
 	}
 	sandbox := func(id string) fake.Target { return resolve(fake.Target{ID: id, Sandbox: true}, o.findSandbox) }
