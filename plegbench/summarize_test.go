@@ -101,15 +101,10 @@ func TestSummarize(t *testing.T) {
 		Containers:            &ContainerCounts{Created: 1, Running: 1, Exited: 5, Unknown: 1},
 		ExitedBeyondNewest:    new(2),
 	}
-	if diff := cmp.Diff(want, got, approximately); diff != "" {
+	if diff := cmp.Diff(want, got, withinMillionth); diff != "" {
 		t.Error(diff)
 	}
 }
-
-// approximately compares seconds to the nanosecond.
-var approximately = cmp.Comparer(func(a, b float64) bool {
-	return a-b < 1e-9 && b-a < 1e-9
-})
 
 func TestSummarizeKubelet(t *testing.T) {
 	k := &crictl.Kubelet{EventedPLEG: true, RequestTimeout: 30 * time.Second}
@@ -117,7 +112,7 @@ func TestSummarizeKubelet(t *testing.T) {
 	if s.ThresholdSeconds != 600 || s.RequestTimeoutSeconds != 30 {
 		t.Errorf("threshold %v, request timeout %v", s.ThresholdSeconds, s.RequestTimeoutSeconds)
 	}
-	if got, want := *s.ProjectedAgeSeconds-*s.ProjectedSeconds, 300.04; !cmp.Equal(got, want, approximately) {
+	if got, want := *s.ProjectedAgeSeconds-*s.ProjectedSeconds, 300.04; !cmp.Equal(got, want, withinMillionth) {
 		t.Errorf("the age adds %v, want %v", got, want)
 	}
 }

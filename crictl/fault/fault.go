@@ -7,7 +7,7 @@
 // calls hang, are delayed, fail, lose their connection or get an answer that is too large, by RPC, by object and over
 // time.
 //
-// The runtime is asked for the names of the objects, once for each id, where a fault selects by name.
+// The runtime is asked for the names of the objects where a fault selects by name; some 10,000 are remembered.
 // The addresses of streaming servers (exec, attach, port-forward) in answers are not rewritten, so those connections
 // go around the proxy. The caller's user agent is replaced.
 package fault
