@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
 	"github.com/kdiag/kdiag/checks"
@@ -33,6 +34,12 @@ const (
 type Options struct {
 	Selector string // of labels; empty: all nodes
 	Pods     bool
+}
+
+// CheckSelector reports what is wrong with a selector of labels.
+func CheckSelector(selector string) error {
+	_, err := labels.Parse(selector)
+	return err
 }
 
 // Read reads the nodes, their leases, and what opts asks for, side by side. The error is of the nodes; what else could

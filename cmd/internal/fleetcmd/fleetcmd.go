@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/fleet"
@@ -77,7 +76,7 @@ Exit codes: 0 no node is sick; 1 at least one is; 2 the nodes could not be read,
 func (o *options) check(cmd *cobra.Command) error {
 	o.more = target.CommandLine(cmd, "fleet", "context", "kubeconfig", "selector", "checks", "pods")
 	o.same = strings.TrimPrefix(target.CommandLine(cmd, "", "context", "kubeconfig"), "kdiag ")
-	_, err := labels.Parse(o.selector)
+	err := fleet.CheckSelector(o.selector)
 	return cmp.Or(
 		o.Check(cmd, nil), cli.RejectEmpty(cmd, "context", "kubeconfig", "selector"),
 		cli.Reject(err != nil, fmt.Sprintf("--selector %q: %v", o.selector, err), "for example -l pool=batch,arch!=arm64"),
