@@ -161,6 +161,13 @@ func (a *Agent) look(ctx context.Context, closely bool) {
 	}
 	changed := a.tracker.Look(l.Report, incident.Began(l.Facts))
 	a.cfg.Metrics.Look(l.Report, l.Facts, time.Since(began))
+	for _, t := range changed {
+		level, text := slog.LevelWarn, t.Summary
+		if t.To == checks.CauseClear {
+			level, text = slog.LevelInfo, t.Cause+" is gone after "+units.Duration(t.At.Sub(since[t.Cause]))
+		}
+		a.cfg.Log.Log(ctx, level, text, "cause", t.Cause, "from", t.From, "to", t.To, "at", t.At)
+	}
 	if r := a.cfg.Recorder; r != nil {
 		r.Append(began, recorder.KindSample, sample(l))
 		for _, t := range changed {
@@ -170,13 +177,6 @@ func (a *Agent) look(ctx context.Context, closely bool) {
 	if a.cfg.Publisher != nil {
 		a.cfg.Publisher.Publish(l.Report, append(a.past, changed...))
 		a.past = nil
-	}
-	for _, t := range changed {
-		level, text := slog.LevelWarn, t.Summary
-		if t.To == checks.CauseClear {
-			level, text = slog.LevelInfo, t.Cause+" is gone after "+units.Duration(t.At.Sub(since[t.Cause]))
-		}
-		a.cfg.Log.Log(ctx, level, text, "cause", t.Cause, "from", t.From, "to", t.To, "at", t.At)
 	}
 	slow := isSlow(l.Facts)
 	if slow && !a.slow {

@@ -303,13 +303,6 @@ func TestFaults(t *testing.T) {
 	}{
 		"none": {func(s *server, w http.ResponseWriter, r *http.Request) { s.take(w, r) }, 0, nil},
 		"429":  {answer(429, "60"), 50 * s, []time.Duration{60 * s}},
-		"conflict": {func(s *server, w http.ResponseWriter, r *http.Request) {
-			if r.Method == http.MethodPost { // of which it means that the event exists
-				answer(503)(s, w, r)
-				return
-			}
-			answer(409)(s, w, r)
-		}, s / 2, []time.Duration{s}},
 		"forbidden": {answer(403), 20 * m, []time.Duration{
 			s, 2 * s, 4 * s, 8 * s, 16 * s, 32 * s, 64 * s, 5 * m, 5 * m,
 		}},

@@ -167,15 +167,3 @@ func TestEndToEndPowerCut(t *testing.T) {
 		}
 	}
 }
-
-// TestEndToEndZstdcat reads a segment with the tool that every distribution has.
-func TestEndToEndZstdcat(t *testing.T) {
-	dir := t.TempDir()
-	write(t, dir, 1, 2)
-	out, err := exec.CommandContext(t.Context(), "zstdcat", segmentPath(dir, 1)).Output()
-	want := `{"at":"2026-11-23T12:00:01Z","data":1,"kind":"sample"}` + "\n" +
-		`{"at":"2026-11-23T12:00:02Z","data":2,"kind":"sample"}` + "\n"
-	if string(out) != want || err != nil {
-		t.Errorf("zstdcat: %s, %v", out, err)
-	}
-}
