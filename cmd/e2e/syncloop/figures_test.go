@@ -37,7 +37,7 @@ func BenchmarkPods(b *testing.B) {
 	dir := b.TempDir()
 	must(b, os.Mkdir(filepath.Join(dir, "pods"), 0o755))
 	for i := range pods {
-		manifest := fmt.Appendf(nil, "{apiVersion: v1, kind: Pod, metadata: {name: p%d}, spec: {hostNetwork: true, "+
+		manifest := fmt.Appendf(nil, "---\n{apiVersion: v1, kind: Pod, metadata: {name: p%d}, spec: {hostNetwork: true, "+
 			"containers: [{name: c, image: %q, imagePullPolicy: Never, command: [/bin/sleep, '2147483647']}]}}\n",
 			i, nodebox.ImageBusybox)
 		must(b, os.WriteFile(fmt.Sprintf("%s/pods/%d.yaml", dir, i), manifest, 0o644))
