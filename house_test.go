@@ -170,13 +170,13 @@ func TestImports(t *testing.T) {
 		{"cmd/gendocs", []string{
 			"cmd/internal/app", "cmd/internal/cli", "cmd/internal/render", "checks", "journal/signature",
 		}},
-		{"cmd/internal/cli", nil},
+		{"cmd/internal/cli", []string{"crictl/deadline"}},
 		{"cmd/internal/screen", []string{"cmd/internal/cli"}},
 		{"cmd/internal/render", []string{"checks", "checks/units", "crictl/gc", "journal", "plegbench"}},
 		{"cmd/internal/target", []string{
 			"cmd/internal/cli", "cmd/internal/render", "cmd/internal/screen", "checks", "crictl", "journal", "plegbench",
 		}},
-		{"cmd/internal/app", []string{"cmd/internal", "checks"}},
+		{"cmd/internal/app", []string{"cmd/internal", "checks", "crictl/deadline"}},
 		{"cmd/e2e/nodebox", []string{"crictl"}},
 		{"cmd/e2e/e2etest", []string{"cmd/e2e/nodebox", "cmd/internal/cli", "checks", "crictl"}},
 		{"cmd/e2e", []string{"cmd/e2e", "cmd/internal/cli", "checks", "crictl", "journal", "plegbench"}},

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -278,6 +279,21 @@ func (p Population) hasThread(pid int, state byte) bool {
 		st, _ := readStat(thread)
 		return st.state == state
 	})
+}
+
+// CountHanging counts the processes of a name of which a thread is in uninterruptible sleep.
+func CountHanging(name string) (count int) {
+	own := Population{root: "/"}
+	for _, process := range names("/proc") {
+		pid, err := strconv.Atoi(process)
+		if err != nil {
+			continue
+		}
+		if st, err := readStat(filepath.Join("/proc", process)); err == nil && st.comm == name && own.hasThread(pid, 'D') {
+			count++
+		}
+	}
+	return count
 }
 
 const childPrefix = "kdiag-"

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -33,6 +34,11 @@ type stuck struct {
 	since time.Time // the oldest
 	count int
 }
+
+var abandoned atomic.Bool
+
+// Abandoned reports whether this process has ever abandoned work, which may keep it from ending.
+func Abandoned() bool { return abandoned.Load() }
 
 type guardKey struct{}
 
@@ -142,6 +148,7 @@ func RunGrace[T any](
 		return r.value, r.err
 	default:
 	}
+	abandoned.Store(true)
 	Abandon(ctx, name, began, ended)
 	return zero, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))
 }

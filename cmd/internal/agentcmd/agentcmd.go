@@ -4,6 +4,7 @@ package agentcmd
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
@@ -124,7 +125,7 @@ func (o *options) checkFolder(flag, name string) error {
 	if name == "" {
 		return nil
 	}
-	info, err := os.Stat(name)
+	info, err := cli.Look(name, func() (fs.FileInfo, error) { return os.Stat(name) })
 	if err == nil && !info.IsDir() {
 		return cli.Usage("--"+flag+" "+name+" is no folder", "name the folder that node_exporter reads")
 	}

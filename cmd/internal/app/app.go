@@ -46,8 +46,16 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 	if len(args) > 0 && args[0] == host.ChildArgument {
 		return host.Serve(args[1:], env.Out) // kdiag's own child, for looks that may never return
 	}
+	if len(args) > 1 && args[0] == workerArgument {
+		return work(ctx, env, args[1:])
+	}
+	if mayHang(env, args) {
+		if code, ok := supervise(args); ok {
+			return code
+		}
+	}
 	reloads := len(args) > 0 && args[0] == "agent" // on SIGHUP
-	ctx, stop := interruptible(ctx, !reloads)
+	ctx, stop := interruptible(ctx, !reloads, nil)
 	defer stop()
 	return run(ctx, env, args)
 }
@@ -89,24 +97,54 @@ func run(ctx context.Context, env cli.Env, args []string) int {
 // wanted matches the arguments of whoever wants a document for a program, also where they make no sense otherwise.
 var wanted = regexp.MustCompile(`(?m)^(?:-o[=\n]?|--output[=\n])(json|yaml)$`)
 
+// unsupervised are the commands that read nothing of a host, and the services, which end when they are told to.
+const unsupervised = "kdiag,help,completion,bash,fish,powershell,zsh,version,explain,agent,syncloop,reproduce,proxy,serve"
+
+// mayHang reports whether a command needs a supervisor, since a thread of it may wait without end.
+func mayHang(env cli.Env, args []string) bool {
+	if env.Self == "" {
+		return false
+	}
+	cmd, rest, err := Root(env).Find(verbosity(args))
+	if err != nil || slices.Contains(strings.Split(unsupervised, ","), cmd.Name()) {
+		return false
+	}
+	if err := cmd.ParseFlags(rest); err != nil { // or --help
+		return false
+	}
+	simulate := cmd.Flags().Lookup("simulate")
+	return simulate == nil || simulate.Value.String() == "" || strings.ContainsAny(simulate.Value.String(), "/.")
+}
+
 // interruptible returns a context that ends with SIGINT, SIGTERM or, if it is to, SIGHUP, so that each command cleans
 // up. A second SIGINT or SIGTERM kills the process; a second SIGHUP does not, as shell and kernel may both send one.
 // SIGPIPE does nothing: a socket of a dead runtime raises it too. The write that failed tells the two apart; see
-// output.
-func interruptible(ctx context.Context, byHangup bool) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
+// output. A signal that a supervisor relays, and that a terminal has sent to this process as well, counts once.
+func interruptible(ctx context.Context, byHangup bool, relayed <-chan os.Signal) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	hangup, pipe := make(chan os.Signal, 1), make(chan os.Signal, 1)
+	own, pipe := make(chan os.Signal, 8), make(chan os.Signal, 1)
 	signal.Notify(pipe, syscall.SIGPIPE)
+	signal.Notify(own, os.Interrupt, syscall.SIGTERM)
 	if byHangup && !signal.Ignored(syscall.SIGHUP) { // as under nohup
-		signal.Notify(hangup, syscall.SIGHUP)
+		signal.Notify(own, syscall.SIGHUP)
 	}
 	go func() {
-		select {
-		case <-hangup:
+		for here, there := 0, 0; ; {
+			count := &here
+			var s os.Signal
+			select {
+			case s = <-own:
+			case s = <-relayed:
+				count = &there
+			}
 			cancel()
-		case <-ctx.Done():
+			if s != syscall.SIGHUP {
+				*count++
+			}
+			if max(here, there) > 1 {
+				signal.Reset(s)
+				_ = syscall.Kill(os.Getpid(), s.(syscall.Signal))
+			}
 		}
 	}()
 	return ctx, cancel

@@ -1,27 +1,69 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
 // TempHint is what to do where no temporary folder can be made.
 const TempHint = "name a folder that you may write to, such as TMPDIR=/tmp"
 
+// How long a file system may take for a file that a person named, before it counts as one that hangs: to look at or open
+// it, and to read or write it, which may be much.
+const (
+	lookTime = 3 * time.Second
+	copyTime = 10 * time.Second
+)
+
+// Look runs look, which does something with the name of a file, and returns an error if its file system does not answer.
+func Look[T any](name string, look func() (T, error)) (T, error) { return inTime(name, lookTime, look) }
+
+func inTime[T any](name string, most time.Duration, f func() (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), most)
+	defer cancel()
+	v, err := deadline.Run(ctx, "using "+name, func(context.Context) (T, error) { return f() })
+	if errors.Is(err, deadline.ErrAbandoned) {
+		err = errors.New(name + ": the file system does not answer")
+	}
+	return v, err
+}
+
 // ReadFile reads a regular file of at most so many bytes: a device or a pipe may never end.
 func ReadFile(name string, most int64) ([]byte, error) {
-	info, err := regular(name)
+	f, err := Look(name, func() (*os.File, error) {
+		f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would block
+		if err != nil {
+			return nil, err
+		}
+		info, err := f.Stat()
+		if err == nil {
+			err = regular(name, info)
+		}
+		if err != nil {
+			f.Close()
+		}
+		return f, err
+	})
 	if err != nil {
 		return nil, err
 	}
-	if info.Size() > most {
-		return nil, fmt.Errorf("%s is larger than %d bytes", name, most)
-	}
-	return os.ReadFile(name)
+	return inTime(name, copyTime, func() ([]byte, error) {
+		defer f.Close()
+		data, err := io.ReadAll(io.LimitReader(f, most+1))
+		if err == nil && int64(len(data)) > most {
+			return nil, fmt.Errorf("%s is larger than %d bytes", name, most)
+		}
+		return data, err
+	})
 }
 
 // Regular makes the path that a flag names absolute, and returns an error of bad input unless a regular file is there.
@@ -32,7 +74,10 @@ func Regular(flag string, path *string, hint string) error {
 	}
 	abs, err := filepath.Abs(*path)
 	if *path = abs; err == nil {
-		_, err = regular(abs)
+		var info fs.FileInfo
+		if info, err = Look(abs, func() (fs.FileInfo, error) { return os.Stat(abs) }); err == nil {
+			err = regular(abs, info)
+		}
 	}
 	if err != nil {
 		return Usage("--"+flag+": "+err.Error(), hint)
@@ -40,12 +85,11 @@ func Regular(flag string, path *string, hint string) error {
 	return nil
 }
 
-func regular(name string) (fs.FileInfo, error) {
-	info, err := os.Stat(name)
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New(name + " is not a regular file")
+func regular(name string, info fs.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return errors.New(name + " is not a regular file")
 	}
-	return info, err
+	return nil
 }
 
 // HoldsText reports whether standard input is a file or a pipe, which a person put there to be read. It is neither a
@@ -72,28 +116,30 @@ type Destination struct {
 // OpenDestination prepares for writing the file that a flag names. What is there and is no file, a device above all, is
 // never replaced.
 func OpenDestination(flag, name string) (*Destination, error) {
-	bad := func(problem string) error {
-		return Usage(flag+" "+problem, "name a file in a folder that you may write to")
+	d, err := Look(name, func() (*Destination, error) { return openDestination(name) })
+	if err != nil {
+		return nil, Usage(flag+" "+err.Error(), "name a file in a folder that you may write to")
 	}
+	return d, nil
+}
+
+func openDestination(name string) (*Destination, error) {
 	d := &Destination{Path: name}
 	switch info, err := os.Stat(name); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
-		return nil, bad(err.Error())
+		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, bad(name + " is there and is no regular file")
+		return nil, errors.New(name + " is there and is no regular file")
 	default:
 		d.Exists, d.mode = true, info.Mode().Perm()
 	}
 	if target, err := filepath.EvalSymlinks(name); err == nil {
 		d.Path = target
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(d.Path), ".kdiag-*")
-	if err != nil {
-		return nil, bad(err.Error())
-	}
-	d.tmp = tmp
-	return d, nil
+	var err error
+	d.tmp, err = os.CreateTemp(filepath.Dir(d.Path), ".kdiag-*")
+	return d, err
 }
 
 // OpenPage prepares for writing the page that --html names; nil without a name. It replaces nothing but *.html: a log
@@ -116,6 +162,14 @@ func (d *Destination) Write(data []byte) error {
 	if d == nil {
 		return nil
 	}
+	_, err := inTime(d.Path, copyTime, func() (any, error) { return nil, d.write(data) })
+	if err != nil {
+		return Fail(fmt.Errorf("saving to %s: %w", d.Path, err), ExitUnknown, "the result above is all there is")
+	}
+	return nil
+}
+
+func (d *Destination) write(data []byte) error {
 	_, err := d.tmp.Write(data)
 	if err == nil && d.Exists {
 		err = d.tmp.Chmod(d.mode)
@@ -129,10 +183,7 @@ func (d *Destination) Write(data []byte) error {
 	if err == nil {
 		err = os.Rename(d.tmp.Name(), d.Path)
 	}
-	if err != nil {
-		return Fail(fmt.Errorf("saving to %s: %w", d.Path, err), ExitUnknown, "the result above is all there is")
-	}
-	return nil
+	return err
 }
 
 // Close removes what Write did not turn into a file.
@@ -140,6 +191,8 @@ func (d *Destination) Close() {
 	if d == nil {
 		return
 	}
-	_ = d.tmp.Close()
-	_ = os.Remove(d.tmp.Name())
+	_, _ = Look(d.Path, func() (any, error) {
+		_ = d.tmp.Close()
+		return nil, os.Remove(d.tmp.Name())
+	})
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -198,13 +199,17 @@ func (f *Flags) checkRoot(cmd *cobra.Command) error {
 		return RejectEmpty(cmd, "host-root")
 	}
 	root, err := filepath.Abs(f.HostRoot)
+	look := func(name string) error {
+		_, err := Look(name, func() (fs.FileInfo, error) { return os.Stat(name) })
+		return err
+	}
 	if err == nil {
-		_, err = os.Stat(root)
+		err = look(root)
 	}
 	if err != nil {
 		return Usage("--host-root: "+err.Error(), "name the directory where the host's / is mounted")
 	}
-	_, err = os.Stat(filepath.Join(root, "proc", "self"))
+	err = look(filepath.Join(root, "proc", "self"))
 	f.HostRoot = root
 	return Reject(err != nil, "--host-root "+root+" has no proc: not the root of a running host",
 		"mount the host's / there, with its /proc; kdiag journal --root reads a dead node's disk")

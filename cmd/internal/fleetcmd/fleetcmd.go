@@ -89,9 +89,9 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	if err != nil {
 		return err
 	}
-	cluster, err := fleet.Connect(cfg)
+	cluster, err := opts.cluster.Connect(cfg)
 	if err != nil {
-		return cli.Usage(err.Error(), "look at the cluster and the user of this context in the kubeconfig")
+		return err
 	}
 	asking, _ := opts.Budget()
 	within, cancel := context.WithTimeout(ctx, asking)

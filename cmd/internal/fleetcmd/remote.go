@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -189,7 +190,7 @@ func (r *remote) bundle(ctx context.Context, env cli.Env) error {
 // fetch copies an archive into a temporary file, checks it, and puts it in place.
 func (r *remote) fetch(ctx context.Context, env cli.Env, c checks.Capture) error {
 	name, toOut := cmp.Or(r.file, c.Name), r.file == "-"
-	_, there := os.Lstat(name)
+	_, there := cli.Look(name, func() (fs.FileInfo, error) { return os.Lstat(name) })
 	if err := cmp.Or(
 		cli.Reject(toOut && env.OutTTY, "standard output is a terminal", "name a file, or pipe it into kdiag node --from -"),
 		cli.Reject(!toOut && there == nil, name+" is there already", "name a new file"),
@@ -200,7 +201,7 @@ func (r *remote) fetch(ctx context.Context, env cli.Env, c checks.Capture) error
 	if toOut {
 		dir = ""
 	}
-	tmp, err := os.CreateTemp(dir, ".kdiag-*")
+	tmp, err := cli.Look(name, func() (*os.File, error) { return os.CreateTemp(dir, ".kdiag-*") })
 	if err != nil {
 		return cli.Usage(err.Error(), "name a file in a folder that you may write to")
 	}

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"strings"
@@ -80,7 +82,8 @@ func (s *session) run(ctx, within context.Context) (err error) {
 	s.doc.Missing = append(s.doc.Missing, s.look.Missing...)
 	s.look.Node.Ends = map[string]gc.End{}
 	if s.opts.yes { // before the runtime is asked for thousands of ends
-		lock, err := gc.Lock(strings.TrimPrefix(s.t.Socket(), "unix://"))
+		socket := strings.TrimPrefix(s.t.Socket(), "unix://")
+		lock, err := cli.Look(socket, func() (io.Closer, error) { return gc.Lock(socket) })
 		if err != nil {
 			return cli.Fail(err, cli.ExitUnknown, "nothing was removed; wait for the other run, or interrupt it")
 		}
@@ -210,6 +213,9 @@ func (s *session) remove(ctx, within context.Context) (err error) {
 		audit, err = disk(within, func() (*gc.Audit, error) {
 			return gc.OpenAudit(s.opts.audit, s.look.Runtime, len(plan.Remove), s.env.Now())
 		})
+		if errors.Is(err, deadline.ErrAbandoned) {
+			err = errors.New("--audit " + s.opts.audit + ": the file system does not answer")
+		}
 		if err != nil {
 			return cli.Fail(err, cli.ExitUnknown, "nothing was removed; name a file on a disk with free space")
 		}

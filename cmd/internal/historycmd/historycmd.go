@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"slices"
@@ -91,6 +92,10 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	defer cancel()
 	h, err := deadline.Run(within, "reading the records",
 		func(ctx context.Context) (*checks.History, error) { return opts.read(ctx, env) })
+	if errors.Is(err, deadline.ErrAbandoned) && ctx.Err() == nil {
+		err = cli.Fail(fmt.Errorf("reading the records in %s: %w", filepath.Join(opts.root, opts.dir), err),
+			cli.ExitUnknown, "give it more time, such as --timeout 2m; a file system that hangs needs a repair first")
+	}
 	if err != nil {
 		return err
 	}

@@ -220,6 +220,11 @@ func (s *session) nothing(r *journal.Report, reading journal.Options, err error,
 		err = errors.New(problem)
 	}
 	err = cmp.Or(err, errors.New("there was nothing to read"))
+	advice := hint(err)
+	if errors.Is(err, errOutOfTime) && len(r.Sources) == 0 && len(reading.Inputs) > 0 {
+		err = fmt.Errorf("%s: nothing was read by the end of --timeout",
+			cmp.Or(reading.Inputs[0].Path, "standard input"))
+	}
 	if s.how.Format != render.Text {
 		if len(r.Sources) == 0 {
 			for _, in := range reading.Inputs {
@@ -234,7 +239,7 @@ func (s *session) nothing(r *journal.Report, reading journal.Options, err error,
 	if interrupted {
 		return &cli.ExitError{Code: cli.ExitUnknown}
 	}
-	return cli.Fail(err, cli.ExitUnknown, hint(err))
+	return cli.Fail(err, cli.ExitUnknown, advice)
 }
 
 // hint returns what to do about an error. Errors that came through a report are words only.

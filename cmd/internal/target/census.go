@@ -111,12 +111,15 @@ func (t *Target) kubelets(root string) bool {
 		return true
 	}
 	host := crictl.SeenBy(root, 0)
-	first, err := host.Stat(a)
-	if err != nil {
-		return false
-	}
-	second, err := host.Stat(b)
-	return err == nil && os.SameFile(first, second)
+	same, err := cli.Look(a, func() (bool, error) {
+		first, err := host.Stat(a)
+		if err != nil {
+			return false, err
+		}
+		second, err := host.Stat(b)
+		return err == nil && os.SameFile(first, second), err
+	})
+	return err == nil && same
 }
 
 // Logs returns where the kubelet has the logs of this runtime's containers. A simulation has none, and neither has a

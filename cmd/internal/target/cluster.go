@@ -1,6 +1,7 @@
 package target
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -8,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/kdiag/kdiag/checks/fleet"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
@@ -24,8 +26,32 @@ func (c *Cluster) AddCluster(cmd *cobra.Command) {
 		"kubeconfig to use (default $KUBECONFIG, ~/.kube/config, or the service account of a pod)")
 }
 
-// Config reads the kubeconfig, and returns what its context says and the context's name, which is empty in a pod.
+// Config reads the kubeconfig, which may be on a file system that hangs, and returns what its context says and the context's name, which is empty in a pod.
 func (c *Cluster) Config() (*rest.Config, string, error) {
+	var name string
+	cfg, err := cli.Look(cmp.Or(c.Kubeconfig, "the kubeconfig"), func() (cfg *rest.Config, err error) {
+		cfg, name, err = c.config()
+		return cfg, err
+	})
+	if err != nil {
+		return nil, "", cli.Usage("finding the API server: "+err.Error(),
+			"name a kubeconfig with --kubeconfig FILE and its context with --context NAME")
+	}
+	return cfg, name, nil
+}
+
+// Connect returns a client for what Config returned, which may name more files.
+func (c *Cluster) Connect(cfg *rest.Config) (*fleet.Cluster, error) {
+	cluster, err := cli.Look("a file that the kubeconfig names", func() (*fleet.Cluster, error) {
+		return fleet.Connect(cfg)
+	})
+	if err != nil {
+		return nil, cli.Usage(err.Error(), "look at the cluster and the user of this context in the kubeconfig")
+	}
+	return cluster, nil
+}
+
+func (c *Cluster) config() (*rest.Config, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.Kubeconfig
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
@@ -36,8 +62,7 @@ func (c *Cluster) Config() (*rest.Config, string, error) {
 		if clientcmd.IsEmptyConfig(err) || errors.Is(err, rest.ErrNotInCluster) {
 			message = "no kubeconfig found"
 		}
-		return nil, "", cli.Usage("finding the API server: "+message,
-			"name a kubeconfig with --kubeconfig FILE and its context with --context NAME")
+		return nil, "", errors.New(message)
 	}
 	raw, err := loader.RawConfig()
 	if err != nil || len(raw.Contexts) == 0 {

@@ -9,6 +9,7 @@ import (
 	"io"
 	"io/fs"
 	"maps"
+	"os"
 	"path"
 	"slices"
 	"strings"
@@ -48,7 +49,7 @@ func OpenStored(ctx context.Context, env cli.Env, f *cli.Flags, flag, name strin
 	progress.Update(plegbench.Progress{Phase: "reading the archive"})
 	shown, from := "standard input", env.In
 	if name != "-" {
-		file, err := bundle.OpenFile(name)
+		file, err := cli.Look(name, func() (*os.File, error) { return bundle.OpenFile(name) })
 		if err != nil {
 			return nil, cli.Usage(flag+": "+err.Error(),
 				"name an archive that kdiag bundle wrote, or - for standard input")

@@ -23,9 +23,9 @@ func (c *Cluster) Agent(ctx context.Context, node string) (*fleet.Cluster, *flee
 	if err != nil {
 		return nil, nil, err
 	}
-	cluster, err := fleet.Connect(cfg)
+	cluster, err := c.Connect(cfg)
 	if err != nil {
-		return nil, nil, cli.Usage(err.Error(), "see the kubeconfig, or name another with --kubeconfig FILE")
+		return nil, nil, err
 	}
 	agent, err := cluster.Agent(ctx, node)
 	return cluster, agent, err

@@ -95,7 +95,13 @@ func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Target, error) {
 	}
 	t.socket = t.Endpoint.URL
 	if !t.Simulated() {
-		t.socket = below(env.Root, t.Endpoint.URL)
+		var err error
+		t.socket, err = cli.Look(strings.TrimPrefix(t.Endpoint.URL, "unix://"), func() (string, error) {
+			return below(env.Root, t.Endpoint.URL), nil
+		})
+		if err != nil {
+			return nil, err
+		}
 	}
 	client, err := crictl.Dial(t.socket, crictl.Options{
 		RPCTimeout: rpc, Late: func() { t.dumpNow(true) }, Dialer: env.Sockets.Dial,
