@@ -10,8 +10,6 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-var zero = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC).UnixMicro()
-
 func TestBurstsStayBounded(t *testing.T) {
 	const most = 1000
 	st := newMatches(most)
