@@ -29,6 +29,11 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "mounting proc:", err)
 			os.Exit(1)
 		}
+		// With the name of a host's process 1: another one's namespace shows no host (hidden).
+		if err := os.WriteFile("/proc/1/comm", []byte("init"), 0); err != nil {
+			fmt.Fprintln(os.Stderr, "naming process 1:", err)
+			os.Exit(1)
+		}
 		os.Exit(m.Run())
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
