@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,22 +82,9 @@ func TestRunFaults(t *testing.T) {
 			ok:    func(r *trial) bool { return r.finished() && r.Pauses > 0 },
 		},
 		{
-			name:  "one pod's containers cannot be removed",
-			fault: fake.Fault{RPC: "RemoveContainer", Object: loop, Error: "Unknown: busy"},
-			ok: func(r *trial) bool {
-				return len(r.Failed) == r.containers("loop-0") && r.Removed == len(r.plan.Remove)-len(r.Failed) &&
-					r.failures("RemoveContainer: Unknown: busy")
-			},
-		},
-		{
 			name:  "errors that pass",
 			fault: fake.Fault{RPC: "RemoveContainer", Object: loop, Error: "Unknown: busy", First: 3},
 			ok:    func(r *trial) bool { return r.Removed == len(r.plan.Remove) },
-		},
-		{
-			name:  "forgotten before",
-			fault: fake.Fault{RPC: "ContainerStatus", Object: loop, Error: "NotFound: no such container"},
-			ok:    func(r *trial) bool { return r.finished() && len(r.Skipped) == r.containers("loop-0") },
 		},
 		{
 			name:  "sandboxes that cannot be stopped are not removed",
@@ -218,33 +204,6 @@ func TestRunLooksAgain(t *testing.T) {
 	})
 }
 
-// TestRunInterrupted interrupts a run; a plan made then goes on where it ended, in the same audit file.
-func TestRunInterrupted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		a, path := audit(t)
-		r := try(t, ctx, Options{Audit: a, Progress: func(p Progress) {
-			if p.Removed > 50 {
-				cancel()
-			}
-		}})
-		if r.Stopped != "interrupted" || r.Left == 0 || r.Removed != r.gone || len(r.Failed) != 0 || r.err != nil {
-			t.Error(r)
-		}
-		must(t, a.Close(r.Removed, time.Now()))
-		again, err := OpenAudit(path, here(), 0, time.Now())
-		must(t, err)
-		before, rest := look(t, r.client, Rules{})
-		second := tryPlan(t, t.Context(), r.client, before, rest, Options{Audit: again})
-		if len(rest.Remove) != r.Left || second.Removed != r.Left {
-			t.Errorf("%d were left; the second run: %s", r.Left, second)
-		}
-		if n := len(removedIn(t, path)); n != len(r.plan.Remove) {
-			t.Errorf("%d of %d are in the audit file", n, len(r.plan.Remove))
-		}
-	})
-}
-
 // TestRunRefuses wants an error and nothing removed where the runtime does not answer at first.
 func TestRunRefuses(t *testing.T) {
 	for want, fault := range map[string]fake.Fault{
@@ -273,22 +232,6 @@ func TestRunRefuses(t *testing.T) {
 
 const unrecordedWhy = "removed, but not recorded"
 
-func TestRunAuditFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, _ := audit(t)
-		var once sync.Once
-		r := try(t, t.Context(), Options{Audit: a, Progress: func(p Progress) {
-			if p.Removed > 20 {
-				once.Do(func() { _ = a.file.Close() })
-			}
-		}})
-		if r.err == nil || r.Stopped != "the audit file cannot be written" || r.Left == 0 ||
-			!r.failures(unrecordedWhy) {
-			t.Error(r)
-		}
-	})
-}
-
 // A hungFile is on a disk that hangs until the channel is closed.
 type hungFile chan struct{}
 
@@ -315,31 +258,6 @@ func TestRunAuditHangs(t *testing.T) {
 			t.Error(r)
 		}
 	})
-}
-
-// TestReadEnds asks for the ends of containers of which one pod's or none answer.
-func TestReadEnds(t *testing.T) {
-	for name, object := range map[string]fake.Object{"one pod hangs": {Pod: "old"}, "all hang": {}} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := serve(t, flood(fake.Fault{RPC: "ContainerStatus", Object: object, Hang: true}))
-				ask := Candidates(list(t, c), Rules{}, time.Now())
-				want := 0
-				for _, k := range ask {
-					if object.Pod == "" || k.Pod == object.Pod {
-						want++
-					}
-				}
-				start := time.Now()
-				ends, missed := ReadEnds(t.Context(), c, ask, nil)
-				if want < 30 || missed.Count != want || len(ends) != len(ask)-want ||
-					!strings.Contains(missed.First, "DeadlineExceeded") || time.Since(start) > time.Minute {
-					t.Errorf("%d ends of %d, missed %+v, want %d, in %v", len(ends), len(ask), missed, want,
-						time.Since(start))
-				}
-			})
-		})
-	}
 }
 
 // removedIn returns the ids of the removals in an audit file.

@@ -2,7 +2,6 @@ package gc
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 	"time"
 
@@ -31,16 +30,5 @@ func BenchmarkMake100000(b *testing.B) {
 		if p := Make(n, Rules{}, noon()); len(p.Remove) != 500*198 {
 			b.Fatalf("%d candidates", len(p.Remove))
 		}
-	}
-}
-
-func TestMakeMemory(t *testing.T) {
-	n := crowd(50)
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	Make(n, Rules{}, noon())
-	runtime.ReadMemStats(&after)
-	if got, most := after.TotalAlloc-before.TotalAlloc, uint64(6<<20); got > most {
-		t.Errorf("planning 10,000 containers takes %d bytes, more than %d", got, most)
 	}
 }
