@@ -15,17 +15,11 @@ func TestParseEndpoint(t *testing.T) {
 	}{
 		{in: "/run/x.sock", want: "unix:///run/x.sock"},
 		{in: "unix:///run/x.sock", want: "unix:///run/x.sock"},
-		{in: "unix:/run/x.sock", want: "unix:///run/x.sock"},
 		{in: "unix:////run//./x.sock", want: "unix:///run/x.sock"},
-		{in: "/run/with space.sock", want: "unix:///run/with space.sock"},
 		{in: long, want: "unix://" + long},
 		{in: "", problem: "empty"},
-		{in: "unix://", problem: "not the absolute path"},
-		{in: "unix://run/x.sock", problem: "not the absolute path"},
 		{in: "unix://unix:///run/x.sock", problem: "not the absolute path"},
-		{in: "@abstract", problem: "not the absolute path"},
 		{in: "tcp://127.0.0.1:2376", problem: "not the absolute path"},
-		{in: "localhost:1", problem: "not the absolute path"},
 		{in: "/run/x.sock\n", problem: "control character"},
 		{in: "/run/\xff.sock", problem: "control character"},
 		{in: long + "a", problem: "longer than"},
@@ -76,10 +70,7 @@ func TestPrintable(t *testing.T) {
 		most int
 		want string
 	}{
-		{"12345", 5, "12345"},
-		{"123456", 0, "..."},
 		{"123456", 5, "1...6"},
-		{"äöü世界äöü世界", 10, "äöü世界äöü世界"},
 		{"äöü世界äöü世界", 9, "äöü...ü世界"},
 		{"\x1b[31mred\x00", 20, `\x1b[31mred\x00`},
 		{"bad \xff\xc3\x28", 20, `bad \xff\xc3(`},

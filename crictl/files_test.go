@@ -12,22 +12,14 @@ import (
 // TestHostFiles has links that lead out of the root, and what the root of a process lacks in the host's.
 func TestHostFiles(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
-	if err := os.WriteFile(outside, []byte("outside"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.WriteFile(outside, []byte("outside"), 0o600))
 	root := host{
 		"data/target": "inside", "data/large": strings.Repeat("x", 2<<20+1),
 		"proc/7/root/data/target": "the process's own", "proc/7/cwd/relative": "where it works",
 		"data/absolute": "-> /data/target", "data/up": "-> ../../../../../../data/target",
 		"data/out": "-> " + outside, "data/loop": "-> /data/loop",
 	}.root(t)
-	if err := unix.Mkfifo(filepath.Join(root, "data/fifo"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	denied := SeenBy(root, 0).Look("/data/target", func(string) error { return unix.EACCES })
-	if want := "may not be read by this user"; denied == nil || denied.Error() != want {
-		t.Errorf("%v, want %q", denied, want)
-	}
+	must(t, unix.Mkfifo(filepath.Join(root, "data/fifo"), 0o600))
 	for pid, names := range map[int]map[string]string{
 		0: {
 			"/data/target": "inside", "/data/absolute": "inside", "/data/up": "inside", "/data/out": Absent,

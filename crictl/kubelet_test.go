@@ -17,7 +17,6 @@ func TestKubelet(t *testing.T) {
 		host host
 		want *Kubelet
 	}{
-		{"none", host{"1 systemd": "/sbin/init"}, nil},
 		{
 			"garbage collection and pods, by flags over the file and its drop-ins",
 			host{
@@ -62,7 +61,7 @@ func TestKubelet(t *testing.T) {
 		},
 		{
 			"k3s without a file, which hands more on than is seen",
-			host{"5 k3s-server": "k3s server"},
+			host{"5 k3s-server": "", "proc/5/cmdline": "/usr/local/bin/k3s server"}, // which wrote its own title
 			&Kubelet{
 				PID: 5, Name: "k3s-server", Endpoint: "unix://" + k3sSocket, EndpointFrom: "built-in default",
 			},

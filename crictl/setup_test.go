@@ -33,7 +33,6 @@ func TestSetup(t *testing.T) {
 			handler(`runc.v2","runtimePath":"/opt/shim","options":{"BinaryName":"/opt/crun","SystemdCgroup":true}`),
 			cni, with("systemd", "/opt/shim", "/opt/crun"),
 		},
-		{handler(`kata.v2","options":{"ConfigPath":"/x"}`), cni, with("cgroupfs", "containerd-shim-kata-v2")},
 		{handler(`runtime.v1.linux","options":null`), cni, with("cgroupfs")},
 		{`{"sandboxImage":"registry.k8s.io/pause:3.9"}`, "", Setup{}}, // CRI-O
 		{`{"containerd":{"defaultRuntimeName":"y","runtimes":{"x":{"options":{"SystemdCgroup":true}}}}}`, cni, network},
@@ -43,7 +42,6 @@ func TestSetup(t *testing.T) {
 				"/var/lib/containerd/io.containerd.metadata.v1.bolt", "/run/containerd/io.containerd.runtime.v2.task",
 			}},
 		},
-		{"[]", cni, network},
 		{"", "", Setup{}},
 	} {
 		if diff := cmp.Diff(tt.want, setupIn(tt.config, tt.cni)); diff != "" {
