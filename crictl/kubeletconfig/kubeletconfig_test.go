@@ -59,8 +59,8 @@ func TestRead(t *testing.T) {
 		want    string // what differs from the defaults
 		other   []string
 		bad     []string
+		origin  map[string]string // of fields
 	}{
-		{name: "nothing"},
 		{
 			name: "file over defaults",
 			file: head + lines("maxPods: 7", "syncFrequency: 10s", "resolvConf: ''", "serializeImagePulls: false"),
@@ -86,6 +86,9 @@ func TestRead(t *testing.T) {
 				"20-b.conf": lines("podPidsLimit: null", "maxPods: 9"),
 			},
 			want: `{"maxPods": 9, "featureGates": {"A": true, "C": true}, "clusterDNS": ["10.0.0.2"]}`,
+			origin: map[string]string{
+				"maxPods": "/d/20-b.conf", "featureGates.A": "/k.yaml", "featureGates.C": "/d/10-a.conf", "port": "",
+			},
 		},
 		{
 			name: "flags over files",
@@ -101,6 +104,9 @@ func TestRead(t *testing.T) {
 				"registerNode": false, "syncFrequency": "1m30s", "clusterDNS": ["10.0.0.1", "10.0.0.2", "10.0.0.3"],
 				"evictionHard": {"memory.available": "1Gi"}, "evictionSoftGracePeriod": {"memory.available": "1m"},
 				"rotateCertificates": true, "containerRuntimeEndpoint": "unix:///x,y=z"}`,
+			origin: map[string]string{
+				"maxPods": "--max-pods", "featureGates.B": "/k.yaml", "featureGates.EventedPLEG": "--feature-gates",
+			},
 		},
 		{
 			name: "settings that follow from others",
@@ -153,7 +159,6 @@ func TestRead(t *testing.T) {
 				"fileCheckFrequency", "maxPods", "staticPodURLHeader", "syncFrequency",
 			},
 		},
-		{name: "no file", args: []string{"--config=/none"}, bad: []string{"/none"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			args, files := c.args, map[string]string{}
@@ -172,6 +177,11 @@ func TestRead(t *testing.T) {
 			var bad []string
 			for _, p := range s.Problems {
 				bad = append(bad, p.Where)
+			}
+			for field, want := range c.origin {
+				if got := s.Origin(field); got != want {
+					t.Errorf("%s is set by %q, want %q", field, got, want)
+				}
 			}
 			type read struct {
 				Config
@@ -197,7 +207,6 @@ func TestReadWithoutConfig(t *testing.T) {
 	})
 	for args, want := range map[string]read{
 		"":                                       {10255, map[string]string{}, WithoutConfig, WithoutConfig},
-		"--max-pods=7":                           {10255, map[string]string{}, WithoutConfig, WithoutConfig},
 		"--config=/k.yaml":                       {0, Defaults().EvictionHard, "", ""},
 		"--config-dir=/d":                        {0, map[string]string{"a": "5%"}, "/d/1.conf", "/d/1.conf"},
 		"--read-only-port=0 --eviction-hard=a<1": {0, map[string]string{"a": "1"}, "--read-only-port", "--eviction-hard"},
@@ -207,24 +216,6 @@ func TestReadWithoutConfig(t *testing.T) {
 		got := read{s.ReadOnlyPort, s.EvictionHard, s.Origin("readOnlyPort"), s.Origin("evictionHard")}
 		if diff := gocmp.Diff(want, got, gocmp.AllowUnexported(read{})); diff != "" || len(s.Problems) > 0 {
 			t.Errorf("%q: %v (-want +got):\n%s", args, s.Problems, diff)
-		}
-	}
-}
-
-func TestOrigin(t *testing.T) {
-	s := Read(ParseFlags([]string{"--config=/k.yaml", "--config-dir=/d", "--max-pods=9", "--feature-gates=C=true"}),
-		inMemory(map[string]string{
-			"/k.yaml":     lines("maxPods: 7", "featureGates: {A: true, B: true}", "syncFrequency: 2m", "port: 0"),
-			"/d/1.conf":   lines("featureGates: {B: false}", "crashLoopBackOff: {maxContainerRestartPeriod: 1m}"),
-			"/d/not.yaml": "",
-		}), true)
-	for field, want := range map[string]string{
-		"maxPods": "--max-pods", "syncFrequency": "/k.yaml", "port": "", "evictionHard": "", "readOnlyPort": "",
-		"featureGates.A": "/k.yaml", "featureGates.B": "/d/1.conf", "featureGates.C": "--feature-gates",
-		"featureGates.D": "", "crashLoopBackOff.maxContainerRestartPeriod": "/d/1.conf",
-	} {
-		if got := s.Origin(field); got != want {
-			t.Errorf("%s is set by %q, want %q", field, got, want)
 		}
 	}
 }
@@ -272,7 +263,6 @@ func TestFieldsAreTheKubelets(t *testing.T) {
 func TestHostFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
-		t.Helper()
 		path := filepath.Join(dir, name)
 		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		must(t, os.WriteFile(path, []byte(text), 0o600))

@@ -13,18 +13,12 @@ func TestUnitArgs(t *testing.T) {
 		files map[string]string
 		want  []string
 	}{
-		{"no unit", nil, []string{}},
 		{
 			"plain",
 			map[string]string{
 				lib: "[Unit]\nExecStart=x\n[Service]\nExecStart=-/usr/bin/kubelet --a \"--b=c\" \\\n  --e\n",
 			},
 			[]string{"/usr/bin/kubelet", "--a", "--b=c", "--e"},
-		},
-		{
-			"overridden",
-			map[string]string{lib: "[Service]\nExecStart=a\n", etc: "[Service]\nExecStart=b\n"},
-			[]string{"b"},
 		},
 		{"kubeadm", map[string]string{
 			lib: "[Service]\nExecStart=/usr/bin/kubelet\n",
