@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/proto"
 )
 
 func TestBuiltins(t *testing.T) {
@@ -28,23 +27,6 @@ func TestBuiltins(t *testing.T) {
 			t.Errorf("%s: summary %q is empty, long or used twice", s.Name, s.Summary)
 		}
 		summaries[s.Summary] = true
-	}
-	if _, ok := Builtin("no-such"); ok {
-		t.Error("there is a scenario no-such")
-	}
-	if _, ok := Builtin("../doc"); ok {
-		t.Error("names reach outside the folder")
-	}
-}
-
-// TestEntrySize: on the healthy node entries have the size of real ones, since the sizes of lists are judged.
-func TestEntrySize(t *testing.T) {
-	s, _ := Builtin("healthy")
-	c := serve(t, s)
-	for _, entry := range c.containers(t, nil) {
-		if n := proto.Size(entry); n < 700 || n > 1000 {
-			t.Errorf("%s has an entry of %d bytes, want 700 to 1000", entry.GetLabels(), n)
-		}
 	}
 }
 

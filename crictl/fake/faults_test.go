@@ -53,9 +53,7 @@ func TestFaultTimes(t *testing.T) {
 	}{
 		{"hang", Fault{Hang: true}, "0s DeadlineExceeded 1m0s, 1h DeadlineExceeded 1m0s"},
 		{"delay", Fault{Delay: 5 * s}, "0s OK 5s"},
-		{"delay beyond the deadline", Fault{Delay: 61 * s}, "0s DeadlineExceeded 1m0s"},
 		{"delay, then error", Fault{Delay: s, Error: "Unavailable"}, "0s Unavailable 1s"},
-		{"other RPC", Fault{RPC: "List*", Hang: true}, "0s OK"},
 		{
 			"from and until",
 			Fault{Error: "Unavailable: not yet", From: 10 * s, Until: 20 * s},
@@ -74,7 +72,6 @@ func TestFaultTimes(t *testing.T) {
 		},
 		{"thaw", Fault{Hang: true, Thaw: true, From: 10 * s, Every: 40 * s, For: 15 * s}, "12s OK 13s, 26s OK"},
 		{"thaw at until", Fault{Hang: true, Thaw: true, Until: 7 * s}, "3s OK 4s"},
-		{"thaw without an end", Fault{Hang: true, Thaw: true}, "0s DeadlineExceeded 1m0s"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -103,7 +100,6 @@ func TestLatency(t *testing.T) {
 		s := small()
 		s.Latency = []Latency{
 			{RPC: "ListContainers", Base: 10 * ms, PerItem: 2 * ms},
-			{RPC: "Version", Base: 100 * ms, Jitter: 50 * ms},
 		}
 		c := serve(t, s)
 		list := func(ctx context.Context) error {
@@ -112,16 +108,6 @@ func TestLatency(t *testing.T) {
 		}
 		if got := ask(t, list); got != "OK 20ms" {
 			t.Errorf("a list of 5: %s, want 20ms", got)
-		}
-		lowest, highest := time.Hour, time.Duration(0)
-		for range 1000 {
-			start := time.Now()
-			ask(t, c.version)
-			lowest, highest = min(lowest, time.Since(start)), max(highest, time.Since(start))
-		}
-		if lowest.Round(5*time.Millisecond) != 100*time.Millisecond ||
-			highest.Round(5*time.Millisecond) != 150*time.Millisecond {
-			t.Errorf("jitter from %v to %v is not spread over 100ms to 150ms", lowest, highest)
 		}
 	})
 }

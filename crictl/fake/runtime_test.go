@@ -7,40 +7,31 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-func TestStatusAndVersion(t *testing.T) {
+func TestStatus(t *testing.T) {
 	s := small()
-	s.Runtime = RuntimeInfo{Name: "cri-o", Version: "1.36.0", CgroupDriver: "cgroupfs"}
 	s.Conditions = []Condition{{Type: "NetworkReady", Reason: "NoCNI", Message: "none"}, {Type: "Extra", Status: true}}
+	s.Runtime.CgroupDriver = "cgroupfs"
 	c := serve(t, s)
-	version := must(c.Version(t.Context(), &runtimeapi.VersionRequest{}))(t)
-	want := &runtimeapi.VersionResponse{
-		Version: "0.1.0", RuntimeName: "cri-o", RuntimeVersion: "1.36.0", RuntimeApiVersion: "v1",
-	}
-	if diff := cmp.Diff(want, version, protocmp.Transform()); diff != "" {
-		t.Errorf("Version (-want +got):\n%s", diff)
+	config := must(c.RuntimeConfig(t.Context(), &runtimeapi.RuntimeConfigRequest{}))(t)
+	if driver := config.GetLinux().GetCgroupDriver(); driver != runtimeapi.CgroupDriver_CGROUPFS {
+		t.Errorf("cgroup driver %s", driver)
 	}
 	got := must(c.Status(t.Context(), &runtimeapi.StatusRequest{Verbose: true}))(t)
-	conditions := []*runtimeapi.RuntimeCondition{
+	want := []*runtimeapi.RuntimeCondition{
 		{Type: "NetworkReady", Reason: "NoCNI", Message: "none"},
 		{Type: "Extra", Status: true},
 		{Type: "RuntimeReady", Status: true},
 	}
-	if diff := cmp.Diff(conditions, got.GetStatus().GetConditions(), protocmp.Transform()); diff != "" {
+	if diff := cmp.Diff(want, got.GetStatus().GetConditions(), protocmp.Transform()); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
 	if !json.Valid([]byte(got.GetInfo()["config"])) {
 		t.Errorf("verbose info %q is no JSON", got.GetInfo())
 	}
-	config := must(c.RuntimeConfig(t.Context(), &runtimeapi.RuntimeConfigRequest{}))(t)
-	if driver := config.GetLinux().GetCgroupDriver(); driver != runtimeapi.CgroupDriver_CGROUPFS {
-		t.Errorf("cgroup driver %s", driver)
-	}
-	must(c.UpdateRuntimeConfig(t.Context(), &runtimeapi.UpdateRuntimeConfigRequest{}))(t)
 }
 
 func TestImages(t *testing.T) {
@@ -49,9 +40,8 @@ func TestImages(t *testing.T) {
 	find := func(name string) *runtimeapi.Image {
 		return must(c.images.ImageStatus(t.Context(), &runtimeapi.ImageStatusRequest{Image: spec(name)}))(t).GetImage()
 	}
-	pull := func(name string) (string, error) {
-		resp, err := c.images.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: spec(name)})
-		return resp.GetImageRef(), err
+	pull := func(name string) string {
+		return must(c.images.PullImage(t.Context(), &runtimeapi.PullImageRequest{Image: spec(name)}))(t).GetImageRef()
 	}
 	app := find("app:1")
 	hex := strings.TrimPrefix(app.GetId(), "sha256:")
@@ -65,16 +55,13 @@ func TestImages(t *testing.T) {
 			t.Errorf("%q is %v", name, got)
 		}
 	}
-	if _, err := pull(""); codeOf(err) != codes.InvalidArgument {
-		t.Errorf("pulling nothing: %v", err)
-	}
 	byDigest := "quay.io/x/y@sha256:" + objectID("some")
 	for name, want := range map[string]string{
 		"nginx": "docker.io/library/nginx:latest", "quay.io:5000/a/b": "quay.io:5000/a/b:latest",
 		"me/it:3": "docker.io/me/it:3",
 		byDigest:  byDigest,
 	} {
-		first, second := must(pull(name))(t), must(pull(name))(t)
+		first, second := pull(name), pull(name)
 		got := find(first)
 		if tags := append(got.GetRepoTags(), got.GetRepoDigests()...); first != second || tags[0] != want {
 			t.Errorf("%s was stored as %v with ids %s and %s, want %s", name, tags, first, second, want)
@@ -87,12 +74,6 @@ func TestImages(t *testing.T) {
 	if all, one, none := list(""), list("nginx"), list("none"); all != 7 || one != 1 || none != 0 {
 		t.Errorf("%d images, %d called nginx, %d called none; want 7, 1, 0", all, one, none)
 	}
-	for range 2 { // the second time it is gone
-		must(c.images.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: spec("nginx")}))(t)
-	}
-	if find("nginx") != nil || list("") != 6 {
-		t.Error("nginx is still there")
-	}
 	// Tags of one image, pulled one after the other, are removed by any of them.
 	s := small()
 	s.Images = []string{"quay.io/x/tags:1 quay.io/x/tags:2"}
@@ -101,30 +82,25 @@ func TestImages(t *testing.T) {
 	if diff := cmp.Diff([]string{"quay.io/x/tags:1", "quay.io/x/tags:2"}, both.GetRepoTags()); diff != "" {
 		t.Error(diff)
 	}
-	must(c.images.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: spec("quay.io/x/tags:1")}))(t)
+	for range 2 { // the second time it is gone
+		must(c.images.RemoveImage(t.Context(), &runtimeapi.RemoveImageRequest{Image: spec("quay.io/x/tags:1")}))(t)
+	}
 	if left := append(both.GetRepoTags(), both.GetRepoDigests()...); slices.ContainsFunc(left,
 		func(name string) bool { return find(name) != nil }) {
 		t.Errorf("one of %v is still there", left)
 	}
-	must(pull("quay.io/x/tags:2"))(t)
-	must(pull(both.GetRepoDigests()[0]))(t)
+	pull("quay.io/x/tags:2")
+	pull(both.GetRepoDigests()[0])
 	if again := find(both.GetId()); len(again.GetRepoTags()) != 1 || len(again.GetRepoDigests()) != 1 {
 		t.Errorf("one tag was pulled: %v", again)
-	}
-	fs := must(c.images.ImageFsInfo(t.Context(), &runtimeapi.ImageFsInfoRequest{}))(t).GetImageFilesystems()
-	if len(fs) != 1 || fs[0].GetFsId().GetMountpoint() != "/" || fs[0].GetUsedBytes().GetValue() == 0 {
-		t.Errorf("file systems %v", fs)
 	}
 }
 
 func TestStats(t *testing.T) {
 	c := serve(t, small())
-	app := c.idOf(t, "app")
 	all := must(c.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{}))(t).GetStats()
-	if len(all) != 1 || all[0].GetAttributes().GetId() != app ||
-		all[0].GetCpu().GetUsageCoreNanoSeconds().GetValue() == 0 ||
-		all[0].GetMemory().GetWorkingSetBytes().GetValue() == 0 ||
-		all[0].GetWritableLayer().GetFsId().GetMountpoint() == "" {
+	if len(all) != 1 || all[0].GetAttributes().GetId() != c.idOf(t, "app") ||
+		all[0].GetCpu().GetUsageCoreNanoSeconds().GetValue() == 0 {
 		t.Errorf("want the usage of the running container: %v", all)
 	}
 }

@@ -157,19 +157,3 @@ func TestExits(t *testing.T) {
 		}
 	})
 }
-
-func TestNetworkNotReadyFailsPods(t *testing.T) {
-	s, _ := Builtin("network-not-ready")
-	c := serve(t, s)
-	config := &runtimeapi.PodSandboxConfig{
-		Metadata: &runtimeapi.PodSandboxMetadata{Name: "a", Namespace: "b", Uid: "c"},
-	}
-	if _, err := c.RunPodSandbox(t.Context(),
-		&runtimeapi.RunPodSandboxRequest{Config: config}); codeOf(err) != codes.Unknown {
-		t.Errorf("a pod with its own network: %v", err)
-	}
-	config.Linux = &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{
-		NamespaceOptions: &runtimeapi.NamespaceOption{Network: runtimeapi.NamespaceMode_NODE},
-	}}
-	must(c.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{Config: config}))(t)
-}
