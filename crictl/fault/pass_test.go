@@ -148,15 +148,3 @@ func TestCancelledCalls(t *testing.T) {
 		goruntime.Gosched() // a reader of an unknown RPC may be on its way out
 	}
 }
-
-// TestHeaderComesEarly opens a stream on which nothing is sent yet, as that of container events.
-func TestHeaderComesEarly(t *testing.T) {
-	f := start(t, serveEcho(t).path)
-	ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(t.Context(), "wait", "1"))
-	defer cancel()
-	events, err := f.GetContainerEvents(ctx, &runtimeapi.GetEventsRequest{})
-	must(t, err)
-	if header, err := events.Header(); err != nil || len(header["waiting"]) != 1 {
-		t.Errorf("header %v, %v", header, err)
-	}
-}
