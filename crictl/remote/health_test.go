@@ -1,11 +1,10 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"net"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -77,55 +76,33 @@ func serveHealth(t *testing.T, d *healthServer) (addr string) {
 	return l.Addr().String()
 }
 
-// closedPort is an address on which nothing listens, and cannot, until the test ends.
-func closedPort(t *testing.T) (addr string) {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
-	bound, err := syscall.Getsockname(fd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*syscall.SockaddrInet4).Port))
-}
-
 func TestCheckHealth(t *testing.T) {
 	asked := due{t.Context(), make(chan struct{})}
 	well := serveHealth(t, &healthServer{answers: map[string]healthapi.HealthCheckResponse_ServingStatus{
 		"": healthapi.HealthCheckResponse_SERVING, "ill": healthapi.HealthCheckResponse_NOT_SERVING,
 	}, asked: func() { close(asked.done) }})
-	without, closed := serveHealth(t, nil), closedPort(t)
+	without := serveHealth(t, nil)
 	for _, tt := range []struct {
 		name, addr, service string
-		timeout             time.Duration
-		want                string // start of the error; empty for none
+		timeout             time.Duration // 0 for a minute
+		want                string        // start of the error; empty for none
 	}{
-		{name: "serving", addr: well, timeout: time.Minute},
+		{name: "serving", addr: well},
 		{
-			name: "not serving", addr: well, service: "ill", timeout: time.Minute,
+			name: "not serving", addr: well, service: "ill",
 			want: `service unhealthy (responded with "NOT_SERVING")`,
 		},
 		{
-			name: "unknown service", addr: well, service: "x", timeout: time.Minute,
-			want: "error: health rpc probe failed: rpc error: code = NotFound",
-		},
-		{
-			name: "no health service", addr: without, timeout: time.Minute,
+			name: "no health service", addr: without,
 			want: "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown",
 		},
 		{
-			name: "slow", addr: well, service: "slow", timeout: time.Minute,
+			name: "slow", addr: well, service: "slow",
 			want: "timeout: health rpc did not complete within 1m0s",
 		},
 		{
-			name: "nothing listens", addr: closed, timeout: 200 * time.Millisecond,
-			want: `timeout: failed to connect service "` + closed + `" within 200ms: context deadline exceeded`,
+			name: "nothing listens", addr: "127.0.0.1:1", timeout: 200 * time.Millisecond,
+			want: `timeout: failed to connect service "127.0.0.1:1" within 200ms: context deadline exceeded`,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -134,7 +111,7 @@ func TestCheckHealth(t *testing.T) {
 			if tt.service == "slow" {
 				ctx = asked
 			}
-			err := CheckHealth(ctx, tt.addr, tt.service, tt.timeout)
+			err := CheckHealth(ctx, tt.addr, tt.service, cmp.Or(tt.timeout, time.Minute))
 			if tt.want == "" && err != nil || tt.want != "" &&
 				(err == nil || !strings.HasPrefix(err.Error(), tt.want)) {
 				t.Errorf("got %v, want %q", err, tt.want)
