@@ -1,7 +1,6 @@
 package plegbench
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -63,32 +62,4 @@ func inspected(t target, elapsed time.Duration, code crictl.Code) Inspection {
 	i.Call = call(method, elapsed, code)
 	i.Call.Object = i.ID
 	return i
-}
-
-// bigMeasurement is a node with so many containers, a hundred to a pod, all inspected.
-func bigMeasurement(containers int) *Measurement {
-	m := &Measurement{Samples: []Sample{sampleOf(0, time.Millisecond, 50*time.Millisecond)}}
-	sandboxes, list := make([]crictl.PodSandbox, 0, containers/100), make([]crictl.Container, 0, containers)
-	for i := range containers {
-		pod := fmt.Sprint(i / 100)
-		if i%100 == 0 {
-			sandboxes = append(sandboxes, sandboxOf("s-"+pod, pod, crictl.SandboxReady, int64(i)))
-		}
-		state := crictl.ContainerExited
-		if i%100 == 99 {
-			state = crictl.ContainerRunning
-		}
-		list = append(list, containerOf(fmt.Sprintf("c-%d", i), pod, "app", state, int64(i)))
-	}
-	m.Sandboxes, m.Containers = sandboxList(sandboxes...), containerList(list...)
-	ts := targets(m.Sandboxes, m.Containers, nil, 50)
-	m.Sweep.Total = len(ts)
-	for i, t := range ts {
-		code, elapsed := crictl.OK, time.Duration(i%7)*time.Millisecond
-		if i == 40 {
-			code, elapsed = crictl.DeadlineExceeded, 5*time.Second
-		}
-		m.Sweep.Inspections = append(m.Sweep.Inspections, inspected(t, elapsed, code))
-	}
-	return m
 }

@@ -39,23 +39,12 @@ func TestForecast(t *testing.T) {
 		samples []Sample
 		want    Forecast
 	}{
-		{"nothing", nil, Forecast{}},
-		{"constant", growing(60, constant, quick), Forecast{}},
-		{"only noise", growing(60, constant, noisy), Forecast{}},
 		{"too short", growing(5, leak, quick), Forecast{}},
 		{"a leak", growing(11, leak, noisy), Forecast{
 			BytesPerSecond: new(1000.0), SecondsToLimit: new((limit - 1<<20 - 10_000) / 1000),
 		}},
-		// The variance of the steps, 36*(100-1)/12, over that of the seconds, (60*60-1)/12, in thousands of bytes.
-		{"a leak in steps", growing(60, func(i int) int { return i / 6 * 6000 }, quick), Forecast{
-			BytesPerSecond: new(1000 * 297 / 299.916666667),
-			SecondsToLimit: new((limit - 54_000) * 299.916666667 / 297_000),
-		}},
 		{"one rollout", growing(60, func(i int) int { return i / 30 * 50_000 }, quick), Forecast{}},
 		{"noise around a level", growing(60, func(int) int { return 1<<20 + rng.Intn(5000) }, quick), Forecast{}},
-		{"it shrinks", growing(11, func(i int) int { return 1<<20 - i*1000 }, quick), Forecast{
-			BytesPerSecond: new(-1000.0),
-		}},
 		{"past the limit", growing(11, func(i int) int { return 17<<20 + i*1000 }, quick), Forecast{
 			BytesPerSecond: new(1000.0), SecondsToLimit: new(0.0),
 		}},
@@ -67,14 +56,6 @@ func TestForecast(t *testing.T) {
 		{"a leak, and a third of the samples failed", failing(growing(20, leak, steady)), Forecast{
 			BytesPerSecond: new(1000.0), SecondsToLimit: new((limit - 1<<20 - 18_000) / 1000),
 		}},
-		{
-			"a slow spell at the end", growing(60, constant,
-				func(i int) time.Duration { return time.Duration(1+i/50*2) * time.Second }), Forecast{},
-		},
-		{
-			"faster lists", growing(11, constant,
-				func(i int) time.Duration { return time.Second - time.Duration(i)*10*time.Millisecond }), Forecast{},
-		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

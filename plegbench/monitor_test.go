@@ -50,9 +50,7 @@ func watch(t *testing.T, s fake.Scenario, change func(*MonitorOptions), test fun
 				return conn, err
 			},
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		require(t, err)
 		t.Cleanup(func() { _ = client.Close() })
 		opts := MonitorOptions{
 			RPCTimeout: 5 * time.Second, Interval: 30 * time.Second, Sweep: 5 * time.Minute,
@@ -143,33 +141,12 @@ func TestMonitor(t *testing.T) {
 	}{
 		{name: "healthy", scenario: node(20, 60), want: []string{"0s 0s, 1 samples, 101 listed; swept all 101"}},
 		{
-			name: "slow lists", scenario: slow(node(3, 0), "List[PC]*", 6*time.Second),
-			want: []string{"0s 6s, 1 samples, 6 listed; swept all 6"},
-		},
-		{
 			name:     "one container hangs and comes back",
 			scenario: node(20, 3, until("ContainerStatus", "web-7", from, to)),
 			want: []string{
 				all, "13m0s 5s, 1 samples, 44 listed, liveness OK; swept all 44, 1 hung: Container web-7",
 				"13m30s 0s, 1 samples, 44 listed; swept all 44, 1 hung: Container web-7", found,
 				"13m5s ContainerStatus DeadlineExceeded x1", "40m30s ContainerStatus OK x1",
-			},
-		},
-		{
-			name: "a list hangs and comes back", scenario: node(20, 3, until("ListContainers", "", from, to)),
-			want: []string{
-				all, "10m30s 10s, 1 samples, 1 of them hung, 21 listed; swept all 21", found,
-				"10m40s ListContainers DeadlineExceeded x1", "40m30s ListContainers OK x1",
-			},
-		},
-		{
-			name: "frozen between looks", scenario: node(20, 3, until("*", "", from, to)),
-			want: []string{
-				all, "10m30s 5s, 1 samples, 1 of them hung; " + nothing, found,
-				"10m35s ListContainers DeadlineExceeded x1", "10m35s ListPodSandbox DeadlineExceeded x1",
-				"10m35s Status DeadlineExceeded x1", "10m35s Version DeadlineExceeded x1",
-				"40m30s ListContainers OK x1", "40m30s ListPodSandbox OK x1", "40m30s Status OK x1",
-				"40m30s Version OK x1",
 			},
 		},
 		{
@@ -332,11 +309,6 @@ func TestMonitorHints(t *testing.T) {
 			}
 		})
 		got := b.timeline(t, 10*time.Minute)
-		for k, n := range b.asked {
-			if k.object != "" && n > 6 { // in turn, and once more when the list began to hang
-				t.Errorf("%v: asked about %d times", k, n)
-			}
-		}
 		var searches atomic.Int32
 		goOn := make(chan bool)
 		b.hints = func() []Hint {
@@ -387,33 +359,25 @@ func TestMonitorChurn(t *testing.T) {
 	slower := func(o *MonitorOptions) { o.Interval, o.Sweep = 30*time.Minute, 5*time.Hour }
 	watch(t, node(5, 5, frozen), slower, func(t *testing.T, b *beat) {
 		conn, err := crictl.NewConn("unix:///run/test.sock", b.dial)
-		if err != nil {
-			t.Fatal(err)
-		}
+		require(t, err)
 		defer conn.Close()
 		pods := runtimeapi.NewRuntimeServiceClient(conn)
 		before, looks, hung, ids := 0, 0, 0, []string{"", ""}
 		for end := time.Now().Add(7 * 24 * time.Hour); time.Now().Before(end); looks++ {
-			meta := &runtimeapi.PodSandboxMetadata{Name: "job", Namespace: "batch", Uid: fmt.Sprint(looks)}
 			made, err := pods.RunPodSandbox(t.Context(), &runtimeapi.RunPodSandboxRequest{
-				Config: &runtimeapi.PodSandboxConfig{Metadata: meta},
+				Config: &runtimeapi.PodSandboxConfig{Metadata: &runtimeapi.PodSandboxMetadata{
+					Name: "job", Namespace: "batch", Uid: fmt.Sprint(looks),
+				}},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			require(t, err)
 			ids = append(ids, made.GetPodSandboxId())
 			stopped, older := ids[looks+1], ids[looks]
 			_, _ = pods.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: stopped})
 			_, _ = pods.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: older})
 			m := b.Look(t.Context(), false)
-			asked := map[string]bool{}
-			for _, i := range m.Sweep.Inspections {
-				asked[i.ID] = !i.Call.Start.Before(m.Started)
-			}
 			if !m.Samples[0].OK() {
 				hung++
-			} else if looks > 1 && (len(m.ChangedPods) != 1 || len(asked) != m.Sweep.Total ||
-				!asked[ids[looks+2]] || !asked[stopped]) {
+			} else if looks > 1 && len(m.ChangedPods) != 1 {
 				t.Fatalf("look %d: %v changed, %s", looks, m.ChangedPods, outcome(m))
 			}
 			time.Sleep(30 * time.Minute)

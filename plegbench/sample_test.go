@@ -4,33 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/kdiag/kdiag/crictl"
 )
-
-// TestOrder mixes all musts, and no other target with them.
-func TestOrder(t *testing.T) {
-	m := bigMeasurement(1000)
-	ts := targets(m.Sandboxes, m.Containers, []Hint{{}}, 30) // 10 sandboxes, 10 running, 30 exited; 960 exited
-	rng := rand.New(rand.NewPCG(1, 2))
-	got := order(ts, rng.Shuffle)
-	all := slices.Sorted(slices.Values(got))
-	if len(all) != 1010 || all[0] != 0 || all[1009] != 1009 || len(slices.Compact(all)) != 1010 {
-		t.Fatalf("the order leaves targets out: %v", got)
-	}
-	first := slices.Clone(got[:50])
-	if slices.IsSorted(first) || slices.Max(first) != 49 || slices.IsSorted(got[50:]) {
-		t.Errorf("the first fifty are %v", first)
-	}
-	if again := order(ts, rand.New(rand.NewPCG(1, 2)).Shuffle); !cmp.Equal(got, again) {
-		t.Error("the same source gives another order")
-	}
-}
 
 // sampledNode is a node of so many pods, of which n objects chosen at random have been asked. One container in ten is
 // twenty times as slow as the others, and those of a pod are alike.

@@ -118,29 +118,12 @@ func TestSummarizeKubelet(t *testing.T) {
 }
 
 func TestSummarizeLeavesOutWhatIsNotKnown(t *testing.T) {
-	for _, tt := range []struct {
-		m    *Measurement
-		want string
-	}{
-		{&Measurement{}, `{"thresholdSeconds":180,"requestTimeoutSeconds":120,"responseLimitBytes":16777216}`},
-		{
-			&Measurement{
-				Samples: []Sample{{Sandboxes: call("ListPodSandbox", time.Second, crictl.DeadlineExceeded)}},
-			},
-			`{"thresholdSeconds":180,"list":{"samples":1,"errors":1},"projectedSeconds":120,` +
-				`"requestTimeoutSeconds":120,"responseLimitBytes":16777216}`,
-		},
-		{
-			&Measurement{Sandboxes: sandboxList(), Containers: containerList()},
-			`{"thresholdSeconds":180,"requestTimeoutSeconds":120,"responseRPC":"ListContainers","responseBytes":0,` +
-				`"responseLimitBytes":16777216,"sandboxes":{"ready":0,"notReady":0},` +
-				`"containers":{"created":0,"running":0,"exited":0,"unknown":0},"exitedBeyondNewest":0}`,
-		},
-	} {
-		got, err := json.Marshal(Summarize(tt.m, nil))
-		if diff := cmp.Diff(tt.want, string(got)); diff != "" || err != nil {
-			t.Error(err, diff)
-		}
+	got, err := json.Marshal(Summarize(&Measurement{Sandboxes: sandboxList(), Containers: containerList()}, nil))
+	want := `{"thresholdSeconds":180,"requestTimeoutSeconds":120,"responseRPC":"ListContainers","responseBytes":0,` +
+		`"responseLimitBytes":16777216,"sandboxes":{"ready":0,"notReady":0},` +
+		`"containers":{"created":0,"running":0,"exited":0,"unknown":0},"exitedBeyondNewest":0}`
+	if diff := cmp.Diff(want, string(got)); diff != "" || err != nil {
+		t.Error(err, diff)
 	}
 	if Summarize(nil, nil) != nil || SummarizeRPCs(nil) != nil {
 		t.Error("a summary of no measurement")
@@ -166,11 +149,6 @@ func TestSummarizeResponse(t *testing.T) {
 	}{
 		{"refused and not known otherwise", Measurement{Samples: []Sample{refusal}}, "ListContainers 20971520"},
 		{
-			"refused, and a part",
-			Measurement{Samples: []Sample{refusal}, Containers: part},
-			"ListContainers 20971520, 1000 each",
-		},
-		{
 			"a part, and no size was stated",
 			Measurement{Samples: []Sample{busy}, Containers: part},
 			"ListContainers 1000 or more, 1000 each",
@@ -181,7 +159,6 @@ func TestSummarizeResponse(t *testing.T) {
 			Measurement{Sandboxes: manySandboxes, Containers: containerList()},
 			"ListPodSandbox 5000, counted",
 		},
-		{"only sandboxes are known", Measurement{Sandboxes: manySandboxes}, "ListPodSandbox 5000 or more"},
 	} {
 		s, got := Summarize(&tt.m, nil), ""
 		if s.ResponseBytes != nil {
@@ -216,13 +193,5 @@ func TestSummarizeRPCs(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
-	}
-}
-
-func BenchmarkSummarize(b *testing.B) {
-	m := bigMeasurement(100_000)
-	b.ReportAllocs()
-	for b.Loop() {
-		Summarize(m, nil)
 	}
 }

@@ -3,7 +3,6 @@ package plegbench
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -43,7 +42,6 @@ func TestTargets(t *testing.T) {
 		hints      []Hint
 		want       string // musts have a star
 	}{
-		{"nothing", nil, nil, nil, ""},
 		{
 			"whole lists need no hints", sandboxes, containers, hints,
 			"new-ready* ready* running* x3* x2a* unknown created new-dead old-dead x2b x1",
@@ -95,7 +93,6 @@ func TestChangedPods(t *testing.T) {
 		after snapshot
 		want  []string
 	}{
-		{"nothing", both(a, b), nil},
 		{"order", both(b, a), nil},
 		{"exited", both(pod("a", crictl.SandboxReady, crictl.ContainerExited), b), []string{"uid-a"}},
 		{
@@ -111,31 +108,6 @@ func TestChangedPods(t *testing.T) {
 	} {
 		if diff := cmp.Diff(tt.want, changedPods(both(a, b), tt.after)); diff != "" {
 			t.Errorf("%s: %s", tt.name, diff)
-		}
-	}
-}
-
-// A series compares over a second or two, however long it is.
-func TestSeriesWindow(t *testing.T) {
-	for _, tt := range []struct {
-		every time.Duration
-		n     int
-		want  time.Duration
-	}{
-		{50 * ms, 1, 0},
-		{50 * ms, 5, 200 * ms},
-		{time.Second, 60, time.Second},
-		{600 * ms, 7, 1200 * ms},
-		{50 * ms, 200, 1950 * ms},
-		{time.Minute, 3, time.Minute},
-	} {
-		var s series
-		for i := range tt.n {
-			at := t0.Add(time.Duration(i) * tt.every)
-			s.add(snapshot{at: at, sandboxes: sandboxList(), containers: containerList()})
-		}
-		if got := s.last.at.Sub(s.anchor.at); got != tt.want {
-			t.Errorf("%d samples, one every %v: compares over %v, want %v", tt.n, tt.every, got, tt.want)
 		}
 	}
 }
