@@ -266,22 +266,16 @@ func TestImages(t *testing.T) {
 		name    string
 		images  []string // on the node, beside that of the pod
 		image   string
+		pull    bool
 		faults  []fake.Fault
 		ran     string // image
 		want    want
 		skipped string // step
 	}{
+		{name: "pulled", image: "nginx:1", pull: true, ran: "nginx:1", want: done},
 		{
 			name: "no true", images: []string{box}, ran: box, want: done, skipped: "ExecSync",
 			faults: []fake.Fault{{RPC: "ExecSync", Error: `Unknown: exec failed: "true"` + notFound}},
-		},
-		{
-			name: "no sleep in any", images: []string{box}, ran: "docker.io/library/app:1",
-			want: want{"StartContainer", Failed, 1, ByImage, 0, false},
-			faults: []fake.Fault{{
-				RPC:   "StartContainer",
-				Error: `Unknown: runc create failed: exec: "sleep"` + notFound,
-			}},
 		},
 		{
 			name: "no sleep in the first: the pause image", images: []string{box, "registry.k8s.io/pause:3.10"},
@@ -321,7 +315,7 @@ func TestImages(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cri := serve(t, append([]string{"app:1"}, tt.images...), tt.faults...)
 				opts := options()
-				opts.Image = tt.image
+				opts.Image, opts.Pull = tt.image, tt.pull
 				got := Run(t.Context(), cri, opts)
 				tt.want.check(t, cri, got)
 				skipped := ""
