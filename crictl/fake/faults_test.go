@@ -32,18 +32,6 @@ func (c *client) version(ctx context.Context) error {
 	return err
 }
 
-// idOf returns the id of the container of that name, whichever comes last.
-func (c *client) idOf(t *testing.T, name string) string {
-	t.Helper()
-	id := ""
-	for _, container := range c.containers(t, nil) {
-		if container.GetMetadata().GetName() == name {
-			id = container.GetId()
-		}
-	}
-	return id
-}
-
 func TestFaultTimes(t *testing.T) {
 	const s = Duration(time.Second)
 	for _, test := range []struct {
@@ -92,24 +80,6 @@ func TestFaultTimes(t *testing.T) {
 			})
 		})
 	}
-}
-
-func TestLatency(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const ms = Duration(time.Millisecond)
-		s := small()
-		s.Latency = []Latency{
-			{RPC: "ListContainers", Base: 10 * ms, PerItem: 2 * ms},
-		}
-		c := serve(t, s)
-		list := func(ctx context.Context) error {
-			_, err := c.ListContainers(ctx, &runtimeapi.ListContainersRequest{})
-			return err
-		}
-		if got := ask(t, list); got != "OK 20ms" {
-			t.Errorf("a list of 5: %s, want 20ms", got)
-		}
-	})
 }
 
 // TestStopReleasesHungCalls: a call without a deadline ends with the server.

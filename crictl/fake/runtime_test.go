@@ -95,12 +95,3 @@ func TestImages(t *testing.T) {
 		t.Errorf("one tag was pulled: %v", again)
 	}
 }
-
-func TestStats(t *testing.T) {
-	c := serve(t, small())
-	all := must(c.ListContainerStats(t.Context(), &runtimeapi.ListContainerStatsRequest{}))(t).GetStats()
-	if len(all) != 1 || all[0].GetAttributes().GetId() != c.idOf(t, "app") ||
-		all[0].GetCpu().GetUsageCoreNanoSeconds().GetValue() == 0 {
-		t.Errorf("want the usage of the running container: %v", all)
-	}
-}

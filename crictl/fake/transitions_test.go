@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/grpc/codes"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -74,7 +73,6 @@ func TestLifeOfAPod(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		must(c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id}))(t)
-		must(c.ExecSync(t.Context(), &runtimeapi.ExecSyncRequest{ContainerId: id, Cmd: []string{"true"}}))(t)
 		if _, err := os.Stat(log); err != nil {
 			t.Error(err)
 		}
@@ -89,22 +87,11 @@ func TestLifeOfAPod(t *testing.T) {
 			got.GetFinishedAt()-got.GetStartedAt() != second {
 			t.Errorf("times: %d, %d, %d", got.GetCreatedAt(), got.GetStartedAt(), got.GetFinishedAt())
 		}
-		_, err := c.CreateContainer(t.Context(), &runtimeapi.CreateContainerRequest{
-			PodSandboxId: sandboxID,
-			Config:       &runtimeapi.ContainerConfig{Metadata: &runtimeapi.ContainerMetadata{Name: "late"}},
-		})
-		if codeOf(err) != codes.FailedPrecondition {
-			t.Errorf("CreateContainer in a stopped sandbox: %v", err)
-		}
 		for range 2 { // the second time it is gone, which is no error
 			must(c.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: sandboxID}))(t)
 		}
 		if n := len(c.containers(t, nil)) + len(c.sandboxes(t)); n != 0 {
 			t.Errorf("%d objects left", n)
-		}
-		if _, err := c.ContainerStatus(t.Context(),
-			&runtimeapi.ContainerStatusRequest{ContainerId: id}); codeOf(err) != codes.NotFound {
-			t.Errorf("status of a removed container: %v", err)
 		}
 		names := map[string]string{sandboxID: "sandbox", id: "container"}
 		want := []string{
