@@ -171,13 +171,8 @@ func (r *trial) failures(reasons ...string) bool {
 }
 
 func (r *trial) String() string {
-	text := fmt.Sprintf("%d candidates, %d gone, in %v: %d removed, %d skipped, %d failed, %d left, ",
-		len(r.plan.Remove), r.gone, r.took, r.Removed, len(r.Skipped), len(r.Failed), r.Left)
-	text += fmt.Sprintf("stopped %q, %d pauses, at most %d at a time, error %v", r.Stopped, r.Pauses, r.Most, r.err)
-	if len(r.Failed) > 0 {
-		text += ": " + r.Failed[0].Error
-	}
-	return text
+	return fmt.Sprintf("%d candidates, %d gone, in %v, error %v, %.2000s", len(r.plan.Remove), r.gone, r.took, r.err,
+		fmt.Sprintf("%+v", r.Result))
 }
 
 // audit opens a new audit file.
