@@ -237,11 +237,13 @@ func TestCalls(t *testing.T) {
 		},
 		{
 			"ListImages", func(c *Client) kept { return of(nil, c.ListImages(ctx)) }, &runtimeapi.ListImagesRequest{},
-			&runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "a"}, {Id: "b"}}}, kept{Items: 2},
+			&runtimeapi.ListImagesResponse{Images: []*runtimeapi.Image{{Id: "a"}, {Id: "b"}}},
+			kept{Items: 2},
 		},
 		{
 			"ImageFsInfo", func(c *Client) kept { return of(nil, c.ImageFsInfo(ctx)) }, &runtimeapi.ImageFsInfoRequest{},
-			&runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{}}}, kept{Items: 1},
+			&runtimeapi.ImageFsInfoResponse{ImageFilesystems: []*runtimeapi.FilesystemUsage{{}}},
+			kept{Items: 1},
 		},
 		{
 			"RuntimeConfig", func(c *Client) kept { return of(c.CgroupDriver(ctx)) },

@@ -114,10 +114,6 @@ func TestDiscover(t *testing.T) {
 			},
 		},
 		{
-			name: "kubelet silent, socket missing: its default", host: host{"812 kubelet": "kubelet"},
-			want: Endpoint{"unix://" + containerdSocket, SourceKubelet, "default of the running kubelet (pid 812)"},
-		},
-		{
 			name: "no default for a kubelet that names an endpoint which is none",
 			host: host{"812 kubelet": "kubelet --container-runtime-endpoint=unix://unix:///run/x.sock"},
 		},
@@ -173,19 +169,6 @@ func TestDiscover(t *testing.T) {
 				"900 containerd-shim":         "shim -namespace k8s.io -id a -address /run/shims.sock",
 			},
 			want: Endpoint{"unix:///run/left.sock", SourceKubelet, "setting of kubelet.service, which does not run"},
-		},
-		{
-			name: "the kubelet's file, and kubeadm's flags over it",
-			host: host{
-				"var/lib/kubelet/config.yaml": "containerRuntimeEndpoint: unix:///run/left.sock\n",
-				"var/lib/kubelet/kubeadm-flags.env": "KUBELET_KUBEADM_ARGS=\"" +
-					"--container-runtime-endpoint=unix:///run/flags.sock " +
-					"--pod-infra-container-image=registry.k8s.io/pause:3.9\"\n",
-				"usr/lib/systemd/system/kubelet.service": "[Service]\n" +
-					"EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env\n" +
-					"ExecStart=/usr/bin/kubelet --config=/var/lib/kubelet/config.yaml $KUBELET_KUBEADM_ARGS\n",
-			},
-			want: Endpoint{"unix:///run/flags.sock", SourceKubelet, "setting of kubelet.service"},
 		},
 		{
 			name: "nothing but shims",
