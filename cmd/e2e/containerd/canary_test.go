@@ -11,7 +11,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -205,10 +204,6 @@ func TestEndToEndCanary(t *testing.T) {
 		"interrupted": {syscall.SIGINT}, "hung up": {syscall.SIGHUP, syscall.SIGPIPE, syscall.SIGHUP},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// Below nohup this process ignores SIGHUP, and kdiag would inherit that. What is caught is not inherited.
-			caught := make(chan os.Signal, 1)
-			signal.Notify(caught, syscall.SIGHUP)
-			defer signal.Stop(caught)
 			run := n.linger(t, 1)
 			for _, s := range signals {
 				e2etest.Must(t, run.Cmd.Process.Signal(s))

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -52,6 +53,8 @@ func main(m *testing.M, network string) {
 		fmt.Fprintf(os.Stderr, "bringing up the loopback: %v\n", err)
 		os.Exit(1)
 	}
+	// Below nohup these tests ignore SIGHUP, and kdiag would inherit that. What is caught is not inherited.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	os.Exit(m.Run())
 }
 
