@@ -3,30 +3,11 @@ package fake
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"sigs.k8s.io/yaml"
 )
-
-func TestExtends(t *testing.T) {
-	healthy, _ := Builtin("healthy")
-	got := must(Parse([]byte(`
-name: mine
-extends: healthy
-latency: [{rpc: "*", base: 1s}]
-runtime: {name: cri-o}
-pods: [{name: extra}]
-`)))(t)
-	want := healthy
-	want.Name, want.Summary, want.Runtime.Name = "mine", "", "cri-o"
-	want.Latency = append([]Latency{{RPC: "*", Base: Duration(time.Second)}}, healthy.Latency...)
-	want.Pods = append(healthy.Pods, PodGroup{Name: "extra"})
-	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
 
 func TestParseErrors(t *testing.T) {
 	fault := func(text string) string { return "name: x\nfaults: [" + text + "]" }

@@ -1,7 +1,6 @@
 package fake
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -12,50 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
-
-// TestTransitions starts, stops and removes a container in every state.
-func TestTransitions(t *testing.T) {
-	ops := []func(c *client, id string) error{
-		func(c *client, id string) error {
-			_, err := c.StartContainer(t.Context(), &runtimeapi.StartContainerRequest{ContainerId: id})
-			return err
-		},
-		func(c *client, id string) error {
-			_, err := c.StopContainer(t.Context(), &runtimeapi.StopContainerRequest{ContainerId: id, Timeout: 10})
-			return err
-		},
-		func(c *client, id string) error {
-			_, err := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id})
-			_, again := c.RemoveContainer(t.Context(), &runtimeapi.RemoveContainerRequest{ContainerId: id})
-			return errors.Join(err, again) // what is gone is no error
-		},
-	}
-	for from, want := range map[string]string{ // the codes, and the states afterwards
-		"created": "OK running, OK created, OK ",
-		"running": "FailedPrecondition running, OK exited, OK ",
-		"exited":  "FailedPrecondition exited, OK exited, OK ",
-		"unknown": "FailedPrecondition unknown, OK exited, OK ",
-	} {
-		var got []string
-		for _, op := range ops {
-			c := serve(t, Scenario{Name: "one", Pods: []PodGroup{
-				{Name: "p", Containers: []ContainerGroup{{Name: "c", State: from}}},
-			}})
-			id := c.containers(t, nil)[0].GetId()
-			outcome := codeOf(op(c, id)).String() + " "
-			for _, left := range c.containers(t, nil) {
-				outcome += strings.ToLower(strings.TrimPrefix(left.GetState().String(), "CONTAINER_"))
-				if status := c.status(t, id); status.GetState() != left.GetState() {
-					t.Errorf("listed as %s, with status %s", left.GetState(), status.GetState())
-				}
-			}
-			got = append(got, outcome)
-		}
-		if got := strings.Join(got, ", "); got != want {
-			t.Errorf("%s, when started, stopped and removed: %s, want %s", from, got, want)
-		}
-	}
-}
 
 // TestLifeOfAPod makes, stops and removes a pod. Two clients get the events of it.
 func TestLifeOfAPod(t *testing.T) {
