@@ -65,6 +65,10 @@ func TestCallOutcomes(t *testing.T) {
 			err: `a\x1b[2Jb\nc`,
 		},
 		{
+			name: "long error", server: fail(status.Error(codes.Internal, strings.Repeat("ä", 5000))), want: Internal,
+			err: strings.Repeat("ä", 99) + "..." + strings.Repeat("ä", 99),
+		},
+		{
 			name: "garbage", want: Internal, err: "the answer could not be decoded",
 			server: func(_ context.Context, _ []byte, send func([]byte) error) error {
 				return send([]byte("\xff\xff\xff"))
