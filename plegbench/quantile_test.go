@@ -1,7 +1,6 @@
 package plegbench
 
 import (
-	"fmt"
 	"math/rand"
 	"slices"
 	"testing"
@@ -33,31 +32,6 @@ func TestQuantileIsNearestRank(t *testing.T) {
 		}
 		if got := quantile(values, float64(percent)/100); got != want {
 			t.Fatalf("p%d of %v: %v, want %v", percent, values, got, want)
-		}
-	}
-}
-
-func TestHistogram(t *testing.T) {
-	for _, tt := range []struct {
-		times      []time.Duration
-		unanswered int
-		want       string
-	}{
-		{nil, 3, " none:3"},
-		{[]time.Duration{0, ms}, 0, " 0.001:2 none:0"},
-		{[]time.Duration{3 * ms, 40 * ms}, 1, " 0.005:1 0.01:0 0.02:0 0.05:1 none:1"}, // empty ones between stay
-		{[]time.Duration{7 * time.Second, 15 * time.Second}, 0, " 10:1 20:1 none:0"},  // longer than any deadline
-	} {
-		got := ""
-		for _, b := range newDistribution(tt.times).histogram(tt.unanswered) {
-			bound := "none"
-			if b.LeSeconds != nil {
-				bound = fmt.Sprint(*b.LeSeconds)
-			}
-			got += fmt.Sprintf(" %s:%d", bound, b.Count)
-		}
-		if got != tt.want {
-			t.Errorf("%v, %d unanswered: %q, want %q", tt.times, tt.unanswered, got, tt.want)
 		}
 	}
 }
