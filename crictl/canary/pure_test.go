@@ -77,22 +77,6 @@ func TestIsLeftover(t *testing.T) {
 	}
 }
 
-func TestTexts(t *testing.T) {
-	type meaning struct{ lacksSleep, wantsSlice bool }
-	for text, want := range map[string]meaning{
-		`runc create failed: exec: "sleep": executable file not found in $PATH`:                {lacksSleep: true},
-		"executable file `sleep` not found in $PATH: No such file or directory":                {lacksSleep: true},
-		`stat /bin/sleep: no such file or directory`:                                           {lacksSleep: true},
-		`exec: "runc": executable file not found in $PATH`:                                     {},
-		`expected cgroupsPath to be of format "slice:prefix:name", got "/x" instead`:           {wantsSlice: true},
-		"cri-o configured with systemd cgroup manager, but did not receive slice as parent: /": {wantsSlice: true},
-	} {
-		if got := (meaning{lacks(text, "sleep"), wantsSlice(text)}); got != want || lacks(text, "") {
-			t.Errorf("%q: %+v, want %+v", text, got, want)
-		}
-	}
-}
-
 func TestNewPod(t *testing.T) {
 	now := time.Date(2026, 3, 14, 3, 0, 0, 0, time.UTC)
 	image := choice{id: "sha256:1", name: "busybox"}
