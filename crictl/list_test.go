@@ -49,10 +49,6 @@ func TestListContainers(t *testing.T) {
 			calls: []string{"StreamContainers Unimplemented", "ListContainers OK"},
 			again: []string{"ListContainers OK"},
 		},
-		{
-			name: "filtered as requested", ask: ModeFiltered, want: ModeFiltered,
-			calls: []string{"ListContainers OK", "ListContainers OK", "ListContainers OK", "ListContainers OK"},
-		},
 		{name: "one state of the node is too large", limit: 20 << 10, want: ModeFiltered},
 		{name: "one state of a pod is too large", limit: 5 << 10, want: ModeFiltered, partial: true, items: 10},
 		{
