@@ -287,3 +287,15 @@ func TestCalls(t *testing.T) {
 		})
 	}
 }
+
+func TestRefusedSize(t *testing.T) {
+	for text, want := range map[string]int{
+		"grpc: received message larger than max (20971521 vs. 16777216)": 20971521,
+		"larger than max (x vs. 5)":                                      0,
+		"larger than max (99999999999999999999 vs. 16)":                  0,
+	} {
+		if size, ok := refusedSize(text); ok != (want != 0) || ok && size != want {
+			t.Errorf("%q: got %d, %t", text, size, ok)
+		}
+	}
+}
