@@ -32,7 +32,8 @@ type listed struct {
 
 func packages(t *testing.T) []listed {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-tags=e2e", "-json=ImportPath,Doc,Imports,GoFiles", "./...").Output()
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-tags=e2e", "-json=ImportPath,Doc,Imports,GoFiles",
+		"./...").Output()
 	if err != nil {
 		t.Fatalf("listing packages: %v", err)
 	}

@@ -66,8 +66,8 @@ func (e *NoEndpointError) Error() string {
 // Probe to find out.
 //
 // The settings of the running kubelet are read in any case. The error is an *EndpointError when the flag or the
-// variable is not the address of a unix socket, or names a regular file, a *NoEndpointError when nothing was found, or the context's; the
-// Discovery then holds what was learnt.
+// variable is not the address of a unix socket, or names a regular file, a *NoEndpointError when nothing was found, or
+// the context's; the Discovery then holds what was learnt.
 func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 	d := &discovery{root: cmp.Or(opts.Root, "/")}
 	aboutKubelet := d.findKubelet(ctx)

@@ -123,7 +123,8 @@ func (p *process) otherUser() string {
 	return ""
 }
 
-// shimAbove returns the topmost shim among the ancestors of a process; 0 for none. All processes of a pod are below one.
+// shimAbove returns the topmost shim among the ancestors of a process; 0 for none. All processes of a pod are below
+// one.
 func (p *process) shimAbove(root string) (shim int) {
 	above := *p
 	for range 64 { // process ids are read one after the other: a reused one could close a circle

@@ -14,7 +14,8 @@ import (
 func at(n int) string {
 	d := 183*time.Second + time.Duration(n)*time.Second
 	s := strings.Replace(unhealthyLine, "3m3.949212651s", d.String(), 1)
-	return strings.Replace(s, "1121 00:52:12", time.Date(2026, 11, 21, 0, 52, 12+n, 0, time.UTC).Format("0102 15:04:05"), 1)
+	later := time.Date(2026, 11, 21, 0, 52, 12+n, 0, time.UTC).Format("0102 15:04:05")
+	return strings.Replace(s, "1121 00:52:12", later, 1)
 }
 
 func TestFollowStream(t *testing.T) {

@@ -19,7 +19,8 @@ const manifests = "../../deploy/kubernetes"
 // decode reads manifests, whose objects have only fields of their types, and returns the agent's.
 func decode(t *testing.T, manifests string) (objects int, agent *appsv1.DaemonSet) {
 	t.Helper()
-	if i := strings.Index(manifests, "kind: PodMonitor\n"); i >= 0 && !strings.Contains(manifests[i:], "targetLabel: instance\n") {
+	i := strings.Index(manifests, "kind: PodMonitor\n")
+	if i >= 0 && !strings.Contains(manifests[i:], "targetLabel: instance\n") {
 		t.Error("the rules and the dashboard take instance for the node's name")
 	}
 	strict := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()

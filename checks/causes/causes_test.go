@@ -35,8 +35,8 @@ func read(t *testing.T, d Definition, name string, into any) {
 	}
 }
 
-// TestRecognise recognises the causes of each recorded case, the one for which it is recorded among them. Any other must
-// be hidden by one of them. Package judge compares the whole reports.
+// TestRecognise recognises the causes of each recorded case, the one for which it is recorded among them. Any other
+// must be hidden by one of them. Package judge compares the whole reports.
 func TestRecognise(t *testing.T) {
 	for _, of := range All() {
 		t.Run(of.Code, func(t *testing.T) {

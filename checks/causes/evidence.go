@@ -158,7 +158,8 @@ func partOfLists(f *facts.Facts) bool {
 // impatientStep is below all others: slowness is more likely than a hang.
 const impatientStep = 0.5
 
-// patientStep is the step from which a hang starts: a deadline below kdiag's usual one leaves slowness as another cause.
+// patientStep is the step from which a hang starts: a deadline below kdiag's usual one leaves slowness as another
+// cause.
 func patientStep(f *facts.Facts, step float64) float64 {
 	switch {
 	case f.Calls.Impatient:

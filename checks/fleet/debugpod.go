@@ -137,8 +137,8 @@ func (c *Cluster) debugPod(ctx context.Context, o DebugOptions, byHand string) (
 	return pod, nil
 }
 
-// trusted reports whether the image and the pull secrets of an agent's pod may be used for a pod with the rights of
-// the host: it is of the DaemonSet of deploy/kubernetes. Anybody who may create pods somewhere can give one the label, but
+// trusted reports whether the image and the pull secrets of an agent's pod may be used for a pod with the rights of the
+// host: it is of the DaemonSet of deploy/kubernetes. Anybody who may create pods somewhere can give one the label, but
 // only administrators can create pods in that namespace.
 func trusted(p v1.Pod) bool {
 	owner := metav1.GetControllerOf(&p)

@@ -158,7 +158,8 @@ func (a *Agent) Read(ctx context.Context, path string, query url.Values, kind st
 	return nil
 }
 
-// Authorize reads the token for the agent's archives. Where it may not be read or there is none, the agent refuses later.
+// Authorize reads the token for the agent's archives. Where it may not be read or there is none, the agent refuses
+// later.
 func (a *Agent) Authorize(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, askTime)
 	defer cancel()

@@ -19,8 +19,8 @@ import (
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 )
 
-// TestMain runs the tests again in namespaces of their own: what they mount and let hang disturbs nothing else, and goes
-// when they end, however they do. Children that the tests of another package leave behind are not seen.
+// TestMain runs the tests again in namespaces of their own: what they mount and let hang disturbs nothing else, and
+// goes when they end, however they do. Children that the tests of another package leave behind are not seen.
 func TestMain(m *testing.M) {
 	beChild()
 	const mark = "KDIAG_TEST_APART"
@@ -104,8 +104,8 @@ func left(t *testing.T, dir string) (pids []int) {
 	return pids
 }
 
-// TestEndToEndProbeMounts mounts a dead fuse among mounts that answer. Each run names it, by the one child that the first
-// run left.
+// TestEndToEndProbeMounts mounts a dead fuse among mounts that answer. Each run names it, by the one child that the
+// first run left.
 func TestEndToEndProbeMounts(t *testing.T) {
 	const uid = "11111111-2222-3333-4444-555555555555"
 	dir := mount(t, "tmpfs", t.TempDir(), "kubelet", "tmpfs", "size=1m")

@@ -8,8 +8,8 @@ import (
 	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
-// TestPopulationIsNotReadAgain has a service read processes while the memory map of one is locked. The reader that waits
-// for it is left alone, and of the others what was known of them stays.
+// TestPopulationIsNotReadAgain has a service read processes while the memory map of one is locked. The reader that
+// waits for it is left alone, and of the others what was known of them stays.
 func TestPopulationIsNotReadAgain(t *testing.T) {
 	n := newNode(t)
 	n.process(10, 1, "containerd", 'S', "/usr/bin/containerd")

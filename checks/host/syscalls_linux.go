@@ -22,8 +22,8 @@ func childAttributes() *syscall.SysProcAttr {
 // innerRoot matches what mountLine.within puts before a mount that only some process sees.
 var innerRoot = regexp.MustCompile(`^/proc/\d+/root`)
 
-// openMount opens a mount point below base. The path of one that a container has leads through no link: it had none when
-// it was mounted, and one that a pod puts there later leads to the host's files.
+// openMount opens a mount point below base. The path of one that a container has leads through no link: it had none
+// when it was mounted, and one that a pod puts there later leads to the host's files.
 func openMount(base, name string) (int, error) {
 	root := innerRoot.FindString(name)
 	if root == "" {

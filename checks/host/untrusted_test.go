@@ -41,8 +41,8 @@ func TestReadUntrusted(t *testing.T) {
 	}
 }
 
-// TestPodsWithNamesOfTheRuntime has processes of pods and of users take names and arguments of the runtime's parts. None has a role,
-// what their arguments name is not read, and what the runtime started itself has one.
+// TestPodsWithNamesOfTheRuntime has processes of pods and of users take names and arguments of the runtime's parts.
+// None has a role, what their arguments name is not read, and what the runtime started itself has one.
 func TestPodsWithNamesOfTheRuntime(t *testing.T) {
 	n := newNode(t)
 	n.link(proc(1, "ns/mnt"), "mnt:[1]")

@@ -189,8 +189,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestRunRepeatsNothingThatHangs makes a look each second for an hour, as a service does, at what hangs in the kernel: it
-// is started once, and its age is the finding. When it has ended it is started again.
+// TestRunRepeatsNothingThatHangs makes a look each second for an hour, as a service does, at what hangs in the kernel:
+// it is started once, and its age is the finding. When it has ended it is started again.
 func TestRunRepeatsNothingThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g deadline.Guard
@@ -209,7 +209,8 @@ func TestRunRepeatsNothingThatHangs(t *testing.T) {
 			last = look()
 			time.Sleep(time.Second)
 		}
-		if started.Load() != 1 || !last.Clock.Hung || last.Clock.Took < time.Hour || !slices.Equal(last.Hung, []string{"clock"}) {
+		if started.Load() != 1 || !last.Clock.Hung || last.Clock.Took < time.Hour ||
+			!slices.Equal(last.Hung, []string{"clock"}) {
 			t.Errorf("started %d times, hung %v: %+v", started.Load(), last.Hung, last.Clock)
 		}
 		close(release)

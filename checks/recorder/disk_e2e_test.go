@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestEndToEndDiskFails has the disk below a recorder fail, and come back. In between records wait, and then are lost; what is
-// on the disk can be read. Afterwards those that waited are written.
+// TestEndToEndDiskFails has the disk below a recorder fail, and come back. In between records wait, and then are lost;
+// what is on the disk can be read. Afterwards those that waited are written.
 func TestEndToEndDiskFails(t *testing.T) {
 	tmpfs := func(t *testing.T) string {
 		dir := t.TempDir()
@@ -133,8 +133,8 @@ func powerCut(t *testing.T, dir string) {
 	must(t, unix.IoctlSetPointerInt(int(f.Fd()), shutdown, noLogFlush))
 }
 
-// TestEndToEndPowerCut ends the file system below a recorder while it writes, without a last flush, and mounts what was on the
-// disk then. All records that were written are there, in order; at most the one at work may be damaged.
+// TestEndToEndPowerCut ends the file system below a recorder while it writes, without a last flush, and mounts what was
+// on the disk then. All records that were written are there, in order; at most the one at work may be damaged.
 func TestEndToEndPowerCut(t *testing.T) {
 	for round := range 5 {
 		image := filepath.Join(t.TempDir(), "disk")

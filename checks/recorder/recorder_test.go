@@ -135,8 +135,9 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestProblem has an agent at work when a file takes the place of its folder, and then an empty folder. Records wait, and
-// are lost when too many do; those that waited are written once there is a folder, which is locked as the first was.
+// TestProblem has an agent at work when a file takes the place of its folder, and then an empty folder. Records wait,
+// and are lost when too many do; those that waited are written once there is a folder, which is locked as the first
+// was.
 func TestProblem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir, noise := t.TempDir(), make([]byte, 100<<10)

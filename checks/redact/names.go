@@ -304,8 +304,8 @@ func (w *pseudonymizer) quoted(kind string, i int) bool {
 	return m != nil && w.put(i+m[2], i+m[3], w.names.of(kind, w.line[i+m[2]:i+m[3]]))
 }
 
-// pair replaces line[from:to] and the words behind it where they are names, also short ones: shop/db, and db_shop in the
-// names that Docker gives to containers.
+// pair replaces line[from:to] and the words behind it where they are names, also short ones: shop/db, and db_shop in
+// the names that Docker gives to containers.
 func (w *pseudonymizer) pair(from, to int) (found bool) {
 	for w.names.isKnown(w.line[from:to]) {
 		m := pairedName.FindSubmatchIndex(w.line[to:min(len(w.line), to+256)])

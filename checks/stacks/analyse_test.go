@@ -47,9 +47,9 @@ func oneGoroutine(state, frames string) string {
 }
 
 // TestAnalyse compares what each dump shows with its report. The dumps without one are of daemons that have nothing: no
-// holder and no picture, and of what is not set aside only what works, requests that are being served and what they wait
-// for at this moment. All but crio-* and kubelet-* were written by daemons with the fault: 1.6 is containerd 1.6.20, 2.4 a
-// beta of 2.4, docker is 20.10.24.
+// holder and no picture, and of what is not set aside only what works, requests that are being served and what they
+// wait for at this moment. All but crio-* and kubelet-* were written by daemons with the fault: 1.6 is containerd
+// 1.6.20, 2.4 a beta of 2.4, docker is 20.10.24.
 func TestAnalyse(t *testing.T) {
 	files, err := os.ReadDir(filepath.Join("testdata", "dumps"))
 	must(t, err)

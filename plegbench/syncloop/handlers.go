@@ -24,8 +24,9 @@ func (s *SyncLoop) update(t podworkers.UpdateType, p *v1.Pod, start time.Time) {
 	s.workers.UpdatePod(podworkers.UpdateOptions{Type: t, Pod: p, MirrorPod: mirror, StartTime: start})
 }
 
-// handlePods handles pods that a source has sent. The change of a mirror is one of its static pod. Where only the status
-// differs nothing is to do: the status manager mends it, and readiness gates, for which a kubelet syncs, are left out.
+// handlePods handles pods that a source has sent. The change of a mirror is one of its static pod. Where only the
+// status differs nothing is to do: the status manager mends it, and readiness gates, for which a kubelet syncs, are
+// left out.
 func (s *SyncLoop) handlePods(op config.Op, pods []*v1.Pod) {
 	start := time.Now()
 	if op == config.Add { // oldest first, so that a node that comes back admits earlier pods first

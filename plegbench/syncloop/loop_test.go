@@ -18,8 +18,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
 )
 
-// TestLoopSkips has a runtime that is down for nine minutes. The loop takes nothing meanwhile, and fails its health check
-// after five.
+// TestLoopSkips has a runtime that is down for nine minutes. The loop takes nothing meanwhile, and fails its health
+// check after five.
 func TestLoopSkips(t *testing.T) {
 	down := fake.Scenario{Faults: []fake.Fault{
 		{RPC: "Status", Error: "Unavailable: refused", From: second(60), Until: second(600)},

@@ -80,11 +80,11 @@ func (p Periods) Faster(factor float64) Periods {
 	return p
 }
 
-// LoadKubelet reads the kubelet's configuration file, none if its name is empty, and puts the kubelet's flags over
-// it, by name with the values in the order given. It also returns the fields that are set and that a syncLoop does
-// not act on. What cannot be read, understood or valid is an error. Unlike a kubelet, a syncLoop serves on loopback
-// only, at any free port unless one is set, without the debugging handlers unless they are switched on, since its server
-// has no authentication, and has no default endpoint.
+// LoadKubelet reads the kubelet's configuration file, none if its name is empty, and puts the kubelet's flags over it,
+// by name with the values in the order given. It also returns the fields that are set and that a syncLoop does not act
+// on. What cannot be read, understood or valid is an error. Unlike a kubelet, a syncLoop serves on loopback only, at
+// any free port unless one is set, without the debugging handlers unless they are switched on, since its server has no
+// authentication, and has no default endpoint.
 func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Config, noEffect []string, err error) {
 	if file != "" {
 		if file, err = filepath.Abs(file); err != nil {

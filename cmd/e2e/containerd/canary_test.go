@@ -263,8 +263,8 @@ func wantsFine(t *testing.T, r *checks.CanaryReport, code int) {
 	}
 }
 
-// TestEndToEndCanaryLeft kills a kdiag whose canary is there. Then it stops the daemon while another is there: kdiag ends
-// in time and names what is left. The next run removes one whose time is over, and not the first, whose is not.
+// TestEndToEndCanaryLeft kills a kdiag whose canary is there. Then it stops the daemon while another is there: kdiag
+// ends in time and names what is left. The next run removes one whose time is over, and not the first, whose is not.
 func TestEndToEndCanaryLeft(t *testing.T) {
 	n := startNode(t)
 	killed := n.linger(t, 1, "--timeout", "10m")

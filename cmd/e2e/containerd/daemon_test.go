@@ -102,8 +102,8 @@ func TestEndToEndCRIDisabled(t *testing.T) {
 	e2etest.Kdiag(t.Context(), t, "pleg", "-o", "json", "--runtime-endpoint", c.Endpoint()).Wants(t, "RuntimeUnsupported")
 }
 
-// statusLock wedges one container as a stuck update of its resources does: its shim is stopped, and the daemon waits for
-// it while it holds the container's status lock. From then on every list of containers hangs.
+// statusLock wedges one container as a stuck update of its resources does: its shim is stopped, and the daemon waits
+// for it while it holds the container's status lock. From then on every list of containers hangs.
 func statusLock(t *testing.T, c *nodebox.Containerd, culprit nodebox.Pod) {
 	shim, err := c.Shim(culprit.ID)
 	e2etest.Must(t, err)

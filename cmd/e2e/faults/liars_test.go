@@ -178,7 +178,8 @@ func (l *lying) harmless(t *testing.T, what, text string) {
 func (l *lying) blameless(t *testing.T, r *checks.Report) {
 	t.Helper()
 	for _, c := range r.Causes {
-		for _, number := range regexp.MustCompile(`\bpid:? ?(\d+)|PID:(\d+)`).FindAllStringSubmatch(fmt.Sprintf("%+v", c), -1) {
+		numbers := regexp.MustCompile(`\bpid:? ?(\d+)|PID:(\d+)`)
+		for _, number := range numbers.FindAllStringSubmatch(fmt.Sprintf("%+v", c), -1) {
 			pid, _ := strconv.Atoi(number[1] + number[2])
 			if slices.Contains(l.pids, pid) {
 				t.Errorf("%s names process %d: %+v", c.Code, pid, c)

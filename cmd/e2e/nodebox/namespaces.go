@@ -68,8 +68,8 @@ for root in /sys/fs/cgroup/*/"$group"; do
 done
 exec unshare --pid --fork --kill-child --mount-proc --mount --ipc --uts --cgroup $namespaces sh -c "$0" "$group" "$@"`
 
-// inside is process 1 of the namespaces, with the name of a host's, or kdiag would say that it sees no host. It shows the
-// tests their part of each hierarchy only, and reaps what they leave behind.
+// inside is process 1 of the namespaces, with the name of a host's, or kdiag would say that it sees no host. It shows
+// the tests their part of each hierarchy only, and reaps what they leave behind.
 const inside = `set -e
 echo init >/proc/1/comm
 for root in /sys/fs/cgroup/*/"$0"; do

@@ -34,8 +34,8 @@ const transition = `kdiag history -o json | tr -d ' \n' | grep -q '"to":"%s","ca
 
 var lastRun = regexp.MustCompile(`(?m)^kdiag_last_run_timestamp_seconds (.*)`)
 
-// runAgent runs the agent as its unit. containerd is frozen until Prometheus fires alerts, and thawed; the node loses its
-// power while the agent writes, and its disk tells the story.
+// runAgent runs the agent as its unit. containerd is frozen until Prometheus fires alerts, and thawed; the node loses
+// its power while the agent writes, and its disk tells the story.
 func runAgent(t *testing.T, n e2etest.Node) {
 	// What the tests before have left in the journal, such as a canary's attempts, would count for a minute.
 	n.Sh(t, "journalctl --rotate --vacuum-size=1")
@@ -141,7 +141,9 @@ func runAgent(t *testing.T, n e2etest.Node) {
 		t.Errorf("the end is at %v; containerd was thawed at %v, which was seen by %v", clear.At, thawed, cleared)
 	}
 	archives := filepath.Join(n.Box.Root(), "var/lib/kdiag", recorder.CapturesDir)
-	i := slices.IndexFunc(h.Captures, func(c checks.TakenCapture) bool { return strings.Contains(c.Path, "-RuntimeHung.") })
+	i := slices.IndexFunc(h.Captures, func(c checks.TakenCapture) bool {
+		return strings.Contains(c.Path, "-RuntimeHung.")
+	})
 	if i < 0 {
 		t.Fatalf("no capture: %s", o.Stdout)
 	}

@@ -80,8 +80,8 @@ cp /tmp/containerd.*.stacks.log containerd.txt && cp containerd.txt before.txt`
 // clear takes away what desk and the commands made.
 const clear = `umount -l /host && umount /mnt/dead-disk /mnt && rm -r /desk /dead-disk /host /var/lib/kdiag`
 
-// runEach runs its arguments as commands of kdiag, four at a time, and those without end for some seconds only. Only one
-// may remove at a time. It names those that the documents have wrong.
+// runEach runs its arguments as commands of kdiag, four at a time, and those without end for some seconds only. Only
+// one may remove at a time. It names those that the documents have wrong.
 const runEach = `cd /desk
 printf '%s\n' "$@" | xargs -d '\n' -n 1 -P 4 sh -c '
 out=$(mktemp)

@@ -54,8 +54,8 @@ ExecStart=/bin/bash /usr/local/bin/replay
 SyslogIdentifier=kubelet
 `
 
-// TestEndToEndJournal freezes the containerd of a whole node while a replayed kubelet fills the journal, and asks kdiag:
-// on the node while it lasts and afterwards, and from outside with the node switched off.
+// TestEndToEndJournal freezes the containerd of a whole node while a replayed kubelet fills the journal, and asks
+// kdiag: on the node while it lasts and afterwards, and from outside with the node switched off.
 func TestEndToEndJournal(t *testing.T) {
 	n := e2etest.Node{Box: e2etest.NewBox(t)}
 	logs := filepath.Join(n.Box.Root(), "var", "log", "journal")

@@ -98,7 +98,8 @@ func run(ctx context.Context, env cli.Env, args []string) int {
 var wanted = regexp.MustCompile(`(?m)^(?:-o[=\n]?|--output[=\n])(json|yaml)$`)
 
 // unsupervised are the commands that read nothing of a host, and the services, which end when they are told to.
-const unsupervised = "kdiag,help,completion,bash,fish,powershell,zsh,version,explain,agent,syncloop,reproduce,proxy,serve"
+const unsupervised = "kdiag,help,completion,bash,fish,powershell,zsh,version,explain," +
+	"agent,syncloop,reproduce,proxy,serve"
 
 // mayHang reports whether a command needs a supervisor, since a thread of it may wait without end.
 func mayHang(env cli.Env, args []string) bool {

@@ -54,8 +54,8 @@ func surroundings() (env cli.Env, stdout, stderr *bytes.Buffer) {
 }
 
 // timeless are surroundings for fake time, which stands still as long as anything waits for the kernel: the sockets of
-// simulated runtimes are in memory. No command in it may ask a real runtime, a server, or this host, whose processes may
-// hang.
+// simulated runtimes are in memory. No command in it may ask a real runtime, a server, or this host, whose processes
+// may hang.
 func timeless() (env cli.Env, stdout, stderr *bytes.Buffer) {
 	var sockets faketest.Sockets
 	env, stdout, stderr = surroundings()

@@ -46,8 +46,8 @@ func (t scriptT) Run(name string, run func(testscript.T)) {
 func (t scriptT) Verbose() bool { return testing.Verbose() }
 
 // TestScripts runs kdiag as a person does. Beside testscript's own commands there are two, which check the exit code:
-// "code N kdiag ..." runs the program, "sim N ..." the command in this process, in fake time, and "sim N@1m ..." interrupts
-// it after a minute.
+// "code N kdiag ..." runs the program, "sim N ..." the command in this process, in fake time, and "sim N@1m ..."
+// interrupts it after a minute.
 func TestScripts(t *testing.T) {
 	dir, err := filepath.Abs("testdata/script")
 	must(t, err)

@@ -38,8 +38,8 @@ const (
 	endTime = 300 * time.Millisecond
 )
 
-// supervise runs kdiag in a worker and returns its exit code. ok is false where none could be started, as on a node that
-// has no process left.
+// supervise runs kdiag in a worker and returns its exit code. ok is false where none could be started, as on a node
+// that has no process left.
 func supervise(args []string) (code int, ok bool) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK, 0)
 	if err != nil {

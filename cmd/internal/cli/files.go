@@ -17,14 +17,15 @@ import (
 // TempHint is what to do where no temporary folder can be made.
 const TempHint = "name a folder that you may write to, such as TMPDIR=/tmp"
 
-// How long a file system may take for a file that a person named, before it counts as one that hangs: to look at or open
-// it, and to read or write it, which may be much.
+// How long a file system may take for a file that a person named, before it counts as one that hangs: to look at or
+// open it, and to read or write it, which may be much.
 const (
 	lookTime = 3 * time.Second
 	copyTime = 10 * time.Second
 )
 
-// Look runs look, which does something with the name of a file, and returns an error if its file system does not answer.
+// Look runs look, which does something with the name of a file, and returns an error if its file system does not
+// answer.
 func Look[T any](name string, look func() (T, error)) (T, error) { return inTime(name, lookTime, look) }
 
 func inTime[T any](name string, most time.Duration, f func() (T, error)) (T, error) {

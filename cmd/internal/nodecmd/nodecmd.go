@@ -84,7 +84,8 @@ no pods, the commands are printed that copy kdiag to it.`,
 	opts.AddWatch(cmd)
 	opts.cluster.AddCluster(cmd)
 	fs := cmd.Flags()
-	fs.StringVar(&opts.image, "image", "", "image of kdiag for a pod on NODE (default that of the DaemonSet kdiag in the namespace kdiag)")
+	fs.StringVar(&opts.image, "image", "",
+		"image of kdiag for a pod on NODE (default that of the DaemonSet kdiag in the namespace kdiag)")
 	fs.DurationVar(&opts.start, "start-timeout", startTime, "time for a pod on NODE to start")
 	opts.AddKubeletAccess(cmd, "do not ask the API server that the kubelet's kubeconfig names")
 	fs.BoolVar(&opts.stacks, "stacks", false,

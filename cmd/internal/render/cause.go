@@ -142,7 +142,8 @@ func (p *page) steps(steps []checks.NextStep, numbers map[string]int) {
 
 // nextHeading begins the next steps. In a simulation it explains the # before those that would act on a node.
 func (p *page) nextHeading(steps []checks.NextStep) {
-	if p.simulated && slices.ContainsFunc(steps, func(s checks.NextStep) bool { return s.Command != "" && !ours(s.Command) }) {
+	others := func(s checks.NextStep) bool { return s.Command != "" && !ours(s.Command) }
+	if p.simulated && slices.ContainsFunc(steps, others) {
 		p.heading("Next", plain("(simulated: lines with # would act on a real node; do not run them here)"))
 		return
 	}

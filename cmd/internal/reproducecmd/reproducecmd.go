@@ -52,8 +52,9 @@ func NewCommand(env cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reproduce SCENARIO",
 		Short: "Replay an incident end to end: runtime, syncLoop, fault, NotReady, recovery",
-		Long: `Start a small kubelet, which behaves as that of Kubernetes 1.36, with some pods, put a fault between it and the runtime, and print events as they
-happen: relists get stuck, PLEG events stop, the loop skips, the node turns NotReady, and recovers when the fault ends.
+		Long: `Start a small kubelet, which behaves as that of Kubernetes 1.36, with some pods, put a fault between it and the
+runtime, and print events as they happen: relists get stuck, PLEG events stop, the loop skips, the node turns NotReady,
+and recovers when the fault ends.
 
 The runtime is the embedded one, or a real one with --runtime-endpoint. On a real one the pods use the host's network
 and an image that is on the node; the fault is in a proxy before the runtime, so its other clients are not affected. At

@@ -26,7 +26,8 @@ func (c *Cluster) AddCluster(cmd *cobra.Command) {
 		"kubeconfig to use (default $KUBECONFIG, ~/.kube/config, or the service account of a pod)")
 }
 
-// Config reads the kubeconfig, which may be on a file system that hangs, and returns what its context says and the context's name, which is empty in a pod.
+// Config reads the kubeconfig, which may be on a file system that hangs, and returns what its context says and the
+// context's name, which is empty in a pod.
 func (c *Cluster) Config() (*rest.Config, string, error) {
 	var name string
 	cfg, err := cli.Look(cmp.Or(c.Kubeconfig, "the kubeconfig"), func() (cfg *rest.Config, err error) {

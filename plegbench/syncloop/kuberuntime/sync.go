@@ -272,8 +272,8 @@ func (s *syncing) containerConfig(
 	}, nil
 }
 
-// restartsByLogs returns the number after that of a container's newest log, which may be rotated, so that a runtime that
-// has lost the container does not write into that log again (calcRestartCountByLogDir upstream).
+// restartsByLogs returns the number after that of a container's newest log, which may be rotated, so that a runtime
+// that has lost the container does not write into that log again (calcRestartCountByLogDir upstream).
 func restartsByLogs(dir string) (next int) {
 	logs, _ := os.ReadDir(dir) // which was just made
 	for _, log := range logs {

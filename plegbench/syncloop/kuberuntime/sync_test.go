@@ -183,8 +183,8 @@ func TestPostStart(t *testing.T) {
 	}, r.recorded())
 }
 
-// TestStartsAtATime checks that a pod keeps its place from its sandbox to its first container, and then leaves it to the
-// next, and that without a limit both start at once.
+// TestStartsAtATime checks that a pod keeps its place from its sandbox to its first container, and then leaves it to
+// the next, and that without a limit both start at once.
 func TestStartsAtATime(t *testing.T) {
 	for places, want := range []string{"Run Run Start Start", "Run Start Run Start"} {
 		synctest.Test(t, func(t *testing.T) {

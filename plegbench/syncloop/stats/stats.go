@@ -70,8 +70,8 @@ func New(cfg Config) (*Provider, error) {
 }
 
 // Summary measures, or, unless it has to be fresh, returns what was measured less than 10 s ago, which must not be
-// changed. It fails if any part cannot be measured, as upstream: while a runtime hangs there are no stats, and therefore
-// no evictions.
+// changed. It fails if any part cannot be measured, as upstream: while a runtime hangs there are no stats, and
+// therefore no evictions.
 func (p *Provider) Summary(ctx context.Context, fresh bool) (*statsapi.Summary, error) {
 	select {
 	case p.turn <- struct{}{}:

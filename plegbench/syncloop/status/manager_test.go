@@ -122,8 +122,8 @@ func TestReport(t *testing.T) {
 	})
 }
 
-// TestReportFailures has an API server on which a call fails, or that has another pod of the name: the status is sent when
-// the call works again, or forgotten.
+// TestReportFailures has an API server on which a call fails, or that has another pod of the name: the status is sent
+// when the call works again, or forgotten.
 func TestReportFailures(t *testing.T) {
 	for verb, want := range map[string][]string{"get": {"patch"}, "patch": {"patch"}, "": nil} {
 		synctest.Test(t, func(t *testing.T) {
