@@ -7,10 +7,12 @@ import (
 	"flag"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,7 +35,15 @@ func TestMain(m *testing.M) {
 		env.Root = cmp.Or(os.Getenv("HOST_ROOT"), env.Root)
 		os.Exit(app.Main(context.Background(), env, os.Args[1:]))
 	}
-	testscript.Main(m, map[string]func(){"kdiag": kdiag, "kubectl-kdiag": kdiag})
+	testscript.Main(tests{m}, map[string]func(){"kdiag": kdiag, "kubectl-kdiag": kdiag})
+}
+
+type tests struct{ *testing.M }
+
+// Run catches SIGHUP: below nohup this process ignores it, and the kdiag of a script would inherit that.
+func (t tests) Run() int {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
+	return t.M.Run()
 }
 
 // A scriptT is a script's test, which its commands can get at.
