@@ -500,7 +500,7 @@ func (in *Incident) refusals() string {
 }
 
 // listedDown is that the kubelet calls the runtime down.
-const listedDown = "the kubelet lists \"" + reasonRuntimeDown + "\""
+const listedDown = "the kubelet logs \"" + reasonRuntimeDown + "\""
 
 // lateLists counts the lists that missed their deadline one after the other, by the time between their records: the
 // records of one call lie within a second, those of the next one a deadline later.

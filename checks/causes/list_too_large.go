@@ -140,7 +140,8 @@ func addRemovals(f *facts.Facts, st *Steps, s facts.ListSize) {
 			st.Add(checks.TouchesExited, facts.CrictlCommand(f, "rmp "+l.id), "Remove a dead pod"+few)
 			continue
 		}
-		addDeletePod(f, st, l.pod, "Delete it in the API first, or the kubelet recreates it")
+		addDeletePod(f, st, l.pod, textf(
+			"Delete the pod (%s of the list) in the API, or the kubelet recreates what the next step removes", units.Size(l.bytes)))
 		st.Add(checks.TouchesPod, facts.CrictlCommand(f, "rmp -f "+l.id), "Stop and remove a pod"+few)
 	}
 }

@@ -91,7 +91,7 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 		s.Look(facts.CrictlCommand(f, "info"), "Read the conditions that the runtime reports")
 		AddService(f, s)
 		s.Look(facts.KdiagCommand(f, "runtime"), "Look again; while it loads its state, wait: a restart delays it")
-		addRestart(f, s, "Only if it is not loading its state, or if loading never ends.")
+		addRestart(f, s, "Last resort, if the loading of its state never ends.")
 	})
 }
 

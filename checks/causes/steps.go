@@ -357,7 +357,7 @@ func plainStep(f *facts.Facts, step checks.NextStep) (checks.NextStep, bool) {
 			"journalctl --no-pager -k -n", "dmesg -T | tail -n").Replace(command)
 	case strings.Contains(command, "systemctl restart ") || strings.Contains(command, "systemctl start "):
 		step.Command = "grep -rlsw " + name + " /etc/init.d /etc/runit /etc/sv /etc/s6 /etc/service /etc/inittab"
-		step.Why = textf("Find what starts %s, as systemd does not run here, and let it do this: %s", name, step.Why)
+		step.Why = textf("Find what starts %s (systemd does not run here). With it: %s", name, step.Why)
 	default:
 		return step, false
 	}

@@ -111,7 +111,7 @@ func addCleanUp(f *facts.Facts, s *Steps) {
 	}
 	what += choose(partOfLists(f), " and more", "")
 	s.Look(facts.KdiagCommand(f, "gc-exited"), textf("Show the removal plan (dry run) for %s", what))
-	s.Add(checks.TouchesExited, facts.KdiagCommand(f, "gc-exited --yes --audit gc-exited.jsonl"),
+	s.Add(checks.TouchesExited, facts.KdiagCommand(f, "gc-exited --yes --audit gc-audit.jsonl"),
 		textf("Remove %s, oldest first; keeps the newest of each and all logs. Do not use crictl rm -a", what))
 }
 

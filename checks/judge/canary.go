@@ -275,5 +275,5 @@ func (c *judgedCanary) addRemoval(s *causes.Steps) {
 		return
 	}
 	s.Add(checks.TouchesNothing, facts.CrictlCommand(c.known, fmt.Sprintf("pods --label %s=true", canary.Label)),
-		"Check whether the runtime created the sandbox after all; crictl rmp -f removes it")
+		"List the sandboxes that a canary left; crictl rmp -f removes one")
 }

@@ -72,6 +72,7 @@ SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and wit
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddKubeletAccess(cmd, "do not ask the API server that the kubelet's kubeconfig names")
 	fs := cmd.Flags()
+	fs.Lookup("timeout").Usage = "time for one look"
 	_ = fs.MarkHidden("fail-on") // nothing fails
 	fs.DurationVar(&opts.interval, "interval", defaultInterval, "time between two looks")
 	fs.DurationVar(&opts.sweep, "sweep-interval", defaultSweep, "time in which each object is asked about once")

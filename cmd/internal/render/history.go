@@ -113,10 +113,10 @@ func (d *historyDoc) top() {
 	if i := d.main; i != nil {
 		what = d.prose(i.Cause) + " from " + d.calendar.full(i.From, i.To) + " (" + lasted(i.From, i.To) + ")"
 		if i.Open {
-			what += ", still open at the last record"
+			what += ", not over at the last record"
 		}
 		if i.Hung != nil {
-			what += ", first seen with " + d.first(i)
+			what += "; first hung call: " + d.first(i)
 		}
 		if n := len(d.Incidents) - 1; n > 0 {
 			what += "; and " + units.Count(n, "other incident")
