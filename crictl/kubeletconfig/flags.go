@@ -20,6 +20,11 @@ const (
 	Gates  // a=true,b=false; merged with those of the files
 )
 
+// String names the kind as the help of a command does.
+func (k Kind) String() string {
+	return [...]string{"string", "bool", "int", "duration", "strings", "mapStringString", "mapStringString", "mapStringBool"}[k]
+}
+
 // A Flag is one of the kubelet's flags (cmd/kubelet/app/options upstream).
 type Flag struct {
 	Name  string // without dashes

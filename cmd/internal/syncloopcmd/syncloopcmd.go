@@ -88,24 +88,38 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.BoolVar(&o.cleanup, "cleanup", false, "remove all that a syncloop with this node name left, and end")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with, as key=value")
 	for _, f := range kubeletconfig.Flags() {
-		short, add := "", fs.FuncP
+		if f.Usage == "" {
+			continue
+		}
+		short := ""
 		if f.Name == "v" {
 			short = f.Name // -v 4, as a kubelet takes it
 		}
+		flag := fs.VarPF(kubeletFlag{f.Kind, func(value string) {
+			o.kubelet[f.Name] = append(o.kubelet[f.Name], value)
+		}}, f.Name, short, f.Usage)
 		if f.Kind == kubeletconfig.Switch {
-			add = fs.BoolFuncP
-		}
-		if f.Usage != "" {
-			add(f.Name, short, f.Usage, func(value string) error { // checked together with the file
-				o.kubelet[f.Name] = append(o.kubelet[f.Name], value)
-				return nil
-			})
+			flag.NoOptDefVal = "true"
 		}
 	}
 	fs.Lookup("v").NoOptDefVal = "4" // -v alone
 	scenarios := cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveDefault)
 	_ = cmd.RegisterFlagCompletionFunc("simulate", scenarios)
 }
+
+// A kubeletFlag is one of the kubelet's flags. Its values are checked together with the configuration file.
+type kubeletFlag struct {
+	kubeletconfig.Kind
+	add func(value string)
+}
+
+func (f kubeletFlag) String() string { return "" }
+
+// Set takes a value.
+func (f kubeletFlag) Set(value string) error { f.add(value); return nil }
+
+// Type names the kind of the value in the help.
+func (f kubeletFlag) Type() string { return f.Kind.String() }
 
 // check reports the first flag with a bad value, before anything is started.
 func (o *options) check(cmd *cobra.Command, _ []string) error {
