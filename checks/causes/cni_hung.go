@@ -72,7 +72,8 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		if len(old) == 0 {
 			addCapture(f, s)
 			s.Look("ps -eo pid,ppid,stat,etime,comm --sort=-etime | grep -iE "+
-				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'", "Look for a process of a CNI plugin that is older than 30s")
+				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'",
+				"Look for a process of a CNI plugin that is older than 30s")
 		}
 		for _, p := range top(old) {
 			adviseWork(f, s, p)

@@ -272,7 +272,8 @@ func noRelist(f *facts.Facts) string {
 
 // noStatus is the effect of a runtime that answers nothing: its status fails long before its relists are too old
 // (kubelet.go: maxWaitForContainerRuntime).
-const noStatus = "kubelet: NotReady 30s after the runtime last answered Status; containers keep running, none starts or stops"
+const noStatus = "kubelet: NotReady 30s after the runtime last answered Status; " +
+	"containers keep running, none starts or stops"
 
 // A fit picks what goroutine dumps show.
 type fit func(facts.Hold) bool

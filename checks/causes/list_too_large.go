@@ -141,7 +141,8 @@ func addRemovals(f *facts.Facts, st *Steps, s facts.ListSize) {
 			continue
 		}
 		addDeletePod(f, st, l.pod, textf(
-			"Delete the pod (%s of the list) in the API, or the kubelet recreates what the next step removes", units.Size(l.bytes)))
+			"Delete the pod (%s of the list) in the API, or the kubelet recreates what the next step removes",
+			units.Size(l.bytes)))
 		st.Add(checks.TouchesPod, facts.CrictlCommand(f, "rmp -f "+l.id), "Stop and remove a pod"+few)
 	}
 }

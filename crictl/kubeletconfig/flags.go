@@ -22,7 +22,10 @@ const (
 
 // String names the kind as the help of a command does.
 func (k Kind) String() string {
-	return [...]string{"string", "bool", "int", "duration", "strings", "mapStringString", "mapStringString", "mapStringBool"}[k]
+	return [...]string{
+		Text: "string", Switch: "bool", Number: "int", Period: "duration", List: "strings", Pairs: "mapStringString",
+		Less: "mapStringString", Gates: "mapStringBool",
+	}[k]
 }
 
 // A Flag is one of the kubelet's flags (cmd/kubelet/app/options upstream).
