@@ -104,7 +104,8 @@ func checkDamaged(t *testing.T, b []byte, clean bool, most int) {
 	want, got := intact(b), map[int]bool{}
 	wrong, undated := 0, 0
 	stats, err := f.Search(t.Context(), Query{Match: pleg}, func(e *Entry) bool {
-		i := -1                                                                         // the number of a record that is whole
+		// The number of a record that is whole.
+		i := -1
 		if whole := intact(append([]byte("MESSAGE="), e.Message...)); len(whole) == 1 { // a damaged size covers several
 			i = slices.Collect(maps.Keys(whole))[0]
 		}

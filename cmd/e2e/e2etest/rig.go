@@ -22,9 +22,9 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// hangingOCI is an OCI runtime of another name, that hangs while there is a file hang-VERB beside it. It sleeps for long:
-// whenever it starts a sleep it is in uninterruptible sleep itself (vfork), and kdiag knows such a process by its name
-// alone.
+// hangingOCI is an OCI runtime of another name, that hangs while there is a file hang-VERB beside it. It sleeps for
+// long: whenever it starts a sleep it is in uninterruptible sleep itself (vfork), and kdiag knows such a process by its
+// name alone.
 const hangingOCI = `#!/bin/sh
 for a in "$@"; do while [ -e %[1]s/hang-$a ]; do sleep 2; done; done
 exec runc "$@"
