@@ -99,7 +99,7 @@ func (p Place) check(t *testing.T, f Fault) {
 	if len(w.Stacks) > 0 || w.NoStacks != "" {
 		w.checkStacks(t, at, at.Ask(t, at.question("pleg", append(w.Flags, "--stacks")...)...))
 	}
-	at.record(t, w)
+	at.record(t, w, causes)
 	if len(w.Repair) > 0 && !t.Failed() {
 		at.repair(t, causes[0], w.Repair)
 	}
@@ -271,9 +271,9 @@ func (p Place) recovers(t *testing.T, w Want) {
 	})
 }
 
-// record writes the facts of a fault, as kdiag bundle collects them, and the cause that it is, into the folder that
-// KDIAG_TRUTH names. Package judge makes docs/truth.md of them.
-func (p Place) record(t *testing.T, w Want) {
+// record writes the facts of a fault, as kdiag bundle collects them, into the folder that KDIAG_TRUTH names, with the
+// first of its causes and the other critical roots. Package judge makes docs/truth.md of them.
+func (p Place) record(t *testing.T, w Want, causes []checks.Cause) {
 	t.Helper()
 	dir := os.Getenv("KDIAG_TRUTH")
 	if dir == "" || w.Unknown {
@@ -287,8 +287,14 @@ func (p Place) record(t *testing.T, w Want) {
 	Must(t, err)
 	facts, err := io.ReadAll(r)
 	Must(t, err)
+	roots := []string{}
+	for i, c := range causes {
+		if i == 0 || c.CausedBy == "" && c.Severity == checks.Critical {
+			roots = append(roots, c.Code)
+		}
+	}
 	document, err := json.Marshal(map[string]any{
-		"fault": t.Name(), "want": append(w.Codes, "none")[0], "facts": json.RawMessage(bytes.TrimSpace(facts)),
+		"fault": t.Name(), "want": roots, "facts": json.RawMessage(bytes.TrimSpace(facts)),
 	})
 	Must(t, err)
 	name := strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestEndToEnd"), "/", "-") + ".json"
