@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -227,33 +226,4 @@ func TestReadFails(t *testing.T) {
 			t.Errorf("%v, want %s", err, tt.want)
 		}
 	}
-}
-
-// TestScanPods wants an error, and no panic, of each list that is cut short within a pod.
-func TestScanPods(t *testing.T) {
-	list := &v1.PodList{
-		ListMeta: metav1.ListMeta{Continue: "next"}, Items: []v1.Pod{kubePod("a", "n1", "DaemonSet", "net")},
-	}
-	body, err := list.Marshal()
-	must(t, err)
-	for cut := range body {
-		var whole, part wire
-		pods := map[string]*podsOf{}
-		meta, err := whole.scanPods(body, pods)
-		if got := pods["n1"]; err != nil || meta.Continue != "next" || len(pods) != 1 || got.daemons[0] != "kube-system/net" {
-			t.Fatalf("%+v of %+v, %v", got, meta, err)
-		}
-		if _, err = part.scanPods(body[:cut], pods); err == nil && cut > strings.Index(string(body), "next")+len("next") {
-			t.Errorf("no error of %d of %d bytes", cut, len(body))
-		}
-	}
-}
-
-func FuzzScanPods(f *testing.F) {
-	body, _ := (&v1.PodList{Items: []v1.Pod{kubePod("a", "n1", "DaemonSet", "net")}}).Marshal()
-	f.Add(body)
-	f.Fuzz(func(_ *testing.T, body []byte) {
-		var w wire
-		_, _ = w.scanPods(body, map[string]*podsOf{})
-	})
 }
