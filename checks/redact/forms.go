@@ -129,7 +129,7 @@ var tomlValue = regexp.MustCompile(`^[ \t]*["']?[\w.-]+["']?[ \t]*=[ \t]*(\S.*?)
 
 // header begins a section of TOML with secrets.
 func (t *text) header(rule *Rule, _ int) {
-	if len(bytes.TrimSpace(t.line)) > 0 && bytes.TrimSpace(t.line)[0] == '[' && !t.yaml {
+	if len(bytes.TrimSpace(t.line)) > 0 && bytes.TrimSpace(t.line)[0] == '[' {
 		t.section = rule
 	}
 }

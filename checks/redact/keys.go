@@ -32,10 +32,9 @@ const (
 	line                  // up to the end of the line, or a quote
 	quoted                // up to the quote that began it
 	balanced              // brackets, and what is between them
-	block                 // lines of YAML, deeper than their key
 )
 
-// A key is one of a rule, in JSON, YAML, TOML, INI, logfmt, Go's %v and %+v, flags and the environment.
+// A key is one of a rule, in JSON, TOML, INI, logfmt, Go's %v and %+v, flags and the environment.
 type key struct {
 	*text
 	rule   *Rule
@@ -88,7 +87,7 @@ func (k *key) separator(b []byte) (int, bool) {
 	inQuotes := b[0] == '"' || b[0] == '\'' || b[0] == '\\'
 	rest := b[len(m[0]):]
 	if k.sign = m[1][0]; k.sign == ',' { // of a list of arguments
-		return len(m[0]), len(rest) > 0 && (k.yaml || inQuotes && bytes.IndexByte([]byte(`"'\`), rest[0]) >= 0)
+		return len(m[0]), inQuotes && len(rest) > 0 && bytes.IndexByte([]byte(`"'\`), rest[0]) >= 0
 	}
 	word, _, _ := bytes.Cut(rest, []byte(" "))
 	return len(m[0]), !inQuotes && !slices.Contains(prose, string(word)) && !bytes.HasPrefix(word, []byte("-"))
@@ -97,10 +96,6 @@ func (k *key) separator(b []byte) (int, bool) {
 // value removes the value that begins at i, unless it is none.
 func (k *key) value(i int) {
 	b := k.line
-	if k.yaml && k.begins && k.sign == ':' && (i == len(b) || bytes.IndexByte([]byte("|>\r"), b[i]) >= 0) {
-		k.block(i)
-		return
-	}
 	if i == len(b) {
 		return
 	}
@@ -112,15 +107,11 @@ func (k *key) value(i int) {
 	e, next := from, dropper(nil)
 	switch s {
 	case quoted:
-		if e += closing(b[i:from], b[from:], k.yaml); e == len(b) && k.yaml && k.begins {
-			s = line // of several
-		}
+		e += closing(b[i:from], b[from:])
 	case balanced:
-		if e, next = k.balanced(from); next != nil && !k.partial && k.kept(block, lines(brackets(1), k.rest)) {
-			return
-		}
+		e, next = k.balanced(from)
 	case line:
-		e += lineEnd(b[from:], k.yaml)
+		e += lineEnd(b[from:])
 	default:
 		e += bareEnd(b[from:])
 	}
@@ -131,14 +122,12 @@ func (k *key) value(i int) {
 	switch {
 	case s == quoted:
 		i = from
-	case k.yaml && k.quote == "" && (k.sign == ':' || k.sign == ','), s == balanced && k.sign == '=' && k.begins:
+	case s == balanced && k.sign == '=' && k.begins:
 		quote = `"`
 	case k.sign == ':':
 		quote = k.quote
 	}
-	if k.drop = next; next == nil && k.yaml && k.begins {
-		k.drop = k.deeper(false)
-	}
+	k.drop = next
 	k.remove(k.rule, i, e, quote)
 }
 
@@ -156,7 +145,7 @@ func (k *key) shape(i int) (s shape, from int) {
 	if m := openBracket.Find(b[:min(len(b), 64)]); m != nil {
 		return balanced, i + len(m) - 1
 	}
-	if k.begins && (k.sign == '=' || k.spaced || k.yaml) || k.rule.ID == "header" && k.sign != ' ' {
+	if k.begins && (k.sign == '=' || k.spaced) || k.rule.ID == "header" && k.sign != ' ' {
 		return line, i
 	}
 	return bare, i
@@ -164,15 +153,13 @@ func (k *key) shape(i int) (s shape, from int) {
 
 // closing returns where a string ends that began with a quote behind backslashes: before the next one with at most as
 // many.
-func closing(begin, b []byte, yaml bool) int {
+func closing(begin, b []byte) int {
 	quote, most, n := begin[len(begin)-1], len(begin)-1, 0 // n backslashes are before i
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {
 		case c == '\\':
 			n++
 			continue
-		case yaml && c == '\'' && quote == c && i+1 < len(b) && b[i+1] == c:
-			i++ // a quote in a string of YAML
 		case c == quote && (most == 0 && n%2 == 0 || most > 0 && n <= most):
 			return i - n*min(most, 1)
 		}
@@ -232,58 +219,13 @@ var (
 	wordEnds   = regexp.MustCompile(`^(?:[\s,;:.)\]}>"'\\]|$)`)
 )
 
-// lineEnd returns where a value ends that takes a line: before a quote, an escaped line feed, or a comment of YAML.
-func lineEnd(b []byte, yaml bool) int {
+// lineEnd returns where a value ends that takes a line: before a quote or an escaped line feed.
+func lineEnd(b []byte) int {
 	n := len(b)
 	if m := lineStop.FindIndex(b); m != nil {
 		n = m[0]
 	}
-	if i := bytes.Index(b[:n], []byte(" #")); i >= 0 && yaml {
-		n = i
-	}
 	return len(bytes.TrimRight(b[:n], " \t\r\\,"))
-}
-
-// block removes lines of YAML that are deeper than the key, and items of a list below it.
-func (k *key) block(i int) {
-	until := k.deeper(i == len(k.line))
-	if k.kept(block, lines(until, k.rest)) {
-		return
-	}
-	quote := `"`
-	if k.line[i-1] != ' ' {
-		quote = ` "`
-	}
-	k.remove(k.rule, i, len(k.line), quote)
-	k.drop = until
-}
-
-// lines returns the lines of b that belong to a value.
-func lines(until dropper, b []byte) string {
-	n := 0
-	for line := range bytes.Lines(b) {
-		taken, more := until(bytes.TrimSuffix(line, []byte("\n")))
-		if !more {
-			return string(b[:n+taken])
-		}
-		n += len(line)
-	}
-	return string(b)
-}
-
-// deeper returns what ends before a line of YAML that is not deeper than the key, or, with dashes, no item of a list as
-// deep.
-func (k *key) deeper(dashes bool) dropper {
-	column := k.s - min(len(k.quote), 1)
-	return func(b []byte) (int, bool) {
-		text := bytes.TrimLeft(b, " ")
-		depth := len(b) - len(text)
-		if len(bytes.TrimSpace(text)) == 0 || depth > column || !k.fresh ||
-			dashes && depth == column && bytes.HasPrefix(text, []byte("- ")) {
-			return len(b), true
-		}
-		return 0, false
-	}
 }
 
 // structured reports whether the key is one of a structure, not a word of a sentence. word is set if its value begins
@@ -291,7 +233,7 @@ func (k *key) deeper(dashes bool) dropper {
 func (k *key) structured(word bool) bool {
 	head := k.line[max(0, k.s-256):k.s]
 	switch {
-	case k.sign != ':', k.begins, k.yaml, k.quote != "" && !word:
+	case k.sign != ':', k.begins, k.quote != "" && !word:
 		return true
 	case k.rule.ID == "header" && k.line[k.s] < 'a', k.line[k.s]|0x20 == 'x' && k.line[k.s+1] == '-': // X-Vault-Token
 		return true
@@ -347,12 +289,12 @@ var (
 	}
 )
 
-// kept reports whether a value of a list, an object, or lines is no secret, and else asks the rule.
+// kept reports whether the value is no secret.
 func (k *key) kept(s shape, v string) bool {
 	name := string(k.line[k.s:k.e])
-	if s != balanced && s != block {
+	if s != balanced {
 		return k.rule.keeps(name, v) ||
-			strings.EqualFold(name, "pass") && k.sign == ':' && k.quote == "" && !k.yaml // PASS: of a test
+			strings.EqualFold(name, "pass") && k.sign == ':' && k.quote == "" // PASS: of a test
 	}
 	switch {
 	case strings.Trim(v, "{}[]|>+- \n\r\t") == "" || strings.HasPrefix(v, "[redacted:"):
@@ -369,17 +311,10 @@ func (r *Rule) isData(key string) bool {
 	return r.ID == "secret-data" && strings.EqualFold(key, "data")
 }
 
-// ofSecret reports whether the key is one of an object of kind Secret: near it in the line, or in the document of YAML.
+// ofSecret reports whether the key is one of an object of kind Secret, near it in the line.
 func (k *key) ofSecret() bool {
-	const near = 16 << 10
-	if !k.yaml {
-		return kindSecret.Match(k.line[max(0, k.s-near/4):min(len(k.line), k.s+near/4)])
-	}
-	before, after := k.out[max(0, len(k.out)-near):], k.rest[:min(len(k.rest), near)]
-	before = before[bytes.LastIndex(before, []byte("\n---"))+1:]
-	after, _, _ = bytes.Cut(after, []byte("\n---"))
-	kind := []byte("kind: Secret")
-	return bytes.Contains(before, kind) || bytes.Contains(after, kind)
+	const near = 4 << 10
+	return kindSecret.Match(k.line[max(0, k.s-near):min(len(k.line), k.s+near)])
 }
 
 // keeps reports whether the word or string of a key is no secret: nothing, a path, a variable, a name.

@@ -7,8 +7,11 @@ import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"errors"
 	"io"
 	"strings"
+
+	"sigs.k8s.io/yaml"
 )
 
 // A Level is how much is removed.
@@ -27,7 +30,7 @@ type Format string
 const (
 	Text Format = "text" // logs, dumps, command lines, tables; TOML and INI too
 	JSON Format = "json" // also one document a line
-	YAML Format = "yaml"
+	YAML Format = "yaml" // one document
 )
 
 // A Redactor removes secrets. It may be used by several goroutines.
@@ -43,9 +46,10 @@ func New(level Level, names []string) *Redactor {
 	return &Redactor{level: level, names: newNames(names)}
 }
 
-// Copy copies src to dst without secrets, and returns how many it removed. Valid JSON stays valid, YAML stays YAML, and
-// each line stays one line. Memory is constant but for JSON, of which one string is held. The error is that of src or
-// dst.
+// Copy copies src to dst without secrets, and returns how many it removed. Valid JSON stays valid, and each line of text
+// stays one line. YAML is parsed and written anew, so that its comments and the order of its keys are lost; YAML that
+// cannot be parsed becomes a comment with the reason. Memory is constant but for a string of JSON and for YAML, of which
+// at most 2 MiB are read. The error is that of src or dst.
 func (r *Redactor) Copy(dst io.Writer, src io.Reader, format Format) (int, error) {
 	if r.level != Strict {
 		return r.secrets(dst, src, format)
@@ -60,14 +64,13 @@ func (r *Redactor) Copy(dst io.Writer, src io.Reader, format Format) (int, error
 
 // secrets is Copy at the standard level.
 func (r *Redactor) secrets(dst io.Writer, src io.Reader, format Format) (int, error) {
+	if format == YAML {
+		return r.yaml(dst, src)
+	}
 	br := bufio.NewReaderSize(src, jsonAhead)
 	begin, _ := br.Peek(64) // Read returns the error again
 	begin = bytes.TrimLeft(begin, " \t\r\n")
-	isYAML := format == YAML
-	if isYAML && bytes.HasPrefix(bytes.Join(bytes.Fields(begin), nil), []byte(`{"`)) {
-		format = JSON // what the kubelet returns as its configuration is both
-	}
-	t := text{level: r.level, dst: dst, yaml: isYAML && format == YAML}
+	t := text{level: r.level, dst: dst}
 	if format != JSON || len(begin) > 0 && bytes.IndexByte([]byte(`{["`), begin[0]) < 0 {
 		err := t.copy(br)
 		return t.count, err
@@ -76,6 +79,29 @@ func (r *Redactor) secrets(dst io.Writer, src io.Reader, format Format) (int, er
 	t.dst = bw
 	err := (&document{text: &t}).copy(br)
 	return t.count, cmp.Or(bw.Flush(), err)
+}
+
+// yaml redacts a document of YAML as JSON.
+func (r *Redactor) yaml(dst io.Writer, src io.Reader) (int, error) {
+	const most = 2 << 20 // more than the kubelet's configuration ever has
+	doc, readErr := io.ReadAll(io.LimitReader(src, most+1))
+	var out bytes.Buffer
+	n, err := 0, error(nil)
+	if len(doc) > most {
+		err = errors.New("it has more than 2 MiB")
+	} else {
+		doc, err = yaml.YAMLToJSON(doc)
+	}
+	if err == nil {
+		n, _ = r.secrets(&out, bytes.NewReader(doc), JSON) // neither end has errors
+		doc, err = yaml.JSONToYAML(out.Bytes())
+	}
+	if err != nil {
+		reason, _ := r.String(strings.ReplaceAll(err.Error(), "\n", " "))
+		n, doc = 1, []byte("# [redacted:yaml]: "+reason+"\n")
+	}
+	_, err = dst.Write(doc)
+	return n, cmp.Or(err, readErr)
 }
 
 // String redacts one short text, such as a command line.

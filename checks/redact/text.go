@@ -17,7 +17,6 @@ const pieceSize = 256 << 10
 type text struct {
 	level Level
 	dst   io.Writer
-	yaml  bool
 	out   []byte
 	count int
 
@@ -28,9 +27,8 @@ type text struct {
 
 	// The line that is looked at.
 	line    []byte
-	rest    []byte // what follows it in the piece
-	fresh   bool   // the line begins here, else the piece
-	partial bool   // the line goes on in the next piece
+	fresh   bool // the line begins here, else the piece
+	partial bool // the line goes on in the next piece
 	edits   []edit
 }
 
@@ -106,7 +104,7 @@ func (t *text) piece(b []byte, more bool) {
 			b = b[start:]
 		}
 		line, rest, feed := bytes.Cut(b, []byte("\n"))
-		t.line, t.rest, t.partial = line, rest, more && !feed
+		t.line, t.partial = line, more && !feed
 		t.redact()
 		if t.fresh = feed; feed {
 			t.out = append(t.out, '\n')
