@@ -39,11 +39,11 @@ build:
 
 # Everything that needs no node: no root, no C compiler, no program but Go.
 test:
-	$(GOTEST) -vet=off $(TESTFLAGS) ./...
+	$(GOTEST) -vet=off -timeout 30m $(TESTFLAGS) ./...
 
 # The same with the race detector, which needs a C compiler, and in a random order.
 race:
-	CGO_ENABLED=1 $(GOTEST) -vet=off -race -shuffle=on $(TESTFLAGS) ./...
+	CGO_ENABLED=1 $(GOTEST) -vet=off -race -shuffle=on -timeout 30m $(TESTFLAGS) ./...
 
 # The tests that need root and a real runtime or node. docs/testing.md says what they install.
 e2e: build
