@@ -14,9 +14,8 @@ import (
 
 // Events of an audit file.
 const (
-	auditStart   = "start"   // a run begins; written and synced before anything is removed
+	auditStart   = "start"   // written and synced before the first removal of a run
 	auditRemoved = "removed" // the runtime has confirmed the removal
-	auditEnd     = "end"
 )
 
 // auditHead is how each record begins, and so each audit file.
@@ -26,16 +25,12 @@ const auditHead = `{"at":`
 type AuditRecord struct {
 	At    time.Time `json:"at"`
 	Event string    `json:"event"`
-	PID   int       `json:"pid,omitempty"`     // of a start
-	Made  *Identity `json:"runtime,omitempty"` // of a start
-	Count int       `json:"count,omitempty"`   // of a start: candidates; of an end: removed
 
 	*Candidate          // of a removal
-	Logs       []string `json:"logs,omitempty"` // the files of a container's log that were removed with it
+	Logs       []string `json:"logs,omitempty"` // the files of the container's log that were removed
 }
 
-// An Audit is a file of what was removed, one JSON object per line. Bytes that are in the file are never changed: runs
-// only append.
+// An Audit is a file with one JSON object per removal. Runs only append to it.
 type Audit struct {
 	mu   sync.Mutex
 	file auditFile
@@ -47,10 +42,9 @@ type auditFile interface {
 	Sync() error
 }
 
-// OpenAudit opens or creates the audit file at path, for a run that removes at most count candidates. It syncs a first
-// record, so that a full or read-only disk is an error before anything is removed. A file that has content and does not
-// begin with an audit record is refused and left as it is.
-func OpenAudit(path string, made Identity, count int, now time.Time) (*Audit, error) {
+// OpenAudit opens or creates the audit file at path. It syncs a first record, so that a full or read-only disk is an
+// error before anything is removed. A file with other content is an error and is not changed.
+func OpenAudit(path string) (*Audit, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the audit file: %w", err)
@@ -60,7 +54,7 @@ func OpenAudit(path string, made Identity, count int, now time.Time) (*Audit, er
 	n, err := file.ReadAt(head, 0)
 	switch {
 	case n == 0 && errors.Is(err, io.EOF), string(head) == auditHead:
-		err = a.write(AuditRecord{At: now, Event: auditStart, PID: os.Getpid(), Made: &made, Count: count})
+		err = a.write(AuditRecord{Event: auditStart})
 	default:
 		err = errors.New("not an audit file of kdiag; left unchanged")
 	}
@@ -70,15 +64,16 @@ func OpenAudit(path string, made Identity, count int, now time.Time) (*Audit, er
 	return a, nil
 }
 
-// removed records that a candidate was removed, and returns once the record is on the disk.
+// removed records a removal. When it returns, the record is on the disk.
 func (a *Audit) removed(c *Candidate, logs []string) error {
-	return a.write(AuditRecord{At: time.Now(), Event: auditRemoved, Candidate: c, Logs: logs})
+	return a.write(AuditRecord{Event: auditRemoved, Candidate: c, Logs: logs})
 }
 
 // write appends a record and syncs it.
 func (a *Audit) write(record AuditRecord) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	record.At = time.Now()
 	err := json.NewEncoder(a.file).Encode(record)
 	if err == nil {
 		err = a.file.Sync()
@@ -89,7 +84,5 @@ func (a *Audit) write(record AuditRecord) error {
 	return nil
 }
 
-// Close records the end of the run. removed is how many candidates were removed.
-func (a *Audit) Close(removed int, now time.Time) error {
-	return errors.Join(a.write(AuditRecord{At: now, Event: auditEnd, Count: removed}), a.file.Close())
-}
+// Close closes the file.
+func (a *Audit) Close() error { return a.file.Close() }

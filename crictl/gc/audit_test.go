@@ -16,9 +16,9 @@ func FuzzOpenAudit(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(t.TempDir(), "audit")
 		put(t, path, text)
-		a, err := OpenAudit(path, here(), 0, noon())
+		a, err := OpenAudit(path)
 		if err == nil {
-			err = a.Close(0, noon())
+			err = a.Close()
 		} else if got := get(t, path); got != text {
 			t.Errorf("refused, and changed to %q", got)
 		}

@@ -179,14 +179,7 @@ func (r *trial) String() string {
 func audit(t *testing.T) (a *Audit, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "audit")
-	a, err := OpenAudit(path, here(), 0, time.Now())
+	a, err := OpenAudit(path)
 	must(t, err)
 	return a, path
-}
-
-func here() Identity {
-	return Identity{
-		MachineID: "0123456789abcdef", BootID: "boot-1", Endpoint: "unix:///run/fake.sock", RuntimeName: "containerd",
-		RuntimeVersion: "v2.1.4",
-	}
 }

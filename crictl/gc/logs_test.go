@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -145,7 +144,7 @@ func TestRunLogs(t *testing.T) {
 		must(t, logs.Measure(t.Context(), &plan))
 		a, path := audit(t)
 		r := tryPlan(t, t.Context(), c, before, plan, Options{Audit: a, Logs: logs})
-		must(t, a.Close(0, time.Now()))
+		must(t, a.Close())
 		if diff := cmp.Diff(want, filesBelow(t, logs.Root)); diff != "" {
 			t.Errorf("logs that are left (-want +got):\n%s", diff)
 		}

@@ -147,35 +147,8 @@ func Candidates(node Node, rules Rules, now time.Time) []Candidate {
 	return p.plan.Remove
 }
 
-// notPlanned is why a candidate of an older plan is skipped.
-const notPlanned = "the node has changed; a new plan would keep it"
-
-// A Skipped is a candidate that was left alone, and why.
+// A Skipped is a candidate that was not removed, and why.
 type Skipped struct {
 	ID  string `json:"id"`
 	Why string `json:"why"`
-}
-
-// Narrow returns the part of an older plan that a plan made now would remove too, and what that leaves out. An older
-// plan must be narrowed before it is run: what stayed beside a candidate then may be gone now, and the candidate the
-// newest.
-func Narrow(older, now Plan) (Plan, []Skipped) {
-	still := make(map[string]*Candidate, len(now.Remove))
-	for i := range now.Remove {
-		still[now.Remove[i].ID] = &now.Remove[i]
-	}
-	left, skipped := make([]Candidate, 0, len(older.Remove)), []Skipped{}
-	older.Bytes = 0
-	for i := range older.Remove {
-		c := &older.Remove[i]
-		same := still[c.ID]
-		if same == nil || same.Kind != c.Kind || !same.CreatedAt.Equal(c.CreatedAt) {
-			skipped = append(skipped, Skipped{ID: c.ID, Why: notPlanned})
-			continue
-		}
-		older.Bytes += same.Bytes
-		left = append(left, *c)
-	}
-	older.Remove = left
-	return older, skipped
 }

@@ -228,7 +228,6 @@ func TestEndToEndGC(t *testing.T) {
 	t.Run("interrupted in the middle", n.interrupted)
 	t.Run("frozen in the middle", n.frozen)
 	t.Run("restarted in the middle", n.restarted)
-	t.Run("plan and apply", n.apply)
 	t.Run("full disk", n.fullDisk)
 	t.Run("two at once", n.twice)
 }
@@ -348,39 +347,6 @@ func (n *gcNode) twice(t *testing.T) {
 	}
 	e2etest.Must(t, r.Process.Process.Signal(syscall.SIGINT))
 	r.wait(t)
-}
-
-// apply writes a plan, lets something change, and applies it.
-func (n *gcNode) apply(t *testing.T) {
-	mustGo := n.fill(t, "applied", 4, 10)
-	plan := filepath.Join(t.TempDir(), "plan.json")
-	if report, code := n.start(t, "--plan", plan).wait(t); code != 0 || !report.DryRun ||
-		len(report.Plan.Remove) != len(mustGo) {
-		t.Fatalf("exit code %d, %d planned, want %d", code, len(report.Plan.Remove), len(mustGo))
-	}
-	// The newest of one unit goes by another hand: the one before it is the newest then, and must stay now.
-	list := n.client.ListContainers(t.Context(), crictl.Filter{}, "").Containers
-	var newest, next crictl.Container
-	for _, c := range list {
-		if c.Pod.Name != "applied-1" || c.State != crictl.ContainerExited {
-			continue
-		}
-		if c.CreatedAt > newest.CreatedAt {
-			newest, next = c, newest
-		} else if c.CreatedAt > next.CreatedAt {
-			next = c
-		}
-	}
-	if call := n.client.RemoveContainer(t.Context(), newest.ID); !call.OK() || !mustGo[next.ID] {
-		t.Fatalf("%+v", call)
-	}
-	delete(mustGo, next.ID)
-	before := n.inventory(t)
-	report, code := n.start(t, "--apply", plan, "--yes").wait(t)
-	if code != 0 || report.Removed != len(mustGo) || len(report.Skipped) != 1 || report.Skipped[0].ID != next.ID {
-		t.Errorf("exit code %d, %d removed, want %d; skipped %+v", code, report.Removed, len(mustGo), report.Skipped)
-	}
-	checkLeft(t, before, n.inventory(t), mustGo)
 }
 
 // fullDisk gives the audit file a disk without room: nothing is removed.

@@ -63,7 +63,7 @@ func TestEndToEndEndsOnTime(t *testing.T) {
 			"journal --html HUNG/f.html": 2, "history --data-dir HUNG/f": 2, "history --root HUNG/f": 2,
 			"history --html HUNG/f.html": 2, "fleet --kubeconfig HUNG/f": 2, "relist --against HUNG/f": 2,
 			"relist --save HUNG/f": 2, "bundle --list HUNG/f": 2, "bundle HUNG/f ENDPOINT": 2,
-			"exited --pods HUNG/f ENDPOINT": 2, "gc-exited --apply HUNG/f ENDPOINT": 2, "gc-exited --plan HUNG/f ENDPOINT": 2,
+			"exited --pods HUNG/f ENDPOINT":           2,
 			"gc-exited --yes --audit HUNG/f ENDPOINT": 2,
 			// What is not known is kept.
 			"gc-exited --manifests HUNG/f ENDPOINT": 0, "gc-exited --kubelet-root HUNG/f ENDPOINT": 0,

@@ -3,6 +3,7 @@ package gccmd
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,14 +33,11 @@ type options struct {
 	yes       bool
 	olderThan time.Duration
 	liveness  string // of --ignore-pod-liveness; empty when not given
-	plan      string
-	apply     string
 	audit     string
 	keepLogs  bool
 	rate      float64
-	// Command lines with the flags of this one: this command, with and without the flags that make a plan, and kdiag
-	// pleg.
-	again, same, pleg string
+	again     string // this command
+	pleg      string // kdiag pleg for the same runtime
 }
 
 // NewCommand returns kdiag gc-exited.
@@ -58,8 +56,6 @@ Works when the container list is over 16 MiB and the kubelet can no longer read 
 before its removal; fewer are removed at a time when the runtime becomes slow. Interrupting the command is safe.`,
 		Example: `  kdiag gc-exited                                 # show the removal plan (dry run)
   kdiag gc-exited --yes --audit gc.jsonl          # remove, and record each removal
-  kdiag gc-exited --plan gc.json                  # write the plan to a file for review
-  kdiag gc-exited --apply gc.json --yes           # re-check the plan and remove it
   kdiag gc-exited -n batch --older-than 24h --limit 100 -y
   kdiag gc-exited --simulate exited-flood --yes   # anywhere: 20,000 in the embedded runtime`,
 		Args:    cobra.NoArgs,
@@ -90,22 +86,9 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.StringVar(&o.liveness, "ignore-pod-liveness", "",
 		"treat every pod as gone; the plan explains the risk. With --yes give --ignore-pod-liveness="+livenessKnown)
 	fs.Lookup("ignore-pod-liveness").NoOptDefVal = "ask"
-	fs.StringVar(&o.plan, "plan", "", "write the plan to this file; remove nothing")
-	fs.StringVar(&o.apply, "apply", "", "re-check the plan in this file and remove it")
 	fs.StringVar(&o.audit, "audit", "", "append each removal to this file as a line of JSON; runs may share a file")
 	fs.BoolVar(&o.keepLogs, "keep-logs", false, "keep the logs of the removed containers")
 	fs.Float64Var(&o.rate, "rate", gc.DefaultRate, "remove at most this many per second")
-	cmd.MarkFlagsMutuallyExclusive("plan", "yes")
-	cmd.MarkFlagsMutuallyExclusive("plan", "apply")
-	for _, name := range narrowing() {
-		cmd.MarkFlagsMutuallyExclusive("apply", name)
-	}
-}
-
-// narrowing are the flags that make a plan, besides those that name the runtime and the sources of pods. A plan in a
-// file has its own.
-func narrowing() []string {
-	return []string{"keep", "min-age", "older-than", "namespace", "pod", "label", "limit"}
 }
 
 // check returns an error for the first flag that makes no sense.
@@ -128,7 +111,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 			"kdiag gc-exited --ignore-pod-liveness shows the risk; then give --ignore-pod-liveness="+livenessKnown,
 		),
 		cli.Reject(unnamed, "--label has no key", "for example --label app=web"),
-		cli.RejectEmpty(cmd, "plan", "apply", "audit", "namespace", "pod"),
+		cli.RejectEmpty(cmd, "audit", "namespace", "pod"),
 	); err != nil {
 		return err
 	}
@@ -136,29 +119,21 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	o.IgnorePodLiveness, o.MinAge = o.liveness != "", max(o.MinAge, o.olderThan)
-	same := append(append(target.RuntimeFlags(), target.SourceFlags()...), "timeout", "rpc-timeout", "rate", "keep-logs")
-	o.same = target.CommandLine(cmd, "gc-exited", same...)
-	o.again = target.CommandLine(cmd, "gc-exited", append(narrowing(), same...)...)
+	o.again = target.CommandLine(cmd, "gc-exited", slices.Concat(target.RuntimeFlags(), target.SourceFlags(), []string{
+		"keep", "min-age", "older-than", "namespace", "pod", "label", "limit", "timeout", "rpc-timeout", "rate",
+		"keep-logs",
+	})...)
 	o.pleg = target.CommandLine(cmd, "pleg", target.RuntimeFlags()...)
 	return o.Check(cmd, nil)
 }
 
 // remove returns the command that removes what the plan lists.
 func (o *options) remove() string {
-	line, audit := o.again, o.audit
-	if file := cmp.Or(o.plan, o.apply); file != "" {
-		line = o.same + " --apply " + target.Quote(file)
-	} else if audit == "" {
-		audit = "gc-audit.jsonl"
-	}
+	line := o.again
 	if o.IgnorePodLiveness {
 		line += " --ignore-pod-liveness=" + livenessKnown
 	}
-	line += " --yes"
-	if audit != "" {
-		line += " --audit " + target.Quote(audit)
-	}
-	return line
+	return line + " --yes --audit " + target.Quote(cmp.Or(o.audit, "gc-audit.jsonl"))
 }
 
 // nextSteps returns what to do with the target.

@@ -1,14 +1,12 @@
 package gccmd
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"strings"
 	"time"
 
@@ -27,7 +25,6 @@ type session struct {
 	opts   *options
 	t      *target.Target
 	look   target.Snapshot
-	older  *gc.Plan // that of --apply
 	logs   gc.Logs
 	doc    *render.GCReport
 	paused string // why the run pauses
@@ -60,7 +57,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	return target.Exit(ctx, s.doc.Status, "warning")
 }
 
-// run makes a plan, and saves it or removes what it lists. within has the command's deadline.
+// run makes a plan, and with --yes removes what it lists. within has the command's deadline.
 func (s *session) run(ctx, within context.Context) (err error) {
 	s.t, err = target.Open(within, s.env, &s.opts.Flags)
 	if err != nil {
@@ -74,7 +71,7 @@ func (s *session) run(ctx, within context.Context) (err error) {
 	if !s.opts.keepLogs {
 		s.logs = s.t.Logs(s.env.Root)
 	}
-	s.doc.Runtime.Name, s.doc.Runtime.Version = s.look.Runtime.RuntimeName, s.look.Runtime.RuntimeVersion
+	s.doc.Runtime.Name, s.doc.Runtime.Version = s.look.Version.RuntimeName, s.look.Version.RuntimeVersion
 	if s.look.Problem != "" {
 		s.unable(ctx, s.look.Problem)
 		return nil
@@ -89,11 +86,6 @@ func (s *session) run(ctx, within context.Context) (err error) {
 		}
 		defer lock.Close()
 	}
-	if s.opts.apply != "" {
-		if err := s.readPlan(within); err != nil {
-			return err
-		}
-	}
 	if len(s.opts.Labels) > 0 {
 		if s.look.Node.Selected, err = s.t.Selected(within, s.opts.Labels); err != nil {
 			s.unable(ctx, err.Error())
@@ -106,10 +98,7 @@ func (s *session) run(ctx, within context.Context) (err error) {
 		return nil
 	}
 	s.doc.Status = checks.Healthy
-	switch {
-	case s.opts.plan != "":
-		return s.save(within)
-	case s.opts.yes:
+	if s.opts.yes {
 		return s.remove(ctx, within)
 	}
 	return nil
@@ -123,26 +112,6 @@ func (s *session) unable(ctx context.Context, problem string) {
 	}
 }
 
-// readPlan reads the file of --apply, and takes its rules.
-func (s *session) readPlan(ctx context.Context) error {
-	file, err := deadline.Run(ctx, "reading the plan", func(context.Context) (*gc.PlanFile, error) {
-		f, err := os.Open(s.opts.apply)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		return gc.ReadPlan(f, s.look.Runtime)
-	})
-	if err != nil {
-		return cli.Usage("--apply "+s.opts.apply+": "+err.Error(),
-			"kdiag gc-exited --plan FILE writes a plan; nothing was removed")
-	}
-	s.older, s.opts.Rules = &file.Plan, file.Plan.Rules
-	return cli.Reject(s.opts.IgnorePodLiveness && s.opts.yes && s.opts.liveness != livenessKnown,
-		"the plan in "+s.opts.apply+" was made with --ignore-pod-liveness",
-		"give it again: --ignore-pod-liveness="+livenessKnown)
-}
-
 // measureLogs bounds the look at the sizes of the logs.
 const measureLogs = 10 * time.Second
 
@@ -152,9 +121,6 @@ const spareEnds = 64
 // makePlan asks for the ends that are not known yet, of the oldest candidates first, and plans.
 func (s *session) makePlan(ctx context.Context) {
 	rules := s.opts.Rules
-	if s.older != nil {
-		rules.Limit = 0 // it applied to the older plan, of which all is asked for that may still be removed
-	}
 	ask := gc.Candidates(s.look.Node, rules, s.env.Now())
 	if rules.Limit > 0 {
 		ask = ask[:min(len(ask), rules.Limit+spareEnds)]
@@ -166,11 +132,6 @@ func (s *session) makePlan(ctx context.Context) {
 	progress.Done()
 	maps.Copy(s.look.Node.Ends, ends)
 	plan := gc.Make(s.look.Node, rules, s.env.Now())
-	if s.older != nil {
-		narrowed, skipped := gc.Narrow(*s.older, plan)
-		narrowed.Keep, narrowed.KeptBy = plan.Keep, plan.KeptBy
-		plan, s.doc.Skipped = narrowed, skipped
-	}
 	soon, cancel := context.WithTimeout(ctx, measureLogs)
 	defer cancel()
 	err := s.logs.Measure(soon, &plan)
@@ -188,30 +149,13 @@ func (s *session) makePlan(ctx context.Context) {
 	}
 }
 
-// save writes the plan to the file of --plan.
-func (s *session) save(ctx context.Context) error {
-	var buf bytes.Buffer
-	if err := gc.WritePlan(&buf, s.doc.Plan, s.look.Runtime, s.env.Now()); err != nil {
-		return err
-	}
-	_, err := disk(ctx, func() (any, error) {
-		dest, err := cli.OpenDestination("--plan", s.opts.plan)
-		if err != nil {
-			return nil, err
-		}
-		defer dest.Close()
-		return nil, dest.Write(buf.Bytes())
-	})
-	return err
-}
-
 // remove runs the plan. Whatever fails before the first removal is an error.
 func (s *session) remove(ctx, within context.Context) (err error) {
-	plan, before := s.doc.Plan, s.doc.Skipped
+	plan := s.doc.Plan
 	var audit *gc.Audit
 	if s.opts.audit != "" {
 		audit, err = disk(within, func() (*gc.Audit, error) {
-			return gc.OpenAudit(s.opts.audit, s.look.Runtime, len(plan.Remove), s.env.Now())
+			return gc.OpenAudit(s.opts.audit)
 		})
 		if errors.Is(err, deadline.ErrAbandoned) {
 			err = errors.New("--audit " + s.opts.audit + ": the file system does not answer")
@@ -233,12 +177,11 @@ func (s *session) remove(ctx, within context.Context) (err error) {
 	})
 	progress.Done()
 	if audit != nil {
-		_, closeErr := disk(within, func() (any, error) { return nil, audit.Close(result.Removed, s.env.Now()) })
+		_, closeErr := disk(within, func() (any, error) { return nil, audit.Close() })
 		if err == nil {
 			err = closeErr
 		}
 	}
-	result.Skipped = append(before, result.Skipped...)
 	s.doc.DryRun, s.doc.Result = false, result
 	if err != nil {
 		s.doc.Stopped = err.Error()

@@ -116,16 +116,14 @@ func (p *page) cleanup(r *GCReport) {
 	}
 	p.steps(r.NextSteps, nil)
 	p.moreAbout("kdiag gc-exited", r.Runtime)
-	title := "Skipped"
 	if r.DryRun {
-		title = "No longer removable from the saved plan"
 		p.candidates(r)
 	}
 	skipped := byWhy(r.Skipped, func(s gc.Skipped) (string, string) { return s.ID, s.Why })
 	failed := byWhy(r.Failed, func(f gc.Failed) (string, string) { return f.ID, f.Error })
 	logs := byWhy(r.LogsLeft, func(f gc.Failed) (string, string) { return f.ID, f.Error })
 	p.sections(
-		func() { p.list(title, plain("-"), skipped, topRows) },
+		func() { p.list("Skipped", plain("-"), skipped, topRows) },
 		func() { p.list("Failed", span{"!", bad}, failed, topRows) },
 		func() { p.list("Logs left", span{"!", bad}, logs, topRows) },
 		func() { p.kept(r.Plan) },

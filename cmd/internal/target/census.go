@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -25,11 +24,11 @@ const helloTimeout = 5 * time.Second
 // A Snapshot is everything that a runtime holds at one time, for the commands about what has exited.
 type Snapshot struct {
 	Node    gc.Node
-	Runtime gc.Identity // of the runtime that answered
-	Missing []string    // evidence on which pods exist that could not be read, and why
-	Keep    string      // why the kubelet's number of exited containers to keep is not known; empty when it is
-	Problem string      // why there is nothing to judge: a list failed as a whole
-	Denied  bool        // because this user may not ask
+	Version crictl.Version // of the runtime that answered
+	Missing []string       // evidence on which pods exist that could not be read, and why
+	Keep    string         // why the kubelet's number of exited containers to keep is not known; empty when it is
+	Problem string         // why there is nothing to judge: a list failed as a whole
+	Denied  bool           // because this user may not ask
 }
 
 // TakeSnapshot lists everything and finds out which pods exist. Node.Partial marks a list that is not complete; Problem
@@ -57,8 +56,7 @@ func (t *Target) TakeSnapshot(ctx context.Context, env cli.Env, src Sources, pro
 		}
 		return s
 	}
-	s.Runtime = t.Identity(env)
-	s.Runtime.RuntimeName, s.Runtime.RuntimeVersion = shorten(version.RuntimeName), shorten(version.RuntimeVersion)
+	s.Version.RuntimeName, s.Version.RuntimeVersion = shorten(version.RuntimeName), shorten(version.RuntimeVersion)
 	// Sandboxes first: a container that comes in between has a sandbox that is not listed, and is left alone.
 	waitFor("the runtime: ListPodSandbox")
 	sandboxes := t.Client.ListPodSandbox(ctx, crictl.Filter{}, "")
@@ -156,20 +154,4 @@ func unanswered(ctx context.Context, calls ...crictl.Call) string {
 	default:
 		return crictl.Shorten(fmt.Sprintf("%s: %s: %s", call.Method, call.Code, call.Err), maxReason)
 	}
-}
-
-// Identity identifies the node by what stays the same until the next boot. The endpoint of a simulation is named by
-// its scenario, since each has another socket.
-func (t *Target) Identity(env cli.Env) gc.Identity {
-	read := func(name string) string {
-		data, _ := cli.ReadFile(filepath.Join(env.Root, name), 128) // empty where there is none
-		return strings.TrimSpace(string(data))
-	}
-	id := gc.Identity{
-		MachineID: read("/etc/machine-id"), BootID: read("/proc/sys/kernel/random/boot_id"), Endpoint: t.Endpoint.URL,
-	}
-	if t.Simulated() {
-		id.Endpoint = "simulated: " + strings.TrimPrefix(t.Endpoint.Reason, "the embedded runtime in scenario ")
-	}
-	return id
 }

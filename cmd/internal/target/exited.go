@@ -41,7 +41,7 @@ func ConcludeCensus(
 	ctx context.Context, env cli.Env, doc *render.ExitedCensus, look Snapshot, census *gc.Census, pleg string,
 ) {
 	doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
-	doc.Runtime.Name, doc.Runtime.Version = look.Runtime.RuntimeName, look.Runtime.RuntimeVersion
+	doc.Runtime.Name, doc.Runtime.Version = look.Version.RuntimeName, look.Version.RuntimeVersion
 	if look.Problem != "" {
 		doc.Problems = append(doc.Problems, look.Problem)
 		if !look.Denied && ctx.Err() == nil {
