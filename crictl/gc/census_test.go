@@ -58,7 +58,7 @@ func TestCensus(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
-	plan := Make(w.node, Rules{}, noon())
+	plan := w.plan(w.node, Rules{})
 	if n, counts := BeyondNewest(CountExited(w.node.Containers)), plan.Count(); n != 2 || len(counts) != 2 ||
 		counts[0].NewestID != "b" || counts[0].Count != 2 || counts[1].NewestID != "s3" {
 		t.Errorf("%d beyond the newest, the plan removes %+v", n, counts)

@@ -73,13 +73,14 @@ func list(t *testing.T, c *crictl.Client) Node {
 func look(t *testing.T, c *crictl.Client, rules Rules) (Node, Plan) {
 	t.Helper()
 	n := list(t, c)
-	candidates, asked := Candidates(n, rules, time.Now()), 0
-	ends, missed := ReadEnds(t.Context(), c, candidates, func(n int) { asked = n })
-	if asked != len(candidates) || missed.Count > 0 {
-		t.Fatalf("asked for %d ends of %d, missed %+v", asked, len(candidates), missed)
-	}
-	n.Ends = ends
-	return n, Make(n, rules, time.Now())
+	return n, Make(n, rules, time.Now(), func(of []Candidate) map[string]End {
+		asked := 0
+		ends, missed := ReadEnds(t.Context(), c, of, func(n int) { asked = n })
+		if asked != len(of) || missed.Count > 0 {
+			t.Fatalf("asked for %d ends of %d, missed %+v", asked, len(of), missed)
+		}
+		return ends
+	})
 }
 
 // A trial is one run, and what was before and after it.

@@ -1,8 +1,8 @@
 // Package gc chooses exited containers and dead sandboxes that may be removed, and removes them at a pace that the
 // runtime can bear.
 //
-// Choosing is pure: Make takes the two lists, the times at which the containers ended and what is known about the pods,
-// and returns a Plan. A plan never removes more than the kubelet's own collector may (kuberuntime_gc.go): only exited
+// Choosing is pure: Make takes the two lists, what is known about the pods, and a function that returns when containers
+// ended, and returns a Plan. A plan never removes more than the kubelet's own collector may (kuberuntime_gc.go): only exited
 // containers, never the newest of a pod UID and container name, init containers and sidecars included, and a pod counts
 // as gone only when the kubelet's pods, its pod directories and its static manifests all lack it. Run removes: it
 // checks each candidate again right before the removal, times a small list on the side, and records each removal in an
@@ -58,9 +58,6 @@ type Node struct {
 	// Partial is set when one of the lists is incomplete. Sandboxes are then all kept: a container that was not listed
 	// may be in any of them.
 	Partial bool
-	// Ends holds how containers ended, by id, from ContainerStatus: lists carry the creation only. A container whose
-	// end is unknown is kept. Candidates returns those for which it must be known.
-	Ends    map[string]End
 	Pods    *Liveness // nil means that nothing is known: every pod counts as alive
 	Kubelet Policy
 	// Selected holds the UIDs of the pods that have Rules.Labels, which lists do not carry: the runtime is asked for
@@ -75,6 +72,7 @@ type Candidate struct {
 	Namespace  string    `json:"namespace,omitempty"`
 	Pod        string    `json:"pod,omitempty"`
 	PodUID     string    `json:"podUID"`
+	SandboxID  string    `json:"-"`                   // of containers
 	Container  string    `json:"container,omitempty"` // of containers
 	Attempt    uint32    `json:"attempt"`
 	CreatedAt  time.Time `json:"createdAt"`
@@ -128,23 +126,19 @@ func keptOrder() []string {
 	}
 }
 
+// spareEnds is how many more ends than Rules.Limit a plan asks for: some containers may have ended too recently.
+const spareEnds = 64
+
 // Make returns what may be removed of a node. It depends on nothing but its arguments: the same node gives the same
 // plan.
-func Make(node Node, rules Rules, now time.Time) Plan {
+//
+// Lists carry only the creation of a container, so Make calls ends once, with the containers that may be removed if
+// they ended early enough, oldest first, for how they ended, by id. A container whose end is unknown is kept.
+func Make(node Node, rules Rules, now time.Time, ends func([]Candidate) map[string]End) Plan {
 	p := newPlanner(&node, rules, now)
-	p.containers()
+	p.containers(ends)
 	p.deadSandboxes()
 	return p.finish()
-}
-
-// Candidates returns the containers that may be removed if they ended early enough, oldest first: pass them to
-// ReadEnds, and its answer to Make as Node.Ends. No other container can be part of the plan.
-func Candidates(node Node, rules Rules, now time.Time) []Candidate {
-	rules.Limit = 0
-	p := newPlanner(&node, rules, now)
-	p.assumeEnded = true
-	p.containers()
-	return p.plan.Remove
 }
 
 // A Skipped is a candidate that was not removed, and why.

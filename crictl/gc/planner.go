@@ -15,17 +15,16 @@ type unit struct{ uid, name string }
 
 // A planner holds the state of one Make.
 type planner struct {
-	node        *Node
-	rules       Rules
-	now         time.Time
-	keep        int // per unit
-	minAge      time.Duration
-	pods        map[string]*podView // by UID
-	sandboxes   map[string]*podView // by the id of a sandbox; without those that are not a kubelet's
-	left        map[string]int      // containers that stay, by sandbox id
-	kept        map[string]int
-	plan        Plan
-	assumeEnded bool // Candidates: what is old enough by its creation has ended long ago
+	node      *Node
+	rules     Rules
+	now       time.Time
+	keep      int // per unit
+	minAge    time.Duration
+	pods      map[string]*podView // by UID
+	sandboxes map[string]*podView // by the id of a sandbox; without those that are not a kubelet's
+	left      map[string]int      // containers that stay, by sandbox id
+	kept      map[string]int
+	plan      Plan
 }
 
 // A podView is what the lists contain about one pod UID.
@@ -107,7 +106,7 @@ func looksInit(name string) bool {
 }
 
 // containers adds the exited containers that may be removed.
-func (p *planner) containers() {
+func (p *planner) containers(ends func([]Candidate) map[string]End) {
 	all := p.node.Containers
 	exited := make([]int32, 0, len(all))
 	for i := range all {
@@ -125,7 +124,7 @@ func (p *planner) containers() {
 			instances[unit{c.Pod.UID, c.Name}]++
 		}
 	}
-	p.plan.Remove = slices.Grow(p.plan.Remove, max(len(exited)-len(p.pods), 0))
+	possible := make([]Candidate, 0, len(exited))
 	for _, i := range exited {
 		c := &all[i]
 		newest := false
@@ -134,13 +133,25 @@ func (p *planner) containers() {
 			newest = instances[u] <= p.keep
 			instances[u]--
 		}
-		ended, why := p.judge(c, newest)
-		if p.add(why, Candidate{
+		if why := p.judge(c, newest); why != "" {
+			p.kept[why]++
+			continue
+		}
+		possible = append(possible, Candidate{
 			Kind: KindContainer, ID: c.ID, Namespace: c.Pod.Namespace, Pod: c.Pod.Name, PodUID: c.Pod.UID,
-			Container: c.Name,
-			Attempt:   c.Attempt, CreatedAt: c.Created(), FinishedAt: ended, Bytes: int64(c.Size),
-			Why: "exited; a newer exited instance is kept",
-		}) {
+			SandboxID: c.SandboxID, Container: c.Name, Attempt: c.Attempt, CreatedAt: c.Created(),
+			Bytes: int64(c.Size), Why: "exited; a newer exited instance is kept",
+		})
+	}
+	ask := possible
+	if p.rules.Limit > 0 {
+		ask = ask[:min(len(ask), p.rules.Limit+spareEnds)]
+	}
+	known := ends(ask)
+	for i := range possible {
+		c := &possible[i]
+		c.FinishedAt = known[c.ID].FinishedAt
+		if p.add(p.judgeEnd(c), *c) {
 			p.left[c.SandboxID]--
 		}
 	}
@@ -161,34 +172,37 @@ func (p *planner) add(why string, c Candidate) bool {
 	return true
 }
 
-// judge returns why an exited container stays, or when it ended. Candidates takes the creation for the end.
-func (p *planner) judge(c *crictl.Container, newest bool) (ended time.Time, why string) {
+// judge returns why an exited container stays whenever it ended; empty when that depends on its end.
+func (p *planner) judge(c *crictl.Container, newest bool) string {
 	v := p.pod(c)
-	ended = c.Created()
-	if !p.assumeEnded {
-		ended = p.node.Ends[c.ID].FinishedAt
-	}
 	switch {
 	case v == nil:
-		return ended, KeptNotKubelet
+		return KeptNotKubelet
 	case c.CreatedAt > p.now.UnixNano():
-		return ended, KeptClock
+		return KeptClock
 	case newest:
-		return ended, KeptNewest
+		return KeptNewest
 	case !v.started:
-		return ended, KeptStarting
+		return KeptStarting
 	case !p.selected(c.Pod):
-		return ended, KeptUnselected
-	case p.now.Sub(c.Created()) < p.minAge: // whenever it ended
-		return ended, KeptYoung
-	case ended.IsZero():
-		return ended, KeptEndUnknown
-	case ended.After(p.now) || ended.UnixNano() < c.CreatedAt:
-		return ended, KeptClock
-	case p.now.Sub(ended) < p.minAge:
-		return ended, KeptYoung
+		return KeptUnselected
+	case p.now.Sub(c.Created()) < p.minAge:
+		return KeptYoung
 	}
-	return ended, ""
+	return ""
+}
+
+// judgeEnd returns why an exited container stays because of its end.
+func (p *planner) judgeEnd(c *Candidate) string {
+	switch ended := c.FinishedAt; {
+	case ended.IsZero():
+		return KeptEndUnknown
+	case ended.After(p.now) || ended.Before(c.CreatedAt):
+		return KeptClock
+	case p.now.Sub(ended) < p.minAge:
+		return KeptYoung
+	}
+	return ""
 }
 
 func (p *planner) selected(pod *crictl.Pod) bool {

@@ -9,7 +9,7 @@ import (
 )
 
 // crowd is a node of 200 containers for each of so many pods, nearly all exited.
-func crowd(pods int) Node {
+func crowd(pods int) *world {
 	const each = 200
 	w := newWorld()
 	for p := range pods {
@@ -20,14 +20,14 @@ func crowd(pods int) Node {
 		}
 		w.container(fmt.Sprintf("%064x", pods+p), sandbox, pod, "load", running, hour)
 	}
-	return w.node
+	return w
 }
 
 func BenchmarkMake100000(b *testing.B) {
-	n := crowd(500)
+	w := crowd(500)
 	b.ReportAllocs()
 	for b.Loop() {
-		if p := Make(n, Rules{}, noon()); len(p.Remove) != 500*198 {
+		if p := w.plan(w.node, Rules{}); len(p.Remove) != 500*198 {
 			b.Fatalf("%d candidates", len(p.Remove))
 		}
 	}

@@ -14,11 +14,12 @@ func ago(d time.Duration) int64 { return noon().Add(-d).UnixNano() }
 // A world is a node that tests put together.
 type world struct {
 	node Node
+	ends map[string]End
 	pods map[string]*crictl.Pod
 }
 
 func newWorld() *world {
-	return &world{node: Node{Ends: map[string]End{}}, pods: map[string]*crictl.Pod{}}
+	return &world{ends: map[string]End{}, pods: map[string]*crictl.Pod{}}
 }
 
 func (w *world) pod(name string) *crictl.Pod {
@@ -40,8 +41,13 @@ func (w *world) container(id, sandbox, pod, name string, state crictl.ContainerS
 	w.node.Containers = append(w.node.Containers, crictl.Container{
 		ID: id, SandboxID: sandbox, Name: name, Pod: w.pod(pod), CreatedAt: ago(age), State: state, Size: 1000,
 	})
-	w.node.Ends[id] = End{FinishedAt: noon().Add(-age + time.Minute)}
+	w.ends[id] = End{FinishedAt: noon().Add(-age + time.Minute)}
 	return w
+}
+
+// plan plans for a node of which all ends are known that w has.
+func (w *world) plan(node Node, rules Rules) Plan {
+	return Make(node, rules, noon(), func([]Candidate) map[string]End { return w.ends })
 }
 
 const (

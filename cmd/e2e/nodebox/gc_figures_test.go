@@ -91,9 +91,10 @@ func removalPlan(b *testing.B, client *crictl.Client) gc.Plan {
 		Sandboxes:  client.ListPodSandbox(b.Context(), crictl.Filter{}, "").Sandboxes,
 		Containers: client.ListContainers(b.Context(), crictl.Filter{}, "").Containers,
 	}
-	ends, _ := gc.ReadEnds(b.Context(), client, gc.Candidates(node, gc.Rules{}, time.Now()), nil)
-	node.Ends = ends
-	return gc.Make(node, gc.Rules{}, time.Now())
+	return gc.Make(node, gc.Rules{}, time.Now(), func(of []gc.Candidate) map[string]gc.End {
+		ends, _ := gc.ReadEnds(b.Context(), client, of, nil)
+		return ends
+	})
 }
 
 func paced(b *testing.B, client *crictl.Client, plan gc.Plan) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"strings"
 	"time"
 
@@ -77,7 +76,6 @@ func (s *session) run(ctx, within context.Context) (err error) {
 		return nil
 	}
 	s.doc.Missing = append(s.doc.Missing, s.look.Missing...)
-	s.look.Node.Ends = map[string]gc.End{}
 	if s.opts.yes { // before the runtime is asked for thousands of ends
 		socket := strings.TrimPrefix(s.t.Socket(), "unix://")
 		lock, err := cli.Look(socket, func() (io.Closer, error) { return gc.Lock(socket) })
@@ -115,23 +113,17 @@ func (s *session) unable(ctx context.Context, problem string) {
 // measureLogs bounds the look at the sizes of the logs.
 const measureLogs = 10 * time.Second
 
-// spareEnds is for how many containers more than --limit the runtime is asked when they ended: some may be too young.
-const spareEnds = 64
-
-// makePlan asks for the ends that are not known yet, of the oldest candidates first, and plans.
+// makePlan plans, for which it asks the runtime when the candidates ended.
 func (s *session) makePlan(ctx context.Context) {
-	rules := s.opts.Rules
-	ask := gc.Candidates(s.look.Node, rules, s.env.Now())
-	if rules.Limit > 0 {
-		ask = ask[:min(len(ask), rules.Limit+spareEnds)]
-	}
-	progress := target.NewProgress(s.env)
-	ends, missed := gc.ReadEnds(ctx, s.t.Client, ask, func(asked int) {
-		progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(ask)})
+	var missed gc.Missed
+	plan := gc.Make(s.look.Node, s.opts.Rules, s.env.Now(), func(of []gc.Candidate) (ends map[string]gc.End) {
+		progress := target.NewProgress(s.env)
+		defer progress.Done()
+		ends, missed = gc.ReadEnds(ctx, s.t.Client, of, func(asked int) {
+			progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(of)})
+		})
+		return ends
 	})
-	progress.Done()
-	maps.Copy(s.look.Node.Ends, ends)
-	plan := gc.Make(s.look.Node, rules, s.env.Now())
 	soon, cancel := context.WithTimeout(ctx, measureLogs)
 	defer cancel()
 	err := s.logs.Measure(soon, &plan)
@@ -144,7 +136,7 @@ func (s *session) makePlan(ctx context.Context) {
 	if err != nil {
 		note("size of the logs unknown: %v", err)
 	}
-	if s.look.Keep != "" && rules.Keep == 0 {
+	if s.look.Keep != "" && s.opts.Keep == 0 {
 		note("kubelet retention unknown (%s), assuming %d (--keep N)", s.look.Keep, plan.Newest)
 	}
 }
