@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/kdiag/kdiag/crictl"
 )
 
@@ -140,7 +138,7 @@ type run struct {
 	opts     Options
 	begun    time.Time
 	pace     *pace
-	limiter  *rate.Limiter
+	next     time.Time       // no removal begins before, see Options.Rate
 	removing context.Context // removals may begin until it ends
 	cancel   context.CancelFunc
 
@@ -179,7 +177,6 @@ func newRun(client *crictl.Client, plan *Plan, opts Options) *run {
 	opts.Concurrency, opts.Rate = cmp.Or(opts.Concurrency, 32), cmp.Or(opts.Rate, DefaultRate)
 	r := &run{
 		client: client, opts: opts, begun: time.Now(), total: len(plan.Remove),
-		limiter: rate.NewLimiter(rate.Limit(opts.Rate), 1+int(2*tick.Seconds()*opts.Rate)),
 		results: make(chan outcome, opts.Concurrency), probes: make(chan crictl.Call, 1),
 		pods: map[string]*podState{}, result: Result{Skipped: []Skipped{}, Failed: []Failed{}},
 	}
@@ -255,7 +252,7 @@ func (r *run) start(work context.Context) {
 		i := slices.IndexFunc(r.queue, func(j *job) bool {
 			return j.of.Kind == KindContainer || j.pod.containers == 0 && r.running < mostSandboxes
 		})
-		if i < 0 || !r.limiter.Allow() {
+		if i < 0 || !r.allowed(time.Now()) {
 			return
 		}
 		j := r.queue[i]
@@ -264,6 +261,18 @@ func (r *run) start(work context.Context) {
 		r.result.Most = max(r.result.Most, r.running)
 		go func() { r.results <- r.attempt(work, j) }()
 	}
+}
+
+// allowed reports whether Options.Rate lets another removal begin. Those that a late tick has missed are made up for.
+func (r *run) allowed(now time.Time) bool {
+	if now.Before(r.next) {
+		return false
+	}
+	if missed := now.Add(-2 * tick); r.next.Before(missed) {
+		r.next = missed
+	}
+	r.next = r.next.Add(time.Duration(min(float64(time.Second)/r.opts.Rate, 1<<62)))
+	return true
 }
 
 // settle takes the end of an attempt.
