@@ -15,8 +15,6 @@ type StacksReport struct {
 	Waits   []StackWait    `json:"waits"` // the largest group first; those that only wait for work are left out
 	Holders []StackHolder  `json:"holders"`
 	Known   []KnownPicture `json:"known"`
-	// Changes compares the dumps where two were given of one process, the older one first.
-	Changes *StackChanges `json:"changes,omitempty"`
 }
 
 // A StackSource is one dump, or why there is none of a process.
@@ -55,6 +53,8 @@ type StackWait struct {
 	Stack      []string `json:"stack"`                // the innermost function first
 	Calls      []string `json:"calls"`                // RPCs that these goroutines serve: ContainerStatus
 	Goroutines []int    `json:"goroutines,omitempty"` // ids, at most 20
+	// Still counts those that an older dump of the process has at the same place; absent without an older dump.
+	Still *int `json:"still,omitempty"`
 }
 
 // Has reports whether a goroutine of a source is one of the group.
@@ -95,23 +95,4 @@ type KnownPicture struct {
 	Source     int      `json:"source"`
 	Goroutines []int    `json:"goroutines"` // that show it, at most 20
 	Causes     []string `json:"causes"`     // codes of causes that it supports
-}
-
-// StackChanges is what two dumps of one process have in common and what differs.
-type StackChanges struct {
-	Seconds *float64      `json:"seconds,omitempty"` // between them, where both say when they were made
-	Still   []StackChange `json:"still"`             // stands at the same place in both, the longest wait first
-	Growing []StackChange `json:"growing"`           // more goroutines than before, the largest growth first
-	Gone    int           `json:"gone"`              // goroutines of the first that the second does not have
-	New     int           `json:"new"`
-}
-
-// A StackChange is a group of goroutines in two dumps.
-type StackChange struct {
-	State  string   `json:"state"`
-	On     string   `json:"on"`
-	Before int      `json:"before"`
-	After  int      `json:"after"`
-	Same   int      `json:"same"` // goroutines, by id, that are in both
-	Stack  []string `json:"stack"`
 }

@@ -75,7 +75,7 @@ func waitsLong(w checks.StackWait, things ...string) bool {
 // ageless is how many calls wait for a shim, nobody knows since when. A capture looks twice, and knows.
 func ageless(r *checks.StacksReport, c StackCommands) (n int) {
 	for _, w := range r.Waits {
-		if c.Elsewhere && r.Changes == nil && w.WaitsFor == "ttrpc" && w.MaxSeconds == nil {
+		if c.Elsewhere && w.Still == nil && w.WaitsFor == "ttrpc" && w.MaxSeconds == nil {
 			n += w.Count
 		}
 	}

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// leastApart is how far two dumps have to be apart for what stands still in between to mean something: a healthy
-	// daemon waits less than a second for a shim, a CNI plugin or the disk.
+	// leastApart is the least time between two dumps for a goroutine at the same place in both to count as standing
+	// still: a healthy daemon waits less than a second for a shim, a CNI plugin or the disk.
 	leastApart = 2 * time.Second
 	// maxIDs bounds the goroutines that a group or a picture lists.
 	maxIDs = 20
@@ -23,8 +23,8 @@ const (
 type analysis struct {
 	source int
 	dump   *Dump
-	still  map[int]*Stack // goroutines of another dump of the same process, by id
-	apart  time.Duration  // between the two; 0 if not known
+	older  map[int]*Stack // goroutines of the older dump of the process, by id; nil without one
+	apart  time.Duration  // between the two dumps; 0 if not known
 	fns    map[string]*function
 	places map[*Stack]*place
 	at     []*place // of each goroutine of the dump
@@ -43,7 +43,6 @@ func Analyse(dumps ...*Dump) *checks.StacksReport {
 	}
 	for i, d := range dumps {
 		a := newAnalysis(i, d)
-		a.besideBefore()
 		source := d.Source
 		source.Goroutines, source.Idle = max(source.Goroutines, len(d.Goroutines)), 0
 		for _, idle := range a.idle {
@@ -54,9 +53,7 @@ func Analyse(dumps ...*Dump) *checks.StacksReport {
 		r.Sources = append(r.Sources, source)
 		holders := a.findHolders()
 		r.Holders = append(r.Holders, holders...)
-		for _, w := range a.groups() {
-			r.Waits = append(r.Waits, w.StackWait)
-		}
+		r.Waits = append(r.Waits, a.groups()...)
 		r.Known = append(r.Known, a.pictures(holders)...)
 	}
 	slices.SortStableFunc(r.Waits, func(x, y checks.StackWait) int { return cmp.Compare(y.Count, x.Count) })
@@ -77,35 +74,31 @@ func newAnalysis(source int, d *Dump) *analysis {
 		a.idle[i] = a.at[i].idle || a.at[i].loop && slices.Contains(loopStates, g.State)
 	}
 	a.findLocks()
+	a.readOlder()
 	return a
 }
 
-// besideBefore notes what the dump before shows, if it is far enough apart.
-func (a *analysis) besideBefore() {
-	before := a.dump.Before
-	if before == nil {
+// readOlder indexes the older dump of the process, unless the two are too close together to mean something.
+func (a *analysis) readOlder() {
+	older := a.dump.Before
+	if older == nil {
 		return
 	}
-	if from, to := before.Source.CapturedAt, a.dump.Source.CapturedAt; from != nil && to != nil {
+	if from, to := older.Source.CapturedAt, a.dump.Source.CapturedAt; from != nil && to != nil {
 		if a.apart = to.Sub(*from).Abs(); a.apart < leastApart {
 			return
 		}
 	}
-	a.still = byID(before)
-}
-
-func byID(d *Dump) map[int]*Stack {
-	ids := make(map[int]*Stack, len(d.Goroutines))
-	for i := range d.Goroutines {
-		ids[d.Goroutines[i].ID] = d.Goroutines[i].Stack
+	a.older = make(map[int]*Stack, len(older.Goroutines))
+	for i := range older.Goroutines {
+		a.older[older.Goroutines[i].ID] = older.Goroutines[i].Stack
 	}
-	return ids
 }
 
-// stands reports whether goroutine i stands at the same place in another dump of the process.
-func (a *analysis) stands(i int) bool {
+// standsStill reports whether goroutine i is at the same place in the older dump.
+func (a *analysis) standsStill(i int) bool {
 	here := a.dump.Goroutines[i].Stack
-	there, ok := a.still[a.dump.Goroutines[i].ID]
+	there, ok := a.older[a.dump.Goroutines[i].ID]
 	return ok && slices.EqualFunc(there.Frames, here.Frames, func(x, y Frame) bool {
 		return x.Func == y.Func && x.Line == y.Line
 	})
@@ -123,47 +116,42 @@ func (a *analysis) arg(i, frame int) uint64 {
 // leastAddress is above what is no pointer: the first page is never mapped.
 const leastAddress = 0x1000
 
-// A group is goroutines that wait for the same, and are no idle crowd.
-type group struct {
-	checks.StackWait
-	key     string
-	members []int // indexes
-}
-
-// groups returns the goroutines that do not wait for work, by what they wait for, in the order of the dump. Those that
-// wait for one lock or shim belong together whatever led there, the others if the functions around the wait are the
-// same.
-func (a *analysis) groups() []*group {
-	byKey := map[string]*group{}
-	var all []*group
+// groups returns the goroutines that do not wait for work, by the thing that they wait for, in the order of the dump.
+// Those that wait for one lock or shim belong together wherever they wait, the others if the functions around the wait
+// are the same.
+func (a *analysis) groups() []checks.StackWait {
+	var keys []string
+	members := map[string][]int{} // indexes, by key
 	for i, p := range a.at {
 		if a.idle[i] {
 			continue
 		}
-		word, on := a.waitsFor(i)
-		key := on
+		word, key := a.waitsFor(i)
 		if a.waits[i] == nil && word != WaitsTTRPC {
 			key += p.key
 		}
-		w, ok := byKey[key]
-		if !ok {
-			w = &group{key: key}
-			w.Source, w.On, w.WaitsFor = a.source, on, word
-			byKey[key], all = w, append(all, w)
+		if _, ok := members[key]; !ok {
+			keys = append(keys, key)
 		}
-		w.members = append(w.members, i)
+		members[key] = append(members[key], i)
 	}
-	for _, w := range all {
-		a.describe(w)
+	groups := make([]checks.StackWait, len(keys))
+	for n, key := range keys {
+		groups[n] = a.group(members[key])
 	}
-	return all
+	return groups
 }
 
-// describe fills in what the members of a group have in common.
-func (a *analysis) describe(w *group) {
+// group describes goroutines that wait for the same thing.
+func (a *analysis) group(members []int) checks.StackWait {
+	w := checks.StackWait{Source: a.source, Count: len(members)}
+	w.WaitsFor, w.On = a.waitsFor(members[0])
+	if a.older != nil {
+		w.Still = new(int)
+	}
 	calls, states, places := map[string]int{}, map[string]int{}, map[*place]int{}
-	at := a.at[w.members[0]] // of most
-	for _, i := range w.members {
+	at := a.at[members[0]] // of most
+	for _, i := range members {
 		g, p := &a.dump.Goroutines[i], a.at[i]
 		states[g.State]++
 		if places[p]++; places[p] > places[at] {
@@ -171,6 +159,9 @@ func (a *analysis) describe(w *group) {
 		}
 		if p.call != "" {
 			calls[p.call]++
+		}
+		if a.standsStill(i) {
+			*w.Still++
 		}
 		if len(w.Goroutines) < maxIDs {
 			w.Goroutines = append(w.Goroutines, g.ID)
@@ -184,7 +175,8 @@ func (a *analysis) describe(w *group) {
 			}
 		}
 	}
-	w.Count, w.State, w.Calls, w.Stack = len(w.members), most(states)[0], most(calls), at.names()
+	w.State, w.Calls, w.Stack = most(states)[0], most(calls), at.names()
+	return w
 }
 
 // most returns the keys, the largest count first.

@@ -253,36 +253,15 @@ func TestStill(t *testing.T) {
 	} {
 		d := at(now)
 		d.Before = tt.before
-		if r := Analyse(d); len(r.Sources) != 1 || len(r.Holders) != tt.want || len(r.Known) != tt.want {
+		r := Analyse(d)
+		if len(r.Sources) != 1 || len(r.Holders) != tt.want || len(r.Known) != tt.want {
 			t.Errorf("%s before: holders %v, known %v; want %d", tt.name, r.Holders, r.Known, tt.want)
 		}
-	}
-}
-
-func TestCompare(t *testing.T) {
-	before, after := read(t, "update-runc-early-2.4.txt.zst"), read(t, "update-runc-2.4.txt.zst")
-	from := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	to := from.Add(205 * time.Second)
-	before.Source.CapturedAt, after.Source.CapturedAt = &from, &to
-	after.Goroutines = append(after.Goroutines, after.Goroutines[len(after.Goroutines)-1])
-	after.Goroutines[len(after.Goroutines)-1].ID = 1 << 20
-	c := Compare(before, after)
-	if *c.Seconds != 205 || c.New == 0 {
-		t.Errorf("%v seconds, %d new; want 205, some", *c.Seconds, c.New)
-	}
-	var still []string
-	for _, s := range c.Still {
-		still = append(still, fmt.Sprintf("%d to %d, %d the same: %s", s.Before, s.After, s.Same, s.On))
-	}
-	want := []string{
-		"9 to 9, 9 the same: lock of a container's status 0xd4db51f5400",
-		"1 to 1, 1 the same: the shim's reply to Update (ttrpc client 0xd4db51f7cb0)",
-	}
-	if diff := cmp.Diff(want, still); diff != "" {
-		t.Errorf("still (-want +got):\n%s", diff)
-	}
-	if c := Compare(&Dump{}, after); c.New != len(after.Goroutines) || len(c.Growing) == 0 || len(c.Still) != 0 {
-		t.Errorf("compared with nothing: %+v", c)
+		for _, w := range r.Waits {
+			if w.Still != nil && *w.Still != tt.want*w.Count {
+				t.Errorf("%s before: %d of %d stand still", tt.name, *w.Still, w.Count)
+			}
+		}
 	}
 }
 
@@ -377,11 +356,6 @@ func FuzzAnalyse(f *testing.F) {
 		for _, h := range r.Holders {
 			if h.Blocks < 1 || len(h.Evidence.For) == 0 || h.Confidence <= 0 {
 				t.Errorf("a holder that blocks nobody, or for no reason: %+v", h)
-			}
-		}
-		for i := 1; i < len(dumps); i++ {
-			if c := Compare(dumps[i-1], dumps[i]); c.Gone < 0 || c.New < 0 {
-				t.Errorf("%d gone, %d new", c.Gone, c.New)
 			}
 		}
 	})

@@ -230,7 +230,7 @@ func (a *analysis) lasts(l *lock) bool {
 		if i < 0 {
 			return false
 		}
-		if a.dump.Goroutines[i].Wait >= time.Minute || a.stands(i) {
+		if a.dump.Goroutines[i].Wait >= time.Minute || a.standsStill(i) {
 			return true
 		}
 		switch word, _ := a.waitsFor(i); word {
@@ -299,10 +299,10 @@ func (a *analysis) holder(l *lock, blocks int) checks.StackHolder {
 		longest = max(longest, a.dump.Goroutines[w].Wait)
 	}
 	switch {
-	case a.stands(i) && a.apart > 0:
-		e.For = append(e.For, "it stands at the same place in the other dump, "+units.Duration(a.apart)+" apart")
-	case a.stands(i):
-		e.For = append(e.For, "it stands at the same place in the other dump")
+	case a.standsStill(i) && a.apart > 0:
+		e.For = append(e.For, "it stands at the same place in the older dump, "+units.Duration(a.apart)+" apart")
+	case a.standsStill(i):
+		e.For = append(e.For, "it stands at the same place in the older dump")
 	case g.Wait == 0 && longest == 0:
 		e.Missing = append(e.Missing,
 			"how long they wait: a dump has no times for the first minutes; take a second one")

@@ -37,7 +37,7 @@ func (a *analysis) pictures(holders []checks.StackHolder) []checks.KnownPicture 
 			}
 			switch word, _ := a.waitsFor(i); {
 			case len(p.Words) > 0 && !slices.Contains(p.Words, word):
-			case blocks[g.ID], !p.Blocks && (p.Waits || g.Wait >= time.Minute || a.stands(i)):
+			case blocks[g.ID], !p.Blocks && (p.Waits || g.Wait >= time.Minute || a.standsStill(i)):
 				ids = append(ids, g.ID)
 			}
 		}

@@ -61,7 +61,6 @@ func (p *page) stackBody(r *checks.StacksReport, e checks.Evidence, more string,
 	for _, s := range r.Sources {
 		p.listing("Threads of "+p.stackSource(s)+" in the kernel", "", kernelRows(s), f.supports)
 	}
-	p.changes(r, max(f.others, 1))
 	if p.details {
 		p.listing("Sources", "", p.sourceRows(r.Sources), f.others)
 	}
@@ -76,20 +75,6 @@ func (p *page) stackBody(r *checks.StacksReport, e checks.Evidence, more string,
 		rest = append(rest, "kdiag explain "+p.prose(r.Known[0].Pattern))
 	}
 	p.moreOf(append(rest, "-o json"))
-}
-
-// changes writes what differs from an older dump.
-func (p *page) changes(r *checks.StacksReport, most int) {
-	c := r.Changes
-	if c == nil {
-		return
-	}
-	since := "since the older dump"
-	if c.Seconds != nil {
-		since = "in " + units.Seconds(*c.Seconds)
-	}
-	p.listing("Changes", since+": "+units.Count(c.Gone, "goroutine")+" ended, "+units.Number(c.New)+" new",
-		changeRows(r), most)
 }
 
 // A row is one of a list: a line behind a lead, and what stands below it where details are wanted.
@@ -261,11 +246,18 @@ func (p *page) waitRows(r *checks.StacksReport) (rows []row) {
 				text += ", in " + p.sourceAt(r, w.Source)
 			}
 		}
-		lead := padLeft(units.Number(w.Count), 4) + "  " + pad(longest, 4) + "  "
+		lead := padLeft(units.Number(w.Count), 4) + "  "
+		if isCompared(w) {
+			lead += pad(units.Number(*w.Still)+" still", 8) + "  "
+		}
+		lead += pad(longest, 4) + "  "
 		rows = append(rows, row{lead, text, w.Stack})
 	}
 	return rows
 }
+
+// isCompared reports whether there is an older dump of the process.
+func isCompared(w checks.StackWait) bool { return w.Still != nil }
 
 // kernelRows are where the threads of a process wait that wrote no dump.
 func kernelRows(s checks.StackSource) (rows []row) {
@@ -288,28 +280,6 @@ func heldFirst(r *checks.StacksReport, a, b string) int {
 		return 1
 	}
 	return free(a) - free(b)
-}
-
-// changeRows are what differs between two dumps of one process: what grows or only stands still, first for what a
-// holder holds.
-func changeRows(r *checks.StacksReport) (rows []row) {
-	grows := r.Changes.Growing
-	all := slices.Concat(grows, only(r.Changes.Still, func(g checks.StackChange) bool {
-		return !slices.ContainsFunc(grows, func(o checks.StackChange) bool { return o.On == g.On })
-	}))
-	slices.SortStableFunc(all, func(a, b checks.StackChange) int { return heldFirst(r, a.On, b.On) })
-	for _, g := range all {
-		what := "stands still: "
-		if g.After > g.Before {
-			what = "grows: "
-		}
-		rows = append(rows, row{text: what + cmp.Or(g.On, g.State) + ": " + units.Number(g.Before) + " before, " +
-			units.Number(g.After) + " now, " + units.Number(g.Same) + " the same"})
-	}
-	if len(rows) == 0 {
-		rows = []row{{text: "nothing stands still, nothing grows"}}
-	}
-	return rows
 }
 
 // sourceRows are what was read.

@@ -27,9 +27,9 @@ behind that. A holder is named only with a reason.
 
 A FILE is what SIGUSR1 or SIGQUIT, /debug/pprof/goroutine?debug=2 or "ctr pprof goroutines" wrote: bare, or inside a
 journal, syslog or container log, compressed or not; "-" is standard input, which is also read when nothing is named and
-a pipe or a file is there. Of dumps of one process, given as two files or found in one, the newer is analysed, and
-compared with the older: what stands still, and what grows. Two dumps count as of one process when program and pid agree
-or are not known.
+a pipe or a file is there. Of two dumps of one process, in two files or in one, the newer is analysed; goroutines that
+the older has at the same place stand still. Two dumps count as of one process when program and pid agree or are not
+known.
 
 --capture, --shim and --kubelet take dumps of what runs here; what is done is printed before. The runtime and shims get
 SIGUSR1, each only after it is proven to be what it seems and to handle that signal: any other process would die of it.
@@ -50,7 +50,7 @@ func NewCommand(env cli.Env) *cobra.Command {
   kdiag stacks --capture --shim stuck --kubelet # with the shims that are stuck, and the kubelet
   kdiag stacks containerd.812.stacks.log        # a file
   kdiag stacks --from kdiag-node-7.tar.zst      # the dumps in an archive of kdiag bundle
-  kdiag stacks before.txt after.txt             # what stands still, and what grows
+  kdiag stacks before.txt after.txt             # what stands still
   journalctl -u containerd | kdiag stacks       # a dump in a log`,
 		Args:    cobra.ArbitraryArgs,
 		PreRunE: opts.check,

@@ -316,7 +316,7 @@ func (d *Dumped) Report(ctx context.Context) *checks.StacksReport {
 }
 
 // report analyses dumps. Of several dumps of one process only the newest is, with the one before as evidence of what
-// stands still, and as what it is compared with. The sources hold it first, then the others, the newest first. Two are
+// stands still. The sources hold it first, then the others, the newest first. Two are
 // of one process when program and pid agree as far as they are known; of more, the pid must be known.
 func report(dumps []*stacks.Dump) *checks.StacksReport {
 	var of checks.StackSource // what is known of the one process
@@ -346,7 +346,6 @@ func report(dumps []*stacks.Dump) *checks.StacksReport {
 	for _, d := range older {
 		r.Sources = append(r.Sources, stacks.Analyse(d).Sources...)
 	}
-	r.Changes = stacks.Compare(older[0], newest)
 	return r
 }
 
