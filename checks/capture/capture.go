@@ -23,32 +23,30 @@ import (
 const (
 	// maxDump bounds a dump, in bytes. One of 10,000 goroutines has about 20 MB.
 	maxDump = 64 << 20
-	// patience is how long one process may take. Its dump is there within a second, unless it or its disk is stuck; one
-	// of 15,000 goroutines took containerd 3 to 10 s on a machine with two busy cores.
-	patience = 15 * time.Second
-	// brief is how long a shim may take, which writes some 30 KB, and a debug socket.
-	brief = 3 * time.Second
-	// probePatience bounds the question of who listens on the runtime's socket.
-	probePatience = time.Second
-	// pollEvery is the time between two looks for a dump. What has not grown in between is whole.
+	// timeout bounds the dump of one process. A process writes it within a second, unless it or its disk is stuck;
+	// 15,000 goroutines took containerd 3 to 10 s on a machine with two busy cores.
+	timeout = 15 * time.Second
+	// shimTimeout bounds the dump of a shim, which has some 30 KB, and the reply of a debug socket.
+	shimTimeout = 3 * time.Second
+	// probeTimeout bounds finding the process that listens on the runtime's socket.
+	probeTimeout = time.Second
+	// pollEvery is the time between two reads of a dump's file. A dump that has not grown since the last is whole.
 	pollEvery = 200 * time.Millisecond
-	// stuckWork is the age from which the work of a shim or of what it started is stuck, as facts.StuckWork.
-	stuckWork = 30 * time.Second
-	// minID is how much of an id must be given: what is shorter is a pid.
+	// minID is the least length of the beginning of an id. A shorter argument is a pid.
 	minID = 4
 )
 
-// A Dump is what one process wrote. Text is empty where it wrote nothing: Source.Problem is why.
+// A Dump is the goroutine dump of one process. Text is empty where it wrote none: Source.Problem says why.
 type Dump struct {
 	Source checks.StackSource
-	Text   []byte // as it was written, at most maxDump bytes; Source.Cut is set when there was more
-	Before *Dump  // one that the process wrote a little earlier; nil without
+	Text   []byte // at most maxDump bytes; Source.Cut is set when there was more
+	Before *Dump  // an earlier one of the process; nil without
 }
 
-// Input is what captures need.
+// Input describes the host and how to ask its daemons.
 type Input struct {
 	Root string // the host's file system as this process sees it
-	// Socket is the address of the runtime's socket for this process.
+	// Socket is the address of the runtime's socket, as this process sees it.
 	Socket string
 	// Processes are the daemons and shims on this host.
 	Processes []host.Process
@@ -58,7 +56,7 @@ type Input struct {
 	// APIServer allows to ask the API server of the kubelet's kubeconfig for the kubelet's dump where the kubelet
 	// itself refuses.
 	APIServer bool
-	// Say is told what is about to be done, in a line for a person, before it is done; nil for nobody.
+	// Say is called before each step with a line for a person; it may be nil.
 	Say func(string)
 }
 
@@ -69,13 +67,13 @@ func Runtime(ctx context.Context, in Input) Dump {
 	if err != nil {
 		return Dump{Source: checks.StackSource{Role: string(host.RoleRuntime), Problem: err.Error()}}
 	}
-	return in.take(ctx, p, p, patience)
+	return in.take(ctx, p, p, timeout)
 }
 
 // daemon returns the process that listens on the socket. Where the socket does not name it (systemd opened it, or it
 // accepts no more connections), it is the runtime that has the socket open, else the only runtime on this host.
 func (in Input) daemon(ctx context.Context) (host.Process, error) {
-	probing, cancel := context.WithTimeout(ctx, probePatience)
+	probing, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	peer := crictl.Probe(probing, in.Socket).PeerPID
 	path := strings.TrimPrefix(strings.TrimPrefix(in.Socket, "unix://"), strings.TrimSuffix(in.Root, "/"))
@@ -89,20 +87,20 @@ func (in Input) daemon(ctx context.Context) (host.Process, error) {
 		found = in.with(host.RoleRuntime, func(p host.Process) bool { return p.Name == "dockerd" })
 	}
 	switch {
-	case len(found) == 0 && peer > 1: // which is not proven to be one
+	case len(found) == 0 && peer > 1: // prove will tell whether it is a runtime
 		return host.Process{PID: peer, Role: host.RoleRuntime}, nil
 	case len(found) == 0:
-		return host.Process{}, errors.New("no process of a container runtime is seen on this host")
+		return host.Process{}, errors.New("no process of a container runtime found on this host")
 	case len(found) > 1:
-		return host.Process{}, fmt.Errorf("which of the processes %s listens on %s is not known", pids(found), path)
+		return host.Process{}, fmt.Errorf("several processes may listen on %s: %s", path, pids(found))
 	}
 	return found[0], nil
 }
 
-// with returns the processes of a role that fit.
-func (in Input) with(role host.Role, fits func(p host.Process) bool) (list []host.Process) {
+// with returns the processes of a role that match.
+func (in Input) with(role host.Role, matches func(p host.Process) bool) (list []host.Process) {
 	for _, p := range in.Processes {
-		if p.Role == role && fits(p) {
+		if p.Role == role && matches(p) {
 			list = append(list, p)
 		}
 	}
@@ -117,11 +115,8 @@ func pids(list []host.Process) string {
 	return strings.Join(words, ", ")
 }
 
-// Shims takes dumps of shims: by the id of their sandbox or container (or its beginning), by pid, or all that are
-// stuck, which may be none. The error is of usage: no shim fits, or several.
-func Shims(ctx context.Context, in Input, which string) ([]Dump, error) {
-	shims, err := in.choose(which, time.Now())
-	var dumps []Dump
+// Shims takes dumps of shims.
+func Shims(ctx context.Context, in Input, shims []host.Process) (dumps []Dump) {
 	for _, p := range shims {
 		p.Name = cmp.Or(p.Program, p.Name)
 		var daemon host.Process // reads the pipe into which the shim writes
@@ -129,16 +124,13 @@ func Shims(ctx context.Context, in Input, which string) ([]Dump, error) {
 		if found := in.with(host.RoleRuntime, listens); len(found) == 1 {
 			daemon = found[0]
 		}
-		dumps = append(dumps, in.take(ctx, p, daemon, brief))
+		dumps = append(dumps, in.take(ctx, p, daemon, shimTimeout))
 	}
-	return dumps, err
+	return dumps
 }
 
-// choose returns the shims that are meant.
-func (in Input) choose(which string, now time.Time) ([]host.Process, error) {
-	if which == "stuck" {
-		return in.with(host.RoleShim, func(p host.Process) bool { return in.isStuck(p, now) }), nil
-	}
+// FindShim returns the shim of a pid, or of a sandbox or container by its id or the beginning of that.
+func (in Input) FindShim(which string) (host.Process, error) {
 	pid, _ := strconv.Atoi(which)
 	found := in.with(host.RoleShim, func(p host.Process) bool { return p.PID == pid })
 	if len(found) == 0 && len(which) >= minID {
@@ -146,27 +138,17 @@ func (in Input) choose(which string, now time.Time) ([]host.Process, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, fmt.Errorf("no shim on this host has the pid %s, or serves a sandbox or container with an id that "+
-			"begins so (at least %d letters)", which, minID)
+		return host.Process{}, fmt.Errorf("no shim on this host has the pid %s, or serves a sandbox or container with "+
+			"an id that begins so (at least %d letters)", which, minID)
 	case 1:
-		return found, nil
+		return found[0], nil
 	}
-	return nil, fmt.Errorf("%s fits several shims: %s; give more of the id, or a pid", which, pids(found))
-}
-
-// isStuck reports whether a shim looks stuck, by the rules of facts.Shims: it is stopped, sleeps uninterruptibly for
-// good, or is too long at work, itself or through the OCI runtime that it started.
-func (in Input) isStuck(p host.Process, now time.Time) bool {
-	isOld := func(o host.Process) bool {
-		return o.Work != "" && o.State != 'Z' && !o.Started.IsZero() && now.Sub(o.Started) >= stuckWork
-	}
-	return p.State == 'T' || p.State == 't' || p.Lasting || isOld(p) || slices.ContainsFunc(in.Processes,
-		func(o host.Process) bool { return o.Role == host.RoleOCI && o.PPID == p.PID && isOld(o) })
+	return host.Process{}, fmt.Errorf("%s fits several shims: %s; give more of the id, or a pid", which, pids(found))
 }
 
 // Kubelet takes a dump of the kubelet from its own server, or, where that refuses and in.APIServer is set, through the
 // API server. Of a kubelet that does not answer there are the stacks in the kernel.
-func Kubelet(ctx context.Context, in Input) Dump { return in.kubelet(ctx, patience) }
+func Kubelet(ctx context.Context, in Input) Dump { return in.kubelet(ctx, timeout) }
 
 func (in Input) kubelet(ctx context.Context, limit time.Duration) Dump {
 	d := Dump{Source: checks.StackSource{Process: "kubelet", PID: in.Kubelet.PID, Role: string(host.RoleKubelet)}}
@@ -183,8 +165,8 @@ func (in Input) kubelet(ctx context.Context, limit time.Duration) Dump {
 	return d
 }
 
-// take has a process write a dump, and reads it where the process may write it. daemon is the process that keeps its
-// log: for a shim its containerd. What hangs is abandoned.
+// take has a process write a dump and reads it. daemon is the process that keeps its log: for a shim its containerd. A
+// read that hangs is abandoned.
 func (in Input) take(ctx context.Context, p, daemon host.Process, limit time.Duration) Dump {
 	d := Dump{Source: checks.StackSource{Process: p.Name, PID: p.PID, Role: string(p.Role), ObjectID: p.ObjectID}}
 	waiting, cancel := context.WithTimeout(ctx, part(ctx, limit))
@@ -193,13 +175,14 @@ func (in Input) take(ctx context.Context, p, daemon host.Process, limit time.Dur
 		return in.order(ctx, p, daemon)
 	})
 	if errors.Is(err, deadline.ErrAbandoned) {
-		err = stuckError{fmt.Errorf("reading files of %s took longer than the time that is left for it", label(p))}
+		err = stuckError{fmt.Errorf("reading the files of %s: no reply in time", label(p))}
 	}
 	d.fill(ctx, in.Root, w, err)
 	return d
 }
 
-// part is the part of the time of ctx in which a dump is waited for: some is left for the stacks in the kernel.
+// part returns how long to wait for a dump: at most limit, and three quarters of the time of ctx. The rest is for the
+// stacks in the kernel.
 func part(ctx context.Context, limit time.Duration) time.Duration {
 	if end, ok := ctx.Deadline(); ok {
 		limit = min(limit, time.Until(end)*3/4)
@@ -207,10 +190,10 @@ func part(ctx context.Context, limit time.Duration) time.Duration {
 	return limit
 }
 
-// A stuckError is returned for a process that could not write a dump, but is the one that it seems.
+// A stuckError is the error for a process that was recognised but could not write a dump.
 type stuckError struct{ error }
 
-// fill takes over what was written, or why nothing was.
+// fill stores a dump, or why there is none.
 func (d *Dump) fill(ctx context.Context, root string, w written, err error) {
 	if err != nil {
 		d.Source.Problem = err.Error()
@@ -226,7 +209,7 @@ func (d *Dump) fill(ctx context.Context, root string, w written, err error) {
 	d.Text, d.Source.Name, d.Source.Cut, d.Source.CapturedAt = w.text, w.name, w.cut, &now
 }
 
-// kernelStacks returns where the threads of a process are in the kernel, most threads first.
+// kernelStacks returns the stacks of a process's threads in the kernel, the most frequent first.
 func kernelStacks(ctx context.Context, root string, pid int) (list []checks.KernelStack) {
 	threads, _ := host.ReadThreads(ctx, root, pid)
 	for _, t := range threads {

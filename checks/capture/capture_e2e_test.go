@@ -92,13 +92,11 @@ func TestEndToEndCapture(t *testing.T) {
 			t.Errorf("%s: %+v, %q", what, d.Source, s.said)
 		}
 	}
-	shims := func(which string, want int) []Dump {
+	shim := func(id string) Dump {
 		t.Helper()
-		dumps, err := Shims(ctx, s.in, which)
-		if err != nil || len(dumps) != want {
-			t.Fatalf("%d dumps of shims %s, %v", len(dumps), which, err)
-		}
-		return dumps
+		p, err := s.in.FindShim(id)
+		must(t, err)
+		return Shims(ctx, s.in, []host.Process{p})[0]
 	}
 
 	check("of the debug socket", Runtime(ctx, s.in), box.DebugSocket(), 20, 0)
@@ -107,13 +105,12 @@ func TestEndToEndCapture(t *testing.T) {
 	file := d.Source.Name
 	t.Cleanup(func() { _ = os.Remove(file) })
 	check("of the file", d, ".stacks.log", 20, 1)
-	check("of a shim", shims(pods[0].ID[:12], 1)[0], box.Log(), 5, 2)
-	shims("stuck", 0)
+	check("of a shim", shim(pods[0].ID[:12]), box.Log(), 5, 2)
 
 	must(t, box.FreezeShim(ctx, pods[1].ID))
 	s.awaitStopped(t, host.RoleShim, pods[1].ID)
 	s.look(t)
-	d = shims("stuck", 1)[0]
+	d = shim(pods[1].ID)
 	if stuck("of a stopped shim", d, "is stopped"); d.Source.ObjectID != pods[1].ID {
 		t.Errorf("of a stopped shim: %+v", d.Source)
 	}
@@ -123,7 +120,7 @@ func TestEndToEndCapture(t *testing.T) {
 	must(t, box.Pause(ctx))
 	s.awaitStopped(t, host.RoleRuntime, "")
 	stuck("of a stopped daemon", Runtime(ctx, s.in), "is stopped")
-	stuck("of a shim with a stopped daemon", shims(pods[0].ID, 1)[0], "which is stopped")
+	stuck("of a shim with a stopped daemon", shim(pods[0].ID), "which is stopped")
 	must(t, box.Resume())
 	// A signal that was sent meanwhile would make another dump.
 	check("after it goes on", Runtime(ctx, s.in), ".stacks.log", 20, 1)
@@ -170,8 +167,8 @@ func TestEndToEndJournal(t *testing.T) {
 	must(t, box.CopyIn(self, "/usr/local/bin/capture.test"))
 	out, err := box.Exec(t.Context(), "env", "CAPTURE_TEST=inside", "/usr/local/bin/capture.test")
 	must(t, err)
-	if diff := cmp.Diff("containerd: whole: true, many: true, from the journal\n"+
-		"containerd-shim-runc-v2: whole: true, many: false, from the journal\n", string(out)); diff != "" {
+	if diff := cmp.Diff("containerd-shim-runc-v2: whole: true, many: false, from the journal\n"+
+		"containerd: whole: true, many: true, from the journal\n", string(out)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
@@ -199,11 +196,7 @@ func inside() error {
 	if err := os.Mkdir("/tmp/containerd."+strconv.Itoa(all[daemon].PID)+".stacks.log", 0o755); err != nil {
 		return err
 	}
-	dumps, err := Shims(ctx, in, all[shim].ObjectID)
-	if err != nil {
-		return err
-	}
-	for _, d := range append([]Dump{Runtime(ctx, in)}, dumps...) {
+	for _, d := range append(Shims(ctx, in, all[shim:shim+1]), Runtime(ctx, in)) {
 		whole := isWhole(d.Text) && d.Source.Cut == ""
 		fmt.Printf("%s: whole: %v, many: %v, from %s%s\n", d.Source.Process, whole, goroutines(d.Text) > many,
 			d.Source.Name, d.Source.Problem)

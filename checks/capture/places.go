@@ -24,21 +24,21 @@ import (
 	"github.com/kdiag/kdiag/journal/journalfile"
 )
 
-// A written is a dump and where it was found.
+// A written is a dump and the file or log that holds it.
 type written struct {
 	name string
 	text []byte // nil for none
 	cut  string // why it is not whole
 }
 
-// A place is where a process may write its dump.
+// A place is a file or log into which a process may write its dump.
 type place struct {
 	name string         // for people
-	look func() written // returns as much as is there of what was written since the place was made
+	read func() written // returns the dump, as far as it was written since the place was made
 }
 
-// await looks at the places, the best first, until one holds a whole dump that has stopped to grow. When the time is
-// over, the longest that is there is returned as cut.
+// await reads the places, the best first, until one has a whole dump that no longer grows. When ctx ends it returns the
+// longest, as cut.
 func await(ctx context.Context, where []place) (written, bool) {
 	sizes := make([]int, len(where))
 	for over := false; ; {
@@ -49,7 +49,7 @@ func await(ctx context.Context, where []place) (written, bool) {
 		}
 		var longest written
 		for i, p := range where {
-			w := p.look()
+			w := p.read()
 			whole, grows := isWhole(w.text), len(w.text) != sizes[i]
 			if whole && (over || !grows) {
 				return w, true
@@ -58,7 +58,7 @@ func await(ctx context.Context, where []place) (written, bool) {
 				longest = w
 			}
 			if whole {
-				break // the next look is the last one, and other places would only cost memory
+				break // the next read is the last; other places would only cost memory
 			}
 		}
 		if over {
@@ -68,7 +68,7 @@ func await(ctx context.Context, where []place) (written, bool) {
 	}
 }
 
-// isWhole reports whether a dump ends as one does, with the file of a frame, or is longer than what is kept:
+// isWhole reports whether a dump ends with the file of a frame, or is longer than maxDump:
 //
 //	created by main.main in goroutine 1
 //		/usr/src/main.go:12 +0x1d
@@ -78,7 +78,7 @@ func isWhole(dump []byte) bool {
 	return len(dump) > maxDump || len(text) < len(dump) && bytes.HasPrefix(last, []byte("\t"))
 }
 
-// dumpFiles are the folder and the pattern of the files into which daemons write their dumps: containerd (dumpStacks in
+// dumpFiles has the folder and the pattern of the files into which daemons write dumps: containerd (dumpStacks in
 // cmd/containerd/command/main.go), CRI-O (writeCrioGoroutineStacks in cmd/crio/main.go), and dockerd
 // (setupDumpStackTrap in daemon/debugtrap_unix.go of moby).
 var dumpFiles = map[string]struct{ dir, pattern string }{
@@ -87,8 +87,8 @@ var dumpFiles = map[string]struct{ dir, pattern string }{
 	"dockerd":    {"/var/run/docker", "goroutine-stacks-*.log"},
 }
 
-// placesOf returns where a process writes its dump: a daemon into a file, containerd also into its log, and a shim into
-// the log of its containerd.
+// placesOf returns the places of a process's dump: a daemon writes it into a file, containerd also into its log, and a
+// shim into the log of its containerd.
 func (in Input) placesOf(p, daemon host.Process) (list []place) {
 	if p.Role == host.RoleShim {
 		return in.log(daemon, p.PID)
@@ -102,16 +102,17 @@ func (in Input) placesOf(p, daemon host.Process) (list []place) {
 	return list
 }
 
-// proc is the folder of a process in proc.
+// proc returns a path below a process's folder in /proc.
 func (in Input) proc(p host.Process, elem ...string) string {
 	return filepath.Join(append([]string{in.Root, "proc", strconv.Itoa(p.PID)}, elem...)...)
 }
 
-// clockTick is by how much the clock of file systems, which moves with the kernel's ticks, lags at most.
+// clockTick is the most that times of files, which move with the kernel's ticks, lag behind the clock.
 const clockTick = 10 * time.Millisecond
 
-// files is the place of files in a folder that a process sees; none where that cannot be opened. A dump is in one that
-// is written from now on, belongs to the process's user and is no link: anybody may make a file in /tmp.
+// files returns the place of files in a folder of a process's mount namespace; none if the folder cannot be opened. A
+// file counts if it is written from now on, belongs to the process's user and is not a link: anybody may make a file in
+// /tmp.
 func (in Input) files(p host.Process, dir, pattern string) []place {
 	since, root := time.Now().Add(-clockTick), in.proc(p, "root")
 	self, err := os.Stat(in.proc(p))
@@ -120,7 +121,7 @@ func (in Input) files(p host.Process, dir, pattern string) []place {
 	}
 	owner := func(info fs.FileInfo) uint32 { return info.Sys().(*syscall.Stat_t).Uid }
 	return []place{{path.Join(dir, pattern), func() (w written) {
-		_ = crictl.InRoot(root, dir, func(at string) error { // which went well before
+		_ = crictl.InRoot(root, dir, func(at string) error { // succeeded above
 			names, err := filepath.Glob(filepath.Join(at, pattern))
 			for _, name := range names {
 				f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -139,7 +140,7 @@ func (in Input) files(p host.Process, dir, pattern string) []place {
 	}}}
 }
 
-// readFrom reads a regular file from an offset on, up to a byte more than a dump may have.
+// readFrom reads a regular file from an offset on, at most maxDump+1 bytes.
 func readFrom(f *os.File, offset int64) []byte {
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() <= offset {
@@ -150,8 +151,8 @@ func readFrom(f *os.File, offset int64) []byte {
 	return text[:n]
 }
 
-// ask reads the dump of a containerd from its debug socket where it has one: nothing is signalled or written for that.
-// It is found by its name, which every guide has as debug.sock, among the sockets that the daemon listens on.
+// ask reads the dump of a containerd from its debug socket, if it has one, without a signal or a file. It is the socket
+// with "debug" in its name among those that the daemon listens on: every guide calls it debug.sock.
 func (in Input) ask(ctx context.Context, p host.Process) (written, bool) {
 	i := slices.IndexFunc(p.Sockets, func(name string) bool { return strings.Contains(path.Base(name), "debug") })
 	if i < 0 || p.Name != "containerd" {
@@ -160,7 +161,7 @@ func (in Input) ask(ctx context.Context, p host.Process) (written, bool) {
 	in.say("ask %s for its goroutines on its debug socket %s", label(p), p.Sockets[i])
 	w := written{name: "debug socket " + p.Sockets[i]}
 	err := crictl.InRoot(in.proc(p, "root"), p.Sockets[i], func(at string) error {
-		client := http.Client{Timeout: max(part(ctx, brief), pollEvery), Transport: &http.Transport{
+		client := http.Client{Timeout: max(part(ctx, shimTimeout), pollEvery), Transport: &http.Transport{
 			DisableKeepAlives: true,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 				return (&net.Dialer{}).DialContext(ctx, "unix", at)
@@ -177,9 +178,9 @@ func (in Input) ask(ctx context.Context, p host.Process) (written, bool) {
 	return w, err == nil && isWhole(w.text)
 }
 
-// log is the place of a daemon's log, for a dump of itself or, with its pid, of a shim; none where it is not found.
-// It is what the daemon's standard error leads to: a file, or journald. Below k3s it is a pipe, and the file that k3s
-// writes to.
+// log returns the place of a daemon's log, for a dump of the daemon, or of the shim with a pid other than 0; none if it
+// is not found. The log is the daemon's standard error: a file or journald; below k3s a pipe, whose text k3s writes to a
+// file.
 func (in Input) log(p host.Process, shim int) []place {
 	at := in.proc(p, "fd/2")
 	name, _ := os.Readlink(at)
@@ -207,7 +208,7 @@ func (in Input) log(p host.Process, shim int) []place {
 	}}}
 }
 
-// journal returns what a process has logged to journald since a moment. journald splits a long line; such a piece has
+// journal returns the text that a process logged to journald since then. journald splits a long line; each piece has
 // _LINE_BREAK=line-max (systemd.journal-fields(7)).
 func (in Input) journal(pid int, since time.Time) []byte {
 	var text bytes.Buffer
@@ -244,8 +245,8 @@ const (
 	logEnd   = "=== END goroutine stack dump ==="
 )
 
-// inLog returns the first whole dump of a daemon itself in its log, or of a shim by its pid; nil for none. containerd
-// copies what a shim writes as it reads it from a pipe, and its other records may be in between.
+// inLog returns the first whole dump in the log of a daemon: its own, or that of the shim with a pid other than 0; nil
+// for none. containerd copies the text of a shim from a pipe, and may log other records in between.
 func inLog(log []byte, shim int) []byte {
 	for {
 		_, rest, ok := bytes.Cut(log, []byte(logBegin))

@@ -70,7 +70,7 @@ func TestFiles(t *testing.T) {
 		tc.change(r)
 		got := ""
 		for _, place := range where {
-			if w := place.look(); string(w.text) == dump {
+			if w := place.read(); string(w.text) == dump {
 				got += strings.TrimPrefix(w.name, r.root+"/")
 			} else if w.text != nil {
 				t.Errorf("%s: %s has %q", tc.name, w.name, w.text)
@@ -199,37 +199,30 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-func TestChoose(t *testing.T) {
-	now := time.Unix(10_000, 0)
-	old, young := now.Add(-stuckWork), now.Add(-stuckWork+time.Second)
+func TestFindShim(t *testing.T) {
 	in := Input{Processes: []host.Process{
-		{PID: 1, Role: host.RoleRuntime, State: 'T', ObjectID: "abcd0"},
-		{PID: 10, Role: host.RoleShim, State: 'S', ObjectID: "abcd1", Started: old},
-		{PID: 11, Role: host.RoleShim, State: 'T', ObjectID: "abcd2"},
-		{PID: 12, Role: host.RoleShim, State: 't', ObjectID: "1111111111"},
-		{PID: 13, Role: host.RoleShim, State: 'D', ObjectID: "e13"},
-		{PID: 14, Role: host.RoleShim, State: 'D', Lasting: true},
-		{PID: 15, Role: host.RoleShim, State: 'S', Work: "delete", Started: old},
-		{PID: 16, Role: host.RoleShim, State: 'S', Work: "start", Started: young},
-		{PID: 17, Role: host.RoleShim, State: 'S'},
-		{PID: 18, PPID: 17, Role: host.RoleOCI, State: 'S', Work: "update", Started: old},
-		{PID: 19, Role: host.RoleShim, State: 'S'},
-		{PID: 20, PPID: 19, Role: host.RoleOCI, State: 'Z', Work: "kill", Started: old},
-		{PID: 21, PPID: 19, Role: host.RoleOCI, State: 'S', Started: old},
+		{PID: 1, Role: host.RoleRuntime, ObjectID: "abcd0"},
+		{PID: 10, Role: host.RoleShim, ObjectID: "abcd1"},
+		{PID: 11, Role: host.RoleShim, ObjectID: "abcd2"},
+		{PID: 12, Role: host.RoleShim, ObjectID: "1111111111"},
+		{PID: 13, Role: host.RoleShim, ObjectID: "e13"},
 	}}
-	for _, tc := range []struct{ which, want, err string }{
-		{"stuck", "11, 12, 14, 15, 17", ""},
-		{"abcd2", "11", ""},
-		{"13", "13", ""},
-		{"1111", "12", ""},
-		{"abcd", "", "abcd fits several shims: 10, 11; give more of the id, or a pid"},
-		{"e13", "", "no shim on this host has the pid e13"},
-		{"abcd0", "", "no shim on this host has the pid abcd0"},
-		{"1", "", "begins so (at least 4 letters)"},
+	for _, tc := range []struct {
+		which string
+		want  int
+		err   string
+	}{
+		{"abcd2", 11, ""},
+		{"13", 13, ""},
+		{"1111", 12, ""},
+		{"abcd", 0, "abcd fits several shims: 10, 11; give more of the id, or a pid"},
+		{"e13", 0, "no shim on this host has the pid e13"},
+		{"abcd0", 0, "no shim on this host has the pid abcd0"},
+		{"1", 0, "begins so (at least 4 letters)"},
 	} {
-		got, err := in.choose(tc.which, now)
-		if pids(got) != tc.want || (err == nil) != (tc.err == "") || !strings.Contains(fmt.Sprint(err), tc.err) {
-			t.Errorf("choose(%s) = %s, %v; want %s, %s", tc.which, pids(got), err, tc.want, tc.err)
+		got, err := in.FindShim(tc.which)
+		if got.PID != tc.want || (err == nil) != (tc.err == "") || !strings.Contains(fmt.Sprint(err), tc.err) {
+			t.Errorf("FindShim(%s) = %d, %v; want %d, %s", tc.which, got.PID, err, tc.want, tc.err)
 		}
 	}
 }

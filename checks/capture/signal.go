@@ -15,13 +15,12 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// startSlack is by how much two readings of the start of one process differ at most: the kernel works out the time of
-// boot, to the second, from a clock that may be set in between.
+// startSlack is the most that two readings of a process's start time differ: the kernel computes the time of boot, to
+// the second, from a clock that may be set in between.
 const startSlack = 2 * time.Second
 
-// order has a process write a dump and waits for it. The handle is opened before anything is checked: if the process
-// ends, and its id is given to another, the handle leads nowhere and the signal is not sent. Before Linux 5.3 there is
-// no such handle, and no signal is sent.
+// order has a process write a dump and waits for it. It opens the pidfd before it checks anything: if the process ends
+// and its pid is used again, the signal reaches nobody. Before Linux 5.3 there is no pidfd, and no signal is sent.
 func (in Input) order(ctx context.Context, p, daemon host.Process) (written, error) {
 	if kubelet.Apart(in.Root, 1, "pid") {
 		return written{}, unsent("kdiag is in another pid namespace than the processes in %s",
@@ -38,13 +37,13 @@ func (in Input) order(ctx context.Context, p, daemon host.Process) (written, err
 	if w, ok := in.ask(ctx, p); ok {
 		return w, nil
 	}
-	if why := stands(ctx, in.Root, daemon.PID); why != "" { // a shim would stand still with its pipe full
+	if why := stands(ctx, in.Root, daemon.PID); why != "" { // a shim would block on its full pipe
 		return written{}, stuckError{unsent("%s writes its goroutines to the log of %s, which %s", label(p),
 			label(daemon), why)}
 	}
 	where := in.placesOf(p, daemon)
 	if len(where) == 0 {
-		return written{}, unsent("where %s would write its goroutines cannot be read", label(p))
+		return written{}, unsent("cannot read the file or log into which %s would write its goroutines", label(p))
 	}
 	names := make([]string, len(where))
 	for i, w := range where {
@@ -65,13 +64,13 @@ func (in Input) order(ctx context.Context, p, daemon host.Process) (written, err
 	return w, nil
 }
 
-// unsent is the error for a process that was left alone.
+// unsent returns an error that says that no signal was sent.
 func unsent(format string, args ...any) error {
 	return fmt.Errorf(format+": no signal was sent", args...)
 }
 
-// prove returns an error for a process that must not be sent the signal: a stuckError when it could not write a dump
-// now, and for a shim that never writes one; any other when it may be another process than it seems, or would die.
+// prove returns an error for a process that must not get the signal: a stuckError if it could not write a dump now, or
+// is a shim that never writes one; another error if it may not be the expected process, or would die.
 func (in Input) prove(ctx context.Context, p host.Process) error {
 	v, err := host.ReadVitals(in.Root, p.PID)
 	if err != nil {
@@ -103,8 +102,8 @@ func (in Input) prove(ctx context.Context, p host.Process) error {
 	return nil
 }
 
-// knownProgram reports whether the program of a process is one that writes its goroutines when it gets the signal.
-// k3s's program is containerd too, under that name. conmon is a shim of another kind: it opens its log anew.
+// knownProgram reports whether a process runs a program that writes its goroutines on SIGUSR1. k3s is containerd too,
+// under that process name. conmon is not: it reopens its log.
 func knownProgram(role host.Role, v host.Vitals) bool {
 	return slices.ContainsFunc(crictl.Installations(), func(i crictl.Installation) bool {
 		if role == host.RoleShim {
@@ -114,8 +113,8 @@ func knownProgram(role host.Role, v host.Vitals) bool {
 	})
 }
 
-// stands returns why no thread of a process could run a handler of a signal; empty when one could. All threads of a
-// busy daemon may wait for its disk for a moment, so that must last.
+// stands returns why no thread of a process can handle a signal; empty when one can. All threads of a busy daemon may
+// wait for its disk for a moment, so it looks twice.
 func stands(ctx context.Context, root string, pid int) (why string) {
 	for range 2 {
 		threads, _ := host.ReadThreads(ctx, root, pid)
@@ -126,7 +125,7 @@ func stands(ctx context.Context, root string, pid int) (why string) {
 				stopped++
 			case t.Wchan == "do_freezer_trap" || t.Wchan == "__refrigerator": // of control groups 2 and 1
 				frozen++
-			case t.State == 'D': // also where the freezer met it in another wait
+			case t.State == 'D': // also if frozen during another wait
 				asleep++
 			}
 		}

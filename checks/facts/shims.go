@@ -55,6 +55,16 @@ func deriveShims(f *Facts) {
 	}
 }
 
+// StuckShims returns the shims that are stopped, in uninterruptible sleep for good, or too long at work, themselves or
+// by the OCI runtime that they started.
+func StuckShims(f *Facts) []host.Process {
+	return filter(ProcessesOf(f, host.RoleShim), func(p host.Process) bool {
+		return IsStopped(&p) || p.Lasting || slices.ContainsFunc(f.Shims.Working, func(w host.Process) bool {
+			return w.PID == p.PID || w.PPID == p.PID
+		})
+	})
+}
+
 // goneProcesses returns what the runtime calls running or ready, though no process of it lives: its shim has missed the
 // end, or nobody has fetched it. The processes were read before the newest lists. Only shims of runc are judged, which
 // have each container's processes on this host, and only where the control groups of others in the lists were seen.

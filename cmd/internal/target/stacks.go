@@ -38,7 +38,7 @@ const betweenDumps = 3 * time.Second
 // Dumps select the processes of which goroutine dumps are captured.
 type Dumps struct {
 	Runtime bool
-	Shims   string // as capture.Shims takes it; empty for none
+	Shims   string // as --shim takes it; empty for none
 	Kubelet bool
 }
 
@@ -64,24 +64,30 @@ func (d *dumper) take(ctx context.Context, which Dumps) ([]capture.Dump, error) 
 	in := d.input
 	all, _ := d.processes(ctx)
 	in.Processes = all.Processes()
-	if which.Shims == "stuck" { // those of another runtime on this host are left alone
+	var chosen []host.Process
+	switch which.Shims {
+	case "":
+	case "stuck": // those of another runtime on this host are left alone
 		asked := &facts.Input{Now: d.now(), Runtime: d.target.Runtime(), Processes: in.Processes}
-		in.Processes = facts.New(asked).Processes
+		chosen = facts.StuckShims(facts.New(asked))
+	default:
+		shim, err := in.FindShim(which.Shims)
+		if err != nil {
+			return nil, err
+		}
+		chosen = []host.Process{shim}
 	}
 	var runtime, shims, node []capture.Dump
-	var err error
 	var work sync.WaitGroup
 	if which.Runtime {
 		work.Go(func() { runtime = []capture.Dump{takeRuntime(ctx, in, d.target.hangs)} })
 	}
-	if which.Shims != "" {
-		work.Go(func() { shims, err = capture.Shims(ctx, in, which.Shims) })
-	}
+	work.Go(func() { shims = capture.Shims(ctx, in, chosen) })
 	if which.Kubelet {
 		work.Go(func() { node = takeKubelet(ctx, in, d.target.Kubelet) })
 	}
 	work.Wait()
-	return slices.Concat(runtime, shims, node), err
+	return slices.Concat(runtime, shims, node), nil
 }
 
 // takeRuntime captures a dump of the runtime. A dump has no times in the first minutes of a process: where goroutines
