@@ -29,7 +29,7 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 	ready := look.Value.Node.Condition("Ready")
 	unknown := ready != nil && ready.Status == "Unknown"
 	gone := noNodeObject(f)
-	if f.Target.Simulated || f.Log.APIOutage == nil && !away && !f.Agent.LeaseStale && !gone && !unknown {
+	if f.Target.Simulated || f.Log.APIOutage == nil && !away && !f.KubeletState.LeaseStale && !gone && !unknown {
 		return nil
 	}
 	var e checks.Evidence
@@ -47,11 +47,11 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 		subject = checks.Subject{Kind: "Node", Name: facts.NodeName(f)}
 		summary = "the API server has no Node object for this node: " +
 			"the kubelet cannot post its status until it restarts"
-	case away && f.Agent.APIQuiet:
+	case away && f.KubeletState.APIQuiet:
 		severity, step, summary = checks.Warning, checks.Fair, "kdiag cannot reach the API server: "+seen
 		Addf(&e.Against, "the kubelet logs no failing call: it may go through a proxy (HTTPS_PROXY)")
 	case away:
-		step = choose(f.Log.APIOutage != nil, checks.Certain, checks.Strong)
+		step = ifElse(f.Log.APIOutage != nil, checks.Certain, checks.Strong)
 		summary = textf("the kubelet cannot reach the API server%s: %s", since, seen)
 	case f.Log.APIOutage != nil && failure.Webhook != "":
 		subject = checks.Subject{Kind: "Webhook", Name: failure.Webhook}
@@ -67,7 +67,7 @@ func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 			step = checks.Strong
 			Addf(&e.Missing, "whether lease and node status fail too: the last record is of another call")
 		}
-	case f.Agent.LeaseStale:
+	case f.KubeletState.LeaseStale:
 		summary = textf("the kubelet has not renewed the node's lease for %s; the API server: %s",
 			look.Value.LeaseAge, seen)
 	default:

@@ -93,7 +93,7 @@ func (c *Finding) advise(add func(s *Steps, root string)) *Finding {
 
 // criticalIf is critical where the condition holds, else a warning.
 func criticalIf(condition bool) checks.Severity {
-	return choose(condition, checks.Critical, checks.Warning)
+	return ifElse(condition, checks.Critical, checks.Warning)
 }
 
 // Lookup returns the definition of a code, in any case and with or without dashes: InspectHang, inspecthang and

@@ -73,11 +73,11 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 	effect := "the API server rejects it"
 	if c == serving {
 		effect = "kubectl logs, exec and metrics fail where it is verified"
-	} else if f.Agent.LeaseFresh {
+	} else if f.KubeletState.LeaseFresh {
 		effect = "the API server will reject it on the next connection"
 	}
 	var e checks.Evidence
-	when := choose(f.Now.Before(c.NotBefore), "is valid from "+Stamp(c.NotBefore), "expired at "+Stamp(c.NotAfter))
+	when := ifElse(f.Now.Before(c.NotBefore), "is valid from "+Stamp(c.NotBefore), "expired at "+Stamp(c.NotAfter))
 	summary := textf("the kubelet's %s certificate %s: %s", c.Role, when, effect)
 	Addf(&e.For, "%s (%s) is valid from %s to %s; it is %s", facts.Clean(c.Path), facts.Clean(c.Subject),
 		Stamp(c.NotBefore), Stamp(c.NotAfter), Stamp(f.Now))
@@ -94,11 +94,11 @@ func recogniseCertificateExpired(f *facts.Facts) *Finding {
 		missing(n.Server, &e, "whether the API server rejects it")
 	case n.Server.Value.Status == 401:
 		Addf(&e.For, "the API server answers 401 Unauthorized")
-	case f.Agent.LeaseFresh:
+	case f.KubeletState.LeaseFresh:
 		step = checks.Strong
 		Addf(&e.Against, "the node's lease was renewed %s ago: an open connection still works", n.Server.Value.LeaseAge)
 	}
-	return newFinding(criticalIf(c == client && !f.Agent.LeaseFresh), step, summary, e, subjects...).
+	return newFinding(criticalIf(c == client && !f.KubeletState.LeaseFresh), step, summary, e, subjects...).
 		advise(func(s *Steps, _ string) { adviseExpired(f, s, *c) })
 }
 

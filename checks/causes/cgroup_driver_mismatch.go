@@ -40,7 +40,7 @@ func kubepods(f *facts.Facts) []string {
 	var made []string
 	for _, g := range f.Seen.PIDs.Value.Cgroups {
 		if g.Current > 0 && facts.HoldsAllPods(g.Path) {
-			made = append(made, choose(path.Base(g.Path) == "kubepods", "cgroupfs", "systemd"))
+			made = append(made, ifElse(path.Base(g.Path) == "kubepods", "cgroupfs", "systemd"))
 		}
 	}
 	return made
@@ -56,8 +56,8 @@ func followsRuntime(f *facts.Facts) (follows, sure bool) {
 	if on, set := f.Seen.Settings.Value.FeatureGates["KubeletCgroupDriverFromCRI"]; set {
 		return on, true
 	}
-	if f.Agent.Minor > 0 {
-		return f.Agent.Minor >= 31, true
+	if f.KubeletState.Minor > 0 {
+		return f.KubeletState.Minor >= 31, true
 	}
 	made := kubepods(f)
 	own := slices.Contains(made, f.Seen.Settings.Value.CgroupDriver)

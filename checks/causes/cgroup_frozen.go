@@ -51,13 +51,13 @@ func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 		andMore(len(frozen)-1, "group")
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		v1 := f.Seen.Cgroups.Value.Version == 1
-		file := choose(v1, "/sys/fs/cgroup/freezer%s/freezer.state", "/sys/fs/cgroup%s/cgroup.freeze")
-		thawed := choose(v1, "THAWED", "0")
+		file := ifElse(v1, "/sys/fs/cgroup/freezer%s/freezer.state", "/sys/fs/cgroup%s/cgroup.freeze")
+		thawed := ifElse(v1, "THAWED", "0")
 		for _, g := range top(frozen) {
 			if !safeDir(g.Path) {
 				continue
 			}
-			touches, path := choose(g.HoldsDaemons(), checks.TouchesProcess, checks.TouchesPod), textf(file, g.Path)
+			touches, path := ifElse(g.HoldsDaemons(), checks.TouchesProcess, checks.TouchesPod), textf(file, g.Path)
 			s.Look("cat '"+path+"'", "Check that it is still frozen: a checkpoint freezes for moments")
 			s.Add(touches, textf("echo %s > '%s'", thawed, path), "Thaw it; its tasks resume (harmless)")
 		}

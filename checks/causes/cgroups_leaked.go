@@ -13,7 +13,7 @@ var cgroupsLeaked = cause(CgroupsLeaked, recogniseCgroupsLeaked, nil, "host.cgro
 
 func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 	l, g := f.Limits.Node, f.Seen.Cgroups.Value
-	ids := choose(g.Version == 1, g.ByController["memory"], g.Total) // dying ones too in version 1
+	ids := ifElse(g.Version == 1, g.ByController["memory"], g.Total) // dying ones too in version 1
 	if g.Total < l.Cgroups && g.Dying < l.DyingCgroups && ids < l.CgroupsCritical {
 		return nil
 	}

@@ -24,7 +24,7 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 		return nil
 	}
 	forwards := func(by time.Duration) string {
-		return units.Duration(by.Abs()) + choose(by < 0, " back", " ahead")
+		return units.Duration(by.Abs()) + ifElse(by < 0, " back", " ahead")
 	}
 	var e checks.Evidence
 	step, summary := checks.Fair, ""

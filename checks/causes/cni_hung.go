@@ -43,7 +43,7 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		Addf(&e.For, "CNI plugin %s", working(f, p))
 		addWaits(f, &e, p)
 		subjects = append(subjects, workSubject(f, p))
-		severity = choose(facts.AgeOf(f, p) >= facts.LastingWork, checks.Critical, severity)
+		severity = ifElse(facts.AgeOf(f, p) >= facts.LastingWork, checks.Critical, severity)
 	}
 	holds := stackEvidence(f, &e, "", waitingFor("cni"))
 	if hangs && len(holds) == 0 && f.Stacks.Taken {

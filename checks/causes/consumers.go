@@ -26,7 +26,7 @@ func groupConsumer(f *facts.Facts, path, dir string, o host.Owner, share float64
 	name := cmp.Or(facts.OwnerLabel(f, o), facts.Clean(path))
 	return consumer{
 		text: name + " " + has, share: share, owner: o, subject: groupSubject(f, path, o),
-		show: choose(safeDir(dir), textf(show, dir), ""),
+		show: ifElse(safeDir(dir), textf(show, dir), ""),
 	}
 }
 
@@ -62,7 +62,7 @@ func processSubject(f *facts.Facts, pid int, name, podUID string) checks.Subject
 
 // andMore ends a summary with how many others there are; nothing for none.
 func andMore(n int, noun string) string {
-	return choose(n > 0, "; "+units.Count(n, noun)+" more", "")
+	return ifElse(n > 0, "; "+units.Count(n, noun)+" more", "")
 }
 
 // safeDir reports whether the folder of a control group may stand in a command, in single quotes.

@@ -35,11 +35,11 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 	}
 	if len(throttled) > 0 {
 		t := throttled[0]
-		step = choose(slow, checks.Certain, checks.Strong)
+		step = ifElse(slow, checks.Certain, checks.Strong)
 		summary = facts.Clean(t.Path) + " is throttled by its CPU limit: " + units.Percent(facts.ThrottledShare(t)) +
 			" of the time"
 		unit = t.Unit
-		subject = choose(facts.Safe(unit), checks.Subject{Kind: "Unit", Name: unit},
+		subject = ifElse(facts.Safe(unit), checks.Subject{Kind: "Unit", Name: unit},
 			checks.Subject{Kind: "Cgroup", Name: t.Path})
 	}
 	for _, t := range throttled {

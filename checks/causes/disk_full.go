@@ -49,8 +49,8 @@ func shortOf(f *facts.Facts, noun string, short []facts.Shortage, look func(s *S
 	missing(f.Seen.Settings, &e, "the kubelet's eviction thresholds; assuming its defaults")
 	logEvidence(f, &e, signature.DiskFull)
 	main := short[0]
-	step := choose(main.Full || main.Err != "", checks.Certain, checks.Strong)
-	what := choose(main.Full, "has no "+noun+" left", "is short of "+noun)
+	step := ifElse(main.Full || main.Err != "", checks.Certain, checks.Strong)
+	what := ifElse(main.Full, "has no "+noun+" left", "is short of "+noun)
 	summary := textf("the file system of %s %s: %s", main.Name(), what, main.Left(inodes))
 	if main.Err != "" {
 		summary = textf("writes to the file system of %s fail: %s", main.Name(), facts.Clean(main.Err))

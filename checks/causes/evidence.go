@@ -47,8 +47,8 @@ func addIf(condition bool, lines *[]string, format string, args ...any) {
 	}
 }
 
-// choose returns one of two values.
-func choose[T any](condition bool, yes, no T) T {
+// ifElse returns yes where the condition holds, else no.
+func ifElse[T any](condition bool, yes, no T) T {
 	if condition {
 		return yes
 	}
@@ -117,7 +117,7 @@ func addGaps(f *facts.Facts, e *checks.Evidence, gaps ...gap) {
 		switch g {
 		case gapHost:
 			addIf(f.HostMissing != "", &e.Missing, "host processes: %s (%s)",
-				choose(f.Target.Simulated, "not read", "not visible from here"), facts.Clean(f.HostMissing))
+				ifElse(f.Target.Simulated, "not read", "not visible from here"), facts.Clean(f.HostMissing))
 		case gapKubelet:
 			addIf(f.Kubelet == nil && !f.Target.Simulated, &e.Missing,
 				"no kubelet was seen; assuming its default limit of %s", calls.Threshold)
@@ -184,14 +184,14 @@ func pressureEvidence(f *facts.Facts, e *checks.Evidence) {
 
 // addCalls adds one line for each of the RPCs that has the outcome, and returns their names.
 func addCalls(f *facts.Facts, lines *[]string, want func(facts.Outcome) bool, names ...string) []string {
-	var such []string
+	var found []string
 	for _, name := range names {
 		if r := f.RPC[name]; want(r.Outcome) {
-			such = append(such, name)
+			found = append(found, name)
 			*lines = append(*lines, facts.CallLine(r.Last()))
 		}
 	}
-	return such
+	return found
 }
 
 // talks reports whether there is a runtime that does not hang as a whole.
@@ -247,15 +247,15 @@ func hangEffect(f *facts.Facts, pods int) (effect []string, notReady bool) {
 		}
 		over := relist+plegbench.RelistPeriod+f.Calls.ListMedian > f.Calls.Threshold
 		effect = append(effect, textf("kubelet %s: ", versions)+
-			choose(over, textf("NotReady about every %s", about), textf("Ready, pod updates %s late", about)))
+			ifElse(over, textf("NotReady about every %s", about), textf("Ready, pod updates %s late", about)))
 		notReady = notReady || over
 	}
-	switch minor := f.Agent.Minor; {
+	switch minor := f.KubeletState.Minor; {
 	case minor == 0:
 		add("<= 1.35", older)
 		add(">= 1.36", newer)
 	default:
-		add(textf("1.%d", minor), choose(minor < inspectsOnce, older, newer))
+		add(textf("1.%d", minor), ifElse(minor < inspectsOnce, older, newer))
 	}
 	return effect, notReady
 }
@@ -263,9 +263,9 @@ func hangEffect(f *facts.Facts, pods int) (effect []string, notReady bool) {
 // noRelist is the effect of lists that never arrive: PLEG's clock stands still from the start of the last good relist.
 func noRelist(f *facts.Facts) string {
 	line := textf("kubelet: NotReady %s after the last good relist", f.Calls.Threshold)
-	if f.Agent.PLEGKnown && !f.Target.OtherEndpoint {
-		at := f.Now.Add(f.Calls.Threshold - f.Agent.PLEGAge)
-		line += choose(at.After(f.Now), ", at ", ", since ") + facts.ClockText(f, at)
+	if f.KubeletState.PLEGKnown && !f.Target.OtherEndpoint {
+		at := f.Now.Add(f.Calls.Threshold - f.KubeletState.PLEGAge)
+		line += ifElse(at.After(f.Now), ", at ", ", since ") + facts.ClockText(f, at)
 	}
 	return line
 }
@@ -311,7 +311,7 @@ func stackEvidence(f *facts.Facts, e *checks.Evidence, call string, fits ...fit)
 		addIf(f.Stacks.Missing != "", &e.Missing, "goroutine dump: %s", f.Stacks.Missing)
 		for _, k := range f.Stacks.Kernel {
 			Addf(&e.For, "%s of it in state %s%s", units.Count(k.Threads, "thread"), facts.Clean(k.State),
-				facts.Clean(choose(len(k.Stack) > 0, " in "+strings.Join(k.Stack, " < "), "")))
+				facts.Clean(ifElse(len(k.Stack) > 0, " in "+strings.Join(k.Stack, " < "), "")))
 		}
 		return nil
 	}
@@ -420,7 +420,7 @@ func GoroutineLine(f *facts.Facts, h checks.StackHolder) string {
 	if p := h.Process; p != nil {
 		line += textf(": %s (pid %d)", p.Name, p.PID) + facts.ServedBy(h.Subject)
 		working := p.Role == string(host.RoleOCI) || p.Role == string(host.RoleCNI)
-		line += choose(working && p.Age != "", ", running for "+p.Age, ", "+p.State)
+		line += ifElse(working && p.Age != "", ", running for "+p.Age, ", "+p.State)
 	}
 	return facts.Clean(line)
 }

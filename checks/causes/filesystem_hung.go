@@ -72,7 +72,7 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 			if !facts.SafePath.MatchString(m.Point) {
 				continue
 			}
-			point := choose(m.PID > 0, textf("/proc/%d/root", m.PID), "") + m.Point
+			point := ifElse(m.PID > 0, textf("/proc/%d/root", m.PID), "") + m.Point
 			s.Look("stat -f "+point+" & sleep 5; jobs", "Check if the mount still hangs: then the command still runs. "+
 				"Enter no path below it in a shell.")
 			if m.Network && m.PID == 0 {

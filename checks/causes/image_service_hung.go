@@ -31,7 +31,7 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 		severity, step = checks.Warning, checks.Strong
 		summary = "ListImages hangs while ImageFsInfo answers: unused images stay, and pulls may hang as well"
 	default:
-		summary = units.List(names) + choose(len(names) == 1, " hangs", " hang") +
+		summary = units.List(names) + ifElse(len(names) == 1, " hangs", " hang") +
 			", while the lists answer: no image is pulled, the disk is not watched"
 	}
 	if f.RPC[names[0]].Outcome == facts.Hung {
@@ -47,7 +47,7 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 	for _, name := range names {
 		subjects = append(subjects, checks.Subject{Kind: "RPC", Name: name})
 	}
-	effect := "kubelet: Ready" + choose(severity == checks.Critical, ", but creates no container and watches no disk", "")
+	effect := "kubelet: Ready" + ifElse(severity == checks.Critical, ", but creates no container and watches no disk", "")
 	return newFinding(severity, step, summary, e, subjects...).affects(effect).advise(func(s *Steps, _ string) {
 		addCapture(f, s)
 		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "Query it once more, with a longer timeout")

@@ -342,8 +342,8 @@ func (in *Incident) FromLog() []*LogFinding {
 }
 
 func (in *Incident) unexplained() *LogFinding {
-	what := choose(in.Kind == journal.Failing, "Relists fail", "PLEG is not healthy")
-	what = choose(in.NotReady != "", "The node is NotReady", what)
+	what := ifElse(in.Kind == journal.Failing, "Relists fail", "PLEG is not healthy")
+	what = ifElse(in.NotReady != "", "The node is NotReady", what)
 	f := in.finding(SymptomTier, 0.4, what+", and the logs do not show why.")
 	f.Code = PLEGUnhealthy
 	text := units.Count(in.Lines, "record")
@@ -382,7 +382,7 @@ func (in *Incident) Culprits() []journal.Culprit {
 			all[i].Example = b.Code
 		}
 	}
-	rank := func(c journal.Culprit) int { return choose(c.Example == signature.InspectFailed, 0, 1) }
+	rank := func(c journal.Culprit) int { return ifElse(c.Example == signature.InspectFailed, 0, 1) }
 	slices.SortStableFunc(all, func(a, b journal.Culprit) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.Records, a.Records))
 	})

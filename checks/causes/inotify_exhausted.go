@@ -30,7 +30,7 @@ func recogniseInotifyExhausted(f *facts.Facts) *Finding {
 	if !few && !fewWatches {
 		return nil
 	}
-	i = choose(instances.Max >= instances.Current+inotifyRoom, checks.Warning, i)
+	i = ifElse(instances.Max >= instances.Current+inotifyRoom, checks.Warning, i)
 	var e checks.Evidence
 	sysctl, raised := "fs.inotify.max_user_watches", max(1<<20, 2*min(watches.Max, 1<<24))
 	addIf(fewWatches, &e.For, "inotify watches of root are near the limit: %s", facts.UsageText(watches))

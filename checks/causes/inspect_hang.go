@@ -118,7 +118,7 @@ func objectEvidence(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspecti
 			names = append(names, facts.Label(i))
 		}
 		Addf(&e.For, "%s %s, in %s: also %s", outOf(n, len(f.Sweep.Made), "status call"),
-			choose(all[0].Call.Hung(), "hung", "did so"), units.Count(facts.PodsOf(all), "pod"), units.List(names))
+			ifElse(all[0].Call.Hung(), "hung", "did so"), units.Count(facts.PodsOf(all), "pod"), units.List(names))
 	}
 	processEvidence(f, e, all[0].ID, all[0].SandboxID)
 }
@@ -126,24 +126,24 @@ func objectEvidence(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspecti
 // hungSummaryOf names the main object and states no more of the others than was seen.
 func hungSummaryOf(f *facts.Facts, all []plegbench.Inspection) string {
 	made, more := len(f.Sweep.Made), len(all)-1
-	line := statusOf(all[0]) + choose(more > 0, textf(" and %s hang", units.Count(more, "other")), " hangs")
+	line := statusOf(all[0]) + ifElse(more > 0, textf(" and %s hang", units.Count(more, "other")), " hangs")
 	if more > 0 && float64(more+1) >= facts.MostOfStatuses*float64(made) {
 		line = textf("%s hang, the first: %s", outOf(more+1, made, "status call"), statusOf(all[0]))
 	} else if f.Sweep.Answered == 0 {
 		line += "; no other was answered"
 	}
-	return line + choose(f.Calls.Impatient, textf(" (no reply in %s)", f.Limits.RPCTimeout), "")
+	return line + ifElse(f.Calls.Impatient, textf(" (no reply in %s)", f.Limits.RPCTimeout), "")
 }
 
 // adviseInspectHang adds only looks for an object that holds nobody up, or that waits for a root that is known.
 func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, looks bool) {
 	main := all[0]
-	command := choose(main.Kind == facts.KindSandbox, "inspectp -q ", "inspect -q ")
+	command := ifElse(main.Kind == facts.KindSandbox, "inspectp -q ", "inspect -q ")
 	if main.Call.Hung() {
 		addCapture(f, s)
 	}
 	s.lookIf(facts.Safe(main.ID), facts.CrictlCommand(f, command+main.ID),
-		"Query only this "+choose(main.Kind == facts.KindSandbox, "sandbox", "container")+"; does it still hang?")
+		"Query only this "+ifElse(main.Kind == facts.KindSandbox, "sandbox", "container")+"; does it still hang?")
 	serving := facts.ProcessesServing(f, main.ID, main.SandboxID)
 	if looks {
 		for _, p := range serving {

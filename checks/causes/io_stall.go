@@ -59,11 +59,11 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 	}
 	if limits := d.Throttled; len(limits) > 0 && len(d.Failing) == 0 {
 		stand := slices.ContainsFunc(limits, facts.WritesStand)
-		severity, step = facts.Worse(severity, criticalIf(stand)), choose(stand, checks.Certain, step)
+		severity, step = facts.Worse(severity, criticalIf(stand)), ifElse(stand, checks.Certain, step)
 		summary = limitLine(limits[0])
 		for _, w := range limits {
 			Addf(&e.For, "%s", limitLine(w))
-			subjects = append(subjects, choose(facts.Safe(w.Unit), checks.Subject{Kind: "Unit", Name: w.Unit},
+			subjects = append(subjects, ifElse(facts.Safe(w.Unit), checks.Subject{Kind: "Unit", Name: w.Unit},
 				checks.Subject{Kind: "Cgroup", Name: facts.Clean(w.Path)}))
 		}
 		addTasks(f, &e, func(t host.BlockedTask) bool { return t.Role == limits[0].Role })

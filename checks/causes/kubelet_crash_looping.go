@@ -24,7 +24,7 @@ var kubeletCrashLooping = cause(
 // restartsByUnit is systemd's own count where the log has too few: it counts since somebody started the unit, which may
 // be weeks ago, so it shows a loop only while the unit is about to be started again, or was a moment ago.
 func restartsByUnit(f *facts.Facts) facts.Restarts {
-	u := f.Agent.Unit
+	u := f.KubeletState.Unit
 	if u == nil || u.Restarts < facts.LoopRestarts {
 		return facts.Restarts{}
 	}
@@ -32,7 +32,7 @@ func restartsByUnit(f *facts.Facts) facts.Restarts {
 	if !young && !slices.Contains([]string{"auto-restart", "auto-restart-queued"}, u.Sub) {
 		return facts.Restarts{}
 	}
-	return facts.Restarts{Count: u.Restarts, Last: choose(u.Since.IsZero(), nil, &u.Since)}
+	return facts.Restarts{Count: u.Restarts, Last: ifElse(u.Since.IsZero(), nil, &u.Since)}
 }
 
 func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
@@ -45,11 +45,11 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	addIf(r.Line != "", &e.For, "%s", r.Line)
-	if u := f.Agent.Unit; u != nil {
+	if u := f.KubeletState.Unit; u != nil {
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
 	}
 	severity, why := checks.Critical, whatEndsKubelet(f, &e)
-	step := choose(why == "", checks.Strong, checks.Certain)
+	step := ifElse(why == "", checks.Strong, checks.Certain)
 	when := ""
 	if r.Last != nil {
 		when = ", last at " + facts.ClockText(f, *r.Last)
@@ -110,7 +110,7 @@ func whatEndsKubelet(f *facts.Facts, e *checks.Evidence) string {
 		}
 		add(text, signature.KubeletFatal)
 	}
-	if u := f.Agent.Unit; best == "" && u != nil && u.Result != "" && u.Result != "success" {
+	if u := f.KubeletState.Unit; best == "" && u != nil && u.Result != "" && u.Result != "success" {
 		add("systemd's result is " + facts.Clean(u.Result))
 	}
 	return best

@@ -23,15 +23,15 @@ func UnitDown(u *host.Unit) bool {
 }
 
 func recogniseKubeletDown(f *facts.Facts) *Finding {
-	u := f.Agent.Unit
-	unit := UnitDown(u) && !f.Agent.Runs && (u.Active == "failed" || u.Enabled == "enabled" || f.Agent.IsNode)
-	if !unit && !f.Agent.Gone {
+	u := f.KubeletState.Unit
+	unit := UnitDown(u) && !f.KubeletState.Runs && (u.Active == "failed" || u.Enabled == "enabled" || f.KubeletState.IsNode)
+	if !unit && !f.KubeletState.Gone {
 		return recogniseKubeletImpaired(f)
 	}
 	var e checks.Evidence
 	step, summary := checks.Strong, "no kubelet runs on this host, which was set up as a node"
 	if unit {
-		step, summary = checks.Certain, UnitLine(f, u)+": no kubelet runs"+choose(u.Load == "masked",
+		step, summary = checks.Certain, UnitLine(f, u)+": no kubelet runs"+ifElse(u.Load == "masked",
 			", and none can start: it is masked", "")
 	} else if f.Seen.Systemd.Value.Answered {
 		Addf(&e.Missing, "the kubelet's unit: systemd has none of a name that kdiag knows")
@@ -43,7 +43,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	} else if p != nil && p.Status == 200 {
 		Addf(&e.Against, "%s answers: another kubelet may listen there", facts.Clean(p.URL))
 	}
-	addIf(f.Agent.NotSeen, &e.For, "no kubelet process runs on this host")
+	addIf(f.KubeletState.NotSeen, &e.For, "no kubelet process runs on this host")
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
 		Addf(&e.For, "its last error in the log: %s", facts.Quote(f, fatalText(c.Newest())))
 	}
@@ -64,7 +64,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 			s.Look("kdiag explain FilesystemHung", "Free the mount first: a starting kubelet may hang on it.")
 			return
 		}
-		first := choose(u != nil && u.Load == "masked", "unmask ", "reset-failed ")
+		first := ifElse(u != nil && u.Load == "masked", "unmask ", "reset-failed ")
 		s.Add(checks.TouchesKubelet, "systemctl "+first+unit+"; systemctl start "+unit,
 			"Starts it; containers go on. It fails again unless the error is repaired.")
 	})
@@ -82,7 +82,7 @@ func recogniseKubeletImpaired(f *facts.Facts) *Finding {
 		Addf(&e.For, "%s does not exist, and there is no kubeconfig to bootstrap from", facts.Clean(k.Kubeconfig))
 		return newFinding(checks.Warning, checks.Certain, summary, e, *facts.KubeletSubject(f)).
 			advise(func(s *Steps, _ string) {
-				s.Look("ls -l "+choose(facts.SafePath.MatchString(k.Kubeconfig), k.Kubeconfig, "/etc/kubernetes"),
+				s.Look("ls -l "+ifElse(facts.SafePath.MatchString(k.Kubeconfig), k.Kubeconfig, "/etc/kubernetes"),
 					"Check that the file is missing, and find out who removed it.")
 				s.Look("ls -l /var/lib/kubelet/pki", "Check the client certificate, for a new kubeconfig.")
 			})

@@ -24,11 +24,11 @@ func ServerWaitsLine(f *facts.Facts) string {
 func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	var summary string
-	step, age := checks.Strong, f.Agent.PLEGAge
+	step, age := checks.Strong, f.KubeletState.PLEGAge
 	// Where the kubelet's log shows that relists finish, only too late, PLEG does not stand.
 	moves := f.Log.PLEGNow != nil && len(f.Log.PLEGNow.Stalls) > 1
 	ping := f.Seen.Health.Value.Ping
-	switch p, late := f.Agent.Stopped, f.Agent.NeverCameUp; {
+	switch p, late := f.KubeletState.Stopped, f.KubeletState.NeverCameUp; {
 	case p != nil:
 		step = checks.Certain
 		summary = textf("%v is %s: the kubelet does nothing until it is resumed", *p, p.StateWord())
@@ -36,15 +36,15 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 		summary = textf("%v has not come up in %s: nothing listens on its health port", *late, facts.AgeOf(f, *late))
 		Addf(&e.For, "%s: %s", facts.Clean(ping.URL), facts.Clean(ping.Err))
 		Addf(&e.Missing, "whether its port is another one: %s", facts.Clean(f.Seen.Settings.Value.HealthzAddress))
-	case ping != nil && ping.Hung && f.Agent.Runs:
+	case ping != nil && ping.Hung && f.KubeletState.Runs:
 		summary = "the kubelet accepts connections on its health port but never replies"
 		Addf(&e.For, "%s: no reply in %s", facts.Clean(ping.URL), ping.Took)
 	case !f.Pattern.Well:
 		return nil // then it waits for the runtime, as it must
-	case f.Agent.LoopStands:
+	case f.KubeletState.LoopStands:
 		step = checks.Certain
 		summary = "the kubelet's sync loop stands still, and the runtime answers everything"
-	case f.Agent.PLEGKnown && age > f.Calls.Threshold && !moves:
+	case f.KubeletState.PLEGKnown && age > f.Calls.Threshold && !moves:
 		if age < f.Calls.Threshold+2*f.Calls.KubeletTimeout {
 			step = checks.Fair // two calls that hung and have ended meanwhile look the same
 		}
@@ -55,7 +55,7 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	standstillEvidence(f, &e)
 	step = raised(step, kubeletEvidence(f, &e, KubeletStalled))
 	return newFinding(checks.Critical, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, root string) {
-		if p := f.Agent.Stopped; p != nil && p.PID > 1 {
+		if p := f.KubeletState.Stopped; p != nil && p.PID > 1 {
 			s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID),
 				"Check whether a debugger holds it; find out who stopped it.")
 			s.resume(*p)
@@ -74,11 +74,11 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 func standstillEvidence(f *facts.Facts, e *checks.Evidence) {
 	h := f.Seen.Health.Value
 	switch a := h.SyncLoop; {
-	case f.Agent.LoopStands:
+	case f.KubeletState.LoopStands:
 		Addf(&e.For, "%s answers HTTP %d: the sync loop has not run for 5m or more", facts.Clean(a.URL), a.Status)
 	case a != nil && a.Status == 200:
 		Addf(&e.Against, "%s answers 200: the sync loop runs", facts.Clean(a.URL))
-	case f.Agent.ServerWaits:
+	case f.KubeletState.ServerWaits:
 		Addf(&e.Missing, "whether the loop runs: %s", ServerWaitsLine(f))
 	case a != nil && a.Hung:
 		Addf(&e.For, "%s: no reply in %s", facts.Clean(a.URL), a.Took)

@@ -26,8 +26,8 @@ func recogniseListHang(f *facts.Facts) *Finding {
 		Addf(&e.For, "%v", r.Last())
 	}
 	addCalls(f, &e.For, isAlive, facts.RPCSandboxes, facts.RPCContainers, facts.RPCVersion, facts.RPCStatus)
-	step, why := choose(len(lists) == 2, checks.Fair, checks.Strong), "a lock that it needs is held"
-	what := choose(len(lists) == 2, "both lists hang", lists[0].Name+" hangs")
+	step, why := ifElse(len(lists) == 2, checks.Fair, checks.Strong), "a lock that it needs is held"
+	what := ifElse(len(lists) == 2, "both lists hang", lists[0].Name+" hangs")
 	subjects := []checks.Subject{{Kind: "RPC", Name: lists[0].Name}}
 	old := facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)
 	fits := []fit{serving(lists[0].Name)}
@@ -37,7 +37,7 @@ func recogniseListHang(f *facts.Facts) *Finding {
 	holds := stackEvidence(f, &e, lists[0].Name, fits...)
 	if len(hungs) > 0 {
 		objectEvidence(f, &e, hungs)
-		step = choose(len(lists) == 1 && lists[0].Name == facts.RPCContainers, checks.Certain, step)
+		step = ifElse(len(lists) == 1 && lists[0].Name == facts.RPCContainers, checks.Certain, step)
 		subjects = objectSubjects(f, hungs)
 		why = textf("the status lock of %v is held", hungs[0])
 		if len(holds) > 0 && holds[0].Call != "" {

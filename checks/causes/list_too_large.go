@@ -24,8 +24,8 @@ func recogniseListTooLarge(f *facts.Facts) *Finding {
 	}
 	blind := s.Over() && !f.Lists.Streamed
 	critical := !f.Lists.Streamed && (s.Over() || l.SizeCritical > 0 && s.Share() >= l.SizeCritical)
-	fills := choose(blind, "is over", "fills "+units.Percent(s.Share())+" of")
-	after := choose(blind, "the kubelet can no longer list containers",
+	fills := ifElse(blind, "is over", "fills "+units.Percent(s.Share())+" of")
+	after := ifElse(blind, "the kubelet can no longer list containers",
 		"above it the kubelet can no longer list containers")
 	effect := noRelist(f)
 	if !s.Over() {
@@ -82,7 +82,7 @@ func heaviestEntries(f *facts.Facts, rpc string) []facts.ListEntry {
 func adviseTooLarge(f *facts.Facts, st *Steps, s facts.ListSize, blind bool) {
 	if heavy := heaviestEntries(f, s.RPC); f.Lists.LargeEntries && len(heavy) > 0 {
 		e := heavy[0]
-		list := choose(e.Kind == facts.KindSandbox, "pods --id ", "ps -a --id ")
+		list := ifElse(e.Kind == facts.KindSandbox, "pods --id ", "ps -a --id ")
 		st.lookIf(facts.Safe(e.ID), facts.CrictlCommand(f, list+e.ID+" -o json"), "Find the large label or annotation")
 		st.lookIf(facts.Safe(e.Pod.Namespace, e.Pod.Name),
 			textf("kubectl get pod -n %s %s -o yaml", e.Pod.Namespace, e.Pod.Name),
@@ -152,7 +152,7 @@ func loggedListTooLarge(in *Incident) *LogFinding {
 		signature.MessageTooLarge).raise(0, in.found(signature.RelistFailed)...)
 	for _, b := range in.each(signature.MessageTooLarge) {
 		if c := b.Call(); c.Size != 0 {
-			side := choose(c.Sending, "the runtime refuses to send it", "the kubelet refuses to receive it")
+			side := ifElse(c.Sending, "the runtime refuses to send it", "the kubelet refuses to receive it")
 			return f.raise(0, textf("%d bytes against a limit of %d: %s", c.Size, c.Limit, side))
 		}
 	}

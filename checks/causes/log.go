@@ -100,8 +100,8 @@ func logOfSlow(f *facts.Facts, e *checks.Evidence) bool {
 
 // logOfPLEG adds what the kubelet's metrics and log hold of PLEG, and reports whether it is unhealthy now.
 func logOfPLEG(f *facts.Facts, e *checks.Evidence) bool {
-	age := f.Agent.PLEGAge
-	late := f.Agent.PLEGKnown && !f.Target.OtherEndpoint && age > f.Calls.Threshold
+	age := f.KubeletState.PLEGAge
+	late := f.KubeletState.PLEGKnown && !f.Target.OtherEndpoint && age > f.Calls.Threshold
 	addIf(late, &e.For, "the last good relist by the metric: %s ago; the threshold is %s", age, f.Calls.Threshold)
 	if line := facts.PLEGLine(f); line != "" && f.Log.SameRuntime {
 		e.For = append(e.For, line)

@@ -31,7 +31,7 @@ func recogniseMemoryPressure(f *facts.Facts) *Finding {
 	summary += evictions(f)
 	if step == checks.Fair {
 		summary = "tasks stall on memory, most likely of a container at its limit"
-		step = choose(len(consumers) > 0, checks.Strong, checks.Fair)
+		step = ifElse(len(consumers) > 0, checks.Strong, checks.Fair)
 	}
 	c := newFinding(f.Pressure.MemorySeverity, step, summary+ofCulprit(consumers), e, ofNode("memory"))
 	return c.blame(consumers).advise(func(s *Steps, _ string) {
@@ -61,7 +61,7 @@ func evictions(f *facts.Facts) string {
 	}
 	pods := 0
 	for _, s := range c.Subjects {
-		pods += choose(s.Kind == "Pod", 1, 0)
+		pods += ifElse(s.Kind == "Pod", 1, 0)
 	}
 	if pods == 0 {
 		return "; the kubelet evicts pods, last at " + facts.ClockText(f, *c.Last)
@@ -106,7 +106,7 @@ func memoryEvidence(f *facts.Facts, e *checks.Evidence) float64 {
 		missing(f.Seen.Pressure, e, "pressure of memory (/proc/pressure/memory)")
 	case p.Full.Avg10 >= f.Limits.Node.MemoryFull:
 		Addf(&e.For, "all tasks stalled on memory in %s (PSI memory full)", facts.PressureText(p.Full))
-		step = choose(f.Pressure.MemoryLow, checks.Certain, step)
+		step = ifElse(f.Pressure.MemoryLow, checks.Certain, step)
 	case p.Some.Avg10 < 1:
 		Addf(&e.Against, "few tasks wait for memory: %s (PSI memory some)", facts.PressureText(p.Some))
 	}

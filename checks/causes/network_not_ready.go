@@ -55,7 +55,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 		}
 	}
 	step = raised(step, fromLog(f, &e.For, signOfNetwork))
-	subject := choose(f.Target.OtherEndpoint && !n.Configured, *facts.SocketSubject(f),
+	subject := ifElse(f.Target.OtherEndpoint && !n.Configured, *facts.SocketSubject(f),
 		checks.Subject{Kind: "Filesystem", ID: cniFolders(f)[0], Name: "CNI configuration"})
 	if lacks {
 		subject.ID, subject.Name = n.BinDirs[0], "CNI plugins"
@@ -80,7 +80,7 @@ func PassedOver(f *facts.Facts, c kubelet.CNI) bool {
 // cniFolders are the folders of configuration and plugins, safe to paste, the first that of the configuration.
 func cniFolders(f *facts.Facts) []string {
 	n := f.Seen.CNI.Value
-	bin := choose(len(n.BinDirs) == 0, []string{"/opt/cni/bin"}, n.BinDirs)
+	bin := ifElse(len(n.BinDirs) == 0, []string{"/opt/cni/bin"}, n.BinDirs)
 	folders := append([]string{cmp.Or(n.ConfDir, "/etc/cni/net.d")}, bin...)
 	if slices.ContainsFunc(folders, func(p string) bool { return !facts.SafePath.MatchString(p) }) {
 		return []string{"/etc/cni/net.d", "/opt/cni/bin"}

@@ -37,7 +37,7 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 	switch {
 	case len(victims) > 0:
 		mended = facts.OOMMended(f)
-		step = choose(mended, checks.Weak, checks.Certain)
+		step = ifElse(mended, checks.Weak, checks.Certain)
 		summary = "the kernel OOM-killed " + units.List(top(victims))
 		subjects = taskSubjects(f, slices.DeleteFunc(slices.Clone(f.Log.OOMVictims),
 			func(t facts.LogTask) bool { return t.Role() == facts.RoleOther }))
@@ -103,11 +103,11 @@ func taskSubjects(f *facts.Facts, all []facts.LogTask) []checks.Subject {
 	if len(all) == 0 {
 		return []checks.Subject{ofNode("the kernel")}
 	}
-	rank := func(t facts.LogTask) int { return choose(t.Role() == facts.RoleOther, 1, 0) }
+	rank := func(t facts.LogTask) int { return ifElse(t.Role() == facts.RoleOther, 1, 0) }
 	all = slices.SortedStableFunc(slices.Values(all), func(a, b facts.LogTask) int { return rank(a) - rank(b) })
 	var subjects []checks.Subject
 	for _, t := range all {
-		s := checks.Subject{Kind: "Process", Name: t.Name, ID: choose(t.PID > 0, strconv.Itoa(t.PID), "")}
+		s := checks.Subject{Kind: "Process", Name: t.Name, ID: ifElse(t.PID > 0, strconv.Itoa(t.PID), "")}
 		if p := processNamed(f, t); p != nil {
 			s.Processes = []checks.Process{facts.ProcessOf(f, *p)}
 		}

@@ -32,7 +32,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 		addIf(l.Group.Events > 0, &e.For, "forks refused so far: %s", units.Number(l.Group.Events))
 		critical = critical || !l.Pod && l.Share >= f.Limits.Node.LimitCritical
 		ofGroup := groupSubject(f, l.Group.Path, l.Group.Owner)
-		subjects = append(subjects, choose(l.Group.Path == "", ofNode("process table"), ofGroup))
+		subjects = append(subjects, ifElse(l.Group.Path == "", ofNode("process table"), ofGroup))
 	}
 	e.For = facts.Head(e.For, facts.MaxRelated)
 	if p := zombieParent(f); p != nil {
@@ -128,5 +128,5 @@ func pidsDir(f *facts.Facts, g host.CgroupUsage) string {
 	if !safeDir(g.Path) {
 		return ""
 	}
-	return choose(f.Seen.Cgroups.Value.Version == 1, "/sys/fs/cgroup/pids", "/sys/fs/cgroup") + g.Path
+	return ifElse(f.Seen.Cgroups.Value.Version == 1, "/sys/fs/cgroup/pids", "/sys/fs/cgroup") + g.Path
 }

@@ -26,7 +26,7 @@ var relations = []relation{
 	root(RuntimeDown, kubeletFindsNoRuntime, KubeletCrashLooping, KubeletDown),
 	root(RuntimeHung, endedByWatchdog, KubeletCrashLooping),
 	// A kubelet that was up waits for a runtime without standing still.
-	root(RuntimeHung, func(f *facts.Facts) bool { return f.Agent.NeverCameUp != nil }, KubeletStalled),
+	root(RuntimeHung, func(f *facts.Facts) bool { return f.KubeletState.NeverCameUp != nil }, KubeletStalled),
 	root(RuntimeSlow, nil, InspectHang, RelistOverloaded),
 	root(CNIHung, nil, NetworkNotReady),
 	root(ListHang, endedByWatchdog, KubeletCrashLooping),
@@ -34,7 +34,7 @@ var relations = []relation{
 	// Where single entries are large, fewer containers do not help.
 	root(TooManyExited, func(f *facts.Facts) bool { return !f.Lists.LargeEntries }, ListTooLarge),
 	root(TooManyExited, mostAreDead, RelistOverloaded),
-	root(KubeletDown, both(serverNotAway, func(f *facts.Facts) bool { return !f.Agent.Runs }), APIServerUnreachable),
+	root(KubeletDown, both(serverNotAway, func(f *facts.Facts) bool { return !f.KubeletState.Runs }), APIServerUnreachable),
 	root(KubeletCrashLooping, systemdGaveUp, KubeletDown),
 	root(KubeletCrashLooping, reachedBetweenLives, APIServerUnreachable),
 	root(KubeletStalled, endedByWatchdog, KubeletCrashLooping),
@@ -114,9 +114,9 @@ func rootsOf(code string) []Root {
 	return roots
 }
 
-// some holds when one of a list is such.
-func some[T any](list func(*facts.Facts) []T, such func(*facts.Facts, T) bool) condition {
-	return func(f *facts.Facts) bool { return slices.ContainsFunc(list(f), func(x T) bool { return such(f, x) }) }
+// some holds when an element of the list matches.
+func some[T any](list func(*facts.Facts) []T, match func(*facts.Facts, T) bool) condition {
+	return func(f *facts.Facts) bool { return slices.ContainsFunc(list(f), func(x T) bool { return match(f, x) }) }
 }
 
 func both(a, b condition) condition { return func(f *facts.Facts) bool { return a(f) && b(f) } }
@@ -164,7 +164,7 @@ func silentMounts(f *facts.Facts) []host.Mount { return f.Disk.SilentMounts }
 
 // mountHoldsStart excludes a kubelet that ended: one that a mount holds cannot end until systemd gives up on it.
 func mountHoldsStart(f *facts.Facts) bool {
-	return mountHangs(f) && (f.Agent.Unit == nil || f.Agent.Unit.Result == "timeout")
+	return mountHangs(f) && (f.KubeletState.Unit == nil || f.KubeletState.Unit.Result == "timeout")
 }
 
 func memoryIsLow(f *facts.Facts) bool { return f.Pressure.MemoryLow }
@@ -222,9 +222,9 @@ func inotifyGone(f *facts.Facts) bool {
 // memory only.
 func livingCgroups(f *facts.Facts) bool { return f.Seen.Cgroups.Value.Total >= f.Limits.Node.Cgroups }
 
-// stuck holds when a stuck task is such.
-func stuck(such func(*facts.Facts, host.BlockedTask) bool) condition {
-	return some(func(f *facts.Facts) []host.BlockedTask { return f.Tasks.Stuck }, such)
+// stuck holds when a stuck task matches.
+func stuck(match func(*facts.Facts, host.BlockedTask) bool) condition {
+	return some(func(f *facts.Facts) []host.BlockedTask { return f.Tasks.Stuck }, match)
 }
 
 func ofRole(role host.Role) func(*facts.Facts, host.BlockedTask) bool {
@@ -278,15 +278,15 @@ func shimHoldsList(f *facts.Facts) bool {
 		len(f.Shims.Stopped)+len(f.Shims.Blocked)+len(f.Shims.Working) > 0 && len(f.Sweep.Hung) == 0
 }
 
-// frozen holds when a group is such that is frozen or stands still with one that is.
-func frozen(such func(*facts.Facts, host.FrozenCgroup) bool) condition {
+// frozen holds when a frozen group, or one below it, matches.
+func frozen(match func(*facts.Facts, host.FrozenCgroup) bool) condition {
 	return some(func(f *facts.Facts) []host.FrozenCgroup {
 		var all []host.FrozenCgroup
 		for _, z := range f.Tasks.Frozen {
 			all = append(all, z.Held...)
 		}
 		return all
-	}, such)
+	}, match)
 }
 
 func ofDaemon(r facts.Role) func(*facts.Facts, host.FrozenCgroup) bool {
@@ -322,7 +322,7 @@ func endedByWatchdog(f *facts.Facts) bool { return f.Log.Watchdog }
 
 // systemdGaveUp holds when a loop of restarts ended in a unit that systemd does not start any more.
 func systemdGaveUp(f *facts.Facts) bool {
-	return f.Agent.Unit != nil && f.Agent.Unit.Active == "failed"
+	return f.KubeletState.Unit != nil && f.KubeletState.Unit.Active == "failed"
 }
 
 func clientIsInvalid(f *facts.Facts) bool {
@@ -347,7 +347,7 @@ func reachedBetweenLives(f *facts.Facts) bool {
 
 // nobodyRenewsLease: the lease has its own loop, so only a process that does not run stops it.
 func nobodyRenewsLease(f *facts.Facts) bool {
-	return serverNotAway(f) && (f.Agent.Stopped != nil || f.Agent.NeverCameUp != nil)
+	return serverNotAway(f) && (f.KubeletState.Stopped != nil || f.KubeletState.NeverCameUp != nil)
 }
 
 func validByServerClock(f *facts.Facts) bool {
@@ -362,8 +362,8 @@ func serverCertificateRefused(f *facts.Facts) bool {
 // onPurpose holds where a person or a program made a cause so.
 var onPurpose = map[string]condition{
 	// One that runs is only impaired, and no cause here explains that.
-	KubeletDown:    func(f *facts.Facts) bool { return f.Agent.Runs || stoppedInOrder(f.Agent.Unit) },
-	KubeletStalled: func(f *facts.Facts) bool { return f.Agent.Stopped != nil },
+	KubeletDown:    func(f *facts.Facts) bool { return f.KubeletState.Runs || stoppedInOrder(f.KubeletState.Unit) },
+	KubeletStalled: func(f *facts.Facts) bool { return f.KubeletState.Stopped != nil },
 	RuntimeDown:    func(f *facts.Facts) bool { return stoppedInOrder(f.Target.RuntimeUnit) },
 	RuntimeHung: func(f *facts.Facts) bool {
 		return f.Target.Daemon.Process != nil && facts.IsStopped(f.Target.Daemon.Process)

@@ -69,7 +69,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
 		if UnitDown(u) {
 			// Success is that somebody stopped it.
-			why := facts.Clean(cmp.Or(choose(u.Result == "success", "", u.Result), u.Sub))
+			why := facts.Clean(cmp.Or(ifElse(u.Result == "success", "", u.Result), u.Sub))
 			summary += textf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active), why)
 		}
 	}

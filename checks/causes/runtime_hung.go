@@ -32,7 +32,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	}
 	switch {
 	case stopped:
-		by := choose(p.Tracer > 0, textf("pid %d", p.Tracer), "SIGSTOP")
+		by := ifElse(p.Tracer > 0, textf("pid %d", p.Tracer), "SIGSTOP")
 		summary, step = textf("%v is %s (%s)", *p, p.StateWord(), by), checks.Certain
 	case beyond:
 		summary, step = textf("%v is stuck in %s", *p, facts.StateOf(*p)), checks.Certain
@@ -111,7 +111,7 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 		addCalls(f, &e.For, isAlive, facts.RPCVersion) // needs no lock
 		return label + " accepts connections, but every RPC that needs a lock hangs", checks.Certain
 	case facts.HangMidway:
-		if s := f.Pattern.Stall; s != nil {
+		if s := f.Pattern.Silence; s != nil {
 			Addf(&e.For, "it answered at first; then %s hung for %s", units.Count(s.Hung, "call"), s.For)
 			Addf(&e.For, "Version (no locks) answered at first, then hung")
 		}
@@ -131,7 +131,7 @@ func daemonState(f *facts.Facts, e *checks.Evidence, d facts.Daemon) {
 	if d.Process == nil {
 		return
 	}
-	named := choose(d.Guessed, "is the daemon on this host (the socket names no process)", "listens on the socket")
+	named := ifElse(d.Guessed, "is the daemon on this host (the socket names no process)", "listens on the socket")
 	Addf(&e.For, "%s %s; its state: %s", d.Label, named, facts.StateOf(*d.Process))
 	// The tasks are its threads; the state above is the main one's.
 	addTasks(f, e, func(t host.BlockedTask) bool { return t.PID == d.PID })

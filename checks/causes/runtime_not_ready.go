@@ -139,7 +139,7 @@ func erring(f *facts.Facts, e *checks.Evidence) (checks.Severity, string) {
 		if r.Outcome != facts.Failed || hasOwnCause(r.Last()) {
 			continue
 		}
-		severity = choose(name != facts.RPCVersion, checks.Critical, severity)
+		severity = ifElse(name != facts.RPCVersion, checks.Critical, severity)
 		names = append(names, name)
 		Addf(&e.For, "%v", r.Last())
 	}

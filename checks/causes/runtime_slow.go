@@ -20,7 +20,7 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	list, status, half := f.Calls.ListMedian, f.Sweep.Median, f.Limits.RPCTimeout/2
 	verySlow := f.Limits.VerySlowList > 0 && list >= f.Limits.VerySlowList || p.AllSlow && list >= half
 	severity := criticalIf(p.Stalls || p.SlowLists && verySlow || p.SlowStatuses && p.AllSlow && status >= half)
-	label, step := f.Target.Daemon.Label, choose(p.AllSlow, checks.Certain, checks.Strong)
+	label, step := f.Target.Daemon.Label, ifElse(p.AllSlow, checks.Certain, checks.Strong)
 	summary := label + " is slow"
 	version := f.RPC[facts.RPCVersion]
 	quickest, known := version.Fastest()
@@ -31,7 +31,7 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 			units.Count(f.Lists.Objects, "object"))
 	}
 	if p.SlowStatuses {
-		summary += textf("%s %s for one status call", choose(p.SlowLists, ",", ":"), status)
+		summary += textf("%s %s for one status call", ifElse(p.SlowLists, ",", ":"), status)
 	}
 	if p.Stalls {
 		summary = label + " hangs for seconds at a time, then continues"
@@ -45,7 +45,7 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	for _, r := range []facts.RPC{f.RPC[facts.RPCSandboxes], f.RPC[facts.RPCContainers]} {
 		addIf(r.Outcome == facts.Stalled, &e.For, "%s hung", outOf(r.HungCalls(), len(r.Calls), r.Name+" call"))
 	}
-	if s := p.Stall; s != nil && s.Recovered {
+	if s := p.Silence; s != nil && s.Recovered {
 		Addf(&e.For, "no reply to anything for %s (%s hung), then replies again", s.For, units.Count(s.Hung, "call"))
 	}
 	if known && quickest >= f.Limits.SlowList/facts.SlowCompanyFactor {

@@ -58,7 +58,7 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 			if d.Process != nil && facts.SafePath.MatchString(d.Process.Config) {
 				file = d.Process.Config
 			}
-			ctr += choose(safe, " -a "+socket, "")
+			ctr += ifElse(safe, " -a "+socket, "")
 			s.Look(textf("grep -n disabled_plugins %s; %s plugins ls | grep -w cri", file, ctr),
 				`Check for "cri" in disabled_plugins; remove it, then restart containerd`)
 		}

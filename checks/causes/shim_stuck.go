@@ -36,14 +36,14 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		add(workSubject(f, p), "%s", working(f, p))
 		addWaits(f, &e, p)
 		step = checks.Certain
-		severity = choose(facts.AgeOf(f, p) >= facts.LastingWork, checks.Critical, severity)
+		severity = ifElse(facts.AgeOf(f, p) >= facts.LastingWork, checks.Critical, severity)
 	}
 	for _, p := range stopped {
 		add(facts.ProcessSubject(f, p, facts.OwnerOf(p)), "%s is stopped",
 			processOwned(f, p.PID, p.Name, facts.OwnerOf(p)))
 		known := facts.IsListed(f, p.ObjectID) || facts.IsNamedBad(f, p.ObjectID)
 		tied := known || p.Address != "" && facts.IsAsked(f, p.Address)
-		step = choose(known, checks.Certain, choose(tied || len(subjects) > 1, step, checks.Weak))
+		step = ifElse(known, checks.Certain, ifElse(tied || len(subjects) > 1, step, checks.Weak))
 		addIf(!tied, &e.Missing, "whether this runtime's lists hold what %v serves", p)
 	}
 	for _, p := range blocked {
@@ -56,12 +56,12 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	}
 	for _, s := range shims.Gone {
 		add(s, "%s is %s by the runtime's list, and no process of it lives", facts.LabelOf(s.Kind, s.ID, s.Namespace,
-			s.Pod, s.Name), choose(s.Kind == facts.KindSandbox, "ready", "running"))
+			s.Pod, s.Name), ifElse(s.Kind == facts.KindSandbox, "ready", "running"))
 	}
 	for _, p := range gap.Orphans {
 		add(facts.ProcessSubject(f, p, facts.OwnerOf(p)), "%v serves %s, which the runtime does not list: a leftover", p,
 			facts.ShortID(p.ObjectID))
-		step = choose(len(subjects) == 1 && !facts.IsNamedBad(f, p.ObjectID), checks.Fair, step)
+		step = ifElse(len(subjects) == 1 && !facts.IsNamedBad(f, p.ObjectID), checks.Fair, step)
 	}
 	for _, b := range gap.Shimless {
 		o := host.Owner{ObjectID: b.ID}
@@ -72,7 +72,7 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	if len(subjects) == 0 {
 		return nil
 	}
-	summary := e.For[0] + andMore(len(subjects)-1, choose(len(work) > 0, "process", "shim"))
+	summary := e.For[0] + andMore(len(subjects)-1, ifElse(len(work) > 0, "process", "shim"))
 	e.For = facts.Head(e.For, facts.MaxRelated)
 	holds := stackEvidence(f, &e, "", behind(slices.Concat(stopped, blocked, work)...))
 	disagree := len(gap.Orphans)+len(gap.Shimless) == len(subjects)
@@ -105,7 +105,7 @@ func adviseShims(f *facts.Facts, s *Steps) {
 		deletePodOf(f, s, facts.OwnedBy(f, facts.OwnerOf(p)))
 	}
 	for _, o := range top(f.Shims.Gone) {
-		inspect := choose(o.Kind == facts.KindSandbox, "inspectp ", "inspect ") + o.ID + " | grep -m1 '\"pid\"'"
+		inspect := ifElse(o.Kind == facts.KindSandbox, "inspectp ", "inspect ") + o.ID + " | grep -m1 '\"pid\"'"
 		s.lookIf(facts.Safe(o.ID), facts.CrictlCommand(f, inspect),
 			"Read the pid that the runtime has for it: there is no such process")
 		deletePodOf(f, s, o)

@@ -41,8 +41,8 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 		e.For = append(e.For, TaskLine(f, t))
 	}
 	Addf(&e.For, "it lasts: %s", facts.Corroboration(f, main))
-	step, unknown := choose(len(main.Stack) > 0, checks.Certain, checks.Strong), what == facts.WaitUnknown
-	step = choose(unknown, checks.Fair, step)
+	step, unknown := ifElse(len(main.Stack) > 0, checks.Certain, checks.Strong), what == facts.WaitUnknown
+	step = ifElse(unknown, checks.Fair, step)
 	if main.Role == "" && main.PodUID == "" && !facts.IsListed(f, main.ObjectID) {
 		step = checks.Weak
 		Addf(&e.Missing, "whether it is this runtime's: the lists do not show it")
@@ -63,11 +63,11 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 	})
 }
 
-// addTasks adds where such blocked tasks wait, and reports whether there are any.
-func addTasks(f *facts.Facts, e *checks.Evidence, such func(host.BlockedTask) bool) bool {
+// addTasks adds where the blocked tasks that match wait, and reports whether there are any.
+func addTasks(f *facts.Facts, e *checks.Evidence, match func(host.BlockedTask) bool) bool {
 	found := false
 	for _, t := range f.Seen.Tasks.Value.Blocked {
-		if such(t) && len(e.For) < facts.MaxRelated {
+		if match(t) && len(e.For) < facts.MaxRelated {
 			found = true
 			e.For = append(e.For, TaskLine(f, t))
 		}
@@ -79,5 +79,5 @@ func addTasks(f *facts.Facts, e *checks.Evidence, such func(host.BlockedTask) bo
 func TaskLine(f *facts.Facts, t host.BlockedTask) string {
 	where, w := cmp.Or(facts.WaitsIn(t), "the kernel"), facts.WaitOf(t)
 	return textf("%s is in uninterruptible sleep in two looks, in %s%s", taskName(f, t), where,
-		choose(w == facts.WaitUnknown, "", ": it waits for "+w.String()))
+		ifElse(w == facts.WaitUnknown, "", ": it waits for "+w.String()))
 }

@@ -31,8 +31,8 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	addGaps(f, &e, gapLists)
 	agrees := fromLog(f, &e.For, signsOfRemovals...)
 	addIf(!agrees, &e.Missing, "why they were not removed: no record in the logs read")
-	what := choose(manyExited, units.Count(c.Exited, "exited container"), units.Count(c.DeadSandboxes, "dead sandbox"))
-	counts := choose(manyExited, c.Containers, c.Sandboxes)
+	what := ifElse(manyExited, units.Count(c.Exited, "exited container"), units.Count(c.DeadSandboxes, "dead sandbox"))
+	counts := ifElse(manyExited, c.Containers, c.Sandboxes)
 	summary := what + " pile up"
 	if len(counts) > 0 && counts[0].Count > 1 && counts[0].Pod.Name != "" {
 		summary += textf(", %s of them of %s", units.Number(counts[0].Count), counts[0].Label())
@@ -47,7 +47,7 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 			units.Number(*s.ContainersAtLimit), units.Size(f.Lists.MessageLimit)))
 	}
 	return found.advise(func(s *Steps, _ string) {
-		unit := choose(f.Target.RestartsKubelet, f.Target.Unit, "kubelet")
+		unit := ifElse(f.Target.RestartsKubelet, f.Target.Unit, "kubelet")
 		s.Look("journalctl --no-pager -u "+unit+" --since -1h | grep -E 'collection failed|Failed to (stop|remove)'",
 			"Find why they are not removed, and fix that first (StopPodSandbox mostly fails because CNI DEL fails)")
 		s.Look(facts.KdiagCommand(f, "exited --watch 60s"), "Show growth rate, exit reasons, time to the limit")
@@ -109,7 +109,7 @@ func addCleanUp(f *facts.Facts, s *Steps) {
 	if what == "" {
 		return
 	}
-	what += choose(partOfLists(f), " and more", "")
+	what += ifElse(partOfLists(f), " and more", "")
 	s.Look(facts.KdiagCommand(f, "gc-exited"), textf("Show the removal plan (dry run) for %s", what))
 	s.Add(checks.TouchesExited, facts.KdiagCommand(f, "gc-exited --yes --audit gc-audit.jsonl"),
 		textf("Remove %s, oldest first; keeps the newest of each and all logs. Do not use crictl rm -a", what))

@@ -22,7 +22,7 @@ func workSubject(f *facts.Facts, p host.Process) checks.Subject {
 // workFor names what a process works for: web/cart-1 (app); empty where it is not known.
 func workFor(f *facts.Facts, p host.Process) string {
 	if p.Serves.Pod != "" && facts.OwnedBy(f, facts.OwnerOf(p)).Pod == "" {
-		name := choose(p.Serves.Name == "", "", " ("+p.Serves.Name+")")
+		name := ifElse(p.Serves.Name == "", "", " ("+p.Serves.Name+")")
 		return facts.Clean(p.Serves.Namespace + "/" + p.Serves.Pod + name)
 	}
 	if p.ObjectID == "" {
@@ -73,7 +73,7 @@ func addWaits(f *facts.Facts, e *checks.Evidence, p host.Process) {
 
 // besides is an effect on pods of which a relist notices nothing.
 func besides(f *facts.Facts, effect string) []string {
-	return []string{choose(f.Pattern.Well, "PLEG is fine, but "+effect, effect)}
+	return []string{ifElse(f.Pattern.Well, "PLEG is fine, but "+effect, effect)}
 }
 
 // workEffect is what becomes of the pods that stuck processes work for.

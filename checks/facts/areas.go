@@ -63,17 +63,17 @@ type Lists struct {
 
 // Pattern is how the runtime as a whole behaves.
 type Pattern struct {
-	AllSlow       bool   // even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on
-	Crawls        bool   // nothing but Version came in time, and Version late
-	Hang          Hang   // in which way the whole runtime hangs, HangNone if it does not
-	ImagesHold    bool   // the image store explains the hung status calls
-	OnlyImageList bool   // listImages hangs alone: what watches the disk still answers
-	Slow          bool   // the runtime answers, but slowly or with pauses
-	SlowLists     bool   // the lists take too long for what they hold
-	SlowStatuses  bool   // status calls take too long
-	Stall         *Stall // the first time after the probes in which nothing at all was answered; nil for none
-	Stalls        bool   // the runtime misses deadlines and goes on nevertheless
-	Well          bool   // the runtime answered all that a relist needs: then it is not what the kubelet waits for
+	AllSlow       bool     // even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on
+	Crawls        bool     // nothing but Version came in time, and Version late
+	Hang          Hang     // in which way the whole runtime hangs, HangNone if it does not
+	ImagesHold    bool     // the image store explains the hung status calls
+	OnlyImageList bool     // listImages hangs alone: what watches the disk still answers
+	Slow          bool     // the runtime answers, but slowly or with pauses
+	SlowLists     bool     // the lists take too long for what they hold
+	SlowStatuses  bool     // status calls take too long
+	Silence       *Silence // the first time after the probes in which nothing at all was answered; nil for none
+	Stalls        bool     // the runtime misses deadlines and goes on nevertheless
+	Well          bool     // the runtime answered all that a relist needs: then it is not what the kubelet waits for
 }
 
 // Log is what the logs of the node hold.
@@ -104,8 +104,8 @@ type Log struct {
 	OOMOwn, OOMShared []journal.MemoryKill
 }
 
-// Agent is the state of the kubelet.
-type Agent struct {
+// KubeletState is the state of the kubelet.
+type KubeletState struct {
 	APIQuiet      bool // the kubelet's log would show that the API server is not reached, and does not
 	Gone          bool // a node has no kubelet, where no service manager knows its unit
 	HealthRefused bool // nothing listens on the kubelet's health port

@@ -50,20 +50,20 @@ type Facts struct {
 	// Seen is what was seen of the node; empty where only the runtime was asked, and where the runtime is kdiag's own.
 	Seen *Node
 	// Others are the processes of other runtimes on this host, which Processes does not hold.
-	Others   []host.Process
-	Target   Target
-	Calls    Calls
-	Sweep    Sweep
-	Lists    Lists
-	Pattern  Pattern
-	Log      Log
-	Agent    Agent
-	Shims    Shims
-	Tasks    Tasks
-	Disk     Disk
-	Pressure Pressure
-	Usage    Usage
-	Stacks   Stacks
+	Others       []host.Process
+	Target       Target
+	Calls        Calls
+	Sweep        Sweep
+	Lists        Lists
+	Pattern      Pattern
+	Log          Log
+	KubeletState KubeletState
+	Shims        Shims
+	Tasks        Tasks
+	Disk         Disk
+	Pressure     Pressure
+	Usage        Usage
+	Stacks       Stacks
 }
 
 // New works out the facts. It is pure, and keeps what in points to.
@@ -85,12 +85,12 @@ func New(in *Input) *Facts {
 	deriveLists(f)
 	derivePattern(f)
 	deriveLog(f)
-	deriveAgent(f)
+	deriveKubelet(f)
 	f.Log.PLEGNow = plegNow(f)
 	f.Log.APIFailure = apiFailure(f)
 	f.Log.APIOutage = apiOutage(f)
 	f.Log.KubeletElsewhere = kubeletElsewhere(f)
-	f.Agent.APIQuiet = apiQuiet(f)
+	f.KubeletState.APIQuiet = apiQuiet(f)
 	deriveOthers(f)
 	deriveShims(f)
 	f.Tasks = Tasks{Frozen: frozenCgroups(f), Stuck: stuckTasks(f)}

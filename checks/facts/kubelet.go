@@ -32,9 +32,9 @@ const (
 	ServingCertificate = "serving"
 )
 
-// deriveAgent works out the state of the kubelet.
-func deriveAgent(f *Facts) {
-	a, n := &f.Agent, f.Seen
+// deriveKubelet works out the state of the kubelet.
+func deriveKubelet(f *Facts) {
+	a, n := &f.KubeletState, f.Seen
 	h, running := n.Health.Value, ProcessesOf(f, host.RoleKubelet)
 	a.Runs = f.Kubelet != nil || len(running) > 0
 	// A host that shows no process of a runtime either may be a container's view of itself.
@@ -108,7 +108,7 @@ func (in *Input) Summarize() {
 // as to list a Secret.
 func apiOutage(f *Facts) *Interval {
 	s := Ongoing(f, APIFresh, signature.APIServerFailed, signature.Unauthorized)
-	if s == nil || f.Agent.LeaseFresh || s.To.Sub(s.From) < LeaseLate || s.Records < leastTries ||
+	if s == nil || f.KubeletState.LeaseFresh || s.To.Sub(s.From) < LeaseLate || s.Records < leastTries ||
 		ReadySince(f, s.To) { // which means that a status was posted
 		return nil
 	}
@@ -139,8 +139,8 @@ func PressureLine(f *Facts, kind string) string {
 // status that fail are logged as errors, whatever its verbosity. A kubelet that does not run logs nothing, and one that
 // has just started has had no time to fail.
 func apiQuiet(f *Facts) bool {
-	if status, _ := LogUnread(f); status != "" || f.Log.KubeletElsewhere != "" || f.Agent.NotSeen ||
-		f.Agent.Stopped != nil {
+	if status, _ := LogUnread(f); status != "" || f.Log.KubeletElsewhere != "" || f.KubeletState.NotSeen ||
+		f.KubeletState.Stopped != nil {
 		return false
 	}
 	young := func(p host.Process) bool { return !p.Started.IsZero() && AgeOf(f, p) < time.Minute }

@@ -242,7 +242,7 @@ func incidents(f *Facts) []journal.Episode {
 // last good relist.
 func plegNow(f *Facts) *journal.Episode {
 	all := f.Log.Incidents
-	if len(all) == 0 || f.Agent.PLEGKnown && f.Agent.PLEGAge <= f.Calls.Threshold {
+	if len(all) == 0 || f.KubeletState.PLEGKnown && f.KubeletState.PLEGAge <= f.Calls.Threshold {
 		return nil
 	}
 	last := all[len(all)-1]
@@ -260,7 +260,7 @@ func PLEGRecovered(f *Facts) string {
 		return ""
 	}
 	last := all[0]
-	if !last.Recovered && !ReadySince(f, *last.End) && !f.Agent.PLEGKnown {
+	if !last.Recovered && !ReadySince(f, *last.End) && !f.KubeletState.PLEGKnown {
 		return ""
 	}
 	return fmt.Sprintf("PLEG was not healthy from %s to %s, and has recovered", ClockText(f, *last.Start),

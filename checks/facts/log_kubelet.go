@@ -121,7 +121,7 @@ func UnitsOf(f *Facts, code string, want Role) []journal.SubjectCount {
 
 // kubeletUnit is the unit of the kubelet, safe to paste: as systemd has it, else the usual one beside this runtime.
 func kubeletUnit(f *Facts) string {
-	if u := f.Agent.Unit; u != nil && Safe(u.Name) {
+	if u := f.KubeletState.Unit; u != nil && Safe(u.Name) {
 		return strings.TrimSuffix(u.Name, ".service")
 	}
 	if f.Target.RestartsKubelet && f.Target.Unit != "" {

@@ -37,8 +37,8 @@ func derivePattern(f *Facts) {
 	honest := n >= ManyObjects && list <= time.Duration(n)*honestPerObject
 	p.SlowLists = f.Calls.ListMedian > 0 && list >= l.SlowList && !honest
 	p.SlowStatuses = f.Sweep.Median > 0 && f.Sweep.Median >= l.SlowStatus
-	p.Stall = stallOf(f)
-	p.Stalls = p.Crawls || p.Stall != nil && p.Stall.Recovered || f.RPC[RPCSandboxes].Outcome == Stalled ||
+	p.Silence = silenceOf(f)
+	p.Stalls = p.Crawls || p.Silence != nil && p.Silence.Recovered || f.RPC[RPCSandboxes].Outcome == Stalled ||
 		f.RPC[RPCContainers].Outcome == Stalled || f.RPC[RPCVersion].Outcome == Hung && f.Calls.AnyList
 	p.Hang = wholeHang(f)
 	p.Slow = f.Calls.Connected && p.Hang == HangNone && (p.SlowLists || p.SlowStatuses || p.Stalls)
@@ -107,7 +107,7 @@ func wholeHang(f *Facts) Hang {
 		return HangNone
 	case allHang(f):
 		return HangAll
-	case p.Stall != nil && !p.Stall.Recovered:
+	case p.Silence != nil && !p.Silence.Recovered:
 		return HangMidway
 	case mostHang(f) && f.Calls.AnyList && !p.ImagesHold:
 		return HangMost
@@ -134,17 +134,17 @@ func allHang(f *Facts) bool {
 	return hung >= 2 && hung+count(outcomes, func(o Outcome) bool { return o == NotAsked }) == len(outcomes)
 }
 
-// A Stall is a time in which a runtime that had been answering answered nothing, not even Version.
-type Stall struct {
+// A Silence is a time in which a runtime that had been answering answered nothing, not even Version.
+type Silence struct {
 	From      time.Time
 	For       time.Duration // how long nothing came, as far as it was watched
 	Hung      int           // calls that hung in it
 	Recovered bool          // calls were answered after it
 }
 
-// stallOf finds the first time after the probes in which calls hung and the Version that was asked beside them
+// silenceOf finds the first time after the probes in which calls hung and the Version that was asked beside them
 // (plegbench.Measurement.Liveness) did too. A runtime of which only some objects hang answers Version.
-func stallOf(f *Facts) *Stall {
+func silenceOf(f *Facts) *Silence {
 	m := f.Measurement
 	if m == nil || !slices.ContainsFunc(m.Probes, crictl.Call.OK) {
 		return nil
@@ -154,7 +154,7 @@ func stallOf(f *Facts) *Stall {
 		return nil
 	}
 	version := m.Liveness[i]
-	s, until := Stall{From: version.Start}, end(version)
+	s, until := Silence{From: version.Start}, end(version)
 	s.Recovered = slices.ContainsFunc(m.Liveness[i:], crictl.Call.OK)
 	for c := range EveryCall(f) {
 		switch {

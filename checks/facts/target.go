@@ -39,7 +39,7 @@ func deriveTarget(f *Facts) {
 		slices.Contains(strings.Fields(t.Unit), strings.TrimSuffix(u.Name, ".service"))) {
 		t.RuntimeUnit = u
 	}
-	f.Agent.Unit = f.Seen.Systemd.Value.Kubelet
+	f.KubeletState.Unit = f.Seen.Systemd.Value.Kubelet
 	t.KubeletUnit = kubeletUnit(f)
 }
 

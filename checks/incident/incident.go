@@ -212,8 +212,8 @@ func lastRelist(f *facts.Facts, over bool) []time.Time {
 	case f.Target.OtherEndpoint || f.Target.Simulated:
 	case len(all) > 0 && all[len(all)-1].Anchor != nil && (over || f.Log.PLEGNow != nil):
 		return []time.Time{*all[len(all)-1].Anchor}
-	case f.Agent.PLEGKnown:
-		return []time.Time{f.Now.Add(-f.Agent.PLEGAge)}
+	case f.KubeletState.PLEGKnown:
+		return []time.Time{f.Now.Add(-f.KubeletState.PLEGAge)}
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func judgeHealthz(f *facts.Facts, h kubelet.Health) checks.Result {
 		return ok("%s answers; this ping checks neither PLEG nor the runtime", url)
 	case p.Status != 0:
 		return critical("%s answers HTTP %d", url, p.Status)
-	case f.Agent.NeverCameUp != nil:
+	case f.KubeletState.NeverCameUp != nil:
 		return critical("%s: %s", url, facts.Clean(p.Err))
 	}
 	return warning("%s: %s", url, facts.Clean(p.Err))
@@ -66,9 +66,9 @@ func notRead(f *facts.Facts, h kubelet.Health, path string) checks.Result {
 	switch {
 	case h.Missing == "" && i >= 0:
 		return unknown("%s", facts.Clean(h.Unread[i]))
-	case f.Agent.Runs && h.SyncLoop != nil && h.SyncLoop.Denied && h.SyncLoop.Status != http.StatusInternalServerError:
+	case f.KubeletState.Runs && h.SyncLoop != nil && h.SyncLoop.Denied && h.SyncLoop.Status != http.StatusInternalServerError:
 		return unknown("%s: use --kubelet-token FILE (kdiag node --help has the commands)", facts.Clean(h.Missing))
-	case f.Agent.Runs:
+	case f.KubeletState.Runs:
 		return unknown("%s", facts.Clean(cmp.Or(h.Missing, "no credential opens it")))
 	}
 	return skipped("%s", facts.Clean(cmp.Or(h.Missing, "no kubelet runs here")))
@@ -79,7 +79,7 @@ func judgeServer(f *facts.Facts, h kubelet.Health) checks.Result {
 	switch {
 	case a == nil || a.Denied:
 		return notRead(f, h, "/healthz/syncloop")
-	case f.Agent.ServerWaits:
+	case f.KubeletState.ServerWaits:
 		return unknown("%s", causes.ServerWaitsLine(f))
 	case a.Hung:
 		return critical("%s: no reply in %s", facts.Clean(a.URL), units.Duration(a.Took))
@@ -96,15 +96,15 @@ func judgeMetrics(f *facts.Facts, h kubelet.Health) checks.Result {
 	if m == nil {
 		return notRead(f, h, "/metrics")
 	}
-	if !f.Agent.PLEGKnown {
+	if !f.KubeletState.PLEGKnown {
 		return unknown("the metrics have no time of a last relist")
 	}
-	line := fmt.Sprintf("the last good relist began %s ago; the threshold is %s", units.Duration(f.Agent.PLEGAge),
+	line := fmt.Sprintf("the last good relist began %s ago; the threshold is %s", units.Duration(f.KubeletState.PLEGAge),
 		units.Duration(limit))
 	switch {
-	case f.Agent.PLEGAge > limit:
+	case f.KubeletState.PLEGAge > limit:
 		return critical("%s", line)
-	case f.Agent.PLEGAge > limit/3:
+	case f.KubeletState.PLEGAge > limit/3:
 		return warning("%s", line)
 	case m.Relists > 0:
 		line += fmt.Sprintf("; %s relists so far, %s in the mean", units.Number(int(min(m.Relists, 1<<62))),
@@ -159,7 +159,7 @@ func judgeAPIServer(f *facts.Facts, s kubelet.Server) checks.Result {
 	switch {
 	case url == "": // look has the reason
 		return unknown("the API server is not known")
-	case !s.Reachable && f.Agent.APIQuiet:
+	case !s.Reachable && f.KubeletState.APIQuiet:
 		return warning("kdiag cannot reach %s; the kubelet logs no failing call", url)
 	case !s.Reachable, s.TLSError != "":
 		return critical("cannot reach %s: %s", url, cmp.Or(facts.Clean(s.TLSError+s.Err), "no answer"))
@@ -217,9 +217,9 @@ func judgeCgroupDriver(f *facts.Facts, _ string) checks.Result {
 func judgeCNI(f *facts.Facts, c kubelet.CNI) checks.Result {
 	file := facts.Clean(c.File)
 	switch {
-	case c.File == "" && f.Agent.NetworkReady:
+	case c.File == "" && f.KubeletState.NetworkReady:
 		return skipped("the runtime reports NetworkReady; its configuration is in none of the usual folders")
-	case causes.PassedOver(f, c) && f.Agent.NetworkReady:
+	case causes.PassedOver(f, c) && f.KubeletState.NetworkReady:
 		return skipped("the runtime reports NetworkReady: CRI-O passes over %s, which cannot be used", file)
 	}
 	var e checks.Evidence

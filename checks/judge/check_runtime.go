@@ -78,7 +78,7 @@ func readNetwork(f *facts.Facts) checks.Result {
 	switch {
 	case f.Measurement.Status == nil:
 		return unknown("Status was not answered")
-	case !f.Agent.NetworkReady:
+	case !f.KubeletState.NetworkReady:
 		return unknown("NetworkReady is not reported")
 	}
 	return ok("NetworkReady")

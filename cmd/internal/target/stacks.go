@@ -177,7 +177,7 @@ func (d *dumper) analyse(ctx context.Context, in *facts.Input) {
 	ctx, cancel := context.WithTimeout(ctx, lastTimeout)
 	defer cancel()
 	own := make(chan []capture.Dump, 1)
-	if n := in.Node; n != nil && n.Settings.Value.PID > 0 && (d.looks.All || facts.New(in).Agent.LoopStands) {
+	if n := in.Node; n != nil && n.Settings.Value.PID > 0 && (d.looks.All || facts.New(in).KubeletState.LoopStands) {
 		go func() {
 			dumps, _ := d.take(ctx, Dumps{Kubelet: true})
 			own <- dumps
