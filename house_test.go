@@ -154,7 +154,7 @@ func TestImports(t *testing.T) {
 			"checks", "checks/bundle", "checks/capture", "checks/facts", "checks/host", "checks/kubelet",
 			"checks/redact", "checks/stacks", "checks/units", "crictl", "journal",
 		}},
-		{"checks/recorder", []string{"checks", "crictl/deadline"}},
+		{"checks/recorder", []string{"checks", "checks/causes", "crictl/deadline"}},
 		{"checks/incident", []string{"checks", "checks/causes", "checks/facts"}},
 		{"checks/agent", []string{
 			"checks", "checks/causes", "checks/facts", "checks/incident", "checks/judge", "checks/recorder",

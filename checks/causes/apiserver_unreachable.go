@@ -21,7 +21,10 @@ var serverInRecord = regexp.MustCompile(`https://([A-Za-z0-9.-]{1,253}|\[[0-9a-f
 // APIServerUnreachable is the code of this cause.
 const APIServerUnreachable = "APIServerUnreachable"
 
-var apiserverUnreachable = cause(APIServerUnreachable, recogniseAPIServerUnreachable, nil, "kubelet.apiserver")
+var apiserverUnreachable = Definition{
+	Code: APIServerUnreachable, Claims: []string{"kubelet.apiserver"},
+	Recognise: recogniseAPIServerUnreachable,
+}
 
 func recogniseAPIServerUnreachable(f *facts.Facts) *Finding {
 	look := f.Seen.Server

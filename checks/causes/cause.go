@@ -16,19 +16,42 @@ type Definition struct {
 	Code string
 	// Claims are the checks whose line this cause gives when it is found.
 	Claims []string
-	// Roots are the causes that explain this one when both are found, by the table of relations.
-	Roots []Root
+	// Calls are the RPCs that hang while it lasts, AllCalls for any; the oldest of them dates it.
+	Calls []string
+	// StopsRelists means that no relist of the kubelet succeeds while it lasts, so that the last good one dates it.
+	StopsRelists bool
+	// SeenLate means that it may last for minutes before kdiag can see it.
+	SeenLate bool
+	// Past means that it is over when it is reported, so that what follows from it keeps its own remedy.
+	Past bool
 	// Hidden are causes beside which this one is not reported: it is the same observation, seen less well.
 	Hidden []Root
 	// OnPurpose reports whether a person or a program made this so: then nothing on the node is its root.
 	OnPurpose func(*facts.Facts) bool
-	// Past means that it is over when it is reported, so that what follows from it keeps its own remedy.
-	Past bool
 	// Recognise returns what the facts show of the cause, nil if they do not show it.
 	Recognise func(*facts.Facts) *Finding
 	// FromLog returns what a log alone shows of the cause around an incident, nil if it shows nothing; nil for a
 	// cause that no log shows.
 	FromLog func(*Incident) *LogFinding
+}
+
+// AllCalls stands for all RPCs.
+var AllCalls = []string{"*"}
+
+// Hangs reports whether an RPC hangs while the cause lasts.
+func (d Definition) Hangs(method string) bool {
+	return slices.Contains(d.Calls, method) || slices.Equal(d.Calls, AllCalls)
+}
+
+// Roots returns the causes that explain this one when both are found, by the table of relations.
+func (d Definition) Roots() []Root {
+	var roots []Root
+	for _, r := range relations {
+		if slices.Contains(r.explains, d.Code) {
+			roots = append(roots, Root{Code: r.root, When: r.when})
+		}
+	}
+	return roots
 }
 
 // A Finding is a cause that was recognised in the facts, before it is related to others.
@@ -54,16 +77,6 @@ type Root struct {
 
 // Holds reports whether the facts show what the root needs.
 func (r Root) Holds(f *facts.Facts) bool { return r.When == nil || r.When(f) }
-
-// cause returns a definition. fromLog is nil for a cause that no log shows; claims are the checks whose line it gives.
-func cause(
-	code string, recognise func(*facts.Facts) *Finding, fromLog func(*Incident) *LogFinding, claims ...string,
-) Definition {
-	return Definition{
-		Code: code, Claims: claims, Roots: rootsOf(code), Hidden: hidden[code], OnPurpose: onPurpose[code],
-		Past: code == OOMKilled || code == KernelHung, Recognise: recognise, FromLog: fromLog,
-	}
-}
 
 // newFinding returns a finding about the subjects, the culprit first. Their texts need not be clean.
 func newFinding(

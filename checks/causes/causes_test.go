@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -73,6 +72,15 @@ func TestRecognise(t *testing.T) {
 }
 
 func TestPages(t *testing.T) {
+	var areas []string // in the order of the list, each in one piece
+	for _, doc := range Docs() {
+		if len(areas) == 0 || areas[len(areas)-1] != doc.Area {
+			areas = append(areas, doc.Area)
+		}
+	}
+	if want := []string{"Runtime", "Pods and containers", "Kubelet", "Host"}; !slices.Equal(areas, want) {
+		t.Errorf("the areas of the pages are %q, want %q", areas, want)
+	}
 	for _, d := range All() {
 		if doc, ok := Doc(d.Code); !ok || doc.Title == "" || doc.Means == "" || len(doc.Confirm) == 0 ||
 			len(doc.Fix) == 0 || doc.Mistaken == "" || len(doc.Sources) == 0 {
@@ -93,15 +101,10 @@ func isCause(code string) bool {
 // them, of which the judge would take the first, and that they hold no cycle: the judge follows them from root to
 // root.
 func TestRelations(t *testing.T) {
-	for code := range onPurpose {
-		if !isCause(code) {
-			t.Errorf("%s is made on purpose, and is no cause", code)
-		}
-	}
-	for code, by := range hidden {
-		for _, r := range by {
-			if !isCause(code) || !isCause(r.Code) {
-				t.Errorf("%s hides %s: both must be causes", r.Code, code)
+	for _, d := range All() {
+		for _, r := range d.Hidden {
+			if !isCause(r.Code) {
+				t.Errorf("%s hides %s, and is no cause", r.Code, d.Code)
 			}
 		}
 	}
@@ -119,47 +122,21 @@ func TestRelations(t *testing.T) {
 		}
 	}
 	done := map[string]bool{}
-	var follow func(code string, path []string)
-	follow = func(code string, path []string) {
-		if slices.Contains(path, code) {
-			t.Fatalf("a cycle: %s", strings.Join(append(path, code), " < "))
+	var follow func(d Definition, path []string)
+	follow = func(d Definition, path []string) {
+		if slices.Contains(path, d.Code) {
+			t.Fatalf("a cycle: %s", strings.Join(append(path, d.Code), " < "))
 		}
-		if done[code] {
+		if done[d.Code] {
 			return
 		}
-		for _, r := range rootsOf(code) {
-			follow(r.Code, append(path, code))
+		for _, r := range d.Roots() {
+			next, _ := Lookup(r.Code)
+			follow(next, append(path, d.Code))
 		}
-		done[code] = true
+		done[d.Code] = true
 	}
 	for _, d := range All() {
-		follow(d.Code, nil)
-	}
-}
-
-// TestCodesElsewhere looks for words that have the form of a cause's code in packages that write such codes as strings,
-// since they are not to depend on this one: each must be one.
-func TestCodesElsewhere(t *testing.T) {
-	looksSo := regexp.MustCompile(`"([A-Z][A-Za-z]+)"`)
-	for path, others := range map[string]string{
-		"../fleet/analyse.go": "NodeShutdown NodeStatusNeverUpdated NodeStatusNotUpdated NodeStatusUnknown NotReady " +
-			"RuntimeRecovering StatusCheckPending",
-		"../recorder/history.go": "",
-	} {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		found := 0
-		for _, m := range looksSo.FindAllStringSubmatch(string(text), -1) {
-			if isCause(m[1]) {
-				found++
-			} else if !slices.Contains(strings.Fields(others), m[1]) {
-				t.Errorf("%s: %q is no cause", path, m[1])
-			}
-		}
-		if found == 0 {
-			t.Errorf("%s has no code of a cause", path)
-		}
+		follow(d, nil)
 	}
 }

@@ -14,9 +14,10 @@ import (
 // CertificateExpired is the code of this cause.
 const CertificateExpired = "CertificateExpired"
 
-var certificateExpired = cause(
-	CertificateExpired, recogniseCertificateExpired, loggedCertificateExpired, "kubelet.certificates",
-)
+var certificateExpired = Definition{
+	Code: CertificateExpired, Claims: []string{"kubelet.certificates"},
+	Recognise: recogniseCertificateExpired, FromLog: loggedCertificateExpired,
+}
 
 var loggedCertificateExpired = fromRecords(SymptomTier, 0.2,
 	"A certificate has expired, or a clock is wrong; PLEG does not talk to the API server.",

@@ -17,7 +17,7 @@ var safeCgroup = regexp.MustCompile(`^/[A-Za-z0-9._:@\\/-]+$`)
 // CgroupFrozen is the code of this cause.
 const CgroupFrozen = "CgroupFrozen"
 
-var cgroupFrozen = cause(CgroupFrozen, recogniseCgroupFrozen, nil, "host.freezer")
+var cgroupFrozen = Definition{Code: CgroupFrozen, Claims: []string{"host.freezer"}, Recognise: recogniseCgroupFrozen}
 
 func recogniseCgroupFrozen(f *facts.Facts) *Finding {
 	frozen := f.Tasks.Frozen

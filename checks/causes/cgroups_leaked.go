@@ -9,7 +9,10 @@ import (
 // CgroupsLeaked is the code of this cause.
 const CgroupsLeaked = "CgroupsLeaked"
 
-var cgroupsLeaked = cause(CgroupsLeaked, recogniseCgroupsLeaked, nil, "host.cgroups")
+var cgroupsLeaked = Definition{
+	Code: CgroupsLeaked, Claims: []string{"host.cgroups"},
+	Recognise: recogniseCgroupsLeaked,
+}
 
 func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 	l, g := f.Limits.Node, f.Seen.Cgroups.Value

@@ -12,7 +12,11 @@ import (
 // CNIHung is the code of this cause.
 const CNIHung = "CNIHung"
 
-var cniHung = cause(CNIHung, recogniseCNIHung, loggedCNIHung)
+var cniHung = Definition{
+	Code:      CNIHung,
+	Calls:     []string{facts.RPCStatus},
+	Recognise: recogniseCNIHung, FromLog: loggedCNIHung,
+}
 
 func recogniseCNIHung(f *facts.Facts) *Finding {
 	status := f.RPC[facts.RPCStatus]

@@ -12,7 +12,7 @@ import (
 // CPUStarved is the code of this cause.
 const CPUStarved = "CPUStarved"
 
-var cpuStarved = cause(CPUStarved, recogniseCPUStarved, nil, "host.throttling")
+var cpuStarved = Definition{Code: CPUStarved, Claims: []string{"host.throttling"}, Recognise: recogniseCPUStarved}
 
 func recogniseCPUStarved(f *facts.Facts) *Finding {
 	throttled, starved := f.Pressure.Throttled, runtimeStarves(f)

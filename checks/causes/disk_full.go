@@ -12,7 +12,10 @@ import (
 // DiskFull is the code of this cause.
 const DiskFull = "DiskFull"
 
-var diskFull = cause(DiskFull, recogniseDiskFull, loggedDiskFull, "host.space")
+var diskFull = Definition{
+	Code: DiskFull, Claims: []string{"host.space"},
+	Recognise: recogniseDiskFull, FromLog: loggedDiskFull,
+}
 
 var loggedDiskFull = exhausted(0.75, "A file system that the runtime or the kubelet writes to is full.",
 	signature.DiskFull)

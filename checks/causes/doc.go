@@ -34,7 +34,7 @@ func Docs() []checks.Definition {
 			panic("the cause " + d.Code + " has no page")
 		}
 		for _, other := range All() {
-			if slices.ContainsFunc(other.Roots, func(r Root) bool { return r.Code == d.Code }) {
+			if slices.ContainsFunc(other.Roots(), func(r Root) bool { return r.Code == d.Code }) {
 				doc.RootOf = append(doc.RootOf, other.Code)
 			}
 		}
@@ -53,19 +53,6 @@ func Doc(code string) (checks.Definition, bool) {
 	return docs[slices.IndexFunc(docs, func(doc checks.Definition) bool { return doc.Code == d.Code })], true
 }
 
-// areaOf is what is ill, by the place of a cause in list.go.
-func areaOf(order int) string {
-	switch {
-	case order <= 70:
-		return "Runtime"
-	case order <= 130:
-		return "Pods and containers"
-	case order <= 190:
-		return "Kubelet"
-	}
-	return "Host"
-}
-
 // readPage reads NAME.md: YAML between two lines of dashes, then the text on what happens in the kubelet and the
 // runtime.
 func readPage(name string) (checks.Definition, error) {
@@ -81,6 +68,6 @@ func readPage(name string) (checks.Definition, error) {
 	if err == nil {
 		err = yaml.UnmarshalStrict([]byte(front), &page)
 	}
-	page.Means, page.Area = strings.TrimSpace(means), areaOf(page.Order)
+	page.Means = strings.TrimSpace(means)
 	return page.Definition, err
 }

@@ -12,7 +12,10 @@ import (
 // FilesExhausted is the code of this cause.
 const FilesExhausted = "FilesExhausted"
 
-var filesExhausted = cause(FilesExhausted, recogniseFilesExhausted, loggedFilesExhausted, "host.files")
+var filesExhausted = Definition{
+	Code: FilesExhausted, Claims: []string{"host.files"},
+	Recognise: recogniseFilesExhausted, FromLog: loggedFilesExhausted,
+}
 
 var loggedFilesExhausted = exhausted(0.7, "The runtime, a shim or the kubelet has run out of file descriptors.",
 	signature.FilesExhausted)

@@ -9,7 +9,11 @@ import (
 // ImageServiceHung is the code of this cause.
 const ImageServiceHung = "ImageServiceHung"
 
-var imageServiceHung = cause(ImageServiceHung, recogniseImageServiceHung, nil, "image.service")
+var imageServiceHung = Definition{
+	Code: ImageServiceHung, Claims: []string{"image.service"},
+	Calls:     []string{facts.RPCImages, facts.RPCImageFs, "StreamImages"},
+	Recognise: recogniseImageServiceHung,
+}
 
 func recogniseImageServiceHung(f *facts.Facts) *Finding {
 	if !listsAnswer(f) {

@@ -5,7 +5,10 @@ import "github.com/kdiag/kdiag/checks/facts"
 // InodesExhausted is the code of this cause.
 const InodesExhausted = "InodesExhausted"
 
-var inodesExhausted = cause(InodesExhausted, recogniseInodesExhausted, nil, "host.inodes")
+var inodesExhausted = Definition{
+	Code: InodesExhausted, Claims: []string{"host.inodes"},
+	Recognise: recogniseInodesExhausted,
+}
 
 func recogniseInodesExhausted(f *facts.Facts) *Finding {
 	return shortOf(f, "inodes", f.Disk.ShortInodes, func(s *Steps, folder string) {

@@ -10,7 +10,10 @@ import (
 // InotifyExhausted is the code of this cause.
 const InotifyExhausted = "InotifyExhausted"
 
-var inotifyExhausted = cause(InotifyExhausted, recogniseInotifyExhausted, loggedInotifyExhausted, "host.inotify")
+var inotifyExhausted = Definition{
+	Code: InotifyExhausted, Claims: []string{"host.inotify"},
+	Recognise: recogniseInotifyExhausted, FromLog: loggedInotifyExhausted,
+}
 
 var loggedInotifyExhausted = fromRecords(hostTier, 0.55, "The node has run out of inotify instances or watches.",
 	signature.InotifyExhausted)

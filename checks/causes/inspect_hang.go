@@ -14,7 +14,11 @@ import (
 // InspectHang is the code of this cause.
 const InspectHang = "InspectHang"
 
-var inspectHang = cause(InspectHang, recogniseInspectHang, loggedInspectHang, "runtime.inspect")
+var inspectHang = Definition{
+	Code: InspectHang, Claims: []string{"runtime.inspect"},
+	Calls: []string{"PodSandboxStatus", "ContainerStatus"}, StopsRelists: true, SeenLate: true,
+	Recognise: recogniseInspectHang, FromLog: loggedInspectHang,
+}
 
 func recogniseInspectHang(f *facts.Facts) *Finding {
 	if !talks(f) || f.Pattern.Stalls || len(f.Calls.HungLists) > 0 {

@@ -15,7 +15,10 @@ import (
 // IOStall is the code of this cause.
 const IOStall = "IOStall"
 
-var ioStall = cause(IOStall, recogniseIOStall, loggedIOStall, "host.writes")
+var ioStall = Definition{
+	Code: IOStall, Claims: []string{"host.writes"},
+	Recognise: recogniseIOStall, FromLog: loggedIOStall,
+}
 
 func loggedIOStall(in *Incident) *LogFinding {
 	codes := []string{signature.BlockIOError, signature.FilesystemError}

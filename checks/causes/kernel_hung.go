@@ -15,7 +15,11 @@ import (
 // KernelHung is the code of this cause.
 const KernelHung = "KernelHung"
 
-var kernelHung = cause(KernelHung, recogniseKernelHung, loggedKernelHung, "journal.kernel")
+var kernelHung = Definition{
+	Code: KernelHung, Claims: []string{"journal.kernel"},
+	Past:      true,
+	Recognise: recogniseKernelHung, FromLog: loggedKernelHung,
+}
 
 // processNamed finds a task among the processes of the host; nil when it is not one of the runtime's, or gone.
 func processNamed(f *facts.Facts, t facts.LogTask) *host.Process {

@@ -13,7 +13,11 @@ import (
 // ListHang is the code of this cause.
 const ListHang = "ListHang"
 
-var listHang = cause(ListHang, recogniseListHang, loggedListHang, "runtime.lists")
+var listHang = Definition{
+	Code: ListHang, Claims: []string{"runtime.lists"},
+	Calls: []string{facts.RPCSandboxes, facts.RPCContainers, "StreamPodSandboxes", "StreamContainers"}, StopsRelists: true,
+	Recognise: recogniseListHang, FromLog: loggedListHang,
+}
 
 func recogniseListHang(f *facts.Facts) *Finding {
 	lists, hungs := f.Calls.HungLists, mainFirst(f.Sweep.Hung)

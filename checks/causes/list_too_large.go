@@ -15,7 +15,11 @@ import (
 // ListTooLarge is the code of this cause.
 const ListTooLarge = "ListTooLarge"
 
-var listTooLarge = cause(ListTooLarge, recogniseListTooLarge, loggedListTooLarge, "relist.size")
+var listTooLarge = Definition{
+	Code: ListTooLarge, Claims: []string{"relist.size"},
+	StopsRelists: true,
+	Recognise:    recogniseListTooLarge, FromLog: loggedListTooLarge,
+}
 
 func recogniseListTooLarge(f *facts.Facts) *Finding {
 	s, l := f.Lists.Size, f.Limits

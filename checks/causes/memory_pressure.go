@@ -10,7 +10,10 @@ import (
 // MemoryPressure is the code of this cause.
 const MemoryPressure = "MemoryPressure"
 
-var memoryPressure = cause(MemoryPressure, recogniseMemoryPressure, nil, "host.memory")
+var memoryPressure = Definition{
+	Code: MemoryPressure, Claims: []string{"host.memory"},
+	Recognise: recogniseMemoryPressure,
+}
 
 func recogniseMemoryPressure(f *facts.Facts) *Finding {
 	if f.Pressure.MemorySeverity == "" {

@@ -9,7 +9,10 @@ import (
 // MountsExploded is the code of this cause.
 const MountsExploded = "MountsExploded"
 
-var mountsExploded = cause(MountsExploded, recogniseMountsExploded, nil, "host.mounts")
+var mountsExploded = Definition{
+	Code: MountsExploded, Claims: []string{"host.mounts"},
+	Recognise: recogniseMountsExploded,
+}
 
 func recogniseMountsExploded(f *facts.Facts) *Finding {
 	l, t := f.Limits.Node, f.Seen.Mounts.Value

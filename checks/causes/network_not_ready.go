@@ -15,7 +15,10 @@ import (
 // NetworkNotReady is the code of this cause.
 const NetworkNotReady = "NetworkNotReady"
 
-var networkNotReady = cause(NetworkNotReady, recogniseNetworkNotReady, loggedNetworkNotReady, "runtime.network")
+var networkNotReady = Definition{
+	Code: NetworkNotReady, Claims: []string{"runtime.network"},
+	Recognise: recogniseNetworkNotReady, FromLog: loggedNetworkNotReady,
+}
 
 func loggedNetworkNotReady(in *Incident) *LogFinding {
 	codes := []string{signature.NetworkNotReady, signature.CNINotInitialized}

@@ -15,7 +15,11 @@ import (
 // OOMKilled is the code of this cause.
 const OOMKilled = "OOMKilled"
 
-var oomKilled = cause(OOMKilled, recogniseOOMKilled, loggedOOMKilled, "journal.kernel")
+var oomKilled = Definition{
+	Code: OOMKilled, Claims: []string{"journal.kernel"},
+	Past:      true,
+	Recognise: recogniseOOMKilled, FromLog: loggedOOMKilled,
+}
 
 // oomHits reports whether the OOM killer hit a task or unit of a role.
 func oomHits(f *facts.Facts, r facts.Role) bool {

@@ -13,7 +13,10 @@ import (
 // PIDsExhausted is the code of this cause.
 const PIDsExhausted = "PIDsExhausted"
 
-var pidsExhausted = cause(PIDsExhausted, recognisePIDsExhausted, loggedPIDsExhausted, "host.pids")
+var pidsExhausted = Definition{
+	Code: PIDsExhausted, Claims: []string{"host.pids"},
+	Recognise: recognisePIDsExhausted, FromLog: loggedPIDsExhausted,
+}
 
 var loggedPIDsExhausted = fromRecords(hostTier, 0.75, "New processes or threads cannot be started.",
 	signature.ForkFailed, signature.ForkRejected)

@@ -13,7 +13,12 @@ import (
 // PLEGUnhealthy is the code of this cause.
 const PLEGUnhealthy = "PLEGUnhealthy"
 
-var plegUnhealthy = cause(PLEGUnhealthy, recognisePLEGUnhealthy, nil, "journal.pleg")
+var plegUnhealthy = Definition{
+	Code: PLEGUnhealthy, Claims: []string{"journal.pleg"},
+	StopsRelists: true, SeenLate: true,
+	Hidden:    hidesPLEG,
+	Recognise: recognisePLEGUnhealthy,
+}
 
 func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	all := f.Log.Incidents

@@ -103,17 +103,6 @@ func root(code string, when condition, explains ...string) relation {
 	return relation{code, when, explains}
 }
 
-// rootsOf returns the roots of a cause.
-func rootsOf(code string) []Root {
-	var roots []Root
-	for _, r := range relations {
-		if slices.Contains(r.explains, code) {
-			roots = append(roots, Root{Code: r.root, When: r.when})
-		}
-	}
-	return roots
-}
-
 // some holds when an element of the list matches.
 func some[T any](list func(*facts.Facts) []T, match func(*facts.Facts, T) bool) condition {
 	return func(f *facts.Facts) bool { return slices.ContainsFunc(list(f), func(x T) bool { return match(f, x) }) }
@@ -359,30 +348,18 @@ func serverCertificateRefused(f *facts.Facts) bool {
 	return facts.Logged(f, signature.CertificateExpired) != nil || f.Seen.Server.Value.TLSError != ""
 }
 
-// onPurpose holds where a person or a program made a cause so.
-var onPurpose = map[string]condition{
-	// One that runs is only impaired, and no cause here explains that.
-	KubeletDown:    func(f *facts.Facts) bool { return f.KubeletState.Runs || stoppedInOrder(f.KubeletState.Unit) },
-	KubeletStalled: func(f *facts.Facts) bool { return f.KubeletState.Stopped != nil },
-	RuntimeDown:    func(f *facts.Facts) bool { return stoppedInOrder(f.Target.RuntimeUnit) },
-	RuntimeHung: func(f *facts.Facts) bool {
-		return f.Target.Daemon.Process != nil && facts.IsStopped(f.Target.Daemon.Process)
-	},
-	ShimStuck: func(f *facts.Facts) bool { return len(f.Shims.Stopped) > 0 },
-}
-
 func stoppedInOrder(u *host.Unit) bool {
 	return u != nil && u.Active == "inactive" && u.Result == "success"
 }
 
-// hidden are the causes beside which another is not reported.
-var hidden = map[string][]Root{PLEGUnhealthy: slices.Concat(
+// hidesPLEG are the causes beside which PLEGUnhealthy is not reported.
+var hidesPLEG = slices.Concat(
 	beside(false, sameRuntime, RuntimeSlow, RelistOverloaded, KubeletStalled),
 	beside(true, sameRuntime, KubeletDown, RuntimeDown, RuntimeHung, RuntimeUnsupported, ListHang, RuntimeNotReady,
 		InspectHang, KernelHung),
 	beside(false, killedBeforePLEG, OOMKilled),
 	beside(true, kubeletCannotList, ListTooLarge),
-)}
+)
 
 func beside(critical bool, when condition, codes ...string) []Root {
 	var roots []Root

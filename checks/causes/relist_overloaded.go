@@ -13,9 +13,10 @@ import (
 // RelistOverloaded is the code of this cause.
 const RelistOverloaded = "RelistOverloaded"
 
-var relistOverloaded = cause(
-	RelistOverloaded, recogniseRelistOverloaded, loggedRelistOverloaded, "relist.projection",
-)
+var relistOverloaded = Definition{
+	Code: RelistOverloaded, Claims: []string{"relist.projection"},
+	Recognise: recogniseRelistOverloaded, FromLog: loggedRelistOverloaded,
+}
 
 func recogniseRelistOverloaded(f *facts.Facts) *Finding {
 	s := f.Summary

@@ -13,7 +13,14 @@ import (
 // RuntimeHung is the code of this cause.
 const RuntimeHung = "RuntimeHung"
 
-var runtimeHung = cause(RuntimeHung, recogniseRuntimeHung, loggedRuntimeHung)
+var runtimeHung = Definition{
+	Code:  RuntimeHung,
+	Calls: AllCalls, StopsRelists: true,
+	OnPurpose: func(f *facts.Facts) bool {
+		return f.Target.Daemon.Process != nil && facts.IsStopped(f.Target.Daemon.Process)
+	},
+	Recognise: recogniseRuntimeHung, FromLog: loggedRuntimeHung,
+}
 
 func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	how, d := f.Pattern.Hang, f.Target.Daemon

@@ -16,7 +16,10 @@ import (
 // RuntimeNotReady is the code of this cause.
 const RuntimeNotReady = "RuntimeNotReady"
 
-var runtimeNotReady = cause(RuntimeNotReady, recogniseRuntimeNotReady, loggedRuntimeNotReady, "runtime.status")
+var runtimeNotReady = Definition{
+	Code: RuntimeNotReady, Claims: []string{"runtime.status"},
+	Recognise: recogniseRuntimeNotReady, FromLog: loggedRuntimeNotReady,
+}
 
 func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	if !talks(f) {

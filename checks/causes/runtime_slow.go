@@ -10,7 +10,7 @@ import (
 // RuntimeSlow is the code of this cause.
 const RuntimeSlow = "RuntimeSlow"
 
-var runtimeSlow = cause(RuntimeSlow, recogniseRuntimeSlow, loggedRuntimeSlow)
+var runtimeSlow = Definition{Code: RuntimeSlow, Recognise: recogniseRuntimeSlow, FromLog: loggedRuntimeSlow}
 
 func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 	p := f.Pattern

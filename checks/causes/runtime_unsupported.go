@@ -14,7 +14,10 @@ import (
 // RuntimeUnsupported is the code of this cause.
 const RuntimeUnsupported = "RuntimeUnsupported"
 
-var runtimeUnsupported = cause(RuntimeUnsupported, recogniseRuntimeUnsupported, loggedRuntimeUnsupported)
+var runtimeUnsupported = Definition{
+	Code:      RuntimeUnsupported,
+	Recognise: recogniseRuntimeUnsupported, FromLog: loggedRuntimeUnsupported,
+}
 
 func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 	if f.Measurement == nil || facts.NamedTTRPC(&f.Input) {

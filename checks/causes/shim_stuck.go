@@ -14,7 +14,11 @@ import (
 // ShimStuck is the code of this cause.
 const ShimStuck = "ShimStuck"
 
-var shimStuck = cause(ShimStuck, recogniseShimStuck, loggedShimStuck, "host.shims")
+var shimStuck = Definition{
+	Code: ShimStuck, Claims: []string{"host.shims"},
+	OnPurpose: func(f *facts.Facts) bool { return len(f.Shims.Stopped) > 0 },
+	Recognise: recogniseShimStuck, FromLog: loggedShimStuck,
+}
 
 func recogniseShimStuck(f *facts.Facts) *Finding {
 	if !f.Seen.Tasks.OK {

@@ -13,9 +13,10 @@ import (
 // SystemdWedged is the code of this cause.
 const SystemdWedged = "SystemdWedged"
 
-var systemdWedged = cause(
-	SystemdWedged, recogniseSystemdWedged, loggedSystemdWedged, "systemd.answer", "systemd.units",
-)
+var systemdWedged = Definition{
+	Code: SystemdWedged, Claims: []string{"systemd.answer", "systemd.units"},
+	Recognise: recogniseSystemdWedged, FromLog: loggedSystemdWedged,
+}
 
 var loggedSystemdWedged = fromRecords(hostTier, 0.75, "systemd or its bus does not answer; runc waits for it.",
 	signature.SystemdUnresponsive)

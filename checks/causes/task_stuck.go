@@ -12,7 +12,10 @@ import (
 // TaskStuck is the code of this cause.
 const TaskStuck = "TaskStuck"
 
-var taskStuck = cause(TaskStuck, recogniseTaskStuck, loggedTaskStuck, "host.tasks")
+var taskStuck = Definition{
+	Code: TaskStuck, Claims: []string{"host.tasks"},
+	Recognise: recogniseTaskStuck, FromLog: loggedTaskStuck,
+}
 
 var loggedTaskStuck = fromRecords(objectTier, 0.6, "A container's process cannot be killed: it waits in the kernel.",
 	signature.ProcessBlocked)

@@ -13,7 +13,10 @@ import (
 // TooManyExited is the code of this cause.
 const TooManyExited = "TooManyExited"
 
-var tooManyExited = cause(TooManyExited, recogniseTooManyExited, loggedTooManyExited, "relist.exited")
+var tooManyExited = Definition{
+	Code: TooManyExited, Claims: []string{"relist.exited"},
+	Recognise: recogniseTooManyExited, FromLog: loggedTooManyExited,
+}
 
 func recogniseTooManyExited(f *facts.Facts) *Finding {
 	if f.Measurement == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/advisories"
+	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -53,13 +54,13 @@ func label(n *Node, names []string) string {
 // kubelet lists all that it misses. Those without a cause are groups of their own.
 var roots = []struct{ signature, cause string }{
 	{"NodeShutdown", "NodeShutdown"},
-	{signature.RuntimeIsDown, "RuntimeDown"},
-	{signature.RuntimeNotReadyReported, "RuntimeNotReady"},
-	{"RuntimeRecovering", "RuntimeNotReady"},
-	{signature.NetworkNotReady, "NetworkNotReady"},
-	{signature.CNINotInitialized, "NetworkNotReady"},
-	{signature.EventedPLEGFull, "KubeletStalled"},
-	{signature.PLEGNotHealthy, "PLEGUnhealthy"},
+	{signature.RuntimeIsDown, causes.RuntimeDown},
+	{signature.RuntimeNotReadyReported, causes.RuntimeNotReady},
+	{"RuntimeRecovering", causes.RuntimeNotReady},
+	{signature.NetworkNotReady, causes.NetworkNotReady},
+	{signature.CNINotInitialized, causes.NetworkNotReady},
+	{signature.EventedPLEGFull, causes.KubeletStalled},
+	{signature.PLEGNotHealthy, causes.PLEGUnhealthy},
 	{"StatusCheckPending", "StatusCheckPending"},
 }
 

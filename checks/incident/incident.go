@@ -169,15 +169,6 @@ func (t *Tracker) Active() (active []checks.Transition) {
 // pkg/kubelet/kubelet.go).
 const tolerance = 3 * time.Second
 
-// callsOf are the RPCs that a cause is about; nil stands for all.
-var callsOf = map[string][]string{
-	causes.CNIHung:          {facts.RPCStatus},
-	causes.ImageServiceHung: {facts.RPCImages, facts.RPCImageFs, "StreamImages"},
-	causes.InspectHang:      {"PodSandboxStatus", "ContainerStatus"},
-	causes.ListHang:         {facts.RPCSandboxes, facts.RPCContainers, "StreamPodSandboxes", "StreamContainers"},
-	causes.RuntimeHung:      nil,
-}
-
 // Began dates the causes that were found in the facts: by the oldest call without an answer that a cause is about, and
 // where it stops relists by the last good one. What lies before notBefore counts only where there is nothing else, or
 // where the look of then could not see the cause.
@@ -185,18 +176,17 @@ func Began(in *facts.Input) Dating {
 	all := sync.OnceValue(func() *facts.Facts { return facts.New(in) })
 	return func(c *checks.Cause, notBefore time.Time) time.Time {
 		var dates []time.Time
-		methods, some := callsOf[c.Code]
+		d, _ := causes.Lookup(c.Code)
 		for call := range facts.EveryCall(all()) {
-			if some && call.Hung() && (methods == nil || slices.Contains(methods, call.Method)) {
+			if call.Hung() && d.Hangs(call.Method) {
 				dates = append(dates, call.Start)
 			}
 		}
-		switch c.Code {
-		case causes.PLEGUnhealthy, causes.KubeletStalled, causes.InspectHang:
+		if d.SeenLate {
 			// PLEG is late for minutes before it is unhealthy, and an object is asked about once in this time.
 			notBefore = notBefore.Add(-5 * time.Minute)
-			fallthrough
-		case causes.RuntimeDown, causes.RuntimeHung, causes.ListHang, causes.ListTooLarge:
+		}
+		if d.StopsRelists {
 			dates = append(dates, lastRelist(all(), c.Code == causes.PLEGUnhealthy)...)
 		}
 		slices.SortFunc(dates, time.Time.Compare)

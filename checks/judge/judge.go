@@ -73,10 +73,11 @@ func relate(f *facts.Facts, defs map[string]causes.Definition, found []causes.Fi
 		if d.OnPurpose != nil && d.OnPurpose(f) {
 			continue
 		}
+		possible := d.Roots()
 		var roots, repairable []string
 		for _, other := range found { // in the order of the definitions
-			i := slices.IndexFunc(d.Roots, func(r causes.Root) bool { return r.Code == other.Code })
-			if i < 0 || !d.Roots[i].Holds(f) {
+			i := slices.IndexFunc(possible, func(r causes.Root) bool { return r.Code == other.Code })
+			if i < 0 || !possible[i].Holds(f) {
 				continue
 			}
 			roots = append(roots, other.Code)
@@ -96,7 +97,7 @@ func relate(f *facts.Facts, defs map[string]causes.Definition, found []causes.Fi
 func nearest(defs map[string]causes.Definition, roots []string) string {
 	for _, r := range roots {
 		if !slices.ContainsFunc(roots, func(other string) bool {
-			return slices.ContainsFunc(defs[other].Roots, func(o causes.Root) bool { return o.Code == r })
+			return slices.ContainsFunc(defs[other].Roots(), func(o causes.Root) bool { return o.Code == r })
 		}) {
 			return r
 		}

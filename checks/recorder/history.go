@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/units"
 )
 
@@ -108,10 +109,10 @@ func decode[T any](r Record, list *[]T) error {
 	return err
 }
 
-// gap adds the time since the last sample, where there should have been one, or the node or the clock changed. causes
-// are those of the sample after it.
-func (b *builder) gap(at time.Time, causes []checks.LookCause) {
-	jumped := func(c checks.LookCause) bool { return c.Code == "ClockJumped" }
+// gap adds the time since the last sample, where there should have been one, or the node or the clock changed. all
+// are the causes of the sample after it.
+func (b *builder) gap(at time.Time, all []checks.LookCause) {
+	jumped := func(c checks.LookCause) bool { return c.Code == causes.ClockJumped }
 	restarted := b.next != nil && b.wrote.BootID != "" && b.next.BootID != b.wrote.BootID
 	why := ""
 	late := Late(time.Duration(cmp.Or(b.wrote.IntervalSeconds, interval) * float64(time.Second)))
@@ -126,7 +127,7 @@ func (b *builder) gap(at time.Time, causes []checks.LookCause) {
 	case missing <= late:
 	case b.stopped:
 		why = "the agent was stopped"
-	case slices.ContainsFunc(causes, jumped):
+	case slices.ContainsFunc(all, jumped):
 		why = "the clock was set forward, or the node was suspended"
 	case b.next != nil:
 		why = "the agent ended without being stopped"
@@ -183,7 +184,7 @@ func (b *builder) incidents() {
 		if t.Cause == i.Cause {
 			i.To, i.Open = t.At, on
 		}
-		if t.Cause == "RuntimeSlow" && (slow == nil || !on) {
+		if t.Cause == causes.RuntimeSlow && (slow == nil || !on) {
 			if slow = nil; on {
 				slow = &t.At
 			}
