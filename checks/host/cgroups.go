@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,24 +50,27 @@ type Throttling struct {
 
 // ReadCgroups reads how many control groups there are, which of them are frozen, and what the CPU controller takes away
 // from the runtime and the kubelet between two reads. With an error there may be a part of it.
-func ReadCgroups(ctx context.Context, root string, people Population, between time.Duration) (Cgroups, error) {
+func ReadCgroups(ctx context.Context, fs *CgroupFS, people Population, between time.Duration) (Cgroups, error) {
 	return within(ctx, "counting control groups", func(at *position) (Cgroups, error) {
-		all, err := readHierarchies(root)
+		all, err := fs.read()
 		if err != nil {
 			return Cgroups{}, err
 		}
 		c := Cgroups{Version: all.version(), Dying: -1}
 		err = errors.Join(people.gap(), c.count(at, all), c.findFrozen(ctx, at, all, people))
-		cpu, _ := all.of("cpu")
+		cpu, errCPU := all.of("cpu")
+		if errCPU != nil {
+			return c, err
+		}
 		groups := slices.DeleteFunc(people.daemonGroups(at, cpu, "cpu"), func(g daemonGroup) bool {
-			return readThrottling(g, cpu.unified).Quota == 0
+			return cpu.throttling(g).Quota == 0
 		})
 		if len(groups) == 0 {
 			return c, err
 		}
 		before, after, over, e := twice(ctx, between, func() (list []Throttling, _ error) {
 			for _, g := range groups {
-				list = append(list, readThrottling(g, cpu.unified))
+				list = append(list, cpu.throttling(g))
 			}
 			return list, nil
 		})
@@ -124,12 +128,12 @@ func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies,
 		if !h.unified && !slices.Contains(h.options, "freezer") {
 			continue
 		}
-		failed = errors.Join(failed, h.walk(ctx, at, h.base, func(cgroup, dir string, _ int) bool {
-			f, tasks := readFreezer(dir, h.unified)
+		failed = errors.Join(failed, h.each(ctx, at, func(g group) {
+			f, tasks := h.freezer(g)
 			if len(tasks) == 0 && !f.Self { // also between one that is frozen and those with tasks
-				return true
+				return
 			}
-			f.Path, f.Owner, f.Tasks = cgroup, OwnerOfCgroup(cgroup), len(tasks)
+			f.Path, f.Owner, f.Tasks = g.path, OwnerOfCgroup(g.path), len(tasks)
 			for _, process := range people.of(RoleRuntime, RoleKubelet) {
 				if slices.Contains(tasks, strconv.Itoa(process.PID)) {
 					f.Daemons = append(f.Daemons, process.PID)
@@ -143,23 +147,22 @@ func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies,
 			if len(c.Frozen) < maxFrozen {
 				c.Frozen = append(c.Frozen, f)
 			}
-			return true
 		}))
 	}
 	return failed
 }
 
-// readFreezer reads whether a cgroup is frozen, and the threads of one that is, as far as 64 KiB of their ids go. The
+// freezer reads whether a cgroup is frozen, and the threads of one that is, as far as 64 KiB of their ids go. The
 // root has no freezer. In version 2 (since Linux 5.2) a task in uninterruptible sleep keeps a cgroup from being frozen.
-func readFreezer(dir string, unified bool) (f FrozenCgroup, tasks []string) {
-	self, list := "freezer.self_freezing", "tasks"
+func (h *hierarchy) freezer(g group) (f FrozenCgroup, tasks []string) {
+	dir, self, list := filepath.Join(h.root, g.dir), "freezer.self_freezing", "tasks"
 	state, _ := readSmall(dir, "freezer.state") // THAWED, FREEZING, FROZEN
 	if strings.HasPrefix(state, "THAWED") {
 		return f, nil
 	}
 	frozen := strings.HasPrefix(state, "FROZEN")
 	f.Freezing = strings.HasPrefix(state, "FREEZING")
-	if unified {
+	if h.unified {
 		self, list = "cgroup.freeze", "cgroup.threads"
 		events, _ := readSmall(dir, "cgroup.events")
 		n, _ := numberAfter(events, "frozen")
@@ -175,18 +178,19 @@ func readFreezer(dir string, unified bool) (f FrozenCgroup, tasks []string) {
 	return f, tasks
 }
 
-// readThrottling reads cpu.stat, and the quota with its period, both in microseconds: of version 2 in one file, "50000
+// throttling reads cpu.stat, and the quota with its period, both in microseconds: of version 2 in one file, "50000
 // 100000" or "max 100000" for no limit, of version 1 in two files with -1 for no limit.
-func readThrottling(g daemonGroup, unified bool) Throttling {
-	limit, _ := readSmall(g.dir, "cpu.max")
-	if !unified {
-		quota, _ := readSmall(g.dir, "cpu.cfs_quota_us")
-		period, _ := readSmall(g.dir, "cpu.cfs_period_us")
+func (h *hierarchy) throttling(g daemonGroup) Throttling {
+	dir := filepath.Join(h.root, g.dir)
+	limit, _ := readSmall(dir, "cpu.max")
+	if !h.unified {
+		quota, _ := readSmall(dir, "cpu.cfs_quota_us")
+		period, _ := readSmall(dir, "cpu.cfs_period_us")
 		limit = quota + " " + period
 	}
-	t := Throttling{Path: g.cgroup, Quota: cores(limit), Owner: OwnerOfCgroup(g.cgroup)}
-	t.Role, t.Daemons = g.role, g.daemons
-	stat, _ := readSmall(g.dir, "cpu.stat")
+	t := Throttling{Path: g.path, Quota: cores(limit), Daemons: g.daemons, Owner: OwnerOfCgroup(g.path)}
+	t.Role = g.role
+	stat, _ := readSmall(dir, "cpu.stat")
 	t.Periods, _ = numberAfter(stat, "nr_periods")
 	t.Throttled, _ = numberAfter(stat, "nr_throttled")
 	return t

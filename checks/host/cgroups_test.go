@@ -35,7 +35,7 @@ func TestReadCgroupsVersion2(t *testing.T) {
 			time.Sleep(time.Second)
 			n.write(cg+"system.slice/cpu.stat", stat(110, 19))
 		}()
-		got, err := ReadCgroups(t.Context(), n.root, n.people(), 2*time.Second)
+		got, err := ReadCgroups(t.Context(), NewCgroupFS(n.root), n.people(), 2*time.Second)
 		must(t, err)
 		equal(t, "ReadCgroups", Cgroups{
 			Version: 2, Total: 612, Dying: 7,
@@ -71,7 +71,7 @@ func TestReadCgroupsHybrid(t *testing.T) {
 			cgroupRoot+"/unified/odd/cgroup.events", "populated 0\nfrozen 1\n",
 			cgroupRoot+"/unified/odd/cgroup.freeze", "1\n",
 		)
-		got, err := ReadCgroups(t.Context(), n.root, n.people(), time.Second)
+		got, err := ReadCgroups(t.Context(), NewCgroupFS(n.root), n.people(), time.Second)
 		must(t, err)
 		equal(t, "ReadCgroups", Cgroups{
 			Version: 1, Total: 31, Dying: -1,
@@ -101,17 +101,32 @@ func mountsIn(text string) mountTable {
 
 func TestHierarchies(t *testing.T) {
 	misc, _ := mountsIn(fixture(t, "mountinfo-hybrid")).hierarchies("/host").of("misc")
-	unified := hierarchy{root: "/host", point: "/sys/fs/cgroup/unified", base: "/", unified: true}
-	equal(t, "misc of a hybrid", unified, misc)
+	equal(t, "misc of a hybrid", "/sys/fs/cgroup/unified", misc.point)
 	line := "9 8 0:1 /docker/x /a\\040b rw shared:1 - cgroup cgroup rw,cpu,cpuacct\nnothing\n"
-	joined := hierarchies{{point: "/a b", base: "/docker/x", options: []string{"rw", "cpu", "cpuacct"}}}
-	equal(t, "in a container", joined, mountsIn(line).hierarchies(""))
+	joined := mountsIn(line).hierarchies("")
+	equal(t, "controllers in a container", []string{"rw", "cpu", "cpuacct"}, joined[0].options)
 	for cgroup, want := range map[string]string{
 		"/docker/x": "/a b", "/docker/x/y": "/a b/y", "/docker/xy": "", "/docker/x/../y": "", "": "",
 	} {
 		got, _ := joined[0].folder(cgroup)
 		equal(t, cgroup, want, got)
 	}
+}
+
+// TestHungGroup has a file of one control group that is never answered. It costs only what its reader reads.
+func TestHungGroup(t *testing.T) {
+	n := newNodeWithLimits(t, mountinfoV2)
+	n.memoryIn("/system.slice/a.service", 9, 0, 0, "max")
+	n.write(cgroupRoot+"/cgroup.stat", "nr_descendants 3\n")
+	held := untilRead(t, n.fifo(cgroupRoot+"/kubepods/pids.max"))
+	fs, processes := NewCgroupFS(n.root), n.people()
+	_, err := ReadPIDs(held, fs, processes)
+	failed(t, "ReadPIDs", err, "reading /sys/fs/cgroup/kubepods: no answer in time")
+	got, err := ReadConsumers(t.Context(), fs, processes, Pressure{}, PIDs{})
+	failed(t, "ReadConsumers", err, "")
+	equal(t, "consumers of memory", "/system.slice/a.service", got.Memory[0].Path)
+	_, err = ReadCgroups(t.Context(), fs, processes, 0)
+	failed(t, "ReadCgroups", err, "")
 }
 
 func TestOwnerOfCgroup(t *testing.T) {

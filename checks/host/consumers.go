@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -95,16 +94,16 @@ type ProcessGroup struct {
 
 // ReadPIDs reads how many processes and threads there are, against every limit that can stop a fork: the kernel's and
 // those of the cgroups that the runtime, the kubelet and the pods are in. With an error there may be a part of it.
-func ReadPIDs(ctx context.Context, root string, people Population) (PIDs, error) {
-	load, errLoad := readSmall(root, "proc/loadavg")
+func ReadPIDs(ctx context.Context, fs *CgroupFS, people Population) (PIDs, error) {
+	load, errLoad := readSmall(fs.root, "proc/loadavg")
 	tasks, errTasks := parseLoadTasks(load)
-	pidMax, errPIDs := readUint(root, "proc/sys/kernel/pid_max")
-	threadsMax, errThreads := readUint(root, "proc/sys/kernel/threads-max")
+	pidMax, errPIDs := readUint(fs.root, "proc/sys/kernel/pid_max")
+	threadsMax, errThreads := readUint(fs.root, "proc/sys/kernel/threads-max")
 	if err := cmp.Or(errLoad, errTasks, errPIDs, errThreads); err != nil {
 		return PIDs{}, fmt.Errorf("counting tasks: %w", err)
 	}
 	cgroups, err := within(ctx, "reading limits of processes", func(at *position) ([]CgroupUsage, error) {
-		return readPIDCgroups(ctx, at, root, people)
+		return readPIDCgroups(ctx, at, fs, people)
 	})
 	return PIDs{Tasks: tasks, PIDMax: pidMax, ThreadsMax: threadsMax, Cgroups: cgroups}, err
 }
@@ -121,46 +120,45 @@ func parseLoadTasks(text string) (int, error) {
 	return int(total), nil
 }
 
-func readPIDCgroups(ctx context.Context, at *position, root string, people Population) ([]CgroupUsage, error) {
-	all, err := readHierarchies(root)
-	if err != nil {
-		return nil, err
-	}
-	h, err := all.of("pids")
+func readPIDCgroups(ctx context.Context, at *position, fs *CgroupFS, people Population) ([]CgroupUsage, error) {
+	h, err := fs.of("pids")
 	if err != nil {
 		return nil, err
 	}
 	var usages, pods []CgroupUsage
 	for _, g := range people.daemonGroups(at, h, "pids") {
-		u, ok := readPIDUsage(g.cgroup, g.dir)
-		u.Owner, u.Daemons = OwnerOfCgroup(g.cgroup), g.daemons
+		u, ok := h.pids(g.group)
+		u.Owner, u.Daemons = OwnerOfCgroup(g.path), g.daemons
 		if u.Role = g.role; ok && (u.Role != "" || u.Max > 0) { // one above refuses a fork only with a limit
 			usages = append(usages, u)
 		}
 	}
-	err = h.walk(ctx, at, h.base, func(cgroup, dir string, _ int) bool {
-		u, ok := readPIDUsage(cgroup, dir)
-		switch {
+	err = h.each(ctx, at, func(g group) {
+		inside := inKubepods(g.path)
+		if !inside && !isKubepods(g.path) {
+			return
+		}
+		switch u, ok := h.pids(g); {
 		case !ok:
-		case !inKubepods(cgroup) && isKubepods(cgroup):
+		case !inside:
 			usages = append(usages, u)
-		case inKubepods(cgroup) && (u.Events > 0 || u.share() >= nearLimit):
-			u.Owner = OwnerOfCgroup(cgroup)
+		case u.Events > 0 || u.share() >= nearLimit:
+			u.Owner = OwnerOfCgroup(g.path)
 			pods = append(pods, u)
 		}
-		return true
 	})
 	return append(usages, top(pods, maxUsages, byShare)...), errors.Join(people.gap(), err)
 }
 
-// readPIDUsage reads pids.current, pids.max and pids.events, which both versions have.
-func readPIDUsage(cgroup, dir string) (CgroupUsage, bool) {
+// pids reads pids.current, pids.max and pids.events, which both versions have.
+func (h *hierarchy) pids(g group) (CgroupUsage, bool) {
+	dir := filepath.Join(h.root, g.dir)
 	current, errCurrent := readUint(dir, "pids.current")
 	limit, errLimit := readUint(dir, "pids.max")
 	if errCurrent != nil || errLimit != nil {
 		return CgroupUsage{}, false
 	}
-	u := CgroupUsage{Path: cgroup, Usage: Usage{Current: current, Max: limit}}
+	u := CgroupUsage{Path: g.path, Usage: Usage{Current: current, Max: limit}}
 	events, _ := readSmall(dir, "pids.events")
 	u.Events, _ = numberAfter(events, "max")
 	return u, true
@@ -202,7 +200,7 @@ func (p PIDs) tightest() string {
 // on the node. Where the pressure shows that tasks wait for memory it finds the groups that wait. With an error there
 // may be a part of it.
 func ReadConsumers(
-	ctx context.Context, root string, people Population, pressure Pressure, pids PIDs,
+	ctx context.Context, fs *CgroupFS, people Population, pressure Pressure, pids PIDs,
 ) (Consumers, error) {
 	below := pids.tightest()
 	short, cancel := context.WithTimeout(ctx, gatherPatience)
@@ -212,20 +210,15 @@ func ReadConsumers(
 		members map[int]bool // of the cgroup below; nil for the whole node
 	}
 	found, err := within(short, "reading what control groups use", func(at *position) (groups, error) {
-		all, err := readHierarchies(root)
-		if err != nil {
-			return groups{}, err
-		}
 		var g groups
-		r := groupReader{short, at, all}
 		var errs [4]error
-		g.Memory, errs[0] = r.most("memory", "")
+		g.Memory, errs[0] = fs.memory(short, at)
 		if m := pressure.Memory; m != nil && m.Full.Avg10 > 0 {
-			g.Stalled, errs[1] = r.stalled()
+			g.Stalled, errs[1] = fs.stalled(short, at)
 		}
-		g.PIDs, errs[2] = r.most("pids", below)
+		g.PIDs, errs[2] = fs.tasks(short, at, below)
 		if below != "" {
-			g.members, errs[3] = r.members(below)
+			g.members, errs[3] = fs.members(short, at, below)
 		}
 		return g, errors.Join(errs[:]...)
 	})
@@ -244,45 +237,27 @@ func ReadConsumers(
 	return h, errors.Join(people.gap(), err, people.setOwners(ctx, owners))
 }
 
-// A groupReader reads files of control groups.
-type groupReader struct {
-	ctx context.Context
-	at  *position
-	all hierarchies
-}
-
-// most finds the groups with most of what a controller counts, among all or below one. Of memory that is the working
-// set: the usage less the file pages that were not used lately, as the kubelet has it from cAdvisor (setMemoryStats in
-// container/libcontainer/handler.go).
-func (r groupReader) most(controller, below string) ([]Consumer, error) {
-	h, err := r.all.of(controller)
+// memory returns the groups with the largest working sets: the usage less the file pages that were not used lately, as
+// the kubelet has it from cAdvisor (setMemoryStats in container/libcontainer/handler.go).
+func (fs *CgroupFS) memory(ctx context.Context, at *position) ([]Consumer, error) {
+	h, err := fs.of("memory")
 	if err != nil {
 		return nil, err
 	}
-	memory := controller == "memory"
-	usage, limit, total := controller+".current", controller+".max", ""
-	if memory && !h.unified {
+	usage, limit, total := "memory.current", "memory.max", ""
+	if !h.unified {
 		usage, limit, total = "memory.usage_in_bytes", "memory.limit_in_bytes", "total_" // with what is below
 	}
-	var groups []Consumer
-	err = r.ownerGroups(h, below, func(cgroup, dir string, o Owner) {
-		if n, err := readUint(h.root, dir, usage); err == nil && n > 0 {
-			groups = append(groups, Consumer{Path: cgroup, Dir: dir, Usage: Usage{Current: n}, Owner: o})
-		}
-	})
-	if err == nil && len(groups) == 0 && memory {
+	groups, err := h.consumers(ctx, at, h.base, usage)
+	if err == nil && len(groups) == 0 {
 		err = fmt.Errorf("no control group has %s", usage)
 	}
 	return heaviest(groups, func(g *Consumer) bool {
-		dir := filepath.Join(h.root, g.Dir)
-		r.at.enter("%s", dir)
-		if g.Max, _ = readUint(dir, limit); g.Max >= noMemoryLimit {
+		at.enter("%s", g.Dir)
+		if g.Max, _ = readUint(h.root, g.Dir, limit); g.Max >= noMemoryLimit {
 			g.Max = 0
 		}
-		if !memory {
-			return true
-		}
-		stat, err := readSmall(dir, "memory.stat")
+		stat, err := readSmall(h.root, g.Dir, "memory.stat")
 		idle, _ := numberAfter(stat, total+"inactive_file")
 		g.Current -= min(idle, g.Current)
 		g.Shmem, _ = numberAfter(stat, total+"shmem")
@@ -290,17 +265,39 @@ func (r groupReader) most(controller, below string) ([]Consumer, error) {
 	}), err
 }
 
-// stalled finds the groups that wait for memory.
-func (r groupReader) stalled() ([]StalledGroup, error) {
-	h, err := r.all.of("")
+// tasks returns the groups with most processes and threads below one, or of all.
+func (fs *CgroupFS) tasks(ctx context.Context, at *position, below string) ([]Consumer, error) {
+	h, err := fs.of("pids")
+	if err != nil {
+		return nil, err
+	}
+	groups, err := h.consumers(ctx, at, cmp.Or(below, h.base), "pids.current")
+	return heaviest(groups, func(g *Consumer) bool {
+		g.Max, _ = readUint(h.root, g.Dir, "pids.max")
+		return true
+	}), err
+}
+
+// consumers returns the groups below one in which a file holds a number above 0.
+func (h *hierarchy) consumers(ctx context.Context, at *position, below, file string) (list []Consumer, _ error) {
+	return list, h.eachOwner(ctx, at, below, func(g group) {
+		if n, err := readUint(h.root, g.dir, file); err == nil && n > 0 {
+			list = append(list, Consumer{Path: g.path, Dir: g.dir, Usage: Usage{Current: n}, Owner: OwnerOfCgroup(g.path)})
+		}
+	})
+}
+
+// stalled returns the groups that wait for memory.
+func (fs *CgroupFS) stalled(ctx context.Context, at *position) ([]StalledGroup, error) {
+	h, err := fs.of("")
 	if err != nil {
 		return nil, errors.New("control groups of version 1 do not show who waits for memory")
 	}
 	var list []StalledGroup
-	err = r.ownerGroups(h, "", func(cgroup, dir string, o Owner) {
-		s, err := readStall(filepath.Join(h.root, dir, "memory.pressure"))
+	err = h.eachOwner(ctx, at, h.base, func(g group) {
+		s, err := readStall(filepath.Join(h.root, g.dir, "memory.pressure"))
 		if err == nil && s.Full.Avg10 > 0 {
-			list = append(list, StalledGroup{Path: cgroup, Dir: dir, Full: s.Full, Owner: o})
+			list = append(list, StalledGroup{Path: g.path, Dir: g.dir, Full: s.Full, Owner: OwnerOfCgroup(g.path)})
 		}
 	})
 	return top(list, mostConsumers, func(a, b StalledGroup) int {
@@ -308,40 +305,31 @@ func (r groupReader) stalled() ([]StalledGroup, error) {
 	}), err
 }
 
-// members reads which processes are in a group and below it.
-func (r groupReader) members(cgroup string) (map[int]bool, error) {
-	h, _ := r.all.of("pids")
-	members := map[int]bool{}
-	return members, h.walk(r.ctx, r.at, cgroup, func(_, dir string, _ int) bool {
-		pids, _ := readLimited(filepath.Join(dir, "cgroup.procs"), maxMembers)
+// members returns the processes in a group and below it.
+func (fs *CgroupFS) members(ctx context.Context, at *position, cgroup string) (map[int]bool, error) {
+	h, err := fs.of("pids")
+	if err != nil {
+		return nil, err
+	}
+	var members map[int]bool
+	err = h.each(ctx, at, func(g group) {
+		if !below(g.path, cgroup) {
+			return
+		}
+		if members == nil {
+			members = map[int]bool{}
+		}
+		pids, _ := readLimited(filepath.Join(h.root, g.dir, "cgroup.procs"), maxMembers)
 		for field := range strings.FieldsSeq(pids) {
 			if pid, err := strconv.Atoi(field); err == nil {
 				members[pid] = true
 			}
 		}
-		return true
 	})
-}
-
-// ownerGroups visits the groups that are worth a name, of all or below one, with their folders on the host and their
-// owners: pods, containers, units, and others that hold no more groups. What is inside of one counts for it.
-func (r groupReader) ownerGroups(h hierarchy, below string, visit func(cgroup, dir string, o Owner)) error {
-	below = cmp.Or(below, h.base)
-	return h.walk(r.ctx, r.at, below, func(cgroup, _ string, children int) bool {
-		if cgroup == below || children > 0 && !isOwnerGroup(cgroup) {
-			return true
-		}
-		dir, _ := h.folder(cgroup)
-		visit(cgroup, dir, OwnerOfCgroup(cgroup))
-		return false
-	})
-}
-
-// isOwnerGroup reports whether a group is that of a pod, a container or a unit. Slices, and the groups of a quality
-// of service, only hold others.
-func isOwnerGroup(cgroup string) bool {
-	base := path.Base(cgroup)
-	return isUnit(base) || idOfCgroup(base) != "" || inKubepods(cgroup) && uidOfCgroup(base) != ""
+	if err == nil && members == nil {
+		err = fmt.Errorf("there is no control group %s", cgroup)
+	}
+	return members, err
 }
 
 // heaviest returns the three pods that have most, and the three of the others. Complete reads what else there is to

@@ -10,11 +10,33 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 )
 
-// maxCgroups bounds a walk. A node with 110 pods of three containers each has about 600 control groups; twenty
-// thousand are a leak, which their number shows better than their names.
+// maxCgroups bounds the groups that are listed. A node with 110 pods of three containers each has about 600 control
+// groups; twenty thousand are a leak, which their number shows better than their names.
 const maxCgroups = 20_000
+
+// A CgroupFS is the control groups of a node. Their folders are listed once in a run, by whichever reader comes first.
+// Each reader then reads its own files of them: a file that hangs, such as memory.stat, costs no other reader anything.
+type CgroupFS struct {
+	root string
+	read func() (hierarchies, error)
+}
+
+// NewCgroupFS returns the control groups of the host whose files are below root. Nothing is read yet.
+func NewCgroupFS(root string) *CgroupFS {
+	return &CgroupFS{root, sync.OnceValues(func() (hierarchies, error) { return readHierarchies(root) })}
+}
+
+// of returns the hierarchy that has a controller.
+func (fs *CgroupFS) of(controller string) (*hierarchy, error) {
+	all, err := fs.read()
+	if err != nil {
+		return nil, err
+	}
+	return all.of(controller)
+}
 
 // A hierarchy is a tree of control groups and where it is mounted.
 type hierarchy struct {
@@ -23,9 +45,20 @@ type hierarchy struct {
 	base    string   // the cgroup that is mounted there: / except in a container
 	options []string // version 1: its controllers are among them
 	unified bool     // version 2
+
+	mu     sync.Mutex
+	groups []group // those near the root first
+	listed int     // the groups whose folders have been read
 }
 
-type hierarchies []hierarchy
+// A group is one control group of a hierarchy.
+type group struct {
+	path     string // as in /proc/PID/cgroup
+	dir      string // the folder of its files, as the host sees it
+	children int    // groups directly below it
+}
+
+type hierarchies []*hierarchy
 
 // readHierarchies reads where the host has its cgroups mounted.
 func readHierarchies(root string) (hierarchies, error) {
@@ -46,7 +79,7 @@ func readHierarchies(root string) (hierarchies, error) {
 //	41 31 0:38 / /sys/fs/cgroup/unified rw,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate
 func (t mountTable) hierarchies(root string) (all hierarchies) {
 	for _, m := range t.lines {
-		h := hierarchy{root: root, base: path.Clean(m.root), point: path.Clean(m.point)}
+		h := &hierarchy{root: root, base: path.Clean(m.root), point: path.Clean(m.point)}
 		switch m.kind {
 		case "cgroup":
 			h.options = strings.Split(m.options, ",")
@@ -63,7 +96,7 @@ func (t mountTable) hierarchies(root string) (all hierarchies) {
 // version is 2 where the unified hierarchy alone is mounted at the usual place, which is what the kubelet and runc go
 // by (IsCgroup2UnifiedMode), and 1 otherwise, a hybrid included.
 func (all hierarchies) version() int {
-	if slices.ContainsFunc(all, func(h hierarchy) bool { return h.unified && h.point == "/sys/fs/cgroup" }) {
+	if slices.ContainsFunc(all, func(h *hierarchy) bool { return h.unified && h.point == "/sys/fs/cgroup" }) {
 		return 2
 	}
 	return 1
@@ -71,19 +104,19 @@ func (all hierarchies) version() int {
 
 // of returns the hierarchy that has a controller: that of version 1 if there is one, or the unified one. No controller
 // means the unified one.
-func (all hierarchies) of(controller string) (hierarchy, error) {
-	i := slices.IndexFunc(all, func(h hierarchy) bool { return slices.Contains(h.options, controller) })
+func (all hierarchies) of(controller string) (*hierarchy, error) {
+	i := slices.IndexFunc(all, func(h *hierarchy) bool { return slices.Contains(h.options, controller) })
 	if i < 0 {
-		i = slices.IndexFunc(all, func(h hierarchy) bool { return h.unified })
+		i = slices.IndexFunc(all, func(h *hierarchy) bool { return h.unified })
 	}
 	if i < 0 {
-		return hierarchy{}, fmt.Errorf("no hierarchy of control groups has the %s controller", controller)
+		return nil, fmt.Errorf("no hierarchy of control groups has the %s controller", controller)
 	}
 	return all[i], nil
 }
 
 // folder returns the folder of a cgroup as the host sees it.
-func (h hierarchy) folder(cgroup string) (string, error) {
+func (h *hierarchy) folder(cgroup string) (string, error) {
 	rest, ok := strings.CutPrefix(cgroup, strings.TrimSuffix(h.base, "/"))
 	if !ok || rest != "" && rest[0] != '/' || path.Clean(cgroup) != cgroup {
 		return "", fmt.Errorf("looking into %s: it is outside of what is mounted at %s", cgroup, h.point)
@@ -108,7 +141,7 @@ func parseMemberships(text string) []membership {
 }
 
 // cgroupOf finds the cgroup that a process has in the hierarchy among all of the process.
-func (h hierarchy) cgroupOf(all []membership, controller string) string {
+func (h *hierarchy) cgroupOf(all []membership, controller string) string {
 	if h.unified {
 		controller = ""
 	}
@@ -121,17 +154,17 @@ func (h hierarchy) cgroupOf(all []membership, controller string) string {
 
 // A daemonGroup is a cgroup that the runtime or the kubelet is in, or one above it.
 type daemonGroup struct {
-	cgroup, dir string // dir below the root of the host's files
-	role        Role   // of the daemon that is in it; empty for one above
-	daemons     []int  // all daemons in it and below, by process id
+	group
+	role    Role  // of the daemon that is in it; empty for one above
+	daemons []int // all daemons in it and below, by process id
 }
 
 // daemonGroups returns the cgroups of the runtime and the kubelet and those above them, each once.
-func (p Population) daemonGroups(at *position, h hierarchy, controller string) (list []daemonGroup) {
+func (p Population) daemonGroups(at *position, h *hierarchy, controller string) (list []daemonGroup) {
 	add := func(cgroup string, role Role, daemons ...int) {
-		i := slices.IndexFunc(list, func(g daemonGroup) bool { return g.cgroup == cgroup })
+		i := slices.IndexFunc(list, func(g daemonGroup) bool { return g.path == cgroup })
 		if dir, err := h.folder(cgroup); i < 0 && err == nil {
-			i, list = len(list), append(list, daemonGroup{cgroup, filepath.Join(h.root, dir), role, nil})
+			i, list = len(list), append(list, daemonGroup{group{path: cgroup, dir: dir}, role, nil})
 		}
 		if i >= 0 {
 			list[i].daemons = append(list[i].daemons, daemons...)
@@ -143,48 +176,73 @@ func (p Population) daemonGroups(at *position, h hierarchy, controller string) (
 		}
 	}
 	for _, g := range slices.Clone(list) {
-		for above := path.Dir(g.cgroup); above != "/"; above = path.Dir(above) {
+		for above := path.Dir(g.path); above != "/"; above = path.Dir(above) {
 			add(above, "", g.daemons...)
 		}
 	}
 	return list
 }
 
-// walk visits a cgroup and those in it, those near it first, each with its folder and how many lie in it. Those are
-// visited too unless visit returns false. It is an error that there are more than maxCgroups.
-func (h hierarchy) walk(
-	ctx context.Context, at *position, top string, visit func(cgroup, dir string, children int) bool,
-) error {
-	queue := []string{top}
-	for seen := 0; seen < len(queue); seen++ {
-		if err := ctx.Err(); err != nil {
-			return fmt.Errorf("walking %s: cut short after %d cgroups: %w", h.point, seen, err)
+// each calls visit with every group, those near the root first. It is an error that there are more than maxCgroups, of
+// which the others are visited.
+func (h *hierarchy) each(ctx context.Context, at *position, visit func(g group)) error {
+	groups, err := h.list(ctx, at)
+	for i, g := range groups {
+		if ctx.Err() != nil {
+			return fmt.Errorf("walking %s: cut short after %d cgroups: %w", h.point, i, ctx.Err())
 		}
-		if seen == maxCgroups {
-			return fmt.Errorf("walking %s: more than %d cgroups", h.point, seen)
-		}
-		folder, err := h.folder(queue[seen])
-		if err != nil {
-			return err
-		}
-		dir := filepath.Join(h.root, folder)
-		at.enter("%s", dir)
-		entries, err := os.ReadDir(dir)
-		if err != nil && seen == 0 {
-			return fmt.Errorf("walking %s: %w", h.point, err)
-		}
-		if err != nil {
-			continue // removed meanwhile
-		}
-		entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return !e.IsDir() })
-		if !visit(queue[seen], dir, len(entries)) {
-			continue
-		}
-		for _, e := range entries {
-			queue = append(queue, path.Join(queue[seen], e.Name()))
-		}
+		at.enter("%s", g.dir)
+		visit(g)
 	}
-	return nil
+	return err
+}
+
+// eachOwner calls visit with the groups below top that are worth a name: those of pods, containers and units, and
+// others that hold no more groups. What is inside of one counts for it.
+func (h *hierarchy) eachOwner(ctx context.Context, at *position, top string, visit func(g group)) error {
+	inside := map[string]bool{}
+	return h.each(ctx, at, func(g group) {
+		switch {
+		case g.path == top || !below(g.path, top):
+		case inside[path.Dir(g.path)]:
+			inside[g.path] = true
+		case g.children == 0 || isOwnerGroup(g.path):
+			inside[g.path] = true
+			visit(g)
+		}
+	})
+}
+
+// list returns the groups of the hierarchy. What a reader whose time was up has left is listed by the next one.
+func (h *hierarchy) list(ctx context.Context, at *position) ([]group, error) {
+	at.enter("the control groups at %s", h.point)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.groups == nil {
+		h.groups = []group{{path: h.base, dir: h.point}}
+	}
+	for ; h.listed < len(h.groups); h.listed++ {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("walking %s: cut short after %d cgroups: %w", h.point, h.listed, ctx.Err())
+		}
+		if h.listed == maxCgroups {
+			return h.groups[:h.listed], fmt.Errorf("walking %s: more than %d cgroups", h.point, h.listed)
+		}
+		g := h.groups[h.listed]
+		at.enter("%s", g.dir)
+		entries, err := os.ReadDir(filepath.Join(h.root, g.dir))
+		if err != nil && h.listed == 0 {
+			return nil, fmt.Errorf("walking %s: %w", h.point, err)
+		}
+		for _, e := range entries { // none of a group that was removed meanwhile
+			if e.IsDir() {
+				g.children++
+				h.groups = append(h.groups, group{path: path.Join(g.path, e.Name()), dir: path.Join(g.dir, e.Name())})
+			}
+		}
+		h.groups[h.listed] = g
+	}
+	return h.groups, nil
 }
 
 // ownerOfCgroups returns the first owner among the cgroups of a process. A container or a pod in one hierarchy counts
@@ -256,6 +314,13 @@ func submatches(pattern *regexp.Regexp, s string) []string {
 
 func isUnit(base string) bool {
 	return strings.HasSuffix(base, ".service") || strings.HasSuffix(base, ".scope")
+}
+
+// isOwnerGroup reports whether a group is that of a pod, a container or a unit. Slices, and the groups of a quality
+// of service, only hold others.
+func isOwnerGroup(cgroup string) bool {
+	base := path.Base(cgroup)
+	return isUnit(base) || idOfCgroup(base) != "" || inKubepods(cgroup) && uidOfCgroup(base) != ""
 }
 
 // isKubepods reports whether a cgroup is the one that holds all pods: /kubepods, /kubepods.slice, or below

@@ -47,7 +47,7 @@ func beChild() {
 // equal compares whole values.
 func equal(t testing.TB, what string, want, got any) {
 	t.Helper()
-	fields := cmp.AllowUnexported(mountLine{}, hierarchy{}, stat{})
+	fields := cmp.AllowUnexported(mountLine{}, stat{})
 	if diff := cmp.Diff(want, got, fields); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
 	"strings"
 	"time"
 )
@@ -42,7 +41,7 @@ type WriteLimit struct {
 // ReadStarvation reads twice how long the threads of the runtime and the kubelet wait for a CPU, and their limits of
 // writes. With an error there may be a part of it.
 func ReadStarvation(
-	ctx context.Context, root string, people Population, between time.Duration,
+	ctx context.Context, fs *CgroupFS, people Population, between time.Duration,
 ) (Starvation, error) {
 	return within(ctx, "reading waits for a CPU", func(at *position) (Starvation, error) {
 		var s Starvation
@@ -64,8 +63,10 @@ func ReadStarvation(
 			}
 			s.Delays = append(s.Delays, d)
 		}
-		all, errGroups := readHierarchies(root)
-		s.WriteLimits = people.writeLimits(at, all)
+		all, errGroups := fs.read()
+		if h, err := all.of("blkio"); err == nil {
+			s.WriteLimits = people.writeLimits(at, h)
+		}
 		return s, errors.Join(people.gap(), err, errGroups)
 	})
 }
@@ -94,34 +95,28 @@ func (p Population) schedules(pid int) map[string]schedule {
 //
 //	io.max                             8:0 rbps=max wbps=1048576 riops=max wiops=40
 //	blkio.throttle.write_iops_device   8:0 40
-func (p Population) writeLimits(at *position, all hierarchies) (list []WriteLimit) {
-	h, err := all.of("blkio")
-	if err != nil {
-		return nil
-	}
-	for _, daemon := range p.daemons() {
-		group := h.cgroupOf(p.cgroups(at, daemon.PID), "blkio")
-		for dir, err := h.folder(group); err == nil && group != "/"; dir, err = h.folder(group) {
-			limit := WriteLimit{PID: daemon.PID, Path: group, Dir: dir, Owner: OwnerOfCgroup(group)}
-			limit.Role = daemon.Role
-			for _, file := range [][2]string{
-				{"io.max"},
-				{"blkio.throttle.write_iops_device", "wiops="},
-				{"blkio.throttle.write_bps_device", "wbps="},
-			} {
-				text, _ := readSmall(h.root, dir, file[0])
-				for line := range strings.Lines(text) {
-					l := limit
-					device, rest, _ := strings.Cut(line, " ")
-					_, iops, _ := strings.Cut(file[1]+rest, "wiops=")
-					_, bytes, _ := strings.Cut(file[1]+rest, "wbps=")
-					l.Device = device
-					_, _ = fmt.Sscan(iops, &l.IOPS) // max is no number
-					_, _ = fmt.Sscan(bytes, &l.Bytes)
+func (p Population) writeLimits(at *position, h *hierarchy) (list []WriteLimit) {
+	for _, g := range p.daemonGroups(at, h, "blkio") {
+		limit := WriteLimit{Path: g.path, Dir: g.dir, Owner: OwnerOfCgroup(g.path)}
+		for _, file := range [][2]string{
+			{"io.max"},
+			{"blkio.throttle.write_iops_device", "wiops="},
+			{"blkio.throttle.write_bps_device", "wbps="},
+		} {
+			text, _ := readSmall(h.root, g.dir, file[0])
+			for line := range strings.Lines(text) {
+				l := limit
+				device, rest, _ := strings.Cut(line, " ")
+				_, iops, _ := strings.Cut(file[1]+rest, "wiops=")
+				_, bytes, _ := strings.Cut(file[1]+rest, "wbps=")
+				l.Device = device
+				_, _ = fmt.Sscan(iops, &l.IOPS) // max is no number
+				_, _ = fmt.Sscan(bytes, &l.Bytes)
+				for _, pid := range g.daemons {
+					l.PID, l.Role = pid, p.roles[pid].Role
 					list = append(list, l)
 				}
 			}
-			group = path.Dir(group)
 		}
 	}
 	return list

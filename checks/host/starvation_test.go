@@ -48,7 +48,7 @@ func TestReadStarvation(t *testing.T) {
 				time.Sleep(time.Second)
 				thread(1, 'S', "6000000 907000000 4\n")
 			}()
-			got, err := ReadStarvation(t.Context(), n.root, people, 2*time.Second)
+			got, err := ReadStarvation(t.Context(), NewCgroupFS(n.root), people, 2*time.Second)
 			must(t, err)
 			equal(t, name, Starvation{
 				Delays: []Delay{{

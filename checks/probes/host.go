@@ -35,12 +35,12 @@ func processProbes() []Probe {
 		probe(Probe{ID: "host.cgroups", Limit: patientOne, Cheap: true, Walks: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.Cgroups] { return &n.Cgroups },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Cgroups, error) {
-				return host.ReadCgroups(ctx, s.Root, seen.Population.Value, throttleLook)
+				return host.ReadCgroups(ctx, s.cgroups, seen.Population.Value, throttleLook)
 			}),
 		probe(Probe{ID: "host.starvation", Limit: patientOne, Cheap: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.Starvation] { return &n.Starvation },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Starvation, error) {
-				return host.ReadStarvation(ctx, s.Root, seen.Population.Value, s.Between)
+				return host.ReadStarvation(ctx, s.cgroups, seen.Population.Value, s.Between)
 			}),
 		probe(Probe{ID: "systemd.manager", Limit: 2 * patientOne, Cheap: true},
 			func(n *facts.Node) *facts.Reading[host.Systemd] { return &n.Systemd },
@@ -99,13 +99,16 @@ func limitProbes() []Probe {
 	afterAll := []string{populationID}
 	return []Probe{
 		probe(Probe{ID: "host.pids", Limit: quickLook, Cheap: true, Walks: true, After: afterAll},
-			func(n *facts.Node) *facts.Reading[host.PIDs] { return &n.PIDs }, ofAll(host.ReadPIDs)),
+			func(n *facts.Node) *facts.Reading[host.PIDs] { return &n.PIDs },
+			func(ctx context.Context, s *Input, seen facts.Node) (host.PIDs, error) {
+				return host.ReadPIDs(ctx, s.cgroups, seen.Population.Value)
+			}),
 		probe(Probe{
 			ID: "host.consumers", Limit: patientOne, Cheap: true, Walks: true,
 			After: []string{populationID, "host.pressure", "host.pids"},
 		}, func(n *facts.Node) *facts.Reading[host.Consumers] { return &n.Consumers },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Consumers, error) {
-				return host.ReadConsumers(ctx, s.Root, seen.Population.Value, seen.Pressure.Value, seen.PIDs.Value)
+				return host.ReadConsumers(ctx, s.cgroups, seen.Population.Value, seen.Pressure.Value, seen.PIDs.Value)
 			}),
 		probe(Probe{ID: "host.files", Limit: quickLook, Cheap: true, Walks: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.Files] { return &n.Files }, ofAll(host.ReadFiles)),

@@ -40,6 +40,8 @@ type Input struct {
 	// walk found is taken from it, unless Walks, which may wait, returns true.
 	Before *facts.Node
 	Walks  func() bool
+
+	cgroups *host.CgroupFS
 }
 
 // A Probe is one look at the node. It measures; the checks and causes judge what it found.
@@ -90,6 +92,7 @@ func probe[T any](p Probe, field func(*facts.Node) *facts.Reading[T],
 // Run makes the looks that are wanted, all at once as far as their dependencies allow, and returns when all have
 // ended, or were left behind: at the latest when ctx ends.
 func Run(ctx context.Context, s Input, wanted func(Probe) bool) *facts.Node {
+	s.cgroups = host.NewCgroupFS(s.Root)
 	return run(ctx, Probes(), s, wanted)
 }
 
