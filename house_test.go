@@ -77,7 +77,9 @@ func TestImports(t *testing.T) {
 		{"github.com/pierrec/lz4", []string{"journal/journalfile"}},
 		{"github.com/ulikunitz/xz", []string{"journal"}},
 		{"github.com/fsnotify/fsnotify", []string{"plegbench/syncloop/config"}},
-		{"github.com/prometheus/", []string{"checks/agent", "checks/host", "cmd/e2e/nodebox", "plegbench/syncloop"}},
+		{"github.com/prometheus/", []string{
+			"checks/agent", "checks/host", "checks/kubelet", "cmd/e2e/nodebox", "plegbench/syncloop",
+		}},
 		{"github.com/go-logr/", []string{"crictl/remote", "plegbench/syncloop", "cmd/internal/syncloopcmd"}},
 		{"k8s.io/api/", []string{"checks/agent", "checks/fleet", "plegbench/syncloop"}},
 		{"k8s.io/apimachinery", []string{
@@ -98,7 +100,7 @@ func TestImports(t *testing.T) {
 		in  string
 		may []string
 	}{
-		{"crictl", []string{"crictl/deadline", "crictl/kubeletconfig"}},
+		{"crictl", []string{"crictl/deadline", "crictl/kubeletconfig", "crictl/proc"}},
 		{"crictl/kubeletconfig", nil},
 		{"crictl/canary", []string{"crictl", "crictl/remote"}},
 		{"crictl/deadline", nil},
@@ -106,8 +108,9 @@ func TestImports(t *testing.T) {
 		{"crictl/fake/faketest", []string{"crictl/fake"}},
 		{"crictl/fault", []string{"crictl"}},
 		{"crictl/gc", []string{"crictl"}},
+		{"crictl/proc", nil},
 		{"crictl/remote", []string{"crictl"}},
-		{"checks/host", []string{"crictl/deadline"}},
+		{"checks/host", []string{"crictl/deadline", "crictl/proc"}},
 		{"checks/units", nil},
 		{"checks/kubelet", []string{"crictl"}},
 		{"journal", []string{"crictl/deadline", "journal"}},

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/crictl/proc"
 )
 
 // EndpointEnv is the environment variable that names the runtime's socket, the same as crictl's.
@@ -254,7 +255,7 @@ func (d *discovery) fromShims(ctx context.Context) bool {
 	})
 	for _, p := range all {
 		i, j := slices.Index(p.argv, "-namespace"), slices.Index(p.argv, "-address")
-		own := p.otherUser() == "" && len(p.statusFields("NSpid:")) <= 1 && p.shimAbove(d.root) == 0
+		own := p.otherUser() == "" && !proc.Nested(p.status) && p.shimAbove(d.root) == 0
 		if own && min(i, j) > 0 && max(i, j)+1 < len(p.argv) && p.argv[i+1] == "k8s.io" {
 			return d.take(SourceWellKnown, "the running shims", p.argv[j+1],
 				"the address given to a running shim of Kubernetes")

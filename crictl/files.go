@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/crictl/proc"
 )
 
 // lookTimeout bounds each look at the host: the search for the kubelet, each configuration file, each socket. Reading
@@ -41,8 +41,8 @@ func SeenBy(root string, pid int) HostFiles {
 	if pid <= 0 {
 		return HostFiles{bases: []string{root}}
 	}
-	proc := filepath.Join(root, "proc", strconv.Itoa(pid))
-	return HostFiles{[]string{filepath.Join(proc, "root"), root}, filepath.Join(proc, "cwd")}
+	dir := proc.Dir(root, pid)
+	return HostFiles{[]string{filepath.Join(dir, "root"), root}, filepath.Join(dir, "cwd")}
 }
 
 // Read reads a regular file that is not large.

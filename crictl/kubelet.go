@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/crictl/proc"
 )
 
 // A Kubelet is what the running kubelet's arguments and configuration set that matters for judging a relist. Zero
@@ -80,7 +81,7 @@ func readProcess(root string, pid int, want func(comm string) bool) (process, bo
 // readProc reads up to 1 MiB of a file of a process: a process may declare any part of its memory to be its arguments
 // (PR_SET_MM of prctl(2)).
 func readProc(root string, pid int, file string) ([]byte, error) {
-	f, err := os.Open(filepath.Join(root, "proc", strconv.Itoa(pid), file))
+	f, err := os.Open(filepath.Join(proc.Dir(root, pid), file))
 	if err != nil {
 		return nil, err
 	}
@@ -97,57 +98,23 @@ func splitCmdline(data []byte) []string {
 	return strings.Split(text, "\x00")
 }
 
-// statusFields returns the values of a line of /proc/PID/status.
-func (p *process) statusFields(key string) []string {
-	_, rest, _ := strings.Cut("\n"+p.status, "\n"+key)
-	line, _, _ := strings.Cut(rest, "\n")
-	return strings.Fields(line)
-}
+// otherUser returns the user of a process if it cannot be a kubelet or shim of this node; empty when it can.
+func (p *process) otherUser() string { return printable(proc.OtherUser(p.status), errLimit) }
 
-// otherUser returns the user of a process if it cannot be a kubelet or shim of this node; empty when it can. They run
-// as root, or as this process's user in a rootless installation (kubernetes#92863). The real and the effective user
-// both count, since anybody may start a program that becomes root under another name; they are the first two numbers
-// of
-//
-//	Uid:	0	0	0	0
-func (p *process) otherUser() string {
-	ids := p.statusFields("Uid:")
-	for _, id := range ids[:min(2, len(ids))] {
-		if id != "0" && id != strconv.Itoa(os.Geteuid()) {
-			return printable(id, errLimit)
-		}
-	}
-	if len(ids) < 2 {
-		return "unknown"
-	}
-	return ""
-}
-
-// shimAbove returns the topmost shim among the ancestors of a process; 0 for none. All processes of a pod are below
-// one.
-func (p *process) shimAbove(root string) (shim int) {
-	above := *p
-	for range 64 { // process ids are read one after the other: a reused one could close a circle
-		parent, err := strconv.Atoi(strings.Join(above.statusFields("PPid:"), ""))
+// shimAbove returns the topmost shim among the ancestors of a process; 0 for none.
+func (p *process) shimAbove(root string) int {
+	return proc.ShimAbove(p.pid, func(pid int) (int, string, bool) {
+		status, err := readProc(root, pid, "status")
+		parent, errParent := strconv.Atoi(strings.Join(proc.StatusFields(string(status), "PPid:"), ""))
 		comm, errComm := readProc(root, parent, "comm")
-		status, errStatus := readProc(root, parent, "status")
-		if errors.Join(err, errComm, errStatus) != nil {
-			break
-		}
-		if strings.HasPrefix(string(comm), "containerd-shim") || strings.HasPrefix(string(comm), "conmon") {
-			shim = parent
-		}
-		above.status = string(status)
-	}
-	return shim
+		return parent, string(comm), errors.Join(err, errParent, errComm) == nil
+	})
 }
 
-// isPods reports whether a process is a pod's. Docker's shims, which work in folders of this name, also have kubelets
-// below them where all parts of a node are containers.
+// isPods reports whether a process is a pod's.
 func (p *process) isPods(root string) bool {
 	shim := p.shimAbove(root)
-	cwd, err := os.Readlink(filepath.Join(root, "proc", strconv.Itoa(shim), "cwd"))
-	return shim != 0 && err == nil && !strings.Contains(cwd, "/moby/")
+	return shim != 0 && proc.RunsPods(root, shim)
 }
 
 // A KubeletProcess is a process that is, or contains, a kubelet.
@@ -282,7 +249,7 @@ func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 	for _, k := range all {
 		what := fmt.Sprintf("%s (pid %d)", printable(k.name, errLimit), k.pid)
 		switch user := k.otherUser(); {
-		case len(k.statusFields("NSpid:")) > 1:
+		case proc.Nested(k.status):
 			tried = append(tried, Tried{SourceKubelet, what, "runs in another pid namespace, as that of another node"})
 		case user != "":
 			d.NotTaken = append(

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/checks/host"
-	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/proc"
 )
 
 // startSlack is the most that two readings of a process's start time differ: the kernel computes the time of boot, to
@@ -22,7 +22,7 @@ const startSlack = 2 * time.Second
 // order has a process write a dump and waits for it. It opens the pidfd before it checks anything: if the process ends
 // and its pid is used again, the signal reaches nobody. Before Linux 5.3 there is no pidfd, and no signal is sent.
 func (in Input) order(ctx context.Context, p, daemon host.Process) (written, error) {
-	if kubelet.Apart(in.Root, 1, "pid") {
+	if proc.Apart(proc.Self, proc.Dir(in.Root, 1), "pid") {
 		return written{}, unsent("kdiag is in another pid namespace than the processes in %s",
 			filepath.Join(in.Root, "proc"))
 	}
@@ -86,7 +86,7 @@ func (in Input) prove(ctx context.Context, p host.Process) error {
 	}{
 		{!known, false, "is another process than before"},
 		{v.State == 'Z' || v.State == 'X', false, "is a zombie"},
-		{kubelet.Apart(in.Root, p.PID, "pid"), false, "has a pid namespace of its own, as a pod has"},
+		{proc.Apart(proc.Self, proc.Dir(in.Root, p.PID), "pid"), false, "has a pid namespace of its own, as a pod has"},
 		{!knownProgram(p.Role, v), shim, fmt.Sprintf("runs the program %s, which is no known %s", v.Program, p.Role)},
 		{v.Caught&bit == 0 || v.Blocked&bit != 0, shim, "does not handle SIGUSR1 and could die of it"},
 		{v.Pending&bit != 0, true, "has not received an earlier SIGUSR1 yet"},

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/kdiag/kdiag/crictl/proc"
 )
 
 // How children are used.
@@ -260,13 +262,12 @@ func (q *inquiry) read(ctx context.Context, c *running, spots []int) (int, error
 // waiting: processes of this PID namespace that have the name of one, of which a thread is in uninterruptible sleep. A
 // process in a container can have any name, and is in another namespace.
 func (p Population) stuckChildren() map[string]time.Duration {
-	own, _ := os.Readlink("/proc/self/ns/pid")
 	found := map[string]time.Duration{}
 	for pid, st := range p.all {
 		if !strings.HasPrefix(st.comm, childPrefix) {
 			continue
 		}
-		if ns, _ := os.Readlink(p.dir(pid) + "/ns/pid"); ns == own && p.hasThread(pid, 'D') {
+		if proc.Namespace(p.dir(pid), "pid") == proc.Namespace(proc.Self, "pid") && p.hasThread(pid, 'D') {
 			found[st.comm] = time.Since(p.started(st.start))
 		}
 	}

@@ -84,7 +84,7 @@ func TestReadWriters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		wrote := func(pid, bytes, canceled int) {
-			n.write(proc(pid, "io"), fmt.Sprintf("rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\n"+
+			n.write(procFile(pid, "io"), fmt.Sprintf("rchar: 1\nwchar: 2\nsyscr: 3\nsyscw: 4\nread_bytes: 5\n"+
 				"write_bytes: %d\ncancelled_write_bytes: %d\n", bytes, canceled))
 		}
 		for _, pid := range []int{7, 8, 9, 10} {

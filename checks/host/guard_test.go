@@ -16,7 +16,7 @@ func TestPopulationIsNotReadAgain(t *testing.T) {
 	n.process(20, 1, "containerd-shim-runc-v2", 'S', "/usr/bin/containerd-shim-runc-v2 -namespace k8s.io -id "+idA)
 	before := n.people()
 	n.process(30, 10, "containerd", 'S', "")
-	held := untilRead(t, n.fifo(proc(30, "cmdline")))
+	held := untilRead(t, n.fifo(procFile(30, "cmdline")))
 	var g deadline.Guard
 	first, err := ReadPopulation(deadline.WithGuard(held, &g), n.root, testNames, before)
 	if !errors.Is(err, deadline.ErrAbandoned) {

@@ -15,7 +15,7 @@ func TestReadFiles(t *testing.T) {
 	n := newNode(t)
 	n.process(20, 1, "containerd", 'S', "containerd")
 	for fd := range 3 {
-		n.link(proc(20, fmt.Sprint("fd/", fd)), "/dev/null")
+		n.link(procFile(20, fmt.Sprint("fd/", fd)), "/dev/null")
 	}
 	n.process(30, 1, "kubelet", 'S', "kubelet") // gone before its limits were read
 	n.process(31, 1, "kubelet", 'S', "kubelet")
@@ -34,12 +34,12 @@ func TestReadFiles(t *testing.T) {
 // watcher adds a process of a user with inotify instances of two watches each, among other descriptors.
 func (n *node) watcher(pid, uid, instances int, comm, args string) {
 	n.process(pid, 1, comm, 'S', args)
-	n.write(proc(pid, "status"), fmt.Sprintf("Name:\tx\nUid:\t0\t%d\t0\t0\n", uid))
-	n.link(proc(pid, "fd/0"), "/dev/null")
-	n.link(proc(pid, "fd/1"), "anon_inode:[eventpoll]")
+	n.write(procFile(pid, "status"), fmt.Sprintf("Name:\tx\nUid:\t0\t%d\t0\t0\n", uid))
+	n.link(procFile(pid, "fd/0"), "/dev/null")
+	n.link(procFile(pid, "fd/1"), "anon_inode:[eventpoll]")
 	for fd := range instances {
-		n.link(proc(pid, fmt.Sprint("fd/", fd+2)), "anon_inode:inotify")
-		n.write(proc(pid, fmt.Sprint("fdinfo/", fd+2)), fixture(n.t, "fdinfo-inotify"))
+		n.link(procFile(pid, fmt.Sprint("fd/", fd+2)), "anon_inode:inotify")
+		n.write(procFile(pid, fmt.Sprint("fdinfo/", fd+2)), fixture(n.t, "fdinfo-inotify"))
 	}
 }
 

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/kdiag/kdiag/crictl/proc"
 )
 
 // maxProbed bounds the file systems that are probed, and the mounts that are returned.
@@ -124,14 +125,13 @@ func (p Population) innerMounts(ctx context.Context, hosts mountTable) ([]mountL
 	for _, m := range hosts.lines {
 		known[m.device] = true
 	}
-	for _, dir := range []string{"/proc/self", p.dir(1)} {
-		ns, _ := os.Readlink(dir + "/ns/mnt")
-		known[ns] = true
+	for _, dir := range []string{proc.Self, p.dir(1)} {
+		known[proc.Namespace(dir, "mnt")] = true
 	}
 	owners, pids := map[int]*Owner{}, map[*Owner]int{}
 	for _, st := range p.byWorth() { // daemons first
-		ns, err := os.Readlink(p.dir(st.pid) + "/ns/mnt")
-		if err == nil && !known[ns] && len(owners) < maxNamespaces {
+		ns := proc.Namespace(p.dir(st.pid), "mnt")
+		if ns != "" && !known[ns] && len(owners) < maxNamespaces {
 			known[ns], owners[st.pid] = true, &Owner{}
 			pids[owners[st.pid]] = st.pid
 		}

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/kdiag/kdiag/crictl/proc"
 )
 
 const (
@@ -185,7 +187,7 @@ func (p Population) detail(at *position, found *Process, argv []string) {
 		}
 		at.enter("sockets of process %d (%s)", found.PID, found.Name)
 		found.Sockets = p.listens(found.PID)
-		found.MountNS, _ = os.Readlink(filepath.Join(p.dir(found.PID), "ns/mnt"))
+		found.MountNS = proc.Namespace(p.dir(found.PID), "mnt")
 	case RoleShim:
 		found.Address, found.Namespace = flagValue(argv, "address"), flagValue(argv, "namespace")
 		if len(argv) > 0 {
@@ -204,7 +206,7 @@ func (p Population) detail(at *position, found *Process, argv []string) {
 			found.ObjectID = cmp.Or(found.ObjectID, id)
 		}
 		// A process in a pod may have any name, and name any path.
-		if filepath.IsAbs(bundle) && id != "" && p.sameMounts(found.PID, 1) {
+		if filepath.IsAbs(bundle) && id != "" && !proc.Apart(p.dir(found.PID), p.dir(1), "mnt") {
 			at.enter("the bundle of process %d (%s)", found.PID, found.Name)
 			config, _ := readUntrusted(p.root, filepath.Join(bundle, "config.json"), maxSpec)
 			found.Serves, _ = parseBundle(id, config)
@@ -235,21 +237,21 @@ func (p Population) listens(pid int) (paths []string) {
 
 func listProcesses(ctx context.Context, at *position, root string) (Population, error) {
 	p := Population{root: root, at: time.Now(), all: map[int]stat{}, roles: map[int]Process{}}
-	proc := filepath.Join(root, "proc")
-	at.enter("the list of processes in %s", proc)
-	entries, err := os.ReadDir(proc)
+	dir := filepath.Join(root, "proc")
+	at.enter("the list of processes in %s", dir)
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return p, fmt.Errorf("listing processes: %w", err)
 	}
 	p.boot = bootTime(root)
 	for _, e := range entries {
 		if err := ctx.Err(); err != nil {
-			return p, fmt.Errorf("reading %s: cut short: %w", proc, err)
+			return p, fmt.Errorf("reading %s: cut short: %w", dir, err)
 		}
 		if _, err := strconv.Atoi(e.Name()); err != nil {
 			continue
 		}
-		if st, err := readStat(filepath.Join(proc, e.Name())); err == nil {
+		if st, err := readStat(filepath.Join(dir, e.Name())); err == nil {
 			p.all[st.pid] = st
 		}
 	}
@@ -266,7 +268,7 @@ func bootTime(root string) time.Time {
 }
 
 // dir is the folder of a process.
-func (p Population) dir(pid int) string { return filepath.Join(p.root, "proc", strconv.Itoa(pid)) }
+func (p Population) dir(pid int) string { return proc.Dir(p.root, pid) }
 
 // Processes returns the processes that have a role, by process id.
 func (p Population) Processes() []Process { return p.of(byWorth()...) }
@@ -437,9 +439,8 @@ func (p Population) isHelper(at *position, st stat) bool {
 	if len(argv) == 0 || filepath.Base(argv[0]) != "containerd-shim-runc-v2" {
 		return false
 	}
-	own, err := os.Readlink(filepath.Join(p.dir(st.pid), "ns/mnt"))
-	shims, _ := os.Readlink(filepath.Join(p.dir(st.ppid), "ns/mnt"))
-	return err == nil && own == shims
+	own := proc.Namespace(p.dir(st.pid), "mnt")
+	return own != "" && own == proc.Namespace(p.dir(st.ppid), "mnt")
 }
 
 // shimOf returns the shim that a process is below of; 0 for none, and for a thread that is not its process's first.

@@ -102,7 +102,7 @@ func TestAgain(t *testing.T) {
 	n := newNode(t)
 	for pid := 50; pid <= 55; pid++ {
 		n.process(pid, 1, "crun", 'D', "crun")
-		n.write(proc(pid, "wchan"), "rpc_wait")
+		n.write(procFile(pid, "wchan"), "rpc_wait")
 	}
 	n.process(60, 1, "containerd", 'T', "containerd -c /etc/c.toml")
 	people := n.people()
@@ -131,10 +131,10 @@ func TestNextPopulation(t *testing.T) {
 	n.stat(stat{pid: 50, ppid: 1, comm: "containerd", state: 'D'})
 	n.stat(stat{pid: 51, ppid: 1, comm: "containerd", state: 'S', start: 99999})
 	for _, pid := range []int{50, 51} {
-		n.write(proc(pid, "cmdline"), "containerd\x00-c\x00/etc/new.toml\x00")
+		n.write(procFile(pid, "cmdline"), "containerd\x00-c\x00/etc/new.toml\x00")
 	}
 	for _, pid := range []int{60, 61} {
-		n.write(proc(pid, "environ"), "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00")
+		n.write(procFile(pid, "environ"), "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00")
 	}
 	n.stat(stat{pid: 61, ppid: 50, comm: "bridge", state: 'S'})
 	for _, young := range []bool{false, true} {

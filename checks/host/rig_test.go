@@ -173,16 +173,16 @@ func started(pid int) time.Time { return time.Unix(1000+int64(pid), 0) }
 func (n *node) process(pid, ppid int, comm string, state byte, args string) {
 	n.t.Helper()
 	n.stat(stat{pid: pid, ppid: ppid, comm: comm, state: state})
-	n.write(proc(pid, "cmdline"), strings.ReplaceAll(args, " ", "\x00")+"\x00", proc(pid, "wchan"), "0")
+	n.write(procFile(pid, "cmdline"), strings.ReplaceAll(args, " ", "\x00")+"\x00", procFile(pid, "wchan"), "0")
 }
 
 // stat writes the stat of a process and of its main thread.
 func (n *node) stat(st stat) {
 	n.t.Helper()
-	n.write(proc(st.pid, "stat"), statLine(st), proc(st.pid, "task/"+strconv.Itoa(st.pid)+"/stat"), statLine(st))
+	n.write(procFile(st.pid, "stat"), statLine(st), procFile(st.pid, "task/"+strconv.Itoa(st.pid)+"/stat"), statLine(st))
 }
 
-func proc(pid int, name string) string { return fmt.Sprintf("proc/%d/%s", pid, name) }
+func procFile(pid int, name string) string { return fmt.Sprintf("proc/%d/%s", pid, name) }
 
 // people is what can be seen of the node's processes.
 func (n *node) people() Population {

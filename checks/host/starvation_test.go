@@ -37,7 +37,7 @@ func TestReadStarvation(t *testing.T) {
 			const group = "/system.slice/containerd.service"
 			n.write("proc/20/cgroup", tt.cgroup, cgroupRoot+tt.dir+group+"/"+tt.file[0], tt.file[1])
 			thread := func(tid int, state byte, schedstat string) {
-				dir := proc(20, "task/"+string(rune('0'+tid)))
+				dir := procFile(20, "task/"+string(rune('0'+tid)))
 				st := stat{pid: tid, comm: "containerd", state: state}
 				n.write(dir+"/stat", statLine(st), dir+"/schedstat", schedstat)
 			}

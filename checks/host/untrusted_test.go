@@ -45,19 +45,19 @@ func TestReadUntrusted(t *testing.T) {
 // None has a role, what their arguments name is not read, and what the runtime started itself has one.
 func TestPodsWithNamesOfTheRuntime(t *testing.T) {
 	n := newNode(t)
-	n.link(proc(1, "ns/mnt"), "mnt:[1]")
+	n.link(procFile(1, "ns/mnt"), "mnt:[1]")
 	named := " create --bundle /run/bundle " + idB
 	add := func(pid, ppid int, name, args, mounts string, status ...string) {
 		n.process(pid, ppid, name, 'S', args)
-		n.link(proc(pid, "ns/mnt"), mounts)
-		n.write(proc(pid, "status"), "Name:\tx\nUid:\t0\t0\t0\t0\n"+strings.Join(status, ""))
+		n.link(procFile(pid, "ns/mnt"), mounts)
+		n.write(procFile(pid, "status"), "Name:\tx\nUid:\t0\t0\t0\t0\n"+strings.Join(status, ""))
 	}
 	const inPod = "NSpid:\t1000\t7\n"
 	n.write("run/bundle/config.json", `{"annotations": {"io.kubernetes.cri.container-type": "sandbox",
 		"io.kubernetes.cri.sandbox-name": "web-1", "io.kubernetes.cri.sandbox-namespace": "shop"}}`)
 	add(10, 1, "containerd", "containerd", "mnt:[1]")
 	add(11, 1, "containerd-shim", "containerd-shim-runc-v2 -namespace k8s.io -id "+idA, "mnt:[1]")
-	n.link(proc(11, "cwd"), "/run/containerd/"+taskDir+"/k8s.io/"+idA)
+	n.link(procFile(11, "cwd"), "/run/containerd/"+taskDir+"/k8s.io/"+idA)
 	add(12, 11, "runc", "runc"+named, "mnt:[1]")
 	add(13, 12, "runc:[2:INIT]", "runc init", "mnt:[2]", inPod)
 	add(14, 1, "runc", "runc"+named, "mnt:[2]") // of a runtime with mounts of its own: its bundle is another's
@@ -69,7 +69,7 @@ func TestPodsWithNamesOfTheRuntime(t *testing.T) {
 		add(pid+1, pid, "runc", "runc"+named, "mnt:[2]", mine)
 		add(pid+2, pid+1, "runc:[2:INIT]", "runc x", "mnt:[2]", mine)
 		add(pid+3, pid, "bridge", "/opt/cni/bin/bridge", "mnt:[2]", mine)
-		n.write(proc(pid+3, "environ"), "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00")
+		n.write(procFile(pid+3, "environ"), "CNI_COMMAND=ADD\x00CNI_CONTAINERID="+idB+"\x00")
 		add(pid+4, pid, "containerd-shim", "containerd-shim-runc-v2 -id "+idB, "mnt:[2]", mine)
 		add(pid+5, pid, "conmon", "conmon -c "+idB, "mnt:[2]", mine)
 		add(pid+6, pid, "kubelet", "kubelet", "mnt:[2]", mine)
@@ -78,10 +78,10 @@ func TestPodsWithNamesOfTheRuntime(t *testing.T) {
 	add(70, 1, "containerd", "containerd", "mnt:[3]", inPod)                           // its shim has ended
 	for pid, uids := range map[int]string{75: "%d\t0", 76: "0\t%d", 77: "%d\t%[1]d"} { // of users
 		add(pid, 1, []string{"kubelet", "containerd", "runc"}[pid-75], "runc"+named, "mnt:[1]")
-		n.write(proc(pid, "status"), fmt.Sprintf("Uid:\t"+uids+"\t0\t0\n", os.Geteuid()+1))
+		n.write(procFile(pid, "status"), fmt.Sprintf("Uid:\t"+uids+"\t0\t0\n", os.Geteuid()+1))
 	}
 	add(80, 1, "containerd-shim", "containerd-shim-runc-v2 -namespace moby -id "+idB, "mnt:[1]")
-	n.link(proc(80, "cwd"), "/run/containerd/"+taskDir+"/moby/"+idB)
+	n.link(procFile(80, "cwd"), "/run/containerd/"+taskDir+"/moby/"+idB)
 	add(81, 80, "kubelet", "kubelet", "mnt:[2]") // a container is the kubelet's, as Rancher has it
 	roles, serves := map[int]Role{}, map[int]string{}
 	people := n.people()

@@ -101,7 +101,7 @@ func reachable(root string, s Settings) error {
 	if s.PID == 0 {
 		return errors.New("no kubelet runs here")
 	}
-	if Apart(root, s.PID, "net") {
+	if otherNetwork(root, s.PID) {
 		return errOtherNetwork
 	}
 	return nil

@@ -272,7 +272,7 @@ func TestAskFromAnotherNetwork(t *testing.T) {
 	ours, err := os.Readlink("/proc/self/ns/net")
 	must(t, err)
 	h.link(ours, "proc/813/ns/net")
-	equal(t, false, Apart(h.root, 813, "net"))
+	equal(t, false, otherNetwork(h.root, 813))
 }
 
 func TestBodyIsBounded(t *testing.T) {

@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/crictl/proc"
 )
 
 // String is a sentence: python3 (pid 4711) listens at 127.0.0.1:10248, not the kubelet.
@@ -58,7 +60,7 @@ func holders(ctx context.Context, root string, s Settings) []Holder {
 			}
 		}
 		// A kubelet that starts at this moment is no stranger. A pod may have a process of that name.
-		starts := h.Name == "kubelet" && mounts(root, h.PID) == mounts(root, max(s.PID, 1))
+		starts := h.Name == "kubelet" && !proc.Apart(proc.Dir(root, h.PID), proc.Dir(root, max(s.PID, 1)), "mnt")
 		if ctx.Err() == nil && !starts && (s.PID != 0 || h.PID != 0) {
 			out = append(out, h)
 		}
@@ -66,32 +68,27 @@ func holders(ctx context.Context, root string, s Settings) []Holder {
 	return out
 }
 
-// mounts returns the mount namespace of a process; empty where it may not be read.
-func mounts(root string, pid int) string {
-	namespace, _ := os.Readlink(filepath.Join(root, "proc", strconv.Itoa(pid), "ns/mnt"))
-	return namespace
-}
-
 // listening returns the sockets, as /proc/PID/fd shows them, that listen at a port in the network of a process.
-func listening(root string, pid int, port string) []string {
-	var out []string
-	number, _ := strconv.Atoi(port)
-	suffix := fmt.Sprintf(":%04X", number)
-	for _, table := range []string{"tcp", "tcp6"} {
-		data, _ := kubeletconfig.ReadFile(filepath.Join(root, "proc", strconv.Itoa(pid), "net", table))
-		for line := range strings.Lines(string(data)) {
-			const local, state, inode, listens = 1, 3, 9, "0A" // columns of /proc/net/tcp (proc(5))
-			if f := strings.Fields(line); len(f) > inode && f[state] == listens && strings.HasSuffix(f[local], suffix) {
-				out = append(out, "socket:["+f[inode]+"]")
-			}
+func listening(root string, pid int, port string) (sockets []string) {
+	const listens = 0x0A // TCP_LISTEN of include/net/tcp_states.h
+	number, _ := strconv.ParseUint(port, 10, 16)
+	fs, err := procfs.NewFS(proc.Dir(root, pid))
+	if err != nil {
+		return nil
+	}
+	v4, _ := fs.NetTCP()
+	v6, _ := fs.NetTCP6()
+	for _, s := range slices.Concat(v4, procfs.NetTCP(v6)) {
+		if s.LocalPort == number && s.St == listens {
+			sockets = append(sockets, fmt.Sprintf("socket:[%d]", s.Inode))
 		}
 	}
-	return out
+	return sockets
 }
 
 // holds reports whether a process has one of the sockets open, and whether its open files may be read.
 func holds(root string, pid int, sockets []string) (yes, seen bool) {
-	dir := filepath.Join(root, "proc", strconv.Itoa(pid), "fd")
+	dir := filepath.Join(proc.Dir(root, pid), "fd")
 	entries, err := os.ReadDir(dir)
 	return slices.ContainsFunc(entries, func(e os.DirEntry) bool {
 		target, _ := os.Readlink(filepath.Join(dir, e.Name()))

@@ -55,7 +55,7 @@ func newAPIClient(root string, s Settings) (c serverClient, unknown, err error) 
 	if s.Kubeconfig == "" {
 		return c, nil, errors.New("the kubelet has no kubeconfig")
 	}
-	if Apart(root, s.PID, "net") {
+	if otherNetwork(root, s.PID) {
 		return c, nil, errOtherNetwork
 	}
 	all := crictl.SeenBy(root, s.PID)

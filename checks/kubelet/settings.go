@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/crictl/proc"
 )
 
 const (
@@ -170,14 +170,9 @@ func nodeName(all crictl.HostFiles, s *Settings, otherwise string) string {
 var errOtherNetwork = errors.New(
 	"the kubelet is in another network namespace than kdiag; run kdiag with the host's network")
 
-// Apart reports whether a process is known to be in another namespace of a kind than kdiag.
-func Apart(root string, pid int, kind string) bool {
-	ours, err := os.Readlink("/proc/self/ns/" + kind)
-	if err != nil {
-		return false
-	}
-	theirs, err := os.Readlink(filepath.Join(root, "proc", strconv.Itoa(pid), "ns", kind))
-	return err == nil && ours != theirs
+// otherNetwork reports whether a process is known to be in another network namespace than kdiag.
+func otherNetwork(root string, pid int) bool {
+	return proc.Apart(proc.Self, proc.Dir(root, pid), "net")
 }
 
 // AskPing asks the health port of a kubelet that was set up on this host and is not among its processes: the one that
@@ -192,7 +187,7 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 	}) {
 		return Health{}, ErrNoNode
 	}
-	if Apart(root, 1, "net") {
+	if otherNetwork(root, 1) {
 		return Health{}, fmt.Errorf("asking the kubelet: %w", errOtherNetwork)
 	}
 	from := all.Kubelet()
