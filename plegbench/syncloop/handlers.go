@@ -11,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/config"
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
 	"github.com/kdiag/kdiag/plegbench/syncloop/status"
@@ -24,53 +22,79 @@ func (s *SyncLoop) update(t podworkers.UpdateType, p *v1.Pod, start time.Time) {
 	s.workers.UpdatePod(podworkers.UpdateOptions{Type: t, Pod: p, MirrorPod: mirror, StartTime: start})
 }
 
-// handlePods handles pods that a source has sent. The change of a mirror is one of its static pod. Where only the
-// status differs nothing is to do: the status manager mends it, and readiness gates, for which a kubelet syncs, are
-// left out.
-func (s *SyncLoop) handlePods(op config.Op, pods []*v1.Pod) {
+// HandlePodAdditions admits the new pods of a source and starts their workers, the oldest first, so that a node that
+// comes back admits earlier pods first.
+func (s *SyncLoop) HandlePodAdditions(pods []*v1.Pod) {
 	start := time.Now()
-	if op == config.Add { // oldest first, so that a node that comes back admits earlier pods first
-		pods = slices.SortedStableFunc(slices.Values(pods), func(a, b *v1.Pod) int {
-			return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
-		})
-	}
+	slices.SortStableFunc(pods, func(a, b *v1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	for _, p := range pods {
-		if op == config.Remove {
-			s.pods.RemovePod(p)
-		} else {
-			s.pods.UpdatePod(p)
-		}
-		if op == config.Reconcile {
-			continue
-		}
+		s.pods.UpdatePod(p)
 		if pod.IsMirror(p) {
-			if static, ok := s.pods.PodOf(p); ok {
-				s.update(podworkers.Update, static, start)
-			} else {
-				s.log.V(4).Info("Unable to find pod for mirror pod, skipping", "mirrorPod", klog.KObj(p))
-			}
-			continue
+			s.updateStatic(p, start)
+		} else if s.canAdmitPod(p) {
+			s.update(podworkers.Create, p, start)
 		}
-		switch op {
-		case config.Add:
-			if s.admits(p) {
-				s.update(podworkers.Create, p, start)
-			}
-		case config.Remove: // until all sources were seen, housekeeping decides later whether another source has it
-			if s.sourcesReady() {
-				s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Kill, Pod: p})
-			} else {
-				s.log.V(2).Info("Failed to delete pod", "pod", klog.KObj(p),
-					"err", "skipping delete because sources aren't ready yet")
-			}
-		default: // a deletion too: the pod is removed only after it has ended within its grace period
+	}
+}
+
+// HandlePodUpdates passes changed pods, also those whose deletion was requested, to their workers.
+func (s *SyncLoop) HandlePodUpdates(pods []*v1.Pod) {
+	start := time.Now()
+	for _, p := range pods {
+		s.pods.UpdatePod(p)
+		if pod.IsMirror(p) {
+			s.updateStatic(p, start)
+		} else {
 			s.update(podworkers.Update, p, start)
 		}
 	}
 }
 
-// admits reports whether the node admits a new pod. A pod that it does not admit fails.
-func (s *SyncLoop) admits(p *v1.Pod) bool {
+// HandlePodRemoves ends pods that their source does not have any more. Until all sources were seen, another one may
+// still have the pod; housekeeping decides later.
+func (s *SyncLoop) HandlePodRemoves(pods []*v1.Pod) {
+	start := time.Now()
+	for _, p := range pods {
+		s.pods.RemovePod(p)
+		switch {
+		case pod.IsMirror(p):
+			s.updateStatic(p, start)
+		case s.allSourcesReady():
+			s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Kill, Pod: p})
+		default:
+			s.log.V(2).Info("Failed to delete pod", "pod", klog.KObj(p),
+				"err", "skipping delete because sources aren't ready yet")
+		}
+	}
+}
+
+// HandlePodReconcile stores pods of which only the status has changed. The status manager restores their status;
+// readiness gates, for which a kubelet syncs such a pod, are left out.
+func (s *SyncLoop) HandlePodReconcile(pods []*v1.Pod) {
+	for _, p := range pods {
+		s.pods.UpdatePod(p)
+	}
+}
+
+// HandlePodSyncs syncs pods that are due or that something has happened to.
+func (s *SyncLoop) HandlePodSyncs(pods []*v1.Pod) {
+	start := time.Now()
+	for _, p := range pods {
+		s.update(podworkers.Sync, p, start)
+	}
+}
+
+// updateStatic syncs the static pod of a mirror that has changed.
+func (s *SyncLoop) updateStatic(mirror *v1.Pod, start time.Time) {
+	if static, ok := s.pods.PodOf(mirror); ok {
+		s.update(podworkers.Update, static, start)
+	} else {
+		s.log.V(4).Info("Unable to find pod for mirror pod, skipping", "mirrorPod", klog.KObj(mirror))
+	}
+}
+
+// canAdmitPod reports whether the node admits a new pod. A pod that is not admitted fails.
+func (s *SyncLoop) canAdmitPod(p *v1.Pod) bool {
 	if s.workers.IsPodTerminationRequested(p.UID) || pod.IsTerminal(p.Status.Phase) {
 		return true
 	}
@@ -91,40 +115,21 @@ func (s *SyncLoop) admits(p *v1.Pod) bool {
 	return ok
 }
 
-// syncPods syncs pods that something happened to, or that are due.
-func (s *SyncLoop) syncPods(pods ...*v1.Pod) {
-	start := time.Now()
-	for _, p := range pods {
-		s.update(podworkers.Sync, p, start)
-	}
-}
-
-func (s *SyncLoop) runtimeErrors() error { return s.state.RuntimeErrors() }
-
-func (s *SyncLoop) podByUID(uid types.UID) (*v1.Pod, bool) { return s.pods.PodByUID(uid) }
-
-func (s *SyncLoop) probed(probe string, uid types.UID, id container.ID, ok bool) {
-	if probe == "readiness" {
-		s.status.SetContainerReadiness(uid, id, ok)
-		return
-	}
-	s.status.SetContainerStartup(uid, id, ok)
-}
-
-func (s *SyncLoop) sourcesReady() bool {
+// allSourcesReady reports whether the loop has handled an update of each source.
+func (s *SyncLoop) allSourcesReady() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mux.SeenAllSources(s.seen)
+	return s.podConfig.SeenAllSources(s.seen)
 }
 
-func (s *SyncLoop) sawSource(source string) {
+func (s *SyncLoop) addSource(source string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seen[source] = true
 }
 
-// podsDue are the pods whose resync or back-off is over, and those beyond their active deadline.
-func (s *SyncLoop) podsDue() []*v1.Pod {
+// getPodsToSync returns the pods whose resync or back-off is over, and those beyond their active deadline.
+func (s *SyncLoop) getPodsToSync() []*v1.Pod {
 	ready := s.workers.Due()
 	return slices.DeleteFunc(s.pods.Pods(), func(p *v1.Pod) bool {
 		api, known := s.status.PodStatus(p.UID)
@@ -133,7 +138,7 @@ func (s *SyncLoop) podsDue() []*v1.Pod {
 	})
 }
 
-// activePods are the desired pods that may have something running.
+// activePods returns the desired pods that may have something running.
 func (s *SyncLoop) activePods() []*v1.Pod {
 	return slices.DeleteFunc(s.pods.Pods(), func(p *v1.Pod) bool {
 		api, _ := s.status.PodStatus(p.UID)
@@ -142,7 +147,7 @@ func (s *SyncLoop) activePods() []*v1.Pod {
 	})
 }
 
-// PodsWithStatus are the desired pods with the statuses that were last computed for them.
+// PodsWithStatus returns the desired pods with the statuses that were last computed for them.
 func (s *SyncLoop) PodsWithStatus() []*v1.Pod {
 	var out []*v1.Pod
 	for _, p := range s.pods.Pods() {
@@ -155,10 +160,10 @@ func (s *SyncLoop) PodsWithStatus() []*v1.Pod {
 	return out
 }
 
-// cleanUpPods is the housekeeping. It compares the desired pods, the workers and what runs: it ends pods that are
+// HandlePodCleanups compares the desired pods, the workers and what runs: it ends pods that are
 // not desired, restarts pods that were added again while they ended, and removes what is left of pods that are gone
 // (pkg/kubelet/kubelet_pods.go upstream). It makes two lists, on the loop's goroutine.
-func (s *SyncLoop) cleanUpPods(ctx context.Context) error {
+func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
 	desired, mirrors := s.pods.Pods(), s.pods.Mirrors()
 	working := s.workers.SyncKnownPods(desired)
 	running, err := s.runtime.GetPods(ctx, false)
@@ -192,7 +197,6 @@ func (s *SyncLoop) cleanUpPods(ctx context.Context) error {
 		}
 		s.log.V(2).Info("Clean up containers for orphaned pod we had not seen before", "podUID", r.UID)
 		s.metrics.OrphanedPods.Inc()
-		s.notify("orphan", r.Namespace+"/"+r.Name)
 		s.workers.UpdatePod(podworkers.UpdateOptions{
 			Type: podworkers.Kill, RunningPod: r, Kill: &podworkers.KillOptions{GraceOverride: new(int64(orphanGrace))},
 		})
@@ -211,7 +215,7 @@ func (s *SyncLoop) restart(working map[types.UID]bool) {
 		}
 		s.log.V(3).Info("Pod will be restarted because it is in the desired set and not known to the pod workers",
 			"podUID", p.UID)
-		s.metrics.RestartedPods.WithLabelValues(word(pod.IsStatic(p), "true", "")).Inc()
+		s.metrics.RestartedPods.WithLabelValues(ifElse(pod.IsStatic(p), "true", "")).Inc()
 		s.update(podworkers.Create, p, time.Time{})
 		working[p.UID] = true
 	}

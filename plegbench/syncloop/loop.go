@@ -3,97 +3,72 @@ package syncloop
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/config"
-	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
 	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
 )
 
-// A handler handles what comes through the loop's channels. The loop's goroutine calls its methods one after the other
-// (SyncHandler in pkg/kubelet/kubelet.go upstream).
-type handler interface {
-	handlePods(op config.Op, pods []*v1.Pod)
-	syncPods(pods ...*v1.Pod)
-	cleanUpPods(ctx context.Context) error
-
-	runtimeErrors() error
-	podByUID(uid types.UID) (*v1.Pod, bool)                       // a desired one
-	podsDue() []*v1.Pod                                           // that have to be synced now
-	probed(probe string, uid types.UID, id container.ID, ok bool) // takes a result of a readiness or startup probe
-	sourcesReady() bool
-	sawSource(source string)
-	notify(what, detail string) // adds an event to the timeline
+// A SyncHandler acts on what syncLoopIteration reads from its channels (pkg/kubelet/kubelet.go upstream). The loop's
+// goroutine calls its methods one after the other.
+type SyncHandler interface {
+	HandlePodAdditions(pods []*v1.Pod)
+	HandlePodUpdates(pods []*v1.Pod)
+	HandlePodRemoves(pods []*v1.Pod)
+	HandlePodReconcile(pods []*v1.Pod)
+	HandlePodSyncs(pods []*v1.Pod)
+	HandlePodCleanups(ctx context.Context) error
 }
 
-// A loop is the syncLoop: one goroutine that reads its channels and calls its handler.
-type loop struct {
-	handler
-	log     logr.Logger
-	periods Periods
-
-	updates     <-chan config.PodUpdate
-	events      <-chan pleg.Event
-	livenessCh  <-chan prober.Update
-	readinessCh <-chan prober.Update
-	startupCh   <-chan prober.Update
-
-	mu    sync.Mutex
-	state LoopState // without Updates
-}
-
-// run loops until ctx ends. While the runtime has errors it reads no channel at all, with growing pauses, and does not
-// update the monitor: this is how a hung runtime stops a node.
-func (l *loop) run(ctx context.Context) error {
-	l.log.Info("Starting kubelet main sync loop")
-	tick := time.NewTicker(l.periods.Sync)
-	defer tick.Stop()
-	housekeeping := time.NewTicker(l.periods.Housekeeping)
-	defer housekeeping.Stop()
-	pause := l.periods.SkipFirst
+// syncLoop iterates until ctx ends. While the runtime has errors it reads no channel at all, with growing pauses, and
+// does not update the monitor: this is how a hung runtime stops a node.
+func (s *SyncLoop) syncLoop(ctx context.Context, handler SyncHandler) error {
+	s.log.Info("Starting kubelet main sync loop")
+	syncTicker := time.NewTicker(s.cfg.Periods.Sync)
+	defer syncTicker.Stop()
+	housekeepingTicker := time.NewTicker(s.cfg.Periods.Housekeeping)
+	defer housekeepingTicker.Stop()
+	pause := s.cfg.Periods.SkipFirst
 	for ctx.Err() == nil {
-		if err := l.runtimeErrors(); err != nil {
-			l.log.Error(err, "Skipping pod synchronization")
-			if before := l.change(func(s *LoopState) {
-				s.Why = err.Error()
-				if s.SkippingSince.IsZero() {
-					s.SkippingSince = time.Now()
+		if err := s.state.RuntimeErrors(); err != nil {
+			s.log.Error(err, "Skipping pod synchronization")
+			s.changeLoop(func(l *LoopState) {
+				l.Why = err.Error()
+				if l.SkippingSince.IsZero() {
+					l.SkippingSince = time.Now()
 				}
-			}); before.SkippingSince.IsZero() {
-				l.notify("skip", err.Error())
-			}
+			})
+			s.notify(Event{What: Skipped, Detail: err.Error()})
 			sleep(ctx, pause)
-			pause = min(2*pause, l.periods.SkipMost)
+			pause = min(2*pause, s.cfg.Periods.SkipMost)
 			continue
 		}
-		now := func(s *LoopState) { s.LastTurn, s.SkippingSince, s.Why = time.Now(), time.Time{}, "" }
-		if before := l.change(now); !before.SkippingSince.IsZero() {
-			l.notify("resume", time.Since(before.SkippingSince).Round(time.Millisecond).String())
+		before := s.changeLoop(func(l *LoopState) { l.LastTurn, l.SkippingSince, l.Why = time.Now(), time.Time{}, "" })
+		if since := before.SkippingSince; !since.IsZero() {
+			s.notify(Event{What: Resumed, Detail: time.Since(since).Round(time.Millisecond).String()})
 		}
-		pause = l.periods.SkipFirst
-		l.iterate(ctx, tick.C, housekeeping.C)
-		l.change(func(s *LoopState) { s.LastTurn, s.Turns = time.Now(), s.Turns+1 })
+		pause = s.cfg.Periods.SkipFirst
+		s.syncLoopIteration(ctx, handler, syncTicker.C, housekeepingTicker.C)
+		s.changeLoop(func(l *LoopState) { l.LastTurn, l.Turns = time.Now(), l.Turns+1 })
 	}
 	return ctx.Err()
 }
 
-// change changes the state and returns what it was before. f may be nil.
-func (l *loop) change(f func(*LoopState)) LoopState {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before := l.state
-	if f != nil {
-		f(&l.state)
-	}
+// changeLoop changes the state of the loop and returns the state before the change.
+func (s *SyncLoop) changeLoop(change func(*LoopState)) (before LoopState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before = s.loop
+	change(&s.loop)
 	return before
 }
+
+// loopState returns the state of the loop.
+func (s *SyncLoop) loopState() LoopState { return s.changeLoop(func(*LoopState) {}) }
 
 func sleep(ctx context.Context, d time.Duration) {
 	select {
@@ -102,98 +77,118 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// iterate reads one ready channel, a random one if several are ready (syncLoopIteration upstream).
-func (l *loop) iterate(ctx context.Context, tick, housekeeping <-chan time.Time) {
+// syncLoopIteration reads one ready channel, a random one if several are ready.
+func (s *SyncLoop) syncLoopIteration(
+	ctx context.Context, handler SyncHandler, syncCh, housekeepingCh <-chan time.Time,
+) {
 	select {
 	case <-ctx.Done():
-	case u := <-l.updates:
-		l.update(u)
-	case e := <-l.events:
-		l.event(e)
-	case <-tick:
-		if pods := l.podsDue(); len(pods) > 0 {
-			l.log.V(4).Info("SyncLoop (SYNC) pods", "total", len(pods), "pods", klog.KObjSlice(pods))
-			l.syncPods(pods...)
+	case u := <-s.podConfig.Updates():
+		s.handleUpdate(handler, u)
+	case e := <-s.pleg.Events():
+		s.handleEvent(handler, e)
+	case <-syncCh:
+		if pods := s.getPodsToSync(); len(pods) > 0 {
+			s.log.V(4).Info("SyncLoop (SYNC) pods", "total", len(pods), "pods", klog.KObjSlice(pods))
+			handler.HandlePodSyncs(pods)
 		}
-	case u := <-l.livenessCh:
+	case u := <-s.liveness.Updates():
 		if u.Result == prober.Failure {
-			l.syncProbed(u, "liveness", "unhealthy")
+			s.handleProbeSync(handler, u, "liveness", "unhealthy")
 		}
-	case u := <-l.readinessCh:
-		l.probed("readiness", u.PodUID, u.ContainerID, u.Result == prober.Success)
-		l.syncProbed(u, "readiness", word(u.Result == prober.Success, "ready", ""))
-	case u := <-l.startupCh:
-		l.probed("startup", u.PodUID, u.ContainerID, u.Result == prober.Success)
-		l.syncProbed(u, "startup", word(u.Result == prober.Success, "started", "unhealthy"))
-	case <-housekeeping:
-		l.housekeep(ctx)
+	case u := <-s.readiness.Updates():
+		ready := u.Result == prober.Success
+		s.status.SetContainerReadiness(u.PodUID, u.ContainerID, ready)
+		s.handleProbeSync(handler, u, "readiness", ifElse(ready, "ready", ""))
+	case u := <-s.startup.Updates():
+		started := u.Result == prober.Success
+		s.status.SetContainerStartup(u.PodUID, u.ContainerID, started)
+		s.handleProbeSync(handler, u, "startup", ifElse(started, "started", "unhealthy"))
+	case <-housekeepingCh:
+		s.housekeeping(ctx, handler)
 	}
 }
 
-func word(yes bool, ifSo, ifNot string) string {
-	if yes {
-		return ifSo
+func ifElse(condition bool, yes, no string) string {
+	if condition {
+		return yes
 	}
-	return ifNot
+	return no
 }
 
-func (l *loop) update(u config.PodUpdate) {
-	log := l.log.V(2)
-	if u.Op == config.Reconcile {
-		log = l.log.V(4)
+// handleUpdate dispatches an update of a source by its operation.
+func (s *SyncLoop) handleUpdate(handler SyncHandler, u config.PodUpdate) {
+	log := s.log.V(2)
+	if u.Op == config.RECONCILE {
+		log = s.log.V(4)
 	}
 	log.Info("SyncLoop "+u.Op.String(), "source", u.Source, "pods", klog.KObjSlice(u.Pods))
-	l.handlePods(u.Op, u.Pods)
-	l.sawSource(u.Source)
+	switch u.Op {
+	case config.ADD:
+		handler.HandlePodAdditions(u.Pods)
+	case config.UPDATE, config.DELETE: // a deleted pod is removed only after it has ended within its grace period
+		handler.HandlePodUpdates(u.Pods)
+	case config.REMOVE:
+		handler.HandlePodRemoves(u.Pods)
+	case config.RECONCILE:
+		handler.HandlePodReconcile(u.Pods)
+	}
+	s.addSource(u.Source)
 }
 
-func (l *loop) event(e pleg.Event) {
+// handleEvent syncs the pod of an event of PLEG.
+func (s *SyncLoop) handleEvent(handler SyncHandler, e pleg.Event) {
 	if e.Type == pleg.ContainerRemoved {
 		return
 	}
-	if p, ok := l.podByUID(e.ID); ok {
-		l.log.V(2).Info("SyncLoop (PLEG): event for pod", "pod", klog.KObj(p), "event", e)
-		l.syncPods(p)
-	} else {
-		l.log.V(4).Info("SyncLoop (PLEG): pod does not exist, ignore irrelevant event", "event", e)
+	p, ok := s.pods.PodByUID(e.ID)
+	if !ok {
+		s.log.V(4).Info("SyncLoop (PLEG): pod does not exist, ignore irrelevant event", "event", e)
+		return
 	}
+	s.log.V(2).Info("SyncLoop (PLEG): event for pod", "pod", klog.KObj(p), "event", e)
+	if e.Type == pleg.ContainerDied {
+		s.notify(Event{What: ContainerDied, Detail: e.Data})
+	}
+	handler.HandlePodSyncs([]*v1.Pod{p})
 }
 
-func (l *loop) syncProbed(u prober.Update, probe, status string) {
-	p, ok := l.podByUID(u.PodUID)
+// handleProbeSync syncs the pod of a probe whose result has changed.
+func (s *SyncLoop) handleProbeSync(handler SyncHandler, u prober.Update, probe, status string) {
+	p, ok := s.pods.PodByUID(u.PodUID)
 	if !ok {
-		l.log.V(4).Info("SyncLoop (probe): ignore irrelevant update", "probe", probe, "status", status, "podUID",
+		s.log.V(4).Info("SyncLoop (probe): ignore irrelevant update", "probe", probe, "status", status, "podUID",
 			u.PodUID)
 		return
 	}
-	l.log.V(1).Info("SyncLoop (probe)", "probe", probe, "status", status, "pod", klog.KObj(p))
-	l.syncPods(p)
+	s.log.V(1).Info("SyncLoop (probe)", "probe", probe, "status", status, "pod", klog.KObj(p))
+	handler.HandlePodSyncs([]*v1.Pod{p})
 }
 
-// housekeep cleans up on the loop's goroutine, with two lists of the runtime: a runtime that hangs stops the loop here,
-// before any health check fails.
-func (l *loop) housekeep(ctx context.Context) {
-	if !l.sourcesReady() {
-		l.log.V(4).Info("SyncLoop (housekeeping, skipped): sources aren't ready yet")
+// housekeeping cleans up on the loop's goroutine, with two lists of the runtime: a runtime that hangs stops the loop
+// here, before any health check fails.
+func (s *SyncLoop) housekeeping(ctx context.Context, handler SyncHandler) {
+	if !s.allSourcesReady() {
+		s.log.V(4).Info("SyncLoop (housekeeping, skipped): sources aren't ready yet")
 		return
 	}
-	l.log.V(4).Info("SyncLoop (housekeeping)")
+	s.log.V(4).Info("SyncLoop (housekeeping)")
 	start := time.Now()
-	if err := l.cleanUpPods(ctx); err != nil && ctx.Err() == nil {
-		l.log.Error(err, "Failed cleaning pods")
+	if err := handler.HandlePodCleanups(ctx); err != nil && ctx.Err() == nil {
+		s.log.Error(err, "Failed cleaning pods")
 	}
 	took := time.Since(start)
-	if expected := l.periods.Housekeeping / 2; took > expected {
-		l.log.Error(errors.New("housekeeping took too long"), "Housekeeping took longer than expected", "expected",
+	if expected := s.cfg.Periods.Housekeeping / 2; took > expected {
+		s.log.Error(errors.New("housekeeping took too long"), "Housekeeping took longer than expected", "expected",
 			expected, "actual", took)
 	}
-	l.log.V(4).Info("SyncLoop (housekeeping) end", "duration", took)
+	s.log.V(4).Info("SyncLoop (housekeeping) end", "duration", took)
 }
 
-// healthy is the check of /healthz/syncloop. It never fails before the loop's first turn.
-func (l *loop) healthy() error {
-	last := l.change(nil).LastTurn
-	if !last.IsZero() && time.Since(last) > max(2*l.periods.Resync, l.periods.LoopStuck) {
+// syncLoopHealthCheck is the check of /healthz/syncloop. It never fails before the first iteration.
+func (s *SyncLoop) syncLoopHealthCheck() error {
+	last := s.loopState().LastTurn
+	if !last.IsZero() && time.Since(last) > max(2*s.cfg.Periods.Resync, s.cfg.Periods.LoopStuck) {
 		return errors.New("sync Loop took longer than expected")
 	}
 	return nil

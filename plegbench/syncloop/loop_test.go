@@ -13,6 +13,7 @@ import (
 
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/plegbench/syncloop/config"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
@@ -29,7 +30,7 @@ func TestLoopSkips(t *testing.T) {
 		at := func(minute int, why, health string, pods int) {
 			t.Helper()
 			time.Sleep(time.Until(start.Add(time.Duration(minute) * time.Minute)))
-			got := []any{s.loop.change(nil).Why, looptest.Text(s.loop.healthy()), len(s.PodsWithStatus())}
+			got := []any{s.loopState().Why, looptest.Text(s.syncLoopHealthCheck()), len(s.PodsWithStatus())}
 			looptest.Equal(t, fmt.Sprint("minute ", minute), []any{why, health, pods}, got)
 		}
 		at(1, "", "", 0)
@@ -115,11 +116,15 @@ func TestMirrorStatus(t *testing.T) {
 		send(looptest.Pod("web", looptest.Annotated(pod.ConfigSourceAnnotation, pod.FileSource)))
 		mirror := looptest.Pod("web", looptest.Annotated(pod.ConfigMirrorAnnotation, "hash"))
 		mirror.UID = "mirror"
-		s.mux.Apply(t.Context(), pod.APIServerSource, []*v1.Pod{mirror.DeepCopy()})
+		set := func(p *v1.Pod) {
+			update := config.PodUpdate{Op: config.SET, Source: pod.APIServerSource, Pods: []*v1.Pod{p}}
+			s.podConfig.Merge(t.Context(), update)
+		}
+		set(mirror.DeepCopy())
 		time.Sleep(10 * time.Second)
 		before := syncs(t, s)
 		mirror.Status.Phase = v1.PodRunning
-		s.mux.Apply(t.Context(), pod.APIServerSource, []*v1.Pod{mirror})
+		set(mirror)
 		time.Sleep(10 * time.Second)
 		if after := syncs(t, s); before == 0 || after != before {
 			t.Errorf("%d syncs, and %d after a report", before, after)

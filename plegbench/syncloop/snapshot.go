@@ -37,10 +37,10 @@ type LoopState struct {
 func (s *SyncLoop) Snapshot() Snapshot {
 	out := Snapshot{
 		Node: s.cfg.NodeName, Runtime: s.name + " " + s.version,
-		Loop: s.loop.change(nil), PLEG: s.pleg.Snapshot(), Workers: s.workers.Snapshot(),
+		Loop: s.loopState(), PLEG: s.pleg.Snapshot(), Workers: s.workers.Snapshot(),
 		Pods: s.PodsWithStatus(), Foreign: s.runtime.Foreign(),
 	}
-	out.Loop.Updates = len(s.loop.updates)
+	out.Loop.Updates = len(s.podConfig.Updates())
 	slices.SortFunc(out.Pods, func(a, b *v1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})

@@ -85,11 +85,25 @@ type Config struct {
 	Dialer func(ctx context.Context, socket string) (net.Conn, error) // of a runtime in this process; nil: none
 }
 
-// An Event is an event in the life of a syncLoop, for a timeline.
+// An Event is something that happened in a syncLoop, for a timeline.
 type Event struct {
-	What   string // skip, resume, ready, not-ready or orphan
-	Detail string // the kubelet's text where it has one
+	What   EventType
+	Detail string
 }
+
+// An EventType is the kind of an Event.
+type EventType string
+
+// The kinds of events, with their details.
+const (
+	Skipped       EventType = "skipped"        // the runtime's errors, at each attempt of the loop to go on
+	Resumed       EventType = "resumed"        // how long the loop had skipped
+	Ready         EventType = "ready"          // the message of the node's condition, which has changed
+	NotReady      EventType = "not-ready"      // likewise
+	RelistFailed  EventType = "relist-failed"  // the error of a list
+	StatusFailed  EventType = "status-failed"  // the error of a Status call
+	ContainerDied EventType = "container-died" // the container's id; PLEG has reported its end
+)
 
 // A SyncLoop is a small kubelet.
 type SyncLoop struct {
@@ -106,7 +120,7 @@ type SyncLoop struct {
 	node                         *nodestatus.Manager
 	pods                         *pod.Manager
 	mirrors                      *pod.Mirrors // nil without an API server
-	mux                          *config.Mux
+	podConfig                    *config.PodConfig
 	sources                      []source
 	cache                        *pleg.Cache
 	pleg                         *pleg.Generic
@@ -124,9 +138,9 @@ type SyncLoop struct {
 	stats                        *stats.Provider
 	server                       *server.Server // nil without an address
 	ready                        chan struct{}  // closed when the runtime is ready for the first time
-	loop                         *loop
 
 	mu   sync.Mutex
+	loop LoopState       // without Updates
 	seen map[string]bool // sources of which the loop has handled an update
 	// By pod and container: why it could not be started the last time (reasonCache upstream).
 	notStarted map[types.UID]map[string]*v1.ContainerStateWaiting
@@ -206,7 +220,7 @@ func (s *SyncLoop) Run(ctx context.Context) error {
 	parts := []func(context.Context) error{
 		s.state.Run, s.node.Run, s.status.Run, s.workers.Run, s.prober.Run, s.pleg.Run, s.runtime.RunGC,
 		s.images.Run, // with a threshold of 100 it only lists, for the node's status
-		s.evict, s.watchOOM, s.loop.run,
+		s.evict, s.watchOOM, func(ctx context.Context) error { return s.syncLoop(ctx, s) },
 	}
 	if s.evented != nil {
 		parts = append(parts, s.evented.Run)
@@ -216,7 +230,9 @@ func (s *SyncLoop) Run(ctx context.Context) error {
 	}
 	for _, source := range s.sources {
 		parts = append(parts, func(ctx context.Context) error {
-			return source.run(ctx, func(pods []*v1.Pod) { s.mux.Apply(ctx, source.name, pods) })
+			return source.run(ctx, func(pods []*v1.Pod) {
+				s.podConfig.Merge(ctx, config.PodUpdate{Op: config.SET, Source: source.name, Pods: pods})
+			})
 		})
 	}
 	for _, run := range parts {
@@ -258,10 +274,15 @@ func (s *SyncLoop) Addr() net.Addr {
 	return s.server.Addr()
 }
 
-func (s *SyncLoop) notify(what, detail string) {
+func (s *SyncLoop) notify(e Event) {
 	if s.cfg.Notify != nil {
-		s.cfg.Notify(Event{What: what, Detail: detail})
+		s.cfg.Notify(e)
 	}
+}
+
+// notifyError returns a function that notifies of an error.
+func (s *SyncLoop) notifyError(what EventType) func(error) {
+	return func(err error) { s.notify(Event{what, err.Error()}) }
 }
 
 // A source sends all its pods, again and again.
@@ -283,7 +304,7 @@ func (s *SyncLoop) wire(registry, probes *prometheus.Registry) error {
 	}
 	s.state = nodestatus.NewRuntimeState(nodestatus.RuntimeConfig{
 		Status: s.service.Status, Period: p.RuntimeStatus, Down: p.RuntimeDown, OnReady: func() { close(s.ready) },
-		Log: s.log,
+		OnFailure: s.notifyError(StatusFailed), Log: s.log,
 	})
 	s.cache = pleg.NewCache()
 	s.pods = pod.NewManager()
@@ -308,13 +329,9 @@ func (s *SyncLoop) wire(registry, probes *prometheus.Registry) error {
 	if err := s.wireCollectors(); err != nil {
 		return err
 	}
-	s.loop = &loop{
-		handler: s, log: s.log, periods: s.cfg.Periods, updates: s.mux.Updates(), events: s.pleg.Events(),
-		livenessCh: s.liveness.Updates(), readinessCh: s.readiness.Updates(), startupCh: s.startup.Updates(),
-	}
 	if s.cfg.Address != "" {
 		s.server, err = server.New(server.Config{
-			Address: s.cfg.Address, Healthy: s.loop.healthy, Pods: s.PodsWithStatus, Summary: s.stats.Summary,
+			Address: s.cfg.Address, Healthy: s.syncLoopHealthCheck, Pods: s.PodsWithStatus, Summary: s.stats.Summary,
 			Metrics: registry, Probes: probes,
 			Configz: configz(s.cfg.Kubelet), Debugging: s.cfg.Kubelet.EnableDebuggingHandlers,
 			Profiling: s.cfg.Kubelet.EnableProfilingHandler, Log: s.log,
@@ -349,7 +366,7 @@ func (s *SyncLoop) wireSources() {
 	for _, source := range s.sources {
 		names = append(names, source.name)
 	}
-	s.mux = config.New(config.Config{Log: s.log, Recorder: s.recorder, Sources: names})
+	s.podConfig = config.New(config.Config{Log: s.log, Recorder: s.recorder, Sources: names})
 }
 
 func (s *SyncLoop) wireRuntime(memory int64) {
@@ -386,7 +403,7 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir, HostIPs: s.hostIPs,
 		ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain,
 		MemoryCapacity: memory, CgroupV2: noV2 == nil, CgroupParent: s.cgroupParent,
-		GCPeriod: p.ContainerGC, SourcesReady: s.sourcesReady,
+		GCPeriod: p.ContainerGC, SourcesReady: s.allSourcesReady,
 		ShouldPodContentBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodContentBeRemoved(uid) },
 		ShouldPodRuntimeBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodRuntimeBeRemoved(uid) },
 	})
@@ -398,6 +415,7 @@ func (s *SyncLoop) wirePLEG() {
 	generic := pleg.GenericConfig{
 		Runtime: s.runtime, Cache: s.cache, Log: s.log, Metrics: s.metrics,
 		Period: p.Relist, Threshold: p.RelistThreshold, OnDemand: onDemand || !set,
+		OnFailure: s.notifyError(RelistFailed),
 	}
 	evented := s.cfg.Kubelet.Gate("EventedPLEG")
 	if evented {
@@ -479,8 +497,10 @@ func (s *SyncLoop) wireNode(machine nodestatus.Machine) {
 		RuntimeName: s.name, KubeletVersion: s.cfg.Version, Machine: machine, MaxPods: int(k.MaxPods), Port: port,
 		Images:    func() []v1.ContainerImage { return largestImages(s.images.Images(), int(k.NodeStatusMaxImages)) },
 		Addresses: nodestatus.Addresses(s.cfg.NodeName), Pressure: s.evictor.Conditions,
-		OnReadyChange: func(ready bool, message string) { s.notify(word(ready, "ready", "not-ready"), message) },
-		Frequency:     p.NodeStatus, Report: p.NodeReport, LeaseSeconds: k.NodeLeaseDurationSeconds, Log: s.log,
+		OnReadyChange: func(ready bool, message string) {
+			s.notify(Event{EventType(ifElse(ready, string(Ready), string(NotReady))), message})
+		},
+		Frequency: p.NodeStatus, Report: p.NodeReport, LeaseSeconds: k.NodeLeaseDurationSeconds, Log: s.log,
 		Recorder: s.recorder,
 	})
 }

@@ -61,7 +61,7 @@ func (t *Trace) late(pods []*v1.Pod) {
 	}
 	seen := "none"
 	for i, p := range pods {
-		seen = word(i > 0, seen+", ", "") + pod.Format(p)
+		seen = ifElse(i > 0, seen+", ", "") + pod.Format(p)
 	}
 	t.report(Step{Text: fmt.Sprintf("no pod %s yet; pods seen: %s", t.names[0], seen)})
 }
@@ -75,7 +75,7 @@ func (t *Trace) add(part, text string, took time.Duration) {
 	}
 	t.last = Step{t.last.N + 1, at, part, text, took}
 	if most := max(took, gap); most > t.longest.Took {
-		before := word(most > 2*took, "the wait before ", "")
+		before := ifElse(most > 2*took, "the wait before ", "")
 		t.longest = Step{Text: fmt.Sprintf("%s%d, %s", before, t.last.N, text), Took: most}
 	}
 	t.report(t.last)
@@ -98,7 +98,7 @@ func (t *Trace) call(req any) (ended func(resp any, err error)) {
 		sandbox, name = r.GetSandboxConfig(), r.GetConfig().GetMetadata().GetName()
 		more = " (hash " + r.GetConfig().GetAnnotations()[container.HashAnnotation] + ")"
 	case *runtimeapi.ExecSyncRequest: // a probe has a timeout
-		id, more = r.GetContainerId(), word(r.GetTimeout() == 0, " (hook)", " (probe)")
+		id, more = r.GetContainerId(), ifElse(r.GetTimeout() == 0, " (hook)", " (probe)")
 	case interface{ GetContainerId() string }:
 		id = r.GetContainerId()
 	case interface{ GetPodSandboxId() string }:
@@ -130,7 +130,7 @@ func (t *Trace) call(req any) (ended func(resp any, err error)) {
 			t.ids[r.GetPodSandboxId()] = name
 		}
 		if t.follows {
-			t.add("cri", text+word(err != nil, " failed", ""), time.Since(start))
+			t.add("cri", text+ifElse(err != nil, " failed", ""), time.Since(start))
 		}
 	}
 }
@@ -198,7 +198,7 @@ func (t *Trace) line(msg string, kv []any) {
 	t.add(path.Base(path.Dir(file)), text, 0)
 	if ready || pod.IsTerminal(phase) {
 		t.follows, t.longest.At = false, t.last.At
-		t.longest.Text = word(ready, "Ready", string(phase)) + "; slowest step: " + t.longest.Text
+		t.longest.Text = ifElse(ready, "Ready", string(phase)) + "; slowest step: " + t.longest.Text
 		t.report(t.longest)
 	}
 }

@@ -1,6 +1,6 @@
-// Package config holds the sources of pods (manifest files, a URL, the API server) and the mux that turns their full
-// lists into updates for the syncLoop. A source sends all its pods each time, and the mux compares them by UID with
-// what that source had before (pkg/kubelet/config upstream).
+// Package config holds the sources of pods (manifest files, a URL, the API server) and PodConfig, which turns
+// their full lists into updates for the syncLoop. A source sets all its pods each time, and PodConfig compares them by
+// UID with the source's earlier pods (pkg/kubelet/config upstream).
 package config
 
 import (
@@ -21,24 +21,25 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// An Op is what happened to the pods of an update.
+// An Op is the operation of a PodUpdate (pkg/kubelet/types/pod_update.go upstream).
 type Op int
 
-// The operations, in the order of delivery: removals make room for additions.
+// The operations. A source sends SET; the others go to the syncLoop, in this order: removals make room for additions.
 const (
-	Remove    Op = iota // pods that the source does not have any more
-	Add                 // pods that the source did not have before
-	Update              // pods whose spec, labels, annotations or deletion changed
-	Delete              // pods that now have a deletion timestamp: their grace period runs
-	Reconcile           // pods of which only the status changed, which is the kubelet's own to write
+	SET       Op = iota // all pods of the source
+	REMOVE              // pods that the source does not have any more
+	ADD                 // pods that the source did not have before
+	UPDATE              // pods whose spec, labels, annotations or deletion changed
+	DELETE              // pods that now have a deletion timestamp: their grace period runs
+	RECONCILE           // pods of which only the status changed, which is the kubelet's own to write
 )
 
 // String returns the operation as in the kubelet's log lines.
 func (o Op) String() string {
-	return [...]string{"REMOVE", "ADD", "UPDATE", "DELETE", "RECONCILE"}[o]
+	return [...]string{"SET", "REMOVE", "ADD", "UPDATE", "DELETE", "RECONCILE"}[o]
 }
 
-// A PodUpdate is one change of what should run. Its pods belong to the receiver.
+// A PodUpdate changes the desired pods of a source. Its pods belong to the receiver.
 type PodUpdate struct {
 	Op     Op
 	Source string
@@ -48,15 +49,15 @@ type PodUpdate struct {
 // updatesCap is the capacity of the channel of updates (NewPodConfig in pkg/kubelet/config/config.go upstream).
 const updatesCap = 50
 
-// Config is what a Mux needs.
+// Config configures a PodConfig.
 type Config struct {
 	Log      logr.Logger
 	Recorder record.EventRecorder // gets an event for each pod that is ignored
 	Sources  []string             // that must have delivered a list before anything may be removed
 }
 
-// A Mux merges the full lists of several sources into one ordered stream of updates.
-type Mux struct {
+// A PodConfig merges the full lists of several sources into one ordered stream of updates.
+type PodConfig struct {
 	cfg     Config
 	updates chan PodUpdate
 	turn    chan struct{} // holds a token while one list is merged and delivered, so that updates stay in order
@@ -65,46 +66,47 @@ type Mux struct {
 	pods map[string]map[types.UID]*v1.Pod // by source that was seen; the pods are never changed in place
 }
 
-// New returns a mux without pods.
-func New(cfg Config) *Mux {
-	return &Mux{
+// New returns a PodConfig without pods.
+func New(cfg Config) *PodConfig {
+	return &PodConfig{
 		cfg: cfg, updates: make(chan PodUpdate, updatesCap), turn: make(chan struct{}, 1),
 		pods: map[string]map[types.UID]*v1.Pod{},
 	}
 }
 
 // Updates is the stream of changes. It is never closed.
-func (m *Mux) Updates() <-chan PodUpdate { return m.updates }
+func (c *PodConfig) Updates() <-chan PodUpdate { return c.updates }
 
 // SeenAllSources reports whether every configured source has delivered a list and the syncLoop has handled an update
 // from each: seen holds those. Before that, a pod that no source has may still come.
-func (m *Mux) SeenAllSources(seen map[string]bool) bool {
-	m.cfg.Log.V(5).Info("Looking for sources, have seen", "sources", m.cfg.Sources, "seenSources", seen)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return !slices.ContainsFunc(m.cfg.Sources,
-		func(source string) bool { return m.pods[source] == nil || !seen[source] })
+func (c *PodConfig) SeenAllSources(seen map[string]bool) bool {
+	c.cfg.Log.V(5).Info("Looking for sources, have seen", "sources", c.cfg.Sources, "seenSources", seen)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !slices.ContainsFunc(c.cfg.Sources,
+		func(source string) bool { return c.pods[source] == nil || !seen[source] })
 }
 
-// Apply takes the full list of one source and sends what changed. It blocks while the channel of updates is full,
-// until ctx ends; what was not sent by then is lost. The pods must not be changed afterwards.
-func (m *Mux) Apply(ctx context.Context, source string, pods []*v1.Pod) {
+// Merge compares a SET, which has all pods of its source, with the source's earlier pods and sends the differences. It
+// blocks while the channel of updates is full, until ctx ends; updates that were not sent by then are lost. The pods
+// must not be changed afterwards.
+func (c *PodConfig) Merge(ctx context.Context, set PodUpdate) {
 	select {
-	case m.turn <- struct{}{}:
+	case c.turn <- struct{}{}:
 	case <-ctx.Done():
 		return
 	}
-	defer func() { <-m.turn }()
-	m.cfg.Log.V(4).Info("Setting pods for source", "source", source)
-	pods = m.unique(source, pods)
-	m.mu.Lock()
-	had := m.pods[source]
-	has, changed := merge(source, had, pods, time.Now().Format(time.RFC3339Nano))
-	m.pods[source] = has
-	m.mu.Unlock()
-	for _, u := range updates(source, changed, had == nil) {
+	defer func() { <-c.turn }()
+	c.cfg.Log.V(4).Info("Setting pods for source", "source", set.Source)
+	pods := c.unique(set.Source, set.Pods)
+	c.mu.Lock()
+	had := c.pods[set.Source]
+	has, changed := merge(set.Source, had, pods, time.Now().Format(time.RFC3339Nano))
+	c.pods[set.Source] = has
+	c.mu.Unlock()
+	for _, u := range updates(set.Source, changed, had == nil) {
 		select {
-		case m.updates <- u:
+		case c.updates <- u:
 		case <-ctx.Done():
 			return
 		}
@@ -112,14 +114,14 @@ func (m *Mux) Apply(ctx context.Context, source string, pods []*v1.Pod) {
 }
 
 // unique drops pods with a name that occurs earlier in the same list.
-func (m *Mux) unique(source string, pods []*v1.Pod) []*v1.Pod {
+func (c *PodConfig) unique(source string, pods []*v1.Pod) []*v1.Pod {
 	names := map[string]bool{}
 	return slices.DeleteFunc(slices.Clone(pods), func(p *v1.Pod) bool {
 		name := pod.FullName(p)
 		if names[name] {
-			m.cfg.Log.Info("Pod failed validation due to duplicate pod name, ignoring", "pod", klog.KObj(p), "source",
+			c.cfg.Log.Info("Pod failed validation due to duplicate pod name, ignoring", "pod", klog.KObj(p), "source",
 				source)
-			m.cfg.Recorder.Eventf(p, v1.EventTypeWarning, "FailedValidation",
+			c.cfg.Recorder.Eventf(p, v1.EventTypeWarning, "FailedValidation",
 				"Error validating pod %s_%s(%s) from %s due to duplicate pod name %q, ignoring", p.Name, p.Namespace,
 				p.UID, source, p.Name)
 			return true
@@ -147,25 +149,25 @@ func merge(
 				pod.ConfigSourceAnnotation:    source,
 				pod.ConfigFirstSeenAnnotation: seen,
 			})
-			has[p.UID] = note(Add, p)
+			has[p.UID] = note(ADD, p)
 		case differs(old, p):
 			local := annotations(old, true)
-			op := Update
+			op := UPDATE
 			if p.DeletionTimestamp != nil {
-				op = Delete
+				op = DELETE
 			}
 			has[p.UID] = note(op, withAnnotations(p, local))
 		case !reflect.DeepEqual(old.Status, p.Status):
 			old = old.DeepCopy()
 			old.Status = p.Status
-			has[p.UID] = note(Reconcile, old)
+			has[p.UID] = note(RECONCILE, old)
 		default:
 			has[p.UID] = old
 		}
 	}
 	for uid, p := range had {
 		if _, still := has[uid]; !still {
-			note(Remove, p)
+			note(REMOVE, p)
 		}
 	}
 	return has, changed
@@ -175,12 +177,12 @@ func merge(
 // the source.
 func updates(source string, changed map[Op][]*v1.Pod, first bool) []PodUpdate {
 	var out []PodUpdate
-	for op := Remove; op <= Reconcile; op++ {
+	for op := REMOVE; op <= RECONCILE; op++ {
 		var pods []*v1.Pod
 		for _, p := range changed[op] {
 			pods = append(pods, p.DeepCopy())
 		}
-		if len(pods) > 0 || first && op == Add {
+		if len(pods) > 0 || first && op == ADD {
 			out = append(out, PodUpdate{Op: op, Source: source, Pods: pods})
 		}
 	}

@@ -21,8 +21,9 @@ type RuntimeConfig struct {
 	Down   time.Duration // without a good Status for so long the runtime is down: 30 s, maxWaitForContainerRuntime
 	// OnReady is called once, when the runtime is first ready and before its clock starts: a kubelet starts
 	// then what needs the runtime.
-	OnReady func()
-	Log     logr.Logger
+	OnReady   func()
+	OnFailure func(error) // is called when Status has failed; may be nil
+	Log       logr.Logger
 }
 
 // RuntimeState is how the syncLoop and the node's Ready condition judge the runtime (pkg/kubelet/runtime.go and
@@ -103,6 +104,9 @@ func (s *RuntimeState) Update(ctx context.Context) {
 	}
 	if err != nil {
 		s.cfg.Log.Error(err, "Container runtime sanity check failed") // and the 30 s run on
+		if s.cfg.OnFailure != nil {
+			s.cfg.OnFailure(err)
+		}
 		return
 	}
 	s.cfg.Log.V(4).Info("Container runtime status", "status", status)

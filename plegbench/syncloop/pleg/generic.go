@@ -80,6 +80,7 @@ type GenericConfig struct {
 	Period    time.Duration // from the end of a relist to the next: 1 s
 	Threshold time.Duration // it is unhealthy without a relist for longer: 3 minutes
 	OnDemand  bool          // honour RequestRelist, as from Kubernetes 1.36 on
+	OnFailure func(error)   // is called when the lists of a relist have failed; may be nil
 }
 
 // A Generic finds changes by listing all pods again and again.
@@ -218,6 +219,9 @@ func (g *Generic) Relist(ctx context.Context) {
 	}
 	if err != nil {
 		g.Log.Error(err, "GenericPLEG: Unable to retrieve pods")
+		if g.OnFailure != nil {
+			g.OnFailure(err)
+		}
 		g.mu.Lock()
 		g.seen.Failures++
 		g.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	nouns "github.com/kdiag/kdiag/plegbench/syncloop/container"
+	kubecontainer "github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
 const (
@@ -66,7 +66,8 @@ func pauseImage(list []*runtimeapi.Image) (string, error) {
 
 // labels select what the run made for one pod.
 func (r *run) labels(pod string) map[string]string {
-	return map[string]string{nouns.OwnerLabel: r.folder.node(), nouns.PodNameLabel: pod + "-" + r.folder.node()}
+	node := r.folder.node()
+	return map[string]string{kubecontainer.OwnerLabel: node, kubecontainer.PodNameLabel: pod + "-" + node}
 }
 
 // kill ends a pod's container at the runtime itself.
@@ -113,7 +114,7 @@ func (r *run) flood(ctx context.Context, pod string, n int) error {
 	}
 	sandbox := sandboxes[0]
 	labels := maps.Clone(sandbox.GetLabels())
-	labels[nouns.ContainerNameLabel] = floodName
+	labels[kubecontainer.ContainerNameLabel] = floodName
 	config := &runtimeapi.PodSandboxConfig{
 		Metadata: sandbox.GetMetadata(), Labels: sandbox.GetLabels(),
 		Linux: &runtimeapi.LinuxPodSandboxConfig{},
@@ -127,8 +128,8 @@ func (r *run) flood(ctx context.Context, pod string, n int) error {
 				Image:    &runtimeapi.ImageSpec{Image: r.image}, Labels: labels,
 				Linux: &runtimeapi.LinuxContainerConfig{},
 				Annotations: map[string]string{
-					nouns.HashAnnotation:         "0",
-					nouns.RestartCountAnnotation: strconv.Itoa(i),
+					kubecontainer.HashAnnotation:         "0",
+					kubecontainer.RestartCountAnnotation: strconv.Itoa(i),
 				},
 			}
 			id, err := r.direct.CreateContainer(ctx, sandbox.GetId(), c, config)
@@ -153,7 +154,7 @@ func (r *run) flood(ctx context.Context, pod string, n int) error {
 // floodLeft counts the containers that flood made and that are still there.
 func (r *run) floodLeft(ctx context.Context) (int, error) {
 	labels := r.labels(podName(0))
-	labels[nouns.ContainerNameLabel] = floodName
+	labels[kubecontainer.ContainerNameLabel] = floodName
 	list, err := r.direct.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: labels})
 	return len(list), err
 }

@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -89,7 +90,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		Scenario: s.Name, Summary: s.Summary, Cause: s.Cause, Endpoint: cfg.Endpoint, Speed: cfg.Speed, Pods: cfg.Pods,
 		NotReadyExpected: s.NotReady != "", Why: s.Why, Missed: []string{}, CleanedUp: true,
 	}
-	r.timeline = timeline{notify: cfg.Notify, speed: cfg.Speed, node: f.node(), log: cfg.Log, seen: map[string]bool{}}
+	r.timeline = timeline{notify: cfg.Notify, speed: cfg.Speed, node: f.node(), seen: map[string]bool{}}
 	err = r.surround(ctx)
 	out.Interrupted = ctx.Err() != nil
 	out.Events = append([]Event{}, t.events...)
@@ -193,7 +194,8 @@ func (r *run) withLoop(ctx context.Context) error {
 	if r.cfg.Endpoint != "" {
 		k.CgroupRoot = "/" + r.folder.node() // apart from a kubelet's, and easily removed
 	}
-	log := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&r.timeline), textlogger.Verbosity(verbosity)))
+	log := textlogger.NewLogger(textlogger.NewConfig(
+		textlogger.Output(&syncWriter{w: r.cfg.Log}), textlogger.Verbosity(verbosity)))
 	recorder := syncloop.NewRecorder(nil, r.folder.node(), log)
 	defer recorder.Shutdown()
 	r.loop, err = syncloop.New(ctx, syncloop.Config{
@@ -217,6 +219,18 @@ func (r *run) withLoop(ctx context.Context) error {
 	err = r.play(ctx)
 	stop()
 	return errors.Join(err, <-ended)
+}
+
+// A syncWriter serializes the lines of a log, which come from many goroutines.
+type syncWriter struct {
+	mu sync.Mutex
+	w  io.Writer
+}
+
+func (s *syncWriter) Write(line []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.w.Write(line)
 }
 
 // imageEnds is when a real container has ended that ends by itself, and the runtime reports it. It is no time of the

@@ -3,10 +3,8 @@ package reproduce
 import (
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -14,8 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop"
-	nouns "github.com/kdiag/kdiag/plegbench/syncloop/container"
-	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
+	kubecontainer "github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
 // An Event is something that happened in a run.
@@ -58,13 +55,12 @@ const (
 	CleanedUp    What = "cleaned-up"
 )
 
-// A timeline takes the events of the syncLoop and the lines of its log, and finds what no line reports: relists that do
-// not end, deaths that go unnoticed, pods that run again. It is safe for use by several goroutines.
+// A timeline takes the events of the syncLoop, and derives others from its state: relists that do not end, deaths that
+// PLEG does not report, pods that run again. It is safe for use by several goroutines.
 type timeline struct {
 	notify func(Event)
 	speed  float64
 	node   string
-	log    io.Writer // gets what is written to the timeline
 
 	mu       sync.Mutex
 	events   []Event
@@ -143,23 +139,37 @@ func (t *timeline) setFault(on, wrong bool, detail string) {
 	t.add(Fault, detail)
 }
 
-// notified takes the events of the syncLoop. The beginning of a skip comes with the log's line.
+// notified takes an event of the syncLoop.
 func (t *timeline) notified(e syncloop.Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch e.What {
-	case "ready":
+	case syncloop.Ready:
 		t.ready = true
 		t.add(Ready, e.Detail)
-	case "not-ready":
+	case syncloop.NotReady:
 		t.ready = false
 		if !t.first.IsZero() && t.lifted.IsZero() && t.notReady.IsZero() {
 			t.notReady, t.message = time.Now(), e.Detail
 		}
 		t.add(NotReady, e.Detail)
-	case "resume":
+	case syncloop.Skipped:
+		t.skipping = true
+		t.once(Skip, e.Detail)
+	case syncloop.Resumed:
 		t.skipping = false
 		t.add(Resume, "synchronizes pods again after "+e.Detail)
+	case syncloop.RelistFailed:
+		t.once(RelistFailed, e.Detail)
+	case syncloop.StatusFailed:
+		t.once(StatusFailed, e.Detail)
+	case syncloop.ContainerDied:
+		for _, s := range t.starts {
+			if s.dead == e.Detail && !s.noticed {
+				s.noticed = true
+				t.add(PodNoticed, fmt.Sprintf("%s: PLEG reports its death after %s", s.pod, t.paced(time.Since(s.at))))
+			}
+		}
 	}
 }
 
@@ -168,39 +178,6 @@ func (t *timeline) sawNotReady() (message string, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.message, !t.notReady.IsZero()
-}
-
-var (
-	failedLine = regexp.MustCompile(`^E[^"]*"(Skipping pod synchronization|GenericPLEG: Unable to retrieve pods|` +
-		`Container runtime sanity check failed)" err=("(?:[^"\\]|\\.)*")`)
-	diedLine = regexp.MustCompile(`"SyncLoop \(PLEG\): event for pod".*"Type":"` + string(pleg.ContainerDied) +
-		`","Data":"([^"]+)"`)
-)
-
-// Write takes a line of the kubelet's log.
-func (t *timeline) Write(line []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if m := failedLine.FindSubmatch(line); m != nil {
-		text, _ := strconv.Unquote(string(m[2])) // klog quotes as strconv does
-		switch string(m[1]) {
-		case "Skipping pod synchronization":
-			t.skipping = true
-			t.once(Skip, text)
-		case "GenericPLEG: Unable to retrieve pods":
-			t.once(RelistFailed, text)
-		default:
-			t.once(StatusFailed, text)
-		}
-	} else if m := diedLine.FindSubmatch(line); m != nil {
-		for _, s := range t.starts {
-			if s.dead == string(m[1]) && !s.noticed {
-				s.noticed = true
-				t.add(PodNoticed, fmt.Sprintf("%s: PLEG reports its death after %s", s.pod, t.paced(time.Since(s.at))))
-			}
-		}
-	}
-	return t.log.Write(line)
 }
 
 // After these times a stall counts as an event, at the kubelet's own pace. A relist of a healthy node takes well
@@ -244,7 +221,7 @@ func (t *timeline) look(s syncloop.Snapshot) {
 		}
 		if p.done || !slices.ContainsFunc(s.Pods, func(pod *v1.Pod) bool {
 			return pod.Name == p.pod+"-"+t.node && ready(pod) &&
-				nouns.ParseID(pod.Status.ContainerStatuses[0].ContainerID).ID != p.dead
+				kubecontainer.ParseID(pod.Status.ContainerStatuses[0].ContainerID).ID != p.dead
 		}) {
 			continue
 		}

@@ -16,15 +16,15 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-func newMux(sources ...string) (*Mux, *record.FakeRecorder) {
+func newPodConfig(sources ...string) (*PodConfig, *record.FakeRecorder) {
 	events := record.NewFakeRecorder(10)
 	return New(Config{Log: logr.Discard(), Recorder: events, Sources: sources}), events
 }
 
-func TestMux(t *testing.T) {
-	m, events := newMux("file", "api")
+func TestPodConfig(t *testing.T) {
+	m, events := newPodConfig("file", "api")
 	twin := looptest.Pod("a", func(p *v1.Pod) { p.UID = "other" })
-	m.Apply(t.Context(), "file", []*v1.Pod{looptest.Pod("a"), twin, looptest.Pod("b")})
+	m.Merge(t.Context(), PodUpdate{Op: SET, Source: "file", Pods: []*v1.Pod{looptest.Pod("a"), twin, looptest.Pod("b")}})
 	updates := looptest.Drain(m.Updates())
 	looptest.Equal(t, "updates", []string{"ADD a b"}, show(updates))
 	want := "Warning FailedValidation Error validating pod a_shop(other) from file due to duplicate pod name " +
@@ -41,8 +41,8 @@ func TestMux(t *testing.T) {
 	}
 
 	a.Spec.Containers[0].Image = "the receiver may do what it likes"
-	m.Apply(t.Context(), "file", []*v1.Pod{looptest.Pod("a"), looptest.Pod("b")})
-	m.Apply(t.Context(), "api", nil)
+	m.Merge(t.Context(), PodUpdate{Op: SET, Source: "file", Pods: []*v1.Pod{looptest.Pod("a"), looptest.Pod("b")}})
+	m.Merge(t.Context(), PodUpdate{Op: SET, Source: "api", Pods: nil})
 	looptest.Equal(t, "updates", []string{"ADD"}, show(looptest.Drain(m.Updates())))
 }
 
