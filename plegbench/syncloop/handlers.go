@@ -19,7 +19,7 @@ import (
 // update hands a pod with its mirror to its worker.
 func (s *SyncLoop) update(t podworkers.UpdateType, p *v1.Pod, start time.Time) {
 	mirror, _ := s.pods.MirrorOf(p)
-	s.workers.UpdatePod(podworkers.UpdateOptions{Type: t, Pod: p, MirrorPod: mirror, StartTime: start})
+	s.workers.UpdatePod(podworkers.UpdatePodOptions{Type: t, Pod: p, MirrorPod: mirror, StartTime: start})
 }
 
 // HandlePodAdditions admits the new pods of a source and starts their workers, the oldest first, so that a node that
@@ -60,7 +60,7 @@ func (s *SyncLoop) HandlePodRemoves(pods []*v1.Pod) {
 		case pod.IsMirror(p):
 			s.updateStatic(p, start)
 		case s.allSourcesReady():
-			s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Kill, Pod: p})
+			s.workers.UpdatePod(podworkers.UpdatePodOptions{Type: podworkers.Kill, Pod: p})
 		default:
 			s.log.V(2).Info("Failed to delete pod", "pod", klog.KObj(p),
 				"err", "skipping delete because sources aren't ready yet")
@@ -130,7 +130,7 @@ func (s *SyncLoop) addSource(source string) {
 
 // getPodsToSync returns the pods whose resync or back-off is over, and those beyond their active deadline.
 func (s *SyncLoop) getPodsToSync() []*v1.Pod {
-	ready := s.workers.Due()
+	ready := s.workers.GetWork()
 	return slices.DeleteFunc(s.pods.Pods(), func(p *v1.Pod) bool {
 		api, known := s.status.PodStatus(p.UID)
 		late := known && !pod.IsTerminal(api.Phase) && status.PastDeadline(p, &api, time.Now())
@@ -197,8 +197,8 @@ func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
 		}
 		s.log.V(2).Info("Clean up containers for orphaned pod we had not seen before", "podUID", r.UID)
 		s.metrics.OrphanedPods.Inc()
-		s.workers.UpdatePod(podworkers.UpdateOptions{
-			Type: podworkers.Kill, RunningPod: r, Kill: &podworkers.KillOptions{GraceOverride: new(int64(orphanGrace))},
+		s.workers.UpdatePod(podworkers.UpdatePodOptions{
+			Type: podworkers.Kill, RunningPod: r, Kill: &podworkers.KillPodOptions{GraceOverride: new(int64(orphanGrace))},
 		})
 	}
 	s.count(desired, mirrors)

@@ -189,7 +189,7 @@ const (
 // evictPod ends a pod for an eviction and waits for it. override completes its status.
 func (s *SyncLoop) evictPod(ctx context.Context, p *v1.Pod, override func(*v1.PodStatus)) error {
 	done := make(chan struct{})
-	s.workers.UpdatePod(podworkers.UpdateOptions{Type: podworkers.Kill, Pod: p, Kill: &podworkers.KillOptions{
+	s.workers.UpdatePod(podworkers.UpdatePodOptions{Type: podworkers.Kill, Pod: p, Kill: &podworkers.KillPodOptions{
 		Completed: done, Evict: true, StatusOverride: override, GraceOverride: new(int64(evictionGrace)),
 	}})
 	select {

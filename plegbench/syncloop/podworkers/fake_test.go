@@ -38,7 +38,7 @@ type fakeSyncer struct {
 	mu       sync.Mutex
 	calls    []string
 	busy     map[types.UID]bool
-	furthest map[types.UID]Step
+	furthest map[types.UID]PodWorkType
 	takes    time.Duration
 	err      map[string]error // by step
 	terminal map[types.UID]bool
@@ -46,17 +46,17 @@ type fakeSyncer struct {
 
 func newSyncer(t *testing.T) *fakeSyncer {
 	return &fakeSyncer{
-		t: t, busy: map[types.UID]bool{}, furthest: map[types.UID]Step{}, err: map[string]error{},
+		t: t, busy: map[types.UID]bool{}, furthest: map[types.UID]PodWorkType{}, err: map[string]error{},
 		terminal: map[types.UID]bool{},
 	}
 }
 
-func (s *fakeSyncer) step(ctx context.Context, uid types.UID, step Step, line string) error {
+func (s *fakeSyncer) step(ctx context.Context, uid types.UID, step PodWorkType, line string) error {
 	s.mu.Lock()
 	if s.busy[uid] {
 		s.t.Errorf("%s is in two steps at a time", uid)
 	}
-	order := []Step{"", Syncing, Terminating, Terminated}
+	order := []PodWorkType{"", SyncPodWork, TerminatingPodWork, TerminatedPodWork}
 	if slices.Index(order, step) < slices.Index(order, s.furthest[uid]) {
 		s.t.Errorf("%s went back from %v to %v", uid, s.furthest[uid], step)
 	}
@@ -86,7 +86,7 @@ func (s *fakeSyncer) SyncPod(ctx context.Context, t UpdateType, p, mirror *v1.Po
 	if mirror != nil {
 		line += " mirror=" + string(mirror.UID)
 	}
-	err := s.step(ctx, p.UID, Syncing, line)
+	err := s.step(ctx, p.UID, SyncPodWork, line)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.terminal[p.UID] && err == nil, err
@@ -101,15 +101,15 @@ func (s *fakeSyncer) SyncTerminatingPod(
 		override(&st)
 		line += " reason=" + st.Reason
 	}
-	return s.step(ctx, p.UID, Terminating, line)
+	return s.step(ctx, p.UID, TerminatingPodWork, line)
 }
 
 func (s *fakeSyncer) SyncTerminatingRuntimePod(ctx context.Context, r *container.Pod) error {
-	return s.step(ctx, r.UID, Terminating, fmt.Sprintf("terminating runtime %s", r.UID))
+	return s.step(ctx, r.UID, TerminatingPodWork, fmt.Sprintf("terminating runtime %s", r.UID))
 }
 
 func (s *fakeSyncer) SyncTerminatedPod(ctx context.Context, p *v1.Pod, _ *container.PodStatus) error {
-	return s.step(ctx, p.UID, Terminated, "terminated "+string(p.UID))
+	return s.step(ctx, p.UID, TerminatedPodWork, "terminated "+string(p.UID))
 }
 
 func (s *fakeSyncer) set(change func(s *fakeSyncer)) {
@@ -155,11 +155,11 @@ func (b *harness) did(want ...string) {
 }
 
 func (b *harness) create(p *v1.Pod) {
-	b.UpdatePod(UpdateOptions{Type: Create, Pod: p, StartTime: time.Now()})
+	b.UpdatePod(UpdatePodOptions{Type: Create, Pod: p, StartTime: time.Now()})
 }
 
-func (b *harness) kill(p *v1.Pod, k *KillOptions) {
-	b.UpdatePod(UpdateOptions{Type: Kill, Pod: p, Kill: k})
+func (b *harness) kill(p *v1.Pod, k *KillPodOptions) {
+	b.UpdatePod(UpdatePodOptions{Type: Kill, Pod: p, Kill: k})
 }
 
 // answers compares the predicates that hold for a pod.

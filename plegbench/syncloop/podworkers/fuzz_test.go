@@ -90,19 +90,19 @@ func (h *history) next() {
 		h.create(fresh)
 	case 2, 3:
 		if p != nil {
-			h.UpdatePod(UpdateOptions{Type: []UpdateType{Sync, Update}[h.r.IntN(2)], Pod: p, StartTime: time.Now()})
+			h.UpdatePod(UpdatePodOptions{Type: []UpdateType{Sync, Update}[h.r.IntN(2)], Pod: p, StartTime: time.Now()})
 		}
 	case 4:
 		if p != nil {
 			looptest.Deleted(int64(h.r.IntN(30)))(p)
 			h.desired[p.UID] = p
-			h.UpdatePod(UpdateOptions{Type: Update, Pod: p})
+			h.UpdatePod(UpdatePodOptions{Type: Update, Pod: p})
 		}
 	case 5:
 		if p != nil {
 			ch, grace := make(chan struct{}), int64(h.r.IntN(30))
 			h.waits = append(h.waits, ch)
-			h.kill(p, &KillOptions{Completed: ch, Evict: h.r.IntN(2) == 0, GraceOverride: &grace})
+			h.kill(p, &KillPodOptions{Completed: ch, Evict: h.r.IntN(2) == 0, GraceOverride: &grace})
 		}
 	case 6:
 		if p != nil {
@@ -115,16 +115,16 @@ func (h *history) next() {
 		if p != nil && h.r.IntN(2) == 0 {
 			uid = p.UID
 		}
-		h.UpdatePod(UpdateOptions{Type: Kill, RunningPod: &container.Pod{UID: uid, Name: string(uid), Namespace: "ns"}})
+		h.UpdatePod(UpdatePodOptions{Type: Kill, RunningPod: &container.Pod{UID: uid, Name: string(uid), Namespace: "ns"}})
 	case 8:
 		h.housekeep()
 	case 9:
 		h.trouble()
 	default:
 		time.Sleep(time.Duration(h.r.IntN(20)) * time.Second)
-		for uid := range h.Due() {
+		for uid := range h.GetWork() {
 			if p := h.desired[uid]; p != nil {
-				h.UpdatePod(UpdateOptions{Type: Sync, Pod: p})
+				h.UpdatePod(UpdatePodOptions{Type: Sync, Pod: p})
 			}
 		}
 	}

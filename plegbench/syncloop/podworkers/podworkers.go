@@ -1,9 +1,9 @@
-// Package podworkers runs one goroutine for each pod. It syncs the pod again and again, then stops its containers, and
-// at last cleans up after it; it never goes back a step. The package follows pkg/kubelet/pod_workers.go; a Syncer does
-// the steps.
+// Package podworkers runs one goroutine for each pod, podWorkerLoop. It syncs the pod again and again, then stops its
+// containers, and finally cleans up; it never goes back a step. The package follows pkg/kubelet/pod_workers.go; a
+// Syncer does the steps.
 //
 // All updates of a pod go through UpdatePod, which never blocks: of the updates during a step only the newest is kept.
-// Before each step the worker waits for a status newer than its last step, without a deadline.
+// Before each step the worker waits in GetNewerThan for a status newer than its last step, without a deadline.
 package podworkers
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
 )
 
-// An UpdateType is the reason of an update. Its text is the label operation_type of
+// An UpdateType is the reason for an update. Its text is the label operation_type of
 // kubelet_pod_worker_duration_seconds.
 type UpdateType string
 
@@ -36,18 +36,18 @@ const (
 	Kill   UpdateType = "kill"   // it has to end
 )
 
-// UpdateOptions are one update of one pod.
-type UpdateOptions struct {
+// UpdatePodOptions describe one update of one pod.
+type UpdatePodOptions struct {
 	Type       UpdateType
 	StartTime  time.Time // of the cause, for the metrics; merged updates keep the oldest
 	Pod        *v1.Pod
-	MirrorPod  *v1.Pod        // of a static pod; nil means that there is none now
-	RunningPod *container.Pod // instead of Pod if only the runtime knows the pod; for Kill only
-	Kill       *KillOptions   // for Kill only; may be nil
+	MirrorPod  *v1.Pod         // of a static pod; nil means that there is none now
+	RunningPod *container.Pod  // instead of Pod if only the runtime knows the pod; for Kill only
+	Kill       *KillPodOptions // for Kill only; may be nil
 }
 
-// KillOptions are how a pod ends.
-type KillOptions struct {
+// KillPodOptions say how a pod ends.
+type KillPodOptions struct {
 	Completed      chan<- struct{}     // closed once the containers have ended
 	Evict          bool                // the node evicts it
 	StatusOverride func(*v1.PodStatus) // changes the reported status from now on
@@ -128,7 +128,7 @@ func (w *Workers) Run(ctx context.Context) error {
 // UpdatePod hands an update to the pod's worker, which is started if there is none. It decides whether the pod's
 // termination begins, and never blocks. Updates of a pod that has ended are ignored until SyncKnownPods has forgotten
 // it.
-func (w *Workers) UpdatePod(o UpdateOptions) {
+func (w *Workers) UpdatePod(o UpdatePodOptions) {
 	var uid types.UID
 	var ref klog.ObjectRef
 	if o.Pod != nil {
@@ -149,7 +149,7 @@ func (w *Workers) UpdatePod(o UpdateOptions) {
 			uid: uid, ref: ref, name: ref.Name + "_" + ref.Namespace, wake: make(chan struct{}, 1), since: time.Now(),
 		}
 		w.workers[uid] = k
-		w.wg.Go(func() { w.run(k) })
+		w.wg.Go(func() { w.podWorkerLoop(k) })
 	}
 	if known && k.terminating() && o.Type == Create {
 		k.restartRequested = true
@@ -181,14 +181,14 @@ func (w *Workers) UpdatePod(o UpdateOptions) {
 	k.working = true
 	k.notify()
 	if (began || shortened) && k.cancel != nil {
-		log.Info("Cancelling current pod sync", "workType", k.step())
+		log.Info("Cancelling current pod sync", "workType", k.workType())
 		k.cancel()
 	}
 }
 
-// takeKill applies the kill options of an update, and reports whether the grace period got shorter. They have no effect
-// before termination was requested and after the containers have ended.
-func (k *worker) takeKill(o *UpdateOptions) (shortened bool) {
+// takeKill applies the kill options of an update and reports whether the grace period got shorter. Before termination
+// is requested, and after the containers have ended, the options have no effect.
+func (k *worker) takeKill(o *UpdatePodOptions) (shortened bool) {
 	kill := o.Kill
 	o.Kill = nil
 	if !k.terminating() || k.terminated() {
@@ -210,7 +210,7 @@ func (k *worker) takeKill(o *UpdateOptions) (shortened bool) {
 }
 
 // complete closes the channel of kill options that have no effect.
-func complete(kill *KillOptions) {
+func complete(kill *KillPodOptions) {
 	if kill != nil && kill.Completed != nil {
 		close(kill.Completed)
 	}
@@ -233,9 +233,9 @@ func (w *Workers) retire(k *worker) {
 	}
 }
 
-// SyncKnownPods takes the desired pods. It ends workers of other pods, forgets pods that have ended and are not desired
-// or were created again meanwhile, and returns those that still have a worker. A desired pod without a worker has to be
-// created again. From the first call on, pods without a worker are known not to run.
+// SyncKnownPods terminates the workers of undesired pods, removes finished workers whose pod is undesired or was
+// recreated, and returns the pods that still have a worker. A desired pod without a worker has to be created again.
+// From the first call on, pods without a worker are known not to run.
 func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]bool {
 	known := make(map[types.UID]bool, len(desired))
 	for _, p := range desired {
@@ -247,7 +247,7 @@ func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]bool {
 	out := map[types.UID]bool{}
 	for uid, k := range w.workers {
 		orphan := !known[uid]
-		if (orphan || k.restartRequested) && w.forget(k, orphan) {
+		if (orphan || k.restartRequested) && w.removeTerminatedWorker(k, orphan) {
 			continue
 		}
 		out[uid] = true
@@ -255,9 +255,9 @@ func (w *Workers) SyncKnownPods(desired []*v1.Pod) map[types.UID]bool {
 	return out
 }
 
-// forget removes a pod that has ended, or never began, and reports whether it did. Other pods that are not desired are
-// brought to their end.
-func (w *Workers) forget(k *worker, orphan bool) bool {
+// removeTerminatedWorker removes a worker that has finished or never began, and reports whether it did. It terminates
+// other workers of undesired pods.
+func (w *Workers) removeTerminatedWorker(k *worker, orphan bool) bool {
 	switch {
 	case k.finished, orphan && k.startedAt.IsZero() && !k.observedRuntime:
 		w.cfg.Log.V(4).Info("Pod has been terminated and is no longer known to the kubelet, remove all history",
@@ -272,7 +272,7 @@ func (w *Workers) forget(k *worker, orphan bool) bool {
 		k.terminatingAt = time.Now()
 		k.grace, _ = effectiveGrace(0, k.spec(), nil)
 	}
-	k.replay()
+	k.requeueLastPodUpdate()
 	return false
 }
 
@@ -346,7 +346,7 @@ func (w *Workers) Snapshot() []WorkerState {
 	out := make([]WorkerState, 0, len(w.workers))
 	for uid, k := range w.workers {
 		s := WorkerState{
-			UID: uid, Name: k.ref.String(), Step: string(k.step()), WaitingInCache: k.waiting, Busy: k.working,
+			UID: uid, Name: k.ref.String(), Step: string(k.workType()), WaitingInCache: k.waiting, Busy: k.working,
 			Since: k.since,
 		}
 		if k.finished {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// jitterFactor is by how much a delay may grow, at random, so that pods do not become due together
+// jitterFactor bounds the random growth of a delay, so that pods do not become due together
 // (workerResyncIntervalJitterFactor and workerBackOffPeriodJitterFactor in pkg/kubelet/pod_workers.go).
 const jitterFactor = 0.5
 
@@ -26,7 +26,8 @@ type BackOffError struct {
 func (e *BackOffError) Error() string { return e.Err.Error() }
 func (e *BackOffError) Unwrap() error { return e.Err }
 
-// requeueAfter is when a pod is due again after a step, before jitter. moved reports that it went on to the next step.
+// requeueAfter returns the delay, before jitter, until a pod is due again. moved reports that it went on to the next
+// phase.
 func (c *Config) requeueAfter(moved bool, err error) time.Duration {
 	var backOff *BackOffError
 	switch {
@@ -47,8 +48,8 @@ func (w *Workers) enqueue(uid types.UID, delay time.Duration) {
 	w.due[uid] = time.Now().Add(jitter(delay))
 }
 
-// Due removes the pods that are due to be synced again from the queue, and returns them.
-func (w *Workers) Due() map[types.UID]bool {
+// GetWork removes the pods that are due to be synced again from the queue, and returns them.
+func (w *Workers) GetWork() map[types.UID]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	due := map[types.UID]bool{}

@@ -12,14 +12,14 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// A Step is a phase of a pod's life here, in the kubelet's terms. Each leads to the next only.
-type Step string
+// A PodWorkType is a phase in the life of a pod's worker. Each leads to the next only.
+type PodWorkType string
 
-// The steps.
+// The phases.
 const (
-	Syncing     Step = "sync"
-	Terminating Step = "terminating"
-	Terminated  Step = "terminated"
+	SyncPodWork        PodWorkType = "sync"
+	TerminatingPodWork PodWorkType = "terminating"
+	TerminatedPodWork  PodWorkType = "terminated"
 )
 
 // A worker is the state of one pod. Workers.mu guards all of it but uid, ref, name and wake.
@@ -33,8 +33,8 @@ type worker struct {
 	ctx    context.Context // of the step under way
 	cancel context.CancelFunc
 
-	pending *UpdateOptions // not yet taken by the goroutine
-	active  *UpdateOptions // last taken by the goroutine
+	pending *UpdatePodOptions // not yet taken by the goroutine
+	active  *UpdatePodOptions // last taken by the goroutine
 
 	startedAt     time.Time // allowed to sync
 	terminatingAt time.Time // termination was requested
@@ -55,14 +55,14 @@ type worker struct {
 	since   time.Time // of the last change of waiting or working
 }
 
-func (k *worker) step() Step {
+func (k *worker) workType() PodWorkType {
 	switch {
 	case !k.terminatedAt.IsZero():
-		return Terminated
+		return TerminatedPodWork
 	case k.terminating():
-		return Terminating
+		return TerminatingPodWork
 	}
-	return Syncing
+	return SyncPodWork
 }
 
 // terminating reports whether termination was requested, or is complete.
@@ -89,8 +89,8 @@ func (k *worker) release() {
 	k.completed, k.override = nil, nil
 }
 
-// replay queues the last update again, unless there is a newer one.
-func (k *worker) replay() {
+// requeueLastPodUpdate queues the last update again, unless there is a newer one.
+func (k *worker) requeueLastPodUpdate() {
 	if k.pending != nil || k.active == nil {
 		return
 	}
@@ -102,7 +102,7 @@ func (k *worker) replay() {
 
 // spec is the pod as its source last had it, or nil.
 func (k *worker) spec() *v1.Pod {
-	for _, o := range []*UpdateOptions{k.pending, k.active} {
+	for _, o := range []*UpdatePodOptions{k.pending, k.active} {
 		if o != nil && o.Pod != nil {
 			return o.Pod
 		}
@@ -129,8 +129,8 @@ func effectiveGrace(previous int64, p *v1.Pod, override *int64) (grace int64, sh
 	return grace, previous != 0 && grace != previous
 }
 
-// whyEnd returns what in an update begins a pod's termination, with the kubelet's text, or "".
-func whyEnd(o *UpdateOptions) (why string, deleted, evicted bool) {
+// whyEnd returns the kubelet's text for an update that begins a pod's termination, or "".
+func whyEnd(o *UpdatePodOptions) (why string, deleted, evicted bool) {
 	switch {
 	case o.RunningPod != nil:
 		return "Pod is orphaned and must be torn down", true, false
@@ -146,15 +146,15 @@ func whyEnd(o *UpdateOptions) (why string, deleted, evicted bool) {
 	return "", false, false
 }
 
-// A job is one update and the step that it leads to.
-type job struct {
-	UpdateOptions
-	step Step
-	ctx  context.Context
+// A podWork is one update and the phase in which it is handled.
+type podWork struct {
+	UpdatePodOptions
+	workType PodWorkType
+	ctx      context.Context
 }
 
-// run is the goroutine of one pod.
-func (w *Workers) run(k *worker) {
+// podWorkerLoop is the goroutine of one pod.
+func (w *Workers) podWorkerLoop(k *worker) {
 	var lastSync time.Time
 	for {
 		select {
@@ -165,46 +165,46 @@ func (w *Workers) run(k *worker) {
 				return
 			}
 		}
-		j, ok := w.take(k)
+		j, ok := w.startPodSync(k)
 		if !ok {
 			continue // for another update, or for the end
 		}
-		synced, terminal, err := w.do(k, j, lastSync)
+		synced, terminal, err := w.syncStep(k, j, lastSync)
 		if w.base.Err() != nil {
 			return
 		}
 		if synced {
 			lastSync = time.Now()
 		}
-		if w.finish(k, j, terminal, err) {
+		if w.completeSync(k, j, terminal, err) {
 			return
 		}
 	}
 }
 
-// take consumes the pending update and decides what it leads to. ok is false if there is nothing to do now.
-func (w *Workers) take(k *worker) (j job, ok bool) {
+// startPodSync takes the pending update. ok is false if there is nothing to do now.
+func (w *Workers) startPodSync(k *worker) (j podWork, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if k.gone {
-		return job{}, false
+		return podWork{}, false
 	}
 	if k.pending == nil {
 		k.working = false
-		return job{}, false
+		return podWork{}, false
 	}
-	j = job{UpdateOptions: *k.pending, step: k.step()}
+	j = podWork{UpdatePodOptions: *k.pending, workType: k.workType()}
 	if k.startedAt.IsZero() && j.Pod != nil {
 		switch static := pod.IsStatic(j.Pod); {
 		case static && k.terminating(): // it has to end before it began
 			k.terminatedAt, k.finished, k.pending = time.Now(), true, nil
 			w.retire(k)
 			w.observe(j, string(j.Type))
-			return job{}, false
+			return podWork{}, false
 		case static && w.startedStatic[k.name] != "" && w.startedStatic[k.name] != k.uid:
 			k.working = false // the update stays pending until the earlier pod of this name has ended
 			w.enqueue(k.uid, w.cfg.BackOff)
-			return job{}, false
+			return podWork{}, false
 		case static:
 			w.startedStatic[k.name] = k.uid
 		}
@@ -215,14 +215,14 @@ func (w *Workers) take(k *worker) (j job, ok bool) {
 		k.ctx, k.cancel = context.WithCancel(w.base)
 	}
 	j.ctx = k.ctx
-	// A replay is a sync without a start time. The mirror is not needed, since only the later steps are replayed.
-	k.active = &UpdateOptions{Type: Sync, Pod: j.Pod, RunningPod: j.RunningPod}
+	// A requeued update is a sync without a start time. It needs no mirror, since only the later phases use it.
+	k.active = &UpdatePodOptions{Type: Sync, Pod: j.Pod, RunningPod: j.RunningPod}
 	k.since = time.Now()
 	return j, true
 }
 
-// do waits for a new status and takes the step. synced reports that it got as far as the step.
-func (w *Workers) do(k *worker, j job, lastSync time.Time) (synced, terminal bool, err error) {
+// syncStep waits for a new status and calls the Syncer. synced reports that it got as far as that call.
+func (w *Workers) syncStep(k *worker, j podWork, lastSync time.Time) (synced, terminal bool, err error) {
 	if j.RunningPod != nil {
 		return true, false, w.cfg.Syncer.SyncTerminatingRuntimePod(j.ctx, j.RunningPod)
 	}
@@ -235,10 +235,10 @@ func (w *Workers) do(k *worker, j job, lastSync time.Time) (synced, terminal boo
 		}
 		return false, false, err
 	}
-	switch j.step {
-	case Terminated:
+	switch j.workType {
+	case TerminatedPodWork:
 		err = w.cfg.Syncer.SyncTerminatedPod(j.ctx, j.Pod, status)
-	case Terminating:
+	case TerminatingPodWork:
 		w.mu.Lock()
 		grace, override := k.grace, k.override
 		w.mu.Unlock()
@@ -255,28 +255,28 @@ func (w *Workers) setWaiting(k *worker, waiting bool) {
 	k.waiting, k.since = waiting, time.Now()
 }
 
-// finish records the result of a step and reports whether the worker ends.
-func (w *Workers) finish(k *worker, j job, terminal bool, err error) bool {
+// completeSync records the result of a step and reports whether the worker ends.
+func (w *Workers) completeSync(k *worker, j podWork, terminal bool, err error) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	log := w.cfg.Log.WithValues("pod", k.ref, "podUID", k.uid)
 	label, moved, over := string(j.Type), false, false
 	switch {
 	case errors.Is(err, context.Canceled):
-		log.V(2).Info("Sync exited with context cancellation error", "workType", j.step)
+		log.V(2).Info("Sync exited with context cancellation error", "workType", j.workType)
 	case err != nil:
 		log.Error(err, "Error syncing pod, skipping")
-	case j.step == Terminated:
+	case j.workType == TerminatedPodWork:
 		log.V(4).Info("Pod is complete and the worker can now stop")
-		label, over = string(Terminated), true
+		label, over = string(TerminatedPodWork), true
 	case j.RunningPod != nil:
 		log.V(4).Info("Pod terminated all orphaned containers successfully and worker can now stop")
 		k.terminatedAt, over = time.Now(), true
-	case j.step == Terminating:
+	case j.workType == TerminatingPodWork:
 		log.V(4).Info("Pod terminated all containers successfully")
 		k.terminatedAt, moved = time.Now(), true
 		k.release()
-		k.replay()
+		k.requeueLastPodUpdate()
 	case terminal:
 		log.V(4).Info("Pod is terminal")
 		if !k.terminating() { // a request may have come during the sync
@@ -284,7 +284,7 @@ func (w *Workers) finish(k *worker, j job, terminal bool, err error) bool {
 			k.grace, _ = effectiveGrace(0, j.Pod, nil)
 		}
 		moved = true
-		k.replay()
+		k.requeueLastPodUpdate()
 	}
 	w.observe(j, label)
 	if over {
@@ -302,7 +302,7 @@ func (w *Workers) finish(k *worker, j job, terminal bool, err error) bool {
 	return false
 }
 
-func (w *Workers) observe(j job, label string) {
+func (w *Workers) observe(j podWork, label string) {
 	if !j.StartTime.IsZero() {
 		w.cfg.Metrics.PodWorkerDuration.WithLabelValues(label).Observe(time.Since(j.StartTime).Seconds())
 	}

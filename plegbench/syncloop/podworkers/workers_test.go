@@ -30,7 +30,7 @@ func TestLifeOfAPod(t *testing.T) {
 
 		done := make(chan struct{})
 		b.syncer.set(func(s *fakeSyncer) { s.takes = time.Second })
-		b.kill(p, &KillOptions{Completed: done})
+		b.kill(p, &KillPodOptions{Completed: done})
 		b.answers("p", "could run", "requested")
 		select {
 		case <-done:
@@ -42,9 +42,9 @@ func TestLifeOfAPod(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		b.did("terminating p grace=30", "terminated p")
 		b.answers("p", "finished", "known terminated", "requested", "runtime removed")
-		b.UpdatePod(UpdateOptions{Type: Sync, Pod: p})
+		b.UpdatePod(UpdatePodOptions{Type: Sync, Pod: p})
 		late := make(chan struct{})
-		b.kill(p, &KillOptions{Completed: late})
+		b.kill(p, &KillPodOptions{Completed: late})
 		<-late
 		b.did()
 		b.known([]*v1.Pod{p}, "p") // while it is desired its end is remembered
@@ -59,14 +59,14 @@ func TestEviction(t *testing.T) {
 		b.create(looptest.Pod("p"))
 		b.did("sync p create")
 		b.syncer.set(func(s *fakeSyncer) { s.err["terminating"] = errSick })
-		b.kill(looptest.Pod("p"), &KillOptions{
+		b.kill(looptest.Pod("p"), &KillPodOptions{
 			Evict: true, GraceOverride: new(int64(0)), StatusOverride: func(st *v1.PodStatus) { st.Reason = "Evicted" },
 		})
 		b.did("terminating p grace=1 reason=Evicted")
 		b.answers("p", "content removed", "could run", "requested")
 		// A retry keeps the options, though the update that brings it does not have them.
 		b.syncer.set(func(s *fakeSyncer) { clear(s.err) })
-		b.UpdatePod(UpdateOptions{Type: Sync, Pod: looptest.Pod("p")})
+		b.UpdatePod(UpdatePodOptions{Type: Sync, Pod: looptest.Pod("p")})
 		b.did("terminating p grace=1 reason=Evicted", "terminated p")
 	})
 }
@@ -77,7 +77,7 @@ func TestNewestUpdateWins(t *testing.T) {
 		b.create(looptest.Pod("p"))
 		synctest.Wait()
 		for _, mirror := range []string{"m1", "m2"} {
-			b.UpdatePod(UpdateOptions{
+			b.UpdatePod(UpdatePodOptions{
 				Type: Update, Pod: looptest.Pod("p"), MirrorPod: looptest.Pod(mirror), StartTime: time.Now(),
 			})
 			time.Sleep(time.Second)
@@ -110,15 +110,15 @@ func TestCancellation(t *testing.T) {
 		start := time.Now()
 		b.create(looptest.Pod("p"))
 		synctest.Wait()
-		b.kill(looptest.Pod("p"), &KillOptions{GraceOverride: new(int64(30))})
+		b.kill(looptest.Pod("p"), &KillPodOptions{GraceOverride: new(int64(30))})
 		synctest.Wait()
-		b.kill(looptest.Pod("p"), &KillOptions{GraceOverride: new(int64(40))})
+		b.kill(looptest.Pod("p"), &KillPodOptions{GraceOverride: new(int64(40))})
 		for _, grace := range []int64{35, 20} {
 			synctest.Wait()
-			b.UpdatePod(UpdateOptions{Type: Update, Pod: deleted("p", grace)})
+			b.UpdatePod(UpdatePodOptions{Type: Update, Pod: deleted("p", grace)})
 		}
 		synctest.Wait()
-		b.kill(deleted("p", 20), &KillOptions{GraceOverride: new(int64(0))})
+		b.kill(deleted("p", 20), &KillPodOptions{GraceOverride: new(int64(0))})
 		b.did("sync p create", "terminating p grace=30", "terminating p grace=20", "terminating p grace=1")
 		cancelled := b.log.Lines(`"msg"="Sync exited with context cancellation error" "pod"=`)
 		if time.Since(start) != 0 || len(cancelled) == 0 {
@@ -147,7 +147,7 @@ func TestStaticPodsOfOneName(t *testing.T) {
 			t.Errorf("the first is terminating: %v, after its end: %v", terminating, after)
 		}
 		b.kill(second, nil) // ends before it began
-		b.UpdatePod(UpdateOptions{Type: Sync, Pod: third})
+		b.UpdatePod(UpdatePodOptions{Type: Sync, Pod: third})
 		b.did("sync 3 sync")
 		if !b.ShouldPodBeFinished("2") {
 			t.Error("the second has not ended")
