@@ -67,7 +67,7 @@ func run(ctx context.Context, env cli.Env, args []string) int {
 	args = verbosity(args)
 	out := &output{Writer: env.Out, gone: stop}
 	env.Out, env.Err = out, &output{Writer: env.Err, gone: stop}
-	root := Root(env)
+	root := rootFor(env, args)
 	root.SetArgs(args)
 	code, message, hint := cli.ExitCode(out.lost(root.ExecuteContext(ctx)))
 	wrote, left := out.state()
@@ -106,7 +106,8 @@ func mayHang(env cli.Env, args []string) bool {
 	if env.Self == "" {
 		return false
 	}
-	cmd, rest, err := Root(env).Find(verbosity(args))
+	args = verbosity(args)
+	cmd, rest, err := rootFor(env, args).Find(args)
 	if err != nil || slices.Contains(strings.Split(unsupervised, ","), cmd.Name()) {
 		return false
 	}
@@ -173,8 +174,49 @@ func verbosity(args []string) []string {
 
 var number = regexp.MustCompile(`^[0-9]+$`)
 
+// A command is a subcommand of kdiag.
+type command struct {
+	name string
+	make func(cli.Env) *cobra.Command
+}
+
+// commands returns all subcommands.
+func commands() []command {
+	return []command{
+		{"pleg", plegcmd.NewCommand},
+		{"node", nodecmd.NewCommand},
+		{"runtime", runtimecmd.NewCommand},
+		{"relist", relistcmd.NewCommand},
+		{"exited", exitedcmd.NewCommand},
+		{"gc-exited", gccmd.NewCommand},
+		{"journal", journalcmd.NewCommand},
+		{"history", historycmd.NewCommand},
+		{"fleet", fleetcmd.NewCommand},
+		{"bundle", bundlecmd.NewCommand},
+		{"agent", agentcmd.NewCommand},
+		{"canary", canarycmd.NewCommand},
+		{"reproduce", reproducecmd.NewCommand},
+		{"syncloop", syncloopcmd.NewCommand},
+		{"proxy", proxycmd.NewCommand},
+		{"stacks", stackscmd.NewCommand},
+		{"explain", explaincmd.NewCommand},
+		{"version", versioncmd.NewCommand},
+	}
+}
+
 // Root returns the command tree.
-func Root(env cli.Env) *cobra.Command {
+func Root(env cli.Env) *cobra.Command { return tree(env, "") }
+
+// rootFor returns as much of the command tree as the arguments need: where they begin with a subcommand, that alone.
+func rootFor(env cli.Env, args []string) *cobra.Command {
+	if len(args) > 0 && slices.ContainsFunc(commands(), func(c command) bool { return c.name == args[0] }) {
+		return tree(env, args[0])
+	}
+	return tree(env, "")
+}
+
+// tree returns the command tree with one subcommand, or with all where only is empty.
+func tree(env cli.Env, only string) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kdiag",
 		Short: "Say why a Kubernetes node is NotReady, and what to do next",
@@ -200,26 +242,11 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 	root.SetErr(env.Err)
 	root.SetFlagErrorFunc(flagError)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { printHelp(cmd.OutOrStdout(), cmd, env.Width) })
-	root.AddCommand(
-		plegcmd.NewCommand(env),
-		nodecmd.NewCommand(env),
-		runtimecmd.NewCommand(env),
-		relistcmd.NewCommand(env),
-		exitedcmd.NewCommand(env),
-		gccmd.NewCommand(env),
-		journalcmd.NewCommand(env),
-		historycmd.NewCommand(env),
-		fleetcmd.NewCommand(env),
-		bundlecmd.NewCommand(env),
-		agentcmd.NewCommand(env),
-		canarycmd.NewCommand(env),
-		reproducecmd.NewCommand(env),
-		syncloopcmd.NewCommand(env),
-		proxycmd.NewCommand(env),
-		stackscmd.NewCommand(env),
-		explaincmd.NewCommand(env),
-		versioncmd.NewCommand(env),
-	)
+	for _, c := range commands() {
+		if only == "" || only == c.name {
+			root.AddCommand(c.make(env))
+		}
+	}
 	root.InitDefaultCompletionCmd()
 	complete(root)
 	root.SetHelpCommand(newHelp(root))
@@ -247,7 +274,7 @@ func newHelp(root *cobra.Command) *cobra.Command {
 func complete(root *cobra.Command) {
 	for _, cmd := range root.Commands() {
 		check, run := cmd.Args, cmd.RunE
-		if cmd.HasSubCommands() && len(cmd.ValidArgs) == 0 {
+		if cmd.HasSubCommands() && cmd.ValidArgsFunction == nil {
 			check = unknownCommand
 		}
 		cmd.Args = func(cmd *cobra.Command, args []string) error { return argsError(cmd, args, check(cmd, args)) }
@@ -265,7 +292,7 @@ func complete(root *cobra.Command) {
 }
 
 func flagError(cmd *cobra.Command, err error) error {
-	if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(cmd.ValidArgs) == 0 && len(args) > 0 {
+	if args := cmd.Flags().Args(); cmd.HasSubCommands() && cmd.ValidArgsFunction == nil && len(args) > 0 {
 		return unknownCommand(cmd, args)
 	}
 	hint := cmd.CommandPath() + " --help lists the flags"

@@ -36,9 +36,11 @@ first two; advisories lists the known bugs, and settings the kubelet's settings.
   kdiag explain advisories
   kdiag explain containerd-7496
   kdiag explain settings`,
-		Args:      cobra.MaximumNArgs(1),
-		ValidArgs: codes(),
-		PreRunE:   flags.Check,
+		Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return codes(), cobra.ShellCompDirectiveNoFileComp
+		},
+		PreRunE: flags.Check,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return run(env, &flags, args)
 		},

@@ -22,10 +22,6 @@ import (
 // newSettings returns kdiag explain settings.
 func newSettings(env cli.Env) *cobra.Command {
 	var flags cli.Flags
-	names := []string{}
-	for _, s := range kubelet.ExplainDefaults().Settings {
-		names = append(names, s.Name)
-	}
 	cmd := &cobra.Command{
 		Use:   "settings [NAME]",
 		Short: "Explain the kubelet's settings: value on this node, origin, default, what it means for PLEG",
@@ -37,9 +33,11 @@ Where no kubelet runs, the defaults are printed. NAME is a field of KubeletConfi
   kdiag explain settings runtimeRequestTimeout
   kdiag explain settings --details
   kdiag explain settings --host-root /host -o json`,
-		Args:      cobra.MaximumNArgs(1),
-		ValidArgs: names,
-		PreRunE:   flags.Check,
+		Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return settings(), cobra.ShellCompDirectiveNoFileComp
+		},
+		PreRunE: flags.Check,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			all := readSettings(cmd.Context(), flags.Host(env).Root)
 			if len(args) > 0 {
@@ -47,7 +45,7 @@ Where no kubelet runs, the defaults are printed. NAME is a field of KubeletConfi
 			}
 			if len(all.Settings)+len(all.Constants) == 0 {
 				return cli.Usage(fmt.Sprintf("there is no setting %q in the list", args[0]), cmp.Or(
-					cli.DidYouMean("kdiag explain settings ", args[0], names), "kdiag explain settings lists them"))
+					cli.DidYouMean("kdiag explain settings ", args[0], settings()), "kdiag explain settings lists them"))
 			}
 			header := target.Header(env, "explain settings", "KubeletSettings")
 			header.Status, header.Problems = checks.Healthy, append(header.Problems, all.Problems...)
@@ -58,6 +56,14 @@ Where no kubelet runs, the defaults are printed. NAME is a field of KubeletConfi
 	flags.AddHostRoot(cmd)
 	cmd.Flags().BoolVar(&flags.Details, "details", false, "print what each setting means")
 	return cmd
+}
+
+// settings returns the names of the settings.
+func settings() (names []string) {
+	for _, s := range kubelet.ExplainDefaults().Settings {
+		names = append(names, s.Name)
+	}
+	return names
 }
 
 // keep leaves the setting, gates or constant of a name, in any case.
