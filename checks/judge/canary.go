@@ -135,7 +135,7 @@ func (c *judgedCanary) judge(r *checks.CanaryReport) {
 		s.Add(checks.TouchesNothing, images, "List the images on the node")
 		s.Add(checks.TouchesPod, c.Again+" --pull", "Or pull it; this also tests the registry")
 	case spoiled == canary.NoImage, spoiled == canary.ByImage:
-		r.Status, r.Summary = checks.Unknown, "there is no image on this node"
+		r.Status, r.Summary = checks.Unknown, "no busybox, alpine or pause image is on this node"
 		if spoiled == canary.ByImage {
 			r.Summary = "the image " + facts.Clean(c.Result.Image) + " cannot run `" +
 				facts.Clean(append(slices.Clone(c.Command), "sleep")[0]) + "`: " + why

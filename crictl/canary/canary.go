@@ -14,16 +14,12 @@ import (
 	"github.com/kdiag/kdiag/crictl/remote"
 )
 
-const (
-	// attempts is how often a canary is tried that another client stops. Each has nearly a whole housekeeping period.
-	attempts = 3
-	// maxImages is how many images are tried when kdiag is to choose: one with a shell, a pause image, and another.
-	maxImages = 3
-)
+// attempts is how often a canary is tried that another client stops. Each has nearly a whole housekeeping period.
+const attempts = 3
 
 // Options configure a canary.
 type Options struct {
-	Image   string   // to run, by a name or id; empty picks one that is on the node
+	Image   string   // name or id; empty picks one that is on the node, else the pause image
 	Pull    bool     // pull Image when it is not on the node
 	Command []string // to run instead of sleep; it should stay for some seconds
 	CNI     bool     // a network of its own, set up by CNI; else the host's
@@ -35,19 +31,19 @@ type Options struct {
 	Progress   func(step string)
 }
 
-// A Result is the outcome of a canary.
+// A Result says how the steps of a canary ended, and what is left of it.
 type Result struct {
 	Version   crictl.Version // of the runtime; empty when it did not answer
 	Image     string         // that was run
-	Unfit     []Unfit        // images that kdiag chose before and that did not run
-	SandboxID string         // of the last attempt; empty when none came to be
-	Attempts  int            // 0 when nothing was made
+	Unfit     []Unfit        // chosen images that did not run before this one
+	SandboxID string         // of the last attempt; empty when there is none
+	Attempts  int            // 0 when the canary was not begun
 	Steps     []Step         // of the last attempt
 	Spoiled   Spoiled        // why the result is no evidence about the runtime; empty when it is
 	CleanedUp bool           // nothing of it is left in the runtime
 	Left      []string       // sandboxes that are left
-	LogsLeft  string         // the folder of its logs, when it could not be removed
-	Earlier   Earlier        // canaries that earlier runs left
+	LogsLeft  string         // the folder of its logs, if it could not be removed
+	Earlier   Earlier        // canaries of earlier runs
 }
 
 // A Step is one timed call.
@@ -55,7 +51,7 @@ type Step struct {
 	Name    string // of the RPC
 	Elapsed time.Duration
 	Outcome Outcome
-	Err     string // what the runtime said, or why the step was skipped; as it came
+	Err     string // the runtime's error, unchanged, or the reason for a skipped step
 }
 
 // An Outcome is how a step ended.
@@ -66,18 +62,18 @@ const (
 	OK      Outcome = "ok"
 	Failed  Outcome = "failed"  // the runtime answered with an error
 	Hung    Outcome = "hung"    // no answer within the deadline of the call
-	Cut     Outcome = "cut"     // the whole command came to its end, or was interrupted
+	Cut     Outcome = "cut"     // by the end of the command
 	Skipped Outcome = "skipped" // not possible with this image
 )
 
-// Spoiled is why a failed canary is no evidence about the runtime.
+// Spoiled is the reason why a failed canary is no evidence about the runtime.
 type Spoiled string
 
-// What spoils a canary.
+// The reasons.
 const (
 	ByOther   Spoiled = "other"    // another client, usually the kubelet, stopped or removed its sandbox
 	ByImage   Spoiled = "image"    // the image cannot run the program
-	NoImage   Spoiled = "no image" // there is none to run
+	NoImage   Spoiled = "no image" // the image, or any that would do, is not on the node
 	Interrupt Spoiled = "interrupted"
 )
 
@@ -103,9 +99,8 @@ func Run(ctx context.Context, cri *remote.Service, opts Options) *Result {
 	if c.prepare(within) {
 		before := len(c.res.Steps)
 		for {
-			c.res.Steps, c.res.Spoiled = c.res.Steps[:before], ""
+			c.res.Steps, c.res.Spoiled, c.unfit = c.res.Steps[:before], "", ""
 			c.res.Attempts++
-			c.unfit = ""
 			c.live(within)
 			c.cleanUp(context.WithoutCancel(ctx))
 			again := c.res.Spoiled == ByOther && c.res.Attempts < attempts

@@ -10,68 +10,48 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// execProgram is what ExecSync runs.
+// execProgram is the program of ExecSync.
 const execProgram = "true"
 
 // A choice is the image to run.
 type choice struct {
-	id   string // by which the runtime finds it; empty for no image
-	name string // for a person
-	bare bool   // it holds but its own program, which waits: a pause image
+	id    string // by which the runtime finds it; empty for no image
+	name  string // for a person
+	pause bool   // a pause image contains no program but its own, which waits
 }
 
-// The kinds of images, the best first.
-const (
-	shell = iota // holds sleep and true, by its name or tag
-	pause        // on nearly every node, as the image of sandboxes; nothing can be executed in it
-	other        // may hold sleep or not
+var (
+	shellName = regexp.MustCompile(`busybox|alpine`) // images with sleep and true
+	pauseName = regexp.MustCompile(`\bpause\b`)      // the sandboxes' image; also mirrored-pause
 )
 
-// choose returns the images to try, the one that is most likely to run first: of each kind the smallest, and when that
-// makes fewer than maxImages the next ones.
-func choose(images []*runtimeapi.Image) []choice {
+// choose returns the images to try in order: the smallest with a shell, by its name or tag, and the pause image, which
+// is on nearly every node.
+func choose(images []*runtimeapi.Image) (choices []choice) {
 	sorted := slices.SortedFunc(slices.Values(images), func(a, b *runtimeapi.Image) int {
-		return cmp.Or(
-			cmp.Compare(kindOf(nameOf(a)), kindOf(nameOf(b))),
-			cmp.Compare(a.GetSize(), b.GetSize()),
-			cmp.Compare(nameOf(a), nameOf(b)), // the same in every run
-		)
+		return cmp.Or(cmp.Compare(a.GetSize(), b.GetSize()), cmp.Compare(nameOf(a), nameOf(b)))
 	})
-	var first, rest []choice
-	for i, image := range sorted {
-		into := &rest
-		if i == 0 || kindOf(nameOf(image)) != kindOf(nameOf(sorted[i-1])) {
-			into = &first
+	for _, kind := range []*regexp.Regexp{shellName, pauseName} {
+		i := slices.IndexFunc(sorted, func(image *runtimeapi.Image) bool { return named(nameOf(image), kind) })
+		if i >= 0 {
+			choices = append(choices, choiceOf(sorted[i], nameOf(sorted[i])))
 		}
-		*into = append(*into, choiceOf(image, nameOf(image)))
 	}
-	all := slices.Concat(first, rest)
-	return all[:min(len(all), maxImages)]
+	return choices
 }
 
-// choiceOf is the choice of an image under the name by which it was found, which may be an id.
+// choiceOf returns the choice of an image under the name by which it was found, which may be an id.
 func choiceOf(image *runtimeapi.Image, name string) choice {
-	return choice{id: image.GetId(), name: name, bare: kindOf(name) == pause || kindOf(nameOf(image)) == pause}
+	return choice{id: image.GetId(), name: name, pause: named(name, pauseName) || named(nameOf(image), pauseName)}
 }
 
-// nameOf returns the usual name of an image.
+// nameOf returns the first tag of an image, else its first digest, else its id.
 func nameOf(image *runtimeapi.Image) string {
 	return slices.Concat(image.GetRepoTags(), image.GetRepoDigests(), []string{image.GetId()})[0]
 }
 
-var (
-	shellName = regexp.MustCompile(`busybox|alpine`)
-	pauseName = regexp.MustCompile(`\bpause\b`) // also mirrored-pause
-)
-
-// kindOf derives from an image's name what it contains.
-func kindOf(name string) int {
+// named reports whether the last part of an image's name, with its tag, is of a kind.
+func named(name string, kind *regexp.Regexp) bool {
 	name, _, _ = strings.Cut(path.Base(name), "@")
-	switch {
-	case shellName.MatchString(name):
-		return shell
-	case pauseName.MatchString(name):
-		return pause
-	}
-	return other
+	return kind.MatchString(name)
 }

@@ -96,7 +96,7 @@ func newPod(opts Options, image choice, now time.Time, systemd bool) pod {
 	switch {
 	case len(opts.Command) > 0:
 		p.container.Command = opts.Command
-	case !image.bare:
+	case !image.pause:
 		p.container.Command = []string{"sleep", strconv.Itoa(int(lives.Seconds()) + 1)}
 	}
 	return p

@@ -18,34 +18,36 @@ func TestChoose(t *testing.T) {
 	pauseImage := image("p", 1, "registry.k8s.io/pause:3.10")
 	app := image("a", 2, "registry.example/app:1")
 	digest := &runtimeapi.Image{Id: "d", RepoDigests: []string{"quay.io/x/busybox@sha256:1"}}
-	const alpine, pauseName = "docker.io/library/alpine:3", "registry.k8s.io/pause:3.10"
+	const alpine, tag = "docker.io/library/alpine:3", "registry.k8s.io/pause:3.10"
 	for _, tt := range []struct {
 		name   string
 		images []*runtimeapi.Image
 		want   []choice
 	}{
-		{"a shell first", []*runtimeapi.Image{pauseImage, app, image("l", 8, alpine)}, []choice{
-			{id: "l", name: alpine}, {id: "p", name: pauseName, bare: true}, {id: "a", name: "registry.example/app:1"},
-		}},
+		{
+			"a shell first",
+			[]*runtimeapi.Image{pauseImage, app, image("l", 8, alpine)},
+			[]choice{{id: "l", name: alpine}, {id: "p", name: tag, pause: true}},
+		},
 		{
 			"the smallest",
 			[]*runtimeapi.Image{image("l", 8, alpine), digest},
-			[]choice{{id: "d", name: digest.RepoDigests[0]}, {id: "l", name: alpine}},
+			[]choice{{id: "d", name: digest.RepoDigests[0]}},
 		},
-		{"without a name", []*runtimeapi.Image{{Id: "sha256:1"}}, []choice{{id: "sha256:1", name: "sha256:1"}}},
+		{"neither", []*runtimeapi.Image{{Id: "sha256:1"}, app}, nil},
 	} {
 		if diff := cmp.Diff(tt.want, choose(tt.images), cmp.AllowUnexported(choice{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}
-	for name, want := range map[string]int{
-		"docker.io/rancher/mirrored-pause:3.6":        pause,
-		"602401143452.dkr.ecr.example/eks/pause:3.10": pause,
-		"registry.example/pausegame:1":                other,
-		"docker.io/library/nginx:1.27-alpine-slim":    shell,
+	for name, want := range map[string][2]bool{
+		"docker.io/rancher/mirrored-pause:3.6":        {false, true},
+		"602401143452.dkr.ecr.example/eks/pause:3.10": {false, true},
+		"registry.example/pausegame:1":                {},
+		"docker.io/library/nginx:1.27-alpine-slim":    {true, false},
 	} {
-		if got := kindOf(name); got != want {
-			t.Errorf("%s: kind %d, want %d", name, got, want)
+		if got := [2]bool{named(name, shellName), named(name, pauseName)}; got != want {
+			t.Errorf("%s: shell and pause %t, want %t", name, got, want)
 		}
 	}
 }
@@ -84,7 +86,7 @@ func TestNewPod(t *testing.T) {
 	opts := options()
 	opts.CNI, opts.Command = true, []string{"app"}
 	q := newPod(opts, image, now, false)
-	r := newPod(options(), choice{id: "x", bare: true}, now, false)
+	r := newPod(options(), choice{id: "x", pause: true}, now, false)
 	type facts struct {
 		Parent, Host string
 		Network      runtimeapi.NamespaceMode

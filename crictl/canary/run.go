@@ -13,16 +13,15 @@ import (
 )
 
 const (
-	// execTimeout is for the program of ExecSync, which ends at once: on a busy node it may be slow without being sick.
+	// execTimeout is for the program of ExecSync, which ends at once except on a busy node.
 	execTimeout = 10 * time.Second
-	// stoppedTimeout is how long to wait, after a failed step, for a sandbox that another client may be stopping: its
-	// containers end first.
+	// stoppedTimeout is how long to wait, after a failed step, until a sandbox is stopped that another client stops.
 	stoppedTimeout = time.Second
-	lookEvery      = 100 * time.Millisecond
-	// A container that a signal has ended has 128 and the signal's number as its exit code.
+	repeatEvery    = 100 * time.Millisecond
+	// The exit code of a container that a signal ended is 128 and the signal's number.
 	exitKilled, exitTerminated = 128 + 9, 128 + 15
-	// interruptGrace is how long a call that creates something may go on after an interrupt. When it returns, its
-	// object is known and the runtime is no longer busy with it.
+	// interruptGrace is how long RunPodSandbox may continue after an interrupt: when it returns, the sandbox's id is
+	// known.
 	interruptGrace = 2 * time.Second
 )
 
@@ -32,13 +31,13 @@ type canaryRun struct {
 	opts   Options
 	res    *Result
 	choice choice
-	others []choice // to try after it
-	unfit  string   // why the image may be at fault for the failure; empty when it is not
+	others []choice // to try if it does not run
+	unfit  string   // error for which the image may be the reason
 	pod    pod
 	making Outcome // of RunPodSandbox; empty when it was not called
 }
 
-// step makes one timed call and reports whether it succeeded.
+// step times one call, records it as a step, and reports whether it succeeded.
 func (c *canaryRun) step(ctx context.Context, name string, call func(context.Context) error) bool {
 	c.opts.Progress(name)
 	start := time.Now()
@@ -49,7 +48,6 @@ func (c *canaryRun) step(ctx context.Context, name string, call func(context.Con
 	return s.Outcome == OK
 }
 
-// last is the step that was made last.
 func (c *canaryRun) last() *Step { return &c.res.Steps[len(c.res.Steps)-1] }
 
 // prepare asks for the runtime's version, removes earlier canaries, and finds the image.
@@ -95,7 +93,7 @@ func (c *canaryRun) namedImage(ctx context.Context) bool {
 	return c.take(choiceOf(image, c.opts.Image))
 }
 
-// take records the image to run, and those to try after it, and reports whether there is one.
+// take sets the images to run, and reports whether there is one.
 func (c *canaryRun) take(images ...choice) bool {
 	if len(images) > 0 {
 		c.choice, c.others, c.res.Image = images[0], images[1:], images[0].name
@@ -106,7 +104,7 @@ func (c *canaryRun) take(images ...choice) bool {
 	return c.choice.id != ""
 }
 
-// nextImage takes the next image if the last failed in a way that another may not, and reports whether it did.
+// nextImage takes the next image if the last may have been the reason of the failure, and reports whether it did.
 func (c *canaryRun) nextImage() bool {
 	if c.unfit == "" || len(c.others) == 0 {
 		return false
@@ -144,7 +142,7 @@ func (c *canaryRun) live(ctx context.Context) {
 		{"StopContainer", func(ctx context.Context) error { return c.cri.StopContainer(ctx, id, 0) }},
 		{"RemoveContainer", func(ctx context.Context) error { return c.cri.RemoveContainer(ctx, id) }},
 	} {
-		if s.name == "ExecSync" && c.choice.bare {
+		if s.name == "ExecSync" && c.choice.pause {
 			c.res.Steps = append(c.res.Steps,
 				Step{Name: s.name, Outcome: Skipped, Err: "the image has no program for it"})
 			continue
@@ -203,7 +201,7 @@ func (c *canaryRun) stats(ctx context.Context, id string) error {
 	return err
 }
 
-// excuse looks for a reason for a failed step other than the runtime, and reports whether the run may go on.
+// excuse looks for a reason for a failed step other than the runtime, and reports whether the run may continue.
 func (c *canaryRun) excuse(ctx context.Context, containerID string) bool {
 	s := c.last()
 	if s.Outcome != Failed {
@@ -218,7 +216,7 @@ func (c *canaryRun) excuse(ctx context.Context, containerID string) bool {
 		c.res.Spoiled, c.unfit = ByImage, s.Err
 	case c.stoppedByOther(ctx):
 		c.res.Spoiled = ByOther
-	case s.Name == "CreateContainer" || s.Name == "StartContainer": // another architecture, layers that are gone
+	case s.Name == "CreateContainer" || s.Name == "StartContainer": // an image of another architecture, or incomplete
 		c.unfit = s.Err
 	case s.Name == "ExecSync" || s.Name == "ListContainerStats":
 		c.noteEnd(ctx, s, containerID)
@@ -226,8 +224,8 @@ func (c *canaryRun) excuse(ctx context.Context, containerID string) bool {
 	return false
 }
 
-// stoppedByOther reports whether another client stops or has stopped the sandbox, which takes seconds on a busy node:
-// its containers are killed first.
+// stoppedByOther reports whether another client has stopped the sandbox. It waits a little, because the client kills the
+// containers first.
 func (c *canaryRun) stoppedByOther(ctx context.Context) bool {
 	return repeat(ctx, stoppedTimeout, func(ctx context.Context) bool {
 		status, err := c.cri.PodSandboxStatus(ctx, c.res.SandboxID)
@@ -235,8 +233,7 @@ func (c *canaryRun) stoppedByOther(ctx context.Context) bool {
 	})
 }
 
-// noteEnd looks whether the container of a failed step has exited: by a signal of another client, where it was not for
-// lack of memory, or by itself.
+// noteEnd looks whether the container of a failed step has exited: killed by another client, or by itself.
 func (c *canaryRun) noteEnd(ctx context.Context, s *Step, containerID string) {
 	status, err := c.cri.ContainerStatus(ctx, containerID)
 	code := status.GetExitCode()
@@ -247,13 +244,13 @@ func (c *canaryRun) noteEnd(ctx context.Context, s *Step, containerID string) {
 	default:
 		s.Err = fmt.Sprintf("the container exited with code %d: %s", code, s.Err)
 		c.unfit = s.Err
-		if c.opts.Image != "" { // who chose it may have chosen what does not stay
+		if c.opts.Image != "" {
 			c.res.Spoiled = ByImage
 		}
 	}
 }
 
-// repeat calls done until it returns true, and reports whether it did before the time was over.
+// repeat calls done until it returns true, and reports whether it did so within the limit.
 func repeat(ctx context.Context, limit time.Duration, done func(context.Context) bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -261,7 +258,7 @@ func repeat(ctx context.Context, limit time.Duration, done func(context.Context)
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(lookEvery):
+		case <-time.After(repeatEvery):
 		}
 	}
 	return true

@@ -40,9 +40,9 @@ tests what reading cannot: whether the runtime can still start and stop pods, an
 than 5 s in all, image pulls apart, is DEGRADED.
 
 It changes the node for about a second: one pod in namespace kdiag-canary, on the host's network (with --cni a pod
-network), unprivileged, without mounts, with kdiag's label and none of the kubelet's. It runs sleep from an image on the
-node; if the chosen image cannot run, it tries the pause image and one more. It is also removed after an error, at
---timeout, and when interrupted; the next run removes what a killed run left. Nothing without the label is touched.
+network), unprivileged, without mounts, with kdiag's label and none of the kubelet's. It runs sleep from
+a busybox or alpine image on the node, else the pause image. It is also removed after an error, at --timeout, and when
+interrupted; the next run removes what a killed run left. Nothing without the label is touched.
 
 A running kubelet stops sandboxes that it does not know every 2 s. A canary stopped that way is tried again; if that
 fails too, the answer is unknown. containerd 2 may then keep an idle shim of the stopped canary (17 MB; see host.shims
@@ -70,7 +70,7 @@ answer is unknown.`,
 	fs := cmd.Flags()
 	fs.Lookup("rpc-timeout").Usage = "count a call that takes longer as hung, and RunPodSandbox after twice as long"
 	fs.StringVar(&opts.image, "image", "",
-		"run this image (default: one on the node with sleep, else the pause image)")
+		"run this image (default: one on the node with a shell, else the pause image)")
 	fs.BoolVar(&opts.pull, "pull", false, "pull --image if it is not on the node; it is kept")
 	fs.BoolVar(&opts.cni, "cni", false, "use a pod network (CNI) instead of the host's")
 	return cmd
