@@ -83,7 +83,7 @@ func roundTrip(t *testing.T, check func(format string, want map[string]string, p
 	t.Helper()
 	want := map[string]string{
 		"facts.json": "{}", "logs/kubelet.export": strings.Repeat("a line of a log\n", 200_000),
-		"logs/kubelet.export.x": "another", "empty": "", "just": noise(firstChunk),
+		"logs/kubelet.export.x": "another", "empty": "", "just": noise(mostChunk),
 	}
 	var files [][2]string
 	for name, text := range want {

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
 	"cmp"
 	"crypto/sha256"
@@ -14,7 +15,6 @@ import (
 	"io/fs"
 	"math"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
@@ -41,30 +41,26 @@ type Options struct {
 
 // Sizes of a Writer.
 const (
-	// Texts are compressed in chunks, each twice as long as the one before, up to mostChunk. Those at the end that do
-	// not fit are left out.
-	firstChunk   = 64 << 10
+	leastChunk   = 64 << 10
 	mostChunk    = 1 << 20
 	manifestRest = 8 << 10 // kept for the manifest without its lists
-	endBytes     = 64      // the end of tar, compressed
+	frameBytes   = 1 << 10 // for the header and the end of an entry of tar, compressed
 )
 
-// Why a file is not whole, or is not there.
-const (
-	tooLarge = "the archive reached its largest size"
-	noSpace  = "the disk of the archive is full"
-)
+// tooLarge says why a file is cut or missing.
+const tooLarge = "the archive reached its largest size"
 
-// A Writer writes an archive while its files are collected, one after the other. Each is compressed in memory, and
-// written only where it fits: what was written can be read whatever becomes of the rest.
+var errTooLarge = errors.New(tooLarge)
+
+// A Writer writes an archive, one file after the other. It compresses each file in memory and writes it only if it fits,
+// so that the archive is whole after each file. An archive that is cut off can be read up to the cut.
 type Writer struct {
 	opts     Options
 	out      io.Writer
 	written  int64
-	most     int64  // bytes that the archive may have
-	reserve  int64  // of these, for the manifest
-	full     string // why nothing more fits
+	left     int64 // bytes for more files; those of the manifest are taken off
 	compress compressor
+	chunk    int // bytes of text that are compressed together: a text is cut at the end of a chunk
 	names    map[string]bool
 	m        Manifest
 	err      error // of out: nothing more can be written
@@ -75,12 +71,12 @@ type compressor interface {
 	Reset(w io.Writer)
 }
 
-// NewWriter begins an archive in w. Where w can be truncated, as a file can, a full disk cuts the archive behind what
-// fits, and the manifest has why.
+// NewWriter begins an archive in w.
 func NewWriter(w io.Writer, opts Options) (*Writer, error) {
+	opts.MaxBytes = cmp.Or(opts.MaxBytes, math.MaxInt64)
 	b := &Writer{
-		opts: opts, out: w, most: cmp.Or(opts.MaxBytes, math.MaxInt64), reserve: manifestRest, full: tooLarge,
-		names: map[string]bool{ManifestName: true},
+		opts: opts, out: w, left: opts.MaxBytes - manifestRest, names: map[string]bool{ManifestName: true},
+		chunk: int(min(max(opts.MaxBytes/8, leastChunk), mostChunk)),
 		m:     Manifest{Redact: opts.Redact, Files: []File{}, NotCollected: []Missing{}},
 	}
 	switch opts.Format {
@@ -99,8 +95,9 @@ func NewWriter(w io.Writer, opts Options) (*Writer, error) {
 	return b, nil
 }
 
-// Add adds a file. src is read to its end, redacted and written; what no longer fits is left out, and the manifest has
-// why. An error of src cuts the file. The error is of the destination: nothing more can be written.
+// Add adds a file. It reads src to its end, and writes it redacted. A text that does not fit is cut, a document left
+// out; the manifest says so. An error of src cuts the file. The error is of the destination: nothing more can be
+// written.
 func (b *Writer) Add(path, source string, format redact.Format, src io.Reader) error {
 	if b.err != nil {
 		return b.err
@@ -115,152 +112,93 @@ func (b *Writer) Add(path, source string, format redact.Format, src io.Reader) e
 		return nil
 	}
 	entry := File{Path: path, Source: b.redacted(source), CollectedAt: b.opts.Now().UTC()}
-	own := int64(len(path)+len(entry.Source)) + 256 // in the manifest
-	f := &file{b: b, sum: sha256.New(), reserve: b.reserve + own}
-	redactions, err := b.opts.Redactor.Copy(f, src, format)
-	if err == nil || len(f.ends) > 0 || len(f.buf) > 0 { // of what could not be read, nothing is kept
-		f.flush()
-	}
-	entry.Redactions = redactions
-	whole := len(f.ends)
-	for n := whole; n > 0 && b.err == nil && (n == whole || format != redact.JSON); n-- {
-		if !b.put(path, f, n) {
-			continue
-		}
-		end := f.ends[n-1]
-		entry.Bytes, entry.SHA256 = end.bytes, hex.EncodeToString(end.sum)
-		switch {
-		case n < whole:
-			entry.Cut = b.full
-		case err != nil:
-			entry.Cut = b.redacted(err.Error())
-		}
-		b.names[path] = true
-		b.m.Files = append(b.m.Files, entry)
-		b.reserve += own + int64(len(entry.Cut))
+	inManifest := int64(len(path)+len(entry.Source)) + 256
+	f := &file{b: b, sum: sha256.New(), room: b.left - inManifest - frameBytes}
+	chunks := bufio.NewWriterSize(f, b.chunk)
+	redactions, err := b.opts.Redactor.Copy(chunks, src, format)
+	err = cmp.Or(err, chunks.Flush())
+	if err != nil && (f.bytes == 0 || errors.Is(err, errTooLarge) && format == redact.JSON) {
+		b.Lacks(path, err.Error())
 		return nil
 	}
-	switch {
-	case b.err != nil:
-		b.Lacks(path, b.err.Error())
-	case whole == 0 && err != nil && !f.over:
+	entry.Bytes, entry.SHA256, entry.Redactions = f.bytes, hex.EncodeToString(f.sum.Sum(nil)), redactions
+	if err != nil {
+		entry.Cut = b.redacted(err.Error())
+	}
+	if err := b.put(path, f); err != nil {
 		b.Lacks(path, err.Error())
-	default:
-		b.Lacks(path, b.full)
+		return err
 	}
-	return b.err
+	b.names[path] = true
+	b.m.Files = append(b.m.Files, entry)
+	b.left -= inManifest + int64(len(entry.Cut))
+	return nil
 }
 
-// A file is one that is being added, in chunks.
+// A file is the compressed text of one that is being added.
 type file struct {
-	b       *Writer
-	reserve int64 // bytes that are left after it
-	buf     []byte
-	packed  bytes.Buffer
-	bytes   int64
-	sum     hash.Hash
-	ends    []end
-	over    bool // there is no room for more
-}
-
-// An end is where a file can end: behind each chunk.
-type end struct {
-	packed int
+	b      *Writer
+	room   int64 // bytes for packed
+	packed bytes.Buffer
 	bytes  int64
-	sum    []byte
+	sum    hash.Hash
 }
 
-var errOver = errors.New("there is no room for more")
-
-// Write takes redacted text of a file.
-func (f *file) Write(p []byte) (n int, _ error) {
-	for len(p) > 0 && !f.over {
-		chunk := min(firstChunk<<min(len(f.ends), 8), mostChunk)
-		part := p[:min(len(p), chunk-len(f.buf))]
-		f.buf = append(f.buf, part...)
-		p, n = p[len(part):], n+len(part)
-		if len(f.buf) == chunk {
-			f.flush()
-		}
+// Write adds a chunk, unless it does not fit.
+func (f *file) Write(chunk []byte) (int, error) {
+	before := f.packed.Len()
+	f.b.pack(&f.packed, chunk)
+	if int64(f.packed.Len()) > f.room {
+		f.packed.Truncate(before)
+		return 0, errTooLarge
 	}
-	if f.over {
-		return n, errOver
-	}
-	return n, nil
+	f.bytes += int64(len(chunk))
+	return f.sum.Write(chunk)
 }
 
-// flush compresses a chunk.
-func (f *file) flush() {
-	f.b.pack(&f.packed, f.buf)
-	_, _ = f.sum.Write(f.buf)
-	f.bytes += int64(len(f.buf))
-	f.buf = f.buf[:0]
-	f.ends = append(f.ends, end{f.packed.Len(), f.bytes, f.sum.Sum(nil)})
-	f.over = f.b.written+int64(f.packed.Len())+f.reserve > f.b.most
-}
-
-// pack compresses a text by itself: archives may have any number of such frames.
+// pack appends text as a frame of its own: an archive may have any number of them.
 func (b *Writer) pack(to *bytes.Buffer, text []byte) {
 	b.compress.Reset(to)
 	_, _ = b.compress.Write(text) // into memory
 	_ = b.compress.Close()
 }
 
-// put writes an entry of the first n chunks of a file, where it fits. On a full disk it takes back what was written of
-// it, if it can, and lowers the size that the archive may have.
-func (b *Writer) put(path string, f *file, n int) bool {
-	end := f.ends[n-1]
-	var plain, head, rest bytes.Buffer
-	if err := tar.NewWriter(&plain).WriteHeader(&tar.Header{
-		Typeflag: tar.TypeReg, Name: path, Size: end.bytes, Mode: 0o600, ModTime: b.opts.Now(),
-	}); err != nil {
-		b.err = fmt.Errorf("packing %s: %w", path, err)
-		return false
-	}
-	b.pack(&head, plain.Bytes())
-	b.pack(&rest, make([]byte, -end.bytes&511)) // tar has blocks of 512 bytes
-	size := int64(head.Len() + end.packed + rest.Len() + endBytes)
-	if b.written+size+f.reserve > b.most {
-		return false
-	}
-	return b.write(head.Bytes(), f.packed.Bytes()[:end.packed], rest.Bytes())
-}
-
-func (b *Writer) write(parts ...[]byte) bool {
-	var n int64
-	for _, p := range parts {
-		some, err := b.out.Write(p)
-		if n += int64(some); err != nil {
-			b.takeBack(n, err)
-			return false
-		}
-	}
-	b.written += n
-	return true
-}
-
-// takeBack removes n bytes that were written of what a full disk cut.
-func (b *Writer) takeBack(n int64, err error) {
-	f, ok := b.out.(interface {
-		io.Seeker
-		Truncate(size int64) error
+// put writes an entry of tar.
+func (b *Writer) put(path string, f *file) error {
+	var header, head, end bytes.Buffer
+	err := tar.NewWriter(&header).WriteHeader(&tar.Header{
+		Typeflag: tar.TypeReg, Name: path, Size: f.bytes, Mode: 0o600, ModTime: b.opts.Now(),
 	})
-	if ok && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)) && f.Truncate(b.written) == nil {
-		if _, seekErr := f.Seek(b.written, io.SeekStart); seekErr == nil {
-			b.most, b.full = b.written+n, noSpace
-			return
-		}
+	if err != nil {
+		b.err = fmt.Errorf("packing %s: %w", path, err)
+		return b.err
 	}
-	b.err = fmt.Errorf("writing the archive: %w", err)
+	b.pack(&head, header.Bytes())
+	b.pack(&end, make([]byte, -f.bytes&511)) // tar has blocks of 512 bytes
+	return cmp.Or(b.write(head.Bytes()), b.write(f.packed.Bytes()), b.write(end.Bytes()))
 }
 
-// Bytes is how much was written, compressed.
+// write writes to the destination, unless that has failed.
+func (b *Writer) write(packed []byte) error {
+	if b.err != nil {
+		return b.err
+	}
+	n, err := b.out.Write(packed)
+	b.written += int64(n)
+	b.left -= int64(n)
+	if err != nil {
+		b.err = fmt.Errorf("writing the archive: %w", err)
+	}
+	return b.err
+}
+
+// Bytes returns how much was written, compressed.
 func (b *Writer) Bytes() int64 { return b.written }
 
-// Lacks notes what could not be collected.
+// Lacks lists something in the manifest as not collected.
 func (b *Writer) Lacks(what, why string) {
 	b.m.NotCollected = append(b.m.NotCollected, Missing{b.redacted(what), b.redacted(why)})
-	b.reserve += int64(len(what)+len(why)) + 32
+	b.left -= int64(len(what)+len(why)) + 32
 }
 
 // redacted removes secrets from a text of the manifest.
@@ -281,19 +219,14 @@ func (b *Writer) Close(h checks.Header) (*Manifest, error) {
 		return &b.m, b.err
 	}
 	text, errJSON := json.MarshalIndent(&b.m, "", "  ")
-	if err = cmp.Or(err, errJSON); err != nil {
+	f := &file{b: b, sum: sha256.New(), room: b.opts.MaxBytes - b.written - frameBytes}
+	_, errFull := f.Write(append(text, '\n'))
+	if err = cmp.Or(err, errJSON, errFull); err != nil {
 		return &b.m, fmt.Errorf("writing the manifest: %w", err)
-	}
-	f := &file{b: b, sum: sha256.New()}
-	_, _ = f.Write(append(text, '\n')) // what does not fit is not put
-	f.flush()
-	if f.over || !b.put(ManifestName, f, len(f.ends)) {
-		return &b.m, cmp.Or(b.err, errors.New("no space left for the manifest"))
 	}
 	var end bytes.Buffer
 	b.pack(&end, make([]byte, 1024))
-	b.write(end.Bytes()) // without it, all files can still be read
-	return &b.m, b.err
+	return &b.m, cmp.Or(b.put(ManifestName, f), b.write(end.Bytes()))
 }
 
 // redactHeader removes secrets from a header. As JSON, the field of the host is known to hold a name.

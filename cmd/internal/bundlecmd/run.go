@@ -142,7 +142,7 @@ func write(ctx context.Context, env cli.Env, opts *options, dest *destination, i
 
 // A destination is where the archive goes.
 type destination struct {
-	out   io.Writer // a file as it is: the archive takes back what a full disk cut
+	out   io.Writer
 	file  *os.File  // nil for standard output
 	name  string    // of the file
 	most  int64     // bytes
@@ -166,8 +166,7 @@ const spacePatience = 2 * time.Second
 // open prepares for writing before anything is collected.
 func open(ctx context.Context, env cli.Env, opts *options) (*destination, error) {
 	if opts.file == "-" {
-		// What else standard output is connected to is not truncated.
-		return &destination{out: struct{ io.Writer }{env.Out}, most: opts.maxBytes}, cli.Reject(env.OutTTY,
+		return &destination{out: env.Out, most: opts.maxBytes}, cli.Reject(env.OutTTY,
 			"standard output is a terminal", "for example: ssh node sudo kdiag bundle - > node.tar.zst")
 	}
 	name := opts.file
