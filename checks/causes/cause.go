@@ -32,7 +32,7 @@ type Definition struct {
 	Recognise func(*facts.Facts) *Finding
 	// FromLog returns what a log alone shows of the cause around an incident, nil if it shows nothing; nil for a
 	// cause that no log shows.
-	FromLog func(*Incident) *LogFinding
+	FromLog func(*Incident) *Finding
 }
 
 // AllCalls stands for all RPCs.
@@ -54,7 +54,7 @@ func (d Definition) Roots() []Root {
 	return roots
 }
 
-// A Finding is a cause that was recognised in the facts, before it is related to others.
+// A Finding is a cause that was recognised in the facts or in a log, before it is related to others.
 type Finding struct {
 	Code     string // set by the judge
 	Severity checks.Severity

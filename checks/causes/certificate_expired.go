@@ -19,9 +19,10 @@ var certificateExpired = Definition{
 	Recognise: recogniseCertificateExpired, FromLog: loggedCertificateExpired,
 }
 
-var loggedCertificateExpired = fromRecords(SymptomTier, 0.2,
-	"A certificate has expired, or a clock is wrong; PLEG does not talk to the API server.",
-	signature.CertificateExpired)
+func loggedCertificateExpired(in *Incident) *Finding {
+	return in.harmless("A certificate has expired, or a clock is wrong; PLEG does not talk to the API server.",
+		signature.CertificateExpired)
+}
 
 // IsInvalid reports whether a certificate is not valid at a moment.
 func IsInvalid(c kubelet.Certificate, at time.Time) bool {

@@ -57,12 +57,11 @@ func recogniseClockJumped(f *facts.Facts) *Finding {
 
 // loggedClockJumped is for a machine that was suspended, which loses its connections. A step of the wall clock alone
 // does not make PLEG unhealthy: the kubelet measures the age on the monotonic clock.
-func loggedClockJumped(in *Incident) *LogFinding {
+func loggedClockJumped(in *Incident) *Finding {
 	for _, b := range in.each(signature.MachineSuspended) {
 		if in.Start != nil && !b.First().Before(*in.begin()) && !b.First().After(*in.Start) {
-			return in.finding(hostTier, 0.6, "The machine was suspended while PLEG became unhealthy.", b.Code)
+			return in.finding(checks.Certain, "The machine was suspended while PLEG became unhealthy.", b.Code)
 		}
 	}
-	return fromRecords(SymptomTier, 0.2, "The wall clock was set; that alone does not make PLEG unhealthy.",
-		signature.ClockChanged)(in)
+	return in.harmless("The wall clock was set; that alone does not make PLEG unhealthy.", signature.ClockChanged)
 }

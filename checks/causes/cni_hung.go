@@ -91,14 +91,24 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 
 // loggedCNIHung: the runtime's status takes CNI's lock, so a hung plugin makes the kubelet call the runtime down
 // while lists answer.
-func loggedCNIHung(in *Incident) *LogFinding {
+func loggedCNIHung(in *Incident) *Finding {
 	if in.statusAlone() {
-		return in.finding(objectTier, 0.65, "Status hangs while the lists answer, as when a CNI plugin holds its lock.",
+		return in.finding(checks.Fair, "Status hangs while the lists answer, as when a CNI plugin holds its lock.",
 			signature.SanityCheckFailed, signature.CNIFailed)
 	}
-	return in.recorded(objectTier, 0.25, "CNI plugins fail or hang: pods cannot be set up or torn down.",
-		signature.CNIFailed).
-		raiseIf(in.calls(isLate, signature.CNIFailed) > 0, 0.25, "they miss their deadline").
-		raiseIf(in.down && in.lists == 0, 0.2, "the status hangs and no list fails, as when CNI's lock is held").
-		lowerIf(in.listsMissed > 0, 0.15, "the lists hang too, and these do not wait for CNI")
+	if in.count(signature.CNIFailed) == 0 {
+		return nil
+	}
+	f := in.finding(checks.Weak, "CNI plugins fail or hang: pods cannot be set up or torn down.", signature.CNIFailed)
+	if in.calls(isLate, signature.CNIFailed) == 0 {
+		return f.unlikely("they fail at once, so none holds a lock for long")
+	}
+	f.Step = checks.Fair
+	f.supports("they miss their deadline")
+	if in.down && in.lists == 0 {
+		f.Step = checks.Strong
+		f.supports("the status hangs and no list fails, as when CNI's lock is held")
+	}
+	addIf(in.listsMissed > 0, &f.Evidence.Against, "the lists hang too, and these do not wait for CNI")
+	return f
 }

@@ -17,8 +17,9 @@ var diskFull = Definition{
 	Recognise: recogniseDiskFull, FromLog: loggedDiskFull,
 }
 
-var loggedDiskFull = exhausted(0.75, "A file system that the runtime or the kubelet writes to is full.",
-	signature.DiskFull)
+func loggedDiskFull(in *Incident) *Finding {
+	return in.exhausted("A file system that the runtime or the kubelet writes to is full.", signature.DiskFull)
+}
 
 func recogniseDiskFull(f *facts.Facts) *Finding {
 	if len(f.Disk.Short)+len(f.Disk.ShortInodes) == 0 {

@@ -17,8 +17,10 @@ var filesExhausted = Definition{
 	Recognise: recogniseFilesExhausted, FromLog: loggedFilesExhausted,
 }
 
-var loggedFilesExhausted = exhausted(0.7, "The runtime, a shim or the kubelet has run out of file descriptors.",
-	signature.FilesExhausted)
+func loggedFilesExhausted(in *Incident) *Finding {
+	return in.exhausted("The runtime, a shim or the kubelet has run out of file descriptors.",
+		signature.FilesExhausted)
+}
 
 func recogniseFilesExhausted(f *facts.Facts) *Finding {
 	l, system, consumers := f.Limits.Node, f.Seen.Files.Value.System, f.Usage.Files

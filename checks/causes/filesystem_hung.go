@@ -123,17 +123,19 @@ func serverOf(m host.Mount) string {
 // serverInSource matches server:/export and //server/share.
 var serverInSource = regexp.MustCompile(`^(?://)?([A-Za-z0-9][A-Za-z0-9._-]*):?/`)
 
-func loggedFilesystemHung(in *Incident) *LogFinding {
+func loggedFilesystemHung(in *Incident) *Finding {
 	lost, back := in.each(signature.NFSNotResponding), in.each(signature.NFSRecovered)
 	if len(lost) == 0 {
 		return nil
 	}
-	f := in.finding(hostTier, 0.8, "A network file server did not answer: whatever touched its mounts waited.",
+	f := in.early(checks.Strong, "A network file server did not answer: whatever touched its mounts waited.",
 		signature.NFSNotResponding, signature.MountFailed)
 	if len(back) == 0 || last(back).Before(last(lost)) {
 		return f
 	}
 	again := "it answered again" + in.when(signature.NFSRecovered)
-	withPLEG := in.RecoveredAt != nil && last(back).Sub(*in.RecoveredAt).Abs() <= callDeadline
-	return f.raiseIf(withPLEG, 0, again+", and so did PLEG").limitIf(!withPLEG, lateConfidence, again)
+	if in.RecoveredAt == nil || last(back).Sub(*in.RecoveredAt).Abs() > callDeadline {
+		return f.unlikely(again)
+	}
+	return f.supports(again + ", and so did PLEG")
 }

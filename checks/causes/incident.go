@@ -7,100 +7,70 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// Tiers of causes: what stands lower can be the root of what stands higher, hardly the other way round.
-const (
-	hostTier = iota
-	objectTier
-	runtimeTier
-	kubeletTier
-	SymptomTier
-)
+// beginSlack is how long after the anchor what holds up the next relist may have begun: relists are 1 s apart
+// (relistPeriod in pkg/kubelet/kubelet.go), and one on a full node takes some seconds.
+const beginSlack = 30 * time.Second
 
-const (
-	// beginSlack is how long after the anchor what holds up the next relist may have begun: relists are 1 s apart
-	// (relistPeriod in pkg/kubelet/kubelet.go), and one on a full node takes some seconds.
-	beginSlack = 30 * time.Second
-	// lateConfidence is the most that a cause is worth which began after the incident: less than "the logs do not say
-	// why".
-	lateConfidence = 0.35
-)
-
-// A LogFinding is a cause of an incident in the making.
-type LogFinding struct {
-	journal.Cause
-	Tier int
-	late string // that it began after the incident; empty if it did not
+// finding returns a finding with the records of some signatures as evidence.
+func (in *Incident) finding(step float64, summary string, codes ...string) *Finding {
+	return &Finding{Step: step, Summary: summary, Evidence: checks.Evidence{For: in.found(codes...)}}
 }
 
-// finding returns a finding, with the records of some signatures as evidence.
-func (in *Incident) finding(tier int, confidence float64, summary string, codes ...string) *LogFinding {
-	f := &LogFinding{Tier: tier, Cause: journal.Cause{Confidence: confidence, Summary: summary}}
-	f.Evidence = journal.Evidence{For: in.found(codes...), Against: []string{}, Missing: []string{}}
-	if tier == hostTier {
-		f.late = in.lateStart(in.each(codes...))
-	}
-	return f
-}
-
-// fromRecords returns the recogniser of a cause that records show by themselves.
-func fromRecords(tier int, confidence float64, summary string, codes ...string) func(*Incident) *LogFinding {
-	return func(in *Incident) *LogFinding { return in.recorded(tier, confidence, summary, codes...) }
-}
-
-// recorded returns a finding where there are records of one of the codes, else nil, which raiseIf,
-// lowerIf and limitIf leave as it is.
-func (in *Incident) recorded(tier int, confidence float64, summary string, codes ...string) *LogFinding {
+// recorded returns a finding where there are records of one of the codes, else nil.
+func (in *Incident) recorded(step float64, summary string, codes ...string) *Finding {
 	if in.count(codes...) == 0 {
 		return nil
 	}
-	return in.finding(tier, confidence, summary, codes...)
+	return in.finding(step, summary, codes...)
 }
 
-// raise adds evidence for the cause, and how much surer it makes. Empty texts are left out.
-func (f *LogFinding) raise(by float64, texts ...string) *LogFinding {
-	return f.raiseIf(true, by, texts...)
+// early is recorded for what explains an incident only if it began before.
+func (in *Incident) early(step float64, summary string, codes ...string) *Finding {
+	return in.recorded(step, summary, codes...).limitLate(in, in.each(codes...)...)
 }
 
-// raiseIf raises where the condition holds.
-func (f *LogFinding) raiseIf(condition bool, by float64, texts ...string) *LogFinding {
-	if f == nil || !condition {
-		return f
-	}
-	f.Confidence += by
+// harmless is recorded for what does not make PLEG unhealthy.
+func (in *Incident) harmless(summary string, codes ...string) *Finding {
+	return in.recorded(checks.Weak, summary, codes...).unlikely("no relist waits for it")
+}
+
+// supports adds evidence for the cause. Empty texts, and those that are there already, are left out.
+func (c *Finding) supports(texts ...string) *Finding {
 	for _, t := range texts {
-		if t != "" && !slices.Contains(f.Evidence.For, t) {
-			f.Evidence.For = append(f.Evidence.For, t)
+		if t != "" && !slices.Contains(c.Evidence.For, t) {
+			c.Evidence.For = append(c.Evidence.For, t)
 		}
 	}
-	return f
+	return c
 }
 
-// lowerIf adds evidence against the cause where the condition holds, and how much less sure it makes.
-func (f *LogFinding) lowerIf(condition bool, by float64, text string) *LogFinding {
-	if f != nil && condition {
-		f.Confidence -= by
-		f.Evidence.Against = append(f.Evidence.Against, text)
+// unlikely adds evidence against the cause that leaves it less likely than one that the log does not show.
+func (c *Finding) unlikely(text string) *Finding {
+	if c != nil {
+		c.Step = min(c.Step, checks.Weak)
+		c.Evidence.Against = append(c.Evidence.Against, text)
 	}
-	return f
+	return c
 }
 
-// limitIf adds evidence against the cause, where the condition holds, that leaves it no more than a confidence.
-func (f *LogFinding) limitIf(condition bool, most float64, text string) *LogFinding {
-	if f == nil {
-		return nil
+// limitLate makes a cause unlikely if all of some records began after the incident.
+func (c *Finding) limitLate(in *Incident, bursts ...*journal.Burst) *Finding {
+	if late := in.lateStart(bursts); c != nil && late != "" {
+		return c.unlikely(late)
 	}
-	return f.lowerIf(condition, max(f.Confidence-most, 0), text)
+	return c
 }
 
-// lacks adds what would tell more.
-func (f *LogFinding) lacks(texts ...string) *LogFinding {
-	f.Evidence.Missing = append(f.Evidence.Missing, texts...)
-	return f
+// lacks adds evidence that is missing.
+func (c *Finding) lacks(text string) *Finding {
+	c.Evidence.Missing = append(c.Evidence.Missing, text)
+	return c
 }
 
 // An Incident is an episode of a log with what the recognisers ask of its surroundings.
@@ -315,8 +285,8 @@ func (in *Incident) when(code string) string {
 }
 
 // FromLog returns what the log alone shows of all causes around an incident, or that it does not explain the incident.
-func (in *Incident) FromLog() []*LogFinding {
-	var all []*LogFinding
+func (in *Incident) FromLog() []*Finding {
+	var all []*Finding
 	explained := false
 	for _, d := range All() {
 		if d.FromLog == nil {
@@ -326,13 +296,14 @@ func (in *Incident) FromLog() []*LogFinding {
 		if f == nil {
 			continue
 		}
-		f.limitIf(f.late != "", lateConfidence, f.late)
 		// Nobody asked the runtime, and calls that were under way missed their deadline by that alone.
 		asked := []string{RuntimeHung, ListHang, InspectHang, RuntimeSlow, RelistOverloaded, ShimStuck}
-		f.limitIf(in.Standstill != nil && slices.Contains(asked, d.Code), 0.3,
-			"the kubelet itself stood still, which explains the age, and calls that missed their deadline meanwhile")
+		if in.Standstill != nil && slices.Contains(asked, d.Code) {
+			f.unlikely("the kubelet itself stood still, which explains the age, and calls that missed their " +
+				"deadline meanwhile")
+		}
 		f.Code = d.Code
-		explained = explained || f.Tier < SymptomTier && f.Confidence >= 0.4
+		explained = explained || checks.Confidence(f.Step, f.Evidence) >= checks.Weak
 		all = append(all, f)
 	}
 	if !explained {
@@ -341,16 +312,16 @@ func (in *Incident) FromLog() []*LogFinding {
 	return all
 }
 
-func (in *Incident) unexplained() *LogFinding {
+func (in *Incident) unexplained() *Finding {
 	what := ifElse(in.Kind == journal.Failing, "Relists fail", "PLEG is not healthy")
 	what = ifElse(in.NotReady != "", "The node is NotReady", what)
-	f := in.finding(SymptomTier, 0.4, what+", and the logs do not show why.")
+	f := in.finding(raised(checks.Weak, true), what+", and the logs do not show why.")
 	f.Code = PLEGUnhealthy
 	text := units.Count(in.Lines, "record")
 	if in.failing == 0 {
 		text += ", no failing call among them"
 	}
-	return f.raise(0, text).lacks("records of failing calls, of the runtime or of the kernel that would explain it; " +
+	return f.supports(text).lacks("records of failing calls, of the runtime or of the kernel that would explain it; " +
 		"that there are none proves nothing: many details are only logged at -v=4")
 }
 
@@ -428,24 +399,25 @@ func (in *Incident) essentialVictim() *journal.Burst {
 	return nil
 }
 
-// exhausted returns the recogniser of a resource that ran out, by words that any program uses: the finding is worth
-// its confidence where the records are of the runtime or its files, of the node as a whole, or of the kubelet.
-func exhausted(confidence float64, summary, code string) func(*Incident) *LogFinding {
-	return func(in *Incident) *LogFinding {
-		own, kubelet := false, int64(0)
-		for _, b := range in.each(code) {
-			switch c := b.Call(); c.Role {
-			case journal.RoleKubelet:
-				kubelet += b.Count
-			case journal.RoleRuntime, journal.RoleShim, journal.RoleOCI:
-				own = true
-			default:
-				own = own || c.Everywhere || b.Object().Kind == "Filesystem" && ofRuntime(b.Object().ID)
-			}
+// exhausted recognises a resource that ran out, by words that any program uses: it is unlikely to be the cause where no
+// record is of the runtime or its files, of the node as a whole, or of the kubelet.
+func (in *Incident) exhausted(summary, code string) *Finding {
+	own, kubelet := false, int64(0)
+	for _, b := range in.each(code) {
+		switch c := b.Call(); c.Role {
+		case journal.RoleKubelet:
+			kubelet += b.Count
+		case journal.RoleRuntime, journal.RoleShim, journal.RoleOCI:
+			own = true
+		default:
+			own = own || c.Everywhere || b.Object().Kind == "Filesystem" && ofRuntime(b.Object().ID)
 		}
-		return in.recorded(hostTier, confidence, summary, code).
-			limitIf(!own && kubelet < 2, 0.3, "the log does not show that the runtime or the kubelet is affected")
 	}
+	f := in.early(checks.Strong, summary, code)
+	if !own && kubelet < 2 {
+		return f.unlikely("the log does not show that the runtime or the kubelet is affected")
+	}
+	return f
 }
 
 // ofRuntime reports whether a path is where runtimes and kubelets keep their files.

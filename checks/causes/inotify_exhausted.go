@@ -15,8 +15,9 @@ var inotifyExhausted = Definition{
 	Recognise: recogniseInotifyExhausted, FromLog: loggedInotifyExhausted,
 }
 
-var loggedInotifyExhausted = fromRecords(hostTier, 0.55, "The node has run out of inotify instances or watches.",
-	signature.InotifyExhausted)
+func loggedInotifyExhausted(in *Incident) *Finding {
+	return in.early(checks.Fair, "The node has run out of inotify instances or watches.", signature.InotifyExhausted)
+}
 
 // inotifyOfStart is how many instances and watches a runtime or a kubelet wants at its start, at most: some for
 // configuration, manifests and certificates, and for the cgroups that it watches.

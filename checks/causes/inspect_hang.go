@@ -172,21 +172,32 @@ func adviseInspectHang(f *facts.Facts, s *Steps, all []plegbench.Inspection, loo
 }
 
 // loggedInspectHang is for status calls of single pods or containers that do not come back.
-func loggedInspectHang(in *Incident) *LogFinding {
+func loggedInspectHang(in *Incident) *Finding {
 	named := in.calls(isLate, signature.InspectFailed) > 0
 	if !named && (in.peak == 0 && !in.allHung || in.down || in.lists > 0) {
 		return nil
 	}
-	f := in.finding(objectTier, 0.25, "Single pods or containers cannot be inspected; the relist waits two minutes "+
-		"for each.").raiseIf(named, 0.55, in.found(signature.InspectFailed)...)
-	if !named {
+	f := in.finding(checks.Weak, "Single pods or containers cannot be inspected; the relist waits two minutes for each.")
+	switch {
+	case named && (in.allHung || in.peak > 0):
+		f.Step = checks.Certain
+	case named:
+		f.Step = checks.Strong
+	case in.allHung:
+		f.Step = checks.Fair
+	}
+	if named {
+		f.supports(in.found(signature.InspectFailed)...)
+	} else {
 		f.lacks("records that name what could not be inspected; identical ones are printed once a minute at most")
 	}
 	if in.allHung {
-		f.Confidence = max(f.Confidence, 0.55)
+		f.supports(in.relistsText())
+	} else if in.peak > 0 {
+		f.supports(textf("%d calls hung one after the other: the worst age is near as many deadlines of 2 min", in.peak))
 	}
-	return f.raiseIf(in.allHung, 0.1, in.relistsText()).
-		raiseIf(in.peak > 0 && !in.allHung, 0.1, textf("%d calls hung one after the other: the worst age "+
-			"is near as many deadlines of 2 min", in.peak)).
-		lowerIf(in.listsMissed > 0 || in.down, 0.4, "lists or the status do not come back either")
+	if in.listsMissed > 0 || in.down {
+		return f.unlikely("lists or the status do not come back either")
+	}
+	return f
 }

@@ -20,14 +20,14 @@ var ioStall = Definition{
 	Recognise: recogniseIOStall, FromLog: loggedIOStall,
 }
 
-func loggedIOStall(in *Incident) *LogFinding {
+func loggedIOStall(in *Incident) *Finding {
 	codes := []string{signature.BlockIOError, signature.FilesystemError}
-	disk := slices.ContainsFunc(in.each(codes...), func(b *journal.Burst) bool {
-		return !strings.HasPrefix(b.Object().ID, "loop")
-	})
-	const summary = "A disk fails or its file system is damaged: whatever touches it waits."
-	return in.recorded(hostTier, 0.7, summary, codes...).
-		limitIf(!disk, 0.3, "only loop devices fail, which do not hold the runtime's data")
+	f := in.early(checks.Strong, "A disk fails or its file system is damaged: whatever touches it waits.", codes...)
+	loop := func(b *journal.Burst) bool { return strings.HasPrefix(b.Object().ID, "loop") }
+	if f != nil && len(slices.DeleteFunc(in.each(codes...), loop)) == 0 {
+		return f.unlikely("only loop devices fail, which do not hold the runtime's data")
+	}
+	return f
 }
 
 func recogniseIOStall(f *facts.Facts) *Finding {

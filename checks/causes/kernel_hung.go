@@ -89,12 +89,14 @@ func kernelHolds(f *facts.Facts) bool {
 	return facts.LockedUp(f) || slices.ContainsFunc(f.Log.HungTasks, holds)
 }
 
-func loggedKernelHung(in *Incident) *LogFinding {
+func loggedKernelHung(in *Incident) *Finding {
 	codes := []string{signature.HungTask, signature.SoftLockup, signature.RCUStall}
-	isEssential := func(b *journal.Burst) bool {
+	f := in.early(checks.Strong, "The kernel reports tasks or CPUs that do not move.", codes...)
+	if slices.ContainsFunc(in.each(codes...), func(b *journal.Burst) bool {
 		return b.Object().Kind == "Process" && journal.TaskRole(b.Object().Name) != journal.RoleOther
+	}) {
+		f.Step = ifElse(len(f.Evidence.Against) == 0, checks.Certain, f.Step)
+		f.supports("the stuck task belongs to the runtime, a container's shim or the kubelet")
 	}
-	return in.recorded(hostTier, 0.75, "The kernel reports tasks or CPUs that do not move.", codes...).
-		raiseIf(slices.ContainsFunc(in.each(codes...), isEssential), 0.15,
-			"the stuck task belongs to the runtime, a container's shim or the kubelet")
+	return f
 }

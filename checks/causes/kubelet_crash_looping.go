@@ -126,12 +126,15 @@ func fatalText(record string) string {
 	return words
 }
 
-func loggedKubeletCrashLooping(in *Incident) *LogFinding {
+func loggedKubeletCrashLooping(in *Incident) *Finding {
 	starts := len(in.each(signature.KubeletStarted)) // one start writes several records, in one burst
 	if in.count(signature.KubeletFatal) == 0 && starts < 3 {
 		return nil
 	}
-	return in.finding(kubeletTier, 0.3, "The kubelet starts again and again.", signature.KubeletFatal,
-		signature.UnitRestarted).
-		raiseIf(starts >= 3, 0.2, textf("it was started %d times around the episode", starts))
+	f := in.finding(checks.Fair, "The kubelet starts again and again.", signature.KubeletFatal, signature.UnitRestarted)
+	if starts < 3 {
+		f.Step = checks.Weak
+		return f.lacks("more starts")
+	}
+	return f.supports(textf("it was started %d times around the episode", starts))
 }

@@ -96,27 +96,38 @@ func standstillEvidence(f *facts.Facts, e *checks.Evidence) {
 }
 
 // loggedKubeletStalled: the runtime is not on record as failing, and the kubelet's own loops stand.
-func loggedKubeletStalled(in *Incident) *LogFinding {
+func loggedKubeletStalled(in *Incident) *Finding {
 	full := in.found(signature.PLEGChannelFull, signature.EventedPLEGFull)
-	watchdog := in.found(signature.WatchdogWithheld, signature.WatchdogTimeout)
-	stopped := in.signalled(facts.RoleKubelet, "SIGSTOP")
-	f := in.finding(kubeletTier, 0,
-		"The kubelet's own loops stand still, while no call to the runtime is on record as failing.").
-		raiseIf(stopped != "", 0.85, stopped).
-		raiseIf(len(full) > 0, 0.55, full...).raiseIf(len(watchdog) > 0, 0.15, watchdog...)
-	switch s := in.Standstill; {
-	case s != nil:
-		f.Summary = textf("The kubelet itself stood still for %s or more: its first record is late by that.", s.Late)
-		f.raise(0.75, textf("the first record states an age of %s; a loop that runs reports from %s on", s.Age, s.Due))
-		f.lacks("what else on the node wrote meanwhile: a machine that stands still as a whole looks the same")
-	case in.failing == 0 && !in.down && in.age() > 10*time.Minute:
-		f.raise(0.3, textf("the age grows to %s, and no call is on record as failing: a hung one would be", in.age()))
-		f.lacks("whether the log holds all of the kubelet's lines")
-	default:
-		f.lowerIf(in.failing > 0 && f.Confidence > 0, 0.3, "calls fail: "+units.Count(in.failing, "record"))
-	}
-	if f.Confidence < 0.15 {
+	stopped, standstill := in.signalled(facts.RoleKubelet, "SIGSTOP"), in.Standstill
+	silent := standstill == nil && in.failing == 0 && !in.down && in.age() > 10*time.Minute
+	f := in.finding(checks.Weak,
+		"The kubelet's own loops stand still, while no call to the runtime is on record as failing.",
+		signature.PLEGChannelFull, signature.EventedPLEGFull, signature.WatchdogWithheld, signature.WatchdogTimeout)
+	switch {
+	case stopped != "":
+		f.Step = checks.Certain
+		f.supports(stopped)
+	case standstill != nil, silent && len(full) > 0:
+		f.Step = checks.Strong
+	case len(full) > 0:
+		f.Step = checks.Fair
+	case len(f.Evidence.For) == 0 && !silent, in.failing > 0:
 		return nil
+	}
+	switch {
+	case standstill != nil:
+		f.Summary = textf("The kubelet itself stood still for %s or more: its first record is late by that.",
+			standstill.Late)
+		f.supports(textf("the first record states an age of %s; a loop that runs reports from %s on", standstill.Age,
+			standstill.Due))
+		f.lacks("what else on the node wrote meanwhile: a machine that stands still as a whole looks the same")
+	case silent:
+		f.supports(textf("the age grows to %s, and no call is on record as failing: a hung one would be", in.age()))
+		f.lacks("whether the log holds all of the kubelet's lines")
+	case in.failing > 0 && stopped == "":
+		return f.unlikely("calls fail: " + units.Count(in.failing, "record"))
+	case in.failing > 0:
+		Addf(&f.Evidence.Against, "calls fail: %s", units.Count(in.failing, "record"))
 	}
 	return f
 }

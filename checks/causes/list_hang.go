@@ -85,19 +85,19 @@ func recogniseListHang(f *facts.Facts) *Finding {
 	})
 }
 
-func loggedListHang(in *Incident) *LogFinding {
+func loggedListHang(in *Incident) *Finding {
 	if in.listsMissed == 0 || in.count(signature.MessageTooLarge) > 0 {
 		return nil
 	}
-	all := in.down || in.statusMissed > 0
-	once := !all && (in.Recovered || in.moving || len(in.Relists) > 0) && in.lateLists() <= 1
-	f := in.finding(runtimeTier, 0.75,
-		"The lists of pods or containers hang, as when one container's lock is held.",
-		signature.RelistFailed, signature.ListFailed).
-		limitIf(all, 0.3, "the runtime's Status hangs too, so all of it hangs").
-		limitIf(once, 0.45, "a list missed its deadline once; later ones came back")
-	if all || once {
+	f := in.finding(checks.Strong, "The lists of pods or containers hang, as when one container's lock is held.",
+		signature.RelistFailed, signature.ListFailed)
+	switch {
+	case in.down || in.statusMissed > 0:
+		return f.unlikely("the runtime's Status hangs too, so all of it hangs")
+	case (in.Recovered || in.moving || len(in.Relists) > 0) && in.lateLists() <= 1:
+		f.Step = checks.Fair
+		Addf(&f.Evidence.Against, "a list missed its deadline once; later ones came back")
 		return f
 	}
-	return f.raise(0, "the kubelet does not call the runtime down").lacks("which of the two lists hangs")
+	return f.supports("the kubelet does not call the runtime down").lacks("which of the two lists hangs")
 }

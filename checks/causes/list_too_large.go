@@ -151,13 +151,16 @@ func addRemovals(f *facts.Facts, st *Steps, s facts.ListSize) {
 	}
 }
 
-func loggedListTooLarge(in *Incident) *LogFinding {
-	f := in.recorded(objectTier, 0.93, "A list is larger than gRPC lets through: no relist succeeds.",
-		signature.MessageTooLarge).raise(0, in.found(signature.RelistFailed)...)
+func loggedListTooLarge(in *Incident) *Finding {
+	if in.count(signature.MessageTooLarge) == 0 {
+		return nil
+	}
+	f := in.finding(checks.Certain, "A list is larger than gRPC lets through: no relist succeeds.",
+		signature.MessageTooLarge, signature.RelistFailed)
 	for _, b := range in.each(signature.MessageTooLarge) {
 		if c := b.Call(); c.Size != 0 {
 			side := ifElse(c.Sending, "the runtime refuses to send it", "the kubelet refuses to receive it")
-			return f.raise(0, textf("%d bytes against a limit of %d: %s", c.Size, c.Limit, side))
+			return f.supports(textf("%d bytes against a limit of %d: %s", c.Size, c.Limit, side))
 		}
 	}
 	return f

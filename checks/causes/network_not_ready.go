@@ -20,14 +20,13 @@ var networkNotReady = Definition{
 	Recognise: recogniseNetworkNotReady, FromLog: loggedNetworkNotReady,
 }
 
-func loggedNetworkNotReady(in *Incident) *LogFinding {
+func loggedNetworkNotReady(in *Incident) *Finding {
 	codes := []string{signature.NetworkNotReady, signature.CNINotInitialized}
 	if in.NotReady == signature.NetworkNotReady {
 		const summary = "The pod network is not ready, so the node is NotReady; running pods go on."
-		return in.finding(runtimeTier, 0.9, summary, codes...)
+		return in.finding(checks.Certain, summary, codes...)
 	}
-	return in.recorded(SymptomTier, 0.25,
-		"The runtime has no working pod network, which does not make PLEG unhealthy.", codes...)
+	return in.harmless("The runtime has no working pod network, which does not make PLEG unhealthy.", codes...)
 }
 
 func recogniseNetworkNotReady(f *facts.Facts) *Finding {

@@ -8,7 +8,6 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
-	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -120,15 +119,16 @@ func taskSubjects(f *facts.Facts, all []facts.LogTask) []checks.Subject {
 	return subjects
 }
 
-func loggedOOMKilled(in *Incident) *LogFinding {
-	codes := []string{signature.OOMKill, signature.UnitOOMKilled}
-	victim := in.essentialVictim()
-	f := in.recorded(hostTier, 0.35, "The kernel killed processes to free memory.", codes...).
-		lowerIf(victim == nil, 0, "no part of the runtime or the kubelet is among the victims that are named").
-		raiseIf(victim != nil, 0.45, "a part of the runtime or the kubelet is among the victims")
-	if f != nil && victim != nil {
-		f.Summary = "The kernel killed the runtime, a shim or the kubelet to free memory."
-		f.late = in.lateStart([]*journal.Burst{victim})
+func loggedOOMKilled(in *Incident) *Finding {
+	f := in.recorded(checks.Certain, "The kernel killed the runtime, a shim or the kubelet to free memory.",
+		signature.OOMKill, signature.UnitOOMKilled)
+	if f == nil {
+		return nil
 	}
-	return f
+	victim := in.essentialVictim()
+	if victim == nil {
+		f.Summary = "The kernel killed processes to free memory."
+		return f.unlikely("no part of the runtime or the kubelet is among the victims that are named")
+	}
+	return f.supports("a part of the runtime or the kubelet is among the victims").limitLate(in, victim)
 }

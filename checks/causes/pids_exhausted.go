@@ -18,8 +18,10 @@ var pidsExhausted = Definition{
 	Recognise: recognisePIDsExhausted, FromLog: loggedPIDsExhausted,
 }
 
-var loggedPIDsExhausted = fromRecords(hostTier, 0.75, "New processes or threads cannot be started.",
-	signature.ForkFailed, signature.ForkRejected)
+func loggedPIDsExhausted(in *Incident) *Finding {
+	return in.early(checks.Strong, "New processes or threads cannot be started.", signature.ForkFailed,
+		signature.ForkRejected)
+}
 
 func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	limits := f.Usage.PIDs

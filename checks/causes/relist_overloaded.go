@@ -109,15 +109,16 @@ func Optional(s *float64) time.Duration {
 }
 
 // loggedRelistOverloaded is for relists that end late while nothing fails.
-func loggedRelistOverloaded(in *Incident) *LogFinding {
+func loggedRelistOverloaded(in *Incident) *Finding {
 	near := in.age() > 0 && in.age() < 3*time.Minute+45*time.Second && in.ThresholdSeconds <= 180
 	if in.failing > 0 || in.down || in.allHung || !in.moving && !in.allScatter && (!near || !in.Recovered) {
 		return nil
 	}
-	return in.finding(runtimeTier, 0.3,
+	f := in.finding(ifElse(in.moving || in.allScatter, checks.Fair, checks.Weak),
 		"Relists end late and no failing call is on record; perhaps there are many pods.").
-		lacks("the number of pods, and how long one inspection takes").
-		raiseIf(in.moving, 0.15, in.movingText()).
-		raiseIf(in.allScatter, 0.2, in.relistsText()).
-		raiseIf(near, 0, "the age stays near the threshold: at most "+units.Duration(in.age()))
+		lacks("the number of pods, and how long one inspection takes")
+	addIf(in.moving, &f.Evidence.For, "%s", in.movingText())
+	addIf(in.allScatter, &f.Evidence.For, "%s", in.relistsText())
+	addIf(near, &f.Evidence.For, "the age stays near the threshold: at most %s", in.age())
+	return f
 }

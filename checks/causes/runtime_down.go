@@ -149,26 +149,31 @@ func endpointEvidence(f *facts.Facts, e *checks.Evidence) {
 }
 
 // loggedRuntimeDown is for a daemon that refuses calls or has ended.
-func loggedRuntimeDown(in *Incident) *LogFinding {
+func loggedRuntimeDown(in *Incident) *Finding {
 	ended, again := in.runtimeEnd()
 	if in.refused == 0 && in.count(signature.RuntimeStopped) == 0 && ended == nil {
 		return nil
 	}
-	f := in.finding(runtimeTier, 0.55, "The runtime's daemon is not running.", signature.RuntimeStopped)
+	answered, killed := in.answeredAgain(), in.signalled(facts.RoleRuntime, "SIGKILL")
+	step := ifElse(in.refused > 0, checks.Strong, checks.Fair)
+	step = raised(ifElse(killed != "", checks.Certain, step), in.down && !answered)
+	f := in.finding(step, "The runtime's daemon is not running.", signature.RuntimeStopped)
 	if ended != nil {
-		f.raise(0, "the runtime's unit failed, first at "+ended[0].First().In(in.Zone).Format(time.TimeOnly))
+		f.supports("the runtime's unit failed, first at " + ended[0].First().In(in.Zone).Format(time.TimeOnly))
 	}
 	if in.refused > 0 {
 		f.Summary = "Nothing listens on the runtime's socket: the daemon is not running."
-		f.raise(0.2, in.refusals())
+		f.supports(in.refusals())
 	} else if ended != nil {
-		f.raise(0.05).late = in.lateStart(ended)
+		f.limitLate(in, ended...)
 	}
-	answered, killed := in.answeredAgain(), in.signalled(facts.RoleRuntime, "SIGKILL")
-	return f.raiseIf(killed != "", 0.1, killed).
-		lowerIf(answered, 0.4, "something listens again, though not as a CRI runtime").
-		raiseIf(in.down && !answered, 0.1, listedDown).
-		raiseIf(again && in.Recovered, 0, "it ended after the runtime was started again").
-		lowerIf(again && !in.Recovered, 0.15, "the runtime was started again").
-		lowerIf(in.missed > in.refused, 0.2, "more calls missed their deadline: "+units.Count(in.missed, "record"))
+	f.supports(killed, ifElse(in.down && !answered, listedDown, ""),
+		ifElse(again && in.Recovered, "it ended after the runtime was started again", ""))
+	if answered {
+		f.unlikely("something listens again, though not as a CRI runtime")
+	}
+	addIf(again && !in.Recovered, &f.Evidence.Against, "the runtime was started again")
+	addIf(in.missed > in.refused, &f.Evidence.Against, "more calls missed their deadline: %s",
+		units.Count(in.missed, "record"))
+	return f
 }

@@ -145,29 +145,33 @@ func daemonState(f *facts.Facts, e *checks.Evidence, d facts.Daemon) {
 }
 
 // loggedRuntimeHung is for a runtime without a good status whose calls are not refused.
-func loggedRuntimeHung(in *Incident) *LogFinding {
+func loggedRuntimeHung(in *Incident) *Finding {
 	stopped := in.signalled(facts.RoleRuntime, "SIGSTOP")
 	if stopped == "" && (!in.down && in.statusMissed == 0 || in.refused > in.missed) {
 		return nil
 	}
-	summary := "The runtime accepts calls and answers none: it hangs as a whole."
-	if stopped != "" {
-		summary = "The runtime was stopped by SIGSTOP: it accepts calls and answers none."
-	}
-	f := in.finding(runtimeTier, 0.5, summary).raiseIf(stopped != "", 0.35, stopped).
-		raise(0, in.found(signature.RuntimeIsDown, signature.SanityCheckFailed)...).
-		raiseIf(slices.Contains(in.Reasons, reasonRuntimeDown), 0.1, listedDown+" beside PLEG")
+	listed := slices.Contains(in.Reasons, reasonRuntimeDown)
+	f := in.finding(checks.Fair, "The runtime accepts calls and answers none: it hangs as a whole.").
+		supports(stopped).supports(in.found(signature.RuntimeIsDown, signature.SanityCheckFailed)...).
+		supports(ifElse(listed, listedDown+" beside PLEG", ""))
 	if stopped == "" && in.statusMissed+in.listsMissed == 0 {
 		ended, again := in.runtimeEnd()
 		if in.Standstill != nil || ended != nil && !again || in.count(signature.RuntimeNotReadyReported,
 			signature.RuntimeStopped, signature.CRIUnsupported) > 0 {
 			return nil // this explains why there is no good status
 		}
-		f.Confidence = min(f.Confidence, 0.45)
+		addIf(ended != nil, &f.Evidence.Against, "the runtime's unit failed and was started again")
 		f.Summary = "The runtime's status has failed for 30 s; the log does not show whether it hangs or is down."
 		return f.lacks("records of failing calls: do they miss their deadline, or are they refused?")
 	}
-	return f.raiseIf(in.listsMissed > 0, 0.25, in.found(signature.RelistFailed, signature.ListFailed)...).
-		raiseIf(in.statusMissed > 0, 0.05).
-		limitIf(stopped == "" && in.statusAlone(), 0.35, "no list fails, and PLEG is healthy")
+	f.supports(in.found(signature.RelistFailed, signature.ListFailed)...)
+	switch {
+	case stopped != "":
+		f.Step, f.Summary = checks.Certain, "The runtime was stopped by SIGSTOP: it accepts calls and answers none."
+	case in.statusAlone():
+		return f.unlikely("no list fails, and PLEG is healthy")
+	case in.listsMissed > 0:
+		f.Step = raised(checks.Strong, listed)
+	}
+	return f
 }

@@ -186,8 +186,12 @@ func hasOwnCause(c crictl.Call) bool {
 // loggedRuntimeNotReady is for a runtime that answers Status and reports that it is not ready. Such an answer
 // does not count as a good status, so "container runtime is down" appears after 30 s too (pkg/kubelet/kubelet.go,
 // updateRuntimeUp).
-func loggedRuntimeNotReady(in *Incident) *LogFinding {
-	return in.recorded(runtimeTier, 0.7, "The runtime answers, and reports that it is not ready.",
-		signature.RuntimeNotReadyReported).
-		lowerIf(in.statusMissed+in.listsMissed+in.refused > 0, 0.3, "calls were refused or missed their deadline too")
+func loggedRuntimeNotReady(in *Incident) *Finding {
+	f := in.recorded(checks.Strong, "The runtime answers, and reports that it is not ready.",
+		signature.RuntimeNotReadyReported)
+	if f != nil && in.statusMissed+in.listsMissed+in.refused > 0 {
+		f.Step = checks.Fair
+		Addf(&f.Evidence.Against, "calls were refused or missed their deadline too")
+	}
+	return f
 }

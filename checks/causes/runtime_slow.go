@@ -72,7 +72,7 @@ func recogniseRuntimeSlow(f *facts.Facts) *Finding {
 }
 
 // loggedRuntimeSlow is for relists that end, but late, with other signs of slowness.
-func loggedRuntimeSlow(in *Incident) *LogFinding {
+func loggedRuntimeSlow(in *Incident) *Finding {
 	codes := []string{
 		signature.HousekeepingSlow, signature.RuntimeStalled, signature.ExecFailed, signature.StatsFailed,
 		signature.NameReserved,
@@ -81,9 +81,11 @@ func loggedRuntimeSlow(in *Incident) *LogFinding {
 	if !in.moving && (signs == 0 || in.lateLists() > 1) || in.down {
 		return nil
 	}
-	return in.finding(runtimeTier, 0.25, "Relists end, but too late: the runtime is slow.",
-		codes...).
-		raiseIf(in.moving, 0.2, in.movingText()).
-		raiseIf(signs > 0, 0.15).
-		raiseIf(in.allScatter, 0.2, in.relistsText())
+	f := in.finding(checks.Weak, "Relists end, but too late: the runtime is slow.", codes...)
+	if in.moving && signs > 0 || in.allScatter {
+		f.Step = checks.Fair
+	}
+	addIf(in.moving, &f.Evidence.For, "%s", in.movingText())
+	addIf(in.allScatter, &f.Evidence.For, "%s", in.relistsText())
+	return f
 }

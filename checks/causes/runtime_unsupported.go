@@ -78,13 +78,22 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 
 // loggedRuntimeUnsupported is for a socket that answers every call, but not as CRI v1: containerd without its CRI
 // plugin, another program, a runtime that is too old. Relists fail at once, each second, and so does the status.
-func loggedRuntimeUnsupported(in *Incident) *LogFinding {
+func loggedRuntimeUnsupported(in *Incident) *Finding {
 	unimplemented := func(c journal.Call) bool { return c.Code == "Unimplemented" }
 	again, lists := in.answeredAgain(), in.calls(unimplemented, signature.RelistFailed, signature.ListFailed)
-	return in.recorded(runtimeTier, 0.35, "Something listens on the runtime's socket that does not speak CRI v1: the "+
-		"runtime's CRI plugin is disabled, or it is another program.", signature.CRIUnsupported).
-		raiseIf(lists > 0, 0.4, "lists fail with it: "+units.Count(lists, "record")).
-		raiseIf(in.down && again, 0.1, listedDown).
-		raiseIf(in.refused > 0 && again, 0, in.refusals()+": before that, when nothing listened").
-		lowerIf(in.refused > 0 && !again, 0.4, "calls were refused after that: "+in.refusals())
+	f := in.recorded(raised(ifElse(lists > 0, checks.Strong, checks.Weak), in.down && again),
+		"Something listens on the runtime's socket that does not speak CRI v1: the runtime's CRI plugin is "+
+			"disabled, or it is another program.", signature.CRIUnsupported)
+	if f == nil {
+		return nil
+	}
+	f.supports(ifElse(lists > 0, "lists fail with it: "+units.Count(lists, "record"), ""),
+		ifElse(in.down && again, listedDown, ""))
+	switch {
+	case in.refused > 0 && again:
+		f.supports(in.refusals() + ": before that, when nothing listened")
+	case in.refused > 0:
+		f.unlikely("calls were refused after that: " + in.refusals())
+	}
+	return f
 }

@@ -133,14 +133,22 @@ func deletePodOf(f *facts.Facts, s *Steps, o checks.Subject) {
 	addDeletePod(f, s, crictl.Pod{Namespace: o.Namespace, Name: o.Pod, UID: o.PodUID}, "")
 }
 
-func loggedShimStuck(in *Incident) *LogFinding {
+func loggedShimStuck(in *Incident) *Finding {
 	codes := []string{signature.ShimUnresponsive, signature.KillFailed, signature.ExitEventFailed, signature.StopFailed}
 	late := in.calls(isLate, signature.StopFailed, signature.RemoveFailed, signature.ExecFailed)
-	if in.count(codes[:3]...)+late == 0 {
+	shim, process := in.count(codes[0]) > 0, in.count(codes[1:3]...) > 0
+	if !shim && !process && late == 0 {
 		return nil
 	}
-	return in.finding(objectTier, 0.3, "A container's shim or its process does not react.", codes...).
-		raiseIf(in.count(signature.ShimUnresponsive) > 0, 0.35).
-		raiseIf(in.count(signature.KillFailed, signature.ExitEventFailed) > 0, 0.2).
-		lowerIf(in.listsMissed > 0 && in.down, 0.1, "the whole runtime hangs; stopping containers fails in its wake")
+	f := in.finding(checks.Fair, "A container's shim or its process does not react.", codes...)
+	switch {
+	case shim && process:
+		f.Step = checks.Strong
+	case !shim && !process:
+		f.Step = checks.Weak
+		f.lacks("records of the shim itself")
+	}
+	addIf(in.listsMissed > 0 && in.down, &f.Evidence.Against,
+		"the whole runtime hangs; stopping containers fails in its wake")
+	return f
 }

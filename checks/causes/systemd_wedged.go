@@ -18,8 +18,10 @@ var systemdWedged = Definition{
 	Recognise: recogniseSystemdWedged, FromLog: loggedSystemdWedged,
 }
 
-var loggedSystemdWedged = fromRecords(hostTier, 0.75, "systemd or its bus does not answer; runc waits for it.",
-	signature.SystemdUnresponsive)
+func loggedSystemdWedged(in *Incident) *Finding {
+	return in.early(checks.Strong, "systemd or its bus does not answer; runc waits for it.",
+		signature.SystemdUnresponsive)
+}
 
 func recogniseSystemdWedged(f *facts.Facts) *Finding {
 	look, l := f.Seen.Systemd, f.Limits.Node

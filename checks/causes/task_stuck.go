@@ -17,8 +17,10 @@ var taskStuck = Definition{
 	Recognise: recogniseTaskStuck, FromLog: loggedTaskStuck,
 }
 
-var loggedTaskStuck = fromRecords(objectTier, 0.6, "A container's process cannot be killed: it waits in the kernel.",
-	signature.ProcessBlocked)
+func loggedTaskStuck(in *Incident) *Finding {
+	return in.recorded(checks.Fair, "A container's process cannot be killed: it waits in the kernel.",
+		signature.ProcessBlocked)
+}
 
 // taskName names a blocked task: java (pid 7011) of web/checkout-1 (app).
 func taskName(f *facts.Facts, t host.BlockedTask) string {

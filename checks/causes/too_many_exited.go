@@ -135,12 +135,13 @@ func addCompletedPods(s *Steps, c facts.Census) {
 	s.Look(textf("kubectl get jobs,cronjobs -n %s", most), "Find Jobs without a TTL or history limits")
 }
 
-func loggedTooManyExited(in *Incident) *LogFinding {
+func loggedTooManyExited(in *Incident) *Finding {
 	tooLarge := in.count(signature.MessageTooLarge) > 0
 	codes := []string{signature.ContainerGCFailed, signature.RemoveFailed}
 	if in.count(codes...) == 0 || !tooLarge && in.count(signature.RemoveFailed) < 5 {
 		return nil
 	}
-	return in.finding(objectTier, 0.35, "Dead containers or sandboxes are not removed and pile up.", codes...).
-		lacks("how many there are").raiseIf(tooLarge, 0.25, "the lists have grown too large to be sent")
+	f := in.finding(checks.Weak, "Dead containers or sandboxes are not removed and pile up.", codes...)
+	addIf(tooLarge, &f.Evidence.For, "the lists have grown too large to be sent")
+	return f.lacks("how many there are")
 }

@@ -353,7 +353,7 @@ func journalctlCommand(sources []journal.Source, from, to time.Time) string {
 	return command + " -o short-precise --since " + quote(from.Add(-before)) + " --until " + quote(to.Add(after))
 }
 
-// likelyRoot is the confidence from which a cause of a lower tier goes before a more certain one of a higher tier.
+// likelyRoot is the confidence from which a cause goes before its consequences.
 const likelyRoot = 0.5
 
 // judgeIncident names the likely causes of an incident of a log, most likely first, and the objects that failing calls
@@ -363,18 +363,25 @@ func judgeIncident(e *journal.Episode) {
 		return
 	}
 	in := causes.NewIncident(e)
-	all := in.FromLog()
-	// What is likely and can be the root of others goes first, then by confidence.
-	slices.SortFunc(all, func(a, b *causes.LogFinding) int {
-		byTier, byConfidence := cmp.Compare(a.Tier, b.Tier), cmp.Compare(b.Confidence, a.Confidence)
-		if a.Confidence >= likelyRoot && b.Confidence >= likelyRoot {
-			return cmp.Or(byTier, byConfidence, cmp.Compare(a.Code, b.Code))
+	defs := definitions()
+	found := in.FromLog()
+	all := advise(defs, found, nil)
+	roots := map[string]relation{}
+	for _, c := range all {
+		var likely []string
+		for _, r := range defs[c.Code].Roots() {
+			if i := index(all, r.Code); i >= 0 && min(c.Confidence, all[i].Confidence) >= likelyRoot {
+				likely = append(likely, r.Code)
+			}
 		}
-		return cmp.Or(byConfidence, byTier, cmp.Compare(a.Code, b.Code))
-	})
+		if len(likely) > 0 {
+			roots[c.Code] = relation{causedBy: nearest(defs, likely)}
+		}
+	}
 	e.Causes, e.Culprits = make([]journal.Cause, 0, len(all)), in.Culprits()
-	for _, f := range all {
-		f.Confidence = min(max(f.Confidence, 0.05), 0.95)
-		e.Causes = append(e.Causes, f.Cause)
+	for _, c := range order(all, roots) {
+		e.Causes = append(e.Causes, journal.Cause{
+			Code: c.Code, Confidence: c.Confidence, Summary: c.Summary, Evidence: journal.Evidence(c.Evidence),
+		})
 	}
 }

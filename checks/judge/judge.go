@@ -18,8 +18,8 @@ import (
 // A judgement is what the judge found: nothing in it is worked out twice.
 type judgement struct {
 	facts  *facts.Facts
-	found  []causes.Finding // all that was recognised, those too that another finding hides
-	causes []checks.Cause   // the root before its consequences
+	found  []*causes.Finding // all that was recognised, those too that another finding hides
+	causes []checks.Cause    // the root before its consequences
 }
 
 // Judge names the causes that were collected facts show, most likely first and root before consequence; nil when
@@ -33,13 +33,12 @@ func Judge(in *facts.Input) []checks.Cause { return judged(in).causes }
 
 func judged(in *facts.Input) judgement {
 	f := facts.New(in)
-	defs := map[string]causes.Definition{}
-	var found []causes.Finding
+	defs := definitions()
+	var found []*causes.Finding
 	for _, d := range causes.All() {
-		defs[d.Code] = d
 		if x := d.Recognise(f); x != nil {
 			x.Code = d.Code
-			found = append(found, *x)
+			found = append(found, x)
 		}
 	}
 	shown := unhidden(f, defs, found)
@@ -49,11 +48,20 @@ func judged(in *facts.Input) judgement {
 	return judgement{f, found, withAdvisories(f, causes.Finish(f, all))}
 }
 
+// definitions returns the causes by their codes.
+func definitions() map[string]causes.Definition {
+	defs := map[string]causes.Definition{}
+	for _, d := range causes.All() {
+		defs[d.Code] = d
+	}
+	return defs
+}
+
 // unhidden returns the findings that no other finding hides.
-func unhidden(f *facts.Facts, defs map[string]causes.Definition, found []causes.Finding) []causes.Finding {
-	return slices.DeleteFunc(slices.Clone(found), func(x causes.Finding) bool {
+func unhidden(f *facts.Facts, defs map[string]causes.Definition, found []*causes.Finding) []*causes.Finding {
+	return slices.DeleteFunc(slices.Clone(found), func(x *causes.Finding) bool {
 		return slices.ContainsFunc(defs[x.Code].Hidden, func(r causes.Root) bool {
-			i := slices.IndexFunc(found, func(other causes.Finding) bool { return other.Code == r.Code })
+			i := slices.IndexFunc(found, func(other *causes.Finding) bool { return other.Code == r.Code })
 			return i >= 0 && (found[i].Severity == checks.Critical || !r.Critical) && r.Holds(f)
 		})
 	})
@@ -66,7 +74,7 @@ type relation struct {
 }
 
 // relate maps the code of each consequence among the findings to its roots.
-func relate(f *facts.Facts, defs map[string]causes.Definition, found []causes.Finding) map[string]relation {
+func relate(f *facts.Facts, defs map[string]causes.Definition, found []*causes.Finding) map[string]relation {
 	relations := map[string]relation{}
 	for _, x := range found {
 		d := defs[x.Code]
@@ -106,10 +114,10 @@ func nearest(defs map[string]causes.Definition, roots []string) string {
 }
 
 // raiseRoots makes each root as severe as what follows from it.
-func raiseRoots(found []causes.Finding, roots map[string]relation) {
+func raiseRoots(found []*causes.Finding, roots map[string]relation) {
 	for range found { // a chain is no longer than the causes
 		for _, x := range found {
-			i := slices.IndexFunc(found, func(o causes.Finding) bool { return o.Code == roots[x.Code].causedBy })
+			i := slices.IndexFunc(found, func(o *causes.Finding) bool { return o.Code == roots[x.Code].causedBy })
 			if i >= 0 && x.Severity == checks.Critical {
 				found[i].Severity = checks.Critical
 			}
@@ -119,7 +127,7 @@ func raiseRoots(found []causes.Finding, roots map[string]relation) {
 
 // advise makes the causes of the findings, with their next steps. Where the root is to be repaired first, a restart
 // is for what stays after that.
-func advise(defs map[string]causes.Definition, found []causes.Finding, roots map[string]relation) []checks.Cause {
+func advise(defs map[string]causes.Definition, found []*causes.Finding, roots map[string]relation) []checks.Cause {
 	var all []checks.Cause
 	for _, x := range found {
 		root := roots[x.Code]
