@@ -101,7 +101,7 @@ func TestImports(t *testing.T) {
 		may []string
 	}{
 		{"crictl", []string{"crictl/deadline", "crictl/kubeletconfig", "crictl/proc"}},
-		{"crictl/kubeletconfig", nil},
+		{"crictl/kubeletconfig", []string{"crictl/safefile"}},
 		{"crictl/canary", []string{"crictl", "crictl/remote"}},
 		{"crictl/deadline", nil},
 		{"crictl/fake", nil},
@@ -110,7 +110,8 @@ func TestImports(t *testing.T) {
 		{"crictl/gc", []string{"crictl"}},
 		{"crictl/proc", nil},
 		{"crictl/remote", []string{"crictl"}},
-		{"checks/host", []string{"crictl/deadline", "crictl/proc"}},
+		{"crictl/safefile", nil},
+		{"checks/host", []string{"crictl/deadline", "crictl/proc", "crictl/safefile"}},
 		{"checks/units", nil},
 		{"checks/kubelet", []string{"crictl"}},
 		{"journal", []string{"crictl/deadline", "journal"}},
@@ -152,12 +153,12 @@ func TestImports(t *testing.T) {
 		{"checks/stacks", []string{"checks", "checks/units", "journal/textlog"}},
 		{"checks/capture", []string{"checks", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal"}},
 		{"checks/redact", nil},
-		{"checks/bundle", []string{"checks", "checks/redact"}},
+		{"checks/bundle", []string{"checks", "checks/redact", "crictl/safefile"}},
 		{"checks/collect", []string{
 			"checks", "checks/bundle", "checks/capture", "checks/facts", "checks/host", "checks/kubelet",
 			"checks/redact", "checks/stacks", "checks/units", "crictl", "journal",
 		}},
-		{"checks/recorder", []string{"checks", "checks/causes", "crictl/deadline"}},
+		{"checks/recorder", []string{"checks", "checks/causes", "crictl/deadline", "crictl/safefile"}},
 		{"checks/incident", []string{"checks", "checks/causes", "checks/facts"}},
 		{"checks/agent", []string{
 			"checks", "checks/causes", "checks/facts", "checks/incident", "checks/judge", "checks/recorder",
@@ -174,7 +175,7 @@ func TestImports(t *testing.T) {
 		{"cmd/gendocs", []string{
 			"cmd/internal/app", "cmd/internal/cli", "cmd/internal/render", "checks", "journal/signature",
 		}},
-		{"cmd/internal/cli", []string{"crictl/deadline"}},
+		{"cmd/internal/cli", []string{"crictl/deadline", "crictl/safefile"}},
 		{"cmd/internal/screen", []string{"cmd/internal/cli"}},
 		{"cmd/internal/render", []string{"checks", "checks/units", "crictl/gc", "journal", "plegbench"}},
 		{"cmd/internal/target", []string{

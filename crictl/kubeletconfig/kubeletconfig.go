@@ -7,17 +7,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kdiag/kdiag/crictl/safefile"
 )
 
 // maxFile bounds what is read of one file, in bytes. Files that tools write have some kilobytes.
@@ -34,23 +33,11 @@ func HostFiles() Files { return Files{ReadFile, DropIns} }
 
 // ReadFile reads a regular file of at most 2 MiB. It does not wait where a pipe stands in the file's place.
 func ReadFile(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := safefile.Open(path, 0)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("is not a regular file")
-	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(data) > maxFile {
-		return nil, fmt.Errorf("is larger than %d bytes", maxFile)
-	}
-	return data, err
+	return safefile.ReadAll(f, maxFile)
 }
 
 // DropIns lists the files of a --config-dir in the order in which the kubelet applies them: those that end in .conf,
