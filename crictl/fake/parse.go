@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Parse reads a scenario from YAML or JSON, resolves Extends and checks the whole. It is strict: an unknown or
@@ -14,6 +15,19 @@ func Parse(data []byte) (Scenario, error) {
 		return Scenario{}, fmt.Errorf("reading the scenario: %w", err)
 	}
 	return s, nil
+}
+
+// ParseFault reads one fault of a scenario, as YAML or JSON in one line. The outer braces may be left out.
+//
+//	rpc: ContainerStatus, hang: true, object: {pod: web-*}, from: 10s, until: 1m
+func ParseFault(text string) (f Fault, err error) {
+	if text = strings.TrimSpace(text); !strings.HasPrefix(text, "{") {
+		text = "{" + text + "}"
+	}
+	if err := decodeStrict([]byte(text), &f); err != nil {
+		return f, err
+	}
+	return f, f.validate()
 }
 
 func parse(data []byte) (s Scenario, err error) {

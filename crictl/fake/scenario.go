@@ -107,8 +107,8 @@ type Latency struct {
 
 // A Fault is something that goes wrong with matching RPCs while it is in force.
 type Fault struct {
-	RPC    string `json:"rpc"`              // name or path.Match pattern
-	Object Object `json:"object,omitempty"` // of the call; empty matches every call
+	RPC    string `json:"rpc"`             // name or path.Match pattern
+	Object Object `json:"object,omitzero"` // of the call; empty matches every call
 
 	Hang bool `json:"hang,omitempty"` // never answers; gives up only when the caller does
 	// with Hang: a hung call goes on once its time window ends, as after SIGCONT

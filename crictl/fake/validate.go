@@ -15,8 +15,7 @@ const (
 	maxObjects = 1_000_000 // sandboxes and containers
 	maxEntries = 1 << 30   // bytes of both lists
 
-	// MaxOversize bounds Fault.Oversize, in bytes.
-	MaxOversize = 256 << 20
+	maxOversize = 256 << 20 // bytes of Fault.Oversize
 
 	entryBytes = 1_000 // of one list entry without padding, generously
 )
@@ -65,7 +64,7 @@ func validateLatency(latencies []Latency) error {
 
 func validateFaults(faults []Fault) error {
 	for i, f := range faults {
-		if err := f.Validate(); err != nil {
+		if err := f.validate(); err != nil {
 			return fmt.Errorf("faults[%d]: %w", i, err)
 		}
 	}
@@ -81,8 +80,8 @@ func (o Object) validate() error {
 	return nil
 }
 
-// Validate returns the first mistake in a fault, in one line.
-func (f *Fault) Validate() error {
+// validate returns the first mistake in a fault, in one line.
+func (f *Fault) validate() error {
 	if err := checkRPC(f.RPC); err != nil {
 		return fmt.Errorf("rpc: %w", err)
 	}
@@ -105,8 +104,8 @@ func (f *Fault) Validate() error {
 		return errors.New("does nothing; give hang, delay, error, drop or oversize")
 	case actions > 1 || f.Hang && f.Delay != 0:
 		return errors.New("hang, error, drop and oversize exclude each other, and hang and delay")
-	case f.Oversize > MaxOversize:
-		return fmt.Errorf("oversize: more than %d bytes", MaxOversize)
+	case f.Oversize > maxOversize:
+		return fmt.Errorf("oversize: more than %d bytes", maxOversize)
 	case min(f.Delay, f.From, f.Until, f.Every, f.For) < 0 || min(f.First, f.After, f.Oversize) < 0:
 		return errors.New("a negative duration or number")
 	case f.Until != 0 && f.Until <= f.From:

@@ -2,6 +2,7 @@ package proxycmd
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -42,7 +43,8 @@ func (p *printer) begin(listen string, behind crictl.Endpoint, plan fake.Scenari
 		p.printf("  nothing listens: connections are refused")
 	}
 	for i, f := range plan.Faults {
-		p.printf("  fault %d: %s", i+1, fault.Format(f))
+		text, _ := json.Marshal(f) // no field of a fault fails
+		p.printf("  fault %d: %s", i+1, text)
 	}
 	for _, l := range plan.Latency {
 		p.printf("  latency: %s delayed by %s to %s, and %s per item", l.RPC, l.Base, l.Base+l.Jitter, l.PerItem)

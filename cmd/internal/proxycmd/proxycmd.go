@@ -37,12 +37,12 @@ func NewCommand(env cli.Env) *cobra.Command {
 fault. Point crictl or a kubelet at the proxy's socket to see how they react to a faulty runtime; the runtime itself is
 not touched.
 
-Give faults one by one (--fault; --fault help explains the syntax), in a YAML file with the lists latency, faults and
+Give faults one by one (--fault; --fault help explains the fields), in a YAML file with the lists latency, faults and
 conditions of a scenario (--faults), or as a scenario (--scenario). All times count from the start. The first fault that
 matches applies, those of --fault first.
 
 Runs until interrupted, then prints how many calls passed and how many were faulted.`,
-		Example: `  kdiag proxy --listen /tmp/proxy.sock --fault 'ContainerStatus,hang,pod=web-*,from=10s,until=1m'
+		Example: `  kdiag proxy --listen /tmp/proxy.sock --fault 'rpc: ContainerStatus, hang: true, object: {pod: web-*}, until: 1m'
   kdiag proxy --scenario runtime-slow -v
   crictl --runtime-endpoint unix:///tmp/kdiag-proxy.sock ps`,
 		Args:    cobra.NoArgs,
@@ -59,7 +59,7 @@ Runs until interrupted, then prints how many calls passed and how many were faul
 		"use the faults, latencies and conditions of a scenario: a name or a YAML file; help lists the names")
 	fs.StringVar(&opts.file, "faults", "", "use the faults, latencies and conditions of a YAML file")
 	fs.StringArrayVar(&opts.faults, "fault", nil,
-		"one fault, such as 'ListContainers,delay=5s'; may be repeated; help explains the syntax")
+		"one fault, such as 'rpc: ListContainers, delay: 5s'; may be repeated; help explains the fields")
 	opts.AddVerbose(cmd, "print a line for each faulted call")
 	_ = cmd.RegisterFlagCompletionFunc("scenario",
 		cobra.FixedCompletions(append([]string{"help"}, fake.Names()...), cobra.ShellCompDirectiveDefault))
