@@ -2,8 +2,6 @@ package host
 
 import (
 	"cmp"
-	"errors"
-	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/crictl/safefile"
 )
 
 // childAttributes are those of a process that ends with this one.
@@ -78,7 +78,7 @@ func discipline() (synchronised bool, maxError time.Duration, err error) {
 	return tx.Status&unix.STA_UNSYNC == 0, time.Duration(tx.Maxerror) * time.Microsecond, err
 }
 
-// readUntrusted reads up to limit bytes of a file whose path somebody in a pod may have chosen. It follows no link,
+// readUntrusted reads a file of at most limit bytes whose path somebody in a pod may have chosen. It follows no link,
 // also not in the folders above, does not wait where a pipe stands in the file's place, and reads regular files only.
 func readUntrusted(root, path string, limit int) (string, error) {
 	failed := func(err error) (string, error) { return "", &os.PathError{Op: "open", Path: path, Err: err} }
@@ -90,7 +90,7 @@ func readUntrusted(root, path string, limit int) (string, error) {
 	for i, name := range elements {
 		flags := unix.O_PATH | unix.O_DIRECTORY
 		if i == len(elements)-1 {
-			flags = unix.O_RDONLY | unix.O_NONBLOCK
+			flags = safefile.Flags
 		}
 		fd, err := unix.Openat(dir, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		_ = unix.Close(dir)
@@ -99,11 +99,10 @@ func readUntrusted(root, path string, limit int) (string, error) {
 		}
 		dir = fd
 	}
-	f := os.NewFile(uintptr(dir), path)
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return failed(cmp.Or(err, errors.New("not a regular file")))
+	f, err := safefile.Regular(os.NewFile(uintptr(dir), path), nil)
+	if err != nil {
+		return failed(err)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, int64(limit)))
+	text, err := safefile.ReadAll(f, int64(limit))
 	return string(text), err
 }
