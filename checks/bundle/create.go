@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/crictl/safefile"
 )
 
 // DefaultName returns the name of an archive of a host: kdiag-node-7-20261123T031200Z.tar.zst.
@@ -42,16 +44,12 @@ func Create(path string) (*os.File, error) {
 
 // OpenFile opens an archive for Open: a regular file, not through a symbolic link.
 func OpenFile(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0) // a FIFO would block
-	if errors.Is(err, unix.ELOOP) {
+	f, err := safefile.Open(path, unix.O_NOFOLLOW)
+	switch {
+	case errors.Is(err, unix.ELOOP):
 		return nil, fmt.Errorf("%s is a symbolic link", path)
+	case errors.Is(err, safefile.ErrNotRegular):
+		return nil, fmt.Errorf("%s %w", path, err)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		_ = f.Close()
-		return nil, errors.Join(err, fmt.Errorf("%s is not a regular file", path))
-	}
-	return f, nil
+	return f, err
 }
