@@ -62,10 +62,10 @@ func TestReadFile(t *testing.T) {
 		{"/etc/cni/net.d/up.conf", "", refused},
 		{"/etc/cni/net.d/absolute.conf", "", refused},
 		{"/etc/cni/net.d/proc.conf", "", refused},
-		{"/etc/cni/net.d/fifo.conf", "", "is no regular file"},
+		{"/etc/cni/net.d/fifo.conf", "", "is not a regular file"},
 		{"/etc/cni/net.d/folder", "", refused},
 		{"/etc/cni/net.d/none.conf", "", "does not exist"},
-		{"/etc/cni", "", "is no regular file"},
+		{"/etc/cni", "", "is not a regular file"},
 		{"relative.conf", "", "does not exist"},
 	} {
 		text, err := readFile(crictl.SeenBy(root, 0), tt.name, 10)

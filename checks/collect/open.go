@@ -8,9 +8,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/safefile"
 )
 
 // readFile reads at most so many bytes of a file of the host. Its folder may be reached through links, as on MicroK8s
@@ -37,18 +36,13 @@ func openBelow(folder, name string) (*os.File, error) {
 		return nil, err
 	}
 	defer root.Close()
-	f, err := root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
+	f, err := safefile.Regular(root.OpenFile(name, safefile.Flags, 0))
 	if err != nil {
 		if to, _ := root.Readlink(name); to != "" && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
 			return nil, fmt.Errorf("is a link to %q, which is not followed out of its folder", to)
 		}
-		return nil, err
 	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		_ = f.Close() // was only opened
-		return nil, errors.Join(err, errors.New("is no regular file"))
-	}
-	return f, nil
+	return f, err
 }
 
 // list returns the paths of the files of a folder whose names match a pattern, sorted; none where it does not exist.
