@@ -21,6 +21,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/safefile"
 	"github.com/kdiag/kdiag/journal/journalfile"
 )
 
@@ -124,7 +125,7 @@ func (in Input) files(p host.Process, dir, pattern string) []place {
 		_ = crictl.InRoot(root, dir, func(at string) error { // succeeded above
 			names, err := filepath.Glob(filepath.Join(at, pattern))
 			for _, name := range names {
-				f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+				f, err := safefile.Open(name, unix.O_NOFOLLOW)
 				if err != nil {
 					continue
 				}
@@ -140,10 +141,10 @@ func (in Input) files(p host.Process, dir, pattern string) []place {
 	}}}
 }
 
-// readFrom reads a regular file from an offset on, at most maxDump+1 bytes.
+// readFrom reads a file from an offset on, at most maxDump+1 bytes.
 func readFrom(f *os.File, offset int64) []byte {
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() <= offset {
+	if err != nil || info.Size() <= offset {
 		return nil
 	}
 	text := make([]byte, min(info.Size()-offset, maxDump+1))
@@ -199,7 +200,7 @@ func (in Input) log(p host.Process, shim int) []place {
 		return nil
 	}
 	return []place{{name, func() written {
-		f, err := os.OpenFile(at, os.O_RDONLY|unix.O_NONBLOCK, 0)
+		f, err := safefile.Open(at, 0)
 		if err != nil {
 			return written{name: name}
 		}
