@@ -216,7 +216,7 @@ func (c *canaryRun) excuse(ctx context.Context, containerID string) bool {
 		c.res.Spoiled, c.unfit = ByImage, s.Err
 	case c.stoppedByOther(ctx):
 		c.res.Spoiled = ByOther
-	case s.Name == "CreateContainer" || s.Name == "StartContainer": // an image of another architecture, or incomplete
+	case s.Name == "CreateContainer" || s.Name == "StartContainer":
 		c.unfit = s.Err
 	case s.Name == "ExecSync" || s.Name == "ListContainerStats":
 		c.noteEnd(ctx, s, containerID)

@@ -42,7 +42,7 @@ conditions of a scenario (--faults), or as a scenario (--scenario). All times co
 matches applies, those of --fault first.
 
 Runs until interrupted, then prints how many calls passed and how many were faulted.`,
-		Example: `  kdiag proxy --listen /tmp/proxy.sock --fault 'rpc: ContainerStatus, hang: true, object: {pod: web-*}, until: 1m'
+		Example: `  kdiag proxy --fault 'rpc: ContainerStatus, hang: true, object: {pod: web-*}, until: 1m'
   kdiag proxy --scenario runtime-slow -v
   crictl --runtime-endpoint unix:///tmp/kdiag-proxy.sock ps`,
 		Args:    cobra.NoArgs,
