@@ -224,8 +224,8 @@ func (c *canaryRun) excuse(ctx context.Context, containerID string) bool {
 	return false
 }
 
-// stoppedByOther reports whether another client has stopped the sandbox. It waits a little, because the client kills the
-// containers first.
+// stoppedByOther reports whether another client has stopped the sandbox. It waits a little, because such a client kills
+// the containers first.
 func (c *canaryRun) stoppedByOther(ctx context.Context) bool {
 	return repeat(ctx, stoppedTimeout, func(ctx context.Context) bool {
 		status, err := c.cri.PodSandboxStatus(ctx, c.res.SandboxID)

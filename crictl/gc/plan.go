@@ -2,14 +2,14 @@
 // runtime can bear.
 //
 // Choosing is pure: Make takes the two lists, what is known about the pods, and a function that returns when
-// containers ended, and returns a Plan. A plan never removes more than the kubelet's own collector may (kuberuntime_gc.go): only exited
-// containers, never the newest of a pod UID and container name, init containers and sidecars included, and a pod counts
-// as gone only when the kubelet's pods, its pod directories and its static manifests all lack it. Run removes: it
-// checks each candidate again right before the removal, times a small list on the side, and records each removal in an
-// audit file on the disk before it counts it.
+// containers ended, and returns a Plan. A plan never removes more than the kubelet's own collector may
+// (kuberuntime_gc.go): only exited containers, never the newest of a pod UID and container name, init containers and
+// sidecars included, and a pod counts as gone only when the kubelet's pods, its pod directories and its static manifests
+// all lack it. Run removes: it checks each candidate again right before the removal, times a small list meanwhile, and
+// records each removal in an audit file on the disk before it counts it.
 //
-// With a container goes its log, as when the kubelet removes it. Images and the folders of logs stay, which the kubelet
-// looks after. Nothing is killed: a container that runs, or whose state is unknown, is never a candidate.
+// A container is removed with its log, as by the kubelet, which looks after images and the folders of logs. Nothing is
+// killed: a container that runs, or whose state is unknown, is never a candidate.
 package gc
 
 import (
