@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"hash/crc32"
 	"io/fs"
 	"os"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/kdiag/kdiag/crictl/safefile"
 )
 
 const (
@@ -150,14 +151,11 @@ func (r *reader) segment(name string, newest bool) bool {
 
 // load reads a segment. After an error of the disk it returns what stands before.
 func (r *reader) load(name string) ([]byte, error) {
-	info, err := r.root.Lstat(name)
-	if err == nil && (!info.Mode().IsRegular() || info.Size() > maxSegment) {
-		err = fmt.Errorf("not a regular file of at most %d bytes", maxSegment)
-	}
+	f, err := safefile.Regular(r.root.OpenFile(name, safefile.Flags, 0))
 	if err != nil {
 		return nil, err
 	}
-	return r.root.ReadFile(name)
+	return safefile.ReadAll(f, maxSegment)
 }
 
 // decode returns the record with which a text begins, and how many bytes it has there; none if it begins with none.
