@@ -8,10 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl/deadline"
+	"github.com/kdiag/kdiag/crictl/safefile"
 )
 
 // TempHint is what to do where no temporary folder can be made.
@@ -41,30 +41,24 @@ func inTime[T any](name string, most time.Duration, f func() (T, error)) (T, err
 // ReadFile reads a regular file of at most so many bytes: a device or a pipe may never end.
 func ReadFile(name string, most int64) ([]byte, error) {
 	f, err := Look(name, func() (*os.File, error) {
-		f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would block
-		if err != nil {
-			return nil, err
-		}
-		info, err := f.Stat()
-		if err == nil {
-			err = regular(name, info)
-		}
-		if err != nil {
-			f.Close()
-		}
-		return f, err
+		f, err := safefile.Open(name, 0)
+		return f, withName(name, err)
 	})
 	if err != nil {
 		return nil, err
 	}
 	return inTime(name, copyTime, func() ([]byte, error) {
-		defer f.Close()
-		data, err := io.ReadAll(io.LimitReader(f, most+1))
-		if err == nil && int64(len(data)) > most {
-			return nil, fmt.Errorf("%s is larger than %d bytes", name, most)
-		}
-		return data, err
+		data, err := safefile.ReadAll(f, most)
+		return data, withName(name, err)
 	})
+}
+
+// withName puts the name of a file before an error that lacks it.
+func withName(name string, err error) error {
+	if _, ok := errors.AsType[*fs.PathError](err); err == nil || ok {
+		return err
+	}
+	return fmt.Errorf("%s %w", name, err)
 }
 
 // Regular makes the path that a flag names absolute, and returns an error of bad input unless a regular file is there.
@@ -76,19 +70,13 @@ func Regular(flag string, path *string, hint string) error {
 	abs, err := filepath.Abs(*path)
 	if *path = abs; err == nil {
 		var info fs.FileInfo
-		if info, err = Look(abs, func() (fs.FileInfo, error) { return os.Stat(abs) }); err == nil {
-			err = regular(abs, info)
+		info, err = Look(abs, func() (fs.FileInfo, error) { return os.Stat(abs) })
+		if err == nil && !info.Mode().IsRegular() {
+			err = withName(abs, safefile.ErrNotRegular)
 		}
 	}
 	if err != nil {
 		return Usage("--"+flag+": "+err.Error(), hint)
-	}
-	return nil
-}
-
-func regular(name string, info fs.FileInfo) error {
-	if !info.Mode().IsRegular() {
-		return errors.New(name + " is not a regular file")
 	}
 	return nil
 }
