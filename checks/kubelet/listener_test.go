@@ -84,7 +84,8 @@ func TestPortHeldByANamesake(t *testing.T) {
 		h := newTree(t)
 		h.process("812", "kubelet", "kubelet")
 		h.process("900", "kubelet", "kubelet")
-		h.file("proc/812/net/tcp", "  sl  local_address\n  0: 0100007F:2808 00000000:0000 0A 0:0 0:0 0 0 0 77\n", "proc/812/fd/1", "")
+		h.file("proc/812/net/tcp", "  sl  local_address\n"+
+			"  0: 0100007F:2808 00000000:0000 0A 0:0 0:0 0 0 0 77\n", "proc/812/fd/1", "")
 		h.link("socket:[77]", "proc/900/fd/3")
 		h.link("mnt:[1]", "proc/812/ns/mnt")
 		h.link(mounts, "proc/900/ns/mnt")
