@@ -45,6 +45,9 @@ func (s *SyncLoop) SyncPod(
 	if s.mirrors != nil && pod.IsStatic(p) {
 		s.mirrors.Reconcile(ctx, p, mirror)
 	}
+	if err := s.makePodDataDirs(p); err != nil {
+		return false, err
+	}
 	if err := s.volumes.WaitForAttachAndMount(ctx, p); err != nil {
 		if !wait.Interrupted(err) { // each volume that is not there yet has its own event
 			s.recorder.Eventf(p, v1.EventTypeWarning, "FailedMount", "Unable to attach or mount volumes: %v", err)
@@ -63,6 +66,18 @@ func (s *SyncLoop) SyncPod(
 		return false, &podworkers.BackOffError{Err: result.Err, Until: result.Until}
 	}
 	return false, result.Err
+}
+
+// makePodDataDirs makes the folders of a pod below the root directory.
+func (s *SyncLoop) makePodDataDirs(p *v1.Pod) error {
+	if err := s.volumes.MakePodDataDirs(p.UID); err != nil {
+		s.recorder.Eventf(p, v1.EventTypeWarning, "FailedToMakePodDataDirectories",
+			"error making pod data directories: %v", err)
+		s.log.Error(err, "Unable to make pod data directories for pod", "pod", klog.KObj(p))
+		return err
+	}
+	s.log.V(5).Info("Pod data directories are made", "pod", klog.KObj(p))
+	return nil
 }
 
 // setNotStarted records which containers could not be started. A container that was not tried keeps its reason.

@@ -101,17 +101,17 @@ func TestTrace(t *testing.T) {
 		"syncloop SyncLoop ADD source=file",
 		"podworkers Pod is being synced for the first time updateType=create",
 		"status updateStatusInternal phase=Pending" + unready,
-		"volumemanager Pod directories are made",
+		"syncloop Pod data directories are made",
 		"volumemanager MountVolume.SetUp succeeded for volume volumeName=config",
 		"kuberuntime No sandbox for pod can be found. Need to start a new one",
 		"kuberuntime computePodActions got for pod podActions={KillPod:true CreateSandbox:true SandboxID: Attempt:0 " +
-			"Why:No sandbox for pod can be found. Need to start a new one ContainersToKill:[] InitToStart:[0] " +
+			"Why:No sandbox for pod can be found. Need to start a new one ContainersToKill:[] InitContainersToStart:[0] " +
 			"ContainersToStart:[]}",
 		"cri RunPodSandbox",
 	}
 	actions := func(toStart, init string) string {
 		return "kuberuntime computePodActions got for pod podActions={KillPod:false CreateSandbox:false SandboxID:N " +
-			"Attempt:0 Why: ContainersToKill:[] InitToStart:[" + init + "] ContainersToStart:[" + toStart + "]}"
+			"Attempt:0 Why: ContainersToKill:[] InitContainersToStart:[" + init + "] ContainersToStart:[" + toStart + "]}"
 	}
 	setup := []string{"cri PullImage busybox:1", "cri CreateContainer setup (hash 389f4d54)", "cri StartContainer setup"}
 	failed := `podworkers Error syncing pod, skipping err=failed to "StartContainer" for "setup" with `

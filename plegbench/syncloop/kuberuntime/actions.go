@@ -13,7 +13,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// PodActions are what a pod needs now. Containers are given by their index in the spec.
+// PodActions are the actions that a pod needs now. Containers are given by their index in the spec.
 type PodActions struct {
 	KillPod       bool   // stop all containers and sandboxes first
 	CreateSandbox bool   // create a new sandbox
@@ -21,9 +21,9 @@ type PodActions struct {
 	Attempt       uint32 // of the sandbox
 	Why           string // the kubelet's log line for a sandbox that has to be replaced; empty otherwise
 
-	ContainersToKill  []Kill // not with KillPod
-	InitToStart       []int
-	ContainersToStart []int
+	ContainersToKill      []Kill // not with KillPod
+	InitContainersToStart []int
+	ContainersToStart     []int
 }
 
 // A Kill is a single container that has to be killed.
@@ -34,10 +34,10 @@ type Kill struct {
 	Grace   int64  // seconds, of the probe that failed; 0: the pod's
 }
 
-// end makes the actions those of a pod that is done: it is killed and nothing is started, not even a sidecar.
+// end sets the actions of a pod that is done: it is killed and nothing is started, not even a sidecar.
 func (a *PodActions) end() {
 	a.KillPod = true
-	a.ContainersToKill, a.InitToStart, a.ContainersToStart = nil, nil, nil
+	a.ContainersToKill, a.InitContainersToStart, a.ContainersToStart = nil, nil, nil
 }
 
 func (a *PodActions) kill(s *container.Status, failed *v1.Probe, format string, args ...any) {
@@ -60,15 +60,15 @@ type actionInput struct {
 func computePodActions(in actionInput) PodActions {
 	a := sandboxChanged(in.pod, in.status)
 	if a.CreateSandbox {
-		in.startOver(&a)
+		in.actionsForNewSandbox(&a)
 		return a
 	}
-	if !in.initContainers(&a) || a.KillPod {
+	if !in.computeInitContainerActions(&a) || a.KillPod {
 		return a
 	}
 	kept := 0
 	for i := range in.pod.Spec.Containers {
-		if in.regular(&a, i) {
+		if in.appContainer(&a, i) {
 			kept++
 		}
 	}
@@ -78,8 +78,9 @@ func computePodActions(in actionInput) PodActions {
 	return a
 }
 
-// startOver decides for a pod without a usable sandbox: all of it is killed, and starts again unless the pod is done.
-func (in actionInput) startOver(a *PodActions) {
+// actionsForNewSandbox decides for a pod without a usable sandbox: everything is killed, and starts again unless the
+// pod is done.
+func (in actionInput) actionsForNewSandbox(a *PodActions) {
 	spec := &in.pod.Spec
 	// A pod that had containers and may not restart is only killed. Without any, creating it never succeeded.
 	if spec.RestartPolicy == v1.RestartPolicyNever && a.Attempt != 0 && len(in.status.ContainerStatuses) != 0 {
@@ -102,14 +103,14 @@ func (in actionInput) startOver(a *PodActions) {
 		return
 	}
 	if len(spec.InitContainers) > 0 {
-		a.InitToStart = []int{0}
+		a.InitContainersToStart = []int{0}
 		return
 	}
 	a.ContainersToStart = start
 }
 
-// regular decides on one regular container of an initialised pod. It returns whether the container keeps running.
-func (in actionInput) regular(a *PodActions, i int) bool {
+// appContainer decides on one regular container of an initialised pod. It returns whether the container keeps running.
+func (in actionInput) appContainer(a *PodActions, i int) bool {
 	c := &in.pod.Spec.Containers[i]
 	s := in.status.Find(c.Name)
 	if s == nil || s.State != container.Running {
@@ -123,7 +124,7 @@ func (in actionInput) regular(a *PodActions, i int) bool {
 		}
 		return false
 	}
-	why, probe := in.unfit(c, s)
+	why, probe := in.killReason(c, s)
 	if why == "" {
 		return true
 	}
@@ -137,9 +138,9 @@ func (in actionInput) regular(a *PodActions, i int) bool {
 	return false
 }
 
-// unfit returns why a running container has to be killed, and the probe that failed if that is why. why is empty if it
-// may run on.
-func (in actionInput) unfit(c *v1.Container, s *container.Status) (why string, failed *v1.Probe) {
+// killReason returns why a running container has to be killed, and the failed probe if that is the reason. why is empty
+// if the container may run on.
+func (in actionInput) killReason(c *v1.Container, s *container.Status) (why string, failed *v1.Probe) {
 	switch {
 	case s.Hash != ContainerHash(c):
 		return "definition changed", nil
@@ -187,8 +188,8 @@ func sandboxChanged(pod *v1.Pod, status *container.PodStatus) PodActions {
 	return a
 }
 
-// ShouldStart is the kubelet's ShouldContainerBeRestarted: it reports whether a container that may not run is to be
-// started. s is its newest instance, or nil.
+// ShouldStart reports whether a container that does not run is to be started (ShouldContainerBeRestarted upstream). s
+// is its newest instance, or nil.
 func ShouldStart(p *v1.Pod, c *v1.Container, s *container.Status) bool {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -203,11 +204,11 @@ func ShouldStart(p *v1.Pod, c *v1.Container, s *container.Status) bool {
 	return true // created or unknown
 }
 
-// initContainers decides on the init containers and returns whether the pod is initialised.
+// computeInitContainerActions decides on the init containers and returns whether the pod is initialised.
 //
 // It goes from the last to the first. The last one with a status shows how far the pod is: those before it have
 // succeeded, even if they were collected since. Of those only sidecars still matter.
-func (in actionInput) initContainers(a *PodActions) (initialised bool) {
+func (in actionInput) computeInitContainerActions(a *PodActions) (initialised bool) {
 	all := in.pod.Spec.InitContainers
 	// A regular container proves that the init containers are done, unless it exited: it may belong to an earlier
 	// sandbox.
@@ -220,14 +221,14 @@ func (in actionInput) initContainers(a *PodActions) (initialised bool) {
 		c := &all[i]
 		s, sidecar := in.status.Find(c.Name), pod.IsSidecar(c)
 		finished := false // it succeeded, or is a sidecar that has started
-		again := func() { a.InitToStart = append(a.InitToStart, i) }
+		again := func() { a.InitContainersToStart = append(a.InitContainersToStart, i) }
 		switch {
 		case past && !sidecar, s == nil && !past:
 			continue
 		case s == nil, s.State == container.Created, s.State == container.Exited && sidecar:
 			again()
 		case s.State == container.Running:
-			if why, probe := in.unfit(c, s); sidecar && why != "" {
+			if why, probe := in.killReason(c, s); sidecar && why != "" {
 				a.kill(s, probe, "Init container %s %s", c.Name, why)
 				again()
 			}
@@ -250,13 +251,13 @@ func (in actionInput) initContainers(a *PodActions) (initialised bool) {
 		case finished && i == len(all)-1:
 			initialised = true
 		case finished && !past:
-			a.InitToStart = append(a.InitToStart, i+1)
+			a.InitContainersToStart = append(a.InitContainersToStart, i+1)
 		}
 		past = true
 	}
 	if !past {
-		a.InitToStart = []int{0}
+		a.InitContainersToStart = []int{0}
 	}
-	slices.Sort(a.InitToStart)
+	slices.Sort(a.InitContainersToStart)
 	return initialised
 }

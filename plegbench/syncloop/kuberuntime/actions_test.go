@@ -92,7 +92,7 @@ func (a PodActions) text() string {
 	if a.CreateSandbox {
 		out = append(out, fmt.Sprintf("sandbox %d", a.Attempt))
 	}
-	for _, i := range a.InitToStart {
+	for _, i := range a.InitContainersToStart {
 		out = append(out, fmt.Sprintf("init %d", i))
 	}
 	for _, i := range a.ContainersToStart {

@@ -178,7 +178,7 @@ func containerSecurity(p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSec
 
 // verifyNonRoot refuses a container that must not run as root and would (pkg/kubelet/kuberuntime/security_context.go
 // upstream). The user is the pod's, or else the image's.
-func (s *syncing) verifyNonRoot(ctx context.Context, c *v1.Container, image string) error {
+func (s *podSync) verifyNonRoot(ctx context.Context, c *v1.Container, image string) error {
 	own := cmp.Or(c.SecurityContext, &v1.SecurityContext{})
 	pod := cmp.Or(s.pod.Spec.SecurityContext, &v1.PodSecurityContext{})
 	if !ptr.Deref(cmp.Or(own.RunAsNonRoot, pod.RunAsNonRoot), false) {
@@ -258,7 +258,7 @@ func describe(p *v1.Pod) string { return fmt.Sprintf("%s_%s(%s)", p.Name, p.Name
 
 // environment is a container's environment: envFrom, overridden by env, whose values may refer to earlier variables as
 // $(NAME).
-func (s *syncing) environment(ctx context.Context, c *v1.Container) (map[string]string, error) {
+func (s *podSync) environment(ctx context.Context, c *v1.Container) (map[string]string, error) {
 	env := map[string]string{}
 	for _, from := range c.EnvFrom {
 		read := source.Secret
@@ -291,7 +291,7 @@ func (s *syncing) environment(ctx context.Context, c *v1.Container) (map[string]
 }
 
 // value resolves the source of a variable. ok is false for something optional that is missing.
-func (s *syncing) value(ctx context.Context, e *v1.EnvVar) (value string, ok bool, err error) {
+func (s *podSync) value(ctx context.Context, e *v1.EnvVar) (value string, ok bool, err error) {
 	read, ref := source.Secret, e.ValueFrom.SecretKeyRef
 	switch from := e.ValueFrom; {
 	case from.FieldRef != nil:
@@ -312,7 +312,7 @@ func (s *syncing) value(ctx context.Context, e *v1.EnvVar) (value string, ok boo
 
 // field is the text of a field of the pod: those of volumes, and those that are known only once the pod has its
 // addresses.
-func (s *syncing) field(path string) (string, error) {
+func (s *podSync) field(path string) (string, error) {
 	host := strings.Join(s.HostIPs[:min(1, len(s.HostIPs))], "")
 	switch path {
 	case "spec.nodeName":
@@ -334,7 +334,7 @@ const hostsPath = "/etc/hosts"
 
 // containerMounts are a container's volumes, /etc/hosts unless the container brings its own, and the file of the
 // termination message. On the node's network the runtime provides /etc/hosts.
-func (s *syncing) containerMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
+func (s *podSync) containerMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
 	volumes := s.Mounts(s.pod.UID)
 	ownHosts := s.ip != "" && !s.pod.Spec.HostNetwork
 	var mounts []*runtimeapi.Mount

@@ -110,7 +110,7 @@ func TestEnvironment(t *testing.T) {
 	looptest.Decode(t, string(data), &c)
 	p := testPod("main")
 	p.Spec.ServiceAccountName = "robot"
-	s := &syncing{Manager: newHarness(t).Manager, pod: p, ip: "10.1.0.5"}
+	s := &podSync{Manager: newHarness(t).Manager, pod: p, ip: "10.1.0.5"}
 	env, err := s.environment(t.Context(), &c)
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func TestMounts(t *testing.T) {
 		"disk": {HostPath: "/d", Managed: true}, "config": {HostPath: "/c", Managed: true, ReadOnly: true},
 		"host": {HostPath: "/h"},
 	}
-	s := &syncing{Manager: r.Manager, pod: testPod("main"), ip: "10.1.0.5"}
+	s := &podSync{Manager: r.Manager, pod: testPod("main"), ip: "10.1.0.5"}
 	c := &v1.Container{Name: "c", TerminationMessagePath: "dev/termination-log", VolumeMounts: []v1.VolumeMount{
 		{Name: "disk", MountPath: "again", ReadOnly: true},
 		{Name: "config", MountPath: "/config"},

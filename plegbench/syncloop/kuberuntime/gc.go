@@ -27,7 +27,7 @@ const keepDead = 1
 // RunGC collects garbage at once and then every GCPeriod, until ctx ends. Its error is always nil.
 func (m *Manager) RunGC(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := m.CollectGarbage(ctx); err != nil {
+		if err := m.GarbageCollect(ctx); err != nil {
 			m.Log.Error(err, "Container garbage collection failed")
 			m.Recorder.Event(pod.NodeReference(m.NodeName), v1.EventTypeWarning, "ContainerGCFailed", err.Error())
 		}
@@ -35,9 +35,9 @@ func (m *Manager) RunGC(ctx context.Context) error {
 	return nil
 }
 
-// CollectGarbage makes one pass. Its error is that of a list or of logs; containers and sandboxes that cannot be
+// GarbageCollect makes one pass. Its error comes from a list or from logs. Containers and sandboxes that cannot be
 // removed are logged and left for the next pass.
-func (m *Manager) CollectGarbage(ctx context.Context) error {
+func (m *Manager) GarbageCollect(ctx context.Context) error {
 	return m.collect(ctx, m.ShouldPodContentBeRemoved)
 }
 
@@ -52,11 +52,11 @@ func (m *Manager) DeleteAllUnused(ctx context.Context) error {
 // collect makes the three steps of a pass; one that fails does not stop the next.
 func (m *Manager) collect(ctx context.Context, removable func(types.UID) bool) error {
 	return utilerrors.NewAggregate([]error{
-		m.collectContainers(ctx, removable), m.collectSandboxes(ctx, removable), m.collectLogs(),
+		m.evictContainers(ctx, removable), m.evictSandboxes(ctx, removable), m.evictPodLogsDirectories(),
 	})
 }
 
-func (m *Manager) collectContainers(ctx context.Context, removable func(types.UID) bool) error {
+func (m *Manager) evictContainers(ctx context.Context, removable func(types.UID) bool) error {
 	all, err := m.CRI.ListContainers(ctx, nil)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func chooseContainers(all []*runtimeapi.Container, keep int, removable func(type
 	return append(gone, surplus...)
 }
 
-func (m *Manager) collectSandboxes(ctx context.Context, removable func(types.UID) bool) error {
+func (m *Manager) evictSandboxes(ctx context.Context, removable func(types.UID) bool) error {
 	containers, err := m.CRI.ListContainers(ctx, nil)
 	if err != nil {
 		return err
@@ -153,8 +153,8 @@ func chooseSandboxes(
 	return ids
 }
 
-// collectLogs removes the log directories of pods that are removable.
-func (m *Manager) collectLogs() error {
+// evictPodLogsDirectories removes the log directories of pods that are removable.
+func (m *Manager) evictPodLogsDirectories() error {
 	if !m.SourcesReady() {
 		return nil
 	}

@@ -79,21 +79,21 @@ func (r *harness) left(t *testing.T) []string {
 	return out
 }
 
-// TestCollectGarbage has a pod that runs with older dead instances, one that has terminated, one that is gone, and one
+// TestGarbageCollect has a pod that runs with older dead instances, one that has terminated, one that is gone, and one
 // of another node.
-func TestCollectGarbage(t *testing.T) {
+func TestGarbageCollect(t *testing.T) {
 	for name, tt := range map[string]struct {
 		unseen  bool // not all sources have been seen
 		collect func(*Manager, context.Context) error
 		want    string
 	}{
 		"a pass": {
-			collect: (*Manager).CollectGarbage,
+			collect: (*Manager).GarbageCollect,
 			want:    "a2 a2.log a3 a3.log f0 o0 o0.log sb-foreign sb-live sb-over",
 		},
 		"for an eviction": {collect: (*Manager).DeleteAllUnused, want: "a2 a2.log a3 a3.log f0 sb-foreign sb-live"},
 		"before all sources are seen": {
-			unseen: true, collect: (*Manager).CollectGarbage,
+			unseen: true, collect: (*Manager).GarbageCollect,
 			want: "a2 a2.log a3 a3.log f0 f0.log g0 g0.log o0 o0.log sb-foreign sb-gone sb-live sb-over",
 		},
 	} {
@@ -137,7 +137,7 @@ func TestCollectionOrder(t *testing.T) {
 	for _, call := range []string{"ContainerStatus c0", "RemoveContainer c1", "StopPodSandbox s0"} {
 		r.cri.fail[call] = errors.New("hung")
 	}
-	if err := r.CollectGarbage(t.Context()); err != nil {
+	if err := r.GarbageCollect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	looptest.Equal(t, "calls", []string{

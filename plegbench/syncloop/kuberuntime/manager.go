@@ -1,9 +1,8 @@
 // Package kuberuntime runs pods on the runtime. One pure function decides what has to be killed, created and started;
-// the rest does it through CRI in the kubelet's order, with the kubelet's labels, log paths, events and log lines
-// (pkg/kubelet/kuberuntime upstream). It also returns what the runtime has of each pod.
-//
-// A Manager also collects what is left of pods that ended: dead containers but for the newest, sandboxes, logs
-// (kuberuntime_gc.go).
+// the rest acts through CRI in the kubelet's order, with the kubelet's labels, log paths, events and log lines
+// (pkg/kubelet/kuberuntime upstream). It also reads the pods and their
+// statuses from the runtime, and removes the remains of pods that have ended: dead containers but for the newest,
+// sandboxes, logs (kuberuntime_gc.go).
 //
 // Everything that it creates has container.OwnerLabel, and everything without that label is ignored. docs/syncloop.md
 // lists what is left out.
@@ -102,9 +101,9 @@ type Config struct {
 // A Manager applies pods to one runtime. It is safe for use by several goroutines, one for each pod.
 type Manager struct {
 	Config
-	foreign  atomic.Int64
-	reduced  *logreduction.LogReduction
-	starting gate
+	foreign atomic.Int64
+	reduced *logreduction.LogReduction
+	starts  startLimiter
 }
 
 // New makes a Manager.
@@ -113,7 +112,7 @@ func New(c Config) *Manager {
 	if c.UnlimitedStarts {
 		places = 0
 	}
-	return &Manager{Config: c, reduced: logreduction.NewLogReduction(time.Minute), starting: newGate(places)}
+	return &Manager{Config: c, reduced: logreduction.NewLogReduction(time.Minute), starts: make(startLimiter, places)}
 }
 
 // NewBackOff makes the back-off of containers that ended: the first restart is immediate, the second waits first, and
@@ -151,7 +150,7 @@ var (
 	ErrKillContainer         = errors.New("KillContainerError")
 )
 
-// An ActionResult is how one action ended.
+// An ActionResult is the outcome of one action.
 type ActionResult struct {
 	Action  Action
 	Target  string // a container's name, or a pod
@@ -159,7 +158,7 @@ type ActionResult struct {
 	Message string // explains Err
 }
 
-// A Result is what SyncPod or KillPod did.
+// A Result lists the actions of SyncPod or KillPod.
 type Result struct {
 	Actions []ActionResult
 	Err     error     // the aggregate of all that failed, with the kubelet's text
@@ -273,7 +272,7 @@ func (m *Manager) list(ctx context.Context, all bool, labels map[string]string) 
 }
 
 // GetPodStatus gets the status of each of a pod's sandboxes and then of each of its containers, one after the other. It
-// leaves out what vanished since the lists; any other error ends it. Termination messages are read from the node's
+// leaves out objects that are gone since the lists; any other error ends it. Termination messages are read from the node's
 // files.
 func (m *Manager) GetPodStatus(ctx context.Context, p *container.Pod) (*container.PodStatus, error) {
 	st := &container.PodStatus{UID: p.UID, Name: p.Name, Namespace: p.Namespace, TimeStamp: time.Now()}
@@ -335,7 +334,7 @@ func (m *Manager) status(s *runtimeapi.ContainerStatus) *container.Status {
 	return out
 }
 
-// plain is the runtime's own text in a gRPC error, without the code; any other error's text is unchanged.
+// plain returns the runtime's own text of a gRPC error, without the code, and the text of any other error.
 func plain(err error) string {
 	s := err.Error()
 	if _, desc, ok := strings.Cut(s, " desc = "); ok && strings.HasPrefix(s, "rpc error: code = ") {
@@ -344,10 +343,10 @@ func plain(err error) string {
 	return s
 }
 
-// messageBytes is how much of a termination message counts, from its end (pkg/kubelet/container/runtime.go upstream).
+// messageBytes is the length of a termination message that is read, from its end (pkg/kubelet/container/runtime.go upstream).
 const messageBytes = 4096
 
-// terminationMessage is the file that a container left when it ended, which is mounted into it.
+// terminationMessage returns the content of the file for it that is mounted into a container.
 func terminationMessage(s *runtimeapi.ContainerStatus) string {
 	path := s.GetAnnotations()[container.TerminationMessagePathAnnotation]
 	for _, mount := range s.GetMounts() {
@@ -359,7 +358,7 @@ func terminationMessage(s *runtimeapi.ContainerStatus) string {
 			return ""
 		}
 		defer f.Close()
-		size, _ := f.Seek(0, io.SeekEnd) // what cannot be read is no message
+		size, _ := f.Seek(0, io.SeekEnd) // an unreadable message counts as empty
 		data, _ := io.ReadAll(io.NewSectionReader(f, max(0, size-messageBytes), messageBytes))
 		return string(data)
 	}

@@ -25,8 +25,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// A syncing is one SyncPod under way.
-type syncing struct {
+// A podSync is one SyncPod under way.
+type podSync struct {
 	*Manager
 	pod     *v1.Pod
 	status  *container.PodStatus
@@ -38,10 +38,10 @@ type syncing struct {
 	ip        string // of the pod; empty on the host's network
 }
 
-// SyncPod does what the pod needs now, given what the runtime had at the time of status. It does not wait for
-// containers to end or to become ready: the next SyncPod continues.
+// SyncPod brings the pod from the given status closer to its spec. It does not wait for containers to end or to become
+// ready: the next SyncPod continues.
 func (m *Manager) SyncPod(ctx context.Context, pod *v1.Pod, status *container.PodStatus) Result {
-	s := &syncing{Manager: m, pod: pod, status: status}
+	s := &podSync{Manager: m, pod: pod, status: status}
 	if len(status.IPs) > 0 {
 		s.ip = status.IPs[0]
 	}
@@ -73,9 +73,9 @@ func (m *Manager) SyncPod(ctx context.Context, pod *v1.Pod, status *container.Po
 	s.sandboxID = s.actions.SandboxID
 	s.config = s.sandboxConfig(s.pod, s.actions.Attempt)
 	if s.actions.CreateSandbox {
-		defer s.starting.enter()()
-		s.removeInit(ctx)
-		if !s.createSandbox(ctx) {
+		defer s.starts.acquire()()
+		s.purgeInitContainers(ctx)
+		if !s.createPodSandbox(ctx) {
 			return s.result.finish()
 		}
 	}
@@ -83,8 +83,8 @@ func (m *Manager) SyncPod(ctx context.Context, pod *v1.Pod, status *container.Po
 	return s.result.finish()
 }
 
-// removeInit removes the instances of init containers in earlier sandboxes: they would count as done.
-func (s *syncing) removeInit(ctx context.Context) {
+// purgeInitContainers removes the instances of init containers in earlier sandboxes: they would count as done.
+func (s *podSync) purgeInitContainers(ctx context.Context) {
 	for _, st := range s.status.ContainerStatuses {
 		if pod.Container(s.pod.Spec.InitContainers, st.Name) == nil {
 			continue
@@ -95,8 +95,8 @@ func (s *syncing) removeInit(ctx context.Context) {
 	}
 }
 
-// createSandbox creates the sandbox and reads its addresses. It returns whether to go on.
-func (s *syncing) createSandbox(ctx context.Context) bool {
+// createPodSandbox creates the sandbox and reads its address. It reports success.
+func (s *podSync) createPodSandbox(ctx context.Context) bool {
 	key, name := klog.KObj(s.pod), describe(s.pod)
 	handler := ptr.Deref(s.pod.Spec.RuntimeClassName, "") // by convention the handler has the class's name
 	s.Metrics.StartedPods.Inc()
@@ -125,8 +125,8 @@ func (s *syncing) createSandbox(ctx context.Context) bool {
 
 // startAll starts init and regular containers, in this order. If one fails the others are started all the same, except
 // after an init container.
-func (s *syncing) startAll(ctx context.Context) {
-	for _, i := range s.actions.InitToStart {
+func (s *podSync) startAll(ctx context.Context) {
+	for _, i := range s.actions.InitContainersToStart {
 		c := &s.pod.Spec.InitContainers[i]
 		if !s.start(ctx, "init container", c) && !pod.IsSidecar(c) {
 			return
@@ -138,8 +138,8 @@ func (s *syncing) startAll(ctx context.Context) {
 }
 
 // start starts one container, unless it has to wait after a crash, and records the result.
-func (s *syncing) start(ctx context.Context, kind string, c *v1.Container) bool {
-	if message := s.backsOff(c); message != "" {
+func (s *podSync) start(ctx context.Context, kind string, c *v1.Container) bool {
+	if message := s.doBackOff(c); message != "" {
 		s.result.add(ActionStartContainer, c.Name, ErrCrashLoopBackOff, message)
 		return false
 	}
@@ -158,8 +158,8 @@ func (s *syncing) start(ctx context.Context, kind string, c *v1.Container) bool 
 	return false
 }
 
-// backsOff returns why a container that has ended has to wait, or "". The wait counts from its newest end.
-func (s *syncing) backsOff(c *v1.Container) (message string) {
+// doBackOff returns a message if a container that has ended has to wait, or "". The wait counts from its newest end.
+func (s *podSync) doBackOff(c *v1.Container) (message string) {
 	i := slices.IndexFunc(s.status.ContainerStatuses, func(st *container.Status) bool {
 		return st.Name == c.Name && st.State == container.Exited
 	})
@@ -189,7 +189,7 @@ func backOffKey(pod *v1.Pod, c *v1.Container) string {
 
 // startContainer pulls, creates and starts a container and runs its postStart hook. reason is nil, or the waiting
 // reason of the container's status; message explains it.
-func (s *syncing) startContainer(ctx context.Context, c *v1.Container) (message string, reason error) {
+func (s *podSync) startContainer(ctx context.Context, c *v1.Container) (message string, reason error) {
 	failed := func(reason error, message string) (string, error) {
 		s.event(s.pod, c, v1.EventTypeWarning, "Failed", "Error: "+message)
 		return message, reason
@@ -232,7 +232,7 @@ func (s *syncing) startContainer(ctx context.Context, c *v1.Container) (message 
 }
 
 // containerConfig is the argument of CreateContainer.
-func (s *syncing) containerConfig(
+func (s *podSync) containerConfig(
 	ctx context.Context, c *v1.Container, ref string,
 ) (*runtimeapi.ContainerConfig, error) {
 	env, err := s.environment(ctx, c)
@@ -290,32 +290,29 @@ func (m *Manager) event(p *v1.Pod, c *v1.Container, kind, reason, message string
 	m.Recorder.Event(pod.Reference(p, c), kind, reason, message)
 }
 
-// startsPerCPU bounds how many new pods start at a time; startCounts is how long a start counts. Starting takes CPU and
-// disk: more at a time make each of them slower and all of them later (docs/bench). A start that takes longer waits for
-// something else, and must not delay others.
+// startsPerCPU bounds the new pods that start at a time. Starting takes CPU and disk: more at a time make each of them
+// slower and all of them later (docs/bench). After startCounts the slot is freed, since the start is then blocked on
+// something else.
 const (
 	startsPerCPU = 4
 	startCounts  = 3 * time.Second
 )
 
-// A gate limits how many starts work at a time. The kubelet has none.
-type gate chan struct{}
+// A startLimiter has a slot for each start at a time. Without capacity it limits nothing. The kubelet has none.
+type startLimiter chan struct{}
 
-// newGate makes a gate with so many places. With none it limits nothing.
-func newGate(places int) gate { return make(gate, places) }
-
-// enter waits for a place and returns a function that leaves it. After startCounts the place is free in any case.
-func (g gate) enter() (leave func()) {
-	if cap(g) == 0 {
+// acquire waits for a slot and returns a function that frees it.
+func (l startLimiter) acquire() (free func()) {
+	if cap(l) == 0 {
 		return func() {}
 	}
-	g <- struct{}{}
-	leave = sync.OnceFunc(func() { <-g })
-	time.AfterFunc(startCounts, leave)
-	return leave
+	l <- struct{}{}
+	free = sync.OnceFunc(func() { <-l })
+	time.AfterFunc(startCounts, free)
+	return free
 }
 
-// Exec runs a command in a container and returns what it wrote, standard output first. The error is an exec.ExitError
+// Exec runs a command in a container and returns its output, standard output first. The error is an exec.ExitError
 // if the command ran but exited with another code than 0. A timeout of 0 means none.
 func (m *Manager) Exec(ctx context.Context, id container.ID, cmd []string, timeout time.Duration) ([]byte, error) {
 	resp, err := m.CRI.ExecSync(ctx, id.ID, cmd, timeout)
@@ -365,20 +362,22 @@ func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, running *container.Pod
 	p = cmp.Or(p, &v1.Pod{ObjectMeta: metav1.ObjectMeta{
 		UID: running.UID, Name: running.Name, Namespace: running.Namespace,
 	}})
-	turns := map[int][]*container.Container{}
+	byOrder := map[int][]*container.Container{}
 	for _, c := range running.Containers {
-		turns[turn(p, c.Name)] = append(turns[turn(p, c.Name)], c)
+		order := terminationOrder(p, c.Name)
+		byOrder[order] = append(byOrder[order], c)
 	}
 	var r Result
 	start := time.Now()
-	for _, now := range slices.Sorted(maps.Keys(turns)) {
+	for _, order := range slices.Sorted(maps.Keys(byOrder)) {
+		group := byOrder[order]
 		var wg sync.WaitGroup
-		waited, errs := int64(time.Since(start)/time.Second), make([]error, len(turns[now]))
-		for i, c := range turns[now] {
+		waited, errs := int64(time.Since(start)/time.Second), make([]error, len(group))
+		for i, c := range group {
 			wg.Go(func() { errs[i] = m.killContainer(ctx, p, Kill{ID: c.ID, Name: c.Name}, grace, waited) })
 		}
 		wg.Wait()
-		for i, c := range turns[now] {
+		for i, c := range group {
 			r.killed(c.Name, errs[i])
 			if errs[i] != nil {
 				m.Log.Error(errs[i], "Kill container failed", "pod", klog.KObj(p), "podUID", p.UID,
@@ -398,8 +397,9 @@ func (m *Manager) KillPod(ctx context.Context, p *v1.Pod, running *container.Pod
 	return r.finish()
 }
 
-// turn orders the end of a pod's containers: 0 for all but the sidecars, which end one by one, the last first.
-func turn(p *v1.Pod, name string) int {
+// terminationOrder returns a container's place in the end of its pod: 0 for all but sidecars, which end one by one, the
+// last first.
+func terminationOrder(p *v1.Pod, name string) int {
 	for i := range p.Spec.InitContainers {
 		if c := &p.Spec.InitContainers[i]; c.Name == name && pod.IsSidecar(c) {
 			return len(p.Spec.InitContainers) - i
@@ -408,8 +408,8 @@ func turn(p *v1.Pod, name string) int {
 	return 0
 }
 
-// killContainer stops one container. What it has waited for its turn, in seconds, its preStop hook and its own end
-// share the grace period: grace, or that of the pod's deletion, of the probe that failed, or of the pod.
+// killContainer stops one container. The seconds that it waited for other containers, its preStop hook and its own end
+// share the grace period: grace, or that of the pod's deletion, of the failed probe, or of the pod.
 func (m *Manager) killContainer(ctx context.Context, p *v1.Pod, k Kill, grace *int64, waited int64) error {
 	c := cmp.Or(pod.Container(p.Spec.Containers, k.Name), pod.Container(p.Spec.InitContainers, k.Name),
 		&v1.Container{Name: k.Name})
@@ -454,7 +454,7 @@ func (m *Manager) preStop(ctx context.Context, pod *v1.Pod, c *v1.Container, id 
 	return int64(time.Since(start) / time.Second)
 }
 
-// A loggedID is an ID that prints as {"Type":...,"ID":...}, which is what the kubelet's log has in some lines.
+// A loggedID prints as {"Type":...,"ID":...}, as some lines of the kubelet's log have an ID.
 type loggedID struct{ Type, ID string }
 
 // about are the keys with which most lines about a container begin.

@@ -189,7 +189,7 @@ func TestStartsAtATime(t *testing.T) {
 	for places, want := range []string{"Run Run Start Start", "Run Start Run Start"} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newHarness(t)
-			r.starting = newGate(places)
+			r.starts = make(startLimiter, places)
 			r.cri.takes["RunPodSandbox"] = 100 * time.Millisecond // in which the other could begin
 			one := testPod("main")
 			two := one.DeepCopy()

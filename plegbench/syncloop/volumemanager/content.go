@@ -29,8 +29,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager/source"
 )
 
-// A payload is the files of a volume, by their paths below it.
-type payload map[string]file
+// The files of a volume, by their paths below it.
+type files map[string]file
 
 type file struct {
 	data string
@@ -61,8 +61,8 @@ func sources(v *v1.Volume) ([]v1.VolumeProjection, *int32) {
 }
 
 // content collects the files of a volume.
-func (m *Manager) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (payload, error) {
-	all := payload{}
+func (m *Manager) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (files, error) {
+	all := files{}
 	from, mode := sources(v)
 	for _, from := range from {
 		var err error
@@ -102,9 +102,9 @@ func (m *Manager) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (paylo
 	return all, nil
 }
 
-// keys adds the items of an object's data to a payload, or all of it under its own names if there are no items.
+// keys adds the items of an object's data, or all of it under its own names if there are no items.
 func (m *Manager) keys(
-	ctx context.Context, pod *v1.Pod, p payload, read source.Reader, from *v1.SecretProjection, mode *int32,
+	ctx context.Context, pod *v1.Pod, p files, read source.Reader, from *v1.SecretProjection, mode *int32,
 ) error {
 	data, err := read(ctx, m.cfg.Objects, pod.Namespace, from.Name, from.Optional)
 	if err != nil {
@@ -129,8 +129,8 @@ func (m *Manager) keys(
 // link over it changes all files at once (pkg/volume/util/atomic_writer.go upstream).
 const dataLink = "..data"
 
-// write makes the volume at root hold the payload, in one instant.
-func write(root *os.Root, p payload) (err error) {
+// write replaces the content of the volume at root, in one instant.
+func write(root *os.Root, p files) (err error) {
 	old, _ := root.Readlink(dataLink) // none in a new volume
 	folder := fmt.Sprintf("%s%d", time.Now().UTC().Format("..2006_01_02_15_04_05."), rand.Uint32())
 	defer func() {

@@ -59,28 +59,28 @@ func TestWriteSwapsAllAtOnce(t *testing.T) {
 	dir := t.TempDir()
 	root := openRoot(t, dir)
 	steps := []struct {
-		payload payload
-		want    map[string]string
+		files files
+		want  map[string]string
 	}{
-		{payload: payload{}, want: map[string]string{}},
+		{files: files{}, want: map[string]string{}},
 		{
-			payload: payload{"a": {data: "1", mode: 0o644}, "d/e/f": {data: "2", mode: 0o400}, "./g": {mode: 0o777}},
-			want:    map[string]string{"a": "-rw-r--r-- 1", "d/e/f": "-r-------- 2", "g": "-rwxrwxrwx "},
+			files: files{"a": {data: "1", mode: 0o644}, "d/e/f": {data: "2", mode: 0o400}, "./g": {mode: 0o777}},
+			want:  map[string]string{"a": "-rw-r--r-- 1", "d/e/f": "-r-------- 2", "g": "-rwxrwxrwx "},
 		},
 		{
-			payload: payload{"a": {data: "new", mode: 0o644}, "d/x": {data: "3", mode: 0o644}},
-			want:    map[string]string{"a": "-rw-r--r-- new", "d/x": "-rw-r--r-- 3"},
+			files: files{"a": {data: "new", mode: 0o644}, "d/x": {data: "3", mode: 0o644}},
+			want:  map[string]string{"a": "-rw-r--r-- new", "d/x": "-rw-r--r-- 3"},
 		},
-		{payload: payload{"b": {}, "b/c": {}}, want: nil}, // a file cannot be a folder too
-		{payload: payload{"../x": {}}, want: nil},
-		{payload: payload{}, want: map[string]string{}},
+		{files: files{"b": {}, "b/c": {}}, want: nil}, // a file cannot be a folder too
+		{files: files{"../x": {}}, want: nil},
+		{files: files{}, want: map[string]string{}},
 	}
 	if err := os.Symlink("left by a writer that was killed", filepath.Join(dir, dataLink+"_tmp")); err != nil {
 		t.Fatal(err)
 	}
 	for i, step := range steps {
 		before := visible(t, dir)
-		if err := write(root, step.payload); (err != nil) != (step.want == nil) {
+		if err := write(root, step.files); (err != nil) != (step.want == nil) {
 			t.Fatalf("step %d: %v", i, err)
 		} else if err != nil {
 			step.want = before
@@ -105,7 +105,7 @@ func TestWriteStaysInside(t *testing.T) {
 		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
-		_ = write(openRoot(t, dir), payload{"a": {data: "1", mode: 0o644}})
+		_ = write(openRoot(t, dir), files{"a": {data: "1", mode: 0o644}})
 		if got := visible(t, outside); got["a"] != "-rw-r--r-- precious" || len(got) != 1 {
 			t.Errorf("%s: outside is now %v", name, got)
 		}

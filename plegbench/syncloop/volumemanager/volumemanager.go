@@ -3,9 +3,8 @@
 // metadata), in the kubelet's folders.
 //
 // Volumes of all other kinds end the mount at once. Left out are fsGroup, subPath, resource fields, and folders inside
-// of a volume for others that are mounted there. Each pod's
-// worker makes and removes the pod's volumes itself: there is no reconciler between desired and actual state
-// (pkg/kubelet/volumemanager upstream).
+// of a volume for others that are mounted there. Each pod's worker makes and removes the pod's volumes itself: there is
+// no reconciler between desired and actual state (pkg/kubelet/volumemanager upstream).
 package volumemanager
 
 import (
@@ -61,7 +60,7 @@ type Manager struct {
 	cfg    Config
 	mounts mounter
 	mu     sync.Mutex
-	pods   map[types.UID]map[string]mounted
+	pods   map[types.UID]map[string]volumeState
 }
 
 // A mounter mounts file systems in memory. The kernel's needs root; tests replace it.
@@ -74,17 +73,17 @@ type mounter interface {
 // kernel is the mounter of this machine.
 type kernel struct{}
 
-// A mounted is a volume that is there, and the files in it; or one that could not be made yet, without a path.
-type mounted struct {
+// A volumeState is the state of one volume. Without a HostPath the volume is not made yet.
+type volumeState struct {
 	source.Volume
-	files payload
+	files files
 	pause time.Duration // after the last attempt, if that failed
 	due   time.Time     // of the next one then
 }
 
 // New makes a Manager.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, mounts: kernel{}, pods: map[types.UID]map[string]mounted{}}
+	return &Manager{cfg: cfg, mounts: kernel{}, pods: map[types.UID]map[string]volumeState{}}
 }
 
 // Mounts returns the volumes that a pod has, by name.
@@ -104,14 +103,10 @@ func (m *Manager) podDir(uid types.UID) string {
 	return filepath.Join(m.cfg.RootDir, "pods", string(uid))
 }
 
-// WaitForAttachAndMount makes the pod's folders and volumes, and updates the files in volumes that are there. Volumes
-// that cannot be made yet are tried again, less and less often, also across calls, for 2m3s; one that can never be made
-// ends it at once. The error's text is the kubelet's.
+// WaitForAttachAndMount makes the volumes of a pod that has its data directories, and updates the files in existing
+// volumes. It tries failed volumes again, less and less often, also across calls, for 2m3s. A volume of an unknown kind
+// is an error at once. The error's text is the kubelet's.
 func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error {
-	if err := m.makeDataDirs(pod.UID); err != nil {
-		return fmt.Errorf("error making pod data directories: %w", err)
-	}
-	m.cfg.Log.V(5).Info("Pod directories are made", "pod", klog.KObj(pod))
 	for _, v := range pod.Spec.Volumes {
 		if _, err := kindOf(&v); err != nil {
 			return fmt.Errorf("unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%[1]s]: "+
@@ -165,16 +160,18 @@ func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (there b
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.pods[pod.UID] == nil {
-		m.pods[pod.UID] = map[string]mounted{}
+		m.pods[pod.UID] = map[string]volumeState{}
 	}
 	m.pods[pod.UID][v.Name] = volume
 	return volume.HostPath != ""
 }
 
 // make makes one volume, or updates the files of one that is there. before is zero for one that is not.
-func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume, before mounted) (now mounted, err error) {
+func (m *Manager) make(
+	ctx context.Context, pod *v1.Pod, v *v1.Volume, before volumeState,
+) (now volumeState, err error) {
 	if v.HostPath != nil {
-		return mounted{Volume: source.Volume{HostPath: v.HostPath.Path}}, checkHostPath(v.HostPath)
+		return volumeState{Volume: source.Volume{HostPath: v.HostPath.Path}}, checkHostPath(v.HostPath)
 	}
 	k, err := kindOf(v)
 	if err != nil {
@@ -203,13 +200,15 @@ func (m *Manager) make(ctx context.Context, pod *v1.Pod, v *v1.Volume, before mo
 	return now, write(root, now.files)
 }
 
-// makeDataDirs makes the folders that each pod has, volumes or not.
-func (m *Manager) makeDataDirs(uid types.UID) error {
+// MakePodDataDirs makes the folders that each pod has, and marks them as this node's.
+func (m *Manager) MakePodDataDirs(uid types.UID) error {
 	if uid == "" || string(uid) != filepath.Base(string(uid)) || !filepath.IsLocal(string(uid)) {
 		return fmt.Errorf("the pod's uid %q cannot be a folder's name", uid)
 	}
-	if err := os.MkdirAll(filepath.Join(m.podDir(uid), "volumes"), 0o750); err != nil {
-		return err
+	for _, name := range []string{"volumes", "plugins"} {
+		if err := os.MkdirAll(filepath.Join(m.podDir(uid), name), 0o750); err != nil {
+			return err
+		}
 	}
 	return os.WriteFile(filepath.Join(m.podDir(uid), ownerMark), []byte(m.cfg.NodeName), 0o640)
 }

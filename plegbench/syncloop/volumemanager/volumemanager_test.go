@@ -1,6 +1,7 @@
 package volumemanager
 
 import (
+	"errors"
 	"maps"
 	"os"
 	"path/filepath"
@@ -70,7 +71,7 @@ func newHarness(t *testing.T) *harness {
 // mount makes the volumes of a pod.
 func (m *Manager) mount(t *testing.T, pod *v1.Pod) {
 	t.Helper()
-	if err := m.WaitForAttachAndMount(t.Context(), pod); err != nil {
+	if err := errors.Join(m.MakePodDataDirs(pod.UID), m.WaitForAttachAndMount(t.Context(), pod)); err != nil {
 		t.Fatal(err)
 	}
 }
