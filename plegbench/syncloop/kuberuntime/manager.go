@@ -1,8 +1,7 @@
 // Package kuberuntime runs pods on the runtime. One pure function decides what has to be killed, created and started;
 // the rest acts through CRI in the kubelet's order, with the kubelet's labels, log paths, events and log lines
-// (pkg/kubelet/kuberuntime upstream). It also reads the pods and their
-// statuses from the runtime, and removes the remains of pods that have ended: dead containers but for the newest,
-// sandboxes, logs (kuberuntime_gc.go).
+// (pkg/kubelet/kuberuntime upstream). It also reads the pods and their statuses from the runtime, and removes the
+// remains of pods that have ended: dead containers but for the newest, sandboxes, logs (kuberuntime_gc.go).
 //
 // Everything that it creates has container.OwnerLabel, and everything without that label is ignored. docs/syncloop.md
 // lists what is left out.
@@ -272,8 +271,8 @@ func (m *Manager) list(ctx context.Context, all bool, labels map[string]string) 
 }
 
 // GetPodStatus gets the status of each of a pod's sandboxes and then of each of its containers, one after the other. It
-// leaves out objects that are gone since the lists; any other error ends it. Termination messages are read from the node's
-// files.
+// leaves out objects that are gone since the lists; any other error ends it. Termination messages are read from the
+// node's files.
 func (m *Manager) GetPodStatus(ctx context.Context, p *container.Pod) (*container.PodStatus, error) {
 	st := &container.PodStatus{UID: p.UID, Name: p.Name, Namespace: p.Namespace, TimeStamp: time.Now()}
 	name := p.FullName() + "(" + string(p.UID) + ")"
@@ -343,7 +342,8 @@ func plain(err error) string {
 	return s
 }
 
-// messageBytes is the length of a termination message that is read, from its end (pkg/kubelet/container/runtime.go upstream).
+// messageBytes is the length of a termination message that is read, from its end (pkg/kubelet/container/runtime.go
+// upstream).
 const messageBytes = 4096
 
 // terminationMessage returns the content of the file for it that is mounted into a container.
