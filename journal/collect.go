@@ -56,11 +56,7 @@ func (c *collector) next(b []byte) int { return c.active.Load().Next(b) }
 // match tests one message of a journal. It asks for signatures, not only for their literals: going from a message to
 // the entries that it belongs to costs more.
 func (c *collector) match(b []byte) bool {
-	m := c.active.Load()
-	if m.Next(b) < 0 {
-		return false
-	}
-	c.buf = m.Match(b, c.buf[:0])
+	c.buf = c.active.Load().Match(b, c.buf[:0])
 	return len(c.buf) > 0
 }
 

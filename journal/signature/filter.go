@@ -181,9 +181,9 @@ func (f *filter) next(b []byte) int {
 	return first
 }
 
-// each calls yield with each literal in b and where it begins, as often as it occurs.
-func (f *filter) each(b []byte, yield func(literal, start int)) {
-	for i := f.possible(b, 0); i >= 0; i = f.possible(b, i+stride) {
+// each calls yield with each literal in b and where it begins, as often as it occurs. from is the first possible place.
+func (f *filter) each(b []byte, from int, yield func(literal, start int)) {
+	for i := from; i >= 0; i = f.possible(b, i+stride) {
 		f.at(b, i, yield)
 	}
 }

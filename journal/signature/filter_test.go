@@ -19,7 +19,7 @@ func agree(t *testing.T, m *Matcher, b []byte) {
 			}
 		}
 	}
-	m.filter.each(b, func(literal, start int) {
+	m.filter.each(b, m.filter.possible(b, 0), func(literal, start int) {
 		l := m.filter.literals[literal]
 		got[l] = bytes.HasPrefix(b[start:], []byte(l))
 	})

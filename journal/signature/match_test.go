@@ -108,6 +108,11 @@ func FuzzMatch(f *testing.F) {
 		if !bytes.Equal(b, before) {
 			t.Fatal("the record was changed")
 		}
+		read := m.Match(before, nil)
+		clear(before)
+		if diff := cmp.Diff(hits, read); diff != "" {
+			t.Fatalf("the facts changed with the record:\n%s", diff)
+		}
 		if len(hits) > 0 && m.Next(b) < 0 {
 			t.Fatalf("%v, but the filter would not have shown the record", codes(hits))
 		}

@@ -4,7 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
+	"unsafe"
 )
 
 // A Matcher finds signatures in log records. It is safe for use from several goroutines.
@@ -60,31 +60,31 @@ func (m *Matcher) Next(b []byte) int { return m.filter.next(b) }
 // with or without the header of klog and the prefixes of its transport. All matches of one record have the same
 // facts, and share Reasons. Output of kdiag matches nothing: it quotes what it has read.
 func (m *Matcher) Match(msg []byte, dst []Match) []Match {
+	from := m.filter.possible(msg, 0)
+	if from < 0 {
+		return dst
+	}
 	var matched [maxEntries]bool
 	var tried [maxLiterals]uint8
-	var text string
-	var rpc func() string // the CRI call that the record names
+	r := record{text: unsafe.String(unsafe.SliceData(msg), len(msg))} // most records that have a literal do not match
 	n, reads := 0, uint(0)
-	m.filter.each(msg, func(literal, start int) {
+	m.filter.each(msg, from, func(literal, start int) {
 		if tried[literal] == maxTries {
 			return
 		}
 		tried[literal]++
-		if text == "" {
-			text = string(msg)
-			rpc = sync.OnceValue(func() string { return rpcName(text) })
-		}
 		for _, u := range m.uses[literal] {
-			if e := &m.entries[u.entry]; !matched[u.entry] && e.Forms[u.form].matches(text, start, rpc) {
+			if e := &m.entries[u.entry]; !matched[u.entry] && e.Forms[u.form].matches(&r, start) {
 				matched[u.entry] = true
 				reads |= e.reads
 				n++
 			}
 		}
 	})
-	if n == 0 || own(text) {
+	if n == 0 || own(r.text) {
 		return dst
 	}
+	whole := &record{text: r.text, call: r.call, looked: r.looked}
 	first := len(dst)
 	for i := 0; n > 0; i++ {
 		if matched[i] {
@@ -95,7 +95,7 @@ func (m *Matcher) Match(msg []byte, dst []Match) []Match {
 	facts := &dst[first]
 	for i := 0; reads>>i != 0; i++ {
 		if reads>>i&1 != 0 {
-			readers[i].read(text, rpc, facts)
+			readers[i].read(whole, facts)
 		}
 	}
 	for i := first + 1; i < len(dst); i++ {
@@ -107,9 +107,10 @@ func (m *Matcher) Match(msg []byte, dst []Match) []Match {
 }
 
 // matches reports whether a record that contains one of the form's texts at an offset meets its conditions.
-func (f *form) matches(text string, at int, rpc func() string) bool {
+func (f *form) matches(r *record, at int) bool {
+	text := r.text
 	switch {
-	case len(f.RPCs) > 0 && !slices.Contains(f.RPCs, rpc()):
+	case len(f.RPCs) > 0 && !slices.Contains(f.RPCs, r.rpc()):
 		return false
 	case len(f.Or) > 0 && !containsAny(text, f.Or), len(f.Not) > 0 && containsAny(text, f.Not):
 		return false

@@ -11,18 +11,32 @@ const (
 	maxError = 200 // bytes of an error text
 )
 
-// A reader takes one kind of facts out of a record, of which rpc finds the CRI call. An entry of the catalogue names
-// its readers.
+// A record is the text that is matched. The text is valid only while it is matched: facts are copies.
+type record struct {
+	text   string
+	call   string // the CRI call that it names, once rpc has looked for it
+	looked bool
+}
+
+// rpc returns the CRI call that the record names; empty if it names none.
+func (r *record) rpc() string {
+	if !r.looked {
+		r.call, r.looked = rpcName(r.text), true
+	}
+	return r.call
+}
+
+// A reader takes one kind of facts out of a record. An entry of the catalogue names its readers.
 type reader struct {
 	name string
-	read func(text string, rpc func() string, m *Match)
+	read func(r *record, m *Match)
 }
 
 // readers are called in this order: a later one may overwrite a fact.
 var readers = []reader{
-	{"call", func(text string, rpc func() string, m *Match) { // RPC, gRPC code, text of the error
-		m.RPC = rpc()
-		m.GRPCCode, m.ErrorText = grpcError(text)
+	{"call", func(r *record, m *Match) { // RPC, gRPC code, text of the error
+		m.RPC = r.rpc()
+		m.GRPCCode, m.ErrorText = grpcError(r.text)
 	}},
 	{"object", readObjects},      // container, sandbox, pod
 	{"unhealthy", readUnhealthy}, // age, threshold, reasons, condition

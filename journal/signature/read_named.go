@@ -7,14 +7,14 @@ import (
 
 // named returns a function that reads facts by the first of some expressions that matches a record. The names of the
 // groups are those of the facts.
-func named(expressions ...string) func(text string, rpc func() string, m *Match) {
+func named(expressions ...string) func(r *record, m *Match) {
 	var forms []*regexp.Regexp
 	for _, e := range expressions {
 		forms = append(forms, regexp.MustCompile(e))
 	}
-	return func(text string, _ func() string, m *Match) {
+	return func(r *record, m *Match) {
 		for _, form := range forms {
-			groups := form.FindStringSubmatch(text)
+			groups := form.FindStringSubmatch(r.text)
 			for i := 1; i < len(groups); i++ {
 				m.set(form.SubexpNames()[i], groups[i])
 			}
@@ -105,7 +105,8 @@ const podName = `(?P<pod>[^_"\\ ]+)_(?P<namespace>[^_"\\ ]+)_(?P<uid>[^_"\\ ]+)_
 var pathWord = regexp.MustCompile(`(?:^|[ ="'(:])(/[\w/.@+~%#-]+)`)
 
 // readPath reads the last path.
-func readPath(s string, _ func() string, m *Match) {
+func readPath(r *record, m *Match) {
+	s := r.text
 	if all := pathWord.FindAllStringSubmatch(s[max(0, len(s)-4096):], -1); len(all) > 0 {
 		m.Path = keep(all[len(all)-1][1])
 	}

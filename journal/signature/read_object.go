@@ -13,7 +13,8 @@ const minID = 12
 const staticUID = 32
 
 // readObjects reads the container, sandbox and pod that a record names.
-func readObjects(s string, rpc func() string, m *Match) {
+func readObjects(r *record, m *Match) {
+	s := r.text
 	m.ContainerID = containerID(field(s, "containerID"))
 	m.SandboxID = keep(field(s, "podSandboxID"))
 	m.PodUID = keep(cmp.Or(field(s, "podUID"), field(s, "podID")))
@@ -23,7 +24,7 @@ func readObjects(s string, rpc func() string, m *Match) {
 	for _, form := range [...]struct {
 		mark  string // without it the form need not be tried
 		known *string
-		read  func(text string, rpc func() string, m *Match)
+		read  func(r *record, m *Match)
 	}{
 		{"PodSandboxMetadata", &m.Pod, readSandboxMetadata},
 		{"RunPodSandbox for n", &m.Pod, readSandboxMetadata},
@@ -33,10 +34,10 @@ func readObjects(s string, rpc func() string, m *Match) {
 		{"rror syncing pod ", &m.PodUID, readSyncing},
 	} {
 		if (form.known == nil || *form.known == "") && strings.Contains(s, form.mark) {
-			form.read(s, rpc, m)
+			form.read(r, m)
 		}
 	}
-	readLooseIDs(s, rpc, m)
+	readLooseIDs(r, m)
 }
 
 // containerID reads an id as the kubelet prints it: bare, with the runtime in front (containerd://id), or as an object.
@@ -92,7 +93,8 @@ func isNameByte(c byte) bool {
 }
 
 // readLooseIDs takes words that look like ids. The words before one decide what it is, otherwise the call.
-func readLooseIDs(s string, rpc func() string, m *Match) {
+func readLooseIDs(r *record, m *Match) {
+	s := r.text
 	const most = 16 // words looked at
 	for i, n := 0, 0; i < len(s) && n < most && (m.ContainerID == "" || m.SandboxID == ""); {
 		begin, end := nextID(s, i)
@@ -105,7 +107,7 @@ func readLooseIDs(s string, rpc func() string, m *Match) {
 			continue
 		}
 		object := &m.ContainerID
-		if ofSandbox(s[:begin], rpc) {
+		if ofSandbox(s[:begin], r) {
 			object = &m.SandboxID
 		}
 		if *object == "" {
@@ -137,10 +139,10 @@ func nextID(s string, from int) (begin, end int) {
 }
 
 // ofSandbox reports whether an id names a sandbox and not a container, by the words before it and by the call.
-func ofSandbox(before string, rpc func() string) bool {
+func ofSandbox(before string, r *record) bool {
 	const near = 40 // bytes before the id
 	before = before[max(0, len(before)-near):]
 	sandbox := strings.LastIndex(before, "andbox")
 	container := max(strings.LastIndex(before, "ontainer"), strings.LastIndex(before, "ExecSync"))
-	return sandbox > container || sandbox == container && strings.Contains(rpc(), "PodSandbox")
+	return sandbox > container || sandbox == container && strings.Contains(r.rpc(), "PodSandbox")
 }

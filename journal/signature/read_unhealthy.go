@@ -14,7 +14,8 @@ const (
 )
 
 // readUnhealthy reads the age and threshold of PLEG, and the other reasons, from a skip line or a node condition.
-func readUnhealthy(s string, _ func() string, m *Match) {
+func readUnhealthy(r *record, m *Match) {
+	s := r.text
 	list, skipping := after(s, "kipping pod synchronization")
 	if !skipping {
 		list = s

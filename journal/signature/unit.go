@@ -41,7 +41,8 @@ func longUnitNames() []string {
 }
 
 // readUnit reads systemd's message about a unit: its name, what it is, and how it ended or which signal it got.
-func readUnit(s string, _ func() string, m *Match) {
+func readUnit(r *record, m *Match) {
+	s := r.text
 	m.Unit, m.Role = unitOf(s, len(s))
 	if rest, ok := after(s, " messages from "); ok {
 		unit := upTo(strings.TrimRight(rest, ". \n"), " \n")
@@ -64,6 +65,13 @@ func readUnit(s string, _ func() string, m *Match) {
 // unitOf returns the unit that a record is about, and its role. The nearest name that ends before an offset comes
 // first, since systemd's messages begin with it. Where only the description of a known unit stands, it returns that.
 func unitOf(s string, at int) (name string, role Lane) {
+	if before, ok := strings.CutSuffix(s[:min(at, len(s))], ": "); ok { // the usual form: "kubelet.service: Deactivated"
+		name = before[strings.LastIndexAny(before, " \t\n\"=]")+1:]
+		switch name[strings.LastIndexByte(name, '.')+1:] {
+		case "service", "scope", "slice", "mount":
+			return keep(name), roleOf(name)
+		}
+	}
 	for _, part := range []string{s[:min(at, len(s))], s} {
 		name = unitBefore(part)
 		if role = roleOf(name); role != "" {
