@@ -145,7 +145,7 @@ func protect(b []byte, fn func()) (off uint64, faulted bool) {
 
 // releaseStep is how much of a file a search leaves mapped behind it, so that a large file does not count as memory
 // of the process in full. The pages stay in the page cache.
-const releaseStep = 16 << 20
+const releaseStep = 8 << 20
 
 // release gives back the mapped pages between from and to. They come back by themselves when they are read again.
 func (f *File) release(from, to uint64) {

@@ -33,17 +33,12 @@ type filter struct {
 	// maybe has a bit for each value of slot() that a group of bytes of a window has: 32 KiB, which fit in the first
 	// cache.
 	maybe [1 << slotBits / 64]uint64
-	// grams is a hash table of the groups, each at the first free place at or after its own. A map takes a tenth
-	// longer.
-	grams    [1 << gramBits]gramPlaces
+	// grams is a hash table of the groups, each at the first free place at or after its own. A group is never zero:
+	// no literal has six zeros. A map takes a tenth longer.
+	grams    [1 << gramBits]uint64
+	places   [1 << gramBits][]place // of the group at the same index
 	literals []string
 	longest  int
-}
-
-// gramPlaces are the places of one group of bytes. A group is never zero: no literal has six zeros.
-type gramPlaces struct {
-	gram   uint64
-	places []place
 }
 
 // A place is where a group of bytes is in a literal.
@@ -73,8 +68,8 @@ func newFilter(literals []string) *filter {
 		at := rarest(l)
 		for off := at; off < at+stride; off++ {
 			g := gramOf(l[off:])
-			p := f.find(g)
-			p.gram, p.places = g, append(p.places, place{i, off})
+			n := f.find(g)
+			f.grams[n], f.places[n] = g, append(f.places[n], place{i, off})
 			f.maybe[slot(g)/64] |= 1 << (slot(g) % 64)
 		}
 	}
@@ -93,11 +88,15 @@ var ordinaryGrams = sync.OnceValue(func() map[uint64]int {
 // rarest returns where the window of a literal begins that is least like ordinary text.
 func rarest(literal string) int {
 	common := ordinaryGrams()
+	counts := make([]int, 0, maxStart+stride)
+	for at := 0; at+gramLen <= len(literal) && at < maxStart+stride; at++ {
+		counts = append(counts, common[gramOf(literal[at:])])
+	}
 	best, bestAt := math.MaxInt, 0
-	for at := 0; at+window <= len(literal) && at <= maxStart; at++ {
+	for at := 0; at+stride <= len(counts); at++ {
 		sum := 0
-		for off := at; off < at+stride; off++ {
-			sum += common[gramOf(literal[off:])]
+		for _, n := range counts[at : at+stride] {
+			sum += n
 		}
 		if sum < best {
 			best, bestAt = sum, at
@@ -146,7 +145,7 @@ func (f *filter) at(b []byte, i int, yield func(literal, start int)) {
 		copy(last[:], g)
 		g = last[:]
 	}
-	for _, p := range f.find(gramAt(g)).places {
+	for _, p := range f.places[f.find(gramAt(g))] {
 		start := i - p.offset
 		l := f.literals[p.literal]
 		if start >= 0 && start+len(l) <= len(b) && string(b[start:start+len(l)]) == l {
@@ -155,13 +154,13 @@ func (f *filter) at(b []byte, i int, yield func(literal, start int)) {
 	}
 }
 
-// find returns the place of a group in the table, a free one if it is not there.
-func (f *filter) find(gram uint64) *gramPlaces {
+// find returns the index of a group in the table, that of a free place if it is not there.
+func (f *filter) find(gram uint64) uint64 {
 	i := gram * golden >> (64 - gramBits)
-	for f.grams[i].gram != gram && f.grams[i].gram != 0 {
+	for f.grams[i] != gram && f.grams[i] != 0 {
 		i = (i + 1) % (1 << gramBits)
 	}
-	return &f.grams[i]
+	return i
 }
 
 // next returns where the first literal in b begins, -1 if there is none.

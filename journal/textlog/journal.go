@@ -99,14 +99,14 @@ func fieldName(b []byte) bool {
 
 // field takes a field of the journal (systemd.journal-fields(7)) into a record. MESSAGE is the caller's.
 func (r *Record) field(name, value string) {
-	number, err := strconv.ParseInt(value, 10, 64)
 	switch name {
 	case "__REALTIME_TIMESTAMP":
-		if err == nil && number > 0 {
-			r.Outer = klog.Stamp{Micros: number, Known: true, Year: true, Zone: true}
+		if us, err := strconv.ParseInt(value, 10, 64); err == nil && us > 0 {
+			r.Outer = klog.Stamp{Micros: us, Known: true, Year: true, Zone: true}
 		}
 	case "__MONOTONIC_TIMESTAMP":
-		r.Monotonic = max(number, 0)
+		us, _ := strconv.ParseInt(value, 10, 64)
+		r.Monotonic = max(us, 0)
 	case "_HOSTNAME":
 		r.Host = value
 	case "SYSLOG_IDENTIFIER":
@@ -116,9 +116,11 @@ func (r *Record) field(name, value string) {
 	case "_SYSTEMD_UNIT", "_SYSTEMD_USER_UNIT", "CONTAINER_NAME", "UNIT": // the last: systemd itself, about a unit
 		r.Units = append(r.Units, value)
 	case "_PID":
-		r.PID = int(number)
+		r.PID, _ = strconv.Atoi(value)
 	case "SYSLOG_PID":
-		r.PID = cmp.Or(r.PID, int(number))
+		if r.PID == 0 {
+			r.PID, _ = strconv.Atoi(value)
+		}
 	case "_TRANSPORT":
 		r.Kernel = value == "kernel"
 	}
