@@ -87,7 +87,7 @@ func TestImports(t *testing.T) {
 		}},
 		{"k8s.io/client-go", []string{
 			"checks/agent", "checks/fleet", "checks/kubelet", "plegbench/syncloop", "cmd/internal/syncloopcmd",
-			"cmd/internal/target",
+			"cmd/internal/cluster",
 		}},
 		{"k8s.io/client-go/kubernetes", []string{"plegbench/syncloop/apiserver/fake"}},
 		{"k8s.io/klog", []string{"plegbench/syncloop", "cmd/internal/syncloopcmd"}},
@@ -178,15 +178,34 @@ func TestImports(t *testing.T) {
 		{"cmd/internal/cli", []string{"crictl/deadline", "crictl/safefile"}},
 		{"cmd/internal/screen", []string{"cmd/internal/cli"}},
 		{"cmd/internal/render", []string{"checks", "checks/units", "crictl/gc", "journal", "plegbench"}},
-		{"cmd/internal/target", []string{
-			"cmd/internal/cli", "cmd/internal/render", "cmd/internal/screen", "checks", "crictl", "journal", "plegbench",
+		{"cmd/internal/document", []string{"cmd/internal/cli", "cmd/internal/render", "checks"}},
+		{"cmd/internal/connection", []string{
+			"cmd/internal/cli", "cmd/internal/render", "checks", "crictl", "plegbench",
+		}},
+		{"cmd/internal/dumps", []string{"cmd/internal/cli", "cmd/internal/connection", "checks", "crictl"}},
+		{"cmd/internal/archive", []string{
+			"cmd/internal/cli", "cmd/internal/document", "cmd/internal/dumps", "cmd/internal/render", "checks",
+			"crictl/deadline", "journal", "plegbench",
+		}},
+		{"cmd/internal/cluster", []string{
+			"cmd/internal/cli", "cmd/internal/document", "cmd/internal/render", "checks",
+		}},
+		{"cmd/internal/snapshot", []string{
+			"cmd/internal/cli", "cmd/internal/connection", "cmd/internal/document", "cmd/internal/render", "checks",
+			"crictl", "plegbench",
+		}},
+		{"cmd/internal/diagnosis", []string{
+			"cmd/internal/archive", "cmd/internal/cli", "cmd/internal/connection", "cmd/internal/document",
+			"cmd/internal/dumps", "cmd/internal/render", "cmd/internal/screen", "checks", "crictl", "journal", "plegbench",
 		}},
 		{"cmd/internal/app", []string{"cmd/internal", "checks", "crictl/deadline"}},
 		{"cmd/e2e/nodebox", []string{"crictl"}},
 		{"cmd/e2e/e2etest", []string{"cmd/e2e/nodebox", "cmd/internal/cli", "checks", "crictl"}},
 		{"cmd/e2e", []string{"cmd/e2e", "cmd/internal/cli", "checks", "crictl", "journal", "plegbench"}},
 		{"cmd/internal", []string{
-			"cmd/internal/cli", "cmd/internal/render", "cmd/internal/screen", "cmd/internal/target",
+			"cmd/internal/archive", "cmd/internal/cli", "cmd/internal/cluster", "cmd/internal/connection",
+			"cmd/internal/diagnosis", "cmd/internal/document", "cmd/internal/dumps", "cmd/internal/render",
+			"cmd/internal/screen", "cmd/internal/snapshot",
 			"checks", "crictl", "journal", "plegbench",
 		}},
 	}

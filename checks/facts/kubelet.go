@@ -51,7 +51,7 @@ func deriveKubelet(f *Facts) {
 	lease := n.Server.Value.LeaseAge
 	a.LeaseFresh = n.Server.OK && n.Server.Value.LeaseRead && lease >= 0 && lease < LeaseLate
 	a.LeaseStale = n.Server.OK && n.Server.Value.LeaseRead && lease > LeaseGrace
-	a.LoopStands = h.SyncLoop != nil && !h.SyncLoop.Denied && h.SyncLoop.Status >= 500
+	a.LoopStands = h.SyncLoop.Failed()
 	// The server may wait for the API server, which it asks whether kdiag may come in.
 	a.ServerWaits = h.SyncLoop != nil && h.SyncLoop.Hung && h.Ping != nil && h.Ping.Status == 200
 	if f.Calls.Connected && f.Measurement.Status != nil {

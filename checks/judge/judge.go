@@ -32,6 +32,9 @@ type judgement struct {
 func Judge(in *facts.Input) []checks.Cause { return judged(in).causes }
 
 func judged(in *facts.Input) judgement {
+	if in != nil && in.Journal != nil && in.Journal.Status == "" { // facts of a bundle have it, and those of a Watch may
+		Journal(in.Journal)
+	}
 	f := facts.New(in)
 	defs := definitions()
 	var found []*causes.Finding

@@ -205,6 +205,11 @@ func (c serverClient) askAll(ctx context.Context, s *Settings) Health {
 	return h
 }
 
+// Failed reports whether the kubelet itself says that this check of it fails.
+func (a *Answer) Failed() bool {
+	return a != nil && !a.Denied && a.Status >= http.StatusInternalServerError
+}
+
 func (c serverClient) health(ctx context.Context, path string) *Answer {
 	r, err := c.get(ctx, path)
 	a := &Answer{URL: c.base + path, Took: r.took, Status: r.status}

@@ -13,13 +13,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
+	"github.com/kdiag/kdiag/cmd/internal/diagnosis"
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
 type options struct {
 	cli.Flags
-	target.KubeletAccess
+	connection.KubeletFlags
 	interval, sweep time.Duration
 	listen          string
 	dataDir         string
@@ -70,14 +71,14 @@ SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and wit
 		RunE:    func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), env, opts) },
 	}
 	opts.AddRuntime(cmd, fake.Names())
-	opts.AddKubeletAccess(cmd, "do not ask the API server that the kubelet's kubeconfig names")
+	opts.AddKubeletFlags(cmd, "do not ask the API server that the kubelet's kubeconfig names")
 	fs := cmd.Flags()
 	fs.Lookup("timeout").Usage = "time for one look"
 	_ = fs.MarkHidden("fail-on") // nothing fails
 	fs.DurationVar(&opts.interval, "interval", defaultInterval, "time between two looks")
 	fs.DurationVar(&opts.sweep, "sweep-interval", defaultSweep, "time in which each object is asked about once")
 	fs.StringVar(&opts.listen, "listen", defaultListen, "address of the metrics; empty for none")
-	fs.StringVar(&opts.dataDir, "data-dir", target.DefaultDataDir, "folder of the records; empty for none")
+	fs.StringVar(&opts.dataDir, "data-dir", diagnosis.DefaultDataDir, "folder of the records; empty for none")
 	fs.StringVar(&opts.dataSize, "data-size", defaultDataSize, "largest size of the records and archives")
 	fs.StringVar(&opts.textfileDir, "textfile-dir", "", "write kdiag.prom for node_exporter into this folder")
 	fs.BoolVar(&opts.publish, "publish", false, "keep the node's condition KdiagProblem, and make events")
@@ -108,7 +109,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		cli.Reject(!o.publish && o.kubeconfig != "", "--kubeconfig is for --publish", "add --publish"),
 		o.checkFolder("textfile-dir", o.textfileDir),
 		cli.RejectEmpty(cmd, "node-name", "kubeconfig", "textfile-dir", "captures-token"),
-		o.CheckKubeletAccess(cmd), o.Check(cmd, nil),
+		o.CheckKubeletFlags(cmd), o.Check(cmd, nil),
 	)
 }
 

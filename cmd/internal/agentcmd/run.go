@@ -27,8 +27,10 @@ import (
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/checks/recorder"
 	"github.com/kdiag/kdiag/checks/redact"
+	"github.com/kdiag/kdiag/cmd/internal/archive"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/cmd/internal/diagnosis"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
@@ -58,7 +60,7 @@ type service struct {
 	opts        *options
 	log         *slog.Logger
 	credentials kubelet.Credentials
-	watch       *target.Watch
+	watch       *diagnosis.Watch
 	metrics     *agent.Metrics
 	recorder    *recorder.Recorder // nil without a folder, or where it cannot be used
 	agent       *agent.Agent
@@ -74,7 +76,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	opts.Timeout, opts.Output = min(opts.Timeout, lookTime), "json" // documents, which have problems as facts
 	env = opts.Host(env)
 	ctx = deadline.WithGuard(ctx, new(deadline.Guard)) // of captures; looks have one of their own
-	s := &service{env: env, opts: &opts, log: newLog(env), metrics: agent.NewMetrics(target.Version())}
+	s := &service{env: env, opts: &opts, log: newLog(env), metrics: agent.NewMetrics(cli.Version())}
 	if err := beIdle(); err != nil {
 		s.log.Warn("the priority stays as it is", "error", err)
 	}
@@ -91,11 +93,11 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	limits := checks.DefaultLimits()
-	s.watch = target.NewWatch(ctx, env, &opts.Flags, target.WatchOptions{
+	s.watch = diagnosis.NewWatch(ctx, env, &opts.Flags, diagnosis.WatchOptions{
 		Interval: opts.interval, Sweep: opts.sweep, Walk: walkEvery, Done: s.metrics.Call,
-		Question: target.Question{
-			Name: "agent", Limits: limits,
-			Looks: target.Looks{Credentials: s.credentials, APIServer: !opts.NoAPIServer},
+		Request: diagnosis.Request{
+			Command: "agent", Limits: limits,
+			Probes: diagnosis.Probes{Credentials: s.credentials, APIServer: !opts.NoAPIServer},
 		},
 	})
 	cfg := agent.Config{
@@ -112,7 +114,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	go s.watchdog(ctx)
 	go s.reload(ctx)
 	notify(daemon.SdNotifyReady)
-	s.log.Info("kdiag agent runs", "version", target.Version(), "interval", opts.interval, "records", opts.dataDir,
+	s.log.Info("kdiag agent runs", "version", cli.Version(), "interval", opts.interval, "records", opts.dataDir,
 		"metrics", opts.listen)
 	s.agent.Run(ctx)
 	notify(daemon.SdNotifyStopping)
@@ -154,7 +156,7 @@ func (s *service) openRecords(ctx context.Context) (past *checks.History, _ erro
 	s.recorder = opened
 	boot, _ := os.ReadFile(filepath.Join(s.env.Root, "proc/sys/kernel/random/boot_id")) // empty in a sandbox
 	s.recorder.Append(time.Now(), recorder.KindStart, recorder.Start{
-		BootID: strings.TrimSpace(string(boot)), Version: target.Version(),
+		BootID: strings.TrimSpace(string(boot)), Version: cli.Version(),
 		IntervalSeconds: s.opts.interval.Seconds(),
 	})
 	past, err = s.history(ctx, time.Now().Add(-pastTime))
@@ -191,13 +193,13 @@ func (s *service) publisher(ctx context.Context) (*agent.Publisher, error) {
 
 // look looks at the node.
 func (s *service) look(ctx context.Context, closely bool) (*agent.Look, error) {
-	in, problems, err := s.watch.Look(ctx, closely)
+	node, err := s.watch.Observe(ctx, closely)
 	if err != nil {
 		return nil, err
 	}
-	r := judge.NewReport(target.Header(s.env, "agent", ""), in)
-	target.Complete(r, problems)
-	return &agent.Look{Facts: in, Report: r}, nil
+	r := judge.NewReport(document.Header(s.env, "agent", ""), node.Facts)
+	document.Complete(r, node.Problems)
+	return &agent.Look{Facts: node.Facts, Report: r}, nil
 }
 
 // looked shows systemd and node_exporter the state.
@@ -239,7 +241,7 @@ func (s *service) capture(ctx context.Context, of *agent.Look, cause string) che
 	}
 	in := collect.Input{
 		Since: taken.At.Add(-time.Hour), Facts: of.Facts, Report: of.Report, Credentials: s.credentials,
-		APIServer: !s.opts.NoAPIServer, Version: target.Version(), Log: strings.NewReader(""),
+		APIServer: !s.opts.NoAPIServer, Version: cli.Version(), Log: strings.NewReader(""),
 		NoDumps: "not asked for (--capture-stacks)", Progress: func(string) {},
 		Census: func(context.Context) (any, error) { return nil, errors.New("the runtime was not asked again") },
 	}
@@ -251,12 +253,12 @@ func (s *service) capture(ctx context.Context, of *agent.Look, cause string) che
 	}
 	series := *of.Facts
 	series.Limits = checks.RuntimeLimits()
-	in.Relist = judge.NewRelistBenchmark(target.Header(s.env, "relist", ""), &series)
+	in.Relist = judge.NewRelistBenchmark(document.Header(s.env, "relist", ""), &series)
 	if s.opts.captureStacks {
 		in.NoDumps = ""
-		in.Dumps = s.watch.Dumps(ctx)
+		in.Dumps = s.watch.CaptureStacks(ctx)
 	}
-	_, taken.Bytes, err = target.Archive(ctx, s.env, f, bundle.Zst, most, redact.Standard, in)
+	_, taken.Bytes, err = archive.Write(ctx, s.env, f, bundle.Zst, most, redact.Standard, in)
 	if err := publish(f, path, err); err != nil {
 		return fail(err)
 	}
@@ -295,7 +297,7 @@ func (s *service) reload(ctx context.Context) {
 	for {
 		select {
 		case <-hup:
-			s.watch.Forget()
+			s.watch.Rediscover()
 			s.log.Info("the runtime and the kubelet are searched anew")
 		case <-ctx.Done():
 			return

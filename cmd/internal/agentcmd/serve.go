@@ -18,7 +18,7 @@ import (
 	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/checks/recorder"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
@@ -79,7 +79,7 @@ func (s *service) handler() http.Handler {
 			return
 		}
 		status, problems := h.Status, h.Problems
-		h.Header = target.Header(s.env, "agent", checks.KindHistory)
+		h.Header = document.Header(s.env, "agent", checks.KindHistory)
 		h.Status, h.Problems = status, problems
 		answer(w, h)
 	})
@@ -138,7 +138,7 @@ func (s *service) listCaptures(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	list := &checks.CaptureList{Header: target.Header(s.env, "agent", checks.KindCaptureList)}
+	list := &checks.CaptureList{Header: document.Header(s.env, "agent", checks.KindCaptureList)}
 	list.Status, list.Captures = checks.Healthy, captures
 	answer(w, list)
 }

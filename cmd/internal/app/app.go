@@ -22,6 +22,8 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/bundlecmd"
 	"github.com/kdiag/kdiag/cmd/internal/canarycmd"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/exitedcmd"
 	"github.com/kdiag/kdiag/cmd/internal/explaincmd"
 	"github.com/kdiag/kdiag/cmd/internal/fleetcmd"
@@ -37,7 +39,6 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/runtimecmd"
 	"github.com/kdiag/kdiag/cmd/internal/stackscmd"
 	"github.com/kdiag/kdiag/cmd/internal/syncloopcmd"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/cmd/internal/versioncmd"
 )
 
@@ -85,7 +86,7 @@ func run(ctx context.Context, env cli.Env, args []string) int {
 	if format := wanted.FindStringSubmatch(strings.Join(args, "\n")); format != nil && !wrote {
 		cmd, _, _ := root.Find(args)
 		command := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), root.CommandPath()))
-		doc := &render.Error{Header: target.Header(env, command, "Error"), Hint: hint}
+		doc := &render.Error{Header: document.Header(env, command, "Error"), Hint: hint}
 		doc.Problems = []string{message}
 		if err := render.PrintError(env.Out, doc, render.Options{Format: render.Format(format[1])}); err != nil {
 			report("kdiag: ", err.Error())
@@ -227,7 +228,7 @@ Start with:  kdiag pleg
 
 Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of the work failed; 2 could not tell
 (bad usage, no permission, no runtime to ask, interrupted).`,
-		Version:                    target.Version(),
+		Version:                    cli.Version(),
 		SuggestionsMinimumDistance: 2,
 		SilenceErrors:              true,
 		SilenceUsage:               true,
@@ -283,7 +284,7 @@ func complete(root *cobra.Command) {
 		}
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if f := cmd.Flags().Lookup("simulate"); f != nil && f.Value.String() == "help" {
-				return target.PrintScenarios(cmd.OutOrStdout())
+				return connection.PrintScenarios(cmd.OutOrStdout())
 			}
 			return run(cmd, args)
 		}

@@ -9,14 +9,15 @@ import (
 
 	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/checks/redact"
+	"github.com/kdiag/kdiag/cmd/internal/archive"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
 type options struct {
 	cli.Flags
-	target.KubeletAccess
+	connection.KubeletFlags
 	format   string
 	size     string
 	maxBytes int64
@@ -63,14 +64,14 @@ Exit codes: 0 written, also where the node is unhealthy; 1 written, and logs or 
 		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if opts.list != "" {
-				return target.ListStored(cmd.Context(), env, &opts.Flags, "--list", opts.list)
+				return archive.List(cmd.Context(), env, &opts.Flags, "--list", opts.list)
 			}
 			return run(cmd.Context(), env, opts)
 		},
 	}
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddOutput(cmd)
-	opts.AddKubeletAccess(cmd, "do not ask the API server for the node's object and events")
+	opts.AddKubeletFlags(cmd, "do not ask the API server for the node's object and events")
 	fs := cmd.Flags()
 	_ = fs.MarkHidden("fail-on") // it is there; the state of the node does not decide the exit code
 	fs.StringVar(&opts.format, "format", bundle.Zst, "how the archive is compressed: zst or tgz")
@@ -105,7 +106,7 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 		cli.OneOf(cmd, "format", o.format, formats()), cli.OneOf(cmd, "redact", o.redact, levels()),
 		err,
 		cli.Reject(o.since <= 0, "--since must be > 0", "for example --since 2h"),
-		o.CheckKubeletAccess(cmd), o.Check(cmd, nil),
+		o.CheckKubeletFlags(cmd), o.Check(cmd, nil),
 	)
 }
 

@@ -17,14 +17,16 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
-	"github.com/kdiag/kdiag/checks/capture"
 	"github.com/kdiag/kdiag/checks/collect"
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/checks/redact"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/cmd/internal/archive"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/diagnosis"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/cmd/internal/snapshot"
 	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -63,7 +65,7 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 	env.Log = log
 	in := collect.Input{
 		Since: env.Now().Add(-opts.since), Credentials: credentials, APIServer: !opts.NoAPIServer,
-		Version: target.Version(), Log: log,
+		Version: cli.Version(), Log: log,
 	}
 	if opts.Simulate == "" {
 		in.Root = env.Root
@@ -75,13 +77,12 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 	asked.Timeout, asked.Output = opts.asking(), string(render.Text)
 	rest, cancel := context.WithTimeout(ctx, opts.Timeout-cli.Margin)
 	defer cancel()
-	node, problems, err := target.Ask(ctx, env, &asked, target.Question{
-		Name:    "node",
+	node, err := diagnosis.Collect(ctx, env, &asked, diagnosis.Request{
+		Command: "node",
 		Measure: plegbench.Options{Samples: 5, Pause: 50 * time.Millisecond},
 		Limits:  checks.DefaultLimits(),
-		Looks: target.Looks{
+		Probes: diagnosis.Probes{
 			All: true, Credentials: credentials, APIServer: !opts.NoAPIServer, Stacks: !opts.noStacks,
-			Dumps: func(all []capture.Dump) { in.Dumps = all },
 		},
 	})
 	if err != nil {
@@ -90,25 +91,26 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 	if ctx.Err() != nil {
 		return cli.Fail(errors.New("interrupted before there was anything to write"), cli.ExitUnknown, "")
 	}
-	in.Facts, in.Report = node, judge.NewReport(target.Header(env, "node", ""), node)
-	target.Complete(in.Report, problems)
-	series := *node
+	in.Facts, in.Dumps = node.Facts, node.Dumps
+	in.Report = judge.NewReport(document.Header(env, "node", ""), node.Facts)
+	document.Complete(in.Report, node.Problems)
+	series := *node.Facts
 	series.Limits = checks.RuntimeLimits()
-	in.Relist = judge.NewRelistBenchmark(target.Header(env, "relist", ""), &series)
+	in.Relist = judge.NewRelistBenchmark(document.Header(env, "relist", ""), &series)
 	in.Census = func(ctx context.Context) (any, error) {
-		if m := node.Measurement; m == nil || m.Sandboxes == nil || m.Containers == nil {
+		if m := node.Facts.Measurement; m == nil || m.Sandboxes == nil || m.Containers == nil {
 			return nil, errors.New("the runtime gives no list of containers")
 		}
-		return target.Census(ctx, env, &asked)
+		return snapshot.Census(ctx, env, &asked)
 	}
 	return write(rest, env, &opts, dest, in)
 }
 
 // write collects everything into the archive and prints what became of it.
 func write(ctx context.Context, env cli.Env, opts *options, dest *destination, in collect.Input) error {
-	progress := target.NewProgress(env)
+	progress := document.NewProgress(env)
 	in.Progress = func(part string) { progress.Update(plegbench.Progress{Phase: "collecting " + part}) }
-	manifest, n, err := target.Archive(ctx, env, dest.out, opts.format, dest.most, redact.Level(opts.redact), in)
+	manifest, n, err := archive.Write(ctx, env, dest.out, opts.format, dest.most, redact.Level(opts.redact), in)
 	progress.Done()
 	if dest.bytes = n; err != nil && n == 0 {
 		return cli.Fail(err, cli.ExitUnknown, "")
@@ -125,9 +127,9 @@ func write(ctx context.Context, env cli.Env, opts *options, dest *destination, i
 	doc := &render.WrittenBundle{Manifest: manifest, Archive: dest.name, ArchiveBytes: n, Report: in.Report}
 	doc.NextSteps = []checks.NextStep{{
 		Why: "Read it again, on any machine", Touches: checks.TouchesNothing,
-		Command: "kdiag node --from " + target.Quote(filepath.Base(cmp.Or(dest.name, "FILE"))),
+		Command: "kdiag node --from " + cli.Quote(filepath.Base(cmp.Or(dest.name, "FILE"))),
 	}}
-	out, how := env.Out, target.Render(env, &opts.Flags)
+	out, how := env.Out, document.Options(env, &opts.Flags)
 	if dest.name == "" { // standard output is the archive
 		out, how.NoWrap = env.Err, !env.ErrTTY
 	}

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
@@ -90,7 +89,7 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 	); err != nil {
 		return err
 	}
-	o.again = target.CommandLine(cmd, "canary",
-		append(target.RuntimeFlags(), "image", "cni", "timeout", "rpc-timeout")...)
+	o.again = cli.CommandLine(cmd, "canary",
+		append(cli.RuntimeFlags(), "image", "cni", "timeout", "rpc-timeout")...)
 	return o.Check(cmd, nil)
 }

@@ -11,9 +11,12 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/cmd/internal/archive"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/cmd/internal/snapshot"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/gc"
 	"github.com/kdiag/kdiag/plegbench"
@@ -21,7 +24,7 @@ import (
 
 type options struct {
 	cli.Flags
-	target.Sources
+	snapshot.Sources
 	watch time.Duration
 	next  string // the command that shows what may go
 	look  string // kdiag pleg for the same runtime
@@ -67,8 +70,8 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if !cmd.Flags().Changed("timeout") {
 		o.Timeout += o.watch
 	}
-	o.look = target.CommandLine(cmd, "pleg", target.RuntimeFlags()...)
-	o.next = target.CommandLine(cmd, "gc-exited", append(target.RuntimeFlags(), target.SourceFlags()...)...)
+	o.look = cli.CommandLine(cmd, "pleg", cli.RuntimeFlags()...)
+	o.next = cli.CommandLine(cmd, "gc-exited", append(cli.RuntimeFlags(), snapshot.SourceFlags()...)...)
 	return cli.Reject(o.watch >= o.Timeout,
 		fmt.Sprintf("--watch %v leaves no time for the second count within --timeout %v", o.watch, o.Timeout),
 		"leave out --timeout; --watch extends it")
@@ -80,9 +83,9 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	env = opts.Host(env)
 	doc := &render.ExitedCensus{
-		Header: target.Header(env, "exited", "ExitedCensus"), Next: opts.next, Missing: []string{},
+		Header: document.Header(env, "exited", "ExitedCensus"), Next: opts.next, Missing: []string{},
 	}
-	how, show := target.Render(env, &opts.Flags), render.Exited
+	how, show := document.Options(env, &opts.Flags), render.Exited
 	first := func() error {
 		if how.Format != render.Text {
 			return nil // a program gets one document
@@ -91,7 +94,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return render.Exited(env.Out, doc, how)
 	}
 	if err := take(ctx, env, &opts, doc, first); err != nil {
-		if doc.Problems, err = target.Unopened(err, opts.Output); err != nil {
+		if doc.Problems, err = connection.Problems(err, opts.Output); err != nil {
 			return err
 		}
 	}
@@ -101,12 +104,12 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err := show(env.Out, doc, how); err != nil {
 		return err
 	}
-	return target.Exit(ctx, doc.Status, opts.FailOn)
+	return document.Exit(ctx, doc.Status, opts.FailOn)
 }
 
 // stored shows the census in a bundle.
 func stored(ctx context.Context, env cli.Env, opts *options) error {
-	s, err := target.OpenStored(ctx, env, &opts.Flags, "--from", opts.From)
+	s, err := archive.Open(ctx, env, &opts.Flags, "--from", opts.From)
 	if err != nil {
 		return err
 	}
@@ -118,13 +121,13 @@ func stored(ctx context.Context, env cli.Env, opts *options) error {
 	// The steps are not those of the archive, which anybody may have written.
 	doc.Next, doc.NextSteps = opts.next, nil
 	if doc.Census != nil && doc.Total > 0 {
-		doc.NextSteps = target.CensusSteps(opts.next)
+		doc.NextSteps = snapshot.CensusSteps(opts.next)
 	}
 	s.Say(env)
-	if err := render.Exited(env.Out, doc, target.Render(env, &opts.Flags)); err != nil {
+	if err := render.Exited(env.Out, doc, document.Options(env, &opts.Flags)); err != nil {
 		return err
 	}
-	return target.Exit(ctx, doc.Status, opts.FailOn)
+	return document.Exit(ctx, doc.Status, opts.FailOn)
 }
 
 // take takes one or two censuses, and calls first between them. The error is why there was no runtime to ask.
@@ -132,15 +135,15 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 	asking, _ := opts.Budget()
 	within, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
-	t, err := target.Open(within, env, &opts.Flags)
+	t, err := connection.Open(within, env, &opts.Flags)
 	if err != nil {
 		return err
 	}
 	defer t.Close()
 	doc.Runtime = t.Runtime()
 	begun := time.Now()
-	look, census := t.TakeCensus(within, env, opts.Sources)
-	target.ConcludeCensus(ctx, env, doc, look, census, opts.look)
+	look, census := snapshot.TakeCensus(within, env, t, opts.Sources)
+	snapshot.ConcludeCensus(ctx, env, doc, look, census, opts.look)
 	if look.Problem != "" || opts.watch == 0 {
 		return nil
 	}
@@ -152,19 +155,19 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 		return nil
 	}
 	apart := time.Since(begun).Seconds()
-	again, second := t.TakeCensus(within, env, opts.Sources)
+	again, second := snapshot.TakeCensus(within, env, t, opts.Sources)
 	if again.Problem != "" {
 		doc.Problems = append(doc.Problems, "the second count: "+again.Problem)
 		return nil
 	}
 	second.Growth = gc.Grow(census, second, apart)
-	target.ConcludeCensus(ctx, env, doc, again, second, opts.look)
+	snapshot.ConcludeCensus(ctx, env, doc, again, second, opts.look)
 	return nil
 }
 
 // wait waits for the second count, and reports whether it may be made.
 func wait(ctx context.Context, env cli.Env, d time.Duration) bool {
-	progress := target.NewProgress(env)
+	progress := document.NewProgress(env)
 	defer progress.Done()
 	progress.Update(plegbench.Progress{Phase: "next count at " + env.Now().Add(d).Format(time.TimeOnly)})
 	select {

@@ -14,8 +14,8 @@ import (
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/stacks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 )
 
 // knownBugs is the argument that lists the known bugs.
@@ -51,7 +51,7 @@ first two; advisories lists the known bugs, and settings the kubelet's settings.
 }
 
 func run(env cli.Env, flags *cli.Flags, args []string) error {
-	how, header := target.Render(env, flags), target.Header(env, "explain", "CauseDefinitionList")
+	how, header := document.Options(env, flags), document.Header(env, "explain", "CauseDefinitionList")
 	header.Status = checks.Healthy
 	if len(args) == 0 {
 		return render.Definitions(env.Out, header, causes.Docs(), pictures(), how)

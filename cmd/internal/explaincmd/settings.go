@@ -13,8 +13,8 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/deadline"
 )
@@ -47,9 +47,9 @@ Where no kubelet runs, the defaults are printed. NAME is a field of KubeletConfi
 				return cli.Usage(fmt.Sprintf("there is no setting %q in the list", args[0]), cmp.Or(
 					cli.DidYouMean("kdiag explain settings ", args[0], settings()), "kdiag explain settings lists them"))
 			}
-			header := target.Header(env, "explain settings", "KubeletSettings")
+			header := document.Header(env, "explain settings", "KubeletSettings")
 			header.Status, header.Problems = checks.Healthy, append(header.Problems, all.Problems...)
-			return render.KubeletSettings(env.Out, header, all, target.Render(env, &flags))
+			return render.KubeletSettings(env.Out, header, all, document.Options(env, &flags))
 		},
 	}
 	flags.AddOutput(cmd)

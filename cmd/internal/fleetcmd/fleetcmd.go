@@ -18,14 +18,15 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/fleet"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/cluster"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/screen"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 )
 
 type options struct {
 	cli.Flags
-	cluster  target.Cluster
+	cluster  cluster.Flags
 	selector string
 	checks   bool
 	pods     bool
@@ -58,7 +59,7 @@ Exit codes: 0 no node is sick; 1 at least one is; 2 the nodes could not be read,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), env, &opts) },
 	}
 	opts.AddOutput(cmd)
-	opts.cluster.AddCluster(cmd)
+	opts.cluster.Add(cmd)
 	fs := cmd.Flags()
 	fs.StringVarP(&opts.selector, "selector", "l", "", "only nodes with these labels, such as pool=batch,arch!=arm64")
 	fs.BoolVarP(&opts.Watch, "watch", "w", false, "stay, and show what changes; --timeout bounds the first reading")
@@ -74,8 +75,8 @@ Exit codes: 0 no node is sick; 1 at least one is; 2 the nodes could not be read,
 
 // check reports the first flag with a bad value, before anything is asked.
 func (o *options) check(cmd *cobra.Command) error {
-	o.more = target.CommandLine(cmd, "fleet", "context", "kubeconfig", "selector", "checks", "pods")
-	o.same = strings.TrimPrefix(target.CommandLine(cmd, "", "context", "kubeconfig"), "kdiag ")
+	o.more = cli.CommandLine(cmd, "fleet", "context", "kubeconfig", "selector", "checks", "pods")
+	o.same = strings.TrimPrefix(cli.CommandLine(cmd, "", "context", "kubeconfig"), "kdiag ")
 	err := fleet.CheckSelector(o.selector)
 	return cmp.Or(
 		o.Check(cmd, nil), cli.RejectEmpty(cmd, "context", "kubeconfig", "selector"),
@@ -110,7 +111,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 		if err := v.watch(ctx, s); err != nil {
 			return err
 		}
-		return target.Exit(context.WithoutCancel(ctx), v.last.Status, "")
+		return document.Exit(context.WithoutCancel(ctx), v.last.Status, "")
 	}
 	if opts.checks {
 		v.last.Checks = cluster.Check(within, s)
@@ -121,7 +122,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 			}
 		}
 	}
-	return cmp.Or(v.print(env.Out, v.options()), target.Exit(ctx, v.last.Status, ""))
+	return cmp.Or(v.print(env.Out, v.options()), document.Exit(ctx, v.last.Status, ""))
 }
 
 // A view is what was read last, and what has changed.
@@ -141,7 +142,7 @@ const mostChanges = 100
 // take analyses a snapshot, and reports whether a node became sick, or well, has another cause, came or went.
 func (v *view) take(s *fleet.Snapshot) bool {
 	r := fleet.Report(s)
-	head := target.Header(v.env, "fleet", checks.KindFleetReport)
+	head := document.Header(v.env, "fleet", checks.KindFleetReport)
 	head.GeneratedAt, head.Status, head.Problems, head.NextSteps = r.GeneratedAt, r.Status, r.Problems, r.NextSteps
 	r.Header, r.Cluster = head, v.name
 	for _, g := range r.Groups {
@@ -196,7 +197,7 @@ func (v *view) command(line string) string {
 
 // options are how to print.
 func (v *view) options() render.Options {
-	o := target.Render(v.env, &v.opts.Flags)
+	o := document.Options(v.env, &v.opts.Flags)
 	o.More, o.Bare = v.opts.more+" --details", v.opts.bare
 	if v.env.Plugin {
 		o.More = "kubectl " + o.More

@@ -19,8 +19,9 @@ import (
 	"github.com/kdiag/kdiag/checks/fleet"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/cluster"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 )
 
 const (
@@ -32,7 +33,7 @@ const (
 // A remote is a command about what the agent of one node has.
 type remote struct {
 	cli.Flags
-	cluster *target.Cluster
+	cluster *cluster.Flags
 	since   string
 	capture string
 	list    bool
@@ -44,7 +45,7 @@ type remote struct {
 }
 
 // newRemoteCommands returns fleet report, history and bundle.
-func newRemoteCommands(env cli.Env, cluster *target.Cluster) []*cobra.Command {
+func newRemoteCommands(env cli.Env, cluster *cluster.Flags) []*cobra.Command {
 	r, h, b := &remote{cluster: cluster}, &remote{cluster: cluster}, &remote{cluster: cluster}
 	b.Timeout = bundleTime
 	report := r.command(env, r.report, &cobra.Command{
@@ -97,7 +98,7 @@ func (r *remote) command(
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		r.node, r.file = args[0], slices.Concat(args[1:], []string{""})[0]
 		r.line = func(name string, flags ...string) string {
-			return target.CommandLine(cmd, name+" "+target.Quote(r.node), append(flags, "context", "kubeconfig")...)
+			return cli.CommandLine(cmd, name+" "+cli.Quote(r.node), append(flags, "context", "kubeconfig")...)
 		}
 		_, _, err := cli.ParseRange(r.since, "", env.Now())
 		return cmp.Or(
@@ -116,7 +117,7 @@ func (r *remote) command(
 			cli.Log(env, r.Verbose).Debug("found", "agent", r.agent)
 			err = run(ctx, env)
 		}
-		return target.RemoteError(cmd.Context(), err)
+		return cluster.Error(cmd.Context(), err)
 	}
 	r.AddOutput(cmd)
 	cmd.Flags().DurationVarP(&r.Timeout, "timeout", "t", cmp.Or(r.Timeout, cli.DefaultTimeout),
@@ -130,7 +131,7 @@ func (r *remote) report(ctx context.Context, env cli.Env) error {
 	if err := r.agent.Read(ctx, "report", nil, checks.KindReport, report); err != nil {
 		return err
 	}
-	return target.ShowRemote(ctx, env, &r.Flags, report, r.line("fleet report"), render.Report)
+	return cluster.Show(ctx, env, &r.Flags, report, r.line("fleet report"), render.Report)
 }
 
 func (r *remote) history(ctx context.Context, env cli.Env) error {
@@ -150,20 +151,20 @@ func (r *remote) history(ctx context.Context, env cli.Env) error {
 		if c.Error == "" {
 			h.NextSteps = append(h.NextSteps, checks.NextStep{
 				Why:     c.Cause + ", " + c.At.Format(cli.Zoned) + ", " + units.Size(c.Bytes),
-				Command: r.line("fleet bundle") + " --capture " + target.Quote(filepath.Base(c.Path)),
+				Command: r.line("fleet bundle") + " --capture " + cli.Quote(filepath.Base(c.Path)),
 				Touches: checks.TouchesNothing,
 			})
 		}
 	}
 	if err := render.History(env.Out, h, r.line("fleet history", "since")+" --details",
-		target.Render(env, &r.Flags)); err != nil {
+		document.Options(env, &r.Flags)); err != nil {
 		return err
 	}
 	verdict := checks.Healthy
 	if slices.ContainsFunc(h.Incidents, func(i checks.Incident) bool { return i.Severity == checks.Critical }) {
 		verdict = checks.Unhealthy
 	}
-	return target.Exit(ctx, verdict, "")
+	return document.Exit(ctx, verdict, "")
 }
 
 func (r *remote) bundle(ctx context.Context, env cli.Env) error {
@@ -173,7 +174,7 @@ func (r *remote) bundle(ctx context.Context, env cli.Env) error {
 		return err
 	}
 	if r.list {
-		return render.CaptureList(env.Out, list, target.Render(env, &r.Flags))
+		return render.CaptureList(env.Out, list, document.Options(env, &r.Flags))
 	}
 	var c checks.Capture // the newest
 	for _, other := range list.Captures {
@@ -217,7 +218,7 @@ func (r *remote) fetch(ctx context.Context, env cli.Env, c checks.Capture) error
 	}
 	defer b.Close()
 	doc := &render.WrittenBundle{Manifest: &b.Manifest, Archive: name, ArchiveBytes: c.Bytes}
-	out, how := env.Out, target.Render(env, &r.Flags)
+	out, how := env.Out, document.Options(env, &r.Flags)
 	if toOut { // standard output is the archive
 		out, how.NoWrap, doc.Archive = env.Err, !env.ErrTTY, ""
 		_, _ = tmp.Seek(0, io.SeekStart)
@@ -232,7 +233,7 @@ func (r *remote) fetch(ctx context.Context, env cli.Env, c checks.Capture) error
 		doc.Status = checks.Degraded
 	}
 	doc.NextSteps = []checks.NextStep{{
-		Why: "Read it, on any machine", Command: "kdiag node --from " + target.Quote(cmp.Or(doc.Archive, "FILE")),
+		Why: "Read it, on any machine", Command: "kdiag node --from " + cli.Quote(cmp.Or(doc.Archive, "FILE")),
 		Touches: checks.TouchesNothing,
 	}}
 	if err := render.BundleWritten(out, doc, how); err != nil || doc.Status == checks.Healthy {

@@ -11,7 +11,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/cmd/internal/snapshot"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/gc"
 )
@@ -28,7 +28,7 @@ const livenessKnown = "yes-i-know"
 
 type options struct {
 	cli.Flags
-	target.Sources
+	snapshot.Sources
 	gc.Rules
 	yes       bool
 	olderThan time.Duration
@@ -119,11 +119,11 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	o.IgnorePodLiveness, o.MinAge = o.liveness != "", max(o.MinAge, o.olderThan)
-	o.again = target.CommandLine(cmd, "gc-exited", slices.Concat(target.RuntimeFlags(), target.SourceFlags(), []string{
+	o.again = cli.CommandLine(cmd, "gc-exited", slices.Concat(cli.RuntimeFlags(), snapshot.SourceFlags(), []string{
 		"keep", "min-age", "older-than", "namespace", "pod", "label", "limit", "timeout", "rpc-timeout", "rate",
 		"keep-logs",
 	})...)
-	o.pleg = target.CommandLine(cmd, "pleg", target.RuntimeFlags()...)
+	o.pleg = cli.CommandLine(cmd, "pleg", cli.RuntimeFlags()...)
 	return o.Check(cmd, nil)
 }
 
@@ -133,7 +133,7 @@ func (o *options) remove() string {
 	if o.IgnorePodLiveness {
 		line += " --ignore-pod-liveness=" + livenessKnown
 	}
-	return line + " --yes --audit " + target.Quote(cmp.Or(o.audit, "gc-audit.jsonl"))
+	return line + " --yes --audit " + cli.Quote(cmp.Or(o.audit, "gc-audit.jsonl"))
 }
 
 // nextSteps returns what to do with the target.

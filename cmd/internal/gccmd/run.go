@@ -11,8 +11,10 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/cmd/internal/snapshot"
 	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/crictl/gc"
 	"github.com/kdiag/kdiag/plegbench"
@@ -22,8 +24,8 @@ import (
 type session struct {
 	env    cli.Env
 	opts   *options
-	t      *target.Target
-	look   target.Snapshot
+	t      *connection.Connection
+	look   snapshot.Snapshot
 	logs   gc.Logs
 	doc    *render.GCReport
 	paused string // why the run pauses
@@ -32,14 +34,14 @@ type session struct {
 func run(ctx context.Context, env cli.Env, opts *options) error {
 	env = opts.Host(env)
 	s := &session{env: env, opts: opts, doc: &render.GCReport{
-		Header: target.Header(env, "gc-exited", "GCReport"), Missing: []string{}, Notes: []string{},
+		Header: document.Header(env, "gc-exited", "GCReport"), Missing: []string{}, Notes: []string{},
 		Report: gc.Report{DryRun: true, Result: gc.Result{Skipped: []gc.Skipped{}, Failed: []gc.Failed{}}},
 	}}
 	asking, _ := opts.Budget()
 	within, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	if err := s.run(ctx, within); err != nil {
-		problems, err := target.Unopened(err, opts.Output) // a program that asked for a document gets one
+		problems, err := connection.Problems(err, opts.Output) // a program that asked for a document gets one
 		if err != nil {
 			return err
 		}
@@ -50,25 +52,25 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	}
 	s.doc.NextSteps = s.nextSteps()
 	s.doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
-	if err := render.GC(env.Out, s.doc, target.Render(env, &opts.Flags)); err != nil {
+	if err := render.GC(env.Out, s.doc, document.Options(env, &opts.Flags)); err != nil {
 		return err
 	}
-	return target.Exit(ctx, s.doc.Status, "warning")
+	return document.Exit(ctx, s.doc.Status, "warning")
 }
 
 // run makes a plan, and with --yes removes what it lists. within has the command's deadline.
 func (s *session) run(ctx, within context.Context) (err error) {
-	s.t, err = target.Open(within, s.env, &s.opts.Flags)
+	s.t, err = connection.Open(within, s.env, &s.opts.Flags)
 	if err != nil {
 		return err
 	}
 	defer s.t.Close()
 	s.doc.Runtime = s.t.Runtime()
-	progress := target.NewProgress(s.env)
-	s.look = s.t.TakeSnapshot(within, s.env, s.opts.Sources, progress)
+	progress := document.NewProgress(s.env)
+	s.look = snapshot.Take(within, s.env, s.t, s.opts.Sources, progress)
 	progress.Done()
 	if !s.opts.keepLogs {
-		s.logs = s.t.Logs(s.env.Root)
+		s.logs = snapshot.Logs(s.t, s.env.Root)
 	}
 	s.doc.Runtime.Name, s.doc.Runtime.Version = s.look.Version.RuntimeName, s.look.Version.RuntimeVersion
 	if s.look.Problem != "" {
@@ -77,7 +79,7 @@ func (s *session) run(ctx, within context.Context) (err error) {
 	}
 	s.doc.Missing = append(s.doc.Missing, s.look.Missing...)
 	if s.opts.yes { // before the runtime is asked for thousands of ends
-		socket := strings.TrimPrefix(s.t.Socket(), "unix://")
+		socket := strings.TrimPrefix(s.t.Socket, "unix://")
 		lock, err := cli.Look(socket, func() (io.Closer, error) { return gc.Lock(socket) })
 		if err != nil {
 			return cli.Fail(err, cli.ExitUnknown, "nothing was removed; wait for the other run, or interrupt it")
@@ -85,7 +87,7 @@ func (s *session) run(ctx, within context.Context) (err error) {
 		defer lock.Close()
 	}
 	if len(s.opts.Labels) > 0 {
-		if s.look.Node.Selected, err = s.t.Selected(within, s.opts.Labels); err != nil {
+		if s.look.Node.Selected, err = snapshot.Selected(within, s.t, s.opts.Labels); err != nil {
 			s.unable(ctx, err.Error())
 			return nil
 		}
@@ -117,7 +119,7 @@ const measureLogs = 10 * time.Second
 func (s *session) makePlan(ctx context.Context) {
 	var missed gc.Missed
 	plan := gc.Make(s.look.Node, s.opts.Rules, s.env.Now(), func(of []gc.Candidate) (ends map[string]gc.End) {
-		progress := target.NewProgress(s.env)
+		progress := document.NewProgress(s.env)
 		defer progress.Done()
 		ends, missed = gc.ReadEnds(ctx, s.t.Client, of, func(asked int) {
 			progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(of)})
@@ -156,7 +158,7 @@ func (s *session) remove(ctx, within context.Context) (err error) {
 			return cli.Fail(err, cli.ExitUnknown, "nothing was removed; name a file on a disk with free space")
 		}
 	}
-	progress := target.NewProgress(s.env)
+	progress := document.NewProgress(s.env)
 	result, err := gc.Run(within, s.t.Client, plan, gc.Options{
 		Rate: s.opts.rate, Audit: audit, Logs: s.logs, Progress: func(now gc.Progress) {
 			progress.Removing(now)

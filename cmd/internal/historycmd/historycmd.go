@@ -19,8 +19,9 @@ import (
 	"github.com/kdiag/kdiag/checks/recorder"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/diagnosis"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/deadline"
 )
@@ -65,7 +66,7 @@ interrupted.`,
 	fs := cmd.Flags()
 	fs.StringVar(&opts.since, "since", "", "only what was recorded since then, such as -24h, 03:12 (default -2h)")
 	fs.StringVar(&opts.until, "until", "", "only what was recorded until then (default the last record)")
-	fs.StringVar(&opts.dir, "data-dir", target.DefaultDataDir, "folder of the agent's records")
+	fs.StringVar(&opts.dir, "data-dir", diagnosis.DefaultDataDir, "folder of the agent's records")
 	fs.StringVar(&opts.root, "root", "", "read the disk of another node, mounted here")
 	fs.StringVar(&opts.html, "html", "", "also write the history to this file as one self-contained page")
 	fs.BoolVar(&opts.Details, "details", false, "print all incidents, causes and transitions")
@@ -75,7 +76,7 @@ interrupted.`,
 
 // check reports the first flag with a bad value, before anything is read.
 func (o *options) check(cmd *cobra.Command, env cli.Env) error {
-	o.more = target.CommandLine(cmd, "history", "since", "until", "data-dir", "root") + " --details"
+	o.more = cli.CommandLine(cmd, "history", "since", "until", "data-dir", "root") + " --details"
 	_, _, since := cli.ParseRange(o.since, "", env.Now())
 	_, _, until := cli.ParseRange("", o.until, env.Now())
 	return cmp.Or(cli.RejectEmpty(cmd, "since", "until", "data-dir", "root", "html"), since, until, o.Check(cmd, nil))
@@ -99,7 +100,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	if err != nil {
 		return err
 	}
-	if err := render.History(env.Out, h, opts.more, target.Render(env, &opts.Flags)); err != nil {
+	if err := render.History(env.Out, h, opts.more, document.Options(env, &opts.Flags)); err != nil {
 		return err
 	}
 	var text bytes.Buffer
@@ -113,7 +114,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	if slices.ContainsFunc(h.Incidents, func(i checks.Incident) bool { return i.Severity == checks.Critical }) {
 		verdict = checks.Unhealthy
 	}
-	return target.Exit(ctx, verdict, "")
+	return document.Exit(ctx, verdict, "")
 }
 
 // read reads the folder.
@@ -144,7 +145,7 @@ func (o *options) read(ctx context.Context, env cli.Env) (*checks.History, error
 	if err != nil {
 		return nil, err
 	}
-	head := target.Header(env, "history", checks.KindHistory)
+	head := document.Header(env, "history", checks.KindHistory)
 	head.Problems, head.Status = h.Problems, h.Status
 	h.Header = head
 	if age := env.Now().Sub(last); o.root == "" && age > oldRecord {
@@ -157,7 +158,7 @@ func (o *options) read(ctx context.Context, env cli.Env) (*checks.History, error
 		if c.Error == "" {
 			h.NextSteps = append(h.NextSteps, checks.NextStep{
 				Why:     c.Cause + ", " + c.At.In(last.Location()).Format(cli.Zoned) + ", " + units.Size(c.Bytes),
-				Command: "kdiag node --from " + target.Quote(c.Path), Touches: checks.TouchesNothing,
+				Command: "kdiag node --from " + cli.Quote(c.Path), Touches: checks.TouchesNothing,
 			})
 		}
 	}

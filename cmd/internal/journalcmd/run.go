@@ -14,9 +14,10 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
+	"github.com/kdiag/kdiag/cmd/internal/archive"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/journal"
 )
@@ -35,7 +36,7 @@ var errOutOfTime = errors.New("what was left after --timeout")
 func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 	var from []journal.Input
 	if opts.From != "" {
-		b, err := target.OpenStored(ctx, env, &opts.Flags, "--from", opts.From)
+		b, err := archive.Open(ctx, env, &opts.Flags, "--from", opts.From)
 		if err != nil {
 			return err
 		}
@@ -53,7 +54,7 @@ func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 	if err != nil {
 		return err
 	}
-	s := &session{env: env, opts: opts, how: target.Render(env, &opts.Flags)}
+	s := &session{env: env, opts: opts, how: document.Options(env, &opts.Flags)}
 	if s.page, err = cli.OpenPage(opts.html); err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func run(ctx context.Context, env cli.Env, opts *options, args []string) error {
 // read reads all, with progress on standard error. When the context ends, it has a moment to return what was read;
 // after that it is abandoned: a read may hang in the kernel.
 func (s *session) read(ctx context.Context, reading journal.Options) (*journal.Report, error) {
-	progress := target.NewProgress(s.env)
+	progress := document.NewProgress(s.env)
 	defer progress.Done()
 	reading.Progress = func(p journal.Progress) { progress.Reading(p.Source, p.Read, p.Total, p.Records) }
 	return deadline.RunGrace(ctx, "reading the logs", cli.Margin, func(ctx context.Context) (*journal.Report, error) {
@@ -130,7 +131,7 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 	if quiet {
 		r.Notes = []string{"nothing was logged while kdiag followed"}
 	}
-	r.APIVersion, r.Kind, r.KdiagVersion = journal.APIVersion, "JournalReport", target.Version()
+	r.APIVersion, r.Kind, r.KdiagVersion = journal.APIVersion, "JournalReport", cli.Version()
 	r.Command = "kdiag journal"
 	r.GeneratedAt = cmp.Or(r.GeneratedAt, s.env.Now().UTC()).Truncate(time.Second)
 	r.Partial = err != nil

@@ -13,22 +13,24 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/fleet"
-	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/cluster"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
+	"github.com/kdiag/kdiag/cmd/internal/diagnosis"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
 type options struct {
 	cli.Flags
-	target.KubeletAccess
+	connection.KubeletFlags
 	deep   bool
 	stacks bool
 
 	// With NODE:
-	cluster target.Cluster
+	cluster cluster.Flags
 	image   string
 	start   time.Duration
 }
@@ -82,12 +84,12 @@ no pods, the commands are printed that copy kdiag to it.`,
 	opts.AddFrom(cmd)
 	opts.AddOutput(cmd)
 	opts.AddWatch(cmd)
-	opts.cluster.AddCluster(cmd)
+	opts.cluster.Add(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&opts.image, "image", "",
 		"image of kdiag for a pod on NODE (default that of the DaemonSet kdiag in the namespace kdiag)")
 	fs.DurationVar(&opts.start, "start-timeout", startTime, "time for a pod on NODE to start")
-	opts.AddKubeletAccess(cmd, "do not ask the API server that the kubelet's kubeconfig names")
+	opts.AddKubeletFlags(cmd, "do not ask the API server that the kubelet's kubeconfig names")
 	fs.BoolVar(&opts.stacks, "stacks", false,
 		"take goroutine dumps too: SIGUSR1 to the runtime's daemon and stuck shims, and the kubelet's endpoint")
 	fs.BoolVar(&opts.Details, "details", false, "print all evidence, steps and measurements")
@@ -97,7 +99,7 @@ no pods, the commands are printed that copy kdiag to it.`,
 }
 
 func (o *options) check(cmd *cobra.Command, args []string) error {
-	return cmp.Or(o.checkRemote(cmd, args), o.CheckWatch(cmd), o.CheckFrom(cmd, nil), o.CheckKubeletAccess(cmd),
+	return cmp.Or(o.checkRemote(cmd, args), o.CheckWatch(cmd), o.CheckFrom(cmd, nil), o.CheckKubeletFlags(cmd),
 		o.Check(cmd, nil))
 }
 
@@ -111,16 +113,12 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err != nil {
 		return err
 	}
-	ask := target.Diagnose[*checks.Report]
-	if opts.Watch {
-		ask = target.DiagnoseAgain
-	}
-	return ask(ctx, env, &opts.Flags, target.Question{
-		Name:    "node",
+	return diagnosis.Report(ctx, env, &opts.Flags, diagnosis.Request{
+		Command: "node",
 		Measure: plegbench.Options{Samples: 5, Pause: 50 * time.Millisecond, Deep: opts.deep},
 		Limits:  checks.DefaultLimits(),
-		Looks:   target.Looks{All: true, Credentials: credentials, APIServer: !opts.NoAPIServer, Stacks: opts.stacks},
-	}, judge.NewReport, render.Node)
+		Probes:  diagnosis.Probes{All: true, Credentials: credentials, APIServer: !opts.NoAPIServer, Stacks: opts.stacks},
+	}, render.Node)
 }
 
 const (
@@ -163,23 +161,23 @@ func (o *options) lookAt(cmd *cobra.Command, env cli.Env, node string) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), asking)
 	defer cancel()
 	r := &checks.Report{}
-	cluster, agent, err := o.cluster.Agent(ctx, node)
+	api, agent, err := o.cluster.Agent(ctx, node)
 	why, _ := errors.AsType[*fleet.NodeError](err)
 	switch {
 	case err == nil:
 		err = agent.Read(ctx, "report", nil, checks.KindReport, r)
 	case why != nil && why.NoAgent:
-		progress := target.NewProgress(env)
+		progress := document.NewProgress(env)
 		progress.Update(plegbench.Progress{Phase: "running kdiag in a pod on " + node})
-		r, err = cluster.Debug(ctx, fleet.DebugOptions{
+		r, err = api.Debug(ctx, fleet.DebugOptions{
 			Node: node, Image: o.image, Start: o.start, Run: min(cli.DefaultTimeout, (o.Timeout-o.start)/2),
 			Left: func(problem string) { _, _ = fmt.Fprintln(env.Err, "kdiag: "+render.Printable(problem)) },
 		})
 		progress.Done()
 	}
 	if err != nil {
-		return target.RemoteError(cmd.Context(), err)
+		return cluster.Error(cmd.Context(), err)
 	}
-	more := target.CommandLine(cmd, "node "+target.Quote(node), remoteFlags()...)
-	return target.ShowRemote(ctx, env, &o.Flags, r, more, render.Node)
+	more := cli.CommandLine(cmd, "node "+cli.Quote(node), remoteFlags()...)
+	return cluster.Show(ctx, env, &o.Flags, r, more, render.Node)
 }

@@ -10,10 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
-	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/diagnosis"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -91,13 +90,10 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	debug.SetGCPercent(garbagePercent)
 	limits := checks.DefaultLimits()
 	limits.ExitedWarning = opts.exitedWarning
-	ask := target.Diagnose[*checks.Report]
-	if opts.Watch {
-		ask = target.DiagnoseAgain
-	}
-	return ask(ctx, env, &opts.Flags, target.Question{
-		Name:    "pleg",
+	return diagnosis.Report(ctx, env, &opts.Flags, diagnosis.Request{
+		Command: "pleg",
 		Measure: plegbench.Options{Samples: opts.samples, Pause: 50 * time.Millisecond, Deep: opts.deep},
-		Limits:  limits, Looks: target.Looks{Cheap: true, APIServer: !opts.noAPIServer, Stacks: opts.stacks},
-	}, judge.NewReport, render.Report)
+		Limits:  limits,
+		Probes:  diagnosis.Probes{Cheap: true, APIServer: !opts.noAPIServer, Stacks: opts.stacks},
+	}, render.Report)
 }

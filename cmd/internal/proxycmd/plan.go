@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
@@ -44,7 +44,7 @@ func (o *options) plan(ctx context.Context) (fake.Scenario, error) {
 	var plan fake.Scenario
 	if source := cmp.Or(o.file, o.scenario); source != "" {
 		var err error
-		if plan, err = target.Scenario(ctx, source); err != nil {
+		if plan, err = connection.Scenario(ctx, source); err != nil {
 			return plan, err
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/fault"
@@ -82,17 +82,17 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		_, err := fmt.Fprint(env.Out, faultHelp)
 		return err
 	case opts.scenario == "help":
-		return target.PrintScenarios(env.Out)
+		return connection.PrintScenarios(env.Out)
 	}
 	plan, err := opts.plan(ctx)
 	if err != nil {
 		return err
 	}
-	listen, err := target.ParseEndpoint("--listen", opts.listen)
+	listen, err := connection.ParseEndpoint("--listen", opts.listen)
 	if err != nil {
 		return err
 	}
-	t, err := target.Open(ctx, env, &opts.Flags)
+	t, err := connection.Open(ctx, env, &opts.Flags)
 	if _, ok := errors.AsType[*crictl.NoEndpointError](err); ok {
 		return cli.Usage("no runtime socket was found",
 			"name one with --runtime-endpoint; kdiag runtime serve runs the embedded runtime on one")
@@ -101,15 +101,15 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	defer t.Close()
-	if _, err := target.Probe(ctx, env, t.Socket()); err != nil {
+	if _, err := connection.Probe(ctx, env, t.Socket); err != nil {
 		return err
 	}
-	if err := cli.Reject(sameSocket(listen, t.Socket()), "--listen is the socket of the runtime itself",
+	if err := cli.Reject(sameSocket(listen, t.Socket), "--listen is the socket of the runtime itself",
 		"choose another path, such as /tmp/kdiag-proxy.sock"); err != nil {
 		return err
 	}
 	out := &printer{out: env.Err, start: time.Now()}
-	cfg := fault.Config{Backend: t.Socket(), Listen: listen, Faults: plan.Faults, Latency: plan.Latency}
+	cfg := fault.Config{Backend: t.Socket, Listen: listen, Faults: plan.Faults, Latency: plan.Latency}
 	if opts.Verbose > 0 {
 		cfg.Log = out.injected
 	}

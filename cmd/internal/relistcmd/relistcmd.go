@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,8 +13,9 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/diagnosis"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -101,18 +101,28 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.duration > 0 {
 		series.Samples = 0
 	}
-	return target.Diagnose(ctx, env, &opts.Flags, target.Question{
-		Name: "relist", Measure: series, Limits: checks.RuntimeLimits(),
-	}, judge.NewRelistBenchmark, func(w io.Writer, bench *checks.RelistBenchmark, how render.Options) error {
-		if err := render.RelistBenchmark(w, bench, against, how); err != nil || dest == nil {
+	env = opts.Host(env)
+	node, err := diagnosis.Collect(ctx, env, &opts.Flags, diagnosis.Request{
+		Command: "relist", Measure: series, Limits: checks.RuntimeLimits(),
+	})
+	if err != nil {
+		return err
+	}
+	bench := judge.NewRelistBenchmark(document.Header(env, "relist", ""), node.Facts)
+	document.Complete(bench, node.Problems)
+	if err := render.RelistBenchmark(env.Out, bench, against, document.Options(env, &opts.Flags)); err != nil {
+		return err
+	}
+	if dest != nil {
+		if err := write(ctx, dest, bench); err != nil {
 			return err
 		}
-		return keep(ctx, dest, bench)
-	})
+	}
+	return document.Exit(ctx, bench.Status, opts.FailOn)
 }
 
-// keep saves a result, but not in place of an earlier one when the new one is cut short or has no figures.
-func keep(ctx context.Context, dest *cli.Destination, bench *checks.RelistBenchmark) error {
+// write saves a result, but not in place of an earlier one when the new one is cut short or has no figures.
+func write(ctx context.Context, dest *cli.Destination, bench *checks.RelistBenchmark) error {
 	useless := bench.Relist == nil || bench.Relist.List == nil || bench.Relist.List.P50Seconds == nil
 	if dest.Exists && (useless || ctx.Err() != nil) {
 		return cli.Fail(fmt.Errorf("%s was left as it is: this series is cut short or has no figures", dest.Path),

@@ -16,9 +16,10 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/screen"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
 )
 
@@ -143,7 +144,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.cleanup {
 		return cleanup(timed, env)
 	}
-	style := target.Render(env, &opts.Flags)
+	style := document.Options(env, &opts.Flags)
 	report, err := play(timed, leave, env, opts, style)
 	if report == nil {
 		if style.Format == render.Text {
@@ -154,7 +155,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 			Events: []reproduce.Event{}, Missed: []string{}, Interrupted: timed.Err() != nil,
 		}
 	}
-	header := target.Header(env, "reproduce", "ReproductionReport")
+	header := document.Header(env, "reproduce", "ReproductionReport")
 	switch {
 	case report.Interrupted && ctx.Err() == nil:
 		err = cli.Fail(fmt.Errorf("--timeout %s was reached before the incident ended", opts.Timeout), cli.ExitUnknown,
@@ -208,11 +209,11 @@ func play(
 	}
 	on := "the embedded runtime"
 	if opts.Endpoint != "" {
-		url, err := target.ParseEndpoint("--runtime-endpoint", opts.Endpoint)
+		url, err := connection.ParseEndpoint("--runtime-endpoint", opts.Endpoint)
 		if err != nil {
 			return nil, err
 		}
-		if _, err := target.Probe(ctx, env, url); err != nil { // nothing can answer there
+		if _, err := connection.Probe(ctx, env, url); err != nil { // nothing can answer there
 			return nil, err
 		}
 		cfg.Endpoint, on = url, url

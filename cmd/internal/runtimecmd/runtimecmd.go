@@ -2,13 +2,16 @@
 package runtimecmd
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/diagnosis"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -30,9 +33,7 @@ Reads only.`,
 		Args:    cobra.NoArgs,
 		PreRunE: flags.Check,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return target.Diagnose(cmd.Context(), env, &flags, target.Question{
-				Name: "runtime", Measure: plegbench.Options{Samples: 1, NoSweep: true}, Limits: checks.RuntimeLimits(),
-			}, judge.NewRuntimeProbe, render.RuntimeProbe)
+			return run(cmd.Context(), env, &flags)
 		},
 	}
 	flags.AddRuntime(cmd, fake.Names())
@@ -40,4 +41,20 @@ Reads only.`,
 	flags.AddDetails(cmd)
 	cmd.AddCommand(newServe(env))
 	return cmd
+}
+
+func run(ctx context.Context, env cli.Env, f *cli.Flags) error {
+	env = f.Host(env)
+	node, err := diagnosis.Collect(ctx, env, f, diagnosis.Request{
+		Command: "runtime", Measure: plegbench.Options{Samples: 1, NoSweep: true}, Limits: checks.RuntimeLimits(),
+	})
+	if err != nil {
+		return err
+	}
+	probe := judge.NewRuntimeProbe(document.Header(env, "runtime", ""), node.Facts)
+	document.Complete(probe, node.Problems)
+	if err := render.RuntimeProbe(env.Out, probe, document.Options(env, f)); err != nil {
+		return err
+	}
+	return document.Exit(ctx, probe.Status, f.FailOn)
 }

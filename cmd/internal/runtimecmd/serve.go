@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
@@ -53,11 +53,11 @@ A scenario is one of the built-in ones (--simulate help lists them) or a YAML fi
 }
 
 func serve(ctx context.Context, env cli.Env, opts serveOptions) error {
-	scenario, err := target.Scenario(ctx, opts.simulate)
+	scenario, err := connection.Scenario(ctx, opts.simulate)
 	if err != nil {
 		return err
 	}
-	url, err := target.ParseEndpoint("--listen", opts.listen)
+	url, err := connection.ParseEndpoint("--listen", opts.listen)
 	if err != nil {
 		return err
 	}

@@ -15,9 +15,11 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/checks/stacks"
+	"github.com/kdiag/kdiag/cmd/internal/archive"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/document"
+	"github.com/kdiag/kdiag/cmd/internal/dumps"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
@@ -29,11 +31,11 @@ func run(ctx context.Context, env cli.Env, opts options, files []string) error {
 	asking, _ := opts.Budget()
 	within, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
-	head := target.Header(env, "stacks", checks.KindStacksReport)
-	all := &target.Dumped{}
+	head := document.Header(env, "stacks", checks.KindStacksReport)
+	all := &dumps.Set{}
 	switch {
 	case opts.From != "":
-		b, err := target.OpenStored(within, env, &opts.Flags, "--from", opts.From)
+		b, err := archive.Open(within, env, &opts.Flags, "--from", opts.From)
 		if err != nil {
 			return err
 		}
@@ -69,26 +71,26 @@ func run(ctx context.Context, env cli.Env, opts options, files []string) error {
 	r.Problems = append(r.Problems, all.Problems...)
 	opts.next.Elsewhere = !opts.captures()
 	judge.Stacks(r, opts.next)
-	if err := render.Stacks(env.Out, r, opts.more, target.Render(env, &opts.Flags)); err != nil {
+	if err := render.Stacks(env.Out, r, opts.more, document.Options(env, &opts.Flags)); err != nil {
 		return err
 	}
-	return target.Exit(ctx, r.Status, opts.FailOn)
+	return document.Exit(ctx, r.Status, opts.FailOn)
 }
 
 // captureDumps captures what the flags name, and prints before what it does.
-func (o *options) captureDumps(ctx context.Context, env cli.Env) (*target.Dumped, error) {
+func (o *options) captureDumps(ctx context.Context, env cli.Env) (*dumps.Set, error) {
 	var one sync.Mutex
 	say := func(line string) {
 		one.Lock()
 		defer one.Unlock()
 		_, _ = fmt.Fprintln(env.Err, "kdiag: "+render.Printable(line))
 	}
-	return target.CaptureDumps(ctx, env, &o.Flags, o.Dumps, &o.KubeletAccess, say)
+	return dumps.Take(ctx, env, &o.Flags, o.Selection, &o.KubeletFlags, say)
 }
 
 // readFiles reads the dumps in the files that arguments name. The error is that of the first that is not, or not wholly
 // read.
-func readFiles(ctx context.Context, env cli.Env, names []string) (all target.Dumped, first error) {
+func readFiles(ctx context.Context, env cli.Env, names []string) (all dumps.Set, first error) {
 	for _, name := range names {
 		open := func() (io.ReadCloser, error) { return open(name) }
 		if name == stdinName {
@@ -121,7 +123,7 @@ func hint(err error) string {
 		return "run kdiag as root: sudo kdiag stacks ..."
 	case errors.Is(err, fs.ErrNotExist):
 		return "check the path; sudo kdiag stacks --capture takes a dump of the running runtime"
-	case target.IsNoDump(err):
+	case dumps.IsNoDump(err):
 		return "a dump begins with lines such as \"goroutine 1 [select, 4 minutes]:\"; " +
 			"sudo kdiag stacks --capture takes one of the running runtime"
 	}

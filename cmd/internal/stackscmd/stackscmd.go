@@ -9,13 +9,14 @@ import (
 
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/cmd/internal/target"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
+	"github.com/kdiag/kdiag/cmd/internal/dumps"
 )
 
 type options struct {
 	cli.Flags
-	target.KubeletAccess
-	target.Dumps
+	connection.KubeletFlags
+	dumps.Selection
 
 	next judge.StackCommands
 	more string // the command that prints all
@@ -73,7 +74,7 @@ func NewCommand(env cli.Env) *cobra.Command {
 	opts.AddHostRoot(cmd)
 	opts.AddFailOn(cmd)
 	opts.AddVerbose(cmd, "print kdiag's log to stderr")
-	opts.AddKubeletAccess(cmd, "do not ask the API server for the kubelet's dump where the kubelet refuses")
+	opts.AddKubeletFlags(cmd, "do not ask the API server for the kubelet's dump where the kubelet refuses")
 	fs := cmd.Flags()
 	fs.BoolVar(&opts.Runtime, "capture", false, "capture a dump of the runtime: sends SIGUSR1 to its daemon")
 	fs.StringVar(&opts.Shims, "shim", "",
@@ -84,25 +85,25 @@ func NewCommand(env cli.Env) *cobra.Command {
 	return cmd
 }
 
-func (o *options) captures() bool { return o.Dumps != (target.Dumps{}) }
+func (o *options) captures() bool { return o.Selection != (dumps.Selection{}) }
 
 func (o *options) check(cmd *cobra.Command, args []string) error {
 	o.RPCTimeout = cli.DefaultRPCTimeout
-	runtime := target.RuntimeFlags()
+	runtime := cli.RuntimeFlags()
 	o.next = judge.StackCommands{
-		Stacks: target.CommandLine(cmd, "stacks", runtime...), Pleg: target.CommandLine(cmd, "pleg", runtime...),
-		Bundle: target.CommandLine(cmd, "bundle", runtime...),
+		Stacks: cli.CommandLine(cmd, "stacks", runtime...), Pleg: cli.CommandLine(cmd, "pleg", runtime...),
+		Bundle: cli.CommandLine(cmd, "bundle", runtime...),
 	}
-	o.more = target.CommandLine(cmd, "stacks", append(runtime, "from", "capture", "shim", "kubelet", "kubelet-token",
+	o.more = cli.CommandLine(cmd, "stacks", append(runtime, "from", "capture", "shim", "kubelet", "kubelet-token",
 		"kubelet-cert", "kubelet-key", "no-api-server")...) + " --details"
 	o.more = strings.Replace(o.more, " --runtime-endpoint ", " -r ", 1) // it is to fit a line
 	for _, name := range args {
-		o.more += " " + target.Quote(name)
+		o.more += " " + cli.Quote(name)
 	}
 	return cmp.Or(
 		cli.RejectEmpty(cmd, "shim"),
 		cli.Reject(strings.HasPrefix(o.Shims, "-"), "--shim "+o.Shims+" is no id, pid or the word stuck",
 			"for example --shim stuck"),
-		o.CheckFrom(cmd, args), o.CheckKubeletAccess(cmd), o.Check(cmd, nil),
+		o.CheckFrom(cmd, args), o.CheckKubeletFlags(cmd), o.Check(cmd, nil),
 	)
 }

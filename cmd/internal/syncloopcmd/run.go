@@ -22,9 +22,9 @@ import (
 
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/screen"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
@@ -54,13 +54,13 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.Simulate == "" || len(opts.kubelet["container-runtime-endpoint"]) > 0 {
 		opts.Endpoint = cmp.Or(opts.Endpoint, kubelet.ContainerRuntimeEndpoint)
 	}
-	t, err := target.Open(ctx, env, &opts.Flags)
+	t, err := connection.Open(ctx, env, &opts.Flags)
 	if err != nil {
 		return err
 	}
 	defer t.Close()
 	if !t.Simulated() {
-		c, err := target.Probe(ctx, env, t.Endpoint.URL)
+		c, err := connection.Probe(ctx, env, t.Endpoint.URL)
 		if c.State == crictl.ConnectDenied {
 			err = cli.Usage(t.Endpoint.URL+": permission denied", "run kdiag as root")
 		}
@@ -179,7 +179,7 @@ func (o *options) syncloopConfig(
 		Periods:   syncloop.PeriodsFor(kubelet).Faster(o.speed),
 		Manifests: cmp.Or(o.manifests, kubelet.StaticPodPath), ManifestURL: kubelet.StaticPodURL,
 		ManifestHeader: http.Header(kubelet.StaticPodURLHeader), Objects: o.objects, Register: kubelet.RegisterNode,
-		Labels: o.labels, StatusFile: o.statusFile, Unlimited: o.unlimited, Version: target.Version(),
+		Labels: o.labels, StatusFile: o.statusFile, Unlimited: o.unlimited, Version: cli.Version(),
 		Kmsg: "/dev/kmsg", Log: log,
 		Address: net.JoinHostPort(kubelet.Address, strconv.Itoa(int(kubelet.Port))),
 	}
@@ -202,7 +202,7 @@ func client(kubeconfig string, kubelet *kubeletconfig.Config) (*apiserver.Client
 		return nil, cli.Usage("--kubeconfig: "+kubeconfig+" is no kubeconfig",
 			"kubectl --kubeconfig "+kubeconfig+" get nodes shows whether it works")
 	}
-	rest.ContentType, rest.UserAgent = kubelet.ContentType, "kdiag-syncloop/"+target.Version()
+	rest.ContentType, rest.UserAgent = kubelet.ContentType, "kdiag-syncloop/"+cli.Version()
 	return apiserver.New(rest, apiserver.Limits{
 		QPS: float32(kubelet.KubeAPIQPS), Burst: int(kubelet.KubeAPIBurst),
 		EventQPS: float32(kubelet.EventRecordQPS), EventBurst: int(kubelet.EventBurst),
@@ -227,7 +227,7 @@ func cleanup(ctx context.Context, env cli.Env, opts options, endpoint string) er
 
 // notStarted adds the next step to the error of a syncLoop that could not be started. It asks the runtime once more, to
 // distinguish a runtime that does not answer from bad settings.
-func notStarted(ctx context.Context, t *target.Target, err error) error {
+func notStarted(ctx context.Context, t *connection.Connection, err error) error {
 	if ctx.Err() != nil {
 		return cli.Fail(err, cli.ExitUnknown, "")
 	}

@@ -9,8 +9,8 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 )
 
 // NewCommand returns kdiag version.
@@ -32,7 +32,7 @@ func NewCommand(env cli.Env) *cobra.Command {
 
 func run(env cli.Env, flags *cli.Flags) error {
 	v := &render.Version{
-		Header:    target.Header(env, "version", "Version"),
+		Header:    document.Header(env, "version", "Version"),
 		GoVersion: runtime.Version(),
 		Platform:  runtime.GOOS + "/" + runtime.GOARCH,
 	}
@@ -52,5 +52,5 @@ func run(env cli.Env, flags *cli.Flags) error {
 			}
 		}
 	}
-	return render.PrintVersion(env.Out, v, target.Render(env, flags))
+	return render.PrintVersion(env.Out, v, document.Options(env, flags))
 }

@@ -1,4 +1,5 @@
-package target
+// Package dumps captures goroutine dumps of the runtime, of shims and of the kubelet, and reads and analyses them.
+package dumps
 
 import (
 	"bufio"
@@ -20,55 +21,33 @@ import (
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/checks/stacks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/deadline"
-)
-
-// How long goroutine dumps may take beside a diagnosis: a daemon writes ten thousand goroutines in a second, and a
-// stuck one never does.
-const (
-	dumpTimeout = 8 * time.Second // of the runtime and the shims, from their begin; the measurement goes on beside it
-	lastTimeout = 5 * time.Second // of the kubelet, and of what is still under way when all else has ended
 )
 
 // betweenDumps is the time from a dump of the runtime without times to a second one: a healthy daemon waits less than a
 // second for a shim, a CNI plugin or the disk. The second may take as long.
 const betweenDumps = 3 * time.Second
 
-// Dumps select the processes of which goroutine dumps are captured.
-type Dumps struct {
+// A Selection selects the processes whose goroutine dumps are captured.
+type Selection struct {
 	Runtime bool
 	Shims   string // as --shim takes it; empty for none
 	Kubelet bool
 }
 
-// A dumper captures goroutine dumps on this host: for a diagnosis beside everything else, as soon as a call has been
-// without an answer for half of its deadline, since the goroutine that serves it may end with it; else after the
-// measurement.
-type dumper struct {
-	now       func() time.Time
-	target    *Target
-	processes scan
-	input     capture.Input // without processes
-	looks     Looks
-	begun     chan []capture.Dump // of start
-}
-
-func newDumper(env cli.Env, t *Target, processes scan, in capture.Input) *dumper {
-	in.Root, in.Socket = env.Root, t.socket
-	return &dumper{now: env.Now, target: t, processes: processes, input: in, begun: make(chan []capture.Dump, 1)}
-}
-
-// take captures dumps of all selected processes at the same time. The error is about what d.Shims names.
-func (d *dumper) take(ctx context.Context, which Dumps) ([]capture.Dump, error) {
-	in := d.input
-	all, _ := d.processes(ctx)
-	in.Processes = all.Processes()
+// Capture captures dumps of the selected processes at the same time. hangs is set when a call of the runtime hangs:
+// then goroutines that stand still matter more. The error is about the value of which.Shims.
+func Capture(
+	ctx context.Context, in capture.Input, conn *connection.Connection, which Selection, hangs bool,
+) ([]capture.Dump, error) {
+	in.Socket = conn.Socket
 	var chosen []host.Process
 	switch which.Shims {
 	case "":
 	case "stuck": // those of another runtime on this host are left alone
-		asked := &facts.Input{Now: d.now(), Runtime: d.target.Runtime(), Processes: in.Processes}
+		asked := &facts.Input{Now: time.Now(), Runtime: conn.Runtime(), Processes: in.Processes}
 		chosen = facts.StuckShims(facts.New(asked))
 	default:
 		shim, err := in.FindShim(which.Shims)
@@ -77,23 +56,23 @@ func (d *dumper) take(ctx context.Context, which Dumps) ([]capture.Dump, error) 
 		}
 		chosen = []host.Process{shim}
 	}
-	var runtime, shims, node []capture.Dump
+	var runtime, shims, kubelet []capture.Dump
 	var work sync.WaitGroup
 	if which.Runtime {
-		work.Go(func() { runtime = []capture.Dump{takeRuntime(ctx, in, d.target.hangs)} })
+		work.Go(func() { runtime = []capture.Dump{captureRuntime(ctx, in, hangs)} })
 	}
 	work.Go(func() { shims = capture.Shims(ctx, in, chosen) })
 	if which.Kubelet {
-		work.Go(func() { node = takeKubelet(ctx, in, d.target.Kubelet) })
+		work.Go(func() { kubelet = captureKubelet(ctx, in, conn.Kubelet) })
 	}
 	work.Wait()
-	return slices.Concat(runtime, shims, node), nil
+	return slices.Concat(runtime, shims, kubelet), nil
 }
 
-// takeRuntime captures a dump of the runtime. A dump has no times in the first minutes of a process: where goroutines
-// wait in it without one, a second dump shows which of them stand still. It is left out where little time is left, and
-// where nothing hangs and none waits for a lock or a CNI plugin.
-func takeRuntime(ctx context.Context, in capture.Input, hangs bool) capture.Dump {
+// captureRuntime captures a dump of the runtime. A dump has no times in the first minutes of a process: where
+// goroutines wait in it without one, a second dump shows which of them stand still. It is left out where little time is
+// left, and where nothing hangs and none waits for a lock or a CNI plugin.
+func captureRuntime(ctx context.Context, in capture.Input, hangs bool) capture.Dump {
 	first := capture.Runtime(ctx, in)
 	counts := []string{stacks.WaitsLock, stacks.WaitsBolt, stacks.WaitsCNI}
 	asks := func(w checks.StackWait) bool {
@@ -122,13 +101,13 @@ func takeRuntime(ctx context.Context, in capture.Input, hangs bool) capture.Dump
 	return second
 }
 
-// noDump is the place of a dump that could not be taken.
-func noDump(role host.Role, problem string) []capture.Dump {
+// None stands for a dump that could not be captured.
+func None(role host.Role, problem string) []capture.Dump {
 	return []capture.Dump{{Source: checks.StackSource{Role: string(role), Problem: problem}}}
 }
 
-// takeKubelet captures a dump of the kubelet that was found, or is one of the processes.
-func takeKubelet(ctx context.Context, in capture.Input, found *crictl.Kubelet) []capture.Dump {
+// captureKubelet captures a dump of the kubelet that was found, or is one of the processes.
+func captureKubelet(ctx context.Context, in capture.Input, found *crictl.Kubelet) []capture.Dump {
 	pid := 0
 	for _, p := range in.Processes {
 		if p.Role == host.RoleKubelet {
@@ -139,9 +118,9 @@ func takeKubelet(ctx context.Context, in capture.Input, found *crictl.Kubelet) [
 		pid = found.PID
 	}
 	if pid == 0 {
-		return noDump(host.RoleKubelet, "no kubelet runs here")
+		return None(host.RoleKubelet, "no kubelet runs here")
 	}
-	reading, cancel := context.WithTimeout(ctx, hostTimeout)
+	reading, cancel := context.WithTimeout(ctx, connection.ScanTimeout)
 	defer cancel()
 	in.Kubelet, _ = deadline.Run(reading, "reading the kubelet's settings",
 		func(ctx context.Context) (kubelet.Settings, error) {
@@ -151,69 +130,8 @@ func takeKubelet(ctx context.Context, in capture.Input, found *crictl.Kubelet) [
 	return []capture.Dump{capture.Kubelet(ctx, in)}
 }
 
-// start begins with the dumps of the runtime and of shims that are stuck, for a diagnosis that looks.
-func (d *dumper) start(ctx context.Context, looks Looks) {
-	d.looks = looks
-	switch {
-	case !looks.Stacks:
-	case d.target.Simulated():
-		d.begun <- noDump(host.RoleRuntime, "the runtime is simulated")
-	default:
-		go func() {
-			<-d.target.late
-			ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
-			defer cancel()
-			dumps, _ := d.take(ctx, Dumps{Runtime: true, Shims: "stuck"}) // that none is stuck is no problem
-			d.begun <- dumps
-		}()
-	}
-}
-
-// analyse waits for the dumps, and enters what they show of the node that in describes.
-func (d *dumper) analyse(ctx context.Context, in *facts.Input) {
-	if !d.looks.Stacks {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, lastTimeout)
-	defer cancel()
-	own := make(chan []capture.Dump, 1)
-	if n := in.Node; n != nil && n.Settings.Value.PID > 0 && (d.looks.All || facts.New(in).KubeletState.LoopStands) {
-		go func() {
-			dumps, _ := d.take(ctx, Dumps{Kubelet: true})
-			own <- dumps
-		}()
-	} else {
-		own <- nil
-	}
-	dumps := slices.Concat(
-		within(ctx, d.begun, noDump(host.RoleRuntime, "it had not ended when all else had")),
-		within(ctx, own, noDump(host.RoleKubelet, "no reply in "+lastTimeout.String())),
-	)
-	if d.looks.Dumps != nil {
-		d.looks.Dumps(dumps)
-	}
-	all := Dumped{Root: d.input.Root, Node: in}
-	all.add(context.WithoutCancel(ctx), dumps)
-	all.Report(ctx)
-}
-
-// within receives what is there, or what arrives before ctx ends, else what is given.
-func within(ctx context.Context, from <-chan []capture.Dump, late []capture.Dump) []capture.Dump {
-	select {
-	case dumps := <-from:
-		return dumps
-	case <-ctx.Done():
-	}
-	select {
-	case dumps := <-from:
-		return dumps
-	default:
-		return late
-	}
-}
-
-// Dumped is goroutine dumps that were read, and what is known of their node.
-type Dumped struct {
+// A Set is goroutine dumps of one node.
+type Set struct {
 	Dumps    []*stacks.Dump // one without goroutines has a Problem
 	Root     string         // of the host that they are of; empty for another one
 	Node     *facts.Input   // the processes that goroutines may wait for; nil when not known
@@ -228,7 +146,7 @@ func IsNoDump(err error) bool { return errors.Is(err, errEmpty) || errors.Is(err
 
 // Read reads the dumps in a text, of one process if known has its pid. Where there is none, one without goroutines
 // stands for it. What hangs is left behind when ctx ends.
-func (d *Dumped) Read(ctx context.Context, known checks.StackSource, open func() (io.ReadCloser, error)) error {
+func (d *Set) Read(ctx context.Context, known checks.StackSource, open func() (io.ReadCloser, error)) error {
 	dumps, err := deadline.RunGrace(ctx, "parsing the dumps", cli.Margin,
 		func(ctx context.Context) ([]*stacks.Dump, error) {
 			src, err := open()
@@ -270,8 +188,8 @@ func (d *Dumped) Read(ctx context.Context, known checks.StackSource, open func()
 	return err
 }
 
-// add reads dumps that were captured.
-func (d *Dumped) add(ctx context.Context, captured []capture.Dump) {
+// Add reads dumps that were captured.
+func (d *Set) Add(ctx context.Context, captured []capture.Dump) {
 	for _, c := range captured {
 		d.Dumps = append(d.Dumps, readDump(ctx, c))
 	}
@@ -282,7 +200,7 @@ func readDump(ctx context.Context, c capture.Dump) *stacks.Dump {
 	if len(c.Text) == 0 {
 		return &stacks.Dump{Source: c.Source}
 	}
-	var d Dumped
+	var d Set
 	err := d.Read(ctx, c.Source, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(c.Text)), nil })
 	one := d.Dumps[0]
 	if err != nil && one.Source.Problem == "" {
@@ -296,7 +214,7 @@ func readDump(ctx context.Context, c capture.Dump) *stacks.Dump {
 
 // Report works out who waits for whom, and for which processes of the node. It enters the report into what is known of
 // the node.
-func (d *Dumped) Report(ctx context.Context) *checks.StacksReport {
+func (d *Set) Report(ctx context.Context) *checks.StacksReport {
 	var read []*stacks.Dump
 	var without []checks.StackSource
 	for _, one := range d.Dumps {
@@ -361,54 +279,56 @@ func agree[T comparable](a, b T) bool {
 	return a == b || a == unknown || b == unknown
 }
 
-// CaptureDumps captures dumps of the selected processes for a person, and returns them with what was seen of the host
-// after that. say is called with what is about to be done, by several goroutines at once. The error is one of usage.
-func CaptureDumps(
-	ctx context.Context, env cli.Env, f *cli.Flags, which Dumps, access *KubeletAccess, say func(string),
-) (*Dumped, error) {
+// Take captures dumps of the selected processes for kdiag stacks, and then reads the processes that their goroutines
+// may wait for. say is called with a line before each capture, by several goroutines at once. The error is one of
+// usage.
+func Take(
+	ctx context.Context, env cli.Env, f *cli.Flags, which Selection, access *connection.KubeletFlags, say func(string),
+) (*Set, error) {
 	credentials, err := access.Credentials()
 	if err != nil {
 		return nil, err
 	}
-	t, err := Open(ctx, env, f)
+	conn, err := connection.Open(ctx, env, f)
 	if _, none := errors.AsType[*crictl.NoEndpointError](err); none && !which.Runtime {
 		err = nil // shims and the kubelet are found without the runtime's socket
 	}
-	d := &Dumped{Root: env.Root}
-	if d.Problems, err = Unopened(err, f.Output); err != nil {
+	d := &Set{Root: env.Root}
+	if d.Problems, err = connection.Problems(err, f.Output); err != nil {
 		return nil, err
 	}
-	if t == nil {
-		t = newTarget()
+	if conn == nil {
+		conn = &connection.Connection{}
 	}
-	defer t.Close()
-	t.hangs = true // else nobody would ask
-	which.Runtime = which.Runtime && t.socket != ""
-	processes := scanProcesses(ctx, env.Root, host.Population{})
-	all, err := processes(ctx)
+	defer conn.Close()
+	which.Runtime = which.Runtime && conn.Socket != ""
+	all, err := connection.StartScan(ctx, env.Root, host.Population{}).Wait(ctx)
 	if err != nil {
 		d.Problems = append(d.Problems, "processes of this host: "+err.Error())
 	}
-	dumps, err := newDumper(env, t, processes, capture.Input{
-		Credentials: credentials, APIServer: !access.NoAPIServer, Say: say,
-	}).take(ctx, which)
+	dumps, err := Capture(ctx, capture.Input{
+		Root: env.Root, Processes: all.Processes(), Credentials: credentials, APIServer: !access.NoAPIServer, Say: say,
+	}, conn, which, true) // else nobody would ask
 	if err != nil {
 		return nil, cli.Usage(err.Error(), "--shim takes the id of a sandbox or container, a pid, or stuck")
 	}
-	d.add(ctx, dumps)
+	d.Add(ctx, dumps)
 	failed := func(c capture.Dump) bool { return c.Source.Problem != "" }
 	if slices.ContainsFunc(dumps, failed) && os.Geteuid() != 0 {
 		d.Problems = append(d.Problems,
 			"without root, processes of others are not seen and not signalled: run with sudo")
 	}
-	d.Node = afterwards(ctx, env, t, all)
+	d.Node = afterwards(ctx, env, conn, all)
 	return d, nil
 }
 
+// rereadTimeout bounds reading processes a second time.
+const rereadTimeout = 300 * time.Millisecond
+
 // afterwards reads once more, after the captures, the processes that goroutines may wait for. The names of what shims
 // serve come from the bundles on the disk: the runtime may hang.
-func afterwards(ctx context.Context, env cli.Env, t *Target, all host.Population) *facts.Input {
-	short, cancel := context.WithTimeout(ctx, againTimeout)
+func afterwards(ctx context.Context, env cli.Env, conn *connection.Connection, all host.Population) *facts.Input {
+	short, cancel := context.WithTimeout(ctx, rereadTimeout)
 	defer cancel()
 	again, _ := all.Again(short) // those that could not be read again are as before
 	objects, _ := deadline.Run(ctx, "reading the bundles of shims",
@@ -419,5 +339,5 @@ func afterwards(ctx context.Context, env cli.Env, t *Target, all host.Population
 			again[i].Serves = objects[at]
 		}
 	}
-	return &facts.Input{Now: env.Now(), Runtime: t.Runtime(), Processes: again, Limits: checks.DefaultLimits()}
+	return &facts.Input{Now: env.Now(), Runtime: conn.Runtime(), Processes: again, Limits: checks.DefaultLimits()}
 }

@@ -1,4 +1,4 @@
-package target
+package connection
 
 import (
 	"os"
@@ -29,4 +29,16 @@ func TestBelow(t *testing.T) {
 			t.Errorf("%s: below(%q, %q) = %q, want %q", tt.name, tt.root, tt.url, got, tt.want)
 		}
 	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	must(t, os.WriteFile(name, []byte(text), 0o644))
 }

@@ -1,4 +1,4 @@
-package target
+package cluster
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/kdiag/kdiag/checks/fleet"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 )
 
@@ -18,7 +19,7 @@ import (
 const oldReport = 90 * time.Second
 
 // Agent finds the agent of a node in the cluster that the flags mean.
-func (c *Cluster) Agent(ctx context.Context, node string) (*fleet.Cluster, *fleet.Agent, error) {
+func (c *Flags) Agent(ctx context.Context, node string) (*fleet.Cluster, *fleet.Agent, error) {
 	cfg, _, err := c.Config()
 	if err != nil {
 		return nil, nil, err
@@ -31,9 +32,9 @@ func (c *Cluster) Agent(ctx context.Context, node string) (*fleet.Cluster, *flee
 	return cluster, agent, err
 }
 
-// ShowRemote shows the report of another node, and maps its verdict to the exit code. more is the command that prints
+// Show shows the report of another node, and maps its verdict to the exit code. more is the command that prints
 // all of it.
-func ShowRemote(
+func Show(
 	ctx context.Context, env cli.Env, f *cli.Flags, r *checks.Report, more string,
 	show func(io.Writer, *checks.Report, render.Options) error,
 ) error {
@@ -47,16 +48,16 @@ func ShowRemote(
 	if len(r.Causes) > 0 {
 		r.Notes = append(r.Notes, "next steps are for "+r.Host)
 	}
-	how := Render(env, f)
+	how := document.Options(env, f)
 	how.More = more + " --details"
 	if err := show(env.Out, r, how); err != nil {
 		return err
 	}
-	return Exit(ctx, r.Status, f.FailOn)
+	return document.Exit(ctx, r.Status, f.FailOn)
 }
 
-// RemoteError gives the error of a command about another node its hint.
-func RemoteError(ctx context.Context, err error) error {
+// Error gives the error of a command about another node its hint.
+func Error(ctx context.Context, err error) error {
 	problem, ok := errors.AsType[*fleet.NodeError](err)
 	switch {
 	case ok:

@@ -1,4 +1,4 @@
-package target
+package snapshot
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/fake"
@@ -26,24 +27,26 @@ func TestSnapshotHung(t *testing.T) {
 		client, err := crictl.Dial("unix:///run/cri.sock", crictl.Options{RPCTimeout: time.Minute, Dialer: dialer})
 		must(t, err)
 		defer client.Close()
-		k := &Target{Client: client, Endpoint: crictl.Endpoint{URL: "unix:///run/cri.sock"}}
+		const url = "unix:///run/cri.sock"
+		k := &connection.Connection{Client: client, Socket: url, Endpoint: crictl.Endpoint{URL: url}}
 		env := cli.Env{Root: t.TempDir(), Now: time.Now, Sockets: cli.Sockets{Dial: dialer}}
 		start := time.Now()
-		s := k.TakeSnapshot(t.Context(), env, Sources{}, &render.Progress{})
+		s := Take(t.Context(), env, k, Sources{}, &render.Progress{})
 		if took := time.Since(start); took != helloTimeout || !strings.Contains(s.Problem, "Version hangs") || s.Denied {
 			t.Errorf("after %v: %q, denied: %v", took, s.Problem, s.Denied)
 		}
 		ctx, interrupt := context.WithCancel(t.Context())
 		interrupt()
-		s = k.TakeSnapshot(ctx, env, Sources{}, &render.Progress{})
+		s = Take(ctx, env, k, Sources{}, &render.Progress{})
 		if s.Problem != "interrupted before Version replied" || s.Denied {
 			t.Errorf("%q, denied %v", s.Problem, s.Denied)
 		}
 	})
 }
 
-// TestUnknownKeep has kubelets whose number is known, and others. The host's /var/run is a link, as seen from a pod.
-func TestUnknownKeep(t *testing.T) {
+// TestUnknownRetention has kubelets whose number is known, and others. The host's /var/run is a link, as seen from a
+// pod.
+func TestUnknownRetention(t *testing.T) {
 	root := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
 	write(t, filepath.Join(root, "run/cri.sock"), "")
@@ -75,9 +78,9 @@ func TestUnknownKeep(t *testing.T) {
 			gc.Logs{Root: root, Dir: "/data/logs"},
 		},
 	} {
-		k := &Target{Kubelet: tt.kubelet, Endpoint: crictl.Endpoint{URL: "unix:///run/cri.sock"}}
-		if got := k.unknownKeep(root); got != tt.want || k.Logs(root) != tt.logs {
-			t.Errorf("%s: %q, want %q; logs in %+v", tt.name, got, tt.want, k.Logs(root))
+		k := &connection.Connection{Kubelet: tt.kubelet, Endpoint: crictl.Endpoint{URL: "unix:///run/cri.sock"}}
+		if got := unknownRetention(k, root); got != tt.want || Logs(k, root) != tt.logs {
+			t.Errorf("%s: %q, want %q; logs in %+v", tt.name, got, tt.want, Logs(k, root))
 		}
 	}
 }

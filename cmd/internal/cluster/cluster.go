@@ -1,4 +1,5 @@
-package target
+// Package cluster connects a command to a cluster, by kubectl's flags, and to the agent of a node in it.
+package cluster
 
 import (
 	"cmp"
@@ -13,14 +14,14 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
-// A Cluster is which cluster a command means, by kubectl's flags.
-type Cluster struct {
+// Flags select a cluster as kubectl's do.
+type Flags struct {
 	Context    string
 	Kubeconfig string
 }
 
-// AddCluster adds --context and --kubeconfig.
-func (c *Cluster) AddCluster(cmd *cobra.Command) {
+// Add adds --context and --kubeconfig.
+func (c *Flags) Add(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVar(&c.Context, "context", "", "context of the kubeconfig (default the current one)")
 	cmd.PersistentFlags().StringVar(&c.Kubeconfig, "kubeconfig", "",
 		"kubeconfig to use (default $KUBECONFIG, ~/.kube/config, or the service account of a pod)")
@@ -28,7 +29,7 @@ func (c *Cluster) AddCluster(cmd *cobra.Command) {
 
 // Config reads the kubeconfig, which may be on a file system that hangs, and returns what its context says and the
 // context's name, which is empty in a pod.
-func (c *Cluster) Config() (*rest.Config, string, error) {
+func (c *Flags) Config() (*rest.Config, string, error) {
 	var name string
 	cfg, err := cli.Look(cmp.Or(c.Kubeconfig, "the kubeconfig"), func() (cfg *rest.Config, err error) {
 		cfg, name, err = c.config()
@@ -42,7 +43,7 @@ func (c *Cluster) Config() (*rest.Config, string, error) {
 }
 
 // Connect returns a client for what Config returned, which may name more files.
-func (c *Cluster) Connect(cfg *rest.Config) (*fleet.Cluster, error) {
+func (c *Flags) Connect(cfg *rest.Config) (*fleet.Cluster, error) {
 	cluster, err := cli.Look("a file that the kubeconfig names", func() (*fleet.Cluster, error) {
 		return fleet.Connect(cfg)
 	})
@@ -52,7 +53,7 @@ func (c *Cluster) Connect(cfg *rest.Config) (*fleet.Cluster, error) {
 	return cluster, nil
 }
 
-func (c *Cluster) config() (*rest.Config, string, error) {
+func (c *Flags) config() (*rest.Config, string, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.Kubeconfig
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,

@@ -1,4 +1,4 @@
-package target
+package diagnosis
 
 import (
 	"io"
@@ -23,7 +23,7 @@ func watch(t *testing.T, socket, root string) *Watch {
 	w := NewWatch(t.Context(), env, &cli.Flags{
 		Endpoint: "unix://" + socket, HostRoot: root, Timeout: 20 * time.Second, RPCTimeout: 10 * time.Second,
 	}, WatchOptions{
-		Interval: time.Minute, Sweep: time.Hour, Walk: time.Hour, Question: Question{Limits: checks.DefaultLimits()},
+		Interval: time.Minute, Sweep: time.Hour, Walk: time.Hour, Request: Request{Limits: checks.DefaultLimits()},
 	})
 	t.Cleanup(w.Close)
 	return w
@@ -51,9 +51,9 @@ func TestWatchWalks(t *testing.T) {
 	nothing := func() {}
 	recovered := func() {
 		for answered := false; !answered; {
-			in, _, err := w.Look(t.Context(), false)
+			node, err := w.Observe(t.Context(), false)
 			must(t, err)
-			answered = in.Measurement.Answered()
+			answered = node.Facts.Measurement.Answered()
 		}
 	}
 	folder := filepath.Join(root, "run/crio")
@@ -83,9 +83,9 @@ func TestWatchWalks(t *testing.T) {
 			must(t, os.MkdirAll(folder, 0o755))
 			there = true
 		}
-		in, _, err := w.Look(t.Context(), tt.closely)
+		node, err := w.Observe(t.Context(), tt.closely)
 		must(t, err)
-		seen = slices.ContainsFunc(in.Node.Folders.Value, func(f host.Folder) bool { return f.Path == "/run/crio" })
+		seen = slices.ContainsFunc(node.Facts.Node.Folders.Value, func(f host.Folder) bool { return f.Path == "/run/crio" })
 		if (seen == there) != tt.walks {
 			t.Errorf("%s: it walked: %v, want %v", tt.name, !tt.walks, tt.walks)
 		}
@@ -102,13 +102,20 @@ func TestWatchDumps(t *testing.T) {
 	go func() {
 		n := 0
 		for w.found() == nil || n == 0 {
-			n = len(w.Dumps(t.Context()))
+			n = len(w.CaptureStacks(t.Context()))
 		}
 		taken <- n
 	}()
-	_, _, err := w.Look(t.Context(), false)
+	_, err := w.Observe(t.Context(), false)
 	must(t, err)
 	if n := <-taken; n != 1 {
 		t.Errorf("%d dumps, want that of the runtime, which has no process", n)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,4 +1,4 @@
-package target
+package connection
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ import (
 )
 
 // simulate starts the embedded runtime.
-func (t *Target) simulate(ctx context.Context, env cli.Env, name string) error {
+func (c *Connection) simulate(ctx context.Context, env cli.Env, name string) error {
 	scenario, err := Scenario(ctx, name)
 	if err != nil {
 		return err
@@ -41,12 +41,12 @@ func (t *Target) simulate(ctx context.Context, env cli.Env, name string) error {
 		_ = os.RemoveAll(dir)
 		return fmt.Errorf("starting the embedded runtime: %w", err)
 	}
-	t.Endpoint = crictl.Endpoint{
+	c.Endpoint = crictl.Endpoint{
 		URL: "unix://" + path, Source: crictl.SourceSimulated,
 		Reason: "the embedded runtime in scenario " + scenario.Name,
 	}
-	t.fake, t.scenario = server, name
-	t.close = append(t.close, func() { stop(); _ = os.RemoveAll(dir) })
+	c.Socket, c.server, c.scenario = c.Endpoint.URL, server, name
+	c.close = append(c.close, func() { stop(); _ = os.RemoveAll(dir) })
 	return nil
 }
 

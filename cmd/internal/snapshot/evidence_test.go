@@ -1,4 +1,4 @@
-package target
+package snapshot
 
 import (
 	"net"
@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/gc"
 )
@@ -48,14 +49,14 @@ func TestParsePods(t *testing.T) {
 }
 
 // node makes a root with a kubelet's folders in it and returns a target with that kubelet.
-func node(t *testing.T) (cli.Env, *Target) {
+func node(t *testing.T) (cli.Env, *connection.Connection) {
 	t.Helper()
 	root := t.TempDir()
 	for _, dir := range []string{"var/lib/kubelet/pods/live", "data/pods/other", "etc/kubernetes/manifests"} {
 		must(t, os.MkdirAll(filepath.Join(root, dir), 0o755))
 	}
 	write(t, filepath.Join(root, "etc/kubernetes/manifests/etcd.yaml"), "metadata: {name: etcd}\n")
-	return cli.Env{Root: root, Now: time.Now}, &Target{Kubelet: &crictl.Kubelet{
+	return cli.Env{Root: root, Now: time.Now}, &connection.Connection{Kubelet: &crictl.Kubelet{
 		Name: "kubelet", Collection: crictl.Collection{StaticPodPath: "/etc/kubernetes/manifests"},
 	}}
 }
@@ -89,57 +90,59 @@ func TestEvidence(t *testing.T) {
 		t.Cleanup(srv.Close)
 		return srv.Listener.Addr().(*net.TCPAddr).Port
 	}
-	type change = func(env cli.Env, k *Target, src *Sources)
+	type change = func(env cli.Env, k *connection.Connection, src *Sources)
 	// listed gives the kubelet another list of pods.
 	listed := func(text string) change {
-		return func(_ cli.Env, _ *Target, src *Sources) { write(t, src.Pods, text) }
+		return func(_ cli.Env, _ *connection.Connection, src *Sources) { write(t, src.Pods, text) }
 	}
 	for _, tt := range []struct {
 		name    string
 		change  change
 		missing string // part of the reason; empty when the pod is proven to be gone
 	}{
-		{"all there", func(cli.Env, *Target, *Sources) {}, ""},
-		{"an old file", func(env cli.Env, _ *Target, src *Sources) {
+		{"all there", func(cli.Env, *connection.Connection, *Sources) {}, ""},
+		{"an old file", func(env cli.Env, _ *connection.Connection, src *Sources) {
 			old := env.Now().Add(-time.Hour)
 			must(t, os.Chtimes(src.Pods, old, old))
 		}, "is older than 10m0s"},
 		{"no pods at all", listed(`{"kind":"PodList","items":[]}`), "another node's pods"},
-		{"no file and no port", func(_ cli.Env, _ *Target, src *Sources) { src.Pods = "" }, "no read-only port"},
-		{"a kubelet that hangs", func(_ cli.Env, k *Target, src *Sources) {
+		{"no file and no port", func(_ cli.Env, _ *connection.Connection, src *Sources) {
+			src.Pods = ""
+		}, "no read-only port"},
+		{"a kubelet that hangs", func(_ cli.Env, k *connection.Connection, src *Sources) {
 			k.Kubelet.Collection.ReadOnlyPort, src.Pods = hung.Port, ""
 		}, "the kubelet does not reply at " + hung.String()},
-		{"a kubelet that answers", func(_ cli.Env, k *Target, src *Sources) {
+		{"a kubelet that answers", func(_ cli.Env, k *connection.Connection, src *Sources) {
 			k.Kubelet.Collection.ReadOnlyPort, src.Pods = port(http.StatusOK), ""
 		}, ""},
-		{"a kubelet that refuses", func(_ cli.Env, k *Target, src *Sources) {
+		{"a kubelet that refuses", func(_ cli.Env, k *connection.Connection, src *Sources) {
 			k.Kubelet.Collection.ReadOnlyPort, src.Pods = port(http.StatusForbidden), ""
 		}, "403"},
-		{"folders of another kubelet", func(_ cli.Env, k *Target, _ *Sources) {
+		{"folders of another kubelet", func(_ cli.Env, k *connection.Connection, _ *Sources) {
 			k.Kubelet.Collection.RootDir = "/data"
 		}, "another kubelet's or runtime's"},
-		{"no kubelet", func(_ cli.Env, k *Target, _ *Sources) { k.Kubelet = nil }, "no kubelet runs here"},
+		{"no kubelet", func(_ cli.Env, k *connection.Connection, _ *Sources) { k.Kubelet = nil }, "no kubelet runs here"},
 		{
 			"no kubelet to ask for its pods",
-			func(_ cli.Env, k *Target, src *Sources) { k.Kubelet, src.Pods = nil, "" },
+			func(_ cli.Env, k *connection.Connection, src *Sources) { k.Kubelet, src.Pods = nil, "" },
 			"no kubelet runs here; --pods takes the list from a file",
 		},
-		{"no kubelet, and flags instead", func(_ cli.Env, k *Target, src *Sources) {
+		{"no kubelet, and flags instead", func(_ cli.Env, k *connection.Connection, src *Sources) {
 			k.Kubelet, src.KubeletRoot, src.Manifests = nil, "/var/lib/kubelet", "/etc/kubernetes/manifests"
 		}, ""},
-		{"embedded kubelet", func(_ cli.Env, k *Target, _ *Sources) {
+		{"embedded kubelet", func(_ cli.Env, k *connection.Connection, _ *Sources) {
 			k.Kubelet.Name, k.Kubelet.Collection.StaticPodPath = "k3s-agent", ""
 		}, "name it with --manifests"},
-		{"unreadable settings", func(_ cli.Env, k *Target, _ *Sources) {
+		{"unreadable settings", func(_ cli.Env, k *connection.Connection, _ *Sources) {
 			k.Kubelet.Unreadable, k.Kubelet.Collection.StaticPodPath = "no permission", ""
 		}, "folder unknown"},
-		{"pods from a URL", func(_ cli.Env, k *Target, _ *Sources) {
+		{"pods from a URL", func(_ cli.Env, k *connection.Connection, _ *Sources) {
 			k.Kubelet.Collection.StaticPodURL = "http://x/"
 		}, "from a URL"},
-		{"an unreadable manifest", func(env cli.Env, _ *Target, _ *Sources) {
+		{"an unreadable manifest", func(env cli.Env, _ *connection.Connection, _ *Sources) {
 			write(t, filepath.Join(env.Root, "etc/kubernetes/manifests/x.yaml"), "what is this?")
 		}, "no name was found"},
-		{"simulated", func(_ cli.Env, k *Target, src *Sources) {
+		{"simulated", func(_ cli.Env, k *connection.Connection, src *Sources) {
 			k.Endpoint.Source, src.Pods = crictl.SourceSimulated, ""
 		}, "the runtime is simulated"},
 	} {
@@ -148,7 +151,7 @@ func TestEvidence(t *testing.T) {
 			src := Sources{Pods: filepath.Join(t.TempDir(), "pods.json")}
 			write(t, src.Pods, podList)
 			tt.change(env, k, &src)
-			e := k.evidence(t.Context(), env, src, sandboxes)
+			e := readEvidence(t.Context(), env, k, src, sandboxes)
 			l := gc.NewLiveness(&e)
 			missing := strings.Join(l.Missing(), "\n")
 			if tt.missing == "" && missing != "" || !strings.Contains(missing, tt.missing) {

@@ -1,4 +1,4 @@
-package target
+package cli
 
 import (
 	"regexp"
@@ -34,9 +34,6 @@ func CommandLine(cmd *cobra.Command, name string, flags ...string) string {
 
 // RuntimeFlags are the flags that name the runtime.
 func RuntimeFlags() []string { return []string{"runtime-endpoint", "simulate", "host-root"} }
-
-// SourceFlags are those of Sources.
-func SourceFlags() []string { return []string{"kubelet-root", "manifests", "pods"} }
 
 // Quote writes a word so that a shell reads it back as it is.
 func Quote(word string) string {

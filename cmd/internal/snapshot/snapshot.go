@@ -1,4 +1,5 @@
-package target
+// Package snapshot takes stock of what a runtime holds and of the pods that exist, for kdiag exited and gc-exited.
+package snapshot
 
 import (
 	"cmp"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/gc"
@@ -31,41 +33,44 @@ type Snapshot struct {
 	Denied  bool           // because this user may not ask
 }
 
-// TakeSnapshot lists everything and finds out which pods exist. Node.Partial marks a list that is not complete; Problem
+// Take lists everything and finds out which pods exist. Node.Partial marks a list that is not complete; Problem
 // explains why there is none.
-func (t *Target) TakeSnapshot(ctx context.Context, env cli.Env, src Sources, progress *render.Progress) Snapshot {
+func Take(
+	ctx context.Context, env cli.Env, c *connection.Connection, src Sources, progress *render.Progress,
+) Snapshot {
 	s := Snapshot{}
 	waitFor := func(what string) { progress.Update(plegbench.Progress{Phase: "waiting for " + what}) }
 	waitFor("the runtime: Version")
 	hello, cancel := context.WithTimeout(ctx, helloTimeout)
-	version, call := t.Client.Version(hello)
+	version, call := c.Client.Version(hello)
 	due, _ := hello.Deadline()
 	if end, limited := ctx.Deadline(); call.Code == crictl.Canceled && ctx.Err() == nil && (!limited || end.After(due)) {
 		call.Code = crictl.DeadlineExceeded // the deadline of this call, which the runtime may see first; not the command's
 	}
 	cancel()
 	if !call.OK() {
-		c, _ := Probe(ctx, env, t.socket)
+		connect, _ := connection.Probe(ctx, env, c.Socket)
 		switch {
-		case c.State == crictl.ConnectDenied:
-			s.Problem, s.Denied = denied(t.Endpoint.URL), true
+		case connect.State == crictl.ConnectDenied:
+			s.Problem, s.Denied = connection.Denied(c.Endpoint.URL), true
 		case call.Code == crictl.Canceled:
 			s.Problem = unanswered(ctx, call)
 		default:
-			s.Problem = judge.WhySilent(t.Runtime(), c, call)
+			s.Problem = judge.WhySilent(c.Runtime(), connect, call)
 		}
 		return s
 	}
-	s.Version.RuntimeName, s.Version.RuntimeVersion = shorten(version.RuntimeName), shorten(version.RuntimeVersion)
+	s.Version.RuntimeName = connection.Shorten(version.RuntimeName)
+	s.Version.RuntimeVersion = connection.Shorten(version.RuntimeVersion)
 	// Sandboxes first: a container that comes in between has a sandbox that is not listed, and is left alone.
 	waitFor("the runtime: ListPodSandbox")
-	sandboxes := t.Client.ListPodSandbox(ctx, crictl.Filter{}, "")
+	sandboxes := c.Client.ListPodSandbox(ctx, crictl.Filter{}, "")
 	if !sandboxes.Complete && len(sandboxes.Sandboxes) == 0 {
 		s.Problem = unanswered(ctx, sandboxes.Calls...)
 		return s
 	}
 	waitFor("the runtime: ListContainers")
-	containers := t.Client.ListContainers(ctx, crictl.Filter{}, "")
+	containers := c.Client.ListContainers(ctx, crictl.Filter{}, "")
 	if !containers.Complete && len(containers.Containers) == 0 {
 		s.Problem = unanswered(ctx, containers.Calls...)
 		return s
@@ -73,38 +78,39 @@ func (t *Target) TakeSnapshot(ctx context.Context, env cli.Env, src Sources, pro
 	s.Node.Sandboxes, s.Node.Containers = sandboxes.Sandboxes, containers.Containers
 	s.Node.Partial = !sandboxes.Complete || !containers.Complete
 	waitFor("the kubelet's pods")
-	evidence := t.evidence(ctx, env, src, s.Node.Sandboxes)
+	evidence := readEvidence(ctx, env, c, src, s.Node.Sandboxes)
 	s.Node.Pods = gc.NewLiveness(&evidence)
-	s.Missing, s.Keep = s.Node.Pods.Missing(), t.unknownKeep(env.Root)
-	if keep := t.collection().DeadPerContainer; keep != nil {
+	s.Missing, s.Keep = s.Node.Pods.Missing(), unknownRetention(c, env.Root)
+	if keep := collection(c).DeadPerContainer; keep != nil {
 		s.Node.Kubelet.Keep = *keep
 	}
-	s.Node.Kubelet.MinAge = t.collection().MinAge
+	s.Node.Kubelet.MinAge = collection(c).MinAge
 	return s
 }
 
-// unknownKeep returns why it is not known how many exited containers the kubelet of this runtime keeps.
-func (t *Target) unknownKeep(root string) string {
-	switch k := t.Kubelet; {
-	case t.Simulated():
+// unknownRetention returns why it is not known how many exited containers the kubelet of this runtime keeps.
+func unknownRetention(c *connection.Connection, root string) string {
+	switch k := c.Kubelet; {
+	case c.Simulated():
 		return ""
 	case k == nil:
 		return "no kubelet runs here"
 	case k.Unreadable != "" && k.Collection.DeadPerContainer == nil:
-		return "cannot read the kubelet's settings: " + shorten(k.Unreadable)
-	case !t.kubelets(root):
-		return "the kubelet here uses another runtime, " + shorten(k.Endpoint)
+		return "cannot read the kubelet's settings: " + connection.Shorten(k.Unreadable)
+	case !kubeletUses(c, root):
+		return "the kubelet here uses another runtime, " + connection.Shorten(k.Endpoint)
 	}
 	return ""
 }
 
-// kubelets reports whether the runtime is that of the kubelet which runs here: the same socket, maybe by another name.
-func (t *Target) kubelets(root string) bool {
-	if t.Kubelet == nil {
+// kubeletUses reports whether the runtime is that of the kubelet which runs here: the same socket, maybe by another
+// name.
+func kubeletUses(c *connection.Connection, root string) bool {
+	if c.Kubelet == nil {
 		return false
 	}
-	a, b := strings.TrimPrefix(cmp.Or(t.Kubelet.Endpoint, t.Endpoint.URL), "unix://"),
-		strings.TrimPrefix(t.Endpoint.URL, "unix://")
+	a, b := strings.TrimPrefix(cmp.Or(c.Kubelet.Endpoint, c.Endpoint.URL), "unix://"),
+		strings.TrimPrefix(c.Endpoint.URL, "unix://")
 	if a == b {
 		return true
 	}
@@ -122,16 +128,18 @@ func (t *Target) kubelets(root string) bool {
 
 // Logs returns where the kubelet has the logs of this runtime's containers. A simulation has none, and neither has a
 // runtime that the kubelet here does not use.
-func (t *Target) Logs(root string) gc.Logs {
-	if t.Simulated() || t.Kubelet != nil && !t.kubelets(root) {
+func Logs(c *connection.Connection, root string) gc.Logs {
+	if c.Simulated() || c.Kubelet != nil && !kubeletUses(c, root) {
 		return gc.Logs{}
 	}
-	return gc.Logs{Root: root, Dir: cmp.Or(t.collection().PodLogsDir, kubeletconfig.Defaults().PodLogsDir)}
+	return gc.Logs{Root: root, Dir: cmp.Or(collection(c).PodLogsDir, kubeletconfig.Defaults().PodLogsDir)}
 }
 
 // Selected returns the UIDs of the pods that have the labels, by their sandboxes: lists carry none.
-func (t *Target) Selected(ctx context.Context, labels map[string]string) (map[string]bool, error) {
-	list := t.Client.ListPodSandbox(ctx, crictl.Filter{Labels: labels}, "")
+func Selected(
+	ctx context.Context, c *connection.Connection, labels map[string]string,
+) (map[string]bool, error) {
+	list := c.Client.ListPodSandbox(ctx, crictl.Filter{Labels: labels}, "")
 	if !list.Complete {
 		return nil, fmt.Errorf("listing the sandboxes with these labels: %s", unanswered(ctx, list.Calls...))
 	}

@@ -1,4 +1,4 @@
-package target
+package connection
 
 import (
 	"cmp"
@@ -11,16 +11,16 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
-// KubeletAccess are the flags of how the kubelet's server is asked.
-type KubeletAccess struct {
+// KubeletFlags are the flags for access to the kubelet's server.
+type KubeletFlags struct {
 	tokenFile   string
 	certificate string
 	key         string
 	NoAPIServer bool // --no-api-server
 }
 
-// AddKubeletAccess adds these flags. withoutAPIServer is the usage of --no-api-server.
-func (k *KubeletAccess) AddKubeletAccess(cmd *cobra.Command, withoutAPIServer string) {
+// AddKubeletFlags adds these flags. withoutAPIServer is the usage of --no-api-server.
+func (k *KubeletFlags) AddKubeletFlags(cmd *cobra.Command, withoutAPIServer string) {
 	fs := cmd.Flags()
 	fs.StringVar(&k.tokenFile, "kubelet-token", "", "a file with a bearer token for the kubelet's server")
 	fs.StringVar(&k.certificate, "kubelet-cert", "",
@@ -29,8 +29,8 @@ func (k *KubeletAccess) AddKubeletAccess(cmd *cobra.Command, withoutAPIServer st
 	fs.BoolVar(&k.NoAPIServer, "no-api-server", false, withoutAPIServer)
 }
 
-// CheckKubeletAccess reports the first of these flags that makes no sense. It makes the paths absolute.
-func (k *KubeletAccess) CheckKubeletAccess(cmd *cobra.Command) error {
+// CheckKubeletFlags reports the first of these flags that makes no sense. It makes the paths absolute.
+func (k *KubeletFlags) CheckKubeletFlags(cmd *cobra.Command) error {
 	hint := "see " + cmd.CommandPath() + " --help"
 	return cmp.Or(
 		cli.RejectEmpty(cmd, "kubelet-token", "kubelet-cert", "kubelet-key"),
@@ -46,7 +46,7 @@ func (k *KubeletAccess) CheckKubeletAccess(cmd *cobra.Command) error {
 const maxToken = 64 << 10
 
 // Credentials reads what the flags name. The error is one of usage.
-func (k *KubeletAccess) Credentials() (kubelet.Credentials, error) {
+func (k *KubeletFlags) Credentials() (kubelet.Credentials, error) {
 	c := kubelet.Credentials{CertFile: k.certificate, KeyFile: k.key}
 	if k.tokenFile == "" {
 		return c, nil

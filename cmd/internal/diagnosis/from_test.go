@@ -1,4 +1,4 @@
-package target_test
+package diagnosis_test
 
 import (
 	"bytes"
@@ -20,9 +20,10 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/checks/redact"
+	"github.com/kdiag/kdiag/cmd/internal/archive"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/diagnosis"
 	"github.com/kdiag/kdiag/cmd/internal/render"
-	"github.com/kdiag/kdiag/cmd/internal/target"
 	"github.com/kdiag/kdiag/journal"
 )
 
@@ -87,9 +88,9 @@ func elsewhere(out io.Writer) cli.Env {
 }
 
 // open opens a bundle as --from does.
-func open(t *testing.T, name string) *target.Stored {
+func open(t *testing.T, name string) *archive.Archive {
 	t.Helper()
-	s, err := target.OpenStored(t.Context(), elsewhere(io.Discard), &cli.Flags{Timeout: time.Minute}, "--from", name)
+	s, err := archive.Open(t.Context(), elsewhere(io.Discard), &cli.Flags{Timeout: time.Minute}, "--from", name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,8 +102,8 @@ func open(t *testing.T, name string) *target.Stored {
 func from(t *testing.T, name, output string) string {
 	t.Helper()
 	var out bytes.Buffer
-	err := target.Diagnose(t.Context(), elsewhere(&out), &cli.Flags{From: name, Output: output, Timeout: time.Minute},
-		target.Question{Name: "node"}, judge.NewReport, render.Node)
+	err := diagnosis.Report(t.Context(), elsewhere(&out), &cli.Flags{From: name, Output: output, Timeout: time.Minute},
+		diagnosis.Request{Command: "node"}, render.Node)
 	if err != nil && err.Error() != "" {
 		t.Fatal(err)
 	}
@@ -220,7 +221,7 @@ func TestFromForged(t *testing.T) {
 		var out bytes.Buffer
 		flags := &cli.Flags{From: pack(t, redact.Standard, nil, map[string]string{bundle.FactsName: text}), Output: "text"}
 		flags.Timeout = time.Minute
-		err := target.Diagnose(t.Context(), elsewhere(&out), flags, target.Question{}, judge.NewReport, render.Node)
+		err := diagnosis.Report(t.Context(), elsewhere(&out), flags, diagnosis.Request{}, render.Node)
 		if code, _, _ := cli.ExitCode(err); code != cli.ExitUnknown || out.Len() == 0 && err.Error() == "" {
 			t.Errorf("%s: exit code %d, %v\n%s", text, code, err, out.String())
 		}

@@ -1,4 +1,4 @@
-package target
+package snapshot
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/crictl/gc"
@@ -36,6 +37,9 @@ type Sources struct {
 	Manifests   string // --manifests
 	Pods        string // --pods: a file with the answer of the kubelet's /pods
 }
+
+// SourceFlags are the names of these flags.
+func SourceFlags() []string { return []string{"kubelet-root", "manifests", "pods"} }
 
 // AddSources adds the flags that name where to find out which pods exist.
 func (s *Sources) AddSources(cmd *cobra.Command) {
@@ -61,10 +65,12 @@ func (s *Sources) CheckSources(cmd *cobra.Command) error {
 	return cli.Regular("pods", &s.Pods, "for example: kubectl get --raw /api/v1/nodes/NODE/proxy/pods > pods.json")
 }
 
-// evidence gathers what is known about the pods of the node. A pod counts as alive where a source could not be read.
-// Each source has its own time: one that hangs does not hide the others. A source that names no pod which is here
+// readEvidence gathers what is known about the pods of the node. A pod counts as alive where a source could not be
+// read. Each source has its own time: one that hangs does not hide the others. A source that names no pod which is here
 // is another node's, empty, or that of a kubelet which has only just started, and proves nothing.
-func (t *Target) evidence(ctx context.Context, env cli.Env, src Sources, sandboxes []crictl.PodSandbox) gc.Evidence {
+func readEvidence(
+	ctx context.Context, env cli.Env, c *connection.Connection, src Sources, sandboxes []crictl.PodSandbox,
+) gc.Evidence {
 	here := make(map[string]bool, len(sandboxes))
 	for i := range sandboxes {
 		here[sandboxes[i].Pod.UID] = true
@@ -81,14 +87,14 @@ func (t *Target) evidence(ctx context.Context, env cli.Env, src Sources, sandbox
 		})
 	}
 	source(&e.PodsWithout, func(ctx context.Context) (err error) {
-		e.Pods, err = t.pods(ctx, env, src)
+		e.Pods, err = readPods(ctx, env, c, src)
 		if err == nil && !slices.ContainsFunc(e.Pods, func(p gc.KubeletPod) bool { return here[p.UID] }) {
 			err = errors.New("none has a sandbox here: another node's pods, or none was started yet")
 		}
 		return err
 	})
 	source(&e.DirsWithout, func(ctx context.Context) error {
-		dir, err := t.folder("--kubelet-root", src.KubeletRoot, t.collection().RootDir, defaultRootDir)
+		dir, err := folder(c, "--kubelet-root", src.KubeletRoot, collection(c).RootDir, defaultRootDir)
 		if err == nil {
 			e.Dirs, err = gc.ReadPodDirs(ctx, env.Root, dir)
 		}
@@ -99,10 +105,10 @@ func (t *Target) evidence(ctx context.Context, env cli.Env, src Sources, sandbox
 		return err
 	})
 	source(&e.ManifestsWithout, func(ctx context.Context) error {
-		if src.Manifests == "" && t.collection().StaticPodURL != "" {
+		if src.Manifests == "" && collection(c).StaticPodURL != "" {
 			return errors.New("the kubelet also reads some from a URL; kdiag does not")
 		}
-		dir, err := t.folder("--manifests", src.Manifests, t.collection().StaticPodPath, "")
+		dir, err := folder(c, "--manifests", src.Manifests, collection(c).StaticPodPath, "")
 		if err == nil && dir != "" { // a kubelet without a folder runs none
 			e.Manifests, err = gc.ReadManifests(ctx, env.Root, dir)
 		}
@@ -116,27 +122,27 @@ func (t *Target) evidence(ctx context.Context, env cli.Env, src Sources, sandbox
 const maxReason = 400
 
 // collection returns the kubelet's settings for collecting garbage; the zero value where none runs.
-func (t *Target) collection() crictl.Collection {
-	if t.Kubelet == nil {
+func collection(c *connection.Connection) crictl.Collection {
+	if c.Kubelet == nil {
 		return crictl.Collection{}
 	}
-	return t.Kubelet.Collection
+	return c.Kubelet.Collection
 }
 
 // folder returns the folder that a flag names, else the one that the kubelet was given, else its default. The last is
 // known only of a kubelet that is a process by itself: one that is embedded, as in k3s, is given folders that no
 // argument shows.
-func (t *Target) folder(flag, named, given, usual string) (string, error) {
+func folder(c *connection.Connection, flag, named, given, usual string) (string, error) {
 	switch {
 	case named != "":
 		return named, nil
-	case t.Simulated():
+	case c.Simulated():
 		return "", errSimulated
-	case t.Kubelet == nil:
+	case c.Kubelet == nil:
 		return "", errors.New("no kubelet runs here; name the folder with " + flag)
 	case given != "":
 		return given, nil
-	case t.Kubelet.Unreadable != "" || t.Kubelet.Name != "kubelet":
+	case c.Kubelet.Unreadable != "" || c.Kubelet.Name != "kubelet":
 		return "", errors.New("folder unknown; name it with " + flag)
 	}
 	return usual, nil
@@ -144,21 +150,21 @@ func (t *Target) folder(flag, named, given, usual string) (string, error) {
 
 var errSimulated = errors.New("the runtime is simulated")
 
-// pods asks the kubelet's read-only port for its pods, or reads the answer from a file.
-func (t *Target) pods(ctx context.Context, env cli.Env, src Sources) ([]gc.KubeletPod, error) {
+// readPods asks the kubelet's read-only port for its pods, or reads the answer from a file.
+func readPods(ctx context.Context, env cli.Env, c *connection.Connection, src Sources) ([]gc.KubeletPod, error) {
 	switch {
 	case src.Pods != "":
 		return deadline.Run(ctx, "reading "+src.Pods, func(context.Context) ([]gc.KubeletPod, error) {
 			return podsFromFile(src.Pods, env.Now())
 		})
-	case t.Simulated():
+	case c.Simulated():
 		return nil, errSimulated
-	case t.Kubelet == nil:
+	case c.Kubelet == nil:
 		return nil, errors.New("no kubelet runs here; --pods takes the list from a file")
-	case t.collection().ReadOnlyPort <= 0:
+	case collection(c).ReadOnlyPort <= 0:
 		return nil, errors.New("the kubelet has no read-only port; --pods takes the list from a file")
 	}
-	addr := "127.0.0.1:" + strconv.Itoa(t.collection().ReadOnlyPort)
+	addr := "127.0.0.1:" + strconv.Itoa(collection(c).ReadOnlyPort)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/pods", nil)
 	if err != nil {
 		return nil, err

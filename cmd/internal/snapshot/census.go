@@ -1,4 +1,4 @@
-package target
+package snapshot
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/gc"
@@ -16,41 +18,43 @@ import (
 
 // TakeCensus counts what has exited, with progress on standard error. There is no census where the snapshot has a
 // problem.
-func (t *Target) TakeCensus(ctx context.Context, env cli.Env, src Sources) (Snapshot, *gc.Census) {
-	progress := NewProgress(env)
+func TakeCensus(
+	ctx context.Context, env cli.Env, c *connection.Connection, src Sources,
+) (Snapshot, *gc.Census) {
+	progress := document.NewProgress(env)
 	defer progress.Done()
-	look := t.TakeSnapshot(ctx, env, src, progress)
-	if look.Problem != "" {
-		return look, nil
+	s := Take(ctx, env, c, src, progress)
+	if s.Problem != "" {
+		return s, nil
 	}
 	var newest []gc.Candidate
-	for _, c := range gc.CountExited(look.Node.Containers) {
-		if c.PodUID != "" {
-			newest = append(newest, gc.Candidate{ID: c.NewestID, PodUID: c.PodUID})
+	for _, exited := range gc.CountExited(s.Node.Containers) {
+		if exited.PodUID != "" {
+			newest = append(newest, gc.Candidate{ID: exited.NewestID, PodUID: exited.PodUID})
 		}
 	}
-	ends, _ := gc.ReadEnds(ctx, t.Client, newest, func(asked int) {
+	ends, _ := gc.ReadEnds(ctx, c.Client, newest, func(asked int) {
 		progress.Update(plegbench.Progress{Phase: "inspect", Done: asked, Total: len(newest)})
 	})
-	return look, new(gc.TakeCensus(look.Node, ends, crictl.DefaultMessageLimit, env.Now()))
+	return s, new(gc.TakeCensus(s.Node, ends, crictl.DefaultMessageLimit, env.Now()))
 }
 
 // ConcludeCensus fills in the document of kdiag exited from one census. pleg is the command that shows why a runtime
 // gives no list.
 func ConcludeCensus(
-	ctx context.Context, env cli.Env, doc *render.ExitedCensus, look Snapshot, census *gc.Census, pleg string,
+	ctx context.Context, env cli.Env, doc *render.ExitedCensus, s Snapshot, census *gc.Census, pleg string,
 ) {
 	doc.GeneratedAt = env.Now().UTC().Truncate(time.Second)
-	doc.Runtime.Name, doc.Runtime.Version = look.Version.RuntimeName, look.Version.RuntimeVersion
-	if look.Problem != "" {
-		doc.Problems = append(doc.Problems, look.Problem)
-		if !look.Denied && ctx.Err() == nil {
+	doc.Runtime.Name, doc.Runtime.Version = s.Version.RuntimeName, s.Version.RuntimeVersion
+	if s.Problem != "" {
+		doc.Problems = append(doc.Problems, s.Problem)
+		if !s.Denied && ctx.Err() == nil {
 			doc.Status = checks.Unhealthy // a runtime that gives no list is an answer
 			doc.NextSteps = []checks.NextStep{judge.StepWhenSilent(pleg)}
 		}
 		return
 	}
-	doc.Census, doc.Missing = census, append([]string{}, look.Missing...)
+	doc.Census, doc.Missing = census, append([]string{}, s.Missing...)
 	if census.Total > 0 {
 		doc.NextSteps = CensusSteps(doc.Next)
 	}
@@ -74,20 +78,20 @@ func censusVerdict(c *gc.Census, l checks.Limits) checks.Verdict {
 
 // Census is the document of kdiag exited for the runtime that the flags mean.
 func Census(ctx context.Context, env cli.Env, f *cli.Flags) (*render.ExitedCensus, error) {
-	t, err := Open(ctx, env, f)
+	c, err := connection.Open(ctx, env, f)
 	if err != nil {
 		return nil, err
 	}
-	defer t.Close()
+	defer c.Close()
 	doc := &render.ExitedCensus{
-		Header: Header(env, "exited", "ExitedCensus"), Next: "kdiag gc-exited", Missing: []string{},
-		Runtime: t.Runtime(),
+		Header: document.Header(env, "exited", "ExitedCensus"), Next: "kdiag gc-exited", Missing: []string{},
+		Runtime: c.Runtime(),
 	}
-	look, census := t.TakeCensus(ctx, env, Sources{})
-	if look.Problem != "" {
-		return nil, errors.New(look.Problem)
+	s, census := TakeCensus(ctx, env, c, Sources{})
+	if s.Problem != "" {
+		return nil, errors.New(s.Problem)
 	}
-	ConcludeCensus(ctx, env, doc, look, census, "kdiag pleg")
+	ConcludeCensus(ctx, env, doc, s, census, "kdiag pleg")
 	return doc, nil
 }
 

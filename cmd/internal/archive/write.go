@@ -1,4 +1,4 @@
-package target
+package archive
 
 import (
 	"cmp"
@@ -11,12 +11,13 @@ import (
 	"github.com/kdiag/kdiag/checks/collect"
 	"github.com/kdiag/kdiag/checks/redact"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/document"
 )
 
-// Archive collects the evidence of in into an archive of a format and of at most so many bytes, within ctx. It returns
+// Write collects the evidence of in into an archive of a format and of at most so many bytes, within ctx. It returns
 // the manifest, with what is missing or cut of the vital parts as problems, and how many bytes were written. With an
 // error and more than none, what was written can be read.
-func Archive(
+func Write(
 	ctx context.Context, env cli.Env, out io.Writer, format string, most int64, level redact.Level, in collect.Input,
 ) (*bundle.Manifest, int64, error) {
 	host, _ := env.Hostname() // empty where there is none
@@ -28,7 +29,7 @@ func Archive(
 		return nil, 0, err
 	}
 	failed, err := collect.Run(ctx, in, w)
-	header := Header(env, "bundle", bundle.KindManifest)
+	header := document.Header(env, "bundle", bundle.KindManifest)
 	header.Status = checks.Healthy
 	if len(failed) > 0 {
 		header.Status = checks.Degraded

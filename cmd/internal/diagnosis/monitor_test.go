@@ -1,4 +1,4 @@
-package target_test
+package diagnosis_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package target
+package diagnosis
 
 import (
 	"context"
@@ -8,13 +8,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/journal"
 )
 
-// TestLookAtJournal reads the logs in each way in which that can end. The answer comes within a third of the command's
+// TestReadLogs reads the logs in each way in which that can end. The answer comes within a third of the command's
 // time, or five seconds.
-func TestLookAtJournal(t *testing.T) {
+func TestReadLogs(t *testing.T) {
 	const window = 15 * time.Minute
 	report := &journal.Report{Lines: 7}
 	type read = func(context.Context, string, time.Time) (*journal.Report, error)
@@ -55,14 +56,18 @@ func TestLookAtJournal(t *testing.T) {
 				}
 				start := time.Now()
 				env := cli.Env{Now: time.Now, Root: "/host"}
-				got := <-lookAtJournal(t.Context(), env, &tt.flags, tt.window, tt.read)
+				c := collector{
+					env: env, flags: &tt.flags, logs: tt.read,
+					request: Request{Limits: checks.Limits{JournalWindow: tt.window}},
+				}
+				got, missing := c.readLogs(t.Context())
 				if d := time.Since(start); d > tt.within {
 					t.Errorf("after %v, want %v", d, tt.within)
 				}
-				if got.report != tt.want || got.missing != tt.missing {
-					t.Errorf("%+v, want %p and %q", got, tt.want, tt.missing)
+				if got != tt.want || missing != tt.missing {
+					t.Errorf("%p, %q, want %p and %q", got, missing, tt.want, tt.missing)
 				}
-				if got.report != nil && got.report.GeneratedAt.IsZero() {
+				if got != nil && got.GeneratedAt.IsZero() {
 					t.Error("the report has no time")
 				}
 				time.Sleep(2 * time.Hour) // lets what was abandoned end

@@ -1,0 +1,19 @@
+package cli
+
+import "runtime/debug"
+
+// version is that of a release: -ldflags "-X github.com/kdiag/kdiag/cmd/internal/cli.version=v1.2.3".
+var version string
+
+// Version returns kdiag's version: that of the release, else the module's, as the Go command stamps it into the
+// binary, with the commit where it is no release.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "devel"
+	}
+	return info.Main.Version
+}

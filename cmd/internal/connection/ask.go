@@ -1,0 +1,88 @@
+package connection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/probes"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/deadline"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// CgroupDriver asks the runtime which cgroup driver the kubelet should use.
+func (c *Connection) CgroupDriver(ctx context.Context) (string, error) {
+	driver, call := c.Client.CgroupDriver(ctx)
+	if call.Code != crictl.Unimplemented {
+		return driver, callError(call)
+	}
+	s, call := c.Client.Setup(ctx) // of containerd 1
+	if call.OK() && s.CgroupDriver == "" {
+		return "", probes.Skip("the runtime does not report its cgroup driver")
+	}
+	return s.CgroupDriver, callError(call)
+}
+
+// Setup asks the runtime for its folders and programs, and the socket for the daemon that uses them. It waits no longer
+// than a healthy runtime needs: without an answer the usual folders are read.
+func (c *Connection) Setup(ctx context.Context) (crictl.Setup, error) {
+	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
+	defer cancel()
+	s, call := c.Client.Setup(ctx)
+	if call.OK() {
+		s.PID = max(crictl.Probe(ctx, c.Socket).PeerPID, 0)
+	}
+	return s, callError(call)
+}
+
+// SandboxImage asks the runtime which image it makes sandboxes of, and whether that is on the node.
+func (c *Connection) SandboxImage(ctx context.Context) (facts.SandboxImage, error) {
+	name, call := c.Client.SandboxImage(ctx)
+	switch {
+	case !call.OK():
+		return facts.SandboxImage{}, callError(call)
+	case name == "":
+		return facts.SandboxImage{}, probes.Skip("the runtime does not say which image it makes sandboxes of")
+	}
+	there, call := c.Client.HasImage(ctx, name)
+	return facts.SandboxImage{Name: name, Absent: !there}, callError(call)
+}
+
+// callError returns in a few words why a call failed; nil when it did not.
+func callError(call crictl.Call) error {
+	switch {
+	case call.OK():
+		return nil
+	case call.Hung():
+		return errors.New("the runtime does not answer")
+	case call.Code == crictl.Unavailable:
+		return errors.New("the runtime is not available")
+	}
+	return fmt.Errorf("%s: %s", call.Method, call.Err)
+}
+
+// Hints finds sandboxes and containers without the runtime's help.
+func (c *Connection) Hints(ctx context.Context, processes *Scan) []plegbench.Hint {
+	var list []plegbench.Hint
+	add := func(kind, id, name, namespace, pod, uid string) {
+		list = append(list, plegbench.Hint{
+			Kind: kind, ID: id, Name: name, Pod: crictl.Pod{Namespace: namespace, Name: pod, UID: uid},
+		})
+	}
+	if c.Simulated() {
+		for _, r := range c.server.Records() {
+			add(plegbench.KindContainer, r.ID, r.Name, r.Namespace, r.Pod, r.PodUID)
+		}
+		return list
+	}
+	all, _ := processes.Wait(ctx) // what is missing of it means fewer hints
+	objects, _ := deadline.Run(ctx, "reading the bundles of shims",
+		func(ctx context.Context) ([]host.Object, error) { return all.Objects(ctx), nil })
+	for _, o := range objects {
+		add(o.Kind, o.ID, o.Name, o.Namespace, o.Pod, o.PodUID)
+	}
+	return list
+}

@@ -1,0 +1,337 @@
+package diagnosis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/kdiag/kdiag/checks/capture"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/probes"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/cmd/internal/connection"
+	"github.com/kdiag/kdiag/cmd/internal/document"
+	"github.com/kdiag/kdiag/cmd/internal/dumps"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/deadline"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/plegbench"
+)
+
+// The time for what is read beside the runtime's calls.
+const (
+	// rereadTimeout bounds the second read of the processes that matter, which comes when the answer is due.
+	rereadTimeout = 300 * time.Millisecond
+	// journalTimeout and journalShare, a part of the command's time, bound the reading of the node's logs. A healthy
+	// journal gives its last quarter of an hour in milliseconds; the verdict must not wait for a disk that hangs.
+	journalTimeout = 5 * time.Second
+	journalShare   = 3
+	// dumpTimeout bounds the goroutine dumps of the runtime and the shims, and those of the kubelet: a daemon writes ten
+	// thousand goroutines in a second, and a stuck one never does.
+	dumpTimeout = 8 * time.Second
+	// answerTime is how long a healthy runtime may take for all calls.
+	answerTime = 2 * time.Second
+	// countersApart is the time between two reads of the kernel's counters: long enough for a share of time to mean
+	// something (a tick has 4 to 10 ms), short beside what a person waits.
+	countersApart = 500 * time.Millisecond
+)
+
+// A Collection is what was collected from a node. It does not change any more.
+type Collection struct {
+	Facts    *facts.Input
+	Problems []string       // why kdiag could not collect
+	Dumps    []capture.Dump // as the processes wrote them; Facts have their analysis
+	Recorded string         // the time since which the agent has recorded a problem that goes on; empty for none
+}
+
+// Collect collects from the runtime that the flags mean, from the node and from its logs, with progress on standard
+// error. It ends with the flags' timeout whatever hangs. A runtime that cannot be found or opened is a problem of the
+// collection. The error is one of usage, or of kdiag itself.
+func Collect(ctx context.Context, env cli.Env, f *cli.Flags, r Request) (*Collection, error) {
+	asking, _ := f.Budget()
+	ctx, cancel := context.WithTimeout(ctx, asking)
+	defer cancel()
+	progress := document.NewProgress(env)
+	defer progress.Done()
+	r.Measure.Progress = progress.Update
+	conn, err := connection.Open(ctx, env, f)
+	if err == nil {
+		defer conn.Close()
+	}
+	c := collector{env: env, flags: f, request: r, between: countersApart, logs: journal.Recent}
+	return c.collect(ctx, conn, err, f.Output)
+}
+
+// A collector collects once, or, for a Watch, again and again.
+type collector struct {
+	env     cli.Env
+	flags   *cli.Flags
+	request Request
+	between time.Duration // between two reads of the kernel's counters
+	logs    func(ctx context.Context, root string, since time.Time) (*journal.Report, error)
+
+	// Of a Watch:
+	monitor   *plegbench.Monitor // in place of plegbench.Measure
+	closely   bool
+	before    *facts.Node // has the findings of walks that need not be repeated; nil to repeat them
+	processes host.Population
+
+	scan *connection.Scan // nil in a simulation
+}
+
+// collect collects from all sources at the same time. opened is the error of opening conn: where no runtime was found,
+// there are the logs and the host. Where it is another one, and the format that of a program, there is nothing.
+func (c *collector) collect(
+	ctx context.Context, conn *connection.Connection, opened error, format string,
+) (*Collection, error) {
+	problems, err := connection.Problems(opened, format)
+	if err != nil {
+		return nil, err
+	}
+	if conn == nil {
+		conn = &connection.Connection{}
+	}
+	in := &facts.Input{
+		Now: c.env.Now(), Limits: c.request.Limits, HostMissing: "the runtime is simulated",
+		NoSystemd: errors.Is(host.FindSystemd(c.env.Root), host.ErrNoSystemd),
+	}
+	node := &Collection{Facts: in, Problems: problems}
+	if _, none := errors.AsType[*crictl.NoEndpointError](opened); opened != nil && !none {
+		return node, nil
+	}
+	in.Runtime, in.Kubelet, in.NotTaken = conn.Runtime(), conn.Kubelet, conn.NotTaken
+	if c.scan = nil; !conn.Simulated() {
+		c.scan, in.Kernel = connection.StartScan(ctx, c.env.Root, c.processes), host.KernelRelease(c.env.Root)
+	}
+	var work sync.WaitGroup
+	work.Go(func() { in.Journal, in.JournalProblem = c.readLogs(ctx) })
+	work.Go(func() { node.Recorded = c.readRecords(ctx) })
+	var runtimeDumps, kubeletDump []capture.Dump
+	measured := make(chan struct{})
+	work.Go(func() { runtimeDumps = c.captureRuntime(ctx, conn, measured) })
+	probe := func() {
+		in.Node = c.probe(ctx, conn)
+		kubeletDump = c.captureKubelet(ctx, conn, in.Node)
+	}
+	if c.before == nil {
+		work.Go(probe)
+	}
+	began := time.Now()
+	in.Measurement = c.measure(ctx, conn)
+	close(measured)
+	if c.before != nil { // until now it was not known whether the walks are due
+		if !in.Measurement.Answered() || time.Since(began) > answerTime {
+			c.before = nil
+		}
+		work.Go(probe)
+	}
+	if in.Measurement != nil && in.Measurement.Version != nil {
+		v := in.Measurement.Version
+		in.Runtime.Name, in.Runtime.Version = connection.Shorten(v.RuntimeName), connection.Shorten(v.RuntimeVersion)
+		in.Runtime.APIVersion = connection.Shorten(v.RuntimeAPIVersion)
+	}
+	c.readProcesses(ctx, in)
+	work.Wait()
+	in.Summarize()
+	in.Now = c.env.Now()
+	if c.request.Probes.Stacks {
+		node.Dumps = slices.Concat(runtimeDumps, kubeletDump)
+		set := dumps.Set{Root: c.env.Root, Node: in}
+		set.Add(context.WithoutCancel(ctx), node.Dumps)
+		set.Report(ctx)
+	}
+	logFacts(cli.Log(c.env, c.flags.Verbose), conn, in)
+	return node, c.unusable(node, format)
+}
+
+// unusable adds to a collection why the socket was of no use. The error is one of usage.
+func (c *collector) unusable(node *Collection, format string) (err error) {
+	in := node.Facts
+	switch {
+	case in.Measurement == nil:
+	case in.Measurement.Connect.State == crictl.ConnectDenied:
+		node.Problems = []string{connection.Denied(in.Runtime.Endpoint)}
+	case facts.NamedTTRPC(in):
+		node.Problems, err = connection.Problems(cli.Usage(in.Runtime.Endpoint+
+			" is containerd's ttrpc socket, for its shims", facts.CRISocketBeside(in.Runtime.Endpoint)), format)
+	}
+	return err
+}
+
+// measure asks the runtime; nil where there is none.
+func (c *collector) measure(ctx context.Context, conn *connection.Connection) *plegbench.Measurement {
+	switch {
+	case conn.Client == nil:
+		return nil
+	case c.monitor != nil:
+		return c.monitor.Look(ctx, c.closely)
+	}
+	opts := c.request.Measure
+	_, opts.RPCTimeout = c.flags.Budget()
+	opts.Probe = crictl.Dialer(c.env.Sockets.Dial).Probe
+	opts.Hints = func(ctx context.Context) []plegbench.Hint { return conn.Hints(ctx, c.scan) }
+	opts.Streaming = conn.Kubelet != nil && conn.Kubelet.CRIListStreaming
+	return plegbench.Measure(ctx, conn.Socket, conn.Client, opts)
+}
+
+// readProcesses reads the processes that matter a second time: their states are worth most at the moment at which calls
+// hang, which may be after the start. The peer is the process that listens on the socket, where it is none of them.
+func (c *collector) readProcesses(ctx context.Context, in *facts.Input) {
+	if c.scan == nil {
+		return
+	}
+	c.processes, _ = c.scan.Wait(ctx)
+	ctx, cancel := context.WithTimeout(ctx, rereadTimeout)
+	defer cancel()
+	again, err := c.processes.Again(ctx)
+	in.Processes, in.HostMissing = again, ""
+	if err != nil {
+		in.HostMissing = err.Error()
+	}
+	if in.Measurement == nil {
+		return
+	}
+	pid := in.Measurement.Connect.PeerPID
+	if pid <= 1 || slices.ContainsFunc(again, func(p host.Process) bool { return p.PID == pid }) {
+		return
+	}
+	if p, err := c.processes.One(pid); err == nil {
+		in.Peer = &p
+	}
+}
+
+// probe runs the probes of the node, within their deadlines.
+func (c *collector) probe(ctx context.Context, conn *connection.Connection) *facts.Node {
+	selected := c.request.Probes
+	if c.scan == nil || !selected.All && !selected.Cheap {
+		return nil
+	}
+	in := probes.Input{
+		Root: c.env.Root, Population: c.scan.Wait, Child: host.NewChild(c.env.Self), Credentials: selected.Credentials,
+		APIServer: selected.APIServer, Between: c.between, Before: c.before, Walks: func() bool { return false },
+	}
+	if conn.Client != nil {
+		in.RuntimeDriver, in.SandboxImage, in.Setup = conn.CgroupDriver, conn.SandboxImage, conn.Setup
+	}
+	if conn.Kubelet != nil {
+		in.KubeletPID = conn.Kubelet.PID
+	}
+	return probes.Run(ctx, in, func(p probes.Probe) bool { return selected.All || p.Cheap })
+}
+
+// captureRuntime captures goroutine dumps of the runtime and of stuck shims: when a call has waited for half of its
+// deadline, since the goroutine that serves it may end with it; else after the measurement.
+func (c *collector) captureRuntime(
+	ctx context.Context, conn *connection.Connection, measured <-chan struct{},
+) []capture.Dump {
+	if !c.request.Probes.Stacks {
+		return nil
+	}
+	if conn.Simulated() {
+		return dumps.None(host.RoleRuntime, "the runtime is simulated")
+	}
+	hangs := false
+	select {
+	case <-conn.Late:
+		hangs = true
+	case <-measured:
+	}
+	return c.capture(ctx, conn, dumps.Selection{Runtime: true, Shims: "stuck"}, hangs, host.RoleRuntime)
+}
+
+// captureKubelet captures a goroutine dump of the kubelet, if the node has one and it is wanted.
+func (c *collector) captureKubelet(
+	ctx context.Context, conn *connection.Connection, node *facts.Node,
+) []capture.Dump {
+	if !c.request.Probes.Stacks || node == nil || node.Settings.Value.PID == 0 ||
+		!c.request.Probes.All && !node.Health.Value.SyncLoop.Failed() {
+		return nil
+	}
+	return c.capture(ctx, conn, dumps.Selection{Kubelet: true}, false, host.RoleKubelet)
+}
+
+// capture captures the selected dumps, one of which is of role. A capture that hangs is abandoned.
+func (c *collector) capture(
+	ctx context.Context, conn *connection.Connection, which dumps.Selection, hangs bool, role host.Role,
+) []capture.Dump {
+	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
+	defer cancel()
+	log := cli.Log(c.env, c.flags.Verbose)
+	scan := c.scan
+	found, err := deadline.RunGrace(ctx, "capturing goroutine dumps of the "+string(role), cli.Margin/2,
+		func(ctx context.Context) ([]capture.Dump, error) {
+			all, _ := scan.Wait(ctx)
+			return dumps.Capture(ctx, capture.Input{
+				Root: c.env.Root, Processes: all.Processes(), Credentials: c.request.Probes.Credentials,
+				APIServer: c.request.Probes.APIServer,
+				Say:       func(what string) { log.Debug("goroutine dump", "next", what) },
+			}, conn, which, hangs)
+		})
+	if errors.Is(err, deadline.ErrAbandoned) {
+		return dumps.None(role, "no dump within "+dumpTimeout.String())
+	}
+	return found // the other error is that no shim is stuck
+}
+
+// readLogs reads the node's logs of the last window, or returns why it could not. It ends within its own deadline.
+func (c *collector) readLogs(ctx context.Context) (*journal.Report, string) {
+	window := c.request.Limits.JournalWindow
+	switch {
+	case c.flags.Simulate != "":
+		return nil, "the runtime is simulated"
+	case window <= 0:
+		return nil, ""
+	}
+	asking, _ := c.flags.Budget()
+	timeout, now := min(asking/journalShare, journalTimeout), c.env.Now()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	report, err := deadline.Run(ctx, "reading the logs", func(ctx context.Context) (*journal.Report, error) {
+		return c.logs(ctx, c.env.Root, now.Add(-window))
+	})
+	if report != nil && report.GeneratedAt.IsZero() {
+		report.GeneratedAt = now
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return report, fmt.Sprintf("it took longer than %v", timeout.Round(time.Millisecond))
+	case err != nil:
+		return report, connection.Shorten(err.Error())
+	case report == nil:
+		return nil, "there is none"
+	}
+	return report, ""
+}
+
+// logFacts writes what was found to kdiag's own log.
+func logFacts(log *slog.Logger, conn *connection.Connection, in *facts.Input) {
+	log.Debug("endpoint", "found", conn.Endpoint, "passed over", conn.Tried)
+	if k := conn.Kubelet; k != nil {
+		log.Debug("kubelet", "pid", k.PID, "config", k.ConfigPath, "unreadable", k.Unreadable)
+	}
+	if m := in.Measurement; m != nil {
+		log.Debug("connect", "result", m.Connect)
+		calls := slices.Clone(m.Probes)
+		for _, s := range m.Samples {
+			calls = append(calls, s.Sandboxes, s.Containers)
+		}
+		for _, i := range m.Sweep.Inspections {
+			calls = append(calls, i.Call)
+		}
+		for _, c := range calls {
+			log.Debug("call", "rpc", c.Method, "object", c.Object, "elapsed", c.Elapsed, "code", c.Code,
+				"bytes", c.Bytes, "err", c.Err)
+		}
+	}
+	if in.Journal != nil {
+		for _, c := range in.Journal.Signatures {
+			log.Debug("journal", "code", c.Code, "count", c.Count, "last", c.Last)
+		}
+	}
+	log.Debug("journal", "problem", in.JournalProblem)
+}
