@@ -77,13 +77,6 @@ func deriveOthers(f *Facts) {
 	f.Seen = &n
 }
 
-// OwnProcesses returns the processes that do not belong to another runtime, as far as they show it themselves.
-func OwnProcesses(runtime checks.Runtime, all []host.Process) []host.Process {
-	f := &Facts{Input: Input{Runtime: runtime, Processes: all}, Seen: &Node{}}
-	deriveTarget(f)
-	return filter(all, func(p host.Process) bool { return !isOther(f, p) })
-}
-
 // isOther reports whether a process belongs to another runtime than the one that was asked. That one is the process
 // that holds the socket; its shims were given the socket's address and the namespace of Kubernetes; OCI runtimes and
 // CNI plugins are what they started. What the runtime lists is its own in any case.

@@ -139,7 +139,7 @@ func TestEndToEndPowerCut(t *testing.T) {
 	for round := range 5 {
 		image := filepath.Join(t.TempDir(), "disk")
 		dir := loopMount(t, image)
-		r, err := Open(dir, Options{})
+		r, err := Open(dir, 0)
 		must(t, err)
 		var written atomic.Int64
 		go func() {

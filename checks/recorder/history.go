@@ -18,16 +18,15 @@ import (
 // ErrNoRecords means that a folder holds no record within the time that was asked for.
 var ErrNoRecords = errors.New("no records")
 
-// History returns what the folder of a recorder holds from since until until; a zero time is no limit. The error is
-// that of Read, or ErrNoRecords where there is no sample.
+// History returns the records of a folder from since until until; a zero time is no limit. The error is that of Read, or
+// ErrNoRecords if there is no sample.
 func History(ctx context.Context, dir string, since, until time.Time) (*checks.History, error) {
 	b := builder{History: checks.History{
 		Header:      checks.Header{APIVersion: checks.APIVersion, Kind: checks.KindHistory, Problems: []string{}},
 		Transitions: []checks.Transition{}, Captures: []checks.TakenCapture{}, Gaps: []checks.Gap{},
 		Incidents: []checks.Incident{},
-	}, since: since}
-	// What was before explains what is there: the boot, the interval, how an incident began.
-	reading, err := Read(ctx, dir, time.Time{}, until, b.add)
+	}, since: since, until: until}
+	damages, err := Read(ctx, dir, b.add)
 	if err == nil && len(b.Samples) == 0 {
 		err = ErrNoRecords
 	}
@@ -40,7 +39,7 @@ func History(ctx context.Context, dir string, since, until time.Time) (*checks.H
 	if b.stopped {
 		b.Gaps = append(b.Gaps, checks.Gap{From: b.last, To: b.last, Why: "the agent was stopped; no record since"})
 	}
-	b.damaged(reading.Damaged)
+	b.damaged(damages)
 	b.incidents()
 	b.Samples = thin(b.Samples)
 	b.Transitions = slices.DeleteFunc(b.Transitions, func(t checks.Transition) bool { return t.Noticed.Before(since) })
@@ -59,24 +58,27 @@ const (
 	interval    = 30   // seconds, of an agent without a record of its start: the default of --interval
 )
 
-// Late returns how long an agent that looks at each interval is at most without a look, unless it stands still: three
-// intervals, or where these are short 45 seconds, as a look takes up to 20 while calls hang.
+// Late returns the longest time between two samples of a working agent: three intervals, at least 45 seconds, because a
+// sample takes up to 20 while calls hang.
 func Late(interval time.Duration) time.Duration { return max(3*interval, 45*time.Second) }
 
 // A builder makes a History of records in the order in which they were written.
 type builder struct {
 	checks.History
 	since   time.Time
+	until   time.Time
 	last    time.Time // of the last sample
 	wrote   Start     // the agent that wrote it
 	next    *Start    // an agent that was started since
 	stopped bool      // since
 }
 
-// add adds a record, or remembers what it means for those that follow.
-func (b *builder) add(r Record) bool {
+// add adds a record. Those before the time that was asked for explain those in it: the boot, the interval, the begin of
+// an incident.
+func (b *builder) add(r Record) {
 	within, err := !r.At.Before(b.since), error(nil)
 	switch {
+	case !b.until.IsZero() && r.At.After(b.until):
 	case r.Kind == KindStart:
 		err = json.Unmarshal(r.Data, &b.next)
 	case r.Kind == KindStop:
@@ -97,7 +99,6 @@ func (b *builder) add(r Record) bool {
 	if err != nil {
 		b.Problems = []string{"not all records are of this version of kdiag: " + err.Error()}
 	}
-	return true
 }
 
 func decode[T any](r Record, list *[]T) error {
@@ -109,8 +110,8 @@ func decode[T any](r Record, list *[]T) error {
 	return err
 }
 
-// gap adds the time since the last sample, where there should have been one, or the node or the clock changed. all
-// are the causes of the sample after it.
+// gap adds the time since the last sample if a sample is missing in it, or the node restarted or the clock changed. all
+// are the causes of the next sample.
 func (b *builder) gap(at time.Time, all []checks.LookCause) {
 	jumped := func(c checks.LookCause) bool { return c.Code == causes.ClockJumped }
 	restarted := b.next != nil && b.wrote.BootID != "" && b.next.BootID != b.wrote.BootID
@@ -139,11 +140,14 @@ func (b *builder) gap(at time.Time, all []checks.LookCause) {
 	}
 }
 
-// damaged adds what of the folder cannot be read: to the problems, and to the gaps that it may be the reason of.
+// damaged adds damages to the problems, and to the gaps that they may explain.
 func (b *builder) damaged(all []Damage) {
 	early := func(d Damage) bool { return !d.To.IsZero() && d.To.Before(b.since) }
 	for _, d := range slices.DeleteFunc(all, early) {
 		what := filepath.Base(d.File) + ": " + units.Size(d.Bytes) + " damaged"
+		if d.Err != nil {
+			what = filepath.Base(d.File) + ": " + d.Err.Error()
+		}
 		b.Problems = append(b.Problems, what)
 		for i, g := range b.Gaps {
 			if !g.Restarted && !d.From.After(g.To) && (d.To.IsZero() || !d.To.Before(g.From)) {
@@ -153,7 +157,7 @@ func (b *builder) damaged(all []Damage) {
 	}
 }
 
-// thin leaves every so many-th sample, and those between which something changed.
+// thin keeps every n-th sample, and those before and after a change.
 func thin(all []checks.LookSample) []checks.LookSample {
 	every, kept := 1+len(all)/mostSamples, []checks.LookSample{}
 	same := func(x, y checks.LookSample) bool {
@@ -167,7 +171,7 @@ func thin(all []checks.LookSample) []checks.LookSample {
 	return kept
 }
 
-// incidents makes the incidents of the transitions. The root of one is its first critical cause that follows from no
+// incidents groups the transitions into incidents. The cause of one is its first critical cause that follows from no
 // other.
 func (b *builder) incidents() {
 	var slow *time.Time // since when the runtime is, in whatever incident

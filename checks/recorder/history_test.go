@@ -223,9 +223,10 @@ func TestDamagedHistory(t *testing.T) {
 	text, err := os.ReadFile(segmentPath(dir, 1))
 	must(t, err)
 	clear(text[len(text)/3 : len(text)*2/3])
-	must(t, os.WriteFile(segmentPath(dir, 1), text, 0o600))
+	must(t, os.WriteFile(segmentPath(dir, 1), text, 0o600), os.Mkdir(segmentPath(dir, 2), 0o700))
 	h := history(t, dir, time.Time{})
-	if len(h.Gaps) != 1 || !strings.HasPrefix(h.Gaps[0].Why, "records are missing: ") || len(h.Problems) != 1 {
+	if len(h.Gaps) != 1 || !strings.HasPrefix(h.Gaps[0].Why, "records are missing: ") || len(h.Problems) != 2 ||
+		!strings.Contains(h.Problems[1], "00000002.zst: not a regular file") {
 		t.Errorf("gaps %+v, problems %q", h.Gaps, h.Problems)
 	}
 }

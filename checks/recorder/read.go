@@ -22,8 +22,8 @@ const (
 	segmentsDir    = "records"
 	segmentName    = "%08d.zst"
 	segmentPattern = "[0-9][0-9][0-9][0-9][0-9][0-9][0-9][0-9].zst"
-	// A frame is a skippable frame of zstd and, behind it, a frame of zstd with a line of JSON, so zstdcat reads
-	// segments too. The skippable frame has a checksum of all that follows it, and the length of the second frame.
+	// A record is a skippable frame of zstd, with a checksum and the length of the next frame, and a frame of zstd with
+	// a line of JSON. zstdcat reads segments too.
 	marker    = "\x5b\x2a\x4d\x18\x08\x00\x00\x00" // magic and size of the skippable frame, as zstd has them
 	headBytes = len(marker) + 8
 	// tailWait is how long Read waits for the end of the newest segment: an agent may be writing it.
@@ -32,7 +32,7 @@ const (
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
-// frame returns a line as a frame.
+// frame returns a line of JSON as two frames.
 func frame(pack *zstd.Encoder, line []byte) []byte {
 	f := pack.EncodeAll(line, []byte(marker+"\x00\x00\x00\x00\x00\x00\x00\x00"))
 	head := f[len(marker):]
@@ -41,7 +41,7 @@ func frame(pack *zstd.Encoder, line []byte) []byte {
 	return f
 }
 
-// payload returns what is in the frame with which a text begins; nil if it begins with none, or with a damaged one.
+// payload returns the second frame of the record at the beginning of text; nil if there is none, or a damaged one.
 func payload(text []byte) []byte {
 	if len(text) < headBytes || string(text[:len(marker)]) != marker {
 		return nil
@@ -54,79 +54,66 @@ func payload(text []byte) []byte {
 	return head[8:end]
 }
 
-// A Reading is what Read could not read.
-type Reading struct {
-	Damaged []Damage
-}
-
 // A Damage is a part of a segment that cannot be read.
 type Damage struct {
-	File         string
-	From, To     time.Time // of the records around it, as far as there are any
-	Bytes        int64
-	AfterRecords int    // records of the file before it
-	Why          string // of a file that could not be opened or read; else the bytes are no records
+	File     string
+	From, To time.Time // of the records around it; zero where there is none
+	Bytes    int64
+	Err      error // of a file that cannot be opened or read; nil for bytes that are no records
 }
 
-// Read calls each with the records of the folder from since until until, in the order in which they were written, until
-// it returns false. A record is selected by its own time: after a jump of the clock the times are not in order. It
-// needs no lock and writes nothing, so that an agent may be at work, and the disk be mounted read-only. A zero time is
-// no limit. Links that leave the folder are not followed, and only regular files are opened.
+// Read calls each with the records of a folder, in the order in which they were written: after a jump of the clock their
+// times are not in order. It takes no lock and writes nothing, so that an agent may be at work, and the disk be mounted
+// read-only. Links that leave the folder are not followed, and only regular files are opened.
 //
 // The error is of the folder, or the cause of the end of ctx. Where the disk may hang, call it under crictl/deadline.
-func Read(ctx context.Context, dir string, since, until time.Time, each func(Record) bool) (Reading, error) {
+func Read(ctx context.Context, dir string, each func(Record)) ([]Damage, error) {
 	root, err := os.OpenRoot(dir + "/.") // the dot keeps a FIFO from blocking
 	if err != nil {
-		return Reading{}, err
+		return nil, err
 	}
 	defer root.Close() // was only read
 	entries, err := fs.ReadDir(root.FS(), segmentsDir)
 	if err != nil {
-		return Reading{}, err
+		return nil, err
 	}
 	// The error would be of an option.
 	unpack, _ := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxMemory(maxRecord), zstd.WithDecoderMaxWindow(maxRecord))
 	defer unpack.Close()
-	r := reader{root: root, unpack: unpack, each: func(rec Record) bool {
-		return rec.At.Before(since) || !until.IsZero() && rec.At.After(until) || each(rec)
-	}}
+	r := reader{root: root, unpack: unpack, each: each}
 	names := segments(entries)
 	for i, name := range names {
 		if ctx.Err() != nil {
-			return Reading{r.damaged}, context.Cause(ctx)
+			return r.damaged, context.Cause(ctx)
 		}
-		if !r.segment(path.Join(segmentsDir, name), i == len(names)-1) {
-			break
-		}
+		r.segment(path.Join(segmentsDir, name), i == len(names)-1)
 	}
-	return Reading{r.damaged}, nil
+	return r.damaged, nil
 }
 
 // A reader reads the segments of a folder, one after the other.
 type reader struct {
 	root    *os.Root
 	unpack  *zstd.Decoder
-	each    func(Record) bool
+	each    func(Record)
 	damaged []Damage
-	last    time.Time // of the record before
+	last    time.Time // of the previous record
 }
 
-// segment reads one segment, and reports whether to go on.
-func (r *reader) segment(name string, newest bool) bool {
+// segment reads one segment. Of the newest it waits for the end of a record that an agent is writing.
+func (r *reader) segment(name string, newest bool) {
 	text, err := r.load(name)
 	if errors.Is(err, fs.ErrNotExist) { // an agent has dropped it
-		return true
+		return
 	}
 	bad := Damage{File: name}
 	for pos := 0; pos < len(text); {
 		if rec, size := r.decode(text[pos:]); size > 0 {
 			r.damage(bad, rec.At)
-			r.last, bad.Bytes, bad.AfterRecords = rec.At, 0, bad.AfterRecords+1
+			r.last, bad.Bytes = rec.At, 0
 			pos += size
-			if !r.each(rec) {
-				return false
-			}
+			r.each(rec)
 			continue
 		}
 		skip := 1 + bytes.Index(text[pos+1:], []byte(marker))
@@ -142,14 +129,11 @@ func (r *reader) segment(name string, newest bool) bool {
 		bad.Bytes += int64(skip)
 		pos += skip
 	}
-	if err != nil {
-		bad.Why = err.Error()
-	}
+	bad.Err = err
 	r.damage(bad, time.Time{})
-	return true
 }
 
-// load reads a segment. After an error of the disk it returns what stands before.
+// load reads a segment. With an error of the disk it returns the bytes before it.
 func (r *reader) load(name string) ([]byte, error) {
 	f, err := safefile.Regular(r.root.OpenFile(name, safefile.Flags, 0))
 	if err != nil {
@@ -158,7 +142,7 @@ func (r *reader) load(name string) ([]byte, error) {
 	return safefile.ReadAll(f, maxSegment)
 }
 
-// decode returns the record with which a text begins, and how many bytes it has there; none if it begins with none.
+// decode returns the record at the beginning of text, and its length; 0 if there is none.
 func (r *reader) decode(text []byte) (rec Record, size int) {
 	frame := payload(text)
 	line, err := r.unpack.DecodeAll(frame, nil)
@@ -168,10 +152,10 @@ func (r *reader) decode(text []byte) (rec Record, size int) {
 	return rec, headBytes + len(frame)
 }
 
-// damage notes what could not be read, if it is anything. Next is the time of the record behind it, if there is one.
+// damage reports a damage, if there is one. Next is the time of the record behind it, if there is one.
 func (r *reader) damage(d Damage, next time.Time) {
 	d.From = r.last
-	if d.Bytes > 0 || d.Why != "" {
+	if d.Bytes > 0 || d.Err != nil {
 		r.damaged = append(r.damaged, d)
 	}
 	for i := len(r.damaged) - 1; i >= 0 && r.damaged[i].To.IsZero(); i-- {
@@ -179,7 +163,7 @@ func (r *reader) damage(d Damage, next time.Time) {
 	}
 }
 
-// segments returns the names of those among the entries of a folder, which are sorted.
+// segments returns the names of the segments among the sorted entries of a folder.
 func segments(entries []fs.DirEntry) (names []string) {
 	for _, e := range entries {
 		if match, _ := path.Match(segmentPattern, e.Name()); match {

@@ -1,5 +1,5 @@
-// Package recorder keeps what the agent saw in a folder of bounded size: records in segment files, and archives. What
-// was written before a power cut can be read after it.
+// Package recorder keeps the agent's records and archives in a folder of bounded size. Records that were written before
+// a power cut can be read after it.
 //
 // A quarter of the size is for records, the rest for archives. ADR 18 has the format of the segments, and why there is
 // no database.
@@ -55,12 +55,12 @@ var ErrInUse = errors.New("another agent writes there")
 const CapturesDir = "captures"
 
 const (
-	minBytes = 8 << 20 // of Options.MaxBytes: four segments
-	// usualArchive is more than most archives of an incident take.
+	minBytes = 8 << 20 // of Open: four segments
+	// usualArchive is larger than most archives of an incident.
 	usualArchive = 4 << 20
 	maxRecord    = 256 << 10 // bytes of a record as JSON; a sample with 1,000 hung calls has 200 KiB
-	// maxQueued is how many bytes of compressed records wait for the disk: a day of looks each 30 s. What comes when
-	// they are full is lost, not what waits: an incident is explained by its onset.
+	// maxQueued bounds the compressed records that wait for the disk, in bytes: a day of samples each 30 s. When the
+	// queue is full, new records are lost, not those that wait: an incident is explained by its onset.
 	maxQueued  = 1 << 20
 	retryAfter = time.Second     // between two attempts to write to a disk that fails
 	hangAfter  = 5 * time.Second // without an answer from the disk; then Problem reports it
@@ -68,23 +68,16 @@ const (
 	maxSegment = 512 << 10       // bytes of a segment, which is the unit that is dropped
 )
 
-// Options select how much is kept.
-type Options struct {
-	// MaxBytes are for records and archives together, at least 8 MiB. A quarter is for records, the rest for archives;
-	// the oldest go first.
-	MaxBytes int64
-}
-
-// A Recorder writes records. It never blocks its caller: a disk that hangs costs records, which Lost counts.
+// A Recorder writes records. It never blocks its caller: while a disk hangs, records are lost, and Lost counts them.
 type Recorder struct {
 	dir    string
-	most   int64 // bytes of all in it; a quarter is for segments
+	most   int64 // bytes of the folder; a quarter is for segments
 	pack   *zstd.Encoder
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	done   chan struct{}
 	queue  chan []byte  // frames
-	queued atomic.Int64 // bytes that are not written yet
+	queued atomic.Int64 // bytes of the queue
 	lost   atomic.Int64
 
 	// Of the one goroutine that writes:
@@ -93,18 +86,19 @@ type Recorder struct {
 
 	mu      sync.Mutex
 	problem error     // of the last attempt to write
-	busy    time.Time // since when the goroutine waits for the disk; zero while it does not
+	busy    time.Time // begin of the write that is under way; zero without one
 }
 
-// Open opens or makes the folder for writing. A folder on a full or read-only disk is opened all the same, and so is
-// one on a disk that does not answer within two seconds: Problem reports it, and what is appended waits. Half a record
-// that a power cut left behind stays, and the next is written behind it. The error is ErrInUse, or of the file system.
-func Open(dir string, opts Options) (*Recorder, error) {
+// Open opens or makes a folder of at most maxBytes, and at least 8 MiB: a quarter for records, the rest for archives;
+// the oldest are removed. It also opens a folder on a full or read-only disk, or on one that does not answer within two
+// seconds: Problem reports it, and records wait. Half a record that a power cut left behind stays, and the next is
+// written behind it. The error is ErrInUse, or of the file system.
+func Open(dir string, maxBytes int64) (*Recorder, error) {
 	// The error would be of an option.
 	pack, _ := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true),
 		zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithWindowSize(maxRecord), zstd.WithEncoderCRC(false))
 	r := &Recorder{
-		dir: dir, most: max(opts.MaxBytes, minBytes), pack: pack,
+		dir: dir, most: max(maxBytes, minBytes), pack: pack,
 		queue: make(chan []byte, maxQueued/48), done: make(chan struct{}), // no frame has fewer than 48 bytes
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
@@ -134,7 +128,7 @@ func (r *Recorder) Append(at time.Time, kind string, data any) {
 	r.queue <- f // has room, even for goroutines that pass the check at the same time
 }
 
-// Problem is why records are not written now: the disk is full, or hangs, or is read-only. Empty while they are.
+// Problem says why records are not written now: the disk is full, hangs or is read-only. It is empty while they are.
 func (r *Recorder) Problem() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,14 +141,13 @@ func (r *Recorder) Problem() string {
 	return ""
 }
 
-// Lost is how many records could not be written.
+// Lost returns the number of records that could not be written.
 func (r *Recorder) Lost() int { return int(r.lost.Load()) }
 
-// Room reports how many bytes an archive may have: at most the given number, what the other archives leave of three
-// quarters of Options.MaxBytes, and half of what the disk has free. It removes the oldest archives until they leave an
-// eighth of Options.MaxBytes, or 4 MiB, which is more than most archives need. It tries nothing while there is a
-// Problem. The error is that, of the file system, or
-// the cause of the end of ctx.
+// Room returns how many bytes an archive may have: at most the given number, three quarters of the folder's size less the
+// other archives, and half of the disk's free space. It removes the oldest archives until an eighth of the folder's
+// size, or 4 MiB, is free, which is more than most archives need. It does nothing while there is a Problem. The error is
+// that, of the file system, or the cause of the end of ctx.
 func (r *Recorder) Room(ctx context.Context, most int64) (int64, error) {
 	if problem := r.Problem(); problem != "" {
 		return 0, errors.New(problem)
@@ -182,8 +175,8 @@ func (r *Recorder) Room(ctx context.Context, most int64) (int64, error) {
 	})
 }
 
-// Close writes what is queued, within ctx, and ends. The error is why not all was written. While the disk hangs, the
-// folder stays locked until it answers or the process ends.
+// Close writes the queued records, within ctx. The error says why not all were written. While the disk hangs, the folder
+// stays locked until the disk answers or the process ends.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.cancel()
 	select {
@@ -196,7 +189,7 @@ func (r *Recorder) Close(ctx context.Context) error {
 	return nil
 }
 
-// run writes until Close, and then what is queued.
+// run writes records until Close, and then those that are queued.
 func (r *Recorder) run(opened chan<- error) {
 	defer close(r.done)
 	defer r.unlock()
@@ -228,8 +221,8 @@ func (r *Recorder) write(f []byte) error {
 	return err
 }
 
-// lockFolder makes and locks the folder, unless that at its path is locked already: it can be removed, and another disk
-// be mounted there. The lock is on a folder, so it needs no file, and works on a read-only disk.
+// lockFolder makes and locks the folder, unless the folder at its path is locked: it may have been removed, or another
+// disk mounted there. A lock on a folder needs no file and works on a read-only disk.
 func (r *Recorder) lockFolder() error {
 	path := filepath.Join(r.dir, segmentsDir)
 	info, err := os.Stat(path)
@@ -273,8 +266,8 @@ func (r *Recorder) append(frame []byte) error {
 		return err
 	}
 	if size == 0 {
-		// The blocks of the whole segment are taken while there are some, for the day when the disk is full. A file
-		// system that cannot do so does without. Then the name of the new file is made to last.
+		// Allocating the whole segment now lets records be written for hours when the disk is full, if the file system
+		// can do that. Sync makes the name of the new file last.
 		allocate(f, maxSegment)
 		err = r.lock.Sync()
 	}
@@ -286,7 +279,7 @@ func (r *Recorder) append(frame []byte) error {
 	return cmp.Or(err, f.Close())
 }
 
-// newest returns the segment to which so many bytes are appended, with its size, and removes the oldest for it.
+// newest returns the segment to append so many bytes to, with its size, and removes the oldest segments for a new one.
 func (r *Recorder) newest(bytes int) (path string, size int64, _ error) {
 	entries, err := os.ReadDir(r.lock.Name())
 	if err != nil {

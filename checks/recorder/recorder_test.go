@@ -25,7 +25,7 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 // appender makes a recorder that ends with the test.
 func appender(t testing.TB, dir string) *Recorder {
 	t.Helper()
-	r, err := Open(dir, Options{})
+	r, err := Open(dir, 0)
 	must(t, err)
 	t.Cleanup(func() { finish(t, r) })
 	return r
@@ -55,16 +55,12 @@ func write(t testing.TB, dir string, numbers ...int) {
 	finish(t, r)
 }
 
-// read returns the data of the records from since until until; of all without these.
-func read(t testing.TB, dir string, between ...time.Time) (data []string, damaged []Damage) {
+// read returns the data of all records.
+func read(t testing.TB, dir string) (data []string, damaged []Damage) {
 	t.Helper()
-	between = append(between, time.Time{}, time.Time{})
-	got, err := Read(t.Context(), dir, between[0], between[1], func(r Record) bool {
-		data = append(data, string(r.Data))
-		return true
-	})
+	damaged, err := Read(t.Context(), dir, func(r Record) { data = append(data, string(r.Data)) })
 	must(t, err)
-	return data, got.Damaged
+	return data, damaged
 }
 
 // wantNumbers wants the numbers from 0 on, at least so many.
@@ -113,7 +109,7 @@ func TestRecords(t *testing.T) {
 	r.Append(noon, KindSample, "closed")
 	finish(t, r) // again
 	var got []Record
-	_, err := Read(t.Context(), dir, time.Time{}, time.Time{}, func(r Record) bool { got = append(got, r); return true })
+	_, err := Read(t.Context(), dir, func(r Record) { got = append(got, r) })
 	must(t, err)
 	want := []Record{
 		{noon, KindStart, json.RawMessage(`{"bootID":"b","version":"v","intervalSeconds":30}`)},
@@ -162,7 +158,7 @@ func TestProblem(t *testing.T) {
 		if got, damaged := read(t, dir); len(got) != n-1 || len(damaged) > 0 || r.Problem() != "" {
 			t.Errorf("%d records, want %d; damaged: %v; problem: %q", len(got), n-1, damaged, r.Problem())
 		}
-		if _, err := Open(dir, Options{}); !errors.Is(err, ErrInUse) {
+		if _, err := Open(dir, 0); !errors.Is(err, ErrInUse) {
 			t.Errorf("a second opened with %v, want ErrInUse", err)
 		}
 		finish(t, r)
@@ -192,7 +188,7 @@ func TestCut(t *testing.T) {
 		write(t, dir, 3)
 		got, damaged := read(t, dir)
 		want := []Damage{
-			{"records/00000001.zst", noon.Add(time.Second), noon.Add(3 * time.Second), int64(cut - ends[1]), 2, ""},
+			{"records/00000001.zst", noon.Add(time.Second), noon.Add(3 * time.Second), int64(cut - ends[1]), nil},
 		}
 		if cut == ends[1] {
 			want = nil
@@ -219,7 +215,7 @@ func TestFlip(t *testing.T) {
 			hit, _ := slices.BinarySearch(ends, i+1)
 			got, damaged := read(t, dir)
 			want := slices.Delete([]string{"0", "1", "2"}, hit, hit+1)
-			if !slices.Equal(got, want) || len(damaged) != 1 || damaged[0].AfterRecords != hit {
+			if !slices.Equal(got, want) || len(damaged) != 1 {
 				t.Fatalf("byte %d: read %s, damaged %v; want %s", i, got, damaged, want)
 			}
 		}
@@ -231,13 +227,12 @@ func TestTail(t *testing.T) {
 	dir, seen := t.TempDir(), 0
 	path, text, ends := threeRecords(t, dir)
 	must(t, os.Truncate(path, int64(ends[1])+9))
-	got, err := Read(t.Context(), dir, time.Time{}, time.Time{}, func(Record) bool {
+	damaged, err := Read(t.Context(), dir, func(Record) {
 		must(t, os.WriteFile(path, text, 0o600))
 		seen++
-		return true
 	})
-	if seen != 3 || len(got.Damaged) > 0 || err != nil {
-		t.Errorf("read %d of 3, damaged %v, %v", seen, got.Damaged, err)
+	if seen != 3 || len(damaged) > 0 || err != nil {
+		t.Errorf("read %d of 3, damaged %v, %v", seen, damaged, err)
 	}
 }
 
@@ -312,7 +307,7 @@ func TestHostile(t *testing.T) {
 	got, damaged := read(t, dir)
 	var in []string
 	for _, d := range damaged {
-		in = append(in, fmt.Sprintf("%s %d %t", filepath.Base(d.File), d.Bytes, d.Why != ""))
+		in = append(in, fmt.Sprintf("%s %d %t", filepath.Base(d.File), d.Bytes, d.Err != nil))
 	}
 	want := []string{
 		"00000002.zst 0 true", "00000003.zst 0 true", "00000004.zst 0 true", "00000005.zst 0 true",
@@ -324,13 +319,13 @@ func TestHostile(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	must(t, unix.Mkfifo(fifo, 0o600))
 	for _, path := range []string{fifo, secret, dir + "/none"} {
-		if _, err := Read(t.Context(), path, time.Time{}, time.Time{}, nil); err == nil {
+		if _, err := Read(t.Context(), path, nil); err == nil {
 			t.Errorf("%s was read", path)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Read(ctx, dir, time.Time{}, time.Time{}, nil); !errors.Is(err, context.Canceled) {
+	if _, err := Read(ctx, dir, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("read after the end of the context: %v", err)
 	}
 }

@@ -145,7 +145,7 @@ func (s *service) openRecords(ctx context.Context) (past *checks.History, _ erro
 	if dir == "" {
 		return nil, nil
 	}
-	opened, err := recorder.Open(dir, recorder.Options{MaxBytes: s.opts.dataBytes}) // waits for no disk that hangs
+	opened, err := recorder.Open(dir, s.opts.dataBytes) // waits for no disk that hangs
 	switch {
 	case errors.Is(err, recorder.ErrInUse):
 		return nil, cli.Usage("--data-dir "+dir+": "+err.Error(), "end that agent, or name another folder")

@@ -31,7 +31,7 @@ type story struct {
 // tell opens a recorder and closes it when the story is told.
 func tell(t *testing.T, dir string, told func(s *story)) {
 	t.Helper()
-	r, err := recorder.Open(dir, recorder.Options{MaxBytes: 8 << 20})
+	r, err := recorder.Open(dir, 8<<20)
 	must(t, err)
 	day := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)
 	told(&story{Recorder: r, day: day, now: day, status: checks.Healthy, list: 0.004})

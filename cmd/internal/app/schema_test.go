@@ -90,7 +90,7 @@ func TestSchemas(t *testing.T) {
 		"--save", saved); o.code != 0 {
 		t.Fatal(o)
 	}
-	agent, err := recorder.Open(filepath.Join(box, "agent"), recorder.Options{})
+	agent, err := recorder.Open(filepath.Join(box, "agent"), 0)
 	must(t, err)
 	now := time.Now()
 	agent.Append(now, recorder.KindSample, checks.LookSample{At: now, Status: checks.Healthy, ListSeconds: new(0.004)})

@@ -145,10 +145,10 @@ func write(ctx context.Context, env cli.Env, opts *options, dest *destination, i
 // A destination is where the archive goes.
 type destination struct {
 	out   io.Writer
-	file  *os.File  // nil for standard output
-	name  string    // of the file
-	most  int64     // bytes
-	bytes int64     // that were written
+	file  *os.File // nil for standard output
+	name  string   // of the file
+	most  int64    // bytes
+	bytes int64    // that were written
 }
 
 // close ends the file. One that holds nothing is removed.

@@ -183,10 +183,7 @@ func (o *options) last(ctx context.Context, env cli.Env) (dir string, last time.
 	if err != nil {
 		return "", last, err
 	}
-	_, err = recorder.Read(ctx, dir, time.Time{}, time.Time{}, func(r recorder.Record) bool {
-		last = r.At.In(env.Now().Location())
-		return true
-	})
+	_, err = recorder.Read(ctx, dir, func(r recorder.Record) { last = r.At.In(env.Now().Location()) })
 	if errors.Is(err, fs.ErrNotExist) || err == nil && last.IsZero() {
 		err = errors.New(dir + " holds no records of kdiag agent")
 	}
