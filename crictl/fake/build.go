@@ -29,15 +29,9 @@ const (
 func build(s *Scenario, start time.Time) (*store, error) {
 	st := &store{
 		scenario: s.Name, watchers: map[chan *runtimeapi.ContainerEventResponse]struct{}{}, exits: s.Exits,
-		images: images{name: map[string]*image{}, same: map[string]string{}},
 	}
-	st.images.add(pauseImage)
-	for _, tags := range s.Images {
-		names := strings.Fields(tags)
-		for _, name := range names {
-			st.images.same[fullName(name)] = fullName(names[0])
-			st.images.add(name)
-		}
+	for _, name := range append([]string{pauseImage}, s.Images...) {
+		st.addImage(name)
 	}
 	pods := map[string]bool{} // NAMESPACE/NAME
 	for i := range s.Pods {
@@ -107,7 +101,7 @@ func pad(annots map[string]string, size int) {
 // buildContainers adds the instances of one container of a pod: c.Exited dead ones, and the last in the group's state.
 func (st *store) buildContainers(g *PodGroup, c *ContainerGroup, sb *sandbox, start time.Time) {
 	image := cmp.Or(c.Image, defaultImage)
-	stored := st.images.add(image)
+	stored := st.addImage(image)
 	spec := &runtimeapi.ImageSpec{Image: stored.name(), UserSpecifiedImage: image}
 	labels := map[string]string{
 		labelContainerName: c.Name,
@@ -133,7 +127,7 @@ func (st *store) buildContainers(g *PodGroup, c *ContainerGroup, sb *sandbox, st
 		made := &container{
 			id:      objectID(st.scenario, "container", sb.meta.GetNamespace(), sb.meta.GetName(), c.Name, count),
 			sandbox: sb, name: c.Name, attempt: uint32(attempt), image: spec, imageID: stored.id,
-			imageRef: stored.digests[0],
+			imageRef: stored.digest,
 			labels:   labels, annots: maps.Clone(annots), logPath: sb.logDir + "/" + c.Name + "/" + count + ".log",
 			state: runtimeapi.ContainerState_CONTAINER_EXITED, created: created.UnixNano(),
 		}

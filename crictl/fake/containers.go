@@ -34,7 +34,7 @@ func (s *service) CreateContainer(
 	if !sb.ready {
 		return nil, status.Errorf(codes.FailedPrecondition, "sandbox %s is not ready", sb.id)
 	}
-	stored := st.images.find(spec.GetImage())
+	stored := st.findImage(spec.GetImage())
 	if stored == nil {
 		return nil, status.Errorf(codes.NotFound, "image %q is not stored; pull it first", spec.GetImage())
 	}
@@ -44,7 +44,7 @@ func (s *service) CreateContainer(
 			Image:              stored.name(),
 			UserSpecifiedImage: cmp.Or(spec.GetUserSpecifiedImage(), spec.GetImage()),
 		},
-		imageID: stored.id, imageRef: stored.digests[0],
+		imageID: stored.id, imageRef: stored.digest,
 		labels: config.GetLabels(), annots: config.GetAnnotations(), mounts: config.GetMounts(),
 		resources: config.GetLinux().GetResources(),
 		state:     runtimeapi.ContainerState_CONTAINER_CREATED,

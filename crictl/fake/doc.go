@@ -2,7 +2,7 @@
 //
 // A Scenario lists the pods, containers and images of the runtime, the latency of each RPC, and the faults over time.
 // New makes a Server of it. Serve runs the Server on any net.Listener (bufconn in tests), and Listen on a unix
-// socket; Listen also simulates sockets that are missing, refuse connections or never answer. State changes are real:
+// socket, or with a socket that refuses connections. State changes are real:
 // what RunPodSandbox and CreateContainer create is listed, started, stopped, removed and reported in container
 // events, so crictl and a kubelet work against it.
 //

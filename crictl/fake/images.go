@@ -3,7 +3,6 @@ package fake
 import (
 	"cmp"
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,75 +17,60 @@ const pauseImage = "registry.k8s.io/pause:3.10"
 // imageUser is the user of all images: distroless's "nonroot", so that pods with runAsNonRoot start.
 const imageUser = 65532
 
-// An image is what is stored under one or more names.
+// An image is a stored image. All that CRI shows of it is made up from the name under which it was pulled.
 type image struct {
-	id      string   // sha256:...
-	tags    []string // repository:tag; none if pulled by digest
-	digests []string // repository@sha256:..., at least one
-	size    uint64   // bytes
+	id     string // sha256:...
+	tag    string // repository:tag; empty if pulled by digest
+	digest string // repository@sha256:...
+	size   uint64 // bytes
 }
 
-// name is what containers were made from.
-func (i *image) name() string { return slices.Concat(i.tags, i.digests)[0] }
+// name returns the image reference in the specs of containers.
+func (i *image) name() string { return cmp.Or(i.tag, i.digest) }
 
 func (i *image) proto() *runtimeapi.Image {
-	return &runtimeapi.Image{
+	p := &runtimeapi.Image{
 		Id:          i.id,
-		RepoTags:    slices.Clone(i.tags),
-		RepoDigests: slices.Clone(i.digests),
+		RepoDigests: []string{i.digest},
 		Size:        i.size,
 		Uid:         &runtimeapi.Int64Value{Value: imageUser},
-		Pinned:      slices.Contains(i.tags, pauseImage),
+		Pinned:      i.tag == pauseImage,
 	}
+	if i.tag != "" {
+		p.RepoTags = []string{i.tag}
+	}
+	return p
 }
 
-// images is the image store. The store's lock guards it.
-type images struct {
-	byID table[*image]
-	name map[string]*image // by tag and by digest
-	same map[string]string // the first tag of the scenario for an image, by its other tags
-}
-
-// add stores the image of that name, if it is not there yet. Any name will do: its contents are made up from it, or
-// from the name that it is alike to.
-func (s *images) add(name string) *image {
+// addImage stores an image, if it is not there yet. The caller holds mu.
+func (st *store) addImage(name string) *image {
+	if known := st.findImage(name); known != nil {
+		return known
+	}
 	full := fullName(name)
-	if known, ok := s.name[full]; ok {
-		return known
+	made := &image{
+		id: "sha256:" + objectID("image", full), digest: full, size: 20<<20 + number(400<<20, "size", full),
 	}
-	if known, ok := s.byID.byID[name]; ok {
-		return known
+	if !strings.Contains(full, "@") {
+		made.tag = full
+		made.digest = full[:strings.LastIndex(full, ":")] + "@sha256:" + objectID("digest", full)
 	}
-	origin, digest := cmp.Or(s.same[full], full), full
-	tagged := !strings.Contains(full, "@")
-	if tagged {
-		digest = full[:strings.LastIndex(full, ":")] + "@sha256:" + objectID("digest", origin)
-	}
-	id := "sha256:" + objectID("image", origin)
-	made := cmp.Or(s.name[digest], s.byID.byID[id])
-	if made == nil {
-		made = &image{id: id, size: 20<<20 + number(400<<20, "size", origin)}
-		s.byID.add(id, made)
-	}
-	if s.name[digest] == nil {
-		s.name[digest], made.digests = made, append(made.digests, digest)
-	}
-	if tagged {
-		s.name[full], made.tags = made, append(made.tags, full)
-	}
+	st.images.add(made.id, made)
 	return made
 }
 
-// find returns the image with that id, the beginning of an id, tag or digest, or nil.
-func (s *images) find(name string) *image {
-	if i, ok := s.name[fullName(name)]; ok {
-		return i
-	}
+// findImage returns the image with that id, with or without sha256:, tag or digest, or nil. The caller holds mu.
+func (st *store) findImage(name string) *image {
 	if name == "" {
 		return nil
 	}
-	found, _ := s.byID.find("sha256:" + strings.TrimPrefix(name, "sha256:"))
-	return found
+	full, id := fullName(name), "sha256:"+strings.TrimPrefix(name, "sha256:")
+	for i := range st.images.all() {
+		if full == i.tag || full == i.digest || id == i.id {
+			return i
+		}
+	}
+	return nil
 }
 
 // fullName completes a short image name as runtimes do: "busybox" is docker.io/library/busybox:latest.
@@ -115,8 +99,8 @@ func (s *service) ListImages(
 	defer s.store.mu.RUnlock()
 	resp := &runtimeapi.ListImagesResponse{}
 	name := req.GetFilter().GetImage().GetImage()
-	for i := range s.store.images.byID.all() {
-		if name == "" || i == s.store.images.find(name) {
+	for i := range s.store.images.all() {
+		if name == "" || i == s.store.findImage(name) {
 			resp.Images = append(resp.Images, i.proto())
 		}
 	}
@@ -130,7 +114,7 @@ func (s *service) ImageStatus(
 	s.store.mu.RLock()
 	defer s.store.mu.RUnlock()
 	resp := &runtimeapi.ImageStatusResponse{}
-	if found := s.store.images.find(req.GetImage().GetImage()); found != nil {
+	if found := s.store.findImage(req.GetImage().GetImage()); found != nil {
 		resp.Image = found.proto()
 	}
 	return resp, nil
@@ -146,39 +130,36 @@ func (s *service) PullImage(
 	}
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	return &runtimeapi.PullImageResponse{ImageRef: s.store.images.add(name).id}, nil
+	return &runtimeapi.PullImageResponse{ImageRef: s.store.addImage(name).id}, nil
 }
 
-// RemoveImage forgets an image with all its names, as containerd does; one that is not there is no error in CRI.
+// RemoveImage removes an image; one that is not there is no error in CRI.
 func (s *service) RemoveImage(
 	_ context.Context, req *runtimeapi.RemoveImageRequest,
 ) (*runtimeapi.RemoveImageResponse, error) {
 	s.store.mu.Lock()
 	defer s.store.mu.Unlock()
-	if found := s.store.images.find(req.GetImage().GetImage()); found != nil {
-		s.store.images.byID.remove(found.id)
-		for _, name := range slices.Concat(found.tags, found.digests) {
-			delete(s.store.images.name, name)
-		}
+	if found := s.store.findImage(req.GetImage().GetImage()); found != nil {
+		s.store.images.remove(found.id)
 	}
 	return &runtimeapi.RemoveImageResponse{}, nil
 }
 
-// ImageFsInfo reports what the stored images take.
+// ImageFsInfo reports the space that the stored images use.
 func (s *service) ImageFsInfo(
 	context.Context, *runtimeapi.ImageFsInfoRequest,
 ) (*runtimeapi.ImageFsInfoResponse, error) {
 	s.store.mu.RLock()
 	defer s.store.mu.RUnlock()
 	var used uint64
-	for i := range s.store.images.byID.all() {
+	for i := range s.store.images.all() {
 		used += i.size
 	}
 	usage := &runtimeapi.FilesystemUsage{
 		Timestamp:  time.Now().UnixNano(),
 		FsId:       s.filesystem(),
 		UsedBytes:  &runtimeapi.UInt64Value{Value: used},
-		InodesUsed: &runtimeapi.UInt64Value{Value: 1000 * uint64(len(s.store.images.byID.byID))},
+		InodesUsed: &runtimeapi.UInt64Value{Value: 1000 * uint64(len(s.store.images.byID))},
 	}
 	return &runtimeapi.ImageFsInfoResponse{
 		ImageFilesystems:     []*runtimeapi.FilesystemUsage{usage},

@@ -27,8 +27,7 @@ type Scenario struct {
 	Faults     []Fault       `json:"faults,omitempty"`    // first match in force wins
 	Exits      []Exit        `json:"exits,omitempty"`     // first match wins; no match runs until it is stopped
 	Pods       []PodGroup    `json:"pods,omitempty"`
-	// Those that the pods name are there as well. Tags of one image stand in one entry, with spaces between them.
-	Images []string `json:"images,omitempty"`
+	Images     []string      `json:"images,omitempty"` // besides those of the pods
 }
 
 // An Exit ends matching containers by themselves, such as init containers. Only those that a client starts end.
@@ -67,11 +66,8 @@ type SocketMode string
 
 // The socket modes.
 const (
-	SocketListen  SocketMode = ""        // serves
-	SocketMissing SocketMode = "missing" // no socket file
-	SocketRefuse  SocketMode = "refuse"  // a stale socket file on which nothing listens
-	// connections succeed into the backlog and are never answered, as with a stopped daemon
-	SocketSilent SocketMode = "silent"
+	SocketListen SocketMode = ""       // serves
+	SocketRefuse SocketMode = "refuse" // a stale socket file on which nothing listens
 )
 
 // A Duration is a time.Duration that reads and writes as "250ms" in YAML and JSON.

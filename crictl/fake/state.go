@@ -85,7 +85,7 @@ type store struct {
 	mu         sync.RWMutex
 	sandboxes  table[*sandbox]
 	containers table[*container]
-	images     images
+	images     table[*image]
 	made       int                                                  // sandboxes and containers made by RPCs
 	watchers   map[chan *runtimeapi.ContainerEventResponse]struct{} // of container events
 }

@@ -39,8 +39,8 @@ func (s *Scenario) validate() error {
 		return fmt.Errorf("name: %q is not up to 64 letters, digits, dots, dashes and underscores", s.Name)
 	case s.Extends != "":
 		return errors.New("extends: resolved by Parse only")
-	case s.Socket != SocketListen && s.Socket != SocketMissing && s.Socket != SocketRefuse && s.Socket != SocketSilent:
-		return fmt.Errorf("socket: unknown mode %q; one of missing, refuse, silent, or nothing", s.Socket)
+	case s.Socket != SocketListen && s.Socket != SocketRefuse:
+		return fmt.Errorf("socket: unknown mode %q; refuse, or nothing", s.Socket)
 	}
 	for i, e := range s.Exits {
 		if err := e.Object.validate(); err != nil || e.After < 0 {

@@ -58,7 +58,5 @@ func (o *options) plan(ctx context.Context) (fake.Scenario, error) {
 		faults = append(faults, f)
 	}
 	plan.Faults = append(faults, plan.Faults...)
-	return plan, cli.Reject(plan.Socket != fake.SocketListen && plan.Socket != fake.SocketRefuse,
-		fmt.Sprintf("scenario %s needs a socket that is %s; a proxy cannot simulate that", plan.Name, plan.Socket),
-		"use kdiag runtime serve --simulate")
+	return plan, nil
 }
