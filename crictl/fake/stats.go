@@ -7,12 +7,12 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// The usage of containers is derived from their ids, within the ranges of an ordinary node.
+// The usage of each container.
 const (
-	minCPU    = 2_000_000   // nanocores
-	cpuRange  = 150_000_000 // nanocores
-	minMemory = 12 << 20    // bytes
-	memRange  = 300 << 20   // bytes
+	usageCPU    = 50_000_000 // nanocores
+	usageMemory = 64 << 20   // bytes
+	usageDisk   = 256 << 10  // bytes of the writable layer
+	usageInodes = 64         // of the writable layer
 )
 
 func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
@@ -20,8 +20,7 @@ func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Va
 // stats returns the usage of a running container. The caller holds the store's lock.
 func (c *container) stats(fs *runtimeapi.FilesystemIdentifier) *runtimeapi.ContainerStats {
 	now := time.Now().UnixNano()
-	cpu, memory := minCPU+number(cpuRange, "cpu", c.id), minMemory+number(memRange, "memory", c.id)
-	used := uint64(max(now-c.started, 0)) / uint64(time.Second) * cpu
+	used := uint64(max(now-c.started, 0)) / uint64(time.Second) * usageCPU
 	return &runtimeapi.ContainerStats{
 		Attributes: &runtimeapi.ContainerAttributes{
 			Id:          c.id,
@@ -29,14 +28,13 @@ func (c *container) stats(fs *runtimeapi.FilesystemIdentifier) *runtimeapi.Conta
 			Labels:      c.labels,
 			Annotations: c.annots,
 		},
-		Cpu: &runtimeapi.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: value(used), UsageNanoCores: value(cpu)},
+		Cpu: &runtimeapi.CpuUsage{Timestamp: now, UsageCoreNanoSeconds: value(used), UsageNanoCores: value(usageCPU)},
 		Memory: &runtimeapi.MemoryUsage{
-			Timestamp: now, WorkingSetBytes: value(memory), UsageBytes: value(memory + memory/8),
-			RssBytes:   value(memory - memory/8),
-			PageFaults: value(memory >> 12), MajorPageFaults: value(0),
+			Timestamp: now, WorkingSetBytes: value(usageMemory), UsageBytes: value(usageMemory),
+			RssBytes: value(usageMemory), PageFaults: value(0), MajorPageFaults: value(0),
 		},
 		WritableLayer: &runtimeapi.FilesystemUsage{
-			Timestamp: now, FsId: fs, UsedBytes: value(memory >> 8), InodesUsed: value(memory >> 20),
+			Timestamp: now, FsId: fs, UsedBytes: value(usageDisk), InodesUsed: value(usageInodes),
 		},
 	}
 }
