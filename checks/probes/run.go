@@ -5,7 +5,6 @@ package probes
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -158,55 +157,36 @@ const (
 // look makes one look and returns how to note it. A look of before that is still under way, as the Guard of the context
 // knows, is not repeated.
 func look(ctx context.Context, p Probe, s *Input, seen facts.Node) func(*facts.Node) {
-	hung := func(took time.Duration) func(*facts.Node) {
-		return func(n *facts.Node) {
-			p.without(n, facts.Reading[struct{}]{
-				Hung: true, Missing: "outstanding for " + units.Duration(took), Took: took,
-			})
+	began := time.Now()
+	end := began.Add(p.Limit)
+	if last, ok := ctx.Deadline(); ok && last.Before(end) {
+		end = last
+	}
+	grace := min(handIn, time.Until(end)/4)
+	ctx, cancel := context.WithDeadline(ctx, end.Add(-grace))
+	defer cancel()
+	note, err := deadline.RunGrace(ctx, p.ID, grace, func(ctx context.Context) (func(*facts.Node, time.Duration), error) {
+		return p.Start(ctx, s, seen), nil
+	})
+	took := time.Since(began)
+	if err == nil {
+		return func(n *facts.Node) { note(n, took) }
+	}
+	missing := facts.Reading[struct{}]{Missing: err.Error(), Took: took} // a panic
+	if late, ok := errors.AsType[*deadline.AbandonedError](err); ok {
+		missing.Took = time.Since(late.Since)
+		missing.Hung = missing.Took >= min(leastHang, p.Limit)
+		missing.Missing = "the command ended first"
+		if missing.Hung {
+			missing.Missing = "outstanding for " + units.Duration(missing.Took)
+		}
+	}
+	return func(n *facts.Node) {
+		p.without(n, missing)
+		if missing.Hung {
 			n.Hung = append(n.Hung, p.ID)
 		}
 	}
-	began := time.Now()
-	if since, ok := deadline.Outstanding(ctx, p.ID); ok {
-		return hung(began.Sub(since))
-	}
-	limit, cancel := context.WithTimeout(ctx, p.Limit)
-	defer cancel()
-	end, _ := limit.Deadline()
-	early, cancelEarly := context.WithDeadline(limit, end.Add(-min(handIn, time.Until(end)/4)))
-	defer cancelEarly()
-	done := make(chan func(*facts.Node, time.Duration), 1)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		defer func() {
-			if v := recover(); v != nil {
-				done <- func(n *facts.Node, took time.Duration) {
-					p.without(n, facts.Reading[struct{}]{Missing: fmt.Sprintf("kdiag's own fault: %v", v), Took: took})
-				}
-			}
-		}()
-		done <- p.Start(early, s, seen)
-	}()
-	select {
-	case note := <-done:
-		took := time.Since(began)
-		return func(n *facts.Node) { note(n, took) }
-	case <-limit.Done():
-	}
-	took := time.Since(began)
-	select { // both may be ready
-	case note := <-done:
-		return func(n *facts.Node) { note(n, took) }
-	default:
-	}
-	deadline.Abandon(ctx, p.ID, began, ended)
-	if ctx.Err() != nil && took < leastHang {
-		return func(n *facts.Node) {
-			p.without(n, facts.Reading[struct{}]{Missing: "the command ended first", Took: took})
-		}
-	}
-	return hung(took)
 }
 
 // The time that probes get. Reading /proc takes milliseconds; a disk that is throttled takes seconds for a write and is

@@ -63,7 +63,7 @@ func TestRun(t *testing.T) {
 		},
 		{
 			name: "panics", read: func(context.Context) (host.Clock, error) { panic("boom") },
-			want: facts.Reading[host.Clock]{Missing: "kdiag's own fault: boom"},
+			want: facts.Reading[host.Clock]{Missing: "internal error: boom"},
 		},
 		{
 			name: "hangs", read: late(time.Second), hung: []string{"clock"},
@@ -77,7 +77,7 @@ func TestRun(t *testing.T) {
 		},
 		{
 			name: "hangs when the command ends", read: late(time.Second), cancel: 300 * time.Millisecond,
-			want: facts.Reading[host.Clock]{Missing: "the command ended first", Took: 300 * time.Millisecond},
+			want: facts.Reading[host.Clock]{Missing: "the command ended first", Took: 400 * time.Millisecond},
 		},
 		{name: "left out", want: facts.Reading[host.Clock]{Skipped: true, Missing: "this command does not look at it"}},
 	} {

@@ -17,6 +17,15 @@ import (
 // ErrAbandoned is wrapped by the error of Run and RunGrace when the context ended before f did.
 var ErrAbandoned = errors.New("no answer in time")
 
+// An AbandonedError is that error. It also wraps the cause of the context's end.
+type AbandonedError struct {
+	Since time.Time // when the work began
+	err   error
+}
+
+func (e *AbandonedError) Error() string { return e.err.Error() }
+func (e *AbandonedError) Unwrap() error { return e.err }
+
 // A PanicError is returned in place of a panic of f, with the value that f panicked with.
 type PanicError struct{ Value any }
 
@@ -47,15 +56,8 @@ func WithGuard(ctx context.Context, g *Guard) context.Context {
 	return context.WithValue(ctx, guardKey{}, g)
 }
 
-func guardOf(ctx context.Context) *Guard {
-	g, _ := ctx.Value(guardKey{}).(*Guard)
-	return g
-}
-
-// Outstanding returns since when abandoned work of this name has been under way, if the context has a Guard that knows
-// of such work.
-func Outstanding(ctx context.Context, name string) (since time.Time, ok bool) {
-	g := guardOf(ctx)
+// outstanding returns since when abandoned work of this name has been under way; false for none. There may be no Guard.
+func (g *Guard) outstanding(name string) (since time.Time, ok bool) {
 	if g == nil {
 		return time.Time{}, false
 	}
@@ -65,9 +67,8 @@ func Outstanding(ctx context.Context, name string) (since time.Time, ok bool) {
 	return s.since, ok
 }
 
-// Abandon tells the context's Guard, if it has one, that work which began then is abandoned, until ended is closed.
-func Abandon(ctx context.Context, name string, began time.Time, ended <-chan struct{}) {
-	g := guardOf(ctx)
+// abandon counts work as abandoned until ended is closed. There may be no Guard.
+func (g *Guard) abandon(name string, began time.Time, ended <-chan struct{}) {
 	if g == nil {
 		return
 	}
@@ -113,9 +114,10 @@ func RunGrace[T any](
 		err   error
 	}
 	var zero T
-	if since, ok := Outstanding(ctx, name); ok {
-		return zero, fmt.Errorf("%w: %s has been under way for %v", ErrAbandoned, name,
-			time.Since(since).Round(time.Second))
+	guard, _ := ctx.Value(guardKey{}).(*Guard)
+	if since, ok := guard.outstanding(name); ok {
+		return zero, &AbandonedError{since, fmt.Errorf("%w: %s has been under way for %v", ErrAbandoned, name,
+			time.Since(since).Round(time.Second))}
 	}
 	began := time.Now()
 	done := make(chan result, 1) // buffered: an abandoned f has no receiver
@@ -149,6 +151,6 @@ func RunGrace[T any](
 	default:
 	}
 	abandoned.Store(true)
-	Abandon(ctx, name, began, ended)
-	return zero, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))
+	guard.abandon(name, began, ended)
+	return zero, &AbandonedError{began, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))}
 }
