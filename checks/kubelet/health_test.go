@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -293,14 +292,6 @@ func TestOnNode(t *testing.T) {
 		got, err := onNode(address)
 		equal(t, want, got)
 		equal(t, want == "", err != nil)
-	}
-}
-
-// TestAskAllPanics checks that a panic in a goroutine is an error.
-func TestAskAllPanics(t *testing.T) {
-	c := transport(func(*http.Request) (*http.Response, error) { panic("boom") }).client()
-	if h := c.askAll(t.Context(), nil); !strings.Contains(h.SyncLoop.Err, "boom") || len(h.Unread) != 1 {
-		t.Errorf("%+v", h)
 	}
 }
 

@@ -55,14 +55,9 @@ type reply struct {
 	took   time.Duration // until the header
 }
 
-// get reads the answer to one request. Requests have goroutines of their own, so a panic is an error.
-func (c serverClient) get(ctx context.Context, path string) (r reply, err error) {
-	r.start = time.Now()
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("kdiag failed: %v", v)
-		}
-	}()
+// get reads the answer to one request.
+func (c serverClient) get(ctx context.Context, path string) (reply, error) {
+	r := reply{start: time.Now()}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)

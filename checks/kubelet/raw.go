@@ -5,8 +5,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
+	"strconv"
 )
+
+// maxPods bounds a list of pods, in bytes.
+const maxPods = 64 << 20
 
 // A Document is what a server has of something, as JSON, and the URL that it came from.
 type Document struct {
@@ -30,6 +35,18 @@ func Configz(ctx context.Context, root string, s Settings, given Credentials) (D
 	}
 	d.JSON = doc.Config
 	return d, err
+}
+
+// Pods returns the kubelet's pods, a PodList as JSON, from its read-only port on this node.
+func Pods(ctx context.Context, port int) ([]byte, error) {
+	c := newClient("http://127.0.0.1:"+strconv.Itoa(port), nil)
+	defer c.client.CloseIdleConnections()
+	c.most = maxPods
+	r, err := c.getOK(ctx, "/pods")
+	if err != nil {
+		return nil, fmt.Errorf("%s/pods: %s", c.base, reasonUnanswered(err))
+	}
+	return r.body, nil
 }
 
 // NodeDocuments asks the API server, as this node, for the node's object and the events about it. Each has its own

@@ -5,17 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/crictl"
@@ -164,24 +162,7 @@ func readPods(ctx context.Context, env cli.Env, c *connection.Connection, src So
 	case collection(c).ReadOnlyPort <= 0:
 		return nil, errors.New("the kubelet has no read-only port; --pods takes the list from a file")
 	}
-	addr := "127.0.0.1:" + strconv.Itoa(collection(c).ReadOnlyPort)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/pods", nil)
-	if err != nil {
-		return nil, err
-	}
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // no proxy: it is this node's kubelet
-	resp, err := client.Do(req)
-	switch {
-	case ctx.Err() != nil:
-		return nil, fmt.Errorf("the kubelet does not reply at %s", addr)
-	case err != nil:
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s: %s", req.URL, resp.Status)
-	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxPods))
+	data, err := kubelet.Pods(ctx, collection(c).ReadOnlyPort)
 	if err != nil {
 		return nil, err
 	}

@@ -111,7 +111,7 @@ func TestEvidence(t *testing.T) {
 		}, "no read-only port"},
 		{"a kubelet that hangs", func(_ cli.Env, k *connection.Connection, src *Sources) {
 			k.Kubelet.Collection.ReadOnlyPort, src.Pods = hung.Port, ""
-		}, "the kubelet does not reply at " + hung.String()},
+		}, hung.String() + "/pods: no answer in time"},
 		{"a kubelet that answers", func(_ cli.Env, k *connection.Connection, src *Sources) {
 			k.Kubelet.Collection.ReadOnlyPort, src.Pods = port(http.StatusOK), ""
 		}, ""},
