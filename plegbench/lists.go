@@ -6,53 +6,47 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// An obtained is one list, in whichever mode it arrived, and the call that a kubelet would have made.
-type obtained[L any] struct {
-	list *L              // nil when no list arrived
-	call crictl.Call     // decides the kubelet's outcome
-	mode crictl.ListMode // of call
-}
-
-// sandboxes lists sandboxes as obtain does.
-func sandboxes(
-	ctx context.Context, c *crictl.Client, mode crictl.ListMode, search bool,
-) obtained[crictl.PodSandboxList] {
-	return obtain(mode, search, func(mode crictl.ListMode) (*crictl.PodSandboxList, crictl.Call) {
-		l := c.ListPodSandbox(ctx, crictl.Filter{}, mode)
-		call := l.Calls[len(l.Calls)-1]
-		if len(l.Sandboxes) == 0 && !l.Complete {
-			l = nil
+// listSandboxes lists sandboxes with listWithFallback. The reply has no list if none arrived.
+func listSandboxes(ctx context.Context, c *crictl.Client, mode crictl.ListMode, search bool) (r reply) {
+	r.call, r.mode = listWithFallback(mode, search, func(mode crictl.ListMode) crictl.Call {
+		r.sandboxes = c.ListPodSandbox(ctx, crictl.Filter{}, mode)
+		call := r.sandboxes.Calls[len(r.sandboxes.Calls)-1]
+		if len(r.sandboxes.Sandboxes) == 0 && !r.sandboxes.Complete {
+			r.sandboxes = nil
 		}
-		return l, call
+		return call
 	})
+	return r
 }
 
-// containers lists containers as obtain does.
-func containers(
-	ctx context.Context, c *crictl.Client, mode crictl.ListMode, search bool,
-) obtained[crictl.ContainerList] {
-	return obtain(mode, search, func(mode crictl.ListMode) (*crictl.ContainerList, crictl.Call) {
-		l := c.ListContainers(ctx, crictl.Filter{}, mode)
-		call := l.Calls[len(l.Calls)-1]
-		if len(l.Containers) == 0 && !l.Complete {
-			l = nil
+// listContainers lists containers with listWithFallback. The reply has no list if none arrived.
+func listContainers(ctx context.Context, c *crictl.Client, mode crictl.ListMode, search bool) (r reply) {
+	r.call, r.mode = listWithFallback(mode, search, func(mode crictl.ListMode) crictl.Call {
+		r.containers = c.ListContainers(ctx, crictl.Filter{}, mode)
+		call := r.containers.Calls[len(r.containers.Calls)-1]
+		if len(r.containers.Containers) == 0 && !r.containers.Complete {
+			r.containers = nil
 		}
-		return l, call
+		return call
 	})
+	return r
 }
 
-// obtain lists as a kubelet would: by mode, and when the runtime does not know streams, unary. With search, a list that
-// is refused is obtained in any way that crictl knows, to have the facts that this kubelet does not get.
-func obtain[L any](mode crictl.ListMode, search bool, ask func(crictl.ListMode) (*L, crictl.Call)) obtained[L] {
-	list, call := ask(mode)
+// listWithFallback lists as a kubelet would: in the given mode, or unary if the runtime does not know streams. It
+// returns the call that decides the kubelet's outcome, with its mode. With search, it lists a refused list again in any
+// mode that crictl knows, to have facts that this kubelet does not get.
+func listWithFallback(
+	mode crictl.ListMode, search bool, list func(crictl.ListMode) crictl.Call,
+) (crictl.Call, crictl.ListMode) {
+	call := list(mode)
 	if mode == crictl.ModeStream && call.Code == crictl.Unimplemented {
 		mode = crictl.ModeUnary
-		list, call = ask(mode)
+		call = list(mode)
 	}
 	if search && refused(call) {
-		list, _ = ask("")
+		list("")
 	}
-	return obtained[L]{list: list, call: call, mode: mode}
+	return call, mode
 }
 
 // refused reports whether another mode may give the same list: the runtime answers, but not with all of it. Trying

@@ -28,47 +28,49 @@ var errTimeUp = errors.New("the time for the whole command was up")
 func Measure(ctx context.Context, endpoint string, client *crictl.Client, opts Options) *Measurement {
 	ctx, cancel := withMargin(ctx)
 	defer cancel()
-	r := &run{opts: opts.withDefaults(), client: client, endpoint: endpoint, m: &Measurement{Started: time.Now()}}
-	if r.probe(ctx) {
-		r.relist(ctx)
-		r.inspect(ctx)
+	m := &measurer{opts: opts.withDefaults(), client: client, endpoint: endpoint, out: &Measurement{Started: time.Now()}}
+	if first, ok := m.probe(ctx); ok {
+		m.relist(ctx, first)
+		m.inspect(ctx)
 	} else {
-		r.cut = ctx.Err() != nil
+		m.cut = ctx.Err() != nil
 	}
-	return r.end(ctx)
+	return m.end(ctx)
 }
 
-// A run is the state of one Measure or Look. Its fields belong to one goroutine; others only send to it.
-type run struct {
+// A measurer makes one Measurement. Its fields belong to one goroutine; others only send to it.
+type measurer struct {
 	opts     Options
 	client   *crictl.Client
 	endpoint string
-	m        *Measurement
-	monitor  *Monitor // of a Look, else nil
+	out      *Measurement
+	monitor  *Monitor // whose calls outlive the Measurement; nil in Measure
 
-	mode    crictl.ListMode // of the samples, once the first has shown what the runtime has
-	history series          // snapshots to compare
-	gone    bool            // nothing useful is answered, or not any more, so no more calls are made
-	hung    int             // calls so far without an answer, for Progress
-	waiting *Inspection     // for Progress
-	cut     bool            // something was left out or abandoned because ctx ended
+	mode    crictl.ListMode // of the samples, as the runtime supports it
+	series  series
+	gone    bool        // nothing useful is answered, or not any more, so no more calls are made
+	hung    int         // calls so far without an answer, for Progress
+	waiting *Inspection // for Progress
+	cut     bool        // something was left out or abandoned because ctx ended
 }
 
 // end ends the measurement.
-func (r *run) end(ctx context.Context) *Measurement {
-	if r.m.Interrupted == "" && r.cut {
-		r.m.Interrupted = whyEnded(ctx)
+func (m *measurer) end(ctx context.Context) *Measurement {
+	if m.out.Interrupted == "" && m.cut {
+		m.out.Interrupted = whyEnded(ctx)
 	}
-	r.m.Ended = time.Now()
-	return r.m
+	m.out.Ended = time.Now()
+	return m.out
 }
 
-// through makes a call: at once, or, in a Look, as its Monitor does. patient is ctx, or for a list what it may take.
-func (r *run) through(ctx, patient context.Context, k callKey, do func(context.Context) reply) reply {
-	if r.monitor == nil {
-		return do(patient)
+// call makes a call. Within a Monitor it awaits the call, which may go on, for a limited time.
+func (m *measurer) call(
+	ctx context.Context, within time.Duration, k callKey, do func(context.Context) reply,
+) reply {
+	if m.monitor == nil {
+		return do(ctx)
 	}
-	return r.monitor.hold(ctx, patient, k, do)
+	return m.monitor.await(ctx, within, k, do)
 }
 
 // withMargin returns ctx with a deadline a little earlier.
@@ -91,20 +93,20 @@ func whyEnded(ctx context.Context) string {
 }
 
 // note accounts for a finished call.
-func (r *run) note(calls ...crictl.Call) {
+func (m *measurer) note(calls ...crictl.Call) {
 	for _, c := range calls {
 		if c.Hung() {
-			r.hung++
+			m.hung++
 		}
 		if c.Code == crictl.Canceled {
-			r.cut = true
+			m.cut = true
 		}
 	}
 }
 
-func (r *run) progress(phase string, done, total int) {
-	if r.opts.Progress != nil {
-		r.opts.Progress(Progress{Phase: phase, Done: done, Total: total, Hung: r.hung, Waiting: r.waiting})
+func (m *measurer) progress(phase string, done, total int) {
+	if m.opts.Progress != nil {
+		m.opts.Progress(Progress{Phase: phase, Done: done, Total: total, Hung: m.hung, Waiting: m.waiting})
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // again while it hangs: a Monitor has at most one call of each RPC and object under way, and at most maxOutstanding
 // status calls. It is not for several goroutines.
 type Monitor struct {
-	held
+	inFlight
 	endpoint string
 	client   *crictl.Client
 	opts     MonitorOptions
@@ -59,13 +59,13 @@ type known struct {
 func NewMonitor(endpoint string, client *crictl.Client, opts MonitorOptions) *Monitor {
 	opts.Sweep = max(opts.Sweep, opts.Interval, 1)
 	m := &Monitor{
-		endpoint: endpoint, client: client.WithTimeout(forGood), opts: opts, known: map[string]*known{},
+		endpoint: endpoint, client: client.WithTimeout(noDeadline), opts: opts, known: map[string]*known{},
 		looked: time.Now().Add(-opts.Interval),
 	}
 	m.measure = Options{RPCTimeout: opts.RPCTimeout, Streaming: opts.Streaming, Probe: opts.Probe}.withDefaults()
 	m.opts.Probe, m.measure.Probe, m.measure.Hints = m.measure.Probe, m.probe, m.hints
 	m.timeout, m.period = m.measure.RPCTimeout, opts.Sweep-opts.Interval/2
-	m.calls, m.images = map[callKey]*heldCall{}, map[string]crictl.Call{}
+	m.calls, m.images = map[callKey]*inFlightCall{}, map[string]crictl.Call{}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	return m
 }
@@ -76,15 +76,15 @@ func NewMonitor(endpoint string, client *crictl.Client, opts MonitorOptions) *Mo
 // and in turn about so many others, those first that it has not asked about for the longest, that each is asked about
 // once in Sweep. The first look, a closer one, and one in which a call begins to hang ask about all running objects at
 // once and the newest exited, or about hints, for sweepBudget at most; closer ones that follow one another leave out
-// what was asked about within Interval. While Version hangs, only Status and the lists
-// are asked beside it.
+// what was asked about within Interval. While Version hangs, only Status and the lists are asked beside it.
 func (m *Monitor) Look(ctx context.Context, closely bool) *Measurement {
 	ctx, cancel := withMargin(ctx)
 	defer cancel()
 	now := &Measurement{Started: time.Now()}
-	r := &run{opts: m.measure, client: m.client, endpoint: m.endpoint, m: now, monitor: m}
+	r := &measurer{opts: m.measure, client: m.client, endpoint: m.endpoint, out: now, monitor: m}
 	m.settle(now.Started)
-	if r.probe(ctx) {
+	if first, ok := r.probe(ctx); ok {
+		r.took(first)
 		now.Probes = slices.DeleteFunc(now.Probes, func(c crictl.Call) bool { return c.Method == "" })
 		m.inspect(ctx, r, closely)
 	}
@@ -121,36 +121,36 @@ func (m *Monitor) probe(ctx context.Context, endpoint string) crictl.Connect {
 }
 
 // inspect asks about objects and puts together what is known of all.
-func (m *Monitor) inspect(ctx context.Context, r *run, closely bool) {
-	r.gone = r.m.Probes[0].Hung() || !slices.ContainsFunc(r.m.Probes[:containerProbe+1], spoke)
-	all := targets(r.m.Sandboxes, r.m.Containers, r.hints(ctx), newestExited)
+func (m *Monitor) inspect(ctx context.Context, r *measurer, closely bool) {
+	r.gone = r.out.Probes[0].Hung() || !slices.ContainsFunc(r.out.Probes[:containerProbe+1], spoke)
+	all := targets(r.out.Sandboxes, r.out.Containers, r.hints(ctx), newestExited)
 	_, _, newest := m.underWay()
-	asked := r.m.Started.Add(-m.opts.Interval) // what was asked about since then is not asked about again
-	if newest.Equal(r.m.Started) {
-		closely, asked = true, r.m.Started
+	asked := r.out.Started.Add(-m.opts.Interval) // what was asked about since then is not asked about again
+	if newest.Equal(r.out.Started) {
+		closely, asked = true, r.out.Started
 	}
 	closely = closely || m.listed.IsZero()
-	m.learn(r.m, all)
-	m.credit += time.Duration(len(all)) * min(r.m.Started.Sub(m.looked), m.opts.Sweep)
+	m.learn(r.out, all)
+	m.credit += time.Duration(len(all)) * min(r.out.Started.Sub(m.looked), m.opts.Sweep)
 	share := m.credit / m.opts.Sweep
 	m.credit -= share * m.opts.Sweep
 	s, hung := m.sweep(ctx, r, m.due(all, closely, asked, int(share)))
 	if hung && !closely && s.stopped == stopAll {
-		s, _ = m.sweep(ctx, r, m.due(all, true, r.m.Started, 0)) // is it this one, or all?
+		s, _ = m.sweep(ctx, r, m.due(all, true, r.out.Started, 0)) // is it this one, or all?
 	}
-	found, total := m.inspections(r.m.Started, all)
+	found, total := m.inspections(r.out.Started, all)
 	rest := fmt.Sprintf("each is asked about once in %v", m.opts.Sweep)
-	r.m.Sweep = Sweep{Total: total, Inspections: found, Reach: s.reach(total, found, rest)}
+	r.out.Sweep = Sweep{Total: total, Inspections: found, Reach: s.reach(total, found, rest)}
 }
 
 // sweep asks about targets in their order, and reports whether one more hangs.
-func (m *Monitor) sweep(ctx context.Context, r *run, due []target) (s *sweeper, hung bool) {
+func (m *Monitor) sweep(ctx context.Context, r *measurer, due []target) (s *sweeper, hung bool) {
 	s = newSweeper(ctx, r, due, order(due, func(int, func(i, j int)) {}))
 	s.look = sweepBudget // the next look goes on where this one ends, so it need not decide
 	out, _, _ := m.underWay()
 	s.givenUp = len(out)
 	s.sweep()
-	m.settle(r.m.Started)
+	m.settle(r.out.Started)
 	return s, s.givenUp > len(out)
 }
 
@@ -240,7 +240,7 @@ func (m *Monitor) inspections(now time.Time, all []target) (found []Inspection, 
 		old := k.call.Start.Before(now) && (k.due || k.call.Start.Before(since))
 		if c := out[in.ID]; c != nil {
 			delete(out, in.ID)
-			c.about, in.Call = in, m.soFar(c)
+			c.about, in.Call = in, m.elapsed(c)
 		} else if in.Call = k.call; k.call.Method == "" || old {
 			continue
 		}
@@ -249,7 +249,7 @@ func (m *Monitor) inspections(now time.Time, all []target) (found []Inspection, 
 	total = len(all)
 	for _, c := range out { // not listed now
 		if m.known[c.about.ID] != nil {
-			c.about.Call = m.soFar(c)
+			c.about.Call = m.elapsed(c)
 			found = append(found, c.about)
 			total++
 		}

@@ -1,6 +1,7 @@
 package plegbench
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -8,33 +9,34 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// headStart is how long the probe of the socket may take before the first RPC is sent. A socket that is missing,
+// headStart is the time that the probe of the socket may take before the first RPC is sent. A socket that is missing,
 // refuses or may not be opened fails at once; one that does not answer must not cost a deadline.
 const headStart = 100 * time.Millisecond
 
-// probe probes the socket and makes every read-only RPC once. It returns false when no further call can be answered.
-func (r *run) probe(ctx context.Context) bool {
-	r.progress("connect", 0, 1)
-	socket := r.probeSocket(ctx)
+// probe probes the socket and makes every read-only RPC once. ok is false when no further call can be answered; else
+// first has the two lists.
+func (m *measurer) probe(ctx context.Context) (first Sample, ok bool) {
+	m.progress("connect", 0, 1)
+	socket := m.probeSocket(ctx)
 	select {
-	case r.m.Connect = <-socket:
-		r.progress("connect", 1, 1)
-		if closed(r.m.Connect) {
-			return false
+	case m.out.Connect = <-socket:
+		m.progress("connect", 1, 1)
+		if closed(m.out.Connect) {
+			return first, false
 		}
 		socket = nil
 	case <-time.After(headStart):
 	}
-	return r.askOnce(ctx, socket)
+	return m.askOnce(ctx, socket)
 }
 
 // probeSocket probes the socket in its own goroutine.
-func (r *run) probeSocket(ctx context.Context) <-chan crictl.Connect {
+func (m *measurer) probeSocket(ctx context.Context) <-chan crictl.Connect {
 	done := make(chan crictl.Connect, 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(ctx, r.opts.RPCTimeout)
+		ctx, cancel := context.WithTimeout(ctx, m.opts.RPCTimeout)
 		defer cancel()
-		done <- r.opts.Probe(ctx, r.endpoint)
+		done <- m.opts.Probe(ctx, m.endpoint)
 	}()
 	return done
 }
@@ -48,15 +50,15 @@ func closed(c crictl.Connect) bool {
 	return c.TTRPC
 }
 
-// patience is how long the first lists may take while Version and Status answer, twice as long as other calls: a slow
-// disk or a contended lock makes lists of many seconds, for which a kubelet waits. It leaves the time in which a status
-// call can be found to hang, beside others if need be, or, where there is too little, as much as makes the verdict on
-// the list sure.
-func (r *run) patience(ctx context.Context) time.Duration {
-	rpc := r.opts.RPCTimeout
+// probeBudget returns the time that the first lists may take while Version and Status answer, twice as long as other
+// calls: a slow disk or a contended lock makes lists of many seconds, for which a kubelet waits. It leaves the time in
+// which a status call can be found to hang, beside others if need be, or, where there is too little, as much as makes
+// the verdict on the list sure.
+func (m *measurer) probeBudget(ctx context.Context) time.Duration {
+	rpc := m.opts.RPCTimeout
 	deadline, ok := ctx.Deadline()
 	left := time.Until(deadline)
-	alone, beside := rpc+r.opts.stall(), (rpc+r.opts.stall())/2
+	alone, beside := rpc+m.opts.stall(), (rpc+m.opts.stall())/2
 	switch {
 	case !ok || left >= 2*rpc+alone:
 		return 2 * rpc
@@ -68,78 +70,85 @@ func (r *run) patience(ctx context.Context) time.Duration {
 	return max(left*9/10, rpc)
 }
 
-// A reply is the outcome of a call. keep stores its result, is called on the goroutine of the measurement, and may be
-// nil.
+// A reply is the outcome of a call, with the result of its RPC.
 type reply struct {
-	at   int // place among Probes
-	call crictl.Call
-	keep func(m *Measurement, first *Sample)
+	call       crictl.Call
+	version    *crictl.Version
+	status     *crictl.Status
+	sandboxes  *crictl.PodSandboxList
+	containers *crictl.ContainerList
+	mode       crictl.ListMode // of a list
+
+	probe int // place among Probes
 }
 
-// A question is one of the probes.
-type question struct {
+// A probeCall is one of the probes.
+type probeCall struct {
 	method string
-	ask    func(context.Context) reply
+	do     func(context.Context) reply
 }
 
-// askOnce makes every read-only RPC in parallel, while the probe of the socket may still run. It returns false when the
+// askOnce makes every read-only RPC in parallel, while the probe of the socket may still run. ok is false when the
 // socket turned out to be closed.
-func (r *run) askOnce(ctx context.Context, socket <-chan crictl.Connect) bool {
+func (m *measurer) askOnce(ctx context.Context, socket <-chan crictl.Connect) (first Sample, ok bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	first := Sample{At: time.Now(), Mode: crictl.ModeUnary} // as the kubelet lists at first
-	if r.opts.Streaming {
+	first = Sample{At: time.Now(), Mode: crictl.ModeUnary} // as the kubelet lists at first
+	if m.opts.Streaming {
 		first.Mode = crictl.ModeStream
 	}
-	lists, limit := r.client.WithTimeout(r.patience(ctx)), forGood
-	if r.monitor != nil { // its calls go on
-		lists, limit = r.client, r.patience(ctx)
+	budget, lists := m.probeBudget(ctx), m.client
+	if m.monitor == nil { // the calls of a Monitor go on
+		lists = lists.WithTimeout(budget)
 	}
-	patient, giveUp := context.WithTimeout(ctx, limit)
+	listCtx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
-	asks := asks(r.client, lists, first.Mode)
-	replies := make(chan reply, len(asks))
-	for i, q := range asks {
+	calls := probeCalls(m.client, lists, first.Mode)
+	replies := make(chan reply, len(calls))
+	for i, c := range calls {
 		go func() {
-			wait := ctx
+			var rep reply
 			if i == sandboxProbe || i == containerProbe {
-				wait = patient
+				rep = m.call(listCtx, budget, callKey{method: c.method}, c.do)
+				if rep.call.Code == crictl.Canceled && ctx.Err() == nil { // by giveUp
+					rep.call.Code, rep.call.Err = crictl.DeadlineExceeded, context.DeadlineExceeded.Error()
+				}
+			} else {
+				rep = m.call(ctx, m.opts.RPCTimeout, callKey{method: c.method}, c.do)
 			}
-			rep := r.through(ctx, wait, callKey{method: q.method}, q.ask)
-			if wait != ctx && rep.call.Code == crictl.Canceled && ctx.Err() == nil { // by the end of patient
-				rep.call.Code, rep.call.Err = crictl.DeadlineExceeded, context.DeadlineExceeded.Error()
-			}
-			rep.at = i
+			rep.probe = i
 			replies <- rep
 		}()
 	}
-	probes := make([]crictl.Call, len(asks))
-	r.progress("probe", 0, len(asks))
-	for done := 0; done < len(asks) || socket != nil; {
+	probes := make([]crictl.Call, len(calls))
+	m.progress("probe", 0, len(calls))
+	for done := 0; done < len(calls) || socket != nil; {
 		select {
 		case rep := <-replies:
 			done++
-			if rep.at < unlocked && rep.call.Hung() { // all hangs, the lists with it
-				giveUp()
+			if rep.probe < unlocked && rep.call.Hung() { // everything hangs: the lists get no more time than other calls
+				time.AfterFunc(time.Until(first.At.Add(m.opts.RPCTimeout)), giveUp)
 			}
-			probes[rep.at] = rep.call
-			if rep.keep != nil {
-				rep.keep(r.m, &first)
+			probes[rep.probe] = rep.call
+			m.out.Version, m.out.Status = cmp.Or(m.out.Version, rep.version), cmp.Or(m.out.Status, rep.status)
+			m.out.Sandboxes = cmp.Or(m.out.Sandboxes, rep.sandboxes)
+			m.out.Containers = cmp.Or(m.out.Containers, rep.containers)
+			if rep.probe == sandboxProbe {
+				first.Mode = cmp.Or(rep.mode, first.Mode)
 			}
-			r.note(rep.call)
-			r.progress("probe", done, len(asks))
-		case r.m.Connect = <-socket:
+			m.note(rep.call)
+			m.progress("probe", done, len(calls))
+		case m.out.Connect = <-socket:
 			socket = nil
-			if closed(r.m.Connect) {
-				return false
+			if closed(m.out.Connect) {
+				return first, false
 			}
 		}
 	}
-	r.m.Probes = probes
+	m.out.Probes = probes
 	first.Sandboxes, first.Containers = probes[sandboxProbe], probes[containerProbe]
-	r.gone = !slices.ContainsFunc(probes, spoke)
-	r.took(first)
-	return true
+	m.gone = !slices.ContainsFunc(probes, spoke)
+	return first, true
 }
 
 // spoke reports whether a CRI runtime answered the call, be it with an error. Unavailable comes from gRPC or
@@ -159,28 +168,20 @@ const (
 	containerProbe = 3
 )
 
-// asks returns the probes in the order of Measurement.Probes. Both lists, made by a client that is patient and in the
-// given mode, are the first sample. In a Monitor they outlive what is measured, and refer to nothing of it.
-func asks(c, lists *crictl.Client, mode crictl.ListMode) []question {
-	return []question{
-		{"Version", func(ctx context.Context) reply {
-			v, call := c.Version(ctx)
-			return reply{call: call, keep: func(m *Measurement, _ *Sample) { m.Version = v }}
+// probeCalls returns the probes in the order of Measurement.Probes. The two lists are made by a client of their own, in
+// the given mode. In a Monitor the calls outlive the measurement, and refer to nothing of it.
+func probeCalls(c, lists *crictl.Client, mode crictl.ListMode) []probeCall {
+	return []probeCall{
+		{"Version", func(ctx context.Context) (r reply) {
+			r.version, r.call = c.Version(ctx)
+			return r
 		}},
-		{"Status", func(ctx context.Context) reply {
-			s, call := c.Status(ctx)
-			return reply{call: call, keep: func(m *Measurement, _ *Sample) { m.Status = s }}
+		{"Status", func(ctx context.Context) (r reply) {
+			r.status, r.call = c.Status(ctx)
+			return r
 		}},
-		{"ListPodSandbox", func(ctx context.Context) reply {
-			got := sandboxes(ctx, lists, mode, true)
-			return reply{call: got.call, keep: func(m *Measurement, first *Sample) {
-				m.Sandboxes, first.Mode = got.list, got.mode
-			}}
-		}},
-		{"ListContainers", func(ctx context.Context) reply {
-			got := containers(ctx, lists, mode, true)
-			return reply{call: got.call, keep: func(m *Measurement, _ *Sample) { m.Containers = got.list }}
-		}},
+		{"ListPodSandbox", func(ctx context.Context) reply { return listSandboxes(ctx, lists, mode, true) }},
+		{"ListContainers", func(ctx context.Context) reply { return listContainers(ctx, lists, mode, true) }},
 		{"ListImages", func(ctx context.Context) reply { return reply{call: c.ListImages(ctx)} }},
 		{"ImageFsInfo", func(ctx context.Context) reply { return reply{call: c.ImageFsInfo(ctx)} }},
 	}

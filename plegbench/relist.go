@@ -1,65 +1,67 @@
 package plegbench
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// relist takes the samples after the first.
-func (r *run) relist(ctx context.Context) {
-	r.progress("relist", 1, r.opts.Samples)
-	for r.another(ctx) {
-		if !pause(ctx, r.opts.Pause) {
-			r.cut = true
+// relist takes the samples, of which the probes have made the first.
+func (m *measurer) relist(ctx context.Context, first Sample) {
+	m.took(first)
+	m.progress("relist", 1, m.opts.Samples)
+	for m.another(ctx) {
+		if !pause(ctx, m.opts.Pause) {
+			m.cut = true
 			break
 		}
-		if r.forIsOver() {
+		if m.forIsOver() {
 			break
 		}
-		r.took(r.sample(ctx))
-		r.progress("relist", len(r.m.Samples), r.opts.Samples)
+		m.took(m.sample(ctx))
+		m.progress("relist", len(m.out.Samples), m.opts.Samples)
 	}
-	r.m.ChangedPods = r.history.changed()
+	m.out.ChangedPods = m.series.changed()
 }
 
 // forIsOver reports whether Options.For is set and has passed since the first sample.
-func (r *run) forIsOver() bool {
-	return r.opts.For > 0 && time.Since(r.m.Samples[0].At) >= r.opts.For
+func (m *measurer) forIsOver() bool {
+	return m.opts.For > 0 && time.Since(m.out.Samples[0].At) >= m.opts.For
 }
 
 // took records a sample.
-func (r *run) took(s Sample) {
-	r.m.Samples = append(r.m.Samples, s)
-	r.mode = s.Mode
-	if s.OK() && r.m.Sandboxes != nil && r.m.Containers != nil {
-		r.history.add(snapshot{at: s.At, sandboxes: r.m.Sandboxes, containers: r.m.Containers})
+func (m *measurer) took(s Sample) {
+	m.out.Samples = append(m.out.Samples, s)
+	m.mode = s.Mode
+	if s.OK() && m.out.Sandboxes != nil && m.out.Containers != nil {
+		m.series.add(listPair{at: s.At, sandboxes: m.out.Sandboxes, containers: m.out.Containers})
 	}
 }
 
 // another reports whether to take one more sample.
-func (r *run) another(ctx context.Context) bool {
-	samples := r.m.Samples
+func (m *measurer) another(ctx context.Context) bool {
+	samples := m.out.Samples
 	n := len(samples)
-	if r.opts.Samples > 0 && n >= r.opts.Samples {
+	if m.opts.Samples > 0 && n >= m.opts.Samples {
 		return false
 	}
 	if ctx.Err() != nil {
-		r.cut = true
+		m.cut = true
 		return false
 	}
-	if r.opts.Record {
-		return !r.forIsOver()
+	if m.opts.Record {
+		return !m.forIsOver()
 	}
-	if late := max(samples[0].Sandboxes.Elapsed, samples[0].Containers.Elapsed); r.gone || hungSample(samples[0]) ||
-		late >= r.opts.RPCTimeout { // one that only the patience of the first brought
+	if late := max(samples[0].Sandboxes.Elapsed, samples[0].Containers.Elapsed); m.gone || hungSample(samples[0]) ||
+		late >= m.opts.RPCTimeout { // it took longer than other lists may
 		return false
 	}
 	if n >= 2 && hopeless(samples[n-1]) && hopeless(samples[n-2]) {
 		return false
 	}
-	return leavesTime(ctx, r.m.Started, samples[n-1].Elapsed())
+	return leavesTime(ctx, m.out.Started, samples[n-1].Elapsed())
 }
 
 // leavesTime reports whether a call of the given length would still leave half of the time since started until ctx's
@@ -92,54 +94,42 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// A listing is the result of one sample.
-type listing struct {
-	sample     Sample
-	sandboxes  *crictl.PodSandboxList
-	containers *crictl.ContainerList
-}
-
 // sample makes both lists, one after the other as the kubelet does, and checks whether the runtime lives when they
 // stall.
-func (r *run) sample(ctx context.Context) Sample {
-	lists := make(chan listing, 1)
-	go func() { lists <- r.list(ctx, r.mode) }()
-	var got listing
+func (m *measurer) sample(ctx context.Context) Sample {
+	lists := make(chan [2]reply, 1)
+	go func() { lists <- m.list(ctx, m.mode) }()
+	var sandboxes, containers reply
+	got := func(both [2]reply) { sandboxes, containers = both[0], both[1] }
 	select {
-	case got = <-lists:
-	case <-time.After(r.opts.stall()):
-		liveness := r.startLiveness(ctx)
-		got = <-lists
-		if got.sample.OK() {
+	case both := <-lists:
+		got(both)
+	case <-time.After(m.opts.stall()):
+		liveness := m.startLiveness(ctx)
+		got(<-lists)
+		if sandboxes.call.OK() && containers.call.OK() {
 			liveness.cancel() // slow, but it answers
 		} else {
-			r.live(<-liveness.call)
+			m.live(<-liveness.call)
 		}
 	}
-	s := got.sample
-	r.note(s.Sandboxes, s.Containers)
-	if got.sandboxes != nil {
-		r.m.Sandboxes = got.sandboxes
+	s := Sample{
+		At: sandboxes.call.Start, Mode: sandboxes.mode, Sandboxes: sandboxes.call, Containers: containers.call,
 	}
-	if got.containers != nil {
-		r.m.Containers = got.containers
-	}
+	m.note(s.Sandboxes, s.Containers)
+	m.out.Sandboxes = cmp.Or(sandboxes.sandboxes, m.out.Sandboxes)
+	m.out.Containers = cmp.Or(containers.containers, m.out.Containers)
 	if s.OK() {
-		r.gone = false
+		m.gone = false
 	}
 	return s
 }
 
 // list makes both lists, the second only when the first was answered.
-func (r *run) list(ctx context.Context, mode crictl.ListMode) listing {
-	first := sandboxes(ctx, r.client, mode, false)
-	l := listing{
-		sample:    Sample{At: first.call.Start, Mode: first.mode, Sandboxes: first.call},
-		sandboxes: first.list,
+func (m *measurer) list(ctx context.Context, mode crictl.ListMode) (both [2]reply) {
+	both[0] = listSandboxes(ctx, m.client, mode, false)
+	if both[0].call.OK() {
+		both[1] = listContainers(ctx, m.client, mode, false)
 	}
-	if first.call.OK() {
-		second := containers(ctx, r.client, mode, false)
-		l.sample.Containers, l.containers = second.call, second.list
-	}
-	return l
+	return both
 }

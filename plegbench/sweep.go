@@ -15,23 +15,23 @@ import (
 const maxOutstanding = 32
 
 // inspect requests the status of objects, a few at a time.
-func (r *run) inspect(ctx context.Context) {
-	if r.opts.NoSweep {
-		r.m.Sweep.Reach = "not asked for"
+func (m *measurer) inspect(ctx context.Context) {
+	if m.opts.NoSweep {
+		m.out.Sweep.Reach = "not asked for"
 		return
 	}
-	all := targets(r.m.Sandboxes, r.m.Containers, r.hints(ctx), newestExited)
-	s := newSweeper(ctx, r, all, order(all, r.opts.Shuffle))
+	all := targets(m.out.Sandboxes, m.out.Containers, m.hints(ctx), newestExited)
+	s := newSweeper(ctx, m, all, order(all, m.opts.Shuffle))
 	s.report()
 	s.sweep()
 	s.giveUp()
-	r.m.Sweep = Sweep{Total: len(all), Inspections: s.sorted(), Reach: s.reach(len(all), s.asked, "")}
-	r.cut = r.cut || s.cutShort()
+	m.out.Sweep = Sweep{Total: len(all), Inspections: s.sorted(), Reach: s.reach(len(all), s.asked, "")}
+	m.cut = m.cut || s.cutShort()
 }
 
 // A sweeper makes the status calls of one sweep. All of it belongs to one goroutine; calls run in others and send.
 type sweeper struct {
-	*run
+	*measurer
 	ctx     context.Context
 	targets []target
 	order   []int // in which they are asked, as indices of targets
@@ -50,9 +50,9 @@ type sweeper struct {
 	liveness *livenessCall // nil when none is out
 }
 
-func newSweeper(ctx context.Context, r *run, all []target, order []int) *sweeper {
+func newSweeper(ctx context.Context, m *measurer, all []target, order []int) *sweeper {
 	return &sweeper{
-		run: r, ctx: ctx, targets: all, order: order, began: time.Now(), look: sampleTime,
+		measurer: m, ctx: ctx, targets: all, order: order, began: time.Now(), look: sampleTime,
 		results: make(chan result, maxOutstanding),
 	}
 }
@@ -210,7 +210,7 @@ func (s *sweeper) decided() bool {
 		return false
 	}
 	s.look += time.Second
-	m := *s.m
+	m := *s.out
 	m.Sweep.Inspections = s.asked
 	p := newProjection(&m, RequestTimeout)
 	cold := p.around(p.cold(), p.all())
@@ -233,7 +233,7 @@ func (s *sweeper) ask() {
 		return rep
 	}
 	go func() {
-		s.results <- result{index: index, call: s.through(s.ctx, s.ctx, statusOf(&i), status).call}
+		s.results <- result{index: index, call: s.call(s.ctx, s.opts.RPCTimeout, statusOf(&i), status).call}
 	}()
 }
 
@@ -289,14 +289,14 @@ type livenessCall struct {
 }
 
 // startLiveness calls Version beside the calls in flight.
-func (r *run) startLiveness(ctx context.Context) *livenessCall {
+func (m *measurer) startLiveness(ctx context.Context) *livenessCall {
 	ctx, cancel := context.WithCancel(ctx)
-	call, client := make(chan crictl.Call, 1), r.client // the call may outlive r
+	call, client := make(chan crictl.Call, 1), m.client // the call may outlive m
 	go func() {
 		defer cancel()
-		rep := r.through(ctx, ctx, versionCall, func(ctx context.Context) reply {
-			_, c := client.Version(ctx)
-			return reply{call: c}
+		rep := m.call(ctx, m.opts.RPCTimeout, versionCall, func(ctx context.Context) (r reply) {
+			_, r.call = client.Version(ctx)
+			return r
 		})
 		call <- rep.call
 	}()
@@ -304,8 +304,8 @@ func (r *run) startLiveness(ctx context.Context) *livenessCall {
 }
 
 // live records a finished liveness call. A runtime that does not even answer Version gets no further calls.
-func (r *run) live(c crictl.Call) {
-	r.m.Liveness = append(r.m.Liveness, c)
-	r.note(c)
-	r.gone = !c.OK()
+func (m *measurer) live(c crictl.Call) {
+	m.out.Liveness = append(m.out.Liveness, c)
+	m.note(c)
+	m.gone = !c.OK()
 }

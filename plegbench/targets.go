@@ -183,15 +183,15 @@ func (t target) age() (created int64, id string) {
 }
 
 // hints searches for hints when a list is missing or incomplete, if there is somebody to ask about them.
-func (r *run) hints(ctx context.Context) []Hint {
-	has := complete(r.m.Sandboxes, r.m.Containers)
-	if r.gone || ctx.Err() != nil || r.opts.Hints == nil || has[KindPodSandbox] && has[KindContainer] {
+func (m *measurer) hints(ctx context.Context) []Hint {
+	has := complete(m.out.Sandboxes, m.out.Containers)
+	if m.gone || ctx.Err() != nil || m.opts.Hints == nil || has[KindPodSandbox] && has[KindContainer] {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, hintTime)
 	defer cancel()
 	found, err := deadline.Run(ctx, "listing the runtime's objects on disk",
-		func(ctx context.Context) ([]Hint, error) { return r.opts.Hints(ctx), nil })
+		func(ctx context.Context) ([]Hint, error) { return m.opts.Hints(ctx), nil })
 	if err != nil {
 		return nil // hints are optional
 	}

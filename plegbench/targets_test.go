@@ -75,13 +75,13 @@ func TestTargets(t *testing.T) {
 }
 
 func TestChangedPods(t *testing.T) {
-	pod := func(name string, sandbox crictl.SandboxState, container crictl.ContainerState) snapshot {
-		return snapshot{
+	pod := func(name string, sandbox crictl.SandboxState, container crictl.ContainerState) listPair {
+		return listPair{
 			sandboxes:  sandboxList(sandboxOf("s-"+name, name, sandbox, 1)),
 			containers: containerList(containerOf("c-"+name, name, "app", container, 1)),
 		}
 	}
-	both := func(a, b snapshot) snapshot {
+	both := func(a, b listPair) listPair {
 		a.sandboxes = sandboxList(append(a.sandboxes.Sandboxes, b.sandboxes.Sandboxes...)...)
 		a.containers = containerList(append(a.containers.Containers, b.containers.Containers...)...)
 		return a
@@ -90,7 +90,7 @@ func TestChangedPods(t *testing.T) {
 	b := pod("b", crictl.SandboxReady, crictl.ContainerCreated)
 	for _, tt := range []struct {
 		name  string
-		after snapshot
+		after listPair
 		want  []string
 	}{
 		{"order", both(b, a), nil},

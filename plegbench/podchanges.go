@@ -8,23 +8,23 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// A snapshot is the content of one complete sample.
-type snapshot struct {
+// A listPair holds the lists of one complete sample.
+type listPair struct {
 	at         time.Time
 	sandboxes  *crictl.PodSandboxList
 	containers *crictl.ContainerList
 }
 
-// A series keeps as few snapshots as are needed to find what changed over the last relist period, because each may be
-// tens of megabytes large. A kubelet compares snapshots a period apart.
+// A series keeps as few pairs as are needed to find the changes of the last relist period, because each may be
+// tens of megabytes large. A kubelet compares pairs a period apart.
 type series struct {
-	anchor snapshot // at least a period older than next, or the first
-	next   snapshot // becomes the anchor once it is a period old
-	last   snapshot
+	anchor listPair // at least a period older than next, or the first
+	next   listPair // becomes the anchor once it is a period old
+	last   listPair
 }
 
-// add takes the next snapshot.
-func (s *series) add(c snapshot) {
+// add takes the next pair.
+func (s *series) add(c listPair) {
 	switch {
 	case s.anchor.at.IsZero():
 		s.anchor, s.next = c, c
@@ -34,7 +34,7 @@ func (s *series) add(c snapshot) {
 	s.last = c
 }
 
-// changed returns the UIDs of the pods that differ between the anchor and the last snapshot, sorted.
+// changed returns the UIDs of the pods that differ between the anchor and the last pair, sorted.
 func (s *series) changed() []string {
 	if s.anchor.at.Equal(s.last.at) {
 		return nil
@@ -48,9 +48,9 @@ type podState struct {
 	state uint8
 }
 
-// changedPods compares two snapshots by identifier, as the kubelet compares pod records, for which sandboxes are
+// changedPods compares two pairs by identifier, as the kubelet compares pod records, for which sandboxes are
 // containers.
-func changedPods(a, b snapshot) []string {
+func changedPods(a, b listPair) []string {
 	before := a.states()
 	pods := map[string]struct{}{}
 	for id, now := range b.states() {
@@ -69,8 +69,8 @@ func changedPods(a, b snapshot) []string {
 	return slices.Sorted(maps.Keys(pods))
 }
 
-// states maps the identifiers of a snapshot to states, as the PLEG distinguishes them.
-func (c snapshot) states() map[string]podState {
+// states maps the identifiers of a pair to states, as the PLEG distinguishes them.
+func (c listPair) states() map[string]podState {
 	m := make(map[string]podState, len(c.sandboxes.Sandboxes)+len(c.containers.Containers))
 	for i := range c.sandboxes.Sandboxes {
 		s := &c.sandboxes.Sandboxes[i]

@@ -31,7 +31,7 @@ func (s *sweeper) reach(total int, made []Inspection, rest string) string {
 		}
 	}
 	switch {
-	case total == 0 && (s.m.Sandboxes == nil || s.m.Containers == nil):
+	case total == 0 && (s.out.Sandboxes == nil || s.out.Containers == nil):
 		return "nothing: without the lists, no sandbox or container is known"
 	case finished == total:
 		return fmt.Sprintf("all %d", total)
