@@ -77,7 +77,7 @@ func NewMonitor(endpoint string, client *crictl.Client, opts MonitorOptions) *Mo
 // once in Sweep. The first look, a closer one, and one in which a call begins to hang ask about all running objects at
 // once and the newest exited, or about hints, for sweepBudget at most; closer ones that follow one another leave out
 // what was asked about within Interval. While Version hangs, only Status and the lists are asked beside it.
-func (m *Monitor) Look(ctx context.Context, closely bool) *Measurement {
+func (m *Monitor) Poll(ctx context.Context, closely bool) *Measurement {
 	ctx, cancel := withMargin(ctx)
 	defer cancel()
 	now := &Measurement{Started: time.Now()}

@@ -102,7 +102,7 @@ func (b *beat) call(rpc, id string) func() {
 func (b *beat) each(t *testing.T, length time.Duration, take func(*Measurement)) {
 	t.Helper()
 	for end := time.Now().Add(length); time.Now().Before(end); {
-		take(b.Look(t.Context(), false))
+		take(b.Poll(t.Context(), false))
 		time.Sleep(30*time.Second - time.Since(b.start)%(30*time.Second))
 	}
 }
@@ -242,7 +242,7 @@ func (m *Measurement) asked() (n int) {
 func TestMonitorClosely(t *testing.T) {
 	watch(t, node(20, 400), nil, func(t *testing.T, b *beat) {
 		for _, want := range []int{135, 44, 44, 135} { // of 441 objects 91 are musts, and a tenth comes in turn
-			if m := b.Look(t.Context(), want == 135); m.asked() != want {
+			if m := b.Poll(t.Context(), want == 135); m.asked() != want {
 				t.Errorf("%d asked, want %d: %s", m.asked(), want, outcome(m))
 			}
 			time.Sleep(30 * time.Second)
@@ -336,7 +336,7 @@ func TestMonitorInterrupted(t *testing.T) {
 		var got []string
 		for _, d := range []time.Duration{time.Second, 8 * time.Second, time.Minute} {
 			ctx, cancel := context.WithTimeout(t.Context(), d)
-			got = append(got, outcome(b.Look(ctx, false)))
+			got = append(got, outcome(b.Poll(ctx, false)))
 			cancel()
 		}
 		up := "; " + errTimeUp.Error()
@@ -374,7 +374,7 @@ func TestMonitorChurn(t *testing.T) {
 			stopped, older := ids[looks+1], ids[looks]
 			_, _ = pods.StopPodSandbox(t.Context(), &runtimeapi.StopPodSandboxRequest{PodSandboxId: stopped})
 			_, _ = pods.RemovePodSandbox(t.Context(), &runtimeapi.RemovePodSandboxRequest{PodSandboxId: older})
-			m := b.Look(t.Context(), false)
+			m := b.Poll(t.Context(), false)
 			if !m.Samples[0].OK() {
 				hung++
 			} else if looks > 1 && len(m.ChangedPods) != 1 {

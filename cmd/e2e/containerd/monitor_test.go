@@ -84,7 +84,7 @@ func TestEndToEndMonitor(t *testing.T) {
 	kill := func() error { // Version hangs until it fails, and while it does a look may list once more
 		must(box.Kill(ctx))
 		e2etest.Poll(t, "the socket to refuse", func() bool {
-			return m.Look(ctx, true).Connect.State == crictl.ConnectRefused
+			return m.Poll(ctx, true).Connect.State == crictl.ConnectRefused
 		})
 		if lists[crictl.Unavailable] == 0 {
 			t.Errorf("the list that hung did not fail: %v", lists)
@@ -124,11 +124,11 @@ func TestEndToEndMonitor(t *testing.T) {
 		clear(lists)
 		var now *plegbench.Measurement
 		e2etest.Poll(t, step.name, func() bool { // what ends a call may come after the next look began
-			now = m.Look(ctx, true)
+			now = m.Poll(ctx, true)
 			return now.Connect.State == step.state && maps.Equal(step.want, lists)
 		})
 		for range 3 { // nothing more comes
-			now = m.Look(ctx, true)
+			now = m.Poll(ctx, true)
 		}
 		if diff := cmp.Diff(step.want, lists); diff != "" || now.Connect.State != step.state {
 			t.Errorf("%s: %s; calls: %s", step.name, now.Connect.State, diff)

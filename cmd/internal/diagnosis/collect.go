@@ -169,7 +169,7 @@ func (c *collector) measure(ctx context.Context, conn *connection.Connection) *p
 	case conn.Client == nil:
 		return nil
 	case c.monitor != nil:
-		return c.monitor.Look(ctx, c.closely)
+		return c.monitor.Poll(ctx, c.closely)
 	}
 	opts := c.request.Measure
 	_, opts.RPCTimeout = c.flags.Budget()

@@ -56,7 +56,7 @@ func TestMonitorAsMeasure(t *testing.T) {
 				}
 				for i := range looks {
 					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-					if diff := cmp.Diff(want, verdict(m.Look(ctx, i < 2))); diff != "" {
+					if diff := cmp.Diff(want, verdict(m.Poll(ctx, i < 2))); diff != "" {
 						t.Errorf("look %d: %s", i, diff)
 					}
 					cancel()
