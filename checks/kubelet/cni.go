@@ -42,7 +42,7 @@ func pluginDirs() []string {
 // broken files). The folders are those that the runtime has configured. Where it reports none, the folder of the
 // configuration is the first of the well-known ones that holds a file, those of plugins are all well-known ones that
 // exist, and where none does, no plugin is called missing.
-func ReadCNI(ctx context.Context, root string, setup crictl.Setup) (CNI, error) {
+func ReadCNI(ctx context.Context, root string, setup crictl.RuntimeConfig) (CNI, error) {
 	host := crictl.SeenBy(root, setup.PID)
 	c := CNI{ConfDir: usualConfDir, BinDirs: setup.BinDirs, Configured: len(setup.BinDirs) > 0}
 	c.lookFor(host, setup.Plugins)
@@ -150,7 +150,7 @@ func (c *CNI) lookFor(host crictl.HostFiles, plugins []string) {
 
 // missingPrograms returns those of the runtime's programs that are not there. It looks for a name in the PATH of the
 // daemon's environment, of which nothing else is kept, and beside the daemon's own program.
-func missingPrograms(host crictl.HostFiles, root string, setup crictl.Setup) (missing []string) {
+func missingPrograms(host crictl.HostFiles, root string, setup crictl.RuntimeConfig) (missing []string) {
 	proc := filepath.Join(root, "proc", strconv.Itoa(setup.PID))
 	environ, err := os.ReadFile(filepath.Join(proc, "environ"))
 	exe, errExe := os.Readlink(filepath.Join(proc, "exe"))

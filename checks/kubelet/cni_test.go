@@ -46,7 +46,7 @@ func TestReadCNI(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newTree(t)
 			h.file(tc.files...)
-			got, err := ReadCNI(t.Context(), h.root, crictl.Setup{})
+			got, err := ReadCNI(t.Context(), h.root, crictl.RuntimeConfig{})
 			must(t, err)
 			if tc.want.ConfDir == "" {
 				tc.want.ConfDir = "/etc/cni/net.d"
@@ -60,7 +60,7 @@ func TestReadCNI(t *testing.T) {
 func TestLostFolders(t *testing.T) {
 	h := newTree(t)
 	h.file("a/bolt/meta.db", "", "b/x", "")
-	got, err := ReadCNI(t.Context(), h.root, crictl.Setup{Folders: []string{"/a/bolt", "/b/task", "/c/task"}})
+	got, err := ReadCNI(t.Context(), h.root, crictl.RuntimeConfig{Folders: []string{"/a/bolt", "/b/task", "/c/task"}})
 	must(t, err)
 	equal(t, []string{"/b/task", "/c"}, got.Folders)
 }

@@ -32,7 +32,7 @@ type Input struct {
 	// SandboxImage asks the runtime which image it makes sandboxes of, and whether that is on the node; nil as above.
 	SandboxImage func(context.Context) (facts.SandboxImage, error)
 	// Setup asks the runtime which folders and programs it has configured; nil as above.
-	Setup func(context.Context) (crictl.Setup, error)
+	Setup func(context.Context) (crictl.RuntimeConfig, error)
 	// Between is the time between two looks at what is counted.
 	Between time.Duration
 	// Before is what a service found in the look before; nil to make every look that is wanted. What the probes that

@@ -19,7 +19,7 @@ func (c *Connection) CgroupDriver(ctx context.Context) (string, error) {
 	if call.Code != crictl.Unimplemented {
 		return driver, callError(call)
 	}
-	s, call := c.Client.Setup(ctx) // of containerd 1
+	s, call := c.Client.Config(ctx) // of containerd 1
 	if call.OK() && s.CgroupDriver == "" {
 		return "", probes.Skip("the runtime does not report its cgroup driver")
 	}
@@ -28,10 +28,10 @@ func (c *Connection) CgroupDriver(ctx context.Context) (string, error) {
 
 // Setup asks the runtime for its folders and programs, and the socket for the daemon that uses them. It waits no longer
 // than a healthy runtime needs: without an answer the usual folders are read.
-func (c *Connection) Setup(ctx context.Context) (crictl.Setup, error) {
+func (c *Connection) Setup(ctx context.Context) (crictl.RuntimeConfig, error) {
 	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
-	s, call := c.Client.Setup(ctx)
+	s, call := c.Client.Config(ctx)
 	if call.OK() {
 		s.PID = max(crictl.Probe(ctx, c.Socket).PeerPID, 0)
 	}

@@ -11,29 +11,30 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A Setup is what a runtime needs of its host to run pods, as it has it configured and loaded.
-type Setup struct {
+// A RuntimeConfig lists the folders and programs of the host that a runtime is configured to use.
+type RuntimeConfig struct {
 	ConfDir string   // of the CNI configuration
 	BinDirs []string // of the CNI plugins
 	Plugins []string // the CNI plugins that the loaded networks call, the one for the loopback interface among them
 	// Programs are the shim and the OCI runtime of the default handler: names, or paths that the configuration sets.
 	Programs []string
-	// Folders are those that containerd makes when it starts in its root and in its state folder, and needs from then on.
+	// Folders are made by containerd when it starts, in its root and its state folder, and must exist while it runs.
 	Folders      []string
 	CgroupDriver string // systemd or cgroupfs, of the default handler
 	PID          int    // of the runtime's daemon; 0 when not known
 }
 
-// Setup asks the runtime for its setup: the details of a verbose Status of containerd. Of other runtimes it is empty.
-func (c *Client) Setup(ctx context.Context) (Setup, Call) {
+// Config asks the runtime for its configuration, which containerd has in the details of a verbose Status. That of other
+// runtimes is empty.
+func (c *Client) Config(ctx context.Context) (RuntimeConfig, Call) {
 	return ask(ctx, c, runtimeapi.RuntimeService_Status_FullMethodName, "", &runtimeapi.StatusRequest{Verbose: true},
-		func(resp *runtimeapi.StatusResponse) Setup {
-			return setupIn(resp.GetInfo()["config"], resp.GetInfo()["cniconfig"])
+		func(resp *runtimeapi.StatusResponse) RuntimeConfig {
+			return configIn(resp.GetInfo()["config"], resp.GetInfo()["cniconfig"])
 		})
 }
 
-// setupIn reads the configuration of containerd's CRI plugin and of its CNI library (go-cni's ConfigResult), as JSON.
-func setupIn(config, cni string) (s Setup) {
+// configIn reads the configuration of containerd's CRI plugin and of its CNI library (go-cni's ConfigResult), as JSON.
+func configIn(config, cni string) (s RuntimeConfig) {
 	var c struct {
 		ContainerdRootDir, StateDir string // the second is the CRI plugin's
 		Containerd                  struct {

@@ -6,8 +6,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestSetup reads what containerd 1.6 and 2 report.
-func TestSetup(t *testing.T) {
+// TestRuntimeConfig reads what containerd 1.6 and 2 report.
+func TestRuntimeConfig(t *testing.T) {
 	const cni = `{"PluginDirs":["/opt/cni/bin"],"PluginConfDir":"/etc/cni/net.d","Networks":[
 		{"Config":{"Plugins":[{"Network":{"type":"loopback","ipam":{}}}]},"IFName":"lo"},
 		{"Config":{"Plugins":[{"Network":{"type":"bridge","ipam":{"type":"host-local"}}}]},"IFName":"eth0"}]}`
@@ -15,18 +15,18 @@ func TestSetup(t *testing.T) {
 		return `{"containerd":{"defaultRuntimeName":"x","runtimes":{"x":{"runtimeType":"io.containerd.` +
 			options + `}}}}`
 	}
-	network := Setup{
+	network := RuntimeConfig{
 		ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"},
 		Plugins: []string{"loopback", "bridge", "host-local"},
 	}
-	with := func(driver string, programs ...string) Setup {
+	with := func(driver string, programs ...string) RuntimeConfig {
 		s := network
 		s.CgroupDriver, s.Programs = driver, programs
 		return s
 	}
 	for _, tt := range []struct {
 		config, cni string
-		want        Setup
+		want        RuntimeConfig
 	}{
 		{handler(`runc.v2","options":null`), cni, with("cgroupfs", "containerd-shim-runc-v2", "runc")},
 		{
@@ -34,17 +34,17 @@ func TestSetup(t *testing.T) {
 			cni, with("systemd", "/opt/shim", "/opt/crun"),
 		},
 		{handler(`runtime.v1.linux","options":null`), cni, with("cgroupfs")},
-		{`{"sandboxImage":"registry.k8s.io/pause:3.9"}`, "", Setup{}}, // CRI-O
+		{`{"sandboxImage":"registry.k8s.io/pause:3.9"}`, "", RuntimeConfig{}}, // CRI-O
 		{`{"containerd":{"defaultRuntimeName":"y","runtimes":{"x":{"options":{"SystemdCgroup":true}}}}}`, cni, network},
 		{
 			`{"containerdRootDir":"/var/lib/containerd","rootDir":"/var/lib/containerd/io.containerd.grpc.v1.cri",
-			"stateDir":"/run/containerd/io.containerd.grpc.v1.cri"}`, "", Setup{Folders: []string{
+			"stateDir":"/run/containerd/io.containerd.grpc.v1.cri"}`, "", RuntimeConfig{Folders: []string{
 				"/var/lib/containerd/io.containerd.metadata.v1.bolt", "/run/containerd/io.containerd.runtime.v2.task",
 			}},
 		},
-		{"", "", Setup{}},
+		{"", "", RuntimeConfig{}},
 	} {
-		if diff := cmp.Diff(tt.want, setupIn(tt.config, tt.cni)); diff != "" {
+		if diff := cmp.Diff(tt.want, configIn(tt.config, tt.cni)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.config, diff)
 		}
 	}
