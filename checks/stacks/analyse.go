@@ -104,17 +104,14 @@ func (a *analysis) standsStill(i int) bool {
 	})
 }
 
-// arg returns the first argument of a frame of goroutine i, of a method the receiver, or 0.
-func (a *analysis) arg(i, frame int) uint64 {
-	args := a.dump.Goroutines[i].Args
-	if frame < 0 || frame >= len(args) || len(args[frame]) == 0 || args[frame][0] < leastAddress {
+// addr returns the address on which a frame of goroutine i was called; 0 where it is not known.
+func (a *analysis) addr(i, frame int) uint64 {
+	addrs := a.dump.Goroutines[i].Addrs
+	if frame < 0 || frame >= len(addrs) {
 		return 0
 	}
-	return args[frame][0]
+	return addrs[frame]
 }
-
-// leastAddress is above what is no pointer: the first page is never mapped.
-const leastAddress = 0x1000
 
 // groups returns the goroutines that do not wait for work, by the thing that they wait for, in the order of the dump.
 // Those that wait for one lock or shim belong together wherever they wait, the others if the functions around the wait

@@ -86,12 +86,12 @@ func (a *analysis) lockOf(i int) (addr, owner uint64) {
 	}
 	slow := false
 	for f, fn := range p.fns[:p.owner] {
-		if at := a.arg(i, f); at != 0 && !slow && fn.has.get(tables().lock) {
+		if at := a.addr(i, f); at != 0 && !slow && fn.lock {
 			addr, slow = at, fn.base == "sync.(*Mutex).lockSlow"
 		}
 	}
 	if p.owner < len(p.fns) && p.fns[p.owner].method {
-		owner = a.arg(i, p.owner)
+		owner = a.addr(i, p.owner)
 	}
 	// The words of a dump may be stale. What both agree on is right; else the slow path has what it was given.
 	switch {
@@ -111,11 +111,7 @@ func newLock(p *place, addr, owner uint64) *lock {
 		return l
 	}
 	l.method = p.fns[p.owner].base
-	for _, r := range tables().Holds {
-		if p.has.get(r.waits) {
-			l.rules = append(l.rules, r)
-		}
-	}
+	l.rules = p.rules
 	if len(l.rules) > 0 {
 		l.word, l.text = l.rules[0].Word, fmt.Sprintf("%s %#x", l.rules[0].Object, cmp.Or(addr, owner))
 	} else if _, typ, ok := strings.Cut(receiverType(l.method), "(*"); ok {
@@ -173,11 +169,11 @@ func (a *analysis) findHolders() []checks.StackHolder {
 func (a *analysis) offer(i int, byOwner map[uint64][]*lock, byRule map[*holdRule][]*lock) {
 	p := a.at[i]
 	for f, fn := range p.fns {
-		at := a.arg(i, f)
+		at := a.addr(i, f)
 		if fn.method && !fn.std && (f != p.owner || !p.lock) {
 			for _, l := range byOwner[at] {
 				why := fmt.Sprintf("it is in %s, on the object with the lock (%#x)", fn.short, at)
-				holds := slices.IndexFunc(l.rules, func(r *holdRule) bool { return fn.has.get(r.holds) })
+				holds := slices.IndexFunc(l.rules, func(r *holdRule) bool { return slices.Contains(p.holds, hold{f, r}) })
 				switch {
 				case holds >= 0:
 					a.enter(l, i, knownHolder, why, l.rules[holds].Shared)
@@ -186,13 +182,14 @@ func (a *analysis) offer(i int, byOwner map[uint64][]*lock, byRule map[*holdRule
 				}
 			}
 		}
-		for _, r := range tables().Holds {
-			if !fn.has.get(r.holds) || a.waits[i] != nil && slices.Contains(a.waits[i].rules, r) {
-				continue
-			}
-			for _, l := range byRule[r] {
-				a.enter(l, i, knownPlace, fmt.Sprintf("it is in %s, which holds such a lock", fn.short), false)
-			}
+	}
+	for _, h := range p.holds {
+		if a.waits[i] != nil && slices.Contains(a.waits[i].rules, h.rule) {
+			continue
+		}
+		for _, l := range byRule[h.rule] {
+			why := fmt.Sprintf("it is in %s, which holds such a lock", p.fns[h.frame].short)
+			a.enter(l, i, knownPlace, why, false)
 		}
 	}
 }

@@ -7,16 +7,8 @@ import (
 	"github.com/kdiag/kdiag/checks"
 )
 
-// Pictures returns the known ones, in the order in which they are documented.
-func Pictures() []Picture {
-	var out []Picture
-	for _, p := range tables().Pictures {
-		c := p.Picture
-		c.Links, c.Causes = slices.Clone(p.Links), slices.Clone(p.Causes)
-		out = append(out, c)
-	}
-	return out
-}
+// Pictures returns all known ways to hang, in the order of the documentation.
+func Pictures() []*Picture { return tables().Pictures }
 
 // pictures returns the known ways to hang that the dump shows.
 func (a *analysis) pictures(holders []checks.StackHolder) []checks.KnownPicture {
@@ -32,7 +24,7 @@ func (a *analysis) pictures(holders []checks.StackHolder) []checks.KnownPicture 
 		var ids []int
 		for i, at := range a.at {
 			g := &a.dump.Goroutines[i]
-			if a.idle[i] || !at.has.hasAll(p.frames) {
+			if a.idle[i] || !slices.Contains(at.pictures, p) {
 				continue
 			}
 			switch word, _ := a.waitsFor(i); {

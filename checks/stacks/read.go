@@ -22,10 +22,10 @@ import (
 const (
 	maxGoroutines = 150_000
 	maxStackBytes = 8 << 20
-	maxArgBytes   = 6 << 20
-	maxFrames     = 128  // of a stack; the Go runtime writes 100
-	maxArgFrames  = 16   // of a goroutine, from the innermost on, of which arguments are kept
-	maxArgSets    = 2000 // different arguments at one stack; the goroutines behind keep fewer
+	maxAddrBytes  = 6 << 20
+	maxFrames     = 128    // of a stack; the Go runtime writes 100
+	maxAddrs      = 16     // of a goroutine, from the innermost on
+	leastAddr     = 0x1000 // the first page is never mapped
 )
 
 // ErrNoDump is returned for input without a goroutine dump.
@@ -38,7 +38,7 @@ var ErrNoDump = errors.New("no goroutine dump found")
 func Read(ctx context.Context, name string, r io.Reader) ([]*Dump, error) {
 	l := &log{
 		name: name, seed: maphash.MakeSeed(),
-		known: map[uint64]*interned{}, words: map[uint64][][]uint64{}, texts: map[string]string{},
+		known: map[uint64]*interned{}, addrs: map[uint64][]uint64{}, texts: map[string]string{},
 	}
 	err := l.read(ctx, r)
 	switch n := len(l.dumps); {
@@ -60,10 +60,10 @@ type log struct {
 
 	// What the dumps share.
 	seed  maphash.Seed
-	known map[uint64]*interned  // stacks, by the hash of their text without arguments
-	words map[uint64][][]uint64 // arguments, by hash
-	texts map[string]string     // names of functions and files, states
-	kept  struct{ goroutines, stacks, args int }
+	known map[uint64]*interned                    // stacks, by the hash of their text without arguments
+	addrs map[uint64][]uint64                     // by hash
+	texts map[string]string                       // names of functions and files, states
+	kept  struct{ goroutines, stacks, addrs int } // the last two in bytes
 
 	unwrapper
 
@@ -71,7 +71,7 @@ type log struct {
 	headless bool   // frames precede its first header
 	inside   string // why its last goroutine is not whole
 	lost     int    // of its goroutines
-	bare     int    // of its goroutines have lost arguments
+	bare     int    // of its goroutines have no addresses for lack of room
 	program  string // of its main function
 
 	open  bool // a goroutine is being read
@@ -84,11 +84,10 @@ type log struct {
 	with  []byte // the arguments in that line
 }
 
-// An interned stack is what is known of goroutines at one place.
+// An interned stack is one that goroutines share.
 type interned struct {
 	stack *Stack
-	want  []int // words of the arguments of each frame that are kept
-	sets  int   // different arguments kept
+	addrs []bool // for each frame, whether its first argument is kept
 }
 
 // header is the first line of a goroutine; GOTRACEBACK=system writes gp, m and mp too.
@@ -226,7 +225,7 @@ func (l *log) close() {
 		return
 	}
 	l.kept.goroutines++
-	l.g.Stack, l.g.Args = e.stack, l.arguments(e)
+	l.g.Stack, l.g.Addrs = e.stack, l.addresses(e)
 	l.dump.Goroutines = append(l.dump.Goroutines, l.g)
 }
 
@@ -244,7 +243,7 @@ func (l *log) finish() {
 		addCut(d, fmt.Sprintf("%d goroutines are counted but not kept: too many, or too many different stacks", l.lost))
 	}
 	if l.bare > 0 {
-		addCut(d, fmt.Sprintf("arguments of %d goroutines are not kept: too many", l.bare))
+		addCut(d, fmt.Sprintf("addresses of %d goroutines are not kept: too many", l.bare))
 	}
 	s := &d.Source
 	isShim := strings.HasPrefix(l.program, shim) // it writes its dump into the log of containerd
@@ -303,7 +302,7 @@ func (l *log) intern() *interned {
 		name := l.share(call.Func.Complete)
 		file := l.share(cmp.Or(call.SrcName, call.RemoteSrcPath))
 		e.stack.Frames = append(e.stack.Frames, Frame{Func: name, File: file, Line: call.Line})
-		e.want = append(e.want, wantWords(name))
+		e.addrs = append(e.addrs, hasAddress(name))
 		l.kept.stacks += 80
 	}
 	return e
@@ -321,86 +320,48 @@ func (l *log) share(s string) string {
 	return s
 }
 
-// wantWords returns how many words of the arguments of a function the analysis uses: of methods the receiver and one
-// more, of package sync what is waited on, of system calls the number and the process.
-func wantWords(name string) int {
+// hasAddress reports whether the first argument of a function tells objects apart: the receiver of a method, the lock of
+// a function of package sync.
+func hasAddress(name string) bool {
 	pkg, rest, _ := strings.Cut(name[strings.LastIndexByte(name, '/')+1:], ".")
-	switch {
-	case pkg == "syscall" || pkg == "unix":
-		return 3
-	case pkg == "sync":
-		return 1
-	case strings.HasPrefix(rest, "("), strings.Contains(rest, ".") && !strings.Contains(rest, ".func"):
-		return 2
-	}
-	return 0
+	return pkg == "sync" || strings.HasPrefix(rest, "(") || strings.Contains(rest, ".") && !strings.Contains(rest, ".func")
 }
 
-// arguments returns the words that are kept of the goroutine being read, the same slice for equal ones.
-func (l *log) arguments(e *interned) [][]uint64 {
-	frames, limit := maxArgFrames, 8
-	if e.sets >= maxArgSets {
-		frames, limit = 4, 1
-	}
-	found, counts := make([]uint64, 0, 3*maxArgFrames), make([]byte, 0, maxFrames) // words, and how many of each frame
-	from, last := 0, 0
-	for i, want := range e.want {
-		if frames == 0 || i >= len(l.ends) {
-			break
+// addresses returns the addresses of the goroutine being read, the same slice for equal ones.
+func (l *log) addresses(e *interned) []uint64 {
+	var found [maxFrames]uint64
+	var h maphash.Hash
+	h.SetSeed(l.seed)
+	n, kept, from := 0, 0, 0
+	for i, end := range l.ends[:min(len(l.ends), len(e.addrs))] {
+		if e.addrs[i] && kept < maxAddrs {
+			if found[i] = address(l.args[from:end]); found[i] > 0 {
+				n, kept = i+1, kept+1
+			}
 		}
-		before := len(found)
-		found = words(found, l.args[from:l.ends[i]], min(want, limit))
-		counts = append(counts, byte(len(found)-before))
-		if len(found) > before {
-			frames, last = frames-1, i+1
-		}
-		from = l.ends[i]
+		maphash.WriteComparable(&h, found[i])
+		from = end
 	}
-	if last == 0 {
+	if n == 0 {
 		return nil
 	}
-	counts = counts[:last]
-	h := maphash.Hash{}
-	h.SetSeed(l.seed)
-	_, _ = h.Write(counts) // never fails
-	for _, w := range found {
-		maphash.WriteComparable(&h, w)
-	}
-	if same, ok := l.words[h.Sum64()]; ok {
+	if same, ok := l.addrs[h.Sum64()]; ok {
 		return same
 	}
-	size := 24*last + 8*len(found) + 48
-	if l.kept.args+size > maxArgBytes || e.sets >= 2*maxArgSets {
+	if l.kept.addrs += 8*n + 48; l.kept.addrs > maxAddrBytes {
 		l.bare++
 		return nil
 	}
-	l.kept.args += size
-	e.sets++
-	all, rest := make([][]uint64, last), slices.Clone(found)
-	for i, n := range counts {
-		if n > 0 {
-			all[i], rest = rest[:n:n], rest[n:]
-		}
-	}
-	l.words[h.Sum64()] = all
-	return all
+	l.addrs[h.Sum64()] = slices.Clone(found[:n])
+	return l.addrs[h.Sum64()]
 }
 
-// words appends at most n words of the arguments of a call, those of structures too: 0xc000012340, {0x1?, _}, ...
-func words(all []uint64, b []byte, n int) []uint64 {
-	for len(b) > 0 && n > 0 {
-		var arg []byte
-		arg, b, _ = bytes.Cut(b, []byte(", "))
-		arg = bytes.TrimSuffix(bytes.Trim(arg, "{}"), []byte("?"))
-		if len(arg) == 0 { // an empty structure
-			continue
-		}
-		w, err := strconv.ParseUint(string(arg), 0, 64)
-		if err != nil && string(arg) != "_" { // "..."
-			break
-		}
-		all = append(all, w)
-		n--
+// address returns the first argument of a call if it is an address: 0xc000012340?, ...
+func address(args []byte) uint64 {
+	first, _, _ := bytes.Cut(args, []byte(", "))
+	addr, err := strconv.ParseUint(string(bytes.TrimSuffix(bytes.Trim(first, "{}"), []byte("?"))), 0, 64)
+	if err != nil || addr < leastAddr {
+		return 0
 	}
-	return all
+	return addr
 }

@@ -26,10 +26,10 @@ type Goroutine struct {
 	State string        // as the Go runtime writes it: running, select, sync.Mutex.Lock, IO wait, syscall
 	Wait  time.Duration // whole minutes; 0 below the first
 	Stack *Stack
-	// Args are the first words of the arguments of frames of Stack, in its order: of methods two, of package sync one,
-	// of system calls three. It is shorter than Frames, and nil where the dump has none or there was no room for them.
-	// A word that the dump marks with a question mark may be outdated. Goroutines share it; it must not be changed.
-	Args [][]uint64
+	// Addrs are the first arguments of the frames of Stack, innermost first: the receiver of a method, the lock of a
+	// function of package sync; 0 where there is none. It may be shorter than Frames. An address that the dump marks with
+	// a question mark may be outdated. Goroutines share it; it must not be changed.
+	Addrs []uint64
 }
 
 // A Dump is what one process wrote at one time.
@@ -49,7 +49,7 @@ type Candidate struct {
 	Stuck   string          // why it looks stuck: stopped, at work for 4m; empty if it does not
 }
 
-// A Picture is a known way to hang, as data.
+// A Picture is a known way to hang.
 type Picture struct {
 	ID     string   // container-status-lock
 	Title  string   // a few words
@@ -57,4 +57,9 @@ type Picture struct {
 	Links  []string // the thread in which it was found
 	Causes []string // codes of causes that it supports
 	Role   string   // of the process: runtime, shim, kubelet
+
+	Frames []names  // all are in the stack of the goroutine
+	Words  []string // it waits for one of these; empty for any
+	Blocks bool     // it holds what others wait for
+	Waits  bool     // it need not have waited for a minute
 }

@@ -2,6 +2,7 @@ package stacks
 
 import (
 	_ "embed"
+	"encoding/json"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,127 +14,55 @@ import (
 //go:embed tables.yaml
 var tablesYAML []byte
 
-// tables returns what tables.yaml says; the comments there explain the rules.
-var tables = sync.OnceValue(loadTables)
+// tables returns the rules of tables.yaml; its comments explain them.
+var tables = sync.OnceValue(func() *allTables {
+	t := &allTables{}
+	if err := yaml.UnmarshalStrict(tablesYAML, t); err != nil {
+		panic("tables.yaml: " + err.Error()) // it is a part of the program
+	}
+	return t
+})
 
 type allTables struct {
 	Locks, Idle, Loops []string
 	Waits              []*waitRule
 	Holds              []*holdRule
-	Pictures           []*picture
-
-	count    int              // of ids
-	ids      map[string][]int // of the names
-	prefixes map[string][]int // of those that end with *, without it
-	lock     int              // the id of all Locks
-	idle     int              // the id of all Idle
-	loops    [][]int          // Loops: ids of the function, and of the one that has to be in the stack too
+	Pictures           []*Picture
 }
 
 type waitRule struct {
 	Word, Text string
 	Lower      bool // the method in the text
-	All        []string
-	all        []int
+	All        []names
 }
 
 type holdRule struct {
 	Object, Word string
 	Same, Shared bool
-	Waits, Holds string
-	waits, holds int
+	Waits, Holds names
 }
 
-type picture struct {
-	Picture
-	Frames, Words []string
-	Blocks, Waits bool
-	frames        []int
+// names are short names of functions; a final * stands for any end.
+type names []string
+
+// UnmarshalJSON reads a string of names with | between them.
+func (n *names) UnmarshalJSON(b []byte) error {
+	var all string
+	err := json.Unmarshal(b, &all)
+	*n = strings.Split(all, "|")
+	return err
 }
 
-func loadTables() *allTables {
-	t := &allTables{ids: map[string][]int{}, prefixes: map[string][]int{}}
-	if err := yaml.UnmarshalStrict(tablesYAML, t); err != nil {
-		panic("tables.yaml: " + err.Error()) // it is a part of the program
-	}
-	t.lock, t.idle = t.id(strings.Join(t.Locks, "|")), t.id(strings.Join(t.Idle, "|"))
-	for _, name := range t.Loops {
-		t.loops = append(t.loops, t.each(strings.Split(name, "&")))
-	}
-	for _, r := range t.Waits {
-		r.all = t.each(r.All)
-	}
-	for _, r := range t.Holds {
-		r.waits, r.holds = t.id(r.Waits), t.id(r.Holds)
-	}
-	for _, p := range t.Pictures {
-		p.frames = t.each(p.Frames)
-	}
-	return t
-}
-
-// id returns the id of names with | between them; a function has it that is one of them.
-func (t *allTables) id(names string) int {
-	t.count++
-	for name := range strings.SplitSeq(names, "|") {
-		if prefix, ok := strings.CutSuffix(name, "*"); ok {
-			t.prefixes[prefix] = append(t.prefixes[prefix], t.count)
-		} else {
-			t.ids[name] = append(t.ids[name], t.count)
-		}
-	}
-	return t.count
-}
-
-func (t *allTables) each(names []string) []int {
-	ids := make([]int, len(names))
-	for i, name := range names {
-		ids[i] = t.id(name)
-	}
-	return ids
-}
-
-// wait returns what the functions of a stack show that it waits for, or nothing.
-func (t *allTables) wait(p *place) (word, on string) {
-	for _, r := range t.Waits {
-		if !p.has.hasAll(r.all) {
-			continue
-		}
-		method := ""
-		for _, f := range p.fns {
-			if f.has.get(r.all[len(r.all)-1]) {
-				method = f.base[strings.LastIndexByte(f.base, '.')+1:]
-			}
-		}
-		if r.Lower {
-			method = strings.ToLower(method)
-		}
-		return r.Word, strings.Replace(r.Text, "%s", method, 1)
-	}
-	return "", ""
-}
-
-// A function is what the tables know of one, by its name.
+// A function is one of a stack, by its name.
 type function struct {
 	short  string // container.(*statusStorage).Get.func1
 	base   string // without what the compiler adds for closures
 	std    bool   // of Go's library
 	method bool   // with a pointer receiver: its first argument is an address
-	has    idSet
-	loops  [][]int // as in allTables
+	lock   bool   // it waits for a lock, its receiver
 }
 
-// An idSet is a set of ids.
-type idSet [2]uint64
-
-func (s *idSet) get(id int) bool { return s[id/64]&(1<<(id%64)) != 0 }
-
-func (s *idSet) hasAll(ids []int) bool {
-	return !slices.ContainsFunc(ids, func(id int) bool { return !s.get(id) })
-}
-
-// function returns what the tables know of a function with this full name.
-func (t *allTables) function(name string) *function {
+func newFunction(name string) *function {
 	f := &function{short: Short(name)}
 	f.base = closure.ReplaceAllString(f.short, "")
 	first, _, path := strings.Cut(name, "/")
@@ -142,21 +71,45 @@ func (t *allTables) function(name string) *function {
 	}
 	f.std = !strings.Contains(first, ".") && first != "main"
 	f.method = strings.Contains(f.base, ".(*")
-	ids := t.ids[f.base]
-	for prefix, more := range t.prefixes {
-		if strings.HasPrefix(f.base, prefix) {
-			ids = append(slices.Clip(ids), more...)
-		}
-	}
-	for _, id := range ids {
-		f.has[id/64] |= 1 << (id % 64)
-	}
-	for _, r := range t.loops {
-		if f.has.get(r[0]) {
-			f.loops = append(f.loops, r)
-		}
-	}
+	f.lock = f.is(tables().Locks)
 	return f
+}
+
+// is reports whether the function has one of the names.
+func (f *function) is(any names) bool {
+	return slices.ContainsFunc(any, func(name string) bool {
+		prefix, open := strings.CutSuffix(name, "*")
+		return name == f.base || open && strings.HasPrefix(f.base, prefix)
+	})
+}
+
+// has reports whether a function with one of the names is in the stack.
+func (p *place) has(any names) bool {
+	return slices.ContainsFunc(p.fns, func(f *function) bool { return f.is(any) })
+}
+
+func (p *place) hasAll(all []names) bool {
+	return !slices.ContainsFunc(all, func(any names) bool { return !p.has(any) })
+}
+
+// findWait sets what a goroutine at the place waits for, as far as the functions of its stack show it.
+func (p *place) findWait() {
+	for _, r := range tables().Waits {
+		if !p.hasAll(r.All) {
+			continue
+		}
+		method := ""
+		for _, f := range p.fns {
+			if f.is(r.All[len(r.All)-1]) {
+				method = f.base[strings.LastIndexByte(f.base, '.')+1:]
+			}
+		}
+		if r.Lower {
+			method = strings.ToLower(method)
+		}
+		p.word, p.on = r.Word, strings.Replace(r.Text, "%s", method, 1)
+		return
+	}
 }
 
 // Short returns the name of a function without its import path: container.(*statusStorage).Get.

@@ -60,7 +60,7 @@ func (a *analysis) waitsFor(i int) (word, on string) {
 		return a.waits[i].word, a.waits[i].text
 	case p.word == WaitsTTRPC:
 		isClient := func(f *function) bool { return strings.HasPrefix(f.base, "ttrpc.(*Client).") }
-		if client := a.arg(i, slices.IndexFunc(p.fns, isClient)); client != 0 {
+		if client := a.addr(i, slices.IndexFunc(p.fns, isClient)); client != 0 {
 			return p.word, fmt.Sprintf("%s client %#x)", strings.TrimSuffix(p.on, ")"), client)
 		}
 	}
@@ -75,20 +75,27 @@ func (a *analysis) waitsFor(i int) (word, on string) {
 	return WaitsNothing, "nothing: " + g.State
 }
 
-// A place is what the stack of a goroutine shows.
+// A place is a stack, and what it shows of the goroutines that have it.
 type place struct {
-	fns    []*function
-	has    idSet
-	idle   bool   // it waits as it should
-	loop   bool   // it is a loop that may wait for its next piece of work
-	word   string // empty: the state decides
-	on     string
-	lock   bool
-	writer bool   // waits to write, which stops later readers
-	owner  int    // the frame of the method around the lock; len(fns) if none
-	call   string // the RPC that it serves
-	last   int    // the frame of its handler, or the outermost
-	key    string // the functions around the wait
+	fns      []*function
+	idle     bool        // they wait as they should
+	loop     bool        // they are loops that may wait for the next piece of work
+	word, on string      // as waitsFor returns them; empty: the state decides
+	lock     bool        // they wait for a lock
+	writer   bool        // to write, which stops later readers
+	owner    int         // the frame of the method around the lock; len(fns) if none
+	call     string      // the RPC that they serve
+	last     int         // the frame of its handler, or the outermost
+	key      string      // the functions around the wait
+	rules    []*holdRule // of the lock
+	holds    []hold      // of other locks
+	pictures []*Picture
+}
+
+// A hold is a frame in a function that holds the locks of a rule.
+type hold struct {
+	frame int
+	rule  *holdRule
 }
 
 func (a *analysis) place(s *Stack) *place {
@@ -101,18 +108,15 @@ func (a *analysis) place(s *Stack) *place {
 	for i, fr := range s.Frames {
 		f, ok := a.fns[fr.Func]
 		if !ok {
-			f = t.function(fr.Func)
+			f = newFunction(fr.Func)
 			a.fns[fr.Func] = f
 		}
 		p.fns[i] = f
-		for n := range f.has {
-			p.has[n] |= f.has[n]
-		}
-		if p.owner > i && !f.std && !f.has.get(t.lock) {
+		if p.owner > i && !f.std && !f.lock {
 			p.owner = i
 		}
 		if p.owner > i {
-			p.lock = p.lock || f.has.get(t.lock)
+			p.lock = p.lock || f.lock
 			p.writer = p.writer || f.base == "sync.(*RWMutex).Lock"
 		}
 		if p.call == "" {
@@ -124,7 +128,22 @@ func (a *analysis) place(s *Stack) *place {
 	if p.lock {
 		p.word, p.on = WaitsLock, "a lock"
 	} else {
-		p.word, p.on = t.wait(p)
+		p.findWait()
+	}
+	for _, r := range t.Holds {
+		if p.lock && p.has(r.Waits) {
+			p.rules = append(p.rules, r)
+		}
+		for i, f := range p.fns {
+			if f.is(r.Holds) {
+				p.holds = append(p.holds, hold{i, r})
+			}
+		}
+	}
+	for _, known := range t.Pictures {
+		if p.hasAll(known.Frames) {
+			p.pictures = append(p.pictures, known)
+		}
 	}
 	for _, f := range p.fns[p.owner:min(p.owner+3, len(p.fns))] {
 		p.key += "\n" + f.base
@@ -144,12 +163,15 @@ func (p *place) names() []string {
 
 // isIdle reports whether a goroutine waits as it should, or works for another one in Go's library.
 func (p *place) isIdle() bool {
-	if p.has.get(tables().idle) {
+	if p.has(tables().Idle) {
 		return true
 	}
 	for _, f := range p.fns {
 		if !f.std { // all below it is Go's library
-			return slices.ContainsFunc(f.loops, p.has.hasAll)
+			return slices.ContainsFunc(tables().Loops, func(loop string) bool {
+				name, other, both := strings.Cut(loop, "&")
+				return f.is(names{name}) && (!both || p.has(names{other}))
+			})
 		}
 	}
 	return true
