@@ -30,12 +30,12 @@ func (in *Incident) recorded(step float64, summary string, codes ...string) *Fin
 	return in.finding(step, summary, codes...)
 }
 
-// early is recorded for what explains an incident only if it began before.
+// early is like recorded, for causes that explain an incident only if they began before it.
 func (in *Incident) early(step float64, summary string, codes ...string) *Finding {
 	return in.recorded(step, summary, codes...).limitLate(in, in.each(codes...)...)
 }
 
-// harmless is recorded for what does not make PLEG unhealthy.
+// harmless is like recorded, for states that do not make PLEG unhealthy.
 func (in *Incident) harmless(summary string, codes ...string) *Finding {
 	return in.recorded(checks.Weak, summary, codes...).unlikely("no relist waits for it")
 }
@@ -73,7 +73,7 @@ func (c *Finding) lacks(text string) *Finding {
 	return c
 }
 
-// An Incident is an episode of a log with what the recognisers ask of its surroundings.
+// An Incident is an episode of a log, with the counts that the recognisers need.
 type Incident struct {
 	*journal.Episode
 	*journal.Surroundings
@@ -115,7 +115,7 @@ func NewIncident(e *journal.Episode) *Incident {
 	return in
 }
 
-// reasonRuntimeDown is how a record lists a runtime without a good status beside PLEG.
+// reasonRuntimeDown is the reason that a record has for a runtime without a good status.
 const reasonRuntimeDown = "container runtime is down"
 
 func isLate(c journal.Call) bool { return c.Code == "DeadlineExceeded" }
@@ -166,8 +166,8 @@ const (
 	// callDeadline is the kubelet's default deadline of most calls to the runtime (runtimeRequestTimeout in
 	// pkg/kubelet/apis/config/v1beta1/defaults.go).
 	callDeadline = 2 * time.Minute
-	// maxHungCalls is up to how many hung calls an age can count: beyond, being near a multiple of the deadline is
-	// chance.
+	// maxHungCalls is the most hung calls that an age can count: beyond, an age is near a multiple of the deadline
+	// by chance.
 	maxHungCalls = 6
 )
 
@@ -214,7 +214,7 @@ func (in *Incident) relistsText() string {
 // begin returns when the incident began: at the anchor, else at the first unhealthy record.
 func (in *Incident) begin() *time.Time { return cmp.Or(in.Anchor, in.Start) }
 
-// writtenAfter is how long before its record something can have begun.
+// writtenAfter is the longest time between a fault and its record.
 func writtenAfter(b *journal.Burst) time.Duration {
 	switch b.Code {
 	case signature.HungTask:
@@ -285,8 +285,8 @@ func (in *Incident) when(code string) string {
 }
 
 // FromLog returns what the log alone shows of all causes around an incident, or that it does not explain the incident.
-func (in *Incident) FromLog() []*Finding {
-	var all []*Finding
+func (in *Incident) FromLog() []Finding {
+	var all []Finding
 	explained := false
 	for _, d := range All() {
 		if d.FromLog == nil {
@@ -304,10 +304,10 @@ func (in *Incident) FromLog() []*Finding {
 		}
 		f.Code = d.Code
 		explained = explained || checks.Confidence(f.Step, f.Evidence) >= checks.Weak
-		all = append(all, f)
+		all = append(all, *f)
 	}
 	if !explained {
-		all = append(all, in.unexplained())
+		all = append(all, *in.unexplained())
 	}
 	return all
 }

@@ -85,12 +85,12 @@ func results(j judgement) []checks.Result {
 }
 
 // worst returns the most severe finding whose definition claims a check; nil when there is none.
-func worst(found []*causes.Finding, id string) (out *causes.Finding) {
+func worst(found []causes.Finding, id string) (out *causes.Finding) {
 	for _, x := range found {
 		d, _ := causes.Lookup(x.Code)
 		if slices.Contains(d.Claims, id) && (out == nil || x.Severity == checks.Critical &&
 			out.Severity != checks.Critical) {
-			out = x
+			out = &x
 		}
 	}
 	return out

@@ -15,10 +15,10 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// A judgement is what the judge found: nothing in it is worked out twice.
+// A judgement has all that follows from the facts: nothing in it is worked out twice.
 type judgement struct {
 	facts  *facts.Facts
-	found  []*causes.Finding // all that was recognised, those too that another finding hides
+	found  []causes.Finding // all that was recognised, those too that another finding hides
 	causes []checks.Cause    // the root before its consequences
 }
 
@@ -37,11 +37,11 @@ func judged(in *facts.Input) judgement {
 	}
 	f := facts.New(in)
 	defs := definitions()
-	var found []*causes.Finding
+	var found []causes.Finding
 	for _, d := range causes.All() {
 		if x := d.Recognise(f); x != nil {
 			x.Code = d.Code
-			found = append(found, x)
+			found = append(found, *x)
 		}
 	}
 	shown := unhidden(f, defs, found)
@@ -61,23 +61,23 @@ func definitions() map[string]causes.Definition {
 }
 
 // unhidden returns the findings that no other finding hides.
-func unhidden(f *facts.Facts, defs map[string]causes.Definition, found []*causes.Finding) []*causes.Finding {
-	return slices.DeleteFunc(slices.Clone(found), func(x *causes.Finding) bool {
+func unhidden(f *facts.Facts, defs map[string]causes.Definition, found []causes.Finding) []causes.Finding {
+	return slices.DeleteFunc(slices.Clone(found), func(x causes.Finding) bool {
 		return slices.ContainsFunc(defs[x.Code].Hidden, func(r causes.Root) bool {
-			i := slices.IndexFunc(found, func(other *causes.Finding) bool { return other.Code == r.Code })
+			i := slices.IndexFunc(found, func(other causes.Finding) bool { return other.Code == r.Code })
 			return i >= 0 && (found[i].Severity == checks.Critical || !r.Critical) && r.Holds(f)
 		})
 	})
 }
 
-// A relation is what explains one finding.
+// A relation names the roots of one finding.
 type relation struct {
 	causedBy string // the nearest root
 	repair   string // the nearest root that is to be repaired first; what the kernel did is over
 }
 
 // relate maps the code of each consequence among the findings to its roots.
-func relate(f *facts.Facts, defs map[string]causes.Definition, found []*causes.Finding) map[string]relation {
+func relate(f *facts.Facts, defs map[string]causes.Definition, found []causes.Finding) map[string]relation {
 	relations := map[string]relation{}
 	for _, x := range found {
 		d := defs[x.Code]
@@ -117,10 +117,10 @@ func nearest(defs map[string]causes.Definition, roots []string) string {
 }
 
 // raiseRoots makes each root as severe as what follows from it.
-func raiseRoots(found []*causes.Finding, roots map[string]relation) {
+func raiseRoots(found []causes.Finding, roots map[string]relation) {
 	for range found { // a chain is no longer than the causes
 		for _, x := range found {
-			i := slices.IndexFunc(found, func(o *causes.Finding) bool { return o.Code == roots[x.Code].causedBy })
+			i := slices.IndexFunc(found, func(o causes.Finding) bool { return o.Code == roots[x.Code].causedBy })
 			if i >= 0 && x.Severity == checks.Critical {
 				found[i].Severity = checks.Critical
 			}
@@ -129,8 +129,8 @@ func raiseRoots(found []*causes.Finding, roots map[string]relation) {
 }
 
 // advise makes the causes of the findings, with their next steps. Where the root is to be repaired first, a restart
-// is for what stays after that.
-func advise(defs map[string]causes.Definition, found []*causes.Finding, roots map[string]relation) []checks.Cause {
+// is for faults that persist.
+func advise(defs map[string]causes.Definition, found []causes.Finding, roots map[string]relation) []checks.Cause {
 	var all []checks.Cause
 	for _, x := range found {
 		root := roots[x.Code]
@@ -188,7 +188,7 @@ func index(causes []checks.Cause, code string) int {
 	return slices.IndexFunc(causes, func(c checks.Cause) bool { return c.Code == code })
 }
 
-// A scope is how much must have been seen before a node may be called healthy.
+// A scope is the part of a node that must have been seen before it may be called healthy.
 type scope uint8
 
 const (
