@@ -125,11 +125,11 @@ func adviseAPIServer(f *facts.Facts, s *Steps, gone bool) {
 	s.restartKubelet(f, "Only if the API server answers and the calls still fail: drops a dead connection.")
 }
 
-// outageEvidence adds how the kubelet's calls fail by its log, and returns why in a few words.
+// outageEvidence adds the failing calls of the kubelet's log, and returns their reason in a few words.
 func outageEvidence(f *facts.Facts, e *checks.Evidence) string {
 	s, record := f.Log.APIOutage, f.Log.APIFailure.Record
 	Addf(&e.For, "%s of the kubelet to the API server %s, the last at %s: %s", units.Count(int(s.Records),
-		"failed call"), facts.SinceText(f, s.From), facts.ClockText(f, s.To), facts.Quote(f, record))
+		"failed call"), facts.SinceText(f, s.From), facts.ClockText(f, s.To), facts.Quote(record))
 	if c := facts.Logged(f, signature.CertificateExpired); c != nil && facts.Fresh(f, c.Last, facts.APIFresh) {
 		logEvidence(f, e, signature.CertificateExpired)
 		return "a certificate has expired"
@@ -140,7 +140,7 @@ func outageEvidence(f *facts.Facts, e *checks.Evidence) string {
 	return reasonIn(record)
 }
 
-// reasonIn is the end of the error of a record, which names what failed: i/o timeout.
+// reasonIn returns the end of a record's error, which names the failure: i/o timeout.
 func reasonIn(record string) string {
 	err := facts.ErrorWords(record)
 	if i := strings.Index(err, "x509: "); i >= 0 {
@@ -149,8 +149,7 @@ func reasonIn(record string) string {
 	return facts.Clean(strings.Trim(err[strings.LastIndex(err, ": ")+1:], ` "`))
 }
 
-// serverEvidence adds what kdiag itself saw of the API server, and returns in a few words what is wrong with the way
-// to it.
+// serverEvidence adds kdiag's own reading of the API server, and returns its problem in a few words.
 func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 	look := f.Seen.Server
 	s := look.Value

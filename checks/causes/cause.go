@@ -1,6 +1,6 @@
 // Package causes holds every cause that kdiag knows, three files each: NAME.go recognises it in the facts and
 // advises; NAME.md documents it for kdiag explain and docs/causes.md; testdata/NAME holds a recorded case. Which cause
-// explains which is one table, in relations.go. Package judge relates what is found and writes the report.
+// explains which is one table, in relations.go. Package judge relates the causes it finds and writes the report.
 package causes
 
 import (
@@ -82,7 +82,7 @@ func (r Root) Holds(f *facts.Facts) bool { return r.When == nil || r.When(f) }
 func newFinding(
 	severity checks.Severity, step float64, summary string, e checks.Evidence, subjects ...checks.Subject,
 ) *Finding {
-	if len(e.For) == 0 { // what was seen is the summary itself
+	if len(e.For) == 0 { // the summary is the observation
 		e.For = []string{summary}
 	}
 	c := &Finding{Severity: severity, Step: step, Summary: summary, Evidence: e}

@@ -67,8 +67,8 @@ func followsRuntime(f *facts.Facts) (follows, sure bool) {
 	return len(made) > 0 && !own, own
 }
 
-// mismatchFresh is how old the newest sandbox that failed for the drivers may be: the kubelet tries again about every
-// 15 s for each pod.
+// mismatchFresh is the maximum age of the newest sandbox that failed for the drivers: the kubelet tries again about
+// every 15 s for each pod.
 const mismatchFresh = 90 * time.Second
 
 func recogniseCgroupDriverMismatch(f *facts.Facts) *Finding {

@@ -12,7 +12,7 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// A consumer has a part of what is short: a control group, a process, or the processes of one name.
+// A consumer uses a share of a scarce resource: a control group, a process, or the processes of one name.
 type consumer struct {
 	text    string // who has how much of it
 	share   float64
@@ -60,7 +60,7 @@ func processSubject(f *facts.Facts, pid int, name, podUID string) checks.Subject
 	return facts.InPod(f, checks.Subject{Kind: "Process", ID: strconv.Itoa(pid), Name: facts.Clean(name)}, podUID)
 }
 
-// andMore ends a summary with how many others there are; nothing for none.
+// andMore returns the end of a summary that counts the others; empty for none.
 func andMore(n int, noun string) string {
 	return ifElse(n > 0, "; "+units.Count(n, noun)+" more", "")
 }
@@ -85,14 +85,14 @@ func worthNaming(all []consumer) []consumer {
 	return append(much, some...)
 }
 
-// addConsumed adds what each has.
+// addConsumed adds each consumer's share.
 func addConsumed(e *checks.Evidence, all []consumer) {
 	for _, h := range all {
 		e.For = append(e.For, h.text)
 	}
 }
 
-// ofCulprit ends a summary with who has much; nothing where nobody has.
+// ofCulprit returns the end of a summary that names the largest consumer; empty if none has much.
 func ofCulprit(all []consumer) string {
 	if len(all) == 0 || !all[0].hasMuch() {
 		return ""

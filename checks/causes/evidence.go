@@ -71,12 +71,12 @@ func addMost(lines *[]string, format string, numbers map[string]int) {
 	}
 }
 
-// atWork writes for how long a process has been running: runc (pid 4720) has been running for 3m (sleeping).
+// atWork writes the running time of a process: runc (pid 4720) has been running for 3m (sleeping).
 func atWork(f *facts.Facts, p host.Process) string {
 	return textf("%v has been running for %s (%s)", p, facts.AgeOf(f, p), facts.StateOf(p))
 }
 
-// processEvidence adds what is wrong with the processes of a culprit. That none was found is no evidence: an exited
+// processEvidence adds the faults of a culprit's processes. Finding none is no evidence: an exited
 // container has none.
 func processEvidence(f *facts.Facts, e *checks.Evidence, ids ...string) {
 	addTasks(f, e, func(t host.BlockedTask) bool { return t.ObjectID != "" && slices.Contains(ids, t.ObjectID) })
@@ -170,7 +170,7 @@ func patientStep(f *facts.Facts, step float64) float64 {
 	return step
 }
 
-// pressureEvidence adds what distinguishes a starved daemon from a broken one, or that it was not read. It points
+// pressureEvidence adds the pressure that distinguishes a starved daemon from a broken one. It points
 // neither way: a daemon may be broken on a node that starves.
 func pressureEvidence(f *facts.Facts, e *checks.Evidence) {
 	p := f.Seen.Pressure
@@ -214,7 +214,7 @@ func logEvidence(f *facts.Facts, e *checks.Evidence, codes ...string) bool {
 	for _, code := range codes {
 		if c := facts.Logged(f, code); c != nil && !f.Target.Simulated {
 			found = true
-			Addf(&e.For, "the log, %s: %s", units.Times(int(min(c.Count, 1<<31))), facts.Quote(f, c.Newest()))
+			Addf(&e.For, "the log, %s: %s", units.Times(int(min(c.Count, 1<<31))), facts.Quote(c.Newest()))
 		}
 	}
 	return found
@@ -275,38 +275,38 @@ func noRelist(f *facts.Facts) string {
 const noStatus = "kubelet: NotReady 30s after the runtime last answered Status; " +
 	"containers keep running, none starts or stops"
 
-// A fit picks what goroutine dumps show.
-type fit func(facts.Hold) bool
+// A holdFilter selects holders of a goroutine dump.
+type holdFilter func(facts.Hold) bool
 
-// serving picks what goroutines wait for that serve one of the calls, and what such a goroutine waits for itself.
-func serving(calls ...string) fit {
+// serving selects the holders that goroutines serving one of the calls wait for, and those goroutines themselves.
+func serving(calls ...string) holdFilter {
 	return func(h facts.Hold) bool { return h.Serves(calls...) > 0 || h.MayServe(calls...) }
 }
 
-// waitingFor picks what ends at such a thing, by the words of package stacks.
-func waitingFor(things ...string) fit {
+// waitingFor selects the holders that wait for one of the things, in the words of package stacks.
+func waitingFor(things ...string) holdFilter {
 	return func(h facts.Hold) bool { return slices.Contains(things, h.Last.WaitsFor) }
 }
 
-// behind picks what ends at one of the processes.
-func behind(processes ...host.Process) fit {
+// endsAt selects the holders that wait for one of the processes.
+func endsAt(processes ...host.Process) holdFilter {
 	return func(h facts.Hold) bool {
 		p := h.Last.Process
 		return p != nil && slices.ContainsFunc(processes, func(o host.Process) bool { return o.PID == p.PID })
 	}
 }
 
-// aboutOne picks of what fits what ends at the pod of an inspection.
-func (is fit) aboutOne(i plegbench.Inspection) fit {
+// inPod restricts the filter to holders that wait for the pod of an inspection.
+func (is holdFilter) inPod(i plegbench.Inspection) holdFilter {
 	return func(h facts.Hold) bool {
 		s := h.Last.Subject
 		return is(h) && s != nil && s.Pod != "" && s.Pod == i.Pod.Name && s.Namespace == i.Pod.Namespace
 	}
 }
 
-// stackEvidence puts what goroutine dumps show before the other evidence: what the first fit picks that picks anything.
-// It returns what was picked. call is the RPC that hangs, empty for none.
-func stackEvidence(f *facts.Facts, e *checks.Evidence, call string, fits ...fit) (holds []facts.Hold) {
+// stackEvidence prepends the holders selected by the first filter that selects any, and returns them. call is the RPC
+// that hangs, empty for none.
+func stackEvidence(f *facts.Facts, e *checks.Evidence, call string, filters ...holdFilter) (holds []facts.Hold) {
 	if !f.Stacks.Taken {
 		addIf(f.Stacks.Missing != "", &e.Missing, "goroutine dump: %s", f.Stacks.Missing)
 		for _, k := range f.Stacks.Kernel {
@@ -315,7 +315,7 @@ func stackEvidence(f *facts.Facts, e *checks.Evidence, call string, fits ...fit)
 		}
 		return nil
 	}
-	for _, is := range fits {
+	for _, is := range filters {
 		if len(holds) == 0 {
 			holds = slices.DeleteFunc(slices.Clone(f.Stacks.Holds), func(h facts.Hold) bool { return !is(h) })
 		}
@@ -331,7 +331,7 @@ func stackEvidence(f *facts.Facts, e *checks.Evidence, call string, fits ...fit)
 			addIf(strings.HasPrefix(m, "which "), &e.Missing, "goroutine dump: %s", facts.Clean(m)) // shim or plugin
 		}
 	}
-	e.For = slices.Insert(e.For, 0, lines...) // what was there first is the summary
+	e.For = slices.Insert(e.For, 0, lines...) // the summary was first
 	return top(holds)
 }
 

@@ -90,7 +90,7 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	})
 }
 
-// mountLine describes a mount, and what became of asking it.
+// mountLine describes a mount and its reply.
 func mountLine(f *facts.Facts, m host.Mount) string {
 	line := textf("%s (%s", facts.Clean(m.Point), facts.Clean(cmp.Or(m.Type, "unknown type")))
 	if m.Source != "" && m.Source != "none" && m.Source != m.Type {

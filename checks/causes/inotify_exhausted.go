@@ -19,11 +19,11 @@ func loggedInotifyExhausted(in *Incident) *Finding {
 	return in.early(checks.Fair, "The node has run out of inotify instances or watches.", signature.InotifyExhausted)
 }
 
-// inotifyOfStart is how many instances and watches a runtime or a kubelet wants at its start, at most: some for
+// inotifyOfStart is the most instances and watches that a runtime or a kubelet needs at its start: some for
 // configuration, manifests and certificates, and for the cgroups that it watches.
 const inotifyOfStart = 16
 
-// inotifyRoom is how many instances must be left for a limit that is nearly reached not to matter yet: a full node of
+// inotifyRoom is the number of free instances from which a nearly reached limit does not matter yet: a full node of
 // 110 pods starts no more shims than that.
 const inotifyRoom = 128
 

@@ -45,7 +45,7 @@ func recogniseInspectHang(f *facts.Facts) *Finding {
 		Addf(&e.Against, "%s", against)
 	} else {
 		named := hungEvidenceOf(f, &e, all)
-		holds := stackEvidence(f, &e, all[0].Call.Method, serving(all[0].Call.Method).aboutOne(all[0]),
+		holds := stackEvidence(f, &e, all[0].Call.Method, serving(all[0].Call.Method).inPod(all[0]),
 			serving(all[0].Call.Method))
 		lines, notReady := hangEffect(f, facts.PodsOf(all))
 		unhealthy := logOfPLEG(f, &e)
@@ -61,7 +61,7 @@ func statusOf(i plegbench.Inspection) string {
 	return i.Call.Method + " of " + strings.TrimPrefix(facts.Label(i), "sandbox of ")
 }
 
-// hungEvidenceOf adds how the rest of the runtime does, and reports whether the kubelet's log names the object too.
+// hungEvidenceOf adds the state of the rest of the runtime, and reports whether the kubelet's log names the object too.
 func hungEvidenceOf(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspection) bool {
 	if f.Calls.BothLists && f.Calls.ListMedian > 0 {
 		Addf(&e.For, "both lists answer in %s", f.Calls.ListMedian)
@@ -76,8 +76,8 @@ func hungEvidenceOf(f *facts.Facts, e *checks.Evidence, all []plegbench.Inspecti
 	return logOfObject(f, e, all)
 }
 
-// slowObjects returns the objects whose status is far slower than the others', the slowest first: what is about to hang
-// often looks so.
+// slowObjects returns the objects whose status is far slower than the others', the slowest first. An
+// object that is about to hang often is.
 func slowObjects(f *facts.Facts) []plegbench.Inspection {
 	limit := f.Limits.SlowStatus
 	isSlow := func(i plegbench.Inspection) bool { return i.Call.OK() && i.Call.Elapsed >= limit }

@@ -181,7 +181,7 @@ func limitLine(w host.WriteLimit) string {
 		facts.Clean(w.Device))
 }
 
-// stallEvidence adds what speaks for and against a stalled disk besides the writes.
+// stallEvidence adds the evidence for and against a stalled disk besides the writes.
 func stallEvidence(f *facts.Facts, e *checks.Evidence) {
 	switch io := f.Seen.Pressure.Value.IO; {
 	case io == nil:

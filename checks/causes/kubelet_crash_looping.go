@@ -49,7 +49,7 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 	if u := f.KubeletState.Unit; u != nil {
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
 	}
-	severity, why := checks.Critical, whatEndsKubelet(f, &e)
+	severity, why := checks.Critical, exitReason(f, &e)
 	step := ifElse(why == "", checks.Strong, checks.Certain)
 	when := ""
 	if r.Last != nil {
@@ -86,8 +86,8 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 	})
 }
 
-// whatEndsKubelet adds what is known of the kubelet's exits and returns the newest of it, empty for nothing.
-func whatEndsKubelet(f *facts.Facts, e *checks.Evidence) string {
+// exitReason adds the known reasons of the kubelet's exits and returns the newest, empty for none.
+func exitReason(f *facts.Facts, e *checks.Evidence) string {
 	best, last := "", time.Time{}
 	add := func(text string, codes ...string) {
 		e.For = append(e.For, text)
@@ -103,7 +103,7 @@ func whatEndsKubelet(f *facts.Facts, e *checks.Evidence) string {
 		add("systemd's watchdog killed it, because its sync loop stood still", signature.WatchdogTimeout)
 	}
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
-		text := "it exits with: " + facts.Quote(f, fatalText(c.Newest()))
+		text := "it exits with: " + facts.Quote(fatalText(c.Newest()))
 		for _, h := range f.Seen.Health.Value.Holders {
 			if _, port, _ := net.SplitHostPort(h.Address); strings.Contains(c.Newest(), ":"+port+": bind: ") {
 				text += "; " + facts.Clean(h.String())

@@ -28,9 +28,9 @@ func UnitDown(u *host.Unit) bool {
 }
 
 func recogniseKubeletDown(f *facts.Facts) *Finding {
-	u := f.KubeletState.Unit
-	unit := UnitDown(u) && !f.KubeletState.Runs && (u.Active == "failed" || u.Enabled == "enabled" || f.KubeletState.IsNode)
-	if !unit && !f.KubeletState.Gone {
+	k, u := f.KubeletState, f.KubeletState.Unit
+	unit := UnitDown(u) && !k.Runs && (u.Active == "failed" || u.Enabled == "enabled" || k.IsNode)
+	if !unit && !k.Gone {
 		return recogniseKubeletImpaired(f)
 	}
 	var e checks.Evidence
@@ -50,7 +50,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	}
 	addIf(f.KubeletState.NotSeen, &e.For, "no kubelet process runs on this host")
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
-		Addf(&e.For, "its last error in the log: %s", facts.Quote(f, fatalText(c.Newest())))
+		Addf(&e.For, "its last error in the log: %s", facts.Quote(fatalText(c.Newest())))
 	}
 	addGaps(f, &e, gapHost, gapJournal)
 	subject := *facts.KubeletSubject(f)
@@ -105,7 +105,7 @@ func recogniseKubeletImpaired(f *facts.Facts) *Finding {
 	return nil
 }
 
-// UnitLine is what systemd knows of a unit: kubelet.service is failed (failed, exit-code) since 02:51:10.
+// UnitLine describes a unit's state in systemd: kubelet.service is failed (failed, exit-code) since 02:51:10.
 func UnitLine(f *facts.Facts, u *host.Unit) string {
 	line := textf("%s is %s (%s", facts.Clean(u.Name), facts.Clean(u.Active), facts.Clean(u.Sub))
 	if u.Result != "" && u.Result != "success" {

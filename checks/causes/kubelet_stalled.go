@@ -75,7 +75,7 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 	})
 }
 
-// standstillEvidence adds what else shows a kubelet that stands still.
+// standstillEvidence adds the other signs of a kubelet that stands still.
 func standstillEvidence(f *facts.Facts, e *checks.Evidence) {
 	h := f.Seen.Health.Value
 	switch a := h.SyncLoop; {

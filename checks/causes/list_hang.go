@@ -34,11 +34,11 @@ func recogniseListHang(f *facts.Facts) *Finding {
 	what := ifElse(len(lists) == 2, "both lists hang", lists[0].Name+" hangs")
 	subjects := []checks.Subject{{Kind: "RPC", Name: lists[0].Name}}
 	old := facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)
-	fits := []fit{serving(lists[0].Name)}
+	filters := []holdFilter{serving(lists[0].Name)}
 	if len(hungs) > 0 {
-		fits = []fit{fits[0].aboutOne(hungs[0]), fits[0]}
+		filters = []holdFilter{filters[0].inPod(hungs[0]), filters[0]}
 	}
-	holds := stackEvidence(f, &e, lists[0].Name, fits...)
+	holds := stackEvidence(f, &e, lists[0].Name, filters...)
 	if len(hungs) > 0 {
 		objectEvidence(f, &e, hungs)
 		step = ifElse(len(lists) == 1 && lists[0].Name == facts.RPCContainers, checks.Certain, step)

@@ -18,7 +18,7 @@ func raised(step float64, agrees bool) float64 {
 	return step
 }
 
-// A logSign is a signature that supports what was measured.
+// A logSign is a signature that supports a measurement.
 type logSign struct {
 	code   string
 	now    bool   // only while it goes on: its records come until the log ends
@@ -67,10 +67,10 @@ func fromLog(f *facts.Facts, lines *[]string, signs ...logSign) bool {
 		}
 		switch i := facts.Ongoing(f, window, s.code); {
 		case s.now && i != nil:
-			Addf(lines, "%s %s: %s", s.text, facts.SinceText(f, i.From), facts.Quote(f, c.Newest()))
+			Addf(lines, "%s %s: %s", s.text, facts.SinceText(f, i.From), facts.Quote(c.Newest()))
 		case !s.now && c.Last != nil:
 			text := s.text + ", last at " + facts.ClockText(f, *c.Last) + Often(c.Count)
-			Addf(lines, "%s: %s", text, facts.Quote(f, c.Newest()))
+			Addf(lines, "%s: %s", text, facts.Quote(c.Newest()))
 		default:
 			continue
 		}
@@ -79,7 +79,7 @@ func fromLog(f *facts.Facts, lines *[]string, signs ...logSign) bool {
 	return agrees
 }
 
-// logOf adds what the log holds of a runtime or a list that does not answer, and reports whether it agrees.
+// logOf adds the records of a runtime or a list that does not answer, and reports whether they agree.
 func logOf(f *facts.Facts, e *checks.Evidence, signs ...logSign) bool {
 	addGaps(f, e, gapJournal)
 	if !f.Log.SameRuntime {
@@ -91,14 +91,14 @@ func logOf(f *facts.Facts, e *checks.Evidence, signs ...logSign) bool {
 	return agrees
 }
 
-// logOfSlow adds what the log holds of a runtime, or a relist, that is slow, and reports whether PLEG is unhealthy now.
+// logOfSlow adds the records of a slow runtime or relist, and reports whether PLEG is unhealthy now.
 func logOfSlow(f *facts.Facts, e *checks.Evidence) bool {
 	addGaps(f, e, gapJournal)
 	fromLog(f, &e.For, signsOfSlow...)
 	return f.Log.SameRuntime && logOfPLEG(f, e)
 }
 
-// logOfPLEG adds what the kubelet's metrics and log hold of PLEG, and reports whether it is unhealthy now.
+// logOfPLEG adds the state of PLEG by the kubelet's metrics and log, and reports whether it is unhealthy now.
 func logOfPLEG(f *facts.Facts, e *checks.Evidence) bool {
 	age := f.KubeletState.PLEGAge
 	late := f.KubeletState.PLEGKnown && !f.Target.OtherEndpoint && age > f.Calls.Threshold

@@ -90,7 +90,7 @@ func pressed(f *facts.Facts, kind string) *Finding {
 	})
 }
 
-// memoryEvidence adds how short memory is, and returns how sure that makes the cause.
+// memoryEvidence adds the shortage of memory, and returns the step of the confidence scale that follows from it.
 func memoryEvidence(f *facts.Facts, e *checks.Evidence) float64 {
 	m, p := f.Seen.Memory.Value, f.Seen.Pressure.Value.Memory
 	step := checks.Strong

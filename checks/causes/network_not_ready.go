@@ -90,8 +90,7 @@ func cniFolders(f *facts.Facts) []string {
 	return folders
 }
 
-// CNIEvidence adds what is in the folders of the network's configuration, and returns what is wrong with it in a few
-// words.
+// CNIEvidence adds the state of the network's configuration, and returns its problem in a few words.
 func CNIEvidence(f *facts.Facts, e *checks.Evidence) string {
 	look := f.Seen.CNI
 	n := look.Value

@@ -84,7 +84,7 @@ func recognisePIDsExhausted(f *facts.Facts) *Finding {
 	})
 }
 
-// untilBoot is what lifting a limit does.
+// untilBoot explains a step that lifts a limit.
 const untilBoot = "Lifts the limit until the next boot, without a restart; a leak continues."
 
 // zombieParent is the process with most zombies, where they are many; else nil.
@@ -96,7 +96,7 @@ func zombieParent(f *facts.Facts) *host.ZombieParent {
 	return &all[0]
 }
 
-// pidConsumers are who has most of the processes that count for a limit: control groups, and then processes by their
+// pidConsumers returns the largest consumers of a limit of processes: control groups, and then processes by their
 // names: one with many threads, the children of one parent, or a fork bomb.
 func pidConsumers(f *facts.Facts, l facts.PIDLimit) []consumer {
 	var out []consumer

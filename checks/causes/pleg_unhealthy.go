@@ -60,7 +60,7 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 		advise(func(s *Steps, _ string) { advisePLEGUnhealthy(f, s, severity == checks.Critical) })
 }
 
-// plegNowSummary is what the anchors of the incident that goes on mean.
+// plegNowSummary explains the anchors of the incident that goes on.
 func plegNowSummary(f *facts.Facts, now journal.Episode) string {
 	line := "PLEG is not healthy " + facts.SinceText(f, *now.Start)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// A condition is what the facts must show for one cause to be the root of another.
+// A condition must hold for one cause to be the root of another.
 type condition = func(*facts.Facts) bool
 
 // A relation is a cause that explains others where the condition holds, nil for always.
@@ -34,7 +34,7 @@ var relations = []relation{
 	// Where single entries are large, fewer containers do not help.
 	root(TooManyExited, func(f *facts.Facts) bool { return !f.Lists.LargeEntries }, ListTooLarge),
 	root(TooManyExited, mostAreDead, RelistOverloaded),
-	root(KubeletDown, both(serverNotAway, func(f *facts.Facts) bool { return !f.KubeletState.Runs }), APIServerUnreachable),
+	root(KubeletDown, both(serverNotAway, noKubeletRuns), APIServerUnreachable),
 	root(KubeletCrashLooping, systemdGaveUp, KubeletDown),
 	root(KubeletCrashLooping, reachedBetweenLives, APIServerUnreachable),
 	root(KubeletStalled, endedByWatchdog, KubeletCrashLooping),
@@ -158,7 +158,7 @@ func mountHoldsStart(f *facts.Facts) bool {
 
 func memoryIsLow(f *facts.Facts) bool { return f.Pressure.MemoryLow }
 
-// thrashes is what a hang needs, where low memory alone makes calls slow.
+// thrashes holds when memory is low enough for calls to hang. Low memory alone makes them slow.
 func thrashes(f *facts.Facts) bool {
 	return f.Pressure.MemoryLow && f.Pressure.MemorySeverity == checks.Critical
 }
@@ -296,7 +296,7 @@ func runcWaitsForSystemd(f *facts.Facts) bool {
 	return containersDriver(f) != "cgroupfs" && len(facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)) > 0
 }
 
-// mostAreDead holds when what no longer runs is most of what the runtime holds.
+// mostAreDead holds when most objects of the runtime no longer run.
 func mostAreDead(f *facts.Facts) bool {
 	return 2*(f.Lists.Census.Exited+f.Lists.Census.DeadSandboxes) > f.Lists.Objects
 }
@@ -313,6 +313,8 @@ func endedByWatchdog(f *facts.Facts) bool { return f.Log.Watchdog }
 func systemdGaveUp(f *facts.Facts) bool {
 	return f.KubeletState.Unit != nil && f.KubeletState.Unit.Active == "failed"
 }
+
+func noKubeletRuns(f *facts.Facts) bool { return !f.KubeletState.Runs }
 
 func clientIsInvalid(f *facts.Facts) bool {
 	return invalidCertificate(f, facts.ClientCertificate) != nil

@@ -74,7 +74,7 @@ func overloadOf(f *facts.Facts) (summary string, effect []string) {
 			[]string{textf("kubelet: NotReady about every %s", now.Round(time.Second))}
 	}
 	summary = textf("a relist takes %s after a kubelet restart, %s in a rollout, %s now; limit %s", cold, churn, now,
-		limit) // what is wrong stands first, as a line of 80 characters is all that some see
+		limit) // the problem is first, since some views show 80 characters only
 	effect = []string{textf("kubelet: Ready now (a relist takes %s)", now)}
 	if churn > limit {
 		effect = append(effect, "kubelet: NotReady in a rollout of a tenth of the pods")
@@ -86,8 +86,8 @@ func overloadOf(f *facts.Facts) (summary string, effect []string) {
 	return summary, effect
 }
 
-// Projection is what a relist costs the kubelet: 288ms now, 32.4s in a rollout, 5m21s after a kubelet restart; limit
-// 3m.
+// Projection is the duration of the kubelet's relists: 288ms now, 32.4s in a rollout, 5m21s after a kubelet restart;
+// limit 3m.
 func Projection(f *facts.Facts) string {
 	s := f.Summary
 	line := textf("%s now", Optional(s.ProjectedSeconds))

@@ -113,7 +113,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	})
 }
 
-// rivalOfStart adds what is known of the daemons that run though nothing listens, and returns what is wrong with them:
+// rivalOfStart adds the daemons that run though nothing listens, and returns their problem:
 // an old one that still holds the database, for which the new one waits.
 func rivalOfStart(f *facts.Facts, e *checks.Evidence, daemons []host.Process) string {
 	for _, a := range daemons {

@@ -104,7 +104,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	})
 }
 
-// hungPattern adds what did not answer, and returns it in one sentence, and how sure the pattern alone makes it.
+// hungPattern adds the calls without an answer, and returns a summary and the step of confidence that the pattern has.
 func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, float64) {
 	label, connect := f.Target.Daemon.Label, f.Measurement.Connect
 	switch how {
@@ -133,7 +133,7 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 	return label + " accepts connections but never replies: stopped, or stuck in the kernel", checks.Certain
 }
 
-// daemonState adds what the daemon's process is doing.
+// daemonState adds the state of the daemon's process.
 func daemonState(f *facts.Facts, e *checks.Evidence, d facts.Daemon) {
 	if d.Process == nil {
 		return

@@ -78,7 +78,7 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	}
 	summary := e.For[0] + andMore(len(subjects)-1, ifElse(len(work) > 0, "process", "shim"))
 	e.For = facts.Head(e.For, facts.MaxRelated)
-	holds := stackEvidence(f, &e, "", behind(slices.Concat(stopped, blocked, work)...))
+	holds := stackEvidence(f, &e, "", endsAt(slices.Concat(stopped, blocked, work)...))
 	disagree := len(gap.Orphans)+len(gap.Shimless) == len(subjects)
 	addIf(disagree, &e.Missing, "the shims' own lists (ctr -n k8s.io tasks ls)")
 	x := newFinding(severity, raised(step, len(holds) > 0), summary, e, subjects...).advise(func(s *Steps, _ string) {
@@ -95,7 +95,7 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	return x
 }
 
-// adviseShims adds what frees the pods of each.
+// adviseShims adds the steps that free the pods.
 func adviseShims(f *facts.Facts, s *Steps) {
 	for _, p := range top(f.Shims.Working) {
 		adviseWork(f, s, p)

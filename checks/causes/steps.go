@@ -12,7 +12,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// BlastRadii orders the Touches constants by what is lost: nothing, records of the dead, one pod, all that runs.
+// BlastRadii returns the Touches constants by their damage: nothing, records of the dead, one pod, all that runs.
 func BlastRadii() []string {
 	return []string{
 		checks.TouchesNothing, checks.TouchesDump, checks.TouchesScheduler, checks.TouchesLimit, checks.TouchesLogs,
@@ -94,8 +94,8 @@ func (s *Steps) addNodeIf(condition bool, why string) {
 	s.Add(checks.TouchesNode, "systemctl reboot", why)
 }
 
-// Done orders the steps by what is lost, and drops repeated commands. Of those that touch the same, what the API does
-// comes before what a signal or the runtime does by force; else they keep their order.
+// Done orders the steps by their damage, and drops repeated commands. Of those that touch the same, steps through the
+// API come before steps by force; else they keep their order.
 func (s Steps) Done() []checks.NextStep {
 	out := make([]checks.NextStep, 0, len(s))
 	for _, step := range s {
@@ -141,7 +141,7 @@ func Finish(f *facts.Facts, causes []checks.Cause) []checks.Cause {
 }
 
 // withBundle adds kdiag bundle where a step ends a pod or more, and with that what explains the fault. The archive
-// holds the goroutine dump of the runtime, so that step is left out. What is judged out of an archive needs no other.
+// holds the goroutine dump of the runtime, so that step is left out. A report made from an archive needs no other.
 func withBundle(f *facts.Facts, all []checks.NextStep) []checks.NextStep {
 	radii := BlastRadii()
 	ends := func(s checks.NextStep) bool {
@@ -246,7 +246,7 @@ func addStack(s *Steps, p host.Process, what string) {
 	s.lookStack(p.PID, textf("Look where %v of %s waits: a lock, a mount or a device", p, what))
 }
 
-// resume adds what lets a stopped process run again: the end of its tracer, or a signal.
+// resume adds the step that resumes a stopped process: the end of its tracer, or a signal.
 func (s *Steps) resume(p host.Process) {
 	if p.Tracer > 1 {
 		s.Look(textf("ps -o pid,user,etime,comm -p %d", p.Tracer), textf("Find out who traces %v", p))

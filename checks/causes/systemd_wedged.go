@@ -74,7 +74,7 @@ func recogniseSystemdWedged(f *facts.Facts) *Finding {
 	})
 }
 
-// containersDriver is by what containers get their control groups: systemd, cgroupfs, or empty when it is not known.
+// containersDriver is the cgroup driver of containers: systemd, cgroupfs, or empty when it is not known.
 func containersDriver(f *facts.Facts) string {
 	return cmp.Or(f.Seen.RuntimeDriver.Value, f.Seen.Settings.Value.CgroupDriver)
 }

@@ -30,7 +30,7 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	share := float64(c.ExitedBytes) / float64(f.Lists.MessageLimit)
 	severity := criticalIf(l.ExitedCritical > 0 && max(c.Exited, c.DeadSandboxes) >= l.ExitedCritical ||
 		l.SizeCritical > 0 && share >= l.SizeCritical)
-	e := exitedEvidence(f, c, share)
+	e := exitedEvidence(c, share)
 	addGaps(f, &e, gapLists)
 	agrees := fromLog(f, &e.For, signsOfRemovals...)
 	addIf(!agrees, &e.Missing, "why they were not removed: no record in the logs read")
@@ -63,7 +63,7 @@ func recogniseTooManyExited(f *facts.Facts) *Finding {
 	})
 }
 
-func exitedEvidence(f *facts.Facts, c facts.Census, share float64) checks.Evidence {
+func exitedEvidence(c facts.Census, share float64) checks.Evidence {
 	var e checks.Evidence
 	Addf(&e.For, "%s, %s", units.Count(c.Exited, "exited container"), units.Count(c.DeadSandboxes, "dead sandbox"))
 	what := beyondNewest(c)
@@ -105,7 +105,7 @@ func countSubjects(c facts.Census) []checks.Subject {
 	return subjects
 }
 
-// addCleanUp adds the clean-up of what is beyond the newest, first as a plan. It also works where the list is over its
+// addCleanUp adds the removal of all but the newest, first as a plan. It also works where the list is over its
 // limit, for which crictl is as blind as the kubelet.
 func addCleanUp(f *facts.Facts, s *Steps) {
 	what := beyondNewest(f.Lists.Census)

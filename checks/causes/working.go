@@ -19,7 +19,7 @@ func workSubject(f *facts.Facts, p host.Process) checks.Subject {
 	return s
 }
 
-// workFor names what a process works for: web/cart-1 (app); empty where it is not known.
+// workFor names the object that a process works for: web/cart-1 (app); empty where it is not known.
 func workFor(f *facts.Facts, p host.Process) string {
 	if p.Serves.Pod != "" && facts.OwnedBy(f, facts.OwnerOf(p)).Pod == "" {
 		name := ifElse(p.Serves.Name == "", "", " ("+p.Serves.Name+")")
@@ -31,7 +31,7 @@ func workFor(f *facts.Facts, p host.Process) string {
 	return facts.OwnerLabel(f, facts.OwnerOf(p))
 }
 
-// working writes for how long a process has been working on what: runc kill for web/cart-1 (app) has been running for
+// working describes the work of a process and its duration: runc kill for web/cart-1 (app) has been running for
 // 3m (pid 4720).
 func working(f *facts.Facts, p host.Process) string {
 	what := facts.Clean(strings.TrimSpace(p.Name + " " + p.Work))
@@ -76,7 +76,7 @@ func besides(f *facts.Facts, effect string) []string {
 	return []string{ifElse(f.Pattern.Well, "PLEG is fine, but "+effect, effect)}
 }
 
-// workEffect is what becomes of the pods that stuck processes work for.
+// workEffect returns the effect of stuck processes on the pods that they work for.
 func workEffect(f *facts.Facts, work []host.Process) (effect []string) {
 	for _, p := range top(work) {
 		effect = append(effect, besides(f, podsEffect(f, p))...)
@@ -95,8 +95,8 @@ func podsEffect(f *facts.Facts, p host.Process) string {
 	return textf("%s cannot %s until %v ends", cmp.Or(workFor(f, p), "a pod"), does, p)
 }
 
-// adviseWork adds what frees a process that should have ended. It and what it waits for end together: a caller waits
-// until none of them has its output open any more.
+// adviseWork adds the steps that end a stuck process. It and the processes that it waits for end together: a caller
+// waits until none of them has its output open any more.
 func adviseWork(f *facts.Facts, s *Steps, p host.Process) {
 	chain := chainOf(f, p)
 	last, pids := chain[len(chain)-1], []string{}

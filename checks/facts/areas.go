@@ -10,7 +10,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// Target is what is asked, and what runs behind it.
+// Target is the endpoint that is asked, and the daemon behind it.
 type Target struct {
 	Daemon          Daemon        // the process behind the socket
 	KubeletUnit     string        // the unit of the kubelet, safe to paste
@@ -40,7 +40,7 @@ type Calls struct {
 	Threshold      time.Duration // the age at which the kubelet calls its PLEG unhealthy
 }
 
-// Sweep is what became of the status calls.
+// Sweep has the outcomes of the status calls.
 type Sweep struct {
 	Answered int                     // how many status calls brought a status
 	Hung     []plegbench.Inspection  //
@@ -50,7 +50,7 @@ type Sweep struct {
 	Summary  *plegbench.SweepSummary // the summary of the sweep, nil if there was none
 }
 
-// Lists are what the newest lists hold.
+// Lists describes the newest lists.
 type Lists struct {
 	Census       Census   // the exited containers and dead sandboxes of the newest lists
 	LargeEntries bool     // the entries of the larger list, and not their number, make it large
@@ -61,7 +61,7 @@ type Lists struct {
 	Streamed     bool // the kubelet itself gets the lists as streams, to which the limit does not apply
 }
 
-// Pattern is how the runtime as a whole behaves.
+// Pattern is the behaviour of the runtime as a whole.
 type Pattern struct {
 	AllSlow       bool     // even the quickest of the plain RPCs is slow: then the daemon as a whole does not get on
 	Crawls        bool     // nothing but Version came in time, and Version late
@@ -76,7 +76,7 @@ type Pattern struct {
 	Well          bool     // the runtime answered all that a relist needs: then it is not what the kubelet waits for
 }
 
-// Log is what the logs of the node hold.
+// Log has the facts of the node's logs.
 type Log struct {
 	APIFailure APIFailure // how the kubelet's calls to the API server fail
 	APIOutage  *Interval  // the time for which the kubelet has not reached the API server; nil where it does
@@ -85,7 +85,7 @@ type Log struct {
 	HungTasks  []LogTask  // the tasks that the kernel reports as hung, and that may hang still
 	// the episodes of the journal in which PLEG was unhealthy and whose time is known
 	Incidents        []journal.Episode
-	KubeletElsewhere string   // why the kubelet's silence in what was read means nothing: it logs elsewhere
+	KubeletElsewhere string   // why the kubelet's silence means nothing: it logs elsewhere
 	NodeVictims      []string // the victims that the node cannot do without
 	// the newest incident of PLEG may come from a victim that the node cannot do without
 	OOMBeforePLEG bool
@@ -136,11 +136,11 @@ type Shims struct {
 	Blocked    []host.Process // those of which every thread is in uninterruptible sleep
 	// Working are OCI runtimes, and the starts and deletions of shims, that should have ended long ago; oldest first.
 	Working []host.Process
-	// Gone are what the runtime lists as running or ready, and no process of it lives.
+	// Gone are objects that the runtime lists as running or ready, and of which no process lives.
 	Gone []checks.Subject
 }
 
-// Tasks are what stands still.
+// Tasks are the tasks and control groups that stand still.
 type Tasks struct {
 	Frozen []Freeze // the freezes that matter to the node
 	// the blocked tasks of runtime, kubelet, shims and containers that something else calls stuck as well

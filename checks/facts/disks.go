@@ -67,7 +67,7 @@ func deriveDisk(f *Facts) {
 	d.Writers = d.Writers[:min(len(d.Writers), MostNamed)]
 }
 
-// A WriteLatency is what timed writes in one folder took.
+// A WriteLatency is the duration of timed writes in one folder.
 type WriteLatency struct {
 	Writes      host.Writes
 	median, max time.Duration
@@ -211,7 +211,7 @@ func (s Shortage) Name() string {
 	return fmt.Sprintf("%s (%s on %s)", Clean(folder), Clean(s.Space.Source), Clean(s.Space.Mount))
 }
 
-// Left is how much of space or inodes is left.
+// Left writes the space or inodes that are left.
 func (s Shortage) Left(inodes bool) string {
 	if inodes {
 		return fmt.Sprintf("%s of %s inodes are free (%s)", units.Number(s.Space.InodesFree),

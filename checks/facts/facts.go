@@ -1,4 +1,4 @@
-// Package facts holds what was collected about a node (Input) and all that follows from it (Facts), worked out once
+// Package facts holds the facts collected about a node (Input) and their consequences (Facts), worked out once
 // by New from pure functions, one file for each area. It decides nothing: packages causes and judge do.
 package facts
 
@@ -15,7 +15,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// Input is what was collected: from the runtime, the host, the kubelet and the logs.
+// Input has the facts as they were collected: from the runtime, the host, the kubelet and the logs.
 type Input struct {
 	Now         time.Time
 	Runtime     checks.Runtime         // which endpoint, and what runs there
@@ -29,13 +29,13 @@ type Input struct {
 	NotTaken  []crictl.Tried // processes that call themselves kubelet and were not taken for the node's
 	NoSystemd bool           // something else than systemd runs this host
 	Kernel    string         `json:",omitempty"` // its release, as uname -r prints it; empty when not known
-	// Journal is what the node's own logs hold of the last minutes (Limits.JournalWindow). It supports, contradicts,
-	// dates and names; what the runtime answers now decides. Nil when the logs were not read.
+	// Journal is the report on the last minutes of the node's own logs (Limits.JournalWindow). It supports,
+	// contradicts, dates and names; what the runtime answers now decides. Nil when the logs were not read.
 	Journal        *journal.Report
 	JournalProblem string // why the logs could not be read; empty when they were, or were not to be
-	// Node is what was seen of the host and of the kubelet besides; nil when only the runtime was asked.
+	// Node has the readings of the host and of the kubelet; nil when only the runtime was asked.
 	Node *Node
-	// Stacks are what the goroutine dumps of runtime, shims and kubelet show; nil when none were to be taken. Its
+	// Stacks is the report on the goroutine dumps of runtime, shims and kubelet; nil when none were to be taken. Its
 	// sources have why there is none of a process.
 	Stacks *checks.StacksReport
 	// FileLocks are the locks of others on databases of the runtime's daemon, where a goroutine waits for one.
@@ -43,11 +43,11 @@ type Input struct {
 	Limits    checks.Limits // the zero value stands for checks.DefaultLimits
 }
 
-// Facts are what was collected and all that follows from it, each worked out once by New.
+// Facts are the collected facts and their consequences, each worked out once by New.
 type Facts struct {
 	Input
 	RPC map[string]RPC // the calls by RPC
-	// Seen is what was seen of the node; empty where only the runtime was asked, and where the runtime is kdiag's own.
+	// Seen has the readings of the node; empty where only the runtime was asked, and where the runtime is kdiag's own.
 	Seen *Node
 	// Others are the processes of other runtimes on this host, which Processes does not hold.
 	Others       []host.Process
@@ -118,7 +118,7 @@ func deriveLog(f *Facts) {
 	f.Log.Restarts = kubeletRestarts(f)
 }
 
-// Why is why a reading brought nothing, or not all.
+// Why explains a missing or incomplete value.
 func (l Reading[T]) Why() string {
 	switch {
 	case l.Missing != "":
@@ -136,7 +136,7 @@ type Reading[T any] struct {
 	Value T
 	// OK is set when Value is whole. A reading that failed may have brought a part of it.
 	OK bool
-	// Missing is why there is nothing, or not all: no permission, not on this kernel, does not apply.
+	// Missing explains a missing or incomplete value: no permission, not on this kernel, does not apply.
 	Missing string
 	// Skipped is set when it does not apply here, or the command leaves it out.
 	Skipped bool
@@ -151,7 +151,7 @@ type SandboxImage struct {
 	Absent bool // it is not on the node
 }
 
-// Node is what was seen of the host and of the kubelet's own surfaces. A command that looks at the cheap things only
+// Node has the readings of the host and of the kubelet's own surfaces. A command that looks at the cheap things only
 // leaves the others skipped.
 type Node struct {
 	Pressure  Reading[host.Pressure]
@@ -169,7 +169,7 @@ type Node struct {
 	Cgroups   Reading[host.Cgroups]
 	Clock     Reading[host.Clock]
 	Systemd   Reading[host.Systemd]
-	// Starvation is how long the daemons wait for a CPU, and what they may write.
+	// Starvation is the time that the daemons wait for a CPU, and their limits of writes.
 	Starvation Reading[host.Starvation]
 	// Consumers are the largest consumers of memory, or of processes, where those are short.
 	Consumers Reading[host.Consumers]
@@ -182,10 +182,10 @@ type Node struct {
 	// RuntimeDriver is the cgroup driver that the runtime reports (RuntimeConfig): cgroupfs or systemd.
 	RuntimeDriver Reading[string]
 
-	// SandboxImage is what the runtime makes sandboxes of.
+	// SandboxImage is the image of sandboxes.
 	SandboxImage Reading[SandboxImage]
 
-	// Population is what the looks at processes share.
+	// Population is the list of processes that several probes share.
 	Population Reading[host.Population]
 	// Folders are those that matter, from where the runtime and the kubelet keep their things.
 	Folders Reading[[]host.Folder]
@@ -193,5 +193,5 @@ type Node struct {
 	Hung []string
 }
 
-// NotWanted is why a look was not made that the command leaves out.
+// NotWanted explains a probe that the command leaves out.
 const NotWanted = "this command does not look at it"

@@ -18,10 +18,10 @@ const (
 	LeaseGrace = 50 * time.Second
 )
 
-// leastTries is how many failures make an outage: lease and status are each tried every ten seconds.
+// leastTries is the number of failures that make an outage: lease and status are each tried every ten seconds.
 const leastTries = 3
 
-// KubeletStartup is how long a kubelet may take before it opens its health port. It does so after it has read its
+// KubeletStartup is the time within which a kubelet opens its health port. It does so after it has read its
 // settings and found the runtime, within seconds; five minutes is also what its own check allows a loop
 // (SyncLoopHealthCheck).
 const KubeletStartup = 5 * time.Minute
@@ -92,7 +92,7 @@ func minorOf(version string) int {
 	return minor
 }
 
-// Summarize does the arithmetic over what was measured. From 1.37 on EventedPLEG changes neither the period nor the
+// Summarize does the arithmetic over the measurement. From 1.37 on EventedPLEG changes neither the period nor the
 // threshold of relists (kubernetes/kubernetes#139262): in a kubelet of which that version was seen it counts as off.
 func (in *Input) Summarize() {
 	if k := in.Kubelet; k != nil && k.EventedPLEG && in.Node != nil && minorOf(KubeletVersion(in.Node)) >= 37 {

@@ -28,7 +28,7 @@ func deriveLists(f *Facts) {
 		f.Measurement.Containers != nil && f.Measurement.Containers.Mode == crictl.ModeStream
 }
 
-// A PodCount is what has piled up under one pod: dead containers of one name, or dead sandboxes.
+// A PodCount counts the dead objects of one pod: dead containers of one name, or dead sandboxes.
 type PodCount struct {
 	Pod   crictl.Pod
 	Name  string // the container's name; empty for sandboxes
@@ -120,7 +120,7 @@ func PodOf(p *crictl.Pod) crictl.Pod {
 	return *p
 }
 
-// Label names what has piled up: batch/report-28 (job).
+// Label names the pod and the container: batch/report-28 (job).
 func (p PodCount) Label() string {
 	kind := KindContainer
 	if p.Name == "" {
@@ -137,7 +137,7 @@ func IsTooLarge(c crictl.Call) bool {
 	return c.Code == crictl.ResourceExhausted && Says(c.Err, "larger than max")
 }
 
-// A ListSize is how large the larger list is, against the limit that applies.
+// A ListSize is the size of the larger list and its limit.
 type ListSize struct {
 	RPC     string
 	Bytes   int // 0 when only the refusal is known
@@ -193,7 +193,7 @@ func MeanEntry(f *Facts, rpc string) float64 {
 	return sum / float64(max(n, 1))
 }
 
-// A ListEntry is what a list holds of one container or sandbox.
+// A ListEntry is the entry of a container or sandbox in a list.
 type ListEntry struct {
 	Kind, ID, SandboxID, Name string
 	Pod                       crictl.Pod

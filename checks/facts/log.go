@@ -39,8 +39,8 @@ func KubeletLogs(f *Facts) bool {
 // OwnLog is the file in which RKE2 has its kubelet log, and nowhere else.
 const OwnLog = "/var/lib/rancher/rke2/agent/logs/kubelet.log"
 
-// kubeletElsewhere is why it means nothing that no record of the kubelet was read: it logs elsewhere. It is empty where
-// its log was read, as far as is known.
+// kubeletElsewhere explains why the absence of the kubelet's records means nothing: it logs elsewhere. It is empty
+// where its log was read, as far as is known.
 func kubeletElsewhere(f *Facts) string {
 	if f.Journal == nil || KubeletLogs(f) {
 		return ""
@@ -139,9 +139,9 @@ func LastOf(f *Facts, codes ...string) *time.Time {
 	return last
 }
 
-// Quote makes a record safe to print and short enough for a line of evidence. Its beginning has what failed and its
-// end why, so what is left out is in the middle.
-func Quote(f *Facts, record string) string {
+// Quote makes a record safe to print and short enough for a line of evidence. Its beginning has the failure and its
+// end the reason, so the middle is left out.
+func Quote(record string) string {
 	const first, last = 100, 80
 	s := []rune(strings.TrimSpace(record))
 	if len(s) > first+last {
@@ -275,8 +275,8 @@ func ReadySince(f *Facts, t time.Time) bool {
 		!posted.LastTransitionTime.Before(t.Truncate(time.Second))
 }
 
-// PLEGLine is what the kubelet logs of PLEG; empty when it logs nothing. Of several incidents it has how many, of one
-// that goes on since when.
+// PLEGLine sums up the kubelet's records of PLEG; empty when there are none. Of several incidents it has how many, of
+// one that goes on since when.
 func PLEGLine(f *Facts) string {
 	all := f.Log.Incidents
 	if len(all) == 0 {

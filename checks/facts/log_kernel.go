@@ -36,7 +36,7 @@ func (t LogTask) Label() string {
 	return Clean(t.Name) + " (pid " + strconv.Itoa(t.PID) + ")"
 }
 
-// Role is what a task is to the node. A task called systemd may be any user's, and is none of
+// Role is the role of a task on the node. A task called systemd may be any user's, and is none of
 // them; nor is a daemon or a shim in a pod. Only CRI-O puts its own there: conmon.
 func (t LogTask) Role() Role {
 	r := journal.TaskRole(t.Name)
@@ -72,7 +72,7 @@ func tasksOf(f *Facts, codes ...string) []LogTask {
 	return out
 }
 
-// stillHung is how old the newest record of a hung task or a lockup may be where nothing else shows whether it goes on.
+// stillHung is the maximum age of the record of a task that counts as hung, where nothing else shows whether it is.
 // The kernel repeats it every 120 s (hung_task_timeout_secs), ten times by default, and a lockup more often.
 const stillHung = 3 * time.Minute
 
@@ -128,7 +128,7 @@ func nodeVictims(f *Facts) []string {
 // oomBeforePLEG reports whether the newest incident of PLEG may come from a victim that the node cannot do without:
 // killed before it ended, and not long before its last good relist began.
 func oomBeforePLEG(f *Facts) bool {
-	const before = 2 * time.Minute // a relist that runs into what was left behind waits as long for its first call
+	const before = 2 * time.Minute // a relist that meets a leftover waits as long for its first call
 	all, last := f.Log.Incidents, LastKill(f)
 	if len(all) == 0 || last == nil || len(f.Log.NodeVictims) == 0 {
 		return false

@@ -21,7 +21,7 @@ const (
 	LoopFresh    = 6 * time.Minute
 )
 
-// Restarts is how often the kubelet came up anew in the window without anybody asking for it.
+// Restarts counts the restarts of the kubelet in the window that nobody asked for.
 type Restarts struct {
 	Count int
 	Last  *time.Time
@@ -51,7 +51,7 @@ func kubeletRestarts(f *Facts) Restarts {
 	return r
 }
 
-// An APIFailure is how the kubelet's calls to the API server fail, by the newest record of one.
+// An APIFailure describes the failing calls of the kubelet to the API server, by the newest record.
 type APIFailure struct {
 	Record   string // as it was logged
 	Answered bool   // the record holds an answer of the API server, which was reached
@@ -92,7 +92,7 @@ func FailureOf(record string) APIFailure {
 	return a
 }
 
-// A Role is what a task or unit is to the node.
+// A Role is the role of a task or unit on the node.
 type Role = journal.Role
 
 const (

@@ -32,7 +32,7 @@ func WorkloadOf(f *Facts, uid string) crictl.Owner {
 
 func isStatic(s crictl.PodSandbox) bool { return s.ConfigSource != "" && s.ConfigSource != "api" }
 
-// IsOurs reports whether a process belongs to what the node needs: the runtime, the kubelet, a shim, a container.
+// IsOurs reports whether a process belongs to a part of the node: the runtime, the kubelet, a shim, a container.
 func IsOurs(o host.Owner) bool { return o.Role != "" || o.ObjectID != "" || o.PodUID != "" }
 
 // deriveOthers sets apart what belongs to another runtime of this host: its processes, their tasks, its folders.
@@ -79,7 +79,7 @@ func deriveOthers(f *Facts) {
 
 // isOther reports whether a process belongs to another runtime than the one that was asked. That one is the process
 // that holds the socket; its shims were given the socket's address and the namespace of Kubernetes; OCI runtimes and
-// CNI plugins are what they started. What the runtime lists is its own in any case.
+// CNI plugins are started by those. Objects that the runtime lists are its own in any case.
 func isOther(f *Facts, p host.Process) bool {
 	t, d := &f.Target, &f.Target.Daemon
 	known := d.PID != 0 && !d.Guessed
@@ -195,7 +195,7 @@ func OwnedBy(f *Facts, o host.Owner) checks.Subject {
 	return s
 }
 
-// OwnerLabel names what a process belongs to: web/checkout-1 (app), containerd.service, the runtime; empty for any
+// OwnerLabel names the owner of a process: web/checkout-1 (app), containerd.service, the runtime; empty for any
 // other process of the host.
 func OwnerLabel(f *Facts, o host.Owner) string {
 	switch s := OwnedBy(f, o); {
@@ -225,7 +225,7 @@ func OwnerSuffix(f *Facts, o host.Owner) string {
 	return ""
 }
 
-// MostNamed is how many of many a report names.
+// MostNamed is the most items of a list that a report names.
 const MostNamed = 3
 
 // The kinds of objects that a runtime holds.
@@ -240,7 +240,7 @@ const MaxRelated = 20
 // LongOCI is the age from which a runc at work is stuck: it creates, starts or deletes within a second or two.
 const LongOCI = 10 * time.Second
 
-// Label names what an inspection was about: web/checkout-1 (app), sandbox of web/checkout-1, container 3f1c9a.
+// Label names the object of an inspection: web/checkout-1 (app), sandbox of web/checkout-1, container 3f1c9a.
 func Label(i plegbench.Inspection) string {
 	return LabelOf(i.Kind, i.ID, i.Pod.Namespace, i.Pod.Name, i.Name)
 }

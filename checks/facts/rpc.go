@@ -68,7 +68,7 @@ func deriveCalls(f *Facts) {
 	}
 }
 
-// An Outcome is what became of all calls of one RPC over a whole measurement.
+// An Outcome sums up all calls of one RPC over a whole measurement.
 type Outcome uint8
 
 // The outcomes.
@@ -279,7 +279,7 @@ func AgeOf(f *Facts, p host.Process) time.Duration {
 	return f.Now.Sub(p.Started)
 }
 
-// ConnectProblem is why nothing could be asked; empty when it could.
+// ConnectProblem explains a socket that could not be asked; empty for one that could.
 func ConnectProblem(c crictl.Connect) string {
 	switch {
 	case c.TTRPC:
@@ -302,7 +302,7 @@ func ConnectProblem(c crictl.Connect) string {
 	return "the socket was found " + Clean(string(c.State)) + ": " + Clean(cmp.Or(c.Err, "no reason is known"))
 }
 
-// deriveSweep works out what became of the status calls.
+// deriveSweep works out the outcomes of the status calls.
 func deriveSweep(f *Facts) {
 	s := &f.Sweep
 	if m := f.Measurement; m != nil {
@@ -357,7 +357,7 @@ const (
 	shareOfGone = 0.2
 )
 
-// SweepCounts is what became of the status calls about running containers and ready sandboxes.
+// SweepCounts counts the outcomes of the status calls about running containers and ready sandboxes.
 type SweepCounts struct {
 	All, Asked, Answered, Gone int
 }

@@ -55,7 +55,7 @@ func daemonBehind(f *Facts, p host.Process) int {
 	return 0
 }
 
-// whyStuck is why a process looks stuck, empty where it does not.
+// whyStuck explains why a process looks stuck, empty where it does not.
 func whyStuck(f *Facts, p host.Process) string {
 	age := AgeOf(f, p)
 	switch {
@@ -85,7 +85,7 @@ func WorkOf(f *Facts, p host.Process) checks.Subject {
 	return s
 }
 
-// ServedBy names what a process serves, to stand behind its name: " of web/cart-1"; empty where that is not known.
+// ServedBy names the object that a process serves, to follow its name: " of web/cart-1"; empty where that is not known.
 func ServedBy(s *checks.Subject) string {
 	if s == nil || s.Pod == "" {
 		return ""
@@ -93,7 +93,7 @@ func ServedBy(s *checks.Subject) string {
 	return " of " + strings.TrimPrefix(LabelOf(s.Kind, s.ID, s.Namespace, s.Pod, s.Name), "sandbox of ")
 }
 
-// Stacks are what the goroutine dumps show of the runtime's daemon and its shims.
+// Stacks are the facts of the goroutine dumps of the runtime's daemon and its shims.
 type Stacks struct {
 	Taken   bool                 // the daemon wrote a dump
 	Missing string               // why it wrote none, though one was asked for; empty where none was
@@ -148,7 +148,7 @@ const (
 	maxWaits   = 1000
 )
 
-// deriveStacks works out who holds what.
+// deriveStacks works out the holders.
 func deriveStacks(f *Facts) {
 	if f.Input.Stacks == nil {
 		return
@@ -180,7 +180,7 @@ func (h Hold) has(goroutine int) bool {
 	})
 }
 
-// endOf returns who holds what a holder waits for, and so on to the last; in a deadlock any of them.
+// endOf follows the holders from a holder to the last; in a deadlock to any of them.
 func endOf(r *checks.StacksReport, h checks.StackHolder) checks.StackHolder {
 	for range r.Holders {
 		i := slices.IndexFunc(r.Holders, func(next checks.StackHolder) bool {
@@ -222,7 +222,7 @@ func TieStacks(in *Input) {
 	r, f := in.Stacks, New(in)
 	stacks.Tie(r, Candidates(f))
 	f.Stacks = Stacks{}
-	deriveStacks(f) // of what is tied now
+	deriveStacks(f) // with the new holders
 	for _, h := range f.Stacks.Holds {
 		named := func(o checks.StackHolder) bool { return o.Process != nil && o.Process.PID == h.Process.PID }
 		amiss := func(p host.Process) bool { // and not at work as it should be

@@ -11,7 +11,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// Corroboration is what shows, beside two looks, that a task is stuck and not only busy; empty for nothing.
+// Corroboration is a sign, beside two looks, that a task is stuck and not only busy; empty for none.
 func Corroboration(f *Facts, t host.BlockedTask) string {
 	if slices.ContainsFunc(f.Log.HungTasks,
 		func(k LogTask) bool { return k.PID > 0 && (k.PID == t.PID || k.PID == t.TID) }) {
@@ -93,7 +93,7 @@ func isFrozen(f *Facts, t host.BlockedTask) bool {
 	})
 }
 
-// A Wait is what a task in uninterruptible sleep waits for, as far as its kernel functions show.
+// A Wait is the thing that a task in uninterruptible sleep waits for, as far as its kernel functions show.
 type Wait uint8
 
 // The waits.
@@ -112,9 +112,10 @@ const (
 	WaitThaw
 )
 
-// waits holds, in the order of the constants, what is waited for and the beginnings of the kernel functions that show
-// it. What is further down a stack comes first: a file system that waits for a block device waits in the functions of
-// both. The functions in netdev_run_ and netdev_wait_ (net/core/dev.c) wait for what still refers to a network device.
+// waits holds, in the order of the constants, the things waited for and the beginnings of the kernel functions that
+// show them. Functions further down a stack come first: a file system that waits for a block device waits in the
+// functions of both. The functions in netdev_run_ and netdev_wait_ (net/core/dev.c) wait for references to a network
+// device.
 var waits = []struct{ what, functions string }{
 	{"something that its kernel functions do not tell", ""},
 	{"the end of a freeze", "__refrigerator refrigerator do_freezer_trap cgroup_enter_frozen"},
@@ -144,7 +145,7 @@ var waits = []struct{ what, functions string }{
 	{"a frozen file system (fsfreeze)", "percpu_rwsem_wait"}, // sb_start_write in include/linux/fs.h
 }
 
-// String names what is waited for.
+// String names the thing waited for.
 func (w Wait) String() string { return waits[w].what }
 
 // WaitOf finds what a task waits for.
@@ -219,7 +220,7 @@ func frozenCgroups(f *Facts) []Freeze {
 	return out
 }
 
-// first orders what is so before what is not.
+// first orders true before false.
 func first(a, b bool) int {
 	switch {
 	case a == b:

@@ -67,7 +67,7 @@ func Worse(a, b checks.Severity) checks.Severity {
 	return checks.Warning
 }
 
-// InPod adds what is known of a pod to a subject.
+// InPod adds the pod to a subject.
 func InPod(f *Facts, s checks.Subject, uid string) checks.Subject {
 	pod := OwnedBy(f, host.Owner{PodUID: uid})
 	s.PodUID, s.Namespace, s.Pod = pod.PodUID, pod.Namespace, pod.Pod
@@ -84,7 +84,7 @@ func FoldersLine(folders []host.Folder) string {
 	return units.List(Head(words, MaxRelated))
 }
 
-// byRole orders folders by how much the node needs them.
+// byRole orders folders by their importance for the node.
 func byRole(folders []host.Folder) []host.Folder {
 	order := []string{host.FolderLogs, host.FolderKubelet, host.FolderState, host.FolderRuntime}
 	sorted := slices.Clone(folders)

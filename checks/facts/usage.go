@@ -101,7 +101,7 @@ func starved(f *Facts) []host.Delay {
 	})
 }
 
-// LostTime is for how long the threads of a daemon waited for a CPU, those too that wait still.
+// LostTime is the time that the threads of a daemon waited for a CPU, those included that still wait.
 func LostTime(d host.Delay) time.Duration { return d.Waited + time.Duration(d.Queued)*d.Over }
 
 // ThrottledShare is the share of the CPU controller's periods in which a group was kept from running.

@@ -164,8 +164,8 @@ func (t *Tracker) Active() (active []checks.Transition) {
 	return active
 }
 
-// tolerance is how much earlier than the last look without it a cause may have begun: that look takes a moment, and the
-// last good relist of the kubelet begins up to a second before what stops the next (relistPeriod in
+// tolerance is the most by which a cause may have begun before the last look without it: that look takes a moment, and
+// the last good relist of the kubelet begins up to a second before what stops the next (relistPeriod in
 // pkg/kubelet/kubelet.go).
 const tolerance = 3 * time.Second
 

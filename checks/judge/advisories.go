@@ -9,11 +9,11 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 )
 
-// advisoryLine is where the line about a known bug stands in the evidence: behind what was seen, and not folded away.
+// advisoryLine is the index of the line about a known bug in the evidence: after the first observation.
 const advisoryLine = 1
 
 // withAdvisories adds the known bug that best fits the versions of the node to each cause as which it shows: a line of
-// evidence, and a last step. What was named, and how surely, does not change.
+// evidence, and a last step. Causes and confidence do not change.
 func withAdvisories(f *facts.Facts, all []checks.Cause) []checks.Cause {
 	if f.Target.Simulated {
 		return all // its versions are made up

@@ -15,11 +15,11 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// slowStep is how long a step may take before it is slow: the whole start of a pod has 5 s, image pulls apart, at the
+// slowStep is the duration from which a step is slow: the whole start of a pod has 5 s, image pulls apart, at the
 // 99th percentile (pod startup latency in the scalability SLOs of Kubernetes).
 const slowStep = 5 * time.Second
 
-// CanaryFacts are what a canary is judged by.
+// CanaryFacts are the facts of a canary.
 type CanaryFacts struct {
 	Runtime   checks.Runtime
 	Result    *canary.Result  // nil when it was not begun
@@ -33,7 +33,7 @@ type CanaryFacts struct {
 	Preceding []string        // what kept kdiag from beginning
 }
 
-// A judgedCanary is a canary with what follows from it.
+// A judgedCanary is a canary with its verdict.
 type judgedCanary struct {
 	CanaryFacts
 	known  *facts.Facts       // of the runtime
@@ -267,7 +267,7 @@ func (c *judgedCanary) addForStep(s *causes.Steps) {
 	causes.AddService(c.known, s)
 }
 
-// addRemoval adds the removal by hand of what is left.
+// addRemoval adds the removal of leftovers by hand.
 func (c *judgedCanary) addRemoval(s *causes.Steps) {
 	if left := c.Result.Left; len(left) > 0 && facts.Safe(left...) {
 		s.Add(checks.TouchesPod, facts.CrictlCommand(c.known, "rmp -f "+strings.Join(left, " ")),

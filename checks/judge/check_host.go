@@ -264,7 +264,7 @@ func readProcesses(f *facts.Facts) checks.Result {
 	return out
 }
 
-// notesOnOthers are what stands still in other runtimes of this host: no problem of the one that was asked.
+// notesOnOthers names stuck processes of other runtimes on this host: no problem of the one that was asked.
 func notesOnOthers(f *facts.Facts) (notes []string) {
 	for _, p := range f.Others {
 		line := fmt.Sprintf("of another runtime, not %s: %s", f.Target.Name, facts.ProcessLabel(p))

@@ -66,7 +66,8 @@ func notRead(f *facts.Facts, h kubelet.Health, path string) checks.Result {
 	switch {
 	case h.Missing == "" && i >= 0:
 		return unknown("%s", facts.Clean(h.Unread[i]))
-	case f.KubeletState.Runs && h.SyncLoop != nil && h.SyncLoop.Denied && h.SyncLoop.Status != http.StatusInternalServerError:
+	case f.KubeletState.Runs && h.SyncLoop != nil && h.SyncLoop.Denied &&
+		h.SyncLoop.Status != http.StatusInternalServerError:
 		return unknown("%s: use --kubelet-token FILE (kdiag node --help has the commands)", facts.Clean(h.Missing))
 	case f.KubeletState.Runs:
 		return unknown("%s", facts.Clean(cmp.Or(h.Missing, "no credential opens it")))
@@ -174,7 +175,7 @@ func judgeAPIServer(f *facts.Facts, s kubelet.Server) checks.Result {
 	return ok("%s answers in %s; the lease was renewed %s ago", url, units.Duration(s.Took), units.Duration(s.LeaseAge))
 }
 
-// judgeNodeObject reads the check of what the control plane has of this node.
+// judgeNodeObject reads the check of this node's object.
 func judgeNodeObject(f *facts.Facts, s kubelet.Server) checks.Result {
 	ready := s.Node.Condition("Ready")
 	switch {
@@ -277,12 +278,12 @@ func readLogOfKubelet(f *facts.Facts) checks.Result {
 }
 
 func readLogOfAPIServer(f *facts.Facts) checks.Result {
-	record := facts.Quote(f, f.Log.APIFailure.Record)
+	record := facts.Quote(f.Log.APIFailure.Record)
 	if f.Log.APIOutage != nil {
 		return critical("the kubelet's calls to it fail %s: %s", facts.SinceText(f, f.Log.APIOutage.From), record)
 	}
 	if c := facts.Logged(f, signature.CertificateExpired); c != nil {
-		return warning("certificates: %s", facts.Quote(f, c.Newest()))
+		return warning("certificates: %s", facts.Quote(c.Newest()))
 	}
 	if last := facts.LastOf(f, signature.APIServerFailed, signature.Unauthorized); last != nil {
 		return warning("calls failed, the last at %s: %s", facts.ClockText(f, *last), record)

@@ -35,7 +35,7 @@ func NewReport(h checks.Header, in *facts.Input) *checks.Report {
 	}
 }
 
-// notes are what is worth knowing and no problem of the node.
+// notes are observations that are no problem of the node.
 func notes(f *facts.Facts) []string {
 	if f.Target.Simulated {
 		return nil
@@ -118,8 +118,8 @@ func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 	return p
 }
 
-// NewRelistBenchmark judges the facts and makes the document of kdiag relist. Its verdict waits for the status of what
-// runs only if the benchmark asked for it.
+// NewRelistBenchmark judges the facts and makes the document of kdiag relist. Its verdict needs the status of running
+// objects only if the benchmark asked for it.
 func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmark {
 	j := judged(in)
 	f, all := j.facts, owned(j)
@@ -210,8 +210,8 @@ func owned(j judgement) []checks.Cause {
 	return noNil(j.causes)
 }
 
-// WhySilent is why a runtime gave no answer, in the words of the report on the node, by what a probe of its socket
-// found and what became of the first call. It is for the commands that go no further then.
+// WhySilent explains why a runtime gave no answer, in the words of the report on the node, by the probe of its socket
+// and the first call. It is for the commands that stop there.
 func WhySilent(r checks.Runtime, c crictl.Connect, call crictl.Call) string {
 	m := &plegbench.Measurement{Connect: c, Probes: []crictl.Call{call}}
 	f := &facts.Input{Runtime: r, Limits: checks.DefaultLimits(), Measurement: m}
@@ -223,7 +223,7 @@ func WhySilent(r checks.Runtime, c crictl.Connect, call crictl.Call) string {
 	return "the runtime gave no answer: " + facts.CallLine(call)
 }
 
-// StepWhenSilent is what to do about that: the same runtime is diagnosed. command is kdiag pleg with its flags.
+// StepWhenSilent is the next step then: the diagnosis of the same runtime. command is kdiag pleg with its flags.
 func StepWhenSilent(command string) checks.NextStep {
 	return checks.NextStep{
 		Why: "Find the cause: the daemon, a shim, CNI or a disk.", Command: command,

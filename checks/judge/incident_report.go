@@ -16,7 +16,7 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// Journal fills in what a report of a log comes to: the causes of its incidents, verdict, findings, problems and next
+// Journal fills in the judgement of a log's report: the causes of its incidents, verdict, findings, problems and next
 // steps. An incident without surroundings, as in a report that was saved, keeps its causes.
 func Journal(r *journal.Report) {
 	incidents, open := 0, false
@@ -82,7 +82,7 @@ type logRule struct {
 	when              when
 }
 
-// when is what else must hold for a rule.
+// when has the further conditions of a rule.
 type when struct {
 	of    func(name string) bool // only records about units or processes that fit; nil: all
 	long  time.Duration          // for how long they must go on; 0: they need not
@@ -91,7 +91,7 @@ type when struct {
 	words bool                   // the finding quotes the error of the last record
 }
 
-// kubeletRules are how a kubelet ends. systemd's restarts count best: each death writes several records of the other
+// kubeletRules are the ends of a kubelet. systemd's restarts count best: each death writes several records of the other
 // kinds.
 func kubeletRules() []logRule {
 	kubelet := when{of: func(name string) bool { return journal.UnitRole(name) == journal.RoleKubelet }}
@@ -104,8 +104,9 @@ func kubeletRules() []logRule {
 	}
 }
 
-// logRules are what breaks a node without making PLEG unhealthy, the most serious first. An expired certificate also
-// makes calls fail. Nobody else sees trouble with the API server that is shorter than the node-monitor-grace-period.
+// logRules are the faults that break a node without making PLEG unhealthy, the most serious first. An expired
+// certificate also makes calls fail. Nobody else sees trouble with the API server that is shorter than the
+// node-monitor-grace-period.
 func logRules() []logRule {
 	runtime := func(name string) bool { return journal.UnitRole(name) == journal.RoleRuntime }
 	// Shims and OCI runtimes are left out: their death is that of one pod.
@@ -185,8 +186,8 @@ func logFindings(r *journal.Report) []journal.Finding {
 	return append(all, ends...)
 }
 
-// remarkable returns what is of interest in a log although it broke nothing: each kind of error, and warnings that come
-// again. What a start writes, and calls that the kubelet cancels as it ends, are left out.
+// remarkable returns the findings of a log in which nothing broke: each kind of error, and warnings that come
+// again. Records of a start, and calls that the kubelet cancels as it ends, are left out.
 func remarkable(r *journal.Report) []journal.Finding {
 	var all []journal.Finding
 	for _, c := range r.Signatures {
@@ -225,7 +226,7 @@ func likeliest(c journal.Count, s signature.Signature) string {
 var scarce = regexp.MustCompile(`(?:resourceName="|reclaim |low on resource: \[?|[Ii]nsufficient|Has)` +
 	`(memory|Memory|\w*\.?inodes|pid|PID|ephemeral-storage|nodefs|imagefs|containerfs|DiskPressure)`)
 
-// shortage returns the cause for what a record says that a node is short of; empty where it does not say that.
+// shortage returns the cause for the resource that a record calls short; empty for other records.
 func shortage(record string) string {
 	m := scarce.FindStringSubmatch(record)
 	switch {

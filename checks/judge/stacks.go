@@ -62,7 +62,7 @@ func stillIn(s checks.StackSource) string {
 	return ""
 }
 
-// longWait is how long a goroutine may wait for a lock or a shim, in seconds: a healthy daemon does for milliseconds,
+// longWait is the longest ordinary wait for a lock or a shim, in seconds: a healthy daemon does for milliseconds,
 // and dumps count whole minutes.
 const longWait = 60
 
@@ -82,7 +82,7 @@ func ageless(r *checks.StacksReport, c StackCommands) (n int) {
 	return n
 }
 
-// stackSteps are what to do about the holders, the processes that they wait for, and those without a dump.
+// stackSteps are the next steps about the holders, the processes that they wait for, and those without a dump.
 func stackSteps(r *checks.StacksReport, c StackCommands) []checks.NextStep {
 	var s causes.Steps
 	on := func(text string) string {

@@ -24,25 +24,25 @@ const throttleLook = 2 * time.Second
 func processProbes() []Probe {
 	afterAll := []string{populationID}
 	return []Probe{
-		probe(Probe{ID: populationID, Limit: patientOne, Cheap: true},
+		probe(Probe{ID: populationID, Limit: longLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[host.Population] { return &n.Population },
 			func(ctx context.Context, s *Input, _ facts.Node) (host.Population, error) { return s.Population(ctx) }),
-		probe(Probe{ID: "host.tasks", Limit: 2 * patientOne, Cheap: true, Walks: true, After: afterAll},
+		probe(Probe{ID: "host.tasks", Limit: 2 * longLook, Cheap: true, Walks: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.Tasks] { return &n.Tasks },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Tasks, error) {
 				return host.ReadTasks(ctx, seen.Population.Value, s.Between)
 			}),
-		probe(Probe{ID: "host.cgroups", Limit: patientOne, Cheap: true, Walks: true, After: afterAll},
+		probe(Probe{ID: "host.cgroups", Limit: longLook, Cheap: true, Walks: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.Cgroups] { return &n.Cgroups },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Cgroups, error) {
 				return host.ReadCgroups(ctx, s.cgroups, seen.Population.Value, throttleLook)
 			}),
-		probe(Probe{ID: "host.starvation", Limit: patientOne, Cheap: true, After: afterAll},
+		probe(Probe{ID: "host.starvation", Limit: longLook, Cheap: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.Starvation] { return &n.Starvation },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Starvation, error) {
 				return host.ReadStarvation(ctx, s.cgroups, seen.Population.Value, s.Between)
 			}),
-		probe(Probe{ID: "systemd.manager", Limit: 2 * patientOne, Cheap: true},
+		probe(Probe{ID: "systemd.manager", Limit: 2 * longLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[host.Systemd] { return &n.Systemd },
 			func(ctx context.Context, s *Input, _ facts.Node) (host.Systemd, error) {
 				v, err := host.AskSystemd(ctx, s.Root, crictl.KubeletUnits(), runtimeUnits())
@@ -68,24 +68,24 @@ func resourceProbes() []Probe {
 			func(n *facts.Node) *facts.Reading[host.Pressure] { return &n.Pressure }, ofRoot(host.ReadPressure)),
 		probe(Probe{ID: "host.memory", Limit: quickLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[host.Memory] { return &n.Memory }, ofRoot(host.ReadMemory)),
-		probe(Probe{ID: "host.spaces", Limit: patientOne, Cheap: true, Walks: true, After: []string{"host.folders"}},
+		probe(Probe{ID: "host.spaces", Limit: longLook, Cheap: true, Walks: true, After: []string{"host.folders"}},
 			func(n *facts.Node) *facts.Reading[[]host.Space] { return &n.Spaces },
 			func(ctx context.Context, s *Input, seen facts.Node) ([]host.Space, error) {
 				return host.ReadSpaces(ctx, s.Root, seen.Population.Value, seen.Folders.Value, s.Child)
 			}),
-		probe(Probe{ID: "host.writes", Limit: patientOne, After: []string{"host.folders"}},
+		probe(Probe{ID: "host.writes", Limit: longLook, After: []string{"host.folders"}},
 			func(n *facts.Node) *facts.Reading[[]host.Writes] { return &n.Writes }, timeWrites),
-		probe(Probe{ID: "host.disks", Limit: patientOne, After: []string{"host.folders"}},
+		probe(Probe{ID: "host.disks", Limit: longLook, After: []string{"host.folders"}},
 			func(n *facts.Node) *facts.Reading[[]host.Disk] { return &n.Disks },
 			func(ctx context.Context, s *Input, seen facts.Node) ([]host.Disk, error) {
 				return host.ReadDisks(ctx, s.Root, seen.Folders.Value, s.Between)
 			}),
-		probe(Probe{ID: "host.writers", Limit: patientOne, Walks: true, After: []string{populationID}},
+		probe(Probe{ID: "host.writers", Limit: longLook, Walks: true, After: []string{populationID}},
 			func(n *facts.Node) *facts.Reading[[]host.Writer] { return &n.Writers },
 			func(ctx context.Context, s *Input, seen facts.Node) ([]host.Writer, error) {
 				return host.ReadWriters(ctx, seen.Population.Value, s.Between)
 			}),
-		probe(Probe{ID: "host.mounts", Limit: patientOne, Cheap: true, Walks: true, After: afterSettings},
+		probe(Probe{ID: "host.mounts", Limit: longLook, Cheap: true, Walks: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[host.MountTable] { return &n.Mounts },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.MountTable, error) {
 				kubeletDir := cmp.Or(seen.Settings.Value.RootDir, "/var/lib/kubelet") // the default of --root-dir
@@ -104,7 +104,7 @@ func limitProbes() []Probe {
 				return host.ReadPIDs(ctx, s.cgroups, seen.Population.Value)
 			}),
 		probe(Probe{
-			ID: "host.consumers", Limit: patientOne, Cheap: true, Walks: true,
+			ID: "host.consumers", Limit: longLook, Cheap: true, Walks: true,
 			After: []string{populationID, "host.pressure", "host.pids"},
 		}, func(n *facts.Node) *facts.Reading[host.Consumers] { return &n.Consumers },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.Consumers, error) {
@@ -112,7 +112,7 @@ func limitProbes() []Probe {
 			}),
 		probe(Probe{ID: "host.files", Limit: quickLook, Cheap: true, Walks: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.Files] { return &n.Files }, ofAll(host.ReadFiles)),
-		probe(Probe{ID: "host.inotify", Limit: patientOne, Walks: true, After: afterAll},
+		probe(Probe{ID: "host.inotify", Limit: longLook, Walks: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.Inotify] { return &n.Inotify }, ofAll(host.ReadInotify)),
 		probe(Probe{ID: "host.conntrack", Limit: quickLook},
 			func(n *facts.Node) *facts.Reading[host.Conntrack] { return &n.Conntrack }, ofRoot(host.ReadConntrack)),
@@ -131,7 +131,7 @@ func ofRoot[T any](read func(root string) (T, error)) func(context.Context, *Inp
 
 // ofAll reads what depends on all processes too.
 func ofAll[T any](
-	read func(ctx context.Context, root string, people host.Population) (T, error),
+	read func(ctx context.Context, root string, processes host.Population) (T, error),
 ) func(context.Context, *Input, facts.Node) (T, error) {
 	return func(ctx context.Context, s *Input, seen facts.Node) (T, error) {
 		return read(ctx, s.Root, seen.Population.Value)

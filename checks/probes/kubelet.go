@@ -8,31 +8,31 @@ import (
 	"github.com/kdiag/kdiag/checks/kubelet"
 )
 
-// kubeletProbes are those of the kubelet's surfaces and of what the runtime is configured with.
+// kubeletProbes are those of the kubelet's surfaces and of the runtime's configuration.
 func kubeletProbes() []Probe {
 	afterSettings := []string{"kubelet.settings"}
 	return []Probe{
 		probe(Probe{ID: "kubelet.settings", Limit: quickLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[kubelet.Settings] { return &n.Settings }, readSettings),
 		// The time of health is for a slow refusal, and then the read-only port.
-		probe(Probe{ID: "kubelet.health", Limit: 2 * patientOne, Cheap: true, After: afterSettings},
+		probe(Probe{ID: "kubelet.health", Limit: 2 * longLook, Cheap: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[kubelet.Health] { return &n.Health }, askHealth),
 		probe(Probe{ID: "kubelet.certificates", Limit: quickLook, Cheap: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[[]kubelet.Certificate] { return &n.Certificates }, readCertificates),
-		probe(Probe{ID: "kubelet.apiserver", Limit: patientOne, Cheap: true, After: afterSettings},
+		probe(Probe{ID: "kubelet.apiserver", Limit: longLook, Cheap: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[kubelet.Server] { return &n.Server }, askServer),
-		probe(Probe{ID: "kubelet.cni", Limit: patientOne, Cheap: true},
+		probe(Probe{ID: "kubelet.cni", Limit: longLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[kubelet.CNI] { return &n.CNI },
 			func(ctx context.Context, s *Input, _ facts.Node) (kubelet.CNI, error) {
 				setup, _ := askRuntime(ctx, s.Setup) // without it the usual folders are read
 				return kubelet.ReadCNI(ctx, s.Root, setup)
 			}),
-		probe(Probe{ID: "runtime.driver", Limit: patientOne, Cheap: true},
+		probe(Probe{ID: "runtime.driver", Limit: longLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[string] { return &n.RuntimeDriver },
 			func(ctx context.Context, s *Input, _ facts.Node) (string, error) {
 				return askRuntime(ctx, s.RuntimeDriver)
 			}),
-		probe(Probe{ID: "runtime.sandboximage", Limit: patientOne},
+		probe(Probe{ID: "runtime.sandboximage", Limit: longLook},
 			func(n *facts.Node) *facts.Reading[facts.SandboxImage] { return &n.SandboxImage },
 			func(ctx context.Context, s *Input, _ facts.Node) (facts.SandboxImage, error) {
 				return askRuntime(ctx, s.SandboxImage)

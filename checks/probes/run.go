@@ -18,7 +18,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
-// Input is what the probes need besides the host's own files.
+// Input has the arguments of the probes.
 type Input struct {
 	Root string // the host's file system as this process sees it
 	// Population waits for the one scan of /proc of this run.
@@ -33,10 +33,10 @@ type Input struct {
 	SandboxImage func(context.Context) (facts.SandboxImage, error)
 	// Setup asks the runtime which folders and programs it has configured; nil as above.
 	Setup func(context.Context) (crictl.RuntimeConfig, error)
-	// Between is the time between two looks at what is counted.
+	// Between is the time between two readings of a counter.
 	Between time.Duration
-	// Before is what a service found in the look before; nil to make every look that is wanted. What the probes that
-	// walk found is taken from it, unless Walks, which may wait, returns true.
+	// Before has the readings of a service's last round; nil to run every probe that is wanted. The readings of probes
+	// that walk are taken from it, unless Walks, which may wait, returns true.
 	Before *facts.Node
 	Walks  func() bool
 
@@ -50,11 +50,11 @@ type Probe struct {
 	Walks bool          // it reads all threads, control groups or mounts, of which a node may have thousands
 	After []string      // ids of probes whose findings it uses; it runs without them when they hang
 	Limit time.Duration // by then it is left behind
-	// Start looks, and returns how to note what was found. It may never return.
+	// Start runs the probe, and returns a function that stores the reading. It may never return.
 	Start func(context.Context, *Input, facts.Node) func(*facts.Node, time.Duration)
-	// without notes that there is nothing, and why.
+	// without stores a missing reading.
 	without func(*facts.Node, facts.Reading[struct{}])
-	// keep notes what was found before.
+	// keep stores the reading of before.
 	keep func(n, before *facts.Node)
 }
 
@@ -146,9 +146,9 @@ func run(ctx context.Context, probes []Probe, s Input, wanted func(Probe) bool) 
 }
 
 const (
-	// handIn is how long before it is left behind a look gets the end of its context, so that what it has seen by
-	// then is not lost.
-	handIn = 100 * time.Millisecond
+	// returnMargin is the time between the end of a probe's context and its limit, so that a partial reading is not
+	// lost.
+	returnMargin = 100 * time.Millisecond
 	// leastHang is the shortest time that a look hangs for. One that began late, when the command's time was nearly
 	// up, shows nothing by not having ended.
 	leastHang = time.Second
@@ -192,11 +192,11 @@ func look(ctx context.Context, p Probe, s *Input, seen facts.Node) func(*facts.N
 // The time that probes get. Reading /proc takes milliseconds; a disk that is throttled takes seconds for a write and is
 // to be measured, not given up; systemd and children get what a person would wait.
 const (
-	quickLook  = 2 * time.Second
-	patientOne = 5 * time.Second
+	quickLook = 2 * time.Second
+	longLook  = 5 * time.Second
 )
 
-// populationID is what most looks at processes begin with.
+// populationID is the id of the probe that most probes of processes wait for.
 const populationID = "host.population"
 
 // Probes returns every look at the node besides the runtime's socket and the logs. docs/checks.md describes them.
