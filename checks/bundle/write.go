@@ -52,8 +52,8 @@ const tooLarge = "the archive reached its largest size"
 
 var errTooLarge = errors.New(tooLarge)
 
-// A Writer writes an archive, one file after the other. It compresses each file in memory and writes it only if it fits,
-// so that the archive is whole after each file. An archive that is cut off can be read up to the cut.
+// A Writer writes an archive, one file after the other. It compresses each file in memory and writes what fits, so that
+// the archive is whole after each file. An archive that is cut off can be read up to the cut.
 type Writer struct {
 	opts     Options
 	out      io.Writer

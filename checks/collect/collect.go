@@ -1,5 +1,5 @@
-// Package collect gathers the evidence of an incident into a bundle. What is collected is data: each part has what it
-// needs, its bounds and its value, and the most valuable part is written first.
+// Package collect gathers the evidence of an incident into a bundle. Each part has a deadline and a largest size; the
+// most valuable part is written first.
 package collect
 
 import (
@@ -23,120 +23,109 @@ import (
 	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
-// Input is what the parts need.
+// Input is the data of a bundle that was collected before, and how to collect the rest.
 type Input struct {
 	// Root is the host's file system as this process sees it; empty in a simulation, which has no host.
 	Root  string
 	Since time.Time // logs from then on
 	Facts *facts.Input
-	// Report and Relist are the documents of kdiag node and relist, of Facts. Census returns that of kdiag exited.
+	// Report and Relist are the documents of kdiag node and relist on Facts. Census returns the one of kdiag exited.
 	Report *checks.Report
 	Relist any
 	Census func(ctx context.Context) (any, error)
-	// Dumps were taken of the runtime, of stuck shims and of the kubelet. Where none were to be taken, NoDumps is why.
+	// Dumps are those of the runtime, of stuck shims and of the kubelet. NoDumps says why none were to be taken.
 	Dumps   []capture.Dump
 	NoDumps string
-	NoFacts string // why Facts are not packed; empty where they are
+	NoFacts string // why Facts are not packed; empty if they are
 
 	Credentials kubelet.Credentials // for the kubelet's server
 	APIServer   bool                // the server in the kubelet's kubeconfig may be asked
 	Version     string              // of kdiag
 	Log         io.Reader           // kdiag's own log of this run
-	// Progress is called with the id of the part that is waited for.
+	// Progress is called with the id of each part before Run waits for it.
 	Progress func(part string)
 }
 
-// A Part is one thing to collect.
-type Part struct {
-	ID    string        // stacks
-	Paths []string      // in the archive; a trailing slash is a folder
-	Needs string        // a host, systemd, a kubelet, the API server; empty for what a simulation has too
-	Limit time.Duration // by then it is left behind
-	Most  int64         // bytes before compression; of logs the newest are kept
-	// Vital is set for the parts without which a bundle is of little use: kdiag bundle exits 1 where they lack.
-	Vital bool
-
-	collect func(ctx context.Context, in *Input, to *files) error
+// A part is a file or folder of the bundle.
+type part struct {
+	id        string        // stacks
+	paths     []string      // in the archive; a trailing slash is a folder
+	needsHost bool          // false for the parts that a simulation has too
+	limit     time.Duration // the part is left behind after that
+	most      int64         // bytes before compression; of logs the newest are kept
+	required  bool          // kdiag bundle exits 1 without it
+	collect   func(ctx context.Context, in *Input, to *files) error
 }
 
-// absent returns why a part does not apply; empty where it does.
-func (p *Part) absent(in *Input) string {
+// absent returns why a part does not apply; empty if it does.
+func (p *part) absent(in *Input) string {
 	switch {
-	case p.ID == stacksID && in.NoDumps != "":
+	case p.id == stacksID && in.NoDumps != "":
 		return in.NoDumps
-	case p.ID == factsID && in.NoFacts != "":
+	case p.id == factsID && in.NoFacts != "":
 		return in.NoFacts
-	case p.Needs != "" && (in.Root == "" || in.Facts.Node == nil):
+	case p.needsHost && (in.Root == "" || in.Facts.Node == nil):
 		return "the runtime is simulated"
 	}
 	return ""
 }
 
-// An absence is the error of a part that does not apply here. That is no failure.
+// An absence is the error of a part that does not apply here. It is not a failure.
 type absence string
 
 func (a absence) Error() string { return string(a) }
 
 // Run collects all parts at the same time, and writes them into w in their order as they end, within ctx, whatever
-// hangs. It returns the ids of vital parts that could not be collected; those that do not apply here are not among
-// them. The error is of w: nothing more can be written.
+// hangs. It returns the ids of the required parts that apply here and could not be collected. The error is of w:
+// nothing more can be written.
 func Run(ctx context.Context, in Input, w *bundle.Writer) (failed []string, _ error) {
-	return run(ctx, in, w, Parts())
+	return run(ctx, in, w, parts())
 }
 
-func run(ctx context.Context, in Input, w *bundle.Writer, parts []Part) (failed []string, _ error) {
-	var all []<-chan outcome
-	for _, p := range parts {
-		all = append(all, start(ctx, p, &in))
+func run(ctx context.Context, in Input, w *bundle.Writer, parts []part) (failed []string, _ error) {
+	collected := make([]chan files, len(parts))
+	for i, p := range parts {
+		collected[i] = make(chan files, 1)
+		go func() { collected[i] <- p.run(ctx, &in) }()
 	}
 	for i, p := range parts {
-		in.Progress(p.ID)
-		got := <-all[i]
+		in.Progress(p.id)
+		got := <-collected[i]
 		if got.err != nil {
-			w.Lacks(strings.Join(p.Paths, ", "), got.err.Error())
-			if _, ok := errors.AsType[absence](got.err); p.Vital && !ok {
-				failed = append(failed, p.ID)
+			w.Lacks(strings.Join(p.paths, ", "), got.err.Error())
+			if _, ok := errors.AsType[absence](got.err); p.required && !ok {
+				failed = append(failed, p.id)
 			}
 		}
-		if err := got.files.write(ctx, w, p.Most); err != nil {
+		if err := got.write(ctx, w, p.most); err != nil {
 			return failed, err
 		}
 	}
 	return failed, nil
 }
 
-// An outcome is what a part has collected, and why not all of it.
-type outcome struct {
-	files files
-	err   error
-}
+// grace is the time after its limit in which a part may return what it has.
+const grace = 100 * time.Millisecond
 
-// lastMoment is what a part gets after its limit to hand over what it has.
-const lastMoment = 100 * time.Millisecond
-
-// start begins to collect a part. What hangs in the kernel is left behind at its limit.
-func start(ctx context.Context, p Part, in *Input) <-chan outcome {
-	out := make(chan outcome, 1)
-	go func() {
-		ctx, cancel := context.WithTimeout(ctx, p.Limit)
-		defer cancel()
-		got, err := deadline.RunGrace(ctx, "collecting "+p.ID, lastMoment, func(ctx context.Context) (files, error) {
-			if why := p.absent(in); why != "" {
-				return files{}, absence(why)
-			}
-			to := files{left: p.Most + 1} // one more, so that write finds that there is more
-			err := p.collect(ctx, in, &to)
-			return to, err
-		})
-		switch {
-		case errors.Is(err, deadline.ErrAbandoned):
-			err = fmt.Errorf("no answer in %s; left behind", units.Duration(p.Limit))
-		case errors.Is(err, context.DeadlineExceeded):
-			err = fmt.Errorf("not complete after %s", units.Duration(p.Limit))
+// run collects a part. A part that hangs in the kernel is left behind at its limit.
+func (p *part) run(ctx context.Context, in *Input) files {
+	ctx, cancel := context.WithTimeout(ctx, p.limit)
+	defer cancel()
+	got, err := deadline.RunGrace(ctx, "collecting "+p.id, grace, func(ctx context.Context) (files, error) {
+		if why := p.absent(in); why != "" {
+			return files{}, absence(why)
 		}
-		out <- outcome{got, err}
-	}()
-	return out
+		to := files{left: p.most + 1} // one more, so that write finds that there is more
+		err := p.collect(ctx, in, &to)
+		return to, err
+	})
+	switch got.err = err; {
+	case errors.Is(err, deadline.ErrAbandoned):
+		got.err = fmt.Errorf("no answer in %s; left behind", units.Duration(p.limit))
+	case errors.Is(err, context.DeadlineExceeded):
+		got.err = fmt.Errorf("not complete after %s", units.Duration(p.limit))
+	}
+	return got
 }
 
 // A timed text ends with the time for the whole bundle: redacting megabytes of a log takes a while.
@@ -153,10 +142,11 @@ func (t timed) Read(b []byte) (int, error) {
 	return t.text.Read(b)
 }
 
-// files are what one part has collected, in memory.
+// files are the files of one part, in memory.
 type files struct {
 	all    []file
 	lacked []bundle.Missing
+	err    error // why the part is missing or not complete
 	left   int64 // bytes that the part may still read of the host
 }
 
@@ -173,25 +163,26 @@ func (f *files) add(path, source string, format redact.Format, text io.Reader) {
 	f.all = append(f.all, file{path: path, source: source, format: format, text: text})
 }
 
-// addJSON adds a document, which is encoded when it is written: in memory is the text of one at a time. Facts with
+// addJSON adds a document. It is encoded when it is written, so that the text of one is in memory at a time. Facts with
 // thousands of containers are not indented.
 func (f *files) addJSON(path, source string, doc any, indent string) {
 	f.all = append(f.all, file{path: path, source: source, format: redact.JSON, doc: doc, indent: indent})
 }
 
-// encode returns the text of a document. Closed, it is encoded no further.
-func encode(doc any, indent string) *io.PipeReader {
-	text, to := io.Pipe()
-	go func() {
-		enc := json.NewEncoder(to)
-		enc.SetEscapeHTML(false)
-		enc.SetIndent("", indent)
-		_ = to.CloseWithError(enc.Encode(doc)) // never fails
-	}()
-	return text
+// reader returns the text of a file.
+func (f *file) reader() io.Reader {
+	if f.doc == nil {
+		return f.text
+	}
+	var text bytes.Buffer
+	enc := json.NewEncoder(&text)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", f.indent)
+	_ = enc.Encode(f.doc) // never fails
+	return &text
 }
 
-// addFile adds a file of the host. One that cannot be read is noted.
+// addFile adds a file of the host, or notes why it cannot be read.
 func (f *files) addFile(path string, seen crictl.HostFiles, from string, format redact.Format) {
 	text, err := readFile(seen, from, f.left)
 	if f.left -= int64(len(text)); err != nil {
@@ -206,18 +197,13 @@ func (f *files) lacks(what string, err error) {
 	f.lacked = append(f.lacked, bundle.Missing{What: what, Why: err.Error()})
 }
 
-// write writes the files, at most so many bytes. What exceeds them is left out, and noted.
+// write writes the files, at most so many bytes, and notes that the rest is left out.
 func (f *files) write(ctx context.Context, w *bundle.Writer, most int64) error {
 	for _, l := range f.lacked {
 		w.Lacks(l.What, l.Why)
 	}
 	for _, file := range f.all {
-		from := file.text
-		if file.doc != nil {
-			doc := encode(file.doc, file.indent)
-			defer doc.Close() // has no error
-			from = doc
-		}
+		from := file.reader()
 		text := &io.LimitedReader{R: from, N: most}
 		if file.format == redact.Text {
 			text.R = timed{ctx, from}

@@ -151,24 +151,24 @@ func TestRunLeavesBehind(t *testing.T) {
 		})
 		must(t, err)
 		forever := make(chan struct{})
-		part := func(id string, vital bool, collect func(context.Context, *Input, *files) error) Part {
-			return Part{ID: id, Paths: []string{id}, Limit: time.Second, Most: 10, Vital: vital, collect: collect}
+		one := func(id string, required bool, collect func(context.Context, *Input, *files) error) part {
+			return part{id: id, paths: []string{id}, limit: time.Second, most: 10, required: required, collect: collect}
 		}
 		began := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
-		failed, err := run(ctx, Input{Progress: func(string) {}}, w, []Part{
-			part("hangs", true, func(context.Context, *Input, *files) error { <-forever; return nil }),
-			part("panics", true, func(context.Context, *Input, *files) error { panic("no") }),
-			part("absent", true, func(context.Context, *Input, *files) error { return absence("there is none") }),
-			part("fails", false, func(context.Context, *Input, *files) error {
+		failed, err := run(ctx, Input{Progress: func(string) {}}, w, []part{
+			one("hangs", true, func(context.Context, *Input, *files) error { <-forever; return nil }),
+			one("panics", true, func(context.Context, *Input, *files) error { panic("no") }),
+			one("absent", true, func(context.Context, *Input, *files) error { return absence("there is none") }),
+			one("fails", false, func(context.Context, *Input, *files) error {
 				return errors.New("permission denied")
 			}),
-			part("large", true, func(_ context.Context, _ *Input, to *files) error {
+			one("large", true, func(_ context.Context, _ *Input, to *files) error {
 				to.add("large", "", redact.Text, strings.NewReader("0123456789more"))
 				return nil
 			}),
-			part("slow", false, func(_ context.Context, _ *Input, to *files) error {
+			one("slow", false, func(_ context.Context, _ *Input, to *files) error {
 				to.add("slow", "", redact.Text, slowly{})
 				return nil
 			}),
@@ -208,17 +208,17 @@ func TestDocs(t *testing.T) {
 	text, err := os.ReadFile("../../docs/bundle.md")
 	must(t, err)
 	at := 0
-	for _, p := range Parts() {
-		i := strings.Index(string(text[at:]), "\n| "+p.ID+" |")
+	for _, p := range parts() {
+		i := strings.Index(string(text[at:]), "\n| "+p.id+" |")
 		if i < 0 {
-			t.Errorf("docs/bundle.md has no row for %s after those before it", p.ID)
+			t.Errorf("docs/bundle.md has no row for %s after those before it", p.id)
 			continue
 		}
 		at += i + 1
 		row, _, _ := strings.Cut(string(text[at:]), "\n")
-		for _, want := range append(slices.Clone(p.Paths), " "+units.Duration(p.Limit)[:1]+" s |") {
+		for _, want := range append(slices.Clone(p.paths), " "+units.Duration(p.limit)[:1]+" s |") {
 			if !strings.Contains(row, want) {
-				t.Errorf("docs/bundle.md, %s: no %q in %q", p.ID, want, row)
+				t.Errorf("docs/bundle.md, %s: no %q in %q", p.id, want, row)
 			}
 		}
 	}

@@ -34,7 +34,7 @@ func (f *files) addTable(path, source string, rows func(row func(cells ...any)))
 	f.add(path, source, redact.Text, &b)
 }
 
-// cell returns a value in one line: texts are of other parties.
+// cell returns a value as one line of printable text.
 func cell(v any) string {
 	if at, ok := v.(time.Time); ok && !at.IsZero() {
 		return at.UTC().Format(time.RFC3339)
@@ -88,7 +88,7 @@ func mounts(_ context.Context, in *Input, to *files) error {
 	return nil
 }
 
-// disks adds what the probes measured of the file systems: nothing is asked again that may hang.
+// disks adds the file systems as the probes measured them: none that may hang is asked again.
 func disks(_ context.Context, in *Input, to *files) error {
 	spaces := in.Facts.Node.Spaces
 	if len(spaces.Value) == 0 {
@@ -108,7 +108,7 @@ func disks(_ context.Context, in *Input, to *files) error {
 	return nil
 }
 
-// unitStates adds what systemd answered.
+// unitStates adds the units of kubelet and runtime as systemd reported them.
 func unitStates(_ context.Context, in *Input, to *files) error {
 	seen := in.Facts.Node.Systemd
 	s := seen.Value
@@ -134,7 +134,7 @@ func unitStates(_ context.Context, in *Input, to *files) error {
 	return nil
 }
 
-// versions adds what runs here.
+// versions adds the versions of kdiag, runtime, kubelet, systemd, kernel and distribution.
 func versions(_ context.Context, in *Input, to *files) error {
 	to.addTable("versions", "several", func(row func(...any)) {
 		r := in.Facts.Runtime
@@ -155,7 +155,7 @@ func versions(_ context.Context, in *Input, to *files) error {
 		if in.Root == "" {
 			return
 		}
-		root := crictl.SeenBy(in.Root, 0) // what is not there is left out
+		root := crictl.SeenBy(in.Root, 0) // a file that is missing is left out
 		kernel, _ := readFile(root, "/proc/version", mib)
 		row("kernel", string(kernel))
 		release, err := readFile(root, "/etc/os-release", mib)

@@ -23,8 +23,8 @@ import (
 
 // The limits of parts.
 const (
-	patience = 3 * time.Second // a healthy node needs milliseconds
-	mib      = 1 << 20
+	timeout = 3 * time.Second // a healthy node needs milliseconds
+	mib     = 1 << 20
 )
 
 // The parts that may be left out.
@@ -33,65 +33,64 @@ const (
 	stacksID = "stacks"
 )
 
-// Parts returns all parts, the most valuable first.
-func Parts() []Part {
-	const aHost = "a host"
-	return []Part{
+// parts returns all parts, the most valuable first.
+func parts() []part {
+	return []part{
 		{
-			ID: "report", Paths: []string{bundle.ReportName}, Limit: 2 * patience, Most: 16 * mib, Vital: true,
+			id: "report", paths: []string{bundle.ReportName}, limit: 2 * timeout, most: 16 * mib, required: true,
 			collect: document(bundle.ReportName, "kdiag node", "  ", func(in *Input) any { return in.Report }),
 		},
 		{
-			ID: factsID, Paths: []string{bundle.FactsName}, Limit: 2 * patience, Most: 128 * mib, Vital: true,
+			id: factsID, paths: []string{bundle.FactsName}, limit: 2 * timeout, most: 128 * mib, required: true,
 			collect: document(bundle.FactsName, "kdiag node", "", func(in *Input) any { return in.Facts }),
 		},
 		{
-			ID: stacksID, Paths: []string{bundle.StacksDir}, Needs: "a runtime or a kubelet", Limit: patience,
-			Most: 64 * mib, collect: dumps,
+			id: stacksID, paths: []string{bundle.StacksDir}, needsHost: true, limit: timeout,
+			most: 64 * mib, collect: dumps,
 		},
-		{ID: "exited", Paths: []string{bundle.ExitedName}, Limit: patience, Most: 32 * mib, collect: census},
+		{id: "exited", paths: []string{bundle.ExitedName}, limit: timeout, most: 32 * mib, collect: census},
 		{
-			ID: "relist", Paths: []string{"relist.json"}, Limit: patience, Most: 16 * mib,
+			id: "relist", paths: []string{"relist.json"}, limit: timeout, most: 16 * mib,
 			collect: document("relist.json", "kdiag relist", "  ", func(in *Input) any { return in.Relist }),
 		},
-		{ID: "versions", Paths: []string{"versions"}, Limit: patience, Most: mib, collect: versions},
-		{ID: "units", Paths: []string{"units"}, Needs: "systemd", Limit: patience, Most: mib, collect: unitStates},
+		{id: "versions", paths: []string{"versions"}, limit: timeout, most: mib, collect: versions},
+		{id: "units", paths: []string{"units"}, needsHost: true, limit: timeout, most: mib, collect: unitStates},
 		{
-			ID: "logs", Paths: []string{bundle.LogsDir}, Needs: aHost, Limit: patience, Most: 8 * mostLog, Vital: true,
+			id: "logs", paths: []string{bundle.LogsDir}, needsHost: true, limit: timeout, most: 8 * mostLog, required: true,
 			collect: logs,
 		},
 		{
-			ID: "kubelet-config", Paths: []string{"config/kubelet.yaml", "config/kubelet.d/"}, Needs: "a kubelet",
-			Limit: patience, Most: 2 * mib, collect: kubeletConfig,
+			id: "kubelet-config", paths: []string{"config/kubelet.yaml", "config/kubelet.d/"}, needsHost: true,
+			limit: timeout, most: 2 * mib, collect: kubeletConfig,
 		},
 		{
-			ID: "runtime-config", Paths: []string{"config/runtime.toml", "config/runtime.d/"}, Needs: aHost,
-			Limit: patience, Most: 4 * mib, collect: runtimeConfig,
+			id: "runtime-config", paths: []string{"config/runtime.toml", "config/runtime.d/"}, needsHost: true,
+			limit: timeout, most: 4 * mib, collect: runtimeConfig,
 		},
 		{
-			ID: "cni-config", Paths: []string{"config/cni/"}, Needs: aHost, Limit: patience, Most: 2 * mib,
+			id: "cni-config", paths: []string{"config/cni/"}, needsHost: true, limit: timeout, most: 2 * mib,
 			collect: cniConfig,
 		},
 		{
-			ID: "processes", Paths: []string{"host/processes.txt"}, Needs: aHost, Limit: patience, Most: 16 * mib,
+			id: "processes", paths: []string{"host/processes.txt"}, needsHost: true, limit: timeout, most: 16 * mib,
 			collect: processes,
 		},
-		{ID: "mounts", Paths: []string{"host/mounts"}, Needs: aHost, Limit: patience, Most: 16 * mib, collect: mounts},
-		{ID: "disks", Paths: []string{"host/disks"}, Needs: aHost, Limit: patience, Most: mib, collect: disks},
+		{id: "mounts", paths: []string{"host/mounts"}, needsHost: true, limit: timeout, most: 16 * mib, collect: mounts},
+		{id: "disks", paths: []string{"host/disks"}, needsHost: true, limit: timeout, most: mib, collect: disks},
 		{
-			ID: "pressure", Paths: []string{"host/pressure/"}, Needs: aHost, Limit: patience, Most: mib,
+			id: "pressure", paths: []string{"host/pressure/"}, needsHost: true, limit: timeout, most: mib,
 			collect: procFiles("host/pressure", "pressure/cpu", "pressure/memory", "pressure/io"),
 		},
 		{
-			ID: "memory", Paths: []string{"host/meminfo", "host/vmstat", "host/loadavg"}, Needs: aHost, Limit: patience,
-			Most: mib, collect: procFiles("host", "meminfo", "vmstat", "loadavg"),
+			id: "memory", paths: []string{"host/meminfo", "host/vmstat", "host/loadavg"}, needsHost: true, limit: timeout,
+			most: mib, collect: procFiles("host", "meminfo", "vmstat", "loadavg"),
 		},
 		{
-			ID: "kubernetes", Paths: []string{"kubernetes/node.json", "kubernetes/events.json"},
-			Needs: "the API server", Limit: patience, Most: 16 * mib, collect: nodeDocuments,
+			id: "kubernetes", paths: []string{"kubernetes/node.json", "kubernetes/events.json"},
+			needsHost: true, limit: timeout, most: 16 * mib, collect: nodeDocuments,
 		},
 		{
-			ID: "log", Paths: []string{"kdiag.log"}, Limit: patience, Most: 16 * mib,
+			id: "log", paths: []string{"kdiag.log"}, limit: timeout, most: 16 * mib,
 			collect: func(_ context.Context, in *Input, to *files) error {
 				to.add("kdiag.log", "kdiag", redact.Text, in.Log) // which is read when all else has been written
 				return nil
@@ -100,7 +99,7 @@ func Parts() []Part {
 	}
 }
 
-// document adds a part of the input as JSON.
+// document returns a function that adds a document as JSON.
 func document(name, source, indent string, of func(*Input) any) func(context.Context, *Input, *files) error {
 	return func(_ context.Context, in *Input, to *files) error {
 		to.addJSON(name, source, of(in), indent)
@@ -108,7 +107,7 @@ func document(name, source, indent string, of func(*Input) any) func(context.Con
 	}
 }
 
-// census adds that of kdiag exited.
+// census adds the document of kdiag exited.
 func census(ctx context.Context, in *Input, to *files) error {
 	doc, err := in.Census(ctx)
 	if err != nil {
@@ -118,8 +117,8 @@ func census(ctx context.Context, in *Input, to *files) error {
 	return nil
 }
 
-// dumps adds the dumps as the processes wrote them, and what is known of each. Where everything hangs there was no
-// time to ask the kubelet for its own: it is asked now.
+// dumps adds the goroutine dumps, and a description of each. If everything hung, there was no time for the kubelet's:
+// it is asked now.
 func dumps(ctx context.Context, in *Input, to *files) error {
 	all, kubeletDump := in.Dumps, func(d capture.Dump) bool { return d.Source.Role == string(host.RoleKubelet) }
 	settings := in.Facts.Node.Settings.Value
@@ -153,7 +152,7 @@ func dumps(ctx context.Context, in *Input, to *files) error {
 	return nil
 }
 
-// nodeDocuments adds what the API server has of the node.
+// nodeDocuments adds the node's object and its events, of the API server.
 func nodeDocuments(ctx context.Context, in *Input, to *files) error {
 	server := in.Facts.Node.Server
 	switch {
@@ -175,15 +174,14 @@ func nodeDocuments(ctx context.Context, in *Input, to *files) error {
 	return nil
 }
 
-// What is kept of logs, in bytes before compression.
+// Sizes of logs, in bytes before compression.
 const (
 	mostLog   = 16 * mib // of one log, the newest
 	pieceOf   = mib
 	mostNames = 32 // logs
 )
 
-// logs adds the logs of kernel, kubelet and runtime. They are kept as compressed pieces: where there is too much, the
-// oldest pieces are left out.
+// logs adds the logs of kernel, kubelet and runtime. If they are too large, the oldest compressed pieces are left out.
 func logs(ctx context.Context, in *Input, to *files) error {
 	logs := map[string]*tail{}
 	err := journal.Export(ctx, in.Root, in.Since, mostLog, func(log, source string, data []byte) {

@@ -320,8 +320,8 @@ func (l *log) share(s string) string {
 	return s
 }
 
-// hasAddress reports whether the first argument of a function tells objects apart: the receiver of a method, the lock of
-// a function of package sync.
+// hasAddress reports whether the first argument of a function tells objects apart: the receiver of a method, or the lock
+// of a function of package sync.
 func hasAddress(name string) bool {
 	pkg, rest, _ := strings.Cut(name[strings.LastIndexByte(name, '/')+1:], ".")
 	return pkg == "sync" || strings.HasPrefix(rest, "(") || strings.Contains(rest, ".") && !strings.Contains(rest, ".func")
