@@ -50,19 +50,19 @@ type Throttling struct {
 
 // ReadCgroups reads how many control groups there are, which of them are frozen, and what the CPU controller takes away
 // from the runtime and the kubelet between two reads. With an error there may be a part of it.
-func ReadCgroups(ctx context.Context, fs *CgroupFS, people Population, between time.Duration) (Cgroups, error) {
+func ReadCgroups(ctx context.Context, fs *CgroupFS, processes Population, between time.Duration) (Cgroups, error) {
 	return within(ctx, "counting control groups", func(at *position) (Cgroups, error) {
 		all, err := fs.read()
 		if err != nil {
 			return Cgroups{}, err
 		}
 		c := Cgroups{Version: all.version(), Dying: -1}
-		err = errors.Join(people.gap(), c.count(at, all), c.findFrozen(ctx, at, all, people))
+		err = errors.Join(processes.gap(), c.count(at, all), c.findFrozen(ctx, at, all, processes))
 		cpu, errCPU := all.of("cpu")
 		if errCPU != nil {
 			return c, err
 		}
-		groups := slices.DeleteFunc(people.daemonGroups(at, cpu, "cpu"), func(g daemonGroup) bool {
+		groups := slices.DeleteFunc(processes.daemonGroups(at, cpu, "cpu"), func(g daemonGroup) bool {
 			return cpu.throttling(g).Quota == 0
 		})
 		if len(groups) == 0 {
@@ -122,7 +122,7 @@ func (c *Cgroups) count(at *position, all hierarchies) error {
 }
 
 // findFrozen finds the frozen cgroups of every hierarchy that can freeze: a hybrid has two.
-func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies, people Population) error {
+func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies, processes Population) error {
 	var failed error
 	for _, h := range all {
 		if !h.unified && !slices.Contains(h.options, "freezer") {
@@ -134,14 +134,14 @@ func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies,
 				return
 			}
 			f.Path, f.Owner, f.Tasks = g.path, OwnerOfCgroup(g.path), len(tasks)
-			for _, process := range people.of(RoleRuntime, RoleKubelet) {
+			for _, process := range processes.of(RoleRuntime, RoleKubelet) {
 				if slices.Contains(tasks, strconv.Itoa(process.PID)) {
 					f.Daemons = append(f.Daemons, process.PID)
 				}
 			}
 			for _, task := range tasks {
 				if pid, _ := strconv.Atoi(task); f.Shim == 0 {
-					f.Shim = people.shimOf(pid)
+					f.Shim = processes.shimOf(pid)
 				}
 			}
 			if len(c.Frozen) < maxFrozen {

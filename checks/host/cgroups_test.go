@@ -35,7 +35,7 @@ func TestReadCgroupsVersion2(t *testing.T) {
 			time.Sleep(time.Second)
 			n.write(cg+"system.slice/cpu.stat", stat(110, 19))
 		}()
-		got, err := ReadCgroups(t.Context(), NewCgroupFS(n.root), n.people(), 2*time.Second)
+		got, err := ReadCgroups(t.Context(), NewCgroupFS(n.root), n.processes(), 2*time.Second)
 		must(t, err)
 		equal(t, "ReadCgroups", Cgroups{
 			Version: 2, Total: 612, Dying: 7,
@@ -71,7 +71,7 @@ func TestReadCgroupsHybrid(t *testing.T) {
 			cgroupRoot+"/unified/odd/cgroup.events", "populated 0\nfrozen 1\n",
 			cgroupRoot+"/unified/odd/cgroup.freeze", "1\n",
 		)
-		got, err := ReadCgroups(t.Context(), NewCgroupFS(n.root), n.people(), time.Second)
+		got, err := ReadCgroups(t.Context(), NewCgroupFS(n.root), n.processes(), time.Second)
 		must(t, err)
 		equal(t, "ReadCgroups", Cgroups{
 			Version: 1, Total: 31, Dying: -1,
@@ -119,7 +119,7 @@ func TestHungGroup(t *testing.T) {
 	n.memoryIn("/system.slice/a.service", 9, 0, 0, "max")
 	n.write(cgroupRoot+"/cgroup.stat", "nr_descendants 3\n")
 	held := untilRead(t, n.fifo(cgroupRoot+"/kubepods/pids.max"))
-	fs, processes := NewCgroupFS(n.root), n.people()
+	fs, processes := NewCgroupFS(n.root), n.processes()
 	_, err := ReadPIDs(held, fs, processes)
 	failed(t, "ReadPIDs", err, "reading /sys/fs/cgroup/kubepods: no answer in time")
 	got, err := ReadConsumers(t.Context(), fs, processes, Pressure{}, PIDs{})

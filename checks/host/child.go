@@ -24,13 +24,13 @@ import (
 
 // How children are used.
 const (
-	// patience is how long one probe may take until it counts as hung: a dead server answers after minutes or never,
+	// hangTimeout is how long one probe may take until it counts as hung: a dead server answers after minutes or never,
 	// and one that is merely far away within milliseconds.
-	patience = 1500 * time.Millisecond
+	hangTimeout = 1500 * time.Millisecond
 	// maxChildren are the children of one kind at a time, those that are stuck from earlier runs among them.
 	maxChildren = 8
-	// lead is how long before its deadline an inquiry stops waiting, so that it can still return what it has.
-	lead = 400 * time.Millisecond
+	// returnMargin is how long before its deadline a batch stops waiting, so that it can still return what it has.
+	returnMargin = 400 * time.Millisecond
 	// reapTime is how long a killed process that is not stuck may take to be gone.
 	reapTime = 300 * time.Millisecond
 )
@@ -124,7 +124,7 @@ func (p *running) kill() bool {
 	}
 }
 
-// An outcome is the result for one spot.
+// An outcome is the result for one target.
 type outcome struct {
 	asked   bool
 	hung    bool
@@ -132,54 +132,36 @@ type outcome struct {
 	waiting time.Duration
 }
 
-// A spot is what is probed, by its paths. The first is asked; a child of an earlier run may wait in any of them.
-type spot []string
+// A target is a file system or folder to probe, by its paths. The first is asked; a child of an earlier run may wait in
+// any of them.
+type target []string
 
-// An inquiry probes several spots by children: by one as long as all is well. When one hangs, its child is killed,
-// and what it had not started is shared out among several. A child that the kill does not end keeps its place among
-// maxChildren.
-type inquiry struct {
+// A batch probes several targets by children: by one as long as all is well. When one hangs, its child is killed, and
+// the targets that it had not started are shared out among several. A child that survives the kill keeps its place
+// among maxChildren.
+type batch struct {
 	child    Child
 	root     string
 	verb     string
-	patience time.Duration
-	spots    []spot
-	outcomes []outcome // of the spots; each has one writer at a time
+	timeout  time.Duration // of one target
+	targets  []target
+	outcomes []outcome // of the targets; each has one writer at a time
 }
 
-// ask probes spots. It returns before ctx ends, and an error when a child could not be started.
-func (c Child) ask(ctx context.Context, root string, people Population, verb string, spots []spot) ([]outcome, error) {
-	q := inquiry{c, root, verb, patience, spots, make([]outcome, len(spots))}
+// ask probes targets. It returns before ctx ends, and an error when a child could not be started.
+func (c Child) ask(
+	ctx context.Context, root string, processes Population, verb string, targets []target,
+) ([]outcome, error) {
+	b := batch{c, root, verb, hangTimeout, targets, make([]outcome, len(targets))}
 	if verb == verbWrite { // a slow disk is no hung one
-		q.patience = time.Minute
+		b.timeout = time.Minute
 	}
 	if end, ok := ctx.Deadline(); ok {
-		short, cancel := context.WithDeadline(ctx, end.Add(-min(lead, time.Until(end)/4)))
+		short, cancel := context.WithDeadline(ctx, end.Add(-min(returnMargin, time.Until(end)/4)))
 		defer cancel()
 		ctx = short
 	}
-	places := maxChildren
-	known := people.stuckChildren()
-	for name := range known {
-		if strings.HasPrefix(name, childPrefix+verb[:1]) {
-			places--
-		}
-	}
-	var rest []int
-	for i, s := range spots {
-		for _, path := range s {
-			waiting := known[childName(verb, path)]
-			if verb != verbWrite { // which can hang where these two do not
-				waiting = max(known[childName(verbSpace, path)], known[childName(verbMount, path)])
-			}
-			if waiting >= patience {
-				q.outcomes[i] = outcome{asked: true, hung: true, waiting: waiting}
-			}
-		}
-		if !q.outcomes[i].asked {
-			rest = append(rest, i)
-		}
-	}
+	rest, places := b.skipStuck(processes.stuckChildren())
 	var failed error
 	for width := 1; len(rest) > 0 && places > 0 && ctx.Err() == nil && failed == nil; width = maxChildren {
 		children := min(width, places)
@@ -188,7 +170,7 @@ func (c Child) ask(ctx context.Context, root string, people Population, verb str
 		var all sync.WaitGroup
 		for part := range slices.Chunk(rest, (len(rest)+children-1)/children) {
 			all.Go(func() {
-				more, gone, err := q.one(ctx, part)
+				more, gone, err := b.run(ctx, part)
 				mu.Lock()
 				defer mu.Unlock()
 				left, failed = append(left, more...), cmp.Or(failed, err)
@@ -200,62 +182,88 @@ func (c Child) ask(ctx context.Context, root string, people Population, verb str
 		all.Wait()
 		rest = left
 	}
-	return q.outcomes, failed
+	return b.outcomes, failed
 }
 
-// one has one child probe spots until one of them hangs. It returns those that the child did not start, and whether
-// the child is gone.
-func (q *inquiry) one(ctx context.Context, spots []int) (rest []int, gone bool, err error) {
-	paths := make([]string, len(spots))
-	for i, s := range spots {
-		paths[i] = q.spots[s][0]
+// skipStuck takes for hung the targets in which a child of an earlier run waits. It returns the others, and how many
+// more children of this kind there may be.
+func (b *batch) skipStuck(stuck map[string]time.Duration) (rest []int, places int) {
+	places = maxChildren
+	for name := range stuck {
+		if strings.HasPrefix(name, childPrefix+b.verb[:1]) {
+			places--
+		}
 	}
-	c, err := q.child.start(q.verb, hostBase(q.root), paths)
+	verbs := []string{verbSpace, verbMount}
+	if b.verb == verbWrite { // which can hang where these two do not
+		verbs = []string{verbWrite}
+	}
+	for i, paths := range b.targets {
+		for _, path := range paths {
+			for _, verb := range verbs {
+				if waiting := stuck[childName(verb, path)]; waiting >= hangTimeout {
+					b.outcomes[i] = outcome{asked: true, hung: true, waiting: max(waiting, b.outcomes[i].waiting)}
+				}
+			}
+		}
+		if !b.outcomes[i].asked {
+			rest = append(rest, i)
+		}
+	}
+	return rest, places
+}
+
+// run has one child probe targets until one of them hangs. It returns those that the child did not start, and whether
+// the child is gone.
+func (b *batch) run(ctx context.Context, targets []int) (rest []int, gone bool, err error) {
+	paths := make([]string, len(targets))
+	for i, t := range targets {
+		paths[i] = b.targets[t][0]
+	}
+	c, err := b.child.start(b.verb, hostBase(b.root), paths)
 	if err != nil {
 		return nil, true, err
 	}
-	done, err := q.read(ctx, c, spots)
-	return spots[done:], c.kill(), err
+	done, err := b.read(ctx, c, targets)
+	return targets[done:], c.kill(), err
 }
 
-// read notes the replies of a child to its spots, and returns how many of them are done with.
-func (q *inquiry) read(ctx context.Context, c *running, spots []int) (int, error) {
+// read notes the replies of a child to its targets, and returns how many of them are done with.
+func (b *batch) read(ctx context.Context, c *running, targets []int) (int, error) {
 	end, bounded := ctx.Deadline()
 	if !bounded {
 		end = time.Now().Add(time.Minute)
 	}
 	// Until it has started, a child waits for nothing but a CPU and its program.
 	if _, err := c.next(ctx, end); err != nil {
-		return len(spots), err
+		return len(targets), err
 	}
-	for done, i := range spots {
+	for done, i := range targets {
 		begun := time.Now()
-		by := begun.Add(q.patience)
+		by := begun.Add(b.timeout)
 		if end.Before(by) {
 			by = end
 		}
 		got, err := c.next(ctx, by)
-		busy := Population{root: q.root}
+		busy := Population{root: b.root}
 		if errors.Is(err, errNoAnswer) && time.Now().Before(end) && busy.hasThread(c.cmd.Process.Pid, 'R') {
 			got, err = c.next(ctx, end) // it waits for a CPU, not for its file system
 		}
-		switch waiting := time.Since(begun); {
+		waiting := time.Since(begun)
+		switch {
 		case err == nil:
-			q.outcomes[i] = outcome{asked: true, reply: got}
+			b.outcomes[i] = outcome{asked: true, reply: got}
+			continue
 		case !errors.Is(err, errNoAnswer):
-			q.outcomes[i] = outcome{asked: true, reply: reply{Err: err.Error()}}
-			return done + 1, nil
-		case waiting >= min(q.patience, patience):
-			q.outcomes[i] = outcome{asked: true, hung: true, waiting: waiting}
-			return done + 1, nil
+			b.outcomes[i] = outcome{asked: true, reply: reply{Err: err.Error()}}
+		case waiting >= min(b.timeout, hangTimeout):
+			b.outcomes[i] = outcome{asked: true, hung: true, waiting: waiting}
 		default: // the time was up too soon to know
-			return len(spots), nil
+			return len(targets), nil
 		}
-		if ctx.Err() != nil {
-			break
-		}
+		return done + 1, nil
 	}
-	return len(spots), nil
+	return len(targets), nil
 }
 
 // stuckChildren finds the children that earlier runs left behind, and returns by their names how long they have been

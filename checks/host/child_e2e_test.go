@@ -49,17 +49,17 @@ func TestMain(m *testing.M) {
 }
 
 // hostPeople is the processes of this machine. What had no time on a busy one is read again.
-func hostPeople(t *testing.T) (people Population) {
+func hostPeople(t *testing.T) (processes Population) {
 	t.Helper()
 	var err error
 	for range 100 {
-		people, err = ReadPopulation(t.Context(), "/", testNames, Population{})
+		processes, err = ReadPopulation(t.Context(), "/", testNames, Population{})
 		if !errors.Is(err, context.DeadlineExceeded) {
 			break
 		}
 	}
 	must(t, err)
-	return people
+	return processes
 }
 
 // mount mounts a file system at a new folder below dir until the test ends.
@@ -91,10 +91,10 @@ func mountDeadFuse(t *testing.T, dir, name string) (point string, cut func()) {
 // left returns the children that are stuck in a path below dir.
 func left(t *testing.T, dir string) (pids []int) {
 	t.Helper()
-	people := hostPeople(t)
-	stuck := people.stuckChildren()
-	for pid, st := range people.all {
-		for _, thread := range people.threads(pid) { // of a dead first thread the arguments are empty
+	processes := hostPeople(t)
+	stuck := processes.stuckChildren()
+	for pid, st := range processes.all {
+		for _, thread := range processes.threads(pid) { // of a dead first thread the arguments are empty
 			args := strings.Join(nulSeparated(thread, "cmdline"), " ")
 			if stuck[st.comm] > 0 && strings.Contains(args, dir) && !slices.Contains(pids, pid) {
 				pids = append(pids, pid)
@@ -119,7 +119,7 @@ func TestEndToEndProbeMounts(t *testing.T) {
 			t.Fatalf("run %d: the mount is not among %+v", run, table.Probed)
 		}
 		got := table.Probed[i]
-		if got.Waiting < patience || table.Kubelet != 2 || table.Left != 0 {
+		if got.Waiting < hangTimeout || table.Kubelet != 2 || table.Left != 0 {
 			t.Errorf("run %d: waiting for %s, %+v", run, got.Waiting, table)
 		}
 		got.Waiting = 0

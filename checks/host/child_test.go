@@ -50,7 +50,7 @@ func TestChild(t *testing.T) {
 	n.write("data/file", "", "proc/1/mountinfo",
 		"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 0:9 / /gone rw - nfs4 filer:/x rw\n")
 	folders := []Folder{{Path: "/data"}, {Path: "/gone"}}
-	spaces, err := ReadSpaces(limited(t), n.root, n.people(), folders, testChild(t))
+	spaces, err := ReadSpaces(limited(t), n.root, n.processes(), folders, testChild(t))
 	must(t, err)
 	if len(spaces) != 2 || spaces[0].Size < spaces[0].Free || spaces[0].Size == 0 {
 		t.Fatalf("ReadSpaces = %+v", spaces)
@@ -60,7 +60,7 @@ func TestChild(t *testing.T) {
 		{Folders: folders[:1], Mount: "/", Type: "ext4", Source: "/dev/sda1"},
 		{Folders: folders[1:], Mount: "/gone", Type: "nfs4", Source: "filer:/x", Err: "no such file or directory"},
 	}, spaces)
-	table, err := ProbeMounts(limited(t), n.root, n.people(), "/var/lib/kubelet", testChild(t))
+	table, err := ProbeMounts(limited(t), n.root, n.processes(), "/var/lib/kubelet", testChild(t))
 	must(t, err)
 	equal(t, "mounts", []Mount{
 		{Point: "/gone", Type: "nfs4", Source: "filer:/x", Network: true, Asked: true, Err: "no such file or directory"},
@@ -68,14 +68,14 @@ func TestChild(t *testing.T) {
 	for folder, want := range map[string]string{
 		"/data": "", "/data/file": "not a directory", "/none": "there is no such folder",
 	} {
-		w, err := TimeWrites(limited(t), n.root, n.people(), Folder{Path: folder}, testChild(t))
+		w, err := TimeWrites(limited(t), n.root, n.processes(), Folder{Path: folder}, testChild(t))
 		if err != nil || w.Err != want || w.Hung || (len(w.Times) > 0) != (want == "") {
 			t.Errorf("TimeWrites(%s) = %+v, %v; want %q", folder, w, err, want)
 		}
 	}
 	equal(t, "left behind", []string{"file"}, names(n.root+"/data"))
-	_, err = ReadSpaces(limited(t), n.root, n.people(), folders, Child{})
+	_, err = ReadSpaces(limited(t), n.root, n.processes(), folders, Child{})
 	failed(t, "ReadSpaces without a child", err, "no program")
-	_, err = TimeWrites(limited(t), n.root, n.people(), folders[0], Child{})
+	_, err = TimeWrites(limited(t), n.root, n.processes(), folders[0], Child{})
 	failed(t, "TimeWrites without a child", err, "no program")
 }

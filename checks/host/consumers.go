@@ -94,7 +94,7 @@ type ProcessGroup struct {
 
 // ReadPIDs reads how many processes and threads there are, against every limit that can stop a fork: the kernel's and
 // those of the cgroups that the runtime, the kubelet and the pods are in. With an error there may be a part of it.
-func ReadPIDs(ctx context.Context, fs *CgroupFS, people Population) (PIDs, error) {
+func ReadPIDs(ctx context.Context, fs *CgroupFS, processes Population) (PIDs, error) {
 	load, errLoad := readSmall(fs.root, "proc/loadavg")
 	tasks, errTasks := parseLoadTasks(load)
 	pidMax, errPIDs := readUint(fs.root, "proc/sys/kernel/pid_max")
@@ -103,7 +103,7 @@ func ReadPIDs(ctx context.Context, fs *CgroupFS, people Population) (PIDs, error
 		return PIDs{}, fmt.Errorf("counting tasks: %w", err)
 	}
 	cgroups, err := within(ctx, "reading limits of processes", func(at *position) ([]CgroupUsage, error) {
-		return readPIDCgroups(ctx, at, fs, people)
+		return readPIDCgroups(ctx, at, fs, processes)
 	})
 	return PIDs{Tasks: tasks, PIDMax: pidMax, ThreadsMax: threadsMax, Cgroups: cgroups}, err
 }
@@ -120,13 +120,13 @@ func parseLoadTasks(text string) (int, error) {
 	return int(total), nil
 }
 
-func readPIDCgroups(ctx context.Context, at *position, fs *CgroupFS, people Population) ([]CgroupUsage, error) {
+func readPIDCgroups(ctx context.Context, at *position, fs *CgroupFS, processes Population) ([]CgroupUsage, error) {
 	h, err := fs.of("pids")
 	if err != nil {
 		return nil, err
 	}
 	var usages, pods []CgroupUsage
-	for _, g := range people.daemonGroups(at, h, "pids") {
+	for _, g := range processes.daemonGroups(at, h, "pids") {
 		u, ok := h.pids(g.group)
 		u.Owner, u.Daemons = OwnerOfCgroup(g.path), g.daemons
 		if u.Role = g.role; ok && (u.Role != "" || u.Max > 0) { // one above refuses a fork only with a limit
@@ -147,7 +147,7 @@ func readPIDCgroups(ctx context.Context, at *position, fs *CgroupFS, people Popu
 			pods = append(pods, u)
 		}
 	})
-	return append(usages, top(pods, maxUsages, byShare)...), errors.Join(people.gap(), err)
+	return append(usages, top(pods, maxUsages, byShare)...), errors.Join(processes.gap(), err)
 }
 
 // pids reads pids.current, pids.max and pids.events, which both versions have.
@@ -200,10 +200,10 @@ func (p PIDs) tightest() string {
 // on the node. Where the pressure shows that tasks wait for memory it finds the groups that wait. With an error there
 // may be a part of it.
 func ReadConsumers(
-	ctx context.Context, fs *CgroupFS, people Population, pressure Pressure, pids PIDs,
+	ctx context.Context, fs *CgroupFS, processes Population, pressure Pressure, pids PIDs,
 ) (Consumers, error) {
 	below := pids.tightest()
-	short, cancel := context.WithTimeout(ctx, gatherPatience)
+	short, cancel := context.WithTimeout(ctx, gatherTimeout)
 	defer cancel()
 	type groups struct {
 		Consumers
@@ -223,9 +223,9 @@ func ReadConsumers(
 		return g, errors.Join(errs[:]...)
 	})
 	h := found.Consumers
-	h.Resident = people.resident()
+	h.Resident = processes.resident()
 	if below == "" || found.members != nil {
-		h.ProcessGroups = people.processGroups(found.members)
+		h.ProcessGroups = processes.processGroups(found.members)
 	}
 	owners := map[*Owner]int{}
 	for i := range h.Resident {
@@ -234,7 +234,7 @@ func ReadConsumers(
 	for i := range h.ProcessGroups {
 		owners[&h.ProcessGroups[i].Owner] = h.ProcessGroups[i].PID
 	}
-	return h, errors.Join(people.gap(), err, people.setOwners(ctx, owners))
+	return h, errors.Join(processes.gap(), err, processes.setOwners(ctx, owners))
 }
 
 // memory returns the groups with the largest working sets: the usage less the file pages that were not used lately, as

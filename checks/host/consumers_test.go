@@ -43,7 +43,7 @@ func TestMemoryConsumers(t *testing.T) {
 	n.memoryIn("/user.slice/user-0.slice/user@0.service", 120, 0, 0, "max")
 	n.memoryIn("/user.slice/user-0.slice/user@0.service/app.slice", 119, 0, 0, "max")
 	n.memoryIn("/init.scope", 0, 0, 0, "max")
-	got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.people(), Pressure{}, PIDs{})
+	got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.processes(), Pressure{}, PIDs{})
 	failed(t, "ReadConsumers", err, "")
 	equal(t, "ReadConsumers", Consumers{Memory: []Consumer{
 		first,
@@ -110,7 +110,7 @@ func TestPIDConsumers(t *testing.T) {
 			if tt.below != "" {
 				near.Cgroups = append(near.Cgroups, CgroupUsage{Path: tt.below, Usage: Usage{90, 100}})
 			}
-			got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.people(), Pressure{}, near)
+			got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.processes(), Pressure{}, near)
 			failed(t, tt.name, err, "")
 			equal(t, tree.name+", "+tt.name, tt.want, got)
 		}
@@ -129,7 +129,7 @@ func TestStalledGroups(t *testing.T) {
 			"full avg10="+avg10+" avg60=8.00 avg300=1.00 total=2\n")
 	}
 	n.write(cgroupRoot+cron+"/memory.current", "1\n")
-	got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.people(), waitsForMemory, PIDs{})
+	got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.processes(), waitsForMemory, PIDs{})
 	failed(t, "ReadConsumers", err, "")
 	equal(t, "ReadConsumers", Consumers{Stalled: []StalledGroup{
 		{Path: pod, Dir: "/" + cgroupRoot + pod, Full: Averages{96.5, 8, 1}, Owner: Owner{PodUID: "1"}},
@@ -177,7 +177,7 @@ func TestConsumersUnknown(t *testing.T) {
 		if tt.below != "" {
 			pids.Cgroups = []CgroupUsage{{Path: tt.below, Usage: Usage{9, 10}}}
 		}
-		got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.people(), waitsForMemory, pids)
+		got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.processes(), waitsForMemory, pids)
 		failed(t, tt.name, err, tt.err)
 		if tt.below != "" && len(got.ProcessGroups) > 0 {
 			t.Errorf("not in the group: %+v", got.ProcessGroups)
@@ -248,7 +248,7 @@ func TestReadPIDs(t *testing.T) {
 	usage := func(path string, current, limit, events uint64, o Owner, daemons ...int) CgroupUsage {
 		return CgroupUsage{Path: path, Usage: Usage{current, limit}, Events: events, Owner: o, Daemons: daemons}
 	}
-	got, err := ReadPIDs(t.Context(), NewCgroupFS(n.root), n.people())
+	got, err := ReadPIDs(t.Context(), NewCgroupFS(n.root), n.processes())
 	must(t, err)
 	equal(t, "ReadPIDs", PIDs{
 		Tasks: 135, PIDMax: 4194304, ThreadsMax: 192730,
@@ -269,7 +269,7 @@ func TestReadPIDs(t *testing.T) {
 	n.process(30, 1, "kubelet", 'S', "kubelet")
 	n.write("proc/30/cgroup", "8:pids:/kubelet\n0::/elsewhere\n")
 	n.pidsIn("/pids/kubelet", 8, "10", 1)
-	got, err = ReadPIDs(t.Context(), NewCgroupFS(n.root), n.people())
+	got, err = ReadPIDs(t.Context(), NewCgroupFS(n.root), n.processes())
 	must(t, err)
 	equal(t, "of a hybrid", []CgroupUsage{usage("/kubelet", 8, 10, 1, Owner{Role: RoleKubelet}, 30)}, got.Cgroups)
 }

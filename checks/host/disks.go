@@ -168,13 +168,13 @@ func (all diskCounters) below(root, device string) map[string]bool {
 
 // ReadWriters reads twice what each process has written, and returns who wrote most. With an error beside writers, the
 // numbers of some processes may not be read.
-func ReadWriters(ctx context.Context, people Population, between time.Duration) ([]Writer, error) {
-	if people.all == nil {
-		return nil, people.gap()
+func ReadWriters(ctx context.Context, processes Population, between time.Duration) ([]Writer, error) {
+	if processes.all == nil {
+		return nil, processes.gap()
 	}
 	denied := 0
 	before, after, over, err := twice(ctx, between, func() (written map[int]uint64, err error) {
-		written, denied, err = people.written(ctx)
+		written, denied, err = processes.written(ctx)
 		return written, err
 	})
 	if err != nil {
@@ -185,7 +185,7 @@ func ReadWriters(ctx context.Context, people Population, between time.Duration) 
 		old, ok := before[pid]
 		rate := float64(bytes-old) / over.Seconds()
 		if ok && bytes >= old && rate >= minWriting { // else the number belongs to another process now
-			writers = append(writers, Writer{PID: pid, Name: people.all[pid].comm, BytesPerSecond: rate})
+			writers = append(writers, Writer{PID: pid, Name: processes.all[pid].comm, BytesPerSecond: rate})
 		}
 	}
 	writers = top(writers, maxWriters, func(a, b Writer) int {
@@ -195,7 +195,7 @@ func ReadWriters(ctx context.Context, people Population, between time.Duration) 
 	for i := range writers {
 		pids[&writers[i].Owner] = writers[i].PID
 	}
-	err = people.setOwners(ctx, pids)
+	err = processes.setOwners(ctx, pids)
 	if denied > 0 {
 		err = errors.Join(err, fmt.Errorf("reading what processes wrote: no permission for %d of %d",
 			denied, denied+len(after)))

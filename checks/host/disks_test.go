@@ -99,11 +99,11 @@ func TestReadWriters(t *testing.T) {
 			wrote(9, 6e6, 0)
 			wrote(10, 99e6, 98e6)
 		}()
-		got, err := ReadWriters(t.Context(), n.people(), 2*time.Second)
+		got, err := ReadWriters(t.Context(), n.processes(), 2*time.Second)
 		must(t, err)
 		owner := Owner{Role: RoleShim, ObjectID: idB, PodUID: "11-22"}
 		equal(t, "ReadWriters", []Writer{{PID: 7, Name: "containerd-shim", Owner: owner, BytesPerSecond: 1e7}}, got)
 	})
-	_, err := ReadWriters(t.Context(), newNode(t).people(), 0)
+	_, err := ReadWriters(t.Context(), newNode(t).processes(), 0)
 	failed(t, "of a kernel that does not count", err, "does not count")
 }

@@ -31,7 +31,7 @@ type ProcessFiles struct {
 
 // ReadFiles reads how many files are open on the host and in the processes of the runtime and the kubelet, against
 // their limits. With an error there may be a part of it.
-func ReadFiles(ctx context.Context, root string, people Population) (Files, error) {
+func ReadFiles(ctx context.Context, root string, processes Population) (Files, error) {
 	return within(ctx, "counting open files", func(at *position) (Files, error) {
 		text, err := readSmall(root, "proc/sys/fs/file-nr")
 		system, errSystem := parseFileNr(text)
@@ -39,10 +39,10 @@ func ReadFiles(ctx context.Context, root string, people Population) (Files, erro
 			return Files{}, fmt.Errorf("counting open files: %w", err)
 		}
 		f := Files{System: system}
-		err = people.gap()
-		for _, daemon := range people.daemons() {
+		err = processes.gap()
+		for _, daemon := range processes.daemons() {
 			at.enter("the descriptors of process %d (%s)", daemon.PID, daemon.Name)
-			p, e := people.files(daemon)
+			p, e := processes.files(daemon)
 			switch {
 			case errors.Is(e, fs.ErrNotExist), errors.Is(e, unix.ESRCH): // gone meanwhile
 			case e != nil:

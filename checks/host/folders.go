@@ -30,10 +30,10 @@ type Folder struct {
 // Folders returns the folders that matter to the node. The runtime's is where its daemon has its database open, else
 // each of the usual ones that exists; the kubelet's and the logs' are given, or the defaults. Nothing below them is
 // read.
-func Folders(root string, people Population, kubeletDir, logsDir string) []Folder {
+func Folders(root string, processes Population, kubeletDir, logsDir string) []Folder {
 	var all []Folder
-	for _, p := range people.of(RoleRuntime) {
-		dir := filepath.Join(people.dir(p.PID), "fd")
+	for _, p := range processes.of(RoleRuntime) {
+		dir := filepath.Join(processes.dir(p.PID), "fd")
 		for _, fd := range names(dir) {
 			if data := linkedFolder(root, filepath.Join(dir, fd), boltFile); data != "" {
 				all = append(all, Folder{Path: data, Role: FolderRuntime, PID: p.PID})
@@ -41,11 +41,11 @@ func Folders(root string, people Population, kubeletDir, logsDir string) []Folde
 		}
 	}
 	if len(all) == 0 {
-		for _, dir := range existing(root, people.names.DataDirs) {
+		for _, dir := range existing(root, processes.names.DataDirs) {
 			all = append(all, Folder{Path: dir, Role: FolderRuntime})
 		}
 	}
-	for _, dir := range stateFolders(root, people) {
+	for _, dir := range stateFolders(root, processes) {
 		all = append(all, Folder{Path: dir, Role: FolderState})
 	}
 	all = append(all,
@@ -60,11 +60,11 @@ const maxShims = 256
 
 // stateFolders finds where runtimes keep the state of what runs: each shim of containerd has its working directory
 // there. Without such a shim it is each of the usual places that exists.
-func stateFolders(root string, people Population) []string {
+func stateFolders(root string, processes Population) []string {
 	var all []string
-	shims := people.of(RoleShim)
+	shims := processes.of(RoleShim)
 	for _, shim := range shims[:min(len(shims), maxShims)] {
-		dir := linkedFolder(root, filepath.Join(people.dir(shim.PID), "cwd"), "/"+taskDir+"/")
+		dir := linkedFolder(root, filepath.Join(processes.dir(shim.PID), "cwd"), "/"+taskDir+"/")
 		if dir != "" && !slices.Contains(all, dir) {
 			all = append(all, dir)
 		}
@@ -72,7 +72,7 @@ func stateFolders(root string, people Population) []string {
 	if len(all) > 0 {
 		return all
 	}
-	return existing(root, people.names.StateDirs)
+	return existing(root, processes.names.StateDirs)
 }
 
 // linkedFolder returns the folder above a part of the path that a link in /proc leads to; empty for another path. The

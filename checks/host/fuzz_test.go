@@ -65,9 +65,9 @@ func FuzzText(f *testing.F) {
 		}
 		if st, err := parseStat(text); err == nil {
 			check("a parent", st.ppid >= 0)
-			people := Population{all: map[int]stat{st.pid: st}}
-			people.processGroups(nil)
-			people.byWorth()
+			processes := Population{all: map[int]stat{st.pid: st}}
+			processes.processGroups(nil)
+			processes.byWorth()
 		}
 		argv := strings.Split(text, "\x00")
 		for _, parent := range []Role{"", RoleRuntime, RoleShim, RoleOCI, RoleCNI} {

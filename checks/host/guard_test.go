@@ -14,7 +14,7 @@ func TestPopulationIsNotReadAgain(t *testing.T) {
 	n := newNode(t)
 	n.process(10, 1, "containerd", 'S', "/usr/bin/containerd")
 	n.process(20, 1, "containerd-shim-runc-v2", 'S', "/usr/bin/containerd-shim-runc-v2 -namespace k8s.io -id "+idA)
-	before := n.people()
+	before := n.processes()
 	n.process(30, 10, "containerd", 'S', "")
 	held := untilRead(t, n.fifo(procFile(30, "cmdline")))
 	var g deadline.Guard

@@ -49,19 +49,19 @@ type InotifyProcess struct {
 // ReadInotify counts the inotify instances of each user and what they watch. No file of the kernel has these numbers,
 // so every descriptor of every process is read, those of the runtime, the kubelet and the shims first. An instance
 // that a child inherited counts in both. With an error there may be a part of it.
-func ReadInotify(ctx context.Context, root string, people Population) (Inotify, error) {
+func ReadInotify(ctx context.Context, root string, processes Population) (Inotify, error) {
 	instances, errInstances := readUint(root, "proc/sys/fs/inotify/max_user_instances")
 	watches, errWatches := readUint(root, "proc/sys/fs/inotify/max_user_watches")
 	if err := cmp.Or(errInstances, errWatches); err != nil {
 		return Inotify{}, fmt.Errorf("reading the limits of inotify: %w", err)
 	}
 	seen := Inotify{MaxInstances: instances, MaxWatches: watches}
-	missing := people.gap()
-	if people.all == nil {
+	missing := processes.gap()
+	if processes.all == nil {
 		return seen, fmt.Errorf("counting inotify instances: %w", missing)
 	}
 	counted, err := within(ctx, "counting inotify instances",
-		func(at *position) (Inotify, error) { return people.inotify(ctx, at), ctx.Err() })
+		func(at *position) (Inotify, error) { return processes.inotify(ctx, at), ctx.Err() })
 	if err != nil {
 		missing = errors.Join(missing, fmt.Errorf("counting inotify instances: %w", err))
 	}
@@ -72,7 +72,7 @@ func ReadInotify(ctx context.Context, root string, people Population) (Inotify, 
 			pids[&user.Top[i].Owner] = user.Top[i].PID
 		}
 	}
-	return seen, errors.Join(missing, people.setOwners(ctx, pids))
+	return seen, errors.Join(missing, processes.setOwners(ctx, pids))
 }
 
 // inotify adds up what the processes of each user hold. The kernel charges an instance to the effective user.

@@ -22,7 +22,7 @@ func TestReadFiles(t *testing.T) {
 	n.process(40, 1, "nginx", 'S', "nginx") // not ours
 	n.write("proc/sys/fs/file-nr", "2476\t0\t9223372036854775807\n", "proc/20/limits", fixture(t, "limits"),
 		"proc/31/limits", "\x1b[31m")
-	got, err := ReadFiles(t.Context(), n.root, n.people())
+	got, err := ReadFiles(t.Context(), n.root, n.processes())
 	failed(t, "ReadFiles", err, "counting the open files of kubelet: no limit of open files")
 	equal(t, "ReadFiles", Files{System: Usage{2476, 0}, Processes: []ProcessFiles{
 		{PID: 20, Name: "containerd", Role: RoleRuntime, Usage: Usage{3, 20000}, Hard: 20000},
@@ -52,7 +52,7 @@ func TestReadInotify(t *testing.T) {
 	n.watcher(40, 1000, 9, "app", "app")
 	n.watcher(50, 0, 0, "idle", "idle")
 	n.process(60, 1, "ghost", 'Z', "")
-	got, err := ReadInotify(t.Context(), n.root, n.people())
+	got, err := ReadInotify(t.Context(), n.root, n.processes())
 	must(t, err)
 	equal(t, "ReadInotify", Inotify{
 		MaxInstances: 128, MaxWatches: 1048576,
@@ -144,18 +144,18 @@ func TestFolders(t *testing.T) {
 		{Path: "/", Role: FolderRoot},
 	}
 	usual := append([]Folder{{Path: "/var/lib/containerd", Role: FolderRuntime}}, rest...)
-	equal(t, "the usual ones", usual, Folders(n.root, n.people(), "", ""))
+	equal(t, "the usual ones", usual, Folders(n.root, n.processes(), "", ""))
 	// Below the root of the fixture, the database has the name that the process has for it.
 	dir := t.TempDir()
 	n.link("proc/50/fd/7", dir+boltFile)
 	(&node{t, "/"}).write(dir+boltFile, "")
-	equal(t, "of a daemon that sees other files", usual, Folders(n.root, n.people(), "", ""))
+	equal(t, "of a daemon that sees other files", usual, Folders(n.root, n.processes(), "", ""))
 	n.write(dir+boltFile, "another file of that name")
-	equal(t, "where the host has another file", usual, Folders(n.root, n.people(), "", ""))
+	equal(t, "where the host has another file", usual, Folders(n.root, n.processes(), "", ""))
 	must(t, os.Remove(n.path(dir+boltFile)))
 	n.link(dir+boltFile, dir+boltFile)
 	found := append([]Folder{{Path: dir, Role: FolderRuntime, PID: 50}}, rest...)
-	equal(t, "where the database is", found, Folders(n.root, n.people(), "", ""))
+	equal(t, "where the database is", found, Folders(n.root, n.processes(), "", ""))
 	// A shim works below the folder of what runs.
 	state := t.TempDir()
 	bundle := state + "/" + taskDir + "/k8s.io/" + idA
@@ -164,7 +164,7 @@ func TestFolders(t *testing.T) {
 	(&node{t, "/"}).write(bundle+"/config.json", "")
 	n.link(bundle, bundle)
 	found[1].Path = state
-	equal(t, "where the shims are", found, Folders(n.root, n.people(), "", "/var/log/pods"))
+	equal(t, "where the shims are", found, Folders(n.root, n.processes(), "", "/var/log/pods"))
 }
 
 func TestObjects(t *testing.T) {
@@ -188,8 +188,8 @@ func TestObjects(t *testing.T) {
 		{Kind: KindContainer, ID: id("8"), Name: "side", Namespace: "batch", Pod: "job-7", PodUID: "uid-3"},
 		{Kind: KindPodSandbox, ID: id("a"), Namespace: "shop", Pod: "web-1", PodUID: "uid-1"},
 		{Kind: KindContainer, ID: id("1"), Name: "app", Namespace: "shop", Pod: "web-1", PodUID: "uid-1"},
-	}, n.people().Objects(t.Context()))
-	if got := n.people().Objects(canceled(t)); len(got) != 0 {
+	}, n.processes().Objects(t.Context()))
+	if got := n.processes().Objects(canceled(t)); len(got) != 0 {
 		t.Errorf("Objects with a canceled context = %v", got)
 	}
 }

@@ -197,7 +197,7 @@ func inMemory(kind string) bool {
 	}, kind)
 }
 
-// maxLinks is how many symbolic links a path may lead through, as in the kernel (MAXSYMLINKS).
+// maxLinks is how many symbolic links a path may returnMargin through, as in the kernel (MAXSYMLINKS).
 const maxLinks = 40
 
 // resolve follows the symbolic links of a path as the host would, and reports whether the file exists.

@@ -55,7 +55,7 @@ type HiddenMount struct {
 // The fuse mounts of other users answer root with "permission denied" unless they were made with allow_other: that is
 // an answer. With an error beside a table, no child could be started.
 func ProbeMounts(
-	ctx context.Context, root string, people Population, kubeletDir string, child Child,
+	ctx context.Context, root string, processes Population, kubeletDir string, child Child,
 ) (MountTable, error) {
 	table, err := readMounts(root, "")
 	if err != nil {
@@ -71,17 +71,17 @@ func ProbeMounts(
 		}
 	}
 	systems, left := table.probable(kubeletDir)
-	inner, owners, errInner := people.innerMounts(ctx, table)
+	inner, owners, errInner := processes.innerMounts(ctx, table)
 	for _, m := range inner {
 		systems = append(systems, []mountLine{m})
 	}
-	spots := make([]spot, len(systems))
+	targets := make([]target, len(systems))
 	for i, s := range systems {
 		for _, m := range slices.Backward(s) { // the last lies on top
-			spots[i] = append(spots[i], m.within())
+			targets[i] = append(targets[i], m.within())
 		}
 	}
-	outcomes, err := child.ask(ctx, root, people, verbMount, spots)
+	outcomes, err := child.ask(ctx, root, processes, verbMount, targets)
 	err = errors.Join(err, errInner)
 	result.Left = left
 	for i, o := range outcomes {
@@ -218,13 +218,15 @@ type Space struct {
 // ReadSpaces returns the file systems that the folders lie on, in the order of the folders. Symbolic links are
 // followed as the host would; a folder that does not exist is left out. With an error beside spaces, not all were
 // asked, and those have an Err.
-func ReadSpaces(ctx context.Context, root string, people Population, folders []Folder, child Child) ([]Space, error) {
+func ReadSpaces(
+	ctx context.Context, root string, processes Population, folders []Folder, child Child,
+) ([]Space, error) {
 	table, err := readMounts(root, "")
 	if err != nil {
 		return nil, err
 	}
-	spaces, spots := table.group(hostBase(root), folders)
-	outcomes, err := child.ask(ctx, root, people, verbSpace, spots)
+	spaces, targets := table.group(hostBase(root), folders)
+	outcomes, err := child.ask(ctx, root, processes, verbSpace, targets)
 	for i, o := range outcomes {
 		s, r := &spaces[i], o.reply
 		s.Size, s.Free, s.Inodes, s.InodesFree, s.Err = r.Size, r.Free, r.Inodes, r.InodesFree, r.Err
@@ -238,7 +240,7 @@ func ReadSpaces(ctx context.Context, root string, people Population, folders []F
 
 // group puts the folders together by the file system that they lie on, of which it returns the mount points too: one
 // that is bound to several places is asked once.
-func (t mountTable) group(base string, folders []Folder) (spaces []Space, spots []spot) {
+func (t mountTable) group(base string, folders []Folder) (spaces []Space, targets []target) {
 	var devices []string
 	for _, f := range folders {
 		m, ok := t.under(base, f.Path)
@@ -250,17 +252,17 @@ func (t mountTable) group(base string, folders []Folder) (spaces []Space, spots 
 			i = len(spaces)
 			devices = append(devices, m.device)
 			spaces = append(spaces, Space{Mount: m.point, Type: m.kind, Source: m.source, ReadOnly: m.readOnly})
-			points := spot{m.point}
+			points := target{m.point}
 			for _, other := range t.lines {
 				if other.device == m.device && other.point != m.point {
 					points = append(points, other.point)
 				}
 			}
-			spots = append(spots, points)
+			targets = append(targets, points)
 		}
 		spaces[i].Folders = append(spaces[i].Folders, f)
 	}
-	return spaces, spots
+	return spaces, targets
 }
 
 // Writes are timed writes of 4 KiB with fsync into a new, unlinked file in a folder, one after the other.
@@ -276,7 +278,7 @@ type Writes struct {
 // TimeWrites times some writes in a folder of the host's, each into its own file without a name, in a child. It stops
 // at the first that fails: Err is the reason, such as a file system that is full or mounted read-only. One that has not
 // ended when ctx nearly has hangs, and none is started where one of an earlier run still does.
-func TimeWrites(ctx context.Context, root string, people Population, folder Folder, child Child) (Writes, error) {
+func TimeWrites(ctx context.Context, root string, processes Population, folder Folder, child Child) (Writes, error) {
 	w := Writes{Folder: folder}
 	table, err := readMounts(root, "")
 	if err != nil {
@@ -288,7 +290,7 @@ func TimeWrites(ctx context.Context, root string, people Population, folder Fold
 		return w, nil
 	}
 	m, _ := table.of(name)
-	outcomes, err := child.ask(ctx, root, people, verbWrite, []spot{{name}})
+	outcomes, err := child.ask(ctx, root, processes, verbWrite, []target{{name}})
 	o := outcomes[0]
 	w.Mount, w.Times, w.Hung, w.Waiting, w.Err = m.point, o.reply.Times, o.hung, o.waiting, o.reply.Err
 	if err == nil && !o.asked {

@@ -84,7 +84,7 @@ type Population struct {
 // node's.
 //
 // Reading the command line of a process whose memory map is locked never returns. So processes in uninterruptible sleep
-// get their roles by name alone, and so do all that were not reached within gatherPatience: the error names where the
+// get their roles by name alone, and so do all that were not reached within gatherTimeout: the error names where the
 // reader was abandoned. Processes that vanish or may not be read are left out, without an error.
 //
 // A service passes the population that it has read before, others the zero value: of a process that is still there only

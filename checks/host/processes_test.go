@@ -82,7 +82,7 @@ func TestProcesses(t *testing.T) {
 		of(89, 1, "containerd-shim", RoleShim, idB, is('D', ""), func(p *Process) { p.Namespace = "k8s.io" }),
 		of(90, 1, "kubelet", RoleKubelet, ""),
 		of(91, 70, "busybox", RoleOCI, idA, inK8s),
-	}, n.people().Processes())
+	}, n.processes().Processes())
 }
 
 func TestProcessesWithoutProc(t *testing.T) {
@@ -105,12 +105,12 @@ func TestAgain(t *testing.T) {
 		n.write(procFile(pid, "wchan"), "rpc_wait")
 	}
 	n.process(60, 1, "containerd", 'T', "containerd -c /etc/c.toml")
-	people := n.people()
+	processes := n.processes()
 	n.stat(stat{pid: 51, ppid: 1, comm: "crun", state: 'S'})
 	n.write("proc/52/wchan", "io_schedule")
 	n.stat(stat{pid: 53, ppid: 1, comm: "crun", state: 'D', start: 99999})
 	must(t, os.RemoveAll(filepath.Join(n.root, "proc/54")))
-	again, err := people.Again(t.Context())
+	again, err := processes.Again(t.Context())
 	must(t, err)
 	got := map[int]bool{}
 	for _, p := range again {
@@ -127,7 +127,7 @@ func TestNextPopulation(t *testing.T) {
 	n.process(51, 1, "containerd", 'S', "containerd -c /etc/c.toml")
 	n.process(60, 50, "sh", 'S', "sh -c x")
 	n.process(61, 50, "sh", 'S', "sh -c x")
-	before := n.people()
+	before := n.processes()
 	n.stat(stat{pid: 50, ppid: 1, comm: "containerd", state: 'D'})
 	n.stat(stat{pid: 51, ppid: 1, comm: "containerd", state: 'S', start: 99999})
 	for _, pid := range []int{50, 51} {
@@ -141,10 +141,10 @@ func TestNextPopulation(t *testing.T) {
 		if young {
 			before.at = started(50).Add(59 * time.Second)
 		}
-		people, err := ReadPopulation(t.Context(), n.root, testNames, before)
+		processes, err := ReadPopulation(t.Context(), n.root, testNames, before)
 		must(t, err)
 		got := map[int]string{}
-		for _, p := range people.Processes() {
+		for _, p := range processes.Processes() {
 			got[p.PID] = string(p.State) + p.Config + string(p.Role)
 		}
 		want := map[int]string{
@@ -167,14 +167,14 @@ func TestProcessesBlocked(t *testing.T) {
 	n.process(71, 70, "runc", 'S', "runc kill "+idB)
 	n.process(72, 1, "conmon", 'D', "-")
 	n.fifo("proc/72/cmdline")
-	people, err := ReadPopulation(untilRead(t, n.fifo("proc/70/cmdline")), n.root, testNames, Population{})
+	processes, err := ReadPopulation(untilRead(t, n.fifo("proc/70/cmdline")), n.root, testNames, Population{})
 	failed(t, "blocked", err, "cmdline of process 70 (containerd-shim)")
 	equal(t, "Processes", []Process{
 		{PID: 50, PPID: 1, Name: "containerd", Role: RoleRuntime, State: 'S', Threads: 1, Started: started(50)},
 		{PID: 70, PPID: 1, Name: "containerd-shim", Role: RoleShim, State: 'S', Threads: 1, Started: started(70)},
 		{PID: 71, PPID: 70, Name: "runc", Role: RoleOCI, State: 'S', Threads: 1, Started: started(71)},
 		{PID: 72, PPID: 1, Name: "conmon", Role: RoleShim, State: 'D', Threads: 1, Started: started(72)},
-	}, people.Processes())
+	}, processes.Processes())
 }
 
 // TestHidden checks that what a user sees of its own processes does not count as all.
@@ -186,28 +186,28 @@ func TestHidden(t *testing.T) {
 	failed(t, "none", err, "proc is empty")
 	n.process(50, 1, "containerd", 'S', "/usr/bin/containerd")
 	n.link("proc/self", "50")
-	people, err := of()
+	processes, err := of()
 	failed(t, "hidden", err, "hidepid")
-	equal(t, "processes", 1, len(people.Processes()))
+	equal(t, "processes", 1, len(processes.Processes()))
 	n.process(1, 0, "sh", 'S', "sh") // only root sees it, who sees all
 	n.link("proc/1/ns/pid", "pid:[4026532500]")
-	n.people() // a node in a PID namespace, as k3d makes them
+	n.processes() // a node in a PID namespace, as k3d makes them
 	n.process(50, 1, "kdiag", 'S', "kdiag pleg")
 	_, err = of()
 	failed(t, "a pod's", err, "another PID namespace, of sh")
 	n.process(1, 0, "systemd", 'S', "/sbin/init")
-	n.people() // as kind makes them, where nothing runs any more
+	n.processes() // as kind makes them, where nothing runs any more
 }
 
 func TestOne(t *testing.T) {
 	n := newNode(t)
 	n.process(29, 1, "python3", 't', "python3 x")
 	n.write("proc/29/status", "Name:\tpython3\nTracerPid:\t7\n")
-	got, err := n.people().One(29)
+	got, err := n.processes().One(29)
 	failed(t, "One", err, "")
 	want := Process{PID: 29, PPID: 1, Name: "python3", State: 't', Threads: 1, Started: started(29), Tracer: 7}
 	equal(t, "One", want, got)
-	_, err = n.people().One(30)
+	_, err = n.processes().One(30)
 	failed(t, "of none", err, "process 30")
 }
 

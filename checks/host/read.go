@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// gatherPatience bounds the reading of details, such as the cgroup of a process.
-	gatherPatience = 2 * time.Second
+	// gatherTimeout bounds the reading of details, such as the cgroup of a process.
+	gatherTimeout = 2 * time.Second
 	// lastMoment is what a reader gets after its deadline to return what it has.
 	lastMoment = 50 * time.Millisecond
 )
@@ -53,13 +53,13 @@ func within[T any](ctx context.Context, name string, read func(at *position) (T,
 }
 
 // gather calls ask for one key after the other in a goroutine that may be abandoned, and returns the values of the keys
-// for which ask returned true within gatherPatience. The error names what was being read.
+// for which ask returned true within gatherTimeout. The error names what was being read.
 func gather[K comparable, V any](
 	ctx context.Context, name string, keys []K, ask func(at *position, key K) (V, bool),
 ) (map[K]V, error) {
 	var mu sync.Mutex
 	values := make(map[K]V, len(keys))
-	ctx, cancel := context.WithTimeout(ctx, gatherPatience)
+	ctx, cancel := context.WithTimeout(ctx, gatherTimeout)
 	defer cancel()
 	_, err := within(ctx, name, func(at *position) (struct{}, error) {
 		for _, key := range keys {

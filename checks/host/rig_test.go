@@ -184,12 +184,12 @@ func (n *node) stat(st stat) {
 
 func procFile(pid int, name string) string { return fmt.Sprintf("proc/%d/%s", pid, name) }
 
-// people is what can be seen of the node's processes.
-func (n *node) people() Population {
+// processes is what can be seen of the node's processes.
+func (n *node) processes() Population {
 	n.t.Helper()
-	people, err := ReadPopulation(n.t.Context(), n.root, testNames, Population{})
+	processes, err := ReadPopulation(n.t.Context(), n.root, testNames, Population{})
 	must(n.t, err)
-	return people
+	return processes
 }
 
 // eventually waits until a condition holds, for a minute.

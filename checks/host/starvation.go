@@ -41,17 +41,17 @@ type WriteLimit struct {
 // ReadStarvation reads twice how long the threads of the runtime and the kubelet wait for a CPU, and their limits of
 // writes. With an error there may be a part of it.
 func ReadStarvation(
-	ctx context.Context, fs *CgroupFS, people Population, between time.Duration,
+	ctx context.Context, fs *CgroupFS, processes Population, between time.Duration,
 ) (Starvation, error) {
 	return within(ctx, "reading waits for a CPU", func(at *position) (Starvation, error) {
 		var s Starvation
 		before, after, over, err := twice(ctx, between, func() (all []map[string]schedule, _ error) {
-			for _, daemon := range people.daemons() {
-				all = append(all, people.schedules(daemon.PID))
+			for _, daemon := range processes.daemons() {
+				all = append(all, processes.schedules(daemon.PID))
 			}
 			return all, nil
 		})
-		for i, daemon := range people.daemons()[:len(after)] {
+		for i, daemon := range processes.daemons()[:len(after)] {
 			d := Delay{PID: daemon.PID, Name: daemon.Name, Role: daemon.Role, Over: over}
 			for thread, old := range before[i] {
 				now := after[i][thread]
@@ -65,9 +65,9 @@ func ReadStarvation(
 		}
 		all, errGroups := fs.read()
 		if h, err := all.of("blkio"); err == nil {
-			s.WriteLimits = people.writeLimits(at, h)
+			s.WriteLimits = processes.writeLimits(at, h)
 		}
-		return s, errors.Join(people.gap(), err, errGroups)
+		return s, errors.Join(processes.gap(), err, errGroups)
 	})
 }
 

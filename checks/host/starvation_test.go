@@ -43,12 +43,12 @@ func TestReadStarvation(t *testing.T) {
 			}
 			thread(1, 'S', "5000000 7000000 3\n")
 			thread(2, 'R', "9000000 0 1\n")
-			people := n.people()
+			processes := n.processes()
 			go func() {
 				time.Sleep(time.Second)
 				thread(1, 'S', "6000000 907000000 4\n")
 			}()
-			got, err := ReadStarvation(t.Context(), NewCgroupFS(n.root), people, 2*time.Second)
+			got, err := ReadStarvation(t.Context(), NewCgroupFS(n.root), processes, 2*time.Second)
 			must(t, err)
 			equal(t, name, Starvation{
 				Delays: []Delay{{

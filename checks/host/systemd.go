@@ -22,13 +22,13 @@ import (
 var ErrNoSystemd = errors.New("systemd does not run this host")
 
 const (
-	// answerPatience is for the first answer. A systemd that is well answers within milliseconds; runc, which waits
+	// answerTimeout is for the first answer. A systemd that is well answers within milliseconds; runc, which waits
 	// without end (opencontainers/runc#3904), holds up a pod as long as that takes.
-	answerPatience = 5 * time.Second
+	answerTimeout = 5 * time.Second
 	// leastHang is how long a connection that the end of the command cuts short must have had no answer to hang.
 	leastHang = time.Second
-	// answersPatience is for all answers that follow.
-	answersPatience = 10 * time.Second
+	// answersTimeout is for all answers that follow.
+	answersTimeout = 10 * time.Second
 	// maxListed bounds the units that are listed, at about 300 bytes each. Twenty thousand are a leak by their number
 	// alone; a node has hundreds.
 	maxListed = 20_000
@@ -140,7 +140,7 @@ func newConn(ctx context.Context, socket string, bus bool) *conn {
 // open connects and asks for the version.
 func (c *conn) open() {
 	began := time.Now()
-	late := time.AfterFunc(answerPatience, c.close)
+	late := time.AfterFunc(answerTimeout, c.close)
 	defer late.Stop()
 	c.Conn, c.err = systemd.NewConnection(c.dial)
 	if c.err == nil {
@@ -184,7 +184,7 @@ func (c *conn) property(name string) (string, error) {
 }
 
 func (c *conn) describe(s *Systemd, kubeletUnits, runtimeUnits []string) error {
-	late := time.AfterFunc(answersPatience, c.close)
+	late := time.AfterFunc(answersTimeout, c.close)
 	defer late.Stop()
 	err := c.count(s)
 	if err == nil {

@@ -14,7 +14,7 @@ import (
 
 func TestCompareConns(t *testing.T) {
 	well := &conn{answered: true, took: time.Millisecond, version: "252"}
-	hung := &conn{hung: true, took: answerPatience, err: syscall.EAGAIN}
+	hung := &conn{hung: true, took: answerTimeout, err: syscall.EAGAIN}
 	gone := &conn{err: syscall.ENOENT}
 	answered := Systemd{Answered: true, Took: time.Millisecond, Version: "252"}
 	on := func(s Systemd, answered, hung bool) Systemd {
@@ -29,7 +29,7 @@ func TestCompareConns(t *testing.T) {
 		{"well", well, well, on(answered, true, false)},
 		{"the bus hangs", well, hung, on(answered, false, true)},
 		{"no bus", well, gone, answered},
-		{"hangs", hung, hung, on(Systemd{Hung: true, Took: answerPatience}, false, true)},
+		{"hangs", hung, hung, on(Systemd{Hung: true, Took: answerTimeout}, false, true)},
 		{"none", gone, gone, Systemd{}},
 	} {
 		got, c := compareConns(tt.private, tt.bus)

@@ -16,7 +16,7 @@ type Row struct {
 }
 
 // Table returns all processes, those that matter to the runtime first. What can block, cgroups and arguments, is read
-// for as many as a deadline of gatherPatience allows; the error names where the reader was abandoned.
+// for as many as a deadline of gatherTimeout allows; the error names where the reader was abandoned.
 func (p Population) Table(ctx context.Context) ([]Row, error) {
 	if p.all == nil {
 		return nil, p.gap()

@@ -21,7 +21,7 @@ const (
 	// node has hundreds.
 	maxSuspects = 2000
 	maxMaps     = 4 // processes whose memory map is tried
-	mapPatience = 300 * time.Millisecond
+	mapTimeout  = 300 * time.Millisecond
 	maxBlocked  = 100 // lasting ones that are kept
 	maxParents  = 10  // of zombies, that are named
 	maxFrames   = 32  // of a stack, innermost first
@@ -67,14 +67,14 @@ type ZombieParent struct {
 // others, up to maxThreads of a process and maxThreadReads in all. A process of one thread costs nothing more.
 //
 // Stacks and cgroups, which can block, are read last; when that does not end, all the rest is there, with an error.
-func ReadTasks(ctx context.Context, people Population, between time.Duration) (Tasks, error) {
-	err := people.gap()
-	if people.all == nil {
+func ReadTasks(ctx context.Context, processes Population, between time.Duration) (Tasks, error) {
+	err := processes.gap()
+	if processes.all == nil {
 		return Tasks{}, fmt.Errorf("reading tasks: %w", err)
 	}
 	began := time.Now()
-	tasks := people.summary()
-	asleep := people.suspects(ctx, maxThreadReads)
+	tasks := processes.summary()
+	asleep := processes.suspects(ctx, maxThreadReads)
 	if len(asleep) > 0 {
 		if e := pause(ctx, between-time.Since(began)); e != nil {
 			return tasks, errors.Join(err, fmt.Errorf("reading blocked tasks again: %w", e))
@@ -85,9 +85,9 @@ func ReadTasks(ctx context.Context, people Population, between time.Duration) (T
 			tasks.Blocked = append(tasks.Blocked, s.BlockedTask)
 		}
 	}
-	err = errors.Join(err, people.explain(ctx, &tasks), ctx.Err())
+	err = errors.Join(err, processes.explain(ctx, &tasks), ctx.Err())
 	if err == nil {
-		tasks.Living = people.living(ctx)
+		tasks.Living = processes.living(ctx)
 	}
 	return tasks, err
 }
@@ -218,7 +218,7 @@ func (p Population) explain(ctx context.Context, tasks *Tasks) error {
 
 // mapLocked reports whether the command line of a process, which lies in its memory, cannot be read.
 func (p Population) mapLocked(ctx context.Context, pid int) bool {
-	ctx, cancel := context.WithTimeout(ctx, mapPatience)
+	ctx, cancel := context.WithTimeout(ctx, mapTimeout)
 	defer cancel()
 	_, err := within(ctx, "reading a locked command line", func(at *position) (struct{}, error) {
 		at.enter("cmdline of process %d", pid)

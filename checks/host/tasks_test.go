@@ -61,7 +61,7 @@ func TestReadTasks(t *testing.T) {
 			n.thread(43, 43, "ls", 'S', "0", 2)
 			n.write("proc/44/task/44/stat", statLine(stat{pid: 44, ppid: 1, comm: "rm", state: 'D', start: 99}))
 		}()
-		got, err := ReadTasks(t.Context(), n.people(), 300*time.Millisecond)
+		got, err := ReadTasks(t.Context(), n.processes(), 300*time.Millisecond)
 		must(t, err)
 		app := Owner{ObjectID: idA, PodUID: "7"}
 		equal(t, "ReadTasks", Tasks{

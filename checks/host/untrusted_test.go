@@ -84,11 +84,11 @@ func TestPodsWithNamesOfTheRuntime(t *testing.T) {
 	n.link(procFile(80, "cwd"), "/run/containerd/"+taskDir+"/moby/"+idB)
 	add(81, 80, "kubelet", "kubelet", "mnt:[2]") // a container is the kubelet's, as Rancher has it
 	roles, serves := map[int]Role{}, map[int]string{}
-	people := n.people()
-	for _, p := range people.Processes() {
+	processes := n.processes()
+	for _, p := range processes.Processes() {
 		roles[p.PID], serves[p.PID] = p.Role, p.Serves.Pod
 	}
-	peer, err := people.One(37)
+	peer, err := processes.One(37)
 	failed(t, "One", err, "")
 	equal(t, "the role of a crio in a pod", Role(""), peer.Role)
 	equal(t, "roles", map[int]Role{
