@@ -37,7 +37,7 @@ type FrozenCgroup struct {
 	Owner
 }
 
-// Throttling is what the CPU controller took away from a cgroup between two reads of cpu.stat.
+// Throttling counts the periods in which the CPU controller throttled a cgroup between two reads of cpu.stat.
 type Throttling struct {
 	Path      string
 	Quota     float64       // cores that it may use; 0 for no limit
@@ -48,8 +48,8 @@ type Throttling struct {
 	Owner
 }
 
-// ReadCgroups reads how many control groups there are, which of them are frozen, and what the CPU controller takes away
-// from the runtime and the kubelet between two reads. With an error there may be a part of it.
+// ReadCgroups reads the number of control groups, the frozen ones, and how often the CPU controller throttles the
+// runtime and the kubelet between two reads. With an error there may be a part of it.
 func ReadCgroups(ctx context.Context, fs *CgroupFS, processes Population, between time.Duration) (Cgroups, error) {
 	return within(ctx, "counting control groups", func(at *position) (Cgroups, error) {
 		all, err := fs.read()

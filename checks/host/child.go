@@ -29,15 +29,15 @@ const (
 	hangTimeout = 1500 * time.Millisecond
 	// maxChildren are the children of one kind at a time, those that are stuck from earlier runs among them.
 	maxChildren = 8
-	// returnMargin is how long before its deadline a batch stops waiting, so that it can still return what it has.
+	// returnMargin is how long before its deadline a batch stops waiting, so that it can still return its results.
 	returnMargin = 400 * time.Millisecond
 	// reapTime is how long a killed process that is not stuck may take to be gone.
 	reapTime = 300 * time.Millisecond
 )
 
-// A Child starts kdiag anew. What can fall into a sleep that no signal ends (statfs of a dead file system) is done by a
-// process that can be left behind, so that this one always ends. The zero value starts nothing, and what needs a child
-// returns an error.
+// A Child starts kdiag anew. System calls that can sleep where no signal reaches (statfs of a dead file system) run in
+// a process that can be left behind, so that this one always ends. The zero value starts nothing, and functions that
+// need a child return an error.
 type Child struct{ program string }
 
 // NewChild returns how to start this program, /proc/self/exe, as a child.
@@ -80,7 +80,7 @@ func (c Child) start(verb, base string, paths []string) (*running, error) {
 	}
 	p := &running{cmd: cmd, pipe: r, lines: bufio.NewReader(r), ended: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // what it wrote shows how it ended
+		_ = cmd.Wait() // its output shows how it ended
 		close(p.ended)
 	}()
 	return p, nil
@@ -111,8 +111,7 @@ func (p *running) next(ctx context.Context, by time.Time) (reply, error) {
 	return got, json.Unmarshal(line, &got)
 }
 
-// kill ends the child and reports whether it is gone. One in an uninterruptible sleep is not, until what it waits for
-// happens.
+// kill ends the child and reports whether it is gone. A child in uninterruptible sleep stays until the kernel wakes it.
 func (p *running) kill() bool {
 	_ = p.cmd.Process.Kill() // it may be gone
 	p.pipe.Close()

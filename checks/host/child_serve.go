@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a child does with each of its paths.
+// The work of a child on each of its paths.
 const (
 	verbSpace = "space" // statfs and statx of the folder
 	verbMount = "mount" // the same, of the mounts of pods and networks; counted apart
@@ -28,7 +28,7 @@ const (
 //	}
 const ChildArgument = "kdiag-probe"
 
-// A reply is what a child writes for a path, one line each. The first line, which is empty, shows that it has started.
+// A reply is a child's line about a path. Its first line, which is empty, shows that it has started.
 type reply struct {
 	Err                string          `json:",omitempty"`
 	Times              []time.Duration `json:",omitempty"` // of writes
@@ -36,7 +36,7 @@ type reply struct {
 	Inodes, InodesFree uint64
 }
 
-// Serve is the other side of Child: a process that does to each path in turn what can hang. It opens nothing but them
+// Serve is the other side of Child: a process that probes each path in turn. It opens nothing but them
 // and the file of its name, by which a later run finds it if it stays behind. It returns the exit code.
 func Serve(args []string, out io.Writer) int {
 	const usage = 64

@@ -19,7 +19,7 @@ const (
 	maxUsages = 50
 	// mostConsumers is how many of a kind are named: pods, other groups, processes, names of processes.
 	mostConsumers = 3
-	// maxMembers bounds what is read of the process ids in one group, in bytes: more than a hundred thousand of them.
+	// maxMembers bounds the process ids that are read of one group, in bytes: room for more than a hundred thousand.
 	maxMembers = 1 << 20
 	// noMemoryLimit is a limit of memory in version 1 from which on there is none: the largest number, rounded down
 	// to pages of any size (PAGE_COUNTER_MAX of the kernel's include/linux/page_counter.h).
@@ -55,13 +55,13 @@ type Consumers struct {
 	ProcessGroups []ProcessGroup   // processes by name, most threads first
 }
 
-// A Consumer is a control group with what is in it and below it: of memory the working set in bytes, as the kubelet
-// counts it, of processes their threads too. Max is the limit of the group itself.
+// A Consumer is the use of a resource by a control group and those below it: of memory the working set in bytes, as the
+// kubelet counts it; of pids all threads. Max is the limit of the group itself.
 type Consumer struct {
 	Path string // as in /proc/PID/cgroup
 	Dir  string // the folder of its files on the host, such as /sys/fs/cgroup/memory/kubepods/pod1b2c
 	Usage
-	Shmem uint64 // of memory, in bytes: what is in tmpfs or shared
+	Shmem uint64 // bytes of the memory that are tmpfs or shared
 	Owner
 }
 
@@ -69,7 +69,7 @@ type Consumer struct {
 type StalledGroup struct {
 	Path string
 	Dir  string   // as of a Consumer
-	Full Averages // memory.pressure, which version 2 has, and a hybrid for what is in its unified hierarchy
+	Full Averages // memory.pressure, of version 2 and of the unified hierarchy of a hybrid
 	Owner
 }
 
@@ -246,7 +246,7 @@ func (fs *CgroupFS) memory(ctx context.Context, at *position) ([]Consumer, error
 	}
 	usage, limit, total := "memory.current", "memory.max", ""
 	if !h.unified {
-		usage, limit, total = "memory.usage_in_bytes", "memory.limit_in_bytes", "total_" // with what is below
+		usage, limit, total = "memory.usage_in_bytes", "memory.limit_in_bytes", "total_" // with the groups below
 	}
 	groups, err := h.consumers(ctx, at, h.base, usage)
 	if err == nil && len(groups) == 0 {

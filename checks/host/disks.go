@@ -21,7 +21,7 @@ const (
 	minWriting = 1e6 // bytes per second, above what a log costs
 )
 
-// A Disk is a block device's work between two reads of /proc/diskstats.
+// A Disk is the work of a block device between two reads of /proc/diskstats.
 type Disk struct {
 	Name                string  // sda, nvme0n1, dm-0
 	Utilisation         float64 // share of the time in which it had work to do, 0 to 1
@@ -166,8 +166,8 @@ func (all diskCounters) below(root, device string) map[string]bool {
 	return found
 }
 
-// ReadWriters reads twice what each process has written, and returns who wrote most. With an error beside writers, the
-// numbers of some processes may not be read.
+// ReadWriters reads twice how much each process has written, and returns those that wrote most. With an error beside
+// writers, the numbers of some processes may not be read.
 func ReadWriters(ctx context.Context, processes Population, between time.Duration) ([]Writer, error) {
 	if processes.all == nil {
 		return nil, processes.gap()

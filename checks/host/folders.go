@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// What a Folder is to the node.
+// The roles of a Folder.
 const (
 	FolderRuntime = "runtime" // containers and images
-	FolderState   = "state"   // of the runtime: what runs, until the next boot
+	FolderState   = "state"   // of the runtime, gone at the next boot
 	FolderKubelet = "kubelet" // pods and their volumes
 	FolderLogs    = "logs"
 	FolderRoot    = "root"
@@ -20,14 +20,14 @@ const (
 // boltFile is the database that containerd keeps open below its root folder (metadata plugin).
 const boltFile = "/io.containerd.metadata.v1.bolt/meta.db"
 
-// A Folder is a place that matters to the node, and why.
+// A Folder is a folder that the node depends on.
 type Folder struct {
 	Path string // as the host sees it, such as /var/lib/containerd
 	Role string // one of the constants Folder*
 	PID  int    // of the runtime's daemon that has its database open there; 0 when none was seen
 }
 
-// Folders returns the folders that matter to the node. The runtime's is where its daemon has its database open, else
+// Folders returns the folders that the node depends on. The runtime's is where its daemon has its database open, else
 // each of the usual ones that exists; the kubelet's and the logs' are given, or the defaults. Nothing below them is
 // read.
 func Folders(root string, processes Population, kubeletDir, logsDir string) []Folder {
@@ -55,11 +55,11 @@ func Folders(root string, processes Population, kubeletDir, logsDir string) []Fo
 	return slices.Compact(all) // --pod-logs-dir may be /var/log itself
 }
 
-// maxShims bounds the shims that are asked where containerd keeps its state. A node has one or two such places.
+// maxShims bounds the shims whose working directory is read. A node has one or two state directories.
 const maxShims = 256
 
-// stateFolders finds where runtimes keep the state of what runs: each shim of containerd has its working directory
-// there. Without such a shim it is each of the usual places that exists.
+// stateFolders returns the state directories of runtimes: the working directory of each of containerd's shims lies in
+// one. Without such a shim they are the default ones that exist.
 func stateFolders(root string, processes Population) []string {
 	var all []string
 	shims := processes.of(RoleShim)
@@ -75,9 +75,8 @@ func stateFolders(root string, processes Population) []string {
 	return existing(root, processes.names.StateDirs)
 }
 
-// linkedFolder returns the folder above a part of the path that a link in /proc leads to; empty for another path. The
-// path that a daemon in a container (docker in docker, kind) sees is another place on the host, so both must be one
-// file.
+// linkedFolder returns the folder above a part of the path that a link in /proc leads to; empty for another path. In
+// a container (docker in docker, kind) a path is another file than on the host, so both must be one file.
 func linkedFolder(root, link, part string) string {
 	target, _ := os.Readlink(link)
 	dir, _, ok := strings.Cut(target, part)

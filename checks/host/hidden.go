@@ -9,7 +9,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/proc"
 )
 
-// initialPIDs is what /proc/1/ns/pid links to on a host (PROC_PID_INIT_INO in include/linux/proc_ns.h).
+// initialPIDs is the target of /proc/1/ns/pid on a host (PROC_PID_INIT_INO in include/linux/proc_ns.h).
 const initialPIDs = "pid:[4026531836]"
 
 // hidden returns an error when this process does not see the host's processes: /proc is empty, it belongs to a PID

@@ -93,8 +93,8 @@ func (t mountTable) hierarchies(root string) (all hierarchies) {
 	return all
 }
 
-// version is 2 where the unified hierarchy alone is mounted at the usual place, which is what the kubelet and runc go
-// by (IsCgroup2UnifiedMode), and 1 otherwise, a hybrid included.
+// version returns 2 if the unified hierarchy is mounted at /sys/fs/cgroup, as the kubelet and runc decide it
+// (IsCgroup2UnifiedMode), and 1 otherwise, also for a hybrid.
 func (all hierarchies) version() int {
 	if slices.ContainsFunc(all, func(h *hierarchy) bool { return h.unified && h.point == "/sys/fs/cgroup" }) {
 		return 2
@@ -119,7 +119,7 @@ func (all hierarchies) of(controller string) (*hierarchy, error) {
 func (h *hierarchy) folder(cgroup string) (string, error) {
 	rest, ok := strings.CutPrefix(cgroup, strings.TrimSuffix(h.base, "/"))
 	if !ok || rest != "" && rest[0] != '/' || path.Clean(cgroup) != cgroup {
-		return "", fmt.Errorf("looking into %s: it is outside of what is mounted at %s", cgroup, h.point)
+		return "", fmt.Errorf("looking into %s: it is outside of the mount at %s", cgroup, h.point)
 	}
 	return path.Join(h.point, rest), nil
 }
@@ -197,8 +197,8 @@ func (h *hierarchy) each(ctx context.Context, at *position, visit func(g group))
 	return err
 }
 
-// eachOwner calls visit with the groups below top that are worth a name: those of pods, containers and units, and
-// others that hold no more groups. What is inside of one counts for it.
+// eachOwner calls visit with the groups below top that have an owner: those of pods, containers and units, and others
+// without children. Groups inside of one are not visited.
 func (h *hierarchy) eachOwner(ctx context.Context, at *position, top string, visit func(g group)) error {
 	inside := map[string]bool{}
 	return h.each(ctx, at, func(g group) {
@@ -213,7 +213,7 @@ func (h *hierarchy) eachOwner(ctx context.Context, at *position, top string, vis
 	})
 }
 
-// list returns the groups of the hierarchy. What a reader whose time was up has left is listed by the next one.
+// list returns the groups of the hierarchy. A reader whose time ends in it leaves the rest to the next one.
 func (h *hierarchy) list(ctx context.Context, at *position) ([]group, error) {
 	at.enter("the control groups at %s", h.point)
 	h.mu.Lock()

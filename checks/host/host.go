@@ -1,9 +1,9 @@
 // Package host reads the state of a node from /proc, /sys, its mounts and systemd, below one root folder, without
 // changing anything.
 //
-// Reads can hang on a sick node. They are bounded in size, and what can block in the kernel runs in a goroutine that
-// is abandoned at the deadline, or in a child process (ADR 0010). No command line and no environment of a container's
-// process leaves the package.
+// Reads can hang on a sick node. They are bounded in size, and reads that can block in the kernel run in a goroutine
+// that is abandoned at the deadline, or in a child process (ADR 0010). No command line and no environment of a
+// container's process leaves the package.
 package host
 
 import (
@@ -18,7 +18,7 @@ func KernelRelease(root string) string {
 	return strings.TrimSpace(string(release))
 }
 
-// A Role is what a process is to a container runtime.
+// A Role is the part of a process in running containers.
 type Role string
 
 // The roles that kdiag distinguishes.
@@ -30,15 +30,15 @@ const (
 	RoleKubelet Role = "kubelet"
 )
 
-// An Owner is what a process or control group belongs to.
+// An Owner names the owner of a process or control group.
 type Owner struct {
-	Role     Role   // empty for a process that is nothing to the runtime
+	Role     Role   // empty for a process without one
 	ObjectID string // sandbox or container id; empty for a process of the host
 	PodUID   string
 	Unit     string // systemd's unit by the cgroup, such as containerd.service; empty when not known
 }
 
-// A Usage is how much of a limit is used. Max 0 is no limit.
+// A Usage is the use of a limited resource. Max 0 is no limit.
 type Usage struct {
 	Current, Max uint64
 }

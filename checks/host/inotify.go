@@ -18,7 +18,7 @@ const (
 	// maxOpen bounds the descriptors of one process that are read, at about two microseconds each, so that one that
 	// leaks does not hide all others.
 	maxOpen = 50_000
-	// maxMarks bounds what is read of one instance: a line of about a hundred bytes for each watch.
+	// maxMarks bounds the bytes read of one instance: a line of about a hundred for each watch.
 	maxMarks = 16 << 20
 	// maxInotifyTop bounds the processes that are named for each user.
 	maxInotifyTop = 10
@@ -31,7 +31,8 @@ type Inotify struct {
 	Unread                   int           // processes whose descriptors could not be read
 }
 
-// An InotifyUser is what the processes of one user hold. Instances are counted per user of the initial user namespace.
+// An InotifyUser is the use of inotify by the processes of one user. Instances are counted per user of the initial user
+// namespace.
 type InotifyUser struct {
 	UID                int
 	Instances, Watches int
@@ -46,7 +47,7 @@ type InotifyProcess struct {
 	Owner
 }
 
-// ReadInotify counts the inotify instances of each user and what they watch. No file of the kernel has these numbers,
+// ReadInotify counts the inotify instances and watches of each user. No file of the kernel has these numbers,
 // so every descriptor of every process is read, those of the runtime, the kubelet and the shims first. An instance
 // that a child inherited counts in both. With an error there may be a part of it.
 func ReadInotify(ctx context.Context, root string, processes Population) (Inotify, error) {
@@ -75,7 +76,7 @@ func ReadInotify(ctx context.Context, root string, processes Population) (Inotif
 	return seen, errors.Join(missing, processes.setOwners(ctx, pids))
 }
 
-// inotify adds up what the processes of each user hold. The kernel charges an instance to the effective user.
+// inotify adds up instances and watches by user. The kernel charges an instance to the effective user.
 func (p Population) inotify(ctx context.Context, at *position) Inotify {
 	var total Inotify
 	byUser := map[int]*InotifyUser{}

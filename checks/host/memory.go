@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Memory is what /proc/meminfo holds, in bytes.
+// Memory holds values of /proc/meminfo, in bytes.
 type Memory struct {
 	Total, Available  uint64
 	SlabUnreclaimable uint64 // kernel memory; leaked cgroups show here

@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Bounds of what is kept of a mount table. A node with more mounts than that has its diagnosis in their number
+// Bounds of a mount table. A node with more mounts than that has its diagnosis in their number
 // (fs.mount-max is 100000 for each namespace).
 const (
 	maxMounts    = 20_000
@@ -25,7 +25,7 @@ const (
 // unknownType counts the lines of a mount table that are malformed.
 const unknownType = "unknown"
 
-// A mountLine is what is kept of a line of mountinfo.
+// A mountLine is a line of mountinfo.
 type mountLine struct {
 	id       int
 	parent   int    // the mount on which it lies
@@ -72,7 +72,7 @@ func parseMountLine(line string) (mountLine, error) {
 	}
 	point := escapes.Replace(f[4])
 	if !path.IsAbs(point) || of[0] == "" || !strings.Contains(f[2], ":") {
-		return mountLine{}, errors.New("a field of the line is none")
+		return mountLine{}, errors.New("a field of the line is malformed")
 	}
 	id, _ := strconv.Atoi(f[0]) // the kernel's numbers
 	parent, _ := strconv.Atoi(f[1])
@@ -188,7 +188,7 @@ func remote(kind string) bool {
 	}, kind)
 }
 
-// inMemory reports whether a file system has nothing behind it that it could wait for.
+// inMemory reports whether a file system never waits for a disk or a server.
 func inMemory(kind string) bool {
 	return slices.Contains([]string{
 		"binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "debugfs", "devpts", "devtmpfs", "efivarfs", "fusectl",

@@ -205,8 +205,8 @@ type Space struct {
 	Folders    []Folder // that lie on it
 	Mount      string   // its mount point
 	Type       string   // ext4, xfs, overlay, tmpfs, ...
-	Source     string   // device, or what was mounted
-	Size, Free uint64   // bytes; Free is what processes other than root's may still use: statfs's f_bavail
+	Source     string   // device, export or name
+	Size, Free uint64   // bytes; Free is for processes other than root's: statfs's f_bavail
 	Inodes     uint64   // 0 where the file system has no fixed number (btrfs, some xfs)
 	InodesFree uint64
 	ReadOnly   bool          // by the host's mount table, which shows a remount after an error too

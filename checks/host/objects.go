@@ -16,7 +16,7 @@ const (
 )
 
 const (
-	// maxEntries bounds what is read of one directory and what Objects returns: several times what a full node has.
+	// maxEntries bounds the entries of one directory: several times those of a full node.
 	maxEntries = 20_000
 	// maxSpec bounds the size of an OCI specification, in bytes. Usual ones have 10 to 40 KB.
 	maxSpec = 4 << 20
@@ -39,8 +39,8 @@ type Object struct {
 // Objects returns the sandboxes and containers that run from the bundles in the runtimes' state directories, for when
 // the runtime's lists hang. Some may be gone from the runtime by now.
 //
-// The order is by namespace, pod, kind (the sandbox first), name and id. When ctx ends first, the result is what was
-// found until then.
+// The order is by namespace, pod, kind (the sandbox first), name and id. When ctx ends first, the result is a
+// part.
 func (p Population) Objects(ctx context.Context) []Object {
 	dirs := []string{filepath.Join(p.root, crioBundles)}
 	for _, dir := range stateFolders(p.root, p) {

@@ -19,11 +19,11 @@ import (
 const (
 	// maxThreads bounds the threads of one process that are read.
 	maxThreads = 512
-	// settled is the age from which a process does not change what it is: it has its last program and its sockets.
+	// settled is the age from which the role of a process does not change: it has its last program and its sockets.
 	settled = time.Minute
 )
 
-// A Process is a process that matters to the runtime.
+// A Process is a process with a role.
 type Process struct {
 	PID      int
 	PPID     int
@@ -36,10 +36,10 @@ type Process struct {
 	Config   string    // configuration file on the command line of a runtime; empty for the default, or when not known
 	Threads  int
 	Tracer   int // process that traces it while it is stopped for that; 0 for none
-	// Work is what it was started for where it should end by itself soon: create or kill of an OCI runtime, start or
+	// Work is the operation of a process that should end by itself soon: create or kill of an OCI runtime, start or
 	// delete of a shim, ADD or DEL of a CNI plugin; empty for all others.
 	Work string
-	// Serves is what it works for, as far as a CNI plugin's environment or an OCI bundle names it.
+	// Serves is the sandbox or container of the operation, if a CNI plugin's environment or an OCI bundle names it.
 	Serves Object
 	// Address and Namespace are those of the containerd that a shim was started by, also for what the shim started.
 	Address, Namespace string
@@ -149,7 +149,7 @@ func ReadPopulation(ctx context.Context, root string, names Names, before Popula
 		all.detail(at, &found, argv)
 		return &found, true
 	})
-	for _, st := range order { // of those that were not reached by what is known of them
+	for _, st := range order { // a process that was not reached keeps its former role, or has one by its name
 		if process, ok := found[st]; process != nil {
 			p.roles[st.pid] = *process
 		} else if was, known := before.known(st); !ok && known && was.Role != "" {
@@ -163,22 +163,21 @@ func ReadPopulation(ctx context.Context, root string, names Names, before Popula
 	return p, p.missing
 }
 
-// known returns what is known of a process, of which only the state can have changed since. The zero value is one
-// without a role.
+// known returns a process as it was read before, if only its state can have changed since. The zero value has no role.
 func (p Population) known(now stat) (Process, bool) {
 	was, started := p.all[now.pid], p.started(now.start)
 	same := was.start == now.start && was.ppid == now.ppid && was.comm == now.comm
 	return p.roles[now.pid], same && !started.IsZero() && p.at.Sub(started) >= settled
 }
 
-// refreshed returns a known process with what can have changed.
+// refreshed returns a known process with its present state.
 func (p Population) refreshed(known Process, st stat) Process {
 	now := p.describe(st, known.Role, known.ObjectID)
 	known.State, known.Wchan, known.Threads, known.Tracer = now.State, now.Wchan, now.Threads, now.Tracer
 	return known
 }
 
-// detail adds what the arguments of a process tell, and where a runtime's daemon listens.
+// detail adds facts from the arguments of a process, and the sockets of a runtime's daemon.
 func (p Population) detail(at *position, found *Process, argv []string) {
 	switch found.Role {
 	case RoleRuntime:
@@ -316,7 +315,7 @@ func (p Population) One(pid int) (Process, error) {
 	return p.describe(st, role, ""), nil
 }
 
-// describe adds to a process what can be read without waiting for it.
+// describe returns a process as far as it can be read without waiting for it.
 func (p Population) describe(st stat, role Role, id string) Process {
 	return Process{
 		PID: st.pid, PPID: st.ppid, Name: st.comm, Role: role, ObjectID: id, State: st.state,
@@ -453,7 +452,7 @@ func (p Population) shimOf(pid int) int {
 	return 0
 }
 
-// A call is what a process was started to do, and for what.
+// A call is the operation that a process was started for, and its sandbox or container.
 type call struct {
 	work   string
 	serves Object
@@ -485,9 +484,10 @@ func pluginCall(environ []string) (c call) {
 	return c
 }
 
-// inherit gives processes what they have from those above them. An OCI runtime's without an object has that of the
-// nearest OCI runtime or shim: "runc init" is the child of "runc create ID" or "runc exec ID", and the arguments of one
-// in uninterruptible sleep were not read, nor were those of a shim in it. What a shim started serves its containerd.
+// inherit gives processes the object and the runtime of their parents. An OCI runtime's without an object has that of
+// the nearest OCI runtime or shim: "runc init" is the child of "runc create ID" or "runc exec ID", and the arguments of
+// one in uninterruptible sleep were not read, nor were those of a shim in it. What a shim started serves its
+// containerd.
 func (p Population) inherit() {
 	for _, st := range p.sorted(func(st stat) int { return len(p.ancestors(st)) }) {
 		process, ok := p.roles[st.pid]
@@ -523,7 +523,7 @@ func (p Population) cgroups(at *position, pid int) []membership {
 	return parseMemberships(text)
 }
 
-// gap returns why not everything is known of the processes; nil when it is.
+// gap returns why the processes are not all known; nil when they are.
 func (p Population) gap() error {
 	if p.all == nil {
 		return cmp.Or(p.missing, errors.New("the processes could not be listed"))
@@ -546,8 +546,7 @@ func (p Population) of(roles ...Role) []Process {
 	return list
 }
 
-// setOwners sets each owner to what its process belongs to: by the process's role, and by its cgroups as far as those
-// can be read.
+// setOwners sets each owner of a process by the process's role, and by its cgroups as far as those can be read.
 func (p Population) setOwners(ctx context.Context, pids map[*Owner]int) error {
 	each := slices.Compact(slices.Sorted(maps.Values(pids)))
 	owners, err := gather(ctx, "reading the control groups of processes", each, func(at *position, pid int) (Owner, bool) {

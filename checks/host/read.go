@@ -22,11 +22,11 @@ import (
 const (
 	// gatherTimeout bounds the reading of details, such as the cgroup of a process.
 	gatherTimeout = 2 * time.Second
-	// lastMoment is what a reader gets after its deadline to return what it has.
+	// lastMoment is how long after its deadline a reader may take to return its results.
 	lastMoment = 50 * time.Millisecond
 )
 
-// A position is what a reader is reading, for the error of one that was abandoned there.
+// A position names the file that a reader is at, for the error of a reader that is abandoned there.
 type position struct{ at atomic.Pointer[string] }
 
 func (p *position) enter(format string, args ...any) { p.at.Store(new(fmt.Sprintf(format, args...))) }
@@ -53,7 +53,7 @@ func within[T any](ctx context.Context, name string, read func(at *position) (T,
 }
 
 // gather calls ask for one key after the other in a goroutine that may be abandoned, and returns the values of the keys
-// for which ask returned true within gatherTimeout. The error names what was being read.
+// for which ask returned true within gatherTimeout. The error names the file that was being read.
 func gather[K comparable, V any](
 	ctx context.Context, name string, keys []K, ask func(at *position, key K) (V, bool),
 ) (map[K]V, error) {

@@ -10,12 +10,12 @@ import (
 // commLen is the length at which the kernel cuts a process's name: TASK_COMM_LEN without its NUL.
 const commLen = 15
 
-// Names are what runtimes are recognised by.
+// Names are the names of runtimes' processes and folders.
 type Names struct {
 	Runtimes  []string // processes of the daemons, as in /proc/PID/comm
 	Shims     []string // of their shims; a name ending in * stands for all that begin so
 	DataDirs  []string // where they keep containers and images by default
-	StateDirs []string // where they keep the state of what runs by default
+	StateDirs []string // where they keep the state of running containers by default
 }
 
 // ociNames are the programs of OCI runtimes, as in Names. runc init calls itself runc:[1:CHILD] and runc:[2:INIT]; see
@@ -72,7 +72,7 @@ func (n Names) identify(comm string, argv []string, parent Role) (Role, string) 
 	}
 	switch role {
 	case RoleRuntime:
-		// containerd has subcommands that are no daemon; shims run "containerd publish" for every event.
+		// containerd has subcommands beside the daemon; shims run "containerd publish" for every event.
 		if slices.Contains(argv, "publish") || slices.Contains(argv, "config") || slices.Contains(argv, "oci-hook") {
 			return "", ""
 		}
@@ -91,10 +91,9 @@ func (n Names) identify(comm string, argv []string, parent Role) (Role, string) 
 	return "", ""
 }
 
-// lives reports whether an OCI runtime's process lives as long as a container or what is executed in it, so that its
-// age means nothing: it waits for the end of what it started. A detached one ends as soon as that runs. "runc init"
-// waits until the container is started, which may be never; only while the one that made it is there is it part of
-// its work.
+// lives reports whether an OCI runtime's process lives as long as the container or command that it started, so that its
+// age means nothing. A detached one ends as soon as that runs. "runc init" waits until the container is started, which
+// may be never; it is part of an operation only while its parent is there.
 func lives(argv []string, parent Role) bool {
 	commands := []string{"exec", "run", "restore", "wait", "events", "init"}
 	i := slices.IndexFunc(argv, func(arg string) bool { return slices.Contains(commands, arg) })

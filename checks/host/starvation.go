@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Starvation is what keeps the runtime and the kubelet from getting on though nothing hangs: they wait for a CPU, or
-// their control group may write hardly anything.
+// Starvation is how long the runtime and the kubelet wait for a CPU, and the limits of writes of their control groups.
+// Either can hold them up though nothing hangs.
 type Starvation struct {
 	Delays      []Delay
 	WriteLimits []WriteLimit
@@ -26,8 +26,8 @@ type Delay struct {
 	Over   time.Duration
 }
 
-// A WriteLimit is what the control group of a daemon, or one above it, may write to a device (blkio.throttle of version
-// 1, io.max of version 2).
+// A WriteLimit is the limit of writes to a device of a daemon's control group, or of one above it (blkio.throttle of
+// version 1, io.max of version 2).
 type WriteLimit struct {
 	PID    int    // of the daemon
 	Path   string // of the group
@@ -110,7 +110,7 @@ func (p Population) writeLimits(at *position, h *hierarchy) (list []WriteLimit) 
 				_, iops, _ := strings.Cut(file[1]+rest, "wiops=")
 				_, bytes, _ := strings.Cut(file[1]+rest, "wbps=")
 				l.Device = device
-				_, _ = fmt.Sscan(iops, &l.IOPS) // max is no number
+				_, _ = fmt.Sscan(iops, &l.IOPS) // fails for max
 				_, _ = fmt.Sscan(bytes, &l.Bytes)
 				for _, pid := range g.daemons {
 					l.PID, l.Role = pid, p.roles[pid].Role

@@ -14,7 +14,7 @@ const (
 	kernelThread = 0x0020_0000
 )
 
-// A stat is what is kept of /proc/PID/stat.
+// A stat holds fields of /proc/PID/stat.
 type stat struct {
 	pid, ppid int
 	comm      string // at most 15 bytes, for kernel threads more

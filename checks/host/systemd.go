@@ -41,7 +41,7 @@ type Systemd struct {
 	Hung     bool          // no answer in time
 
 	// The same over the system bus, which runc and the kubelet ask by. Where systemd answers on its own socket and not
-	// there, the message bus is what hangs. Both are false where there is no bus.
+	// there, the message bus hangs. Both are false where there is no bus.
 	BusAnswered bool
 	BusHung     bool
 
@@ -104,7 +104,7 @@ func AskSystemd(ctx context.Context, root string, kubeletUnits, runtimeUnits []s
 	return s, fmt.Errorf("asking systemd: %w", errors.Join(ctx.Err(), private.err, bus.err))
 }
 
-// compareConns returns what the two connections show of systemd, and which of them to go on with.
+// compareConns returns the state of systemd by the two connections, and which of them to go on with.
 func compareConns(private, bus *conn) (Systemd, *conn) {
 	c := private
 	if !private.answered && (bus.answered || bus.took > private.took) {

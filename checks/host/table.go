@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// A Row is one process in the table of all. Its Role is empty for a process that is nothing to the runtime.
+// A Row is one process in the table of all. Its Role is empty for a process without one.
 type Row struct {
 	Process
 	RSS    int    // resident memory, bytes
@@ -15,8 +15,8 @@ type Row struct {
 	Args []string
 }
 
-// Table returns all processes, those that matter to the runtime first. What can block, cgroups and arguments, is read
-// for as many as a deadline of gatherTimeout allows; the error names where the reader was abandoned.
+// Table returns all processes, those with a role first. Cgroups and arguments, whose reads can block, are read for as
+// many as gatherTimeout allows; the error names where the reader was abandoned.
 func (p Population) Table(ctx context.Context) ([]Row, error) {
 	if p.all == nil {
 		return nil, p.gap()

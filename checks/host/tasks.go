@@ -92,7 +92,7 @@ func ReadTasks(ctx context.Context, processes Population, between time.Duration)
 	return tasks, err
 }
 
-// living returns the containers and sandboxes that have a process which is no zombie.
+// living returns the containers and sandboxes that have a process other than a zombie.
 func (p Population) living(ctx context.Context) map[string]bool {
 	var pids []int
 	for pid, st := range p.all {
@@ -114,13 +114,13 @@ func (p Population) living(ctx context.Context) map[string]bool {
 	return alive
 }
 
-// summary counts processes and threads, and finds zombies and what is stopped.
+// summary counts processes and threads, and finds zombies and stopped daemons.
 func (p Population) summary() Tasks {
 	t := Tasks{Processes: len(p.all)}
 	parents := map[int]int{}
 	for _, st := range p.all {
 		t.Threads += max(st.threads, 1)
-		// While threads of it live, a process whose main thread has ended is no zombie that a parent could wait for.
+		// While threads of it live, no parent can wait for a process whose main thread has ended.
 		if st.state == 'Z' && st.threads <= 1 {
 			t.Zombies++
 			parents[st.ppid]++

@@ -37,7 +37,7 @@ func ReadThreads(ctx context.Context, root string, pid int) ([]Thread, error) {
 	return list, err
 }
 
-// Vitals are what decides whether a process is the one that it seems, and what a signal would do to it.
+// Vitals identify a process, and say how it handles signals.
 type Vitals struct {
 	Name    string    // comm
 	Program string    // base name of the file that it runs

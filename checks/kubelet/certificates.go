@@ -148,7 +148,7 @@ func clientPair(all crictl.HostFiles, u *api.AuthInfo) (tls.Certificate, error) 
 	}
 	pair, err := tls.X509KeyPair(certificate, key)
 	if err != nil {
-		return tls.Certificate{}, errors.New("the client certificate and its key are no pair")
+		return tls.Certificate{}, errors.New("the client certificate and its key do not match")
 	}
 	return pair, nil
 }

@@ -20,14 +20,14 @@ import (
 //go:embed explained.yaml
 var explainedData []byte
 
-// An Explanation is what a kubelet runs with, as far as PLEG and NotReady depend on it, and what that means.
+// An Explanation lists the settings of a kubelet that PLEG and NotReady depend on, and their meaning.
 type Explanation struct {
 	PID       int         `json:"pid,omitempty"` // of the kubelet; 0 for none, and all values are the defaults
 	Process   string      `json:"process,omitempty"`
 	Files     []string    `json:"files,omitempty"` // that were read, in order
 	Settings  []Explained `json:"settings"`
 	Constants []Constant  `json:"constants"`
-	Problems  []string    `json:"-"` // what could not be read
+	Problems  []string    `json:"-"` // files that could not be read
 }
 
 // An Explained is a setting and its value.

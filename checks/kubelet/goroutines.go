@@ -73,7 +73,7 @@ func (c serverClient) goroutines(ctx context.Context, path string, limit int64) 
 	case err != nil:
 		return Goroutines{Hung: isTimeout(err)}, r.status, errors.New(reasonUnanswered(err))
 	case !bytes.HasPrefix(r.body, []byte("goroutine ")):
-		return Goroutines{}, r.status, errors.New("the answer is no dump of goroutines")
+		return Goroutines{}, r.status, errors.New("the answer is not a goroutine dump")
 	}
 	return Goroutines{URL: c.base + path, Text: r.body}, r.status, nil
 }

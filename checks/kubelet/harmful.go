@@ -15,7 +15,7 @@ const (
 	plegThreshold = 3 * time.Minute
 	// shortestRequest is a quarter of the default. A list or a StopContainer of a busy runtime takes several seconds.
 	shortestRequest = 30 * time.Second
-	// mostPods is what EKS sets by itself on its largest machines (eni-max-pods.txt of awslabs/amazon-eks-ami). GKE
+	// mostPods is the default of EKS on its largest machines (eni-max-pods.txt of awslabs/amazon-eks-ami). GKE
 	// allows 256, AKS and OpenShift 250; Kubernetes is tested with 110 pods on a node.
 	mostPods = 737
 	// longestLease is twice the default: a lease is renewed each quarter of its duration, and
@@ -28,7 +28,7 @@ const evented = "This alpha feature has started containers twice and broken stat
 	"(kubernetes/kubernetes#121003, kubernetes/kubernetes#122697), " +
 	"and up to Kubernetes 1.36 PLEG is called unhealthy after 10 minutes only."
 
-// unevicted is what happens where a signal has no threshold.
+// unevicted says what happens without a threshold, by signal.
 var unevicted = map[string]string{
 	"memory.available": "The kubelet evicts nothing before memory runs out: " +
 		"the kernel kills instead, whatever it finds.",

@@ -259,7 +259,7 @@ func compareConfigz(body []byte, s *Settings) ([]Difference, error) {
 	return out, nil
 }
 
-// onNode turns an address that the kubelet listens at into one to ask, and refuses what is not this node's.
+// onNode turns an address that the kubelet listens at into one to ask, and refuses those of other nodes.
 func onNode(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if host == "localhost" {
@@ -268,7 +268,7 @@ func onNode(address string) (string, error) {
 	ip, errIP := netip.ParseAddr(host)
 	switch {
 	case err != nil || errIP != nil:
-		return "", fmt.Errorf("%s is no address", oneLine(address))
+		return "", fmt.Errorf("%s is not a valid address", oneLine(address))
 	case ip == netip.IPv6Unspecified():
 		return net.JoinHostPort("::1", port), nil
 	case ip.IsUnspecified():
@@ -285,5 +285,5 @@ func onNode(address string) (string, error) {
 			return net.JoinHostPort(host, port), nil
 		}
 	}
-	return "", fmt.Errorf("%s is no address of this node", oneLine(address))
+	return "", fmt.Errorf("%s is not an address of this node", oneLine(address))
 }

@@ -32,7 +32,7 @@ func readKubeconfig(all crictl.HostFiles, name string) (*api.Cluster, *api.AuthI
 func parseKubeconfig(data []byte) (*api.Cluster, *api.AuthInfo, error) {
 	config, err := clientcmd.Load(data)
 	if err != nil { // which may quote the file, and so a secret
-		return nil, nil, errors.New("is no kubeconfig")
+		return nil, nil, errors.New("is not a kubeconfig")
 	}
 	if current := config.Contexts[config.CurrentContext]; current != nil && config.Clusters[current.Cluster] != nil {
 		u := config.AuthInfos[current.AuthInfo]

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Settings are what a kubelet runs with: its configuration file, the drop-ins, and its flags above both.
+// Settings are the settings of a kubelet: its configuration file, the drop-ins, and its flags above both.
 type Settings struct {
 	PID             int
 	Files           []string // that were read
-	Problems        []string // what could not be read or is wrong, one line each
+	Problems        []string // unreadable files and wrong settings, one line each
 	Endpoint        string   // containerRuntimeEndpoint
 	RequestTimeout  time.Duration
 	SerializePulls  bool
@@ -39,7 +39,7 @@ type Settings struct {
 	RotateServing   bool
 	NodeName        string
 	Harmful         []Setting
-	Own             string // what would be among them, but is the kubelet's or the distribution's default; one sentence
+	Own             string // a harmful value that is the kubelet's or the distribution's default; one sentence
 	FeatureGates    map[string]bool
 }
 
@@ -57,7 +57,7 @@ type Difference struct {
 	Configured string // the value in the files and flags
 }
 
-// An Answer is what one URL of the kubelet returned.
+// An Answer is the answer of one URL of the kubelet.
 type Answer struct {
 	URL    string
 	Status int // HTTP; 0 when there was no answer
@@ -71,7 +71,7 @@ type Answer struct {
 	Denied bool
 }
 
-// Health is what the kubelet reports of itself.
+// Health is the kubelet's health by its own servers.
 type Health struct {
 	Ping     *Answer // 10248 /healthz: answers as long as the process runs, and sees neither PLEG nor runtime
 	SyncLoop *Answer // 10250 /healthz/syncloop; nil when it was not asked
@@ -79,8 +79,8 @@ type Health struct {
 	// Differs are settings that the kubelet runs with although its files and flags, as they are now, have others: it
 	// has not been restarted since.
 	Differs    []Difference
-	Unread     []string // what of it could not be read, and why
-	Credential string   // what opened 10250: token, certificate, node certificate, read-only port; empty for nothing
+	Unread     []string // paths that could not be read, and why
+	Credential string   // that opened 10250: token, certificate, node certificate, read-only port; empty for nothing
 	Missing    string   // why 10250 was not asked or did not let us in
 	Holders    []Holder // other processes that listen where the kubelet would
 }
@@ -133,7 +133,7 @@ type Server struct {
 	NodeErr   string      // why Node was not read
 }
 
-// A NodeObject is what the control plane has of a node, as the API server writes it.
+// A NodeObject is a node in the API, as the API server writes it.
 type NodeObject struct {
 	Kind string
 	Spec struct {

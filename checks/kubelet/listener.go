@@ -59,7 +59,7 @@ func holders(ctx context.Context, root string, s Settings) []Holder {
 				break
 			}
 		}
-		// A kubelet that starts at this moment is no stranger. A pod may have a process of that name.
+		// A kubelet that starts at this moment does not count. A pod may have a process of that name.
 		starts := h.Name == "kubelet" && !proc.Apart(proc.Dir(root, h.PID), proc.Dir(root, max(s.PID, 1)), "mnt")
 		if ctx.Err() == nil && !starts && (s.PID != 0 || h.PID != 0) {
 			out = append(out, h)

@@ -13,7 +13,7 @@ import (
 // maxPods bounds a list of pods, in bytes.
 const maxPods = 64 << 20
 
-// A Document is what a server has of something, as JSON, and the URL that it came from.
+// A Document is an answer as JSON, and its URL.
 type Document struct {
 	URL  string
 	JSON []byte
@@ -74,7 +74,7 @@ func (c serverClient) document(ctx context.Context, path string) (Document, erro
 	}
 	var b bytes.Buffer
 	if err := json.Indent(&b, r.body, "", "  "); err != nil {
-		return d, errors.New("the answer is no JSON")
+		return d, errors.New("the answer is not JSON")
 	}
 	d.JSON = append(b.Bytes(), '\n')
 	return d, nil

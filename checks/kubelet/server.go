@@ -65,7 +65,7 @@ func newAPIClient(root string, s Settings) (c serverClient, unknown, err error) 
 	}
 	base, err := url.Parse(cluster.Server)
 	if err != nil || base.Host == "" {
-		return c, nil, fmt.Errorf("%s names a server that is no URL", oneLine(s.Kubeconfig))
+		return c, nil, fmt.Errorf("%s names a server that is not a URL", oneLine(s.Kubeconfig))
 	}
 	base.User = nil
 	c.base = strings.TrimSuffix(base.String(), "/")
@@ -80,7 +80,7 @@ func newAPIClient(root string, s Settings) (c serverClient, unknown, err error) 
 	return newClient(c.base, conf), unknown, nil
 }
 
-// readReady takes over what /readyz answered, or why it did not.
+// readReady takes over the answer of /readyz, or why there is none.
 func (s *Server) readReady(r reply, err error) {
 	s.Took = r.took
 	if err != nil && r.status == 0 {
@@ -101,7 +101,7 @@ func (s *Server) readNode(r reply, err error) {
 	malformed := json.Unmarshal(r.body, &node)
 	s.NodeGone = r.status == http.StatusNotFound && node.Kind == "Status" // other servers say 404 too
 	if err == nil && (malformed != nil || node.Kind != "Node") {
-		err = errors.New("the answer is no node")
+		err = errors.New("the answer is not a node")
 	}
 	if err != nil {
 		s.NodeErr = reasonUnanswered(err)

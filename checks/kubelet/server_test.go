@@ -132,8 +132,8 @@ func TestAskServer(t *testing.T) {
 func TestAskServerCannot(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                  "/kubelet.conf has no cluster for its current context",
-		"[":                                 "/kubelet.conf is no kubeconfig",
-		kubeconfig("nowhere", "token: x"):   "/kubelet.conf names a server that is no URL",
+		"[":                                 "/kubelet.conf is not a kubeconfig",
+		kubeconfig("nowhere", "token: x"):   "/kubelet.conf names a server that is not a URL",
 		kubeconfig("https://a", "token: x"): "/ca.crt does not exist",
 	} {
 		h := newTree(t)

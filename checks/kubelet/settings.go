@@ -21,14 +21,14 @@ const (
 	defaultRootDir = "/var/lib/kubelet"
 	// defaultConfig is where kubeadm has the kubelet's configuration file.
 	defaultConfig = "/var/lib/kubelet/config.yaml"
-	// defaultK3sDir is where K3s keeps what it hands to the kubelet in its process.
+	// defaultK3sDir is where K3s keeps the files of the kubelet in its process.
 	defaultK3sDir = "/var/lib/rancher/k3s"
 )
 
 // ErrNoNode is the error on a host without a kubelet's process or files.
 var ErrNoNode = errors.New("no kubelet runs here, and none was set up where kubeadm does it")
 
-// ReadSettings reads what the kubelet with this pid runs with: its configuration file, under its drop-ins, under its
+// ReadSettings reads the settings of the kubelet with this pid: its configuration file, under its drop-ins, under its
 // flags, over the kubelet's defaults. With an error they are a part; their Problems are why.
 func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	read, err := readGiven(root, pid)
@@ -60,7 +60,7 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	return s, ctx.Err()
 }
 
-// A given is what a kubelet was given: flags and files.
+// A given holds the flags and files that a kubelet was given.
 type given struct {
 	*kubeletconfig.Settings
 	process         *crictl.KubeletProcess
@@ -68,7 +68,7 @@ type given struct {
 	files, problems []string // in a line each
 }
 
-// readGiven reads what the kubelet with this pid was given, over the kubelet's defaults.
+// readGiven reads the flags and files of the kubelet with this pid, over the kubelet's defaults.
 func readGiven(root string, pid int) (g given, err error) {
 	if g.process, err = crictl.OpenKubelet(root, pid); err != nil {
 		return g, fmt.Errorf("reading the kubelet's arguments: %w", err)
@@ -109,7 +109,7 @@ func k3s(all crictl.HostFiles, flags map[string][]string) (problem string) {
 		"what is in no file and no argument is shown with the kubelet's default"
 }
 
-// fill copies what is shown and judged.
+// fill copies the settings that are shown and judged.
 func (s *Settings) fill(c *kubeletconfig.Config) {
 	s.Endpoint = oneLine(c.ContainerRuntimeEndpoint)
 	s.RequestTimeout = c.RuntimeRequestTimeout.Duration

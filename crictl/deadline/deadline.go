@@ -104,7 +104,7 @@ func Run[T any](ctx context.Context, name string, f func(context.Context) (T, er
 	return RunGrace(ctx, name, 0, f)
 }
 
-// RunGrace is Run for an f that returns what it has gathered when ctx ends: it waits for grace longer before it
+// RunGrace is Run for an f that returns partial results when ctx ends: it waits for grace longer before it
 // abandons f.
 func RunGrace[T any](
 	ctx context.Context, name string, grace time.Duration, f func(context.Context) (T, error),

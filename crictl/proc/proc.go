@@ -62,8 +62,8 @@ func ShimAbove(pid int, parent func(pid int) (ppid int, comm string, ok bool)) (
 	return shim
 }
 
-// RunsPods reports whether what is below a shim is a pod's. Docker's shims, which work in folders of this name, also
-// have the kubelet below them where all parts of a node are containers.
+// RunsPods reports whether the processes below a shim are pods'. Docker's shims, which work in folders of this name,
+// also have the kubelet below them where all parts of a node are containers.
 func RunsPods(root string, shim int) bool {
 	cwd, err := os.Readlink(filepath.Join(Dir(root, shim), "cwd"))
 	return err == nil && !strings.Contains(cwd, "/moby/")
