@@ -16,7 +16,7 @@ type Snapshot struct {
 	Node    string
 	Runtime string // name and version
 	Loop    LoopState
-	PLEG    pleg.Snapshot
+	PLEG    pleg.State
 	Workers []podworkers.WorkerState
 	Pods    []*v1.Pod // with their statuses, by namespace and name
 	Foreign int       // pods of other programs in the last relist
@@ -37,7 +37,7 @@ type LoopState struct {
 func (s *SyncLoop) Snapshot() Snapshot {
 	out := Snapshot{
 		Node: s.cfg.NodeName, Runtime: s.name + " " + s.version,
-		Loop: s.loopState(), PLEG: s.pleg.Snapshot(), Workers: s.workers.Snapshot(),
+		Loop: s.loopState(), PLEG: s.pleg.State(), Workers: s.workers.States(),
 		Pods: s.PodsWithStatus(), Foreign: s.runtime.Foreign(),
 	}
 	out.Loop.Updates = len(s.podConfig.Updates())

@@ -121,7 +121,7 @@ type SyncLoop struct {
 	pods                         *pod.Manager
 	mirrors                      *pod.Mirrors // nil without an API server
 	podConfig                    *config.PodConfig
-	sources                      []source
+	sources                      []podSource
 	cache                        *pleg.Cache
 	pleg                         *pleg.Generic
 	evented                      *pleg.Evented // nil unless configured
@@ -285,8 +285,8 @@ func (s *SyncLoop) notifyError(what EventType) func(error) {
 	return func(err error) { s.notify(Event{what, err.Error()}) }
 }
 
-// A source sends all its pods, again and again.
-type source struct {
+// A podSource sends all its pods, again and again.
+type podSource struct {
 	name string
 	run  func(ctx context.Context, send func([]*v1.Pod)) error
 }
@@ -345,21 +345,21 @@ func (s *SyncLoop) wireSources() {
 	c, p := &s.cfg, &s.cfg.Periods
 	if c.Manifests != "" {
 		f := &config.File{Path: c.Manifests, NodeName: c.NodeName, Interval: p.FileCheck, Log: s.log, Polled: c.PollManifests}
-		s.sources = append(s.sources, source{pod.FileSource, f.Run})
+		s.sources = append(s.sources, podSource{pod.FileSource, f.Run})
 	}
 	if c.ManifestURL != "" {
 		h := &config.HTTP{
 			URL: c.ManifestURL, Header: c.ManifestHeader, NodeName: c.NodeName, Interval: p.HTTPCheck,
 			Log: s.log,
 		}
-		s.sources = append(s.sources, source{pod.HTTPSource, h.Run})
+		s.sources = append(s.sources, podSource{pod.HTTPSource, h.Run})
 	}
 	if c.Client != nil {
 		a := &config.APIServer{
 			Client: c.Client, NodeName: c.NodeName,
 			NodeSynced: func() bool { return s.node.Node() != nil }, Log: s.log,
 		}
-		s.sources = append(s.sources, source{pod.APIServerSource, a.Run})
+		s.sources = append(s.sources, podSource{pod.APIServerSource, a.Run})
 		s.mirrors = pod.NewMirrors(c.Client, c.NodeName, func() *v1.Node { return s.node.Node() }, s.log)
 	}
 	var names []string

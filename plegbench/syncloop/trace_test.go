@@ -53,7 +53,7 @@ func onFake(
 			t.Fatal(err)
 		}
 		pods := make(chan []*v1.Pod)
-		s.sources = []source{{pod.FileSource, func(ctx context.Context, send func([]*v1.Pod)) error {
+		s.sources = []podSource{{pod.FileSource, func(ctx context.Context, send func([]*v1.Pod)) error {
 			for {
 				select {
 				case p := <-pods:

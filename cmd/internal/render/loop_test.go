@@ -31,7 +31,7 @@ func hung(pods int) LoopView {
 			Why:           why,
 			Updates:       2,
 		},
-		PLEG: pleg.Snapshot{
+		PLEG: pleg.State{
 			LastRelist: ago(242 * time.Second), InProgressSince: ago(4 * time.Minute), Relists: 1200, Failures: 3,
 			Threshold: 3 * time.Minute,
 		},

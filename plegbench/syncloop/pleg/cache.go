@@ -15,7 +15,7 @@ import (
 // A Cache holds each pod's last status, or the error of its inspection (pkg/kubelet/container/cache.go).
 type Cache struct {
 	mu      sync.Mutex
-	entries map[types.UID]*entry
+	entries map[types.UID]*cacheEntry
 	global  time.Time // all entries are at least as new; zero until the first relist has ended
 	waiting map[types.UID][]*subscriber
 
@@ -24,7 +24,7 @@ type Cache struct {
 	onlyNewer atomic.Bool
 }
 
-type entry struct {
+type cacheEntry struct {
 	status   *container.PodStatus
 	err      error
 	modified time.Time
@@ -34,12 +34,12 @@ type entry struct {
 // A subscriber waits for one pod. Its channel has room for its only answer.
 type subscriber struct {
 	newerThan time.Time
-	answer    chan *entry
+	answer    chan *cacheEntry
 }
 
 // NewCache returns an empty cache.
 func NewCache() *Cache {
-	return &Cache{entries: map[types.UID]*entry{}, waiting: map[types.UID][]*subscriber{}}
+	return &Cache{entries: map[types.UID]*cacheEntry{}, waiting: map[types.UID][]*subscriber{}}
 }
 
 // Get returns a pod's status and the error of its last inspection. A pod that was never inspected has an empty status
@@ -51,11 +51,11 @@ func (c *Cache) Get(uid types.UID) (*container.PodStatus, error) {
 	return e.status, e.err
 }
 
-func (c *Cache) get(uid types.UID) *entry {
+func (c *Cache) get(uid types.UID) *cacheEntry {
 	if e := c.entries[uid]; e != nil {
 		return e
 	}
-	return &entry{status: &container.PodStatus{UID: uid}}
+	return &cacheEntry{status: &container.PodStatus{UID: uid}}
 }
 
 // GetNewerThan returns the same as Get, but waits until it is newer than t. It has no deadline: while PLEG hangs its
@@ -67,7 +67,7 @@ func (c *Cache) GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*
 		e := c.get(uid)
 		return e.status, e.err
 	}
-	s := &subscriber{newerThan: t, answer: make(chan *entry, 1)}
+	s := &subscriber{newerThan: t, answer: make(chan *cacheEntry, 1)}
 	c.waiting[uid] = append(c.waiting[uid], s)
 	c.mu.Unlock()
 	select {
@@ -91,7 +91,7 @@ func (c *Cache) Set(uid types.UID, status *container.PodStatus, err error, at ti
 	if e := c.entries[uid]; e != nil && c.onlyNewer.Load() && at.Before(e.modified) {
 		return false
 	}
-	c.entries[uid] = &entry{status: status, err: err, modified: at}
+	c.entries[uid] = &cacheEntry{status: status, err: err, modified: at}
 	c.notify(uid, at)
 	return true
 }

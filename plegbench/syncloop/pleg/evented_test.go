@@ -109,7 +109,7 @@ func TestEventedEvents(t *testing.T) {
 					t.Error("the log has a pod's annotations")
 				}
 				b.logged(tt.log)
-				if b.Relist(t.Context()); b.Snapshot().Uninspected != 0 {
+				if b.Relist(t.Context()); b.State().Uninspected != 0 {
 					t.Error("a pod waits to be inspected after a relist")
 				}
 			})
@@ -176,13 +176,13 @@ func TestEventedFallsBack(t *testing.T) {
 		if s.opened != maxStreamLosses || b.Cache.onlyNewer.Load() {
 			t.Errorf("opened %d, cache takes only what is newer %v", s.opened, b.Cache.onlyNewer.Load())
 		}
-		before := b.Snapshot().Relists
+		before := b.State().Relists
 		if before != 1+maxStreamLosses+1 {
 			t.Errorf("%d relists: want the first, one for each loss, and one at the fall back", before)
 		}
 		b.logged("Fall back to Generic PLEG relisting since Evented PLEG is not working")
 		time.Sleep(10*time.Second + time.Millisecond)
-		if got := b.Snapshot().Relists - before; got != 10 {
+		if got := b.State().Relists - before; got != 10 {
 			t.Errorf("%d relists in 10 s", got)
 		}
 		b.runtime.lists(0, errSick)

@@ -52,8 +52,8 @@ type Runtime interface {
 	GetPodStatus(ctx context.Context, pod *container.Pod) (*container.PodStatus, error)
 }
 
-// A Snapshot is the state of a Generic. Taking one never waits for a relist.
-type Snapshot struct {
+// A State is the state of a Generic. Taking one never waits for a relist.
+type State struct {
 	LastRelist      time.Time     // start of the last relist whose lists succeeded; zero before the first
 	Duration        time.Duration // of the last relist that ended, inspections included
 	InProgressSince time.Time     // start of the relist under way; zero while there is none
@@ -91,13 +91,13 @@ type Generic struct {
 	rearm    chan struct{} // signals a changed period: relist now
 
 	relisting chan struct{} // full during a relist, which guards records; fake time goes on while one waits for it
-	records   map[types.UID]*record
+	records   map[types.UID]*podRecord
 
 	mu        sync.Mutex // guards the rest; never held during a call to the runtime
 	period    time.Duration
 	threshold time.Duration
 	reinspect map[types.UID]bool
-	seen      Snapshot // without the fields that Snapshot computes
+	seen      State // without the fields that State computes
 }
 
 // A request is one for the relist of one pod.
@@ -114,7 +114,7 @@ func NewGeneric(cfg GenericConfig) *Generic {
 		requests:      make(chan request, requestCapacity),
 		rearm:         make(chan struct{}, 1),
 		relisting:     make(chan struct{}, 1),
-		records:       map[types.UID]*record{},
+		records:       map[types.UID]*podRecord{},
 		period:        cfg.Period,
 		threshold:     cfg.Threshold,
 		reinspect:     map[types.UID]bool{},
@@ -140,7 +140,7 @@ func (g *Generic) Run(ctx context.Context) error {
 		case <-g.rearm:
 			next = time.Now()
 		case r := <-g.requests:
-			if r.at.After(g.Snapshot().LastRelist) {
+			if r.at.After(g.State().LastRelist) {
 				g.relistPod(ctx, r.uid)
 			}
 		}
@@ -184,8 +184,8 @@ func (g *Generic) Healthy() error {
 	return nil
 }
 
-// Snapshot returns the present state.
-func (g *Generic) Snapshot() Snapshot {
+// State returns the present state.
+func (g *Generic) State() State {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	s := g.seen
@@ -306,14 +306,14 @@ func (g *Generic) listed(start time.Time, pods []*container.Pod) {
 
 func (g *Generic) setCurrent(p *container.Pod) {
 	if g.records[p.UID] == nil {
-		g.records[p.UID] = &record{}
+		g.records[p.UID] = &podRecord{}
 	}
 	g.records[p.UID].current = p
 }
 
 // reconcile finds the changes of one pod, writes its status to the cache and sends its events. If the pod cannot be
 // inspected nothing is sent and the record stays, so that the next relist finds the same changes again.
-func (g *Generic) reconcile(ctx context.Context, uid types.UID, r *record, at time.Time) {
+func (g *Generic) reconcile(ctx context.Context, uid types.UID, r *podRecord, at time.Time) {
 	var events []Event
 	changed := false
 	compare := func(id string, from, to container.State) {
@@ -425,10 +425,10 @@ func (g *Generic) takeMark(uid types.UID) bool {
 // pkg/kubelet/pleg/generic.go).
 const nonExistent container.State = "non-existent"
 
-// A record is the containers and sandboxes of one pod as of its last events, and the pod as it was last listed, nil if
+// A podRecord has the containers and sandboxes of one pod as of its last events, and the pod as it was last listed, nil if
 // it is gone. While a pod cannot be inspected old does not change, so that the next relist finds the same difference
 // again.
-type record struct {
+type podRecord struct {
 	old     map[string]container.State // by id
 	current *container.Pod
 }

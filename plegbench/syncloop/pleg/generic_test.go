@@ -62,7 +62,7 @@ func TestFailedInspectionFreezesRecord(t *testing.T) {
 		if _, err := b.Cache.GetNewerThan(t.Context(), "unknown", before); err != nil {
 			t.Errorf("the cache's time did not move: %v", err)
 		}
-		if n, err := b.Snapshot().Uninspected, b.Healthy(); n != 1 || err != nil { // one pod's failure is not PLEG's
+		if n, err := b.State().Uninspected, b.Healthy(); n != 1 || err != nil { // one pod's failure is not PLEG's
 			t.Errorf("%d uninspected, %v", n, err)
 		}
 		b.runtime.put("sick", "a", container.Exited) // it ran and died: only the death is sent
@@ -81,7 +81,7 @@ func TestFullChannelLosesEvents(t *testing.T) {
 		b.runtime.put("p", fmt.Sprint(i), container.Running)
 	}
 	b.Relist(t.Context())
-	if n := b.Snapshot(); n.Queued != eventCapacity || n.Discarded != 1 {
+	if n := b.State(); n.Queued != eventCapacity || n.Discarded != 1 {
 		t.Errorf("%d events wait, %d were discarded", n.Queued, n.Discarded)
 	}
 	b.logged(`"msg"="Event channel is full, discard this relist() cycle event"`)

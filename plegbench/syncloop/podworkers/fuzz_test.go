@@ -40,7 +40,7 @@ func FuzzEveryWorkerEnds(f *testing.F) {
 				h.SyncKnownPods(nil)
 				time.Sleep(time.Hour)
 			}
-			if left := h.Snapshot(); len(left) != 0 {
+			if left := h.States(); len(left) != 0 {
 				t.Errorf("left: %+v", left)
 			}
 			for i, ch := range h.waits {

@@ -339,8 +339,8 @@ type WorkerState struct {
 	Since          time.Time
 }
 
-// Snapshot returns the states of all workers, sorted by name.
-func (w *Workers) Snapshot() []WorkerState {
+// States returns the states of all workers, sorted by name.
+func (w *Workers) States() []WorkerState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	out := make([]WorkerState, 0, len(w.workers))
