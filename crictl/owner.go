@@ -1,8 +1,9 @@
 package crictl
 
 import (
-	"regexp"
 	"strings"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // An Owner is the workload that a pod belongs to, as far as the labels of its sandbox show it without an API server.
@@ -22,9 +23,9 @@ const (
 )
 
 var (
-	ordinal  = regexp.MustCompile(`-[0-9]+$`)      // of a StatefulSet's pod
-	suffix   = regexp.MustCompile(`-[a-z0-9]{5}$`) // of a generated name
-	schedule = regexp.MustCompile(`-[0-9]{8}$`)    // of a CronJob's Job: the minutes since 1970
+	ordinal  = lazyregexp.New(`-[0-9]+$`)      // of a StatefulSet's pod
+	suffix   = lazyregexp.New(`-[a-z0-9]{5}$`) // of a generated name
+	schedule = lazyregexp.New(`-[0-9]{8}$`)    // of a CronJob's Job: the minutes since 1970
 )
 
 // ownerOf derives the owner from the pod's name and the values of the labels, which are empty where there is none.

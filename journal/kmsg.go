@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // kmsgName is the kernel's own buffer, which is read where the node has no journal.
@@ -38,7 +39,7 @@ func (k *kmsg) close() { _ = syscall.Close(k.fd) } // was only read
 
 // kmsgRecord matches `6,339,5140900,-;NET: Registered protocol family 10`: priority and facility, number, µs since the
 // machine started, flags, text. Lines of key=value follow (the kernel's Documentation/ABI/testing/dev-kmsg).
-var kmsgRecord = regexp.MustCompile(`^(\d+),\d+,(\d+),[^;]*;(.*)`)
+var kmsgRecord = lazyregexp.New(`^(\d+),\d+,(\d+),[^;]*;(.*)`)
 
 // Read gives one record as dmesg --raw --time-format iso writes it.
 func (k *kmsg) Read(b []byte) (int, error) {

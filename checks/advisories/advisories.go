@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 //go:embed advisories.yaml
@@ -101,10 +103,10 @@ func Match(have Versions, codes ...string) []Advisory {
 }
 
 var (
-	inBrackets = regexp.MustCompile(`^\d+ \((.*)\)`) // systemd 252 (252.22-1~deb12u1)
-	numbers    = regexp.MustCompile(`^[vV]?(\d+(?:[.-]\d+)*)(.*)`)
-	preRelease = regexp.MustCompile(`^[-~.+]?(?i:alpha|beta|rc|dev|pre)`)
-	words      = regexp.MustCompile(`[a-z0-9]+`)
+	inBrackets = lazyregexp.New(`^\d+ \((.*)\)`) // systemd 252 (252.22-1~deb12u1)
+	numbers    = lazyregexp.New(`^[vV]?(\d+(?:[.-]\d+)*)(.*)`)
+	preRelease = lazyregexp.New(`^[-~.+]?(?i:alpha|beta|rc|dev|pre)`)
+	words      = lazyregexp.New(`[a-z0-9]+`)
 )
 
 // split returns the numbers of a version with dots between them, and what follows them, which is who built it. A dash

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/safefile"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/journal/journalfile"
 )
 
@@ -264,7 +264,7 @@ func inLog(log []byte, shim int) []byte {
 }
 
 // foreignRecord is a record as text or JSON. It is not part of a dump, in which each quote has a backslash before it.
-var foreignRecord = regexp.MustCompile(`(?:time="[^"\\]*" level=|\{"[a-z]+":)[^\n]*\n`)
+var foreignRecord = lazyregexp.New(`(?:time="[^"\\]*" level=|\{"[a-z]+":)[^\n]*\n`)
 
 // shimPID reads the pid in what follows a dump, as text or JSON; 0 for none:
 //
@@ -276,7 +276,7 @@ func shimPID(fields []byte) (pid int) {
 	return pid
 }
 
-var pidField = regexp.MustCompile(`[ ,"]pid"?[=:](\d+)`)
+var pidField = lazyregexp.New(`[ ,"]pid"?[=:](\d+)`)
 
 // plain undoes the quoting of a log line.
 func plain(dump []byte) []byte {

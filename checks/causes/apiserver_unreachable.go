@@ -3,7 +3,6 @@ package causes
 import (
 	"cmp"
 	"net"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,11 +11,12 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // serverInRecord finds the API server in a record of its client, with its port unless that is 443.
-var serverInRecord = regexp.MustCompile(`https://([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:]{2,39}\])(?::(\d{1,5}))?\b`)
+var serverInRecord = lazyregexp.New(`https://([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:]{2,39}\])(?::(\d{1,5}))?\b`)
 
 // APIServerUnreachable is the code of this cause.
 const APIServerUnreachable = "APIServerUnreachable"

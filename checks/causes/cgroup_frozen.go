@@ -2,17 +2,17 @@ package causes
 
 import (
 	"cmp"
-	"regexp"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // safeCgroup matches the paths of control groups that may stand in a command, in single quotes: systemd escapes with
 // backslashes, containerd puts colons between.
-var safeCgroup = regexp.MustCompile(`^/[A-Za-z0-9._:@\\/-]+$`)
+var safeCgroup = lazyregexp.New(`^/[A-Za-z0-9._:@\\/-]+$`)
 
 // CgroupFrozen is the code of this cause.
 const CgroupFrozen = "CgroupFrozen"

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/plegbench"
 )
 
@@ -395,7 +395,7 @@ func endsOf(holds []facts.Hold) (ends []checks.Subject) {
 }
 
 // addresses matches what tells locks apart within a dump, and means nothing outside of it.
-var addresses = regexp.MustCompile(` \(ttrpc client 0x[0-9a-f]+\)| 0x[0-9a-f]+`)
+var addresses = lazyregexp.New(` \(ttrpc client 0x[0-9a-f]+\)| 0x[0-9a-f]+`)
 
 // GoroutineLine is the sentence about one goroutine: goroutine 84 of containerd (UpdateContainerResources, 4m) holds
 // the lock of a container's status and waits for the shim's reply to Update: containerd-shim (pid 88) of web/cart-1,

@@ -2,7 +2,6 @@ package causes
 
 import (
 	"cmp"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -121,7 +121,7 @@ func serverOf(m host.Mount) string {
 }
 
 // serverInSource matches server:/export and //server/share.
-var serverInSource = regexp.MustCompile(`^(?://)?([A-Za-z0-9][A-Za-z0-9._-]*):?/`)
+var serverInSource = lazyregexp.New(`^(?://)?([A-Za-z0-9][A-Za-z0-9._-]*):?/`)
 
 func loggedFilesystemHung(in *Incident) *Finding {
 	lost, back := in.each(signature.NFSNotResponding), in.each(signature.NFSRecovered)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -17,6 +16,7 @@ import (
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/checks/redact"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // mostConfigs bounds the files that are taken of one folder. A node has a handful.
@@ -116,8 +116,8 @@ func runtimeConfig(_ context.Context, in *Input, to *files) error {
 
 // imports matches the list of files that containerd's configuration includes. It may span lines.
 var (
-	imports = regexp.MustCompile(`(?m)^\s*imports\s*=\s*\[([^\]]*)\]`)
-	quoted  = regexp.MustCompile(`["']([^"']+)["']`)
+	imports = lazyregexp.New(`(?m)^\s*imports\s*=\s*\[([^\]]*)\]`)
+	quoted  = lazyregexp.New(`["']([^"']+)["']`)
 )
 
 // imported returns the files that a configuration of containerd imports, patterns resolved.
@@ -138,7 +138,7 @@ func imported(d *daemon, text string) (all []string) {
 }
 
 // cniDir matches the folder of network configurations in the configuration of containerd, and of CRI-O.
-var cniDir = regexp.MustCompile(`(?m)^\s*(?:conf_dir|network_dir)\s*=\s*["']([^"']+)["']`)
+var cniDir = lazyregexp.New(`(?m)^\s*(?:conf_dir|network_dir)\s*=\s*["']([^"']+)["']`)
 
 // cniConfig adds the network configurations. Kubeconfigs that plugins keep beside them are left on the node.
 func cniConfig(_ context.Context, in *Input, to *files) error {

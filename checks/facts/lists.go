@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"iter"
-	"regexp"
 	"slices"
 	"strconv"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // deriveLists works out what the newest lists hold, and how large they are.
@@ -130,7 +130,7 @@ func (p PodCount) Label() string {
 }
 
 // sizesInError finds the two sizes in gRPC's words: larger than max (26300000 vs. 16777216).
-var sizesInError = regexp.MustCompile(`larger than max \((\d{1,12}) vs\. (\d{1,12})\)`)
+var sizesInError = lazyregexp.New(`larger than max \((\d{1,12}) vs\. (\d{1,12})\)`)
 
 // IsTooLarge reports whether a call failed because its message was over a limit.
 func IsTooLarge(c crictl.Call) bool {

@@ -2,7 +2,6 @@ package facts
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +9,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -60,8 +60,8 @@ type APIFailure struct {
 }
 
 var (
-	failingWebhook = regexp.MustCompile(`failed calling webhook \\*"([^"\\]+)`)
-	noNodeObject   = regexp.MustCompile(`\bnodes? \\*"[^"\\]+\\*" not found`)
+	failingWebhook = lazyregexp.New(`failed calling webhook \\*"([^"\\]+)`)
+	noNodeObject   = lazyregexp.New(`\bnodes? \\*"[^"\\]+\\*" not found`)
 )
 
 // answers are parts of errors that an API server returns (k8s.io/apimachinery/pkg/api/errors).

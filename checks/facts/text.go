@@ -3,7 +3,6 @@ package facts
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -12,6 +11,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 const (
@@ -25,7 +25,7 @@ const (
 )
 
 // SafePath matches the absolute paths that may stand in a command without quotes.
-var SafePath = regexp.MustCompile(`^/[A-Za-z0-9._/@:~+=-]*$`)
+var SafePath = lazyregexp.New(`^/[A-Za-z0-9._/@:~+=-]*$`)
 
 // Share is a part of a whole; 0 of nothing.
 func Share(part, whole uint64) float64 {
@@ -105,10 +105,10 @@ func hold(folders []host.Folder, roles ...string) bool {
 }
 
 // safeWord matches what may stand in a command that a person pastes: no space, quote, option or shell character.
-var safeWord = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+var safeWord = lazyregexp.New(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // SafeEndpoint matches the endpoints that may stand in a command.
-var SafeEndpoint = regexp.MustCompile(`^unix:///[A-Za-z0-9._/@+-]+$`)
+var SafeEndpoint = lazyregexp.New(`^unix:///[A-Za-z0-9._/@+-]+$`)
 
 // Safe reports whether all words may stand in a command.
 func Safe(words ...string) bool {

@@ -3,7 +3,6 @@ package fleet
 import (
 	"cmp"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/kdiag/kdiag/checks/advisories"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -66,7 +66,7 @@ var roots = []struct{ signature, cause string }{
 
 // code matches the code of a cause. The API server accepts anything as the reason of a condition, and this one becomes
 // a part of a command.
-var code = regexp.MustCompile(`^[A-Z][A-Za-z]+$`)
+var code = lazyregexp.New(`^[A-Z][A-Za-z]+$`)
 
 // An illness is why a node is sick.
 type illness struct {

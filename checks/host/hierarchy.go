@@ -7,10 +7,11 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // maxCgroups bounds the groups that are listed. A node with 110 pods of three containers each has about 600 control
@@ -291,10 +292,10 @@ func OwnerOfCgroup(cgroup string) Owner {
 var (
 	// containerGroup is a cgroup of a container: its id alone or in the name of a systemd scope, where runtimes put a
 	// prefix before it, or at the end of a systemd path that was given to the cgroupfs driver.
-	containerGroup = regexp.MustCompile(
+	containerGroup = lazyregexp.New(
 		`^(?:.*:|(?:cri-containerd|crio-conmon|crio|docker|libpod)-)?([0-9a-f]{64})(?:\.scope)?$`)
 	// podGroup is a cgroup of a pod: kubepods-burstable-pod1b2c_3d.slice, or pod1b2c-3d with the cgroupfs driver.
-	podGroup = regexp.MustCompile(`^(?:.*kubepods.*-pod(.+)\.slice|pod([^.]+))$`)
+	podGroup = lazyregexp.New(`^(?:.*kubepods.*-pod(.+)\.slice|pod([^.]+))$`)
 )
 
 // idOfCgroup returns the container that a cgroup's name holds.
@@ -305,7 +306,7 @@ func uidOfCgroup(base string) string {
 	return strings.ReplaceAll(strings.Join(submatches(podGroup, base), ""), "_", "-")
 }
 
-func submatches(pattern *regexp.Regexp, s string) []string {
+func submatches(pattern *lazyregexp.Regexp, s string) []string {
 	if found := pattern.FindStringSubmatch(s); found != nil {
 		return found[1:]
 	}

@@ -2,9 +2,10 @@ package host
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // commLen is the length at which the kernel cuts a process's name: TASK_COMM_LEN without its NUL.
@@ -206,8 +207,8 @@ func lastID(argv []string) string {
 }
 
 var (
-	fullID     = regexp.MustCompile(`^[0-9a-f]{64}$`)
-	possibleID = regexp.MustCompile(`^[\w.-]{1,128}$`)
+	fullID     = lazyregexp.New(`^[0-9a-f]{64}$`)
+	possibleID = lazyregexp.New(`^[\w.-]{1,128}$`)
 )
 
 // isID reports whether s is an id as containerd, CRI-O and Docker make them.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/crictl/safefile"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // childAttributes are those of a process that ends with this one.
@@ -20,7 +20,7 @@ func childAttributes() *syscall.SysProcAttr {
 }
 
 // innerRoot matches what mountLine.within puts before a mount that only some process sees.
-var innerRoot = regexp.MustCompile(`^/proc/\d+/root`)
+var innerRoot = lazyregexp.New(`^/proc/\d+/root`)
 
 // openMount opens a mount point below base. The path of one that a container has leads through no link: it had none
 // when it was mounted, and one that a pod puts there later leads to the host's files.

@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl/deadline"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 const (
@@ -245,4 +245,4 @@ func parseStack(text string) []string {
 }
 
 // symbol is a function of the kernel, whose compilers append .isra.0 and the like.
-var symbol = regexp.MustCompile(`^[\w.]{1,128}$`)
+var symbol = lazyregexp.New(`^[\w.]{1,128}$`)

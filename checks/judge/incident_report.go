@@ -3,7 +3,6 @@ package judge
 import (
 	"cmp"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/journal"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -223,7 +223,7 @@ func likeliest(c journal.Count, s signature.Signature) string {
 
 // scarce matches what a record of the eviction manager, an event or a condition says that a node is short of: the names
 // of resources and signals in pkg/kubelet/eviction/helpers.go, and the reasons in pkg/kubelet/nodestatus/setters.go.
-var scarce = regexp.MustCompile(`(?:resourceName="|reclaim |low on resource: \[?|[Ii]nsufficient|Has)` +
+var scarce = lazyregexp.New(`(?:resourceName="|reclaim |low on resource: \[?|[Ii]nsufficient|Has)` +
 	`(memory|Memory|\w*\.?inodes|pid|PID|ephemeral-storage|nodefs|imagefs|containerfs|DiskPressure)`)
 
 // shortage returns the cause for the resource that a record calls short; empty for other records.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 //go:embed explained.yaml
@@ -130,7 +130,7 @@ func fieldsOf(c *kubeletconfig.Config) (fields map[string]any) {
 }
 
 // wholeMinutes matches 2m0s and 1h0m0s.
-var wholeMinutes = regexp.MustCompile(`^(\d[\dhm]*?[hm])(0m)?0s$`)
+var wholeMinutes = lazyregexp.New(`^(\d[\dhm]*?[hm])(0m)?0s$`)
 
 // valueText returns a value in a line.
 func valueText(value any) string {

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"time"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // The metrics about PLEG (pkg/kubelet/metrics/metrics.go upstream).
@@ -18,9 +19,9 @@ const (
 )
 
 var (
-	plegMetric = regexp.MustCompile(
+	plegMetric = lazyregexp.New(
 		`(?m)^(` + plegLastSeen + `|` + relistCount + `|` + relistSeconds + `) +(\S+)`)
-	buildInfo = regexp.MustCompile(`(?m)^kubernetes_build_info\{.*git_version="([^"]*)"`)
+	buildInfo = lazyregexp.New(`(?m)^kubernetes_build_info\{.*git_version="([^"]*)"`)
 )
 
 // parseMetrics reads a few numbers out of the text format, in which each has a line of its own.

@@ -162,7 +162,7 @@ func look(ctx context.Context, p Probe, s *Input, seen facts.Node) func(*facts.N
 	if last, ok := ctx.Deadline(); ok && last.Before(end) {
 		end = last
 	}
-	grace := min(handIn, time.Until(end)/4)
+	grace := min(returnMargin, time.Until(end)/4)
 	ctx, cancel := context.WithDeadline(ctx, end.Add(-grace))
 	defer cancel()
 	note, err := deadline.RunGrace(ctx, p.ID, grace, func(ctx context.Context) (func(*facts.Node, time.Duration), error) {

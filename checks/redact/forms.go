@@ -2,8 +2,9 @@ package redact
 
 import (
 	"bytes"
-	"regexp"
 	"slices"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // apply looks at a literal of the rule, at line[s:e].
@@ -41,7 +42,7 @@ func (t *text) pattern(rule *Rule, s int) {
 	t.remove(rule, s+from, s+to, "")
 }
 
-var inWord = regexp.MustCompile(`(?:^|[^A-Za-z0-9]|\\[nrt]|#012|\\u[0-9a-f]{4})$`)
+var inWord = lazyregexp.New(`(?:^|[^A-Za-z0-9]|\\[nrt]|#012|\\u[0-9a-f]{4})$`)
 
 // wordBegins reports whether i is not in the middle of a word.
 func (t *text) wordBegins(i int) bool {
@@ -49,13 +50,13 @@ func (t *text) wordBegins(i int) bool {
 }
 
 var (
-	keyBegin  = regexp.MustCompile(`^-----BEGIN [A-Z ]*PRIVATE KEY`)
-	certBegin = regexp.MustCompile(`^-----BEGIN CERTIFICATE`)
-	keyInLine = regexp.MustCompile(`^[^"]*?-----END[A-Z ]*(?:-----)?`)
-	keyRest   = regexp.MustCompile(`^(?:\\+[nr]|#012|[A-Za-z0-9+/=. :,-])*`)
-	keyLine   = regexp.MustCompile(`^[\s|]*[A-Za-z0-9+/=]*[\s"',]*$|[\s|][A-Za-z0-9+/=]{32,}[\s"',]*$|` +
+	keyBegin  = lazyregexp.New(`^-----BEGIN [A-Z ]*PRIVATE KEY`)
+	certBegin = lazyregexp.New(`^-----BEGIN CERTIFICATE`)
+	keyInLine = lazyregexp.New(`^[^"]*?-----END[A-Z ]*(?:-----)?`)
+	keyRest   = lazyregexp.New(`^(?:\\+[nr]|#012|[A-Za-z0-9+/=. :,-])*`)
+	keyLine   = lazyregexp.New(`^[\s|]*[A-Za-z0-9+/=]*[\s"',]*$|[\s|][A-Za-z0-9+/=]{32,}[\s"',]*$|` +
 		`Proc-Type:|DEK-Info:`)
-	keyEnd = regexp.MustCompile(`-----END[A-Z ]*-----`)
+	keyEnd = lazyregexp.New(`-----END[A-Z ]*-----`)
 )
 
 // pem removes a private key, or a certificate, with the lines of it that follow, also behind the head of a log line.
@@ -91,13 +92,13 @@ func armour(b []byte) (int, bool) {
 
 // ordinary are variables of units that are no secrets: of the kubelet, the runtimes, Go and the shell. Passwords in
 // their values are found by other rules.
-var ordinary = regexp.MustCompile(
+var ordinary = lazyregexp.New(
 	`^(?:(?:KUBE|CONTAINERD|CRIO|CONMON|XDG_|LC_)\w*|(?i:https?_proxy|no_proxy|all_proxy)|` +
 		`GO(?:GC|MAXPROCS|TRACEBACK|DEBUG|MEMLIMIT)|PATH|HOME|USER|SHELL|LANG|TZ|TERM|TMPDIR|HOSTNAME|LOGNAME|` +
 		`ETCD_NAME|OPTIONS|NOTIFY_SOCKET|LD_LIBRARY_PATH)$`)
 
 // assignment matches a variable and its value, in quotes or between them.
-var assignment = regexp.MustCompile(`^[ \t]*(?:\\*["']([\w.]+)=([^"'\\]*)|([\w.]+)=\\*["']([^"'\\]*)|` +
+var assignment = lazyregexp.New(`^[ \t]*(?:\\*["']([\w.]+)=([^"'\\]*)|([\w.]+)=\\*["']([^"'\\]*)|` +
 	`([\w.]+)=([^\s"'\\]*))\\*["']?`)
 
 // environment removes the values of the variables of a unit, in its file and as systemctl shows them.
@@ -125,7 +126,7 @@ func (t *text) variables(rule *Rule, i int) {
 	}
 }
 
-var tomlValue = regexp.MustCompile(`^[ \t]*["']?[\w.-]+["']?[ \t]*=[ \t]*(\S.*?)[ \t\r]*$`)
+var tomlValue = lazyregexp.New(`^[ \t]*["']?[\w.-]+["']?[ \t]*=[ \t]*(\S.*?)[ \t\r]*$`)
 
 // header begins a section of TOML with secrets.
 func (t *text) header(rule *Rule, _ int) {

@@ -2,13 +2,14 @@ package redact
 
 import (
 	"bytes"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 var (
-	qualifiers = regexp.MustCompile(`(?:base64|b64|data|value|hash|plain|prod|dev|old|new|[0-9])+$`)
+	qualifiers = lazyregexp.New(`(?:base64|b64|data|value|hash|plain|prod|dev|old|new|[0-9])+$`)
 	joined     = strings.NewReplacer("_", "", "-", "", ".", "")
 )
 
@@ -47,8 +48,8 @@ type key struct {
 }
 
 var (
-	pairSign = regexp.MustCompile("^(\\\\*[\"'`])?([ \\t]*)([:=])[=>]*([ \\t]*)")
-	flagSign = regexp.MustCompile(`^(?:\\*["'])?[ \t]*([, \t\x00])[ \t]*`)
+	pairSign = lazyregexp.New("^(\\\\*[\"'`])?([ \\t]*)([:=])[=>]*([ \\t]*)")
+	flagSign = lazyregexp.New(`^(?:\\*["'])?[ \t]*([, \t\x00])[ \t]*`)
 )
 
 // keyed removes the value of the key that has a literal of a rule at s.
@@ -132,8 +133,8 @@ func (k *key) value(i int) {
 }
 
 var (
-	openQuote   = regexp.MustCompile("^\\\\*[\"'`]")
-	openBracket = regexp.MustCompile(`^(?:(?:\[\])?[*&]*(?:\w+\.)?\w*(?:map\[[^\]]*\]\w*)?\{|(?:map)?\[)`)
+	openQuote   = lazyregexp.New("^\\\\*[\"'`]")
+	openBracket = lazyregexp.New(`^(?:(?:\[\])?[*&]*(?:\w+\.)?\w*(?:map\[[^\]]*\]\w*)?\{|(?:map)?\[)`)
 )
 
 // shape returns how the value at i is written, and where it begins in its quotes or brackets.
@@ -214,9 +215,9 @@ func bareEnd(b []byte) int {
 }
 
 var (
-	pairBegins = regexp.MustCompile(`^(?:[\w.-]+[:=]|[\s}\])"']|[\w.-]*$)`)
-	lineStop   = regexp.MustCompile("[\"'`\x00]|\\\\[nrt]|#012")
-	wordEnds   = regexp.MustCompile(`^(?:[\s,;:.)\]}>"'\\]|$)`)
+	pairBegins = lazyregexp.New(`^(?:[\w.-]+[:=]|[\s}\])"']|[\w.-]*$)`)
+	lineStop   = lazyregexp.New("[\"'`\x00]|\\\\[nrt]|#012")
+	wordEnds   = lazyregexp.New(`^(?:[\s,;:.)\]}>"'\\]|$)`)
 )
 
 // lineEnd returns where a value ends that takes a line: before a quote or an escaped line feed.
@@ -243,10 +244,10 @@ func (k *key) structured(word bool) bool {
 }
 
 var (
-	inStruct   = regexp.MustCompile(`[{[,(&<]$`)
-	inString   = regexp.MustCompile(`["']$`)
-	inMap      = regexp.MustCompile(`(?:map\[|\{).* $`)
-	likeSecret = regexp.MustCompile(`^[^\s"'\\]*[0-9!@#$%^&*+=~][^\s"'\\]*`)
+	inStruct   = lazyregexp.New(`[{[,(&<]$`)
+	inString   = lazyregexp.New(`["']$`)
+	inMap      = lazyregexp.New(`(?:map\[|\{).* $`)
+	likeSecret = lazyregexp.New(`^[^\s"'\\]*[0-9!@#$%^&*+=~][^\s"'\\]*`)
 )
 
 // suspicious reports whether the word behind a key in a sentence looks like a secret: it is no word, no number, and no
@@ -264,14 +265,14 @@ func (k *key) suspicious(b []byte) bool {
 }
 
 var (
-	reference = regexp.MustCompile(`^[a-z0-9.-]+/[a-z0-9.-]+$`)
-	keysOf    = regexp.MustCompile(`([\w.-]+)\\*["']?\s*:(?:[\s"'\\\[{]|$|\d)`)
-	knownPath = regexp.MustCompile(
+	reference = lazyregexp.New(`^[a-z0-9.-]+/[a-z0-9.-]+$`)
+	keysOf    = lazyregexp.New(`([\w.-]+)\\*["']?\s*:(?:[\s"'\\\[{]|$|\d)`)
+	knownPath = lazyregexp.New(
 		`^(?:file://)?/(?:etc|var|run|opt|usr|home|root|proc|sys|tmp|srv|dev|mnt|data|lib|snap)/[\w./@:+-]*$`)
-	variable = regexp.MustCompile(`^(?:\$\{[^}]*\}?|\$\([^)]*\)?|\$[A-Z_]+|\{\{.*\}\}|%[a-z]|\.{1,2}/[\w./-]*|\.|` +
+	variable = lazyregexp.New(`^(?:\$\{[^}]*\}?|\$\([^)]*\)?|\$[A-Z_]+|\{\{.*\}\}|%[a-z]|\.{1,2}/[\w./-]*|\.|` +
 		`0x[0-9a-f]+|\*+|x{3,}|\(.*\)\(?nil\)?)$`)
-	letIn      = regexp.MustCompile(`^(?:token|(?:node )?certificate|read-only port)$`) // how the kubelet let kdiag in
-	kindSecret = regexp.MustCompile(`\bkind\\*["']?\s*:\s*\\*["']?Secret\b`)
+	letIn      = lazyregexp.New(`^(?:token|(?:node )?certificate|read-only port)$`) // how the kubelet let kdiag in
+	kindSecret = lazyregexp.New(`\bkind\\*["']?\s*:\s*\\*["']?Secret\b`)
 
 	// places are the keys of an object that has no secret: a volume, or where a secret is.
 	places = []string{

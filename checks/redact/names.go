@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/netip"
-	"regexp"
 	"strings"
 	"sync"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // Names are the pseudonyms of one Redactor: kind-number, by first appearance.
@@ -83,7 +84,7 @@ func (n *names) issue(kind string) string {
 }
 
 // issued matches a pseudonym.
-var issued = regexp.MustCompile(`^(?:host|ns|pod|container|image|ip|user|name)-\d+$`)
+var issued = lazyregexp.New(`^(?:host|ns|pod|container|image|ip|user|name)-\d+$`)
 
 // of returns the pseudonym of a name that stands in a field of a kind.
 func (n *names) of(kind string, text []byte) string {
@@ -177,18 +178,18 @@ func (w *pseudonymizer) put(s, e int, as string) bool {
 }
 
 var (
-	syslogHost = regexp.MustCompile(`^(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.+-]+Z?) ([\w.-]+) ` +
+	syslogHost = lazyregexp.New(`^(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT[\d:.+-]+Z?) ([\w.-]+) ` +
 		`[\w./-]+(?:\[\d+\])?: `)
-	logPath = regexp.MustCompile(`^/var/log/(?:pods/([a-z0-9-]+)_([a-z0-9.-]+)_[\w-]+(?:/([\w.-]+))?|` +
+	logPath = lazyregexp.New(`^/var/log/(?:pods/([a-z0-9-]+)_([a-z0-9.-]+)_[\w-]+(?:/([\w.-]+))?|` +
 		`containers/([a-z0-9.-]+)_([a-z0-9-]+)_([\w.-]+)-[0-9a-f]{8,64})`)
 	pathKinds   = []string{"ns", "pod", "container", "pod", "ns", "container"}
-	fieldValue  = regexp.MustCompile(`^((?:\\*["'])?)(\s*[:=]\s*)((?:\\*["'])?)([A-Za-z0-9][\w.@:/-]*)`)
-	segmentName = regexp.MustCompile(`^/([a-z0-9][a-z0-9.-]*)`)
-	podUID      = regexp.MustCompile(`^[0-9a-f]{32}$|^[0-9a-f]{8}-[0-9a-f]{4}-`)
-	dashedIP    = regexp.MustCompile(`^ip-\d+-\d+-\d+-\d+$`)
-	quotedName  = regexp.MustCompile(`^ \\*["']([a-z0-9][a-z0-9.-]*)\\*["']`)
-	pairedName  = regexp.MustCompile(`^[/_]([a-z0-9][a-z0-9.-]*)`)
-	versionHead = regexp.MustCompile(`(?i)(?:[a-z0-9]/|(?:version|release)[ "'=:(\\]*)$`)
+	fieldValue  = lazyregexp.New(`^((?:\\*["'])?)(\s*[:=]\s*)((?:\\*["'])?)([A-Za-z0-9][\w.@:/-]*)`)
+	segmentName = lazyregexp.New(`^/([a-z0-9][a-z0-9.-]*)`)
+	podUID      = lazyregexp.New(`^[0-9a-f]{32}$|^[0-9a-f]{8}-[0-9a-f]{4}-`)
+	dashedIP    = lazyregexp.New(`^ip-\d+-\d+-\d+-\d+$`)
+	quotedName  = lazyregexp.New(`^ \\*["']([a-z0-9][a-z0-9.-]*)\\*["']`)
+	pairedName  = lazyregexp.New(`^[/_]([a-z0-9][a-z0-9.-]*)`)
+	versionHead = lazyregexp.New(`(?i)(?:[a-z0-9]/|(?:version|release)[ "'=:(\\]*)$`)
 )
 
 // words replaces the names of the line.

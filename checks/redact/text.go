@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"cmp"
 	"io"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // pieceSize is how much of a text is read at once. A longer line is cut behind a blank or an escaped line feed; the
@@ -159,7 +160,7 @@ func (t *text) covered(i int) bool {
 }
 
 // mark matches what was removed before.
-var mark = regexp.MustCompile(`^\W*\[redacted:[a-z0-9-]+`)
+var mark = lazyregexp.New(`^\W*\[redacted:[a-z0-9-]+`)
 
 // remove replaces line[s:e] by the mark of a rule, between quotes.
 func (t *text) remove(rule *Rule, s, e int, quote string) {

@@ -9,13 +9,14 @@ import (
 	"hash/maphash"
 	"io"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/maruel/panicparse/v2/stack"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // What one Read keeps. The daemons of a node have some hundred different stacks, each of which is kept once.
@@ -93,7 +94,7 @@ type interned struct {
 // header is the first line of a goroutine; GOTRACEBACK=system writes gp, m and mp too.
 const header = `goroutine (\d{1,18})(?: gp=\S+ m=\S+(?: mp=\S+)?)? \[([^\s,\]][^\n]{0,200}?)\]:`
 
-var headerLine = regexp.MustCompile("^" + header + "$")
+var headerLine = lazyregexp.New("^" + header + "$")
 
 // line takes a line of a dump. Blanks before it do not matter: logs and pastes change them.
 func (l *log) line(b []byte) {
@@ -165,7 +166,7 @@ func (l *log) start() {
 }
 
 // program matches the file of a main function in the layout of containerd, CRI-O, dockerd and Kubernetes.
-var program = regexp.MustCompile(`(?:^|/)cmd/([a-z][\w.-]*)/[^/]+\.go:`)
+var program = lazyregexp.New(`(?:^|/)cmd/([a-z][\w.-]*)/[^/]+\.go:`)
 
 // file takes the second line of a frame.
 func (l *log) file(file []byte) {

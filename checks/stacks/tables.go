@@ -3,12 +3,13 @@ package stacks
 import (
 	_ "embed"
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 //go:embed tables.yaml
@@ -122,4 +123,4 @@ func Short(fn string) string {
 }
 
 // closure matches what the compiler adds to the names of closures and wrappers, and type arguments.
-var closure = regexp.MustCompile(`(\.(func|gowrap|deferwrap)|-range)[0-9].*$|-fm$|\[\.\.\.\]`)
+var closure = lazyregexp.New(`(\.(func|gowrap|deferwrap)|-range)[0-9].*$|-fm$|\[\.\.\.\]`)

@@ -2,11 +2,11 @@ package stacks
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // roleNames are the roles of processes that goroutines wait for, as in checks.Process, and how they are called.
@@ -54,7 +54,7 @@ func of(all []Candidate, role string, own int) (some []Candidate) {
 }
 
 // command matches what an OCI runtime or a CNI plugin was started for, as a holder waits for it.
-var command = regexp.MustCompile(`runc (\w+)|CNI plugin \((\w+)\)`)
+var command = lazyregexp.New(`runc (\w+)|CNI plugin \((\w+)\)`)
 
 // doing returns the candidates that may do what a holder waits for: runc create is not what waits for runc kill.
 func doing(all []Candidate, why string) []Candidate {

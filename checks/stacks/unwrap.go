@@ -8,13 +8,13 @@ import (
 	"errors"
 	"io"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/journal/textlog"
 )
 
@@ -156,7 +156,7 @@ func (l *log) unwrap(line []byte) []byte {
 }
 
 // headerWithin matches the first line of a goroutine in a text whose line feeds may be escaped.
-var headerWithin = regexp.MustCompile(`(?:^|[\n"]|\\n|#012)[ \t]*` + header + `[ \r]*($|[\n\\#])`)
+var headerWithin = lazyregexp.New(`(?:^|[\n"]|\\n|#012)[ \t]*` + header + `[ \r]*($|[\n\\#])`)
 
 // take takes what follows of the text of a dump.
 func (l *log) take(b []byte) {
@@ -212,7 +212,7 @@ func (l *log) end() {
 }
 
 // shimFields matches what containerd adds to the records of a shim.
-var shimFields = regexp.MustCompile(`\bpath[\\"]*[=:][^\s,]*/([0-9a-f]{64})\b[\\" ,]*pid[\\"]*[=:](\d{1,9})\b`)
+var shimFields = lazyregexp.New(`\bpath[\\"]*[=:][^\s,]*/([0-9a-f]{64})\b[\\" ,]*pid[\\"]*[=:](\d{1,9})\b`)
 
 // tail takes what follows a quoted dump in its record.
 func (l *log) tail(b []byte) {
@@ -238,7 +238,7 @@ func written(line textlog.Record) time.Time {
 }
 
 // dumpFile matches the names of files in which containerd, CRI-O and dockerd put their dumps.
-var dumpFile = regexp.MustCompile(
+var dumpFile = lazyregexp.New(
 	`^(containerd)\.(\d{1,9})\.stacks\.log|goroutine-stacks-(\d{4}-\d\d-\d\dT\d{6}(?:Z|[-+]\d{4}))`)
 
 // source returns what is known of the dump that begins.

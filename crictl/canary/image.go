@@ -3,11 +3,12 @@ package canary
 import (
 	"cmp"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // execProgram is the program of ExecSync.
@@ -21,8 +22,8 @@ type choice struct {
 }
 
 var (
-	shellName = regexp.MustCompile(`busybox|alpine`) // images with sleep and true
-	pauseName = regexp.MustCompile(`\bpause\b`)      // the sandboxes' image; also mirrored-pause
+	shellName = lazyregexp.New(`busybox|alpine`) // images with sleep and true
+	pauseName = lazyregexp.New(`\bpause\b`)      // the sandboxes' image; also mirrored-pause
 )
 
 // choose returns the images to try in order: the smallest with a shell, by its name or tag, and the pause image, which
@@ -31,7 +32,7 @@ func choose(images []*runtimeapi.Image) (choices []choice) {
 	sorted := slices.SortedFunc(slices.Values(images), func(a, b *runtimeapi.Image) int {
 		return cmp.Or(cmp.Compare(a.GetSize(), b.GetSize()), cmp.Compare(nameOf(a), nameOf(b)))
 	})
-	for _, kind := range []*regexp.Regexp{shellName, pauseName} {
+	for _, kind := range []*lazyregexp.Regexp{shellName, pauseName} {
 		i := slices.IndexFunc(sorted, func(image *runtimeapi.Image) bool { return named(nameOf(image), kind) })
 		if i >= 0 {
 			choices = append(choices, choiceOf(sorted[i], nameOf(sorted[i])))
@@ -51,7 +52,7 @@ func nameOf(image *runtimeapi.Image) string {
 }
 
 // named reports whether the last part of an image's name, with its tag, is of a kind.
-func named(name string, kind *regexp.Regexp) bool {
+func named(name string, kind *lazyregexp.Regexp) bool {
 	name, _, _ = strings.Cut(path.Base(name), "@")
 	return kind.MatchString(name)
 }

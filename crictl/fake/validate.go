@@ -5,9 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // Limits on what a scenario may ask for, so that a typing error does not eat the machine's memory.
@@ -30,7 +31,7 @@ var containerStates = map[string]runtimeapi.ContainerState{
 }
 
 // validName is a scenario's name, which may be empty.
-var validName = regexp.MustCompile(`^[A-Za-z0-9._-]{0,64}$`)
+var validName = lazyregexp.New(`^[A-Za-z0-9._-]{0,64}$`)
 
 // validate reports the first mistake in a scenario, naming the field.
 func (s *Scenario) validate() error {

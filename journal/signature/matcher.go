@@ -1,10 +1,11 @@
 package signature
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 	"unsafe"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // A Matcher finds signatures in log records. It is safe for use from several goroutines.
@@ -146,7 +147,7 @@ func leads(s string, at int, verb string) bool {
 }
 
 // ownPrefix matches the beginning of a record that kdiag wrote.
-var ownPrefix = regexp.MustCompile(`^\s*kdiag[ :[]|^[^]]{0,120} kdiag(?:\[|: )|"kind": *"(?:Journal)?Report"`)
+var ownPrefix = lazyregexp.New(`^\s*kdiag[ :[]|^[^]]{0,120} kdiag(?:\[|: )|"kind": *"(?:Journal)?Report"`)
 
 // own reports whether kdiag wrote a record: its name is in front, or the record is one of its documents.
 func own(s string) bool { return strings.Contains(s, "kdiag") && ownPrefix.MatchString(s) }

@@ -3,6 +3,8 @@ package signature
 import (
 	"regexp"
 	"strings"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // named returns a function that reads facts by the first of some expressions that matches a record. The names of the
@@ -102,7 +104,7 @@ const metadata = `[^}]*?ame:[\\"]*(?P<pod>[^,\\" }]+)(?:[^}]*?id:[\\"]*(?P<uid>[
 const podName = `(?P<pod>[^_"\\ ]+)_(?P<namespace>[^_"\\ ]+)_(?P<uid>[^_"\\ ]+)_\d+`
 
 // pathWord matches a path in a message about a file or a cgroup.
-var pathWord = regexp.MustCompile(`(?:^|[ ="'(:])(/[\w/.@+~%#-]+)`)
+var pathWord = lazyregexp.New(`(?:^|[ ="'(:])(/[\w/.@+~%#-]+)`)
 
 // readPath reads the last path.
 func readPath(r *record, m *Match) {

@@ -2,11 +2,12 @@ package textlog
 
 import (
 	"bytes"
-	"regexp"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // controls matches the control sequences of a terminal.
-var controls = regexp.MustCompile(`\x1b(?:[\[\]][^@-~\x07\n]*[@-~\x07\n]?|[^\[\]]?)`)
+var controls = lazyregexp.New(`\x1b(?:[\[\]][^@-~\x07\n]*[@-~\x07\n]?|[^\[\]]?)`)
 
 // stripColour returns b without control sequences: b itself if it has none.
 func stripColour(b []byte) []byte {

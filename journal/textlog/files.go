@@ -6,9 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // maxFiles bounds the log files of one directory.
@@ -70,16 +71,16 @@ func Files(dir string) ([]string, error) {
 }
 
 // noLog matches the names of files that are not logs.
-var noLog = regexp.MustCompile(`/(?:\.[^/]*|sa/[^/]*|[bw]tmp[^/]*|(?:last|fail|tally)log|readme(?:\.md)?|index\.tsv)$` +
+var noLog = lazyregexp.New(`/(?:\.[^/]*|sa/[^/]*|[bw]tmp[^/]*|(?:last|fail|tally)log|readme(?:\.md)?|index\.tsv)$` +
 	`|\.(?:journal~?|db|sqlite3?|tar(?:\.\w+)?|tgz|zip|deb|rpm|so|exe|dll|png|jpg|pem|key|crt|ya?ml|go|html|swp|lock` +
 	`|pid|sock|metrics)$`)
 
 // Names that rotation makes, without the packer's suffix: syslog-20261120, 0.log.20261120-101112 or klog's
 // kubelet.host.user.log.INFO.20261121-120000.123, and kubelet.log.2 or kubelet.2.log.
 var (
-	datedName  = regexp.MustCompile(`^(.*)[.-](\d{8}(?:[-T_]?\d{6})?)(?:[.-]\d+)?$`)
-	turnedName = regexp.MustCompile(`^(.*)\.(\d{1,4})(\.log)?$`)
-	packedName = regexp.MustCompile(`\.(?:gz|xz|zstd?|bz2)$`)
+	datedName  = lazyregexp.New(`^(.*)[.-](\d{8}(?:[-T_]?\d{6})?)(?:[.-]\d+)?$`)
+	turnedName = lazyregexp.New(`^(.*)\.(\d{1,4})(\.log)?$`)
+	packedName = lazyregexp.New(`\.(?:gz|xz|zstd?|bz2)$`)
 )
 
 func newLogFile(path string) logFile {

@@ -2,8 +2,8 @@ package textlog
 
 import (
 	"bytes"
-	"regexp"
 
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
@@ -189,7 +189,7 @@ func bracketHead(s klog.Stamp, rest []byte) head {
 }
 
 // levelWord is the name of a level, as loggers write it behind their stamp.
-var levelWord = regexp.MustCompile(`^\[?(?i:info|warn|warning|error|debug|fatal)[]: ]`)
+var levelWord = lazyregexp.New(`^\[?(?i:info|warn|warning|error|debug|fatal)[]: ]`)
 
 // isoHead recognises what follows an ISO date.
 func isoHead(s klog.Stamp, rest []byte) head {
@@ -218,7 +218,7 @@ func isoHead(s klog.Stamp, rest []byte) head {
 
 // facility matches what dmesg -x and talosctl dmesg write before the bracket: "kern  :info  : ", "10.0.0.1: kern: info:
 // ".
-var facility = regexp.MustCompile(`^(?:(\S+): )?(kern|user|daemon) *: *\w+ *: \[`)
+var facility = lazyregexp.New(`^(?:(\S+): )?(kern|user|daemon) *: *\w+ *: \[`)
 
 // otherHead recognises what has no stamp in front.
 func otherHead(b []byte) head {
@@ -266,4 +266,4 @@ func klogWithin(b []byte) int {
 }
 
 // cutHeader matches a klog header, perhaps behind a prefix, that the end of the line cuts.
-var cutHeader = regexp.MustCompile(`(?:^|[ "])[IWEF]\d{4} [0-9:.]*(?: +\d*(?: +[^] ]*)?)?$`)
+var cutHeader = lazyregexp.New(`(?:^|[ "])[IWEF]\d{4} [0-9:.]*(?: +\d*(?: +[^] ]*)?)?$`)

@@ -2,8 +2,9 @@ package textlog
 
 import (
 	"bytes"
-	"regexp"
 	"unicode/utf8"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // assemble returns the text of a record: one line as it is, several joined.
@@ -98,8 +99,8 @@ func wordByte(c byte) bool { return letter(c) || digit(c) || c == '_' || c >= ut
 
 // What stands on both sides of a line end that cuts a number, a duration or an id.
 var (
-	tokenTail = regexp.MustCompile(`[0-9][0-9a-fhms.-]*$`)
-	tokenHead = regexp.MustCompile(`^[a-fhms.-]*[0-9]`)
+	tokenTail = lazyregexp.New(`[0-9][0-9a-fhms.-]*$`)
+	tokenHead = lazyregexp.New(`^[a-fhms.-]*[0-9]`)
 )
 
 // midToken reports whether a number, a duration or an id is cut between left and right.

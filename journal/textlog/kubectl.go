@@ -2,22 +2,22 @@ package textlog
 
 import (
 	"bytes"
-	"regexp"
 	"time"
 
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
 // Rows of kubectl describe node and kubectl get events.
 var (
 	// conditionRow matches `Ready  False  Fri, 28 Jun 2019 10:19:21 +0800  Thu, ...`; the time is LastHeartbeatTime.
-	conditionRow = regexp.MustCompile(`^(?:\S+\s+)?(?:True|False|Unknown)\s+` +
+	conditionRow = lazyregexp.New(`^(?:\S+\s+)?(?:True|False|Unknown)\s+` +
 		`(\w{3}, \d\d \w{3} \d{4} [0-9:]{8} [-+]\d{4})`)
 	// eventRow matches an event: its type stands beside its age, in either order.
-	eventRow = regexp.MustCompile(`^(?:(?:\S+\s+){0,2}(?:Normal|Warning)\s+\S+\s+` + age + `\s|(?:\S+\s+)?` + age +
+	eventRow = lazyregexp.New(`^(?:(?:\S+\s+){0,2}(?:Normal|Warning)\s+\S+\s+` + age + `\s|(?:\S+\s+)?` + age +
 		`\s+(?:\S+\s+){0,4}(?:Normal|Warning)\s)`)
 	// reasonRow matches the end of a condition: a reason in CamelCase, wide blanks, the message.
-	reasonRow = regexp.MustCompile(`^[A-Z][a-z]+[A-Z][A-Za-z]{1,60}  +\S`)
+	reasonRow = lazyregexp.New(`^[A-Z][a-z]+[A-Z][A-Za-z]{1,60}  +\S`)
 )
 
 const age = `(?:(?:\d+[smhdy])+|<unknown>|<invalid>)`

@@ -2,19 +2,19 @@ package textlog
 
 import (
 	"bytes"
-	"regexp"
 	"strconv"
 	"strings"
 
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
 // priority matches "<30>" of syslog.
-var priority = regexp.MustCompile(`^<(\d{1,3})>.`)
+var priority = lazyregexp.New(`^<(\d{1,3})>.`)
 
 // rfc5424Head matches the header of RFC 5424 behind its version: stamp, host, program, process, message id and
 // structured data.
-var rfc5424Head = regexp.MustCompile(
+var rfc5424Head = lazyregexp.New(
 	`^(\S+) +(\S+) +(\S+) +(\S+) +\S+ +(?:-|(?:\[(?:[^]"]|"(?:[^"\\]|\\.)*")*\])+) *(?:\x{feff})?`)
 
 func rfc5424(b []byte) (s klog.Stamp, by sender, msg []byte) {
@@ -29,7 +29,7 @@ func rfc5424(b []byte) (s klog.Stamp, by sender, msg []byte) {
 }
 
 // criHead matches what follows the stamp of a container's log: " stderr F message"; P marks a part of a line.
-var criHead = regexp.MustCompile(`^ (stdout|stderr)[ \t]+([FP])(?::[^ ]*)?(?: |$)`)
+var criHead = lazyregexp.New(`^ (stdout|stderr)[ \t]+([FP])(?::[^ ]*)?(?: |$)`)
 
 // parseNode parses "192.168.231.8: " before a record of a program, as talosctl writes it.
 func parseNode(b []byte) (host string, rest []byte, ok bool) {

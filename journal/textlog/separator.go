@@ -2,18 +2,19 @@ package textlog
 
 import (
 	"bytes"
-	"regexp"
 	"strconv"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // separators matches the lines that stand between records: remarks of journalctl, the head of the files of klog, heads
 // of kubectl's tables, and marks of what was left out.
-var separators = regexp.MustCompile(`^(?:-- .* --|-- (?:cursor: |Logs begin at |Journal begins at ).*|[-\t |+]{2,}` +
+var separators = lazyregexp.New(`^(?:-- .* --|-- (?:cursor: |Logs begin at |Journal begins at ).*|[-\t |+]{2,}` +
 	`|Log file created at: .*|Running on machine: .*|Binary: Built with .*|Log line format: .*` +
 	`|(?:Events|Conditions): *(?:<none>)?|[A-Z]\w* .* Reason .*Message|[\[(<]?(?:\.{3,4}|…|snip)[\])>]?)$`)
 
 // dated matches a date with a time.
-var dated = regexp.MustCompile(`(\d{4})[-/]\d\d[-/]\d\d \d\d:`)
+var dated = lazyregexp.New(`(\d{4})[-/]\d\d[-/]\d\d \d\d:`)
 
 // separator reports whether a line separates records, and reads the year that it may state. Of
 // "-- Logs begin at ..., end at ... --" the last year counts: the records are nearer to it.

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -40,6 +39,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/stackscmd"
 	"github.com/kdiag/kdiag/cmd/internal/syncloopcmd"
 	"github.com/kdiag/kdiag/cmd/internal/versioncmd"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // Main runs kdiag with the given arguments and returns its exit code.
@@ -96,7 +96,7 @@ func run(ctx context.Context, env cli.Env, args []string) int {
 }
 
 // wanted matches the arguments of whoever wants a document for a program, also where they make no sense otherwise.
-var wanted = regexp.MustCompile(`(?m)^(?:-o[=\n]?|--output[=\n])(json|yaml)$`)
+var wanted = lazyregexp.New(`(?m)^(?:-o[=\n]?|--output[=\n])(json|yaml)$`)
 
 // unsupervised are the commands that read nothing of a host, and the services, which end when they are told to.
 const unsupervised = "kdiag,help,completion,bash,fish,powershell,zsh,version,explain," +
@@ -173,7 +173,7 @@ func verbosity(args []string) []string {
 	return out
 }
 
-var number = regexp.MustCompile(`^[0-9]+$`)
+var number = lazyregexp.New(`^[0-9]+$`)
 
 // A command is a subcommand of kdiag.
 type command struct {

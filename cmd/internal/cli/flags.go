@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // Flags are the flags that mean the same on every command that has them.
@@ -215,7 +216,7 @@ func (f *Flags) checkRoot(cmd *cobra.Command) error {
 		"mount the host's / there, with its /proc; kdiag journal --root reads a dead node's disk")
 }
 
-var sizes = regexp.MustCompile(`^(\d{1,12})\s*([KMG]?)(?:i?B)?$`)
+var sizes = lazyregexp.New(`^(\d{1,12})\s*([KMG]?)(?:i?B)?$`)
 
 // ParseSize parses the size that a flag was given: bytes, or with K, M or G, each 1024 of the one before. The error is
 // one of usage.

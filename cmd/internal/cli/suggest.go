@@ -2,12 +2,13 @@ package cli
 
 import (
 	"cmp"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // DidYouMean returns a hint with the values that are like what was typed, after the words that come before each on the
@@ -25,7 +26,7 @@ func DidYouMean(before, typed string, values []string) string {
 }
 
 // amount matches a duration as people write it: a number, and perhaps a unit that Go does not know.
-var amount = regexp.MustCompile(`^([0-9]+) *(?:(s|m|h)(?:ec|in|r|our)?(?:ond|ute)?s?)?$`)
+var amount = lazyregexp.New(`^([0-9]+) *(?:(s|m|h)(?:ec|in|r|our)?(?:ond|ute)?s?)?$`)
 
 // ValueHint returns a hint with a value that a flag takes: of a duration what was meant (5s for 5), else its default.
 func ValueHint(f *pflag.Flag, typed string) string {

@@ -2,13 +2,14 @@ package render
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/charmbracelet/lipgloss"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // glue is a space at which no line is broken, as between a number and its unit. It is printed as a space. Strings from
@@ -52,7 +53,7 @@ func (c cleaner) clean(s string) string {
 }
 
 // hexID matches the ids of containers and sandboxes.
-var hexID = regexp.MustCompile(`\b[0-9a-f]{64}\b`)
+var hexID = lazyregexp.New(`\b[0-9a-f]{64}\b`)
 
 // shortIDs cuts ids to the 13 characters that crictl prints, and which it understands.
 func shortIDs(s string) string {

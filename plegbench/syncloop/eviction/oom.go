@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // WatchOOM reports the processes that the kernel kills from now on because the whole system is out of memory, until
@@ -73,7 +74,7 @@ func watchKills(ctx context.Context, kmsg string, found func(kill)) error {
 	}
 }
 
-var oomKill = regexp.MustCompile(
+var oomKill = lazyregexp.New(
 	`^oom-kill:constraint=.*?,(?:oom_memcg=(.*),|global_oom,)task_memcg=.*,task=(.*),pid=([0-9]+),uid=`)
 
 // parseKill reads a record of /dev/kmsg (Documentation/ABI/testing/dev-kmsg) as Linux writes it for each kill since

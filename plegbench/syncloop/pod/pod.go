@@ -3,10 +3,11 @@
 package pod
 
 import (
-	"regexp"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // Annotations of the kubelet (pkg/kubelet/types/pod_update.go upstream).
@@ -108,7 +109,7 @@ func Reference(p *v1.Pod, c *v1.Container) *v1.ObjectReference {
 	}
 }
 
-var reference = regexp.MustCompile(`\$\$|\$\([^)]*\)`)
+var reference = lazyregexp.New(`\$\$|\$\([^)]*\)`)
 
 // Expand replaces variables in a text: $(NAME) by the value of NAME, if there is one, and $$ by a dollar sign.
 func Expand(text string, values map[string]string) string {

@@ -3,7 +3,6 @@ package reproduce
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 	kubecontainer "github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
@@ -111,7 +111,7 @@ func (t *timeline) seconds(d time.Duration) (run, kubelet *float64) {
 }
 
 // figures are the parts of a text that change when it is repeated.
-var figures = regexp.MustCompile(`[0-9][0-9.]*(?:ns|µs|ms|[hms])?`)
+var figures = lazyregexp.New(`[0-9][0-9.]*(?:ns|µs|ms|[hms])?`)
 
 // once adds an event unless the same text, figures apart, was added since the fault last changed. The caller holds mu.
 func (t *timeline) once(what What, detail string) {
