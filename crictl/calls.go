@@ -9,10 +9,10 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// kubeletAPIVersion is what the kubelet writes into VersionRequest (kubeRuntimeAPIVersion in kuberuntime).
+// kubeletAPIVersion is the version in the kubelet's VersionRequest (kubeRuntimeAPIVersion in kuberuntime).
 const kubeletAPIVersion = "0.1.0"
 
-// ask makes one unary call and returns what read takes from the answer, or the zero value unless the call is OK.
+// ask makes one unary call and returns the answer as read converts it, or the zero value unless the call is OK.
 // object is the id that the call is about, or empty.
 func ask[R any, P interface {
 	*R

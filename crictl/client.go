@@ -49,7 +49,7 @@ type Client struct {
 	closed            *atomic.Bool // the connection, by whichever client
 }
 
-// Dial prepares a client for the socket at endpoint. It makes no connection: whatever is wrong with the socket shows in
+// Dial prepares a client for the socket at endpoint. It makes no connection: a problem of the socket shows in
 // the first call. The error is an *EndpointError when endpoint is not a unix socket address.
 func Dial(endpoint string, opts Options) (*Client, error) {
 	c := &Client{

@@ -42,7 +42,7 @@ func NewConn(endpoint string, dial Dialer, options ...grpc.DialOption) (*grpc.Cl
 	// The target is a constant because the dialer knows the path; passthrough keeps DNS and its service config out.
 	conn, err := grpc.NewClient("passthrough:///runtime", append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithAuthority("localhost"), // what gRPC sends for a unix target, and what the kubelet therefore sends
+		grpc.WithAuthority("localhost"), // as gRPC, and so the kubelet, sends for a unix target
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx, path) }),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.Config{

@@ -19,7 +19,7 @@ type Call struct {
 	Start   time.Time     // when the request was handed to gRPC
 	Elapsed time.Duration // until the answer was decoded, or the deadline passed
 	Code    Code          // outcome; OK when the runtime answered
-	Err     string        // what gRPC or the runtime said, without the "rpc error" prefix; empty when Code is OK
+	Err     string        // the error of gRPC or the runtime, without the "rpc error" prefix; empty when Code is OK
 	// size of the response message, or of all messages of a stream; of one refused for its size, too
 	Bytes int
 	Items int // containers, sandboxes, images or file systems in the response

@@ -41,7 +41,7 @@ type Tried struct {
 	Why    string // such as "not set"
 }
 
-// A Discovery is the endpoint that was found, what was tried before it, and the kubelet that runs here.
+// A Discovery holds the endpoint that was found, the sources tried before it, and the kubelet that runs here.
 type Discovery struct {
 	Endpoint Endpoint
 	Kubelet  *Kubelet // nil when none runs on this host or none is visible
@@ -68,7 +68,7 @@ func (e *NoEndpointError) Error() string {
 //
 // The settings of the running kubelet are read in any case. The error is an *EndpointError when the flag or the
 // variable is not the address of a unix socket, or names a regular file, a *NoEndpointError when nothing was found, or
-// the context's; the Discovery then holds what was learnt.
+// the context's; the Discovery then lists the sources tried.
 func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 	d := &discovery{root: cmp.Or(opts.Root, "/")}
 	aboutKubelet := d.findKubelet(ctx)
@@ -87,7 +87,7 @@ func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 			d.reject(given.source, given.what, "not set")
 			continue
 		}
-		// A person chose this one: falling back to another runtime would surprise.
+		// An explicit choice: there is no fallback to another runtime.
 		url, err := ParseEndpoint(given.value)
 		if bad, ok := errors.AsType[*EndpointError](err); ok {
 			bad.Source = given.source
@@ -120,12 +120,12 @@ func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 	return d.Discovery, &NoEndpointError{Tried: d.Tried}
 }
 
-// A discovery is a Discovery in the making.
+// A discovery is the state of one Discover.
 type discovery struct {
 	Discovery
 	root      string
 	config    string // $CRI_CONFIG_FILE
-	badConfig string // crictl's configuration and what is wrong with it
+	badConfig string // name of crictl's configuration and its mistake
 }
 
 // take takes an endpoint if value is one.
@@ -225,8 +225,8 @@ func (d *discovery) fromDefault() bool {
 		"default of "+d.Kubelet.title()+", which names no endpoint, and no well-known socket exists")
 }
 
-// fromStopped takes what the unit and the configuration file of a kubelet name that does not run: a kubelet without a
-// runtime exits.
+// fromStopped takes the endpoint in the unit and the configuration file of a kubelet that does not run: without a
+// runtime a kubelet exits.
 func (d *discovery) fromStopped(ctx context.Context) bool {
 	value, err := within(ctx, "reading kubelet.service", func() (string, error) {
 		host := SeenBy(d.root, 0).Kubelet()

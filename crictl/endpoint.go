@@ -37,8 +37,8 @@ const maxSocketPath = 107
 type EndpointError struct {
 	Value   string // as given
 	Source  Source // where it came from; empty when it was only parsed
-	Problem string // what is wrong, continuing "runtime endpoint VALUE", such as "is a TCP address"
-	Hint    string // what to write instead
+	Problem string // continues "runtime endpoint VALUE", such as "is a TCP address"
+	Hint    string // how to write it
 }
 
 // Error returns one line, with control characters of the value quoted. The hint is not part of it.

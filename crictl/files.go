@@ -48,7 +48,7 @@ func SeenBy(root string, pid int) HostFiles {
 // Read reads a regular file that is not large.
 func (f HostFiles) Read(name string) ([]byte, error) { return firstOf(f, name, kubeletconfig.ReadFile) }
 
-// Stat describes what a name leads to.
+// Stat describes the file to which a name leads.
 func (f HostFiles) Stat(name string) (fs.FileInfo, error) { return firstOf(f, name, os.Stat) }
 
 // List lists a folder.

@@ -16,8 +16,8 @@ import (
 	"github.com/kdiag/kdiag/crictl/proc"
 )
 
-// A Kubelet is what the running kubelet's arguments and configuration set that matters for judging a relist. Zero
-// values mean that they set nothing, and the kubelet's defaults hold.
+// A Kubelet holds the settings of the running kubelet on which a relist depends. A zero value means that neither its
+// arguments nor its configuration set it, and the kubelet's default holds.
 type Kubelet struct {
 	PID              int
 	Name             string        // of the process: kubelet, k3s-server, ...
@@ -28,10 +28,10 @@ type Kubelet struct {
 	EventedPLEG      bool          // feature gate; false where it is known to change no period
 	CRIListStreaming bool          // feature gate
 	Collection       Collection    // garbage collection, and where its pods come from
-	Unreadable       string        // what of it could not be read, and why; empty when all could
+	Unreadable       string        // the parts that could not be read, and why; empty when all could
 }
 
-// A Collection holds the settings by which a kubelet keeps and removes what is left of pods, and where it has them.
+// A Collection holds the settings of a kubelet's garbage collection, and of the sources of its pods.
 type Collection struct {
 	// DeadPerContainer is --maximum-dead-containers-per-container; nil when not set, for which the kubelet takes 1.
 	// Below 0 it removes nothing of a pod that it knows.
@@ -44,7 +44,7 @@ type Collection struct {
 	ReadOnlyPort     int           // of its HTTP server without authentication; 0 means none
 }
 
-// A process is one of the host's, with what of /proc/PID is readable to everybody.
+// A process is one of the host's, with the files of /proc/PID that every user may read.
 type process struct {
 	pid    int
 	name   string // comm, which the kernel cuts at 15 bytes
@@ -277,7 +277,7 @@ func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 	return tried
 }
 
-// settings reads what the kubelet runs with.
+// settings reads the settings of the kubelet.
 func (k *KubeletProcess) settings() *Kubelet {
 	flags := k.Flags()
 	s := kubeletconfig.Read(flags, k.Files(), k.socket == "")

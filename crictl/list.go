@@ -15,7 +15,7 @@ const (
 	// through all its containers, so there may not be one for each of many sandboxes.
 	fillTimeouts = 4
 	// fillShare is the part of the size that a refusal named that must have come in by smaller lists for them to
-	// count as complete. The rest is what changed meanwhile.
+	// count as complete. The rest may have changed meanwhile.
 	fillShare = 0.99
 )
 
@@ -89,7 +89,7 @@ func (c *Client) ListContainers(ctx context.Context, f Filter, mode ListMode) *C
 	}
 }
 
-// A lister makes the calls of one list and collects their entries. The functions are what differs between the lists.
+// A lister makes the calls of one list and collects their entries. Its functions differ between the two lists.
 type lister[T any] struct {
 	c        *Client
 	decoder  *listDecoder[T]
@@ -107,7 +107,7 @@ type lister[T any] struct {
 	complete bool
 }
 
-// run tries the ways to a list in order.
+// run tries the modes in order.
 func (l *lister[T]) run(ctx context.Context, f Filter, mode ListMode) {
 	if mode == ModeStream || mode == "" && !l.noStream.Load() {
 		call := l.call(ctx, l.c.stream, request{method: l.streamMethod, msg: l.request(f)})
@@ -132,9 +132,9 @@ func (l *lister[T]) run(ctx context.Context, f Filter, mode ListMode) {
 	l.dedupe()
 }
 
-// fill puts a whole list together from filtered ones: by state, and what is then still too large by sandbox or pod. The
-// states come in the order of an object's life, so that one which moves on meanwhile is seen twice rather than not at
-// all. It ends at the first call that fails, and reports whether the list is complete.
+// fill puts a whole list together from filtered ones: by state, and where that is still too large by sandbox or pod.
+// The states come in the order of an object's life, so that one whose state changes meanwhile is listed twice rather
+// than not at all. It ends at the first call that fails, and reports whether the list is complete.
 func (l *lister[T]) fill(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, fillTimeouts*l.c.timeout)
 	defer cancel()
@@ -185,7 +185,7 @@ func (l *lister[T]) call(ctx context.Context, do func(context.Context, request, 
 	return call
 }
 
-// sizeFrom is what the entries from the given one on take in a message.
+// sizeFrom returns the encoded size of the entries from first on.
 func (l *lister[T]) sizeFrom(first int) int {
 	n := 0
 	for i := range l.decoder.entries[first:] {
@@ -195,8 +195,8 @@ func (l *lister[T]) sizeFrom(first int) int {
 	return n
 }
 
-// dedupe keeps the last entry of each id. Filtered lists are taken one after the other, so what changes its state in
-// between is in two of them.
+// dedupe keeps the last entry of each id. Filtered lists are taken one after the other, so an object that
+// changes its state in between is in two of them.
 func (l *lister[T]) dedupe() {
 	at := make(map[string]int, len(l.decoder.entries))
 	kept := l.decoder.entries[:0]

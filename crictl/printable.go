@@ -8,8 +8,8 @@ import (
 // errLimit is how much of an error text is kept, in runes. A runtime may put a whole specification into one.
 const errLimit = 400
 
-// Shorten returns s, or where it has more than most runes its beginning and its end with an ellipsis between: an error
-// begins with what was tried and ends with the reason, and what is long are the paths and ids in the middle.
+// Shorten returns s, or if it has more than most runes, its beginning and end with an ellipsis between: an error begins
+// with the action and ends with the reason; the long paths and ids are in the middle.
 func Shorten(s string, most int) string {
 	const ellipsis = "..."
 	r := []rune(s)

@@ -35,9 +35,9 @@ const (
 	ConnectCanceled   ConnectState = "interrupted" // the command ended first
 )
 
-// A Connect is what a socket did when it was probed: connect(2), then the HTTP/2 connection preface, as far as that
-// went. A gRPC server sends its SETTINGS frame from the transport, without any handler of the runtime. So ConnectOK
-// with hung RPCs means a process that runs and is deadlocked, and ConnectSilent one that is stopped.
+// A Connect is the result of probing a socket: connect(2), then the HTTP/2 connection preface. A gRPC server sends its
+// SETTINGS frame from the transport, without any handler of the runtime. So ConnectOK with hung RPCs means a process
+// that runs and is deadlocked, and ConnectSilent one that is stopped.
 type Connect struct {
 	State     ConnectState
 	Elapsed   time.Duration // until the outcome was known
@@ -48,13 +48,13 @@ type Connect struct {
 }
 
 const (
-	// http2Hello is what an HTTP/2 client sends first: the connection preface and an empty SETTINGS frame.
+	// http2Hello is the first data of an HTTP/2 client: the connection preface and an empty SETTINGS frame.
 	http2Hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 	// frameHeader is the size of the header that begins every frame.
 	frameHeader = 9
 	// firstBytes is how much of an answer is read, and shown where it is not HTTP/2.
 	firstBytes = 16
-	// ttrpcSuffix is what containerd appends to the name of its socket for the one that its shims use. That one takes
+	// ttrpcSuffix is appended by containerd to the name of its socket for the one that its shims use. That one takes
 	// HTTP/2's hello for the header of a message of 1.3 GB, waits for the rest of it, and so would look stopped.
 	ttrpcSuffix = ".ttrpc"
 	// backlogTries is how often to connect before a full listen queue counts: one attempt may have met a burst.
@@ -142,7 +142,7 @@ func systemError(err error) string {
 func greet(ctx context.Context, conn net.Conn) Connect {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	_, _ = io.WriteString(conn, http2Hello) // what fails here fails below
+	_, _ = io.WriteString(conn, http2Hello) // an error shows in the read
 	buf := make([]byte, firstBytes)
 	n, err := io.ReadAtLeast(conn, buf, frameHeader)
 	late := errors.Is(err, os.ErrDeadlineExceeded)
@@ -163,7 +163,7 @@ func greet(ctx context.Context, conn net.Conn) Connect {
 
 // SocketID identifies a socket's file, which a daemon that starts makes anew. It is 0 when it cannot be looked up.
 func SocketID(ctx context.Context, endpoint string) uint64 {
-	url, _ := ParseEndpoint(endpoint) // what is no endpoint has no file
+	url, _ := ParseEndpoint(endpoint) // an unparsable endpoint has no socket file
 	id, _ := deadline.Run(ctx, "looking up "+pathOf(url), func(context.Context) (uint64, error) {
 		var s unix.Stat_t
 		err := unix.Stat(pathOf(url), &s)

@@ -7,7 +7,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// A ContainerStatus is what kdiag keeps of the runtime's answer to ContainerStatus(verbose=false).
+// A ContainerStatus holds the fields that kdiag uses of the runtime's answer to ContainerStatus(verbose=false).
 type ContainerStatus struct {
 	Container
 	StartedAt  time.Time // zero when the runtime gives none, as the next

@@ -57,8 +57,8 @@ func (s SandboxState) String() string {
 	return "notready"
 }
 
-// A Container is what kdiag keeps of one entry of ListContainers: enough to group, age and name it. Strings that
-// repeat within a list share memory.
+// A Container holds the fields that kdiag uses of one entry of ListContainers. Strings that repeat within a list share
+// memory.
 type Container struct {
 	ID        string
 	SandboxID string
@@ -73,7 +73,7 @@ type Container struct {
 // Created returns CreatedAt as a time.
 func (c *Container) Created() time.Time { return time.Unix(0, c.CreatedAt) }
 
-// A PodSandbox is what kdiag keeps of one entry of ListPodSandbox.
+// A PodSandbox holds the fields that kdiag uses of one entry of ListPodSandbox.
 type PodSandbox struct {
 	ID           string
 	Pod          *Pod // metadata, or the labels io.kubernetes.pod.*; never nil
@@ -88,7 +88,7 @@ type PodSandbox struct {
 // Created returns CreatedAt as a time.
 func (s *PodSandbox) Created() time.Time { return time.Unix(0, s.CreatedAt) }
 
-// A ListMode is the way in which a list was obtained.
+// A ListMode is the way to a list.
 type ListMode string
 
 // The ways to a list, in the order in which they are tried.
@@ -104,7 +104,7 @@ type ContainerList struct {
 	Mode       ListMode
 	Calls      []Call // in the order made; the last of a complete list succeeded
 	Bytes      int    // size of one unary, unfiltered response holding these containers
-	Complete   bool   // false when some part could not be had; Containers then holds what could
+	Complete   bool   // false when a part is missing
 }
 
 // UnmarshalJSON reads a list from a bundle, in which a container may lack its pod.

@@ -87,7 +87,7 @@ type Earlier struct {
 	Err     string   // of the last that failed, or of looking for them
 }
 
-// Run runs a canary. It returns within Options.Course plus Options.Cleanup, whatever hangs. When ctx ends, it stops
+// Run runs a canary. It returns within Options.Course plus Options.Cleanup even if calls hang. When ctx ends, it stops
 // and cleans up.
 func Run(ctx context.Context, cri *remote.Service, opts Options) *Result {
 	if opts.Progress == nil {

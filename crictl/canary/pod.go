@@ -12,7 +12,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// What canaries are known by. Nothing without the label is ever touched. None of the kubelet's labels is among them.
+// Namespace and labels of canaries. Nothing without the label is ever touched. None of the kubelet's labels is set.
 const (
 	Namespace = "kdiag-canary"        // of all canaries
 	Label     = "io.kdiag/canary"     // "true" on each sandbox and container
@@ -39,7 +39,7 @@ const (
 	mostOOM = 1000
 )
 
-// A pod is what the runtime is asked to make.
+// A pod is the configuration of a canary's sandbox and container.
 type pod struct {
 	run       string
 	sandbox   *runtimeapi.PodSandboxConfig

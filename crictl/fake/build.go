@@ -20,7 +20,7 @@ const (
 	annotationFill   = "kdiag.io/padding"
 
 	// createDelay is how long after its sandbox a pod's first container is created, startDelay how long it then takes
-	// to start: what a pod with its images present takes.
+	// to start, as on a node with the images present.
 	createDelay = 2 * time.Second
 	startDelay  = 200 * time.Millisecond
 )

@@ -3,10 +3,10 @@
 // A Scenario lists the pods, containers and images of the runtime, the latency of each RPC, and the faults over time.
 // New makes a Server of it. Serve runs the Server on any net.Listener (bufconn in tests), and Listen on a unix
 // socket, or with a socket that refuses connections. State changes are real:
-// what RunPodSandbox and CreateContainer create is listed, started, stopped, removed and reported in container
+// sandboxes and containers that clients create are listed, started, stopped, removed and reported in container
 // events, so crictl and a kubelet work against it.
 //
-// It models what a CRI client can see, and nothing behind that: no process runs, no image is downloaded, and only the
+// It models the CRI API and nothing behind it: no process runs, no image is downloaded, and only the
 // log files of containers created by clients are written, empty. Exec, Attach, PortForward, checkpoints, metrics,
 // updates of resources, reopening of logs and the statistics of single objects and of pods are unimplemented.
 //

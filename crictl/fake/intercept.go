@@ -51,7 +51,7 @@ func items(resp any) int {
 }
 
 // stream applies them to the calls with a stream of answers. A runtime without streaming lists does not know the
-// methods at all: gRPC itself answers then, whatever else hangs.
+// methods at all: gRPC itself answers then, even if everything hangs.
 func (s *Server) stream(
 	srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler,
 ) error {

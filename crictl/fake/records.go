@@ -1,7 +1,7 @@
 package fake
 
-// A Record is what a host knows about a running container without the runtime: on a real node the name of its log in
-// /var/log/containers has the same facts.
+// A Record names a running container as a real host knows it without the runtime, by the name of its log in
+// /var/log/containers.
 type Record struct {
 	ID        string
 	Name      string

@@ -37,7 +37,7 @@ type Exit struct {
 	Code   int      `json:"code,omitempty"`
 }
 
-// RuntimeInfo is what Version, RuntimeConfig and ImageFsInfo answer.
+// RuntimeInfo holds the answers of Version, RuntimeConfig and ImageFsInfo.
 type RuntimeInfo struct {
 	Name         string `json:"name,omitempty"`         // default "containerd"
 	Version      string `json:"version,omitempty"`      // default "v2.1.4"

@@ -22,8 +22,8 @@ type Server struct {
 	rules    *Rules
 	done     chan struct{} // closed by Stop
 	stop     sync.Once
-	// Watch, if set before Serve, is called when a unary call begins, with its RPC and the id of its object, and what it
-	// returns when the call has ended.
+	// Watch, if set before Serve, is called when a unary call begins, with its RPC and the id of its object; the function
+	// that it returns is called when the call has ended.
 	Watch func(rpc, id string) (ended func())
 	// Listen, if set before the function Listen, makes the socket.
 	Listen ListenFunc
@@ -38,7 +38,7 @@ type service struct {
 }
 
 // New makes the runtime that a scenario describes. The ages of its pods and the times of its faults count from this
-// call. The error names what is wrong with the scenario.
+// call. The error names the first mistake in the scenario.
 func New(s Scenario) (*Server, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("scenario %q: %w", s.Name, err)

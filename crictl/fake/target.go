@@ -31,8 +31,8 @@ func matches(pattern, text string) bool {
 	return err == nil && ok
 }
 
-// TargetOf returns the object of a request; sandbox and container resolve ids. Lists are about the whole runtime
-// whatever they filter: runtimes serve them from memory and filter at the end.
+// TargetOf returns the object of a request; sandbox and container resolve ids. Lists are about the whole runtime even
+// with a filter: runtimes serve them from memory and filter at the end.
 func TargetOf(req any, sandbox, container func(id string) Target) Target {
 	switch req := req.(type) {
 	case *runtimeapi.RunPodSandboxRequest:

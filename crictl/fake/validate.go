@@ -11,7 +11,7 @@ import (
 	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
-// Limits on what a scenario may ask for, so that a typing error does not eat the machine's memory.
+// Limits of a scenario, so that a typing error does not use up the machine's memory.
 const (
 	maxObjects = 1_000_000 // sandboxes and containers
 	maxEntries = 1 << 30   // bytes of both lists

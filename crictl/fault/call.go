@@ -23,7 +23,7 @@ type call struct {
 	request func() proto.Message
 }
 
-// handle serves every RPC, whatever its name.
+// handle serves every RPC, also unknown ones.
 func (p *Proxy) handle(_ any, server grpc.ServerStream) error {
 	full, _ := grpc.MethodFromServerStream(server)
 	c := &call{proxy: p, server: server, path: full, name: path.Base(full)}
@@ -47,7 +47,7 @@ func (p *Proxy) handle(_ any, server grpc.ServerStream) error {
 		return err
 	}
 	if !empty {
-		_ = backend.SendMsg(&first) // what is wrong shows when the answer is received
+		_ = backend.SendMsg(&first) // an error shows when the answer is received
 	}
 	_ = backend.CloseSend()
 	return c.answer(backend, verdict)

@@ -36,7 +36,7 @@ func (s *stats) add(name string, c Count) {
 	s.count[name] = Count{Calls: old.Calls + c.Calls, Faulted: old.Faulted + c.Faulted}
 }
 
-// Stats returns what has been counted so far, by the short name of the RPC.
+// Stats returns the counts so far, by the short name of the RPC.
 func (p *Proxy) Stats() map[string]Count {
 	p.stats.mu.Lock()
 	defer p.stats.mu.Unlock()

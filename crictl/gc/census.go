@@ -49,7 +49,7 @@ func CountExited(all []crictl.Container) []PodCount {
 	return g.sorted()
 }
 
-// Count groups what a plan removes like CountExited.
+// Count groups the candidates of a plan like CountExited.
 func (p *Plan) Count() []PodCount {
 	g := grouping{}
 	for i := range p.Remove {
@@ -109,8 +109,8 @@ func sorted[K comparable, V any](m map[K]*V, order func(a, b V) int) []V {
 	return all
 }
 
-// A Census counts what has exited on a node. With apiVersion, kind and generatedAt before it, it is the ExitedCensus of
-// kdiag's JSON.
+// A Census counts the exited containers and dead sandboxes of a node. With apiVersion, kind and generatedAt before it,
+// it is the ExitedCensus of kdiag's JSON.
 type Census struct {
 	Total       int              `json:"total"`     // exited containers
 	Sandboxes   int              `json:"sandboxes"` // that are not ready
@@ -268,15 +268,15 @@ func entry[K comparable, V any](m map[K]*V, key K, fresh V) *V {
 	return m[key]
 }
 
-// A Growth is what changed between two censuses of a node.
+// A Growth is the difference between two censuses of a node.
 type Growth struct {
 	Seconds          float64 `json:"seconds"`    // between the two
 	Containers       int     `json:"containers"` // more exited ones; negative when there are fewer
 	Sandboxes        int     `json:"sandboxes"`  // more that are not ready
 	Bytes            int64   `json:"bytes"`      // by which the list of containers has grown
 	ContainersPerDay float64 `json:"containersPerDay"`
-	// SecondsToLimit is when the list of containers exceeds what a message may hold, if growth continues: 0 when it
-	// does already, absent when it does not grow.
+	// SecondsToLimit is the time until the list of containers exceeds the limit of a message, if growth continues: 0
+	// when it does already, absent when it does not grow.
 	SecondsToLimit *float64 `json:"secondsToLimit,omitempty"`
 }
 

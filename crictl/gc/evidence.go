@@ -58,7 +58,7 @@ func ReadManifests(ctx context.Context, root, dir string) ([]string, error) {
 	})
 }
 
-// read runs what may block on a dead disk, and names the path in its error.
+// read reads from a disk that may not answer, and names the path in its error.
 func read(ctx context.Context, path string, f func(path string) ([]string, error)) ([]string, error) {
 	out, err := deadline.Run(ctx, "reading "+path, func(context.Context) ([]string, error) { return f(path) })
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// A KubeletPod is what is needed of one pod of the kubelet's /pods.
+// A KubeletPod holds the fields that kdiag uses of one pod of the kubelet's /pods.
 type KubeletPod struct {
 	UID       string
 	Namespace string
@@ -14,8 +14,8 @@ type KubeletPod struct {
 	Main      []string // names of spec.containers; init containers and sidecars are not among them
 }
 
-// Evidence is what was read about the pods of a node. Each of the three parts is complete or missing; the Without field
-// of a missing part holds the reason.
+// Evidence lists the pods of a node by three sources. Each part is complete or missing; the Without field of a missing
+// part holds the reason.
 type Evidence struct {
 	Pods        []KubeletPod // the whole answer of the kubelet's /pods
 	PodsWithout string       // why there is none, such as "not authorised"; empty when Pods is complete

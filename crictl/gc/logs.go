@@ -137,11 +137,11 @@ func (l Logs) Measure(ctx context.Context, plan *Plan) error {
 	return err
 }
 
-// A removedLog is what became of the log of one container.
+// A removedLog lists the files of a container's log that were removed.
 type removedLog struct {
 	files []string // removed
 	bytes int64
-	err   error // the first of why something stays
+	err   error // the first of a file that stays
 }
 
 // remove removes the log of a container that the runtime has removed, its rotations and the link to it. at is where the

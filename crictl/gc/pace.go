@@ -12,10 +12,10 @@ const (
 	// tailFactor bounds the slowest probe of the quiet runtime by the median, in case of an outlier.
 	tailFactor = 10
 	// climbWindow and probeWindow are how many probes decide together, by their median, before the first slow ones and
-	// after: a runtime that collects its garbage makes single probes slow whatever the pace.
+	// after: a runtime that collects its garbage makes single probes slow at any pace.
 	climbWindow = 3
 	probeWindow = 5
-	// leastUsual stands for what is quicker: below it the noise of the scheduler is larger than the probe.
+	// Probes faster than leastUsual count as leastUsual, because scheduler noise exceeds them.
 	// relistShare is the part of another client's relist by which a probe may be late without harm.
 	leastUsual  = time.Millisecond
 	relistShare = 3
@@ -38,7 +38,7 @@ type pace struct {
 }
 
 // newPace starts with the durations of probes and of a relist of the quiet runtime. A probe is slow beyond slowFactor
-// times the median, and beyond what the quiet runtime took at most, since answers have a long tail.
+// times the median, and beyond the slowest probe of the quiet runtime, since answers have a long tail.
 func newPace(most int, quiet []time.Duration, relist time.Duration) *pace {
 	p := &pace{most: most, width: 1}
 	usual := max(leastUsual, relist/relistShare, median(quiet))

@@ -1,12 +1,12 @@
 // Package gc chooses exited containers and dead sandboxes that may be removed, and removes them at a pace that the
 // runtime can bear.
 //
-// Choosing is pure: Make takes the two lists, what is known about the pods, and a function that returns when
-// containers ended, and returns a Plan. A plan never removes more than the kubelet's own collector may
-// (kuberuntime_gc.go): only exited containers, never the newest of a pod UID and container name, init containers and
-// sidecars included, and a pod counts as gone only when the kubelet's pods, its pod directories and its static manifests
-// all lack it. Run removes: it checks each candidate again right before the removal, times a small list meanwhile, and
-// records each removal in an audit file on the disk before it counts it.
+// Choosing is pure: Make takes the two lists, what is known about the pods, and a function that returns when containers
+// ended, and returns a Plan. A plan never removes more than the kubelet's own collector may (kuberuntime_gc.go): only
+// exited containers, never the newest of a pod UID and container name, init containers and sidecars included, and a pod
+// counts as gone only when the kubelet's pods, its pod directories and its static manifests all lack it. Run removes:
+// it checks each candidate again right before the removal, times a small list meanwhile, and records each removal in an
+// audit file on the disk before it counts it.
 //
 // A container is removed with its log, as by the kubelet, which looks after images and the folders of logs. Nothing is
 // killed: a container that runs, or whose state is unknown, is never a candidate.
@@ -24,12 +24,12 @@ const (
 	KindSandbox   = "PodSandbox"
 )
 
-// Rules narrow what may be removed. The zero value allows what the kubelet would be allowed to remove.
+// Rules narrow a plan. The zero value allows everything that the kubelet would be allowed to remove.
 type Rules struct {
 	// Keep is how many of the newest exited instances are kept per pod UID and container name. It counts only above the
 	// kubelet's own number.
 	Keep      int           `json:"keep,omitempty"`
-	MinAge    time.Duration `json:"minAgeNanoseconds,omitempty"` // keep what ended less than this ago
+	MinAge    time.Duration `json:"minAgeNanoseconds,omitempty"` // keep containers that ended less than this ago
 	Namespace string        `json:"namespace,omitempty"`         // only this namespace
 	Pod       string        `json:"pod,omitempty"`               // only pods of this name, or the one with this UID
 	// Labels selects pods with these labels, as listed in Node.Selected.
@@ -51,7 +51,7 @@ type Policy struct {
 	MinAge time.Duration
 }
 
-// A Node is what was read of a node, the input of Make.
+// A Node holds the containers, sandboxes and settings of a node, the input of Make.
 type Node struct {
 	Sandboxes  []crictl.PodSandbox
 	Containers []crictl.Container
@@ -82,7 +82,7 @@ type Candidate struct {
 	Why        string    `json:"why"`
 }
 
-// A Plan lists what is to be removed, and why the rest stays.
+// A Plan lists the candidates, and counts by reason what stays.
 type Plan struct {
 	// Remove holds the containers first, then the sandboxes, each oldest first: the order of the removal.
 	Remove []Candidate `json:"remove"`
@@ -129,8 +129,8 @@ func keptOrder() []string {
 // spareEnds is how many more ends than Rules.Limit a plan asks for: some containers may have ended too recently.
 const spareEnds = 64
 
-// Make returns what may be removed of a node. It depends on nothing but its arguments: the same node gives the same
-// plan.
+// Make plans the removal of exited containers and dead sandboxes. It depends on nothing but its arguments: the same
+// node gives the same plan.
 //
 // Lists carry only the creation of a container, so Make calls ends once, with the containers that may be removed if
 // they ended early enough, oldest first, for how they ended, by id. A container whose end is unknown is kept.

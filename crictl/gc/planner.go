@@ -10,7 +10,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// A unit is what the kubelet calls an evict unit (kuberuntime_gc.go): all instances of one container of one pod.
+// A unit is the kubelet's evict unit (kuberuntime_gc.go): all instances of one container of one pod.
 type unit struct{ uid, name string }
 
 // A planner holds the state of one Make.
@@ -27,7 +27,7 @@ type planner struct {
 	plan      Plan
 }
 
-// A podView is what the lists contain about one pod UID.
+// A podView summarizes the lists for one pod UID.
 type podView struct {
 	pod     *crictl.Pod
 	newest  *crictl.PodSandbox // nil when all of its sandboxes are from the future

@@ -14,7 +14,7 @@ type verdict uint8
 const (
 	removed    verdict = iota // the runtime has confirmed it, and the audit file has it
 	unrecorded                // removed, but the audit file lacks it
-	changed                   // it is gone already, or no longer what was planned
+	changed                   // it is gone already, or another object now
 	failed                    // an error, or no answer
 )
 
@@ -28,7 +28,7 @@ type outcome struct {
 	log     removedLog
 }
 
-// attempt checks a candidate again, removes it if it is still what was planned, then its log, and records that.
+// attempt checks a candidate again, removes it unless it has changed, then its log, and records that.
 func (r *run) attempt(ctx context.Context, j *job) outcome {
 	remove := r.removeContainer
 	if j.of.Kind == KindSandbox {
@@ -73,7 +73,7 @@ func (r *run) removeContainer(ctx context.Context, j *job) outcome {
 	return j.answered(r.client.RemoveContainer(ctx, j.of.ID))
 }
 
-// differs returns in what a container differs from what was planned; empty for nothing. The time of its creation is not
+// differs returns how a container differs from the candidate; empty if it does not. The time of its creation is not
 // compared: CRI-O lists when it made the container's object, and has in the status when runc had made the container,
 // seconds later on a loaded node (internal/oci/container.go); cri-dockerd lists whole seconds.
 func (c *Candidate) differs(st *crictl.ContainerStatus) string {

@@ -11,7 +11,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// DefaultRate is the most removals per second, far above what a runtime with real snapshots achieves.
+// DefaultRate is the most removals per second. A runtime with real snapshots is far slower.
 const DefaultRate = 500
 
 // Options tune a run. The zero value is good for a real node.
@@ -39,14 +39,13 @@ const (
 
 const noAnswer = "the runtime does not answer"
 
-// A Failed is a candidate of which it cannot be claimed that it was removed, and why. What was asked for and not
-// answered is among them.
+// A Failed is a candidate that is not known to be removed, and why. Removals without an answer are among them.
 type Failed struct {
 	ID    string `json:"id"`
 	Error string `json:"error"`
 }
 
-// A Result is what became of a plan.
+// A Result says which candidates were removed, skipped or failed.
 type Result struct {
 	Removed int       `json:"removed"` // confirmed by the runtime and, with an audit file, on the disk
 	Skipped []Skipped `json:"skipped"`
@@ -84,9 +83,8 @@ type Progress struct {
 	TimeLeft                        time.Duration // at that rate; 0 when unknown
 }
 
-// Run removes what the plan lists: the containers, oldest first, then the sandboxes. Each is checked again right
-// before. The error is why nothing could be begun, or that the audit file failed; what became of the candidates is in
-// the Result in any case.
+// Run removes the candidates of a plan: the containers, oldest first, then the sandboxes. Each is checked again right
+// before. The error is the reason why nothing was begun, or that of the audit file; the Result is valid in any case.
 //
 // When ctx is cancelled no new call is made, and Run waits for the calls in flight for at most 10 seconds. When ctx has
 // a deadline the run ends by it, and stops removing a little earlier, so that calls in flight are answered. A runtime
@@ -167,7 +165,7 @@ type job struct {
 	log    string // where the runtime has the log of a container that it was asked to remove
 }
 
-// A podState is what a run knows about a pod.
+// A podState is the state of a pod during a run.
 type podState struct {
 	containers int  // that are not yet done
 	stuck      bool // a call was not answered, although the runtime answers others
@@ -275,7 +273,7 @@ func (r *run) allowed(now time.Time) bool {
 	return true
 }
 
-// settle takes the end of an attempt.
+// settle records the outcome of an attempt.
 func (r *run) settle(out outcome) {
 	j := out.job
 	r.running--
@@ -300,7 +298,7 @@ func (r *run) settle(out outcome) {
 	}
 }
 
-// done takes a job out of those that its pod's sandboxes wait for.
+// done counts a finished job, for which its pod's sandboxes may wait.
 func (r *run) done(j *job) {
 	if j.of.Kind == KindContainer {
 		j.pod.containers--

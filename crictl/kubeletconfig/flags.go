@@ -32,7 +32,7 @@ func (k Kind) String() string {
 type Flag struct {
 	Name  string // without dashes
 	Usage string // empty for a flag without effect in a syncLoop
-	Field string // of KubeletConfiguration, with a dot inside another field; empty for what only a flag can set
+	Field string // of KubeletConfiguration, with a dot inside another field; empty if only a flag can set it
 	Kind  Kind
 }
 
@@ -173,7 +173,7 @@ func Last(flags map[string][]string, name string) string {
 	return ""
 }
 
-// applyFlags puts the flags over what the files set.
+// applyFlags overrides the settings of the files by those of the flags.
 func (s *Settings) applyFlags(flags map[string][]string) {
 	for _, f := range Flags() {
 		values := flags[f.Name]

@@ -19,7 +19,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/safefile"
 )
 
-// maxFile bounds what is read of one file, in bytes. Files that tools write have some kilobytes.
+// maxFile is the largest file that is read, in bytes. Usual files have some kilobytes.
 const maxFile = 2 << 20
 
 // Files give access to the host's files as the kubelet's process sees them.
@@ -53,7 +53,7 @@ func DropIns(dir string) (names []string, err error) {
 	return names, err
 }
 
-// Settings are what a kubelet runs with.
+// Settings are the settings of a kubelet.
 type Settings struct {
 	Config            // complete with the kubelet's defaults
 	Files    []string // that were read, in order
@@ -81,7 +81,7 @@ func (s *Settings) IsSet(field string) bool {
 	return ok && (!isZero(value) || slices.Contains(zeroCounts(), field))
 }
 
-// WithoutConfig is the origin of what a kubelet command without --config has otherwise than one with it.
+// WithoutConfig is the origin of the settings that have another default without --config.
 const WithoutConfig = "without --config"
 
 // Origin returns the flag, as --name, or the file that sets a field of KubeletConfiguration, with a dot inside another
@@ -131,7 +131,7 @@ func Read(flags map[string][]string, files Files, command bool) *Settings {
 	return s
 }
 
-// settle fills in what the kubelet derives from its file before it looks at drop-ins and flags (loadConfigFile in
+// settle sets the fields that the kubelet derives from its file before it reads drop-ins and flags (loadConfigFile in
 // cmd/kubelet/app/server.go upstream): drop-ins are merged over the default thresholds of eviction.
 func (s *Settings) settle() {
 	given, ok := s.set["evictionHard"].(map[string]any)
@@ -148,7 +148,7 @@ func (s *Settings) settle() {
 	}
 }
 
-// apply merges one file into what is set, by RFC 7396 as the kubelet does (mergeKubeletConfigurations in
+// apply merges one file into the settings, by RFC 7396 as the kubelet does (mergeKubeletConfigurations in
 // cmd/kubelet/app/server.go upstream).
 func (s *Settings) apply(name string, files Files) {
 	data, err := files.Read(name)

@@ -37,7 +37,7 @@ func UnitArgs(name string, files Files) []string {
 	}
 	for _, source := range sources {
 		data, _ := files.Read(source)
-		options, _ := unit.DeserializeOptions(bytes.NewReader(data)) // up to what is malformed
+		options, _ := unit.DeserializeOptions(bytes.NewReader(data)) // up to the first malformed line
 		for _, o := range options {
 			switch {
 			case o.Section != "Service":

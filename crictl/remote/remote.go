@@ -32,7 +32,7 @@ const (
 	connectAtLeast = 5 * time.Second
 	// quietFor is how long an error of a status call is not logged again for the same object and text.
 	quietFor = time.Minute
-	// mostQuiet bounds what is remembered for that.
+	// mostQuiet bounds how many are remembered.
 	mostQuiet = 1000
 )
 

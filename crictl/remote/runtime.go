@@ -11,7 +11,7 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// kubeletAPIVersion is what the kubelet writes into VersionRequest (kubeRuntimeAPIVersion in kuberuntime).
+// kubeletAPIVersion is the version in the kubelet's VersionRequest (kubeRuntimeAPIVersion in kuberuntime).
 const kubeletAPIVersion = "0.1.0"
 
 // Version asks for the runtime's name and version.
@@ -168,7 +168,7 @@ func checkContainer(resp *runtimeapi.ContainerStatusResponse) error {
 	return nil
 }
 
-// ExecSync runs a command in a container and returns what it wrote and its exit code. The deadline is that of other
+// ExecSync runs a command in a container and returns its output and exit code. The deadline is that of other
 // calls beyond the timeout; there is none if the timeout is 0, as with the kubelet's lifecycle hooks.
 func (s *Service) ExecSync(
 	ctx context.Context, id string, command []string, timeout time.Duration,

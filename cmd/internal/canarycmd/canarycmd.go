@@ -12,7 +12,7 @@ import (
 )
 
 // Timeouts of a canary, where they differ from those of reads: making a sandbox takes a few disk writes, processes
-// and CNI, so what takes five seconds may be slow and not hung.
+// and CNI, so a call of five seconds may be slow and not hung.
 const (
 	defaultTimeout    = time.Minute
 	defaultRPCTimeout = 10 * time.Second

@@ -127,7 +127,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 	return o.Check(cmd, nil)
 }
 
-// remove returns the command that removes what the plan lists.
+// remove returns the command that removes the candidates of the plan.
 func (o *options) remove() string {
 	line := o.again
 	if o.IgnorePodLiveness {
@@ -136,7 +136,7 @@ func (o *options) remove() string {
 	return line + " --yes --audit " + cli.Quote(cmp.Or(o.audit, "gc-audit.jsonl"))
 }
 
-// nextSteps returns what to do with the target.
+// nextSteps returns the removal, while something is left to remove, or how to look at a silent runtime.
 func (s *session) nextSteps() []checks.NextStep {
 	r, step := s.doc, checks.NextStep{Command: s.opts.remove(), Touches: checks.TouchesExited}
 	switch {

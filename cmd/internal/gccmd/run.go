@@ -58,7 +58,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	return document.Exit(ctx, s.doc.Status, "warning")
 }
 
-// run makes a plan, and with --yes removes what it lists. within has the command's deadline.
+// run makes a plan, and with --yes removes its candidates. within has the command's deadline.
 func (s *session) run(ctx, within context.Context) (err error) {
 	s.t, err = connection.Open(within, s.env, &s.opts.Flags)
 	if err != nil {
@@ -189,14 +189,13 @@ func (s *session) remove(ctx, within context.Context) (err error) {
 	return nil
 }
 
-// done reports whether a run did what was planned. What has gone or changed meanwhile need not be removed, but a run
-// that removed nothing at all did not do its work.
+// done reports whether a run has carried out its plan. Candidates that have gone or changed meanwhile need not be
+// removed, but a run that removed nothing at all did not do its work.
 func done(r gc.Result, planned int) bool {
 	return len(r.Failed)+len(r.LogsLeft)+r.Left == 0 && (r.Removed > 0 || planned == 0)
 }
 
-// disk runs what may block on a dead disk. It waits a little longer than ctx, because what was removed should be
-// recorded then too.
+// disk works on a disk that may not answer. It waits a little longer than ctx, so that the last removals are recorded.
 func disk[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	grace := 2 * time.Second // after an interrupt
 	if end, ok := ctx.Deadline(); ok {

@@ -30,7 +30,7 @@ func (p *printer) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.out, format+"\n", args...)
 }
 
-// begin prints where the proxy listens, how to use it, and what it will do.
+// begin prints the proxy's socket, how to use it, and its faults.
 func (p *printer) begin(listen string, behind crictl.Endpoint, plan fake.Scenario) {
 	p.printf("kdiag: proxy on %s, in front of %s (%s)", listen, behind.URL, behind.Reason)
 	p.printf("  crictl:  crictl --runtime-endpoint %s ps", listen)
