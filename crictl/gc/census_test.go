@@ -18,7 +18,7 @@ func TestCensus(t *testing.T) {
 		container("e", "s2", "old", "job", exited, 5*hour).
 		container("f", "s1", "web", "side", crictl.ContainerCreated, hour).
 		container("g", "s1", "web", "side", crictl.ContainerUnknown, hour)
-	w.node.Pods = NewLiveness(&Evidence{Dirs: []string{"uid-web"}})
+	w.node.Pods = NewLiveness(&KubeletView{Dirs: []string{"uid-web"}})
 	w.node.Sandboxes[0].Owner = crictl.Owner{Kind: "StatefulSet", Name: "web"}
 	ends := map[string]End{"c": {ExitCode: 137, Reason: "OOMKilled"}}
 	got := TakeCensus(w.node, ends, 14_000, noon())

@@ -14,9 +14,9 @@ type KubeletPod struct {
 	Main      []string // names of spec.containers; init containers and sidecars are not among them
 }
 
-// Evidence lists the pods of a node by three sources. Each part is complete or missing; the Without field of a missing
-// part holds the reason.
-type Evidence struct {
+// A KubeletView lists the pods of a node as the kubelet has them, by three sources. Each part is complete or missing;
+// the Without field of a missing part holds the reason.
+type KubeletView struct {
 	Pods        []KubeletPod // the whole answer of the kubelet's /pods
 	PodsWithout string       // why there is none, such as "not authorised"; empty when Pods is complete
 
@@ -38,7 +38,7 @@ type Liveness struct {
 }
 
 // NewLiveness combines the evidence.
-func NewLiveness(e *Evidence) *Liveness {
+func NewLiveness(e *KubeletView) *Liveness {
 	l := &Liveness{
 		byUID: map[string]*KubeletPod{}, byName: map[[2]string]bool{}, dirs: map[string]bool{},
 		manifests: map[string]bool{},

@@ -12,16 +12,16 @@ import (
 )
 
 func TestGone(t *testing.T) {
-	full := Evidence{
+	full := KubeletView{
 		Pods:      []KubeletPod{{UID: "u1", Namespace: "default", Name: "web"}},
 		Dirs:      []string{"u2"},
 		Manifests: []string{"etcd", "kube-apiserver"},
 	}
 	unknown := crictl.Pod{UID: "u9", Namespace: "default", Name: "old"}
-	without := func(change func(*Evidence)) Evidence { e := full; change(&e); return e }
+	without := func(change func(*KubeletView)) KubeletView { e := full; change(&e); return e }
 	tests := []struct {
 		name     string
-		evidence Evidence
+		evidence KubeletView
 		pod      crictl.Pod
 		fromAPI  bool
 		want     bool
@@ -38,9 +38,9 @@ func TestGone(t *testing.T) {
 		{"only begins like a static one", full, crictl.Pod{UID: "u9", Name: "etcdx-node-1"}, false, true},
 		{"from the API, named like a static one", full, crictl.Pod{UID: "u9", Name: "etcd-node-1"}, true, true},
 		{"no uid", full, crictl.Pod{Name: "old"}, true, false},
-		{"no pods", without(func(e *Evidence) { e.PodsWithout = "refused" }), unknown, true, false},
-		{"no directories", without(func(e *Evidence) { e.DirsWithout = "hangs" }), unknown, true, false},
-		{"no manifests", without(func(e *Evidence) { e.ManifestsWithout = "unknown" }), unknown, true, false},
+		{"no pods", without(func(e *KubeletView) { e.PodsWithout = "refused" }), unknown, true, false},
+		{"no directories", without(func(e *KubeletView) { e.DirsWithout = "hangs" }), unknown, true, false},
+		{"no manifests", without(func(e *KubeletView) { e.ManifestsWithout = "unknown" }), unknown, true, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestGone(t *testing.T) {
 	if (&Liveness{}).Gone(crictl.Pod{UID: "u9"}, true) {
 		t.Error("nothing is known, and a pod is gone")
 	}
-	e := without(func(e *Evidence) { e.PodsWithout, e.DirsWithout = "401", "hangs" })
+	e := without(func(e *KubeletView) { e.PodsWithout, e.DirsWithout = "401", "hangs" })
 	if diff := cmp.Diff([]string{"the kubelet's pods: 401", "the pod directories: hangs"},
 		NewLiveness(&e).Missing()); diff != "" {
 		t.Error(diff)

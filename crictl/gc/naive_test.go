@@ -47,7 +47,7 @@ func random(r *rand.Rand) (*world, Rules) {
 	}
 	if oneIn(2) {
 		pods := []KubeletPod{{UID: "uid-p1", Main: []string{"app"}}}
-		w.node.Pods = NewLiveness(&Evidence{Dirs: []string{"uid-p0"}, Pods: pods})
+		w.node.Pods = NewLiveness(&KubeletView{Dirs: []string{"uid-p0"}, Pods: pods})
 	}
 	if oneIn(8) {
 		w.pod("p2").UID = ""

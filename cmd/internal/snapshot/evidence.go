@@ -68,12 +68,12 @@ func (s *Sources) CheckSources(cmd *cobra.Command) error {
 // is another node's, empty, or that of a kubelet which has only just started, and proves nothing.
 func readEvidence(
 	ctx context.Context, env cli.Env, c *connection.Connection, src Sources, sandboxes []crictl.PodSandbox,
-) gc.Evidence {
+) gc.KubeletView {
 	here := make(map[string]bool, len(sandboxes))
 	for i := range sandboxes {
 		here[sandboxes[i].Pod.UID] = true
 	}
-	var e gc.Evidence
+	var e gc.KubeletView
 	var all sync.WaitGroup
 	source := func(without *string, ask func(context.Context) error) {
 		all.Go(func() {
