@@ -157,7 +157,7 @@ func (s *service) ImageFsInfo(
 	}
 	usage := &runtimeapi.FilesystemUsage{
 		Timestamp:  time.Now().UnixNano(),
-		FsId:       s.filesystem(),
+		FsId:       imageFilesystem(),
 		UsedBytes:  &runtimeapi.UInt64Value{Value: used},
 		InodesUsed: &runtimeapi.UInt64Value{Value: 1000 * uint64(len(s.store.images.byID))},
 	}
@@ -167,7 +167,8 @@ func (s *service) ImageFsInfo(
 	}, nil
 }
 
-// filesystem names the file system of images and writable layers.
-func (s *service) filesystem() *runtimeapi.FilesystemIdentifier {
-	return &runtimeapi.FilesystemIdentifier{Mountpoint: cmp.Or(s.scenario.Runtime.ImageFS, "/")}
+// imageFilesystem names the file system of images and writable layers. A kubelet measures it, so it must exist on every
+// host.
+func imageFilesystem() *runtimeapi.FilesystemIdentifier {
+	return &runtimeapi.FilesystemIdentifier{Mountpoint: "/"}
 }

@@ -37,14 +37,11 @@ type Exit struct {
 	Code   int      `json:"code,omitempty"`
 }
 
-// RuntimeInfo holds the answers of Version, RuntimeConfig and ImageFsInfo.
+// RuntimeInfo holds the answers of Version and RuntimeConfig.
 type RuntimeInfo struct {
 	Name         string `json:"name,omitempty"`         // default "containerd"
 	Version      string `json:"version,omitempty"`      // default "v2.1.4"
 	CgroupDriver string `json:"cgroupDriver,omitempty"` // systemd (default) or cgroupfs
-	// ImageFS is the mount point that ImageFsInfo names. A kubelet measures the file system there, so it must exist
-	// on its host; the default is "/".
-	ImageFS string `json:"imageFs,omitempty"`
 }
 
 // A Condition is one entry of Status.

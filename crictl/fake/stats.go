@@ -18,7 +18,7 @@ const (
 func value(n uint64) *runtimeapi.UInt64Value { return &runtimeapi.UInt64Value{Value: n} }
 
 // stats returns the usage of a running container. The caller holds the store's lock.
-func (c *container) stats(fs *runtimeapi.FilesystemIdentifier) *runtimeapi.ContainerStats {
+func (c *container) stats() *runtimeapi.ContainerStats {
 	now := time.Now().UnixNano()
 	used := uint64(max(now-c.started, 0)) / uint64(time.Second) * usageCPU
 	return &runtimeapi.ContainerStats{
@@ -34,7 +34,7 @@ func (c *container) stats(fs *runtimeapi.FilesystemIdentifier) *runtimeapi.Conta
 			RssBytes: value(usageMemory), PageFaults: value(0), MajorPageFaults: value(0),
 		},
 		WritableLayer: &runtimeapi.FilesystemUsage{
-			Timestamp: now, FsId: fs, UsedBytes: value(usageDisk), InodesUsed: value(usageInodes),
+			Timestamp: now, FsId: imageFilesystem(), UsedBytes: value(usageDisk), InodesUsed: value(usageInodes),
 		},
 	}
 }
@@ -51,7 +51,7 @@ func (s *service) ListContainerStats(
 		Id: f.GetId(), PodSandboxId: f.GetPodSandboxId(), LabelSelector: f.GetLabelSelector(),
 		State: &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState_CONTAINER_RUNNING},
 	}) {
-		resp.Stats = append(resp.Stats, c.stats(s.filesystem()))
+		resp.Stats = append(resp.Stats, c.stats())
 	}
 	return resp, nil
 }
