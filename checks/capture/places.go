@@ -180,8 +180,8 @@ func (in Input) ask(ctx context.Context, p host.Process) (written, bool) {
 }
 
 // log returns the place of a daemon's log, for a dump of the daemon, or of the shim with a pid other than 0; none if it
-// is not found. The log is the daemon's standard error: a file or journald; below k3s a pipe, from which k3s copies into
-// a file.
+// is not found. The log is the daemon's standard error: a file or journald; below k3s a pipe, from which k3s copies
+// into a file.
 func (in Input) log(p host.Process, shim int) []place {
 	at := in.proc(p, "fd/2")
 	name, _ := os.Readlink(at)

@@ -18,8 +18,17 @@ import (
 // ErrNoRecords means that a folder holds no record within the time that was asked for.
 var ErrNoRecords = errors.New("no records")
 
-// History returns the records of a folder from since until until; a zero time is no limit. The error is that of Read, or
-// ErrNoRecords if there is no sample.
+// Last returns the time of the last record of a folder. The error is that of Read, or ErrNoRecords.
+func Last(ctx context.Context, dir string) (last time.Time, _ error) {
+	_, err := Read(ctx, dir, func(r Record) { last = r.At })
+	if err == nil && last.IsZero() {
+		err = ErrNoRecords
+	}
+	return last, err
+}
+
+// History returns the records of a folder from since until until; a zero time is no limit. The error is that of Read,
+// or ErrNoRecords if there is no sample.
 func History(ctx context.Context, dir string, since, until time.Time) (*checks.History, error) {
 	b := builder{History: checks.History{
 		Header:      checks.Header{APIVersion: checks.APIVersion, Kind: checks.KindHistory, Problems: []string{}},

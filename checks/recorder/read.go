@@ -62,9 +62,9 @@ type Damage struct {
 	Err      error // of a file that cannot be opened or read; nil for bytes that are no records
 }
 
-// Read calls each with the records of a folder, in the order in which they were written: after a jump of the clock their
-// times are not in order. It takes no lock and writes nothing, so that an agent may be at work, and the disk be mounted
-// read-only. Links that leave the folder are not followed, and only regular files are opened.
+// Read calls each with the records of a folder, in the order in which they were written: after a jump of the clock
+// their times are not in order. It takes no lock and writes nothing, so that an agent may be at work, and the disk be
+// mounted read-only. Links that leave the folder are not followed, and only regular files are opened.
 //
 // The error is of the folder, or the cause of the end of ctx. Where the disk may hang, call it under crictl/deadline.
 func Read(ctx context.Context, dir string, each func(Record)) ([]Damage, error) {

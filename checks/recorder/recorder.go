@@ -144,10 +144,10 @@ func (r *Recorder) Problem() string {
 // Lost returns the number of records that could not be written.
 func (r *Recorder) Lost() int { return int(r.lost.Load()) }
 
-// Room returns how many bytes an archive may have: at most the given number, three quarters of the folder's size less the
-// other archives, and half of the disk's free space. It removes the oldest archives until an eighth of the folder's
-// size, or 4 MiB, is free, which is more than most archives need. It does nothing while there is a Problem. The error is
-// that, of the file system, or the cause of the end of ctx.
+// Room returns how many bytes an archive may have: at most the given number, three quarters of the folder's size less
+// the other archives, and half of the disk's free space. It removes the oldest archives until an eighth of the folder's
+// size, or 4 MiB, is free, which is more than most archives need. It does nothing while there is a Problem. The error
+// is that, of the file system, or the cause of the end of ctx.
 func (r *Recorder) Room(ctx context.Context, most int64) (int64, error) {
 	if problem := r.Problem(); problem != "" {
 		return 0, errors.New(problem)
@@ -175,8 +175,8 @@ func (r *Recorder) Room(ctx context.Context, most int64) (int64, error) {
 	})
 }
 
-// Close writes the queued records, within ctx. The error says why not all were written. While the disk hangs, the folder
-// stays locked until the disk answers or the process ends.
+// Close writes the queued records, within ctx. The error says why not all were written. While the disk hangs, the
+// folder stays locked until the disk answers or the process ends.
 func (r *Recorder) Close(ctx context.Context) error {
 	r.cancel()
 	select {

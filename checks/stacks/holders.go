@@ -11,7 +11,7 @@ import (
 	"github.com/kdiag/kdiag/checks/units"
 )
 
-// The confidence that a goroutine holds a lock, before what is missing or against it is taken off.
+// The confidence that a goroutine holds a lock, before evidence is missing or against it.
 const (
 	knownHolder  = 0.9 // a function that is known to hold this lock, called on the same object
 	sameReceiver = 0.7 // another method of the object that the lock is a part of, called on the same object
@@ -19,32 +19,32 @@ const (
 )
 
 const (
-	// maxLocks bounds the locks of one kind for which a holder is looked for by the function that it is in.
+	// maxLocks bounds the locks of one rule for which a holder is searched by its functions alone.
 	maxLocks = 100
-	// maxChain bounds how far it is followed who waits for whom.
+	// maxChain bounds a chain of goroutines that wait for each other.
 	maxChain = 100
-	// largestObject is how far behind the start of an object a lock is taken for a part of it, in bytes. The locks of
-	// bbolt.DB begin at 440.
+	// largestObject is the size in bytes of the largest object in which a lock is looked for. The locks of bbolt.DB
+	// begin at 440.
 	largestObject = 640
 )
 
-// A lock is what several goroutines may wait for.
+// A lock is one that goroutines wait for.
 type lock struct {
 	addr, owner uint64      // of the lock, and of the object with the method that takes it; 0 where not known
-	word, text  string      // as in StackWait.On: lock 0xc000123 of statusStorage
-	method      string      // that takes it; empty where not known
-	rules       []*holdRule // that speak of it
+	word, text  string      // as waitsFor returns them
+	method      string      // the function that takes it; empty where not known
+	rules       []*holdRule // about its holders
 	waiters     []int       // indexes of goroutines
-	writer      int         // id of the goroutine that waits to write, 0 without
-	holder      int         // -1: none is named
-	step        float64
-	why         string // a holder is thought to be one
-	others      int    // that fit as well as the holder, or as each other
-	shared      bool   // those hold it too, to read
+	writer      int         // id of the goroutine that waits to write; 0 for none
+	holder      int         // index of the goroutine that holds it; -1 for none or several
+	confidence  float64     // in holder
+	why         string      // evidence for holder
+	others      int         // goroutines with the same confidence as holder
+	shared      bool        // holder and the others hold it together, to read
 }
 
-// findLocks sorts those that wait for locks by the lock: by its address, or where this is not in the dump by the object
-// with the method that takes it, if only one lock of that is waited for.
+// findLocks groups the goroutines that wait for locks by the lock: by its address, or where the dump does not have it
+// by the object with the method that takes it, if goroutines wait for only one lock of that object.
 func (a *analysis) findLocks() {
 	const several = 1
 	a.waits = make([]*lock, len(a.at))
@@ -93,7 +93,7 @@ func (a *analysis) lockOf(i int) (addr, owner uint64) {
 	if p.owner < len(p.fns) && p.fns[p.owner].method {
 		owner = a.addr(i, p.owner)
 	}
-	// The words of a dump may be stale. What both agree on is right; else the slow path has what it was given.
+	// Arguments in a dump may be outdated. They are right if they agree; else those of the slow path are.
 	switch {
 	case addr == 0 || owner == 0 || addr-owner < largestObject:
 		return addr, owner
@@ -103,7 +103,7 @@ func (a *analysis) lockOf(i int) (addr, owner uint64) {
 	return 0, owner
 }
 
-// newLock returns the lock that is waited for at a place.
+// newLock returns the lock for which goroutines wait at a place.
 func newLock(p *place, addr, owner uint64) *lock {
 	l := &lock{addr: addr, owner: owner, holder: -1, word: WaitsLock}
 	l.text = fmt.Sprintf("lock %#x", cmp.Or(addr, owner))
@@ -123,7 +123,7 @@ func newLock(p *place, addr, owner uint64) *lock {
 // receiverType returns the type of a method with a pointer receiver, with its package: container.(*statusStorage).
 func receiverType(method string) string { return method[:strings.LastIndexByte(method, ')')+1] }
 
-// findHolders names who holds the locks that others wait for, and counts whom each blocks.
+// findHolders returns the goroutines that hold locks for which others wait, with the number of those.
 func (a *analysis) findHolders() []checks.StackHolder {
 	byOwner, byRule := map[uint64][]*lock{}, map[*holdRule][]*lock{}
 	for _, l := range a.locks {
@@ -165,7 +165,7 @@ func (a *analysis) findHolders() []checks.StackHolder {
 	return out
 }
 
-// offer enters goroutine i as the holder of the locks that the functions in its stack hold.
+// offer offers goroutine i as the holder of the locks that the functions in its stack hold.
 func (a *analysis) offer(i int, byOwner map[uint64][]*lock, byRule map[*holdRule][]*lock) {
 	p := a.at[i]
 	for f, fn := range p.fns {
@@ -194,20 +194,20 @@ func (a *analysis) offer(i int, byOwner map[uint64][]*lock, byRule map[*holdRule
 	}
 }
 
-// enter enters goroutine i as the holder of l if nothing speaks more for another.
-func (a *analysis) enter(l *lock, i int, step float64, why string, shared bool) {
+// enter makes goroutine i the holder of l, unless the confidence in another is higher.
+func (a *analysis) enter(l *lock, i int, confidence float64, why string, shared bool) {
 	switch {
-	case a.waits[i] == l: // it does not have it
-	case step > l.step:
-		l.holder, l.step, l.why, l.shared, l.others = i, step, why, shared, 0
-	case step == l.step && l.holder != i:
+	case a.waits[i] == l: // it does not hold it
+	case confidence > l.confidence:
+		l.holder, l.confidence, l.why, l.shared, l.others = i, confidence, why, shared, 0
+	case confidence == l.confidence && l.holder != i:
 		if l.others++; shared && a.dump.Goroutines[i].Wait > a.dump.Goroutines[l.holder].Wait {
 			l.holder, l.why = i, why
 		}
 	}
 }
 
-// link notes for each goroutine who holds what it waits for.
+// link sets for each goroutine the one that holds its lock.
 func (a *analysis) link() {
 	a.next = slices.Repeat([]int{-1}, len(a.at))
 	for _, l := range a.locks {
@@ -217,10 +217,10 @@ func (a *analysis) link() {
 	}
 }
 
-// lasts reports whether l is held for long, as its holder, or one that this one waits for, shows. Without a sign of
-// time a holder that waits for what a busy daemon waits for in each moment, the disk or another goroutine, means
-// nothing: times count from the first minute after a collection of garbage on, and a second dump shows what stands
-// still. A deadlock lasts.
+// lasts reports whether l is held for long: its holder, or a goroutine for which the holder waits, has waited for a
+// minute, stands still in a second dump, or waits for something that a busy daemon does not wait for at any moment, as
+// it does for the disk or another goroutine. A dump has no times for the first minute after a garbage collection. A
+// deadlock lasts.
 func (a *analysis) lasts(l *lock) bool {
 	i := l.holder
 	for range maxChain {
@@ -243,10 +243,10 @@ func (a *analysis) lasts(l *lock) bool {
 	return true
 }
 
-// blocked returns for each goroutine how many wait for it, directly and through others. Each waits for one at most.
+// blocked returns for each goroutine the number of those that wait for it, directly or through others.
 func (a *analysis) blocked() []int {
 	blocks := make([]int, len(a.next))
-	counted := slices.Repeat([]int{-1}, len(a.next)) // the last that was counted for each
+	counted := slices.Repeat([]int{-1}, len(a.next)) // for each, the last that was counted
 	for i := range a.next {
 		n := i
 		for range maxChain {
@@ -262,7 +262,7 @@ func (a *analysis) blocked() []int {
 	return blocks
 }
 
-// cycle returns the ids of the goroutines that wait for each other, from goroutine i on; nil if it is in no deadlock.
+// cycle returns the ids of the goroutines of a deadlock, from goroutine i on; nil if i is in none.
 func (a *analysis) cycle(i int) (ids []int) {
 	for n := i; n >= 0 && len(ids) < maxChain; n = a.next[n] {
 		if n == i && len(ids) > 0 {
@@ -304,7 +304,7 @@ func (a *analysis) holder(l *lock, blocks int) checks.StackHolder {
 		e.Missing = append(e.Missing,
 			"how long they wait: a dump has no times for the first minutes; take a second one")
 	}
-	if l.addr == 0 && l.step == sameReceiver {
+	if l.addr == 0 && l.confidence == sameReceiver {
 		e.Missing = append(e.Missing, "which lock of the object they wait for: its address is not in the dump")
 	}
 	if g.Wait > 0 && longest > g.Wait {
@@ -322,6 +322,6 @@ func (a *analysis) holder(l *lock, blocks int) checks.StackHolder {
 	if h.Cycle != nil {
 		e.For = append(e.For, "they wait for each other: a deadlock")
 	}
-	h.Evidence, h.Confidence = e, checks.Confidence(l.step, e)
+	h.Evidence, h.Confidence = e, checks.Confidence(l.confidence, e)
 	return h
 }

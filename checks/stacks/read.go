@@ -53,7 +53,7 @@ func Read(ctx context.Context, name string, r io.Reader) ([]*Dump, error) {
 	return l.dumps, err
 }
 
-// A log is the input of one Read, and what was read of it.
+// A log reads the input of one Read.
 type log struct {
 	name  string
 	dumps []*Dump
@@ -321,8 +321,8 @@ func (l *log) share(s string) string {
 	return s
 }
 
-// hasAddress reports whether the first argument of a function tells objects apart: the receiver of a method, or the lock
-// of a function of package sync.
+// hasAddress reports whether the first argument of a function tells objects apart: the receiver of a method, or the
+// lock of a function of package sync.
 func hasAddress(name string) bool {
 	pkg, rest, _ := strings.Cut(name[strings.LastIndexByte(name, '/')+1:], ".")
 	return pkg == "sync" || strings.HasPrefix(rest, "(") || strings.Contains(rest, ".") && !strings.Contains(rest, ".func")

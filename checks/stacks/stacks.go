@@ -27,8 +27,8 @@ type Goroutine struct {
 	Wait  time.Duration // whole minutes; 0 below the first
 	Stack *Stack
 	// Addrs are the first arguments of the frames of Stack, innermost first: the receiver of a method, the lock of a
-	// function of package sync; 0 where there is none. It may be shorter than Frames. An address that the dump marks with
-	// a question mark may be outdated. Goroutines share it; it must not be changed.
+	// function of package sync; 0 where there is none. It may be shorter than Frames. An address that the dump marks
+	// with a question mark may be outdated. Goroutines share it; it must not be changed.
 	Addrs []uint64
 }
 

@@ -9,7 +9,7 @@ import (
 	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
-// roleNames are the roles of processes that goroutines wait for, as in checks.Process, and how they are called.
+// roleNames has names for the roles of checks.Process.
 var roleNames = map[string]string{"shim": "shim", "oci": "OCI runtime", "cni": "CNI plugin", "": "child process"}
 
 // Tie names the processes on this host that the holders wait for, and the objects that these serve, where exactly one
@@ -39,7 +39,7 @@ func Tie(r *checks.StacksReport, all []Candidate) {
 	}
 }
 
-// of returns the candidates with a role that belong to a daemon or shim, without those that another of them started.
+// of returns the candidates of a role that belong to a daemon or shim, without those that another of them started.
 func of(all []Candidate, role string, own int) (some []Candidate) {
 	has := map[int]bool{} // pids of the role
 	for _, c := range all {
@@ -53,10 +53,10 @@ func of(all []Candidate, role string, own int) (some []Candidate) {
 	return some
 }
 
-// command matches what an OCI runtime or a CNI plugin was started for, as a holder waits for it.
+// command matches the command of an OCI runtime or a CNI plugin in StackHolder.Why.
 var command = lazyregexp.New(`runc (\w+)|CNI plugin \((\w+)\)`)
 
-// doing returns the candidates that may do what a holder waits for: runc create is not what waits for runc kill.
+// doing returns the candidates whose command is not another than the one in why.
 func doing(all []Candidate, why string) []Candidate {
 	m := command.FindStringSubmatch(why)
 	return slices.DeleteFunc(all, func(c Candidate) bool {
@@ -68,7 +68,8 @@ func stuck(all []Candidate) []Candidate {
 	return slices.DeleteFunc(slices.Clone(all), func(c Candidate) bool { return c.Stuck == "" })
 }
 
-// tie enters the one process that fits, the one that looks stuck where several do, or why none is named.
+// tie sets the process of a holder if one fits, or one of several looks stuck. Else it notes as missing why there is
+// none.
 func tie(h *checks.StackHolder, role string, fit []Candidate) {
 	if s := stuck(fit); len(s) > 0 {
 		fit = s

@@ -117,7 +117,7 @@ func (l *log) piece(b []byte, first, ended bool) {
 	}
 }
 
-// unwrap returns what a line of the log has of a dump, and sets skip if that is nothing.
+// unwrap returns the text of a dump in a line of the log, and sets skip if there is none.
 func (l *log) unwrap(line []byte) []byte {
 	if bytes.HasPrefix(line, []byte("{")) && bytes.Contains(line, []byte(`"MESSAGE":null`)) {
 		l.hint = "journalctl leaves long messages out; add --all to -o json"
@@ -158,7 +158,7 @@ func (l *log) unwrap(line []byte) []byte {
 // headerWithin matches the first line of a goroutine in a text whose line feeds may be escaped.
 var headerWithin = lazyregexp.New(`(?:^|[\n"]|\\n|#012)[ \t]*` + header + `[ \r]*($|[\n\\#])`)
 
-// take takes what follows of the text of a dump.
+// take splits the next piece of the text of a dump into lines.
 func (l *log) take(b []byte) {
 	l.rest = append(l.rest, b...)
 	b = l.rest
@@ -184,7 +184,8 @@ func (l *log) take(b []byte) {
 	l.rest = append(l.rest[:0], b[:min(len(b), maxLine)]...)
 }
 
-// lineFeed returns how long the line feed is with which a text begins, or its escape (#012 is rsyslog's); 0 if none.
+// lineFeed returns the length of the line feed, or of its escape (#012 is rsyslog's), at the beginning of a text; 0 if
+// there is none.
 func lineFeed(b []byte) int {
 	for _, feed := range [...]string{"\n", `\n`, "#012"} {
 		if bytes.HasPrefix(b, []byte(feed)) {
@@ -198,7 +199,7 @@ func lineFeed(b []byte) int {
 var escapes = strings.NewReplacer(`\t`, "\t", `\r`, "", `\u003c`, "<", `\u003e`, ">", `\u0026`, "&", `\`, "",
 	"#011", "\t", "#015", "")
 
-// end takes the end of what the sender wrote. Of a line that is cut, only a header and a file are known to be whole.
+// end ends the dump of a sender. Of a line that is cut off, only a header and a file are known to be whole.
 func (l *log) end() {
 	if bytes.Contains(l.rest, []byte(" +0x")) || bytes.HasSuffix(l.rest, []byte("]:")) {
 		l.line(l.rest)
@@ -211,10 +212,10 @@ func (l *log) end() {
 	l.finish()
 }
 
-// shimFields matches what containerd adds to the records of a shim.
+// shimFields matches the fields that containerd adds to the records of a shim.
 var shimFields = lazyregexp.New(`\bpath[\\"]*[=:][^\s,]*/([0-9a-f]{64})\b[\\" ,]*pid[\\"]*[=:](\d{1,9})\b`)
 
-// tail takes what follows a quoted dump in its record.
+// tail reads the fields behind a quoted dump in its record.
 func (l *log) tail(b []byte) {
 	l.finish()
 	if m := shimFields.FindSubmatch(b); m != nil && len(l.dumps) > 0 {
@@ -225,7 +226,7 @@ func (l *log) tail(b []byte) {
 	}
 }
 
-// written returns when a line of a log was written, by the transport or the program; 0 if neither states all of it.
+// written returns the time of a line of a log, by the transport or the program; 0 if neither has year and zone.
 func written(line textlog.Record) time.Time {
 	stamp := line.Outer
 	if !stamp.Year || !stamp.Zone || stamp.Monotonic {
@@ -241,7 +242,7 @@ func written(line textlog.Record) time.Time {
 var dumpFile = lazyregexp.New(
 	`^(containerd)\.(\d{1,9})\.stacks\.log|goroutine-stacks-(\d{4}-\d\d-\d\dT\d{6}(?:Z|[-+]\d{4}))`)
 
-// source returns what is known of the dump that begins.
+// source returns the source of the dump that begins, as far as it is known.
 func (l *log) source() checks.StackSource {
 	s := checks.StackSource{Name: l.name, Process: l.from.identifier, PID: l.from.pid}
 	at := l.at

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// What a goroutine waits for: the words of StackHolder.WaitsFor. The functions that show each are in tables.yaml.
+// The words of StackHolder.WaitsFor. The functions that show each are in tables.yaml.
 const (
 	WaitsTTRPC      = "ttrpc"     // the reply of a shim
 	WaitsGRPC       = "grpc"      // a reply over gRPC: the kubelet's wait for the runtime
@@ -33,7 +33,7 @@ const (
 	WaitsNothing    = "nothing"   // it runs, or could
 )
 
-// byState is what a goroutine waits for where no rule fits.
+// byState has what a goroutine waits for, by the beginning of its state, if no rule matches.
 var byState = []struct{ state, word, on string }{
 	{"chan send", WaitsChannel, "a channel, to send"},
 	{"chan", WaitsChannel, "a channel"},
@@ -49,8 +49,7 @@ var byState = []struct{ state, word, on string }{
 // loopStates are those of a goroutine that waits for the next piece of work.
 var loopStates = []string{"select", "chan receive", "sync.Cond.Wait", "sleep", "IO wait"}
 
-// waitsFor returns what goroutine i waits for: a word of the list, and a text. Where the stack shows nothing special,
-// its state decides.
+// waitsFor returns what goroutine i waits for, as a word of the list and as a text: by its stack, else by its state.
 func (a *analysis) waitsFor(i int) (word, on string) {
 	p, g := a.at[i], &a.dump.Goroutines[i]
 	switch {
@@ -177,8 +176,8 @@ func (p *place) isIdle() bool {
 	return true
 }
 
-// isLoop reports whether a goroutine waits for others in the function that it was started for, or in one that a closure
-// calls which it was started for. What is on the way of a call has more functions.
+// isLoop reports whether a goroutine waits for others in the function that it was started with, or in the function that
+// this one calls if it is a closure. A goroutine that serves a call has more functions.
 func (p *place) isLoop() bool {
 	if p.word != "" && p.word != WaitsNetwork {
 		return false

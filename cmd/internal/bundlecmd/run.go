@@ -31,12 +31,12 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// garbagePercent makes the collector work more often than usual: a sick node is short of memory.
+// garbagePercent trades CPU time for memory: a sick node is short of memory.
 const garbagePercent = 25
 
-// How long the node is asked before its files are collected. A runtime that is frozen takes one call without an answer.
-// Where one list hangs this is the time for it and for finding out whose status hangs: a bundle is to be there in ten
-// seconds. Where a person gives --timeout it is a part of that.
+// The time for asking the node before its files are collected. A frozen runtime costs one call; a list that hangs, and
+// finding the object whose status hangs, take all of it: a bundle should be written in ten seconds. With --timeout it
+// is a share of that.
 const (
 	askingUsual = 9 * time.Second
 	askingShare = 0.6
@@ -106,7 +106,7 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 	return write(rest, env, &opts, dest, in)
 }
 
-// write collects everything into the archive and prints what became of it.
+// write collects everything into the archive and prints the result.
 func write(ctx context.Context, env cli.Env, opts *options, dest *destination, in collect.Input) error {
 	progress := document.NewProgress(env)
 	in.Progress = func(part string) { progress.Update(plegbench.Progress{Phase: "collecting " + part}) }
@@ -116,7 +116,7 @@ func write(ctx context.Context, env cli.Env, opts *options, dest *destination, i
 		return cli.Fail(err, cli.ExitUnknown, "")
 	}
 	if dest.file != nil {
-		// The advice that follows may be a restart of the machine.
+		// The next step may be a restart of the machine.
 		_, err := deadline.Run(ctx, "syncing "+dest.name,
 			func(context.Context) (struct{}, error) { return struct{}{}, dest.file.Sync() })
 		if err != nil {
@@ -142,7 +142,7 @@ func write(ctx context.Context, env cli.Env, opts *options, dest *destination, i
 	return nil
 }
 
-// A destination is where the archive goes.
+// A destination is a file or standard output.
 type destination struct {
 	out   io.Writer
 	file  *os.File // nil for standard output
@@ -151,7 +151,7 @@ type destination struct {
 	bytes int64    // that were written
 }
 
-// close ends the file. One that holds nothing is removed.
+// close closes the file, and removes it if it is empty.
 func (d *destination) close(err error) error {
 	if d.file == nil {
 		return err
@@ -162,10 +162,10 @@ func (d *destination) close(err error) error {
 	return cmp.Or(err, d.file.Close())
 }
 
-// spacePatience bounds the look at the destination's file system, which may hang.
-const spacePatience = 2 * time.Second
+// openTimeout bounds opening the destination, whose file system may hang.
+const openTimeout = 2 * time.Second
 
-// open prepares for writing before anything is collected.
+// open opens the destination, before anything is collected.
 func open(ctx context.Context, env cli.Env, opts *options) (*destination, error) {
 	if opts.file == "-" {
 		return &destination{out: env.Out, most: opts.maxBytes}, cli.Reject(env.OutTTY,
@@ -180,7 +180,7 @@ func open(ctx context.Context, env cli.Env, opts *options) (*destination, error)
 		name = bundle.DefaultName(host, env.Now(), opts.format)
 	}
 	dir := filepath.Dir(name)
-	ctx, cancel := context.WithTimeout(ctx, spacePatience)
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	d, err := deadline.Run(ctx, "opening "+name, func(context.Context) (*destination, error) {
 		var st unix.Statfs_t
@@ -208,16 +208,15 @@ func open(ctx context.Context, env cli.Env, opts *options) (*destination, error)
 	return d, nil
 }
 
-// What of a file system stays free for others: the share that ext4 keeps for root, but no more than an archive can
-// matter to.
+// Space that stays free for others: the share that ext4 keeps for root, but at most 1 GiB.
 const (
 	keptPercent = 5
 	mostKept    = 1 << 30 // bytes
 )
 
-// room is how large an archive may become: half of what is free beyond that.
+// room returns the largest size of an archive: half of the free space beyond that.
 func room(st *unix.Statfs_t, most int64) (int64, error) {
-	if st.Blocks == 0 { // it has no size
+	if st.Blocks == 0 { // the file system has no size
 		return most, nil
 	}
 	free, size := int64(st.Bavail)*int64(st.Bsize), int64(st.Blocks)*int64(st.Bsize)
@@ -231,7 +230,7 @@ func room(st *unix.Statfs_t, most int64) (int64, error) {
 // maxLog bounds kdiag's own log: a line for each call, of some hundred bytes.
 const maxLog = 16 << 20
 
-// A logBuffer keeps kdiag's own log. Goroutines that were left behind may still write.
+// A logBuffer holds kdiag's own log. Goroutines that were left behind may still write to it.
 type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -247,7 +246,7 @@ func (l *logBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Read takes what was written.
+// Read returns lines once.
 func (l *logBuffer) Read(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

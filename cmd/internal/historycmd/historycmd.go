@@ -1,4 +1,4 @@
-// Package historycmd is kdiag history: what the agent recorded on a node, also from a dead node's disk.
+// Package historycmd is kdiag history: the agent's records of a node, also from a dead node's disk.
 package historycmd
 
 import (
@@ -35,8 +35,8 @@ type options struct {
 }
 
 const (
-	defaultSince = 2 * time.Hour   // how far before the last record the history begins
-	oldRecord    = 5 * time.Minute // an agent writes each 30 s unless told otherwise
+	defaultSince = 2 * time.Hour   // before the last record
+	oldRecord    = 5 * time.Minute // by default an agent writes each 30 s
 )
 
 // NewCommand returns kdiag history.
@@ -117,7 +117,7 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 	return document.Exit(ctx, verdict, "")
 }
 
-// read reads the folder.
+// read returns the history of the folder of records.
 func (o *options) read(ctx context.Context, env cli.Env) (*checks.History, error) {
 	dir, last, err := o.last(ctx, env)
 	switch {
@@ -171,7 +171,7 @@ func hostname(root string) string {
 	return strings.TrimSpace(string(name))
 }
 
-// last returns where the records are, as a person would type it, and the time of the last.
+// last returns the folder of the records, as a person would type it, and the time of the last record.
 func (o *options) last(ctx context.Context, env cli.Env) (dir string, last time.Time, err error) {
 	if dir = o.dir; o.root == "" {
 		dir, _ = filepath.Abs(dir) // else it stays as it is
@@ -183,9 +183,9 @@ func (o *options) last(ctx context.Context, env cli.Env) (dir string, last time.
 	if err != nil {
 		return "", last, err
 	}
-	_, err = recorder.Read(ctx, dir, func(r recorder.Record) { last = r.At.In(env.Now().Location()) })
-	if errors.Is(err, fs.ErrNotExist) || err == nil && last.IsZero() {
+	last, err = recorder.Last(ctx, dir)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, recorder.ErrNoRecords) {
 		err = errors.New(dir + " holds no records of kdiag agent")
 	}
-	return dir, last, err
+	return dir, last.In(env.Now().Location()), err
 }

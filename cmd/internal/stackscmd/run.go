@@ -77,7 +77,7 @@ func run(ctx context.Context, env cli.Env, opts options, files []string) error {
 	return document.Exit(ctx, r.Status, opts.FailOn)
 }
 
-// captureDumps captures what the flags name, and prints before what it does.
+// captureDumps captures the dumps that flags select, and prints each step before it.
 func (o *options) captureDumps(ctx context.Context, env cli.Env) (*dumps.Set, error) {
 	var one sync.Mutex
 	say := func(line string) {
@@ -88,8 +88,7 @@ func (o *options) captureDumps(ctx context.Context, env cli.Env) (*dumps.Set, er
 	return dumps.Take(ctx, env, &o.Flags, o.Selection, &o.KubeletFlags, say)
 }
 
-// readFiles reads the dumps in the files that arguments name. The error is that of the first that is not, or not wholly
-// read.
+// readFiles reads the dumps in files. The error is of the first file that was not read to its end.
 func readFiles(ctx context.Context, env cli.Env, names []string) (all dumps.Set, first error) {
 	for _, name := range names {
 		open := func() (io.ReadCloser, error) { return open(name) }
@@ -116,7 +115,7 @@ func open(name string) (io.ReadCloser, error) {
 	return f, nil
 }
 
-// hint returns what to do about an error of reading.
+// hint returns the hint for an error of reading.
 func hint(err error) string {
 	switch {
 	case errors.Is(err, fs.ErrPermission):

@@ -1,4 +1,4 @@
-// Package stackscmd is kdiag stacks: what the goroutines of runtime, shims and kubelet wait for, and who holds it.
+// Package stackscmd is kdiag stacks: the goroutines of runtime, shims and kubelet that wait, and who holds them up.
 package stackscmd
 
 import (
@@ -102,7 +102,7 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 	}
 	return cmp.Or(
 		cli.RejectEmpty(cmd, "shim"),
-		cli.Reject(strings.HasPrefix(o.Shims, "-"), "--shim "+o.Shims+" is no id, pid or the word stuck",
+		cli.Reject(strings.HasPrefix(o.Shims, "-"), "--shim "+o.Shims+" is not an id, a pid or stuck",
 			"for example --shim stuck"),
 		o.CheckFrom(cmd, args), o.CheckKubeletFlags(cmd), o.Check(cmd, nil),
 	)
