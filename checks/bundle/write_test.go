@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/redact"
@@ -153,5 +154,24 @@ func TestStrict(t *testing.T) {
 	if err != nil || m.Host == "vm" || m.Host == "" || m.Kind != KindManifest ||
 		strings.Contains(m.NotCollected[0].Why, "10.1") {
 		t.Error(m, err)
+	}
+}
+
+// TestRoom leaves room on a disk, and does not call a large one full that has gigabytes left.
+func TestRoom(t *testing.T) {
+	const mib, gib, block = 1 << 20, 1 << 30, 4096
+	for _, tt := range []struct{ size, free, want int64 }{
+		{0, 0, 100 * mib}, // a file system that has no size
+		{4000 * gib, 11 * gib, 100 * mib},
+		{4000 * gib, gib, 0},
+		{10 * gib, 612 * mib, 50 * mib},
+		{100 * mib, 25 * mib, 10 * mib},
+		{100 * mib, 5 * mib, 0},
+	} {
+		st := unix.Statfs_t{Bsize: block, Blocks: uint64(tt.size / block), Bavail: uint64(tt.free / block)}
+		got, err := room(&st, 100*mib)
+		if got>>10 != tt.want>>10 || (err == nil) != (tt.want > 0) {
+			t.Errorf("%d free of %d: %d, %v, want %d", tt.free, tt.size, got, err, tt.want)
+		}
 	}
 }

@@ -97,7 +97,7 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 	}
 	o.timeoutGiven = cmd.Flags().Changed("timeout")
 	var err error
-	o.maxBytes, err = cli.ParseSize("max-size", o.size, leastBytes)
+	o.maxBytes, err = cli.ParseSize("max-size", o.size, bundle.LeastBytes)
 	return cmp.Or(
 		cli.RejectEmpty(cmd, "list", "max-size"),
 		cli.Reject(len(args) > 0 && o.file == "", "FILE is empty", "leave it out for a name by host and time"),
@@ -109,6 +109,3 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 		o.CheckKubeletFlags(cmd), o.Check(cmd, nil),
 	)
 }
-
-// leastBytes is the smallest archive that is worth writing: the report and the manifest.
-const leastBytes = 64 << 10

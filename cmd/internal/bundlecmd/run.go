@@ -1,7 +1,6 @@
 package bundlecmd
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -10,10 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
@@ -61,7 +57,7 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 		return err
 	}
 	defer func() { err = dest.close(err) }()
-	log := &logBuffer{}
+	log := &collect.Log{}
 	env.Log = log
 	in := collect.Input{
 		Since: env.Now().Add(-opts.since), Credentials: credentials, APIServer: !opts.NoAPIServer,
@@ -183,11 +179,7 @@ func open(ctx context.Context, env cli.Env, opts *options) (*destination, error)
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	d, err := deadline.Run(ctx, "opening "+name, func(context.Context) (*destination, error) {
-		var st unix.Statfs_t
-		if err := unix.Statfs(dir, &st); err != nil {
-			return nil, fmt.Errorf("%s: %w", dir, err)
-		}
-		most, err := room(&st, opts.maxBytes)
+		most, err := bundle.Room(dir, opts.maxBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -206,49 +198,4 @@ func open(ctx context.Context, env cli.Env, opts *options) (*destination, error)
 		_, _ = fmt.Fprintf(env.Err, line, units.Size(d.most))
 	}
 	return d, nil
-}
-
-// Space that stays free for others: the share that ext4 keeps for root, but at most 1 GiB.
-const (
-	keptPercent = 5
-	mostKept    = 1 << 30 // bytes
-)
-
-// room returns the largest size of an archive: half of the free space beyond that.
-func room(st *unix.Statfs_t, most int64) (int64, error) {
-	if st.Blocks == 0 { // the file system has no size
-		return most, nil
-	}
-	free, size := int64(st.Bavail)*int64(st.Bsize), int64(st.Blocks)*int64(st.Bsize)
-	half := (free - min(size/100*keptPercent, mostKept)) / 2
-	if half < leastBytes {
-		return 0, fmt.Errorf("the disk is full: %s free of %s", units.Size(free), units.Size(size))
-	}
-	return min(most, half), nil
-}
-
-// maxLog bounds kdiag's own log: a line for each call, of some hundred bytes.
-const maxLog = 16 << 20
-
-// A logBuffer holds kdiag's own log. Goroutines that were left behind may still write to it.
-type logBuffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-// Write adds a line.
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.text.Len() < maxLog {
-		l.text.Write(p)
-	}
-	return len(p), nil
-}
-
-// Read returns lines once.
-func (l *logBuffer) Read(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Read(p)
 }
