@@ -95,7 +95,7 @@ func noNodeObject(f *facts.Facts) bool {
 
 func adviseAPIServer(f *facts.Facts, s *Steps, gone bool) {
 	name, port := apiServer(f)
-	seen, log := f.Seen.Server.Value, facts.KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized' | tail"
+	seen, log := f.Seen.Server.Value, KubeletLog(f)+" | grep -E 'node status|lease|x509|Unauthorized' | tail"
 	switch webhook := f.Log.APIFailure.Webhook; {
 	case gone:
 		s.Look(`kubectl get node "$(hostname)"`, "Check that the Node object is missing, and find out who deleted it.")
@@ -129,7 +129,7 @@ func adviseAPIServer(f *facts.Facts, s *Steps, gone bool) {
 func outageEvidence(f *facts.Facts, e *checks.Evidence) string {
 	s, record := f.Log.APIOutage, f.Log.APIFailure.Record
 	Addf(&e.For, "%s of the kubelet to the API server %s, the last at %s: %s", units.Count(int(s.Records),
-		"failed call"), facts.SinceText(f, s.From), facts.ClockText(f, s.To), facts.Quote(record))
+		"failed call"), facts.SinceText(f, s.From), facts.ClockText(f, s.To), Quote(record))
 	if c := facts.Logged(f, signature.CertificateExpired); c != nil && facts.Fresh(f, c.Last, facts.APIFresh) {
 		logEvidence(f, e, signature.CertificateExpired)
 		return "a certificate has expired"
@@ -169,7 +169,7 @@ func serverEvidence(f *facts.Facts, e *checks.Evidence) string {
 		return "it is not ready"
 	}
 	Addf(&e.For, "%s answers kdiag in %s (HTTP %d)", url, s.Took, s.Status)
-	if line := facts.NotReadyLine(f); line != "" {
+	if line := NotReadyLine(f); line != "" {
 		Addf(&e.For, "%s", line)
 	}
 	addIf(s.NodeGone, &e.For, "it answers 404 for this node")
@@ -185,4 +185,15 @@ func apiServer(f *facts.Facts) (host, port string) {
 		}
 	}
 	return "", ""
+}
+
+// NotReadyLine is a sentence on the node object's Ready condition; empty where that is True or was not read.
+func NotReadyLine(f *facts.Facts) string {
+	c := f.Seen.Server.Value.Node.Condition("Ready")
+	if c == nil || c.Status == "True" {
+		return ""
+	}
+	return textf("the Node object is NotReady (%s) since %s: %s: %s", facts.Clean(c.Status),
+		facts.MomentText(f, c.LastTransitionTime),
+		facts.Clean(c.Reason), facts.Clean(c.Message))
 }

@@ -112,7 +112,7 @@ func adviseExpired(f *facts.Facts, s *Steps, c kubelet.Certificate) {
 		"Compare its dates with now.")
 	s.Look("timedatectl; chronyc tracking", "Check the clock: a wrong one makes a valid certificate invalid.")
 	s.Look("kubectl get csr --sort-by=.metadata.creationTimestamp | tail", "Find a request that waits for approval.")
-	s.Look(facts.KubeletLog(f)+" | grep -iE 'certificate|x509|csr' | tail -n 20", "Read why it was not renewed.")
+	s.Look(KubeletLog(f)+" | grep -iE 'certificate|x509|csr' | tail -n 20", "Read why it was not renewed.")
 	if byWrongClock(f, c) {
 		s.Add(checks.TouchesNode, "chronyc makestep", "Sets the clock at once; timers and databases see the jump.")
 		return

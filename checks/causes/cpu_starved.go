@@ -50,7 +50,7 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 	if p := f.Seen.Pressure.Value.CPU; p == nil {
 		missing(f.Seen.Pressure, &e, "pressure of the CPUs (/proc/pressure/cpu)")
 	} else if f.Pressure.Crowded {
-		Addf(&e.For, "tasks waited for a CPU in %s (PSI cpu some)", facts.PressureText(p.Some))
+		Addf(&e.For, "tasks waited for a CPU in %s (PSI cpu some)", pressureText(p.Some))
 	}
 	if r := f.RPC[facts.RPCContainers]; slow {
 		Addf(&e.For, "the runtime answers slowly, or not at all")

@@ -214,7 +214,7 @@ func logEvidence(f *facts.Facts, e *checks.Evidence, codes ...string) bool {
 	for _, code := range codes {
 		if c := facts.Logged(f, code); c != nil && !f.Target.Simulated {
 			found = true
-			Addf(&e.For, "the log, %s: %s", units.Times(int(min(c.Count, 1<<31))), facts.Quote(c.Newest()))
+			Addf(&e.For, "the log, %s: %s", units.Times(int(min(c.Count, 1<<31))), Quote(c.Newest()))
 		}
 	}
 	return found
@@ -418,9 +418,22 @@ func GoroutineLine(f *facts.Facts, h checks.StackHolder) string {
 	why := addresses.ReplaceAllString(strings.TrimPrefix(h.Why, "it "), "")
 	line += " " + strings.ReplaceAll(why, ", and ", " and ")
 	if p := h.Process; p != nil {
-		line += textf(": %s (pid %d)", p.Name, p.PID) + facts.ServedBy(h.Subject)
+		line += textf(": %s (pid %d)", p.Name, p.PID) + ServedBy(h.Subject)
 		working := p.Role == string(host.RoleOCI) || p.Role == string(host.RoleCNI)
 		line += ifElse(working && p.Age != "", ", running for "+p.Age, ", "+p.State)
 	}
 	return facts.Clean(line)
+}
+
+// ServedBy names the object that a process serves, to follow its name: " of web/cart-1"; empty where that is not known.
+func ServedBy(s *checks.Subject) string {
+	if s == nil || s.Pod == "" {
+		return ""
+	}
+	return " of " + strings.TrimPrefix(facts.LabelOf(s.Kind, s.ID, s.Namespace, s.Pod, s.Name), "sandbox of ")
+}
+
+// pressureText writes one resource's stall: 43 % in the last 10 s, 40 % in the last minute.
+func pressureText(a host.Averages) string {
+	return textf("%.0f%% of the last 10 s, %.0f%% of the last minute", a.Avg10, a.Avg60)
 }

@@ -84,7 +84,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 	if severity == "" {
 		// Pressure and a slow disk of the node's must agree where no writes were timed to decide it.
 		io := f.Seen.Pressure.Value.IO
-		if io == nil || facts.QuickWrites(f) || io.Full.Avg10 < l.IOFull || io.Full.Avg60 < l.IOFull ||
+		if io == nil || quickWrites(f) || io.Full.Avg10 < l.IOFull || io.Full.Avg60 < l.IOFull ||
 			len(d.Slow) == 0 || !facts.Needed(d.Slow[0].Folders) {
 			return nil
 		}
@@ -101,7 +101,7 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 	stallEvidence(f, &e)
 	holds := stackEvidence(f, &e, "", waitingFor("fsync", "disk", "bolt", "umount"))
 	for _, slow := range d.Slow[:min(len(d.Slow), 2)] {
-		Addf(&e.For, "%s", facts.DiskLine(slow))
+		Addf(&e.For, "%s", DiskLine(slow))
 		subjects = append(subjects, checks.Subject{Kind: "Disk", Name: slow.Name})
 	}
 	for _, w := range writers {
@@ -187,11 +187,32 @@ func stallEvidence(f *facts.Facts, e *checks.Evidence) {
 	case io == nil:
 		missing(f.Seen.Pressure, e, "pressure of disks (/proc/pressure/io)")
 	case io.Full.Avg10 >= f.Limits.Node.IOFull:
-		Addf(&e.For, "all tasks waited for disks in %s (PSI io full)", facts.PressureText(io.Full))
+		Addf(&e.For, "all tasks waited for disks in %s (PSI io full)", pressureText(io.Full))
 	case io.Some.Avg10 < 1 && len(f.Disk.Failing) == 0:
-		Addf(&e.Against, "almost nothing waits for a disk: %s (PSI io some)", facts.PressureText(io.Some))
+		Addf(&e.Against, "almost nothing waits for a disk: %s (PSI io some)", pressureText(io.Some))
 	}
 	logEvidence(f, e, signature.BlockIOError, signature.FilesystemError, signature.NameReserved)
 	missing(f.Seen.Writes, e, "timed writes into the runtime's folder")
 	missing(f.Seen.Disks, e, "time of requests by disk (/proc/diskstats)")
+}
+
+// quickWrites reports whether writes were timed, all came back, and none was slow.
+func quickWrites(f *facts.Facts) bool {
+	all := f.Disk.Writes
+	return len(all) > 0 && !slices.ContainsFunc(all, func(l facts.WriteLatency) bool {
+		_, slow := l.Severity(f.Limits.Node)
+		return slow || len(l.Writes.Times) == 0
+	})
+}
+
+// DiskLine is the sentence about a disk.
+func DiskLine(d host.Disk) string {
+	line := textf("%s: mean read %s, mean write %s, busy %s of %s, %s in flight, %s/s written, %s/s read",
+		facts.Clean(d.Name), units.Duration(d.ReadAwait), units.Duration(d.WriteAwait),
+		units.Percent(min(d.Utilisation, 1)), units.Duration(d.Over), units.Count(d.InFlight, "request"),
+		facts.Rate(d.WriteBytesPerSecond), facts.Rate(d.ReadBytesPerSecond))
+	if len(d.Folders) > 0 {
+		line += "; folders on it: " + facts.FoldersLine(d.Folders)
+	}
+	return line
 }

@@ -45,7 +45,7 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 	} {
 		if c := facts.Logged(f, sign[0]); c != nil {
 			summary = cmp.Or(summary, "the kernel reports "+units.Count(int(c.Count), sign[1]))
-			Addf(&e.For, "%s in the kernel log: %s", units.Count(int(c.Count), sign[1]), facts.Quote(c.Example))
+			Addf(&e.For, "%s in the kernel log: %s", units.Count(int(c.Count), sign[1]), Quote(c.Example))
 		}
 	}
 	severity, step, vital := checks.Warning, checks.Strong, false

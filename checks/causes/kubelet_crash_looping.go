@@ -75,7 +75,7 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 	return newFinding(severity, step, summary, e, *facts.KubeletSubject(f)).advise(func(s *Steps, _ string) {
 		unit := f.Target.KubeletUnit
 		s.Look("systemctl status --no-pager "+unit, "Check whether it is up, since when, and how it ended.")
-		s.Look(facts.KubeletLog(f)+" | grep -E ' [EF][0-9]{4} |atchdog|process exited' | tail -n 50",
+		s.Look(KubeletLog(f)+" | grep -E ' [EF][0-9]{4} |atchdog|process exited' | tail -n 50",
 			"Read the first error after each start: that is the cause.")
 		s.Look("kdiag journal --since -1h", "Show starts and exits as a timeline.")
 		if f.Log.Watchdog {
@@ -103,7 +103,7 @@ func exitReason(f *facts.Facts, e *checks.Evidence) string {
 		add("systemd's watchdog killed it, because its sync loop stood still", signature.WatchdogTimeout)
 	}
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
-		text := "it exits with: " + facts.Quote(fatalText(c.Newest()))
+		text := "it exits with: " + Quote(fatalText(c.Newest()))
 		for _, h := range f.Seen.Health.Value.Holders {
 			if _, port, _ := net.SplitHostPort(h.Address); strings.Contains(c.Newest(), ":"+port+": bind: ") {
 				text += "; " + facts.Clean(h.String())

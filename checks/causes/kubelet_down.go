@@ -50,7 +50,7 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	}
 	addIf(f.KubeletState.NotSeen, &e.For, "no kubelet process runs on this host")
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
-		Addf(&e.For, "its last error in the log: %s", facts.Quote(fatalText(c.Newest())))
+		Addf(&e.For, "its last error in the log: %s", Quote(fatalText(c.Newest())))
 	}
 	addGaps(f, &e, gapHost, gapJournal)
 	subject := *facts.KubeletSubject(f)

@@ -68,7 +68,7 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 		}
 		s.lookRelist()
 		s.lookBlocked()
-		s.Look(facts.KubeletLog(f)+" | tail -n 50", "Read what it did last.")
+		s.Look(KubeletLog(f)+" | tail -n 50", "Read what it did last.")
 		if root == "" && !f.Seen.SilentMount() {
 			s.restartKubelet(f, "Running containers go on.")
 		}

@@ -15,8 +15,9 @@ const ListHang = "ListHang"
 
 var listHang = Definition{
 	Code: ListHang, Claims: []string{"runtime.lists"},
-	Calls: []string{facts.RPCSandboxes, facts.RPCContainers, "StreamPodSandboxes", "StreamContainers"}, StopsRelists: true,
-	Recognise: recogniseListHang, FromLog: loggedListHang,
+	Calls:        []string{facts.RPCSandboxes, facts.RPCContainers, "StreamPodSandboxes", "StreamContainers"},
+	StopsRelists: true,
+	Recognise:    recogniseListHang, FromLog: loggedListHang,
 }
 
 func recogniseListHang(f *facts.Facts) *Finding {

@@ -2,6 +2,7 @@ package causes
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -67,10 +68,10 @@ func fromLog(f *facts.Facts, lines *[]string, signs ...logSign) bool {
 		}
 		switch i := facts.Ongoing(f, window, s.code); {
 		case s.now && i != nil:
-			Addf(lines, "%s %s: %s", s.text, facts.SinceText(f, i.From), facts.Quote(c.Newest()))
+			Addf(lines, "%s %s: %s", s.text, facts.SinceText(f, i.From), Quote(c.Newest()))
 		case !s.now && c.Last != nil:
 			text := s.text + ", last at " + facts.ClockText(f, *c.Last) + Often(c.Count)
-			Addf(lines, "%s: %s", text, facts.Quote(c.Newest()))
+			Addf(lines, "%s: %s", text, Quote(c.Newest()))
 		default:
 			continue
 		}
@@ -103,7 +104,7 @@ func logOfPLEG(f *facts.Facts, e *checks.Evidence) bool {
 	age := f.KubeletState.PLEGAge
 	late := f.KubeletState.PLEGKnown && !f.Target.OtherEndpoint && age > f.Calls.Threshold
 	addIf(late, &e.For, "the last good relist by the metric: %s ago; the threshold is %s", age, f.Calls.Threshold)
-	if line := facts.PLEGLine(f); line != "" && f.Log.SameRuntime {
+	if line := PLEGLine(f); line != "" && f.Log.SameRuntime {
 		e.For = append(e.For, line)
 	}
 	return late || f.Log.SameRuntime && f.Log.PLEGNow != nil
@@ -153,4 +154,15 @@ func logOfObject(f *facts.Facts, e *checks.Evidence, objects []plegbench.Inspect
 	}
 	Addf(&e.Against, "the kubelet's failing status calls name others, such as %s", facts.ShortID(all[0].ID))
 	return false
+}
+
+// Quote makes a record safe to print and short enough for a line of evidence. Its beginning has the failure and its
+// end the reason, so the middle is left out.
+func Quote(record string) string {
+	const first, last = 100, 80
+	s := []rune(strings.TrimSpace(record))
+	if len(s) > first+last {
+		return facts.Clean(strings.TrimSpace(string(s[:first])) + " ... " + strings.TrimSpace(string(s[len(s)-last:])))
+	}
+	return facts.Clean(string(s))
 }

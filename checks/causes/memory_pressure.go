@@ -75,7 +75,7 @@ func evictions(f *facts.Facts) string {
 // pressed is the finding for a pressure that the kubelet posts and kdiag does not measure: the kubelet keeps it for
 // some minutes after the shortage (evictionPressureTransitionPeriod, 5m by default).
 func pressed(f *facts.Facts, kind string) *Finding {
-	line := facts.PressureLine(f, kind)
+	line := PressureLine(f, kind)
 	if line == "" {
 		return nil
 	}
@@ -86,7 +86,7 @@ func pressed(f *facts.Facts, kind string) *Finding {
 		facts.MomentText(f, f.Seen.Server.Value.Node.Condition(kind).LastTransitionTime))
 	return newFinding(checks.Warning, checks.Certain, summary, e, ofNode(kind)).advise(func(s *Steps, _ string) {
 		s.Look(`kubectl describe node "$(hostname)"`, "Read the conditions, the taints and the last events.")
-		s.Look(facts.KubeletLog(f)+" | grep -i 'eviction manager'", "Read which signal crossed its threshold.")
+		s.Look(KubeletLog(f)+" | grep -i 'eviction manager'", "Read which signal crossed its threshold.")
 	})
 }
 
@@ -108,10 +108,10 @@ func memoryEvidence(f *facts.Facts, e *checks.Evidence) float64 {
 	case p == nil:
 		missing(f.Seen.Pressure, e, "pressure of memory (/proc/pressure/memory)")
 	case p.Full.Avg10 >= f.Limits.Node.MemoryFull:
-		Addf(&e.For, "all tasks stalled on memory in %s (PSI memory full)", facts.PressureText(p.Full))
+		Addf(&e.For, "all tasks stalled on memory in %s (PSI memory full)", pressureText(p.Full))
 		step = ifElse(f.Pressure.MemoryLow, checks.Certain, step)
 	case p.Some.Avg10 < 1:
-		Addf(&e.Against, "few tasks wait for memory: %s (PSI memory some)", facts.PressureText(p.Some))
+		Addf(&e.Against, "few tasks wait for memory: %s (PSI memory some)", pressureText(p.Some))
 	}
 	addIf(isMuchMemory(f, m.SlabUnreclaimable), &e.For, "the kernel itself holds %s", units.Size(m.SlabUnreclaimable))
 	addIf(isMuchMemory(f, m.Shmem), &e.For, "%s are tmpfs or shared memory (Shmem)", units.Size(m.Shmem))
@@ -130,7 +130,7 @@ func memoryConsumers(f *facts.Facts) []consumer {
 	if !f.Pressure.MemoryLow {
 		for _, g := range seen.Stalled {
 			if g.Full.Avg10 >= f.Limits.Node.MemoryFull {
-				has := "waits for memory: all its tasks stalled in " + facts.PressureText(g.Full)
+				has := "waits for memory: all its tasks stalled in " + pressureText(g.Full)
 				out = append(out, groupConsumer(f, g.Path, g.Dir, g.Owner, 1, has,
 					"(cd '%s' && grep -s . memory.pressure memory.events memory.max */memory.max)"))
 			}
@@ -153,4 +153,13 @@ func memoryConsumers(f *facts.Facts) []consumer {
 			"grep -E '^(Name|VmRSS|RssAnon|RssShmem|VmSwap|Threads)' /proc/%d/status"))
 	}
 	return worthNaming(out)
+}
+
+// PressureLine is a sentence on a condition of the node object such as DiskPressure; empty where that is not True.
+func PressureLine(f *facts.Facts, kind string) string {
+	c := f.Seen.Server.Value.Node.Condition(kind)
+	if c == nil || c.Status != "True" {
+		return ""
+	}
+	return textf("%s since %s: %s", kind, facts.MomentText(f, c.LastTransitionTime), facts.Clean(c.Message))
 }

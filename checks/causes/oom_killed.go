@@ -72,7 +72,7 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 	if p := f.Seen.Pressure.Value.Memory; !f.Seen.Pressure.OK || p == nil {
 		Addf(&e.Missing, "memory pressure (/proc/pressure/memory) was not read: it may still be short")
 	} else if f.Pressure.MemorySeverity != "" {
-		Addf(&e.For, "memory is still short: all tasks waited for it for %s", facts.PressureText(p.Full))
+		Addf(&e.For, "memory is still short: all tasks waited for it for %s", pressureText(p.Full))
 	}
 	severity := criticalIf(len(victims) > 0 && !mended)
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {

@@ -23,7 +23,7 @@ var plegUnhealthy = Definition{
 func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 	all := f.Log.Incidents
 	if len(all) == 0 || f.Target.Simulated || f.Target.OtherEndpoint && !f.Target.WrongSocket ||
-		facts.PLEGRecovered(f) != "" {
+		PLEGRecovered(f) != "" {
 		return nil // who names another socket than the kubelet's asks about that socket
 	}
 	var e checks.Evidence
@@ -43,7 +43,7 @@ func recognisePLEGUnhealthy(f *facts.Facts) *Finding {
 		step = checks.Strong
 		Addf(&e.Missing, "whether it recovered: the log has nothing of it after %s", facts.ClockText(f, *last.End))
 	}
-	e.For = append(e.For, facts.PLEGLine(f))
+	e.For = append(e.For, PLEGLine(f))
 	for _, k := range top(last.Culprits) {
 		Addf(&e.For, "failed calls of that time name %s%s", culpritLabel(k), Often(int64(k.Records)))
 	}
@@ -87,7 +87,7 @@ func culpritLabel(k journal.Culprit) string {
 
 func advisePLEGUnhealthy(f *facts.Facts, s *Steps, now bool) {
 	s.Look("kdiag journal --since -1h", "Show the incidents, with what runtime and kernel logged.")
-	s.Look(facts.KubeletLog(f)+" | grep -E 'PLEG|Unable to retrieve|DeadlineExceeded'",
+	s.Look(KubeletLog(f)+" | grep -E 'PLEG|Unable to retrieve|DeadlineExceeded'",
 		"Find the calls that fail; an ID that they repeat is the culprit.")
 	s.Look(facts.KdiagCommand(f, "relist --count 60"), "Find out whether relists are slow, or single calls hang.")
 	AddPressure(f, s)
@@ -97,4 +97,48 @@ func advisePLEGUnhealthy(f *facts.Facts, s *Steps, now bool) {
 		s.restartKubelet(f, "Only if the runtime answers, PLEG stays unhealthy and no mount hangs.")
 	}
 	s.cordon()
+}
+
+// PLEGRecovered is a sentence on the only incident of PLEG, where it is over; empty where there was none, where one
+// goes on, and where PLEG flaps.
+func PLEGRecovered(f *facts.Facts) string {
+	all := f.Log.Incidents
+	if len(all) != 1 || f.Log.PLEGNow != nil || !f.Log.SameRuntime {
+		return ""
+	}
+	last := all[0]
+	if !last.Recovered && !facts.ReadySince(f, *last.End) && !f.KubeletState.PLEGKnown {
+		return ""
+	}
+	return textf("PLEG was not healthy from %s to %s, and has recovered", facts.ClockText(f, *last.Start),
+		facts.ClockText(f, *last.End))
+}
+
+// PLEGLine sums up the kubelet's records of PLEG; empty when there are none. Of several incidents it has how many, of
+// one that goes on since when.
+func PLEGLine(f *facts.Facts) string {
+	all := f.Log.Incidents
+	if len(all) == 0 {
+		return ""
+	}
+	last, worst := all[len(all)-1], 0.0
+	for _, e := range all {
+		worst = max(worst, e.MaxLastSeenSeconds)
+	}
+	line := textf("the kubelet logged PLEG as not healthy from %s to %s", facts.ClockText(f, *last.Start),
+		facts.ClockText(f, *last.End))
+	now := f.Log.PLEGNow
+	if now != nil {
+		line = "the kubelet logs PLEG as not healthy " + facts.SinceText(f, *now.Start)
+	}
+	if now != nil && now.Anchor != nil && len(now.Stalls) < 2 {
+		line += textf("; its last good relist began at %s", facts.ClockText(f, *now.Anchor))
+	} else if worst > 0 {
+		line += textf(", at most %s since its last good relist", units.Seconds(worst))
+	}
+	if len(all) > 1 {
+		line += textf("; before, it was so %s in the last %s", units.Times(len(all)-1),
+			units.Duration(f.Log.Window))
+	}
+	return line
 }

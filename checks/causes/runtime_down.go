@@ -177,3 +177,27 @@ func loggedRuntimeDown(in *Incident) *Finding {
 		units.Count(in.missed, "record"))
 	return f
 }
+
+// ConnectProblem explains a socket that could not be asked; empty for one that could.
+func ConnectProblem(c crictl.Connect) string {
+	switch {
+	case c.TTRPC:
+		return "the socket is containerd's ttrpc socket, for its shims, and not its CRI socket"
+	case c.State == crictl.ConnectBacklogged:
+		return "accepts no connections: its listen queue is full"
+	case c.State == crictl.ConnectSilent:
+		return "accepts connections but never replies (waited " + units.Duration(c.Elapsed) + ")"
+	case c.State == crictl.ConnectForeign:
+		return "the process that listens is no gRPC server"
+	case c.State == crictl.ConnectOK:
+		return ""
+	case c.State == crictl.ConnectDenied:
+		return "the socket cannot be opened: " + facts.Clean(cmp.Or(c.Err, "permission denied"))
+	case c.State == crictl.ConnectNotSocket:
+		return "the endpoint is not a socket: " + facts.Clean(cmp.Or(c.Err, "another kind of file"))
+	case c.State == crictl.ConnectCanceled, c.State == "":
+		return "the command ended before the socket answered"
+	}
+	return "the socket was found " + facts.Clean(string(c.State)) + ": " +
+		facts.Clean(cmp.Or(c.Err, "no reason is known"))
+}

@@ -363,3 +363,12 @@ func plainStep(f *facts.Facts, step checks.NextStep) (checks.NextStep, bool) {
 	}
 	return step, true
 }
+
+// KubeletLog is the command that prints what the kubelet has logged in the window.
+func KubeletLog(f *facts.Facts) string {
+	var units []string
+	for _, u := range strings.Fields(f.Target.KubeletUnit) {
+		units = append(units, "-u "+u)
+	}
+	return "journalctl --no-pager " + strings.Join(units, " ") + " --since -15min"
+}

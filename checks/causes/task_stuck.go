@@ -2,6 +2,7 @@ package causes
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -58,7 +59,7 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, root string) {
 		for _, t := range stuck[:min(len(stuck), 2)] {
 			s.lookStack(max(t.TID, t.PID), "Check whether it still waits there")
-			if t.PID > 1 && facts.IsKillable(t) && t.Role == "" {
+			if t.PID > 1 && isKillable(t) && t.Role == "" {
 				s.Add(checks.TouchesPod, textf("kill -KILL %d", t.PID), "End it: its sleep is killable")
 			}
 		}
@@ -82,7 +83,24 @@ func addTasks(f *facts.Facts, e *checks.Evidence, match func(host.BlockedTask) b
 
 // TaskLine writes where a task waits.
 func TaskLine(f *facts.Facts, t host.BlockedTask) string {
-	where, w := cmp.Or(facts.WaitsIn(t), "the kernel"), facts.WaitOf(t)
+	where, w := cmp.Or(waitsIn(t), "the kernel"), facts.WaitOf(t)
 	return textf("%s is in uninterruptible sleep in two looks, in %s%s", taskName(f, t), where,
 		ifElse(w == facts.WaitUnknown, "", ": it waits for "+w.String()))
+}
+
+// isKillable reports whether a task waits so that SIGKILL, and no other signal, reaches it: the names of the kernel's
+// functions for it show it (TASK_KILLABLE; state D in /proc all the same).
+func isKillable(t host.BlockedTask) bool {
+	return strings.HasSuffix(t.Wchan, "_killable") || t.Wchan == "wait_for_vfork_done"
+}
+
+// waitsIn lists the kernel functions in which a task waits, innermost first.
+func waitsIn(t host.BlockedTask) string {
+	switch {
+	case len(t.Stack) > 0:
+		return facts.Clean(strings.Join(facts.Head(t.Stack, 6), " < "))
+	case t.Wchan != "0":
+		return facts.Clean(t.Wchan)
+	}
+	return ""
 }

@@ -124,29 +124,8 @@ func (l WriteLatency) Severity(limits checks.NodeLimits) (checks.Severity, bool)
 	return "", false
 }
 
-// QuickWrites reports whether writes were timed, all came back, and none was slow.
-func QuickWrites(f *Facts) bool {
-	all := f.Disk.Writes
-	return len(all) > 0 && !slices.ContainsFunc(all, func(l WriteLatency) bool {
-		_, slow := l.Severity(f.Limits.Node)
-		return slow || len(l.Writes.Times) == 0
-	})
-}
-
 // Await is the mean time of a request, of reads or writes, whichever is longer.
 func Await(d host.Disk) time.Duration { return max(d.ReadAwait, d.WriteAwait) }
-
-// DiskLine is the sentence about a disk.
-func DiskLine(d host.Disk) string {
-	line := fmt.Sprintf("%s: mean read %s, mean write %s, busy %s of %s, %s in flight, %s/s written, %s/s read",
-		Clean(d.Name), units.Duration(d.ReadAwait), units.Duration(d.WriteAwait),
-		units.Percent(min(d.Utilisation, 1)), units.Duration(d.Over), units.Count(d.InFlight, "request"),
-		Rate(d.WriteBytesPerSecond), Rate(d.ReadBytesPerSecond))
-	if len(d.Folders) > 0 {
-		line += "; folders on it: " + FoldersLine(d.Folders)
-	}
-	return line
-}
 
 // Rate writes bytes per second without the unit of time.
 func Rate(bytes float64) string { return units.Size(uint64(min(max(bytes, 0), 1<<50))) }

@@ -115,26 +115,6 @@ func apiOutage(f *Facts) *Interval {
 	return s
 }
 
-// NotReadyLine is a sentence on the node object's Ready condition; empty where that is True or was not read.
-func NotReadyLine(f *Facts) string {
-	c := f.Seen.Server.Value.Node.Condition("Ready")
-	if c == nil || c.Status == "True" {
-		return ""
-	}
-	return fmt.Sprintf("the Node object is NotReady (%s) since %s: %s: %s", Clean(c.Status),
-		MomentText(f, c.LastTransitionTime),
-		Clean(c.Reason), Clean(c.Message))
-}
-
-// PressureLine is a sentence on a condition of the node object such as DiskPressure; empty where that is not True.
-func PressureLine(f *Facts, kind string) string {
-	c := f.Seen.Server.Value.Node.Condition(kind)
-	if c == nil || c.Status != "True" {
-		return ""
-	}
-	return fmt.Sprintf("%s since %s: %s", kind, MomentText(f, c.LastTransitionTime), Clean(c.Message))
-}
-
 // apiQuiet reports whether the kubelet's log would show that the API server is not reached, and does not. Leases and
 // status that fail are logged as errors, whatever its verbosity. A kubelet that does not run logs nothing, and one that
 // has just started has had no time to fail.

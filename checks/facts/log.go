@@ -2,7 +2,6 @@ package facts
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -139,17 +138,6 @@ func LastOf(f *Facts, codes ...string) *time.Time {
 	return last
 }
 
-// Quote makes a record safe to print and short enough for a line of evidence. Its beginning has the failure and its
-// end the reason, so the middle is left out.
-func Quote(record string) string {
-	const first, last = 100, 80
-	s := []rune(strings.TrimSpace(record))
-	if len(s) > first+last {
-		return Clean(strings.TrimSpace(string(s[:first])) + " ... " + strings.TrimSpace(string(s[len(s)-last:])))
-	}
-	return Clean(string(s))
-}
-
 // ErrorWords returns the error of a structured record, which may be cut, else the whole record.
 func ErrorWords(record string) string {
 	_, rest, found := strings.Cut(record, ` err="`)
@@ -252,54 +240,10 @@ func plegNow(f *Facts) *journal.Episode {
 	return &last
 }
 
-// PLEGRecovered is a sentence on the only incident of PLEG, where it is over; empty where there was none, where one
-// goes on, and where PLEG flaps.
-func PLEGRecovered(f *Facts) string {
-	all := f.Log.Incidents
-	if len(all) != 1 || f.Log.PLEGNow != nil || !f.Log.SameRuntime {
-		return ""
-	}
-	last := all[0]
-	if !last.Recovered && !ReadySince(f, *last.End) && !f.KubeletState.PLEGKnown {
-		return ""
-	}
-	return fmt.Sprintf("PLEG was not healthy from %s to %s, and has recovered", ClockText(f, *last.Start),
-		ClockText(f, *last.End))
-}
-
 // ReadySince reports whether the node became ready after a moment, by the kubelet's log or, as most kubelets do not log
 // it (-v=2), by the Node object, in whole seconds.
 func ReadySince(f *Facts, t time.Time) bool {
 	logged, posted := LastOf(f, signature.NodeReady), f.Seen.Server.Value.Node.Condition("Ready")
 	return logged != nil && logged.After(t) || posted != nil && posted.Status == "True" &&
 		!posted.LastTransitionTime.Before(t.Truncate(time.Second))
-}
-
-// PLEGLine sums up the kubelet's records of PLEG; empty when there are none. Of several incidents it has how many, of
-// one that goes on since when.
-func PLEGLine(f *Facts) string {
-	all := f.Log.Incidents
-	if len(all) == 0 {
-		return ""
-	}
-	last, worst := all[len(all)-1], 0.0
-	for _, e := range all {
-		worst = max(worst, e.MaxLastSeenSeconds)
-	}
-	line := fmt.Sprintf("the kubelet logged PLEG as not healthy from %s to %s", ClockText(f, *last.Start),
-		ClockText(f, *last.End))
-	now := f.Log.PLEGNow
-	if now != nil {
-		line = "the kubelet logs PLEG as not healthy " + SinceText(f, *now.Start)
-	}
-	if now != nil && now.Anchor != nil && len(now.Stalls) < 2 {
-		line += fmt.Sprintf("; its last good relist began at %s", ClockText(f, *now.Anchor))
-	} else if worst > 0 {
-		line += fmt.Sprintf(", at most %s since its last good relist", units.Seconds(worst))
-	}
-	if len(all) > 1 {
-		line += fmt.Sprintf("; before, it was so %s in the last %s", units.Times(len(all)-1),
-			units.Duration(f.Log.Window))
-	}
-	return line
 }

@@ -133,15 +133,6 @@ func kubeletUnit(f *Facts) string {
 	return "kubelet"
 }
 
-// KubeletLog is the command that prints what the kubelet has logged in the window.
-func KubeletLog(f *Facts) string {
-	var units []string
-	for _, u := range strings.Fields(f.Target.KubeletUnit) {
-		units = append(units, "-u "+u)
-	}
-	return "journalctl --no-pager " + strings.Join(units, " ") + " --since -15min"
-}
-
 // KubeletSubject names the kubelet as a culprit.
 func KubeletSubject(f *Facts) *checks.Subject {
 	s := &checks.Subject{Kind: "Unit", Name: f.Target.KubeletUnit + ".service"}

@@ -85,14 +85,6 @@ func WorkOf(f *Facts, p host.Process) checks.Subject {
 	return s
 }
 
-// ServedBy names the object that a process serves, to follow its name: " of web/cart-1"; empty where that is not known.
-func ServedBy(s *checks.Subject) string {
-	if s == nil || s.Pod == "" {
-		return ""
-	}
-	return " of " + strings.TrimPrefix(LabelOf(s.Kind, s.ID, s.Namespace, s.Pod, s.Name), "sandbox of ")
-}
-
 // Stacks are the facts of the goroutine dumps of the runtime's daemon and its shims.
 type Stacks struct {
 	Taken   bool                 // the daemon wrote a dump

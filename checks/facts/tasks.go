@@ -166,23 +166,6 @@ func WaitsForThaw(t host.BlockedTask) bool {
 	return t.Role == host.RoleRuntime && WaitOf(t) == WaitThaw
 }
 
-// IsKillable reports whether a task waits so that SIGKILL, and no other signal, reaches it: the names of the kernel's
-// functions for it show it (TASK_KILLABLE; state D in /proc all the same).
-func IsKillable(t host.BlockedTask) bool {
-	return strings.HasSuffix(t.Wchan, "_killable") || t.Wchan == "wait_for_vfork_done"
-}
-
-// WaitsIn lists the kernel functions in which a task waits, innermost first.
-func WaitsIn(t host.BlockedTask) string {
-	switch {
-	case len(t.Stack) > 0:
-		return Clean(strings.Join(Head(t.Stack, 6), " < "))
-	case t.Wchan != "0":
-		return Clean(t.Wchan)
-	}
-	return ""
-}
-
 // A Freeze is a control group that is frozen itself, and those with tasks that stand still with it.
 type Freeze struct {
 	host.FrozenCgroup                     // Tasks are those of all

@@ -43,11 +43,6 @@ func UsageText(u host.Usage) string {
 	return fmt.Sprintf("%s of %s (%s)", units.Number(u.Current), units.Number(u.Max), units.Percent(Used(u)))
 }
 
-// PressureText writes one resource's stall: 43 % in the last 10 s, 40 % in the last minute.
-func PressureText(a host.Averages) string {
-	return fmt.Sprintf("%.0f%% of the last 10 s, %.0f%% of the last minute", a.Avg10, a.Avg60)
-}
-
 // Rank is the severity for a share of a limit; false below both thresholds.
 func Rank(l checks.NodeLimits, share float64) (checks.Severity, bool) {
 	switch {

@@ -97,7 +97,7 @@ func judgeDisks(f *facts.Facts, disks []host.Disk) checks.Result {
 		return unknown("no disk was seen")
 	}
 	if slow := f.Disk.Slow; len(slow) > 0 && facts.Needed(slow[0].Folders) {
-		return warning("%s", facts.DiskLine(slow[0]))
+		return warning("%s", causes.DiskLine(slow[0]))
 	}
 	slowest := slices.MaxFunc(disks, func(a, b host.Disk) int { return cmp.Compare(facts.Await(a), facts.Await(b)) })
 	return ok("%s, slowest: %s with %s per request", units.Count(len(disks), "disk"), facts.Clean(slowest.Name),

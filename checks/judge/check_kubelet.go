@@ -184,10 +184,10 @@ func judgeNodeObject(f *facts.Facts, s kubelet.Server) checks.Result {
 	case ready == nil:
 		return unknown("the Node object was not read: %s", cmp.Or(facts.Clean(s.NodeErr), "no API server was reached"))
 	case ready.Status != "True":
-		return critical("%s", facts.NotReadyLine(f))
+		return critical("%s", causes.NotReadyLine(f))
 	}
 	for _, kind := range []string{"MemoryPressure", "DiskPressure", "PIDPressure"} {
-		if line := facts.PressureLine(f, kind); line != "" {
+		if line := causes.PressureLine(f, kind); line != "" {
 			return warning("%s", line)
 		}
 	}
@@ -257,10 +257,10 @@ func quietKubelet(f *facts.Facts, good string) checks.Result {
 }
 
 func readLogOfPLEG(f *facts.Facts) checks.Result {
-	if line := facts.PLEGRecovered(f); line != "" {
+	if line := causes.PLEGRecovered(f); line != "" {
 		return ok("%s", line)
 	}
-	if line := facts.PLEGLine(f); line != "" { // of another runtime than the one that was asked
+	if line := causes.PLEGLine(f); line != "" { // of another runtime than the one that was asked
 		return warning("%s", line)
 	}
 	return quietKubelet(f, "no record of PLEG being unhealthy")
@@ -278,12 +278,12 @@ func readLogOfKubelet(f *facts.Facts) checks.Result {
 }
 
 func readLogOfAPIServer(f *facts.Facts) checks.Result {
-	record := facts.Quote(f.Log.APIFailure.Record)
+	record := causes.Quote(f.Log.APIFailure.Record)
 	if f.Log.APIOutage != nil {
 		return critical("the kubelet's calls to it fail %s: %s", facts.SinceText(f, f.Log.APIOutage.From), record)
 	}
 	if c := facts.Logged(f, signature.CertificateExpired); c != nil {
-		return warning("certificates: %s", facts.Quote(c.Newest()))
+		return warning("certificates: %s", causes.Quote(c.Newest()))
 	}
 	if last := facts.LastOf(f, signature.APIServerFailed, signature.Unauthorized); last != nil {
 		return warning("calls failed, the last at %s: %s", facts.ClockText(f, *last), record)

@@ -29,7 +29,7 @@ func readConnect(f *facts.Facts) checks.Result {
 		return unknown("no runtime was asked")
 	}
 	c := f.Measurement.Connect
-	r := unknown("%s", facts.ConnectProblem(c))
+	r := unknown("%s", causes.ConnectProblem(c))
 	switch c.State {
 	case crictl.ConnectOK:
 		r = ok("answered in %s", units.Duration(c.Elapsed))

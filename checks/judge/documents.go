@@ -41,7 +41,7 @@ func notes(f *facts.Facts) []string {
 		return nil
 	}
 	var all []string
-	if line := facts.PLEGRecovered(f); line != "" {
+	if line := causes.PLEGRecovered(f); line != "" {
 		all = append(all, line)
 	}
 	kills := facts.OwnKills(f)

@@ -19,7 +19,7 @@ import (
 type judgement struct {
 	facts  *facts.Facts
 	found  []causes.Finding // all that was recognised, those too that another finding hides
-	causes []checks.Cause    // the root before its consequences
+	causes []checks.Cause   // the root before its consequences
 }
 
 // Judge names the causes that were collected facts show, most likely first and root before consequence; nil when
@@ -199,17 +199,17 @@ const (
 // verdict sums up. A critical cause makes unhealthy, whatever else could not be seen; warnings make degraded. Without
 // causes the answer is healthy only if Version, Status and both lists were answered each time, the status of everything
 // that runs came, the socket is the kubelet's, and nothing interrupted the measurement; else it is unknown.
-func verdict(f *facts.Facts, causes []checks.Cause, want scope) checks.Verdict {
-	if slices.ContainsFunc(causes, func(c checks.Cause) bool { return c.Severity == checks.Critical }) {
+func verdict(f *facts.Facts, all []checks.Cause, want scope) checks.Verdict {
+	if slices.ContainsFunc(all, func(c checks.Cause) bool { return c.Severity == checks.Critical }) {
 		return checks.Unhealthy
 	}
-	if facts.NotReadyLine(f) != "" { // the cause is not known, the state is
+	if causes.NotReadyLine(f) != "" { // the cause is not known, the state is
 		return checks.Unhealthy
 	}
 	if f.Measurement == nil || !f.Calls.BothLists {
 		return checks.Unknown
 	}
-	if len(causes) > 0 {
+	if len(all) > 0 {
 		return checks.Degraded
 	}
 	if len(unseen(f, want)) > 0 {
@@ -228,7 +228,7 @@ func unseen(f *facts.Facts, want scope) []string {
 	if m.Interrupted != "" {
 		lines = append(lines, "the measurement ended early: "+facts.Clean(m.Interrupted))
 	}
-	if why := facts.ConnectProblem(m.Connect); why != "" {
+	if why := causes.ConnectProblem(m.Connect); why != "" {
 		return append(lines, why)
 	}
 	for _, name := range []string{facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers} {
@@ -261,7 +261,7 @@ func problems(f *facts.Facts, v checks.Verdict, want scope) []string {
 	case m != nil && m.Interrupted != "":
 		lines = append(lines, "the measurement ended early: "+facts.Clean(m.Interrupted))
 	}
-	if line := facts.NotReadyLine(f); line != "" && v == checks.Unhealthy {
+	if line := causes.NotReadyLine(f); line != "" && v == checks.Unhealthy {
 		lines = append(lines, line)
 	}
 	if f.Target.OtherEndpoint && !slices.Contains(lines, facts.EndpointProblem(f)) {

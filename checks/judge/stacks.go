@@ -8,7 +8,6 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
-	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 )
@@ -96,7 +95,7 @@ func stackSteps(r *checks.StacksReport, c StackCommands) []checks.NextStep {
 		if h.Process != nil {
 			named = true
 			long := h.Blocks == 0 || h.Seconds != nil && *h.Seconds >= longWait
-			processSteps(&s, *h.Process, facts.ServedBy(h.Subject), long, c)
+			processSteps(&s, *h.Process, causes.ServedBy(h.Subject), long, c)
 		}
 	}
 	for _, source := range r.Sources { // one that a holder waits for stands above, with what it serves
