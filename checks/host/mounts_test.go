@@ -69,7 +69,7 @@ func TestParseMountLine(t *testing.T) {
 	}
 	for line, text := range map[string]string{
 		"": "no separator", "36 35 0:44 / /a rw - ext4 x": "too few", "36 35 0:44 / /a - ext4 x rw": "too few",
-		"36 35 0:44 / a rw - ext4 x rw": "is malformed", "36 35 44 / /a rw - ext4 x rw": "is none",
+		"36 35 0:44 / a rw - ext4 x rw": "is malformed", "36 35 44 / /a rw - ext4 x rw": "is malformed",
 	} {
 		_, err := parseMountLine(line)
 		failed(t, line, err, text)
