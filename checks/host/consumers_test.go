@@ -19,6 +19,7 @@ func (n *node) pidsIn(dir string, current int, limit string, refused int) {
 		dir+"/pids.events", fmt.Sprintf("max %d\n", refused))
 }
 
+// TestMemoryConsumers has pods and units that use memory, and of which some wait for it.
 func TestMemoryConsumers(t *testing.T) {
 	const (
 		burstable = "/kubepods.slice/kubepods-burstable.slice"
@@ -43,7 +44,14 @@ func TestMemoryConsumers(t *testing.T) {
 	n.memoryIn("/user.slice/user-0.slice/user@0.service", 120, 0, 0, "max")
 	n.memoryIn("/user.slice/user-0.slice/user@0.service/app.slice", 119, 0, 0, "max")
 	n.memoryIn("/init.scope", 0, 0, 0, "max")
-	got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.processes(), Pressure{}, PIDs{})
+	for dir, avg10 := range map[string]string{
+		"/kubepods.slice": "50.00", pod: "96.50", "/kubepods.slice/kubepods-pod2.slice": "0.00",
+		"/system.slice/containerd.service": "2.00",
+	} {
+		n.write(cgroupRoot+dir+"/memory.pressure", "some avg10=99.00 avg60=9.00 avg300=1.00 total=5\n"+
+			"full avg10="+avg10+" avg60=8.00 avg300=1.00 total=2\n")
+	}
+	got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.processes(), waitsForMemory, PIDs{})
 	failed(t, "ReadConsumers", err, "")
 	equal(t, "ReadConsumers", Consumers{Memory: []Consumer{
 		first,
@@ -51,6 +59,12 @@ func TestMemoryConsumers(t *testing.T) {
 		consumer("/system.slice/containerd.service", 250, Owner{Unit: "containerd.service"}),
 		consumer("/kubepods.slice/kubepods-pod3.slice", 200, Owner{PodUID: "3"}),
 		consumer("/user.slice/user-0.slice/user@0.service", 120, Owner{Unit: "user@0.service"}),
+	}, Stalled: []StalledGroup{
+		{Path: first.Path, Dir: first.Dir, Full: Averages{96.5, 8, 1}, Owner: first.Owner},
+		{
+			Path: "/system.slice/containerd.service", Dir: "/" + cgroupRoot + "/system.slice/containerd.service",
+			Full: Averages{2, 8, 1}, Owner: Owner{Unit: "containerd.service"},
+		},
 	}}, got)
 }
 
@@ -118,24 +132,6 @@ func TestPIDConsumers(t *testing.T) {
 }
 
 var waitsForMemory = Pressure{Memory: &Stall{Full: Averages{Avg10: 1}}}
-
-func TestStalledGroups(t *testing.T) {
-	n := newNodeV2(t)
-	cron, pod := "/system.slice/cron.service", "/kubepods.slice/kubepods-pod1.slice"
-	for dir, avg10 := range map[string]string{
-		"/kubepods.slice": "50.00", pod: "96.50", "/kubepods.slice/kubepods-pod2.slice": "0.00", cron: "2.00",
-	} {
-		n.write(cgroupRoot+dir+"/memory.pressure", "some avg10=99.00 avg60=9.00 avg300=1.00 total=5\n"+
-			"full avg10="+avg10+" avg60=8.00 avg300=1.00 total=2\n")
-	}
-	n.write(cgroupRoot+cron+"/memory.current", "1\n")
-	got, err := ReadConsumers(t.Context(), NewCgroupFS(n.root), n.processes(), waitsForMemory, PIDs{})
-	failed(t, "ReadConsumers", err, "")
-	equal(t, "ReadConsumers", Consumers{Stalled: []StalledGroup{
-		{Path: pod, Dir: "/" + cgroupRoot + pod, Full: Averages{96.5, 8, 1}, Owner: Owner{PodUID: "1"}},
-		{Path: cron, Dir: "/" + cgroupRoot + cron, Full: Averages{2, 8, 1}, Owner: Owner{Unit: "cron.service"}},
-	}}, got)
-}
 
 // TestTightest has limits of the node and its services before those of pods, and the fullest of each.
 func TestTightest(t *testing.T) {
