@@ -158,6 +158,25 @@ func TestNextPopulation(t *testing.T) {
 	}
 }
 
+// TestProcessesBlocked holds the reader in a command line that never ends: the roles are known by name. That of a
+// process in uninterruptible sleep is not read at all.
+func TestProcessesBlocked(t *testing.T) {
+	n := newNode(t)
+	n.process(50, 1, "containerd", 'S', "/usr/bin/containerd")
+	n.process(70, 1, "containerd-shim", 'S', "-")
+	n.process(71, 70, "runc", 'S', "runc kill "+idB)
+	n.process(72, 1, "conmon", 'D', "-")
+	n.fifo("proc/72/cmdline")
+	processes, err := ReadPopulation(untilRead(t, n.fifo("proc/70/cmdline")), n.root, testNames, Population{})
+	failed(t, "blocked", err, "cmdline of process 70 (containerd-shim)")
+	equal(t, "Processes", []Process{
+		{PID: 50, PPID: 1, Name: "containerd", Role: RoleRuntime, State: 'S', Threads: 1, Started: started(50)},
+		{PID: 70, PPID: 1, Name: "containerd-shim", Role: RoleShim, State: 'S', Threads: 1, Started: started(70)},
+		{PID: 71, PPID: 70, Name: "runc", Role: RoleOCI, State: 'S', Threads: 1, Started: started(71)},
+		{PID: 72, PPID: 1, Name: "conmon", Role: RoleShim, State: 'D', Threads: 1, Started: started(72)},
+	}, processes.Processes())
+}
+
 // TestHidden checks that what a user sees of its own processes does not count as all.
 func TestHidden(t *testing.T) {
 	n := &node{t, t.TempDir()}
