@@ -1,11 +1,12 @@
 package plegbench
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
 
-// What it takes for growth to count as growth and not as noise.
+// Thresholds that distinguish growth from noise.
 const (
 	forecastSpan   = 5 * time.Second
 	forecastPoints = 5
@@ -107,12 +108,7 @@ func (l *line) growth() (slope float64, ok bool) {
 func (l *line) steady(slope float64) bool {
 	net := 0
 	for i := 1; i < len(l.y); i++ {
-		switch {
-		case l.y[i] > l.y[i-1]:
-			net++
-		case l.y[i] < l.y[i-1]:
-			net--
-		}
+		net += cmp.Compare(l.y[i], l.y[i-1])
 	}
 	if slope < 0 {
 		net = -net
