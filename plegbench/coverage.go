@@ -17,12 +17,12 @@ func (s *sweeper) unfinished() int {
 	return n
 }
 
-// cutShort reports whether the end of ctx kept the sweep from what it always does.
+// cutShort reports whether ctx ended before the sweep had inspected every must.
 func (s *sweeper) cutShort() bool {
 	return (s.ctx.Err() != nil || s.stopped == stopEnded) && s.unfinished() > 0
 }
 
-// reach describes how far the calls went and why the sweep stopped. rest is when the others are made, if they are.
+// reach describes how far the calls went and why the sweep stopped. rest says when the others are made, if they are.
 func (s *sweeper) reach(total int, made []Inspection, rest string) string {
 	finished := 0
 	for i := range made {

@@ -21,7 +21,7 @@ const (
 var errTimeUp = errors.New("the time for the whole command was up")
 
 // Measure measures the runtime behind endpoint, of which client is a client. It always returns, at the latest shortly
-// before ctx's deadline, with what it has measured; every failure of the runtime is data in the Measurement.
+// before ctx's deadline, with the measurement so far; every failure of the runtime is data in the Measurement.
 //
 // A runtime that answers nothing at all costs one RPC deadline, and one that stops answering in the middle another
 // and a second.
@@ -110,8 +110,8 @@ func (m *measurer) progress(phase string, done, total int) {
 	}
 }
 
-// answered reports whether the call succeeded or its object was not found, which is normal for what was removed in the
-// meantime.
+// answered reports whether the call succeeded or its object was not found, which is normal for an object that was
+// removed in the meantime.
 func answered(c crictl.Call) bool { return c.OK() || c.Code == crictl.NotFound }
 
 // failed reports whether the call was answered with an error, or could not be delivered.

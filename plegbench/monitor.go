@@ -21,11 +21,11 @@ type Monitor struct {
 	endpoint string
 	client   *crictl.Client
 	opts     MonitorOptions
-	measure  Options // of a look
+	measure  Options // of a round
 
 	known   map[string]*known // by id
 	listed  time.Time         // when both lists came last
-	looked  time.Time         // when the look before began
+	polled  time.Time         // when the last round began
 	credit  time.Duration     // the time since an object was asked about in turn, times the objects
 	connect crictl.Connect
 	socket  uint64 // the file that connect is about
@@ -36,31 +36,32 @@ type Monitor struct {
 // MonitorOptions are how a Monitor asks.
 type MonitorOptions struct {
 	RPCTimeout time.Duration // a call that takes longer has hung, as far as a Measurement is concerned
-	Interval   time.Duration // of looks
+	Interval   time.Duration // of rounds
 	Sweep      time.Duration // in which each object is asked about once
 	Streaming  bool          // as in Options
 	Probe      func(ctx context.Context, endpoint string) crictl.Connect
 	Hints      func(context.Context) []Hint
 	// Done is called with each call that ended, hung ones too when they are answered at last, and with each that was
-	// found to hang, once. It is called on the goroutine of Look.
+	// found to hang, once. It is called on the goroutine of Poll.
 	Done func(crictl.Call)
 }
 
-// A known is what a Monitor keeps of an object between looks. Its strings are copies: those of a list keep pieces of it
-// alive.
+// A known is an object that a Monitor remembers between rounds. Its strings are copies: those of a list keep pieces of
+// it alive.
 type known struct {
 	id, kind, pod string
-	state         string      // as listed last; empty for what was never listed
+	state         string      // as listed last; empty if it was never listed
 	call          crictl.Call // the last status call that ended; zero before
 	due           bool        // to be asked about now, whenever that was last
 }
 
-// NewMonitor returns a Monitor of the runtime behind endpoint. Its calls have no deadline, whatever that of client is.
+// NewMonitor returns a Monitor of the runtime behind endpoint. Its calls have no deadline, even if those of client have
+// one.
 func NewMonitor(endpoint string, client *crictl.Client, opts MonitorOptions) *Monitor {
 	opts.Sweep = max(opts.Sweep, opts.Interval, 1)
 	m := &Monitor{
 		endpoint: endpoint, client: client.WithTimeout(noDeadline), opts: opts, known: map[string]*known{},
-		looked: time.Now().Add(-opts.Interval),
+		polled: time.Now().Add(-opts.Interval),
 	}
 	m.measure = Options{RPCTimeout: opts.RPCTimeout, Streaming: opts.Streaming, Probe: opts.Probe}.withDefaults()
 	m.opts.Probe, m.measure.Probe, m.measure.Hints = m.measure.Probe, m.probe, m.hints
@@ -70,13 +71,15 @@ func NewMonitor(endpoint string, client *crictl.Client, opts MonitorOptions) *Mo
 	return m
 }
 
-// Look makes the calls that are due and returns a Measurement as Measure would, of them and of those remembered. It
-// ends when all were answered, or have taken RPCTimeout; lists may take twice that while Version and Status answer, as
-// in Measure. It asks Version, Status and both lists; about the objects that are new or changed since the look before;
-// and in turn about so many others, those first that it has not asked about for the longest, that each is asked about
-// once in Sweep. The first look, a closer one, and one in which a call begins to hang ask about all running objects at
-// once and the newest exited, or about hints, for sweepBudget at most; closer ones that follow one another leave out
-// what was asked about within Interval. While Version hangs, only Status and the lists are asked beside it.
+// Poll makes one round of calls and returns a Measurement as Measure would, of these and of remembered calls. It ends
+// when every call was answered or has taken RPCTimeout; as in Measure, lists may take twice that while Version and
+// Status answer.
+//
+// A round calls Version, Status and both lists. It then inspects the objects that are new or have changed since the
+// last round, and as many others, the longest unasked first, as are needed to inspect each once in Sweep. The first
+// round, a closer one, and one in which a call begins to hang inspect all running objects and the newest exited, or
+// hints, for sweepBudget at most; a closer round leaves out objects that were inspected within Interval. While Version
+// hangs, a round calls only Status and the lists beside it.
 func (m *Monitor) Poll(ctx context.Context, closely bool) *Measurement {
 	ctx, cancel := withMargin(ctx)
 	defer cancel()
@@ -90,14 +93,14 @@ func (m *Monitor) Poll(ctx context.Context, closely bool) *Measurement {
 	}
 	r.cut = r.cut || ctx.Err() != nil
 	m.settle(now.Started)
-	m.looked = now.Started
+	m.polled = now.Started
 	return r.end(ctx)
 }
 
 // Close abandons the calls that are under way.
 func (m *Monitor) Close() { m.cancel() }
 
-// hints searches for hints, unless the search before still hangs.
+// hints searches for hints, unless an earlier search still hangs.
 func (m *Monitor) hints(ctx context.Context) []Hint {
 	if m.opts.Hints == nil || !m.searching.CompareAndSwap(false, true) {
 		return nil
@@ -106,8 +109,8 @@ func (m *Monitor) hints(ctx context.Context) []Hint {
 	return m.opts.Hints(ctx)
 }
 
-// probe probes the socket, unless it was silent and the daemon behind it still is: each probe of a stopped daemon stays
-// in its listen queue. When another process listens, the calls to the old one are given up.
+// probe probes the socket, unless it was silent and its daemon still does not answer: each probe of a stopped daemon
+// stays in its listen queue. When another process listens, the calls to the old one are given up.
 func (m *Monitor) probe(ctx context.Context, endpoint string) crictl.Connect {
 	socket := crictl.SocketID(ctx, endpoint)
 	m.mu.Lock()
@@ -120,18 +123,18 @@ func (m *Monitor) probe(ctx context.Context, endpoint string) crictl.Connect {
 	return m.connect
 }
 
-// inspect asks about objects and puts together what is known of all.
+// inspect inspects the objects that are due, and reports the last known inspection of each object.
 func (m *Monitor) inspect(ctx context.Context, r *measurer, closely bool) {
 	r.gone = r.out.Probes[0].Hung() || !slices.ContainsFunc(r.out.Probes[:containerProbe+1], spoke)
 	all := targets(r.out.Sandboxes, r.out.Containers, r.hints(ctx), newestExited)
 	_, _, newest := m.underWay()
-	asked := r.out.Started.Add(-m.opts.Interval) // what was asked about since then is not asked about again
+	asked := r.out.Started.Add(-m.opts.Interval) // objects that were inspected since then are left out
 	if newest.Equal(r.out.Started) {
 		closely, asked = true, r.out.Started
 	}
 	closely = closely || m.listed.IsZero()
 	m.learn(r.out, all)
-	m.credit += time.Duration(len(all)) * min(r.out.Started.Sub(m.looked), m.opts.Sweep)
+	m.credit += time.Duration(len(all)) * min(r.out.Started.Sub(m.polled), m.opts.Sweep)
 	share := m.credit / m.opts.Sweep
 	m.credit -= share * m.opts.Sweep
 	s, hung := m.sweep(ctx, r, m.due(all, closely, asked, int(share)))
@@ -146,7 +149,7 @@ func (m *Monitor) inspect(ctx context.Context, r *measurer, closely bool) {
 // sweep asks about targets in their order, and reports whether one more hangs.
 func (m *Monitor) sweep(ctx context.Context, r *measurer, due []target) (s *sweeper, hung bool) {
 	s = newSweeper(ctx, r, due, order(due, func(int, func(i, j int)) {}))
-	s.look = sweepBudget // the next look goes on where this one ends, so it need not decide
+	s.checkAt = sweepBudget // the next round goes on where this one ends, so it need not decide
 	out, _, _ := m.underWay()
 	s.givenUp = len(out)
 	s.sweep()
@@ -154,10 +157,10 @@ func (m *Monitor) sweep(ctx context.Context, r *measurer, due []target) (s *swee
 	return s, s.givenUp > len(out)
 }
 
-// learn takes the lists of a look: what is new or changed is due, and what is gone is forgotten. At first nothing is
-// new, and what runs is due.
+// learn takes the lists of a round. New and changed objects are due; objects that are gone are forgotten. In the first
+// round the running objects are due.
 //
-// ChangedPods are of those that changed since the lists came last as many as one relist would find, if they changed
+// Of the pods that have changed since the last lists, ChangedPods has as many as one relist would find if they changed
 // one after the other: scaled to RelistPeriod and rounded up.
 func (m *Monitor) learn(now *Measurement, all []target) {
 	has, first := complete(now.Sandboxes, now.Containers), m.listed.IsZero()
@@ -192,9 +195,8 @@ func (m *Monitor) learn(now *Measurement, all []target) {
 	m.listed = now.Started
 }
 
-// due returns what to ask about: first what is due, then, in a closer look, all that runs and was not asked about since
-// asked, then so many others. Of each those come first that were not asked about for the longest, in random order at
-// first.
+// due returns the objects to inspect: first those that are due, then, in a closer round, the running ones that were not
+// inspected since asked, then share others. Within each group the longest unasked come first, in random order at first.
 func (m *Monitor) due(all []target, closely bool, asked time.Time, share int) []target {
 	type candidate struct {
 		target
@@ -230,8 +232,8 @@ func (m *Monitor) due(all []target, closely bool, asked time.Time, share int) []
 	return due
 }
 
-// inspections returns what is known of all objects, and how many there are. What was answered before the oldest call
-// that hangs was made is left out: it shows nothing about now.
+// inspections returns the last inspection of each object, and how many objects there are. Answers from before the
+// oldest call that hangs are left out: they show nothing about now.
 func (m *Monitor) inspections(now time.Time, all []target) (found []Inspection, total int) {
 	out, since, _ := m.underWay()
 	found = make([]Inspection, 0, len(all))
@@ -257,10 +259,10 @@ func (m *Monitor) inspections(now time.Time, all []target) (found []Inspection, 
 	return found, total
 }
 
-// settle takes the calls that ended before or in the look that began then, and reports them and those that were found
-// to hang.
-func (m *Monitor) settle(look time.Time) {
-	for _, c := range m.news(look) {
+// settle takes the calls that have ended or were found to hang, and reports them. Calls that are made from now on
+// belong to the round that began then.
+func (m *Monitor) settle(round time.Time) {
+	for _, c := range m.news(round) {
 		if k := m.known[c.Object]; k != nil && !c.Hung() {
 			k.call, k.due = c, broken(c) || c.Elapsed >= m.timeout
 			k.call.Object = k.id

@@ -61,7 +61,7 @@ const (
 	sampleTime = 4 * time.Second
 )
 
-// withDefaults fills in what was left zero.
+// withDefaults replaces zero values by defaults.
 func (o Options) withDefaults() Options {
 	if o.Samples <= 0 && o.For <= 0 {
 		o.Samples = defaultSamples

@@ -1,4 +1,4 @@
-// Package plegbench measures from outside what the kubelet's PLEG does, and computes what it costs the kubelet.
+// Package plegbench makes the calls of the kubelet's PLEG from outside, and computes how long a relist takes.
 //
 // Measure probes the socket, makes every read-only RPC once, times several relists (ListPodSandbox, then
 // ListContainers, unfiltered, as pleg/generic.go makes them) and then asks for the status of sandboxes and containers
@@ -6,8 +6,8 @@
 // duration of the kubelet's own relist, which is serial and waits two minutes for a call that hangs. Where the time was
 // too short to ask about all, those asked are a random sample, and the duration has a range.
 //
-// A Monitor measures again and again for a service: its looks are spread over minutes, and a call that hangs is not
-// made again.
+// A Monitor measures again and again for a service: its calls are spread over minutes, and a call that hangs is not
+// repeated.
 //
 // The package judges nothing and prints nothing. It compares with a threshold only to end a sweep early.
 package plegbench

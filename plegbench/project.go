@@ -28,14 +28,14 @@ type projection struct {
 	typical [strata]answers
 }
 
-// A listCost is what the lists of one relist cost.
+// A listCost is the cost of the lists of one relist.
 type listCost struct {
 	cost     time.Duration
 	known    bool
 	answered bool // else the relist ended there
 }
 
-// A podCost is what inspecting one pod costs.
+// A podCost is the cost of inspecting one pod.
 type podCost struct {
 	cost    time.Duration
 	bad     bool        // the inspection ends with an error
@@ -52,7 +52,7 @@ func newProjection(m *Measurement, timeout time.Duration) *projection {
 	return p
 }
 
-// relistLists returns the median over the samples of what their lists would cost a kubelet. Samples whose lists failed
+// relistLists returns the median cost of the samples' lists for a kubelet. Samples whose lists failed
 // at once or were cut short do not count.
 func (p *projection) relistLists(samples []Sample) listCost {
 	var costs []listCost
@@ -101,8 +101,8 @@ func (p *projection) inspections(m *Measurement) {
 	}
 }
 
-// callCost is how long the kubelet would have waited for a call. One that was cut short would have taken at least as
-// long as it did, and as others do on the mean.
+// callCost returns how long the kubelet would have waited for a call. A call that was cut short counts at least as long
+// as it took, and as long as the mean of others.
 func (p *projection) callCost(c crictl.Call, mean time.Duration) time.Duration {
 	switch {
 	case p.hangs(c):
@@ -160,7 +160,7 @@ func kubeletOrder(a, b object) int {
 }
 
 // walk inspects the objects of one pod in turn, until the end or the first error. An object that was not asked about
-// costs what others like it do, if that is known; one that hangs, the kubelet's deadline.
+// costs the mean of others like it, if that is known; one that hangs costs the kubelet's deadline.
 func (p *projection) walk(objects []object, calls map[string]*crictl.Call) *podCost {
 	c := &podCost{}
 	for _, o := range objects {
@@ -193,8 +193,8 @@ func (p *projection) known() bool {
 	return true
 }
 
-// now is a relist that inspects what changed and what could not be inspected before. ok is false when the cost of the
-// lists, or of one of those pods, is unknown.
+// now is a relist that inspects the changed pods and those that could not be inspected before. ok is false when the
+// cost of the lists, or of one of those pods, is unknown.
 func (p *projection) now() (cost time.Duration, ok bool) {
 	if !p.lists.known || p.lists.answered && p.pods == nil {
 		return 0, false

@@ -32,7 +32,7 @@ func (d distribution) seconds(q float64) *float64 {
 }
 
 // histogram sorts the times into buckets with bounds 1 ms, 2 ms, 5 ms, 10 ms and so on, as far as there are any.
-// Buckets at either end that would be empty are left out. The last bucket, always there, counts what was not answered.
+// Buckets at either end that would be empty are left out. The last bucket, always there, counts unanswered calls.
 // It is nil when there is nothing to count.
 func (d distribution) histogram(unanswered int) []Bucket {
 	if len(d) == 0 && unanswered == 0 {

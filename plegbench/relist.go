@@ -64,8 +64,8 @@ func (m *measurer) another(ctx context.Context) bool {
 	return leavesTime(ctx, m.out.Started, samples[n-1].Elapsed())
 }
 
-// leavesTime reports whether a call of the given length would still leave half of the time since started until ctx's
-// deadline to what comes after.
+// leavesTime reports whether a call of the given length would still leave half of the time from started to ctx's
+// deadline to the calls after it.
 func leavesTime(ctx context.Context, started time.Time, length time.Duration) bool {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"github.com/kdiag/kdiag/crictl"
 )
 
-// rpcOrder is the order in which RPCs are shown: what needs only a server, then the relist's lists, then the statuses,
-// then images. Others follow by name.
+// rpcOrder is the order in which RPCs are shown: calls that need only a server, then the relist's lists, then the
+// statuses, then images. Others follow by name.
 var rpcOrder = [...]string{
 	"Version", "Status", "ListPodSandbox", "StreamPodSandboxes", "ListContainers", "StreamContainers",
 	"PodSandboxStatus", "ContainerStatus", "ListImages", "ImageFsInfo",

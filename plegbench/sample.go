@@ -22,7 +22,7 @@ func stratum(container, runs bool) (group int) {
 	return group
 }
 
-// stratumOf returns that of an object that was asked about.
+// stratumOf returns the stratum of an inspected object.
 func stratumOf(in *Inspection) int {
 	running := in.State == crictl.ContainerRunning.String() || in.State == crictl.SandboxReady.String()
 	return stratum(in.Kind == KindContainer, running)
@@ -36,7 +36,7 @@ const (
 	leastAnswers   = 6
 )
 
-// answers are the times of the answered status calls of one stratum, in short. What failed at once is none.
+// answers sum up the times of the answered status calls of one stratum. A call that failed at once is no answer.
 type answers struct {
 	n        int
 	mean     time.Duration
@@ -71,7 +71,7 @@ func answersOf(inspections []Inspection) (all [strata]answers) {
 	return all
 }
 
-// variance is that of what times are a sample of.
+// variance estimates the variance of a population from a sample of times.
 func variance(times []float64) float64 {
 	if len(times) < leastAnswers {
 		return math.NaN()
@@ -86,7 +86,7 @@ func variance(times []float64) float64 {
 // around returns the range of a cost of which part is guessed from a sample. Of a stratum in which n objects answered
 // and u are guessed, the total has the variance u(n+u)v/n, with v that of a single time: a draw of n from n+u without
 // return (W. G. Cochran, Sampling Techniques, 3rd edition, 2.6 and 5.4). Strata are independent. The range never
-// begins below what was measured.
+// begins below the measured part.
 func (p *projection) around(cost time.Duration, pods []*podCost) *Range {
 	var guessed [strata]int
 	for _, pod := range pods {

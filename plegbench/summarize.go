@@ -95,7 +95,7 @@ func sweepSummary(sweep *Sweep) *SweepSummary {
 	}
 }
 
-// project fills in what a relist would take, as far as it can be known. period is the pause between two relists.
+// project fills in the duration of a relist, as far as it can be known. period is the pause between two relists.
 func (s *Summary) project(p *projection, period time.Duration) {
 	now, ok := p.now()
 	if !ok {

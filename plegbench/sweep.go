@@ -36,7 +36,7 @@ type sweeper struct {
 	targets []target
 	order   []int // in which they are asked, as indices of targets
 	began   time.Time
-	look    time.Duration // after began, when decided looks again
+	checkAt time.Duration // after began, when decided computes again
 
 	asked   []Inspection  // of order[:len(asked)]
 	calls   []pendingCall // that have not returned, in the order in which they were made
@@ -52,7 +52,7 @@ type sweeper struct {
 
 func newSweeper(ctx context.Context, m *measurer, all []target, order []int) *sweeper {
 	return &sweeper{
-		measurer: m, ctx: ctx, targets: all, order: order, began: time.Now(), look: sampleTime,
+		measurer: m, ctx: ctx, targets: all, order: order, began: time.Now(), checkAt: sampleTime,
 		results: make(chan result, maxOutstanding),
 	}
 }
@@ -178,8 +178,8 @@ const (
 	stopEnded               // ctx is done
 	stopGone                // the runtime answers nothing any more
 	stopMany                // too many calls hang
-	stopBudgeted            // the time for what is not a must is up
-	stopDecided             // a relist of all takes too long, whatever the rest would show
+	stopBudgeted            // the time for objects that are not a must is up
+	stopDecided             // a relist of all pods takes too long, even if the others are fast
 )
 
 // mayAsk reports whether the next target is to be inspected, and records why not.
@@ -203,13 +203,13 @@ func (s *sweeper) mayAsk() bool {
 	return s.stopped == goOn
 }
 
-// decided reports whether those asked show that a relist of all takes longer than the kubelet allows. It looks once a
-// second. A call that hangs keeps the sweep going: then what matters is which others hang.
+// decided reports whether those asked show that a relist of all takes longer than the kubelet allows. It computes
+// once a second. A call that hangs keeps the sweep going, to find the others that hang.
 func (s *sweeper) decided() bool {
-	if time.Since(s.began) < s.look || s.hung > 0 || s.stalledNow() > 0 {
+	if time.Since(s.began) < s.checkAt || s.hung > 0 || s.stalledNow() > 0 {
 		return false
 	}
-	s.look += time.Second
+	s.checkAt += time.Second
 	m := *s.out
 	m.Sweep.Inspections = s.asked
 	p := newProjection(&m, RequestTimeout)
@@ -282,7 +282,7 @@ func (s *sweeper) report() {
 
 // A livenessCall is a Version call made beside others that stall. Version needs nothing but a server that serves: a
 // runtime that hangs on one container's lock answers it, one that was stopped or is deadlocked does not. It is
-// cancelled when what stalled was answered after all.
+// cancelled when a stalled call was answered after all.
 type livenessCall struct {
 	call   <-chan crictl.Call // receives the call when it has ended
 	cancel context.CancelFunc

@@ -75,8 +75,8 @@ func (t target) inspection() Inspection {
 	return i
 }
 
-// targets returns what to inspect, sorted by turn: ready sandboxes, running containers and the newest exited, all of
-// which are musts; then hinted objects that the lists lack and containers that were created or are unknown; then
+// targets returns the objects to inspect, sorted by turn: ready sandboxes, running containers and the newest exited,
+// all of which are musts; then hinted objects that the lists lack and containers that were created or are unknown; then
 // sandboxes that are not ready, and the rest of the exited. Within each kind, the newest come first. Either list may be
 // nil.
 func targets(sandboxes *crictl.PodSandboxList, containers *crictl.ContainerList, hints []Hint, newest int) []target {
@@ -182,7 +182,7 @@ func (t target) age() (created int64, id string) {
 	return t.container.CreatedAt, t.container.ID
 }
 
-// hints searches for hints when a list is missing or incomplete, if there is somebody to ask about them.
+// hints searches for hints when a list is missing or incomplete.
 func (m *measurer) hints(ctx context.Context) []Hint {
 	has := complete(m.out.Sandboxes, m.out.Containers)
 	if m.gone || ctx.Err() != nil || m.opts.Hints == nil || has[KindPodSandbox] && has[KindContainer] {

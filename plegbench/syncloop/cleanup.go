@@ -29,7 +29,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/volumemanager"
 )
 
-// A CleanupConfig selects what to remove: everything that syncLoops with this node name left.
+// A CleanupConfig selects the remains of syncLoops with one node name.
 type CleanupConfig struct {
 	Endpoint        string
 	NodeName        string
@@ -39,7 +39,7 @@ type CleanupConfig struct {
 	Dialer func(ctx context.Context, socket string) (net.Conn, error)
 }
 
-// Cleaned is what was removed.
+// Cleaned counts the removed objects.
 type Cleaned struct {
 	Sandboxes, Containers int
 	Folders               []string // RootDir and LogDir, if they were removed
@@ -119,8 +119,8 @@ func removeSandboxes(
 	return len(sandboxes) - len(failed), errors.Join(failed...)
 }
 
-// removeFolders removes the pods' cgroups, what the parts create below the two folders, and the folders themselves if
-// they are empty then. It returns those that it removed.
+// removeFolders removes the pods' cgroups, the files of the parts below the two folders, and the folders themselves if
+// they are empty then. It returns the removed folders.
 func removeFolders(ctx context.Context, cfg CleanupConfig) (removed []string, err error) {
 	volumes := volumemanager.New(volumemanager.Config{
 		RootDir: cfg.RootDir, NodeName: cfg.NodeName, Log: logr.Discard(),
@@ -169,7 +169,7 @@ func (s *SyncLoop) cgroupParent(p *v1.Pod) string {
 	return cgroupParent(k.CgroupRoot, k.CgroupDriver == "systemd", pod.QOSClass(p), p.UID)
 }
 
-// removeCgroups removes what runtimes leave of the cgroups of a pod that has ended.
+// removeCgroups removes the cgroups of a pod that has ended, which runtimes leave behind.
 func (s *SyncLoop) removeCgroups(ctx context.Context, p *v1.Pod) {
 	parent := s.cgroupParent(p)
 	if s.cfg.Kubelet.CgroupDriver == "systemd" {
@@ -181,7 +181,7 @@ func (s *SyncLoop) removeCgroups(ctx context.Context, p *v1.Pod) {
 	s.log.V(4).Info("Pod termination removed cgroups", "podUID", p.UID)
 }
 
-// sliceEndsWithin bounds what systemd may take to stop a slice whose processes have ended.
+// sliceEndsWithin bounds the time in which systemd stops a slice whose processes have ended.
 const sliceEndsWithin = 5 * time.Second
 
 // stopSlice has systemd stop a slice and what is in it. A slice that is only removed from the file system stays loaded,
@@ -314,7 +314,7 @@ func claimLogs(dir, node string) error {
 	return os.WriteFile(filepath.Join(dir, logMark), []byte(node+"\n"), 0o640)
 }
 
-// logOwner is the node whose log folder it is, or empty.
+// logOwner returns the node that owns the log folder, or "".
 func logOwner(dir string) (string, error) {
 	data, err := os.ReadFile(filepath.Join(dir, logMark))
 	if errors.Is(err, fs.ErrNotExist) {

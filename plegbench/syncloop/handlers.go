@@ -160,9 +160,9 @@ func (s *SyncLoop) PodsWithStatus() []*v1.Pod {
 	return out
 }
 
-// HandlePodCleanups compares the desired pods, the workers and what runs: it ends pods that are
-// not desired, restarts pods that were added again while they ended, and removes what is left of pods that are gone
-// (pkg/kubelet/kubelet_pods.go upstream). It makes two lists, on the loop's goroutine.
+// HandlePodCleanups compares the desired pods, the workers and the running pods (pkg/kubelet/kubelet_pods.go upstream).
+// It ends undesired pods, restarts pods that were added again while they ended, and removes the remains of pods that
+// are gone. It makes two lists, on the loop's goroutine.
 func (s *SyncLoop) HandlePodCleanups(ctx context.Context) error {
 	desired, mirrors := s.pods.Pods(), s.pods.Mirrors()
 	working := s.workers.SyncKnownPods(desired)

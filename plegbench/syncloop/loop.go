@@ -13,8 +13,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
 )
 
-// A SyncHandler acts on what syncLoopIteration reads from its channels (pkg/kubelet/kubelet.go upstream). The loop's
-// goroutine calls its methods one after the other.
+// A SyncHandler handles the values that syncLoopIteration reads from its channels (pkg/kubelet/kubelet.go upstream).
+// The loop's goroutine calls its methods one after the other.
 type SyncHandler interface {
 	HandlePodAdditions(pods []*v1.Pod)
 	HandlePodUpdates(pods []*v1.Pod)

@@ -141,7 +141,7 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 // knownGates are the feature gates that a syncLoop acts on.
 func knownGates() []string { return []string{"AllAlpha", "EventedPLEG", "PLEGOnDemandRelist"} }
 
-// validate refuses what the kubelet refuses of the settings that a syncLoop would not survive
+// validate refuses invalid settings, as a kubelet does, where they would break a syncLoop
 // (pkg/kubelet/apis/config/validation upstream).
 func validate(c *kubeletconfig.Config) error {
 	var errs []error

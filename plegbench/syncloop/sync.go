@@ -20,8 +20,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/status"
 )
 
-// SyncPod does what one pod needs now. The pod's worker calls it again and again. It takes the kubelet's steps, in the
-// kubelet's order (pkg/kubelet/kubelet.go).
+// SyncPod brings a pod closer to its spec. The pod's worker calls it again and again. It takes the kubelet's steps, in
+// the kubelet's order (pkg/kubelet/kubelet.go).
 func (s *SyncLoop) SyncPod(
 	ctx context.Context, update podworkers.UpdateType, p, mirror *v1.Pod, running *container.PodStatus,
 ) (isTerminal bool, err error) {

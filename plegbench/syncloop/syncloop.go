@@ -1,5 +1,5 @@
 // Package syncloop is a small kubelet that runs pods on a real CRI runtime through the same machinery as the real one:
-// pod sources feed the loop, pod workers compute what each pod needs and do it, PLEG lists every container each second
+// pod sources feed the loop, pod workers sync each pod, PLEG lists every container each second
 // and turns changes into events. docs/syncloop.md maps each part to the kubelet's.
 package syncloop
 
@@ -54,7 +54,7 @@ type Client interface {
 	volumemanager.Client
 }
 
-// A Config is what New needs. Endpoint, NodeName, RootDir, LogDir, Kubelet, Periods, Log and Recorder are required.
+// A Config configures a SyncLoop. Endpoint, NodeName, RootDir, LogDir, Kubelet, Periods, Log and Recorder are required.
 type Config struct {
 	Endpoint string // CRI socket
 	NodeName string

@@ -21,11 +21,11 @@ import (
 type Step struct {
 	N          int           // from 1; 0 for a remark and for the summary, which is about the longest
 	At         time.Duration // of its end, since a source had the pod
-	Part, Text string        // package of the syncLoop, and what it did
+	Part, Text string        // package of the syncLoop, and its log line or call
 	Took       time.Duration // by a call, or since the step before
 }
 
-// A Trace follows each creation of one pod until the pod is ready or has ended, by what is logged about it at any
+// A Trace follows each creation of one pod until the pod is ready or has ended, by the log lines about it at any
 // verbosity and the CRI calls for it.
 type Trace struct {
 	names  []string // namespace/name
@@ -49,10 +49,10 @@ func NewTrace(name, node string, report func(Step)) *Trace {
 	return &Trace{names: []string{name, name + "-" + strings.ToLower(node)}, report: report}
 }
 
-// patience is how long a Trace waits before it remarks on what has not happened.
+// patience is the time after which a Trace remarks on a missing pod or answer.
 const patience = 10 * time.Second
 
-// late reports that the pod has not appeared, and those that have.
+// late reports that the pod has not appeared, and the pods that have.
 func (t *Trace) late(pods []*v1.Pod) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +135,7 @@ func (t *Trace) call(req any) (ended func(resp any, err error)) {
 	}
 }
 
-// A traceSink passes what is logged to a Trace and to another sink.
+// A traceSink passes log lines to a Trace and to another sink.
 type traceSink struct {
 	logr.LogSink
 	trace *Trace

@@ -11,7 +11,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
 )
 
-// A view is what a terminal shows of a run.
+// A view shows a run in the terminal.
 type view struct {
 	opts render.Options
 

@@ -132,7 +132,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	return err
 }
 
-// served names what the server serves.
+// served lists the paths that the server serves.
 func served(kubelet *kubeletconfig.Config) string {
 	paths := "/healthz /pods /metrics /stats/summary"
 	if kubelet.EnableDebuggingHandlers {
@@ -154,7 +154,7 @@ func printStep(out io.Writer) func(syncloop.Step) {
 	}
 }
 
-// complete fills in what follows from the host.
+// complete sets the defaults that depend on the host.
 func (o *options) complete(env cli.Env) error {
 	if o.nodeName == "" {
 		host, err := env.Hostname()
@@ -199,7 +199,7 @@ func (o *options) syncloopConfig(
 func client(kubeconfig string, kubelet *kubeletconfig.Config) (*apiserver.Client, error) {
 	rest, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil { // the error is about types of Go
-		return nil, cli.Usage("--kubeconfig: "+kubeconfig+" is no kubeconfig",
+		return nil, cli.Usage("--kubeconfig: "+kubeconfig+" is not a kubeconfig",
 			"kubectl --kubeconfig "+kubeconfig+" get nodes shows whether it works")
 	}
 	rest.ContentType, rest.UserAgent = kubelet.ContentType, "kdiag-syncloop/"+cli.Version()

@@ -128,10 +128,10 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		cli.RejectEmpty(cmd, "manifests", "objects", "kubeconfig", "node-name", "root-dir", "log-dir", "config",
 			"status-file", "log-file", "container-runtime-endpoint", "trace"),
 		cli.Reject(strings.Count(o.trace, "/") > 1 || strings.HasPrefix(o.trace, "/") || strings.HasSuffix(o.trace, "/"),
-			fmt.Sprintf("--trace %q is no pod", o.trace), "give NAMESPACE/NAME, or NAME of one in default"),
+			fmt.Sprintf("--trace %q is not a pod", o.trace), "give NAMESPACE/NAME, or NAME of one in default"),
 		cli.Reject(o.trace != "" && (o.tui || o.cleanup), "--trace excludes --tui and --cleanup", "leave one of them out"),
 		cli.Reject(math.IsNaN(o.speed) || o.speed <= 0 || o.speed > 1000,
-			fmt.Sprintf("--speed %v makes no sense", o.speed), "give a factor from 1 to 1000, such as --speed 60"),
+			fmt.Sprintf("--speed %v is out of range", o.speed), "give a factor from 1 to 1000, such as --speed 60"),
 	); err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		"status-file": filepath.Dir(o.statusFile),
 	} {
 		if _, err := os.Stat(path); path != "" && err != nil {
-			return cli.Usage("--"+flag+": "+err.Error(), "name what exists and may be read")
+			return cli.Usage("--"+flag+": "+err.Error(), "name an existing path that you may read")
 		}
 	}
 	if cmd.Flags().Changed("evented") {

@@ -1,6 +1,6 @@
-// Package apiserver is a kubelet's way to the API server: the calls that a syncLoop makes, and no others. The
-// generated clientset knows every API group there is, which would add 24 MB to the program, and 10 MB to what each of
-// its commands starts with; this one knows pods, nodes, leases, events, and what pods refer to.
+// Package apiserver is a kubelet's way to the API server: the calls that a syncLoop makes, and no others. The generated
+// clientset knows every API group there is, which would add 24 MB to the program, and 10 MB to the memory of each of
+// its commands; this one knows pods, nodes, leases, events, and the objects that pods refer to.
 package apiserver
 
 import (

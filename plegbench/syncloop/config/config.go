@@ -131,8 +131,8 @@ func (c *PodConfig) unique(source string, pods []*v1.Pod) []*v1.Pod {
 	})
 }
 
-// merge compares the full list of a source with what it had and returns what it has now and what changed. seen is the
-// time stamped on new pods. Neither had nor the list nor any pod in them is changed.
+// merge compares the full list of a source with its earlier pods and returns its present pods and the changes. seen is
+// the time stamped on new pods. Neither had nor the list nor any pod in them is changed.
 func merge(
 	source string, had map[types.UID]*v1.Pod, list []*v1.Pod, seen string,
 ) (has map[types.UID]*v1.Pod, changed map[Op][]*v1.Pod) {

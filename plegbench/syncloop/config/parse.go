@@ -75,7 +75,7 @@ func complete(p *v1.Pod, source, origin, nodeName string) error {
 	p.TypeMeta = metav1.TypeMeta{}
 	setDefaults(p)
 	if p.UID == "" {
-		// The UID hashes what the pod is and where it comes from, so that any edit makes another pod. The kubelet
+		// The UID hashes the pod and its origin, so that any edit makes another pod. The kubelet
 		// hashes its own representation of the pod in memory instead of JSON, so its UIDs are other ones.
 		content, err := json.Marshal(p)
 		if err != nil {
@@ -100,8 +100,8 @@ func complete(p *v1.Pod, source, origin, nodeName string) error {
 }
 
 // validate refuses pods that no part of the syncLoop could handle: without names that can be part of a path, or
-// without containers. The API's other rules (pkg/apis/core/validation upstream) are not checked; what breaks them
-// fails where it is used.
+// without containers. The API's other rules (pkg/apis/core/validation upstream) are not checked; a
+// pod that breaks them fails later.
 func validate(p *v1.Pod) error {
 	var errs []string
 	check := func(field, value string, rule func(string) []string) {
@@ -135,7 +135,7 @@ func validate(p *v1.Pod) error {
 	return nil
 }
 
-// setDefaults does for a manifest what the API server does for a pod that is sent to it (pkg/apis/core/v1/defaults.go
+// setDefaults sets the defaults that the API server sets on a pod (pkg/apis/core/v1/defaults.go
 // upstream), where running the pod depends on it and the absence of a value does not mean the default already.
 func setDefaults(p *v1.Pod) {
 	s := &p.Spec

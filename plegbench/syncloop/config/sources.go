@@ -36,8 +36,8 @@ const (
 	nodeSyncPeriod = time.Second      // WaitForAPIServerSyncPeriod
 )
 
-// File is the source of manifest files. A file that cannot be read as a pod counts as absent at the next reading of
-// everything: its pod is then stopped. The kubelet does the same. Files with ConfigMaps and Secrets are ignored.
+// File is the source of manifest files. A file that cannot be read as a pod is treated as deleted
+// by the next full scan, as in the kubelet. Files with ConfigMaps and Secrets are ignored.
 type File struct {
 	Path     string // a folder, whose files are read without those in folders below, or a single file
 	NodeName string
@@ -210,7 +210,7 @@ func (h *HTTP) fetch(ctx context.Context, send func([]*v1.Pod)) error {
 		send(nil)
 		return fmt.Errorf("zero-length data received from %s", h.URL)
 	case bytes.Equal(data, h.last):
-		// Upstream skips what it has seen even if that was bad, or if an empty answer has taken the pods away since.
+		// Upstream skips a repeated answer even if it was bad, or if an empty answer has removed the pods since.
 		return nil
 	}
 	h.last = data

@@ -38,7 +38,7 @@ type ID struct {
 // String writes the form of a pod's status: containerd://id.
 func (id ID) String() string { return id.Type + "://" + id.ID }
 
-// ParseID reads what String writes. An id without a runtime's name has no Type.
+// ParseID parses the form of String. An id without a runtime's name has no Type.
 func ParseID(s string) ID {
 	if kind, id, ok := strings.Cut(s, "://"); ok {
 		return ID{Type: kind, ID: id}
@@ -126,7 +126,7 @@ type Status struct {
 	SandboxID    string
 }
 
-// A PodStatus is what the runtime knows of one pod. If only the UID is set, the runtime does not know the pod.
+// A PodStatus is the runtime's status of one pod. If only the UID is set, the runtime does not know the pod.
 type PodStatus struct {
 	UID               types.UID
 	Name              string

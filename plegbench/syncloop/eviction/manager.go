@@ -35,7 +35,7 @@ const (
 // evicted is the reason of evictions and of pods that are not admitted.
 const evicted = "Evicted"
 
-// Config is what a Manager is made of.
+// Config configures a Manager.
 type Config struct {
 	// Summary measures the node and its pods: now if fresh, else at most 10 s ago.
 	Summary func(ctx context.Context, fresh bool) (*statsapi.Summary, error)
@@ -45,7 +45,7 @@ type Config struct {
 	Kill func(ctx context.Context, p *v1.Pod, override func(*v1.PodStatus)) error
 	// CleanedUp reports whether nothing of an evicted pod uses resources any more.
 	CleanedUp func(p *v1.Pod) bool
-	// Reclaim are what frees disk space that belongs to no pod, before any pod is evicted for the disk's sake.
+	// Reclaim free disk space that belongs to no pod, before a pod is evicted for lack of disk space.
 	Reclaim          []func(ctx context.Context) error
 	Thresholds       []Threshold
 	TransitionPeriod time.Duration // evictionPressureTransitionPeriod, 5 m

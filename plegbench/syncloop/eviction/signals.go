@@ -36,7 +36,7 @@ const (
 // inodes is the name of a resource that only evictions know.
 const inodes v1.ResourceName = "inodes"
 
-// resource is what a signal is about.
+// resource returns the resource of a signal.
 func (s Signal) resource() v1.ResourceName {
 	switch s {
 	case MemoryAvailable:
@@ -59,10 +59,10 @@ func (s Signal) condition() v1.NodeConditionType {
 type Threshold struct {
 	Signal   Signal
 	Quantity *resource.Quantity // nil: Share counts
-	Share    float32            // of what there is, 0 to 1, in the kubelet's single precision
+	Share    float32            // of the capacity, 0 to 1, in the kubelet's single precision
 }
 
-// value is the amount of which less must not be left, given what there is.
+// value returns the least amount that must be available.
 func (t Threshold) value(capacity *resource.Quantity) resource.Quantity {
 	if t.Quantity != nil {
 		return t.Quantity.DeepCopy()
@@ -113,7 +113,7 @@ func parse(signal, text string) (t Threshold, err error) {
 	return t, err
 }
 
-// An observation is what is left for a signal.
+// An observation is the available amount of a signal's resource.
 type observation struct {
 	available, capacity *resource.Quantity
 	at                  time.Time
@@ -160,14 +160,14 @@ func met(all []Threshold, o observations) (out []Threshold) {
 	return out
 }
 
-// A state is what a pass leaves for the next.
+// A state is passed from one pass to the next.
 type state struct {
 	pressure map[v1.NodeConditionType]time.Time // when a condition was last found
 	seen     observations
 }
 
 // next weighs an observation. It returns the new state, and the thresholds that call for an eviction. A threshold whose
-// figures are no newer than those of the last pass calls for nothing: what was done then may not show yet.
+// figures are no newer than those of the last pass calls for nothing: the effect of that pass may not show yet.
 func (s state) next(all []Threshold, o observations, now time.Time) (n state, starved []Threshold) {
 	n = state{map[v1.NodeConditionType]time.Time{}, o}
 	maps.Copy(n.pressure, s.pressure)
@@ -222,7 +222,7 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-// usage is how much of what a signal is about a pod uses: bytes or inodes. It makes no difference on which disk.
+// usage returns a pod's usage of a signal's resource, in bytes or inodes, on all disks together.
 func usage(s *statsapi.PodStats, signal Signal) int64 {
 	disk := cmp.Or(s.EphemeralStorage, &statsapi.FsStats{})
 	switch signal.resource() {
@@ -234,7 +234,7 @@ func usage(s *statsapi.PodStats, signal Signal) int64 {
 	return int64(ptr.Deref(disk.UsedBytes, 0))
 }
 
-// request is what a pod's containers and sidecars asked for together.
+// request sums the requests of a pod's containers and sidecars.
 func request(p *v1.Pod, name v1.ResourceName) (sum int64) {
 	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
 		if q := c.Resources.Requests[name]; pod.Container(p.Spec.InitContainers, c.Name) == nil || pod.IsSidecar(&c) {

@@ -57,7 +57,7 @@ type Config struct {
 	// InUse returns the ids and references of the images that containers use, dead ones as well. An error stops the
 	// collection.
 	InUse func(ctx context.Context) (map[string]bool, error)
-	// Disk returns the size of the file system with the images, and what is free of it, in bytes.
+	// Disk returns the size of the file system with the images and its available space, in bytes.
 	Disk      func(ctx context.Context) (capacity, available uint64, err error)
 	High, Low int           // imageGCHighThresholdPercent, imageGCLowThresholdPercent: 85 and 80
 	MinAge    time.Duration // imageMinimumGCAge: 2 minutes since an image was first seen
@@ -193,7 +193,7 @@ func withTag(image string) (string, error) {
 	return image, nil
 }
 
-// An image is what is known of one over time.
+// An image is the history of an image on the node.
 type image struct {
 	id       string
 	detected time.Time // first

@@ -55,7 +55,7 @@ type actionInput struct {
 	liveness, startup ProbeResult
 }
 
-// computePodActions decides what a pod needs, as the kubelet's function of that name does
+// computePodActions computes the actions for a pod, as the kubelet's function of that name does
 // (pkg/kubelet/kuberuntime/kuberuntime_manager.go).
 func computePodActions(in actionInput) PodActions {
 	a := sandboxChanged(in.pod, in.status)

@@ -107,7 +107,7 @@ func (m *Manager) identity(p *v1.Pod) map[string]string {
 	}
 }
 
-// containerAnnotations hold what is needed to judge a container later.
+// containerAnnotations are the annotations by which a later sync judges a container.
 func containerAnnotations(c *v1.Container, restarts int) map[string]string {
 	return map[string]string{
 		container.HashAnnotation:                   strconv.FormatUint(ContainerHash(c), 16),

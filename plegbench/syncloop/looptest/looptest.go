@@ -44,7 +44,7 @@ func Annotated(key, value string) func(*v1.Pod) {
 	return func(p *v1.Pod) { metav1.SetMetaDataAnnotation(&p.ObjectMeta, key, value) }
 }
 
-// Drain returns what waits in a channel.
+// Drain returns the values that wait in a channel.
 func Drain[T any](ch <-chan T) (all []T) {
 	for {
 		select {
@@ -72,7 +72,7 @@ func Run(t *testing.T, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// Equal fails the test if what the code made is not as wanted.
+// Equal fails the test if want and got differ.
 func Equal(t *testing.T, what string, want, got any, opts ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, opts...); diff != "" {

@@ -13,7 +13,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// A Machine is what does not change while a kubelet runs.
+// A Machine has the facts about the node that do not change while a kubelet runs.
 type Machine struct {
 	MachineID, SystemUUID, BootID string
 	KernelVersion                 string
@@ -60,7 +60,7 @@ func prettyName(release string) string {
 	return "Unknown"
 }
 
-// capacity is what the node has for pods.
+// capacity returns the node's resources for pods.
 func (m Machine) capacity(maxPods int) v1.ResourceList {
 	return v1.ResourceList{
 		v1.ResourcePods:             *resource.NewQuantity(int64(maxPods), resource.DecimalSI),

@@ -42,7 +42,7 @@ type Client interface {
 	UpdateLease(ctx context.Context, lease *coordinationv1.Lease) (*coordinationv1.Lease, error)
 }
 
-// Config is what a Manager needs. Fields are required unless they say what nil or zero means.
+// Config configures a Manager. Fields are required unless they say what nil or zero means.
 type Config struct {
 	Client   Client // nil: no API server; the node is computed and kept only
 	NodeName string
@@ -300,8 +300,8 @@ func (m *Manager) try(ctx context.Context, failed string, do func(try int) error
 }
 
 // update computes the node and reports it if more than heartbeats changed or it was long ago. The node is read from
-// the API server each time, and the first try goes on from what is remembered if that fails, so that a node is judged
-// without an API server as well. The kubelet's first try reads what a watch has brought.
+// the API server each time, and if that fails, the first try goes on from the last known node, so that a node is
+// judged without an API server as well. The kubelet's first try reads from a watch.
 func (m *Manager) update(ctx context.Context, try int) error {
 	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

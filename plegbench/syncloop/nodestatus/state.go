@@ -13,14 +13,14 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// RuntimeConfig is what a RuntimeState is made of.
+// RuntimeConfig configures a RuntimeState.
 type RuntimeConfig struct {
 	// Status is the CRI call, not verbose, with its own deadline (2 m in a kubelet).
 	Status func(ctx context.Context) (*runtimeapi.RuntimeStatus, error)
 	Period time.Duration // between the end of a call and the next: 5 s
 	Down   time.Duration // without a good Status for so long the runtime is down: 30 s, maxWaitForContainerRuntime
-	// OnReady is called once, when the runtime is first ready and before its clock starts: a kubelet starts
-	// then what needs the runtime.
+	// OnReady is called once, when the runtime is first ready and before its clock starts: a kubelet then starts the
+	// parts that need the runtime.
 	OnReady   func()
 	OnFailure func(error) // is called when Status has failed; may be nil
 	Log       logr.Logger
@@ -63,8 +63,8 @@ func (s *RuntimeState) set(do func()) {
 	do()
 }
 
-// RuntimeErrors is why the syncLoop must not go on: the 30 s clock, the failing checks in the order in which they were
-// added, and the runtime's own error. Several print as [a, b], each text once.
+// RuntimeErrors returns the errors that stop the syncLoop: the 30 s clock, the failing checks in the order in which
+// they were added, and the runtime's own error. Several print as [a, b], each text once.
 func (s *RuntimeState) RuntimeErrors() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -81,7 +81,7 @@ func (s *RuntimeState) RuntimeErrors() error {
 	return utilerrors.NewAggregate(append(errs, s.runtime))
 }
 
-// NetworkErrors is why only pods on the host's network can run.
+// NetworkErrors returns the error that keeps all pods but those on the host's network from running.
 func (s *RuntimeState) NetworkErrors() error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -84,7 +84,7 @@ func (e *Evented) watch(ctx context.Context) {
 			return
 		}
 		m.EventedPLEGErrors.Inc()
-		e.Generic.Relist(ctx) // for what happened without a stream
+		e.Generic.Relist(ctx) // for changes during the loss of the stream
 		e.Generic.Log.V(4).Info("Evented PLEG: Failed to get container events, retrying: ", "err", err)
 	}
 }

@@ -44,7 +44,7 @@ type Event struct {
 
 // A Runtime lists and inspects pods.
 type Runtime interface {
-	// GetPods lists all pods, or only what runs of them.
+	// GetPods lists all pods, or only their running containers and ready sandboxes.
 	GetPods(ctx context.Context, all bool) ([]*container.Pod, error)
 	// GetPod lists one pod. It is an error if the runtime does not have it.
 	GetPod(ctx context.Context, uid types.UID) (*container.Pod, error)
@@ -239,8 +239,8 @@ func (g *Generic) Relist(ctx context.Context) {
 	g.Cache.UpdateTime(start)
 }
 
-// relistPod does for one pod what Relist does for all. It does not change the time of the last relist, since it proves
-// nothing about the other pods.
+// relistPod relists one pod. It does not change the time of the last relist, since it proves nothing about the other
+// pods.
 func (g *Generic) relistPod(ctx context.Context, uid types.UID) {
 	g.relisting <- struct{}{}
 	defer func() { <-g.relisting }()
@@ -425,8 +425,8 @@ func (g *Generic) takeMark(uid types.UID) bool {
 // pkg/kubelet/pleg/generic.go).
 const nonExistent container.State = "non-existent"
 
-// A podRecord has the containers and sandboxes of one pod as of its last events, and the pod as it was last listed, nil if
-// it is gone. While a pod cannot be inspected old does not change, so that the next relist finds the same difference
+// A podRecord has the containers and sandboxes of one pod as of its last events, and the pod as it was last listed, nil
+// if it is gone. While a pod cannot be inspected old does not change, so that the next relist finds the same difference
 // again.
 type podRecord struct {
 	old     map[string]container.State // by id

@@ -179,7 +179,7 @@ func (m *Mirrors) create(ctx context.Context, static *v1.Pod, node types.UID) er
 }
 
 // Delete deletes a mirror at once, without a grace period, since it has no containers. With a UID it deletes only the
-// mirror of that UID. It reports whether it did; what fails is logged, and housekeeping tries again.
+// mirror of that UID. It reports success; a failure is logged, and housekeeping tries again.
 func (m *Mirrors) Delete(ctx context.Context, mirror *v1.Pod, uid *types.UID) bool {
 	m.log.V(2).Info("Deleting a mirror pod", "pod", klog.KObj(mirror), "podUID", mirror.UID)
 	err := m.client.DeletePod(ctx, mirror.Namespace, mirror.Name, metav1.DeleteOptions{

@@ -1,5 +1,5 @@
 // Package pod holds the desired state: the pods that this node should run, with static pods and their mirrors kept
-// apart. It also has what several parts of the syncLoop derive from a pod's object.
+// apart. It also has the functions on pods that several parts of the syncLoop share.
 package pod
 
 import (
@@ -135,7 +135,7 @@ func ExpandAll(words []string, values map[string]string) []string {
 
 // QOSClass is the class of a pod that its status has, or the one that its requests and limits make it
 // (pkg/apis/core/v1/helper/qos upstream): BestEffort without any of CPU and memory, Guaranteed if every container
-// limits both and requests what it limits, else Burstable. Resources of the pod as a whole are left out.
+// limits both and its requests equal its limits, else Burstable. Resources of the pod as a whole are left out.
 func QOSClass(p *v1.Pod) v1.PodQOSClass {
 	if p.Status.QOSClass != "" {
 		return p.Status.QOSClass

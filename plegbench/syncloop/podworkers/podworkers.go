@@ -57,7 +57,7 @@ type KillPodOptions struct {
 // A Syncer does the work of each step. A step that fails is repeated later. ctx ends when the pod's termination begins
 // or gets more urgent.
 type Syncer interface {
-	// SyncPod does what the pod needs now. terminal reports that its containers have ended by themselves, for good.
+	// SyncPod brings the pod closer to its spec. terminal reports that its containers have ended by themselves, for good.
 	SyncPod(ctx context.Context, t UpdateType, pod, mirror *v1.Pod, status *container.PodStatus) (terminal bool,
 		err error)
 	// SyncTerminatingPod stops the containers. Without an error none runs any more. grace is in seconds, never nil.
@@ -69,7 +69,7 @@ type Syncer interface {
 	SyncTerminatedPod(ctx context.Context, pod *v1.Pod, status *container.PodStatus) error
 }
 
-// A StatusCache has what the runtime knows of each pod.
+// A StatusCache has the runtime's status of each pod.
 type StatusCache interface {
 	// GetNewerThan waits until something newer than t is known.
 	GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*container.PodStatus, error)
@@ -98,7 +98,7 @@ type Workers struct {
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
-	mu            sync.Mutex // guards what follows, and every worker
+	mu            sync.Mutex // guards the fields below, and every worker
 	workers       map[types.UID]*worker
 	due           map[types.UID]time.Time // pods to be synced later
 	startedStatic map[string]types.UID    // full name to the one static pod of that name that may run

@@ -19,10 +19,10 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// A Config is what New needs.
+// A Config configures a Manager.
 type Config struct {
 	Liveness, Readiness, Startup *Results
-	// Exec runs a command in a container and returns what it wrote. The error is an exec.ExitError if the command
+	// Exec runs a command in a container and returns its output. The error is an exec.ExitError if the command
 	// exited with another code than 0, DeadlineExceeded of gRPC if it took too long, or any other if it could not be
 	// run.
 	Exec func(ctx context.Context, id container.ID, command []string, timeout time.Duration) ([]byte, error)

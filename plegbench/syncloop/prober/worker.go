@@ -297,7 +297,7 @@ func portOf(port intstr.IntOrString, c *v1.Container) (string, error) {
 	return strconv.Itoa(n), nil
 }
 
-// get sends a request, on a new connection, whatever certificate the server has. An answer from 200 to 399 is a
+// get sends a request on a new connection, without verifying the server's certificate. An answer from 200 to 399 is a
 // success; no answer is a failure like a bad one. Redirects are followed.
 func get(req *http.Request, timeout time.Duration) error {
 	client := &http.Client{Timeout: timeout, Transport: &http.Transport{
@@ -309,7 +309,7 @@ func get(req *http.Request, timeout time.Duration) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < http.StatusOK || resp.StatusCode >= http.StatusBadRequest {
-		// The body is left out: it may contain what events must not show.
+		// The body is left out: it may contain secrets.
 		return failure(fmt.Sprintf("HTTP probe failed with statuscode: %d", resp.StatusCode))
 	}
 	return nil

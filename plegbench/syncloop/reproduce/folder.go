@@ -14,8 +14,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
-// folderPrefix begins the name of each run's folder, which is the name of its node as well: whatever the run makes in
-// a runtime has it as a label, so that the folder identifies what to remove.
+// folderPrefix begins the name of each run's folder, which is also the name of its node. All objects of the run in a
+// runtime have it as a label, so that the folder identifies them.
 const folderPrefix = "kdiag-reproduce-"
 
 // A folder holds all files of one run. As long as its lock is held the run lives.
@@ -62,8 +62,8 @@ func locked(name string) (*os.File, error) {
 	return file, nil
 }
 
-// Cleanup removes what killed runs of this user have left, in their runtimes and below parent, and returns what it
-// removed. Runs that live are left alone. It goes on after an error, and returns all of them.
+// Cleanup removes the remains of this user's killed runs, in their runtimes and below parent, and counts them. It
+// leaves live runs alone, continues after an error, and returns all errors.
 func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
 	var done syncloop.Cleaned
 	dirs, err := filepath.Glob(filepath.Join(parent, folderPrefix+"*"))
@@ -94,7 +94,7 @@ func Cleanup(ctx context.Context, parent string) (syncloop.Cleaned, error) {
 	return done, errors.Join(problems...)
 }
 
-// clean removes what the run made in a runtime, with its cgroups.
+// clean removes the run's objects from a runtime, with its cgroups.
 func (f *folder) clean(
 	ctx context.Context, endpoint string, dialer func(context.Context, string) (net.Conn, error),
 ) (syncloop.Cleaned, error) {

@@ -64,7 +64,7 @@ func pauseImage(list []*runtimeapi.Image) (string, error) {
 	return "", errNoImage
 }
 
-// labels select what the run made for one pod.
+// labels select the run's objects of one pod.
 func (r *run) labels(pod string) map[string]string {
 	node := r.folder.node()
 	return map[string]string{kubecontainer.OwnerLabel: node, kubecontainer.PodNameLabel: pod + "-" + node}

@@ -1,5 +1,5 @@
 // Package reproduce plays an incident from end to end: a runtime, the fault proxy before it, a syncLoop with some
-// pods, the fault and its end, until all is well again. What it makes it removes, whatever happens.
+// pods, the fault and its end, until all is well again. It always removes the objects that it creates.
 //
 // The runtime is the embedded one or a real one; on a real one it runs additional pods on an image that is present,
 // and the fault is in the proxy only, so that other clients of the runtime are not affected.
@@ -25,7 +25,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
-// A Config is what to play. Scenario, Pods, Speed and Dir are required.
+// A Config configures a run. Scenario, Pods, Speed and Dir are required.
 type Config struct {
 	Scenario Scenario
 	Endpoint string    // of a real runtime; empty: the embedded one
@@ -37,7 +37,7 @@ type Config struct {
 	Log      io.Writer // takes the kubelet's log; nil: discarded
 	Notify   func(Event)
 	Made     func(*syncloop.SyncLoop) // is called with the syncLoop before it runs; may be nil
-	// Fault replaces what the scenario does at the proxy, such as by freezing the runtime's process. It may be nil.
+	// Fault replaces the scenario's faults at the proxy, for example by freezing the runtime's process. It may be nil.
 	Fault func(ctx context.Context, on bool) error
 	// Listen and Dialer make and reach the sockets of the embedded runtime and the proxy in memory; nil: the kernel's.
 	Listen fake.ListenFunc
@@ -45,15 +45,15 @@ type Config struct {
 }
 
 const (
-	// least is what a phase may take beside its time at the kubelet's pace, for a busy machine.
+	// least is added to the time of each phase, for a busy machine.
 	least = 20 * time.Second
 	// cleaning bounds the clean-up, which happens also after an interrupt.
 	cleaning = 2 * time.Minute
-	// verbosity of the log: what most distributions' kubelets show.
+	// verbosity of the log, as in most distributions.
 	verbosity = 2
 	// Times at the kubelet's pace.
 	startWithin   = 3 * time.Minute
-	recoverWithin = 8 * time.Minute // what hangs may hang for 2 m more, and a back-off follows
+	recoverWithin = 8 * time.Minute // a call may hang for 2 m more, and a back-off follows
 	pollEvery     = 500 * time.Millisecond
 )
 
@@ -99,14 +99,14 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 		out.NotReadyAfterSeconds, out.NotReadyAfterKubeletSeconds = t.seconds(t.notReady.Sub(t.first))
 	}
 	if !out.CleanedUp && cfg.Endpoint != "" {
-		return out, err // the folder stays: it records what is left to remove
+		return out, err // the folder stays: --cleanup needs it
 	}
 	return out, errors.Join(err, f.close())
 }
 
-// surround starts what lies below the syncLoop, plays, and removes everything.
+// surround starts the runtime and the proxy, plays, and removes everything.
 func (r *run) surround(ctx context.Context) error {
-	apart := context.WithoutCancel(ctx) // what is below outlives an interrupt, until it is cleaned
+	apart := context.WithoutCancel(ctx) // runtime and proxy outlive an interrupt, until they are cleaned
 	if r.endpoint == "" {
 		healthy, _ := fake.Builtin("healthy")
 		_, healthy.Latency = faster(nil, healthy.Latency, r.cfg.Speed)
@@ -149,7 +149,7 @@ func (r *run) surround(ctx context.Context) error {
 	return errors.Join(err, <-ended, r.clean(apart))
 }
 
-// prepare asks the runtime what it is, chooses the pods' image and writes their manifests.
+// prepare reads the runtime's version and status, chooses the pods' image and writes their manifests.
 func (r *run) prepare(ctx context.Context) error {
 	version, err := r.direct.Version(ctx)
 	if err != nil {
@@ -304,12 +304,12 @@ func (r *run) injectFault(ctx context.Context) error {
 		err = until(s.Hold)
 	}
 	if ctx.Err() != nil {
-		r.stop() // first, so that what the end of the fault releases is not part of the incident
+		r.stop() // first, so that calls released by the end of the fault are not part of the incident
 	}
 	return errors.Join(err, r.setFault(context.WithoutCancel(ctx), false))
 }
 
-// setFault begins or ends what goes wrong.
+// setFault begins or ends the fault.
 func (r *run) setFault(ctx context.Context, on bool) error {
 	s := &r.cfg.Scenario
 	text := "the fault ends"
@@ -367,8 +367,8 @@ func (r *run) well(ctx context.Context) error {
 	return nil
 }
 
-// await waits until all is well, or its time, at the kubelet's pace and some more, is over. Its error is what was
-// still missing.
+// await waits until all is well, or its time, at the kubelet's pace and some more, is over. Its error names
+// the missing parts.
 func (r *run) await(ctx context.Context, within time.Duration) error {
 	deadline := time.Now().Add(time.Duration(float64(within)/r.cfg.Speed) + least)
 	for {
@@ -381,7 +381,7 @@ func (r *run) await(ctx context.Context, within time.Duration) error {
 	}
 }
 
-// wait waits for a time at the kubelet's pace, and looks at the syncLoop meanwhile.
+// wait waits for a time at the kubelet's pace, and polls the syncLoop meanwhile.
 func (r *run) wait(ctx context.Context, d time.Duration) error {
 	end := time.Now().Add(time.Duration(float64(d) / r.cfg.Speed))
 	for left := time.Until(end); left > 0; left = time.Until(end) {
@@ -390,13 +390,13 @@ func (r *run) wait(ctx context.Context, d time.Duration) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-time.After(max(min(left, poll), 5*time.Millisecond)):
-			r.timeline.look(r.loop.Snapshot())
+			r.timeline.poll(r.loop.Snapshot())
 		}
 	}
 	return ctx.Err()
 }
 
-// clean removes what the run made in the runtime.
+// clean removes the run's objects from the runtime.
 func (r *run) clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cleaning)
 	defer cancel()

@@ -200,8 +200,8 @@ func (t *timeline) expect(what What, pod, id, detail string) {
 	t.starts = append(t.starts, &start{pod: pod, dead: id, at: time.Now(), noticed: id == ""})
 }
 
-// look compares with what was there before.
-func (t *timeline) look(s syncloop.Snapshot) {
+// poll derives events from the state of the syncLoop.
+func (t *timeline) poll(s syncloop.Snapshot) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	since := s.PLEG.InProgressSince
@@ -259,8 +259,8 @@ func why(p *v1.Pod) (text string) {
 	return text
 }
 
-// settled returns nil once the node is Ready, the loop turns, every death has been noticed and all pods run; else what
-// is still to come.
+// settled returns nil once the node is Ready, the loop turns, every death has been noticed and all pods run; else an
+// error that names the missing parts.
 func (t *timeline) settled(pods []*v1.Pod, want int) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Config is what a Server needs. All fields are required.
+// Config configures a Server. All fields are required.
 type Config struct {
 	Address         string       // host and port; only loopback is served
 	Healthy         func() error // of the syncLoop, for /healthz
@@ -67,7 +67,7 @@ func New(cfg Config) (*Server, error) {
 
 func loopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
 
-// Addr is where the server listens.
+// Addr returns the address that the server listens on.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // Run serves until ctx ends, whose error it returns. Requests under way are cut off then.
@@ -139,8 +139,8 @@ func (s *Server) routes() *http.ServeMux {
 	return mux
 }
 
-// masked returns a pod without the values of environment variables, which may be secrets: the server does not know who
-// asks.
+// masked returns a pod without the values of environment variables, which may be secrets: the server does not
+// authenticate its clients.
 func masked(p *v1.Pod) *v1.Pod {
 	p = p.DeepCopy()
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {

@@ -1,6 +1,6 @@
 // Package stats measures the node and the pods of a syncLoop (pkg/kubelet/stats upstream): proc for the node, CRI for
-// containers and the image file system, and the disk for logs and volumes. Left out are cgroups, which would show
-// what is charged to a pod but not to its containers, network, swap of the node, processes, and accelerators.
+// containers and the image file system, and the disk for logs and volumes. Left out are cgroups, and so the
+// usage charged to a pod but not to its containers, network, swap of the node, processes, and accelerators.
 package stats
 
 import (
@@ -34,7 +34,7 @@ type CRI interface {
 	ImageFsInfo(ctx context.Context) (*runtimeapi.ImageFsInfoResponse, error)
 }
 
-// Config is what a Provider is made of.
+// Config configures a Provider.
 type Config struct {
 	CRI      CRI
 	NodeName string // only sandboxes and containers with it as container.OwnerLabel are counted
@@ -69,9 +69,9 @@ func New(cfg Config) (*Provider, error) {
 	return &Provider{cfg: cfg, proc: proc, turn: make(chan struct{}, 1)}, nil
 }
 
-// Summary measures, or, unless it has to be fresh, returns what was measured less than 10 s ago, which must not be
-// changed. It fails if any part cannot be measured, as upstream: while a runtime hangs there are no stats, and
-// therefore no evictions.
+// Summary measures. Unless it has to be fresh, it returns a summary of less than 10 s ago, which must not be changed.
+// It fails if any part cannot be measured, as upstream: while a runtime hangs there are no stats, and therefore no
+// evictions.
 func (p *Provider) Summary(ctx context.Context, fresh bool) (*statsapi.Summary, error) {
 	select {
 	case p.turn <- struct{}{}:
@@ -216,7 +216,7 @@ func (p *Provider) container(
 	return out
 }
 
-// sums adds the pod's local volumes, what its containers use together, and what it has on the node's disk: writable
+// sums adds the pod's local volumes, the usage of its containers together, and its usage of the node's disk: writable
 // layers, logs and volumes, but not volumes on another file system, such as one in memory.
 func (p *Provider) sums(out *statsapi.PodStats) {
 	now := metav1.Now()
@@ -252,7 +252,7 @@ func number(v *runtimeapi.UInt64Value) *uint64 {
 	return &v.Value
 }
 
-// addFs adds to a sum what is used of a disk, if that is known.
+// addFs adds the usage of a disk, if it is known, to a sum.
 func addFs(sum, s *statsapi.FsStats) {
 	if s != nil {
 		sum.UsedBytes, sum.InodesUsed = plus(sum.UsedBytes, s.UsedBytes), plus(sum.InodesUsed, s.InodesUsed)
@@ -266,8 +266,8 @@ func plus(a, b *uint64) *uint64 {
 	return new(*a + *b)
 }
 
-// fsStats measures the file system of a directory. Available is what a user without privileges may still use; used is
-// all that is not free.
+// fsStats measures the file system of a directory. Available is the space for a user without privileges; used is
+// all space that is not free.
 func fsStats(dir string) (*statsapi.FsStats, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -281,7 +281,7 @@ func fsStats(dir string) (*statsapi.FsStats, error) {
 	}, nil
 }
 
-// Disk is the size of a directory's file system, and what is free of it, in bytes.
+// Disk returns the size of a directory's file system and its available space, in bytes.
 func Disk(dir string) (capacity, available uint64, err error) {
 	s, err := fsStats(dir)
 	if err != nil {
@@ -290,7 +290,7 @@ func Disk(dir string) (capacity, available uint64, err error) {
 	return *s.CapacityBytes, *s.AvailableBytes, nil
 }
 
-// imageFs measures the file system of the images: used is what the images use, the rest is of the whole file system.
+// imageFs measures the file system of the images: used counts the images, the rest is of the whole file system.
 // One that this machine does not have, such as that of a simulated runtime, has the runtime's figures only, and dir is
 // the node's.
 func (p *Provider) imageFs(ctx context.Context) (dir string, out *statsapi.FsStats, err error) {
@@ -313,7 +313,7 @@ func (p *Provider) imageFs(ctx context.Context) (dir string, out *statsapi.FsSta
 	return dir, out, err
 }
 
-// ImageDisk is the size of the file system with the images, and what is free of it, in bytes.
+// ImageDisk returns the size of the file system with the images and its available space, in bytes.
 func (p *Provider) ImageDisk(ctx context.Context) (capacity, available uint64, err error) {
 	dir, _, err := p.imageFs(ctx)
 	if err != nil {
@@ -362,7 +362,7 @@ func measure(dir string) *statsapi.FsStats {
 			return filepath.SkipDir
 		}
 		seen[st.Ino] = true
-		bytes += uint64(st.Blocks) * 512 // stat's unit, whatever the file system's block
+		bytes += uint64(st.Blocks) * 512 // stat's unit, independent of the file system's block
 		inodes++
 		return nil
 	})

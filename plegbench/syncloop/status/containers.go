@@ -29,8 +29,7 @@ func containerStatuses(
 	return out
 }
 
-// observed is a container's status by the newest two of its instances that the runtime has; or, if it has none, by what
-// was known before.
+// observed returns a container's status by the newest two instances in the runtime; without any, by its earlier status.
 func observed(in *GenerateInput, spec *v1.Container, before *v1.ContainerStatus) v1.ContainerStatus {
 	var seen []v1.ContainerStatus
 	for _, c := range in.PodStatus.ContainerStatuses { // newest first

@@ -32,7 +32,7 @@ type GenerateInput struct {
 	// UpdateProbes fills in started and ready of each container. Nil leaves them false.
 	UpdateProbes func(*v1.Pod, *v1.PodStatus)
 	HostIPs      []string  // of the node, the primary first; none leaves them out of the status
-	Now          time.Time // what spec.activeDeadlineSeconds is compared with; zero is before any deadline
+	Now          time.Time // is compared with spec.activeDeadlineSeconds; zero is before any deadline
 }
 
 // Reason and message of a pod that was active for too long (pkg/kubelet/active_deadline.go upstream).

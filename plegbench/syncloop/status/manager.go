@@ -32,7 +32,7 @@ type Client interface {
 	DeletePod(ctx context.Context, namespace, name string, opts metav1.DeleteOptions) error
 }
 
-// A Config is what New needs. Client and File may both be missing: then statuses are only kept.
+// A Config configures a Manager. Client and File may both be missing: then statuses are only kept.
 type Config struct {
 	Client   Client
 	File     string // replaced atomically on each change by all statuses as one JSON document
@@ -74,7 +74,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
-			m.writeFile() // what was set last is not lost
+			m.writeFile() // so that the last change is not lost
 			return ctx.Err()
 		case <-m.wake:
 			m.writeFile()
@@ -133,7 +133,7 @@ func (m *Manager) RemoveOrphanedStatuses(keep map[types.UID]bool) {
 	}
 }
 
-// SetContainerReadiness takes the result of a readiness probe, with what follows for the pod's conditions.
+// SetContainerReadiness takes the result of a readiness probe and updates the pod's conditions.
 func (m *Manager) SetContainerReadiness(uid types.UID, id container.ID, isReady bool) {
 	m.change(uid, id, "readiness", func(p *v1.Pod, st *v1.PodStatus, c *v1.ContainerStatus) {
 		c.Ready = isReady
@@ -274,8 +274,8 @@ func canBeDeleted(api *v1.Pod, finished bool) bool {
 	return api.DeletionTimestamp != nil && !pod.IsMirror(api) && pod.IsTerminal(api.Status.Phase) && finished
 }
 
-// syncPod brings one status to the API server, and deletes the pod there if that is all that was waited for. What
-// fails is tried again by the next full pass.
+// syncPod brings one status to the API server, and deletes the pod there if nothing else is left to do. The next
+// full pass retries a failure.
 func (m *Manager) syncPod(ctx context.Context, uid types.UID, c cached) {
 	ref := klog.KRef(c.namespace, c.name)
 	api, err := m.cfg.Client.GetPod(ctx, c.namespace, c.name)
@@ -318,7 +318,7 @@ func (m *Manager) syncPod(ctx context.Context, uid types.UID, c cached) {
 	}
 }
 
-// patch sends what the API server does not have of a status, and returns the pod as it is then. The patch names the
+// patch sends the difference between a status and the API server's, and returns the patched pod. The patch names the
 // UID, so that a pod of the same name that came since is left alone.
 func (m *Manager) patch(ctx context.Context, api *v1.Pod, uid types.UID, c cached) (*v1.Pod, error) {
 	merged := merge(api, c.status, m.cfg.CouldRun(uid))
@@ -372,7 +372,7 @@ type Item struct {
 	Status   v1.PodStatus      `json:"status"`
 }
 
-// writeFile replaces the file if a status has changed since. What fails is tried again by the next full pass.
+// writeFile replaces the file if a status has changed since. The next full pass retries a failure.
 func (m *Manager) writeFile() {
 	m.mu.Lock()
 	if m.cfg.File == "" || !m.changed {

@@ -40,7 +40,7 @@ type file struct {
 // defaultMode is the mode of files by the API's defaults.
 const defaultMode = 0o644
 
-// sources are those of a volume with content, whatever its kind, and the mode of its files.
+// sources returns the sources of a volume with content of any kind, and the mode of its files.
 func sources(v *v1.Volume) ([]v1.VolumeProjection, *int32) {
 	switch {
 	case v.ConfigMap != nil:
@@ -151,7 +151,7 @@ func write(root *os.Root, p files) (err error) {
 			err = root.WriteFile(at, []byte(f.data), mode)
 		}
 		if err == nil {
-			err = root.Chmod(at, mode) // whatever the umask is
+			err = root.Chmod(at, mode) // regardless of the umask
 		}
 		if err != nil {
 			return err
@@ -186,7 +186,7 @@ func validPath(name string) (string, error) {
 	return clean, nil
 }
 
-// Objects are what the contents of volumes are taken from.
+// Objects are the sources of the contents of volumes.
 type Objects interface {
 	source.Objects
 	// ServiceAccountToken is a token of the service account with that name, which may have been issued earlier.
@@ -195,7 +195,7 @@ type Objects interface {
 	) (string, error)
 }
 
-// A Client is what pods refer to at an API server.
+// A Client reads the objects at an API server that pods refer to.
 type Client interface {
 	source.Objects
 	CreateToken(

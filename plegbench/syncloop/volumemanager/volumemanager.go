@@ -1,6 +1,6 @@
 // Package volumemanager makes the volumes of pods and removes them: emptyDir on disk and in memory, hostPath,
-// configMap, secret, and what an API server adds to each pod (projected with a token, and fields of the pod's
-// metadata), in the kubelet's folders.
+// configMap, secret, and the volumes that an API server adds to each pod (projected with a token, and fields of the
+// pod's metadata), in the kubelet's folders.
 //
 // Volumes of all other kinds end the mount at once. Left out are fsGroup, subPath, resource fields, and folders inside
 // of a volume for others that are mounted there. Each pod's worker makes and removes the pod's volumes itself: there is
@@ -36,7 +36,7 @@ import (
 // upstream).
 const (
 	mountTimeout = 2*time.Minute + 3*time.Second
-	mountPeriod  = 100 * time.Millisecond // between looks at what is due
+	mountPeriod  = 100 * time.Millisecond // between attempts for all due volumes
 	firstRetry   = 500 * time.Millisecond // after a failure, doubling up to mostRetry
 	mostRetry    = 2*time.Minute + 2*time.Second
 )
@@ -45,7 +45,7 @@ const (
 // directory may be that of a real kubelet.
 const ownerMark = container.OwnerLabel
 
-// Config is what a Manager needs. All fields are required.
+// Config configures a Manager. All fields are required.
 type Config struct {
 	NodeName string // marks the folders that are ours
 	RootDir  string // like /var/lib/kubelet
@@ -296,7 +296,7 @@ func kindOf(v *v1.Volume) (kind, error) {
 // run made stays as it is.
 func (m *Manager) makeDir(dir string, k kind) error {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		err := errors.Join(os.MkdirAll(dir, 0o750), os.Chmod(dir, 0o777)) // whatever the umask is
+		err := errors.Join(os.MkdirAll(dir, 0o750), os.Chmod(dir, 0o777)) // regardless of the umask
 		if err != nil {
 			return err
 		}
@@ -311,7 +311,7 @@ func (m *Manager) makeDir(dir string, k kind) error {
 	return nil
 }
 
-// below lists what is mounted below a folder, in the order of mounting. The paths begin with dir even if a link
+// below lists the mounts below a folder, in the order of mounting. The paths begin with dir even if a link
 // leads there.
 func (kernel) below(dir string) (paths []string, err error) {
 	real, err := filepath.EvalSymlinks(dir)
@@ -327,7 +327,7 @@ func (kernel) below(dir string) (paths []string, err error) {
 	return paths, err
 }
 
-// remove unmounts the volumes in a pod's folder, also those that an earlier run made, and removes what is at path.
+// remove unmounts the volumes in a pod's folder, also those that an earlier run made, and removes path.
 // Nothing is removed as long as something else is mounted inside.
 func (m *Manager) remove(podDir, path string) error {
 	mounts, err := m.mounts.below(podDir)

@@ -1,5 +1,5 @@
-// Package source is what a pod's containers are given and where it is taken from: volumes, and for these and the
-// environment fields of the pod (the downward API), ConfigMaps and Secrets.
+// Package source has a pod's mounted volumes, and the sources of volumes and environment variables: fields of the pod
+// (the downward API), ConfigMaps and Secrets.
 package source
 
 import (
