@@ -3,6 +3,7 @@ package signature
 import (
 	"regexp"
 	"strings"
+	"sync"
 
 	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
@@ -10,12 +11,14 @@ import (
 // named returns a function that reads facts by the first of some expressions that matches a record. The names of the
 // groups are those of the facts.
 func named(expressions ...string) func(r *record, m *Match) {
-	var forms []*regexp.Regexp
-	for _, e := range expressions {
-		forms = append(forms, regexp.MustCompile(e))
-	}
+	forms := sync.OnceValue(func() (forms []*regexp.Regexp) {
+		for _, e := range expressions {
+			forms = append(forms, regexp.MustCompile(e))
+		}
+		return forms
+	})
 	return func(r *record, m *Match) {
-		for _, form := range forms {
+		for _, form := range forms() {
 			groups := form.FindStringSubmatch(r.text)
 			for i := 1; i < len(groups); i++ {
 				m.set(form.SubexpNames()[i], groups[i])
