@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -127,6 +128,27 @@ func BenchmarkNodeExited(b *testing.B) {
 			"--image-endpoint", c.Endpoint(), "ps", "-a")
 		program(b, "process/crictl-ps-a-json", nil, crictlPath, "--timeout", "60s", "--runtime-endpoint", c.Endpoint(),
 			"--image-endpoint", c.Endpoint(), "ps", "-a", "-o", "json")
+	}
+}
+
+// BenchmarkStart runs programs that only print their version, one after the other, and reports their medians.
+func BenchmarkStart(b *testing.B) {
+	programs := [][]string{{os.Getenv("KDIAG"), "version"}, {os.Getenv("CRICTL"), "--version"}}
+	cpu, peak := make([][]float64, len(programs)), make([][]float64, len(programs))
+	for b.Loop() {
+		for i, p := range programs {
+			cmd := exec.CommandContext(b.Context(), p[0], p[1:]...)
+			must(b, cmd.Run())
+			s := cmd.ProcessState
+			cpu[i] = append(cpu[i], (s.UserTime()+s.SystemTime()).Seconds()*1e3)
+			peak[i] = append(peak[i], float64(s.SysUsage().(*syscall.Rusage).Maxrss)/1024)
+		}
+	}
+	for i, name := range []string{"kdiag", "crictl"} {
+		slices.Sort(cpu[i])
+		slices.Sort(peak[i])
+		b.ReportMetric(cpu[i][len(cpu[i])/2], name+"-cpu-ms")
+		b.ReportMetric(peak[i][len(peak[i])/2], name+"-peak-MiB")
 	}
 }
 
