@@ -229,7 +229,7 @@ func checkEntry(h *tar.Header) (string, error) {
 	case len(name) > maxName:
 		return "", refusal(fmt.Sprintf("a path in it is longer than %d bytes", maxName))
 	case !fs.ValidPath(name), strings.ContainsFunc(name, unprintable):
-		return "", refusal(fmt.Sprintf("%q is no path of a file below it", h.Name))
+		return "", refusal(fmt.Sprintf("%q is not a path of a file below it", h.Name))
 	case h.Typeflag != tar.TypeReg && h.Typeflag != tar.TypeDir:
 		return "", refusal(fmt.Sprintf("%q is neither a file nor a folder", name))
 	}

@@ -212,13 +212,13 @@ func TestHostile(t *testing.T) {
 		archive []byte
 		want    string
 	}{
-		"absolute":     {evil(t, reg("/etc/passwd")), `"/etc/passwd" is no path of a file below it`},
-		"parent":       {evil(t, reg("a/../../b")), `"a/../../b" is no path of a file below it`},
-		"newline":      {evil(t, reg("a\nb")), `"a\nb" is no path of a file below it`},
+		"absolute":     {evil(t, reg("/etc/passwd")), `"/etc/passwd" is not a path of a file below it`},
+		"parent":       {evil(t, reg("a/../../b")), `"a/../../b" is not a path of a file below it`},
+		"newline":      {evil(t, reg("a\nb")), `"a\nb" is not a path of a file below it`},
 		"long":         {evil(t, reg(strings.Repeat("x", 300))), "a path in it is longer than 255 bytes"},
 		"symlink":      {evil(t, link(tar.TypeSymlink)), other},
 		"device":       {evil(t, link(tar.TypeBlock)), other},
-		"folder above": {evil(t, above), `"../x/" is no path of a file below it`},
+		"folder above": {evil(t, above), `"../x/" is not a path of a file below it`},
 		"twice":        {evil(t, reg("a"), reg("a")), `"a" is in it twice`},
 		"many":         {evil(t, many...), "it has more than 10 entries"},
 		"large":        {evil(t, tar.Header{Name: "a", Size: 101 << 20}), "it unpacks to more than 100 MiB"},

@@ -87,7 +87,7 @@ func (in Input) prove(ctx context.Context, p host.Process) error {
 		{!known, false, "is another process than before"},
 		{v.State == 'Z' || v.State == 'X', false, "is a zombie"},
 		{proc.Apart(proc.Self, proc.Dir(in.Root, p.PID), "pid"), false, "has a pid namespace of its own, as a pod has"},
-		{!knownProgram(p.Role, v), shim, fmt.Sprintf("runs the program %s, which is no known %s", v.Program, p.Role)},
+		{!knownProgram(p.Role, v), shim, fmt.Sprintf("runs the program %s, which is not a known %s", v.Program, p.Role)},
 		{v.Caught&bit == 0 || v.Blocked&bit != 0, shim, "does not handle SIGUSR1 and could die of it"},
 		{v.Pending&bit != 0, true, "has not received an earlier SIGUSR1 yet"},
 		{still != "", true, still + " and could write its goroutines only later"},

@@ -247,7 +247,7 @@ func (in *Incident) lateStart(bursts []*journal.Burst) string {
 	if begin == nil || earliest.IsZero() || !earliest.After(begin.Add(beginSlack)) {
 		return ""
 	}
-	return textf("it began %s or more after the last good relist, so it is no root", earliest.Sub(*begin))
+	return textf("it began %s or more after the last good relist, so it is not the root", earliest.Sub(*begin))
 }
 
 // found words how often and when records of the codes occur, such as "relist failed: 3 records, 00:51:11 to 00:55:11

@@ -84,7 +84,7 @@ func recogniseKubeletImpaired(f *facts.Facts) *Finding {
 	case k.KubeconfigGone:
 		summary := textf("the kubelet runs, but its kubeconfig %s is missing: it cannot start again",
 			facts.Clean(k.Kubeconfig))
-		Addf(&e.For, "%s does not exist, and there is no kubeconfig to bootstrap from", facts.Clean(k.Kubeconfig))
+		Addf(&e.For, "%s does not exist, and there is not a kubeconfig to bootstrap from", facts.Clean(k.Kubeconfig))
 		return newFinding(checks.Warning, checks.Certain, summary, e, *facts.KubeletSubject(f)).
 			advise(func(s *Steps, _ string) {
 				s.Look("ls -l "+ifElse(facts.SafePath.MatchString(k.Kubeconfig), k.Kubeconfig, "/etc/kubernetes"),

@@ -188,7 +188,7 @@ func ConnectProblem(c crictl.Connect) string {
 	case c.State == crictl.ConnectSilent:
 		return "accepts connections but never replies (waited " + units.Duration(c.Elapsed) + ")"
 	case c.State == crictl.ConnectForeign:
-		return "the process that listens is no gRPC server"
+		return "the process that listens is not a gRPC server"
 	case c.State == crictl.ConnectOK:
 		return ""
 	case c.State == crictl.ConnectDenied:

@@ -195,7 +195,7 @@ func NotRuntime(f *Facts) string {
 	case f.Target.OtherProcess == nil:
 		return ""
 	case f.Target.Name == "the runtime":
-		return "it is no runtime that kdiag knows"
+		return "not a runtime that kdiag knows"
 	}
 	return "it is not " + f.Target.Name
 }

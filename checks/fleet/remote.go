@@ -151,7 +151,7 @@ func (a *Agent) Read(ctx context.Context, path string, query url.Values, kind st
 	}
 	if err != nil {
 		return &NodeError{
-			Problem: fmt.Sprintf("the answer of %s is no %s of kdiag: %v", a, kind, err),
+			Problem: fmt.Sprintf("the answer of %s is not a %s of kdiag: %v", a, kind, err),
 			Hint:    "kubectl get pod -n " + a.Namespace + " " + a.Pod + " -o yaml shows what runs there",
 		}
 	}

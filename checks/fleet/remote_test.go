@@ -208,11 +208,11 @@ func TestAgentRead(t *testing.T) {
 		{"another page", text(404, "404 page not found"), nil, agent + " answers: 404 page not found", "older version"},
 		{
 			"another kind", text(200, `{"kind":"History"}`), nil,
-			"the answer of " + agent + ` is no Report of kdiag: it is a "History"`, "get pod -n kdiag a",
+			"the answer of " + agent + ` is not a Report of kdiag: it is a "History"`, "get pod -n kdiag a",
 		},
 		{
 			"no document", text(200, "<html>"), nil,
-			"the answer of " + agent + " is no Report of kdiag: invalid character '<' looking for beginning of value", "get pod",
+			"the answer of " + agent + " is not a Report of kdiag: invalid character '<' looking for beginning of value", "get pod",
 		},
 		{"down", nil, down, agent + " does not answer: " + down.Error(), "describe node n1"},
 		{

@@ -112,7 +112,7 @@ func TestListenReplacesStaleSocketsOnly(t *testing.T) {
 		{"in use", inUse, SocketRefuse, "another process listens there already"},
 		{"file", func(_ *testing.T, path string) error {
 			return os.WriteFile(path, []byte("precious"), 0o600)
-		}, SocketListen, "a file that is no socket"},
+		}, SocketListen, "a file that is not a socket"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			path := socketPath(t)

@@ -85,7 +85,7 @@ func clearPath(ctx context.Context, path string) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() != fs.ModeSocket:
-		return errors.New("there is a file that is no socket; it is left alone")
+		return errors.New("there is a file that is not a socket; it is left alone")
 	}
 	conn, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(ctx, "unix", path)
 	switch {

@@ -45,7 +45,7 @@ func openRegular(path string) (*os.File, error) {
 	}
 	info, err := fd.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("opening %s: %w: it is no regular file", path, ErrNotJournal)
+		err = fmt.Errorf("opening %s: %w: it is not a regular file", path, ErrNotJournal)
 	}
 	if err != nil {
 		_ = fd.Close() // the first error counts

@@ -89,7 +89,7 @@ func parseCatalogue(text []byte) ([]entry, error) {
 		for _, name := range e.Reads {
 			n := slices.IndexFunc(readers, func(r reader) bool { return r.name == name })
 			if n < 0 {
-				return nil, fmt.Errorf("%s reads %q, which is no reader", e.Code, name)
+				return nil, fmt.Errorf("%s reads %q, which is not a reader", e.Code, name)
 			}
 			e.reads |= 1 << n
 		}

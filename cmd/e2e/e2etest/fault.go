@@ -193,7 +193,7 @@ func (w Want) checkFirst(t *testing.T, p Place, causes []checks.Cause) {
 	}
 	for _, c := range causes[1:] {
 		if c.CausedBy == "" && c.Severity == checks.Critical && w.Among {
-			t.Errorf("%s is no consequence: %s", c.Code, c.Summary)
+			t.Errorf("%s is not a consequence: %s", c.Code, c.Summary)
 		}
 	}
 	var subjects []checks.Subject

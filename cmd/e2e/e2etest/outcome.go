@@ -69,7 +69,7 @@ func Decode[T any](t *testing.T, o Outcome) *T {
 	dec.DisallowUnknownFields()
 	var doc T
 	if err := dec.Decode(&doc); err != nil {
-		t.Fatalf("stdout is no %T: %v\nstdout: %s\nstderr: %s", doc, err, o.Stdout, o.Stderr)
+		t.Fatalf("stdout is not a %T: %v\nstdout: %s\nstderr: %s", doc, err, o.Stdout, o.Stderr)
 	}
 	if dec.More() {
 		t.Fatalf("more than one document on stdout:\n%s", o.Stdout)

@@ -118,7 +118,7 @@ func (o *options) checkListen() error {
 		return nil
 	}
 	_, _, err := net.SplitHostPort(o.listen)
-	return cli.Reject(err != nil, fmt.Sprintf("--listen %q is no address", o.listen),
+	return cli.Reject(err != nil, fmt.Sprintf("--listen %q is not a valid address", o.listen),
 		"for example --listen "+defaultListen+", or :9478 for all of the host's")
 }
 
@@ -129,7 +129,7 @@ func (o *options) checkFolder(flag, name string) error {
 	}
 	info, err := cli.Look(name, func() (fs.FileInfo, error) { return os.Stat(name) })
 	if err == nil && !info.IsDir() {
-		return cli.Usage("--"+flag+" "+name+" is no folder", "name the folder that node_exporter reads")
+		return cli.Usage("--"+flag+" "+name+" is not a folder", "name the folder that node_exporter reads")
 	}
 	if err != nil {
 		return cli.Usage("--"+flag+": "+strings.TrimPrefix(err.Error(), "stat "), "make it, or correct the name")

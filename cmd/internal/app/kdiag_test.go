@@ -70,7 +70,7 @@ func decode[T any](t *testing.T, o outcome) *T {
 	dec.DisallowUnknownFields()
 	var doc T
 	if err := dec.Decode(&doc); err != nil {
-		t.Fatalf("stdout is no %T: %v\nstdout: %s\nstderr: %s", doc, err, o.stdout, o.stderr)
+		t.Fatalf("stdout is not a %T: %v\nstdout: %s\nstderr: %s", doc, err, o.stdout, o.stderr)
 	}
 	if dec.More() {
 		t.Fatalf("more than one document on stdout:\n%s", o.stdout)

@@ -88,7 +88,7 @@ func TestFleetRemote(t *testing.T) {
 		{[]string{"fleet", "history", "n1", "--since", "-24h"}, flags, 1, "RECOVERED  node-7  RuntimeHung from ", "", ""},
 		{[]string{"fleet", "history", "n1"}, flags, 1, "--capture 20261123T140530Z-RuntimeHung.tar.zst", " --from ", ""},
 		{[]string{"fleet", "history", "n1"}, flags, 1, "old: the agent is stuck", "", ""},
-		{[]string{"fleet", "history", "n1", "--since", "soon"}, flags, 2, "", "", `"soon" is no time`},
+		{[]string{"fleet", "history", "n1", "--since", "soon"}, flags, 2, "", "", `"soon" is not a time`},
 		{[]string{"fleet", "bundle", "n1", "--list"}, flags, 0, "2 archives  n1.example\n\nCAPTURED  ", "", ""},
 		{[]string{"fleet", "bundle", "n1", "--list", "-o", "brief"}, flags, 0, "n1.example 2 archives\n", "", ""},
 		{[]string{"fleet", "bundle", "n1", "--list", "x"}, flags, 2, "", "", "--list fetches nothing"},

@@ -119,7 +119,7 @@ func openDestination(name string) (*Destination, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, errors.New(name + " is there and is no regular file")
+		return nil, errors.New(name + " exists and is not a regular file")
 	default:
 		d.Exists, d.mode = true, info.Mode().Perm()
 	}

@@ -34,7 +34,7 @@ func parseWhen(text string, now time.Time) (time.Time, error) {
 	}
 	d, err := time.ParseDuration(strings.TrimPrefix(text, "-"))
 	if err != nil || d < 0 || d > maxAgo {
-		return time.Time{}, fmt.Errorf("%q is no time", text)
+		return time.Time{}, fmt.Errorf("%q is not a time", text)
 	}
 	return now.Add(-d), nil
 }

@@ -40,7 +40,7 @@ when nothing is named and a pipe or a file is there.
 
 An incident begins with the last good relist: the time of a record minus the age in it. That the node was NotReady for
 another reason (no pod network, runtime not ready or down) is an incident too. A kubelet that has just started also logs
-that PLEG is not healthy, until its first relist; that is no incident.
+that PLEG is not healthy, until its first relist; that is not an incident.
 
 Times are shown in the zone of the log. --since and --until take RFC 3339, "2026-11-21 03:12:09", 03:12 (the last time
 that it was that late) and -15m; what names no zone is in --zone, else in this machine's.
@@ -100,7 +100,7 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 	return cmp.Or(
 		cli.RejectEmpty(cmd, "since", "until", "root", "html", "zone"),
 		cli.Reject(given("year") && (o.year < 2014 || o.year > 9999),
-			fmt.Sprintf("--year %d is no year of a kubelet", o.year), "for example --year 2026"),
+			fmt.Sprintf("--year %d is not a year of a kubelet", o.year), "for example --year 2026"),
 		cli.Reject(given("root") && len(args)+len(o.directories)+len(o.files) > 0,
 			"--root excludes FILE, --file and --directory", "name the files below the root instead"),
 		cli.Reject(o.follow && given("until"), "--follow and --until exclude each other", "leave one of them out"),
@@ -157,7 +157,7 @@ func parseZone(s string) (*time.Location, error) {
 	}
 	zone, err := time.LoadLocation(s)
 	if err != nil {
-		return nil, cli.Usage(fmt.Sprintf("--zone: %q is no zone", s),
+		return nil, cli.Usage(fmt.Sprintf("--zone: %q is not a time zone", s),
 			"give the distance from UTC, such as --zone +08:00, or a name such as Europe/Berlin")
 	}
 	return zone, nil

@@ -102,7 +102,7 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 	}
 	return cmp.Or(
 		cli.RejectEmpty(cmd, "shim"),
-		cli.Reject(strings.HasPrefix(o.Shims, "-"), "--shim "+o.Shims+" is not an id, a pid or stuck",
+		cli.Reject(strings.HasPrefix(o.Shims, "-"), "--shim "+o.Shims+" is not an id, a pid or the word stuck",
 			"for example --shim stuck"),
 		o.CheckFrom(cmd, args), o.CheckKubeletFlags(cmd), o.Check(cmd, nil),
 	)
