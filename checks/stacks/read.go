@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unique"
 
 	"github.com/maruel/panicparse/v2/stack"
 
@@ -39,7 +40,7 @@ var ErrNoDump = errors.New("no goroutine dump found")
 func Read(ctx context.Context, name string, r io.Reader) ([]*Dump, error) {
 	l := &log{
 		name: name, seed: maphash.MakeSeed(),
-		known: map[uint64]*interned{}, addrs: map[uint64][]uint64{}, texts: map[string]string{},
+		known: map[uint64]*interned{}, addrs: map[uint64][]uint64{},
 	}
 	err := l.read(ctx, r)
 	switch n := len(l.dumps); {
@@ -63,7 +64,6 @@ type log struct {
 	seed  maphash.Seed
 	known map[uint64]*interned                    // stacks, by the hash of their text without arguments
 	addrs map[uint64][]uint64                     // by hash
-	texts map[string]string                       // names of functions and files, states
 	kept  struct{ goroutines, stacks, addrs int } // the last two in bytes
 
 	unwrapper
@@ -144,7 +144,7 @@ func (l *log) goroutine(m [][]byte) {
 	l.text, l.args, l.ends, l.call = l.text[:0], l.args[:0], l.ends[:0], l.call[:0]
 	state, rest, _ := strings.Cut(string(m[2]), ", ")
 	state = strings.TrimSuffix(strings.TrimSuffix(state, " (durable)"), " (scan)")
-	l.g = Goroutine{State: l.share(state)}
+	l.g = Goroutine{State: unique.Make(state).Value()}
 	l.g.ID, _ = strconv.Atoi(string(m[1])) // has at most 18 digits
 	for item := range strings.SplitSeq(rest, ", ") {
 		if minutes, ok := strings.CutSuffix(item, " minutes"); ok {
@@ -300,25 +300,13 @@ func (l *log) intern() *interned {
 		if call.RemoteSrcPath == "" || call.Func.Complete == "" { // cut by an error; no stack
 			break
 		}
-		name := l.share(call.Func.Complete)
-		file := l.share(cmp.Or(call.SrcName, call.RemoteSrcPath))
+		name := unique.Make(call.Func.Complete).Value()
+		file := unique.Make(cmp.Or(call.SrcName, call.RemoteSrcPath)).Value()
 		e.stack.Frames = append(e.stack.Frames, Frame{Func: name, File: file, Line: call.Line})
 		e.addrs = append(e.addrs, hasAddress(name))
-		l.kept.stacks += 80
+		l.kept.stacks += 80 + len(name)
 	}
 	return e
-}
-
-// share returns s, the same for all that are equal.
-func (l *log) share(s string) string {
-	if t, ok := l.texts[s]; ok {
-		return t
-	}
-	s = strings.Clone(s)
-	if l.kept.stacks += len(s) + 48; l.kept.stacks <= maxStackBytes {
-		l.texts[s] = s
-	}
-	return s
 }
 
 // hasAddress reports whether the first argument of a function tells objects apart: the receiver of a method, or the
