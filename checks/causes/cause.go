@@ -22,6 +22,8 @@ type Definition struct {
 	StopsRelists bool
 	// SeenLate means that it may last for minutes before kdiag can see it.
 	SeenLate bool
+	// LateCalls means that a log shows it by late calls, which a kubelet that stands still itself has too.
+	LateCalls bool
 	// Past means that it is over when it is reported, so that what follows from it keeps its own remedy.
 	Past bool
 	// Hidden are causes beside which this one is not reported: it is the same observation, seen less well.

@@ -296,9 +296,7 @@ func (in *Incident) FromLog() []Finding {
 		if f == nil {
 			continue
 		}
-		// Nobody asked the runtime, and calls that were under way missed their deadline by that alone.
-		asked := []string{RuntimeHung, ListHang, InspectHang, RuntimeSlow, RelistOverloaded, ShimStuck}
-		if in.Standstill != nil && slices.Contains(asked, d.Code) {
+		if in.Standstill != nil && d.LateCalls {
 			f.unlikely("the kubelet itself stood still, which explains the age, and calls that missed their " +
 				"deadline meanwhile")
 		}

@@ -17,7 +17,7 @@ const InspectHang = "InspectHang"
 var inspectHang = Definition{
 	Code: InspectHang, Claims: []string{"runtime.inspect"},
 	Calls: []string{"PodSandboxStatus", "ContainerStatus"}, StopsRelists: true, SeenLate: true,
-	Recognise: recogniseInspectHang, FromLog: loggedInspectHang,
+	Recognise: recogniseInspectHang, FromLog: loggedInspectHang, LateCalls: true,
 }
 
 func recogniseInspectHang(f *facts.Facts) *Finding {

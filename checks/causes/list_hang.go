@@ -17,7 +17,7 @@ var listHang = Definition{
 	Code: ListHang, Claims: []string{"runtime.lists"},
 	Calls:        []string{facts.RPCSandboxes, facts.RPCContainers, "StreamPodSandboxes", "StreamContainers"},
 	StopsRelists: true,
-	Recognise:    recogniseListHang, FromLog: loggedListHang,
+	Recognise:    recogniseListHang, FromLog: loggedListHang, LateCalls: true,
 }
 
 func recogniseListHang(f *facts.Facts) *Finding {

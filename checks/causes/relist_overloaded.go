@@ -15,7 +15,7 @@ const RelistOverloaded = "RelistOverloaded"
 
 var relistOverloaded = Definition{
 	Code: RelistOverloaded, Claims: []string{"relist.projection"},
-	Recognise: recogniseRelistOverloaded, FromLog: loggedRelistOverloaded,
+	Recognise: recogniseRelistOverloaded, FromLog: loggedRelistOverloaded, LateCalls: true,
 }
 
 func recogniseRelistOverloaded(f *facts.Facts) *Finding {

@@ -19,7 +19,7 @@ var runtimeHung = Definition{
 	OnPurpose: func(f *facts.Facts) bool {
 		return f.Target.Daemon.Process != nil && facts.IsStopped(f.Target.Daemon.Process)
 	},
-	Recognise: recogniseRuntimeHung, FromLog: loggedRuntimeHung,
+	Recognise: recogniseRuntimeHung, FromLog: loggedRuntimeHung, LateCalls: true,
 }
 
 func recogniseRuntimeHung(f *facts.Facts) *Finding {

@@ -17,7 +17,7 @@ const ShimStuck = "ShimStuck"
 var shimStuck = Definition{
 	Code: ShimStuck, Claims: []string{"host.shims"},
 	OnPurpose: func(f *facts.Facts) bool { return len(f.Shims.Stopped) > 0 },
-	Recognise: recogniseShimStuck, FromLog: loggedShimStuck,
+	Recognise: recogniseShimStuck, FromLog: loggedShimStuck, LateCalls: true,
 }
 
 func recogniseShimStuck(f *facts.Facts) *Finding {
