@@ -7,7 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/charmbracelet/lipgloss"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
@@ -119,7 +119,7 @@ func runeColumns(r rune) int {
 	if r < 0x7f || string(r) == glue {
 		return 1
 	}
-	return lipgloss.Width(string(r))
+	return ansi.StringWidth(string(r))
 }
 
 // head returns as much of a clean string as fits into width columns and size bytes, and the rest.

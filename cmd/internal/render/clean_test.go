@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/charmbracelet/lipgloss"
+	"github.com/charmbracelet/x/ansi"
 	"github.com/google/go-cmp/cmp"
 )
 
@@ -61,7 +61,7 @@ func FuzzFill(f *testing.F) {
 			if i == 0 {
 				start = used
 			}
-			if n := lipgloss.Width(line); line != "" && start+n > width {
+			if n := ansi.StringWidth(line); line != "" && start+n > width {
 				t.Errorf("line %d starts at column %d and has %d, more than %d: %q", i, start, n, width, line)
 			}
 		}

@@ -32,7 +32,7 @@ const plegNotHealthy = "PLEGNotHealthy"
 // Update prints what is new: the event, unless it is empty, and what it changed. The first report is printed as a
 // headline: what was before is no news.
 func (f *JournalFollower) Update(r *journal.Report, e journal.Event) error {
-	p := newPage(f.w, f.o)
+	p := newPage(f.o)
 	j := textOf(p, r)
 	j.days = true // it may go on for days
 	if !f.begun {

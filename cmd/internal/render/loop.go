@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/charmbracelet/lipgloss"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
@@ -44,7 +43,7 @@ const (
 // some terminals erase the last column together with what is behind it.
 func (v LoopView) Draw(width, height int, o Options) []string {
 	const narrowest = 12 // columns into which text is wrapped
-	p, tail := newPage(io.Discard, o), newPage(io.Discard, o)
+	p, tail := newPage(o), newPage(o)
 	p.wrap = max(width-1, narrowest)
 	tail.wrap = p.wrap
 	title := "LOG"
@@ -76,9 +75,8 @@ func (v LoopView) Draw(width, height int, o Options) []string {
 
 // crop cuts each line to a screen of so many columns: a command is not wrapped.
 func crop(lines []string, width int) []string {
-	cut := lipgloss.NewStyle().Inline(true).MaxWidth(max(width-1, 1))
 	for i, line := range lines {
-		lines[i] = cut.Render(line)
+		lines[i] = ansi.Truncate(strings.TrimRight(line, "\n"), max(width-1, 1), "")
 	}
 	return lines
 }
@@ -90,10 +88,10 @@ func Above(answer string, changes []string, last string, width, height int) []st
 	var out []string
 	room := height - 2
 	for line := range strings.SplitSeq(strings.TrimRight(answer, "\n"), "\n") {
-		if n := lipgloss.Width(line); n > 0 && n%width == 0 {
+		if n := ansi.StringWidth(line); n > 0 && n%width == 0 {
 			line += " " // what erases the rest of a row would erase its last column
 		}
-		if room -= 1 + max(lipgloss.Width(line)-1, 0)/width; room < 0 {
+		if room -= 1 + max(ansi.StringWidth(line)-1, 0)/width; room < 0 {
 			break
 		}
 		out = append(out, line)

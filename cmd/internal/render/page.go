@@ -3,12 +3,10 @@ package render
 import (
 	"bytes"
 	"cmp"
-	"io"
 	"slices"
 	"strings"
 
-	"github.com/charmbracelet/lipgloss"
-	"github.com/muesli/termenv"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/units"
@@ -18,13 +16,13 @@ import (
 type page struct {
 	cleaner
 	out       bytes.Buffer
-	width     int  // of pictures
-	wrap      int  // where text is wrapped
-	rows      int  // of a terminal, written so far; a command may take several
-	screen    int  // the most rows of a conclusion
-	tight     bool // rather leave out evidence and steps than take more
-	short     bool // leave out sections and rows that a screen does not hold, where no details are wanted
-	styles    map[ink]lipgloss.Style
+	width     int                // of pictures
+	wrap      int                // where text is wrapped
+	rows      int                // of a terminal, written so far; a command may take several
+	screen    int                // the most rows of a conclusion
+	tight     bool               // rather leave out evidence and steps than take more
+	short     bool               // leave out sections and rows that a screen does not hold, where no details are wanted
+	styles    map[ink]ansi.Style // empty without colour
 	glyph     glyphs
 	details   bool
 	rerun     string // the command that prints more; empty where that follows from the document
@@ -47,11 +45,11 @@ func bare(line []span) string {
 	return strings.Join(each(line, func(s span) string { return s.text }), "")
 }
 
-func newPage(w io.Writer, o Options) *page {
+func newPage(o Options) *page {
 	p := &page{
 		cleaner: cleaner{ascii: o.ASCII},
 		width:   max(cmp.Or(o.Width, defaultWidth), minWidth),
-		styles:  newStyles(w, o.Color),
+		styles:  newStyles(o.Color),
 		glyph:   newGlyphs(o.ASCII),
 		details: o.Details,
 		rerun:   o.More,
@@ -91,7 +89,7 @@ func (p *page) put(spans ...span) {
 	for _, s := range spans {
 		used += columns(s.text)
 		if s.ink != "" && strings.TrimSpace(s.text) != "" {
-			s.text = p.styles[s.ink].Render(s.text)
+			s.text = p.styles[s.ink].Styled(s.text)
 		}
 		b.WriteString(s.text)
 	}
@@ -308,18 +306,18 @@ const (
 	unknown ink = "unknown"
 )
 
-// newStyles returns the style of each ink. The colours are the terminal's own 16, so that they suit its background.
-// The profile is forced: the caller decides whether to use colour, not the environment.
-func newStyles(w io.Writer, color bool) map[ink]lipgloss.Style {
-	r := lipgloss.NewRenderer(w, termenv.WithProfile(termenv.Ascii))
-	r.SetColorProfile(termenv.Ascii)
-	if color {
-		r.SetColorProfile(termenv.ANSI)
+// newStyles returns the style of each ink; none without colour. The colours are the terminal's own 16, so that they suit
+// its background.
+func newStyles(color bool) map[ink]ansi.Style {
+	if !color {
+		return nil
 	}
-	styles := map[ink]lipgloss.Style{strong: r.NewStyle().Bold(true)}
-	for name, code := range map[ink]string{bad: "1", good: "2", warn: "3", unknown: "5", info: "6"} {
-		style := r.NewStyle().Foreground(lipgloss.Color(code))
-		styles[name], styles[strongly(name)] = style, style.Bold(true)
+	styles := map[ink]ansi.Style{strong: ansi.Style{}.Bold()}
+	for name, color := range map[ink]ansi.BasicColor{
+		bad: ansi.Red, good: ansi.Green, warn: ansi.Yellow, unknown: ansi.Magenta, info: ansi.Cyan,
+	} {
+		styles[name] = ansi.Style{}.ForegroundColor(color)
+		styles[strongly(name)] = ansi.Style{}.Bold().ForegroundColor(color)
 	}
 	return styles
 }

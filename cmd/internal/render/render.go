@@ -106,7 +106,7 @@ func write(w io.Writer, o Options, doc any, text func(*page), brief string) erro
 	case Brief:
 		out = []byte(o.brief().cut(brief) + "\n")
 	default:
-		p := newPage(w, o)
+		p := newPage(o)
 		text(p)
 		out = p.bytes()
 	}

@@ -15,7 +15,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"github.com/charmbracelet/lipgloss"
+	"github.com/charmbracelet/x/ansi"
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
@@ -397,8 +397,8 @@ func checkBrief(t *testing.T, got string) {
 	if !ok || strings.Contains(line, "\n") || strings.TrimSpace(line) == "" {
 		t.Errorf("%q is not one line", got)
 	}
-	if len(line) > BriefWidth || lipgloss.Width(line) > BriefWidth {
-		t.Errorf("%q has %d bytes and %d columns, more than %d", line, len(line), lipgloss.Width(line), BriefWidth)
+	if len(line) > BriefWidth || ansi.StringWidth(line) > BriefWidth {
+		t.Errorf("%q has %d bytes and %d columns, more than %d", line, len(line), ansi.StringWidth(line), BriefWidth)
 	}
 	checkHarmless(t, line, false)
 }

@@ -38,7 +38,7 @@ const (
 
 // NewTimeline prints the head of a timeline. A writer that fails shows at the end, with the report.
 func NewTimeline(w io.Writer, s reproduce.Scenario, on string, speed float64, o Options) *Timeline {
-	p := newPage(w, o)
+	p := newPage(o)
 	p.heading(p.prose(s.Name), plain(p.prose(s.Summary)))
 	pace := "kubelet speed"
 	if speed != 1 {
@@ -51,7 +51,7 @@ func NewTimeline(w io.Writer, s reproduce.Scenario, on string, speed float64, o 
 
 // Event prints one.
 func (t *Timeline) Event(e reproduce.Event) {
-	p := newPage(t.w, t.opts)
+	p := newPage(t.opts)
 	lead, text := p.event(e)
 	p.flow(lead, timeWidth+whatWidth+4, text)
 	_, _ = t.w.Write(p.bytes())
