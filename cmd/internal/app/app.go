@@ -70,7 +70,7 @@ func run(ctx context.Context, env cli.Env, args []string) int {
 	env.Out, env.Err = out, &output{Writer: env.Err, gone: stop}
 	root := rootFor(env, args)
 	root.SetArgs(args)
-	code, message, hint := cli.ExitCode(out.lost(root.ExecuteContext(ctx)))
+	code, message, hint := cli.ExitCode(out.finalError(root.ExecuteContext(ctx)))
 	wrote, left := out.state()
 	if left { // whoever read: the command was interrupted
 		return cli.ExitUnknown
@@ -83,7 +83,7 @@ func run(ctx context.Context, env cli.Env, args []string) int {
 	if hint != "" {
 		report("  hint: ", hint)
 	}
-	if format := wanted.FindStringSubmatch(strings.Join(args, "\n")); format != nil && !wrote {
+	if format := outputFlag.FindStringSubmatch(strings.Join(args, "\n")); format != nil && !wrote {
 		cmd, _, _ := root.Find(args)
 		command := strings.TrimSpace(strings.TrimPrefix(cmd.CommandPath(), root.CommandPath()))
 		doc := &render.Error{Header: document.Header(env, command, "Error"), Hint: hint}
@@ -95,8 +95,8 @@ func run(ctx context.Context, env cli.Env, args []string) int {
 	return code
 }
 
-// wanted matches the arguments of whoever wants a document for a program, also where they make no sense otherwise.
-var wanted = lazyregexp.New(`(?m)^(?:-o[=\n]?|--output[=\n])(json|yaml)$`)
+// outputFlag matches -o json and -o yaml in arguments, one a line, even if the others are invalid.
+var outputFlag = lazyregexp.New(`(?m)^(?:-o[=\n]?|--output[=\n])(json|yaml)$`)
 
 // unsupervised are the commands that read nothing of a host, and the services, which end when they are told to.
 const unsupervised = "kdiag,help,completion,bash,fish,powershell,zsh,version,explain," +

@@ -10,8 +10,8 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
-// An output is standard output or error. It remembers the first write that failed, since not all that prints looks:
-// cobra's help does not. When the reader of a pipe has left, it ends the command.
+// An output is standard output or error. It remembers the first write error, which cobra's help ignores, and ends the
+// command when the reader of a pipe has left.
 type output struct {
 	io.Writer
 	mu  sync.Mutex
@@ -51,9 +51,8 @@ func (o *output) Fd() uintptr {
 	return ^uintptr(0)
 }
 
-// lost returns what a command ended with, or that its answer was not all written, unless it reports that it could
-// give none.
-func (o *output) lost(err error) error {
+// finalError returns err, or the first write error if the command gave an answer.
+func (o *output) finalError(err error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if code, message, _ := cli.ExitCode(err); message != "" && code == cli.ExitUnknown || o.err == nil {
