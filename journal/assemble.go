@@ -11,7 +11,7 @@ import (
 )
 
 // assemble makes the report of what was read.
-func assemble(sources []*logSource, opts *Options) *Report {
+func assemble(sources []*source, opts *Options) *Report {
 	h := newHistory(sources, opts)
 	r := &Report{
 		APIVersion: APIVersion, Kind: "JournalReport", GeneratedAt: opts.Now().UTC(), Zone: h.zone, Notes: []string{},

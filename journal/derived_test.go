@@ -95,14 +95,14 @@ func TestHealthyLogs(t *testing.T) {
 				opts.Inputs = append(opts.Inputs, Input{Kind: Stream, Reader: bytes.NewReader(tail)})
 			}
 		}
-		r := newReading(&opts, discover(opts.Inputs))
+		r := newReader(&opts, discover(opts.Inputs))
 		var all []string
 		for _, s := range signature.Catalogue() {
 			all = append(all, s.Code)
 		}
 		r.m = matchers{signature.NewMatcher(all...), signature.NewMatcher(all...)}
 		r.run(t.Context())
-		for _, j := range r.jobs {
+		for _, j := range r.sources {
 			if bare.MatchString(name) != errors.Is(j.err, ErrNotLog) {
 				t.Errorf("%s: %s: %v", name, j.name, j.err)
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/journal/journalfile"
+	"github.com/kdiag/kdiag/journal/signature"
 	"github.com/kdiag/kdiag/journal/textlog"
 )
 
@@ -28,37 +29,53 @@ const journalMagic = "LPKSHHRH"
 // headLength is how many bytes of a file are looked at to find out what it is.
 const headLength = 64
 
-// A job is one thing to read, and what reading it came to.
-type job struct {
+// A source is one file or stream: where it is, what was read of it, and what is known of its stamps.
+type source struct {
+	Source // for the report
+
 	name    string
 	path    string
-	kind    jobKind
-	reader  io.Reader // of a stream
+	kind    sourceKind
+	stream  io.Reader
 	size    int64
 	changed time.Time
 	id      string // of a file, under any name: the journal's own, else the inode and up to headLength first bytes
 
-	// Of a file that is followed: what holds what was read of it, and the entry of a journal, or byte of a text, that
-	// is to be read next.
-	collector *collector
-	next      *uint64
+	// next is, of a file that is followed, the entry of a journal, or the byte of a text, that is to be read next.
+	next *uint64
+	read bool // at least in part
+	bad  []Unreadable
+	err  error
 
-	source *logSource // nil: nothing was read
-	bad    []Unreadable
-	err    error
+	matches *matches // nil before the first reading
+	hint    calendarHint
+	cal     *calendar
+	blank   bool  // a text without a line that holds anything
+	binary  int64 // lines of a text that are not text
+	skipped bool  // a journal file that by its header holds nothing of the time asked for
+
+	// What collects matches while it is read.
+	reader         *reader
+	active         *signature.Matcher
+	seq            uint32
+	last           int64
+	ups, downs     int // how often time went up and down from record to record
+	afterUnhealthy bool
+	pending        *Burst // the latest proof that the loop runs, not kept yet
+	found          []signature.Match
 }
 
-type jobKind int
+type sourceKind int
 
 const (
-	jobRefused jobKind = iota // cannot be read, as err has it
-	jobJournal
-	jobText
-	jobStream
-	jobKmsg
+	kindRefused sourceKind = iota // cannot be read, as err has it
+	kindJournal
+	kindText
+	kindStream
+	kindKmsg
 )
 
-func refused(name string, err error) []*job { return []*job{{name: name, err: plain(err)}} }
+func refused(name string, err error) []*source { return []*source{{name: name, err: plain(err)}} }
 
 // plain takes the name of the system call off an error; the caller names the file.
 func plain(err error) error {
@@ -70,31 +87,31 @@ func plain(err error) error {
 }
 
 // discover finds what there is to read, each file once.
-func discover(inputs []Input) []*job {
+func discover(inputs []Input) []*source {
 	if len(inputs) == 0 {
 		inputs = []Input{{Kind: Root, Path: "/"}}
 	}
-	var jobs []*job
+	var sources []*source
 	had := map[string]bool{"": false}
 	for _, in := range inputs {
-		for _, j := range expand(in) {
-			if !had[j.path] {
-				had[j.path] = j.path != ""
-				jobs = append(jobs, j)
+		for _, s := range expand(in) {
+			if !had[s.path] {
+				had[s.path] = s.path != ""
+				sources = append(sources, s)
 			}
 		}
 	}
-	return jobs
+	return sources
 }
 
 // expand turns an input into files.
-func expand(in Input) []*job {
+func expand(in Input) []*source {
 	if in.Path == "" || in.Path == "-" {
 		in.Path = "standard input"
 	}
 	switch in.Kind {
 	case Stream:
-		return []*job{{name: in.Path, kind: jobStream, reader: in.Reader}}
+		return []*source{{name: in.Path, kind: kindStream, stream: in.Reader}}
 	case Glob:
 		names, err := filepath.Glob(in.Path)
 		if err == nil && len(names) == 0 {
@@ -110,15 +127,15 @@ func expand(in Input) []*job {
 	if info, err := os.Stat(in.Path); err == nil && info.IsDir() {
 		return directory(in.Path)
 	}
-	return []*job{file(in.Path)}
+	return []*source{file(in.Path)}
 }
 
-func files(names []string) []*job {
-	var jobs []*job
+func files(names []string) []*source {
+	var sources []*source
 	for _, n := range names {
-		jobs = append(jobs, expand(Input{Path: n})...)
+		sources = append(sources, expand(Input{Path: n})...)
 	}
-	return jobs
+	return sources
 }
 
 // isJournal reports whether a file is a journal by its name.
@@ -127,7 +144,7 @@ func isJournal(name string) bool {
 }
 
 // file finds out by its first bytes what a regular file is.
-func file(name string) *job {
+func file(name string) *source {
 	info, err := os.Stat(name)
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("not a regular file")
@@ -148,29 +165,29 @@ func file(name string) *job {
 	case n == 0:
 		return refused(name, err)[0]
 	}
-	j := &job{name: name, path: name, kind: jobText, size: info.Size(), changed: info.ModTime()}
+	s := &source{name: name, path: name, kind: kindText, size: info.Size(), changed: info.ModTime()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		j.id = fmt.Sprint(st.Ino, " ") + string(head[:n])
+		s.id = fmt.Sprint(st.Ino, " ") + string(head[:n])
 	}
 	if strings.HasPrefix(string(head), journalMagic) || isJournal(name) {
-		j.kind = jobJournal
-		j.id = string(head[24:40]) // its file_id: systemd's docs/JOURNAL_FILE_FORMAT.md
+		s.kind = kindJournal
+		s.id = string(head[24:40]) // its file_id: systemd's docs/JOURNAL_FILE_FORMAT.md
 	}
-	return j
+	return s
 }
 
 // directory is a journal directory, a directory of text logs, or both.
-func directory(dir string) []*job {
+func directory(dir string) []*source {
 	journals, err := journalfile.Find(dir)
 	texts, textErr := textlog.Files(dir)
 	if err != nil && textErr != nil {
 		return refused(dir, err)
 	}
-	jobs := files(append(journals, slices.DeleteFunc(texts, isJournal)...))
-	if len(jobs) == 0 {
+	sources := files(append(journals, slices.DeleteFunc(texts, isJournal)...))
+	if len(sources) == 0 {
 		return refused(dir, ErrNoLogs)
 	}
-	return jobs
+	return sources
 }
 
 // ownLog is where RKE2's kubelet writes, and nowhere else. Older ones beside it, which rotation left, are not read.
@@ -178,15 +195,15 @@ const ownLog = "var/lib/rancher/rke2/agent/logs/kubelet.log"
 
 // node is the logs of a machine whose root is mounted somewhere: its journal, else its text logs; and a kubelet's own
 // file.
-func node(root string) []*job {
+func node(root string) []*source {
 	if _, err := os.Stat(root); err != nil {
 		return refused(root, err)
 	}
-	var jobs []*job
+	var sources []*source
 	add := func(dir string, names []string, err error) {
-		jobs = append(jobs, files(names)...)
+		sources = append(sources, files(names)...)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			jobs = append(jobs, refused(dir, err)...)
+			sources = append(sources, refused(dir, err)...)
 		}
 	}
 	for _, dir := range []string{"var/log/journal", "run/log/journal"} {
@@ -194,24 +211,24 @@ func node(root string) []*job {
 		names, err := journalfile.Find(dir)
 		add(dir, names, err)
 	}
-	if !slices.ContainsFunc(jobs, func(j *job) bool { return j.err == nil }) {
+	if !slices.ContainsFunc(sources, func(s *source) bool { return s.err == nil }) {
 		dir := filepath.Join(root, "var/log")
 		names, err := textlog.Files(dir)
 		add(dir, slices.DeleteFunc(names, func(n string) bool { return !systemLog(filepath.Base(n)) }), err)
 		if f, err := os.OpenFile(kmsgName, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
 			_ = f.Close() // was only opened
 			if filepath.Clean(root) == "/" {
-				jobs = append(jobs, &job{name: kmsgName, path: kmsgName, kind: jobKmsg})
+				sources = append(sources, &source{name: kmsgName, path: kmsgName, kind: kindKmsg})
 			}
 		}
 	}
 	if own := file(filepath.Join(root, ownLog)); !errors.Is(own.err, fs.ErrNotExist) && !errors.Is(own.err, ErrEmpty) {
-		jobs = append(jobs, own)
+		sources = append(sources, own)
 	}
-	if len(jobs) == 0 {
+	if len(sources) == 0 {
 		return refused(root, ErrNoJournal)
 	}
-	return jobs
+	return sources
 }
 
 // systemLog reports whether a file under /var/log can hold records of kubelet, runtime or kernel.

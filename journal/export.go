@@ -39,21 +39,21 @@ func Export(
 ) error {
 	e := &exporter{since: since, most: most, take: take, logs: map[string]string{}, matcher: signature.NewMatcher()}
 	var errs []error
-	for _, j := range node(root) {
-		err := j.err
+	for _, s := range node(root) {
+		err := s.err
 		switch {
 		case ctx.Err() != nil:
 			return errors.Join(append(errs, ctx.Err())...)
-		case err == nil && j.kind == jobJournal:
-			err = e.journal(ctx, j)
-		case err == nil && j.kind == jobText:
-			err = e.text(ctx, j)
+		case err == nil && s.kind == kindJournal:
+			err = e.journal(ctx, s)
+		case err == nil && s.kind == kindText:
+			err = e.text(ctx, s)
 		}
 		switch {
 		case errors.Is(err, ErrNoJournal):
 			errs = append(errs, err)
 		case err != nil && !errors.Is(err, ErrEmpty):
-			errs = append(errs, fmt.Errorf("%s: %w", j.name, plain(err)))
+			errs = append(errs, fmt.Errorf("%s: %w", s.name, plain(err)))
 		}
 	}
 	if !e.kernel {
@@ -79,8 +79,8 @@ type exporter struct {
 	buf     []byte
 }
 
-func (e *exporter) journal(ctx context.Context, j *job) error {
-	f, err := journalfile.Open(j.path)
+func (e *exporter) journal(ctx context.Context, s *source) error {
+	f, err := journalfile.Open(s.path)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (e *exporter) journal(ctx context.Context, j *job) error {
 		e.kernel = e.kernel || log == ExportKernel
 		if log != "" {
 			e.buf = entry.Export(e.buf[:0])
-			e.take(log, j.path, e.buf)
+			e.take(log, s.path, e.buf)
 		}
 		return true
 	})
@@ -128,22 +128,22 @@ func (e *exporter) logOf(entry *journalfile.Entry) string {
 }
 
 // text hands over the end of a text log, from the first whole line on.
-func (e *exporter) text(ctx context.Context, j *job) error {
-	if j.changed.Before(e.since) {
+func (e *exporter) text(ctx context.Context, s *source) error {
+	if s.changed.Before(e.since) {
 		return nil
 	}
-	switch filepath.Ext(j.path) {
+	switch filepath.Ext(s.path) {
 	case ".gz", ".xz", ".zst", ".bz2": // secrets in it would not be found
 		return errors.New("compressed: not copied")
 	}
-	f, err := os.OpenFile(j.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.OpenFile(s.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close() // was only read
-	from := max(0, j.size-e.most)
-	log := strings.TrimSuffix(filepath.Base(j.path), ".log") + ".log"
-	return e.lines(ctx, log, j.path, io.NewSectionReader(f, from, e.most), from > 0)
+	from := max(0, s.size-e.most)
+	log := strings.TrimSuffix(filepath.Base(s.path), ".log") + ".log"
+	return e.lines(ctx, log, s.path, io.NewSectionReader(f, from, e.most), from > 0)
 }
 
 // lines hands over the lines of a text, without the first where that is a part of one.
@@ -169,7 +169,7 @@ func (e *exporter) lines(ctx context.Context, log, source string, r io.Reader, s
 
 // kmsg hands over the kernel's buffer, which is the same in every container of the node.
 func (e *exporter) kmsg(ctx context.Context) error {
-	r := &reading{opts: &Options{Now: time.Now}}
+	r := &reader{opts: &Options{Now: time.Now}}
 	k, err := r.openKmsg()
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -22,8 +22,8 @@ const pollEvery = 500 * time.Millisecond
 
 // A following is one run of Follow.
 type following struct {
-	*reading
-	mu     sync.Mutex // guards everything below, jobs and the collectors' sources
+	*reader
+	mu     sync.Mutex // guards everything below, and the sources
 	update func(*Report, Event)
 	last   *Report
 	made   time.Time
@@ -34,35 +34,35 @@ type following struct {
 // no error. Journal files and text files are followed over rotation; a text file may be empty. Calls of update follow
 // one another.
 func Follow(ctx context.Context, opts Options, update func(*Report, Event)) error {
-	jobs := discover(opts.Inputs)
-	isStream := func(j *job) bool { return j.kind == jobStream }
-	r := newReading(&opts, slices.DeleteFunc(slices.Clone(jobs), isStream))
+	all := discover(opts.Inputs)
+	isStream := func(s *source) bool { return s.kind == kindStream }
+	r := newReader(&opts, slices.DeleteFunc(slices.Clone(all), isStream))
 	if err := r.findBoot(ctx); err != nil {
 		return err
 	}
-	for _, j := range r.jobs {
-		if j.id != "" {
-			j.next = new(uint64)
+	for _, s := range r.sources {
+		if s.id != "" {
+			s.next = new(uint64)
 		}
 	}
 	r.run(ctx)
-	canCome := func(j *job) bool { return isStream(j) || errors.Is(j.err, ErrEmpty) }
-	if err := r.verdict(ctx); err != nil && !slices.ContainsFunc(jobs, canCome) && ctx.Err() == nil {
+	canCome := func(s *source) bool { return isStream(s) || errors.Is(s.err, ErrEmpty) }
+	if err := r.err(ctx); err != nil && !slices.ContainsFunc(all, canCome) && ctx.Err() == nil {
 		return err
 	}
-	f := &following{reading: r, update: update}
+	f := &following{reader: r, update: update}
 	f.event(Event{})
-	return f.follow(ctx, slices.DeleteFunc(jobs, func(j *job) bool { return !isStream(j) }))
+	return f.follow(ctx, slices.DeleteFunc(all, func(s *source) bool { return !isStream(s) }))
 }
 
 // follow reads streams as they come in, and looks again and again for what was added to files, where there are any.
-func (f *following) follow(ctx context.Context, streams []*job) error {
-	files := len(f.jobs) > 0
+func (f *following) follow(ctx context.Context, streams []*source) error {
+	files := len(f.sources) > 0
 	f.opts.onEvent = f.event
 	var wg sync.WaitGroup
 	errs := make([]error, len(streams))
-	for i, j := range streams {
-		wg.Go(func() { errs[i] = f.lines(ctx, j) })
+	for i, s := range streams {
+		wg.Go(func() { errs[i] = f.lines(ctx, s) })
 	}
 	for files && ctx.Err() == nil {
 		f.added(ctx)
@@ -98,8 +98,8 @@ func (f *following) added(ctx context.Context) {
 		defer mu.Unlock()
 		events = append(events, e)
 	}
-	gone := slices.DeleteFunc(f.again(ctx, math.MaxInt64), func(j *job) bool { return j.source == nil || j.err != nil })
-	f.jobs = append(gone, f.jobs...) // what was read of streams, and of files that are no more, still counts
+	gone := slices.DeleteFunc(f.again(ctx, math.MaxInt64), func(s *source) bool { return !s.read || s.err != nil })
+	f.sources = append(gone, f.sources...) // what was read of streams, and of files that are no more, still counts
 	f.opts.onEvent = f.event
 	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(*b.At) })
 	for _, e := range events {
@@ -108,25 +108,24 @@ func (f *following) added(ctx context.Context) {
 }
 
 // lines reads records of a stream as they come in.
-func (f *following) lines(ctx context.Context, j *job) error {
+func (f *following) lines(ctx context.Context, s *source) error {
 	f.mu.Lock()
-	j.source = f.newSource(j)
-	f.jobs = append(f.jobs, j)
-	c := f.newCollector(j.source)
+	f.begin(s)
+	s.read = true
+	f.sources = append(f.sources, s)
 	f.mu.Unlock()
-	opts := textlog.Options{Next: c.next, Longest: c.m.full.Longest(), All: true, Live: true}
-	stats, err := textlog.Scan(ctx, &pipeReader{ctx, j.reader}, opts, func(t *textlog.Record) bool {
+	opts := textlog.Options{Next: s.literal, Longest: f.m.full.Longest(), All: true, Live: true}
+	stats, err := textlog.Scan(ctx, &pipeReader{ctx, s.stream}, opts, func(t *textlog.Record) bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		c.Lines++
-		c.Format = t.Format
-		t.Sample = c.next(t.Message) < 0
-		c.take(t)
+		s.Lines++
+		s.Format = t.Format
+		s.line(t)
 		return ctx.Err() == nil
 	})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c.Lines, c.Bytes, c.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
+	s.Lines, s.Bytes, s.Unparsed = stats.Lines, stats.Bytes, stats.Unparsed
 	return cmp.Or(ctx.Err(), err)
 }
 

@@ -125,16 +125,16 @@ func TestRotatedBeforeItIsRead(t *testing.T) {
 	before := file(path)
 	text[24]++ // another file by its id
 	must(t, os.WriteFile(path, text, 0o600))
-	r := newReading(&Options{Now: now}, nil)
+	r := newReader(&Options{Now: now}, nil)
 	for _, tt := range []struct {
-		found *job
+		found *source
 		read  bool
 	}{{before, false}, {file(path), true}} {
 		tt.found.next = new(uint64)
-		c := r.newCollector(r.newSource(tt.found))
-		must(t, r.journal(t.Context(), tt.found, c))
-		if (c.Lines > 0) != tt.read {
-			t.Errorf("%d records, want some: %t", c.Lines, tt.read)
+		r.begin(tt.found)
+		must(t, r.journal(t.Context(), tt.found))
+		if (tt.found.Lines > 0) != tt.read {
+			t.Errorf("%d records, want some: %t", tt.found.Lines, tt.read)
 		}
 	}
 }

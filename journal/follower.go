@@ -33,7 +33,7 @@ type Follower struct {
 	now    func() time.Time
 	last   atomic.Pointer[Report]
 	turn   chan struct{} // holds a value while a reading is under way, to which belongs what follows
-	*reading
+	*reader
 	began time.Time // with the whole window
 }
 
@@ -69,37 +69,39 @@ func (f *Follower) Report() (*Report, error) {
 func (f *Follower) read(ctx context.Context) (*Report, error) {
 	if d := f.now().Sub(f.began); d < 0 || d >= startOver { // the clock can be set back
 		f.began = f.now()
-		f.reading = newReading(&Options{
+		f.reader = newReader(&Options{
 			Inputs: []Input{{Kind: Root, Path: f.root}}, Since: f.began.Add(-f.window - recentLead), Now: f.now,
 			everySync: true, mostBursts: mostFollowed,
 		}, nil)
 	}
 	f.again(ctx, mostText)
-	return f.report(), f.verdict(ctx)
+	return f.report(), f.err(ctx)
 }
 
-// again finds anew what there is to read, and reads what was added to each file since the reading before: of a new text
-// file the last most bytes. It returns the jobs of before that are no more.
-func (r *reading) again(ctx context.Context, most int64) (gone []*job) {
-	gone = r.jobs
-	r.jobs = slices.DeleteFunc(discover(r.opts.Inputs), func(j *job) bool {
-		return j.kind == jobStream || j.kind == jobKmsg && r.opts.onEvent != nil // its events would come again
+// again looks for files again, and reads what was added to each since the last reading; of a new text file, only the
+// last most bytes. It returns the sources whose files have disappeared.
+func (r *reader) again(ctx context.Context, most int64) (gone []*source) {
+	gone = r.sources
+	r.sources = slices.DeleteFunc(discover(r.opts.Inputs), func(s *source) bool {
+		return s.kind == kindStream || s.kind == kindKmsg && r.opts.onEvent != nil // its events would come again
 	})
-	for _, j := range r.jobs {
-		i := slices.IndexFunc(gone, func(k *job) bool {
-			same := k.id != "" && strings.HasPrefix(j.id, k.id)          // a short file has grown
-			return same && (k.err == nil || errors.Is(k.err, ErrNotLog)) // the next lines may be records
+	for k, s := range r.sources {
+		i := slices.IndexFunc(gone, func(o *source) bool {
+			same := o.id != "" && strings.HasPrefix(s.id, o.id)          // a short file has grown
+			return same && (o.err == nil || errors.Is(o.err, ErrNotLog)) // the next lines may be records
 		})
 		switch {
-		case j.id == "":
+		case s.id == "":
 		case i >= 0:
-			j.collector, j.next, j.bad = gone[i].collector, gone[i].next, gone[i].bad
-			j.collector.Name = Clean(j.name, 1024)
+			known := gone[i]
+			known.name, known.path, known.Name = s.name, s.path, Clean(s.name, 1024)
+			known.id, known.size, known.changed, known.err, known.read = s.id, s.size, s.changed, nil, false
+			r.sources[k] = known
 			gone = slices.Delete(gone, i, i+1)
-		case j.kind == jobText:
-			j.next = new(uint64(max(0, j.size-most)))
+		case s.kind == kindText:
+			s.next = new(uint64(max(0, s.size-most)))
 		default:
-			j.next = new(uint64)
+			s.next = new(uint64)
 		}
 	}
 	r.run(ctx)

@@ -109,7 +109,7 @@ func TestFollowerText(t *testing.T) {
 	log(storm.String())
 	r, err := f.read(t.Context())
 	must(t, err)
-	if n := len(f.jobs[0].collector.matches.bursts); n > mostFollowed || r.Signatures[1].Count != 3*mostFollowed {
+	if n := len(f.sources[0].matches.bursts); n > mostFollowed || r.Signatures[1].Count != 3*mostFollowed {
 		t.Errorf("%d bursts kept of %+v", n, r.Signatures)
 	}
 }

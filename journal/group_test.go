@@ -35,9 +35,9 @@ func TestUnhealthyStayBounded(t *testing.T) {
 		log.WriteString(at(5 * i))
 	}
 	opts := Options{Now: now, Local: time.UTC, Inputs: []Input{{Kind: Stream, Reader: strings.NewReader(log.String())}}}
-	r := newReading(&opts, discover(opts.Inputs))
+	r := newReader(&opts, discover(opts.Inputs))
 	r.run(t.Context())
-	if kept := len(r.jobs[0].source.matches.unhealthy); kept > maxUnhealthy+100 {
+	if kept := len(r.sources[0].matches.unhealthy); kept > maxUnhealthy+100 {
 		t.Errorf("%d of %d records kept", kept, n)
 	}
 	got := r.report()

@@ -14,7 +14,7 @@ import (
 // A history is the matches of all sources with their times resolved.
 type history struct {
 	catalogue map[string]signature.Signature
-	sources   []*logSource
+	sources   []*source
 	stamps    [][]timestamp  // a sample of each source, in the order of the text
 	unhealthy []*unhealthy   // by time, as far as they have one
 	bursts    []Burst        // by time; those without a time last, in the order of the text
@@ -27,7 +27,7 @@ type history struct {
 }
 
 // newHistory resolves the times of all sources and puts copies of their matches together.
-func newHistory(sources []*logSource, opts *Options) *history {
+func newHistory(sources []*source, opts *Options) *history {
 	h := &history{
 		catalogue: map[string]signature.Signature{}, sources: sources, window: opts.window(), zone: time.UTC,
 		everySync: opts.everySync,
@@ -112,7 +112,7 @@ func (w window) admits(t *timestamp) bool {
 
 // take resolves the matches of one source, and from when to when it was read. What a text holds of the time before
 // the range was passed over, and the range is what was read of it, also when nothing was written since.
-func (h *history) take(s *logSource, source uint16) {
+func (h *history) take(s *source, source uint16) {
 	resolve := func(t timestamp) timestamp {
 		t.source = source
 		t.at, t.known = s.cal.instant(t)

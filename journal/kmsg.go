@@ -25,7 +25,7 @@ type kmsg struct {
 
 // openKmsg opens the kernel's buffer. Its stamps count from the start of the machine, by a clock that stands still
 // while the machine is suspended, so after a suspend older records seem younger than they are, by as much.
-func (r *reading) openKmsg() (*kmsg, error) {
+func (r *reader) openKmsg() (*kmsg, error) {
 	fd, err := syscall.Open(kmsgName, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("opening", err)

@@ -18,12 +18,12 @@ import (
 // workers is how many sources are read at the same time. More would only compete with the node that is in trouble.
 const workers = 2
 
-// A reading is one run of Read.
-type reading struct {
-	opts *Options
-	m    matchers
-	jobs []*job
-	boot journalfile.ID // that was asked for; zero: all
+// A reader is one run of Read.
+type reader struct {
+	opts    *Options
+	m       matchers
+	sources []*source
+	boot    journalfile.ID // that was asked for; zero: all
 
 	bytes    atomic.Int64
 	total    int64
@@ -31,97 +31,77 @@ type reading struct {
 	progress sync.Mutex // held while Options.Progress runs
 }
 
-// Read reads logs and returns what they hold of PLEG. The error is why nothing could be looked at; then the report
-// holds no more than the sources and what is wrong with them. What could not be read beside other things stands in
-// the report.
+// Read reads logs and reports what they say about PLEG. It returns an error if no source could be read; the report then
+// has only the sources and their problems. Partial failures are listed in the report.
 func Read(ctx context.Context, opts Options) (*Report, error) {
-	r := newReading(&opts, discover(opts.Inputs))
+	r := newReader(&opts, discover(opts.Inputs))
 	if err := r.findBoot(ctx); err != nil {
-		r.jobs = nil
+		r.sources = nil
 		return r.report(), err
 	}
 	r.run(ctx)
-	return r.report(), r.verdict(ctx)
+	return r.report(), r.err(ctx)
 }
 
-func newReading(opts *Options, jobs []*job) *reading {
-	r := &reading{
-		opts: opts,
-		jobs: jobs,
-		m:    matchers{signature.NewMatcher(), signature.NewMatcher(signature.SyncLoopActive)},
+func newReader(opts *Options, sources []*source) *reader {
+	r := &reader{
+		opts:    opts,
+		sources: sources,
+		m:       matchers{signature.NewMatcher(), signature.NewMatcher(signature.SyncLoopActive)},
 	}
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
 	opts.Local = cmp.Or(opts.Local, time.Local)
-	for _, j := range jobs {
-		r.total += j.size
+	for _, s := range sources {
+		r.total += s.size
 	}
 	return r
 }
 
-// run reads all jobs, a few at a time.
-func (r *reading) run(ctx context.Context) {
+// run reads all sources, a few at a time. Each keeps its own error.
+func (r *reader) run(ctx context.Context) {
 	var g errgroup.Group
 	g.SetLimit(workers)
-	for _, j := range r.jobs {
+	for _, s := range r.sources {
 		g.Go(func() error {
-			if j.err = cmp.Or(j.err, ctx.Err()); j.err == nil {
-				r.one(ctx, j)
+			if s.err = cmp.Or(s.err, ctx.Err()); s.err == nil {
+				r.one(ctx, s)
 			}
-			return nil // each job has its own
+			return nil
 		})
 	}
 	_ = g.Wait()
 }
 
-// one reads one job.
-func (r *reading) one(ctx context.Context, j *job) {
-	if j.collector == nil {
-		j.collector = r.newCollector(r.newSource(j))
+// one reads one source.
+func (r *reader) one(ctx context.Context, s *source) {
+	if s.matches == nil {
+		r.begin(s)
 	}
-	c, s := j.collector, j.collector.logSource
-	if j.kind == jobJournal {
-		j.err = r.journal(ctx, j, c)
+	if s.kind == kindJournal {
+		s.err = r.journal(ctx, s)
 	} else {
-		j.err = r.text(ctx, j, c)
+		s.err = r.text(ctx, s)
 	}
-	if j.err != nil {
-		j.err = cmp.Or(ctx.Err(), j.err)
+	if s.err != nil {
+		s.err = cmp.Or(ctx.Err(), s.err)
 	}
-	s.hint.descending = c.descending()
-	// What was read before something went wrong counts.
-	if j.err == nil || s.Lines > 0 {
-		j.source = s
+	s.hint.descending = s.descending()
+	s.read = s.err == nil || s.Lines > 0 // records read before an error count
+	if err := r.blind(s); s.err == nil && err != nil {
+		s.err, s.read = err, false
 	}
-	if err := r.blind(s, j.bad); j.err == nil && err != nil {
-		j.err, j.source = err, nil
+	if s.err != nil {
+		s.Problem = problem(s.err)
 	}
-	if j.err != nil {
-		s.Problem = problem(j.err)
-	}
-}
-
-// newSource returns a source with what is known of its stamps before it is read.
-func (r *reading) newSource(j *job) *logSource {
-	s := &logSource{Source: Source{Name: Clean(j.name, 1024)}, matches: newMatches(cmp.Or(r.opts.mostBursts, maxBursts))}
-	s.hint = calendarHint{
-		loc: r.opts.Local, notAfter: r.opts.Now(), how: "assumed: the last that is not in the future",
-	}
-	if !j.changed.IsZero() && j.changed.Before(s.hint.notAfter) {
-		s.hint.notAfter, s.hint.how = j.changed, "assumed from file mtime"
-	}
-	if r.opts.Year != 0 {
-		s.hint.notAfter, s.hint.how = time.Date(r.opts.Year, 12, 31, 0, 0, 0, 0, time.UTC), "as given by --year"
-	}
-	return s
 }
 
 // blind returns why a source that was read to its end shows nothing at all, so that finding nothing in it means
 // nothing. A text is no log if most of its lines are binary, such as those of a program that has the texts of
 // signatures in it; or if nothing was found in it, and it has no record with a time, or most lines are no records.
 // Those of "kubectl describe node" are not, and events have no times.
-func (r *reading) blind(s *logSource, bad []Unreadable) error {
+func (r *reader) blind(s *source) error {
 	found, timed := len(s.matches.unhealthy)+len(s.matches.bursts) > 0, len(s.matches.stamps) > 0
 	most, kubectl := s.Unparsed <= s.Lines/2, s.Format == "describe"
 	switch {
@@ -129,8 +109,8 @@ func (r *reading) blind(s *logSource, bad []Unreadable) error {
 		return ErrNotLog
 	case s.skipped || found || timed && most || kubectl && (timed || most):
 		return nil
-	case s.Lines == 0 && len(bad) > 0 && r.opts.window().open():
-		return fmt.Errorf("nothing in it can be read: %s", bad[0].Why)
+	case s.Lines == 0 && len(s.bad) > 0 && r.opts.window().open():
+		return fmt.Errorf("nothing in it can be read: %s", s.bad[0].Why)
 	case s.blank:
 		return ErrEmpty
 	case s.Lines > 0 && s.Format != formatJournal:
@@ -140,7 +120,7 @@ func (r *reading) blind(s *logSource, bad []Unreadable) error {
 }
 
 // advance reports the progress, when n more bytes of a source have been read.
-func (r *reading) advance(name string, n int64) {
+func (r *reader) advance(name string, n int64) {
 	at := r.bytes.Add(n)
 	if r.opts.Progress == nil {
 		return
@@ -162,21 +142,21 @@ func problem(err error) string {
 }
 
 // report assembles what was read.
-func (r *reading) report() *Report {
-	var sources []*logSource
+func (r *reader) report() *Report {
+	var sources []*source
 	var bad []Unreadable
 	var unread, skipped []Source
 	texts := false
-	for _, j := range r.jobs {
-		bad = append(bad, j.bad...)
-		texts = texts || j.kind > jobJournal
+	for _, s := range r.sources {
+		bad = append(bad, s.bad...)
+		texts = texts || s.kind > kindJournal
 		switch {
-		case j.source == nil:
-			unread = append(unread, Source{Name: Clean(j.name, 1024), Problem: problem(j.err)})
-		case j.source.skipped: // it was looked at: its header shows enough
-			skipped = append(skipped, Source{Name: Clean(j.name, 1024), Format: formatJournal})
+		case !s.read:
+			unread = append(unread, Source{Name: Clean(s.name, 1024), Problem: problem(s.err)})
+		case s.skipped: // it was looked at: its header shows enough
+			skipped = append(skipped, Source{Name: Clean(s.name, 1024), Format: formatJournal})
 		default:
-			sources = append(sources, j.source)
+			sources = append(sources, s)
 		}
 	}
 	report := assemble(sources, r.opts)
@@ -197,18 +177,18 @@ func (r *reading) report() *Report {
 	return report
 }
 
-// verdict is nil if something could be looked at.
-func (r *reading) verdict(ctx context.Context) error {
+// err returns why nothing could be read; nil if something was.
+func (r *reader) err(ctx context.Context) error {
 	var errs []error
-	for _, j := range r.jobs {
-		err := j.err
+	for _, s := range r.sources {
+		err := s.err
 		switch {
-		case j.source != nil && (j.kind != jobKmsg || r.opts.everySync):
+		case s.read && (s.kind != kindKmsg || r.opts.everySync):
 			return nil
-		case j.source != nil:
+		case s.read:
 			err = ErrNoJournal // the kernel's records are not the kubelet's
 		}
-		errs = append(errs, fmt.Errorf("reading %s: %w", j.name, err))
+		errs = append(errs, fmt.Errorf("reading %s: %w", s.name, err))
 	}
 	switch {
 	case len(errs) == 0:

@@ -127,7 +127,7 @@ func FuzzRead(f *testing.F) {
 		` synchronization","err":"PLEG is not healthy: pleg has yet to be successful"}` + "\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		opts := Options{Now: now, Local: time.UTC, Inputs: []Input{{Kind: Stream, Reader: bytes.NewReader(b)}}}
-		reading := newReading(&opts, discover(opts.Inputs))
+		reading := newReader(&opts, discover(opts.Inputs))
 		reading.run(t.Context())
 		r := reading.report()
 		n := 0

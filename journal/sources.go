@@ -26,14 +26,14 @@ import (
 const sampleEvery = 256
 
 // text reads a file of text or a stream.
-func (r *reading) text(ctx context.Context, j *job, c *collector) error {
+func (r *reader) text(ctx context.Context, s *source) error {
 	var in io.Reader
 	switch {
-	case j.next != nil && (j.size <= int64(*j.next) || j.changed.Before(r.opts.Since)):
+	case s.next != nil && (s.size <= int64(*s.next) || s.changed.Before(r.opts.Since)):
 		return nil
-	case j.kind == jobStream:
-		in = &pipeReader{ctx, j.reader}
-	case j.kind == jobKmsg:
+	case s.kind == kindStream:
+		in = &pipeReader{ctx, s.stream}
+	case s.kind == kindKmsg:
 		k, err := r.openKmsg()
 		if err != nil {
 			return err
@@ -41,14 +41,14 @@ func (r *reading) text(ctx context.Context, j *job, c *collector) error {
 		defer k.close()
 		in = k
 	default:
-		f, err := os.Open(j.path)
+		f, err := os.Open(s.path)
 		if err != nil {
 			return plain(err)
 		}
 		defer f.Close() // was only read
 		in = f
-		if j.next != nil {
-			in = io.NewSectionReader(f, int64(*j.next), math.MaxInt64)
+		if s.next != nil {
+			in = io.NewSectionReader(f, int64(*s.next), math.MaxInt64)
 		}
 	}
 	b := bufio.NewReaderSize(in, 64<<10)
@@ -62,34 +62,34 @@ func (r *reading) text(ctx context.Context, j *job, c *collector) error {
 	}
 	done := int64(0)
 	stats, err := textlog.Scan(ctx, b, textlog.Options{
-		Next: c.next, Longest: c.m.full.Longest(), SampleEvery: sampleEvery,
+		Next: s.literal, Longest: r.m.full.Longest(), SampleEvery: sampleEvery,
 		Progress: func(read int64) {
-			r.advance(j.name, read-done)
+			r.advance(s.name, read-done)
 			done = read
 		},
-	}, func(t *textlog.Record) bool { c.take(t); return true })
-	if j.next != nil {
-		*j.next += uint64(stats.Bytes)
+	}, func(t *textlog.Record) bool { s.line(t); return true })
+	if s.next != nil {
+		*s.next += uint64(stats.Bytes)
 	}
-	c.Lines, c.Bytes, c.Unparsed = c.Lines+stats.Lines, c.Bytes+stats.Bytes, c.Unparsed+stats.Unparsed
-	c.binary += stats.Binary
-	c.Format, c.Compressed = cmp.Or(stats.Format, c.Format), stats.Compression
-	if j.kind == jobKmsg {
-		c.Format = formatKmsg
+	s.Lines, s.Bytes, s.Unparsed = s.Lines+stats.Lines, s.Bytes+stats.Bytes, s.Unparsed+stats.Unparsed
+	s.binary += stats.Binary
+	s.Format, s.Compressed = cmp.Or(stats.Format, s.Format), stats.Compression
+	if s.kind == kindKmsg {
+		s.Format = formatKmsg
 	}
-	c.blank = err == nil && stats.Records == 0 && stats.Unparsed == 0 && len(stats.Truncated) == 0
+	s.blank = err == nil && stats.Records == 0 && stats.Unparsed == 0 && len(stats.Truncated) == 0
 	if r.opts.Year == 0 {
-		c.hint.headerYear = stats.HeaderYear
+		s.hint.headerYear = stats.HeaderYear
 	}
 	for _, t := range stats.Truncated {
-		j.bad = append(j.bad, Unreadable{Source: c.Name, Offset: t.Offset, Bytes: t.Bytes, Why: t.Why})
+		s.bad = append(s.bad, Unreadable{Source: s.Name, Offset: t.Offset, Bytes: t.Bytes, Why: t.Why})
 	}
 	return err
 }
 
 // findBoot resolves the boot that was asked for, over all journal files. What cannot be opened is reported when it is
 // read.
-func (r *reading) findBoot(ctx context.Context) error {
+func (r *reader) findBoot(ctx context.Context) error {
 	if r.opts.Boot == "" {
 		return nil
 	}
@@ -102,11 +102,11 @@ func (r *reading) findBoot(ctx context.Context) error {
 		return fmt.Errorf("boot %q: %w; give 0, -1 and so on, or a boot ID of 32 digits", r.opts.Boot, ErrNoBoot)
 	}
 	first := map[journalfile.ID]uint64{} // one boot spans files
-	for _, j := range r.jobs {
-		if j.kind != jobJournal {
+	for _, s := range r.sources {
+		if s.kind != kindJournal {
 			continue
 		}
-		if f, err := journalfile.Open(j.path); err == nil {
+		if f, err := journalfile.Open(s.path); err == nil {
 			boots, _ := f.Boots(ctx)
 			for id, at := range boots {
 				first[id] = min(cmp.Or(first[id], at), at)
@@ -126,8 +126,8 @@ func (r *reading) findBoot(ctx context.Context) error {
 
 // query is the range of time and the boot that were asked for, as a query of a journal file. Records are selected by
 // their own time, and can have been written to the journal up to an hour later.
-func (r *reading) query(c *collector) journalfile.Query {
-	q := journalfile.Query{Match: c.match, Boot: r.boot, Since: uint64(max(0, r.opts.Since.UnixMicro()))}
+func (r *reader) query(s *source) journalfile.Query {
+	q := journalfile.Query{Match: s.match, Boot: r.boot, Since: uint64(max(0, r.opts.Since.UnixMicro()))}
 	if !r.opts.Until.IsZero() {
 		q.Until = uint64(max(1, r.opts.Until.UnixMicro()+latenessMost))
 	}
@@ -135,44 +135,47 @@ func (r *reading) query(c *collector) journalfile.Query {
 }
 
 // journal reads one journal file.
-func (r *reading) journal(ctx context.Context, j *job, c *collector) error {
-	c.Format = formatJournal
-	f, err := journalfile.Open(j.path)
+func (r *reader) journal(ctx context.Context, s *source) error {
+	s.Format = formatJournal
+	f, err := journalfile.Open(s.path)
 	if errors.Is(err, journalfile.ErrUnknownFormat) {
 		return fmt.Errorf("%w; journalctl -o export --file FILE | kdiag journal reads it", err)
 	}
-	if j.next != nil && errors.Is(err, fs.ErrNotExist) {
+	if s.next != nil && errors.Is(err, fs.ErrNotExist) {
 		return nil // renamed since it was found
 	}
 	if err != nil {
 		return plain(err)
 	}
 	defer f.Close() // was only read
-	if id := f.FileID(); j.next != nil && id != "" && id != j.id {
+	if id := f.FileID(); s.next != nil && id != "" && id != s.id {
 		return nil // another file has its name since it was found: the next reading finds both
 	}
-	q := r.query(c)
-	q.Next = j.next
-	stats, err := f.Search(ctx, q, func(e *journalfile.Entry) bool { c.entry(e); return true })
-	c.Lines, c.Bytes, c.skipped = c.Lines+stats.Entries, stats.Bytes, stats.Skipped
+	q := r.query(s)
+	q.Next = s.next
+	stats, err := f.Search(ctx, q, func(e *journalfile.Entry) bool { s.entry(e); return true })
+	s.Lines, s.Bytes, s.skipped = s.Lines+stats.Entries, stats.Bytes, stats.Skipped
 	if stats.From != 0 {
-		c.From, c.To = earlier(c.From, timeOf(int64(stats.From))), later(c.To, timeOf(int64(stats.To)))
+		s.From, s.To = earlier(s.From, timeOf(int64(stats.From))), later(s.To, timeOf(int64(stats.To)))
 	}
 	for _, u := range stats.Unreadable {
-		j.bad = append(j.bad, Unreadable{Source: c.Name, Offset: u.Offset, Bytes: u.Bytes, Why: u.Why})
+		s.bad = append(s.bad, Unreadable{Source: s.Name, Offset: u.Offset, Bytes: u.Bytes, Why: u.Why})
 	}
 	if n := stats.Unresolved; n > 0 {
-		c.Problem = fmt.Sprintf("damaged: %d records could not be found", n)
+		s.Problem = fmt.Sprintf("damaged: %d records could not be found", n)
 	}
-	r.advance(j.name, j.size)
+	r.advance(s.name, s.size)
 	return err
 }
 
-// entry hands an entry of a journal to the collector.
-func (c *collector) entry(e *journalfile.Entry) {
+// entry takes an entry of a journal whose message match has accepted.
+func (s *source) entry(e *journalfile.Entry) {
 	r := textlog.Entry(e.Message, e.Labels())
 	if e.Realtime != 0 {
 		r.Outer = klog.Stamp{Micros: int64(e.Realtime), Known: true, Year: true, Zone: true}
 	}
-	c.take(r)
+	if !bytes.HasSuffix(e.Message, r.Message) { // klog's JSON, or colours
+		s.found = s.reader.m.full.Match(r.Message, s.found[:0])
+	}
+	s.take(r)
 }

@@ -13,8 +13,8 @@ type Query struct {
 	// Since and Until bound the journal's own time, in microseconds since 1970, UTC; 0 is open. Until is exclusive.
 	Since, Until uint64
 	Boot         ID // one boot only, unless zero
-	// Match tests the text of a message; nil takes all, in the order of the file. It must be safe for use by as many
-	// goroutines as there are searches with it.
+	// Match tests the text of a message; nil takes all, in the order of the file. The entries with the message are
+	// handed over before Match is called again.
 	Match func(message []byte) bool
 	// Next, when not nil, is the index of the entry to begin with, and is set to that of the next one to be written: a
 	// search with it finds what was added since the search before.
@@ -324,13 +324,13 @@ func (s *search) settle() {
 				continue
 			}
 			s.late[off] = true
-			if text, ok := s.f.text(off); ok {
+			if text, ok := s.f.text(off); ok && s.q.Match(text) {
 				s.deliver(e, text)
 			}
 		}
 	}
 	for _, off := range slices.Sorted(maps.Keys(s.late)) {
-		if text, ok := s.f.text(off); ok && !s.late[off] && !s.done() {
+		if text, ok := s.f.text(off); ok && !s.late[off] && !s.done() && s.q.Match(text) {
 			s.stats.Unresolved++
 			s.entry = Entry{Offset: off, Message: text}
 			s.stopped = !s.yield(&s.entry)
