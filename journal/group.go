@@ -259,6 +259,10 @@ type episodeBuilder struct {
 	maxAge, minAge       int64 // ns; of the records that state one
 	threshold            int64
 	neverOnly            bool
+
+	// Of a streak, which has no unhealthy records.
+	code   string // of its first record
+	source uint16 // of its last record
 }
 
 func (e *episodeBuilder) add(u *unhealthy) {
