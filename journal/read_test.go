@@ -59,6 +59,7 @@ func TestReadRefuses(t *testing.T) {
 		{"empty file", Input{Path: put(t, "a.log", "")}, ErrEmpty},
 		{"empty pipe", Input{Kind: Stream, Path: "-", Reader: strings.NewReader("")}, ErrEmpty},
 		{"binary", Input{Path: put(t, "a.log", strings.Repeat("\x00\x01\x02\x7fELF\x00\x00", 999))}, ErrNotLog},
+		{"UTF-16", Input{Path: put(t, "a.log", "\xff\xfe"+strings.ReplaceAll(startLine, "", "\x00"))}, nil},
 		{"no log", Input{Kind: Stream, Reader: strings.NewReader("hello\nworld\n")}, ErrNotLog},
 		{"a module's go.mod", Input{Path: "../go.mod"}, ErrNotLog},
 		{"a program", Input{Path: "/proc/self/exe"}, ErrNotLog}, // it has the texts of all signatures

@@ -216,18 +216,8 @@ func isoHead(s klog.Stamp, rest []byte) head {
 	return h
 }
 
-// facility matches what dmesg -x and talosctl dmesg write before the bracket: "kern  :info  : ", "10.0.0.1: kern: info:
-// ".
-var facility = lazyregexp.New(`^(?:(\S+): )?(kern|user|daemon) *: *\w+ *: \[`)
-
 // otherHead recognises what has no stamp in front.
 func otherHead(b []byte) head {
-	if bytes.Contains(b[:min(len(b), 120)], []byte(": [")) {
-		if m := facility.FindSubmatch(b); m != nil {
-			by := sender{host: string(m[1])}
-			return head{kind: kindDmesg, sure: true, rest: b[len(m[0])-1:], sender: by, kernel: string(m[2]) == "kern"}
-		}
-	}
 	if host, rest, ok := parseNode(b); ok {
 		h := head{kind: kindBehind, sure: true, sender: sender{host: host}, rest: rest}
 		if rest[0] == '{' {

@@ -9,7 +9,7 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// json opens a JSON object: of the journal, docker, klog, or of a collector that has a line in a member.
+// json opens a JSON object of the journal, docker or klog. Of any other it takes time and host.
 func (p *peeling) json(b []byte) (rest []byte, name string, more bool) {
 	fields, ok := klog.ParseObject(b)
 	if !ok {
@@ -27,11 +27,7 @@ func (p *peeling) json(b []byte) (rest []byte, name string, more bool) {
 		}
 		return structured(fields), "klog-json", false
 	}
-	if line := p.carried(fields); line != "" {
-		if _, sure := begin([]byte(line)); sure {
-			return stripColour([]byte(line)), "json", true
-		}
-	}
+	p.about(fields)
 	return b, "json", false
 }
 
@@ -106,22 +102,6 @@ func (p *peeling) dockerJSON(fields []klog.Field, log string) []byte {
 	p.Stream, p.split = member(fields, "stream").Value, []byte(log)
 	p.partial = p.Stream != "" && log != "" && !strings.HasSuffix(log, "\n")
 	return stripColour([]byte(strings.TrimRight(log, "\r\n")))
-}
-
-// carried returns the line that an object of a collector has in a member or, as Cloud Logging has it, in a member of a
-// member. It takes the time and the host that the object states.
-func (p *peeling) carried(fields []klog.Field) string {
-	p.about(fields)
-	for _, key := range [...]string{"message", "msg", "line", "textPayload", "MESSAGE", "log"} {
-		if f := member(fields, key); f.Kind == '"' {
-			return f.Value
-		}
-	}
-	if payload := member(fields, "jsonPayload"); payload.Kind == '{' {
-		within, _ := klog.ParseObject([]byte(payload.Value))
-		return p.carried(within)
-	}
-	return ""
 }
 
 // about takes the first time and host that an object states.

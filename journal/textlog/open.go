@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"compress/bzip2"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -12,18 +13,18 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
 	"github.com/ulikunitz/xz/lzma"
-	"golang.org/x/text/encoding/unicode"
-	"golang.org/x/text/transform"
 )
 
 // zstdWindow is how much a zstd stream may ask to keep in memory.
 const zstdWindow = 128 << 20
 
+// errUTF16 is the error for text as PowerShell writes it.
+var errUTF16 = errors.New("it is UTF-16 text; iconv -f UTF-16 -t UTF-8 converts it")
+
 // plain marks a reader that must not be unpacked.
 type plain struct{ io.Reader }
 
-// Unpack returns the text in r, and how it was compressed: gzip, xz, zstd, bzip2, or empty. Text in UTF-16 is returned
-// in UTF-8. Errors of the returned reader name the compression; a panic of an unpacker becomes one. Close ends the
+// Unpack returns the text in r, and how it was compressed: gzip, xz, zstd, bzip2, or empty. Errors of the returned reader name the compression; a panic of an unpacker becomes one. Close ends the
 // goroutine that unpacks, after a read of r that is in progress; it does not close r.
 func Unpack(r io.Reader) (io.ReadCloser, string, error) {
 	if p, ok := r.(plain); ok {
@@ -59,9 +60,11 @@ func Unpack(r io.Reader) (io.ReadCloser, string, error) {
 		compression = "bzip2"
 		packed = io.NopCloser(bzip2.NewReader(br))
 	default:
-		// UTF-16 as PowerShell writes it, or a byte order mark.
-		if len(head) > 1 && (head[0] == 0xef || head[0] >= 0xfe) {
-			return io.NopCloser(transform.NewReader(br, unicode.BOMOverride(transform.Nop))), "", nil
+		if bytes.HasPrefix(head, []byte("\xff\xfe")) || bytes.HasPrefix(head, []byte("\xfe\xff")) {
+			return nil, "", errUTF16
+		}
+		if bytes.HasPrefix(head, []byte("\ufeff")) { // a byte order mark
+			_, _ = br.Discard(len("\ufeff")) // was peeked at
 		}
 		return io.NopCloser(br), "", nil
 	}

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -26,12 +25,8 @@ func TestDamagedCompression(t *testing.T) {
 	}
 }
 
-// TestOddText reads what is no text, or text in another coding, or stands between records.
+// TestOddText reads bytes that are not text, split lines, and lines between records.
 func TestOddText(t *testing.T) {
-	utf := "\xff\xfe" // as PowerShell writes it
-	for _, u := range utf16.Encode([]rune(line + "I0703 19:59:02.000000 1 a.go:1] 𝄞\r\n")) {
-		utf += string([]byte{byte(u), byte(u >> 8)})
-	}
 	junk := make([]byte, 3000)
 	for i := range junk {
 		junk[i] = byte(i * 7 % 256)
@@ -43,7 +38,6 @@ func TestOddText(t *testing.T) {
 		all      bool
 		want     string // PLEG records, records, lines that are not parsed, ranges that are cut, the year of a head
 	}{
-		{"UTF-16", utf, true, "1 2 0 0 0"},
 		{"bytes", line + string(junk) + "\n\x00\x00\x00\x00" + line, true, "2 2 13 1 0"},
 		{
 			"prose",

@@ -9,8 +9,7 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// parseMonthDay parses "Jul  3 19:59:01.293068", as syslog and journalctl write it, also with a year behind the day. A
-// month in a language that is not known makes a stamp that is not Known.
+// parseMonthDay parses "Jul  3 19:59:01.293068", as syslog and journalctl write it. A month in a language that is not known makes a stamp that is not Known.
 func parseMonthDay(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 	n := bytes.IndexByte(b[:min(len(b), 25)], ' ')
 	if n < 2 {
@@ -21,10 +20,6 @@ func parseMonthDay(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 		return s, nil, false
 	}
 	rest = rest[1:]
-	year := klog.BaseYear
-	if y, after, ok := number(rest); ok && y >= 1970 && y < 10000 && len(after) > 8 && after[0] == ' ' {
-		s.Year, year, rest = true, y, after[1:]
-	}
 	clock, rest, ok := klog.Clock(rest)
 	if !ok || (len(rest) > 0 && rest[0] != ' ' && rest[0] != ':') {
 		return s, nil, false
@@ -33,7 +28,7 @@ func parseMonthDay(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 	if m == 0 && bytes.ContainsAny(b[:n], "0123456789:=[]{}()\"/") {
 		return s, nil, false
 	}
-	micros, isDay := klog.Date(year, m, day)
+	micros, isDay := klog.Date(klog.BaseYear, m, day)
 	s.Known, s.Micros = isDay, micros+clock
 	return s, trimBlanks(bytes.TrimPrefix(rest, []byte(":"))), true
 }
