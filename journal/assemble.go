@@ -43,7 +43,7 @@ func assemble(sources []*source, opts *Options) *Report {
 
 // episodes finds the episodes of one host.
 func (h *history) episodes(host string) []Episode {
-	all := slices.DeleteFunc(slices.Clone(h.unhealthy), func(u *unhealthy) bool { return u.host != host })
+	all := slices.DeleteFunc(slices.Clone(h.unhealthy), func(u *unhealthyRecord) bool { return u.host != host })
 	marks := h.marksOf(host)
 	descending := func(source uint16) bool { return h.sources[source].hint.descending }
 	g := group(sequence(all, marks, descending), func(from, to int64) bool {

@@ -31,22 +31,22 @@ const relistThreshold = int64(3 * time.Minute)
 const episodeGap = 2 * minute
 
 // limit returns the threshold that a record states, in ns.
-func (u *unhealthy) limit() int64 { return cmp.Or(int64(u.threshold)*1e6, relistThreshold) }
+func (u *unhealthyRecord) limit() int64 { return cmp.Or(int64(u.threshold)*1e6, relistThreshold) }
 
 // scaled returns a time of a kubelet's own pace at that of the record: kdiag reproduce shortens all periods.
-func (u *unhealthy) scaled(d int64) int64 {
+func (u *unhealthyRecord) scaled(d int64) int64 {
 	return int64(float64(d) * float64(min(u.limit(), relistThreshold)) / float64(relistThreshold))
 }
 
 // fresh reports whether a record can be the first of a stall: its age is over the threshold by no more than the longest
 // pause between two looks.
-func (u *unhealthy) fresh() bool {
+func (u *unhealthyRecord) fresh() bool {
 	return u.kind&hasAge != 0 && u.age <= u.limit()+u.scaled(backoffMost)+int64(500*time.Millisecond)
 }
 
 // A stallBuilder gathers the records of one stall.
 type stallBuilder struct {
-	recs     []*unhealthy
+	recs     []*unhealthyRecord
 	lines    int
 	episode  *episodeBuilder
 	anchor   int64 // latest, on the clock
@@ -60,7 +60,7 @@ type stallBuilder struct {
 }
 
 // matches reports whether a record has the stall's anchor.
-func (s *stallBuilder) matches(u *unhealthy) bool {
+func (s *stallBuilder) matches(u *unhealthyRecord) bool {
 	tolerance := int64(anchorTolerance)
 	if s.coarse || u.kind&coarse != 0 {
 		tolerance = anchorToleranceCoarse
@@ -70,7 +70,7 @@ func (s *stallBuilder) matches(u *unhealthy) bool {
 }
 
 // add puts a record into the stall.
-func (s *stallBuilder) add(u *unhealthy) {
+func (s *stallBuilder) add(u *unhealthyRecord) {
 	s.recs = append(s.recs, u)
 	s.lines += 1 + int(u.folded)
 	if u.kind&hasAge == 0 {
@@ -96,7 +96,7 @@ func (s *stallBuilder) add(u *unhealthy) {
 
 // continues reports whether a record goes on with the stall although its anchor differs, because the wall clock was set
 // in between: the age, which the kubelet measures on the monotonic clock, goes on growing by the back-off.
-func (s *stallBuilder) continues(prev, u *unhealthy) bool {
+func (s *stallBuilder) continues(prev, u *unhealthyRecord) bool {
 	if u.kind&prev.kind&hasAge == 0 || u.source != prev.source || u.pid != prev.pid || u.age <= prev.age ||
 		s.skipAge == 0 {
 		return false
@@ -116,7 +116,7 @@ func (s *stallBuilder) continues(prev, u *unhealthy) bool {
 }
 
 // startOf reports whether the stall is that of a kubelet's start, which a record states again.
-func (s *stallBuilder) startOf(u *unhealthy) bool {
+func (s *stallBuilder) startOf(u *unhealthyRecord) bool {
 	first, last := s.recs[0], s.recs[len(s.recs)-1]
 	return last.kind&u.kind&never != 0 && (u.pid == first.pid || u.pid == 0 || first.pid == 0) && joins(last, u)
 }
@@ -125,15 +125,15 @@ func (s *stallBuilder) startOf(u *unhealthy) bool {
 type grouping struct {
 	stalls   []*stallBuilder
 	episodes []*episodeBuilder
-	timed    []*unhealthy // those with a time, by the clock
+	timed    []*unhealthyRecord // those with a time, by the clock
 }
 
 // group puts the records of one host, in order, into stalls and episodes. ended reports whether a mark of recovery lies
 // between two readings of the clock.
-func group(all []*unhealthy, ended func(from, to int64) bool) *grouping {
+func group(all []*unhealthyRecord, ended func(from, to int64) bool) *grouping {
 	const look = 64
 	g := &grouping{}
-	var prev *unhealthy
+	var prev *unhealthyRecord
 	var before *stallBuilder // of prev
 	for _, u := range all {
 		if u.known {
@@ -172,12 +172,12 @@ func group(all []*unhealthy, ended func(from, to int64) bool) *grouping {
 
 // untimedSame reports whether two records without a time, which follow each other in the text, are of one stall: the
 // age rises.
-func untimedSame(prev, u *unhealthy) bool {
+func untimedSame(prev, u *unhealthyRecord) bool {
 	return (!u.known || !prev.known) && prev.kind&u.kind&hasAge != 0 && u.age >= prev.age && u.source == prev.source
 }
 
 // joins reports whether two records that follow each other belong to one episode though not to one stall.
-func joins(prev, u *unhealthy) bool {
+func joins(prev, u *unhealthyRecord) bool {
 	switch {
 	case !prev.known || !u.known: // the ages fall, or there are none
 		return u.kind&never == 0 && !u.fresh() || u.kind&prev.kind&hasAge == 0
@@ -237,7 +237,7 @@ func (e *episodeBuilder) midway() bool {
 }
 
 // next returns the first unhealthy record after an episode; nil without one.
-func (g *grouping) next(e *episodeBuilder) *unhealthy {
+func (g *grouping) next(e *episodeBuilder) *unhealthyRecord {
 	i := sort.Search(len(g.timed), func(i int) bool { return g.timed[i].clock > e.clockEnd })
 	if i == len(g.timed) {
 		return nil
@@ -247,7 +247,7 @@ func (g *grouping) next(e *episodeBuilder) *unhealthy {
 
 // An episodeBuilder is an episode in the making, and what it covers on the clock of the sequence and on the wall.
 type episodeBuilder struct {
-	recs                 []*unhealthy
+	recs                 []*unhealthyRecord
 	stalls               []*stallBuilder
 	startup              bool
 	start, end           int64
@@ -265,7 +265,7 @@ type episodeBuilder struct {
 	source uint16 // of its last record
 }
 
-func (e *episodeBuilder) add(u *unhealthy) {
+func (e *episodeBuilder) add(u *unhealthyRecord) {
 	e.recs = append(e.recs, u)
 	e.lines += 1 + int(u.folded)
 	e.threshold = max(e.threshold, int64(u.threshold))

@@ -15,14 +15,14 @@ import (
 type history struct {
 	catalogue map[string]signature.Signature
 	sources   []*source
-	stamps    [][]timestamp  // a sample of each source, in the order of the text
-	unhealthy []*unhealthy   // by time, as far as they have one
-	bursts    []Burst        // by time; those without a time last, in the order of the text
-	hosts     []string       // sorted
-	timed     int            // bursts with a time
-	reach     []int64        // of each of these the latest end up to it
-	zone      *time.Location // of the clock that the logs were written by, as far as one is known; else UTC
-	window    window         // that was asked for
+	stamps    [][]timestamp      // a sample of each source, in the order of the text
+	unhealthy []*unhealthyRecord // by time, as far as they have one
+	bursts    []Burst            // by time; those without a time last, in the order of the text
+	hosts     []string           // sorted
+	timed     int                // bursts with a time
+	reach     []int64            // of each of these the latest end up to it
+	zone      *time.Location     // of the clock that the logs were written by, as far as one is known; else UTC
+	window    window             // that was asked for
 	everySync bool
 }
 
@@ -45,7 +45,7 @@ func newHistory(sources []*source, opts *Options) *history {
 		h.take(s, uint16(i))
 	}
 	h.nameHosts()
-	slices.SortStableFunc(h.unhealthy, func(a, b *unhealthy) int {
+	slices.SortStableFunc(h.unhealthy, func(a, b *unhealthyRecord) int {
 		if !a.known || !b.known {
 			return 0
 		}
@@ -187,19 +187,19 @@ func (h *history) around(host string, from, to int64) []*Burst {
 
 // dedupe drops records that a second source repeats: the same stamp, process and age. It returns those that remain, in
 // the order given.
-func dedupe(all []*unhealthy) []*unhealthy {
+func dedupe(all []*unhealthyRecord) []*unhealthyRecord {
 	type key struct {
 		age int64
 		pid int32
 		at  int64 // of records without an age
 	}
-	seen := map[key][]*unhealthy{}
-	return slices.DeleteFunc(all, func(u *unhealthy) bool {
+	seen := map[key][]*unhealthyRecord{}
+	return slices.DeleteFunc(all, func(u *unhealthyRecord) bool {
 		k := key{age: u.age, pid: u.pid}
 		if u.kind&hasAge == 0 {
 			k.at = u.at
 		}
-		again := u.known && slices.ContainsFunc(seen[k], func(o *unhealthy) bool {
+		again := u.known && slices.ContainsFunc(seen[k], func(o *unhealthyRecord) bool {
 			return o.known && o.source != u.source && abs(o.at-u.at) <= 2*second
 		})
 		if !again {

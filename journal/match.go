@@ -21,9 +21,9 @@ const (
 	coarse          // its only stamp counts whole seconds
 )
 
-// An unhealthy is one record with "PLEG is not healthy".
-type unhealthy struct {
-	moment
+// An unhealthyRecord is one record with "PLEG is not healthy".
+type unhealthyRecord struct {
+	timedRecord
 	age       int64 // ns
 	host      string
 	reasons   unique.Handle[string] // what else the record lists, joined by separator
@@ -33,9 +33,9 @@ type unhealthy struct {
 }
 
 // newUnhealthy makes a match of an unhealthy record.
-func newUnhealthy(m *signature.Match, t timestamp, pid int, host string) unhealthy {
-	u := unhealthy{
-		moment: moment{timestamp: t, pid: int32(pid)}, host: host, reasons: unique.Make(strings.Join(m.Reasons, separator)),
+func newUnhealthy(m *signature.Match, t timestamp, pid int, host string) unhealthyRecord {
+	u := unhealthyRecord{
+		timedRecord: timedRecord{timestamp: t, pid: int32(pid)}, host: host, reasons: unique.Make(strings.Join(m.Reasons, separator)),
 		threshold: uint32(min(max(m.Threshold/time.Millisecond, 0), 1<<32-1)),
 	}
 	if m.HasAge {
@@ -57,7 +57,7 @@ func newUnhealthy(m *signature.Match, t timestamp, pid int, host string) unhealt
 const separator = "\x1f"
 
 // anchor is the record's time minus its age, in µs, on the clock that at is on.
-func (u *unhealthy) anchor(at int64) int64 { return at - u.age/1000 }
+func (u *unhealthyRecord) anchor(at int64) int64 { return at - u.age/1000 }
 
 // A burstKey is what records must share to be counted together.
 type burstKey struct {
@@ -230,7 +230,7 @@ const (
 // The matches of one source: unhealthy records one by one, and from the bound on only the first and last ones of each
 // stall; all others in bursts, whose number is bounded.
 type matches struct {
-	unhealthy []unhealthy
+	unhealthy []unhealthyRecord
 	bursts    []Burst
 	open      map[burstKey]int // the latest burst of each kind
 	most      int              // bursts
@@ -275,7 +275,7 @@ func (s *matches) stamp(t timestamp) {
 }
 
 // addUnhealthy keeps an unhealthy record. Beyond the bound it leaves out one of the middle of a stall.
-func (s *matches) addUnhealthy(u unhealthy) {
+func (s *matches) addUnhealthy(u unhealthyRecord) {
 	const ends = 10 // records of a stall that are kept at its end; at its beginning 3 count
 	s.unhealthy = append(s.unhealthy, u)
 	k := len(s.unhealthy) - ends
@@ -289,7 +289,7 @@ func (s *matches) addUnhealthy(u unhealthy) {
 }
 
 // sameStall reports whether two records of one source state the same relist and the same reasons.
-func (u *unhealthy) sameStall(o *unhealthy) bool {
+func (u *unhealthyRecord) sameStall(o *unhealthyRecord) bool {
 	at, ok := u.raw()
 	other, known := o.raw()
 	return ok && known && u.kind == o.kind && u.kind&hasAge != 0 && u.pid == o.pid && u.host == o.host &&

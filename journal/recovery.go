@@ -14,8 +14,8 @@ import (
 const quiet = minute
 
 // marksOf returns the records of one host that can end an episode. sequence gives them their clock.
-func (h *history) marksOf(host string) []mark {
-	var out []mark
+func (h *history) marksOf(host string) []recoveryMark {
+	var out []recoveryMark
 	for i := range h.bursts {
 		b := &h.bursts[i]
 		switch b.Code {
@@ -25,7 +25,7 @@ func (h *history) marksOf(host string) []mark {
 		}
 		for _, t := range []timestamp{b.first, b.last} {
 			if t.known && b.of(host) {
-				out = append(out, mark{moment{timestamp: t, mark: true}, b.Code})
+				out = append(out, recoveryMark{timedRecord{timestamp: t, mark: true}, b.Code})
 			}
 		}
 	}
@@ -34,7 +34,7 @@ func (h *history) marksOf(host string) []mark {
 
 // firstMark returns the first mark between two readings of the clock that ends an episode of this kind. marks are by
 // clock.
-func firstMark(marks []mark, after, before int64, startup bool) (mark, bool) {
+func firstMark(marks []recoveryMark, after, before int64, startup bool) (recoveryMark, bool) {
 	first := sort.Search(len(marks), func(i int) bool { return marks[i].clock > after })
 	for _, m := range marks[first:] {
 		if m.clock >= before {
@@ -44,11 +44,11 @@ func firstMark(marks []mark, after, before int64, startup bool) (mark, bool) {
 			return m, true
 		}
 	}
-	return mark{}, false
+	return recoveryMark{}, false
 }
 
 // recover fills in whether and when an episode ended. next is the first unhealthy record after it, or nil.
-func (h *history) recover(e *Episode, b *episodeBuilder, next *unhealthy, marks []mark) {
+func (h *history) recover(e *Episode, b *episodeBuilder, next *unhealthyRecord, marks []recoveryMark) {
 	last := b.recs[len(b.recs)-1]
 	if !b.timed {
 		return
@@ -97,7 +97,7 @@ func (e *episodeBuilder) endsInSkips() bool {
 }
 
 // livesOn reports whether the process of a record goes on writing between two instants.
-func (h *history) livesOn(last *unhealthy, after, before int64) bool {
+func (h *history) livesOn(last *unhealthyRecord, after, before int64) bool {
 	within := func(t *timestamp) bool { return t.at >= after && t.at < before && h.window.side(t.at) == 0 }
 	return slices.ContainsFunc(h.around(last.host, after, before), func(b *Burst) bool {
 		return b.PID == last.pid && within(&b.last)

@@ -11,8 +11,8 @@ const (
 	stepBackSame = 2 * second  // between unhealthy records of one process, which klog writes one after the other
 )
 
-// A moment is the time of an unhealthy record or of a mark, in the order of its host's log.
-type moment struct {
+// A timedRecord is the time of an unhealthy record or of a mark, in the order of its host's log.
+type timedRecord struct {
 	timestamp
 	pid  int32
 	mark bool // no unhealthy record
@@ -23,41 +23,41 @@ type moment struct {
 	step  int32
 }
 
-// A mark is a record that can end an episode: proof that the sync loop runs, or that the node is ready.
-type mark struct {
-	moment
+// A recoveryMark is a record that can end an episode: proof that the sync loop runs, or that the node is ready.
+type recoveryMark struct {
+	timedRecord
 	code string
 }
 
 // sequence gives the unhealthy records of one host, and the marks, their clock and sorts them by it. descending reports
 // which sources are newest first.
-func sequence(all []*unhealthy, marks []mark, descending func(source uint16) bool) []*unhealthy {
-	var items []*moment
+func sequence(all []*unhealthyRecord, marks []recoveryMark, descending func(source uint16) bool) []*unhealthyRecord {
+	var items []*timedRecord
 	for _, u := range all {
-		items = append(items, &u.moment)
+		items = append(items, &u.timedRecord)
 	}
 	for i := range marks {
-		items = append(items, &marks[i].moment)
+		items = append(items, &marks[i].timedRecord)
 	}
-	slices.SortStableFunc(items, func(a, b *moment) int {
+	slices.SortStableFunc(items, func(a, b *timedRecord) int {
 		bySeq := cmp.Compare(a.seq, b.seq)
 		if descending(a.source) {
 			bySeq = -bySeq
 		}
 		return cmp.Or(cmp.Compare(a.source, b.source), bySeq)
 	})
-	var w unwrapper
+	var w stepRemover
 	for i, it := range items {
 		if i == 0 || it.source != items[i-1].source {
-			w = unwrapper{step: w.step}
+			w = stepRemover{step: w.step}
 		}
 		if it.clock = it.at; it.known {
 			it.clock = w.clock(items[i:])
 		}
 		it.step = w.step
 	}
-	slices.SortStableFunc(marks, func(a, b mark) int { return cmp.Compare(a.clock, b.clock) })
-	slices.SortStableFunc(all, func(a, b *unhealthy) int {
+	slices.SortStableFunc(marks, func(a, b recoveryMark) int { return cmp.Compare(a.clock, b.clock) })
+	slices.SortStableFunc(all, func(a, b *unhealthyRecord) int {
 		if !a.known || !b.known {
 			return 0
 		}
@@ -66,8 +66,8 @@ func sequence(all []*unhealthy, marks []mark, descending func(source uint16) boo
 	return all
 }
 
-// An unwrapper takes the steps back out of the wall clock of one source.
-type unwrapper struct {
+// A stepRemover takes the steps back out of the wall clock of one source.
+type stepRemover struct {
 	shift, high int64 // what is added to the wall clock; the highest clock so far
 	seen        bool
 	latest      int64 // clock of the latest unhealthy record
@@ -76,7 +76,7 @@ type unwrapper struct {
 }
 
 // clock returns the clock of the first of the items that remain.
-func (w *unwrapper) clock(rest []*moment) int64 {
+func (w *stepRemover) clock(rest []*timedRecord) int64 {
 	t, pid, u := rest[0].at, rest[0].pid, !rest[0].mark
 	back := w.seen && t+w.shift < w.high-stepBack && w.stays(rest[1:])
 	back = back || u && w.pid != 0 && pid == w.pid && t+w.shift < w.latest-stepBackSame
@@ -94,7 +94,7 @@ func (w *unwrapper) clock(rest []*moment) int64 {
 }
 
 // stays reports whether the next records agree that time went back.
-func (w *unwrapper) stays(next []*moment) bool {
+func (w *stepRemover) stays(next []*timedRecord) bool {
 	n := 0
 	for _, it := range next {
 		if n == 3 || it.source != next[0].source {

@@ -63,7 +63,7 @@ func (h *history) surroundings(host string, e *episodeBuilder, past int64, recov
 			}
 		}
 	}
-	skips := slices.DeleteFunc(slices.Clone(e.recs), func(u *unhealthy) bool { return u.kind&condition != 0 })
+	skips := slices.DeleteFunc(slices.Clone(e.recs), func(u *unhealthyRecord) bool { return u.kind&condition != 0 })
 	s.Standstill = standstill(s, skips)
 	return s
 }
@@ -98,7 +98,7 @@ const (
 // few seconds. One that is much older is the first all the same if the loop's back-off begins with it: the next line
 // comes 100 ms later, or the loop does work again at once. In the middle of a stall it would sleep for 5 s (syncLoop
 // in pkg/kubelet/kubelet.go).
-func standstill(s *Surroundings, skips []*unhealthy) *Standstill {
+func standstill(s *Surroundings, skips []*unhealthyRecord) *Standstill {
 	if len(skips) == 0 {
 		return nil
 	}
@@ -120,7 +120,7 @@ func standstill(s *Surroundings, skips []*unhealthy) *Standstill {
 }
 
 // begins reports whether the first of some skip lines begins the loop's back-off, or is all of it.
-func begins(s *Surroundings, skips []*unhealthy) bool {
+func begins(s *Surroundings, skips []*unhealthyRecord) bool {
 	const soon = int64(time.Second) // 100 ms, and what a busy node adds
 	first := skips[0]
 	if len(skips) > 1 {

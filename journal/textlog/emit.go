@@ -11,7 +11,7 @@ import (
 // close ends the record that is open, and yields it if it is selected.
 func (s *scanner) close() {
 	c := s.cur
-	s.cur = open{}
+	s.cur = openRecord{}
 	switch {
 	case c.lines == 0 || s.stop:
 	case c.kind == kindBare:
@@ -22,7 +22,7 @@ func (s *scanner) close() {
 }
 
 // finish yields a record that has a beginning, if it is selected.
-func (s *scanner) finish(c open) {
+func (s *scanner) finish(c openRecord) {
 	due := s.samples.due(s.opts.SampleEvery)
 	if !due && !s.opts.All && !s.worth(c) {
 		s.samples.tail = c
@@ -40,7 +40,7 @@ func (s *scanner) finish(c open) {
 
 // worth reports whether a record may contain a literal: its text does, or a line end, a colour code, an array of bytes,
 // or a part that is in another record may hide one.
-func (s *scanner) worth(c open) bool {
+func (s *scanner) worth(c openRecord) bool {
 	if c.lines > 1 || s.hit.next(s.buf[:s.end], c.start) < c.end || s.colour.next(s.buf[:s.end], c.start) < c.end {
 		return true
 	}
@@ -56,13 +56,13 @@ func (s *scanner) worth(c open) bool {
 }
 
 // parse joins the lines of an open record and unwraps it.
-func (s *scanner) parse(c open) *peeling {
+func (s *scanner) parse(c openRecord) *unwrapper {
 	raw := s.assemble(c)
-	p := &peeling{Record: &Record{Offset: s.base + int64(c.start), Raw: raw}}
+	p := &unwrapper{Record: &Record{Offset: s.base + int64(c.start), Raw: raw}}
 	if c.kind == kindVerbose || c.kind == kindExport {
 		p.entry(raw, c.kind)
 	} else {
-		p.peel(raw)
+		p.unwrapAll(raw)
 	}
 	return p
 }
@@ -96,7 +96,7 @@ func (s *scanner) emit(r *Record) {
 func stamped(r *Record) bool { return r.Outer.Known || r.Inner.Known }
 
 // bare yields a line without a beginning, with those that continue it, as a record if it contains a literal.
-func (s *scanner) bare(c open) {
+func (s *scanner) bare(c openRecord) {
 	s.stats.Unparsed++
 	if !s.opts.All && c.lines == 1 && !s.worth(c) {
 		return
@@ -117,7 +117,7 @@ type part struct {
 }
 
 // part joins split messages. It reports whether the record is a part of one.
-func (s *scanner) part(p *peeling) bool {
+func (s *scanner) part(p *unwrapper) bool {
 	held := s.parts[p.Stream]
 	if p.Stream == "" || held == nil && !p.partial {
 		return false
@@ -154,7 +154,7 @@ func (s *scanner) givePart(held *part) {
 	r := held.record
 	r.Format, _, _ = strings.Cut(r.Format, "+")
 	r.Raw = held.text
-	whole := &peeling{Record: &r, layers: 1}
-	whole.peel(held.text)
+	whole := &unwrapper{Record: &r, layers: 1}
+	whole.unwrapAll(held.text)
 	s.offer(&r, false)
 }

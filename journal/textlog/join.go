@@ -8,7 +8,7 @@ import (
 )
 
 // assemble returns the text of a record: one line as it is, several joined.
-func (s *scanner) assemble(c open) []byte {
+func (s *scanner) assemble(c openRecord) []byte {
 	raw := bytes.Trim(s.buf[c.start:c.end], "\x00")
 	raw = bytes.TrimRight(raw, "\r\n")
 	if c.kind == kindExport {

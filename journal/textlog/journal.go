@@ -32,18 +32,18 @@ func (s *scanner) exportEnded() bool {
 
 // Entry returns the record of an entry of a journal, by its message and others of its fields, each NAME=value.
 func Entry(message []byte, fields iter.Seq[[]byte]) *Record {
-	p := peeling{Record: &Record{Raw: message}, layers: 1}
+	p := unwrapper{Record: &Record{Raw: message}, layers: 1}
 	for field := range fields {
 		name, value, _ := bytes.Cut(field, []byte("="))
 		p.field(string(name), string(value))
 	}
-	p.peel(message)
+	p.unwrapAll(message)
 	return p.Record
 }
 
 // entry takes the fields of an entry of journalctl -o export, a line NAME=value, or NAME and a binary value, or of -o
 // verbose: a head with the time, then NAME=value behind four blanks. Other lines continue a message of several lines.
-func (p *peeling) entry(raw []byte, k kind) {
+func (p *unwrapper) entry(raw []byte, k kind) {
 	p.Format = "journal-export"
 	if k == kindVerbose {
 		p.Format = "journal-verbose"
@@ -76,7 +76,7 @@ func (p *peeling) entry(raw []byte, k kind) {
 		}
 	}
 	p.Raw, p.layers = stripColour(message), 1
-	p.peel(p.Raw)
+	p.unwrapAll(p.Raw)
 }
 
 // binaryValue parses eight bytes of length, the value, and a line feed. ok is false if no length that fits is there.

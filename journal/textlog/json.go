@@ -10,7 +10,7 @@ import (
 )
 
 // json opens a JSON object of the journal, docker or klog. Of any other it takes time and host.
-func (p *peeling) json(b []byte) (rest []byte, name string, more bool) {
+func (p *unwrapper) json(b []byte) (rest []byte, name string, more bool) {
 	fields, ok := klog.ParseObject(b)
 	if !ok {
 		return b, "", false
@@ -68,7 +68,7 @@ func member(fields []klog.Field, key string) klog.Field {
 }
 
 // journalJSON takes the fields of an entry and returns its message.
-func (p *peeling) journalJSON(fields []klog.Field) []byte {
+func (p *unwrapper) journalJSON(fields []klog.Field) []byte {
 	for _, f := range fields {
 		p.field(f.Key, journalValue(f))
 	}
@@ -97,7 +97,7 @@ func journalValue(f klog.Field) string {
 }
 
 // dockerJSON takes a line of docker's json-file log. A line without its line feed is continued by the next.
-func (p *peeling) dockerJSON(fields []klog.Field, log string) []byte {
+func (p *unwrapper) dockerJSON(fields []klog.Field, log string) []byte {
 	p.about(fields)
 	p.Stream, p.split = member(fields, "stream").Value, []byte(log)
 	p.partial = p.Stream != "" && log != "" && !strings.HasSuffix(log, "\n")
@@ -105,7 +105,7 @@ func (p *peeling) dockerJSON(fields []klog.Field, log string) []byte {
 }
 
 // about takes the first time and host that an object states.
-func (p *peeling) about(fields []klog.Field) {
+func (p *unwrapper) about(fields []klog.Field) {
 	var s klog.Stamp
 	for _, f := range fields {
 		switch f.Key {

@@ -77,8 +77,8 @@ func FuzzPrefix(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		k, _ := begin(b)
-		p := &peeling{Record: &Record{}}
-		p.peel(b)
+		p := &unwrapper{Record: &Record{}}
+		p.unwrapAll(b)
 		if p.Format == "" {
 			t.Fatalf("%q has no format, begins as %d", b, k)
 		}

@@ -28,7 +28,7 @@ type scanner struct {
 	hit    finder // the next literal
 	colour finder // the next escape character
 
-	cur      open             // the record that is not closed yet
+	cur      openRecord       // the record that is not closed yet
 	skipping bool             // the lines that follow continue a record which became too long
 	given    map[string]int64 // records by format
 	parts    map[string]*part
@@ -37,8 +37,8 @@ type scanner struct {
 	scratch  []byte
 }
 
-// An open record is a stretch of the buffer.
-type open struct {
+// An openRecord is a stretch of the buffer.
+type openRecord struct {
 	kind       kind
 	start, end int // without the last line feed
 	lines      int
@@ -226,7 +226,7 @@ type samples struct {
 	since  int // records since the last one
 	begun  bool
 	format string
-	tail   open // the record that was passed over last, if it is in the buffer
+	tail   openRecord // the record that was passed over last, if it is in the buffer
 }
 
 // due counts a record and reports whether it is to be yielded.
@@ -235,14 +235,14 @@ func (m *samples) due(every int) bool {
 		return false
 	}
 	m.since++
-	m.tail = open{}
+	m.tail = openRecord{}
 	return !m.begun || m.since >= every
 }
 
 // lastSample yields the record that was passed over last.
 func (s *scanner) lastSample() {
 	tail := s.samples.tail
-	s.samples.tail = open{}
+	s.samples.tail = openRecord{}
 	if s.opts.SampleEvery <= 0 || s.opts.All || s.stop || tail.lines == 0 {
 		return
 	}

@@ -33,7 +33,7 @@ func (s *scanner) take(from, to int) {
 		s.close()
 		s.skipping = false
 		s.stats.Records++
-		s.cur = open{kind: k, start: from, end: to, lines: 1}
+		s.cur = openRecord{kind: k, start: from, end: to, lines: 1}
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *scanner) follow(from, to int) {
 		s.skipping = true
 		s.stats.addRange(Range{Offset: s.base + int64(from), Bytes: int64(to - from), Why: whyLong})
 	default:
-		s.cur = open{kind: kindBare, start: from, end: to, lines: 1}
+		s.cur = openRecord{kind: kindBare, start: from, end: to, lines: 1}
 	}
 }
 

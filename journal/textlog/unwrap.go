@@ -10,16 +10,16 @@ import (
 // maxLayers bounds how many things may be wrapped around a message.
 const maxLayers = 6
 
-// A peeling takes the layers off one record.
-type peeling struct {
+// An unwrapper takes the layers off one record.
+type unwrapper struct {
 	*Record
 	partial bool   // the rest of the message is in a record that follows
 	split   []byte // what the log of a container has of the message
 	layers  int
 }
 
-// peel parses text, from the outside in, and sets Message.
-func (p *peeling) peel(text []byte) {
+// unwrapAll unwraps a text, from the outside in, and sets Message.
+func (p *unwrapper) unwrapAll(text []byte) {
 	for more := true; more && p.layers < maxLayers; p.layers++ {
 		var name string
 		text, name, more = p.unwrap(trimBlanks(text))
@@ -35,7 +35,7 @@ func (p *peeling) peel(text []byte) {
 }
 
 // unwrap takes one layer off b. more is false if what remains is the message.
-func (p *peeling) unwrap(b []byte) (rest []byte, name string, more bool) {
+func (p *unwrapper) unwrap(b []byte) (rest []byte, name string, more bool) {
 	if len(b) == 0 {
 		return b, "", false
 	}
@@ -53,7 +53,7 @@ func (p *peeling) unwrap(b []byte) (rest []byte, name string, more bool) {
 }
 
 // facts takes what a layer states.
-func (p *peeling) facts(h head) {
+func (p *unwrapper) facts(h head) {
 	p.stamp(h.stamp)
 	p.Host = cmp.Or(h.sender.host, p.Host)
 	p.Identifier = cmp.Or(h.sender.identifier, p.Identifier)
@@ -71,7 +71,7 @@ func (p *peeling) facts(h head) {
 // container; or off an entry of the journal's export format. Message is what follows, as it stands: a line without a
 // transport is all message, and one may be a piece of a record that its transport has split.
 func Line(b []byte) Record {
-	p := peeling{Record: &Record{Message: b}}
+	p := unwrapper{Record: &Record{Message: b}}
 	if len(b) == 0 {
 		return *p.Record
 	}
@@ -91,7 +91,7 @@ func Line(b []byte) Record {
 }
 
 // stamp takes a stamp of a transport: the outermost counts, unless it only counts from the start of the machine.
-func (p *peeling) stamp(s klog.Stamp) {
+func (p *unwrapper) stamp(s klog.Stamp) {
 	switch {
 	case !s.Known:
 	case s.Monotonic:
