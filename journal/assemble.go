@@ -63,13 +63,13 @@ func (h *history) episodes(host string) []Episode {
 			e.StartedBy = h.startedBy(host, b.start)
 		}
 		if e.Kind == Incident {
-			e.Surroundings = h.surroundings(host, b, past, e.RecoveredAt)
+			e.Context = h.contextOf(host, b, past, e.RecoveredAt)
 			if past = b.end; e.RecoveredAt != nil {
 				past = e.RecoveredAt.UnixMicro()
 			}
 			for _, s := range b.stalls {
-				if chain := relists[s]; chain != nil && len(*chain) > len(e.Surroundings.Relists) {
-					e.Surroundings.Relists = *chain
+				if chain := relists[s]; chain != nil && len(*chain) > len(e.Context.Relists) {
+					e.Context.Relists = *chain
 				}
 			}
 		}

@@ -1,6 +1,6 @@
 // Package journal turns the logs of a node into a [Report]: episodes in which the kubelet's PLEG was not healthy,
 // with their beginning, end and worst age, and how often each known kind of record was seen. It judges nothing: why
-// an incident happened is decided in package checks, from [Episode.Surroundings].
+// an incident happened is decided in package checks, from [Episode.Context].
 //
 // A log takes five forms. A source (systemd's journal files, text of any kind, a pipe) gives records. Package
 // signature finds the matches among them: unhealthy records are kept one by one, all others are counted in bursts.

@@ -39,7 +39,7 @@ func follower(t *testing.T, root string) (f *Follower, clock *time.Time, same fu
 			t.Fatalf("%s (-read again +followed):\n%s", step, diff)
 		}
 		for i, e := range want.Episodes {
-			if !reflect.DeepEqual(e.Surroundings, got.Episodes[i].Surroundings) {
+			if !reflect.DeepEqual(e.Context, got.Episodes[i].Context) {
 				t.Errorf("%s: the surroundings of episode %d differ", step, i)
 			}
 		}

@@ -100,7 +100,7 @@ func (h *history) notReadyEpisode(host string, b *episodeBuilder, ready []int64)
 	if b.anchor, b.anchored = b.start, true; b.code == signature.RuntimeIsDown {
 		b.anchor -= statusFails
 	}
-	e.Surroundings = h.surroundings(host, b, math.MinInt64, e.RecoveredAt)
+	e.Context = h.contextOf(host, b, math.MinInt64, e.RecoveredAt)
 	return e
 }
 
@@ -130,6 +130,6 @@ func (h *history) failing(host string, episodes []Episode) *Episode {
 		return nil
 	}
 	e := h.streakEpisode(Failing, host, b)
-	e.Surroundings = h.surroundings(host, b, past, nil)
+	e.Context = h.contextOf(host, b, past, nil)
 	return e
 }

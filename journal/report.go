@@ -98,8 +98,8 @@ type Episode struct {
 	StartedBy string   `json:"startedBy,omitempty"` // of a start-up: why the kubelet started
 	Flaps     int      `json:"flaps,omitempty"`     // position in a series at a regular interval, from 1
 
-	// Surroundings are facts for whoever judges why an incident happened; nil for the start of a kubelet.
-	Surroundings *Surroundings `json:"-"`
+	// Context holds facts for judging why an incident happened; nil for the start of a kubelet.
+	Context *Context `json:"-"`
 	// Culprits and Causes are what judge.Journal of package checks/judge makes of them.
 	Culprits []Culprit `json:"culprits,omitempty"` // objects that failing calls name, most often named first
 	Causes   []Cause   `json:"causes"`             // most likely first

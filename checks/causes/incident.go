@@ -76,7 +76,7 @@ func (c *Finding) lacks(text string) *Finding {
 // An Incident is an episode of a log, with the counts that the recognisers need.
 type Incident struct {
 	*journal.Episode
-	*journal.Surroundings
+	*journal.Context
 	byCode map[string][]*journal.Burst
 
 	// How the runtime's calls fail, counted in records. One failing call writes up to three.
@@ -93,7 +93,7 @@ type Incident struct {
 
 // NewIncident counts the records around an episode.
 func NewIncident(e *journal.Episode) *Incident {
-	in := &Incident{Episode: e, Surroundings: e.Surroundings, byCode: map[string][]*journal.Burst{}}
+	in := &Incident{Episode: e, Context: e.Context, byCode: map[string][]*journal.Burst{}}
 	for _, b := range in.Bursts {
 		in.byCode[b.Code] = append(in.byCode[b.Code], b)
 	}
@@ -296,7 +296,7 @@ func (in *Incident) FromLog() []Finding {
 		if f == nil {
 			continue
 		}
-		if in.Standstill != nil && d.LateCalls {
+		if in.LoopStall != nil && d.LateCalls {
 			f.unlikely("the kubelet itself stood still, which explains the age, and calls that missed their " +
 				"deadline meanwhile")
 		}

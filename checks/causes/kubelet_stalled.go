@@ -98,7 +98,7 @@ func standstillEvidence(f *facts.Facts, e *checks.Evidence) {
 // loggedKubeletStalled: the runtime is not on record as failing, and the kubelet's own loops stand.
 func loggedKubeletStalled(in *Incident) *Finding {
 	full := in.found(signature.PLEGChannelFull, signature.EventedPLEGFull)
-	stopped, standstill := in.signalled(facts.RoleKubelet, "SIGSTOP"), in.Standstill
+	stopped, standstill := in.signalled(facts.RoleKubelet, "SIGSTOP"), in.LoopStall
 	silent := standstill == nil && in.failing == 0 && !in.down && in.age() > 10*time.Minute
 	f := in.finding(checks.Weak,
 		"The kubelet's own loops stand still, while no call to the runtime is on record as failing.",

@@ -156,7 +156,7 @@ func loggedRuntimeHung(in *Incident) *Finding {
 		supports(ifElse(listed, listedDown+" beside PLEG", ""))
 	if stopped == "" && in.statusMissed+in.listsMissed == 0 {
 		ended, again := in.runtimeEnd()
-		if in.Standstill != nil || ended != nil && !again || in.count(signature.RuntimeNotReadyReported,
+		if in.LoopStall != nil || ended != nil && !again || in.count(signature.RuntimeNotReadyReported,
 			signature.RuntimeStopped, signature.CRIUnsupported) > 0 {
 			return nil // this explains why there is no good status
 		}

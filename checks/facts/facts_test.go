@@ -132,7 +132,7 @@ func TestInputIsPlain(t *testing.T) {
 	lost := map[string]string{
 		"checks.Runtime.Simulate":      "names the command for next steps",
 		"checks.Runtime.From":          "names the command for next steps",
-		"journal.Episode.Surroundings": "is judged when the log is read",
+		"journal.Episode.Context": "is judged when the log is read",
 		"journal.Report.Zone":          "is of how times are shown",
 		"host.Population":              "is what other readings are made of",
 	}

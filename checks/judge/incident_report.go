@@ -360,7 +360,7 @@ const likelyRoot = 0.5
 // judgeIncident names the likely causes of an incident of a log, most likely first, and the objects that failing calls
 // name, by what the log holds around it. Without surroundings, as in a report that was saved, those that it has stay.
 func judgeIncident(e *journal.Episode) {
-	if e.Surroundings == nil {
+	if e.Context == nil {
 		return
 	}
 	in := causes.NewIncident(e)

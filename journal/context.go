@@ -16,17 +16,17 @@ const (
 	atAnchor   = 2 * second  // stamps may count whole seconds
 )
 
-// Surroundings are the records around an incident, and what the order of its own records shows: facts for the judge
-// of why it happened.
-type Surroundings struct {
+// A Context has the records around an incident, and facts that the order of its own records shows. Package judge
+// finds causes in it.
+type Context struct {
 	Bursts     []*Burst        // of the host, by time
 	Relists    []time.Duration // lengths of relists that followed each other directly, from anchor to anchor
-	Standstill *Standstill     // nil: the sync loop ran before its first skip line, as far as the log shows
+	LoopStall *LoopStall     // nil: the sync loop ran before its first skip line, as far as the log shows
 	Zone       *time.Location  // of the clock that the log was written by
 }
 
-// A Standstill is a time in which the kubelet's sync loop did not run, before the first skip line of an incident.
-type Standstill struct {
+// A LoopStall is a time in which the kubelet's sync loop did not run, before the first skip line of an incident.
+type LoopStall struct {
 	Late     time.Duration // how much later than the loop's longest pause allows the first skip line came
 	Age, Due time.Duration // that the line states, and from which on a line was due
 }
@@ -41,10 +41,10 @@ func RuntimeCalls() []string {
 	}
 }
 
-// surroundings gathers the records that belong to an episode of a host: those from its anchor to its recovery, and
+// contextOf gathers the records that belong to an episode of a host: those from its anchor to its recovery, and
 // states of the machine from before. past is when the incident before it ended.
-func (h *history) surroundings(host string, e *episodeBuilder, past int64, recovered *time.Time) *Surroundings {
-	s := &Surroundings{Zone: h.zone}
+func (h *history) contextOf(host string, e *episodeBuilder, past int64, recovered *time.Time) *Context {
+	s := &Context{Zone: h.zone}
 	if e.timed {
 		from, to := e.start, e.end+lookAfter
 		if e.anchored {
@@ -64,7 +64,7 @@ func (h *history) surroundings(host string, e *episodeBuilder, past int64, recov
 		}
 	}
 	skips := slices.DeleteFunc(slices.Clone(e.recs), func(u *unhealthyRecord) bool { return u.kind&condition != 0 })
-	s.Standstill = standstill(s, skips)
+	s.LoopStall = loopStall(s, skips)
 	return s
 }
 
@@ -93,17 +93,17 @@ const (
 	wakes = 2 * second
 )
 
-// standstill finds out whether the kubelet's loop stood still before the first skip line. The loop looks at the age
+// loopStall finds out whether the kubelet's loop stood still before the first skip line. The loop looks at the age
 // before each pass, at least every 5 s once it skips, so the first line of a stall has an age of the threshold and a
 // few seconds. One that is much older is the first all the same if the loop's back-off begins with it: the next line
 // comes 100 ms later, or the loop does work again at once. In the middle of a stall it would sleep for 5 s (syncLoop
 // in pkg/kubelet/kubelet.go).
-func standstill(s *Surroundings, skips []*unhealthyRecord) *Standstill {
+func loopStall(s *Context, skips []*unhealthyRecord) *LoopStall {
 	if len(skips) == 0 {
 		return nil
 	}
 	first := skips[0]
-	st := &Standstill{
+	st := &LoopStall{
 		Late: time.Duration(first.age - first.limit() - backoffMost), Age: time.Duration(first.age),
 		Due: time.Duration(first.limit()),
 	}
@@ -120,7 +120,7 @@ func standstill(s *Surroundings, skips []*unhealthyRecord) *Standstill {
 }
 
 // begins reports whether the first of some skip lines begins the loop's back-off, or is all of it.
-func begins(s *Surroundings, skips []*unhealthyRecord) bool {
+func begins(s *Context, skips []*unhealthyRecord) bool {
 	const soon = int64(time.Second) // 100 ms, and what a busy node adds
 	first := skips[0]
 	if len(skips) > 1 {
