@@ -10,7 +10,7 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// assemble makes the report of what was read.
+// assemble makes the report.
 func assemble(sources []*source, opts *Options) *Report {
 	h := newHistory(sources, opts)
 	r := &Report{
@@ -78,7 +78,7 @@ func (h *history) episodes(host string) []Episode {
 	return out
 }
 
-// reasons collects what the records list beside PLEG, in order of appearance.
+// reasons collects the reasons that the records list beside PLEG, in order of appearance.
 func (e *episodeBuilder) reasons() []string {
 	var out []string
 	for i, u := range e.recs {
@@ -94,7 +94,7 @@ func (e *episodeBuilder) reasons() []string {
 	return out
 }
 
-// describe fills in what was read, with how times were understood.
+// describe fills in the sources and their totals, with how their times were understood.
 func (h *history) describe(r *Report) {
 	for _, l := range h.sources {
 		s := l.Source

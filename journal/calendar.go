@@ -91,7 +91,7 @@ type calendar struct {
 	booted  *int64 // the instant at which the monotonic clock began
 }
 
-// A calendarHint is what is known of a source beside its stamps.
+// A calendarHint holds facts about a source's times that do not come from its stamps.
 type calendarHint struct {
 	headerYear int       // of the first record; 0: unknown
 	notAfter   time.Time // no record is later

@@ -88,7 +88,7 @@ func (s *source) take(r *textlog.Record) {
 	}
 }
 
-// descending reports whether the source is newest first, by what was seen of it.
+// descending reports whether the source is newest first, by the records so far.
 func (s *source) descending() bool { return s.downs > 2*s.ups }
 
 // ownChild begins the names of kdiag's own child processes (package host), which it leaves behind in file systems that
@@ -120,8 +120,8 @@ func (s *source) keep(m *signature.Match, r *textlog.Record, t timestamp) {
 	default:
 		s.matches.add(b)
 	}
-	// The example is the first record in the range asked for. What lies in it is a guess until all stamps are known,
-	// and counts looks again.
+	// The example is the first record in the range asked for. side is a guess until all stamps are known; counts checks
+	// again.
 	text := r.Message[:min(len(r.Message), 4*exampleLength)]
 	ex := s.matches.examples[b.Code]
 	if ex == nil || s.side(ex.at) != 0 && b.side == 0 {

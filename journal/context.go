@@ -19,10 +19,10 @@ const (
 // A Context has the records around an incident, and facts that the order of its own records shows. Package judge
 // finds causes in it.
 type Context struct {
-	Bursts     []*Burst        // of the host, by time
-	Relists    []time.Duration // lengths of relists that followed each other directly, from anchor to anchor
-	LoopStall *LoopStall     // nil: the sync loop ran before its first skip line, as far as the log shows
-	Zone       *time.Location  // of the clock that the log was written by
+	Bursts    []*Burst        // of the host, by time
+	Relists   []time.Duration // lengths of relists that followed each other directly, from anchor to anchor
+	LoopStall *LoopStall      // nil: the sync loop ran before its first skip line, as far as the log shows
+	Zone      *time.Location  // of the clock that the log was written by
 }
 
 // A LoopStall is a time in which the kubelet's sync loop did not run, before the first skip line of an incident.
@@ -121,7 +121,7 @@ func loopStall(s *Context, skips []*unhealthyRecord) *LoopStall {
 
 // begins reports whether the first of some skip lines begins the loop's back-off, or is all of it.
 func begins(s *Context, skips []*unhealthyRecord) bool {
-	const soon = int64(time.Second) // 100 ms, and what a busy node adds
+	const soon = int64(time.Second) // 100 ms, and the delay of a busy node
 	first := skips[0]
 	if len(skips) > 1 {
 		grown := skips[1].age - first.age

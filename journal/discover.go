@@ -26,10 +26,10 @@ const formatKmsg = "kmsg"
 // journalMagic is how a systemd journal file begins.
 const journalMagic = "LPKSHHRH"
 
-// headLength is how many bytes of a file are looked at to find out what it is.
+// headLength is how many bytes of a file identify its kind.
 const headLength = 64
 
-// A source is one file or stream: where it is, what was read of it, and what is known of its stamps.
+// A source is one file or stream: its place, the matches read from it, and how to read its stamps.
 type source struct {
 	Source // for the report
 
@@ -54,7 +54,7 @@ type source struct {
 	binary  int64 // lines of a text that are not text
 	skipped bool  // a journal file that by its header holds nothing of the time asked for
 
-	// What collects matches while it is read.
+	// State while it is read.
 	reader         *reader
 	active         *signature.Matcher
 	seq            uint32
@@ -86,7 +86,7 @@ func plain(err error) error {
 	return err
 }
 
-// discover finds what there is to read, each file once.
+// discover lists the sources of the inputs, each file once.
 func discover(inputs []Input) []*source {
 	if len(inputs) == 0 {
 		inputs = []Input{{Kind: Root, Path: "/"}}
@@ -143,7 +143,7 @@ func isJournal(name string) bool {
 	return strings.HasSuffix(name, ".journal") || strings.HasSuffix(name, ".journal~")
 }
 
-// file finds out by its first bytes what a regular file is.
+// file classifies a regular file by its first bytes.
 func file(name string) *source {
 	info, err := os.Stat(name)
 	if err == nil && !info.Mode().IsRegular() {

@@ -29,7 +29,7 @@ type following struct {
 	made   time.Time
 }
 
-// Follow reads what is there, calls update once with the report of it and the zero Event, then for each event as it
+// Follow reads the logs as they are, calls update once with their report and the zero Event, then for each event as it
 // comes in, until the context ends, and once more with the whole report and the zero Event. The end of the context is
 // no error. Journal files and text files are followed over rotation; a text file may be empty. Calls of update follow
 // one another.
@@ -55,7 +55,7 @@ func Follow(ctx context.Context, opts Options, update func(*Report, Event)) erro
 	return f.follow(ctx, slices.DeleteFunc(all, func(s *source) bool { return !isStream(s) }))
 }
 
-// follow reads streams as they come in, and looks again and again for what was added to files, where there are any.
+// follow reads streams as they come in, and polls files for additions.
 func (f *following) follow(ctx context.Context, streams []*source) error {
 	files := len(f.sources) > 0
 	f.opts.onEvent = f.event
@@ -87,7 +87,7 @@ func (f *following) event(e Event) {
 	f.update(f.last, e)
 }
 
-// added reads what was added to files, and hands its events on in the order of time.
+// added reads the additions to files, and hands their events on in the order of time.
 func (f *following) added(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +99,7 @@ func (f *following) added(ctx context.Context) {
 		events = append(events, e)
 	}
 	gone := slices.DeleteFunc(f.again(ctx, math.MaxInt64), func(s *source) bool { return !s.read || s.err != nil })
-	f.sources = append(gone, f.sources...) // what was read of streams, and of files that are no more, still counts
+	f.sources = append(gone, f.sources...) // streams, and files that have disappeared, still count
 	f.opts.onEvent = f.event
 	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(*b.At) })
 	for _, e := range events {

@@ -32,7 +32,7 @@ type Follower struct {
 	window time.Duration
 	now    func() time.Time
 	last   atomic.Pointer[Report]
-	turn   chan struct{} // holds a value while a reading is under way, to which belongs what follows
+	turn   chan struct{} // holds a value while a reading is under way; it guards the fields below
 	*reader
 	began time.Time // with the whole window
 }
@@ -65,7 +65,7 @@ func (f *Follower) Report() (*Report, error) {
 	return f.last.Load(), err
 }
 
-// read reads what was written since the reading before.
+// read reads the records written since the last reading.
 func (f *Follower) read(ctx context.Context) (*Report, error) {
 	if d := f.now().Sub(f.began); d < 0 || d >= startOver { // the clock can be set back
 		f.began = f.now()

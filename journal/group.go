@@ -102,7 +102,7 @@ func (s *stallBuilder) continues(prev, u *unhealthyRecord) bool {
 		return false
 	}
 	grown := u.age - s.skipAge
-	next := backoffFirst // what the loop sleeps after the latest skip line
+	next := backoffFirst // the loop's sleep after the latest skip line
 	if s.skipStep != 0 {
 		next = min(2*s.skipStep, backoffMost)
 	}
@@ -245,7 +245,7 @@ func (g *grouping) next(e *episodeBuilder) *unhealthyRecord {
 	return g.timed[i]
 }
 
-// An episodeBuilder is an episode in the making, and what it covers on the clock of the sequence and on the wall.
+// An episodeBuilder gathers the records of an episode, with its bounds on the wall clock and on the sequence's clock.
 type episodeBuilder struct {
 	recs                 []*unhealthyRecord
 	stalls               []*stallBuilder

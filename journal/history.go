@@ -105,13 +105,13 @@ func (w window) clamp(us int64) int64 {
 	return us
 }
 
-// admits reports whether a timestamp is in the window. What has no time is only in an open one.
+// admits reports whether a timestamp is in the window. A record without a time is only in an open one.
 func (w window) admits(t *timestamp) bool {
 	return !t.known && w.open() || t.known && w.side(t.at) == 0
 }
 
-// take resolves the matches of one source, and from when to when it was read. What a text holds of the time before
-// the range was passed over, and the range is what was read of it, also when nothing was written since.
+// take resolves the times of one source's matches. The reported range is the time covered by reading, even where
+// nothing was logged.
 func (h *history) take(s *source, source uint16) {
 	resolve := func(t timestamp) timestamp {
 		t.source = source

@@ -26,7 +26,7 @@ type unhealthyRecord struct {
 	timedRecord
 	age       int64 // ns
 	host      string
-	reasons   unique.Handle[string] // what else the record lists, joined by separator
+	reasons   unique.Handle[string] // the other reasons that the record lists, joined by separator
 	threshold uint32                // ms
 	kind      uint8
 	folded    int32 // records of the same stall before this one that were counted and not kept
@@ -35,7 +35,8 @@ type unhealthyRecord struct {
 // newUnhealthy makes a match of an unhealthy record.
 func newUnhealthy(m *signature.Match, t timestamp, pid int, host string) unhealthyRecord {
 	u := unhealthyRecord{
-		timedRecord: timedRecord{timestamp: t, pid: int32(pid)}, host: host, reasons: unique.Make(strings.Join(m.Reasons, separator)),
+		timedRecord: timedRecord{timestamp: t, pid: int32(pid)}, host: host,
+		reasons:   unique.Make(strings.Join(m.Reasons, separator)),
 		threshold: uint32(min(max(m.Threshold/time.Millisecond, 0), 1<<32-1)),
 	}
 	if m.HasAge {
@@ -59,7 +60,7 @@ const separator = "\x1f"
 // anchor is the record's time minus its age, in µs, on the clock that at is on.
 func (u *unhealthyRecord) anchor(at int64) int64 { return at - u.age/1000 }
 
-// A burstKey is what records must share to be counted together.
+// A burstKey holds the facts that records must share to be counted together.
 type burstKey struct {
 	Code   string // of the signature
 	PID    int32  // of the process that wrote them; 0: unknown
@@ -96,7 +97,7 @@ func orZero(t *time.Time) time.Time {
 // Object is the object that the records name.
 func (b *Burst) Object() Object { return b.object.Value() }
 
-// Call is what the records state beside their object.
+// Call returns the facts of the records beside their object.
 func (b *Burst) Call() Call { return b.call.Value() }
 
 // of reports whether a burst belongs to a host, as far as it names one.
@@ -132,7 +133,7 @@ func before(a, b timestamp) bool {
 	return a.seq < b.seq
 }
 
-// An Object is what a record names: a container, a process, a file system. The zero Object is none.
+// An Object is a thing that a record names: a container, a process, a file system. The zero Object is none.
 type Object struct {
 	Kind, ID, Name, Namespace, Pod, PodUID string
 }
@@ -145,10 +146,10 @@ func (o Object) Label() string {
 	return cmp.Or(o.Name, o.ID)
 }
 
-// A Call is what a record holds beside its object, mostly of the call that failed.
+// A Call holds the facts of a record beside its object, mostly of the call that failed.
 type Call struct {
 	RPC, Code, Text string // the method, gRPC's code, and the beginning of the error
-	Size, Limit     int64  // bytes of a message that was too large, and what was allowed
+	Size, Limit     int64  // bytes of a message that was too large, and the limit
 	Sending         bool   // the sender refused it
 	Role            Role   // of the unit that the record names, or of its writer where any program may use the words
 	Everywhere      bool   // the limit that was hit is the node's, not one process's
@@ -173,7 +174,7 @@ func (c Call) Innocent() bool {
 		strings.Contains(strings.ToLower(c.Text), "unknown service")
 }
 
-// callOf is what a match holds beside its object.
+// callOf returns the facts of a match beside its object.
 func callOf(m *signature.Match, r *textlog.Record) Call {
 	c := Call{
 		RPC: m.RPC, Code: m.GRPCCode, Text: m.ErrorText[:min(len(m.ErrorText), 100)], Size: m.Size, Limit: m.Limit,
@@ -219,7 +220,7 @@ func objectOf(m *signature.Match) Object {
 	return o
 }
 
-// Bounds of what is kept of one source.
+// Bounds of the matches of one source.
 const (
 	maxUnhealthy = 20_000 // one by one: a day of the kubelet's 5 s cadence has 17,280
 	maxBursts    = 100_000

@@ -104,9 +104,9 @@ func (h *history) notReadyEpisode(host string, b *episodeBuilder, ready []int64)
 	return e
 }
 
-// failing returns the failure that continues to the end of the logs and has not made PLEG unhealthy: relists that do not
-// get their lists, or a loop that does no work. It returns nil while an incident of the host goes on. NodeReady and a
-// loop at work end a failure: the kubelet logs them only when nothing stands against it.
+// failing returns the failure that continues to the end of the logs and has not made PLEG unhealthy: relists that do
+// not get their lists, or a loop that does no work. It returns nil while an incident of the host goes on. NodeReady and
+// a loop at work end a failure: the kubelet logs them only when nothing stands against it.
 func (h *history) failing(host string, episodes []Episode) *Episode {
 	past := int64(math.MinInt64)
 	if n := len(episodes); n > 0 && episodes[n-1].Kind == Incident {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An InputKind is what the path of an [Input] is.
+// An InputKind says how to read the path of an [Input].
 type InputKind int
 
 // The kinds of inputs.
@@ -51,13 +51,13 @@ type Options struct {
 
 // Progress is how far the reading is.
 type Progress struct {
-	Source  string // what is being read
+	Source  string // being read now
 	Read    int64  // bytes of all sources so far
 	Total   int64  // bytes of all sources, as far as known; 0: unknown
 	Records int64  // unhealthy records found so far
 }
 
-// What can be wrong with an input. Read wraps these and the errors of package fs; a command distinguishes them with
+// Errors of an input. Read wraps these and the errors of package fs; a command distinguishes them with
 // errors.Is.
 var (
 	// ErrNoLogs means that a directory holds neither journal files nor text logs.

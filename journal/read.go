@@ -203,9 +203,9 @@ func (r *reader) err(ctx context.Context) error {
 // records and its cause lie before.
 const recentLead = 5 * time.Minute
 
-// Recent reads what the logs of the machine whose root is given hold of the time since an instant. It goes by the
+// Recent reads the logs since an instant of the machine whose root is given. It goes by the
 // index of the journal, so that a large one costs no more than a small one, and ends with the context. The report
-// covers a few minutes more, for what led to what happened since.
+// covers a few minutes more, since causes come before their effects.
 func Recent(ctx context.Context, root string, since time.Time) (*Report, error) {
 	if !since.IsZero() {
 		since = since.Add(-recentLead)

@@ -104,7 +104,7 @@ func (h *history) livesOn(last *unhealthyRecord, after, before int64) bool {
 	}) || slices.ContainsFunc(h.stamps[last.source], func(t timestamp) bool { return within(&t) && t.inner.Known })
 }
 
-// startedBy returns why a kubelet started, by what systemd wrote in the two minutes before; empty if unknown.
+// startedBy returns why a kubelet started, by systemd's records of the two minutes before; empty if unknown.
 func (h *history) startedBy(host string, at int64) string {
 	why := ""
 	for _, b := range h.around(host, at-2*minute, at) {

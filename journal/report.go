@@ -9,7 +9,7 @@ import (
 // APIVersion is the version of the JSON document. Fields may be added within it, never renamed.
 const APIVersion = "kdiag/v1"
 
-// A Report is what was found in the logs of a node: the answer of kdiag journal, and evidence for kdiag pleg.
+// A Report lists the findings in the logs of a node: the answer of kdiag journal, and evidence for kdiag pleg.
 type Report struct {
 	APIVersion   string    `json:"apiVersion"`
 	Kind         string    `json:"kind"` // JournalReport
@@ -18,28 +18,27 @@ type Report struct {
 	KdiagVersion string    `json:"kdiagVersion,omitempty"`
 	Command      string    `json:"command,omitempty"` // kdiag journal
 
-	// What judge.Journal of package checks/judge makes of what follows. Reading leaves it empty.
+	// Filled in by judge.Journal of package checks/judge; Read leaves these empty.
 	Status    string     `json:"status,omitempty"`    // healthy, degraded, unhealthy or unknown
 	Verdict   string     `json:"verdict,omitempty"`   // in a word or three, such as RECOVERED
 	Partial   bool       `json:"partial,omitempty"`   // the reading was cut short
-	Problems  []string   `json:"problems"`            // the findings, and what was not read, in a sentence each
+	Problems  []string   `json:"problems"`            // the findings and the unread parts, in a sentence each
 	NextSteps []NextStep `json:"nextSteps,omitempty"` // commands that only read
-	Findings  []Finding  `json:"findings,omitempty"`  // what broke the node without an incident, most serious first
+	Findings  []Finding  `json:"findings,omitempty"`  // faults without an incident, most serious first
 
 	Lines    int64      `json:"lines"` // records looked at: journal entries, or lines of text
 	Bytes    int64      `json:"bytes"` // read, after decompression
 	From     *time.Time `json:"from,omitempty"`
 	To       *time.Time `json:"to,omitempty"`
 	Episodes []Episode  `json:"episodes"` // by time
-	// Failing is what fails at the end of what was read though PLEG is not called unhealthy there, or not yet: that
-	// takes 3 minutes.
+	// Failing is a failure that goes on at the end of the logs and has not made PLEG unhealthy, which takes 3 minutes.
 	Failing    *Episode     `json:"failing,omitempty"`
 	Signatures []Count      `json:"signatures"` // by first occurrence, then code
 	Events     []Event      `json:"events"`     // what happened beside the unhealthy records, by time; bounded
 	Sources    []Source     `json:"sources"`    // in the order in which they were read
 	Unparsed   int64        `json:"unparsed"`   // records in a form that kdiag does not know
 	Unreadable []Unreadable `json:"unreadable"`
-	Notes      []string     `json:"notes,omitempty"` // what was assumed, or limits the answer, for a person
+	Notes      []string     `json:"notes,omitempty"` // assumptions and limits of the answer, for a person
 
 	// MemoryKills are where the kernel killed for memory, the most often first; bounded.
 	MemoryKills []MemoryKill `json:"memoryKills,omitempty"`
@@ -53,7 +52,7 @@ type Finding struct {
 	Cause   string     `json:"cause"`   // for kdiag explain
 	Summary string     `json:"summary"` // a clause without a time
 	Count   int64      `json:"count"`
-	Unit    string     `json:"unit"` // what is counted: record
+	Unit    string     `json:"unit"` // of Count: record
 	First   *time.Time `json:"first,omitempty"`
 	Last    *time.Time `json:"last,omitempty"`
 	Ongoing bool       `json:"ongoing,omitempty"` // until the log ends
@@ -93,14 +92,14 @@ type Episode struct {
 	// NotReady is the code of the signature for which the node was NotReady while PLEG was well; else empty.
 	NotReady  string   `json:"notReady,omitempty"`
 	Stalls    []Stall  `json:"stalls,omitempty"`    // more than one: relists finish, but slowly
-	Reasons   []string `json:"reasons,omitempty"`   // what else the records list beside PLEG
+	Reasons   []string `json:"reasons,omitempty"`   // the other reasons that the records list
 	Restarts  []Event  `json:"restarts,omitempty"`  // of kubelet and runtime, inside the episode
 	StartedBy string   `json:"startedBy,omitempty"` // of a start-up: why the kubelet started
 	Flaps     int      `json:"flaps,omitempty"`     // position in a series at a regular interval, from 1
 
 	// Context holds facts for judging why an incident happened; nil for the start of a kubelet.
 	Context *Context `json:"-"`
-	// Culprits and Causes are what judge.Journal of package checks/judge makes of them.
+	// Filled in by judge.Journal of package checks/judge.
 	Culprits []Culprit `json:"culprits,omitempty"` // objects that failing calls name, most often named first
 	Causes   []Cause   `json:"causes"`             // most likely first
 }
@@ -124,7 +123,7 @@ type Cause struct {
 	Evidence   Evidence `json:"evidence"`
 }
 
-// Evidence is what was seen, sorted by which way it points.
+// Evidence is the evidence for and against a cause, and the evidence that is missing.
 type Evidence struct {
 	For     []string `json:"for"`
 	Against []string `json:"against"`
@@ -236,8 +235,8 @@ func MainIncident(incidents []Episode) int {
 	return worst
 }
 
-// Headline returns what a report is about before all: an incident that has not ended, else what fails at the end,
-// else the worst incident. It is nil without any.
+// Headline returns the main episode of a report: an incident that has not ended, else the failure at the end, else the
+// worst incident; nil if there is none.
 func (r *Report) Headline() *Episode {
 	incidents := r.Incidents()
 	i := MainIncident(incidents)

@@ -9,7 +9,7 @@ import (
 	"github.com/kdiag/kdiag/journal/textlog"
 )
 
-// A Role is what a process, or a unit, is to the node.
+// A Role is the part that a process or a unit plays on the node.
 type Role uint8
 
 // The roles.
@@ -46,7 +46,7 @@ func TaskRole(name string) Role {
 	return RoleOther
 }
 
-// UnitRole returns what a systemd unit is to the node: RoleRuntime, RoleKubelet or RoleOther. It goes by the unit's
+// UnitRole returns the role of a systemd unit: RoleRuntime, RoleKubelet or RoleOther. It goes by the unit's
 // name or, where systemd logs only that, by its description. Most units bear the name of their program, k3s with a
 // suffix that its installer was given.
 func UnitRole(name string) Role {

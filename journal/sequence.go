@@ -68,7 +68,7 @@ func sequence(all []*unhealthyRecord, marks []recoveryMark, descending func(sour
 
 // A stepRemover takes the steps back out of the wall clock of one source.
 type stepRemover struct {
-	shift, high int64 // what is added to the wall clock; the highest clock so far
+	shift, high int64 // the amount added to the wall clock; the highest clock so far
 	seen        bool
 	latest      int64 // clock of the latest unhealthy record
 	pid         int32 // its process

@@ -87,8 +87,8 @@ func (r *reader) text(ctx context.Context, s *source) error {
 	return err
 }
 
-// findBoot resolves the boot that was asked for, over all journal files. What cannot be opened is reported when it is
-// read.
+// findBoot resolves the boot that was asked for, over all journal files. A file that cannot be opened is reported when
+// it is read.
 func (r *reader) findBoot(ctx context.Context) error {
 	if r.opts.Boot == "" {
 		return nil

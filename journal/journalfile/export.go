@@ -17,8 +17,8 @@ var exported = map[string]bool{
 }
 
 // Export appends the entry to b in the journal's export format, with the fields that say who wrote what when. A value
-// with line feeds is written as text too, each as #012, as rsyslog does: what changes a byte of a binary value later,
-// which bears its length, would break all that follows. The Message of the entry is invalid from then on.
+// with line feeds is written as text too, each as #012, as rsyslog does: redaction changes bytes later, and would break
+// a binary value, which bears its length, and all that follows. The Message of the entry is invalid from then on.
 func (e *Entry) Export(b []byte) []byte {
 	if e.file == nil { // a text without its entry
 		return append(appendValue(append(b, "MESSAGE="...), e.Message), "\n\n"...)

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// What can be wrong with a file as a whole.
+// Errors of a file as a whole.
 var (
 	// ErrNotJournal means that the file is something else, or cut off within its header.
 	ErrNotJournal = errors.New("not a journal file")
@@ -33,7 +33,7 @@ const online = 1
 // An ID is one of the 128-bit ids of systemd.
 type ID = [16]byte
 
-// header is what the first bytes of a file state. Times are microseconds since 1970, UTC.
+// header holds the fields of a file's header. Times are microseconds since 1970, UTC.
 type header struct {
 	incompatible uint32 // flags
 	state        byte
@@ -41,7 +41,7 @@ type header struct {
 	entries      uint64
 	headRealtime uint64
 	tailRealtime uint64
-	size         uint64 // of header and arena: what the file should have
+	size         uint64 // of header and arena, as the header states them
 	headerSize   uint64
 	tailObject   uint64
 	entryArray   uint64

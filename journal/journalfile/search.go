@@ -34,7 +34,7 @@ func (q *Query) match() func([]byte) bool {
 	return q.Match
 }
 
-// Stats is what a search looked at.
+// Stats counts what a search looked at.
 type Stats struct {
 	Entries    int64   // entries within Since, Until and Boot, whether they matched or not
 	Bytes      int64   // size of the file; 0 if it was skipped

@@ -20,8 +20,8 @@ type Field struct {
 const maxFields = 4096
 
 // ParseObject parses the members of the JSON object at the beginning of b, in order. An object that is cut gives the
-// members that are there, the last one cut; what is no JSON any more ends it. ok is false if there is no member at all.
-// encoding/json takes twice the time, and stops at the first fault.
+// members that are there, the last one cut. Parsing stops at the first invalid byte. ok is false if there is no member
+// at all. encoding/json takes twice the time, and stops at the first fault.
 func ParseObject(b []byte) (fields []Field, ok bool) {
 	b, more := bytes.CutPrefix(trimSpace(b), []byte("{"))
 	for more && len(fields) < maxFields {
@@ -69,7 +69,7 @@ func valueLength(b []byte) int {
 		case c == '{' || c == '[':
 			depth++
 		case c == '}' || c == ']':
-			if depth == 0 { // of what the value is in
+			if depth == 0 { // of the value's container
 				return i
 			}
 			if depth--; depth == 0 {

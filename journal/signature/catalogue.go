@@ -34,8 +34,8 @@ type form struct {
 	Not     []string // none of these
 	RPCs    []string // the CRI call that the record names is one of these, if there are any
 	OurUnit bool     // the systemd unit that the record names is a kubelet or a runtime
-	// Verbs are what systemd writes before the name or description of a unit, such as "Started ". With Verbs, Texts are
-	// the names of all kubelets and runtimes.
+	// Verbs are the words that systemd writes before the name or description of a unit, such as "Started ". With Verbs,
+	// Texts are the names of all kubelets and runtimes.
 	Verbs []string
 }
 

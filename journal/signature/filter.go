@@ -22,8 +22,8 @@ const (
 	gramBits = 13 // room for 8192 groups, of which a catalogue takes less than half
 )
 
-// ordinary is what healthy nodes log all day. Windows of literals are chosen to look unlike it. It decides speed, not
-// what is found.
+// ordinary is an excerpt of a healthy node's logs. Windows of literals are chosen to look unlike it. It changes the
+// speed, not the result.
 //
 //go:embed ordinary.log
 var ordinary string

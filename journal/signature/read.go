@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Bounds of what a match keeps of a record.
+// Bounds of the facts of a match.
 const (
 	maxName  = 253 // bytes of an id, a name or a path
 	maxError = 200 // bytes of an error text
@@ -64,13 +64,13 @@ func keep(s string) string {
 	return strings.Clone(s)
 }
 
-// after returns what follows the first mark.
+// after returns the text behind the first mark.
 func after(s, mark string) (string, bool) {
 	_, rest, ok := strings.Cut(s, mark)
 	return rest, ok
 }
 
-// upTo returns what stands before the first of some bytes, or all.
+// upTo returns the text before the first of some bytes, or all.
 func upTo(s, stops string) string {
 	if i := strings.IndexAny(s, stops); i >= 0 {
 		return s[:i]

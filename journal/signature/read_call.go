@@ -92,7 +92,7 @@ func grpcError(s string) (code, text string) {
 	return code, errorText(enclosed(desc))
 }
 
-// enclosed returns what stands before the quote that ends the string which s is the rest of. Quotes inside come in
+// enclosed returns the text before the quote that ends the string which s is the rest of. Quotes inside come in
 // pairs, at any level of escaping; one that opens follows a blank or an opening sign.
 func enclosed(s string) string {
 	depth := 0

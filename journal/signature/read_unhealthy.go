@@ -61,7 +61,7 @@ var knownReasons = []string{
 	"missing node capacity for resources",
 }
 
-// reasons returns what the kubelet lists beside PLEG as reasons, in order, each once. Lists are written in four ways:
+// reasons returns the reasons that the kubelet lists beside PLEG, in order, each once. Lists are written in four ways:
 //
 //	[a b]      to 1.13
 //	[a., b.]   1.14

@@ -32,7 +32,7 @@ type Signature struct {
 	Lane     Lane `json:"-"`
 	Marker   Marker
 	Title    string   // a few words for a table
-	Means    string   // what it means, in a sentence or two
+	Means    string   // its meaning, in a sentence or two
 	Versions string   // which versions print it, and how the wording changed
 	Implies  []string // codes of the causes that it is evidence for; empty if it is evidence for none by itself
 	Literals []string `json:"-"` // texts of which a record contains at least one; further conditions may apply
@@ -40,8 +40,8 @@ type Signature struct {
 	Example  string   // a record
 }
 
-// A Match is one signature that a record matches, with what the record names. A field that the record does not have, or
-// has in a form that could not be read, is zero.
+// A Match is one signature that a record matches, with the facts of the record. A field that the record does not have,
+// or has in a form that could not be read, is zero.
 type Match struct {
 	Signature *Signature
 
@@ -54,7 +54,7 @@ type Match struct {
 	Never     bool
 	Threshold time.Duration // the X of "threshold is X"
 	Condition bool          // the record is a condition of the node, not the line of the sync loop
-	Reasons   []string      // what else the record lists beside PLEG, such as "container runtime is down"
+	Reasons   []string      // the other reasons that the record lists, such as "container runtime is down"
 
 	RPC       string // CRI call, such as ListContainers
 	GRPCCode  string // gRPC's name of the code, such as DeadlineExceeded, also if the record has its number
@@ -76,7 +76,7 @@ type Match struct {
 	Path   string // mount, file or cgroup; for a network file system, its server
 	Device string // block or network device
 	Unit   string // systemd unit, or its description if the record has only that
-	Role   Lane   // what Unit is: Kubelet, Runtime, or empty
+	Role   Lane   // the role of Unit: Kubelet, Runtime, or empty
 
 	Size    int64 // message too large: its bytes
 	Limit   int64 // message too large: the limit in bytes

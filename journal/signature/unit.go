@@ -24,7 +24,7 @@ var (
 	}
 )
 
-// knownUnit returns the first of these names that is the one looked for, and what the unit is.
+// knownUnit returns the first of these names for which is is true, and the role of its unit.
 func knownUnit(is func(name string) bool) (name string, role Lane) {
 	if i := slices.IndexFunc(kubeletUnits, is); i >= 0 {
 		return kubeletUnits[i], Kubelet
@@ -40,7 +40,7 @@ func longUnitNames() []string {
 	return slices.DeleteFunc(slices.Concat(kubeletUnits, runtimeUnits), func(n string) bool { return len(n) < window })
 }
 
-// readUnit reads systemd's message about a unit: its name, what it is, and how it ended or which signal it got.
+// readUnit reads systemd's message about a unit: its name, its role, and how it ended or which signal it got.
 func readUnit(r *record, m *Match) {
 	s := r.text
 	m.Unit, m.Role = unitOf(s, len(s))
@@ -65,7 +65,7 @@ func readUnit(r *record, m *Match) {
 // unitOf returns the unit that a record is about, and its role. The nearest name that ends before an offset comes
 // first, since systemd's messages begin with it. Where only the description of a known unit stands, it returns that.
 func unitOf(s string, at int) (name string, role Lane) {
-	if before, ok := strings.CutSuffix(s[:min(at, len(s))], ": "); ok { // the usual form: "kubelet.service: Deactivated"
+	if before, ok := strings.CutSuffix(s[:min(at, len(s))], ": "); ok { // "kubelet.service: Deactivated"
 		name = before[strings.LastIndexAny(before, " \t\n\"=]")+1:]
 		switch name[strings.LastIndexByte(name, '.')+1:] {
 		case "service", "scope", "slice", "mount":
@@ -94,7 +94,7 @@ func unitOf(s string, at int) (name string, role Lane) {
 	return keep(name), ""
 }
 
-// UnitLane returns what a unit is, Kubelet, Runtime or empty, by its name or its description.
+// UnitLane returns the role of a unit, Kubelet, Runtime or empty, by its name or its description.
 func UnitLane(name string) Lane {
 	_, lane := unitOf(name, len(name))
 	return lane
@@ -117,7 +117,7 @@ func unitBefore(s string) string {
 	return strings.Trim(s[begin+1:end], ":")
 }
 
-// roleOf returns what a unit is by its name.
+// roleOf returns the role of a unit by its name.
 func roleOf(name string) Lane {
 	name = strings.TrimPrefix(name, "snap.microk8s.daemon-")
 	_, role := knownUnit(func(n string) bool { return n == name })

@@ -15,10 +15,10 @@ import (
 // maxFiles bounds the log files of one directory.
 const maxFiles = 100_000
 
-// A logFile is a file that may be a log, with what orders it.
+// A logFile is a file that may be a log, with its place among the files of its log.
 type logFile struct {
 	path  string
-	group string // the name without what rotation adds: files of one log have it in common
+	group string // the name without the additions of rotation: files of one log have it in common
 	date  string // that rotation put into the name; empty sorts last
 	turn  int    // number that rotation has given: higher is older; -1 for the live file
 }

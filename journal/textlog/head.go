@@ -91,7 +91,7 @@ func parseHead(b []byte) head {
 	return otherHead(b)
 }
 
-// stampedHead recognises what begins with a stamp, of a transport or a program, and JSON.
+// stampedHead recognises texts that begin with a stamp, of a transport or a program, and JSON.
 func stampedHead(b []byte) (h head, ok bool) {
 	if known(b) {
 		return programHead(b), true
@@ -132,7 +132,7 @@ func stampedHead(b []byte) (h head, ok bool) {
 	return head{}, false
 }
 
-// programHead recognises what known does.
+// programHead returns the head of a record for which known is true.
 func programHead(b []byte) head {
 	switch b[0] {
 	case '{':
@@ -160,7 +160,7 @@ func (h head) sent(rest []byte) head {
 	return h
 }
 
-// priorityHead recognises what follows "<30>" of syslog: the older form, or RFC 5424.
+// priorityHead recognises the text behind "<30>" of syslog: the older form, or RFC 5424.
 func priorityHead(rest []byte, pri string) head {
 	h := head{rest: rest, kernel: pri < "8" && len(pri) == 1}
 	after, version1 := bytes.CutPrefix(rest, []byte("1 "))
@@ -175,7 +175,7 @@ func priorityHead(rest []byte, pri string) head {
 	return h
 }
 
-// bracketHead recognises what follows the stamp of dmesg or journalctl -o short-monotonic.
+// bracketHead recognises the text behind the stamp of dmesg or journalctl -o short-monotonic.
 func bracketHead(s klog.Stamp, rest []byte) head {
 	h := head{kind: kindDmesg, name: "dmesg", stamp: s}.sent(rest)
 	// Messages of the kernel begin with words and colons, too.
@@ -191,7 +191,7 @@ func bracketHead(s klog.Stamp, rest []byte) head {
 // levelWord is the name of a level, as loggers write it behind their stamp.
 var levelWord = lazyregexp.New(`^\[?(?i:info|warn|warning|error|debug|fatal)[]: ]`)
 
-// isoHead recognises what follows an ISO date.
+// isoHead recognises the text behind an ISO date.
 func isoHead(s klog.Stamp, rest []byte) head {
 	if m := criHead.FindSubmatch(rest); m != nil {
 		return head{
@@ -216,7 +216,7 @@ func isoHead(s klog.Stamp, rest []byte) head {
 	return h
 }
 
-// otherHead recognises what has no stamp in front.
+// otherHead recognises texts without a stamp in front.
 func otherHead(b []byte) head {
 	if host, rest, ok := parseNode(b); ok {
 		h := head{kind: kindBehind, sure: true, sender: sender{host: host}, rest: rest}

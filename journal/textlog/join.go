@@ -97,7 +97,7 @@ func (s *scanner) spans(b []byte, seam int) bool {
 
 func wordByte(c byte) bool { return letter(c) || digit(c) || c == '_' || c >= utf8.RuneSelf }
 
-// What stands on both sides of a line end that cuts a number, a duration or an id.
+// The texts on both sides of a line end that cuts a number, a duration or an id.
 var (
 	tokenTail = lazyregexp.New(`[0-9][0-9a-fhms.-]*$`)
 	tokenHead = lazyregexp.New(`^[a-fhms.-]*[0-9]`)

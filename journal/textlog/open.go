@@ -24,8 +24,9 @@ var errUTF16 = errors.New("it is UTF-16 text; iconv -f UTF-16 -t UTF-8 converts 
 // plain marks a reader that must not be unpacked.
 type plain struct{ io.Reader }
 
-// Unpack returns the text in r, and how it was compressed: gzip, xz, zstd, bzip2, or empty. Errors of the returned reader name the compression; a panic of an unpacker becomes one. Close ends the
-// goroutine that unpacks, after a read of r that is in progress; it does not close r.
+// Unpack returns the text in r, and how it was compressed: gzip, xz, zstd, bzip2, or empty. Errors of the returned
+// reader name the compression; a panic of an unpacker becomes one. Close ends the goroutine that unpacks, after a read
+// of r that is in progress; it does not close r.
 func Unpack(r io.Reader) (io.ReadCloser, string, error) {
 	if p, ok := r.(plain); ok {
 		return io.NopCloser(p.Reader), "", nil
@@ -98,7 +99,7 @@ func (g *guarded) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// ahead is how much is unpacked while what was unpacked before is searched, in bytes.
+// ahead is how many bytes are unpacked while earlier ones are searched.
 const ahead = 256 << 10
 
 // An aheadReader reads what a goroutine unpacks.

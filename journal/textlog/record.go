@@ -6,7 +6,7 @@ import "github.com/kdiag/kdiag/journal/klog"
 type Record struct {
 	Offset int64 // of its first byte in the unpacked stream
 	Raw    []byte
-	// Message is Raw without what transports put before it, colour codes and a klog header. Of a record in JSON the
+	// Message is Raw without the prefixes of transports, colour codes and a klog header. Of a record in JSON the
 	// escapes are undone; klog's JSON is written as its structured text: "msg" key="value".
 	Message []byte
 	// Outer is the stamp of the transport: journald, syslog, docker, CRI; of a condition of a node, its last heartbeat.
@@ -48,7 +48,7 @@ type Options struct {
 
 const defaultMaxRecord = 1 << 20
 
-// Stats is what Scan has read.
+// Stats counts what Scan has read.
 type Stats struct {
 	Lines int64 // lines, the last one with or without a line feed
 	Bytes int64 // of the unpacked stream, in UTF-8
@@ -59,8 +59,8 @@ type Stats struct {
 	Records     int64  // beginnings seen
 	Format      string // of most of the records that were yielded; of the first sample if there was none
 	Compression string // gzip, xz, zstd, bzip2, or empty
-	// Truncated lists what could not be read in full: records longer than 1 MiB, bytes that are not text, damaged
-	// compression. At most 1,000; neighbours are put together.
+	// Truncated lists the stretches that could not be read in full: records longer than 1 MiB, bytes that are not text,
+	// damaged compression. At most 1,000; neighbours are put together.
 	Truncated []Range
 	// HeaderYear is the year in a head such as "Log file created at:" of klog or "-- Logs begin at" of journalctl; 0 if
 	// there is none.

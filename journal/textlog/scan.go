@@ -142,7 +142,7 @@ func (s *scanner) long() error {
 	return nil
 }
 
-// drain takes what is left at the end of the stream.
+// drain takes the rest at the end of the stream.
 func (s *scanner) drain() {
 	if s.pos < s.end {
 		s.take(s.pos, s.end)
@@ -152,7 +152,7 @@ func (s *scanner) drain() {
 	s.lastParts()
 }
 
-// fill reads more, after it has moved what is still needed to the front of the buffer.
+// fill moves the part of the buffer that is still needed to its front, and reads more.
 func (s *scanner) fill() error {
 	if err := s.ctx.Err(); err != nil {
 		s.err, s.eof = err, true // what was read before still counts
@@ -255,8 +255,8 @@ func (s *scanner) lastSample() {
 // A finder knows where something comes next in the buffer.
 type finder struct {
 	find    func([]byte) int
-	at      int // where it is; the end of what was looked at if it is nowhere
-	overlap int // how much of what was looked at a find across the end may need
+	at      int // where it is; the end of the searched part if it is nowhere
+	overlap int // how much of the searched part a find across its end may need
 }
 
 // next returns where the next find at or behind from is; at the end of buf if there is none.

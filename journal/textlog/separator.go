@@ -8,7 +8,7 @@ import (
 )
 
 // separators matches the lines that stand between records: remarks of journalctl, the head of the files of klog, heads
-// of kubectl's tables, and marks of what was left out.
+// of kubectl's tables, and marks of omissions.
 var separators = lazyregexp.New(`^(?:-- .* --|-- (?:cursor: |Logs begin at |Journal begins at ).*|[-\t |+]{2,}` +
 	`|Log file created at: .*|Running on machine: .*|Binary: Built with .*|Log line format: .*` +
 	`|(?:Events|Conditions): *(?:<none>)?|[A-Z]\w* .* Reason .*Message|[\[(<]?(?:\.{3,4}|…|snip)[\])>]?)$`)

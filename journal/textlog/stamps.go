@@ -9,7 +9,8 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// parseMonthDay parses "Jul  3 19:59:01.293068", as syslog and journalctl write it. A month in a language that is not known makes a stamp that is not Known.
+// parseMonthDay parses "Jul  3 19:59:01.293068", as syslog and journalctl write it. A month in a language that is not
+// known makes a stamp that is not Known.
 func parseMonthDay(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 	n := bytes.IndexByte(b[:min(len(b), 25)], ' ')
 	if n < 2 {

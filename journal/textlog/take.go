@@ -40,7 +40,7 @@ func (s *scanner) take(from, to int) {
 // separates is the kind of lines that stand between records.
 const separates = kind(255)
 
-// classify decides what a line is that does not look like the record before it.
+// classify returns the kind of a line that does not look like the record before it.
 func (s *scanner) classify(line []byte) kind {
 	b := stripColour(bytes.TrimRight(bytes.TrimLeft(line, "\x00"), "\r"))
 	var rec []byte

@@ -14,7 +14,7 @@ const maxLayers = 6
 type unwrapper struct {
 	*Record
 	partial bool   // the rest of the message is in a record that follows
-	split   []byte // what the log of a container has of the message
+	split   []byte // the part of the message in this line of a container's log
 	layers  int
 }
 
@@ -52,7 +52,7 @@ func (p *unwrapper) unwrap(b []byte) (rest []byte, name string, more bool) {
 	return h.rest, h.name, !h.last
 }
 
-// facts takes what a layer states.
+// facts takes the facts that a layer states.
 func (p *unwrapper) facts(h head) {
 	p.stamp(h.stamp)
 	p.Host = cmp.Or(h.sender.host, p.Host)
