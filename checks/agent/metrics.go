@@ -1,3 +1,4 @@
+// Package agent exports the state of a node: as metrics, and as a condition and events of its Node object.
 package agent
 
 import (
@@ -60,7 +61,7 @@ const (
 	runUnknown     = "unknown"     // could not look: no runtime was found, or no permission
 )
 
-// Metrics are the metrics of the agent. They may be used by several goroutines; Look by one at a time.
+// Metrics are the metrics of the agent. They may be used by several goroutines; Record by one at a time.
 type Metrics struct {
 	node    *prometheus.Registry // what kdiag measured; the textfile has no more
 	process *prometheus.Registry // of the agent's process and the Go runtime
@@ -142,8 +143,8 @@ func (m *Metrics) Call(c crictl.Call) {
 	}
 }
 
-// Look takes the report of a look, and the facts that it was made of.
-func (m *Metrics) Look(r *checks.Report, in *facts.Input, took time.Duration) {
+// Record sets the metrics to those of a report and the facts behind it.
+func (m *Metrics) Record(r *checks.Report, in *facts.Input, took time.Duration) {
 	result := runComplete
 	switch {
 	case in.Measurement != nil && in.Measurement.Interrupted != "":

@@ -38,7 +38,7 @@ func look(t *testing.T, m *Metrics, folder string, tweaks ...func(*facts.Input))
 	for _, tweak := range tweaks {
 		tweak(&in)
 	}
-	m.Look(judge.NewReport(checks.Header{GeneratedAt: lookedAt}, &in), &in, 120*time.Millisecond)
+	m.Record(judge.NewReport(checks.Header{GeneratedAt: lookedAt}, &in), &in, 120*time.Millisecond)
 	return &in
 }
 

@@ -46,14 +46,14 @@ func (s *service) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.metrics.Handler())
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-		if !s.agent.Alive() {
+		if !s.alive() {
 			http.Error(w, "the loop stands still", http.StatusServiceUnavailable)
 			return
 		}
 		_, _ = w.Write([]byte("ok\n"))
 	})
 	mux.HandleFunc("GET /report", func(w http.ResponseWriter, _ *http.Request) {
-		if r := s.agent.Last(); r != nil {
+		if r := s.lastReport(); r != nil {
 			answer(w, r)
 			return
 		}

@@ -1,4 +1,4 @@
-package agent
+package agentcmd
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
 // A script answers the looks of an agent, and notes what it does.
@@ -24,7 +25,7 @@ type script struct {
 	taken []string
 }
 
-func (s *script) look(_ context.Context, closely bool) (*Look, error) {
+func (s *script) look(_ context.Context, closely bool) (*observation, error) {
 	after := time.Since(s.began)
 	how := ""
 	if closely {
@@ -38,29 +39,26 @@ func (s *script) look(_ context.Context, closely bool) (*Look, error) {
 			Code: "RuntimeHung", Severity: checks.Critical, Confidence: 0.8, Summary: "containerd is stopped",
 		}}
 	}
-	return &Look{Facts: &facts.Input{Now: time.Now()}, Report: r}, nil
+	return &observation{&facts.Input{Now: time.Now()}, r}, nil
 }
 
-func (s *script) capture(_ context.Context, _ *Look, cause string) checks.TakenCapture {
+func (s *script) capture(_ context.Context, _ *observation, cause string) checks.TakenCapture {
 	s.taken = append(s.taken, fmt.Sprintf("%v %s", time.Since(s.began), cause))
 	return checks.TakenCapture{At: time.Now(), Cause: cause}
 }
 
 // run runs an agent for a time.
-func (s *script) run(t *testing.T, d time.Duration, change func(*Config)) *Agent {
+func (s *script) run(t *testing.T, d time.Duration, change func(*service)) *service {
 	t.Helper()
 	s.began = time.Now()
-	cfg := Config{
-		Interval: 30 * time.Second, Look: s.look, Capture: s.capture, Metrics: NewMetrics("test"),
-		Log: slog.New(slog.DiscardHandler),
-	}
+	a := newService(cli.Env{}, &options{interval: 30 * time.Second}, slog.New(slog.DiscardHandler))
+	a.observe, a.capture = s.look, s.capture
 	if change != nil {
-		change(&cfg)
+		change(a)
 	}
-	a := New(cfg, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), d)
 	defer cancel()
-	a.Run(ctx)
+	a.loop(ctx)
 	return a
 }
 
@@ -69,7 +67,7 @@ func TestLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{sick: func(after time.Duration) bool { return after >= time.Minute && after < 5*time.Minute }}
 		a := s.run(t, 6*time.Minute-time.Second, nil)
-		must(t, a.Wait(t.Context()))
+		must(t, a.wait(t.Context()))
 		if len(s.looks) < 20 {
 			t.Fatalf("%v", s.looks)
 		}
@@ -83,8 +81,8 @@ func TestLoop(t *testing.T) {
 		if diff := cmp.Diff([]string{"1m5s RuntimeHung"}, s.taken); diff != "" {
 			t.Errorf("evidence (-want +got):\n%s", diff)
 		}
-		if r := a.Last(); r == nil || r.Status != checks.Healthy || !a.Alive() {
-			t.Errorf("%+v, alive %v", r, a.Alive())
+		if r := a.lastReport(); r == nil || r.Status != checks.Healthy || !a.alive() {
+			t.Errorf("%+v, alive %v", r, a.alive())
 		}
 	})
 }
@@ -93,7 +91,7 @@ func TestLoop(t *testing.T) {
 func TestCaptureEachHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{sick: func(after time.Duration) bool { return after%(20*time.Minute) > 15*time.Minute }}
-		must(t, s.run(t, 3*time.Hour, nil).Wait(t.Context()))
+		must(t, s.run(t, 3*time.Hour, nil).wait(t.Context()))
 		if n := len(s.taken); n < 2 || n > 3 {
 			t.Errorf("%d archives: %v", n, s.taken)
 		}
@@ -104,17 +102,17 @@ func TestCaptureEachHour(t *testing.T) {
 func TestAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &script{sick: func(time.Duration) bool { return false }}
-		a := s.run(t, 79*time.Second, func(c *Config) {
-			c.Interval = time.Second
-			c.Look = func(ctx context.Context, closely bool) (*Look, error) {
+		a := s.run(t, 79*time.Second, func(a *service) {
+			a.opts.interval = time.Second
+			a.observe = func(ctx context.Context, closely bool) (*observation, error) {
 				time.Sleep(20 * time.Second)
 				return s.look(ctx, closely)
 			}
 		})
-		if !a.Alive() {
+		if !a.alive() {
 			t.Error("not alive while calls hang")
 		}
-		must(t, a.Wait(t.Context()))
+		must(t, a.wait(t.Context()))
 	})
 }
 
@@ -124,9 +122,9 @@ func TestEnds(t *testing.T) {
 		s := &script{sick: func(time.Duration) bool { return false }}
 		release := make(chan struct{})
 		began := time.Now()
-		a := s.run(t, time.Hour, func(c *Config) {
+		a := s.run(t, time.Hour, func(a *service) {
 			looks := 0
-			c.Look = func(ctx context.Context, _ bool) (*Look, error) {
+			a.observe = func(ctx context.Context, _ bool) (*observation, error) {
 				if looks++; looks == 2 {
 					<-release
 				}
@@ -136,8 +134,8 @@ func TestEnds(t *testing.T) {
 		if took := time.Since(began); took != time.Hour {
 			t.Errorf("it ended after %v", took)
 		}
-		if r := a.Last(); a.Alive() || r == nil || r.Status != checks.Unknown || len(r.Problems) != 1 {
-			t.Errorf("alive %v, %+v", a.Alive(), r)
+		if r := a.lastReport(); a.alive() || r == nil || r.Status != checks.Unknown || len(r.Problems) != 1 {
+			t.Errorf("alive %v, %+v", a.alive(), r)
 		}
 		close(release)
 	})
