@@ -62,10 +62,10 @@ func (t *Tracker) state(code string) *state {
 	return t.causes[i]
 }
 
-// Look takes the report of one look and returns what changed by it, causes before their consequences. Two looks in a
+// Update takes the report of one look and returns what changed by it, causes before their consequences. Two looks in a
 // row confirm a cause, or end it. One that is certain of it (checks.Certain) confirms it, without an onset before. A
 // warning that becomes critical is confirmed once more. A report of status unknown changes nothing.
-func (t *Tracker) Look(r *checks.Report, began Dating) (changed []checks.Transition) {
+func (t *Tracker) Update(r *checks.Report, began Dating) (changed []checks.Transition) {
 	now, before := r.GeneratedAt, t.last
 	if r.Status == checks.Unknown {
 		return nil

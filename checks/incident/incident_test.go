@@ -89,7 +89,7 @@ func TestTracker(t *testing.T) {
 					continue
 				}
 				r, began := look(line)
-				for _, changed := range tracker.Look(r, began) {
+				for _, changed := range tracker.Update(r, began) {
 					all = append(all, changed)
 					got.WriteString("> " + words(changed) + "\n")
 					if !changed.Noticed.Equal(r.GeneratedAt) {
@@ -111,7 +111,7 @@ func TestActive(t *testing.T) {
 	for _, line := range []string{
 		"14:00:00", "14:00:30 A,on=web-1 B", "14:01:00 A,on=web-2", "14:01:30 A,critical,on=web-2", "15:00:00",
 	} {
-		tracker.Look(look(line))
+		tracker.Update(look(line))
 	}
 	active := tracker.Active()
 	want := "A clear>confirmed 14:00:30 after 14:00:00 on shop/web-2 app of 14:00:30"

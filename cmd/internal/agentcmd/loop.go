@@ -141,7 +141,7 @@ func (s *service) update(ctx context.Context, closely bool) {
 	for _, t := range s.tracker.Active() {
 		since[t.Cause] = t.At
 	}
-	changed := s.tracker.Look(now.report, incident.Began(now.facts))
+	changed := s.tracker.Update(now.report, incident.Began(now.facts))
 	s.metrics.Record(now.report, now.facts, time.Since(began))
 	for _, t := range changed {
 		level, text := slog.LevelWarn, t.Summary

@@ -99,7 +99,7 @@ func (a *repetition) run(ctx context.Context, changed func(again bool) error) er
 
 // take takes a report, and reports whether anything changed.
 func (a *repetition) take(r *checks.Report, in *facts.Input) bool {
-	changed := a.tracker.Look(r, incident.Began(in))
+	changed := a.tracker.Update(r, incident.Began(in))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	differs := len(changed) > 0 || a.last == nil || a.last.Status != r.Status
