@@ -77,5 +77,19 @@ func ParseEndpoint(s string) (url string, err error) {
 	return unixScheme + path.Clean(p), nil
 }
 
+// SameEndpoint reports whether two endpoints are the address of one socket. /var/run is a link to /run.
+func SameEndpoint(a, b string) bool {
+	plain := func(s string) string {
+		if url, err := ParseEndpoint(s); err == nil {
+			s = pathOf(url)
+		}
+		if strings.HasPrefix(s, "/var/run/") {
+			return strings.TrimPrefix(s, "/var")
+		}
+		return s
+	}
+	return plain(a) == plain(b)
+}
+
 // pathOf returns the path of a URL that ParseEndpoint returned.
 func pathOf(url string) string { return strings.TrimPrefix(url, unixScheme) }

@@ -111,14 +111,8 @@ const kubernetes = "k8s.io"
 
 // IsAsked reports whether a path is that of the socket that was asked, as this process or its daemon sees it.
 func IsAsked(f *Facts, path string) bool {
-	plain := func(path string) string { // /var/run is /run
-		if strings.HasPrefix(path, "/var/run/") {
-			return strings.TrimPrefix(path, "/var")
-		}
-		return path
-	}
 	d := f.Target.Daemon
-	return plain(path) == plain(f.Target.SocketPath) ||
+	return crictl.SameEndpoint(path, f.Target.SocketPath) ||
 		!d.Guessed && d.Process != nil && slices.Contains(d.Process.Sockets, path)
 }
 

@@ -28,7 +28,8 @@ func deriveTarget(f *Facts) {
 	e := f.Runtime.Endpoint
 	t.SocketPath = Clean(strings.TrimPrefix(e, "unix://"))
 	t.RestartsKubelet = strings.Contains(e, "/k3s/") || strings.Contains(e, "/k0s/")
-	t.OtherEndpoint = otherEndpoint(f)
+	t.OtherEndpoint = f.Kubelet != nil && f.Kubelet.Endpoint != "" && !t.Simulated &&
+		!crictl.SameEndpoint(f.Kubelet.Endpoint, f.Runtime.Endpoint)
 	t.WrongSocket = t.OtherEndpoint && f.Runtime.EndpointSource != string(crictl.SourceFlag)
 	t.Name = runtimeName(f)
 	t.Unit = runtimeUnit(f)
@@ -310,20 +311,6 @@ func KdiagCommand(f *Facts, args string) string {
 
 // NoSystemd is why systemd was not asked on a host that has another service manager, or none.
 const NoSystemd = "systemd does not run here"
-
-// otherEndpoint reports whether the kubelet of this host uses another endpoint than the one that was asked.
-func otherEndpoint(f *Facts) bool {
-	if f.Kubelet == nil || f.Kubelet.Endpoint == "" || f.Target.Simulated {
-		return false
-	}
-	plain := func(s string) string {
-		if url, err := crictl.ParseEndpoint(s); err == nil {
-			s = url
-		}
-		return strings.TrimPrefix(strings.TrimPrefix(s, "unix://"), "/var") // /var/run is /run
-	}
-	return plain(f.Kubelet.Endpoint) != plain(f.Runtime.Endpoint)
-}
 
 // EndpointProblem is the sentence that the kubelet does not use the endpoint that was asked.
 func EndpointProblem(f *Facts) string { return "the kubelet of this host " + UsesOther(f) }

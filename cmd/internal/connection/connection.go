@@ -127,6 +127,12 @@ func below(root, url string) string {
 	return "unix://" + filepath.Join(root, path)
 }
 
+// KubeletUses reports whether a kubelet runs here and uses this runtime.
+func (c *Connection) KubeletUses() bool {
+	return c.Kubelet != nil &&
+		(c.Kubelet.Endpoint == "" || crictl.SameEndpoint(c.Kubelet.Endpoint, c.Endpoint.URL))
+}
+
 // discover finds the endpoint and the kubelet on this host.
 func (c *Connection) discover(ctx context.Context, env cli.Env, flag string) error {
 	// Reading another process's files can block when it is stuck in the kernel.
@@ -145,8 +151,26 @@ func (c *Connection) discover(ctx context.Context, env cli.Env, flag string) err
 		return err
 	}
 	c.Endpoint, c.Kubelet, c.Tried, c.NotTaken = d.Endpoint, d.Kubelet, d.Tried, d.NotTaken
+	if k := d.Kubelet; k != nil && !c.KubeletUses() && sameFile(env.Root, k.Endpoint, c.Endpoint.URL) {
+		k.Endpoint = c.Endpoint.URL // by one name, which everything else compares
+	}
 	c.Socket, err = cli.Look(strings.TrimPrefix(c.Endpoint.URL, "unix://"), func() (string, error) {
 		return below(env.Root, c.Endpoint.URL), nil
 	})
 	return err
+}
+
+// sameFile reports whether two endpoints lead to one socket on the host, maybe through links.
+func sameFile(root, a, b string) bool {
+	host := crictl.SeenBy(root, 0)
+	a, b = strings.TrimPrefix(a, "unix://"), strings.TrimPrefix(b, "unix://")
+	same, err := cli.Look(a, func() (bool, error) {
+		first, err := host.Stat(a)
+		if err != nil {
+			return false, err
+		}
+		second, err := host.Stat(b)
+		return err == nil && os.SameFile(first, second), err
+	})
+	return err == nil && same
 }

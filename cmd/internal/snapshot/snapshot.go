@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks/judge"
@@ -80,7 +78,7 @@ func Take(
 	waitFor("the kubelet's pods")
 	evidence := readEvidence(ctx, env, c, src, s.Node.Sandboxes)
 	s.Node.Pods = gc.NewLiveness(&evidence)
-	s.Missing, s.Keep = s.Node.Pods.Missing(), unknownRetention(c, env.Root)
+	s.Missing, s.Keep = s.Node.Pods.Missing(), unknownRetention(c)
 	if keep := collection(c).DeadPerContainer; keep != nil {
 		s.Node.Kubelet.Keep = *keep
 	}
@@ -89,7 +87,7 @@ func Take(
 }
 
 // unknownRetention returns why it is not known how many exited containers the kubelet of this runtime keeps.
-func unknownRetention(c *connection.Connection, root string) string {
+func unknownRetention(c *connection.Connection) string {
 	switch k := c.Kubelet; {
 	case c.Simulated():
 		return ""
@@ -97,39 +95,16 @@ func unknownRetention(c *connection.Connection, root string) string {
 		return "no kubelet runs here"
 	case k.Unreadable != "" && k.Collection.DeadPerContainer == nil:
 		return "cannot read the kubelet's settings: " + connection.Shorten(k.Unreadable)
-	case !kubeletUses(c, root):
+	case !c.KubeletUses():
 		return "the kubelet here uses another runtime, " + connection.Shorten(k.Endpoint)
 	}
 	return ""
 }
 
-// kubeletUses reports whether the runtime is that of the kubelet which runs here: the same socket, maybe by another
-// name.
-func kubeletUses(c *connection.Connection, root string) bool {
-	if c.Kubelet == nil {
-		return false
-	}
-	a, b := strings.TrimPrefix(cmp.Or(c.Kubelet.Endpoint, c.Endpoint.URL), "unix://"),
-		strings.TrimPrefix(c.Endpoint.URL, "unix://")
-	if a == b {
-		return true
-	}
-	host := crictl.SeenBy(root, 0)
-	same, err := cli.Look(a, func() (bool, error) {
-		first, err := host.Stat(a)
-		if err != nil {
-			return false, err
-		}
-		second, err := host.Stat(b)
-		return err == nil && os.SameFile(first, second), err
-	})
-	return err == nil && same
-}
-
 // Logs returns where the kubelet has the logs of this runtime's containers. A simulation has none, and neither has a
 // runtime that the kubelet here does not use.
 func Logs(c *connection.Connection, root string) gc.Logs {
-	if c.Simulated() || c.Kubelet != nil && !kubeletUses(c, root) {
+	if c.Simulated() || c.Kubelet != nil && !c.KubeletUses() {
 		return gc.Logs{}
 	}
 	return gc.Logs{Root: root, Dir: cmp.Or(collection(c).PodLogsDir, kubeletconfig.Defaults().PodLogsDir)}

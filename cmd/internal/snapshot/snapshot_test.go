@@ -2,8 +2,6 @@ package snapshot
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -44,15 +42,9 @@ func TestSnapshotHung(t *testing.T) {
 	})
 }
 
-// TestUnknownRetention has kubelets whose number is known, and others. The host's /var/run is a link, as seen from a
-// pod.
+// TestUnknownRetention has kubelets whose number is known, and others.
 func TestUnknownRetention(t *testing.T) {
-	root := t.TempDir()
-	must(t, os.Mkdir(filepath.Join(root, "run"), 0o755))
-	write(t, filepath.Join(root, "run/cri.sock"), "")
-	write(t, filepath.Join(root, "run/other.sock"), "")
-	must(t, os.Mkdir(filepath.Join(root, "var"), 0o755))
-	must(t, os.Symlink("/run", filepath.Join(root, "var/run")))
+	const root = "/host"
 	five := crictl.Collection{DeadPerContainer: new(5)}
 	here := gc.Logs{Root: root, Dir: "/var/log/pods"}
 	for _, tt := range []struct {
@@ -72,14 +64,14 @@ func TestUnknownRetention(t *testing.T) {
 			"the kubelet here uses another runtime, unix:///run/other.sock",
 			gc.Logs{},
 		},
-		{"of this one, by a link", &crictl.Kubelet{Endpoint: "/var/run/cri.sock"}, "", here},
+		{"of this one, by another name", &crictl.Kubelet{Endpoint: "/var/run/cri.sock"}, "", here},
 		{
 			"of this one", &crictl.Kubelet{Collection: crictl.Collection{PodLogsDir: "/data/logs"}}, "",
 			gc.Logs{Root: root, Dir: "/data/logs"},
 		},
 	} {
 		k := &connection.Connection{Kubelet: tt.kubelet, Endpoint: crictl.Endpoint{URL: "unix:///run/cri.sock"}}
-		if got := unknownRetention(k, root); got != tt.want || Logs(k, root) != tt.logs {
+		if got := unknownRetention(k); got != tt.want || Logs(k, root) != tt.logs {
 			t.Errorf("%s: %q, want %q; logs in %+v", tt.name, got, tt.want, Logs(k, root))
 		}
 	}
