@@ -35,10 +35,8 @@ type Input struct {
 	Setup func(context.Context) (crictl.RuntimeConfig, error)
 	// Between is the time between two readings of a counter.
 	Between time.Duration
-	// Before has the readings of a service's last round; nil to run every probe that is wanted. The readings of probes
-	// that walk are taken from it, unless Walks, which may wait, returns true.
+	// Before has the findings of the probes that walk, which are then left out; nil to run every probe that is wanted.
 	Before *facts.Node
-	Walks  func() bool
 
 	cgroups *host.CgroupFS
 }
@@ -123,7 +121,7 @@ func run(ctx context.Context, probes []Probe, s Input, wanted func(Probe) bool) 
 				case <-ctx.Done():
 				}
 			}
-			if p.Walks && s.Before != nil && !s.Walks() {
+			if p.Walks && s.Before != nil {
 				mu.Lock()
 				defer mu.Unlock()
 				if p.keep(&node, s.Before); slices.Contains(s.Before.Hung, p.ID) {

@@ -110,16 +110,13 @@ func TestRunKeeps(t *testing.T) {
 	before.Clock.Value.MaxError, before.Memory.Value.Total = 1, 1
 	for _, tt := range []struct {
 		before *facts.Node
-		walks  bool
 		want   time.Duration
 		hung   []string
 	}{
-		{nil, false, 2, nil},
-		{before, true, 2, nil},
-		{before, false, 1, []string{"clock"}},
+		{nil, 2, nil},
+		{before, 1, []string{"clock"}},
 	} {
-		in := Input{Before: tt.before, Walks: func() bool { return tt.walks }}
-		n := run(t.Context(), []Probe{walking, other}, in, everything)
+		n := run(t.Context(), []Probe{walking, other}, Input{Before: tt.before}, everything)
 		if n.Clock.Value.MaxError != tt.want || n.Memory.Value.Total != 2 || !slices.Equal(n.Hung, tt.hung) {
 			t.Errorf("%+v: clock %+v, memory %+v, hung %v", tt, n.Clock, n.Memory, n.Hung)
 		}

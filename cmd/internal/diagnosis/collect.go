@@ -213,7 +213,7 @@ func (c *collector) probe(ctx context.Context, conn *connection.Connection) *fac
 	}
 	in := probes.Input{
 		Root: c.env.Root, Population: c.scan.Wait, Child: host.NewChild(c.env.Self), Credentials: selected.Credentials,
-		APIServer: selected.APIServer, Between: c.between, Before: c.before, Walks: func() bool { return false },
+		APIServer: selected.APIServer, Between: c.between, Before: c.before,
 	}
 	if conn.Client != nil {
 		in.RuntimeDriver, in.SandboxImage, in.Setup = conn.CgroupDriver, conn.SandboxImage, conn.Setup
