@@ -27,8 +27,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// The gauges. They are all of one look, and what it could not measure is absent, as in a Report: an earlier value would
-// pass for a measurement, and NaN would spoil sums over nodes.
+// The gauges. All are of one observation. A gauge without a measurement is absent, as in a Report: an earlier value
+// would pass for a measurement, and NaN would spoil sums over nodes.
 var (
 	descBuildInfo = descGauge("build_info", "1, with the versions of kdiag and Go.", "version", "goversion")
 	descStatus    = descGauge("status", "1 for the present status of the node, 0 for the others.", "status")
@@ -54,16 +54,16 @@ func descGauge(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("kdiag_"+name, help, labels, nil)
 }
 
-// The results of a look.
+// The results of an observation.
 const (
 	runComplete    = "complete"
 	runInterrupted = "interrupted" // ended before all was measured
-	runUnknown     = "unknown"     // could not look: no runtime was found, or no permission
+	runUnknown     = "unknown"     // no runtime was found, or no permission
 )
 
 // Metrics are the metrics of the agent. They may be used by several goroutines; Record by one at a time.
 type Metrics struct {
-	node    *prometheus.Registry // what kdiag measured; the textfile has no more
+	node    *prometheus.Registry // of the node; the textfile has no more
 	process *prometheus.Registry // of the agent's process and the Go runtime
 	gauges  gauges
 
@@ -74,7 +74,7 @@ type Metrics struct {
 	checks  []string // ids
 
 	logsRead bool
-	seen     map[string]journal.Count // what the logs held when they were last read, by signature
+	seen     map[string]journal.Count // of the last reading of the logs, by signature
 }
 
 // NewMetrics returns the metrics, with every cause and check at its least value.
@@ -188,7 +188,7 @@ func (m *Metrics) measure(r *checks.Report) gaugeList {
 		checks.StatusOK, checks.StatusWarning, checks.StatusCritical, checks.StatusUnknown, checks.StatusSkipped,
 	}
 	for _, id := range m.checks {
-		outcome := cmp.Or(outcomes[id], checks.StatusSkipped) // a report has no line of what a look leaves out
+		outcome := cmp.Or(outcomes[id], checks.StatusSkipped) // a report has no line for a probe that was left out
 		list.add(descCheckStatus, float64(slices.Index(statuses, outcome)), id)
 	}
 	if s := r.Relist; s != nil {
@@ -197,10 +197,10 @@ func (m *Metrics) measure(r *checks.Report) gaugeList {
 	return list
 }
 
-// countRecords counts the records that came since the last look at the logs, by the counts of two looks. Each look has
-// the records of the last minutes only, so old ones leave as new ones come. Where the first record is still the same,
-// none has left; where it came after all of the last look, all have left. In between, those of the last look are taken
-// as evenly spaced. Records from before the first look are not counted.
+// countRecords adds the records that are new since the last reading of the logs. Each reading has the records of the
+// last minutes only, so old ones leave as new ones come. If the first record is the same, none has left; if it is newer
+// than all of the last reading, all have left. In between, the records of the last reading count as evenly spaced.
+// Records from before the first reading are not counted.
 func (m *Metrics) countRecords(r *journal.Report) {
 	if r == nil {
 		return // the logs could not be read
@@ -216,7 +216,7 @@ func (m *Metrics) countRecords(r *journal.Report) {
 
 // newRecords returns how many records of a signature are in now and were not in before.
 func newRecords(before, now journal.Count) int64 {
-	left := int64(0) // records of before that are not in now
+	left := int64(0) // records that are in before only
 	timed := before.First != nil && before.Last != nil && now.First != nil && now.Last != nil
 	switch {
 	case !timed || !now.First.After(*before.First):
@@ -261,7 +261,7 @@ func (l *gaugeList) add(desc *prometheus.Desc, value float64, labels ...string) 
 	*l = append(*l, prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...))
 }
 
-// addSummary adds what was measured of a relist.
+// addSummary adds the figures of a relist.
 func (l *gaugeList) addSummary(s *plegbench.Summary) {
 	l.add(descThreshold, s.ThresholdSeconds)
 	l.add(descListLimit, float64(s.ResponseLimitBytes))
@@ -300,7 +300,7 @@ func (l *gaugeList) addLists(m *plegbench.Measurement, s *plegbench.Summary) {
 	}
 }
 
-// gauges collects the gauges of the last look, so that a scrape never sees half of one look and half of another.
+// gauges collects the gauges of the last observation, so that a scrape never mixes two.
 type gauges struct{ last atomic.Pointer[gaugeList] }
 
 func (g *gauges) show(list gaugeList) { g.last.Store(&list) }

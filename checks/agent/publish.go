@@ -28,14 +28,14 @@ const (
 	// heartbeat is how long a condition that does not change goes without a new lastHeartbeatTime: that of the kubelet
 	// (nodeStatusReportFrequency) and of node-problem-detector (--k8s-exporter-heartbeat-period).
 	heartbeat = 5 * time.Minute
-	// rewording is how long a new message alone waits. Most have figures, which change with each look.
+	// rewording is how long a new message alone waits. Most have figures, which change with each report.
 	rewording = time.Minute
 	// maxEvents is how many events are kept for an API server that is away, of about 1 KB each. A cause that comes and
 	// goes each hour makes three an hour, so this is two weeks.
 	maxEvents   = 1000
-	maxMessage  = 1024             // bytes; what the API server takes of an event in its newer form
+	maxMessage  = 1024             // bytes; the API server's limit for events of events.k8s.io
 	callTimeout = 10 * time.Second // of one request
-	logAgain    = 30 * time.Minute // between log lines of what still fails
+	logAgain    = 30 * time.Minute // between log lines about a lasting failure
 )
 
 // retry is how long to wait after failures. Each pause is up to half as long again: 5,000 nodes do not return to a
@@ -54,7 +54,7 @@ type Publisher struct {
 	opts   PublishOptions
 	client *apiserver.Client
 	wakes  [2]chan struct{}  // of the loops of Run
-	sent   *v1.NodeCondition // what the server has; nil until it was asked
+	sent   *v1.NodeCondition // the server's; nil until it was asked
 
 	mu      sync.Mutex
 	want    v1.NodeCondition // empty before the first report
@@ -80,7 +80,7 @@ func NewPublisher(opts PublishOptions) (*Publisher, error) {
 	}, err
 }
 
-// Publish queues the state of the node and what changed. It does not block.
+// Publish queues the state of the node and its changes. It does not block.
 func (p *Publisher) Publish(r *checks.Report, changed []checks.Transition) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +103,7 @@ func (p *Publisher) Publish(r *checks.Report, changed []checks.Transition) {
 	}
 }
 
-// next returns the condition after a report. A look that finds nothing does not end a cause before its transition.
+// next returns the condition after a report. A report without a cause does not end it before its transition.
 func (p *Publisher) next(r *checks.Report, changed []checks.Transition) v1.NodeCondition {
 	for _, c := range r.Causes {
 		if c.Severity != checks.Critical {
@@ -121,7 +121,7 @@ func (p *Publisher) next(r *checks.Report, changed []checks.Transition) v1.NodeC
 	return c
 }
 
-// Run delivers what was queued until ctx ends. While the API server is away it tries again, and then delivers all in
+// Run delivers the queue until ctx ends. While the API server is away it tries again, and then delivers all in
 // order, with the times at which they happened.
 func (p *Publisher) Run(ctx context.Context) {
 	var loops sync.WaitGroup
@@ -172,7 +172,7 @@ func (p *Publisher) repeat(
 	}
 }
 
-// patch brings the condition to the server, unless what the server has is good enough.
+// patch sends the condition to the server, unless the server has it already, or one that differs little.
 func (p *Publisher) patch(ctx context.Context) (more bool, err error) {
 	if p.sent == nil {
 		if err := p.resume(ctx); err != nil {
@@ -199,7 +199,7 @@ func (p *Publisher) patch(ctx context.Context) (more bool, err error) {
 	return false, err
 }
 
-// resume finds what an agent before this one published. A status that is the same has been so since then.
+// resume reads the condition that an earlier agent published. An unchanged status keeps the time of its transition.
 func (p *Publisher) resume(ctx context.Context) error {
 	node, err := p.client.NodeByPatch(ctx, p.opts.NodeName)
 	if err != nil {
@@ -262,7 +262,7 @@ func conditionOf(r *checks.Report) v1.NodeCondition {
 	return c
 }
 
-// since returns when a status began: with the first critical cause, with the end of the last one, else with the look.
+// since returns when a status began: with the first critical cause, with the end of the last one, else with the report.
 func since(status v1.ConditionStatus, r *checks.Report, changed []checks.Transition) time.Time {
 	at := r.GeneratedAt
 	for _, t := range changed {

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The priority of the agent: behind all else.
+// The priority of the agent is the lowest.
 const (
 	niceness    = 10
 	ioprioClass = 3 << 13 // IOPRIO_CLASS_IDLE, ioprio_set(2)

@@ -30,8 +30,8 @@ const (
 // captureEvery is how often at most an archive is made of one cause.
 const captureEvery = time.Hour
 
-// publishedAgain is how far back transitions are published again after a restart: those that the API server has, it
-// does not take twice.
+// publishedAgain is the age up to which transitions are published again after a restart. The API server refuses those
+// that it has.
 const publishedAgain = time.Hour
 
 // An observation is the state of the node at one time.
@@ -47,7 +47,7 @@ func newService(env cli.Env, opts *options, log *slog.Logger) *service {
 	}
 }
 
-// resume takes over what the agent before this one recorded; nil is nothing.
+// resume continues from the records of an earlier agent, which may be nil.
 func (s *service) resume(past *checks.History) {
 	if past == nil {
 		return
@@ -112,7 +112,7 @@ func (s *service) setLast(r *checks.Report) {
 	s.last, s.observed = r, time.Now()
 }
 
-// observeNode observes the node, within ctx, whatever hangs. The error is that kdiag could not observe at all.
+// observeNode collects from the node and judges the facts, within ctx.
 func (s *service) observeNode(ctx context.Context, closely bool) (*observation, error) {
 	node, err := s.watch.Observe(ctx, closely)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *service) update(ctx context.Context, closely bool) {
 		return
 	}
 	if err != nil {
-		s.log.Error("could not look", "error", err)
+		s.log.Error("could not observe", "error", err)
 		now = &observation{&facts.Input{}, &checks.Report{Header: checks.Header{
 			APIVersion: checks.APIVersion, Kind: checks.KindReport, GeneratedAt: began, Status: checks.Unknown,
 			Problems: []string{err.Error()},
@@ -192,8 +192,8 @@ func isSlow(in *facts.Input) bool {
 	return list || s.Sweep != nil && s.Sweep.Hung > 0
 }
 
-// captureNext makes an archive, in the background, for the first critical cause that is confirmed, is no consequence of
-// another and has none yet. One is made at a time. If an agent is killed while it makes one, the next agent makes it.
+// captureNext writes an archive, in the background, for the first confirmed critical cause that is no consequence of
+// another and has no archive yet. It writes one at a time. If an agent is killed meanwhile, the next agent writes it.
 func (s *service) captureNext(ctx context.Context, now *observation) {
 	all := s.tracker.Active()
 	i := slices.IndexFunc(all, func(t checks.Transition) bool {

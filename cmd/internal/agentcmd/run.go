@@ -27,7 +27,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
-// Memory: little is kept from look to look, and the limit of the unit leaves room for one archive.
+// Little memory is kept between observations, and the limit of the unit leaves room for one archive.
 const (
 	garbagePercent = 40
 	memoryLimit    = 96 << 20 // soft, of Go's heap: half of the limit of the unit and the DaemonSet
@@ -70,7 +70,7 @@ type service struct {
 	closely  time.Time            // the end of closer observations
 	closer   map[string]time.Time // by cause, when closer observations were begun; by the empty one, for slow calls
 	slow     bool                 // whether the last observation had slow calls
-	past     []checks.Transition  // that may not have been published before a restart
+	past     []checks.Transition  // perhaps not published before a restart
 	work     sync.WaitGroup       // the observation and the capture under way
 
 	mu       sync.Mutex
@@ -85,7 +85,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	debug.SetGCPercent(garbagePercent)
 	opts.Timeout, opts.Output = min(opts.Timeout, observeTimeout), "json" // documents, which have problems as facts
 	env = opts.Host(env)
-	ctx = deadline.WithGuard(ctx, new(deadline.Guard)) // of captures; looks have one of their own
+	ctx = deadline.WithGuard(ctx, new(deadline.Guard)) // of captures; observations have their own
 	s := newService(env, &opts, newLog(env))
 	if err := beIdle(); err != nil {
 		s.log.Warn("the priority stays as it is", "error", err)
@@ -143,8 +143,8 @@ func (s *service) end() error {
 	return nil
 }
 
-// openRecords opens the recorder, and returns what is recorded of the time before. A disk that cannot be written is no
-// reason not to watch the node.
+// openRecords opens the recorder, and returns the history before this start. A disk that cannot be written does not
+// keep the agent from watching the node.
 func (s *service) openRecords(ctx context.Context) (past *checks.History, _ error) {
 	dir := s.opts.dataDir
 	if dir == "" {
@@ -166,7 +166,7 @@ func (s *service) openRecords(ctx context.Context) (past *checks.History, _ erro
 	})
 	past, err = s.history(ctx, time.Now().Add(-pastTime))
 	if err != nil && !errors.Is(err, recorder.ErrNoRecords) {
-		s.log.Warn("what was before is not known", "folder", dir, "error", err)
+		s.log.Warn("the earlier records cannot be read", "folder", dir, "error", err)
 	}
 	return past, nil
 }

@@ -57,7 +57,7 @@ func (s *service) handler() http.Handler {
 			answer(w, r)
 			return
 		}
-		http.Error(w, "no look has ended yet", http.StatusServiceUnavailable)
+		http.Error(w, "no observation has ended yet", http.StatusServiceUnavailable)
 	})
 	mux.HandleFunc("GET /history", func(w http.ResponseWriter, req *http.Request) {
 		since := 2 * time.Hour
@@ -90,8 +90,8 @@ func (s *service) handler() http.Handler {
 	return mux
 }
 
-// permitted answers requests for archives from this host, and those that have the token. The file of the token is read
-// for each: a secret may be made, and changed, while the agent runs.
+// permitted answers requests for archives from this host, and those with the token. The token's file is read for each,
+// since the secret may be created or changed while the agent runs.
 func (s *service) permitted(answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, req *http.Request) {
 		from, err := netip.ParseAddrPort(req.RemoteAddr)
@@ -112,7 +112,7 @@ func (s *service) permitted(answer http.HandlerFunc) http.HandlerFunc {
 // maxToken bounds the file of the token, in bytes.
 const maxToken = 4 << 10
 
-// captureTime is what a client may take for one archive.
+// captureTime bounds the transfer of one archive.
 const captureTime = 10 * time.Minute
 
 // listCaptures lists the archives in the folder.

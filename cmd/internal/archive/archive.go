@@ -64,7 +64,7 @@ func Open(ctx context.Context, env cli.Env, f *cli.Flags, flag, name string) (*A
 	b, err := deadline.Run(ctx, "reading the bundle",
 		func(ctx context.Context) (*bundle.Bundle, error) { return bundle.Open(ctx, from) })
 	if err != nil {
-		hint := "kdiag reads what kdiag bundle wrote; nothing was unpacked"
+		hint := "kdiag reads archives of kdiag bundle; nothing was unpacked"
 		if _, system := errors.AsType[syscall.Errno](err); system {
 			hint = "it is unpacked into an unlinked file; name a folder with room for it by TMPDIR"
 		}
@@ -107,7 +107,7 @@ func (s *Archive) Decode(name string, v any) error {
 	return cli.Usage(fmt.Sprintf("%s: %s: %v", s.Name, name, err), HintList)
 }
 
-// Note is a line on where an answer comes from, for a person.
+// Note returns a line on the origin of an answer.
 func (s *Archive) Note() string {
 	line := "captured"
 	if !s.At.IsZero() {
@@ -116,7 +116,7 @@ func (s *Archive) Note() string {
 	return line + " in " + path.Base(s.Name)
 }
 
-// Say prints the note, the node and what is wrong with the bundle to standard error, where the answer has no place for
+// Say prints the note, the node and the problems of the bundle to standard error, for a document without a place for
 // them.
 func (s *Archive) Say(env cli.Env) {
 	note := s.Note() + " on " + cmp.Or(s.Host, "an unknown node")
@@ -188,7 +188,7 @@ func (s *Archive) facts() *facts.Input {
 	return &in
 }
 
-// List prints what a bundle holds, and checks it. flag is how it was named.
+// List prints the contents of a bundle, and checks them. flag is the flag that named it.
 func List(ctx context.Context, env cli.Env, f *cli.Flags, flag, name string) error {
 	s, err := Open(ctx, env, f, flag, name)
 	if err != nil {

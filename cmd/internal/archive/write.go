@@ -14,9 +14,9 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/document"
 )
 
-// Write collects the evidence of in into an archive of a format and of at most so many bytes, within ctx. It returns
-// the manifest, with what is missing or cut of the vital parts as problems, and how many bytes were written. With an
-// error and more than none, what was written can be read.
+// Write collects the evidence of in into an archive of a format, of at most `most` bytes, within ctx. It returns the
+// manifest, which lists vital parts that are missing or cut as problems, and the number of bytes written. If that is
+// not 0, the archive can be read even with an error.
 func Write(
 	ctx context.Context, env cli.Env, out io.Writer, format string, most int64, level redact.Level, in collect.Input,
 ) (*bundle.Manifest, int64, error) {
@@ -41,13 +41,13 @@ func Write(
 	if err != nil {
 		problems = append(problems, err.Error()+"; what was written before can be read")
 	}
-	if len(problems) > 0 { // the archive is closed: these are for who made it
+	if len(problems) > 0 { // not in the archive, which is closed
 		manifest.Status, manifest.Problems = checks.Degraded, append(manifest.Problems, problems...)
 	}
 	return manifest, w.Bytes(), err
 }
 
-// lost returns what is cut or missing of an archive although it was collected.
+// lost lists the files of an archive that are cut, and the vital ones that are missing.
 func lost(m *bundle.Manifest) (problems []string) {
 	there := map[string]bool{}
 	for _, f := range m.Files {

@@ -2,11 +2,10 @@ package cli
 
 import "runtime/debug"
 
-// version is that of a release: -ldflags "-X github.com/kdiag/kdiag/cmd/internal/cli.version=v1.2.3".
+// version is set for a release: -ldflags "-X github.com/kdiag/kdiag/cmd/internal/cli.version=v1.2.3".
 var version string
 
-// Version returns kdiag's version: that of the release, else the module's, as the Go command stamps it into the
-// binary, with the commit where it is no release.
+// Version returns kdiag's version: that of the release, else the one that the Go command stamps into the binary.
 func Version() string {
 	if version != "" {
 		return version

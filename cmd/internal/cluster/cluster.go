@@ -27,8 +27,8 @@ func (c *Flags) Add(cmd *cobra.Command) {
 		"kubeconfig to use (default $KUBECONFIG, ~/.kube/config, or the service account of a pod)")
 }
 
-// Config reads the kubeconfig, which may be on a file system that hangs, and returns what its context says and the
-// context's name, which is empty in a pod.
+// Config reads the kubeconfig and returns the configuration and the name of its context, which is empty in a pod. A
+// file system that hangs is an error.
 func (c *Flags) Config() (*rest.Config, string, error) {
 	var name string
 	cfg, err := cli.Look(cmp.Or(c.Kubeconfig, "the kubeconfig"), func() (cfg *rest.Config, err error) {
@@ -42,7 +42,7 @@ func (c *Flags) Config() (*rest.Config, string, error) {
 	return cfg, name, nil
 }
 
-// Connect returns a client for what Config returned, which may name more files.
+// Connect returns a client for a configuration, which may name more files.
 func (c *Flags) Connect(cfg *rest.Config) (*fleet.Cluster, error) {
 	cluster, err := cli.Look("a file that the kubeconfig names", func() (*fleet.Cluster, error) {
 		return fleet.Connect(cfg)

@@ -26,8 +26,8 @@ func (c *Connection) CgroupDriver(ctx context.Context) (string, error) {
 	return s.CgroupDriver, callError(call)
 }
 
-// Setup asks the runtime for its folders and programs, and the socket for the daemon that uses them. It waits no longer
-// than a healthy runtime needs: without an answer the usual folders are read.
+// Setup asks the runtime for its folders and programs, and the socket for its daemon. It waits no longer than a healthy
+// runtime needs: without an answer the usual folders are read.
 func (c *Connection) Setup(ctx context.Context) (crictl.RuntimeConfig, error) {
 	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()
@@ -51,7 +51,7 @@ func (c *Connection) SandboxImage(ctx context.Context) (facts.SandboxImage, erro
 	return facts.SandboxImage{Name: name, Absent: !there}, callError(call)
 }
 
-// callError returns in a few words why a call failed; nil when it did not.
+// callError returns a short error for a call that failed; nil for one that succeeded.
 func callError(call crictl.Call) error {
 	switch {
 	case call.OK():
@@ -78,7 +78,7 @@ func (c *Connection) Hints(ctx context.Context, processes *Scan) []plegbench.Hin
 		}
 		return list
 	}
-	all, _ := processes.Wait(ctx) // what is missing of it means fewer hints
+	all, _ := processes.Wait(ctx) // an incomplete scan gives fewer hints
 	objects, _ := deadline.Run(ctx, "reading the bundles of shims",
 		func(ctx context.Context) ([]host.Object, error) { return all.Objects(ctx), nil })
 	for _, o := range objects {

@@ -86,11 +86,11 @@ func Open(ctx context.Context, env cli.Env, f *cli.Flags) (*Connection, error) {
 	return c, nil
 }
 
-// late tells whoever waits for it that a call has waited for half of its deadline.
+// late is called when a call has waited for half of its deadline.
 func (c *Connection) late() {
 	select {
 	case c.Late <- struct{}{}:
-	default: // told already
+	default: // it holds a value already
 	}
 }
 
@@ -103,7 +103,7 @@ func ParseEndpoint(flag, text string) (string, error) {
 	return url, err
 }
 
-// below returns a socket's address as this process sees it: below root, unless it is only there without.
+// below returns the address of a socket below root, or the address itself if the socket only exists without the root.
 func below(root, url string) string {
 	path, ok := strings.CutPrefix(url, "unix://")
 	if root == "/" || root == "" || !ok {

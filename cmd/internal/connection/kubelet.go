@@ -29,7 +29,7 @@ func (k *KubeletFlags) AddKubeletFlags(cmd *cobra.Command, withoutAPIServer stri
 	fs.BoolVar(&k.NoAPIServer, "no-api-server", false, withoutAPIServer)
 }
 
-// CheckKubeletFlags reports the first of these flags that makes no sense. It makes the paths absolute.
+// CheckKubeletFlags returns an error for the first invalid flag. It makes the paths absolute.
 func (k *KubeletFlags) CheckKubeletFlags(cmd *cobra.Command) error {
 	hint := "see " + cmd.CommandPath() + " --help"
 	return cmp.Or(
@@ -45,7 +45,7 @@ func (k *KubeletFlags) CheckKubeletFlags(cmd *cobra.Command) error {
 // maxToken bounds a file with a token, in bytes: service account tokens have one to two thousand.
 const maxToken = 64 << 10
 
-// Credentials reads what the flags name. The error is one of usage.
+// Credentials reads the files that the flags name. The error is one of usage.
 func (k *KubeletFlags) Credentials() (kubelet.Credentials, error) {
 	c := kubelet.Credentials{CertFile: k.certificate, KeyFile: k.key}
 	if k.tokenFile == "" {

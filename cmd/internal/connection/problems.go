@@ -26,8 +26,8 @@ func Problems(err error, format string) (problems []string, _ error) {
 	return slices.DeleteFunc([]string{message, hint}, func(line string) bool { return line == "" }), nil
 }
 
-// passedOver lists the endpoints that were not taken, one line for each reason: most well-known sockets do not exist
-// on any one node.
+// passedOver lists the rejected endpoints, one line for each reason: most well-known sockets do not exist on any one
+// node.
 func passedOver(tried []crictl.Tried) []string {
 	var lines []string
 	at := map[string]int{}
@@ -47,10 +47,11 @@ func Denied(endpoint string) string {
 	return endpoint + ": permission denied; run with sudo"
 }
 
-// ProbeTimeout bounds Probe. The runtime behind a slower socket may hang.
+// ProbeTimeout bounds Probe: the runtime behind a slower socket may hang.
 const ProbeTimeout = time.Second
 
-// Probe connects to an endpoint once, without an RPC. The error is one of usage for what is not a socket.
+// Probe connects to an endpoint once, without an RPC. The error is one of usage if the endpoint is not a
+// socket.
 func Probe(ctx context.Context, env cli.Env, endpoint string) (crictl.Connect, error) {
 	ctx, cancel := context.WithTimeout(ctx, ProbeTimeout)
 	defer cancel()

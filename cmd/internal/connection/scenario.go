@@ -50,8 +50,8 @@ func (c *Connection) simulate(ctx context.Context, env cli.Env, name string) err
 	return nil
 }
 
-// Scenario returns a built-in scenario by its name, or reads one from a file. What contains a slash or a dot is a file.
-// Reading ends with ctx, whatever kind of file it is.
+// Scenario returns a built-in scenario by its name, or reads one from a file. A name with a slash or a dot
+// is a file, whose reading ends with ctx.
 func Scenario(ctx context.Context, name string) (fake.Scenario, error) {
 	if s, ok := fake.Builtin(name); ok {
 		return s, nil

@@ -97,7 +97,7 @@ func (a *repetition) run(ctx context.Context, changed func(again bool) error) er
 	}
 }
 
-// take takes a report, and reports whether anything changed.
+// take updates the state by a report, and reports whether anything changed.
 func (a *repetition) take(r *checks.Report, in *facts.Input) bool {
 	changed := a.tracker.Update(r, incident.Began(in))
 	a.mu.Lock()
@@ -121,13 +121,13 @@ func (a *repetition) take(r *checks.Report, in *facts.Input) bool {
 	return differs
 }
 
-// How many changes are kept for the screen, and how many are shown before a longer answer.
+// The number of changes kept for the screen, and of those shown above a longer report.
 const (
 	mostChanges  = 100
 	leastChanges = 2
 )
 
-// print prints the answer, or, in text and not for the first time, what changed.
+// print prints the report, or, in text and not for the first time, the changes.
 func (a *repetition) print(again bool) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -144,7 +144,7 @@ func (a *repetition) print(again bool) error {
 	return nil
 }
 
-// draw draws the verdict, and below it what changed, the newest last.
+// draw draws the verdict, and the changes below it, the newest last.
 func (a *repetition) draw(width, height int) []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()

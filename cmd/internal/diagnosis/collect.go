@@ -23,7 +23,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// The time for what is read beside the runtime's calls.
+// Deadlines of the reads that run beside the calls to the runtime.
 const (
 	// rereadTimeout bounds the second read of the processes that matter, which comes when the answer is due.
 	rereadTimeout = 300 * time.Millisecond
@@ -37,7 +37,7 @@ const (
 	// answerTime is how long a healthy runtime may take for all calls.
 	answerTime = 2 * time.Second
 	// countersApart is the time between two reads of the kernel's counters: long enough for a share of time to mean
-	// something (a tick has 4 to 10 ms), short beside what a person waits.
+	// something (a tick has 4 to 10 ms), short for a person who waits.
 	countersApart = 500 * time.Millisecond
 )
 
@@ -84,8 +84,8 @@ type collector struct {
 	scan *connection.Scan // nil in a simulation
 }
 
-// collect collects from all sources at the same time. opened is the error of opening conn: where no runtime was found,
-// there are the logs and the host. Where it is another one, and the format that of a program, there is nothing.
+// collect collects from all sources at the same time. opened is the error of opening conn: if no runtime was found, the
+// host and the logs are collected. Any other error is a problem of the collection if the format is that of a program.
 func (c *collector) collect(
 	ctx context.Context, conn *connection.Connection, opened error, format string,
 ) (*Collection, error) {
@@ -124,7 +124,7 @@ func (c *collector) collect(
 	began := time.Now()
 	in.Measurement = c.measure(ctx, conn)
 	close(measured)
-	if c.before != nil { // until now it was not known whether the walks are due
+	if c.before != nil { // a runtime that does not answer makes the walks due
 		if !in.Measurement.Answered() || time.Since(began) > answerTime {
 			c.before = nil
 		}
@@ -149,7 +149,7 @@ func (c *collector) collect(
 	return node, c.unusable(node, format)
 }
 
-// unusable adds to a collection why the socket was of no use. The error is one of usage.
+// unusable adds a problem to a collection if the socket cannot be used. The error is one of usage.
 func (c *collector) unusable(node *Collection, format string) (err error) {
 	in := node.Facts
 	switch {
@@ -255,7 +255,7 @@ func (c *collector) captureKubelet(
 	return c.capture(ctx, conn, dumps.Selection{Kubelet: true}, false, host.RoleKubelet)
 }
 
-// capture captures the selected dumps, one of which is of role. A capture that hangs is abandoned.
+// capture captures the selected dumps, of which one has the role. A capture that hangs is abandoned.
 func (c *collector) capture(
 	ctx context.Context, conn *connection.Connection, which dumps.Selection, hangs bool, role host.Role,
 ) []capture.Dump {
@@ -308,7 +308,7 @@ func (c *collector) readLogs(ctx context.Context) (*journal.Report, string) {
 	return report, ""
 }
 
-// logFacts writes what was found to kdiag's own log.
+// logFacts writes the endpoint, the calls and the signatures to kdiag's own log.
 func logFacts(log *slog.Logger, conn *connection.Connection, in *facts.Input) {
 	log.Debug("endpoint", "found", conn.Endpoint, "passed over", conn.Tried)
 	if k := conn.Kubelet; k != nil {

@@ -1,4 +1,5 @@
-// Package document begins, completes and ends what a command prints: its header, how it is printed, its exit code.
+// Package document has the parts that the documents of all commands share: header, problems, options of printing, exit
+// code.
 package document
 
 import (
@@ -12,7 +13,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/render"
 )
 
-// Complete adds to an answer what kept kdiag from looking, and what to do about the first cause.
+// Complete adds problems to a document, and the next steps of its first cause.
 func Complete(doc checks.Answer, problems []string) {
 	head, _, causes := doc.Answer()
 	head.Problems = append(append([]string{}, problems...), head.Problems...) // [] in JSON where there are none
@@ -42,7 +43,7 @@ func Options(env cli.Env, f *cli.Flags) render.Options {
 	return o
 }
 
-// Exit maps a verdict to the exit code. A command that was interrupted could not tell, whatever it had seen by then.
+// Exit maps a verdict to the exit code. An interrupted command ends as one that could not tell.
 func Exit(ctx context.Context, v checks.Verdict, failOn string) error {
 	switch {
 	case ctx.Err() != nil, v == checks.Unknown:

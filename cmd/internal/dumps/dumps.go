@@ -126,7 +126,7 @@ func captureKubelet(ctx context.Context, in capture.Input, found *crictl.Kubelet
 		func(ctx context.Context) (kubelet.Settings, error) {
 			return kubelet.ReadSettings(ctx, in.Root, pid)
 		})
-	in.Kubelet.PID = pid // with an error, the rest is what could be read
+	in.Kubelet.PID = pid // an error may leave the settings incomplete
 	return []capture.Dump{capture.Kubelet(ctx, in)}
 }
 
@@ -141,11 +141,11 @@ type Set struct {
 // errEmpty is the error of a text without a byte.
 var errEmpty = errors.New("empty")
 
-// IsNoDump reports whether an error of Read is that there is no dump in a text.
+// IsNoDump reports whether Read found no dump in a text.
 func IsNoDump(err error) bool { return errors.Is(err, errEmpty) || errors.Is(err, stacks.ErrNoDump) }
 
 // Read reads the dumps in a text, of one process if known has its pid. Where there is none, one without goroutines
-// stands for it. What hangs is left behind when ctx ends.
+// stands for it. A read that hangs is abandoned when ctx ends.
 func (d *Set) Read(ctx context.Context, known checks.StackSource, open func() (io.ReadCloser, error)) error {
 	dumps, err := deadline.RunGrace(ctx, "parsing the dumps", cli.Margin,
 		func(ctx context.Context) ([]*stacks.Dump, error) {
@@ -178,7 +178,7 @@ func (d *Set) Read(ctx context.Context, known checks.StackSource, open func() (i
 		d.Problems = append(d.Problems, known.Name+": "+err.Error())
 	}
 	for _, one := range dumps {
-		s := known // and what the dump shows of its process
+		s := known // completed from the dump
 		s.Process, s.PID = cmp.Or(s.Process, one.Source.Process), cmp.Or(s.PID, one.Source.PID)
 		s.Role, s.Cut = cmp.Or(s.Role, one.Source.Role), cmp.Or(s.Cut, one.Source.Cut)
 		s.CapturedAt, s.Goroutines = cmp.Or(s.CapturedAt, one.Source.CapturedAt), one.Source.Goroutines
@@ -195,7 +195,7 @@ func (d *Set) Add(ctx context.Context, captured []capture.Dump) {
 	}
 }
 
-// readDump reads a dump that was captured. What is wrong with it is in its source.
+// readDump reads a captured dump. Its problems are in its source.
 func readDump(ctx context.Context, c capture.Dump) *stacks.Dump {
 	if len(c.Text) == 0 {
 		return &stacks.Dump{Source: c.Source}
@@ -212,8 +212,7 @@ func readDump(ctx context.Context, c capture.Dump) *stacks.Dump {
 	return one
 }
 
-// Report works out who waits for whom, and for which processes of the node. It enters the report into what is known of
-// the node.
+// Report analyses which goroutines wait for which, and for which processes of the node, and sets d.Node.Stacks.
 func (d *Set) Report(ctx context.Context) *checks.StacksReport {
 	var read []*stacks.Dump
 	var without []checks.StackSource
@@ -239,11 +238,11 @@ func (d *Set) Report(ctx context.Context) *checks.StacksReport {
 	return r
 }
 
-// report analyses dumps. Of several dumps of one process only the newest is, with the one before as evidence of what
-// stands still. The sources hold it first, then the others, the newest first. Two are
-// of one process when program and pid agree as far as they are known; of more, the pid must be known.
+// report analyses dumps. Of several dumps of one process it analyses the newest, with the one before as evidence of what
+// stands still. The sources have it first, then the others, the newest first. Two dumps are of one process if program
+// and pid agree as far as they are known; of more, the pid must be known.
 func report(dumps []*stacks.Dump) *checks.StacksReport {
-	var of checks.StackSource // what is known of the one process
+	var of checks.StackSource // of the one process, as far as it is known
 	same := len(dumps) > 1
 	for _, d := range dumps {
 		s := d.Source
@@ -273,7 +272,7 @@ func report(dumps []*stacks.Dump) *checks.StacksReport {
 	return r
 }
 
-// agree reports whether two values are the same as far as they are known.
+// agree reports whether two values are equal, or one is unknown.
 func agree[T comparable](a, b T) bool {
 	var unknown T
 	return a == b || a == unknown || b == unknown
@@ -325,12 +324,12 @@ func Take(
 // rereadTimeout bounds reading processes a second time.
 const rereadTimeout = 300 * time.Millisecond
 
-// afterwards reads once more, after the captures, the processes that goroutines may wait for. The names of what shims
-// serve come from the bundles on the disk: the runtime may hang.
+// afterwards reads the processes again, for which goroutines may wait. The names of the containers behind shims come
+// from the bundles on the disk, since the runtime may hang.
 func afterwards(ctx context.Context, env cli.Env, conn *connection.Connection, all host.Population) *facts.Input {
 	short, cancel := context.WithTimeout(ctx, rereadTimeout)
 	defer cancel()
-	again, _ := all.Again(short) // those that could not be read again are as before
+	again, _ := all.Again(short) // after an error, some are as before
 	objects, _ := deadline.Run(ctx, "reading the bundles of shims",
 		func(ctx context.Context) ([]host.Object, error) { return all.Objects(ctx), nil })
 	for i, p := range again {

@@ -1,4 +1,4 @@
-// Package exitedcmd is kdiag exited: a census of what has exited and was not removed.
+// Package exitedcmd is kdiag exited: a census of exited containers and dead sandboxes.
 package exitedcmd
 
 import (
@@ -26,8 +26,8 @@ type options struct {
 	cli.Flags
 	snapshot.Sources
 	watch time.Duration
-	next  string // the command that shows what may go
-	look  string // kdiag pleg for the same runtime
+	gc    string // kdiag gc-exited for the same runtime
+	pleg  string // kdiag pleg for the same runtime
 }
 
 // NewCommand returns kdiag exited.
@@ -70,8 +70,8 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if !cmd.Flags().Changed("timeout") {
 		o.Timeout += o.watch
 	}
-	o.look = cli.CommandLine(cmd, "pleg", cli.RuntimeFlags()...)
-	o.next = cli.CommandLine(cmd, "gc-exited", append(cli.RuntimeFlags(), snapshot.SourceFlags()...)...)
+	o.pleg = cli.CommandLine(cmd, "pleg", cli.RuntimeFlags()...)
+	o.gc = cli.CommandLine(cmd, "gc-exited", append(cli.RuntimeFlags(), snapshot.SourceFlags()...)...)
 	return cli.Reject(o.watch >= o.Timeout,
 		fmt.Sprintf("--watch %v leaves no time for the second count within --timeout %v", o.watch, o.Timeout),
 		"leave out --timeout; --watch extends it")
@@ -83,7 +83,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	}
 	env = opts.Host(env)
 	doc := &render.ExitedCensus{
-		Header: document.Header(env, "exited", "ExitedCensus"), Next: opts.next, Missing: []string{},
+		Header: document.Header(env, "exited", "ExitedCensus"), Next: opts.gc, Missing: []string{},
 	}
 	how, show := document.Options(env, &opts.Flags), render.Exited
 	first := func() error {
@@ -119,9 +119,9 @@ func stored(ctx context.Context, env cli.Env, opts *options) error {
 		return err
 	}
 	// The steps are not those of the archive, which anybody may have written.
-	doc.Next, doc.NextSteps = opts.next, nil
+	doc.Next, doc.NextSteps = opts.gc, nil
 	if doc.Census != nil && doc.Total > 0 {
-		doc.NextSteps = snapshot.CensusSteps(opts.next)
+		doc.NextSteps = snapshot.CensusSteps(opts.gc)
 	}
 	s.Say(env)
 	if err := render.Exited(env.Out, doc, document.Options(env, &opts.Flags)); err != nil {
@@ -142,9 +142,9 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 	defer t.Close()
 	doc.Runtime = t.Runtime()
 	begun := time.Now()
-	look, census := snapshot.TakeCensus(within, env, t, opts.Sources)
-	snapshot.ConcludeCensus(ctx, env, doc, look, census, opts.look)
-	if look.Problem != "" || opts.watch == 0 {
+	found, census := snapshot.TakeCensus(within, env, t, opts.Sources)
+	snapshot.ConcludeCensus(ctx, env, doc, found, census, opts.pleg)
+	if found.Problem != "" || opts.watch == 0 {
 		return nil
 	}
 	if err := first(); err != nil {
@@ -161,7 +161,7 @@ func take(ctx context.Context, env cli.Env, opts *options, doc *render.ExitedCen
 		return nil
 	}
 	second.Growth = gc.Grow(census, second, apart)
-	snapshot.ConcludeCensus(ctx, env, doc, again, second, opts.look)
+	snapshot.ConcludeCensus(ctx, env, doc, again, second, opts.pleg)
 	return nil
 }
 

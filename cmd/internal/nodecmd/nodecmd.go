@@ -75,7 +75,7 @@ no pods, the commands are printed that copy kdiag to it.`,
 		PreRunE: opts.check,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return opts.lookAt(cmd, env, args[0])
+				return opts.remote(cmd, env, args[0])
 			}
 			return run(cmd.Context(), env, opts)
 		},
@@ -155,8 +155,8 @@ func (o *options) checkRemote(cmd *cobra.Command, args []string) error {
 	)
 }
 
-// lookAt shows what the agent of another node last saw, else what kdiag node finds there in a pod.
-func (o *options) lookAt(cmd *cobra.Command, env cli.Env, node string) error {
+// remote shows the last report of another node's agent, or the report of a pod that runs kdiag node there.
+func (o *options) remote(cmd *cobra.Command, env cli.Env, node string) error {
 	asking, _ := o.Budget()
 	ctx, cancel := context.WithTimeout(cmd.Context(), asking)
 	defer cancel()

@@ -11,7 +11,7 @@ import (
 // maxSaved bounds a saved result: a week of samples is less.
 const maxSaved = 256 << 20
 
-// load reads what --save wrote. An empty name is no file.
+// load reads a file of --save. It returns nil for an empty name.
 func load(name string) (*checks.RelistBenchmark, error) {
 	if name == "" {
 		return nil, nil

@@ -77,7 +77,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		return err
 	}
 	if !cmd.Flags().Changed("timeout") {
-		// A series lasts as long as it is asked to; the default timeout is for what comes on top of it.
+		// A series lasts as long as it is asked to; the default timeout comes on top of it.
 		o.Timeout += cmp.Or(o.duration, time.Duration(o.count-1)*o.interval)
 	}
 	return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/kdiag/kdiag/plegbench"
 )
 
-// TakeCensus counts what has exited, with progress on standard error. There is no census where the snapshot has a
-// problem.
+// TakeCensus counts exited containers and dead sandboxes, with progress on standard error. A snapshot with a problem
+// has no census.
 func TakeCensus(
 	ctx context.Context, env cli.Env, c *connection.Connection, src Sources,
 ) (Snapshot, *gc.Census) {
@@ -39,8 +39,8 @@ func TakeCensus(
 	return s, new(gc.TakeCensus(s.Node, ends, crictl.DefaultMessageLimit, env.Now()))
 }
 
-// ConcludeCensus fills in the document of kdiag exited from one census. pleg is the command that shows why a runtime
-// gives no list.
+// ConcludeCensus fills in the document of kdiag exited from a census. pleg is the command that diagnoses a runtime
+// which gives no list.
 func ConcludeCensus(
 	ctx context.Context, env cli.Env, doc *render.ExitedCensus, s Snapshot, census *gc.Census, pleg string,
 ) {
@@ -76,7 +76,7 @@ func censusVerdict(c *gc.Census, l checks.Limits) checks.Verdict {
 	return checks.Healthy
 }
 
-// Census is the document of kdiag exited for the runtime that the flags mean.
+// Census returns the document of kdiag exited for the runtime that the flags name.
 func Census(ctx context.Context, env cli.Env, f *cli.Flags) (*render.ExitedCensus, error) {
 	c, err := connection.Open(ctx, env, f)
 	if err != nil {
@@ -95,7 +95,7 @@ func Census(ctx context.Context, env cli.Env, f *cli.Flags) (*render.ExitedCensu
 	return doc, nil
 }
 
-// CensusSteps are the next steps where something has exited. plan is the command that shows what could be removed.
+// CensusSteps returns the next step after a census that is not empty. plan is the command that shows the removal plan.
 func CensusSteps(plan string) []checks.NextStep {
 	return []checks.NextStep{{
 		Why: "Show the removal plan (dry run)", Command: plan, Touches: checks.TouchesNothing,

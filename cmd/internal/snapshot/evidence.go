@@ -29,7 +29,7 @@ const (
 	defaultRootDir  = "/var/lib/kubelet"
 )
 
-// Sources name where to find out which pods exist, instead of the places of the running kubelet.
+// Sources override the places where the running kubelet shows which pods exist.
 type Sources struct {
 	KubeletRoot string // --kubelet-root
 	Manifests   string // --manifests
@@ -39,7 +39,7 @@ type Sources struct {
 // SourceFlags are the names of these flags.
 func SourceFlags() []string { return []string{"kubelet-root", "manifests", "pods"} }
 
-// AddSources adds the flags that name where to find out which pods exist.
+// AddSources adds these flags.
 func (s *Sources) AddSources(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringVar(&s.KubeletRoot, "kubelet-root", "",
@@ -50,7 +50,7 @@ func (s *Sources) AddSources(cmd *cobra.Command) {
 		"a file with the kubelet's /pods as JSON (default: its read-only port, if it has one)")
 }
 
-// CheckSources reports the first of these flags that makes no sense. It makes the folders absolute.
+// CheckSources returns an error for the first invalid flag. It makes the folders absolute.
 func (s *Sources) CheckSources(cmd *cobra.Command) error {
 	if err := cli.RejectEmpty(cmd, SourceFlags()...); err != nil {
 		return err
@@ -63,9 +63,9 @@ func (s *Sources) CheckSources(cmd *cobra.Command) error {
 	return cli.Regular("pods", &s.Pods, "for example: kubectl get --raw /api/v1/nodes/NODE/proxy/pods > pods.json")
 }
 
-// readEvidence gathers what is known about the pods of the node. A pod counts as alive where a source could not be
-// read. Each source has its own time: one that hangs does not hide the others. A source that names no pod which is here
-// is another node's, empty, or that of a kubelet which has only just started, and proves nothing.
+// readEvidence reads which pods of the node exist, from each source within its own deadline. A pod counts as alive if a
+// source cannot be read. A source that names no pod of a sandbox here proves nothing: it is empty, another node's, or a
+// kubelet's that has just started.
 func readEvidence(
 	ctx context.Context, env cli.Env, c *connection.Connection, src Sources, sandboxes []crictl.PodSandbox,
 ) gc.KubeletView {
@@ -116,7 +116,7 @@ func readEvidence(
 	return e
 }
 
-// maxReason bounds what is repeated of why something could not be read, in runes: paths may be long.
+// maxReason bounds a quoted error, in runes: paths may be long.
 const maxReason = 400
 
 // collection returns the kubelet's settings for collecting garbage; the zero value where none runs.

@@ -1,4 +1,5 @@
-// Package snapshot takes stock of what a runtime holds and of the pods that exist, for kdiag exited and gc-exited.
+// Package snapshot lists the containers and sandboxes of a runtime and the pods that exist, for kdiag exited and
+// gc-exited.
 package snapshot
 
 import (
@@ -21,13 +22,13 @@ import (
 // helloTimeout bounds the first call, Version, before anything else is asked.
 const helloTimeout = 5 * time.Second
 
-// A Snapshot is everything that a runtime holds at one time, for the commands about what has exited.
+// A Snapshot has all containers and sandboxes of a runtime at one time.
 type Snapshot struct {
 	Node    gc.Node
 	Version crictl.Version // of the runtime that answered
 	Missing []string       // evidence on which pods exist that could not be read, and why
-	Keep    string         // why the kubelet's number of exited containers to keep is not known; empty when it is
-	Problem string         // why there is nothing to judge: a list failed as a whole
+	Keep    string         // why the kubelet's retention of exited containers is not known; empty when it is
+	Problem string         // why there is no snapshot: a list failed as a whole
 	Denied  bool           // because this user may not ask
 }
 
@@ -86,7 +87,8 @@ func Take(
 	return s
 }
 
-// unknownRetention returns why it is not known how many exited containers the kubelet of this runtime keeps.
+// unknownRetention explains why it is not known how many exited containers the kubelet of this runtime keeps; empty if
+// it is known.
 func unknownRetention(c *connection.Connection) string {
 	switch k := c.Kubelet; {
 	case c.Simulated():
