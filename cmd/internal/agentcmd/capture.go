@@ -11,12 +11,9 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/checks/collect"
-	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/checks/recorder"
 	"github.com/kdiag/kdiag/checks/redact"
 	"github.com/kdiag/kdiag/cmd/internal/archive"
-	"github.com/kdiag/kdiag/cmd/internal/cli"
-	"github.com/kdiag/kdiag/cmd/internal/document"
 )
 
 // writeCapture writes an archive of the evidence for a cause. The runtime is not asked again.
@@ -40,7 +37,7 @@ func (s *service) writeCapture(ctx context.Context, of *observation, cause strin
 	}
 	in := collect.Input{
 		Since: taken.At.Add(-time.Hour), Facts: of.facts, Report: of.report, Credentials: s.credentials,
-		APIServer: !s.opts.NoAPIServer, Version: cli.Version(), Log: strings.NewReader(""),
+		APIServer: !s.opts.NoAPIServer, Log: strings.NewReader(""),
 		NoDumps: "not asked for (--capture-stacks)", Progress: func(string) {},
 		Census: func(context.Context) (any, error) { return nil, errors.New("the runtime was not asked again") },
 	}
@@ -50,9 +47,6 @@ func (s *service) writeCapture(ctx context.Context, of *observation, cause strin
 	if len(left) > 0 {
 		in.NoFacts = "kdiag agent was killed when it made this archive before"
 	}
-	series := *of.facts
-	series.Limits = checks.RuntimeLimits()
-	in.Relist = judge.NewRelistBenchmark(document.Header(s.env, "relist", ""), &series)
 	if s.opts.captureStacks {
 		in.NoDumps = ""
 		in.Dumps = s.watch.CaptureStacks(ctx)

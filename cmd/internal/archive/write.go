@@ -9,17 +9,21 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/bundle"
 	"github.com/kdiag/kdiag/checks/collect"
+	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/checks/redact"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/document"
 )
 
-// Write collects the evidence of in into an archive of a format, of at most `most` bytes, within ctx. It returns the
-// manifest, which lists vital parts that are missing or cut as problems, and the number of bytes written. If that is
-// not 0, the archive can be read even with an error.
+// Write collects the evidence of in, which needs no Version and no Relist, into an archive of a format, of at most
+// `most` bytes, within ctx. It returns the manifest, which lists vital parts that are missing or cut as problems, and
+// the number of bytes written. If that is not 0, the archive can be read even with an error.
 func Write(
 	ctx context.Context, env cli.Env, out io.Writer, format string, most int64, level redact.Level, in collect.Input,
 ) (*bundle.Manifest, int64, error) {
+	series := *in.Facts
+	series.Limits = checks.RuntimeLimits()
+	in.Version, in.Relist = cli.Version(), judge.NewRelistBenchmark(document.Header(env, "relist", ""), &series)
 	host, _ := env.Hostname() // empty where there is none
 	w, err := bundle.NewWriter(out, bundle.Options{
 		Format: format, MaxBytes: most, Redact: level, Now: env.Now,

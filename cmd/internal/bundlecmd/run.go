@@ -60,8 +60,7 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 	log := &collect.Log{}
 	env.Log = log
 	in := collect.Input{
-		Since: env.Now().Add(-opts.since), Credentials: credentials, APIServer: !opts.NoAPIServer,
-		Version: cli.Version(), Log: log,
+		Since: env.Now().Add(-opts.since), Credentials: credentials, APIServer: !opts.NoAPIServer, Log: log,
 	}
 	if opts.Simulate == "" {
 		in.Root = env.Root
@@ -90,9 +89,6 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 	in.Facts, in.Dumps = node.Facts, node.Dumps
 	in.Report = judge.NewReport(document.Header(env, "node", ""), node.Facts)
 	document.Complete(in.Report, node.Problems)
-	series := *node.Facts
-	series.Limits = checks.RuntimeLimits()
-	in.Relist = judge.NewRelistBenchmark(document.Header(env, "relist", ""), &series)
 	in.Census = func(ctx context.Context) (any, error) {
 		if m := node.Facts.Measurement; m == nil || m.Sandboxes == nil || m.Containers == nil {
 			return nil, errors.New("the runtime gives no list of containers")
