@@ -100,6 +100,7 @@ func (c *collector) collect(
 		Now: c.env.Now(), Limits: c.request.Limits, HostMissing: "the runtime is simulated",
 		NoSystemd: errors.Is(host.FindSystemd(c.env.Root), host.ErrNoSystemd),
 	}
+	_, in.Limits.RPCTimeout = c.flags.Budget()
 	node := &Collection{Facts: in, Problems: problems}
 	if _, none := errors.AsType[*crictl.NoEndpointError](opened); opened != nil && !none {
 		return node, nil

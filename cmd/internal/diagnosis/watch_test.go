@@ -106,8 +106,11 @@ func TestWatchDumps(t *testing.T) {
 		}
 		taken <- n
 	}()
-	_, err := w.Observe(t.Context(), false)
+	node, err := w.Observe(t.Context(), false)
 	must(t, err)
+	if got := node.Facts.Limits.RPCTimeout; got != 10*time.Second {
+		t.Errorf("the facts have an RPC timeout of %v, not that of the flags", got)
+	}
 	if n := <-taken; n != 1 {
 		t.Errorf("%d dumps, want that of the runtime, which has no process", n)
 	}
