@@ -3,6 +3,7 @@ package fake
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -91,4 +92,24 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("written and read again (-first +second):\n%s", diff)
 		}
 	})
+}
+
+func TestParseFault(t *testing.T) {
+	want := Fault{RPC: "List*", Hang: true, Object: Object{Pod: "web-*"}, Until: Duration(time.Minute)}
+	for _, text := range []string{
+		"rpc: List*, hang: true, object: {pod: web-*}, until: 1m",
+		` {"rpc": "List*", "hang": true, "object": {"pod": "web-*"}, "until": "1m"}`,
+	} {
+		got, err := ParseFault(text)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", text, err, diff)
+		}
+	}
+	for text, want := range map[string]string{
+		"Version,hang": `unknown field "Version"`, "rpc: Version": "does nothing", "": "rpc: no CRI v1 RPC",
+	} {
+		if _, err := ParseFault(text); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
 }
