@@ -76,7 +76,9 @@ func listening(root string, pid int, port string) (sockets []string) {
 	if err != nil {
 		return nil
 	}
+	//lint:ignore SA1019 netlink shows the network of this process alone
 	v4, _ := fs.NetTCP()
+	//lint:ignore SA1019 as above
 	v6, _ := fs.NetTCP6()
 	for _, s := range slices.Concat(v4, procfs.NetTCP(v6)) {
 		if s.LocalPort == number && s.St == listens {
