@@ -17,8 +17,8 @@ const (
 	endMargin = 500 * time.Millisecond
 )
 
-// errTimeUp is the cause of the end when the context's deadline, less the margin, comes.
-var errTimeUp = errors.New("the time for the whole command was up")
+// timeUp is the reason why a measurement ended at the context's deadline, less the margin.
+const timeUp = "the time for the whole command was up"
 
 // Measure measures the runtime behind endpoint, of which client is a client. It always returns, at the latest shortly
 // before ctx's deadline, with the measurement so far; every failure of the runtime is data in the Measurement.
@@ -89,7 +89,7 @@ func whyEnded(ctx context.Context) string {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return "interrupted"
 	}
-	return errTimeUp.Error()
+	return timeUp
 }
 
 // note accounts for a finished call.

@@ -160,14 +160,14 @@ func TestMeasure(t *testing.T) {
 			name: "the time is up", scenario: slow(node(100, 0), "ContainerStatus", 2*time.Second),
 			deadline: 10 * time.Second,
 			want: "9.5s, 5 samples, 200 listed, liveness OK; " +
-				"swept 132 of 200: " + errTimeUp.Error() + "; " + errTimeUp.Error(),
+				"swept 132 of 200: " + timeUp + "; " + timeUp,
 		},
 		{
 			name:     "the time is up when all musts are under way: none is known to hang",
 			scenario: node(2, 0, hang("ContainerStatus", "")),
 			opts:     Options{RPCTimeout: time.Minute},
 			want: "29.5s, 5 samples, 4 listed, liveness OK; " +
-				"swept 2 of 4: " + errTimeUp.Error() + "; " + errTimeUp.Error(),
+				"swept 2 of 4: " + timeUp + "; " + timeUp,
 		},
 		{
 			name: "budget", scenario: status(node(9, 1001), 100*ms),

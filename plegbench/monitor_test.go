@@ -339,7 +339,7 @@ func TestMonitorInterrupted(t *testing.T) {
 			got = append(got, outcome(b.Poll(ctx, false)))
 			cancel()
 		}
-		up := "; " + errTimeUp.Error()
+		up := "; " + timeUp
 		want := []string{
 			"900ms, 1 samples; " + nothing + up,
 			"7.5s, 1 samples, 6 listed, liveness Canceled; swept 0 of 6: each is asked about once in 5m0s" + up,

@@ -43,7 +43,10 @@ func (s *SyncLoop) syncLoop(ctx context.Context, handler SyncHandler) error {
 				}
 			})
 			s.notify(Event{What: Skipped, Detail: err.Error()})
-			sleep(ctx, pause)
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
 			pause = min(2*pause, s.cfg.Periods.SkipMost)
 			continue
 		}
@@ -69,13 +72,6 @@ func (s *SyncLoop) changeLoop(change func(*LoopState)) (before LoopState) {
 
 // loopState returns the state of the loop.
 func (s *SyncLoop) loopState() LoopState { return s.changeLoop(func(*LoopState) {}) }
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-}
 
 // syncLoopIteration reads one ready channel, a random one if several are ready.
 func (s *SyncLoop) syncLoopIteration(
