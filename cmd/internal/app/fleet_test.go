@@ -113,7 +113,7 @@ func TestFleetOutcomes(t *testing.T) {
 		},
 		{"no server", writeKubeconfig(t, "http://%zz"), "", 2, "", "kdiag: "},
 		{"other context", nodesOf(t, well, nil), "--context other", 2, "", `context "other" does not exist`},
-		{"watch and checks", nodesOf(t, well, nil), "-w --checks", 2, "", "--watch excludes --checks"},
+		{"watch and checks", nodesOf(t, well, nil), "-w --checks", 2, "", "--watch and --checks exclude each other"},
 		{"format", nodesOf(t, well, nil), "-o xml", 2, "", "not one of text, json, yaml, brief, wide, name"},
 		{"no time", nodesOf(t, well, nil), "--timeout 1ms", 2, "", "leaves no time to look"},
 		{"empty", nodesOf(t, well, nil), "--selector=", 2, "", "--selector is empty"},

@@ -112,12 +112,31 @@ func (f *Flags) AddWatch(cmd *cobra.Command) {
 	fs.BoolVar(&f.UntilHealthy, "until-healthy", false, "watch, and exit 0 as soon as nothing is wrong any more")
 }
 
-// CheckWatch returns an error of bad input for a flag that makes no sense beside --watch.
-func (f *Flags) CheckWatch(cmd *cobra.Command) error {
-	f.Watch = f.Watch || f.UntilHealthy
-	for _, name := range []string{"from", "stacks", "deep", "samples"} {
-		if flag := cmd.Flags().Lookup(name); f.Watch && flag != nil && flag.Changed {
-			return Usage("--watch excludes --"+name, "leave out --"+name+", or --watch")
+// exclusions are the flags that exclude each other, in whichever command has both, and a hint.
+func exclusions() [][3]string {
+	return [][3]string{
+		{"simulate", "runtime-endpoint", "leave out --runtime-endpoint to ask the embedded runtime"},
+		{"simulate", "host-root", "a simulated runtime has no host"},
+		{"watch", "stacks", "leave out --stacks, or --watch"},
+		{"watch", "deep", "leave out --deep, or --watch"},
+		{"watch", "samples", "leave out --samples, or --watch"},
+		{"watch", "checks", "leave out --watch to check the cluster once"},
+		{"until-healthy", "stacks", "leave out --stacks, or --until-healthy"},
+		{"until-healthy", "deep", "leave out --deep, or --until-healthy"},
+		{"until-healthy", "samples", "leave out --samples, or --until-healthy"},
+		{"follow", "until", "leave one of them out"},
+		{"for", "count", "give one of them"},
+		{"scenario", "faults", "give one of them, and --fault for more"},
+		{"trace", "tui", "leave one of them out"},
+		{"trace", "cleanup", "leave one of them out"},
+	}
+}
+
+// checkExclusions returns an error of bad input for the first two flags that exclude each other.
+func checkExclusions(cmd *cobra.Command) error {
+	for _, e := range exclusions() {
+		if cmd.Flags().Changed(e[0]) && cmd.Flags().Changed(e[1]) {
+			return Usage("--"+e[0]+" and --"+e[1]+" exclude each other", e[2])
 		}
 	}
 	return nil
@@ -173,6 +192,7 @@ func OneOf(cmd *cobra.Command, name, value string, values []string) error {
 
 // Check reports the first flag whose value makes no sense, before any work is done.
 func (f *Flags) Check(cmd *cobra.Command, _ []string) error {
+	f.Watch = f.Watch || f.UntilHealthy
 	has := func(name string) bool { return cmd.Flags().Lookup(name) != nil }
 	// Below these a healthy runtime on a busy host cannot be told from one that hangs.
 	enough := func(name string, d, least, usual time.Duration) error {
@@ -186,10 +206,7 @@ func (f *Flags) Check(cmd *cobra.Command, _ []string) error {
 		enough("timeout", f.Timeout, 100*time.Millisecond, DefaultTimeout),
 		enough("rpc-timeout", f.RPCTimeout, 10*time.Millisecond, DefaultRPCTimeout),
 		RejectEmpty(cmd, "runtime-endpoint", "simulate"),
-		Reject(f.Simulate != "" && f.Endpoint != "", "--simulate and --runtime-endpoint exclude each other",
-			"leave out --runtime-endpoint to ask the embedded runtime"),
-		Reject(f.Simulate != "" && f.HostRoot != "", "--simulate and --host-root exclude each other",
-			"a simulated runtime has no host"),
+		checkExclusions(cmd),
 		f.checkRoot(cmd),
 	)
 }

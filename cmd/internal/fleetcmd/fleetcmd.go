@@ -81,7 +81,6 @@ func (o *options) check(cmd *cobra.Command) error {
 	return cmp.Or(
 		o.Check(cmd, nil), cli.RejectEmpty(cmd, "context", "kubeconfig", "selector"),
 		cli.Reject(err != nil, fmt.Sprintf("--selector %q: %v", o.selector, err), "for example -l pool=batch,arch!=arm64"),
-		cli.Reject(o.Watch && o.checks, "--watch excludes --checks", "leave out --watch to check the cluster once"),
 	)
 }
 

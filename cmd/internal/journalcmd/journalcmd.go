@@ -103,7 +103,6 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 			fmt.Sprintf("--year %d is not a year of a kubelet", o.year), "for example --year 2026"),
 		cli.Reject(given("root") && len(args)+len(o.directories)+len(o.files) > 0,
 			"--root excludes FILE, --file and --directory", "name the files below the root instead"),
-		cli.Reject(o.follow && given("until"), "--follow and --until exclude each other", "leave one of them out"),
 		o.CheckFrom(cmd, args, "since", "until", "unit", "boot", "year", "zone", "html"), o.Check(cmd, nil),
 	)
 }

@@ -99,7 +99,7 @@ no pods, the commands are printed that copy kdiag to it.`,
 }
 
 func (o *options) check(cmd *cobra.Command, args []string) error {
-	return cmp.Or(o.checkRemote(cmd, args), o.CheckWatch(cmd), o.CheckFrom(cmd, nil), o.CheckKubeletFlags(cmd),
+	return cmp.Or(o.checkRemote(cmd, args), o.CheckFrom(cmd, nil), o.CheckKubeletFlags(cmd),
 		o.Check(cmd, nil))
 }
 

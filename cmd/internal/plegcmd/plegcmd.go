@@ -79,7 +79,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 	); err != nil {
 		return err
 	}
-	return cmp.Or(o.CheckWatch(cmd), o.CheckFrom(cmd, nil), o.Check(cmd, nil))
+	return cmp.Or(o.CheckFrom(cmd, nil), o.Check(cmd, nil))
 }
 
 // garbagePercent makes the collector work more often than usual. On a sick node memory is worth more than the

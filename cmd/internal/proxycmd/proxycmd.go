@@ -70,8 +70,6 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 	o.Timeout, o.RPCTimeout = cli.DefaultTimeout, cli.DefaultRPCTimeout
 	return cmp.Or(
 		cli.RejectEmpty(cmd, "listen", "scenario", "faults"),
-		cli.Reject(o.scenario != "" && o.file != "", "--scenario and --faults exclude each other",
-			"give one of them, and --fault for more"),
 		o.Check(cmd, nil),
 	)
 }

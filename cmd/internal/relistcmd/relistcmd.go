@@ -70,8 +70,6 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		cli.Reject(o.duration < 0, "--for must not be negative", "for example --for 1m"),
 		cli.Reject(o.interval < 0, "--interval must not be negative", "the kubelet pauses 1s between relists"),
 		cli.RejectEmpty(cmd, "save", "against"),
-		cli.Reject(o.duration > 0 && cmd.Flags().Changed("count"), "--for and --count exclude each other",
-			"give one of them"),
 		o.Check(cmd, nil),
 	); err != nil {
 		return err

@@ -129,7 +129,6 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 			"status-file", "log-file", "container-runtime-endpoint", "trace"),
 		cli.Reject(strings.Count(o.trace, "/") > 1 || strings.HasPrefix(o.trace, "/") || strings.HasSuffix(o.trace, "/"),
 			fmt.Sprintf("--trace %q is not a pod", o.trace), "give NAMESPACE/NAME, or NAME of one in default"),
-		cli.Reject(o.trace != "" && (o.tui || o.cleanup), "--trace excludes --tui and --cleanup", "leave one of them out"),
 		cli.Reject(math.IsNaN(o.speed) || o.speed <= 0 || o.speed > 1000,
 			fmt.Sprintf("--speed %v is out of range", o.speed), "give a factor from 1 to 1000, such as --speed 60"),
 	); err != nil {
