@@ -226,7 +226,7 @@ func TestDamagedHistory(t *testing.T) {
 	must(t, os.WriteFile(segmentPath(dir, 1), text, 0o600), os.Mkdir(segmentPath(dir, 2), 0o700))
 	h := history(t, dir, time.Time{})
 	if len(h.Gaps) != 1 || !strings.HasPrefix(h.Gaps[0].Why, "records are missing: ") || len(h.Problems) != 2 ||
-		!strings.Contains(h.Problems[1], "00000002.zst: not a regular file") {
+		!strings.Contains(h.Problems[1], "00000002.zst: is not a regular file") {
 		t.Errorf("gaps %+v, problems %q", h.Gaps, h.Problems)
 	}
 }

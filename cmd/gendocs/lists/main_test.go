@@ -36,7 +36,7 @@ func TestListsAreFresh(t *testing.T) {
 // the generators, and has a test there look for them in the pages, the completions and the reports.
 func TestRecipe(t *testing.T) {
 	dir := t.TempDir()
-	for _, folder := range []string{"checks", "cmd", "crictl", "journal", "plegbench"} {
+	for _, folder := range []string{"checks", "cmd", "crictl", "internal", "journal", "plegbench"} {
 		copySource(t, filepath.Join("../../..", folder), filepath.Join(dir, folder))
 	}
 	for _, file := range []string{"go.mod", "go.sum"} {
