@@ -130,11 +130,11 @@ func TestKdiagCommand(t *testing.T) {
 // that is judged.
 func TestInputIsPlain(t *testing.T) {
 	lost := map[string]string{
-		"checks.Runtime.Simulate":      "names the command for next steps",
-		"checks.Runtime.From":          "names the command for next steps",
+		"checks.Runtime.Simulate": "names the command for next steps",
+		"checks.Runtime.From":     "names the command for next steps",
 		"journal.Episode.Context": "is judged when the log is read",
-		"journal.Report.Zone":          "is of how times are shown",
-		"host.Population":              "is what other readings are made of",
+		"journal.Report.Zone":     "is of how times are shown",
+		"host.Population":         "is what other readings are made of",
 	}
 	seen := map[reflect.Type]bool{reflect.TypeFor[time.Time](): true}
 	var walk func(ty reflect.Type)

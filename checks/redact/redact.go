@@ -46,10 +46,10 @@ func New(level Level, names []string) *Redactor {
 	return &Redactor{level: level, names: newNames(names)}
 }
 
-// Copy copies src to dst without secrets, and returns how many it removed. Valid JSON stays valid, and each line of text
-// stays one line. YAML is parsed and written anew, so that its comments and the order of its keys are lost; YAML that
-// cannot be parsed becomes a comment with the reason. Memory is constant but for a string of JSON and for YAML, of which
-// at most 2 MiB are read. The error is that of src or dst.
+// Copy copies src to dst without secrets, and returns how many it removed. Valid JSON stays valid, and each line of
+// text stays one line. YAML is parsed and written anew, so that its comments and the order of its keys are lost; YAML
+// that cannot be parsed becomes a comment with the reason. Memory is constant but for a string of JSON and for YAML, of
+// which at most 2 MiB are read. The error is that of src or dst.
 func (r *Redactor) Copy(dst io.Writer, src io.Reader, format Format) (int, error) {
 	if r.level != Strict {
 		return r.secrets(dst, src, format)

@@ -32,8 +32,8 @@ func TestListsAreFresh(t *testing.T) {
 	}
 }
 
-// TestRecipe follows CONTRIBUTING.md in a copy of the module: it adds a cause, a check, a signature and an advisory, runs
-// the generators, and has a test there look for them in the pages, the completions and the reports.
+// TestRecipe follows CONTRIBUTING.md in a copy of the module: it adds a cause, a check, a signature and an advisory,
+// runs the generators, and has a test there look for them in the pages, the completions and the reports.
 func TestRecipe(t *testing.T) {
 	dir := t.TempDir()
 	for _, folder := range []string{"checks", "cmd", "crictl", "internal", "journal", "plegbench"} {

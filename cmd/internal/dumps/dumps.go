@@ -238,8 +238,8 @@ func (d *Set) Report(ctx context.Context) *checks.StacksReport {
 	return r
 }
 
-// report analyses dumps. Of several dumps of one process it analyses the newest, with the one before as evidence of what
-// stands still. The sources have it first, then the others, the newest first. Two dumps are of one process if program
+// report analyses dumps. Of several dumps of one process it analyses the newest; the one before shows which goroutines
+// stand still. The sources have it first, then the others, the newest first. Two dumps are of one process if program
 // and pid agree as far as they are known; of more, the pid must be known.
 func report(dumps []*stacks.Dump) *checks.StacksReport {
 	var of checks.StackSource // of the one process, as far as it is known

@@ -306,8 +306,8 @@ const (
 	unknown ink = "unknown"
 )
 
-// newStyles returns the style of each ink; none without colour. The colours are the terminal's own 16, so that they suit
-// its background.
+// newStyles returns the style of each ink; none without colour. The colours are the terminal's own 16, so that they
+// suit its background.
 func newStyles(color bool) map[ink]ansi.Style {
 	if !color {
 		return nil
