@@ -65,7 +65,7 @@ func TestImports(t *testing.T) {
 		{"github.com/spf13/pflag", []string{"cmd"}},
 		{"github.com/charmbracelet/", []string{"cmd/internal/render"}},
 		{"google.golang.org/grpc", []string{"crictl", "cmd/e2e/nodebox"}},
-		{"google.golang.org/protobuf", []string{"checks/fleet", "crictl"}},
+		{"google.golang.org/protobuf", []string{"crictl"}},
 		{"k8s.io/cri-api", []string{"cmd/e2e/nodebox", "crictl", "plegbench"}},
 		{"os/exec", []string{"checks/host", "cmd/e2e", "journal"}},
 		{"github.com/klauspost/compress", []string{"checks/bundle", "checks/recorder", "journal"}},
