@@ -60,8 +60,8 @@ func (c cleaner) gcSentence(r *GCReport) string {
 	case len(r.Plan.Remove) == 0 && (r.DryRun || len(r.Skipped) == 0):
 		return "nothing to remove; " + units.Number(r.Plan.Keep) + " kept" + missed
 	case r.DryRun:
-		return candidates(r.Plan.Remove) + " to remove" + missed + ", " + units.Number(r.Plan.Keep) + " kept; frees " +
-			size(r.Plan.Bytes) + " of the lists" + ofLogs(" and ", r.Plan.LogBytes)
+		return "would remove " + candidates(r.Plan.Remove) + missed + "; keeps " + units.Count(r.Plan.Keep, "object") +
+			"; the lists shrink by " + size(r.Plan.Bytes) + ofLogs(", the disk gains ", r.Plan.LogBytes)
 	}
 	text := "removed " + units.Number(r.Removed) + " of " + units.Number(len(r.Plan.Remove))
 	if r.Speed != nil && r.Removed > 0 {
