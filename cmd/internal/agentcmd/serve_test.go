@@ -1,12 +1,16 @@
 package agentcmd
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +19,7 @@ import (
 	"github.com/kdiag/kdiag/checks/agent"
 	"github.com/kdiag/kdiag/checks/recorder"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
+	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
 // TestCaptures lists and sends archives, and nothing else of the disk.
@@ -81,4 +86,27 @@ func TestCaptures(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestOnDisk asks twice for the pages of a disk that hangs. Each request ends, and the disk is read once.
+func TestOnDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var guard deadline.Guard
+		var reads atomic.Int32
+		answers := make(chan struct{})
+		for range 2 {
+			_, err := onDisk(t.Context(), &guard, "listing", func(context.Context) (int, error) {
+				reads.Add(1)
+				<-answers
+				return 0, nil
+			})
+			if !errors.Is(err, deadline.ErrAbandoned) {
+				t.Errorf("%v, want an error of a disk that hangs", err)
+			}
+		}
+		if n := reads.Load(); n != 1 {
+			t.Errorf("the disk was read %d times", n)
+		}
+		close(answers)
+	})
 }
