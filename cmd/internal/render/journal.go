@@ -213,7 +213,7 @@ func state(e journal.Episode) span {
 	if e.Recovered {
 		return span{"recovered", good}
 	}
-	return span{"still open", bad}
+	return span{"not over", bad}
 }
 
 // incident writes what is known of one incident: how bad, since when, what happened, who and why. What could not be
@@ -238,7 +238,7 @@ func (j *journalDoc) incident(title string, e journal.Episode, main bool) {
 		}
 		j.pair("ended", text)
 	case e.End != nil && j.To != nil && !e.Recovered:
-		j.pair("ended", "still open; last record "+j.stamp(e.End)+", end of the log "+j.stamp(j.To))
+		j.pair("ended", "not over; last record "+j.stamp(e.End)+", end of the log "+j.stamp(j.To))
 	}
 	if n := len(e.Stalls); n > 1 {
 		j.pair("relists", units.Number(n)+" took too long: they finish, but slowly")

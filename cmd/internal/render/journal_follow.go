@@ -77,7 +77,7 @@ func (f *JournalFollower) incidents(j *journalDoc, p *page) {
 		if text == "" {
 			continue
 		}
-		text += ", worst age " + age(e)
+		text += ", last relist up to " + age(e) + " old"
 		if len(e.Causes) > 0 {
 			text += "; " + p.prose(e.Causes[0].Code) + ", " + confidence(e.Causes[0].Confidence)
 		}

@@ -42,7 +42,7 @@ type sign struct {
 // fonts of plain consoles.
 func signs() []sign {
 	return append([]sign{
-		{"open", '►', '>', bad, "still open", 0},
+		{"open", '►', '>', bad, "not over", 0},
 		{"recovery", '√', '+', good, "recovery", 0},
 		{"unhealthy", '█', '#', bad, "PLEG not healthy", 0},
 		{"notready", '▓', '%', bad, "node NotReady", 0},

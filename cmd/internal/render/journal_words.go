@@ -47,9 +47,12 @@ func (j *journalDoc) summary() string {
 		text = units.Count(n, "incident") + "; #" + units.Number(journal.MainIncident(incidents)+1) + j.during(*e)
 	}
 	if e.MaxLastSeenSeconds > 0 {
-		text += ", worst age " + age(*e)
+		text += ", last relist up to " + age(*e) + " old"
 	}
-	return text + ", " + state(*e).text
+	if !e.Recovered {
+		return text + ", not over when the log ends"
+	}
+	return text + ", recovered"
 }
 
 // during returns such as " from 2026-11-21 00:52:12 UTC to 00:56:07 (3m55s)"; nothing without a time.

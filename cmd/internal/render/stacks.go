@@ -54,7 +54,7 @@ func (p *page) stackBody(r *checks.StacksReport, e checks.Evidence, more string,
 	}
 	p.listing("Also", "", also, f.supports)
 	p.listing("Waits", "goroutines, longest, calls: what they wait for", p.waitRows(r), max(f.others, 1))
-	if p.details { // else the headline has the first
+	if p.details { // else the last line names the first
 		known := func(k checks.KnownPicture) row { return row{text: k.Pattern + ": " + k.Why, more: k.Links} }
 		p.listing("Known as", "", each(r.Known, known), f.others)
 	}
@@ -117,14 +117,16 @@ func (c cleaner) stackSentences(r *checks.StacksReport) []string {
 	frozen := slices.IndexFunc(r.Sources, func(s checks.StackSource) bool {
 		return len(s.Kernel) > 0 && s.Goroutines == 0
 	})
-	var all []string
 	switch {
 	case len(r.Holders) > 0:
 		who, why := c.holder(r, r.Holders[0])
-		all = []string{who, why}
+		return []string{who, why}
 	case len(r.Known) > 0:
 		what, _, _ := strings.Cut(c.prose(r.Known[0].Why), ". ") // the rest stands in kdiag explain
-		all = []string{c.sourceAt(r, r.Known[0].Source) + ": " + what}
+		if _, sentence, ok := strings.Cut(what, ": "); ok {      // without its title
+			what = strings.ToLower(sentence[:1]) + sentence[1:]
+		}
+		return []string{c.sourceAt(r, r.Known[0].Source) + ": " + what}
 	case frozen >= 0 && r.Status == checks.Unhealthy:
 		s := r.Sources[frozen]
 		return []string{c.stackSource(s) + ": too stuck to write a dump", c.prose(s.Problem)}
@@ -134,13 +136,8 @@ func (c cleaner) stackSentences(r *checks.StacksReport) []string {
 		w := r.Waits[0]
 		return []string{c.sourceAt(r, w.Source) + ": " + units.Count(w.Count, "goroutine") + " wait for " +
 			c.prose(cmp.Or(w.On, w.State)) + "; no holder found"}
-	default:
-		return c.nobody(r)
 	}
-	if len(r.Known) > 0 {
-		all = append(all, "known as "+c.prose(r.Known[0].Pattern))
-	}
-	return all
+	return c.nobody(r)
 }
 
 // nobody is the headline where nothing was found: what kept kdiag from looking, and what was read.
