@@ -197,9 +197,10 @@ func TestLongSecrets(t *testing.T) {
 func TestYAML(t *testing.T) {
 	for in, want := range map[string]string{
 		"b: 1 # x\na:\n  password: |\n    planted\n    planted\n": "a:\n  password: '[redacted:password]'\nb: 1\n",
-		"a: 1\nb: [planted\nc: d\n":                               "# [redacted:yaml]: yaml: line 2: did not find expected ',' or ']'\n",
-		"a: " + strings.Repeat("x", 3<<20):                        "# [redacted:yaml]: it has more than 2 MiB\n",
-		"":                                                        "null\n",
+		"a: 1\nb: [planted\nc: d\n": "# [redacted:yaml]: " +
+			"yaml: line 2: did not find expected ',' or ']'\n",
+		"a: " + strings.Repeat("x", 3<<20): "# [redacted:yaml]: it has more than 2 MiB\n",
+		"":                                 "null\n",
 	} {
 		got, _ := redacted(t, []byte(in), Standard, YAML)
 		if got != want {
