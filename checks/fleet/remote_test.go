@@ -212,7 +212,8 @@ func TestAgentRead(t *testing.T) {
 		},
 		{
 			"no document", text(200, "<html>"), nil,
-			"the answer of " + agent + " is not a Report of kdiag: invalid character '<' looking for beginning of value", "get pod",
+			"the answer of " + agent + " is not a Report of kdiag: invalid character '<' looking for beginning of value",
+			"get pod",
 		},
 		{"down", nil, down, agent + " does not answer: " + down.Error(), "describe node n1"},
 		{
