@@ -42,6 +42,8 @@ type Report struct {
 
 	// MemoryKills are where the kernel killed for memory, the most often first; bounded.
 	MemoryKills []MemoryKill `json:"memoryKills,omitempty"`
+	// Errors are the error and warning records of the kubelet and the runtime by template, the most often first; bounded.
+	Errors []ErrorGroup `json:"errors,omitempty"`
 
 	Zone *time.Location `json:"-"` // of the clock that the logs were written by, as far as one is known; else UTC
 }
