@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -29,16 +30,17 @@ const none = "none"
 // A run is a fault that was made on a real node, and the facts of a kdiag bundle of that time. An end-to-end test
 // writes one as NAME.json into the folder that KDIAG_TRUTH names:
 //
-//	{"fault": "disk full, containerd 2.3.4", "want": ["DiskFull"], "facts": ...}
+//	{"fault": "disk full, containerd 2.3.4", "want": ["DiskFull"], "culprits": ["/data"], "facts": ...}
 //
 // want are the causes any of which may come first: one, or two where two faults were made at once; none on a healthy
-// node. facts are facts.json of the archive, as they are. The test judges them anew and keeps nothing of what kdiag
+// node. culprits are an id, a name or a pod of its subject, as far as the test knows them. facts are facts.json of the archive, as they are. The test judges them anew and keeps nothing of what kdiag
 // found then. testdata/truth has the runs as NAME.json.zst, where
 // "go test ./checks/judge -run TestTruth -import /FOLDER -update" puts them. zstdcat shows one.
 type run struct {
-	Fault string      `json:"fault"`
-	Want  []string    `json:"want"`
-	Facts facts.Input `json:"facts"`
+	Fault    string      `json:"fault"`
+	Want     []string    `json:"want"`
+	Culprits []string    `json:"culprits,omitempty"`
+	Facts    facts.Input `json:"facts"`
 }
 
 // readRun reads a run, packed or not.
@@ -99,17 +101,44 @@ type ruling struct {
 	fault, want, got string
 	confidence       float64
 	right            bool
+	culprit          string            // the subject that is blamed though the fault has another; empty where it is right
+	groups           map[string]string // the heading of a table to the row that it counts in
 }
 
-func rule(fault string, want []string, in *facts.Input) ruling {
+func rule(fault string, want, culprits []string, in *facts.Input) ruling {
 	r := ruling{fault: fault, want: strings.Join(want, " or "), got: none, right: len(want) == 0}
 	if named := Judge(in); len(named) > 0 {
 		first := named[0]
 		r.got, r.confidence = first.Code, first.Confidence
 		r.right = slices.Contains(want, first.Code) || len(want) == 0 && first.Severity != checks.Critical
+		if s := first.Subject; s != nil && len(culprits) > 0 && !slices.ContainsFunc(
+			append(slices.Clone(first.Related), *s), func(s checks.Subject) bool { return isSubject(s, culprits) }) {
+			r.culprit = cmp.Or(s.Label(), s.Kind)
+		}
+	}
+	r.groups = map[string]string{"runtime": "not asked", "control groups": "not read", "wanted cause": "none: a healthy node"}
+	if runtime := in.Runtime; runtime.Name != "" {
+		parts := strings.SplitN(runtime.Version, ".", 3)
+		r.groups["runtime"] = runtime.Name + " " + strings.Join(parts[:min(len(parts), 2)], ".")
+	}
+	if in.Node != nil && in.Node.Cgroups.Value.Version > 0 {
+		r.groups["control groups"] = fmt.Sprintf("version %d", in.Node.Cgroups.Value.Version)
+	}
+	if len(want) > 0 {
+		doc, _ := causes.Doc(want[0])
+		r.groups["wanted cause"] = doc.Area
 	}
 	r.want = cmp.Or(r.want, none)
 	return r
+}
+
+// isSubject reports whether a subject has all the names, each an id, a name or a pod.
+func isSubject(s checks.Subject, names []string) bool {
+	own := []string{s.ID, s.Name, s.Pod}
+	for _, p := range s.Processes {
+		own = append(own, strconv.Itoa(p.PID))
+	}
+	return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(own, name) })
 }
 
 // TestTruth judges the recorded cases and the runs, and compares how often the first cause is right with its
@@ -129,7 +158,7 @@ func TestTruth(t *testing.T) {
 			want = []string{d.Code}
 		}
 		if NewReport(checks.Header{}, recorded[dir]).Status != checks.Unknown {
-			all = append(all, rule("recorded: "+filepath.Base(dir), want, recorded[dir]))
+			all = append(all, rule("recorded: "+filepath.Base(dir), want, nil, recorded[dir]))
 		}
 	}
 	cases := len(all)
@@ -139,7 +168,7 @@ func TestTruth(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all = append(all, rule("real: "+r.Fault, r.Want, &r.Facts))
+		all = append(all, rule("real: "+r.Fault, r.Want, r.Culprits, &r.Facts))
 	}
 	compareFile(t, "../../docs/truth.md", truthPage(t, all, cases))
 }
@@ -155,7 +184,8 @@ func truthPage(t *testing.T, all []ruling, cases int) []byte {
 faults. A verdict is right when the first cause is the fault that was made, and when nothing critical is named on a
 node without a fault. The recorded cases were made with the program, one for each cause: they show that it still
 recognises what it did, and say little about other faults, on which it is right less often. A real fault is made on a
-real node by an end-to-end test, and its facts, as kdiag bundle collects them, are judged anew here.
+real node by an end-to-end test, and its facts, as kdiag bundle collects them, are judged anew here. Blaming somebody
+else with a confidence above 0.5 fails the test.
 
 `+"`KDIAG_TRUTH=FOLDER make e2e` writes the facts of the real faults into a folder. "+
 		"`go test ./checks/judge -run TestTruth -import FOLDER\n-update` adds them and writes this page."+`
@@ -192,6 +222,30 @@ real node by an end-to-end test, and its facts, as kdiag bundle collects them, a
 			goal = fmt.Sprintf("%.0f%%", 100*band.goal)
 		}
 		fmt.Fprintf(&doc, "| %s | %d | %d (%d%%) | %s |\n", band.name, n, right, int(100*share), goal)
+	}
+	for _, heading := range []string{"runtime", "control groups", "wanted cause"} {
+		rows := map[string][2]int{}
+		for _, r := range all {
+			row := rows[r.groups[heading]]
+			row[0]++
+			if r.right {
+				row[1]++
+			}
+			rows[r.groups[heading]] = row
+		}
+		fmt.Fprintf(&doc, "\n| %s | verdicts | right |\n|---|---|---|\n", heading)
+		for _, name := range slices.Sorted(maps.Keys(rows)) {
+			fmt.Fprintf(&doc, "| %s | %d | %d |\n", name, rows[name][0], rows[name][1])
+		}
+	}
+	for _, r := range all {
+		if r.culprit == "" {
+			continue
+		}
+		fmt.Fprintf(&wrong, "- %s: %s (%.2f) blames %s\n", r.fault, r.got, r.confidence, r.culprit)
+		if r.confidence > 0.5 {
+			t.Errorf("%s: %s blames %s with a confidence of %.2f", r.fault, r.got, r.culprit, r.confidence)
+		}
 	}
 	if wrong.Len() == 0 {
 		wrong.WriteString("None.\n")

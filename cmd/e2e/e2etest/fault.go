@@ -294,7 +294,7 @@ func (p Place) record(t *testing.T, w Want, causes []checks.Cause) {
 		}
 	}
 	document, err := json.Marshal(map[string]any{
-		"fault": t.Name(), "want": roots, "facts": json.RawMessage(bytes.TrimSpace(facts)),
+		"fault": t.Name(), "want": roots, "culprits": w.Culprits, "facts": json.RawMessage(bytes.TrimSpace(facts)),
 	})
 	Must(t, err)
 	name := strings.ReplaceAll(strings.TrimPrefix(t.Name(), "TestEndToEnd"), "/", "-") + ".json"
