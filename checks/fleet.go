@@ -32,7 +32,7 @@ type FleetNode struct {
 	Reason  string     `json:"reason"`
 	Message string     `json:"message"`
 	Since   *time.Time `json:"since,omitempty"` // last transition of Ready
-	// LeaseAgeSeconds is how long ago the kubelet renewed its lease; absent where there is none.
+	// LeaseAgeSeconds is the time since the kubelet renewed its lease; absent for a node without a lease.
 	LeaseAgeSeconds *float64         `json:"leaseAgeSeconds,omitempty"`
 	Kubelet         string           `json:"kubelet"` // v1.36.2
 	Runtime         string           `json:"runtime"` // containerd://1.7.2
@@ -50,7 +50,7 @@ type FleetNode struct {
 	Events          []FleetNodeEvent `json:"events,omitempty"` // warnings of the last hour, of sick nodes
 }
 
-// A FleetDiagnosis is what the node's agent published in the condition KdiagProblem.
+// A FleetDiagnosis is the condition KdiagProblem that the node's agent published.
 type FleetDiagnosis struct {
 	Status  Verdict   `json:"status"`
 	Cause   string    `json:"cause,omitempty"`
@@ -71,7 +71,7 @@ type FleetGroup struct {
 	Cause   string        `json:"cause"` // a code of a cause, or the reason of the condition
 	Summary string        `json:"summary"`
 	Nodes   []string      `json:"nodes"`
-	Common  []FleetCommon `json:"common"` // what they have in common that others have not, least by chance first
+	Common  []FleetCommon `json:"common"` // shared by these nodes only, the least likely by chance first
 	// Advisories are the IDs of known bugs that fit the cause and the versions of the nodes.
 	Advisories []string   `json:"advisories,omitempty"`
 	NextSteps  []NextStep `json:"nextSteps"`

@@ -9,10 +9,10 @@ import (
 // KindHistory is the kind of the document of kdiag history.
 const KindHistory = "History"
 
-// A History is what the agent recorded on a node.
+// A History is the agent's record of a node.
 type History struct {
 	Header
-	From        time.Time      `json:"from"` // of what is there within the time asked for
+	From        time.Time      `json:"from"` // of the first record within the time asked for
 	To          time.Time      `json:"to"`
 	Samples     []LookSample   `json:"samples"`
 	Transitions []Transition   `json:"transitions"`
@@ -26,7 +26,7 @@ type History struct {
 type Incident struct {
 	// Began is when the first of its causes began, which is the Incident of its transitions.
 	Began time.Time `json:"began"`
-	// From and To are when the root cause began and was gone; To is that of the History while it is Open.
+	// From and To are the times at which the root cause began and ended; To is the History's end while it is Open.
 	From     time.Time `json:"from"`
 	To       time.Time `json:"to"`
 	Open     bool      `json:"open"`
@@ -39,7 +39,7 @@ type Incident struct {
 	Hung *HungCall `json:"hung,omitempty"`
 }
 
-// A LookSample is what one look of the agent measured.
+// A LookSample is one measurement of the agent.
 type LookSample struct {
 	At     time.Time `json:"at"`
 	Status Verdict   `json:"status"`
@@ -54,7 +54,7 @@ type LookSample struct {
 	ListBytes        *int     `json:"listBytes,omitempty"` // of the larger list
 	// Hung are the calls that have no answer yet, the oldest first.
 	Hung []HungCall `json:"hung,omitempty"`
-	// Causes are those of the look, most likely first.
+	// Causes are the causes that it found, most likely first.
 	Causes []LookCause `json:"causes,omitempty"`
 }
 
@@ -76,19 +76,19 @@ type LookCause struct {
 
 // The states of a cause on a node.
 const (
-	CauseClear     = "clear"     // not there, or gone: two looks did not find it
-	CauseOnset     = "onset"     // one look found it
+	CauseClear     = "clear"     // absent, or gone: two runs did not find it
+	CauseOnset     = "onset"     // one run found it
 	CauseConfirmed = "confirmed" // two did, or one where it cannot be mistaken
 )
 
 // A Transition is a change of the state of a cause.
 type Transition struct {
-	// At is when it happened, as exactly as is known: of an onset when the first call began that was not answered, or
-	// what a log dates; of the end the first look without the cause.
+	// At is the time of the change, as exactly as is known: for an onset the start of the first call without an answer,
+	// or the time in a log; for an end the first run without the cause.
 	At time.Time `json:"at"`
-	// NotBefore is the last look at which it was otherwise; absent where there was none.
+	// NotBefore is the last run at which it was otherwise; absent without such a run.
 	NotBefore *time.Time `json:"notBefore,omitempty"`
-	// Noticed is when the agent looked.
+	// Noticed is the time of the run that found it.
 	Noticed  time.Time `json:"noticed"`
 	From     string    `json:"from"` // clear, onset, confirmed; as To where a warning becomes critical
 	To       string    `json:"to"`
@@ -109,7 +109,7 @@ type TakenCapture struct {
 	Cause string    `json:"cause"`
 	Path  string    `json:"path"`
 	Bytes int64     `json:"bytes"`
-	Error string    `json:"error,omitempty"` // why there is none, or not all
+	Error string    `json:"error,omitempty"` // why the capture is missing or incomplete
 }
 
 // A Gap is a time without samples.

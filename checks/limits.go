@@ -63,7 +63,7 @@ func RuntimeLimits() Limits {
 	return l
 }
 
-// NodeLimits are the thresholds for what is seen of the host. Shares are of one, pressure is in percent of time.
+// NodeLimits are the thresholds for readings of the host. Shares are of one, pressure is in percent of time.
 type NodeLimits struct {
 	// Free space and inodes below which the kubelet evicts pods, unless its settings say otherwise.
 	NodefsAvailable, ImagefsAvailable float64

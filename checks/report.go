@@ -1,5 +1,5 @@
 // Package checks is the vocabulary of a diagnosis: reports, causes, evidence, results of checks, thresholds. It is
-// plain data; what was seen is in checks/facts, what is recognised in checks/causes, and the judge in checks/judge.
+// plain data; package checks/facts has the observations, checks/causes the causes, and checks/judge the judge.
 package checks
 
 import (
@@ -53,7 +53,7 @@ type Header struct {
 	// a part of it failed.
 	Status    Verdict    `json:"status"`
 	Problems  []string   `json:"problems"`            // why the answer is unknown or not whole, for a person
-	NextSteps []NextStep `json:"nextSteps,omitempty"` // those of the first cause, where there are causes
+	NextSteps []NextStep `json:"nextSteps,omitempty"` // of the first cause, if there is one
 }
 
 // An Answer is a document that diagnoses a runtime: its head, the runtime that was asked, the causes.
@@ -89,7 +89,7 @@ type Report struct {
 	Causes  []Cause            `json:"causes"` // most likely first, root before consequence
 	Relist  *plegbench.Summary `json:"relist,omitempty"`
 	Checks  []Result           `json:"checks"`
-	Notes   []string           `json:"notes,omitempty"` // what is worth knowing and no problem of the node
+	Notes   []string           `json:"notes,omitempty"` // worth knowing, but no problem of the node
 	// Recorded is since when the agent of this node saw what goes on, for a person: an agent does not change documents.
 	Recorded string `json:"-"`
 }
@@ -98,18 +98,18 @@ type Report struct {
 type Cause struct {
 	Code       string   `json:"code"`
 	Severity   Severity `json:"severity"`
-	Confidence float64  `json:"confidence"` // 0 to 1; see Confidence for what the steps mean
+	Confidence float64  `json:"confidence"` // 0 to 1; Confidence explains the steps
 	Summary    string   `json:"summary"`    // one sentence that names the culprit
-	// Effect is what the cause does to the node and its pods, a line for each range of kubelet versions that differ.
+	// Effect describes the consequences for the node and its pods, in a line for each range of kubelet versions.
 	Effect    []string   `json:"effect,omitempty"`
 	Evidence  Evidence   `json:"evidence"`
 	Subject   *Subject   `json:"subject,omitempty"`
 	Related   []Subject  `json:"related,omitempty"`  // further culprits of the same kind
-	CausedBy  string     `json:"causedBy,omitempty"` // code of the cause in this report of which it is a consequence
+	CausedBy  string     `json:"causedBy,omitempty"` // code of the cause in this report that led to this one
 	NextSteps []NextStep `json:"nextSteps"`          // least is lost first
 }
 
-// Evidence is what was seen, sorted by which way it points.
+// Evidence holds the observations for and against a cause, and those that could not be made.
 type Evidence struct {
 	For     []string `json:"for"`
 	Against []string `json:"against"`
@@ -206,7 +206,7 @@ type RuntimeProbe struct {
 	Causes     []Cause     `json:"causes"`
 }
 
-// ConnectInfo is what the socket did before any RPC.
+// ConnectInfo describes how the socket behaved before any RPC.
 type ConnectInfo struct {
 	State   string   `json:"state"` // ok, missing, refused, denied, not-socket, backlogged, silent, foreign, failed
 	Seconds float64  `json:"seconds"`
@@ -252,15 +252,15 @@ type RelistSample struct {
 	Error      string    `json:"error,omitempty"`
 }
 
-// A Definition is what kdiag explain prints about a cause.
+// A Definition is the documentation of a cause that kdiag explain prints.
 type Definition struct {
 	Code     string   `json:"code"`
 	Title    string   `json:"title"`              // a few words
-	Area     string   `json:"area,omitempty"`     // what is ill: Runtime, Pods and containers, Kubelet, or Host
+	Area     string   `json:"area,omitempty"`     // the failing part: Runtime, Pods and containers, Kubelet, or Host
 	Means    string   `json:"means"`              // what happens in the kubelet and the runtime; paragraphs of text
 	Confirm  []string `json:"confirm,omitempty"`  // how a person can confirm it, as commands or observations
 	Fix      []string `json:"fix,omitempty"`      // what helps, in order of blast radius
-	Mistaken string   `json:"mistaken,omitempty"` // what it is mistaken for, and what distinguishes them
+	Mistaken string   `json:"mistaken,omitempty"` // similar causes, and how to tell them apart
 	Sources  []string `json:"sources,omitempty"`  // threads, files and papers where the facts come from
 	RootOf   []string `json:"rootOf,omitempty"`   // codes of causes that follow from this one when both are found
 }
@@ -273,15 +273,15 @@ const (
 	LogPartial   = "INCOMPLETE"       // nothing found, and the reading was cut short
 	LogRecovered = "RECOVERED"        // incidents, and all of them have ended
 	LogFailing   = "FAILING"          // no open incident, but relists or starts of the kubelet fail until the log ends
-	LogUnhealthy = "UNHEALTHY"        // an incident whose end the log does not show
+	LogUnhealthy = "UNHEALTHY"        // an incident that has no end in the log
 )
 
 // The steps of the confidence scale. A cause starts at one of them, and each line against it lowers it.
 const (
-	Certain = 0.95 // seen directly; nothing else looks like it
+	Certain = 0.95 // observed directly; no other cause looks the same
 	Strong  = 0.8  // the pattern fits, and one discriminator could not be seen
 	Fair    = 0.6  // the pattern fits, and so do one or two other causes
-	Weak    = 0.4  // consistent with what was seen, no more
+	Weak    = 0.4  // consistent with the observations, no more
 )
 
 // What one line of evidence takes off, and where that ends.
@@ -292,14 +292,14 @@ const (
 	leastConfidence = 0.1
 )
 
-// Agreement is what the kubelet's own log adds to the step of a cause when it agrees with the measurement: as much
-// as one missing line takes off. A second witness confirms; it does not decide.
+// Agreement raises the step of a cause where the kubelet's own log agrees with the measurement: by as much as one
+// missing line takes off.
 const Agreement = 0.05
 
 // Confidence returns how sure kdiag is of a cause, from 0.1 to 0.95. It starts at step and falls by 0.15 for each line
 // of evidence against and by 0.05 for each that is missing, up to three. Equal evidence gives an equal value, so that
-// two reports can be compared. It is no probability: it is how much of the pattern was seen. A step that was raised
-// because the kubelet's log agrees makes up for what is missing, and never more than certain.
+// two reports can be compared. It is no probability, but the share of the pattern that was observed. A step that
+// was raised because the kubelet's log agrees makes up for missing evidence, up to Certain.
 func Confidence(step float64, e Evidence) float64 {
 	missing := min(float64(len(e.Missing))*costOfMissing, mostForMissing)
 	c := step - float64(len(e.Against))*costOfAgainst - missing

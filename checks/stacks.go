@@ -12,12 +12,12 @@ const KindStacksReport = "StacksReport"
 type StacksReport struct {
 	Header
 	Sources []StackSource  `json:"sources"`
-	Waits   []StackWait    `json:"waits"` // the largest group first; those that only wait for work are left out
+	Waits   []StackWait    `json:"waits"` // the largest group first; idle goroutines are left out
 	Holders []StackHolder  `json:"holders"`
 	Known   []KnownPicture `json:"known"`
 }
 
-// A StackSource is one dump, or why there is none of a process.
+// A StackSource is one dump, or the reason why a process has none.
 type StackSource struct {
 	Name       string     `json:"name,omitempty"`    // where it was read: a file, or how it was captured
 	Process    string     `json:"process,omitempty"` // its program: containerd; empty when not known
@@ -48,12 +48,12 @@ type StackWait struct {
 	State      string   `json:"state"`                // as the Go runtime writes it: sync.Mutex.Lock, select, IO wait
 	MinSeconds *float64 `json:"minSeconds,omitempty"` // dumps count whole minutes, from the first on
 	MaxSeconds *float64 `json:"maxSeconds,omitempty"`
-	On         string   `json:"on"`                   // what they wait for, in words: lock 0xc0004c61e0 of statusStorage
+	On         string   `json:"on"`                   // an object, such as lock 0xc0004c61e0 of statusStorage
 	WaitsFor   string   `json:"waitsFor,omitempty"`   // a word of the list in package stacks: ttrpc, runc, cni, bolt, ...
 	Stack      []string `json:"stack"`                // the innermost function first
 	Calls      []string `json:"calls"`                // RPCs that these goroutines serve: ContainerStatus
 	Goroutines []int    `json:"goroutines,omitempty"` // ids, at most 20
-	// Still counts those that an older dump of the process has at the same place; absent without an older dump.
+	// Still counts the goroutines that stand at the same place in an older dump; absent without an older dump.
 	Still *int `json:"still,omitempty"`
 }
 
@@ -68,7 +68,7 @@ type StackHolder struct {
 	Goroutine  int      `json:"goroutine"`
 	Seconds    *float64 `json:"seconds,omitempty"`  // that it has waited itself
 	Why        string   `json:"why"`                // it holds LOCK, and waits for THING
-	Object     string   `json:"object,omitempty"`   // what it holds: statusStorage 0xc0004c61e0
+	Object     string   `json:"object,omitempty"`   // the object that it holds: statusStorage 0xc0004c61e0
 	Blocks     int      `json:"blocks"`             // goroutines that wait for it, directly or through others
 	WaitsFor   string   `json:"waitsFor,omitempty"` // a word of the list in package stacks: ttrpc, runc, cni, bolt, ...
 	Call       string   `json:"call,omitempty"`     // the RPC that it serves
@@ -82,7 +82,7 @@ type StackHolder struct {
 	Subject *Subject `json:"subject,omitempty"`
 }
 
-// Holds reports whether a group waits for what the goroutine holds.
+// Holds reports whether a group waits for the object that the goroutine holds.
 func (h StackHolder) Holds(w StackWait) bool {
 	return h.Source == w.Source && h.Object != "" && h.Object == w.On
 }
