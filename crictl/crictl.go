@@ -7,7 +7,7 @@
 //
 // The package judges nothing: a hang, a refusal or an oversized answer is data in a Call or a Connect, not an error.
 // It has no exec, attach, port forwarding, statistics and image pulls, and of the calls that change the runtime's
-// state only those that the removal of exited containers and tests need.
+// state only the calls that the removal of exited containers and tests need.
 package crictl
 
 import "time"

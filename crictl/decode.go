@@ -54,9 +54,9 @@ func (m *message) decode(data mem.BufferSlice) error {
 }
 
 // A listDecoder collects the entries of list messages: of one unary response, of the messages of a stream, or of
-// several filtered responses. The entries hold what the generated types would hold: unknown fields are skipped, the
-// last of a repeated scalar or map key wins, embedded messages merge. Only what is kept is looked at: unlike the
-// generated types, it does not check that strings are UTF-8.
+// several filtered responses. The entries are equal to the generated types: unknown fields are skipped, the last of a
+// repeated scalar or map key wins, embedded messages merge. Unlike the generated types, it reads only the fields that
+// are kept, and does not check that strings are UTF-8.
 type listDecoder[T any] struct {
 	entries []T
 	intern  interner
@@ -84,7 +84,7 @@ func (d *listDecoder[T]) decode(data mem.BufferSlice) error {
 const (
 	entryTag  = 1<<3 | uint64(protowire.BytesType) // the entries are field 1 in all lists of CRI
 	maxHeader = 2 * 10                             // bytes of the longest field header: two varints
-	// leastEntry is the size, in bytes, of a smaller entry than those of kubelets. It bounds the memory that is
+	// leastEntry is the size, in bytes, of a smaller entry than any of a kubelet's. It bounds the memory that is
 	// allocated before a list is decoded.
 	leastEntry = 256
 )

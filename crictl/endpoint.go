@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// A Source is where an endpoint came from. The values are those of the contract's endpointSource.
+// A Source is where an endpoint came from. The values are the values of endpointSource in reports.
 type Source string
 
 // The sources in the order in which Discover consults them, and the simulated one.

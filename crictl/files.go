@@ -17,11 +17,11 @@ import (
 	"github.com/kdiag/kdiag/crictl/proc"
 )
 
-// lookTimeout bounds each look at the host: the search for the kubelet, each configuration file, each socket. Reading
+// lookTimeout bounds each access to the host: the search for the kubelet, each configuration file, each socket. Reading
 // /proc or a file can hang on a node with stuck processes or a dead disk; the next source may still answer.
 const lookTimeout = 2 * time.Second
 
-// within runs one look at the host within lookTimeout. The name is that of deadline.Run.
+// within runs one access to the host within lookTimeout, under the name that its error tells.
 func within[T any](ctx context.Context, name string, look func() (T, error)) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()

@@ -121,7 +121,7 @@ func (p *process) isPods(root string) bool {
 type KubeletProcess struct {
 	process
 	root    string
-	args    []string // of the kubelet: for an embedded one, those that its host process hands on
+	args    []string // of the kubelet: an embedded one gets some of its host process
 	socket  string   // endpoint that a distribution gives to the kubelet in its process; empty for a kubelet proper
 	problem string   // why not all arguments are known
 }
@@ -231,7 +231,7 @@ func (k *KubeletProcess) readArgsFile() {
 //
 // It prefers a process that is a kubelet to one that contains one, and the oldest by number. Kubelets in pid namespaces
 // below this one belong to other nodes (kind, k3d) on this kernel; their sockets are not at the same path here. Any
-// user and any pod may call a process kubelet: those of others than root, and those of pods, are passed over.
+// user and any pod may call a process kubelet: only processes of root outside of pods count.
 func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 	all, err := within(ctx, "listing kubelets", func() (found []*KubeletProcess, err error) {
 		all, err := processes(d.root, mayBeKubelet)

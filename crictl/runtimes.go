@@ -76,7 +76,7 @@ func IsWellKnown(endpoint string) bool {
 }
 
 // KubeletUnits returns the systemd units that run a kubelet, in the order in which to look for them. The snaps are
-// those of MicroK8s, EKS on Ubuntu and Charmed Kubernetes.
+// of MicroK8s, EKS on Ubuntu and Charmed Kubernetes.
 func KubeletUnits() []string {
 	units := []string{"kubelet.service"}
 	for _, in := range Installations() {

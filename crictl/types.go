@@ -126,7 +126,7 @@ type PodSandboxList struct {
 	Complete  bool
 }
 
-// UnmarshalJSON is as that of ContainerList.
+// UnmarshalJSON works as ContainerList's does.
 func (l *PodSandboxList) UnmarshalJSON(data []byte) error {
 	type list PodSandboxList
 	err := json.Unmarshal(data, (*list)(l))

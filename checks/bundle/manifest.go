@@ -1,5 +1,5 @@
 // Package bundle writes and reads archives of evidence: tar, compressed with zstd or gzip, with a manifest as its last
-// file. Writing streams, redacts and stays below a size; reading refuses what a hostile archive may try.
+// file. Writing streams, redacts and stays below a size; reading refuses hostile archives.
 package bundle
 
 import (
@@ -17,8 +17,8 @@ const ManifestName = "manifest.json"
 
 // Paths of the files that kdiag reads again.
 const (
-	FactsName  = "facts.json"  // facts.Input: what the judge judges
-	ReportName = "report.json" // what kdiag node found on the node
+	FactsName  = "facts.json"  // facts.Input, from which a report can be made anew
+	ReportName = "report.json" // the report of kdiag node
 	ExitedName = "exited.json" // ExitedCensus
 	LogsDir    = "logs/"       // journal export format: kubelet.export, runtime.export, kernel.export
 	StacksDir  = "stacks/"     // goroutine dumps, and sources.json with a checks.StackSource by file name
@@ -31,7 +31,7 @@ const SourcesName = StacksDir + "sources.json"
 // BeforeSuffix ends the names of dumps that were taken a little before another one of the process.
 const BeforeSuffix = "-before.txt"
 
-// A Manifest lists what is in an archive, and what could not be collected.
+// A Manifest lists the files of an archive, and the parts that could not be collected.
 type Manifest struct {
 	checks.Header
 	Redact       redact.Level `json:"redact"`

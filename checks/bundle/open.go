@@ -92,7 +92,7 @@ func scratch() (*os.File, error) {
 	return f, err
 }
 
-// A plain reader counts what is unpacked, and ends where that is too much.
+// A plain reader counts the unpacked bytes, and ends where they are too many.
 type plain struct {
 	ctx    context.Context
 	packed *counter
@@ -151,7 +151,7 @@ func decompress(packed *bufio.Reader) (io.Reader, func(), error) {
 	return nil, nil, refusal("it is neither a .tar.zst nor a .tgz")
 }
 
-// unpack copies the files into tmp and returns what they are. Cut is why it ended early, if it did; what was read until
+// unpack copies the files into tmp and describes them. Cut tells why it ended early, if it did; what was read until
 // then is kept.
 func (b *Bundle) unpack(ctx context.Context, r io.Reader, most int, mostBytes int64) (found []File, cut, _ error) {
 	packed := &counter{from: r}
@@ -236,7 +236,7 @@ func checkEntry(h *tar.Header) (string, error) {
 	return name, nil
 }
 
-// check compares the files with the manifest; where there is none, they are what it would have.
+// check compares the files with the manifest; without a manifest, it makes one of them.
 func (b *Bundle) check(found []File, cut error) {
 	m := &b.Manifest
 	found = slices.DeleteFunc(found, func(f File) bool { return f.Path == ManifestName })

@@ -58,7 +58,7 @@ type Writer struct {
 	opts     Options
 	out      io.Writer
 	written  int64
-	left     int64 // bytes for more files; those of the manifest are taken off
+	left     int64 // bytes for more files, without the manifest
 	compress compressor
 	chunk    int // bytes of text that are compressed together: a text is cut at the end of a chunk
 	names    map[string]bool

@@ -33,7 +33,7 @@ type Input struct {
 	Report *checks.Report
 	Relist any
 	Census func(ctx context.Context) (any, error)
-	// Dumps are those of the runtime, of stuck shims and of the kubelet. NoDumps says why none were to be taken.
+	// Dumps are the dumps of the runtime, of stuck shims and of the kubelet. NoDumps says why none were to be taken.
 	Dumps   []capture.Dump
 	NoDumps string
 	NoFacts string // why Facts are not packed; empty if they are

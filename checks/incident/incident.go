@@ -18,17 +18,17 @@ const sameIncident = 10 * time.Minute
 // where there was none.
 type Dating func(c *checks.Cause, notBefore time.Time) time.Time
 
-// A Tracker follows the causes of one node, each by its code: what a cause is about may change from look to look. The
-// clock is that of the reports, and may be set back.
+// A Tracker follows the causes of one node, each by its code, since the subject of a cause may change from one report
+// to the next. The times are the reports' times, and may go back.
 type Tracker struct {
-	last   time.Time // of the latest look
+	last   time.Time // of the latest report
 	causes []*state  // there, or gone not long ago; in the order of the latest report that has them
 }
 
-// A state is that of one cause.
+// A state is the state of one cause.
 type state struct {
-	checks.Transition // that began it, with what the latest look that found it reports, and with the present state
-	// Since when looks do not find it, and the last that did; zero where the latest does.
+	checks.Transition // to its begin, with the words of the latest report that has it, and with the present state
+	// The first report without it, and the last with it; zero where the latest report has it.
 	cleared, seen time.Time
 	critical      bool // a transition since it began has this severity
 }
@@ -140,8 +140,8 @@ func start(causes []checks.Cause, began Dating, before, now time.Time) time.Time
 	return at
 }
 
-// incident returns when the incident began of which a cause is that began at a time: the one that it was of before;
-// else that of a cause which was there then, and explains it, is explained by it or is critical; else its own.
+// incident returns the begin of the incident to which a cause belongs that began at a time: its incident before; else
+// the incident of a cause that was there then and explains it, is explained by it or is critical; else its own begin.
 func (t *Tracker) incident(s *state, at time.Time) time.Time {
 	for _, o := range slices.Concat([]*state{s}, t.causes) {
 		related := o == s || o.Cause == s.CausedBy || o.CausedBy == s.Cause || o.Severity == checks.Critical
@@ -154,7 +154,7 @@ func (t *Tracker) incident(s *state, at time.Time) time.Time {
 }
 
 // Active returns the causes that are there now, with the transition that began each. To, severity, subject and summary
-// are those of now.
+// are up to date.
 func (t *Tracker) Active() (active []checks.Transition) {
 	for _, s := range t.causes {
 		if s.To != checks.CauseClear {

@@ -53,7 +53,7 @@ func pair(d, large time.Duration, largeName string, small time.Duration, smallNa
 // Seconds formats a number of seconds as Duration does.
 func Seconds(s float64) string { return Duration(ToDuration(s)) }
 
-// ToDuration converts seconds. Negative values and NaN become 0; what is longer than a year becomes a year.
+// ToDuration converts seconds. Negative values and NaN become 0; more than a year becomes a year.
 func ToDuration(s float64) time.Duration {
 	switch {
 	case math.IsNaN(s) || s < 0:

@@ -35,7 +35,7 @@ func main() {
 // manDate is fixed, so that the pages change only when the commands do.
 var manDate = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
 
-// generate writes all generated pages below dir and removes those of commands that are gone.
+// generate writes all generated pages below dir and removes the pages of commands that are gone.
 func generate(dir string) error {
 	env := cli.System()
 	env.Getenv = func(string) string { return "" }
@@ -78,7 +78,7 @@ func generate(dir string) error {
 	return writePage(dir, "signatures.md", lanes)
 }
 
-// templates are those of docs/causes.md, docs/advisories.md and docs/signatures.md.
+// templates are the templates of docs/causes.md, docs/advisories.md and docs/signatures.md.
 //
 //go:embed *.md.tmpl
 var templates embed.FS

@@ -37,7 +37,7 @@ type Config struct {
 	} `json:"crashLoopBackOff"`
 
 	ContainerRuntimeEndpoint string   `json:"containerRuntimeEndpoint"`
-	ImageServiceEndpoint     string   `json:"imageServiceEndpoint"` // empty: that of the runtime
+	ImageServiceEndpoint     string   `json:"imageServiceEndpoint"` // empty: the runtime's endpoint
 	CgroupDriver             string   `json:"cgroupDriver"`
 	CgroupRoot               string   `json:"cgroupRoot"`
 	MaxPods                  int32    `json:"maxPods"`

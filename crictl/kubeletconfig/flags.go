@@ -17,7 +17,7 @@ const (
 	List   // a,b
 	Pairs  // a=b,c=d
 	Less   // a<b,c<d
-	Gates  // a=true,b=false; merged with those of the files
+	Gates  // a=true,b=false; merged with the files' gates
 )
 
 // String names the kind as the help of a command does.
@@ -173,7 +173,7 @@ func Last(flags map[string][]string, name string) string {
 	return ""
 }
 
-// applyFlags overrides the settings of the files by those of the flags.
+// applyFlags overrides the files' settings by the flags.
 func (s *Settings) applyFlags(flags map[string][]string) {
 	for _, f := range Flags() {
 		values := flags[f.Name]

@@ -1,6 +1,6 @@
 // Package kubeletconfig reads the settings of a kubelet: its configuration file, the drop-ins over it and the flags
 // over both, by the kubelet's rules. Files are read through functions of the caller, because a kubelet may run below
-// another root. Other fields of KubeletConfiguration than those of Config are only named.
+// another root. Fields of KubeletConfiguration that Config lacks are only named.
 package kubeletconfig
 
 import (
@@ -40,7 +40,7 @@ func ReadFile(path string) ([]byte, error) {
 	return safefile.ReadAll(f, maxFile)
 }
 
-// DropIns lists the files of a --config-dir in the order in which the kubelet applies them: those that end in .conf,
+// DropIns lists the files of a --config-dir in the order in which the kubelet applies them: all that end in .conf,
 // also in folders below, by name. The names are relative to dir.
 func DropIns(dir string) (names []string, err error) {
 	dir += "/" // makes WalkDir follow a folder that is a symbolic link

@@ -40,7 +40,8 @@ func OtherUser(status string) string {
 	return ids[i]
 }
 
-// Nested reports whether a process is in a pid namespace below the one of /proc, as that of a pod or another node is.
+// Nested reports whether a process is in a pid namespace below the one of /proc, as processes of pods and of other
+// nodes are.
 func Nested(status string) bool { return len(StatusFields(status, "NSpid:")) > 1 }
 
 // maxDepth bounds a chain of parents: process ids are read one after the other, and a reused one could close a circle.

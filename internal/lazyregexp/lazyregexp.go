@@ -30,52 +30,52 @@ func (r *Regexp) compiled() *regexp.Regexp {
 	return r.re
 }
 
-// Find is that of regexp.Regexp.
+// Find is Find of regexp.Regexp.
 func (r *Regexp) Find(b []byte) []byte { return r.compiled().Find(b) }
 
-// FindAllString is that of regexp.Regexp.
+// FindAllString is FindAllString of regexp.Regexp.
 func (r *Regexp) FindAllString(s string, n int) []string { return r.compiled().FindAllString(s, n) }
 
-// FindAllStringSubmatch is that of regexp.Regexp.
+// FindAllStringSubmatch is FindAllStringSubmatch of regexp.Regexp.
 func (r *Regexp) FindAllStringSubmatch(s string, n int) [][]string {
 	return r.compiled().FindAllStringSubmatch(s, n)
 }
 
-// FindIndex is that of regexp.Regexp.
+// FindIndex is FindIndex of regexp.Regexp.
 func (r *Regexp) FindIndex(b []byte) []int { return r.compiled().FindIndex(b) }
 
-// FindString is that of regexp.Regexp.
+// FindString is FindString of regexp.Regexp.
 func (r *Regexp) FindString(s string) string { return r.compiled().FindString(s) }
 
-// FindStringSubmatch is that of regexp.Regexp.
+// FindStringSubmatch is FindStringSubmatch of regexp.Regexp.
 func (r *Regexp) FindStringSubmatch(s string) []string { return r.compiled().FindStringSubmatch(s) }
 
-// FindSubmatch is that of regexp.Regexp.
+// FindSubmatch is FindSubmatch of regexp.Regexp.
 func (r *Regexp) FindSubmatch(b []byte) [][]byte { return r.compiled().FindSubmatch(b) }
 
-// FindSubmatchIndex is that of regexp.Regexp.
+// FindSubmatchIndex is FindSubmatchIndex of regexp.Regexp.
 func (r *Regexp) FindSubmatchIndex(b []byte) []int { return r.compiled().FindSubmatchIndex(b) }
 
-// Match is that of regexp.Regexp.
+// Match is Match of regexp.Regexp.
 func (r *Regexp) Match(b []byte) bool { return r.compiled().Match(b) }
 
-// MatchString is that of regexp.Regexp.
+// MatchString is MatchString of regexp.Regexp.
 func (r *Regexp) MatchString(s string) bool { return r.compiled().MatchString(s) }
 
-// ReplaceAllString is that of regexp.Regexp.
+// ReplaceAllString is ReplaceAllString of regexp.Regexp.
 func (r *Regexp) ReplaceAllString(s, with string) string {
 	return r.compiled().ReplaceAllString(s, with)
 }
 
-// ReplaceAllStringFunc is that of regexp.Regexp.
+// ReplaceAllStringFunc is ReplaceAllStringFunc of regexp.Regexp.
 func (r *Regexp) ReplaceAllStringFunc(s string, with func(string) string) string {
 	return r.compiled().ReplaceAllStringFunc(s, with)
 }
 
-// FindAllSubmatch is that of regexp.Regexp.
+// FindAllSubmatch is FindAllSubmatch of regexp.Regexp.
 func (r *Regexp) FindAllSubmatch(b []byte, n int) [][][]byte {
 	return r.compiled().FindAllSubmatch(b, n)
 }
 
-// ReplaceAll is that of regexp.Regexp.
+// ReplaceAll is ReplaceAll of regexp.Regexp.
 func (r *Regexp) ReplaceAll(b, with []byte) []byte { return r.compiled().ReplaceAll(b, with) }

@@ -1,4 +1,4 @@
-// Package klog parses what the logging library klog writes: the header of a text line, and the JSON form. It reads
+// Package klog parses records of the logging library klog: the header of a text line, and the JSON form. It reads
 // all forms of the library that kubelets have used since 1.5, not what precedes a line (package textlog)
 // nor what a message means (package signature).
 //

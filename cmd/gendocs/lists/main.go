@@ -1,4 +1,4 @@
-// Command lists writes what is compiled into kdiag from files that people write: list.go of checks/causes and
+// Command lists generates Go and JSON files from files that people write: list.go of checks/causes and
 // catalogue.json of journal/signature. It must not import the first, which does not compile while its list is stale.
 package main
 

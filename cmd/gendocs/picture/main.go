@@ -1,4 +1,4 @@
-// Command picture reads what a command printed to a terminal of 80 columns and writes it as SVG:
+// Command picture draws the output of a command in a terminal of 80 columns as SVG:
 //
 //	kdiag pleg --simulate inspect-hang --color always | go run ./cmd/gendocs/picture 'kdiag pleg' > docs/pleg.svg
 package main
@@ -24,7 +24,7 @@ const (
 	promptColor = "#8b949e"
 )
 
-// colors are those of a terminal, by the parameter that selects one (ECMA-48, SGR).
+// colors are a terminal's colors, by the parameter that selects one (ECMA-48, SGR).
 var colors = map[string]string{"31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "35": "#d2a8ff", "36": "#79c0ff"}
 
 var sgr = regexp.MustCompile("\x1b\\[([0-9;]*)m")
@@ -44,7 +44,7 @@ func main() {
 	}
 }
 
-// draw returns a picture of what was printed, below a prompt with the command that printed it.
+// draw returns a picture of the output, below a prompt with the command.
 func draw(command, printed string) string {
 	lines := []string{`<tspan fill="` + promptColor + `"># </tspan>` + html.EscapeString(command)}
 	attrs := ""
@@ -66,7 +66,7 @@ func draw(command, printed string) string {
 	return out.String()
 }
 
-// spans returns a line with the attributes that its escape sequences set, from those of the line before.
+// spans returns a line with the attributes that its escape sequences set, from the last attributes of the line before.
 func spans(line, attrs string) (marked, after string) {
 	var b strings.Builder
 	write := func(text string) {
