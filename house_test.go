@@ -67,7 +67,7 @@ func TestImports(t *testing.T) {
 		{"google.golang.org/grpc", []string{"crictl", "cmd/e2e/nodebox"}},
 		{"google.golang.org/protobuf", []string{"crictl"}},
 		{"k8s.io/cri-api", []string{"cmd/e2e/nodebox", "crictl", "plegbench"}},
-		{"os/exec", []string{"checks/host", "cmd/e2e", "journal"}},
+		{"os/exec", []string{"checks/host", "cmd/e2e", "cmd/internal/mcpcmd", "journal"}},
 		{"github.com/klauspost/compress", []string{"checks/bundle", "checks/recorder", "journal"}},
 		{"github.com/maruel/panicparse", []string{"checks/stacks"}},
 		{"github.com/godbus/", []string{"checks/host"}},

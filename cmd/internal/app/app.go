@@ -29,6 +29,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/gccmd"
 	"github.com/kdiag/kdiag/cmd/internal/historycmd"
 	"github.com/kdiag/kdiag/cmd/internal/journalcmd"
+	"github.com/kdiag/kdiag/cmd/internal/mcpcmd"
 	"github.com/kdiag/kdiag/cmd/internal/nodecmd"
 	"github.com/kdiag/kdiag/cmd/internal/plegcmd"
 	"github.com/kdiag/kdiag/cmd/internal/proxycmd"
@@ -100,7 +101,7 @@ var outputFlag = lazyregexp.New(`(?m)^(?:-o[=\n]?|--output[=\n])(json|yaml)$`)
 
 // unsupervised are the commands that read nothing of a host, and the services, which end when they are told to.
 const unsupervised = "kdiag,help,completion,bash,fish,powershell,zsh,version,explain," +
-	"agent,syncloop,reproduce,proxy,serve"
+	"agent,mcp,syncloop,reproduce,proxy,serve"
 
 // mayHang reports whether a command needs a supervisor, since a thread of it may wait without end.
 func mayHang(env cli.Env, args []string) bool {
@@ -191,6 +192,7 @@ func commands() []command {
 		{"exited", exitedcmd.NewCommand},
 		{"gc-exited", gccmd.NewCommand},
 		{"journal", journalcmd.NewCommand},
+		{"mcp", mcpcmd.NewCommand},
 		{"history", historycmd.NewCommand},
 		{"fleet", fleetcmd.NewCommand},
 		{"bundle", bundlecmd.NewCommand},

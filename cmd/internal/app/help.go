@@ -20,7 +20,7 @@ func (g group) has(name string) bool { return slices.Contains(strings.Split(g.na
 // commandGroups are the commands by what they are for. What is missing stands under Other.
 func commandGroups() []group {
 	return []group{
-		{"Diagnose", "pleg,node,fleet,runtime,relist,journal,bundle,stacks,exited,explain"},
+		{"Diagnose", "pleg,node,fleet,runtime,relist,journal,bundle,stacks,exited,explain,mcp"},
 		{"Watch", "agent,history"},
 		{"Act", "gc-exited,canary"},
 		{"Learn and test", "syncloop,reproduce,proxy,runtime serve"},
