@@ -64,7 +64,7 @@ func holder(t *testing.T, c *nodebox.Containerd, sandboxID string, shim int) {
 	}
 }
 
-// TestEndToEndStacks captures dumps of a containerd that is well, and of one that is stopped and has no network.
+// TestEndToEndStacks captures a dump of a containerd that is well. Those of broken ones are faults of package faults.
 func TestEndToEndStacks(t *testing.T) {
 	c := e2etest.StartContainerd(t, nodebox.Options{})
 	e2etest.RunPods(t, c, nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
@@ -77,13 +77,5 @@ func TestEndToEndStacks(t *testing.T) {
 	}
 	if want := fmt.Sprintf("SIGUSR1 to containerd (pid %d)", c.PID()); !strings.Contains(o.Stderr, want) {
 		t.Errorf("stderr %q, want %q before it is sent", o.Stderr, want)
-	}
-	e2etest.Kdiag(t.Context(), t, "pleg", "-o", "json", "--runtime-endpoint", c.Endpoint()).Wants(t, "NetworkNotReady")
-
-	e2etest.Must(t, c.Pause(t.Context()))
-	o, r = capture(t, c)
-	if s := r.Sources[0]; o.Code != 1 || r.Status != checks.Unhealthy || s.Goroutines != 0 || len(s.Kernel) == 0 ||
-		s.Kernel[0].State != "T" {
-		t.Errorf("exit code %d, source %+v", o.Code, s)
 	}
 }
