@@ -3,7 +3,6 @@
 package nodebox
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -19,21 +18,8 @@ func TestEndToEndNodeBox(t *testing.T) {
 	})
 	b = TestBox(t)
 	must(t, b.Boot(t.Context()))
-	sh := func(command string) string {
-		out, err := b.Exec(t.Context(), "sh", "-c", command)
-		must(t, err)
-		return strings.TrimSpace(string(out))
-	}
-	if got := sh("systemctl is-active containerd systemd-journald dbus"); got != "active\nactive\nactive" {
-		t.Errorf("units: %q, want all active", got)
-	}
-	if got := sh("cat /proc/1/comm"); got != "systemd" {
-		t.Errorf("process 1 in the box is %q", got)
-	}
-	pods, err := RunPods(t.Context(), b.Endpoint(), Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
+	_, err := RunPods(t.Context(), b.Endpoint(), Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
 	must(t, err)
-	if len(pods) != 1 {
-		t.Errorf("%d pods were made", len(pods))
-	}
-	sh("systemctl kill --signal=STOP containerd")
+	_, err = b.Exec(t.Context(), "systemctl", "kill", "--signal=STOP", "containerd")
+	must(t, err)
 }

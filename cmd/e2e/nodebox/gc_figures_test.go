@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,9 +25,8 @@ const removeRounds = 3
 type remover func(b *testing.B, client *crictl.Client, plan gc.Plan)
 
 // BenchmarkRemoveExited removes 2,000 exited containers (KDIAG_BENCH_REMOVE changes the number) from a containerd on
-// the disk: at kdiag's own pace, with fixed numbers at a time, and by crictl rm, if CRICTL names one. Beside it a
-// second client makes relists as a kubelet does; its percentiles are those before and during the removal. Run with
-// -benchtime 1x.
+// the disk: at kdiag's own pace, and by crictl rm, if CRICTL names one. Beside it a second client makes relists as a
+// kubelet does; its percentiles are those before and during the removal. Run with -benchtime 1x.
 func BenchmarkRemoveExited(b *testing.B) {
 	n := number("KDIAG_BENCH_REMOVE", 2000)
 	c := benchContainerd(b, Options{Network: true})
@@ -37,9 +35,6 @@ func BenchmarkRemoveExited(b *testing.B) {
 		remove remover
 	}
 	ways := []way{{"paced", paced}}
-	for _, workers := range []int{4, 8, 16, 32, 64} {
-		ways = append(ways, way{fmt.Sprintf("fixed-%d", workers), fixed(workers)})
-	}
 	if crictlPath := os.Getenv("CRICTL"); crictlPath != "" {
 		ways = append(ways, way{"crictl-rm", crictlRemove(c, crictlPath)})
 	}
@@ -103,31 +98,6 @@ func paced(b *testing.B, client *crictl.Client, plan gc.Plan) {
 		b.Fatalf("%+v %v", result, err)
 	}
 	b.ReportMetric(float64(result.Most), "most-at-a-time")
-}
-
-// fixed removes with a fixed number of workers, which check each container before, as the paced run does.
-func fixed(workers int) remover {
-	return func(b *testing.B, client *crictl.Client, plan gc.Plan) {
-		ids := make(chan string)
-		var wg sync.WaitGroup
-		for range workers {
-			wg.Go(func() {
-				for id := range ids {
-					if _, call := client.ContainerStatus(b.Context(), id); !call.OK() {
-						b.Errorf("%+v", call)
-					}
-					if call := client.RemoveContainer(b.Context(), id); !call.OK() {
-						b.Errorf("%+v", call)
-					}
-				}
-			})
-		}
-		for i := range plan.Remove {
-			ids <- plan.Remove[i].ID
-		}
-		close(ids)
-		wg.Wait()
-	}
 }
 
 func crictlRemove(c *Containerd, path string) remover {

@@ -3,12 +3,9 @@
 package nodebox
 
 import (
-	"context"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -55,36 +52,6 @@ func TestEndToEndSweepTrustsOnlyOwnFolders(t *testing.T) {
 	if diff := cmp.Diff([]string{"box-dead"}, swept); diff != "" {
 		t.Errorf("swept (-want +got):\n%s", diff)
 	}
-}
-
-// TestEndToEndSweepBesideNewBoxes has one owner sweep all the time while another makes boxes and removes them.
-func TestEndToEndSweepBesideNewBoxes(t *testing.T) {
-	parent := t.TempDir()
-	ctx, cancel := context.WithCancel(t.Context())
-	var sweeping sync.WaitGroup
-	sweeping.Go(func() {
-		for ctx.Err() == nil {
-			sweep(parent, "box-", func(dir string) error {
-				t.Errorf("%s is swept, and its owner lives", dir)
-				return nil
-			})
-		}
-	})
-	for i := range 1000 {
-		dir := filepath.Join(parent, "box-"+strconv.Itoa(i))
-		must(t, os.Mkdir(dir, 0o755))
-		lock, err := lockOwner(filepath.Join(dir, "owner"))
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-		lock.Close()
-	}
-	cancel()
-	sweeping.Wait()
 }
 
 // must ends a test or a benchmark that cannot go on.
