@@ -228,7 +228,6 @@ func TestEndToEndGC(t *testing.T) {
 	t.Run("interrupted in the middle", n.interrupted)
 	t.Run("frozen in the middle", n.frozen)
 	t.Run("restarted in the middle", n.restarted)
-	t.Run("full disk", n.fullDisk)
 	t.Run("two at once", n.twice)
 }
 
@@ -347,25 +346,4 @@ func (n *gcNode) twice(t *testing.T) {
 	}
 	e2etest.Must(t, r.Process.Process.Signal(syscall.SIGINT))
 	r.wait(t)
-}
-
-// fullDisk gives the audit file a disk without room: nothing is removed.
-func (n *gcNode) fullDisk(t *testing.T) {
-	mustGo := n.fill(t, "full", 2, 10)
-	before := n.inventory(t)
-	dir := t.TempDir()
-	e2etest.Must(t, unix.Mount("tmpfs", dir, "tmpfs", 0, "size=16k"))
-	t.Cleanup(func() { e2etest.Must(t, unix.Unmount(dir, unix.MNT_DETACH)) })
-	e2etest.Must(t, os.WriteFile(filepath.Join(dir, "other"), make([]byte, 16<<10), 0o600))
-	got := e2etest.Kdiag(t.Context(), t, "gc-exited", "--yes", "--audit", filepath.Join(dir, "audit.jsonl"),
-		"--runtime-endpoint", n.Endpoint())
-	if got.Code != 2 || !strings.Contains(got.Stderr, "no space left on device") ||
-		!strings.Contains(got.Stderr, "nothing was removed") {
-		t.Errorf("exit code %d: %s", got.Code, got.Stderr)
-	}
-	checkLeft(t, before, n.inventory(t), nil)
-	if _, code := n.start(t, "--yes").wait(t); code != 0 {
-		t.Errorf("exit code %d without the audit file", code)
-	}
-	checkLeft(t, before, n.inventory(t), mustGo)
 }
