@@ -40,9 +40,7 @@ type Pods struct {
 	// them and marks them exited, with code 128 and reason StartError. Nothing is executed for them, so it is several
 	// times as fast. State must be ContainerExited.
 	NeverRan bool
-	Labels   map[string]string // of sandboxes and containers, beside a kubelet's
-	Padding  int               // bytes of an extra annotation on each container, to make lists large
-	Parallel int               // pods made at a time; 0 means 8
+	Padding  int // bytes of an extra annotation on each container, to make lists large
 
 	// CgroupParent and LogDirectory are where the pods' cgroups and logs go. Containerd.RunPods sets the first, and the
 	// second where it is empty. Without a log directory the output of containers is discarded.
@@ -117,10 +115,10 @@ func RunPods(ctx context.Context, endpoint string, p Pods) ([]Pod, error) {
 		return nil, fmt.Errorf("running pods: %w", err)
 	}
 	defer cri.Close()
-	p.Prefix, p.Attempts, p.Parallel = cmp.Or(p.Prefix, "pod"), cmp.Or(p.Attempts, 1), cmp.Or(p.Parallel, 8)
+	p.Prefix, p.Attempts = cmp.Or(p.Prefix, "pod"), cmp.Or(p.Attempts, 1)
 	pods := make([]Pod, p.Count)
 	g, gctx := errgroup.WithContext(ctx)
-	g.SetLimit(p.Parallel)
+	g.SetLimit(8)
 	for i := range p.Count {
 		g.Go(func() (err error) {
 			pods[i], err = p.run(gctx, cri, i)
@@ -190,7 +188,6 @@ func (p Pods) sandbox(i int) *runtimeapi.PodSandboxConfig {
 		},
 		Linux: &runtimeapi.LinuxPodSandboxConfig{SecurityContext: &runtimeapi.LinuxSandboxSecurityContext{}},
 	}
-	maps.Copy(config.Labels, p.Labels)
 	if p.CgroupParent != "" {
 		config.Linux.CgroupParent = p.CgroupParent + "/pod" + uid
 	}
