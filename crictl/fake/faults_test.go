@@ -82,25 +82,6 @@ func TestFaultTimes(t *testing.T) {
 	}
 }
 
-// TestStopReleasesHungCalls: a call without a deadline ends with the server.
-func TestStopReleasesHungCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := serve(t, Scenario{Name: "hung", Faults: []Fault{{RPC: "*", Hang: true}}})
-		ended := make(chan codes.Code, 1)
-		go func() { ended <- codeOf(c.version(context.Background())) }()
-		synctest.Wait()
-		select {
-		case code := <-ended:
-			t.Fatalf("the call ended by itself: %s", code)
-		default:
-		}
-		c.server.Stop()
-		if code := <-ended; code != codes.Unavailable {
-			t.Errorf("code %s, want Unavailable", code)
-		}
-	})
-}
-
 // TestDropAndOversize tests the two faults that change the answer.
 func TestDropAndOversize(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
