@@ -8,11 +8,12 @@ import (
 	"time"
 )
 
-// Starvation is how long the runtime and the kubelet wait for a CPU, and the limits of writes of their control groups.
-// Either can hold them up though nothing hangs.
+// Starvation is how long the runtime and the kubelet wait for a CPU, and the limits of writes and memory of their control
+// groups. Each can hold them up though nothing hangs.
 type Starvation struct {
-	Delays      []Delay
-	WriteLimits []WriteLimit
+	Delays       []Delay
+	WriteLimits  []WriteLimit
+	MemoryLimits []MemoryLimit `json:",omitempty"`
 }
 
 // A Delay is how long the threads of a daemon ran and waited for a CPU between two reads.
@@ -39,7 +40,7 @@ type WriteLimit struct {
 }
 
 // ReadStarvation reads twice how long the threads of the runtime and the kubelet wait for a CPU, and their limits of
-// writes. With an error there may be a part of it.
+// writes and memory. With an error there may be a part of it.
 func ReadStarvation(
 	ctx context.Context, fs *CgroupFS, processes Population, between time.Duration,
 ) (Starvation, error) {
@@ -67,6 +68,7 @@ func ReadStarvation(
 		if h, err := all.of("blkio"); err == nil {
 			s.WriteLimits = processes.writeLimits(at, h)
 		}
+		s.MemoryLimits = processes.memoryLimits(at, all)
 		return s, errors.Join(processes.gap(), err, errGroups)
 	})
 }

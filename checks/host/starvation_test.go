@@ -7,7 +7,7 @@ import (
 )
 
 // TestReadStarvation checks how long threads are seen to wait for a CPU, and the limits of writes, in both versions of
-// control groups.
+// control groups. Only version 2 has who waits for memory.
 func TestReadStarvation(t *testing.T) {
 	for name, tt := range map[string]struct {
 		node        func(testing.TB) *node
@@ -15,11 +15,20 @@ func TestReadStarvation(t *testing.T) {
 		dir         string // of the control groups
 		file        [2]string
 		iops, bytes uint64
+		limits      []MemoryLimit
 	}{
 		"version 2": {
 			newNodeV2, "0::/system.slice/containerd.service\n", "",
 			[2]string{"io.max", "8:0 rbps=max wbps=1048576 riops=max wiops=40\n"},
 			40, 1 << 20,
+			[]MemoryLimit{{
+				Path: "/system.slice/containerd.service", Dir: "/sys/fs/cgroup/system.slice/containerd.service",
+				Usage: Usage{Current: 7 << 20}, High: 6 << 20, Kills: 2, Full: Averages{92, 40, 9}, Daemons: []int{20},
+				Owner: Owner{Role: RoleRuntime, Unit: "containerd.service"},
+			}, {
+				Path: "/system.slice", Dir: "/sys/fs/cgroup/system.slice", Usage: Usage{Max: 1 << 30}, Kills: 3,
+				Daemons: []int{20},
+			}},
 		},
 		"version 1": {
 			func(t testing.TB) *node {
@@ -28,7 +37,7 @@ func TestReadStarvation(t *testing.T) {
 				return n
 			}, "1:blkio:/system.slice/containerd.service\n0::/\n", "/blkio",
 			[2]string{"blkio.throttle.write_iops_device", "8:0 40\n"},
-			40, 0,
+			40, 0, nil,
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -36,6 +45,15 @@ func TestReadStarvation(t *testing.T) {
 			n.process(20, 1, "containerd", 'S', "containerd")
 			const group = "/system.slice/containerd.service"
 			n.write("proc/20/cgroup", tt.cgroup, cgroupRoot+tt.dir+group+"/"+tt.file[0], tt.file[1])
+			for file, text := range map[string]string{
+				group + "/memory.high": "6291456\n", group + "/memory.max": "max\n",
+				group + "/memory.current": "7340032\n", group + "/memory.events": "high 1079\noom 2\noom_kill 2\n",
+				group + "/memory.pressure": "some avg10=93.00 avg60=41.00 avg300=9.50 total=5\n" +
+					"full avg10=92.00 avg60=40.00 avg300=9.00 total=2\n",
+				"/system.slice/memory.max": "1073741824\n", "/system.slice/memory.events": "oom_kill 3\n",
+			} {
+				n.write(cgroupRoot+tt.dir+file, text)
+			}
 			thread := func(tid int, state byte, schedstat string) {
 				dir := procFile(20, "task/"+string(rune('0'+tid)))
 				st := stat{pid: tid, comm: "containerd", state: state}
@@ -60,6 +78,7 @@ func TestReadStarvation(t *testing.T) {
 					Dir:   "/sys/fs/cgroup" + tt.dir + group,
 					Owner: Owner{Role: RoleRuntime, Unit: "containerd.service"},
 				}},
+				MemoryLimits: tt.limits,
 			}, got)
 		})
 	}
