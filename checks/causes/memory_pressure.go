@@ -1,8 +1,12 @@
 package causes
 
 import (
+	"path"
+	"slices"
+
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -16,6 +20,9 @@ var memoryPressure = Definition{
 }
 
 func recogniseMemoryPressure(f *facts.Facts) *Finding {
+	if len(f.Pressure.Squeezed) > 0 && !f.Pressure.MemoryLow {
+		return squeezed(f)
+	}
 	if f.Pressure.MemorySeverity == "" {
 		return pressed(f, "MemoryPressure")
 	}
@@ -53,6 +60,45 @@ func recogniseMemoryPressure(f *facts.Facts) *Finding {
 			s.cordon()
 		}
 	})
+}
+
+// squeezed is the finding for a control group of the runtime or the kubelet that waits for memory at its own limit.
+func squeezed(f *facts.Facts) *Finding {
+	var e checks.Evidence
+	var subjects []checks.Subject
+	severity := checks.Warning
+	line := func(m host.MemoryLimit) string {
+		limit, file := facts.MemoryLimit(m)
+		return textf("%s waits for memory at its own limit: all its tasks stalled in %s; it has %s, %s is %s",
+			facts.Clean(path.Base(m.Path)), pressureText(m.Full), units.Size(m.Current), file, units.Size(limit))
+	}
+	for _, m := range f.Pressure.Squeezed {
+		e.For = append(e.For, line(m))
+		subjects = append(subjects, groupSubject(f, m.Path, host.Owner{Unit: unitOfGroup(m.Path)}))
+		severity = facts.Worse(severity, criticalIf(m.Full.Avg10 >= f.Limits.Node.MemoryFullCritical))
+	}
+	addTasks(f, &e, func(t host.BlockedTask) bool {
+		return facts.IsSqueezed(f, t.PID) && facts.WaitOf(t) == facts.WaitMemory
+	})
+	if m := f.Seen.Memory.Value; m.Total > 0 {
+		Addf(&e.For, "the node has enough memory: %s of %s available", units.Size(m.Available), units.Size(m.Total))
+	}
+	return newFinding(severity, checks.Certain, e.For[0], e, subjects...).advise(func(s *Steps, _ string) {
+		for _, m := range f.Pressure.Squeezed {
+			s.lookIf(safeDir(m.Dir), textf("(cd '%s' && grep -s . memory.pressure memory.events memory.current "+
+				"memory.high memory.max)", m.Dir), "Show its limits, and how often it met them: high, max, oom_kill.")
+			if unit := unitOfGroup(m.Path); facts.Safe(unit) {
+				s.Add(checks.TouchesLimit, "systemctl set-property --runtime "+unit+" MemoryHigh=infinity"+
+					ifElse(m.Max > 0, " MemoryMax=infinity", ""), untilBoot)
+			}
+		}
+	})
+}
+
+// unitOfGroup is the unit of the node's systemd of a control group's name, slices included; empty where it is no unit.
+func unitOfGroup(group string) string {
+	base := path.Base(group)
+	return ifElse(slices.Contains([]string{".service", ".scope", ".slice"}, path.Ext(base)), base, "")
 }
 
 // evictions is the end of a sentence: how many pods the kubelet has evicted in the window, for any shortage; empty
@@ -132,7 +178,7 @@ func memoryConsumers(f *facts.Facts) []consumer {
 			if g.Full.Avg10 >= f.Limits.Node.MemoryFull {
 				has := "waits for memory: all its tasks stalled in " + pressureText(g.Full)
 				out = append(out, groupConsumer(f, g.Path, g.Dir, g.Owner, 1, has,
-					"(cd '%s' && grep -s . memory.pressure memory.events memory.max */memory.max)"))
+					"(cd '%s' && grep -s . memory.pressure memory.events memory.high memory.max */memory.max)"))
 			}
 		}
 		return out

@@ -59,8 +59,12 @@ var relations = []relation{
 	root(FilesystemHung, usedMountHangs, ImageServiceHung, PLEGUnhealthy, RuntimeHung, RuntimeSlow, ShimStuck),
 	root(FilesystemHung, both(mountHangs, stuck(waitsFor(facts.WaitNetworkFS, facts.WaitFUSE, facts.WaitUnmount))),
 		TaskStuck),
-	root(MemoryPressure, memoryIsLow, CPUStarved, IOStall, OOMKilled, PLEGUnhealthy, RelistOverloaded, RuntimeSlow),
-	root(MemoryPressure, thrashes, KubeletStalled, RuntimeHung),
+	root(MemoryPressure, memoryIsLow, CPUStarved, IOStall),
+	root(MemoryPressure, either(memoryIsLow, runtimeSqueezed), OOMKilled, PLEGUnhealthy, RelistOverloaded, RuntimeSlow),
+	root(MemoryPressure, either(thrashes, runtimeSqueezed), RuntimeHung),
+	root(MemoryPressure, either(thrashes, kubeletSqueezed), KubeletStalled),
+	root(MemoryPressure, runtimeSqueezed, ImageServiceHung, InspectHang, ListHang, RuntimeDown),
+	root(MemoryPressure, stuck(squeezedTask), TaskStuck),
 	root(OOMKilled, oomHit(facts.RoleRuntime), RuntimeDown),
 	root(OOMKilled, oomHit(facts.RoleShim), InspectHang, ListHang),
 	root(OOMKilled, oomHit(facts.RoleKubelet), KubeletCrashLooping, KubeletDown),
@@ -109,6 +113,8 @@ func some[T any](list func(*facts.Facts) []T, match func(*facts.Facts, T) bool) 
 }
 
 func both(a, b condition) condition { return func(f *facts.Facts) bool { return a(f) && b(f) } }
+
+func either(a, b condition) condition { return func(f *facts.Facts) bool { return a(f) || b(f) } }
 
 // fullDisk holds when a file system with a folder of the role has no space left, noInodes when it has no inodes.
 func fullDisk(role string) condition {
@@ -161,6 +167,19 @@ func memoryIsLow(f *facts.Facts) bool { return f.Pressure.MemoryLow }
 // thrashes holds when memory is low enough for calls to hang. Low memory alone makes them slow.
 func thrashes(f *facts.Facts) bool {
 	return f.Pressure.MemoryLow && f.Pressure.MemorySeverity == checks.Critical
+}
+
+// runtimeSqueezed holds when the runtime waits for memory at the limit of its control group.
+func runtimeSqueezed(f *facts.Facts) bool { return facts.IsSqueezed(f, f.Target.Daemon.PID) }
+
+func kubeletSqueezed(f *facts.Facts) bool {
+	return slices.ContainsFunc(facts.ProcessesOf(f, host.RoleKubelet),
+		func(p host.Process) bool { return facts.IsSqueezed(f, p.PID) })
+}
+
+// squeezedTask is for tasks that wait for memory, or for the pages of their program, which are read back from the disk.
+func squeezedTask(f *facts.Facts, t host.BlockedTask) bool {
+	return facts.IsSqueezed(f, t.PID) && waitsFor(facts.WaitMemory, facts.WaitDisk)(f, t)
 }
 
 func oomHit(r facts.Role) condition { return func(f *facts.Facts) bool { return oomHits(f, r) } }

@@ -2,6 +2,7 @@ package causes
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -65,7 +66,7 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 		}
 		s.lookBlocked()
 		s.lookStacks()
-		s.addNodeIf(root == "", "Reboot: no signal ends an uninterruptible sleep")
+		s.addNodeIf(root == "" && !isKillable(main), "Reboot: no signal ends an uninterruptible sleep")
 	})
 }
 
@@ -91,7 +92,8 @@ func TaskLine(f *facts.Facts, t host.BlockedTask) string {
 // isKillable reports whether a task waits so that SIGKILL, and no other signal, reaches it: the names of the kernel's
 // functions for it show it (TASK_KILLABLE; state D in /proc all the same).
 func isKillable(t host.BlockedTask) bool {
-	return strings.HasSuffix(t.Wchan, "_killable") || t.Wchan == "wait_for_vfork_done"
+	return strings.HasSuffix(t.Wchan, "_killable") ||
+		slices.Contains([]string{"wait_for_vfork_done", "mem_cgroup_handle_over_high"}, t.Wchan)
 }
 
 // waitsIn lists the kernel functions in which a task waits, innermost first.

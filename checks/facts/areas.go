@@ -170,6 +170,8 @@ type Pressure struct {
 	MemorySeverity checks.Severity // how severe the shortage is; empty when there is none
 	// the control groups of runtime and kubelet, and those above them, that were kept from running for much of the time
 	Throttled []host.Throttling
+	// the same control groups, where the tasks wait for memory at a limit of the group
+	Squeezed []host.MemoryLimit
 
 	// the runtime that was asked and the kubelet, where their threads wait for a CPU much longer than they run
 	Starved []host.Delay

@@ -71,7 +71,7 @@ func derivePressure(f *Facts) {
 		m.Total > 0 && Share(m.Available, m.Total) < l.MemoryLow && m.Available < l.MemoryLowBytes
 	full := 0.0
 	if stall := f.Seen.Pressure.Value.Memory; stall != nil {
-		full = min(stall.Full.Avg10, max(stall.Full.Avg60, stall.Full.Avg10/2)) // a spike of a second is none
+		full = lasting(stall.Full)
 	}
 	low := m.Total == 0 || p.MemoryLow // without meminfo pressure must do
 	switch {
@@ -80,15 +80,43 @@ func derivePressure(f *Facts) {
 	case low && full >= l.MemoryFull, full >= l.MemoryFullCritical, evicting:
 		p.MemorySeverity = checks.Warning
 	}
-	unit := f.Target.RuntimeUnit
 	p.Throttled = filter(f.Seen.Cgroups.Value.Throttled, func(t host.Throttling) bool {
-		if t.Role == host.RoleRuntime && unit != nil && t.Unit != "" && t.Unit != unit.Name {
-			return false // another runtime's
-		}
-		return t.PodUID == "" && t.Periods >= l.ThrottledPeriods && ThrottledShare(t) >= l.Throttled
+		return isNodes(f, t.Owner) && t.Periods >= l.ThrottledPeriods && ThrottledShare(t) >= l.Throttled
 	})
 	slices.SortStableFunc(p.Throttled,
 		func(a, b host.Throttling) int { return cmp.Compare(ThrottledShare(b), ThrottledShare(a)) })
+	p.Squeezed = filter(f.Seen.Starvation.Value.MemoryLimits, func(m host.MemoryLimit) bool {
+		limit, _ := MemoryLimit(m)
+		return isNodes(f, m.Owner) && limit > 0 && Share(m.Current, limit) >= l.LimitCritical &&
+			lasting(m.Full) >= l.MemoryFull
+	})
+	slices.SortStableFunc(p.Squeezed,
+		func(a, b host.MemoryLimit) int { return cmp.Compare(b.Full.Avg10, a.Full.Avg10) })
+}
+
+// lasting is a pressure without its spikes: one of a second is none.
+func lasting(a host.Averages) float64 { return min(a.Avg10, max(a.Avg60, a.Avg10/2)) }
+
+// isNodes reports whether a control group of a daemon, or one above it, belongs to the node: to no pod, and to no other
+// runtime.
+func isNodes(f *Facts, o host.Owner) bool {
+	unit := f.Target.RuntimeUnit
+	other := o.Role == host.RoleRuntime && unit != nil && o.Unit != "" && o.Unit != unit.Name
+	return o.PodUID == "" && !other
+}
+
+// MemoryLimit is the lower one of the limits of memory of a control group, in bytes, and its file; 0 for none.
+func MemoryLimit(m host.MemoryLimit) (limit uint64, file string) {
+	if m.High > 0 && (m.Max == 0 || m.High < m.Max) {
+		return m.High, "memory.high"
+	}
+	return m.Max, "memory.max"
+}
+
+// IsSqueezed reports whether a process waits for memory at the limit of its control group.
+func IsSqueezed(f *Facts, pid int) bool {
+	return pid > 0 && slices.ContainsFunc(f.Pressure.Squeezed,
+		func(m host.MemoryLimit) bool { return slices.Contains(m.Daemons, pid) })
 }
 
 // starved returns the daemons whose threads waited for a CPU for half of the time at least, and for three times as long
