@@ -173,6 +173,8 @@ type Node struct {
 	Starvation Reading[host.Starvation]
 	// Consumers are the largest consumers of memory, or of processes, where those are short.
 	Consumers Reading[host.Consumers]
+	// Peers are the plugins and shims that did not answer, and what may hold the start of a runtime.
+	Peers Reading[host.Peers] `json:",omitzero"`
 
 	Settings     Reading[kubelet.Settings]
 	Health       Reading[kubelet.Health]

@@ -18,6 +18,7 @@ const (
 	verbSpace = "space" // statfs and statx of the folder
 	verbMount = "mount" // the same, of the mounts of pods and networks; counted apart
 	verbWrite = "write" // some writes of 4 KiB with fsync
+	verbDial  = "dial"  // connections to the sockets in a folder, or that a configuration names
 )
 
 // ChildArgument is the first argument of a kdiag that is a disposable child. Its main hands the arguments that follow
@@ -34,6 +35,8 @@ type reply struct {
 	Times              []time.Duration `json:",omitempty"` // of writes
 	Size, Free         uint64          // bytes
 	Inodes, InodesFree uint64
+	Asked              int    `json:",omitempty"` // peers
+	Peers              []Peer `json:",omitempty"` // that did not answer
 }
 
 // Serve is the other side of Child: a process that probes each path in turn. It opens nothing but them
@@ -44,6 +47,9 @@ func Serve(args []string, out io.Writer) int {
 		return usage
 	}
 	do := map[string]func(base, name string) reply{verbSpace: measure, verbMount: measure, verbWrite: timeWrites}[args[0]]
+	if args[0] == verbDial {
+		do = dialAll(args[1], args[2:])
+	}
 	if do == nil {
 		return usage
 	}

@@ -27,6 +27,7 @@ func FuzzText(f *testing.F) {
 		`{"annotations":{"io.kubernetes.cri.container-type":"sandbox"}}`, "[]", "\xff\x1b", strings.Repeat("ä", 500),
 		statLine(stat{pid: 9, ppid: 8, comm: "x) R 1 (y", state: 'T'}), "1 () Z 0", "conmon\x00-c",
 		"containerd-shim\x00-namespace\x00k8s.io\x00-id\x00" + idA + "\x00", "3\x00\x00", "runc\x00kill\x00" + idA,
+		"[proxy_plugins.a]\naddress = \"/run/a.sock\"\nimports = ['x', \"y\"]\nsnapshotter = \"a\"",
 		"1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16", "1 2 3 4 5 6 7 8 1 2 4294967295 4 5 6 4294967295 0",
 	} {
 		f.Add(seed)
@@ -74,6 +75,9 @@ func FuzzText(f *testing.F) {
 			role, id := testNames.identify(argv[0], argv, parent)
 			check("an id", id == "" || plausibleID(id) && strings.Contains(text, id))
 			check("a role with an id", id == "" || role == RoleShim || role == RoleOCI)
+		}
+		for _, p := range parseProxies(text) {
+			check("a proxy plugin", p.Name != "" && path.IsAbs(p.Path))
 		}
 		u := newUnit("x.service", map[string]any{
 			"LoadState": 7, "ActiveState": text, "StateChangeTimestamp": uint64(math.MaxUint64), "NRestarts": text,

@@ -213,27 +213,6 @@ func (p Population) detail(at *position, found *Process, argv []string) {
 	}
 }
 
-// listens returns the paths of the unix sockets at which a process accepts connections: those that it has open and that
-// have the flag __SO_ACCEPTCON (unix_seq_show in net/unix/af_unix.c):
-//
-//	0000000000000000: 00000002 00000000 00010000 0001 01 23456 /run/containerd/containerd.sock
-func (p Population) listens(pid int) (paths []string) {
-	dir, open := p.dir(pid), map[string]bool{}
-	for _, fd := range names(filepath.Join(dir, "fd")) {
-		target, _ := os.Readlink(filepath.Join(dir, "fd", fd))
-		open[target] = true
-	}
-	text, _ := readLimited(filepath.Join(dir, "net/unix"), 8<<20)
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) == 8 && f[3] == "00010000" && filepath.IsAbs(f[7]) && open["socket:["+f[6]+"]"] {
-			paths = append(paths, f[7])
-		}
-	}
-	slices.Sort(paths)
-	return slices.Compact(paths)
-}
-
 func listProcesses(ctx context.Context, at *position, root string) (Population, error) {
 	p := Population{root: root, at: time.Now(), all: map[int]stat{}, roles: map[int]Process{}}
 	dir := filepath.Join(root, "proc")

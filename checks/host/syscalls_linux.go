@@ -2,6 +2,7 @@ package host
 
 import (
 	"cmp"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,6 +70,20 @@ func measure(base, name string) reply {
 // openTemporary makes a file that never has a name.
 func openTemporary(folder string) (*os.File, error) {
 	return os.OpenFile(folder, unix.O_TMPFILE|os.O_WRONLY, 0o600)
+}
+
+// listenerOf returns the process that began to listen at the other end of a unix socket; 0 where that is not known.
+func listenerOf(conn net.Conn) (pid int) {
+	raw, err := conn.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if who, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(who.Pid)
+		}
+	})
+	return pid
 }
 
 // discipline returns whether something keeps the kernel's clock, and its largest error then.

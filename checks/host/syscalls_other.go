@@ -4,6 +4,7 @@ package host
 
 import (
 	"errors"
+	"net"
 	"os"
 	"syscall"
 	"time"
@@ -12,6 +13,8 @@ import (
 // Nodes run Linux. Elsewhere kdiag reads logs, dumps, archives and clusters, and looks at no host.
 
 func childAttributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
+
+func listenerOf(net.Conn) int { return 0 }
 
 func measure(string, string) reply { return reply{Err: errors.ErrUnsupported.Error()} }
 

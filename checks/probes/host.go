@@ -20,6 +20,9 @@ const foldersTimed = 4
 // start of a pod starvation. Only where a quota holds the runtime or the kubelet is it waited for.
 const throttleLook = 2 * time.Second
 
+// kubeletDir is the default of the kubelet's --root-dir.
+const kubeletDir = "/var/lib/kubelet"
+
 // processProbes are those of processes, tasks, control groups and systemd.
 func processProbes() []Probe {
 	afterAll := []string{populationID}
@@ -88,8 +91,14 @@ func resourceProbes() []Probe {
 		probe(Probe{ID: "host.mounts", Limit: longLook, Cheap: true, Walks: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[host.MountTable] { return &n.Mounts },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.MountTable, error) {
-				kubeletDir := cmp.Or(seen.Settings.Value.RootDir, "/var/lib/kubelet") // the default of --root-dir
+				kubeletDir := cmp.Or(seen.Settings.Value.RootDir, kubeletDir)
 				return host.ProbeMounts(ctx, s.Root, seen.Population.Value, kubeletDir, s.Child)
+			}),
+		probe(Probe{ID: "host.peers", Limit: longLook, Cheap: true, Walks: true, After: afterSettings},
+			func(n *facts.Node) *facts.Reading[host.Peers] { return &n.Peers },
+			func(ctx context.Context, s *Input, seen facts.Node) (host.Peers, error) {
+				kubeletDir := cmp.Or(seen.Settings.Value.RootDir, kubeletDir)
+				return host.AskPeers(ctx, s.Root, seen.Population.Value, kubeletDir, s.Child)
 			}),
 	}
 }
