@@ -86,6 +86,7 @@ var relations = []relation{
 	root(TaskStuck, stuck(holdsCall), InspectHang, ListHang),
 	root(ShimStuck, shimHoldsCall, InspectHang),
 	root(ShimStuck, shimHoldsList, ListHang),
+	root(ShimStuck, shimHoldsStart, RuntimeDown),
 	root(CgroupFrozen, frozen(ofDaemon(facts.RoleRuntime)), RuntimeHung),
 	root(CgroupFrozen, frozen(ofDaemon(facts.RoleKubelet)), KubeletStalled),
 	root(CgroupFrozen, frozen(ofStoppedShim), ShimStuck),

@@ -3,6 +3,7 @@ package causes
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -29,6 +30,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	}
 	var e checks.Evidence
 	var summary string
+	var holders []checks.Subject
 	connect, removed := f.Measurement.Connect, (*host.Process)(nil)
 	switch {
 	case connect.State == crictl.ConnectMissing:
@@ -58,7 +60,8 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 			Addf(&e.For, "%v, up for %s, listens on a socket of that path", *removed, facts.AgeOf(f, *removed))
 			summary = textf("the socket's file %s was removed; %v still listens on it", f.Target.SocketPath, *removed)
 		} else if len(daemons) > 0 {
-			summary += rivalOfStart(f, &e, daemons)
+			holders = startHolds(f, &e)
+			summary += rivalOfStart(f, &e, daemons, holders)
 		} else {
 			Addf(&e.For, "no runtime daemon runs on this host")
 			if n := len(facts.ProcessesOf(f, host.RoleShim)); n > 0 {
@@ -68,7 +71,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	}
 	switch u := f.Target.RuntimeUnit; {
 	case u == nil || removed != nil:
-	case u.Active == "active":
+	case u.Active == "active" && len(holders) == 0:
 		Addf(&e.Against, "systemd: %s: it is still starting, or listens on another socket", UnitLine(f, u))
 	default:
 		Addf(&e.For, "systemd: %s", UnitLine(f, u))
@@ -81,10 +84,10 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	endpointEvidence(f, &e)
 	holds := stackEvidence(f, &e, "", waitingFor("flock"))
 	ends := endsOf(holds)
-	if len(ends) > 0 {
+	if len(ends) > 0 && len(holders) == 0 {
 		summary += textf("; it waits for a database that %s (pid %s) has locked", ends[0].Name, ends[0].ID)
 	}
-	step := raised(checks.Certain, logOf(f, &e, signsOfDown...) || len(holds) > 0)
+	step := raised(checks.Certain, logOf(f, &e, signsOfDown...) || len(holds)+len(holders) > 0)
 	subject := facts.DaemonSubject(f)
 	if subject.Kind != "Unit" {
 		subject = facts.SocketSubject(f)
@@ -92,8 +95,14 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	if removed != nil {
 		subject = new(facts.ProcessSubject(f, *removed, facts.OwnerOf(*removed)))
 	}
-	found := newFinding(checks.Critical, step, summary, e, append([]checks.Subject{*subject}, ends...)...)
+	locked := holders[:min(len(holders), len(f.Seen.Peers.Value.Locks))] // the others are the culprits of ShimStuck
+	found := newFinding(checks.Critical, step, summary, e, slices.Concat([]checks.Subject{*subject}, locked, ends)...)
 	return found.affects(noStatus).advise(func(s *Steps, _ string) {
+		for _, h := range top(holders) {
+			pid, _ := strconv.Atoi(h.ID)
+			s.lookIf(pid > 1, textf("ps -o pid,ppid,stat,lstart,comm -p %d", pid),
+				"See who holds the start; end it, or let it go on")
+		}
 		none, safe := connect.State == crictl.ConnectNotSocket, facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)
 		s.lookIf(none && safe, "ls -ld "+f.Target.SocketPath+"; ls -A "+f.Target.SocketPath,
 			"Look what is there: a pod that mounts the path while the runtime is down makes a folder of it")
@@ -106,7 +115,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		AddService(f, s)
 		s.lookIf(safe && !none && removed == nil,
 			"ls -l "+f.Target.SocketPath+"; ss -xlp | grep -F "+f.Target.SocketPath, "Find out who listens on it")
-		if removed == nil {
+		if removed == nil && len(holders) == 0 {
 			AddDisk(f, s, "Check for a full disk (the most common cause)")
 		}
 		addRestart(f, s)
@@ -114,8 +123,8 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 }
 
 // rivalOfStart adds the daemons that run though nothing listens, and returns their problem:
-// an old one that still holds the database, for which the new one waits.
-func rivalOfStart(f *facts.Facts, e *checks.Evidence, daemons []host.Process) string {
+// an old one that still holds the database, for which the new one waits, or others who hold its start.
+func rivalOfStart(f *facts.Facts, e *checks.Evidence, daemons []host.Process, holders []checks.Subject) string {
 	for _, a := range daemons {
 		for _, b := range daemons[1:] {
 			if root := facts.SharedRoot(f, a.PID, b.PID); root != "" && a.PID < b.PID {
@@ -124,6 +133,11 @@ func rivalOfStart(f *facts.Facts, e *checks.Evidence, daemons []host.Process) st
 				return textf("; %v and %v share %s", a, b, root)
 			}
 		}
+	}
+	if len(holders) > 0 {
+		h := holders[0]
+		return textf("; the start of %v waits for %s (pid %s)", daemons[0], h.Name, h.ID) + ServedBy(&h) +
+			andMore(len(holders)-1, "process")
 	}
 	const slowStart = time.Minute
 	if d := daemons[0]; facts.AgeOf(f, d) >= slowStart && f.Target.RuntimeUnit == nil {

@@ -50,6 +50,10 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		step = ifElse(known, checks.Certain, ifElse(tied || len(subjects) > 1, step, checks.Weak))
 		addIf(!tied, &e.Missing, "whether this runtime's lists hold what %v serves", p)
 	}
+	for _, p := range shims.Silent {
+		add(facts.ProcessSubject(f, p, facts.OwnerOf(p)), "%s %s",
+			processOwned(f, p.PID, p.Name, facts.OwnerOf(p)), silentShim)
+	}
 	for _, p := range blocked {
 		add(facts.ProcessSubject(f, p, facts.OwnerOf(p)), "%s does not run: all its %d threads are in uninterruptible sleep",
 			processOwned(f, p.PID, p.Name, facts.OwnerOf(p)), p.Threads)
@@ -78,6 +82,12 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	}
 	summary := e.For[0] + andMore(len(subjects)-1, ifElse(len(work) > 0, "process", "shim"))
 	e.For = facts.Head(e.For, facts.MaxRelated)
+	holdsStart := shimHoldsStart(f)
+	if holdsStart {
+		severity = checks.Critical
+		summary += "; the start of the runtime waits for " + ifElse(len(subjects) == 1, "it", "them")
+		Addf(&e.For, "nothing listens on %s, and a daemon starts: it asks every shim first", f.Target.SocketPath)
+	}
 	holds := stackEvidence(f, &e, "", endsAt(slices.Concat(stopped, blocked, work)...))
 	disagree := len(gap.Orphans)+len(gap.Shimless) == len(subjects)
 	addIf(disagree, &e.Missing, "the shims' own lists (ctr -n k8s.io tasks ls)")
@@ -88,6 +98,9 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 			addRestart(f, s)
 		}
 	})
+	if holdsStart {
+		return x.affects(noStatus)
+	}
 	x.Effect = workEffect(f, work)
 	for _, p := range top(slices.Concat(stopped, blocked)) {
 		x.Effect = append(x.Effect, besides(f, cmp.Or(workFor(f, p), "its pod")+" cannot be changed or stopped")...)
@@ -103,6 +116,11 @@ func adviseShims(f *facts.Facts, s *Steps) {
 	for _, p := range top(f.Shims.Stopped) {
 		s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Check whether a debugger holds it")
 		addKill(f, s, p, "its pod")
+	}
+	for _, p := range top(f.Shims.Silent) {
+		what := cmp.Or(facts.OwnerLabel(f, facts.OwnerOf(p)), "its pod")
+		addStack(s, p, what)
+		addKill(f, s, p, what)
 	}
 	for _, p := range top(f.Shims.Blocked) {
 		addStack(s, p, cmp.Or(facts.OwnerLabel(f, facts.OwnerOf(p)), "its pod"))

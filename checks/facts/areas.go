@@ -133,6 +133,7 @@ type Shims struct {
 	Gap        ShimGap // shimGap compares shims and lists
 	Compared   bool
 	Stopped    []host.Process // the shims that a signal or a tracer stopped
+	Silent     []host.Process // those that run and did not answer; they are asked only while a daemon starts
 	Blocked    []host.Process // those of which every thread is in uninterruptible sleep
 	// Working are OCI runtimes, and the starts and deletions of shims, that should have ended long ago; oldest first.
 	Working []host.Process

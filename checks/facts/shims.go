@@ -37,6 +37,11 @@ func deriveShims(f *Facts) {
 		asleep := count(n.Tasks.Value.Blocked, func(t host.BlockedTask) bool { return t.PID == p.PID })
 		return p.Threads > 0 && asleep >= p.Threads
 	})
+	s.Silent = filter(ProcessesOf(f, host.RoleShim), func(p host.Process) bool {
+		is := func(o host.Peer) bool { return o.Kind == host.PeerShim && o.PID == p.PID }
+		blocked := func(b host.Process) bool { return b.PID == p.PID }
+		return slices.ContainsFunc(n.Peers.Value.Unanswered, is) && !IsStopped(&p) && !slices.ContainsFunc(s.Blocked, blocked)
+	})
 	s.Working = OldProcesses(f, host.RoleOCI, StuckWork)
 	for _, p := range OldProcesses(f, host.RoleShim, StuckWork) {
 		if p.Work != "" {

@@ -86,9 +86,16 @@ func TestEndToEndDaemonFaults(t *testing.T) {
 			Steps: []string{"ls -ld " + r.Socket()},
 		}},
 		{Name: "another process has the database", Make: r.lockDatabase, Want: want{
-			Codes: []string{"RuntimeDown"}, Only: "pleg", Stacks: []string{
+			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Only: "pleg", Culprits: []string{"CULPRIT"},
+			Lines: []string{`the start of containerd \(pid \d+\) waits for \S+ \(pid CULPRIT\)`},
+			Steps: []string{"ps -o pid,ppid,stat,lstart,comm -p CULPRIT"}, Stacks: []string{
 				`goroutine \d+ of containerd waits for the lock of the database .*/meta.db: \S+ \(pid CULPRIT\)`,
 			},
+		}},
+		{Name: "a stopped shim holds the start", Make: r.stoppedShim, Want: want{
+			Codes: []string{"ShimStuck", "RuntimeDown"}, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
+			Lines: []string{`containerd-shim \(pid CULPRIT\).* is stopped`},
+			Steps: []string{"State|TracerPid' /proc/CULPRIT/", "kill -CONT CULPRIT"}, Repair: []string{"kill -CONT CULPRIT"},
 		}},
 		{Name: "two daemons on one socket", Make: r.rival(true), Want: want{ // the last: it takes the socket with it
 			Codes: []string{"RuntimeNotReady"}, Severity: checks.Critical,
@@ -228,6 +235,26 @@ func (r rig) lockDatabase(t *testing.T, at *place) {
 	})
 	await(t, 1, 2*time.Second, r.Dir()+"/config.toml")
 	at.Culprit = strconv.Itoa(os.Getpid())
+}
+
+// stoppedShim starts the daemon while the shim of a pod is stopped. It waits for a shim as long as the newest ones do.
+func (r rig) stoppedShim(t *testing.T, at *place) {
+	e2etest.Must(t, r.Stop(t.Context()))
+	config := filepath.Join(r.Dir(), "config.toml")
+	text, err := os.ReadFile(config)
+	e2etest.Must(t, err)
+	t.Cleanup(func() { e2etest.Must(t, os.WriteFile(config, text, 0o644)) })
+	patient := string(text) + "[timeouts]\n  \"io.containerd.timeout.shim.load\" = \"1h\"\n"
+	e2etest.Must(t, os.WriteFile(config, []byte(patient), 0o644))
+	e2etest.Must(t, r.FreezeShim(t.Context(), r.Pods[1].ID))
+	started := make(chan error, 1)
+	go func() { started <- r.Restart(context.Background()) }()
+	t.Cleanup(func() {
+		e2etest.Must(t, r.ThawShim(r.Pods[1].ID))
+		e2etest.Must(t, <-started)
+	})
+	await(t, 1, 2*time.Second, r.Dir()+"/config.toml")
+	at.Culprit = r.SecondShim(t)
 }
 
 // await waits until so many processes with such arguments have run for so long.

@@ -1,0 +1,43 @@
+package causes
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// startHolds adds what holds the start of a runtime's daemon, and returns who: others that have locked its database,
+// and shims that do not answer, each of which containerd asks before it listens (loadShims in core/runtime/v2).
+func startHolds(f *facts.Facts, e *checks.Evidence) (holders []checks.Subject) {
+	for _, l := range f.Seen.Peers.Value.Locks {
+		p := host.Process{PID: l.PID, Name: l.Name, State: l.State}
+		Addf(&e.For, "%v has locked the database %s, which a start waits for", p, facts.Clean(l.Path))
+		s := checks.Subject{Kind: "Process", ID: strconv.Itoa(l.PID), Name: l.Name}
+		s.Processes = []checks.Process{facts.ProcessOf(f, p)}
+		holders = append(holders, s)
+	}
+	for _, p := range deafShims(f) {
+		Addf(&e.For, "%s %s; a start asks every shim, and waits", processOwned(f, p.PID, p.Name, facts.OwnerOf(p)),
+			ifElse(facts.IsStopped(&p), "is stopped", silentShim))
+		holders = append(holders, facts.ProcessSubject(f, p, facts.OwnerOf(p)))
+	}
+	return holders
+}
+
+// silentShim is what is wrong with a shim that runs and does not answer.
+const silentShim = "accepts connections and does not answer on them (1s, ttrpc)"
+
+// deafShims are the shims that answer nobody.
+func deafShims(f *facts.Facts) []host.Process {
+	return slices.Concat(f.Shims.Stopped, f.Shims.Silent, f.Shims.Blocked)
+}
+
+// shimHoldsStart holds when nothing listens, a daemon has been started, and a shim that it asks does not answer.
+func shimHoldsStart(f *facts.Facts) bool {
+	return f.Measurement != nil && len(f.Seen.Peers.Value.Starting) > 0 && len(deafShims(f)) > 0 &&
+		(f.Measurement.Connect.State == crictl.ConnectMissing || f.Measurement.Connect.State == crictl.ConnectRefused)
+}
