@@ -27,6 +27,8 @@ type Options struct {
 	// RootSize puts the runtime's root folder on a tmpfs of this many bytes: what is written there costs no disk, and
 	// it can be filled. 0 leaves it on the file system of Parent.
 	RootSize int64
+	// Debug has the daemon listen on DebugSocket.
+	Debug bool
 }
 
 // PluginCRI is the id of containerd's CRI plugin.
@@ -40,6 +42,9 @@ func (l layout) path(name string) string { return filepath.Join(l.dir, name) }
 
 // Socket returns the path of the runtime's socket.
 func (l layout) Socket() string { return l.path("c.sock") }
+
+// DebugSocket returns the path of the socket at which the daemon serves profiles, where Options.Debug is set.
+func (l layout) DebugSocket() string { return l.path("debug.sock") }
 
 // Dir returns the box's folder.
 func (l layout) Dir() string { return l.dir }
@@ -83,12 +88,18 @@ func (l layout) toml(opts Options) string {
 	for i, p := range opts.DisabledPlugins {
 		disabled[i] = strconv.Quote(p)
 	}
+	debug := ""
+	if opts.Debug {
+		debug = l.DebugSocket()
+	}
 	return fmt.Sprintf(`version = 2
 root = %[2]q
 state = %[3]q
 disabled_plugins = [%[4]s]
 [grpc]
   address = %[5]q
+[debug]
+  address = %[12]q
 [plugins."io.containerd.internal.v1.opt"]
   path = %[6]q
 [plugins."io.containerd.nri.v1.nri"]
@@ -108,5 +119,5 @@ disabled_plugins = [%[4]s]
       Root = %[10]q
       BinaryName = %[11]q
 `, PluginCRI, l.path("root"), l.path("state"), strings.Join(disabled, ", "), l.Socket(), l.path("opt"), ImagePause,
-		l.path("cni/bin"), l.path("cni/net.d"), l.path("runc"), opts.OCI)
+		l.path("cni/bin"), l.path("cni/net.d"), l.path("runc"), opts.OCI, debug)
 }
