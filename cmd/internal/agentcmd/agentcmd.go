@@ -28,6 +28,7 @@ type options struct {
 	dataBytes       int64
 	textfileDir     string
 	publish         bool
+	logFormat       string
 	nodeName        string
 	kubeconfig      string
 	captureStacks   bool
@@ -82,6 +83,7 @@ SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and wit
 	fs.StringVar(&opts.dataSize, "data-size", defaultDataSize, "largest size of the records and archives")
 	fs.StringVar(&opts.textfileDir, "textfile-dir", "", "write kdiag.prom for node_exporter into this folder")
 	fs.BoolVar(&opts.publish, "publish", false, "keep the node's condition KdiagProblem, and make events")
+	fs.StringVar(&opts.logFormat, "log-format", "text", "log to stderr as text, or to stdout as json, one object a line")
 	fs.StringVar(&opts.nodeName, "node-name", "", "name of the node object (default: $NODE_NAME, the host's name)")
 	fs.StringVar(&opts.kubeconfig, "kubeconfig", "", "how to reach the API server (default: the pod's service account)")
 	fs.BoolVar(&opts.captureStacks, "capture-stacks", false,
@@ -101,6 +103,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		cli.Reject(o.interval < time.Second, "--interval must be at least 1s", "for example --interval 30s"),
 		cli.Reject(o.sweep < o.interval, "--sweep-interval must be at least --interval",
 			"for example --sweep-interval 5m"),
+		cli.OneOf(cmd, "log-format", o.logFormat, []string{"text", "json"}),
 		o.checkListen(),
 		cli.Reject(o.serveCaptures && (o.listen == "" || o.dataDir == ""),
 			"--serve-captures needs --listen and --data-dir", "give both a value, or leave out --serve-captures"),

@@ -148,7 +148,7 @@ func (s *service) update(ctx context.Context, closely bool) {
 		if t.To == checks.CauseClear {
 			level, text = slog.LevelInfo, t.Cause+" is gone after "+units.Duration(t.At.Sub(since[t.Cause]))
 		}
-		s.log.Log(ctx, level, text, "cause", t.Cause, "from", t.From, "to", t.To, "at", t.At)
+		s.log.LogAttrs(ctx, level, text, s.attributes(t)...)
 	}
 	if r := s.recorder; r != nil {
 		r.Append(began, recorder.KindSample, sample(now))
@@ -173,6 +173,21 @@ func (s *service) update(ctx context.Context, closely bool) {
 	s.captureNext(ctx, now)
 	s.setLast(now.report)
 	s.show(now.report)
+}
+
+// attributes are the attributes of a transition in the log: in text those that summary and date leave open, in JSON all.
+func (s *service) attributes(t checks.Transition) []slog.Attr {
+	if s.opts.logFormat != "json" {
+		return []slog.Attr{
+			slog.String("cause", t.Cause), slog.String("from", t.From), slog.String("to", t.To), slog.Time("at", t.At),
+		}
+	}
+	return []slog.Attr{
+		slog.String("event.name", "kdiag.transition"), slog.String("kdiag.cause", t.Cause),
+		slog.String("kdiag.severity", string(t.Severity)), slog.String("kdiag.from", t.From),
+		slog.String("kdiag.to", t.To), slog.Time("kdiag.at", t.At), slog.String("kdiag.subject", t.Subject),
+		slog.String("kdiag.caused_by", t.CausedBy), slog.Time("kdiag.incident", t.Incident),
+	}
 }
 
 // observeCloser begins closer observations, unless they were begun for the same reason not long ago.

@@ -86,7 +86,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	opts.Timeout, opts.Output = min(opts.Timeout, observeTimeout), "json" // documents, which have problems as facts
 	env = opts.Host(env)
 	ctx = deadline.WithGuard(ctx, new(deadline.Guard)) // of captures; observations have their own
-	s := newService(env, &opts, newLog(env))
+	s := newService(env, &opts, newLog(env, opts.logFormat, opts.node(env)))
 	if err := beIdle(); err != nil {
 		s.log.Warn("the priority stays as it is", "error", err)
 	}
@@ -178,15 +178,19 @@ func (s *service) history(ctx context.Context, since time.Time) (*checks.History
 	})
 }
 
+// node is the name of the node object.
+func (o *options) node(env cli.Env) string {
+	host, _ := env.Hostname() // empty where there is none
+	return cmp.Or(o.nodeName, env.Getenv("NODE_NAME"), strings.ToLower(host))
+}
+
 // startPublisher starts publishing with --publish.
 func (s *service) startPublisher(ctx context.Context) error {
 	if !s.opts.publish {
 		return nil
 	}
-	host, _ := s.env.Hostname()
-	name := cmp.Or(s.opts.nodeName, s.env.Getenv("NODE_NAME"), strings.ToLower(host))
 	p, err := agent.NewPublisher(agent.PublishOptions{
-		Kubeconfig: s.opts.kubeconfig, NodeName: name,
+		Kubeconfig: s.opts.kubeconfig, NodeName: s.opts.node(s.env),
 		Log: func(problem string) { s.log.Warn("publishing", "problem", problem) },
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package agentcmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -36,8 +37,23 @@ func (s *service) watchdog(ctx context.Context) {
 // notify tells systemd, where it waits for that.
 func notify(state string) { _, _ = daemon.SdNotify(false, state) }
 
-// newLog returns the agent's log, on standard error. For journald each line begins with its priority.
-func newLog(env cli.Env) *slog.Logger {
+// newLog returns the agent's log: text on standard error, in which each line begins with its priority for journald; or
+// JSON on standard output, in the names of OpenTelemetry's log data model and semantic conventions.
+func newLog(env cli.Env, format, node string) *slog.Logger {
+	if format == "json" {
+		names := map[string]string{
+			slog.TimeKey: "timestamp", slog.LevelKey: "severity_text", slog.MessageKey: "body", "error": "exception.message",
+		}
+		return slog.New(slog.NewJSONHandler(env.Out, &slog.HandlerOptions{
+			ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Value.Kind() == slog.KindDuration {
+					a.Value = slog.StringValue(a.Value.Duration().String())
+				}
+				a.Key = cmp.Or(names[a.Key], a.Key)
+				return a
+			},
+		})).With("service.name", "kdiag-agent", "service.version", cli.Version(), "k8s.node.name", node)
+	}
 	if env.Getenv("JOURNAL_STREAM") == "" {
 		return slog.New(slog.NewTextHandler(env.Err, nil))
 	}
