@@ -386,7 +386,7 @@ func (p Population) processGroups(members map[int]bool) []ProcessGroup {
 	for name, processes := range byName {
 		c := ProcessGroup{Name: name, Processes: len(processes), PID: processes[0].pid}
 		if len(processes) > 1 {
-			c.PID = commonParent(processes)
+			c.PID = commonParent(processes, members)
 			c.Parent = p.all[c.PID].comm
 		}
 		for _, st := range processes {
@@ -399,11 +399,13 @@ func (p Population) processGroups(members map[int]bool) []ProcessGroup {
 	})
 }
 
-// commonParent returns the parent of more than half of the processes, 0 for none.
-func commonParent(processes []stat) int {
+// commonParent returns the parent of more than half of the processes, one of the members of a group if those are given;
+// 0 for none. Process 1 is none: it gets all whose parent has ended, such as every shim.
+func commonParent(processes []stat, members map[int]bool) int {
 	children := map[int]int{}
 	for _, st := range processes {
-		if children[st.ppid]++; 2*children[st.ppid] > len(processes) {
+		if children[st.ppid]++; 2*children[st.ppid] > len(processes) && st.ppid != 1 &&
+			(members == nil || members[st.ppid]) {
 			return st.ppid
 		}
 	}

@@ -202,6 +202,7 @@ func TestProcessGroups(t *testing.T) {
 	}{
 		{"a fork bomb", bomb, ProcessGroup{Name: "bash", Processes: 9, Threads: 9}},
 		{"more than half do", children(4, 4, 3), ProcessGroup{Name: "x", Processes: 3, Threads: 3, PID: 4}},
+		{"orphans", children(1, 1, 3), ProcessGroup{Name: "x", Processes: 3, Threads: 3}},
 		{
 			"threads of the kernel",
 			[]stat{kernel(2, "kthreadd"), kernel(7, "kworker/0:1"), kernel(8, "nfsd")},
