@@ -138,9 +138,16 @@ func oomBeforePLEG(f *Facts) bool {
 }
 
 // LastKill is when the kernel last killed for memory what the node cannot do without, else anything; nil when not
-// known.
+// known. Under version 2 systemd logs the kills of containers' scopes too.
 func LastKill(f *Facts) *time.Time {
-	last := LastOf(f, signature.UnitOOMKilled)
+	var last *time.Time
+	for _, r := range []Role{RoleRuntime, RoleKubelet} {
+		for _, u := range UnitsOf(f, signature.UnitOOMKilled, r) {
+			if u.Last != nil && (last == nil || u.Last.After(*last)) {
+				last = u.Last
+			}
+		}
+	}
 	for _, v := range f.Log.OOMVictims {
 		if v.Role() != RoleOther && v.last != nil && (last == nil || v.last.After(*last)) {
 			last = v.last
