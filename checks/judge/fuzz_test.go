@@ -96,10 +96,10 @@ func randomise(r *rand.Rand, v reflect.Value, text string, oneOf int) {
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		switch {
-		case now && v.IsNil():
+		switch always := v.Type() == reflect.TypeFor[*crictl.Pod](); { // which the client always sets
+		case v.IsNil() && (now || always):
 			v.Set(reflect.New(v.Type().Elem()))
-		case now && v.Type() != reflect.TypeFor[*crictl.Pod](): // which the client always sets
+		case now && !always:
 			v.SetZero()
 		}
 		if !v.IsNil() {
