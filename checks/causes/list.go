@@ -15,6 +15,7 @@ func All() []Definition {
 		listHang,
 		inspectHang,
 		imageServiceHung,
+		pluginHung,
 		tooManyExited,
 		listTooLarge,
 		relistOverloaded,

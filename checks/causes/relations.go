@@ -87,6 +87,8 @@ var relations = []relation{
 	root(ShimStuck, shimHoldsCall, InspectHang),
 	root(ShimStuck, shimHoldsList, ListHang),
 	root(ShimStuck, shimHoldsStart, RuntimeDown),
+	root(PluginHung, snapshotterHung, ImageServiceHung, RuntimeNotReady),
+	root(PluginHung, snapshotterHoldsStart, RuntimeDown),
 	root(CgroupFrozen, frozen(ofDaemon(facts.RoleRuntime)), RuntimeHung),
 	root(CgroupFrozen, frozen(ofDaemon(facts.RoleKubelet)), KubeletStalled),
 	root(CgroupFrozen, frozen(ofStoppedShim), ShimStuck),

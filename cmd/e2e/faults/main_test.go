@@ -17,13 +17,16 @@ type (
 	want  = e2etest.Want
 )
 
-// TestMain becomes the process that waitInKernel or lockMap starts, where the environment has it.
+// TestMain becomes the process that waitInKernel, lockMap or plugins starts, where the environment has it.
 func TestMain(m *testing.M) {
 	if os.Getenv(vforkEnv) != "" {
 		vfork()
 	}
 	if name := os.Getenv(mapEnv); name != "" {
 		holdMap(name)
+	}
+	if paths := os.Getenv(listenEnv); paths != "" {
+		servePlugins(paths)
 	}
 	nodebox.Main(m)
 }
