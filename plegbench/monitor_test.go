@@ -279,21 +279,6 @@ func TestMonitorProbesOnce(t *testing.T) {
 	})
 }
 
-// TestMonitorAsMeasure compares what both make of a healthy runtime.
-func TestMonitorAsMeasure(t *testing.T) {
-	s := slow(slow(node(20, 30), "ContainerStatus", 7*ms), "*", 3*ms)
-	var want *Summary
-	opts := Options{Samples: 1}
-	measure(t, s, 0, opts, func(_ *testing.T, m *Measurement) { want = Summarize(m, nil) })
-	watch(t, s, nil, func(t *testing.T, b *beat) {
-		b.each(t, 10*time.Minute, func(m *Measurement) {
-			if diff := cmp.Diff(want, Summarize(m, nil)); diff != "" {
-				t.Fatal(diff)
-			}
-		})
-	})
-}
-
 // TestMonitorHints has a list that hangs: what the host knows is asked about instead. A search that hangs is not begun
 // again.
 func TestMonitorHints(t *testing.T) {
