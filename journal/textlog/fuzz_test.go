@@ -34,7 +34,7 @@ func FuzzScan(f *testing.F) {
 	if err != nil || len(files) < 70 {
 		f.Fatalf("%d files, %v", len(files), err)
 	}
-	for _, file := range files {
+	for _, file := range append(files, "testdata/prefixes.txt") {
 		b, err := os.ReadFile(file)
 		must(f, err)
 		f.Add(b[:min(len(b), 3000)])

@@ -67,20 +67,3 @@ func TestPrefixes(t *testing.T) {
 		}
 	}
 }
-
-// FuzzPrefix peels single lines.
-func FuzzPrefix(f *testing.F) {
-	for i, line := range prefixes(f) {
-		if i%2 == 0 {
-			f.Add([]byte(line))
-		}
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		k, _ := begin(b)
-		p := &unwrapper{Record: &Record{}}
-		p.unwrapAll(b)
-		if p.Format == "" {
-			t.Fatalf("%q has no format, begins as %d", b, k)
-		}
-	})
-}
