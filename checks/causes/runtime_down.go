@@ -48,8 +48,10 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	addIf(connect.Err != "", &e.For, "connecting to %s: %s", f.Target.SocketPath, facts.Clean(connect.Err))
 	addGaps(f, &e, gapHost)
 	if f.HostMissing == "" && !f.Target.Simulated {
-		daemons := slices.DeleteFunc(facts.ProcessesOf(f, host.RoleRuntime),
-			func(p host.Process) bool { return p.State == 'Z' })
+		daemons := slices.DeleteFunc(facts.ProcessesOf(f, host.RoleRuntime), func(p host.Process) bool {
+			behind := func(o host.Process) bool { return o.PID == p.PID }
+			return p.State == 'Z' || slices.ContainsFunc(f.Target.Docker.Daemons, behind)
+		})
 		listens := func(p host.Process) bool {
 			return slices.ContainsFunc(p.Sockets, func(path string) bool { return facts.IsAsked(f, path) })
 		}
@@ -63,10 +65,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 			holders = startHolds(f, &e)
 			summary += rivalOfStart(f, &e, daemons, holders)
 		} else {
-			Addf(&e.For, "no runtime daemon runs on this host")
-			if n := len(facts.ProcessesOf(f, host.RoleShim)); n > 0 {
-				summary += "; " + units.Count(n, "shim") + units.Plural(n, " runs", " run") + " without a daemon"
-			}
+			summary += absentDaemon(f, &e)
 		}
 	}
 	switch u := f.Target.RuntimeUnit; {
@@ -120,6 +119,23 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		}
 		addRestart(f, s)
 	})
+}
+
+// absentDaemon adds that the daemon of the socket does not run, and which others do, and returns it for a summary.
+func absentDaemon(f *facts.Facts, e *checks.Evidence) string {
+	if all := f.Target.Docker.Daemons; len(all) > 0 {
+		Addf(&e.For, "no cri-dockerd runs on this host; %v does, and has been for %s", all[0], facts.AgeOf(f, all[0]))
+		return "; cri-dockerd does not run"
+	}
+	elsewhere := func(p host.Process) bool { return p.Role == host.RoleRuntime && len(p.Sockets) > 0 && p.State != 'Z' }
+	if i := slices.IndexFunc(f.Others, elsewhere); i >= 0 {
+		p := f.Others[i]
+		Addf(&e.For, "%v, up for %s, listens on %s", p, facts.AgeOf(f, p), facts.Clean(units.List(p.Sockets)))
+		return textf("; %v listens on %s", p, facts.Clean(p.Sockets[0]))
+	}
+	n := len(facts.ProcessesOf(f, host.RoleShim))
+	Addf(&e.For, "no runtime daemon runs on this host")
+	return ifElse(n == 0, "", "; "+units.Count(n, "shim")+units.Plural(n, " runs", " run")+" without a daemon")
 }
 
 // rivalOfStart adds the daemons that run though nothing listens, and returns their problem:

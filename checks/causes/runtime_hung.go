@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/kdiag/kdiag/checks"
@@ -17,7 +18,8 @@ var runtimeHung = Definition{
 	Code:  RuntimeHung,
 	Calls: AllCalls, StopsRelists: true,
 	OnPurpose: func(f *facts.Facts) bool {
-		return f.Target.Daemon.Process != nil && facts.IsStopped(f.Target.Daemon.Process)
+		p := cmp.Or(f.Target.Docker.Stopped, f.Target.Daemon.Process)
+		return p != nil && facts.IsStopped(p)
 	},
 	Recognise: recogniseRuntimeHung, FromLog: loggedRuntimeHung, LateCalls: true,
 }
@@ -27,7 +29,7 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	if how == facts.HangNone {
 		return nil
 	}
-	p := d.Process
+	p := cmp.Or(f.Target.Docker.Stopped, d.Process)
 	stopped, beyond := p != nil && facts.IsStopped(p), facts.BeyondSignals(f, p)
 	var e checks.Evidence
 	summary, step := hungPattern(f, how, &e)
@@ -40,7 +42,8 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	switch {
 	case stopped:
 		by := ifElse(p.Tracer > 0, textf("pid %d", p.Tracer), "SIGSTOP")
-		summary, step = textf("%v is %s (%s)", *p, p.StateWord(), by), checks.Certain
+		where := ifElse(how == facts.HangBehind, ", behind cri-dockerd,", "")
+		summary, step = textf("%v%s is %s (%s)", *p, where, p.StateWord(), by), checks.Certain
 	case beyond:
 		summary, step = textf("%v is stuck in %s", *p, facts.StateOf(*p)), checks.Certain
 	case how != facts.HangBacklog:
@@ -60,6 +63,9 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 	}
 	step = raised(step, logOf(f, &e, signsOfDown...) || len(holds)+len(f.Stacks.Kernel) > 0)
 	subjects := append([]checks.Subject{*facts.DaemonSubject(f)}, endsOf(holds)...)
+	if how == facts.HangBehind {
+		subjects = []checks.Subject{facts.ProcessSubject(f, *p, host.Owner{})}
+	}
 	// The daemon may hold a lock for an OCI runtime or CNI plugin that has been at work for too long.
 	runc := facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)
 	cni := facts.OldProcesses(f, host.RoleCNI, facts.StuckWork)
@@ -68,8 +74,11 @@ func recogniseRuntimeHung(f *facts.Facts) *Finding {
 		subjects = append(subjects, facts.ProcessSubject(f, old, host.Owner{}))
 	}
 	effect := []string{noStatus}
-	if how == facts.HangMost {
+	switch {
+	case how == facts.HangMost:
 		effect, _ = hangEffect(f, facts.PodsOf(f.Sweep.Hung))
+	case how == facts.HangBehind && f.Calls.BothLists:
+		effect = besides(f, "no container can be started or stopped")
 	}
 	found := newFinding(checks.Critical, step, summary, e, subjects...).affects(effect...)
 	return found.advise(func(s *Steps, _ string) {
@@ -117,6 +126,11 @@ func hungPattern(f *facts.Facts, how facts.Hang, e *checks.Evidence) (string, fl
 			facts.RPCImageFs, facts.RPCVersion)
 		addCalls(f, &e.For, isAlive, facts.RPCVersion) // needs no lock
 		return label + " accepts connections, but every RPC that needs a lock hangs", checks.Certain
+	case facts.HangBehind:
+		Addf(&e.For, "%s passes every call on to dockerd, and dockerd most of them to its containerd", label)
+		addCalls(f, &e.For, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers, facts.RPCImages)
+		addIf(len(f.Sweep.Hung) > 0, &e.For, "%s", outOf(len(f.Sweep.Hung), len(f.Sweep.Made), "status call")+" hung")
+		return "", checks.Certain
 	case facts.HangMidway:
 		if s := f.Pattern.Silence; s != nil {
 			Addf(&e.For, "it answered at first; then %s hung for %s", units.Count(s.Hung, "call"), s.For)

@@ -29,7 +29,11 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	var effect []string
 	other := 0 // the pid of a second daemon
 	severity, step, summary := checks.Critical, checks.Certain, ""
-	if call := facts.CallError(f, crictl.Unavailable, "not initialized"); call != nil && !f.Calls.AnyList {
+	if call := dockerGone(f); call != nil {
+		summary, effect = "dockerd, which it passes every call on to, does not run", []string{noStatus}
+		Addf(&e.For, "no dockerd runs on this host")
+		Addf(&e.For, "%v", *call)
+	} else if call := facts.CallError(f, crictl.Unavailable, "not initialized"); call != nil && !f.Calls.AnyList {
 		summary, effect = "it has not loaded its state yet", []string{noStatus}
 		Addf(&e.For, "%v: it is starting, not hung", *call)
 	} else if f.Measurement.Status != nil {
@@ -73,8 +77,18 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 	if severity == checks.Critical {
 		step = raised(step, logOf(f, &e, signsOfDown...))
 	}
-	return newFinding(severity, step, f.Target.Daemon.Label+": "+summary, e, *facts.DaemonSubject(f)).
+	subject := *facts.DaemonSubject(f)
+	if dockerGone(f) != nil {
+		subject = checks.Subject{Kind: "Unit", Name: facts.UnitDocker + ".service"}
+	}
+	return newFinding(severity, step, f.Target.Daemon.Label+": "+summary, e, subject).
 		affects(effect...).advise(func(s *Steps, _ string) {
+		if dockerGone(f) != nil {
+			AddService(f, s)
+			AddDisk(f, s, "Check for a full disk under docker's data")
+			addRestart(f, s)
+			return
+		}
 		if len(programs) > 0 {
 			s.Look("ls -l /usr/bin/runc /usr/sbin/runc /usr/local/sbin/runc /usr/bin/containerd-shim-runc-v2",
 				"Find out what removed it, and reinstall its package (runc, containerd.io); no restart is needed")
@@ -96,6 +110,19 @@ func recogniseRuntimeNotReady(f *facts.Facts) *Finding {
 		s.Look(facts.KdiagCommand(f, "runtime"), "Look again; while it loads its state, wait: a restart delays it")
 		addRestart(f, s, "Last resort, if the loading of its state never ends.")
 	})
+}
+
+// dockerGone returns a call that cri-dockerd could not pass on while no dockerd runs; nil for none.
+func dockerGone(f *facts.Facts) *crictl.Call {
+	if !f.Target.Docker.Gone {
+		return nil
+	}
+	for _, name := range []string{facts.RPCSandboxes, facts.RPCContainers, facts.RPCStatus, facts.RPCVersion} {
+		if c := f.RPC[name].Last(); facts.Says(c.Err, "cannot connect to the docker daemon") {
+			return &c
+		}
+	}
+	return nil
 }
 
 // rival recognises another daemon beside the one that answers: on the path of its socket, which the later of them has

@@ -13,6 +13,7 @@ import (
 // Target is the endpoint that is asked, and the daemon behind it.
 type Target struct {
 	Daemon          Daemon        // the process behind the socket
+	Docker          Docker        // what runs behind cri-dockerd; the zero value for any other runtime
 	KubeletUnit     string        // the unit of the kubelet, safe to paste
 	Name            string        // names the runtime: as it reports itself, else by its socket, else "the runtime"
 	NoSystemd       bool          // this host is known to have no systemd

@@ -82,6 +82,7 @@ const (
 	HangAll          // the transport answers, every RPC misses its deadline
 	HangMidway       // it answered, and then stopped answering for good while it was measured
 	HangMost         // the lists answer, the status calls of most objects do not
+	HangBehind       // a daemon behind cri-dockerd is stopped, and what needs it hangs
 )
 
 // The share and the number of hung status calls from which the trouble is the runtime's and not that of single
@@ -103,6 +104,8 @@ func wholeHang(f *Facts) Hang {
 		return HangSilent
 	case state == crictl.ConnectBacklogged:
 		return HangBacklog
+	case f.Calls.Connected && f.Target.Docker.Stopped != nil:
+		return HangBehind
 	case state != crictl.ConnectOK, p.Crawls:
 		return HangNone
 	case allHang(f):

@@ -34,6 +34,7 @@ func deriveTarget(f *Facts) {
 	t.Name = runtimeName(f)
 	t.Unit = runtimeUnit(f)
 	t.Daemon = daemon(f)
+	t.Docker = docker(f)
 	t.NoSystemd = f.NoSystemd && !t.Simulated || f.Seen.Systemd.Skipped && f.Seen.Systemd.Missing == NoSystemd
 	u := f.Seen.Systemd.Value.Runtime
 	if u != nil && u.Load != "not-found" && (t.Unit == "" ||

@@ -186,6 +186,9 @@ func (p Population) detail(at *position, found *Process, argv []string) {
 		}
 		at.enter("sockets of process %d (%s)", found.PID, found.Name)
 		found.Sockets = p.listens(found.PID)
+		if found.Name == "cri-dockerd" {
+			renamed(found.Sockets, cmp.Or(flagValue(argv, "container-runtime-endpoint"), "/var/run/cri-dockerd.sock"))
+		}
 		found.MountNS = proc.Namespace(p.dir(found.PID), "mnt")
 	case RoleShim:
 		found.Address, found.Namespace = flagValue(argv, "address"), flagValue(argv, "namespace")
@@ -209,6 +212,17 @@ func (p Population) detail(at *position, found *Process, argv []string) {
 			at.enter("the bundle of process %d (%s)", found.PID, found.Name)
 			config, _ := readUntrusted(p.root, filepath.Join(bundle, "config.json"), maxSpec)
 			found.Serves, _ = parseBundle(id, config)
+		}
+	}
+}
+
+// renamed puts the path of cri-dockerd's endpoint in the place of the one that the kernel has: it binds its socket under
+// a temporary name, digits in the same folder, and then renames it (CreateListener in pkg/kubelet/util of Kubernetes).
+func renamed(sockets []string, endpoint string) {
+	endpoint = strings.TrimPrefix(endpoint, "unix://")
+	for i, path := range sockets {
+		if filepath.Dir(path) == filepath.Dir(endpoint) && strings.Trim(filepath.Base(path), "0123456789") == "" {
+			sockets[i] = endpoint
 		}
 	}
 }

@@ -56,3 +56,12 @@ func TestIdentify(t *testing.T) {
 		}
 	}
 }
+
+// TestRenamed has the sockets of a cri-dockerd as the kernel shows them.
+func TestRenamed(t *testing.T) {
+	for _, endpoint := range []string{"unix:///var/run/cri-dockerd.sock", "/var/run/cri-dockerd.sock"} {
+		sockets := []string{"/var/run/181548491", "/var/run/docker.sock", "/tmp/42"}
+		renamed(sockets, endpoint)
+		equal(t, endpoint, []string{"/var/run/cri-dockerd.sock", "/var/run/docker.sock", "/tmp/42"}, sockets)
+	}
+}
