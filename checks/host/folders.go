@@ -17,25 +17,36 @@ const (
 	FolderRoot    = "root"
 )
 
-// boltFile is the database that containerd keeps open below its root folder (metadata plugin).
-const boltFile = "/io.containerd.metadata.v1.bolt/meta.db"
+// The databases that a daemon keeps open below its root folder: of containerd's metadata plugin, and of docker's
+// volumes.
+const (
+	boltFile   = "/io.containerd.metadata.v1.bolt/meta.db"
+	dockerFile = "/volumes/metadata.db"
+)
 
 // A Folder is a folder that the node depends on.
 type Folder struct {
 	Path string // as the host sees it, such as /var/lib/containerd
 	Role string // one of the constants Folder*
-	PID  int    // of the runtime's daemon that has its database open there; 0 when none was seen
+	PID  int    // of the runtime's daemon that has its database or its storage there; 0 when none was seen
 }
 
-// Folders returns the folders that the node depends on. The runtime's is where its daemon has its database open, else
-// each of the usual ones that exists; the kubelet's and the logs' are given, or the defaults. Nothing below them is
+// Folders returns the folders that the node depends on. The runtime's is where its daemon has its database open or its
+// storage mounted, else each of the usual ones that exists; the kubelet's and the logs' are given, or the defaults. Nothing below them is
 // read.
 func Folders(root string, processes Population, kubeletDir, logsDir string) []Folder {
 	var all []Folder
 	for _, p := range processes.of(RoleRuntime) {
 		dir := filepath.Join(processes.dir(p.PID), "fd")
 		for _, fd := range names(dir) {
-			if data := linkedFolder(root, filepath.Join(dir, fd), boltFile); data != "" {
+			for _, file := range []string{boltFile, dockerFile} {
+				if data := linkedFolder(root, filepath.Join(dir, fd), file); data != "" {
+					all = append(all, Folder{Path: data, Role: FolderRuntime, PID: p.PID})
+				}
+			}
+		}
+		if p.Name == "crio" {
+			for _, data := range storageRoots(processes.dir(p.PID)) {
 				all = append(all, Folder{Path: data, Role: FolderRuntime, PID: p.PID})
 			}
 		}
@@ -53,6 +64,24 @@ func Folders(root string, processes Population, kubeletDir, logsDir string) []Fo
 		Folder{Path: cmp.Or(logsDir, "/var/log/pods"), Role: FolderLogs}, Folder{Path: "/var/log", Role: FolderLogs},
 		Folder{Path: "/", Role: FolderRoot})
 	return slices.Compact(all) // --pod-logs-dir may be /var/log itself
+}
+
+// storageRoots returns the folders of containers/storage that a process sees. The overlay driver mounts its folder in
+// each over itself, so that other mounts do not reach it (drivers/overlay in containers/storage):
+//
+//	48 47 0:252 /containers/overlay /data/containers/overlay rw - tmpfs tmpfs rw
+func storageRoots(dir string) (roots []string) {
+	text, _ := readLimited(filepath.Join(dir, "mountinfo"), 8<<20)
+	for line := range strings.Lines(text) {
+		if !strings.Contains(line, "/overlay ") {
+			continue
+		}
+		m, err := parseMountLine(line)
+		if err == nil && strings.HasSuffix(m.root, "/overlay") && filepath.Base(m.point) == "overlay" {
+			roots = append(roots, filepath.Dir(m.point))
+		}
+	}
+	return roots
 }
 
 // maxShims bounds the shims whose working directory is read. A node has one or two state directories.

@@ -165,6 +165,15 @@ func TestFolders(t *testing.T) {
 	n.link(bundle, bundle)
 	found[1].Path = state
 	equal(t, "where the shims are", found, Folders(n.root, n.processes(), "", "/var/log/pods"))
+	// CRI-O keeps no file open. A folder of that name may hold anything else.
+	n.process(50, 1, "crio", 'S', "/usr/bin/crio")
+	n.write("proc/50/mountinfo", "47 1 0:252 / /data rw - tmpfs tmpfs rw\n"+
+		"48 47 0:252 /containers/overlay /data/containers/overlay rw - tmpfs tmpfs rw\n"+
+		"49 48 0:255 / /data/containers/overlay/0a/merged rw - overlay overlay rw\n"+
+		"50 1 8:1 / /srv/overlay rw - ext4 /dev/sda1 rw\n")
+	must(t, os.Remove(n.path("proc/50/fd/7")))
+	found[0].Path = "/data/containers"
+	equal(t, "where CRI-O's storage is mounted", found, Folders(n.root, n.processes(), "", "/var/log/pods"))
 }
 
 func TestObjects(t *testing.T) {
