@@ -66,6 +66,10 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		add(s, "%s is %s by the runtime's list, and no process of it lives", facts.LabelOf(s.Kind, s.ID, s.Namespace,
 			s.Pod, s.Name), ifElse(s.Kind == facts.KindSandbox, "ready", "running"))
 	}
+	for _, s := range shims.Unwatched {
+		add(s, "%s runs without its conmon, which has ended", facts.LabelOf(s.Kind, s.ID, s.Namespace, s.Pod, s.Name))
+		step = checks.Certain
+	}
 	for _, p := range gap.Orphans {
 		add(facts.ProcessSubject(f, p, facts.OwnerOf(p)), "%v serves %s, which the runtime does not list: a leftover", p,
 			facts.ShortID(p.ObjectID))
@@ -105,6 +109,10 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	for _, p := range top(slices.Concat(stopped, blocked)) {
 		x.Effect = append(x.Effect, besides(f, cmp.Or(workFor(f, p), "its pod")+" cannot be changed or stopped")...)
 	}
+	for _, s := range top(shims.Unwatched) {
+		x.Effect = append(x.Effect, besides(f, textf("the end of %s will not be noticed, and its exit code is lost",
+			facts.LabelOf(s.Kind, s.ID, s.Namespace, s.Pod, s.Name)))...)
+	}
 	return x
 }
 
@@ -130,6 +138,10 @@ func adviseShims(f *facts.Facts, s *Steps) {
 		inspect := ifElse(o.Kind == facts.KindSandbox, "inspectp ", "inspect ") + o.ID + " | grep -m1 '\"pid\"'"
 		s.lookIf(facts.Safe(o.ID), facts.CrictlCommand(f, inspect),
 			"Read the pid that the runtime has for it: there is no such process")
+		deletePodOf(f, s, o)
+	}
+	for _, o := range top(f.Shims.Unwatched) {
+		s.lookIf(facts.Safe(o.ID), "pgrep -af 'conmon.*"+o.ID+"'", "Check that no conmon has this container")
 		deletePodOf(f, s, o)
 	}
 	for _, p := range top(f.Shims.Culprits.Orphans) {

@@ -140,6 +140,8 @@ type Shims struct {
 	Working []host.Process
 	// Gone are objects that the runtime lists as running or ready, and of which no process lives.
 	Gone []checks.Subject
+	// Unwatched are containers of CRI-O that run though their conmon, which reads their end, does not.
+	Unwatched []checks.Subject
 }
 
 // Tasks are the tasks and control groups that stand still.

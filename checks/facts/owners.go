@@ -54,7 +54,14 @@ func deriveOthers(f *Facts) {
 	others := func(pid int) bool {
 		return slices.ContainsFunc(f.Others, func(p host.Process) bool { return p.PID == pid })
 	}
-	ours := func(d host.Folder) bool { return !others(d.PID) }
+	own := func(d host.Folder) bool { // a usual folder of the runtime that was asked
+		folder := layoutOf(f, strings.ToLower(f.Runtime.Name)).folder
+		return d.Role == host.FolderRuntime && folder != "" && strings.HasPrefix(d.Path, folder)
+	}
+	leftovers := slices.ContainsFunc(n.Folders.Value, own) // of other runtimes are in the list as well
+	ours := func(d host.Folder) bool {
+		return !others(d.PID) && !(d.Role == host.FolderRuntime && d.PID == 0 && leftovers && !own(d))
+	}
 	some := func(daemons []int) bool { // a group above all daemons holds another runtime's as well
 		return len(daemons) == 0 || slices.ContainsFunc(daemons, func(pid int) bool { return !others(pid) })
 	}

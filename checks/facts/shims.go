@@ -49,6 +49,7 @@ func deriveShims(f *Facts) {
 		}
 	}
 	s.Gone = goneProcesses(f)
+	s.Unwatched = unwatched(f)
 	s.Gap, s.Compared = shimGap(f)
 	replaced := slices.ContainsFunc(f.Processes, func(p host.Process) bool { return SharesSocket(f, p) })
 	s.Culprits = ShimGap{
@@ -93,6 +94,29 @@ func goneProcesses(f *Facts) (gone []checks.Subject) {
 		}
 	}
 	return gone
+}
+
+// unwatched returns the containers that live without their conmon. CRI-O starts one for each container; conmonrs, which
+// serves a pod, and the shims of virtual machines are not judged.
+func unwatched(f *Facts) (all []checks.Subject) {
+	served := map[string]bool{}
+	for _, p := range ProcessesOf(f, host.RoleShim) {
+		if served[p.ObjectID] = true; p.Program == "conmonrs" {
+			return nil
+		}
+	}
+	if !f.Shims.Comparable || !strings.EqualFold(f.Target.Name, "cri-o") {
+		return nil
+	}
+	for e := range Entries(f, RPCContainers) {
+		settled := f.Now.Sub(time.Unix(0, e.CreatedAt)) >= ShimSettled
+		if e.Runs && settled && f.Seen.Tasks.Value.Living[e.ID] && !served[e.ID] && !served[e.SandboxID] {
+			o := OwnedBy(f, host.Owner{ObjectID: e.ID})
+			o.Kind, o.ID = KindContainer, e.ID
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 // IsListed reports whether the runtime lists a sandbox or container of an id.

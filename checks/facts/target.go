@@ -117,7 +117,8 @@ func runtimeUnit(f *Facts) string {
 func RootFolder(f *Facts) string {
 	at := f.Target.Daemon
 	for _, d := range f.Seen.Folders.Value {
-		if d.Role == host.FolderRuntime && d.PID == at.PID && at.PID != 0 && !at.Guessed &&
+		behind := slices.ContainsFunc(f.Target.Docker.Daemons, func(p host.Process) bool { return p.PID == d.PID })
+		if d.Role == host.FolderRuntime && (d.PID == at.PID && at.PID != 0 && !at.Guessed || behind) &&
 			SafePath.MatchString(d.Path) {
 			return d.Path
 		}
