@@ -28,6 +28,7 @@ func FuzzText(f *testing.F) {
 		statLine(stat{pid: 9, ppid: 8, comm: "x) R 1 (y", state: 'T'}), "1 () Z 0", "conmon\x00-c",
 		"containerd-shim\x00-namespace\x00k8s.io\x00-id\x00" + idA + "\x00", "3\x00\x00", "runc\x00kill\x00" + idA,
 		"[proxy_plugins.a]\naddress = \"/run/a.sock\"\nimports = ['x', \"y\"]\nsnapshotter = \"a\"",
+		"fanotify mnt_id:1c mflags:0 mask:10000 ignored_mask:0\n",
 		"1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16", "1 2 3 4 5 6 7 8 1 2 4294967295 4 5 6 4294967295 0",
 	} {
 		f.Add(seed)
@@ -52,6 +53,7 @@ func FuzzText(f *testing.F) {
 		check("functions of a stack", !slices.ContainsFunc(parseStack(text), func(name string) bool {
 			return !symbol.MatchString(name)
 		}))
+		check("a listener", !asksPermission(text) || strings.Contains(text, "fanotify"))
 		group := OwnerOfCgroup(text)
 		check("a container", group.ObjectID == "" || isID(group.ObjectID))
 		check("a unit", group.Unit == "" || isUnit(group.Unit))

@@ -44,7 +44,8 @@ type Process struct {
 	// Address and Namespace are those of the containerd that a shim was started by, also for what the shim started.
 	Address, Namespace string
 	Program            string // the base name of a shim's program, also for what the shim started
-	// Daemon is the runtime's daemon that started it, or that started what started it; 0 when that is not known.
+	// Daemon is the runtime's daemon that started it, or that started what started it; 0 when that is not known. Of a
+	// child of the runtime or the kubelet that waits to begin its program, it is the parent.
 	Daemon int
 	// Sockets are the paths at which a runtime's daemon accepts connections, in its mount namespace, MountNS.
 	Sockets []string
@@ -101,6 +102,9 @@ func ReadPopulation(ctx context.Context, root string, names Names, before Popula
 	all, roles, order := p, map[int]Role{}, p.order() // a goroutine that is abandoned goes on with them
 	identify := func(st stat, argv []string) (Role, string) {
 		role, id := names.identify(st.comm, argv, roles[st.ppid])
+		if role == RoleShim && roles[st.ppid] == RoleShim && st.state == 'D' {
+			role = RoleOCI // whose program it waits to begin
+		}
 		if all.foreign(st, role, roles) {
 			role = ""
 		}
@@ -491,6 +495,10 @@ func (p Population) inherit() {
 				process.Namespace, process.ObjectID, _ = strings.Cut(bundle, "/")
 				p.roles[st.pid] = process
 			}
+		}
+		if ok && child && st.state == 'D' && process.Role == above.Role && process.Name == above.Name {
+			process.Daemon = above.PID
+			p.roles[st.pid] = process
 		}
 		if !ok || !child || process.Role == RoleRuntime || process.Role == RoleKubelet {
 			continue

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -35,6 +36,8 @@ type Tasks struct {
 	Zombies            int
 	ZombiesByParent    []ZombieParent // most first, bounded
 	Stopped            []Process      // runtime, kubelet, shims in state T
+	// Watchers are looked for where a blocked task waits for the answer of one; bounded.
+	Watchers []Watcher `json:",omitempty"`
 	// Living holds the containers and sandboxes in whose control groups a process lives; nil when not all were read.
 	Living map[string]bool
 }
@@ -48,6 +51,8 @@ type BlockedTask struct {
 	Started  time.Time
 	// MapLocked is set when its command line cannot be read: who looks at the memory map of the process waits with it.
 	MapLocked bool
+	// Waited is how long it was seen to wait for a Watcher; 0 for any other wait.
+	Waited time.Duration `json:",omitempty"`
 	Owner
 }
 
@@ -80,12 +85,15 @@ func ReadTasks(ctx context.Context, processes Population, between time.Duration)
 			return tasks, errors.Join(err, fmt.Errorf("reading blocked tasks again: %w", e))
 		}
 	}
-	for _, s := range asleep {
-		if len(tasks.Blocked) < maxBlocked && s.stayed() { // else a busy disk, and no hang
-			tasks.Blocked = append(tasks.Blocked, s.BlockedTask)
-		}
+	asleep = slices.DeleteFunc(asleep, func(s suspect) bool { return !s.stayed() }) // a busy disk, and no hang
+	asleep = asleep[:min(len(asleep), maxBlocked)]
+	for _, s := range keepWatching(ctx, asleep) {
+		tasks.Blocked = append(tasks.Blocked, s.BlockedTask)
 	}
-	err = errors.Join(err, processes.explain(ctx, &tasks), ctx.Err())
+	err = errors.Join(err, processes.explain(ctx, &tasks))
+	watchers, e := processes.watchers(ctx, tasks.Blocked)
+	tasks.Watchers = watchers
+	err = errors.Join(err, e, ctx.Err())
 	if err == nil {
 		tasks.Living = processes.living(ctx)
 	}
