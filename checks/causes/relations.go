@@ -84,6 +84,8 @@ var relations = []relation{
 	root(TaskStuck, stuck(ofRole(host.RoleCNI)), CNIHung),
 	root(TaskStuck, stuck(holdsShim), ShimStuck),
 	root(TaskStuck, stuck(holdsCall), InspectHang, ListHang),
+	root(OpensIntercepted, opensHoldNode, CNIHung, ImageServiceHung, InspectHang, IOStall, KernelHung, KubeletStalled,
+		ListHang, PLEGUnhealthy, RuntimeHung, RuntimeNotReady, RuntimeSlow, ShimStuck, TaskStuck),
 	root(ShimStuck, shimHoldsCall, InspectHang),
 	root(ShimStuck, shimHoldsList, ListHang),
 	root(ShimStuck, shimHoldsStart, RuntimeDown),
@@ -240,6 +242,11 @@ func stuck(match func(*facts.Facts, host.BlockedTask) bool) condition {
 
 func ofRole(role host.Role) func(*facts.Facts, host.BlockedTask) bool {
 	return func(_ *facts.Facts, t host.BlockedTask) bool { return t.Role == role }
+}
+
+// opensHoldNode holds when a daemon, or what it started, waits for a listener of fanotify.
+func opensHoldNode(f *facts.Facts) bool {
+	return slices.ContainsFunc(f.Tasks.Intercepted, func(t host.BlockedTask) bool { return t.Role != "" })
 }
 
 // waitsFor is for tasks that wait for one of the kinds, or for something unknown.

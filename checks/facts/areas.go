@@ -149,6 +149,8 @@ type Tasks struct {
 	Frozen []Freeze // the freezes that matter to the node
 	// the blocked tasks of runtime, kubelet, shims and containers that something else calls stuck as well
 	Stuck []host.BlockedTask
+	// those of them that wait for a listener of fanotify, which Stuck does not hold
+	Intercepted []host.BlockedTask
 }
 
 // Disk is the state of disks, file systems and mounts.

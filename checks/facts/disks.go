@@ -73,10 +73,14 @@ type WriteLatency struct {
 	median, max time.Duration
 }
 
-// latencies returns the timed writes that were made, the slowest folder first.
+// latencies returns the timed writes that were made, the slowest folder first. One that did not end where the runtime
+// waits for a listener of fanotify most likely waited there too, and shows nothing about the disk.
 func latencies(f *Facts) []WriteLatency {
 	var out []WriteLatency
+	held := slices.ContainsFunc(f.Tasks.Intercepted,
+		func(t host.BlockedTask) bool { return t.Role == host.RoleRuntime })
 	for _, w := range f.Seen.Writes.Value {
+		w.Hung = w.Hung && !held
 		l := WriteLatency{Writes: w}
 		if times := slices.Sorted(slices.Values(w.Times)); len(times) > 0 {
 			l.median, l.max = times[len(times)/2], times[len(times)-1]

@@ -93,7 +93,8 @@ func New(in *Input) *Facts {
 	f.KubeletState.APIQuiet = apiQuiet(f)
 	deriveOthers(f)
 	deriveShims(f)
-	f.Tasks = Tasks{Frozen: frozenCgroups(f), Stuck: stuckTasks(f)}
+	f.Tasks.Frozen = frozenCgroups(f)
+	f.Tasks.Stuck, f.Tasks.Intercepted = stuckTasks(f)
 	deriveDisk(f)
 	derivePressure(f)
 	deriveUsage(f)

@@ -96,7 +96,7 @@ func isOther(f *Facts, p host.Process) bool {
 	case strings.Contains(t.Unit, UnitDocker): // asked through cri-dockerd: three daemons serve one socket
 		return false
 	case p.Role == host.RoleRuntime && known:
-		return p.PID != d.PID && !isRival(f, p)
+		return p.PID != d.PID && p.Daemon != d.PID && !isRival(f, p)
 	case p.Role == host.RoleRuntime:
 		return listensElsewhere(f, p)
 	case strings.HasPrefix(p.Program, "conmon"):
@@ -132,7 +132,7 @@ func listensElsewhere(f *Facts, p host.Process) bool {
 // or uses the same root folder.
 func isRival(f *Facts, p host.Process) bool {
 	d := f.Target.Daemon.Process
-	return d != nil && p.PID != d.PID && p.Role == host.RoleRuntime &&
+	return d != nil && p.PID != d.PID && p.Daemon != d.PID && p.Role == host.RoleRuntime &&
 		(SharesSocket(f, p) || SharedRoot(f, d.PID, p.PID) != "")
 }
 

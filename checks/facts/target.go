@@ -184,7 +184,7 @@ func daemon(f *Facts) Daemon {
 // likelyDaemon returns the runtime daemon when the socket names none.
 func likelyDaemon(f *Facts) *host.Process {
 	daemons := filter(ProcessesOf(f, host.RoleRuntime),
-		func(p host.Process) bool { return !listensElsewhere(f, p) })
+		func(p host.Process) bool { return p.Daemon == 0 && !listensElsewhere(f, p) })
 	i := slices.IndexFunc(daemons, func(p host.Process) bool { return IsStopped(&p) || IsUninterruptible(&p) })
 	if i < 0 && len(daemons) != 1 {
 		return nil

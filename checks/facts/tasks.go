@@ -29,6 +29,8 @@ func Corroboration(f *Facts, t host.BlockedTask) string {
 		return "the runtime answers nothing"
 	case t.Role == host.RoleCNI && f.RPC[RPCStatus].Outcome == Hung:
 		return "Status, which waits for CNI operations, hangs"
+	case w == WaitWatcher:
+		return watcherDelays(f, t)
 	case (w == WaitNetworkFS || w == WaitFUSE || w == WaitUnmount) && f.Seen.SilentMount():
 		return "a mount does not answer"
 	case (w == WaitDisk || w == WaitUnmount) && f.Seen.hungWrite():
@@ -62,16 +64,19 @@ func HeldBy(f *Facts, t host.BlockedTask) (plegbench.Inspection, bool) {
 }
 
 // stuckTasks returns the blocked tasks of runtime, kubelet, shims and containers that something else calls stuck as
-// well, those first with which most waits. A frozen task is none: it is the freeze that holds it.
-func stuckTasks(f *Facts) []host.BlockedTask {
-	stuck := filter(f.Seen.Tasks.Value.Blocked, func(t host.BlockedTask) bool {
+// well, those first with which most waits. Those that wait for a listener of fanotify are apart. A frozen task is none:
+// it is the freeze that holds it.
+func stuckTasks(f *Facts) (stuck, intercepted []host.BlockedTask) {
+	stuck = filter(f.Seen.Tasks.Value.Blocked, func(t host.BlockedTask) bool {
 		return IsOurs(t.Owner) && WaitOf(t) != WaitFrozen && !isFrozen(f, t) && Corroboration(f, t) != ""
 	})
 	weights := []host.Role{"", host.RoleCNI, host.RoleShim, host.RoleOCI, host.RoleKubelet, host.RoleRuntime}
 	slices.SortStableFunc(stuck, func(a, b host.BlockedTask) int {
 		return cmp.Compare(slices.Index(weights, b.Role), slices.Index(weights, a.Role))
 	})
-	return stuck
+	watched := func(t host.BlockedTask) bool { return WaitOf(t) == WaitWatcher }
+	intercepted = filter(stuck, watched)
+	return slices.DeleteFunc(stuck, watched), intercepted
 }
 
 // isFrozen reports whether a task lies in a frozen control group. Since Linux 6.1 one that was asleep stays where it
