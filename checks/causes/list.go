@@ -36,6 +36,7 @@ func All() []Definition {
 		filesExhausted,
 		inotifyExhausted,
 		taskStuck,
+		opensIntercepted,
 		shimStuck,
 		cgroupFrozen,
 		systemdWedged,
