@@ -78,6 +78,16 @@ func TestEndToEndDaemonFaults(t *testing.T) {
 				`goroutine dump: containerd \(pid CULPRIT\) is stopped`, `threads of it in state T.*do_signal_stop`,
 			},
 		}},
+		{Name: "opens wait for a listener", Make: r.watchRoot(), Want: want{
+			Codes: []string{"OpensIntercepted"}, Among: true, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
+			Lines: []string{`^critical .* containerd \(pid \d+\).* waits for exe \(pid CULPRIT\) to permit`},
+			Steps: []string{"fdinfo", "kill -KILL CULPRIT"}, Repair: []string{"kill -KILL CULPRIT"},
+		}},
+		{Name: "the OCI runtime waits for a stopped listener", Make: r.watchRuntime, Want: want{
+			Codes: []string{"OpensIntercepted"}, Among: true, Severity: checks.Critical, Culprits: []string{"CULPRIT"},
+			Lines: []string{`waits for exe \(pid CULPRIT\), which is stopped,`, "PLEG is fine, but containers cannot start"},
+			Steps: []string{"fdinfo", "kill -CONT CULPRIT"}, Repair: []string{"kill -KILL CULPRIT"},
+		}},
 		{Name: "not running", Make: r.stop, Want: want{
 			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Steps: []string{"kdiag pleg", "ss -xlp"},
 		}},

@@ -17,7 +17,7 @@ type (
 	want  = e2etest.Want
 )
 
-// TestMain becomes the process that waitInKernel, lockMap or plugins starts, where the environment has it.
+// TestMain becomes the process that waitInKernel, lockMap, plugins or watch starts, where the environment has it.
 func TestMain(m *testing.M) {
 	if os.Getenv(vforkEnv) != "" {
 		vfork()
@@ -27,6 +27,9 @@ func TestMain(m *testing.M) {
 	}
 	if paths := os.Getenv(listenEnv); paths != "" {
 		servePlugins(paths)
+	}
+	if path := os.Getenv(watchEnv); path != "" {
+		watch(path)
 	}
 	nodebox.Main(m)
 }
