@@ -31,6 +31,8 @@ const (
 	maxChildren = 8
 	// returnMargin is how long before its deadline a batch stops waiting, so that it can still return its results.
 	returnMargin = 400 * time.Millisecond
+	// beginTime is how long a child may wait for the program that it is to run. Boot times are whole seconds.
+	beginTime = 2 * time.Second
 	// reapTime is how long a killed process that is not stuck may take to be gone.
 	reapTime = 300 * time.Millisecond
 )
@@ -74,6 +76,8 @@ func (c Child) start(verb, base string, paths []string) (*running, error) {
 	cmd.Dir = "/"
 	cmd.Env = []string{}
 	cmd.SysProcAttr = childAttributes()
+	unbegun := time.AfterFunc(beginTime, func() { EndUnbegun(os.Getpid()) })
+	defer unbegun.Stop()
 	if err := cmd.Start(); err != nil {
 		r.Close()
 		return nil, fmt.Errorf("starting a child: %w", err)
@@ -84,6 +88,27 @@ func (c Child) start(verb, base string, paths []string) (*running, error) {
 		close(p.ended)
 	}()
 	return p, nil
+}
+
+// EndUnbegun kills the children of a process that have waited for beginTime to begin their program, as where a listener
+// of fanotify does not permit its opening. Until then the thread that started one is in vfork, where Go's runtime cannot
+// stop it: at the next garbage collection the whole process stands still. So another process should call this as well.
+func EndUnbegun(parent int) {
+	p := Population{root: "/", boot: bootTime("/")}
+	own, err := readStat(p.dir(parent))
+	if err != nil {
+		return
+	}
+	for _, thread := range p.threads(parent) {
+		children, _ := readSmall(thread, "children")
+		for child := range strings.FieldsSeq(children) {
+			pid, _ := strconv.Atoi(child)
+			st, err := readStat(p.dir(pid))
+			if err == nil && st.comm == own.comm && st.state == 'D' && time.Since(p.started(st.start)) >= beginTime {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
 }
 
 // errNoAnswer is the error of a child that has not written in time.

@@ -55,6 +55,7 @@ func Main(ctx context.Context, env cli.Env, args []string) int {
 		if code, ok := supervise(args); ok {
 			return code
 		}
+		env.Self = "" // no child can be started either
 	}
 	reloads := len(args) > 0 && args[0] == "agent" // on SIGHUP
 	ctx, stop := interruptible(ctx, !reloads, nil)

@@ -34,6 +34,8 @@ const (
 	// maxLeft are the workers that may be left behind. Where so many wait, kdiag ends with its worker, so that what
 	// starts it each minute does not fill the node.
 	maxLeft = 64
+	// startTime is how long a worker may take to begin.
+	startTime = 3 * time.Second
 	// endTime is how long the supervisor waits for the end of a worker that has nothing left to do.
 	endTime = 300 * time.Millisecond
 )
@@ -53,6 +55,8 @@ func supervise(args []string) (code int, ok bool) {
 	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
 		signal.Notify(signals, syscall.SIGHUP)
 	}
+	runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))) // for the end of a worker that does not begin
+	unbegun := time.AfterFunc(startTime, func() { host.EndUnbegun(os.Getpid()) })
 	runtime.LockOSThread() // the worker is killed when the thread that started it ends
 	worker, err := os.StartProcess("/proc/self/exe",
 		slices.Concat([]string{os.Args[0], workerArgument, strconv.Itoa(pair[1])}, args),
@@ -61,7 +65,7 @@ func supervise(args []string) (code int, ok bool) {
 			Sys:   &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 		})
 	unix.Close(pair[1])
-	if err != nil {
+	if begun := unbegun.Stop(); err != nil || !begun {
 		signal.Stop(signals)
 		return 0, false
 	}
@@ -76,12 +80,16 @@ func supervise(args []string) (code int, ok bool) {
 			done <- int(b[0])
 		}
 	}()
-	return follow(socket, signals, ended, done), true
+	return follow(worker.Pid, socket, signals, ended, done), true
 }
 
 // follow passes signals on until the worker has ended or has nothing left to do, and returns its exit code. If a signal
 // killed it, or a second one did not, it ends this process in the same way.
-func follow(socket io.Writer, signals <-chan os.Signal, ended <-chan syscall.WaitStatus, done <-chan int) (code int) {
+func follow(
+	worker int, socket io.Writer, signals <-chan os.Signal, ended <-chan syscall.WaitStatus, done <-chan int,
+) (code int) {
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
 	var late <-chan time.Time
 	var last syscall.Signal
 	for interrupts := 0; ; {
@@ -101,6 +109,8 @@ func follow(socket io.Writer, signals <-chan os.Signal, ended <-chan syscall.Wai
 			} else if interrupts == 2 {
 				late, last = time.After(endTime), signal
 			}
+		case <-look.C:
+			host.EndUnbegun(worker)
 		case <-late:
 			if last != 0 {
 				endBy(last)
