@@ -56,7 +56,7 @@ func TestEndToEndControls(t *testing.T) {
 		{Name: "a runc of somebody else", Make: elsewhere("runc", false)},
 		{Name: "a stopped shim of somebody else", Make: elsewhere("containerd-shim-runc-v2", true)},
 		{Name: "a stopped containerd of somebody else", Make: elsewhere("containerd", true)},
-		{Name: "a listener that answers after a while", Make: r.watchRoot(answerEnv + "=1")},
+		{Name: "a listener that answers after a while", Make: r.watchRoot(answerEnv + "=1000000")},
 		{Name: "a runtime that was just restarted", Make: func(t *testing.T, _ *place) {
 			e2etest.Must(t, r.Restart(context.Background()))
 		}},

@@ -88,6 +88,9 @@ func TestEndToEndDaemonFaults(t *testing.T) {
 			Lines: []string{`waits for exe \(pid CULPRIT\), which is stopped,`, "PLEG is fine, but containers cannot start"},
 			Steps: []string{"fdinfo", "kill -CONT CULPRIT"}, Repair: []string{"kill -KILL CULPRIT"},
 		}},
+		{Name: "kdiag's children wait for a listener", Make: r.watchKdiag, Want: want{
+			Results: map[string]string{"host.writes": "^unknown .*the child ended early"}, Only: "node",
+		}},
 		{Name: "not running", Make: r.stop, Want: want{
 			Codes: []string{"RuntimeDown"}, Severity: checks.Critical, Steps: []string{"kdiag pleg", "ss -xlp"},
 		}},

@@ -21,7 +21,7 @@ import (
 )
 
 // watchEnv makes the test binary a listener of fanotify: TestMain looks for it. It names a mount point, or a program.
-// Where answerEnv is set it answers, and not at once.
+// answerEnv is how many events it answers, and not at once; none without it.
 const (
 	watchEnv  = "KDIAG_TEST_WATCH"
 	answerEnv = "KDIAG_TEST_ANSWER"
@@ -41,11 +41,9 @@ func watch(path string) {
 		panic(err)
 	}
 	os.Stdout.WriteString("up\n")
-	for os.Getenv(answerEnv) == "" {
-		_ = unix.Pause()
-	}
+	answers, _ := strconv.Atoi(os.Getenv(answerEnv))
 	b := make([]byte, unix.FAN_EVENT_METADATA_LEN) // of one event
-	for {
+	for range answers {
 		if _, err := unix.Read(fd, b); err != nil {
 			panic(err)
 		}
@@ -53,6 +51,9 @@ func watch(path string) {
 		file := b[16:20]
 		_, _ = unix.Write(fd, append(file[:4:4], binary.NativeEndian.AppendUint32(nil, unix.FAN_ALLOW)...))
 		_ = unix.Close(int(binary.NativeEndian.Uint32(file)))
+	}
+	for {
+		_ = unix.Pause()
 	}
 }
 
@@ -84,6 +85,14 @@ func (r rig) watchRuntime(t *testing.T, at *place) {
 	e2etest.Sh(t, "kill -STOP "+at.Culprit)
 	r.RunBehind(t, nodebox.Pods{Prefix: "begins"})
 	waits(t, "/proc/[0-9]*/wchan")
+}
+
+// watchKdiag has a listener on kdiag's own program that permits two starts: that of kdiag, and of its worker.
+func (r rig) watchKdiag(t *testing.T, at *place) {
+	program := filepath.Join(t.TempDir(), "kdiag")
+	e2etest.Must(t, exec.Command("cp", at.Program, program).Run())
+	at.Program = program
+	r.watch(program, answerEnv+"=2")(t, at)
 }
 
 // waits returns when a task waits for a listener.
