@@ -34,14 +34,17 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 	if !f.Log.Read || f.Target.Simulated {
 		return nil
 	}
-	tasks, locked := f.Log.HungTasks, facts.LockedUp(f)
-	if len(tasks) == 0 && !locked {
+	tasks, locked, oops := f.Log.HungTasks, facts.LockedUp(f), facts.Logged(f, signature.KernelOops) != nil
+	if len(tasks) == 0 && !locked && !oops {
 		return nil // the hung tasks run again
 	}
 	var e checks.Evidence
 	summary := ""
 	for _, sign := range [][2]string{
-		{signature.SoftLockup, "soft lockup"}, {signature.RCUStall, "RCU stall"}, {signature.HungTask, "hung task"},
+		{signature.SoftLockup, "soft lockup"},
+		{signature.RCUStall, "RCU stall"},
+		{signature.HungTask, "hung task"},
+		{signature.KernelOops, "error of its own"},
 	} {
 		if c := facts.Logged(f, sign[0]); c != nil {
 			summary = cmp.Or(summary, "the kernel reports "+units.Count(int(c.Count), sign[1]))
@@ -70,7 +73,7 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 	}
 	addGaps(f, &e, gapHost)
 	return newFinding(severity, step, summary, e, taskSubjects(f, tasks)...).advise(func(s *Steps, _ string) {
-		s.Look("journalctl --no-pager -k --since -1h | grep -E -A 20 'blocked for more than|soft lockup|rcu.*stall' | "+
+		s.Look("journalctl --no-pager -k --since -1h | grep -E -A 20 'blocked for more than|soft lockup|rcu.*stall|BUG:|Oops' | "+
 			"tail -n 100", "Show the call traces: the lock, mount or device that the tasks wait for.")
 		for _, t := range tasks[:min(len(tasks), 2)] {
 			s.lookStack(t.PID, "Check if "+t.Label()+" still waits there.")
@@ -79,6 +82,7 @@ func recogniseKernelHung(f *facts.Facts) *Finding {
 		s.Look("grep . /proc/pressure/io", "Check for slow disks (avg10 near 100): then the tasks may go on.")
 		s.lookStacks()
 		s.addNodeIf(vital || locked, "Reboot only if the tasks stay hung; slow disks need none.")
+		s.addNodeIf(oops && !vital && !locked, "Reboot soon: what the kernel had locked stays locked.")
 	})
 }
 
@@ -90,7 +94,7 @@ func kernelHolds(f *facts.Facts) bool {
 }
 
 func loggedKernelHung(in *Incident) *Finding {
-	codes := []string{signature.HungTask, signature.SoftLockup, signature.RCUStall}
+	codes := []string{signature.HungTask, signature.SoftLockup, signature.RCUStall, signature.KernelOops}
 	f := in.early(checks.Strong, "The kernel reports tasks or CPUs that do not move.", codes...)
 	if slices.ContainsFunc(in.each(codes...), func(b *journal.Burst) bool {
 		return b.Object().Kind == "Process" && journal.TaskRole(b.Object().Name) != journal.RoleOther

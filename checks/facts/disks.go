@@ -48,6 +48,10 @@ func deriveDisk(f *Facts) {
 					Shortage{Space: s}.Name()))
 		}
 	}
+	for _, disk := range shutDown(f) {
+		d.Failing = append(d.Failing, fmt.Sprintf("the kernel shut down the file system of %s (%s): nothing can be written",
+			Clean(disk.Folders[0].Path), Clean(disk.Name)))
+	}
 	for _, l := range d.Writes {
 		if l.refused() {
 			d.Failing = append(d.Failing, l.Line())

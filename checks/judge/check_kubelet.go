@@ -295,5 +295,16 @@ func readLogOfKernel(f *facts.Facts) checks.Result {
 	if kills := facts.OwnKills(f); len(kills) > 0 {
 		return ok("%s", kills[0])
 	}
+	if c := facts.Logged(f, signature.ConntrackFull); c != nil {
+		return warning("packets are dropped%s: %s", causes.Often(c.Count), causes.Quote(c.Newest()))
+	}
+	for _, code := range []string{
+		signature.BlockIOError, signature.FilesystemError, signature.HardwareErrorCorrected, signature.LinkDown,
+		signature.GPUProgramError, signature.ProcessCrashed,
+	} {
+		if c := facts.Logged(f, code); c != nil {
+			return ok("%s, %s: %s", c.Title, units.Times(int(c.Count)), causes.Quote(c.Newest()))
+		}
+	}
 	return ok("no hung task, lockup or kill for memory in the last %s", units.Duration(f.Log.Window))
 }

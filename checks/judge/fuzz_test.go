@@ -98,6 +98,9 @@ func randomise(r *rand.Rand, v reflect.Value, text string, oneOf int) {
 	case reflect.Pointer:
 		switch always := v.Type() == reflect.TypeFor[*crictl.Pod](); { // which the client always sets
 		case v.IsNil() && (now || always):
+		always := v.Type() == reflect.TypeFor[*crictl.Pod]() // the client sets it
+		switch {
+		case (now || always) && v.IsNil():
 			v.Set(reflect.New(v.Type().Elem()))
 		case now && !always:
 			v.SetZero()

@@ -114,6 +114,7 @@ func logRules() []logRule {
 		return slices.ContainsFunc([]journal.Role{journal.TaskRole(name), journal.UnitRole(name)},
 			func(r journal.Role) bool { return r == journal.RoleKubelet || r == journal.RoleRuntime })
 	}}
+	isRuntime := func(name string) bool { return journal.TaskRole(name) == journal.RoleRuntime }
 	outage := when{from: someTries, long: 40 * time.Second, words: true}
 	const oom, server = "the kernel killed processes for want of memory", causes.APIServerUnreachable
 	return []logRule{
@@ -122,6 +123,7 @@ func logRules() []logRule {
 				"succeeded for 30 s and more (container runtime is down)", when{long: longSkip},
 		},
 		{"UnitFailed", causes.RuntimeDown, "the runtime ended with a failure", when{of: runtime, words: true}},
+		{"ProcessCrashed", causes.RuntimeDown, "the runtime crashed", when{of: isRuntime}},
 		{
 			"RuntimeNotReadyReported", causes.RuntimeNotReady, "the runtime reported that it was not ready",
 			when{long: longSkip},
@@ -129,6 +131,8 @@ func logRules() []logRule {
 		{"OOMKill", causes.OOMKilled, oom, vital},
 		{"UnitOOMKilled", causes.OOMKilled, oom, vital},
 		{"RelistFailed", causes.PLEGUnhealthy, "relists failed, at once and not late", when{from: someTries}},
+		{"HardwareError", causes.HardwareFault, "memory, a CPU or a bus failed", when{}},
+		{"KernelOops", causes.KernelHung, "the kernel failed (Oops, BUG or panic)", when{}},
 		{"SoftLockup", causes.KernelHung, "the kernel reported a CPU as locked up", when{}},
 		{"RCUStall", causes.KernelHung, "the kernel reported RCU stalls", when{}},
 		{"HungTask", causes.KernelHung, "the kernel reported blocked tasks", when{}},
@@ -246,7 +250,7 @@ func shortage(record string) string {
 var ordinary = []string{
 	signature.PLEGNotHealthy, "StatusCheckPending", signature.NetworkNotReady, signature.CNINotInitialized,
 	signature.APIServerFailed, signature.LogsSuppressed, signature.OOMInvoked, signature.EvictionBlind,
-	signature.HousekeepingSlow, signature.ClockChanged,
+	signature.HousekeepingSlow, signature.ClockChanged, signature.GPUProgramError, signature.ProcessCrashed,
 }
 
 // find applies the rule to a report.

@@ -65,8 +65,18 @@ const (
 	BlockIOError     = "BlockIOError"
 	NetdeviceLeak    = "NetdeviceLeak"
 	ForkRejected     = "ForkRejected"
+	HardwareError    = "HardwareError"
+	ConntrackFull    = "ConntrackFull"
+	GPUError         = "GPUError"
+	GPUProgramError  = "GPUProgramError"
+	KernelOops       = "KernelOops"
+	LinkDown         = "LinkDown"
+	NICError         = "NICError"
+	ProcessCrashed   = "ProcessCrashed"
 	MachineSuspended = "MachineSuspended"
 	MachineBooted    = "MachineBooted"
+
+	HardwareErrorCorrected = "HardwareErrorCorrected"
 
 	UnitSignalled       = "UnitSignalled"
 	UnitStarted         = "UnitStarted"

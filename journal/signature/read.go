@@ -44,6 +44,8 @@ var readers = []reader{
 	{"victim", readVictim},       // of the OOM killer: name, pid, constraint
 	{"server", readServer},       // of a network file system
 	{"device", readDevice},       // block device, network device, file system
+	{"hardware", readHardware},   // memory module, CPU, GPU, network card; the process that a failed memory hit
+	{"crash", readCrash},         // the process: name, pid
 	{"path", readPath},           // file or cgroup
 	{"unit", readUnit},           // systemd unit, its role, how it ended
 	{"sizes", readSizes},

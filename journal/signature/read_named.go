@@ -82,7 +82,14 @@ var (
 	)
 	readServer = named(`server (?P<path>[^ ,\n]+)`, `\\\\(?P<path>\S+) has not responded`)
 	readDevice = named(`nvme (?P<device>nvme[^ ,):;\n]+)`,
-		`(?:, dev |on dev |on device |\(device |waiting for |XFS \(|EXT4-fs \()(?P<device>[^ ,):;\n]+)`)
+		`(?:, dev |on dev |on device |\(device |waiting for |XFS \(|EXT4-fs \(|failure on )(?P<device>[^ ,):;\n]+)`,
+		`\[(?P<device>sd[a-z]+)\]`)
+	readHardware = named(`(?:Sending SIGBUS to|MCE: Killing) (?P<process>.+):(?P<pid>\d+) due to`,
+		`\d [CU]E .*?\bon (?P<device>\S+)`, `(?P<device>CPU \d+): Machine`, `NVRM: Xid \((?P<device>[^)]+)\)`,
+		`NETDEV WATCHDOG: (?P<device>[^ :]+) \(`, `slave (?P<device>[^) ]+)\)`,
+		`(?P<device>[\w.@-]+):? (?:NETDEV WATCHDOG: CPU|NIC Link is|Link is|Detected Hardware Unit|Keep alive watchdog)`)
+	readCrash = named(`Process (?P<pid>\d+) \((?P<process>[^)]+)\)`,
+		`(?:traps: |^|\] |: )(?P<process>[^\[\]:]{1,15})\[(?P<pid>\d+)\]:? (?:segfault|trap|general|unhandled)`)
 	readSizes = named(`(?P<sending>trying to send message )?larger than max \(?(?P<size>\d+)(?: vs\. (?P<limit>\d+))?`)
 	readTook  = named(`actual="?(?P<took>[0-9.hmsuµn]+)`, `seconds="?(?P<took>[0-9.]+)`,
 		`(?:dirs took|longer than) (?P<took>[0-9.hmsuµn]+)`)
