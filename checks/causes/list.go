@@ -40,6 +40,7 @@ func All() []Definition {
 		shimStuck,
 		cgroupFrozen,
 		systemdWedged,
+		hardwareFault,
 		kernelHung,
 		cgroupDriverMismatch,
 		mountsExploded,
