@@ -96,8 +96,6 @@ func randomise(r *rand.Rand, v reflect.Value, text string, oneOf int) {
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
-		switch always := v.Type() == reflect.TypeFor[*crictl.Pod](); { // which the client always sets
-		case v.IsNil() && (now || always):
 		always := v.Type() == reflect.TypeFor[*crictl.Pod]() // the client sets it
 		switch {
 		case (now || always) && v.IsNil():
