@@ -30,9 +30,7 @@ func serveFake(t *testing.T, s fake.Scenario) (crictl.Dialer, *remote.Service) {
 	t.Helper()
 	dialer := faketest.Serve(t, s)
 	service, err := remote.Dial(inMemory, remote.Options{Log: logr.Discard(), Dialer: dialer})
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	t.Cleanup(func() { _ = service.Close() })
 	return dialer, service
 }
@@ -45,9 +43,9 @@ func tree(t *testing.T, names ...string) string {
 		path, content, isFile := strings.Cut(filepath.Join(root, name), "=")
 		if isFile {
 			looptest.Write(t, path, content)
-		} else if err := os.MkdirAll(path, 0o755); err != nil {
-			t.Fatal(err)
+			continue
 		}
+		looptest.Must(t, os.MkdirAll(path, 0o755))
 	}
 	return root
 }
@@ -61,9 +59,7 @@ func leaves(t *testing.T, root string) (out []string) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	return out
 }
 
@@ -172,13 +168,9 @@ func TestForgetCgroups(t *testing.T) {
 			mount, rootDir := tree(t, tt.cgroups...), tree(t, cgroupRootFile+"="+root)
 			var stopped []string
 			stop := func(slice string) error { stopped = append(stopped, slice); return nil }
-			if err := forgetCgroups(mount, rootDir, stop); err != nil {
-				t.Fatal(err)
-			}
+			looptest.Must(t, forgetCgroups(mount, rootDir, stop))
 			want, got := [][]string{tt.left, tt.stopped}, append(leaves(t, mount), leaves(t, rootDir)...)
-			if diff := cmp.Diff(want, [][]string{got, stopped}); diff != "" {
-				t.Errorf("left and stopped (-want +got):\n%s", diff)
-			}
+			looptest.Equal(t, "left and stopped", want, [][]string{got, stopped})
 		})
 	}
 }

@@ -46,9 +46,7 @@ func TestLoopSkips(t *testing.T) {
 func kubelet(t *testing.T) *kubeletconfig.Config {
 	t.Helper()
 	k, _, err := LoadKubelet("", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	return k
 }
 
@@ -137,9 +135,7 @@ func syncs(t *testing.T, s *SyncLoop) (n uint64) {
 	t.Helper()
 	for _, kind := range []podworkers.UpdateType{podworkers.Create, podworkers.Update, podworkers.Sync} {
 		var m dto.Metric
-		if err := s.metrics.PodWorkerDuration.WithLabelValues(string(kind)).(prometheus.Metric).Write(&m); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, s.metrics.PodWorkerDuration.WithLabelValues(string(kind)).(prometheus.Metric).Write(&m))
 		n += m.GetHistogram().GetSampleCount()
 	}
 	return n

@@ -49,9 +49,7 @@ func onFake(
 			Objects: dir, Kubelet: k, Periods: PeriodsFor(k), Recorder: record.NewFakeRecorder(1000),
 			Log: funcr.New(func(string, string) {}, funcr.Options{}), Dialer: faketest.Serve(t, runtime), Trace: trace,
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, err)
 		pods := make(chan []*v1.Pod)
 		s.sources = []podSource{{pod.FileSource, func(ctx context.Context, send func([]*v1.Pod)) error {
 			for {

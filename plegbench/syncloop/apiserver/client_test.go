@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 const protobuf = "application/vnd.kubernetes.protobuf"
@@ -51,9 +53,7 @@ func serve(t *testing.T, r *recorder, contentType string, limits Limits) *Client
 	client, err := New(&rest.Config{
 		Host: server.URL, BearerToken: "secret", ContentConfig: rest.ContentConfig{ContentType: contentType},
 	}, limits)
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	return client
 }
 
@@ -136,9 +136,7 @@ func TestCalls(t *testing.T) {
 	} {
 		r.answer, r.asked = tt.answer, nil
 		got, err := tt.call()
-		if err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, err)
 		if diff := cmp.Diff([]string{tt.want}, r.asked); diff != "" || r.identity != "Bearer secret" {
 			t.Errorf("%s came as %q", diff, r.identity)
 		}
@@ -190,9 +188,7 @@ func TestHeartbeatsAreNotHeldBack(t *testing.T) {
 		_, leaseErr := c.GetLease(ctx, "n1")
 		err = errors.Join(err, nodeErr, leaseErr)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	cancel()
 	if _, err := c.GetPod(ctx, "shop", "web"); err == nil {
 		t.Error("a second pod was not held back")

@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
@@ -29,21 +30,15 @@ var update = flag.Bool("update", false, "write the goldens")
 // TestParse completes a pod as the API server and the kubelet would.
 func TestParse(t *testing.T) {
 	manifest, err := os.ReadFile("testdata/full.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	pods, err := parse(manifest, pod.FileSource, "/m/full.yaml", "Node-A")
 	if err != nil || len(pods) != 1 {
 		t.Fatal(pods, err)
 	}
 	got, err := yaml.Marshal(pods[0])
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	if *update {
-		if err := os.WriteFile("testdata/full.golden.yaml", got, 0o644); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, os.WriteFile("testdata/full.golden.yaml", got, 0o644))
 	}
 	want, err := os.ReadFile("testdata/full.golden.yaml")
 	if diff := cmp.Diff(string(want), string(got)); diff != "" || err != nil {
@@ -94,9 +89,7 @@ func FuzzParsePod(f *testing.F) {
 			return
 		}
 		again, err := parse(data, pod.FileSource, "/m/x", "n")
-		if err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, err)
 		if diff := cmp.Diff(pods, again); diff != "" {
 			t.Errorf("parsed twice: %s", diff)
 		}

@@ -85,9 +85,7 @@ func TestFileList(t *testing.T) {
 	f := &File{Interval: 20 * time.Second, Path: dir, NodeName: "n", Log: log.Logger(0)}
 	read := func(changed string, want ...string) {
 		t.Helper()
-		if err := f.read(changed); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, f.read(changed))
 		looptest.Equal(t, "pods", want, names(f.sorted()))
 	}
 	read("", "a-n", "b-n", "a-n")

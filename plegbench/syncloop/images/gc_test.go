@@ -39,9 +39,7 @@ func TestCollect(t *testing.T) {
 		delete(s.used, "was")
 		time.Sleep(time.Hour)
 		s.images = append(s.images, sized("new", 11))
-		if err := g.CollectNow(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, g.CollectNow(t.Context()))
 		looptest.Equal(t, "removed", []string{"a", "b", "was"}, s.removed)
 		if events := looptest.Drain(recorder.Events); events != nil {
 			t.Error(events)
@@ -55,9 +53,7 @@ func TestCollect(t *testing.T) {
 		s.images, s.used = append(s.images, again), map[string]bool{"docker.io/tagged:1": true}
 		_, _ = g.detect(t.Context())
 		s.used, s.removed = nil, nil
-		if err := g.DeleteUnused(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, g.DeleteUnused(t.Context()))
 		looptest.Equal(t, "removed", []string{"used", "tagged"}, s.removed)
 		s.fail = map[string]error{"list": errors.New("no list")}
 		if err := g.DeleteUnused(t.Context()); err == nil {

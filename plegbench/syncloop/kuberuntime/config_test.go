@@ -103,18 +103,14 @@ func TestVerifyNonRoot(t *testing.T) {
 
 func TestEnvironment(t *testing.T) {
 	data, err := os.ReadFile("testdata/environment.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	var c v1.Container
 	looptest.Decode(t, string(data), &c)
 	p := testPod("main")
 	p.Spec.ServiceAccountName = "robot"
 	s := &podSync{Manager: newHarness(t).Manager, pod: p, ip: "10.1.0.5"}
 	env, err := s.environment(t.Context(), &c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	looptest.Equal(t, "environment", map[string]string{
 		"APP": "web", "FROM_CM": "$(mode)", "FROM_SECRET": "word", "HOST": "192.0.2.1", "IP": "10.1.0.5",
 		"LATER": "x", "NODE_NAME": "node-a", "PLAIN": "fast word $(LATER) $(mode)", "SA": "robot", "S_pass": "word",

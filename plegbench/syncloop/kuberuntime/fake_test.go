@@ -289,9 +289,7 @@ func (r *harness) now(t *testing.T, p *v1.Pod) *container.PodStatus {
 		return &container.PodStatus{UID: p.UID, Name: p.Name, Namespace: p.Namespace}
 	}
 	st, err := r.GetPodStatus(t.Context(), listed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	return st
 }
 

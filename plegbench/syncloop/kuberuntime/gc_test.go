@@ -69,9 +69,7 @@ func (r *harness) left(t *testing.T) []string {
 		out = append(out, s.Id)
 	}
 	logs, err := filepath.Glob(filepath.Join(r.LogDir, "pods", "*", "*.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	for _, log := range logs {
 		out = append(out, filepath.Base(log))
 	}
@@ -113,9 +111,7 @@ func TestGarbageCollect(t *testing.T) {
 			r.addSandbox("sb-gone", "gone", notReady)
 			r.addSandbox("sb-over", "over", notReady)
 			r.addSandbox("sb-foreign", "foreign", notReady).Labels[container.OwnerLabel] = "other"
-			if err := tt.collect(r.Manager, t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			looptest.Must(t, tt.collect(r.Manager, t.Context()))
 			looptest.Equal(t, "left", strings.Fields(tt.want), r.left(t))
 		})
 	}
@@ -137,9 +133,7 @@ func TestCollectionOrder(t *testing.T) {
 	for _, call := range []string{"ContainerStatus c0", "RemoveContainer c1", "StopPodSandbox s0"} {
 		r.cri.fail[call] = errors.New("hung")
 	}
-	if err := r.GarbageCollect(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, r.GarbageCollect(t.Context()))
 	looptest.Equal(t, "calls", []string{
 		"ListContainers", "ContainerStatus c0", "ContainerStatus c1", "RemoveContainer c1", "ContainerStatus c2",
 		"RemoveContainer c2", "ListContainers", "ListPodSandbox", "StopPodSandbox s0", "StopPodSandbox s1",

@@ -17,9 +17,7 @@ func TestTerminationMessage(t *testing.T) {
 	for name, text := range map[string]string{"message": "I am done\n", "long": strings.Repeat("x", 5000) + "end"} {
 		looptest.Write(t, filepath.Join(dir, name), text)
 	}
-	if err := unix.Mkfifo(filepath.Join(dir, "pipe"), 0o666); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, unix.Mkfifo(filepath.Join(dir, "pipe"), 0o666))
 	for _, tt := range []struct{ file, message, want string }{
 		{"message", "", "I am done\n"},
 		{"message", "OOM", "OOM: I am done\n"},

@@ -129,9 +129,7 @@ func TestSyncCrashLoop(t *testing.T) {
 		p := testPod("main")
 		crash := func() {
 			time.Sleep(time.Second)
-			if err := r.cri.exit(r.now(t, p).Find("main").ID.ID, 1); err != nil {
-				t.Fatal(err)
-			}
+			looptest.Must(t, r.cri.exit(r.now(t, p).Find("main").ID.ID, 1))
 		}
 		r.sync(t, p)
 		for _, wait := range []time.Duration{0, 10, 20, 40, 80, 160, 300, 300} {

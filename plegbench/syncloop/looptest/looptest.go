@@ -72,6 +72,14 @@ func Run(t *testing.T, run func(context.Context) error) (stop func()) {
 	return stop
 }
 
+// Must ends a test that cannot go on.
+func Must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Equal fails the test if want and got differ.
 func Equal(t *testing.T, what string, want, got any, opts ...cmp.Option) {
 	t.Helper()
@@ -91,17 +99,13 @@ func Text(err error) string {
 // Decode reads YAML without unknown fields.
 func Decode(t testing.TB, text string, into any) {
 	t.Helper()
-	if err := yaml.UnmarshalStrict([]byte(text), into); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, yaml.UnmarshalStrict([]byte(text), into))
 }
 
 // Write writes a file, and makes the folders above it.
 func Write(t testing.TB, path, text string) {
 	t.Helper()
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)); err != nil {
-		t.Fatal(err)
-	}
+	Must(t, errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o644)))
 }
 
 // A Log keeps the lines of its Logger.

@@ -139,9 +139,7 @@ func (r *harness) start(t *testing.T) {
 func (r *harness) stored(t *testing.T) *v1.Node {
 	t.Helper()
 	node, err := r.client.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	return node
 }
 
@@ -246,9 +244,7 @@ func TestLease(t *testing.T) {
 		time.Sleep(5 * time.Minute) // the lease does not wait for the runtime
 		leases := r.client.CoordinationV1().Leases("kube-node-lease")
 		lease, err := leases.Get(t.Context(), "node-1", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, err)
 		if age := time.Since(lease.Spec.RenewTime.Time); age > 10400*time.Millisecond {
 			t.Errorf("renewed %v ago", age)
 		}
@@ -286,9 +282,7 @@ func TestServerGone(t *testing.T) {
 		}
 		r.breaks(nil)
 		time.Sleep(time.Minute)
-		if err := r.client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("nodes"), "", "node-1"); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, r.client.Tracker().Delete(v1.SchemeGroupVersion.WithResource("nodes"), "", "node-1"))
 		time.Sleep(11 * time.Second)
 		const deleted = `"Error updating node status, will retry" err="error getting node \"node-1\": nodes \"node-1\" `
 		if n := r.logged(deleted); n < tries || r.logged("update node status exceeds retry count") == 0 {

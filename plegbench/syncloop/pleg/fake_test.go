@@ -171,8 +171,6 @@ func (b *harness) cached(uid types.UID, want string) {
 func gauge(t *testing.T, m prometheus.Gauge) float64 {
 	t.Helper()
 	var out dto.Metric
-	if err := m.Write(&out); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, m.Write(&out))
 	return out.GetGauge().GetValue()
 }

@@ -101,9 +101,7 @@ func TestReconcileMirror(t *testing.T) {
 	} {
 		client := fake.New()
 		if c.there != nil {
-			if err := client.Tracker().Add(c.there); err != nil {
-				t.Fatal(err)
-			}
+			looptest.Must(t, client.Tracker().Add(c.there))
 		}
 		mirrors := NewMirrors(client, "n", func() *v1.Node { return c.node }, logr.Discard())
 		mirrors.Reconcile(t.Context(), static("web", "s"), c.mirror)

@@ -86,9 +86,7 @@ func TestNewestUpdateWins(t *testing.T) {
 		b.did("sync p create", "sync p update mirror=m2")
 		var out dto.Metric
 		duration := b.cfg.Metrics.PodWorkerDuration.WithLabelValues("update")
-		if err := duration.(prometheus.Metric).Write(&out); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, duration.(prometheus.Metric).Write(&out))
 		if h := out.GetHistogram(); h.GetSampleCount() != 1 || h.GetSampleSum() != 20 {
 			t.Errorf("measured %v, want once, from the oldest update's start", h)
 		}

@@ -378,9 +378,7 @@ func handle(w http.ResponseWriter, r *http.Request) {
 func portOfServer(t *testing.T, s *httptest.Server) intstr.IntOrString {
 	t.Cleanup(s.Close)
 	u, err := url.Parse(s.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	return intstr.Parse(u.Port())
 }
 
@@ -489,9 +487,7 @@ func lateError(t *testing.T) error {
 			return nil, ctx.Err()
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	defer service.Close()
 	_, err = service.ExecSync(t.Context(), "a", []string{"true"}, time.Millisecond)
 	return err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
 // TestInterrupt ends a run while the runtime hangs and the node does not show it yet. What the kubelet sees of its
@@ -55,13 +56,9 @@ func TestCleanup(t *testing.T) {
 	parent := t.TempDir()
 	alive, err := newFolder(parent, "")
 	killed, killedErr := newFolder(parent, "")
-	if err := errors.Join(err, killedErr); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, errors.Join(err, killedErr))
 	other := filepath.Join(parent, "other")
-	if err := errors.Join(killed.lock.Close(), os.Mkdir(other, 0o700)); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, errors.Join(killed.lock.Close(), os.Mkdir(other, 0o700)))
 	done, err := Cleanup(t.Context(), parent)
 	if diff := cmp.Diff(syncloop.Cleaned{Folders: []string{killed.dir}}, done); diff != "" || err != nil {
 		t.Error(err, diff)

@@ -24,9 +24,7 @@ func start(t *testing.T, cfg Config) (base string) {
 	t.Helper()
 	cfg.Address = "127.0.0.1:0"
 	s, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	looptest.Run(t, s.Run)
 	t.Cleanup(http.DefaultClient.CloseIdleConnections)
 	return "http://" + s.Addr().String()
@@ -36,19 +34,13 @@ func start(t *testing.T, cfg Config) (base string) {
 func get(t *testing.T, url, host string) (code int, text string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	req.Host = cmp.Or(host, req.Host)
 	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	return resp.StatusCode, string(data)
 }
 

@@ -101,18 +101,14 @@ func newProvider(t *testing.T, cri CRI) (p *Provider, rootDir, logDir string) {
 	p, err := New(Config{
 		CRI: cri, NodeName: "node-1", Root: "testdata/node", RootDir: rootDir, LogDir: logDir,
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	return p, rootDir, logDir
 }
 
 func summary(t *testing.T, p *Provider) *statsapi.Summary {
 	t.Helper()
 	s, err := p.Summary(t.Context(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	return s
 }
 
@@ -145,9 +141,7 @@ func TestPods(t *testing.T) {
 	looptest.Write(t, filepath.Join(logDir, "ns_web_u2/app/0.log"), strings.Repeat("x", 5000))
 	cache := filepath.Join(rootDir, "pods/u2/volumes/kubernetes.io~empty-dir/cache")
 	looptest.Write(t, filepath.Join(cache, "a"), strings.Repeat("x", 9000))
-	if err := os.Link(filepath.Join(cache, "a"), filepath.Join(cache, "again")); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, os.Link(filepath.Join(cache, "a"), filepath.Join(cache, "again")))
 	pods := summary(t, p).Pods
 	ours := map[string]string{container.OwnerLabel: "node-1"}
 	compare(t, []map[string]string{ours, ours, ours}, cri.selectors)
@@ -209,9 +203,7 @@ func TestImageDisk(t *testing.T) {
 			where = mountpoint
 		}
 		want, _, err := Disk(where)
-		if err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, err)
 		if got, _, err := p.ImageDisk(t.Context()); got != want || err != nil {
 			t.Errorf("%s: %d bytes, %v; want %d", mountpoint, got, err, want)
 		}

@@ -76,9 +76,7 @@ func (w *harness) wrote(t *testing.T, want ...string) {
 func (w *harness) status(t *testing.T) v1.PodStatus {
 	t.Helper()
 	p, err := w.api.CoreV1().Pods("shop").Get(t.Context(), "web", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	return p.Status
 }
 
@@ -112,9 +110,7 @@ func TestReport(t *testing.T) {
 		w.runFor(t, time.Minute) // the API server has what it was sent
 		w.wrote(t)
 		p.Status.Phase = v1.PodPending // somebody changes it, and the next full pass restores it
-		if err := w.api.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), p.DeepCopy(), "shop"); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, w.api.Tracker().Update(v1.SchemeGroupVersion.WithResource("pods"), p.DeepCopy(), "shop"))
 		w.runFor(t, interval+time.Second)
 		if got := w.status(t).Phase; got != v1.PodRunning {
 			t.Errorf("phase %s was not restored", got)
@@ -216,9 +212,7 @@ func TestFile(t *testing.T) {
 					Metadata struct{ Namespace, Name, UID string }
 				}
 			}
-			if err := errors.Join(readErr, statErr, json.Unmarshal(content, &list)); err != nil {
-				t.Fatal(err)
-			}
+			looptest.Must(t, errors.Join(readErr, statErr, json.Unmarshal(content, &list)))
 			got := []string{list.APIVersion + " " + list.Kind}
 			for _, i := range list.Items {
 				got = append(got, i.Metadata.Namespace+"/"+i.Metadata.Name+" "+i.Metadata.UID)

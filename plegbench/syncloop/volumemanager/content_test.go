@@ -1,13 +1,12 @@
 package volumemanager
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
@@ -18,17 +17,13 @@ func visible(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	got := map[string]string{}
 	entries, err := os.ReadDir(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), "..") {
 			continue
 		}
 		real, err := filepath.EvalSymlinks(filepath.Join(dir, e.Name()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, err)
 		err = filepath.WalkDir(real, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || d.IsDir() {
 				return err
@@ -38,9 +33,7 @@ func visible(t *testing.T, dir string) map[string]string {
 			got[e.Name()+strings.TrimPrefix(path, real)] = info.Mode().Perm().String() + " " + string(data)
 			return err
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, err)
 	}
 	return got
 }
@@ -48,9 +41,7 @@ func visible(t *testing.T, dir string) map[string]string {
 func openRoot(t *testing.T, dir string) *os.Root {
 	t.Helper()
 	root, err := os.OpenRoot(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	t.Cleanup(func() { _ = root.Close() })
 	return root
 }
@@ -75,9 +66,7 @@ func TestWriteSwapsAllAtOnce(t *testing.T) {
 		{files: files{"../x": {}}, want: nil},
 		{files: files{}, want: map[string]string{}},
 	}
-	if err := os.Symlink("left by a writer that was killed", filepath.Join(dir, dataLink+"_tmp")); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, os.Symlink("left by a writer that was killed", filepath.Join(dir, dataLink+"_tmp")))
 	for i, step := range steps {
 		before := visible(t, dir)
 		if err := write(root, step.files); (err != nil) != (step.want == nil) {
@@ -85,9 +74,7 @@ func TestWriteSwapsAllAtOnce(t *testing.T) {
 		} else if err != nil {
 			step.want = before
 		}
-		if diff := cmp.Diff(step.want, visible(t, dir)); diff != "" {
-			t.Errorf("step %d (-want +got):\n%s", i, diff)
-		}
+		looptest.Equal(t, fmt.Sprint("step ", i), step.want, visible(t, dir))
 		if stamps, _ := filepath.Glob(filepath.Join(dir, "..2*")); len(stamps) != 1 {
 			t.Errorf("step %d: folders %v, want one", i, stamps)
 		}
@@ -102,9 +89,7 @@ func TestWriteStaysInside(t *testing.T) {
 		dataLink: outside, "a": filepath.Join(outside, "a"), dataLink + "_tmp": outside,
 	} {
 		dir := t.TempDir()
-		if err := os.Symlink(target, filepath.Join(dir, name)); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, os.Symlink(target, filepath.Join(dir, name)))
 		_ = write(openRoot(t, dir), files{"a": {data: "1", mode: 0o644}})
 		if got := visible(t, outside); got["a"] != "-rw-r--r-- precious" || len(got) != 1 {
 			t.Errorf("%s: outside is now %v", name, got)

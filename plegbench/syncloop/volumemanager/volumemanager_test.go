@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/prometheus/client_golang/prometheus"
 	v1 "k8s.io/api/core/v1"
@@ -71,9 +70,7 @@ func newHarness(t *testing.T) *harness {
 // mount makes the volumes of a pod.
 func (m *Manager) mount(t *testing.T, pod *v1.Pod) {
 	t.Helper()
-	if err := errors.Join(m.MakePodDataDirs(pod.UID), m.WaitForAttachAndMount(t.Context(), pod)); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, errors.Join(m.MakePodDataDirs(pod.UID), m.WaitForAttachAndMount(t.Context(), pod)))
 }
 
 func exists(path string) bool {
@@ -100,9 +97,7 @@ func configMapVolume(name, object string) v1.Volume {
 func testdata(t testing.TB, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, err)
 	return string(data)
 }
 
@@ -137,12 +132,8 @@ func TestAllKinds(t *testing.T) {
 	} {
 		path := filepath.Join(m.podDir(pod.UID), "volumes", "kubernetes.io~"+want.folder, name)
 		volume := source.Volume{HostPath: path, Managed: true, ReadOnly: want.content != nil}
-		if diff := cmp.Diff(volume, mounts[name]); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-		if diff := cmp.Diff(want.content, visible(t, path), cmpopts.EquateEmpty()); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
+		looptest.Equal(t, name, volume, mounts[name])
+		looptest.Equal(t, name, want.content, visible(t, path), cmpopts.EquateEmpty())
 		if _, mounted := m.mounts[path]; mounted != want.memory {
 			t.Errorf("%s: want one in memory %v, mounted are %v", name, want.memory, m.mounts)
 		}
@@ -153,9 +144,7 @@ func TestAllKinds(t *testing.T) {
 	looptest.Equal(t, "options", "size=1048576", m.mounts[mounts["memory"].HostPath])
 	looptest.Write(t, filepath.Join(mounts["disk"].HostPath, "written by a container"), "x")
 	looptest.Write(t, filepath.Join(host, "of the host"), "x")
-	if err := m.Unmount(pod); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, m.Unmount(pod))
 	volumes, _ := filepath.Glob(filepath.Join(m.podDir(pod.UID), "volumes", "*", "*"))
 	if len(m.mounts)+len(volumes)+len(m.Mounts(pod.UID)) > 0 {
 		t.Errorf("left are mounts %v, folders %v, volumes %v", m.mounts, volumes, m.Mounts(pod.UID))
@@ -178,9 +167,7 @@ func TestAdoptsWhatAnEarlierRunMade(t *testing.T) {
 	for _, name := range []string{"disk", "memory"} { // as a container leaves them
 		dir := first.Mounts(pod.UID)[name].HostPath
 		looptest.Write(t, filepath.Join(dir, "kept"), "x")
-		if err := os.Chmod(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
+		looptest.Must(t, os.Chmod(dir, 0o700))
 	}
 	first.mounts[first.Mounts(pod.UID)["memory"].HostPath] += ",of the first run" // which mounting again would replace
 	before := maps.Clone(first.mounts)
@@ -260,9 +247,7 @@ func TestCleanupOrphans(t *testing.T) {
 	}
 	looptest.Write(t, filepath.Join(m.podDir("of-a-real-kubelet"), "volumes", "file"), "x")
 	looptest.Write(t, filepath.Join(m.podDir("of-another-node"), ownerMark), "node-2")
-	if err := m.Unmount(pods["ended"]); err != nil {
-		t.Fatal(err)
-	}
+	looptest.Must(t, m.Unmount(pods["ended"]))
 	delete(m.pods, "earlier-run")
 	if err := m.CleanupOrphans(map[types.UID]bool{"kept": true}); err == nil || strings.Contains(err.Error(), "ended") {
 		t.Errorf("got %v, want an error of in-use", err)
@@ -279,9 +264,7 @@ func TestCleanupOrphans(t *testing.T) {
 		"in-use/etc-hosts", "kept/etc-hosts", "in-use/" + mode, "kept/" + mode, "of-a-real-kubelet/volumes/file",
 		"in-use/" + ownerMark, "kept/" + ownerMark, "of-another-node/" + ownerMark,
 	}
-	if diff := cmp.Diff(want, left); diff != "" {
-		t.Errorf("files left (-want +got):\n%s", diff)
-	}
+	looptest.Equal(t, "files left", want, left)
 }
 
 func TestContentErrors(t *testing.T) {
