@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
@@ -94,22 +95,16 @@ func serverInMemory() server {
 
 func realServer(t *testing.T, kubeconfig string) server {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, err)
 	admin, err := kubernetes.NewForConfig(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, err)
 	asNode := rest.CopyConfig(cfg)
 	asNode.Impersonate = rest.ImpersonationConfig{
 		UserName: "system:node:" + e2eNode, Groups: []string{"system:nodes", "system:authenticated"},
 	}
 	asNode.ContentType = "application/vnd.kubernetes.protobuf" // as a kubelet's configuration has it
 	node, err := apiserver.New(asNode, apiserver.Limits{QPS: 50, Burst: 100, EventQPS: 50, EventBurst: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, err)
 	clean := func(ctx context.Context) {
 		at, now := admin.CoreV1(), metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
 		var all metav1.ListOptions
@@ -181,9 +176,7 @@ func testAPIServer(t *testing.T, api server) {
 	}
 	n.sub("a mirror that was deleted comes back", func() {
 		at := metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}
-		if err := api.CoreV1().Pods(namespace).Delete(t.Context(), mirror, at); err != nil {
-			t.Fatal(err)
-		}
+		e2etest.Must(t, api.CoreV1().Pods(namespace).Delete(t.Context(), mirror, at))
 		another := func(again *v1.Pod) bool { return again != nil && again.UID != p.UID }
 		n.await("a new mirror", api.is(t, mirror, another))
 		n.await("the new mirror's status", api.is(t, mirror, ready))
@@ -191,9 +184,7 @@ func testAPIServer(t *testing.T, api server) {
 
 	n.remove("static")
 	n.await("the mirror pod to go", api.is(t, mirror, gone))
-	if err := api.deletePod(t.Context(), bound.Name); err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, api.deletePod(t.Context(), bound.Name))
 	n.await("the bound pod to go", api.is(t, bound.Name, gone))
 	n.await("what is left of it to go", func() error { return n.gone(bound.UID) })
 }
@@ -207,14 +198,10 @@ func bind(t *testing.T, api server) *v1.Pod {
 	}
 	_, err := api.CoreV1().ServiceAccounts(namespace).Create(t.Context(), clerk, metav1.CreateOptions{})
 	_, settingsErr := api.CoreV1().ConfigMaps(namespace).Create(t.Context(), settings, metav1.CreateOptions{})
-	if err := errors.Join(err, settingsErr); err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, errors.Join(err, settingsErr))
 	p := podsOf(t, "bound.yaml")[0]
 	bound, err := api.CoreV1().Pods(namespace).Create(t.Context(), p, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, err)
 	return bound
 }
 

@@ -19,6 +19,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
@@ -69,9 +70,7 @@ func (n *node) checkLife() {
 	restarted := func(times int32) func(*v1.Pod) bool {
 		return func(p *v1.Pod) bool { return containerOf(p).RestartCount == times && isReady(p) }
 	}
-	if err := n.cri.StopContainer(n.t.Context(), n.running("life")["c of "+uid], e2ePatience); err != nil {
-		n.t.Fatal(err)
-	}
+	e2etest.Must(n.t, n.cri.StopContainer(n.t.Context(), n.running("life")["c of "+uid], e2ePatience))
 	p := n.awaitPod("the restart after a crash", "life", restarted(1))
 	last := containerOf(p).LastTerminationState.Terminated
 	if last == nil || last.ExitCode != 3 || last.Message != "bye\n" {
@@ -81,9 +80,7 @@ func (n *node) checkLife() {
 
 	labels := map[string]string{container.PodUIDLabel: uid}
 	sandboxes, _ := n.list(n.t.Context(), labels)
-	if err := n.cri.StopPodSandbox(n.t.Context(), sandboxes[0].GetId()); err != nil {
-		n.t.Fatal(err)
-	}
+	e2etest.Must(n.t, n.cri.StopPodSandbox(n.t.Context(), sandboxes[0].GetId()))
 	p = n.awaitPod("the new sandbox", "life", restarted(2))
 	sandboxes, _ = n.list(n.t.Context(), labels)
 	second := func(s *runtimeapi.PodSandbox) bool { return s.GetMetadata().GetAttempt() == 1 }

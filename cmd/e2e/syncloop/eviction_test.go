@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
@@ -44,9 +45,7 @@ func TestEndToEndEviction(t *testing.T) {
 	n.cfg.Client, n.cfg.Register, n.cfg.Objects = client, true, ""
 	get := func(name string) *v1.Pod {
 		p, err := client.GetPod(t.Context(), namespace, name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		e2etest.Must(t, err)
 		return p
 	}
 	await := func(what, name string, is func(p *v1.Pod) bool) {
@@ -67,9 +66,7 @@ func TestEndToEndEviction(t *testing.T) {
 		n.await("the figures of the volume of "+uid, func() error { return n.hasFigures(uid, bytes) })
 	}
 	before := map[string]string{"modest": unharmed(get("modest")), "idle": unharmed(get("idle"))}
-	if err := os.WriteFile(filepath.Join(disk, "ballast"), make([]byte, used), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, os.WriteFile(filepath.Join(disk, "ballast"), make([]byte, used), 0o600))
 	await("the eviction", "hog", func(p *v1.Pod) bool { return p.Status.Reason == "Evicted" })
 	n.checkEvicted(get("hog"))
 	n.await("enough room again", func() error {

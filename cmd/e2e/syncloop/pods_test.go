@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
@@ -136,9 +137,7 @@ func (n *node) checkServer(pods int) {
 func (n *node) get(path string, into any) string {
 	n.t.Helper()
 	resp, err := http.Get("http://" + n.Addr().String() + path)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	e2etest.Must(n.t, err)
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if into != nil {

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
 )
@@ -23,9 +24,7 @@ func TestEndToEndRestarts(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)
 	foreign, err := n.box.RunPods(t.Context(), nodebox.Pods{Count: 1, Containers: 1, State: crictl.ContainerRunning})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, err)
 	names := []string{"a", "b", "unwanted"}
 	for _, name := range names {
 		n.apply(newPod(name, shell("c", forever)))
@@ -45,9 +44,7 @@ func TestEndToEndRestarts(t *testing.T) {
 		t.Error("the log has no line about the orphan")
 	}
 
-	if err := n.box.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, n.box.Restart(t.Context()))
 	n.unchanged("the restart of containerd", names, before)
 	n.apply(newPod("late", shell("c", forever)))
 	n.awaitReady("late")
@@ -150,9 +147,7 @@ func TestEndToEndEventedPLEG(t *testing.T) {
 	n.awaitPod("the end of the pod", "crash", func(p *v1.Pod) bool { return p.Name == "" })
 
 	version, err := n.cri.Version(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, err)
 	const line = "Fall back to Generic PLEG relisting since Evented PLEG is not working"
 	if strings.HasPrefix(version.GetRuntimeVersion(), "1.6.") { // containerd has events since 1.7
 		if len(n.log.Lines(line)) == 0 {
@@ -168,9 +163,7 @@ func TestEndToEndEventedPLEG(t *testing.T) {
 	n.start()
 	n.awaitPod("the death before the start to be noticed", "a", restarted(2))
 
-	if err := n.box.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, n.box.Restart(t.Context()))
 	n.awaitPod("the fall-back", "a", func(*v1.Pod) bool { return len(n.log.Lines(line)) > 0 })
 	n.killOnly("a")
 	n.awaitPod("the death after it to be noticed", "a", restarted(3))
@@ -183,7 +176,5 @@ func (n *node) killOnly(name string) {
 	if len(ids) != 1 {
 		n.t.Fatalf("%s has the running containers %v", name, ids)
 	}
-	if err := n.cri.StopContainer(n.t.Context(), ids[0], 0); err != nil {
-		n.t.Fatal(err)
-	}
+	e2etest.Must(n.t, n.cri.StopContainer(n.t.Context(), ids[0], 0))
 }

@@ -23,6 +23,7 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop"
@@ -54,9 +55,7 @@ type node struct {
 func newNode(t *testing.T, faster float64) *node {
 	t.Helper()
 	box, err := nodebox.Start(t.Context(), nodebox.Options{Network: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, err)
 	t.Cleanup(func() {
 		if err := box.Close(); err != nil {
 			t.Error(err)
@@ -65,9 +64,7 @@ func newNode(t *testing.T, faster float64) *node {
 	n := &node{t: t, box: box}
 	dir := t.TempDir()
 	kubelet, _, err := syncloop.LoadKubelet("", map[string][]string{"cgroup-root": {filepath.Base(n.box.Dir())}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, err)
 	// How full the disk of the tests is must not matter.
 	kubelet.EvictionHard = map[string]string{"memory.available": "1Mi"}
 	kubelet.ImageGCHighThresholdPercent = 100
@@ -81,9 +78,7 @@ func newNode(t *testing.T, faster float64) *node {
 	}
 	n.cfg.Periods.Request = e2ePatience
 	for _, d := range []string{n.cfg.Manifests, n.cfg.Objects} {
-		if err := os.Mkdir(d, 0o755); err != nil {
-			t.Fatal(err)
-		}
+		e2etest.Must(t, os.Mkdir(d, 0o755))
 	}
 	if n.cri, err = remote.Dial(n.box.Endpoint(), remote.Options{Log: logr.Discard()}); err != nil {
 		t.Fatal(err)
@@ -134,9 +129,7 @@ func (n *node) list(
 	n.t.Helper()
 	sandboxes, err := n.cri.ListPodSandbox(ctx, &runtimeapi.PodSandboxFilter{LabelSelector: labels})
 	containers, listErr := n.cri.ListContainers(ctx, &runtimeapi.ContainerFilter{LabelSelector: labels})
-	if err := errors.Join(err, listErr); err != nil {
-		n.t.Fatal(err)
-	}
+	e2etest.Must(n.t, errors.Join(err, listErr))
 	return sandboxes, containers
 }
 
@@ -145,9 +138,7 @@ func (n *node) cgroups(pattern string) []string {
 	var all []string
 	for _, top := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 		found, err := filepath.Glob(filepath.Join(top, filepath.Base(n.box.Dir()), pattern))
-		if err != nil {
-			n.t.Fatal(err)
-		}
+		e2etest.Must(n.t, err)
 		all = append(all, found...)
 	}
 	return all
@@ -159,9 +150,7 @@ func ours() map[string]string { return map[string]string{container.OwnerLabel: e
 func (n *node) start() {
 	n.t.Helper()
 	s, err := syncloop.New(n.t.Context(), n.cfg)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	e2etest.Must(n.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	n.SyncLoop, n.cancel, n.ended = s, cancel, make(chan error, 1)
 	go func() { n.ended <- s.Run(ctx) }()
@@ -215,9 +204,7 @@ func (n *node) sub(name string, check func()) {
 func (n *node) apply(p *v1.Pod) {
 	n.t.Helper()
 	data, err := json.Marshal(p)
-	if err != nil {
-		n.t.Fatal(err)
-	}
+	e2etest.Must(n.t, err)
 	n.write(n.cfg.Manifests, p.Name, data)
 }
 
@@ -225,24 +212,18 @@ func (n *node) write(dir, name string, data []byte) {
 	n.t.Helper()
 	tmp := filepath.Join(filepath.Dir(dir), name+".new")
 	err := os.WriteFile(tmp, data, 0o644)
-	if err := errors.Join(err, os.Rename(tmp, filepath.Join(dir, name+".yaml"))); err != nil {
-		n.t.Fatal(err)
-	}
+	e2etest.Must(n.t, errors.Join(err, os.Rename(tmp, filepath.Join(dir, name+".yaml"))))
 }
 
 // podsOf reads the pods of a file in testdata, with values for some of its variables: ${NAME}, value, and so on.
 func podsOf(t *testing.T, file string, values ...string) (pods []*v1.Pod) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e2etest.Must(t, err)
 	values = append(values, "${BUSYBOX}", nodebox.ImageBusybox, "${FOREVER}", forever, "${NODE}", e2eNode)
 	for doc := range strings.SplitSeq(strings.NewReplacer(values...).Replace(string(data)), "\n---\n") {
 		p := &v1.Pod{}
-		if err := yaml.UnmarshalStrict([]byte(doc), p); err != nil {
-			t.Fatal(err)
-		}
+		e2etest.Must(t, yaml.UnmarshalStrict([]byte(doc), p))
 		pods = append(pods, p)
 	}
 	return pods
@@ -251,9 +232,7 @@ func podsOf(t *testing.T, file string, values ...string) (pods []*v1.Pod) {
 // remove removes a pod's manifest.
 func (n *node) remove(name string) {
 	n.t.Helper()
-	if err := os.Remove(filepath.Join(n.cfg.Manifests, name+".yaml")); err != nil {
-		n.t.Fatal(err)
-	}
+	e2etest.Must(n.t, os.Remove(filepath.Join(n.cfg.Manifests, name+".yaml")))
 }
 
 // pod is the pod of a manifest with its status, or an empty one.
