@@ -32,22 +32,16 @@ func pack(t *testing.T, level redact.Level, names []string, files map[string]str
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "x.tar.zst")
 	out, err := bundle.Create(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer out.Close()
 	w, err := bundle.NewWriter(out, bundle.Options{Redactor: redact.New(level, names), Redact: level, Now: time.Now})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for path, text := range files {
 		format := redact.Text
 		if filepath.Ext(path) == ".json" {
 			format = redact.JSON
 		}
-		if err := w.Add(path, "test", format, strings.NewReader(text)); err != nil {
-			t.Fatal(err)
-		}
+		must(t, w.Add(path, "test", format, strings.NewReader(text)))
 	}
 	head := checks.Header{Host: "node-7", GeneratedAt: time.Date(2026, 3, 14, 3, 9, 26, 0, time.UTC)}
 	if _, err := w.Close(head); err != nil {
@@ -91,9 +85,7 @@ func elsewhere(out io.Writer) cli.Env {
 func open(t *testing.T, name string) *archive.Archive {
 	t.Helper()
 	s, err := archive.Open(t.Context(), elsewhere(io.Discard), &cli.Flags{Timeout: time.Minute}, "--from", name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -119,20 +111,14 @@ func TestFromGivesTheSameVerdict(t *testing.T) {
 	for _, file := range cases {
 		t.Run(filepath.Base(filepath.Dir(file)), func(t *testing.T) {
 			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			var in facts.Input
-			if err := json.Unmarshal(text, &in); err != nil {
-				t.Fatal(err)
-			}
+			must(t, json.Unmarshal(text, &in))
 			want := judge.NewReport(checks.Header{}, &in)
 			for _, level := range []redact.Level{redact.Standard, redact.Strict} {
 				name := pack(t, level, append(collect.Names(&in), "node-7"), map[string]string{bundle.FactsName: string(text)})
 				var got checks.Report
-				if err := json.Unmarshal([]byte(from(t, name, "json")), &got); err != nil {
-					t.Fatal(err)
-				}
+				must(t, json.Unmarshal([]byte(from(t, name, "json")), &got))
 				if diff := cmp.Diff(essence(want), essence(&got)); diff != "" {
 					t.Errorf("%s: %s", level, diff)
 				}
@@ -148,24 +134,16 @@ func TestFromGivesTheSameVerdict(t *testing.T) {
 // TestFromLogs reads the log of a real kubelet whose containerd was frozen, as it is and out of bundles.
 func TestFromLogs(t *testing.T) {
 	packed, err := os.Open("../../../journal/testdata/real/kubelet-1.36-containerd-frozen.log.zst")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer packed.Close()
 	d, err := zstd.NewReader(packed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer d.Close()
 	text, err := io.ReadAll(d)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	episodes := func(inputs []journal.Input) []string {
 		r, err := journal.Read(t.Context(), journal.Options{Inputs: inputs, Year: 2026, Local: time.UTC})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		var all []string
 		for _, e := range r.Episodes {
 			all = append(all, fmt.Sprint(e.Kind, e.Start, e.End, e.Lines, e.MaxLastSeenSeconds, e.Recovered))
@@ -176,9 +154,7 @@ func TestFromLogs(t *testing.T) {
 	for _, level := range []redact.Level{redact.Standard, redact.Strict} {
 		s := open(t, pack(t, level, nil, map[string]string{"logs/kubelet.log": string(text)}))
 		logs, err := s.Logs()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if diff := cmp.Diff(want, episodes(logs)); diff != "" || len(want) < 2 {
 			t.Errorf("%s: %s", level, diff)
 		}
@@ -192,9 +168,7 @@ func TestFromStacks(t *testing.T) {
 		"stacks/runtime-1.txt": "goroutine 1 [running]:\nmain.main()\n\t/main.go:1\n", "stacks/other.txt": "",
 	}))
 	all, err := s.Dumps(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var got []checks.StackSource
 	for _, d := range all.Dumps {
 		got = append(got, d.Source)
@@ -236,5 +210,12 @@ func TestFromReport(t *testing.T) {
 	if text := from(t, name, "text"); strings.Contains(text, "reboot") || !strings.Contains(text, "node-7  RuntimeHung") ||
 		!strings.Contains(text, "facts.json: it is cut off") || !strings.Contains(text, "as it was reported there") {
 		t.Error(text)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

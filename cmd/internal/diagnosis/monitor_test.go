@@ -34,9 +34,7 @@ func TestMonitorAsMeasure(t *testing.T) {
 				dialer := faketest.Serve(t, s)
 				dial := func() *crictl.Client {
 					c, err := crictl.Dial(endpoint, crictl.Options{Dialer: dialer})
-					if err != nil {
-						t.Fatal(err)
-					}
+					must(t, err)
 					t.Cleanup(func() { _ = c.Close() })
 					return c
 				}
