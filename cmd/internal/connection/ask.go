@@ -73,9 +73,9 @@ func (c *Connection) Hints(ctx context.Context, processes *Scan) []plegbench.Hin
 		})
 	}
 	if c.Simulated() {
-		for _, r := range c.server.Records() {
-			add(plegbench.KindContainer, r.ID, r.Name, r.Namespace, r.Pod, r.PodUID)
-		}
+		c.server.Running(func(id, name, namespace, pod, uid string) {
+			add(plegbench.KindContainer, id, name, namespace, pod, uid)
+		})
 		return list
 	}
 	all, _ := processes.Wait(ctx) // an incomplete scan gives fewer hints
