@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -49,41 +50,63 @@ type Throttling struct {
 }
 
 // ReadCgroups reads the number of control groups, the frozen ones, and how often the CPU controller throttles the
-// runtime and the kubelet between two reads. With an error there may be a part of it.
+// runtime and the kubelet between two reads. With an error there may be a part of it: to walk thousands of groups may
+// take too long, and the others are a few files.
 func ReadCgroups(ctx context.Context, fs *CgroupFS, processes Population, between time.Duration) (Cgroups, error) {
-	return within(ctx, "counting control groups", func(at *position) (Cgroups, error) {
-		all, err := fs.read()
-		if err != nil {
-			return Cgroups{}, err
-		}
+	all, err := fs.read()
+	if err != nil {
+		return Cgroups{}, err
+	}
+	c, errCount := within(ctx, "counting control groups", func(at *position) (Cgroups, error) {
 		c := Cgroups{Version: all.version(), Dying: -1}
-		err = errors.Join(processes.gap(), c.count(at, all), c.findFrozen(ctx, at, all, processes))
-		cpu, errCPU := all.of("cpu")
-		if errCPU != nil {
-			return c, err
-		}
-		groups := slices.DeleteFunc(processes.daemonGroups(at, cpu, "cpu"), func(g daemonGroup) bool {
-			return cpu.throttling(g).Quota == 0
-		})
-		if len(groups) == 0 {
-			return c, err
-		}
-		before, after, over, e := twice(ctx, between, func() (list []Throttling, _ error) {
-			for _, g := range groups {
-				list = append(list, cpu.throttling(g))
-			}
-			return list, nil
-		})
-		for i, t := range after {
-			if t.Quota > 0 { // else it is gone meanwhile
-				t.Over = over
-				t.Periods -= min(before[i].Periods, t.Periods)
-				t.Throttled -= min(before[i].Throttled, t.Throttled)
-				c.Throttled = append(c.Throttled, t)
-			}
-		}
-		return c, errors.Join(err, e)
+		return c, c.count(at, all)
 	})
+	var throttling sync.WaitGroup
+	var errThrottled error
+	throttling.Go(func() {
+		c.Throttled, errThrottled = within(ctx, "reading who is throttled", func(at *position) ([]Throttling, error) {
+			return readThrottled(ctx, at, all, processes, between)
+		})
+	})
+	short, cancel := context.WithTimeout(ctx, walkTimeout)
+	defer cancel()
+	frozen, errFrozen := within(short, "looking for frozen control groups", func(at *position) ([]FrozenCgroup, error) {
+		return findFrozen(short, at, all, processes)
+	})
+	throttling.Wait()
+	c.Frozen = frozen
+	return c, errors.Join(processes.gap(), errCount, errFrozen, errThrottled)
+}
+
+// readThrottled reads cpu.stat of the daemons' groups twice, where there is a quota.
+func readThrottled(
+	ctx context.Context, at *position, all hierarchies, processes Population, between time.Duration,
+) (throttled []Throttling, _ error) {
+	cpu, err := all.of("cpu")
+	if err != nil {
+		return nil, nil // version 1 without the controller: nothing can be throttled
+	}
+	groups := slices.DeleteFunc(processes.daemonGroups(at, cpu, "cpu"), func(g daemonGroup) bool {
+		return cpu.throttling(g).Quota == 0
+	})
+	if len(groups) == 0 {
+		return nil, nil
+	}
+	before, after, over, err := twice(ctx, between, func() (list []Throttling, _ error) {
+		for _, g := range groups {
+			list = append(list, cpu.throttling(g))
+		}
+		return list, nil
+	})
+	for i, t := range after {
+		if t.Quota > 0 { // else it is gone meanwhile
+			t.Over = over
+			t.Periods -= min(before[i].Periods, t.Periods)
+			t.Throttled -= min(before[i].Throttled, t.Throttled)
+			throttled = append(throttled, t)
+		}
+	}
+	return throttled, err
 }
 
 // count reads how many cgroups there are. Version 1 does not count the dying ones apart, and the kernel does since
@@ -122,8 +145,9 @@ func (c *Cgroups) count(at *position, all hierarchies) error {
 }
 
 // findFrozen finds the frozen cgroups of every hierarchy that can freeze: a hybrid has two.
-func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies, processes Population) error {
-	var failed error
+func findFrozen(
+	ctx context.Context, at *position, all hierarchies, processes Population,
+) (frozen []FrozenCgroup, failed error) {
 	for _, h := range all {
 		if !h.unified && !slices.Contains(h.options, "freezer") {
 			continue
@@ -144,12 +168,12 @@ func (c *Cgroups) findFrozen(ctx context.Context, at *position, all hierarchies,
 					f.Shim = processes.shimOf(pid)
 				}
 			}
-			if len(c.Frozen) < maxFrozen {
-				c.Frozen = append(c.Frozen, f)
+			if len(frozen) < maxFrozen {
+				frozen = append(frozen, f)
 			}
 		}))
 	}
-	return failed
+	return frozen, failed
 }
 
 // freezer reads whether a cgroup is frozen, and the threads of one that is, as far as 64 KiB of their ids go. The

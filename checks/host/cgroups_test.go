@@ -117,16 +117,23 @@ func TestHierarchies(t *testing.T) {
 func TestHungGroup(t *testing.T) {
 	n := newNodeWithLimits(t, mountinfoV2)
 	n.memoryIn("/system.slice/a.service", 9, 0, 0, "max")
-	n.write(cgroupRoot+"/cgroup.stat", "nr_descendants 3\n")
+	n.process(20, 1, "containerd", 'S', "containerd")
+	n.pidsIn("/system.slice/containerd.service", 62, "62", 0)
+	n.write(cgroupRoot+"/cgroup.stat", "nr_descendants 3\n", "proc/20/cgroup", "0::/system.slice/containerd.service\n")
 	held := untilRead(t, n.fifo(cgroupRoot+"/kubepods/pids.max"))
 	fs, processes := NewCgroupFS(n.root), n.processes()
-	_, err := ReadPIDs(held, fs, processes)
+	pids, err := ReadPIDs(held, fs, processes)
 	failed(t, "ReadPIDs", err, "reading /sys/fs/cgroup/kubepods: no answer in time")
+	equal(t, "the daemon's group", Usage{62, 62}, pids.Cgroups[0].Usage)
 	got, err := ReadConsumers(t.Context(), fs, processes, Pressure{}, PIDs{})
 	failed(t, "ReadConsumers", err, "")
 	equal(t, "consumers of memory", "/system.slice/a.service", got.Memory[0].Path)
 	_, err = ReadCgroups(t.Context(), fs, processes, 0)
 	failed(t, "ReadCgroups", err, "")
+	frozen := untilRead(t, n.fifo(cgroupRoot+"/kubepods/cgroup.events"))
+	cgroups, err := ReadCgroups(frozen, fs, processes, 0)
+	failed(t, "ReadCgroups", err, "reading /sys/fs/cgroup/kubepods: no answer in time")
+	equal(t, "the number of groups", 3, cgroups.Total)
 }
 
 func TestOwnerOfCgroup(t *testing.T) {

@@ -102,10 +102,21 @@ func ReadPIDs(ctx context.Context, fs *CgroupFS, processes Population) (PIDs, er
 	if err := cmp.Or(errLoad, errTasks, errPIDs, errThreads); err != nil {
 		return PIDs{}, fmt.Errorf("counting tasks: %w", err)
 	}
-	cgroups, err := within(ctx, "reading limits of processes", func(at *position) ([]CgroupUsage, error) {
-		return readPIDCgroups(ctx, at, fs, processes)
+	p := PIDs{Tasks: tasks, PIDMax: pidMax, ThreadsMax: threadsMax}
+	h, err := fs.of("pids")
+	if err != nil {
+		return p, err
+	}
+	ofDaemons, err := within(ctx, "reading limits of daemons", func(at *position) ([]CgroupUsage, error) {
+		return h.daemonPIDs(at, processes), processes.gap()
 	})
-	return PIDs{Tasks: tasks, PIDMax: pidMax, ThreadsMax: threadsMax, Cgroups: cgroups}, err
+	short, cancel := context.WithTimeout(ctx, walkTimeout)
+	defer cancel()
+	ofPods, errPods := within(short, "reading limits of pods", func(at *position) ([]CgroupUsage, error) {
+		return h.podPIDs(short, at)
+	})
+	p.Cgroups = append(ofDaemons, ofPods...)
+	return p, errors.Join(err, errPods)
 }
 
 // parseLoadTasks takes the number of threads of the host out of /proc/loadavg, after those that run:
@@ -120,12 +131,8 @@ func parseLoadTasks(text string) (int, error) {
 	return int(total), nil
 }
 
-func readPIDCgroups(ctx context.Context, at *position, fs *CgroupFS, processes Population) ([]CgroupUsage, error) {
-	h, err := fs.of("pids")
-	if err != nil {
-		return nil, err
-	}
-	var usages, pods []CgroupUsage
+// daemonPIDs returns the groups of the runtime and the kubelet, and those above them that have a limit.
+func (h *hierarchy) daemonPIDs(at *position, processes Population) (usages []CgroupUsage) {
 	for _, g := range processes.daemonGroups(at, h, "pids") {
 		u, ok := h.pids(g.group)
 		u.Owner, u.Daemons = OwnerOfCgroup(g.path), g.daemons
@@ -133,7 +140,13 @@ func readPIDCgroups(ctx context.Context, at *position, fs *CgroupFS, processes P
 			usages = append(usages, u)
 		}
 	}
-	err = h.each(ctx, at, func(g group) {
+	return usages
+}
+
+// podPIDs returns the group of all pods, and those below it that are near their limit.
+func (h *hierarchy) podPIDs(ctx context.Context, at *position) (usages []CgroupUsage, _ error) {
+	var pods []CgroupUsage
+	err := h.each(ctx, at, func(g group) {
 		inside := inKubepods(g.path)
 		if !inside && !isKubepods(g.path) {
 			return
@@ -147,7 +160,7 @@ func readPIDCgroups(ctx context.Context, at *position, fs *CgroupFS, processes P
 			pods = append(pods, u)
 		}
 	})
-	return append(usages, top(pods, maxUsages, byShare)...), errors.Join(processes.gap(), err)
+	return append(usages, top(pods, maxUsages, byShare)...), err
 }
 
 // pids reads pids.current, pids.max and pids.events, which both versions have.

@@ -22,6 +22,8 @@ import (
 const (
 	// gatherTimeout bounds the reading of details, such as the cgroup of a process.
 	gatherTimeout = 2 * time.Second
+	// walkTimeout bounds a walk through all control groups, so that what else its reader has read is returned in time.
+	walkTimeout = 3 * time.Second
 	// lastMoment is how long after its deadline a reader may take to return its results.
 	lastMoment = 50 * time.Millisecond
 )

@@ -107,7 +107,7 @@ func resourceProbes() []Probe {
 func limitProbes() []Probe {
 	afterAll := []string{populationID}
 	return []Probe{
-		probe(Probe{ID: "host.pids", Limit: quickLook, Cheap: true, Walks: true, After: afterAll},
+		probe(Probe{ID: "host.pids", Limit: longLook, Cheap: true, Walks: true, After: afterAll},
 			func(n *facts.Node) *facts.Reading[host.PIDs] { return &n.PIDs },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.PIDs, error) {
 				return host.ReadPIDs(ctx, s.cgroups, seen.Population.Value)
