@@ -1,6 +1,8 @@
 package causes
 
 import (
+	"strings"
+
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
@@ -37,6 +39,8 @@ func recogniseCgroupsLeaked(f *facts.Facts) *Finding {
 		}
 	}
 	addMost(&e.For, "%s for the controller %s", g.ByController)
+	addIf(strings.Contains(f.Seen.Cgroups.Missing, "no answer in time"), &e.For, "listing them did not end in time: %s",
+		f.Seen.Cgroups.Why())
 	return newFinding(severity, checks.Strong, summary, e, ofNode("control groups")).advise(func(s *Steps, _ string) {
 		s.Look("grep -s . /proc/cgroups /sys/fs/cgroup/cgroup.stat", "Count them again, and the dying ones")
 		s.Look("find /sys/fs/cgroup -maxdepth 4 -type d | cut -d/ -f5-6 | sort | uniq -c | sort -rn | head",
