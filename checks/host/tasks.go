@@ -53,6 +53,8 @@ type BlockedTask struct {
 	MapLocked bool
 	// Waited is how long it was seen to wait for a Watcher; 0 for any other wait.
 	Waited time.Duration `json:",omitempty"`
+	// Disks are the file systems of which one is frozen, where it waits for the end of that.
+	Disks []TaskDisk `json:",omitempty"`
 	Owner
 }
 
@@ -214,6 +216,7 @@ func (p Population) explain(ctx context.Context, tasks *Tasks) error {
 	for i, dir := range dirs {
 		tasks.Blocked[i].Stack = stacks[dir]
 	}
+	p.explainFrozen(ctx, tasks.Blocked)
 	locked := map[int]bool{}
 	for i, t := range tasks.Blocked {
 		if _, tried := locked[t.PID]; !tried && len(locked) < maxMaps {
