@@ -74,7 +74,13 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 	if d.Frozen {
 		addTasks(f, &e, facts.WaitsForThaw)
 		severity, step = checks.Critical, checks.Certain
-		summary = "a file system that " + f.Target.Name + " writes to is frozen (fsfreeze)"
+		held := frozenDaemon(f)
+		summary = "a file system that " + ifElse(held.Role == host.RoleKubelet, "the kubelet", f.Target.Name) +
+			" writes to is frozen (fsfreeze)"
+		for _, disk := range top(facts.FrozenDisks(held)) {
+			Addf(&e.For, "%s", frozenLine(disk))
+			subjects = append(subjects, checks.Subject{Kind: "Filesystem", ID: disk.Source, Name: disk.Mount})
+		}
 		if len(subjects) == 0 {
 			for _, space := range thawable(f) {
 				subjects = append(subjects, facts.Shortage{Space: space}.Subject())
@@ -115,6 +121,16 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) { adviseIOStall(f, s) })
 }
 
+// frozenDaemon returns the first task of the runtime or the kubelet that waits for the end of fsfreeze.
+func frozenDaemon(f *facts.Facts) host.BlockedTask {
+	for _, t := range f.Seen.Tasks.Value.Blocked {
+		if facts.WaitsForThaw(t) {
+			return t
+		}
+	}
+	return host.BlockedTask{}
+}
+
 // thawable returns the file systems of the runtime's folders that may be frozen: systemd and kdiag itself would hang on
 // the root.
 func thawable(f *facts.Facts) []host.Space {
@@ -125,10 +141,12 @@ func thawable(f *facts.Facts) []host.Space {
 
 func adviseIOStall(f *facts.Facts, s *Steps) {
 	hung := func(l facts.WriteLatency) bool { return l.Writes.Hung }
+	disks := facts.FrozenDisks(frozenDaemon(f))
+	s.thaw(disks)
 	if f.Disk.Frozen {
 		s.lookBlocked()
 	}
-	if f.Disk.Frozen || slices.ContainsFunc(f.Disk.Writes, hung) {
+	if f.Disk.Frozen && len(disks) == 0 || slices.ContainsFunc(f.Disk.Writes, hung) {
 		for _, space := range thawable(f) {
 			s.Add(checks.TouchesMount, "fsfreeze -u "+space.Mount, "Thaw the file system; it helps only if it is frozen")
 		}

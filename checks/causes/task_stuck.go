@@ -55,8 +55,16 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 		Addf(&e.Missing, "whether it is this runtime's: the lists do not show it")
 	}
 	addIf(unknown, &e.Missing, "what it waits for: its kernel stack was not read, or is unknown to kdiag")
-	summary := textf("%s is stuck in the kernel and waits for %s", taskName(f, main), what) +
-		andMore(len(stuck)-1, "task")
+	summary := textf("%s is stuck in the kernel and waits for %s", taskName(f, main), what)
+	disks := facts.FrozenDisks(main)
+	for _, d := range top(disks) {
+		Addf(&e.For, "%s", frozenLine(d))
+		subjects = append(subjects, checks.Subject{Kind: "Filesystem", ID: facts.Clean(d.Source), Name: facts.Clean(d.Mount)})
+	}
+	if len(disks) == 1 {
+		summary += ": " + frozenLine(disks[0])
+	}
+	summary += andMore(len(stuck)-1, "task")
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, root string) {
 		for _, t := range stuck[:min(len(stuck), 2)] {
 			s.lookStack(max(t.TID, t.PID), "Check whether it still waits there")
@@ -64,10 +72,32 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 				s.Add(checks.TouchesPod, textf("kill -KILL %d", t.PID), "End it: its sleep is killable")
 			}
 		}
+		s.thaw(disks)
 		s.lookBlocked()
 		s.lookStacks()
-		s.addNodeIf(root == "" && !isKillable(main), "Reboot: no signal ends an uninterruptible sleep")
+		s.addNodeIf(root == "" && !isKillable(main) && what != facts.WaitThaw, "Reboot: no signal ends an uninterruptible sleep")
 	})
+}
+
+// frozenLine names a file system that is frozen, or may be.
+func frozenLine(d host.TaskDisk) string {
+	name := textf("%s (%s)", facts.Clean(cmp.Or(d.Mount, "a file system")), facts.Clean(d.Source))
+	return name + ifElse(d.Suspended, ", whose device is suspended", ", which it may write to")
+}
+
+// thaw appends what ends the freeze of file systems.
+func (s *Steps) thaw(disks []host.TaskDisk) {
+	s.lookIf(len(disks) > 0, "dmsetup info -c -o name,suspended; ps -eo pid,etime,comm | grep -E 'fsfreeze|dmsetup|lvm'",
+		"Find out who froze it: a snapshot or backup may still be at work.")
+	for _, d := range disks {
+		name, mapped := strings.CutPrefix(d.Source, "/dev/mapper/")
+		switch {
+		case d.Suspended && mapped && facts.Safe(name):
+			s.Add(checks.TouchesMount, "dmsetup resume "+name, "Lets its requests go on, if no snapshot needs them to wait")
+		case d.Mount != "/" && facts.SafePath.MatchString(d.Mount):
+			s.Add(checks.TouchesMount, "fsfreeze -u "+d.Mount, "Thaw the file system; it helps only if it is frozen")
+		}
+	}
 }
 
 // addTasks adds where the blocked tasks that match wait, and reports whether there are any.

@@ -156,7 +156,7 @@ type Tasks struct {
 // Disk is the state of disks, file systems and mounts.
 type Disk struct {
 	DeadMounts   []host.Mount   // the mounts that the node depends on others for
-	Frozen       bool           // the runtime waits for the end of fsfreeze
+	Frozen       bool           // the runtime or the kubelet waits for the end of fsfreeze
 	Failing      []string       // which file systems take no writes: read-only, or with errors of the disk
 	ReadOnly     []host.Space   // the file systems of runtime, kubelet or logs that cannot be written
 	Short        []Shortage     // the file systems that are short of space, the full ones first

@@ -21,7 +21,7 @@ func Corroboration(f *Facts, t host.BlockedTask) string {
 		return "the status of " + Label(i) + " hangs with it"
 	}
 	switch w := WaitOf(t); {
-	case WaitsForThaw(t):
+	case w == WaitThaw:
 		return "a write waits there only while its file system is frozen"
 	case t.MapLocked:
 		return "its command line cannot be read, since its memory map is locked: ps, top and the like hang on it too"
@@ -166,9 +166,19 @@ func WaitOf(t host.BlockedTask) Wait {
 	return WaitUnknown
 }
 
-// WaitsForThaw reports whether a task of the runtime waits for the end of fsfreeze.
+// WaitsForThaw reports whether a task of the runtime or the kubelet waits for the end of fsfreeze.
 func WaitsForThaw(t host.BlockedTask) bool {
-	return t.Role == host.RoleRuntime && WaitOf(t) == WaitThaw
+	return (t.Role == host.RoleRuntime || t.Role == host.RoleKubelet) && WaitOf(t) == WaitThaw
+}
+
+// FrozenDisks returns the file systems of which one is frozen and holds a task up: those whose device is suspended, else
+// all that it may write to.
+func FrozenDisks(t host.BlockedTask) []host.TaskDisk {
+	suspended := filter(t.Disks, func(d host.TaskDisk) bool { return d.Suspended })
+	if len(suspended) > 0 {
+		return suspended
+	}
+	return t.Disks
 }
 
 // A Freeze is a control group that is frozen itself, and those with tasks that stand still with it.
