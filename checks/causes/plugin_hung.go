@@ -69,7 +69,8 @@ func recognisePluginHung(f *facts.Facts) *Finding {
 	case first.Default:
 		step = checks.Strong
 	}
-	addIf(f.Pressure.Crowded && first.Dial == host.DialSilent && !peerStopped(first), &e.Against, "tasks wait for a CPU: it may only be slow")
+	slow := f.Pressure.Crowded && first.Dial == host.DialSilent && !peerStopped(first)
+	addIf(slow, &e.Against, "tasks wait for a CPU: it may only be slow")
 	addIf(first.PID == 0 && first.Dial == host.DialSilent, &e.Missing, "which process listens there")
 	step = raised(step, fromLog(f, &e.For, signsOfPlugins...))
 	return newFinding(criticalIf(first.Default), step, pluginLine(f, first)+andMore(len(all)-1, "plugin"), e,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
@@ -80,13 +81,18 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 			summary += textf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active), why)
 		}
 	}
+	says := ""
+	if removed == nil && len(holders) == 0 {
+		says = addLastWords(f, &e, facts.LastOf(f, signature.RuntimeStarted, signature.RuntimeStopped))
+		summary += says
+	}
 	endpointEvidence(f, &e)
 	holds := stackEvidence(f, &e, "", waitingFor("flock"))
 	ends := endsOf(holds)
 	if len(ends) > 0 && len(holders) == 0 {
 		summary += textf("; it waits for a database that %s (pid %s) has locked", ends[0].Name, ends[0].ID)
 	}
-	step := raised(checks.Certain, logOf(f, &e, signsOfDown...) || len(holds)+len(holders) > 0)
+	step := raised(checks.Certain, logOf(f, &e, signsOfDown...) || len(holds)+len(holders) > 0 || says != "")
 	subject := facts.DaemonSubject(f)
 	if subject.Kind != "Unit" {
 		subject = facts.SocketSubject(f)
@@ -114,7 +120,9 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		AddService(f, s)
 		s.lookIf(safe && !none && removed == nil,
 			"ls -l "+f.Target.SocketPath+"; ss -xlp | grep -F "+f.Target.SocketPath, "Find out who listens on it")
-		if removed == nil && len(holders) == 0 {
+		s.lookIf(strings.Contains(says, "TOML"), "containerd config dump > /dev/null",
+			"Check the configuration after each change")
+		if removed == nil && len(holders) == 0 && says == "" {
 			AddDisk(f, s, "Check for a full disk (the most common cause)")
 		}
 		addRestart(f, s)
@@ -187,7 +195,8 @@ func loggedRuntimeDown(in *Incident) *Finding {
 	answered, killed := in.answeredAgain(), in.signalled(facts.RoleRuntime, "SIGKILL")
 	step := ifElse(in.refused > 0, checks.Strong, checks.Fair)
 	step = raised(ifElse(killed != "", checks.Certain, step), in.down && !answered)
-	f := in.finding(step, "The runtime's daemon is not running.", signature.RuntimeStopped)
+	f := in.finding(step, "The runtime's daemon is not running.", signature.RuntimeStopped,
+		signature.RuntimeStartFailed)
 	if ended != nil {
 		f.supports("the runtime's unit failed, first at " + ended[0].First().In(in.Zone).Format(time.TimeOnly))
 	}

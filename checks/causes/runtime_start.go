@@ -1,13 +1,17 @@
 package causes
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/journal/signature"
 )
 
 // startHolds adds what holds the start of a runtime's daemon, and returns who: others that have locked its database,
@@ -26,6 +30,22 @@ func startHolds(f *facts.Facts, e *checks.Evidence) (holders []checks.Subject) {
 		holders = append(holders, facts.ProcessSubject(f, p, facts.OwnerOf(p)))
 	}
 	return holders
+}
+
+// addLastWords adds the last reason in the runtime's log why it ended or serves no CRI, and returns it, as it follows a
+// summary; empty where there is none. since is the moment from which on none counts, nil for none.
+func addLastWords(f *facts.Facts, e *checks.Evidence, since *time.Time) string {
+	c := facts.Logged(f, signature.RuntimeStartFailed)
+	if c == nil || !f.Log.SameRuntime || since != nil && c.Last != nil && c.Last.Before(*since) {
+		return ""
+	}
+	words := facts.ErrorWords(c.Newest())
+	Addf(&e.For, "the runtime's log, last at %s%s: %s", facts.ClockText(f, *cmp.Or(c.Last, &f.Now)), Often(c.Count),
+		Quote(c.Newest()))
+	if strings.Contains(words, "invalid database") || strings.Contains(c.Newest(), "metadata.v1.bolt") {
+		return "; its database io.containerd.metadata.v1.bolt/meta.db does not load: " + Quote(words)
+	}
+	return "; it says: " + Quote(words)
 }
 
 // silentShim is what is wrong with a shim that runs and does not answer.

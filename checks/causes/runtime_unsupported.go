@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -43,6 +44,11 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 	default:
 		return nil
 	}
+	says := ""
+	if f.Calls.NotCRI != nil {
+		says = addLastWords(f, &e, nil)
+		summary = ifElse(says == "", summary, f.Target.Daemon.Label+" speaks gRPC, but serves no CRI v1"+says)
+	}
 	endpointEvidence(f, &e)
 	step := raised(checks.Certain, logOf(f, &e, signsOfDown...))
 	subject := *facts.SocketSubject(f)
@@ -56,7 +62,11 @@ func recogniseRuntimeUnsupported(f *facts.Facts) *Finding {
 		d, grpc, socket := f.Target.Daemon, f.Calls.NotCRI != nil, f.Target.SocketPath
 		safe := facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)
 		s.lookIf(d.PID <= 1 && safe, "ss -xlp | grep -F "+socket, "Find out which process listens there")
-		if grpc && !strings.Contains(f.Target.Unit, "crio") {
+		if damaged := cmp.Or(facts.RootFolder(f), "/var/lib/containerd"); strings.Contains(says, "meta.db") {
+			s.Look(textf("ls -l %s/io.containerd.metadata.v1.bolt", damaged),
+				"Look at the database; what it lists is lost if you move it away: drain the node first")
+		}
+		if grpc && says == "" && !strings.Contains(f.Target.Unit, "crio") {
 			file, ctr := "/etc/containerd/config.toml", "ctr"
 			if d.Process != nil && facts.SafePath.MatchString(d.Process.Config) {
 				file = d.Process.Config

@@ -44,6 +44,9 @@ const (
 
 	RuntimeStarted    = "RuntimeStarted"
 	RuntimeStopped    = "RuntimeStopped"
+
+	// RuntimeStartFailed has the reason of a runtime that ends itself or serves no CRI.
+	RuntimeStartFailed = "RuntimeStartFailed"
 	RuntimeCallFailed = "RuntimeCallFailed"
 	NameReserved      = "NameReserved"
 	ShimUnresponsive  = "ShimUnresponsive"

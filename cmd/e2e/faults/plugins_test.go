@@ -59,9 +59,10 @@ func TestEndToEndPlugins(t *testing.T) {
 			Lines: []string{`^PLEG is fine, but`, `proxy plugin acme, \S+ \(pid CULPRIT\), is stopped`},
 			Steps: []string{"cat /proc/CULPRIT/stack", "kill -CONT CULPRIT"}, Repair: []string{"kill -CONT CULPRIT"},
 		}},
-		{Name: "a stopped snapshotter of some images", Make: r.stopped(r.plugins(snapshotter, false, snapshotter)), Want: want{
-			Codes: []string{"PluginHung"}, Severity: checks.Warning, Culprits: []string{"CULPRIT"},
-		}},
+		{
+			Name: "a stopped snapshotter of some images", Make: r.stopped(r.plugins(snapshotter, false, snapshotter)),
+			Want: want{Codes: []string{"PluginHung"}, Severity: checks.Warning, Culprits: []string{"CULPRIT"}},
+		},
 		{Name: "a snapshotter that is gone", Make: r.plugins(snapshotter, true), Want: want{
 			Codes: []string{"PluginHung"}, Severity: checks.Critical, Culprits: []string{snapshotter},
 			Lines: []string{"does not exist"}, Steps: []string{"ls -l " + snapshotter},
@@ -97,7 +98,8 @@ func (r rig) plugins(snapshotter string, all bool, serves ...string) e2etest.Mak
 			e2etest.Must(t, os.WriteFile(config, text, 0o644))
 			e2etest.Must(t, r.Restart(context.Background()))
 		})
-		changed := string(text) + "[proxy_plugins.acme]\n  type = \"snapshot\"\n  address = " + strconv.Quote(snapshotter) + "\n"
+		changed := string(text) + "[proxy_plugins.acme]\n  type = \"snapshot\"\n  address = " +
+			strconv.Quote(snapshotter) + "\n"
 		if all {
 			changed += "[plugins." + strconv.Quote(nodebox.PluginCRI) + ".containerd]\n  snapshotter = \"acme\"\n"
 		}
