@@ -332,3 +332,30 @@ func TestImages(t *testing.T) {
 		})
 	}
 }
+
+// TestExitError has what docker 20.10 answers where a container lacks the program, and where the program fails.
+func TestExitError(t *testing.T) {
+	const docker = "OCI runtime exec failed: exec failed: unable to start container process: exec: \"true\": " +
+		"executable file not found in $PATH: unknown\r\n"
+	for _, c := range []struct {
+		code         int32
+		out, errOut  string
+		want         string
+		lacksProgram bool
+	}{
+		{126, docker, "", "the program exited with code 126: " + strings.TrimSpace(docker), true},
+		{127, "", docker, "the program exited with code 127: " + strings.TrimSpace(docker), true},
+		{126, "", "", "the program exited with code 126", false},
+		{1, "no\xff\n", "", "the program exited with code 1: no?", false},
+	} {
+		err := exitError(&runtimeapi.ExecSyncResponse{
+			ExitCode: c.code, Stdout: []byte(c.out), Stderr: []byte(c.errOut),
+		})
+		if err.Error() != c.want || lacks(err.Error(), execProgram) != c.lacksProgram {
+			t.Errorf("%d: %q, want %q", c.code, err, c.want)
+		}
+	}
+	if err := exitError(&runtimeapi.ExecSyncResponse{Stdout: []byte("fine")}); err != nil {
+		t.Error(err)
+	}
+}

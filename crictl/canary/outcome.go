@@ -1,11 +1,15 @@
 package canary
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
 // outcomeOf classifies the end of a call. A DeadlineExceeded long before our deadline comes from the runtime, so it
@@ -26,6 +30,23 @@ func outcomeOf(ended, err error, elapsed, timeout time.Duration) (Outcome, strin
 	}
 	return Failed, text
 }
+
+// exitError returns the exit code of a program as an error, and what it printed: docker prints why it could not start
+// the program, and exits with 126 or 127 in its place.
+func exitError(resp *runtimeapi.ExecSyncResponse) error {
+	if resp.GetExitCode() == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("the program exited with code %d", resp.GetExitCode())
+	printed := append(resp.GetStderr(), resp.GetStdout()...)
+	if printed = bytes.TrimSpace(printed[:min(len(printed), maxPrinted)]); len(printed) > 0 {
+		text += ": " + strings.ToValidUTF8(string(printed), "?")
+	}
+	return errors.New(text)
+}
+
+// maxPrinted is how many bytes of the output of a failed program are kept.
+const maxPrinted = 500
 
 // wantsSlice reports whether a runtime refuses a cgroup parent because its cgroup driver is systemd: runc by containerd
 // (libcontainer/specconv), or CRI-O (internal/config/cgmgr).

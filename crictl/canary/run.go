@@ -187,8 +187,8 @@ func patient(ctx context.Context) (context.Context, context.CancelFunc) {
 
 func (c *canaryRun) exec(ctx context.Context, id string) error {
 	resp, err := c.cri.ExecSync(ctx, id, []string{execProgram}, execTimeout)
-	if err == nil && resp.GetExitCode() != 0 {
-		return fmt.Errorf("the program exited with code %d", resp.GetExitCode())
+	if err == nil {
+		err = exitError(resp)
 	}
 	return err
 }
