@@ -97,10 +97,10 @@ func (in Input) daemon(ctx context.Context) (host.Process, error) {
 	return found[0], nil
 }
 
-// with returns the processes of a role that match.
+// with returns the living processes of a role that match.
 func (in Input) with(role host.Role, matches func(p host.Process) bool) (list []host.Process) {
 	for _, p := range in.Processes {
-		if p.Role == role && matches(p) {
+		if p.Role == role && p.State != 'Z' && matches(p) {
 			list = append(list, p)
 		}
 	}

@@ -206,6 +206,7 @@ func TestFindShim(t *testing.T) {
 		{PID: 11, Role: host.RoleShim, ObjectID: "abcd2"},
 		{PID: 12, Role: host.RoleShim, ObjectID: "1111111111"},
 		{PID: 13, Role: host.RoleShim, ObjectID: "e13"},
+		{PID: 14, Role: host.RoleShim, ObjectID: "1111111112", State: 'Z'},
 	}}
 	for _, tc := range []struct {
 		which string
