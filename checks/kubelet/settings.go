@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -44,7 +45,7 @@ func ReadSettings(ctx context.Context, root string, pid int) (Settings, error) {
 	bootstrap := kubeletconfig.Last(flags, "bootstrap-kubeconfig")
 	s.KubeconfigGone = s.Kubeconfig != "" && isAbsent(all, s.Kubeconfig) &&
 		(bootstrap == "" || isAbsent(all, bootstrap))
-	s.NodeName = nodeName(all, &s, kubeletconfig.Last(flags, "hostname-override"))
+	s.NodeName = nodeName(all, &s, cmp.Or(kubeletconfig.Last(flags, "hostname-override"), hostName(root, pid)))
 	switch {
 	case hasRancherEviction(&s):
 		s.Own = "evictionHard names imagefs.available and nodefs.available alone, " +
@@ -164,6 +165,16 @@ func nodeName(all crictl.HostFiles, s *Settings, otherwise string) string {
 		otherwise = string(text)
 	}
 	return strings.ToLower(oneLine(otherwise))
+}
+
+// hostName is the name that a process has for the host; empty where it may have another one than this process.
+func hostName(root string, pid int) string {
+	own := proc.Namespace(proc.Self, "uts")
+	if own == "" || own != proc.Namespace(proc.Dir(root, pid), "uts") {
+		return ""
+	}
+	name, _ := os.Hostname() // "" is taken for a name that is not known
+	return name
 }
 
 // errOtherNetwork is why nothing is asked where 127.0.0.1 is another place.

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -177,5 +178,22 @@ func TestReadSettings(t *testing.T) {
 	_, err := ReadSettings(t.Context(), h.root, 812)
 	if err == nil || !strings.HasPrefix(err.Error(), "reading the kubelet's arguments: no kubelet") {
 		t.Errorf("of another process: error %v", err)
+	}
+}
+
+// TestHostName has a kubelet in the UTS namespace of this process, and one in another.
+func TestHostName(t *testing.T) {
+	h := newTree(t)
+	own, err := os.Readlink("/proc/self/ns/uts")
+	must(t, err)
+	want, err := os.Hostname()
+	must(t, err)
+	h.link(own, "proc/7/ns/uts")
+	h.link("uts:[1]", "proc/8/ns/uts")
+	if got := hostName(h.root, 7); got != want {
+		t.Errorf("in this process's namespace: %q, want %q", got, want)
+	}
+	if got := hostName(h.root, 8) + hostName(h.root, 9); got != "" {
+		t.Errorf("in another namespace, or one that is not known: %q", got)
 	}
 }
