@@ -56,9 +56,13 @@ func readRPC(f *facts.Facts, name string, good func() checks.Result) checks.Resu
 
 func readVersion(f *facts.Facts) checks.Result {
 	return readRPC(f, facts.RPCVersion, func() checks.Result {
-		v := facts.RuntimeOf(f)
-		return ok("%s %s, CRI %s", cmp.Or(v.Name, "no name"), cmp.Or(v.Version, "of unknown version"),
-			cmp.Or(v.APIVersion, "of unknown version"))
+		v, took := facts.RuntimeOf(f), f.RPC[facts.RPCVersion].Last().Elapsed
+		slow := ""
+		if took >= f.Limits.SlowList {
+			slow = ", answered in " + units.Duration(took)
+		}
+		return ok("%s %s, CRI %s%s", cmp.Or(v.Name, "no name"), cmp.Or(v.Version, "of unknown version"),
+			cmp.Or(v.APIVersion, "of unknown version"), slow)
 	})
 }
 
