@@ -57,7 +57,14 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 	if u != nil && facts.Safe(u.Name) {
 		subject.Name = u.Name
 	}
-	return newFinding(checks.Critical, step, summary, e, subject).advise(func(s *Steps, _ string) {
+	subjects := []checks.Subject{subject}
+	for _, h := range f.Seen.Health.Value.Holders {
+		subjects = append(subjects, checks.Subject{Kind: "Process", ID: strconv.Itoa(h.PID), Name: h.Name})
+	}
+	return newFinding(checks.Critical, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
+		for _, h := range f.Seen.Health.Value.Holders {
+			s.lookHolder(h, "Find out who started it: a kubelet cannot listen at "+facts.Clean(h.Address)+" before it ends.")
+		}
 		if u == nil && f.Seen.Systemd.Value.Answered {
 			s.Look("systemctl list-unit-files --no-pager | grep -iE 'kube|k3s|rke2|k0s'", "Find its unit.")
 			return
@@ -80,7 +87,16 @@ func recogniseKubeletImpaired(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	k, holders := f.Seen.Settings.Value, f.Seen.Health.Value.Holders
 	held := slices.IndexFunc(holders, func(h kubelet.Holder) bool { return h.Address == k.HealthzAddress })
+	ping := f.Seen.Health.Value.Ping
 	switch {
+	case ping != nil && ping.LoopbackDown && f.KubeletState.Runs:
+		Addf(&e.For, "%s: %s", facts.Clean(ping.URL), facts.Clean(ping.Err))
+		return newFinding(checks.Warning, checks.Certain, "the network interface lo is down: nothing on this node reaches "+
+			"127.0.0.1, nor the kubelet's health port", e, checks.Subject{Kind: "Interface", Name: "lo"}).
+			advise(func(s *Steps, _ string) {
+				s.Look("ip link show lo", "Check that it is down.")
+				s.Add(checks.TouchesNode, "ip link set lo up", "Set it up; harmless.")
+			})
 	case k.KubeconfigGone:
 		summary := textf("the kubelet runs, but its kubeconfig %s is missing: it cannot start again",
 			facts.Clean(k.Kubeconfig))
@@ -97,12 +113,16 @@ func recogniseKubeletImpaired(f *facts.Facts) *Finding {
 		e.Against = []string{"the kubelet itself runs, and does not need the port"}
 		who := checks.Subject{Kind: "Process", ID: strconv.Itoa(stranger.PID), Name: stranger.Name}
 		return newFinding(checks.Warning, checks.Certain, summary, e, who).advise(func(s *Steps, _ string) {
-			s.lookIf(stranger.PID > 1, textf("ps -o pid,ppid,user,lstart,comm -p %d", stranger.PID),
-				"Find out who started it.")
+			s.lookHolder(stranger, "Find out who started it.")
 			s.restartKubelet(f, "Only when the port is free: then the kubelet listens there again.")
 		})
 	}
 	return nil
+}
+
+// lookHolder appends a look at the process that has a port of the kubelet.
+func (s *Steps) lookHolder(h kubelet.Holder, why string) {
+	s.lookIf(h.PID > 1, textf("ps -o pid,ppid,user,lstart,comm -p %d", h.PID), why)
 }
 
 // UnitLine describes a unit's state in systemd: kubelet.service is failed (failed, exit-code) since 02:51:10.

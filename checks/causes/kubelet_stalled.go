@@ -42,7 +42,8 @@ func recogniseKubeletStalled(f *facts.Facts) *Finding {
 		Addf(&e.For, "%s: %s", facts.Clean(ping.URL), facts.Clean(ping.Err))
 		Addf(&e.Missing, "whether its port is another one: %s", facts.Clean(f.Seen.Settings.Value.HealthzAddress))
 	case ping != nil && ping.Hung && f.KubeletState.Runs:
-		summary = "the kubelet accepts connections on its health port but never replies"
+		summary = ifElse(ping.NotAccepted, "the kubelet does not accept connections on its health port",
+			"the kubelet accepts connections on its health port but never replies")
 		Addf(&e.For, "%s: no reply in %s", facts.Clean(ping.URL), ping.Took)
 	case !f.Pattern.Well:
 		return nil // then it waits for the runtime, as it must

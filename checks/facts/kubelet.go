@@ -46,8 +46,11 @@ func deriveKubelet(f *Facts) {
 			return c.Err == "" && !c.NotAfter.IsZero()
 		})
 	// A kubelet under a name that kdiag does not know may run where it does not see it, so the port must be closed.
-	a.Gone = a.NotSeen && a.IsNode && (h.Ping == nil || a.HealthRefused) &&
-		(!n.Systemd.Value.Answered || a.Unit == nil && a.HealthRefused)
+	// One that holds the server's port too may be such a kubelet.
+	taken := h.Ping != nil && h.Ping.Status == 0 && len(h.Holders) == 1 && h.Ping.Err == h.Holders[0].String()
+	closed := a.HealthRefused || taken
+	a.Gone = a.NotSeen && a.IsNode && (h.Ping == nil || closed) &&
+		(!n.Systemd.Value.Answered || a.Unit == nil && closed)
 	lease := n.Server.Value.LeaseAge
 	a.LeaseFresh = n.Server.OK && n.Server.Value.LeaseRead && lease >= 0 && lease < LeaseLate
 	a.LeaseStale = n.Server.OK && n.Server.Value.LeaseRead && lease > LeaseGrace

@@ -59,9 +59,19 @@ func askPing(ctx context.Context, s Settings, held []Holder) *Answer {
 	} else {
 		c := newClient("http://"+host, nil)
 		defer c.client.CloseIdleConnections()
-		a = c.health(ctx, "/healthz")
+		if a = c.health(ctx, "/healthz"); a.Status == 0 && loopbackDown(host) {
+			a.Hung, a.LoopbackDown, a.Err = false, true, "the network interface lo is down"
+		}
 	}
 	return a
+}
+
+// loopbackDown reports whether an address is the loopback's and its interface is down. A connection to it is refused as
+// unreachable then, or, by the default route, goes astray and times out.
+func loopbackDown(address string) bool {
+	host, err := netip.ParseAddrPort(address)
+	lo, errLo := net.InterfaceByName("lo")
+	return err == nil && errLo == nil && host.Addr().IsLoopback() && lo.Flags&net.FlagUp == 0
 }
 
 // askEither asks at 10250, and where that does not let us in at the read-only port.
@@ -219,6 +229,7 @@ func (c serverClient) health(ctx context.Context, path string) *Answer {
 	a.Denied = r.status == http.StatusUnauthorized || r.status == http.StatusForbidden || couldNotAsk
 	if err != nil {
 		a.Hung = isTimeout(err) && r.took >= min(c.timeout, leastHang)
+		a.NotAccepted = a.Hung && !r.accepted
 		a.Err = reasonUnanswered(err)
 	}
 	return a

@@ -8,8 +8,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +55,8 @@ type reply struct {
 	body   []byte
 	start  time.Time
 	took   time.Duration // until the header
+	// accepted is set when there was a connection.
+	accepted bool
 }
 
 // get reads the answer to one request.
@@ -60,6 +64,11 @@ func (c serverClient) get(ctx context.Context, path string) (reply, error) {
 	r := reply{start: time.Now()}
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
+	var accepted atomic.Bool // a dial may outlast the request
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		ConnectDone: func(_, _ string, err error) { accepted.CompareAndSwap(false, err == nil) },
+		GotConn:     func(httptrace.GotConnInfo) { accepted.Store(true) },
+	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+path, nil)
 	if err != nil {
 		return r, err
@@ -68,7 +77,7 @@ func (c serverClient) get(ctx context.Context, path string) (reply, error) {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
 	resp, err := c.client.Do(req)
-	r.took = time.Since(r.start)
+	r.took, r.accepted = time.Since(r.start), accepted.Load()
 	if err != nil {
 		return r, err
 	}

@@ -66,6 +66,10 @@ type Answer struct {
 	// Hung is set when no answer came in time. On 10250 it may be the API server that hangs: the kubelet asks it who
 	// we are, and whether we are let in.
 	Hung bool
+	// NotAccepted is set where it hangs and there was no connection; LoopbackDown, without Hung, where there was none
+	// because the interface lo is down, which is no fault of the server.
+	NotAccepted  bool `json:",omitempty"`
+	LoopbackDown bool `json:",omitempty"`
 	// Denied is set for 401 and 403, where no credential allows it, and for the 500 of a kubelet that could not ask the
 	// API server whether one does.
 	Denied bool
