@@ -16,8 +16,8 @@ func assemble(sources []*source, opts *Options) *Report {
 	r := &Report{
 		APIVersion: APIVersion, Kind: "JournalReport", GeneratedAt: opts.Now().UTC(), Zone: h.zone, Notes: []string{},
 		Episodes: []Episode{}, Signatures: h.counts(), Events: h.events(), Sources: []Source{},
-		MemoryKills: h.memoryKills(),
-		Unreadable:  []Unreadable{}, Problems: []string{},
+		MemoryKills: h.memoryKills(), Errors: h.errorGroups(),
+		Unreadable: []Unreadable{}, Problems: []string{},
 	}
 	for _, host := range h.hosts {
 		episodes := h.notReady(host, h.episodes(host))

@@ -36,7 +36,7 @@ func (s *source) literal(b []byte) int { return s.active.Next(b) }
 // match matches one message of a journal, and keeps the matches for the entries that it belongs to.
 func (s *source) match(message []byte) bool {
 	s.found = s.active.Match(message, s.found[:0])
-	return len(s.found) > 0
+	return len(s.found) > 0 || s.reader.opts.everySync && severity(message) != ""
 }
 
 // wanted reports whether a record is of the units asked for. Records that name no sender pass.
@@ -81,6 +81,7 @@ func (s *source) take(r *textlog.Record) {
 		s.last = at
 	}
 	s.matches.stamp(t)
+	s.errorRecord(r, t)
 	if len(s.found) > 0 && s.wanted(r) {
 		for i := range s.found {
 			s.keep(&s.found[i], r, t)

@@ -240,6 +240,7 @@ type matches struct {
 	every     uint32
 	seen      uint32 // timestamps
 	examples  map[string]*example
+	errors    map[errorKey]*errorGroup
 }
 
 // An example is the first record of a code in a source, and the last one that has more than a count of tries.
@@ -250,7 +251,10 @@ type example struct {
 }
 
 func newMatches(most int) *matches {
-	return &matches{open: map[burstKey]int{}, most: most, gap: 10 * second, every: 1, examples: map[string]*example{}}
+	return &matches{
+		open: map[burstKey]int{}, most: most, gap: 10 * second, every: 1, examples: map[string]*example{},
+		errors: map[errorKey]*errorGroup{},
+	}
 }
 
 // stamp keeps every n-th timestamp; the last place always holds the latest.

@@ -62,7 +62,7 @@ func (r *reader) text(ctx context.Context, s *source) error {
 	}
 	done := int64(0)
 	stats, err := textlog.Scan(ctx, b, textlog.Options{
-		Next: s.literal, Longest: r.m.full.Longest(), SampleEvery: sampleEvery,
+		Next: s.literal, Longest: r.m.full.Longest(), SampleEvery: sampleEvery, Wanted: s.mayBeError,
 		Progress: func(read int64) {
 			r.advance(s.name, read-done)
 			done = read

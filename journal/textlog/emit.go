@@ -45,6 +45,9 @@ func (s *scanner) worth(c openRecord) bool {
 		return true
 	}
 	raw := s.buf[c.start:c.end]
+	if s.opts.Wanted != nil && s.opts.Wanted(s.base+int64(c.start), raw) {
+		return true
+	}
 	switch c.kind {
 	case kindCRI, kindISO:
 		return len(s.parts) > 0 || bytes.Contains(raw[19:min(len(raw), 60)], []byte(" P"))
@@ -67,9 +70,10 @@ func (s *scanner) parse(c openRecord) *unwrapper {
 	return p
 }
 
-// found reports whether a record contains a literal.
+// found reports whether a record contains a literal, or is wanted without one.
 func (s *scanner) found(r *Record) bool {
-	return s.opts.Next != nil && (s.opts.Next(r.Message) >= 0 || s.opts.Next(r.Raw) >= 0)
+	return s.opts.Next != nil && (s.opts.Next(r.Message) >= 0 || s.opts.Next(r.Raw) >= 0) ||
+		s.opts.Wanted != nil && s.opts.Wanted(r.Offset, r.Raw)
 }
 
 // offer yields a record if it is selected; due is set if a sample is.

@@ -33,6 +33,9 @@ type Options struct {
 	// bytes. Only records that contain one are yielded, and samples. Without Next, no record contains one.
 	Next    func([]byte) int
 	Longest int
+	// Wanted, if set, also has the records yielded for whose text it is true. The text of a record that has one line and
+	// no colours is that line, at an offset in the unpacked stream.
+	Wanted func(offset int64, line []byte) bool
 	// All yields every record.
 	All bool
 	// Live is set if the text is still being written: nothing is read ahead, and it is not decompressed. When a Read

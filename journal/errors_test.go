@@ -1,0 +1,223 @@
+package journal
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// readErrors returns the groups of errors of a text, in a line each: count, lane, severity, code, pods, template.
+func readErrors(t *testing.T, text string) string {
+	t.Helper()
+	var out strings.Builder
+	for _, g := range readText(t, text, Options{everySync: true}).Errors {
+		fmt.Fprintf(&out, "%d %s %s %s %v %s\n", g.Count, g.Lane, g.Severity, g.Code, g.Pods, g.Template)
+	}
+	return out.String()
+}
+
+// TestErrorsOfDaemons reads logs of a real kubelet 1.36.3 and containerd 1.6.20: from the start on, with pods that come
+// and go; with pods that crash, lack their command or their image, and whose probes fail; and after the layer of an
+// image was removed.
+func TestErrorsOfDaemons(t *testing.T) {
+	const layer = `failed to create containerd container: failed to stat parent: stat <*>: no such file or directory`
+	for name, want := range map[string]string{
+		"healthy-kubelet-1.36":     "",
+		"healthy-containerd-1.6":   "",
+		"workloads-kubelet-1.36":   "",
+		"workloads-containerd-1.6": "",
+		"layer-removed-kubelet-1.36": `
+7 kubelet error CreateFailed [] "RunPodSandbox from runtime service failed" err="rpc error: code = Unknown desc = ` +
+			layer + `"
+7 kubelet error CreateFailed [default/web5-node1] "Failed to create sandbox for pod" ` +
+			`err="rpc error: code = Unknown desc = ` + layer + `" pod="<*>"
+7 kubelet error CreateFailed [default/web5-node1] "CreatePodSandbox for pod failed" ` +
+			`err="rpc error: code = Unknown desc = ` + layer + `" pod="<*>"
+7 kubelet error CreateFailed [default/web5-node1] "Error syncing pod, skipping" ` +
+			`err="failed to \"CreatePodSandbox\" for \"<*>(<*>)\" with CreatePodSandboxError: ` +
+			`\"Failed to create sandbox for pod \\\"<*>(<*>)\\\": rpc error: code = Unknown desc = failed to create ` +
+			`containerd container: failed to stat parent: stat <*>: no such file or directory\"" po
+`,
+		"layer-removed-containerd-1.6": `
+7 runtime error RuntimeCallFailed [default/web5-node1] level=error msg="RunPodSandbox for ` +
+			`&PodSandboxMetadata{Name:<*>,Uid:<*>,Namespace:<*>,Attempt:<*>,} failed, error" error="` + layer + `"
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join("testdata/errors", name+".log"))
+			must(t, err)
+			if diff := cmp.Diff(strings.TrimPrefix(want, "\n"), readErrors(t, string(text))); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestErrorsOf reads single records.
+func TestErrorsOf(t *testing.T) {
+	const stamp = "1121 00:52:12.490297   30256 "
+	for name, tt := range map[string]struct{ text, want string }{
+		"no error": {"I" + stamp + `kubelet.go:1] "Failed to do it" err="no"`, ""},
+		"klog": {
+			"W" + stamp + `a.go:1] Failed to do it 17 times`,
+			"1 kubelet warning  [] Failed to do it <*> times\n",
+		},
+		"fatal": {"F" + stamp + `a.go:1] it broke`, "1 kubelet error  [] it broke\n"},
+		"journal": {
+			"Nov 21 00:52:12 n1 containerd[7]: " + `time="2026-11-21T00:52:12.1Z" level=error msg="it broke" id=a1b2`,
+			"1 runtime error  [] level=error msg=\"it broke\" id=<*>\n",
+		},
+		"another program": {"Nov 21 00:52:12 n1 etcd[7]: E" + stamp + `a.go:1] it broke`, ""},
+		"CRI-O": {
+			`time="2026-11-21T00:52:12.1Z" level=warning msg="it broke" file="server.go:1"`,
+			"1 runtime warning  [] level=warning msg=\"it broke\" file=\"server.go:<*>\"\n",
+		},
+		"klog's JSON": {
+			`{"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"it broke",` +
+				`"pod":{"name":"web","namespace":"a"},"err":"no"}`,
+			"1 kubelet error  [a/web] \"it broke\" pod=\"<*>\" err=\"no\"\n",
+		},
+		"klog's JSON, no error": {
+			`{"ts":1757010283211.4668,"caller":"kubelet/kubelet.go:2460","msg":"it works","v":0}`, "",
+		},
+		"a container's environment": {
+			"E" + stamp + `kuberuntime_manager.go:1341] "Unhandled Error" err="container &Container{Name:app,Image:app:1,` +
+				`Env:[]EnvVar{EnvVar{Name:PASSWORD,Value:secret,},},} start failed in pod app_a(1f2e): CreateContainerError: no"`,
+			"1 kubelet error  [a/app] \"Unhandled Error\" err=\"container &Container{…} start failed in pod <*>(<*>): " +
+				"CreateContainerError: no\"\n",
+		},
+		"a command": {
+			"E" + stamp + `remote_runtime.go:1] "ExecSync cmd from runtime service failed" err="no" ` +
+				`cmd=["sh","-c","secret"] x="1"`,
+			"1 kubelet error ExecFailed [] \"ExecSync cmd from runtime service failed\" err=\"no\" cmd=[…] x=\"<*>\"\n",
+		},
+		"an eviction": {
+			"I" + stamp + `eviction_manager.go:1] "Eviction manager: must evict pod(s) to reclaim" ` +
+				`resourceName="memory"` + "\n" +
+				"I" + stamp + `eviction_manager.go:1] "Eviction manager: pods evicted, waiting for pod to be ` +
+				`cleaned up" pods=["a/web"]`,
+			"",
+		},
+		"an image that is not there": {
+			"E" + stamp + `log.go:1] "PullImage from image service failed" err="rpc error: code = NotFound desc = ` +
+				`failed to pull and unpack image \"docker.io/library/nothere:1\": failed to resolve reference \"docker.io/library/nothere:1\": ` +
+				`docker.io/library/nothere:1: not found" image="nothere:1"` + "\n" +
+				"E" + stamp + `pod_workers.go:1] "Error syncing pod, skipping" err="failed to \"StartContainer\" for \"app\" ` +
+				`with ImagePullBackOff: \"Back-off pulling image \\\"nothere:1\\\"\"" pod="a/web" podUID="1f"`,
+			"",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tt.want, readErrors(t, tt.text+"\n")); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestErrorsGoOn dates a group from the last pause on, over the files of a journal that was rotated too.
+func TestErrorsGoOn(t *testing.T) {
+	at := func(s int) *time.Time { t := time.Date(2026, 11, 21, 1, 0, s, 0, time.UTC); return &t }
+	group := func(first, since, last int) ErrorGroup {
+		return ErrorGroup{Count: 1, First: at(first), Since: at(since), Last: at(last)}
+	}
+	for name, tt := range map[string]struct {
+		a, b ErrorGroup
+		want int
+	}{
+		"one after the other":     {group(0, 60, 100), group(110, 110, 200), 60},
+		"after a pause":           {group(0, 60, 100), group(160, 160, 200), 160},
+		"a pause in the new file": {group(0, 60, 100), group(110, 170, 200), 170},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tt.a.join(&tt.b); !tt.a.Since.Equal(*at(tt.want)) || !tt.a.Last.Equal(*at(200)) || tt.a.Count != 2 {
+				t.Errorf("%+v, since %s", tt.a, tt.a.Since)
+			}
+		})
+	}
+	var text strings.Builder
+	for _, second := range []int{1, 2, 50, 55, 59} {
+		fmt.Fprintf(&text, "E1121 00:52:%02d.000000   30256 a.go:1] it broke %d\n", second, second)
+	}
+	g := readText(t, text.String(), Options{everySync: true}).Errors
+	if len(g) != 1 || g[0].First.Second() != 1 || g[0].Since.Second() != 50 || g[0].Last.Second() != 59 ||
+		g[0].Count != 5 || g[0].Example != "it broke 59" {
+		t.Errorf("%+v", g)
+	}
+}
+
+// TestErrorsAreBounded has more kinds of errors than are kept: those that go on stay.
+func TestErrorsAreBounded(t *testing.T) {
+	var text strings.Builder
+	word := func(i int) string { return string([]byte{'a' + byte(i/26), 'a' + byte(i%26)}) }
+	for i := range 2 * maxErrorGroups {
+		fmt.Fprintf(&text, "E1121 00:%02d:12.000000   30256 a.go:1] it broke %s\n", i/10, word(i))
+		fmt.Fprintf(&text, "E1121 00:%02d:12.000000   30256 a.go:1] it goes on %s\n", i/10, strings.Repeat("a", 100_000))
+	}
+	g := readText(t, text.String(), Options{everySync: true}).Errors
+	if len(g) != mostErrors || g[0].Count != 2*maxErrorGroups || len(g[0].Example) > exampleLength+3 ||
+		len(g[0].Template) > maxTemplate+3 {
+		t.Errorf("%d groups, the first %+v", len(g), g[0])
+	}
+}
+
+func TestTemplate(t *testing.T) {
+	for _, tt := range []struct{ message, want string }{
+		{`"a b" err="no"`, `"a b" err="no"`},
+		{`"a b" err="timeout" pod="default/web"`, `"a b" err="timeout" pod="<*>"`},
+		{
+			`failed to \"StartContainer\" for \"web\" with RunContainerError: \"no\"`,
+			`failed to \"StartContainer\" for \"<*>\" with RunContainerError: \"<*>\"`,
+		},
+		{`id=abc namespace=k8s.io`, `id=<*> namespace=<*>`},
+		{`after 1m3.5s at 18:12:59.1, 3, 4 and 0x1f`, `after <*> at <*> and <*>`},
+		{`pods [a1 b2, c3]`, `pods [<*>]`},
+		{`open /var/lib/x: no such file`, `open <*>: no such file`},
+		{`read/write or i/o error of kube-system/coredns`, `read/write or i/o error of <*>`},
+		{`{Name:web,Uid:a,Namespace:default,} desc = http: bad`, `{Name:<*>,Uid:<*>,Namespace:<*>,} desc = http: bad`},
+		{"a\x1b[31mb\x00c", "a[<*>c"},
+		{"", ""},
+	} {
+		if got := template([]byte(tt.message)); got != tt.want {
+			t.Errorf("template(%q) = %q, want %q", tt.message, got, tt.want)
+		}
+	}
+}
+
+// FuzzTemplate checks that a template is bounded, printable, and the same whatever the numbers are.
+func FuzzTemplate(f *testing.F) {
+	names, err := filepath.Glob("testdata/errors/*.log")
+	if err != nil || len(names) < 6 {
+		f.Fatalf("%d files, %v", len(names), err)
+	}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		must(f, err)
+		for line := range strings.Lines(string(b)) {
+			f.Add([]byte(line))
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got := template(b)
+		if len(got) > maxTemplate+len("…") || strings.ContainsFunc(got, unicode.IsControl) {
+			t.Errorf("%q is not bounded or not clean", got)
+		}
+		other := strings.Map(func(r rune) rune {
+			if r >= '0' && r <= '8' {
+				return r + 1
+			}
+			return r
+		}, string(b))
+		if again := template([]byte(other)); strings.ToValidUTF8(string(b), "") == string(b) && got != again {
+			t.Errorf("%q and %q differ only in numbers", got, again)
+		}
+		_ = lineSeverity(b)
+		_ = withoutSpec(b)
+	})
+}
