@@ -57,6 +57,7 @@ type Facts struct {
 	Lists        Lists
 	Pattern      Pattern
 	Log          Log
+	Errors       Errors
 	KubeletState KubeletState
 	Shims        Shims
 	Tasks        Tasks
@@ -86,6 +87,7 @@ func New(in *Input) *Facts {
 	derivePattern(f)
 	deriveLog(f)
 	deriveKubelet(f)
+	deriveErrors(f)
 	f.Log.PLEGNow = plegNow(f)
 	f.Log.APIFailure = apiFailure(f)
 	f.Log.APIOutage = apiOutage(f)

@@ -27,9 +27,9 @@ func fill(h checks.Header, kind string, f *facts.Facts, v checks.Verdict, proble
 func NewReport(h checks.Header, in *facts.Input) *checks.Report {
 	j := judged(in)
 	f, all := j.facts, owned(j)
-	v := verdict(f, all, scopeSweep)
+	v := verdict(j, scopeSweep)
 	return &checks.Report{
-		Header:  fill(h, checks.KindReport, f, v, problems(f, v, scopeSweep)),
+		Header:  fill(h, checks.KindReport, f, v, problems(j, v, scopeSweep)),
 		Runtime: facts.RuntimeOf(f), Causes: all, Relist: summary(f), Checks: noNil(results(j)),
 		Notes: append(notes(f), notesOnOthers(f)...),
 	}
@@ -87,9 +87,9 @@ func stacksNote(f *facts.Facts, r *checks.StacksReport) string {
 func NewRuntimeProbe(h checks.Header, in *facts.Input) *checks.RuntimeProbe {
 	j := judged(in)
 	f, all := j.facts, owned(j)
-	v := verdict(f, all, scopeProbes)
+	v := verdict(j, scopeProbes)
 	p := &checks.RuntimeProbe{
-		Header:  fill(h, checks.KindRuntimeProbe, f, v, problems(f, v, scopeProbes)),
+		Header:  fill(h, checks.KindRuntimeProbe, f, v, problems(j, v, scopeProbes)),
 		Runtime: facts.RuntimeOf(f), Causes: all, Conditions: []checks.Condition{}, RPCs: []checks.RPC{},
 	}
 	if f.Measurement == nil {
@@ -127,9 +127,9 @@ func NewRelistBenchmark(h checks.Header, in *facts.Input) *checks.RelistBenchmar
 	if len(f.Sweep.Made) > 0 {
 		want = scopeSweep
 	}
-	v := verdict(f, all, want)
+	v := verdict(j, want)
 	b := &checks.RelistBenchmark{
-		Header:  fill(h, checks.KindRelistBenchmark, f, v, problems(f, v, want)),
+		Header:  fill(h, checks.KindRelistBenchmark, f, v, problems(j, v, want)),
 		Runtime: facts.RuntimeOf(f), Causes: all, Relist: summary(f), RPCs: []plegbench.RPCSummary{},
 		Samples: []checks.RelistSample{},
 	}

@@ -196,11 +196,12 @@ const (
 	scopeSweep               // the status of all that runs as well
 )
 
-// verdict sums up. A critical cause makes unhealthy, whatever else could not be seen; warnings make degraded. Without
-// causes the answer is healthy only if Version, Status and both lists were answered each time, the status of everything
+// verdict sums up. A critical cause makes unhealthy, whatever else could not be seen; warnings make degraded, and so
+// does an error that a daemon repeats and that no cause explains. Without either the answer is healthy only if Version, Status and both lists were answered each time, the status of everything
 // that runs came, the socket is the kubelet's, and nothing interrupted the measurement; else it is unknown.
-func verdict(f *facts.Facts, all []checks.Cause, want scope) checks.Verdict {
-	if slices.ContainsFunc(all, func(c checks.Cause) bool { return c.Severity == checks.Critical }) {
+func verdict(j judgement, want scope) checks.Verdict {
+	f := j.facts
+	if slices.ContainsFunc(j.causes, func(c checks.Cause) bool { return c.Severity == checks.Critical }) {
 		return checks.Unhealthy
 	}
 	if causes.NotReadyLine(f) != "" { // the cause is not known, the state is
@@ -209,7 +210,7 @@ func verdict(f *facts.Facts, all []checks.Cause, want scope) checks.Verdict {
 	if f.Measurement == nil || !f.Calls.BothLists {
 		return checks.Unknown
 	}
-	if len(all) > 0 {
+	if len(j.causes) > 0 || len(unexplained(j)) > 0 {
 		return checks.Degraded
 	}
 	if len(unseen(f, want)) > 0 {
@@ -252,8 +253,9 @@ func unseen(f *facts.Facts, want scope) []string {
 	return lines
 }
 
-// problems lists, for a person, why an answer is unknown or not whole.
-func problems(f *facts.Facts, v checks.Verdict, want scope) []string {
+// problems lists, for a person, errors without a cause, and why an answer is unknown or not whole.
+func problems(j judgement, v checks.Verdict, want scope) []string {
+	f := j.facts
 	var lines []string
 	switch m := f.Measurement; {
 	case v == checks.Unknown:
@@ -273,5 +275,5 @@ func problems(f *facts.Facts, v checks.Verdict, want scope) []string {
 	if f.Kubelet != nil && f.Kubelet.Unreadable != "" {
 		lines = append(lines, "the kubelet's settings could not all be read: "+facts.Clean(f.Kubelet.Unreadable))
 	}
-	return lines
+	return append(lines, errorLines(f, unexplained(j))...)
 }
