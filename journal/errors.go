@@ -128,11 +128,11 @@ type errorKey struct{ lane, unit, severity, template string }
 // errorRecord counts a record in its group if it is an error or a warning of the kubelet or the runtime, within the
 // range asked for, and one that a healthy daemon does not write.
 func (s *source) errorRecord(r *textlog.Record, t timestamp) {
-	if !s.reader.opts.everySync || s.side(t) != 0 {
+	if !s.reader.opts.everySync {
 		return
 	}
 	how := lineSeverity(r.Raw)
-	if how == "" {
+	if how == "" || s.side(t) != 0 {
 		return
 	}
 	lane, unit := daemonOf(r)

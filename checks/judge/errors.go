@@ -13,8 +13,8 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// errorsCheck is the check of the errors that a daemon logs again and again. No cause claims it: what a cause explains is
-// left out of it.
+// errorsCheck is the check of the errors that a daemon logs again and again. No cause claims it: what a cause explains
+// is left out of it.
 const errorsCheck = "journal.errors"
 
 // readErrors is the check before causes are known.
