@@ -73,6 +73,9 @@ func (h *history) counts() []Count {
 		}
 		s.Count += b.Count
 		s.First, s.Last = earlier(s.First, first), later(s.Last, last)
+		if text := b.Call().Text; text != "" && s.Last == last && slices.Contains(ofPods, b.Code) {
+			s.Error = Clean(text, exampleLength)
+		}
 	}
 	latest := map[string]int64{}
 	for _, s := range h.sources {

@@ -177,7 +177,7 @@ func (c Call) Innocent() bool {
 // callOf returns the facts of a match beside its object.
 func callOf(m *signature.Match, r *textlog.Record) Call {
 	c := Call{
-		RPC: m.RPC, Code: m.GRPCCode, Text: m.ErrorText[:min(len(m.ErrorText), 100)], Size: m.Size, Limit: m.Limit,
+		RPC: m.RPC, Code: m.GRPCCode, Text: m.ErrorText, Size: m.Size, Limit: m.Limit,
 		Sending: m.Sending,
 		Role:    laneRole(m.Role), Constraint: m.Constraint,
 		Placed: m.Constraint != "" && m.Path != "", Pods: m.Constraint != "" && strings.Contains(m.Path, "kubepods"),
@@ -193,10 +193,19 @@ func callOf(m *signature.Match, r *textlog.Record) Call {
 	return c
 }
 
+// ofPods are the signatures of pods that do not start or stop. After the first four the kubelet makes another
+// sandbox, whose id means nothing.
+var ofPods = []string{
+	signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.PodSyncFailed, signature.StopFailed,
+	signature.MountFailed,
+}
+
 // objectOf is the object that a match names, the most particular one first.
 func objectOf(m *signature.Match) Object {
 	o := Object{Namespace: m.Namespace, Pod: m.Pod, PodUID: m.PodUID}
 	switch {
+	case slices.Contains(ofPods[:4], m.Signature.Code) && m.Pod != "" && m.Namespace != "":
+		return Object{Kind: "Pod", Namespace: m.Namespace, Pod: m.Pod}
 	case m.ContainerID != "":
 		o.Kind, o.ID, o.Name = "Container", m.ContainerID, m.Container
 	case m.SandboxID != "":

@@ -8,7 +8,7 @@ import (
 // Bounds of the facts of a match.
 const (
 	maxName  = 253 // bytes of an id, a name or a path
-	maxError = 200 // bytes of an error text
+	maxError = 300 // bytes of an error text
 )
 
 // A record is the text that is matched. The text is valid only while it is matched: facts are copies.
