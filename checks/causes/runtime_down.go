@@ -69,17 +69,8 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 			summary += absentDaemon(f, &e)
 		}
 	}
-	switch u := f.Target.RuntimeUnit; {
-	case u == nil || removed != nil:
-	case u.Active == "active" && len(holders) == 0:
-		Addf(&e.Against, "systemd: %s: it is still starting, or listens on another socket", UnitLine(f, u))
-	default:
-		Addf(&e.For, "systemd: %s", UnitLine(f, u))
-		if UnitDown(u) {
-			// Success is that somebody stopped it.
-			why := facts.Clean(cmp.Or(ifElse(u.Result == "success", "", u.Result), u.Sub))
-			summary += textf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active), why)
-		}
+	if removed == nil {
+		summary += stateOfUnit(f, &e, len(holders) > 0)
 	}
 	says := ""
 	if removed == nil && len(holders) == 0 {
@@ -144,6 +135,25 @@ func absentDaemon(f *facts.Facts, e *checks.Evidence) string {
 	n := len(facts.ProcessesOf(f, host.RoleShim))
 	Addf(&e.For, "no runtime daemon runs on this host")
 	return ifElse(n == 0, "", "; "+units.Count(n, "shim")+units.Plural(n, " runs", " run")+" without a daemon")
+}
+
+// stateOfUnit adds the state of the runtime's unit, and returns its problem. A start that is held contradicts nothing.
+func stateOfUnit(f *facts.Facts, e *checks.Evidence, held bool) string {
+	u := f.Target.RuntimeUnit
+	if u == nil {
+		return ""
+	}
+	if u.Active == "active" && !held {
+		Addf(&e.Against, "systemd: %s: it is still starting, or listens on another socket", UnitLine(f, u))
+		return ""
+	}
+	Addf(&e.For, "systemd: %s", UnitLine(f, u))
+	if !UnitDown(u) {
+		return ""
+	}
+	// Success is that somebody stopped it.
+	why := facts.Clean(cmp.Or(ifElse(u.Result == "success", "", u.Result), u.Sub))
+	return textf("; %s is %s (%s)", facts.Clean(u.Name), facts.Clean(u.Active), why)
 }
 
 // rivalOfStart adds the daemons that run though nothing listens, and returns their problem:

@@ -3,6 +3,7 @@
 package wholenode
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
