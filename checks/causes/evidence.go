@@ -381,6 +381,25 @@ func kubeletEvidence(f *facts.Facts, e *checks.Evidence, code string) (found boo
 	return found
 }
 
+// killedLines say what the goroutines show that a daemon wrote into its log when systemd's watchdog ended it: in which
+// known way it hung, and who waited for whom.
+func killedLines(f *facts.Facts, role host.Role) (lines []string) {
+	r := cmp.Or(f.LogStacks, &checks.StacksReport{})
+	add := func(source, goroutine int, why string) {
+		of := source >= 0 && source < len(r.Sources) && r.Sources[source].Role == string(role)
+		addIf(of && len(lines) < facts.MostNamed, &lines, "its goroutine %d: %s", goroutine, facts.Clean(why))
+	}
+	for _, k := range r.Known {
+		if len(k.Goroutines) > 0 {
+			add(k.Source, k.Goroutines[0], textf("%s [%s]", k.Why, k.Pattern))
+		}
+	}
+	for _, h := range r.Holders {
+		add(h.Source, h.Goroutine, h.Why)
+	}
+	return lines
+}
+
 // endsOf are the processes at the ends of holds, as culprits.
 func endsOf(holds []facts.Hold) (ends []checks.Subject) {
 	for _, h := range holds {

@@ -100,7 +100,10 @@ func exitReason(f *facts.Facts, e *checks.Evidence) string {
 		add("the OOM killer killed it", signature.OOMKill, signature.UnitOOMKilled)
 	}
 	if f.Log.Watchdog {
-		add("systemd's watchdog killed it, because its sync loop stood still", signature.WatchdogTimeout)
+		why := killedLines(f, host.RoleKubelet)
+		add(strings.Join(append([]string{"systemd's watchdog killed it, because its sync loop stood still"},
+			why[:min(len(why), 1)]...), "; "), signature.WatchdogTimeout)
+		e.For = append(e.For, why...)
 	}
 	if c := facts.Logged(f, signature.KubeletFatal); c != nil {
 		text := "it exits with: " + Quote(fatalText(c.Newest()))

@@ -35,6 +35,9 @@ func startHolds(f *facts.Facts, e *checks.Evidence) (holders []checks.Subject) {
 // addLastWords adds the last reason in the runtime's log why it ended or serves no CRI, and returns it, as it follows a
 // summary; empty where there is none. since is the moment from which on none counts, nil for none.
 func addLastWords(f *facts.Facts, e *checks.Evidence, since *time.Time) string {
+	for _, why := range killedLines(f, host.RoleRuntime) {
+		Addf(&e.For, "when the watchdog ended it, %s", why)
+	}
 	c := facts.Logged(f, signature.RuntimeStartFailed)
 	if c == nil || !f.Log.SameRuntime || since != nil && c.Last != nil && c.Last.Before(*since) {
 		return ""

@@ -38,6 +38,9 @@ type Input struct {
 	// Stacks is the report on the goroutine dumps of runtime, shims and kubelet; nil when none were to be taken. Its
 	// sources have why there is none of a process.
 	Stacks *checks.StacksReport
+	// LogStacks is the report on the goroutines that the kubelet or the runtime wrote into its log when systemd's watchdog
+	// ended it; nil for none.
+	LogStacks *checks.StacksReport `json:",omitempty"`
 	// FileLocks are the locks of others on databases of the runtime's daemon, where a goroutine waits for one.
 	FileLocks []host.FileLock
 	Limits    checks.Limits // the zero value stands for checks.DefaultLimits

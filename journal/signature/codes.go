@@ -42,20 +42,22 @@ const (
 	EvictionPressure        = "EvictionPressure"
 	CgroupDriverMismatch    = "CgroupDriverMismatch"
 
-	RuntimeStarted    = "RuntimeStarted"
-	RuntimeStopped    = "RuntimeStopped"
+	RuntimeStarted = "RuntimeStarted"
+	RuntimeStopped = "RuntimeStopped"
+
+	GoroutineDump = "GoroutineDump"
 
 	// RuntimeStartFailed has the reason of a runtime that ends itself or serves no CRI.
 	RuntimeStartFailed = "RuntimeStartFailed"
-	RuntimeCallFailed = "RuntimeCallFailed"
-	NameReserved      = "NameReserved"
-	ShimUnresponsive  = "ShimUnresponsive"
-	ExitEventFailed   = "ExitEventFailed"
-	KillFailed        = "KillFailed"
-	CNIFailed         = "CNIFailed"
-	CNINotInitialized = "CNINotInitialized"
-	RuntimeStalled    = "RuntimeStalled"
-	ProcessBlocked    = "ProcessBlocked"
+	RuntimeCallFailed  = "RuntimeCallFailed"
+	NameReserved       = "NameReserved"
+	ShimUnresponsive   = "ShimUnresponsive"
+	ExitEventFailed    = "ExitEventFailed"
+	KillFailed         = "KillFailed"
+	CNIFailed          = "CNIFailed"
+	CNINotInitialized  = "CNINotInitialized"
+	RuntimeStalled     = "RuntimeStalled"
+	ProcessBlocked     = "ProcessBlocked"
 
 	HungTask         = "HungTask"
 	SoftLockup       = "SoftLockup"

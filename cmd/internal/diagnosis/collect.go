@@ -139,6 +139,7 @@ func (c *collector) collect(
 	c.readProcesses(ctx, in)
 	work.Wait()
 	in.Summarize()
+	in.LogStacks = c.readKilled(ctx, in.Journal)
 	in.Now = c.env.Now()
 	if c.request.Probes.Stacks {
 		node.Dumps = slices.Concat(runtimeDumps, kubeletDump)
