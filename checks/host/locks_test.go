@@ -8,16 +8,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLocksBefore has this process hold a lock, and looks at it as a child's that has the file too, and as its own.
+// TestLocksBefore has this process hold locks, and looks at them as those of a child that has the file too, and as its
+// own.
 func TestLocksBefore(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "meta.db")
+	for name, lock := range map[string]func(fd uintptr) error{
+		"meta.db": func(fd uintptr) error { return unix.Flock(int(fd), unix.LOCK_EX) },
+		"storage.lock": func(fd uintptr) error {
+			return unix.FcntlFlock(fd, unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
+		},
+	} {
+		t.Run(name, func(t *testing.T) { locksBefore(t, name, lock) })
+	}
+}
+
+func locksBefore(t *testing.T, name string, lock func(fd uintptr) error) {
+	name = filepath.Join(t.TempDir(), name)
 	f, err := os.Create(name)
 	must(t, err)
 	defer f.Close()
-	must(t, unix.Flock(int(f.Fd()), unix.LOCK_EX))
+	must(t, lock(f.Fd()))
+	again, err := os.OpenFile(name, os.O_RDWR, 0) // a file description without the lock
+	must(t, err)
+	defer again.Close()
 	child := testChild(t).program
 	other, err := os.StartProcess(child, []string{child, ChildArgument, verbSpace, "/", "/stops"},
-		&os.ProcAttr{Files: []*os.File{nil, nil, nil, f}})
+		&os.ProcAttr{Files: []*os.File{nil, nil, nil, again}})
 	must(t, err)
 	defer func() { _ = other.Kill(); _, _ = other.Wait() }()
 	got, err := LocksBefore(t.Context(), "/", other.Pid)
