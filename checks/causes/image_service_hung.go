@@ -1,8 +1,11 @@
 package causes
 
 import (
+	"slices"
+
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 )
 
@@ -31,6 +34,9 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 		severity, step = checks.Warning, checks.Strong
 		summary = units.List(names) + " failed: image garbage collection and disk eviction do not work"
 		Addf(&e.Against, "the calls fail and do not hang: no lock is held")
+	case f.Pattern.OnlyImageList && len(f.FileLocks) > 0: // every call that starts something needs them as well
+		summary = textf("ListImages hangs: %s has locked %s, so no container is created and no image pulled",
+			lockHolder(f.FileLocks[0]), facts.Clean(f.FileLocks[0].Path))
 	case f.Pattern.OnlyImageList:
 		severity, step = checks.Warning, checks.Strong
 		summary = "ListImages hangs while ImageFsInfo answers: unused images stay, and pulls may hang as well"
@@ -40,25 +46,52 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 	}
 	if f.RPC[names[0]].Outcome == facts.Hung {
 		addCalls(f, &e.For, isAlive, facts.RPCVersion, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
-		addCalls(f, &e.Against, isAlive, facts.RPCImages, facts.RPCImageFs)
+		if len(f.FileLocks) == 0 {
+			addCalls(f, &e.Against, isAlive, facts.RPCImages, facts.RPCImageFs)
+		}
 		addCalls(f, &e.Against, isHanging, facts.RPCStatus, facts.RPCSandboxes, facts.RPCContainers)
 		addGaps(f, &e, gapPatience)
 		holds := stackEvidence(f, &e, names[0], serving(names...))
-		addIf(len(holds) == 0, &e.Missing, "what holds the image store: snapshotters and pulls were not checked")
+		for _, l := range f.FileLocks {
+			Addf(&e.For, "%s holds the lock of %s, which %s has open", lockHolder(l), facts.Clean(l.Path), f.Target.Daemon.Label)
+		}
+		addIf(len(holds)+len(f.FileLocks) == 0, &e.Missing, "what holds the image store: snapshotters and pulls were not checked")
 		step = raised(step, fromLog(f, &e.For, signsOfImages...) || len(holds) > 0)
 	}
 	var subjects []checks.Subject
+	for _, l := range f.FileLocks {
+		p := host.Process{PID: l.PID, Name: l.Name, State: l.State}
+		s := facts.ProcessSubject(f, p, host.Owner{})
+		if !slices.ContainsFunc(subjects, func(o checks.Subject) bool { return o.ID == s.ID }) {
+			subjects = append(subjects, s)
+		}
+	}
 	for _, name := range names {
 		subjects = append(subjects, checks.Subject{Kind: "RPC", Name: name})
 	}
-	effect := "kubelet: Ready" + ifElse(severity == checks.Critical, ", but creates no container and watches no disk", "")
+	effect := "kubelet: Ready" + ifElse(severity == checks.Critical, ", but creates no container"+
+		ifElse(f.Pattern.OnlyImageList, "", " and watches no disk"), "")
 	return newFinding(severity, step, summary, e, subjects...).affects(effect).advise(func(s *Steps, _ string) {
 		addCapture(f, s)
-		s.Look(facts.CrictlCommand(f, "imagefsinfo"), "Query it once more, with a longer timeout")
+		again := ifElse(names[0] == facts.RPCImages, "images -q", "imagefsinfo")
+		s.Look(facts.CrictlCommand(f, again), "Query it once more, with a longer timeout")
+		for _, l := range f.FileLocks {
+			s.Look(textf("ps -o pid,ppid,user,lstart,stat,comm -p %d", l.PID), "Find out what holds the lock, and for how long")
+			if p := (host.Process{PID: l.PID, Name: l.Name, State: l.State}); facts.IsStopped(&p) {
+				s.resume(p)
+			} else {
+				s.Add(checks.TouchesProcess, textf("kill %d", l.PID), textf("End %s, if its work can be lost", lockHolder(l)))
+			}
+		}
 		s.Look("systemctl list-units --no-pager '*snapshotter*' '*stargz*' '*nydus*'",
 			"List remote snapshotters; restart a broken one before the runtime")
 		AddDisk(f, s, "Check for a full disk under the image store")
 		s.cordon()
 		addRestart(f, s)
 	})
+}
+
+// lockHolder names the process that holds a lock.
+func lockHolder(l host.FileLock) string {
+	return facts.ProcessLabel(host.Process{PID: l.PID, Name: l.Name})
 }

@@ -199,6 +199,10 @@ func (c *collector) readProcesses(ctx context.Context, in *facts.Input) {
 		return
 	}
 	pid := in.Measurement.Connect.PeerPID
+	isCRIO := func(p host.Process) bool { return p.PID == pid && p.Name == "crio" }
+	if slices.ContainsFunc(in.Measurement.Probes, crictl.Call.Hung) && slices.ContainsFunc(again, isCRIO) {
+		in.FileLocks, _ = host.LocksBefore(ctx, c.env.Root, pid) // else nobody is named
+	}
 	if pid <= 1 || slices.ContainsFunc(again, func(p host.Process) bool { return p.PID == pid }) {
 		return
 	}
