@@ -77,6 +77,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 		says = addLastWords(f, &e, facts.LastOf(f, signature.RuntimeStarted, signature.RuntimeStopped))
 		summary += says
 	}
+	logEvidence(f, &e, signature.GoPanicked)
 	endpointEvidence(f, &e)
 	holds := stackEvidence(f, &e, "", waitingFor("flock"))
 	ends := endsOf(holds)

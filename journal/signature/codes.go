@@ -3,6 +3,7 @@ package signature
 // Codes that Go code refers to. A signature that only reports list needs no constant.
 const (
 	PLEGNotHealthy          = "PLEGNotHealthy"
+	GoPanicked              = "GoPanicked"
 	EventedPLEGFull         = "EventedPLEGFull"
 	RuntimeIsDown           = "RuntimeIsDown"
 	RuntimeNotReadyReported = "RuntimeNotReadyReported"
