@@ -9,6 +9,7 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/stacks"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/crictl"
 )
 
 // Candidates are the processes of this host that a goroutine of the runtime, of a shim or of the kubelet may wait for.
@@ -37,10 +38,13 @@ func Candidates(f *Facts) []stacks.Candidate {
 }
 
 // daemonBehind is the pid of the runtime's daemon that a process belongs to. Shims outlive the daemon that started
-// them, and have the path of its socket.
+// them, and have the path of its socket; conmon has left its daemon when it starts the OCI runtime, and works for the
+// CRI-O of the host where its container has a name of Kubernetes.
 func daemonBehind(f *Facts, p host.Process) int {
 	i := slices.IndexFunc(f.Processes, func(d host.Process) bool {
-		return d.Role == host.RoleRuntime && p.Address != "" && slices.Contains(d.Sockets, p.Address)
+		same := func(path string) bool { return crictl.SameEndpoint(path, p.Address) }
+		crio := d.Name == "crio" && strings.HasPrefix(p.Program, "conmon") && p.Namespace == kubernetes
+		return d.Role == host.RoleRuntime && (crio || p.Address != "" && slices.ContainsFunc(d.Sockets, same))
 	})
 	switch {
 	case p.Role == host.RoleRuntime:

@@ -83,3 +83,21 @@ func TestStuckShims(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
+
+// TestDaemonBehind has what conmon and docker's shims start belong to their daemons.
+func TestDaemonBehind(t *testing.T) {
+	f := &Facts{Input: Input{Processes: []host.Process{
+		{PID: 52, Name: "crio", Role: host.RoleRuntime},
+		{PID: 57, Name: "containerd", Role: host.RoleRuntime, Sockets: []string{"/run/docker/containerd/c.sock"}},
+		{PID: 60, Name: "runc", Role: host.RoleOCI, Program: "conmon", Namespace: kubernetes},
+		{PID: 61, Name: "runc", Role: host.RoleOCI, Program: "conmon"}, // of podman's
+		{PID: 62, Name: "runc", Role: host.RoleOCI, Address: "/var/run/docker/containerd/c.sock", Namespace: "moby"},
+	}}}
+	got := map[int]int{}
+	for _, p := range f.Processes {
+		got[p.PID] = daemonBehind(f, p)
+	}
+	if diff := cmp.Diff(map[int]int{52: 52, 57: 57, 60: 52, 61: 0, 62: 57}, got); diff != "" {
+		t.Error(diff)
+	}
+}
