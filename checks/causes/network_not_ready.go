@@ -40,7 +40,15 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	_, runtimeReported := f.Measurement.Status.Condition(facts.ConditionRuntimeReady)
 	_, reported := f.Measurement.Status.Condition(facts.ConditionNetworkReady)
 	lacks := summary == "" && f.Seen.CNI.OK && n.Configured && len(n.Missing) > 0 && len(n.BinDirs) > 0
+	severity := checks.Critical
+	ready := summary == "" && reported
 	switch {
+	case ready && f.Seen.CNI.OK && n.Configured && n.File == "" && n.Problem != "":
+		severity, step = checks.Warning, checks.Strong
+		summary = "no CNI configuration is left in " + facts.Clean(n.ConfDir) + ": the runtime still uses the one in its memory"
+		Addf(&e.For, "%s", facts.Clean(n.Problem))
+		Addf(&e.For, "NetworkReady is true: the runtime has a network loaded")
+		effect = besides(f, "after the next restart of the runtime no pod with its own network starts")
 	case lacks:
 		step, summary = checks.Certain, textf("CNI plugins are missing in %s: %s",
 			facts.Clean(units.List(n.BinDirs)), facts.Clean(units.List(top(n.Missing))))
@@ -62,7 +70,7 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	if lacks {
 		subject.ID, subject.Name = n.BinDirs[0], "CNI plugins"
 	}
-	x := newFinding(checks.Critical, step, summary, e, subject).affects(effect...)
+	x := newFinding(severity, step, summary, e, subject).affects(effect...)
 	return x.advise(func(s *Steps, _ string) {
 		s.lookIf(!f.Target.OtherEndpoint || n.Configured, "ls -l "+strings.Join(cniFolders(f), " "),
 			"Check that the configuration and its plugins are there")
