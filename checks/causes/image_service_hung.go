@@ -55,7 +55,8 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 		for _, l := range f.FileLocks {
 			Addf(&e.For, "%s holds the lock of %s, which %s has open", lockHolder(l), facts.Clean(l.Path), f.Target.Daemon.Label)
 		}
-		addIf(len(holds)+len(f.FileLocks) == 0, &e.Missing, "what holds the image store: snapshotters and pulls were not checked")
+		addIf(len(holds)+len(f.FileLocks) == 0, &e.Missing,
+			"what holds the image store: snapshotters and pulls were not checked")
 		step = raised(step, fromLog(f, &e.For, signsOfImages...) || len(holds) > 0)
 	}
 	var subjects []checks.Subject

@@ -45,7 +45,8 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	switch {
 	case ready && f.Seen.CNI.OK && n.Configured && n.File == "" && n.Problem != "":
 		severity, step = checks.Warning, checks.Strong
-		summary = "no CNI configuration is left in " + facts.Clean(n.ConfDir) + ": the runtime still uses the one in its memory"
+		summary = "no CNI configuration is left in " + facts.Clean(n.ConfDir) +
+			": the runtime still uses the one in its memory"
 		Addf(&e.For, "%s", facts.Clean(n.Problem))
 		Addf(&e.For, "NetworkReady is true: the runtime has a network loaded")
 		effect = besides(f, "after the next restart of the runtime no pod with its own network starts")

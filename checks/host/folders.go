@@ -32,8 +32,8 @@ type Folder struct {
 }
 
 // Folders returns the folders that the node depends on. The runtime's is where its daemon has its database open or its
-// storage mounted, else each of the usual ones that exists; the kubelet's and the logs' are given, or the defaults. Nothing below them is
-// read.
+// storage mounted, else each of the usual ones that exists; the kubelet's and the logs' are given, or the defaults.
+// Nothing below them is read.
 func Folders(root string, processes Population, kubeletDir, logsDir string) []Folder {
 	var all []Folder
 	for _, p := range processes.of(RoleRuntime) {

@@ -20,8 +20,8 @@ type FileLock struct {
 	State byte   // of the holder, as in /proc/PID/stat
 }
 
-// LocksBefore returns the locks that others hold on the databases, files of the name *.db, and on the lock files, *.lock,
-// that a process has open: a daemon waits for the first at its start, and containers/storage for the second.
+// LocksBefore returns the locks that others hold on the databases, files of the name *.db, and on the lock files,
+// *.lock, that a process has open: a daemon waits for the first at its start, and containers/storage for the second.
 func LocksBefore(ctx context.Context, root string, pid int) ([]FileLock, error) {
 	return within(ctx, "reading file locks", func(at *position) ([]FileLock, error) {
 		at.enter("/proc/locks")
