@@ -132,12 +132,18 @@ func objectsOf(m *Measurement) map[string][]object {
 	pods := map[string][]object{}
 	for i := range m.Sandboxes.Sandboxes {
 		s := &m.Sandboxes.Sandboxes[i]
+		if s.Pod == nil { // of a bundle from elsewhere
+			continue
+		}
 		pods[s.Pod.UID] = append(pods[s.Pod.UID], object{
 			id: s.ID, runs: s.State == crictl.SandboxReady, attempt: s.Attempt, created: s.CreatedAt,
 		})
 	}
 	for i := range m.Containers.Containers {
 		c := &m.Containers.Containers[i]
+		if c.Pod == nil {
+			continue
+		}
 		pods[c.Pod.UID] = append(pods[c.Pod.UID], object{
 			id: c.ID, container: true, runs: c.State == crictl.ContainerRunning, created: c.CreatedAt,
 		})
