@@ -131,11 +131,15 @@ func frozenDaemon(f *facts.Facts) host.BlockedTask {
 	return host.BlockedTask{}
 }
 
-// thawable returns the file systems of the runtime's folders that may be frozen: systemd and kdiag itself would hang on
-// the root.
+// thawable returns the file systems of the runtime's folders that may be frozen, or of the kubelet's where it waits:
+// systemd and kdiag itself would hang on the root.
 func thawable(f *facts.Facts) []host.Space {
+	kubelets := frozenDaemon(f).Role == host.RoleKubelet
 	return slices.DeleteFunc(slices.Clone(f.Seen.Spaces.Value), func(s host.Space) bool {
-		return s.Mount == "/" || s.Type == "tmpfs" || !facts.SafePath.MatchString(s.Mount)
+		ofKubelet := slices.ContainsFunc(s.Folders, func(o host.Folder) bool {
+			return o.Role == host.FolderKubelet || o.Role == host.FolderLogs
+		})
+		return s.Mount == "/" || s.Type == "tmpfs" || !facts.SafePath.MatchString(s.Mount) || kubelets && !ofKubelet
 	})
 }
 

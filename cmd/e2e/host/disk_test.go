@@ -53,6 +53,10 @@ func TestEndToEndDisk(t *testing.T) {
 				}
 			},
 		}},
+		{Name: "frozen while the kubelet writes", Make: d.freezeKubelet, Want: want{
+			Codes: []string{"IOStall"}, Among: true, Severity: checks.Critical, Culprits: []string{point}, Only: "pleg",
+			Lines: []string{"that the kubelet writes to is frozen"}, Repair: []string{"fsfreeze -u " + point},
+		}},
 		{Name: "frozen while the daemon writes", Make: d.freezeWrite, Want: want{
 			Codes: []string{"IOStall"}, Among: true, Only: "pleg",
 			Stacks: []string{`goroutine \d+ of containerd.* waits for (the disk|a file system)`},
@@ -87,6 +91,22 @@ func (d disk) freeze(t *testing.T, _ *place) {
 		_ = exec.Command("fsfreeze", "-u", d.point).Run() // it may be thawed
 		e2etest.Eventually(t, "no child of kdiag's is left", func() bool { return e2etest.ProbesIn(d.point) == 0 })
 	})
+}
+
+// freezeKubelet has a process with a kubelet's name write to its folder.
+func (d disk) freezeKubelet(t *testing.T, at *place) {
+	kubelet := filepath.Join(t.TempDir(), "kubelet")
+	e2etest.Sh(t, "cp /bin/busybox "+kubelet+"; mkdir -p "+d.point+"/kubelet")
+	cmd := exec.Command(kubelet, "-c", "echo up; read x; echo >"+d.point+"/kubelet/state", "sh",
+		"--root-dir="+d.point+"/kubelet")
+	cmd.Args[0] = "sh" // the applet
+	stdin, err := cmd.StdinPipe()
+	e2etest.Must(t, err)
+	e2etest.StartUntilUp(t, cmd)
+	d.freeze(t, at)
+	_, err = stdin.Write([]byte("\n"))
+	e2etest.Must(t, err)
+	e2etest.Eventually(t, "it writes", func() bool { return e2etest.ThreadHas(cmd.Process.Pid, "stat", ") D ") })
 }
 
 // freezeWrite has the daemon write to its database, and its log, with the goroutine dump, elsewhere.
