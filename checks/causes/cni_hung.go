@@ -34,6 +34,9 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		addCalls(f, &e.Against, isHanging, facts.RPCSandboxes, facts.RPCContainers)
 		addGaps(f, &e, gapPatience)
 	}
+	cni := f.Seen.CNI.Value // to open a FIFO waits for who writes to it
+	odd := hangs && facts.Says(cni.Problem, "not a regular file")
+	addIf(odd, &e.For, "%s in %s, which the runtime opens", facts.Clean(cni.Problem), facts.Clean(cni.ConfDir))
 	if len(old) > 0 {
 		step, subjects = checks.Certain, nil
 		summary = "CNI plugin " + working(f, old[0]) + andMore(len(old)-1, "plugin")
@@ -73,6 +76,8 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 	}
 	x := newFinding(severity, step, summary, e, subjects...).affects(effect...)
 	return x.advise(func(s *Steps, _ string) {
+		s.lookIf(odd && facts.SafePath.MatchString(cni.ConfDir), "ls -lA "+cni.ConfDir,
+			"Find the file that is none: to open a FIFO waits for a writer. Move it away, then restart the runtime")
 		if len(old) == 0 {
 			addCapture(f, s)
 			s.Look("ps -eo pid,ppid,stat,etime,comm --sort=-etime | grep -iE "+
