@@ -51,7 +51,8 @@ func recogniseOpensIntercepted(f *facts.Facts) *Finding {
 		Addf(&e.Missing, "the listener: no process that is seen from here has one")
 		missing(f.Seen.Tasks, &e, "descriptors of processes")
 	case len(watchers) == 1 || sure:
-		who = watcherName(f, watchers[0]) + ifElse(facts.IsStopped(new(watcherProcess(watchers[0]))), ", which is stopped,", "")
+		first := watcherProcess(watchers[0])
+		who = watcherName(f, watchers[0]) + ifElse(facts.IsStopped(&first), ", which is stopped,", "")
 	default:
 		who = "one of " + watcherName(f, watchers[0]) + andMore(len(watchers)-1, "listener")
 	}
