@@ -3,11 +3,16 @@
 package advisories
 
 import (
+	"cmp"
 	_ "embed"
+	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/version"
 	"sigs.k8s.io/yaml"
@@ -34,19 +39,92 @@ type Advisory struct {
 	Checked   string   `json:"checked"`        // the day on which they were read, 2006-01-02
 }
 
-var list = sync.OnceValue(func() (all []Advisory) {
-	if err := yaml.UnmarshalStrict(data, &all); err != nil {
+var list = sync.OnceValue(func() []Advisory {
+	all, err := Parse(data)
+	if err != nil {
 		panic("advisories.yaml: " + err.Error()) // it is a part of the program
 	}
 	return all
 })
 
+// rangeTerm is a term of a range: a sign with a version, or a word.
+var rangeTerm = lazyregexp.New(`^(?:[<>]=?|=)\d+(?:[.-]\d+)*$|^[a-z][a-z0-9]*$`)
+
+// Parse reads a list in the form of advisories.yaml. A row that could not be used is an error, which names it.
+func Parse(text []byte) ([]Advisory, error) {
+	var all []Advisory
+	if err := yaml.UnmarshalStrict(text, &all); err != nil {
+		return nil, err
+	}
+	if len(all) == 0 {
+		return nil, errors.New("it has no advisory")
+	}
+	seen := map[string]bool{}
+	for i, a := range all {
+		project, number, _ := strings.Cut(a.ID, "-")
+		_, date := time.Parse(time.DateOnly, a.Checked)
+		_, expression := regexp.Compile(a.Seen)
+		fixed := slices.ContainsFunc(a.Fixed, func(v string) bool { return !rangeTerm.MatchString("<" + v) })
+		terms := strings.Fields(strings.Join(a.Affected, " "))
+		switch {
+		case project == "" || number == "" || seen[a.ID]:
+			return nil, fmt.Errorf("row %d: id %q is not one of its own, such as containerd-7496", i+1, a.ID)
+		case a.Component == "" || a.Title == "" || a.Symptom == "" || a.Fix == "" || len(a.Causes) == 0:
+			return nil, fmt.Errorf("%s is not complete", a.ID)
+		case len(terms) == 0 || fixed || slices.ContainsFunc(terms, func(t string) bool { return !rangeTerm.MatchString(t) }):
+			return nil, fmt.Errorf("%s: affected %q, fixed %q: not ranges and versions", a.ID, a.Affected, a.Fixed)
+		case expression != nil:
+			return nil, fmt.Errorf("%s: seen: %w", a.ID, expression)
+		case date != nil:
+			return nil, fmt.Errorf("%s: checked: %w", a.ID, date)
+		}
+		seen[a.ID] = true
+	}
+	return all, nil
+}
+
+// Date returns the day on which the last row of a list was checked, 2006-01-02.
+func Date(rows []Advisory) string {
+	newest := ""
+	for _, a := range rows {
+		newest = max(newest, a.Checked)
+	}
+	return newest
+}
+
+// added are the rows of a file that Add was given.
+var added atomic.Pointer[[]Advisory]
+
+// Add adds rows to those of the program, for all that this process judges from now on. A row replaces the one of its
+// ID.
+func Add(rows []Advisory) { added.Store(&rows) }
+
 // All returns every advisory, by component and ID.
-func All() []Advisory { return slices.Clone(list()) }
+func All() []Advisory {
+	rows := added.Load()
+	if rows == nil {
+		return slices.Clone(list())
+	}
+	all := slices.DeleteFunc(slices.Clone(list()), func(a Advisory) bool {
+		return slices.ContainsFunc(*rows, func(b Advisory) bool { return strings.EqualFold(a.ID, b.ID) })
+	})
+	return slices.SortedStableFunc(slices.Values(append(all, *rows...)), func(a, b Advisory) int {
+		return cmp.Compare(place(a.Component), place(b.Component))
+	})
+}
+
+// place is that of a component among those of the program.
+func place(component string) int {
+	i := slices.IndexFunc(list(), func(a Advisory) bool { return a.Component == component })
+	if i < 0 {
+		return len(list())
+	}
+	return i
+}
 
 // Lookup returns the advisory of an ID, in any case.
 func Lookup(id string) (Advisory, bool) {
-	for _, a := range list() {
+	for _, a := range All() {
 		if strings.EqualFold(a.ID, id) {
 			return a, true
 		}

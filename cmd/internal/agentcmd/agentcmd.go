@@ -72,6 +72,7 @@ SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and wit
 		RunE:    func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), env, opts) },
 	}
 	opts.AddRuntime(cmd, fake.Names())
+	cli.AddAdvisories(cmd)
 	opts.AddKubeletFlags(cmd, "do not ask the API server that the kubelet's kubeconfig names")
 	fs := cmd.Flags()
 	fs.Lookup("timeout").Usage = "time for one look"

@@ -237,6 +237,9 @@ Exit codes: 0 healthy, or the work was done; 1 a problem was found, or part of t
 		SilenceUsage:               true,
 		Args:                       unknownCommand,
 		RunE:                       func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			return addAdvisories(cmd, cli.NewerAdvisories)
+		},
 	}
 	if env.Plugin {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl kdiag"}

@@ -70,6 +70,7 @@ Exit codes: 0 written, also where the node is unhealthy; 1 written, and logs or 
 		},
 	}
 	opts.AddRuntime(cmd, fake.Names())
+	cli.AddAdvisories(cmd)
 	opts.AddOutput(cmd)
 	opts.AddKubeletFlags(cmd, "do not ask the API server for the node's object and events")
 	fs := cmd.Flags()

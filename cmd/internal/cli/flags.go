@@ -105,6 +105,15 @@ func (f *Flags) AddFrom(cmd *cobra.Command) {
 		"read this archive of kdiag bundle instead of the node; - is standard input")
 }
 
+// AddAdvisories adds --advisories, which the root command reads.
+func AddAdvisories(cmd *cobra.Command) {
+	cmd.Flags().String("advisories", "", "known bugs in the form of advisories.yaml, beside those of kdiag (default "+
+		NewerAdvisories+", if that is newer)")
+}
+
+// NewerAdvisories is the file of known bugs that is read without --advisories, where there is one.
+const NewerAdvisories = "/usr/share/kdiag/advisories.yaml"
+
 // AddWatch adds --watch and --until-healthy.
 func (f *Flags) AddWatch(cmd *cobra.Command) {
 	fs := cmd.Flags()

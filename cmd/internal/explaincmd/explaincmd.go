@@ -46,6 +46,7 @@ first two; advisories lists the known bugs, and settings the kubelet's settings.
 		},
 	}
 	flags.AddOutput(cmd)
+	cli.AddAdvisories(cmd)
 	cmd.AddCommand(newSettings(env))
 	return cmd
 }

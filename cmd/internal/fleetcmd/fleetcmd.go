@@ -59,6 +59,7 @@ Exit codes: 0 no node is sick; 1 at least one is; 2 the nodes could not be read,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return run(cmd.Context(), env, &opts) },
 	}
 	opts.AddOutput(cmd)
+	cli.AddAdvisories(cmd)
 	opts.cluster.Add(cmd)
 	fs := cmd.Flags()
 	fs.StringVarP(&opts.selector, "selector", "l", "", "only nodes with these labels, such as pool=batch,arch!=arm64")

@@ -82,6 +82,7 @@ no pods, the commands are printed that copy kdiag to it.`,
 	}
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddFrom(cmd)
+	cli.AddAdvisories(cmd)
 	opts.AddOutput(cmd)
 	opts.AddWatch(cmd)
 	opts.cluster.Add(cmd)

@@ -56,6 +56,7 @@ the others, and why.`,
 	}
 	opts.AddRuntime(cmd, fake.Names())
 	opts.AddFrom(cmd)
+	cli.AddAdvisories(cmd)
 	opts.AddOutput(cmd)
 	opts.AddWatch(cmd)
 	fs := cmd.Flags()
