@@ -1,6 +1,7 @@
 package causes
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -63,9 +64,9 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 	if limits := d.Throttled; len(limits) > 0 && len(d.Failing) == 0 {
 		stand := slices.ContainsFunc(limits, facts.WritesStand)
 		severity, step = facts.Worse(severity, criticalIf(stand)), ifElse(stand, checks.Certain, step)
-		summary = limitLine(limits[0])
+		summary = limitLine(f, limits[0])
 		for _, w := range limits {
-			Addf(&e.For, "%s", limitLine(w))
+			Addf(&e.For, "%s", limitLine(f, w))
 			subjects = append(subjects, ifElse(facts.Safe(w.Unit), checks.Subject{Kind: "Unit", Name: w.Unit},
 				checks.Subject{Kind: "Cgroup", Name: facts.Clean(w.Path)}))
 		}
@@ -194,13 +195,18 @@ func adviseIOStall(f *facts.Facts, s *Steps) {
 }
 
 // limitLine is the sentence about a limit of writes.
-func limitLine(w host.WriteLimit) string {
+func limitLine(f *facts.Facts, w host.WriteLimit) string {
+	disk := cmp.Or(facts.Clean(w.Disk), "device "+facts.Clean(w.Device))
+	for _, d := range f.Seen.Disks.Value {
+		if d.Name == w.Disk && len(d.Folders) > 0 {
+			disk += " (" + facts.FoldersLine(d.Folders) + ")"
+		}
+	}
 	rate := units.Size(w.Bytes) + "/s"
 	if w.IOPS > 0 {
 		rate = units.Count(int(min(w.IOPS, 1<<31)), "write") + "/s"
 	}
-	return textf("the %s is throttled by its control group %s: %s to device %s", w.Role, facts.Clean(w.Path), rate,
-		facts.Clean(w.Device))
+	return textf("the %s is throttled by its control group %s: %s to %s", w.Role, facts.Clean(w.Path), rate, disk)
 }
 
 // stallEvidence adds the evidence for and against a stalled disk besides the writes.

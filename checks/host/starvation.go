@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path"
 	"strings"
 	"time"
 )
@@ -34,6 +36,7 @@ type WriteLimit struct {
 	Path   string // of the group
 	Dir    string // the folder of its files on the host
 	Device string // major:minor
+	Disk   string `json:",omitempty"` // its name, such as sda
 	IOPS   uint64 // writes a second; 0 for no limit
 	Bytes  uint64 // a second; 0 for no limit
 	Owner         // of the group; the role is the daemon's
@@ -112,6 +115,9 @@ func (p Population) writeLimits(at *position, h *hierarchy) (list []WriteLimit) 
 				_, iops, _ := strings.Cut(file[1]+rest, "wiops=")
 				_, bytes, _ := strings.Cut(file[1]+rest, "wbps=")
 				l.Device = device
+				if link, err := os.Readlink(deviceDir(h.root, device)); err == nil {
+					l.Disk = path.Base(link)
+				}
 				_, _ = fmt.Sscan(iops, &l.IOPS) // fails for max
 				_, _ = fmt.Sscan(bytes, &l.Bytes)
 				for _, pid := range g.daemons {

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"os"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -43,6 +44,7 @@ func TestReadStarvation(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			n := tt.node(t)
 			n.process(20, 1, "containerd", 'S', "containerd")
+			must(t, os.Symlink("../../devices/virtual/block/sda", n.path("sys/dev/block/8:0")))
 			const group = "/system.slice/containerd.service"
 			n.write("proc/20/cgroup", tt.cgroup, cgroupRoot+tt.dir+group+"/"+tt.file[0], tt.file[1])
 			for file, text := range map[string]string{
@@ -74,7 +76,7 @@ func TestReadStarvation(t *testing.T) {
 					Waited: 900 * time.Millisecond, Queued: 1, Over: 2 * time.Second,
 				}},
 				WriteLimits: []WriteLimit{{
-					PID: 20, Path: group, Device: "8:0", IOPS: tt.iops, Bytes: tt.bytes,
+					PID: 20, Path: group, Device: "8:0", Disk: "sda", IOPS: tt.iops, Bytes: tt.bytes,
 					Dir:   "/sys/fs/cgroup" + tt.dir + group,
 					Owner: Owner{Role: RoleRuntime, Unit: "containerd.service"},
 				}},
