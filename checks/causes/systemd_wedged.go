@@ -65,6 +65,10 @@ func recogniseSystemdWedged(f *facts.Facts) *Finding {
 	for _, p := range top(facts.OldProcesses(f, host.RoleOCI, facts.LongOCI)) {
 		e.For = append(e.For, atWork(f, p))
 	}
+	if cpu := f.Seen.Pressure.Value.CPU; cpu != nil && cpu.Some.Avg10 >= l.CPUSome {
+		step = min(step, checks.Fair)
+		Addf(&e.Against, "tasks waited for a CPU in %s (PSI cpu some): systemd may only be slow", pressureText(cpu.Some))
+	}
 	return newFinding(severity, step, summary, e, subject).advise(func(s *Steps, root string) {
 		if busSilent {
 			adviseBusSilent(s, root)
