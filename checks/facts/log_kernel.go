@@ -224,9 +224,9 @@ func daemonOf(f *Facts, r Role) *host.Process {
 }
 
 // OOMMended reports whether each daemon that was killed has been started again; one that was killed several times
-// of late must have run for a while since. A shim is not started again: its pod is, within that time.
+// of late must have run for a while since. A shim is not started again: its pod is, within that time at most.
 func OOMMended(f *Facts) bool {
-	const settled, replaced = time.Minute, 5 * time.Minute
+	const noticed, settled, replaced = 30 * time.Second, time.Minute, 5 * time.Minute
 	lasts := func(v LogTask) bool {
 		now, r := daemonOf(f, v.Role()), v.Role()
 		switch r {
@@ -237,12 +237,23 @@ func OOMMended(f *Facts) bool {
 			late := func(o LogTask) bool { return o.Role() == r && Fresh(f, o.last, replaced) }
 			return now == nil || v.last == nil || count(f.Log.OOMVictims, late) > 1 && AgeOf(f, *now) < settled
 		case RoleShim:
-			return Fresh(f, v.last, replaced) || f.Log.OOMBeforePLEG
+			late := Fresh(f, v.last, noticed) || Fresh(f, v.last, replaced) && !podsRunAgain(f, *v.last)
+			return late || f.Log.OOMBeforePLEG
 		}
 		return false
 	}
 	ofUnit := func(name string) bool { return strings.HasPrefix(name, unitVictim) }
 	return !slices.ContainsFunc(f.Log.OOMVictims, lasts) && !slices.ContainsFunc(f.Log.NodeVictims, ofUnit)
+}
+
+// podsRunAgain reports whether each pod has a ready sandbox, of which one at least was made after a kill.
+func podsRunAgain(f *Facts, kill time.Time) bool {
+	again, ready := false, map[string]bool{}
+	for e := range Entries(f, RPCSandboxes) {
+		ready[e.Pod.UID] = ready[e.Pod.UID] || e.Runs
+		again = again || e.Runs && time.Unix(0, e.CreatedAt).After(kill)
+	}
+	return again && f.Calls.BothLists && !slices.Contains(slices.Collect(maps.Values(ready)), false)
 }
 
 // unitVictim begins the name of a victim of which systemd names the unit alone.
