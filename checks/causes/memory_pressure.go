@@ -74,6 +74,8 @@ func squeezed(f *facts.Facts) *Finding {
 	}
 	for _, m := range f.Pressure.Squeezed {
 		e.For = append(e.For, line(m))
+		addIf(m.Kills > 0, &e.For, "the kernel has OOM-killed %s in it since it was made (memory.events)",
+			units.Count(int(m.Kills), "process"))
 		subjects = append(subjects, groupSubject(f, m.Path, host.Owner{Unit: unitOfGroup(m.Path)}))
 		severity = facts.Worse(severity, criticalIf(m.Full.Avg10 >= f.Limits.Node.MemoryFullCritical))
 	}
