@@ -3,7 +3,6 @@ package causes
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -95,11 +94,7 @@ func recogniseRuntimeDown(f *facts.Facts) *Finding {
 	locked := holders[:min(len(holders), len(f.Seen.Peers.Value.Locks))] // the others are the culprits of ShimStuck
 	found := newFinding(checks.Critical, step, summary, e, slices.Concat([]checks.Subject{*subject}, locked, ends)...)
 	return found.affects(noStatus).advise(func(s *Steps, _ string) {
-		for _, h := range top(holders) {
-			pid, _ := strconv.Atoi(h.ID)
-			s.lookIf(pid > 1, textf("ps -o pid,ppid,stat,lstart,comm -p %d", pid),
-				"See who holds the start; end it, or let it go on")
-		}
+		adviseHolders(s, holders)
 		none, safe := connect.State == crictl.ConnectNotSocket, facts.SafeEndpoint.MatchString(f.Runtime.Endpoint)
 		s.lookIf(none && safe, "ls -ld "+f.Target.SocketPath+"; ls -A "+f.Target.SocketPath,
 			"Look what is there: a pod that mounts the path while the runtime is down makes a folder of it")

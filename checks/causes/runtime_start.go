@@ -32,6 +32,15 @@ func startHolds(f *facts.Facts, e *checks.Evidence) (holders []checks.Subject) {
 	return holders
 }
 
+// adviseHolders adds a look at those who hold a start.
+func adviseHolders(s *Steps, holders []checks.Subject) {
+	for _, h := range top(holders) {
+		pid, _ := strconv.Atoi(h.ID)
+		s.lookIf(pid > 1, textf("ps -o pid,ppid,stat,lstart,comm -p %d", pid),
+			"See who holds the start; end it, or let it go on")
+	}
+}
+
 // addLastWords adds the last reason in the runtime's log why it ended or serves no CRI, and returns it, as it follows a
 // summary; empty where there is none. since is the moment from which on none counts, nil for none.
 func addLastWords(f *facts.Facts, e *checks.Evidence, since *time.Time) string {
