@@ -63,6 +63,7 @@ type Finding struct {
 	Step     float64 // of the confidence scale; evidence against and missing lowers it
 	Summary  string
 	Effect   []string // see checks.Cause
+	Waiting  string   // what it adds to the effect of its root
 	Evidence checks.Evidence
 	Subject  *checks.Subject
 	Related  []checks.Subject

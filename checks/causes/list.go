@@ -19,6 +19,8 @@ func All() []Definition {
 		tooManyExited,
 		listTooLarge,
 		relistOverloaded,
+		podsNotStarting,
+		podsNotStopping,
 		kubeletDown,
 		kubeletCrashLooping,
 		kubeletStalled,

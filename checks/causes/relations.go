@@ -110,6 +110,52 @@ var relations = []relation{
 	root(ClockJumped, nil, PLEGUnhealthy),
 	root(ClockJumped, serverCertificateRefused, APIServerUnreachable),
 	root(ClockJumped, validByServerClock, CertificateExpired),
+
+	// What every pod needs explains all that wait; what holds up some pods, only these.
+	root(RuntimeDown, nil, waiting...),
+	root(RuntimeHung, nil, waiting...),
+	root(RuntimeNotReady, nil, waiting...),
+	root(NetworkNotReady, nil, waiting...),
+	root(CNIHung, nil, waiting...),
+	root(ListHang, nil, waiting...),
+	root(ImageServiceHung, nil, waiting...),
+	root(KubeletDown, nil, waiting...),
+	root(KubeletCrashLooping, nil, waiting...),
+	root(KubeletStalled, nil, waiting...),
+	root(PLEGUnhealthy, nil, waiting...),
+	root(DiskFull, either(fullDisk(host.FolderRuntime), fullDisk(host.FolderKubelet)), waiting...),
+	root(InodesExhausted, either(noInodes(host.FolderRuntime), noInodes(host.FolderKubelet)), waiting...),
+	root(IOStall, diskStands, waiting...),
+	root(FilesystemHung, some(silentMounts, func(f *facts.Facts, m host.Mount) bool {
+		return m.Hung && (m.PodUID == "" || waits(f, m.PodUID))
+	}), waiting...),
+	root(MemoryPressure, thrashes, waiting...),
+	root(CPUStarved, runtimeHardlyRuns, waiting...),
+	root(PIDsExhausted, noForkBut(facts.RoleKubelet), waiting...),
+	root(FilesExhausted, outOfFiles(host.RoleRuntime), waiting...),
+	root(InotifyExhausted, inotifyGone, waiting...),
+	root(TaskStuck, stuck(func(f *facts.Facts, t host.BlockedTask) bool {
+		return t.Role != "" || waits(f, facts.OwnedBy(f, t.Owner).PodUID)
+	}), waiting...),
+	root(ShimStuck, func(f *facts.Facts) bool {
+		return len(f.Shims.Working) > 0 || slices.ContainsFunc(slices.Concat(f.Shims.Stopped, f.Shims.Blocked),
+			func(p host.Process) bool { return waits(f, facts.OwnedBy(f, facts.OwnerOf(p)).PodUID) })
+	}, waiting...),
+	root(CgroupFrozen, frozen(func(f *facts.Facts, g host.FrozenCgroup) bool {
+		return facts.CgroupRole(g.Owner) == facts.RoleRuntime || facts.HoldsAllPods(g.Path) || waits(f, facts.OwnedBy(f, g.Owner).PodUID)
+	}), waiting...),
+	root(SystemdWedged, nil, waiting...),
+	root(KernelHung, kernelHolds, waiting...),
+	root(CgroupDriverMismatch, nil, waiting...),
+}
+
+// waiting are the causes that are effects: of pods that wait for something.
+var waiting = []string{PodsNotStarting, PodsNotStopping}
+
+// waits reports whether a pod is one of those that do not get where they should.
+func waits(f *facts.Facts, uid string) bool {
+	return uid != "" && slices.ContainsFunc(slices.Concat(f.Pods.NotStarting, f.Pods.NotStopping),
+		func(t facts.PodTrouble) bool { return t.Pod.UID == uid })
 }
 
 func root(code string, when condition, explains ...string) relation {
@@ -120,6 +166,8 @@ func root(code string, when condition, explains ...string) relation {
 func some[T any](list func(*facts.Facts) []T, match func(*facts.Facts, T) bool) condition {
 	return func(f *facts.Facts) bool { return slices.ContainsFunc(list(f), func(x T) bool { return match(f, x) }) }
 }
+
+func either(a, b condition) condition { return func(f *facts.Facts) bool { return a(f) || b(f) } }
 
 func both(a, b condition) condition { return func(f *facts.Facts) bool { return a(f) && b(f) } }
 

@@ -39,6 +39,9 @@ func Names(in *facts.Input) []string {
 	}
 	if in.Node != nil {
 		add(in.Node.Settings.Value.NodeName, in.Node.SandboxImage.Value.Name)
+		for _, p := range in.Node.Pods.Value {
+			add(p.Namespace, p.Name)
+		}
 	}
 	delete(all, "")
 	return slices.Sorted(maps.Keys(all))

@@ -69,6 +69,7 @@ type Facts struct {
 	Pressure     Pressure
 	Usage        Usage
 	Stacks       Stacks
+	Pods         Pods
 }
 
 // New works out the facts. It is pure, and keeps what in points to.
@@ -105,6 +106,7 @@ func New(in *Input) *Facts {
 	derivePressure(f)
 	deriveUsage(f)
 	deriveStacks(f)
+	derivePods(f)
 	return f
 }
 
@@ -188,6 +190,7 @@ type Node struct {
 	Certificates Reading[[]kubelet.Certificate]
 	Server       Reading[kubelet.Server]
 	CNI          Reading[kubelet.CNI]
+	Pods         Reading[[]kubelet.Pod] `json:",omitzero"` // of this node, as the kubelet or the API server has them
 	// RuntimeDriver is the cgroup driver that the runtime reports (RuntimeConfig): cgroupfs or systemd.
 	RuntimeDriver Reading[string]
 

@@ -116,8 +116,15 @@ func nearest(defs map[string]causes.Definition, roots []string) string {
 	return slices.Concat(roots, []string{""})[0]
 }
 
-// raiseRoots makes each root as severe as what follows from it.
+// raiseRoots makes each root as severe as what follows from it, and adds to its effect who waits for it.
 func raiseRoots(found []causes.Finding, roots map[string]relation) {
+	for _, x := range found {
+		for i := range found {
+			if x.Waiting != "" && found[i].Code == roots[x.Code].causedBy {
+				found[i].Effect = append(slices.Clone(found[i].Effect), x.Waiting)
+			}
+		}
+	}
 	for range found { // a chain is no longer than the causes
 		for _, x := range found {
 			i := slices.IndexFunc(found, func(o causes.Finding) bool { return o.Code == roots[x.Code].causedBy })

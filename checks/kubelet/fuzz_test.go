@@ -18,6 +18,7 @@ func FuzzText(f *testing.F) {
 		kubeconfig("https://10.0.0.1:6443", "token: x"), kubeconfig("https://10.0.0.1:6443", "exec: {command: aws}"),
 		"contexts: [{name: ''}]", "{", "", "maxPods: 1\n", "a: [\n", "kind: Pod\n", "a: &a [*a]\n",
 		"evictionHard: {memory.available: 0%}\nfeatureGates: {A: true}\n", "address: \"\\e[31m\"\n",
+		`{"kind":"PodList","items":[{"metadata":{"uid":"u","name":"a","deletionTimestamp":"2026-01-01T00:00:00Z"}}]}`,
 		`{"port":70000,"healthzPort":-1,"maxParallelImagePulls":-7}`, "maxPods: many\n", "1",
 	} {
 		f.Add(seed)
@@ -42,6 +43,9 @@ func FuzzText(f *testing.F) {
 		}
 		if errConfig != nil {
 			shown = append(shown, errConfig.Error())
+		}
+		if pods, err := parsePods([]byte(text)); err != nil && pods != nil {
+			t.Errorf("%+v, %v", pods, err)
 		}
 		flags := map[string][]string{"config": {"/k"}}
 		for _, name := range []string{"max-pods", "eviction-hard", "feature-gates", "cgroup-driver"} {

@@ -21,6 +21,14 @@ func kubeletProbes() []Probe {
 			func(n *facts.Node) *facts.Reading[[]kubelet.Certificate] { return &n.Certificates }, readCertificates),
 		probe(Probe{ID: "kubelet.apiserver", Limit: longLook, Cheap: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[kubelet.Server] { return &n.Server }, askServer),
+		probe(Probe{ID: "kubelet.pods", Limit: longLook, Walks: true, After: afterSettings},
+			func(n *facts.Node) *facts.Reading[[]kubelet.Pod] { return &n.Pods },
+			func(ctx context.Context, s *Input, seen facts.Node) ([]kubelet.Pod, error) {
+				if s.KubeletPID == 0 {
+					return nil, skip{"no kubelet runs here"}
+				}
+				return kubelet.AskPods(ctx, s.Root, seen.Settings.Value, s.Credentials, s.APIServer)
+			}),
 		probe(Probe{ID: "kubelet.cni", Limit: longLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[kubelet.CNI] { return &n.CNI },
 			func(ctx context.Context, s *Input, _ facts.Node) (kubelet.CNI, error) {

@@ -1,0 +1,111 @@
+package causes
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/units"
+)
+
+// PodsNotStarting is the code of this cause.
+const PodsNotStarting = "PodsNotStarting"
+
+var podsNotStarting = Definition{Code: PodsNotStarting, SeenLate: true, Recognise: recognisePodsNotStarting}
+
+func recognisePodsNotStarting(f *facts.Facts) *Finding {
+	pods, none := f.Pods.NotStarting, f.Pods.NoneStarts
+	wrong := podsLabel(pods) + units.Plural(len(pods), " does", " do") + " not start"
+	switch {
+	case none && facts.Says(pods[0].Words, "setup network", "set up network", "cni"):
+		wrong = "no pod with its own network can start"
+	case none:
+		wrong = "no pod can start"
+	}
+	return troubled(f, pods, none, wrong)
+}
+
+// troubled returns the finding about pods that do not get where they should, nil without any. What is wrong is a clause:
+// no pod can start.
+func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) *Finding {
+	if len(pods) == 0 {
+		return nil
+	}
+	var e checks.Evidence
+	var subjects []checks.Subject
+	step, words := checks.Strong, ""
+	for _, t := range pods {
+		subjects = append(subjects, checks.Subject{
+			Kind: "Pod", Name: t.Pod.Name, Namespace: t.Pod.Namespace, Pod: t.Pod.Name, PodUID: t.Pod.UID,
+		})
+		words = cmp.Or(words, t.Words)
+	}
+	addIf(words != "", &e.For, "the kubelet logs: %s", Quote(words))
+	for _, t := range pods[:min(len(pods), facts.MaxRelated)] {
+		Addf(&e.For, "%s %s %s", podLabel(t), t.Stage, facts.SinceText(f, t.Since))
+	}
+	if words == "" {
+		step = checks.Fair
+		addGaps(f, &e, gapJournal)
+		Addf(&e.Missing, "an error of the kubelet or the runtime about it")
+	}
+	addIf(none, &e.Missing, "whether a canary starts (kdiag canary --cni tries one)")
+	summary := besides(f, wrong)[0]
+	if words != "" {
+		summary += ": " + Quote(words)
+	}
+	x := newFinding(criticalIf(none), step, summary, e, subjects...)
+	x.Waiting = textf("%s for it: %s", units.Count(len(pods), "pod")+units.Plural(len(pods), " waits", " wait"),
+		podsLabel(pods))
+	return x.advise(func(s *Steps, _ string) { adviseTroubled(f, s, pods, words) })
+}
+
+// podLabel is namespace and name of a pod.
+func podLabel(t facts.PodTrouble) string { return facts.Clean(t.Pod.Namespace + "/" + t.Pod.Name) }
+
+// podsLabel names a few pods, and how many there are more.
+func podsLabel(pods []facts.PodTrouble) string {
+	var names []string
+	for _, t := range top(pods) {
+		names = append(names, podLabel(t))
+	}
+	return units.List(names) + andMore(len(pods)-len(names), "pod")
+}
+
+// An errorSource is where the reason of an error is found that a daemon logs about a pod.
+type errorSource struct{ words, command, why string }
+
+// errorSources are those of errors that are often seen.
+var errorSources = []errorSource{
+	{"no IP addresses available", "ls -lt /var/lib/cni/networks/*",
+		"Count the addresses in use: files of pods that are gone hold theirs (removed by hand, they are free again)"},
+	{"failed to stat parent", "images",
+		"A layer of an image is gone from the disk: find the image, remove it (crictl rmi) and pull it again"},
+	{"overlay", "dmesg -T | tail -n 20", "Read why the kernel refuses the mount"},
+	{"failed to setup network", "ls -l /etc/cni/net.d /opt/cni/bin", "Check the network's configuration and plugins"},
+}
+
+func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words string) {
+	first := pods[0]
+	if facts.Safe(first.Pod.Name, first.Pod.Namespace) {
+		s.Look(KubeletLog(f)+" | grep "+first.Pod.Name+" | tail -n 20", "Read what the kubelet logs about it")
+		if stage := first.Stage; stage == facts.NeverStarted {
+			s.Look(textf("find /var/log/pods/%s_%s_* ! -type f ! -type d ! -type l", first.Pod.Namespace, first.Pod.Name),
+				"Find what is no regular file in its log folder: the runtime waits for a reader of a pipe")
+		}
+	}
+	for _, k := range errorSources {
+		if strings.Contains(words, k.words) {
+			s.Look(ifElse(k.command == "images", facts.CrictlCommand(f, k.command), k.command), k.why)
+			break
+		}
+	}
+	AddService(f, s)
+	if strings.Contains(words, "deadline") || first.Stage == facts.NeverStarted {
+		addCapture(f, s)
+	}
+	if f.Pods.NoneStarts {
+		s.cordon()
+	}
+}

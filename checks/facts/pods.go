@@ -1,0 +1,330 @@
+package facts
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/internal/lazyregexp"
+	"github.com/kdiag/kdiag/journal"
+	"github.com/kdiag/kdiag/journal/signature"
+)
+
+// Pods are the pods that are not where the kubelet wants them, for longer than their own grace period and the pauses
+// between its attempts explain. What the pod itself causes is left out: its image, its command, an object of the
+// cluster that it names and that is not there.
+type Pods struct {
+	NotStarting []PodTrouble
+	NotStopping []PodTrouble
+	// NoneStarts is set when two pods or more get no sandbox, and no sandbox has been made since their first failure.
+	NoneStarts bool
+}
+
+// A PodTrouble is a pod that should run and does not, or that should be gone and is not.
+type PodTrouble struct {
+	Pod   crictl.Pod // its UID only where a list has it
+	Stage Stage
+	Since time.Time
+	Words string // the last error about it in the words of the kubelet, or of the runtime; empty where none was logged
+}
+
+// A Stage is how far a pod has come.
+type Stage string
+
+// The stages, as reports word them.
+const (
+	NoSandbox    Stage = "has no sandbox"
+	NoVolume     Stage = "waits for a volume"
+	NoContainer  Stage = "has a sandbox, and a container does not start"
+	NeverStarted Stage = "has a container that was created and not started"
+	StillRuns    Stage = "still runs"
+	StillMounted Stage = "has a volume that is still mounted"
+)
+
+// How long a pod may take. A start has 5 s (the scalability SLOs of Kubernetes), and images, volumes and the
+// first failures of a node that has just come up take longer.
+const (
+	// troubleAge is the age from which failures that go on are trouble.
+	troubleAge = time.Minute
+	// The kubelet tries again after 10 to 15 s (backOffPeriod and workerBackOffPeriodJitterFactor in pkg/kubelet), a
+	// mount after at most 2m2s (goroutinemap's exponential back-off), and a container after at most 5m
+	// (MaxContainerBackOff).
+	sandboxRetry   = 45 * time.Second
+	containerRetry = 5*time.Minute + SkipFresh
+	// attachTime is how long a pod may have no sandbox without an error: volumes are attached in that time.
+	attachTime = 2 * time.Minute
+)
+
+// podSigns are the signatures about pods that do not start or stop.
+var podSigns = []string{
+	signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.MountFailed, signature.StopFailed,
+	signature.PodSyncFailed,
+}
+
+var (
+	// ofWorkload finds the errors that the pod causes itself, or an object, an image or a registry that it names.
+	ofWorkload = lazyregexp.New(`BackOff|ErrImage|InvalidImageName|CreateContainerConfigError|(Post|Pre)StartHook` +
+		`|process: exec|exec: \\*"|exec format error|o command specified|onRoot|run as root|nable to find user|o users found` +
+		`|hdir to cwd|ot a directory|ubPath|hostPath type check failed|ot registered\b` +
+		`|(?i:configmap|secret|persistentvolumeclaim|networkattachmentdefinition|network-attachment-definition|` +
+		`serviceaccount)s?\b[^:]*\b(not found|non-existent)|ouldn't find key|o runtime for|ontext canceled` +
+		`|OOM-killed|code = (NotFound|Canceled|InvalidArgument)`)
+	stops = lazyregexp.New(`KillContainer|KillPodSandbox|illing (terminating )?pod|(destroy|teardown|tear down).*network`)
+	// innerError ends where the innermost error of nested ones begins, and longIDs are the ids in it.
+	innerError = lazyregexp.New(`^.*desc = `)
+	longIDs    = lazyregexp.New(`\b([0-9a-f]{12})[0-9a-f]{52}\b`)
+)
+
+// A podError is what the kubelet's log has of one pod, or of one container or sandbox.
+type podError struct {
+	name        string // NAMESPACE/NAME, or the id of a container or a sandbox
+	code        string // of the signature
+	text        string // the newest error, or its beginning
+	first, last time.Time
+}
+
+// podErrors returns the errors about pods that the log holds, those first whose text is certainly of the pod.
+func podErrors(f *Facts) (all []podError) {
+	if f.Journal == nil {
+		return nil
+	}
+	add := func(name, code, text string, first, last *time.Time) {
+		if first != nil && last != nil {
+			all = append(all, podError{strings.TrimSpace(name), code, text, *first, *last})
+		}
+	}
+	for _, code := range podSigns {
+		c := cmp.Or(Logged(f, code), &journal.Count{})
+		for _, s := range c.Subjects {
+			add(s.ID, code, cmp.Or(s.Error, ErrorWords(c.Newest())), s.First, s.Last)
+		}
+	}
+	for _, g := range f.Journal.Errors {
+		for _, name := range g.Pods {
+			if slices.Contains(podSigns, g.Code) {
+				add(name, g.Code, ErrorWords(g.Example), g.First, g.Last)
+			}
+		}
+	}
+	return all
+}
+
+// A listedPod is what the runtime's lists have of a pod.
+type listedPod struct {
+	crictl.Pod
+	ready   bool      // a sandbox of it is ready
+	running int       // containers that run
+	newest  time.Time // when the newest of them was created; zero for none
+	made    time.Time // when the newest sandbox that is ready was created
+}
+
+// derivePods finds the pods that are not where the kubelet wants them.
+func derivePods(f *Facts) {
+	if f.Target.Simulated || !f.Log.SameRuntime && f.Journal != nil || !f.Calls.Connected {
+		return
+	}
+	errs, created := podErrors(f), neverStarted(f)
+	if len(errs) == 0 && len(created) == 0 && len(f.Seen.Pods.Value) == 0 {
+		return
+	}
+	pods, ids := listedPods(f)
+	trouble := map[string]PodTrouble{}
+	for _, e := range errs {
+		name := cmp.Or(ids[e.name], e.name)
+		t, ok := troubleOf(f, e, name, pods[name])
+		had, found := trouble[name]
+		switch {
+		case ok && !found:
+			trouble[name] = t
+		case ok && t.Stage == had.Stage && e.code != signature.PodSyncFailed && t.Since.Before(had.Since):
+			had.Since = t.Since
+			trouble[name] = had
+		}
+	}
+	for _, c := range created {
+		name := c.Pod.Namespace + "/" + c.Pod.Name
+		t, found := trouble[name]
+		if !found || t.Stage == NoContainer {
+			trouble[name] = PodTrouble{Pod: *c.Pod, Stage: NeverStarted, Since: c.Created(), Words: t.Words}
+		}
+	}
+	addWanted(f, pods, trouble)
+	for _, t := range trouble {
+		if t.Stage == StillRuns || t.Stage == StillMounted {
+			f.Pods.NotStopping = append(f.Pods.NotStopping, t)
+		} else {
+			f.Pods.NotStarting = append(f.Pods.NotStarting, t)
+		}
+	}
+	for _, list := range [][]PodTrouble{f.Pods.NotStarting, f.Pods.NotStopping} {
+		slices.SortFunc(list, func(a, b PodTrouble) int {
+			return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Pod.Namespace, b.Pod.Namespace),
+				cmp.Compare(a.Pod.Name, b.Pod.Name))
+		})
+	}
+	f.Pods.NoneStarts = noneStarts(f)
+}
+
+// addWanted compares the pods that the kubelet has with those of the runtime: it adds those that are late without an
+// error, and removes what is over, since the pod has ended, or is to go, or is gone.
+func addWanted(f *Facts, pods map[string]listedPod, trouble map[string]PodTrouble) {
+	if !f.Seen.Pods.OK {
+		return
+	}
+	wanted := map[string]kubelet.Pod{}
+	for _, w := range f.Seen.Pods.Value {
+		wanted[w.Namespace+"/"+w.Name] = w
+	}
+	for name, t := range trouble {
+		w, found := wanted[name]
+		ended := w.Phase == "Succeeded" || w.Phase == "Failed" || w.Deleted != nil
+		if starts := t.Stage != StillRuns && t.Stage != StillMounted; starts && (!found || ended) {
+			delete(trouble, name)
+		}
+	}
+	if !f.Calls.BothLists {
+		return
+	}
+	before := f.Now.Add(-attachTime)
+	for name, w := range wanted {
+		p, listed := pods[name]
+		_, found := trouble[name]
+		switch {
+		case found:
+		case w.Deleted != nil:
+			if w.Deleted.Before(before) && (p.ready || p.running > 0) {
+				trouble[name] = PodTrouble{Pod: p.Pod, Stage: StillRuns, Since: *w.Deleted}
+			}
+		case w.Phase == "Pending" && !listed && w.Started != nil && w.Started.Before(before) && !waitsForObject(f, name):
+			trouble[name] = PodTrouble{Pod: w.Pod, Stage: NoSandbox, Since: *w.Started}
+		}
+	}
+}
+
+// waitsForObject reports whether a pod without a sandbox may wait for an object of the cluster, such as a Secret: the
+// kubelet logs that as a mount that fails, as far as its log was read.
+func waitsForObject(f *Facts, name string) bool {
+	return f.Journal == nil || !KubeletLogs(f) || slices.ContainsFunc(podErrors(f), func(e podError) bool {
+		return e.name == name && ofWorkload.MatchString(e.text)
+	})
+}
+
+// noneStarts reports whether no pod can start, as far as it shows without a try.
+func noneStarts(f *Facts) bool {
+	stuck := filter(f.Pods.NotStarting, func(t PodTrouble) bool { return t.Stage == NoSandbox && t.Words != "" })
+	return len(stuck) > 1 && f.Calls.BothLists && !slices.ContainsFunc(sandboxesOf(f), func(s crictl.PodSandbox) bool {
+		return s.State == crictl.SandboxReady && s.Created().After(stuck[0].Since)
+	})
+}
+
+// listedPods returns the pods of the newest lists by their names, and the names of the pods by the ids of
+// their containers and sandboxes.
+func listedPods(f *Facts) (pods map[string]listedPod, ids map[string]string) {
+	pods, ids = map[string]listedPod{}, map[string]string{}
+	for e := range Entries(f, RPCSandboxes, RPCContainers) {
+		name := e.Pod.Namespace + "/" + e.Pod.Name
+		p := pods[name]
+		if p.UID == "" || e.Runs {
+			p.Pod = e.Pod
+		}
+		switch created := time.Unix(0, e.CreatedAt); {
+		case !e.Runs:
+		case e.Kind == KindSandbox:
+			p.ready, p.made = true, later(p.made, created)
+		default:
+			p.running, p.newest = p.running+1, later(p.newest, created)
+		}
+		pods[name], ids[e.ID] = p, name
+	}
+	return pods, ids
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// troubleOf returns the trouble that an error is, if it goes on, and is not the pod's own.
+func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble, bool) {
+	t := PodTrouble{Pod: listed.Pod, Stage: stageOf(e, listed), Since: e.first, Words: errorOf(e.text)}
+	if t.Pod.Name == "" {
+		var found bool
+		if t.Pod.Namespace, t.Pod.Name, found = strings.Cut(name, "/"); !found {
+			return t, false // a container that no list has
+		}
+	}
+	late := Says(e.text, "deadlineexceeded", "deadline exceeded")
+	retry, over, known := containerRetry, listed.made.After(e.last), f.Calls.BothLists
+	switch t.Stage {
+	case NoSandbox:
+		if !late {
+			retry = sandboxRetry
+		}
+	case NoVolume, StillMounted:
+		retry = f.Log.RetryPause
+		over = over && t.Stage == NoVolume
+	case NoContainer:
+		over = listed.newest.After(e.last)
+	case StillRuns:
+		ended := known && !listed.ready && listed.running == 0 && !Says(e.text, "podsandbox", "network")
+		over = over || ended || known && listed.Name == "" || listed.newest.After(e.last)
+	}
+	long := f.Log.At.Sub(e.first) >= troubleAge || late // a call that has missed its deadline has lasted for minutes
+	return t, long && !over && Fresh(f, &e.last, retry) && !ofWorkload.MatchString(e.text)
+}
+
+// stageOf returns how far the pod of an error has come.
+func stageOf(e podError, listed listedPod) Stage {
+	switch {
+	case e.code == signature.StopFailed || stops.MatchString(e.text):
+		return StillRuns
+	case e.code == signature.MountFailed && Says(e.text, "unmountvolume", "unmountdevice", "teardown"):
+		return StillMounted
+	case e.code == signature.MountFailed, Says(e.text, "unmounted volumes", "mountvolume"):
+		return NoVolume
+	case listed.ready:
+		return NoContainer
+	}
+	return NoSandbox
+}
+
+// errorOf returns the innermost error, with its ids cut short, and the outermost where that says too little.
+func errorOf(text string) string {
+	text = longIDs.ReplaceAllString(strings.ReplaceAll(text, `\"`, `"`), "$1")
+	words := strings.TrimRight(innerError.ReplaceAllString(text, ""), `"\ `)
+	if words == "context deadline exceeded" {
+		return text
+	}
+	return words
+}
+
+// neverStarted returns the containers that were created long ago and not started, although the kubelet starts each at
+// once: the newest attempts, in sandboxes that are ready.
+func neverStarted(f *Facts) []crictl.Container {
+	if f.Kubelet == nil || !f.Calls.BothLists {
+		return nil
+	}
+	created := filter(containersOf(f), func(c crictl.Container) bool {
+		return c.State == crictl.ContainerCreated && c.Pod.UID != "" && f.Now.Sub(c.Created()) >= troubleAge
+	})
+	if len(created) == 0 {
+		return nil
+	}
+	type key struct{ sandbox, name string }
+	newest, ready := map[key]int64{}, map[string]bool{}
+	for _, c := range containersOf(f) {
+		k := key{c.SandboxID, c.Name}
+		newest[k] = max(newest[k], c.CreatedAt)
+	}
+	for _, s := range sandboxesOf(f) {
+		ready[s.ID] = s.State == crictl.SandboxReady
+	}
+	return filter(created, func(c crictl.Container) bool {
+		return ready[c.SandboxID] && newest[key{c.SandboxID, c.Name}] == c.CreatedAt
+	})
+}

@@ -1,0 +1,88 @@
+package kubelet
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// A Pod is a pod of this node as the kubelet or the API server has it.
+type Pod struct {
+	crictl.Pod            // the UID is that by which the runtime knows it
+	Phase      string     // Pending, Running, Succeeded, Failed or Unknown
+	Started    *time.Time `json:",omitempty"` // when the kubelet took it over; nil until then
+	Deleted    *time.Time `json:",omitempty"` // when its grace period ends; nil where it is not to go
+}
+
+// annotationHash has the UID of a static pod of which the API server has a mirror with another UID.
+const annotationHash = "kubernetes.io/config.hash"
+
+// AskPods asks for the pods of this node: the kubelet at its read-only port, or with given credentials at its server,
+// else, where that may be asked, the API server of its kubeconfig as this node.
+func AskPods(ctx context.Context, root string, s Settings, given Credentials, apiServer bool) ([]Pod, error) {
+	var c serverClient
+	var err error
+	path := "/pods"
+	switch {
+	case s.ReadOnlyAddress != "":
+		var host string
+		if host, err = onNode(s.ReadOnlyAddress); err == nil {
+			c = newClient("http://"+host, nil)
+		}
+	case given != Credentials{}:
+		c, err = openServer(ctx, root, s, given)
+	case apiServer:
+		var unknown error
+		c, unknown, err = newAPIClient(root, s)
+		err = errors.Join(err, unknown)
+		path = "/api/v1/pods?" + url.Values{"fieldSelector": {"spec.nodeName=" + s.NodeName}}.Encode()
+	default:
+		err = errors.New("the kubelet has no read-only port, and the API server is not asked")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("asking for the pods: %w", err)
+	}
+	defer c.client.CloseIdleConnections()
+	c.most = maxPods
+	r, err := c.getOK(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s", c.base, reasonUnanswered(err))
+	}
+	return parsePods(r.body)
+}
+
+// parsePods reads a PodList, of which nothing but names, phases and times is kept.
+func parsePods(data []byte) ([]Pod, error) {
+	var list struct {
+		Kind  string
+		Items []struct {
+			Metadata struct {
+				UID, Namespace, Name string
+				Annotations          map[string]string
+				DeletionTimestamp    *time.Time
+			}
+			Status struct {
+				Phase     string
+				StartTime *time.Time
+			}
+		}
+	}
+	if err := json.Unmarshal(data, &list); err != nil || list.Kind != "PodList" {
+		return nil, errors.New("the answer is no list of pods")
+	}
+	pods := make([]Pod, 0, len(list.Items))
+	for i := range list.Items {
+		m, status := &list.Items[i].Metadata, &list.Items[i].Status
+		pods = append(pods, Pod{
+			crictl.Pod{Namespace: m.Namespace, Name: m.Name, UID: cmp.Or(m.Annotations[annotationHash], m.UID)},
+			status.Phase, status.StartTime, m.DeletionTimestamp,
+		})
+	}
+	return pods, nil
+}
