@@ -1,0 +1,103 @@
+//go:build e2e
+
+package faults
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+	"github.com/kdiag/kdiag/crictl"
+)
+
+// TestEndToEndPodsThatDoNotStart breaks what pods need to start, while no call hangs. The errors are those of the
+// runtime, in the records that a kubelet 1.36 writes about them.
+func TestEndToEndPodsThatDoNotStart(t *testing.T) {
+	r := rig{e2etest.StartRig(t, nodebox.Options{})}
+	snapshots := filepath.Join(r.Dir(), "root", "io.containerd.snapshotter.v1.overlayfs", "snapshots")
+	failing := func(breaks e2etest.Maker) e2etest.Maker {
+		return func(t *testing.T, at *place) {
+			breaks(t, at)
+			_, err := r.Run(t.Context(), nodebox.Pods{
+				Count: 1, Containers: 1, State: crictl.ContainerRunning, Prefix: "late", PodNetwork: true,
+			})
+			if err == nil {
+				t.Fatal("the pod starts")
+			}
+			_, words, _ := strings.Cut(err.Error(), "desc = ")
+			kubeletLogs(t, at, "rpc error: code = Unknown desc = "+words, "box/late-0", "box/late-1")
+		}
+	}
+	// It is no more than a warning, since the pods of the rig have started within the minutes of the log.
+	wants := func(words string) want {
+		return want{
+			Codes: []string{"PodsNotStarting"}, Severity: checks.Warning, Culprits: []string{"late-0"},
+			Lines: []string{
+				"^warning .*PLEG is fine, but box/late-0 and box/late-1 do not start: .*" + words,
+				"box/late-0 has no sandbox since",
+			},
+		}
+	}
+	r.Check(t, []fault{
+		{Name: "a layer of an image is gone", Make: failing(e2etest.Shell(
+			"for f in "+snapshots+"/*/fs; do mv $f $f.away; done",
+			"for f in "+snapshots+"/*/fs.away; do mv $f ${f%.away}; done")), Want: wants("failed to stat parent")},
+		{
+			Name: "every address is in use", Make: failing(r.exhaustAddresses),
+			Want: wants("no IP addresses available in range set"),
+		},
+	})
+	r.CheckControls(t, []fault{
+		{Name: "a pod that starts after two minutes of errors", Make: func(t *testing.T, at *place) {
+			kubeletLogs(t, at, "rpc error: code = Unknown desc = failed to setup network for sandbox", "box/again-0")
+			_, err := r.Run(t.Context(), nodebox.Pods{
+				Count: 1, Containers: 1, State: crictl.ContainerRunning, Prefix: "again",
+			})
+			e2etest.Must(t, err)
+		}},
+		{Name: "a pod whose command is not in its image", Make: func(t *testing.T, at *place) {
+			kubeletLogs(t, at, `failed to create containerd task: failed to create shim task: OCI runtime create failed: `+
+				`runc create failed: unable to start container process: exec: "/nosuch": stat /nosuch: no such file or directory`,
+				"box/pod-0", "box/pod-1")
+		}},
+	})
+}
+
+// exhaustAddresses has the network's plugin ask host-local for an address of a range in which none is free.
+func (r rig) exhaustAddresses(t *testing.T, _ *place) {
+	plugin, data := filepath.Join(r.Dir(), "cni", "bin", "bridge"), t.TempDir()
+	stub, err := os.ReadFile(plugin)
+	e2etest.Must(t, err)
+	t.Cleanup(func() { e2etest.Must(t, os.WriteFile(plugin, stub, 0o755)) })
+	e2etest.Must(t, os.Mkdir(filepath.Join(data, "range"), 0o755))
+	e2etest.Must(t, os.WriteFile(filepath.Join(data, "range", "10.99.0.2"), []byte("other\r\neth0"), 0o644))
+	e2etest.Must(t, os.WriteFile(plugin, fmt.Appendf(nil, `#!/bin/sh
+[ "$CNI_COMMAND" = ADD ] || exit 0
+exec /usr/lib/cni/host-local <<EOT
+{"cniVersion":"0.4.0","name":"range","type":"bridge",
+ "ipam":{"type":"host-local","dataDir":%q,"ranges":[[{"subnet":"10.99.0.0/30"}]]}}
+EOT
+`, data), 0o755))
+}
+
+// kubeletLogs shows kdiag the log of a kubelet that has failed to make a sandbox for each pod for two minutes, every
+// twelve seconds, until now.
+func kubeletLogs(t *testing.T, at *place, words string, pods ...string) {
+	t.Helper()
+	dir := t.TempDir()
+	var log strings.Builder
+	for back := 2 * time.Minute; back >= 0; back -= 12 * time.Second {
+		for _, pod := range pods {
+			fmt.Fprintf(&log, "E%s      41 kuberuntime_manager.go:1614] \"CreatePodSandbox for pod failed\" err=%q pod=%q\n",
+				time.Now().Add(-back).UTC().Format("0102 15:04:05.000000"), words, pod)
+		}
+	}
+	e2etest.Must(t, os.WriteFile(filepath.Join(dir, "kubelet.log"), []byte(log.String()), 0o644))
+	at.Inside = e2etest.InMounts("mount --bind " + dir + " /var/log")
+}
