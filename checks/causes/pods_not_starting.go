@@ -78,10 +78,14 @@ type errorSource struct{ words, command, why string }
 
 // errorSources are those of errors that are often seen.
 var errorSources = []errorSource{
-	{"no IP addresses available", "ls -lt /var/lib/cni/networks/*",
-		"Count the addresses in use: files of pods that are gone hold theirs (removed by hand, they are free again)"},
-	{"failed to stat parent", "images",
-		"A layer of an image is gone from the disk: find the image, remove it (crictl rmi) and pull it again"},
+	{
+		"no IP addresses available", "ls -lt /var/lib/cni/networks/*",
+		"Count the addresses in use: files of pods that are gone hold theirs (removed by hand, they are free again)",
+	},
+	{
+		"failed to stat parent", "images",
+		"A layer of an image is gone from the disk: find the image, remove it (crictl rmi) and pull it again",
+	},
 	{"overlay", "dmesg -T | tail -n 20", "Read why the kernel refuses the mount"},
 	{"failed to setup network", "ls -l /etc/cni/net.d /opt/cni/bin", "Check the network's configuration and plugins"},
 }
