@@ -2,6 +2,7 @@ package causes
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/kdiag/kdiag/checks"
@@ -23,7 +24,32 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	case none:
 		wrong = "no pod can start"
 	}
-	return troubled(f, pods, none, wrong)
+	x := troubled(f, pods, none, wrong)
+	failed := canaryFails(f, "RunPodSandbox", "CreateContainer", "StartContainer")
+	if failed == nil {
+		return x
+	}
+	line := textf("a canary fails: %s: %s", failed.Name, facts.Clean(failed.Error))
+	if x == nil {
+		x = newFinding(checks.Critical, checks.Certain, besides(f, "no pod can start: ")[0]+line, checks.Evidence{},
+			*cmp.Or(facts.DaemonSubject(f), facts.SocketSubject(f)))
+		return x.advise(func(s *Steps, _ string) { AddService(f, s); addCapture(f, s) })
+	}
+	x.Severity, x.Step = checks.Critical, checks.Certain
+	x.Evidence.For = append(x.Evidence.For, line)
+	return x
+}
+
+// canaryFails returns the first step of a canary that failed, if it is one of these.
+func canaryFails(f *facts.Facts, steps ...string) *checks.CanaryStep {
+	if f.Canary == nil || f.Canary.Status != checks.Unhealthy {
+		return nil
+	}
+	i := slices.IndexFunc(f.Canary.Steps, func(s checks.CanaryStep) bool { return s.Status == checks.StatusCritical })
+	if i < 0 || !slices.Contains(steps, f.Canary.Steps[i].Name) {
+		return nil
+	}
+	return &f.Canary.Steps[i]
 }
 
 // troubled returns the finding about pods that do not get where they should, nil without any. What is wrong is a clause:
@@ -50,7 +76,7 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 		addGaps(f, &e, gapJournal)
 		Addf(&e.Missing, "an error of the kubelet or the runtime about it")
 	}
-	addIf(none, &e.Missing, "whether a canary starts (kdiag canary --cni tries one)")
+	addIf(none && f.Canary == nil, &e.Missing, "whether a canary starts (kdiag node --canary tries one)")
 	summary := besides(f, wrong)[0]
 	if words != "" {
 		summary += ": " + Quote(words)

@@ -41,6 +41,8 @@ type Input struct {
 	// LogStacks is the report on the goroutines that the kubelet or the runtime wrote into its log when systemd's watchdog
 	// ended it; nil for none.
 	LogStacks *checks.StacksReport `json:",omitempty"`
+	// Canary is the report on a canary; nil where none was run.
+	Canary *checks.CanaryReport `json:",omitempty"`
 	// FileLocks are the locks of others on databases of the runtime's daemon, where a goroutine waits for one, and on the
 	// lock files of CRI-O, where a call hangs.
 	FileLocks []host.FileLock

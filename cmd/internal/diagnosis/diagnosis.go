@@ -21,6 +21,7 @@ type Request struct {
 	Measure plegbench.Options
 	Limits  checks.Limits
 	Probes  Probes
+	Canary  bool // a canary is run too
 }
 
 // Probes select what is read of the node besides the runtime's socket. The zero value selects nothing.
@@ -48,7 +49,11 @@ func Report(ctx context.Context, env cli.Env, f *cli.Flags, r Request, show Show
 		return reportAgain(ctx, env, f, r, show)
 	}
 	env, r.Probes.Records = f.Host(env), true
+	began := env.Now()
 	node, err := Collect(ctx, env, f, r)
+	if err == nil && r.Canary {
+		node.Facts.Canary, err = tryCanary(ctx, env, f, began)
+	}
 	if err != nil {
 		return err
 	}

@@ -28,6 +28,7 @@ type options struct {
 	connection.KubeletFlags
 	deep   bool
 	stacks bool
+	canary bool
 
 	// With NODE:
 	cluster cluster.Flags
@@ -53,11 +54,13 @@ With --stacks the runtime writes a goroutine dump while a call hangs: kdiag send
 and /tmp; nothing stops) or reads its debug socket, sends it to shims that are stuck too, and reads the
 kubelet's goroutines from its endpoint. The report then names the goroutine that holds up the others, and why.
 
+With --canary one pod is created and removed, as kdiag canary does: its failure proves that no pod can start.
+
 From a pod: privileged, with hostPID, hostNetwork and the host's root mounted, kdiag node --host-root /host.
 
 The kubelet's server refuses the node's own certificate (403). A token that opens it, once for the cluster:
   kubectl create serviceaccount -n kube-system kdiag
-  kubectl create clusterrole kdiag --verb=get --resource=nodes/metrics,nodes/healthz,nodes/configz
+  kubectl create clusterrole kdiag --verb=get --resource=nodes/metrics,nodes/healthz,nodes/configz,nodes/pods
   kubectl create clusterrolebinding kdiag --clusterrole=kdiag --serviceaccount=kube-system:kdiag
   kubectl create token -n kube-system kdiag > FILE
 Before Kubernetes 1.33 /healthz and /configz need nodes/proxy, which also allows exec.
@@ -93,6 +96,8 @@ no pods, the commands are printed that copy kdiag to it.`,
 	opts.AddKubeletFlags(cmd, "do not ask the API server that the kubelet's kubeconfig names")
 	fs.BoolVar(&opts.stacks, "stacks", false,
 		"take goroutine dumps too: SIGUSR1 to the runtime's daemon and stuck shims, and the kubelet's endpoint")
+	fs.BoolVar(&opts.canary, "canary", false,
+		"try whether a pod can start: create one as kdiag canary --cni does, and remove it")
 	fs.BoolVar(&opts.Details, "details", false, "print all evidence, steps and measurements")
 	fs.BoolVar(&opts.All, "all", false, "print every check, also those that are ok")
 	fs.BoolVar(&opts.deep, "deep", false, "ask for the status of every container, however many, until --timeout")
@@ -100,7 +105,8 @@ no pods, the commands are printed that copy kdiag to it.`,
 }
 
 func (o *options) check(cmd *cobra.Command, args []string) error {
-	return cmp.Or(o.checkRemote(cmd, args), o.CheckFrom(cmd, nil), o.CheckKubeletFlags(cmd),
+	return cmp.Or(cli.Reject(o.canary && (o.Watch || o.From != ""), "--canary excludes --watch and --from",
+		"leave one of them out"), o.checkRemote(cmd, args), o.CheckFrom(cmd, nil), o.CheckKubeletFlags(cmd),
 		o.Check(cmd, nil))
 }
 
@@ -119,6 +125,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		Measure: plegbench.Options{Samples: 5, Pause: 50 * time.Millisecond, Deep: opts.deep},
 		Limits:  checks.DefaultLimits(),
 		Probes:  diagnosis.Probes{All: true, Credentials: credentials, APIServer: !opts.NoAPIServer, Stacks: opts.stacks},
+		Canary:  opts.canary,
 	}, render.Node)
 }
 
