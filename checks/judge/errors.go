@@ -22,7 +22,7 @@ func readErrors(f *facts.Facts) checks.Result {
 	if lines := errorLines(f, f.Errors.Repeating); len(lines) > 0 {
 		return warning("%s", strings.Join(lines, "; "))
 	}
-	return quietKubelet(f, "no error was repeated for "+units.Duration(facts.ErrorsFrom))
+	return quietKubelet(f, "no error logged again and again")
 }
 
 // explained is the check where causes explain all errors.
