@@ -129,7 +129,7 @@ var relations = []relation{
 	root(FilesystemHung, some(silentMounts, func(f *facts.Facts, m host.Mount) bool {
 		return m.Hung && (m.PodUID == "" || waits(f, m.PodUID))
 	}), waiting...),
-	root(MemoryPressure, thrashes, waiting...),
+	root(MemoryPressure, either(thrashes, runtimeSqueezed), waiting...),
 	root(CPUStarved, runtimeHardlyRuns, waiting...),
 	root(PIDsExhausted, noForkBut(facts.RoleKubelet), waiting...),
 	root(FilesExhausted, outOfFiles(host.RoleRuntime), waiting...),
@@ -138,15 +138,18 @@ var relations = []relation{
 		return t.Role != "" || waits(f, facts.OwnedBy(f, t.Owner).PodUID)
 	}), waiting...),
 	root(ShimStuck, func(f *facts.Facts) bool {
-		return len(f.Shims.Working) > 0 || slices.ContainsFunc(slices.Concat(f.Shims.Stopped, f.Shims.Blocked),
+		return len(f.Shims.Working) > 0 || slices.ContainsFunc(slices.Concat(f.Shims.Stopped, f.Shims.Silent, f.Shims.Blocked),
 			func(p host.Process) bool { return waits(f, facts.OwnedBy(f, facts.OwnerOf(p)).PodUID) })
 	}, waiting...),
 	root(CgroupFrozen, frozen(func(f *facts.Facts, g host.FrozenCgroup) bool {
-		return facts.CgroupRole(g.Owner) == facts.RoleRuntime || facts.HoldsAllPods(g.Path) || waits(f, facts.OwnedBy(f, g.Owner).PodUID)
+		return facts.CgroupRole(g.Owner) == facts.RoleRuntime || facts.HoldsAllPods(g.Path) ||
+			waits(f, facts.OwnedBy(f, g.Owner).PodUID)
 	}), waiting...),
 	root(SystemdWedged, nil, waiting...),
 	root(KernelHung, kernelHolds, waiting...),
 	root(CgroupDriverMismatch, nil, waiting...),
+	root(OpensIntercepted, opensHoldNode, waiting...),
+	root(PluginHung, nil, waiting...),
 }
 
 // waiting are the causes that are effects: of pods that wait for something.
@@ -166,8 +169,6 @@ func root(code string, when condition, explains ...string) relation {
 func some[T any](list func(*facts.Facts) []T, match func(*facts.Facts, T) bool) condition {
 	return func(f *facts.Facts) bool { return slices.ContainsFunc(list(f), func(x T) bool { return match(f, x) }) }
 }
-
-func either(a, b condition) condition { return func(f *facts.Facts) bool { return a(f) || b(f) } }
 
 func both(a, b condition) condition { return func(f *facts.Facts) bool { return a(f) && b(f) } }
 
