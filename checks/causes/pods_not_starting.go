@@ -102,7 +102,7 @@ func podsLabel(pods []facts.PodTrouble) string {
 // An errorSource is where the reason of an error is found that a daemon logs about a pod.
 type errorSource struct{ words, command, why string }
 
-// errorSources are those of errors that are often seen.
+// errorSources are the places for frequent errors.
 var errorSources = []errorSource{
 	{
 		"no IP addresses available", "ls -lt /var/lib/cni/networks/*",
@@ -120,10 +120,14 @@ func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words str
 	first := pods[0]
 	if facts.Safe(first.Pod.Name, first.Pod.Namespace) {
 		s.Look(KubeletLog(f)+" | grep "+first.Pod.Name+" | tail -n 20", "Read what the kubelet logs about it")
+		s.Look(facts.CrictlCommand(f, "pods --namespace "+first.Pod.Namespace+" --name "+first.Pod.Name),
+			"See whether the runtime has a sandbox for it, and in which state")
 		if stage := first.Stage; stage == facts.NeverStarted {
 			s.Look(textf("find /var/log/pods/%s_%s_* ! -type f ! -type d ! -type l", first.Pod.Namespace, first.Pod.Name),
 				"Find what is no regular file in its log folder: the runtime waits for a reader of a pipe")
 		}
+	} else {
+		s.lookPods("See how far the pods have come")
 	}
 	for _, k := range errorSources {
 		if strings.Contains(words, k.words) {

@@ -134,6 +134,7 @@ func TestInputIsPlain(t *testing.T) {
 		"checks.Runtime.From":     "names the command for next steps",
 		"journal.Episode.Context": "is judged when the log is read",
 		"journal.Report.Zone":     "is of how times are shown",
+		"checks.CanaryStep.Hung":  "is in the words of its error",
 		"host.Population":         "is what other readings are made of",
 	}
 	seen := map[reflect.Type]bool{reflect.TypeFor[time.Time](): true}
