@@ -49,7 +49,7 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	var subjects []checks.Subject
 	critical := false
 	for _, m := range mounts[:min(len(mounts), facts.MaxRelated)] {
-		e.For = append(e.For, mountLine(f, m))
+		e.For = append(e.For, MountLine(f, m))
 		critical = critical || m.Hung && hurts(f, m)
 		subjects = append(subjects, facts.InPod(f, checks.Subject{Kind: "Filesystem", ID: m.Source, Name: m.Point},
 			m.PodUID))
@@ -90,8 +90,8 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	})
 }
 
-// mountLine describes a mount and its reply.
-func mountLine(f *facts.Facts, m host.Mount) string {
+// MountLine describes a mount and its reply.
+func MountLine(f *facts.Facts, m host.Mount) string {
 	line := textf("%s (%s", facts.Clean(m.Point), facts.Clean(cmp.Or(m.Type, "unknown type")))
 	if m.Source != "" && m.Source != "none" && m.Source != m.Type {
 		line += " from " + facts.Clean(m.Source)
@@ -106,8 +106,11 @@ func mountLine(f *facts.Facts, m host.Mount) string {
 	case m.PodUID != "":
 		line += " of " + facts.OwnerLabel(f, host.Owner{PodUID: m.PodUID})
 	}
-	if m.Hung {
+	switch {
+	case m.Hung:
 		return line + " hangs: no reply in " + units.Duration(m.Waiting)
+	case m.Err == "" && m.Slow():
+		return line + " is slow: it answered in " + units.Duration(m.Waiting)
 	}
 	return line + " answers: " + facts.Clean(m.Err)
 }

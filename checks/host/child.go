@@ -24,9 +24,12 @@ import (
 
 // How children are used.
 const (
-	// hangTimeout is how long one probe may take until it counts as hung: a dead server answers after minutes or never,
-	// and one that is merely far away within milliseconds.
+	// hangTimeout is how long one probe may take until the others no longer wait for it: a server that is merely far
+	// away answers within milliseconds.
 	hangTimeout = 1500 * time.Millisecond
+	// slowTimeout is how long it may take until it counts as hung: a dead server answers after minutes or never, a
+	// loaded one after seconds.
+	slowTimeout = 4 * time.Second
 	// maxChildren are the children of one kind at a time, those that are stuck from earlier runs among them.
 	maxChildren = 8
 	// returnMargin is how long before its deadline a batch stops waiting, so that it can still return its results.
@@ -152,17 +155,17 @@ func (p *running) kill() bool {
 type outcome struct {
 	asked   bool
 	hung    bool
-	reply   reply // when it was asked and does not hang
-	waiting time.Duration
+	reply   reply         // when it was asked and does not hang
+	waiting time.Duration // for a reply that took longer than hangTimeout, or has not come
 }
 
 // A target is a file system or folder to probe, by its paths. The first is asked; a child of an earlier run may wait in
 // any of them.
 type target []string
 
-// A batch probes several targets by children: by one as long as all is well. When one hangs, its child is killed, and
-// the targets that it had not started are shared out among several. A child that survives the kill keeps its place
-// among maxChildren.
+// A batch probes several targets by children: by one as long as all is well. When one is late, its child waits for it
+// until slowTimeout, and the targets that it had not started are shared out among several. That child, which may
+// survive its kill, keeps its place among maxChildren.
 type batch struct {
 	child    Child
 	root     string
@@ -170,13 +173,16 @@ type batch struct {
 	timeout  time.Duration // of one target
 	targets  []target
 	outcomes []outcome // of the targets; each has one writer at a time
+	late     sync.WaitGroup
 }
 
 // ask probes targets. It returns before ctx ends, and an error when a child could not be started.
 func (c Child) ask(
 	ctx context.Context, root string, processes Population, verb string, targets []target,
 ) ([]outcome, error) {
-	b := batch{c, root, verb, hangTimeout, targets, make([]outcome, len(targets))}
+	b := batch{
+		child: c, root: root, verb: verb, timeout: hangTimeout, targets: targets, outcomes: make([]outcome, len(targets)),
+	}
 	if verb == verbWrite { // a slow disk is no hung one
 		b.timeout = time.Minute
 	}
@@ -206,6 +212,7 @@ func (c Child) ask(
 		all.Wait()
 		rest = left
 	}
+	b.late.Wait()
 	return b.outcomes, failed
 }
 
@@ -225,7 +232,7 @@ func (b *batch) skipStuck(stuck map[string]time.Duration) (rest []int, places in
 	for i, paths := range b.targets {
 		for _, path := range paths {
 			for _, verb := range verbs {
-				if waiting := stuck[childName(verb, path)]; waiting >= hangTimeout {
+				if waiting := stuck[childName(verb, path)]; waiting >= slowTimeout {
 					b.outcomes[i] = outcome{asked: true, hung: true, waiting: max(waiting, b.outcomes[i].waiting)}
 				}
 			}
@@ -237,7 +244,7 @@ func (b *batch) skipStuck(stuck map[string]time.Duration) (rest []int, places in
 	return rest, places
 }
 
-// run has one child probe targets until one of them hangs. It returns those that the child did not start, and whether
+// run has one child probe targets until one of them is late. It returns those that the child did not start, and whether
 // the child is gone.
 func (b *batch) run(ctx context.Context, targets []int) (rest []int, gone bool, err error) {
 	paths := make([]string, len(targets))
@@ -248,19 +255,29 @@ func (b *batch) run(ctx context.Context, targets []int) (rest []int, gone bool, 
 	if err != nil {
 		return nil, true, err
 	}
-	done, err := b.read(ctx, c, targets)
-	return targets[done:], c.kill(), err
+	done, late, err := b.read(ctx, c, targets)
+	if late.IsZero() {
+		return targets[done:], c.kill(), err
+	}
+	b.late.Go(func() {
+		o, _ := c.await(ctx, late, late.Add(slowTimeout))
+		o.waiting = time.Since(late)
+		b.outcomes[targets[done-1]] = o
+		c.kill()
+	})
+	return targets[done:], false, err
 }
 
-// read notes the replies of a child to its targets, and returns how many of them are done with.
-func (b *batch) read(ctx context.Context, c *running, targets []int) (int, error) {
+// read notes the replies of a child to its targets, and returns how many of them are done with. The last of these may
+// be late: then it returns when that was begun.
+func (b *batch) read(ctx context.Context, c *running, targets []int) (done int, late time.Time, err error) {
 	end, bounded := ctx.Deadline()
 	if !bounded {
 		end = time.Now().Add(time.Minute)
 	}
 	// Until it has started, a child waits for nothing but a CPU and its program.
 	if _, err := c.next(ctx, end); err != nil {
-		return len(targets), err
+		return len(targets), time.Time{}, err
 	}
 	for done, i := range targets {
 		begun := time.Now()
@@ -268,26 +285,35 @@ func (b *batch) read(ctx context.Context, c *running, targets []int) (int, error
 		if end.Before(by) {
 			by = end
 		}
-		got, err := c.next(ctx, by)
-		busy := Population{root: b.root}
-		if errors.Is(err, errNoAnswer) && time.Now().Before(end) && busy.hasThread(c.cmd.Process.Pid, 'R') {
-			got, err = c.next(ctx, end) // it waits for a CPU, not for its file system
+		o, err := c.await(ctx, begun, by)
+		if o.hung && time.Now().Before(end) {
+			busy := Population{root: b.root}
+			if !busy.hasThread(c.cmd.Process.Pid, 'R') {
+				return done + 1, begun, nil
+			}
+			o, err = c.await(ctx, begun, end) // it waits for a CPU, not for its file system
 		}
-		waiting := time.Since(begun)
-		switch {
-		case err == nil:
-			b.outcomes[i] = outcome{asked: true, reply: got}
-			continue
-		case !errors.Is(err, errNoAnswer):
-			b.outcomes[i] = outcome{asked: true, reply: reply{Err: err.Error()}}
-		case waiting >= min(b.timeout, hangTimeout):
-			b.outcomes[i] = outcome{asked: true, hung: true, waiting: waiting}
-		default: // the time was up too soon to know
-			return len(targets), nil
+		if o.hung && o.waiting < min(b.timeout, hangTimeout) { // the time was up too soon to know
+			return len(targets), time.Time{}, nil
 		}
-		return done + 1, nil
+		b.outcomes[i] = o
+		if err != nil {
+			return done + 1, time.Time{}, nil
+		}
 	}
-	return len(targets), nil
+	return len(targets), time.Time{}, nil
+}
+
+// await waits for the child's reply about a target that it began with then. Its error is in the outcome too.
+func (p *running) await(ctx context.Context, begun, by time.Time) (outcome, error) {
+	got, err := p.next(ctx, by)
+	switch {
+	case err == nil:
+		return outcome{asked: true, reply: got}, nil
+	case errors.Is(err, errNoAnswer):
+		return outcome{asked: true, hung: true, waiting: time.Since(begun)}, err
+	}
+	return outcome{asked: true, reply: reply{Err: err.Error()}}, err
 }
 
 // stuckChildren finds the children that earlier runs left behind, and returns by their names how long they have been

@@ -29,8 +29,11 @@ type Mount struct {
 	Asked   bool
 	Err     string        // an error that it answered: stale file handle, ...
 	Hung    bool          // no answer in time
-	Waiting time.Duration // for how long a probe has been waiting, earlier runs of kdiag included
+	Waiting time.Duration // how long a hung one has kept a probe of this or an earlier run, or a slow one took to answer
 }
+
+// Slow reports whether a mount answered, and only after seconds.
+func (m *Mount) Slow() bool { return !m.Hung && m.Waiting > 0 }
 
 // A MountTable is the host's mounts, counted, and those that matter to the kubelet, probed.
 type MountTable struct {
@@ -103,7 +106,7 @@ func ProbeMounts(
 		switch {
 		case m.Hung:
 			return 0
-		case m.Err != "":
+		case m.Err != "" || m.Slow():
 			return 1
 		}
 		return 2

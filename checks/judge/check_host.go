@@ -105,7 +105,10 @@ func judgeDisks(f *facts.Facts, disks []host.Disk) checks.Result {
 }
 
 func judgeMounts(f *facts.Facts, t host.MountTable) checks.Result {
+	slow := slices.IndexFunc(t.Probed, func(m host.Mount) bool { return m.Slow() })
 	switch {
+	case slow >= 0:
+		return warning("%s", causes.MountLine(f, t.Probed[slow]))
 	case len(t.Hidden) > 0:
 		return warning("%s", hiddenMounts(f, t))
 	case t.Total == 0:

@@ -71,7 +71,7 @@ func resourceProbes() []Probe {
 			func(n *facts.Node) *facts.Reading[host.Pressure] { return &n.Pressure }, ofRoot(host.ReadPressure)),
 		probe(Probe{ID: "host.memory", Limit: quickLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[host.Memory] { return &n.Memory }, ofRoot(host.ReadMemory)),
-		probe(Probe{ID: "host.spaces", Limit: longLook, Cheap: true, Walks: true, After: []string{"host.folders"}},
+		probe(Probe{ID: "host.spaces", Limit: 2 * longLook, Cheap: true, Walks: true, After: []string{"host.folders"}},
 			func(n *facts.Node) *facts.Reading[[]host.Space] { return &n.Spaces },
 			func(ctx context.Context, s *Input, seen facts.Node) ([]host.Space, error) {
 				return host.ReadSpaces(ctx, s.Root, seen.Population.Value, seen.Folders.Value, s.Child)
@@ -88,7 +88,7 @@ func resourceProbes() []Probe {
 			func(ctx context.Context, s *Input, seen facts.Node) ([]host.Writer, error) {
 				return host.ReadWriters(ctx, seen.Population.Value, s.Between)
 			}),
-		probe(Probe{ID: "host.mounts", Limit: longLook, Cheap: true, Walks: true, After: afterSettings},
+		probe(Probe{ID: "host.mounts", Limit: 2 * longLook, Cheap: true, Walks: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[host.MountTable] { return &n.Mounts },
 			func(ctx context.Context, s *Input, seen facts.Node) (host.MountTable, error) {
 				kubeletDir := cmp.Or(seen.Settings.Value.RootDir, kubeletDir)

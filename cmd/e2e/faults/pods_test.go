@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -93,7 +94,7 @@ func TestEndToEndPodFaults(t *testing.T) {
 		}, Want: want{
 			Codes: []string{"FilesystemHung", "RuntimeHung", "TaskStuck"}, Flags: []string{"--rpc-timeout", "1s"},
 		}},
-		{Name: "a dead mount of a user", Make: deadMount(cloud), Want: want{
+		{Name: "a dead mount of a user", Make: mounted(cloud, 0), Want: want{
 			Codes: []string{"FilesystemHung"}, Severity: checks.Warning, Culprits: []string{cloud},
 			Steps: []string{"dmesg -T"}, Repair: []string{"umount -f", "umount -l"},
 			Also: func(t *testing.T, r *checks.Report) {
@@ -102,6 +103,9 @@ func TestEndToEndPodFaults(t *testing.T) {
 					t.Errorf("status %s", r.Status)
 				}
 			},
+		}},
+		{Name: "a slow mount of a user", Make: mounted(cloud, 2*time.Second), Want: want{
+			Results: map[string]string{"host.mounts": "^warning .*" + cloud + ".* is slow: it answered in "},
 		}},
 		{Name: "a dead mount that only a container sees", Make: r.deadInside, Want: want{
 			Codes: []string{"FilesystemHung"}, Severity: checks.Warning, Culprits: []string{"/cloud", "pod-1"},
@@ -184,18 +188,19 @@ func hideVolume(volumes, volume string) e2etest.Maker {
 	}
 }
 
-// deadMount mounts a file system that never answers, in a mount namespace that only kdiag sees.
-func deadMount(point string) e2etest.Maker {
+// mounted mounts a file system that answers after a time, or never, in a mount namespace that only kdiag sees.
+func mounted(point string, delay time.Duration) e2etest.Maker {
 	return func(t *testing.T, at *place) {
-		mountDead(t, at, point)
+		mountFuse(t, at, point, delay)
 	}
 }
 
-// mountDead returns the server of a dead mount. The kubelet's folder is another one in there, so that nothing of the
+// mountFuse returns the server of such a mount. The kubelet's folder is another one in there, so that nothing of the
 // machine's is touched.
-func mountDead(t *testing.T, at *place, point string) *nodebox.DeadFuse {
+func mountFuse(t *testing.T, at *place, point string, delay time.Duration) *nodebox.DeadFuse {
 	t.Helper()
 	fuse := nodebox.OpenDeadFuse(t)
+	fuse.Delay = delay
 	mounter := exec.Command("unshare", "-m", "/bin/sh", "-c",
 		`mkdir -p /var/lib/kubelet && mount -t tmpfs none /var/lib/kubelet && mkdir -p "$1" &&
 		mount -i -t fuse -o "$2" dead.example:/bucket "$1" && exec 3>&- && echo up && exec sleep 1000`,
@@ -218,7 +223,7 @@ func (r rig) deadVolume(point string) e2etest.Maker {
 	return func(t *testing.T, at *place) {
 		reader := exec.Command("true")
 		t.Cleanup(func() { _ = reader.Wait() }) // when the mount is cut
-		fuse := mountDead(t, at, point)
+		fuse := mountFuse(t, at, point, 0)
 		reader = exec.Command(at.Inside[0], append(at.Inside[1:], "/bin/busybox", "sh", "-c",
 			"echo $$ > "+e2etest.Cgroup(t, "freezer", r.Group)+"/cgroup.procs; exec busybox stat "+point)...)
 		e2etest.Must(t, reader.Start())

@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,8 +17,9 @@ import (
 // process that uses it sleeps until the connection is cut; no signal ends that, because the server has the request
 // already.
 type DeadFuse struct {
-	Dev  *os.File     // the server's side, /dev/fuse; closed, and with the mount gone, the connection is cut
-	Held atomic.Int32 // the requests that Serve has read and does not answer
+	Dev   *os.File      // the server's side, /dev/fuse; closed, and with the mount gone, the connection is cut
+	Held  atomic.Int32  // the requests that Serve has read and does not answer
+	Delay time.Duration // unless it is 0, statfs and stat are answered after it: the file system is slow
 }
 
 // OpenDeadFuse opens the server's side. Mounting it, with Options, and Serve are left to the test.
@@ -41,13 +43,21 @@ func (f *DeadFuse) Options(fd uintptr) string {
 // nothing can be read before, and returns when the connection is cut.
 func (f *DeadFuse) Serve() {
 	const headerIn, headerOut, initOut, opInit = 40, 16, 64, 26
+	slow := map[uint32][]byte{3: make([]byte, 104), 17: make([]byte, 80)} // FUSE_GETATTR, FUSE_STATFS
+	binary.LittleEndian.PutUint32(slow[3][76:], unix.S_IFDIR)             // the mode
 	b := make([]byte, 1<<17)
 	for {
 		n, err := f.Dev.Read(b)
 		if err != nil || n < headerIn {
 			return
 		}
-		if binary.LittleEndian.Uint32(b[4:]) != opInit {
+		if op := binary.LittleEndian.Uint32(b[4:]); slow[op] != nil && f.Delay > 0 {
+			out := append(make([]byte, headerOut), slow[op]...)
+			binary.LittleEndian.PutUint32(out, uint32(len(out)))
+			copy(out[8:16], b[8:16])
+			time.AfterFunc(f.Delay, func() { _, _ = f.Dev.Write(out) })
+			continue
+		} else if op != opInit {
 			f.Held.Add(1)
 			continue
 		}
