@@ -105,10 +105,10 @@ func judgeDisks(f *facts.Facts, disks []host.Disk) checks.Result {
 }
 
 func judgeMounts(f *facts.Facts, t host.MountTable) checks.Result {
-	slow := slices.IndexFunc(t.Probed, func(m host.Mount) bool { return m.Slow() })
+	slow := slowMount(f, t)
 	switch {
-	case slow >= 0:
-		return warning("%s", causes.MountLine(f, t.Probed[slow]))
+	case slow != "":
+		return warning("%s", slow)
 	case len(t.Hidden) > 0:
 		return warning("%s", hiddenMounts(f, t))
 	case t.Total == 0:
@@ -117,6 +117,15 @@ func judgeMounts(f *facts.Facts, t host.MountTable) checks.Result {
 		return unknown("%s of %s not probed; the others answered", units.Number(t.Left), units.Count(t.Total, "mount"))
 	}
 	return ok("%s; %s probed, all answered", units.Count(t.Total, "mount"), units.Number(len(t.Probed)))
+}
+
+// slowMount describes the first mount that is slow; empty where none is.
+func slowMount(f *facts.Facts, t host.MountTable) string {
+	i := slices.IndexFunc(t.Probed, func(m host.Mount) bool { return m.Slow() })
+	if i < 0 {
+		return ""
+	}
+	return causes.MountLine(f, t.Probed[i])
 }
 
 // hiddenMounts names the mounts that others hide.

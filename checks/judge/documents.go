@@ -58,6 +58,9 @@ func notes(f *facts.Facts) []string {
 	if t := f.Seen.Mounts.Value; len(t.Hidden) > 0 {
 		all = append(all, hiddenMounts(f, t))
 	}
+	if line := slowMount(f, f.Seen.Mounts.Value); line != "" {
+		all = append(all, line)
+	}
 	return all
 }
 

@@ -106,6 +106,7 @@ func TestEndToEndPodFaults(t *testing.T) {
 		}},
 		{Name: "a slow mount of a user", Make: mounted(cloud, 2*time.Second), Want: want{
 			Results: map[string]string{"host.mounts": "^warning .*" + cloud + ".* is slow: it answered in "},
+			Notes:   []string{cloud + ".* is slow: it answered in "},
 		}},
 		{Name: "a dead mount that only a container sees", Make: r.deadInside, Want: want{
 			Codes: []string{"FilesystemHung"}, Severity: checks.Warning, Culprits: []string{"/cloud", "pod-1"},
