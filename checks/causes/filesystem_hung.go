@@ -62,7 +62,7 @@ func recogniseFilesystemHung(f *facts.Facts) *Finding {
 	step := checks.Certain
 	if main.Hung && !confirmed && main.Waiting < f.Limits.Node.MountWaiting {
 		step = checks.Strong
-		Addf(&e.Missing, "whether it answers later: it was given %s", main.Waiting)
+		Addf(&e.Missing, "whether it answers later: it was given %s", units.Duration(main.Waiting))
 	}
 	return newFinding(criticalIf(critical), step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'not responding|server .* OK|timed out|fuse|ceph|cifs'",
