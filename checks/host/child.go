@@ -225,8 +225,8 @@ func (b *batch) skipStuck(stuck map[string]time.Duration) (rest []int, places in
 			places--
 		}
 	}
-	verbs := []string{verbSpace, verbMount}
-	if b.verb == verbWrite { // which can hang where these two do not
+	verbs := []string{verbSpace, verbMount, b.verb}
+	if b.verb == verbWrite { // which can hang where the others do not
 		verbs = []string{verbWrite}
 	}
 	for i, paths := range b.targets {

@@ -27,7 +27,7 @@ var (
 // elsewhere are commands that need no node, or have no place on this one: they need a cluster, are its kubelet, run as
 // a unit, or make a node of their own.
 var elsewhere = []string{
-	"agent", "completion", "explain", "fleet", "help", "proxy", "reproduce", "syncloop", "version",
+	"agent", "completion", "explain", "fleet", "help", "mcp", "proxy", "reproduce", "syncloop", "version",
 }
 
 // documented returns the commands in the documents that can be run on a node, each once. Those that are not complete,
