@@ -72,7 +72,9 @@ var (
 		`|(?i:configmap|secret|persistentvolumeclaim|networkattachmentdefinition|network-attachment-definition|` +
 		`serviceaccount)s?\b[^:]*\b(not found|non-existent)|ouldn't find key|o runtime for|ontext canceled` +
 		`|OOM-killed|code = (NotFound|Canceled|InvalidArgument)`)
-	stops = lazyregexp.New(`KillContainer|KillPodSandbox|illing (terminating )?pod|(destroy|teardown|tear down).*network`)
+	// ofProgram finds, in such an error, the program that cannot be started.
+	ofProgram = lazyregexp.New(`process: exec|exec: \\*"|exec format error`)
+	stops     = lazyregexp.New(`KillContainer|KillPodSandbox|illing (terminating )?pod|(destroy|teardown|tear down).*network`)
 	// innerError ends where the innermost error of nested ones begins, and longIDs are the ids in it.
 	innerError = lazyregexp.New(`^.*desc = `)
 	longIDs    = lazyregexp.New(`\b([0-9a-f]{12})[0-9a-f]{52}\b`)
@@ -270,12 +272,19 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 		over = over && t.Stage == NoVolume
 	case NoContainer:
 		over = listed.newest.After(e.last)
+		if e.code == signature.PodSyncFailed && !Says(e.text, "startcontainer") { // which has a back-off of its own
+			retry = sandboxRetry
+		}
 	case StillRuns:
 		ended := known && !listed.ready && listed.running == 0 && !Says(e.text, "podsandbox", "network")
 		over = over || ended || known && listed.Name == "" || listed.newest.After(e.last)
 	}
 	long := f.Log.At.Sub(e.first) >= troubleAge || late // a call that has missed its deadline has lasted for minutes
-	return t, long && !over && Fresh(f, &e.last, retry) && !ofWorkload.MatchString(e.text)
+	text := e.text
+	if strings.Contains(text, "CreatePodSandbox") { // the program is of the node's sandbox image
+		text = ofProgram.ReplaceAllString(text, "")
+	}
+	return t, long && !over && Fresh(f, &e.last, retry) && !ofWorkload.MatchString(text)
 }
 
 // stageOf returns how far the pod of an error has come.
