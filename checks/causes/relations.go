@@ -138,7 +138,8 @@ var relations = []relation{
 		return t.Role != "" || waits(f, facts.OwnedBy(f, t.Owner).PodUID)
 	}), waiting...),
 	root(ShimStuck, func(f *facts.Facts) bool {
-		return len(f.Shims.Working) > 0 || slices.ContainsFunc(slices.Concat(f.Shims.Stopped, f.Shims.Silent, f.Shims.Blocked),
+		return len(f.Shims.Working) > 0 || slices.ContainsFunc(
+			slices.Concat(f.Shims.Stopped, f.Shims.Silent, f.Shims.Blocked),
 			func(p host.Process) bool { return waits(f, facts.OwnedBy(f, facts.OwnerOf(p)).PodUID) })
 	}, waiting...),
 	root(CgroupFrozen, frozen(func(f *facts.Facts, g host.FrozenCgroup) bool {

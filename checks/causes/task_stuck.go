@@ -87,7 +87,8 @@ func frozenLine(d host.TaskDisk) string {
 
 // thaw appends what ends the freeze of file systems.
 func (s *Steps) thaw(disks []host.TaskDisk) {
-	s.lookIf(len(disks) > 0, "grep -s . /sys/block/dm-*/dm/suspended; ps -eo pid,etime,comm | grep -E 'PID|fsfreeze|dmsetup|lvm'",
+	s.lookIf(len(disks) > 0,
+		"grep -s . /sys/block/dm-*/dm/suspended; ps -eo pid,etime,comm | grep -E 'PID|fsfreeze|dmsetup|lvm'",
 		"Find out who froze it: a snapshot or backup may still be at work.")
 	for _, d := range disks {
 		name, mapped := strings.CutPrefix(d.Source, "/dev/mapper/")

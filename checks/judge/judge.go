@@ -204,8 +204,9 @@ const (
 )
 
 // verdict sums up. A critical cause makes unhealthy, whatever else could not be seen; warnings make degraded, and so
-// does an error that a daemon repeats and that no cause explains. Without either the answer is healthy only if Version, Status and both lists were answered each time, the status of everything
-// that runs came, the socket is the kubelet's, and nothing interrupted the measurement; else it is unknown.
+// does an error that a daemon repeats and that no cause explains. Without either the answer is healthy only if Version,
+// Status and both lists were answered each time, the status of everything that runs came, the socket is the kubelet's,
+// and nothing interrupted the measurement; else it is unknown.
 func verdict(j judgement, want scope) checks.Verdict {
 	f := j.facts
 	if slices.ContainsFunc(j.causes, func(c checks.Cause) bool { return c.Severity == checks.Critical }) {
