@@ -52,8 +52,8 @@ func canaryFails(f *facts.Facts, steps ...string) *checks.CanaryStep {
 	return &f.Canary.Steps[i]
 }
 
-// troubled returns the finding about pods that do not get where they should, nil without any. What is wrong is a clause:
-// no pod can start.
+// troubled returns the finding about pods that do not get where they should, nil without any. wrong is a clause: no pod
+// can start.
 func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) *Finding {
 	if len(pods) == 0 {
 		return nil

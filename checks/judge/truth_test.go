@@ -34,8 +34,8 @@ const none = "none"
 //
 // want are the causes any of which may come first: one, or two where two faults were made at once; none on a healthy
 // node. culprits are an id, a name or a pod of its subject, as far as the test knows them. facts are facts.json of the
-// archive, as they are. The test judges them anew and keeps nothing that kdiag found then. testdata/truth has the runs as NAME.json.zst, where
-// "go test ./checks/judge -run TestTruth -import /FOLDER -update" puts them. zstdcat shows one.
+// archive, as they are. The test judges them anew and keeps nothing that kdiag found then. testdata/truth has the runs as
+// NAME.json.zst, where "go test ./checks/judge -run TestTruth -import /FOLDER -update" puts them. zstdcat shows one.
 type run struct {
 	Fault    string      `json:"fault"`
 	Want     []string    `json:"want"`

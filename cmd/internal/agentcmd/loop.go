@@ -175,7 +175,7 @@ func (s *service) update(ctx context.Context, closely bool) {
 	s.show(now.report)
 }
 
-// attributes are the attributes of a transition in the log: in text those that summary and date leave open, in JSON all.
+// attributes are the attributes of a transition in the log: in text those that the summary leaves open.
 func (s *service) attributes(t checks.Transition) []slog.Attr {
 	if s.opts.logFormat != "json" {
 		return []slog.Attr{

@@ -55,7 +55,8 @@ variables nor command lines of containers.`,
 	flags.AddEndpoint(cmd)
 	flags.AddHostRoot(cmd)
 	cmd.Flags().StringVar(&flags.Simulate, "simulate", "", "ask the embedded runtime in this scenario instead")
-	_ = cmd.RegisterFlagCompletionFunc("simulate", cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("simulate",
+		cobra.FixedCompletions(fake.Names(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
@@ -85,7 +86,7 @@ type (
 		Path string `json:"path" jsonschema:"an archive that kdiag bundle wrote"`
 	}
 	journalInput struct {
-		Files []string `json:"files,omitempty" jsonschema:"logs of a kubelet, a runtime or the kernel; the node's journal by default"`
+		Files []string `json:"files,omitempty" jsonschema:"logs to read; the node's journal by default"`
 		Since string   `json:"since,omitempty" jsonschema:"a time, or how long ago, such as 2h"`
 	}
 	explainInput struct {
