@@ -104,9 +104,35 @@ type Cause struct {
 	Effect    []string   `json:"effect,omitempty"`
 	Evidence  Evidence   `json:"evidence"`
 	Subject   *Subject   `json:"subject,omitempty"`
-	Related   []Subject  `json:"related,omitempty"`  // further culprits of the same kind
-	CausedBy  string     `json:"causedBy,omitempty"` // code of the cause in this report that led to this one
-	NextSteps []NextStep `json:"nextSteps"`          // least is lost first
+	Related   []Subject  `json:"related,omitempty"`   // further culprits of the same kind
+	CausedBy  string     `json:"causedBy,omitempty"`  // code of the cause in this report that led to this one
+	Action    Action     `json:"action,omitempty"`    // the least that ends it
+	ActionWhy string     `json:"actionWhy,omitempty"` // one sentence: why that, and no less
+	NextSteps []NextStep `json:"nextSteps"`           // least is lost first
+}
+
+// An Action is what ends a cause, for programs that repair nodes. kdiag itself repairs nothing.
+type Action string
+
+// The actions, the least first. A controller carries out those up to ReplaceNode; the last two need a person.
+const (
+	ActionNone           Action = "None"           // it is over
+	ActionWait           Action = "Wait"           // it ends by itself, or with its root
+	ActionDeletePod      Action = "DeletePod"      // the pod of the subject
+	ActionRestartRuntime Action = "RestartRuntime" // containers run on
+	ActionRestartKubelet Action = "RestartKubelet" // containers run on
+	ActionRebootNode     Action = "RebootNode"     // drain first; the same machine comes back
+	ActionReplaceNode    Action = "ReplaceNode"    // drain first; its hardware or its disk is not to be trusted
+	ActionFixNode        Action = "FixNode"        // on this node, by the next steps
+	ActionFixCluster     Action = "FixCluster"     // outside of this node
+)
+
+// Actions returns all actions, the least first.
+func Actions() []Action {
+	return []Action{
+		ActionNone, ActionWait, ActionDeletePod, ActionRestartRuntime, ActionRestartKubelet, ActionRebootNode,
+		ActionReplaceNode, ActionFixNode, ActionFixCluster,
+	}
 }
 
 // Evidence holds the observations for and against a cause, and those that could not be made.
@@ -263,6 +289,13 @@ type Definition struct {
 	Mistaken string   `json:"mistaken,omitempty"` // similar causes, and how to tell them apart
 	Sources  []string `json:"sources,omitempty"`  // threads, files and papers where the facts come from
 	RootOf   []string `json:"rootOf,omitempty"`   // codes of causes that follow from this one when both are found
+	Actions  []Remedy `json:"actions,omitempty"`  // what a report may name as its action; the last where no other fits
+}
+
+// A Remedy is an action with its reason.
+type Remedy struct {
+	Action Action `json:"action"`
+	Why    string `json:"why"` // one sentence
 }
 
 // The verdicts of a log.

@@ -79,7 +79,7 @@ func TestNodeProblemDetector(t *testing.T) {
 	must(t, err)
 	must(t, json.Unmarshal(text, &got))
 	c, r := got.PluginConfig, got.Rules[0]
-	if *c.Change || r.Condition != got.Conditions[0].Type || r.Condition == conditionType || r.Path != "/usr/bin/kdiag" {
+	if *c.Change || r.Condition != got.Conditions[0].Type || r.Condition == problemType || r.Path != "/usr/bin/kdiag" {
 		t.Errorf("%+v", got)
 	}
 	var last time.Duration

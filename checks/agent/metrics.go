@@ -31,8 +31,10 @@ import (
 // would pass for a measurement, and NaN would spoil sums over nodes.
 var (
 	descBuildInfo = descGauge("build_info", "1, with the versions of kdiag and Go.", "version", "goversion")
-	descStatus    = descGauge("status", "1 for the present status of the node, 0 for the others.", "status")
-	descCause     = descGauge("cause", "Confidence of each active cause, from 0 to 1; 0 when it is not active.",
+	descRepair    = descGauge("repair_action", "1 for the action that ends the root cause, None without a critical cause; 0 "+
+		"for the others.", "action")
+	descStatus = descGauge("status", "1 for the present status of the node, 0 for the others.", "status")
+	descCause  = descGauge("cause", "Confidence of each active cause, from 0 to 1; 0 when it is not active.",
 		"code", "severity")
 	descCheckStatus = descGauge("check_status",
 		"Outcome of each check: 0 ok, 1 warning, 2 critical, 3 unknown, 4 skipped.", "check")
@@ -170,6 +172,10 @@ func (m *Metrics) measure(r *checks.Report) gaugeList {
 	present := map[checks.Verdict]float64{r.Status: 1}
 	for _, v := range []checks.Verdict{checks.Healthy, checks.Degraded, checks.Unhealthy, checks.Unknown} {
 		list.add(descStatus, present[v], string(v))
+	}
+	repair := conditionsOf(r)[1].Reason
+	for _, a := range checks.Actions() {
+		list.add(descRepair, map[string]float64{repair: 1}[string(a)], string(a))
 	}
 	active := map[[2]string]float64{}
 	for _, c := range r.Causes {

@@ -22,10 +22,15 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver"
 )
 
+// The conditions of the node that are kdiag's, in the order in which conditionsOf returns them.
 const (
-	conditionType = "KdiagProblem"
-	manager       = "kdiag" // of the fields of the condition; component of the events
-	// heartbeat is how long a condition that does not change goes without a new lastHeartbeatTime: that of the kubelet
+	problemType = "KdiagProblem" // its reason is the code of the root
+	repairType  = "KdiagRepair"  // its reason is the action that ends the root
+)
+
+const (
+	manager = "kdiag" // of the fields of the conditions; component of the events
+	// heartbeat is how long conditions that do not change go without a new lastHeartbeatTime: that of the kubelet
 	// (nodeStatusReportFrequency) and of node-problem-detector (--k8s-exporter-heartbeat-period).
 	heartbeat = 5 * time.Minute
 	// rewording is how long a new message alone waits. Most have figures, which change with each report.
@@ -49,18 +54,18 @@ type PublishOptions struct {
 	Log        func(problem string)
 }
 
-// A Publisher keeps the condition KdiagProblem of a node up to date, and makes events of transitions.
+// A Publisher keeps the conditions KdiagProblem and KdiagRepair of a node up to date, and makes events of transitions.
 type Publisher struct {
 	opts   PublishOptions
 	client *apiserver.Client
-	wakes  [2]chan struct{}  // of the loops of Run
-	sent   *v1.NodeCondition // the server's; nil until it was asked
+	wakes  [2]chan struct{}   // of the loops of Run
+	sent   []v1.NodeCondition // the server's; nil until it was asked
 
 	mu      sync.Mutex
-	want    v1.NodeCondition // empty before the first report
-	active  map[string]bool  // codes of critical causes that have no end yet
-	queue   []*v1.Event      // the oldest first
-	dropped int              // of the queue, since the last event was delivered
+	want    []v1.NodeCondition // nil before the first report
+	active  map[string]bool    // codes of critical causes that have no end yet
+	queue   []*v1.Event        // the oldest first
+	dropped int                // of the queue, since the last event was delivered
 }
 
 // NewPublisher returns a publisher, which has asked nothing yet. The error is of the kubeconfig.
@@ -90,7 +95,7 @@ func (p *Publisher) Publish(r *checks.Report, changed []checks.Transition) {
 		} else if t.Severity == checks.Critical {
 			p.active[t.Cause] = true
 		}
-		p.queue = append(p.queue, eventOf(p.opts.NodeName, t))
+		p.queue = append(p.queue, eventOf(p.opts.NodeName, t, r))
 	}
 	over := max(0, len(p.queue)-maxEvents)
 	p.queue, p.dropped = slices.Delete(p.queue, 0, over), p.dropped+over
@@ -103,23 +108,36 @@ func (p *Publisher) Publish(r *checks.Report, changed []checks.Transition) {
 	}
 }
 
-// next returns the condition after a report. A report without a cause does not end it before its transition.
-func (p *Publisher) next(r *checks.Report, changed []checks.Transition) v1.NodeCondition {
+// next returns the conditions after a report. A report without a cause does not end them before its transition, and
+// while a cause lasts its action does not become a lesser one: a controller may be at work on it.
+func (p *Publisher) next(r *checks.Report, changed []checks.Transition) []v1.NodeCondition {
 	for _, c := range r.Causes {
 		if c.Severity != checks.Critical {
 			delete(p.active, c.Code)
 		}
 	}
-	c, last := conditionOf(r), p.want
-	if c.Status == v1.ConditionFalse && last.Status == v1.ConditionTrue && len(p.active) > 0 {
-		c.Status, c.Reason, c.Message = last.Status, last.Reason, last.Message
+	all := conditionsOf(r)
+	if p.want == nil {
+		p.want = make([]v1.NodeCondition, len(all))
 	}
-	c.LastTransitionTime = last.LastTransitionTime
-	if c.Status != last.Status {
-		c.LastTransitionTime = metav1.NewTime(since(c.Status, r, changed))
+	held := all[0].Status == v1.ConditionFalse && p.want[0].Status == v1.ConditionTrue && len(p.active) > 0
+	lasts := p.want[0].Reason == all[0].Reason
+	for i := range all {
+		c, last := &all[i], p.want[i]
+		less := c.Type == repairType && lasts && actionRank(c.Reason) < actionRank(last.Reason)
+		if held || less {
+			c.Status, c.Reason, c.Message = last.Status, last.Reason, last.Message
+		}
+		c.LastTransitionTime = last.LastTransitionTime
+		if c.Status != last.Status {
+			c.LastTransitionTime = metav1.NewTime(since(c.Status, r, changed))
+		}
 	}
-	return c
+	return all
 }
+
+// actionRank is the place of an action among all, -1 for none.
+func actionRank(reason string) int { return slices.Index(checks.Actions(), checks.Action(reason)) }
 
 // Run delivers the queue until ctx ends. While the API server is away it tries again, and then delivers all in
 // order, with the times at which they happened.
@@ -172,7 +190,7 @@ func (p *Publisher) repeat(
 	}
 }
 
-// patch sends the condition to the server, unless the server has it already, or one that differs little.
+// patch sends the conditions to the server, unless the server has them already, or such as differ little.
 func (p *Publisher) patch(ctx context.Context) (more bool, err error) {
 	if p.sent == nil {
 		if err := p.resume(ctx); err != nil {
@@ -180,26 +198,28 @@ func (p *Publisher) patch(ctx context.Context) (more bool, err error) {
 		}
 	}
 	p.mu.Lock()
-	want := p.want
+	want := slices.Clone(p.want)
 	p.mu.Unlock()
-	age := want.LastHeartbeatTime.Sub(p.sent.LastHeartbeatTime.Time).Abs() // the clock may have been set back
-	same := want.Status == p.sent.Status && want.Reason == p.sent.Reason &&
-		(want.Message == p.sent.Message || age < rewording)
+	age := want[0].LastHeartbeatTime.Sub(p.sent[0].LastHeartbeatTime.Time).Abs() // the clock may have been set back
+	same := slices.EqualFunc(want, p.sent, func(want, sent v1.NodeCondition) bool {
+		return want.Status == sent.Status && want.Reason == sent.Reason &&
+			(want.Message == sent.Message || age < rewording)
+	})
 	if same && age < wait.Jitter(heartbeat, 0.2) { // nodes that booted together do not stay together
 		return false, nil
 	}
-	// Nothing else of the node is named, so no other manager loses more than this condition.
+	// Nothing else of the node is named, so no other manager loses more than these conditions.
 	fields, _ := json.Marshal(map[string]any{ // nothing that JSON lacks
 		"apiVersion": "v1", "kind": "Node", "metadata": map[string]string{"name": p.opts.NodeName},
-		"status": map[string]any{"conditions": []v1.NodeCondition{want}},
+		"status": map[string]any{"conditions": want},
 	})
 	if err = p.client.ApplyNodeStatus(ctx, p.opts.NodeName, manager, fields); err == nil {
-		p.sent = &want
+		p.sent = want
 	}
 	return false, err
 }
 
-// resume reads the condition that an earlier agent published. An unchanged status keeps the time of its transition.
+// resume reads the conditions that an earlier agent published. An unchanged status keeps the time of its transition.
 func (p *Publisher) resume(ctx context.Context) error {
 	node, err := p.client.NodeByPatch(ctx, p.opts.NodeName)
 	if err != nil {
@@ -207,14 +227,17 @@ func (p *Publisher) resume(ctx context.Context) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sent = &v1.NodeCondition{}
-	for _, c := range node.Status.Conditions {
-		if c.Type == conditionType {
-			p.sent = &c
+	p.sent = make([]v1.NodeCondition, len(p.want))
+	for i := range p.want {
+		want := &p.want[i]
+		if j := slices.IndexFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+			return c.Type == want.Type
+		}); j >= 0 {
+			p.sent[i] = node.Status.Conditions[j]
 		}
-	}
-	if p.sent.Status == p.want.Status {
-		p.want.LastTransitionTime = p.sent.LastTransitionTime
+		if p.sent[i].Status == want.Status {
+			want.LastTransitionTime = p.sent[i].LastTransitionTime
+		}
 	}
 	return nil
 }
@@ -243,23 +266,30 @@ func (p *Publisher) create(ctx context.Context) (more bool, err error) {
 	return true, nil
 }
 
-// conditionOf returns the condition of a node by one report, without the time of its transition.
-func conditionOf(r *checks.Report) v1.NodeCondition {
-	c := v1.NodeCondition{
-		Type: conditionType, Status: v1.ConditionUnknown, Reason: "CouldNotTell", Message: "no cause found",
-		LastHeartbeatTime: metav1.NewTime(r.GeneratedAt),
+// conditionsOf returns the conditions of a node by one report, without the times of their transitions.
+func conditionsOf(r *checks.Report) []v1.NodeCondition {
+	heard := metav1.NewTime(r.GeneratedAt)
+	problem := v1.NodeCondition{
+		Type: problemType, Status: v1.ConditionUnknown, Reason: "CouldNotTell", Message: "no cause found",
+		LastHeartbeatTime: heard,
+	}
+	repair := v1.NodeCondition{
+		Type: repairType, Status: v1.ConditionFalse, Reason: string(checks.ActionNone),
+		Message: "no critical cause found", LastHeartbeatTime: heard,
 	}
 	switch {
 	case slices.ContainsFunc(r.Causes, func(c checks.Cause) bool { return c.Severity == checks.Critical }):
 		root := r.Causes[0]
-		c.Status, c.Reason, c.Message = v1.ConditionTrue, root.Code, root.Code+": "+root.Summary
+		problem.Status, problem.Reason, problem.Message = v1.ConditionTrue, root.Code, root.Code+": "+root.Summary
+		repair.Status, repair.Reason = v1.ConditionTrue, string(root.Action)
+		repair.Message = root.Code + ": " + root.ActionWhy + ". " + root.Summary
 	case r.Status == checks.Healthy || r.Status == checks.Degraded:
-		c.Status, c.Reason, c.Message = v1.ConditionFalse, "NoProblemFound", "no critical cause found"
+		problem.Status, problem.Reason, problem.Message = v1.ConditionFalse, "NoProblemFound", repair.Message
 	case len(r.Problems) > 0:
-		c.Message = r.Problems[0]
+		problem.Message = r.Problems[0]
 	}
-	c.Message = cut(c.Message)
-	return c
+	problem.Message, repair.Message = cut(problem.Message), cut(repair.Message)
+	return []v1.NodeCondition{problem, repair}
 }
 
 // since returns when a status began: with the first critical cause, with the end of the last one, else with the report.
@@ -276,11 +306,11 @@ func since(status v1.ConditionStatus, r *checks.Report, changed []checks.Transit
 	return at
 }
 
-// eventOf returns the event of a transition. Its name follows from the transition alone, so the API server refuses
+// eventOf returns the event of a transition, with the action of a critical cause that began. Its name follows from the transition alone, so the API server refuses
 // to have it twice. kubectl describe node looks for events with the node's UID and for those with its name instead
 // (before 1.21 only for these), in all namespaces, and with involvedObject.namespace empty; such an event can only be
 // in the namespace default. kubectl events --for wants the apiVersion.
-func eventOf(node string, t checks.Transition) *v1.Event {
+func eventOf(node string, t checks.Transition, r *checks.Report) *v1.Event {
 	id := fnv.New64a()
 	_, _ = fmt.Fprintf(id, "%q", []string{t.Cause, t.Subject, t.From, t.To, t.At.UTC().Format(time.RFC3339Nano)})
 	at := metav1.NewTime(t.At)
@@ -296,6 +326,10 @@ func eventOf(node string, t checks.Transition) *v1.Event {
 		e.Type, e.Message = v1.EventTypeNormal, cut("gone: "+t.Summary)
 	case t.From:
 		e.Message = cut("critical now: " + t.Summary)
+	}
+	i := slices.IndexFunc(r.Causes, func(c checks.Cause) bool { return c.Code == t.Cause })
+	if i >= 0 && t.To != checks.CauseClear && t.Severity == checks.Critical {
+		e.Message = cut(e.Message + "; action: " + string(r.Causes[i].Action))
 	}
 	return e
 }

@@ -43,15 +43,15 @@ func TestEndToEndPublish(t *testing.T) {
 	}
 	testPublish(t, api, agentOn(t, admin, nodeName))
 	described := kubectl(t, "describe", "node", nodeName)
-	for _, want := range []string{"KdiagProblem", fine, "onset: no RPC is answered", "gone: no RPC is answered"} {
+	for _, want := range []string{"KdiagProblem", "KdiagRepair", fine, "onset: no RPC is answered", "gone: no RPC is answered"} {
 		if !strings.Contains(described, want) {
 			t.Errorf("kubectl describe node lacks %q:\n%s", want, described)
 		}
 	}
 	for _, patch := range []struct{ node, body, refusal string }{
 		{"node-8", `{}`, "its own node only"}, // the first: it changes nothing while the policy is not in force yet
-		{nodeName, `{"metadata": {"labels": {"a": "b"}}}`, "nothing of a node but its condition"},
-		{nodeName, `{"status": {"conditions": [{"type": "A", "status": "True"}]}}`, "the condition KdiagProblem only"},
+		{nodeName, `{"metadata": {"labels": {"a": "b"}}}`, "nothing of a node but its conditions"},
+		{nodeName, `{"status": {"conditions": [{"type": "A", "status": "True"}]}}`, "its own conditions only"},
 	} {
 		await(t, func() error {
 			_, err := clients(t, agentOn(t, admin, patch.node)).CoreV1().Nodes().Patch(t.Context(), nodeName,

@@ -37,7 +37,7 @@ import (
 const (
 	nodeName = "node-7"
 	fine     = "no critical cause found"
-	hangs    = "True RuntimeHung 00:01:55 RuntimeHung: no RPC is answered"
+	hangs    = "True RuntimeHung 00:01:55 RuntimeHung: no RPC is answered; RestartRuntime"
 )
 
 // A server is an API server over HTTP: client-go's clientset in memory, which knows server-side apply and who owns
@@ -51,11 +51,12 @@ type server struct {
 	start time.Time
 }
 
-// newNode returns a node with two conditions, of which KdiagProblem belongs to whoever creates it.
+// newNode returns a node with three conditions, of which kdiag's belong to whoever creates it.
 func newNode() *v1.Node {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
 	node.Status.Conditions = []v1.NodeCondition{
-		{Type: v1.NodeReady, Status: v1.ConditionTrue}, {Type: conditionType, Status: v1.ConditionUnknown},
+		{Type: v1.NodeReady, Status: v1.ConditionTrue}, {Type: problemType, Status: v1.ConditionUnknown},
+		{Type: repairType, Status: v1.ConditionUnknown},
 	}
 	return node
 }
@@ -125,16 +126,16 @@ func (s *server) take(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// condition returns KdiagProblem. The other one must be as it was.
-func condition(t *testing.T, api kubernetes.Interface) v1.NodeCondition {
+// conditions returns those of kdiag. The other one must be as it was.
+func conditions(t *testing.T, api kubernetes.Interface) []v1.NodeCondition {
 	t.Helper()
 	node, err := api.CoreV1().Nodes().Get(t.Context(), nodeName, metav1.GetOptions{})
 	must(t, err)
 	c := node.Status.Conditions
-	if len(c) != 2 || c[0].Type != v1.NodeReady || c[0].Status != v1.ConditionTrue || c[1].Type != conditionType {
-		t.Errorf("conditions: %+v", c)
+	if len(c) != 3 || c[0].Type != v1.NodeReady || c[0].Status != v1.ConditionTrue || c[1].Type != problemType {
+		t.Fatalf("conditions: %+v", c)
 	}
-	return c[1]
+	return c[1:]
 }
 
 // events returns the events as lines, in the order in which they happened.
@@ -154,8 +155,19 @@ func events(t *testing.T, api kubernetes.Interface) []string {
 
 func clock(at metav1.Time) string { return at.UTC().Format(time.TimeOnly) }
 
-func line(c v1.NodeCondition) string {
-	return strings.Join([]string{string(c.Status), c.Reason, clock(c.LastTransitionTime), c.Message}, " ")
+// line writes KdiagProblem, and of KdiagRepair what differs.
+func line(c []v1.NodeCondition) string {
+	problem, repair := c[0], c[1]
+	line := strings.Join([]string{
+		string(problem.Status), problem.Reason, clock(problem.LastTransitionTime), problem.Message,
+	}, " ")
+	if repair.Status == v1.ConditionTrue {
+		line += "; " + repair.Reason
+	}
+	if repair.LastTransitionTime != problem.LastTransitionTime {
+		line += " " + clock(repair.LastTransitionTime)
+	}
+	return line
 }
 
 // at is a time of day. The fake clock of synctest starts on that day too.
@@ -172,8 +184,12 @@ func report(clock string, status checks.Verdict, causes ...checks.Cause) *checks
 }
 
 var (
-	hung = checks.Cause{Code: "RuntimeHung", Severity: checks.Critical, Summary: "no RPC is answered"}
-	disk = checks.Cause{Code: "DiskFull", Severity: checks.Warning, Summary: "/var is at 86%"}
+	hung = checks.Cause{
+		Code: "RuntimeHung", Severity: checks.Critical, Summary: "no RPC is answered", Action: checks.ActionRestartRuntime,
+	}
+	disk = checks.Cause{
+		Code: "DiskFull", Severity: checks.Warning, Summary: "/var is at 86%", Action: checks.ActionFixNode,
+	}
 )
 
 // change is a transition of a cause.
@@ -194,8 +210,9 @@ func TestCondition(t *testing.T) {
 		changed []checks.Transition
 		want    string
 	}
-	unseen, milder, long := report("00:04:00", checks.Unknown), hung, hung
+	unseen, milder, long, worse := report("00:04:00", checks.Unknown), hung, hung, hung
 	unseen.Problems = []string{"no runtime found"}
+	worse.Action = checks.ActionRebootNode
 	milder.Severity, long.Code, long.Summary = checks.Warning, "CC", strings.Repeat("é", 600)
 	full := report("00:01:00", checks.Unhealthy, disk, hung)
 	for name, steps := range map[string][]step{
@@ -210,14 +227,19 @@ func TestCondition(t *testing.T) {
 			{report("00:02:00", checks.Unhealthy, hung), []checks.Transition{onset}, hangs},
 			{report("00:03:00", checks.Degraded, milder), nil, "False NoProblemFound 00:03:00 " + fine},
 		},
-		"the root is a warning": {{full, nil, "True DiskFull 00:01:00 DiskFull: /var is at 86%"}},
+		"its action becomes no lesser one": {
+			{report("00:02:00", checks.Unhealthy, hung), []checks.Transition{onset}, hangs},
+			{report("00:03:00", checks.Unhealthy, worse), nil, strings.Replace(hangs, "RestartRuntime", "RebootNode", 1)},
+			{report("00:04:00", checks.Unhealthy, hung), nil, strings.Replace(hangs, "RestartRuntime", "RebootNode", 1)},
+		},
+		"the root is a warning": {{full, nil, "True DiskFull 00:01:00 DiskFull: /var is at 86%; FixNode"}},
 		"it could not look":     {{unseen, nil, "Unknown CouldNotTell 00:04:00 no runtime found"}},
 		"no cause": {{
 			report("00:01:00", checks.Unhealthy), nil, "Unknown CouldNotTell 00:01:00 no cause found",
 		}},
 		"cut between characters": {{
 			report("00:01:00", checks.Unhealthy, long), nil,
-			"True CC 00:01:00 CC: " + strings.Repeat("é", 508) + "...",
+			"True CC 00:01:00 CC: " + strings.Repeat("é", 508) + "...; RestartRuntime",
 		}},
 	} {
 		p, err := NewPublisher(PublishOptions{Kubeconfig: kubeconfig(t, "http://127.0.0.1:1"), NodeName: nodeName})
@@ -341,10 +363,10 @@ func TestFaults(t *testing.T) {
 				synctest.Wait()
 				if diff := cmp.Diff([]string{
 					"False NoProblemFound 00:05:00 " + fine,
-					"00:01:55 Warning RuntimeHung onset: no RPC is answered",
-					"00:02:30 Warning RuntimeHung confirmed: no RPC is answered",
+					"00:01:55 Warning RuntimeHung onset: no RPC is answered; action: RestartRuntime",
+					"00:02:30 Warning RuntimeHung confirmed: no RPC is answered; action: RestartRuntime",
 					"00:05:00 Normal RuntimeHung gone: no RPC is answered",
-				}, append([]string{line(condition(t, api))}, events(t, api)...)); diff != "" {
+				}, append([]string{line(conditions(t, api))}, events(t, api)...)); diff != "" {
 					t.Error(diff)
 				}
 				for resource, at := range api.asked {
@@ -388,10 +410,10 @@ func testPublish(t *testing.T, api kubernetes.Interface, kubeconfig string) {
 		go func() { p.Run(ctx); close(ended) }()
 		p.Publish(agent.report, agent.changed)
 		await(t, func() error {
-			got, events := condition(t, api), events(t, api)
-			patched := got.LastHeartbeatTime.Equal(new(metav1.NewTime(agent.report.GeneratedAt)))
+			got, events := conditions(t, api), events(t, api)
+			patched := got[0].LastHeartbeatTime.Equal(new(metav1.NewTime(agent.report.GeneratedAt)))
 			if !patched || line(got) != agent.condition || len(events) != i+1 {
-				return fmt.Errorf("%s, want %s; %v", got, agent.condition, events)
+				return fmt.Errorf("%v, want %s; %v", got, agent.condition, events)
 			}
 			return nil
 		})
@@ -463,7 +485,7 @@ func TestHeartbeats(t *testing.T) {
 			if got < tt.least || got > tt.most {
 				t.Errorf("%s: %d writes", name, got)
 			}
-			if late := time.Since(condition(t, api).LastHeartbeatTime.Time); late > 7*time.Minute {
+			if late := time.Since(conditions(t, api)[0].LastHeartbeatTime.Time); late > 7*time.Minute {
 				t.Errorf("%s: last heartbeat %v ago", name, late)
 			}
 		})

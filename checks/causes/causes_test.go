@@ -34,6 +34,25 @@ func read(t *testing.T, d Definition, name string, into any) {
 	}
 }
 
+// TestRemedies looks at each cause: it has an action without a condition, which is the last, and a reason for each.
+func TestRemedies(t *testing.T) {
+	for _, d := range All() {
+		all := remedies[d.Code]
+		for i, r := range all {
+			last := i == len(all)-1
+			if (len(r.when) == 0) != last || !slices.Contains(checks.Actions(), r.Action) || r.Why == "" {
+				t.Errorf("%s: %+v", d.Code, r.Remedy)
+			}
+		}
+		if len(all) == 0 {
+			t.Errorf("%s has no action", d.Code)
+		}
+	}
+	if len(remedies) != len(All()) {
+		t.Errorf("%d causes have actions, of %d", len(remedies), len(All()))
+	}
+}
+
 // TestRecognise recognises the causes of each recorded case, the one for which it is recorded among them. Any other
 // must be hidden by one of them. Package judge compares the whole reports.
 func TestRecognise(t *testing.T) {

@@ -38,6 +38,9 @@ func Docs() []checks.Definition {
 				doc.RootOf = append(doc.RootOf, other.Code)
 			}
 		}
+		for _, r := range remedies[d.Code] {
+			doc.Actions = append(doc.Actions, r.Remedy)
+		}
 		docs = append(docs, doc)
 	}
 	return docs

@@ -370,7 +370,7 @@ func judgeIncident(e *journal.Episode) {
 	in := causes.NewIncident(e)
 	defs := definitions()
 	found := in.FromLog()
-	all := advise(defs, found, nil)
+	all := advise(nil, defs, found, nil)
 	roots := map[string]relation{}
 	for _, c := range all {
 		var likely []string

@@ -47,7 +47,7 @@ func judged(in *facts.Input) judgement {
 	shown := unhidden(f, defs, found)
 	roots := relate(f, defs, shown)
 	raiseRoots(shown, roots)
-	all := order(advise(defs, shown, roots), roots)
+	all := order(advise(f, defs, shown, roots), roots)
 	return judgement{f, found, withAdvisories(f, causes.Finish(f, all))}
 }
 
@@ -135,9 +135,11 @@ func raiseRoots(found []causes.Finding, roots map[string]relation) {
 	}
 }
 
-// advise makes the causes of the findings, with their next steps. Where the root is to be repaired first, a restart
+// advise makes the causes of the findings, with their actions and next steps. Where the root is to be repaired first, a restart
 // is for faults that persist.
-func advise(defs map[string]causes.Definition, found []causes.Finding, roots map[string]relation) []checks.Cause {
+func advise(
+	f *facts.Facts, defs map[string]causes.Definition, found []causes.Finding, roots map[string]relation,
+) []checks.Cause {
 	var all []checks.Cause
 	for _, x := range found {
 		root := roots[x.Code]
@@ -148,6 +150,8 @@ func advise(defs map[string]causes.Definition, found []causes.Finding, roots map
 			Summary: x.Summary, Effect: x.Effect, Evidence: e,
 			Subject: x.Subject, Related: x.Related, CausedBy: root.causedBy, NextSteps: []checks.NextStep{},
 		}
+		remedy := x.Remedy(f, root.repair)
+		c.Action, c.ActionWhy = remedy.Action, remedy.Why
 		if x.Advise != nil {
 			var steps causes.Steps
 			x.Advise(&steps, root.repair)

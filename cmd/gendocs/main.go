@@ -1,5 +1,6 @@
 // Command gendocs writes the pages that are made from the live command tree and the lists of causes, known bugs and
-// signatures: docs/reference, docs/man, docs/schema, docs/causes.md, docs/advisories.md and docs/signatures.md.
+// signatures: docs/reference, docs/man, docs/schema, docs/actions.md, docs/advisories.md, docs/causes.md and
+// docs/signatures.md.
 package main
 
 import (
@@ -68,6 +69,9 @@ func generate(dir string) error {
 	if err := writePage(dir, "causes.md", causes.Docs()); err != nil {
 		return err
 	}
+	if err := writePage(dir, "actions.md", causes.Docs()); err != nil {
+		return err
+	}
 	if err := writePage(dir, "advisories.md", advisories.All()); err != nil {
 		return err
 	}
@@ -78,7 +82,7 @@ func generate(dir string) error {
 	return writePage(dir, "signatures.md", lanes)
 }
 
-// templates are the templates of docs/causes.md, docs/advisories.md and docs/signatures.md.
+// templates are the templates of the pages that lists are made into.
 //
 //go:embed *.md.tmpl
 var templates embed.FS

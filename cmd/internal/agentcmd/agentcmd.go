@@ -61,7 +61,8 @@ begins, the evidence is packed there as kdiag bundle does, before anything resta
 
 Metrics are served at --listen (/metrics, /healthz, /report, /history) and written into --textfile-dir. With
 --serve-captures the archives are served too: to programs on this host, and to others that know the token in
---captures-token. With --publish the node gets the condition KdiagProblem, and events of what begins and ends.
+--captures-token. With --publish the node gets the condition KdiagProblem, the condition
+KdiagRepair with the action that ends the cause, and events of what begins and ends.
 
 SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and without a runtime, and waits for them.`,
 		Example: `  kdiag agent                                    # as root; kdiag history shows what it recorded
@@ -83,7 +84,7 @@ SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and wit
 	fs.StringVar(&opts.dataDir, "data-dir", diagnosis.DefaultDataDir, "folder of the records; empty for none")
 	fs.StringVar(&opts.dataSize, "data-size", defaultDataSize, "largest size of the records and archives")
 	fs.StringVar(&opts.textfileDir, "textfile-dir", "", "write kdiag.prom for node_exporter into this folder")
-	fs.BoolVar(&opts.publish, "publish", false, "keep the node's condition KdiagProblem, and make events")
+	fs.BoolVar(&opts.publish, "publish", false, "keep the node's conditions KdiagProblem and KdiagRepair, and make events")
 	fs.StringVar(&opts.logFormat, "log-format", "text", "log to stderr as text, or to stdout as json, one object a line")
 	fs.StringVar(&opts.nodeName, "node-name", "", "name of the node object (default: $NODE_NAME, the host's name)")
 	fs.StringVar(&opts.kubeconfig, "kubeconfig", "", "how to reach the API server (default: the pod's service account)")

@@ -108,6 +108,9 @@ func (p *page) cause(c checks.Cause, f fold, numbers map[string]int) int {
 		p.processes(c.Subject.Processes)
 		p.related(c.Related)
 	}
+	if p.details && c.Action != "" {
+		p.flow([]span{plain("  "), {"Action", strong}, plain("  ")}, 4, plain(p.prose(string(c.Action)+": "+c.ActionWhy)))
+	}
 	steps := foremost(c.NextSteps, f.steps)
 	p.steps(steps, numbers)
 	return len(c.NextSteps) - len(steps)

@@ -151,7 +151,7 @@ func (p *page) nextHeading(steps []checks.NextStep) {
 }
 
 // answer puts a verdict and its first cause into one line. Verdict, code and culprit are never cut away: what is left
-// of the room goes to the summary. Of a healthy host it is what was fine.
+// of the room, and of the action in brackets, goes to the summary. Of a healthy host it is what was fine.
 func (m briefLine) answer(a checks.Answer, fine string) string {
 	head, _, causes := a.Answer()
 	word := middle(m.verdict(head.Status).text, mostName)
@@ -163,19 +163,34 @@ func (m briefLine) answer(a checks.Answer, fine string) string {
 	if len(causes) > 1 {
 		more = " (+" + units.Number(len(causes)-1) + ")"
 	}
+	culprit := m.culprit(c.Subject)
+	line, named := m.causeLine(word, c, culprit, more)
+	if slices.Contains(checks.Actions(), c.Action) {
+		if acting, still := m.causeLine(word, c, culprit, " ["+string(c.Action)+"]"+more); still || !named {
+			return acting
+		}
+	}
+	return line
+}
+
+// causeLine writes a verdict, a cause and what follows them, and reports whether the culprit is named in full.
+func (m briefLine) causeLine(word string, c checks.Cause, culprit []string, more string) (string, bool) {
 	rest := briefLine{m.cleaner, m.width - len(more)}
-	start, summary, culprit := word+" "+middle(m.prose(c.Code), mostName), m.prose(c.Summary), m.culprit(c.Subject)
+	start, summary := word+" "+middle(m.prose(c.Code), mostName), m.prose(c.Summary)
 	if c.Confidence < unsure {
 		start += fmt.Sprintf(" (%.2f)", c.Confidence)
 	}
+	lacks := func(line string) bool {
+		return slices.ContainsFunc(culprit, func(name string) bool { return !strings.Contains(line, name) })
+	}
 	line := rest.cut(start + ": " + summary)
-	if slices.ContainsFunc(culprit, func(name string) bool { return !strings.Contains(line, name) }) {
+	if lacks(line) {
 		line = start + " " + middle(strings.Join(culprit, "/"), rest.width-len(start)-1)
 		if rest.width-len(line) >= leastSummary {
 			line = rest.cut(line + ": " + summary)
 		}
 	}
-	return m.cut(line + more)
+	return m.cut(line + more), !lacks(line)
 }
 
 // culprit returns the fewest names by which a subject can be found: pod and name, or its id.

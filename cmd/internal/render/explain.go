@@ -68,6 +68,11 @@ func (p *page) definition(d checks.Definition) {
 		p.confirm(s)
 	}
 	p.list("Fix (least disruptive first)", plain("-"), d.Fix, len(d.Fix))
+	var actions []string
+	for _, r := range d.Actions {
+		actions = append(actions, string(r.Action)+": "+r.Why)
+	}
+	p.list("Action (for programs that repair nodes)", plain("-"), actions, len(actions))
 	p.paragraphs("Mistaken for", d.Mistaken)
 	p.paragraphs("Leads to", strings.Join(d.RootOf, ", "))
 	p.paragraphs("Sources", strings.Join(d.Sources, "\n\n"))
