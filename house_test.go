@@ -183,7 +183,7 @@ func TestImports(t *testing.T) {
 		{"cmd/internal/connection", []string{
 			"cmd/internal/cli", "cmd/internal/render", "checks", "crictl", "plegbench",
 		}},
-		{"cmd/internal/dumps", []string{"cmd/internal/cli", "cmd/internal/connection", "checks", "crictl"}},
+		{"cmd/internal/dumps", []string{"cmd/internal/cli", "cmd/internal/connection", "checks", "crictl", "journal"}},
 		{"cmd/internal/archive", []string{
 			"cmd/internal/cli", "cmd/internal/document", "cmd/internal/dumps", "cmd/internal/render", "checks",
 			"crictl/deadline", "journal", "plegbench",

@@ -2,6 +2,7 @@ package checks
 
 import (
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -95,4 +96,13 @@ type KnownPicture struct {
 	Source     int      `json:"source"`
 	Goroutines []int    `json:"goroutines"` // that show it, at most 20
 	Causes     []string `json:"causes"`     // codes of causes that it supports
+}
+
+// Brief is the first sentence of Why without its title, to go on with; the rest stands in kdiag explain.
+func (k KnownPicture) Brief() string {
+	what, _, _ := strings.Cut(k.Why, ". ")
+	if _, sentence, ok := strings.Cut(what, ": "); ok && sentence != "" {
+		what = strings.ToLower(sentence[:1]) + sentence[1:]
+	}
+	return what
 }

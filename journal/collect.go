@@ -118,6 +118,11 @@ func (s *source) keep(m *signature.Match, r *textlog.Record, t timestamp) {
 		s.afterUnhealthy = true
 		s.active = s.reader.m.full
 		s.matches.add(b)
+	case signature.GoroutineDump:
+		if s.dump == nil || !before(t, *s.dump) {
+			s.dump = &t
+		}
+		s.matches.add(b)
 	default:
 		s.matches.add(b)
 	}

@@ -63,6 +63,8 @@ type source struct {
 	afterUnhealthy bool
 	pending        *Burst // the latest proof that the loop runs, not kept yet
 	found          []signature.Match
+	dump           *timestamp // of the latest record of a goroutine dump
+	kept           []byte     // of a pipe: where a dump is
 }
 
 type sourceKind int

@@ -160,7 +160,7 @@ func (r *reader) report() *Report {
 		}
 	}
 	report := assemble(sources, r.opts)
-	report.Unreadable = append(report.Unreadable, bad...)
+	report.Unreadable, report.Dumped = append(report.Unreadable, bad...), r.dumped(sources)
 	if report.Sources = append(report.Sources, unread...); len(report.Sources) == 0 {
 		report.Sources = append(report.Sources, skipped...)
 	}

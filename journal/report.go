@@ -45,7 +45,12 @@ type Report struct {
 	// Errors are the error and warning records of the kubelet and the runtime by template, the most often first; bounded.
 	Errors []ErrorGroup `json:"errors,omitempty"`
 
-	Zone *time.Location `json:"-"` // of the clock that the logs were written by, as far as one is known; else UTC
+	// Goroutines say what the latest goroutine dumps in the logs show of the kubelet and the runtime, a sentence each:
+	// which goroutine waits for what, where. Filled in by the command.
+	Goroutines []string `json:"goroutines,omitempty"`
+
+	Dumped []Dumped       `json:"-"` // logs that hold goroutine dumps, the newest first
+	Zone   *time.Location `json:"-"` // of the clock that the logs were written by, as far as one is known; else UTC
 }
 
 // A Finding is something that breaks a node without making PLEG unhealthy.

@@ -381,23 +381,61 @@ func kubeletEvidence(f *facts.Facts, e *checks.Evidence, code string) (found boo
 	return found
 }
 
-// killedLines say what the goroutines show that a daemon wrote into its log when systemd's watchdog ended it: in which
-// known way it hung, and who waited for whom.
-func killedLines(f *facts.Facts, role host.Role) (lines []string) {
-	r := cmp.Or(f.LogStacks, &checks.StacksReport{})
+// killedLines say what the goroutines show that a daemon wrote into its log when systemd's watchdog ended it.
+func killedLines(f *facts.Facts, role host.Role) []string {
+	return DumpLines(cmp.Or(f.LogStacks, &checks.StacksReport{}), role)
+}
+
+// DumpLines say what the goroutines of a daemon show: in which known way it hung, who waited for whom, or else for what
+// most of those wait that have waited long; and in which function.
+func DumpLines(r *checks.StacksReport, role host.Role) (lines []string) {
+	of := func(source int) bool {
+		return source >= 0 && source < len(r.Sources) && r.Sources[source].Role == string(role) &&
+			len(lines) < facts.MostNamed
+	}
 	add := func(source, goroutine int, why string) {
-		of := source >= 0 && source < len(r.Sources) && r.Sources[source].Role == string(role)
-		addIf(of && len(lines) < facts.MostNamed, &lines, "its goroutine %d: %s", goroutine, facts.Clean(why))
+		if !of(source) {
+			return
+		}
+		for _, w := range r.Waits {
+			if w.Has(source, goroutine) {
+				why += standsIn(w)
+			}
+		}
+		Addf(&lines, "its goroutine %d: %s", goroutine, facts.Clean(why))
 	}
 	for _, k := range r.Known {
 		if len(k.Goroutines) > 0 {
-			add(k.Source, k.Goroutines[0], textf("%s [%s]", k.Why, k.Pattern))
+			add(k.Source, k.Goroutines[0], textf("%s [%s]", k.Brief(), k.Pattern))
 		}
 	}
 	for _, h := range r.Holders {
 		add(h.Source, h.Goroutine, h.Why)
 	}
+	for _, w := range r.Waits {
+		if seconds := cmp.Or(w.MaxSeconds, new(float64)); of(w.Source) && len(lines) == 0 && *seconds >= longWait {
+			Addf(&lines, "%s of it: they wait for %s", units.Count(w.Count, "goroutine"), facts.Clean(w.On+standsIn(w)))
+		}
+	}
 	return lines
+}
+
+// longWait is the longest ordinary wait of a goroutine, in seconds: dumps count whole minutes.
+const longWait = 60
+
+// plumbing matches functions that wait on behalf of others.
+var plumbing = lazyregexp.New(`^(sync|runtime|transport|grpc|ttrpc|wait|context|time|poll|net|os|syscall|semaphore)\.|` +
+	`^v\d\w*\.\(\*\w+Client\)`)
+
+// standsIn says in which function a group of goroutines waits, and for how long one does.
+func standsIn(w checks.StackWait) (text string) {
+	if i := slices.IndexFunc(w.Stack, func(f string) bool { return !plumbing.MatchString(f) }); i >= 0 {
+		text = ", in " + w.Stack[i]
+	}
+	if w.MaxSeconds != nil {
+		text += ", for " + units.Seconds(*w.MaxSeconds)
+	}
+	return text
 }
 
 // endsOf are the processes at the ends of holds, as culprits.

@@ -134,6 +134,7 @@ func TestInputIsPlain(t *testing.T) {
 		"checks.Runtime.From":     "names the command for next steps",
 		"journal.Episode.Context": "is judged when the log is read",
 		"journal.Report.Zone":     "is of how times are shown",
+		"journal.Report.Dumped":   "is read into Input.LogStacks",
 		"checks.CanaryStep.Hung":  "is in the words of its error",
 		"host.Population":         "is what other readings are made of",
 	}

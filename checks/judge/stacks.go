@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/causes"
@@ -48,6 +49,24 @@ func Stacks(r *checks.StacksReport, c StackCommands) {
 		r.Status = checks.Healthy
 	}
 	r.NextSteps = stackSteps(r, c)
+}
+
+// DumpLines say what goroutine dumps in logs show, nil without any: when each was written, and what its goroutines wait
+// for.
+func DumpLines(r *checks.StacksReport) (lines []string) {
+	if r == nil {
+		return nil
+	}
+	for _, s := range r.Sources {
+		of := cmp.Or(s.Process, s.Role)
+		if s.CapturedAt != nil {
+			of += " at " + s.CapturedAt.UTC().Format(time.TimeOnly) + " UTC"
+		}
+		for _, line := range causes.DumpLines(r, host.Role(s.Role)) {
+			lines = append(lines, of+": "+line)
+		}
+	}
+	return lines
 }
 
 // stillIn is the state in which the process of a source stands still and could write no dump; empty where it does not.

@@ -80,6 +80,7 @@ type collector struct {
 	closely   bool
 	before    *facts.Node // has the findings of walks that need not be repeated; nil to repeat them
 	processes host.Population
+	killed    kill
 
 	scan *connection.Scan // nil in a simulation
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/deadline"
+	"github.com/kdiag/kdiag/journal"
 )
 
 // betweenDumps is the time from a dump of the runtime without times to a second one: a healthy daemon waits less than a
@@ -339,4 +340,44 @@ func afterwards(ctx context.Context, env cli.Env, conn *connection.Connection, a
 		}
 	}
 	return &facts.Input{Now: env.Now(), Runtime: conn.Runtime(), Processes: again, Limits: checks.DefaultLimits()}
+}
+
+// logTimeout bounds the reading of dumps out of logs.
+const logTimeout = 5 * time.Second
+
+// mostLogs bounds the logs that FromLogs reads again.
+const mostLogs = 6
+
+// FromLogs returns the analysis of the latest goroutines that the kubelet and the runtime wrote into logs that were
+// read, such as when systemd's watchdog ended them, with SIGABRT; nil where there are none.
+func FromLogs(ctx context.Context, logs *journal.Report) *checks.StacksReport {
+	ctx, cancel := context.WithTimeout(ctx, logTimeout)
+	defer cancel()
+	latest := map[string]*stacks.Dump{}
+	for _, log := range logs.Dumped[:min(len(logs.Dumped), mostLogs)] {
+		var one Set
+		known := checks.StackSource{Name: log.Source, CapturedAt: log.At}
+		switch log.Role {
+		case journal.RoleKubelet:
+			known.Role = string(host.RoleKubelet)
+		case journal.RoleRuntime:
+			known.Role = string(host.RoleRuntime)
+		}
+		_ = one.Read(ctx, known, func() (io.ReadCloser, error) { return log.Open(ctx) }) // without it there is no dump
+		for _, d := range slices.Backward(one.Dumps) {
+			if role := d.Source.Role; len(d.Goroutines) > 0 && latest[role] == nil {
+				latest[role] = d
+			}
+		}
+	}
+	var all Set
+	for _, role := range []host.Role{host.RoleKubelet, host.RoleRuntime} {
+		if d := latest[string(role)]; d != nil {
+			all.Dumps = append(all.Dumps, d)
+		}
+	}
+	if len(all.Dumps) == 0 {
+		return nil
+	}
+	return all.Report(ctx)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/archive"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/document"
+	"github.com/kdiag/kdiag/cmd/internal/dumps"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/journal"
@@ -135,6 +136,7 @@ func (s *session) finish(ctx, limited context.Context, r *journal.Report, readin
 	r.Command = "kdiag journal"
 	r.GeneratedAt = cmp.Or(r.GeneratedAt, s.env.Now().UTC()).Truncate(time.Second)
 	r.Partial = err != nil
+	r.Goroutines = judge.DumpLines(dumps.FromLogs(ctx, r))
 	judge.Journal(r)
 	if r.Verdict == checks.LogUnknown && !quiet {
 		return s.nothing(r, reading, err, interrupted)

@@ -53,6 +53,7 @@ func (j *journalDoc) outline() {
 		j.list("", plain("+"), c.Evidence.For[:min(len(c.Evidence.For), 3)], 3)
 		j.list("", plain("-"), c.Evidence.Against[:min(len(c.Evidence.Against), 1)], 1)
 	}
+	j.goroutines(1)
 	j.notRead()
 	notes := only(j.Notes, func(n string) bool { // not how stamps were understood
 		return !strings.Contains(n, ": year ") && !strings.Contains(n, ": time zone ")
@@ -61,6 +62,11 @@ func (j *journalDoc) outline() {
 		j.heading("Note", plain(j.prose(n)))
 	}
 	j.next()
+}
+
+// goroutines lists what dumps in the logs show.
+func (j *journalDoc) goroutines(most int) {
+	j.list("Goroutines that a daemon wrote into its log", plain("-"), j.Goroutines, most)
 }
 
 // notRead lists what was not read, unless the headline has it.
@@ -138,6 +144,7 @@ func (j *journalDoc) write() {
 		lines = append(lines, line)
 	}
 	j.list("Kubelet starts: "+units.Number(startsIn(starts))+", no incidents", plain("-"), lines, j.rows)
+	j.goroutines(j.rows)
 	j.notRead()
 	j.signatures()
 	j.list("Read: "+units.Count(j.Lines, "record")+", "+units.Size(j.Bytes), plain("-"), j.sources(), j.rows)

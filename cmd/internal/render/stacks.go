@@ -122,11 +122,7 @@ func (c cleaner) stackSentences(r *checks.StacksReport) []string {
 		who, why := c.holder(r, r.Holders[0])
 		return []string{who, why}
 	case len(r.Known) > 0:
-		what, _, _ := strings.Cut(c.prose(r.Known[0].Why), ". ") // the rest stands in kdiag explain
-		if _, sentence, ok := strings.Cut(what, ": "); ok {      // without its title
-			what = strings.ToLower(sentence[:1]) + sentence[1:]
-		}
-		return []string{c.sourceAt(r, r.Known[0].Source) + ": " + what}
+		return []string{c.sourceAt(r, r.Known[0].Source) + ": " + c.prose(r.Known[0].Brief())}
 	case frozen >= 0 && r.Status == checks.Unhealthy:
 		s := r.Sources[frozen]
 		return []string{c.stackSource(s) + ": too stuck to write a dump", c.prose(s.Problem)}
