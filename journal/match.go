@@ -193,18 +193,18 @@ func callOf(m *signature.Match, r *textlog.Record) Call {
 	return c
 }
 
-// ofPods are the signatures of pods that do not start or stop. After the first four the kubelet makes another
+// ofPods are the signatures of pods that do not start or stop. After the first five the kubelet makes another
 // sandbox, whose id means nothing.
 var ofPods = []string{
-	signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.PodSyncFailed, signature.StopFailed,
-	signature.MountFailed,
+	signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.PodSyncFailed, signature.PluginMissing,
+	signature.StopFailed, signature.MountFailed,
 }
 
 // objectOf is the object that a match names, the most particular one first.
 func objectOf(m *signature.Match) Object {
 	o := Object{Namespace: m.Namespace, Pod: m.Pod, PodUID: m.PodUID}
 	switch {
-	case slices.Contains(ofPods[:4], m.Signature.Code) && m.Pod != "" && m.Namespace != "":
+	case slices.Contains(ofPods[:5], m.Signature.Code) && m.Pod != "" && m.Namespace != "":
 		return Object{Kind: "Pod", Namespace: m.Namespace, Pod: m.Pod}
 	case m.ContainerID != "":
 		o.Kind, o.ID, o.Name = "Container", m.ContainerID, m.Container

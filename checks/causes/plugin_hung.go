@@ -6,6 +6,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
@@ -46,11 +47,14 @@ func peerStopped(p host.Peer) bool { return facts.IsStopped(&host.Process{State:
 func recognisePluginHung(f *facts.Facts) *Finding {
 	all := badPlugins(f)
 	if len(all) == 0 {
-		return nil
+		return recogniseMissing(f)
 	}
 	var e checks.Evidence
 	var subjects []checks.Subject
 	var effect []string
+	for _, d := range f.Pods.Missing {
+		Addf(&e.For, "%s", missingLine(f, d))
+	}
 	for _, p := range all {
 		Addf(&e.For, "%s", pluginLine(f, p))
 		subjects = append(subjects, pluginSubject(f, p))
@@ -79,6 +83,43 @@ func recognisePluginHung(f *facts.Facts) *Finding {
 			advisePlugin(f, s, p, subjects[i])
 		}
 	})
+}
+
+// recogniseMissing returns the finding about drivers that are not registered with the kubelet; nil without any.
+func recogniseMissing(f *facts.Facts) *Finding {
+	var e checks.Evidence
+	var subjects []checks.Subject
+	var kinds, pods []string
+	for _, d := range f.Pods.Missing {
+		Addf(&e.For, "%s", missingLine(f, d))
+		subjects = append(subjects, checks.Subject{Kind: d.Kind + " driver", ID: d.Name, Name: facts.Clean(d.Name)})
+		kinds, pods = append(kinds, d.Kind), append(pods, d.Pods...)
+	}
+	if len(subjects) == 0 {
+		return nil
+	}
+	Addf(&e.Missing, "whether its pod runs on this node")
+	effect := "pods that need it do not start"
+	if slices.Contains(kinds, "DRA") {
+		effect += ", and those that have its devices do not go"
+	}
+	first := f.Pods.Missing[0]
+	return newFinding(checks.Warning, checks.Strong, missingLine(f, first)+andMore(len(subjects)-1, "driver"), e,
+		subjects...).affects(effect).advise(func(s *Steps, _ string) {
+		s.Look("ls -l /var/lib/kubelet/plugins_registry", "See which drivers have a socket for their registration")
+		s.lookPods("Find the driver's pod on this node: it must run; its log says why it did not register")
+		s.lookIf(first.Kind == "CSI", `kubectl get csinode "$(hostname)" -o yaml`, "See which CSI drivers are registered")
+	})
+}
+
+// missingLine says which driver is not registered, and since when pods wait for it.
+func missingLine(f *facts.Facts, d facts.MissingDriver) string {
+	line := textf("the %s driver %s is not registered with the kubelet", d.Kind, facts.Clean(d.Name))
+	if len(d.Pods) > 0 {
+		line += ": " + facts.Clean(units.List(top(d.Pods))) + andMore(len(d.Pods)-len(top(d.Pods)), "pod") +
+			units.Plural(len(d.Pods), " waits", " wait") + " for it"
+	}
+	return line + ", " + facts.SinceText(f, d.Since)
 }
 
 // signsOfPlugins are the records of calls that need a plugin.

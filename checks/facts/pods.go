@@ -21,6 +21,15 @@ type Pods struct {
 	NotStopping []PodTrouble
 	// NoneStarts is set when two pods or more get no sandbox, and no sandbox has been made since their first failure.
 	NoneStarts bool
+	// Missing are the drivers for which the kubelet waits in vain, the one that it has asked for longest first.
+	Missing []MissingDriver
+}
+
+// A MissingDriver is a CSI or DRA driver that is not registered with the kubelet, though a pod needs it.
+type MissingDriver struct {
+	Kind, Name string    // CSI or DRA; as in StorageClass, DeviceClass and ResourceSlice
+	Since      time.Time // of the first record that is known
+	Pods       []string  // NAMESPACE/NAME, as far as the records name them
 }
 
 // A PodTrouble is a pod that should run and does not, or that should be gone and is not.
@@ -42,7 +51,11 @@ const (
 	NeverStarted Stage = "has a container that was created and not started"
 	StillRuns    Stage = "still runs"
 	StillMounted Stage = "has a volume that is still mounted"
+	StillHolds   Stage = "has devices that its driver must release"
 )
+
+// stops reports whether a pod of the stage is to go.
+func (s Stage) stops() bool { return s == StillRuns || s == StillMounted || s == StillHolds }
 
 // How long a pod may take. A start has 5 s (the scalability SLOs of Kubernetes), and images, volumes and the
 // first failures of a node that has just come up take longer.
@@ -54,27 +67,34 @@ const (
 	// (MaxContainerBackOff).
 	sandboxRetry   = 45 * time.Second
 	containerRetry = 5*time.Minute + SkipFresh
+	// A failure to prepare devices is tried again with the next sync of the pod, after 60 to 90 s (syncFrequency, and
+	// workerResyncIntervalJitterFactor in pkg/kubelet/pod_workers.go).
+	syncRetry = 90*time.Second + SkipFresh
 	// attachTime is how long a pod may have no sandbox without an error: volumes are attached in that time.
 	attachTime = 2 * time.Minute
 )
 
 // podSigns are the signatures about pods that do not start or stop.
 var podSigns = []string{
-	signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.MountFailed, signature.StopFailed,
-	signature.PodSyncFailed,
+	signature.PluginMissing, signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.MountFailed,
+	signature.StopFailed, signature.PodSyncFailed,
 }
 
 var (
 	// ofWorkload finds the errors that the pod causes itself, or an object, an image or a registry that it names.
 	ofWorkload = lazyregexp.New(`BackOff|ErrImage|InvalidImageName|CreateContainerConfigError|(Post|Pre)StartHook` +
 		`|process: exec|exec: \\*"|exec format error|o command specified|onRoot|run as root|nable to find user|o users found` +
-		`|hdir to cwd|ot a directory|ubPath|hostPath type check failed|ot registered\b` +
+		`|hdir to cwd|ot a directory|ubPath|hostPath type check failed|" not registered\b` +
 		`|(?i:configmap|secret|persistentvolumeclaim|networkattachmentdefinition|network-attachment-definition|` +
 		`serviceaccount)s?\b[^:]*\b(not found|non-existent)|ouldn't find key|o runtime for|ontext canceled` +
 		`|OOM-killed|code = (NotFound|Canceled|InvalidArgument)`)
 	// ofProgram finds, in such an error, the program that cannot be started.
 	ofProgram = lazyregexp.New(`process: exec|exec: \\*"|exec format error`)
-	stops     = lazyregexp.New(`KillContainer|KillPodSandbox|illing (terminating )?pod|(destroy|teardown|tear down).*network`)
+	// missingDriver finds a driver that is not registered: GetPlugin in pkg/kubelet/cm/dra/plugin, newCsiDriverClient in
+	// pkg/volume/csi.
+	missingDriver = lazyregexp.New(`(DRA) driver (\S+) is not registered` +
+		`|(?:driver|plugin) name (\S+) not found in the list of registered (CSI|DRA)`)
+	stops = lazyregexp.New(`KillContainer|KillPodSandbox|illing (terminating )?pod|(destroy|teardown|tear down).*network`)
 	// innerError ends where the innermost error of nested ones begins, and longIDs are the ids in it.
 	innerError = lazyregexp.New(`^.*desc = `)
 	longIDs    = lazyregexp.New(`\b([0-9a-f]{12})[0-9a-f]{52}\b`)
@@ -129,7 +149,7 @@ func derivePods(f *Facts) {
 		return
 	}
 	errs, created := podErrors(f), neverStarted(f)
-	if len(errs) == 0 && len(created) == 0 && len(f.Seen.Pods.Value) == 0 {
+	if len(errs) == 0 && len(created) == 0 && len(f.Seen.Pods.Value) == 0 && Logged(f, signature.PluginMissing) == nil {
 		return
 	}
 	pods, ids := listedPods(f)
@@ -155,7 +175,7 @@ func derivePods(f *Facts) {
 	}
 	addWanted(f, pods, trouble)
 	for _, t := range trouble {
-		if t.Stage == StillRuns || t.Stage == StillMounted {
+		if t.Stage.stops() {
 			f.Pods.NotStopping = append(f.Pods.NotStopping, t)
 		} else {
 			f.Pods.NotStarting = append(f.Pods.NotStarting, t)
@@ -168,6 +188,38 @@ func derivePods(f *Facts) {
 		})
 	}
 	f.Pods.NoneStarts = noneStarts(f)
+	f.Pods.Missing = missingDrivers(f, errs, ids)
+}
+
+// missingDrivers finds the drivers that errors say are not registered. One that registers as the node comes up is none.
+func missingDrivers(f *Facts, errs []podError, ids map[string]string) (all []MissingDriver) {
+	if c := Logged(f, signature.PluginMissing); c != nil && c.First != nil && c.Last != nil { // a mount names no pod
+		errs = append(slices.Clone(errs), podError{text: ErrorWords(c.Newest()), first: *c.First, last: *c.Last})
+	}
+	for _, e := range errs {
+		m := missingDriver.FindStringSubmatch(e.text)
+		if m == nil || f.Log.At.Sub(e.first) < troubleAge || !Fresh(f, &e.last, f.Log.RetryPause) {
+			continue
+		}
+		d := MissingDriver{Kind: m[1] + m[4], Name: m[2] + m[3], Since: e.first}
+		i := slices.IndexFunc(all, func(o MissingDriver) bool { return o.Kind == d.Kind && o.Name == d.Name })
+		if i < 0 {
+			i, all = len(all), append(all, d)
+		}
+		if e.first.Before(all[i].Since) {
+			all[i].Since = e.first
+		}
+		name := cmp.Or(ids[e.name], e.name)
+		if strings.Contains(name, "/") && !slices.Contains(all[i].Pods, name) {
+			all[i].Pods = append(all[i].Pods, name)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b MissingDriver) int { return a.Since.Compare(b.Since) })
+	waits := func(name string) bool {
+		return slices.ContainsFunc(slices.Concat(f.Pods.NotStarting, f.Pods.NotStopping),
+			func(t PodTrouble) bool { return t.Pod.Namespace+"/"+t.Pod.Name == name })
+	}
+	return filter(all, func(d MissingDriver) bool { return len(d.Pods) == 0 || slices.ContainsFunc(d.Pods, waits) })
 }
 
 // addWanted compares the pods that the kubelet has with those of the runtime: it adds those that are late without an
@@ -183,7 +235,7 @@ func addWanted(f *Facts, pods map[string]listedPod, trouble map[string]PodTroubl
 	for name, t := range trouble {
 		w, found := wanted[name]
 		ended := w.Phase == "Succeeded" || w.Phase == "Failed" || w.Deleted != nil
-		if starts := t.Stage != StillRuns && t.Stage != StillMounted; starts && (!found || ended) {
+		if !t.Stage.stops() && (!found || ended) {
 			delete(trouble, name)
 		}
 	}
@@ -216,7 +268,9 @@ func waitsForObject(f *Facts, name string) bool {
 
 // noneStarts reports whether no pod can start, as far as it shows without a try.
 func noneStarts(f *Facts) bool {
-	stuck := filter(f.Pods.NotStarting, func(t PodTrouble) bool { return t.Stage == NoSandbox && t.Words != "" })
+	stuck := filter(f.Pods.NotStarting, func(t PodTrouble) bool {
+		return t.Stage == NoSandbox && t.Words != "" && !missingDriver.MatchString(t.Words)
+	})
 	return len(stuck) > 1 && f.Calls.BothLists && !slices.ContainsFunc(sandboxesOf(f), func(s crictl.PodSandbox) bool {
 		return s.State == crictl.SandboxReady && s.Created().After(stuck[0].Since)
 	})
@@ -264,9 +318,14 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 	retry, over, known := containerRetry, listed.made.After(e.last), f.Calls.BothLists
 	switch t.Stage {
 	case NoSandbox:
-		if !late {
+		switch {
+		case e.code == signature.PluginMissing:
+			retry = syncRetry
+		case !late:
 			retry = sandboxRetry
 		}
+	case StillHolds:
+		retry, over = syncRetry, false
 	case NoVolume, StillMounted:
 		retry = f.Log.RetryPause
 		over = over && t.Stage == NoVolume
@@ -290,6 +349,8 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 // stageOf returns how far the pod of an error has come.
 func stageOf(e podError, listed listedPod) Stage {
 	switch {
+	case Says(e.text, "unprepare dynamic resources"):
+		return StillHolds
 	case e.code == signature.StopFailed || stops.MatchString(e.text):
 		return StillRuns
 	case e.code == signature.MountFailed && Says(e.text, "unmountvolume", "unmountdevice", "teardown"):

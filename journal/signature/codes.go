@@ -24,6 +24,7 @@ const (
 	MessageTooLarge         = "MessageTooLarge"
 	PLEGChannelFull         = "PLEGChannelFull"
 	PodSyncFailed           = "PodSyncFailed"
+	PluginMissing           = "PluginMissing"
 	HousekeepingSlow        = "HousekeepingSlow"
 	ContainerGCFailed       = "ContainerGCFailed"
 	LogRotateFailed         = "LogRotateFailed"
