@@ -14,6 +14,7 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/advisories"
 	"github.com/kdiag/kdiag/checks/causes"
 	"github.com/kdiag/kdiag/checks/collect"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -69,6 +70,40 @@ func TestChecks(t *testing.T) {
 			if shown[id] == nil {
 				t.Errorf("%s claims %s, which is no check", d.Code, id)
 			}
+		}
+	}
+}
+
+// TestAdvisoriesShow has each expression of a known bug match what is said about a cause as which it shows, on one of
+// these nodes or in a recorded case, and not all that is said about it.
+func TestAdvisoriesShow(t *testing.T) {
+	said := map[string][]string{}
+	add := func(r *checks.Report) {
+		for _, c := range r.Causes {
+			for _, text := range append([]string{c.Summary}, c.Evidence.For...) {
+				if !strings.HasPrefix(text, "known bug of") {
+					said[c.Code] = append(said[c.Code], text)
+				}
+			}
+		}
+	}
+	for _, in := range gallery() {
+		add(NewReport(checks.Header{}, in))
+	}
+	files, _ := scenarios()
+	for _, s := range files {
+		lines, _, _ := strings.Cut("\n"+string(s.Data), "\n> ")
+		add(NewReport(checks.Header{}, node(t, lines)))
+	}
+	for _, a := range advisories.All() {
+		shows, hides := a.Seen == "", a.Seen == ""
+		for _, code := range a.Causes {
+			for _, text := range said[code] {
+				shows, hides = shows || a.Shows(text), hides || !a.Shows(text)
+			}
+		}
+		if !shows || !hides {
+			t.Errorf("%s: seen %q matches a text of %v: %t, none: %t", a.ID, a.Seen, a.Causes, shows, hides)
 		}
 	}
 }

@@ -101,6 +101,8 @@ type ruling struct {
 	fault, want, got string
 	confidence       float64
 	right            bool
+	healthy          bool              // the node is called so
+	critical         bool              // a critical cause is named
 	culprit          string            // the subject that is blamed though the fault has another; empty where it is right
 	groups           map[string]string // the heading of a table to the row that it counts in
 }
@@ -110,7 +112,8 @@ func rule(fault string, want, culprits []string, in *facts.Input) ruling {
 	if named := Judge(in); len(named) > 0 {
 		first := named[0]
 		r.got, r.confidence = first.Code, first.Confidence
-		r.right = slices.Contains(want, first.Code) || len(want) == 0 && first.Severity != checks.Critical
+		r.critical = slices.ContainsFunc(named, func(c checks.Cause) bool { return c.Severity == checks.Critical })
+		r.right = slices.Contains(want, first.Code) || len(want) == 0 && !r.critical
 		if s := first.Subject; s != nil && len(culprits) > 0 && !slices.ContainsFunc(
 			append(slices.Clone(first.Related), *s), func(s checks.Subject) bool { return isSubject(s, culprits) }) {
 			r.culprit = cmp.Or(s.Label(), s.Kind)
@@ -119,7 +122,7 @@ func rule(fault string, want, culprits []string, in *facts.Input) ruling {
 	r.groups = map[string]string{"runtime": "not asked", "control groups": "not read", "wanted cause": "none: a healthy node"}
 	if runtime := in.Runtime; runtime.Name != "" {
 		parts := strings.SplitN(runtime.Version, ".", 3)
-		r.groups["runtime"] = runtime.Name + " " + strings.Join(parts[:min(len(parts), 2)], ".")
+		r.groups["runtime"] = strings.TrimSpace(runtime.Name + " " + strings.Join(parts[:min(len(parts), 2)], "."))
 	}
 	if in.Node != nil && in.Node.Cgroups.Value.Version > 0 {
 		r.groups["control groups"] = fmt.Sprintf("version %d", in.Node.Cgroups.Value.Version)
@@ -128,7 +131,7 @@ func rule(fault string, want, culprits []string, in *facts.Input) ruling {
 		doc, _ := causes.Doc(want[0])
 		r.groups["wanted cause"] = doc.Area
 	}
-	r.want = cmp.Or(r.want, none)
+	r.want, r.healthy = cmp.Or(r.want, none), NewReport(checks.Header{}, in).Status == checks.Healthy
 	return r
 }
 
@@ -142,7 +145,8 @@ func isSubject(s checks.Subject, names []string) bool {
 }
 
 // TestTruth judges the recorded cases and the runs, and compares how often the first cause is right with its
-// confidence. docs/truth.md has the table, and every wrong one by name.
+// confidence. docs/truth.md has the table, and every wrong one by name. It holds the promise of docs/faq.md: no fault
+// is HEALTHY, and no control critical.
 func TestTruth(t *testing.T) {
 	const folder = "testdata/truth"
 	if *importFrom != "" {
@@ -161,6 +165,20 @@ func TestTruth(t *testing.T) {
 			all = append(all, rule("recorded: "+filepath.Base(dir), want, nil, recorded[dir]))
 		}
 	}
+	promised := promise(t)
+	files, _ := scenarios()
+	for _, s := range files {
+		lines, _, _ := strings.Cut("\n"+string(s.Data), "\n> ")
+		want, ok := promised[s.Name]
+		if control := strings.HasPrefix(s.Name, "control: "); ok || control {
+			r := rule("recorded: "+s.Name, want, nil, node(t, lines))
+			if r.want == anyEffect {
+				r.right, r.want, r.groups["wanted cause"] = !r.healthy, "anything", "an effect, and no known cause"
+			}
+			all = append(all, r)
+		}
+		delete(promised, s.Name)
+	}
 	cases := len(all)
 	paths, _ := filepath.Glob(folder + "/*.zst") // which is good
 	for _, path := range paths {
@@ -169,8 +187,51 @@ func TestTruth(t *testing.T) {
 			t.Fatal(err)
 		}
 		all = append(all, rule("real: "+r.Fault, r.Want, r.Culprits, &r.Facts))
+		name := strings.TrimSuffix(filepath.Base(path), ".json.zst")
+		if want, ok := promised[name]; ok && !slices.Equal(want, r.Want) {
+			t.Errorf("testdata/promise.txt: %s is %q, want %q", name, r.Want, want)
+		}
+		delete(promised, name)
+	}
+	for name := range promised {
+		t.Errorf("testdata/promise.txt: there is no case %q", name)
+	}
+	controls := 0
+	for _, r := range all {
+		switch {
+		case r.want != none && r.healthy:
+			t.Errorf("%s: HEALTHY, it is %s", r.fault, r.want)
+		case r.want == none && r.critical:
+			t.Errorf("%s: %s is critical, and nothing is wrong", r.fault, r.got)
+		case r.want == none:
+			controls++
+		}
+	}
+	if controls < 50 {
+		t.Errorf("%d controls", controls)
 	}
 	compareFile(t, "../../docs/truth.md", truthPage(t, all, cases))
+}
+
+// anyEffect stands for any finding: that the node is not HEALTHY is all that is wanted.
+const anyEffect = "effect"
+
+// promise reads testdata/promise.txt: the faults on which kdiag may never again say HEALTHY, by their cases.
+func promise(t *testing.T) map[string][]string {
+	text, err := os.ReadFile("testdata/promise.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rows, _ := strings.Cut(string(text), "\n\n")
+	promised := map[string][]string{}
+	for row := range strings.Lines(rows) {
+		f := strings.Split(strings.TrimSpace(row), " | ")
+		if len(f) != 3 {
+			t.Fatalf("testdata/promise.txt: %q", row)
+		}
+		promised[f[2]] = strings.Split(f[1], ", ")
+	}
+	return promised
 }
 
 // truthPage makes the page of all rulings, of which the first are of the recorded cases, and compares them with the
@@ -183,9 +244,11 @@ func truthPage(t *testing.T, all []ruling, cases int) []byte {
 %d verdicts: %d recorded cases of [checks/causes](../checks/causes) and [checks/judge](../checks/judge), and %d real
 faults. A verdict is right when the first cause is the fault that was made, and when nothing critical is named on a
 node without a fault. The recorded cases were made with the program, one for each cause: they show that it still
-recognises what it did, and say little about other faults, on which it is right less often. A real fault is made on a
-real node by an end-to-end test, and its facts, as kdiag bundle collects them, are judged anew here. Blaming somebody
-else with a confidence above 0.5 fails the test.
+recognises what it did, and say little about other faults, on which it is right less often. Among them are the faults
+on which kdiag node once said HEALTHY ([list](../checks/judge/testdata/promise.txt)) and healthy nodes that look odd. A
+real fault is made on a real node by an end-to-end test, and its facts, as kdiag bundle collects them, are judged anew
+here. Blaming somebody else with a confidence above 0.5 fails the test, and so do HEALTHY on a node with a fault, and a
+critical cause on one without.
 
 `+"`KDIAG_TRUTH=FOLDER make e2e` writes the facts of the real faults into a folder. "+
 		"`go test ./checks/judge -run TestTruth -import FOLDER\n-update` adds them and writes this page."+`
