@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,11 +94,20 @@ func TestWatchWalks(t *testing.T) {
 	stop()
 }
 
-// TestWatchDumps takes dumps beside looks that find a runtime; the race detector sees to it that they share nothing.
+// TestWatchDumps takes dumps beside looks that find a runtime; the race detector sees to it that they share nothing. It
+// reads the dump in the log of a kubelet that systemd's watchdog ended, once.
 func TestWatchDumps(t *testing.T) {
 	socket, root := filepath.Join(t.TempDir(), "cri.sock"), t.TempDir()
 	defer listen(t, socket)()
 	w := watch(t, socket, root)
+	dump, err := os.ReadFile("../../../checks/stacks/testdata/dumps/kubelet-pleg.txt")
+	must(t, err)
+	logs := filepath.Join(root, "var/log")
+	must(t, os.MkdirAll(logs, 0o755))
+	at := time.Now().UTC().Format(time.RFC3339)
+	must(t, os.WriteFile(filepath.Join(logs, "kubelet.log"), []byte(at+" n systemd[1]: kubelet.service: Watchdog timeout "+
+		"(limit 30s)!\n"+at+" n kubelet[811]: "+strings.ReplaceAll("SIGABRT: abort\n"+string(dump), "\n", "\n"+at+
+		" n kubelet[811]: ")+"\n"), 0o600))
 	taken := make(chan int)
 	go func() {
 		n := 0
@@ -110,6 +120,11 @@ func TestWatchDumps(t *testing.T) {
 	must(t, err)
 	if got := node.Facts.Limits.RPCTimeout; got != 10*time.Second {
 		t.Errorf("the facts have an RPC timeout of %v, not that of the flags", got)
+	}
+	again, err := w.Observe(t.Context(), false)
+	must(t, err)
+	if s := node.Facts.LogStacks; s == nil || len(s.Known) == 0 || s != again.Facts.LogStacks {
+		t.Errorf("the dump in the log: %v, then %v", s, again.Facts.LogStacks)
 	}
 	if n := <-taken; n != 1 {
 		t.Errorf("%d dumps, want that of the runtime, which has no process", n)
