@@ -193,9 +193,6 @@ func derivePods(f *Facts) {
 
 // missingDrivers finds the drivers that errors say are not registered. One that registers as the node comes up is none.
 func missingDrivers(f *Facts, errs []podError, ids map[string]string) (all []MissingDriver) {
-	if c := Logged(f, signature.PluginMissing); c != nil && c.First != nil && c.Last != nil { // a mount names no pod
-		errs = append(slices.Clone(errs), podError{text: ErrorWords(c.Newest()), first: *c.First, last: *c.Last})
-	}
 	for _, e := range errs {
 		m := missingDriver.FindStringSubmatch(e.text)
 		if m == nil || f.Log.At.Sub(e.first) < troubleAge || !Fresh(f, &e.last, f.Log.RetryPause) {

@@ -39,6 +39,7 @@ var readers = []reader{
 		m.GRPCCode, m.ErrorText = grpcError(r.text)
 	}},
 	{"object", readObjects},      // container, sandbox, pod
+	{"driver", readDriver},       // the error from where it names a driver; the driver, where no pod is named
 	{"unhealthy", readUnhealthy}, // age, threshold, reasons, condition
 	{"task", readTask},           // kernel task: name, pid, seconds
 	{"victim", readVictim},       // of the OOM killer: name, pid, constraint

@@ -123,3 +123,19 @@ func readPath(r *record, m *Match) {
 		m.Path = keep(all[len(all)-1][1])
 	}
 }
+
+// readDriver reads the driver that is not registered with the kubelet. Where no pod is named, that is the object: ids in
+// such a record are of volumes.
+func readDriver(r *record, m *Match) {
+	for _, mark := range []string{"DRA driver ", "driver name ", "plugin name "} {
+		i := strings.Index(r.text, mark)
+		if i < 0 {
+			continue
+		}
+		m.ErrorText = errorText(upTo(r.text[i:], "\"\\"))
+		if m.Pod == "" {
+			m.ContainerID, m.SandboxID, m.Device = "", "", keep(upTo(r.text[i+len(mark):], " "))
+		}
+		return
+	}
+}
