@@ -10,10 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/crictl"
+	"github.com/kdiag/kdiag/crictl/remote"
 )
 
 // TestEndToEndPodsThatDoNotStart breaks what pods need to start, while no call hangs. The errors are those of the
@@ -31,7 +34,27 @@ func TestEndToEndPodsThatDoNotStart(t *testing.T) {
 				t.Fatal("the pod starts")
 			}
 			_, words, _ := strings.Cut(err.Error(), "desc = ")
-			kubeletLogs(t, at, "rpc error: code = Unknown desc = "+words, "box/late-0", "box/late-1")
+			kubeletLogs(t, at, noSandbox, "rpc error: code = Unknown desc = "+words, "box/late-0", "box/late-1")
+		}
+	}
+	// hanging has a call about a pod's container miss its deadline.
+	hanging := func(name, message string, state crictl.ContainerState, breaks func(*testing.T, nodebox.Pod),
+		call func(*remote.Service, string) error,
+	) e2etest.Maker {
+		return func(t *testing.T, at *place) {
+			pods, err := r.Run(t.Context(), nodebox.Pods{
+				Count: 1, Containers: 1, State: state, Prefix: name, LogDirectory: t.TempDir(),
+			})
+			e2etest.Must(t, err)
+			cri, err := remote.Dial(r.Endpoint(), remote.Options{Timeout: 2 * time.Second})
+			e2etest.Must(t, err)
+			t.Cleanup(func() { _ = cri.Close() })
+			breaks(t, pods[0])
+			err = call(cri, pods[0].Containers[0].ID)
+			if err == nil || !strings.Contains(err.Error(), "DeadlineExceeded") {
+				t.Fatalf("the call ends: %v", err)
+			}
+			kubeletLogs(t, at, message, err.Error(), "box/"+name+"-0")
 		}
 	}
 	// It is no more than a warning, since the pods of the rig have started within the minutes of the log.
@@ -52,17 +75,43 @@ func TestEndToEndPodsThatDoNotStart(t *testing.T) {
 			Name: "every address is in use", Make: failing(r.exhaustAddresses),
 			Want: wants("no IP addresses available in range set"),
 		},
+		{Name: "a FIFO in the place of a container's log", Make: hanging("fifo", `"Error syncing pod, skipping"`,
+			crictl.ContainerCreated, func(t *testing.T, pod nodebox.Pod) {
+				log := filepath.Join(pod.Config.LogDirectory, pod.Containers[0].Config.LogPath)
+				e2etest.Must(t, os.MkdirAll(filepath.Dir(log), 0o755))
+				e2etest.Must(t, unix.Mkfifo(log, 0o600))
+				t.Cleanup(func() {
+					f, err := os.OpenFile(log, os.O_RDONLY|unix.O_NONBLOCK, 0)
+					e2etest.Must(t, err)
+					e2etest.Must(t, f.Close())
+				})
+			}, func(cri *remote.Service, id string) error { return cri.StartContainer(t.Context(), id) }), Want: want{
+			Codes: []string{"PodsNotStarting"}, Severity: checks.Warning, Culprits: []string{"fifo-0"},
+			Lines: []string{"box/fifo-0 does not start", "a container does not start since"},
+		}},
+		{Name: "runc's state folder is removed", Make: hanging("stay", `"Kill container failed"`, crictl.ContainerRunning,
+			func(t *testing.T, _ nodebox.Pod) {
+				state := filepath.Join(r.Dir(), "runc")
+				e2etest.Must(t, os.Rename(state, state+".away"))
+				t.Cleanup(func() {
+					e2etest.Must(t, os.RemoveAll(state))
+					e2etest.Must(t, os.Rename(state+".away", state))
+				})
+			}, func(cri *remote.Service, id string) error { return cri.StopContainer(t.Context(), id, 0) }), Want: want{
+			Codes: []string{"PodsNotStopping"}, Severity: checks.Warning, Culprits: []string{"stay-0"},
+			Lines: []string{"box/stay-0 does not stop", "box/stay-0 still runs since"},
+		}},
 	})
 	r.CheckControls(t, []fault{
 		{Name: "a pod that starts after two minutes of errors", Make: func(t *testing.T, at *place) {
-			kubeletLogs(t, at, "rpc error: code = Unknown desc = failed to setup network for sandbox", "box/again-0")
+			kubeletLogs(t, at, noSandbox, "rpc error: code = Unknown desc = failed to setup network for sandbox", "box/again-0")
 			_, err := r.Run(t.Context(), nodebox.Pods{
 				Count: 1, Containers: 1, State: crictl.ContainerRunning, Prefix: "again",
 			})
 			e2etest.Must(t, err)
 		}},
 		{Name: "a pod whose command is not in its image", Make: func(t *testing.T, at *place) {
-			kubeletLogs(t, at, `failed to create containerd task: failed to create shim task: OCI runtime create failed: `+
+			kubeletLogs(t, at, noSandbox, `failed to create containerd task: failed to create shim task: OCI runtime create failed: `+
 				`runc create failed: unable to start container process: exec: "/nosuch": stat /nosuch: no such file or directory`,
 				"box/pod-0", "box/pod-1")
 		}},
@@ -86,16 +135,19 @@ EOT
 `, data), 0o755))
 }
 
-// kubeletLogs shows kdiag the log of a kubelet that has failed to make a sandbox for each pod for two minutes, every
-// twelve seconds, until now.
-func kubeletLogs(t *testing.T, at *place, words string, pods ...string) {
+// noSandbox is the record of a kubelet that could not make a sandbox.
+const noSandbox = `"CreatePodSandbox for pod failed"`
+
+// kubeletLogs shows kdiag the log of a kubelet that has failed for each pod for two minutes, every twelve seconds, until
+// now.
+func kubeletLogs(t *testing.T, at *place, message, words string, pods ...string) {
 	t.Helper()
 	dir := t.TempDir()
 	var log strings.Builder
 	for back := 2 * time.Minute; back >= 0; back -= 12 * time.Second {
 		for _, pod := range pods {
-			fmt.Fprintf(&log, "E%s      41 kuberuntime_manager.go:1614] \"CreatePodSandbox for pod failed\" err=%q pod=%q\n",
-				time.Now().Add(-back).UTC().Format("0102 15:04:05.000000"), words, pod)
+			fmt.Fprintf(&log, "E%s      41 kuberuntime_manager.go:1614] %s err=%q pod=%q\n",
+				time.Now().Add(-back).UTC().Format("0102 15:04:05.000000"), message, words, pod)
 		}
 	}
 	e2etest.Must(t, os.WriteFile(filepath.Join(dir, "kubelet.log"), []byte(log.String()), 0o644))
