@@ -59,8 +59,12 @@ var remedies = map[string][]remedy{
 	TooManyExited:    {act(checks.ActionFixNode, "no restart removes them; kdiag gc-exited does")},
 	ListTooLarge:     {act(checks.ActionFixNode, "the list is as long after a restart")},
 	RelistOverloaded: {act(checks.ActionFixCluster, "too many pods change at once; a restart inspects them all")},
-	PodsNotStarting:  {act(checks.ActionFixNode, "the daemon's words name what is missing")},
-	PodsNotStopping:  {act(checks.ActionFixNode, "the daemon's words name what holds the pod")},
+	PodsNotStarting: {
+		act(checks.ActionFixNode, "one of the kubelets has to go",
+			seen(func(f *facts.Facts) bool { return twoKubelets(f) != nil })),
+		act(checks.ActionFixNode, "the daemon's words name what is missing"),
+	},
+	PodsNotStopping: {act(checks.ActionFixNode, "the daemon's words name what holds the pod")},
 	ShimStuck: {
 		act(checks.ActionRebootNode, "it waits in the kernel: no signal ends it",
 			seen(func(f *facts.Facts) bool { return len(f.Shims.Blocked) > 0 })),
@@ -83,6 +87,8 @@ var remedies = map[string][]remedy{
 	OpensIntercepted: {act(checks.ActionFixNode, "the listener has to end: programs that start wait for it too")},
 	PluginHung: {
 		act(checks.ActionDeletePod, "the plugin is a pod's: a new one serves the socket again", ofPod),
+		act(checks.ActionFixNode, "the driver has to run on this node, and register with the kubelet",
+			seen(func(f *facts.Facts) bool { return len(badPlugins(f)) == 0 })),
 		act(checks.ActionFixNode, "the plugin's own unit or process has to answer again"),
 	},
 

@@ -57,8 +57,10 @@ RestartSec=100ms
 	n.Sh(t, "rm -r /etc/systemd/system/kubelet.service.d; systemctl daemon-reload; systemctl stop kubelet")
 	n.Sh(t, "journalctl --rotate --vacuum-time=1s; systemctl start kubelet")
 	n.AwaitKubelet(t)
-	for _, want := range []string{"KubeletCrashLooping", "watchdog killed it", "stood still; its goroutine 411: ",
-		" UTC: its goroutine 411: "} {
+	for _, want := range []string{
+		"KubeletCrashLooping", "watchdog killed it", "stood still; its goroutine 411: ",
+		" UTC: its goroutine 411: ",
+	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in:\n%s", want, out)
 		}
