@@ -22,16 +22,19 @@ var oomKilled = Definition{
 
 // oomHits reports whether the OOM killer hit a task or unit of a role.
 func oomHits(f *facts.Facts, r facts.Role) bool {
+	if slices.ContainsFunc(f.Log.OOMCounted, func(k facts.CountedKill) bool { return k.Role == r }) {
+		return true
+	}
 	return slices.ContainsFunc(f.Log.OOMVictims, func(v facts.LogTask) bool { return v.Role() == r }) ||
 		len(facts.UnitsOf(f, signature.UnitOOMKilled, r)) > 0
 }
 
 func recogniseOOMKilled(f *facts.Facts) *Finding {
-	if !f.Log.Read || f.Target.Simulated {
-		return nil
-	}
 	victims, shared, mended := f.Log.NodeVictims, f.Log.OOMShared, false
-	if len(victims) == 0 && len(shared) == 0 && !f.Log.OOMGlobal {
+	if len(victims) == 0 && len(f.Log.OOMCounted) > 0 {
+		return countedOOM(f)
+	}
+	if !f.Log.Read || f.Target.Simulated || len(victims) == 0 && len(shared) == 0 && !f.Log.OOMGlobal {
 		return nil
 	}
 	var e checks.Evidence
@@ -78,17 +81,57 @@ func recogniseOOMKilled(f *facts.Facts) *Finding {
 	return newFinding(severity, step, summary, e, subjects...).advise(func(s *Steps, _ string) {
 		s.Look("journalctl --no-pager -k --since -1h | grep -iE 'oom-kill|out of memory'",
 			"Show who was killed, and at which limit (oom_memcg).")
-		s.lookIf(!mended, "grep . /proc/pressure/memory; free -m", "Check if memory is still short: full avg10 > 5.")
-		s.lookIf(!mended, "ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "List who holds most memory now.")
-		s.lookIf(oomHits(f, facts.RoleRuntime) && f.Target.Unit != "",
-			"systemctl show "+f.Target.Unit+" -p MemoryMax -p MemoryCurrent",
-			"Check the memory limit of the runtime's unit.")
-		s.lookIf(oomHits(f, facts.RoleKubelet), "systemctl show "+f.Target.KubeletUnit+" -p MemoryMax -p MemoryCurrent",
-			"Check the memory limit of the kubelet's unit.")
-		if f.Pressure.MemoryLow {
-			s.cordon()
-		}
+		adviseOOM(f, s, mended)
 	})
+}
+
+// adviseOOM appends the looks at what memory there is, and at the limits of the daemons that were killed.
+func adviseOOM(f *facts.Facts, s *Steps, mended bool) {
+	s.lookIf(!mended, "grep . /proc/pressure/memory; free -m", "Check if memory is still short: full avg10 > 5.")
+	s.lookIf(!mended, "ps -eo pid,rss,etime,comm --sort=-rss | head -n 15", "List who holds most memory now.")
+	s.lookIf(oomHits(f, facts.RoleRuntime) && f.Target.Unit != "",
+		"systemctl show "+f.Target.Unit+" -p MemoryMax -p MemoryCurrent",
+		"Check the memory limit of the runtime's unit.")
+	s.lookIf(oomHits(f, facts.RoleKubelet), "systemctl show "+f.Target.KubeletUnit+" -p MemoryMax -p MemoryCurrent",
+		"Check the memory limit of the kubelet's unit.")
+	if f.Pressure.MemoryLow {
+		s.cordon()
+	}
+}
+
+// countedOOM is the finding for daemons that were OOM-killed as their groups' memory.events and their units show.
+func countedOOM(f *facts.Facts) *Finding {
+	var e checks.Evidence
+	var subjects []checks.Subject
+	first, mended := f.Log.OOMCounted[0], true
+	for _, k := range f.Log.OOMCounted {
+		unit := facts.Clean(k.Unit.Name)
+		mended = mended && k.Mended
+		if k.Group != nil {
+			Addf(&e.For, "the kernel has OOM-killed %s in %s since the group was made (memory.events)",
+				units.Count(int(k.Group.Kills), "process"), facts.Clean(k.Group.Path))
+			limit, file := facts.MemoryLimit(*k.Group)
+			addIf(limit > 0, &e.For, "%s of %s is %s, and it has %s", file, unit, units.Size(limit),
+				units.Size(k.Group.Current))
+		}
+		Addf(&e.For, "systemd: %s", UnitLine(f, k.Unit))
+		subjects = append(subjects, checks.Subject{Kind: "Unit", Name: k.Unit.Name})
+	}
+	Addf(&e.Missing, "the kernel's record of the kill: the journal %s",
+		ifElse(f.Log.Read, "begins at "+facts.ClockText(f, f.Log.From), "was not read"))
+	summary := "the kernel OOM-killed a process of " + facts.Clean(first.Unit.Name) +
+		ifElse(first.Runs, ", which systemd started again at ", " at ") + facts.ClockText(f, first.Last) +
+		ifElse(mended, "; it is over", "")
+	return newFinding(criticalIf(!mended), ifElse(mended, checks.Weak, checks.Strong), summary, e, subjects...).
+		advise(func(s *Steps, _ string) {
+			for _, k := range f.Log.OOMCounted {
+				if k.Group != nil && safeDir(k.Group.Dir) {
+					s.Look("(cd '"+k.Group.Dir+"' && grep -s . memory.events.local memory.max memory.current memory.pressure)",
+						"Show its limit, and how often it met it: max, oom, oom_kill.")
+				}
+			}
+			adviseOOM(f, s, mended)
+		})
 }
 
 // victimsLine names the victims.

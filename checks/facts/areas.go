@@ -103,6 +103,7 @@ type Log struct {
 	HungBefore []LogTask // the tasks that the kernel reported as hung and that run again, or are gone
 	// kills at the limit of one container, pod or service, and at that of a group which pods or daemons share
 	OOMOwn, OOMShared []journal.MemoryKill
+	OOMCounted        []CountedKill // kills of daemons that the log does not tell of
 }
 
 // KubeletState is the state of the kubelet.

@@ -124,6 +124,7 @@ func deriveLog(f *Facts) {
 	deriveKills(f)
 	f.Log.OOMVictims = oomVictims(f)
 	f.Log.NodeVictims = nodeVictims(f)
+	f.Log.OOMCounted = countedKills(f)
 	f.Log.OOMBeforePLEG = oomBeforePLEG(f)
 	f.Log.Watchdog = len(UnitsOf(f, signature.WatchdogTimeout, RoleKubelet)) > 0
 	f.Log.Restarts = kubeletRestarts(f)

@@ -8,8 +8,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/journal"
@@ -212,6 +214,9 @@ func oomVictims(f *Facts) []LogTask {
 // the log.
 const startSkew = 2 * time.Second
 
+// settled is for how long a daemon that was killed must have run for the kill to be over.
+const settled = time.Minute
+
 // daemonOf returns the process that has a role now; nil where it is not known.
 func daemonOf(f *Facts, r Role) *host.Process {
 	if all := ProcessesOf(f, host.RoleKubelet); r == RoleKubelet && len(all) == 1 {
@@ -226,7 +231,7 @@ func daemonOf(f *Facts, r Role) *host.Process {
 // OOMMended reports whether each daemon that was killed has been started again; one that was killed several times
 // of late must have run for a while since. A shim is not started again: its pod is, within that time at most.
 func OOMMended(f *Facts) bool {
-	const noticed, settled, replaced = 30 * time.Second, time.Minute, 5 * time.Minute
+	const noticed, replaced = 30 * time.Second, 5 * time.Minute
 	lasts := func(v LogTask) bool {
 		now, r := daemonOf(f, v.Role()), v.Role()
 		switch r {
@@ -244,6 +249,60 @@ func OOMMended(f *Facts) bool {
 	}
 	ofUnit := func(name string) bool { return strings.HasPrefix(name, unitVictim) }
 	return !slices.ContainsFunc(f.Log.OOMVictims, lasts) && !slices.ContainsFunc(f.Log.NodeVictims, ofUnit)
+}
+
+// A CountedKill is a daemon that was OOM-killed, as its unit and its control group show without a log.
+type CountedKill struct {
+	Role   Role
+	Unit   *host.Unit
+	Group  *host.MemoryLimit // whose memory.events has the kills; nil where systemd's result tells of one
+	Last   time.Time         // when the daemon was started again, or its unit ended; zero where that is not known
+	Runs   bool              // it was started again
+	Mended bool              // it runs, and was started again only once, or has run for a minute since
+}
+
+// countedKills returns the daemons that were OOM-killed within the window, where the log does not reach back so far.
+// memory.events counts since the group was made, so it says nothing of a daemon whose group is as new as itself. Each
+// automatic start of the unit must have a kill, else another end of the daemon may have been the last one.
+func countedKills(f *Facts) (list []CountedKill) {
+	for _, d := range []struct {
+		role Role
+		runs []host.Process
+		unit *host.Unit
+	}{
+		{RoleRuntime, ProcessesOf(f, host.RoleRuntime), f.Target.RuntimeUnit},
+		{RoleKubelet, ProcessesOf(f, host.RoleKubelet), f.KubeletState.Unit},
+	} {
+		u := d.unit
+		if u == nil || f.Target.Simulated || len(d.runs) > 1 {
+			continue
+		}
+		k := CountedKill{Role: d.role, Unit: u, Last: u.Since}
+		starts := uint64(max(u.Restarts, 0))
+		i := slices.IndexFunc(f.Seen.Starvation.Value.MemoryLimits, func(m host.MemoryLimit) bool {
+			return m.Unit == u.Name && m.Older && m.Kills > 0
+		})
+		if i >= 0 {
+			k.Group = &f.Seen.Starvation.Value.MemoryLimits[i]
+		}
+		killed := false
+		switch {
+		case len(d.runs) == 1:
+			k.Last, k.Runs = d.runs[0].Started, true
+			k.Mended = u.Active == "active" && (starts == 1 || AgeOf(f, d.runs[0]) >= settled)
+			killed = k.Group != nil && starts > 0 && k.Group.Kills >= starts
+		case u.Result == "oom-kill":
+			killed = true
+		case u.Result == "signal" && u.ExitStatus == int(syscall.SIGKILL):
+			killed = k.Group != nil && k.Group.Kills > starts
+		}
+		logged := f.Log.Read && f.Log.From.Before(k.Last.Add(-startSkew))
+		window := cmp.Or(f.Limits.JournalWindow, checks.DefaultLimits().JournalWindow)
+		if killed && !logged && f.Now.Sub(k.Last) < window {
+			list = append(list, k)
+		}
+	}
+	return list
 }
 
 // podsRunAgain reports whether each pod has a ready sandbox, of which one at least was made after a kill.

@@ -24,7 +24,7 @@ func TestReadStarvation(t *testing.T) {
 			40, 1 << 20,
 			[]MemoryLimit{{
 				Path: "/system.slice/containerd.service", Dir: "/sys/fs/cgroup/system.slice/containerd.service",
-				Usage: Usage{Current: 7 << 20}, High: 6 << 20, Kills: 2, Full: Averages{92, 40, 9}, Daemons: []int{20},
+				Usage: Usage{Current: 7 << 20}, High: 6 << 20, Kills: 2, Older: true, Full: Averages{92, 40, 9}, Daemons: []int{20},
 				Owner: Owner{Role: RoleRuntime, Unit: "containerd.service"},
 			}, {
 				Path: "/system.slice", Dir: "/sys/fs/cgroup/system.slice", Usage: Usage{Max: 1 << 30}, Kills: 3,
@@ -43,13 +43,15 @@ func TestReadStarvation(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			n := tt.node(t)
+			n.process(10, 1, "containerd-shim", 'S', "containerd-shim-runc-v2 -namespace k8s.io -id s -address a.sock")
 			n.process(20, 1, "containerd", 'S', "containerd")
 			must(t, os.Symlink("../../devices/virtual/block/sda", n.path("sys/dev/block/8:0")))
 			const group = "/system.slice/containerd.service"
-			n.write("proc/20/cgroup", tt.cgroup, cgroupRoot+tt.dir+group+"/"+tt.file[0], tt.file[1])
+			n.write("proc/10/cgroup", tt.cgroup, "proc/20/cgroup", tt.cgroup, cgroupRoot+tt.dir+group+"/"+tt.file[0], tt.file[1])
 			for file, text := range map[string]string{
 				group + "/memory.high": "6291456\n", group + "/memory.max": "max\n",
 				group + "/memory.current": "7340032\n", group + "/memory.events": "high 1079\noom 2\noom_kill 2\n",
+				group + "/cgroup.procs": "10\n20\n",
 				group + "/memory.pressure": "some avg10=93.00 avg60=41.00 avg300=9.50 total=5\n" +
 					"full avg10=92.00 avg60=40.00 avg300=9.00 total=2\n",
 				"/system.slice/memory.max": "1073741824\n", "/system.slice/memory.events": "oom_kill 3\n",
@@ -82,6 +84,13 @@ func TestReadStarvation(t *testing.T) {
 				}},
 				MemoryLimits: tt.limits,
 			}, got)
+			must(t, os.RemoveAll(n.path("proc/20"))) // systemd starts it again in the group of the shim
+			got, err = ReadStarvation(t.Context(), NewCgroupFS(n.root), n.processes(), time.Second)
+			must(t, err)
+			for i := range tt.limits {
+				tt.limits[i].Daemons = nil
+			}
+			equal(t, name, Starvation{MemoryLimits: tt.limits[:min(len(tt.limits), 1)]}, got)
 		})
 	}
 }
