@@ -53,10 +53,14 @@ type Discovery struct {
 // A NoEndpointError reports that no source gave an endpoint.
 type NoEndpointError struct {
 	Tried []Tried
+	Late  string // why the search was not ended; empty where it was
 }
 
 // Error returns one line. Why each source gave nothing is in Tried.
 func (e *NoEndpointError) Error() string {
+	if e.Late != "" {
+		return "looking for the runtime's endpoint: " + e.Late
+	}
 	return fmt.Sprintf("no container runtime endpoint found, in %d places looked at", len(e.Tried))
 }
 
@@ -67,8 +71,8 @@ func (e *NoEndpointError) Error() string {
 // Probe to find out.
 //
 // The settings of the running kubelet are read in any case. The error is an *EndpointError when the flag or the
-// variable is not the address of a unix socket, or names a regular file, a *NoEndpointError when nothing was found, or
-// the context's; the Discovery then lists the sources tried.
+// variable is not the address of a unix socket, or names a regular file, a *NoEndpointError when nothing was found, also
+// in time, or that the context was cancelled; the Discovery then lists the sources tried.
 func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 	d := &discovery{root: cmp.Or(opts.Root, "/")}
 	aboutKubelet := d.findKubelet(ctx)
@@ -114,6 +118,8 @@ func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 			d.Endpoint.Reason += "; passed over " + d.badConfig
 		}
 		return d.Discovery, nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return d.Discovery, &NoEndpointError{d.Tried, "it took too long"}
 	case ctx.Err() != nil:
 		return d.Discovery, fmt.Errorf("looking for the runtime's endpoint: %w", ctx.Err())
 	}

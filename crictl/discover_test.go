@@ -234,4 +234,10 @@ func TestDiscoverFails(t *testing.T) {
 	if _, err := Discover(ctx, DiscoverOptions{Root: root}); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	_, err := Discover(late, DiscoverOptions{Root: root})
+	if e, ok := errors.AsType[*NoEndpointError](err); !ok || e.Late == "" {
+		t.Errorf("late: %v", err)
+	}
 }

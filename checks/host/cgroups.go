@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -218,6 +219,31 @@ func (h *hierarchy) throttling(g daemonGroup) Throttling {
 	t.Periods, _ = numberAfter(stat, "nr_periods")
 	t.Throttled, _ = numberAfter(stat, "nr_throttled")
 	return t
+}
+
+// OwnQuota returns the tightest of the limits of CPU that have held up this process: of its control group, or of one
+// above it. Periods and Throttled count since the group has the limit. It is false where there is none.
+func OwnQuota(root string) (tightest Throttling, ok bool) {
+	text, _ := readSmall(root, "proc/self/cgroup")
+	all, err := readHierarchies(root)
+	if err != nil {
+		return Throttling{}, false
+	}
+	h, err := all.of("cpu")
+	if err != nil {
+		return Throttling{}, false
+	}
+	for at := h.cgroupOf(parseMemberships(text), "cpu"); at != "" && at != "/"; at = path.Dir(at) {
+		dir, err := h.folder(at)
+		if err != nil {
+			break
+		}
+		t := h.throttling(daemonGroup{group: group{path: at, dir: dir}})
+		if t.Quota > 0 && t.Throttled > 0 && t.Periods > 0 && (!ok || t.Quota < tightest.Quota) {
+			tightest, ok = t, true
+		}
+	}
+	return tightest, ok
 }
 
 // cores divides a quota by its period; 0 for no limit.

@@ -33,8 +33,9 @@ func TestReadCgroupsVersion2(t *testing.T) {
 		}
 		go func() {
 			time.Sleep(time.Second)
-			n.write(cg+"system.slice/cpu.stat", stat(110, 19))
+			n.write(cg+"system.slice/cpu.stat", stat(110, 19), cg+"other.slice/cpu.stat", stat(110, 110))
 		}()
+		n.write(cg+"other.slice/cpu.max", "2000 100000\n", cg+"other.slice/cpu.stat", stat(100, 99)) // without a daemon
 		got, err := ReadCgroups(t.Context(), NewCgroupFS(n.root), n.processes(), 2*time.Second)
 		must(t, err)
 		equal(t, "ReadCgroups", Cgroups{
@@ -49,6 +50,9 @@ func TestReadCgroupsVersion2(t *testing.T) {
 				{Path: "/system.slice", Quota: 1.5, Periods: 10, Throttled: 9, Over: 2 * time.Second, Daemons: []int{30}},
 			},
 		}, got)
+		n.write("proc/self/cgroup", "0::/other.slice/kdiag.service\n")
+		own, _ := OwnQuota(n.root)
+		equal(t, "OwnQuota", Throttling{Path: "/other.slice", Quota: 0.02, Periods: 110, Throttled: 110}, own)
 	})
 }
 

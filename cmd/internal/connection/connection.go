@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/units"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/crictl/deadline"
@@ -145,7 +147,13 @@ func (c *Connection) discover(ctx context.Context, env cli.Env, flag string) err
 		return cli.Usage(bad.Error(), bad.Hint)
 	}
 	if errors.Is(err, deadline.ErrAbandoned) {
-		return fmt.Errorf("looking for the runtime's socket: %w", err)
+		err = &crictl.NoEndpointError{Late: err.Error()}
+	}
+	if none, ok := errors.AsType[*crictl.NoEndpointError](err); ok && none.Late != "" {
+		if t, ok := host.OwnQuota(env.Root); ok {
+			none.Late += fmt.Sprintf("; kdiag itself is in %s, which may use %.2g CPUs and was throttled in %s of its periods",
+				t.Path, t.Quota, units.Percent(float64(t.Throttled)/float64(t.Periods)))
+		}
 	}
 	if err != nil {
 		return err

@@ -17,6 +17,9 @@ import (
 func Problems(err error, format string) (problems []string, _ error) {
 	if none, ok := errors.AsType[*crictl.NoEndpointError](err); ok {
 		problems = []string{"no runtime socket was found; name one with --runtime-endpoint"}
+		if none.Late != "" {
+			problems[0] = none.Error() + "; name one with --runtime-endpoint"
+		}
 		return append(problems, passedOver(none.Tried)...), nil
 	}
 	if err == nil || format == string(render.Text) {
