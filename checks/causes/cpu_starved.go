@@ -38,7 +38,7 @@ func recogniseCPUStarved(f *facts.Facts) *Finding {
 		step = ifElse(slow, checks.Certain, checks.Strong)
 		summary = facts.Clean(t.Path) + " is throttled by its CPU limit: " + units.Percent(facts.ThrottledShare(t)) +
 			" of the time"
-		unit = t.Unit
+		unit = unitOfGroup(t.Path)
 		subject = ifElse(facts.Safe(unit), checks.Subject{Kind: "Unit", Name: unit},
 			checks.Subject{Kind: "Cgroup", Name: t.Path})
 	}

@@ -67,7 +67,8 @@ func recogniseIOStall(f *facts.Facts) *Finding {
 		summary = limitLine(f, limits[0])
 		for _, w := range limits {
 			Addf(&e.For, "%s", limitLine(f, w))
-			subjects = append(subjects, ifElse(facts.Safe(w.Unit), checks.Subject{Kind: "Unit", Name: w.Unit},
+			unit := unitOfGroup(w.Path)
+			subjects = append(subjects, ifElse(facts.Safe(unit), checks.Subject{Kind: "Unit", Name: unit},
 				checks.Subject{Kind: "Cgroup", Name: facts.Clean(w.Path)}))
 		}
 		addTasks(f, &e, func(t host.BlockedTask) bool { return t.Role == limits[0].Role })
@@ -180,9 +181,9 @@ func adviseIOStall(f *facts.Facts, s *Steps) {
 	for _, w := range f.Disk.Throttled {
 		s.lookIf(safeDir(w.Dir), textf("grep -s . '%s'/io.max '%[1]s'/blkio.throttle.write*", w.Dir),
 			"Show the limit.")
-		if facts.Safe(w.Unit) {
+		if unit := unitOfGroup(w.Path); facts.Safe(unit) {
 			s.Add(checks.TouchesLimit,
-				"systemctl set-property --runtime "+w.Unit+" IOWriteIOPSMax= IOWriteBandwidthMax=", untilBoot)
+				"systemctl set-property --runtime "+unit+" IOWriteIOPSMax= IOWriteBandwidthMax=", untilBoot)
 		}
 	}
 	for _, w := range f.Disk.Writers {

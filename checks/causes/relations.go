@@ -63,8 +63,10 @@ var relations = []relation{
 	root(FilesystemHung, usedMountHangs, ImageServiceHung, PLEGUnhealthy, RuntimeHung, RuntimeSlow, ShimStuck),
 	root(FilesystemHung, both(mountHangs, stuck(waitsFor(facts.WaitNetworkFS, facts.WaitFUSE, facts.WaitUnmount))),
 		TaskStuck),
-	root(MemoryPressure, memoryIsLow, CPUStarved, IOStall),
-	root(MemoryPressure, either(memoryIsLow, runtimeSqueezed), OOMKilled, PLEGUnhealthy, RelistOverloaded, RuntimeSlow),
+	root(MemoryPressure, memoryIsLow, IOStall),
+	root(MemoryPressure, busSqueezed, SystemdWedged),
+	// Who looks for memory uses the CPUs.
+	root(MemoryPressure, either(memoryIsLow, runtimeSqueezed), CPUStarved, OOMKilled, PLEGUnhealthy, RelistOverloaded, RuntimeSlow),
 	root(MemoryPressure, either(thrashes, runtimeSqueezed), RuntimeHung),
 	root(MemoryPressure, either(thrashes, kubeletSqueezed), KubeletStalled),
 	root(MemoryPressure, runtimeSqueezed, ImageServiceHung, InspectHang, ListHang, RuntimeDown),
@@ -74,6 +76,7 @@ var relations = []relation{
 	root(OOMKilled, oomHit(facts.RoleKubelet), KubeletCrashLooping, KubeletDown),
 	root(CPUStarved, starvedBut(host.RoleKubelet), PLEGUnhealthy, RelistOverloaded, RuntimeSlow),
 	root(CPUStarved, runtimeHardlyRuns, RuntimeHung),
+	root(CPUStarved, busThrottled, SystemdWedged),
 	root(CPUStarved, starvedBut(host.RoleRuntime), KubeletStalled),
 	root(PIDsExhausted, noForkBut(facts.RoleKubelet), InspectHang, RuntimeDown, RuntimeHung, RuntimeNotReady,
 		RuntimeSlow),
@@ -231,6 +234,11 @@ func thrashes(f *facts.Facts) bool {
 // runtimeSqueezed holds when the runtime waits for memory at the limit of its control group.
 func runtimeSqueezed(f *facts.Facts) bool { return facts.IsSqueezed(f, f.Target.Daemon.PID) }
 
+// busSqueezed holds when the slice that D-Bus runs in, besides the daemons, is at its limit.
+func busSqueezed(f *facts.Facts) bool {
+	return slices.ContainsFunc(f.Pressure.Squeezed, func(m host.MemoryLimit) bool { return m.Path == systemSlice })
+}
+
 func kubeletSqueezed(f *facts.Facts) bool {
 	return slices.ContainsFunc(facts.ProcessesOf(f, host.RoleKubelet),
 		func(p host.Process) bool { return facts.IsSqueezed(f, p.PID) })
@@ -253,6 +261,16 @@ func starvedBut(other host.Role) condition {
 
 func runtimeHardlyRuns(f *facts.Facts) bool {
 	return runtimeStarves(f) || throttledBut(f, host.RoleKubelet, f.Limits.Node.ThrottledCritical)
+}
+
+// systemSlice is the control group that systemd runs services in, D-Bus among them.
+const systemSlice = "/system.slice"
+
+// busThrottled holds when the slice that D-Bus runs in, besides the daemons, hardly runs.
+func busThrottled(f *facts.Facts) bool {
+	return slices.ContainsFunc(f.Pressure.Throttled, func(t host.Throttling) bool {
+		return t.Path == systemSlice && facts.ThrottledShare(t) >= f.Limits.Node.ThrottledCritical
+	})
 }
 
 // throttledBut reports whether a group other than that of one daemon is throttled in at least such a share of its
