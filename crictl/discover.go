@@ -71,8 +71,8 @@ func (e *NoEndpointError) Error() string {
 // Probe to find out.
 //
 // The settings of the running kubelet are read in any case. The error is an *EndpointError when the flag or the
-// variable is not the address of a unix socket, or names a regular file, a *NoEndpointError when nothing was found, also
-// in time, or that the context was cancelled; the Discovery then lists the sources tried.
+// variable is not the address of a unix socket, or names a regular file, a *NoEndpointError when nothing was found, or
+// not in time, else that the context was cancelled; the Discovery then lists the sources tried.
 func Discover(ctx context.Context, opts DiscoverOptions) (Discovery, error) {
 	d := &discovery{root: cmp.Or(opts.Root, "/")}
 	aboutKubelet := d.findKubelet(ctx)

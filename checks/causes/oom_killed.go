@@ -117,7 +117,7 @@ func countedOOM(f *facts.Facts) *Finding {
 		Addf(&e.For, "systemd: %s", UnitLine(f, k.Unit))
 		subjects = append(subjects, checks.Subject{Kind: "Unit", Name: k.Unit.Name})
 	}
-	Addf(&e.Missing, "the kernel's record of the kill: the journal %s",
+	addIf(!f.Log.Read || f.Log.From.After(first.Last), &e.Missing, "the kernel's record of the kill: the journal %s",
 		ifElse(f.Log.Read, "begins at "+facts.ClockText(f, f.Log.From), "was not read"))
 	summary := "the kernel OOM-killed a process of " + facts.Clean(first.Unit.Name) +
 		ifElse(first.Runs, ", which systemd started again at ", " at ") + facts.ClockText(f, first.Last) +

@@ -66,7 +66,8 @@ var relations = []relation{
 	root(MemoryPressure, memoryIsLow, IOStall),
 	root(MemoryPressure, busSqueezed, SystemdWedged),
 	// Who looks for memory uses the CPUs.
-	root(MemoryPressure, either(memoryIsLow, runtimeSqueezed), CPUStarved, OOMKilled, PLEGUnhealthy, RelistOverloaded, RuntimeSlow),
+	root(MemoryPressure, either(memoryIsLow, runtimeSqueezed), CPUStarved, OOMKilled, PLEGUnhealthy, RelistOverloaded,
+		RuntimeSlow),
 	root(MemoryPressure, either(thrashes, runtimeSqueezed), RuntimeHung),
 	root(MemoryPressure, either(thrashes, kubeletSqueezed), KubeletStalled),
 	root(MemoryPressure, runtimeSqueezed, ImageServiceHung, InspectHang, ListHang, RuntimeDown),

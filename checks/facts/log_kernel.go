@@ -256,14 +256,15 @@ type CountedKill struct {
 	Role   Role
 	Unit   *host.Unit
 	Group  *host.MemoryLimit // whose memory.events has the kills; nil where systemd's result tells of one
-	Last   time.Time         // when the daemon was started again, or its unit ended; zero where that is not known
+	Last   time.Time         // when the daemon was started again, or its unit ended
 	Runs   bool              // it was started again
 	Mended bool              // it runs, and was started again only once, or has run for a minute since
 }
 
-// countedKills returns the daemons that were OOM-killed within the window, where the log does not reach back so far.
-// memory.events counts since the group was made, so it says nothing of a daemon whose group is as new as itself. Each
-// automatic start of the unit must have a kill, else another end of the daemon may have been the last one.
+// countedKills returns the daemons that were OOM-killed within the window: those whose unit ended so, and those whose
+// control group counts kills, where the log does not reach back so far. memory.events counts since the group was made,
+// so it says nothing of a daemon whose group is as new as itself. Each automatic start of the unit must have a kill,
+// else another end of the daemon may have been the last one.
 func countedKills(f *Facts) (list []CountedKill) {
 	for _, d := range []struct {
 		role Role
@@ -285,18 +286,20 @@ func countedKills(f *Facts) (list []CountedKill) {
 		if i >= 0 {
 			k.Group = &f.Seen.Starvation.Value.MemoryLimits[i]
 		}
-		killed := false
+		logged, killed := false, false
 		switch {
 		case len(d.runs) == 1:
 			k.Last, k.Runs = d.runs[0].Started, true
 			k.Mended = u.Active == "active" && (starts == 1 || AgeOf(f, d.runs[0]) >= settled)
 			killed = k.Group != nil && starts > 0 && k.Group.Kills >= starts
 		case u.Result == "oom-kill":
-			killed = true
+			k.Group, killed = nil, true
 		case u.Result == "signal" && u.ExitStatus == int(syscall.SIGKILL):
 			killed = k.Group != nil && k.Group.Kills > starts
 		}
-		logged := f.Log.Read && f.Log.From.Before(k.Last.Add(-startSkew))
+		if k.Group != nil {
+			logged = f.Log.Read && f.Log.From.Before(k.Last.Add(-startSkew))
+		}
 		window := cmp.Or(f.Limits.JournalWindow, checks.DefaultLimits().JournalWindow)
 		if killed && !logged && f.Now.Sub(k.Last) < window {
 			list = append(list, k)

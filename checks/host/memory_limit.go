@@ -23,8 +23,8 @@ type MemoryLimit struct {
 	Owner
 }
 
-// memoryLimits reads the limits of memory of the control groups that the daemons are in, and of those above them. While no
-// runtime runs, the group of a shim is read as the runtime's, in which systemd starts it again.
+// memoryLimits reads the limits of memory of the control groups that the daemons are in, and of those above them. While
+// no runtime runs, the group of a shim is read as the runtime's, in which systemd starts it again.
 func (p Population) memoryLimits(at *position, all hierarchies) (list []MemoryLimit) {
 	h, err := all.of("memory")
 	if err != nil || !h.unified {
