@@ -65,7 +65,7 @@ func (h *history) counts() []Count {
 		}
 		s := subjects[b.Code][o]
 		if s == nil {
-			s = &SubjectCount{Kind: o.Kind, ID: Clean(cmp.Or(o.ID, o.Label()), 200)}
+			s = &SubjectCount{Kind: o.Kind, ID: Clean(cmp.Or(o.ID, o.Label(), o.PodUID), 200)}
 			if o.Kind == "Process" {
 				s.Name, s.InPod = Clean(o.Name, 200), podded[o]
 			}
@@ -74,7 +74,7 @@ func (h *history) counts() []Count {
 		s.Count += b.Count
 		s.First, s.Last = earlier(s.First, first), later(s.Last, last)
 		if text := b.Call().Text; text != "" && s.Last == last && slices.Contains(ofPods, b.Code) {
-			s.Error = Clean(text, exampleLength)
+			s.Error = ends(text)
 		}
 	}
 	latest := map[string]int64{}
@@ -87,7 +87,7 @@ func (h *history) counts() []Count {
 				c.Example = ex.text
 			}
 			if ok && h.window.admits(&ex.latestAt) && ex.latestAt.at >= latest[code] {
-				latest[code], c.Latest = ex.latestAt.at, Clean(string(ex.latest), exampleLength)
+				latest[code], c.Latest = ex.latestAt.at, ends(string(ex.latest))
 			}
 		}
 	}
@@ -136,6 +136,24 @@ func (h *history) memoryKills() []MemoryKill {
 	}
 	slices.SortStableFunc(all, func(a, b MemoryKill) int { return cmp.Compare(b.Count, a.Count) })
 	return all[:min(len(all), maxMemoryKills)]
+}
+
+// ends is Clean for an example: of a long record the middle is left out, between two words. Its beginning has what
+// failed, and its end why.
+func ends(s string) string {
+	const gap, half = " … ", exampleLength / 2
+	s = strings.TrimSpace(s)
+	if len(s) <= exampleLength {
+		return Clean(s, exampleLength)
+	}
+	first, last := s[:half], s[len(s)-(exampleLength-half-len(gap)):]
+	if i := strings.LastIndexByte(first, ' '); i > half/2 {
+		first = first[:i]
+	}
+	if i := strings.IndexByte(last, ' '); i >= 0 && i < half/2 {
+		last = last[i:]
+	}
+	return Clean(first, half) + gap + Clean(last, half)
 }
 
 // Clean makes a text of a log safe to show on one line: no control characters, no more than limit bytes.

@@ -20,7 +20,7 @@ type ErrorGroup struct {
 	Unit     string     `json:"unit,omitempty"`     // of systemd, or the daemon's name, where the source knows it
 	Severity string     `json:"severity,omitempty"` // error or warning
 	Template string     `json:"template"`           // the text that they share, with <*> for each variable part
-	Example  string     `json:"example"`            // the newest record, cleaned of control characters and cut
+	Example  string     `json:"example"`            // the newest record, cleaned of control characters; of a long one without its middle
 	Code     string     `json:"code,omitempty"`     // the signature of the catalogue that matches it, if one does
 	Count    int64      `json:"count"`
 	First    *time.Time `json:"first,omitempty"`
@@ -132,7 +132,7 @@ func (s *source) errorRecord(r *textlog.Record, t timestamp) {
 		return
 	}
 	how := lineSeverity(r.Raw)
-	if how == "" || s.side(t) != 0 {
+	if how == "" || s.side(t) != 0 || ofCanary(r) {
 		return
 	}
 	lane, unit := daemonOf(r)
@@ -150,7 +150,7 @@ func (s *source) errorRecord(r *textlog.Record, t timestamp) {
 		if last, ok := g.last.raw(); known && ok && at-last > ErrorPause.Microseconds() {
 			g.since = t
 		}
-		g.last, g.example = t, append(g.example[:0], message[:min(len(message), 4*exampleLength)]...)
+		g.last, g.example = t, append(g.example[:0], message...)
 	}
 	g.Count++
 	if len(s.found) > 0 && g.Code == "" {
@@ -230,7 +230,7 @@ func (h *history) errorGroups() []ErrorGroup {
 			for _, t := range []*timestamp{&part.first, &part.last, &part.since} {
 				t.at, t.known = s.cal.instant(*t)
 			}
-			part.Example = Clean(string(part.example), exampleLength)
+			part.Example = ends(string(part.example))
 			part.First, part.Last, part.Since = part.first.time(), part.last.time(), part.since.time()
 			part.Pods = slices.Clone(part.Pods)
 			parts = append(parts, &part)

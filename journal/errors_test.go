@@ -64,6 +64,10 @@ func TestErrorsOf(t *testing.T) {
 	const stamp = "1121 00:52:12.490297   30256 "
 	for name, tt := range map[string]struct{ text, want string }{
 		"no error": {"I" + stamp + `kubelet.go:1] "Failed to do it" err="no"`, ""},
+		"a canary": {
+			"Nov 21 00:52:12 n1 containerd[7]: " + `time="2026-11-21T00:52:12.1Z" level=error msg="RunPodSandbox for ` +
+				`&PodSandboxMetadata{Name:kdiag-canary-1,Uid:1,Namespace:kdiag-canary,Attempt:0,} failed, error"`, "",
+		},
 		"klog": {
 			"W" + stamp + `a.go:1] Failed to do it 17 times`,
 			"1 kubelet warning  [] Failed to do it <*> times\n",

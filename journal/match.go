@@ -193,18 +193,18 @@ func callOf(m *signature.Match, r *textlog.Record) Call {
 	return c
 }
 
-// ofPods are the signatures of pods that do not start or stop. After the first five the kubelet makes another
-// sandbox, whose id means nothing.
+// ofPods are the signatures of pods that do not start or stop. Of the first six the pod is the object: after the first
+// five the kubelet makes another sandbox, whose id means nothing.
 var ofPods = []string{
 	signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.PodSyncFailed, signature.PluginMissing,
-	signature.StopFailed, signature.MountFailed,
+	signature.ProbeUnroutable, signature.StopFailed, signature.MountFailed,
 }
 
-// objectOf is the object that a match names, the most particular one first.
-func objectOf(m *signature.Match) Object {
+// objectOf is the object that a match of a record names, the most particular one first.
+func objectOf(m *signature.Match, r *textlog.Record) Object {
 	o := Object{Namespace: m.Namespace, Pod: m.Pod, PodUID: m.PodUID}
 	switch {
-	case slices.Contains(ofPods[:5], m.Signature.Code) && m.Pod != "" && m.Namespace != "":
+	case slices.Contains(ofPods[:6], m.Signature.Code) && m.Pod != "" && m.Namespace != "":
 		return Object{Kind: "Pod", Namespace: m.Namespace, Pod: m.Pod}
 	case m.ContainerID != "":
 		o.Kind, o.ID, o.Name = "Container", m.ContainerID, m.Container
@@ -221,6 +221,8 @@ func objectOf(m *signature.Match) Object {
 		o.Kind, o.ID = "Device", m.Device
 	case m.Unit != "":
 		o.Kind, o.ID = "Unit", m.Unit
+	case m.Signature.Code == signature.GoPanicked && len(r.Units) > 0: // of whoever writes it
+		o.Kind, o.ID = "Unit", r.Units[0]
 	case m.Pod != "" || m.PodUID != "":
 		o.Kind, o.Name = "Pod", m.Container
 	default:

@@ -171,7 +171,7 @@ type SubjectCount struct {
 	ID    string     `json:"id"`              // id, name or path
 	Name  string     `json:"name,omitempty"`  // of a process, whose ID is its number
 	InPod bool       `json:"inPod,omitempty"` // of a process that was killed for memory: its control group is of a pod
-	Error string     `json:"error,omitempty"` // the beginning of the newest error about a pod, container or sandbox
+	Error string     `json:"error,omitempty"` // the newest about a pod, container or sandbox
 	Count int64      `json:"count"`
 	First *time.Time `json:"first,omitempty"`
 	Last  *time.Time `json:"last,omitempty"`

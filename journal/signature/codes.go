@@ -25,6 +25,7 @@ const (
 	PLEGChannelFull         = "PLEGChannelFull"
 	PodSyncFailed           = "PodSyncFailed"
 	PluginMissing           = "PluginMissing"
+	ProbeUnroutable         = "ProbeUnroutable"
 	HousekeepingSlow        = "HousekeepingSlow"
 	ContainerGCFailed       = "ContainerGCFailed"
 	LogRotateFailed         = "LogRotateFailed"

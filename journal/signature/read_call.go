@@ -3,6 +3,8 @@ package signature
 import (
 	"slices"
 	"strings"
+
+	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
 
 // isRPC reports whether a word is a call of the CRI that the kubelet makes.
@@ -76,10 +78,13 @@ func codeName(word string) string {
 func grpcError(s string) (code, text string) {
 	rest, ok := after(s, "code = ")
 	if !ok {
-		for _, key := range []string{"err", "error"} {
+		for _, key := range []string{"err", "error", "output"} {
 			if v := field(s, key); v != "" {
 				return "", errorText(v)
 			}
+		}
+		if v, ok := after(s, "). Error: "); ok { // of an operation on a volume (goroutinemap/exponentialbackoff)
+			return "", errorText(volumeIDs.ReplaceAllString(upTo(v, "\n"), ""))
 		}
 		return "", ""
 	}
@@ -91,6 +96,9 @@ func grpcError(s string) (code, text string) {
 	}
 	return code, errorText(enclosed(desc))
 }
+
+// volumeIDs finds what the kubelet says of a volume and its pod beside their names.
+var volumeIDs = lazyregexp.New(` \(UniqueName: "[^"]*"\)(?: pod "[^"]*" \(UID: "[^"]*"\) ?)?`)
 
 // enclosed returns the text before the quote that ends the string which s is the rest of. Quotes inside come in
 // pairs, at any level of escaping; one that opens follows a blank or an opening sign.
@@ -116,14 +124,17 @@ func enclosed(s string) string {
 	return s
 }
 
-// errorText cleans and cuts an error for display.
+// errorText cleans an error for display. Of a long one the middle is left out: Go's errors have what failed at their
+// beginning and why at their end.
 func errorText(s string) string {
-	s = s[:min(len(s), 4*maxError)]
+	const first = maxError / 3
+	s = s[:min(len(s), 8*maxError)]
 	if strings.Contains(s, `\`) {
 		s = strings.NewReplacer(`\\\"`, `"`, `\"`, `"`, `\n`, " ").Replace(s)
 	}
-	if len(s) > maxError {
-		s = s[:maxError]
+	if s = strings.TrimSpace(s); len(s) > maxError {
+		const gap = " ... "
+		s = s[:first] + gap + s[len(s)-(maxError-first-len(gap)):]
 	}
-	return strings.ToValidUTF8(strings.TrimSpace(strings.Clone(s)), "")
+	return strings.ToValidUTF8(strings.Clone(s), "")
 }

@@ -105,7 +105,10 @@ var (
 	readContainerMetadata = named(`ContainerMetadata[^}]*?ame:[\\"]*(?P<container>[^,\\" }]+)`)
 	// "PLEG: Ignoring events for pod name/namespace: ..." of kubelets up to 1.20: the name comes first there.
 	readIgnored = named(`PLEG: .*?pod (?P<pod>[^ :"\n/]+)/(?P<namespace>[^ :"\n]*)`)
-	readSyncing = named(`rror syncing pod (?P<uid>[^ ,"-]+(?:-[^ ,"-]+){4})`)
+	// MountVolume.SetUp failed for volume "v" (UniqueName: "p/v") pod "NAME" (UID: "u"), in which a pod that is gone has
+	// its UID for a name.
+	readVolumePod = named(`pod \\*"[^"\\ ]+\\*" \(UID: \\*"(?P<uid>[^"\\ ]+)\\*"\)`)
+	readSyncing   = named(`rror syncing pod (?P<uid>[^ ,"-]+(?:-[^ ,"-]+){4})`)
 )
 
 const metadata = `[^}]*?ame:[\\"]*(?P<pod>[^,\\" }]+)(?:[^}]*?id:[\\"]*(?P<uid>[^,\\" }]+))?` +

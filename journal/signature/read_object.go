@@ -32,6 +32,7 @@ func readObjects(r *record, m *Match) {
 		{"reserv", nil, readReserved},
 		{"PLEG: ", &m.Pod, readIgnored},
 		{"rror syncing pod ", &m.PodUID, readSyncing},
+		{"(UniqueName: ", &m.PodUID, readVolumePod},
 	} {
 		if (form.known == nil || *form.known == "") && strings.Contains(s, form.mark) {
 			form.read(r, m)

@@ -58,7 +58,7 @@ type Match struct {
 
 	RPC       string // CRI call, such as ListContainers
 	GRPCCode  string // gRPC's name of the code, such as DeadlineExceeded, also if the record has its number
-	ErrorText string // text of the error, at most 200 bytes
+	ErrorText string // text of the error, at most 300 bytes; of a longer one without its middle
 
 	ContainerID string
 	SandboxID   string
