@@ -15,8 +15,9 @@ type Errors struct {
 	Repeating []journal.ErrorGroup
 }
 
-// ErrorsFrom is for how long an error must have been repeated to be no passing trouble, such as that of a start.
-const ErrorsFrom = 2 * time.Minute
+// ErrorsFrom is for how long an error must have been repeated to be no passing trouble, such as that of a start: three
+// pauses of 20 s, in which the kubelet reads its static manifests again (fileCheckFrequency), and a little more.
+const ErrorsFrom = 70 * time.Second
 
 func deriveErrors(f *Facts) {
 	if !f.Log.Read || f.Target.Simulated {
