@@ -29,7 +29,7 @@ func restartsByUnit(f *facts.Facts) facts.Restarts {
 	if u == nil || u.Restarts < facts.LoopRestarts {
 		return facts.Restarts{}
 	}
-	young := u.Active == "active" && !u.Since.IsZero() && f.Now.Sub(u.Since) < facts.LoopFresh
+	young := u.Active == "active" && !u.Since.IsZero() && !facts.LoopOver(f, f.Now.Sub(u.Since))
 	if !young && !slices.Contains([]string{"auto-restart", "auto-restart-queued"}, u.Sub) {
 		return facts.Restarts{}
 	}
@@ -41,7 +41,9 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 	if r.Count < facts.LoopRestarts {
 		r, within = restartsByUnit(f), "since its unit was started"
 	}
-	if r.Count < facts.LoopRestarts || f.Target.Simulated {
+	over := func(p host.Process) bool { return facts.LoopOver(f, facts.AgeOf(f, p)) }
+	if r.Count < facts.LoopRestarts || f.Target.Simulated ||
+		slices.ContainsFunc(facts.ProcessesOf(f, host.RoleKubelet), over) {
 		return nil
 	}
 	var e checks.Evidence
@@ -58,12 +60,6 @@ func recogniseKubeletCrashLooping(f *facts.Facts) *Finding {
 	if !facts.Fresh(f, r.Last, facts.LoopFresh) {
 		severity = checks.Warning
 		Addf(&e.Against, "it has not been restarted for %s and more", facts.LoopFresh)
-	}
-	for _, p := range facts.ProcessesOf(f, host.RoleKubelet) {
-		if a := facts.AgeOf(f, p); a >= facts.LoopFresh {
-			severity = checks.Warning
-			Addf(&e.Against, "%v has been running for %s", p, a)
-		}
 	}
 	if severity == checks.Critical && r.Last != nil && facts.ReadySince(f, *r.Last) {
 		severity = checks.Warning
@@ -113,6 +109,9 @@ func exitReason(f *facts.Facts, e *checks.Evidence) string {
 			}
 		}
 		add(text, signature.KubeletFatal)
+	}
+	if c := facts.Logged(f, signature.GoPanicked); c != nil && panicked(f, facts.RoleKubelet) {
+		add("it ends with: "+Quote(c.Newest()), signature.GoPanicked)
 	}
 	if u := f.KubeletState.Unit; best == "" && u != nil && u.Result != "" && u.Result != "success" {
 		add("systemd's result is " + facts.Clean(u.Result))

@@ -48,6 +48,10 @@ func addLastWords(f *facts.Facts, e *checks.Evidence, since *time.Time) string {
 		Addf(&e.For, "when the watchdog ended it, %s", why)
 	}
 	c := facts.Logged(f, signature.RuntimeStartFailed)
+	if p := facts.Logged(f, signature.GoPanicked); p != nil && !panicked(f, facts.RoleKubelet) &&
+		(c == nil || c.Last != nil && p.Last != nil && p.Last.After(*c.Last)) {
+		c = p
+	}
 	if c == nil || !f.Log.SameRuntime || since != nil && c.Last != nil && c.Last.Before(*since) {
 		return ""
 	}
@@ -58,6 +62,11 @@ func addLastWords(f *facts.Facts, e *checks.Evidence, since *time.Time) string {
 		return "; its database io.containerd.metadata.v1.bolt/meta.db does not load: " + Quote(words)
 	}
 	return "; it says: " + Quote(words)
+}
+
+// panicked reports whether a daemon of a role has ended with a panic, as far as the log says who wrote it.
+func panicked(f *facts.Facts, role facts.Role) bool {
+	return len(facts.UnitsOf(f, signature.GoPanicked, role)) > 0
 }
 
 // silentShim is what is wrong with a shim that runs and does not answer.

@@ -19,33 +19,51 @@ import (
 const (
 	LoopRestarts = 3
 	LoopFresh    = 6 * time.Minute
+	// loopPause is the least time for which a kubelet must have been running for its loop to be over. One that cannot
+	// start ends within seconds, and systemd waits for 10 s (RestartSec of kubeadm's unit).
+	loopPause = time.Minute
 )
 
 // Restarts counts the restarts of the kubelet in the window that nobody asked for.
 type Restarts struct {
 	Count int
 	Last  *time.Time
-	Line  string // how it is known
+	Line  string        // how it is known
+	Every time.Duration // the mean time between them; 0 for fewer than two
+}
+
+// LoopOver reports whether a kubelet that has been running for so long is in no loop of restarts any more: it has been
+// running for longer than between two of them.
+func LoopOver(f *Facts, age time.Duration) bool {
+	pause := f.Log.Restarts.Every * 3 / 2
+	if u := f.KubeletState.Unit; f.Log.Watchdog || u != nil && u.Result == "watchdog" {
+		pause = LoopFresh
+	}
+	return age >= min(max(pause, loopPause), LoopFresh)
 }
 
 // kubeletRestarts counts restarts: systemd's own count of those that it scheduled, else deaths that a start follows.
 // Stops and starts alone are a person's doing.
 func kubeletRestarts(f *Facts) Restarts {
 	var r Restarts
-	see := func(n int, last *time.Time, what string) {
-		if n > r.Count {
-			line := fmt.Sprintf("%s %s in the last %s", what, units.Times(n), units.Duration(f.Log.Window))
-			r = Restarts{n, last, line}
+	see := func(n int, first, last *time.Time, what string) {
+		if n <= r.Count {
+			return
+		}
+		r = Restarts{n, last, fmt.Sprintf("%s %s in the last %s", what, units.Times(n), units.Duration(f.Log.Window)), 0}
+		if n > 1 && first != nil && last != nil {
+			r.Every = last.Sub(*first) / time.Duration(n-1)
 		}
 	}
 	for _, u := range UnitsOf(f, signature.UnitRestarted, RoleKubelet) {
-		see(int(u.Count), u.Last, "systemd restarted "+Clean(u.ID))
+		see(int(u.Count), u.First, u.Last, "systemd restarted "+Clean(u.ID))
 	}
 	if LastOf(f, signature.KubeletStarted, signature.SyncLoopStarted) != nil {
-		see(occasions(f, signature.KubeletFatal), LastOf(f, signature.KubeletFatal),
-			"the kubelet ended itself, and was started again,")
+		if c := Logged(f, signature.KubeletFatal); c != nil {
+			see(occasions(f, signature.KubeletFatal), c.First, c.Last, "the kubelet ended itself, and was started again,")
+		}
 		for _, u := range UnitsOf(f, signature.WatchdogTimeout, RoleKubelet) {
-			see(int(u.Count), u.Last, "systemd's watchdog ended the kubelet")
+			see(int(u.Count), u.First, u.Last, "systemd's watchdog ended the kubelet")
 		}
 	}
 	return r

@@ -238,11 +238,12 @@ func readUnit(f *facts.Facts, s host.Systemd, u *host.Unit) checks.Result {
 	if u == nil || u.Load == "not-found" {
 		return skipped("systemd has no such unit")
 	}
-	line := causes.UnitLine(f, u)
+	line, up := causes.UnitLine(f, u), f.Now.Sub(u.Since)
+	settled := up >= facts.LoopFresh || u == f.KubeletState.Unit && facts.LoopOver(f, up)
 	switch {
 	case u.Active == "activating" || u.Active == "deactivating":
 		return warning("%s", line)
-	case u.Restarts >= facts.LoopRestarts && !u.Since.IsZero() && f.Now.Sub(u.Since) < facts.LoopFresh:
+	case u.Restarts >= facts.LoopRestarts && !u.Since.IsZero() && !settled:
 		return warning("%s: it does not stay up", line)
 	case causes.UnitDown(u):
 		return skipped("%s: it is not in use here", line)

@@ -268,7 +268,7 @@ func readLogOfPLEG(f *facts.Facts) checks.Result {
 
 func readLogOfKubelet(f *facts.Facts) checks.Result {
 	if r := f.Log.Restarts; r.Count > 0 {
-		return warning("%s", r.Line)
+		return warning("%s, last at %s", r.Line, facts.ClockText(f, *cmp.Or(r.Last, &f.Now)))
 	}
 	if c := facts.Logged(f, signature.WatchdogWithheld); c != nil {
 		return warning("the kubelet withheld its watchdog signal%s: its loop stood still, and systemd will kill it",
