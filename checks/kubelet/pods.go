@@ -17,11 +17,16 @@ type Pod struct {
 	crictl.Pod            // the UID is that by which the runtime knows it
 	Phase      string     // Pending, Running, Succeeded, Failed or Unknown
 	Started    *time.Time `json:",omitempty"` // when the kubelet took it over; nil until then
+	Known      *time.Time `json:",omitempty"` // since when the kubelet knows it; nil where the API server was asked
 	Deleted    *time.Time `json:",omitempty"` // when its grace period ends; nil where it is not to go
 }
 
-// annotationHash has the UID of a static pod of which the API server has a mirror with another UID.
-const annotationHash = "kubernetes.io/config.hash"
+// Annotations of pods: the UID of a static pod of which the API server has a mirror with another UID; and, in the
+// kubelet's own list, when it first had the pod from its source (recordFirstSeenTime in pkg/kubelet/config).
+const (
+	annotationHash = "kubernetes.io/config.hash"
+	annotationSeen = "kubernetes.io/config.seen"
+)
 
 // AskPods asks for the pods of this node: the kubelet at its read-only port, or with given credentials at its server,
 // else, where that may be asked, the API server of its kubeconfig as this node.
@@ -79,10 +84,14 @@ func parsePods(data []byte) ([]Pod, error) {
 	pods := make([]Pod, 0, len(list.Items))
 	for i := range list.Items {
 		m, status := &list.Items[i].Metadata, &list.Items[i].Status
-		pods = append(pods, Pod{
-			crictl.Pod{Namespace: m.Namespace, Name: m.Name, UID: cmp.Or(m.Annotations[annotationHash], m.UID)},
-			status.Phase, status.StartTime, m.DeletionTimestamp,
-		})
+		p := Pod{
+			Pod:   crictl.Pod{Namespace: m.Namespace, Name: m.Name, UID: cmp.Or(m.Annotations[annotationHash], m.UID)},
+			Phase: status.Phase, Started: status.StartTime, Deleted: m.DeletionTimestamp,
+		}
+		if t, err := time.Parse(time.RFC3339Nano, m.Annotations[annotationSeen]); err == nil {
+			p.Known = &t
+		}
+		pods = append(pods, p)
 	}
 	return pods, nil
 }
