@@ -20,8 +20,11 @@ var podsNotStarting = Definition{Code: PodsNotStarting, SeenLate: true, Recognis
 func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	pods, none := f.Pods.NotStarting, f.Pods.NoneStarts
 	wrong := podsLabel(pods) + units.Plural(len(pods), " does", " do") + " not start"
+	reached := func(t facts.PodTrouble) bool { return t.Stage != facts.Unreachable }
 	switch {
-	case none && facts.Says(pods[0].Words, "setup network", "set up network", "cni"):
+	case len(pods) > 0 && !slices.ContainsFunc(pods, reached):
+		wrong = "the kubelet cannot reach " + podsLabel(pods)
+	case none && facts.OfNetwork(pods[0].Words):
 		wrong = "no pod with its own network can start"
 	case none:
 		wrong = "no pod can start"
@@ -105,7 +108,8 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 	step, words := checks.Strong, ""
 	for _, t := range pods {
 		subjects = append(subjects, checks.Subject{
-			Kind: "Pod", Name: t.Pod.Name, Namespace: t.Pod.Namespace, Pod: t.Pod.Name, PodUID: t.Pod.UID,
+			Kind: "Pod", ID: ifElse(t.Pod.Name == "", t.Pod.UID, ""), Name: t.Pod.Name, Namespace: t.Pod.Namespace,
+			Pod: t.Pod.Name, PodUID: t.Pod.UID,
 		})
 		words = cmp.Or(words, t.Words)
 	}
@@ -118,6 +122,7 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 		addGaps(f, &e, gapJournal)
 		Addf(&e.Missing, "an error of the kubelet or the runtime about it")
 	}
+	addIf(facts.CanaryStarts(f), &e.Against, "a canary was created and started, so some pods can start")
 	addIf(none && f.Canary == nil, &e.Missing, "whether a canary starts (kdiag node --canary tries one)")
 	summary := besides(f, wrong)[0]
 	if words != "" {
@@ -129,8 +134,13 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 	return x.advise(func(s *Steps, _ string) { adviseTroubled(f, s, pods, words) })
 }
 
-// podLabel is namespace and name of a pod.
-func podLabel(t facts.PodTrouble) string { return facts.Clean(t.Pod.Namespace + "/" + t.Pod.Name) }
+// podLabel is namespace and name of a pod; of one that is gone the UID.
+func podLabel(t facts.PodTrouble) string {
+	if t.Pod.Name == "" {
+		return facts.Clean("the deleted pod " + t.Pod.UID)
+	}
+	return facts.Clean(t.Pod.Namespace + "/" + t.Pod.Name)
+}
 
 // podsLabel names a few pods, and how many there are more.
 func podsLabel(pods []facts.PodTrouble) string {
@@ -156,6 +166,7 @@ var errorSources = []errorSource{
 	},
 	{"overlay", "dmesg -T | tail -n 20", "Read why the kernel refuses the mount"},
 	{"failed to setup network", "ls -l /etc/cni/net.d /opt/cni/bin", "Check the network's configuration and plugins"},
+	{": connect: ", "ip rule; ip route show table all", "Look for a rule or a route that keeps the node from its pods"},
 }
 
 func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words string) {
@@ -168,8 +179,11 @@ func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words str
 			s.Look(textf("find /var/log/pods/%s_%s_* ! -type f ! -type d ! -type l", first.Pod.Namespace, first.Pod.Name),
 				"Find what is no regular file in its log folder: the runtime waits for a reader of a pipe")
 		}
-	} else {
+	} else if first.Stage != facts.StillMounted {
 		s.lookPods("See how far the pods have come")
+	}
+	if first.Stage == facts.StillMounted && facts.Safe(first.Pod.UID) {
+		s.Look("grep "+first.Pod.UID+" /proc/self/mountinfo", "Look for a mount that was left in the volume: unmount it")
 	}
 	for _, k := range errorSources {
 		if strings.Contains(words, k.words) {

@@ -1,6 +1,8 @@
 package causes
 
 import (
+	"slices"
+
 	"github.com/kdiag/kdiag/checks/facts"
 	"github.com/kdiag/kdiag/checks/units"
 )
@@ -12,5 +14,9 @@ var podsNotStopping = Definition{Code: PodsNotStopping, SeenLate: true, Recognis
 
 func recognisePodsNotStopping(f *facts.Facts) *Finding {
 	pods := f.Pods.NotStopping
-	return troubled(f, pods, false, podsLabel(pods)+units.Plural(len(pods), " does", " do")+" not stop")
+	wrong := podsLabel(pods) + units.Plural(len(pods), " does", " do") + " not stop"
+	if !slices.ContainsFunc(pods, func(t facts.PodTrouble) bool { return t.Stage != facts.StillMounted }) {
+		wrong = "a volume of " + podsLabel(pods) + " stays mounted"
+	}
+	return troubled(f, pods, false, wrong)
 }

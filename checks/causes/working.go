@@ -73,7 +73,9 @@ func addWaits(f *facts.Facts, e *checks.Evidence, p host.Process) {
 
 // besides is an effect on pods of which a relist notices nothing.
 func besides(f *facts.Facts, effect string) []string {
-	return []string{ifElse(f.Pattern.Well, "PLEG is fine, but "+effect, effect)}
+	a := f.KubeletState
+	late := a.LoopStands || a.PLEGKnown && a.PLEGAge > f.Calls.Threshold && !f.Target.OtherEndpoint
+	return []string{ifElse(f.Pattern.Well && !late, "PLEG is fine, but "+effect, effect)}
 }
 
 // workEffect returns the effect of stuck processes on the pods that they work for.

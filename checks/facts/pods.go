@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/internal/lazyregexp"
@@ -52,6 +53,7 @@ const (
 	StillRuns    Stage = "still runs"
 	StillMounted Stage = "has a volume that is still mounted"
 	StillHolds   Stage = "has devices that its driver must release"
+	Unreachable  Stage = "cannot be reached from the node"
 )
 
 // stops reports whether a pod of the stage is to go.
@@ -72,12 +74,14 @@ const (
 	syncRetry = 90*time.Second + SkipFresh
 	// attachTime is how long a pod may have no sandbox without an error: volumes are attached in that time.
 	attachTime = 2 * time.Minute
+	// leastProbes is the number of probes that fail until the kubelet believes it (failureThreshold).
+	leastProbes = 3
 )
 
 // podSigns are the signatures about pods that do not start or stop.
 var podSigns = []string{
 	signature.PluginMissing, signature.CNIFailed, signature.CreateFailed, signature.NameReserved, signature.MountFailed,
-	signature.StopFailed, signature.PodSyncFailed,
+	signature.StopFailed, signature.PodSyncFailed, signature.ProbeUnroutable,
 }
 
 var (
@@ -98,6 +102,8 @@ var (
 	// innerError ends where the innermost error of nested ones begins, and longIDs are the ids in it.
 	innerError = lazyregexp.New(`^.*desc = `)
 	longIDs    = lazyregexp.New(`\b([0-9a-f]{12})[0-9a-f]{52}\b`)
+	// volumeName finds the pod's UID in the name of a volume.
+	volumeName = lazyregexp.New(`volume "kubernetes\.io/[^"]*[0-9a-f]{12}-([^"]+)"`)
 )
 
 // A podError is what the kubelet's log has of one pod, or of one container or sandbox.
@@ -106,6 +112,7 @@ type podError struct {
 	code        string // of the signature
 	text        string // the newest error, or its beginning
 	first, last time.Time
+	count       int64
 }
 
 // podErrors returns the errors about pods that the log holds, those first whose text is certainly of the pod.
@@ -113,21 +120,21 @@ func podErrors(f *Facts) (all []podError) {
 	if f.Journal == nil {
 		return nil
 	}
-	add := func(name, code, text string, first, last *time.Time) {
+	add := func(name, code, text string, first, last *time.Time, count int64) {
 		if first != nil && last != nil {
-			all = append(all, podError{strings.TrimSpace(name), code, text, *first, *last})
+			all = append(all, podError{strings.TrimSpace(name), code, text, *first, *last, count})
 		}
 	}
 	for _, code := range podSigns {
 		c := cmp.Or(Logged(f, code), &journal.Count{})
 		for _, s := range c.Subjects {
-			add(s.ID, code, cmp.Or(s.Error, ErrorWords(c.Newest())), s.First, s.Last)
+			add(s.ID, code, cmp.Or(s.Error, ErrorWords(c.Newest())), s.First, s.Last, s.Count)
 		}
 	}
 	for _, g := range f.Journal.Errors {
 		for _, name := range g.Pods {
 			if slices.Contains(podSigns, g.Code) {
-				add(name, g.Code, ErrorWords(g.Example), g.First, g.Last)
+				add(name, g.Code, ErrorWords(g.Example), g.First, g.Last, g.Count)
 			}
 		}
 	}
@@ -141,6 +148,7 @@ type listedPod struct {
 	running int       // containers that run
 	newest  time.Time // when the newest of them was created; zero for none
 	made    time.Time // when the newest sandbox that is ready was created
+	backOff bool      // a container has ended that was started again, and waits for its next start
 }
 
 // derivePods finds the pods that are not where the kubelet wants them.
@@ -174,7 +182,10 @@ func derivePods(f *Facts) {
 		}
 	}
 	addWanted(f, pods, trouble)
-	for _, t := range trouble {
+	for name, t := range trouble {
+		if strings.HasSuffix(t.Words, "context deadline exceeded") {
+			t.Words = cmp.Or(runtimeWords(f, name, ids), t.Words)
+		}
 		if t.Stage.stops() {
 			f.Pods.NotStopping = append(f.Pods.NotStopping, t)
 		} else {
@@ -219,6 +230,19 @@ func missingDrivers(f *Facts, errs []podError, ids map[string]string) (all []Mis
 	return filter(all, func(d MissingDriver) bool { return len(d.Pods) == 0 || slices.ContainsFunc(d.Pods, waits) })
 }
 
+// runtimeWords returns the newest error of the runtime about a container or a sandbox of a pod; empty without one. Of a
+// call that misses its deadline the kubelet knows nothing else.
+func runtimeWords(f *Facts, pod string, ids map[string]string) string {
+	for _, g := range f.Journal.Errors {
+		for id, name := range ids {
+			if name == pod && g.Lane == string(signature.Runtime) && len(id) > 8 && strings.Contains(g.Example, id) {
+				return errorOf(ErrorWords(g.Example))
+			}
+		}
+	}
+	return ""
+}
+
 // addWanted compares the pods that the kubelet has with those of the runtime: it adds those that are late without an
 // error, and removes what is over, since the pod has ended, or is to go, or is gone.
 func addWanted(f *Facts, pods map[string]listedPod, trouble map[string]PodTrouble) {
@@ -243,14 +267,15 @@ func addWanted(f *Facts, pods map[string]listedPod, trouble map[string]PodTroubl
 	for name, w := range wanted {
 		p, listed := pods[name]
 		_, found := trouble[name]
+		since := cmp.Or(w.Started, w.Known)
 		switch {
 		case found:
 		case w.Deleted != nil:
 			if w.Deleted.Before(before) && (p.ready || p.running > 0) {
 				trouble[name] = PodTrouble{Pod: p.Pod, Stage: StillRuns, Since: *w.Deleted}
 			}
-		case w.Phase == "Pending" && !listed && w.Started != nil && w.Started.Before(before) && !waitsForObject(f, name):
-			trouble[name] = PodTrouble{Pod: w.Pod, Stage: NoSandbox, Since: *w.Started}
+		case w.Phase == "Pending" && !listed && since != nil && since.Before(before) && !waitsForObject(f, name):
+			trouble[name] = PodTrouble{Pod: w.Pod, Stage: NoSandbox, Since: *since}
 		}
 	}
 }
@@ -263,8 +288,11 @@ func waitsForObject(f *Facts, name string) bool {
 	})
 }
 
-// noneStarts reports whether no pod can start, as far as it shows without a try.
+// noneStarts reports whether no pod can start, as far as it shows without a try, or by a canary.
 func noneStarts(f *Facts) bool {
+	if CanaryStarts(f) {
+		return false
+	}
 	stuck := filter(f.Pods.NotStarting, func(t PodTrouble) bool {
 		return t.Stage == NoSandbox && t.Words != "" && !missingDriver.MatchString(t.Words)
 	})
@@ -272,6 +300,19 @@ func noneStarts(f *Facts) bool {
 		return s.State == crictl.SandboxReady && s.Created().After(stuck[0].Since)
 	})
 }
+
+// CanaryStarts reports whether a canary has started, with a network of its own unless no pod fails for its network.
+func CanaryStarts(f *Facts) bool {
+	c := f.Canary
+	started := func(s checks.CanaryStep) bool {
+		return s.Name == "StartContainer" && (s.Status == checks.StatusOK || s.Status == checks.StatusWarning)
+	}
+	return c != nil && slices.ContainsFunc(c.Steps, started) && (c.Network == "cni" ||
+		!slices.ContainsFunc(f.Pods.NotStarting, func(t PodTrouble) bool { return OfNetwork(t.Words) }))
+}
+
+// OfNetwork reports whether the error of a pod is about its network.
+func OfNetwork(words string) bool { return Says(words, "setup network", "set up network", "cni") }
 
 // listedPods returns the pods of the newest lists by their names, and the names of the pods by the ids of
 // their containers and sandboxes.
@@ -290,9 +331,31 @@ func listedPods(f *Facts) (pods map[string]listedPod, ids map[string]string) {
 		default:
 			p.running, p.newest = p.running+1, later(p.newest, created)
 		}
-		pods[name], ids[e.ID] = p, name
+		pods[name], ids[e.ID], ids[e.Pod.UID] = p, name, name
+	}
+	newest := newestOf(containersOf(f))
+	for _, c := range containersOf(f) {
+		if c.State == crictl.ContainerExited && c.Attempt > 0 && newest[attempts{c.SandboxID, c.Name}] == c.CreatedAt {
+			name := PodOf(c.Pod).Namespace + "/" + PodOf(c.Pod).Name
+			p := pods[name]
+			p.backOff = true
+			pods[name] = p
+		}
 	}
 	return pods, ids
+}
+
+// attempts are the containers that were made one after the other in the same place.
+type attempts struct{ sandbox, name string }
+
+// newestOf returns when the newest of the containers in each place was created.
+func newestOf(all []crictl.Container) map[attempts]int64 {
+	newest := map[attempts]int64{}
+	for _, c := range all {
+		k := attempts{c.SandboxID, c.Name}
+		newest[k] = max(newest[k], c.CreatedAt)
+	}
+	return newest
 }
 
 func later(a, b time.Time) time.Time {
@@ -307,7 +370,11 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 	t := PodTrouble{Pod: listed.Pod, Stage: stageOf(e, listed), Since: e.first, Words: errorOf(e.text)}
 	if t.Pod.Name == "" {
 		var found bool
-		if t.Pod.Namespace, t.Pod.Name, found = strings.Cut(name, "/"); !found {
+		switch t.Pod.Namespace, t.Pod.Name, found = strings.Cut(name, "/"); {
+		case found:
+		case t.Stage == StillMounted: // of a pod that is gone the UID is left
+			t.Pod = crictl.Pod{UID: name}
+		default:
 			return t, false // a container that no list has
 		}
 	}
@@ -323,9 +390,15 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 		}
 	case StillHolds:
 		retry, over = syncRetry, false
-	case NoVolume, StillMounted:
-		retry = f.Log.RetryPause
+	case NoVolume, StillMounted: // the kubelet waits twice as long each time
+		retry = min(f.Log.RetryPause, e.last.Sub(e.first)*3/2+SkipFresh)
 		over = over && t.Stage == NoVolume
+	case Unreachable:
+		over = known && !listed.ready || e.count < leastProbes
+		// Once its container has been started again, as many probes as ended it take no longer.
+		if known && !listed.backOff && f.Log.At.Sub(listed.newest) >= sandboxRetry {
+			retry = sandboxRetry
+		}
 	case NoContainer:
 		over = listed.newest.After(e.last)
 		if e.code == signature.PodSyncFailed && !Says(e.text, "startcontainer") { // which has a back-off of its own
@@ -348,6 +421,8 @@ func stageOf(e podError, listed listedPod) Stage {
 	switch {
 	case Says(e.text, "unprepare dynamic resources"):
 		return StillHolds
+	case e.code == signature.ProbeUnroutable:
+		return Unreachable
 	case e.code == signature.StopFailed || stops.MatchString(e.text):
 		return StillRuns
 	case e.code == signature.MountFailed && Says(e.text, "unmountvolume", "unmountdevice", "teardown"):
@@ -363,7 +438,9 @@ func stageOf(e podError, listed listedPod) Stage {
 // errorOf returns the innermost error, with its ids cut short, and the outermost where that says too little.
 func errorOf(text string) string {
 	text = longIDs.ReplaceAllString(strings.ReplaceAll(text, `\"`, `"`), "$1")
+	text = volumeName.ReplaceAllString(text, `volume "$1"`)
 	words := strings.TrimRight(innerError.ReplaceAllString(text, ""), `"\ `)
+	words = strings.TrimSuffix(words, ": unknown") // the code that containerd gives an error without one
 	if words == "context deadline exceeded" {
 		return text
 	}
@@ -382,16 +459,11 @@ func neverStarted(f *Facts) []crictl.Container {
 	if len(created) == 0 {
 		return nil
 	}
-	type key struct{ sandbox, name string }
-	newest, ready := map[key]int64{}, map[string]bool{}
-	for _, c := range containersOf(f) {
-		k := key{c.SandboxID, c.Name}
-		newest[k] = max(newest[k], c.CreatedAt)
-	}
+	newest, ready := newestOf(containersOf(f)), map[string]bool{}
 	for _, s := range sandboxesOf(f) {
 		ready[s.ID] = s.State == crictl.SandboxReady
 	}
 	return filter(created, func(c crictl.Container) bool {
-		return ready[c.SandboxID] && newest[key{c.SandboxID, c.Name}] == c.CreatedAt
+		return ready[c.SandboxID] && newest[attempts{c.SandboxID, c.Name}] == c.CreatedAt
 	})
 }
