@@ -21,7 +21,7 @@ func kubeletProbes() []Probe {
 			func(n *facts.Node) *facts.Reading[[]kubelet.Certificate] { return &n.Certificates }, readCertificates),
 		probe(Probe{ID: "kubelet.apiserver", Limit: longLook, Cheap: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[kubelet.Server] { return &n.Server }, askServer),
-		probe(Probe{ID: "kubelet.pods", Limit: longLook, Walks: true, After: afterSettings},
+		probe(Probe{ID: "kubelet.pods", Limit: longLook, Cheap: true, Walks: true, After: afterSettings},
 			func(n *facts.Node) *facts.Reading[[]kubelet.Pod] { return &n.Pods },
 			func(ctx context.Context, s *Input, seen facts.Node) ([]kubelet.Pod, error) {
 				if s.KubeletPID == 0 {
