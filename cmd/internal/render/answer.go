@@ -189,7 +189,7 @@ func (p *page) folded(sign string, lines []string, most int) {
 	for i, s := range lines[:min(len(lines), most)] {
 		more := andMore(i, most, len(lines))
 		if s = p.prose(s); most == 1 && !strings.HasPrefix(s, "goroutine ") {
-			s = briefLine{p.cleaner, max(p.wrap-4-columns(more), leastSummary)}.cut(s)
+			s = briefLine{p.cleaner, max(p.wrap-4-columns(more), leastSummary)}.reason(s)
 		}
 		p.item(2, plain(sign), s+more)
 	}

@@ -183,11 +183,11 @@ func (m briefLine) causeLine(word string, c checks.Cause, culprit []string, more
 	lacks := func(line string) bool {
 		return slices.ContainsFunc(culprit, func(name string) bool { return !strings.Contains(line, name) })
 	}
-	line := rest.cut(start + ": " + summary)
+	line := rest.reason(start + ": " + summary)
 	if lacks(line) {
 		line = start + " " + middle(strings.Join(culprit, "/"), rest.width-len(start)-1)
 		if rest.width-len(line) >= leastSummary {
-			line = rest.cut(line + ": " + summary)
+			line = rest.reason(line + ": " + summary)
 		}
 	}
 	return m.cut(line + more), !lacks(line)

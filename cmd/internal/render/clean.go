@@ -173,6 +173,15 @@ func (m briefLine) cut(s string) string {
 	return strings.TrimRight(part, " ,;:") + ellipsis
 }
 
+// reason shortens a sentence that may end with an error of Go, of which the last part says why: that part stays.
+func (m briefLine) reason(s string) string {
+	i := strings.LastIndex(s, ": ")
+	if m.fits(s) || i < 0 || m.width-(len(s)-i) < max(leastSummary, m.width/2) {
+		return m.cut(s)
+	}
+	return m.cut(briefLine{m.cleaner, m.width - (len(s) - i)}.cut(s[:i]) + s[i:])
+}
+
 // middle shortens s to width by leaving out its middle: names differ at both ends.
 func middle(s string, width int) string {
 	if (briefLine{width: width}).fits(s) {

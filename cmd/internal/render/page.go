@@ -217,7 +217,7 @@ func (p *page) oneLine(lead []span, text span) {
 		p.flow(lead, 4, text)
 		return
 	}
-	p.put(append(lead, span{briefLine{p.cleaner, free}.cut(text.text), text.ink})...)
+	p.put(append(lead, span{briefLine{p.cleaner, free}.reason(text.text), text.ink})...)
 }
 
 // Fill breaks text at white space into lines of at most so many columns.
