@@ -33,9 +33,12 @@ type Restarts struct {
 }
 
 // LoopOver reports whether a kubelet that has been running for so long is in no loop of restarts any more: it has been
-// running for longer than between two of them.
+// running for longer than between two of them. Restarts that lie farther apart than those of any loop are none.
 func LoopOver(f *Facts, age time.Duration) bool {
 	pause := f.Log.Restarts.Every * 3 / 2
+	if f.Log.Restarts.Every > LoopFresh {
+		pause = 0
+	}
 	if u := f.KubeletState.Unit; f.Log.Watchdog || u != nil && u.Result == "watchdog" {
 		pause = LoopFresh
 	}

@@ -441,6 +441,9 @@ func errorOf(text string) string {
 	text = volumeName.ReplaceAllString(text, `volume "$1"`)
 	words := strings.TrimRight(innerError.ReplaceAllString(text, ""), `"\ `)
 	words = strings.TrimSuffix(words, ": unknown") // the code that containerd gives an error without one
+	if strings.Count(words, `"`)%2 > 0 {
+		words += `"` // of the words themselves
+	}
 	if words == "context deadline exceeded" {
 		return text
 	}
