@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
-	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/units"
 )
 
@@ -29,7 +27,7 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	case none:
 		wrong = "no pod can start"
 	}
-	x := cmp.Or(twoKubelets(f), troubled(f, pods, none, wrong))
+	x := troubled(f, pods, none, wrong)
 	failed := canaryFails(f, "RunPodSandbox", "CreateContainer", "StartContainer")
 	if failed == nil {
 		return x
@@ -43,46 +41,6 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	x.Severity, x.Step = checks.Critical, checks.Certain
 	x.Evidence.For = append(x.Evidence.For, line)
 	return x
-}
-
-// How long two kubelets must have run, and how many of the sandboxes made in rivalWindow must have ended.
-const (
-	rivalAge    = 30 * time.Second
-	rivalWindow = 5 * time.Minute
-	rivalEnded  = 5
-)
-
-// twoKubelets returns the finding that two kubelets run on this node; nil without. Each ends the pods of the runtime that
-// it does not know, which are those of the other.
-func twoKubelets(f *facts.Facts) *Finding {
-	var e checks.Evidence
-	var subjects []checks.Subject
-	for _, p := range facts.ProcessesOf(f, host.RoleKubelet) {
-		if p.Name == "kubelet" && p.State != 'Z' && facts.AgeOf(f, p) >= rivalAge {
-			subjects = append(subjects, facts.ProcessSubject(f, p, facts.OwnerOf(p)))
-			Addf(&e.For, "%v has run for %s", p, facts.AgeOf(f, p))
-		}
-	}
-	ended := 0
-	for s := range facts.Entries(f, facts.RPCSandboxes) {
-		if !s.Runs && f.Now.Sub(time.Unix(0, s.CreatedAt)) < rivalWindow {
-			ended++
-		}
-	}
-	if len(subjects) < 2 || f.Target.Simulated {
-		return nil
-	}
-	churn := ended >= rivalEnded
-	addIf(churn, &e.For, "%d sandboxes that were made in the last %s have ended", ended, rivalWindow)
-	addIf(!churn, &e.Against, "hardly a sandbox that was made in the last %s has ended", rivalWindow)
-	Addf(&e.Missing, "whether both use this runtime: compare containerRuntimeEndpoint")
-	summary := textf("%d kubelets run on this node: on one runtime, each ends the pods of the other", len(subjects))
-	return newFinding(criticalIf(churn), ifElse(churn, checks.Strong, checks.Fair), summary, e, subjects...).
-		advise(func(s *Steps, _ string) {
-			s.Look("ps -o pid,ppid,unit,lstart,args -C kubelet", "See who starts each, and with which settings")
-			s.lookIf(facts.Safe(f.Target.KubeletUnit), "systemctl status --no-pager "+f.Target.KubeletUnit,
-				"See which of them is the node's own; stop the other with its unit, or end it")
-		})
 }
 
 // canaryFails returns the first step of a canary that failed, if it is one of these.
