@@ -1,10 +1,12 @@
 package crictl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -325,4 +327,59 @@ func (k *KubeletProcess) settings() *Kubelet {
 	}
 	out.Unreadable = strings.Join(problems, "; ")
 	return out
+}
+
+// Rivals returns which of some kubelets call the runtime at the socket that the kubelet of a pid calls, each as it sees
+// the file: one in a container has a socket of its own at the same path. The parents and children of that kubelet, such
+// as a wrapper of its name, are none. root is the host's root directory as this process sees it.
+func Rivals(ctx context.Context, root string, pid int, others []int) []int {
+	found, _ := within(ctx, "comparing kubelets", func() (rivals []int, _ error) { // a socket that cannot be seen is none
+		own := socketOf(root, pid)
+		for _, other := range others {
+			if info := socketOf(root, other); own != nil && info != nil && os.SameFile(own, info) &&
+				connects(root, other) && !descends(root, pid, other) && !descends(root, other, pid) {
+				rivals = append(rivals, other)
+			}
+		}
+		return rivals, nil
+	})
+	return found
+}
+
+// socketOf describes the socket at which a kubelet calls its runtime; nil where it is not there, or not known.
+func socketOf(root string, pid int) (info fs.FileInfo) {
+	k, err := OpenKubelet(root, pid)
+	if err != nil {
+		return nil
+	}
+	endpoint := cmp.Or(k.settings().Endpoint, kubeletconfig.Defaults().ContainerRuntimeEndpoint)
+	_ = InRoot(filepath.Join(proc.Dir(root, pid), "root"), pathOf(endpoint), func(path string) (err error) {
+		info, err = os.Stat(path)
+		return err
+	})
+	return info
+}
+
+// connects reports whether a process has a socket open: one that is only called kubelet may have none.
+func connects(root string, pid int) bool {
+	dir := filepath.Join(proc.Dir(root, pid), "fd")
+	fds, _ := os.ReadDir(dir) // one that may not be looked at has none
+	return slices.ContainsFunc(fds, func(fd fs.DirEntry) bool {
+		link, _ := os.Readlink(filepath.Join(dir, fd.Name()))
+		return strings.HasPrefix(link, "socket:")
+	})
+}
+
+// descends reports whether a process is below another one.
+func descends(root string, pid, from int) bool {
+	for range 64 { // process ids are read one after the other: a reused one could close a circle
+		status, err := readProc(root, pid, "status")
+		if pid, _ = strconv.Atoi(strings.Join(proc.StatusFields(string(status), "PPid:"), "")); err != nil || pid <= 1 {
+			return false
+		}
+		if pid == from {
+			return true
+		}
+	}
+	return false
 }

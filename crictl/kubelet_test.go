@@ -141,3 +141,21 @@ func FuzzKubeletArgs(f *testing.F) {
 		}
 	})
 }
+
+// TestRivals compares kubelet 812 with others.
+func TestRivals(t *testing.T) {
+	root := host{
+		containerdSocket: "socket", "proc/812/root": "-> ../..", "812 kubelet": "kubelet",
+		"900 kubelet": "kubelet --container-runtime-endpoint unix://" + containerdSocket, "proc/900/root": "-> ../..",
+		"proc/900/fd/3": "-> socket:[77]", "proc/900/status": child(1),
+		"901 kubelet": "kubelet", "proc/901/root": "-> ../..", "proc/901/fd/3": "-> /dev/null", // only called so
+		"902 kubelet": "kubelet", "proc/902/root/" + containerdSocket: "socket", "proc/902/fd/3": "-> socket:[78]", // a node
+		"903 kubelet": "kubelet", "proc/903/root": "-> ../..", "proc/903/fd/3": "-> socket:[79]", "proc/903/status": child(812),
+		"904 kubelet":   "kubelet --container-runtime-endpoint " + crioSocket,
+		"proc/904/root": "-> ../..", "proc/904/fd/3": "-> socket:[80]",
+	}.root(t)
+	got := Rivals(t.Context(), root, 812, []int{900, 901, 902, 903, 904})
+	if diff := cmp.Diff([]int{900}, got); diff != "" {
+		t.Errorf("rivals (-want +got):\n%s", diff)
+	}
+}

@@ -60,8 +60,6 @@ var remedies = map[string][]remedy{
 	ListTooLarge:     {act(checks.ActionFixNode, "the list is as long after a restart")},
 	RelistOverloaded: {act(checks.ActionFixCluster, "too many pods change at once; a restart inspects them all")},
 	PodsNotStarting: {
-		act(checks.ActionFixNode, "one of the kubelets has to go",
-			seen(func(f *facts.Facts) bool { return twoKubelets(f) != nil })),
 		act(checks.ActionFixNode, "the daemon's words name what is missing"),
 	},
 	PodsNotStopping: {act(checks.ActionFixNode, "the daemon's words name what holds the pod")},

@@ -3,6 +3,7 @@ package causes
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
@@ -30,6 +31,9 @@ func UnitDown(u *host.Unit) bool {
 func recogniseKubeletDown(f *facts.Facts) *Finding {
 	k, u := f.KubeletState, f.KubeletState.Unit
 	unit := UnitDown(u) && !k.Runs && (u.Active == "failed" || u.Enabled == "enabled" || k.IsNode)
+	if len(k.Rivals) > 0 {
+		return recogniseRivals(f)
+	}
 	if !unit && !k.Gone {
 		return recogniseKubeletImpaired(f)
 	}
@@ -79,6 +83,47 @@ func recogniseKubeletDown(f *facts.Facts) *Finding {
 		first := ifElse(u != nil && u.Load == "masked", "unmask ", "reset-failed ")
 		s.Add(checks.TouchesKubelet, "systemctl "+first+unit+"; systemctl start "+unit,
 			"Starts it; containers go on. It fails again unless the error is repaired.")
+	})
+}
+
+// recogniseRivals is for kubelets that call one runtime: a kubelet ends each pod there that it does not know.
+func recogniseRivals(f *facts.Facts) *Finding {
+	var e checks.Evidence
+	var names []string
+	var subjects []checks.Subject
+	all := f.KubeletState.Rivals
+	second := all[1]
+	for _, p := range all {
+		unit := ifElse(p.Unit == "", "", ", "+facts.Clean(p.Unit))
+		names = append(names, textf("%s (pid %d%s)", facts.Clean(p.Name), p.PID, unit))
+		Addf(&e.For, "%s has been running since %s", names[len(names)-1], facts.MomentText(f, p.Started))
+		subjects = append(subjects, facts.ProcessSubject(f, p, host.Owner{}))
+	}
+	slices.Reverse(subjects) // the first is the one that has come last
+	Addf(&e.For, "they call the runtime at one socket, %s", f.Target.SocketPath)
+	step := checks.Strong
+	if dead := facts.DeadSince(f, second.Started); dead > 0 {
+		step = checks.Certain
+		Addf(&e.For, "%s made since %s and dead already", units.Count(dead, "sandbox"),
+			facts.MomentText(f, second.Started))
+	}
+	summary := textf("%d kubelets call one runtime, and each ends the pods of the other: %s", len(all), units.List(names))
+	x := newFinding(checks.Critical, step, summary, e, subjects...)
+	return x.affects(besides(f, "pods end soon after they start")...).advise(func(s *Steps, _ string) {
+		var pids []string
+		for _, p := range all {
+			pids = append(pids, strconv.Itoa(p.PID))
+		}
+		s.Look("ps -o pid,ppid,lstart,unit,args -p "+strings.Join(pids, ","), "See who started each, and with which settings.")
+		for _, p := range slices.Backward(all) {
+			if unit := strings.TrimSuffix(p.Unit, ".service"); unit != p.Unit && facts.Safe(unit) &&
+				unit != f.Target.KubeletUnit {
+				s.Add(checks.TouchesKubelet, "systemctl disable --now "+unit, "End the one that is not this node's.")
+				return
+			}
+		}
+		s.Add(checks.TouchesKubelet, textf("kill -TERM %d", all[len(all)-1].PID),
+			"End the one that is not this node's: this one has come last.")
 	})
 }
 

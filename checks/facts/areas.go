@@ -122,10 +122,11 @@ type KubeletState struct {
 	NotSeen     bool          // the processes of the host were read and no kubelet is among them
 	PLEGAge     time.Duration // how long ago the last good relist of the kubelet began, by its own metric
 	PLEGKnown   bool
-	Runs        bool          // a kubelet is among the processes
-	ServerWaits bool          // the kubelet's server hangs while its ping answers
-	Stopped     *host.Process // the kubelet's process when a signal or a tracer stopped it
-	Unit        *host.Unit    // the kubelet's unit as systemd describes it
+	Rivals      []host.Process // all kubelets that call the runtime, the oldest first; empty for one alone
+	Runs        bool           // a kubelet is among the processes
+	ServerWaits bool           // the kubelet's server hangs while its ping answers
+	Stopped     *host.Process  // the kubelet's process when a signal or a tracer stopped it
+	Unit        *host.Unit     // the kubelet's unit as systemd describes it
 }
 
 // Shims are the shims, and how they match the lists.

@@ -28,6 +28,7 @@ type Input struct {
 	Peer      *host.Process
 	NotTaken  []crictl.Tried // processes that call themselves kubelet and were not taken for the node's
 	NoSystemd bool           // something else than systemd runs this host
+	Rivals    []int          `json:",omitempty"` // kubelets on this host that call the same runtime as Kubelet
 	Kernel    string         `json:",omitempty"` // its release, as uname -r prints it; empty when not known
 	// Journal is the report on the last minutes of the node's own logs (Limits.JournalWindow). It supports,
 	// contradicts, dates and names; what the runtime answers now decides. Nil when the logs were not read.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
+	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/journal/signature"
 	"github.com/kdiag/kdiag/plegbench"
 )
@@ -25,6 +26,9 @@ const leastTries = 3
 // settings and found the runtime, within seconds; five minutes is also what its own check allows a loop
 // (SyncLoopHealthCheck).
 const KubeletStartup = 5 * time.Minute
+
+// RivalAge is the age from which two kubelets beside each other are no restart.
+const RivalAge = 30 * time.Second
 
 // The roles of the kubelet's certificates.
 const (
@@ -70,11 +74,36 @@ func deriveKubelet(f *Facts) {
 			a.Stopped = &p
 		}
 	}
+	a.Rivals = rivals(f)
 	for _, p := range running {
 		if a.HealthRefused && AgeOf(f, p) >= KubeletStartup && !IsStopped(&p) && a.NeverCameUp == nil {
 			a.NeverCameUp = &p
 		}
 	}
+}
+
+// rivals returns the kubelets that call one runtime, each of which ends the pods of the others, the oldest first. One
+// that is starting may be what takes another one's place, and one that is stopped ends nothing.
+func rivals(f *Facts) []host.Process {
+	if f.Kubelet == nil || len(f.Rivals) == 0 || f.Target.OtherEndpoint {
+		return nil
+	}
+	list := filter(ProcessesOf(f, host.RoleKubelet), func(p host.Process) bool {
+		one := p.PID == f.Kubelet.PID || slices.Contains(f.Rivals, p.PID)
+		return one && !IsStopped(&p) && p.State != 'Z' && AgeOf(f, p) >= RivalAge
+	})
+	if len(list) < 2 {
+		return nil
+	}
+	slices.SortStableFunc(list, func(a, b host.Process) int { return a.Started.Compare(b.Started) })
+	return list
+}
+
+// DeadSince counts the sandboxes that were made since a moment, and are not ready.
+func DeadSince(f *Facts, since time.Time) int {
+	return count(sandboxesOf(f), func(s crictl.PodSandbox) bool {
+		return s.State != crictl.SandboxReady && s.Created().After(since)
+	})
 }
 
 // KubeletVersion is the kubelet's version as it reports it, such as v1.36.2; empty when it is not known.

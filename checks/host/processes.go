@@ -44,6 +44,8 @@ type Process struct {
 	// Address and Namespace are those of the containerd that a shim was started by, also for what the shim started.
 	Address, Namespace string
 	Program            string // the base name of a shim's program, also for what the shim started
+	// Unit is the systemd unit of a kubelet, by its control group, where several processes are called so.
+	Unit string `json:",omitempty"`
 	// Daemon is the runtime's daemon that started it, or that started what started it; 0 when that is not known. Of a
 	// child of the runtime or the kubelet that waits to begin its program, it is the parent.
 	Daemon int
@@ -163,6 +165,7 @@ func ReadPopulation(ctx context.Context, root string, names Names, before Popula
 		}
 	}
 	p.inherit()
+	p.setUnits(ctx)
 	p.missing = errors.Join(err, p.hidden())
 	return p, p.missing
 }
@@ -514,6 +517,23 @@ func (p Population) inherit() {
 			process.Serves = cmp.Or(process.Serves, above.Serves)
 		}
 		p.roles[st.pid] = process
+	}
+}
+
+// setUnits tells the kubelets apart, where there are several.
+func (p Population) setUnits(ctx context.Context) {
+	kubelets, owners, pids := p.of(RoleKubelet), map[int]*Owner{}, map[*Owner]int{}
+	if len(kubelets) < 2 {
+		return
+	}
+	for _, k := range kubelets {
+		owners[k.PID] = &Owner{}
+		pids[owners[k.PID]] = k.PID
+	}
+	_ = p.setOwners(ctx, pids) // else their units are not known
+	for _, k := range kubelets {
+		k.Unit = owners[k.PID].Unit
+		p.roles[k.PID] = k
 	}
 }
 

@@ -199,6 +199,7 @@ func (c *collector) readProcesses(ctx context.Context, in *facts.Input) {
 	if in.Measurement == nil {
 		return
 	}
+	in.Rivals = rivals(ctx, c.env.Root, in)
 	pid := in.Measurement.Connect.PeerPID
 	isCRIO := func(p host.Process) bool { return p.PID == pid && p.Name == "crio" }
 	if slices.ContainsFunc(in.Measurement.Probes, crictl.Call.Hung) && slices.ContainsFunc(again, isCRIO) {
@@ -210,6 +211,23 @@ func (c *collector) readProcesses(ctx context.Context, in *facts.Input) {
 	if p, err := c.processes.One(pid); err == nil {
 		in.Peer = &p
 	}
+}
+
+// rivals returns the kubelets that call the runtime of the node's kubelet as well.
+func rivals(ctx context.Context, root string, in *facts.Input) []int {
+	if in.Kubelet == nil {
+		return nil
+	}
+	var others []int
+	for _, p := range in.Processes {
+		if p.Role == host.RoleKubelet && p.PID != in.Kubelet.PID && p.State != 'Z' {
+			others = append(others, p.PID)
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return crictl.Rivals(ctx, root, in.Kubelet.PID, others)
 }
 
 // probe runs the probes of the node, within their deadlines.
