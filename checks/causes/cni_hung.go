@@ -34,16 +34,24 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 		addCalls(f, &e.Against, isHanging, facts.RPCSandboxes, facts.RPCContainers)
 		addGaps(f, &e, gapPatience)
 	}
+	fifos := facts.FIFOs(f)
 	cni := f.Seen.CNI.Value // to open a FIFO waits for who writes to it
 	odd := hangs && facts.Says(cni.Problem, "not a regular file")
 	addIf(odd, &e.For, "%s in %s, which the runtime opens", facts.Clean(cni.Problem), facts.Clean(cni.ConfDir))
 	if len(old) > 0 {
 		step, subjects = checks.Certain, nil
 		summary = "CNI plugin " + working(f, old[0]) + andMore(len(old)-1, "plugin")
+		for _, l := range f.PluginLocks {
+			subjects = append(subjects, facts.ProcessSubject(f, holderOf(l), host.Owner{}))
+			Addf(&e.For, "%s holds the lock of %s, which a plugin has open", lockHolder(l), facts.Clean(l.Path))
+		}
+		if len(f.PluginLocks) > 0 {
+			summary += "; " + lockHolder(f.PluginLocks[0]) + " holds the lock " + facts.Clean(f.PluginLocks[0].Path)
+		}
 		if hangs {
 			summary += ", and Status hangs behind it"
 		}
-	} else if f.HostMissing == "" && !f.Target.Simulated {
+	} else if f.HostMissing == "" && !f.Target.Simulated && len(fifos) == 0 {
 		Addf(&e.Against, "no CNI plugin on this host has been running for more than %s", facts.StuckWork)
 	}
 	for _, p := range old {
@@ -62,6 +70,13 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 	if ends := endsOf(holds); len(old) == 0 && len(ends) > 0 {
 		subjects = ends
 	}
+	for i, w := range top(fifos) {
+		step, subjects = checks.Certain, slices.Insert(subjects, i, fifoSubject(w))
+		e.For = slices.Insert(e.For, i, fifoLine(w))
+	}
+	if len(fifos) > 0 && hangs && len(old) == 0 {
+		summary = "Status hangs, the lists answer: " + fifoLine(fifos[0])
+	}
 	addGaps(f, &e, gapHost)
 	agrees := hangs && fromLog(f, &e.For, calledDown)
 	if now := f.Log.PLEGNow; hangs && now != nil && f.Log.SameRuntime {
@@ -76,16 +91,20 @@ func recogniseCNIHung(f *facts.Facts) *Finding {
 	}
 	x := newFinding(severity, step, summary, e, subjects...).affects(effect...)
 	return x.advise(func(s *Steps, _ string) {
-		s.lookIf(odd && facts.SafePath.MatchString(cni.ConfDir), "ls -lA "+cni.ConfDir,
+		adviseFIFO(s, fifos)
+		s.lookIf(odd && len(fifos) == 0 && facts.SafePath.MatchString(cni.ConfDir), "ls -lA "+cni.ConfDir,
 			"Find the file that is none: to open a FIFO waits for a writer. Move it away, then restart the runtime")
-		if len(old) == 0 {
+		if len(old)+len(fifos) == 0 {
 			addCapture(f, s)
 			s.Look("ps -eo pid,ppid,stat,etime,comm --sort=-etime | grep -iE "+
 				"'cni|calico|cilium|flannel|bridge|loopback|multus|weave|ipam'",
 				"Look for a process of a CNI plugin that is older than 30s")
 		}
+		adviseLocks(s, f.PluginLocks)
 		for _, p := range top(old) {
-			adviseWork(f, s, p)
+			if len(f.PluginLocks) == 0 { // else the next one waits as well
+				adviseWork(f, s, p)
+			}
 		}
 		s.lookPods("Check the network add-on's pod: plugins wait for its daemon; deleting that pod restarts it")
 		if hangs {

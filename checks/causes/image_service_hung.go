@@ -61,8 +61,7 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 	}
 	var subjects []checks.Subject
 	for _, l := range f.FileLocks {
-		p := host.Process{PID: l.PID, Name: l.Name, State: l.State}
-		s := facts.ProcessSubject(f, p, host.Owner{})
+		s := facts.ProcessSubject(f, holderOf(l), host.Owner{})
 		if !slices.ContainsFunc(subjects, func(o checks.Subject) bool { return o.ID == s.ID }) {
 			subjects = append(subjects, s)
 		}
@@ -76,14 +75,7 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 		addCapture(f, s)
 		again := ifElse(names[0] == facts.RPCImages, "images -q", "imagefsinfo")
 		s.Look(facts.CrictlCommand(f, again), "Query it once more, with a longer timeout")
-		for _, l := range f.FileLocks {
-			s.Look(textf("ps -o pid,ppid,user,lstart,stat,comm -p %d", l.PID), "Find out what holds the lock, and for how long")
-			if p := (host.Process{PID: l.PID, Name: l.Name, State: l.State}); facts.IsStopped(&p) {
-				s.resume(p)
-			} else {
-				s.Add(checks.TouchesProcess, textf("kill %d", l.PID), textf("End %s, if its work can be lost", lockHolder(l)))
-			}
-		}
+		adviseLocks(s, f.FileLocks)
 		s.Look("systemctl list-units --no-pager '*snapshotter*' '*stargz*' '*nydus*'",
 			"List remote snapshotters; restart a broken one before the runtime")
 		AddDisk(f, s, "Check for a full disk under the image store")
@@ -92,7 +84,20 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 	})
 }
 
+// holderOf is the process that holds a lock.
+func holderOf(l host.FileLock) host.Process { return host.Process{PID: l.PID, Name: l.Name, State: l.State} }
+
 // lockHolder names the process that holds a lock.
-func lockHolder(l host.FileLock) string {
-	return facts.ProcessLabel(host.Process{PID: l.PID, Name: l.Name})
+func lockHolder(l host.FileLock) string { return facts.ProcessLabel(holderOf(l)) }
+
+// adviseLocks adds the steps that free locks.
+func adviseLocks(s *Steps, locks []host.FileLock) {
+	for _, l := range locks {
+		s.Look(textf("ps -o pid,ppid,user,lstart,stat,comm -p %d", l.PID), "Find out what holds the lock, and for how long")
+		if p := holderOf(l); facts.IsStopped(&p) {
+			s.resume(p)
+		} else {
+			s.Add(checks.TouchesProcess, textf("kill %d", l.PID), textf("End %s, if its work can be lost", lockHolder(l)))
+		}
+	}
 }

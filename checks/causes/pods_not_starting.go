@@ -27,7 +27,7 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	case none:
 		wrong = "no pod can start"
 	}
-	x := troubled(f, pods, none, wrong)
+	x := withFIFO(f, troubled(f, pods, none, wrong), wrong)
 	failed := canaryFails(f, "RunPodSandbox", "CreateContainer", "StartContainer")
 	if failed == nil {
 		return x
@@ -78,7 +78,7 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 	if words == "" {
 		step = checks.Fair
 		addGaps(f, &e, gapJournal)
-		Addf(&e.Missing, "an error of the kubelet or the runtime about it")
+		Addf(&e.Missing, noError)
 	}
 	addIf(facts.CanaryStarts(f), &e.Against, "a canary was created and started, so some pods can start")
 	addIf(none && f.Canary == nil, &e.Missing, "whether a canary starts (kdiag node --canary tries one)")
@@ -91,6 +91,9 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 		podsLabel(pods))
 	return x.advise(func(s *Steps, _ string) { adviseTroubled(f, s, pods, words) })
 }
+
+// noError is missing where no daemon says why pods do not get where they should.
+const noError = "an error of the kubelet or the runtime about it"
 
 // podLabel is namespace and name of a pod; of one that is gone the UID.
 func podLabel(t facts.PodTrouble) string {
@@ -133,7 +136,7 @@ func adviseTroubled(f *facts.Facts, s *Steps, pods []facts.PodTrouble, words str
 		s.Look(KubeletLog(f)+" | grep "+first.Pod.Name+" | tail -n 20", "Read what the kubelet logs about it")
 		s.Look(facts.CrictlCommand(f, "pods --namespace "+first.Pod.Namespace+" --name "+first.Pod.Name),
 			"See whether the runtime has a sandbox for it, and in which state")
-		if stage := first.Stage; stage == facts.NeverStarted {
+		if first.Stage == facts.NeverStarted && len(facts.FIFOs(f)) == 0 {
 			s.Look(textf("find /var/log/pods/%s_%s_* ! -type f ! -type d ! -type l", first.Pod.Namespace, first.Pod.Name),
 				"Find what is no regular file in its log folder: the runtime waits for a reader of a pipe")
 		}

@@ -47,6 +47,8 @@ type Input struct {
 	// FileLocks are the locks of others on databases of the runtime's daemon, where a goroutine waits for one, and on the
 	// lock files of CRI-O, where a call hangs.
 	FileLocks []host.FileLock
+	// PluginLocks are the locks of others on files that CNI plugins have open which have been at work for StuckWork.
+	PluginLocks []host.FileLock `json:",omitempty"`
 	Limits    checks.Limits // the zero value stands for checks.DefaultLimits
 }
 

@@ -51,6 +51,9 @@ func deriveOthers(f *Facts) {
 		is := func(p host.Process) bool { return p.PID == t.PID }
 		return !slices.ContainsFunc(f.Others, is) && (t.Role != "" || !isStranger(f, t.Owner))
 	})
+	n.Tasks.Value.FIFOs = filter(n.Tasks.Value.FIFOs, func(t host.FIFOWait) bool {
+		return !slices.ContainsFunc(f.Others, func(p host.Process) bool { return p.PID == t.PID })
+	})
 	others := func(pid int) bool {
 		return slices.ContainsFunc(f.Others, func(p host.Process) bool { return p.PID == pid })
 	}

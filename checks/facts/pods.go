@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/host"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/crictl"
 	"github.com/kdiag/kdiag/internal/lazyregexp"
@@ -469,4 +470,35 @@ func neverStarted(f *Facts) []crictl.Container {
 	return filter(created, func(c crictl.Container) bool {
 		return ready[c.SandboxID] && newest[attempts{c.SandboxID, c.Name}] == c.CreatedAt
 	})
+}
+
+// PodOfLog returns the pod in whose log folder a file lies, /var/log/pods/NAMESPACE_NAME_UID; empty for none.
+func PodOfLog(file string) (namespace, name, uid string) {
+	_, below, found := strings.Cut(file, "/pods/")
+	parts := strings.Split(strings.Split(below, "/")[0], "_")
+	if !found || len(parts) != 3 {
+		return "", "", ""
+	}
+	return parts[0], parts[1], parts[2]
+}
+
+// FIFOs returns the FIFOs that daemons of the node wait to open, each once, and those in no pod's log folder first. A
+// thread that opened the log of a pod which
+// is gone may wait for ever, and holds up nothing.
+func FIFOs(f *Facts) (list []host.FIFOWait) {
+	pods, _ := listedPods(f)
+	for _, w := range f.Seen.Tasks.Value.FIFOs {
+		same := func(o host.FIFOWait) bool { return o.PID == w.PID && o.Path == w.Path }
+		namespace, name, _ := PodOfLog(w.Path)
+		_, listed := pods[namespace+"/"+name]
+		if !slices.ContainsFunc(list, same) && (name == "" || listed || !f.Calls.BothLists) {
+			list = append(list, w)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b host.FIFOWait) int {
+		_, one, _ := PodOfLog(a.Path)
+		_, other, _ := PodOfLog(b.Path)
+		return first(one == "", other == "")
+	})
+	return list
 }

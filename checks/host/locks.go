@@ -21,7 +21,8 @@ type FileLock struct {
 }
 
 // LocksBefore returns the locks that others hold on the databases, files of the name *.db, and on the lock files,
-// *.lock, that a process has open: a daemon waits for the first at its start, and containers/storage for the second.
+// *.lock and lock, that a process has open: a daemon waits for the first at its start, containers/storage for the
+// second, and the CNI plugin host-local for the last.
 func LocksBefore(ctx context.Context, root string, pid int) ([]FileLock, error) {
 	return within(ctx, "reading file locks", func(at *position) ([]FileLock, error) {
 		at.enter("/proc/locks")
@@ -41,21 +42,22 @@ func LocksBefore(ctx context.Context, root string, pid int) ([]FileLock, error) 
 		for _, fd := range names(filepath.Join(all.dir(pid), "fd")) {
 			name := filepath.Join(all.dir(pid), "fd", fd)
 			path, _ := os.Readlink(name)
-			if !strings.HasSuffix(path, ".db") && !strings.HasSuffix(path, ".lock") {
+			if !strings.HasSuffix(path, ".db") && !strings.HasSuffix(path, ".lock") && filepath.Base(path) != "lock" {
 				continue
 			}
 			at.enter("%s", path)
 			var st unix.Stat_t
 			err := unix.Stat(name, &st)
 			file := fmt.Sprintf("%02x:%02x:%d", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev)), st.Ino)
-			holder := holders[file]
-			if holder < 0 {
+			holder, held := holders[file]
+			who, gone := readStat(all.dir(holder))
+			if held && (holder < 0 || gone != nil || who.state == 'Z') { // its children have the lock too
 				holder = all.holds(filepath.Base(path), file)
+				who, _ = readStat(all.dir(holder))
 			}
 			if err != nil || holder <= 0 || holder == pid {
 				continue
 			}
-			who, _ := readStat(all.dir(holder))
 			list = append(list, FileLock{Path: path, PID: holder, Name: who.comm, State: who.state})
 		}
 		return list, nil

@@ -13,6 +13,7 @@ import (
 func TestLocksBefore(t *testing.T) {
 	for name, lock := range map[string]func(fd uintptr) error{
 		"meta.db": func(fd uintptr) error { return unix.Flock(int(fd), unix.LOCK_EX) },
+		"lock":    func(fd uintptr) error { return unix.Flock(int(fd), unix.LOCK_EX) },
 		"storage.lock": func(fd uintptr) error {
 			return unix.FcntlFlock(fd, unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
 		},

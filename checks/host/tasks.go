@@ -38,6 +38,8 @@ type Tasks struct {
 	Stopped            []Process      // runtime, kubelet, shims in state T
 	// Watchers are looked for where a blocked task waits for the answer of one; bounded.
 	Watchers []Watcher `json:",omitempty"`
+	// FIFOs are what threads of the node's daemons wait to open; bounded.
+	FIFOs []FIFOWait `json:",omitempty"`
 	// Living holds the containers and sandboxes in whose control groups a process lives; nil when not all were read.
 	Living map[string]bool
 }
@@ -81,8 +83,8 @@ func ReadTasks(ctx context.Context, processes Population, between time.Duration)
 	}
 	began := time.Now()
 	tasks := processes.summary()
-	asleep := processes.suspects(ctx, maxThreadReads)
-	if len(asleep) > 0 {
+	asleep, opening := processes.suspects(ctx, maxThreadReads)
+	if len(asleep)+len(opening) > 0 {
 		if e := pause(ctx, between-time.Since(began)); e != nil {
 			return tasks, errors.Join(err, fmt.Errorf("reading blocked tasks again: %w", e))
 		}
@@ -93,6 +95,8 @@ func ReadTasks(ctx context.Context, processes Population, between time.Duration)
 		tasks.Blocked = append(tasks.Blocked, s.BlockedTask)
 	}
 	err = errors.Join(err, processes.explain(ctx, &tasks))
+	fifos, e := processes.fifos(ctx, opening)
+	tasks.FIFOs, err = fifos, errors.Join(err, e)
 	watchers, e := processes.watchers(ctx, tasks.Blocked)
 	tasks.Watchers = watchers
 	err = errors.Join(err, e, ctx.Err())
@@ -155,12 +159,15 @@ type suspect struct {
 	BlockedTask
 	dir      string // of the thread
 	start    uint64
+	state    byte
 	switches string // how often it has been switched away from
 }
 
-// suspects reads up to limit threads, and returns those in uninterruptible sleep.
-func (p Population) suspects(ctx context.Context, limit int) (list []suspect) {
+// suspects reads up to limit threads, and returns those in uninterruptible sleep, and those of the node's daemons that
+// open a FIFO.
+func (p Population) suspects(ctx context.Context, limit int) (list, opening []suspect) {
 	for _, st := range p.byWorth() {
+		daemon := mayOpen(p.roles[st.pid])
 		threads := []string{filepath.Join(p.dir(st.pid), "task", strconv.Itoa(st.pid))}
 		switch {
 		case strings.HasPrefix(st.comm, childPrefix): // kdiag's own, which shows the same for its mount
@@ -168,19 +175,25 @@ func (p Population) suspects(ctx context.Context, limit int) (list []suspect) {
 		case st.threads > 1 && ctx.Err() == nil && limit > 0:
 			threads = p.threads(st.pid)
 			limit -= len(threads)
-		case st.state != 'D':
+		case st.state != 'D' && !daemon:
 			continue
 		}
 		for _, dir := range threads {
 			t, err := readStat(dir)
-			if err != nil || t.state != 'D' || len(list) == maxSuspects {
+			opens := daemon && t.state == 'S' && wchan(dir) == opensFIFO
+			if err != nil || t.state != 'D' && !opens || len(list)+len(opening) == maxSuspects {
 				continue
 			}
-			task := BlockedTask{PID: st.pid, TID: t.pid, Name: t.comm, Wchan: wchan(dir), Started: p.started(t.start)}
-			list = append(list, suspect{task, dir, t.start, switches(dir)})
+			s := suspect{dir: dir, start: t.start, state: t.state, switches: switches(dir)}
+			s.BlockedTask = BlockedTask{PID: st.pid, TID: t.pid, Name: t.comm, Wchan: wchan(dir), Started: p.started(t.start)}
+			if opens {
+				opening = append(opening, s)
+			} else {
+				list = append(list, s)
+			}
 		}
 	}
-	return list
+	return list, opening
 }
 
 // switches returns how often a thread has been switched away from, as two numbers.
@@ -191,7 +204,7 @@ func switches(dir string) string {
 // stayed reads a thread for the second time, and reports whether the thread has slept ever since the first.
 func (s suspect) stayed() bool {
 	st, err := readStat(s.dir)
-	return err == nil && st.state == 'D' && st.start == s.start && switches(s.dir) == s.switches
+	return err == nil && st.state == s.state && st.start == s.start && switches(s.dir) == s.switches
 }
 
 // explain adds owners and stacks, as far as they can be read.

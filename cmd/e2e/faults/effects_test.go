@@ -24,6 +24,7 @@ import (
 func TestEndToEndPodsThatDoNotStart(t *testing.T) {
 	r := rig{e2etest.StartRig(t, nodebox.Options{})}
 	snapshots := filepath.Join(r.Dir(), "root", "io.containerd.snapshotter.v1.overlayfs", "snapshots")
+	fifo := filepath.Join(r.Dir(), "cni", "net.d", "05-acme.conflist")
 	failing := func(breaks e2etest.Maker) e2etest.Maker {
 		return func(t *testing.T, at *place) {
 			breaks(t, at)
@@ -101,6 +102,14 @@ func TestEndToEndPodsThatDoNotStart(t *testing.T) {
 			Codes: []string{"PodsNotStopping"}, Severity: checks.Warning, Culprits: []string{"stay-0"},
 			Lines: []string{"box/stay-0 does not stop", "box/stay-0 still runs since"},
 		}},
+		{
+			Name: "a FIFO among the network configurations",
+			Make: e2etest.Shell("mkfifo "+fifo+"; touch "+fifo, "mv "+fifo+" "+fifo+".away; : <>"+fifo+".away; rm "+fifo+".away"),
+			Want: want{
+				Codes: []string{"CNIHung"}, Severity: checks.Critical, Culprits: []string{fifo},
+				Lines: []string{"waits for the other end of " + fifo + ", a FIFO"}, Steps: []string{"ls -l " + fifo},
+			},
+		},
 	})
 	r.CheckControls(t, []fault{
 		{Name: "a pod that starts after two minutes of errors", Make: func(t *testing.T, at *place) {

@@ -34,6 +34,8 @@ const (
 	// dumpTimeout bounds the goroutine dumps of the runtime and the shims, and those of the kubelet: a daemon writes ten
 	// thousand goroutines in a second, and a stuck one never does.
 	dumpTimeout = 8 * time.Second
+	// maxPlugins bounds the CNI plugins whose locks are read.
+	maxPlugins = 5
 	// answerTime is how long a healthy runtime may take for all calls.
 	answerTime = 2 * time.Second
 	// countersApart is the time between two reads of the kernel's counters: long enough for a share of time to mean
@@ -200,6 +202,7 @@ func (c *collector) readProcesses(ctx context.Context, in *facts.Input) {
 		return
 	}
 	in.Rivals = rivals(ctx, c.env.Root, in)
+	in.PluginLocks = pluginLocks(ctx, c.env.Root, in)
 	pid := in.Measurement.Connect.PeerPID
 	isCRIO := func(p host.Process) bool { return p.PID == pid && p.Name == "crio" }
 	if slices.ContainsFunc(in.Measurement.Probes, crictl.Call.Hung) && slices.ContainsFunc(again, isCRIO) {
@@ -211,6 +214,24 @@ func (c *collector) readProcesses(ctx context.Context, in *facts.Input) {
 	if p, err := c.processes.One(pid); err == nil {
 		in.Peer = &p
 	}
+}
+
+// pluginLocks returns the locks that a few CNI plugins may wait for.
+func pluginLocks(ctx context.Context, root string, in *facts.Input) (all []host.FileLock) {
+	old := 0
+	for _, p := range in.Processes {
+		if p.Role != host.RoleCNI || in.Now.Sub(p.Started) < facts.StuckWork || old == maxPlugins {
+			continue
+		}
+		old++
+		locks, _ := host.LocksBefore(ctx, root, p.PID) // else nobody is named
+		for _, l := range locks {
+			if !slices.Contains(all, l) {
+				all = append(all, l)
+			}
+		}
+	}
+	return all
 }
 
 // rivals returns the kubelets that call the runtime of the node's kubelet as well.
