@@ -142,7 +142,7 @@ var relations = []relation{
 		return t.Role != "" || waits(f, facts.OwnedBy(f, t.Owner).PodUID)
 	}), waiting...),
 	root(ShimStuck, func(f *facts.Facts) bool {
-		return len(f.Shims.Working) > 0 || slices.ContainsFunc(
+		return len(f.Shims.Working)+len(f.Shims.Mute) > 0 || slices.ContainsFunc(
 			slices.Concat(f.Shims.Stopped, f.Shims.Silent, f.Shims.Blocked),
 			func(p host.Process) bool { return waits(f, facts.OwnedBy(f, facts.OwnerOf(p)).PodUID) })
 	}, waiting...),

@@ -42,6 +42,12 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		step = checks.Certain
 		severity = ifElse(facts.AgeOf(f, p) >= facts.LastingWork, checks.Critical, severity)
 	}
+	for _, p := range shims.Mute {
+		add(workSubject(f, p), "%v was started for %s %s ago and has started nothing: the runtime waits for it", p,
+			workFor(f, p), facts.AgeOf(f, p))
+		addWaits(f, &e, p)
+		severity = ifElse(facts.AgeOf(f, p) >= facts.LastingWork, checks.Critical, severity)
+	}
 	for _, p := range stopped {
 		add(facts.ProcessSubject(f, p, facts.OwnerOf(p)), "%s is stopped",
 			processOwned(f, p.PID, p.Name, facts.OwnerOf(p)))
@@ -106,6 +112,9 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 		return x.affects(noStatus)
 	}
 	x.Effect = workEffect(f, work)
+	for _, p := range top(shims.Mute) {
+		x.Effect = append(x.Effect, besides(f, workFor(f, p)+" cannot start")...)
+	}
 	for _, p := range top(slices.Concat(stopped, blocked)) {
 		x.Effect = append(x.Effect, besides(f, cmp.Or(workFor(f, p), "its pod")+" cannot be changed or stopped")...)
 	}
@@ -120,6 +129,10 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 func adviseShims(f *facts.Facts, s *Steps) {
 	for _, p := range top(f.Shims.Working) {
 		adviseWork(f, s, p)
+	}
+	for _, p := range top(f.Shims.Mute) {
+		addStack(s, p, workFor(f, p))
+		s.Add(checks.TouchesProcess, textf("kill -KILL %d", p.PID), textf("End %v, which has no containers yet", p))
 	}
 	for _, p := range top(f.Shims.Stopped) {
 		s.Look(textf("grep -E 'State|TracerPid' /proc/%d/status", p.PID), "Check whether a debugger holds it")

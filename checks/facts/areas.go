@@ -137,7 +137,9 @@ type Shims struct {
 	Compared   bool
 	Stopped    []host.Process // the shims that a signal or a tracer stopped
 	Silent     []host.Process // those that run and did not answer; they are asked only while a daemon starts
-	Blocked    []host.Process // those of which every thread is in uninterruptible sleep
+	// Mute are those that were started for a sandbox or container that no list has, and have started no process for it.
+	Mute    []host.Process
+	Blocked []host.Process // those of which every thread is in uninterruptible sleep
 	// Working are OCI runtimes, and the starts and deletions of shims, that should have ended long ago; oldest first.
 	Working []host.Process
 	// Gone are objects that the runtime lists as running or ready, and of which no process lives.

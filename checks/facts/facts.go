@@ -49,7 +49,7 @@ type Input struct {
 	FileLocks []host.FileLock
 	// PluginLocks are the locks of others on files that CNI plugins have open which have been at work for StuckWork.
 	PluginLocks []host.FileLock `json:",omitempty"`
-	Limits    checks.Limits // the zero value stands for checks.DefaultLimits
+	Limits      checks.Limits   // the zero value stands for checks.DefaultLimits
 }
 
 // Facts are the collected facts and their consequences, each worked out once by New.

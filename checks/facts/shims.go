@@ -48,12 +48,16 @@ func deriveShims(f *Facts) {
 			s.Working = append(s.Working, p)
 		}
 	}
+	s.Mute = muteShims(f)
 	s.Gone = goneProcesses(f)
 	s.Unwatched = unwatched(f)
 	s.Gap, s.Compared = shimGap(f)
 	replaced := slices.ContainsFunc(f.Processes, func(p host.Process) bool { return SharesSocket(f, p) })
 	s.Culprits = ShimGap{
 		Orphans: filter(s.Gap.Orphans, func(p host.Process) bool {
+			if slices.ContainsFunc(s.Mute, func(o host.Process) bool { return o.PID == p.PID }) {
+				return false
+			}
 			ours := IsAsked(f, p.Address) && p.Namespace == kubernetes && p.Work == ""
 			return !replaced && ours || IsNamedBad(f, p.ObjectID)
 		}),
@@ -68,6 +72,22 @@ func StuckShims(f *Facts) []host.Process {
 		return IsStopped(&p) || p.Lasting || slices.ContainsFunc(f.Shims.Working, func(w host.Process) bool {
 			return w.PID == p.PID || w.PPID == p.PID
 		})
+	})
+}
+
+// muteAge is the age from which a shim should have started a process.
+const muteAge = time.Minute
+
+// muteShims returns the shims that the runtime waits for: a shim begins the first process of its sandbox within a second,
+// and only then a list has the sandbox. Its bundle is there until the runtime gives up. Other shims than runc's are
+// started before the pod has its network, which a CNI plugin may hold up.
+func muteShims(f *Facts) []host.Process {
+	return filter(ProcessesOf(f, host.RoleShim), func(p host.Process) bool {
+		hasPlugin := slices.ContainsFunc(ProcessesOf(f, host.RoleCNI), func(o host.Process) bool {
+			return o.ObjectID == p.ObjectID || o.Serves.Pod == p.Serves.Pod && o.Serves.Namespace == p.Serves.Namespace
+		})
+		return f.Shims.Comparable && p.Serves.Pod != "" && p.Work == "" && p.Namespace == kubernetes && p.State == 'S' &&
+			(IsConmon(p) || IsAsked(f, p.Address)) && !IsListed(f, p.ObjectID) && AgeOf(f, p) >= muteAge && !hasPlugin
 	})
 }
 

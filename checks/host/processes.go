@@ -39,7 +39,8 @@ type Process struct {
 	// Work is the operation of a process that should end by itself soon: create or kill of an OCI runtime, start or
 	// delete of a shim, ADD or DEL of a CNI plugin; empty for all others.
 	Work string
-	// Serves is the sandbox or container of the operation, if a CNI plugin's environment or an OCI bundle names it.
+	// Serves is the sandbox or container of the operation, if a CNI plugin's environment or an OCI bundle names it. A
+	// shim has it only while it has no child.
 	Serves Object
 	// Address and Namespace are those of the containerd that a shim was started by, also for what the shim started.
 	Address, Namespace string
@@ -203,6 +204,13 @@ func (p Population) detail(at *position, found *Process, argv []string) {
 			found.Program = filepath.Base(argv[0])
 			found.Work = workOf(argv[len(argv)-1:], shimWork)
 		}
+		if found.Work == "" && p.childless(found.PID) { // it has started nothing, or what it started has ended
+			at.enter("the bundle of process %d (%s)", found.PID, found.Name)
+			cwd, _ := os.Readlink(filepath.Join(p.dir(found.PID), "cwd"))
+			bundle := cmp.Or(flagValue(argv, "b", "bundle"), cwd)
+			config, _ := readUntrusted(p.root, filepath.Join(bundle, "config.json"), maxSpec)
+			found.Serves, _ = parseBundle(found.ObjectID, config)
+		}
 		if strings.HasPrefix(flagValue(argv, "n", "name"), "k8s_") { // conmon, which has no namespaces
 			found.Namespace = "k8s.io"
 		}
@@ -221,6 +229,16 @@ func (p Population) detail(at *position, found *Process, argv []string) {
 			found.Serves, _ = parseBundle(id, config)
 		}
 	}
+}
+
+// childless reports whether a process has no child.
+func (p Population) childless(pid int) bool {
+	for _, st := range p.all {
+		if st.ppid == pid {
+			return false
+		}
+	}
+	return true
 }
 
 // renamed puts the path of cri-dockerd's endpoint in the place of the one that the kernel has: it binds its socket under
