@@ -69,6 +69,8 @@ func whyStuck(f *Facts, p host.Process) string {
 		return StateOf(p)
 	case p.Work != "" && age >= LongOCI, p.Role == host.RoleOCI && age >= LongOCI:
 		return "at work for " + units.Duration(age)
+	case p.Role == host.RoleShim && p.Serves.Pod != "" && age >= muteAge && !IsListed(f, p.ObjectID):
+		return "it has started nothing in " + units.Duration(age)
 	}
 	return ""
 }

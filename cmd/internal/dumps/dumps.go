@@ -46,10 +46,15 @@ func Capture(
 	in.Socket = conn.Socket
 	var chosen []host.Process
 	switch which.Shims {
-	case "":
-	case "stuck": // those of another runtime on this host are left alone
+	case "", "stuck": // those of another runtime on this host are left alone
+		if !which.Runtime && which.Shims == "" {
+			break
+		}
 		asked := &facts.Input{Now: time.Now(), Runtime: conn.Runtime(), Processes: in.Processes}
 		chosen = facts.StuckShims(facts.New(asked))
+		if which.Shims == "" { // one that stands still gets no signal, and its stacks in the kernel belong to the answer
+			chosen = slices.DeleteFunc(chosen, func(p host.Process) bool { return !facts.IsStopped(&p) && !p.Lasting })
+		}
 	default:
 		shim, err := in.FindShim(which.Shims)
 		if err != nil {
