@@ -4,18 +4,25 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"io"
+	"net"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 )
 
 // A RuntimeConfig lists the folders and programs of the host that a runtime is configured to use.
 type RuntimeConfig struct {
 	ConfDir string   // of the CNI configuration
 	BinDirs []string // of the CNI plugins
-	Plugins []string // the CNI plugins that the loaded networks call, the one for the loopback interface among them
+	// PassesOver is set where the runtime takes the first configuration that is whole, and not the first by name.
+	PassesOver bool
+	Plugins    []string // the CNI plugins that the loaded networks call, the one for the loopback interface among them
 	// Programs are the shim and the OCI runtime of the default handler: names, or paths that the configuration sets.
 	Programs []string
 	// Folders are made by containerd when it starts, in its root and its state folder, and must exist while it runs.
@@ -98,4 +105,60 @@ func configIn(config, cni string) (s RuntimeConfig) {
 		}
 	}
 	return s
+}
+
+// NetworkFolders adds the folders of the CNI configuration and its plugins that a daemon other than containerd uses, by
+// c.PID: CRI-O has its whole configuration, as TOML, at /config of its own socket (server/inspect.go), and cri-dockerd
+// has flags. The socket is as this process sees it, root the host's root directory.
+func (c *RuntimeConfig) NetworkFolders(ctx context.Context, root, socket string) {
+	p, _ := readProcess(root, c.PID, func(comm string) bool { return comm == "crio" || comm == "cri-dockerd" })
+	switch p.name {
+	case "crio":
+		text, _ := askHTTP(ctx, socket, "/config") // without an answer the usual folders are read
+		c.ConfDir, c.BinDirs = foldersOfCRIO(text)
+		c.PassesOver = true
+	case "cri-dockerd":
+		flags := kubeletconfig.ParseFlags(p.argv[1:], "cni-conf-dir", "cni-bin-dir")
+		c.ConfDir = cmp.Or(kubeletconfig.Last(flags, "cni-conf-dir"), "/etc/cni/net.d")
+		c.PassesOver = true
+		c.BinDirs = strings.Split(cmp.Or(kubeletconfig.Last(flags, "cni-bin-dir"), "/opt/cni/bin"), ",")
+	}
+}
+
+// foldersOfCRIO reads two keys of CRI-O's configuration, whose strings and lists are written as those of JSON:
+//
+//	network_dir = "/etc/cni/net.d"
+//	plugin_dirs = ["/opt/cni/bin"]
+func foldersOfCRIO(text string) (conf string, bin []string) {
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(line, " = ")
+		var err error
+		switch strings.TrimSpace(key) {
+		case "network_dir":
+			err = json.Unmarshal([]byte(value), &conf)
+		case "plugin_dirs":
+			err = json.Unmarshal([]byte(value), &bin)
+		}
+		if err != nil {
+			return "", nil
+		}
+	}
+	return conf, bin
+}
+
+// askHTTP gets up to 1 MiB of what a server on a unix socket has at a path.
+func askHTTP(ctx context.Context, socket, path string) (string, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return dialUnix(ctx, pathOf(socket)) }
+	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	return string(text), err
 }

@@ -1,6 +1,10 @@
 package crictl
 
 import (
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,6 +50,36 @@ func TestRuntimeConfig(t *testing.T) {
 	} {
 		if diff := cmp.Diff(tt.want, configIn(tt.config, tt.cni)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.config, diff)
+		}
+	}
+}
+
+// TestNetworkFolders reads what CRI-O 1.36 answers, and the flags of cri-dockerd 0.4.
+func TestNetworkFolders(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	lis, err := net.Listen("unix", socket)
+	must(t, err)
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, "[crio]\n  [crio.network]\n    network_dir = \"/etc/cni/net.d\"\n"+
+			"    plugin_dirs = [\"/opt/cni/bin\", \"/usr/libexec/cni\"]\n")
+	})}
+	go func() { _ = server.Serve(lis) }()
+	defer server.Close()
+	root := host{
+		"7 crio": "crio", "8 cri-dockerd": "cri-dockerd", "9 containerd": "containerd",
+		"10 cri-dockerd": "cri-dockerd --cni-bin-dir=/a,/b --cni-conf-dir /c",
+	}.root(t)
+	for pid, want := range map[int]RuntimeConfig{
+		7:  {ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin", "/usr/libexec/cni"}},
+		8:  {ConfDir: "/etc/cni/net.d", BinDirs: []string{"/opt/cni/bin"}},
+		9:  {},
+		10: {ConfDir: "/c", BinDirs: []string{"/a", "/b"}},
+	} {
+		got := RuntimeConfig{PID: pid}
+		got.NetworkFolders(t.Context(), root, socket)
+		want.PID, want.PassesOver = pid, pid != 9
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%d (-want +got):\n%s", pid, diff)
 		}
 	}
 }

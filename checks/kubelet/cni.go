@@ -39,7 +39,7 @@ func pluginDirs() []string {
 
 // ReadCNI loads the network configuration as containerd does: of all files in the folder whose names end in .conf,
 // .conflist or .json the first by name, and if that one is broken none (go-cni's loadFromConfDir; CRI-O passes over
-// broken files). The folders are those that the runtime has configured. Where it reports none, the folder of the
+// broken files, as setup says). The folders are those that the runtime has configured. Where it reports none, the folder of the
 // configuration is the first of the well-known ones that holds a file, those of plugins are all well-known ones that
 // exist, and where none does, no plugin is called missing.
 func ReadCNI(ctx context.Context, root string, setup crictl.RuntimeConfig) (CNI, error) {
@@ -81,6 +81,9 @@ func ReadCNI(ctx context.Context, root string, setup crictl.RuntimeConfig) (CNI,
 		c.Problem = "there is no network configuration in " + strings.Join(dirs, ", ")
 		return c, ctx.Err()
 	}
+	if setup.PassesOver {
+		names = c.wholeFirst(host, names)
+	}
 	c.File = oneLine(names[0])
 	for _, other := range names[1:] {
 		c.Others = append(c.Others, oneLine(other))
@@ -94,6 +97,24 @@ func ReadCNI(ctx context.Context, root string, setup crictl.RuntimeConfig) (CNI,
 		c.fill(host, list)
 	}
 	return c, ctx.Err()
+}
+
+// wholeFirst returns names with the first file that can be used, with its plugins, in front.
+func (c *CNI) wholeFirst(host crictl.HostFiles, names []string) []string {
+	whole := slices.IndexFunc(names, func(name string) bool {
+		data, err := host.Read(filepath.Join(c.ConfDir, name))
+		list, errParse := parseNetwork(name, data)
+		if err != nil || errParse != nil {
+			return false
+		}
+		one := CNI{BinDirs: c.BinDirs}
+		one.fill(host, list)
+		return len(one.Missing) == 0
+	})
+	if whole <= 0 {
+		return names
+	}
+	return slices.Concat(names[whole:whole+1], names[:whole], names[whole+1:])
 }
 
 // confFiles lists the files with a configuration in a folder, by name.

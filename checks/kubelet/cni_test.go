@@ -64,3 +64,15 @@ func TestLostFolders(t *testing.T) {
 	must(t, err)
 	equal(t, []string{"/b/task", "/c"}, got.Folders)
 }
+
+// TestWholeFirst has a configuration without its plugin before a good one, as CRI-O and containerd take them.
+func TestWholeFirst(t *testing.T) {
+	h := newTree(t)
+	h.file("c/05-lost.conf", `{"name":"lost","type":"lost"}`, "c/10-rig.conf", `{"name":"rig","type":"bridge"}`, "b/bridge", "")
+	for passes, want := range map[bool]string{true: "10-rig.conf", false: "05-lost.conf"} {
+		setup := crictl.RuntimeConfig{ConfDir: "/c", BinDirs: []string{"/b"}, PassesOver: passes}
+		got, err := ReadCNI(t.Context(), h.root, setup)
+		must(t, err)
+		equal(t, want, got.File)
+	}
+}

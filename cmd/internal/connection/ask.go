@@ -34,6 +34,9 @@ func (c *Connection) Setup(ctx context.Context) (crictl.RuntimeConfig, error) {
 	s, call := c.Client.Config(ctx)
 	if call.OK() {
 		s.PID = max(crictl.Probe(ctx, c.Socket).PeerPID, 0)
+		if len(s.BinDirs) == 0 {
+			s.NetworkFolders(ctx, c.root, c.Socket)
+		}
 	}
 	return s, callError(call)
 }

@@ -33,6 +33,7 @@ type Connection struct {
 	Client   *crictl.Client  // nil where there is no runtime
 	Late     chan struct{}   // receives a value when a call has waited for half of its deadline
 	Socket   string          // the endpoint as this process sees it, which may have the host below another root
+	root     string          // of the host, as this process sees it
 	server   *fake.Server    // in a simulation
 	scenario string          // of a simulation, as the flag gave it
 	close    []func()
@@ -162,6 +163,7 @@ func (c *Connection) discover(ctx context.Context, env cli.Env, flag string) err
 	if k := d.Kubelet; k != nil && !c.KubeletUses() && sameFile(env.Root, k.Endpoint, c.Endpoint.URL) {
 		k.Endpoint = c.Endpoint.URL // by one name, which everything else compares
 	}
+	c.root = env.Root
 	c.Socket, err = cli.Look(strings.TrimPrefix(c.Endpoint.URL, "unix://"), func() (string, error) {
 		return below(env.Root, c.Endpoint.URL), nil
 	})
