@@ -85,7 +85,9 @@ func recogniseImageServiceHung(f *facts.Facts) *Finding {
 }
 
 // holderOf is the process that holds a lock.
-func holderOf(l host.FileLock) host.Process { return host.Process{PID: l.PID, Name: l.Name, State: l.State} }
+func holderOf(l host.FileLock) host.Process {
+	return host.Process{PID: l.PID, Name: l.Name, State: l.State}
+}
 
 // lockHolder names the process that holds a lock.
 func lockHolder(l host.FileLock) string { return facts.ProcessLabel(holderOf(l)) }

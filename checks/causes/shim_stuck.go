@@ -111,18 +111,24 @@ func recogniseShimStuck(f *facts.Facts) *Finding {
 	if holdsStart {
 		return x.affects(noStatus)
 	}
-	x.Effect = workEffect(f, work)
-	for _, p := range top(shims.Mute) {
-		x.Effect = append(x.Effect, besides(f, workFor(f, p)+" cannot start")...)
+	x.Effect = shimsEffect(f, work)
+	return x
+}
+
+// shimsEffect returns what becomes of the pods of the shims.
+func shimsEffect(f *facts.Facts, work []host.Process) []string {
+	effect := workEffect(f, work)
+	for _, p := range top(f.Shims.Mute) {
+		effect = append(effect, besides(f, workFor(f, p)+" cannot start")...)
 	}
-	for _, p := range top(slices.Concat(stopped, blocked)) {
-		x.Effect = append(x.Effect, besides(f, cmp.Or(workFor(f, p), "its pod")+" cannot be changed or stopped")...)
+	for _, p := range top(slices.Concat(f.Shims.Stopped, f.Shims.Blocked)) {
+		effect = append(effect, besides(f, cmp.Or(workFor(f, p), "its pod")+" cannot be changed or stopped")...)
 	}
-	for _, s := range top(shims.Unwatched) {
-		x.Effect = append(x.Effect, besides(f, textf("the end of %s will not be noticed, and its exit code is lost",
+	for _, s := range top(f.Shims.Unwatched) {
+		effect = append(effect, besides(f, textf("the end of %s will not be noticed, and its exit code is lost",
 			facts.LabelOf(s.Kind, s.ID, s.Namespace, s.Pod, s.Name)))...)
 	}
-	return x
+	return effect
 }
 
 // adviseShims adds the steps that free the pods.
