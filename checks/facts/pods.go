@@ -491,7 +491,8 @@ func FIFOs(f *Facts) (list []host.FIFOWait) {
 		same := func(o host.FIFOWait) bool { return o.PID == w.PID && o.Path == w.Path }
 		namespace, name, _ := PodOfLog(w.Path)
 		_, listed := pods[namespace+"/"+name]
-		if !slices.ContainsFunc(list, same) && (name == "" || listed || !f.Calls.BothLists) {
+		if w.PID > 0 && w.Path != "" && !slices.ContainsFunc(list, same) &&
+			(name == "" || listed || !f.Calls.BothLists) {
 			list = append(list, w)
 		}
 	}
