@@ -166,7 +166,7 @@ func TestImports(t *testing.T) {
 			"plegbench/syncloop/apiserver",
 		}},
 		{"checks/fleet", []string{
-			"checks", "checks/advisories", "checks/causes", "checks/units", "journal/signature",
+			"checks", "checks/advisories", "checks/causes", "checks/judge", "checks/units", "journal",
 			"plegbench/syncloop/apiserver",
 		}},
 		{"checks/probes", []string{

@@ -47,6 +47,7 @@ type FleetNode struct {
 	Pods            *int             `json:"pods,omitempty"`  // with --pods
 	Cause           string           `json:"cause,omitempty"` // the group of a sick node
 	Diagnosis       *FleetDiagnosis  `json:"diagnosis,omitempty"`
+	Log             *FleetLog        `json:"log,omitempty"`    // with --logs
 	Events          []FleetNodeEvent `json:"events,omitempty"` // warnings of the last hour, of sick nodes
 }
 
@@ -56,6 +57,20 @@ type FleetDiagnosis struct {
 	Cause   string    `json:"cause,omitempty"`
 	Summary string    `json:"summary,omitempty"`
 	At      time.Time `json:"at"` // when the agent last wrote it
+}
+
+// A FleetLog is what the kubelet of a node has logged in the last hour, judged as kdiag journal does.
+type FleetLog struct {
+	Status  Verdict    `json:"status"`            // unknown where it could not be read
+	Verdict string     `json:"verdict,omitempty"` // as of kdiag journal, such as RECOVERED
+	Cause   string     `json:"cause,omitempty"`
+	Summary string     `json:"summary,omitempty"`
+	Ongoing bool       `json:"ongoing,omitempty"` // until the log ends
+	From    *time.Time `json:"from,omitempty"`    // first and last record of the hour
+	To      *time.Time `json:"to,omitempty"`
+	Lines   int64      `json:"lines"`
+	Bytes   int64      `json:"bytes"`
+	Problem string     `json:"problem,omitempty"` // why it was not read, or not to its end
 }
 
 // A FleetNodeEvent is an event of a node.
@@ -101,5 +116,9 @@ type FleetCounts struct {
 	NotReady  int `json:"notReady"`  // the kubelet posts False
 	Silent    int `json:"silent"`    // Ready is Unknown
 	Diagnosed int `json:"diagnosed"` // have an agent that published within a quarter of an hour
-	Problems  int `json:"problems"`  // Ready, and the agent found a critical cause
+	Problems  int `json:"problems"`  // Ready, and the agent or the log has a critical cause
+	// With --logs: the nodes whose log was read, and those of them whose log has something that has ended, or that does
+	// not keep the node from being Ready.
+	Logs     *int `json:"logs,omitempty"`
+	Findings *int `json:"findings,omitempty"`
 }

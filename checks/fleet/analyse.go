@@ -109,6 +109,10 @@ func Report(s *Snapshot) *checks.FleetReport {
 		r.Status, r.NextSteps = checks.Unhealthy, r.Groups[0].NextSteps
 	case len(r.Nodes) == 0:
 		r.Status, r.Problems = checks.Unknown, append(r.Problems, "the API server has no such nodes")
+	case a.counts.Logs != nil && *a.counts.Logs == 0:
+		r.Status = checks.Unknown // the first problem says why
+	case a.counts.Logs != nil && *a.counts.Findings > 0:
+		r.Status = checks.Degraded
 	}
 	return r
 }
@@ -142,7 +146,7 @@ func (a *analysis) node(n *Node) checks.FleetNode {
 		Name: n.Name, Ready: string(ready.Status), Reason: ready.Reason, Message: ready.Message,
 		Kubelet: n.Info.KubeletVersion, Runtime: n.Info.ContainerRuntimeVersion, Kernel: n.Info.KernelVersion,
 		OSImage: n.Info.OSImage, Zone: label(n, zones), InstanceType: label(n, types), Pool: label(n, pools),
-		Owner: n.Owner, Created: n.Created, Unschedulable: n.Unschedulable, Diagnosis: a.diagnosis(n),
+		Owner: n.Owner, Created: n.Created, Unschedulable: n.Unschedulable, Diagnosis: a.diagnosis(n), Log: n.Log,
 	}
 	if at := ready.LastTransitionTime.Time; !at.IsZero() {
 		out.Since = &at
@@ -154,7 +158,9 @@ func (a *analysis) node(n *Node) checks.FleetNode {
 		out.Pods = new(n.Pods)
 	}
 	found := out.Diagnosis != nil && out.Diagnosis.Status == checks.Unhealthy
+	logged := n.Log != nil && n.Log.Status == checks.Unhealthy
 	a.counts.Nodes++
+	a.countLog(n.Log)
 	if a.fresh(n) {
 		a.counts.Diagnosed++
 	}
@@ -163,7 +169,7 @@ func (a *analysis) node(n *Node) checks.FleetNode {
 		a.counts.NotReady++
 	case ready.Status != v1.ConditionTrue:
 		a.counts.Silent++
-	case found:
+	case found, logged:
 		a.counts.Ready++
 		a.counts.Problems++
 	default:
@@ -171,7 +177,7 @@ func (a *analysis) node(n *Node) checks.FleetNode {
 		a.well = append(a.well, n)
 		return out
 	}
-	ill := a.illness(n, ready)
+	ill := byLog(n.Log, a.illness(n, ready))
 	if found {
 		cause := out.Diagnosis.Cause
 		ill = illness{cause: cause, codes: []string{cause}, summary: cmp.Or(out.Diagnosis.Summary, cause)}
@@ -236,17 +242,49 @@ func (a *analysis) illness(n *Node, ready v1.NodeCondition) illness {
 	}
 }
 
+// byLog returns the illness that goes on at the end of a node's log, else that which Ready shows. That PLEG is not
+// healthy says less than the other messages of Ready.
+func byLog(l *checks.FleetLog, ready illness) illness {
+	if l == nil || !l.Ongoing || l.Cause == causes.PLEGUnhealthy && len(ready.codes) > 0 {
+		return ready
+	}
+	return illness{
+		cause: l.Cause, codes: []string{l.Cause}, summary: "by the kubelet's log: " + cmp.Or(l.Summary, l.Cause),
+		silent: ready.silent,
+	}
+}
+
+// countLog counts a node by its log; nil where logs were not asked for.
+func (a *analysis) countLog(l *checks.FleetLog) {
+	if l == nil {
+		return
+	}
+	if a.counts.Logs == nil {
+		a.counts.Logs, a.counts.Findings = new(int), new(int)
+	}
+	if l.Problem == "" {
+		*a.counts.Logs++
+	}
+	if l.Status == checks.Degraded {
+		*a.counts.Findings++
+	}
+}
+
 // group describes the nodes with one cause.
 func (a *analysis) group(cause string, nodes []illness, healthy map[property]int) checks.FleetGroup {
 	g := checks.FleetGroup{Cause: cause, Common: a.common(nodes, healthy), Advisories: knownBugs(nodes)}
 	first, times := map[string]string{}, map[string]int{} // of the summaries
-	known, agent, alive := false, "", 0
+	addresses := map[string][]v1.NodeAddress{}
+	known, agent, logged, alive := false, "", "", 0
 	for _, n := range nodes {
-		g.Nodes = append(g.Nodes, n.Name)
+		g.Nodes, addresses[n.Name] = append(g.Nodes, n.Name), n.Addresses
 		if times[n.summary]++; first[n.summary] == "" {
 			first[n.summary] = n.Name
 		}
 		known = known || slices.Contains(n.codes, cause) && code.MatchString(cause)
+		if n.Log != nil && n.Log.Cause == cause {
+			logged = cmp.Or(logged, n.Name)
+		}
 		if a.fresh(n.Node) {
 			agent = cmp.Or(agent, n.Name)
 			if n.silent {
@@ -264,14 +302,18 @@ func (a *analysis) group(cause string, nodes []illness, healthy map[property]int
 	add := func(why, command, touches string) {
 		g.NextSteps = append(g.NextSteps, checks.NextStep{Why: why, Command: command, Touches: touches})
 	}
-	name := cmp.Or(agent, g.Nodes[0])
+	name := cmp.Or(agent, logged, g.Nodes[0])
+	if logged != "" {
+		add("Read the log of one of them", "kubectl get --raw '"+logPath(logged)+"?query=kubelet&tailLines=20000' | "+
+			"TZ=UTC kdiag journal", checks.TouchesNothing)
+	}
 	if agent != "" {
 		add("Read what the agent of one of them found", "kdiag fleet report "+name, checks.TouchesNothing)
 	} else if nodes[0].Condition(v1.NodeReady).Status == v1.ConditionFalse {
 		if a.counts.Diagnosed > 0 {
 			add("Diagnose one of them in a debug pod", "kdiag node "+name, checks.TouchesNewPod)
 		} else { // no image of kdiag is known
-			add("Copy kdiag to one of them and diagnose it there", byHand(name, nodes[0].Addresses), checks.TouchesNothing)
+			add("Copy kdiag to one of them and diagnose it there", byHand(name, addresses[name]), checks.TouchesNothing)
 		}
 	}
 	add("Look at its conditions and events", "kubectl describe node "+name, checks.TouchesNothing)

@@ -67,6 +67,12 @@ func silent(name string, lease time.Duration, more ...v1.NodeCondition) Node {
 	return n
 }
 
+// logs gives a node a log with a cause that goes on.
+func logs(n Node, cause string) Node {
+	n.Log = &checks.FleetLog{Status: checks.Unhealthy, Cause: cause, Summary: "x", Ongoing: true}
+	return n
+}
+
 func report(nodes ...Node) *checks.FleetReport { return Report(&Snapshot{At: now, Nodes: nodes}) }
 
 // TestCause has the group of each way to be sick.
@@ -100,6 +106,13 @@ func TestCause(t *testing.T) {
 		{"agent alone", machine("n", append(healthy("").Conditions, found)...), "ListHang", "", "kdiag fleet report n"},
 		{"agent finds nothing", notReady("n", pleg, fine), "PLEGUnhealthy", "", "kdiag fleet report n"},
 		{"agent of a silent node", silent("n", time.Hour, fine), "NodeStatusUnknown", "1 of them kdiag agent", ""},
+		{
+			"log", logs(notReady("n", pleg), "InspectHang"), "InspectHang", "by the kubelet's log: x",
+			"kubectl get --raw '/api/v1/nodes/n/proxy/logs/?query=kubelet&tailLines=20000' | TZ=UTC kdiag journal",
+		},
+		{"log of a silent node", logs(silent("n", time.Hour), "APIServerUnreachable"), "APIServerUnreachable", "", ""},
+		{"log that says less", logs(notReady("n", down), "PLEGUnhealthy"), "RuntimeDown", "", byHandN},
+		{"agent before log", logs(notReady("n", pleg, found), "InspectHang"), "ListHang", "", "kdiag fleet report n"},
 		{"silent, with a cause", silent("n", time.Hour, found), "ListHang", "", ""},
 		{
 			"stale agent", notReady("n", pleg, condition("KdiagProblem", "True", "ListHang", "ListHang: x", time.Hour)),

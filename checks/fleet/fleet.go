@@ -45,8 +45,9 @@ type Node struct {
 	Conditions    []v1.NodeCondition
 	Renewed       time.Time // of its lease; zero where there is none
 	Events        []checks.FleetNodeEvent
-	Pods          int      // with Options.Pods
-	DaemonSets    []string // namespace/name of those with a pod on it, with Options.Pods
+	Pods          int              // with Options.Pods
+	DaemonSets    []string         // namespace/name of those with a pod on it, with Options.Pods
+	Log           *checks.FleetLog // after ReadLogs
 }
 
 // Condition returns a condition of the node; an empty one where it has none of that type.

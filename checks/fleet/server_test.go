@@ -32,6 +32,7 @@ type server struct {
 	json  bool                      // it lacks protobuf
 	clock func() time.Time          // of its Date; nil: it sends none
 	watch http.HandlerFunc          // of nodes
+	logs  http.HandlerFunc          // of kubelets
 
 	mu    sync.Mutex
 	fails func(*http.Request) *metav1.Status // nil, or why a request fails
@@ -62,6 +63,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 	list, doc := s.lists[req.URL.Path], s.docs[req.URL.Path]
 	switch {
+	case strings.HasSuffix(req.URL.Path, "/proxy/logs/"):
+		s.logs(w, req)
 	case req.URL.Query().Has("watch"):
 		w.WriteHeader(http.StatusOK)
 		s.watch(w, req)

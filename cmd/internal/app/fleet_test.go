@@ -113,6 +113,12 @@ func TestFleetOutcomes(t *testing.T) {
 		},
 		{"no server", writeKubeconfig(t, "http://%zz"), "", 2, "", "kdiag: "},
 		{"other context", nodesOf(t, well, nil), "--context other", 2, "", `context "other" does not exist`},
+		{
+			"logs forbidden", nodesOf(t, well, map[string]any{
+				nodesPath + "/a/proxy/logs/": http.StatusForbidden, nodesPath + "/b/proxy/logs/": http.StatusForbidden,
+			}), "--logs", 2, "UNKNOWN  prod-eu  log of 2 nodes not read (a and b): forbidden: it takes the right to get", "",
+		},
+		{"watch and logs", nodesOf(t, well, nil), "-w --logs", 2, "", "--watch and --logs exclude each other"},
 		{"watch and checks", nodesOf(t, well, nil), "-w --checks", 2, "", "--watch and --checks exclude each other"},
 		{"format", nodesOf(t, well, nil), "-o xml", 2, "", "not one of text, json, yaml, brief, wide, name"},
 		{"no time", nodesOf(t, well, nil), "--timeout 1ms", 2, "", "leaves no time to look"},

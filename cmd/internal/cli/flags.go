@@ -130,6 +130,7 @@ func exclusions() [][3]string {
 		{"watch", "deep", "leave out --deep, or --watch"},
 		{"watch", "samples", "leave out --samples, or --watch"},
 		{"watch", "checks", "leave out --watch to check the cluster once"},
+		{"watch", "logs", "leave out --watch to read the logs once"},
 		{"until-healthy", "stacks", "leave out --stacks, or --until-healthy"},
 		{"until-healthy", "deep", "leave out --deep, or --until-healthy"},
 		{"until-healthy", "samples", "leave out --samples, or --until-healthy"},

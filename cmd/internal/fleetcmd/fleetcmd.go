@@ -22,7 +22,11 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/screen"
+	"github.com/kdiag/kdiag/plegbench"
 )
+
+// logsTimeout is the default of --timeout with --logs, which take a minute for 500 nodes.
+const logsTimeout = 2 * time.Minute
 
 type options struct {
 	cli.Flags
@@ -30,6 +34,7 @@ type options struct {
 	selector string
 	checks   bool
 	pods     bool
+	logs     bool
 	bare     bool
 	more     string // what was typed, without the output
 	same     string // flags that name the cluster, for commands that are printed
@@ -46,13 +51,16 @@ whose kdiag agent found a critical cause, by cause. It works without agents, fro
 causes are those of kdiag node. What the nodes of a group have in common (versions, zone, pool, age) is shown where
 nodes that are well have it less often than chance explains. That is no cause.
 
-It only reads, needs no root, and makes a few requests however many nodes there are.
+It only reads, needs no root, and makes a few requests however many nodes there are; with --logs one more for each node,
+four at a time. Kubelets answer that with enableSystemLogQuery: true in their configuration. Their logs are judged as
+kdiag journal does, and not kept.
 
 Exit codes: 0 no node is sick; 1 at least one is; 2 the nodes could not be read, bad usage, or interrupted.`,
 		Example: `  kdiag fleet                                # the cluster of the current context
   kdiag fleet --context prod-eu -o wide      # all nodes in one table, worst first
   kdiag fleet -l pool=batch --pods           # some nodes; compare DaemonSets too
   kdiag fleet --checks                       # also metrics-server, webhooks, version skew, clocks
+  kdiag fleet --logs -l pool=batch           # also what these kubelets logged in the last hour
   kdiag fleet -w                             # stay, and show what changes`,
 		Args:    cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error { return opts.check(cmd) },
@@ -66,9 +74,10 @@ Exit codes: 0 no node is sick; 1 at least one is; 2 the nodes could not be read,
 	fs.BoolVarP(&opts.Watch, "watch", "w", false, "stay, and show what changes; --timeout bounds the first reading")
 	fs.BoolVar(&opts.checks, "checks", false, "also check the cluster: metrics-server, webhooks, version skew, clocks")
 	fs.BoolVar(&opts.pods, "pods", false, "also read all pods: their number by node, and DaemonSets in common")
+	fs.BoolVar(&opts.logs, "logs", false, "also judge the kubelets' logs of the last hour, read through the API server")
 	fs.BoolVar(&opts.Details, "details", false, "print all groups, sick nodes, columns and events")
 	fs.BoolVar(&opts.bare, "no-headers", false, "print tables without the names of their columns")
-	fs.DurationVarP(&opts.Timeout, "timeout", "t", cli.DefaultTimeout, "end by then, whatever hangs")
+	fs.DurationVarP(&opts.Timeout, "timeout", "t", cli.DefaultTimeout, "end by then, whatever hangs; 2m with --logs")
 	opts.AddVerbose(cmd, "print kdiag's log to stderr")
 	cmd.AddCommand(newRemoteCommands(env, &opts.cluster)...)
 	return cmd
@@ -76,8 +85,11 @@ Exit codes: 0 no node is sick; 1 at least one is; 2 the nodes could not be read,
 
 // check reports the first flag with a bad value, before anything is asked.
 func (o *options) check(cmd *cobra.Command) error {
-	o.more = cli.CommandLine(cmd, "fleet", "context", "kubeconfig", "selector", "checks", "pods")
+	o.more = cli.CommandLine(cmd, "fleet", "context", "kubeconfig", "selector", "checks", "pods", "logs")
 	o.same = strings.TrimPrefix(cli.CommandLine(cmd, "", "context", "kubeconfig"), "kdiag ")
+	if o.logs && !cmd.Flags().Changed("timeout") {
+		o.Timeout = logsTimeout
+	}
 	err := fleet.CheckSelector(o.selector)
 	return cmp.Or(
 		o.Check(cmd, nil), cli.RejectEmpty(cmd, "context", "kubeconfig", "selector"),
@@ -104,6 +116,13 @@ func run(ctx context.Context, env cli.Env, opts *options) error {
 		return &cli.ExitError{Code: cli.ExitUnknown}
 	case err != nil:
 		return cli.Fail(fmt.Errorf("asking %s: %w", cfg.Host, err), cli.ExitUnknown, fleet.Hint(err))
+	}
+	if opts.logs {
+		progress := document.NewProgress(env)
+		cluster.ReadLogs(within, s, func(done int) {
+			progress.Update(plegbench.Progress{Phase: "reading the kubelets' logs:", Done: done, Total: len(s.Nodes)})
+		})
+		progress.Done()
 	}
 	v := &view{env: env, opts: opts, name: name}
 	v.take(s)
@@ -186,11 +205,15 @@ func state(n checks.FleetNode) string {
 
 // command returns a command that means the same cluster, and this program.
 func (v *view) command(line string) string {
+	line, into, piped := strings.Cut(line, " | ")
 	if !strings.HasPrefix(line, "kdiag explain ") && !strings.HasPrefix(line, "scp ") {
 		line += v.opts.same
 	}
 	if v.env.Plugin && strings.HasPrefix(line, "kdiag ") {
 		line = "kubectl " + line
+	}
+	if piped {
+		line += " | " + into
 	}
 	return line
 }

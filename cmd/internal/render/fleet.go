@@ -74,6 +74,13 @@ func (c cleaner) fleet(r *checks.FleetReport) string {
 	if n.Diagnosed > 0 {
 		parts = append(parts, "kdiag agent on "+units.Number(n.Diagnosed)+" finds nothing critical")
 	}
+	if n.Logs != nil {
+		text := "logs of " + units.Number(*n.Logs) + " read"
+		if *n.Findings > 0 {
+			text += ", " + units.Number(*n.Findings) + " with findings (-o wide)"
+		}
+		parts = append(parts, text)
+	}
 	if n := len(only(r.Nodes, func(n checks.FleetNode) bool { return n.Unschedulable })); n > 0 {
 		parts = append(parts, units.Number(n)+" cordoned")
 	}
@@ -237,6 +244,8 @@ func (p *page) nodeRow(now time.Time, n checks.FleetNode) []span {
 	}
 	if d := n.Diagnosis; d != nil && d.Status != checks.Healthy {
 		message = d.Summary
+	} else if l := n.Log; l != nil && l.Cause != "" && l.Cause != n.Cause {
+		message = "log: " + l.Cause + ": " + l.Summary
 	}
 	row := []span{
 		plain(p.prose(n.Name)), ready, plain(ago(n.Since)), plain(seconds(n.LeaseAgeSeconds)), {p.prose(n.Cause), bad},

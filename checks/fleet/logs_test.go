@@ -1,0 +1,237 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kdiag/kdiag/checks"
+)
+
+// logged returns records of a kubelet as journalctl prints them, a minute apart up to noon.
+func logged(messages ...string) string {
+	var text strings.Builder
+	for i, m := range messages {
+		at := noon.Add(-time.Duration(len(messages)-i) * time.Minute)
+		_, _ = fmt.Fprintf(&text, "%s n kubelet[812]: I%s     812 kubelet.go:2469] %s\n", at.Format("Jan 02 15:04:05.000000"),
+			at.Format("0102 15:04:05.000000"), m)
+	}
+	return text.String()
+}
+
+// unhealthy is a record of a kubelet whose last relist was so long ago.
+func unhealthy(age string) string {
+	return `"Skipping pod synchronization" err="PLEG is not healthy: pleg was last seen active ` + age +
+		` ago; threshold is 3m0s"`
+}
+
+const (
+	well     = `"SyncLoop ADD" source="api" pods=["shop/web-0"]`
+	folder   = "<!doctype html>\n<meta name=\"viewport\" content=\"width=device-width\">\n<pre>\n<a href=\"pods/\">pods/</a>\n"
+	fromFile = "\noptions present and query resolved to log files for [%s]\ntry without specifying options\n"
+)
+
+// answers sends a text with a code.
+func answers(code int, text string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain;charset=UTF-8")
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, text)
+	}
+}
+
+// TestReadLogs has the outcome of each answer to a log query, and what the node then is in the report.
+func TestReadLogs(t *testing.T) {
+	open := logged(well, unhealthy("3m2s"), unhealthy("4m2s"), unhealthy("5m2s"))
+	for _, tt := range []struct {
+		name   string
+		ready  v1.ConditionStatus
+		info   v1.NodeSystemInfo
+		logs   http.HandlerFunc
+		want   checks.FleetLog // without times and sizes
+		cause  string
+		status checks.Verdict
+		units  []string // default: kubelet
+	}{
+		{
+			name: "an incident that goes on", ready: v1.ConditionTrue, logs: answers(200, open),
+			want:  checks.FleetLog{Status: checks.Unhealthy, Verdict: checks.LogUnhealthy, Cause: "PLEGUnhealthy", Ongoing: true},
+			cause: "PLEGUnhealthy", status: checks.Unhealthy,
+			info: v1.NodeSystemInfo{ContainerRuntimeVersion: "containerd://2.1.4"}, units: []string{"kubelet", "containerd"},
+		},
+		{
+			name: "with more than Ready says", ready: v1.ConditionFalse, status: checks.Unhealthy,
+			logs: answers(200, logged(well, unhealthy("3m2s"), `"Skipping pod synchronization" err="[container runtime `+
+				`is down, PLEG is not healthy: pleg was last seen active 5m2s ago; threshold is 3m0s]"`)),
+			want:  checks.FleetLog{Status: checks.Unhealthy, Verdict: checks.LogUnhealthy, Cause: "RuntimeHung", Ongoing: true},
+			cause: "RuntimeHung",
+		},
+		{
+			name: "nothing found", ready: v1.ConditionTrue, logs: answers(200, logged(well, well)),
+			want: checks.FleetLog{Status: checks.Healthy, Verdict: checks.LogClear}, status: checks.Healthy,
+			info:  v1.NodeSystemInfo{KubeletVersion: "v1.34.1+k3s1", ContainerRuntimeVersion: "containerd://2.1.4-k3s1"},
+			units: []string{"k3s", "k3s-agent"},
+		},
+		{
+			name: "one of the units", ready: v1.ConditionTrue,
+			logs: answers(200, logged(well, well)+fmt.Sprintf(fromFile, "crio")), status: checks.Healthy,
+			want:  checks.FleetLog{Status: checks.Healthy, Verdict: checks.LogClear},
+			info:  v1.NodeSystemInfo{ContainerRuntimeVersion: "cri-o://1.36.0"},
+			units: []string{"kubelet", "crio"},
+		},
+		{
+			name: "an incident that has ended", ready: v1.ConditionTrue, status: checks.Degraded,
+			logs: answers(200, logged(unhealthy("3m2s"), unhealthy("4m2s"), `"Node became ready" node="n"`, well)),
+			want: checks.FleetLog{Status: checks.Degraded, Verdict: checks.LogRecovered, Cause: "PLEGUnhealthy"},
+		},
+		{
+			name: "a zone behind UTC", ready: v1.ConditionTrue, status: checks.Healthy,
+			logs: func(w http.ResponseWriter, req *http.Request) {
+				text := "-- No entries --\n"
+				if since, _ := time.Parse(time.RFC3339, req.URL.Query().Get("sinceTime")); noon.Sub(since) > 12*time.Hour {
+					text = logged(well)
+				}
+				answers(200, text)(w, req)
+			},
+			want: checks.FleetLog{Status: checks.Healthy, Verdict: checks.LogClear},
+		},
+		{
+			name: "quiet", ready: v1.ConditionTrue, status: checks.Unknown, logs: answers(200, "-- No entries --\n"),
+			want: checks.FleetLog{Status: checks.Unknown, Problem: "there is no record in the journal of the last 13h"},
+		},
+		{
+			name: "the handler is off", ready: v1.ConditionTrue, status: checks.Unknown,
+			logs: answers(405, "logs endpoint is disabled.\n"),
+			want: checks.FleetLog{Status: checks.Unknown, Problem: errQueryOff.Error()},
+		},
+		{
+			name: "queries are off", ready: v1.ConditionTrue, status: checks.Unknown, logs: answers(200, folder),
+			want: checks.FleetLog{Status: checks.Unknown, Problem: errQueryOff.Error()},
+		},
+		{
+			name: "no journal", ready: v1.ConditionTrue, status: checks.Unknown,
+			logs: answers(200, fmt.Sprintf(fromFile, "kubelet")),
+			want: checks.FleetLog{Status: checks.Unknown, Problem: errNoUnit.Error()},
+		},
+		{
+			name: "forbidden", ready: v1.ConditionTrue, status: checks.Unknown,
+			logs: func(w http.ResponseWriter, _ *http.Request) {
+				writeStatus(w, &metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Message: "nodes is forbidden"})
+			},
+			want: checks.FleetLog{Status: checks.Unknown, Problem: errNoProxy.Error()},
+		},
+		{
+			name: "forbidden by the kubelet", ready: v1.ConditionTrue, status: checks.Unknown,
+			logs: answers(403, "Forbidden (user=kube-apiserver, verb=get, resource=nodes, subresource(s)=[log])\n"),
+			want: checks.FleetLog{
+				Status:  checks.Unknown,
+				Problem: "the kubelet answers: Forbidden (user=kube-apiserver, verb=get, resource=nodes, subresource(s)=[log])",
+			},
+		},
+		{
+			name: "no answer", ready: v1.ConditionUnknown, status: checks.Unhealthy, cause: "NodeStatusUnknown",
+			logs: func(_ http.ResponseWriter, req *http.Request) { <-req.Context().Done() },
+			want: checks.FleetLog{Status: checks.Unknown, Problem: errNoReply.Error()},
+		},
+		{
+			name: "no end", ready: v1.ConditionTrue, status: checks.Unknown,
+			logs: func(w http.ResponseWriter, req *http.Request) {
+				answers(200, open)(w, req)
+				<-req.Context().Done()
+			},
+			want: checks.FleetLog{Status: checks.Unknown, Problem: errNoReply.Error()},
+		},
+		{
+			name: "cut by the kubelet", ready: v1.ConditionTrue, status: checks.Unknown,
+			logs: func(w http.ResponseWriter, req *http.Request) {
+				answers(200, open)(w, req)
+				time.Sleep(30 * time.Second)
+			},
+			want: checks.FleetLog{Status: checks.Unknown, Problem: errSlow.Error()},
+		},
+		{
+			name: "too much", ready: v1.ConditionTrue, status: checks.Unknown,
+			logs: answers(200, strings.Repeat(logged(strings.Repeat(well, 1000)), maxLog/len(well)/1000+1)),
+			want: checks.FleetLog{Status: checks.Unknown, Problem: "it was cut: it has more than 32 MiB in an hour"},
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := kubeNode("n", tt.ready)
+				n.Status.NodeInfo = tt.info
+				var asked url.Values
+				api := large()
+				api.lists[nodesPath] = &v1.NodeList{Items: []v1.Node{n}}
+				api.logs = func(w http.ResponseWriter, req *http.Request) {
+					asked = req.URL.Query()
+					tt.logs(w, req)
+				}
+				c := connect(t, api)
+				s, err := c.Read(t.Context(), Options{})
+				must(t, err)
+				c.ReadLogs(t.Context(), s, func(int) {})
+				r := Report(s)
+				got := *r.Nodes[0].Log
+				got.From, got.To, got.Lines, got.Bytes, got.Summary = nil, nil, 0, 0, ""
+				if diff := cmp.Diff(tt.want, got); diff != "" || r.Nodes[0].Cause != tt.cause || r.Status != tt.status {
+					t.Errorf("cause %q, status %s (-want +got):\n%s", r.Nodes[0].Cause, r.Status, diff)
+				}
+				if (got.Problem == "") != (len(s.Problems) == 0) {
+					t.Errorf("problems %q", s.Problems)
+				}
+				units := tt.units
+				if units == nil {
+					units = []string{"kubelet"}
+				}
+				if diff := cmp.Diff(units, asked["query"]); diff != "" || asked.Get("tailLines") != "20000" {
+					t.Errorf("asked for %v (-want +got):\n%s", asked, diff)
+				}
+			})
+		})
+	}
+}
+
+// TestReadLogsInOrder has more silent nodes than there is time for: the others are read before them, a few at a time.
+func TestReadLogsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var nodes v1.NodeList
+		for i := range 40 {
+			nodes.Items = append(nodes.Items, kubeNode(fmt.Sprintf("n%02d", i), v1.ConditionUnknown))
+		}
+		nodes.Items = append(nodes.Items, kubeNode("ready", v1.ConditionTrue), kubeNode("sick", v1.ConditionFalse))
+		api := large()
+		api.lists = map[string]runtime.Object{nodesPath: &nodes}
+		api.logs = func(w http.ResponseWriter, req *http.Request) {
+			if strings.Contains(req.URL.Path, "/n") && !strings.Contains(req.URL.Path, "/ready/") &&
+				!strings.Contains(req.URL.Path, "/sick/") {
+				<-req.Context().Done()
+			}
+			answers(200, logged(well))(w, req)
+		}
+		c := connect(t, api)
+		s, err := c.Read(t.Context(), Options{})
+		must(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*silentByte+time.Second)
+		defer cancel()
+		last := 0
+		c.ReadLogs(ctx, s, func(done int) { last = done })
+		want := []string{
+			"log of 32 nodes not read (n08, n09, n10 and 29 more): " + errNoTime.Error(),
+			"log of 8 nodes not read (n00, n01, n02 and 5 more): " + errNoReply.Error(),
+		}
+		if diff := cmp.Diff(want, s.Problems[:2]); diff != "" || last != 42 || *Report(s).Counts.Logs != 2 {
+			t.Errorf("%d done, counts %+v\n%s", last, Report(s).Counts, diff)
+		}
+	})
+}
