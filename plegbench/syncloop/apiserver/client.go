@@ -153,9 +153,11 @@ func (c *Client) PatchNodeStatus(ctx context.Context, name string, patch []byte)
 }
 
 // ApplyNodeStatus applies fields of the status of a node server-side as manager, which takes them over from any other
-// one. It does not try again.
+// one. The server sends the node's metadata back, without the rest. It does not try again.
 func (c *Client) ApplyNodeStatus(ctx context.Context, name, manager string, fields []byte) error {
 	return c.heartbeats.Patch(types.ApplyPatchType).MaxRetries(0).Resource("nodes").Name(name).SubResource("status").
+		SetHeader("Accept", runtime.ContentTypeProtobuf+";as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+			runtime.ContentTypeJSON).
 		Param("fieldManager", manager).Param("force", "true").Body(fields).Do(ctx).Error()
 }
 
