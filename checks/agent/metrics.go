@@ -73,22 +73,28 @@ type Metrics struct {
 	hung, records, runs, captures *prometheus.CounterVec
 
 	version string
+	compact bool
 	checks  []string // ids
 
 	logsRead bool
 	seen     map[string]journal.Count // of the last reading of the logs, by signature
 }
 
-// NewMetrics returns the metrics, with every cause and check at its least value.
-func NewMetrics(version string) *Metrics {
+// NewMetrics returns the metrics, with every cause and check at its least value. Compact ones, for large fleets, are the
+// status, the active causes, the projected relist, its threshold, calls that hung, and when the agent last looked.
+func NewMetrics(version string, compact bool) *Metrics {
 	m := &Metrics{
-		node: prometheus.NewRegistry(), process: prometheus.NewRegistry(), version: version,
+		node: prometheus.NewRegistry(), process: prometheus.NewRegistry(), version: version, compact: compact,
 		seen: map[string]journal.Count{},
 	}
-	m.process.MustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.node.MustRegister(&m.gauges)
 	with := promauto.With(m.node)
+	if compact {
+		with = promauto.With(nil) // which registers nothing
+	} else {
+		m.process.MustRegister(collectors.NewGoCollector(),
+			collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
 	m.replies = with.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "kdiag_rpc_duration_seconds", Help: "Time until the runtime replied, by CRI method.",
 		// A healthy runtime replies within a few milliseconds, kdiag gives a call up after 5 seconds unless told
@@ -102,6 +108,9 @@ func NewMetrics(version string) *Metrics {
 		return with.NewCounterVec(prometheus.CounterOpts{Name: "kdiag_" + name, Help: help}, []string{label})
 	}
 	m.hung = counter("rpc_hung_total", "Calls without a reply by --rpc-timeout.", "method")
+	if compact {
+		m.node.MustRegister(m.hung)
+	}
 	m.records = counter("journal_records_total",
 		"Records of the node's logs since the agent started, by signature.", "signature")
 	m.runs = counter("runs_total", "Looks of the agent, by result: complete, interrupted or unknown.", "result")
@@ -129,7 +138,7 @@ func NewMetrics(version string) *Metrics {
 		nothing.Checks[i].Status = checks.StatusUnknown
 		m.checks = append(m.checks, nothing.Checks[i].ID)
 	}
-	m.gauges.show(m.measure(nothing))
+	m.show(m.measure(nothing))
 	return m
 }
 
@@ -162,7 +171,16 @@ func (m *Metrics) Record(r *checks.Report, in *facts.Input, took time.Duration) 
 	if in.Measurement != nil {
 		list.addLists(in.Measurement, r.Relist)
 	}
-	m.gauges.show(list)
+	m.show(list)
+}
+
+// show has the gauges of a list served from now on.
+func (m *Metrics) show(list gaugeList) {
+	if m.compact {
+		few := []*prometheus.Desc{descBuildInfo, descStatus, descCause, descProjected, descThreshold, descLastRun}
+		list = slices.DeleteFunc(list, func(g prometheus.Metric) bool { return !slices.Contains(few, g.Desc()) })
+	}
+	m.gauges.last.Store(&list)
 }
 
 // measure returns the gauges of a report.
@@ -183,7 +201,9 @@ func (m *Metrics) measure(r *checks.Report) gaugeList {
 	}
 	for _, d := range causes.All() {
 		for _, severity := range []string{string(checks.Critical), string(checks.Warning)} {
-			list.add(descCause, active[[2]string{d.Code, severity}], d.Code, severity)
+			if confidence := active[[2]string{d.Code, severity}]; confidence > 0 || !m.compact {
+				list.add(descCause, confidence, d.Code, severity)
+			}
 		}
 	}
 	outcomes := map[string]checks.Status{}
@@ -308,8 +328,6 @@ func (l *gaugeList) addLists(m *plegbench.Measurement, s *plegbench.Summary) {
 
 // gauges collects the gauges of the last observation, so that a scrape never mixes two.
 type gauges struct{ last atomic.Pointer[gaugeList] }
-
-func (g *gauges) show(list gaugeList) { g.last.Store(&list) }
 
 // Describe is part of prometheus.Collector. It describes nothing, as gauges come and go.
 func (g *gauges) Describe(chan<- *prometheus.Desc) {}

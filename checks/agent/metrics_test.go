@@ -73,7 +73,7 @@ func scrape(t *testing.T, m *Metrics, accept string) string {
 // figures of this process. Their names, types and labels are fixed: others alert on them.
 func TestExposition(t *testing.T) {
 	for name, folder := range map[string]string{"healthy": healthy, "sick": sick} {
-		m := NewMetrics("v1.2.3")
+		m := NewMetrics("v1.2.3", false)
 		in := look(t, m, folder)
 		for _, c := range in.Measurement.Probes {
 			m.Call(c)
@@ -105,7 +105,7 @@ func TestExposition(t *testing.T) {
 
 // TestBeforeTheFirstLook wants all that is fixed to be there, and nothing that was not measured.
 func TestBeforeTheFirstLook(t *testing.T) {
-	text := scrape(t, NewMetrics("v1.2.3"), "application/openmetrics-text")
+	text := scrape(t, NewMetrics("v1.2.3", false), "application/openmetrics-text")
 	want := []string{
 		`check_status{check="host.pressure"} 3.0`, `journal_records_total{signature="PLEGNotHealthy"} 0.0`,
 		`rpc_hung_total{method="ContainerStatus"} 0.0`, `runs_total{result="unknown"} 0.0`,
@@ -123,6 +123,39 @@ func TestBeforeTheFirstLook(t *testing.T) {
 	made := regexp.MustCompile(`(?m)^kdiag_(relist|pleg_|containers|sandboxes|list_|run_|last_).*`)
 	if got := made.FindString(text); got != "" {
 		t.Errorf("%s, though nothing was measured", got)
+	}
+}
+
+// TestCompact counts the series of compact metrics: fewer than 60, also where all causes are active at once.
+func TestCompact(t *testing.T) {
+	every := &checks.Report{}
+	for _, d := range causes.All() {
+		every.Causes = append(every.Causes, checks.Cause{Code: d.Code, Severity: checks.Critical, Confidence: 0.8})
+	}
+	for _, tt := range []struct {
+		name string
+		look func(m *Metrics)
+		want int // without the causes
+		has  string
+	}{
+		{"before the first look", func(*Metrics) {}, 13, `kdiag_status{status="unknown"} 1`},
+		{"healthy", func(m *Metrics) { look(t, m, healthy) }, 16, `kdiag_status{status="healthy"} 1`},
+		{"sick", func(m *Metrics) { look(t, m, sick) }, 16, `kdiag_cause{code="InspectHang",severity="critical"} 0.9`},
+		{"every cause", func(m *Metrics) {
+			look(t, m, sick)
+			m.Record(every, &facts.Input{}, 0)
+		}, 14, `kdiag_cause{code="DiskFull",severity="critical"} 0.8`},
+	} {
+		m := NewMetrics("v1.2.3", true)
+		tt.look(m)
+		m.Captured("InspectHang")
+		text := scrape(t, m, "text/plain")
+		series := regexp.MustCompile(`(?m)^[a-z].*`).FindAllString(text, -1)
+		others := len(series) - strings.Count(text, "\nkdiag_cause{")
+		if len(series) >= 60 || others != tt.want || !strings.Contains(text, "\n"+tt.has+"\n") {
+			t.Errorf("%s: %d series, %d beside causes, want %d, and %s:\n%s", tt.name, len(series), others, tt.want, tt.has,
+				strings.Join(series, "\n"))
+		}
 	}
 }
 
@@ -171,7 +204,7 @@ func TestSamples(t *testing.T) {
 			look(t, m, "../causes/testdata/list_too_large")
 		}, map[string]string{"list_bytes": `{method="ListContainers"} 2.4006e+07 {method="ListPodSandbox"} 2700`}},
 	} {
-		m := NewMetrics("v1.2.3")
+		m := NewMetrics("v1.2.3", false)
 		tt.build(m)
 		for name, want := range tt.want {
 			if diff := cmp.Diff(want, values(t, m, "kdiag_"+name)); diff != "" {
@@ -194,7 +227,7 @@ func TestRecords(t *testing.T) {
 		"a minute, long ago":    {every: time.Second, until: time.Minute},
 		"an hour, then no more": {every: 7 * time.Second, until: time.Hour, inexact: 2},
 	} {
-		m := NewMetrics("v1.2.3")
+		m := NewMetrics("v1.2.3", false)
 		m.countRecords(&journal.Report{Signatures: []journal.Count{{Code: "DiskFull", Count: 3}}}) // from before
 		for passed := 30 * time.Second; passed <= 2*time.Hour; passed += 30 * time.Second {
 			s := journal.Count{Code: "PLEGNotHealthy"}

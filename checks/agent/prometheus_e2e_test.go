@@ -33,7 +33,7 @@ func promtool(t *testing.T, stdin string, args ...string) {
 }
 
 func TestEndToEndPromtool(t *testing.T) {
-	m := NewMetrics("v1.2.3")
+	m := NewMetrics("v1.2.3", false)
 	look(t, m, sick)
 	promtool(t, scrape(t, m, "text/plain"), "check", "metrics")
 	promtool(t, "", "check", "rules", deploy+"rules.yaml")
@@ -42,7 +42,7 @@ func TestEndToEndPromtool(t *testing.T) {
 
 // TestEndToEndNodeExporter has a real node_exporter read the textfile, and wants each sample to come out again.
 func TestEndToEndNodeExporter(t *testing.T) {
-	m, dir := NewMetrics("v1.2.3"), t.TempDir()
+	m, dir := NewMetrics("v1.2.3", false), t.TempDir()
 	look(t, m, sick)
 	must(t, m.WriteTextfile(dir))
 	text, err := os.ReadFile(filepath.Join(dir, "kdiag.prom"))
@@ -54,10 +54,9 @@ func TestEndToEndNodeExporter(t *testing.T) {
 	})
 }
 
-// TestEndToEndPrometheus has a real Prometheus scrape a sick node, with the alerts, and runs every query of the
-// dashboard.
-func TestEndToEndPrometheus(t *testing.T) {
-	m := NewMetrics("v1.2.3")
+// sickAgent serves the metrics of a sick node, which is looked at with each scrape, and returns its address.
+func sickAgent(t *testing.T, compact bool) string {
+	m := NewMetrics("v1.2.3", compact)
 	served, looks, looking := m.Handler(), int64(0), sync.Mutex{}
 	agent := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		looking.Lock()
@@ -73,13 +72,21 @@ func TestEndToEndPrometheus(t *testing.T) {
 		served.ServeHTTP(w, r)
 	}))
 	t.Cleanup(agent.Close)
-	target := agent.Listener.Addr().String()
+	return agent.Listener.Addr().String()
+}
 
-	rules := deploy + "rules.yaml"
+// TestEndToEndPrometheus has a real Prometheus scrape a sick node, with the alerts, and runs every query of the
+// dashboards: those of a fleet on compact metrics.
+func TestEndToEndPrometheus(t *testing.T) {
+	rules, target := deploy+"rules.yaml", sickAgent(t, false)
 	p := nodebox.StartPrometheus(t, rules, target)
 	native := nodebox.StartPrometheus(t, rules, target, "--enable-feature=native-histograms")
-	for _, query := range dashboardQueries(t) {
+	compact := nodebox.StartPrometheus(t, rules, sickAgent(t, true))
+	for _, query := range dashboardQueries(t, "dashboard.json") {
 		p.Finds(t, query)
+	}
+	for _, query := range dashboardQueries(t, "dashboard-fleet.json") {
+		compact.Finds(t, query)
 	}
 	for _, alert := range []string{ // the recorded look is long ago
 		"KdiagCriticalCause", "KdiagCallsHung", "KdiagRelistSlow", "KdiagAgentSilent",
@@ -89,10 +96,10 @@ func TestEndToEndPrometheus(t *testing.T) {
 	native.Finds(t, `histogram_count(kdiag_rpc_duration_seconds{method="Version"}) > 0`)
 }
 
-// dashboardQueries returns the queries of the dashboard, with Grafana's variables filled in.
-func dashboardQueries(t *testing.T) []string {
+// dashboardQueries returns the queries of a dashboard, with Grafana's variables filled in.
+func dashboardQueries(t *testing.T, name string) []string {
 	t.Helper()
-	text, err := os.ReadFile(deploy + "dashboard.json")
+	text, err := os.ReadFile(deploy + name)
 	must(t, err)
 	var dashboard struct {
 		Panels []struct {
@@ -107,7 +114,7 @@ func dashboardQueries(t *testing.T) []string {
 		}
 	}
 	if len(all) < 10 {
-		t.Errorf("the dashboard has no more queries than %q", all)
+		t.Errorf("%s has no more queries than %q", name, all)
 	}
 	return all
 }

@@ -23,6 +23,7 @@ type options struct {
 	connection.KubeletFlags
 	interval, sweep time.Duration
 	listen          string
+	metrics         string
 	dataDir         string
 	dataSize        string
 	dataBytes       int64
@@ -81,6 +82,7 @@ SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and wit
 	fs.DurationVar(&opts.interval, "interval", defaultInterval, "time between two looks")
 	fs.DurationVar(&opts.sweep, "sweep-interval", defaultSweep, "time in which each object is asked about once")
 	fs.StringVar(&opts.listen, "listen", defaultListen, "address of the metrics; empty for none")
+	fs.StringVar(&opts.metrics, "metrics", "full", "full, or compact: fewer than 60 series, for large fleets")
 	fs.StringVar(&opts.dataDir, "data-dir", diagnosis.DefaultDataDir, "folder of the records; empty for none")
 	fs.StringVar(&opts.dataSize, "data-size", defaultDataSize, "largest size of the records and archives")
 	fs.StringVar(&opts.textfileDir, "textfile-dir", "", "write kdiag.prom for node_exporter into this folder")
@@ -105,6 +107,7 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		cli.Reject(o.interval < time.Second, "--interval must be at least 1s", "for example --interval 30s"),
 		cli.Reject(o.sweep < o.interval, "--sweep-interval must be at least --interval",
 			"for example --sweep-interval 5m"),
+		cli.OneOf(cmd, "metrics", o.metrics, []string{"full", "compact"}),
 		cli.OneOf(cmd, "log-format", o.logFormat, []string{"text", "json"}),
 		o.checkListen(),
 		cli.Reject(o.serveCaptures && (o.listen == "" || o.dataDir == ""),

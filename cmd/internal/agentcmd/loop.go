@@ -42,8 +42,9 @@ type observation struct {
 
 func newService(env cli.Env, opts *options, log *slog.Logger) *service {
 	return &service{
-		env: env, opts: opts, log: log, metrics: agent.NewMetrics(cli.Version()), tracker: incident.New(),
-		busy: make(chan struct{}, 1), captured: map[string]time.Time{}, closer: map[string]time.Time{},
+		env: env, opts: opts, log: log, tracker: incident.New(),
+		metrics: agent.NewMetrics(cli.Version(), opts.metrics == "compact"),
+		busy:    make(chan struct{}, 1), captured: map[string]time.Time{}, closer: map[string]time.Time{},
 	}
 }
 

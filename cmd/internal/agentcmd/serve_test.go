@@ -38,7 +38,7 @@ func TestCaptures(t *testing.T) {
 	must(t, os.Mkdir(filepath.Join(folder, "20261123T140513Z-Folder.tar.zst"), 0o700))
 	must(t, os.Symlink("../secret", filepath.Join(folder, "20261123T140514Z-Link.tar.zst")))
 	get := func(path, from, token string) (int, string) {
-		s := &service{env: cli.System(), metrics: agent.NewMetrics("v1")}
+		s := &service{env: cli.System(), metrics: agent.NewMetrics("v1", false)}
 		s.opts = &options{dataDir: dir, serveCaptures: true, capturesToken: filepath.Join(dir, "token")}
 		req, w := httptest.NewRequest("GET", "/captures/"+path, nil), httptest.NewRecorder()
 		req.RemoteAddr = from
