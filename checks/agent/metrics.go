@@ -80,8 +80,8 @@ type Metrics struct {
 	seen     map[string]journal.Count // of the last reading of the logs, by signature
 }
 
-// NewMetrics returns the metrics, with every cause and check at its least value. Compact ones, for large fleets, are the
-// status, the active causes, the projected relist, its threshold, calls that hung, and when the agent last looked.
+// NewMetrics returns the metrics, with every cause and check at its least value. Compact ones, for large fleets, are
+// the status, the active causes, the projected relist, its threshold, calls that hung, and when the agent last looked.
 func NewMetrics(version string, compact bool) *Metrics {
 	m := &Metrics{
 		node: prometheus.NewRegistry(), process: prometheus.NewRegistry(), version: version, compact: compact,

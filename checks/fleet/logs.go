@@ -79,7 +79,8 @@ func (c *Cluster) ReadLogs(ctx context.Context, s *Snapshot, progress func(done 
 		return 0
 	}
 	slices.SortStableFunc(nodes, func(a, b *Node) int { return rank(a) - rank(b) })
-	next, done := make(chan *Node, len(nodes)), 0
+	next, done, cost, start := make(chan *Node, len(nodes)), 0, &meter{}, time.Now()
+	ctx = cost.in(ctx)
 	for _, n := range nodes {
 		next <- n
 	}
@@ -103,6 +104,9 @@ func (c *Cluster) ReadLogs(ctx context.Context, s *Snapshot, progress func(done 
 		})
 	}
 	readers.Wait()
+	s.Cost.Requests += int(cost.requests.Load())
+	s.Cost.Bytes += cost.bytes.Load()
+	s.Cost.Seconds += time.Since(start).Seconds()
 	var problems []string
 	unread := map[string][]string{} // nodes by problem
 	for _, n := range s.Nodes {
@@ -163,7 +167,7 @@ func (c *Cluster) query(ctx context.Context, n *Node, at time.Time, back, wait t
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	late := time.AfterFunc(wait, func() { cancel(errNoReply) })
-	r := c.core.Get().MaxRetries(0).AbsPath(logPath(n.Name)).SetHeader("Accept", "text/plain").
+	r := c.core.Get().MaxRetries(0).AbsPath(logPath(n.Name)).SetHeader("Accept", "*/*").
 		Param("sinceTime", at.Add(-back).UTC().Format(time.RFC3339)).Param("tailLines", strconv.Itoa(logLines))
 	kubelet, runtime := logUnits(n)
 	for _, unit := range slices.Concat(kubelet, runtime) {
@@ -231,6 +235,10 @@ func unanswered(err error) error {
 	case errors.As(err, &status) && slices.Contains([]int32{http.StatusNotFound, http.StatusMethodNotAllowed},
 		status.Status().Code) && byKubelet:
 		return errQueryOff
+	case apierrors.IsServiceUnavailable(err) && !byKubelet: // error trying to reach service: dial tcp ADDRESS: WHY
+		why := err.Error()
+		return errors.New("the API server does not reach the kubelet: " +
+			journal.Clean(why[strings.LastIndex(": "+why, ": "):], 100))
 	case byKubelet:
 		return errors.New("the kubelet answers: " + journal.Clean(own.Message, 200))
 	}
