@@ -115,7 +115,7 @@ func (f *following) lines(ctx context.Context, s *source) error {
 	f.sources = append(f.sources, s)
 	f.mu.Unlock()
 	opts := textlog.Options{Next: s.literal, Longest: f.m.full.Longest(), All: true, Live: true}
-	stats, err := textlog.Scan(ctx, &pipeReader{ctx, s.stream}, opts, func(t *textlog.Record) bool {
+	stats, err := textlog.Scan(ctx, &pipeReader{ctx: ctx, in: s.stream}, opts, func(t *textlog.Record) bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		s.Lines++
@@ -131,15 +131,22 @@ func (f *following) lines(ctx context.Context, s *source) error {
 
 // A pipeReader reads a pipe until ctx ends, also where a Read waits for more.
 type pipeReader struct {
-	ctx context.Context
-	in  io.Reader
+	ctx   context.Context
+	in    io.Reader
+	block []byte // for the next read
 }
 
 func (p *pipeReader) Read(b []byte) (int, error) {
-	block, err := deadline.Run(p.ctx, "reading a pipe", func(context.Context) ([]byte, error) {
-		block := make([]byte, len(b)) // b is the caller's again once ctx has ended
-		n, err := p.in.Read(block)
-		return block[:n], err
+	block := p.block
+	if len(block) < len(b) {
+		block = make([]byte, len(b)) // b is the caller's again once ctx has ended
+	}
+	p.block = nil // unless the read ends, it keeps the block
+	n, err := deadline.Run(p.ctx, "reading a pipe", func(context.Context) (int, error) {
+		return p.in.Read(block[:len(b)])
 	})
-	return copy(b, block), err
+	if err == nil {
+		p.block = block
+	}
+	return copy(b, block[:n]), err
 }

@@ -32,7 +32,7 @@ func (r *reader) text(ctx context.Context, s *source) error {
 	case s.next != nil && (s.size <= int64(*s.next) || s.changed.Before(r.opts.Since)):
 		return nil
 	case s.kind == kindStream:
-		in = &keeper{Reader: &pipeReader{ctx, s.stream}, to: &s.kept}
+		in = &keeper{Reader: &pipeReader{ctx: ctx, in: s.stream}, to: &s.kept}
 	case s.kind == kindKmsg:
 		k, err := r.openKmsg()
 		if err != nil {
