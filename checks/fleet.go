@@ -66,7 +66,7 @@ type FleetLog struct {
 	Cause   string     `json:"cause,omitempty"`
 	Summary string     `json:"summary,omitempty"`
 	Ongoing bool       `json:"ongoing,omitempty"` // until the log ends
-	From    *time.Time `json:"from,omitempty"`    // first and last record of the hour
+	From    *time.Time `json:"from,omitempty"`    // first and last record that was read
 	To      *time.Time `json:"to,omitempty"`
 	Lines   int64      `json:"lines"`
 	Bytes   int64      `json:"bytes"`

@@ -109,6 +109,11 @@ func TestReadLogs(t *testing.T) {
 			want: checks.FleetLog{Status: checks.Healthy, Verdict: checks.LogClear},
 		},
 		{
+			name: "quiet for an hour", ready: v1.ConditionTrue, status: checks.Healthy,
+			logs: answers(200, strings.ReplaceAll(logged(unhealthy("3m2s"), well), " 11:", " 02:")),
+			want: checks.FleetLog{Status: checks.Healthy, Verdict: checks.LogClear},
+		},
+		{
 			name: "quiet", ready: v1.ConditionTrue, status: checks.Unknown, logs: answers(200, "-- No entries --\n"),
 			want: checks.FleetLog{Status: checks.Unknown, Problem: "there is no record in the journal of the last 13h"},
 		},
