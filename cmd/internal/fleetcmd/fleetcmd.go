@@ -212,10 +212,13 @@ func (v *view) command(line string) string {
 	if v.env.Plugin && strings.HasPrefix(line, "kdiag ") {
 		line = "kubectl " + line
 	}
-	if piped {
-		line += " | " + into
+	if !piped {
+		return line
 	}
-	return line
+	if v.env.Plugin {
+		into = strings.Replace(into, "kdiag ", "kubectl kdiag ", 1)
+	}
+	return line + " | " + into
 }
 
 // options are how to print.

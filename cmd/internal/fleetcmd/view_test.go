@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/fleet"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
@@ -92,12 +93,17 @@ func TestDraw(t *testing.T) {
 // TestPlugin has commands that are printed begin as the person typed them, and mean the same cluster.
 func TestPlugin(t *testing.T) {
 	const copied = "scp $(command -v kdiag) a:/tmp/ && ssh a sudo /tmp/kdiag node"
+	const log = "kubectl get --raw '/api/v1/nodes/a/proxy/logs/?query=kubelet&tailLines=20000' --context c | TZ=UTC "
 	for plugin, want := range map[bool][]string{
-		false: {copied, "kubectl describe node a --context c", "kdiag explain RuntimeDown"},
-		true:  {copied, "kubectl describe node a --context c", "kubectl kdiag explain RuntimeDown"},
+		false: {log + "kdiag journal", copied, "kubectl describe node a --context c", "kdiag explain RuntimeDown"},
+		true: {
+			log + "kubectl kdiag journal", copied, "kubectl describe node a --context c", "kubectl kdiag explain RuntimeDown",
+		},
 	} {
 		v := testView(new(bytes.Buffer), plugin)
-		v.take(snapshot("a", "container runtime is down"))
+		s := snapshot("a", "container runtime is down")
+		s.Nodes[0].Log = &checks.FleetLog{Status: checks.Unhealthy, Cause: "RuntimeDown", Ongoing: true}
+		v.take(s)
 		var got []string
 		for _, s := range v.last.NextSteps {
 			got = append(got, s.Command)
