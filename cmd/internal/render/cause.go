@@ -164,12 +164,13 @@ func (m briefLine) answer(a checks.Answer, fine string) string {
 		more = " (+" + units.Number(len(causes)-1) + ")"
 	}
 	culprit := m.culprit(c.Subject)
-	line, named := m.causeLine(word, c, culprit, more)
 	if slices.Contains(checks.Actions(), c.Action) {
-		if acting, still := m.causeLine(word, c, culprit, " ["+string(c.Action)+"]"+more); still || !named {
+		acting, named := m.causeLine(word, c, culprit, " ["+string(c.Action)+"]"+more)
+		if named && strings.Contains(acting, ": ") { // the action takes neither the culprit's place nor the summary's
 			return acting
 		}
 	}
+	line, _ := m.causeLine(word, c, culprit, more)
 	return line
 }
 
