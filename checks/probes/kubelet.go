@@ -35,7 +35,7 @@ func kubeletProbes() []Probe {
 				setup, _ := askRuntime(ctx, s.Setup) // without it the usual folders are read
 				return kubelet.ReadCNI(ctx, s.Root, setup)
 			}),
-		probe(Probe{ID: "runtime.driver", Limit: longLook, Cheap: true},
+		probe(Probe{ID: "runtime.driver", Limit: quickLook, Cheap: true},
 			func(n *facts.Node) *facts.Reading[string] { return &n.RuntimeDriver },
 			func(ctx context.Context, s *Input, _ facts.Node) (string, error) {
 				return askRuntime(ctx, s.RuntimeDriver)

@@ -124,16 +124,21 @@ func (c *collector) collect(
 	}
 	if c.before == nil {
 		work.Go(probe)
+	} else {
+		work.Go(func() { // a runtime that does not answer, or not soon, makes the walks due
+			select {
+			case <-measured:
+				if !in.Measurement.Answered() {
+					c.before = nil
+				}
+			case <-time.After(answerTime):
+				c.before = nil
+			}
+			probe()
+		})
 	}
-	began := time.Now()
 	in.Measurement = c.measure(ctx, conn)
 	close(measured)
-	if c.before != nil { // a runtime that does not answer makes the walks due
-		if !in.Measurement.Answered() || time.Since(began) > answerTime {
-			c.before = nil
-		}
-		work.Go(probe)
-	}
 	if in.Measurement != nil && in.Measurement.Version != nil {
 		v := in.Measurement.Version
 		in.Runtime.Name, in.Runtime.Version = connection.Shorten(v.RuntimeName), connection.Shorten(v.RuntimeVersion)
