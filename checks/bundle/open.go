@@ -272,21 +272,50 @@ func (b *Bundle) check(found []File, cut error) {
 	m.Files, m.NotCollected = append([]File{}, m.Files...), append([]Missing{}, m.NotCollected...)
 }
 
+var errNoManifest = errors.New("the archive has no " + ManifestName + ": it was not written to its end")
+
 // readManifest reads the manifest, if there is one.
 func (b *Bundle) readManifest() error {
 	f, err := b.File(ManifestName)
 	if err != nil {
-		return errors.New("the archive has no " + ManifestName + ": it was not written to its end")
+		return errNoManifest
 	}
-	d := json.NewDecoder(io.LimitReader(f, maxManifest))
-	err = d.Decode(&b.Manifest)
-	if err == nil && (b.Manifest.Kind != KindManifest || b.Manifest.APIVersion != checks.APIVersion) {
-		err = fmt.Errorf("it is a %.40q of %.40q", b.Manifest.Kind, b.Manifest.APIVersion)
+	return decodeManifest(f, &b.Manifest)
+}
+
+func decodeManifest(f io.Reader, m *Manifest) error {
+	err := json.NewDecoder(io.LimitReader(f, maxManifest)).Decode(m)
+	if err == nil && (m.Kind != KindManifest || m.APIVersion != checks.APIVersion) {
+		err = fmt.Errorf("it is a %.40q of %.40q", m.Kind, m.APIVersion)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", ManifestName, err)
 	}
 	return nil
+}
+
+// ReadManifest reads the manifest of an archive, and keeps nothing else of it.
+func ReadManifest(ctx context.Context, r io.Reader) (*Manifest, error) {
+	packed := &counter{from: r}
+	from, done, err := decompress(bufio.NewReader(packed))
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	entries := tar.NewReader(&plain{ctx: ctx, packed: packed, from: from, most: maxUnpacked})
+	for range maxEntries {
+		head, err := entries.Next()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, errNoManifest
+		case err != nil:
+			return nil, err
+		case head.Name == ManifestName:
+			m := &Manifest{}
+			return m, decodeManifest(entries, m)
+		}
+	}
+	return nil, refusal(fmt.Sprintf("it has more than %d entries", maxEntries))
 }
 
 // File returns a file of the archive; fs.ErrNotExist if there is none.
