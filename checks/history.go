@@ -145,6 +145,9 @@ type Capture struct {
 	Bytes int64     `json:"bytes"`
 }
 
+// CaptureSent ends the name of the empty file beside a capture that was sent away (kdiag agent --upload).
+const CaptureSent = ".sent"
+
 const (
 	captureTime   = "20060102T150405Z"
 	captureEnding = ".tar.zst"

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
@@ -145,9 +147,9 @@ func (r *Recorder) Problem() string {
 func (r *Recorder) Lost() int { return int(r.lost.Load()) }
 
 // Room returns how many bytes an archive may have: at most the given number, three quarters of the folder's size less
-// the other archives, and half of the disk's free space. It removes the oldest archives until an eighth of the folder's
-// size, or 4 MiB, is free, which is more than most archives need. It does nothing while there is a Problem. The error
-// is that, of the file system, or the cause of the end of ctx.
+// the other archives, and half of the disk's free space. It removes archives, those that were sent away and the oldest
+// first, until an eighth of the folder's size, or 4 MiB, is free, which is more than most archives need. It does nothing
+// while there is a Problem. The error is that, of the file system, or the cause of the end of ctx.
 func (r *Recorder) Room(ctx context.Context, most int64) (int64, error) {
 	if problem := r.Problem(); problem != "" {
 		return 0, errors.New(problem)
@@ -157,14 +159,20 @@ func (r *Recorder) Room(ctx context.Context, most int64) (int64, error) {
 		_ = os.MkdirAll(path, 0o700) // ReadDir has the error
 		entries, err := os.ReadDir(path)
 		var archives []fs.FileInfo
+		rank := map[string]int{} // -1 for what was sent away
 		free := r.most - r.most/4
 		for _, e := range entries {
 			if info, err := e.Info(); err == nil && info.Mode().IsRegular() {
 				archives = append(archives, info)
 				free -= info.Size()
+				if sent, ok := strings.CutSuffix(info.Name(), checks.CaptureSent); ok {
+					rank[info.Name()], rank[sent] = -1, -1
+				}
 			}
 		}
-		slices.SortFunc(archives, func(a, b fs.FileInfo) int { return a.ModTime().Compare(b.ModTime()) })
+		slices.SortStableFunc(archives, func(a, b fs.FileInfo) int {
+			return cmp.Or(cmp.Compare(rank[a.Name()], rank[b.Name()]), a.ModTime().Compare(b.ModTime()))
+		})
 		for ; err == nil && free < min(most, max(r.most/8, usualArchive)) && len(archives) > 0; archives = archives[1:] {
 			free += archives[0].Size()
 			err = os.Remove(filepath.Join(path, archives[0].Name()))
