@@ -7,8 +7,8 @@ GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.1.4
 GORELEASER  = go run github.com/goreleaser/goreleaser/v2@v2.15.4
 
 # What only tests reach, and the check for dead code leaves out: apiserver/fake is the API server of the syncLoop's tests,
-# faketest serves the embedded runtime in memory, looptest has what the parts of the syncLoop share. Everything else must be reachable from a program.
-TEST_ONLY   = plegbench/syncloop/apiserver/fake/|plegbench/syncloop/looptest/|crictl/fake/faketest/
+# faketest serves the embedded runtime in memory, uploadtest is an object store, looptest has what the parts of the syncLoop share. Everything else must be reachable from a program.
+TEST_ONLY   = checks/upload/uploadtest/|plegbench/syncloop/apiserver/fake/|plegbench/syncloop/looptest/|crictl/fake/faketest/
 
 # The program that runs tests: "go test" or another that takes its arguments.
 GOTEST ?= go test

@@ -83,7 +83,7 @@ func TestImports(t *testing.T) {
 		{"github.com/go-logr/", []string{"crictl/remote", "plegbench/syncloop", "cmd/internal/syncloopcmd"}},
 		{"k8s.io/api/", []string{"checks/agent", "checks/fleet", "plegbench/syncloop"}},
 		{"k8s.io/apimachinery", []string{
-			"checks/advisories", "checks/agent", "checks/facts", "checks/fleet", "plegbench/syncloop",
+			"checks/advisories", "checks/agent", "checks/facts", "checks/fleet", "checks/upload", "plegbench/syncloop",
 		}},
 		{"k8s.io/client-go", []string{
 			"checks/agent", "checks/fleet", "checks/kubelet", "plegbench/syncloop", "cmd/internal/syncloopcmd",
@@ -155,6 +155,9 @@ func TestImports(t *testing.T) {
 		{"checks/capture", []string{"checks", "checks/host", "checks/kubelet", "checks/units", "crictl", "journal"}},
 		{"checks/redact", nil},
 		{"checks/bundle", []string{"checks", "checks/redact", "crictl/safefile"}},
+		{"checks/upload", []string{
+			"checks", "checks/bundle", "checks/redact", "checks/upload", "crictl/deadline",
+		}},
 		{"checks/collect", []string{
 			"checks", "checks/bundle", "checks/capture", "checks/facts", "checks/host", "checks/kubelet",
 			"checks/redact", "checks/stacks", "checks/units", "crictl", "journal",

@@ -1,0 +1,361 @@
+package upload
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks"
+	"github.com/kdiag/kdiag/checks/bundle"
+	"github.com/kdiag/kdiag/checks/redact"
+	"github.com/kdiag/kdiag/checks/upload/uploadtest"
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// write writes an archive with one file of so many bytes, and returns its path.
+func write(t *testing.T, dir, name string, level redact.Level, size int64) string {
+	t.Helper()
+	path := filepath.Join(dir, name)
+	f, err := bundle.Create(path)
+	must(t, err)
+	w, err := bundle.NewWriter(f, bundle.Options{
+		Redact: level, Redactor: redact.New(redact.Standard, nil), Now: time.Now,
+	})
+	must(t, err)
+	text := strings.Repeat("a line of a log\n", int(size/16))
+	must(t, w.Add("logs/kubelet.log", "/var/log", redact.Text, strings.NewReader(text)))
+	_, err = w.Close(checks.Header{Status: checks.Healthy})
+	must(t, err)
+	must(t, f.Close())
+	return path
+}
+
+const object = "/evidence/node-7.tar.zst"
+
+// target returns a target of a presigned URL of a store, which expires.
+func target(t *testing.T, address, headers string, valid time.Duration) *Target {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "headers")
+	must(t, os.WriteFile(file, []byte(headers), 0o600))
+	got, err := New(Options{
+		URL: uploadtest.Presign(http.MethodPut, address+object, time.Now(), valid), Headers: file,
+		ReadFile: func(name string, _ int64) ([]byte, error) { return os.ReadFile(name) },
+	})
+	must(t, err)
+	return got
+}
+
+// TestSend sends archives to a store that checks signatures. No error has anything of the signature or the headers.
+func TestSend(t *testing.T) {
+	const secret = "Bearer token-of-mine"
+	answer := func(code int, after, body string) func(int, http.ResponseWriter, *http.Request) bool {
+		return func(_ int, w http.ResponseWriter, r *http.Request) bool {
+			w.Header().Set("Retry-After", after)
+			w.Header().Set("Location", "/elsewhere")
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, strings.ReplaceAll(body, "QUERY", r.URL.RawQuery))
+			return true
+		}
+	}
+	for _, tt := range []struct {
+		name  string
+		fault func(int, http.ResponseWriter, *http.Request) bool
+		valid time.Duration
+		level redact.Level
+		want  string // ends the error; empty for none
+		final bool
+		after time.Duration
+	}{
+		{name: "taken", level: redact.Strict},
+		{name: "expired", valid: -time.Hour, final: true,
+			want: "the server answers 403 Forbidden, AccessDenied, Request has expired"},
+		{name: "not redacted", level: "none", final: true, want: "is not sent: it is not redacted"},
+		{name: "busy", fault: answer(503, "7", "<Error><Code>SlowDown</Code></Error>"), after: 7 * time.Second,
+			want: "the server answers 503 Service Unavailable, SlowDown"},
+		{name: "too many", fault: answer(429, "", ""), want: "the server answers 429 Too Many Requests"},
+		{name: "elsewhere", fault: answer(307, "", ""), final: true,
+			want: "the server answers 307 Temporary Redirect; redirects are not followed"},
+		{name: "the server tells all", fault: answer(400, "", "<Error><Code>\x1b[31mQUERY</Code><Message>"+secret+"</Message>"),
+			final: true, want: "the server answers 400 Bad Request,  [31mREDACTED, REDACTED"},
+		{name: "the connection is cut", fault: func(_ int, _ http.ResponseWriter, r *http.Request) bool {
+			_, _ = r.Body.Read(make([]byte, 10))
+			panic(http.ErrAbortHandler)
+		}, want: "EOF"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			store := &uploadtest.Store{Fault: tt.fault}
+			server := httptest.NewServer(store)
+			defer server.Close()
+			to := target(t, server.URL, "# of a plain server\n\nAuthorization: "+secret+"\nx-ms-blob-type:BlockBlob\n",
+				cmp.Or(tt.valid, time.Hour))
+			path := write(t, t.TempDir(), "a.tar.zst", cmp.Or(tt.level, redact.Standard), 3<<20)
+			err := to.Send(t.Context(), Archive{Path: path})
+			failed, _ := errors.AsType[*Error](err)
+			if tt.want == "" {
+				must(t, err)
+				sent, err := os.ReadFile(path)
+				must(t, err)
+				got, _ := store.Object(object)
+				if !bytes.Equal(got.Data, sent) || got.Header.Get("x-ms-blob-type") != "BlockBlob" ||
+					got.Header.Get("Authorization") != secret || got.Header.Get("Content-Type") != "application/zstd" {
+					t.Errorf("%d bytes of %d, %v", len(got.Data), len(sent), got.Header)
+				}
+				return
+			}
+			if failed == nil || !strings.HasSuffix(failed.Why, tt.want) || failed.Final != tt.final || failed.After != tt.after {
+				t.Fatalf("%+v, want %+v", failed, tt)
+			}
+			if strings.Contains(failed.Why, "X-Amz") || strings.Contains(failed.Why, secret) {
+				t.Errorf("%q has a secret", failed.Why)
+			}
+		})
+	}
+}
+
+// TestBadOptions names what is wrong, and nothing of what may be secret.
+func TestBadOptions(t *testing.T) {
+	files := map[string]string{
+		"url": "https://store/{node}?sig=secret\n", "bad": "Authorization Bearer secret", "none": "", "user": "https://me:secret@x",
+	}
+	for _, tt := range []struct {
+		opts Options
+		want string
+	}{
+		{Options{URL: "https://store/{node}/{time}-{cause}"}, ""},
+		{Options{URL: "@url"}, ""},
+		{Options{URL: "store/secret"}, "the URL is not an http or https URL"},
+		{Options{URL: "https://store/%zz?secret"}, "the URL is not an http or https URL"},
+		{Options{URL: "https:///{node}?secret"}, "the URL is not an http or https URL"},
+		{Options{URL: "https://store/{host}?secret"}, "the URL has {host}; it may have {cause}, {node}, {time}"},
+		{Options{URL: "@none"}, "none is not an http or https URL"},
+		{Options{URL: "@user"}, "user has a user: credentials belong into the headers"},
+		{Options{URL: "@missing"}, "file does not exist"},
+		{Options{URL: "@url", Headers: "bad"}, "bad, line 1: not NAME: VALUE"},
+		{Options{URL: "@url", CA: "bad"}, "bad has no certificate in PEM"},
+	} {
+		tt.opts.ReadFile = func(name string, _ int64) ([]byte, error) {
+			if text, ok := files[name]; ok {
+				return []byte(text), nil
+			}
+			return nil, os.ErrNotExist
+		}
+		got := ""
+		if _, err := New(tt.opts); err != nil {
+			got = err.Error()
+		}
+		if got != tt.want {
+			t.Errorf("%+v: %q, want %q", tt.opts.URL, got, tt.want)
+		}
+	}
+}
+
+// TestStall gives up a server that takes nothing for ten seconds, but not one that is slow.
+func TestStall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for name, pause := range map[string]time.Duration{"nothing moved for 10s": time.Hour, "": 9 * time.Second} {
+			path := write(t, t.TempDir(), "a.tar.zst", redact.Standard, 16)
+			to := target(t, "http://store", "", time.Hour)
+			to.client.Transport = slowly(pause)
+			began, got := time.Now(), ""
+			if err := to.Send(t.Context(), Archive{Path: path}); err != nil {
+				got = err.Error()
+			}
+			if !strings.HasSuffix(got, name) || time.Since(began) > time.Minute {
+				t.Errorf("%q after %v, want %q", got, time.Since(began), name)
+			}
+		}
+	})
+}
+
+// slowly reads half of a body after a pause, and the rest after another.
+type slowly time.Duration
+
+func (s slowly) RoundTrip(r *http.Request) (*http.Response, error) {
+	for range 2 {
+		select {
+		case <-time.After(time.Duration(s)):
+		case <-r.Context().Done():
+			return nil, r.Context().Err()
+		}
+		_, _ = io.CopyN(io.Discard, r.Body, (r.ContentLength+1)/2)
+	}
+	return &http.Response{StatusCode: 201, Body: http.NoBody}, nil
+}
+
+// A sender answers a queue, and notes what it does.
+type sender struct {
+	began time.Time
+	fail  func(name string, after time.Duration) *Error
+	tried []string
+	log   []string
+}
+
+func (s *sender) send(_ context.Context, a Archive) error {
+	after := time.Since(s.began)
+	s.tried = append(s.tried, a.Cause)
+	if e := s.fail(a.Cause, after); e != nil {
+		return e
+	}
+	return nil
+}
+
+func (s *sender) queue(t *testing.T, dir string) *Queue {
+	s.began = time.Now()
+	q := NewQueue(QueueOptions{
+		Target: target(t, "http://store", "", time.Hour), Dir: dir, Node: "node-7", Done: func(bool) {},
+		Log: func(name, _, problem string) {
+			c, _ := checks.ParseCapture(name)
+			s.log = append(s.log, strings.TrimSuffix(c.Cause+" "+problem, " "))
+		},
+	})
+	q.send = s.send
+	return q
+}
+
+// TestQueue follows queues through failures in fake time.
+func TestQueue(t *testing.T) {
+	at := time.Date(2026, 11, 23, 14, 5, 12, 0, time.UTC)
+	older, newer := checks.CaptureName(at, "Older"), checks.CaptureName(at.Add(time.Minute), "Newer")
+	never := func(string, time.Duration) *Error { return nil }
+	for _, tt := range []struct {
+		name  string
+		fail  func(string, time.Duration) *Error
+		run   time.Duration
+		tried [2]int // at least and at most
+		log   []string
+		sent  []string
+	}{
+		{"both are taken, the newer first", never, time.Second, [2]int{2, 2}, []string{"Newer", "Older"}, []string{newer, older}},
+		{
+			"the server is away for ten minutes",
+			func(_ string, after time.Duration) *Error {
+				if after < 10*time.Minute {
+					return &Error{Why: "refused"}
+				}
+				return nil
+			},
+			16 * time.Minute, [2]int{10, 13}, []string{"Newer refused; it is tried again", "Newer", "Older"}, []string{newer, older},
+		},
+		{
+			"the older is refused", func(cause string, _ time.Duration) *Error {
+				if cause == "Older" {
+					return &Error{Why: "expired", Final: true}
+				}
+				return nil
+			}, time.Hour, [2]int{2, 2}, []string{"Newer", "Older expired"}, []string{newer},
+		},
+		{
+			"the server asks for time", func(_ string, after time.Duration) *Error {
+				if after < 30*time.Second {
+					return &Error{Why: "busy", After: 40 * time.Second}
+				}
+				return nil
+			}, time.Minute + time.Second, [2]int{3, 3}, []string{"Newer busy; it is tried again", "Newer", "Older"}, []string{newer, older},
+		},
+		{
+			"the server is away for good", func(string, time.Duration) *Error { return &Error{Why: "refused"} },
+			49 * time.Hour, [2]int{400, 1200}, nil, nil,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dir := t.TempDir()
+				for _, name := range []string{older, newer, "notes.txt", newer + ".part"} {
+					must(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
+				}
+				s := &sender{fail: tt.fail}
+				q := s.queue(t, dir)
+				must(t, q.Resume(t.Context()))
+				ctx, cancel := context.WithTimeout(t.Context(), tt.run)
+				defer cancel()
+				q.Run(ctx)
+				if n := len(s.tried); n < tt.tried[0] || n > tt.tried[1] {
+					t.Errorf("%d attempts, want %v", n, tt.tried)
+				}
+				if diff := gocmp.Diff(tt.log, s.log); tt.log != nil && diff != "" {
+					t.Errorf("log (-want +got):\n%s", diff)
+				}
+				for _, name := range []string{older, newer} {
+					_, err := os.Stat(filepath.Join(dir, name+checks.CaptureSent))
+					if want := strings.Contains(strings.Join(tt.sent, " "), name); want != (err == nil) {
+						t.Errorf("%s: marked %v, want %v", name, err == nil, want)
+					}
+				}
+				if n := q.Pending(); n != 0 {
+					t.Errorf("%d wait", n)
+				}
+				again := &sender{fail: never}
+				q = again.queue(t, dir) // after a restart
+				must(t, q.Resume(t.Context()))
+				if n := q.Pending(); n != 2-len(tt.sent) {
+					t.Errorf("%d wait after a restart, %d were sent", n, len(tt.sent))
+				}
+			})
+		})
+	}
+}
+
+// TestQueueIsBounded drops the oldest, and counts them. What comes while the queue pauses is tried at once, also what is
+// in memory; Finish ends the pause as well.
+func TestQueueIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := time.Date(2026, 11, 23, 14, 5, 12, 0, time.UTC)
+		works := false
+		s := &sender{fail: func(string, time.Duration) *Error {
+			if works {
+				return nil
+			}
+			return &Error{Why: "refused"}
+		}}
+		q := s.queue(t, t.TempDir())
+		ok, failed := 0, 0
+		q.opts.Done = func(sent bool) {
+			if sent {
+				ok++
+			} else {
+				failed++
+			}
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go q.Run(ctx)
+		for i := range maxPending + 5 {
+			q.Add(checks.CaptureName(at.Add(time.Duration(i)*time.Hour), "RuntimeHung"), []byte("archive"))
+		}
+		time.Sleep(time.Hour) // the pause is minutes now
+		tried := len(s.tried)
+		q.Add(checks.CaptureName(at.Add(1000*time.Hour), "DiskFull"), []byte("archive"))
+		synctest.Wait()
+		if got := s.tried[tried:]; len(got) != 1 || got[0] != "DiskFull" {
+			t.Errorf("tried %v", got)
+		}
+		if q.Pending() != maxPending || failed != 6 {
+			t.Errorf("%d wait, %d given up", q.Pending(), failed)
+		}
+		works = true
+		end, stop := context.WithTimeout(t.Context(), time.Second)
+		defer stop()
+		q.Finish(end)
+		if q.Pending() != 0 || ok != maxPending {
+			t.Errorf("%d wait, %d were sent", q.Pending(), ok)
+		}
+	})
+}
