@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/checks"
 	"golang.org/x/sys/unix"
 )
 
@@ -275,11 +277,13 @@ func TestRoom(t *testing.T) {
 		must(t, os.WriteFile(filepath.Join(captures, name), make([]byte, 2<<20), 0o600))
 		must(t, os.Chtimes(filepath.Join(captures, name), noon, noon.Add(time.Duration(i)*time.Hour)))
 	}
+	sent := filepath.Join(captures, "b"+checks.CaptureSent) // goes before the older ones
+	must(t, os.WriteFile(sent, nil, 0o600))
 	if got, err := r.Room(t.Context(), 3<<20); got != 3<<20 || err != nil {
 		t.Errorf("room for 3 MiB: %d, %v", got, err)
 	}
 	left, err := filepath.Glob(captures + "/*")
-	if diff := cmp.Diff([]string{captures + "/b"}, left); diff != "" || err != nil {
+	if diff := cmp.Diff([]string{captures + "/a"}, left); diff != "" || err != nil {
 		t.Errorf("left: %v\n%s", err, diff)
 	}
 }
