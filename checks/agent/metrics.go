@@ -71,6 +71,7 @@ type Metrics struct {
 
 	replies                       *prometheus.HistogramVec
 	hung, records, runs, captures *prometheus.CounterVec
+	uploads                       *prometheus.CounterVec // nil without Uploads
 
 	version string
 	compact bool
@@ -260,6 +261,28 @@ func newRecords(before, now journal.Count) int64 {
 
 // Captured counts an archive that was written.
 func (m *Metrics) Captured(cause string) { m.captures.WithLabelValues(cause).Inc() }
+
+// Uploads adds the metrics of uploads. Pending returns how many archives wait.
+func (m *Metrics) Uploads(pending func() int) {
+	with := promauto.With(m.node)
+	m.uploads = with.NewCounterVec(prometheus.CounterOpts{
+		Name: "kdiag_uploads_total", Help: "Archives that were uploaded, or given up, by result: ok or failed.",
+	}, []string{"result"})
+	m.uploads.WithLabelValues("ok")
+	m.uploads.WithLabelValues("failed")
+	with.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "kdiag_uploads_pending", Help: "Archives that wait to be uploaded.",
+	}, func() float64 { return float64(pending()) })
+}
+
+// Uploaded counts an archive that was uploaded, or given up.
+func (m *Metrics) Uploaded(ok bool) {
+	result := "failed"
+	if ok {
+		result = "ok"
+	}
+	m.uploads.WithLabelValues(result).Inc()
+}
 
 // Handler serves them, in the text format, OpenMetrics, and Prometheus' binary format, which has the native histograms.
 func (m *Metrics) Handler() http.Handler {

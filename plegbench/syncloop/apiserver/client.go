@@ -140,6 +140,13 @@ func (c *Client) GetNode(ctx context.Context, name string) (*v1.Node, error) {
 	return do[v1.Node](ctx, c.heartbeats.Get().Resource("nodes").Name(name))
 }
 
+// WatchNode watches one node, from its present state on.
+func (c *Client) WatchNode(ctx context.Context, name string, seconds int64) (watch.Interface, error) {
+	return c.heartbeats.Get().Resource("nodes").VersionedParams(&metav1.ListOptions{
+		Watch: true, FieldSelector: "metadata.name=" + name, TimeoutSeconds: &seconds,
+	}, c.params).Watch(ctx)
+}
+
 // CreateNode creates a node.
 func (c *Client) CreateNode(ctx context.Context, node *v1.Node) (*v1.Node, error) {
 	return do[v1.Node](ctx, c.heartbeats.Post().Resource("nodes").Body(node))
