@@ -33,6 +33,8 @@ type Object struct {
 type Store struct {
 	// Fault answers a request instead, if it wants to; n counts them from 0.
 	Fault func(n int, w http.ResponseWriter, r *http.Request) bool
+	// Took is called with each object that was put; it may be nil.
+	Took func(path string, o Object)
 
 	mu      sync.Mutex
 	asked   int
@@ -101,12 +103,16 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil { // cut off
 		return
 	}
+	o := Object{data, r.Header.Clone(), time.Now()}
+	if s.Took != nil {
+		s.Took(r.URL.Path, o)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.objects == nil {
 		s.objects = map[string]Object{}
 	}
-	s.objects[r.URL.Path] = Object{data, r.Header.Clone(), time.Now()}
+	s.objects[r.URL.Path] = o
 }
 
 // check returns the error of a request without a valid signature.
@@ -131,11 +137,4 @@ func (s *Store) Object(path string) (Object, bool) {
 	defer s.mu.Unlock()
 	o, ok := s.objects[path]
 	return o, ok
-}
-
-// Asked returns how many requests came.
-func (s *Store) Asked() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.asked
 }

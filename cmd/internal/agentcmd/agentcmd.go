@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kdiag/kdiag/cmd/internal/archive"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/cmd/internal/diagnosis"
@@ -21,6 +22,7 @@ import (
 type options struct {
 	cli.Flags
 	connection.KubeletFlags
+	archive.UploadFlags
 	interval, sweep time.Duration
 	listen          string
 	metrics         string
@@ -65,9 +67,15 @@ Metrics are served at --listen (/metrics, /healthz, /report, /history) and writt
 --captures-token. With --publish the node gets the condition KdiagProblem, the condition
 KdiagRepair with the action that ends the cause, and events of what begins and ends.
 
-SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and without a runtime, and waits for them.`,
+With --upload each archive is sent away at once, by PUT or POST: to an object store or a plain server. Archives are made
+earlier then, when a critical cause is first seen; also, of a node that is not well, when it is about to be removed (a
+taint of cluster-autoscaler or Karpenter, or its deletion; with --publish) and when the agent is told to end. What could
+not be sent is sent after a restart.
+
+SIGHUP searches the runtime and the kubelet anew, and sends again what a server refused. Runs without a kubelet and without a runtime, and waits for them.`,
 		Example: `  kdiag agent                                    # as root; kdiag history shows what it recorded
   kdiag agent --publish --node-name worker-3     # in a pod, with --host-root /host
+  kdiag agent --upload 'https://logs.example.com/kdiag/{node}/{time}-{cause}.tar.zst' --upload-headers /etc/kdiag/headers
   kdiag agent --listen 0.0.0.0:9478 --textfile-dir /var/lib/node_exporter/textfile_collector`,
 		Args:    cobra.NoArgs,
 		PreRunE: opts.check,
@@ -96,6 +104,7 @@ SIGHUP searches the runtime and the kubelet anew. Runs without a kubelet and wit
 		"serve the archives too, at /captures/ of --listen, for kdiag fleet bundle")
 	fs.StringVar(&opts.capturesToken, "captures-token", "",
 		"file with the token that requests for archives from other hosts must have (default: they are refused)")
+	opts.AddUpload(cmd)
 	return cmd
 }
 
@@ -112,6 +121,8 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		o.checkListen(),
 		cli.Reject(o.serveCaptures && (o.listen == "" || o.dataDir == ""),
 			"--serve-captures needs --listen and --data-dir", "give both a value, or leave out --serve-captures"),
+		o.CheckUpload(cmd),
+		cli.Reject(o.URL != "" && o.dataDir == "", "--upload needs --data-dir", "give --data-dir a value"),
 		cli.Reject(o.capturesToken != "" && !o.serveCaptures, "--captures-token is for --serve-captures",
 			"add --serve-captures"),
 		cli.Reject(!o.publish && o.kubeconfig != "", "--kubeconfig is for --publish", "add --publish"),

@@ -43,8 +43,8 @@ type observation struct {
 func newService(env cli.Env, opts *options, log *slog.Logger) *service {
 	return &service{
 		env: env, opts: opts, log: log, tracker: incident.New(),
-		metrics: agent.NewMetrics(cli.Version(), opts.metrics == "compact"),
-		busy:    make(chan struct{}, 1), captured: map[string]time.Time{}, closer: map[string]time.Time{},
+		metrics: agent.NewMetrics(cli.Version(), opts.metrics == "compact"), evidence: context.Background(),
+		busy: make(chan struct{}, 1), captured: map[string]time.Time{}, closer: map[string]time.Time{},
 	}
 }
 
@@ -171,7 +171,12 @@ func (s *service) update(ctx context.Context, closely bool) {
 			s.observeCloser(t.Cause)
 		}
 	}
-	s.captureNext(ctx, now)
+	s.captureNext(now)
+	if s.uploads != nil {
+		s.mu.Lock()
+		s.seen = now
+		s.mu.Unlock()
+	}
 	s.setLast(now.report)
 	s.show(now.report)
 }
@@ -209,27 +214,50 @@ func isSlow(in *facts.Input) bool {
 }
 
 // captureNext writes an archive, in the background, for the first confirmed critical cause that is no consequence of
-// another and has no archive yet. It writes one at a time. If an agent is killed meanwhile, the next agent writes it.
-func (s *service) captureNext(ctx context.Context, now *observation) {
-	all := s.tracker.Active()
-	i := slices.IndexFunc(all, func(t checks.Transition) bool {
-		return t.To == checks.CauseConfirmed && t.Severity == checks.Critical && t.CausedBy == "" &&
-			t.Noticed.Sub(s.captured[t.Cause]) >= captureEvery &&
-			slices.ContainsFunc(now.report.Causes, func(c checks.Cause) bool { return c.Code == t.Cause })
-	})
-	if i < 0 || s.capture == nil {
-		return
+// another and has no archive yet. With --upload it does so as well when such a cause is first seen: the node may not live
+// until it is confirmed. If an agent is killed meanwhile, the next agent writes it.
+func (s *service) captureNext(now *observation) {
+	for _, t := range s.tracker.Active() {
+		there := slices.ContainsFunc(now.report.Causes, func(c checks.Cause) bool { return c.Code == t.Cause })
+		if !there || t.Severity != checks.Critical || t.CausedBy != "" {
+			continue
+		}
+		key := t.Cause
+		if t.To == checks.CauseOnset {
+			if s.uploads == nil {
+				continue
+			}
+			key += onsetKey
+		}
+		if s.begin(s.evidence, now, t.Cause, key, t.Noticed, captureEvery) {
+			return
+		}
+	}
+}
+
+// onsetKey ends the keys of archives that were made at an onset: when the cause is confirmed there is another one, of a
+// closer look.
+const onsetKey = " onset"
+
+// begin begins to write an archive, unless one is being written, or one with this key was begun in the time before. It
+// reports whether it did.
+func (s *service) begin(
+	ctx context.Context, of *observation, cause, key string, noticed time.Time, every time.Duration,
+) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.capture == nil || noticed.Sub(s.captured[key]) < every {
+		return false
 	}
 	select {
 	case s.busy <- struct{}{}:
 	default:
-		return
+		return false
 	}
-	cause := all[i].Cause
-	s.captured[cause] = time.Now()
+	s.captured[key] = time.Now()
 	s.work.Go(func() {
 		defer func() { <-s.busy }()
-		taken := s.capture(ctx, now, cause)
+		taken := s.capture(ctx, of, cause)
 		if taken.Error == "" {
 			s.metrics.Captured(cause)
 		}
@@ -238,6 +266,7 @@ func (s *service) captureNext(ctx context.Context, now *observation) {
 		}
 		s.log.Info("evidence", "cause", cause, "path", taken.Path, "bytes", taken.Bytes, "problem", taken.Error)
 	})
+	return true
 }
 
 // sample returns the part of an observation that is recorded.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/checks/facts"
+	"github.com/kdiag/kdiag/checks/upload"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
 
@@ -83,6 +84,40 @@ func TestLoop(t *testing.T) {
 		}
 		if r := a.lastReport(); r == nil || r.Status != checks.Healthy || !a.alive() {
 			t.Errorf("%+v, alive %v", r, a.alive())
+		}
+	})
+}
+
+// TestUploads takes evidence at the onset as well, and, of a node that is about to be removed or of an agent that ends,
+// unless the node is well or there is evidence not long ago.
+func TestUploads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &script{sick: func(after time.Duration) bool {
+			return after >= time.Minute && after < 30*time.Minute || after >= 150*time.Minute
+		}}
+		var a *service
+		leave := func(after time.Duration, ready bool) {
+			time.AfterFunc(after, func() { a.leave("a taint", ready) })
+		}
+		s.run(t, 150*time.Minute+time.Second, func(of *service) {
+			a = of
+			a.uploads = upload.NewQueue(upload.QueueOptions{Target: &upload.Target{}})
+			a.endEvidence = func() {}
+			leave(30*time.Second, true)
+			leave(time.Minute+2*time.Second, true)  // packed at the onset
+			leave(20*time.Minute+time.Second, true) // and again later
+			leave(21*time.Minute, true)
+			leave(time.Hour, true)               // gone
+			leave(61*time.Minute, false)         // and not ready nevertheless
+			leave(2*time.Hour+time.Second, true) // well
+		})
+		a.finishUploads()
+		must(t, a.wait(t.Context()))
+		want := []string{
+			"1m0s RuntimeHung", "1m5s RuntimeHung", "20m1s RuntimeHung", "1h1m0s NodeLeaving", "2h30m0s RuntimeHung",
+		}
+		if diff := cmp.Diff(want, s.taken); diff != "" {
+			t.Errorf("evidence (-want +got):\n%s", diff)
 		}
 	})
 }

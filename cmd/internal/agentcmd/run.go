@@ -22,6 +22,7 @@ import (
 	"github.com/kdiag/kdiag/checks/incident"
 	"github.com/kdiag/kdiag/checks/kubelet"
 	"github.com/kdiag/kdiag/checks/recorder"
+	"github.com/kdiag/kdiag/checks/upload"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/diagnosis"
 	"github.com/kdiag/kdiag/crictl/deadline"
@@ -59,23 +60,27 @@ type service struct {
 	publisher   *agent.Publisher   // nil without --publish
 	writing     atomic.Bool        // the text file
 	disk        deadline.Guard     // of readings of the data folder
+	uploads     *upload.Queue      // nil without --upload
+	evidence    context.Context    // of archives and uploads; with --upload it ends after the context of run
+	endEvidence context.CancelFunc // nil without --upload
 
 	// observe and capture are observeNode and writeCapture, but in tests. Without a recorder, capture is nil.
 	observe func(ctx context.Context, closely bool) (*observation, error)
 	capture func(ctx context.Context, of *observation, cause string) checks.TakenCapture
 
-	tracker  *incident.Tracker
-	captured map[string]time.Time // by cause, when the last archive was begun
-	busy     chan struct{}        // holds a token while an archive is made
-	closely  time.Time            // the end of closer observations
-	closer   map[string]time.Time // by cause, when closer observations were begun; by the empty one, for slow calls
-	slow     bool                 // whether the last observation had slow calls
-	past     []checks.Transition  // perhaps not published before a restart
-	work     sync.WaitGroup       // the observation and the capture under way
+	tracker *incident.Tracker
+	busy    chan struct{}        // holds a token while an archive is made
+	closely time.Time            // the end of closer observations
+	closer  map[string]time.Time // by cause, when closer observations were begun; by the empty one, for slow calls
+	slow    bool                 // whether the last observation had slow calls
+	past    []checks.Transition  // perhaps not published before a restart
+	work    sync.WaitGroup       // the observation and the capture under way
 
 	mu       sync.Mutex
 	last     *checks.Report
 	observed time.Time
+	seen     *observation         // the last one; nil without --upload
+	captured map[string]time.Time // by cause, when the last archive was begun
 }
 
 func run(ctx context.Context, env cli.Env, opts options) error {
@@ -94,6 +99,10 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if s.credentials, err = opts.Credentials(); err != nil {
 		return err
 	}
+	target, err := opts.UploadTarget()
+	if err != nil {
+		return err
+	}
 	past, err := s.openRecords(ctx)
 	if err != nil {
 		return err
@@ -101,6 +110,8 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err := s.startPublisher(ctx); err != nil {
 		return err
 	}
+	s.evidence = ctx
+	s.startUploads(ctx, target)
 	s.watch = diagnosis.NewWatch(ctx, env, &opts.Flags, diagnosis.WatchOptions{
 		Interval: opts.interval, Sweep: opts.sweep, Walk: walkEvery, Done: s.metrics.Call,
 		Request: diagnosis.Request{
@@ -123,6 +134,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		"metrics", opts.listen)
 	s.loop(ctx)
 	notify(daemon.SdNotifyStopping)
+	s.finishUploads()
 	return s.end()
 }
 
@@ -211,6 +223,7 @@ func (s *service) reload(ctx context.Context) {
 		case <-hup:
 			s.watch.Rediscover()
 			s.log.Info("the runtime and the kubelet are searched anew")
+			s.resumeUploads(ctx)
 		case <-ctx.Done():
 			return
 		}

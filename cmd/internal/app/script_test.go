@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,6 +22,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/kdiag/kdiag/checks/host"
+	"github.com/kdiag/kdiag/checks/upload/uploadtest"
 	"github.com/kdiag/kdiag/cmd/internal/app"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
@@ -55,9 +58,9 @@ func (t scriptT) Run(name string, run func(testscript.T)) {
 
 func (t scriptT) Verbose() bool { return testing.Verbose() }
 
-// TestScripts runs kdiag as a person does. Beside testscript's own commands there are two, which check the exit code:
+// TestScripts runs kdiag as a person does. Beside testscript's own commands there are three. Two check the exit code:
 // "code N kdiag ..." runs the program, "sim N ..." the command in this process, in fake time, and "sim N@1m ..."
-// interrupts it after a minute.
+// interrupts it after a minute. "store" starts an object store.
 func TestScripts(t *testing.T) {
 	dir, err := filepath.Abs("testdata/script")
 	must(t, err)
@@ -75,7 +78,7 @@ func TestScripts(t *testing.T) {
 			env.Values[scriptT{}] = env.T()
 			return nil
 		},
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": code, "sim": sim},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"code": code, "sim": sim, "store": store},
 	})
 }
 
@@ -92,6 +95,26 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 	}
 	wantsCode(ts, args[0], got)
+}
+
+// store starts an object store that takes one object, with the presigned URL $STORE, into the file stored. $EXPIRED was
+// such a URL. While there is a file away it answers 503.
+func store(ts *testscript.TestScript, _ bool, _ []string) {
+	s := &uploadtest.Store{
+		Fault: func(_ int, w http.ResponseWriter, _ *http.Request) bool {
+			_, err := os.Stat(ts.MkAbs("away"))
+			if err == nil {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+			return err == nil
+		},
+		Took: func(_ string, o uploadtest.Object) { ts.Check(os.WriteFile(ts.MkAbs("stored"), o.Data, 0o600)) },
+	}
+	server := httptest.NewServer(s)
+	ts.Defer(server.Close)
+	object := server.URL + "/node.tar.zst"
+	ts.Setenv("STORE", uploadtest.Presign(http.MethodPut, object, time.Now(), time.Hour))
+	ts.Setenv("EXPIRED", uploadtest.Presign(http.MethodPut, object, time.Now().Add(-2*time.Hour), time.Hour))
 }
 
 // inFolder is locked as long as this process is in the folder of a script.

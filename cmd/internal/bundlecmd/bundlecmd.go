@@ -18,6 +18,7 @@ import (
 type options struct {
 	cli.Flags
 	connection.KubeletFlags
+	archive.UploadFlags
 	format   string
 	size     string
 	maxBytes int64
@@ -54,10 +55,14 @@ it on any machine with --from.
 For the dumps the runtime's daemon and stuck shims get SIGUSR1, after proof that they handle it; nothing stops.
 --no-stacks leaves the dumps out.
 
-Exit codes: 0 written, also where the node is unhealthy; 1 written, and logs or another vital part is missing or cut;
-2 nothing written.`,
+With --upload the archive is sent as well, by PUT or POST: to a presigned URL of an object store, or to a plain server.
+What fails is tried again until --timeout.
+
+Exit codes: 0 written, also where the node is unhealthy; 1 written, and logs or another vital part is missing or cut, or
+it could not be sent; 2 nothing written.`,
 		Example: `  kdiag bundle                                   # kdiag-HOST-TIME.tar.zst in this folder
   ssh node sudo kdiag bundle - > node.tar.zst    # nothing is written to the node's disk
+  kdiag bundle --upload 'https://logs.example.com/kdiag/{node}/{time}-{cause}.tar.zst'
   kdiag bundle --list node.tar.zst               # what it holds, and what is missing
   kdiag node --from node.tar.zst                 # the verdict again, anywhere`,
 		Args:    cobra.MaximumNArgs(1),
@@ -82,6 +87,7 @@ Exit codes: 0 written, also where the node is unhealthy; 1 written, and logs or 
 	fs.BoolVar(&opts.noStacks, "no-stacks", false, "take no goroutine dumps, so send no signal")
 	fs.DurationVar(&opts.since, "since", defaultSince, "how far back logs are copied")
 	fs.StringVar(&opts.list, "list", "", "list and check this archive instead")
+	opts.AddUpload(cmd)
 	for flag, values := range map[string][]string{"format": formats(), "redact": levels()} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
@@ -104,6 +110,9 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 		cli.Reject(len(args) > 0 && o.file == "", "FILE is empty", "leave it out for a name by host and time"),
 		cli.Reject(o.list != "" && len(args) > 0, "--list takes the archive itself: "+o.file+" is one too many",
 			"for example: kdiag bundle --list "+o.list),
+		o.CheckUpload(cmd),
+		cli.Reject(o.URL != "" && (o.file == "-" || o.list != ""), "--upload sends a file that is written",
+			"name a new FILE, or leave out --upload"),
 		cli.OneOf(cmd, "format", o.format, formats()), cli.OneOf(cmd, "redact", o.redact, levels()),
 		err,
 		cli.Reject(o.since <= 0, "--since must be > 0", "for example --since 2h"),

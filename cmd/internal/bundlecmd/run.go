@@ -17,6 +17,7 @@ import (
 	"github.com/kdiag/kdiag/checks/judge"
 	"github.com/kdiag/kdiag/checks/redact"
 	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/checks/upload"
 	"github.com/kdiag/kdiag/cmd/internal/archive"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/diagnosis"
@@ -49,6 +50,10 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 	debug.SetGCPercent(garbagePercent)
 	env = opts.Host(env)
 	credentials, err := opts.Credentials()
+	if err != nil {
+		return err
+	}
+	target, err := opts.UploadTarget()
 	if err != nil {
 		return err
 	}
@@ -95,24 +100,63 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 		}
 		return snapshot.Census(ctx, env, &asked)
 	}
-	return write(rest, env, &opts, dest, in)
+	doc, err := write(rest, env, &opts, dest, in)
+	if err != nil {
+		return err
+	}
+	failed := send(rest, env, &opts, target, doc)
+	out, how := env.Out, document.Options(env, &opts.Flags)
+	if dest.name == "" { // standard output is the archive
+		out, how.NoWrap = env.Err, !env.ErrTTY
+	}
+	if err := render.BundleWritten(out, doc, how); err != nil {
+		return err
+	}
+	if failed == nil && doc.Status != checks.Healthy {
+		return &cli.ExitError{Code: cli.ExitProblem}
+	}
+	return failed
 }
 
-// write collects everything into the archive and prints the result.
-func write(ctx context.Context, env cli.Env, opts *options, dest *destination, in collect.Input) error {
+// send sends the archive with --upload, again and again until ctx ends.
+func send(
+	ctx context.Context, env cli.Env, opts *options, target *upload.Target, doc *render.WrittenBundle,
+) error {
+	if target == nil {
+		return nil
+	}
+	a := upload.Archive{Path: doc.Archive, At: doc.GeneratedAt, Node: doc.Host}
+	if len(doc.Report.Causes) > 0 {
+		a.Cause = doc.Report.Causes[0].Code
+	}
+	progress := document.NewProgress(env)
+	progress.Update(plegbench.Progress{Phase: "uploading"})
+	err := target.SendAgain(ctx, a)
+	progress.Done()
+	if err != nil {
+		return cli.Fail(err, cli.ExitProblem, "the archive is "+doc.Archive+": send it in another way")
+	}
+	doc.UploadedTo = target.Where(a)
+	return nil
+}
+
+// write collects everything into the archive and describes it.
+func write(ctx context.Context, env cli.Env, opts *options, dest *destination, in collect.Input) (
+	*render.WrittenBundle, error,
+) {
 	progress := document.NewProgress(env)
 	in.Progress = func(part string) { progress.Update(plegbench.Progress{Phase: "collecting " + part}) }
 	manifest, n, err := archive.Write(ctx, env, dest.out, opts.format, dest.most, redact.Level(opts.redact), in)
 	progress.Done()
 	if dest.bytes = n; err != nil && n == 0 {
-		return cli.Fail(err, cli.ExitUnknown, "")
+		return nil, cli.Fail(err, cli.ExitUnknown, "")
 	}
 	if dest.file != nil {
 		// The next step may be a restart of the machine.
 		_, err := deadline.Run(ctx, "syncing "+dest.name,
 			func(context.Context) (struct{}, error) { return struct{}{}, dest.file.Sync() })
 		if err != nil {
-			return cli.Fail(fmt.Errorf("writing %s to disk: %w", dest.name, err), cli.ExitProblem,
+			return nil, cli.Fail(fmt.Errorf("writing %s to disk: %w", dest.name, err), cli.ExitProblem,
 				"copy it to another machine before a reboot")
 		}
 	}
@@ -121,17 +165,7 @@ func write(ctx context.Context, env cli.Env, opts *options, dest *destination, i
 		Why: "Read it again, on any machine", Touches: checks.TouchesNothing,
 		Command: "kdiag node --from " + cli.Quote(filepath.Base(cmp.Or(dest.name, "FILE"))),
 	}}
-	out, how := env.Out, document.Options(env, &opts.Flags)
-	if dest.name == "" { // standard output is the archive
-		out, how.NoWrap = env.Err, !env.ErrTTY
-	}
-	if err := render.BundleWritten(out, doc, how); err != nil {
-		return err
-	}
-	if doc.Status != checks.Healthy {
-		return &cli.ExitError{Code: cli.ExitProblem}
-	}
-	return nil
+	return doc, nil
 }
 
 // A destination is a file or standard output.

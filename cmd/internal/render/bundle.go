@@ -16,6 +16,7 @@ type WrittenBundle struct {
 	*bundle.Manifest
 	Archive      string `json:"archive,omitempty"`      // its file; empty for standard output
 	ArchiveBytes int64  `json:"archiveBytes,omitempty"` // compressed
+	UploadedTo   string `json:"uploadedTo,omitempty"`   // URL, without its query; empty where it was not uploaded
 
 	Report *checks.Report `json:"-"` // that is in it
 }
@@ -37,7 +38,11 @@ func BundleWritten(w io.Writer, b *WrittenBundle, o Options) error {
 }
 
 func (p *page) written(b *WrittenBundle, word span) {
-	p.headline(word, cmp.Or(b.Archive, "standard output"), size(b.ArchiveBytes), contentsOf(b.Manifest))
+	about := []string{size(b.ArchiveBytes), contentsOf(b.Manifest)}
+	if b.UploadedTo != "" {
+		about = append(about, "uploaded to "+p.clean(b.UploadedTo))
+	}
+	p.headline(word, cmp.Or(b.Archive, "standard output"), about...)
 	p.list("", plain("?"), b.Problems, len(b.Problems))
 	if r := b.Report; r != nil {
 		p.blank()
