@@ -102,7 +102,7 @@ func (s *service) pack(ctx context.Context, of *observation, out io.Writer, most
 }
 
 // packTime is how long packing on the disk may take where memory can take its place.
-const packTime = 20 * time.Second
+const packTime = 12 * time.Second
 
 // part ends the name of an archive that is being made.
 const part = ".part"

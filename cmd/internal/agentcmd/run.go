@@ -99,7 +99,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if s.credentials, err = opts.Credentials(); err != nil {
 		return err
 	}
-	target, err := opts.UploadTarget()
+	target, err := opts.UploadTarget(env)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,12 @@ package archive
 
 import (
 	"cmp"
+	"crypto/x509"
+	"io/fs"
 	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -37,13 +42,36 @@ func (u *UploadFlags) CheckUpload(cmd *cobra.Command) error {
 	)
 }
 
+// hostAuthorities are where distributions keep the certificates of authorities (certFiles in crypto/x509/root_linux.go).
+var hostAuthorities = []string{
+	"etc/ssl/certs/ca-certificates.crt", "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "etc/ssl/ca-bundle.pem",
+	"etc/pki/tls/certs/ca-bundle.crt", "etc/pki/tls/cacert.pem", "etc/ssl/cert.pem",
+}
+
+// authorities returns --upload-ca; else, where this process sees none, as in an image with nothing but kdiag, those of
+// the host.
+func (u *UploadFlags) authorities(root string) string {
+	own, err := x509.SystemCertPool()
+	if u.CA != "" || err == nil && !own.Equal(x509.NewCertPool()) {
+		return u.CA
+	}
+	i := slices.IndexFunc(hostAuthorities, func(name string) bool {
+		info, err := cli.Look(name, func() (fs.FileInfo, error) { return os.Stat(filepath.Join(root, name)) })
+		return err == nil && info.Mode().IsRegular()
+	})
+	if i < 0 {
+		return ""
+	}
+	return filepath.Join(root, hostAuthorities[i])
+}
+
 // UploadTarget returns where archives are sent; nil without --upload. It reads the files that the flags name.
-func (u *UploadFlags) UploadTarget() (*upload.Target, error) {
+func (u *UploadFlags) UploadTarget(env cli.Env) (*upload.Target, error) {
 	if u.URL == "" {
 		return nil, nil
 	}
 	t, err := upload.New(upload.Options{
-		URL: u.URL, Method: u.Method, Headers: u.Headers, CA: u.CA, ReadFile: cli.ReadFile,
+		URL: u.URL, Method: u.Method, Headers: u.Headers, CA: u.authorities(env.Root), ReadFile: cli.ReadFile,
 	})
 	if err != nil {
 		return nil, cli.Usage("--upload: "+strings.TrimPrefix(err.Error(), "open "),

@@ -53,7 +53,7 @@ func run(ctx context.Context, env cli.Env, opts options) (err error) {
 	if err != nil {
 		return err
 	}
-	target, err := opts.UploadTarget()
+	target, err := opts.UploadTarget(env)
 	if err != nil {
 		return err
 	}
