@@ -42,14 +42,14 @@ func decode(t *testing.T, manifests string) (objects int, agent *appsv1.DaemonSe
 func TestManifests(t *testing.T) {
 	var all []string
 	for _, name := range []string{
-		"namespace", "rbac", "daemonset", "components/own-node/policy", "components/podmonitor/podmonitor",
+		"namespace", "rbac", "daemonset", "components/own-node/policy", "components/podmonitor/podmonitor", "components/upload/rbac",
 	} {
 		data, err := os.ReadFile(manifests + "/" + name + ".yaml")
 		must(t, err)
 		all = append(all, string(data))
 	}
 	n, agent := decode(t, strings.Join(all, "\n---\n"))
-	if n != 11 || agent == nil {
+	if n != 13 || agent == nil {
 		t.Fatalf("%d objects", n)
 	}
 	const want = "kdiag agent --host-root=/host --data-dir=/var/lib/kdiag --listen=[$(POD_IP)]:9478 --publish " +
