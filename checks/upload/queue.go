@@ -26,8 +26,8 @@ const (
 	diskTime   = 5 * time.Second  // for the names in a folder and for a marker
 )
 
-// retry is how long to wait after failures. Each pause is up to half as long again: the nodes of a cluster do not return
-// to a server at once.
+// retry is how long to wait after failures. Each pause is up to half as long again: the nodes of a cluster do not
+// return to a server at once.
 var retry = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 12, Cap: 5 * time.Minute}
 
 // SendAgain sends an archive, and again after failures until ctx ends.
@@ -107,8 +107,8 @@ func (q *Queue) Resume(ctx context.Context) error {
 	return err
 }
 
-// Add queues an archive of the folder, or one that is in no file, and has it tried now. It does not wait for the server.
-// Where too many wait, the oldest is given up. What has any other name is left out.
+// Add queues an archive of the folder, or one that is in no file, and has it tried now. It does not wait for the
+// server. Where too many wait, the oldest is given up. What has any other name is left out.
 func (q *Queue) Add(name string, data []byte) {
 	c, ok := checks.ParseCapture(name)
 	if !ok {

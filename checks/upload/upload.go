@@ -269,7 +269,7 @@ func (t *Target) put(ctx context.Context, text *io.SectionReader, u *url.URL, he
 	if err != nil {
 		return &Error{Why: "the method or the URL cannot be used", Final: true} // err has the URL
 	}
-	req.ContentLength, req.Header = text.Size(), headers
+	req.ContentLength, req.Header, req.Host = text.Size(), headers, headers.Get("Host") // else the URL's
 	if text.Size() >= askFirst {
 		req.Header.Set("Expect", "100-continue")
 	}

@@ -85,16 +85,25 @@ func TestSend(t *testing.T) {
 		after time.Duration
 	}{
 		{name: "taken", level: redact.Strict},
-		{name: "expired", valid: -time.Hour, final: true,
-			want: "the server answers 403 Forbidden, AccessDenied, Request has expired"},
+		{
+			name: "expired", valid: -time.Hour, final: true,
+			want: "the server answers 403 Forbidden, AccessDenied, Request has expired",
+		},
 		{name: "not redacted", level: "none", final: true, want: "is not sent: it is not redacted"},
-		{name: "busy", fault: answer(503, "7", "<Error><Code>SlowDown</Code></Error>"), after: 7 * time.Second,
-			want: "the server answers 503 Service Unavailable, SlowDown"},
+		{
+			name: "busy", fault: answer(503, "7", "<Error><Code>SlowDown</Code></Error>"), after: 7 * time.Second,
+			want: "the server answers 503 Service Unavailable, SlowDown",
+		},
 		{name: "too many", fault: answer(429, "", ""), want: "the server answers 429 Too Many Requests"},
-		{name: "elsewhere", fault: answer(307, "", ""), final: true,
-			want: "the server answers 307 Temporary Redirect; redirects are not followed"},
-		{name: "the server tells all", fault: answer(400, "", "<Error><Code>\x1b[31mQUERY</Code><Message>"+secret+"</Message>"),
-			final: true, want: "the server answers 400 Bad Request,  [31mREDACTED, REDACTED"},
+		{
+			name: "elsewhere", fault: answer(307, "", ""), final: true,
+			want: "the server answers 307 Temporary Redirect; redirects are not followed",
+		},
+		{
+			name: "the server tells all", final: true,
+			fault: answer(400, "", "<Error><Code>\x1b[31mQUERY</Code><Message>"+secret+"</Message>"),
+			want:  "the server answers 400 Bad Request,  [31mREDACTED, REDACTED",
+		},
 		{name: "the connection is cut", fault: func(_ int, _ http.ResponseWriter, r *http.Request) bool {
 			_, _ = r.Body.Read(make([]byte, 10))
 			panic(http.ErrAbortHandler)
@@ -133,7 +142,8 @@ func TestSend(t *testing.T) {
 // TestBadOptions names what is wrong, and nothing of what may be secret.
 func TestBadOptions(t *testing.T) {
 	files := map[string]string{
-		"url": "https://store/{node}?sig=secret\n", "bad": "Authorization Bearer secret", "none": "", "user": "https://me:secret@x",
+		"url": "https://store/{node}?sig=secret\n", "bad": "Authorization Bearer secret", "none": "",
+		"user": "https://me:secret@x",
 	}
 	for _, tt := range []struct {
 		opts Options
@@ -243,7 +253,12 @@ func TestQueue(t *testing.T) {
 		log   []string
 		sent  []string
 	}{
-		{"both are taken, the newer first", never, time.Second, [2]int{2, 2}, []string{"Newer", "Older"}, []string{newer, older}},
+		{
+			"both are taken, the newer first", never, time.Second,
+			[2]int{2, 2},
+			[]string{"Newer", "Older"},
+			[]string{newer, older},
+		},
 		{
 			"the server is away for ten minutes",
 			func(_ string, after time.Duration) *Error {
@@ -252,7 +267,10 @@ func TestQueue(t *testing.T) {
 				}
 				return nil
 			},
-			16 * time.Minute, [2]int{10, 13}, []string{"Newer refused; it is tried again", "Newer", "Older"}, []string{newer, older},
+			16 * time.Minute,
+			[2]int{10, 13},
+			[]string{"Newer refused; it is tried again", "Newer", "Older"},
+			[]string{newer, older},
 		},
 		{
 			"the older is refused", func(cause string, _ time.Duration) *Error {
@@ -268,11 +286,16 @@ func TestQueue(t *testing.T) {
 					return &Error{Why: "busy", After: 40 * time.Second}
 				}
 				return nil
-			}, time.Minute + time.Second, [2]int{3, 3}, []string{"Newer busy; it is tried again", "Newer", "Older"}, []string{newer, older},
+			}, time.Minute + time.Second,
+			[2]int{3, 3},
+			[]string{"Newer busy; it is tried again", "Newer", "Older"},
+			[]string{newer, older},
 		},
 		{
 			"the server is away for good", func(string, time.Duration) *Error { return &Error{Why: "refused"} },
-			49 * time.Hour, [2]int{400, 1200}, nil, nil,
+			49 * time.Hour,
+			[2]int{400, 1200},
+			nil, nil,
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -313,8 +336,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded drops the oldest, and counts them. What comes while the queue pauses is tried at once, also what is
-// in memory; Finish ends the pause as well.
+// TestQueueIsBounded drops the oldest, and counts them. What comes while the queue pauses is tried at once, also what
+// is in memory; Finish ends the pause as well.
 func TestQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Date(2026, 11, 23, 14, 5, 12, 0, time.UTC)

@@ -72,10 +72,11 @@ earlier then, when a critical cause is first seen; also, of a node that is not w
 taint of cluster-autoscaler or Karpenter, or its deletion; with --publish) and when the agent is told to end. What could
 not be sent is sent after a restart.
 
-SIGHUP searches the runtime and the kubelet anew, and sends again what a server refused. Runs without a kubelet and without a runtime, and waits for them.`,
+SIGHUP searches the runtime and the kubelet anew, and sends again what a server refused. Runs without a kubelet and
+without a runtime, and waits for them.`,
 		Example: `  kdiag agent                                    # as root; kdiag history shows what it recorded
   kdiag agent --publish --node-name worker-3     # in a pod, with --host-root /host
-  kdiag agent --upload 'https://logs.example.com/kdiag/{node}/{time}-{cause}.tar.zst' --upload-headers /etc/kdiag/headers
+  kdiag agent --upload 'https://logs.example.com/{node}/{time}-{cause}.tar.zst' --upload-headers /etc/kdiag/headers
   kdiag agent --listen 0.0.0.0:9478 --textfile-dir /var/lib/node_exporter/textfile_collector`,
 		Args:    cobra.NoArgs,
 		PreRunE: opts.check,

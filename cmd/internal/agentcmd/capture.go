@@ -19,8 +19,8 @@ import (
 	"github.com/kdiag/kdiag/crictl/deadline"
 )
 
-// writeCapture writes an archive of the evidence for a cause. The runtime is not asked again. What the disk does not take
-// waits in memory where it can be uploaded.
+// writeCapture writes an archive of the evidence for a cause. The runtime is not asked again. What the disk does not
+// take waits in memory where it can be uploaded.
 func (s *service) writeCapture(ctx context.Context, of *observation, cause string) checks.TakenCapture {
 	taken := checks.TakenCapture{At: time.Now().UTC().Truncate(time.Second), Cause: cause}
 	name := checks.CaptureName(taken.At, cause)

@@ -214,8 +214,8 @@ func isSlow(in *facts.Input) bool {
 }
 
 // captureNext writes an archive, in the background, for the first confirmed critical cause that is no consequence of
-// another and has no archive yet. With --upload it does so as well when such a cause is first seen: the node may not live
-// until it is confirmed. If an agent is killed meanwhile, the next agent writes it.
+// another and has no archive yet. With --upload it does so as well when such a cause is first seen: the node may not
+// live until it is confirmed. If an agent is killed meanwhile, the next agent writes it.
 func (s *service) captureNext(now *observation) {
 	for _, t := range s.tracker.Active() {
 		there := slices.ContainsFunc(now.report.Causes, func(c checks.Cause) bool { return c.Code == t.Cause })

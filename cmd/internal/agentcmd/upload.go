@@ -23,8 +23,8 @@ const (
 // spareBytes is the largest size of an archive that finds no room on the disk, and waits in memory to be uploaded.
 const spareBytes = 4 << 20
 
-// startUploads sends archives away, with --upload. Those that were not sent before a restart are first. Without a target
-// it does nothing.
+// startUploads sends archives away, with --upload, also those that were not sent before a restart. Without a target it
+// does nothing.
 func (s *service) startUploads(ctx context.Context, target *upload.Target) {
 	if target == nil {
 		return
