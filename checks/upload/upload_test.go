@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -212,6 +213,7 @@ func (s slowly) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // A sender answers a queue, and notes what it does.
 type sender struct {
+	mu    sync.Mutex
 	began time.Time
 	fail  func(name string, after time.Duration) *Error
 	tried []string
@@ -219,6 +221,8 @@ type sender struct {
 }
 
 func (s *sender) send(_ context.Context, a Archive) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	after := time.Since(s.began)
 	s.tried = append(s.tried, a.Cause)
 	if e := s.fail(a.Cause, after); e != nil {
@@ -233,6 +237,8 @@ func (s *sender) queue(t *testing.T, dir string) *Queue {
 		Target: target(t, "http://store", "", time.Hour), Dir: dir, Node: "node-7", Done: func(bool) {},
 		Log: func(name, _, problem string) {
 			c, _ := checks.ParseCapture(name)
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.log = append(s.log, strings.TrimSuffix(c.Cause+" "+problem, " "))
 		},
 	})
@@ -267,8 +273,8 @@ func TestQueue(t *testing.T) {
 				}
 				return nil
 			},
-			16 * time.Minute,
-			[2]int{10, 13},
+			20 * time.Minute,
+			[2]int{10, 14},
 			[]string{"Newer refused; it is tried again", "Newer", "Older"},
 			[]string{newer, older},
 		},
@@ -364,6 +370,7 @@ func TestQueueIsBounded(t *testing.T) {
 			q.Add(checks.CaptureName(at.Add(time.Duration(i)*time.Hour), "RuntimeHung"), []byte("archive"))
 		}
 		time.Sleep(time.Hour) // the pause is minutes now
+		synctest.Wait()
 		tried := len(s.tried)
 		q.Add(checks.CaptureName(at.Add(1000*time.Hour), "DiskFull"), []byte("archive"))
 		synctest.Wait()
@@ -373,7 +380,9 @@ func TestQueueIsBounded(t *testing.T) {
 		if q.Pending() != maxPending || failed != 6 {
 			t.Errorf("%d wait, %d given up", q.Pending(), failed)
 		}
+		s.mu.Lock()
 		works = true
+		s.mu.Unlock()
 		end, stop := context.WithTimeout(t.Context(), time.Second)
 		defer stop()
 		q.Finish(end)
