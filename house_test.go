@@ -90,6 +90,7 @@ func TestImports(t *testing.T) {
 			"cmd/internal/cluster",
 		}},
 		{"k8s.io/client-go/kubernetes", []string{"plegbench/syncloop/apiserver/fake"}},
+		{"k8s.io/component-helpers", []string{"plegbench/syncloop"}},
 		{"k8s.io/klog", []string{"plegbench/syncloop", "cmd/internal/syncloopcmd"}},
 		{"k8s.io/kubelet", []string{"checks/kubelet", "plegbench/syncloop"}},
 		{"github.com/containernetworking/", []string{"checks/kubelet"}},

@@ -100,8 +100,7 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 	}
 	c, noEffect = &s.Config, s.Other
 	for _, field := range []string{
-		"containerLogMaxSize", "enableServer", "evictionMaxPodGracePeriod", "evictionMinimumReclaim", "evictionSoft",
-		"evictionSoftGracePeriod", "failCgroupV1", "failSwapOn", "healthzBindAddress", "healthzPort",
+		"containerLogMaxSize", "enableServer", "failCgroupV1", "failSwapOn", "healthzBindAddress", "healthzPort",
 		"imageServiceEndpoint", "kubeReserved", "podPidsLimit", "readOnlyPort", "resolvConf", "rotateCertificates",
 		"seccompDefault", "serverTLSBootstrap", "systemReserved", "tlsCertFile", "volumeStatsAggPeriod",
 	} {

@@ -194,25 +194,23 @@ func (s *SyncLoop) apiStatus(p *v1.Pod, running *container.PodStatus, isTerminal
 	})
 }
 
-// Of an eviction: the grace period of the pod, in seconds, and how long its end is awaited (pkg/kubelet/eviction and
-// pod_workers.go upstream).
-const (
-	evictionGrace = 1
-	evictionWait  = 10 * time.Second
-)
+// evictionWait is the least time for which the end of an evicted pod is awaited (pod_workers.go upstream).
+const evictionWait = 10 * time.Second
 
-// evictPod ends a pod for an eviction and waits for it. override completes its status.
-func (s *SyncLoop) evictPod(ctx context.Context, p *v1.Pod, override func(*v1.PodStatus)) error {
+// killPodNow ends a pod for an eviction within grace seconds and waits for it. override completes its status.
+func (s *SyncLoop) killPodNow(ctx context.Context, p *v1.Pod, grace int64, override func(*v1.PodStatus)) error {
 	done := make(chan struct{})
 	s.workers.UpdatePod(podworkers.UpdatePodOptions{Type: podworkers.Kill, Pod: p, Kill: &podworkers.KillPodOptions{
-		Completed: done, Evict: true, StatusOverride: override, GraceOverride: new(int64(evictionGrace)),
+		Completed: done, Evict: true, StatusOverride: override, GraceOverride: &grace,
 	}})
 	select {
 	case <-done:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(evictionWait):
+	case <-time.After(max(evictionWait, time.Duration(grace)*time.Second*3/2)):
+		s.recorder.Event(p, v1.EventTypeWarning, "ExceededGracePeriod",
+			"Container runtime did not kill the pod within specified grace period.")
 		return errors.New("timeout waiting to kill pod")
 	}
 }

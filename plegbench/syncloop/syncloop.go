@@ -442,15 +442,17 @@ func (s *SyncLoop) wireCollectors() error {
 	if err != nil {
 		return err
 	}
-	thresholds, err := eviction.Parse(k.EvictionHard)
+	thresholds, err := eviction.ParseThresholdConfig(k.EvictionHard, k.EvictionSoft, k.EvictionSoftGracePeriod,
+		k.EvictionMinimumReclaim)
 	if err != nil {
 		return err
 	}
 	s.evictor = eviction.New(eviction.Config{
-		Summary: s.stats.Summary, Pods: s.activePods, Kill: s.evictPod,
+		Summary: s.stats.Summary, Pods: s.activePods, Kill: s.killPodNow,
 		CleanedUp:  func(p *v1.Pod) bool { return s.workers.ShouldPodBeFinished(p.UID) },
 		Reclaim:    []func(context.Context) error{s.runtime.DeleteAllUnused, s.images.DeleteUnused},
-		Thresholds: thresholds, TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration, Period: p.Eviction,
+		Thresholds: thresholds, MaxGrace: int64(k.EvictionMaxPodGracePeriod),
+		TransitionPeriod: k.EvictionPressureTransitionPeriod.Duration, Period: p.Eviction,
 		NodeName: s.cfg.NodeName, Log: s.log, Recorder: s.recorder, Metrics: s.metrics,
 	})
 	return nil

@@ -3,6 +3,7 @@ package eviction
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -35,7 +36,8 @@ type harness struct {
 	memory, disk uint64
 	free         uint64 // disk that a reclaim frees
 	err, killErr error
-	dirty        bool // killed pods are not cleaned up
+	dirty        bool   // killed pods are not cleaned up
+	volume       uint64 // bytes in a volume of small
 	pods         []*v1.Pod
 
 	seen      uint64 // seconds, one more with each summary
@@ -49,6 +51,10 @@ type harness struct {
 func newHarness(memory, disk uint64) *harness {
 	n := &harness{memory: memory, disk: disk, recorder: record.NewFakeRecorder(100)}
 	n.pods = []*v1.Pod{testPod("small", 0, "", ""), testPod("large", 0, "", "")}
+	n.pods[0].Spec.TerminationGracePeriodSeconds = new(int64(7))
+	n.pods[0].Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{
+		EmptyDir: &v1.EmptyDirVolumeSource{SizeLimit: quantity("50")},
+	}}}
 	reclaim := func(what string) func(context.Context) error {
 		return func(context.Context) error {
 			n.mu.Lock()
@@ -65,9 +71,10 @@ func newHarness(memory, disk uint64) *harness {
 		CleanedUp: func(*v1.Pod) bool { n.mu.Lock(); defer n.mu.Unlock(); return !n.dirty },
 		Reclaim:   []func(context.Context) error{reclaim("containers"), reclaim("images")},
 		Thresholds: []Threshold{
-			{Signal: MemoryAvailable, Quantity: quantity("100")}, {Signal: NodeFsAvailable, Share: 0.1},
+			{Signal: MemoryAvailable, Value: Value{Quantity: quantity("100")}},
+			{Signal: NodeFsAvailable, Value: Value{Share: 0.1}},
 		},
-		Log: n.log.Logger(0),
+		Log: n.log.Logger(3),
 	})
 	return n
 }
@@ -78,14 +85,19 @@ func (n *harness) summary(_ context.Context, fresh bool) (*statsapi.Summary, err
 	defer n.mu.Unlock()
 	if fresh || n.last == nil || time.Since(n.lastAt) >= 10*time.Second {
 		n.seen++
-		n.last = summary(n.seen, n.memory, n.disk, figures("small", 100, 10), figures("large", 700, 20))
+		small, large := figures("small", 100, 10), figures("large", 700, 20)
+		small.VolumeStats = []statsapi.VolumeStats{{Name: "v", FsStats: statsapi.FsStats{UsedBytes: &n.volume}}}
+		large.Containers = []statsapi.ContainerStats{{
+			Name: "c", Memory: large.Memory, Logs: &statsapi.FsStats{UsedBytes: new(uint64(5))},
+		}}
+		n.last = summary(n.seen, n.memory, n.disk, small, large)
 		n.lastAt = time.Now()
 	}
 	return n.last, n.err
 }
 
-func (n *harness) kill(_ context.Context, p *v1.Pod, override func(*v1.PodStatus)) error {
-	n.killed = append(n.killed, p.Name)
+func (n *harness) kill(_ context.Context, p *v1.Pod, grace int64, override func(*v1.PodStatus)) error {
+	n.killed = append(n.killed, fmt.Sprintf("%s %d", p.Name, grace))
 	n.status = v1.PodStatus{}
 	override(&n.status)
 	n.pods = slices.DeleteFunc(slices.Clone(n.pods), func(o *v1.Pod) bool { return o == p })
@@ -111,14 +123,51 @@ func TestOnePass(t *testing.T) {
 		log          string
 	}{
 		"enough": {500, 500, nil, nil, nil, ""},
-		"memory": {50, 500, nil, []string{"large"}, nil, "pods ranked for eviction"},
+		"memory": {50, 500, nil, []string{"large 1"}, nil, "pods ranked for eviction"},
 		"a disk, and a reclaim frees enough": {
 			500, 50, func(n *harness) { n.free = 100 }, nil,
 			[]string{"containers", "images"},
 			"able to reduce resource pressure without evicting pods.",
 		},
 		"a disk, and a reclaim frees too little": {
-			500, 50, func(n *harness) { n.free = 1 }, []string{"large"}, []string{"containers", "images"}, "",
+			500, 50, func(n *harness) { n.free = 1 }, []string{"large 1"}, []string{"containers", "images"}, "",
+		},
+		"a soft threshold gives the pod its grace period, within a limit": {
+			500, 500, func(n *harness) {
+				soft := Threshold{Signal: MemoryAvailable, Value: Value{Share: 0.6}, GracePeriod: time.Nanosecond}
+				n.cfg.Thresholds, n.cfg.MaxGrace = []Threshold{soft}, 20
+				n.state.first = map[Threshold]time.Time{soft: time.Now().Add(-time.Second)}
+				n.pods = n.pods[:1]
+			}, []string{"small 7"}, nil, "",
+		},
+		"processes": {
+			500, 500, func(n *harness) {
+				n.cfg.Thresholds = []Threshold{{Signal: PIDAvailable, Value: Value{Quantity: quantity("91")}}}
+			}, []string{"large 1"}, nil, `attempting to reclaim" "resourceName"="pids"`,
+		},
+		"an emptyDir over its limit, before a threshold": {
+			50, 500, func(n *harness) { n.volume = 51 }, []string{"small 1"}, nil,
+			`Usage of EmptyDir volume \"v\" exceeds the limit \"50\". `,
+		},
+		"a pod over the limits of all its containers": {
+			500, 500, func(n *harness) {
+				n.pods[1].Spec.Containers = append(n.pods[1].Spec.Containers, v1.Container{Name: "d"})
+				n.pods[1].Spec.Containers[1].Resources.Limits = limit("19")
+			}, []string{"large 1"}, nil,
+			"Pod ephemeral local storage usage exceeds the total limit of containers 19. ",
+		},
+		"a container over its limit": {
+			500, 500, func(n *harness) {
+				n.pods[1].Spec.Containers = append(n.pods[1].Spec.Containers, v1.Container{Name: "d"})
+				n.pods[1].Spec.Containers[0].Resources.Limits = limit("4")
+				n.pods[1].Spec.Containers[1].Resources.Limits = limit("100")
+			}, []string{"large 1"}, nil,
+			`Container c exceeded its local ephemeral storage limit \"4\". `,
+		},
+		"a critical pod over its limit stays": {
+			500, 500, func(n *harness) {
+				n.pods[0].Spec.Priority, n.volume = new(int32(2_000_000_000)), 51
+			}, nil, nil, "cannot evict a critical pod",
 		},
 		"the runtime hangs": {
 			1, 500, func(n *harness) { n.err = errors.New("deadline exceeded") }, nil, nil,
@@ -126,7 +175,7 @@ func TestOnePass(t *testing.T) {
 		},
 		"a critical pod is passed over": {
 			1, 500, func(n *harness) { n.pods[1].Spec.Priority = new(int32(2_000_000_000)) },
-			[]string{"small"},
+			[]string{"small 1"},
 			nil,
 			"",
 		},
@@ -138,7 +187,7 @@ func TestOnePass(t *testing.T) {
 		},
 		"a pod that does not end counts as evicted": {
 			1, 500, func(n *harness) { n.killErr = errors.New("timeout waiting to kill pod") },
-			[]string{"large"},
+			[]string{"large 1"},
 			nil,
 			"Eviction manager: pod failed to evict",
 		},
@@ -167,8 +216,9 @@ func TestCleanup(t *testing.T) {
 		n := newHarness(50, 500)
 		n.dirty = true
 		n.run(t, 29*time.Second)
-		looptest.Equal(t, "killed", []string{"large"}, n.killed)
-		const why = "The node was low on resource: memory. Threshold quantity: 100, available: 50. "
+		looptest.Equal(t, "killed", []string{"large 1"}, n.killed)
+		const why = "The node was low on resource: memory. Threshold quantity: 100, available: 50. " +
+			"Container c was using 700, request is 0, has larger consumption of memory. "
 		s := n.status
 		if len(s.Conditions) != 1 || s.Conditions[0].Type != v1.DisruptionTarget || s.Phase != v1.PodFailed ||
 			s.Message != why {
@@ -177,7 +227,7 @@ func TestCleanup(t *testing.T) {
 		n = newHarness(50, 500)
 		n.dirty = true
 		n.run(t, 31*time.Second)
-		looptest.Equal(t, "killed", []string{"large", "small"}, n.killed)
+		looptest.Equal(t, "killed", []string{"large 1", "small 1"}, n.killed)
 		if len(n.log.Lines("timed out waiting")) == 0 {
 			t.Error(n.log.Lines(""))
 		}
@@ -190,28 +240,43 @@ func quantity(s string) *resource.Quantity {
 }
 
 func TestParse(t *testing.T) {
-	got, err := Parse(map[string]string{
+	got, err := ParseThresholdConfig(map[string]string{
 		"memory.available": "100Mi", "nodefs.available": "10%", "nodefs.inodesFree": "0%", "imagefs.available": "100%",
 		"imagefs.inodesFree": "5%", "pid.available": "1k",
-	})
+	}, map[string]string{"memory.available": "1Gi"}, map[string]string{"memory.available": "1m30s"},
+		map[string]string{"nodefs.available": "5%", "memory.available": "0Mi"})
+	none := &Value{Quantity: quantity("0Mi")}
 	want := []Threshold{
 		{Signal: ImageFsAvailable}, // switched off
-		{Signal: ImageFsInodesFree, Share: 0.05},
-		{Signal: MemoryAvailable, Quantity: quantity("100Mi")},
-		{Signal: NodeFsAvailable, Share: 0.1},
+		{Signal: ImageFsInodesFree, Value: Value{Share: 0.05}},
+		{Signal: MemoryAvailable, Value: Value{Quantity: quantity("100Mi")}, MinReclaim: none},
+		{Signal: NodeFsAvailable, Value: Value{Share: 0.1}, MinReclaim: &Value{Share: 0.05}},
 		{Signal: NodeFsInodesFree},
-		{Signal: pidAvailable, Quantity: quantity("1k")},
+		{Signal: PIDAvailable, Value: Value{Quantity: quantity("1k")}},
+		{
+			Signal: MemoryAvailable, Value: Value{Quantity: quantity("1Gi")}, GracePeriod: 90 * time.Second,
+			MinReclaim: none,
+		},
 	}
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
-	for _, bad := range []string{
-		"memory.free=1Gi", "memory.available=much", "memory.available=-1Gi", "memory.available=0",
-		"memory.available=101%", "memory.available=-1%", "memory.available=NaN%",
+	for _, bad := range []struct{ hard, soft, grace, least string }{
+		{"memory.free=1Gi", "", "", ""}, {"memory.available=much", "", "", ""}, {"memory.available=-1Gi", "", "", ""},
+		{"memory.available=0", "", "", ""}, {"memory.available=101%", "", "", ""},
+		{"memory.available=-1%", "", "", ""}, {"memory.available=NaN%", "", "", ""},
+		{"", "memory.available=1Gi", "", ""}, {"", "memory.available=1Gi", "memory.available=soon", ""},
+		{"", "memory.available=1Gi", "memory.available=-1s", ""}, {"", "", "", "memory.available=-1"},
 	} {
-		signal, text, _ := strings.Cut(bad, "=")
-		if got, err := Parse(map[string]string{signal: text}); err == nil {
-			t.Errorf("%s: %v without an error", bad, got)
+		one := func(text string) map[string]string {
+			if signal, value, ok := strings.Cut(text, "="); ok {
+				return map[string]string{signal: value}
+			}
+			return nil
+		}
+		got, err := ParseThresholdConfig(one(bad.hard), one(bad.soft), one(bad.grace), one(bad.least))
+		if err == nil {
+			t.Errorf("%v: %v without an error", bad, got)
 		}
 	}
 }
@@ -228,17 +293,21 @@ func summary(at, memory, disk uint64, pods ...statsapi.PodStats) *statsapi.Summa
 	return &statsapi.Summary{Pods: pods, Node: statsapi.NodeStats{
 		Memory: &statsapi.MemoryStats{Time: when, AvailableBytes: new(memory), WorkingSetBytes: new(1000 - memory)},
 		Fs:     fs, Runtime: &statsapi.RuntimeStats{ImageFs: fs, ContainerFs: fs},
+		Rlimit: &statsapi.RlimitStats{Time: when, MaxPID: new(int64(100)), NumOfRunningProcesses: new(int64(10))},
 	}}
 }
 
 func TestNext(t *testing.T) {
 	mem, dsk := []v1.NodeConditionType{v1.NodeMemoryPressure}, []v1.NodeConditionType{v1.NodeDiskPressure}
 	both := []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure}
-	hard := Threshold{Signal: MemoryAvailable, Quantity: quantity("100")}
-	disk := Threshold{Signal: NodeFsAvailable, Share: 0.1}
-	inodes := Threshold{Signal: NodeFsInodesFree, Share: 0.6}
+	hard := Threshold{Signal: MemoryAvailable, Value: Value{Quantity: quantity("100")}}
+	disk := Threshold{Signal: NodeFsAvailable, Value: Value{Share: 0.1}}
+	soft := Threshold{Signal: MemoryAvailable, Value: Value{Quantity: quantity("200")}, GracePeriod: 20 * time.Second}
+	least := Threshold{Signal: MemoryAvailable, Value: Value{Share: 0.1}, MinReclaim: &Value{Quantity: quantity("50")}}
+	inodes := Threshold{Signal: NodeFsInodesFree, Value: Value{Share: 0.6}}
 	all := []Threshold{
-		inodes, {Signal: ImageFsInodesFree, Share: 0.6}, disk, {Signal: ImageFsAvailable, Share: 1}, hard,
+		inodes, {Signal: ImageFsInodesFree, Value: Value{Share: 0.6}}, disk,
+		{Signal: ImageFsAvailable, Value: Value{Share: 1}}, hard,
 	}
 	memory := &statsapi.MemoryStats{AvailableBytes: new(uint64(1))}
 	if o := observe(&statsapi.Summary{Node: statsapi.NodeStats{Memory: memory, Fs: &statsapi.FsStats{}}}); len(o) != 0 {
@@ -275,7 +344,19 @@ func TestNext(t *testing.T) {
 			50, 50, 0,
 			"memory.available nodefs.inodesFree imagefs.inodesFree nodefs.available imagefs.available", both,
 		}}},
-		"not seen": {[]Threshold{{Signal: pidAvailable, Quantity: quantity("1")}}, []step{{1, 1, 0, "", nil}}},
+		"a soft threshold": {[]Threshold{soft}, []step{
+			{150, 500, 0, "", mem}, {150, 500, 10, "", mem}, {150, 500, 20, "memory.available", mem},
+			{200, 500, 30, "", mem}, {150, 500, 40, "", mem}, {150, 500, 50, "", mem},
+			{150, 500, 60, "memory.available", mem},
+		}},
+		"the minimum to reclaim": {[]Threshold{least}, []step{
+			{149, 500, 0, "", nil}, {99, 500, 10, "memory.available", mem}, {149, 500, 20, "memory.available", mem},
+			{150, 500, 30, "", mem}, {149, 500, 40, "", mem}, {149, 500, 50, "", nil},
+		}},
+		"processes": {[]Threshold{{Signal: PIDAvailable, Value: Value{Quantity: quantity("91")}}}, []step{
+			{500, 500, 0, "pid.available", []v1.NodeConditionType{v1.NodePIDPressure}},
+		}},
+		"not seen": {[]Threshold{{Signal: "unknown", Value: Value{Quantity: quantity("1")}}}, []step{{1, 1, 0, "", nil}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s state
@@ -297,6 +378,10 @@ func TestNext(t *testing.T) {
 	}
 }
 
+func limit(disk string) v1.ResourceList {
+	return v1.ResourceList{v1.ResourceEphemeralStorage: resource.MustParse(disk)}
+}
+
 func requests(memory, disk string) v1.ResourceRequirements {
 	list := v1.ResourceList{}
 	for name, amount := range map[v1.ResourceName]string{v1.ResourceMemory: memory, v1.ResourceEphemeralStorage: disk} {
@@ -315,7 +400,7 @@ func testPod(name string, priority int32, memory, disk string) *v1.Pod {
 			Priority: &priority, Containers: []v1.Container{{Name: "c", Resources: requests(memory, disk)}},
 			InitContainers: []v1.Container{
 				{Name: "side", RestartPolicy: new(v1.ContainerRestartPolicyAlways)},
-				{Name: "init", Resources: requests("9000", "9000")},
+				{Name: "init", Resources: requests("100", "100")},
 			},
 		},
 	}
@@ -326,13 +411,17 @@ func figures(uid string, memory, disk uint64) statsapi.PodStats {
 	return statsapi.PodStats{
 		PodRef: statsapi.PodReference{UID: uid}, Memory: &statsapi.MemoryStats{WorkingSetBytes: &memory},
 		EphemeralStorage: &statsapi.FsStats{UsedBytes: &disk, InodesUsed: new(1000 - disk)},
+		ProcessStats:     &statsapi.ProcessStats{ProcessCount: new(2 * disk)},
 	}
 }
 
 // Whatever the pods, no pair of neighbours is in the wrong order by the rules, and none is lost. The requests of
-// sidecars count, those of other init containers do not, and there are none for inodes.
+// sidecars count, those of another init container as far as they are larger than all others, and there are none for
+// inodes and processes.
 func TestRank(t *testing.T) {
-	signals := []Signal{MemoryAvailable, NodeFsAvailable, ImageFsAvailable, NodeFsInodesFree, ImageFsInodesFree}
+	signals := []Signal{
+		MemoryAvailable, NodeFsAvailable, ImageFsAvailable, NodeFsInodesFree, ImageFsInodesFree, PIDAvailable,
+	}
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		signal := signals[r.IntN(len(signals))]
@@ -344,15 +433,18 @@ func TestRank(t *testing.T) {
 			p := testPod(name, int32(r.IntN(3)), strconv.Itoa(asked), strconv.Itoa(asked))
 			p.Spec.InitContainers[0].Resources = requests(strconv.Itoa(sidecar), strconv.Itoa(sidecar))
 			pods = append(pods, p)
-			over := used - asked - sidecar
-			if signal.resource() == inodes {
+			over := used - max(asked, 100) - sidecar
+			switch signal.resource() {
+			case inodes:
 				over = 1000 - used
+			case pids:
+				over = 2 * used
 			}
-			switch known := r.IntN(5) > 0; {
+			switch known := signal == PIDAvailable || r.IntN(5) > 0; {
 			case !known:
 				worth[name] = 10_000_000 // among themselves in any order
 				continue
-			case over > 0:
+			case over > 0 && signal != PIDAvailable:
 				worth[name] = 1_000_000
 			}
 			worth[name] += 10_000*int(2-*p.Spec.Priority) + over

@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	podresource "k8s.io/component-helpers/resource"
+	corev1 "k8s.io/component-helpers/scheduling/corev1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
-
-	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // A Signal is a resource of which a node may run out.
@@ -30,11 +30,14 @@ const (
 	NodeFsInodesFree  Signal = "nodefs.inodesFree"
 	ImageFsAvailable  Signal = "imagefs.available"
 	ImageFsInodesFree Signal = "imagefs.inodesFree"
-	pidAvailable      Signal = "pid.available" // is accepted and never met
+	PIDAvailable      Signal = "pid.available"
 )
 
-// inodes is the name of a resource that only evictions know.
-const inodes v1.ResourceName = "inodes"
+// Names of resources that only evictions know.
+const (
+	inodes v1.ResourceName = "inodes"
+	pids   v1.ResourceName = "pids"
+)
 
 // resource returns the resource of a signal.
 func (s Signal) resource() v1.ResourceName {
@@ -43,50 +46,93 @@ func (s Signal) resource() v1.ResourceName {
 		return v1.ResourceMemory
 	case NodeFsInodesFree, ImageFsInodesFree:
 		return inodes
+	case PIDAvailable:
+		return pids
 	}
 	return v1.ResourceEphemeralStorage
 }
 
 // condition is the node's condition that a signal causes.
 func (s Signal) condition() v1.NodeConditionType {
-	if s == MemoryAvailable {
+	switch s {
+	case MemoryAvailable:
 		return v1.NodeMemoryPressure
+	case PIDAvailable:
+		return v1.NodePIDPressure
 	}
 	return v1.NodeDiskPressure
 }
 
+// A Value is an amount, or a share of the capacity.
+type Value struct {
+	Quantity *resource.Quantity // nil: Share counts
+	Share    float32            // 0 to 1, in the kubelet's single precision
+}
+
+// of returns the amount of a capacity.
+func (v Value) of(capacity *resource.Quantity) resource.Quantity {
+	if v.Quantity != nil {
+		return v.Quantity.DeepCopy()
+	}
+	return *resource.NewQuantity(int64(float64(capacity.Value())*float64(v.Share)), resource.BinarySI)
+}
+
 // A Threshold is met when less than its value is left.
 type Threshold struct {
-	Signal   Signal
-	Quantity *resource.Quantity // nil: Share counts
-	Share    float32            // of the capacity, 0 to 1, in the kubelet's single precision
+	Signal Signal
+	Value
+	GracePeriod time.Duration // for which a soft threshold must be met before a pod is evicted; 0: a hard one
+	MinReclaim  *Value        // what must be left beyond the value until the threshold is resolved; nil: nothing
 }
 
-// value returns the least amount that must be available.
-func (t Threshold) value(capacity *resource.Quantity) resource.Quantity {
-	if t.Quantity != nil {
-		return t.Quantity.DeepCopy()
-	}
-	return *resource.NewQuantity(int64(float64(capacity.Value())*float64(t.Share)), resource.BinarySI)
-}
-
-// Parse reads the hard thresholds of a KubeletConfiguration, such as memory.available: 100Mi or nodefs.available: 10%.
-func Parse(hard map[string]string) ([]Threshold, error) {
+// ParseThresholdConfig reads the thresholds of a KubeletConfiguration, such as memory.available: 100Mi or
+// nodefs.available: 10%, with the grace periods of the soft ones, and what is to be reclaimed at least.
+func ParseThresholdConfig(hard, soft, gracePeriods, minReclaims map[string]string) ([]Threshold, error) {
 	var all []Threshold
-	for _, signal := range slices.Sorted(maps.Keys(hard)) {
-		t, err := parse(signal, hard[signal])
+	for i, texts := range []map[string]string{hard, soft} {
+		for _, signal := range slices.Sorted(maps.Keys(texts)) {
+			t, err := parse("eviction threshold", signal, texts[signal], 1)
+			if err == nil && i == 1 {
+				t.GracePeriod, err = parseGracePeriod(signal, gracePeriods)
+			}
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, t)
+		}
+	}
+	for _, signal := range slices.Sorted(maps.Keys(minReclaims)) {
+		least, err := parse("eviction minimum reclaim", signal, minReclaims[signal], 0)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, t)
+		for i := range all {
+			if all[i].Signal == least.Signal {
+				all[i].MinReclaim = &least.Value
+			}
+		}
 	}
 	return all, nil
 }
 
-func parse(signal, text string) (t Threshold, err error) {
+// parseGracePeriod returns the grace period of a soft threshold, which must have one.
+func parseGracePeriod(signal string, all map[string]string) (time.Duration, error) {
+	text, ok := all[signal]
+	if !ok {
+		return 0, fmt.Errorf("grace period must be specified for the soft eviction threshold %s", signal)
+	}
+	period, err := time.ParseDuration(text)
+	if err != nil || period < 0 {
+		err = fmt.Errorf("eviction grace period %s=%s: must be a duration, 0 or more", signal, text)
+	}
+	return period, err
+}
+
+// parse reads a value, whose amount must have at least that sign.
+func parse(what, signal, text string, leastSign int) (t Threshold, err error) {
 	t.Signal = Signal(signal)
 	known := []Signal{
-		MemoryAvailable, NodeFsAvailable, NodeFsInodesFree, ImageFsAvailable, ImageFsInodesFree, pidAvailable,
+		MemoryAvailable, NodeFsAvailable, NodeFsInodesFree, ImageFsAvailable, ImageFsInodesFree, PIDAvailable,
 	}
 	share, isShare := strings.CutSuffix(text, "%")
 	switch {
@@ -102,13 +148,13 @@ func parse(signal, text string) (t Threshold, err error) {
 		}
 	default:
 		var q resource.Quantity
-		if q, err = resource.ParseQuantity(text); err == nil && q.Sign() <= 0 {
+		if q, err = resource.ParseQuantity(text); err == nil && q.Sign() < leastSign {
 			err = errors.New("must be positive")
 		}
 		t.Quantity = &q
 	}
 	if err != nil {
-		err = fmt.Errorf("eviction threshold %s=%s: %w", signal, text, err)
+		err = fmt.Errorf("%s %s=%s: %w", what, signal, text, err)
 	}
 	return t, err
 }
@@ -135,6 +181,10 @@ func observe(s *statsapi.Summary) observations {
 		o.add(ImageFsAvailable, r.ImageFs.AvailableBytes, r.ImageFs.CapacityBytes, resource.BinarySI, r.ImageFs.Time)
 		o.add(ImageFsInodesFree, r.ImageFs.InodesFree, r.ImageFs.Inodes, resource.DecimalSI, r.ImageFs.Time)
 	}
+	if r := s.Node.Rlimit; r != nil && r.MaxPID != nil && r.NumOfRunningProcesses != nil {
+		left := uint64(max(0, *r.MaxPID-*r.NumOfRunningProcesses))
+		o.add(PIDAvailable, &left, new(uint64(*r.MaxPID)), resource.DecimalSI, r.Time)
+	}
 	return o
 }
 
@@ -145,45 +195,62 @@ func (o observations) add(signal Signal, available, capacity *uint64, format res
 	}
 }
 
-// met returns the thresholds of which less is left than they ask for, memory first.
-func met(all []Threshold, o observations) (out []Threshold) {
+// thresholdsMet returns the thresholds of which less is left than they ask for, or, with enforceMinReclaim, than what
+// is to be reclaimed at least.
+func thresholdsMet(all []Threshold, o observations, enforceMinReclaim bool) (out []Threshold) {
 	for _, t := range all {
-		if seen, ok := o[t.Signal]; ok {
-			if limit := t.value(seen.capacity); limit.Cmp(*seen.available) > 0 {
-				out = append(out, t)
-			}
+		seen, ok := o[t.Signal]
+		if !ok {
+			continue
+		}
+		limit := t.of(seen.capacity)
+		if enforceMinReclaim && t.MinReclaim != nil {
+			limit.Add(t.MinReclaim.of(seen.capacity))
+		}
+		if limit.Cmp(*seen.available) > 0 {
+			out = append(out, t)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b Threshold) int {
-		return trueFirst(a.Signal == MemoryAvailable, b.Signal == MemoryAvailable)
-	})
 	return out
 }
 
 // A state is passed from one pass to the next.
 type state struct {
 	pressure map[v1.NodeConditionType]time.Time // when a condition was last found
+	first    map[Threshold]time.Time            // when a threshold that is met was first found so
+	met      []Threshold                        // for their grace periods
 	seen     observations
 }
 
-// next weighs an observation. It returns the new state, and the thresholds that call for an eviction. A threshold whose
-// figures are no newer than those of the last pass calls for nothing: the effect of that pass may not show yet.
+// next weighs an observation. It returns the new state, and the thresholds that call for an eviction, memory first. A
+// threshold that was met stays so until its minimum is reclaimed. One whose figures are no newer than those of the last
+// pass calls for nothing: the effect of that pass may not show yet.
 func (s state) next(all []Threshold, o observations, now time.Time) (n state, starved []Threshold) {
-	n = state{map[v1.NodeConditionType]time.Time{}, o}
+	n = state{pressure: map[v1.NodeConditionType]time.Time{}, first: map[Threshold]time.Time{}, seen: o}
 	maps.Copy(n.pressure, s.pressure)
-	for _, t := range met(all, o) {
-		n.pressure[t.Signal.condition()] = now
+	for _, t := range slices.Concat(thresholdsMet(all, o, false), thresholdsMet(s.met, o, true)) {
+		if _, ok := n.first[t]; ok {
+			continue
+		}
+		n.first[t], n.pressure[t.Signal.condition()] = cmp.Or(s.first[t], now), now
+		if now.Sub(n.first[t]) < t.GracePeriod {
+			continue
+		}
+		n.met = append(n.met, t)
 		if last, ok := s.seen[t.Signal]; !ok || o[t.Signal].at.After(last.at) {
 			starved = append(starved, t)
 		}
 	}
+	slices.SortStableFunc(starved, func(a, b Threshold) int {
+		return trueFirst(a.Signal == MemoryAvailable, b.Signal == MemoryAvailable)
+	})
 	return n, starved
 }
 
 // conditions are those that were found within the transition period.
 func (s state) conditions(period time.Duration, now time.Time) []v1.NodeConditionType {
 	var out []v1.NodeConditionType
-	for _, c := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure} {
+	for _, c := range []v1.NodeConditionType{v1.NodeMemoryPressure, v1.NodeDiskPressure, v1.NodePIDPressure} {
 		if at, ok := s.pressure[c]; ok && now.Sub(at) < period {
 			out = append(out, c)
 		}
@@ -192,24 +259,35 @@ func (s state) conditions(period time.Duration, now time.Time) []v1.NodeConditio
 }
 
 // rank puts the pods in the order of their eviction: first those without figures, then those that use more than they
-// asked for, then those of lower priority, then those that are further beyond their request.
+// asked for, then those of lower priority, then those that are further beyond their request. Processes cannot be asked
+// for: of those that have more, lower priority goes first.
 func rank(pods []*v1.Pod, stats []statsapi.PodStats, signal Signal) []*v1.Pod {
 	over := map[types.UID]int64{} // the usage beyond the request; may be negative
-	for _, s := range stats {
-		over[types.UID(s.PodRef.UID)] = usage(&s, signal)
-	}
 	for _, p := range pods {
-		if used, ok := over[p.UID]; ok {
-			over[p.UID] = used - request(p, signal.resource())
+		if s := statsOf(stats, p); s != nil {
+			asked := podresource.PodRequests(p, podresource.PodResourcesOptions{})[signal.resource()]
+			over[p.UID] = usage(s, signal) - asked.Value()
 		}
 	}
 	return slices.SortedStableFunc(slices.Values(pods), func(a, b *v1.Pod) int {
 		_, knownA := over[a.UID]
 		_, knownB := over[b.UID]
-		return cmp.Or(trueFirst(!knownA, !knownB), trueFirst(over[a.UID] > 0, over[b.UID] > 0),
-			cmp.Compare(ptr.Deref(a.Spec.Priority, 0), ptr.Deref(b.Spec.Priority, 0)),
+		exceeds := cmp.Or(trueFirst(!knownA, !knownB), trueFirst(over[a.UID] > 0, over[b.UID] > 0))
+		if signal == PIDAvailable {
+			exceeds = 0
+		}
+		return cmp.Or(exceeds, cmp.Compare(corev1.PodPriority(a), corev1.PodPriority(b)),
 			cmp.Compare(over[b.UID], over[a.UID]))
 	})
+}
+
+// statsOf returns the figures of a pod, or nil.
+func statsOf(stats []statsapi.PodStats, p *v1.Pod) *statsapi.PodStats {
+	i := slices.IndexFunc(stats, func(s statsapi.PodStats) bool { return s.PodRef.UID == string(p.UID) })
+	if i < 0 {
+		return nil
+	}
+	return &stats[i]
 }
 
 func trueFirst(a, b bool) int {
@@ -222,7 +300,7 @@ func trueFirst(a, b bool) int {
 	return 1
 }
 
-// usage returns a pod's usage of a signal's resource, in bytes or inodes, on all disks together.
+// usage returns a pod's usage of a signal's resource: bytes or inodes on all disks together, or processes.
 func usage(s *statsapi.PodStats, signal Signal) int64 {
 	disk := cmp.Or(s.EphemeralStorage, &statsapi.FsStats{})
 	switch signal.resource() {
@@ -230,16 +308,8 @@ func usage(s *statsapi.PodStats, signal Signal) int64 {
 		return int64(ptr.Deref(cmp.Or(s.Memory, &statsapi.MemoryStats{}).WorkingSetBytes, 0))
 	case inodes:
 		return int64(ptr.Deref(disk.InodesUsed, 0))
+	case pids:
+		return int64(ptr.Deref(cmp.Or(s.ProcessStats, &statsapi.ProcessStats{}).ProcessCount, 0))
 	}
 	return int64(ptr.Deref(disk.UsedBytes, 0))
-}
-
-// request sums the requests of a pod's containers and sidecars.
-func request(p *v1.Pod, name v1.ResourceName) (sum int64) {
-	for _, c := range slices.Concat(p.Spec.Containers, p.Spec.InitContainers) {
-		if q := c.Resources.Requests[name]; pod.Container(p.Spec.InitContainers, c.Name) == nil || pod.IsSidecar(&c) {
-			sum += q.Value()
-		}
-	}
-	return sum
 }

@@ -128,6 +128,7 @@ func (p *Provider) node() (*statsapi.NodeStats, error) {
 			Time: now, UsageBytes: &usage, WorkingSetBytes: &working, AvailableBytes: new(*m.MemTotalBytes - working),
 			RSSBytes: m.AnonPagesBytes,
 		},
+		Rlimit: pidlimit(filepath.Join(p.cfg.Root, "proc")),
 	}
 	if p.last != nil {
 		before := p.last.Node.CPU
