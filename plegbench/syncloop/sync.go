@@ -160,7 +160,7 @@ func (s *SyncLoop) SyncTerminatingRuntimePod(ctx context.Context, running *conta
 // SyncTerminatedPod cleans up after a pod that no longer runs. Package gc removes its containers and sandboxes.
 func (s *SyncLoop) SyncTerminatedPod(ctx context.Context, p *v1.Pod, running *container.PodStatus) error {
 	s.status.SetPodStatus(p, s.apiStatus(p, running, true))
-	if err := s.volumes.Unmount(p); err != nil {
+	if err := s.volumes.WaitForUnmount(ctx, p); err != nil {
 		return err
 	}
 	s.removeCgroups(ctx, p)

@@ -219,6 +219,7 @@ func (s *SyncLoop) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	parts := []func(context.Context) error{
 		s.state.Run, s.node.Run, s.status.Run, s.workers.Run, s.prober.Run, s.pleg.Run, s.runtime.RunGC,
+		s.volumes.Run,
 		s.images.Run, // with a threshold of 100 it only lists, for the node's status
 		s.evict, s.watchOOM, func(ctx context.Context) error { return s.syncLoop(ctx, s) },
 	}
@@ -378,6 +379,11 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 	s.volumes = volumemanager.New(volumemanager.Config{
 		RootDir: s.cfg.RootDir, Objects: s.objects, NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log,
 		Metrics: s.metrics,
+		Pods:    s.pods.Pods, SourcesReady: s.allSourcesReady,
+		ShouldPodContainersBeTerminating: func(uid types.UID) bool {
+			return s.workers.ShouldPodContainersBeTerminating(uid)
+		},
+		ShouldPodRuntimeBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodRuntimeBeRemoved(uid) },
 	})
 	s.backOff = kuberuntime.NewBackOff(p.CrashFirst, p.CrashMost, p.CrashReset)
 	result := func(results *prober.Results) kuberuntime.ProbeResult {
@@ -398,6 +404,7 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 	})
 	s.runtime = kuberuntime.New(kuberuntime.Config{
 		CRI: s.service, EnsureImage: s.images.EnsureImage, Mounts: s.volumes.Mounts, Objects: s.objects,
+		PrepareSafeSubpath: s.volumes.PrepareSafeSubpath,
 		Liveness: result(s.liveness), Startup: result(s.startup), UnlimitedStarts: s.cfg.Unlimited,
 		BackOff: s.backOff, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir, HostIPs: s.hostIPs,

@@ -32,6 +32,7 @@ spec:
     image: "nginx:1"
     lifecycle: {postStart: {exec: {command: [x]}}}
     readinessProbe: {exec: {command: [x]}, periodSeconds: 1, timeoutSeconds: 1, successThreshold: 1}
+    volumeMounts: [{name: config, mountPath: /config}]
 `
 
 // onFake runs a syncLoop on the embedded runtime, in a bubble, while play sends the pods of its one source.

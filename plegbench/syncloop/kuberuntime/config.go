@@ -17,6 +17,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
@@ -161,11 +162,12 @@ func containerSecurity(p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSec
 	pod := cmp.Or(p.Spec.SecurityContext, &v1.PodSecurityContext{})
 	return &runtimeapi.LinuxContainerSecurityContext{
 		Privileged: privileged(*c), ReadonlyRootfs: ptr.Deref(own.ReadOnlyRootFilesystem, false),
-		Capabilities:     capabilities(own.Capabilities),
-		NamespaceOptions: namespaces(p),
-		RunAsUser:        int64Value(cmp.Or(own.RunAsUser, pod.RunAsUser)),
-		RunAsGroup:       int64Value(cmp.Or(own.RunAsGroup, pod.RunAsGroup)),
-		NoNewPrivs:       !ptr.Deref(own.AllowPrivilegeEscalation, true),
+		Capabilities:       capabilities(own.Capabilities),
+		NamespaceOptions:   namespaces(p),
+		RunAsUser:          int64Value(cmp.Or(own.RunAsUser, pod.RunAsUser)),
+		RunAsGroup:         int64Value(cmp.Or(own.RunAsGroup, pod.RunAsGroup)),
+		SupplementalGroups: supplementalGroups(pod),
+		NoNewPrivs:         !ptr.Deref(own.AllowPrivilegeEscalation, true),
 		// The parts of /proc and /sys that a container must not see or write (pkg/securitycontext/util.go upstream).
 		MaskedPaths: []string{
 			"/proc/asound", "/proc/acpi", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
@@ -174,6 +176,14 @@ func containerSecurity(p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSec
 		},
 		ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 	}
+}
+
+// supplementalGroups are a pod's further groups, and that of its volumes.
+func supplementalGroups(pod *v1.PodSecurityContext) []int64 {
+	if pod.FSGroup == nil {
+		return pod.SupplementalGroups
+	}
+	return append([]int64{*pod.FSGroup}, pod.SupplementalGroups...)
 }
 
 // verifyNonRoot refuses a container that must not run as root and would (pkg/kubelet/kuberuntime/security_context.go
@@ -334,17 +344,27 @@ const hostsPath = "/etc/hosts"
 
 // containerMounts are a container's volumes, /etc/hosts unless the container brings its own, and the file of the
 // termination message. On the node's network the runtime provides /etc/hosts.
-func (s *podSync) containerMounts(c *v1.Container) ([]*runtimeapi.Mount, error) {
+func (s *podSync) containerMounts(c *v1.Container, env map[string]string) ([]*runtimeapi.Mount, error) {
 	volumes := s.Mounts(s.pod.UID)
 	ownHosts := s.ip != "" && !s.pod.Spec.HostNetwork
 	var mounts []*runtimeapi.Mount
-	for _, vm := range c.VolumeMounts {
+	for i, vm := range c.VolumeMounts {
 		volume, ok := volumes[vm.Name]
 		if !ok {
 			return nil, fmt.Errorf("cannot find volume %q to mount into container %q", vm.Name, c.Name)
 		}
-		if vm.SubPath != "" || vm.SubPathExpr != "" {
-			return nil, fmt.Errorf("subPath, as in volume mount %q of container %q, is not supported", vm.Name, c.Name)
+		sub := cmp.Or(vm.SubPath, pod.Expand(vm.SubPathExpr, env))
+		if vm.SubPathExpr != "" && strings.Contains(sub, "$(") {
+			return nil, fmt.Errorf("missing value for %q in subPathExpr of volumeMount %q of %q", sub, vm.Name, c.Name)
+		}
+		if sub != "" {
+			at, err := s.PrepareSafeSubpath(s.pod.UID, vm.Name, c.Name, i, sub)
+			if err != nil { // the container's status must not tell about the node's files
+				s.Log.Error(err, "Failed to prepare subPath for volumeMount of the container", "pod", klog.KObj(s.pod),
+					"containerName", c.Name, "volumeMountName", vm.Name)
+				return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q", vm.Name, c.Name)
+			}
+			volume.HostPath = at
 		}
 		path := filepath.Join("/", vm.MountPath)
 		ownHosts = ownHosts && path != hostsPath

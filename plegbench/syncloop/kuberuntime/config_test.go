@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/testing/protocmp"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
@@ -147,17 +148,25 @@ func TestMounts(t *testing.T) {
 		{Name: "disk", MountPath: "again", ReadOnly: true},
 		{Name: "config", MountPath: "/config"},
 		{Name: "host", MountPath: "/host"},
+		{Name: "disk", MountPath: "/part", SubPathExpr: "$(WHO)/x"},
 	}}
-	got, err := s.containerMounts(c)
-	if err != nil || len(got) != 5 {
+	r.PrepareSafeSubpath = func(_ types.UID, volume, container string, i int, path string) (string, error) {
+		if path == "out" {
+			return "", errors.New("/secret of the node")
+		}
+		return fmt.Sprintf("/%s/%s/%d/%s", volume, container, i, path), nil
+	}
+	got, err := s.containerMounts(c, map[string]string{"WHO": "me"})
+	if err != nil || len(got) != 6 {
 		t.Fatalf("%v, %v", got, err)
 	}
 	dir := filepath.Join(r.RootDir, "pods", "uid-1")
-	log := got[4].HostPath
+	log := got[5].HostPath
 	looptest.Equal(t, "mounts", []*runtimeapi.Mount{
 		{ContainerPath: "/again", HostPath: "/d", SelinuxRelabel: true, Readonly: true},
 		{ContainerPath: "/config", HostPath: "/c", SelinuxRelabel: true, Readonly: true},
 		{ContainerPath: "/host", HostPath: "/h"},
+		{ContainerPath: "/part", HostPath: "/disk/c/3/me/x", SelinuxRelabel: true},
 		{ContainerPath: "/etc/hosts", HostPath: filepath.Join(dir, "etc-hosts"), SelinuxRelabel: true},
 		{ContainerPath: "/dev/termination-log", HostPath: log, SelinuxRelabel: true},
 	}, got, protocmp.Transform())
@@ -169,18 +178,19 @@ func TestMounts(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(hosts), "\n10.1.0.5\tweb\n") {
 		t.Errorf("hosts %q, %v", hosts, err)
 	}
-	if again, err := s.containerMounts(c); err != nil || again[4].HostPath == log {
+	if again, err := s.containerMounts(c, map[string]string{"WHO": "me"}); err != nil || again[5].HostPath == log {
 		t.Errorf("the next instance writes into the same file: %v, %v", again, err)
 	}
 	own := &v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{{Name: "disk", MountPath: "/etc/hosts"}}}
-	if got, err := s.containerMounts(own); err != nil || len(got) != 1 || got[0].HostPath != "/d" {
+	if got, err := s.containerMounts(own, nil); err != nil || len(got) != 1 || got[0].HostPath != "/d" {
 		t.Errorf("with its own hosts: %v, %v", got, err)
 	}
 	for want, mount := range map[string]v1.VolumeMount{
-		`cannot find volume "none" to mount into container "c"`:  {Name: "none", MountPath: "/x"},
-		`subPath, as in volume mount "disk" of container "c", i`: {Name: "disk", SubPath: "x"},
+		`cannot find volume "none" to mount into container "c"`:                  {Name: "none", MountPath: "/x"},
+		`failed to prepare subPath for volumeMount "disk" of container "c"`:      {Name: "disk", SubPath: "out"},
+		`missing value for "$(WHO)" in subPathExpr of volumeMount "disk" of "c"`: {Name: "disk", SubPathExpr: "$(WHO)"},
 	} {
-		_, err := s.containerMounts(&v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{mount}})
+		_, err := s.containerMounts(&v1.Container{Name: "c", VolumeMounts: []v1.VolumeMount{mount}}, nil)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}

@@ -67,8 +67,11 @@ type Config struct {
 	// ErrImagePull; message explains it.
 	EnsureImage func(ctx context.Context, pod *v1.Pod, c *v1.Container, sandbox *runtimeapi.PodSandboxConfig) (
 		ref, message string, reason error)
-	Mounts   func(uid types.UID) map[string]source.Volume // the mounted volumes of a pod by name
-	Objects  source.Objects                               // of environment variables
+	Mounts func(uid types.UID) map[string]source.Volume // the mounted volumes of a pod by name
+	// PrepareSafeSubpath returns where a part of a volume is mounted for a container's mount with that index.
+	PrepareSafeSubpath func(uid types.UID, volume, container string, index int, path string) (string, error)
+
+	Objects  source.Objects // of environment variables
 	Liveness ProbeResult
 	Startup  ProbeResult
 	BackOff  *flowcontrol.Backoff // of containers that ended, see NewBackOff

@@ -242,7 +242,7 @@ func (s *podSync) containerConfig(
 	if err := s.verifyNonRoot(ctx, c, ref); err != nil {
 		return nil, err
 	}
-	mounts, err := s.containerMounts(c)
+	mounts, err := s.containerMounts(c, env)
 	if err != nil {
 		return nil, err
 	}

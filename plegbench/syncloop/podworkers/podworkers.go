@@ -310,6 +310,11 @@ func (w *Workers) IsPodTerminationRequested(uid types.UID) bool {
 	return w.ask(uid, (*worker).terminating, never)
 }
 
+// ShouldPodContainersBeTerminating reports whether the pod has to end, so that nothing of it may be started.
+func (w *Workers) ShouldPodContainersBeTerminating(uid types.UID) bool {
+	return w.ask(uid, (*worker).terminating, synced)
+}
+
 // ShouldPodRuntimeBeRemoved reports whether the pod's sandboxes may be removed.
 func (w *Workers) ShouldPodRuntimeBeRemoved(uid types.UID) bool {
 	return w.ask(uid, (*worker).terminated, synced)

@@ -92,6 +92,9 @@ func (m *Manager) content(ctx context.Context, pod *v1.Pod, v *v1.Volume) (files
 			text, err = m.cfg.Objects.ServiceAccountToken(ctx, pod.Namespace, pod.Spec.ServiceAccountName,
 				&authenticationv1.TokenRequest{Spec: spec})
 			all[s.Path] = file{text, ptr.Deref(mode, defaultMode)}
+			if ptr.Deref(pod.Spec.SecurityContext, v1.PodSecurityContext{}).FSGroup != nil {
+				all[s.Path] = file{text, 0o600} // to which the group is added
+			}
 		default:
 			err = errors.New("a projected source is none of configMap, secret, downwardAPI, serviceAccountToken")
 		}
@@ -129,8 +132,8 @@ func (m *Manager) keys(
 // link over it changes all files at once (pkg/volume/util/atomic_writer.go upstream).
 const dataLink = "..data"
 
-// write replaces the content of the volume at root, in one instant.
-func write(root *os.Root, p files) (err error) {
+// write replaces the content of the volume at root, in one instant, after prepare.
+func write(root *os.Root, p files, prepare func() error) (err error) {
 	old, _ := root.Readlink(dataLink) // none in a new volume
 	folder := fmt.Sprintf("%s%d", time.Now().UTC().Format("..2006_01_02_15_04_05."), rand.Uint32())
 	defer func() {
@@ -157,8 +160,11 @@ func write(root *os.Root, p files) (err error) {
 			return err
 		}
 	}
+	if err := errors.Join(root.MkdirAll(folder, 0o755), prepare()); err != nil {
+		return err
+	}
 	newLink := dataLink + "_tmp" // a writer that was killed may have left one
-	err = errors.Join(root.MkdirAll(folder, 0o755), root.RemoveAll(newLink), root.Symlink(folder, newLink),
+	err = errors.Join(root.RemoveAll(newLink), root.Symlink(folder, newLink),
 		root.Rename(newLink, dataLink))
 	if err != nil {
 		return err

@@ -69,7 +69,7 @@ func TestWriteSwapsAllAtOnce(t *testing.T) {
 	looptest.Must(t, os.Symlink("left by a writer that was killed", filepath.Join(dir, dataLink+"_tmp")))
 	for i, step := range steps {
 		before := visible(t, dir)
-		if err := write(root, step.files); (err != nil) != (step.want == nil) {
+		if err := write(root, step.files, func() error { return nil }); (err != nil) != (step.want == nil) {
 			t.Fatalf("step %d: %v", i, err)
 		} else if err != nil {
 			step.want = before
@@ -90,7 +90,7 @@ func TestWriteStaysInside(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		looptest.Must(t, os.Symlink(target, filepath.Join(dir, name)))
-		_ = write(openRoot(t, dir), files{"a": {data: "1", mode: 0o644}})
+		_ = write(openRoot(t, dir), files{"a": {data: "1", mode: 0o644}}, func() error { return nil })
 		if got := visible(t, outside); got["a"] != "-rw-r--r-- precious" || len(got) != 1 {
 			t.Errorf("%s: outside is now %v", name, got)
 		}

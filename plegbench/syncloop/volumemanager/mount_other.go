@@ -2,8 +2,13 @@
 
 package volumemanager
 
-import "errors"
+import (
+	"errors"
+	"os"
+)
 
 func (kernel) tmpfs(string, string) error { return errors.ErrUnsupported }
 
 func (kernel) unmount(string) error { return errors.ErrUnsupported }
+
+func (kernel) bind(*os.File, string) error { return errors.ErrUnsupported }

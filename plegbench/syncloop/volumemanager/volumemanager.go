@@ -1,16 +1,18 @@
 // Package volumemanager makes the volumes of pods and removes them: emptyDir on disk and in memory, hostPath,
 // configMap, secret, and the volumes that an API server adds to each pod (projected with a token, and fields of the
-// pod's metadata), in the kubelet's folders.
+// pod's metadata), in the kubelet's folders. As in pkg/kubelet/volumemanager upstream, a populator keeps the desired
+// state of world, which volumes the pods need, and a reconciler makes the actual state of world agree, beside the pods'
+// workers.
 //
-// Volumes of all other kinds end the mount at once. Left out are fsGroup, subPath, resource fields, and folders inside
-// of a volume for others that are mounted there. Each pod's worker makes and removes the pod's volumes itself: there is
-// no reconciler between desired and actual state (pkg/kubelet/volumemanager upstream).
+// Volumes that must be attached, and those of CSI drivers, end the mount at once, as all other kinds do. Left out are
+// resource fields, and folders inside of a volume for others that are mounted there.
 package volumemanager
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -25,7 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
@@ -35,17 +37,19 @@ import (
 // Times of the kubelet (pkg/kubelet/volumemanager/volume_manager.go, pkg/util/goroutinemap/exponentialbackoff
 // upstream).
 const (
-	mountTimeout = 2*time.Minute + 3*time.Second
-	mountPeriod  = 100 * time.Millisecond // between attempts for all due volumes
-	firstRetry   = 500 * time.Millisecond // after a failure, doubling up to mostRetry
-	mostRetry    = 2*time.Minute + 2*time.Second
+	podAttachAndMountTimeout       = 2*time.Minute + 3*time.Second
+	podAttachAndMountRetryInterval = 300 * time.Millisecond
+	reconcilerLoopSleepPeriod      = 100 * time.Millisecond // of the populator too
+
+	firstRetry = 500 * time.Millisecond // after a failure, doubling up to mostRetry
+	mostRetry  = 2*time.Minute + 2*time.Second
 )
 
 // ownerMark is the file in a pod's folder that holds our node's name. Folders without it are never touched: the root
 // directory may be that of a real kubelet.
 const ownerMark = container.OwnerLabel
 
-// Config configures a Manager. All fields are required.
+// Config configures a Manager. All fields are required by Run, and those that are not functions by CleanupOrphans.
 type Config struct {
 	NodeName string // marks the folders that are ours
 	RootDir  string // like /var/lib/kubelet
@@ -53,19 +57,29 @@ type Config struct {
 	Recorder record.EventRecorder
 	Log      logr.Logger
 	Metrics  *metrics.Metrics
+
+	Pods         func() []*v1.Pod // that the node should run
+	SourcesReady func() bool      // all sources of pods have been seen
+	// ShouldPodContainersBeTerminating reports whether no container of a pod may start any more, and
+	// ShouldPodRuntimeBeRemoved whether none runs.
+	ShouldPodContainersBeTerminating, ShouldPodRuntimeBeRemoved func(uid types.UID) bool
 }
 
-// A Manager has the volumes of all pods. Several goroutines may use it, for one pod one at a time.
+// A Manager has the volumes of all pods. It is safe for use by several goroutines.
 type Manager struct {
-	cfg    Config
-	mounts mounter
-	mu     sync.Mutex
-	pods   map[types.UID]map[string]volumeState
+	cfg        Config
+	mounts     mounter
+	operations sync.WaitGroup
+
+	mu      sync.Mutex
+	desired map[types.UID]*desiredPod
+	actual  map[types.UID]map[string]volumeState // also of pods whose volumes are not known, but have a folder
 }
 
-// A mounter mounts file systems in memory. The kernel's needs root; tests replace it.
+// A mounter mounts file systems in memory, and open files. The kernel's needs root; tests replace it.
 type mounter interface {
 	tmpfs(dir, options string) error
+	bind(f *os.File, path string) error
 	unmount(dir string) error
 	below(dir string) ([]string, error) // in the order of mounting
 }
@@ -76,14 +90,19 @@ type kernel struct{}
 // A volumeState is the state of one volume. Without a HostPath the volume is not made yet.
 type volumeState struct {
 	source.Volume
-	files files
-	pause time.Duration // after the last attempt, if that failed
-	due   time.Time     // of the next one then
+	files   files
+	pending bool          // an operation is under way
+	remount bool          // its content may have changed
+	pause   time.Duration // after the last attempt, if that failed
+	due     time.Time     // of the next one then
 }
 
 // New makes a Manager.
 func New(cfg Config) *Manager {
-	return &Manager{cfg: cfg, mounts: kernel{}, pods: map[types.UID]map[string]volumeState{}}
+	return &Manager{
+		cfg: cfg, mounts: kernel{}, desired: map[types.UID]*desiredPod{},
+		actual: map[types.UID]map[string]volumeState{},
+	}
 }
 
 // Mounts returns the volumes that a pod has, by name.
@@ -91,7 +110,7 @@ func (m *Manager) Mounts(uid types.UID) map[string]source.Volume {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	out := map[string]source.Volume{}
-	for name, v := range m.pods[uid] {
+	for name, v := range m.actual[uid] {
 		if v.HostPath != "" {
 			out[name] = v.Volume
 		}
@@ -103,67 +122,40 @@ func (m *Manager) podDir(uid types.UID) string {
 	return filepath.Join(m.cfg.RootDir, "pods", string(uid))
 }
 
-// WaitForAttachAndMount makes the volumes of a pod that has its data directories, and updates the files in existing
-// volumes. It tries failed volumes again, less and less often, also across calls, for 2m3s. A volume of an unknown kind
-// is an error at once. The error's text is the kubelet's.
+// WaitForAttachAndMount has the files in a pod's volumes updated, and waits until all volumes that its containers mount
+// are there, for 2m3s. A volume of an unknown kind is an error at once. The error's text is the kubelet's.
 func (m *Manager) WaitForAttachAndMount(ctx context.Context, pod *v1.Pod) error {
-	for _, v := range pod.Spec.Volumes {
-		if _, err := kindOf(&v); err != nil {
-			return fmt.Errorf("unmounted volumes=[%s], unattached volumes=[], failed to process volumes=[%[1]s]: "+
-				"failed to get Plugin from volumeSpec for volume %[1]q err=%w", v.Name, err)
-		}
-	}
-	waiting := slices.Clone(pod.Spec.Volumes)
-	// An API server issues no token for a pod that its cache does not have yet. Tokens are in projected volumes.
-	projected := slices.ContainsFunc(waiting, func(v v1.Volume) bool { return v.Projected != nil })
-	atOnce := len(m.Mounts(pod.UID)) > 0 || !projected
-	mount := func(ctx context.Context) (bool, error) {
-		waiting = slices.DeleteFunc(waiting, func(v v1.Volume) bool { return m.setUp(ctx, pod, &v) })
-		return len(waiting) == 0, nil
-	}
-	err := wait.PollUntilContextTimeout(ctx, mountPeriod, mountTimeout, atOnce, mount)
-	if err == nil {
+	expected := getExpectedVolumes(pod)
+	if len(expected) == 0 {
 		return nil
 	}
-	var names []string
-	for _, v := range waiting {
-		names = append(names, v.Name)
+	m.reprocessPod(pod.UID)
+	err := wait.PollUntilContextTimeout(ctx, podAttachAndMountRetryInterval, podAttachAndMountTimeout, true,
+		func(context.Context) (bool, error) {
+			err := m.popPodErrors(pod.UID)
+			return err == nil && len(m.getUnmountedVolumes(pod.UID, expected)) == 0, err
+		})
+	unmounted := m.getUnmountedVolumes(pod.UID, expected)
+	if err == nil || len(unmounted) == 0 {
+		return nil
 	}
-	return fmt.Errorf("unmounted volumes=%v, unattached volumes=[], failed to process volumes=[]: %w", names, err)
+	return fmt.Errorf("unmounted volumes=%v, unattached volumes=[], failed to process volumes=%v: %w", unmounted,
+		m.getVolumesNotInDSW(pod.UID, expected), err)
 }
 
-// setUp makes or updates a volume, if that is due, and reports whether it is there. It stays there if it cannot be
-// updated.
-func (m *Manager) setUp(ctx context.Context, pod *v1.Pod, v *v1.Volume) (there bool) {
-	m.mu.Lock()
-	before := m.pods[pod.UID][v.Name]
-	m.mu.Unlock()
-	there = before.HostPath != ""
-	if time.Now().Before(before.due) {
-		return there
+// WaitForUnmount waits until the volumes of a pod of which nothing runs are unmounted and removed with their content,
+// for 2m3s. Its other folders are left to CleanupOrphans.
+func (m *Manager) WaitForUnmount(ctx context.Context, pod *v1.Pod) error {
+	gone := func(context.Context) (bool, error) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.actual[pod.UID] == nil, nil
 	}
-	volume, err := m.make(ctx, pod, v, before)
-	if err != nil && ctx.Err() != nil {
-		return there // no failure of the volume's
-	}
+	err := wait.PollUntilContextTimeout(ctx, podAttachAndMountRetryInterval, podAttachAndMountTimeout, true, gone)
 	if err != nil {
-		volume = before
-		volume.pause = min(max(2*before.pause, firstRetry), mostRetry)
-		volume.due = time.Now().Add(volume.pause)
-		m.cfg.Log.Error(err, "MountVolume.SetUp failed for volume",
-			"volumeName", v.Name, "pod", klog.KObj(pod), "podUID", pod.UID)
-		m.cfg.Recorder.Eventf(pod, v1.EventTypeWarning, "FailedMount",
-			"MountVolume.SetUp failed for volume %q : %v", v.Name, err)
-	} else if !there {
-		m.cfg.Log.Info("MountVolume.SetUp succeeded for volume", "volumeName", v.Name, "pod", klog.KObj(pod))
+		err = fmt.Errorf("mounted volumes=%v: %w", slices.Sorted(maps.Keys(m.Mounts(pod.UID))), err)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.pods[pod.UID] == nil {
-		m.pods[pod.UID] = map[string]volumeState{}
-	}
-	m.pods[pod.UID][v.Name] = volume
-	return volume.HostPath != ""
+	return err
 }
 
 // make makes one volume, or updates the files of one that is there. before is zero for one that is not.
@@ -184,8 +176,9 @@ func (m *Manager) make(
 			return now, err
 		}
 	}
+	group := ptr.Deref(pod.Spec.SecurityContext, v1.PodSecurityContext{}).FSGroup
 	if before.HostPath == "" {
-		if err := m.makeDir(dir, k); err != nil {
+		if err := m.makeDir(dir, k, group); err != nil {
 			return now, err
 		}
 	}
@@ -197,7 +190,38 @@ func (m *Manager) make(
 		return now, err
 	}
 	defer func() { _ = root.Close() }()
-	return now, write(root, now.files)
+	return now, write(root, now.files, func() error { return m.changePermissions(dir, group, true) })
+}
+
+// changePermissions gives all files below a path to a group, if there is one, which may read them and, unless readOnly,
+// write them (pkg/volume/volume_linux.go upstream).
+func (m *Manager) changePermissions(dir string, group *int64, readOnly bool) error {
+	if group == nil {
+		return nil
+	}
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if err := os.Lchown(path, -1, int(*group)); err != nil {
+			m.cfg.Log.Error(err, "Lchown failed", "path", path)
+		}
+		info, err := d.Info()
+		if err != nil || d.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		mode := info.Mode() | 0o440
+		if !readOnly {
+			mode |= 0o660
+		}
+		if d.IsDir() {
+			mode |= fs.ModeSetgid | 0o110
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			m.cfg.Log.Error(err, "chmod failed", "path", path)
+		}
+		return nil
+	})
 }
 
 // MakePodDataDirs makes the folders that each pod has, and marks them as this node's.
@@ -211,14 +235,6 @@ func (m *Manager) MakePodDataDirs(uid types.UID) error {
 		}
 	}
 	return os.WriteFile(filepath.Join(m.podDir(uid), ownerMark), []byte(m.cfg.NodeName), 0o640)
-}
-
-// Unmount unmounts and removes the pod's volumes with their content. Its other folders are left to CleanupOrphans.
-func (m *Manager) Unmount(pod *v1.Pod) error {
-	m.mu.Lock()
-	delete(m.pods, pod.UID)
-	m.mu.Unlock()
-	return m.remove(m.podDir(pod.UID), filepath.Join(m.podDir(pod.UID), "volumes"))
 }
 
 // PodDirs lists the pods that have a folder with this node's mark.
@@ -236,7 +252,7 @@ func (m *Manager) PodDirs() []types.UID {
 }
 
 // CleanupOrphans removes the folders of all pods but those of keep, which must hold every pod with a worker. A pod
-// whose volumes are set up, or below whose folder something is mounted, is left alone.
+// whose volumes are set up, or below whose folder something else is mounted, is left alone.
 func (m *Manager) CleanupOrphans(keep map[types.UID]bool) error {
 	var problems []error
 	found := 0
@@ -246,7 +262,10 @@ func (m *Manager) CleanupOrphans(keep map[types.UID]bool) error {
 		}
 		found++
 		err := errors.New("its volumes are set up")
-		if len(m.Mounts(uid)) == 0 {
+		m.mu.Lock()
+		_, known := m.actual[uid]
+		m.mu.Unlock()
+		if !known {
 			err = m.remove(m.podDir(uid), m.podDir(uid))
 		}
 		if err != nil {
@@ -294,21 +313,29 @@ func kindOf(v *v1.Volume) (kind, error) {
 
 // makeDir makes a volume's folder, open to all as upstream's are: the folders above it restrict access. What an earlier
 // run made stays as it is.
-func (m *Manager) makeDir(dir string, k kind) error {
-	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+func (m *Manager) makeDir(dir string, k kind, group *int64) error {
+	_, err := os.Stat(dir)
+	isNew := errors.Is(err, os.ErrNotExist)
+	if isNew {
 		err := errors.Join(os.MkdirAll(dir, 0o750), os.Chmod(dir, 0o777)) // regardless of the umask
 		if err != nil {
 			return err
 		}
 	}
 	mounts, err := m.mounts.below(filepath.Dir(dir))
-	if err != nil || !k.memory || slices.Contains(mounts, dir) {
+	if err != nil {
 		return err
 	}
-	if err := m.mounts.tmpfs(dir, k.options); err != nil {
-		return &os.PathError{Op: "mounting a tmpfs", Path: dir, Err: err}
+	if k.memory && !slices.Contains(mounts, dir) {
+		isNew = true
+		if err := m.mounts.tmpfs(dir, k.options); err != nil {
+			return &os.PathError{Op: "mounting a tmpfs", Path: dir, Err: err}
+		}
 	}
-	return nil
+	if !isNew || k.content {
+		return nil
+	}
+	return m.changePermissions(dir, group, false)
 }
 
 // below lists the mounts below a folder, in the order of mounting. The paths begin with dir even if a link
@@ -327,9 +354,9 @@ func (kernel) below(dir string) (paths []string, err error) {
 	return paths, err
 }
 
-// remove unmounts the volumes in a pod's folder, also those that an earlier run made, and removes path.
-// Nothing is removed as long as something else is mounted inside.
-func (m *Manager) remove(podDir, path string) error {
+// remove unmounts the volumes in a pod's folder, and parts of volumes, also those that an earlier run made, and removes
+// paths. Nothing is removed as long as something else is mounted inside.
+func (m *Manager) remove(podDir string, paths ...string) error {
 	mounts, err := m.mounts.below(podDir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -337,14 +364,18 @@ func (m *Manager) remove(podDir, path string) error {
 		return err
 	}
 	for _, at := range slices.Backward(mounts) {
-		if filepath.Dir(filepath.Dir(at)) != filepath.Join(podDir, "volumes") { // not volumes/PLUGIN/NAME
+		above := filepath.Dir(filepath.Dir(at)) // of volumes/PLUGIN/NAME, or subPaths/NAME/CONTAINER/INDEX
+		if above != filepath.Join(podDir, "volumes") && filepath.Dir(above) != filepath.Join(podDir, subPaths) {
 			return fmt.Errorf("something is mounted at %s", at)
 		}
 		if err := m.mounts.unmount(at); err != nil {
 			return &os.PathError{Op: "unmounting", Path: at, Err: err}
 		}
 	}
-	return os.RemoveAll(path)
+	for _, path := range paths {
+		err = errors.Join(err, os.RemoveAll(path))
+	}
+	return err
 }
 
 // checkHostPath makes a path of the host or checks that it is there, as its type demands

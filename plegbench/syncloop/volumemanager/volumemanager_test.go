@@ -1,12 +1,12 @@
 package volumemanager
 
 import (
-	"errors"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,6 +31,11 @@ func (m memory) tmpfs(dir, options string) error {
 	return nil
 }
 
+func (m memory) bind(f *os.File, path string) error {
+	m[path] = f.Name()
+	return nil
+}
+
 func (m memory) unmount(dir string) error {
 	delete(m, dir)
 	return nil
@@ -46,31 +51,64 @@ func (m memory) below(dir string) ([]string, error) {
 	return all, err
 }
 
-// A harness is a Manager whose mounts are in memory.
+// A harness is a Manager that runs, in a bubble, and whose mounts are in memory.
 type harness struct {
 	*Manager
 	mounts  memory
 	events  *record.FakeRecorder
 	objects string // folder
+
+	mu   sync.Mutex
+	pods map[types.UID]*v1.Pod // that the node should run
 }
 
-func newHarness(t *testing.T) *harness {
+func newHarness(t *testing.T) *harness { return newHarnessIn(t, t.TempDir()) }
+
+func newHarnessIn(t *testing.T, dir string) *harness {
 	t.Helper()
-	dir := t.TempDir()
 	h := &harness{mounts: memory{}, events: record.NewFakeRecorder(1000), objects: filepath.Join(dir, "objects")}
+	h.pods = map[types.UID]*v1.Pod{}
+	gone := func(uid types.UID) bool { h.mu.Lock(); defer h.mu.Unlock(); return h.pods[uid] == nil }
 	looptest.Write(t, filepath.Join(h.objects, "all.yaml"), testdata(t, "objects.yaml"))
 	h.Manager = New(Config{
 		NodeName: "node-1", RootDir: filepath.Join(dir, "root"), Recorder: h.events, Log: logr.Discard(),
 		Objects: NewFileObjects(h.objects), Metrics: metrics.New(prometheus.NewRegistry(), prometheus.NewRegistry()),
+		Pods:         func() []*v1.Pod { h.mu.Lock(); defer h.mu.Unlock(); return slices.Collect(maps.Values(h.pods)) },
+		SourcesReady: func() bool { return true }, ShouldPodContainersBeTerminating: gone, ShouldPodRuntimeBeRemoved: gone,
 	})
 	h.Manager.mounts = h.mounts
+	looptest.Run(t, h.Run)
 	return h
 }
 
 // mount makes the volumes of a pod.
-func (m *Manager) mount(t *testing.T, pod *v1.Pod) {
+func (h *harness) mount(t *testing.T, pod *v1.Pod) {
 	t.Helper()
-	looptest.Must(t, errors.Join(m.MakePodDataDirs(pod.UID), m.WaitForAttachAndMount(t.Context(), pod)))
+	h.want(pod)
+	looptest.Must(t, h.WaitForAttachAndMount(t.Context(), pod))
+	synctest.Wait()
+}
+
+func (h *harness) want(pod *v1.Pod) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pods[pod.UID] = pod
+}
+
+// end ends a pod, and waits until its volumes are removed.
+func (h *harness) end(t *testing.T, pod *v1.Pod) error {
+	t.Helper()
+	h.mu.Lock()
+	delete(h.pods, pod.UID)
+	h.mu.Unlock()
+	return h.WaitForUnmount(t.Context(), pod)
+}
+
+// bubble makes a test with a harness in fake time.
+func bubble(test func(t *testing.T, h *harness)) func(t *testing.T) {
+	return func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { test(t, newHarness(t)) })
+	}
 }
 
 func exists(path string) bool {
@@ -81,6 +119,10 @@ func exists(path string) bool {
 func newPod(volumes ...v1.Volume) *v1.Pod {
 	return looptest.Pod("web", func(p *v1.Pod) {
 		p.Namespace, p.Labels, p.Spec.Volumes = "default", map[string]string{"app": "web"}, volumes
+		for _, v := range volumes {
+			c := &p.Spec.Containers[0]
+			c.VolumeMounts = append(c.VolumeMounts, v1.VolumeMount{Name: v.Name, MountPath: "/" + v.Name})
+		}
 	})
 }
 
@@ -108,8 +150,9 @@ func allKinds(t *testing.T, host string) (volumes []v1.Volume) {
 	return volumes
 }
 
-func TestAllKinds(t *testing.T) {
-	m := newHarness(t)
+func TestAllKinds(t *testing.T) { bubble(testAllKinds)(t) }
+
+func testAllKinds(t *testing.T, m *harness) {
 	host := filepath.Join(t.TempDir(), "made")
 	pod := newPod(allKinds(t, host)...)
 	m.mount(t, pod)
@@ -144,7 +187,7 @@ func TestAllKinds(t *testing.T) {
 	looptest.Equal(t, "options", "size=1048576", m.mounts[mounts["memory"].HostPath])
 	looptest.Write(t, filepath.Join(mounts["disk"].HostPath, "written by a container"), "x")
 	looptest.Write(t, filepath.Join(host, "of the host"), "x")
-	looptest.Must(t, m.Unmount(pod))
+	looptest.Must(t, m.end(t, pod))
 	volumes, _ := filepath.Glob(filepath.Join(m.podDir(pod.UID), "volumes", "*", "*"))
 	if len(m.mounts)+len(volumes)+len(m.Mounts(pod.UID)) > 0 {
 		t.Errorf("left are mounts %v, folders %v, volumes %v", m.mounts, volumes, m.Mounts(pod.UID))
@@ -154,74 +197,143 @@ func TestAllKinds(t *testing.T) {
 	}
 }
 
-// TestAdoptsWhatAnEarlierRunMade runs a second manager over the folders of the first.
+// TestAdoptsWhatAnEarlierRunMade runs a second manager over the folders of the first, and a third that finds the pod
+// gone.
 func TestAdoptsWhatAnEarlierRunMade(t *testing.T) {
-	first := newHarness(t)
-	again := func() *Manager {
-		m := New(first.cfg)
-		m.mounts = first.mounts
-		return m
+	var first *harness
+	pod := newPod(allKinds(t, t.TempDir())...)
+	dir := t.TempDir()
+	run := func(then func(t *testing.T, h *harness)) {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHarnessIn(t, dir)
+			if first != nil {
+				maps.Copy(h.mounts, first.mounts)
+			}
+			then(t, h)
+			first = h
+		})
 	}
-	second, pod := again(), newPod(allKinds(t, t.TempDir())...)
-	first.mount(t, pod)
-	for _, name := range []string{"disk", "memory"} { // as a container leaves them
-		dir := first.Mounts(pod.UID)[name].HostPath
-		looptest.Write(t, filepath.Join(dir, "kept"), "x")
-		looptest.Must(t, os.Chmod(dir, 0o700))
-	}
-	first.mounts[first.Mounts(pod.UID)["memory"].HostPath] += ",of the first run" // which mounting again would replace
+	run(func(t *testing.T, h *harness) {
+		h.mount(t, pod)
+		for _, name := range []string{"disk", "memory"} { // as a container leaves them
+			dir := h.Mounts(pod.UID)[name].HostPath
+			looptest.Write(t, filepath.Join(dir, "kept"), "x")
+			looptest.Must(t, os.Chmod(dir, 0o700))
+		}
+		h.mounts[h.Mounts(pod.UID)["memory"].HostPath] += ",of the first run" // which mounting again would replace
+	})
 	before := maps.Clone(first.mounts)
-	second.mount(t, pod)
-	for _, name := range []string{"disk", "memory"} {
-		dir := second.Mounts(pod.UID)[name].HostPath
-		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 || !exists(filepath.Join(dir, "kept")) {
-			t.Errorf("%s has changed: %v, %v", name, info, err)
+	run(func(t *testing.T, h *harness) {
+		h.mount(t, pod)
+		for _, name := range []string{"disk", "memory"} {
+			dir := h.Mounts(pod.UID)[name].HostPath
+			if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 || !exists(filepath.Join(dir, "kept")) {
+				t.Errorf("%s has changed: %v, %v", name, info, err)
+			}
 		}
-	}
-	looptest.Equal(t, "mounts", before, first.mounts)
-	if err := again().Unmount(pod); err != nil || len(first.mounts) > 0 { // a third, which did not mount them
-		t.Errorf("%v, still mounted: %v", err, first.mounts)
-	}
-}
-
-func TestMissingObjectIsWaitedFor(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		m := newHarness(t)
-		pod := newPod(configMapVolume("config", "late"), volume("disk", v1.VolumeSource{}))
-		start := time.Now()
-		err := m.WaitForAttachAndMount(t.Context(), pod)
-		const want = "unmounted volumes=[config], unattached volumes=[], failed to process volumes=[]: " +
-			"context deadline exceeded"
-		if looptest.Text(err) != want || time.Since(start) != mountTimeout {
-			t.Errorf("after %v: %v, want %s", time.Since(start), err, want)
-		}
-		if n := len(m.events.Events); n != 8 { // at once and after .5, 1.5, 3.5, ... 63.5 s
-			t.Errorf("%d events, want 8", n)
-		}
-		// The next call goes on with the pauses of the last one.
-		if err := m.WaitForAttachAndMount(t.Context(), pod); err == nil || len(m.events.Events) != 9 { // after 127.5 s
-			t.Errorf("%v and %d events, want 9", err, len(m.events.Events))
-		}
-		const event = `Warning FailedMount MountVolume.SetUp failed for volume "config" : configmap "late" not found`
-		if got := <-m.events.Events; got != event {
-			t.Errorf("event %q, want %q", got, event)
-		}
-		looptest.Write(t, filepath.Join(m.objects, "more.yaml"), "kind: ConfigMap\nmetadata: {name: late}\n")
-		err = m.WaitForAttachAndMount(t.Context(), pod)
-		if at := time.Since(start).Round(time.Second); err != nil || at != 250*time.Second {
-			t.Errorf("after %v: %v, want success at the try after 249.5 s", at, err)
+		looptest.Equal(t, "mounts", before, h.mounts)
+	})
+	run(func(t *testing.T, h *harness) {
+		time.Sleep(time.Second)
+		if err := h.end(t, pod); err != nil || len(h.mounts) > 0 {
+			t.Errorf("%v, still mounted: %v", err, h.mounts)
 		}
 	})
 }
 
-func TestMountInsideKeepsAVolume(t *testing.T) {
-	m := newHarness(t)
+// TestMissingObjectIsWaitedFor has a volume whose object comes late, when no worker waits for it any more, and one that
+// no container mounts.
+func TestMissingObjectIsWaitedFor(t *testing.T) { bubble(testMissingObject)(t) }
+
+func testMissingObject(t *testing.T, m *harness) {
+	pod := newPod(configMapVolume("config", "late"), volume("disk", v1.VolumeSource{}))
+	pod.Spec.Volumes = append(pod.Spec.Volumes, configMapVolume("unused", "never"))
+	m.want(pod)
+	start := time.Now()
+	err := m.WaitForAttachAndMount(t.Context(), pod)
+	const want = "unmounted volumes=[config], unattached volumes=[], failed to process volumes=[]: " +
+		"context deadline exceeded"
+	if looptest.Text(err) != want || time.Since(start) != podAttachAndMountTimeout {
+		t.Errorf("after %v: %v, want %s", time.Since(start), err, want)
+	}
+	if n := len(m.events.Events); n != 8 { // at once and after .5, 1.5, 3.5, ... 63.5 s
+		t.Errorf("%d events, want 8", n)
+	}
+	time.Sleep(10 * time.Second)
+	if n := len(m.events.Events); n != 9 { // after 127.5 s
+		t.Errorf("%d events, want 9", n)
+	}
+	const event = `Warning FailedMount MountVolume.SetUp failed for volume "config" : configmap "late" not found`
+	if got := <-m.events.Events; got != event {
+		t.Errorf("event %q, want %q", got, event)
+	}
+	looptest.Write(t, filepath.Join(m.objects, "more.yaml"), "kind: ConfigMap\nmetadata: {name: late}\n")
+	time.Sleep(2 * time.Minute) // beyond the try after 249.5 s
+	again := time.Now()
+	if err := m.WaitForAttachAndMount(t.Context(), pod); err != nil || time.Since(again) > 0 {
+		t.Errorf("after %v: %v, want success at once", time.Since(again), err)
+	}
+}
+
+// TestFSGroup has a group that may read all volumes but those of the host, and write an emptyDir. Who runs the test may
+// not be able to change the group; the modes are set all the same.
+func TestFSGroup(t *testing.T) { bubble(testFSGroup)(t) }
+
+func testFSGroup(t *testing.T, m *harness) {
+	host := t.TempDir()
+	pod := newPod(allKinds(t, host)...)
+	pod.Spec.SecurityContext = &v1.PodSecurityContext{FSGroup: new(int64(os.Getgid()))}
+	m.mount(t, pod)
+	mounts := m.Mounts(pod.UID)
+	for path, want := range map[string]string{
+		mounts["disk"].HostPath: "dgrwxrwxrwx", mounts["memory"].HostPath: "dgrwxrwxrwx", host: "drwxr-xr-x",
+		mounts["secret"].HostPath + "/sub/pass": "-r--r-----", mounts["both"].HostPath + "/mode": "-rw-r-----",
+		mounts["down"].HostPath + "/uid": "-r--r-----",
+	} {
+		if info, err := os.Stat(path); err != nil || info.Mode().String() != want {
+			t.Errorf("%s: %v, %v, want %s", path, info.Mode(), err, want)
+		}
+	}
+}
+
+// TestPrepareSafeSubpath mounts parts of a volume at places of their own. What leads out of the volume is refused.
+func TestPrepareSafeSubpath(t *testing.T) { bubble(testPrepareSafeSubpath)(t) }
+
+func testPrepareSafeSubpath(t *testing.T, m *harness) {
+	pod := newPod(volume("disk", v1.VolumeSource{}))
+	m.mount(t, pod)
+	dir := m.Mounts(pod.UID)["disk"].HostPath
+	looptest.Write(t, filepath.Join(dir, "file"), "x")
+	looptest.Must(t, os.Symlink("/etc", filepath.Join(dir, "out")))
+	for path, want := range map[string]string{ // the mounted path below the volume, or an error
+		"made/deep": "made/deep", "file": "file",
+		"out": "path escapes from parent", "/abs": "must not be an absolute path", "a/../b": "must not contain '..'",
+	} {
+		at, err := m.PrepareSafeSubpath(pod.UID, "disk", "c", 1, path)
+		place := filepath.Join(m.podDir(pod.UID), subPaths, "disk", "c", "1")
+		switch {
+		case err != nil:
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %v, want %s", path, err, want)
+			}
+		case at != place || m.mounts[place] != filepath.Join(dir, want) || !exists(filepath.Join(dir, want)):
+			t.Errorf("%s: %s at %s, want %s", path, m.mounts[place], at, want)
+		}
+	}
+	if err := m.end(t, pod); err != nil || len(m.mounts) > 0 || exists(filepath.Join(m.podDir(pod.UID), subPaths)) {
+		t.Errorf("%v; mounted are %v", err, m.mounts)
+	}
+}
+
+func TestMountInsideKeepsAVolume(t *testing.T) { bubble(testMountInside)(t) }
+
+func testMountInside(t *testing.T, m *harness) {
 	pod := newPod(volume("disk", v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}))
 	m.mount(t, pod)
 	inside := filepath.Join(m.Mounts(pod.UID)["disk"].HostPath, "inside")
 	looptest.Write(t, filepath.Join(inside, "precious"), "x")
 	m.mounts[inside] = ""
-	if err, want := m.Unmount(pod), "something is mounted at "+inside; looptest.Text(err) != want {
+	if err, want := m.end(t, pod), "mounted volumes=[disk]: context deadline exceeded"; looptest.Text(err) != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if err := m.CleanupOrphans(nil); err == nil {
@@ -231,13 +343,15 @@ func TestMountInsideKeepsAVolume(t *testing.T) {
 		t.Fatal("a folder behind a mount was emptied")
 	}
 	delete(m.mounts, inside)
+	looptest.Must(t, m.end(t, pod))
 	if err := m.CleanupOrphans(nil); err != nil || exists(m.podDir(pod.UID)) {
 		t.Errorf("when it is unmounted: %v, want it gone", err)
 	}
 }
 
-func TestCleanupOrphans(t *testing.T) {
-	m := newHarness(t)
+func TestCleanupOrphans(t *testing.T) { bubble(testCleanupOrphans)(t) }
+
+func testCleanupOrphans(t *testing.T, m *harness) {
 	pods := map[types.UID]*v1.Pod{}
 	for _, uid := range []types.UID{"kept", "in-use", "ended", "earlier-run"} {
 		pods[uid] = newPod(allKinds(t, t.TempDir())...)
@@ -247,8 +361,14 @@ func TestCleanupOrphans(t *testing.T) {
 	}
 	looptest.Write(t, filepath.Join(m.podDir("of-a-real-kubelet"), "volumes", "file"), "x")
 	looptest.Write(t, filepath.Join(m.podDir("of-another-node"), ownerMark), "node-2")
-	looptest.Must(t, m.Unmount(pods["ended"]))
+	looptest.Must(t, m.end(t, pods["ended"]))
+	m.Manager.mu.Lock()
+	delete(m.actual, "earlier-run")
+	delete(m.desired, "earlier-run")
+	m.Manager.mu.Unlock()
+	m.mu.Lock()
 	delete(m.pods, "earlier-run")
+	m.mu.Unlock()
 	if err := m.CleanupOrphans(map[types.UID]bool{"kept": true}); err == nil || strings.Contains(err.Error(), "ended") {
 		t.Errorf("got %v, want an error of in-use", err)
 	}
@@ -267,8 +387,9 @@ func TestCleanupOrphans(t *testing.T) {
 	looptest.Equal(t, "files left", want, left)
 }
 
-func TestContentErrors(t *testing.T) {
-	m := newHarness(t)
+func TestContentErrors(t *testing.T) { bubble(testContentErrors)(t) }
+
+func testContentErrors(t *testing.T, m *harness) {
 	for from, want := range map[string]string{ // "" is an empty volume
 		"configMap: {name: settings, items: [{key: none, path: x}]}":                 "non-existent config key: none",
 		"configMap: {name: settings, items: [{key: none, path: x}], optional: true}": "",
