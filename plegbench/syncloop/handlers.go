@@ -68,11 +68,15 @@ func (s *SyncLoop) HandlePodRemoves(pods []*v1.Pod) {
 	}
 }
 
-// HandlePodReconcile stores pods of which only the status has changed. The status manager restores their status;
-// readiness gates, for which a kubelet syncs such a pod, are left out.
+// HandlePodReconcile stores pods of which only the status has changed. The status manager restores their status. A pod
+// is synced if that of a readiness gate has changed.
 func (s *SyncLoop) HandlePodReconcile(pods []*v1.Pod) {
+	start := time.Now()
 	for _, p := range pods {
 		s.pods.UpdatePod(p)
+		if !pod.IsMirror(p) && status.NeedToReconcilePodReadiness(p) {
+			s.update(podworkers.Sync, p, start)
+		}
 	}
 }
 

@@ -95,7 +95,7 @@ func (s *SyncLoop) syncLoopIteration(
 	case u := <-s.readiness.Updates():
 		ready := u.Result == prober.Success
 		s.status.SetContainerReadiness(u.PodUID, u.ContainerID, ready)
-		s.handleProbeSync(handler, u, "readiness", ifElse(ready, "ready", ""))
+		s.handleProbeSync(handler, u, "readiness", ifElse(ready, "ready", "not ready"))
 	case u := <-s.startup.Updates():
 		started := u.Result == prober.Success
 		s.status.SetContainerStartup(u.PodUID, u.ContainerID, started)

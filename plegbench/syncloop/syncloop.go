@@ -405,7 +405,7 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 	s.runtime = kuberuntime.New(kuberuntime.Config{
 		CRI: s.service, EnsureImage: s.images.EnsureImage, Mounts: s.volumes.Mounts, Objects: s.objects,
 		PrepareSafeSubpath: s.volumes.PrepareSafeSubpath,
-		Liveness: result(s.liveness), Startup: result(s.startup), UnlimitedStarts: s.cfg.Unlimited,
+		Liveness:           result(s.liveness), Startup: result(s.startup), UnlimitedStarts: s.cfg.Unlimited,
 		BackOff: s.backOff, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir, HostIPs: s.hostIPs,
 		ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain,

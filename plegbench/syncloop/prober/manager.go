@@ -136,14 +136,24 @@ func (m *Manager) stop(which func(key) bool) {
 	}
 }
 
-func (m *Manager) probes(uid types.UID, name string, k kind) bool {
+func (m *Manager) worker(uid types.UID, name string, k kind) *worker {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.workers[key{uid, name, k}] != nil
+	return m.workers[key{uid, name, k}]
+}
+
+// restartGrace is how long before the start of a kubelet a container must have started to count as one of an earlier
+// run (pkg/kubelet/prober/prober_manager.go upstream).
+const restartGrace = 10 * time.Second
+
+func (m *Manager) ranBefore(c *v1.ContainerStatus) bool {
+	return c.State.Running != nil && c.State.Running.StartedAt.Time.Before(m.start.Add(-restartGrace))
 }
 
 // UpdatePodStatus sets started and ready of each container in a status. A regular container or sidecar is ready if it
-// has started, and its readiness probe, if it has one, has succeeded; an init container once it has succeeded.
+// has started, and its readiness probe, if it has one, has succeeded; an init container once it has succeeded. A
+// readiness probe that has not succeeded yet is run at once. Without a result yet, a container of an earlier run is
+// ready if its pod was.
 func (m *Manager) UpdatePodStatus(p *v1.Pod, st *v1.PodStatus) {
 	for _, list := range [][]v1.ContainerStatus{st.ContainerStatuses, st.InitContainerStatuses} {
 		for i := range list {
@@ -152,11 +162,33 @@ func (m *Manager) UpdatePodStatus(p *v1.Pod, st *v1.PodStatus) {
 			if spec := pod.Container(p.Spec.InitContainers, c.Name); spec != nil && !pod.IsSidecar(spec) {
 				c.Ready = c.Ready || c.State.Terminated != nil && c.State.Terminated.ExitCode == 0
 			} else if *c.Started {
-				result, known := m.Readiness.Get(container.ParseID(c.ContainerID))
-				c.Ready = known && result == Success || !m.probes(p.UID, c.Name, readiness)
+				c.Ready = m.isReady(p, c)
 			}
 		}
 	}
+}
+
+// isReady reports whether a container that has started is ready.
+func (m *Manager) isReady(p *v1.Pod, c *v1.ContainerStatus) bool {
+	result, known := m.Readiness.Get(container.ParseID(c.ContainerID))
+	if known && result == Success {
+		return true
+	}
+	w := m.worker(p.UID, c.Name, readiness)
+	if w != nil {
+		select {
+		case w.trigger <- struct{}{}:
+		default:
+			m.Log.Info("Failed to trigger a manual run", "probe", readiness.String())
+		}
+	}
+	spec := pod.Container(slices.Concat(p.Spec.Containers, p.Spec.InitContainers), c.Name)
+	if !known && spec != nil && spec.ReadinessProbe != nil && m.ranBefore(c) {
+		return slices.ContainsFunc(p.Status.Conditions, func(c v1.PodCondition) bool {
+			return c.Type == v1.PodReady && c.Status == v1.ConditionTrue
+		})
+	}
+	return w == nil
 }
 
 // isStarted reports whether a container runs and its startup probe, if it has one, has succeeded.
@@ -167,7 +199,7 @@ func (m *Manager) isStarted(p *v1.Pod, c *v1.ContainerStatus) bool {
 	if result, ok := m.Startup.Get(container.ParseID(c.ContainerID)); ok {
 		return result == Success
 	}
-	return c.Started != nil && *c.Started || !m.probes(p.UID, c.Name, startup)
+	return c.Started != nil && *c.Started || m.worker(p.UID, c.Name, startup) == nil
 }
 
 // A Result is the result of a container's probes, after thresholds.

@@ -336,6 +336,49 @@ func TestUpdatePodStatus(t *testing.T) {
 	}
 }
 
+// TestProbedOutOfTurn has a readiness probe with a long period, whose container has just started: each status asks for
+// a probe at once. A container of an earlier syncLoop is ready until probes have failed, if its pod was.
+func TestProbedOutOfTurn(t *testing.T) {
+	p := newPod(func(p *v1.Pod, c *v1.Container) {
+		c.ReadinessProbe = execProbe(func(p *v1.Probe) { p.PeriodSeconds = 3600 })
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
+	})
+	for _, tt := range []struct {
+		age     time.Duration // of the container
+		answer  error
+		before  bool // it was ready before the first probe
+		updates string
+		ready   bool // after the third
+	}{
+		{0, nil, false, "Readiness a Failure, Readiness a Success", true},
+		{0, exit(1), false, "Readiness a Failure", false},
+		{time.Minute, nil, true, "Readiness a Success", true},
+		{time.Minute, exit(1), true, "Readiness a Failure", false},
+	} {
+		perform(t, p, true, func(t *testing.T, s *harness) {
+			s.change(tt.answer, func(st *v1.PodStatus) {
+				st.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(time.Now().Add(-tt.age))
+			}, time.Hour)
+			st := live(true)
+			st.ContainerStatuses[0].State.Running.StartedAt = metav1.NewTime(s.start.Add(-tt.age))
+			fresh := New(s.Config)
+			fresh.Readiness = NewResults()
+			fresh.workers, fresh.start = s.workers, s.start
+			fresh.UpdatePodStatus(p, st)
+			looptest.Equal(t, "ready at first", tt.before, st.ContainerStatuses[0].Ready)
+			for range 2 {
+				s.change(tt.answer, nil, time.Second)
+				s.UpdatePodStatus(p, st)
+			}
+			probes := s.change(tt.answer, nil, time.Second)
+			s.UpdatePodStatus(p, st)
+			got := fmt.Sprint(s.updates(), ", ready ", st.ContainerStatuses[0].Ready, ", a probe ", probes > 0)
+			want := fmt.Sprint(tt.updates, ", ready ", tt.ready, ", a probe ", tt.answer != nil)
+			looptest.Equal(t, fmt.Sprint(tt), want, got)
+		})
+	}
+}
+
 // When the syncLoop takes no updates, the workers stand still; when it takes them again, they go on.
 func TestBackPressure(t *testing.T) {
 	p := newPod(func(_ *v1.Pod, c *v1.Container) {

@@ -36,6 +36,7 @@ type worker struct {
 	initial   Result          // of a new instance
 	ctx       context.Context // the worker's, which stop ends
 	stop      context.CancelFunc
+	trigger   chan struct{} // probes out of turn
 
 	// Of the worker's goroutine alone.
 	id     container.ID // of the instance
@@ -48,7 +49,7 @@ func newWorker(m *Manager, at key, p *v1.Pod, c *v1.Container) *worker {
 	w := &worker{
 		m: m, key: at, pod: p, container: c, spec: at.kind.probe(c),
 		results: [...]*Results{m.Liveness, m.Readiness, m.Startup}[at.kind],
-		initial: [...]Result{Success, Failure, Unknown}[at.kind],
+		initial: [...]Result{Success, Failure, Unknown}[at.kind], trigger: make(chan struct{}, 1),
 	}
 	w.ctx, w.stop = context.WithCancel(m.ctx)
 	return w
@@ -74,6 +75,11 @@ func (w *worker) run() {
 				return
 			}
 			next.Reset(time.Until(at.Add(period)))
+		case <-w.trigger:
+			next.Reset(period)
+			if !w.step(w.ctx) {
+				return
+			}
 		}
 	}
 }
@@ -104,7 +110,12 @@ func (w *worker) step(ctx context.Context) bool {
 	if w.id.String() != c.ContainerID {
 		w.results.Remove(w.id)
 		w.id, w.onHold = container.ParseID(c.ContainerID), false
-		w.set(ctx, w.initial)
+		switch before := w.m.ranBefore(c); {
+		case !before: // one that was ready when an earlier kubelet ended stays so
+			w.set(ctx, w.initial)
+		case w.key.kind == startup && pod.IsSidecar(w.container) && c.Started != nil && *c.Started:
+			w.set(ctx, Success) // the pod's initialization is judged by it
+		}
 	}
 	switch {
 	case w.onHold:

@@ -1,13 +1,14 @@
 // Package status computes the status of pods, and reports it to the API server, to a file, or to both. The rules are
 // those of pkg/kubelet/kubelet_pods.go and pkg/kubelet/status upstream. Left out are ephemeral containers, in-place
-// resize, dynamic resource allocation, dual-stack addresses, restarts of all containers of a pod at once, readiness
-// gates, and the statuses of volume mounts and container users.
+// resize, dynamic resource allocation, dual-stack addresses, restarts of all containers of a pod at once, and the
+// statuses of volume mounts and container users.
 package status
 
 import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -174,6 +175,7 @@ const (
 	reasonFailed         = "PodFailed"
 	reasonNotReady       = "ContainersNotReady"
 	reasonNotInitialized = "ContainersNotInitialized"
+	reasonGatesNotReady  = "ReadinessGatesNotReady"
 )
 
 // conditions are those that others set, as they are in the pod, and the kubelet's own.
@@ -186,7 +188,7 @@ func conditions(in *GenerateInput, st *v1.PodStatus) []v1.PodCondition {
 	}
 	all := slices.Concat(st.InitContainerStatuses, st.ContainerStatuses)
 	return append(out,
-		sandboxReady(p, in.PodStatus), initialized(p, in.Old.Conditions, all, st.Phase), ready(p, all, st.Phase),
+		sandboxReady(p, in.PodStatus), initialized(p, in.Old.Conditions, all, st.Phase), ready(p, out, all, st.Phase),
 		containersReady(p, all, st.Phase), newCondition(p, v1.PodScheduled, v1.ConditionTrue, "", ""))
 }
 
@@ -245,11 +247,42 @@ func containersReady(p *v1.Pod, statuses []v1.ContainerStatus, phase v1.PodPhase
 	return newCondition(p, v1.ContainersReady, is, reason, message)
 }
 
-// ready is containersReady: readiness gates are left out.
-func ready(p *v1.Pod, statuses []v1.ContainerStatus, phase v1.PodPhase) v1.PodCondition {
-	c := containersReady(p, statuses, phase)
-	c.Type = v1.PodReady
-	return c
+// ready is containersReady and, if that is True, whether the conditions of all readiness gates are.
+func ready(
+	p *v1.Pod, conditions []v1.PodCondition, statuses []v1.ContainerStatus, phase v1.PodPhase,
+) v1.PodCondition {
+	out := containersReady(p, statuses, phase)
+	out.Type = v1.PodReady
+	if out.Status != v1.ConditionTrue {
+		return out
+	}
+	var unready []string
+	for _, gate := range p.Spec.ReadinessGates {
+		switch c := condition(conditions, gate.ConditionType); {
+		case c == nil:
+			unready = append(unready, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.",
+				gate.ConditionType))
+		case c.Status != v1.ConditionTrue:
+			unready = append(unready, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %v",
+				gate.ConditionType, c.Status))
+		}
+	}
+	if len(unready) > 0 {
+		out.Status, out.Reason, out.Message = v1.ConditionFalse, reasonGatesNotReady, strings.Join(unready, ", ")
+	}
+	return out
+}
+
+// NeedToReconcilePodReadiness reports whether the condition Ready of a pod at the API server does not follow from the
+// conditions of its readiness gates.
+func NeedToReconcilePodReadiness(p *v1.Pod) bool {
+	st := &p.Status
+	was := condition(st.Conditions, v1.PodReady)
+	if len(p.Spec.ReadinessGates) == 0 || was == nil {
+		return false
+	}
+	should := ready(p, st.Conditions, slices.Concat(st.InitContainerStatuses, st.ContainerStatuses), st.Phase)
+	return was.Status != should.Status || was.Message != should.Message
 }
 
 // initialized is True when every ordinary init container has succeeded and every sidecar has started, and stays so.

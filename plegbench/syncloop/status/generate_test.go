@@ -149,6 +149,45 @@ func brief(st v1.ContainerStatus) string {
 	return fmt.Sprint(s, ", ", st.RestartCount)
 }
 
+// TestReadinessGates has a pod whose container is ready, with two gates.
+func TestReadinessGates(t *testing.T) {
+	const none = `corresponding condition of pod readiness gate "a" does not exist.`
+	for _, tt := range []struct {
+		a, b, was string // statuses of the gates and of Ready; empty without the condition
+		ready     v1.ConditionStatus
+		message   string
+		reconcile bool
+	}{
+		{"True", "True", "True", v1.ConditionTrue, "", false},
+		{"True", "True", "False", v1.ConditionTrue, "", true},
+		{"True", "True", "", v1.ConditionTrue, "", false},
+		{"", "True", "True", v1.ConditionFalse, none, true},
+		{"", "False", "False", v1.ConditionFalse, none + `, the status of pod readiness gate "b" is not "True", but False`,
+			true},
+	} {
+		p := newPod(func(p *v1.Pod) {
+			p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "a"}, {ConditionType: "b"}}
+			for kind, is := range map[v1.PodConditionType]string{"a": tt.a, "b": tt.b, v1.PodReady: tt.was} {
+				if is != "" {
+					c := v1.PodCondition{Type: kind, Status: v1.ConditionStatus(is)}
+					p.Status.Conditions = append(p.Status.Conditions, c)
+				}
+			}
+			p.Status.ContainerStatuses = []v1.ContainerStatus{{Name: "app", Ready: true}}
+		})
+		st := Generate(GenerateInput{Pod: p, PodStatus: instances("app0=running"), UpdateProbes: allReady})
+		c := condition(st.Conditions, v1.PodReady)
+		got := []any{c.Status, c.Message, NeedToReconcilePodReadiness(p)}
+		looptest.Equal(t, fmt.Sprint(tt), []any{tt.ready, tt.message, tt.reconcile}, got)
+	}
+}
+
+func allReady(_ *v1.Pod, st *v1.PodStatus) {
+	for i := range st.ContainerStatuses {
+		st.ContainerStatuses[i].Ready = true
+	}
+}
+
 func TestContainerStatuses(t *testing.T) {
 	was := func(state v1.ContainerState) v1.PodStatus {
 		return v1.PodStatus{ContainerStatuses: []v1.ContainerStatus{{

@@ -138,7 +138,7 @@ func (m *Manager) SetContainerReadiness(uid types.UID, id container.ID, isReady 
 	m.change(uid, id, "readiness", func(p *v1.Pod, st *v1.PodStatus, c *v1.ContainerStatus) {
 		c.Ready = isReady
 		all := slices.Concat(st.InitContainerStatuses, st.ContainerStatuses)
-		st.Conditions = setCondition(st.Conditions, ready(p, all, st.Phase))
+		st.Conditions = setCondition(st.Conditions, ready(p, st.Conditions, all, st.Phase))
 		st.Conditions = setCondition(st.Conditions, containersReady(p, all, st.Phase))
 	})
 }
