@@ -2,7 +2,6 @@ package syncloop
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -95,28 +94,6 @@ func (s *SyncLoop) updateStatic(mirror *v1.Pod, start time.Time) {
 	} else {
 		s.log.V(4).Info("Unable to find pod for mirror pod, skipping", "mirrorPod", klog.KObj(mirror))
 	}
-}
-
-// canAdmitPod reports whether the node admits a new pod. A pod that is not admitted fails.
-func (s *SyncLoop) canAdmitPod(p *v1.Pod) bool {
-	if s.workers.IsPodTerminationRequested(p.UID) || pod.IsTerminal(p.Status.Phase) {
-		return true
-	}
-	ok, reason, message := s.evictor.Admit(p)
-	others := slices.DeleteFunc(s.activePods(), func(other *v1.Pod) bool { return other.UID == p.UID })
-	if most := int(s.cfg.Kubelet.MaxPods); ok && len(others) >= most { // pkg/kubelet/lifecycle/predicate.go upstream
-		ok, reason, message = false, "OutOfpods", fmt.Sprintf(
-			"Node didn't have enough resource: pods, requested: 1, used: %d, capacity: %d", len(others), most)
-	}
-	if !ok {
-		s.log.Info("Pod admission denied", "podUID", p.UID, "pod", klog.KObj(p), "reason", reason, "message", message)
-		s.metrics.AdmissionRejections.WithLabelValues(reason).Inc()
-		s.recorder.Eventf(p, v1.EventTypeWarning, reason, "%s", message)
-		s.status.SetPodStatus(p, v1.PodStatus{
-			QOSClass: p.Status.QOSClass, Phase: v1.PodFailed, Reason: reason, Message: "Pod was rejected: " + message,
-		})
-	}
-	return ok
 }
 
 // allSourcesReady reports whether the loop has handled an update of each source.

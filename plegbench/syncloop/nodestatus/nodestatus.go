@@ -6,6 +6,7 @@
 package nodestatus
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -339,18 +340,38 @@ func (m *Manager) update(ctx context.Context, try int) error {
 	return nil
 }
 
-// register creates the node's object. It tries until the object is there or ctx ends.
-func (m *Manager) register(ctx context.Context) bool {
+// initialNode is the node as it is registered, without a status but for its resources.
+func (m *Manager) initialNode() *v1.Node {
 	labels := map[string]string{
 		v1.LabelHostname: m.cfg.NodeName, v1.LabelOSStable: runtime.GOOS, v1.LabelArchStable: runtime.GOARCH,
 		"beta.kubernetes.io/os": runtime.GOOS, "beta.kubernetes.io/arch": runtime.GOARCH,
 	}
 	maps.Copy(labels, m.cfg.Labels)
-	initial := &v1.Node{
+	capacity := m.cfg.Machine.capacity(m.cfg.MaxPods)
+	return &v1.Node{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: m.cfg.NodeName, Labels: labels},
 		Spec:       v1.NodeSpec{Taints: slices.Clone(m.cfg.Taints)},
+		Status:     v1.NodeStatus{Capacity: capacity, Allocatable: capacity.DeepCopy()},
 	}
+}
+
+// GetNodeAnyWay returns the node as last computed, or before that as it will be registered. Without useCache its labels
+// are those that the API server has now, if it answers. It must not be changed.
+func (m *Manager) GetNodeAnyWay(ctx context.Context, useCache bool) *v1.Node {
+	node := cmp.Or(m.Node(), m.initialNode())
+	if !useCache && m.cfg.Client != nil {
+		if stored, err := m.cfg.Client.GetNode(ctx, m.cfg.NodeName); err == nil {
+			node = node.DeepCopy()
+			node.Labels = stored.Labels
+		}
+	}
+	return node
+}
+
+// register creates the node's object. It tries until the object is there or ctx ends.
+func (m *Manager) register(ctx context.Context) bool {
+	initial := m.initialNode()
 	if m.cfg.Client == nil {
 		m.stored = initial
 		return true

@@ -18,10 +18,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/metrics"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // An UpdateType is the reason for an update. Its text is the label operation_type of
@@ -71,6 +73,8 @@ type Syncer interface {
 
 // A StatusCache has the runtime's status of each pod.
 type StatusCache interface {
+	// Get returns what is known, an empty status if nothing is.
+	Get(uid types.UID) (*container.PodStatus, error)
 	// GetNewerThan waits until something newer than t is known.
 	GetNewerThan(ctx context.Context, uid types.UID, t time.Time) (*container.PodStatus, error)
 }
@@ -148,6 +152,10 @@ func (w *Workers) UpdatePod(o UpdatePodOptions) {
 		k = &worker{
 			uid: uid, ref: ref, name: ref.Name + "_" + ref.Namespace, wake: make(chan struct{}, 1), since: time.Now(),
 		}
+		if p := o.Pod; p != nil && pod.IsTerminal(p.Status.Phase) && w.isPodStatusCacheTerminal(uid) {
+			// It ended in an earlier run. What is left to do is the cleaning up; until then it uses nothing.
+			k.terminatingAt, k.terminatedAt = k.since, k.since
+		}
 		w.workers[uid] = k
 		w.wg.Go(func() { w.podWorkerLoop(k) })
 	}
@@ -184,6 +192,15 @@ func (w *Workers) UpdatePod(o UpdatePodOptions) {
 		log.Info("Cancelling current pod sync", "workType", k.workType())
 		k.cancel()
 	}
+}
+
+// isPodStatusCacheTerminal reports whether the runtime runs nothing of a pod.
+func (w *Workers) isPodStatusCacheTerminal(uid types.UID) bool {
+	st, err := w.cfg.Cache.Get(uid)
+	return err == nil && len(st.Running()) == 0 &&
+		!slices.ContainsFunc(st.SandboxStatuses, func(sb *runtimeapi.PodSandboxStatus) bool {
+			return sb.GetState() == runtimeapi.PodSandboxState_SANDBOX_READY
+		})
 }
 
 // takeKill applies the kill options of an update and reports whether the grace period got shorter. Before termination

@@ -11,6 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 )
 
@@ -68,6 +69,21 @@ func TestEviction(t *testing.T) {
 		b.syncer.set(func(s *fakeSyncer) { clear(s.err) })
 		b.UpdatePod(UpdatePodOptions{Type: Sync, Pod: looptest.Pod("p")})
 		b.did("terminating p grace=1 reason=Evicted", "terminated p")
+	})
+}
+
+// TestEndedBeforeTheStart has pods that a source knows to have ended. One whose containers run all the same is stopped.
+func TestEndedBeforeTheStart(t *testing.T) {
+	bubble(t, func(_ *testing.T, b *harness) {
+		running := &container.PodStatus{ContainerStatuses: []*container.Status{{Name: "app", State: container.Running}}}
+		b.cache.Set("r", running, nil, always)
+		for _, uid := range []string{"p", "r"} {
+			p := looptest.Pod(uid)
+			p.Status.Phase = v1.PodSucceeded
+			b.create(p)
+			want := map[string][]string{"p": {"terminated p"}, "r": {"terminating r grace=1", "terminated r"}}[uid]
+			b.did(want...)
+		}
 	})
 }
 
