@@ -52,8 +52,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// populatorLoop adds the pods whose containers may start to the desired state of world, and removes those of which
-// nothing runs (populator/desired_state_of_world_populator.go upstream).
+// populatorLoop puts the volumes of pods whose containers may start into the desired state of world, and removes pods of
+// which nothing runs (populator/desired_state_of_world_populator.go upstream). The kubelet's does not wait for a pod's
+// worker to ask.
 func (m *Manager) populatorLoop() {
 	for _, p := range m.cfg.Pods() {
 		if !m.cfg.ShouldPodContainersBeTerminating(p.UID) {
@@ -70,7 +71,7 @@ func (m *Manager) populatorLoop() {
 func (m *Manager) processPodVolumes(p *v1.Pod) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if before := m.desired[p.UID]; before != nil && before.processed {
+	if asked := m.desired[p.UID]; asked == nil || asked.processed {
 		return
 	}
 	d := &desiredPod{pod: p, processed: true}
@@ -93,13 +94,14 @@ func (m *Manager) processPodVolumes(p *v1.Pod) {
 	m.desired[p.UID] = d
 }
 
-// reprocessPod has a pod processed again.
+// reprocessPod has a pod processed, for the first time or again.
 func (m *Manager) reprocessPod(uid types.UID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if d := m.desired[uid]; d != nil {
-		d.processed = false
+	if m.desired[uid] == nil {
+		m.desired[uid] = &desiredPod{}
 	}
+	m.desired[uid].processed = false
 }
 
 // popPodErrors returns why volumes of a pod are not in the desired state of world, once.
@@ -136,7 +138,7 @@ func (m *Manager) reconcile(ctx context.Context, readyToUnmount bool) {
 		busy := slices.ContainsFunc(slices.Collect(maps.Values(volumes)), func(v volumeState) bool {
 			return v.pending || time.Now().Before(v.due)
 		})
-		if readyToUnmount && m.desired[uid] == nil && !busy {
+		if readyToUnmount && m.desired[uid] == nil && !busy && m.cfg.ShouldPodRuntimeBeRemoved(uid) {
 			m.unmountVolumes(uid)
 		}
 	}
@@ -187,10 +189,7 @@ func (v *volumeState) failed() {
 
 // mountVolume makes or updates a volume. One that cannot be updated stays as it is.
 func (m *Manager) mountVolume(ctx context.Context, pod *v1.Pod, v *v1.Volume, before volumeState) {
-	volume, err := before, m.MakePodDataDirs(pod.UID)
-	if err == nil {
-		volume, err = m.make(ctx, pod, v, before)
-	}
+	volume, err := m.make(ctx, pod, v, before)
 	switch {
 	case err != nil && ctx.Err() != nil: // no failure of the volume's
 		volume = before

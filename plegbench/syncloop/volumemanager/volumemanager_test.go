@@ -90,6 +90,7 @@ func (h *harness) mount(t *testing.T, pod *v1.Pod) {
 }
 
 func (h *harness) want(pod *v1.Pod) {
+	_ = h.MakePodDataDirs(pod.UID) // mounting fails without them
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.pods[pod.UID] = pod
