@@ -60,6 +60,7 @@ type Config struct {
 	MaxParallelImagePulls       int32    `json:"maxParallelImagePulls"` // 0: no limit
 	NodeStatusMaxImages         int32    `json:"nodeStatusMaxImages"`   // -1: all
 	ImageMinimumGCAge           Duration `json:"imageMinimumGCAge"`
+	ImageMaximumGCAge           Duration `json:"imageMaximumGCAge"` // 0: any
 	ImageGCHighThresholdPercent int32    `json:"imageGCHighThresholdPercent"`
 	ImageGCLowThresholdPercent  int32    `json:"imageGCLowThresholdPercent"`
 	ContainerLogMaxSize         string   `json:"containerLogMaxSize"`

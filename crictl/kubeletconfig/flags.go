@@ -122,9 +122,9 @@ func Flags() []Flag {
 		{"cert-dir", "", "", Text},
 		{"kubeconfig", "", "", Text},
 		{"hostname-override", "", "", Text},
-		{"maximum-dead-containers-per-container", "", "", Number},
-		{"maximum-dead-containers", "", "", Number},
-		{"minimum-container-ttl-duration", "", "", Period},
+		{"maximum-dead-containers-per-container", "dead instances to keep of a container; -1 is all", "", Number},
+		{"maximum-dead-containers", "dead containers to keep on the node; -1 is all", "", Number},
+		{"minimum-container-ttl-duration", "least age of a dead container that may be removed", "", Period},
 		{"housekeeping-interval", "", "", Period},
 	}
 }

@@ -76,6 +76,7 @@ func (s *SyncLoop) HandlePodReconcile(pods []*v1.Pod) {
 		if !pod.IsMirror(p) && status.NeedToReconcilePodReadiness(p) {
 			s.update(podworkers.Sync, p, start)
 		}
+		s.deleteContainersOfEvicted(p)
 	}
 }
 

@@ -137,6 +137,9 @@ func (s *SyncLoop) handleEvent(handler SyncHandler, e pleg.Event) {
 	if e.Type == pleg.ContainerRemoved {
 		return
 	}
+	if e.Type == pleg.ContainerDied {
+		defer s.cleanUpContainersInPod(e.ID, e.Data)
+	}
 	p, ok := s.pods.PodByUID(e.ID)
 	if !ok {
 		s.log.V(4).Info("SyncLoop (PLEG): pod does not exist, ignore irrelevant event", "event", e)

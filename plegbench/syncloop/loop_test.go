@@ -14,6 +14,7 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench/syncloop/config"
+	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
 	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
@@ -160,5 +161,30 @@ func TestFeatureGates(t *testing.T) {
 		_, noEffect, err := LoadKubelet(file, flags)
 		got := []string{strings.Join(noEffect, " "), looptest.Text(err)}
 		looptest.Equal(t, fmt.Sprint(tt), []string{tt.noEffect, tt.want}, got)
+	}
+}
+
+// TestContainerGC has the kubelet's flags for dead containers.
+func TestContainerGC(t *testing.T) {
+	const per, all, age = "maximum-dead-containers-per-container", "maximum-dead-containers", "minimum-container-ttl-duration"
+	for _, tt := range []struct {
+		flags map[string][]string
+		want  kuberuntime.GCPolicy
+		err   string
+	}{
+		{nil, kuberuntime.GCPolicy{MaxPerPodContainer: 1, MaxContainers: -1}, ""},
+		{
+			map[string][]string{per: {"9", "3"}, all: {"7"}, age: {"1m"}},
+			kuberuntime.GCPolicy{MinAge: time.Minute, MaxPerPodContainer: 3, MaxContainers: 7}, "",
+		},
+		{map[string][]string{all: {"many"}}, kuberuntime.GCPolicy{}, "--" + all + " many: it must be a number"},
+		{map[string][]string{age: {"-1s"}}, kuberuntime.GCPolicy{}, "--" + age + " -1s: it must be a number"},
+	} {
+		got, err := ContainerGC(tt.flags)
+		if !strings.HasPrefix(looptest.Text(err), tt.err) || (err == nil) != (tt.err == "") {
+			t.Errorf("%v: %v, want %s", tt.flags, err, tt.err)
+		} else if err == nil {
+			looptest.Equal(t, fmt.Sprint(tt.flags), tt.want, got)
+		}
 	}
 }

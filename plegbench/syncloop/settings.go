@@ -8,10 +8,12 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
 )
 
 // Periods are the kubelet's times. They are defined in pkg/kubelet/kubelet.go upstream unless noted otherwise.
@@ -137,6 +139,30 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 	return c, noEffect, errors.Join(append(errs, validate(c))...)
 }
 
+// ContainerGC reads the policy of container garbage collection, which only flags of the kubelet can set, by name with
+// the values in the order given.
+func ContainerGC(flags map[string][]string) (kuberuntime.GCPolicy, error) {
+	policy := kuberuntime.DefaultGCPolicy()
+	var errs []error
+	set := func(name string, parse func(text string) error) {
+		if text := kubeletconfig.Last(flags, name); text != "" && parse(text) != nil {
+			errs = append(errs, fmt.Errorf("--%s %s: it must be a number, or a duration of 0 or more", name, text))
+		}
+	}
+	number := func(into *int) func(string) error {
+		return func(text string) (err error) { *into, err = strconv.Atoi(text); return err }
+	}
+	set("maximum-dead-containers-per-container", number(&policy.MaxPerPodContainer))
+	set("maximum-dead-containers", number(&policy.MaxContainers))
+	set("minimum-container-ttl-duration", func(text string) (err error) {
+		if policy.MinAge, err = time.ParseDuration(text); policy.MinAge < 0 {
+			err = strconv.ErrRange
+		}
+		return err
+	})
+	return policy, errors.Join(errs...)
+}
+
 // knownGates are the feature gates that a syncLoop acts on.
 func knownGates() []string { return []string{"AllAlpha", "EventedPLEG", "PLEGOnDemandRelist"} }
 
@@ -162,6 +188,9 @@ func validate(c *kubeletconfig.Config) error {
 	low, high := c.ImageGCLowThresholdPercent, c.ImageGCHighThresholdPercent
 	rule("imageGCLowThresholdPercent", low, 0 <= low && low < high && high <= 100,
 		fmt.Sprintf("0 or more, and less than imageGCHighThresholdPercent (%d)", high))
+	least, most := c.ImageMinimumGCAge.Duration, c.ImageMaximumGCAge.Duration
+	rule("imageMaximumGCAge", most, most == 0 || most > least,
+		fmt.Sprintf("0, or more than imageMinimumGCAge (%v)", least))
 	driver := c.CgroupDriver
 	rule("cgroupDriver", driver, driver == "cgroupfs" || driver == "systemd", "cgroupfs or systemd")
 	return errors.Join(errs...)

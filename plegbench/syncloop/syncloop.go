@@ -71,11 +71,12 @@ type Config struct {
 	Client         Client // nil: no API server
 	Register       bool   // the node at the API server
 	Labels         map[string]string
-	StatusFile     string // of the pods' statuses; empty: none
-	Unlimited      bool   // start any number of new pods at a time, as a kubelet does
-	Version        string // of this kubelet, for the node's status
-	Address        string // the server's, on loopback; empty: no server
-	Kmsg           string // the kernel's log, for the OOM watcher; empty: none
+	StatusFile     string                // of the pods' statuses; empty: none
+	Unlimited      bool                  // start any number of new pods at a time, as a kubelet does
+	Version        string                // of this kubelet, for the node's status
+	Address        string                // the server's, on loopback; empty: no server
+	Kmsg           string                // the kernel's log, for the OOM watcher; empty: none
+	ContainerGC    *kuberuntime.GCPolicy // nil: the kubelet's defaults
 
 	Log      logr.Logger
 	Recorder record.EventRecorder
@@ -138,6 +139,7 @@ type SyncLoop struct {
 	stats                        *stats.Provider
 	server                       *server.Server // nil without an address
 	ready                        chan struct{}  // closed when the runtime is ready for the first time
+	toDelete                     chan container.ID
 
 	mu   sync.Mutex
 	loop LoopState       // without Updates
@@ -154,7 +156,9 @@ func New(ctx context.Context, cfg Config) (*SyncLoop, error) {
 	s := &SyncLoop{
 		cfg: cfg, log: cfg.Log, recorder: cfg.Recorder, seen: map[string]bool{},
 		notStarted: map[types.UID]map[string]*v1.ContainerStateWaiting{}, ready: make(chan struct{}),
+		toDelete: make(chan container.ID, containerDeletorBufferLimit),
 	}
+	s.cfg.ContainerGC = cmp.Or(cfg.ContainerGC, new(kuberuntime.DefaultGCPolicy()))
 	if err := os.MkdirAll(cfg.RootDir, 0o750); err != nil {
 		return nil, err
 	}
@@ -219,7 +223,7 @@ func (s *SyncLoop) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	parts := []func(context.Context) error{
 		s.state.Run, s.node.Run, s.status.Run, s.workers.Run, s.prober.Run, s.pleg.Run, s.runtime.RunGC,
-		s.volumes.Run,
+		s.volumes.Run, s.deleteContainers,
 		s.images.Run, // with a threshold of 100 it only lists, for the node's status
 		s.evict, s.watchOOM, func(ctx context.Context) error { return s.syncLoop(ctx, s) },
 	}
@@ -399,7 +403,7 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 		InUse: s.imagesInUse,
 		Disk:  func(ctx context.Context) (uint64, uint64, error) { return s.stats.ImageDisk(ctx) },
 		High:  int(k.ImageGCHighThresholdPercent), Low: int(k.ImageGCLowThresholdPercent),
-		MinAge: k.ImageMinimumGCAge.Duration, Period: p.ImageGC,
+		MinAge: k.ImageMinimumGCAge.Duration, MaxAge: k.ImageMaximumGCAge.Duration, Period: p.ImageGC,
 		NodeName: s.cfg.NodeName, Recorder: s.recorder, Log: s.log, Metrics: s.metrics,
 	})
 	s.runtime = kuberuntime.New(kuberuntime.Config{
@@ -410,7 +414,7 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 		NodeName: s.cfg.NodeName, RuntimeName: s.name, RootDir: s.cfg.RootDir, LogDir: s.cfg.LogDir, HostIPs: s.hostIPs,
 		ClusterDNS: k.ClusterDNS, ClusterDomain: k.ClusterDomain,
 		MemoryCapacity: memory, CgroupV2: noV2 == nil, CgroupParent: s.cgroupParent,
-		GCPeriod: p.ContainerGC, SourcesReady: s.allSourcesReady,
+		GCPolicy: *s.cfg.ContainerGC, GCPeriod: p.ContainerGC, SourcesReady: s.allSourcesReady,
 		ShouldPodContentBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodContentBeRemoved(uid) },
 		ShouldPodRuntimeBeRemoved: func(uid types.UID) bool { return s.workers.ShouldPodRuntimeBeRemoved(uid) },
 	})

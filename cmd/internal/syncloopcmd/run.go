@@ -174,13 +174,17 @@ func (o *options) syncloopConfig(
 ) (syncloop.Config, *syncloop.Recorder, error) {
 	// A real kubelet ends pods below its own cgroup that it does not know.
 	kubelet.CgroupRoot = cmp.Or(kubelet.CgroupRoot, "/kdiag-syncloop")
+	garbage, err := syncloop.ContainerGC(o.kubelet)
+	if err != nil {
+		return syncloop.Config{}, nil, cli.Usage(err.Error(), "see kdiag syncloop --help")
+	}
 	cfg := syncloop.Config{
 		Endpoint: endpoint, NodeName: o.nodeName, RootDir: o.rootDir, LogDir: o.logDir, Kubelet: kubelet,
 		Periods:   syncloop.PeriodsFor(kubelet).Faster(o.speed),
 		Manifests: cmp.Or(o.manifests, kubelet.StaticPodPath), ManifestURL: kubelet.StaticPodURL,
 		ManifestHeader: http.Header(kubelet.StaticPodURLHeader), Objects: o.objects, Register: kubelet.RegisterNode,
 		Labels: o.labels, StatusFile: o.statusFile, Unlimited: o.unlimited, Version: cli.Version(),
-		Kmsg: "/dev/kmsg", Log: log,
+		Kmsg: "/dev/kmsg", ContainerGC: &garbage, Log: log,
 		Address: net.JoinHostPort(kubelet.Address, strconv.Itoa(int(kubelet.Port))),
 	}
 	var events record.EventSink

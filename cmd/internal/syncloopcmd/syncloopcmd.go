@@ -14,6 +14,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/crictl/fake"
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
+	"github.com/kdiag/kdiag/plegbench/syncloop"
 )
 
 type options struct {
@@ -142,6 +143,9 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 		if _, err := os.Stat(path); path != "" && err != nil {
 			return cli.Usage("--"+flag+": "+err.Error(), "name an existing path that you may read")
 		}
+	}
+	if _, err := syncloop.ContainerGC(o.kubelet); err != nil {
+		return cli.Usage(err.Error(), "give -1 to keep all, or a duration such as 1m30s")
 	}
 	if cmd.Flags().Changed("evented") {
 		o.kubelet["feature-gates"] = append(o.kubelet["feature-gates"], fmt.Sprintf("EventedPLEG=%t", o.evented))

@@ -38,6 +38,9 @@ const (
 // evicted is the reason of evictions and of pods that are not admitted.
 const evicted = "Evicted"
 
+// PodIsEvicted reports whether a pod's status is that of an eviction.
+func PodIsEvicted(st *v1.PodStatus) bool { return st.Phase == v1.PodFailed && st.Reason == evicted }
+
 // Config configures a Manager.
 type Config struct {
 	// Summary measures the node and its pods: now if fresh, else at most 10 s ago.

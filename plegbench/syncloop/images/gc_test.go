@@ -3,6 +3,7 @@ package images
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -58,6 +59,38 @@ func TestCollect(t *testing.T) {
 		s.fail = map[string]error{"list": errors.New("no list")}
 		if err := g.DeleteUnused(t.Context()); err == nil {
 			t.Error("no list is no error")
+		}
+	})
+}
+
+// TestMaxAge removes what was not used for an hour, however much space there is, once the collector has run for so long.
+func TestMaxAge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &fakeService{
+			size: 100, disk: 10, used: map[string]bool{"used": true, "was": true},
+			images: []*runtimeapi.Image{
+				sized("used", 1), {Id: "pinned", Pinned: true}, sized("never", 1), sized("was", 1), sized("stuck", 1),
+			},
+			fail: map[string]error{"stuck": errors.New("it is stuck")},
+		}
+		g, _ := newManager(s, Config{MaxAge: time.Hour})
+		g.High = 100
+		const stuck = "wanted to free images older than 1h0m0s, encountered errors in image deletion: it is stuck"
+		for i, step := range []struct {
+			after     time.Duration
+			err       string
+			removed   []string
+			unusedNow string
+		}{
+			{0, "", nil, ""},
+			{time.Hour, "", nil, "was"},
+			{time.Minute, stuck, []string{"never"}, ""},
+			{time.Hour, stuck, []string{"never", "was"}, ""},
+		} {
+			time.Sleep(step.after)
+			looptest.Equal(t, fmt.Sprint("error of step ", i), step.err, looptest.Text(g.CollectNow(t.Context())))
+			looptest.Equal(t, fmt.Sprint("removed at step ", i), step.removed, s.removed)
+			delete(s.used, step.unusedNow)
 		}
 	})
 }

@@ -61,6 +61,7 @@ type Config struct {
 	Disk      func(ctx context.Context) (capacity, available uint64, err error)
 	High, Low int           // imageGCHighThresholdPercent, imageGCLowThresholdPercent: 85 and 80
 	MinAge    time.Duration // imageMinimumGCAge: 2 minutes since an image was first seen
+	MaxAge    time.Duration // imageMaximumGCAge: since an image was last used; 0: any
 	Period    time.Duration // ImageGCPeriod: 5 minutes
 	NodeName  string
 	Recorder  record.EventRecorder
@@ -77,6 +78,7 @@ type Manager struct {
 	// slots limits the pulls under way; nil: no bound. A single slot is the kubelet's serial queue: pulls have no
 	// deadline, so one that hangs stops all later ones and the pod workers that wait for them.
 	slots chan struct{}
+	began time.Time // of the collection
 
 	mu     sync.Mutex
 	known  map[string]*image
@@ -87,7 +89,7 @@ type Manager struct {
 func New(cfg Config) *Manager {
 	m := &Manager{
 		Config: cfg, backOff: flowcontrol.NewBackOff(cfg.BackOff, cfg.MaxBackOff),
-		limiter: flowcontrol.NewFakeAlwaysRateLimiter(), known: map[string]*image{},
+		limiter: flowcontrol.NewFakeAlwaysRateLimiter(), known: map[string]*image{}, began: time.Now(),
 	}
 	if cfg.Serialize {
 		m.slots = make(chan struct{}, 1)
@@ -261,11 +263,14 @@ func (m *Manager) detect(ctx context.Context) ([]image, error) {
 	return free, nil
 }
 
-// CollectNow makes one pass: if the disk is as full as High, it removes images until the disk is as full as Low. It is
-// an error if it does not get there.
+// CollectNow makes one pass: it removes images that were not used for longer than MaxAge, and if the disk is as full as
+// High, further ones until the disk is as full as Low. It is an error if it does not get there.
 func (m *Manager) CollectNow(ctx context.Context) error {
 	free, err := m.detect(ctx)
-	if err != nil || m.High == 100 {
+	if err != nil || m.High == 100 && m.MaxAge == 0 {
+		return err
+	}
+	if free, err = m.freeOldImages(ctx, free); err != nil {
 		return err
 	}
 	size, available, err := m.Disk(ctx)
@@ -295,6 +300,38 @@ func (m *Manager) CollectNow(ctx context.Context) error {
 	return errors.New(message)
 }
 
+// freeOldImages removes the images that were not used for longer than MaxAge, and returns the others. As long as the
+// collection itself is not older, images may have been used before it.
+func (m *Manager) freeOldImages(ctx context.Context, free []image) (left []image, err error) {
+	if m.MaxAge == 0 || time.Since(m.began) <= m.MaxAge {
+		return free, nil
+	}
+	for _, i := range free {
+		if time.Since(i.used) <= m.MaxAge {
+			left = append(left, i)
+		} else if failed := m.freeImage(ctx, i, "age"); failed != nil {
+			left, err = append(left, i), errors.Join(err, failed)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("wanted to free images older than %v, encountered errors in image deletion: %w", m.MaxAge, err)
+	}
+	return left, err
+}
+
+// freeImage removes an image, for want of space or for its age.
+func (m *Manager) freeImage(ctx context.Context, i image, reason string) error {
+	m.Log.Info("Removing image to free bytes", "imageID", i.id, "size", i.size, "runtimeHandler", "")
+	if err := m.Service.RemoveImage(ctx, i.id); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.known, i.id)
+	m.Metrics.ImageGarbageCollected.WithLabelValues(reason).Inc()
+	return nil
+}
+
 // DeleteUnused removes all images that are not in use, pinned or too young, for an eviction.
 func (m *Manager) DeleteUnused(ctx context.Context) error {
 	m.Log.Info("Attempting to delete unused images")
@@ -313,15 +350,10 @@ func (m *Manager) remove(ctx context.Context, free []image, bytes int64) (freed 
 		if freed >= bytes || time.Since(i.detected) < m.MinAge {
 			continue
 		}
-		m.Log.Info("Removing image to free bytes", "imageID", i.id, "size", i.size, "runtimeHandler", "")
-		if failed := m.Service.RemoveImage(ctx, i.id); failed != nil {
+		if failed := m.freeImage(ctx, i, "space"); failed != nil {
 			err = errors.Join(err, failed)
 			continue
 		}
-		m.mu.Lock()
-		delete(m.known, i.id)
-		m.mu.Unlock()
-		m.Metrics.ImageGarbageCollected.WithLabelValues("space").Inc()
 		freed += i.size
 	}
 	if err != nil {

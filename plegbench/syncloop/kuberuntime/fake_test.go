@@ -258,7 +258,8 @@ func newHarness(t *testing.T) *harness {
 	}}
 	noResult := func(container.ID) (failed, known bool) { return false, false }
 	r.Manager = New(Config{
-		CRI: r.cri, Mounts: func(types.UID) map[string]source.Volume { return r.volumes }, Recorder: r.events,
+		GCPolicy: DefaultGCPolicy(),
+		CRI:      r.cri, Mounts: func(types.UID) map[string]source.Volume { return r.volumes }, Recorder: r.events,
 		EnsureImage: func(context.Context, *v1.Pod, *v1.Container, *runtimeapi.PodSandboxConfig) (
 			ref, message string, reason error,
 		) {

@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -20,9 +22,15 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
-// keepDead is how many dead containers of each pod and container name are kept
-// (--maximum-dead-containers-per-container).
-const keepDead = 1
+// A GCPolicy says which dead containers are kept, of pods that exist (pkg/kubelet/container/container_gc.go upstream).
+type GCPolicy struct {
+	MinAge             time.Duration // of a container since its creation (--minimum-container-ttl-duration)
+	MaxPerPodContainer int           // of a container's instances (--maximum-dead-containers-per-container)
+	MaxContainers      int           // on the node (--maximum-dead-containers); below 0, also of the other: no limit
+}
+
+// DefaultGCPolicy returns the kubelet's.
+func DefaultGCPolicy() GCPolicy { return GCPolicy{MaxPerPodContainer: 1, MaxContainers: -1} }
 
 // RunGC collects garbage at once and then every GCPeriod, until ctx ends. Its error is always nil.
 func (m *Manager) RunGC(ctx context.Context) error {
@@ -65,7 +73,17 @@ func (m *Manager) evictContainers(ctx context.Context, removable func(types.UID)
 		removable = func(types.UID) bool { return false }
 	}
 	all = slices.DeleteFunc(all, func(d *runtimeapi.Container) bool { return !m.owns(d.GetLabels()) })
-	for _, d := range chooseContainers(all, keepDead, removable) {
+	for _, d := range chooseContainers(all, m.GCPolicy, time.Now(), removable) {
+		if d.GetState() == runtimeapi.ContainerState_CONTAINER_UNKNOWN { // it may run
+			k := Kill{
+				ID: m.id(d.GetId()), Name: d.GetMetadata().GetName(),
+				Message: "Container is in unknown state, try killing it before removal",
+			}
+			if err := m.killContainer(ctx, podOf(d), k, nil, 0); err != nil {
+				m.Log.Error(err, "Failed to stop container", "containerID", d.GetId())
+				continue
+			}
+		}
 		if err := m.removeContainer(ctx, d.GetId()); err != nil {
 			m.Log.Error(err, "Failed to remove container", "containerID", d.GetId())
 			continue
@@ -79,27 +97,55 @@ func (m *Manager) owns(labels map[string]string) bool {
 	return labels[container.OwnerLabel] == m.NodeName
 }
 
+// podOf is what a container's labels tell about its pod.
+func podOf(d *runtimeapi.Container) *v1.Pod {
+	labels := d.GetLabels()
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
+		UID: types.UID(labels[container.PodUIDLabel]), Name: labels[container.PodNameLabel],
+		Namespace: labels[container.PodNamespaceLabel],
+	}}
+}
+
 // chooseContainers returns the dead containers to remove: first all of pods that are removable, then of each other unit
-// all but the newest keep; each oldest first.
-func chooseContainers(all []*runtimeapi.Container, keep int, removable func(types.UID) bool) []*runtimeapi.Container {
+// what the policy does not keep, and then what is too much on the node; each oldest first.
+func chooseContainers(
+	all []*runtimeapi.Container, policy GCPolicy, now time.Time, removable func(types.UID) bool,
+) []*runtimeapi.Container {
 	all = slices.SortedFunc(slices.Values(all), container.NewerFirst)
-	type unit struct{ uid, name string } // the kubelet's evictUnit: all instances of one container of one pod
-	kept := map[unit]int{}
+	type evictUnit struct{ uid, name string } // all instances of one container of one pod
+	units := map[evictUnit][]*runtimeapi.Container{}
 	var gone, surplus []*runtimeapi.Container
 	for _, d := range all {
-		if d.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING {
+		young := now.Add(-policy.MinAge).Before(time.Unix(0, d.GetCreatedAt()))
+		if d.GetState() == runtimeapi.ContainerState_CONTAINER_RUNNING || young {
 			continue
 		}
-		u := unit{d.GetLabels()[container.PodUIDLabel], d.GetMetadata().GetName()}
-		switch {
-		case removable(types.UID(u.uid)):
+		u := evictUnit{d.GetLabels()[container.PodUIDLabel], d.GetMetadata().GetName()}
+		if removable(types.UID(u.uid)) {
 			gone = append(gone, d)
-		case kept[u] < keep:
-			kept[u]++
-		default:
-			surplus = append(surplus, d)
+		} else {
+			units[u] = append(units[u], d)
 		}
 	}
+	enforceMaxContainersPerEvictUnit := func(most int) (left []*runtimeapi.Container) {
+		for u, list := range units {
+			keep := min(most, len(list))
+			surplus, units[u] = append(surplus, list[keep:]...), list[:keep]
+			left = append(left, units[u]...)
+		}
+		return left
+	}
+	most := policy.MaxPerPodContainer
+	if most < 0 {
+		most = len(all)
+	}
+	left := enforceMaxContainersPerEvictUnit(most)
+	if policy.MaxContainers >= 0 && len(left) > policy.MaxContainers {
+		left = enforceMaxContainersPerEvictUnit(max(1, policy.MaxContainers/len(units)))
+		slices.SortFunc(left, container.NewerFirst)
+		surplus = append(surplus, left[min(policy.MaxContainers, len(left)):]...)
+	}
+	slices.SortFunc(surplus, container.NewerFirst)
 	slices.Reverse(gone)
 	slices.Reverse(surplus)
 	return append(gone, surplus...)
@@ -170,6 +216,11 @@ func (m *Manager) evictPodLogsDirectories() error {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(m.LogDir, "pods", dir.Name())))
 	}
 	return err
+}
+
+// DeleteContainer removes a dead container and its log.
+func (m *Manager) DeleteContainer(ctx context.Context, id container.ID) error {
+	return m.removeContainer(ctx, id.ID)
 }
 
 // podLogs is the folder of a pod's logs. It has a folder for each container.

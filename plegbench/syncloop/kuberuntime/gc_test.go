@@ -3,11 +3,14 @@ package kuberuntime
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
@@ -115,6 +118,55 @@ func TestGarbageCollect(t *testing.T) {
 			looptest.Equal(t, "left", strings.Fields(tt.want), r.left(t))
 		})
 	}
+}
+
+// TestGCPolicy has five dead instances of a container, three of another, and one that runs, of a second each; a0 and b0
+// are the oldest. They are looked at ten seconds after the first.
+func TestGCPolicy(t *testing.T) {
+	for _, tt := range []struct {
+		policy  GCPolicy
+		removed string
+	}{
+		{DefaultGCPolicy(), "a0 b0 a1 b1 a2 a3"},
+		{GCPolicy{MaxPerPodContainer: 3, MaxContainers: -1}, "a0 a1"},
+		{GCPolicy{MaxPerPodContainer: 0, MaxContainers: -1}, "a0 b0 a1 b1 a2 b2 a3 a4"},
+		{GCPolicy{MaxPerPodContainer: -1, MaxContainers: -1}, ""},
+		{GCPolicy{MaxPerPodContainer: -1, MaxContainers: 6}, "a0 a1"},
+		{GCPolicy{MaxPerPodContainer: -1, MaxContainers: 3}, "a0 b0 a1 b1 a2 a3"},
+		{GCPolicy{MaxPerPodContainer: -1, MaxContainers: 1}, "a0 b0 a1 b1 a2 b2 a3"},
+		{GCPolicy{MaxPerPodContainer: 1, MaxContainers: -1, MinAge: 8 * time.Second}, "a0 b0 a1 b1"},
+	} {
+		var all []*runtimeapi.Container
+		for name, n := range map[string]int{"a": 5, "b": 3, "running": 1} {
+			for i := range n {
+				c := &runtimeapi.Container{
+					Id: name + strconv.Itoa(i), CreatedAt: int64(i) * 1e9, State: exited, Labels: owned("live", "live"),
+					Metadata: &runtimeapi.ContainerMetadata{Name: name},
+				}
+				if name == "running" {
+					c.State = running
+				}
+				all = append(all, c)
+			}
+		}
+		var got []string
+		none := func(types.UID) bool { return false }
+		for _, c := range chooseContainers(all, tt.policy, time.Unix(10, 0), none) {
+			got = append(got, c.GetId())
+		}
+		looptest.Equal(t, fmt.Sprintf("%+v", tt.policy), tt.removed, strings.Join(got, " "))
+	}
+}
+
+// TestUnknownIsStoppedFirst has a container whose state the runtime does not know.
+func TestUnknownIsStoppedFirst(t *testing.T) {
+	r := newHarness(t)
+	r.gone = map[types.UID]bool{"gone": true}
+	r.addLogged(t, "u0", "gone", runtimeapi.ContainerState_CONTAINER_UNKNOWN, 0)
+	looptest.Must(t, r.GarbageCollect(t.Context()))
+	calls := r.cri.took()
+	looptest.Equal(t, "calls", []string{"ListContainers", "StopContainer a", "ContainerStatus a", "RemoveContainer a"},
+		calls[:min(4, len(calls))])
 }
 
 // TestCollectionOrder checks the order of the kubelet's calls: containers, then sandboxes, each stopped before it is

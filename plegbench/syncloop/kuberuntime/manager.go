@@ -91,6 +91,7 @@ type Config struct {
 	MemoryCapacity int64    // of the node in bytes, for the OOM scores
 	CgroupV2       bool     // the kernel kills all processes of a container together
 
+	GCPolicy     GCPolicy
 	GCPeriod     time.Duration // ContainerGCPeriod of pkg/kubelet/kubelet.go: 1 minute
 	SourcesReady func() bool   // all sources of pods have been seen
 	// ShouldPodContentBeRemoved reports whether everything of a pod may be removed: it was evicted, or deleted and has
