@@ -82,7 +82,7 @@ func traced(t *testing.T, runtime fake.Scenario, name string) (steps []Step) {
 
 // inOrder are the steps whose order is that of one goroutine, as text without ids and numbers.
 func inOrder(steps []Step) (out []string) {
-	other := regexp.MustCompile(`PLEG|\(probe\)|^cri (PodSandbox|Container)Status|\(SYNC\)`)
+	other := regexp.MustCompile(`PLEG|\(probe\)|Triggered Probe|^cri (PodSandbox|Container)Status|\(SYNC\)`)
 	vary := regexp.MustCompile(`[0-9a-f]{64}|\b[0-9]+,`)
 	for _, s := range steps {
 		if line := strings.TrimSpace(s.Part + " " + s.Text); !other.MatchString(line) || s.N == 0 {

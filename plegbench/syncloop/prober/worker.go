@@ -66,21 +66,20 @@ func (w *worker) run() {
 	}
 	next := time.NewTimer(first)
 	defer next.Stop()
-	for {
+	for trigger := (chan struct{})(nil); ; trigger = w.trigger { // not before the first probe
+		at := time.Now()
 		select {
 		case <-w.ctx.Done():
 			return
-		case at := <-next.C:
-			if !w.step(w.ctx) {
-				return
-			}
-			next.Reset(time.Until(at.Add(period)))
-		case <-w.trigger:
-			next.Reset(period)
-			if !w.step(w.ctx) {
-				return
-			}
+		case at = <-next.C:
+		case <-trigger:
+			w.m.Log.V(4).Info("Triggered Probe by manual run", "probeType", w.key.kind, "pod", klog.KObj(w.pod),
+				"podUID", w.key.uid, "containerName", w.container.Name)
 		}
+		if !w.step(w.ctx) {
+			return
+		}
+		next.Reset(time.Until(at.Add(period)))
 	}
 }
 
