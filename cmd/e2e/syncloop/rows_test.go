@@ -20,6 +20,7 @@ import (
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
 
 // Parts of volumes and their group, in containers; a part that is a link out of the volume; volumes whose sources come
@@ -233,7 +234,7 @@ func TestEndToEndGarbage(t *testing.T) {
 		"instances of a container, by the collector": {
 			kuberuntime.GCPolicy{MaxPerPodContainer: 0, MaxContainers: -1}, 100 * time.Millisecond, func(n *node) {
 				n.apply(endedPod("done-0"))
-				n.awaitPod("its end", "done-0", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodSucceeded })
+				n.awaitPod("its end", "done-0", hasEnded)
 				dead(n, "done-0", 0)
 			},
 		},
@@ -243,9 +244,7 @@ func TestEndToEndGarbage(t *testing.T) {
 					n.apply(endedPod(fmt.Sprint("done-", i)))
 				}
 				for i := range 4 {
-					n.awaitPod("its end", fmt.Sprint("done-", i), func(p *v1.Pod) bool {
-						return p.Status.Phase == v1.PodSucceeded
-					})
+					n.awaitPod("its end", fmt.Sprint("done-", i), hasEnded)
 				}
 				dead(n, "", 2)
 			},
@@ -254,7 +253,7 @@ func TestEndToEndGarbage(t *testing.T) {
 			kuberuntime.GCPolicy{MaxPerPodContainer: 0, MaxContainers: 0, MinAge: time.Hour}, 100 * time.Millisecond,
 			func(n *node) {
 				n.apply(endedPod("done-0"))
-				n.awaitPod("its end", "done-0", func(p *v1.Pod) bool { return p.Status.Phase == v1.PodSucceeded })
+				n.awaitPod("its end", "done-0", hasEnded)
 				dead(n, "done-0", 1)
 				n.stop()
 				n.cfg.ContainerGC.MinAge = 0
@@ -295,6 +294,9 @@ func TestEndToEndGarbage(t *testing.T) {
 		})
 	}
 }
+
+// hasEnded is true of a failed pod too: its container may be collected before its end was noticed.
+func hasEnded(p *v1.Pod) bool { return pod.IsTerminal(p.Status.Phase) }
 
 // endedPod is a pod that ends by itself.
 func endedPod(name string) *v1.Pod {

@@ -35,7 +35,7 @@ const (
 	e2eNode   = "e2e"
 	namespace = "shop"
 	// e2ePatience is for what two cores do in some seconds, or in a minute when they have much else to do.
-	e2ePatience = 4 * time.Minute
+	e2ePatience = 60 * time.Second
 )
 
 // A node is a syncLoop on a private containerd, and a client of that containerd.
