@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -58,15 +57,7 @@ type predicateFailure struct{ reason, message string }
 // generalFilter returns why a pod does not fit on a node beside others, the first for its status
 // (pkg/kubelet/lifecycle/predicate.go upstream).
 func generalFilter(log logr.Logger, p *v1.Pod, others []*v1.Pod, node *v1.Node) (out []predicateFailure) {
-	if label, ok := p.Labels[v1.LabelOSStable]; ok && label != runtime.GOOS {
-		out = append(out, predicateFailure{"PodOSSelectorNodeLabelDoesNotMatch",
-			"Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"})
-	}
-	if p.Spec.OS != nil && string(p.Spec.OS.Name) != runtime.GOOS {
-		out = append(out, predicateFailure{"PodOSNotSupported",
-			"Failed to admit pod as the OS field doesn't match node OS"})
-	}
-	out = append(out, insufficientResources(p, others, node.Status.Allocatable)...)
+	out = insufficientResources(p, others, node.Status.Allocatable)
 	predicate := func(failed bool, name, text string) {
 		if failed {
 			out = append(out, predicateFailure{name, "Predicate " + name + " failed: " + text})

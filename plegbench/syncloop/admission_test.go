@@ -63,11 +63,6 @@ status: {allocatable: {pods: 3, cpu: 2, memory: 1Gi, ephemeral-storage: 1Gi, exa
 			"Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate",
 		},
 		{"annotations: {kubernetes.io/config.source: file}", "nodeName: node-1", "", ""},
-		{
-			"labels: {kubernetes.io/os: plan9}", tolerated, "PodOSSelectorNodeLabelDoesNotMatch",
-			"Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
-		},
-		{"", tolerated + ", os: {name: windows}", "PodOSNotSupported", "Failed to admit pod as the OS field doesn't match node OS"},
 	} {
 		p := &v1.Pod{}
 		looptest.Decode(t, "{metadata: {"+tt.metadata+"}, spec: {"+tt.spec+"}}", p)

@@ -143,24 +143,22 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 // the values in the order given.
 func ContainerGC(flags map[string][]string) (kuberuntime.GCPolicy, error) {
 	policy := kuberuntime.DefaultGCPolicy()
-	var errs []error
-	set := func(name string, parse func(text string) error) {
-		if text := kubeletconfig.Last(flags, name); text != "" && parse(text) != nil {
-			errs = append(errs, fmt.Errorf("--%s %s: it must be a number, or a duration of 0 or more", name, text))
+	for name, into := range map[string]any{
+		"maximum-dead-containers-per-container": &policy.MaxPerPodContainer,
+		"maximum-dead-containers":               &policy.MaxContainers, "minimum-container-ttl-duration": &policy.MinAge,
+	} {
+		text := kubeletconfig.Last(flags, name)
+		var err error
+		if number, ok := into.(*int); ok && text != "" {
+			*number, err = strconv.Atoi(text)
+		} else if text != "" {
+			policy.MinAge, err = time.ParseDuration(text)
+		}
+		if err != nil || policy.MinAge < 0 {
+			return policy, fmt.Errorf("--%s %s: it must be a number, or a duration of 0 or more", name, text)
 		}
 	}
-	number := func(into *int) func(string) error {
-		return func(text string) (err error) { *into, err = strconv.Atoi(text); return err }
-	}
-	set("maximum-dead-containers-per-container", number(&policy.MaxPerPodContainer))
-	set("maximum-dead-containers", number(&policy.MaxContainers))
-	set("minimum-container-ttl-duration", func(text string) (err error) {
-		if policy.MinAge, err = time.ParseDuration(text); policy.MinAge < 0 {
-			err = strconv.ErrRange
-		}
-		return err
-	})
-	return policy, errors.Join(errs...)
+	return policy, nil
 }
 
 // knownGates are the feature gates that a syncLoop acts on.

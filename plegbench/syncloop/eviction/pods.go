@@ -1,6 +1,7 @@
 package eviction
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	podresource "k8s.io/component-helpers/resource"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 )
@@ -96,18 +98,15 @@ func evictionMessage(
 	}
 	var exceeded, usages []string
 	for _, c := range s.Containers {
-		spec := pod.Container(slices.Concat(p.Spec.Containers, p.Spec.InitContainers), c.Name)
-		known, used := false, int64(0)
+		used := int64(0) // also if it is not known
 		switch {
-		case spec == nil:
-		case name == v1.ResourceMemory && c.Memory != nil && c.Memory.WorkingSetBytes != nil:
-			known, used = true, int64(*c.Memory.WorkingSetBytes)
+		case name == v1.ResourceMemory && c.Memory != nil:
+			used = int64(ptr.Deref(c.Memory.WorkingSetBytes, 0))
 		case name == v1.ResourceEphemeralStorage && c.Rootfs != nil && c.Logs != nil:
-			known, used = true, bytes(c.Rootfs)+bytes(c.Logs)
+			used = bytes(c.Rootfs) + bytes(c.Logs)
 		}
-		if !known {
-			continue
-		}
+		spec := cmp.Or(pod.Container(p.Spec.Containers, c.Name), pod.Container(p.Spec.InitContainers, c.Name),
+			&v1.Container{})
 		asked, usage := spec.Resources.Requests[name], resource.NewQuantity(used, resource.BinarySI)
 		if usage.Cmp(asked) > 0 {
 			message += fmt.Sprintf("Container %s was using %s, request is %s, has larger consumption of %v. ", c.Name,

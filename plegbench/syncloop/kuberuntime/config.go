@@ -160,13 +160,17 @@ var propagation = map[v1.MountPropagationMode]runtimeapi.MountPropagation{
 func containerSecurity(p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSecurityContext {
 	own := cmp.Or(c.SecurityContext, &v1.SecurityContext{})
 	pod := cmp.Or(p.Spec.SecurityContext, &v1.PodSecurityContext{})
+	groups := pod.SupplementalGroups
+	if pod.FSGroup != nil {
+		groups = append([]int64{*pod.FSGroup}, groups...)
+	}
 	return &runtimeapi.LinuxContainerSecurityContext{
 		Privileged: privileged(*c), ReadonlyRootfs: ptr.Deref(own.ReadOnlyRootFilesystem, false),
 		Capabilities:       capabilities(own.Capabilities),
 		NamespaceOptions:   namespaces(p),
 		RunAsUser:          int64Value(cmp.Or(own.RunAsUser, pod.RunAsUser)),
 		RunAsGroup:         int64Value(cmp.Or(own.RunAsGroup, pod.RunAsGroup)),
-		SupplementalGroups: supplementalGroups(pod),
+		SupplementalGroups: groups,
 		NoNewPrivs:         !ptr.Deref(own.AllowPrivilegeEscalation, true),
 		// The parts of /proc and /sys that a container must not see or write (pkg/securitycontext/util.go upstream).
 		MaskedPaths: []string{
@@ -176,14 +180,6 @@ func containerSecurity(p *v1.Pod, c *v1.Container) *runtimeapi.LinuxContainerSec
 		},
 		ReadonlyPaths: []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"},
 	}
-}
-
-// supplementalGroups are a pod's further groups, and that of its volumes.
-func supplementalGroups(pod *v1.PodSecurityContext) []int64 {
-	if pod.FSGroup == nil {
-		return pod.SupplementalGroups
-	}
-	return append([]int64{*pod.FSGroup}, pod.SupplementalGroups...)
 }
 
 // verifyNonRoot refuses a container that must not run as root and would (pkg/kubelet/kuberuntime/security_context.go

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -74,16 +73,6 @@ func (m *Manager) evictContainers(ctx context.Context, removable func(types.UID)
 	}
 	all = slices.DeleteFunc(all, func(d *runtimeapi.Container) bool { return !m.owns(d.GetLabels()) })
 	for _, d := range chooseContainers(all, m.GCPolicy, time.Now(), removable) {
-		if d.GetState() == runtimeapi.ContainerState_CONTAINER_UNKNOWN { // it may run
-			k := Kill{
-				ID: m.id(d.GetId()), Name: d.GetMetadata().GetName(),
-				Message: "Container is in unknown state, try killing it before removal",
-			}
-			if err := m.killContainer(ctx, podOf(d), k, nil, 0); err != nil {
-				m.Log.Error(err, "Failed to stop container", "containerID", d.GetId())
-				continue
-			}
-		}
 		if err := m.removeContainer(ctx, d.GetId()); err != nil {
 			m.Log.Error(err, "Failed to remove container", "containerID", d.GetId())
 			continue
@@ -95,15 +84,6 @@ func (m *Manager) evictContainers(ctx context.Context, removable func(types.UID)
 
 func (m *Manager) owns(labels map[string]string) bool {
 	return labels[container.OwnerLabel] == m.NodeName
-}
-
-// podOf is what a container's labels tell about its pod.
-func podOf(d *runtimeapi.Container) *v1.Pod {
-	labels := d.GetLabels()
-	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{
-		UID: types.UID(labels[container.PodUIDLabel]), Name: labels[container.PodNameLabel],
-		Namespace: labels[container.PodNamespaceLabel],
-	}}
 }
 
 // chooseContainers returns the dead containers to remove: first all of pods that are removable, then of each other unit
@@ -135,11 +115,10 @@ func chooseContainers(
 		}
 		return left
 	}
-	most := policy.MaxPerPodContainer
-	if most < 0 {
-		most = len(all)
+	if policy.MaxPerPodContainer < 0 {
+		policy.MaxPerPodContainer = len(all)
 	}
-	left := enforceMaxContainersPerEvictUnit(most)
+	left := enforceMaxContainersPerEvictUnit(policy.MaxPerPodContainer)
 	if policy.MaxContainers >= 0 && len(left) > policy.MaxContainers {
 		left = enforceMaxContainersPerEvictUnit(max(1, policy.MaxContainers/len(units)))
 		slices.SortFunc(left, container.NewerFirst)

@@ -158,17 +158,6 @@ func TestGCPolicy(t *testing.T) {
 	}
 }
 
-// TestUnknownIsStoppedFirst has a container whose state the runtime does not know.
-func TestUnknownIsStoppedFirst(t *testing.T) {
-	r := newHarness(t)
-	r.gone = map[types.UID]bool{"gone": true}
-	r.addLogged(t, "u0", "gone", runtimeapi.ContainerState_CONTAINER_UNKNOWN, 0)
-	looptest.Must(t, r.GarbageCollect(t.Context()))
-	calls := r.cri.took()
-	looptest.Equal(t, "calls", []string{"ListContainers", "StopContainer a", "ContainerStatus a", "RemoveContainer a"},
-		calls[:min(4, len(calls))])
-}
-
 // TestCollectionOrder checks the order of the kubelet's calls: containers, then sandboxes, each stopped before it is
 // removed. A failure does not stop the rest, and a log outside of the folder of logs is left alone.
 func TestCollectionOrder(t *testing.T) {

@@ -124,10 +124,13 @@ func (m *Manager) getUnmountedVolumes(uid types.UID, expected []string) []string
 func (m *Manager) getVolumesNotInDSW(uid types.UID, expected []string) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(expected), func(name string) bool {
-		d := m.desired[uid]
-		return d != nil && slices.ContainsFunc(d.volumes, func(v v1.Volume) bool { return v.Name == name })
-	})
+	missing := slices.Clone(expected)
+	if d := m.desired[uid]; d != nil {
+		for _, v := range d.volumes {
+			missing = slices.DeleteFunc(missing, func(name string) bool { return name == v.Name })
+		}
+	}
+	return missing
 }
 
 // reconcile starts what makes the actual state of world agree with the desired one: first unmounts, then mounts.
@@ -149,15 +152,20 @@ func (m *Manager) reconcile(ctx context.Context, readyToUnmount bool) {
 			if state.pending || time.Now().Before(state.due) || state.HostPath != "" && !state.remount {
 				continue
 			}
-			if m.actual[uid] == nil {
-				m.actual[uid] = map[string]volumeState{}
-			}
 			before := state
 			state.pending, state.remount = true, false
-			m.actual[uid][v.Name] = state
+			m.set(uid, v.Name, state)
 			m.operations.Go(func() { m.mountVolume(ctx, d.pod, v, before) })
 		}
 	}
+}
+
+// set notes the state of a volume. The lock is held.
+func (m *Manager) set(uid types.UID, name string, state volumeState) {
+	if m.actual[uid] == nil {
+		m.actual[uid] = map[string]volumeState{}
+	}
+	m.actual[uid][name] = state
 }
 
 // unmountVolumes removes the volumes of a pod with their content, in an operation of its own. The lock is held.
@@ -165,7 +173,7 @@ func (m *Manager) unmountVolumes(uid types.UID) {
 	const all = "" // stands for the pod's volumes together
 	state := m.actual[uid][all]
 	state.pending = true
-	m.actual[uid][all] = state
+	m.set(uid, all, state)
 	m.operations.Go(func() {
 		dir := m.podDir(uid)
 		err := m.remove(dir, filepath.Join(dir, "volumes"), filepath.Join(dir, subPaths))
@@ -177,7 +185,7 @@ func (m *Manager) unmountVolumes(uid types.UID) {
 		}
 		m.cfg.Log.Error(err, "UnmountVolume.TearDown failed", "podUID", uid)
 		state.failed()
-		m.actual[uid][all] = state
+		m.set(uid, all, state)
 	})
 }
 
@@ -206,5 +214,5 @@ func (m *Manager) mountVolume(ctx context.Context, pod *v1.Pod, v *v1.Volume, be
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	volume.remount = volume.remount || m.actual[pod.UID][v.Name].remount
-	m.actual[pod.UID][v.Name] = volume
+	m.set(pod.UID, v.Name, volume)
 }
