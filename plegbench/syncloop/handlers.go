@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/kdiag/kdiag/plegbench/syncloop/eviction"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/podworkers"
 	"github.com/kdiag/kdiag/plegbench/syncloop/status"
@@ -76,9 +75,6 @@ func (s *SyncLoop) HandlePodReconcile(pods []*v1.Pod) {
 		s.pods.UpdatePod(p)
 		if !pod.IsMirror(p) && status.NeedToReconcilePodReadiness(p) {
 			s.update(podworkers.Sync, p, start)
-		}
-		if eviction.PodIsEvicted(&p.Status) {
-			s.deleteContainersInPod(p.UID, "")
 		}
 	}
 }

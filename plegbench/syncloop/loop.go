@@ -138,7 +138,7 @@ func (s *SyncLoop) handleEvent(handler SyncHandler, e pleg.Event) {
 		return
 	}
 	if e.Type == pleg.ContainerDied {
-		defer s.deleteContainersInPod(e.ID, e.Data)
+		defer s.cleanUpContainersInPod(e.ID, e.Data)
 	}
 	p, ok := s.pods.PodByUID(e.ID)
 	if !ok {

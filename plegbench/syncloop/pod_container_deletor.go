@@ -2,6 +2,7 @@ package syncloop
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -26,31 +27,20 @@ func (s *SyncLoop) deleteContainers(ctx context.Context) error {
 	}
 }
 
-// deleteContainersInPod asks for the removal of the older dead instances of a container that has just died. Of a pod
-// that was evicted, or deleted and has ended, or without a container's id, all dead containers go.
-func (s *SyncLoop) deleteContainersInPod(uid types.UID, exited string) {
+// cleanUpContainersInPod asks for the removal of the older dead instances of a container that has just died. Of a pod
+// that was evicted, or deleted and has ended, all dead containers go.
+func (s *SyncLoop) cleanUpContainersInPod(uid types.UID, exited string) {
 	st, err := s.cache.Get(uid)
-	if err != nil {
+	i := slices.IndexFunc(st.ContainerStatuses, func(c *container.Status) bool { return c.ID.ID == exited })
+	if err != nil || i < 0 {
 		return
 	}
-	keep, name := max(s.cfg.ContainerGC.MaxPerPodContainer, 1), ""
-	for _, c := range st.ContainerStatuses {
-		if c.ID.ID == exited {
-			name = c.Name
-		}
-	}
-	all := exited == "" || s.workers.ShouldPodContentBeRemoved(uid)
-	if all {
-		keep = 0
-	} else if name == "" {
-		s.log.Info("Container not found in pod's containers", "containerID", exited)
-		return
-	}
+	all, keep := s.workers.ShouldPodContentBeRemoved(uid), max(s.cfg.ContainerGC.MaxPerPodContainer, 1)
 	for _, c := range st.ContainerStatuses { // newest first
-		if c.State != container.Exited || !all && c.Name != name {
+		if c.State != container.Exited || !all && c.Name != st.ContainerStatuses[i].Name {
 			continue
 		}
-		if keep--; keep >= 0 {
+		if keep--; keep >= 0 && !all {
 			continue
 		}
 		select {

@@ -38,9 +38,6 @@ const (
 // evicted is the reason of evictions and of pods that are not admitted.
 const evicted = "Evicted"
 
-// PodIsEvicted reports whether a pod's status is that of an eviction.
-func PodIsEvicted(st *v1.PodStatus) bool { return st.Phase == v1.PodFailed && st.Reason == evicted }
-
 // Config configures a Manager.
 type Config struct {
 	// Summary measures the node and its pods: now if fresh, else at most 10 s ago.
@@ -150,13 +147,13 @@ func (m *Manager) synchronize(ctx context.Context) ([]*v1.Pod, error) {
 		if t.GracePeriod > 0 {
 			grace = min(m.cfg.MaxGrace, ptr.Deref(p.Spec.TerminationGracePeriodSeconds, m.cfg.MaxGrace))
 		}
-		message, annotations := evictionMessage(p, t, seen[t.Signal], statsOf(summary.Pods, p))
+		message := evictionMessage(p, t, seen[t.Signal], statsOf(summary.Pods, p))
 		// By this condition controllers see that the pod did not fail by itself.
 		why := &v1.PodCondition{
 			Type: v1.DisruptionTarget, Status: v1.ConditionTrue, Reason: v1.PodReasonTerminationByKubelet,
 			Message: message, ObservedGeneration: p.Generation, LastTransitionTime: metav1.Now(),
 		}
-		if m.evictPod(ctx, p, grace, string(t.Signal), message, annotations, why) {
+		if m.evictPod(ctx, p, grace, string(t.Signal), message, why) {
 			return []*v1.Pod{p}, nil
 		}
 	}
@@ -187,14 +184,13 @@ func (m *Manager) reclaimNodeLevelResources(ctx context.Context, signal Signal) 
 // evictPod ends a pod, unless it is critical, and reports whether it did. That the pod does not end in time changes
 // nothing: it is evicted. why is nil, or a condition of the pod.
 func (m *Manager) evictPod(
-	ctx context.Context, p *v1.Pod, grace int64, signal, message string, annotations map[string]string,
-	why *v1.PodCondition,
+	ctx context.Context, p *v1.Pod, grace int64, signal, message string, why *v1.PodCondition,
 ) bool {
 	if pod.IsCritical(p) {
 		m.cfg.Log.Error(nil, "Eviction manager: cannot evict a critical pod", "pod", klog.KObj(p))
 		return false
 	}
-	m.cfg.Recorder.AnnotatedEventf(p, annotations, v1.EventTypeWarning, evicted, "%s", message)
+	m.cfg.Recorder.Event(p, v1.EventTypeWarning, evicted, message)
 	m.cfg.Log.V(3).Info("Evicting pod", "pod", klog.KObj(p), "podUID", p.UID, "message", message)
 	err := m.cfg.Kill(ctx, p, grace, func(s *v1.PodStatus) {
 		s.Phase, s.Reason, s.Message = v1.PodFailed, evicted, message

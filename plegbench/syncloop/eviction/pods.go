@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -32,28 +31,26 @@ func (m *Manager) localStorageEviction(ctx context.Context, pods []*v1.Pod, stat
 			signal, message = "ephemeralcontainerfs.limit", containerEphemeralStorageLimitEviction(p, s)
 		}
 		const grace = immediateEvictionGracePeriodSeconds
-		return message == "" || !m.evictPod(ctx, p, grace, signal, message, nil, nil)
+		return message == "" || !m.evictPod(ctx, p, grace, signal, message, nil)
 	})
 }
 
 // emptyDirLimitEviction returns the message of an eviction for an emptyDir that is larger than its limit, or "".
 func emptyDirLimitEviction(p *v1.Pod, s *statsapi.PodStats) string {
-	used := map[string]*statsapi.FsStats{}
-	for i := range s.VolumeStats {
-		used[s.VolumeStats[i].Name] = &s.VolumeStats[i].FsStats
-	}
-	for _, v := range p.Spec.Volumes {
-		if v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil {
-			continue
-		}
-		if limit := v.EmptyDir.SizeLimit; limit.Sign() > 0 && bytes(used[v.Name]) > limit.Value() {
-			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit)
+	for _, used := range s.VolumeStats {
+		for _, v := range p.Spec.Volumes {
+			if v.Name != used.Name || v.EmptyDir == nil || v.EmptyDir.SizeLimit == nil {
+				continue
+			}
+			if limit := v.EmptyDir.SizeLimit; limit.Sign() > 0 && bytes(&used.FsStats) > limit.Value() {
+				return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", v.Name, limit)
+			}
 		}
 	}
 	return ""
 }
 
-// podEphemeralStorageLimitEviction returns the message of an eviction for the limits of all containers together.
+// podEphemeralStorageLimitEviction returns that for the limits of all containers together.
 func podEphemeralStorageLimitEviction(p *v1.Pod, s *statsapi.PodStats) string {
 	limit, ok := podresource.PodLimits(p, podresource.PodResourcesOptions{})[v1.ResourceEphemeralStorage]
 	if !ok || bytes(s.EphemeralStorage) <= limit.Value() {
@@ -62,13 +59,10 @@ func podEphemeralStorageLimitEviction(p *v1.Pod, s *statsapi.PodStats) string {
 	return fmt.Sprintf("Pod ephemeral local storage usage exceeds the total limit of containers %s. ", &limit)
 }
 
-// containerEphemeralStorageLimitEviction returns the message of an eviction for the limit of one container.
+// containerEphemeralStorageLimitEviction returns that for the limit of one container.
 func containerEphemeralStorageLimitEviction(p *v1.Pod, s *statsapi.PodStats) string {
 	for _, used := range s.Containers {
-		c := pod.Container(p.Spec.Containers, used.Name)
-		if c == nil {
-			continue
-		}
+		c := cmp.Or(pod.Container(p.Spec.Containers, used.Name), &v1.Container{})
 		limit := c.Resources.Limits.StorageEphemeral()
 		if limit.Value() != 0 && bytes(used.Logs)+bytes(used.Rootfs) > limit.Value() {
 			return fmt.Sprintf("Container %s exceeded its local ephemeral storage limit %q. ", c.Name, limit)
@@ -85,19 +79,13 @@ func bytes(s *statsapi.FsStats) int64 {
 	return int64(*s.UsedBytes)
 }
 
-// evictionMessage explains an eviction and names the containers of the pod that use more than they asked for, also as
-// annotations of the event. s is nil if there are no figures of the pod.
-func evictionMessage(
-	p *v1.Pod, t Threshold, seen observation, s *statsapi.PodStats,
-) (message string, annotations map[string]string) {
+// evictionMessage explains an eviction and names the containers of the pod that use more than they asked for. s is nil
+// if there are no figures of the pod.
+func evictionMessage(p *v1.Pod, t Threshold, seen observation, s *statsapi.PodStats) string {
 	name, limit := t.Signal.resource(), t.of(seen.capacity)
-	message = fmt.Sprintf("The node was low on resource: %v. Threshold quantity: %v, available: %v. ", name, &limit,
+	message := fmt.Sprintf("The node was low on resource: %v. Threshold quantity: %v, available: %v. ", name, &limit,
 		seen.available)
-	if s == nil {
-		return message, nil
-	}
-	var exceeded, usages []string
-	for _, c := range s.Containers {
+	for _, c := range cmp.Or(s, &statsapi.PodStats{}).Containers {
 		used := int64(0) // also if it is not known
 		switch {
 		case name == v1.ResourceMemory && c.Memory != nil:
@@ -111,11 +99,7 @@ func evictionMessage(
 		if usage.Cmp(asked) > 0 {
 			message += fmt.Sprintf("Container %s was using %s, request is %s, has larger consumption of %v. ", c.Name,
 				usage, &asked, name)
-			exceeded, usages = append(exceeded, c.Name), append(usages, usage.String())
 		}
 	}
-	return message, map[string]string{
-		"offending_containers": strings.Join(exceeded, ","), "offending_containers_usage": strings.Join(usages, ","),
-		"starved_resource": string(name),
-	}
+	return message
 }

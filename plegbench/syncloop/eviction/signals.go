@@ -93,7 +93,10 @@ func ParseThresholdConfig(hard, soft, gracePeriods, minReclaims map[string]strin
 		for _, signal := range slices.Sorted(maps.Keys(texts)) {
 			t, err := parse("eviction threshold", signal, texts[signal], 1)
 			if err == nil && i == 1 {
-				t.GracePeriod, err = parseGracePeriod(signal, gracePeriods)
+				if t.GracePeriod, err = time.ParseDuration(gracePeriods[signal]); err != nil || t.GracePeriod < 0 {
+					err = fmt.Errorf("grace period must be specified for the soft eviction threshold %s: %q is none",
+						signal, gracePeriods[signal])
+				}
 			}
 			if err != nil {
 				return nil, err
@@ -113,19 +116,6 @@ func ParseThresholdConfig(hard, soft, gracePeriods, minReclaims map[string]strin
 		}
 	}
 	return all, nil
-}
-
-// parseGracePeriod returns the grace period of a soft threshold, which must have one.
-func parseGracePeriod(signal string, all map[string]string) (time.Duration, error) {
-	text, ok := all[signal]
-	if !ok {
-		return 0, fmt.Errorf("grace period must be specified for the soft eviction threshold %s", signal)
-	}
-	period, err := time.ParseDuration(text)
-	if err != nil || period < 0 {
-		err = fmt.Errorf("eviction grace period %s=%s: must be a duration, 0 or more", signal, text)
-	}
-	return period, err
 }
 
 // parse reads a value, whose amount must have at least that sign.

@@ -32,14 +32,12 @@ func (m *Manager) PrepareSafeSubpath(uid types.UID, volume, container string, in
 		return "", err
 	}
 	defer func() { _ = root.Close() }()
-	if _, err := root.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		info, err := root.Stat(".")
-		if err == nil {
-			err = errors.Join(root.MkdirAll(path, info.Mode().Perm()), root.Chmod(path, info.Mode()&^fs.ModeType))
-		}
-		if err != nil {
-			return "", err
-		}
+	whole, err := root.Stat(".")
+	if _, missing := root.Stat(path); err == nil && errors.Is(missing, fs.ErrNotExist) {
+		err = errors.Join(root.MkdirAll(path, whole.Mode().Perm()), root.Chmod(path, whole.Mode()&^fs.ModeType))
+	}
+	if err != nil {
+		return "", err
 	}
 	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // which follows links inside of the volume only
 	if err != nil {
@@ -53,11 +51,8 @@ func (m *Manager) PrepareSafeSubpath(uid types.UID, volume, container string, in
 // bindSubPath mounts an open file, unless it is mounted there from an earlier start of the container.
 func (m *Manager) bindSubPath(f *os.File, uid types.UID, at string) error {
 	mounts, err := m.mounts.below(m.podDir(uid))
-	if err != nil {
-		return err
-	}
-	info, err := f.Stat()
-	if err != nil {
+	info, statErr := f.Stat()
+	if err := errors.Join(err, statErr); err != nil {
 		return err
 	}
 	if slices.Contains(mounts, at) {

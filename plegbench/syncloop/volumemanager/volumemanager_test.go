@@ -24,26 +24,34 @@ import (
 )
 
 // memory is a mounter that needs no root: the options of each mount by its path. The mounts of the kernel count too.
-type memory map[string]string
+type memory struct {
+	mu     *sync.Mutex
+	mounts map[string]string
+}
 
-func (m memory) tmpfs(dir, options string) error {
-	m[dir] = options
+func (m memory) set(path, options string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mounts[path] = options
 	return nil
 }
 
-func (m memory) bind(f *os.File, path string) error {
-	m[path] = f.Name()
-	return nil
-}
+func (m memory) tmpfs(dir, options string) error { return m.set(dir, options) }
+
+func (m memory) bind(f *os.File, path string) error { return m.set(path, f.Name()) }
 
 func (m memory) unmount(dir string) error {
-	delete(m, dir)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.mounts, dir)
 	return nil
 }
 
 func (m memory) below(dir string) ([]string, error) {
 	all, err := kernel{}.below(dir)
-	for _, path := range slices.Sorted(maps.Keys(m)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, path := range slices.Sorted(maps.Keys(m.mounts)) {
 		if strings.HasPrefix(path, dir+"/") {
 			all = append(all, path)
 		}
@@ -54,7 +62,7 @@ func (m memory) below(dir string) ([]string, error) {
 // A harness is a Manager that runs, in a bubble, and whose mounts are in memory.
 type harness struct {
 	*Manager
-	mounts  memory
+	mounts  map[string]string
 	events  *record.FakeRecorder
 	objects string // folder
 
@@ -62,11 +70,12 @@ type harness struct {
 	pods map[types.UID]*v1.Pod // that the node should run
 }
 
-func newHarness(t *testing.T) *harness { return newHarnessIn(t, t.TempDir()) }
+func newHarness(t *testing.T) *harness { return newHarnessIn(t, t.TempDir(), map[string]string{}) }
 
-func newHarnessIn(t *testing.T, dir string) *harness {
+// newHarnessIn makes one with the folder and the mounts that another left, and pods that the node should run.
+func newHarnessIn(t *testing.T, dir string, mounts map[string]string, pods ...*v1.Pod) *harness {
 	t.Helper()
-	h := &harness{mounts: memory{}, events: record.NewFakeRecorder(1000), objects: filepath.Join(dir, "objects")}
+	h := &harness{mounts: mounts, events: record.NewFakeRecorder(1000), objects: filepath.Join(dir, "objects")}
 	h.pods = map[types.UID]*v1.Pod{}
 	gone := func(uid types.UID) bool { h.mu.Lock(); defer h.mu.Unlock(); return h.pods[uid] == nil }
 	looptest.Write(t, filepath.Join(h.objects, "all.yaml"), testdata(t, "objects.yaml"))
@@ -76,7 +85,10 @@ func newHarnessIn(t *testing.T, dir string) *harness {
 		Pods:         func() []*v1.Pod { h.mu.Lock(); defer h.mu.Unlock(); return slices.Collect(maps.Values(h.pods)) },
 		SourcesReady: func() bool { return true }, ShouldPodContainersBeTerminating: gone, ShouldPodRuntimeBeRemoved: gone,
 	})
-	h.Manager.mounts = h.mounts
+	h.Manager.mounts = memory{&sync.Mutex{}, mounts}
+	for _, p := range pods {
+		h.pods[p.UID] = p
+	}
 	looptest.Run(t, h.Run)
 	return h
 }
@@ -206,12 +218,12 @@ func TestAdoptsWhatAnEarlierRunMade(t *testing.T) {
 	dir := t.TempDir()
 	run := func(then func(t *testing.T, h *harness)) {
 		synctest.Test(t, func(t *testing.T) {
-			h := newHarnessIn(t, dir)
+			mounts := map[string]string{}
 			if first != nil {
-				maps.Copy(h.mounts, first.mounts)
+				maps.Copy(mounts, first.mounts)
 			}
-			then(t, h)
-			first = h
+			first = newHarnessIn(t, dir, mounts, pod)
+			then(t, first)
 		})
 	}
 	run(func(t *testing.T, h *harness) {
