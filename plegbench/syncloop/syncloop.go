@@ -398,7 +398,7 @@ func (s *SyncLoop) wireRuntime(memory int64) {
 	}
 	_, noV2 := os.Stat(cgroupMount + "/cgroup.controllers")
 	s.images = images.New(images.Config{
-		Service: s.service, Serialize: k.SerializeImagePulls, MaxParallel: k.MaxParallelImagePulls,
+		Service: s.service, Objects: s.objects, Serialize: k.SerializeImagePulls, MaxParallel: k.MaxParallelImagePulls,
 		QPS: float32(k.RegistryPullQPS), Burst: int(k.RegistryBurst), BackOff: p.PullFirst, MaxBackOff: p.PullMost,
 		InUse: s.imagesInUse,
 		Disk:  func(ctx context.Context) (uint64, uint64, error) { return s.stats.ImageDisk(ctx) },

@@ -46,6 +46,10 @@ func (l layout) Socket() string { return l.path("c.sock") }
 // DebugSocket returns the path of the socket at which the daemon serves profiles, where Options.Debug is set.
 func (l layout) DebugSocket() string { return l.path("debug.sock") }
 
+// Registries returns the folder in which HOST:PORT/hosts.toml tells the runtime how to reach a registry. It is read with
+// each pull.
+func (l layout) Registries() string { return l.path("certs.d") }
+
 // Dir returns the box's folder.
 func (l layout) Dir() string { return l.dir }
 
@@ -110,6 +114,8 @@ disabled_plugins = [%[4]s]
   sandbox_image = %[7]q
   stream_server_address = "127.0.0.1"
   stream_server_port = "0"
+  [plugins.%[1]q.registry]
+    config_path = %[13]q
   [plugins.%[1]q.cni]
     bin_dir = %[8]q
     conf_dir = %[9]q
@@ -119,5 +125,5 @@ disabled_plugins = [%[4]s]
       Root = %[10]q
       BinaryName = %[11]q
 `, PluginCRI, l.path("root"), l.path("state"), strings.Join(disabled, ", "), l.Socket(), l.path("opt"), ImagePause,
-		l.path("cni/bin"), l.path("cni/net.d"), l.path("runc"), opts.OCI, debug)
+		l.path("cni/bin"), l.path("cni/net.d"), l.path("runc"), opts.OCI, debug, l.Registries())
 }

@@ -73,7 +73,8 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	o.AddEndpoint(cmd)
 	fs.StringVar(&o.Simulate, "simulate", "", "run on the embedded runtime in this scenario; help lists them")
 	fs.StringVar(&o.manifests, "manifests", "", "folder of pod manifests, or one (the kubelet's --pod-manifest-path)")
-	fs.StringVar(&o.objects, "objects", "", "folder of YAML files with the ConfigMaps and Secrets that manifests name")
+	fs.StringVar(&o.objects, "objects", "", "folder of YAML files with the ConfigMaps, Secrets and ServiceAccounts that "+
+		"manifests name")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "API server to take pods from and to report to")
 	fs.StringVar(&o.nodeName, "node-name", "", "the node's name (default: this host's)")
 	fs.StringVar(&o.rootDir, "root-dir", "/var/lib/kdiag-syncloop", "folder for volumes and termination messages")

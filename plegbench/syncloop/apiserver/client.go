@@ -207,6 +207,11 @@ func (c *Client) GetSecret(ctx context.Context, namespace, name string) (*v1.Sec
 	return do[v1.Secret](ctx, c.core.Get().Namespace(namespace).Resource("secrets").Name(name))
 }
 
+// GetServiceAccount gets a service account.
+func (c *Client) GetServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	return do[v1.ServiceAccount](ctx, c.core.Get().Namespace(namespace).Resource("serviceaccounts").Name(name))
+}
+
 // CreateToken asks for a token of a service account.
 func (c *Client) CreateToken(
 	ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest,

@@ -73,6 +73,7 @@ func TestCalls(t *testing.T) {
 	}
 	settings := &v1.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: meta("settings", "shop")}
 	key := &v1.Secret{TypeMeta: kind("v1", "Secret"), ObjectMeta: meta("key", "shop")}
+	clerk := &v1.ServiceAccount{TypeMeta: kind("v1", "ServiceAccount"), ObjectMeta: meta("clerk", "shop")}
 	event := &v1.Event{TypeMeta: kind("v1", "Event"), ObjectMeta: meta("web.1", "shop"), Reason: "Started"}
 	token := &authenticationv1.TokenRequest{
 		TypeMeta: kind("authentication.k8s.io/v1", "TokenRequest"),
@@ -125,6 +126,9 @@ func TestCalls(t *testing.T) {
 			return c.GetConfigMap(ctx, "shop", "settings")
 		}},
 		{"GET " + shop + "secrets/key", nil, key, func() (object, error) { return c.GetSecret(ctx, "shop", "key") }},
+		{"GET " + shop + "serviceaccounts/clerk", nil, clerk, func() (object, error) {
+			return c.GetServiceAccount(ctx, "shop", "clerk")
+		}},
 		{"POST " + shop + "serviceaccounts/clerk/token", token, token, func() (object, error) {
 			return c.CreateToken(ctx, "shop", "clerk", token)
 		}},

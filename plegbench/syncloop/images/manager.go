@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-logr/logr"
 	v1 "k8s.io/api/core/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/flowcontrol"
@@ -47,6 +48,7 @@ type Service interface {
 // Config configures a Manager.
 type Config struct {
 	Service     Service
+	Objects     Objects
 	Serialize   bool    // serializeImagePulls: one pull at a time
 	MaxParallel int32   // maxParallelImagePulls, without Serialize; below 1: no bound
 	QPS         float32 // registryPullQPS; 0: no limit
@@ -143,7 +145,7 @@ func (m *Manager) EnsureImage(
 	m.Recorder.Eventf(object, v1.EventTypeNormal, "Pulling", "Pulling image %q", c.Image)
 	start := time.Now()
 	spec := &runtimeapi.ImageSpec{Image: name, UserSpecifiedImage: c.Image, Annotations: p.Annotations}
-	if ref, err = m.pull(ctx, spec, sandbox); err != nil {
+	if ref, err = m.pull(ctx, p, spec, sandbox); err != nil {
 		m.Log.Error(err, "Failed to pull image", "image", name)
 		m.backOff.Next(key, time.Now())
 		m.backOff.GC()
@@ -157,10 +159,15 @@ func (m *Manager) EnsureImage(
 	return ref, "", nil
 }
 
-// pull waits for a slot and then pulls.
+// pull waits for a slot and then pulls, with one after the other of the pod's credentials for the registry, if it has
+// any, until one is let in.
 func (m *Manager) pull(
-	ctx context.Context, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig,
+	ctx context.Context, p *v1.Pod, spec *runtimeapi.ImageSpec, sandbox *runtimeapi.PodSandboxConfig,
 ) (ref string, err error) {
+	auths, err := credentials(spec.Image, m.pullSecrets(ctx, p))
+	if err != nil {
+		return "", err
+	}
 	if m.slots != nil {
 		select {
 		case m.slots <- struct{}{}:
@@ -172,7 +179,17 @@ func (m *Manager) pull(
 	if !m.limiter.TryAccept() {
 		return "", errors.New("pull QPS exceeded")
 	}
-	return m.Service.PullImage(ctx, spec, nil, sandbox)
+	if len(auths) == 0 {
+		auths = []*runtimeapi.AuthConfig{nil}
+	}
+	var failed []error
+	for _, auth := range auths {
+		if ref, err = m.Service.PullImage(ctx, spec, auth, sandbox); err == nil {
+			return ref, nil
+		}
+		failed = append(failed, err)
+	}
+	return "", utilerrors.NewAggregate(failed)
 }
 
 // reference is the grammar of image names: [host[:port]/]path[:tag][@digest]. It is compiled when it is first used,

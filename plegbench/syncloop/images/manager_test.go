@@ -31,6 +31,7 @@ type fakeService struct {
 	fail    map[string]error // of "list", "used" and "inspect", and of the removal of an image by its id
 
 	pull          func(ctx context.Context, image string) error
+	pullAs        func(auth *runtimeapi.AuthConfig) error // in place of pull, unless nil
 	pulls         []string
 	running, most int
 }
@@ -60,8 +61,11 @@ func (s *fakeService) ImageStatus(_ context.Context, image string) (*runtimeapi.
 }
 
 func (s *fakeService) PullImage(
-	ctx context.Context, image *runtimeapi.ImageSpec, _ *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig,
+	ctx context.Context, image *runtimeapi.ImageSpec, auth *runtimeapi.AuthConfig, _ *runtimeapi.PodSandboxConfig,
 ) (string, error) {
+	if s.pullAs != nil {
+		return "sha256:" + image.GetImage(), s.pullAs(auth)
+	}
 	s.mu.Lock()
 	s.pulls = append(s.pulls, image.GetImage())
 	s.running++

@@ -269,7 +269,13 @@ func (o *FileObjects) GetSecret(_ context.Context, namespace, name string) (*v1.
 	return s, err
 }
 
-// ServiceAccountToken always fails: only an API server has service accounts.
+// GetServiceAccount returns a service account. The error is as that of GetConfigMap.
+func (o *FileObjects) GetServiceAccount(_ context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	a := &v1.ServiceAccount{}
+	return a, o.find("ServiceAccount", namespace, name, a)
+}
+
+// ServiceAccountToken always fails: only an API server issues tokens.
 func (o *FileObjects) ServiceAccountToken(
 	_ context.Context, namespace, name string, _ *authenticationv1.TokenRequest,
 ) (string, error) {

@@ -77,6 +77,10 @@ func TestFileObjects(t *testing.T) {
 	if err != nil || c.Data["mode"] != "fast" || len(c.BinaryData["blob"]) != 3 {
 		t.Errorf("config map: %+v, %v", c, err)
 	}
+	a, err := o.GetServiceAccount(t.Context(), "default", "clerk")
+	if err != nil || len(a.ImagePullSecrets) != 1 {
+		t.Errorf("service account: %+v, %v", a, err)
+	}
 	// A document that cannot be read does not hide those before it, and the error names its file.
 	looptest.Write(t, filepath.Join(dir, "f.yaml"), "kind: ConfigMap\nmetadata: {name: good}\n---\n"+
 		"kind: Secret\nmetadata: {name: bad}\ndate: {}\n---\n{")

@@ -91,6 +91,11 @@ func (c *Client) GetSecret(ctx context.Context, namespace, name string) (*v1.Sec
 	return c.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
+// GetServiceAccount gets a service account.
+func (c *Client) GetServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	return c.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
 // CreateToken asks for a token of a service account.
 func (c *Client) CreateToken(
 	ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest,

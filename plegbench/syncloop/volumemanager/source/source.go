@@ -26,6 +26,7 @@ type Volume struct {
 type Objects interface {
 	GetConfigMap(ctx context.Context, namespace, name string) (*v1.ConfigMap, error)
 	GetSecret(ctx context.Context, namespace, name string) (*v1.Secret, error)
+	GetServiceAccount(ctx context.Context, namespace, name string) (*v1.ServiceAccount, error)
 }
 
 // A Reader returns the data of an object. It is empty if the object is optional and missing.

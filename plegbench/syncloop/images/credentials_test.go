@@ -1,0 +1,163 @@
+package images
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
+)
+
+// secretOf is a pull secret with a docker config: the registries of one form, or {"auths": …} of the other.
+func secretOf(config string) *v1.Secret {
+	s := &v1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "key"}, Type: v1.SecretTypeDockercfg}
+	s.Data = map[string][]byte{v1.DockerConfigKey: []byte(config)}
+	if strings.Contains(config, "auths") {
+		s.Type, s.Data = v1.SecretTypeDockerConfigJson, map[string][]byte{v1.DockerConfigJsonKey: []byte(config)}
+	}
+	return s
+}
+
+func TestCredentials(t *testing.T) {
+	encode := base64.StdEncoding.EncodeToString
+	opaque := secretOf(`{"r.io": {"username": "u"}}`)
+	opaque.Type = v1.SecretTypeOpaque
+	one := func(config string) []*v1.Secret { return []*v1.Secret{secretOf(config)} }
+	// Each registry has a secret of its own, with a login of its name.
+	users := func(registries ...string) (all []*v1.Secret) {
+		for _, name := range registries {
+			all = append(all, secretOf(fmt.Sprintf(`{%q: {"username": %q, "password": "p"}}`, name, name)))
+		}
+		return all
+	}
+	const badAuth = "pull secret shop/key: an auth field is not base64 of username:password"
+	hub := "https://index.docker.io/v1/"
+	for name, tt := range map[string]struct {
+		image   string
+		want    string // user:password or a token, or the error
+		secrets []*v1.Secret
+	}{
+		"none":        {"r.io/a", "", nil},
+		"legacy":      {"r.io/a:1", "AWS:p", one(`{"r.io": {"username": "AWS", "password": "p"}}`)},
+		"JSON":        {"r.io/a", "u:p:q", one(`{"auths": {"r.io": {"auth": "` + encode([]byte("u:p:q")) + `"}}}`)},
+		"without pad": {"r.io/a", "u:p", one(`{"r.io": {"username": "x", "auth": "dTpw"}}`)},
+		"token": {
+			"r.io/a", "token t", one(`{"auths": {"r.io": {"auth": "dTo=", "identitytoken": "t"}}}`),
+		},
+		"bad auth":       {"r.io/a", badAuth, one(`{"r.io": {"auth": "s3cret!"}}`)},
+		"no colon":       {"x.io/a", badAuth, one(`{"r.io": {"auth": "czNjcmV0"}}`)},
+		"bad JSON":       {"r.io/a", "pull secret shop/key: it is not the JSON of a docker config", one(`s3cret`)},
+		"another type":   {"r.io/a", "", []*v1.Secret{opaque}},
+		"longest first":  {"r.io/a/b@" + digest, "r.io/a/b:p r.io/a:p r.io:p", users("r.io", "r.io/a", "r.io/c", "r.io/a/b")},
+		"schemes":        {"r.io/a", "https://r.io/v1/a:p http://r.io:p", users("http://r.io", "https://r.io/v1/a")},
+		"version":        {"r.io/a", "https://r.io/v2/:p", users("https://r.io/v2/")},
+		"port":           {"r.io:5000/a:1", "r.io:5000:p", users("r.io", "r.io:5001", "r.io:5000")},
+		"no port":        {"r.io/a", "", users("r.io:443")},
+		"wildcards":      {"a.eu.r.io/x", "a*.e*.r.io:p *.*.r.io:p", users("*.r.io", "*.*.r.io", "a*.e*.r.io", "*.us.r.io")},
+		"address":        {"127.0.0.1:5000/x", "127.*.0.1:5000:p", users("127.*.0.1:5000")},
+		"version 6":      {"[::1]:5000/x", "[::1]:5000/x:p", users("[::1]:5000/x")},
+		"prefix of text": {"r.io/shopping", "r.io/shop:p", users("r.io/shop", "r.io/shop/")},
+		"Docker Hub":     {"busybox", hub + ":p", users(hub, "docker.io/other")},
+		"its own name":   {"me/app", "docker.io:p", users("index.docker.io", "docker.io")},
+		"not Docker Hub": {"localhost/app", "", users("index.docker.io")},
+		"library":        {"index.docker.io/busybox", "docker.io/library/busybox:p", users("docker.io/library/busybox")},
+		"no URL":         {"r.io/a", "", users("r.io:x", "%", "r[.io")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			auths, err := credentials(tt.image, tt.secrets)
+			var got []string
+			for _, a := range auths {
+				if a.GetIdentityToken() != "" {
+					got = append(got, a.GetUsername()+a.GetPassword()+"token "+a.GetIdentityToken())
+				} else {
+					got = append(got, a.GetUsername()+":"+a.GetPassword())
+				}
+			}
+			looptest.Equal(t, "credentials", tt.want, strings.Join(got, " ")+looptest.Text(err))
+		})
+	}
+}
+
+// fakeObjects has secrets for r.io by their names, which are the names of the users, and the service account clerk.
+type fakeObjects []string
+
+func (o fakeObjects) GetSecret(_ context.Context, namespace, name string) (*v1.Secret, error) {
+	if namespace != "shop" || !slices.Contains(o, name) {
+		return nil, errors.New("no secret " + name)
+	}
+	return secretOf(`{"r.io": {"username": "` + name + `", "password": "s3cret"}}`), nil
+}
+
+func (o fakeObjects) GetServiceAccount(_ context.Context, namespace, name string) (*v1.ServiceAccount, error) {
+	if namespace != "shop" || name != "clerk" {
+		return nil, errors.New("no account " + name)
+	}
+	return &v1.ServiceAccount{ImagePullSecrets: []v1.LocalObjectReference{{Name: "clerk"}}}, nil
+}
+
+// TestPullSecrets pulls an image that only one of the pod's users may pull.
+func TestPullSecrets(t *testing.T) {
+	refs := func(names ...string) func(*v1.Pod) {
+		return func(p *v1.Pod) {
+			for _, name := range names {
+				p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, v1.LocalObjectReference{Name: name})
+			}
+		}
+	}
+	account := func(name string) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.ServiceAccountName = name } }
+	static := looptest.Annotated(pod.ConfigSourceAnnotation, pod.FileSource)
+	const missing = "Warning FailedToRetrieveImagePullSecret Unable to retrieve some image pull secrets (lost); " +
+		"attempting to pull the image may not succeed."
+	for name, tt := range map[string]struct {
+		pod    *v1.Pod
+		users  []string // that tried
+		events []string
+	}{
+		"none":                       {looptest.Pod("1"), []string{""}, nil},
+		"the second":                 {looptest.Pod("1", refs("old", "lost", "", "clerk")), []string{"old", "clerk"}, []string{missing}},
+		"none that may":              {looptest.Pod("1", refs("old", "older")), []string{"old", "older"}, nil},
+		"the account of a static":    {looptest.Pod("1", static, account("clerk")), []string{"clerk"}, nil},
+		"the pod's before those":     {looptest.Pod("1", static, account("clerk"), refs("old")), []string{"old"}, nil},
+		"admission's for all others": {looptest.Pod("1", account("clerk")), []string{""}, nil},
+		"a static without account":   {looptest.Pod("1", static), []string{""}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &fakeService{}
+			var log looptest.Log
+			m, recorder := newManager(s, Config{Objects: fakeObjects{"old", "older", "clerk"}})
+			m.Log = log.Logger(9)
+			var users []string
+			s.pullAs = func(auth *runtimeapi.AuthConfig) error {
+				users = append(users, auth.GetUsername())
+				if auth.GetUsername() == "clerk" && auth.GetPassword() == "s3cret" {
+					return nil
+				}
+				return fmt.Errorf("401 Unauthorized %q", auth.GetUsername())
+			}
+			_, message, reason := m.EnsureImage(t.Context(), tt.pod, &v1.Container{Image: "r.io/a"}, nil)
+			looptest.Equal(t, "users", tt.users, users)
+			if want := slices.Contains(tt.users, "clerk"); (reason == nil) != want {
+				t.Errorf("%v: %s", reason, message)
+			}
+			var events []string
+			for _, e := range looptest.Drain(recorder.Events) {
+				if strings.Contains(e, "Secret") {
+					events = append(events, e)
+				}
+			}
+			looptest.Equal(t, "events", tt.events, events)
+			if leaks := log.Lines("s3cret"); len(leaks) > 0 {
+				t.Errorf("the log has a password: %s", leaks)
+			}
+		})
+	}
+}
