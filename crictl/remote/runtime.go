@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl"
@@ -189,6 +191,19 @@ func (s *Service) ListContainerStats(
 	req := &runtimeapi.ListContainerStatsRequest{Filter: filter}
 	resp, err := call(ctx, s, "list_container_stats", s.timeout, s.runtime.ListContainerStats, req, nil)
 	return resp.GetStats(), s.failed(err, "ListContainerStats with filter from runtime service", "filter", filter)
+}
+
+// ListPodSandboxStats returns the usage of the sandboxes that the filter lets through, and of their containers. Not all
+// runtimes know the call, so that error is not logged.
+func (s *Service) ListPodSandboxStats(
+	ctx context.Context, filter *runtimeapi.PodSandboxStatsFilter,
+) ([]*runtimeapi.PodSandboxStats, error) {
+	req := &runtimeapi.ListPodSandboxStatsRequest{Filter: filter}
+	resp, err := call(ctx, s, "list_pod_sandbox_stats", s.timeout, s.runtime.ListPodSandboxStats, req, nil)
+	if status.Code(err) != codes.Unimplemented {
+		_ = s.failed(err, "ListPodSandboxStats with filter from runtime service", "filter", filter)
+	}
+	return resp.GetStats(), err
 }
 
 // RuntimeConfig asks for the runtime's cgroup driver. Runtimes before containerd 2.0 and CRI-O 1.28 do not know the

@@ -449,6 +449,12 @@ func (s *SyncLoop) wireCollectors() error {
 	s.stats, err = stats.New(stats.Config{
 		CRI: s.service, NodeName: s.cfg.NodeName, Root: "/", RootDir: s.cfg.RootDir,
 		LogDir: filepath.Join(s.cfg.LogDir, "pods"),
+		Cgroup: func(uid string) string {
+			if p, ok := s.pods.PodByUID(types.UID(uid)); ok {
+				return cgroupPath(s.cgroupParent(p))
+			}
+			return ""
+		},
 	})
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
-// Package stats measures the node and the pods of a syncLoop (pkg/kubelet/stats upstream): proc for the node, CRI for
-// containers and the image file system, and the disk for logs and volumes. Left out are cgroups, and so the
-// usage charged to a pod but not to its containers, network, swap of the node, processes, and accelerators.
+// Package stats measures the node and the pods of a syncLoop (pkg/kubelet/stats upstream): cgroups and proc for the
+// node, cgroups and CRI for pods, CRI for containers and the image file system, and the disk for logs and volumes. Left
+// out are pressure, processes, accelerators, and the node's network and system containers.
 package stats
 
 import (
@@ -18,15 +18,20 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
+	"k8s.io/utils/ptr"
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
 // CRI is the part of the runtime's client that a Provider uses.
 type CRI interface {
+	ListPodSandboxStats(ctx context.Context, filter *runtimeapi.PodSandboxStatsFilter) (
+		[]*runtimeapi.PodSandboxStats, error)
 	ListContainerStats(ctx context.Context, filter *runtimeapi.ContainerStatsFilter) (
 		[]*runtimeapi.ContainerStats, error)
 	ListContainers(ctx context.Context, filter *runtimeapi.ContainerFilter) ([]*runtimeapi.Container, error)
@@ -38,9 +43,11 @@ type CRI interface {
 type Config struct {
 	CRI      CRI
 	NodeName string // only sandboxes and containers with it as container.OwnerLabel are counted
-	Root     string // "/", but for tests: proc is below it
+	Root     string // "/", but for tests: proc and sys are below it
 	RootDir  string // with the pods' directories; its file system is the node's
 	LogDir   string // with the pods' logs: /var/log/pods
+	// Cgroup returns the path of a pod's cgroup in its hierarchies, or "" for an unknown pod.
+	Cgroup func(uid string) string
 }
 
 // freshFor is how long a summary is returned again, and diskFor how long the size of a directory is (the kubelet's
@@ -57,7 +64,8 @@ type Provider struct {
 	turn        chan struct{} // holds a token during a measurement; guards the fields below
 	last        *statsapi.Summary
 	lastAt      time.Time
-	sizes, next map[string]*statsapi.FsStats // of directories, as of the last summary and of the one being made
+	cpu         map[string]*statsapi.CPUStats // of the node, pods and containers, as of the last summary
+	sizes, next map[string]*statsapi.FsStats  // of directories, as of the last summary and of the one being made
 }
 
 // New makes a Provider. A root without proc is an error.
@@ -101,13 +109,13 @@ func (p *Provider) Summary(ctx context.Context, fresh bool) (*statsapi.Summary, 
 	}
 	p.sizes = p.next
 	p.last, p.lastAt = &statsapi.Summary{Node: *node, Pods: pods}, time.Now()
+	p.rates(p.last)
 	return p.last, nil
 }
 
-// node reads the node from proc. Memory in use is MemTotal - MemFree, as libcontainer has it for the root cgroup of
-// version 2.
+// node reads the node from the root of the cgroups of version 1, or from proc, as libcontainer does for version 2: memory
+// in use is MemTotal - MemFree there.
 func (p *Provider) node() (*statsapi.NodeStats, error) {
-	now := metav1.Now()
 	stat, err := p.proc.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("reading stat: %w", err)
@@ -116,25 +124,19 @@ func (p *Provider) node() (*statsapi.NodeStats, error) {
 	if err != nil || m.MemTotalBytes == nil || m.MemFreeBytes == nil {
 		return nil, fmt.Errorf("reading meminfo: %w", cmp.Or(err, errors.New("no MemTotal or MemFree")))
 	}
-	c := stat.CPUTotal // in seconds; guests are part of user and nice
-	total := uint64(math.Round((c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal) * float64(time.Second)))
-	usage := *m.MemTotalBytes - *m.MemFreeBytes
-	inactive := cmp.Or(m.InactiveFileBytes, new(uint64)) // files that the kernel can drop at once
-	working := usage - min(usage, *inactive)
-	n := &statsapi.NodeStats{
-		NodeName: p.cfg.NodeName, StartTime: metav1.Unix(int64(stat.BootTime), 0),
-		CPU: &statsapi.CPUStats{Time: now, UsageCoreNanoSeconds: &total},
-		Memory: &statsapi.MemoryStats{
-			Time: now, UsageBytes: &usage, WorkingSetBytes: &working, AvailableBytes: new(*m.MemTotalBytes - working),
-			RSSBytes: m.AnonPagesBytes,
-		},
-		Rlimit: pidlimit(filepath.Join(p.cfg.Root, "proc")),
+	u, err := p.cgroup("")
+	if err != nil {
+		c := stat.CPUTotal // in seconds; guests are part of user and nice
+		total := uint64(math.Round((c.User + c.Nice + c.System + c.IRQ + c.SoftIRQ + c.Steal) * float64(time.Second)))
+		u = usage{
+			total, *m.MemTotalBytes - *m.MemFreeBytes, ptr.Deref(m.InactiveFileBytes, 0), ptr.Deref(m.AnonPagesBytes, 0),
+			ptr.Deref(m.SwapTotalBytes, 0) - ptr.Deref(m.SwapFreeBytes, 0),
+		}
 	}
-	if p.last != nil {
-		before := p.last.Node.CPU
-		cores := float64(total-*before.UsageCoreNanoSeconds) / now.Sub(before.Time.Time).Seconds()
-		n.CPU.UsageNanoCores = new(uint64(cores))
-	}
+	n := &statsapi.NodeStats{NodeName: p.cfg.NodeName, StartTime: metav1.Unix(int64(stat.BootTime), 0)}
+	n.Rlimit = pidlimit(filepath.Join(p.cfg.Root, "proc"))
+	n.CPU, n.Memory, n.Swap = u.stats()
+	n.Memory.AvailableBytes = new(*m.MemTotalBytes - min(*m.MemTotalBytes, *n.Memory.WorkingSetBytes))
 	return n, nil
 }
 
@@ -151,13 +153,9 @@ func (p *Provider) pods(ctx context.Context) ([]statsapi.PodStats, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := p.cfg.CRI.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{LabelSelector: ours})
+	figures, bySandbox, err := p.figures(ctx, ours)
 	if err != nil {
 		return nil, err
-	}
-	byID := make(map[string]*runtimeapi.ContainerStats, len(list))
-	for _, s := range list {
-		byID[s.GetAttributes().GetId()] = s
 	}
 	pods := map[string]*statsapi.PodStats{} // by sandbox
 	for _, s := range sandboxes {
@@ -169,13 +167,13 @@ func (p *Provider) pods(ctx context.Context) ([]statsapi.PodStats, error) {
 	}
 	for _, c := range containers {
 		if pod := pods[c.GetPodSandboxId()]; pod != nil {
-			pod.Containers = append(pod.Containers, p.container(pod.PodRef, c, byID[c.GetId()]))
+			pod.Containers = append(pod.Containers, p.container(pod.PodRef, c, figures[c.GetId()]))
 		}
 	}
 	out := []statsapi.PodStats{}
-	for _, pod := range pods {
+	for id, pod := range pods {
 		if len(pod.Containers) > 0 {
-			p.sums(pod)
+			p.sums(pod, bySandbox[id])
 			out = append(out, *pod)
 		}
 	}
@@ -186,25 +184,40 @@ func (p *Provider) pods(ctx context.Context) ([]statsapi.PodStats, error) {
 	return out, nil
 }
 
-// container turns the runtime's figures of a container into those of a summary.
+// figures are the runtime's, of containers and of sandboxes by their ids. Of the latter not all runtimes have any.
+func (p *Provider) figures(ctx context.Context, ours map[string]string) (
+	containers map[string]*runtimeapi.ContainerStats, sandboxes map[string]*runtimeapi.LinuxPodSandboxStats, err error,
+) {
+	containers = map[string]*runtimeapi.ContainerStats{}
+	sandboxes = map[string]*runtimeapi.LinuxPodSandboxStats{}
+	var list []*runtimeapi.ContainerStats
+	pods, err := p.cfg.CRI.ListPodSandboxStats(ctx, &runtimeapi.PodSandboxStatsFilter{LabelSelector: ours})
+	for _, s := range pods {
+		sandboxes[s.GetAttributes().GetId()] = s.GetLinux()
+		list = append(list, s.GetLinux().GetContainers()...)
+	}
+	if err != nil && status.Code(err) != codes.DeadlineExceeded {
+		list, err = p.cfg.CRI.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{LabelSelector: ours})
+	}
+	for _, s := range list {
+		containers[s.GetAttributes().GetId()] = s
+	}
+	return containers, sandboxes, err
+}
+
+// container turns the runtime's figures of a container into those of a summary. Those of swap are zero without any.
 func (p *Provider) container(
 	pod statsapi.PodReference, c *runtimeapi.Container, s *runtimeapi.ContainerStats,
 ) statsapi.ContainerStats {
 	out := statsapi.ContainerStats{
 		Name: c.GetLabels()[container.ContainerNameLabel], StartTime: metav1.NewTime(time.Unix(0, c.GetCreatedAt())),
+		CPU: cpu(s.GetCpu()), Memory: memory(s.GetMemory()),
+		Swap: &statsapi.SwapStats{Time: metav1.Now(), SwapUsageBytes: new(uint64), SwapAvailableBytes: new(uint64)},
 	}
-	if cpu := s.GetCpu(); cpu.GetUsageCoreNanoSeconds() != nil {
-		out.CPU = &statsapi.CPUStats{
-			Time:                 metav1.NewTime(time.Unix(0, cpu.GetTimestamp())),
-			UsageNanoCores:       number(cpu.GetUsageNanoCores()),
-			UsageCoreNanoSeconds: number(cpu.GetUsageCoreNanoSeconds()),
-		}
-	}
-	if m := s.GetMemory(); m.GetWorkingSetBytes() != nil {
-		out.Memory = &statsapi.MemoryStats{
-			Time: metav1.NewTime(time.Unix(0, m.GetTimestamp())), WorkingSetBytes: number(m.GetWorkingSetBytes()),
-			AvailableBytes: number(m.GetAvailableBytes()), UsageBytes: number(m.GetUsageBytes()),
-			RSSBytes: number(m.GetRssBytes()),
+	if swap := s.GetSwap(); swap != nil {
+		out.Swap = &statsapi.SwapStats{
+			Time:           metav1.NewTime(time.Unix(0, swap.GetTimestamp())),
+			SwapUsageBytes: number(swap.GetSwapUsageBytes()), SwapAvailableBytes: number(swap.GetSwapAvailableBytes()),
 		}
 	}
 	if w := s.GetWritableLayer(); w != nil {
@@ -217,25 +230,79 @@ func (p *Provider) container(
 	return out
 }
 
-// sums adds the pod's local volumes, the usage of its containers together, and its usage of the node's disk: writable
-// layers, logs and volumes, but not volumes on another file system, such as one in memory.
-func (p *Provider) sums(out *statsapi.PodStats) {
-	now := metav1.Now()
-	disk, cpu, memory := &statsapi.FsStats{Time: now}, &statsapi.CPUStats{Time: now}, &statsapi.MemoryStats{Time: now}
-	out.EphemeralStorage, out.CPU, out.Memory = disk, cpu, memory
-	for _, c := range out.Containers {
-		if c.CPU != nil {
-			cpu.UsageNanoCores = plus(cpu.UsageNanoCores, c.CPU.UsageNanoCores)
-			cpu.UsageCoreNanoSeconds = plus(cpu.UsageCoreNanoSeconds, c.CPU.UsageCoreNanoSeconds)
-		}
-		if c.Memory != nil {
-			memory.UsageBytes = plus(memory.UsageBytes, c.Memory.UsageBytes)
-			memory.WorkingSetBytes = plus(memory.WorkingSetBytes, c.Memory.WorkingSetBytes)
-			memory.RSSBytes = plus(memory.RSSBytes, c.Memory.RSSBytes)
-		}
-		addFs(disk, c.Logs)
-		addFs(disk, c.Rootfs)
+// cpu turns the runtime's figures into those of a summary; nil without any.
+func cpu(c *runtimeapi.CpuUsage) *statsapi.CPUStats {
+	if c.GetUsageCoreNanoSeconds() == nil {
+		return nil
 	}
+	return &statsapi.CPUStats{
+		Time: metav1.NewTime(time.Unix(0, c.GetTimestamp())), UsageNanoCores: number(c.GetUsageNanoCores()),
+		UsageCoreNanoSeconds: number(c.GetUsageCoreNanoSeconds()),
+	}
+}
+
+// memory turns the runtime's figures into those of a summary; nil without any.
+func memory(m *runtimeapi.MemoryUsage) *statsapi.MemoryStats {
+	if m.GetWorkingSetBytes() == nil {
+		return nil
+	}
+	return &statsapi.MemoryStats{
+		Time: metav1.NewTime(time.Unix(0, m.GetTimestamp())), WorkingSetBytes: number(m.GetWorkingSetBytes()),
+		AvailableBytes: number(m.GetAvailableBytes()), UsageBytes: number(m.GetUsageBytes()),
+		RSSBytes: number(m.GetRssBytes()),
+	}
+}
+
+// network turns the runtime's figures of a sandbox into those of a summary; nil without any.
+func network(n *runtimeapi.NetworkUsage) *statsapi.NetworkStats {
+	if n == nil {
+		return nil
+	}
+	one := func(i *runtimeapi.NetworkInterfaceUsage) statsapi.InterfaceStats {
+		return statsapi.InterfaceStats{
+			Name: i.GetName(), RxBytes: number(i.GetRxBytes()), RxErrors: number(i.GetRxErrors()),
+			TxBytes: number(i.GetTxBytes()), TxErrors: number(i.GetTxErrors()),
+		}
+	}
+	at := cmp.Or(n.GetTimestamp(), time.Now().UnixNano()) // containerd 1.6 sets none
+	out := &statsapi.NetworkStats{
+		Time: metav1.NewTime(time.Unix(0, at)), InterfaceStats: one(n.GetDefaultInterface()),
+	}
+	for _, i := range n.GetInterfaces() {
+		out.Interfaces = append(out.Interfaces, one(i))
+	}
+	return out
+}
+
+// sums adds the pod's local volumes, and its usage: of CPU, memory and swap that of its cgroup, else the runtime's, else
+// that of its containers together; of the node's disk writable layers, logs and volumes, but not volumes on another
+// file system, such as one in memory.
+func (p *Provider) sums(out *statsapi.PodStats, sandbox *runtimeapi.LinuxPodSandboxStats) {
+	now := metav1.Now()
+	disk, c, m := &statsapi.FsStats{Time: now}, cpu(sandbox.GetCpu()), memory(sandbox.GetMemory())
+	swap := &statsapi.SwapStats{Time: now}
+	for _, one := range out.Containers {
+		if one.CPU != nil && sandbox.GetCpu() == nil {
+			c = cmp.Or(c, &statsapi.CPUStats{Time: now})
+			c.UsageNanoCores = plus(c.UsageNanoCores, one.CPU.UsageNanoCores)
+			c.UsageCoreNanoSeconds = plus(c.UsageCoreNanoSeconds, one.CPU.UsageCoreNanoSeconds)
+		}
+		if one.Memory != nil && sandbox.GetMemory() == nil {
+			m = cmp.Or(m, &statsapi.MemoryStats{Time: now})
+			m.UsageBytes = plus(m.UsageBytes, one.Memory.UsageBytes)
+			m.WorkingSetBytes = plus(m.WorkingSetBytes, one.Memory.WorkingSetBytes)
+			m.RSSBytes = plus(m.RSSBytes, one.Memory.RSSBytes)
+		}
+		swap.SwapUsageBytes = plus(swap.SwapUsageBytes, one.Swap.SwapUsageBytes)
+		addFs(disk, one.Logs)
+		addFs(disk, one.Rootfs)
+	}
+	if path := p.cfg.Cgroup(out.PodRef.UID); path != "" {
+		if u, err := p.cgroup(path); err == nil { // runtimes that are elsewhere have their cgroups there
+			c, m, swap = u.stats()
+		}
+	}
+	out.CPU, out.Memory, out.Swap, out.EphemeralStorage, out.Network = c, m, swap, disk, network(sandbox.GetNetwork())
 	dirs, _ := filepath.Glob(filepath.Join(p.cfg.RootDir, "pods", out.PodRef.UID, "volumes", "kubernetes.io~*", "*"))
 	for _, dir := range dirs {
 		s := p.size(dir)

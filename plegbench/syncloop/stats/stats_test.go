@@ -11,6 +11,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -27,6 +29,7 @@ type fakeCRI struct {
 	imageFs    []*runtimeapi.FilesystemUsage
 	err        error
 	hang       bool
+	pods       []*runtimeapi.PodSandboxStats // nil: the runtime does not know them
 	selectors  []map[string]string
 	calls      int // of ImageFsInfo
 }
@@ -36,6 +39,16 @@ func (f *fakeCRI) ListContainerStats(
 ) ([]*runtimeapi.ContainerStats, error) {
 	f.selectors = append(f.selectors, filter.GetLabelSelector())
 	return f.stats, f.err
+}
+
+func (f *fakeCRI) ListPodSandboxStats(
+	_ context.Context, filter *runtimeapi.PodSandboxStatsFilter,
+) ([]*runtimeapi.PodSandboxStats, error) {
+	if f.pods == nil {
+		return nil, status.Error(codes.Unimplemented, "unknown method")
+	}
+	f.selectors = append(f.selectors, filter.GetLabelSelector())
+	return f.pods, nil
 }
 
 func (f *fakeCRI) ListContainers(
@@ -100,6 +113,7 @@ func newProvider(t *testing.T, cri CRI) (p *Provider, rootDir, logDir string) {
 	rootDir, logDir = t.TempDir(), t.TempDir()
 	p, err := New(Config{
 		CRI: cri, NodeName: "node-1", Root: "testdata/node", RootDir: rootDir, LogDir: logDir,
+		Cgroup: func(string) string { return "" },
 	})
 	looptest.Must(t, err)
 	return p, rootDir, logDir
@@ -154,7 +168,8 @@ func TestPods(t *testing.T) {
 	if c := db.Containers[0]; db.StartTime.Unix() != 5 || c.StartTime.Unix() != 6 || c.Name != "app" {
 		t.Errorf("db %+v", db)
 	}
-	compare(t, &statsapi.CPUStats{}, db.CPU) // the runtime has no figures
+	compare(t, (*statsapi.CPUStats)(nil), db.CPU) // the runtime has no figures
+	compare(t, &statsapi.SwapStats{SwapUsageBytes: new(uint64), SwapAvailableBytes: new(uint64)}, web.Containers[0].Swap)
 	compare(t, &statsapi.CPUStats{UsageCoreNanoSeconds: new(uint64(4e9))}, web.CPU)
 	memory := &statsapi.MemoryStats{
 		UsageBytes: new(uint64(4 << 20)), WorkingSetBytes: new(uint64(3 << 20)), RSSBytes: new(uint64(1 << 20)),
@@ -172,6 +187,113 @@ func TestPods(t *testing.T) {
 	compare(t, &statsapi.FsStats{
 		UsedBytes: new(8192 + *logs.UsedBytes + *volume.UsedBytes), InodesUsed: new(uint64(7)),
 	}, web.EphemeralStorage)
+}
+
+// TestSandboxes has a runtime with figures of sandboxes: of one as a whole, and of another only of its container.
+func TestSandboxes(t *testing.T) {
+	cri := newFake("/nowhere")
+	usage := &runtimeapi.CpuUsage{UsageCoreNanoSeconds: v64(5e9), UsageNanoCores: v64(7)}
+	memory := &runtimeapi.MemoryUsage{WorkingSetBytes: v64(9), AvailableBytes: v64(1)}
+	eth0 := &runtimeapi.NetworkInterfaceUsage{Name: "eth0", RxBytes: v64(1), TxBytes: v64(2), RxErrors: v64(3)}
+	of := func(id string, linux *runtimeapi.LinuxPodSandboxStats) *runtimeapi.PodSandboxStats {
+		return &runtimeapi.PodSandboxStats{Attributes: &runtimeapi.PodSandboxAttributes{Id: id}, Linux: linux}
+	}
+	cri.stats[0].Swap = &runtimeapi.SwapUsage{SwapUsageBytes: v64(4), SwapAvailableBytes: v64(5)}
+	cri.pods = []*runtimeapi.PodSandboxStats{
+		of("s1", &runtimeapi.LinuxPodSandboxStats{
+			Cpu: usage, Memory: memory, Network: &runtimeapi.NetworkUsage{
+				DefaultInterface: eth0, Interfaces: []*runtimeapi.NetworkInterfaceUsage{eth0},
+			},
+		}),
+		of("s2", &runtimeapi.LinuxPodSandboxStats{Containers: cri.stats[:1]}),
+	}
+	cri.stats = nil
+	p, _, _ := newProvider(t, cri)
+	pods := summary(t, p).Pods
+	db, web := pods[0], pods[1]
+	compare(t, &statsapi.CPUStats{UsageCoreNanoSeconds: new(uint64(5e9)), UsageNanoCores: new(uint64(7))}, db.CPU)
+	compare(t, &statsapi.MemoryStats{WorkingSetBytes: new(uint64(9)), AvailableBytes: new(uint64(1))}, db.Memory)
+	one := statsapi.InterfaceStats{
+		Name: "eth0", RxBytes: new(uint64(1)), TxBytes: new(uint64(2)), RxErrors: new(uint64(3)),
+	}
+	compare(t, &statsapi.NetworkStats{InterfaceStats: one, Interfaces: []statsapi.InterfaceStats{one}}, db.Network)
+	compare(t, &statsapi.CPUStats{UsageCoreNanoSeconds: new(uint64(4e9))}, web.CPU)
+	compare(t, &statsapi.SwapStats{SwapUsageBytes: new(uint64(4))}, web.Swap)
+	compare(t, (*statsapi.NetworkStats)(nil), web.Network)
+}
+
+// TestCgroups reads the node and the pod web where control groups are of either version; only the root of version 2
+// has no memory.
+func TestCgroups(t *testing.T) {
+	const pod = "kubepods/podu2/"
+	for version, tt := range map[string]struct {
+		files   map[string]string // below /sys/fs/cgroup
+		nodeCPU uint64
+		swap    uint64
+	}{
+		"1": {
+			files: map[string]string{
+				"cpuacct/cpuacct.usage": "11\n", "memory/memory.usage_in_bytes": "50\n",
+				"memory/memory.stat":               "inactive_file 9\ntotal_inactive_file 20\ntotal_rss 5\ntotal_swap 3\n",
+				"cpuacct/" + pod + "cpuacct.usage": "7000\n", "memory/" + pod + "memory.usage_in_bytes": "40\n",
+				"memory/" + pod + "memory.stat": "inactive_file 9\ntotal_inactive_file 10\ntotal_rss 5\ntotal_swap 3\n",
+			},
+			nodeCPU: 11, swap: 3,
+		},
+		"1 without accounting of swap": {
+			files: map[string]string{
+				"cpuacct/cpuacct.usage": "11\n", "memory/memory.usage_in_bytes": "50\n", "memory/memory.stat": "\n",
+				"cpuacct/" + pod + "cpuacct.usage": "7000\n", "memory/" + pod + "memory.usage_in_bytes": "40\n",
+				"memory/" + pod + "memory.stat": "total_inactive_file 10\ntotal_rss 5\n",
+			},
+			nodeCPU: 11,
+		},
+		"2": {
+			files: map[string]string{
+				"cgroup.controllers": "cpu\n", "cpu.stat": "usage_usec 1\n", "memory.stat": "inactive_file 1\n",
+				pod + "cpu.stat": "nr 1\nusage_usec 7\n", pod + "memory.current": "40\n",
+				pod + "memory.stat":         "anon 5\nactive_file 1\ninactive_file 10\n",
+				pod + "memory.swap.current": "3\n",
+			},
+			nodeCPU: 2391354 * 1e7, swap: 3,
+		},
+	} {
+		t.Run(version, func(t *testing.T) {
+			root := t.TempDir()
+			looptest.Must(t, os.CopyFS(root, os.DirFS("testdata/node")))
+			for name, text := range tt.files {
+				looptest.Write(t, filepath.Join(root, "sys/fs/cgroup", name), text)
+			}
+			p, _, _ := newProvider(t, newFake("/nowhere"))
+			p.cfg.Root = root
+			p.cfg.Cgroup = func(uid string) string { return "kubepods/pod" + uid }
+			s := summary(t, p)
+			web := s.Pods[1]
+			compare(t, &statsapi.CPUStats{UsageCoreNanoSeconds: new(tt.nodeCPU)}, s.Node.CPU)
+			compare(t, &statsapi.CPUStats{UsageCoreNanoSeconds: new(uint64(7000))}, web.CPU)
+			compare(t, &statsapi.MemoryStats{
+				UsageBytes: new(uint64(40)), WorkingSetBytes: new(uint64(30)), RSSBytes: new(uint64(5)),
+			}, web.Memory)
+			compare(t, &statsapi.SwapStats{SwapUsageBytes: new(tt.swap)}, web.Swap)
+			compare(t, &statsapi.SwapStats{SwapUsageBytes: new(uint64)}, s.Pods[0].Swap) // without cgroup
+		})
+	}
+}
+
+// TestRates measures a container twice, 12 s apart.
+func TestRates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cri := newFake("/nowhere")
+		p, _, _ := newProvider(t, cri)
+		for _, tt := range []struct {
+			used, at uint64
+			want     *uint64
+		}{{4e9, 100e9, nil}, {16e9, 112e9, new(uint64(1e9))}, {1e9, 124e9, nil}, {1e9, 124e9, nil}} {
+			cri.stats[0].Cpu = &runtimeapi.CpuUsage{Timestamp: int64(tt.at), UsageCoreNanoSeconds: v64(tt.used)}
+			compare(t, tt.want, summary(t, p).Pods[1].Containers[0].CPU.UsageNanoCores)
+			time.Sleep(12 * time.Second)
+		}
+	})
 }
 
 func TestSummaryIsKept(t *testing.T) {
