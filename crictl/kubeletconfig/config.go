@@ -1,6 +1,7 @@
 package kubeletconfig
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 )
@@ -16,6 +17,7 @@ type Config struct {
 	HealthzBindAddress      string              `json:"healthzBindAddress"`
 	HealthzPort             int32               `json:"healthzPort"` // 0: none
 	TLSCertFile             string              `json:"tlsCertFile"`
+	TLSPrivateKeyFile       string              `json:"tlsPrivateKeyFile"`
 	RotateCertificates      bool                `json:"rotateCertificates"`
 	ServerTLSBootstrap      bool                `json:"serverTLSBootstrap"`
 	EnableDebuggingHandlers bool                `json:"enableDebuggingHandlers"`
@@ -24,6 +26,26 @@ type Config struct {
 	StaticPodURL            string              `json:"staticPodURL"`
 	StaticPodURLHeader      map[string][]string `json:"staticPodURLHeader"`
 	PodLogsDir              string              `json:"podLogsDir"`
+
+	Authentication struct {
+		X509 struct {
+			ClientCAFile string `json:"clientCAFile,omitempty"`
+		} `json:"x509"`
+		Webhook struct {
+			Enabled  bool     `json:"enabled"`
+			CacheTTL Duration `json:"cacheTTL"`
+		} `json:"webhook"`
+		Anonymous struct {
+			Enabled bool `json:"enabled"`
+		} `json:"anonymous"`
+	} `json:"authentication"`
+	Authorization struct {
+		Mode    string `json:"mode"`
+		Webhook struct {
+			CacheAuthorizedTTL   Duration `json:"cacheAuthorizedTTL"`
+			CacheUnauthorizedTTL Duration `json:"cacheUnauthorizedTTL"`
+		} `json:"webhook"`
+	} `json:"authorization"`
 
 	SyncFrequency             Duration `json:"syncFrequency"`
 	FileCheckFrequency        Duration `json:"fileCheckFrequency"`
@@ -150,14 +172,27 @@ func Defaults() Config {
 		FailCgroupV1:                     true,
 	}
 	c.CrashLoopBackOff.MaxContainerRestartPeriod = Duration{5 * time.Minute}
+	c.Authentication.Webhook.Enabled, c.Authorization.Mode = true, "Webhook"
+	c.setTTLs()
 	return c
+}
+
+// setTTLs sets the defaults of times that tools write as 0s beside other settings.
+func (c *Config) setTTLs() {
+	for field, ttl := range map[*Duration]time.Duration{
+		&c.Authentication.Webhook.CacheTTL:            2 * time.Minute,
+		&c.Authorization.Webhook.CacheAuthorizedTTL:   5 * time.Minute,
+		&c.Authorization.Webhook.CacheUnauthorizedTTL: 30 * time.Second,
+	} {
+		field.Duration = cmp.Or(field.Duration, ttl)
+	}
 }
 
 // zeroCounts lists the fields in which 0, false or an empty value differs from no value: upstream has pointers or
 // maps there, or the default is another without --config. Anywhere else the kubelet takes its default for it.
 func zeroCounts() []string {
 	return []string{
-		"enableServer", "healthzPort", "enableDebuggingHandlers", "enableProfilingHandler", "podPidsLimit",
+		"authentication", "enableServer", "healthzPort", "enableDebuggingHandlers", "enableProfilingHandler", "podPidsLimit",
 		"resolvConf",
 		"registerNode", "kubeAPIQPS", "eventRecordQPS", "registryPullQPS", "serializeImagePulls", "nodeStatusMaxImages",
 		"imageGCHighThresholdPercent", "imageGCLowThresholdPercent", "evictionHard",

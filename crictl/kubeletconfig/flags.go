@@ -1,6 +1,7 @@
 package kubeletconfig
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -44,8 +45,20 @@ func Flags() []Flag {
 		{"file-check-frequency", "time between readings of the manifests", "fileCheckFrequency", Period},
 		{"http-check-frequency", "time between readings of the manifest URL", "httpCheckFrequency", Period},
 		{"manifest-url", "URL of a pod, or of a list of pods, to run", "staticPodURL", Text},
-		{"address", "loopback address to serve on", "address", Text},
+		{"address", "address to serve on; only loopback without authentication", "address", Text},
 		{"port", "port to serve on; 0 is any free one", "port", Number},
+		{"tls-cert-file", "serving certificate (default: one is made below --root-dir)", "tlsCertFile", Text},
+		{"tls-private-key-file", "key of the serving certificate", "tlsPrivateKeyFile", Text},
+		{"client-ca-file", "CAs whose client certificates are accepted", "authentication.x509.clientCAFile", Text},
+		{
+			"anonymous-auth", "take requests without credentials for those of system:anonymous",
+			"authentication.anonymous.enabled", Switch,
+		},
+		{
+			"authentication-token-webhook", "have the API server judge bearer tokens",
+			"authentication.webhook.enabled", Switch,
+		},
+		{"authorization-mode", "AlwaysAllow, or Webhook for the API server's judgement", "authorization.mode", Text},
 		{"registry-qps", "image pulls per second; 0 is no limit", "registryPullQPS", Number},
 		{"registry-burst", "image pulls at once beyond their rate", "registryBurst", Number},
 		{"event-qps", "events sent per second", "eventRecordQPS", Number},
@@ -105,7 +118,6 @@ func Flags() []Flag {
 		{"read-only-port", "", "readOnlyPort", Number},
 		{"healthz-bind-address", "", "healthzBindAddress", Text},
 		{"healthz-port", "", "healthzPort", Number},
-		{"tls-cert-file", "", "tlsCertFile", Text},
 		{"rotate-certificates", "", "rotateCertificates", Switch},
 		{"rotate-server-certificates", "", "serverTLSBootstrap", Switch},
 		{"pod-max-pids", "", "podPidsLimit", Number},
@@ -181,13 +193,15 @@ func (s *Settings) applyFlags(flags map[string][]string) {
 			continue
 		}
 		value, err := f.Kind.parse(values)
-		field, inner, nested := strings.Cut(f.Field, ".")
+		path := strings.Split(f.Field, ".")
+		field := path[0]
 		switch {
 		case err != nil:
 			s.Problems = append(s.Problems, Problem{"--" + f.Name, errWrongValue})
-		case nested:
-			mergePatch(s.set, map[string]any{field: map[string]any{inner: value}})
-		case f.Kind == Gates:
+		case len(path) > 1 || f.Kind == Gates:
+			for _, inner := range slices.Backward(path[1:]) {
+				value = map[string]any{inner: value}
+			}
 			mergePatch(s.set, map[string]any{field: value})
 		default:
 			s.set[field] = value

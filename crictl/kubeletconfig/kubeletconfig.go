@@ -226,6 +226,7 @@ func (s *Settings) decode() {
 	if s.EvictionHard == nil {
 		s.EvictionHard = defaults.EvictionHard
 	}
+	s.setTTLs()
 	if !s.IsSet("serializeImagePulls") {
 		s.SerializeImagePulls = s.MaxParallelImagePulls < 2
 	}

@@ -140,9 +140,11 @@ func TestRead(t *testing.T) {
 		{
 			name: "other fields",
 			file: lines("protectKernelDefaults: true", "MaxPods: 7", "logging: {format: json, verbosity: 1}",
-				"authentication: {anonymous: {enabled: true}}"),
-			want:  `{"logging": {"verbosity": 1}}`,
-			other: []string{"MaxPods", "authentication", "logging.format", "protectKernelDefaults"},
+				"authentication: {oidc: {}, anonymous: {enabled: true}, webhook: {cacheTTL: 0s}}"),
+			args: []string{"--client-ca-file=/ca", "--authentication-token-webhook=false"},
+			want: `{"logging": {"verbosity": 1}, "authentication": {"anonymous": {"enabled": true},
+				"webhook": {"enabled": false}, "x509": {"clientCAFile": "/ca"}}}`,
+			other: []string{"MaxPods", "authentication.oidc", "logging.format", "protectKernelDefaults"},
 		},
 		{
 			name: "what is bad costs nothing else",

@@ -132,6 +132,7 @@ func removeFolders(ctx context.Context, cfg CleanupConfig) (removed []string, er
 		err = errors.Join(err, removeLogs(cfg.LogDir, cfg.NodeName))
 	}
 	_ = os.Remove(filepath.Join(cfg.RootDir, "pods")) // unless something else is in it
+	err = errors.Join(err, os.RemoveAll(filepath.Join(cfg.RootDir, pkiDir)))
 	for _, dir := range []string{cfg.LogDir, cfg.RootDir} {
 		if os.Remove(dir) == nil {
 			removed = append(removed, dir)

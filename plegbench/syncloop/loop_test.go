@@ -142,6 +142,60 @@ func syncs(t *testing.T, s *SyncLoop) (n uint64) {
 	return n
 }
 
+// TestServerSettings has a kubelet's file and flags of the server: whether it is secure, where it serves, and what has no
+// effect or is refused.
+func TestServerSettings(t *testing.T) {
+	for _, tt := range []struct{ file, flag, want string }{
+		{"", "", "false 127.0.0.1"}, {"address: 10.0.0.1", "", "false 127.0.0.1 [address]"},
+		{"address: ::1", "", "false ::1"}, {"address: 10.0.0.1", "kubeconfig", "true 10.0.0.1"},
+		{"", "kubeconfig", "true 127.0.0.1"}, {"", "client-ca-file", "true 127.0.0.1"},
+		{"{tlsCertFile: /c, address: 0.0.0.0}", "", "true 0.0.0.0"},
+		{"authentication: {anonymous: {enabled: true}}", "", "false 127.0.0.1"},
+		{"authorization: {mode: RBAC}", "", "authorization.mode is RBAC: it must be Webhook or AlwaysAllow"},
+	} {
+		file, flags := filepath.Join(t.TempDir(), "kubelet.yaml"), map[string][]string{}
+		looptest.Write(t, file, tt.file)
+		if tt.flag != "" {
+			flags[tt.flag] = []string{"/x"}
+		}
+		k, noEffect, err := LoadKubelet(file, flags)
+		got := looptest.Text(err)
+		if err == nil {
+			got = strings.TrimSuffix(fmt.Sprint(Secure(k, tt.flag == "kubeconfig"), " ", k.Address, " ", noEffect), " []")
+		}
+		looptest.Equal(t, fmt.Sprint(tt), tt.want, got)
+	}
+}
+
+// TestAuthSettings makes the server's authentication without an API server.
+func TestAuthSettings(t *testing.T) {
+	dir := t.TempDir()
+	looptest.Write(t, dir+"/ca", "no certificate")
+	for ca, want := range map[string]string{
+		"": "", dir + "/none": "no client provided, cannot use webhook authorization: there is no API server; " +
+			"give --kubeconfig, or --authorization-mode AlwaysAllow",
+		dir + "/ca AlwaysAllow": "unable to load client CA file " + dir + "/ca: error creating pool from " + dir +
+			"/ca: data does not contain any valid RSA or ECDSA certificates",
+	} {
+		flags := map[string][]string{}
+		file, mode, _ := strings.Cut(ca, " ")
+		if file != "" {
+			flags["client-ca-file"] = []string{file}
+		}
+		if mode != "" {
+			flags["authorization-mode"] = []string{mode}
+		}
+		k, _, err := LoadKubelet("", flags)
+		looptest.Must(t, err)
+		cfg := Config{Kubelet: k, RootDir: dir, NodeName: "n"}
+		auth, err := cfg.auth()
+		looptest.Equal(t, ca, want, looptest.Text(err))
+		if auth != nil {
+			t.Errorf("%s: %+v", ca, auth)
+		}
+	}
+}
+
 // TestFeatureGates has gates of a command and of a kubelet's file. The file may have gates that only a kubelet knows.
 func TestFeatureGates(t *testing.T) {
 	const refused, known = "unrecognized feature gate: ", ": here are AllAlpha, EventedPLEG, PLEGOnDemandRelist"

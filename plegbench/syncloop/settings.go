@@ -12,8 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/client-go/util/cert"
+
 	"github.com/kdiag/kdiag/crictl/kubeletconfig"
 	"github.com/kdiag/kdiag/plegbench/syncloop/kuberuntime"
+	"github.com/kdiag/kdiag/plegbench/syncloop/server"
 )
 
 // Periods are the kubelet's times. They are defined in pkg/kubelet/kubelet.go upstream unless noted otherwise.
@@ -84,9 +87,9 @@ func (p Periods) Faster(factor float64) Periods {
 
 // LoadKubelet reads the kubelet's configuration file, none if its name is empty, and puts the kubelet's flags over it,
 // by name with the values in the order given. It also returns the fields that are set and that a syncLoop does not act
-// on. What cannot be read, understood or valid is an error. Unlike a kubelet, a syncLoop serves on loopback only, at
-// any free port unless one is set, without the debugging handlers unless they are switched on, since its server has no
-// authentication, and has no default endpoint.
+// on. What cannot be read, understood or valid is an error. Unlike a kubelet, a syncLoop serves on loopback unless it is
+// Secure and an address is set, at any free port unless one is set, without the debugging handlers unless they are
+// switched on, and has no default endpoint.
 func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Config, noEffect []string, err error) {
 	if file != "" {
 		if file, err = filepath.Abs(file); err != nil {
@@ -104,7 +107,7 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 	for _, field := range []string{
 		"containerLogMaxSize", "enableServer", "failCgroupV1", "failSwapOn", "healthzBindAddress", "healthzPort",
 		"imageServiceEndpoint", "kubeReserved", "podPidsLimit", "readOnlyPort", "resolvConf", "rotateCertificates",
-		"seccompDefault", "serverTLSBootstrap", "systemReserved", "tlsCertFile", "volumeStatsAggPeriod",
+		"seccompDefault", "serverTLSBootstrap", "systemReserved", "volumeStatsAggPeriod",
 	} {
 		if s.IsSet(field) {
 			noEffect = append(noEffect, field)
@@ -122,10 +125,10 @@ func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Confi
 			noEffect = append(noEffect, field)
 		}
 	}
-	if ip := net.ParseIP(c.Address); ip == nil || !ip.IsLoopback() {
-		if s.IsSet("address") {
-			noEffect = append(noEffect, "address")
-		}
+	if secure := Secure(c, kubeletconfig.Last(flags, "kubeconfig") != ""); !s.IsSet("address") {
+		c.Address = "127.0.0.1"
+	} else if ip := net.ParseIP(c.Address); !secure && !ip.IsLoopback() {
+		noEffect = append(noEffect, "address")
 		c.Address = "127.0.0.1"
 	}
 	if !s.IsSet("port") {
@@ -191,8 +194,47 @@ func validate(c *kubeletconfig.Config) error {
 		fmt.Sprintf("0, or more than imageMinimumGCAge (%v)", least))
 	driver := c.CgroupDriver
 	rule("cgroupDriver", driver, driver == "cgroupfs" || driver == "systemd", "cgroupfs or systemd")
+	mode := c.Authorization.Mode
+	rule("authorization.mode", mode, mode == "Webhook" || mode == "AlwaysAllow", "Webhook or AlwaysAllow")
 	return errors.Join(errs...)
 }
+
+// Secure reports whether the server has TLS and authentication: with an API server, or where a certificate or the CAs of
+// clients are set. Else it is plain, for everybody on loopback.
+func Secure(k *kubeletconfig.Config, api bool) bool {
+	return api || k.TLSCertFile+k.TLSPrivateKeyFile+k.Authentication.X509.ClientCAFile != ""
+}
+
+// auth makes the server's authentication; nil without any.
+func (cfg *Config) auth() (*server.Auth, error) {
+	k := cfg.Kubelet
+	if !Secure(k, cfg.Client != nil) {
+		return nil, nil
+	}
+	authn, authz := k.Authentication, k.Authorization
+	a := &server.Auth{
+		Tokens: authn.Webhook.Enabled && cfg.Client != nil, Anonymous: authn.Anonymous.Enabled,
+		AlwaysAllow: authz.Mode == "AlwaysAllow", Reviews: cfg.Client, NodeName: cfg.NodeName,
+		TokenTTL: authn.Webhook.CacheTTL.Duration, AllowTTL: authz.Webhook.CacheAuthorizedTTL.Duration,
+		DenyTTL: authz.Webhook.CacheUnauthorizedTTL.Duration,
+	}
+	if cfg.Client == nil && !a.AlwaysAllow {
+		return nil, errors.New("no client provided, cannot use webhook authorization: there is no API server; " +
+			"give --kubeconfig, or --authorization-mode AlwaysAllow")
+	}
+	var err error
+	if file := authn.X509.ClientCAFile; file != "" {
+		if a.ClientCAs, err = cert.NewPool(file); err != nil {
+			return nil, fmt.Errorf("unable to load client CA file %s: %w", file, err)
+		}
+	}
+	a.Certificate, err = server.Certificate(k.TLSCertFile, k.TLSPrivateKeyFile, filepath.Join(cfg.RootDir, pkiDir),
+		cfg.NodeName)
+	return a, err
+}
+
+// pkiDir is the folder of the serving certificate, below the root directory.
+const pkiDir = "io.kdiag.syncloop.pki"
 
 // configz returns the configuration for /configz, without the credentials in staticPodURLHeader.
 func configz(k *kubeletconfig.Config) *kubeletconfig.Config {

@@ -50,6 +50,7 @@ type Client interface {
 	config.Client
 	nodestatus.Client
 	pod.Client
+	server.Reviews
 	status.Client
 	volumemanager.Client
 }
@@ -74,7 +75,7 @@ type Config struct {
 	StatusFile     string                // of the pods' statuses; empty: none
 	Unlimited      bool                  // start any number of new pods at a time, as a kubelet does
 	Version        string                // of this kubelet, for the node's status
-	Address        string                // the server's, on loopback; empty: no server
+	Address        string                // the server's, on loopback unless it is Secure; empty: no server
 	Kmsg           string                // the kernel's log, for the OOM watcher; empty: none
 	ContainerGC    *kuberuntime.GCPolicy // nil: the kubelet's defaults
 
@@ -335,9 +336,15 @@ func (s *SyncLoop) wire(registry, probes *prometheus.Registry) error {
 		return err
 	}
 	if s.cfg.Address != "" {
+		auth, authErr := s.cfg.auth()
+		if authErr != nil {
+			return authErr
+		}
+		resource := prometheus.NewRegistry()
+		resource.MustRegister(metrics.Resource{Summary: s.stats.Summary, Log: s.log})
 		s.server, err = server.New(server.Config{
-			Address: s.cfg.Address, Healthy: s.syncLoopHealthCheck, Pods: s.PodsWithStatus, Summary: s.stats.Summary,
-			Metrics: registry, Probes: probes,
+			Address: s.cfg.Address, Auth: auth, Healthy: s.syncLoopHealthCheck, Pods: s.PodsWithStatus,
+			Summary: s.stats.Summary, Metrics: registry, Probes: probes, Resource: resource,
 			Configz: configz(s.cfg.Kubelet), Debugging: s.cfg.Kubelet.EnableDebuggingHandlers,
 			Profiling: s.cfg.Kubelet.EnableProfilingHandler, Log: s.log,
 		})

@@ -35,6 +35,9 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err := opts.complete(env); err != nil {
 		return err
 	}
+	if opts.kubeconfig != "" {
+		opts.kubelet["kubeconfig"] = []string{opts.kubeconfig}
+	}
 	kubelet, noEffect, err := syncloop.LoadKubelet(opts.config, opts.kubelet)
 	if err != nil {
 		return cli.Usage(err.Error(),
@@ -112,7 +115,11 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return notStarted(ctx, t, err)
 	}
 	if a := s.Addr(); a != nil {
-		_, _ = fmt.Fprintf(env.Err, "kdiag: serving http://%s: %s\n", a, served(kubelet))
+		scheme := "http"
+		if syncloop.Secure(kubelet, cfg.Client != nil) {
+			scheme = "https"
+		}
+		_, _ = fmt.Fprintf(env.Err, "kdiag: serving %s://%s: %s\n", scheme, a, served(kubelet))
 	}
 	if opts.tui {
 		ctx, leave := context.WithCancel(ctx)
@@ -134,7 +141,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 
 // served lists the paths that the server serves.
 func served(kubelet *kubeletconfig.Config) string {
-	paths := "/healthz /pods /metrics /stats/summary"
+	paths := "/healthz /pods /metrics /metrics/resource /stats/summary"
 	if kubelet.EnableDebuggingHandlers {
 		paths += " /configz /debug/pprof"
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,8 @@ type Client struct {
 	heartbeats rest.Interface // of core as well
 	leases     rest.Interface
 	events     rest.Interface // of core as well
+	tokens     rest.Interface // reviews
+	access     rest.Interface // reviews
 }
 
 // Limits are those of a kubelet's clients. Its heartbeats have none, so that a busy node is not taken for dead.
@@ -64,6 +67,8 @@ func New(cfg *rest.Config, limits Limits) (*Client, error) {
 		heartbeats: connect("/api", v1.SchemeGroupVersion, unlimited, 0),
 		leases:     connect("/apis", coordinationv1.SchemeGroupVersion, unlimited, 0),
 		events:     connect("/api", v1.SchemeGroupVersion, limits.EventQPS, limits.EventBurst),
+		tokens:     connect("/apis", authenticationv1.SchemeGroupVersion, limits.QPS, limits.Burst),
+		access:     connect("/apis", authorizationv1.SchemeGroupVersion, limits.QPS, limits.Burst),
 	}
 	if err != nil {
 		return nil, fmt.Errorf("making a client for %s: %w", cfg.Host, err)
@@ -76,7 +81,7 @@ func Scheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	for _, add := range []func(*runtime.Scheme) error{
-		v1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme,
+		v1.AddToScheme, coordinationv1.AddToScheme, authenticationv1.AddToScheme, authorizationv1.AddToScheme,
 	} {
 		utilruntime.Must(add(scheme)) // types that do not fit together are a mistake in the API's own code
 	}
@@ -218,6 +223,20 @@ func (c *Client) CreateToken(
 ) (*authenticationv1.TokenRequest, error) {
 	return do[authenticationv1.TokenRequest](ctx, c.core.Post().
 		Namespace(namespace).Resource("serviceaccounts").Name(account).SubResource("token").Body(request))
+}
+
+// ReviewToken asks whose token it is.
+func (c *Client) ReviewToken(
+	ctx context.Context, r *authenticationv1.TokenReview,
+) (*authenticationv1.TokenReview, error) {
+	return do[authenticationv1.TokenReview](ctx, c.tokens.Post().Resource("tokenreviews").Body(r))
+}
+
+// ReviewAccess asks whether a user has a right.
+func (c *Client) ReviewAccess(
+	ctx context.Context, r *authorizationv1.SubjectAccessReview,
+) (*authorizationv1.SubjectAccessReview, error) {
+	return do[authorizationv1.SubjectAccessReview](ctx, c.access.Post().Resource("subjectaccessreviews").Body(r))
 }
 
 // eventTimeout bounds a call about an event: its callers, of client-go's record, hand no context down. Events that

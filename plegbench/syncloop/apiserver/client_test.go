@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,6 +80,13 @@ func TestCalls(t *testing.T) {
 		TypeMeta: kind("authentication.k8s.io/v1", "TokenRequest"),
 		Spec:     authenticationv1.TokenRequestSpec{Audiences: []string{"a"}},
 	}
+	review := &authenticationv1.TokenReview{
+		TypeMeta: kind("authentication.k8s.io/v1", "TokenReview"), Spec: authenticationv1.TokenReviewSpec{Token: "t"},
+	}
+	access := &authorizationv1.SubjectAccessReview{
+		TypeMeta: kind("authorization.k8s.io/v1", "SubjectAccessReview"),
+		Spec:     authorizationv1.SubjectAccessReviewSpec{User: "u"},
+	}
 	const shop = "/api/v1/namespaces/shop/"
 	const leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 	patch := []byte(`{"status":{"phase":"Running"}}`)
@@ -131,6 +139,12 @@ func TestCalls(t *testing.T) {
 		}},
 		{"POST " + shop + "serviceaccounts/clerk/token", token, token, func() (object, error) {
 			return c.CreateToken(ctx, "shop", "clerk", token)
+		}},
+		{"POST /apis/authentication.k8s.io/v1/tokenreviews", review, review, func() (object, error) {
+			return c.ReviewToken(ctx, review)
+		}},
+		{"POST /apis/authorization.k8s.io/v1/subjectaccessreviews", access, access, func() (object, error) {
+			return c.ReviewAccess(ctx, access)
 		}},
 		{"POST " + shop + "events", event, event, func() (object, error) { return c.Events().Create(event) }},
 		{"PUT " + shop + "events/web.1", event, event, func() (object, error) { return c.Events().Update(event) }},

@@ -1,6 +1,6 @@
-// Package server is the kubelet's HTTP server on loopback, and therefore without its authentication: health, pods,
-// metrics, the summary of usage, the configuration and profiles. Left out are logs, exec, attach, port forward,
-// checkpoints, running pods, cAdvisor's and the resource metrics.
+// Package server is the kubelet's HTTP server: health, pods, metrics, the summary of usage, the configuration and
+// profiles. It is for everybody on loopback, or has TLS and the kubelet's authentication. Left out are logs, exec,
+// attach, port forward, checkpoints, running pods, and cAdvisor's metrics.
 package server
 
 import (
@@ -22,13 +22,15 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 )
 
-// Config configures a Server. All fields are required.
+// Config configures a Server. All fields but Auth are required.
 type Config struct {
-	Address         string       // host and port; only loopback is served
+	Address         string       // host and port
+	Auth            *Auth        // nil: only loopback is served, without TLS
 	Healthy         func() error // of the syncLoop, for /healthz
 	Pods            func() []*v1.Pod
 	Summary         func(ctx context.Context, fresh bool) (*statsapi.Summary, error)
 	Metrics, Probes prometheus.Gatherer // of /metrics and /metrics/probes
+	Resource        prometheus.Gatherer // of /metrics/resource
 	Configz         any                 // the KubeletConfiguration, without secrets
 	Debugging       bool                // enableDebuggingHandlers: serve /configz and /debug too
 	Profiling       bool                // enableProfilingHandler: serve /debug/pprof too
@@ -47,16 +49,15 @@ type Server struct {
 	listener net.Listener
 }
 
-// New listens; Run serves and stops listening. An address that is not on loopback is an error, since requests are not
-// authenticated.
+// New listens; Run serves and stops listening. Without Auth an address that is not on loopback is an error.
 func New(cfg Config) (*Server, error) {
 	host, _, err := net.SplitHostPort(cfg.Address)
 	if err != nil {
 		return nil, fmt.Errorf("parsing the server's address: %w", err)
 	}
-	if !loopback(host) {
-		return nil, fmt.Errorf("address %q is not on loopback: the server has no authentication and serves "+
-			"127.0.0.1, ::1 and localhost only", cfg.Address)
+	if cfg.Auth == nil && !loopback(host) {
+		return nil, fmt.Errorf("address %q is not on loopback: without authentication only 127.0.0.1, ::1 and "+
+			"localhost are served", cfg.Address)
 	}
 	listener, err := net.Listen("tcp", cfg.Address)
 	if err != nil {
@@ -72,13 +73,22 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // Run serves until ctx ends, whose error it returns. Requests under way are cut off then.
 func (s *Server) Run(ctx context.Context) error {
+	handler := sameHost(s.routes())
+	if s.cfg.Auth != nil {
+		handler = s.filter(s.routes())
+	}
 	server := &http.Server{
-		Handler: sameHost(s.routes()), BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: handler, BaseContext: func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
 	}
 	s.cfg.Log.Info("Starting to listen", "address", s.Addr().String())
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
-	if err := server.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
+	serve := server.Serve
+	if s.cfg.Auth != nil {
+		server.TLSConfig = s.cfg.Auth.tlsConfig()
+		serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
+	}
+	if err := serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)
 	}
 	return ctx.Err()
@@ -103,6 +113,7 @@ func (s *Server) routes() *http.ServeMux {
 	mux := http.NewServeMux()
 	s.healthz(mux)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.cfg.Metrics, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics/resource", promhttp.HandlerFor(s.cfg.Resource, promhttp.HandlerOpts{}))
 	mux.Handle("GET /metrics/probes", promhttp.HandlerFor(s.cfg.Probes, promhttp.HandlerOpts{}))
 	get := func(path string, document func(ctx context.Context) (any, error)) {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, r *http.Request) {
@@ -139,8 +150,8 @@ func (s *Server) routes() *http.ServeMux {
 	return mux
 }
 
-// masked returns a pod without the values of environment variables, which may be secrets: the server does not
-// authenticate its clients.
+// masked returns a pod without the values of environment variables, which may be secrets: not every server
+// authenticates its clients.
 func masked(p *v1.Pod) *v1.Pod {
 	p = p.DeepCopy()
 	for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {

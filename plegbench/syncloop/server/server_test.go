@@ -61,7 +61,8 @@ func full() Config {
 		Summary: func(context.Context, bool) (*statsapi.Summary, error) {
 			return &statsapi.Summary{Pods: []statsapi.PodStats{pod}}, nil
 		},
-		Metrics: gathered("main"), Probes: gathered("probes"), Healthy: func() error { return nil },
+		Metrics: gathered("main"), Probes: gathered("probes"), Resource: gathered("resource"),
+		Healthy:   func() error { return nil },
 		Configz:   map[string]any{"syncFrequency": "1m0s"},
 		Debugging: true, Profiling: true, Log: logr.Discard(),
 	}
@@ -83,6 +84,7 @@ func TestPaths(t *testing.T) {
 		"/configz":                       `{"kubeletconfig":{"syncFrequency":"1m0s"}}`,
 		"/metrics":                       "\nmain 0\n",
 		"/metrics/probes":                "\nprobes 0\n",
+		"/metrics/resource":              "\nresource 0\n",
 		"/debug/pprof/":                  "goroutine",
 		"/debug/pprof/goroutine?debug=2": "goroutine 1 [",
 		"/healthz":                       "ok",
@@ -114,8 +116,8 @@ func TestPaths(t *testing.T) {
 func TestLoopbackOnly(t *testing.T) {
 	base := start(t, full())
 	for address, want := range map[string]string{
-		"0.0.0.0:10250": `address "0.0.0.0:10250" is not on loopback: the server has no authentication and serves ` +
-			"127.0.0.1, ::1 and localhost only",
+		"0.0.0.0:10250": `address "0.0.0.0:10250" is not on loopback: without authentication only 127.0.0.1, ::1 and ` +
+			"localhost are served",
 		":0": "not on loopback", "[::]:0": "not on loopback", "example.com:80": "not on loopback",
 		"127.0.0.1": "parsing", strings.TrimPrefix(base, "http://"): "listening",
 	} {

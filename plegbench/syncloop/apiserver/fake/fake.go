@@ -5,6 +5,7 @@ import (
 	"context"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,4 +102,18 @@ func (c *Client) CreateToken(
 	ctx context.Context, namespace, account string, request *authenticationv1.TokenRequest,
 ) (*authenticationv1.TokenRequest, error) {
 	return c.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, request, metav1.CreateOptions{})
+}
+
+// ReviewToken asks whose token it is.
+func (c *Client) ReviewToken(
+	ctx context.Context, r *authenticationv1.TokenReview,
+) (*authenticationv1.TokenReview, error) {
+	return c.AuthenticationV1().TokenReviews().Create(ctx, r, metav1.CreateOptions{})
+}
+
+// ReviewAccess asks whether a user has a right.
+func (c *Client) ReviewAccess(
+	ctx context.Context, r *authorizationv1.SubjectAccessReview,
+) (*authorizationv1.SubjectAccessReview, error) {
+	return c.AuthorizationV1().SubjectAccessReviews().Create(ctx, r, metav1.CreateOptions{})
 }

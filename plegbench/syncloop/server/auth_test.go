@@ -1,0 +1,288 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/kdiag/kdiag/plegbench/syncloop/looptest"
+)
+
+// A judge is an API server that knows the token of scraper, who may read metrics and stats, and whose certificates'
+// group masters may do all. It notes what it is asked.
+type judge struct {
+	mu    sync.Mutex
+	asked []string
+	down  bool
+}
+
+func (j *judge) note(what string) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.asked = append(j.asked, what)
+	if j.down {
+		return errors.New("the API server is down")
+	}
+	return nil
+}
+
+func (j *judge) ReviewToken(
+	_ context.Context, r *authenticationv1.TokenReview,
+) (*authenticationv1.TokenReview, error) {
+	out := r.DeepCopy()
+	if r.Spec.Token == "good" {
+		out.Status.Authenticated = true
+		out.Status.User = authenticationv1.UserInfo{
+			Username: "scraper", UID: "7", Groups: []string{"g"}, Extra: map[string]authenticationv1.ExtraValue{"k": {"v"}},
+		}
+	}
+	return out, j.note("token " + r.Spec.Token)
+}
+
+func (j *judge) ReviewAccess(
+	_ context.Context, r *authorizationv1.SubjectAccessReview,
+) (*authorizationv1.SubjectAccessReview, error) {
+	out, s, a := r.DeepCopy(), r.Spec, r.Spec.ResourceAttributes
+	out.Status.Allowed = slices.Contains(s.Groups, "masters") ||
+		s.User == "scraper" && (a.Subresource == "metrics" || a.Subresource == "stats" || a.Subresource == "pods")
+	return out, j.note(fmt.Sprintf("%s%s%v%v %s %s/%s/%s/%s", s.User, s.UID, s.Groups, s.Extra, a.Verb, a.Version,
+		a.Resource, a.Name, a.Subresource))
+}
+
+// An authority makes certificates.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	looptest.Must(t, err)
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, IsCA: true, BasicConstraintsValid: true,
+		NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
+	looptest.Must(t, err)
+	made, err := x509.ParseCertificate(der)
+	looptest.Must(t, err)
+	return authority{made, key}
+}
+
+// client makes a certificate for a user of a group.
+func (a authority) client(t *testing.T, user, group string, usage x509.ExtKeyUsage) *tls.Certificate {
+	t.Helper()
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: user, Organization: []string{group}},
+		NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, a.cert, a.key.Public(), a.key)
+	looptest.Must(t, err)
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.key}
+}
+
+func (a authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+func TestAuth(t *testing.T) {
+	dir, ca := t.TempDir(), newAuthority(t)
+	serving, err := Certificate("", "", filepath.Join(dir, "pki"), "node-1")
+	looptest.Must(t, err)
+	admin := ca.client(t, "admin", "masters", x509.ExtKeyUsageClientAuth)
+	stranger := newAuthority(t).client(t, "admin", "masters", x509.ExtKeyUsageClientAuth)
+	const asAdmin = "admin[masters system:authenticated]map[] "
+	const asScraper = "scraper7[g system:authenticated]map[k:[v]] "
+	for name, tt := range map[string]struct {
+		auth   Auth
+		down   bool
+		token  string
+		cert   *tls.Certificate
+		method string
+		path   string
+		want   string // the code and text
+		asked  []string
+	}{
+		"nobody": {path: "/metrics", want: "401 Unauthorized"},
+		"anonymous": {
+			auth: Auth{Anonymous: true}, path: "/metrics/resource",
+			want: "403 Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[metrics])",
+			asked: []string{
+				"system:anonymous[system:unauthenticated]map[] get v1/nodes/node-1/metrics",
+			},
+		},
+		"anonymous for all": {auth: Auth{Anonymous: true, AlwaysAllow: true}, path: "/healthz", want: "200 ok"},
+		"token": {
+			auth: Auth{Tokens: true}, token: "good", path: "/healthz",
+			want:  "403 Forbidden (user=scraper, verb=get, resource=nodes, subresource(s)=[healthz proxy])",
+			asked: []string{"token good", asScraper + "get v1/nodes/node-1/healthz", asScraper + "get v1/nodes/node-1/proxy"},
+		},
+		"first of two": {
+			auth: Auth{Tokens: true}, token: "good", path: "/pods", want: `200 {"kind":"PodList"`,
+			asked: []string{"token good", asScraper + "get v1/nodes/node-1/pods"},
+		},
+		"stats": {
+			auth: Auth{Tokens: true}, token: "good", path: "/stats/summary", want: `200 {"node"`,
+			asked: []string{"token good", asScraper + "get v1/nodes/node-1/stats"},
+		},
+		"a name like metrics": {
+			auth: Auth{Tokens: true}, token: "good", path: "/metricsx", method: http.MethodPost,
+			want:  "403 Forbidden (user=scraper, verb=create, resource=nodes, subresource(s)=[proxy])",
+			asked: []string{"token good", asScraper + "create v1/nodes/node-1/proxy"},
+		},
+		"bad token": {
+			auth: Auth{Tokens: true}, token: "bad", path: "/metrics", want: "401 Unauthorized",
+			asked: []string{"token bad"},
+		},
+		"bad token where anonymous may": {
+			auth: Auth{Tokens: true, Anonymous: true, AlwaysAllow: true}, token: "bad", path: "/metrics",
+			want: "401 Unauthorized", asked: []string{"token bad"},
+		},
+		"no tokens": {token: "good", path: "/metrics", want: "401 Unauthorized"},
+		"token without API server": {
+			auth: Auth{Tokens: true}, down: true, token: "good", path: "/metrics", want: "401 Unauthorized",
+			asked: []string{"token good"},
+		},
+		"certificate without API server": {
+			down: true, cert: admin, path: "/metrics",
+			want:  "500 Authorization error (user=admin, verb=get, resource=nodes, subresource=metrics)",
+			asked: []string{asAdmin + "get v1/nodes/node-1/metrics"},
+		},
+		"certificate": {
+			cert: admin, path: "/healthz", want: "200 ok", asked: []string{asAdmin + "get v1/nodes/node-1/healthz"},
+		},
+		"certificate before token": {
+			auth: Auth{Tokens: true, AlwaysAllow: true}, token: "bad", cert: admin, path: "/healthz", want: "200 ok",
+		},
+		"a server's certificate": {
+			auth: Auth{AlwaysAllow: true}, cert: ca.client(t, "admin", "masters", x509.ExtKeyUsageServerAuth),
+			path: "/healthz", want: "401 Unauthorized",
+		},
+		"a stranger's certificate": {
+			auth: Auth{AlwaysAllow: true, Anonymous: true}, cert: stranger, path: "/healthz", want: "401 Unauthorized",
+		},
+		"a stranger's with a token": {
+			auth: Auth{AlwaysAllow: true, Tokens: true}, token: "good", cert: stranger, path: "/healthz",
+			want: "200 ok", asked: []string{"token good"},
+		},
+		"a certificate of nobody": {
+			auth: Auth{AlwaysAllow: true}, cert: ca.client(t, "", "masters", x509.ExtKeyUsageClientAuth),
+			path: "/healthz", want: "401 Unauthorized",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, cfg := &judge{down: tt.down}, full()
+			tt.auth.Certificate, tt.auth.ClientCAs, tt.auth.Reviews, tt.auth.NodeName = serving, ca.pool(), j, "node-1"
+			cfg.Address, cfg.Auth = "127.0.0.1:0", &tt.auth
+			tt.auth.TokenTTL, tt.auth.AllowTTL, tt.auth.DenyTTL = time.Hour, time.Hour, time.Hour
+			s, err := New(cfg)
+			looptest.Must(t, err)
+			looptest.Run(t, s.Run)
+			own := x509.NewCertPool()
+			own.AddCert(serving.Leaf)
+			client := tls.Config{RootCAs: own, ServerName: "node-1"}
+			if tt.cert != nil {
+				client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return tt.cert, nil }
+			}
+			transport := &http.Transport{TLSClientConfig: &client}
+			defer transport.CloseIdleConnections()
+			for range 2 { // the second time, from what is kept
+				url := "https://" + s.Addr().String() + tt.path
+				req, err := http.NewRequestWithContext(t.Context(), cmp.Or(tt.method, http.MethodGet), url, nil)
+				looptest.Must(t, err)
+				if tt.token != "" {
+					req.Header.Set("Authorization", "Bearer "+tt.token)
+				}
+				resp, err := (&http.Client{Transport: transport}).Do(req)
+				looptest.Must(t, err)
+				body, err := io.ReadAll(resp.Body)
+				looptest.Must(t, errors.Join(err, resp.Body.Close()))
+				if got := fmt.Sprint(resp.StatusCode, " ", string(body)); !strings.HasPrefix(got, tt.want) {
+					t.Errorf("got  %.200s\nwant %s", got, tt.want)
+				}
+				if tt.down {
+					break
+				}
+			}
+			looptest.Equal(t, "reviews", tt.asked, j.asked)
+		})
+	}
+}
+
+// TestKeptJudgements asks again and again, and then when what is kept has expired.
+func TestKeptJudgements(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &judge{}
+		a := &Auth{Reviews: j, TokenTTL: 2 * time.Minute, AllowTTL: 5 * time.Minute, DenyTTL: 30 * time.Second}
+		s := &Server{cfg: Config{Auth: a}}
+		s.filter(nil)
+		ask := func(token, subresource string) {
+			user, _ := a.owner(t.Context(), token)
+			if user != nil {
+				_, _ = a.allowed(t.Context(), user, "get", subresource)
+			}
+		}
+		for range 12 { // one minute
+			ask("good", "metrics")
+			ask("good", "proxy")
+			ask("bad", "")
+			time.Sleep(5 * time.Second)
+		}
+		looptest.Equal(t, "reviews in a minute", 5, len(j.asked)) // two tokens, one right, no right twice
+		time.Sleep(time.Hour)
+		ask("good", "metrics")
+		looptest.Equal(t, "reviews after an hour", 7, len(j.asked))
+	})
+}
+
+func TestCertificate(t *testing.T) {
+	dir := t.TempDir()
+	made, err := Certificate("", "", filepath.Join(dir, "pki"), "node-1")
+	looptest.Must(t, err)
+	again, err := Certificate("", "", filepath.Join(dir, "pki"), "node-2")
+	looptest.Must(t, err)
+	crt, key := filepath.Join(dir, "pki/kubelet.crt"), filepath.Join(dir, "pki/kubelet.key")
+	given, err := Certificate(crt, key, "", "")
+	looptest.Must(t, err)
+	for name, c := range map[string]tls.Certificate{"again": again, "given": given} {
+		if !c.Leaf.Equal(made.Leaf) || c.Leaf.VerifyHostname("node-1") != nil {
+			t.Errorf("%s: another certificate", name)
+		}
+	}
+	if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key: %v, %v", info, err)
+	}
+	looptest.Write(t, filepath.Join(dir, "file"), "")
+	for _, tt := range [][3]string{
+		{crt, "", ""}, {"", key, ""}, {crt, filepath.Join(dir, "none"), ""}, {"", "", filepath.Join(dir, "file/pki")},
+	} {
+		_, err := Certificate(tt[0], tt[1], tt[2], "n")
+		if !strings.Contains(looptest.Text(err), "serving certificate") {
+			t.Errorf("%q: %v", tt, err)
+		}
+	}
+}
