@@ -11,6 +11,8 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -61,6 +63,7 @@ func newRegistry(t *testing.T, dir string, secure bool) *registry {
 	})
 	e2etest.Must(t, err)
 	r.Server = httptest.NewUnstartedServer(r)
+	r.Config.ErrorLog = log.New(io.Discard, "", 0) // the runtime tries plain HTTP when it was refused
 	if secure {
 		r.StartTLS()
 	} else {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -80,6 +81,7 @@ func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler: handler, BaseContext: func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
+		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.cfg.Log), slog.LevelInfo),
 	}
 	s.cfg.Log.Info("Starting to listen", "address", s.Addr().String())
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
