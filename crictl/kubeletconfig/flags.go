@@ -50,14 +50,8 @@ func Flags() []Flag {
 		{"tls-cert-file", "serving certificate (default: one is made below --root-dir)", "tlsCertFile", Text},
 		{"tls-private-key-file", "key of the serving certificate", "tlsPrivateKeyFile", Text},
 		{"client-ca-file", "CAs whose client certificates are accepted", "authentication.x509.clientCAFile", Text},
-		{
-			"anonymous-auth", "take requests without credentials for those of system:anonymous",
-			"authentication.anonymous.enabled", Switch,
-		},
-		{
-			"authentication-token-webhook", "have the API server judge bearer tokens",
-			"authentication.webhook.enabled", Switch,
-		},
+		{"anonymous-auth", "ask nobody for credentials", "authentication.anonymous.enabled", Switch},
+		{"authentication-token-webhook", "take bearer tokens", "authentication.webhook.enabled", Switch},
 		{"authorization-mode", "AlwaysAllow, or Webhook for the API server's judgement", "authorization.mode", Text},
 		{"registry-qps", "image pulls per second; 0 is no limit", "registryPullQPS", Number},
 		{"registry-burst", "image pulls at once beyond their rate", "registryBurst", Number},

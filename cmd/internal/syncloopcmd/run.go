@@ -35,9 +35,6 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if err := opts.complete(env); err != nil {
 		return err
 	}
-	if opts.kubeconfig != "" {
-		opts.kubelet["kubeconfig"] = []string{opts.kubeconfig}
-	}
 	kubelet, noEffect, err := syncloop.LoadKubelet(opts.config, opts.kubelet)
 	if err != nil {
 		return cli.Usage(err.Error(),
@@ -115,11 +112,7 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return notStarted(ctx, t, err)
 	}
 	if a := s.Addr(); a != nil {
-		scheme := "http"
-		if syncloop.Secure(kubelet, cfg.Client != nil) {
-			scheme = "https"
-		}
-		_, _ = fmt.Fprintf(env.Err, "kdiag: serving %s://%s: %s\n", scheme, a, served(kubelet))
+		_, _ = fmt.Fprintf(env.Err, "kdiag: serving %s\n", served(kubelet, cfg.Client != nil, a))
 	}
 	if opts.tui {
 		ctx, leave := context.WithCancel(ctx)
@@ -139,9 +132,13 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	return err
 }
 
-// served lists the paths that the server serves.
-func served(kubelet *kubeletconfig.Config) string {
-	paths := "/healthz /pods /metrics /metrics/resource /stats/summary"
+// served has the server's URL and the paths that it serves.
+func served(kubelet *kubeletconfig.Config, api bool, at net.Addr) string {
+	scheme := "http"
+	if syncloop.Secure(kubelet, api) {
+		scheme = "https"
+	}
+	paths := scheme + "://" + at.String() + ": /healthz /pods /metrics /metrics/resource /stats/summary"
 	if kubelet.EnableDebuggingHandlers {
 		paths += " /configz /debug/pprof"
 	}
@@ -171,6 +168,9 @@ func (o *options) complete(env cli.Env) error {
 		o.nodeName = strings.ToLower(host)
 	}
 	var err, logErr error
+	if o.kubeconfig != "" {
+		o.kubelet["kubeconfig"] = []string{o.kubeconfig}
+	}
 	o.rootDir, err = filepath.Abs(o.rootDir)
 	o.logDir, logErr = filepath.Abs(cmp.Or(o.logDir, filepath.Join(o.rootDir, "log")))
 	return cmp.Or(err, logErr)

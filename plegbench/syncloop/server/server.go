@@ -8,7 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
+	"log"
 	"net"
 	"net/http"
 	"net/http/pprof"
@@ -81,7 +81,7 @@ func (s *Server) Run(ctx context.Context) error {
 	server := &http.Server{
 		Handler: handler, BaseContext: func(net.Listener) context.Context { return ctx },
 		ReadHeaderTimeout: headerTimeout, WriteTimeout: writeTimeout,
-		ErrorLog: slog.NewLogLogger(logr.ToSlogHandler(s.cfg.Log), slog.LevelInfo),
+		ErrorLog: log.New(logWriter(s.cfg.Log), "", 0),
 	}
 	s.cfg.Log.Info("Starting to listen", "address", s.Addr().String())
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
@@ -94,6 +94,14 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("serving: %w", err)
 	}
 	return ctx.Err()
+}
+
+// A logWriter logs what net/http has to say, such as that a client speaks no TLS.
+type logWriter logr.Logger
+
+func (l logWriter) Write(line []byte) (int, error) {
+	logr.Logger(l).Info(strings.TrimSpace(string(line)))
+	return len(line), nil
 }
 
 // sameHost refuses requests to other host names than loopback's: a web page may have its name resolve to this machine.

@@ -18,13 +18,12 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 	"k8s.io/utils/ptr"
 
+	"github.com/kdiag/kdiag/crictl/remote"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
 
@@ -196,7 +195,7 @@ func (p *Provider) figures(ctx context.Context, ours map[string]string) (
 		sandboxes[s.GetAttributes().GetId()] = s.GetLinux()
 		list = append(list, s.GetLinux().GetContainers()...)
 	}
-	if err != nil && status.Code(err) != codes.DeadlineExceeded {
+	if err != nil && !remote.IsDeadlineExceeded(err) {
 		list, err = p.cfg.CRI.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{LabelSelector: ours})
 	}
 	for _, s := range list {

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,8 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
@@ -45,7 +44,7 @@ func (f *fakeCRI) ListPodSandboxStats(
 	_ context.Context, filter *runtimeapi.PodSandboxStatsFilter,
 ) ([]*runtimeapi.PodSandboxStats, error) {
 	if f.pods == nil {
-		return nil, status.Error(codes.Unimplemented, "unknown method")
+		return nil, errors.New("unknown method")
 	}
 	f.selectors = append(f.selectors, filter.GetLabelSelector())
 	return f.pods, nil
