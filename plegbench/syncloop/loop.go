@@ -118,6 +118,7 @@ func (s *SyncLoop) handleUpdate(handler SyncHandler, u config.PodUpdate) {
 	if u.Op == config.RECONCILE {
 		log = s.log.V(4)
 	}
+	s.cfg.Trace.sees(u.Pods)
 	log.Info("SyncLoop "+u.Op.String(), "source", u.Source, "pods", klog.KObjSlice(u.Pods))
 	switch u.Op {
 	case config.ADD:

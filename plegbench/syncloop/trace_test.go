@@ -80,14 +80,13 @@ func traced(t *testing.T, runtime fake.Scenario, name string) (steps []Step) {
 	return steps
 }
 
-// inOrder are the steps whose order is that of one goroutine, as text without ids and numbers.
+// inOrder are the steps whose order is that of one goroutine, as text.
 func inOrder(steps []Step) (out []string) {
-	other := regexp.MustCompile(`PLEG|\(probe\)|Triggered Probe|^cri (PodSandbox|Container)Status|\(SYNC\)`)
-	vary := regexp.MustCompile(`[0-9a-f]{64}|\b[0-9]+,`)
 	for _, s := range steps {
-		if line := strings.TrimSpace(s.Part + " " + s.Text); !other.MatchString(line) || s.N == 0 {
-			out = append(out, vary.ReplaceAllString(line, "N"))
+		if s.Part == "PLEG" || s.Func == "HandlePodSyncs" || s.Func == "handleProbeSync" || s.Kind == StepWaiting {
+			continue
 		}
+		out = append(out, strings.TrimSpace(s.Part+" "+regexp.MustCompile(`\b[0-9]+,`).ReplaceAllString(s.Text, "N,")))
 	}
 	return out
 }
@@ -95,25 +94,15 @@ func inOrder(steps []Step) (out []string) {
 func second(n int) fake.Duration { return fake.Duration(time.Duration(n) * time.Second) }
 
 func TestTrace(t *testing.T) {
-	const unready = " ready=false why=containers with unready status: [web]"
+	const unready = ", containers with unready status: [web]"
 	begin := []string{
-		"syncloop SyncLoop ADD source=file",
-		"podworkers Pod is being synced for the first time updateType=create",
-		"status updateStatusInternal phase=Pending" + unready,
-		"syncloop Pod data directories are made",
-		"volumemanager MountVolume.SetUp succeeded for volume volumeName=config",
-		"kuberuntime No sandbox for pod can be found. Need to start a new one",
-		"kuberuntime computePodActions got for pod podActions={KillPod:true CreateSandbox:true SandboxID: Attempt:0 " +
-			"Why:No sandbox for pod can be found. Need to start a new one ContainersToKill:[] InitContainersToStart:[0] " +
-			"ContainersToStart:[]}",
-		"cri RunPodSandbox",
+		"shop/web is new: the source file has it",
+		"loop new pod from the source file", "worker starts a worker for it", "status Pending" + unready,
+		"worker folders of the pod made", "volumes mounted config", "containers create sandbox, start setup",
+		"runtime RunPodSandbox",
 	}
-	actions := func(toStart, init string) string {
-		return "kuberuntime computePodActions got for pod podActions={KillPod:false CreateSandbox:false SandboxID:N " +
-			"Attempt:0 Why: ContainersToKill:[] InitContainersToStart:[" + init + "] ContainersToStart:[" + toStart + "]}"
-	}
-	setup := []string{"cri PullImage busybox:1", "cri CreateContainer setup (hash 389f4d54)", "cri StartContainer setup"}
-	failed := `podworkers Error syncing pod, skipping err=failed to "StartContainer" for "setup" with `
+	setup := []string{"runtime PullImage busybox:1", "runtime CreateContainer setup", "runtime StartContainer setup"}
+	const failed = `worker the sync failed: failed to "StartContainer" for "setup" with `
 	for _, tt := range []struct {
 		name    string
 		runtime fake.Scenario
@@ -126,32 +115,27 @@ func TestTrace(t *testing.T) {
 				Exits:   []fake.Exit{{Object: fake.Object{Container: "setup"}, After: second(5)}},
 			},
 			slices.Concat(setup, []string{
-				actions("", ""), actions("0", ""),
-				"cri PullImage nginx:1", "cri CreateContainer web (hash 855627a5)", "cri StartContainer web",
-				"cri ExecSync web (hook)", "status updateStatusInternal phase=Running" + unready,
-				"status updateStatusInternal phase=Running ready=true",
-				"Ready; slowest step: N PullImage busybox:1",
+				"containers start web",
+				"runtime PullImage nginx:1", "runtime CreateContainer web", "runtime StartContainer web",
+				"runtime ExecSync web: its hook", "status Running" + unready, "status Running, ready",
+				"Ready; slowest work: N, PullImage busybox:1",
 			}),
 		},
 		{
 			"the init container fails after a while",
 			fake.Scenario{Exits: []fake.Exit{{After: second(5), Code: 1}}},
-			slices.Concat(setup, []string{
-				actions("", ""),
-				"status updateStatusInternal phase=Failed ready=false",
-				"Failed; slowest step: the wait before N PodSandboxStatus",
-			}),
+			slices.Concat(setup, []string{"status Failed", "Failed"}),
 		},
 		{
 			"the pull fails",
 			fake.Scenario{Faults: []fake.Fault{{RPC: "PullImage", Error: "NotFound: no such image"}}},
 			[]string{
-				"cri PullImage busybox:1 failed",
+				"runtime PullImage busybox:1 failed",
 				failed + `ErrImagePull: "rpc error: code = NotFound desc = no such image"`,
-				actions("", "0"),
+				"containers start setup",
 				failed + `ImagePullBackOff: "Back-off pulling image \"busybox:1\": ErrImagePull: rpc error: code = ` +
 					`NotFound desc = no such image"`,
-				"cri PullImage busybox:1 failed", "cri PullImage busybox:1 failed",
+				"runtime PullImage busybox:1 failed", "runtime PullImage busybox:1 failed",
 			},
 		},
 		{
@@ -174,9 +158,42 @@ func TestTrace(t *testing.T) {
 	}
 }
 
+// TestTraceChapters changes a pod that is ready: a container of it ends, its image changes, its source loses it.
+func TestTraceChapters(t *testing.T) {
+	p := &v1.Pod{}
+	looptest.Decode(t, strings.Replace(tracedPod, "restartPolicy: Never", "restartPolicy: Always", 1), p)
+	var got []string
+	trace := NewTrace("shop/web", "lab", func(s Step) {
+		if s.Kind == StepChapter || s.Kind == StepEnd || s.Part == "containers" {
+			text, _, _ := strings.Cut(s.Text, ";")
+			got = append(got, strings.TrimSpace(s.Part+" "+text))
+		}
+	})
+	exits := []fake.Exit{{Object: fake.Object{Container: "setup"}}, {Object: fake.Object{Container: "web"}, After: second(30)}}
+	onFake(t, fake.Scenario{Exits: exits}, trace, func(_ *testing.T, _ *SyncLoop, send func(...*v1.Pod)) {
+		send(p)
+		time.Sleep(50 * time.Second)
+		changed := p.DeepCopy()
+		changed.Spec.Containers[0].Image = "nginx:2"
+		send(changed)
+		time.Sleep(10 * time.Second)
+		send()
+		time.Sleep(time.Minute)
+	})
+	looptest.Equal(t, "chapters", []string{
+		"shop/web is new: the source file has it", "containers create sandbox, start setup", "containers start web",
+		"Ready",
+		"shop/web: container web has ended", "containers start web", "Ready",
+		"shop/web changed: the source file has another specification", "containers stop web, start web",
+		"containers stop web, grace 2s", "containers web has ended", "Ready",
+		"shop/web is removed: the source file does not have it any more", "containers stop web, grace 2s",
+		"containers web has ended", "Gone",
+	}, got)
+}
+
 // TestTraceOfAnotherPod gives the name of a pod that does not come, and one of the pod's full name.
 func TestTraceOfAnotherPod(t *testing.T) {
-	want := []Step{{Text: "no pod default/web yet; pods seen: shop/web-lab"}}
+	want := []Step{{Kind: StepRemark, Text: "no pod default/web yet; pods seen: shop/web-lab"}}
 	looptest.Equal(t, "steps", want, traced(t, fake.Scenario{}, "web"))
 	if got := traced(t, fake.Scenario{}, "shop/web-lab"); len(got) < 10 {
 		t.Errorf("only %+v", got)

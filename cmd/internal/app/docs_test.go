@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/kdiag/kdiag/cmd/internal/app"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 )
@@ -91,6 +93,60 @@ func TestDocuments(t *testing.T) {
 				t.Errorf("%s: kdiag %s: %s%s", d.path, d.line, o.stdout, o.stderr)
 			}
 		})
+	}
+}
+
+var (
+	heading = regexp.MustCompile(`(?m)^(#+) `)
+	inCode  = regexp.MustCompile("`[^`\n]+`")
+	link    = regexp.MustCompile(`\]\(([^)]+)\)`)
+)
+
+// A skeleton is what a page and its translation have in common.
+type skeleton struct{ Headings, Blocks, Code, Links []string }
+
+// skeletonOf reads a page. A link to a translation counts as one to the page that it translates.
+func skeletonOf(t *testing.T, name string) skeleton {
+	raw, err := os.ReadFile(name)
+	must(t, err)
+	s := skeleton{Blocks: fenced.FindAllString(string(raw), -1)}
+	text := fenced.ReplaceAllString(string(raw), "")
+	for _, m := range heading.FindAllStringSubmatch(text, -1) {
+		s.Headings = append(s.Headings, m[1])
+	}
+	s.Code = inCode.FindAllString(text, -1)
+	for _, m := range link.FindAllStringSubmatch(text, -1) {
+		to := m[1]
+		if page, _, _ := strings.Cut(to, "#"); page != "" && !strings.Contains(to, "://") {
+			_, err := os.Stat(filepath.Join(filepath.Dir(name), page))
+			must(t, err)
+			to = strings.Replace(filepath.Join(filepath.Dir(name), to), "/zh-CN/", "/", 1)
+		}
+		s.Links = append(s.Links, to)
+	}
+	slices.Sort(s.Code)
+	slices.Sort(s.Links)
+	return s
+}
+
+// TestTranslations compares the Chinese pages with those that they translate: as many headings, the same blocks of
+// commands, the same code in the text, the same links but one to the other language.
+func TestTranslations(t *testing.T) {
+	pages, err := filepath.Glob("../../../docs/zh-CN/*.md")
+	must(t, err)
+	pairs := map[string]string{"../../../README.zh-CN.md": "../../../README.md"}
+	for _, page := range pages {
+		pairs[page] = strings.Replace(page, "/zh-CN/", "/", 1)
+	}
+	for page, of := range pairs {
+		want, got := skeletonOf(t, of), skeletonOf(t, page)
+		other := func(links []string) []string {
+			return slices.DeleteFunc(links, func(to string) bool { return to == of || to == page })
+		}
+		want.Links, got.Links = other(want.Links), other(got.Links)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-%s): %s", page, of, diff)
+		}
 	}
 }
 

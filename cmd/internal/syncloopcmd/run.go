@@ -1,6 +1,7 @@
 package syncloopcmd
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/kdiag/kdiag/checks/units"
+	"github.com/kdiag/kdiag/checks"
 	"github.com/kdiag/kdiag/cmd/internal/cli"
 	"github.com/kdiag/kdiag/cmd/internal/connection"
 	"github.com/kdiag/kdiag/cmd/internal/render"
@@ -72,7 +73,15 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return cleanup(ctx, env, opts, t.Endpoint.URL)
 	}
 	debug.SetGCPercent(40) // a syncLoop holds little and lives long: memory is worth more than the time
+	page, err := cli.OpenPage(opts.html)
+	if err != nil {
+		return err
+	}
+	defer page.Close()
 	out := env.Err
+	if opts.trace != "" && len(opts.kubelet["v"]) == 0 {
+		out = io.Discard // a trace is read by itself
+	}
 	if opts.logFile != "" {
 		f, err := os.OpenFile(opts.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
@@ -104,8 +113,9 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	defer recorder.Shutdown()
+	tracer := &render.Tracer{Out: env.Out, Format: render.Format(opts.Output), Keep: opts.html != ""}
 	if opts.trace != "" {
-		cfg.Trace = syncloop.NewTrace(opts.trace, opts.nodeName, printStep(env.Out))
+		cfg.Trace = syncloop.NewTrace(opts.trace, opts.nodeName, tracer.Step)
 	}
 	s, err := syncloop.New(ctx, cfg)
 	if err != nil {
@@ -125,6 +135,13 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	} else {
 		err = s.Run(ctx)
 	}
+	if opts.html != "" {
+		var text bytes.Buffer
+		head := checks.Header{Host: opts.nodeName, KdiagVersion: cli.Version(), GeneratedAt: env.Now()}
+		if err := cmp.Or(tracer.HTML(&text, head), page.Write(text.Bytes())); err != nil {
+			return err
+		}
+	}
 	if err == nil && !t.Simulated() {
 		const text = "kdiag: ended; its pods run on. To remove them: kdiag syncloop --cleanup --node-name %s\n"
 		_, _ = fmt.Fprintf(env.Err, text, opts.nodeName)
@@ -143,19 +160,6 @@ func served(kubelet *kubeletconfig.Config, api bool, at net.Addr) string {
 		paths += " /configz /debug/pprof"
 	}
 	return paths
-}
-
-// printStep returns a function that writes a step in one line.
-func printStep(out io.Writer) func(syncloop.Step) {
-	return func(s syncloop.Step) {
-		line, at, took := render.Printable(s.Text), units.Duration(s.At), units.Duration(s.Took)
-		if s.N > 0 {
-			line = fmt.Sprintf("%2d  +%-6s %-6s %-13s  %s", s.N, at, took, s.Part, line)
-		} else if s.At > 0 {
-			line += ", " + took + " of " + at
-		}
-		_, _ = fmt.Fprintln(out, line)
-	}
 }
 
 // complete sets the defaults that depend on the host.

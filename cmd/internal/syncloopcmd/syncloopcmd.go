@@ -34,6 +34,7 @@ type options struct {
 	evented    bool
 	tui        bool
 	trace      string
+	html       string // its page
 	cleanup    bool
 	labels     map[string]string
 
@@ -55,7 +56,7 @@ touches nothing else on the socket; but a real kubelet on the same socket kills 
 pods running and takes them over when it is started again. docs/syncloop.md lists what differs from a kubelet.`,
 		Example: `  kdiag syncloop --manifests ./pods --runtime-endpoint /run/containerd/containerd.sock
   kdiag syncloop --manifests ./pods --simulate healthy --tui
-  kdiag syncloop --manifests ./pods --trace shop/web --log-file log
+  kdiag syncloop --manifests ./pods --trace shop/web
   kdiag syncloop --kubeconfig ~/.kube/config --node-name lab-1
   kdiag syncloop --cleanup`,
 		Args:    cobra.NoArgs,
@@ -86,7 +87,9 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	fs.BoolVar(&o.unlimited, "unlimited-starts", false, "start any number of new pods at a time, as a kubelet does")
 	fs.BoolVar(&o.evented, "evented", false, "let PLEG use the runtime's events: --feature-gates EventedPLEG=true")
 	fs.BoolVar(&o.tui, "tui", false, "show the loop, PLEG, the pods and their workers in the terminal; q leaves")
-	fs.StringVar(&o.trace, "trace", "", "show how this pod is created, as [NAMESPACE/]NAME, step by step")
+	fs.StringVar(&o.trace, "trace", "", "tell the life of this pod, as [NAMESPACE/]NAME, step by step, and nothing else")
+	fs.StringVarP(&o.Output, "output", "o", "text", "of --trace: text, or json, one object a line")
+	fs.StringVar(&o.html, "html", "", "also write the trace to this file as a page with a lane for each part, at the end")
 	fs.BoolVar(&o.cleanup, "cleanup", false, "remove all that a syncloop with this node name left, and end")
 	fs.StringToStringVar(&o.labels, "node-labels", nil, "labels to register the node with, as key=value")
 	for _, f := range kubeletconfig.Flags() {
@@ -128,7 +131,11 @@ func (o *options) check(cmd *cobra.Command, _ []string) error {
 	if err := cmp.Or(
 		o.Check(cmd, nil),
 		cli.RejectEmpty(cmd, "manifests", "objects", "kubeconfig", "node-name", "root-dir", "log-dir", "config",
-			"status-file", "log-file", "container-runtime-endpoint", "trace"),
+			"status-file", "log-file", "container-runtime-endpoint", "trace", "html"),
+		cli.Reject(o.Output != "text" && o.Output != "json", fmt.Sprintf("--output %q is not text or json", o.Output),
+			"give -o json with --trace, for one object a line"),
+		cli.Reject(o.trace == "" && (o.html != "" || o.Output == "json"), "--html and -o json are of a trace",
+			"give --trace [NAMESPACE/]NAME too"),
 		cli.Reject(strings.Count(o.trace, "/") > 1 || strings.HasPrefix(o.trace, "/") || strings.HasSuffix(o.trace, "/"),
 			fmt.Sprintf("--trace %q is not a pod", o.trace), "give NAMESPACE/NAME, or NAME of one in default"),
 		cli.Reject(math.IsNaN(o.speed) || o.speed <= 0 || o.speed > 1000,
