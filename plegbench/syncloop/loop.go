@@ -3,6 +3,8 @@ package syncloop
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/kdiag/kdiag/plegbench/syncloop/config"
 	"github.com/kdiag/kdiag/plegbench/syncloop/pleg"
+	"github.com/kdiag/kdiag/plegbench/syncloop/pod"
 	"github.com/kdiag/kdiag/plegbench/syncloop/prober"
 )
 
@@ -75,16 +78,19 @@ func (s *SyncLoop) loopState() LoopState { return s.changeLoop(func(*LoopState) 
 
 // syncLoopIteration reads one ready channel, a random one if several are ready.
 func (s *SyncLoop) syncLoopIteration(
-	ctx context.Context, handler SyncHandler, syncCh, housekeepingCh <-chan time.Time,
+	ctx context.Context, handler SyncHandler, sync, housekeeping <-chan time.Time,
 ) {
 	select {
 	case <-ctx.Done():
 	case u := <-s.podConfig.Updates():
+		s.read(configCh, fmt.Sprintf("%s %d pods from %s", u.Op, len(u.Pods), u.Source))
 		s.handleUpdate(handler, u)
 	case e := <-s.pleg.Events():
 		s.handleEvent(handler, e)
-	case <-syncCh:
-		if pods := s.getPodsToSync(); len(pods) > 0 {
+	case <-sync:
+		pods := s.getPodsToSync()
+		s.read(syncCh, fmt.Sprintf("%d pods are due", len(pods)))
+		if len(pods) > 0 {
 			s.log.V(4).Info("SyncLoop (SYNC) pods", "total", len(pods), "pods", klog.KObjSlice(pods))
 			handler.HandlePodSyncs(pods)
 		}
@@ -100,7 +106,8 @@ func (s *SyncLoop) syncLoopIteration(
 		started := u.Result == prober.Success
 		s.status.SetContainerStartup(u.PodUID, u.ContainerID, started)
 		s.handleProbeSync(handler, u, "startup", ifElse(started, "started", "unhealthy"))
-	case <-housekeepingCh:
+	case <-housekeeping:
+		s.read(housekeepingCh, "")
 		s.housekeeping(ctx, handler)
 	}
 }
@@ -146,6 +153,7 @@ func (s *SyncLoop) handleEvent(handler SyncHandler, e pleg.Event) {
 		s.log.V(4).Info("SyncLoop (PLEG): pod does not exist, ignore irrelevant event", "event", e)
 		return
 	}
+	s.read(plegCh, fmt.Sprintf("%s of %s", e.Type, pod.Format(p)))
 	s.log.V(2).Info("SyncLoop (PLEG): event for pod", "pod", klog.KObj(p), "event", e)
 	if e.Type == pleg.ContainerDied {
 		s.notify(Event{What: ContainerDied, Detail: e.Data})
@@ -161,6 +169,7 @@ func (s *SyncLoop) handleProbeSync(handler SyncHandler, u prober.Update, probe, 
 			u.PodUID)
 		return
 	}
+	s.read(probeCh, strings.TrimSpace(probe+" "+status)+" of "+pod.Format(p))
 	s.log.V(1).Info("SyncLoop (probe)", "probe", probe, "status", status, "pod", klog.KObj(p))
 	handler.HandlePodSyncs([]*v1.Pod{p})
 }

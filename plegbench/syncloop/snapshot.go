@@ -31,6 +31,34 @@ type LoopState struct {
 	SkippingSince time.Time // zero while it does not skip
 	Why           string    // the error that makes it skip
 	Updates       int       // waiting in the channel from the sources
+	Channels      [5]Channel
+}
+
+// A Channel is one that syncLoopIteration reads.
+type Channel struct {
+	Name string // the kubelet's; those of the three kinds of probes count as one
+	Read int64  // values so far
+	Last time.Time
+	What string // the last value, in a few words
+}
+
+// The channels, by their places in LoopState.
+const (
+	configCh = iota
+	plegCh
+	syncCh
+	probeCh
+	housekeepingCh
+)
+
+var channelNames = [...]string{"configCh", "plegCh", "syncCh", "probes", "housekeepingCh"}
+
+// read counts a value of a channel.
+func (s *SyncLoop) read(channel int, what string) {
+	s.changeLoop(func(l *LoopState) {
+		c := &l.Channels[channel]
+		c.Read, c.Last, c.What = c.Read+1, time.Now(), what
+	})
 }
 
 // Snapshot takes one.
@@ -39,6 +67,9 @@ func (s *SyncLoop) Snapshot() Snapshot {
 		Node: s.cfg.NodeName, Runtime: s.name + " " + s.version,
 		Loop: s.loopState(), PLEG: s.pleg.State(), Workers: s.workers.States(),
 		Pods: s.PodsWithStatus(), Foreign: s.runtime.Foreign(),
+	}
+	for i, name := range channelNames {
+		out.Loop.Channels[i].Name = name
 	}
 	out.Loop.Updates = len(s.podConfig.Updates())
 	slices.SortFunc(out.Pods, func(a, b *v1.Pod) int {

@@ -137,6 +137,11 @@ func (p *page) loop(v *LoopView) {
 	if !loop.SkippingSince.IsZero() {
 		p.labelled("", bad, "skipping for %s: %s", since(loop.SkippingSince), loop.Why)
 	}
+	for _, c := range loop.Channels {
+		if v.Story == nil && c.Read > 0 {
+			p.labelled("", "", "%-14s %5d, %s ago: %s", c.Name, c.Read, since(c.Last), cmp.Or(c.What, "clean up"))
+		}
+	}
 	if age := v.Now.Sub(relist.LastRelist); relist.LastRelist.IsZero() {
 		p.labelled("PLEG", "", "no good relist yet")
 	} else {
@@ -154,8 +159,8 @@ func (p *page) loop(v *LoopView) {
 		}
 	}
 	p.labelled("", color, "%d relists, %d failed; %s", relist.Relists, relist.Failures, running)
-	p.labelled("", "", "%d pods to inspect again; events: %d pending, %d dropped", relist.Uninspected, relist.Queued,
-		relist.Discarded)
+	p.labelled("", "", "cache %s old, %d pods to inspect again; events: %d pending, %d dropped",
+		since(relist.LastRelist), relist.Uninspected, relist.Queued, relist.Discarded)
 	for _, c := range v.Snapshot.Conditions {
 		if age := since(c.LastTransitionTime.Time); (c.Type == "Ready") != (c.Status == "True") {
 			p.labelled("NODE", bad, "%s for %s: %s", strings.Replace(string(c.Type), "Ready", "NotReady", 1), age, c.Message)

@@ -73,6 +73,7 @@ func after(s syncloop.Step) string {
 func (t *Tracer) HTML(w io.Writer, h checks.Header) error {
 	h.Command = "kdiag syncloop"
 	return writePage(w, h, func(p *htmlPage) {
+		p.raw("<h1>The life of a pod</h1>\n<p>Each row is a step; its lane is the part of the kubelet that makes it.</p>\n")
 		for _, s := range t.steps {
 			text, took := Printable(s.Text), units.Duration(s.Took)
 			if s.Took == 0 {
@@ -86,8 +87,10 @@ func (t *Tracer) HTML(w io.Writer, h checks.Header) error {
 				}
 				p.raw("</div>\n")
 			case syncloop.StepWork:
-				p.raw("<div class=\"lanes\"><small>+%s</small><div style=\"grid-column: %d\"><small>%d %s %s</small><br>%s"+
-					" <small>%s</small></div></div>\n", units.Duration(s.At), max(lane, 0)+2, s.N, s.Part, s.Func, text, took)
+				span := min(2, len(syncloop.TraceParts)-lane)
+				p.raw("<div class=\"lanes\"><small>+%s</small><div style=\"grid-column: %d / span %d\"><small>%d "+
+					"<span>%s</span> %s</small><br>%s <small>%s</small></div></div>\n", units.Duration(s.At), max(lane, 0)+2, span,
+					s.N, s.Part, s.Func, text, took)
 			case syncloop.StepWaiting:
 				p.raw("<p class=\"pause\"><small>waiting: %s %s</small></p>\n", took, text)
 			case syncloop.StepEnd:

@@ -2,6 +2,7 @@
 package reproducecmd
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"github.com/kdiag/kdiag/cmd/internal/document"
 	"github.com/kdiag/kdiag/cmd/internal/render"
 	"github.com/kdiag/kdiag/cmd/internal/screen"
+	"github.com/kdiag/kdiag/crictl/deadline"
 	"github.com/kdiag/kdiag/plegbench/syncloop/reproduce"
 )
 
@@ -33,6 +35,7 @@ type options struct {
 	speed    float64
 	log      string
 	tui      bool
+	pause    bool
 	cleanup  bool
 }
 
@@ -64,6 +67,9 @@ the end everything created is removed, also after Ctrl-C or --timeout; --cleanup
 The embedded runtime runs at 60x speed; a real one at the kubelet's own, where an incident takes about five minutes.
 --speed changes that. "help" as SCENARIO lists the scenarios. They are those of --simulate, as incidents: where one
 differs in size from the node that kdiag pleg --simulate shows, the list names both.
+
+--pause stops before the fault, before its end and before the clean-up, so that you can look around meanwhile, with
+other commands too.
 
 --tui shows the run in the terminal as it goes on: the present step and what to look at, the loop, the age of PLEG's
 last relist against its limit, the node's condition, the pods, the events, and at the end the verdict. q or Ctrl-C
@@ -97,6 +103,7 @@ Exit codes: 0 the incident matched the scenario; 1 it did not, or something coul
 	fs.DurationVarP(&opts.Timeout, "timeout", "t", defaultTimeout, "stop by then, as Ctrl-C does, and clean up")
 	opts.AddVerbose(cmd, "print the kubelet's log of the run to stderr")
 	fs.BoolVar(&opts.tui, "tui", false, "show the run in the terminal, as it goes on; q leaves")
+	fs.BoolVar(&opts.pause, "pause", false, "wait for Enter before the fault, before its end and before the clean-up")
 	fs.BoolVar(&opts.cleanup, "cleanup", false, "remove what killed runs left, and end")
 	return cmd
 }
@@ -129,6 +136,7 @@ func (o *options) check(cmd *cobra.Command, args []string) error {
 		cli.RejectEmpty(cmd, "image", "log"),
 		cli.Reject(o.tui && o.Output != string(render.Text), "--tui and -o "+o.Output+" exclude each other",
 			"leave out one of them"),
+		cli.Reject(o.tui && o.pause, "--tui and --pause exclude each other", "leave out one of them"),
 		cli.Reject(o.tui && o.Verbose > 0, "--tui and -v exclude each other", "write the log to a file with --log"),
 	)
 }
@@ -231,6 +239,14 @@ func play(
 		logs = append(logs, f)
 	}
 	cfg.Log = io.MultiWriter(logs...)
+	if opts.pause {
+		lines := bufio.NewScanner(env.In)
+		cfg.Pause = func(ctx context.Context, before string) error {
+			_, _ = fmt.Fprintf(env.Err, "kdiag: paused before %s; Enter goes on\n", before)
+			_, err := deadline.Run(ctx, "waiting for Enter", func(context.Context) (bool, error) { return lines.Scan(), nil })
+			return err
+		}
+	}
 	if opts.tui {
 		v := &view{opts: style}
 		report, err = v.play(ctx, leave, terminal, cfg)

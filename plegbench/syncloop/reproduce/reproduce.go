@@ -37,6 +37,9 @@ type Config struct {
 	Log      io.Writer // takes the kubelet's log; nil: discarded
 	Notify   func(Event)
 	Made     func(*syncloop.SyncLoop) // is called with the syncLoop before it runs; may be nil
+	// Pause is called before the fault, before its end and before the clean-up, which wait for it; it may be nil. A fault
+	// that is held for longer may have more effects than the scenario expects.
+	Pause func(ctx context.Context, before string) error
 	// Fault replaces the scenario's faults at the proxy, for example by freezing the runtime's process. It may be nil.
 	Fault func(ctx context.Context, on bool) error
 	// Listen and Dialer make and reach the sockets of the embedded runtime and the proxy in memory; nil: the kernel's.
@@ -269,7 +272,15 @@ func (r *run) play(ctx context.Context) error {
 	r.report.RecoveredAfterSeconds, r.report.RecoveredAfterKubeletSeconds = r.timeline.seconds(
 		time.Since(r.timeline.lifted))
 	r.timeline.event(Recovered, fmt.Sprintf("the node is Ready and all %d pods run", r.want))
-	return nil
+	return r.pause(ctx, "the clean-up")
+}
+
+// pause waits for Config.Pause, if there is one.
+func (r *run) pause(ctx context.Context, before string) error {
+	if r.cfg.Pause == nil {
+		return nil
+	}
+	return r.cfg.Pause(ctx, before)
 }
 
 // miss records a difference from the scenario. An interrupt is returned instead.
@@ -284,6 +295,9 @@ func (r *run) miss(ctx context.Context, what string) error {
 // injectFault begins the fault, takes the steps, and ends it.
 func (r *run) injectFault(ctx context.Context) error {
 	s := &r.cfg.Scenario
+	if err := r.pause(ctx, "the fault"); err != nil {
+		return err
+	}
 	if err := r.setFault(ctx, true); err != nil {
 		return err
 	}
@@ -302,6 +316,9 @@ func (r *run) injectFault(ctx context.Context) error {
 	}
 	if err == nil {
 		err = until(s.Hold)
+	}
+	if err == nil {
+		err = r.pause(ctx, "the end of the fault")
 	}
 	if ctx.Err() != nil {
 		r.stop() // first, so that calls released by the end of the fault are not part of the incident
