@@ -52,6 +52,7 @@ type Trace struct {
 	seen bool              // a source has the pod
 	ids  map[string]string // of the pod's sandboxes and containers; the latter have names
 	spec *v1.PodSpec
+	busy int // CRI calls for the pod that are under way
 	chapter
 }
 
@@ -144,7 +145,7 @@ func (t *Trace) add(part, function, text string, took time.Duration, until strin
 	switch {
 	case until == "":
 		took = max(took, pause)
-	case pause >= leastWait:
+	case pause >= leastWait && t.busy == 0:
 		t.report(Step{Kind: StepWaiting, At: at - took, Took: pause, Text: until})
 	}
 	t.n, t.last = t.n+1, at
@@ -186,6 +187,7 @@ func (t *Trace) call(req any) (ended func(resp any, err error)) {
 	if !ours && !slices.Contains(t.names, of) {
 		return nil
 	}
+	t.busy++
 	text, start := strings.TrimSpace(rpc+" "+known+name)+more, time.Now()
 	late := time.AfterFunc(patience, func() {
 		t.mu.Lock()
@@ -198,6 +200,7 @@ func (t *Trace) call(req any) (ended func(resp any, err error)) {
 		late.Stop()
 		t.mu.Lock()
 		defer t.mu.Unlock()
+		t.busy--
 		switch r := resp.(type) {
 		case *runtimeapi.CreateContainerResponse:
 			t.ids[r.GetContainerId()] = name
@@ -287,8 +290,11 @@ func (t *Trace) line(msg string, kv []any, err error) {
 	}
 	t.told[msg+text] = !strings.HasPrefix(msg, "SyncLoop (PLEG)")
 	until := l.until
-	if strings.HasSuffix(text, hasEnded) && until == untilRelist {
+	switch ready, _ := values["ready"].(bool); {
+	case strings.HasSuffix(text, hasEnded) && until == untilRelist:
 		until = "until a relist saw that " + text
+	case ready:
+		until = "until its probes succeeded"
 	}
 	if msg == "Error syncing pod, skipping" {
 		t.failed = true
@@ -434,7 +440,8 @@ func eventText(t *Trace, values map[string]any) string {
 
 // statusText tells the phase, and why the pod is not ready.
 func statusText(_ *Trace, values map[string]any) string {
-	text, why := fmt.Sprint(values["phase"]), fmt.Sprint(values["why"])
+	text := fmt.Sprint(values["phase"])
+	why := strings.Replace(fmt.Sprint(values["why"]), "containers with unready status:", "not ready:", 1)
 	if ready, _ := values["ready"].(bool); ready {
 		return text + ", ready"
 	}

@@ -94,7 +94,7 @@ func inOrder(steps []Step) (out []string) {
 func second(n int) fake.Duration { return fake.Duration(time.Duration(n) * time.Second) }
 
 func TestTrace(t *testing.T) {
-	const unready = ", containers with unready status: [web]"
+	const unready = ", not ready: [web]"
 	begin := []string{
 		"shop/web is new: the source file has it",
 		"loop new pod from the source file", "worker starts a worker for it", "status Pending" + unready,
