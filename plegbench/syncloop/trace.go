@@ -296,10 +296,10 @@ func (t *Trace) line(msg string, kv []any, err error) {
 	case ready:
 		until = "until its probes succeeded"
 	}
-	if msg == "Error syncing pod, skipping" {
+	if msg == "Error syncing pod, skipping" || msg == "MountVolume.SetUp failed for volume" {
 		t.failed = true
-	} else if t.failed && until != "" {
-		t.failed, until = false, "until the back-off after the failure was over"
+	} else if t.failed && (l.function == "HandlePodSyncs" || l.part == "containers" || l.part == "volumes") {
+		t.failed, until = false, "until it was tried again"
 	}
 	t.add(l.part, l.function, text, 0, until)
 	t.endOf(msg, values)
