@@ -53,7 +53,8 @@ cluster.
 
 The log is the kubelet's own, line for line. Everything that it creates bears the label "io.kdiag.syncloop", and it
 touches nothing else on the socket; but a real kubelet on the same socket kills its pods. Interrupted, it leaves its
-pods running and takes them over when it is started again. docs/syncloop.md lists what differs from a kubelet.`,
+pods running and takes them over when it is started again. docs/syncloop.md is a course in six lessons,
+docs/syncloop-parts.md lists what differs from a kubelet.`,
 		Example: `  kdiag syncloop --manifests ./pods --runtime-endpoint /run/containerd/containerd.sock
   kdiag syncloop --manifests ./pods --simulate healthy --tui
   kdiag syncloop --manifests ./pods --trace shop/web
