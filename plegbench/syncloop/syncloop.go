@@ -1,6 +1,6 @@
 // Package syncloop is a small kubelet that runs pods on a real CRI runtime through the same machinery as the real one:
 // pod sources feed the loop, pod workers sync each pod, PLEG lists every container each second
-// and turns changes into events. docs/syncloop.md maps each part to the kubelet's.
+// and turns changes into events. docs/syncloop-parts.md maps each part to the kubelet's.
 package syncloop
 
 import (

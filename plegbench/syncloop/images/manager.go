@@ -1,6 +1,6 @@
 // Package images makes sure that the images of containers are present, and removes those that no container uses: the
 // kubelet's image manager (pkg/kubelet/images/image_manager.go) and its image garbage collector (image_gc_manager.go).
-// docs/syncloop.md lists what is left out.
+// docs/syncloop-parts.md lists what is left out.
 package images
 
 import (

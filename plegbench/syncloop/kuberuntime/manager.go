@@ -3,8 +3,8 @@
 // (pkg/kubelet/kuberuntime upstream). It also reads the pods and their statuses from the runtime, and removes the
 // remains of pods that have ended: dead containers but for the newest, sandboxes, logs (kuberuntime_gc.go).
 //
-// Everything that it creates has container.OwnerLabel, and everything without that label is ignored. docs/syncloop.md
-// lists what is left out.
+// Everything that it creates has container.OwnerLabel, and everything without that label is ignored.
+// docs/syncloop-parts.md lists what is left out.
 package kuberuntime
 
 import (
