@@ -96,8 +96,8 @@ func (s *source) descending() bool { return s.downs > 2*s.ups }
 // hang. The kernel reports them, and they hold nothing up.
 const ownChild = "kdiag-"
 
-// ofCanary reports whether a record is about a canary of kdiag (package canary), whose first try fails on a runtime that
-// cannot be asked for its cgroup driver.
+// ofCanary reports whether a record is about a canary of kdiag (package canary), whose first try fails on a runtime
+// that cannot be asked for its cgroup driver.
 func ofCanary(r *textlog.Record) bool { return bytes.Contains(r.Message, []byte(ownChild+"canary")) }
 
 // keep keeps one match of a record.

@@ -42,7 +42,8 @@ func decode(t *testing.T, manifests string) (objects int, agent *appsv1.DaemonSe
 func TestManifests(t *testing.T) {
 	var all []string
 	for _, name := range []string{
-		"namespace", "rbac", "daemonset", "components/own-node/policy", "components/podmonitor/podmonitor", "components/upload/rbac",
+		"namespace", "rbac", "daemonset", "components/own-node/policy", "components/podmonitor/podmonitor",
+		"components/upload/rbac",
 	} {
 		data, err := os.ReadFile(manifests + "/" + name + ".yaml")
 		must(t, err)

@@ -25,9 +25,9 @@ const (
 	watchMargin = 30 * time.Second // a connection may be dead
 )
 
-// WatchLeaving watches the node object until ctx ends, and calls leaving each time that it gets a taint with which it is
-// about to be removed, or is deleted; ready is its condition Ready. It needs the right to watch nodes. Without the API
-// server it tries again.
+// WatchLeaving watches the node object until ctx ends, and calls leaving each time that it gets a taint with which it
+// is about to be removed, or is deleted; ready is its condition Ready. It needs the right to watch nodes. Without the
+// API server it tries again.
 func (p *Publisher) WatchLeaving(ctx context.Context, leaving func(why string, ready bool)) {
 	told, before := false, ""
 	for delay := retry; ctx.Err() == nil; {

@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestWatchLeaving follows a node through watches: one that is forbidden, one that ends, and one of a server that is away.
-// Each reason is told once while it lasts.
+// TestWatchLeaving follows a node through watches: one that is forbidden, one that ends, and one of a server that is
+// away. Each reason is told once while it lasts.
 func TestWatchLeaving(t *testing.T) {
 	node := func(ready v1.ConditionStatus, taints ...string) *v1.Node {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}

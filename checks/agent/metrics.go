@@ -31,8 +31,9 @@ import (
 // would pass for a measurement, and NaN would spoil sums over nodes.
 var (
 	descBuildInfo = descGauge("build_info", "1, with the versions of kdiag and Go.", "version", "goversion")
-	descRepair    = descGauge("repair_action", "1 for the action that ends the root cause, None without a critical cause; 0 "+
-		"for the others.", "action")
+	descRepair    = descGauge("repair_action",
+		"1 for the action that ends the root cause, None without a critical cause; 0 "+
+			"for the others.", "action")
 	descStatus = descGauge("status", "1 for the present status of the node, 0 for the others.", "status")
 	descCause  = descGauge("cause", "Confidence of each active cause, from 0 to 1; 0 when it is not active.",
 		"code", "severity")

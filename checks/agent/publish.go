@@ -306,10 +306,11 @@ func since(status v1.ConditionStatus, r *checks.Report, changed []checks.Transit
 	return at
 }
 
-// eventOf returns the event of a transition, with the action of a critical cause that began. Its name follows from the transition alone, so the API server refuses
-// to have it twice. kubectl describe node looks for events with the node's UID and for those with its name instead
-// (before 1.21 only for these), in all namespaces, and with involvedObject.namespace empty; such an event can only be
-// in the namespace default. kubectl events --for wants the apiVersion.
+// eventOf returns the event of a transition, with the action of a critical cause that began. Its name follows from the
+// transition alone, so the API server refuses to have it twice. kubectl describe node looks for events with the node's
+// UID and for those with its name instead (before 1.21 only for these), in all namespaces, and with
+// involvedObject.namespace empty; such an event can only be in the namespace default. kubectl events --for wants the
+// apiVersion.
 func eventOf(node string, t checks.Transition, r *checks.Report) *v1.Event {
 	id := fnv.New64a()
 	_, _ = fmt.Fprintf(id, "%q", []string{t.Cause, t.Subject, t.From, t.To, t.At.UTC().Format(time.RFC3339Nano)})

@@ -43,7 +43,9 @@ func TestEndToEndPublish(t *testing.T) {
 	}
 	testPublish(t, api, agentOn(t, admin, nodeName))
 	described := kubectl(t, "describe", "node", nodeName)
-	for _, want := range []string{"KdiagProblem", "KdiagRepair", fine, "onset: no RPC is answered", "gone: no RPC is answered"} {
+	for _, want := range []string{
+		"KdiagProblem", "KdiagRepair", fine, "onset: no RPC is answered", "gone: no RPC is answered",
+	} {
 		if !strings.Contains(described, want) {
 			t.Errorf("kubectl describe node lacks %q:\n%s", want, described)
 		}

@@ -133,8 +133,10 @@ var remedies = map[string][]remedy{
 	CPUStarved: {act(checks.ActionFixNode, "a limit or other processes keep it from the CPUs")},
 	IOStall: {
 		act(checks.ActionReplaceNode, "the disk fails", seen(func(f *facts.Facts) bool { return len(f.Disk.Failing) > 0 })),
-		act(checks.ActionFixNode, "the file system has to be thawed", seen(func(f *facts.Facts) bool { return f.Disk.Frozen })),
-		act(checks.ActionFixNode, "a limit holds its writes", seen(func(f *facts.Facts) bool { return len(f.Disk.Throttled) > 0 })),
+		act(checks.ActionFixNode, "the file system has to be thawed",
+			seen(func(f *facts.Facts) bool { return f.Disk.Frozen })),
+		act(checks.ActionFixNode, "a limit holds its writes",
+			seen(func(f *facts.Facts) bool { return len(f.Disk.Throttled) > 0 })),
 		act(checks.ActionWait, "a burst of writes ends by itself; a restart adds reads"),
 	},
 	FilesystemHung: {
@@ -153,7 +155,8 @@ var remedies = map[string][]remedy{
 	MountsExploded: {act(checks.ActionFixNode, "who makes the mounts makes them again after a reboot")},
 	CgroupsLeaked:  {act(checks.ActionRebootNode, "only a new kernel is rid of all of them")},
 	SystemdWedged: {
-		act(checks.ActionRebootNode, "process 1 does not answer, so it takes no orders", summary("does not answer over D-Bus")),
+		act(checks.ActionRebootNode, "process 1 does not answer, so it takes no orders",
+			summary("does not answer over D-Bus")),
 		act(checks.ActionFixNode, "it still answers: failed units can be reset, or systemd be executed anew"),
 	},
 	ClockJumped: {act(checks.ActionWait, "the kubelet renews its lease and relists by itself")},

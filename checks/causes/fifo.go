@@ -10,8 +10,8 @@ import (
 	"github.com/kdiag/kdiag/checks/host"
 )
 
-// withFIFO adds to a finding about pods, nil for none, the FIFOs that the runtime or the kubelet waits to open: they are
-// the culprits. wrong is what it says of the pods, empty without any.
+// withFIFO adds to a finding about pods, nil for none, the FIFOs that the runtime or the kubelet waits to open: they
+// are the culprits. wrong is what it says of the pods, empty without any.
 func withFIFO(f *facts.Facts, x *Finding, wrong string) *Finding {
 	fifos := facts.FIFOs(f)
 	if len(fifos) == 0 || f.RPC[facts.RPCStatus].Outcome == facts.Hung { // which is CNIHung

@@ -114,7 +114,8 @@ func recogniseRivals(f *facts.Facts) *Finding {
 		for _, p := range all {
 			pids = append(pids, strconv.Itoa(p.PID))
 		}
-		s.Look("ps -o pid,ppid,lstart,unit,args -p "+strings.Join(pids, ","), "See who started each, and with which settings.")
+		s.Look("ps -o pid,ppid,lstart,unit,args -p "+strings.Join(pids, ","),
+			"See who started each, and with which settings.")
 		for _, p := range slices.Backward(all) {
 			if unit := strings.TrimSuffix(p.Unit, ".service"); unit != p.Unit && facts.Safe(unit) &&
 				unit != f.Target.KubeletUnit {

@@ -75,7 +75,8 @@ func recogniseTaskStuck(f *facts.Facts) *Finding {
 		s.thaw(disks)
 		s.lookBlocked()
 		s.lookStacks()
-		s.addNodeIf(root == "" && !isKillable(main) && what != facts.WaitThaw, "Reboot: no signal ends an uninterruptible sleep")
+		s.addNodeIf(root == "" && !isKillable(main) && what != facts.WaitThaw,
+			"Reboot: no signal ends an uninterruptible sleep")
 	})
 }
 

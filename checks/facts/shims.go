@@ -78,9 +78,9 @@ func StuckShims(f *Facts) []host.Process {
 // muteAge is the age from which a shim should have started a process.
 const muteAge = time.Minute
 
-// muteShims returns the shims that the runtime waits for: a shim begins the first process of its sandbox within a second,
-// and only then a list has the sandbox. Its bundle is there until the runtime gives up. Other shims than runc's are
-// started before the pod has its network, which a CNI plugin may hold up.
+// muteShims returns the shims that the runtime waits for: a shim begins the first process of its sandbox within a
+// second, and only then a list has the sandbox. Its bundle is there until the runtime gives up. Other shims than runc's
+// are started before the pod has its network, which a CNI plugin may hold up.
 func muteShims(f *Facts) []host.Process {
 	return filter(ProcessesOf(f, host.RoleShim), func(p host.Process) bool {
 		hasPlugin := slices.ContainsFunc(ProcessesOf(f, host.RoleCNI), func(o host.Process) bool {

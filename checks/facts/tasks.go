@@ -171,8 +171,8 @@ func WaitsForThaw(t host.BlockedTask) bool {
 	return (t.Role == host.RoleRuntime || t.Role == host.RoleKubelet) && WaitOf(t) == WaitThaw
 }
 
-// FrozenDisks returns the file systems of which one is frozen and holds a task up: those whose device is suspended, else
-// all that it may write to.
+// FrozenDisks returns the file systems of which one is frozen and holds a task up: those whose device is suspended,
+// else all that it may write to.
 func FrozenDisks(t host.BlockedTask) []host.TaskDisk {
 	suspended := filter(t.Disks, func(d host.TaskDisk) bool { return d.Suspended })
 	if len(suspended) > 0 {

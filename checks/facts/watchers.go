@@ -22,8 +22,8 @@ func Watchers(f *Facts) (list []host.Watcher, sure bool) {
 	return all, false
 }
 
-// BeginsProgram returns the process of a task where it is at work for a daemon or a shim, and most likely waits to begin
-// its program.
+// BeginsProgram returns the process of a task where it is at work for a daemon or a shim, and most likely waits to
+// begin its program.
 func BeginsProgram(f *Facts, t host.BlockedTask) (host.Process, bool) {
 	i := slices.IndexFunc(f.Processes, func(p host.Process) bool {
 		return p.PID == t.PID && (p.Role == host.RoleOCI || p.Daemon == p.PPID && p.Daemon != 0)
@@ -34,8 +34,8 @@ func BeginsProgram(f *Facts, t host.BlockedTask) (host.Process, bool) {
 	return f.Processes[i], true
 }
 
-// watcherPatience is the time after which a listener of fanotify does not answer. One that reads each file takes seconds
-// for a large one.
+// watcherPatience is the time after which a listener of fanotify does not answer. One that reads each file takes
+// seconds for a large one.
 const watcherPatience = 4 * time.Second
 
 // watcherDelays returns the sign that a task waits for a listener of fanotify that does not answer; empty for none.

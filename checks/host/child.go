@@ -94,8 +94,9 @@ func (c Child) start(verb, base string, paths []string) (*running, error) {
 }
 
 // EndUnbegun kills the children of a process that have waited for beginTime to begin their program, as where a listener
-// of fanotify does not permit its opening. Until then the thread that started one is in vfork, where Go's runtime cannot
-// stop it: at the next garbage collection the whole process stands still. So another process should call this as well.
+// of fanotify does not permit its opening. Until then the thread that started one is in vfork, where Go's runtime
+// cannot stop it: at the next garbage collection the whole process stands still. So another process should call this as
+// well.
 func EndUnbegun(parent int) {
 	p := Population{root: "/", boot: bootTime("/")}
 	own, err := readStat(p.dir(parent))

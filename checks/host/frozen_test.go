@@ -2,8 +2,8 @@ package host
 
 import "testing"
 
-// TestFrozenDisks has a process of a container that waits for the end of a freeze: of what it sees, only file systems on
-// disks other than the host's root can be meant, and no file that the kubelet or the runtime made for it.
+// TestFrozenDisks has a process of a container that waits for the end of a freeze: of what it sees, only file systems
+// on disks other than the host's root can be meant, and no file that the kubelet or the runtime made for it.
 func TestFrozenDisks(t *testing.T) {
 	n := newNode(t)
 	n.process(40, 1, "sh", 'D', "sh")

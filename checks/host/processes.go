@@ -241,8 +241,9 @@ func (p Population) childless(pid int) bool {
 	return true
 }
 
-// renamed puts the path of cri-dockerd's endpoint in the place of the one that the kernel has: it binds its socket under
-// a temporary name, digits in the same folder, and then renames it (CreateListener in pkg/kubelet/util of Kubernetes).
+// renamed puts the path of cri-dockerd's endpoint in the place of the one that the kernel has: it binds its socket
+// under a temporary name, digits in the same folder, and then renames it (CreateListener in pkg/kubelet/util of
+// Kubernetes).
 func renamed(sockets []string, endpoint string) {
 	endpoint = strings.TrimPrefix(endpoint, "unix://")
 	for i, path := range sockets {

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Starvation is how long the runtime and the kubelet wait for a CPU, and the limits of writes and memory of their control
-// groups. Each can hold them up though nothing hangs.
+// Starvation is how long the runtime and the kubelet wait for a CPU, and the limits of writes and memory of their
+// control groups. Each can hold them up though nothing hangs.
 type Starvation struct {
 	Delays       []Delay
 	WriteLimits  []WriteLimit

@@ -135,8 +135,8 @@ func raiseRoots(found []causes.Finding, roots map[string]relation) {
 	}
 }
 
-// advise makes the causes of the findings, with their actions and next steps. Where the root is to be repaired first, a restart
-// is for faults that persist.
+// advise makes the causes of the findings, with their actions and next steps. Where the root is to be repaired first, a
+// restart is for faults that persist.
 func advise(
 	f *facts.Facts, defs map[string]causes.Definition, found []causes.Finding, roots map[string]relation,
 ) []checks.Cause {

@@ -12,8 +12,8 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// TestKernelRecords tries testdata/kernel_records.txtar, which describes itself: each pattern that others look for has a
-// signature, and kdiag journal says what it means for the node.
+// TestKernelRecords tries testdata/kernel_records.txtar, which describes itself: each pattern that others look for has
+// a signature, and kdiag journal says what it means for the node.
 func TestKernelRecords(t *testing.T) {
 	file, err := txtar.ParseFile("testdata/kernel_records.txtar")
 	if err != nil {

@@ -34,8 +34,8 @@ const none = "none"
 //
 // want are the causes any of which may come first: one, or two where two faults were made at once; none on a healthy
 // node. culprits are an id, a name or a pod of its subject, as far as the test knows them. facts are facts.json of the
-// archive, as they are. The test judges them anew and keeps nothing that kdiag found then. testdata/truth has the runs as
-// NAME.json.zst, where "go test ./checks/judge -run TestTruth -import /FOLDER -update" puts them. zstdcat shows one.
+// archive, as they are. The test judges them anew and keeps nothing that kdiag found then. testdata/truth has the runs
+// as NAME.json.zst, where "go test ./checks/judge -run TestTruth -import /FOLDER -update" puts them. zstdcat shows one.
 type run struct {
 	Fault    string      `json:"fault"`
 	Want     []string    `json:"want"`
@@ -119,7 +119,9 @@ func rule(fault string, want, culprits []string, in *facts.Input) ruling {
 			r.culprit = cmp.Or(s.Label(), s.Kind)
 		}
 	}
-	r.groups = map[string]string{"runtime": "not asked", "control groups": "not read", "wanted cause": "none: a healthy node"}
+	r.groups = map[string]string{
+		"runtime": "not asked", "control groups": "not read", "wanted cause": "none: a healthy node",
+	}
 	if runtime := in.Runtime; runtime.Name != "" {
 		parts := strings.SplitN(runtime.Version, ".", 3)
 		r.groups["runtime"] = strings.TrimSpace(runtime.Name + " " + strings.Join(parts[:min(len(parts), 2)], "."))

@@ -39,9 +39,9 @@ func pluginDirs() []string {
 
 // ReadCNI loads the network configuration as containerd does: of all files in the folder whose names end in .conf,
 // .conflist or .json the first by name, and if that one is broken none (go-cni's loadFromConfDir; CRI-O passes over
-// broken files, as setup says). The folders are those that the runtime has configured. Where it reports none, the folder of the
-// configuration is the first of the well-known ones that holds a file, those of plugins are all well-known ones that
-// exist, and where none does, no plugin is called missing.
+// broken files, as setup says). The folders are those that the runtime has configured. Where it reports none, the
+// folder of the configuration is the first of the well-known ones that holds a file, those of plugins are all
+// well-known ones that exist, and where none does, no plugin is called missing.
 func ReadCNI(ctx context.Context, root string, setup crictl.RuntimeConfig) (CNI, error) {
 	host := crictl.SeenBy(root, setup.PID)
 	c := CNI{ConfDir: usualConfDir, BinDirs: setup.BinDirs, Configured: len(setup.BinDirs) > 0}

@@ -148,8 +148,8 @@ func (r *Recorder) Lost() int { return int(r.lost.Load()) }
 
 // Room returns how many bytes an archive may have: at most the given number, three quarters of the folder's size less
 // the other archives, and half of the disk's free space. It removes archives, those that were sent away and the oldest
-// first, until an eighth of the folder's size, or 4 MiB, is free, which is more than most archives need. It does nothing
-// while there is a Problem. The error is that, of the file system, or the cause of the end of ctx.
+// first, until an eighth of the folder's size, or 4 MiB, is free, which is more than most archives need. It does
+// nothing while there is a Problem. The error is that, of the file system, or the cause of the end of ctx.
 func (r *Recorder) Room(ctx context.Context, most int64) (int64, error) {
 	if problem := r.Problem(); problem != "" {
 		return 0, errors.New(problem)

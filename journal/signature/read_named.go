@@ -127,8 +127,8 @@ func readPath(r *record, m *Match) {
 	}
 }
 
-// readDriver reads the driver that is not registered with the kubelet. Where no pod is named, that is the object: ids in
-// such a record are of volumes.
+// readDriver reads the driver that is not registered with the kubelet. Where no pod is named, that is the object: ids
+// in such a record are of volumes.
 func readDriver(r *record, m *Match) {
 	for _, mark := range []string{"DRA driver ", "driver name ", "plugin name "} {
 		i := strings.Index(r.text, mark)

@@ -142,8 +142,8 @@ func syncs(t *testing.T, s *SyncLoop) (n uint64) {
 	return n
 }
 
-// TestServerSettings has a kubelet's file and flags of the server: whether it is secure, where it serves, and what has no
-// effect or is refused.
+// TestServerSettings has a kubelet's file and flags of the server: whether it is secure, where it serves, and what has
+// no effect or is refused.
 func TestServerSettings(t *testing.T) {
 	for _, tt := range []struct{ file, flag, want string }{
 		{"", "", "false 127.0.0.1"}, {"address: 10.0.0.1", "", "false 127.0.0.1 [address]"},

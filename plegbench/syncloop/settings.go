@@ -87,8 +87,8 @@ func (p Periods) Faster(factor float64) Periods {
 
 // LoadKubelet reads the kubelet's configuration file, none if its name is empty, and puts the kubelet's flags over it,
 // by name with the values in the order given. It also returns the fields that are set and that a syncLoop does not act
-// on. What cannot be read, understood or valid is an error. Unlike a kubelet, a syncLoop serves on loopback unless it is
-// Secure and an address is set, at any free port unless one is set, without the debugging handlers unless they are
+// on. What cannot be read, understood or valid is an error. Unlike a kubelet, a syncLoop serves on loopback unless it
+// is Secure and an address is set, at any free port unless one is set, without the debugging handlers unless they are
 // switched on, and has no default endpoint.
 func LoadKubelet(file string, flags map[string][]string) (c *kubeletconfig.Config, noEffect []string, err error) {
 	if file != "" {
@@ -199,8 +199,8 @@ func validate(c *kubeletconfig.Config) error {
 	return errors.Join(errs...)
 }
 
-// Secure reports whether the server has TLS and authentication: with an API server, or where a certificate or the CAs of
-// clients are set. Else it is plain, for everybody on loopback.
+// Secure reports whether the server has TLS and authentication: with an API server, or where a certificate or the CAs
+// of clients are set. Else it is plain, for everybody on loopback.
 func Secure(k *kubeletconfig.Config, api bool) bool {
 	return api || k.TLSCertFile+k.TLSPrivateKeyFile+k.Authentication.X509.ClientCAFile != ""
 }

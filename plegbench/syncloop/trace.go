@@ -279,8 +279,8 @@ func (t *Trace) line(msg string, kv []any, err error) {
 		l = traceLine{part: path.Base(path.Dir(file)), until: "until it failed"}
 	}
 	text := msg
-	if l.text != nil {
-		text = l.text(t, values)
+	if known {
+		text = t.textOf(l, values)
 	}
 	if err != nil {
 		text = strings.TrimSpace(text + ": " + err.Error())
@@ -352,17 +352,7 @@ func (t *Trace) endOf(msg string, values map[string]any) {
 type traceLine struct {
 	part, function string
 	until          string // what a pause before it waited for; empty: the pause was its work
-	text           func(t *Trace, values map[string]any) string
-}
-
-// says is a text without values.
-func says(text string) func(*Trace, map[string]any) string {
-	return func(*Trace, map[string]any) string { return text }
-}
-
-// saysOf is a format for one value.
-func saysOf(format, key string) func(*Trace, map[string]any) string {
-	return func(_ *Trace, values map[string]any) string { return fmt.Sprintf(format, values[key]) }
+	text           string // with the line's values in the place of {key}; empty: textOf makes it
 }
 
 const (
@@ -375,81 +365,95 @@ const (
 // traceLines are the lines that a Trace tells, with the kubelet's functions. Other lines are told only if they are
 // errors.
 var traceLines = map[string]traceLine{
-	"SyncLoop ADD":                  {"loop", "HandlePodAdditions", untilTold, saysOf("new pod from the source %v", "source")},
-	"SyncLoop UPDATE":               {"loop", "HandlePodUpdates", untilTold, saysOf("another specification from %v", "source")},
-	"SyncLoop DELETE":               {"loop", "HandlePodUpdates", untilTold, says("deletion requested in the API")},
-	"SyncLoop REMOVE":               {"loop", "HandlePodRemoves", untilTold, saysOf("gone from the source %v", "source")},
-	"SyncLoop (SYNC) pods":          {"loop", "HandlePodSyncs", "until the pod was due for a sync", says("sync it again")},
-	"SyncLoop (probe)":              {"loop", "handleProbeSync", untilProbe, probeText},
-	"Pod admission denied":          {"loop", "canAdmitPod", "", saysOf("refused: %v", "message")},
-	"Failed to delete pod":          {"loop", "deletePod", "", saysOf("not yet: %v", "err")},
-	"PLEG: Write status":            {"PLEG", "relistPod", untilRelist, says("the pod cache has its new status")},
-	"Pod data directories are made": {"worker", "makePodDataDirs", untilWorker, says("folders of the pod made")},
+	"SyncLoop ADD":                  {"loop", "HandlePodAdditions", untilTold, "new pod from the source {source}"},
+	"SyncLoop UPDATE":               {"loop", "HandlePodUpdates", untilTold, "another specification from {source}"},
+	"SyncLoop DELETE":               {"loop", "HandlePodUpdates", untilTold, "deletion requested in the API"},
+	"SyncLoop REMOVE":               {"loop", "HandlePodRemoves", untilTold, "gone from the source {source}"},
+	"SyncLoop (SYNC) pods":          {"loop", "HandlePodSyncs", "until the pod was due for a sync", "sync it again"},
+	"SyncLoop (probe)":              {"loop", "handleProbeSync", untilProbe, ""},
+	"Pod admission denied":          {"loop", "canAdmitPod", "", "refused: {message}"},
+	"Failed to delete pod":          {"loop", "deletePod", "", "not yet: {err}"},
+	"PLEG: Write status":            {"PLEG", "relistPod", untilRelist, "the pod cache has its new status"},
+	"Pod data directories are made": {"worker", "makePodDataDirs", untilWorker, "folders of the pod made"},
 
-	"SyncLoop (PLEG): event for pod": {"PLEG", "syncLoopIteration", untilRelist, eventText},
+	"SyncLoop (PLEG): event for pod": {"PLEG", "syncLoopIteration", untilRelist, ""},
 
-	"Pod is being synced for the first time":              {"worker", "UpdatePod", untilWorker, says("starts a worker for it")},
-	"Cancelling current pod sync":                         {"worker", "UpdatePod", untilWorker, says("ends the sync under way")},
-	"Error syncing pod, skipping":                         {"worker", "podWorkerLoop", "", says("the sync failed")},
-	"Pod terminated all containers successfully":          {"worker", "SyncTerminatingPod", "", says("all its containers have ended")},
-	"Pod is complete and the worker can now stop":         {"worker", "SyncTerminatedPod", untilRelist, says("volumes are unmounted, the worker ends")},
-	"Pod is being removed by the kubelet, begin teardown": {"worker", "UpdatePod", untilWorker, says("termination begins")},
-	"Pod is marked for graceful deletion, begin teardown": {"worker", "UpdatePod", untilWorker, says("termination begins")},
-	"Pod is orphaned and must be torn down":               {"worker", "UpdatePod", untilWorker, says("termination begins: no source has it")},
-	"Pod is being evicted by the kubelet, begin teardown": {"worker", "UpdatePod", untilWorker, says("termination begins: it is evicted")},
+	"Pod is being synced for the first time": {"worker", "UpdatePod", untilWorker, "starts a worker for it"},
+	"Cancelling current pod sync":            {"worker", "UpdatePod", untilWorker, "ends the sync under way"},
+	"Error syncing pod, skipping":            {"worker", "podWorkerLoop", "", "the sync failed"},
+	"Pod terminated all containers successfully": {
+		"worker", "SyncTerminatingPod", "", "all its containers have ended",
+	},
+	"Pod is complete and the worker can now stop": {
+		"worker", "SyncTerminatedPod", untilRelist, "volumes are unmounted, the worker ends",
+	},
+	"Pod is being removed by the kubelet, begin teardown": {"worker", "UpdatePod", untilWorker, "termination begins"},
+	"Pod is marked for graceful deletion, begin teardown": {"worker", "UpdatePod", untilWorker, "termination begins"},
+	"Pod is orphaned and must be torn down": {
+		"worker", "UpdatePod", untilWorker, "termination begins: no source has it",
+	},
+	"Pod is being evicted by the kubelet, begin teardown": {
+		"worker", "UpdatePod", untilWorker, "termination begins: it is evicted",
+	},
 
-	"MountVolume.SetUp succeeded for volume": {"volumes", "WaitForAttachAndMount", "", saysOf("mounted %v", "volumeName")},
-	"MountVolume.SetUp failed for volume":    {"volumes", "WaitForAttachAndMount", "", saysOf("cannot mount %v", "volumeName")},
+	"MountVolume.SetUp succeeded for volume": {"volumes", "WaitForAttachAndMount", "", "mounted {volumeName}"},
+	"MountVolume.SetUp failed for volume":    {"volumes", "WaitForAttachAndMount", "", "cannot mount {volumeName}"},
 
-	"computePodActions got for pod":         {"containers", "computePodActions", untilWorker, actionsText},
-	"Killing container with a grace period": {"containers", "killContainer", untilWorker, killText},
-	"Container exited normally":             {"containers", "killContainer", "", saysOf("%v has ended", "containerName")},
+	"computePodActions got for pod": {"containers", "computePodActions", untilWorker, ""},
+	"Killing container with a grace period": {
+		"containers", "killContainer", untilWorker, "stop {containerName}, grace {gracePeriod}s",
+	},
+	"Container exited normally": {"containers", "killContainer", "", "{containerName} has ended"},
 
-	"Probe failed":  {"probes", "probe", untilProbe, failedProbeText},
-	"Probe errored": {"probes", "probe", untilProbe, failedProbeText},
+	"Probe failed":  {"probes", "probe", untilProbe, ""},
+	"Probe errored": {"probes", "probe", untilProbe, ""},
 
-	"updateStatusInternal":                       {"status", "SetPodStatus", untilWorker, statusText},
-	"Status for pod updated successfully":        {"status", "syncPod", "", says("the API server has the status")},
-	"Pod fully terminated and removed from etcd": {"status", "syncPod", "", says("deleted in the API")},
-	"Creating a mirror pod for static pod":       {"status", "CreateMirrorPod", untilWorker, says("mirror pod created in the API")},
-}
-
-func probeText(_ *Trace, values map[string]any) string {
-	return fmt.Sprintf("%v: %v", values["probe"], cmp.Or(fmt.Sprint(values["status"]), "not ready"))
-}
-
-func failedProbeText(_ *Trace, values map[string]any) string {
-	output := fmt.Sprint(cmp.Or(values["output"], values["err"]))
-	return strings.TrimSuffix(fmt.Sprintf("%v of %v fails: %s", values["probeType"], values["containerName"],
-		strings.TrimSpace(output)), ": ")
+	"updateStatusInternal":                       {"status", "SetPodStatus", untilWorker, ""},
+	"Status for pod updated successfully":        {"status", "syncPod", "", "the API server has the status"},
+	"Pod fully terminated and removed from etcd": {"status", "syncPod", "", "deleted in the API"},
+	"Creating a mirror pod for static pod": {
+		"status", "CreateMirrorPod", untilWorker, "mirror pod created in the API",
+	},
 }
 
 const hasEnded = " has ended"
 
-func eventText(t *Trace, values map[string]any) string {
-	e, _ := values["event"].(pleg.Event)
-	what := cmp.Or(t.ids[e.Data], "the sandbox")
-	switch e.Type {
-	case pleg.ContainerStarted:
-		return what + " runs"
-	case pleg.ContainerDied:
-		return what + hasEnded
+// textOf tells a line of the log.
+func (t *Trace) textOf(l traceLine, values map[string]any) string {
+	text := l.text
+	for key, value := range values {
+		text = strings.ReplaceAll(text, "{"+key+"}", fmt.Sprint(value))
+	}
+	if text != "" {
+		return text
+	}
+	switch l.function {
+	case "computePodActions":
+		return actionsText(t, values)
+	case "handleProbeSync":
+		return fmt.Sprintf("%v: %v", values["probe"], cmp.Or(fmt.Sprint(values["status"]), "not ready"))
+	case "probe":
+		output := strings.TrimSpace(fmt.Sprint(cmp.Or(values["output"], values["err"])))
+		return strings.TrimSuffix(
+			fmt.Sprintf("%v of %v fails: %s", values["probeType"], values["containerName"], output), ": ")
+	case "SetPodStatus":
+		text, why := fmt.Sprint(values["phase"]), fmt.Sprint(values["why"])
+		if ready, _ := values["ready"].(bool); ready {
+			return text + ", ready"
+		}
+		why = strings.Replace(why, "containers with unready status:", "not ready:", 1)
+		return text + ifElse(why == "" || why == "<nil>", "", ", "+why)
+	case "syncLoopIteration":
+		e, _ := values["event"].(pleg.Event)
+		what := cmp.Or(t.ids[e.Data], "the sandbox")
+		switch e.Type {
+		case pleg.ContainerStarted:
+			return what + " runs"
+		case pleg.ContainerDied:
+			return what + hasEnded
+		}
 	}
 	return ""
-}
-
-// statusText tells the phase, and why the pod is not ready.
-func statusText(_ *Trace, values map[string]any) string {
-	text := fmt.Sprint(values["phase"])
-	why := strings.Replace(fmt.Sprint(values["why"]), "containers with unready status:", "not ready:", 1)
-	if ready, _ := values["ready"].(bool); ready {
-		return text + ", ready"
-	}
-	return text + ifElse(why == "" || why == "<nil>", "", ", "+why)
-}
-
-func killText(_ *Trace, values map[string]any) string {
-	return fmt.Sprintf("stop %v, grace %vs", values["containerName"], values["gracePeriod"])
 }
 
 // actionsText tells what is to be done: create sandbox, start setup. It is empty for nothing.

@@ -172,7 +172,9 @@ func TestTraceChapters(t *testing.T) {
 			got = append(got, strings.TrimSpace(s.Part+" "+text))
 		}
 	})
-	exits := []fake.Exit{{Object: fake.Object{Container: "setup"}}, {Object: fake.Object{Container: "web"}, After: second(30)}}
+	exits := []fake.Exit{
+		{Object: fake.Object{Container: "setup"}}, {Object: fake.Object{Container: "web"}, After: second(30)},
+	}
 	onFake(t, fake.Scenario{Exits: exits}, trace, func(_ *testing.T, _ *SyncLoop, send func(...*v1.Pod)) {
 		send(p)
 		time.Sleep(50 * time.Second)

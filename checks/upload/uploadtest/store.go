@@ -1,5 +1,5 @@
-// Package uploadtest is an object store for tests. It takes what has a presigned URL of S3, whose signature it works out
-// itself, as the documents of AWS have it (Signature Version 4, authenticating requests with query parameters).
+// Package uploadtest is an object store for tests. It takes what has a presigned URL of S3, whose signature it works
+// out itself, as the documents of AWS have it (Signature Version 4, authenticating requests with query parameters).
 package uploadtest
 
 import (

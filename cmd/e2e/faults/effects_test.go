@@ -147,8 +147,8 @@ EOT
 // noSandbox is the record of a kubelet that could not make a sandbox.
 const noSandbox = `"CreatePodSandbox for pod failed"`
 
-// kubeletLogs shows kdiag the log of a kubelet that has failed for each pod for two minutes, every twelve seconds, until
-// now.
+// kubeletLogs shows kdiag the log of a kubelet that has failed for each pod for two minutes, every twelve seconds,
+// until now.
 func kubeletLogs(t *testing.T, at *place, message, words string, pods ...string) {
 	t.Helper()
 	dir := t.TempDir()

@@ -46,8 +46,8 @@ func (l layout) Socket() string { return l.path("c.sock") }
 // DebugSocket returns the path of the socket at which the daemon serves profiles, where Options.Debug is set.
 func (l layout) DebugSocket() string { return l.path("debug.sock") }
 
-// Registries returns the folder in which HOST:PORT/hosts.toml tells the runtime how to reach a registry. It is read with
-// each pull.
+// Registries returns the folder in which HOST:PORT/hosts.toml tells the runtime how to reach a registry. It is read
+// with each pull.
 func (l layout) Registries() string { return l.path("certs.d") }
 
 // Dir returns the box's folder.

@@ -93,8 +93,8 @@ func TestEndToEndVolumes(t *testing.T) {
 	})
 }
 
-// By the kubelet's rules pods are admitted or rejected; a readiness gate is waited for; and when the node allows one pod
-// only after a restart, the oldest stays.
+// By the kubelet's rules pods are admitted or rejected; a readiness gate is waited for; and when the node allows one
+// pod only after a restart, the oldest stays.
 func TestEndToEndAdmission(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, 20)

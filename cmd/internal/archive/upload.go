@@ -42,7 +42,8 @@ func (u *UploadFlags) CheckUpload(cmd *cobra.Command) error {
 	)
 }
 
-// hostAuthorities are where distributions keep the certificates of authorities (certFiles in crypto/x509/root_linux.go).
+// hostAuthorities are where distributions keep the certificates of authorities (certFiles in
+// crypto/x509/root_linux.go).
 var hostAuthorities = []string{
 	"etc/ssl/certs/ca-certificates.crt", "etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "etc/ssl/ca-bundle.pem",
 	"etc/pki/tls/certs/ca-bundle.crt", "etc/pki/tls/cacert.pem", "etc/ssl/cert.pem",

@@ -63,7 +63,8 @@ func TestCollect(t *testing.T) {
 	})
 }
 
-// TestMaxAge removes what was not used for an hour, however much space there is, once the collector has run for so long.
+// TestMaxAge removes what was not used for an hour, however much space there is, once the collector has run for so
+// long.
 func TestMaxAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &fakeService{

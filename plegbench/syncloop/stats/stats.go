@@ -112,8 +112,8 @@ func (p *Provider) Summary(ctx context.Context, fresh bool) (*statsapi.Summary, 
 	return p.last, nil
 }
 
-// node reads the node from the root of the cgroups of version 1, or from proc, as libcontainer does for version 2: memory
-// in use is MemTotal - MemFree there.
+// node reads the node from the root of the cgroups of version 1, or from proc, as libcontainer does for version 2:
+// memory in use is MemTotal - MemFree there.
 func (p *Provider) node() (*statsapi.NodeStats, error) {
 	stat, err := p.proc.Stat()
 	if err != nil {
@@ -273,9 +273,9 @@ func network(n *runtimeapi.NetworkUsage) *statsapi.NetworkStats {
 	return out
 }
 
-// sums adds the pod's local volumes, and its usage: of CPU, memory and swap that of its cgroup, else the runtime's, else
-// that of its containers together; of the node's disk writable layers, logs and volumes, but not volumes on another
-// file system, such as one in memory.
+// sums adds the pod's local volumes, and its usage: of CPU, memory and swap that of its cgroup, else the runtime's,
+// else that of its containers together; of the node's disk writable layers, logs and volumes, but not volumes on
+// another file system, such as one in memory.
 func (p *Provider) sums(out *statsapi.PodStats, sandbox *runtimeapi.LinuxPodSandboxStats) {
 	now := metav1.Now()
 	disk, c, m := &statsapi.FsStats{Time: now}, cpu(sandbox.GetCpu()), memory(sandbox.GetMemory())

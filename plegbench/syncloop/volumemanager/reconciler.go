@@ -52,9 +52,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// populatorLoop puts the volumes of pods whose containers may start into the desired state of world, and removes pods of
-// which nothing runs (populator/desired_state_of_world_populator.go upstream). The kubelet's does not wait for a pod's
-// worker to ask.
+// populatorLoop puts the volumes of pods whose containers may start into the desired state of world, and removes pods
+// of which nothing runs (populator/desired_state_of_world_populator.go upstream). The kubelet's does not wait for a
+// pod's worker to ask.
 func (m *Manager) populatorLoop() {
 	for _, p := range m.cfg.Pods() {
 		if !m.cfg.ShouldPodContainersBeTerminating(p.UID) {
