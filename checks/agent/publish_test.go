@@ -55,7 +55,8 @@ type server struct {
 func newNode() *v1.Node {
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: nodeName}}
 	node.Status.Conditions = []v1.NodeCondition{
-		{Type: v1.NodeReady, Status: v1.ConditionTrue}, {Type: problemType, Status: v1.ConditionUnknown},
+		{Type: v1.NodeReady, Status: v1.ConditionTrue},
+		{Type: problemType, Status: v1.ConditionUnknown},
 		{Type: repairType, Status: v1.ConditionUnknown},
 	}
 	return node

@@ -197,12 +197,12 @@ func waitsOnly(kind facts.Wait) func(*facts.Facts, host.BlockedTask) bool {
 
 // Remedy returns the least that ends a cause by what the facts show, nil for a log alone. root is the code of the cause
 // that is to be repaired first, empty if there is none.
-func (x *Finding) Remedy(f *facts.Facts, root string) checks.Remedy {
+func (c *Finding) Remedy(f *facts.Facts, root string) checks.Remedy {
 	if root != "" {
 		return checks.Remedy{Action: checks.ActionWait, Why: "it ends when " + root + " is repaired"}
 	}
-	for _, r := range remedies[x.Code] {
-		if r.holds(f, x) {
+	for _, r := range remedies[c.Code] {
+		if r.holds(f, c) {
 			return r.Remedy
 		}
 	}

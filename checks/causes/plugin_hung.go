@@ -89,11 +89,11 @@ func recognisePluginHung(f *facts.Facts) *Finding {
 func recogniseMissing(f *facts.Facts) *Finding {
 	var e checks.Evidence
 	var subjects []checks.Subject
-	var kinds, pods []string
+	var kinds []string
 	for _, d := range f.Pods.Missing {
 		Addf(&e.For, "%s", missingLine(f, d))
 		subjects = append(subjects, checks.Subject{Kind: d.Kind + " driver", ID: d.Name, Name: facts.Clean(d.Name)})
-		kinds, pods = append(kinds, d.Kind), append(pods, d.Pods...)
+		kinds = append(kinds, d.Kind)
 	}
 	if len(subjects) == 0 {
 		return nil

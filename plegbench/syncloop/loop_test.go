@@ -146,9 +146,12 @@ func syncs(t *testing.T, s *SyncLoop) (n uint64) {
 // no effect or is refused.
 func TestServerSettings(t *testing.T) {
 	for _, tt := range []struct{ file, flag, want string }{
-		{"", "", "false 127.0.0.1"}, {"address: 10.0.0.1", "", "false 127.0.0.1 [address]"},
-		{"address: ::1", "", "false ::1"}, {"address: 10.0.0.1", "kubeconfig", "true 10.0.0.1"},
-		{"", "kubeconfig", "true 127.0.0.1"}, {"", "client-ca-file", "true 127.0.0.1"},
+		{"", "", "false 127.0.0.1"},
+		{"address: 10.0.0.1", "", "false 127.0.0.1 [address]"},
+		{"address: ::1", "", "false ::1"},
+		{"address: 10.0.0.1", "kubeconfig", "true 10.0.0.1"},
+		{"", "kubeconfig", "true 127.0.0.1"},
+		{"", "client-ca-file", "true 127.0.0.1"},
 		{"{tlsCertFile: /c, address: 0.0.0.0}", "", "true 0.0.0.0"},
 		{"authentication: {anonymous: {enabled: true}}", "", "false 127.0.0.1"},
 		{"authorization: {mode: RBAC}", "", "authorization.mode is RBAC: it must be Webhook or AlwaysAllow"},
@@ -229,7 +232,8 @@ func TestContainerGC(t *testing.T) {
 		{nil, kuberuntime.GCPolicy{MaxPerPodContainer: 1, MaxContainers: -1}, ""},
 		{
 			map[string][]string{per: {"9", "3"}, all: {"7"}, age: {"1m"}},
-			kuberuntime.GCPolicy{MinAge: time.Minute, MaxPerPodContainer: 3, MaxContainers: 7}, "",
+			kuberuntime.GCPolicy{MinAge: time.Minute, MaxPerPodContainer: 3, MaxContainers: 7},
+			"",
 		},
 		{map[string][]string{all: {"many"}}, kuberuntime.GCPolicy{}, "--" + all + " many: it must be a number"},
 		{map[string][]string{age: {"-1s"}}, kuberuntime.GCPolicy{}, "--" + age + " -1s: it must be a number"},

@@ -103,8 +103,10 @@ func TestEndToEndMetrics(t *testing.T) {
 		{"container_memory_working_set_bytes", ofContainer, 32 * mib, 34 * mib},
 		{"pod_memory_working_set_bytes", ofPod, min(set, set2) * 0.95, max(set, set2) * 1.05},
 		{"container_start_time_seconds", ofContainer, float64(start.Unix()) - 600, float64(start.Unix() + 1)},
-		{"container_swap_usage_bytes", ofContainer, 0, 1e9}, {"pod_swap_usage_bytes", ofPod, 0, 1e9},
-		{"node_cpu_usage_seconds_total", "", after, 1e12}, {"node_memory_working_set_bytes", "", 32 * mib, 1e15},
+		{"container_swap_usage_bytes", ofContainer, 0, 1e9},
+		{"pod_swap_usage_bytes", ofPod, 0, 1e9},
+		{"node_cpu_usage_seconds_total", "", after, 1e12},
+		{"node_memory_working_set_bytes", "", 32 * mib, 1e15},
 		{"resource_scrape_error", "", 0, 0},
 	} {
 		if got := sample(tt.name, tt.of); got < tt.least || got > tt.most {

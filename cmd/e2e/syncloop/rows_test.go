@@ -250,7 +250,8 @@ func TestEndToEndGarbage(t *testing.T) {
 			},
 		},
 		"young ones": { // what is left of the rest was not looked at
-			kuberuntime.GCPolicy{MaxPerPodContainer: 0, MaxContainers: 0, MinAge: time.Hour}, 100 * time.Millisecond,
+			kuberuntime.GCPolicy{MaxPerPodContainer: 0, MaxContainers: 0, MinAge: time.Hour},
+			100 * time.Millisecond,
 			func(n *node) {
 				n.apply(endedPod("done-0"))
 				n.awaitPod("its end", "done-0", hasEnded)

@@ -146,14 +146,18 @@ func TestOnePass(t *testing.T) {
 			}, []string{"large 1"}, nil, `attempting to reclaim" "resourceName"="pids"`,
 		},
 		"an emptyDir over its limit, before a threshold": {
-			50, 500, func(n *harness) { n.volume = 51 }, []string{"small 1"}, nil,
+			50, 500, func(n *harness) { n.volume = 51 },
+			[]string{"small 1"},
+			nil,
 			`Usage of EmptyDir volume \"v\" exceeds the limit \"50\". `,
 		},
 		"a pod over the limits of all its containers": {
 			500, 500, func(n *harness) {
 				n.pods[1].Spec.Containers = append(n.pods[1].Spec.Containers, v1.Container{Name: "d"})
 				n.pods[1].Spec.Containers[1].Resources.Limits = limit("19")
-			}, []string{"large 1"}, nil,
+			},
+			[]string{"large 1"},
+			nil,
 			"Pod ephemeral local storage usage exceeds the total limit of containers 19. ",
 		},
 		"a container over its limit": {
@@ -161,7 +165,9 @@ func TestOnePass(t *testing.T) {
 				n.pods[1].Spec.Containers = append(n.pods[1].Spec.Containers, v1.Container{Name: "d"})
 				n.pods[1].Spec.Containers[0].Resources.Limits = limit("4")
 				n.pods[1].Spec.Containers[1].Resources.Limits = limit("100")
-			}, []string{"large 1"}, nil,
+			},
+			[]string{"large 1"},
+			nil,
 			`Container c exceeded its local ephemeral storage limit \"4\". `,
 		},
 		"a critical pod over its limit stays": {
@@ -262,11 +268,17 @@ func TestParse(t *testing.T) {
 		t.Error(diff, err)
 	}
 	for _, bad := range []struct{ hard, soft, grace, least string }{
-		{"memory.free=1Gi", "", "", ""}, {"memory.available=much", "", "", ""}, {"memory.available=-1Gi", "", "", ""},
-		{"memory.available=0", "", "", ""}, {"memory.available=101%", "", "", ""},
-		{"memory.available=-1%", "", "", ""}, {"memory.available=NaN%", "", "", ""},
-		{"", "memory.available=1Gi", "", ""}, {"", "memory.available=1Gi", "memory.available=soon", ""},
-		{"", "memory.available=1Gi", "memory.available=-1s", ""}, {"", "", "", "memory.available=-1"},
+		{"memory.free=1Gi", "", "", ""},
+		{"memory.available=much", "", "", ""},
+		{"memory.available=-1Gi", "", "", ""},
+		{"memory.available=0", "", "", ""},
+		{"memory.available=101%", "", "", ""},
+		{"memory.available=-1%", "", "", ""},
+		{"memory.available=NaN%", "", "", ""},
+		{"", "memory.available=1Gi", "", ""},
+		{"", "memory.available=1Gi", "memory.available=soon", ""},
+		{"", "memory.available=1Gi", "memory.available=-1s", ""},
+		{"", "", "", "memory.available=-1"},
 	} {
 		one := func(text string) map[string]string {
 			if signal, value, ok := strings.Cut(text, "="); ok {
@@ -306,8 +318,11 @@ func TestNext(t *testing.T) {
 	least := Threshold{Signal: MemoryAvailable, Value: Value{Share: 0.1}, MinReclaim: &Value{Quantity: quantity("50")}}
 	inodes := Threshold{Signal: NodeFsInodesFree, Value: Value{Share: 0.6}}
 	all := []Threshold{
-		inodes, {Signal: ImageFsInodesFree, Value: Value{Share: 0.6}}, disk,
-		{Signal: ImageFsAvailable, Value: Value{Share: 1}}, hard,
+		inodes,
+		{Signal: ImageFsInodesFree, Value: Value{Share: 0.6}},
+		disk,
+		{Signal: ImageFsAvailable, Value: Value{Share: 1}},
+		hard,
 	}
 	memory := &statsapi.MemoryStats{AvailableBytes: new(uint64(1))}
 	if o := observe(&statsapi.Summary{Node: statsapi.NodeStats{Memory: memory, Fs: &statsapi.FsStats{}}}); len(o) != 0 {
@@ -345,13 +360,21 @@ func TestNext(t *testing.T) {
 			"memory.available nodefs.inodesFree imagefs.inodesFree nodefs.available imagefs.available", both,
 		}}},
 		"a soft threshold": {[]Threshold{soft}, []step{
-			{150, 500, 0, "", mem}, {150, 500, 10, "", mem}, {150, 500, 20, "memory.available", mem},
-			{200, 500, 30, "", mem}, {150, 500, 40, "", mem}, {150, 500, 50, "", mem},
+			{150, 500, 0, "", mem},
+			{150, 500, 10, "", mem},
+			{150, 500, 20, "memory.available", mem},
+			{200, 500, 30, "", mem},
+			{150, 500, 40, "", mem},
+			{150, 500, 50, "", mem},
 			{150, 500, 60, "memory.available", mem},
 		}},
 		"the minimum to reclaim": {[]Threshold{least}, []step{
-			{149, 500, 0, "", nil}, {99, 500, 10, "memory.available", mem}, {149, 500, 20, "memory.available", mem},
-			{150, 500, 30, "", mem}, {149, 500, 40, "", mem}, {149, 500, 50, "", nil},
+			{149, 500, 0, "", nil},
+			{99, 500, 10, "memory.available", mem},
+			{149, 500, 20, "memory.available", mem},
+			{150, 500, 30, "", mem},
+			{149, 500, 40, "", mem},
+			{149, 500, 50, "", nil},
 		}},
 		"processes": {[]Threshold{{Signal: PIDAvailable, Value: Value{Quantity: quantity("91")}}}, []step{
 			{500, 500, 0, "pid.available", []v1.NodeConditionType{v1.NodePIDPressure}},

@@ -162,8 +162,10 @@ func TestReadinessGates(t *testing.T) {
 		{"True", "True", "False", v1.ConditionTrue, "", true},
 		{"True", "True", "", v1.ConditionTrue, "", false},
 		{"", "True", "True", v1.ConditionFalse, none, true},
-		{"", "False", "False", v1.ConditionFalse, none + `, the status of pod readiness gate "b" is not "True", but False`,
-			true},
+		{
+			"", "False", "False", v1.ConditionFalse, none + `, the status of pod readiness gate "b" is not "True", but False`,
+			true,
+		},
 	} {
 		p := newPod(func(p *v1.Pod) {
 			p.Spec.ReadinessGates = []v1.PodReadinessGate{{ConditionType: "a"}, {ConditionType: "b"}}
