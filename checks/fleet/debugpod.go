@@ -36,11 +36,12 @@ const (
 
 // DebugOptions are how kdiag node runs in a pod.
 type DebugOptions struct {
-	Node  string
-	Image string        // of kdiag; empty for that of the DaemonSet kdiag in the namespace kdiag
-	Start time.Duration // for the pod to run
-	Run   time.Duration // --timeout of kdiag node in it
-	Left  func(string)  // gets the problem of a pod that could not be removed
+	Node     string
+	Image    string        // of kdiag; empty for that of the DaemonSet kdiag in the namespace kdiag
+	Released string        // the image where that does not run; may be empty
+	Start    time.Duration // for the pod to run
+	Run      time.Duration // --timeout of kdiag node in it
+	Left     func(string)  // gets the problem of a pod that could not be removed
 }
 
 // Debug runs kdiag node in a pod on a node, and returns its report. The pod is removed in every case, also when ctx
@@ -114,7 +115,14 @@ func (c *Cluster) debugPod(ctx context.Context, o DebugOptions, byHand string) (
 			return nil, err
 		}
 		n := slices.IndexFunc(agents, trusted)
-		if n < 0 {
+		switch {
+		case n >= 0:
+			agent := agents[n]
+			o.Image, pod.Namespace = agent.Spec.Containers[0].Image, agent.Namespace
+			pod.Spec.ImagePullSecrets = agent.Spec.ImagePullSecrets
+		case o.Released != "":
+			o.Image = o.Released
+		default:
 			hint := "name one that " + o.Node + " can pull with --image IMAGE"
 			if len(agents) > 0 {
 				p := agents[0]
@@ -125,9 +133,6 @@ func (c *Cluster) debugPod(ctx context.Context, o DebugOptions, byHand string) (
 				Hint:    hint + "; or " + byHand,
 			}
 		}
-		agent := agents[n]
-		o.Image, pod.Namespace = agent.Spec.Containers[0].Image, agent.Namespace
-		pod.Spec.ImagePullSecrets = agent.Spec.ImagePullSecrets
 	}
 	pod.Name, pod.Spec.NodeName = fmt.Sprintf("kdiag-node-%08x", rand.Uint32()), o.Node
 	pod.Spec.Containers[0].Image, pod.Spec.Containers[0].Args = o.Image, []string{"--timeout", o.Run.String()}

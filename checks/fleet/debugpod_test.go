@@ -192,21 +192,22 @@ func TestDebugImage(t *testing.T) {
 	})
 	const unknown = "no image of kdiag is known: no DaemonSet kdiag runs in the namespace kdiag"
 	for _, tt := range []struct {
-		name, image, want, hint string
-		pods                    []v1.Pod
+		name, image, released, want, hint string
+		pods                              []v1.Pod
 	}{
-		{"given", "mine", "kube-system mine []", "", []v1.Pod{agentPod("a", 1, host)}},
-		{"of an agent", "", "kdiag registry/kdiag:1 [{pull}]", "", []v1.Pod{impostor, agentPod("a", 1, host)}},
-		{"elsewhere", "", unknown, "shop/impostor runs evil", []v1.Pod{impostor}},
-		{"of no DaemonSet", "", unknown, "kdiag/alone runs registry/kdiag:1", []v1.Pod{alone}},
-		{"of none", "", unknown, "name one that n2 can pull", nil},
+		{"given", "mine", "v1", "kube-system mine []", "", []v1.Pod{agentPod("a", 1, host)}},
+		{"of an agent", "", "v1", "kdiag registry/kdiag:1 [{pull}]", "", []v1.Pod{impostor, agentPod("a", 1, host)}},
+		{"published", "", "v1", "kube-system v1 []", "", []v1.Pod{impostor}},
+		{"elsewhere", "", "", unknown, "shop/impostor runs evil", []v1.Pod{impostor}},
+		{"of no DaemonSet", "", "", unknown, "kdiag/alone runs registry/kdiag:1", []v1.Pod{alone}},
+		{"of none", "", "", unknown, "name one that n2 can pull", nil},
 	} {
 		var made *v1.Pod
 		a := &api{pods: tt.pods, play: ended(0, ""), log: reportLog}
 		play := a.play
 		a.play = func(p *v1.Pod) { made = p.DeepCopy(); play(p) }
 		_, err := connect(t, a).Debug(t.Context(), DebugOptions{
-			Node: "n2", Image: tt.image, Start: time.Minute, Run: 30 * time.Second,
+			Node: "n2", Image: tt.image, Released: tt.released, Start: time.Minute, Run: 30 * time.Second,
 		})
 		got := ""
 		if err != nil {

@@ -91,7 +91,8 @@ no pods, the commands are printed that copy kdiag to it.`,
 	opts.cluster.Add(cmd)
 	fs := cmd.Flags()
 	fs.StringVar(&opts.image, "image", "",
-		"image of kdiag for a pod on NODE (default that of the DaemonSet kdiag in the namespace kdiag)")
+		"image of kdiag for a pod on NODE (default that of the DaemonSet kdiag in the namespace kdiag, "+
+			"else the published image of this release)")
 	fs.DurationVar(&opts.start, "start-timeout", startTime, "time for a pod on NODE to start")
 	opts.AddKubeletFlags(cmd, "do not ask the API server that the kubelet's kubeconfig names")
 	fs.BoolVar(&opts.stacks, "stacks", false,
@@ -178,7 +179,7 @@ func (o *options) remote(cmd *cobra.Command, env cli.Env, node string) error {
 		progress := document.NewProgress(env)
 		progress.Update(plegbench.Progress{Phase: "running kdiag in a pod on " + node})
 		r, err = api.Debug(ctx, fleet.DebugOptions{
-			Node: node, Image: o.image, Start: o.start, Run: min(cli.DefaultTimeout, (o.Timeout-o.start)/2),
+			Node: node, Image: o.image, Released: cli.Image(), Start: o.start, Run: min(cli.DefaultTimeout, (o.Timeout-o.start)/2),
 			Left: func(problem string) { _, _ = fmt.Fprintln(env.Err, "kdiag: "+render.Printable(problem)) },
 		})
 		progress.Done()
