@@ -4,6 +4,7 @@ GOFUMPT     = go run mvdan.cc/gofumpt@v0.12.0
 STATICCHECK = go run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE    = go run golang.org/x/tools/cmd/deadcode@v0.52.0
 GOVULNCHECK = go run golang.org/x/vuln/cmd/govulncheck@v1.1.4
+HELM        = go run helm.sh/helm/v3/cmd/helm@v3.22.0
 GORELEASER  = go run github.com/goreleaser/goreleaser/v2@v2.15.4
 
 # What only tests reach, and the check for dead code leaves out: apiserver/fake is the API server of the syncLoop's tests,
@@ -29,7 +30,7 @@ export CGO_ENABLED = 0
 export GOFLAGS += -trimpath -tags=grpcnotrace
 E2ETAGS = e2e,grpcnotrace
 
-.PHONY: all build test race check vulncheck generate bench e2e package stress fuzz goreleaser snapshot reproducible
+.PHONY: all build test race check vulncheck generate bench e2e package chart stress fuzz goreleaser snapshot reproducible
 
 all: build check test
 
@@ -53,8 +54,15 @@ e2e: build
 
 # What is shipped: the deb, the rpm and the image in a whole node, a release that nobody publishes, and whether two builds
 # are the same bytes.
-package: build snapshot reproducible
+package: build chart snapshot reproducible
 	KDIAG_BIN=$(CURDIR)/bin/kdiag $(GOTEST) -tags $(E2ETAGS) -vet=off -count=1 -timeout 30m -run '^TestEndToEnd' $(TESTFLAGS) $(SHIPPED)
+
+# What Helm itself says of the chart, which TestChart compares with the manifests.
+CHART = deploy/helm/kdiag
+chart:
+	$(HELM) lint --strict $(CHART)
+	$(HELM) template kdiag $(CHART) --namespace kdiag --kube-version 1.34 \
+	  --set ownNode=true,podMonitor.enabled=true,prometheusRule.enabled=true,networkPolicy.enabled=true >/dev/null
 
 # The tests of packages RUNS times, in random order, on one to four processors, beside LOAD busy processes:
 # make stress PACKAGE=./journal/..., or make stress PACKAGE=./cmd/e2e/gc TAGS=e2e RUNS=5.

@@ -1,10 +1,12 @@
 package agent
 
 import (
+	stdcmp "cmp"
 	"encoding/json"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"text/template"
@@ -13,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -69,6 +72,124 @@ func TestManifests(t *testing.T) {
 	c := agent.Spec.Template.Spec.Containers[0]
 	if diff := cmp.Diff(want, strings.Join(append(c.Command, c.Args...), " ")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// render executes a chart's templates with its values and others, with the few functions of Helm that they use.
+func render(t *testing.T, dir string, others string) string {
+	t.Helper()
+	read := func(name string) string {
+		text, err := os.ReadFile(dir + "/" + name)
+		must(t, err)
+		return string(text)
+	}
+	var values, meta map[string]any
+	must(t, yaml.UnmarshalStrict([]byte(read("values.yaml")), &values))
+	must(t, yaml.Unmarshal([]byte(others), &values))
+	must(t, yaml.Unmarshal([]byte(read("Chart.yaml")), &meta))
+	funcs := template.FuncMap{
+		"default": func(otherwise, v string) string { return stdcmp.Or(v, otherwise) },
+		"quote":   strconv.Quote,
+		"nindent": func(n int, text string) string {
+			indent := "\n" + strings.Repeat(" ", n)
+			return indent + strings.ReplaceAll(text, "\n", indent)
+		},
+		"toYaml": func(v any) (string, error) {
+			text, err := yaml.Marshal(v)
+			return strings.TrimSuffix(string(text), "\n"), err
+		},
+	}
+	templates, err := template.New("").Option("missingkey=error").Funcs(funcs).ParseGlob(dir + "/templates/*.yaml")
+	must(t, err)
+	var docs []string
+	for _, one := range templates.Templates() {
+		var out strings.Builder
+		must(t, one.Execute(&out, map[string]any{
+			"Values": values, "Chart": map[string]any{"AppVersion": meta["appVersion"]},
+			"Release": map[string]any{"Namespace": "kdiag"}, "Files": chartFiles(read),
+		}))
+		if strings.TrimSpace(out.String()) != "" {
+			docs = append(docs, out.String())
+		}
+	}
+	return strings.Join(docs, "\n---\n")
+}
+
+type chartFiles func(name string) string
+
+func (read chartFiles) Get(name string) string { return read(name) }
+
+// TestChart has the Helm chart install what kustomize installs, but the namespace, which helm install makes.
+func TestChart(t *testing.T) {
+	byName := func(docs string) map[string]any {
+		all := map[string]any{}
+		for doc := range strings.SplitSeq(docs, "\n---\n") {
+			var object map[string]any
+			if err := yaml.UnmarshalStrict([]byte(doc), &object); err != nil {
+				t.Fatalf("%v:\n%s", err, doc)
+			}
+			all[object["kind"].(string)+" "+object["metadata"].(map[string]any)["name"].(string)] = object
+		}
+		return all
+	}
+	var want []string
+	for _, name := range []string{
+		"namespace", "rbac", "daemonset", "components/own-node/policy", "components/podmonitor/podmonitor",
+	} {
+		text, err := os.ReadFile(manifests + "/" + name + ".yaml")
+		must(t, err)
+		want = append(want, string(text))
+	}
+	kustomized := byName(strings.Join(want, "\n---\n"))
+	delete(kustomized, "Namespace kdiag")
+	rules, err := os.ReadFile("../../deploy/prometheus/rules.yaml")
+	must(t, err)
+	var spec any
+	must(t, yaml.UnmarshalStrict(rules, &spec))
+	const all = "{ownNode: true, podMonitor: {enabled: true, labels: {}}, " +
+		"prometheusRule: {enabled: true, labels: {a: b}}, " +
+		"networkPolicy: {enabled: true, from: [{podSelector: {}}]}}"
+	got := byName(render(t, "../../deploy/helm/kdiag", all))
+	rule, policy := got["PrometheusRule kdiag"].(map[string]any), got["NetworkPolicy kdiag"]
+	if diff := cmp.Diff(spec, rule["spec"]); diff != "" {
+		t.Error(diff)
+	}
+	rule["metadata"].(map[string]any)["labels"] = map[string]any{"app.kubernetes.io/name": "kdiag"}
+	alone, err := yaml.Marshal(rule)
+	must(t, err)
+	const file = "../../deploy/prometheus/prometheusrule.yaml"
+	const why = "# rules.yaml for the Prometheus Operator, made of it: go test ./checks/agent -run TestChart -update\n"
+	alone = append([]byte(why), alone...)
+	if *update {
+		must(t, os.WriteFile(file, alone, 0o644))
+	}
+	old, err := os.ReadFile(file)
+	must(t, err)
+	if diff := cmp.Diff(string(alone), string(old)); diff != "" {
+		t.Error(diff)
+	}
+	var parsed networkingv1.NetworkPolicy
+	text, err := yaml.Marshal(policy)
+	must(t, err)
+	must(t, yaml.UnmarshalStrict(text, &parsed))
+	if in := parsed.Spec.Ingress; len(in) != 1 || len(in[0].From) != 1 || in[0].Ports[0].Port.StrVal != "metrics" {
+		t.Errorf("%+v", in)
+	}
+	delete(got, "PrometheusRule kdiag")
+	delete(got, "NetworkPolicy kdiag")
+	if diff := cmp.Diff(kustomized, got); diff != "" {
+		t.Error(diff)
+	}
+	// What is not asked for is not there, and each value gets to its place.
+	const some = "{image: {repository: r/k, tag: v1, pullPolicy: Always, pullSecrets: [{name: s}]}, " +
+		"args: [--interval=1m], " +
+		"resourceQuota: false, priorityClassName: '', tolerations: []}"
+	n, agent := decode(t, render(t, "../../deploy/helm/kdiag", some))
+	pod := agent.Spec.Template.Spec
+	c := pod.Containers[0]
+	if n != 6 || c.Image != "r/k:v1" || c.ImagePullPolicy != v1.PullAlways || pod.ImagePullSecrets[0].Name != "s" ||
+		c.Args[len(c.Args)-1] != "--interval=1m" || pod.PriorityClassName != "" || len(pod.Tolerations) > 0 {
+		t.Errorf("%d objects, %+v", n, pod)
 	}
 }
 
