@@ -120,6 +120,20 @@ func (c *Cluster) node(ctx context.Context, name string) (*v1.Node, error) {
 	return node, nil
 }
 
+// Nodes returns the names of the cluster's nodes, or none where it cannot ask for them.
+func (c *Cluster) Nodes(ctx context.Context) []string {
+	var list v1.NodeList
+	err := c.core.Get().Resource("nodes").Param("limit", "500").Do(ctx).Into(&list)
+	names := make([]string, len(list.Items))
+	for i, n := range list.Items {
+		names[i] = n.Name
+	}
+	if err != nil {
+		return nil
+	}
+	return names
+}
+
 const hintServer = "kubectl cluster-info shows whether the API server answers"
 
 // refused explains why the API server did not do something that takes a right. The hint is for other reasons.

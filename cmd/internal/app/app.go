@@ -80,6 +80,7 @@ func run(ctx context.Context, env cli.Env, args []string) int {
 	if message == "" {
 		return code
 	}
+	hint = env.Named(hint)
 	report := func(before, text string) { _, _ = fmt.Fprintln(env.Err, before+render.Printable(text)) }
 	report("kdiag: ", message)
 	if hint != "" {

@@ -30,6 +30,8 @@ func (l *life) cluster(t *testing.T) string {
 	var mu sync.Mutex
 	answers := map[string]any{
 		"/api/v1/pods": `{"kind":"PodList","apiVersion":"v1"}`,
+		"/api/v1/nodes": `{"kind":"NodeList","apiVersion":"v1",
+"items":[{"metadata":{"name":"n1"}},{"metadata":{"name":"n2"}}]}`,
 		"/api/v1/nodes/n1": `{"kind":"Node","apiVersion":"v1","metadata":{"name":"n1"},
 "status":{"addresses":[{"type":"InternalIP","address":"10.0.0.7"}]}}`,
 	}
@@ -79,6 +81,17 @@ func TestOtherNode(t *testing.T) {
 		if o.code != tt.code || !strings.Contains(o.stdout, tt.stdout) || !strings.Contains(o.stderr, tt.stderr) ||
 			!l.removed {
 			t.Errorf("%s: removed %v, %+v", tt.name, l.removed, o)
+		}
+	}
+	at := (&life{}).cluster(t)
+	for line, want := range map[string]string{
+		"node --kubeconfig " + at: "n1\nn2\n:4\n", "fleet report --kubeconfig " + at: "n1\nn2\n:4\n",
+		"fleet bundle n1 --kubeconfig " + at: ":0\n", "node --kubeconfig /none": ":4\n",
+		"fleet --kubeconfig " + at + " --context": "prod-eu\n:4\n",
+	} {
+		args := append(append([]string{"__complete"}, strings.Fields(line)...), "")
+		if o := kdiag(t.Context(), args...); o.code != 0 || o.stdout != want {
+			t.Errorf("completing %s: %+v", line, o)
 		}
 	}
 	l := &life{status: pending, made: make(chan struct{})}

@@ -6,6 +6,8 @@ import (
 	"context"
 	"io"
 	"net"
+	"regexp"
+	"strings"
 	"time"
 )
 
@@ -21,6 +23,20 @@ const (
 type Sockets struct {
 	Listen func(path string) (net.Listener, error)
 	Dial   func(ctx context.Context, path string) (net.Conn, error)
+}
+
+// ownCommand matches the start of a command that works off a node, in a text.
+var ownCommand = regexp.MustCompile(`(^|[,;:(] ?|or )kdiag (fleet|node|explain)\b`)
+
+// Named returns a command, or a hint, as somebody types it who typed this one: as a plugin of kubectl. What runs on a
+// node has the name there that it was copied with.
+func (e Env) Named(text string) string {
+	if !e.Plugin {
+		return text
+	}
+	text = strings.NewReplacer("scp $(command -v kdiag)", "scp $(command -v kubectl-kdiag)",
+		"sudo /tmp/kdiag", "sudo /tmp/kubectl-kdiag").Replace(text)
+	return ownCommand.ReplaceAllString(text, "${1}kubectl kdiag $2")
 }
 
 // Env is the process's surroundings. Commands reach the outside world through it only, so that a test can replace it.

@@ -19,3 +19,22 @@ func TestImage(t *testing.T) {
 		}
 	}
 }
+
+// TestNamed has a plugin of kubectl print what can be typed.
+func TestNamed(t *testing.T) {
+	for text, want := range map[string]string{
+		"kdiag node a looks at it without one":           "kubectl kdiag node a looks at it without one",
+		"look around; or kdiag fleet report a --details": "look around; or kubectl kdiag fleet report a --details",
+		"leave it out, or run kdiag node on that node":   "leave it out, or run kdiag node on that node",
+		"kubectl kdiag fleet --help":                     "kubectl kdiag fleet --help",
+		"scp $(command -v kdiag) a:/tmp/":                "scp $(command -v kubectl-kdiag) a:/tmp/",
+		"ssh a sudo /tmp/kdiag":                          "ssh a sudo /tmp/kubectl-kdiag",
+	} {
+		if got := (Env{Plugin: true}).Named(text); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		if got := (Env{}).Named(text); got != text {
+			t.Errorf("%q, want %q", got, text)
+		}
+	}
+}

@@ -49,7 +49,7 @@ func Show(
 		r.Notes = append(r.Notes, "next steps are for "+r.Host)
 	}
 	how := document.Options(env, f)
-	how.More = more + " --details"
+	how.More = env.Named(more + " --details")
 	if err := show(env.Out, r, how); err != nil {
 		return err
 	}

@@ -3,8 +3,12 @@ package cluster
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"maps"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -25,6 +29,36 @@ func (c *Flags) Add(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringVar(&c.Context, "context", "", "context of the kubeconfig (default the current one)")
 	cmd.PersistentFlags().StringVar(&c.Kubeconfig, "kubeconfig", "",
 		"kubeconfig to use (default $KUBECONFIG, ~/.kube/config, or the service account of a pod)")
+	_ = cmd.RegisterFlagCompletionFunc("context", c.completeContext) // which was just added
+}
+
+// completeTime is how long a shell waits for the names of nodes.
+const completeTime = 2 * time.Second
+
+func (c *Flags) completeContext(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	names, _ := cli.Look("the kubeconfig", func() ([]string, error) {
+		raw, err := c.loader().RawConfig()
+		return slices.Sorted(maps.Keys(raw.Contexts)), err
+	})
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// CompleteNode offers the names of the cluster's nodes for the first argument, files for others.
+func (c *Flags) CompleteNode(
+	cmd *cobra.Command, args []string, _ string,
+) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeTime)
+	defer cancel()
+	var names []string
+	if cfg, _, err := c.Config(); err == nil {
+		if cluster, err := c.Connect(cfg); err == nil {
+			names = cluster.Nodes(ctx)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // Config reads the kubeconfig and returns the configuration and the name of its context, which is empty in a pod. A
@@ -53,11 +87,15 @@ func (c *Flags) Connect(cfg *rest.Config) (*fleet.Cluster, error) {
 	return cluster, nil
 }
 
-func (c *Flags) config() (*rest.Config, string, error) {
+func (c *Flags) loader() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.Kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
 		&clientcmd.ConfigOverrides{CurrentContext: c.Context})
+}
+
+func (c *Flags) config() (*rest.Config, string, error) {
+	loader := c.loader()
 	cfg, err := loader.ClientConfig()
 	if err != nil {
 		message := strings.TrimPrefix(err.Error(), "invalid configuration: ")

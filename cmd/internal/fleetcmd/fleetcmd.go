@@ -209,9 +209,7 @@ func (v *view) command(line string) string {
 	if !strings.HasPrefix(line, "kdiag explain ") && !strings.HasPrefix(line, "scp ") {
 		line += v.opts.same
 	}
-	if v.env.Plugin && strings.HasPrefix(line, "kdiag ") {
-		line = "kubectl " + line
-	}
+	line = v.env.Named(line)
 	if !piped {
 		return line
 	}
@@ -224,10 +222,7 @@ func (v *view) command(line string) string {
 // options are how to print.
 func (v *view) options() render.Options {
 	o := document.Options(v.env, &v.opts.Flags)
-	o.More, o.Bare = v.opts.more+" --details", v.opts.bare
-	if v.env.Plugin {
-		o.More = "kubectl " + o.More
-	}
+	o.More, o.Bare = v.env.Named(v.opts.more+" --details"), v.opts.bare
 	return o
 }
 

@@ -95,6 +95,7 @@ func nodeAnd(more int) cobra.PositionalArgs {
 func (r *remote) command(
 	env cli.Env, run func(context.Context, cli.Env) error, cmd *cobra.Command,
 ) *cobra.Command {
+	cmd.ValidArgsFunction = r.cluster.CompleteNode
 	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
 		r.node, r.file = args[0], slices.Concat(args[1:], []string{""})[0]
 		r.line = func(name string, flags ...string) string {

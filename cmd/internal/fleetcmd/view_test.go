@@ -97,7 +97,9 @@ func TestPlugin(t *testing.T) {
 	for plugin, want := range map[bool][]string{
 		false: {log + "kdiag journal", copied, "kubectl describe node a --context c", "kdiag explain RuntimeDown"},
 		true: {
-			log + "kubectl kdiag journal", copied, "kubectl describe node a --context c", "kubectl kdiag explain RuntimeDown",
+			log + "kubectl kdiag journal",
+			"scp $(command -v kubectl-kdiag) a:/tmp/ && ssh a sudo /tmp/kubectl-kdiag node",
+			"kubectl describe node a --context c", "kubectl kdiag explain RuntimeDown",
 		},
 	} {
 		v := testView(new(bytes.Buffer), plugin)

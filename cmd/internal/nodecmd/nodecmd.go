@@ -89,6 +89,7 @@ no pods, the commands are printed that copy kdiag to it.`,
 	opts.AddOutput(cmd)
 	opts.AddWatch(cmd)
 	opts.cluster.Add(cmd)
+	cmd.ValidArgsFunction = opts.cluster.CompleteNode
 	fs := cmd.Flags()
 	fs.StringVar(&opts.image, "image", "",
 		"image of kdiag for a pod on NODE (default that of the DaemonSet kdiag in the namespace kdiag, "+
