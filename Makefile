@@ -110,12 +110,12 @@ TARGETS ?= linux_$(shell go env GOARCH)|darwin_arm64
 goreleaser:
 	@$(GORELEASER) --version >/dev/null
 
-# A release in dist/ that nobody publishes, without SBOM and image: what of .goreleaser.yaml needs no other program.
+# A release in dist/ that nobody publishes, without SBOM, image and signature: what of .goreleaser.yaml needs no other program.
 snapshot:
 	$(GORELEASER) check
 	@mkdir -p bin
 	sed -E '/^ *- (linux|darwin)_/{/$(TARGETS)/!d}' .goreleaser.yaml >bin/goreleaser.yaml
-	IMAGE=none $(GORELEASER) release --snapshot --clean --skip=sbom,docker -f bin/goreleaser.yaml
+	IMAGE=none $(GORELEASER) release --snapshot --clean --skip=sbom,docker,sign -f bin/goreleaser.yaml
 	tar -xzf dist/kdiag_*_linux_$$(go env GOARCH).tar.gz -C dist kdiag && dist/kdiag version
 
 # The last commit, cloned and built as for a release in two folders, must be the same bytes.

@@ -117,7 +117,7 @@ func checkPackage(t *testing.T, n e2etest.Node, p packager, f format) {
 	}
 
 	install("1.0.0")
-	n.Sh(t, "kdiag pleg --simulate healthy && test -s /usr/share/man/man1/kdiag-pleg.1")
+	n.Sh(t, "kdiag pleg --simulate healthy && test -s /usr/share/man/man1/kdiag-pleg.1.gz")
 	n.Sh(t, "bash -c '. /usr/share/bash-completion/completions/kdiag && complete -p kdiag'")
 	got := n.Sh(t, "systemctl is-enabled kdiag-agent; systemctl is-active kdiag-agent || true")
 	if got != "disabled\ninactive" {
