@@ -241,18 +241,6 @@ func (p Population) childless(pid int) bool {
 	return true
 }
 
-// renamed puts the path of cri-dockerd's endpoint in the place of the one that the kernel has: it binds its socket
-// under a temporary name, digits in the same folder, and then renames it (CreateListener in pkg/kubelet/util of
-// Kubernetes).
-func renamed(sockets []string, endpoint string) {
-	endpoint = strings.TrimPrefix(endpoint, "unix://")
-	for i, path := range sockets {
-		if filepath.Dir(path) == filepath.Dir(endpoint) && strings.Trim(filepath.Base(path), "0123456789") == "" {
-			sockets[i] = endpoint
-		}
-	}
-}
-
 func listProcesses(ctx context.Context, at *position, root string) (Population, error) {
 	p := Population{root: root, at: time.Now(), all: map[int]stat{}, roles: map[int]Process{}}
 	dir := filepath.Join(root, "proc")

@@ -2,6 +2,7 @@ package host
 
 import (
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -216,3 +217,15 @@ func isID(s string) bool { return fullID.MatchString(s) }
 
 // plausibleID reports whether s can be an id of any runtime: containerd allows letters, digits, and . _ - between them.
 func plausibleID(s string) bool { return possibleID.MatchString(s) }
+
+// renamed puts the path of cri-dockerd's endpoint in the place of the one that the kernel has: it binds its socket
+// under a temporary name, digits in the same folder, and then renames it (CreateListener in pkg/kubelet/util of
+// Kubernetes).
+func renamed(sockets []string, endpoint string) {
+	endpoint = strings.TrimPrefix(endpoint, "unix://")
+	for i, path := range sockets {
+		if filepath.Dir(path) == filepath.Dir(endpoint) && strings.Trim(filepath.Base(path), "0123456789") == "" {
+			sockets[i] = endpoint
+		}
+	}
+}

@@ -78,25 +78,12 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		return err
 	}
 	defer page.Close()
-	out := env.Err
-	if opts.trace != "" && len(opts.kubelet["v"]) == 0 {
-		out = io.Discard // a trace is read by itself
-	}
-	if opts.logFile != "" {
-		f, err := os.OpenFile(opts.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-		if err != nil {
-			return cli.Usage("--log-file: "+err.Error(), "choose another --log-file")
-		}
-		defer func() { _ = f.Close() }()
-		out = f
-	}
 	newest := &logLines{}
-	if opts.tui { // nothing of the log may reach the screen
-		if out == env.Err {
-			out = io.Discard
-		}
-		out = io.MultiWriter(out, newest)
+	out, closeLog, err := opts.logTo(env, newest)
+	if err != nil {
+		return err
 	}
+	defer closeLog()
 	verbosity := 2 // that of most distributions' kubelets
 	if len(opts.kubelet["v"]) > 0 {
 		verbosity = int(kubelet.Logging.Verbosity)
@@ -138,7 +125,10 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	if opts.html != "" {
 		var text bytes.Buffer
 		head := checks.Header{Host: opts.nodeName, KdiagVersion: cli.Version(), GeneratedAt: env.Now()}
-		if err := cmp.Or(tracer.HTML(&text, head), page.Write(text.Bytes())); err != nil {
+		if err := tracer.HTML(&text, head); err != nil {
+			return err
+		}
+		if err := page.Write(text.Bytes()); err != nil {
 			return err
 		}
 	}
@@ -147,6 +137,26 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 		_, _ = fmt.Fprintf(env.Err, text, opts.nodeName)
 	}
 	return err
+}
+
+// logTo returns where the log goes, and what closes it. Beside a trace, which is read by itself, it is printed with -v
+// only; nothing of it may reach the screen of --tui, which shows the newest lines.
+func (o *options) logTo(env cli.Env, newest io.Writer) (out io.Writer, closeLog func(), err error) {
+	out, closeLog = env.Err, func() {}
+	if o.tui || o.trace != "" && len(o.kubelet["v"]) == 0 {
+		out = io.Discard
+	}
+	if o.logFile != "" {
+		f, err := os.OpenFile(o.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return nil, nil, cli.Usage("--log-file: "+err.Error(), "choose another --log-file")
+		}
+		out, closeLog = f, func() { _ = f.Close() }
+	}
+	if o.tui {
+		out = io.MultiWriter(out, newest)
+	}
+	return out, closeLog, nil
 }
 
 // served has the server's URL and the paths that it serves.
