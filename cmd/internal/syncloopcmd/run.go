@@ -122,21 +122,27 @@ func run(ctx context.Context, env cli.Env, opts options) error {
 	} else {
 		err = s.Run(ctx)
 	}
-	if opts.html != "" {
-		var text bytes.Buffer
-		head := checks.Header{Host: opts.nodeName, KdiagVersion: cli.Version(), GeneratedAt: env.Now()}
-		if err := tracer.HTML(&text, head); err != nil {
-			return err
-		}
-		if err := page.Write(text.Bytes()); err != nil {
-			return err
-		}
+	if err := opts.writePage(env, page, tracer); err != nil {
+		return err
 	}
 	if err == nil && !t.Simulated() {
 		const text = "kdiag: ended; its pods run on. To remove them: kdiag syncloop --cleanup --node-name %s\n"
 		_, _ = fmt.Fprintf(env.Err, text, opts.nodeName)
 	}
 	return err
+}
+
+// writePage writes the page of the trace, if one is wanted.
+func (o *options) writePage(env cli.Env, page *cli.Destination, tracer *render.Tracer) error {
+	if o.html == "" {
+		return nil
+	}
+	var text bytes.Buffer
+	head := checks.Header{Host: o.nodeName, KdiagVersion: cli.Version(), GeneratedAt: env.Now()}
+	if err := tracer.HTML(&text, head); err != nil {
+		return err
+	}
+	return page.Write(text.Bytes())
 }
 
 // logTo returns where the log goes, and what closes it. Beside a trace, which is read by itself, it is printed with -v
