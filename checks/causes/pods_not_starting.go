@@ -21,13 +21,17 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	reached := func(t facts.PodTrouble) bool { return t.Stage != facts.Unreachable }
 	switch {
 	case len(pods) > 0 && !slices.ContainsFunc(pods, reached):
-		wrong = "the kubelet cannot reach " + podsLabel(pods)
+		lacksPort := func(t facts.PodTrouble) bool { return strings.Contains(t.Words, noLocalPort) }
+		wrong = ifElse(slices.ContainsFunc(pods, lacksPort), "the node has no free local port: ", "") + "the kubelet cannot reach " + podsLabel(pods)
 	case none && facts.OfNetwork(pods[0].Words):
 		wrong = "no pod with its own network can start"
 	case none:
 		wrong = "no pod can start"
 	}
 	x := withFIFO(f, troubled(f, pods, none, wrong), wrong)
+	if ping := f.Seen.Health.Value.Ping; ping != nil && strings.Contains(ping.Err, noLocalPort) {
+		x = withoutPort(x, textf("%s: %s", facts.Clean(ping.URL), facts.Clean(ping.Err)))
+	}
 	failed := canaryFails(f, "RunPodSandbox", "CreateContainer", "StartContainer")
 	if failed == nil {
 		return x
@@ -42,6 +46,27 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	x.Evidence.For = append(x.Evidence.For, line)
 	return x
 }
+
+// noLocalPort is what connect(2) says (EADDRNOTAVAIL) where all ports of ip_local_port_range are in use.
+const noLocalPort = "connect: cannot assign requested address"
+
+// withoutPort adds to a finding, or makes one of it, that kdiag itself got no local port to ask the kubelet from.
+func withoutPort(x *Finding, line string) *Finding {
+	if x == nil {
+		x = newFinding(checks.Warning, checks.Certain, "the node has no free local port: nothing on it opens a TCP connection",
+			checks.Evidence{}, checks.Subject{Kind: "Node"}).advise(func(s *Steps, _ string) {
+			s.Look(portCommand, portWhy)
+		})
+	}
+	x.Evidence.For = append(x.Evidence.For, line)
+	return x
+}
+
+// Who holds the local ports.
+const (
+	portCommand = "ss -antp | head -n 40; sysctl net.ipv4.ip_local_port_range"
+	portWhy     = "Find the process that holds the local ports, and how many there are"
+)
 
 // canaryFails returns the first step of a canary that failed, if it is one of these.
 func canaryFails(f *facts.Facts, steps ...string) *checks.CanaryStep {
@@ -63,6 +88,9 @@ func troubled(f *facts.Facts, pods []facts.PodTrouble, none bool, wrong string) 
 	}
 	var e checks.Evidence
 	var subjects []checks.Subject
+	if none && !facts.OfNetwork(pods[0].Words) { // what keeps all pods from starting is none of theirs
+		subjects = append(subjects, *facts.DaemonSubject(f))
+	}
 	step, words := checks.Strong, ""
 	for _, t := range pods {
 		subjects = append(subjects, checks.Subject{
@@ -127,6 +155,7 @@ var errorSources = []errorSource{
 	},
 	{"overlay", "dmesg -T | tail -n 20", "Read why the kernel refuses the mount"},
 	{"failed to setup network", "ls -l /etc/cni/net.d /opt/cni/bin", "Check the network's configuration and plugins"},
+	{noLocalPort, portCommand, portWhy},
 	{": connect: ", "ip rule; ip route show table all", "Look for a rule or a route that keeps the node from its pods"},
 }
 
