@@ -42,7 +42,17 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	lacks := summary == "" && f.Seen.CNI.OK && n.Configured && len(n.Missing) > 0 && len(n.BinDirs) > 0
 	severity := checks.Critical
 	ready := summary == "" && reported
+	cutOff := facts.CutOff(f)
 	switch {
+	case summary == "" && len(cutOff) > 0:
+		bridge := facts.Clean(n.LostBridge)
+		step, summary = checks.Certain, textf("the bridge %s is gone: %s", bridge,
+			units.Count(len(cutOff), "running pod")+units.Plural(len(cutOff), " is", " are")+" cut off from the network")
+		Addf(&e.For, "%s calls the plugin bridge, which attached them to %s: no interface has this name",
+			facts.Clean(n.File), bridge)
+		Addf(&e.For, "attached to it: %s%s", facts.Clean(units.List(top(cutOff))),
+			andMore(len(cutOff)-len(top(cutOff)), "pod"))
+		effect = besides(f, "nothing reaches these pods; the plugin makes the bridge again for the next pod, without them")
 	case ready && f.Seen.CNI.OK && n.Configured && n.File == "" && n.Problem != "":
 		severity, step = checks.Warning, checks.Strong
 		summary = "no CNI configuration is left in " + facts.Clean(n.ConfDir) +
@@ -68,11 +78,20 @@ func recogniseNetworkNotReady(f *facts.Facts) *Finding {
 	step = raised(step, fromLog(f, &e.For, signOfNetwork))
 	subject := ifElse(f.Target.OtherEndpoint && !n.Configured, *facts.SocketSubject(f),
 		checks.Subject{Kind: "Filesystem", ID: cniFolders(f)[0], Name: "CNI configuration"})
-	if lacks {
+	if len(cutOff) > 0 {
+		subject = checks.Subject{Kind: "Interface", Name: n.LostBridge}
+	} else if lacks {
 		subject.ID, subject.Name = n.BinDirs[0], "CNI plugins"
 	}
 	x := newFinding(severity, step, summary, e, subject).affects(effect...)
 	return x.advise(func(s *Steps, _ string) {
+		if len(cutOff) > 0 {
+			s.Look("ip link; ip addr", "Check that the bridge is gone, and with it the addresses of the pods' gateway")
+			s.Look("journalctl --no-pager --since -1h | grep -iE 'networkd|NetworkManager|link' | tail -n 20",
+				"Find what removed it, and have it leave the bridge alone")
+			s.lookPods("Delete the pods that are cut off once the cause is gone: new ones are attached to a new bridge")
+			return
+		}
 		s.lookIf(!f.Target.OtherEndpoint || n.Configured, "ls -l "+strings.Join(cniFolders(f), " "),
 			"Check that the configuration and its plugins are there")
 		s.Look(facts.CrictlCommand(f, "info"), "Read which network configuration the runtime has loaded")

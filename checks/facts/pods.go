@@ -472,6 +472,19 @@ func neverStarted(f *Facts) []crictl.Container {
 	})
 }
 
+// CutOff returns the pods, NAMESPACE/NAME, whose sandbox is ready and was attached to a bridge that is gone.
+func CutOff(f *Facts) (pods []string) {
+	cni := f.Seen.CNI.Value
+	for _, s := range sandboxesOf(f) {
+		if s.State == crictl.SandboxReady && slices.Contains(cni.CutOff, s.ID) && f.Seen.CNI.OK {
+			p := PodOf(s.Pod)
+			pods = append(pods, p.Namespace+"/"+p.Name)
+		}
+	}
+	slices.Sort(pods)
+	return pods
+}
+
 // PodOfLog returns the pod in whose log folder a file lies, /var/log/pods/NAMESPACE_NAME_UID; empty for none.
 func PodOfLog(file string) (namespace, name, uid string) {
 	_, below, found := strings.Cut(file, "/pods/")

@@ -2,6 +2,7 @@ package kubelet
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -95,8 +96,53 @@ func ReadCNI(ctx context.Context, root string, setup crictl.RuntimeConfig) (CNI,
 		c.Problem = c.File + ": " + oneLine(err.Error())
 	} else {
 		c.fill(host, list)
+		c.lookForBridge(host, root, setup.PID, list)
 	}
 	return c, ctx.Err()
+}
+
+// resultsDir is where CNI's library keeps the result of each sandbox's ADD until its DEL (libcni's CacheDir), in files
+// NETWORK-ID-INTERFACE. maxResults bounds how many are read: those of a full node.
+const (
+	resultsDir = "/var/lib/cni/results"
+	maxResults = 1000
+)
+
+// lookForBridge notes the bridge of a network of the plugin bridge, if it is not among the interfaces of the runtime, and
+// the sandboxes whose results name it. The plugin makes it again with the next sandbox, and leaves the others cut off.
+func (c *CNI) lookForBridge(host crictl.HostFiles, root string, pid int, list *libcni.NetworkConfigList) {
+	i := slices.IndexFunc(list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Type == "bridge" })
+	if i < 0 || pid <= 0 {
+		return
+	}
+	conf := struct{ Bridge string }{"cni0"} // defaultBrName in plugins/main/bridge
+	interfaces, err := os.ReadFile(filepath.Join(root, "proc", strconv.Itoa(pid), "net/dev"))
+	if err != nil || json.Unmarshal(list.Plugins[i].Bytes, &conf) != nil ||
+		slices.ContainsFunc(strings.Split(string(interfaces), "\n"), func(line string) bool {
+			name, _, _ := strings.Cut(strings.TrimSpace(line), ":")
+			return name == conf.Bridge
+		}) {
+		return
+	}
+	c.LostBridge = oneLine(conf.Bridge)
+	files, _ := host.List(resultsDir) // without it no sandbox is known to be attached
+	for _, file := range files[:min(len(files), maxResults)] {
+		var r struct {
+			ContainerID string
+			Result      struct {
+				Interfaces []struct{ Name, Sandbox string }
+			}
+		}
+		data, err := host.Read(filepath.Join(resultsDir, file.Name()))
+		if err != nil || json.Unmarshal(data, &r) != nil {
+			continue
+		}
+		for _, iface := range r.Result.Interfaces {
+			if iface.Name == conf.Bridge && iface.Sandbox == "" {
+				c.CutOff = append(c.CutOff, oneLine(r.ContainerID))
+			}
+		}
+	}
 }
 
 // wholeFirst returns names with the first file that can be used, with its plugins, in front.

@@ -76,3 +76,21 @@ func TestWholeFirst(t *testing.T) {
 		equal(t, want, got.File)
 	}
 }
+
+// TestLostBridge has the bridge of a sandbox among the interfaces of the runtime, and not.
+func TestLostBridge(t *testing.T) {
+	h := newTree(t)
+	h.file("c/10-net.conflist", `{"cniVersion":"0.4.0","name":"net","plugins":[{"type":"bridge"},{"type":"portmap"}]}`,
+		"proc/55/net/dev", "Inter-|   Receive\n face |bytes\n    lo: 785 1\n",
+		"proc/56/net/dev", "Inter-|   Receive\n face |bytes\n  cni0: 444 7\n",
+		"var/lib/cni/results/cni-loopback-a1-lo", `{"containerId":"a1","result":{"interfaces":[{"name":"lo","sandbox":"/n/a"}]}}`,
+		"var/lib/cni/results/net-a1-eth0", `{"containerId":"a1","result":{"interfaces":[{"name":"cni0"},{"name":"veth0"},`+
+			`{"name":"eth0","sandbox":"/n/a"}]}}`,
+		"var/lib/cni/results/net-b2-eth0", `{"containerId":"b2","result":{"interfaces":[{"name":"br1"}]}}`,
+		"var/lib/cni/results/net-c3-eth0", `{"containerId":"c3","result":`)
+	for pid, want := range map[int]CNI{55: {LostBridge: "cni0", CutOff: []string{"a1"}}, 56: {}, 0: {}, 57: {}} {
+		got, err := ReadCNI(t.Context(), h.root, crictl.RuntimeConfig{ConfDir: "/c", PID: pid})
+		must(t, err)
+		equal(t, want, CNI{LostBridge: got.LostBridge, CutOff: got.CutOff})
+	}
+}
