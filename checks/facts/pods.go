@@ -165,6 +165,10 @@ func derivePods(f *Facts) {
 	trouble := map[string]PodTrouble{}
 	for _, e := range errs {
 		name := cmp.Or(ids[e.name], e.name)
+		e, of := ofPresent(f, e, name, pods[name])
+		if !of {
+			continue
+		}
 		t, ok := troubleOf(f, e, name, pods[name])
 		had, found := trouble[name]
 		switch {
@@ -201,6 +205,20 @@ func derivePods(f *Facts) {
 	}
 	f.Pods.NoneStarts = noneStarts(f)
 	f.Pods.Missing = missingDrivers(f, errs, ids)
+}
+
+// ofPresent reports whether an error can be of the pod that the kubelet has now, and not of its predecessor of the same
+// name alone, and returns it without the time before.
+func ofPresent(f *Facts, e podError, name string, listed listedPod) (podError, bool) {
+	i := slices.IndexFunc(f.Seen.Pods.Value, func(w kubelet.Pod) bool { return w.Namespace+"/"+w.Name == name })
+	if i < 0 || stageOf(e, listed).stops() {
+		return e, true
+	}
+	if since := cmp.Or(f.Seen.Pods.Value[i].Started, f.Seen.Pods.Value[i].Known); since != nil {
+		e.first = later(e.first, *since)
+		return e, !e.last.Before(*since)
+	}
+	return e, true
 }
 
 // missingDrivers finds the drivers that errors say are not registered. One that registers as the node comes up is none.
