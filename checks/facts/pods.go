@@ -162,6 +162,9 @@ func derivePods(f *Facts) {
 		return
 	}
 	pods, ids := listedPods(f)
+	for _, w := range f.Seen.Pods.Value { // also those without a sandbox
+		ids[w.UID] = w.Namespace + "/" + w.Name
+	}
 	trouble := map[string]PodTrouble{}
 	for _, e := range errs {
 		name := cmp.Or(ids[e.name], e.name)
@@ -429,7 +432,8 @@ func troubleOf(f *Facts, e podError, name string, listed listedPod) (PodTrouble,
 	}
 	long := f.Log.At.Sub(e.first) >= troubleAge || late // a call that has missed its deadline has lasted for minutes
 	text := e.text
-	if strings.Contains(text, "CreatePodSandbox") { // the program is of the node's sandbox image
+	// The program is of the node's sandbox image, or of the node itself.
+	if strings.Contains(text, "CreatePodSandbox") || e.code == signature.MountFailed {
 		text = ofProgram.ReplaceAllString(text, "")
 	}
 	return t, long && !over && Fresh(f, &e.last, retry) && !ofWorkload.MatchString(text)
