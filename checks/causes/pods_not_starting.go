@@ -23,6 +23,8 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	case len(pods) > 0 && !slices.ContainsFunc(pods, reached):
 		lacksPort := func(t facts.PodTrouble) bool { return strings.Contains(t.Words, noLocalPort) }
 		wrong = ifElse(slices.ContainsFunc(pods, lacksPort), "the node has no free local port: ", "") + "the kubelet cannot reach " + podsLabel(pods)
+	case len(pods) == 1 && pods[0].Stage == facts.InHook:
+		wrong = "the postStart hook of " + podsLabel(pods) + " has not returned"
 	case none && facts.OfNetwork(pods[0].Words):
 		wrong = "no pod with its own network can start"
 	case none:

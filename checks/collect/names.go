@@ -40,7 +40,7 @@ func Names(in *facts.Input) []string {
 	if in.Node != nil {
 		add(in.Node.Settings.Value.NodeName, in.Node.SandboxImage.Value.Name)
 		for _, p := range in.Node.Pods.Value {
-			add(p.Namespace, p.Name)
+			add(p.Namespace, p.Name, p.Hooked)
 		}
 	}
 	delete(all, "")

@@ -55,6 +55,7 @@ const (
 	StillMounted Stage = "has a volume that is still mounted"
 	StillHolds   Stage = "has devices that its driver must release"
 	Unreachable  Stage = "cannot be reached from the node"
+	InHook       Stage = "runs, and its postStart hook has not returned"
 )
 
 // stops reports whether a pod of the stage is to go.
@@ -298,8 +299,19 @@ func addWanted(f *Facts, pods map[string]listedPod, trouble map[string]PodTroubl
 			}
 		case w.Phase == "Pending" && !listed && since != nil && since.Before(before) && !waitsForObject(f, name):
 			trouble[name] = PodTrouble{Pod: w.Pod, Stage: NoSandbox, Since: *since}
+		case w.Phase == "Pending" && w.Hooked != "" && hookRuns(f, w, before):
+			trouble[name] = PodTrouble{Pod: w.Pod, Stage: InHook, Since: p.newest}
 		}
 	}
+}
+
+// hookRuns reports whether the runtime has run the container of a pod's hook since before a time: the kubelet shows it
+// as running once the hook has returned, for which it waits without a limit.
+func hookRuns(f *Facts, w kubelet.Pod, before time.Time) bool {
+	return slices.ContainsFunc(containersOf(f), func(c crictl.Container) bool {
+		return c.State == crictl.ContainerRunning && c.Name == w.Hooked && PodOf(c.Pod).UID == w.UID &&
+			c.Created().Before(before)
+	})
 }
 
 // waitsForObject reports whether a pod without a sandbox may wait for an object of the cluster, such as a Secret: the

@@ -19,6 +19,8 @@ type Pod struct {
 	Started    *time.Time `json:",omitempty"` // when the kubelet took it over; nil until then
 	Known      *time.Time `json:",omitempty"` // since when the kubelet knows it; nil where the API server was asked
 	Deleted    *time.Time `json:",omitempty"` // when its grace period ends; nil where it is not to go
+	// Hooked is a container with a postStart hook that the kubelet still has as ContainerCreating; empty for none.
+	Hooked string `json:",omitempty"`
 }
 
 // Annotations of pods: the UID of a static pod of which the API server has a mirror with another UID; and, in the
@@ -72,9 +74,19 @@ func parsePods(data []byte) ([]Pod, error) {
 				Annotations          map[string]string
 				DeletionTimestamp    *time.Time
 			}
+			Spec struct {
+				Containers []struct {
+					Name      string
+					Lifecycle struct{ PostStart *struct{} }
+				}
+			}
 			Status struct {
-				Phase     string
-				StartTime *time.Time
+				Phase             string
+				StartTime         *time.Time
+				ContainerStatuses []struct {
+					Name  string
+					State struct{ Waiting struct{ Reason string } }
+				}
 			}
 		}
 	}
@@ -90,6 +102,13 @@ func parsePods(data []byte) ([]Pod, error) {
 		}
 		if t, err := time.Parse(time.RFC3339Nano, m.Annotations[annotationSeen]); err == nil {
 			p.Known = &t
+		}
+		for _, c := range list.Items[i].Spec.Containers {
+			for _, s := range status.ContainerStatuses {
+				if c.Lifecycle.PostStart != nil && s.Name == c.Name && s.State.Waiting.Reason == "ContainerCreating" {
+					p.Hooked = cmp.Or(p.Hooked, oneLine(c.Name))
+				}
+			}
 		}
 		pods = append(pods, p)
 	}

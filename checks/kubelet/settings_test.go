@@ -197,3 +197,15 @@ func TestHostName(t *testing.T) {
 		t.Errorf("in another namespace, or one that is not known: %q", got)
 	}
 }
+
+// TestHooked reads the pod of a postStart hook that has not returned, as kubelet 1.36.3 shows it, and one without.
+func TestHooked(t *testing.T) {
+	const item = `{"metadata":{"name":"extra"},"spec":{"containers":[{"name":"c","lifecycle":{"postStart":` +
+		`{"exec":{"command":["sleep","100000"]}}}}]},"status":{"phase":"Pending","containerStatuses":[{"name":"c",` +
+		`"state":{"waiting":{"reason":"ContainerCreating"}}}]}}`
+	for hook, want := range map[string]string{"postStart": "c", "preStop": ""} {
+		pods, err := parsePods([]byte(`{"kind":"PodList","items":[` + strings.ReplaceAll(item, "postStart", hook) + `]}`))
+		must(t, err)
+		equal(t, want, pods[0].Hooked)
+	}
+}
