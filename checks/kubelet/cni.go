@@ -108,8 +108,9 @@ const (
 	maxResults = 1000
 )
 
-// lookForBridge notes the bridge of a network of the plugin bridge, if it is not among the interfaces of the runtime, and
-// the sandboxes whose results name it. The plugin makes it again with the next sandbox, and leaves the others cut off.
+// lookForBridge notes the bridge of a network of the plugin bridge, if it is not among the interfaces of the runtime,
+// and the sandboxes whose results name it. The plugin makes it again with the next sandbox, and leaves the others cut
+// off.
 func (c *CNI) lookForBridge(host crictl.HostFiles, root string, pid int, list *libcni.NetworkConfigList) {
 	i := slices.IndexFunc(list.Plugins, func(p *libcni.PluginConfig) bool { return p.Network.Type == "bridge" })
 	if i < 0 || pid <= 0 {

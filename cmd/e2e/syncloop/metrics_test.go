@@ -24,6 +24,7 @@ import (
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
 	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/plegbench/syncloop"
 	"github.com/kdiag/kdiag/plegbench/syncloop/apiserver/fake"
 )
 
@@ -51,6 +52,7 @@ func TestEndToEndMetrics(t *testing.T) {
 			a.Name == e2eNode && (a.Subresource == "metrics" || a.Subresource == "stats")
 	})
 	n.cfg.Client, n.cfg.Register = client, true
+	n.cfg.Kubelet.Authentication.Anonymous.Enabled, n.cfg.Kubelet.Authorization.Mode = false, "Webhook"
 	const mib = 1 << 20
 	p := newPod("busy", shell("c", "dd if=/dev/zero of=/memory/file bs=1M count=32; while :; do :; done"))
 	p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "memory", MountPath: "/memory"}}
@@ -134,7 +136,11 @@ func TestEndToEndMetrics(t *testing.T) {
 // ask asks the server, with a token unless it is empty.
 func (n *node) ask(path, token string) (int, string) {
 	n.t.Helper()
-	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, "https://"+n.Addr().String()+path, nil)
+	scheme := "http"
+	if syncloop.Secure(n.cfg.Kubelet, n.cfg.Client != nil) {
+		scheme = "https"
+	}
+	req, err := http.NewRequestWithContext(n.t.Context(), http.MethodGet, scheme+"://"+n.Addr().String()+path, nil)
 	e2etest.Must(n.t, err)
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)

@@ -4,9 +4,7 @@ package syncloop
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"path/filepath"
@@ -16,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	statsapi "k8s.io/kubelet/pkg/apis/stats/v1alpha1"
 
-	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
 	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
 	"github.com/kdiag/kdiag/plegbench/syncloop/container"
 )
@@ -136,15 +133,13 @@ func (n *node) checkServer(pods int) {
 // get returns an answer of the server, which is decoded as JSON unless into is nil.
 func (n *node) get(path string, into any) string {
 	n.t.Helper()
-	resp, err := http.Get("http://" + n.Addr().String() + path)
-	e2etest.Must(n.t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
+	var err error
+	code, body := n.ask(path, "")
 	if into != nil {
-		err = errors.Join(err, json.Unmarshal(body, into))
+		err = json.Unmarshal([]byte(body), into)
 	}
-	if err != nil || resp.StatusCode != http.StatusOK {
-		n.t.Fatalf("%s: %s, %v", path, resp.Status, err)
+	if err != nil || code != http.StatusOK {
+		n.t.Fatalf("%s: %d, %v", path, code, err)
 	}
-	return string(body)
+	return body
 }

@@ -68,6 +68,7 @@ func newNode(t *testing.T, faster float64) *node {
 	// How full the disk of the tests is must not matter.
 	kubelet.EvictionHard = map[string]string{"memory.available": "1Mi"}
 	kubelet.ImageGCHighThresholdPercent = 100
+	kubelet.Authentication.Anonymous.Enabled, kubelet.Authorization.Mode = true, "AlwaysAllow"
 	log := n.log.Logger(4)
 	n.cfg = syncloop.Config{
 		Endpoint: n.box.Endpoint(), NodeName: e2eNode, Kubelet: kubelet,

@@ -21,7 +21,7 @@ var (
 	fenced   = regexp.MustCompile("(?ms)^```\n(.*?)^```")
 	brackets = strings.NewReplacer("[", " ", "]", " ", "--help", "")
 	// notHere is what stands for a file, a node or an object, another node, and what this node's kubelet does not serve.
-	notHere = regexp.MustCompile(`\b(NODE|FILE|ID|OLD|NEW|X)\b|worker-7|^stacks .*--kubelet`)
+	notHere = regexp.MustCompile(`\b(NODE|FILE|ID|OLD|NEW|URL|X)\b|worker-7|^stacks .*--kubelet`)
 )
 
 // elsewhere are commands that need no node, or have no place on this one: they need a cluster, are its kubelet, run as
