@@ -20,7 +20,7 @@ type ErrorGroup struct {
 	Unit     string     `json:"unit,omitempty"`     // of systemd, or the daemon's name, where the source knows it
 	Severity string     `json:"severity,omitempty"` // error or warning
 	Template string     `json:"template"`           // the text that they share, with <*> for each variable part
-	Example  string     `json:"example"`            // the newest record, cleaned of control characters; of a long one without its middle
+	Example  string     `json:"example"`            // the newest record, cleaned; of a long one both its ends
 	Code     string     `json:"code,omitempty"`     // the signature of the catalogue that matches it, if one does
 	Count    int64      `json:"count"`
 	First    *time.Time `json:"first,omitempty"`

@@ -22,7 +22,8 @@ func recognisePodsNotStarting(f *facts.Facts) *Finding {
 	switch {
 	case len(pods) > 0 && !slices.ContainsFunc(pods, reached):
 		lacksPort := func(t facts.PodTrouble) bool { return strings.Contains(t.Words, noLocalPort) }
-		wrong = ifElse(slices.ContainsFunc(pods, lacksPort), "the node has no free local port: ", "") + "the kubelet cannot reach " + podsLabel(pods)
+		wrong = ifElse(slices.ContainsFunc(pods, lacksPort), "the node has no free local port: ", "") +
+			"the kubelet cannot reach " + podsLabel(pods)
 	case len(pods) == 1 && pods[0].Stage == facts.InHook:
 		wrong = "the postStart hook of " + podsLabel(pods) + " has not returned"
 	case none && facts.OfNetwork(pods[0].Words):
@@ -55,7 +56,8 @@ const noLocalPort = "connect: cannot assign requested address"
 // withoutPort adds to a finding, or makes one of it, that kdiag itself got no local port to ask the kubelet from.
 func withoutPort(x *Finding, line string) *Finding {
 	if x == nil {
-		x = newFinding(checks.Warning, checks.Certain, "the node has no free local port: nothing on it opens a TCP connection",
+		x = newFinding(checks.Warning, checks.Certain,
+			"the node has no free local port: nothing on it opens a TCP connection",
 			checks.Evidence{}, checks.Subject{Kind: "Node"}).advise(func(s *Steps, _ string) {
 			s.Look(portCommand, portWhy)
 		})

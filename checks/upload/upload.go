@@ -111,7 +111,8 @@ func New(opts Options) (*Target, error) {
 	return t, nil
 }
 
-var placeholder = lazyregexp.New(`\{[^{}]*\}`)
+// variable is a name in braces in a URL.
+var variable = lazyregexp.New(`\{[^{}]*\}`)
 
 // address returns the URL for an archive. The error has nothing of its query.
 func (t *Target) address(a Archive) (*url.URL, error) {
@@ -127,7 +128,7 @@ func (t *Target) address(a Archive) (*url.URL, error) {
 		"{node}": name(a.Node), "{cause}": name(a.Cause), "{time}": a.At.UTC().Format("20060102T150405Z"),
 	}
 	unknown, known := "", slices.Sorted(maps.Keys(values))
-	for _, found := range placeholder.FindAllString(text, -1) {
+	for _, found := range variable.FindAllString(text, -1) {
 		if values[found] == "" {
 			unknown = found
 		}

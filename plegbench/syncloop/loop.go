@@ -83,13 +83,13 @@ func (s *SyncLoop) syncLoopIteration(
 	select {
 	case <-ctx.Done():
 	case u := <-s.podConfig.Updates():
-		s.read(configCh, fmt.Sprintf("%s %d pods from %s", u.Op, len(u.Pods), u.Source))
+		s.read(configCh, fmt.Sprintf("%s from %s, pods: %d", u.Op, u.Source, len(u.Pods)))
 		s.handleUpdate(handler, u)
 	case e := <-s.pleg.Events():
 		s.handleEvent(handler, e)
 	case <-sync:
 		pods := s.getPodsToSync()
-		s.read(syncCh, fmt.Sprintf("%d pods are due", len(pods)))
+		s.read(syncCh, fmt.Sprintf("pods that are due: %d", len(pods)))
 		if len(pods) > 0 {
 			s.log.V(4).Info("SyncLoop (SYNC) pods", "total", len(pods), "pods", klog.KObjSlice(pods))
 			handler.HandlePodSyncs(pods)
