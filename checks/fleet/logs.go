@@ -184,12 +184,12 @@ func (c *Cluster) query(ctx context.Context, n *Node, at time.Time, back, wait t
 		Since:  at.Add(-logWindow), Now: func() time.Time { return at }, Local: time.UTC, // as of journalctl --utc
 	})
 	switch empty := errors.Is(err, journal.ErrEmpty) || errors.Is(err, journal.ErrNotLog); {
+	case ctx.Err() != nil: // first, for a read that was abandoned may still write to in
+		return report, unanswered(context.Cause(ctx))
 	case in.listing():
 		return nil, errQueryOff
 	case in.lacks(kubelet):
 		return nil, errNoUnit
-	case ctx.Err() != nil:
-		return report, unanswered(context.Cause(ctx))
 	case err != nil && !empty:
 		return report, err
 	case in.left <= 0:
