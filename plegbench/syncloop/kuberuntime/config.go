@@ -92,8 +92,11 @@ func namespaces(p *v1.Pod) *runtimeapi.NamespaceOption {
 	if p.Spec.HostIPC {
 		o.Ipc = runtimeapi.NamespaceMode_NODE
 	}
-	if p.Spec.HostPID {
+	switch {
+	case p.Spec.HostPID:
 		o.Pid = runtimeapi.NamespaceMode_NODE
+	case ptr.Deref(p.Spec.ShareProcessNamespace, false):
+		o.Pid = runtimeapi.NamespaceMode_POD
 	}
 	return o
 }

@@ -1,0 +1,433 @@
+//go:build e2e
+
+// Package kubelet compares the syncLoop with the kubelet on the same pods.
+package kubelet
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kdiag/kdiag/cmd/e2e/e2etest"
+	"github.com/kdiag/kdiag/cmd/e2e/nodebox"
+)
+
+var update = flag.Bool("update", false, "write testdata/kubelet.txt from what the program of KUBELET did")
+
+const (
+	// lasting is for how long a value must be seen to be expected of the other program too: a shorter one may fall
+	// between two readings.
+	lasting = 2 * time.Second
+	// lastRestart is the last restart of a container that is compared. Its back-off is 40 s; a later one's is longer.
+	lastRestart = 2
+	patience    = 3 * time.Minute
+	golden      = "testdata/kubelet.txt"
+	node        = "e2e"
+)
+
+func TestMain(m *testing.M) { nodebox.Main(m) }
+
+// TestEndToEndKubelet runs the pods of testdata/pods.yaml and compares what becomes of each with testdata/kubelet.txt:
+// phases, conditions, states of containers, and calls of the runtime, in the order in which kubelet 1.36.3 had them,
+// short ones in parentheses. Where KUBELET is the path of a kubelet, that kubelet is compared with the file too, and the
+// syncLoop's configurations of sandboxes and containers with the kubelet's. With -update the file is written.
+func TestEndToEndKubelet(t *testing.T) {
+	var theirs *run
+	if kubelet := os.Getenv("KUBELET"); kubelet != "" {
+		t.Run("kubelet", func(t *testing.T) {
+			theirs = start(t, "https", kubelet, "--config=${CONFIG}", "--root-dir=${DIR}/root", "--cert-dir=${DIR}/pki",
+				"--hostname-override="+node)
+			if *update {
+				theirs.observeAll(t)
+				e2etest.Must(t, os.WriteFile(golden, []byte(theirs.String()), 0o644))
+				return
+			}
+			theirs.compare(t, parse(t))
+		})
+	}
+	t.Run("syncloop", func(t *testing.T) {
+		ours := start(t, "http", e2etest.Program(t), "syncloop", "--config=${CONFIG}", "--root-dir=${DIR}/root",
+			"--log-dir=${DIR}/log", "--node-name="+node)
+		ours.compare(t, parse(t))
+		if theirs != nil {
+			ours.compareConfigs(t, theirs)
+		}
+	})
+}
+
+// A run is a program with the pods, and what was seen of them.
+type run struct {
+	*recorder
+	dir, url string
+	tracks   map[string]*track
+	uids     map[string][]string // of a pod, in their order
+	changed  time.Time           // when a value was last seen first
+}
+
+// A track is what one field of a pod was, one value after another.
+type track struct {
+	values []string
+	since  []time.Time
+	ended  time.Time // when the last value was last seen
+}
+
+// start starts a program with all pods on a runtime of its own. The scheme is that of its server.
+func start(t *testing.T, scheme, program string, args ...string) *run {
+	t.Helper()
+	box := e2etest.StartContainerd(t, nodebox.Options{Network: true})
+	r := &run{dir: t.TempDir(), tracks: map[string]*track{}, uids: map[string][]string{}}
+	socket := filepath.Join(box.Dir(), "r.sock")
+	r.recorder = record(t, box.Endpoint(), socket)
+	lis, err := net.Listen("tcp", "127.0.0.1:0") // a port that is free when the program starts
+	e2etest.Must(t, errors.Join(err, lis.Close()))
+	port := lis.Addr().(*net.TCPAddr).Port
+	r.url = fmt.Sprintf("%s://127.0.0.1:%d/pods", scheme, port)
+	config := filepath.Join(r.dir, "config.yaml")
+	data, err := os.ReadFile("testdata/config.yaml")
+	e2etest.Must(t, errors.Join(err, os.Mkdir(r.dir+"/manifests", 0o755)))
+	fill := strings.NewReplacer("${DIR}", r.dir, "${CONFIG}", config,
+		"${ENDPOINT}", "unix://"+socket, "${PORT}", strconv.Itoa(port))
+	e2etest.Must(t, os.WriteFile(config, []byte(fill.Replace(string(data))), 0o644))
+	for _, p := range r.pods(t) {
+		r.apply(t, p)
+	}
+	for i := range args {
+		args[i] = fill.Replace(args[i])
+	}
+	log, err := os.Create(filepath.Join(r.dir, "log.txt"))
+	e2etest.Must(t, err)
+	cmd := exec.Command(program, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	e2etest.Must(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(os.Interrupt)
+		_ = cmd.Wait()
+		_ = log.Close()
+		if t.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			t.Logf("the log ends with:\n%s", text[max(0, len(text)-20000):])
+		}
+		for _, path := range mounts(t, r.dir) {
+			_ = exec.Command("umount", path).Run()
+		}
+	})
+	return r
+}
+
+// mounts returns the mounts below a folder, the last first.
+func mounts(t *testing.T, dir string) (paths []string) {
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	e2etest.Must(t, err)
+	for line := range strings.Lines(string(data)) {
+		if f := strings.Fields(line); strings.HasPrefix(f[4], dir) {
+			paths = append(paths, f[4])
+		}
+	}
+	slices.Reverse(paths)
+	return paths
+}
+
+// pods are the pods of testdata/pods.yaml.
+func (r *run) pods(t *testing.T) (pods []*v1.Pod) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/pods.yaml")
+	e2etest.Must(t, err)
+	fill := strings.NewReplacer("${DIR}", r.dir, "${FOREVER}", "trap 'exit 0' TERM; sleep 1000000 & wait")
+	for doc := range strings.SplitSeq(fill.Replace(string(data)), "\n---\n") {
+		p := &v1.Pod{}
+		e2etest.Must(t, yaml.UnmarshalStrict([]byte(doc), p))
+		p.APIVersion, p.Kind, p.Namespace = "v1", "Pod", "shop"
+		if p.Spec.TerminationGracePeriodSeconds == nil {
+			p.Spec.TerminationGracePeriodSeconds = new(int64(5))
+		}
+		for _, list := range [][]v1.Container{p.Spec.InitContainers, p.Spec.Containers} {
+			for i := range list {
+				if c := &list[i]; c.Image == "" {
+					c.Image, c.ImagePullPolicy = nodebox.ImageBusybox, v1.PullIfNotPresent
+				}
+			}
+		}
+		pods = append(pods, p)
+	}
+	return pods
+}
+
+func (r *run) manifest(name string) string { return filepath.Join(r.dir, "manifests", name+".yaml") }
+
+// apply writes a manifest, in one step.
+func (r *run) apply(t *testing.T, p *v1.Pod) {
+	t.Helper()
+	data, err := json.Marshal(p)
+	e2etest.Must(t, err)
+	tmp := filepath.Join(r.dir, "new")
+	e2etest.Must(t, errors.Join(os.WriteFile(tmp, data, 0o644), os.Rename(tmp, r.manifest(p.Name))))
+}
+
+// observe reads the pods again and again until done, and deletes and changes some when they are ready.
+func (r *run) observe(t *testing.T, done func() bool) {
+	t.Helper()
+	acted := false
+	for deadline := time.Now().Add(patience); !done() && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if err := r.read(t.Context()); err != nil {
+			continue // it starts
+		}
+		if acted || !r.was("deleted Ready", "True") || !r.was("deleted-ignores-term Ready", "True") ||
+			!r.was("changed Ready", "True") {
+			continue
+		}
+		acted = true
+		e2etest.Must(t, errors.Join(os.Remove(r.manifest("deleted")), os.Remove(r.manifest("deleted-ignores-term"))))
+		for _, p := range r.pods(t) {
+			if p.Name == "changed" {
+				p.Spec.Containers[0].Env[0].Value = "two"
+				r.apply(t, p)
+			}
+		}
+	}
+}
+
+// observeAll reads the pods until nothing has changed for longer than the longest back-off that is compared.
+func (r *run) observeAll(t *testing.T) {
+	r.changed = time.Now()
+	r.observe(t, func() bool { return time.Since(r.changed) > time.Minute })
+	if len(r.tracks) == 0 {
+		t.Fatal("no pod was seen")
+	}
+}
+
+func (r *run) was(name, value string) bool {
+	tr := r.tracks[name]
+	return tr != nil && slices.Contains(tr.values, value)
+}
+
+var client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+
+// read reads the pods once.
+func (r *run) read(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	var list v1.PodList
+	if err := cmp.Or(err, json.Unmarshal(data, &list)); err != nil {
+		return err
+	}
+	now, seen := time.Now(), map[string]bool{}
+	for i := range list.Items {
+		seen[string(list.Items[i].UID)] = true
+		r.see(&list.Items[i], now)
+	}
+	for name, uids := range r.uids {
+		for i, uid := range uids {
+			if !seen[uid] {
+				r.add(nth(name, i)+" phase", "gone", now)
+			}
+		}
+	}
+	return nil
+}
+
+// nth names the pod that had a name as the nth one.
+func nth(name string, i int) string { return name + strings.Repeat("'", i) }
+
+// see keeps what a pod is.
+func (r *run) see(p *v1.Pod, now time.Time) {
+	pod, uid := strings.TrimSuffix(p.Name, "-"+node), string(p.UID)
+	i := slices.Index(r.uids[pod], uid)
+	if i < 0 {
+		i = len(r.uids[pod])
+		r.uids[pod] = append(r.uids[pod], uid)
+	}
+	name := nth(pod, i) + " "
+	r.add(name+"phase", strings.TrimSpace(string(p.Status.Phase)+" "+p.Status.Reason), now)
+	for _, c := range p.Status.Conditions {
+		r.add(name+string(c.Type), strings.TrimSpace(string(c.Status)+" "+c.Reason), now)
+	}
+	for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if c.RestartCount <= lastRestart {
+			r.add(name+c.Name, state(c), now)
+		}
+	}
+}
+
+// state words the state of a container.
+func state(c v1.ContainerStatus) string {
+	ended := func(s *v1.ContainerStateTerminated) string {
+		text := fmt.Sprintf("%s %d", s.Reason, s.ExitCode)
+		if s.Message != "" && s.Reason == "Error" {
+			text += fmt.Sprintf(" %q", s.Message)
+		}
+		return text
+	}
+	var text string
+	switch s := c.State; {
+	case s.Waiting != nil:
+		text = "waiting " + s.Waiting.Reason
+		if last := c.LastTerminationState.Terminated; last != nil {
+			text += " after " + ended(last)
+		}
+	case s.Running != nil:
+		text = "running"
+		if c.Started != nil && *c.Started {
+			text += " started"
+		}
+		if c.Ready {
+			text += " ready"
+		}
+	case s.Terminated != nil:
+		text = ended(s.Terminated)
+	}
+	if c.RestartCount > 0 {
+		text += fmt.Sprintf(" #%d", c.RestartCount)
+	}
+	return text
+}
+
+// add keeps a value of a track; one that comes and goes, as an image is pulled again and again, twice.
+func (r *run) add(name, value string, now time.Time) {
+	tr := r.tracks[name]
+	if tr == nil {
+		tr = &track{}
+		r.tracks[name] = tr
+	}
+	n := len(tr.values)
+	if again := slices.Index(tr.values, value); n > 0 && tr.values[n-1] != value && again >= 0 &&
+		slices.Contains(tr.values[again+1:], value) {
+		return
+	}
+	if n == 0 || tr.values[n-1] != value {
+		tr.values, tr.since = append(tr.values, value), append(tr.since, now)
+		r.changed = now
+	}
+	tr.ended = now
+}
+
+// list returns the values, the short ones in parentheses.
+func (tr *track) list() []string {
+	out := slices.Clone(tr.values)
+	for i, until := range append(slices.Clone(tr.since[1:]), tr.ended) {
+		if until.Sub(tr.since[i]) < lasting {
+			out[i] = "(" + out[i] + ")"
+		}
+	}
+	return out
+}
+
+// lists returns all tracks, and the calls about each object as one more.
+func (r *run) lists() map[string][]string {
+	out := map[string][]string{}
+	for name, tr := range r.tracks {
+		out[name] = tr.list()
+	}
+	for pod, uids := range r.uids {
+		for i, uid := range uids {
+			for _, o := range r.objects(uid) {
+				out[nth(pod, i)+" calls "+cmp.Or(o.container, "sandbox")] = r.callsOf(o)
+			}
+		}
+	}
+	return out
+}
+
+// objects returns the sandbox and the containers of a pod.
+func (r *run) objects(uid string) (all []object) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for o := range r.calls {
+		if o.uid == uid {
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// String is the content of testdata/kubelet.txt.
+func (r *run) String() string {
+	lists, text := r.lists(), strings.Builder{}
+	for _, name := range slices.Sorted(maps.Keys(lists)) {
+		fmt.Fprintf(&text, "%s: %s\n", name, strings.Join(lists[name], " > "))
+	}
+	return text.String()
+}
+
+// parse reads testdata/kubelet.txt.
+func parse(t *testing.T) map[string][]string {
+	t.Helper()
+	data, err := os.ReadFile(golden)
+	e2etest.Must(t, err)
+	out := map[string][]string{}
+	for line := range strings.Lines(string(data)) {
+		name, values, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		out[name] = strings.Split(values, " > ")
+	}
+	return out
+}
+
+// compare waits until all lasting values of the kubelet were seen in their order, and complains of each lasting value
+// that the kubelet had not.
+func (r *run) compare(t *testing.T, want map[string][]string) {
+	t.Helper()
+	maps.DeleteFunc(want, func(name string, _ []string) bool { return excused(name) })
+	r.observe(t, func() bool { return len(differences(want, r.lists())) == 0 })
+	got := r.lists()
+	maps.DeleteFunc(got, func(name string, _ []string) bool { return excused(name) })
+	wrong := differences(want, got)
+	maps.Copy(wrong, differences(got, want))
+	for _, name := range slices.Sorted(maps.Keys(wrong)) {
+		t.Errorf("%s: %s is of one alone:\n  kubelet %s\n  here    %s", name, wrong[name],
+			strings.Join(want[name], " > "), strings.Join(got[name], " > "))
+	}
+}
+
+// excused reports whether a track is of a pod that may fare differently.
+func excused(track string) bool {
+	pod, _, _ := strings.Cut(track, " ")
+	return allowed[pod] != ""
+}
+
+// differences returns the first lasting value of each track that the other has not, in this order.
+func differences(of, in map[string][]string) map[string]string {
+	out := map[string]string{}
+	for name, values := range of {
+		rest := in[name]
+		for _, v := range values {
+			if strings.HasPrefix(v, "(") {
+				continue
+			}
+			i := slices.IndexFunc(rest, func(x string) bool { return strings.Trim(x, "()") == v })
+			if i < 0 {
+				out[name] = v
+				break
+			}
+			rest = rest[i+1:]
+		}
+	}
+	return out
+}
