@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -239,14 +238,12 @@ func (c serverClient) health(ctx context.Context, path string) *Answer {
 // flags. The cgroup driver is not compared: since Kubernetes 1.36 /configz shows that of the runtime, whatever the
 // files say (getCgroupDriverFromCRI runs before initConfigz in cmd/kubelet/app/server.go upstream).
 func compareConfigz(body []byte, s *Settings) ([]Difference, error) {
-	var doc struct {
-		Config json.RawMessage `json:"kubeletconfig"`
-	}
-	if json.Unmarshal(body, &doc) != nil || len(doc.Config) == 0 {
-		return nil, errors.New("no configuration")
+	config, err := configOf(body)
+	if err != nil {
+		return nil, err
 	}
 	read := kubeletconfig.Read(map[string][]string{"config": {"/configz"}}, kubeletconfig.Files{
-		Read: func(string) ([]byte, error) { return doc.Config, nil },
+		Read: func(string) ([]byte, error) { return config, nil },
 	}, true)
 	if len(read.Files) == 0 {
 		return nil, errors.New(oneLine(read.Problems[0].Error()))

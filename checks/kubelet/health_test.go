@@ -29,6 +29,7 @@ type node struct {
 	allow                  func(*http.Request) int     // the status for a request at server
 	settings               Settings
 	given                  Credentials
+	requests               atomic.Int32  // at server
 	connections            *atomic.Int32 // to server
 }
 
@@ -61,6 +62,9 @@ func newNode(t *testing.T, i issuer) *node {
 	}
 	serve := func(allow bool) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if allow {
+				n.requests.Add(1)
+			}
 			if status := n.allow(r); allow && status != 200 {
 				answer(status, "Forbidden (user=system:node:worker-1, verb=get, resource=nodes)")(w, r)
 			} else if h := n.answers[r.URL.Path]; h != nil {
@@ -97,7 +101,8 @@ func knownByCertificate(r *http.Request) int {
 	return http.StatusOK
 }
 
-// TestAskHealth compares all but Took and the metrics, which have another test, except for their presence.
+// TestAskHealth compares all but Took and the metrics, which have another test, except for their presence. A kubelet
+// that refuses a credential that nobody gave for this has one request and one connection to log.
 func TestAskHealth(t *testing.T) {
 	authority := newIssuer(t)
 	certificate, key := authority.node()
@@ -146,7 +151,9 @@ func TestAskHealth(t *testing.T) {
 		},
 		{"the node's newest certificate, not the expired one of its kubeconfig", func(n *node) {
 			inCertDir(n)
-			n.file("kubelet.conf", kubeconfig("https://127.0.0.1:1", embedded(authority.expired())))
+			expired := time.Now().Add(-time.Hour)
+			n.file("kubelet.conf", kubeconfig("https://127.0.0.1:1",
+				embedded(authority.pair("system:node:worker-1", expired.Add(-time.Hour), expired))))
 			n.settings.Kubeconfig, n.settings.RotateClient = "/kubelet.conf", true
 			n.allow = knownByCertificate
 		}, "node certificate", "", nil},
@@ -192,6 +199,9 @@ func TestAskHealth(t *testing.T) {
 			}
 			equal(t, want, got, cmpopts.IgnoreFields(Answer{}, "Took"),
 				cmpopts.IgnoreFields(Metrics{}, "PLEGLastSeen", "Relists", "RelistSeconds"))
+			if tc.want != nil && got.SyncLoop != nil && n.given == (Credentials{}) {
+				equal(t, []int32{1, 1}, []int32{n.requests.Load(), n.connections.Load()})
+			}
 		})
 	}
 }

@@ -27,14 +27,21 @@ func Configz(ctx context.Context, root string, s Settings, given Credentials) (D
 	}
 	defer c.client.CloseIdleConnections()
 	d, err := c.document(ctx, "/configz")
+	if err == nil {
+		d.JSON, err = configOf(d.JSON)
+	}
+	return d, err
+}
+
+// configOf returns the configuration in an answer of /configz.
+func configOf(body []byte) ([]byte, error) {
 	var doc struct {
 		Config json.RawMessage `json:"kubeletconfig"`
 	}
-	if err == nil && (json.Unmarshal(d.JSON, &doc) != nil || len(doc.Config) == 0) {
-		err = errors.New("no configuration")
+	if json.Unmarshal(body, &doc) != nil || len(doc.Config) == 0 {
+		return nil, errors.New("no configuration")
 	}
-	d.JSON = doc.Config
-	return d, err
+	return doc.Config, nil
 }
 
 // Pods returns the kubelet's pods, a PodList as JSON, from its read-only port on this node.

@@ -120,11 +120,6 @@ func (i issuer) node() (certificate, key string) {
 	return i.pair("system:node:worker-1", time.Now().Add(-time.Hour), time.Now().Add(time.Hour))
 }
 
-// expired is the pair of a node, over since an hour.
-func (i issuer) expired() (certificate, key string) {
-	return i.pair("system:node:worker-1", time.Now().Add(-24*time.Hour), time.Now().Add(-time.Hour))
-}
-
 // embedded is a kubeconfig's user with a pair in it.
 func embedded(certificate, key string) string {
 	text := base64.StdEncoding.EncodeToString
