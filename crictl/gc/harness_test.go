@@ -83,36 +83,40 @@ func look(t *testing.T, c *crictl.Client, rules Rules) (Node, Plan) {
 	})
 }
 
-// A trial is one run, and what was before and after it.
+// A trial is one run, and the state before and after it.
 type trial struct {
 	Result
-	client *crictl.Client
-	plan   Plan
-	gone   int // objects that the runtime no longer holds
-	err    error
-	took   time.Duration
+	plan Plan
+	gone int // objects that the runtime no longer holds
+	err  error
+	took time.Duration
 }
 
 // try plans with a runtime without faults and runs the plan on it, or on its twin in which they are in force. Twins
 // hold the same objects only when they start within one second, as in fake time.
-func try(t *testing.T, ctx context.Context, opts Options, faults ...fake.Fault) *trial {
+func try(t *testing.T, ctx context.Context, opts Options, fault fake.Fault) *trial {
 	t.Helper()
 	c := serve(t, flood())
 	before, plan := look(t, c, Rules{})
-	if len(faults) > 0 {
-		c = serve(t, flood(faults...))
+	if fault.RPC != "" {
+		c = serve(t, flood(fault))
 	}
 	return tryPlan(t, ctx, c, before, plan, opts)
 }
 
-// tryPlan runs a plan and checks the result against what the runtime then holds: nothing counts as removed that is
-// there, every candidate is accounted for once, and nothing but candidates has gone.
+// tryPlan runs a plan and checks the result against the objects that the runtime then holds: nothing counts as removed
+// that is there, every candidate is accounted for once, nothing but candidates has gone, and the last progress says so.
 func tryPlan(t *testing.T, ctx context.Context, c *crictl.Client, before Node, plan Plan, opts Options) *trial {
 	t.Helper()
 	start := time.Now()
-	r := &trial{client: c, plan: plan}
+	r, last := &trial{plan: plan}, Progress{}
+	opts.Progress = func(p Progress) { last = p }
 	r.Result, r.err = Run(ctx, c, plan, opts)
 	r.took = time.Since(start)
+	if last.Total != len(plan.Remove) || last.Removed != r.Removed || last.Skipped != len(r.Skipped) ||
+		last.Failed != len(r.Failed) || (last.TimeLeft > 0) != (r.Left > 0 && r.Removed > 0) {
+		t.Errorf("the last progress is %+v: %s", last, r)
+	}
 	// until calls that were given up have ended
 	time.Sleep(10 * ms)
 	reachable := c.ListContainers(t.Context(), crictl.Filter{}, "").Complete // not when it hangs for good
@@ -148,17 +152,6 @@ func idsOf(n Node) map[string]bool {
 		all[n.Containers[i].ID] = true
 	}
 	return all
-}
-
-// containers counts the candidates that are containers of a pod.
-func (r *trial) containers(pod string) int {
-	n := 0
-	for _, v := range r.plan.Remove {
-		if v.Kind == KindContainer && v.Pod == pod {
-			n++
-		}
-	}
-	return n
 }
 
 // finished reports whether every candidate has gone.

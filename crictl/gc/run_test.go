@@ -3,8 +3,9 @@ package gc
 import (
 	gocmp "cmp"
 	"context"
-	"encoding/json"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,52 +17,48 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
+// TestRun runs plans, also on runtimes that misbehave.
 func TestRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var last Progress
-		r := try(t, t.Context(), Options{Progress: func(p Progress) { last = p }})
-		if want := 10*19 + 39 + 10; len(r.plan.Remove) != want || r.Removed != want || r.Stopped != "" || r.err != nil {
-			t.Errorf("want %d removed: %s", want, r)
-		}
-		if r.Most < 4 || r.Most > 32 {
-			t.Errorf("the pace has not grown, or too far: %s", r)
-		}
-		if last.Removed != r.Removed || last.Total != len(r.plan.Remove) || last.TimeLeft != 0 {
-			t.Errorf("the last progress is %+v", last)
-		}
-		if _, again := look(t, r.client, Rules{}); len(again.Remove) != 0 {
-			t.Errorf("the plan after the run still has %v", ids(again))
-		}
-	})
-}
-
-// TestRunOneAtATime reads the order of removal from the audit file, which is that of the plan.
-func TestRunOneAtATime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, path := audit(t)
-		r := try(t, t.Context(), Options{Concurrency: 1, Rate: 20, Audit: a})
-		if diff := cmp.Diff(ids(r.plan), removedIn(t, path)); diff != "" || r.Most != 1 {
-			t.Errorf("order (-plan +removed):\n%s", diff)
-		}
-		if r.PerSecond > 20.5 || r.PerSecond < 17 {
-			t.Errorf("%v per second with a limit of 20", r.PerSecond)
-		}
-	})
-}
-
-// TestRunFaults runs plans on runtimes that misbehave.
-func TestRunFaults(t *testing.T) {
-	loop, old := fake.Object{Pod: "loop-0", Container: "app"}, fake.Object{Pod: "old"}
-	stuck := func(r *trial) bool { // the others take little longer, and the pod is named
-		return len(r.Failed) == r.containers("old") && r.Removed == len(r.plan.Remove)-len(r.Failed) &&
-			r.failures("pod batch/old does not answer: ") && r.took < time.Minute
-	}
+	record := "" // an audit file
 	for _, tt := range []struct {
 		name      string
+		opts      func(t *testing.T) Options // nil for none
 		fault     fake.Fault
 		end, stop time.Duration // when the deadline of the run passes, and when it is interrupted; 0 for much later
+		fails     bool          // with an error
 		ok        func(r *trial) bool
 	}{
+		{name: "without a fault", ok: func(r *trial) bool {
+			return r.Removed == 10*19+39+10 && r.Removed == len(r.plan.Remove) && r.Stopped == "" && r.Most >= 4 && r.Most <= 32
+		}},
+		{
+			name: "one at a time, in the order of the plan",
+			opts: func(t *testing.T) Options {
+				a, path := audit(t)
+				record = path
+				return Options{Concurrency: 1, Rate: 20, Audit: a}
+			},
+			ok: func(r *trial) bool {
+				text, _ := os.ReadFile(record)
+				var removed []string
+				for _, m := range regexp.MustCompile(`"removed",.*"id":"(\w+)"`).FindAllSubmatch(text, -1) {
+					removed = append(removed, string(m[1]))
+				}
+				return slices.Equal(ids(r.plan), removed) && r.Most == 1 && r.PerSecond < 20.5 && r.PerSecond > 17
+			},
+		},
+		{
+			// More than one removal at a time would wait for the audit's lock, and fake time with it.
+			name: "the disk of the audit file hangs", end: 5 * time.Second, fails: true,
+			opts: func(t *testing.T) Options {
+				file := make(hungFile)
+				t.Cleanup(func() { close(file) })
+				return Options{Audit: &Audit{file: file}, Concurrency: 1}
+			},
+			ok: func(r *trial) bool {
+				return r.took <= 5*time.Second && r.Removed == 0 && len(r.Failed) == 1 && r.failures("removed, but not recorded")
+			},
+		},
 		{
 			name:  "frozen for 20 seconds",
 			fault: fake.Fault{RPC: "*", Hang: true, Thaw: true, From: second(.6), Until: second(20.6)},
@@ -83,7 +80,7 @@ func TestRunFaults(t *testing.T) {
 		},
 		{
 			name:  "errors that pass",
-			fault: fake.Fault{RPC: "RemoveContainer", Object: loop, Error: "Unknown: busy", First: 3},
+			fault: fake.Fault{RPC: "RemoveContainer", Object: fake.Object{Pod: "loop-0"}, Error: "Unknown: busy", First: 3},
 			ok:    func(r *trial) bool { return r.Removed == len(r.plan.Remove) },
 		},
 		{
@@ -96,8 +93,14 @@ func TestRunFaults(t *testing.T) {
 			fault: fake.Fault{RPC: "RemoveContainer", Drop: true, After: 10, First: 5},
 			ok:    func(r *trial) bool { return r.Removed == len(r.plan.Remove) },
 		},
-		{name: "removals of a pod hang", fault: fake.Fault{RPC: "RemoveContainer", Object: old, Hang: true}, ok: stuck},
-		{name: "statuses of a pod hang", fault: fake.Fault{RPC: "ContainerStatus", Object: old, Hang: true}, ok: stuck},
+		{
+			name:  "statuses of a pod hang: the others take little longer, and the pod is named",
+			fault: fake.Fault{RPC: "ContainerStatus", Object: fake.Object{Pod: "old"}, Hang: true},
+			ok: func(r *trial) bool {
+				return len(r.Failed) == 39 && r.Removed == len(r.plan.Remove)-39 &&
+					r.failures("pod batch/old does not answer: ") && r.took < time.Minute
+			},
+		},
 		{
 			name:  "calls in flight at the deadline",
 			fault: fake.Fault{RPC: "RemoveContainer", Delay: second(.1)},
@@ -125,7 +128,11 @@ func TestRunFaults(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(tt.end, time.Hour))
 				defer cancel()
 				time.AfterFunc(gocmp.Or(tt.stop, time.Hour), cancel)
-				if r := try(t, ctx, Options{}, tt.fault); !tt.ok(r) || r.err != nil {
+				var opts Options
+				if tt.opts != nil {
+					opts = tt.opts(t)
+				}
+				if r := try(t, ctx, opts, tt.fault); !tt.ok(r) || (r.err != nil) != tt.fails {
 					t.Error(r)
 				}
 			})
@@ -225,8 +232,6 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-const unrecordedWhy = "removed, but not recorded"
-
 // A hungFile is on a disk that hangs until the channel is closed.
 type hungFile chan struct{}
 
@@ -238,32 +243,3 @@ func (f hungFile) Write([]byte) (int, error) {
 func (hungFile) Sync() error { return nil }
 
 func (hungFile) Close() error { return nil }
-
-// TestRunAuditHangs lets the disk of the audit file hang: the run ends on time, and counts nothing that is not
-// recorded. More than one removal at a time would wait for the audit's lock, and fake time with it.
-func TestRunAuditHangs(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		file := make(hungFile)
-		defer close(file)
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		defer cancel()
-		r := try(t, ctx, Options{Audit: &Audit{file: file}, Concurrency: 1})
-		if r.err == nil || r.took > 5*time.Second || r.Removed != 0 || len(r.Failed) != 1 ||
-			!r.failures(unrecordedWhy) {
-			t.Error(r)
-		}
-	})
-}
-
-// removedIn returns the ids of the removals in an audit file.
-func removedIn(t *testing.T, path string) (removed []string) {
-	t.Helper()
-	for line := range strings.Lines(get(t, path)) {
-		var r AuditRecord
-		must(t, json.Unmarshal([]byte(line), &r))
-		if r.Event == auditRemoved {
-			removed = append(removed, r.ID)
-		}
-	}
-	return removed
-}
