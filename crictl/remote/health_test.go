@@ -5,21 +5,14 @@ import (
 	"context"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
 	healthapi "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/status"
 )
-
-// A healthServer answers from a table, and never for "slow".
-type healthServer struct {
-	healthapi.UnimplementedHealthServer
-	answers map[string]healthapi.HealthCheckResponse_ServingStatus
-	asked   func() // called by a check of "slow"
-}
 
 // A due is a context whose deadline passes when done is closed, and not by the clock.
 type due struct {
@@ -38,68 +31,52 @@ func (d due) Err() error {
 	}
 }
 
-func (d healthServer) Check(
-	ctx context.Context, req *healthapi.HealthCheckRequest,
-) (*healthapi.HealthCheckResponse, error) {
-	if req.GetService() == "slow" {
-		d.asked()
-		<-ctx.Done()
-		return nil, status.FromContextError(ctx.Err()).Err()
-	}
-	answer, ok := d.answers[req.GetService()]
-	if !ok {
-		return nil, status.Error(codes.NotFound, "unknown service")
-	}
-	return &healthapi.HealthCheckResponse{Status: answer}, nil
-}
-
-// serveHealth serves on loopback until the test ends, with a health service or, for nil, without.
-func serveHealth(t *testing.T, d *healthServer) (addr string) {
+// serveHealth serves on loopback until the test ends, with a health service if that is not nil. A check of "slow" calls
+// asked, and is not answered.
+func serveHealth(t *testing.T, service healthapi.HealthServer, asked func()) (addr string) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := grpc.NewServer()
-	if d != nil {
-		healthapi.RegisterHealthServer(srv, d)
+	srv := grpc.NewServer(grpc.UnaryInterceptor(func(
+		ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
+	) (any, error) {
+		if req.(*healthapi.HealthCheckRequest).GetService() == "slow" {
+			asked()
+			<-ctx.Done()
+		}
+		return next(ctx, req)
+	}))
+	if service != nil {
+		healthapi.RegisterHealthServer(srv, service)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = srv.Serve(l) // ends with Stop
-	}()
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = srv.Serve(l) }) // ends with Stop
 	t.Cleanup(func() {
 		srv.Stop()
-		<-done
+		serving.Wait()
 	})
 	return l.Addr().String()
 }
 
 func TestCheckHealth(t *testing.T) {
 	asked := due{t.Context(), make(chan struct{})}
-	well := serveHealth(t, &healthServer{answers: map[string]healthapi.HealthCheckResponse_ServingStatus{
-		"": healthapi.HealthCheckResponse_SERVING, "ill": healthapi.HealthCheckResponse_NOT_SERVING,
-	}, asked: func() { close(asked.done) }})
-	without := serveHealth(t, nil)
+	service := health.NewServer()
+	service.SetServingStatus("ill", healthapi.HealthCheckResponse_NOT_SERVING)
+	well, without := serveHealth(t, service, func() { close(asked.done) }), serveHealth(t, nil, nil)
 	for _, tt := range []struct {
 		name, addr, service string
 		timeout             time.Duration // 0 for a minute
 		want                string        // start of the error; empty for none
 	}{
 		{name: "serving", addr: well},
-		{
-			name: "not serving", addr: well, service: "ill",
-			want: `service unhealthy (responded with "NOT_SERVING")`,
-		},
+		{name: "not serving", addr: well, service: "ill", want: `service unhealthy (responded with "NOT_SERVING")`},
 		{
 			name: "no health service", addr: without,
 			want: "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): unknown",
 		},
-		{
-			name: "slow", addr: well, service: "slow",
-			want: "timeout: health rpc did not complete within 1m0s",
-		},
+		{name: "slow", addr: well, service: "slow", want: "timeout: health rpc did not complete within 1m0s"},
 		{
 			name: "nothing listens", addr: "127.0.0.1:1", timeout: 200 * time.Millisecond,
 			want: `timeout: failed to connect service "127.0.0.1:1" within 200ms: context deadline exceeded`,
