@@ -1,4 +1,4 @@
-package fault_test
+package fault
 
 import (
 	"errors"
@@ -9,7 +9,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -18,7 +17,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/kdiag/kdiag/crictl/fake"
-	"github.com/kdiag/kdiag/crictl/fault"
 )
 
 // TestObjects selects containers, also those that no earlier call named, and one by an abbreviated id.
@@ -42,7 +40,7 @@ func TestObjects(t *testing.T) {
 		f := start(t, backend, fake.Fault{RPC: "ContainerStatus", Error: "Aborted: x", Object: test.object})
 		got := ""
 		for _, id := range ids {
-			if f.status(t, id, time.Minute) == codes.Aborted {
+			if f.status(t, id) == codes.Aborted {
 				got += "x"
 			} else {
 				got += "-"
@@ -93,7 +91,7 @@ func TestNewObjects(t *testing.T) {
 		got); diff != "" {
 		t.Errorf("codes (-want +got):\n%s", diff)
 	}
-	if got, want := f.Stats()["RunPodSandbox"], (fault.Count{Calls: 2, Faulted: 1}); got != want {
+	if got, want := f.Stats()["RunPodSandbox"], (Count{Calls: 2, Faulted: 1}); got != want {
 		t.Errorf("stats: %+v, want %+v", got, want)
 	}
 }
@@ -104,7 +102,7 @@ func TestOversize(t *testing.T) {
 	id := idOf(t, backend, "shop", "proxy")
 	for size, want := range map[int]codes.Code{17 << 20: codes.ResourceExhausted, 15 << 20: codes.OK} {
 		f := start(t, backend, fake.Fault{RPC: "ContainerStatus", Oversize: size})
-		if got := f.status(t, id, time.Minute); got != want || f.version(t) != codes.OK {
+		if got := f.status(t, id); got != want || f.version(t) != codes.OK {
 			t.Errorf("%d: %s, want %s", size, got, want)
 		}
 	}
@@ -154,7 +152,7 @@ func TestSetFaults(t *testing.T) {
 		}
 		got := make(chan codes.Code, 1)
 		go func() { got <- f.version(t) }()
-		if diff := cmp.Diff(fault.Injection{RPC: "Version"}, <-f.injected); diff != "" {
+		if diff := cmp.Diff(Injection{RPC: "Version"}, <-f.injected); diff != "" {
 			t.Errorf("injection (-want +got):\n%s", diff)
 		}
 		if err := test.change(); err != nil {

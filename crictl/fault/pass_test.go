@@ -1,13 +1,12 @@
-package fault_test
+package fault
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"io"
 	"math/rand/v2"
-	"path"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,29 +19,31 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl/fake"
 )
 
 // A result is all that a caller sees of a call.
 type result struct {
-	Messages        [][]byte
+	Messages        []string
 	Header, Trailer metadata.MD
 	Status          *status.Status
 }
 
-// call makes a call on a connection, message by message.
-func call(ctx context.Context, conn *grpc.ClientConn, method string, messages ...[]byte) (r result) {
+// exchange makes a call on a connection, message by message.
+func exchange(ctx context.Context, conn *grpc.ClientConn, method string, messages ...string) (r result) {
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method,
-		grpc.ForceCodecV2(plain{}), grpc.MaxCallRecvMsgSize(1<<30), grpc.MaxCallSendMsgSize(1<<30))
+		grpc.ForceCodecV2(rawCodec{}), grpc.MaxCallRecvMsgSize(1<<30), grpc.MaxCallSendMsgSize(1<<30))
 	if err != nil {
 		return result{Status: status.Convert(err)}
 	}
 	for _, m := range messages {
-		_ = stream.SendMsg(&m)
+		_ = stream.SendMsg(&frame{[]byte(m)})
 	}
 	_ = stream.CloseSend()
 	r.Header, _ = stream.Header()
 	for {
-		var m []byte
+		var m frame
 		err := stream.RecvMsg(&m)
 		if err != nil {
 			r.Trailer = stream.Trailer()
@@ -51,7 +52,7 @@ func call(ctx context.Context, conn *grpc.ClientConn, method string, messages ..
 			}
 			return r
 		}
-		r.Messages = append(r.Messages, m)
+		r.Messages = append(r.Messages, string(m.data))
 	}
 }
 
@@ -79,14 +80,14 @@ func everyMethod() []string {
 
 // TestTransparent compares calls of every RPC, with any bytes, with and without the proxy.
 func TestTransparent(t *testing.T) {
-	e := serveEcho(t)
-	direct, through := dial(t, e.path), start(t, e.path).conn
+	backend := serveEcho(t)
+	direct, through := dial(t, backend), start(t, backend).conn
 	noise := make([]byte, 300)
 	rng := rand.NewChaCha8([32]byte{1})
-	same := func(ctx context.Context, method string, messages ...[]byte) result {
+	same := func(ctx context.Context, method string, messages ...string) result {
 		t.Helper()
-		want := call(ctx, direct, method, messages...)
-		if diff := want.diff(call(ctx, through, method, messages...)); diff != "" {
+		want := exchange(ctx, direct, method, messages...)
+		if diff := want.diff(exchange(ctx, through, method, messages...)); diff != "" {
 			t.Errorf("%s (-direct +through the proxy):\n%s", method, diff)
 		}
 		return want
@@ -94,12 +95,11 @@ func TestTransparent(t *testing.T) {
 	for _, method := range everyMethod() {
 		_, _ = rng.Read(noise)
 		ctx := metadata.AppendToOutgoingContext(t.Context(), "ask-bin", string(noise[:20]))
-		r := same(ctx, method, noise)
-		if len(r.Messages) != 1 || !bytes.Equal(r.Messages[0], noise) || r.Status != nil ||
-			r.Header["deadline"][0] != "false" {
+		r := same(ctx, method, string(noise))
+		if !slices.Equal(r.Messages, []string{string(noise)}) || r.Status != nil || r.Header["deadline"][0] != "false" {
 			t.Fatalf("%s: the echo is wrong: %v", method, r)
 		}
-		if same(metadata.AppendToOutgoingContext(ctx, "fail", "1"), method, noise).Status == nil {
+		if same(metadata.AppendToOutgoingContext(ctx, "fail", "1"), method, string(noise)).Status == nil {
 			t.Fatal("the echo does not fail")
 		}
 	}
@@ -109,9 +109,9 @@ func TestTransparent(t *testing.T) {
 		t.Error("the deadline is not passed on")
 	}
 	// The proxy limits nothing; 16 MiB is the limit of both ends of CRI.
-	large := bytes.Repeat([]byte("0123456789abcdef"), 40<<20/16)
-	r := call(t.Context(), through, "/runtime.v1.RuntimeService/ListContainers", large)
-	if r.Status != nil || len(r.Messages) != 1 || !bytes.Equal(r.Messages[0], large) {
+	large := strings.Repeat("0123456789abcdef", 40<<20/16)
+	r := exchange(t.Context(), through, "/runtime.v1.RuntimeService/ListContainers", large)
+	if r.Status != nil || !slices.Equal(r.Messages, []string{large}) {
 		t.Errorf("40 MiB: %d messages, %v", len(r.Messages), r.Status)
 	}
 }
@@ -119,27 +119,27 @@ func TestTransparent(t *testing.T) {
 // TestCancelledCalls gives up calls: they end at the runtime too, and no goroutine of the proxy stays behind.
 func TestCancelledCalls(t *testing.T) {
 	const calls = 200
-	e := serveEcho(t)
-	f := start(t, e.path)
-	for i := range calls {
-		ctx, cancel := context.WithCancel(metadata.AppendToOutgoingContext(t.Context(), "wait", "1"))
-		got := make(chan result, 1)
-		method := everyMethod()[i%len(everyMethod())]
-		go func() { got <- call(ctx, f.conn, method, []byte{}) }()
-		<-e.arrived
+	arrived, gone := make(chan bool, 1), make(chan bool, 1)
+	f := start(t, watched(t, func(string, string) func() {
+		arrived <- true
+		return func() { gone <- true }
+	}, fake.Fault{RPC: "Status", Hang: true}))
+	for range calls {
+		ctx, cancel := context.WithCancel(t.Context())
+		got := make(chan codes.Code, 1)
+		go func() { got <- codeOf(ctx, f.Status, &runtimeapi.StatusRequest{}) }()
+		<-arrived
 		cancel()
-		<-e.gone
-		if r := <-got; r.Status.Code() != codes.Canceled {
-			t.Fatalf("%v", r.Status)
+		<-gone
+		if code := <-got; code != codes.Canceled {
+			t.Fatal(code)
 		}
 	}
 	f.stop() // waits for the handlers
-	if got := f.Stats()[path.Base(everyMethod()[0])].Calls; got < calls/len(everyMethod()) {
+	if got := f.Stats()["Status"].Calls; got != calls {
 		t.Errorf("%d calls are counted", got)
 	}
-	if err := f.conn.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, f.conn.Close())
 	stacks, end := make([]byte, 1<<20), time.Now().Add(time.Minute)
 	for strings.Contains(string(stacks[:goruntime.Stack(stacks, true)]), "crictl/fault.(*") {
 		if time.Now().After(end) {
