@@ -3,6 +3,7 @@ package canary
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -46,16 +47,22 @@ func (w want) check(t *testing.T, cri *remote.Service, got *Result) {
 	}
 }
 
-// TestFaults runs canaries on runtimes that misbehave.
-func TestFaults(t *testing.T) {
+// TestOutcomes runs canaries on runtimes that misbehave, with the images that are there.
+func TestOutcomes(t *testing.T) {
 	type test struct {
-		name   string
-		faults []fake.Fault
-		want   want
+		name    string
+		faults  []fake.Fault
+		want    want
+		images  []string // on the node beside the pod's; nil for a busybox
+		image   string   // that is asked for
+		ran     string   // image; empty is not compared
+		skipped string   // step
 	}
 	// Each call fails and hangs. The rest of the run is left out, the clean-up is not, and what is not known to be gone
 	// does not count as removed.
-	tests := []test{{"RuntimeConfig", []fake.Fault{{RPC: "RuntimeConfig", Hang: true}}, want{attempts: 1}}}
+	const notFound, pauseTag = ": executable file not found in $PATH", "registry.k8s.io/pause:3.10"
+	done, both := want{attempts: 1}, []string{box, pauseTag}
+	tests := []test{{name: "RuntimeConfig", faults: []fake.Fault{{RPC: "RuntimeConfig", Hang: true}}, want: done}}
 	for _, rpc := range []string{
 		"Version", "ListImages", "RunPodSandbox", "CreateContainer", "StartContainer", "ExecSync", "ListContainerStats",
 		"StopContainer", "RemoveContainer", "StopPodSandbox", "RemovePodSandbox",
@@ -71,8 +78,9 @@ func TestFaults(t *testing.T) {
 		case "RemovePodSandbox":
 			fails.left, hangs.left = 1, 1
 		}
-		tests = append(tests, test{rpc + " fails", []fake.Fault{{RPC: rpc, Error: "Unknown: it is broken"}}, fails},
-			test{rpc + " hangs", []fake.Fault{{RPC: rpc, Hang: true}}, hangs})
+		tests = append(tests,
+			test{name: rpc + " fails", faults: []fake.Fault{{RPC: rpc, Error: "Unknown: it is broken"}}, want: fails},
+			test{name: rpc + " hangs", faults: []fake.Fault{{RPC: rpc, Hang: true}}, want: hangs})
 	}
 	// The runtime refuses to remove a sandbox whose StartContainer was given up, as containerd does.
 	busy := fake.Fault{RPC: "RemovePodSandbox", Error: "Unknown: container is in starting state, can't be removed"}
@@ -87,25 +95,67 @@ func TestFaults(t *testing.T) {
 	stop := fake.Fault{RPC: "StopPodSandbox", Error: "Unknown: failed to destroy network for sandbox", First: 1}
 	twice := stop
 	twice.First = 2
-	tests = append(tests,
-		test{
-			"the runtime's own deadline",
-			[]fake.Fault{{RPC: "StopContainer", Error: "DeadlineExceeded: slow"}},
-			want{step: "StopContainer", outcome: Failed, attempts: 1},
+	tests = append(tests, []test{
+		{
+			name: "the runtime's own deadline", faults: []fake.Fault{{RPC: "StopContainer", Error: "DeadlineExceeded: slow"}},
+			want: want{step: "StopContainer", outcome: Failed, attempts: 1},
 		},
-		test{"busy for a while", []fake.Fault{hungStart, soon}, started},
-		test{"busy for good", []fake.Fault{hungStart, busy}, startedLeft},
-		test{"stop fails once", []fake.Fault{stop}, want{attempts: 2}},
-		test{"stop fails twice", []fake.Fault{twice}, want{step: "StopPodSandbox", outcome: Failed, attempts: 1}},
-	)
+		{name: "busy for a while", faults: []fake.Fault{hungStart, soon}, want: started},
+		{name: "busy for good", faults: []fake.Fault{hungStart, busy}, want: startedLeft},
+		{name: "stop fails once", faults: []fake.Fault{stop}, want: want{attempts: 2}},
+		{
+			name: "stop fails twice", faults: []fake.Fault{twice},
+			want: want{step: "StopPodSandbox", outcome: Failed, attempts: 1},
+		},
+		{name: "pulled", images: []string{}, image: "nginx:1", ran: "nginx:1", want: done},
+		{
+			name: "no true", ran: box, want: done, skipped: "ExecSync",
+			faults: []fake.Fault{{RPC: "ExecSync", Error: `Unknown: exec failed: "true"` + notFound}},
+		},
+		{
+			name: "no sleep: the pause image", images: both, ran: pauseTag, want: done, skipped: "ExecSync",
+			faults: []fake.Fault{{RPC: "StartContainer", First: 1, Error: `Unknown: exec: "sleep"` + notFound}},
+		},
+		{
+			name: "no layers: the pause image", images: both, ran: pauseTag, want: done, skipped: "ExecSync",
+			faults: []fake.Fault{{RPC: "CreateContainer", First: 1, Error: "NotFound: content digest sha256:1: not found"}},
+		},
+		{
+			name: "named, and no other is taken", images: []string{box, "app:2"}, image: "app:2", ran: "app:2",
+			want: want{"StartContainer", Failed, 1, ByImage, 0, false},
+			faults: []fake.Fault{{
+				RPC: "StartContainer", First: 1, Error: "Unknown: executable file `sleep` not found in $PATH", // crun's
+			}},
+		},
+		{
+			name: "no runc", ran: pauseTag, want: want{"StartContainer", Failed, 1, "", 0, false},
+			faults: []fake.Fault{{RPC: "StartContainer", Error: `Unknown: exec: "runc"` + notFound}},
+		},
+		{
+			name: "systemd", ran: box, want: done,
+			faults: []fake.Fault{{RPC: "RuntimeConfig", Error: "Unimplemented: unknown method"}, {
+				RPC: "RunPodSandbox", First: 1, Error: `Unknown: expected cgroupsPath to be of format "slice:prefix:name"`,
+			}},
+		},
+	}...)
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cri := serve(t, []string{box}, tt.faults...)
+				if tt.images == nil {
+					tt.images = []string{box}
+				}
+				cri := serve(t, tt.images, tt.faults...)
 				opts, start := options(), time.Now()
-				tt.want.check(t, cri, Run(t.Context(), cri, opts))
+				opts.Image, opts.Pull = tt.image, true
+				got := Run(t.Context(), cri, opts)
+				tt.want.check(t, cri, got)
 				if d := time.Since(start); d > opts.Course+opts.Cleanup {
 					t.Errorf("it took %v", d)
+				}
+				i := slices.IndexFunc(got.Steps, func(s Step) bool { return s.Outcome == Skipped })
+				if (i >= 0) != (tt.skipped != "") || i >= 0 && got.Steps[i].Name != tt.skipped ||
+					tt.ran != "" && got.Image != tt.ran {
+					t.Errorf("ran %q, steps %+v; want %q, without %q", got.Image, got.Steps, tt.ran, tt.skipped)
 				}
 			})
 		})
@@ -257,80 +307,6 @@ func TestRun(t *testing.T) {
 			t.Errorf("%v %v are left of the logs", entries, err)
 		}
 	})
-}
-
-func TestImages(t *testing.T) {
-	const notFound = ": executable file not found in $PATH"
-	done := want{attempts: 1}
-	for _, tt := range []struct {
-		name    string
-		images  []string // on the node, beside that of the pod
-		image   string
-		pull    bool
-		faults  []fake.Fault
-		ran     string // image
-		want    want
-		skipped string // step
-	}{
-		{name: "pulled", image: "nginx:1", pull: true, ran: "nginx:1", want: done},
-		{
-			name: "no true", images: []string{box}, ran: box, want: done, skipped: "ExecSync",
-			faults: []fake.Fault{{RPC: "ExecSync", Error: `Unknown: exec failed: "true"` + notFound}},
-		},
-		{
-			name: "no sleep: the pause image", images: []string{box, "registry.k8s.io/pause:3.10"},
-			ran: "registry.k8s.io/pause:3.10", want: done, skipped: "ExecSync",
-			faults: []fake.Fault{{RPC: "StartContainer", First: 1, Error: `Unknown: exec: "sleep"` + notFound}},
-		},
-		{
-			name: "no layers: the pause image", images: []string{box, "registry.k8s.io/pause:3.10"},
-			ran: "registry.k8s.io/pause:3.10", want: done, skipped: "ExecSync",
-			faults: []fake.Fault{
-				{RPC: "CreateContainer", First: 1, Error: "NotFound: content digest sha256:1: not found"},
-			},
-		},
-		{
-			name: "named, and no other is taken", images: []string{box, "app:2"}, image: "app:2", ran: "app:2",
-			want: want{"StartContainer", Failed, 1, ByImage, 0, false},
-			faults: []fake.Fault{{
-				RPC: "StartContainer", First: 1, Error: "Unknown: executable file `sleep` not found in $PATH", // crun's
-			}},
-		},
-		{
-			name: "no runc", images: []string{box}, ran: "registry.k8s.io/pause:3.10",
-			want:   want{"StartContainer", Failed, 1, "", 0, false},
-			faults: []fake.Fault{{RPC: "StartContainer", Error: `Unknown: exec: "runc"` + notFound}},
-		},
-		{
-			name: "systemd", images: []string{box}, ran: box, want: done,
-			faults: []fake.Fault{
-				{RPC: "RuntimeConfig", Error: "Unimplemented: unknown method"},
-				{
-					RPC: "RunPodSandbox", First: 1,
-					Error: `Unknown: expected cgroupsPath to be of format "slice:prefix:name"`,
-				},
-			},
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cri := serve(t, append([]string{"app:1"}, tt.images...), tt.faults...)
-				opts := options()
-				opts.Image, opts.Pull = tt.image, tt.pull
-				got := Run(t.Context(), cri, opts)
-				tt.want.check(t, cri, got)
-				skipped := ""
-				for _, s := range got.Steps {
-					if s.Outcome == Skipped {
-						skipped = s.Name
-					}
-				}
-				if got.Image != tt.ran || skipped != tt.skipped {
-					t.Errorf("ran %q, skipped %q; want %q, %q", got.Image, skipped, tt.ran, tt.skipped)
-				}
-			})
-		})
-	}
 }
 
 // TestExitError has what docker 20.10 answers where a container lacks the program, and where the program fails.
