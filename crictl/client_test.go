@@ -5,30 +5,42 @@ import (
 	"context"
 	"io"
 	"net"
+	"path"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/kdiag/kdiag/crictl/fake"
+	"github.com/kdiag/kdiag/crictl/fake/faketest"
 )
 
-func unimplemented(method string) error {
-	return status.Error(codes.Unimplemented, "unknown method "+method)
+// newClient returns a client of a runtime in this process in which these faults are in force.
+func newClient(t *testing.T, opts Options, faults ...fake.Fault) *Client {
+	t.Helper()
+	opts.Dialer = faketest.Serve(t, fake.Scenario{Name: "faulty", Faults: faults})
+	c, err := Dial("/run/fake.sock", opts)
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 func TestCallOutcomes(t *testing.T) {
-	version := answer(t, &runtimeapi.VersionResponse{RuntimeName: "containerd"})
+	const s = fake.Duration(time.Second)
 	for _, tc := range []struct {
 		name    string
-		server  handler
+		fault   fake.Fault    // of Version
 		parent  time.Duration // deadline of the command; 0 for one much later
 		cancel  time.Duration // when the command is interrupted; 0 for never
 		close   bool          // the client is closed then instead
@@ -36,51 +48,50 @@ func TestCallOutcomes(t *testing.T) {
 		err     string // part of Err
 		elapsed time.Duration
 	}{
-		{name: "slow", server: slow(3*time.Second, version), want: OK, elapsed: 3 * time.Second},
-		{name: "hung", server: hang, want: DeadlineExceeded, err: "deadline", elapsed: 5 * time.Second},
+		{name: "slow", fault: fake.Fault{Delay: 3 * s}, want: OK, elapsed: 3 * time.Second},
+		{name: "hung", fault: fake.Fault{Hang: true}, want: DeadlineExceeded, err: "deadline", elapsed: 5 * time.Second},
 		{
-			name: "command's deadline first", server: hang, parent: 2 * time.Second, want: Canceled, err: "deadline",
-			elapsed: 2 * time.Second,
-		},
-		{name: "interrupted", server: hang, cancel: time.Second, want: Canceled, err: "canceled", elapsed: time.Second},
-		{name: "closed", server: hang, cancel: time.Second, close: true, want: Canceled, elapsed: time.Second},
-		{
-			name:   "deadline of something behind the runtime",
-			server: slow(time.Second, fail(status.Error(codes.DeadlineExceeded, "shim: no answer"))),
-			want:   Unknown, err: "the runtime answered DeadlineExceeded: shim: no answer", elapsed: time.Second,
+			name: "command's deadline first", fault: fake.Fault{Hang: true}, parent: 2 * time.Second, want: Canceled,
+			err: "deadline", elapsed: 2 * time.Second,
 		},
 		{
-			name: "our deadline, reported by the runtime a moment early",
-			server: slow(4900*time.Millisecond,
-				fail(status.Error(codes.DeadlineExceeded, "context deadline exceeded"))),
-			want: DeadlineExceeded, err: "context deadline", elapsed: 4900 * time.Millisecond,
+			name: "interrupted", fault: fake.Fault{Hang: true}, cancel: time.Second, want: Canceled, err: "canceled",
+			elapsed: time.Second,
 		},
 		{
-			name: "canceled by the runtime", server: fail(status.Error(codes.Canceled, "ctx")), want: Unknown,
+			name: "closed", fault: fake.Fault{Hang: true}, cancel: time.Second, close: true, want: Canceled,
+			elapsed: time.Second,
+		},
+		{
+			name:  "deadline of something behind the runtime",
+			fault: fake.Fault{Delay: s, Error: "DeadlineExceeded: shim: no answer"},
+			want:  Unknown, err: "the runtime answered DeadlineExceeded: shim: no answer", elapsed: time.Second,
+		},
+		{
+			name:  "our deadline, reported by the runtime a moment early",
+			fault: fake.Fault{Delay: 49 * s / 10, Error: "DeadlineExceeded: context deadline exceeded"},
+			want:  DeadlineExceeded, err: "context deadline", elapsed: 4900 * time.Millisecond,
+		},
+		{
+			name: "canceled by the runtime", fault: fake.Fault{Error: "Canceled: ctx"}, want: Unknown,
 			err: "the runtime answered Canceled: ctx",
 		},
-		{name: "not CRI", server: fail(unimplemented("x")), want: Unimplemented, err: "unknown method"},
+		{name: "not CRI", fault: fake.Fault{Error: "Unimplemented: none"}, want: Unimplemented, err: "none"},
 		{
-			name: "control characters", server: fail(status.Error(codes.Internal, "a\x1b[2Jb\nc")), want: Internal,
+			name: "control characters", fault: fake.Fault{Error: "Internal: a\x1b[2Jb\nc"}, want: Internal,
 			err: `a\x1b[2Jb\nc`,
 		},
 		{
-			name: "long error", server: fail(status.Error(codes.Internal, strings.Repeat("ä", 5000))), want: Internal,
+			name: "long error", fault: fake.Fault{Error: "Internal: " + strings.Repeat("ä", 5000)}, want: Internal,
 			err: strings.Repeat("ä", 99) + "..." + strings.Repeat("ä", 99),
-		},
-		{
-			name: "garbage", want: Internal, err: "the answer could not be decoded",
-			server: func(_ context.Context, _ []byte, send func([]byte) error) error {
-				return send([]byte("\xff\xff\xff"))
-			},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var late []time.Duration
 				start := time.Now()
-				c := newClient(t, Options{Late: func() { late = append(late, time.Since(start)) }},
-					map[string]handler{"Version": tc.server})
+				tc.fault.RPC = "Version"
+				c := newClient(t, Options{Late: func() { late = append(late, time.Since(start)) }}, tc.fault)
 				ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(tc.parent, time.Hour))
 				defer cancel()
 				if tc.cancel > 0 {
@@ -112,6 +123,8 @@ func TestCallOutcomes(t *testing.T) {
 	}
 }
 
+// TestDialOutcomes calls a runtime that cannot be reached until the pauses between connections have grown to their
+// largest. Within a second of its return it answers, unless a connection waits for its first frame.
 func TestDialOutcomes(t *testing.T) {
 	fails := func(errno unix.Errno) Dialer {
 		return func(context.Context, string) (net.Conn, error) {
@@ -136,54 +149,29 @@ func TestDialOutcomes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c, err := Dial("/run/x.sock", Options{
-					RPCTimeout: time.Second,
-					Dialer: func(ctx context.Context, p string) (net.Conn, error) {
-						if p != "/run/x.sock" {
-							t.Errorf("dialled %q", p)
-						}
-						return tc.dial(ctx, p)
-					},
-				})
-				must(t, err)
-				for range 3 { // the second and third call meet a connection in the making, or one that is backing off
+				c := newClient(t, Options{RPCTimeout: time.Second})
+				returned := c.dial
+				c.dial = func(ctx context.Context, p string) (net.Conn, error) {
+					if p != "/run/fake.sock" {
+						t.Errorf("dialled %q", p)
+					}
+					return tc.dial(ctx, p)
+				}
+				for range 20 {
 					_, call := c.Version(t.Context())
 					if call.Code != tc.want || !strings.Contains(call.Err, tc.err) || call.Elapsed != tc.elapsed {
 						t.Errorf("got %+v", call)
 					}
+					time.Sleep(time.Second / 4)
 				}
-				_ = c.Close()
+				tc.dial = returned
+				time.Sleep(time.Second)
+				if _, call := c.Version(t.Context()); call.OK() != (tc.name != "accepts and sends nothing") {
+					t.Errorf("a second after the runtime came back: %+v", call)
+				}
 			})
 		})
 	}
-}
-
-func TestReconnects(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		server := map[string]handler{"Version": answer(t, &runtimeapi.VersionResponse{RuntimeName: "x"})}
-		var down atomic.Bool
-		down.Store(true)
-		c := newClient(t, Options{}, server)
-		dial := c.dial
-		c.dial = func(ctx context.Context, p string) (net.Conn, error) {
-			if down.Load() {
-				return nil, unix.ECONNREFUSED
-			}
-			return dial(ctx, p)
-		}
-		// Long enough for the pauses to have grown to their largest.
-		for range 20 {
-			if _, call := c.Version(t.Context()); call.Code != Unavailable || !strings.Contains(call.Err, "refused") {
-				t.Errorf("got %+v", call)
-			}
-			time.Sleep(time.Second / 4)
-		}
-		down.Store(false)
-		time.Sleep(time.Second)
-		if _, call := c.Version(t.Context()); !call.OK() {
-			t.Errorf("a second after the runtime came back: %+v", call)
-		}
-	})
 }
 
 // TestCalls compares each request byte by byte with the kubelet's, and what is kept of the answer. The kubelet's lists
@@ -273,29 +261,64 @@ func TestCalls(t *testing.T) {
 		},
 	} {
 		t.Run(tt.method, func(t *testing.T) {
-			c := newClient(t, Options{RPCTimeout: time.Minute}, map[string]handler{
-				tt.method: func(ctx context.Context, req []byte, send func([]byte) error) error {
-					if diff := cmp.Diff(string(mustMarshal(t, tt.request)), string(req)); diff != "" {
-						t.Errorf("request (-kubelet +kdiag):\n%s", diff)
-					}
-					return answer(t, tt.respond)(ctx, req, send)
-				},
+			c := answering(t, tt.method, func(req []byte) []byte {
+				if diff := cmp.Diff(string(mustMarshal(t, tt.request)), string(req)); diff != "" {
+					t.Errorf("request (-kubelet +kdiag):\n%s", diff)
+				}
+				return mustMarshal(t, tt.respond)
 			})
 			if diff := cmp.Diff(tt.want, tt.call(c)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
+	_, call := answering(t, "Version", func([]byte) []byte { return []byte("\xff\xff\xff") }).Version(ctx)
+	if call.Code != Internal || !strings.HasPrefix(call.Err, "the answer could not be decoded") {
+		t.Errorf("garbage: %+v", call)
+	}
 }
 
-func TestRefusedSize(t *testing.T) {
-	for text, want := range map[string]int{
-		"grpc: received message larger than max (20971521 vs. 16777216)": 20971521,
-		"larger than max (x vs. 5)":                                      0,
-		"larger than max (99999999999999999999 vs. 16)":                  0,
-	} {
-		if size, ok := refusedSize(text); ok != (want != 0) || ok && size != want {
-			t.Errorf("%q: got %d, %t", text, size, ok)
-		}
+// answering returns a client of a real gRPC server that answers one method, by the bytes of its request.
+func answering(t *testing.T, method string, answer func(req []byte) []byte) *Client {
+	t.Helper()
+	lis := bufconn.Listen(1 << 20)
+	server := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(
+		func(_ any, s grpc.ServerStream) error {
+			var message []byte
+			full, _ := grpc.MethodFromServerStream(s)
+			if err := s.RecvMsg(&message); err != nil || path.Base(full) != method {
+				return status.Error(codes.Unimplemented, full)
+			}
+			message = answer(message)
+			return s.SendMsg(&message)
+		}))
+	go func() { _ = server.Serve(lis) }()
+	t.Cleanup(server.Stop)
+	dial := func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }
+	c, err := Dial("/run/test.sock", Options{RPCTimeout: time.Minute, Dialer: dial})
+	must(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// rawCodec lets a server send bytes that are no message at all.
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "raw" }
+
+func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(*v.(*[]byte))}, nil
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	*v.(*[]byte) = data.Materialize()
+	return nil
+}
+
+// must ends a test that cannot go on.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

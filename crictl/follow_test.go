@@ -49,7 +49,7 @@ func listen(t *testing.T, s fake.Scenario, watch func(rpc, id string) (ended fun
 	srv, err := fake.New(s)
 	must(t, err)
 	srv.Watch = watch
-	path = socketPath(t)
+	path = filepath.Join(t.TempDir(), "s")
 	stop, err := fake.Listen(context.Background(), srv, path)
 	must(t, err)
 	t.Cleanup(stop)

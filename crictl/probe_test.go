@@ -6,11 +6,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -19,47 +18,10 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake"
 )
 
-// A due is a context whose deadline passes when the one in it is cancelled, and not by the clock.
-type due struct{ context.Context }
-
-func (d due) Deadline() (time.Time, bool) { return time.Now().Add(time.Hour), true }
-
-func (d due) Err() error {
-	if d.Context.Err() != nil {
-		return context.DeadlineExceeded
-	}
-	return nil
-}
-
-// drained waits until the peer has read all that was written to it.
-func drained(t *testing.T, c net.Conn) {
-	raw, err := c.(syscall.Conn).SyscallConn()
-	for unread := 1; err == nil && unread > 0; runtime.Gosched() {
-		if ctlErr := raw.Control(func(fd uintptr) {
-			unread,
-				err = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ)
-		}); err == nil {
-			err = ctlErr
-		}
-	}
-	if err != nil {
-		t.Error(err)
-	}
-}
-
-// socketPath is a path short enough for a socket.
-func socketPath(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "kd")
-	must(t, err)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return filepath.Join(dir, "s")
-}
-
 // serve accepts connections at a new socket and hands each to do. It ends with the test.
 func serve(t *testing.T, do func(net.Conn)) string {
 	t.Helper()
-	path := socketPath(t)
+	path := filepath.Join(t.TempDir(), "s")
 	lis, err := net.Listen("unix", path)
 	must(t, err)
 	t.Cleanup(func() { _ = lis.Close() })
@@ -81,7 +43,7 @@ func serve(t *testing.T, do func(net.Conn)) string {
 // backlogged is a listener whose queue is full and that accepts nothing.
 func backlogged(t *testing.T) string {
 	t.Helper()
-	path := socketPath(t)
+	path := filepath.Join(t.TempDir(), "s")
 	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	must(t, err)
 	t.Cleanup(func() { _ = unix.Close(fd) })
@@ -117,7 +79,7 @@ func TestProbe(t *testing.T) {
 		want  ConnectState
 		first string // part of FirstByte
 	}{
-		{"missing", socketPath, ConnectMissing, ""},
+		{"missing", func(t *testing.T) string { return t.TempDir() + "/s" }, ConnectMissing, ""},
 		{"directory", func(t *testing.T) string { return t.TempDir() }, ConnectNotSocket, ""},
 		{"refused", func(t *testing.T) string { return host{"s": "socket"}.root(t) + "/s" }, ConnectRefused, ""},
 		{"backlogged", backlogged, ConnectBacklogged, ""},
@@ -161,22 +123,25 @@ func TestProbeEnds(t *testing.T) {
 		{"interrupted", "", true, ConnectCanceled},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ctx, end := context.WithCancel(t.Context())
-			defer end()
-			if !tc.interrupted {
-				ctx = due{ctx}
-			}
-			got := Probe(ctx, serve(t, func(c net.Conn) {
-				_, _ = io.ReadFull(c, make([]byte, len(http2Hello)))
-				_, _ = io.WriteString(c, tc.says)
-				drained(t, c)
-				end()
-				_, _ = io.Copy(io.Discard, c)
-			}))
-			if got.State != tc.want || tc.says != "" && got.FirstByte != strconv.QuoteToASCII(tc.says) ||
-				tc.want == ConnectSilent && got.PeerPID != os.Getpid() {
-				t.Errorf("got %+v, want %s", got, tc.want)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if tc.interrupted {
+					time.AfterFunc(time.Second, cancel)
+				}
+				got := Dialer(func(context.Context, string) (net.Conn, error) {
+					here, there := net.Pipe()
+					go func() {
+						_, _ = io.ReadFull(there, make([]byte, len(http2Hello)))
+						_, _ = io.WriteString(there, tc.says)
+						_, _ = io.Copy(io.Discard, there)
+					}()
+					return here, nil
+				}).Probe(ctx, "/run/x.sock")
+				if got.State != tc.want || tc.says != "" && got.FirstByte != strconv.QuoteToASCII(tc.says) {
+					t.Errorf("got %+v, want %s", got, tc.want)
+				}
+			})
 		})
 	}
 }
