@@ -24,9 +24,6 @@ const (
 	CrictlConfigEnv = "CRI_CONFIG_FILE"
 )
 
-// kubeletConfigFile is where kubeadm writes the kubelet's configuration.
-const kubeletConfigFile = "/var/lib/kubelet/config.yaml"
-
 // DiscoverOptions configure Discover.
 type DiscoverOptions struct {
 	Flag   string              // --runtime-endpoint; empty when not given
@@ -138,7 +135,7 @@ type discovery struct {
 func (d *discovery) take(source Source, what, value, reason string) bool {
 	url, err := ParseEndpoint(value)
 	if bad, ok := errors.AsType[*EndpointError](err); ok {
-		return d.reject(source, what, printable(fmt.Sprintf("its endpoint %q %s", bad.Value, bad.Problem), errLimit))
+		return d.reject(source, what, printable(fmt.Sprintf("its endpoint %q %s", bad.Value, bad.Problem)))
 	}
 	d.Endpoint = Endpoint{URL: url, Source: source, Reason: reason}
 	return true
@@ -175,7 +172,7 @@ func (d *discovery) fromConfig(ctx context.Context) bool {
 	if d.config != "" {
 		name, read = d.config, kubeletconfig.ReadFile
 	}
-	what := printable(name, errLimit)
+	what := printable(name)
 	value, err := within(ctx, "reading "+name, func() (string, error) {
 		data, err := read(name)
 		if err != nil {
@@ -235,12 +232,7 @@ func (d *discovery) fromDefault() bool {
 // runtime a kubelet exits.
 func (d *discovery) fromStopped(ctx context.Context) bool {
 	value, err := within(ctx, "reading kubelet.service", func() (string, error) {
-		host := SeenBy(d.root, 0).Kubelet()
-		flags := kubeletconfig.ParseFlags(kubeletconfig.UnitArgs("kubelet.service", host))
-		if len(flags["config"]) == 0 {
-			flags["config"] = []string{kubeletConfigFile}
-		}
-		s := kubeletconfig.Read(flags, host, true)
+		s := kubeletconfig.ReadUnit(SeenBy(d.root, 0).Kubelet())
 		if !s.IsSet("containerRuntimeEndpoint") {
 			return "", nil
 		}

@@ -106,5 +106,5 @@ func reasonOf(err error) string {
 	if path, ok := errors.AsType[*fs.PathError](err); ok {
 		err = path.Err
 	}
-	return printable(strings.Join(strings.Fields(err.Error()), " "), errLimit)
+	return printable(strings.Join(strings.Fields(err.Error()), " "))
 }

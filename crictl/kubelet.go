@@ -101,16 +101,22 @@ func splitCmdline(data []byte) []string {
 }
 
 // otherUser returns the user of a process if it cannot be a kubelet or shim of this node; empty when it can.
-func (p *process) otherUser() string { return printable(proc.OtherUser(p.status), errLimit) }
+func (p *process) otherUser() string { return printable(proc.OtherUser(p.status)) }
 
 // shimAbove returns the topmost shim among the ancestors of a process; 0 for none.
 func (p *process) shimAbove(root string) int {
 	return proc.ShimAbove(p.pid, func(pid int) (int, string, bool) {
-		status, err := readProc(root, pid, "status")
-		parent, errParent := strconv.Atoi(strings.Join(proc.StatusFields(string(status), "PPid:"), ""))
-		comm, errComm := readProc(root, parent, "comm")
-		return parent, string(comm), errors.Join(err, errParent, errComm) == nil
+		parent := parentOf(root, pid)
+		comm, err := readProc(root, parent, "comm")
+		return parent, string(comm), parent > 0 && err == nil
 	})
+}
+
+// parentOf returns the parent of a process; 0 where it has none, or may not be read.
+func parentOf(root string, pid int) int {
+	status, _ := readProc(root, pid, "status")
+	parent, _ := strconv.Atoi(strings.Join(proc.StatusFields(string(status), "PPid:"), ""))
+	return parent
 }
 
 // isPods reports whether a process is a pod's.
@@ -215,7 +221,7 @@ func (k *KubeletProcess) readArgsFile() {
 	}
 	data, err := k.Files().Read(name)
 	if err != nil {
-		k.problem = printable(name, errLimit) + " " + err.Error()
+		k.problem = printable(name) + " " + err.Error()
 		return
 	}
 	snapData := filepath.Dir(filepath.Dir(name))
@@ -249,7 +255,7 @@ func (d *discovery) findKubelet(ctx context.Context) (tried []Tried) {
 	}
 	var chosen *KubeletProcess
 	for _, k := range all {
-		what := fmt.Sprintf("%s (pid %d)", printable(k.name, errLimit), k.pid)
+		what := fmt.Sprintf("%s (pid %d)", printable(k.name), k.pid)
 		switch user := k.otherUser(); {
 		case proc.Nested(k.status):
 			tried = append(tried, Tried{SourceKubelet, what, "runs in another pid namespace, as that of another node"})
@@ -311,7 +317,7 @@ func (k *KubeletProcess) settings() *Kubelet {
 		problems = append(problems, k.problem)
 	}
 	for _, p := range s.Problems {
-		problems = append(problems, printable(p.Error(), errLimit))
+		problems = append(problems, printable(p.Error()))
 	}
 	c := &out.Collection
 	if v := kubeletconfig.Last(flags, "maximum-dead-containers-per-container"); v != "" {
@@ -373,13 +379,9 @@ func connects(root string, pid int) bool {
 // descends reports whether a process is below another one.
 func descends(root string, pid, from int) bool {
 	for range 64 { // process ids are read one after the other: a reused one could close a circle
-		status, err := readProc(root, pid, "status")
-		if pid, _ = strconv.Atoi(strings.Join(proc.StatusFields(string(status), "PPid:"), "")); err != nil || pid <= 1 {
-			return false
-		}
-		if pid == from {
-			return true
+		if pid = parentOf(root, pid); pid <= 1 || pid == from {
+			break
 		}
 	}
-	return false
+	return pid > 1 && pid == from
 }

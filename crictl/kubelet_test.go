@@ -18,33 +18,23 @@ func TestKubelet(t *testing.T) {
 		want *Kubelet
 	}{
 		{
-			"garbage collection and pods, by flags over the file and its drop-ins",
+			"flags over the file and its drop-ins; what is bad is named, and the rest counts",
 			host{
 				"812 kubelet": "kubelet --config=/etc/k.yaml --config-dir=/etc/k.d --root-dir=/data/kubelet " +
 					"--maximum-dead-containers-per-container=3 --minimum-container-ttl-duration 2m " +
-					"--read-only-port=0 --manifest-url=http://localhost/pods",
+					"--read-only-port=0 --manifest-url=http://localhost/pods --runtime-request-timeout=soon",
 				"etc/k.yaml": "staticPodPath: /etc/kubernetes/manifests\nreadOnlyPort: 10255\nstaticPodURL: x\n" +
-					"podLogsDir: /data/logs\n",
+					"podLogsDir: /data/logs\ncontainerRuntimeEndpoint: /run/a\n",
 				"etc/k.d/10.conf": "staticPodPath: /etc/static\n",
 			},
 			&Kubelet{
-				PID: 812, Name: "kubelet", ConfigPath: "/etc/k.yaml", Collection: Collection{
+				PID: 812, Name: "kubelet", ConfigPath: "/etc/k.yaml", Endpoint: "/run/a",
+				EndpointFrom: "containerRuntimeEndpoint in the configuration file", RequestTimeout: 2 * time.Minute,
+				Unreadable: "runtimeRequestTimeout has a wrong value", Collection: Collection{
 					DeadPerContainer: new(3), MinAge: 2 * time.Minute, RootDir: "/data/kubelet",
 					StaticPodPath: "/etc/static",
 					StaticPodURL:  "http://localhost/pods", PodLogsDir: "/data/logs",
 				},
-			},
-		},
-		{
-			"what is bad is named, and the rest counts",
-			host{
-				"812 kubelet": "kubelet --config=/k.yaml --config-dir=/none --runtime-request-timeout=soon",
-				"k.yaml":      "containerRuntimeEndpoint: /run/a\nruntimeRequestTimeout: later\n",
-			},
-			&Kubelet{
-				PID: 812, Name: "kubelet", ConfigPath: "/k.yaml", Endpoint: "/run/a",
-				EndpointFrom: "containerRuntimeEndpoint in the configuration file", RequestTimeout: 2 * time.Minute,
-				Unreadable: "/none does not exist; runtimeRequestTimeout has a wrong value",
 			},
 		},
 		{

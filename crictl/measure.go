@@ -90,7 +90,7 @@ func (c *Client) measure(
 			call.Bytes = size
 		}
 	}
-	call.Err = printable(text, errLimit)
+	call.Err = printable(text)
 	return call
 }
 

@@ -21,8 +21,8 @@ func Shorten(s string, most int) string {
 }
 
 // printable returns s fit for a terminal: control and other invisible characters, bytes that are not UTF-8, and
-// backslashes as backslash escapes, and at most limit runes of the original.
-func printable(s string, limit int) string {
-	q := strconv.QuoteToGraphic(Shorten(s, limit))
+// backslashes as backslash escapes, and at most errLimit runes of the original.
+func printable(s string) string {
+	q := strconv.QuoteToGraphic(Shorten(s, errLimit))
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
 }

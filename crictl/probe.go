@@ -135,7 +135,7 @@ func systemError(err error) string {
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {
 		return errno.Error()
 	}
-	return printable(err.Error(), errLimit)
+	return printable(err.Error())
 }
 
 // greet sends HTTP/2's hello and reads the first frame of the answer.

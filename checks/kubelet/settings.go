@@ -20,8 +20,6 @@ import (
 
 const (
 	defaultRootDir = "/var/lib/kubelet"
-	// defaultConfig is where kubeadm has the kubelet's configuration file.
-	defaultConfig = "/var/lib/kubelet/config.yaml"
 	// defaultK3sDir is where K3s keeps the files of the kubelet in its process.
 	defaultK3sDir = "/var/lib/rancher/k3s"
 )
@@ -191,7 +189,7 @@ func otherNetwork(root string, pid int) bool {
 // without a kubelet's files the error is ErrNoNode.
 func AskPing(ctx context.Context, root string) (Health, error) {
 	all := crictl.SeenBy(root, 0)
-	setUp := []string{defaultConfig, defaultKubeconfig, filepath.Join(defaultCertDir, clientFile)}
+	setUp := []string{kubeletconfig.DefaultFile, defaultKubeconfig, filepath.Join(defaultCertDir, clientFile)}
 	if !slices.ContainsFunc(setUp, func(name string) bool {
 		info, err := all.Stat(name)
 		return err == nil && info.Mode().IsRegular()
@@ -201,13 +199,8 @@ func AskPing(ctx context.Context, root string) (Health, error) {
 	if otherNetwork(root, 1) {
 		return Health{}, fmt.Errorf("asking the kubelet: %w", errOtherNetwork)
 	}
-	from := all.Kubelet()
-	flags := kubeletconfig.ParseFlags(kubeletconfig.UnitArgs("kubelet.service", from))
-	if len(flags["config"]) == 0 {
-		flags["config"] = []string{defaultConfig}
-	}
 	var s Settings
-	s.fill(&kubeletconfig.Read(flags, from, true).Config)
+	s.fill(&kubeletconfig.ReadUnit(all.Kubelet()).Config)
 	held := holders(ctx, root, s)
 	return Health{Missing: "no kubelet runs here", Ping: askPing(ctx, s, held), Holders: held}, nil
 }

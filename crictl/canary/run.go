@@ -1,6 +1,7 @@
 package canary
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,8 +138,17 @@ func (c *canaryRun) live(ctx context.Context) {
 			return err
 		}},
 		{"StartContainer", func(ctx context.Context) error { return c.cri.StartContainer(ctx, id) }},
-		{"ExecSync", func(ctx context.Context) error { return c.exec(ctx, id) }},
-		{"ListContainerStats", func(ctx context.Context) error { return c.stats(ctx, id) }},
+		{"ExecSync", func(ctx context.Context) error {
+			resp, err := c.cri.ExecSync(ctx, id, []string{execProgram}, execTimeout)
+			return cmp.Or(err, exitError(resp))
+		}},
+		{"ListContainerStats", func(ctx context.Context) error {
+			stats, err := c.cri.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{Id: id})
+			if err == nil && len(stats) == 0 {
+				err = errors.New("the reply lacks the container")
+			}
+			return err
+		}},
 		{"StopContainer", func(ctx context.Context) error { return c.cri.StopContainer(ctx, id, 0) }},
 		{"RemoveContainer", func(ctx context.Context) error { return c.cri.RemoveContainer(ctx, id) }},
 	} {
@@ -183,22 +193,6 @@ func patient(ctx context.Context) (context.Context, context.CancelFunc) {
 		time.AfterFunc(interruptGrace, cancel)
 	})
 	return soft, func() { stop(); cancel() }
-}
-
-func (c *canaryRun) exec(ctx context.Context, id string) error {
-	resp, err := c.cri.ExecSync(ctx, id, []string{execProgram}, execTimeout)
-	if err == nil {
-		err = exitError(resp)
-	}
-	return err
-}
-
-func (c *canaryRun) stats(ctx context.Context, id string) error {
-	stats, err := c.cri.ListContainerStats(ctx, &runtimeapi.ContainerStatsFilter{Id: id})
-	if err == nil && len(stats) == 0 {
-		return errors.New("the reply lacks the container")
-	}
-	return err
 }
 
 // excuse looks for a reason for a failed step other than the runtime, and reports whether the run may continue.

@@ -9,12 +9,23 @@ import (
 
 // Parse reads a scenario from YAML or JSON, resolves Extends and checks the whole. It is strict: an unknown or
 // repeated field is an error that names its line. Errors are one line each.
-func Parse(data []byte) (Scenario, error) {
-	s, err := parse(data)
-	if err != nil {
-		return Scenario{}, fmt.Errorf("reading the scenario: %w", err)
+func Parse(data []byte) (s Scenario, err error) {
+	defer func() {
+		if err != nil {
+			s, err = Scenario{}, fmt.Errorf("reading the scenario: %w", err)
+		}
+	}()
+	if err := decodeStrict(data, &s); err != nil {
+		return s, err
 	}
-	return s, nil
+	if s.Extends != "" {
+		base, ok := Builtin(s.Extends)
+		if !ok {
+			return s, fmt.Errorf("extends: no built-in scenario is called %q", s.Extends)
+		}
+		s = extend(base, s)
+	}
+	return s, s.validate()
 }
 
 // ParseFault reads one fault of a scenario, as YAML or JSON in one line. The outer braces may be left out.
@@ -28,20 +39,6 @@ func ParseFault(text string) (f Fault, err error) {
 		return f, err
 	}
 	return f, f.validate()
-}
-
-func parse(data []byte) (s Scenario, err error) {
-	if err := decodeStrict(data, &s); err != nil {
-		return s, err
-	}
-	if s.Extends != "" {
-		base, ok := Builtin(s.Extends)
-		if !ok {
-			return s, fmt.Errorf("extends: no built-in scenario is called %q", s.Extends)
-		}
-		s = extend(base, s)
-	}
-	return s, s.validate()
 }
 
 // extend lays a scenario over the one that it extends.

@@ -28,26 +28,18 @@ type Socket struct {
 // A ListenFunc makes the listener of a socket. Tests replace the kernel's, which is nil, by one in memory.
 type ListenFunc func(path string) (net.Listener, error)
 
-// Bind is the function Bind where listen is nil. Else there is no file.
-func (listen ListenFunc) Bind(ctx context.Context, path string) (*Socket, error) {
-	if listen == nil {
-		return Bind(ctx, path)
-	}
-	lis, err := listen(path)
-	return &Socket{Listener: lis}, err
-}
-
 // Bind makes a socket at path, mode 0600, and listens on it. A socket that refuses connections is replaced; any other
-// file there is left alone and an error.
-func Bind(ctx context.Context, path string) (*Socket, error) {
-	s, err := bind(ctx, path)
-	if err != nil {
-		return nil, fmt.Errorf("listening on %s: %w", path, err)
+// file there is left alone and an error. Only the kernel's listener has a file.
+func (listen ListenFunc) Bind(ctx context.Context, path string) (_ *Socket, err error) {
+	if listen != nil {
+		lis, err := listen(path)
+		return &Socket{Listener: lis}, err
 	}
-	return s, nil
-}
-
-func bind(ctx context.Context, path string) (*Socket, error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("listening on %s: %w", path, err)
+		}
+	}()
 	if err := clearPath(ctx, path); err != nil {
 		return nil, err
 	}

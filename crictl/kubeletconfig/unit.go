@@ -11,10 +11,23 @@ import (
 	"github.com/coreos/go-systemd/v22/unit"
 )
 
-// UnitArgs returns the arguments with which a systemd service is started, by its unit file and drop-ins, with the
+// DefaultFile is where kubeadm writes the kubelet's configuration file.
+const DefaultFile = "/var/lib/kubelet/config.yaml"
+
+// ReadUnit reads the settings of a kubelet that does not run, by the arguments in kubelet.service. Without --config its
+// file is read where kubeadm writes it.
+func ReadUnit(files Files) *Settings {
+	flags := ParseFlags(unitArgs("kubelet.service", files))
+	if len(flags["config"]) == 0 {
+		flags["config"] = []string{DefaultFile}
+	}
+	return Read(flags, files, true)
+}
+
+// unitArgs returns the arguments with which a systemd service is started, by its unit file and drop-ins, with the
 // program first. Variables that Environment and EnvironmentFile set are replaced; others are empty. Quotes are removed,
 // and hold nothing together but the value of a variable. Without a unit there are none.
-func UnitArgs(name string, files Files) []string {
+func unitArgs(name string, files Files) []string {
 	var sources []string
 	dropIns := map[string]string{}
 	// systemd.unit(5), the most important last

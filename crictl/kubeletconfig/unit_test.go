@@ -37,16 +37,16 @@ func TestUnitArgs(t *testing.T) {
 		{"malformed", map[string]string{lib: "ExecStart=a\n[Service"}, []string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, UnitArgs("kubelet.service", inMemory(tt.files))); diff != "" {
+			if diff := cmp.Diff(tt.want, unitArgs("kubelet.service", inMemory(tt.files))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func FuzzUnitArgs(f *testing.F) {
+func FuzzReadUnit(f *testing.F) {
 	f.Add("[Service]\nEnvironment=\"A=b c\"\nExecStart=/x $A ${A} 'd e'\n")
 	f.Fuzz(func(t *testing.T, text string) {
-		UnitArgs("x.service", inMemory(map[string]string{"/etc/systemd/system/x.service": text}))
+		ReadUnit(inMemory(map[string]string{"/etc/systemd/system/kubelet.service": text}))
 	})
 }
