@@ -23,18 +23,20 @@ func plain() Settings {
 	}
 }
 
+// signals are those with a default threshold.
+var signals = []string{
+	"imagefs.available", "imagefs.inodesFree", "memory.available", "nodefs.available", "nodefs.inodesFree",
+}
+
 // bare makes them those of a kubelet without --config.
 func bare(s *Settings) {
-	s.ReadOnlyAddress, s.EvictionHard = "0.0.0.0:10255", map[string]string{}
-	s.EvictionOff = []string{
-		"imagefs.available", "imagefs.inodesFree", "memory.available", "nodefs.available", "nodefs.inodesFree",
-	}
+	s.ReadOnlyAddress, s.EvictionHard, s.EvictionOff = "0.0.0.0:10255", map[string]string{}, signals
 	s.Own = "evictionHard names nothing, as a kubelet without --config has it by default: " +
 		"nothing is evicted for want of memory, disk or inodes"
 }
 
 func TestReadSettings(t *testing.T) {
-	noMemory, noInodes := unevicted["memory.available"], unevicted["nodefs.inodesFree"]
+	noMemory := unevicted["memory.available"]
 	certificate, key := newIssuer(t).pair("system:node:ip-10-0-0-7.ec2.internal", time.Now(), time.Now())
 	for _, tc := range []struct {
 		name   string
@@ -59,31 +61,6 @@ func TestReadSettings(t *testing.T) {
 			},
 		},
 		{
-			"flags over drop-ins over the file",
-			"--config=/k.yaml --config-dir=/k.d --max-pods=120 --cert-dir /pki --feature-gates=EventedPLEG=false " +
-				"--eviction-hard=memory.available<1Gi,nodefs.available<5% --hostname-override=Other " +
-				"--read-only-port=10255 " +
-				"--rotate-certificates --root-dir=/data",
-			[]string{
-				"k.yaml", "maxPods: 100\nsyncFrequency: 10s\naddress: 10.0.0.1\n" +
-					"featureGates: {EventedPLEG: true, A: true}\nevictionHard: {a: b}\ntlsCertFile: /s.crt\n",
-				"k.d/20.conf", "maxParallelImagePulls: 5\nsyncFrequency: 30s\n",
-				"k.d/10.conf", "syncFrequency: 20s\nport: 1\nfeatureGates: {A: null, B: true}\n",
-				"k.d/30.yaml", "syncFrequency: 40s\n",
-			},
-			func(s *Settings) {
-				s.Files = []string{"/k.yaml", "/k.d/10.conf", "/k.d/20.conf"}
-				s.MaxPods, s.SyncFrequency = 120, 30*time.Second
-				s.Address, s.ReadOnlyAddress = "10.0.0.1:1", "10.0.0.1:10255"
-				s.FeatureGates = map[string]bool{"EventedPLEG": false, "B": true}
-				s.EvictionHard = map[string]string{"memory.available": "1Gi", "nodefs.available": "5%"}
-				s.EvictionOff = []string{"imagefs.available", "imagefs.inodesFree", "nodefs.inodesFree"}
-				s.SerializePulls, s.RotateClient = false, true
-				s.RootDir, s.CertDir, s.NodeName, s.TLSCertFile = "/data", "/pki", "other", "/s.crt"
-				s.Harmful = []Setting{{"evictionHard.nodefs.inodesFree", "not named", noInodes}}
-			},
-		},
-		{
 			"the node's name is that of its certificate", "--kubeconfig=/kubelet.conf --hostname-override=x",
 			[]string{
 				"kubelet.conf", kubeconfig("https://127.0.0.1:1", "client-certificate: /n.pem\n    client-key: /n.pem"),
@@ -98,7 +75,7 @@ func TestReadSettings(t *testing.T) {
 			"K3s", "/usr/local/bin/k3s server --kubelet-arg=max-pods=99",
 			[]string{
 				"var/lib/rancher/k3s/agent/kubelet.kubeconfig", "",
-				"var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf", "podPidsLimit: 7\n",
+				"var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf", "podPidsLimit: 7\nenableServer: false\n",
 			},
 			func(s *Settings) {
 				s.Problems = []string{"K3s hands settings to its kubelet inside its process: " +
@@ -106,6 +83,7 @@ func TestReadSettings(t *testing.T) {
 				s.Files = []string{"/var/lib/rancher/k3s/agent/etc/kubelet.conf.d/00-k3s-defaults.conf"}
 				s.Kubeconfig = "/var/lib/rancher/k3s/agent/kubelet.kubeconfig"
 				s.MaxPods, s.PodPidsLimit, s.Endpoint = 99, 7, "unix:///run/k3s/containerd/containerd.sock"
+				s.Address = ""
 			},
 		},
 		{
@@ -125,25 +103,25 @@ func TestReadSettings(t *testing.T) {
 			},
 		},
 		{
-			"all that harms", "--config=/k.yaml",
+			"all that harms, and what does not",
+			"--config=/k.yaml --cert-dir /pki --root-dir=/data --hostname-override=Other --read-only-port=10255",
 			[]string{"k.yaml", "runtimeRequestTimeout: 10m\nfeatureGates: {AllAlpha: true}\nmaxPods: 738\n" +
-				"healthzPort: 0\n" +
-				"evictionHard: {memory.available: 0%, nodefs.available: 100%, nodefs.inodesFree: 5%}\n" +
-				"nodeLeaseDurationSeconds: 160\nnodeStatusUpdateFrequency: 5m\nenableServer: false\n"},
+				"healthzPort: 0\naddress: 10.0.0.1\nport: 1\ntlsCertFile: /s.crt\nmaxParallelImagePulls: 5\n" +
+				"evictionHard: {memory.available: 0%, nodefs.available: 100%}\nsyncFrequency: 30s\n" +
+				"nodeLeaseDurationSeconds: 160\nnodeStatusUpdateFrequency: 5m\n"},
 			func(s *Settings) {
 				s.Files, s.RequestTimeout, s.EventedPLEG = []string{"/k.yaml"}, 10*time.Minute, true
+				s.RootDir, s.CertDir, s.NodeName, s.TLSCertFile = "/data", "/pki", "other", "/s.crt"
+				s.SerializePulls, s.SyncFrequency = false, 30*time.Second
 				s.FeatureGates = map[string]bool{"AllAlpha": true}
-				s.EvictionHard = map[string]string{
-					"memory.available": "0%", "nodefs.available": "100%", "nodefs.inodesFree": "5%",
-				}
-				s.EvictionOff = []string{
-					"imagefs.available", "imagefs.inodesFree", "memory.available", "nodefs.available",
-				}
+				s.EvictionHard = map[string]string{"memory.available": "0%", "nodefs.available": "100%"}
+				s.EvictionOff = signals
 				s.MaxPods, s.LeaseSeconds, s.NodeStatusEvery = 738, 160, 5*time.Minute
-				s.HealthzAddress, s.Address = "", ""
+				s.HealthzAddress, s.Address, s.ReadOnlyAddress = "", "10.0.0.1:1", "10.0.0.1:10255"
 				s.Harmful = []Setting{
 					{"evictionHard.memory.available", "0%", noMemory},
 					{"evictionHard.nodefs.available", "100%", unevicted["nodefs.available"]},
+					{"evictionHard.nodefs.inodesFree", "not named", unevicted["nodefs.inodesFree"]},
 					{"featureGates.EventedPLEG", "true", evented},
 					{"maxPods", "738", "The relist asks for the pods that changed one after the other; " +
 						"Kubernetes is tested with 110 on a node."},

@@ -281,28 +281,3 @@ func TestHostFiles(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 }
-
-func FuzzRead(f *testing.F) {
-	for _, body := range []string{
-		"", "maxPods: 1\n", "featureGates: {A: true}\nlogging: {verbosity: 2}\n", "a: [\n", "logging: 7\n",
-		"evictionHard: {a: b}\nauthentication: {anonymous: {}}\n",
-	} {
-		f.Add([]byte(head+body), "max-pods", "7")
-		f.Add([]byte(head+body), "v", "1")
-	}
-	f.Fuzz(func(t *testing.T, data []byte, flag, value string) {
-		flags := map[string][]string{"config": {"/k.yaml"}}
-		if flag != "config" && flag != "config-dir" {
-			flags[flag] = []string{value}
-		}
-		s := Read(flags, inMemory(map[string]string{"/k.yaml": string(data)}), true)
-		if s.EvictionHard == nil {
-			t.Error("no eviction thresholds")
-		}
-		for _, p := range s.Problems {
-			if p.Where == "" || p.Err == nil {
-				t.Errorf("%+v", p)
-			}
-		}
-	})
-}
