@@ -1,6 +1,7 @@
 package fault
 
 import (
+	"context"
 	"errors"
 	"io"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"google.golang.org/grpc"
@@ -96,8 +98,8 @@ func TestNewObjects(t *testing.T) {
 	}
 }
 
-// TestOversize makes an answer larger than a kubelet takes, or not quite.
-func TestOversize(t *testing.T) {
+// TestAnswers makes an answer larger than a kubelet takes, or not quite, and a list that takes an hour for each item.
+func TestAnswers(t *testing.T) {
 	backend := runtime(t)
 	id := idOf(t, backend, "shop", "proxy")
 	for size, want := range map[int]codes.Code{17 << 20: codes.ResourceExhausted, 15 << 20: codes.OK} {
@@ -105,6 +107,13 @@ func TestOversize(t *testing.T) {
 		if got := f.status(t, id); got != want || f.version(t) != codes.OK {
 			t.Errorf("%d: %s, want %s", size, got, want)
 		}
+	}
+	f := start(t, backend)
+	must(t, f.SetFaults(nil, []fake.Latency{{RPC: "ListContainers", PerItem: fake.Duration(time.Hour)}}))
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if got := codeOf(ctx, f.ListContainers, &runtimeapi.ListContainersRequest{}); got != codes.DeadlineExceeded {
+		t.Errorf("a slow list: %s", got)
 	}
 }
 

@@ -25,26 +25,13 @@ type objectCache struct {
 // mostKnown is how many objects a proxy remembers before it begins anew: it may run for months.
 const mostKnown = 10_000
 
-func (o *objectCache) recall(id string) (fake.Target, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	found, ok := o.known[id]
-	return found, ok
-}
-
-func (o *objectCache) remember(id string, found fake.Target) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.known == nil || len(o.known) >= mostKnown {
-		o.known = map[string]fake.Target{}
-	}
-	o.known[id] = found
-}
-
 // target returns the object of a request. With ask, the runtime is asked for ids that are not cached.
 func (o *objectCache) target(ctx context.Context, request proto.Message, ask bool) fake.Target {
 	resolve := func(given fake.Target, find func(context.Context, string) (fake.Target, bool)) fake.Target {
-		if known, ok := o.recall(given.ID); ok {
+		o.mu.Lock()
+		known, ok := o.known[given.ID]
+		o.mu.Unlock()
+		if ok {
 			return known
 		}
 		if !ask {
@@ -56,7 +43,12 @@ func (o *objectCache) target(ctx context.Context, request proto.Message, ask boo
 		if !ok {
 			return given
 		}
-		o.remember(given.ID, found)
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.known == nil || len(o.known) >= mostKnown {
+			o.known = map[string]fake.Target{}
+		}
+		o.known[given.ID] = found
 		return found
 	}
 	sandbox := func(id string) fake.Target { return resolve(fake.Target{ID: id, Sandbox: true}, o.findSandbox) }
