@@ -26,10 +26,10 @@ import (
 	"github.com/kdiag/kdiag/crictl/fake/faketest"
 )
 
-// newClient returns a client of a runtime in this process in which these faults are in force.
-func newClient(t *testing.T, opts Options, faults ...fake.Fault) *Client {
+// newClient returns a client of a runtime in this process.
+func newClient(t *testing.T, opts Options, s fake.Scenario) *Client {
 	t.Helper()
-	opts.Dialer = faketest.Serve(t, fake.Scenario{Name: "faulty", Faults: faults})
+	opts.Dialer = faketest.Serve(t, s)
 	c, err := Dial("/run/fake.sock", opts)
 	must(t, err)
 	t.Cleanup(func() { _ = c.Close() })
@@ -91,7 +91,8 @@ func TestCallOutcomes(t *testing.T) {
 				var late []time.Duration
 				start := time.Now()
 				tc.fault.RPC = "Version"
-				c := newClient(t, Options{Late: func() { late = append(late, time.Since(start)) }}, tc.fault)
+				c := newClient(t, Options{Late: func() { late = append(late, time.Since(start)) }},
+					fake.Scenario{Faults: []fake.Fault{tc.fault}})
 				ctx, cancel := context.WithTimeout(t.Context(), gocmp.Or(tc.parent, time.Hour))
 				defer cancel()
 				if tc.cancel > 0 {
@@ -149,7 +150,7 @@ func TestDialOutcomes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				c := newClient(t, Options{RPCTimeout: time.Second})
+				c := newClient(t, Options{RPCTimeout: time.Second}, fake.Scenario{})
 				returned := c.dial
 				c.dial = func(ctx context.Context, p string) (net.Conn, error) {
 					if p != "/run/fake.sock" {

@@ -9,22 +9,18 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/kdiag/kdiag/crictl/fake"
-	"github.com/kdiag/kdiag/crictl/fake/faketest"
 )
 
 // serveNode serves ten pods, each with a running container, ten exited ones and eight dead sandboxes, and returns a
 // client. Its lists of containers and of sandboxes have about 85 and 50 KB.
 func serveNode(t *testing.T, streaming bool, limit int, faults ...fake.Fault) *Client {
 	t.Helper()
-	c, err := Dial("/run/fake.sock", Options{Dialer: faketest.Serve(t, fake.Scenario{
-		Name: "node", Streaming: streaming, Limits: fake.MessageLimits{Send: limit}, Faults: faults,
+	return newClient(t, Options{}, fake.Scenario{
+		Streaming: streaming, Limits: fake.MessageLimits{Send: limit}, Faults: faults,
 		Pods: []fake.PodGroup{
 			{Name: "web", Count: 10, DeadBefore: 8, Containers: []fake.ContainerGroup{{Name: "app", Exited: 10}}},
 		},
-	})})
-	must(t, err)
-	t.Cleanup(func() { _ = c.Close() })
-	return c
+	})
 }
 
 func TestListContainers(t *testing.T) {
@@ -34,7 +30,7 @@ func TestListContainers(t *testing.T) {
 		streaming bool
 		limit     int // of the server's messages, in bytes; 0 for 16 MiB
 		faults    []fake.Fault
-		ask, want ListMode
+		want      ListMode
 		calls     []string // nil is not compared
 		again     []string // of a second list by the same client
 		partial   bool
@@ -80,7 +76,7 @@ func TestListContainers(t *testing.T) {
 					if i > 0 && calls == nil {
 						break
 					}
-					list := c.ListContainers(t.Context(), Filter{}, tc.ask)
+					list := c.ListContainers(t.Context(), Filter{}, "")
 					if list.Mode != tc.want || list.Complete == tc.partial {
 						t.Errorf("mode %s, complete %t; want %s, %t", list.Mode, list.Complete, tc.want, !tc.partial)
 					}

@@ -55,32 +55,15 @@ func TestReadFile(t *testing.T) {
 	}
 	must(t, unix.Mkfifo(at("etc/cni/net.d/fifo.conf"), 0o600))
 	const refused = "not followed out of its folder"
-	for _, tt := range []struct{ name, want, err string }{
-		{"/etc/cni/net.d/a.conf", "a", ""},
-		{"/etc/cni/net.d/volume.conf", "b", ""},
-		{"/current/net.d/a.conf", "a", ""},
-		{"/etc/cni/net.d/up.conf", "", refused},
-		{"/etc/cni/net.d/absolute.conf", "", refused},
-		{"/etc/cni/net.d/proc.conf", "", refused},
-		{"/etc/cni/net.d/fifo.conf", "", "is not a regular file"},
-		{"/etc/cni/net.d/folder", "", refused},
-		{"/etc/cni/net.d/none.conf", "", "does not exist"},
-		{"/etc/cni", "", "is not a regular file"},
-		{"relative.conf", "", "does not exist"},
+	for name, want := range map[string]string{
+		"/etc/cni/net.d/a.conf": "a", "/etc/cni/net.d/volume.conf": "b", "/current/net.d/a.conf": "a",
+		"/etc/cni/net.d/up.conf": refused, "/etc/cni/net.d/absolute.conf": refused, "/etc/cni/net.d/proc.conf": refused,
+		"/etc/cni/net.d/folder": refused, "/etc/cni/net.d/fifo.conf": "is not a regular file",
+		"/etc/cni": "is not a regular file", "/etc/cni/net.d/none.conf": "does not exist", "relative.conf": "does not exist",
 	} {
-		text, err := readFile(crictl.SeenBy(root, 0), tt.name, 10)
-		if tt.err != "" {
-			if err == nil || !strings.Contains(err.Error(), tt.err) {
-				t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
-			}
-			continue
-		}
-		if err != nil {
-			t.Errorf("%s: %v", tt.name, err)
-			continue
-		}
-		if string(text) != tt.want {
-			t.Errorf("%s: %q, want %q", tt.name, text, tt.want)
+		text, err := readFile(crictl.SeenBy(root, 0), name, 10)
+		if got := string(text); err == nil && got != want || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %q, %v; want %q", name, got, err, want)
 		}
 	}
 }

@@ -14,7 +14,8 @@ func TestReadCNI(t *testing.T) {
 	const k3sConf = "/var/lib/rancher/k3s/agent/etc/cni/net.d"
 	// a configuration without its plugin before a good one, as CRI-O and containerd take them
 	lost := []string{
-		"c/05-lost.conf", `{"name":"lost","type":"lost"}`, "c/10-rig.conf", `{"name":"rig","type":"portmap"}`, "b/portmap", "",
+		"c/05-lost.conf", `{"name":"lost","type":"lost"}`, "c/10-rig.conf", `{"name":"rig","type":"portmap"}`,
+		"b/portmap", "",
 	}
 	// the bridge of a sandbox among the interfaces of the runtime, and not
 	bridged := []string{
@@ -25,7 +26,8 @@ func TestReadCNI(t *testing.T) {
 		`{"containerId":"a1","result":{"interfaces":[{"name":"lo","sandbox":"/n/a"}]}}`,
 		"var/lib/cni/results/net-a1-eth0", `{"containerId":"a1","result":{"interfaces":[{"name":"cni0"},{"name":"veth0"},` +
 			`{"name":"eth0","sandbox":"/n/a"}]}}`,
-		"var/lib/cni/results/net-b2-eth0", `{"containerId":"b2","result":{"interfaces":[{"name":"br1"},{"name":"cni0","sandbox":"/n/b"}]}}`,
+		"var/lib/cni/results/net-b2-eth0",
+		`{"containerId":"b2","result":{"interfaces":[{"name":"br1"},{"name":"cni0","sandbox":"/n/b"}]}}`,
 		"var/lib/cni/results/net-c3-eth0", `{"containerId":"c3","result":`,
 	}
 	whole := CNI{ConfDir: "/c", File: "10-net.conflist", Name: "net", Plugins: []string{"bridge", "portmap"}}

@@ -3,9 +3,6 @@ package kubelet
 import (
 	"encoding/json"
 	"flag"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"maps"
 	"os"
 	"path/filepath"
@@ -47,28 +44,19 @@ func documented(t *testing.T) map[string]string {
 	return got.Defaults
 }
 
-// commented reads them from the type's source.
+// commented reads them from the type's source, where the comment of a field is before it.
 func commented(t *testing.T) map[string]string {
 	t.Helper()
 	method := reflect.ValueOf((*kubeletconfigv1beta1.KubeletConfiguration).DeepCopy).Pointer()
 	source, _ := runtime.FuncForPC(method).FileLine(method)
-	path := filepath.Join(filepath.Dir(source), "types.go")
-	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.ParseComments)
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(source), "types.go"))
 	must(t, err)
 	all := map[string]string{}
-	ast.Inspect(file, func(n ast.Node) bool {
-		field, ok := n.(*ast.Field)
-		if !ok || field.Tag == nil {
-			return true
-		}
-		name, _, _ := strings.Cut(reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json"), ",")
-		_, after, found := strings.Cut(field.Doc.Text(), "\nDefault: ")
-		if value, _, _ := strings.Cut(after, "\n"); found {
-			value = strings.Trim(strings.TrimSuffix(value, " (disabled)"), `"`)
-			all[name] = valueText(strings.Replace(value, "nil", "", 1))
-		}
-		return true
-	})
+	field := regexp.MustCompile(`// Default: (.*)\n(?:\s*//.*\n)*.*json:"(\w+)`)
+	for _, m := range field.FindAllStringSubmatch(string(text), -1) {
+		value := strings.Trim(strings.TrimSuffix(m[1], " (disabled)"), `"`)
+		all[m[2]] = valueText(strings.Replace(value, "nil", "", 1))
+	}
 	return all
 }
 

@@ -17,7 +17,8 @@ func FuzzText(f *testing.F) {
 		"\nkubelet_pleg_last_seen_seconds 1e300\nkubelet_pleg_relist_duration_seconds_count NaN\n",
 		kubeconfig("https://10.0.0.1:6443", "token: x"), kubeconfig("https://10.0.0.1:6443", "exec: {command: aws}"),
 		"contexts: [{name: ''}]", "{", "", "maxPods: 1\n", "a: [\n", "kind: Pod\n", "a: &a [*a]\n",
-		"evictionHard: {memory.available: 0%}\nauthentication: {anonymous: {}}\nlogging: {verbosity: 2}\nfeatureGates: {A: true}\n", "address: \"\\e[31m\"\n",
+		"evictionHard: {memory.available: 0%}\nauthentication: {anonymous: {}}\nlogging: {verbosity: 2}\n",
+		"featureGates: {A: true}\n", "address: \"\\e[31m\"\n",
 		`{"kind":"PodList","items":[{"metadata":{"uid":"u","name":"a","annotations":{"kubernetes.io/config.seen":"2026-01-01T00:00:00.1Z"},"deletionTimestamp":"2026-01-01T00:00:00Z"}}]}`,
 		`{"port":70000,"healthzPort":-1,"maxParallelImagePulls":-7}`, "maxPods: many\n", "1",
 	} {
