@@ -175,7 +175,7 @@ func TestDialOutcomes(t *testing.T) {
 	}
 }
 
-// TestCalls compares each request byte by byte with the kubelet's, and what is kept of the answer. The kubelet's lists
+// TestCalls compares each request byte by byte with the kubelet's, and the kept part of the answer. The kubelet's lists
 // have an empty filter, not none.
 func TestCalls(t *testing.T) {
 	type kept struct {

@@ -28,7 +28,7 @@ type Call struct {
 // OK reports whether the runtime answered the call.
 func (c Call) OK() bool { return c.Code == OK }
 
-// Hung reports whether the call was given up at its deadline, which is what an unanswered call looks like. A call
+// Hung reports whether the call was given up at its deadline, as an unanswered call is. A call
 // that was cut short by the end of the whole command has Code Canceled and is not counted as hung; neither is one
 // that the runtime answered with DeadlineExceeded, which has Code Unknown.
 func (c Call) Hung() bool { return c.Code == DeadlineExceeded }
@@ -52,5 +52,5 @@ const (
 )
 
 // DefaultMessageLimit is the largest gRPC message, in bytes, that the kubelet's CRI client receives (maxMsgSize in
-// cri-client), and also what containerd sends by default. CRI-O sends up to 80 MiB.
+// cri-client), and that containerd sends by default. CRI-O sends up to 80 MiB.
 const DefaultMessageLimit = 16 << 20

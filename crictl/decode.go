@@ -15,7 +15,7 @@ var errMalformed = errors.New("malformed protobuf")
 
 // codec moves messages between gRPC and this package. Requests are generated messages; answers go into a *reply, which
 // keeps their size and chooses the decoder. Its name is empty so that the content type is plain application/grpc,
-// byte for byte what the kubelet sends.
+// as the kubelet sends it.
 type codec struct{}
 
 // A decoder takes one message. data is valid only during the call.
@@ -298,7 +298,7 @@ func decodeSandbox(b []byte, in *interner, size int) (PodSandbox, error) {
 	}, nil
 }
 
-// An interner makes the strings of one list. What repeats within it (pods, container names, sandbox ids) is stored
+// An interner makes the strings of one list. Strings that repeat in it (pods, container names, sandbox ids) are stored
 // once; everything is cut from a few large chunks instead of being allocated piece by piece. The chunks live as long as
 // any string in them, which suits a list: its entries are kept or dropped together.
 type interner struct {

@@ -69,7 +69,7 @@ func TestDiscover(t *testing.T) {
 		config   string // CRI_CONFIG_FILE
 		host     host
 		want     Endpoint // Reason: a part of it; the zero Endpoint for none
-		tried    []string // what was tried and set, with the beginning of why it was not taken; nil is not compared
+		tried    []string // sources that were set and not taken, with the beginning of why; nil is not compared
 		notTaken int      // how many of them are kubelets of others
 	}{
 		{

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestHostFiles has links that lead out of the root, and what the root of a process lacks in the host's.
+// TestHostFiles has links that lead out of the root, and a file in the host's root that the root of a process lacks.
 func TestHostFiles(t *testing.T) {
 	outside := filepath.Join(t.TempDir(), "outside")
 	must(t, os.WriteFile(outside, []byte("outside"), 0o600))

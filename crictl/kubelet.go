@@ -336,7 +336,7 @@ func (k *KubeletProcess) settings() *Kubelet {
 }
 
 // Rivals returns which of some kubelets call the runtime at the socket that the kubelet of a pid calls, each as it sees
-// the file: one in a container has a socket of its own at the same path. The parents and children of that kubelet, such
+// the file: one in a container may have another socket at the same path. The parents and children of that kubelet, such
 // as a wrapper of its name, are none. root is the host's root directory as this process sees it.
 func Rivals(ctx context.Context, root string, pid int, others []int) []int {
 	found, _ := within(ctx, "comparing kubelets", func() (rivals []int, _ error) { // a socket that cannot be seen is none

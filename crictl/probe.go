@@ -76,7 +76,7 @@ func (dial Dialer) Probe(ctx context.Context, endpoint string) (c Connect) {
 		return Connect{State: ConnectFailed, Err: err.Error()}
 	}
 	path := pathOf(url)
-	// The lookup of the path can hang in the kernel. What follows ends with the context.
+	// The lookup of the path can hang in the kernel. All that follows ends with the context.
 	conn, err := deadline.RunGrace(ctx, "connecting to "+path, probeGrace, func(ctx context.Context) (net.Conn, error) {
 		if dial != nil {
 			return dial(ctx, path)

@@ -125,7 +125,7 @@ func (c *RuntimeConfig) NetworkFolders(ctx context.Context, root, socket string)
 	}
 }
 
-// foldersOfCRIO reads two keys of CRI-O's configuration, whose strings and lists are written as those of JSON:
+// foldersOfCRIO reads two keys of CRI-O's configuration, whose strings and lists are written as in JSON:
 //
 //	network_dir = "/etc/cni/net.d"
 //	plugin_dirs = ["/opt/cni/bin"]
@@ -146,7 +146,7 @@ func foldersOfCRIO(text string) (conf string, bin []string) {
 	return conf, bin
 }
 
-// askHTTP gets up to 1 MiB of what a server on a unix socket has at a path.
+// askHTTP gets up to 1 MiB from a path of a server on a unix socket.
 func askHTTP(ctx context.Context, socket, path string) (string, error) {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) { return dialUnix(ctx, pathOf(socket)) }
 	client := http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}

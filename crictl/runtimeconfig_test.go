@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestRuntimeConfig reads what containerd 1.6 and 2 report.
+// TestRuntimeConfig reads the reports of containerd 1.6 and 2.
 func TestRuntimeConfig(t *testing.T) {
 	const cni = `{"PluginDirs":["/opt/cni/bin"],"PluginConfDir":"/etc/cni/net.d","Networks":[
 		{"Config":{"Plugins":[{"Network":{"type":"loopback","ipam":{}}}]},"IFName":"lo"},

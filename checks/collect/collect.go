@@ -104,7 +104,7 @@ func run(ctx context.Context, in Input, w *bundle.Writer, parts []part) (failed 
 	return failed, nil
 }
 
-// grace is the time after its limit in which a part may return what it has.
+// grace is the time after its limit in which a part may return its files so far.
 const grace = 100 * time.Millisecond
 
 // run collects a part. A part that hangs in the kernel is left behind at its limit.

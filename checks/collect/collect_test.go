@@ -68,7 +68,7 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// TestImported finds what containerd's configuration imports.
+// TestImported finds the files that containerd's configuration imports.
 func TestImported(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{
@@ -125,7 +125,7 @@ func (slowly) Read([]byte) (int, error) {
 	return 0, nil
 }
 
-// TestRunLeavesBehind collects what it can where a part hangs, fails, panics or is too large.
+// TestRunLeavesBehind collects the other parts where one hangs, fails, panics or is too large.
 func TestRunLeavesBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var archive bytes.Buffer
@@ -182,7 +182,7 @@ func TestRunLeavesBehind(t *testing.T) {
 			t.Errorf("files: %v", m.Files)
 		}
 		close(forever)
-		time.Sleep(time.Minute) // lets what was left behind end
+		time.Sleep(time.Minute) // lets the part that was left behind end
 	})
 }
 

@@ -98,7 +98,7 @@ func (d *daemon) text() string {
 	return string(text)
 }
 
-// runtimeConfig adds the configuration of the runtime that was asked, with what it includes.
+// runtimeConfig adds the configuration of the runtime that was asked, with the files that it includes.
 func runtimeConfig(_ context.Context, in *Input, to *files) error {
 	d, ok := daemonOf(in)
 	if !ok {

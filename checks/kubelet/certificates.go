@@ -33,7 +33,7 @@ const (
 // ReadCertificates reads the certificate by which the API server knows the kubelet, and the one with which it serves.
 // Where no kubelet runs (PID 0), those are read that it would start with where kubeadm puts them. Private keys, which
 // stand in the same files, are passed over. A kubelet with a token or a program for a credential has no client
-// certificate; one that rotates it may have two, that of its kubeconfig first.
+// certificate; one that rotates it may have two, the one of its kubeconfig first.
 func ReadCertificates(ctx context.Context, root string, s Settings) ([]Certificate, error) {
 	all := crictl.SeenBy(root, s.PID)
 	var out []Certificate

@@ -19,7 +19,7 @@ import (
 // usualConfDir is where the network configuration is unless a distribution has another place.
 const usualConfDir = "/etc/cni/net.d"
 
-// confDirs are where the network configuration may be: of OpenShift, whose podman leaves files of its own in the
+// confDirs are where the network configuration may be: of OpenShift, whose podman leaves other files in the
 // usual folder; in the usual folder; of K3s and RKE2, and of MicroK8s, which give their containerd one of their own.
 func confDirs() []string {
 	return []string{
@@ -28,7 +28,7 @@ func confDirs() []string {
 	}
 }
 
-// pluginDirs are where plugins are: containerd's default, GKE's, OpenShift's, those of distributions, and of K3s,
+// pluginDirs are where plugins are: containerd's default, GKE's, OpenShift's, the folders of distributions, and of K3s,
 // RKE2 and MicroK8s.
 func pluginDirs() []string {
 	return []string{
@@ -102,7 +102,7 @@ func ReadCNI(ctx context.Context, root string, setup crictl.RuntimeConfig) (CNI,
 }
 
 // resultsDir is where CNI's library keeps the result of each sandbox's ADD until its DEL (libcni's CacheDir), in files
-// NETWORK-ID-INTERFACE. maxResults bounds how many are read: those of a full node.
+// NETWORK-ID-INTERFACE. maxResults bounds how many are read: as many as a full node has.
 const (
 	resultsDir = "/var/lib/cni/results"
 	maxResults = 1000
@@ -216,7 +216,7 @@ func (c *CNI) lookFor(host crictl.HostFiles, plugins []string) {
 	}
 }
 
-// missingPrograms returns those of the runtime's programs that are not there. It looks for a name in the PATH of the
+// missingPrograms returns the runtime's programs that are not there. It looks for a name in the PATH of the
 // daemon's environment, of which nothing else is kept, and beside the daemon's own program.
 func missingPrograms(host crictl.HostFiles, root string, setup crictl.RuntimeConfig) (missing []string) {
 	proc := filepath.Join(root, "proc", strconv.Itoa(setup.PID))

@@ -97,7 +97,7 @@ func TestExplain(t *testing.T) {
 	for _, tc := range []struct {
 		name, comm, args string
 		files            []string
-		want             map[string]Explained // what differs from the defaults or is set
+		want             map[string]Explained // the settings that differ from the defaults or are set
 		problems         int
 	}{
 		{

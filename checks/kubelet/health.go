@@ -234,9 +234,9 @@ func (c serverClient) health(ctx context.Context, path string) *Answer {
 	return a
 }
 
-// compareConfigz names the settings that /configz, what the kubelet runs with, has otherwise than its files and
-// flags. The cgroup driver is not compared: since Kubernetes 1.36 /configz shows that of the runtime, whatever the
-// files say (getCgroupDriverFromCRI runs before initConfigz in cmd/kubelet/app/server.go upstream).
+// compareConfigz names the settings in use, as /configz shows them, that differ from the kubelet's files and flags. The
+// cgroup driver is not compared: since Kubernetes 1.36 /configz shows the runtime's, whatever the files say
+// (getCgroupDriverFromCRI runs before initConfigz in cmd/kubelet/app/server.go upstream).
 func compareConfigz(body []byte, s *Settings) ([]Difference, error) {
 	config, err := configOf(body)
 	if err != nil {
@@ -267,7 +267,7 @@ func compareConfigz(body []byte, s *Settings) ([]Difference, error) {
 	return out, nil
 }
 
-// onNode turns an address that the kubelet listens at into one to ask, and refuses those of other nodes.
+// onNode turns an address that the kubelet listens at into one to ask, and refuses addresses of other nodes.
 func onNode(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if host == "localhost" {

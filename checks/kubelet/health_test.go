@@ -116,7 +116,7 @@ func TestAskHealth(t *testing.T) {
 		change     func(n *node)
 		credential string
 		missing    string
-		want       func(n *node, h *Health) // what differs from a kubelet that is well
+		want       func(n *node, h *Health) // the differences from a kubelet that is well
 	}{
 		{"by token", func(n *node) {
 			n.given.Token = "secret"

@@ -31,7 +31,7 @@ type serverClient struct {
 	client     *http.Client
 	base       string // without a slash at the end
 	token      string
-	credential string // what opens the kubelet's server, in words
+	credential string // that opens the kubelet's server, in words
 	given      bool   // by a person, for this
 	timeout    time.Duration
 	most       int64 // bytes of a body

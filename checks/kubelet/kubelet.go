@@ -96,7 +96,7 @@ type Holder struct {
 	PID     int
 }
 
-// Credentials are what the operator gives to be let in on 10250; the files are named as the operator sees them.
+// Credentials are given by the operator for the server on 10250; the files are named as the operator sees them.
 type Credentials struct {
 	Token             string
 	CertFile, KeyFile string

@@ -24,7 +24,7 @@ var (
 	buildInfo = lazyregexp.New(`(?m)^kubernetes_build_info\{.*git_version="([^"]*)"`)
 )
 
-// parseMetrics reads a few numbers out of the text format, in which each has a line of its own.
+// parseMetrics reads a few numbers out of the text format, in which each has its line.
 func parseMetrics(body []byte) (*Metrics, error) {
 	if !bytes.Contains(body, []byte("\nkubelet_")) {
 		return nil, errors.New("reading the kubelet's metrics: none is a kubelet's")

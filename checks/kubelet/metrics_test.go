@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// kubeletMetrics has the form of what a kubelet 1.36 writes, with values that tell the families apart.
+// kubeletMetrics has the form that a kubelet 1.36 writes, with values that tell the families apart.
 //
 //go:embed testdata/metrics.txt
 var kubeletMetrics string

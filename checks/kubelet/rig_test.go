@@ -137,7 +137,7 @@ func (i issuer) serving(from, to time.Time) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: pool}
 }
 
-// kubeconfig is one as kubeadm writes it, with what the user has.
+// kubeconfig is a file as kubeadm writes it, with the fields of its user.
 func kubeconfig(server, user string) string {
 	return `apiVersion: v1
 kind: Config

@@ -147,8 +147,8 @@ func disabled(threshold string) bool {
 	return threshold == "100%" || strings.TrimLeft(strings.TrimSuffix(threshold, "%"), "0.") == ""
 }
 
-// nodeName is the name that the kubelet registers: that of its client certificate, which the API server goes by, else
-// that of its flag, else the host's, in small letters.
+// nodeName is the name that the kubelet registers, in small letters: from its client certificate, by which the API
+// server knows it, else from its flag, else the host's.
 func nodeName(all crictl.HostFiles, s *Settings, otherwise string) string {
 	if _, pem, err := clientPEM(all, s); err == nil {
 		if leaf, err := parseCertificate(pem); err == nil {

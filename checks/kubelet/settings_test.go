@@ -23,12 +23,12 @@ func plain() Settings {
 	}
 }
 
-// signals are those with a default threshold.
+// signals have a default threshold.
 var signals = []string{
 	"imagefs.available", "imagefs.inodesFree", "memory.available", "nodefs.available", "nodefs.inodesFree",
 }
 
-// bare makes them those of a kubelet without --config.
+// bare makes them the settings of a kubelet without --config.
 func bare(s *Settings) {
 	s.ReadOnlyAddress, s.EvictionHard, s.EvictionOff = "0.0.0.0:10255", map[string]string{}, signals
 	s.Own = "evictionHard names nothing, as a kubelet without --config has it by default: " +

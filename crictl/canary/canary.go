@@ -22,7 +22,7 @@ type Options struct {
 	Image   string   // name or id; empty picks one that is on the node, else the pause image
 	Pull    bool     // pull Image when it is not on the node
 	Command []string // to run instead of sleep; it should stay for some seconds
-	CNI     bool     // a network of its own, set up by CNI; else the host's
+	CNI     bool     // with a network set up by CNI; else on the host's
 	LogDir  string   // where the folder of its logs is made for the time being; empty keeps no logs
 
 	RPCTimeout time.Duration // of one call, as the remote.Service has it; RunPodSandbox gets twice that
@@ -31,7 +31,7 @@ type Options struct {
 	Progress   func(step string)
 }
 
-// A Result says how the steps of a canary ended, and what is left of it.
+// A Result says how the steps of a canary ended, and which objects are left.
 type Result struct {
 	Version   crictl.Version // of the runtime; empty when it did not answer
 	Image     string         // that was run

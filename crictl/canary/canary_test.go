@@ -18,7 +18,7 @@ import (
 
 const box = "docker.io/library/busybox:1"
 
-// A want is what a run must give.
+// A want is the expected end of a run.
 type want struct {
 	step     string  // that fails; empty for none
 	outcome  Outcome // of it
@@ -58,7 +58,7 @@ func TestOutcomes(t *testing.T) {
 		ran     string   // image; empty is not compared
 		skipped string   // step
 	}
-	// Each call fails and hangs. The rest of the run is left out, the clean-up is not, and what is not known to be gone
+	// Each call fails and hangs. The rest of the run is left out, the clean-up is not, and an object that may be there
 	// does not count as removed.
 	const notFound, pauseTag = ": executable file not found in $PATH", "registry.k8s.io/pause:3.10"
 	done, both := want{attempts: 1}, []string{box, pauseTag}
@@ -261,7 +261,7 @@ func TestHousekeeping(t *testing.T) {
 	}
 }
 
-// TestRun runs where killed runs left something, beside what looks like it. Only the first may go.
+// TestRun runs where killed runs left something, beside sandboxes that look like it. Only the first may go.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cri := serve(t, []string{box})
@@ -311,7 +311,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestExitError has what docker 20.10 answers where a container lacks the program, and where the program fails.
+// TestExitError has the answers of docker 20.10 where a container lacks the program, and where the program fails.
 func TestExitError(t *testing.T) {
 	const docker = "OCI runtime exec failed: exec failed: unable to start container process: exec: \"true\": " +
 		"executable file not found in $PATH: unknown\r\n"

@@ -31,7 +31,7 @@ func outcomeOf(ended, err error, elapsed, timeout time.Duration) (Outcome, strin
 	return Failed, text
 }
 
-// exitError returns the exit code of a program as an error, and what it printed: docker prints why it could not start
+// exitError returns the exit code of a program as an error, and its output: docker prints why it could not start
 // the program, and exits with 126 or 127 in its place.
 func exitError(resp *runtimeapi.ExecSyncResponse) error {
 	if resp.GetExitCode() == 0 {
@@ -55,7 +55,7 @@ func wantsSlice(text string) bool {
 }
 
 // lacks reports whether an error means that the image does not contain a program. The error must name the program:
-// that of a missing runc is nearly the same.
+// the error of a missing runc is nearly the same.
 func lacks(text, program string) bool {
 	return program != "" && strings.Contains(text, program) &&
 		(strings.Contains(text, "executable file not found") || strings.Contains(text, "no such file or directory") ||

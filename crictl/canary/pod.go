@@ -22,7 +22,7 @@ const (
 )
 
 // The parents of the canary's cgroups, neither of which is left behind: they are always there. The kubelet's own
-// kubepods would not do, because it removes what it does not know below that.
+// kubepods would not do, because the kubelet removes cgroups below it that it does not know.
 const (
 	systemdParent  = "system.slice"
 	cgroupfsParent = "/"

@@ -120,7 +120,7 @@ func TestNewPod(t *testing.T) {
 	}
 }
 
-// FuzzHostile gives names, labels and times of a hostile runtime to what decides by them.
+// FuzzHostile gives names, labels and times of a hostile runtime to the functions that decide by them.
 func FuzzHostile(f *testing.F) {
 	f.Add("docker.io/library/busybox:1", "0123456789abcdef", "2026-03-14T03:00:00Z", int64(0))
 	for _, run := range []string{

@@ -25,7 +25,7 @@ const (
 	startDelay  = 200 * time.Millisecond
 )
 
-// build makes the state that the scenario describes, as of start.
+// build makes the state that the scenario describes at its start.
 func build(s *Scenario, start time.Time) (*store, error) {
 	st := &store{
 		scenario: s.Name, watchers: map[chan *runtimeapi.ContainerEventResponse]struct{}{}, exits: s.Exits,

@@ -95,7 +95,7 @@ func (c *client) sandboxes(t *testing.T) []*runtimeapi.PodSandbox {
 }
 
 // start runs a sandbox with one created container in it and returns both ids. The container's log is main/0.log in a
-// folder of its own.
+// new folder.
 func (c *client) start(t *testing.T) (sandboxID, containerID string) {
 	t.Helper()
 	logs := t.TempDir()

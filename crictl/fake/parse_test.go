@@ -60,7 +60,7 @@ func TestNewRefusesWhatParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse reads any text: what is accepted reads the same after it was written, and errors have one line.
+// FuzzParse reads any text: a scenario that is accepted reads the same after it was written, and errors have one line.
 func FuzzParse(f *testing.F) {
 	for _, name := range Names() {
 		text, _ := scenarioFiles.ReadFile("scenarios/" + name + ".yaml")

@@ -27,7 +27,7 @@ type Scenario struct {
 	Faults     []Fault       `json:"faults,omitempty"`    // first match in force wins
 	Exits      []Exit        `json:"exits,omitempty"`     // first match wins; no match runs until it is stopped
 	Pods       []PodGroup    `json:"pods,omitempty"`
-	Images     []string      `json:"images,omitempty"` // besides those of the pods
+	Images     []string      `json:"images,omitempty"` // besides the images of the pods
 }
 
 // An Exit ends matching containers by themselves, such as init containers. Only those that a client starts end.

@@ -3,7 +3,7 @@
 //
 // A call without a fault passes unchanged: every RPC of both services, streams and unknown newer ones; the bytes of
 // each message, metadata, status codes with their details, deadlines and cancellation. A runtime that is down shows
-// as Unavailable. The faults are those of the embedded runtime (fake.Fault, fake.Latency), applied by the same rules:
+// as Unavailable. The faults are the embedded runtime's (fake.Fault, fake.Latency), applied by the same rules:
 // calls hang, are delayed, fail, lose their connection or get an answer that is too large, by RPC, by object and over
 // time.
 //

@@ -124,7 +124,7 @@ func idOf(t *testing.T, backend, pod, name string) string {
 	return ""
 }
 
-// serveEcho serves a runtime that returns what it is sent: all messages, the metadata of the caller as header and
+// serveEcho serves a runtime that returns all that it is sent: messages, the metadata of the caller as header and
 // trailer, and whether there is a deadline. With the metadata "fail" it ends with a status that has details.
 func serveEcho(t *testing.T) (path string) {
 	t.Helper()

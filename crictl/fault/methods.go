@@ -53,8 +53,7 @@ func itemsIn(data []byte) int {
 	return n
 }
 
-// withConditions lays conditions over those of a StatusResponse, by type. What it does not understand it returns as
-// it is.
+// withConditions lays conditions over those in a StatusResponse, by type. It returns a malformed response unchanged.
 func withConditions(data []byte, conditions []fake.Condition) []byte {
 	var answer runtimeapi.StatusResponse
 	if proto.Unmarshal(data, &answer) != nil {

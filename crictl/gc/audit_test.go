@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzOpenAudit opens any file as an audit file: what it holds stays, and nothing is written to one that is refused.
+// FuzzOpenAudit opens any file as an audit file: its content stays, and nothing is written to one that is refused.
 func FuzzOpenAudit(f *testing.F) {
 	f.Add("")
 	f.Add("{\"at\":\"\",\"event\":\"start\"}\n{\"at\":\"\",\"eve")

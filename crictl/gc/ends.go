@@ -31,9 +31,9 @@ type Missed struct {
 }
 
 // ReadEnds asks for the ends of containers, in the order given, until ctx ends. The result lacks the ends that could
-// not be read, which Missed counts, and those of containers that no longer exist, which it does not. Once a container
-// of a pod does not answer, the others of the pod are left out: one stuck lock makes all of a pod hang. progress, if
-// not nil, is called with the number of containers asked for; it must not block.
+// not be read, which Missed counts, and the ends of containers that no longer exist, which it does not. Once a
+// container of a pod does not answer, the others of the pod are left out: one stuck lock makes all of a pod hang.
+// progress, if not nil, is called with the number of containers asked for; it must not block.
 func ReadEnds(
 	ctx context.Context, client *crictl.Client, of []Candidate, progress func(asked int),
 ) (map[string]End, Missed) {

@@ -35,8 +35,8 @@ func serve(t *testing.T, s fake.Scenario) *crictl.Client {
 func second(s float64) fake.Duration { return fake.Duration(s * float64(time.Second)) }
 
 // flood is a scenario of crash loops: 10 pods with 20 exited instances of app each, whose last one runs in half of
-// them, each with a dead sandbox from before, and a pod "old" with the oldest containers. Its calls take what a quick
-// runtime needs.
+// them, each with a dead sandbox from before, and a pod "old" with the oldest containers. Its calls take as long as a
+// quick runtime's.
 func flood(faults ...fake.Fault) fake.Scenario {
 	return fake.Scenario{
 		Name: "gc",

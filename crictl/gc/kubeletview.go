@@ -24,7 +24,7 @@ func ReadPodDirs(ctx context.Context, root, kubeletRoot string) ([]string, error
 	})
 }
 
-// ReadManifests returns every name in the static pod manifests: those of the pods, of their containers and of more. Too
+// ReadManifests returns every name in the static pod manifests: names of pods, of their containers and of more. Too
 // many names only make more pods count as alive, so no manifest needs to be understood. dir is the kubelet's
 // staticPodPath, a directory or one file. Like the kubelet it skips directories and files whose name begins with a dot.
 // It returns with ctx at the latest.

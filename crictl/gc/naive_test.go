@@ -77,8 +77,8 @@ func random(r *rand.Rand) (*world, Rules) {
 	return w, rules
 }
 
-// naive is the planner written down rule by rule: slow, and without shared state. It returns what is removed, in order,
-// and how many objects are kept for each reason.
+// naive is the planner written down rule by rule: slow, and without shared state. It returns the ids that are removed,
+// in order, and how many objects are kept for each reason.
 func naive(n Node, ends map[string]End, rules Rules, now time.Time) (remove []string, kept map[string]int) {
 	keep, minAge := max(1, n.Kubelet.Keep, rules.Keep), max(rules.MinAge, n.Kubelet.MinAge)
 	gone := func(pod *crictl.Pod) bool {
@@ -216,7 +216,8 @@ func TestMakeAgainstNaive(t *testing.T) {
 	}
 }
 
-// newestAndExited checks what must hold whatever the rules: only exited containers go, and never the newest of a unit.
+// newestAndExited checks the property of every plan, whatever the rules: only exited containers go, and never the
+// newest of a unit.
 func newestAndExited(t *testing.T, seed uint64, w *world, plan Plan) {
 	t.Helper()
 	newest, state := map[unit]crictl.Container{}, map[string]crictl.ContainerState{}

@@ -1,7 +1,7 @@
 // Package gc chooses exited containers and dead sandboxes that may be removed, and removes them at a pace that the
 // runtime can bear.
 //
-// Choosing is pure: Make takes the two lists, what is known about the pods, and a function that returns when containers
+// Choosing is pure: Make takes the two lists, the evidence about the pods, and a function that returns when containers
 // ended, and returns a Plan. A plan never removes more than the kubelet's own collector may (kuberuntime_gc.go): only
 // exited containers, never the newest of a pod UID and container name, init containers and sidecars included, and a pod
 // counts as gone only when the kubelet's pods, its pod directories and its static manifests all lack it. Run removes:

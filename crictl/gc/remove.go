@@ -126,7 +126,7 @@ func (j *job) unchecked(call crictl.Call) outcome {
 	return failure(call)
 }
 
-// answered is the outcome of the call for a removal. What is not answered may be done or not.
+// answered is the outcome of the call for a removal. A removal that is not answered may be done or not.
 func (j *job) answered(call crictl.Call) outcome {
 	if call.OK() || call.Code == crictl.NotFound {
 		return outcome{verdict: removed}

@@ -84,7 +84,8 @@ type Progress struct {
 }
 
 // Run removes the candidates of a plan: the containers, oldest first, then the sandboxes. Each is checked again right
-// before. The error is the reason why nothing was begun, or that of the audit file; the Result is valid in any case.
+// before. The error says why nothing was begun, or why the audit file could not be written; the Result is valid in any
+// case.
 //
 // When ctx is cancelled no new call is made, and Run waits for the calls in flight for at most 10 seconds. When ctx has
 // a deadline the run ends by it, and stops removing a little earlier, so that calls in flight are answered. A runtime

@@ -55,7 +55,7 @@ func TestRead(t *testing.T) {
 		file    string            // /k.yaml
 		dropIns map[string]string // below /d
 		args    []string
-		want    string // what differs from the defaults
+		want    string // the differences from the defaults
 		other   []string
 		bad     []string
 		origin  map[string]string // of fields
@@ -195,7 +195,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestReadWithoutConfig reads what has another default without --config, and where it comes from.
+// TestReadWithoutConfig reads the settings that have another default without --config, and their origins.
 func TestReadWithoutConfig(t *testing.T) {
 	type read struct {
 		port                     int32

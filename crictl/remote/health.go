@@ -17,7 +17,7 @@ import (
 
 // CheckHealth asks the gRPC health service (grpc.health.v1.Health) at a TCP address how a service does, as a
 // kubelet's probe does: in plain text, on a new connection, within the timeout. It returns nil for SERVING alone. An
-// error's text is that of the kubelet's event (pkg/probe/grpc/grpc.go upstream).
+// error has the text of the kubelet's event (pkg/probe/grpc/grpc.go upstream).
 func CheckHealth(ctx context.Context, addr, service string, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -50,7 +50,7 @@ func (s *Service) SandboxImage(ctx context.Context) (string, error) {
 	return crictl.SandboxImageIn(resp.GetInfo()["config"]), s.failed(err, "Status from runtime service")
 }
 
-// RunPodSandbox creates and starts a sandbox. Its deadline is twice that of other calls.
+// RunPodSandbox creates and starts a sandbox. Its deadline is twice as long as for other calls.
 func (s *Service) RunPodSandbox(
 	ctx context.Context, config *runtimeapi.PodSandboxConfig, handler string,
 ) (id string, err error) {
@@ -170,8 +170,8 @@ func checkContainer(resp *runtimeapi.ContainerStatusResponse) error {
 	return nil
 }
 
-// ExecSync runs a command in a container and returns its output and exit code. The deadline is that of other
-// calls beyond the timeout; there is none if the timeout is 0, as with the kubelet's lifecycle hooks.
+// ExecSync runs a command in a container and returns its output and exit code. The deadline of other
+// calls is added to the timeout; there is none if the timeout is 0, as with the kubelet's lifecycle hooks.
 func (s *Service) ExecSync(
 	ctx context.Context, id string, command []string, timeout time.Duration,
 ) (*runtimeapi.ExecSyncResponse, error) {
