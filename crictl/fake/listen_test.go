@@ -15,14 +15,6 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// socketPath returns a path short enough for a socket, wherever the tests run.
-func socketPath(t *testing.T) string {
-	t.Helper()
-	dir := must(os.MkdirTemp("", "fake"))(t)
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	return filepath.Join(dir, "cri.sock")
-}
-
 func unixDialer(ctx context.Context, path string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, "unix", path)
 }
@@ -40,32 +32,58 @@ func listen(t *testing.T, mode SocketMode, path string) (stop func(), err error)
 	return stop, err
 }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
-// TestListen listens in each mode. A client that connects and sends nothing is cut off at once by stop, and not after
-// the two minutes for which gRPC waits.
+// TestListen listens in each mode, where there is no file and where there is one. A client that connects and sends
+// nothing is cut off at once by stop, and not after the two minutes for which gRPC waits.
 func TestListen(t *testing.T) {
-	for mode, want := range map[SocketMode]error{
-		SocketListen: nil, SocketRefuse: syscall.ECONNREFUSED,
+	for _, test := range []struct {
+		name string
+		put  func(path string) error // nil for none
+		mode SocketMode
+		err  string // part of Listen's; empty for none
+	}{
+		{name: "listen"},
+		{name: "refuse", mode: SocketRefuse},
+		{name: "stale", put: func(path string) error {
+			lis, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+			if err != nil {
+				return err
+			}
+			lis.SetUnlinkOnClose(false)
+			return lis.Close()
+		}},
+		{name: "in use", err: "another process listens there already", put: func(path string) error {
+			_, err := listen(t, SocketListen, path)
+			return err
+		}},
+		{name: "file", err: "a file that is not a socket", put: func(path string) error {
+			return os.WriteFile(path, []byte("precious"), 0o600)
+		}},
 	} {
-		t.Run(string(mode), func(t *testing.T) {
-			path := socketPath(t)
-			stop := must(listen(t, mode, path))(t)
-			if info, err := os.Stat(path); err == nil && info.Mode() != os.ModeSocket|socketMode {
+		t.Run(test.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "cri.sock")
+			if test.put != nil {
+				must(0, test.put(path))(t)
+			}
+			stop, err := listen(t, test.mode, path)
+			info, errStat := os.Lstat(path)
+			if errStat != nil || test.err != "" {
+				if err == nil || !strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), path) || errStat != nil {
+					t.Errorf("%v, %v, want %q", err, errStat, test.err)
+				}
+				return
+			}
+			if info.Mode() != os.ModeSocket|socketMode {
 				t.Errorf("the socket has mode %v", info.Mode())
 			}
-			if mode == SocketListen {
+			if test.mode == SocketListen {
 				conn := dial(t, "passthrough:///"+path, unixDialer)
 				defer conn.Close()
 				client := runtimeapi.NewRuntimeServiceClient(conn)
 				must(client.Version(t.Context(), &runtimeapi.VersionRequest{}))(t)
 			}
 			conn, err := unixDialer(t.Context(), path)
-			if !errors.Is(err, want) {
-				t.Errorf("connecting: %v, want %v", err, want)
+			if refused := errors.Is(err, syscall.ECONNREFUSED); refused != (test.mode == SocketRefuse) || !refused && err != nil {
+				t.Errorf("connecting: %v", err)
 			}
 			stopped := make(chan bool)
 			go func() {
@@ -78,54 +96,13 @@ func TestListen(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("stop waits for the client")
 			}
-			if exists(path) {
+			if _, err := os.Lstat(path); err == nil {
 				t.Error("the socket is still there")
 			}
 			if conn != nil {
 				if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 					t.Errorf("the connection after stop: %v", err)
 				}
-			}
-		})
-	}
-}
-
-func TestListenReplacesStaleSocketsOnly(t *testing.T) {
-	inUse := func(t *testing.T, path string) error {
-		_, err := listen(t, SocketListen, path)
-		return err
-	}
-	for _, test := range []struct {
-		name string
-		put  func(t *testing.T, path string) error
-		mode SocketMode
-		want string // part of the error; empty for none
-	}{
-		{"stale", func(_ *testing.T, path string) error {
-			lis, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-			if err != nil {
-				return err
-			}
-			lis.SetUnlinkOnClose(false)
-			return lis.Close()
-		}, SocketListen, ""},
-		{"in use", inUse, SocketRefuse, "another process listens there already"},
-		{"file", func(_ *testing.T, path string) error {
-			return os.WriteFile(path, []byte("precious"), 0o600)
-		}, SocketListen, "a file that is not a socket"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			path := socketPath(t)
-			if err := test.put(t, path); err != nil {
-				t.Fatal(err)
-			}
-			_, err := listen(t, test.mode, path)
-			if (err == nil) != (test.want == "") ||
-				err != nil && (!strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), path)) {
-				t.Errorf("%v, want %q", err, test.want)
-			}
-			if !exists(path) {
-				t.Error("what was there is gone")
 			}
 		})
 	}
