@@ -3,6 +3,8 @@ package canary
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,43 +13,30 @@ import (
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
+// TestChoose chooses of images by their names, the smallest first.
 func TestChoose(t *testing.T) {
-	image := func(id string, size uint64, tags ...string) *runtimeapi.Image {
-		return &runtimeapi.Image{Id: id, Size: size, RepoTags: tags}
-	}
-	pauseImage := image("p", 1, "registry.k8s.io/pause:3.10")
-	app := image("a", 2, "registry.example/app:1")
-	digest := &runtimeapi.Image{Id: "d", RepoDigests: []string{"quay.io/x/busybox@sha256:1"}}
-	const alpine, tag = "docker.io/library/alpine:3", "registry.k8s.io/pause:3.10"
-	for _, tt := range []struct {
-		name   string
-		images []*runtimeapi.Image
-		want   []choice
-	}{
-		{
-			"a shell first",
-			[]*runtimeapi.Image{pauseImage, app, image("l", 8, alpine)},
-			[]choice{{id: "l", name: alpine}, {id: "p", name: tag, pause: true}},
+	for names, want := range map[string][]choice{
+		"registry.k8s.io/pause:3.10 registry.example/app:1 docker.io/library/alpine:3": {
+			{id: "2", name: "docker.io/library/alpine:3"}, {id: "0", name: "registry.k8s.io/pause:3.10", pause: true},
 		},
-		{
-			"the smallest",
-			[]*runtimeapi.Image{image("l", 8, alpine), digest},
-			[]choice{{id: "d", name: digest.RepoDigests[0]}},
+		"quay.io/x/busybox@sha256:1 docker.io/library/alpine:3": {{id: "0", name: "quay.io/x/busybox@sha256:1"}},
+		"registry.example/app:1 registry.example/pausegame:1":   nil,
+		"docker.io/rancher/mirrored-pause:3.6": {
+			{id: "0", name: "docker.io/rancher/mirrored-pause:3.6", pause: true},
 		},
-		{"neither", []*runtimeapi.Image{{Id: "sha256:1"}, app}, nil},
+		"docker.io/library/nginx:1.27-alpine-slim": {{id: "0", name: "docker.io/library/nginx:1.27-alpine-slim"}},
 	} {
-		if diff := cmp.Diff(tt.want, choose(tt.images), cmp.AllowUnexported(choice{})); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		var images []*runtimeapi.Image
+		for i, name := range strings.Fields(names) {
+			image := &runtimeapi.Image{Id: strconv.Itoa(i), Size: uint64(i), RepoTags: []string{name}}
+			if strings.Contains(name, "@") {
+				image.RepoTags, image.RepoDigests = nil, image.RepoTags
+			}
+			images = append(images, image)
 		}
-	}
-	for name, want := range map[string][2]bool{
-		"docker.io/rancher/mirrored-pause:3.6":        {false, true},
-		"602401143452.dkr.ecr.example/eks/pause:3.10": {false, true},
-		"registry.example/pausegame:1":                {},
-		"docker.io/library/nginx:1.27-alpine-slim":    {true, false},
-	} {
-		if got := [2]bool{named(name, shellName), named(name, pauseName)}; got != want {
-			t.Errorf("%s: shell and pause %t, want %t", name, got, want)
+		slices.Reverse(images)
+		if diff := cmp.Diff(want, choose(images), cmp.AllowUnexported(choice{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", names, diff)
 		}
 	}
 }
