@@ -8,6 +8,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,10 +152,14 @@ func TestDialOutcomes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := newClient(t, Options{RPCTimeout: time.Second}, fake.Scenario{})
+				var back atomic.Bool
 				returned := c.dial
 				c.dial = func(ctx context.Context, p string) (net.Conn, error) {
 					if p != "/run/fake.sock" {
 						t.Errorf("dialled %q", p)
+					}
+					if back.Load() {
+						return returned(ctx, p)
 					}
 					return tc.dial(ctx, p)
 				}
@@ -165,7 +170,7 @@ func TestDialOutcomes(t *testing.T) {
 					}
 					time.Sleep(time.Second / 4)
 				}
-				tc.dial = returned
+				back.Store(true)
 				time.Sleep(time.Second)
 				if _, call := c.Version(t.Context()); call.OK() != (tc.name != "accepts and sends nothing") {
 					t.Errorf("a second after the runtime came back: %+v", call)
