@@ -29,7 +29,14 @@ func (c *Client) ListPodSandbox(ctx context.Context, f Filter, mode ListMode) *P
 		streamMethod: runtimeapi.RuntimeService_StreamPodSandboxes_FullMethodName,
 		unaryMethod:  runtimeapi.RuntimeService_ListPodSandbox_FullMethodName,
 		request: func(f Filter) proto.Message {
-			return &runtimeapi.ListPodSandboxRequest{Filter: sandboxFilter(f)}
+			filter := &runtimeapi.PodSandboxFilter{Id: f.ID, LabelSelector: f.Labels}
+			if f.Ready != nil {
+				filter.State = &runtimeapi.PodSandboxStateValue{State: runtimeapi.PodSandboxState_SANDBOX_NOTREADY}
+				if *f.Ready {
+					filter.State.State = runtimeapi.PodSandboxState_SANDBOX_READY
+				}
+			}
+			return &runtimeapi.ListPodSandboxRequest{Filter: filter}
 		},
 		entry:   func(s *PodSandbox) (string, uint32) { return s.ID, s.Size },
 		byState: []Filter{{Ready: new(true)}, {Ready: new(false)}},
@@ -66,7 +73,11 @@ func (c *Client) ListContainers(ctx context.Context, f Filter, mode ListMode) *C
 		streamMethod: runtimeapi.RuntimeService_StreamContainers_FullMethodName,
 		unaryMethod:  runtimeapi.RuntimeService_ListContainers_FullMethodName,
 		request: func(f Filter) proto.Message {
-			return &runtimeapi.ListContainersRequest{Filter: containerFilter(f)}
+			filter := &runtimeapi.ContainerFilter{Id: f.ID, PodSandboxId: f.SandboxID, LabelSelector: f.Labels}
+			if f.State != nil {
+				filter.State = &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState(*f.State)}
+			}
+			return &runtimeapi.ListContainersRequest{Filter: filter}
 		},
 		entry: func(c *Container) (string, uint32) { return c.ID, c.Size },
 	}
@@ -95,9 +106,11 @@ type lister[T any] struct {
 	decoder  *listDecoder[T]
 	noStream *atomic.Bool
 
-	streamMethod, unaryMethod string                     // full names
-	request                   func(Filter) proto.Message // of both: their bytes are the same, the filter as field 1
-	entry                     func(*T) (id string, size uint32)
+	streamMethod, unaryMethod string // full names
+	// request makes the request of both: their bytes are the same, the filter as field 1. The zero Filter gives an empty
+	// filter, not none, as the kubelet's relist sends.
+	request func(Filter) proto.Message
+	entry   func(*T) (id string, size uint32)
 	// that together match everything, in the order of an object's life
 	byState  []Filter
 	byObject func(ctx context.Context) []Filter // the same, one for each sandbox or pod
@@ -210,27 +223,4 @@ func (l *lister[T]) dedupe() {
 		kept = append(kept, e)
 	}
 	l.decoder.entries = kept
-}
-
-// sandboxFilter is f for a sandbox list. The zero Filter gives an empty message, not none, as the kubelet's relist
-// sends.
-func sandboxFilter(f Filter) *runtimeapi.PodSandboxFilter {
-	out := &runtimeapi.PodSandboxFilter{Id: f.ID, LabelSelector: f.Labels}
-	if f.Ready != nil {
-		state := runtimeapi.PodSandboxState_SANDBOX_NOTREADY
-		if *f.Ready {
-			state = runtimeapi.PodSandboxState_SANDBOX_READY
-		}
-		out.State = &runtimeapi.PodSandboxStateValue{State: state}
-	}
-	return out
-}
-
-// containerFilter is f for a container list.
-func containerFilter(f Filter) *runtimeapi.ContainerFilter {
-	out := &runtimeapi.ContainerFilter{Id: f.ID, PodSandboxId: f.SandboxID, LabelSelector: f.Labels}
-	if f.State != nil {
-		out.State = &runtimeapi.ContainerStateValue{State: runtimeapi.ContainerState(*f.State)}
-	}
-	return out
 }
