@@ -42,20 +42,15 @@ func TestPace(t *testing.T) {
 // TestPaceMeasure calls a probe slow relative to the quiet ones, but not within the scheduler's noise, and not
 // where another client's relist, which takes much longer, would not notice.
 func TestPaceMeasure(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		quiet  []time.Duration
-		relist time.Duration
-		slow   time.Duration
-	}{
-		{"relative", []time.Duration{10 * ms, 10 * ms, 10 * ms}, 0, 17 * ms},
-		{"slowest", []time.Duration{10 * ms, 10 * ms, 40 * ms}, 0, 40 * ms},
-		{"outlier", []time.Duration{10 * ms, 10 * ms, 4000 * ms}, 0, 100 * ms},
-		{"noise", []time.Duration{ms / 10}, 0, 1700 * time.Microsecond},
-		{"relist", []time.Duration{ms}, 30 * ms, 17 * ms},
+	for want, p := range map[time.Duration]*pace{
+		17 * ms:                 newPace(16, []time.Duration{10 * ms, 10 * ms, 10 * ms}, 0),
+		40 * ms:                 newPace(16, []time.Duration{10 * ms, 10 * ms, 40 * ms}, 0), // the slowest
+		100 * ms:                newPace(16, []time.Duration{10 * ms, 10 * ms, 4000 * ms}, 0),
+		1700 * time.Microsecond: newPace(16, []time.Duration{ms / 10}, 0),
+		34 * ms:                 newPace(16, []time.Duration{ms}, 60*ms),
 	} {
-		if p := newPace(16, tt.quiet, tt.relist); p.slow != tt.slow {
-			t.Errorf("%s: slow beyond %v, want %v", tt.name, p.slow, tt.slow)
+		if p.slow != want {
+			t.Errorf("slow beyond %v, want %v", p.slow, want)
 		}
 	}
 }
