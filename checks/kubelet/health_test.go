@@ -267,23 +267,6 @@ func TestAskHealthHangs(t *testing.T) {
 	}
 }
 
-func TestAskFromAnotherNetwork(t *testing.T) {
-	h := newTree(t)
-	h.link("net:[4026532000]", "proc/812/ns/net")
-	h.file("kubelet.conf", kubeconfig("https://127.0.0.1:1", "token: x"), "ca.crt", newIssuer(t).pem)
-	s := plain()
-	s.Kubeconfig = "/kubelet.conf"
-	_, errHealth := AskHealth(t.Context(), h.root, s, Credentials{})
-	_, errServer := AskServer(t.Context(), h.root, s)
-	if !errors.Is(errHealth, errOtherNetwork) || !errors.Is(errServer, errOtherNetwork) {
-		t.Errorf("errors %v, %v", errHealth, errServer)
-	}
-	ours, err := os.Readlink("/proc/self/ns/net")
-	must(t, err)
-	h.link(ours, "proc/813/ns/net")
-	equal(t, false, otherNetwork(h.root, 813))
-}
-
 func TestBodyIsBounded(t *testing.T) {
 	c := transport(func(*http.Request) (*http.Response, error) {
 		body := io.NopCloser(bytes.NewReader(make([]byte, maxBody+1)))

@@ -1,6 +1,7 @@
 package kubelet
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -159,20 +160,27 @@ func TestReadSettings(t *testing.T) {
 	}
 }
 
-// TestHostName has a kubelet in the UTS namespace of this process, and one in another.
-func TestHostName(t *testing.T) {
+// TestNamespaces has a kubelet in the UTS and network namespaces of this process, and one in others: its host name is not
+// known, and nothing is asked.
+func TestNamespaces(t *testing.T) {
 	h := newTree(t)
-	own, err := os.Readlink("/proc/self/ns/uts")
-	must(t, err)
+	for _, kind := range []string{"uts", "net"} {
+		own, err := os.Readlink("/proc/self/ns/" + kind)
+		must(t, err)
+		h.link(own, "proc/7/ns/"+kind)
+		h.link(kind+":[1]", "proc/8/ns/"+kind)
+	}
 	want, err := os.Hostname()
 	must(t, err)
-	h.link(own, "proc/7/ns/uts")
-	h.link("uts:[1]", "proc/8/ns/uts")
-	if got := hostName(h.root, 7); got != want {
-		t.Errorf("in this process's namespace: %q, want %q", got, want)
-	}
-	if got := hostName(h.root, 8) + hostName(h.root, 9); got != "" {
-		t.Errorf("in another namespace, or one that is not known: %q", got)
+	equal(t, want, hostName(h.root, 7))
+	equal(t, "", hostName(h.root, 8)+hostName(h.root, 9))
+	equal(t, false, otherNetwork(h.root, 7))
+	s := plain()
+	s.PID, s.Kubeconfig = 8, "/kubelet.conf"
+	_, errHealth := AskHealth(t.Context(), h.root, s, Credentials{})
+	_, errServer := AskServer(t.Context(), h.root, s)
+	if !errors.Is(errHealth, errOtherNetwork) || !errors.Is(errServer, errOtherNetwork) {
+		t.Errorf("errors %v, %v", errHealth, errServer)
 	}
 }
 
