@@ -69,7 +69,6 @@ func TestImports(t *testing.T) {
 		{"k8s.io/cri-api", []string{"cmd/e2e/nodebox", "crictl", "plegbench"}},
 		{"os/exec", []string{"checks/host", "cmd/e2e", "cmd/internal/mcpcmd", "journal"}},
 		{"github.com/klauspost/compress", []string{"checks/bundle", "checks/recorder", "journal"}},
-		{"github.com/maruel/panicparse", []string{"checks/stacks"}},
 		{"github.com/godbus/", []string{"checks/host"}},
 		{"github.com/coreos/go-systemd/", []string{
 			"checks/host", "cmd/internal/agentcmd", "crictl/kubeletconfig", "journal", "plegbench/syncloop",

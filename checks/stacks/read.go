@@ -2,20 +2,18 @@ package stacks
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unique"
-
-	"github.com/maruel/panicparse/v2/stack"
 
 	"github.com/kdiag/kdiag/internal/lazyregexp"
 )
@@ -78,7 +76,7 @@ type log struct {
 	open  bool // a goroutine is being read
 	whole bool // all of it was read
 	g     Goroutine
-	text  []byte // its frames without arguments, as panicparse reads them
+	text  []byte // its frames without arguments: a line each of the function and of the file
 	args  []byte // the arguments of its frames
 	ends  []int  // where those of each frame end in args
 	call  []byte // a line that waits for the line of its file; empty if none does
@@ -123,8 +121,7 @@ func (l *log) line(b []byte) {
 			l.file(file)
 		}
 	case bytes.HasPrefix(b, []byte("created by ")):
-		name, _, _ := bytes.Cut(b, []byte(" in goroutine "))
-		l.call = append(l.call[:0], name...)
+		l.call = append(l.call[:0], b...)
 	default:
 		n := bytes.LastIndexByte(b, '(')
 		if n > 0 && b[len(b)-1] == ')' && !bytes.ContainsAny(b[:n], " \"=") && len(l.ends) < maxFrames {
@@ -170,8 +167,10 @@ var program = lazyregexp.New(`(?:^|/)cmd/([a-z][\w.-]*)/[^/]+\.go:`)
 
 // file takes the second line of a frame.
 func (l *log) file(file []byte) {
-	l.whole = bytes.HasPrefix(l.call, []byte("created by "))
-	if l.g.State == "running" && len(l.text) == 0 && !l.whole && l.dump.Source.Goroutines > 0 {
+	if l.whole = bytes.HasPrefix(l.call, []byte("created by ")); l.whole {
+		return
+	}
+	if l.g.State == "running" && len(l.text) == 0 && l.dump.Source.Goroutines > 0 {
 		// The goroutine that writes a dump is its first, and alone has the state running and a stack.
 		l.open = false
 		l.finish()
@@ -183,13 +182,10 @@ func (l *log) file(file []byte) {
 			l.program = string(m[1])
 		}
 	}
-	l.text = append(l.text, l.call...)
-	if !l.whole {
-		l.text = append(l.text, "(...)"...)
-		l.args = append(l.args, l.with...)
-		l.ends = append(l.ends, len(l.args))
-	}
-	l.text = append(append(append(l.text, "\n\t"...), file...), '\n')
+	l.text = append(append(l.text, l.call...), '\n')
+	l.text = append(append(l.text, file...), '\n')
+	l.args = append(l.args, l.with...)
+	l.ends = append(l.ends, len(l.args))
 	l.call = l.call[:0]
 }
 
@@ -218,7 +214,7 @@ func (l *log) close() {
 	l.dump.Source.Goroutines++
 	e := l.intern()
 	// All but the first goroutine end with the function that started them.
-	if !l.whole && !bytes.Contains(l.text, []byte("main.main(...)")) {
+	if !l.whole && !bytes.Contains(l.text, []byte("main.main\n")) {
 		l.inside = fmt.Sprintf("it ends inside goroutine %d", l.g.ID)
 	}
 	if e == nil || l.kept.goroutines >= maxGoroutines {
@@ -285,24 +281,18 @@ func (l *log) intern() *interned {
 	e := &interned{stack: &Stack{}}
 	l.known[key] = e
 	l.kept.stacks += 256 // with its place in the table
-	text := []byte("goroutine 1 [running]:\n")
-	if l.whole && len(l.ends) == 0 {
-		text = append(text, "\tgoroutine running on other thread; stack unavailable\n"...)
-	}
-	text = append(text, l.text...)
-	// An error is about a line that panicparse cannot read: the frames before it count.
-	snapshot, _, _ := stack.ScanSnapshot(bytes.NewReader(text), io.Discard, &stack.Opts{})
-	if snapshot == nil || len(snapshot.Goroutines) == 0 {
-		return e
-	}
-	g := snapshot.Goroutines[0]
-	for _, call := range g.Stack.Calls {
-		if call.RemoteSrcPath == "" || call.Func.Complete == "" { // cut by an error; no stack
-			break
+	lines := strings.Split(string(l.text), "\n")
+	for i := range l.ends {
+		call, place := lines[2*i], lines[2*i+1]
+		name, err := url.PathUnescape(call) // Go escapes dots in the last element of an import path
+		if err != nil {
+			name = call
 		}
-		name := unique.Make(call.Func.Complete).Value()
-		file := unique.Make(cmp.Or(call.SrcName, call.RemoteSrcPath)).Value()
-		e.stack.Frames = append(e.stack.Frames, Frame{Func: name, File: file, Line: call.Line})
+		name = unique.Make(name).Value()
+		colon := strings.LastIndexByte(place, ':')
+		file := unique.Make(place[strings.LastIndexByte(place, '/')+1 : colon]).Value()
+		line, _ := strconv.Atoi(place[colon+1:]) // has at most 9 digits
+		e.stack.Frames = append(e.stack.Frames, Frame{Func: name, File: file, Line: line})
 		e.addrs = append(e.addrs, hasAddress(name))
 		l.kept.stacks += 80 + len(name)
 	}
