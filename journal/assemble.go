@@ -50,7 +50,7 @@ func (h *history) episodes(host string) []Episode {
 		_, ok := firstMark(marks, from, to, false)
 		return ok
 	})
-	relists := g.relists()
+	g.chain()
 	past := int64(math.MinInt64) // when the last incident ended
 	var out []Episode
 	for _, b := range g.episodes {
@@ -68,8 +68,8 @@ func (h *history) episodes(host string) []Episode {
 				past = e.RecoveredAt.UnixMicro()
 			}
 			for _, s := range b.stalls {
-				if chain := relists[s]; chain != nil && len(*chain) > len(e.Context.Relists) {
-					e.Context.Relists = *chain
+				if s.relists != nil && len(*s.relists) > len(e.Context.Relists) {
+					e.Context.Relists = *s.relists
 				}
 			}
 		}

@@ -33,10 +33,7 @@ func BenchmarkJournal(b *testing.B) {
 	})
 	b.Run("in process", func(b *testing.B) {
 		for b.Loop() {
-			r, err := journal.Read(b.Context(), journal.Options{Inputs: []journal.Input{{
-				Kind: journal.Directory,
-				Path: dir,
-			}}})
+			r, err := journal.Read(b.Context(), journal.Options{Inputs: []journal.Input{{Path: dir}}})
 			if err != nil {
 				b.Fatal(err)
 			}

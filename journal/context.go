@@ -142,23 +142,18 @@ const (
 	directSlack = 6*second + 500_000
 )
 
-// relists returns for each stall the lengths of the relists that followed each other directly, of the chain that it
-// belongs to. Short stalls that return are one trouble, and only together do they show what shape it has.
-func (g *grouping) relists() map[*stallBuilder]*[]time.Duration {
+// chain gives each stall the lengths of the relists that followed each other directly, of the chain that it belongs to.
+// Short stalls that return are one trouble, and only together do they show what shape it has.
+func (g *grouping) chain() {
 	order := slices.DeleteFunc(slices.Clone(g.stalls), func(s *stallBuilder) bool { return !s.timed })
 	slices.SortStableFunc(order, func(a, b *stallBuilder) int { return cmp.Compare(a.anchor, b.anchor) })
-	out := map[*stallBuilder]*[]time.Duration{}
-	chain := &[]time.Duration{}
 	for i, s := range order {
-		if i > 0 && order[i-1].direct(s) {
+		if s.relists = new([]time.Duration); i > 0 && order[i-1].direct(s) {
+			s.relists = order[i-1].relists
 			length := time.Duration(s.anchor-order[i-1].anchor-relistPeriod) * time.Microsecond
-			*chain = append(*chain, length)
-		} else {
-			chain = &[]time.Duration{}
+			*s.relists = append(*s.relists, length)
 		}
-		out[s] = chain
 	}
-	return out
 }
 
 // direct reports whether the relist of the next stall began right after the one that this stall is about.

@@ -51,7 +51,7 @@ func (h *history) counts() []Count {
 	}
 	podded := map[Object]bool{} // the kernel names the control group of a kill in another record than the kill
 	for i := range h.bursts {
-		podded[h.bursts[i].Object()] = podded[h.bursts[i].Object()] || h.bursts[i].Call().Pods
+		podded[h.bursts[i].Object()] = podded[h.bursts[i].Object()] || h.bursts[i].Call().InPod()
 	}
 	for i := range h.bursts {
 		b := &h.bursts[i]
@@ -118,7 +118,7 @@ func (h *history) memoryKills() []MemoryKill {
 	var all []MemoryKill
 	for i := range h.bursts {
 		b, call := &h.bursts[i], h.bursts[i].Call()
-		if !call.Placed {
+		if call.Cgroup == "" {
 			continue
 		}
 		k := MemoryKill{

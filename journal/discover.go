@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/kdiag/kdiag/crictl/safefile"
 	"github.com/kdiag/kdiag/journal/journalfile"
 	"github.com/kdiag/kdiag/journal/signature"
 	"github.com/kdiag/kdiag/journal/textlog"
@@ -77,7 +78,7 @@ const (
 	kindKmsg
 )
 
-func refused(name string, err error) []*source { return []*source{{name: name, err: plain(err)}} }
+func refused(name string, err error) *source { return &source{name: name, err: plain(err)} }
 
 // plain takes the name of the system call off an error; the caller names the file.
 func plain(err error) error {
@@ -120,7 +121,7 @@ func expand(in Input) []*source {
 			err = ErrNoMatch
 		}
 		if err != nil {
-			return refused(in.Path, err)
+			return []*source{refused(in.Path, err)}
 		}
 		return files(names)
 	case Root:
@@ -147,25 +148,22 @@ func isJournal(name string) bool {
 
 // file classifies a regular file by its first bytes.
 func file(name string) *source {
-	info, err := os.Stat(name)
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("not a regular file")
-	}
+	f, err := safefile.Open(name, 0)
 	if err != nil {
-		return refused(name, err)[0]
-	}
-	f, err := os.Open(name)
-	if err != nil {
-		return refused(name, err)[0]
+		return refused(name, err)
 	}
 	defer f.Close() // was only read
 	head := make([]byte, headLength)
 	n, err := f.ReadAt(head, 0)
 	switch {
 	case n == 0 && errors.Is(err, io.EOF):
-		return refused(name, ErrEmpty)[0]
+		return refused(name, ErrEmpty)
 	case n == 0:
-		return refused(name, err)[0]
+		return refused(name, err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return refused(name, err)
 	}
 	s := &source{name: name, path: name, kind: kindText, size: info.Size(), changed: info.ModTime()}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -183,11 +181,11 @@ func directory(dir string) []*source {
 	journals, err := journalfile.Find(dir)
 	texts, textErr := textlog.Files(dir)
 	if err != nil && textErr != nil {
-		return refused(dir, err)
+		return []*source{refused(dir, err)}
 	}
 	sources := files(append(journals, slices.DeleteFunc(texts, isJournal)...))
 	if len(sources) == 0 {
-		return refused(dir, ErrNoLogs)
+		return []*source{refused(dir, ErrNoLogs)}
 	}
 	return sources
 }
@@ -199,13 +197,13 @@ const ownLog = "var/lib/rancher/rke2/agent/logs/kubelet.log"
 // file.
 func node(root string) []*source {
 	if _, err := os.Stat(root); err != nil {
-		return refused(root, err)
+		return []*source{refused(root, err)}
 	}
 	var sources []*source
 	add := func(dir string, names []string, err error) {
 		sources = append(sources, files(names)...)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			sources = append(sources, refused(dir, err)...)
+			sources = append(sources, refused(dir, err))
 		}
 	}
 	for _, dir := range []string{"var/log/journal", "run/log/journal"} {
@@ -228,7 +226,7 @@ func node(root string) []*source {
 		sources = append(sources, own)
 	}
 	if len(sources) == 0 {
-		return refused(root, ErrNoJournal)
+		return []*source{refused(root, ErrNoJournal)}
 	}
 	return sources
 }

@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"os"
 	"slices"
-	"syscall"
 	"time"
 
+	"github.com/kdiag/kdiag/crictl/safefile"
 	"github.com/kdiag/kdiag/journal/journalfile"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -83,7 +82,7 @@ func (s *source) openEntries(ctx context.Context, log string, at time.Time) (io.
 
 // openText opens a text log: its end, where only that is of interest.
 func (s *source) openText(end bool) (io.ReadCloser, error) {
-	f, err := os.OpenFile(s.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := safefile.Open(s.path, 0)
 	if err == nil && end && s.Compressed == "" && s.size > maxDump {
 		_, err = f.Seek(-maxDump, io.SeekEnd)
 	}

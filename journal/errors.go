@@ -3,9 +3,7 @@ package journal
 import (
 	"bytes"
 	"cmp"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/kdiag/kdiag/journal/klog"
@@ -181,22 +179,15 @@ func (s *matches) newErrorGroup(key errorKey, t timestamp) *errorGroup {
 }
 
 // daemonOf returns whether a record is of the kubelet or the runtime, and the unit or the program that wrote it.
-func daemonOf(r *textlog.Record) (signature.Lane, string) {
-	lanes := map[Role]signature.Lane{RoleKubelet: signature.Kubelet, RoleRuntime: signature.Runtime}
-	by := senders(r)
-	for _, name := range by {
-		name = strings.TrimSuffix(path.Base(name), ".service")
-		if lane := lanes[TaskRole(name)]; lane != "" {
-			return lane, Clean(name, 100)
-		}
+func daemonOf(r *textlog.Record) (lane signature.Lane, unit string) {
+	role, name := senderRole(r)
+	switch role {
+	case RoleKubelet:
+		lane = signature.Kubelet
+	case RoleRuntime:
+		lane = signature.Runtime
 	}
-	switch {
-	case len(by) > 0:
-		return "", ""
-	case strings.HasSuffix(r.Format, "logrus"): // a file of one program: the kubelet writes klog, runtimes this
-		return signature.Runtime, ""
-	}
-	return signature.Kubelet, ""
+	return lane, Clean(name, 100)
 }
 
 // withoutSpec takes out of an error of the kubelet the dump of a container, which has its environment and its command

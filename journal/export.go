@@ -8,12 +8,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/kdiag/kdiag/crictl/safefile"
 	"github.com/kdiag/kdiag/journal/journalfile"
 	"github.com/kdiag/kdiag/journal/signature"
 )
@@ -136,7 +135,7 @@ func (e *exporter) text(ctx context.Context, s *source) error {
 	case ".gz", ".xz", ".zst", ".bz2": // secrets in it would not be found
 		return errors.New("compressed: not copied")
 	}
-	f, err := os.OpenFile(s.path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := safefile.Open(s.path, 0)
 	if err != nil {
 		return err
 	}
@@ -169,8 +168,7 @@ func (e *exporter) lines(ctx context.Context, log, source string, r io.Reader, s
 
 // kmsg hands over the kernel's buffer, which is the same in every container of the node.
 func (e *exporter) kmsg(ctx context.Context) error {
-	r := &reader{opts: &Options{Now: time.Now}}
-	k, err := r.openKmsg()
+	k, err := openKmsg(time.Now())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}

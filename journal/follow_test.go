@@ -94,7 +94,7 @@ func TestFollowJournal(t *testing.T) {
 	text, err := os.ReadFile(path)
 	must(t, err)
 	synctest.Test(t, func(t *testing.T) {
-		seen, end := followed(t, Options{Inputs: []Input{{Kind: Directory, Path: filepath.Dir(path)}}, Now: now})
+		seen, end := followed(t, Options{Inputs: []Input{{Path: filepath.Dir(path)}}, Now: now})
 		text[24]++ // another file by its id
 		must(t, os.WriteFile(path+".new", text, 0o600))
 		synctest.Wait() // between two readings

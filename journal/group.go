@@ -57,6 +57,7 @@ type stallBuilder struct {
 	skipAge  int64 // age on the latest skip line; 0: none yet
 	skipStep int64 // by how much it had grown then; 0: unknown
 	maxAge   int64
+	relists  *[]time.Duration // of its chain; set by chain
 }
 
 // matches reports whether a record has the stall's anchor.

@@ -25,14 +25,14 @@ type kmsg struct {
 
 // openKmsg opens the kernel's buffer. Its stamps count from the start of the machine, by a clock that stands still
 // while the machine is suspended, so after a suspend older records seem younger than they are, by as much.
-func (r *reader) openKmsg() (*kmsg, error) {
+func openKmsg(now time.Time) (*kmsg, error) {
 	fd, err := syscall.Open(kmsgName, syscall.O_RDONLY|syscall.O_NONBLOCK|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("opening", err)
 	}
 	var up unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &up) // every Linux has this clock
-	return &kmsg{fd: fd, booted: r.opts.Now().Add(-time.Duration(up.Nano()))}, nil
+	return &kmsg{fd: fd, booted: now.Add(-time.Duration(up.Nano()))}, nil
 }
 
 func (k *kmsg) close() { _ = syscall.Close(k.fd) } // was only read

@@ -154,8 +154,7 @@ type Call struct {
 	Role            Role   // of the unit that the record names, or of its writer where any program may use the words
 	Everywhere      bool   // the limit that was hit is the node's, not one process's
 	Constraint      string // of a kill for memory: memcg or global
-	Placed, Pods    bool   // the cgroup of the kill is named; it is of pods
-	Cgroup, Limiter string // of the kill, and the one that was at its limit
+	Cgroup, Limiter string // of the kill, where it is named, and the one that was at its limit
 }
 
 // Refused reports whether nothing listened on the runtime's socket.
@@ -167,6 +166,9 @@ func (c Call) Refused() bool {
 	}, func(words string) bool { return strings.Contains(text, words) })
 }
 
+// InPod reports whether a kill is named to be in the cgroup of a pod.
+func (c Call) InPod() bool { return strings.Contains(c.Cgroup, "kubepods") }
+
 // Innocent reports whether a call failed before it came to the object that it names: on a socket where nothing listens,
 // or something that does not speak CRI.
 func (c Call) Innocent() bool {
@@ -177,17 +179,15 @@ func (c Call) Innocent() bool {
 // callOf returns the facts of a match beside its object.
 func callOf(m *signature.Match, r *textlog.Record) Call {
 	c := Call{
-		RPC: m.RPC, Code: m.GRPCCode, Text: m.ErrorText, Size: m.Size, Limit: m.Limit,
-		Sending: m.Sending,
-		Role:    laneRole(m.Role), Constraint: m.Constraint,
-		Placed: m.Constraint != "" && m.Path != "", Pods: m.Constraint != "" && strings.Contains(m.Path, "kubepods"),
+		RPC: m.RPC, Code: m.GRPCCode, Text: m.ErrorText, Size: m.Size, Limit: m.Limit, Sending: m.Sending,
+		Role: laneRole(m.Role), Constraint: m.Constraint,
 	}
-	if c.Placed {
+	if c.Constraint != "" && m.Path != "" {
 		c.Cgroup, c.Limiter = m.Path, m.Limiter
 	}
 	switch m.Signature.Code {
 	case signature.DiskFull, signature.FilesExhausted: // words that any program uses
-		c.Role = senderRole(r)
+		c.Role, _ = senderRole(r)
 		c.Everywhere = bytes.Contains(r.Message, []byte("open files in system")) // ENFILE; EMFILE has no more words
 	}
 	return c

@@ -11,11 +11,10 @@ type InputKind int
 
 // The kinds of inputs.
 const (
-	Path      InputKind = iota // one file or directory that a person named: journal or text, by its content
-	Stream                     // Reader, such as standard input; Path is only its name
-	Glob                       // a pattern of files, journal or text by content
-	Directory                  // a journal directory, a directory of text logs, or both
-	Root                       // the root of a mounted disk, or / for this node
+	Path   InputKind = iota // a file, or a directory of journals, text logs or both: journal or text, by its content
+	Stream                  // Reader, such as standard input; Path is only its name
+	Glob                    // a pattern of files, journal or text by content
+	Root                    // the root of a mounted disk, or / for this node
 )
 
 // An Input is one thing to read. Without any, [Read] reads the logs of this node.

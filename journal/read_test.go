@@ -54,7 +54,7 @@ func TestReadRefuses(t *testing.T) {
 		want  error
 	}{
 		{"missing", Input{Path: "/nonexistent/kubelet.log"}, fs.ErrNotExist},
-		{"missing directory", Input{Kind: Directory, Path: "/nonexistent"}, fs.ErrNotExist},
+		{"missing directory", Input{Path: "/nonexistent"}, fs.ErrNotExist},
 		{"missing root", Input{Kind: Root, Path: "/nonexistent"}, fs.ErrNotExist},
 		{"empty file", Input{Path: put(t, "a.log", "")}, ErrEmpty},
 		{"empty pipe", Input{Kind: Stream, Path: "-", Reader: strings.NewReader("")}, ErrEmpty},
@@ -66,7 +66,7 @@ func TestReadRefuses(t *testing.T) {
 		{"random bytes", Input{Path: put(t, "a.log", string(random))}, ErrNotLog},
 		{"a note with one record", Input{Path: put(t, "a.log", strings.Repeat("a note\n", 9)+startLine)}, ErrNotLog},
 		{"glob", Input{Kind: Glob, Path: "/nonexistent/*.log"}, ErrNoMatch},
-		{"directory without logs", Input{Kind: Directory, Path: t.TempDir()}, ErrNoLogs},
+		{"directory without logs", Input{Path: t.TempDir()}, ErrNoLogs},
 		{"root without logs", Input{Kind: Root, Path: t.TempDir()}, ErrNoJournal},
 		{"a pipe that nobody writes to", Input{Path: pipe}, nil},
 	} {

@@ -66,18 +66,23 @@ func laneRole(lane signature.Lane) Role {
 	return map[signature.Lane]Role{signature.Kubelet: RoleKubelet, signature.Runtime: RoleRuntime}[lane]
 }
 
-// senderRole returns who wrote a record, by its unit or identifier. A record that names no sender but bears a stamp of
-// the program's own is of a log that one program writes, and such a log is mostly the kubelet's.
-func senderRole(r *textlog.Record) Role {
+// senderRole returns who wrote a record, by its units and its identifier, and which of these tells. A record that names
+// no sender is of a log that one program writes: logrus is a runtime's, and other stamps of a program are mostly the
+// kubelet's.
+func senderRole(r *textlog.Record) (role Role, name string) {
 	by := senders(r)
-	for _, s := range by {
-		// Some give their whole path.
-		if who := TaskRole(strings.TrimSuffix(path.Base(s), ".service")); who != RoleOther {
-			return who
+	for _, name := range by {
+		name = strings.TrimSuffix(path.Base(name), ".service") // some give their whole path
+		if role = TaskRole(name); role != RoleOther {
+			return role, name
 		}
 	}
-	if len(by) == 0 && r.Inner.Known {
-		return RoleKubelet
+	switch {
+	case len(by) > 0:
+	case strings.HasSuffix(r.Format, "logrus"):
+		role = RoleRuntime
+	case r.Inner.Known:
+		role = RoleKubelet
 	}
-	return RoleOther
+	return role, ""
 }

@@ -12,10 +12,10 @@ import (
 	"io/fs"
 	"maps"
 	"math"
-	"os"
 	"slices"
 	"strconv"
 
+	"github.com/kdiag/kdiag/crictl/safefile"
 	"github.com/kdiag/kdiag/journal/journalfile"
 	"github.com/kdiag/kdiag/journal/klog"
 	"github.com/kdiag/kdiag/journal/textlog"
@@ -34,14 +34,14 @@ func (r *reader) text(ctx context.Context, s *source) error {
 	case s.kind == kindStream:
 		in = &keeper{Reader: &pipeReader{ctx: ctx, in: s.stream}, to: &s.kept}
 	case s.kind == kindKmsg:
-		k, err := r.openKmsg()
+		k, err := openKmsg(r.opts.Now())
 		if err != nil {
 			return err
 		}
 		defer k.close()
 		in = k
 	default:
-		f, err := os.Open(s.path)
+		f, err := safefile.Open(s.path, 0)
 		if err != nil {
 			return plain(err)
 		}

@@ -382,8 +382,8 @@ func essential(r journal.Role) bool {
 func (in *Incident) essentialVictim() *journal.Burst {
 	inPod, placed := map[journal.Object]bool{}, map[journal.Object]bool{}
 	for _, b := range in.each(signature.OOMInvoked, signature.OOMKill) {
-		inPod[b.Object()] = inPod[b.Object()] || b.Call().Pods
-		placed[b.Object()] = placed[b.Object()] || b.Call().Placed
+		inPod[b.Object()] = inPod[b.Object()] || b.Call().InPod()
+		placed[b.Object()] = placed[b.Object()] || b.Call().Cgroup != ""
 	}
 	for _, b := range in.each(signature.OOMKill, signature.UnitOOMKilled) {
 		o, role := b.Object(), b.Call().Role

@@ -9,6 +9,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/kdiag/kdiag/crictl/safefile"
 )
 
 // A File is one open journal file. It may be used by one goroutine at a time; different files by different ones.
@@ -22,12 +24,12 @@ type File struct {
 	unpack unpacker
 }
 
-// Open opens the journal file at path. It never blocks: a FIFO, a device or a directory is ErrNotJournal. A file
-// without a single byte but zeros opens as an empty one.
+// Open opens the journal file at path. It never blocks: what is no regular file is safefile.ErrNotRegular. A file without
+// a single byte but zeros opens as an empty one.
 func Open(path string) (*File, error) {
-	fd, err := openRegular(path)
+	fd, err := safefile.Open(path, 0)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("opening %s: %w", path, err)
 	}
 	f := &File{path: path, fd: fd}
 	if err := f.mapFile(); err != nil {
@@ -35,23 +37,6 @@ func Open(path string) (*File, error) {
 		return nil, fmt.Errorf("opening %s: %w", path, err)
 	}
 	return f, nil
-}
-
-// openRegular opens a regular file for reading.
-func openRegular(path string) (*os.File, error) {
-	fd, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
-	if err != nil {
-		return nil, err
-	}
-	info, err := fd.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("opening %s: %w: it is not a regular file", path, ErrNotJournal)
-	}
-	if err != nil {
-		_ = fd.Close() // the first error counts
-		return nil, err
-	}
-	return fd, nil
 }
 
 // mapFile maps the file in its present size and reads the header.

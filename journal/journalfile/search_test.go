@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kdiag/kdiag/crictl/safefile"
 )
 
 const needle = "PLEG is not healthy"
@@ -157,7 +159,8 @@ func TestOpen(t *testing.T) {
 	fifo := filepath.Join(dir, "fifo")
 	must(t, syscall.Mkfifo(fifo, 0o600))
 	for path, want := range map[string]error{
-		fifo: ErrNotJournal, dir: ErrNotJournal, "/dev/zero": ErrNotJournal, filepath.Join(dir, "none"): os.ErrNotExist,
+		fifo: safefile.ErrNotRegular, dir: safefile.ErrNotRegular, "/dev/zero": safefile.ErrNotRegular,
+		filepath.Join(dir, "none"): os.ErrNotExist,
 	} {
 		if _, err := Open(path); !errors.Is(err, want) {
 			t.Errorf("%s: error %v, want %v", path, err, want)

@@ -122,7 +122,7 @@ func (o *options) reading(env cli.Env, args []string, from []journal.Input) (r j
 	r.Since, r.Until, err = cli.ParseRange(o.since, o.until, now.In(r.Local))
 	stdin := journal.Input{Kind: journal.Stream, Path: stdinName, Reader: env.In}
 	for _, name := range args {
-		r.Inputs = append(r.Inputs, journal.Input{Kind: journal.Path, Path: name})
+		r.Inputs = append(r.Inputs, journal.Input{Path: name})
 	}
 	if i := slices.Index(args, stdinName); i >= 0 {
 		r.Inputs[i] = stdin
@@ -131,7 +131,7 @@ func (o *options) reading(env cli.Env, args []string, from []journal.Input) (r j
 		r.Inputs = append(r.Inputs, journal.Input{Kind: journal.Glob, Path: pattern})
 	}
 	for _, dir := range o.directories {
-		r.Inputs = append(r.Inputs, journal.Input{Kind: journal.Directory, Path: dir})
+		r.Inputs = append(r.Inputs, journal.Input{Path: dir})
 	}
 	switch {
 	case from != nil:
