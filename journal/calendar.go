@@ -27,14 +27,7 @@ type timestamp struct {
 }
 
 func newTimestamp(r *textlog.Record, seq uint32) timestamp {
-	t := timestamp{inner: utc(r.Inner), outer: utc(r.Outer), seq: seq}
-	if !t.outer.Known && r.Monotonic != 0 {
-		t.outer = klog.Stamp{Micros: r.Monotonic, Known: true, Monotonic: true}
-	}
-	if t.inner.Monotonic {
-		t.inner = klog.Stamp{}
-	}
-	return t
+	return timestamp{inner: utc(r.Inner), outer: utc(r.Outer), seq: seq}
 }
 
 func utc(s klog.Stamp) klog.Stamp {

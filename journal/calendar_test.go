@@ -8,9 +8,13 @@ import (
 	"github.com/kdiag/kdiag/journal/textlog"
 )
 
-// stamp reads a stamp of ISO 8601, which may lack its year or its zone; of no text none.
+// stamp reads a stamp of ISO 8601, which may lack its year or its zone, or a duration since the machine started; of no
+// text none.
 func stamp(t *testing.T, text string) klog.Stamp {
 	t.Helper()
+	if up, err := time.ParseDuration(text); err == nil {
+		return klog.Stamp{Micros: up.Microseconds(), Known: true, Monotonic: true}
+	}
 	full, year := text, true
 	if len(text) > 2 && text[2] == '-' {
 		full, year = "1972-"+text, false
@@ -76,6 +80,17 @@ func TestCalendar(t *testing.T) {
 			"+08:00, assumed: the stamps name none", "as given",
 		},
 		{
+			"a kernel record 60 s later",
+			[][3]string{
+				{"11-21T08:00:00", "5s", "2026-11-21T08:00:00Z"},
+				{"", "65s", "2026-11-21T08:01:00Z"},
+			},
+			last, "+00:00, assumed: the stamps name none", "as the last",
+		},
+		{
+			"seconds since the start alone", [][3]string{{"", "65s", ""}}, last, "", "",
+		},
+		{
 			"a leap day, by a header",
 			[][3]string{{"02-29T12:00:00", "", "2024-02-29T12:00:00Z"}},
 			calendarHint{loc: time.UTC, headerYear: 2024, notAfter: now()},
@@ -91,7 +106,7 @@ func TestCalendar(t *testing.T) {
 			c := newCalendar(stamps, tt.hint)
 			for i, p := range tt.pairs {
 				us, ok := c.instant(stamps[i])
-				if got := time.UnixMicro(us).UTC().Format(time.RFC3339Nano); !ok || got != p[2] {
+				if got := time.UnixMicro(us).UTC().Format(time.RFC3339Nano); ok != (p[2] != "") || ok && got != p[2] {
 					t.Errorf("record %d: %s (known: %v), want %s", i, got, ok, p[2])
 				}
 			}
@@ -100,20 +115,5 @@ func TestCalendar(t *testing.T) {
 				t.Errorf("zone %q year %q, want %q and %q", zone, year, tt.zone, tt.year)
 			}
 		})
-	}
-}
-
-func TestMonotonicOnly(t *testing.T) {
-	known := newTimestamp(&textlog.Record{
-		Inner: stamp(t, "11-21T08:00:00"), Outer: klog.Stamp{Micros: 5e6, Known: true, Monotonic: true},
-	}, 1)
-	bare := newTimestamp(&textlog.Record{Monotonic: 65e6}, 2)
-	hint := calendarHint{loc: time.UTC, notAfter: now()}
-	us, ok := newCalendar([]timestamp{known, bare}, hint).instant(bare)
-	if !ok || us != time.Date(2026, 11, 21, 8, 1, 0, 0, time.UTC).UnixMicro() {
-		t.Errorf("a kernel record 60 s later is at %v (known: %v)", time.UnixMicro(us).UTC(), ok)
-	}
-	if us, ok := newCalendar([]timestamp{bare}, hint).instant(bare); ok {
-		t.Errorf("seconds since boot alone became %v", time.UnixMicro(us))
 	}
 }

@@ -27,16 +27,12 @@ func TestDerived(t *testing.T) {
 	for _, n := range append(names, smallJournal(t)) {
 		t.Run(filepath.Base(n), func(t *testing.T) {
 			r := readFile(t, n)
-			var got []string
-			for _, e := range r.Episodes {
-				got = append(got, brief(&e))
-			}
 			want := []string{
 				"incident 2023-07-03T11:59:01Z to 2023-07-03T11:59:16Z, worst 231.464916622s, flap 1, recovered true",
 				"incident 2023-07-03T12:02:25Z to 2023-07-03T12:02:28Z, worst 183.111515826s, flap 2, recovered true",
 				"incident 2023-07-03T12:06:26Z to 2023-07-03T12:06:30Z, worst 183.208885327s, flap 3, recovered false",
 			}
-			if diff := cmp.Diff(want, got); diff != "" || lines(r) != 16 {
+			if diff := cmp.Diff(want, briefs(r)); diff != "" || lines(r) != 16 {
 				t.Errorf("%d unhealthy records, want 16; %s", lines(r), diff)
 			}
 		})
@@ -60,15 +56,11 @@ func smallJournal(t *testing.T) string {
 // TestReal reads the log of a real kubelet whose containerd was frozen for seven minutes.
 func TestReal(t *testing.T) {
 	r := readFile(t, "testdata/real/kubelet-1.36-containerd-frozen.log.zst")
-	var got []string
-	for _, e := range r.Episodes {
-		got = append(got, brief(&e))
-	}
 	want := []string{
 		"startup 2026-11-21T00:48:43Z to 2026-11-21T00:48:43Z, worst 0s, flap 0, recovered true",
 		"incident 2026-11-21T00:52:12Z to 2026-11-21T00:56:07Z, worst 418.98149847s, flap 0, recovered true",
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, briefs(r)); diff != "" {
 		t.Fatal(diff)
 	}
 	if at := r.Episodes[1].Anchor.Format("15:04:05.000"); at != "00:49:08.541" {

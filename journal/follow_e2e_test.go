@@ -66,7 +66,7 @@ func TestEndToEndFollower(t *testing.T) {
 		*clock = at
 		r := same(fmt.Sprintf("after %d entries", written))
 		same("once more")
-		seen += briefs(r)
+		seen += fmt.Sprint(briefs(r))
 		if written == rotated {
 			must(t, os.Rename(path, archive))
 			same("rotated")

@@ -91,7 +91,7 @@ func TestIncidentsSurvive(t *testing.T) {
 			r := readFile(t, files...)
 			if len(r.Episodes) != n || slices.ContainsFunc(r.Episodes,
 				func(e Episode) bool { return e.Kind != Incident || !e.Recovered }) {
-				t.Errorf("seed %d: %s: %d episodes, want %d recovered incidents%s", seed, what, len(r.Episodes), n,
+				t.Errorf("seed %d: %s: %d episodes, want %d recovered incidents: %q", seed, what, len(r.Episodes), n,
 					briefs(r))
 			}
 		}

@@ -104,9 +104,6 @@ func (r *Record) field(name, value string) {
 		if us, err := strconv.ParseInt(value, 10, 64); err == nil && us > 0 {
 			r.Outer = klog.Stamp{Micros: us, Known: true, Year: true, Zone: true}
 		}
-	case "__MONOTONIC_TIMESTAMP":
-		us, _ := strconv.ParseInt(value, 10, 64)
-		r.Monotonic = max(us, 0)
 	case "_HOSTNAME":
 		r.Host = value
 	case "SYSLOG_IDENTIFIER":

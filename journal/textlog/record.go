@@ -22,9 +22,8 @@ type Record struct {
 	InnerPID         int    // in klog's header
 	// Format names the layers from the outside in, such as "syslog+klog", "docker+klog", "cri+klog",
 	// "journal-json+klog", "klog-json", "logrus", "dmesg", "describe", "bare".
-	Format    string
-	Monotonic int64 // µs since the machine started, 0 unknown
-	Sample    bool  // contains no literal; yielded for its stamps
+	Format string
+	Sample bool // contains no literal; yielded for its stamps
 }
 
 // Options selects what Scan yields.

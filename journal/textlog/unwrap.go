@@ -94,14 +94,9 @@ func Line(b []byte) Record {
 func (p *unwrapper) stamp(s klog.Stamp) {
 	switch {
 	case !s.Known:
-	case s.Monotonic:
-		p.Monotonic = s.Micros
-		if !p.Outer.Known {
-			p.Outer = s
-		}
-	case !p.Outer.Known || p.Outer.Monotonic:
+	case !p.Outer.Known || p.Outer.Monotonic && !s.Monotonic:
 		p.Outer = s
-	case !p.Inner.Known:
+	case !p.Inner.Known && !s.Monotonic:
 		p.Inner = s
 	}
 }
