@@ -20,10 +20,8 @@ func at(n int) string {
 
 func TestFollowStream(t *testing.T) {
 	n := 0
-	opts := Options{
-		Inputs: []Input{{Kind: Stream, Path: "-", Reader: strings.NewReader(at(0) + at(5) + at(10))}}, Now: now,
-		Local: time.UTC,
-	}
+	in := []Input{{Kind: Stream, Path: "-", Reader: strings.NewReader(at(0) + at(5) + at(10))}}
+	opts := Options{Inputs: in, Now: now, Local: time.UTC}
 	err := Follow(t.Context(), opts, func(_ *Report, e Event) {
 		if e.Code == "PLEGNotHealthy" {
 			n++
@@ -57,32 +55,24 @@ func followed(t *testing.T, opts Options) (seen chan Event, end func() *Report) 
 	}
 }
 
-// TestFollowFile follows a file that is empty at first, grows, and is replaced. Events bear the time of the log.
+// TestFollowFile follows a file that is empty at first, then shorter than what it is known by, grows, and is replaced. Each
+// record counts once, and events bear the time of the log.
 func TestFollowFile(t *testing.T) {
+	const short = "E1121 00:52:11.000000 1 a.go:1] Started kubelet\n"
 	name := put(t, "kubelet.log", "")
 	synctest.Test(t, func(t *testing.T) {
 		seen, end := followed(t, Options{Inputs: []Input{{Path: name}}, Now: now, Local: time.UTC})
-		for n := range 2 {
-			must(t, os.WriteFile(name+".new", []byte(at(5*n)), 0o644))
-			must(t, os.Rename(name+".new", name))
-			if got, want := (<-seen).At.Format("15:04:05"), []string{"00:52:12", "00:52:17"}[n]; got != want {
-				t.Errorf("event at %s, want %s", got, want)
-			}
-		}
-		end()
-	})
-}
-
-// TestFollowShortFile follows a file that is shorter than what it is known by, and counts each record of it once.
-func TestFollowShortFile(t *testing.T) {
-	const short = "E1121 00:52:11.000000 1 a.go:1] Started kubelet\n"
-	name := put(t, "kubelet.log", short)
-	synctest.Test(t, func(t *testing.T) {
-		seen, end := followed(t, Options{Inputs: []Input{{Path: name}}, Now: now, Local: time.UTC})
+		must(t, os.WriteFile(name, []byte(short), 0o600))
+		time.Sleep(2 * pollEvery)
 		must(t, os.WriteFile(name, []byte(short+at(0)), 0o600))
-		<-seen
-		if r := end(); len(r.Signatures) != 2 || r.Signatures[0].Count != 1 {
-			t.Errorf("%+v, want one record of each", r.Signatures)
+		times := (<-seen).At.Format("15:04:05")
+		must(t, os.WriteFile(name+".new", []byte(at(5)), 0o600))
+		must(t, os.Rename(name+".new", name))
+		if times += (<-seen).At.Format(" 15:04:05"); times != "00:52:12 00:52:17" {
+			t.Errorf("events at %s", times)
+		}
+		if r := end(); len(r.Signatures) != 2 || r.Signatures[0].Count != 1 || lines(r) != 2 {
+			t.Errorf("%+v, want one start and two unhealthy records", r.Signatures)
 		}
 	})
 }

@@ -10,8 +10,7 @@ import (
 // The filter looks at six bytes at every seventh place of a text and at nothing else. Wherever a literal stands, one
 // of seven neighbouring places inside it is looked at, so it suffices to know the seven groups of six bytes of one
 // window of each literal. The looks do not depend on each other, as the shifts of Wu and Manber's algorithm do, so
-// the processor does several at once. Six bytes are rare enough in other text; four were not. BenchmarkNext compares
-// it with other ways.
+// the processor does several at once. Six bytes are rare enough in other text; four were not.
 const (
 	gramLen  = 6
 	loadLen  = 8 // bytes that one look loads

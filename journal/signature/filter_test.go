@@ -57,22 +57,3 @@ func BenchmarkNext(b *testing.B) {
 		}
 	}
 }
-
-func BenchmarkMatch(b *testing.B) {
-	m := NewMatcher()
-	for name, line := range map[string]string{
-		"skip": `"Skipping pod synchronization" err="[container runtime is down, PLEG is not healthy: ` +
-			`pleg was last seen active 3m8.949760177s ago; threshold is 3m0s]"`,
-		"list": `"ListContainers with filter from runtime service failed" ` +
-			`err="rpc error: code = DeadlineExceeded desc = context deadline exceeded" filter=""`,
-	} {
-		b.Run(name, func(b *testing.B) {
-			msg := []byte(line)
-			var dst []Match
-			b.ReportAllocs()
-			for b.Loop() {
-				dst = m.Match(msg, dst[:0])
-			}
-		})
-	}
-}
