@@ -203,15 +203,9 @@ func (w *builder) entry(realtime uint64, boot byte, fields ...string) {
 	}
 }
 
-// save writes the file in place, so that whoever has it open sees the new content.
 func (w *builder) save(t testing.TB, path string) {
 	t.Helper()
-	fd, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
-	must(t, err)
-	// The header last, as journald does it: it announces what is there.
-	_, err = fd.WriteAt(w.b[272:], 272)
-	_, err2 := fd.WriteAt(w.b[:272], 0)
-	must(t, errors.Join(err, err2, fd.Close()))
+	must(t, os.WriteFile(path, w.b, 0o644))
 }
 
 // t0 is the time of the first entry of built files: 2026-03-05 00:00:00 UTC.
