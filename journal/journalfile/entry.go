@@ -23,11 +23,6 @@ const messageWord = 0x3D4547415353454D
 
 const messageLen = 8
 
-// fill makes e the entry at o.
-func (f *File) fill(e *Entry, o object) {
-	*e = Entry{Realtime: f.img.realtime(o), Offset: o.off, file: f, obj: o}
-}
-
 // Labels returns the fields that are not compressed, FIELD=value, in the order of the file. The fields that name a
 // sender are among them: journald compresses only long ones.
 func (e *Entry) Labels() iter.Seq[[]byte] {

@@ -27,13 +27,6 @@ func (q *Query) admits(realtime uint64, boot ID) bool {
 	return inTime && (q.Boot == ID{} || q.Boot == boot)
 }
 
-func (q *Query) match() func([]byte) bool {
-	if q.Match == nil {
-		return func([]byte) bool { return true }
-	}
-	return q.Match
-}
-
 // Stats counts what a search looked at.
 type Stats struct {
 	Entries    int64   // entries within Since, Until and Boot, whether they matched or not
@@ -48,11 +41,11 @@ type Stats struct {
 // count takes an entry at a time into the statistics.
 func (s *Stats) count(realtime uint64) {
 	s.Entries++
-	if realtime != 0 && (s.From == 0 || realtime < s.From) {
-		s.From = realtime
-	}
-	s.To = max(s.To, realtime)
+	s.From, s.To = earliest(s.From, realtime), max(s.To, realtime)
 }
+
+// earliest returns the earlier of two times of which one or both may be 0, which is none.
+func earliest(a, b uint64) uint64 { return min(cmp.Or(a, b), cmp.Or(b, a)) }
 
 // Search hands over the entries with a message that q accepts. They come in the order of the file, but if one text was
 // logged several times, all entries with it may come together: sort by time if that matters. It ends early, without an
@@ -61,7 +54,9 @@ func (s *Stats) count(realtime uint64) {
 // Damage is no error: what can be read is handed over, and the rest is listed in Stats.Unreadable.
 func (f *File) Search(ctx context.Context, q Query, yield func(*Entry) bool) (Stats, error) {
 	s := &search{f: f, q: q, ctx: ctx, yield: yield, inOrder: q.Match == nil}
-	s.q.Match = q.match()
+	if q.Match == nil {
+		s.q.Match = func([]byte) bool { return true }
+	}
 	if f.empty {
 		if f.size > 0 {
 			s.stats.Unreadable = []Range{{Bytes: f.size, Why: "nothing but zeros"}}
@@ -293,15 +288,13 @@ func (s *search) resolve(o object, text []byte) {
 
 // deliver hands over one entry of a matching text if it is wanted and new.
 func (s *search) deliver(e object, text []byte) {
-	m := s.f.img
-	if !s.done() && e.off > s.mark && s.q.admits(m.realtime(e), m.boot(e)) {
+	if !s.done() && e.off > s.mark && s.q.admits(s.f.img.realtime(e), s.f.img.boot(e)) {
 		s.hand(e, text)
 	}
 }
 
 func (s *search) hand(e object, text []byte) {
-	s.f.fill(&s.entry, e)
-	s.entry.Message = text
+	s.entry = Entry{Realtime: s.f.img.realtime(e), Offset: e.off, Message: text, file: s.f, obj: e}
 	s.stopped = !s.yield(&s.entry)
 }
 

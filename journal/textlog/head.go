@@ -46,7 +46,7 @@ type head struct {
 	partial  bool   // the message continues in the next record of the stream
 }
 
-// quick is begin for the forms that logs are full of: a few comparisons. It returns none if begin has to look.
+// quick is parseHead for the forms that logs are full of: a few comparisons. It returns none if parseHead has to look.
 func quick(b []byte, last kind) kind {
 	if len(b) < 22 {
 		return none
@@ -68,19 +68,6 @@ func quick(b []byte, last kind) kind {
 		return kindKlog
 	}
 	return none
-}
-
-// begin returns in which form a line begins a record, none if it does not. sure is false where a line in the middle
-// of a wrapped record may look the same.
-func begin(b []byte) (k kind, sure bool) {
-	if b = trimBlanks(b); len(b) < 4 {
-		if string(b) == "{" {
-			return kindPretty, true
-		}
-		return none, false
-	}
-	h := parseHead(b)
-	return h.kind, h.sure
 }
 
 // parseHead recognises the outermost wrapping of a text that is not empty.

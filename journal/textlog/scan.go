@@ -2,6 +2,7 @@ package textlog
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"strings"
@@ -86,10 +87,7 @@ func (s *scanner) format() string {
 			best, most = f, n
 		}
 	}
-	if best == "" && s.samples.format != "" {
-		return s.samples.format
-	}
-	return best
+	return cmp.Or(best, s.samples.format)
 }
 
 // scan reads all lines.
@@ -105,7 +103,12 @@ func (s *scanner) scan() error {
 				return err
 			}
 		case s.eof:
-			s.drain()
+			if s.pos < s.end {
+				s.take(s.pos, s.end)
+				s.pos = s.end
+			}
+			s.close()
+			s.lastParts()
 			s.lastSample()
 			return nil
 		default:
@@ -124,15 +127,13 @@ func (s *scanner) long() error {
 	s.close()
 	s.pos += s.opts.maxRecord
 	from := s.base + int64(s.pos)
-	n := -1
-	for n < 0 {
-		if n = bytes.IndexByte(s.buf[s.pos:s.end], '\n'); n >= 0 || s.eof {
-			break
-		}
+	n := bytes.IndexByte(s.buf[s.pos:s.end], '\n')
+	for n < 0 && !s.eof {
 		s.pos = s.end
 		if err := s.fill(); err != nil {
 			return err
 		}
+		n = bytes.IndexByte(s.buf[s.pos:s.end], '\n')
 	}
 	if n < 0 {
 		n = s.end - s.pos
@@ -140,16 +141,6 @@ func (s *scanner) long() error {
 	s.stats.addRange(Range{Offset: from, Bytes: s.base + int64(s.pos+n) - from, Why: whyLong})
 	s.pos = min(s.end, s.pos+n+1)
 	return nil
-}
-
-// drain takes the rest at the end of the stream.
-func (s *scanner) drain() {
-	if s.pos < s.end {
-		s.take(s.pos, s.end)
-		s.pos = s.end
-	}
-	s.close()
-	s.lastParts()
 }
 
 // fill moves the part of the buffer that is still needed to its front, and reads more.
@@ -190,16 +181,13 @@ func (s *scanner) fill() error {
 		s.opts.Progress(s.base + int64(s.end))
 	}
 	switch {
-	case err == nil:
-		return nil
-	case err != io.EOF && s.stats.Compression == "" && err != io.ErrUnexpectedEOF:
-		s.eof = true
+	case err == nil, err == io.EOF:
+	case s.stats.Compression == "" && err != io.ErrUnexpectedEOF:
 		s.err = err // once what was read before is taken
-		return nil
-	case err != io.EOF:
+	default:
 		s.stats.addRange(Range{Offset: s.base + int64(s.end), Bytes: -1, Why: strings.TrimSpace(err.Error())})
 	}
-	s.eof = true
+	s.eof = err != nil
 	return nil
 }
 
@@ -261,10 +249,9 @@ type finder struct {
 
 // next returns where the next find at or behind from is; at the end of buf if there is none.
 func (f *finder) next(buf []byte, from int) int {
-	if f.at >= from || f.find == nil {
-		return f.at
+	if f.at < from && f.find != nil {
+		f.search(buf, from)
 	}
-	f.search(buf, from)
 	return f.at
 }
 

@@ -64,7 +64,14 @@ func (s *scanner) classify(line []byte) kind {
 	if len(bytes.TrimSpace(b)) == 0 {
 		return none
 	}
-	k, sure := begin(b)
+	if b = trimBlanks(b); string(b) == "{" {
+		return kindPretty
+	}
+	h := head{}
+	if len(b) >= 4 {
+		h = parseHead(b)
+	}
+	k := h.kind
 	switch {
 	case k == kindVerbose || k == kindPretty:
 		return k
@@ -76,7 +83,7 @@ func (s *scanner) classify(line []byte) kind {
 		return none
 	case s.cur.lines == 0 || s.cur.kind == kindBare:
 		return k
-	case !sure && k != s.cur.kind, k == kindCaller && cutHeader.Match(rec),
+	case !h.sure && k != s.cur.kind, k == kindCaller && cutHeader.Match(rec),
 		// a wrapped object
 		k == kindBehind && s.cur.kind == kindJSON && !bytes.HasSuffix(bytes.TrimSpace(rec), []byte("}")):
 		return none
