@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"compress/gzip"
 	"errors"
 	"io"
 	"os"
@@ -10,45 +11,103 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/klauspost/compress/zstd"
+	"github.com/ulikunitz/xz"
 
 	"github.com/kdiag/kdiag/journal/signature"
+	"github.com/kdiag/kdiag/journal/textlog"
 )
 
-// TestDerived reads one excerpt in every form that journalctl can print and others wrap it in: 16 records, three flaps,
-// of which nothing shows that the last one ended.
+// fold breaks lines at a width in characters, as a terminal does.
+func fold(text string, width int) string {
+	var out strings.Builder
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		for {
+			i, chars := 0, 0
+			for i < len(line) && chars < width {
+				_, size := utf8.DecodeRuneInString(line[i:])
+				i, chars = i+size, chars+1
+			}
+			out.WriteString(line[:i] + "\n")
+			if line = line[i:]; line == "" {
+				break
+			}
+		}
+	}
+	return out.String()
+}
+
+// packed returns a text packed by gzip, zstd or xz.
+func packed(t testing.TB, text, format string) string {
+	t.Helper()
+	var out bytes.Buffer
+	var w io.WriteCloser = gzip.NewWriter(&out)
+	var err error
+	switch format {
+	case "zstd":
+		w, err = zstd.NewWriter(&out, zstd.WithWindowSize(64<<10))
+	case "xz":
+		w, err = xz.NewWriter(&out)
+	}
+	if err == nil {
+		_, err = w.Write([]byte(text))
+	}
+	if err == nil {
+		err = w.Close()
+	}
+	must(t, err)
+	return out.String()
+}
+
+// manyLines matches the formats whose records have several lines. Nobody folds them.
+var manyLines = regexp.MustCompile(`verbose|export|pretty`)
+
+// TestDerived reads one excerpt in every form that journalctl can print and others wrap it in, also packed, with the
+// line ends of Windows, and as terminals wrap it: 16 records, three flaps, of which nothing shows that the last one ended.
 func TestDerived(t *testing.T) {
 	names, err := filepath.Glob("testdata/derived/d*")
 	if err != nil || len(names) < 20 {
 		t.Fatalf("%d files: %v", len(names), err)
 	}
-	for _, n := range append(names, smallJournal(t)) {
-		t.Run(filepath.Base(n), func(t *testing.T) {
-			r := readFile(t, n)
-			want := []string{
-				"incident 2023-07-03T11:59:01Z to 2023-07-03T11:59:16Z, worst 231.464916622s, flap 1, recovered true",
-				"incident 2023-07-03T12:02:25Z to 2023-07-03T12:02:28Z, worst 183.111515826s, flap 2, recovered true",
-				"incident 2023-07-03T12:06:26Z to 2023-07-03T12:06:30Z, worst 183.208885327s, flap 3, recovered false",
+	want := []string{
+		"incident 2023-07-03T11:59:01Z to 2023-07-03T11:59:16Z, worst 231.464916622s, flap 1, recovered true",
+		"incident 2023-07-03T12:02:25Z to 2023-07-03T12:02:28Z, worst 183.111515826s, flap 2, recovered true",
+		"incident 2023-07-03T12:06:26Z to 2023-07-03T12:06:30Z, worst 183.208885327s, flap 3, recovered false",
+	}
+	for _, name := range append(names, smallJournal(t)) {
+		forms := map[string]string{"as it is": name}
+		if b, err := os.ReadFile(name); strings.HasSuffix(name, ".log") {
+			must(t, err)
+			text, half := string(b), len(b)/2
+			forms["crlf"] = put(t, "log", strings.ReplaceAll(text, "\n", "\r\n"))
+			forms["gz"] = put(t, "log", packed(t, text[:half], "gzip")+packed(t, text[half:], "gzip"))
+			forms["zst"], forms["xz"] = put(t, "log", packed(t, text, "zstd")), put(t, "log", packed(t, text, "xz"))
+			if !manyLines.MatchString(name) {
+				forms["fold 80"], forms["fold 120"] = put(t, "log", fold(text, 80)), put(t, "log", fold(text, 120))
 			}
-			if diff := cmp.Diff(want, briefs(r)); diff != "" || lines(r) != 16 {
-				t.Errorf("%d unhealthy records, want 16; %s", lines(r), diff)
+		}
+		for form, file := range forms {
+			r := readFile(t, file)
+			if diff := cmp.Diff(want, briefs(r)); diff != "" || lines(r) != 16 || r.Unparsed > 0 {
+				t.Errorf("%s, %s: %d unhealthy records, want 16; %d unparsed; %s", name, form, lines(r), r.Unparsed, diff)
 			}
-		})
+		}
 	}
 }
 
 // smallJournal unpacks the journal file that the other forms were made of.
 func smallJournal(t *testing.T) string {
 	t.Helper()
-	packed, err := os.Open("journalfile/testdata/d00-small.journal.zst")
+	file, err := os.Open("journalfile/testdata/d00-small.journal.zst")
 	must(t, err)
-	defer packed.Close()
-	d, err := zstd.NewReader(packed)
+	defer file.Close()
+	r, _, err := textlog.Unpack(file)
 	must(t, err)
-	defer d.Close()
-	b, err := io.ReadAll(d)
+	defer r.Close()
+	b, err := io.ReadAll(r)
 	must(t, err)
 	return put(t, "d00-small.journal", string(b))
 }
