@@ -157,10 +157,9 @@ func (s *source) live(b Burst, sig *signature.Signature, what string) {
 	if !known {
 		at = time.Now().UnixMicro()
 	}
-	s.reader.opts.onEvent(Event{
-		At: timeOf(at), Count: 1, Lane: string(sig.Lane), Code: b.Code, Marker: string(sig.Marker),
-		What: b.title(sig.Title) + what, Subject: Clean(b.Object().Label(), 120),
-	})
+	e := b.event(sig)
+	e.At, e.What = timeOf(at), e.What+what
+	s.reader.opts.onEvent(e)
 }
 
 // side returns on which side of the range asked for a record lies, by its own stamps alone: -1 before, 1 after, 0

@@ -98,10 +98,10 @@ func TestDerived(t *testing.T) {
 	}
 }
 
-// smallJournal unpacks the journal file that the other forms were made of.
-func smallJournal(t *testing.T) string {
+// unpacked returns the text of a packed file.
+func unpacked(t *testing.T, name string) string {
 	t.Helper()
-	file, err := os.Open("journalfile/testdata/d00-small.journal.zst")
+	file, err := os.Open(name)
 	must(t, err)
 	defer file.Close()
 	r, _, err := textlog.Unpack(file)
@@ -109,7 +109,13 @@ func smallJournal(t *testing.T) string {
 	defer r.Close()
 	b, err := io.ReadAll(r)
 	must(t, err)
-	return put(t, "d00-small.journal", string(b))
+	return string(b)
+}
+
+// smallJournal unpacks the journal file that the other forms were made of.
+func smallJournal(t *testing.T) string {
+	t.Helper()
+	return put(t, "d00-small.journal", unpacked(t, "journalfile/testdata/d00-small.journal.zst"))
 }
 
 // TestReal reads the log of a real kubelet whose containerd was frozen for seven minutes.

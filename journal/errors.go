@@ -154,8 +154,16 @@ func (s *source) errorRecord(r *textlog.Record, t timestamp) {
 	if len(s.found) > 0 && g.Code == "" {
 		g.Code = s.found[0].Signature.Code
 	}
-	if pod := signature.PodOf(message); pod != "" && len(g.Pods) < mostErrorPods && !slices.Contains(g.Pods, pod) {
-		g.Pods = append(g.Pods, pod)
+	if pod := signature.PodOf(message); pod != "" {
+		g.addPods(pod)
+	}
+}
+
+func (g *ErrorGroup) addPods(names ...string) {
+	for _, pod := range names {
+		if len(g.Pods) < mostErrorPods && !slices.Contains(g.Pods, pod) {
+			g.Pods = append(g.Pods, pod)
+		}
 	}
 }
 
@@ -233,9 +241,9 @@ func (h *history) errorGroups() []ErrorGroup {
 		key := errorKey{g.Lane, g.Unit, g.Severity, g.Template}
 		if all[key] == nil {
 			all[key] = &g.ErrorGroup
-			continue
+		} else {
+			all[key].join(&g.ErrorGroup)
 		}
-		all[key].join(&g.ErrorGroup)
 	}
 	var out []ErrorGroup
 	for _, g := range all {
@@ -260,9 +268,5 @@ func (g *ErrorGroup) join(o *ErrorGroup) {
 		g.Last, g.Example = o.Last, o.Example
 	}
 	g.Code = cmp.Or(g.Code, o.Code)
-	for _, pod := range o.Pods {
-		if len(g.Pods) < mostErrorPods && !slices.Contains(g.Pods, pod) {
-			g.Pods = append(g.Pods, pod)
-		}
-	}
+	g.addPods(o.Pods...)
 }

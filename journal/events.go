@@ -11,11 +11,13 @@ import (
 const maxEvents = 500
 
 // event makes the report's form of a burst.
-func (h *history) event(b *Burst) Event {
-	sig := h.catalogue[b.Code]
+func (b *Burst) event(sig *signature.Signature) Event {
 	e := Event{
 		At: b.first.time(), Count: b.Count, Lane: string(sig.Lane), Code: b.Code, Marker: string(sig.Marker),
-		What: b.title(sig.Title), Subject: Clean(b.Object().Label(), 120),
+		What: sig.Title, Subject: Clean(b.Object().Label(), 120),
+	}
+	if signal := b.Call().Text; b.Code == signature.UnitSignalled && signal != "" {
+		e.What = "systemd sent " + signal
 	}
 	if until := b.last.time(); until != nil && e.At != nil && until.After(*e.At) {
 		e.Until = until
@@ -23,21 +25,13 @@ func (h *history) event(b *Burst) Event {
 	return e
 }
 
-// title is that of the signature, with the signal that systemd sent.
-func (b *Burst) title(title string) string {
-	if signal := b.Call().Text; b.Code == signature.UnitSignalled && signal != "" {
-		return "systemd sent " + signal
-	}
-	return title
-}
-
 // events lists what happened beside the unhealthy records, by time, at most maxEvents. When there are more, those of
 // a kind become one event for a longer and longer time, in the end one of each signature.
 func (h *history) events() []Event {
 	all := []Event{}
 	for i := range h.bursts {
-		if h.bursts[i].Code != signature.SyncLoopActive {
-			all = append(all, h.event(&h.bursts[i]))
+		if b := &h.bursts[i]; b.Code != signature.SyncLoopActive {
+			all = append(all, b.event(h.catalogue[b.Code]))
 		}
 	}
 	for gap := 10 * time.Second; len(all) > maxEvents && gap < 1000*time.Hour; gap *= 4 {

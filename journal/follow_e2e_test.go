@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/klauspost/compress/zstd"
 )
 
 // journalRemote has systemd write what comes in into a journal file, until end is called.
@@ -33,16 +31,11 @@ func TestEndToEndFollower(t *testing.T) {
 	archive := filepath.Join(filepath.Dir(path), "system@1.journal")
 	must(t, os.MkdirAll(filepath.Dir(path), 0o700))
 
-	packed, err := os.ReadFile("testdata/real/kubelet-1.36-containerd-frozen.log.zst")
-	must(t, err)
-	d, err := zstd.NewReader(nil)
-	must(t, err)
-	text, err := d.DecodeAll(packed, nil)
-	must(t, err)
+	text := unpacked(t, "testdata/real/kubelet-1.36-containerd-frozen.log.zst")
 	const start, batch, rotated = 4200, 25, 4300 // the incident begins after the start of the kubelet
 	in, end := journalRemote(t, path)
 	at, written, seen := time.Time{}, 0, ""
-	for line := range strings.Lines(strings.TrimSpace(string(text))) {
+	for line := range strings.Lines(strings.TrimSpace(text)) {
 		_, line, _ = strings.Cut(strings.TrimSpace(line), " ")
 		if stamp, err := time.Parse("20060102 15:04:05.000000", "2026"+line[1:min(21, len(line))]); err == nil {
 			at = stamp

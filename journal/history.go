@@ -13,7 +13,7 @@ import (
 
 // A history is the matches of all sources with their times resolved.
 type history struct {
-	catalogue map[string]signature.Signature
+	catalogue map[string]*signature.Signature
 	sources   []*source
 	stamps    [][]timestamp      // a sample of each source, in the order of the text
 	unhealthy []*unhealthyRecord // by time, as far as they have one
@@ -29,11 +29,11 @@ type history struct {
 // newHistory resolves the times of all sources and puts copies of their matches together.
 func newHistory(sources []*source, opts *Options) *history {
 	h := &history{
-		catalogue: map[string]signature.Signature{}, sources: sources, window: opts.window(), zone: time.UTC,
+		catalogue: map[string]*signature.Signature{}, sources: sources, window: opts.window(), zone: time.UTC,
 		everySync: opts.everySync,
 	}
 	for _, s := range signature.Catalogue() {
-		h.catalogue[s.Code] = s
+		h.catalogue[s.Code] = &s
 	}
 	for _, s := range slices.Backward(sources) { // the first that shows a zone counts
 		s.cal = newCalendar(s.matches.stamps, s.hint)

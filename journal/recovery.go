@@ -131,7 +131,7 @@ func (h *history) restarts(e *episodeBuilder, host string) []Event {
 			case signature.KubeletStarted, signature.RuntimeStarted, signature.RuntimeStopped,
 				signature.UnitStarted, signature.UnitStopped, signature.UnitRestarted, signature.WatchdogTimeout,
 				signature.UnitFailed:
-				ev := h.event(b)
+				ev := b.event(h.catalogue[b.Code])
 				started = started || ev.Lane == string(signature.Kubelet) && ev.Marker == string(signature.Start)
 				if n := len(out); n > 0 && out[n-1].Code == ev.Code && ev.At.Sub(*out[n-1].At) < 10*time.Second {
 					out[n-1].Count += ev.Count // one start writes several records
