@@ -38,7 +38,7 @@ var ErrNoDump = errors.New("no goroutine dump found")
 func Read(ctx context.Context, name string, r io.Reader) ([]*Dump, error) {
 	l := &log{
 		name: name, seed: maphash.MakeSeed(),
-		known: map[uint64]*interned{}, addrs: map[uint64][]uint64{},
+		known: map[uint64]*Stack{}, addrs: map[uint64][]uint64{},
 	}
 	err := l.read(ctx, r)
 	switch n := len(l.dumps); {
@@ -60,7 +60,7 @@ type log struct {
 
 	// What the dumps share.
 	seed  maphash.Seed
-	known map[uint64]*interned                    // stacks, by the hash of their text without arguments
+	known map[uint64]*Stack                       // stacks, by the hash of their text without arguments
 	addrs map[uint64][]uint64                     // by hash
 	kept  struct{ goroutines, stacks, addrs int } // the last two in bytes
 
@@ -76,17 +76,11 @@ type log struct {
 	open  bool // a goroutine is being read
 	whole bool // all of it was read
 	g     Goroutine
-	text  []byte // its frames without arguments: a line each of the function and of the file
-	args  []byte // the arguments of its frames
-	ends  []int  // where those of each frame end in args
-	call  []byte // a line that waits for the line of its file; empty if none does
-	with  []byte // the arguments in that line
-}
-
-// An interned stack is one that goroutines share.
-type interned struct {
-	stack *Stack
-	addrs []bool // for each frame, whether its first argument is kept
+	text  []byte   // its frames without arguments: a line each of the function and of the file
+	found []uint64 // the address that each of its frames was called on; 0 for none, and beyond maxAddrs
+	named int      // of these are not 0
+	call  []byte   // a line that waits for the line of its file; empty if none does
+	with  []byte   // the arguments in that line
 }
 
 // header is the first line of a goroutine; GOTRACEBACK=system writes gp, m and mp too.
@@ -124,7 +118,7 @@ func (l *log) line(b []byte) {
 		l.call = append(l.call[:0], b...)
 	default:
 		n := bytes.LastIndexByte(b, '(')
-		if n > 0 && b[len(b)-1] == ')' && !bytes.ContainsAny(b[:n], " \"=") && len(l.ends) < maxFrames {
+		if n > 0 && b[len(b)-1] == ')' && !bytes.ContainsAny(b[:n], " \"=") && len(l.found) < maxFrames {
 			l.call = append(l.call[:0], b[:n]...)
 			l.with = append(l.with[:0], b[n+1:len(b)-1]...)
 		}
@@ -138,7 +132,7 @@ func (l *log) goroutine(m [][]byte) {
 		l.start()
 	}
 	l.open, l.whole = true, false
-	l.text, l.args, l.ends, l.call = l.text[:0], l.args[:0], l.ends[:0], l.call[:0]
+	l.text, l.found, l.named, l.call = l.text[:0], l.found[:0], 0, l.call[:0]
 	state, rest, _ := strings.Cut(string(m[2]), ", ")
 	state = strings.TrimSuffix(strings.TrimSuffix(state, " (durable)"), " (scan)")
 	l.g = Goroutine{State: unique.Make(state).Value()}
@@ -184,8 +178,11 @@ func (l *log) file(file []byte) {
 	}
 	l.text = append(append(l.text, l.call...), '\n')
 	l.text = append(append(l.text, file...), '\n')
-	l.args = append(l.args, l.with...)
-	l.ends = append(l.ends, len(l.args))
+	addr := uint64(0)
+	if l.named < maxAddrs && hasAddress(l.call) {
+		addr = address(l.with)
+	}
+	l.found, l.named = append(l.found, addr), l.named+int(min(addr, 1))
 	l.call = l.call[:0]
 }
 
@@ -212,17 +209,17 @@ func (l *log) close() {
 	}
 	l.open, l.inside = false, ""
 	l.dump.Source.Goroutines++
-	e := l.intern()
+	s := l.intern()
 	// All but the first goroutine end with the function that started them.
 	if !l.whole && !bytes.Contains(l.text, []byte("main.main\n")) {
 		l.inside = fmt.Sprintf("it ends inside goroutine %d", l.g.ID)
 	}
-	if e == nil || l.kept.goroutines >= maxGoroutines {
+	if s == nil || l.kept.goroutines >= maxGoroutines {
 		l.lost++
 		return
 	}
 	l.kept.goroutines++
-	l.g.Stack, l.g.Addrs = e.stack, l.addresses(e)
+	l.g.Stack, l.g.Addrs = s, l.addresses()
 	l.dump.Goroutines = append(l.dump.Goroutines, l.g)
 }
 
@@ -270,19 +267,19 @@ func addCut(d *Dump, why string) {
 }
 
 // intern returns the stack of the goroutine that is being read; nil if there is no room for another.
-func (l *log) intern() *interned {
+func (l *log) intern() *Stack {
 	key := maphash.Bytes(l.seed, l.text)
-	if e := l.known[key]; e != nil {
-		return e
+	if s := l.known[key]; s != nil {
+		return s
 	}
 	if l.kept.stacks > maxStackBytes {
 		return nil
 	}
-	e := &interned{stack: &Stack{}}
-	l.known[key] = e
+	s := &Stack{}
+	l.known[key] = s
 	l.kept.stacks += 256 // with its place in the table
 	lines := strings.Split(string(l.text), "\n")
-	for i := range l.ends {
+	for i := range l.found {
 		call, place := lines[2*i], lines[2*i+1]
 		name, err := url.PathUnescape(call) // Go escapes dots in the last element of an import path
 		if err != nil {
@@ -292,46 +289,41 @@ func (l *log) intern() *interned {
 		colon := strings.LastIndexByte(place, ':')
 		file := unique.Make(place[strings.LastIndexByte(place, '/')+1 : colon]).Value()
 		line, _ := strconv.Atoi(place[colon+1:]) // has at most 9 digits
-		e.stack.Frames = append(e.stack.Frames, Frame{Func: name, File: file, Line: line})
-		e.addrs = append(e.addrs, hasAddress(name))
+		s.Frames = append(s.Frames, Frame{Func: name, File: file, Line: line})
 		l.kept.stacks += 80 + len(name)
 	}
-	return e
+	return s
 }
 
-// hasAddress reports whether the first argument of a function tells objects apart: the receiver of a method, or the
-// lock of a function of package sync.
-func hasAddress(name string) bool {
-	pkg, rest, _ := strings.Cut(name[strings.LastIndexByte(name, '/')+1:], ".")
-	return pkg == "sync" || strings.HasPrefix(rest, "(") || strings.Contains(rest, ".") && !strings.Contains(rest, ".func")
+// hasAddress reports whether the first argument of a function, by its escaped name, tells objects apart: the receiver of a
+// method, or the lock of a function of package sync.
+func hasAddress(name []byte) bool {
+	pkg, rest, _ := bytes.Cut(name[bytes.LastIndexByte(name, '/')+1:], []byte("."))
+	return string(pkg) == "sync" || bytes.HasPrefix(rest, []byte("(")) ||
+		bytes.IndexByte(rest, '.') >= 0 && !bytes.Contains(rest, []byte(".func"))
 }
 
 // addresses returns the addresses of the goroutine being read, the same slice for equal ones.
-func (l *log) addresses(e *interned) []uint64 {
-	var found [maxFrames]uint64
+func (l *log) addresses() []uint64 {
+	for n := len(l.found); n > 0 && l.found[n-1] == 0; n-- {
+		l.found = l.found[:n-1]
+	}
+	if len(l.found) == 0 {
+		return nil
+	}
 	var h maphash.Hash
 	h.SetSeed(l.seed)
-	n, kept, from := 0, 0, 0
-	for i, end := range l.ends[:min(len(l.ends), len(e.addrs))] {
-		if e.addrs[i] && kept < maxAddrs {
-			if found[i] = address(l.args[from:end]); found[i] > 0 {
-				n, kept = i+1, kept+1
-			}
-		}
-		maphash.WriteComparable(&h, found[i])
-		from = end
-	}
-	if n == 0 {
-		return nil
+	for _, addr := range l.found {
+		maphash.WriteComparable(&h, addr)
 	}
 	if same, ok := l.addrs[h.Sum64()]; ok {
 		return same
 	}
-	if l.kept.addrs += 8*n + 48; l.kept.addrs > maxAddrBytes {
+	if l.kept.addrs += 8*len(l.found) + 48; l.kept.addrs > maxAddrBytes {
 		l.bare++
 		return nil
 	}
-	l.addrs[h.Sum64()] = slices.Clone(found[:n])
+	l.addrs[h.Sum64()] = slices.Clone(l.found)
 	return l.addrs[h.Sum64()]
 }
 
