@@ -275,7 +275,7 @@ func offsets() []int64 {
 }
 
 // offsetAbove returns the smallest offset, in µs, that is at least diff, and how much larger it is. An outer stamp is
-// never earlier than the inner one, so the difference inner minus outer is at most the zone: what it lacks is
+// never earlier than the inner one, so the difference inner minus outer is at most the zone: the rest is
 // lateness.
 func offsetAbove(diff int64) (zone, late int64, ok bool) {
 	for _, m := range offsets() {

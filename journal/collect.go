@@ -148,7 +148,7 @@ func (s *source) keep(m *signature.Match, r *textlog.Record, t timestamp) {
 	s.live(b, m.Signature, what)
 }
 
-// live hands on a record while a log is followed. Its time is that of the record, or else now.
+// live hands on a record while a log is followed. Its time is the record's, or else now.
 func (s *source) live(b Burst, sig *signature.Signature, what string) {
 	if s.reader.opts.onEvent == nil {
 		return

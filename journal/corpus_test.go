@@ -54,7 +54,7 @@ func briefs(r *Report) (all []string) {
 	return all
 }
 
-// TestCorpus compares what is read of each log of the corpus with its line in the index, which was made by hand.
+// TestCorpus compares the report of each log of the corpus with its line in the index, which was made by hand.
 func TestCorpus(t *testing.T) {
 	index, err := os.ReadFile("testdata/corpus/index.tsv")
 	must(t, err)

@@ -89,7 +89,7 @@ func (s *source) openText(end bool) (io.ReadCloser, error) {
 	return f, err
 }
 
-// openStream returns a stream from its beginning, or what was kept of it where it cannot be read again.
+// openStream returns a stream from its beginning, or the part that was kept where it cannot be read again.
 func (s *source) openStream() io.ReadCloser {
 	if seeker, ok := s.stream.(io.Seeker); ok {
 		if _, err := seeker.Seek(0, io.SeekStart); err == nil {

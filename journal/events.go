@@ -7,7 +7,7 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// maxEvents bounds the events of a report: what a timeline can show, and a person can read.
+// maxEvents bounds the events of a report: a timeline can show, and a person can read, no more.
 const maxEvents = 500
 
 // event makes the report's form of a burst.
@@ -25,7 +25,7 @@ func (b *Burst) event(sig *signature.Signature) Event {
 	return e
 }
 
-// events lists what happened beside the unhealthy records, by time, at most maxEvents. When there are more, those of
+// events lists the events beside the unhealthy records, by time, at most maxEvents. When there are more, the events of
 // a kind become one event for a longer and longer time, in the end one of each signature.
 func (h *history) events() []Event {
 	all := []Event{}

@@ -17,7 +17,8 @@ import (
 	"github.com/kdiag/kdiag/journal/signature"
 )
 
-// The logs that Export takes out of the node's journal. The last holds what a signature matches of all other senders.
+// The logs that Export takes out of the node's journal. The last holds the records of all other senders that match a
+// signature.
 const (
 	ExportKernel  = "kernel.export"
 	ExportKubelet = "kubelet.export"
@@ -32,7 +33,7 @@ const ExportKmsg = "kernel.log"
 // kernel, the kubelet and the runtime wrote into the journal, in the journal's export format; else the kernel's own
 // buffer, and of each text log that changed since then the last most bytes. take gets one or more whole records of a
 // log by its name and where they come from; the bytes are valid during the call. The error is what could not be read,
-// a line for each source, beside what was handed over.
+// a line for each source.
 func Export(
 	ctx context.Context, root string, since time.Time, most int64, take func(log, source string, data []byte),
 ) error {

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// startOver is how often a Follower reads the whole window again, which is how it forgets what is older.
+	// startOver is how often a Follower reads the whole window again, and so forgets older records.
 	startOver = 5 * time.Minute
 	// reportLimit bounds one Report. A healthy disk needs milliseconds, and who asks waits five seconds.
 	reportLimit = 3 * time.Second
@@ -24,7 +24,7 @@ const (
 	mostFollowed = 10_000
 )
 
-// A Follower reads the logs of a machine for a service that asks again and again what they hold of the last minutes. It
+// A Follower reads the logs of a machine for a service that asks for the last minutes again and again. It
 // reads a record at the first Report after it was written. Between two Reports it does nothing, and holds no file open.
 type Follower struct {
 	ctx    context.Context
@@ -78,7 +78,7 @@ func (f *Follower) read(ctx context.Context) (*Report, error) {
 	return f.report(), f.err(ctx)
 }
 
-// again looks for files again, and reads what was added to each since the last reading; of a new text file, only the
+// again looks for files again, and reads the additions to each since the last reading; of a new text file, only the
 // last most bytes. It returns the sources whose files have disappeared.
 func (r *reader) again(ctx context.Context, most int64) (gone []*source) {
 	gone = r.sources

@@ -33,7 +33,7 @@ const episodeGap = 2 * minute
 // limit returns the threshold that a record states, in ns.
 func (u *unhealthyRecord) limit() int64 { return cmp.Or(int64(u.threshold)*1e6, relistThreshold) }
 
-// scaled returns a time of a kubelet's own pace at that of the record: kdiag reproduce shortens all periods.
+// scaled returns a period of a kubelet, shortened as much as the threshold of the record: kdiag reproduce shortens all.
 func (u *unhealthyRecord) scaled(d int64) int64 {
 	return int64(float64(d) * float64(min(u.limit(), relistThreshold)) / float64(relistThreshold))
 }
@@ -116,7 +116,7 @@ func (s *stallBuilder) continues(prev, u *unhealthyRecord) bool {
 	return abs(grown-next) <= backoffSlack+next/200
 }
 
-// startOf reports whether the stall is that of a kubelet's start, which a record states again.
+// startOf reports whether the stall is a kubelet's start, which a record states again.
 func (s *stallBuilder) startOf(u *unhealthyRecord) bool {
 	first, last := s.recs[0], s.recs[len(s.recs)-1]
 	return last.kind&u.kind&never != 0 && (u.pid == first.pid || u.pid == 0 || first.pid == 0) && joins(last, u)
@@ -126,7 +126,7 @@ func (s *stallBuilder) startOf(u *unhealthyRecord) bool {
 type grouping struct {
 	stalls   []*stallBuilder
 	episodes []*episodeBuilder
-	timed    []*unhealthyRecord // those with a time, by the clock
+	timed    []*unhealthyRecord // that have a time, by the clock
 }
 
 // group puts the records of one host, in order, into stalls and episodes. ended reports whether a mark of recovery lies

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestUnhealthyStayBounded reads a relist that hangs for days. Its report is that of all its records.
+// TestUnhealthyStayBounded reads a relist that hangs for days. Its report counts all records.
 func TestUnhealthyStayBounded(t *testing.T) {
 	const n = maxUnhealthy + 5000
 	var log strings.Builder

@@ -313,7 +313,7 @@ func (u *unhealthyRecord) sameStall(o *unhealthyRecord) bool {
 }
 
 // add counts records of any other kind. When there are too many bursts, those farther and farther apart become one, and
-// in the end those of different objects too.
+// in the end bursts of different objects too.
 func (s *matches) add(b Burst) {
 	s.put(b)
 	for len(s.bursts) >= s.most {

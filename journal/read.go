@@ -98,7 +98,7 @@ func (r *reader) one(ctx context.Context, s *source) {
 }
 
 // blind returns why a source that was read to its end shows nothing at all, so that finding nothing in it means
-// nothing. A text is no log if most of its lines are binary, such as those of a program that has the texts of
+// nothing. A text is no log if most of its lines are binary, as in a program that has the texts of
 // signatures in it; or if nothing was found in it, and it has no record with a time, or most lines are no records.
 // Those of "kubectl describe node" are not, and events have no times.
 func (r *reader) blind(s *source) error {
@@ -141,7 +141,7 @@ func problem(err error) string {
 	return Clean(err.Error(), 500)
 }
 
-// report assembles what was read.
+// report assembles the report of all sources.
 func (r *reader) report() *Report {
 	var sources []*source
 	var bad []Unreadable

@@ -19,9 +19,9 @@ func (r *Rule) apply(t *text, s, e int) {
 	}
 }
 
-// pattern removes what the pattern of a rule matches at s.
+// pattern removes the match of a rule's pattern at s.
 func (t *text) pattern(rule *Rule, s int) {
-	const most = 1 << 10 // what is longer ends where a word does
+	const most = 1 << 10 // a longer match ends where a word does
 	b := t.line[s:]
 	if rule.Alone && !t.wordBegins(s) {
 		return

@@ -23,12 +23,12 @@ type document struct {
 	text   *text
 	src    *bufio.Reader
 	err    error        // of src
-	raw    bytes.Buffer // what was read behind the last token
+	raw    bytes.Buffer // the input behind the last token
 	levels []nesting
 	secret bool // an object of kind Secret was seen
 }
 
-// A nesting is an object or a list that is open, or what is around all.
+// A nesting is an object or a list that is open, or the level around all.
 type nesting struct {
 	object bool
 	isKey  bool   // the next string is a key
@@ -88,7 +88,7 @@ func (d *document) copy(src *bufio.Reader) error {
 	return err
 }
 
-// token returns what a token becomes. raw ends in it, and begins behind the one before.
+// token returns the redacted token. raw ends in it, and begins behind the one before.
 func (d *document) token(token json.Token, raw []byte) []byte {
 	at := &d.levels[len(d.levels)-1]
 	isKey := at.isKey
@@ -151,7 +151,7 @@ func (d *document) ofSecret() bool {
 	return d.secret
 }
 
-// secret returns the rule of a string or a number that is a secret for what it stands in.
+// secret returns the rule of a string or a number that is a secret by its key or its place.
 func (n *nesting) secret(value string, level Level) *Rule {
 	if n.rule != nil {
 		if slices.Contains(nothing, value) || strings.HasPrefix(value, "[redacted:") ||

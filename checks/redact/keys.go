@@ -32,7 +32,7 @@ const (
 	bare     shape = iota // a word: up to a blank, a quote, or the next pair
 	line                  // up to the end of the line, or a quote
 	quoted                // up to the quote that began it
-	balanced              // brackets, and what is between them
+	balanced              // brackets, and the text between them
 )
 
 // A key is one of a rule, in JSON, TOML, INI, logfmt, Go's %v and %+v, flags and the environment.
@@ -75,7 +75,7 @@ func (t *text) keyed(rule *Rule, s, e int) {
 	}
 }
 
-// separator reads what follows the key, and returns where the value begins.
+// separator reads the signs behind the key, and returns where the value begins.
 func (k *key) separator(b []byte) (int, bool) {
 	if m := pairSign.FindSubmatch(b); m != nil {
 		k.quote, k.sign, k.spaced = string(m[1]), m[3][0], len(m[4]) > 0

@@ -13,9 +13,9 @@ type hit struct {
 }
 
 // An automaton finds all literals of all rules in one pass, in any case (Aho and Corasick, 1975). A text without any
-// costs one look-up in a table a byte. A state is what was read of literals.
+// costs one look-up in a table a byte. A state is the part of literals that was read.
 type automaton struct {
-	class [256]uint8 // of a byte: 0 for those that are in no literal
+	class [256]uint8 // of a byte: 0 if it is in no literal
 	next  [][64]uint16
 	hits  [][]hit
 	found []bool // by state: it has hits

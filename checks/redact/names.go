@@ -23,7 +23,7 @@ type names struct {
 // longLine is the length from which on a line is cut for pseudonyms.
 const longLine = 64 << 10
 
-// maxNames bounds the memory for pseudonyms; what is new from then on is KIND-0.
+// maxNames bounds the memory for pseudonyms; new names from then on are KIND-0.
 const maxNames = 1 << 17
 
 // kinds are the fields that hold names, in lower case without underscores.
@@ -129,7 +129,7 @@ func (n *names) anywhere(word []byte) string {
 	return n.as[string(word)]
 }
 
-// A pseudonymizer replaces names and addresses in what is written to it, a line at a time.
+// A pseudonymizer replaces names and addresses in the text that is written to it, a line at a time.
 type pseudonymizer struct {
 	dst   io.Writer
 	names *names

@@ -163,7 +163,7 @@ func TestDocumented(t *testing.T) {
 	}
 }
 
-// TestLongSecrets removes secrets that are longer than what is read at once.
+// TestLongSecrets removes secrets that are longer than one read.
 func TestLongSecrets(t *testing.T) {
 	const begin, end = "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----"
 	long := strings.Repeat("planted", 1<<17)

@@ -26,7 +26,7 @@ type Rule struct {
 	re   *regexp.Regexp
 }
 
-// literals returns what the automaton searches for. Keys are found by the words in which they end.
+// literals returns the texts that the automaton searches for. Keys are found by the words in which they end.
 func (r *Rule) literals() []string {
 	all := r.Literals
 	for _, k := range slices.Concat(r.Keys, r.Exact) {

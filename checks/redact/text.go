@@ -159,7 +159,7 @@ func (t *text) covered(i int) bool {
 	return slices.ContainsFunc(t.edits[max(0, len(t.edits)-4):], func(e edit) bool { return e.s <= i && i < e.e })
 }
 
-// mark matches what was removed before.
+// mark matches the mark of an earlier removal.
 var mark = lazyregexp.New(`^\W*\[redacted:[a-z0-9-]+`)
 
 // remove replaces line[s:e] by the mark of a rule, between quotes.
@@ -171,7 +171,7 @@ func (t *text) remove(rule *Rule, s, e int, quote string) {
 	t.word = t.word || t.partial && e == len(t.line) && t.drop == nil
 }
 
-// write writes the line with its edits; of those that overlap the first.
+// write writes the line with its edits; where some overlap, with the first.
 func (t *text) write() {
 	slices.SortFunc(t.edits, func(a, b edit) int { return cmp.Or(a.s-b.s, b.e-a.e) })
 	done, last := 0, -1

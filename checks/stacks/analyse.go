@@ -19,7 +19,7 @@ const (
 	shownFrames = 32
 )
 
-// An analysis is what is worked out about one dump.
+// An analysis has all that is worked out about one dump.
 type analysis struct {
 	source int
 	dump   *Dump

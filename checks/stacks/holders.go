@@ -93,7 +93,7 @@ func (a *analysis) lockOf(i int) (addr, owner uint64) {
 	if p.owner < len(p.fns) && p.fns[p.owner].method {
 		owner = a.addr(i, p.owner)
 	}
-	// Arguments in a dump may be outdated. They are right if they agree; else those of the slow path are.
+	// Arguments in a dump may be outdated. They are right if they agree; else the slow path's are.
 	switch {
 	case addr == 0 || owner == 0 || addr-owner < largestObject:
 		return addr, owner
@@ -243,7 +243,7 @@ func (a *analysis) lasts(l *lock) bool {
 	return true
 }
 
-// blocked returns for each goroutine the number of those that wait for it, directly or through others.
+// blocked returns for each goroutine how many wait for it, directly or through others.
 func (a *analysis) blocked() []int {
 	blocks := make([]int, len(a.next))
 	counted := slices.Repeat([]int{-1}, len(a.next)) // for each, the last that was counted

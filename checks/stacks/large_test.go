@@ -43,7 +43,7 @@ func largeDump(t testing.TB, n int) io.Reader {
 	})
 }
 
-// What is hostile, or larger than what is kept, is read to its end in bounded memory, and counted.
+// TestReadLarge reads hostile and large input to its end in bounded memory, and counts goroutines that are not kept.
 func TestReadLarge(t *testing.T) {
 	repeat := func(n int, head, text string) io.Reader {
 		b := []byte(text)

@@ -250,7 +250,7 @@ func (l *log) finish() {
 	l.dump = nil
 }
 
-// roles are those of processes on a node, by program.
+// roles are the roles of a node's processes, by program.
 var roles = map[string]string{
 	"containerd": "runtime", "crio": "runtime", "dockerd": "runtime", "cri-dockerd": "runtime", "kubelet": "kubelet",
 }

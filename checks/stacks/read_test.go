@@ -20,7 +20,7 @@ import (
 	"github.com/kdiag/kdiag/checks"
 )
 
-// differ is cmp.Diff, quick for what is equal.
+// differ is cmp.Diff, quick for equal lists.
 func differ(want, got []Goroutine) string {
 	if reflect.DeepEqual(want, got) {
 		return ""
@@ -156,7 +156,7 @@ func TestReadGoroutines(t *testing.T) {
 	}
 }
 
-// The Go release that runs the test writes what is read.
+// TestReadOwn reads a dump of the Go release that runs the test.
 func TestReadOwn(t *testing.T) {
 	var mu sync.Mutex
 	mu.Lock()

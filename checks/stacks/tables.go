@@ -57,7 +57,7 @@ func (n *names) UnmarshalJSON(b []byte) error {
 // A function is one of a stack, by its name.
 type function struct {
 	short  string // container.(*statusStorage).Get.func1
-	base   string // without what the compiler adds for closures
+	base   string // without the compiler's endings for closures
 	std    bool   // of Go's library
 	method bool   // with a pointer receiver: its first argument is an address
 	lock   bool   // it waits for a lock, its receiver
@@ -117,10 +117,10 @@ func (p *place) findWait() {
 func Short(fn string) string {
 	end := len(fn)
 	if i := strings.IndexAny(fn, "(["); i >= 0 {
-		end = i // a path behind it is that of a type argument
+		end = i // a path behind it belongs to a type argument
 	}
 	return fn[strings.LastIndexByte(fn[:end], '/')+1:]
 }
 
-// closure matches what the compiler adds to the names of closures and wrappers, and type arguments.
+// closure matches the compiler's endings of the names of closures and wrappers, and type arguments.
 var closure = lazyregexp.New(`(\.(func|gowrap|deferwrap)|-range)[0-9].*$|-fm$|\[\.\.\.\]`)

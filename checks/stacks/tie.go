@@ -39,7 +39,7 @@ func Tie(r *checks.StacksReport, all []Candidate) {
 	}
 }
 
-// of returns the candidates of a role that belong to a daemon or shim, without those that another of them started.
+// of returns the candidates of a role that belong to a daemon or shim, if no other candidate started them.
 func of(all []Candidate, role string, own int) (some []Candidate) {
 	has := map[int]bool{} // pids of the role
 	for _, c := range all {

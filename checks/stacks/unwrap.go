@@ -37,7 +37,7 @@ type unwrapper struct {
 	rest   []byte // of the text, a line of the dump that has no end yet
 	mixed  bool   // dumps of several senders stand between each other
 
-	skip    bool // what remains of the line of the log does not matter
+	skip    bool // the rest of the line of the log does not matter
 	trimmed bool // a blank is missing at the end of it: journald removes those where it splits a record
 }
 

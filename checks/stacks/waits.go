@@ -33,7 +33,7 @@ const (
 	WaitsNothing    = "nothing"   // it runs, or could
 )
 
-// byState has what a goroutine waits for, by the beginning of its state, if no rule matches.
+// byState tells the object of a wait by the beginning of the goroutine's state, if no rule matches.
 var byState = []struct{ state, word, on string }{
 	{"chan send", WaitsChannel, "a channel, to send"},
 	{"chan", WaitsChannel, "a channel"},
@@ -46,7 +46,7 @@ var byState = []struct{ state, word, on string }{
 	{"sync.", WaitsLock, "a lock"},
 }
 
-// loopStates are those of a goroutine that waits for the next piece of work.
+// loopStates are the states of a goroutine that waits for the next piece of work.
 var loopStates = []string{"select", "chan receive", "sync.Cond.Wait", "sleep", "IO wait"}
 
 // waitsFor returns what goroutine i waits for, as a word of the list and as a text: by its stack, else by its state.
@@ -74,7 +74,7 @@ func (a *analysis) waitsFor(i int) (word, on string) {
 	return WaitsNothing, "nothing: " + g.State
 }
 
-// A place is a stack, and what it shows of the goroutines that have it.
+// A place is a stack, and the facts that it shows about its goroutines.
 type place struct {
 	fns      []*function
 	idle     bool        // they wait as they should

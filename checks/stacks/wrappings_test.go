@@ -96,8 +96,8 @@ func docker(s string) string {
 	return `{"log":` + quoteJSON(s) + `,"stream":"stderr","time":"` + stamp + `"}` + "\n"
 }
 
-// each returns the lines of text as entries, with those of other senders between them. Empty ones are left out, as the
-// journal does.
+// each returns the lines of text as entries, with entries of other senders between them. Empty lines are left out, as
+// the journal does.
 func each(text string, e entry) string {
 	var b strings.Builder
 	for i, line := range strings.Split(text, "\n") {

@@ -15,7 +15,7 @@ import (
 )
 
 // builder writes journal files as journald lays them out, in every mode. systemd 252 itself only writes ZSTD.
-// TestEndToEndJournalctl compares what it writes with what journalctl reads in it.
+// TestEndToEndJournalctl compares its files with journalctl's reading of them.
 type builder struct {
 	b       []byte
 	compact bool

@@ -73,7 +73,7 @@ func (u *unpacker) decodeZSTD(dst, raw []byte) ([]byte, error) {
 	return u.zstd.DecodeAll(raw, dst)
 }
 
-// decodeLZ4 unpacks what systemd calls LZ4: the unpacked size in 64 bits, then one raw block.
+// decodeLZ4 unpacks systemd's form of LZ4: the unpacked size in 64 bits, then one raw block.
 func decodeLZ4(dst, raw []byte) ([]byte, error) {
 	if len(raw) <= 8 {
 		return nil, errNotLZ4

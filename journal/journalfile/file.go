@@ -24,8 +24,8 @@ type File struct {
 	unpack unpacker
 }
 
-// Open opens the journal file at path. It never blocks: what is no regular file is safefile.ErrNotRegular. A file without
-// a single byte but zeros opens as an empty one.
+// Open opens the journal file at path. It never blocks: a FIFO, a device or a directory is safefile.ErrNotRegular. A file
+// without a single byte but zeros opens as an empty one.
 func Open(path string) (*File, error) {
 	fd, err := safefile.Open(path, 0)
 	if err != nil {
@@ -97,7 +97,7 @@ func (f *File) Close() error {
 // protect runs fn and survives a fault in the map: another process cut the file, or the disk could not deliver a
 // page. It returns the offset of the byte that could not be read. Any other panic goes its way.
 //
-// The setting is per goroutine, so every way into the map comes through here; what a caller does with the bytes of an
+// The setting is per goroutine, so every way into the map comes through here; a caller's work on the bytes of an
 // entry inside its callback is covered too.
 func (f *File) protect(fn func()) (off uint64, faulted bool) {
 	if !f.mapped {

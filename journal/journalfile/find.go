@@ -11,7 +11,7 @@ import (
 )
 
 // Find returns the journal files in a directory and in the directories directly below it: journald keeps one for each
-// machine id, and one more for each namespace. Those that were written to last come last. It returns what it found also
+// machine id, and one more for each namespace. The files that were written to last come last. It returns them also
 // if a directory could not be read, with the error.
 func Find(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)

@@ -71,7 +71,7 @@ func (m *image) u64(off uint64) uint64 { return binary.LittleEndian.Uint64(m.b[o
 
 func (m *image) u32(off uint64) uint64 { return uint64(binary.LittleEndian.Uint32(m.b[off : off+4])) }
 
-// at returns the object at off, wholly before end, if its head is plausible. It does not look at what follows.
+// at returns the object at off, wholly before end, if its head is plausible. It does not look at the next object.
 func (m *image) at(off, end uint64) (object, bool) {
 	if off&7 != 0 || off > end || end-off < headSize || end > uint64(len(m.b)) {
 		return object{}, false
@@ -143,7 +143,7 @@ func (m *image) lists(entry object, off uint64) bool {
 // refs returns how many places for entries an entry array has.
 func (m *image) refs(array object) uint64 { return (array.size - arrayItemsAt) / m.ref }
 
-// refAt returns the i-th entry offset of an entry array; 0 is the end of what is used.
+// refAt returns the i-th entry offset of an entry array; 0 is the end of the used part.
 func (m *image) refAt(array object, i uint64) uint64 {
 	p := array.off + arrayItemsAt + i*m.ref
 	if m.ref == 4 {

@@ -16,8 +16,8 @@ type Query struct {
 	// Match tests the text of a message; nil takes all, in the order of the file. The entries with the message are
 	// handed over before Match is called again.
 	Match func(message []byte) bool
-	// Next, when not nil, is the index of the entry to begin with, and is set to that of the next one to be written: a
-	// search with it finds what was added since the search before.
+	// Next, when not nil, is the index of the first entry to look at, and is set to the index of the next one to be
+	// written: a search with it finds the entries added since the search before.
 	Next *uint64
 }
 
@@ -27,7 +27,7 @@ func (q *Query) admits(realtime uint64, boot ID) bool {
 	return inTime && (q.Boot == ID{} || q.Boot == boot)
 }
 
-// Stats counts what a search looked at.
+// Stats counts the entries that a search looked at.
 type Stats struct {
 	Entries    int64   // entries within Since, Until and Boot, whether they matched or not
 	Bytes      int64   // size of the file; 0 if it was skipped
@@ -155,7 +155,7 @@ func (s *search) salvage() {
 	}
 }
 
-// byIndex takes the entries through the main entry array, which is the shorter way to those of a narrow window of time.
+// byIndex takes the entries through the main entry array, which is the shorter way to a narrow window of time.
 // It reports false if the walk is shorter, or if something on the way is broken.
 func (s *search) byIndex() bool {
 	m := s.f.img
@@ -169,7 +169,7 @@ func (s *search) byIndex() bool {
 	}
 	switch {
 	case !l.whole():
-		return lo > 0 // the walk would hand over again what was handed over before
+		return lo > 0 // the walk would hand over entries again
 	case lo > 0:
 		s.mark = l.at(min(lo, hi) - 1)
 	default:

@@ -20,7 +20,7 @@ const needle = "PLEG is not healthy"
 
 func pleg(m []byte) bool { return bytes.Contains(m, []byte(needle)) }
 
-// A line is what is compared of an entry.
+// A line has the parts of an entry that are compared.
 type line struct {
 	Realtime      uint64
 	Unit, Message string
@@ -37,7 +37,7 @@ func lineOf(e *Entry) line {
 	return l
 }
 
-// find returns what a search finds.
+// find returns the entries that a search finds.
 func find(t testing.TB, f *File, q Query) (all []line, stats Stats) {
 	t.Helper()
 	stats, err := f.Search(t.Context(), q, func(e *Entry) bool {

@@ -16,7 +16,7 @@ const (
 )
 
 // walker goes through the objects of a file in the order in which they were written. It returns an object only once
-// it has seen that what follows is one too, so a damaged size does not lead it astray unnoticed.
+// it has seen that another object follows, so a damaged size does not lead it astray unnoticed.
 type walker struct {
 	m    *image
 	end  uint64
@@ -48,7 +48,7 @@ func (w *walker) next() (object, bool) {
 			w.have, w.off = false, w.end
 			return o, true
 		}
-		// Something is wrong with what follows, or with this one's size. What comes next decides.
+		// The object behind this one, or the size of this one, is damaged. The next valid object decides.
 		found := w.m.resync(o.off+headSize, w.end)
 		w.off = found
 		if w.have = found < w.end; w.have {

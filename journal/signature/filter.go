@@ -153,7 +153,7 @@ func (f *filter) at(b []byte, i int, yield func(literal, start int)) {
 	}
 }
 
-// find returns the index of a group in the table, that of a free place if it is not there.
+// find returns the index of a group in the table, or of a free place if it is not there.
 func (f *filter) find(gram uint64) uint64 {
 	i := gram * golden >> (64 - gramBits)
 	for f.grams[i] != gram && f.grams[i] != 0 {

@@ -44,7 +44,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// facts words what a match holds beside its signature.
+// facts words the facts of a match.
 func facts(m Match) string {
 	var out []string
 	v := reflect.ValueOf(m)

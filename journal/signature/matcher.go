@@ -59,7 +59,7 @@ func (m *Matcher) Next(b []byte) int { return m.filter.next(b) }
 
 // Match appends the signatures that a record matches to dst, each once, by lane and code. The record is a message,
 // with or without the header of klog and the prefixes of its transport. All matches of one record have the same
-// facts, and share Reasons. Output of kdiag matches nothing: it quotes what it has read.
+// facts, and share Reasons. Output of kdiag matches nothing: it quotes other logs.
 func (m *Matcher) Match(msg []byte, dst []Match) []Match {
 	from := m.filter.possible(msg, 0)
 	if from < 0 {

@@ -97,7 +97,7 @@ func grpcError(s string) (code, text string) {
 	return code, errorText(enclosed(desc))
 }
 
-// volumeIDs finds what the kubelet says of a volume and its pod beside their names.
+// volumeIDs finds the ids that the kubelet adds to the names of a volume and its pod.
 var volumeIDs = lazyregexp.New(` \(UniqueName: "[^"]*"\)(?: pod "[^"]*" \(UID: "[^"]*"\) ?)?`)
 
 // enclosed returns the text before the quote that ends the string which s is the rest of. Quotes inside come in

@@ -9,7 +9,7 @@ import (
 )
 
 // named returns a function that reads facts by the first of some expressions that matches a record. The names of the
-// groups are those of the facts.
+// groups are the names of the facts.
 func named(expressions ...string) func(r *record, m *Match) {
 	forms := sync.OnceValue(func() (forms []*regexp.Regexp) {
 		for _, e := range expressions {

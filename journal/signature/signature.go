@@ -71,7 +71,7 @@ type Match struct {
 	PID        int     // of Process
 	Seconds    float64 // how long it was blocked, or took
 	Constraint string  // OOM kill: memcg (the limit of a cgroup) or global (the node is out of memory)
-	Limiter    string  // OOM kill: the cgroup that was at its limit; Path is that of the process
+	Limiter    string  // OOM kill: the cgroup that was at its limit; Path is the cgroup of the process
 
 	Path   string // mount, file or cgroup; for a network file system, its server
 	Device string // block or network device

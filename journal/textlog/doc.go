@@ -10,7 +10,7 @@
 // Lines are joined in this order: where the end of a line cuts a literal, the join that makes it whole is taken.
 // Lines that break at the same column are joined without a blank (the wrap of a terminal). So are a word, number,
 // duration or id that the line end cuts. Other lines are joined by one blank (a wrap at words). Lines behind a tab, and
-// those of a dump, keep their line feed.
+// lines of a dump, keep their line feed.
 //
 // To add a format, let parseHead return a head for it, with the text behind it and what it states, and add a line to
 // testdata/prefixes.txt.

@@ -99,7 +99,7 @@ func (s *scanner) emit(r *Record) {
 
 func stamped(r *Record) bool { return r.Outer.Known || r.Inner.Known }
 
-// bare yields a line without a beginning, with those that continue it, as a record if it contains a literal.
+// bare yields a line without a beginning, with the lines that continue it, as a record if it contains a literal.
 func (s *scanner) bare(c openRecord) {
 	s.stats.Unparsed++
 	if !s.opts.All && c.lines == 1 && !s.worth(c) {

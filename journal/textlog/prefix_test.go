@@ -12,7 +12,7 @@ import (
 	"github.com/kdiag/kdiag/journal/klog"
 )
 
-// prefixes returns the lines of testdata/prefixes.txt, each followed by what is read in it.
+// prefixes returns the lines of testdata/prefixes.txt, each followed by its facts.
 func prefixes(t testing.TB) []string {
 	t.Helper()
 	text, err := os.ReadFile("testdata/prefixes.txt")
@@ -20,7 +20,7 @@ func prefixes(t testing.TB) []string {
 	return strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")[1:]
 }
 
-// facts words what a record states about itself.
+// facts words the facts that a record states about itself.
 func facts(r *Record) string {
 	var out []string
 	for _, f := range [][2]string{
@@ -40,7 +40,7 @@ func facts(r *Record) string {
 	return strings.Join(out, " ")
 }
 
-// stampText words a stamp, with what it has of year and zone.
+// stampText words a stamp, with year and zone if it has them.
 func stampText(s klog.Stamp) string {
 	at := time.UnixMicro(s.Micros).UTC()
 	switch {

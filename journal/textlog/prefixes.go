@@ -28,7 +28,7 @@ func rfc5424(b []byte) (s klog.Stamp, by sender, msg []byte) {
 	return s, by, b[len(m[0]):]
 }
 
-// criHead matches what follows the stamp of a container's log: " stderr F message"; P marks a part of a line.
+// criHead matches the text behind the stamp of a container's log: " stderr F message"; P marks a part of a line.
 var criHead = lazyregexp.New(`^ (stdout|stderr)[ \t]+([FP])(?::[^ ]*)?(?: |$)`)
 
 // parseNode parses "192.168.231.8: " before a record of a program, as talosctl writes it.
@@ -41,7 +41,7 @@ func parseNode(b []byte) (host string, rest []byte, ok bool) {
 	return string(b[:n]), rest, known(rest)
 }
 
-// A sender is what precedes the message behind the stamp of a transport.
+// A sender stands between the stamp of a transport and the message.
 type sender struct {
 	host, identifier string
 	pid              int

@@ -146,7 +146,7 @@ func (s *scanner) long() error {
 // fill moves the part of the buffer that is still needed to its front, and reads more.
 func (s *scanner) fill() error {
 	if err := s.ctx.Err(); err != nil {
-		s.err, s.eof = err, true // what was read before still counts
+		s.err, s.eof = err, true // earlier records still count
 		return nil
 	}
 	keep := s.pos
@@ -183,7 +183,7 @@ func (s *scanner) fill() error {
 	switch {
 	case err == nil, err == io.EOF:
 	case s.stats.Compression == "" && err != io.ErrUnexpectedEOF:
-		s.err = err // once what was read before is taken
+		s.err = err // is returned once all that was read has been taken
 	default:
 		s.stats.addRange(Range{Offset: s.base + int64(s.end), Bytes: -1, Why: strings.TrimSpace(err.Error())})
 	}

@@ -22,7 +22,7 @@ const line = "E0703 19:59:01.292918 1946644 kubelet.go:1879] skipping pod synchr
 
 const needle = "PLEG is not healthy"
 
-// search selects the records that contain a text, as a matcher of signatures selects those with one of many.
+// search selects the records that contain a text, as a matcher of signatures does with many texts.
 func search() Options {
 	return Options{Next: func(b []byte) int { return bytes.Index(b, []byte(needle)) }, Longest: len(needle)}
 }

@@ -102,7 +102,7 @@ func parseBracket(b []byte) (s klog.Stamp, rest []byte, ok bool) {
 	return klog.Stamp{Micros: when.UnixMicro(), Known: true, Year: true}, rest, err == nil && when.Year() >= 1970
 }
 
-// cut returns the first word of b and what follows it.
+// cut returns the first word of b and the text behind it.
 func cut(b []byte) (word, rest []byte) {
 	n := bytes.IndexAny(b, " \t")
 	if n < 0 {

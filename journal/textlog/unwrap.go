@@ -34,7 +34,7 @@ func (p *unwrapper) unwrapAll(text []byte) {
 	}
 }
 
-// unwrap takes one layer off b. more is false if what remains is the message.
+// unwrap takes one layer off b. more is false if the rest is the message.
 func (p *unwrapper) unwrap(b []byte) (rest []byte, name string, more bool) {
 	if len(b) == 0 {
 		return b, "", false
@@ -68,7 +68,7 @@ func (p *unwrapper) facts(h head) {
 }
 
 // Line takes the transport off one line of a log: the short forms of the journal or its JSON, syslog, the log of a
-// container; or off an entry of the journal's export format. Message is what follows, as it stands: a line without a
+// container; or off an entry of the journal's export format. Message is the rest, as it stands: a line without a
 // transport is all message, and one may be a piece of a record that its transport has split.
 func Line(b []byte) Record {
 	p := unwrapper{Record: &Record{Message: b}}
