@@ -81,14 +81,12 @@ func severity(b []byte) string {
 	return ""
 }
 
-// level returns the severity of a level of logrus.
+// level returns the severity of a level of logrus, by its first four letters.
 func level(b []byte) string {
-	for _, name := range []string{"error", "fatal", "panic"} {
-		if bytes.HasPrefix(b, []byte(name)) {
-			return severityError
-		}
-	}
-	if bytes.HasPrefix(b, []byte("warn")) {
+	switch begin := string(b[:min(len(b), 4)]); begin {
+	case "erro", "fata", "pani":
+		return severityError
+	case "warn":
 		return severityWarning
 	}
 	return ""

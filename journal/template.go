@@ -2,6 +2,7 @@ package journal
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 )
 
@@ -89,10 +90,7 @@ func constant(word []byte) bool {
 
 // says reports whether a text ends with a key whose value is words of the program.
 func says(before []byte) bool {
-	for _, key := range []string{"err=", "error=", "msg=", "level=", "reason="} {
-		if bytes.HasSuffix(before, []byte(key)) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"err=", "error=", "msg=", "level=", "reason="}, func(key string) bool {
+		return bytes.HasSuffix(before, []byte(key))
+	})
 }

@@ -100,10 +100,6 @@ func (l *list) window(since, until uint64) (lo, hi uint64) {
 		}
 		before = l.m.realtime(e)
 	}
-	return l.bisect(since, until)
-}
-
-func (l *list) bisect(since, until uint64) (lo, hi uint64) {
 	bad := false
 	from := func(t uint64) uint64 {
 		return uint64(sort.Search(int(l.n), func(i int) bool {

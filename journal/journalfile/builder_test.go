@@ -228,10 +228,6 @@ func sample(compact, keyed bool, pack byte, entries int) *builder {
 			fields[1] = "MESSAGE=PLEG is not healthy: the same text again"
 		case 4:
 			fields[1] = fmt.Sprintf("MESSAGE=%s PLEG is not healthy: long %d", strings.Repeat("errCauses ", 80), i)
-		case 5:
-			fields = append(fields, "TAG=one", fmt.Sprintf("TAG=%d", i), "EMPTY=")
-		case 6:
-			fields = append(fields, "BINARY=a\x00b\xff\xfe\n", "TAB=a\tb", "UTF8=\u00e4\u20ac\U0001F600", "C1=\u0085")
 		case 7:
 			fields[1] = fmt.Sprintf("MESSAGE=two\nlines %d", i)
 		case 8:

@@ -34,31 +34,25 @@ type unpacker struct {
 // payload returns the payload of a DATA object as it was logged, FIELD=value. What it returns is valid until the next
 // call.
 func (u *unpacker) payload(m *image, o object) ([]byte, error) {
-	raw := m.raw(o)
-	if o.flags == 0 {
-		return raw, nil
-	}
 	if cap(u.buf) > keepMax {
 		u.buf = nil
 	}
-	b, err := u.decode(u.buf[:0], raw, o.flags)
+	b, err := m.raw(o), error(nil)
+	switch o.flags {
+	case objZSTD:
+		b, err = u.decodeZSTD(u.buf[:0], b)
+	case objLZ4:
+		b, err = decodeLZ4(u.buf[:0], b)
+	case objXZ:
+		b, err = decodeXZ(u.buf[:0], b)
+	default:
+		return b, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("unpacking the object at %d: %w", o.off, err)
 	}
 	u.buf = b
 	return b, nil
-}
-
-func (u *unpacker) decode(dst, raw []byte, flags byte) ([]byte, error) {
-	switch flags {
-	case objZSTD:
-		return u.decodeZSTD(dst, raw)
-	case objLZ4:
-		return decodeLZ4(dst, raw)
-	case objXZ:
-		return decodeXZ(dst, raw)
-	}
-	return raw, nil
 }
 
 func (u *unpacker) decodeZSTD(dst, raw []byte) ([]byte, error) {
